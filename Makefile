@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+# What people type; the work is done by Meson and the scripts in tools/. WERROR=true makes warnings errors.
+PREFIX ?= /usr/local
+
+.PHONY: all perf test test-long lint install bundle clean
+
+all:
+	@tools/deps.sh build
+	@tools/build.sh build
+
+perf:
+	@tools/deps.sh build
+	@tools/build.sh build tools
+	@tools/perf.sh
+
+test:
+	@tools/test.sh
+
+test-long:
+	@tools/test.sh long
+
+lint:
+	@tools/lint.sh
+
+install: all
+	@tools/install.sh "$(PREFIX)"
+
+bundle:
+	@tools/deps.sh bundle
+	@tools/build.sh build
+	@tools/bundle.py build build/bundle
+
+clean:
+	rm -rf build build-tsan build-asan

@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0
+// NVIDIA, sm_90 and later (bulk copies need it). PTX addresses are generic, so that the verbs serve global and shared
+// memory, except where an instruction exists for one of them only. Included by arch.hpp; ../simt.hpp says what is
+// ordered.
+#pragma once
+
+namespace UCCLEP_SIMT_NAMESPACE {
+
+constexpr unsigned wave_size = 32;
+
+// Lanes whose 16-byte stores to one 128-byte line, issued by one instruction, arrive at a peer together.
+constexpr unsigned line_lanes = 8;
+
+constexpr unsigned all_lanes = 0xffffffffu;
+
+// ---- Identity. Blocks and grids have one dimension.
+UCCLEP_FN unsigned thread_id() {
+  return threadIdx.x;
+}
+UCCLEP_FN unsigned lane_id() {
+  return threadIdx.x % wave_size;
+}
+UCCLEP_FN unsigned warp_id() {
+  return threadIdx.x / wave_size;
+}
+UCCLEP_FN unsigned block_id() {
+  return blockIdx.x;
+}
+UCCLEP_FN unsigned block_size() {
+  return blockDim.x;
+}
+UCCLEP_FN unsigned grid_size() {
+  return gridDim.x;
+}
+
+// The block's dynamic shared memory, aligned to 128 bytes.
+UCCLEP_FN void* shared_memory() {
+  extern __shared__ __align__(128) unsigned char ucclep_shared[];
+  return ucclep_shared;
+}
+
+// ---- Barriers.
+UCCLEP_FN void sync_warp() {
+  __syncwarp(all_lanes);
+}
+UCCLEP_FN void sync_block() {
+  __syncthreads();
+}
+UCCLEP_FN bool sync_block_or(bool predicate) {
+  return __syncthreads_or(predicate) != 0;
+}
+
+// ---- Values across the warp.
+template <class T>
+UCCLEP_FN T shfl(T value, unsigned lane) {
+  return __shfl_sync(all_lanes, value, static_cast<int>(lane));
+}
+template <class T>
+UCCLEP_FN T shfl_xor(T value, unsigned mask) {
+  return __shfl_xor_sync(all_lanes, value, static_cast<int>(mask));
+}
+// Lanes below delta keep their own value.
+template <class T>
+UCCLEP_FN T shfl_up(T value, unsigned delta) {
+  return __shfl_up_sync(all_lanes, value, delta);
+}
+UCCLEP_FN uint64_t ballot(bool predicate) {
+  return __ballot_sync(all_lanes, predicate);
+}
+UCCLEP_FN uint64_t match_any(uint32_t value) {
+  return __match_any_sync(all_lanes, value);
+}
+
+// ---- Masks of lanes: the lowest lane of one that is not empty, and how many lanes.
+UCCLEP_FN unsigned first_lane(uint64_t mask) {
+  return static_cast<unsigned>(__ffsll(static_cast<long long>(mask))) - 1;
+}
+UCCLEP_FN unsigned count_lanes(uint64_t mask) {
+  return static_cast<unsigned>(__popcll(mask));
+}
+
+}  // namespace UCCLEP_SIMT_NAMESPACE
+
+#include "ucclep/device/arch/butterfly.hpp"
+
+namespace UCCLEP_SIMT_NAMESPACE {
+
+// redux.sync takes 32-bit integers.
+template <class T>
+UCCLEP_FN T reduce_add(T value) {
+  if constexpr (sizeof(T) == 4) {
+    return static_cast<T>(__reduce_add_sync(all_lanes, value));
+  } else {
+    return butterfly(value, [](T a, T b) { return a + b; });
+  }
+}
+template <class T>
+UCCLEP_FN T reduce_max(T value) {
+  if constexpr (sizeof(T) == 4) {
+    return __reduce_max_sync(all_lanes, value);
+  } else {
+    return butterfly(value, [](T a, T b) { return a > b ? a : b; });
+  }
+}
+template <class T>
+UCCLEP_FN T reduce_min(T value) {
+  if constexpr (sizeof(T) == 4) {
+    return __reduce_min_sync(all_lanes, value);
+  } else {
+    return butterfly(value, [](T a, T b) { return a < b ? a : b; });
+  }
+}
+
+// ---- Scoped loads, stores and read-modify-writes of one word of 4 or 8 bytes. An instruction's name cannot be a
+// template argument, hence the macros. 8-byte read-modify-writes are for global memory only: a generic one becomes a
+// loop.
+#define UCCLEP_PTX_LOAD(verb, order)                                                         \
+  template <Scope scope, class T>                                                            \
+  UCCLEP_FN T verb(const T* word) {                                                          \
+    if constexpr (sizeof(T) == 4) {                                                          \
+      uint32_t value;                                                                        \
+      if constexpr (scope == Scope::gpu) {                                                   \
+        asm volatile("ld." order ".gpu.b32 %0, [%1];" : "=r"(value) : "l"(word) : "memory"); \
+      } else {                                                                               \
+        asm volatile("ld." order ".sys.b32 %0, [%1];" : "=r"(value) : "l"(word) : "memory"); \
+      }                                                                                      \
+      return static_cast<T>(value);                                                          \
+    } else {                                                                                 \
+      uint64_t value;                                                                        \
+      if constexpr (scope == Scope::gpu) {                                                   \
+        asm volatile("ld." order ".gpu.b64 %0, [%1];" : "=l"(value) : "l"(word) : "memory"); \
+      } else {                                                                               \
+        asm volatile("ld." order ".sys.b64 %0, [%1];" : "=l"(value) : "l"(word) : "memory"); \
+      }                                                                                      \
+      return static_cast<T>(value);                                                          \
+    }                                                                                        \
+  }
+UCCLEP_PTX_LOAD(load_relaxed, "relaxed")
+UCCLEP_PTX_LOAD(load_acquire, "acquire")
+#undef UCCLEP_PTX_LOAD
+
+#define UCCLEP_PTX_STORE(verb, order)                                                      \
+  template <Scope scope, class T>                                                          \
+  UCCLEP_FN void verb(T* word, T value) {                                                  \
+    if constexpr (sizeof(T) == 4) {                                                        \
+      if constexpr (scope == Scope::gpu) {                                                 \
+        asm volatile("st." order ".gpu.b32 [%0], %1;" ::"l"(word), "r"(value) : "memory"); \
+      } else {                                                                             \
+        asm volatile("st." order ".sys.b32 [%0], %1;" ::"l"(word), "r"(value) : "memory"); \
+      }                                                                                    \
+    } else {                                                                               \
+      if constexpr (scope == Scope::gpu) {                                                 \
+        asm volatile("st." order ".gpu.b64 [%0], %1;" ::"l"(word), "l"(value) : "memory"); \
+      } else {                                                                             \
+        asm volatile("st." order ".sys.b64 [%0], %1;" ::"l"(word), "l"(value) : "memory"); \
+      }                                                                                    \
+    }                                                                                      \
+  }
+UCCLEP_PTX_STORE(store_relaxed, "relaxed")
+UCCLEP_PTX_STORE(store_release, "release")
+#undef UCCLEP_PTX_STORE
+
+#define UCCLEP_PTX_FETCH_ADD(verb, order)                                                                           \
+  template <Scope scope, class T>                                                                                   \
+  UCCLEP_FN T verb(T* word, T value) {                                                                              \
+    if constexpr (sizeof(T) == 4) {                                                                                 \
+      uint32_t before;                                                                                              \
+      if constexpr (scope == Scope::gpu) {                                                                          \
+        asm volatile("atom." order ".gpu.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(word), "r"(value) : "memory"); \
+      } else {                                                                                                      \
+        asm volatile("atom." order ".sys.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(word), "r"(value) : "memory"); \
+      }                                                                                                             \
+      return static_cast<T>(before);                                                                                \
+    } else {                                                                                                        \
+      uint64_t before;                                                                                              \
+      const size_t address = __cvta_generic_to_global(word);                                                        \
+      if constexpr (scope == Scope::gpu) {                                                                          \
+        asm volatile("atom." order ".gpu.global.add.u64 %0, [%1], %2;"                                              \
+                     : "=l"(before)                                                                                 \
+                     : "l"(address), "l"(value)                                                                     \
+                     : "memory");                                                                                   \
+      } else {                                                                                                      \
+        asm volatile("atom." order ".sys.global.add.u64 %0, [%1], %2;"                                              \
+                     : "=l"(before)                                                                                 \
+                     : "l"(address), "l"(value)                                                                     \
+                     : "memory");                                                                                   \
+      }                                                                                                             \
+      return static_cast<T>(before);                                                                                \
+    }                                                                                                               \
+  }
+UCCLEP_PTX_FETCH_ADD(fetch_add_relaxed, "relaxed")
+UCCLEP_PTX_FETCH_ADD(fetch_add_acq_rel, "acq_rel")
+#undef UCCLEP_PTX_FETCH_ADD
+
+// True when *word was expected and is now desired; otherwise expected becomes what it was.
+template <Scope scope, class T>
+UCCLEP_FN bool compare_exchange(T* word, T& expected, T desired) {
+  T before;
+  if constexpr (sizeof(T) == 4) {
+    if constexpr (scope == Scope::gpu) {
+      asm volatile("atom.acq_rel.gpu.cas.b32 %0, [%1], %2, %3;"
+                   : "=r"(before)
+                   : "l"(word), "r"(expected), "r"(desired)
+                   : "memory");
+    } else {
+      asm volatile("atom.acq_rel.sys.cas.b32 %0, [%1], %2, %3;"
+                   : "=r"(before)
+                   : "l"(word), "r"(expected), "r"(desired)
+                   : "memory");
+    }
+  } else {
+    const size_t address = __cvta_generic_to_global(word);
+    if constexpr (scope == Scope::gpu) {
+      asm volatile("atom.acq_rel.gpu.global.cas.b64 %0, [%1], %2, %3;"
+                   : "=l"(before)
+                   : "l"(address), "l"(expected), "l"(desired)
+                   : "memory");
+    } else {
+      asm volatile("atom.acq_rel.sys.global.cas.b64 %0, [%1], %2, %3;"
+                   : "=l"(before)
+                   : "l"(address), "l"(expected), "l"(desired)
+                   : "memory");
+    }
+  }
+  const bool exchanged = before == expected;
+  expected = before;
+  return exchanged;
+}
+
+template <Scope scope>
+UCCLEP_FN void fence_acq_rel() {
+  if constexpr (scope == Scope::gpu) {
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+  } else {
+    asm volatile("fence.acq_rel.sys;" ::: "memory");
+  }
+}
+
+// Compiles to MEMBAR.ALL.SYS and the store. fence.acq_rel.sys before a relaxed store would also invalidate the L1
+// (CCTL.IVALL), and before a release store it would fence twice.
+UCCLEP_FN void publish(uint64_t* word, uint64_t value) {
+  store_release<Scope::system>(word, value);
+}
+
+// ---- 16 bytes.
+UCCLEP_FN vec16 load16(const void* data) {
+  return *static_cast<const vec16*>(data);
+}
+UCCLEP_FN void store16(void* data, vec16 value) {
+  *static_cast<vec16*>(data) = value;
+}
+
+// Global memory only. Never the non-coherent path (.nc): it may return what a line held before a peer wrote it.
+UCCLEP_FN vec16 load16_stream(const void* data) {
+  vec16 value;
+  asm volatile("ld.global.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "l"(__cvta_generic_to_global(data))
+               : "memory");
+  return value;
+}
+UCCLEP_FN void store16_stream(void* data, vec16 value) {
+  asm volatile("st.global.L1::no_allocate.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(data)),
+               "r"(value.x), "r"(value.y), "r"(value.z), "r"(value.w)
+               : "memory");
+}
+
+// .b128 accesses are single-copy atomic, .v2.b64 would be two accesses to the memory model.
+UCCLEP_FN void store_packet(Packet* packet, uint64_t value, uint64_t epoch) {
+  asm volatile("{ .reg .b128 both; mov.b128 both, {%1, %2}; st.relaxed.sys.b128 [%0], both; }" ::"l"(packet),
+               "l"(value), "l"(epoch)
+               : "memory");
+}
+UCCLEP_FN Packet load_packet(const Packet* packet) {
+  Packet loaded;
+  asm volatile("{ .reg .b128 both; ld.relaxed.sys.b128 both, [%2]; mov.b128 {%0, %1}, both; }"
+               : "=l"(loaded.value), "=l"(loaded.epoch)
+               : "l"(packet)
+               : "memory");
+  return loaded;
+}
+
+// ---- Bulk copies: addresses and sizes are multiples of 16 bytes. They run in the async proxy; an mbarrier counts the
+// bytes of a load, a bulk group of each issuing lane its stores.
+struct BulkBarrier {
+  uint64_t word;
+};
+
+UCCLEP_FN uint32_t shared_address(const void* shared) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+}
+
+// One lane, then sync_block.
+UCCLEP_FN void bulk_barrier_init(BulkBarrier* barrier) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(barrier)) : "memory");
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+UCCLEP_FN void smem_to_bulk() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  sync_warp();
+}
+
+// Lane 0 issues. The completion of a bulk copy implies a proxy fence: waiting for it is enough to read the data.
+UCCLEP_FN void bulk_load(void* shared, const void* global, uint32_t bytes, BulkBarrier* barrier) {
+  smem_to_bulk();
+  if (lane_id() == 0) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
+                 : "memory");
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                     shared_address(shared)),
+                 "l"(__cvta_generic_to_global(global)), "r"(bytes), "r"(shared_address(barrier))
+                 : "memory");
+  }
+}
+
+// phase is 0, 1, 0, ... for the uses of this barrier. It ends: the copy engine always completes, or the launch fails.
+UCCLEP_FN void bulk_wait_loaded(BulkBarrier* barrier, uint32_t phase) {
+  uint32_t complete;
+  do {
+    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.b32 %0, 1, 0, p; }"
+                 : "=r"(complete)
+                 : "r"(shared_address(barrier)), "r"(phase)
+                 : "memory");
+  } while (complete == 0);
+  sync_warp();
+}
+
+// Every active lane has a destination of its own; all copy the same source.
+UCCLEP_FN void bulk_store(bool active, void* global, const void* shared, uint32_t bytes) {
+  if (active) {
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(__cvta_generic_to_global(global)),
+                 "r"(shared_address(shared)), "r"(bytes)
+                 : "memory");
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+  }
+}
+
+UCCLEP_FN void bulk_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+  sync_warp();
+}
+
+// Each lane waits for its own stores; sync_warp passes that on, so a publish by any lane of the warp covers them.
+UCCLEP_FN void bulk_wait_written() {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+  sync_warp();
+}
+
+// The lane that issues must itself stand behind the fence, so all lanes fence. Restricted to global memory it is one
+// instruction (FENCE.VIEW.ASYNC.G); for all state spaces it would contain a MEMBAR.ALL.GPU.
+UCCLEP_FN void acquire_then_bulk() {
+  sync_warp();
+  asm volatile("fence.proxy.async.global;" ::: "memory");
+}
+
+// ---- Kernel arguments. They lie in a constant bank that instructions read directly: none is kept in a register.
+template <class T>
+UCCLEP_FN const T& read_again(const T& arguments) {
+  return arguments;
+}
+
+// ---- Time.
+UCCLEP_FN uint64_t clock_ns() {
+  uint64_t ns;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns)::"memory");
+  return ns;
+}
+UCCLEP_FN void pause() {
+  __nanosleep(20);
+}
+
+}  // namespace UCCLEP_SIMT_NAMESPACE
+
+// One block of 512 threads per SM: at most 128 registers a thread.
+#define UCCLEP_KERNEL(name, ArgsType) \
+  extern "C" __global__ void __launch_bounds__(512, 1) ucclep_##name(const __grid_constant__ ArgsType args)

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a function is marked on each target, and the namespace that everything which depends on the wave size lives in.
+#pragma once
+
+#if defined(__HIP__)  // clang -x hip, with or without the HIP headers
+
+#define UCCLEP_FN inline __attribute__((device, always_inline))
+#define UCCLEP_HD inline __attribute__((host, device, always_inline))
+#define UCCLEP_WAVE 64
+
+#elif defined(__CUDACC__)
+
+#define UCCLEP_FN __device__ __forceinline__
+#define UCCLEP_HD __host__ __device__ __forceinline__
+#define UCCLEP_WAVE 32
+
+#else
+
+#define UCCLEP_FN inline
+#define UCCLEP_HD inline
+#if !defined(UCCLEP_WAVE)
+#define UCCLEP_WAVE 32
+#endif
+
+#endif
+
+// UCCLEP_FN marks what only a lane may call, UCCLEP_HD plain arithmetic that the host uses too.
+// One library holds host kernels of both wave sizes: the inline namespace keeps their symbols apart.
+#if UCCLEP_WAVE == 32
+#define UCCLEP_SIMT_NAMESPACE ucclep::inline w32
+#elif UCCLEP_WAVE == 64
+#define UCCLEP_SIMT_NAMESPACE ucclep::inline w64
+#else
+#error "UCCLEP_WAVE is 32 or 64"
+#endif

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// A received row goes to the caller's output: where, with which ids, weights and scales, in every layout. What combine
+// needs later (which local experts, where their copies lie, weights) is kept in the handle (P3).
+#pragma once
+#include "ucclep/device/exchange.hpp"
+#include "ucclep/device/meta.hpp"
+#include "ucclep/device/wire.hpp"
+
+namespace ucclep {
+
+struct DispatchOutput {
+  View tokens, scales, topk_idx, topk_weights, src_info;
+  uint64_t capacity;  // rows of the tensor (HT); rows of a slab (LL)
+  WireShape wire;
+  Zones zones;
+  bool ranked;  // RANK_MAJOR: rows are [source][place], else one after the other
+  bool global_ids;
+};
+
+}  // namespace ucclep
+
+namespace UCCLEP_SIMT_NAMESPACE {
+
+// Where this lane's copy of the row goes. Expert layouts have a copy per local expert, the others one (lane 0's).
+struct Target {
+  bool active;
+  int64_t outer, inner;
+};
+
+// Warp verb: notes the copies of one row for combine, experts ascending.
+UCCLEP_FN void keep_entries(const HandleMemory& memory, uint32_t source, uint32_t place, const ReceivedSelection& s,
+                            const Target& target, uint32_t local_expert) {
+  const uint32_t top_k = memory.state()->top_k;
+  uint32_t order = 0;
+  for (uint32_t k = 0; k < top_k; ++k) {
+    const uint32_t other = shfl(target.active ? local_expert : 0xffffffffu, k);
+    if (other < local_expert) ++order;
+  }
+  if (target.active) {
+    memory.recv_entries(source, place)[order] = {static_cast<uint32_t>(target.inner), local_expert, s.weight,
+                                                 lane_id()};
+  }
+  const uint32_t count = count_lanes(ballot(target.active));
+  if (lane_id() == 0) memory.recv_count(source)[place] = count;
+}
+
+// Warp verb: where the row of (source, place) goes; ids, weights and src_info are written here, tokens and scales by
+// the caller to the targets returned. A row at or past the capacity is dropped: no target, but its place stays counted.
+UCCLEP_FN Target place_row(const Op& op, const HandleMemory& memory, const DispatchOutput& out, uint32_t source,
+                           uint32_t place, uint32_t token, const ReceivedSelection& s) {
+  const uint32_t local = op.group.shape.local_experts(), first = op.me() * local;
+  const bool mine = s.expert >= static_cast<int32_t>(first) && s.expert < static_cast<int32_t>(first + local);
+  const uint32_t expert = mine ? static_cast<uint32_t>(s.expert) - first : 0;
+  Target target{};
+  if (out.zones == Zones::sources) {
+    target.active = lane_id() == 0;
+    target.outer = out.ranked ? source : 0;
+    target.inner = out.ranked ? place : memory.recv_base()[source] + place;
+  } else {
+    target.active = mine;
+    target.outer = out.zones == Zones::slabs ? expert : 0;
+    if (mine) target.inner = memory.expert_base(source)[expert] + s.position;
+    keep_entries(memory, source, place, s, target, expert);
+  }
+  if (target.inner >= static_cast<int64_t>(out.capacity)) target.active = false;
+  if (target.active) {
+    if (out.src_info.data) {
+      const int64_t info = out.src_info.element_bytes == 8 ? int64_t{source} << 32 | token : token;
+      char* at = out.src_info.at(target.outer, target.inner);
+      if (out.src_info.element_bytes == 8) {
+        *reinterpret_cast<int64_t*>(at) = info;
+      } else {
+        *reinterpret_cast<int32_t*>(at) = static_cast<int32_t>(info);
+      }
+    }
+    if (out.zones != Zones::sources && out.topk_weights.data) {
+      *reinterpret_cast<float*>(out.topk_weights.at(target.outer, target.inner)) = s.weight;
+    }
+  }
+  if (out.zones == Zones::sources && target.inner < static_cast<int64_t>(out.capacity)) {
+    const uint32_t k = lane_id();
+    if (k < memory.state()->top_k) {
+      if (out.topk_idx.data) {
+        View row = out.topk_idx;
+        row.data = row.at(target.outer, target.inner);
+        store_index(row, 0, k, mine ? (out.global_ids ? s.expert : static_cast<int32_t>(expert)) : -1);
+      }
+      if (out.topk_weights.data) {
+        *reinterpret_cast<float*>(out.topk_weights.at(target.outer, target.inner, k)) = mine ? s.weight : 0.0f;
+      }
+    }
+  }
+  return target;
+}
+
+// Warp verb: the scales of a row, packed at `from` (window or shared memory), to every target.
+UCCLEP_FN void store_scales(const DispatchOutput& out, const char* from, const Target& target) {
+  const uint32_t size = out.wire.scale_element_bytes;
+  for (uint64_t left = ballot(target.active); left != 0; left &= left - 1) {
+    const uint32_t lane = first_lane(left);
+    const int64_t outer = static_cast<int64_t>(shfl(static_cast<uint64_t>(target.outer), lane));
+    const int64_t inner = static_cast<int64_t>(shfl(static_cast<uint64_t>(target.inner), lane));
+    for (uint32_t e = lane_id(); e < out.wire.scale_count; e += wave_size) {
+      char* at = out.scales.at(outer, inner, e);
+      for (uint32_t i = 0; i < size; ++i) at[i] = from[e * size + i];
+    }
+  }
+}
+
+// Warp verb: a row that lies in a window, BULK form or staging.
+UCCLEP_FN void deliver_row(Stage& stage, const DispatchOutput& out, const char* row, const Target& target) {
+  char* destination = target.active ? out.tokens.at(target.outer, target.inner) : nullptr;
+  stage.stream(row, out.wire.token_bytes, [&](const char* piece, uint64_t offset, uint32_t bytes) {
+    bulk_store(target.active, destination + offset, piece, bytes);
+  });
+  if (out.wire.scale_count > 0) store_scales(out, row + out.wire.token_bytes, target);
+}
+
+// Grid verb: rows that hold nothing. `rows`: what has arrived; up to the capacity the ids say so (-1, weight 0).
+UCCLEP_FN void mark_unused(const DispatchOutput& out, int64_t outer, uint64_t rows, uint32_t top_k) {
+  const uint64_t per_row = out.zones == Zones::sources ? top_k : 1;
+  const uint64_t begin = rows * per_row, end = out.capacity * per_row;
+  for (uint64_t i = begin + block_id() * block_size() + thread_id(); i < end;
+       i += uint64_t{grid_size()} * block_size()) {
+    const auto row = static_cast<int64_t>(i / per_row), k = static_cast<int64_t>(i % per_row);
+    if (out.topk_weights.data) *reinterpret_cast<float*>(out.topk_weights.at(outer, row, k)) = 0.0f;
+    if (out.topk_idx.data) {
+      View ids = out.topk_idx;
+      ids.data = ids.at(outer, row);
+      store_index(ids, 0, k, -1);
+    }
+    if (k == 0 && out.ranked && out.src_info.data) {
+      View info = out.src_info;
+      info.data = info.at(outer, row);
+      store_index(info, 0, 0, -1);
+    }
+  }
+}
+
+}  // namespace UCCLEP_SIMT_NAMESPACE

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// 16 bytes of a row as fp32 numbers, for the sums of combine. Multiplication and addition are separate instructions,
+// each rounded: kernels are compiled without contraction (-fmad=false, -ffp-contract=off).
+#pragma once
+#include "ucclep/device/numeric.hpp"
+#include "ucclep/device/simt.hpp"
+
+namespace ucclep {
+
+// The element types of combine.
+struct Bf16 {};
+struct Fp16 {};
+struct Fp32 {};
+
+}  // namespace ucclep
+
+namespace UCCLEP_SIMT_NAMESPACE {
+
+UCCLEP_FN float widen(Bf16, uint32_t bits) {
+  return from_bf16(static_cast<uint16_t>(bits));
+}
+UCCLEP_FN float widen(Fp16, uint32_t bits) {
+  return from_fp16(static_cast<uint16_t>(bits));
+}
+UCCLEP_FN uint32_t narrow(Bf16, float value) {
+  return to_bf16(value);
+}
+UCCLEP_FN uint32_t narrow(Fp16, float value) {
+  return to_fp16(value);
+}
+
+template <class Element>
+struct Vector {
+  static constexpr uint32_t size = 8;
+  float x[size];
+
+  static UCCLEP_FN Vector unpack(vec16 v) {
+    const uint32_t words[4] = {v.x, v.y, v.z, v.w};
+    Vector out;
+    for (uint32_t i = 0; i < size; ++i) out.x[i] = widen(Element{}, words[i / 2] >> (16 * (i % 2)) & 0xffff);
+    return out;
+  }
+  UCCLEP_FN vec16 pack() const {
+    uint32_t words[4];
+    for (uint32_t i = 0; i < 4; ++i) words[i] = narrow(Element{}, x[2 * i]) | narrow(Element{}, x[2 * i + 1]) << 16;
+    return {words[0], words[1], words[2], words[3]};
+  }
+  UCCLEP_FN void add(const Vector& other) {
+    for (uint32_t i = 0; i < size; ++i) x[i] = x[i] + other.x[i];
+  }
+  UCCLEP_FN void scale(float factor) {
+    for (uint32_t i = 0; i < size; ++i) x[i] = x[i] * factor;
+  }
+};
+
+template <>
+struct Vector<Fp32> {
+  static constexpr uint32_t size = 4;
+  float x[size];
+
+  static UCCLEP_FN Vector unpack(vec16 v) { return {{float_of(v.x), float_of(v.y), float_of(v.z), float_of(v.w)}}; }
+  UCCLEP_FN vec16 pack() const { return {float_bits(x[0]), float_bits(x[1]), float_bits(x[2]), float_bits(x[3])}; }
+  UCCLEP_FN void add(const Vector& other) {
+    for (uint32_t i = 0; i < size; ++i) x[i] = x[i] + other.x[i];
+  }
+  UCCLEP_FN void scale(float factor) {
+    for (uint32_t i = 0; i < size; ++i) x[i] = x[i] * factor;
+  }
+};
+
+}  // namespace UCCLEP_SIMT_NAMESPACE

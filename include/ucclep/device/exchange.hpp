@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who sends how many rows to whom: headers with counts to every peer, then, from everybody's headers, where each
+// source's rows begin in the output. Rows of lower-numbered sources come first, so the order does not depend on arrival
+// (P5).
+#pragma once
+#include "ucclep/device/routing.hpp"
+
+namespace ucclep {
+
+// Optional outputs (ucclEpCounters_t), int32 or int64.
+struct CounterViews {
+  View tokens_per_expert, tokens_per_expert_unpadded, expert_offsets, tokens_per_rank, tokens_per_expert_rank,
+      recv_total;
+  View cumulative;              // int32 [L], added to
+  View wait_ns;                 // int64 [R], added to
+  uint32_t num_expert_offsets;  // L or L + 1
+  int64_t* recv_total_host;
+  int64_t* host_counts;  // of the handle, or NULL: {updates done, rows, rows of each local expert}
+};
+
+// How rows of one expert (or all rows) are placed in the output.
+enum class Zones : uint32_t {
+  slabs,    // LL EXPERT_MAJOR: every expert has a slab of its own, rows count from 0
+  experts,  // HT EXPERT_MAJOR: zones one after the other, padded
+  sources   // RANK_MAJOR and FLAT: by source rank
+};
+
+}  // namespace ucclep
+
+namespace UCCLEP_SIMT_NAMESPACE {
+
+constexpr uint32_t settings_differ = 0xff;  // in forms_from: that source's header was refused
+
+UCCLEP_FN void store_index(const View& view, int64_t row, int64_t column, int64_t value) {
+  if (!view.data) return;
+  char* at = view.at(0, row, column);
+  if (view.element_bytes == 8) {
+    *reinterpret_cast<int64_t*>(at) = value;
+  } else {
+    *reinterpret_cast<int32_t*>(at) = static_cast<int32_t>(value);
+  }
+}
+
+// Grid verb: this rank's header to every peer, first thing on the wire.
+UCCLEP_FN void send_headers(const Op& op, const HandleMemory& memory, const Settings& settings, Form form) {
+  const uint32_t tokens = memory.state()->tokens;
+  for (uint32_t i = grid_warp(); i < op.ranks(); i += grid_warps()) {
+    const uint32_t peer = op.rotated(i);
+    const uint32_t* counts = memory.counts_to() + uint64_t{peer} * op.group.shape.local_experts();
+    send_header(op, peer, settings, memory.rows_to()[peer], form, tokens, counts);
+  }
+}
+
+// Grid verb: everybody's header into the handle. False: a peer was lost; a difference is marked and told by
+// exchange_good.
+UCCLEP_FN bool receive_headers(const Op& op, const HandleMemory& memory, const Settings& settings,
+                               const View& wait_ns) {
+  for (uint32_t i = grid_warp(); i < op.ranks(); i += grid_warps()) {
+    const uint32_t source = op.rotated(i);
+    HeaderFacts facts{};
+    const uint64_t start = clock_ns();
+    const HeaderResult result = receive_header(op, source, settings, facts, memory.counts_from(source));
+    if (result == HeaderResult::lost) return false;
+    if (lane_id() != 0) continue;
+    memory.rows_from()[source] = facts.rows;
+    memory.tokens_from()[source] = facts.tokens;
+    memory.forms_from()[source] = result == HeaderResult::good ? static_cast<uint32_t>(facts.form) : settings_differ;
+    if (wait_ns.data) *reinterpret_cast<int64_t*>(wait_ns.at(0, 0, source)) += static_cast<int64_t>(clock_ns() - start);
+  }
+  return true;
+}
+
+// Block verb: base[r] = rows of sources below r, for r = 0..R. Returns the total.
+UCCLEP_FN uint32_t scan_sources(const HandleMemory& memory, uint32_t* scratch) {
+  const uint32_t ranks = memory.shape.ranks;
+  uint32_t carry = 0;
+  for (uint32_t first = 0; first < ranks; first += block_size()) {
+    const uint32_t r = first + thread_id();
+    uint32_t total = 0;
+    const uint32_t before = block_scan_exclusive(r < ranks ? memory.rows_from()[r] : 0u, scratch, &total);
+    if (r < ranks) memory.recv_base()[r] = carry + before;
+    carry += total;
+  }
+  if (thread_id() == 0) memory.recv_base()[ranks] = carry;
+  return carry;
+}
+
+// Block verb: for every local expert, where each source's rows begin; counters on the way. Returns the rows of all
+// zones.
+UCCLEP_FN uint32_t scan_experts(const HandleMemory& memory, Zones zones, const CounterViews& out, uint32_t* scratch) {
+  const uint32_t local = memory.shape.local_experts(), ranks = memory.shape.ranks;
+  const uint32_t alignment = zones == Zones::experts ? memory.handle.expert_alignment : 1;
+  uint32_t carry = 0;
+  for (uint32_t first = 0; first < local; first += block_size()) {
+    const uint32_t l = first + thread_id();
+    uint32_t count = 0;
+    if (l < local) {
+      for (uint32_t s = 0; s < ranks; ++s) count += memory.counts_from(s)[l];
+    }
+    const auto padded = static_cast<uint32_t>(round_up(count, alignment));
+    uint32_t total = 0;
+    const uint32_t offset = carry + block_scan_exclusive(padded, scratch, &total);
+    carry += total;
+    if (l >= local) continue;
+    uint32_t row = zones == Zones::experts ? offset : 0;
+    for (uint32_t s = 0; s < ranks; ++s) {
+      memory.expert_base(s)[l] = row;
+      row += memory.counts_from(s)[l];
+      store_index(out.tokens_per_expert_rank, l, s, memory.counts_from(s)[l]);
+    }
+    store_index(out.tokens_per_expert, 0, l, padded);
+    store_index(out.tokens_per_expert_unpadded, 0, l, count);
+    store_index(out.expert_offsets, 0, l, offset);
+    if (out.cumulative.data) *reinterpret_cast<int32_t*>(out.cumulative.at(0, 0, l)) += static_cast<int32_t>(count);
+    if (out.host_counts) out.host_counts[2 + l] = padded;
+  }
+  if (thread_id() == 0 && out.num_expert_offsets > local) store_index(out.expert_offsets, 0, local, carry);
+  return carry;
+}
+
+// Grid verb: the host sees -1 until the count is there, on every replay too.
+UCCLEP_FN void announce_update(const CounterViews& out) {
+  if (out.recv_total_host && block_id() == 0 && thread_id() == 0) {
+    store_relaxed<Scope::system>(out.recv_total_host, int64_t{-1});
+  }
+}
+
+// Block verb: one release store makes the counts of an Update known to the host. rows -1: ranks disagreed, nothing
+// comes.
+UCCLEP_FN void tell_host(const CounterViews& out, int64_t rows) {
+  sync_block();
+  if (thread_id() != 0) return;
+  const int64_t arriving = rows < 0 ? 0 : rows;
+  if (out.recv_total_host) publish(reinterpret_cast<uint64_t*>(out.recv_total_host), static_cast<uint64_t>(arriving));
+  if (!out.host_counts) return;
+  out.host_counts[1] = rows;
+  publish(reinterpret_cast<uint64_t*>(out.host_counts), static_cast<uint64_t>(out.host_counts[0] + 1));
+}
+
+// Rows of the output that one source fills: its rows, or their copies for the local experts.
+UCCLEP_FN uint32_t output_rows_from(const HandleMemory& memory, Zones zones, uint32_t source) {
+  if (zones == Zones::sources) return memory.rows_from()[source];
+  uint32_t copies = 0;
+  for (uint32_t l = 0; l < memory.shape.local_experts(); ++l) copies += memory.counts_from(source)[l];
+  return copies;
+}
+
+// Grid verb, after receive_headers: the places of all rows in the output, and the counters. False: a peer was lost.
+UCCLEP_FN bool place_rows(const Op& op, const HandleMemory& memory, Zones zones, const CounterViews& out) {
+  if (!sync_grid(op)) return false;
+  if (block_id() == 0) {
+    auto* scratch = static_cast<uint32_t*>(shared_memory());
+    bool good = true;
+    for (uint32_t s = thread_id(); s < op.ranks(); s += block_size()) {
+      good = good && memory.forms_from()[s] != settings_differ;
+      if (out.tokens_per_rank.data) store_index(out.tokens_per_rank, 0, s, output_rows_from(memory, zones, s));
+    }
+    good = every_thread(good);
+    uint32_t rows = 0;
+    if (good) {
+      const uint32_t by_source = scan_sources(memory, scratch);
+      const uint32_t by_expert = scan_experts(memory, zones, out, scratch);
+      rows = zones == Zones::sources ? by_source : by_expert;
+      if (thread_id() == 0) store_index(out.recv_total, 0, 0, rows);
+    }
+    if (thread_id() == 0) {
+      memory.state()->rows = rows;
+      memory.state()->updated = good ? 1 : 0;
+    }
+    tell_host(out, good ? int64_t{rows} : int64_t{-1});
+  }
+  return sync_grid(op);
+}
+
+}  // namespace UCCLEP_SIMT_NAMESPACE

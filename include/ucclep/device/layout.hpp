@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where every byte lives: of the window (the memory of a rank that its peers write and read), of a group's own state
+// and of a handle. Plain arithmetic on the group's shape, so the host, every kernel and the tests compute the same
+// offsets.
+//
+// A window is made of rings. Slot `seq % in_flight` of a ring belongs to operation `seq` of its kind (protocol rule P1:
+// it is written again only after every reader said, in its consumed word, that it has finished with seq - in_flight).
+//
+//   consumed          [kind][rank]            one 64-bit word: the last seq of that kind that the rank finished reading
+//   here headers           [kind][slot][rank]      flag-in-data packets: settings, rows, counts per expert LL dispatch
+//   [slot][rank]            meta[B], rows[B] (BULK form), lines (LINE form), weights[B] (P7) HT staging        [slot]
+//   meta[B], rows[B] of the rank's own tokens, order[rank][B]; peers read it staged            [slot][rank][chunk]
+//   epoch words: that chunk of the rank's staging may be read return landing    [slot][rank]            rows[B],
+//   epochs[B], lines: partial sums on their way home, LL and HT
+//
+// Epoch positions of packets, lines and words never hold anything else, whatever the rows of earlier operations were:
+// an old value is smaller than the epoch that is waited for, never equal (P4).
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "ucclep/device/arch/qualifiers.hpp"
+
+namespace ucclep {
+
+// Sequence numbers, slots and headers are per kind of operation.
+enum class Kind : uint32_t { update = 0, dispatch = 1, combine = 2 };
+constexpr uint32_t num_kinds = 3;
+
+constexpr uint32_t max_top_k = 32;       // a token's selections fit the lanes of one warp
+constexpr uint32_t max_experts = 65535;  // expert ids travel as 16 bits; 0xffff is "none"
+constexpr uint32_t max_ranks = 4096;     // P8
+constexpr uint16_t no_expert = 0xffff;
+constexpr uint32_t no_place = 0xffffffffu;
+
+// Tokens that one warp scans and one block stages, and that become readable together.
+constexpr uint32_t chunk_tokens = 32;
+
+UCCLEP_HD constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+UCCLEP_HD constexpr uint64_t ceil_div(uint64_t value, uint64_t unit) {
+  return (value + unit - 1) / unit;
+}
+
+// What every offset follows from. Equal on all ranks of the group.
+struct GroupShape {
+  uint32_t ranks, experts, top_k, in_flight;
+  uint32_t ht_tokens, ll_tokens;      // B of each mode
+  uint32_t line_bytes, line_payload;  // P15: a device's widest store that arrives whole, and the data in it
+  uint64_t token_bytes;               // the largest row on the wire, scales included, a multiple of 16
+  uint64_t line_capacity;             // bytes of LINE landing per source: what fits travels as LINE, the rest as BULK
+
+  UCCLEP_HD constexpr uint32_t local_experts() const { return experts / ranks; }
+  UCCLEP_HD constexpr uint64_t max_tokens() const { return ht_tokens > ll_tokens ? ht_tokens : ll_tokens; }
+  UCCLEP_HD constexpr uint64_t max_chunks() const { return ceil_div(ht_tokens, chunk_tokens); }
+};
+
+// The meta line of a row (P4), written by its source, the same for all destinations:
+// {u32 source token, u32 0} {f32 weight [K]} {u32 position among the source's rows of that expert [K]} {u16 expert [K]}
+// and in the last 8 bytes the epoch, stored last.
+struct MetaLayout {
+  uint32_t weights, positions, experts, epoch, bytes;
+
+  static UCCLEP_HD constexpr MetaLayout of(uint32_t top_k) {
+    MetaLayout m{};
+    m.weights = 8;
+    m.positions = m.weights + 4 * top_k;
+    m.experts = m.positions + 4 * top_k;
+    m.bytes = static_cast<uint32_t>(round_up(round_up(m.experts + 2 * top_k, 16) + 16, 64));
+    m.epoch = m.bytes - 8;
+    return m;
+  }
+  // What is copied ahead of the epoch: everything but the last 16 bytes.
+  UCCLEP_HD constexpr uint32_t body_bytes() const { return bytes - 16; }
+};
+
+// Lines that carry `bytes` of data (LINE form).
+UCCLEP_HD constexpr uint64_t lines_of(const GroupShape& shape, uint64_t bytes) {
+  return ceil_div(bytes, shape.line_payload);
+}
+
+// Packets of a header, in order.
+struct HeaderLayout {
+  static constexpr uint32_t settings_low = 0, settings_high = 1;
+  static constexpr uint32_t rows = 2;    // rows for the receiver | form of the rows << 32
+  static constexpr uint32_t tokens = 3;  // T of the sender
+  static constexpr uint32_t counts = 4;  // two u32 per packet: the sender's rows for each local expert of the receiver
+  static UCCLEP_HD constexpr uint32_t packets(uint32_t local_experts) { return counts + (local_experts + 1) / 2; }
+};
+
+struct WindowLayout {
+  uint64_t consumed;
+  uint64_t headers, header_bytes;                                  // one header
+  uint64_t ll, ll_slot, ll_source, ll_rows, ll_lines, ll_weights;  // offsets inside a source's part
+  uint64_t ht, ht_slot, ht_rows, ht_order;                         // offsets inside a slot
+  uint64_t staged;
+  uint64_t back, back_slot, back_source, back_epochs, back_lines;  // offsets inside a source's part
+  uint64_t bytes;
+
+  static UCCLEP_HD constexpr WindowLayout of(const GroupShape& s) {
+    constexpr uint64_t page = 4096, unit = 128;
+    const uint64_t meta = MetaLayout::of(s.top_k).bytes;
+    const uint64_t weight_packets = ceil_div(s.top_k, 2);
+    WindowLayout w{};
+    w.consumed = 0;
+    w.headers = round_up(w.consumed + 8ull * num_kinds * s.ranks, page);
+    w.header_bytes = round_up(16ull * HeaderLayout::packets(s.local_experts()), unit);
+
+    w.ll = round_up(w.headers + w.header_bytes * num_kinds * s.in_flight * s.ranks, page);
+    w.ll_rows = round_up(meta * s.ll_tokens, unit);
+    w.ll_lines = round_up(w.ll_rows + s.token_bytes * s.ll_tokens, unit);
+    w.ll_weights = w.ll_lines + s.line_capacity;
+    w.ll_source = round_up(w.ll_weights + 16 * weight_packets * s.ll_tokens, unit);
+    w.ll_slot = w.ll_source * s.ranks;
+
+    w.ht = round_up(w.ll + w.ll_slot * s.in_flight, page);
+    w.ht_rows = round_up(meta * s.ht_tokens, unit);
+    w.ht_order = round_up(w.ht_rows + s.token_bytes * s.ht_tokens, unit);
+    w.ht_slot = round_up(w.ht_order + s.ranks * order_bytes(s), unit);
+
+    w.staged = round_up(w.ht + w.ht_slot * s.in_flight, page);
+
+    w.back = round_up(w.staged + 8ull * s.max_chunks() * s.ranks * s.in_flight, page);
+    w.back_epochs = round_up(s.token_bytes * s.max_tokens(), unit);
+    w.back_lines = round_up(w.back_epochs + 8 * s.max_tokens(), unit);
+    w.back_source = w.back_lines + s.line_capacity;
+    w.back_slot = w.back_source * s.ranks;
+
+    w.bytes = round_up(w.back + w.back_slot * s.in_flight, page);
+    return w;
+  }
+
+  UCCLEP_HD constexpr uint64_t consumed_word(const GroupShape& s, Kind kind, uint32_t rank) const {
+    return consumed + 8ull * (static_cast<uint32_t>(kind) * s.ranks + rank);
+  }
+  UCCLEP_HD constexpr uint64_t header(const GroupShape& s, Kind kind, uint64_t seq, uint32_t source) const {
+    const uint64_t ring = static_cast<uint32_t>(kind) * s.in_flight + seq % s.in_flight;
+    return headers + header_bytes * (ring * s.ranks + source);
+  }
+
+  // LL dispatch: what `source` put here. Rows are dense: place * the row bytes of the operation.
+  UCCLEP_HD constexpr uint64_t ll_meta_of(const GroupShape& s, uint64_t seq, uint32_t source) const {
+    return ll + ll_slot * (seq % s.in_flight) + ll_source * source;
+  }
+  UCCLEP_HD constexpr uint64_t ll_rows_of(const GroupShape& s, uint64_t seq, uint32_t source) const {
+    return ll_meta_of(s, seq, source) + ll_rows;
+  }
+  UCCLEP_HD constexpr uint64_t ll_lines_of(const GroupShape& s, uint64_t seq, uint32_t source) const {
+    return ll_meta_of(s, seq, source) + ll_lines;
+  }
+  UCCLEP_HD constexpr uint64_t ll_weights_of(const GroupShape& s, uint64_t seq, uint32_t source) const {
+    return ll_meta_of(s, seq, source) + ll_weights;
+  }
+
+  // HT staging of the window's owner: meta and rows by token, and per destination the range of places of every chunk
+  // ({u32 begin, u32 end}), then the tokens in order of place.
+  static UCCLEP_HD constexpr uint64_t order_bytes(const GroupShape& s) {
+    return round_up(8 * s.max_chunks() + 4ull * s.ht_tokens, 16);
+  }
+  UCCLEP_HD constexpr uint64_t ht_meta_of(const GroupShape& s, uint64_t seq) const {
+    return ht + ht_slot * (seq % s.in_flight);
+  }
+  UCCLEP_HD constexpr uint64_t ht_rows_of(const GroupShape& s, uint64_t seq) const {
+    return ht_meta_of(s, seq) + ht_rows;
+  }
+  UCCLEP_HD constexpr uint64_t ht_range_of(const GroupShape& s, uint64_t seq, uint32_t destination,
+                                           uint64_t chunk) const {
+    return ht_meta_of(s, seq) + ht_order + order_bytes(s) * destination + 8 * chunk;
+  }
+  UCCLEP_HD constexpr uint64_t ht_order_of(const GroupShape& s, uint64_t seq, uint32_t destination) const {
+    return ht_range_of(s, seq, destination, s.max_chunks());
+  }
+  UCCLEP_HD constexpr uint64_t staged_word(const GroupShape& s, uint64_t seq, uint32_t source, uint64_t chunk) const {
+    return staged + 8ull * ((seq % s.in_flight * s.ranks + source) * s.max_chunks() + chunk);
+  }
+
+  // Return landing: what the rank that holds the experts (`source` of the row) sent back here.
+  UCCLEP_HD constexpr uint64_t back_rows_of(const GroupShape& s, uint64_t seq, uint32_t source) const {
+    return back + back_slot * (seq % s.in_flight) + back_source * source;
+  }
+  UCCLEP_HD constexpr uint64_t back_epochs_of(const GroupShape& s, uint64_t seq, uint32_t source) const {
+    return back_rows_of(s, seq, source) + back_epochs;
+  }
+  UCCLEP_HD constexpr uint64_t back_lines_of(const GroupShape& s, uint64_t seq, uint32_t source) const {
+    return back_rows_of(s, seq, source) + back_lines;
+  }
+};
+
+// One row that this rank received, as combine needs it: where it lies for each local expert, experts ascending.
+struct alignas(16) RecvEntry {
+  uint32_t row;     // in the expert's slab (LL) or in the output (HT)
+  uint32_t expert;  // local
+  float weight;     // given with dispatch
+  uint32_t k;       // which of the source's selections: finds a weight given with combine
+};
+
+// A handle's device memory. B is that of the handle's mode, C its chunks.
+struct HandleLayout {
+  uint64_t topk;  // i32 [B][K] expert or -1
+  uint64_t
+      places;  // u32 [B][K] place among this chunk's rows to that rank; no_place but for the rank's first selection
+  uint64_t positions;     // u32 [B][K] position among this chunk's rows of that expert
+  uint64_t chunks;        // u32 [C][R + E] rows (per rank, then per expert) of all earlier chunks
+  uint64_t rows_to;       // u32 [R]
+  uint64_t counts_to;     // u32 [E]
+  uint64_t rows_from;     // u32 [R]
+  uint64_t tokens_from;   // u32 [R]
+  uint64_t forms_from;    // u32 [R]
+  uint64_t counts_from;   // u32 [R][L]
+  uint64_t recv_base;     // u32 [R + 1] rows of lower sources
+  uint64_t expert_base;   // u32 [R][L] first row of that source in the zone or slab of that expert
+  uint64_t recv_count;    // u32 [R][B] entries of a received row
+  uint64_t recv_entries;  // RecvEntry [R][B][K]
+  uint64_t bytes;
+
+  static UCCLEP_HD constexpr HandleLayout of(const GroupShape& s, uint64_t tokens) {
+    constexpr uint64_t unit = 128;
+    const uint64_t columns = uint64_t{s.ranks} + s.experts;
+    HandleLayout h{};
+    uint64_t at = unit;  // HandleState comes first
+    const auto take = [&at](uint64_t bytes) {
+      const uint64_t offset = at;
+      at = round_up(at + bytes, unit);
+      return offset;
+    };
+    h.topk = take(4 * tokens * s.top_k);
+    h.places = take(4 * tokens * s.top_k);
+    h.positions = take(4 * tokens * s.top_k);
+    h.chunks = take(4 * ceil_div(tokens, chunk_tokens) * columns);
+    h.rows_to = take(4ull * s.ranks);
+    h.counts_to = take(4ull * s.experts);
+    h.rows_from = take(4ull * s.ranks);
+    h.tokens_from = take(4ull * s.ranks);
+    h.forms_from = take(4ull * s.ranks);
+    h.counts_from = take(4ull * s.experts);
+    h.recv_base = take(4ull * (s.ranks + 1));
+    h.expert_base = take(4ull * s.experts);
+    h.recv_count = take(4 * s.ranks * tokens);
+    h.recv_entries = take(sizeof(RecvEntry) * s.ranks * tokens * s.top_k);
+    h.bytes = at;
+    return h;
+  }
+};
+
+// At the start of a handle's memory. Written by kernels only, on the handle's stream.
+struct HandleState {
+  uint32_t tokens;   // T of the last Update
+  uint32_t top_k;    // K of the last Update
+  uint32_t updated;  // 1 once routed; 0 again when ranks disagreed on the settings
+  uint32_t rows;     // N, after the exchange
+};
+
+}  // namespace ucclep

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a kernel needs to know of a group and of a handle: plain structs that are passed to kernels by value. They stay
+// valid until their owner is destroyed. ucclEpGroupGetDevice and ucclEpHandleGetDevice fill them for user kernels.
+#pragma once
+#include "ucclep/device/layout.hpp"
+#include "ucclep/device/record.hpp"
+#include "ucclep/ucclep.h"
+
+namespace ucclep {
+
+// The group's words in device memory. Every block reads seq at entry; only the last block out advances it (P3).
+struct GroupState {
+  uint64_t seq[num_kinds];  // the last operation of each kind that has ended here
+  uint32_t exited;          // blocks of the running operation that have ended
+  uint32_t unused;
+  GridBarrier barrier;
+};
+
+// What all ranks of one operation must agree on. It travels in every header, so a difference is named, field and rank.
+struct Settings {
+  uint32_t hidden = 0;       // elements of a row
+  uint32_t scale_bytes = 0;  // per row
+  uint32_t top_k = 0;
+  uint32_t mode = 0, layout = 0;
+  uint32_t dtype = 0, output_dtype = 0, scale_dtype = 0;
+  uint32_t quant = 0, round_scale = 0, pass = 0;
+  uint32_t alignment_log2 = 0;
+  uint32_t weights_at_dispatch = 0, weights_at_combine = 0;
+
+  UCCLEP_HD constexpr uint64_t low() const { return uint64_t{hidden} | uint64_t{scale_bytes} << 32; }
+  UCCLEP_HD constexpr uint64_t high() const {
+    return uint64_t{top_k} | uint64_t{mode} << 8 | uint64_t{layout} << 12 | uint64_t{dtype} << 16 |
+           uint64_t{output_dtype} << 24 | uint64_t{scale_dtype} << 32 | uint64_t{quant} << 40 |
+           uint64_t{round_scale} << 42 | uint64_t{pass} << 43 | uint64_t{alignment_log2} << 44 |
+           uint64_t{weights_at_dispatch} << 52 | uint64_t{weights_at_combine} << 53;
+  }
+};
+
+struct SettingsDifference {
+  Field field = Field::none;
+  uint32_t mine = 0, theirs = 0;
+};
+
+// The first field in which two packed settings differ.
+UCCLEP_HD constexpr SettingsDifference difference(uint64_t my_low, uint64_t my_high, uint64_t low, uint64_t high) {
+  struct Bits {
+    Field field;
+    uint32_t shift, width;
+  };
+  constexpr Bits fields[] = {{Field::top_k, 0, 8},
+                             {Field::mode, 8, 4},
+                             {Field::layout, 12, 4},
+                             {Field::dtype, 16, 8},
+                             {Field::output_dtype, 24, 8},
+                             {Field::scale_dtype, 32, 8},
+                             {Field::quant, 40, 2},
+                             {Field::round_scale, 42, 1},
+                             {Field::pass, 43, 1},
+                             {Field::expert_alignment, 44, 8},
+                             {Field::weights_at_dispatch, 52, 1},
+                             {Field::weights_at_combine, 53, 1}};
+  for (const Bits& f : fields) {
+    const uint64_t mask = (uint64_t{1} << f.width) - 1;
+    const auto mine = static_cast<uint32_t>(my_high >> f.shift & mask),
+               theirs = static_cast<uint32_t>(high >> f.shift & mask);
+    if (mine != theirs) return {f.field, mine, theirs};
+  }
+  if (static_cast<uint32_t>(my_low) != static_cast<uint32_t>(low)) {
+    return {Field::hidden, static_cast<uint32_t>(my_low), static_cast<uint32_t>(low)};
+  }
+  if (my_low != low) return {Field::scale_bytes, static_cast<uint32_t>(my_low >> 32), static_cast<uint32_t>(low >> 32)};
+  return {};
+}
+
+// A tensor as kernels see it: strides in bytes. `outer` is the expert slab or source rank where a layout has one, else
+// unused; `inner` the row; `element` the step inside a row. data NULL: not given.
+struct View {
+  char* data = nullptr;
+  int64_t outer = 0, inner = 0, element = 0;
+  uint32_t element_bytes = 0;
+
+  UCCLEP_HD char* at(int64_t o, int64_t i) const { return data + o * outer + i * inner; }
+  UCCLEP_HD char* at(int64_t o, int64_t i, int64_t e) const { return at(o, i) + e * element; }
+};
+
+}  // namespace ucclep
+
+struct ucclEpDeviceGroup {
+  unsigned size, magic;
+  unsigned abi;
+  int rank;
+  ucclep::GroupShape shape;
+  ucclep::WindowLayout layout;
+  char* const* windows;  // [ranks], device memory: every rank's window as it is mapped here
+  ucclep::GroupState* state;
+  ucclep::DeviceErrors* errors;
+  uint64_t timeout_ns;
+};
+
+struct ucclEpDeviceHandle {
+  unsigned size, magic;
+  unsigned abi;
+  int mode, layout, expert_ids;
+  uint32_t expert_alignment, tokens;  // tokens: B of the handle's mode
+  char* memory;                       // HandleState first
+  ucclep::HandleLayout offsets;
+};

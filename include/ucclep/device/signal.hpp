@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+// An operation between the ranks: its sequence number, its bounded waits, the headers that open it and the words that
+// end it (protocol P1-P4).
+//
+// clang-format off
+// | who releases                       | who acquires                  | what is ordered                         |
+// |------------------------------------|-------------------------------|-----------------------------------------|
+// | end_operation: publish of consumed | slots_free: load_acquire      | the reader's last read of a slot before |
+// |   (system), after the last block's |   (system)                    |   the writer's next write into it       |
+// |   ticket (fetch_add_acq_rel, gpu)  |                               |                                         |
+// | store_packet (header, weights)     | load_packet                   | nothing but the packet itself           |
+// | publish of a row's or chunk's      | wait_word: load_acquire       | the row before its readers              |
+// |   epoch (system)                   |   (system)                    |                                         |
+// clang-format on
+#pragma once
+#include "ucclep/device/objects.hpp"
+
+namespace UCCLEP_SIMT_NAMESPACE {
+
+struct Op {
+  const ucclEpDeviceGroup& group;
+  Kind kind;
+  Operation name;
+  uint64_t seq;
+
+  UCCLEP_FN uint32_t ranks() const { return group.shape.ranks; }
+  UCCLEP_FN uint32_t me() const { return static_cast<uint32_t>(group.rank); }
+  UCCLEP_FN char* window(uint32_t rank) const { return group.windows[rank]; }
+  UCCLEP_FN char* mine() const { return group.windows[group.rank]; }
+  // Peers in an order of this rank's own, so that not everybody talks to the same rank at once.
+  UCCLEP_FN uint32_t rotated(uint32_t i) const { return (me() + i) % ranks(); }
+  // The same operation with arguments from read_again.
+  UCCLEP_FN Op with(const ucclEpDeviceGroup& same) const { return {same, kind, name, seq}; }
+};
+
+// Warps of the whole grid share out work by index.
+UCCLEP_FN uint32_t grid_warp() {
+  return block_id() * (block_size() / wave_size) + warp_id();
+}
+UCCLEP_FN uint32_t grid_warps() {
+  return grid_size() * (block_size() / wave_size);
+}
+
+UCCLEP_FN ErrorRecord record_of(const Op& op, ucclEpResult_t code, Phase phase, int32_t peer) {
+  ErrorRecord record{};
+  record.code = code;
+  record.operation = op.name;
+  record.phase = phase;
+  record.peer = peer;
+  record.epoch = op.seq;
+  return record;
+}
+
+UCCLEP_FN void report_timeout(const Op& op, Phase phase, uint32_t peer, const Wait& wait) {
+  ErrorRecord record = record_of(op, ucclEpTimeout, phase, static_cast<int32_t>(peer));
+  record.waited_ns = clock_ns() - wait.start_ns;
+  report_fatal(op.group.errors, record);
+}
+
+// Lane verb: waits until arrived() is true. When the time is up, the record names the peer and everybody leaves.
+template <class Predicate>
+UCCLEP_FN bool wait_peer(const Op& op, Phase phase, uint32_t peer, Predicate&& arrived) {
+  if (arrived()) return true;
+  DeviceErrors* errors = op.group.errors;
+  const Wait wait = begin_wait(op.group.timeout_ns, &errors->abort_word);
+  if (wait_until(wait, arrived)) return true;
+  if (!aborted(wait)) report_timeout(op, phase, peer, wait);
+  return false;
+}
+
+// Warp verb: the same with a predicate that all lanes evaluate together and whose answer is the same for all.
+template <class Predicate>
+UCCLEP_FN bool wait_peer_warp(const Op& op, Phase phase, uint32_t peer, Predicate&& arrived) {
+  constexpr unsigned polls_per_check = 32;
+  DeviceErrors* errors = op.group.errors;
+  const Wait wait = begin_wait(op.group.timeout_ns, &errors->abort_word);
+  while (true) {
+    for (unsigned i = 0; i < polls_per_check; ++i) {
+      if (arrived()) return true;
+      pause();
+    }
+    // Lane 0 decides for all: clocks differ from lane to lane.
+    uint32_t verdict = 0;
+    if (lane_id() == 0) verdict = aborted(wait) ? 1 : timed_out(wait) ? 2 : 0;
+    verdict = shfl(verdict, 0);
+    if (verdict == 0) continue;
+    if (verdict == 2 && lane_id() == 0) report_timeout(op, phase, peer, wait);
+    return false;
+  }
+}
+
+// Lane verb: an epoch word of this operation.
+UCCLEP_FN bool wait_word(const Op& op, Phase phase, uint32_t peer, const char* word) {
+  const auto* epoch = reinterpret_cast<const uint64_t*>(word);
+  return wait_peer(op, phase, peer, [&] { return load_acquire<Scope::system>(epoch) == op.seq; });
+}
+
+// Warp verb: every lane says whether its own wait succeeded; all get the same answer.
+UCCLEP_FN bool every_lane(bool ok) {
+  return ballot(!ok) == 0;
+}
+
+// Block verb: the same for a block.
+UCCLEP_FN bool every_thread(bool ok) {
+  return !sync_block_or(!ok);
+}
+
+// Grid verb. Other blocks may be waiting for a peer meanwhile, and it is for them to say that it did not come: so the
+// blocks wait longer for each other than for peers, and leave early by the abort word.
+UCCLEP_FN bool sync_grid(const Op& op) {
+  constexpr uint64_t patience_ns = 1000000000;
+  DeviceErrors* errors = op.group.errors;
+  const Wait wait = begin_wait(2 * op.group.timeout_ns + patience_ns, &errors->abort_word);
+  if (grid_sync(&op.group.state->barrier, wait)) return true;
+  if (thread_id() == 0 && !aborted(wait)) report_fatal(errors, record_of(op, ucclEpInternalError, Phase::grid, -1));
+  return false;
+}
+
+UCCLEP_FN Op next_operation(const ucclEpDeviceGroup& group, Kind kind, Operation name) {
+  const uint64_t last = load_relaxed<Scope::gpu>(&group.state->seq[static_cast<uint32_t>(kind)]);
+  return {group, kind, name, last + 1};
+}
+
+// Block verb: waits until every peer has finished with the slot that this operation is going to use (P1). What a peer
+// read there before it said so is ordered before what this block writes there now.
+UCCLEP_FN bool slots_free(const Op& op) {
+  const GroupShape& shape = op.group.shape;
+  bool ok = true;
+  if (op.seq > shape.in_flight) {
+    const uint64_t needed = op.seq - shape.in_flight;
+    for (uint32_t p = thread_id(); p < op.ranks() && ok; p += block_size()) {
+      const auto* word =
+          reinterpret_cast<const uint64_t*>(op.mine() + op.group.layout.consumed_word(shape, op.kind, p));
+      ok = wait_peer(op, Phase::consumed, p, [&] { return load_acquire<Scope::system>(word) >= needed; });
+    }
+  }
+  ok = every_thread(ok);
+  acquire_then_bulk();
+  return ok;
+}
+
+// Block verb, last thing of an operation: the last block out advances the sequence and tells every peer that this rank
+// has finished reading. After a fatal error nothing moves: the communicator is dead.
+UCCLEP_FN void end_operation(const Op& op, bool ok) {
+  GroupState* state = op.group.state;
+  sync_block();
+  bool last = false;
+  if (thread_id() == 0) {
+    last = fetch_add_acq_rel<Scope::gpu>(&state->exited, uint32_t{1}) + 1 == grid_size();
+    if (last) {
+      store_relaxed<Scope::gpu>(&state->exited, uint32_t{0});
+      ok = ok && load_relaxed<Scope::system>(&op.group.errors->abort_word) == 0;
+      if (ok) store_relaxed<Scope::gpu>(&state->seq[static_cast<uint32_t>(op.kind)], op.seq);
+    }
+  }
+  if (!sync_block_or(last && ok)) return;
+  for (uint32_t p = thread_id(); p < op.ranks(); p += block_size()) {
+    const uint64_t word = op.group.layout.consumed_word(op.group.shape, op.kind, op.me());
+    publish(reinterpret_cast<uint64_t*>(op.window(p) + word), op.seq);
+  }
+}
+
+// How the rows of one source travel (P15). Said in its header.
+enum class Form : uint32_t { bulk = 0, line = 1 };
+
+UCCLEP_FN Packet* header_packets(const Op& op, uint32_t receiver, uint32_t source) {
+  return reinterpret_cast<Packet*>(op.window(receiver) +
+                                   op.group.layout.header(op.group.shape, op.kind, op.seq, source));
+}
+
+// Warp verb: the header of this rank for one peer. counts: this rank's rows for each expert of the peer, or NULL.
+UCCLEP_FN void send_header(const Op& op, uint32_t peer, const Settings& settings, uint32_t rows, Form form,
+                           uint32_t tokens, const uint32_t* counts) {
+  Packet* header = header_packets(op, peer, op.me());
+  const uint32_t local = counts ? op.group.shape.local_experts() : 0;
+  const uint32_t packets = counts ? HeaderLayout::packets(local) : HeaderLayout::counts;
+  for (uint32_t i = lane_id(); i < packets; i += wave_size) {
+    uint64_t value = 0;
+    if (i == HeaderLayout::settings_low) {
+      value = settings.low();
+    } else if (i == HeaderLayout::settings_high) {
+      value = settings.high();
+    } else if (i == HeaderLayout::rows) {
+      value = uint64_t{rows} | uint64_t{static_cast<uint32_t>(form)} << 32;
+    } else if (i == HeaderLayout::tokens) {
+      value = tokens;
+    } else {
+      const uint32_t expert = 2 * (i - HeaderLayout::counts);
+      value = counts[expert];
+      if (expert + 1 < local) value |= uint64_t{counts[expert + 1]} << 32;
+    }
+    store_packet(header + i, value, op.seq);
+  }
+}
+
+struct HeaderFacts {
+  uint32_t rows, tokens;
+  Form form;
+};
+
+// Warp verb: one packet of a header, waited for.
+UCCLEP_FN bool wait_packet(const Op& op, Phase phase, uint32_t peer, const Packet* packet, uint64_t& value) {
+  return wait_peer(op, phase, peer, [&] {
+    const Packet seen = load_packet(packet);
+    value = seen.value;
+    return seen.epoch == op.seq;
+  });
+}
+
+// What the warp knows after reading a header.
+enum class HeaderResult { good, differs, lost };
+
+// Warp verb: waits for the header of one source, compares the settings, and stores its counts (if wanted) and facts.
+// A difference is a data record: the operation ends without writing a row, on every rank, since each sees it somewhere.
+UCCLEP_FN HeaderResult receive_header(const Op& op, uint32_t source, const Settings& settings, HeaderFacts& facts,
+                                      uint32_t* counts) {
+  const Packet* header = header_packets(op, op.me(), source);
+  const uint32_t local = op.group.shape.local_experts();
+  // The fixed packets: lanes 0-3 read one each, all learn all four.
+  uint64_t value = 0;
+  bool ok = true;
+  if (lane_id() < HeaderLayout::counts) ok = wait_packet(op, Phase::header, source, header + lane_id(), value);
+  if (!every_lane(ok)) return HeaderResult::lost;
+  const uint64_t low = shfl(value, HeaderLayout::settings_low), high = shfl(value, HeaderLayout::settings_high);
+  const uint64_t rows = shfl(value, HeaderLayout::rows), tokens = shfl(value, HeaderLayout::tokens);
+  if (low != settings.low() || high != settings.high()) {
+    if (lane_id() == 0) {
+      const SettingsDifference found = difference(settings.low(), settings.high(), low, high);
+      ErrorRecord record = record_of(op, ucclEpInvalidArgument, Phase::settings, static_cast<int32_t>(source));
+      record.field = found.field;
+      record.expected = found.mine;
+      record.got = found.theirs;
+      report_data(op.group.errors, record);
+    }
+    return HeaderResult::differs;
+  }
+  facts = {static_cast<uint32_t>(rows), static_cast<uint32_t>(tokens), static_cast<Form>(rows >> 32)};
+  if (counts) {
+    for (uint32_t i = lane_id(); 2 * i < local; i += wave_size) {
+      ok = ok && wait_packet(op, Phase::header, source, header + HeaderLayout::counts + i, value);
+      counts[2 * i] = static_cast<uint32_t>(value);
+      if (2 * i + 1 < local) counts[2 * i + 1] = static_cast<uint32_t>(value >> 32);
+    }
+  }
+  return every_lane(ok) ? HeaderResult::good : HeaderResult::lost;
+}
+
+// Grid verb: the first thing of an operation that needs no counts (P14's READY): I am here, with these settings.
+UCCLEP_FN void ready_out(const Op& op, const Settings& settings) {
+  for (uint32_t i = grid_warp(); i < op.ranks(); i += grid_warps()) {
+    send_header(op, op.rotated(i), settings, 0, Form::bulk, 0, nullptr);
+  }
+}
+
+// Block verb: every block reads every rank's READY itself, so all blocks decide alike without a barrier between them.
+UCCLEP_FN HeaderResult ready_in(const Op& op, const Settings& settings, const View& wait_ns) {
+  bool lost = false, differs = false;
+  for (uint32_t i = warp_id(); i < op.ranks() && !lost; i += block::warps()) {
+    const uint32_t source = op.rotated(i);
+    HeaderFacts facts{};
+    const uint64_t start = clock_ns();
+    const HeaderResult result = receive_header(op, source, settings, facts, nullptr);
+    lost = result == HeaderResult::lost;
+    differs = differs || result == HeaderResult::differs;
+    if (wait_ns.data && block_id() == 0 && lane_id() == 0) {
+      *reinterpret_cast<int64_t*>(wait_ns.at(0, 0, source)) += static_cast<int64_t>(clock_ns() - start);
+    }
+  }
+  if (!every_thread(!lost)) return HeaderResult::lost;
+  return every_thread(!differs) ? HeaderResult::good : HeaderResult::differs;
+}
+
+}  // namespace UCCLEP_SIMT_NAMESPACE

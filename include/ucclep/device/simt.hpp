@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a lane can do. Kernels are plain scalar code over these verbs: one text for NVIDIA, AMD and the CPU.
+// arch/ provides the verbs below; this header adds scopes, bounded waits and block-level helpers on top of them.
+//
+// Rules for kernels
+//   - A block has a multiple of wave_size threads, at most 512.
+//   - "Warp" verbs are called by all lanes of a converged warp, "block" verbs by all threads of the block.
+//   - Algorithms call verbs, never raw fences; all memory that a peer can write is read through a verb, and no pointer
+//     to it is __restrict__ (a compiler may load through the non-coherent cache what it believes to be constant).
+//   - No lane waits for another lane of its own warp except through a warp verb.
+//
+// Identity     wave_size, thread_id(), lane_id(), warp_id(), block_id(), block_size(), grid_size(), shared_memory()
+// Warp values  shfl, shfl_xor, shfl_up, ballot, match_any, reduce_add/max/min, scan_add. They order no memory.
+//              Reductions take integers only: a sum of floats depends on its order, and so would differ between
+//              targets. (The maximum of |x| is the maximum of its bits without the sign; a NaN is then the largest.)
+// Time         clock_ns(), pause()
+// Arguments    read_again(args): for the body of a loop over tokens or rows, so that AMD keeps no field in a register
+//
+// Memory: who calls it, what it orders, at which scope.
+// clang-format off
+//  verb                       | who   | what is ordered before what                                | scope
+//  ----------------------------|-------|------------------------------------------------------------|------------------
+//  sync_warp                  | warp  | accesses of all its lanes before, accesses of all after    | warp
+//  sync_block, sync_block_or  | block | accesses of all its threads before, accesses of all after; | block
+//                             |       | a later release by any one thread covers the stores of all |
+//  load_relaxed, store_relaxed| lane  | nothing; atomic on its own word                            | gpu / system
+//    fetch_add_relaxed        |       | (8-byte read-modify-writes: on words in global memory only)|
+//  load_acquire               | lane  | the load before all later accesses of the lane             | gpu / system
+//  store_release              | lane  | all earlier accesses of the lane before the store          | gpu / system
+//  fetch_add_acq_rel          | lane  | both                                                       | gpu / system
+//    compare_exchange         |       |                                                            |
+//  fence_acq_rel              | lane  | all earlier before all later accesses of the lane          | gpu / system
+//  publish                    | lane  | all earlier accesses of the lane, and what it has seen by  | system
+//                             |       | sync_warp, sync_block or acquire, before the store         |
+//  load16, store16            | lane  | nothing; not atomic; cached                                | -
+//  load16_stream, store16_... | lane  | the same, without keeping the line in caches               | -
+//  store_packet, load_packet  | lane  | value and epoch arrive together; nothing else is ordered   | system
+//  bulk_barrier_init          | lane  | made visible to the block and to copies by sync_block      | block
+//  bulk_load                  | warp  | earlier accesses of its lanes to smem before the copy      | -
+//  bulk_wait_loaded           | warp  | the copy before all later accesses of its lanes            | block
+//  smem_to_bulk               | warp  | earlier stores of its lanes to smem before a later         | block
+//                             |       | bulk_store by the warp (or, after sync_block, the block)   |
+//  bulk_store                 | warp  | starts copies; ordered with nothing until a wait           | -
+//  bulk_wait_read             | warp  | the warp's bulk_stores' reads before later stores to smem  | block
+//  bulk_wait_written          | warp  | the warp's bulk_stores' writes before a later publish by   | that of the
+//                             |       | any of its lanes (or, after sync_block, of the block)      | publish
+//  acquire_then_bulk          | warp  | a load_acquire by any of its lanes before the warp's later | that of the load
+//                             |       | bulk_loads and bulk_stores                                 |
+// clang-format on
+// Bulk copies take another path to memory (CUDA's async proxy): an acquire alone does not order them. So
+// acquire_then_bulk stands before a bulk_load of what was announced and before a bulk_store into a slot whose reuse was
+// just acquired.
+#pragma once
+#include "ucclep/device/arch/arch.hpp"
+
+namespace ucclep {
+
+// A barrier of the whole grid, in device memory, zero before the first use and then good for launch after launch.
+// After a false return it must be zeroed before it is used again.
+struct GridBarrier {
+  uint32_t arrived;
+  uint32_t generation;
+};
+
+}  // namespace ucclep
+
+namespace UCCLEP_SIMT_NAMESPACE {
+
+// Scopes: who does a piece of work together. rank() of size() members; sync() is called by all of them.
+struct thread {
+  static UCCLEP_FN unsigned rank() { return 0; }
+  static UCCLEP_FN unsigned size() { return 1; }
+  static UCCLEP_FN void sync() {}
+};
+
+// N neighbouring lanes. All groups of the warp call sync() together.
+template <unsigned N>
+struct lanes {
+  static_assert(N > 0 && wave_size % N == 0, "the groups fill the warp");
+  static UCCLEP_FN unsigned rank() { return lane_id() % N; }
+  static UCCLEP_FN unsigned size() { return N; }
+  static UCCLEP_FN unsigned group() { return lane_id() / N; }
+  static UCCLEP_FN void sync() { sync_warp(); }
+};
+
+struct warp {
+  static UCCLEP_FN unsigned rank() { return lane_id(); }
+  static UCCLEP_FN unsigned size() { return wave_size; }
+  static UCCLEP_FN void sync() { sync_warp(); }
+};
+
+struct block {
+  static UCCLEP_FN unsigned rank() { return thread_id(); }
+  static UCCLEP_FN unsigned size() { return block_size(); }
+  static UCCLEP_FN unsigned warps() { return block_size() / wave_size; }
+  static UCCLEP_FN void sync() { sync_block(); }
+};
+
+// The bound of a wait. Which phase and peer it concerned is for the caller to record when wait_until says false.
+struct Wait {
+  uint64_t start_ns;
+  uint64_t limit_ns;
+  const uint32_t* abort_word;  // non-zero: everybody stops. Host memory or a peer's, so it is polled rarely
+};
+
+UCCLEP_FN Wait begin_wait(uint64_t limit_ns, const uint32_t* abort_word) {
+  return {clock_ns(), limit_ns, abort_word};
+}
+
+UCCLEP_FN bool timed_out(const Wait& wait) {
+  return clock_ns() - wait.start_ns >= wait.limit_ns;
+}
+
+UCCLEP_FN bool aborted(const Wait& wait) {
+  return load_relaxed<Scope::system>(wait.abort_word) != 0;
+}
+
+// Spins until predicate() is true; false when the time is up or the abort word is set. The predicate acquires what it
+// needs. It is asked at least once, also after the deadline: what has arrived counts.
+template <class Predicate>
+UCCLEP_FN bool wait_until(const Wait& wait, Predicate&& predicate) {
+  for (unsigned polls = 1; !predicate(); ++polls) {
+    if (polls % 32 == 0 && (aborted(wait) || timed_out(wait))) return false;
+    pause();
+  }
+  return true;
+}
+
+// Block verb: all accesses of all threads of the grid before it are ordered before all accesses after it (gpu scope).
+// All blocks must be resident (a cooperative launch). Every thread of a block gets the same answer; false: not all
+// blocks came in time, or abort.
+UCCLEP_FN bool grid_sync(GridBarrier* barrier, const Wait& wait) {
+  sync_block();
+  bool complete = true;
+  if (thread_id() == 0) {
+    // Read before arriving: the generation cannot move until this block has arrived.
+    const uint32_t generation = load_relaxed<Scope::gpu>(&barrier->generation);
+    if (fetch_add_acq_rel<Scope::gpu>(&barrier->arrived, uint32_t{1}) + 1 == grid_size()) {
+      store_relaxed<Scope::gpu>(&barrier->arrived, uint32_t{0});
+      store_release<Scope::gpu>(&barrier->generation, generation + 1);
+    } else {
+      complete = wait_until(wait, [&] { return load_acquire<Scope::gpu>(&barrier->generation) != generation; });
+    }
+  }
+  return !sync_block_or(!complete);
+}
+
+// Shared memory that a block-level scan or reduction of T needs, in elements.
+constexpr unsigned block_scratch = 512 / wave_size;
+
+// Block verb: the sum of `value` over all threads with a lower rank; *total gets the sum over all. scratch lies in
+// shared memory and may be used again at once.
+template <class T>
+UCCLEP_FN T block_scan_exclusive(T value, T* scratch, T* total) {
+  const T inclusive = scan_add(value);
+  if (lane_id() == wave_size - 1) scratch[warp_id()] = inclusive;
+  sync_block();
+  T before = 0;
+  T sum = 0;
+  for (unsigned i = 0; i < block::warps(); ++i) {
+    if (i == warp_id()) before = sum;
+    sum += scratch[i];
+  }
+  sync_block();
+  *total = sum;
+  return before + inclusive - value;
+}
+
+// Block verbs: every thread gets the sum (the maximum) of `value` over the block. scratch as above.
+template <class T>
+UCCLEP_FN T block_reduce_add(T value, T* scratch) {
+  const T of_warp = reduce_add(value);
+  if (lane_id() == 0) scratch[warp_id()] = of_warp;
+  sync_block();
+  T sum = 0;
+  for (unsigned i = 0; i < block::warps(); ++i) sum += scratch[i];
+  sync_block();
+  return sum;
+}
+
+template <class T>
+UCCLEP_FN T block_reduce_max(T value, T* scratch) {
+  const T of_warp = reduce_max(value);
+  if (lane_id() == 0) scratch[warp_id()] = of_warp;
+  sync_block();
+  T largest = scratch[0];
+  for (unsigned i = 1; i < block::warps(); ++i) largest = scratch[i] > largest ? scratch[i] : largest;
+  sync_block();
+  return largest;
+}
+
+}  // namespace UCCLEP_SIMT_NAMESPACE

@@ -1,0 +1,544 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * libucclep: Mixture-of-Experts dispatch and combine. This header is the whole C API: C99..C23 and C++11..C++23.
+ *
+ * Letters in shapes: R ranks, E experts, L = E / R local experts, T tokens of a call, K experts of a token, H elements
+ * of a token's row, B the group's maximum of tokens for the handle's mode, N rows received.
+ *
+ * Results. A function returns ucclEpSuccess or a code; ucclEpGetLastError() has the sentence that says which argument,
+ * which value and what was expected. Nothing throws, exits or aborts; nothing is printed unless UCCLEP_DEBUG asks.
+ * Out-parameters are written on success only.
+ *
+ * Structs start with {size, magic} and are made by their INIT macro, those that the library fills as well:
+ *     ucclEpGroupConfig_t config = UCCLEP_GROUP_CONFIG_INIT;
+ * Zero in a field means "choose for me" unless its comment says that it is required. A NULL config or counters pointer
+ * means the INIT value; a NULL Inputs or Outputs struct or required tensor is ucclEpInvalidArgument. Fields are only
+ * ever appended: a smaller struct of an older program is read as far as it goes, a larger one of a newer program is
+ * accepted when its unknown tail is zero. A struct that the library fills is written up to the caller's size.
+ *
+ * Calls. Each function says which of these it is:
+ *   [collective]  by every rank (the destroying ones: every living rank), in the same order; blocks for at most
+ *                 timeout_ms; ucclEpInvalidUsage in stream capture. Bad or differing arguments on one rank give every
+ *                 rank ucclEpInvalidArgument, and the sentence names rank and field.
+ *   [operation]   by every living rank, in the same order for one group; enqueued on the stream, never blocks; may be
+ *                 captured.
+ *   [stream]      by this rank alone; enqueued on the stream, never blocks; may be captured.
+ *   [local]       by this rank alone; at once. Those that allocate are ucclEpInvalidUsage in stream capture.
+ *   [wait]        by this rank alone; blocks for at most timeout_ms; ucclEpInvalidUsage in stream capture.
+ *
+ * Streams. Operations of one group execute in call order; on different streams the caller orders them by events. NULL
+ * is the device's default stream. Descriptors, configs and index structs are copied during the call; the memory of
+ * tensors stays untouched by the caller until the operation (with send_only: its ucclEpComplete) has finished.
+ *
+ * Threads. Communicators are independent. One communicator, with all that was made from it, is used by one thread at a
+ * time, except for ucclEpCommAbort, ucclEpCommGetAsyncError, ucclEpCommGetStats and ucclEpGetLastError. Ranks of one
+ * process each need a thread of their own for the blocking calls. Calls restore the thread's current device.
+ */
+#ifndef UCCLEP_H_
+#define UCCLEP_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+/** The version of this header: MAJOR * 10000 + MINOR * 100 + PATCH. ucclEpGetVersion() has the library's. */
+#define UCCLEP_VERSION 100
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Objects ---- */
+
+typedef struct ucclEpComm* ucclEpComm_t;     /**< a communicator: R ranks that can reach each other */
+typedef struct ucclEpGroup* ucclEpGroup_t;   /**< one MoE shape on a communicator, with the memory that it needs */
+typedef struct ucclEpHandle* ucclEpHandle_t; /**< one routing decision on a group */
+typedef struct ucclEpWindow* ucclEpWindow_t; /**< memory that the peers can read and write */
+typedef struct ucclEpGraph* ucclEpGraph_t;   /**< captured operations; host device only */
+typedef void* ucclEpStream_t;                /**< cudaStream_t, hipStream_t or the host device's own */
+typedef void* ucclEpEvent_t;                 /**< cudaEvent_t, hipEvent_t or the host device's own */
+
+/** The address of a rendezvous and its secret: plain bytes, to be sent to the other ranks by any means. */
+typedef struct {
+  char internal[128];
+} ucclEpUniqueId;
+
+/** What user kernels get by value; complete in ucclep/device.hpp. Each starts with {unsigned size, magic;}. */
+typedef struct ucclEpDeviceGroup ucclEpDeviceGroup;
+typedef struct ucclEpDeviceHandle ucclEpDeviceHandle;
+typedef struct ucclEpDeviceWindow ucclEpDeviceWindow;
+
+/* ---- Enumerations ---- */
+
+/** Codes 0..7 have NCCL's meaning and values. */
+typedef enum {
+  ucclEpSuccess = 0,
+  ucclEpUnhandledDeviceError = 1, /**< a call of the GPU driver failed */
+  ucclEpSystemError = 2,          /**< a call of the operating system failed */
+  ucclEpInternalError = 3,        /**< a bug in libucclep */
+  ucclEpInvalidArgument = 4,      /**< a value that is wrong, or differs between ranks where it must not */
+  ucclEpInvalidUsage = 5,         /**< a call that is not allowed now */
+  ucclEpRemoteError = 6,          /**< a peer failed, died, or has masked this rank */
+  ucclEpInProgress = 7,           /**< NCCL's value; no call returns it today */
+  ucclEpTimeout = 8,              /**< a peer did not come within timeout_ms */
+  ucclEpAborted = 9,              /**< ucclEpCommAbort was called */
+  ucclEpNotSupported = 10,        /**< not with this device, layout or version; the sentence says what to use instead */
+  ucclEpOutOfMemory = 11,
+  ucclEpOverflow = 12 /**< more rows arrived than the receiver has room for */
+} ucclEpResult_t;
+
+typedef enum {
+  ucclEpNoDataType = 0, /**< not set: never valid */
+  ucclEpBfloat16 = 1,
+  ucclEpFloat16 = 2,
+  ucclEpFloat32 = 3,
+  ucclEpFloat8e4m3 = 4,
+  ucclEpFloat8e5m2 = 5,
+  ucclEpFloat8e8m0 = 6,   /**< an exponent: a scale */
+  ucclEpFloat4e2m1x2 = 7, /**< two fp4 values in a byte: one storage element */
+  ucclEpUint8 = 8,
+  ucclEpInt32 = 9,
+  ucclEpInt64 = 10
+} ucclEpDataType_t;
+
+enum {
+  UCCLEP_DEVICE_AUTO = 0,
+  UCCLEP_DEVICE_CUDA = 1,
+  UCCLEP_DEVICE_HIP = 2,
+  UCCLEP_DEVICE_HOST = 3,
+  UCCLEP_DEVICE_INDEX_CURRENT = -1 /**< for device_index: the device that is current in the calling thread */
+};
+/** Low latency (decode, few tokens) or high throughput (training and prefill, thousands of tokens). */
+enum { UCCLEP_MODE_AUTO = 0, UCCLEP_MODE_LL = 1, UCCLEP_MODE_HT = 2 };
+/** How received rows lie; ucclEpDispatchOutputs_t has the shapes. 0 (not set) is ucclEpInvalidArgument. */
+enum { UCCLEP_LAYOUT_EXPERT_MAJOR = 1, UCCLEP_LAYOUT_RANK_MAJOR = 2, UCCLEP_LAYOUT_FLAT = 3 };
+/** Received topk_idx counts experts from this rank's first one, or over all ranks. */
+enum { UCCLEP_EXPERT_IDS_LOCAL = 0, UCCLEP_EXPERT_IDS_GLOBAL = 1 };
+/** Rows beyond max_recv_tokens_per_rank or a tensor's capacity: dropped with the record ucclEpOverflow, or silently. */
+enum { UCCLEP_OVERFLOW_ERROR = 0, UCCLEP_OVERFLOW_DROP = 1 };
+/** Backward reuses the routing of a forward pass: every layout but RANK_MAJOR. */
+enum { UCCLEP_PASS_FORWARD = 0, UCCLEP_PASS_BACKWARD = 1 };
+/** FP8_128: bf16 in, ucclEpFloat8e4m3 out with one scale for 128 elements. */
+enum { UCCLEP_QUANT_NONE = 0, UCCLEP_QUANT_FP8_128 = 1 };
+
+/* ---- Structs (order and types of the fields are the ABI) ---- */
+
+/**
+ * Where a tensor lies. It owns nothing. Token and bias tensors: innermost stride 1, address and row strides multiples
+ * of 16 bytes. All others are aligned to their element: scales may have any strides, index, weight and counter tensors
+ * have innermost stride 1. A tensor without elements may carry NULL.
+ */
+typedef struct {
+  unsigned size, magic;
+  void* data;
+  ucclEpDataType_t dtype;
+  int ndim;           /**< 1..4 */
+  int64_t sizes[4];   /**< in storage elements, outermost first */
+  int64_t strides[4]; /**< in elements; all zero = contiguous */
+} ucclEpTensor_t;
+
+/** Must agree between ranks: device, transport. */
+typedef struct {
+  unsigned size, magic;
+  int device;            /**< UCCLEP_DEVICE_* */
+  int device_index;      /**< UCCLEP_DEVICE_INDEX_CURRENT by INIT; 0 is device 0 */
+  const char* transport; /**< name of the network path, or NULL */
+  const char* nics;      /**< comma-separated names, or NULL */
+  int ranks_per_node; /**< 0 = discover; else consecutive ranks form virtual nodes of the size that each member gives */
+  int ranks_per_domain; /**< 0 = discover; else consecutive ranks of a node form NVLink-like domains of that size */
+  int proxy_threads;
+  int timeout_ms; /**< of a wait: UCCLEP_TIMEOUT_MS, else the group's, else this, else 100000 */
+} ucclEpCommConfig_t;
+
+/** In place: rank r's part is at buf + r * bytes_per_rank. Returns 0 on success. Called inside the init only. */
+typedef struct {
+  unsigned size, magic;
+  void* ctx;
+  int (*allgather)(void* ctx, void* buf, size_t bytes_per_rank);
+} ucclEpBootstrap_t;
+
+/** What a communicator runs on. */
+typedef struct {
+  unsigned size, magic;
+  int rank, nranks;
+  int device, device_index;
+  int node, num_nodes;
+  int domain_size;
+  int proxy_threads;
+  char transport[32];
+  char nics[256];
+  char node_name[64];
+  char device_name[64];
+  uint64_t window_bytes; /**< memory of this rank that peers can reach */
+} ucclEpCommInfo_t;
+
+/** The first error that a communicator met while operations ran. */
+typedef struct {
+  unsigned size, magic;
+  ucclEpResult_t code; /**< ucclEpSuccess: there is none */
+  char op[32];         /**< "dispatch", .. */
+  char phase[32];      /**< what it was waiting for or doing */
+  int rank, peer;      /**< -1: no particular one */
+  uint64_t epoch;      /**< the operation's number */
+  uint64_t waited_ms;
+  char text[512];
+} ucclEpAsyncError_t;
+
+/** Sums over this rank's proxy threads; the last is a maximum. */
+typedef struct {
+  unsigned size, magic;
+  uint64_t commands, messages, bytes_sent, bytes_received;
+  uint64_t ring_full_stalls, credit_stalls, nic_stalls;
+  uint64_t reorder_depth_max;
+} ucclEpStats_t;
+
+/** Must agree between ranks: all but the callbacks, alloc_ctx and timeout_ms. */
+typedef struct {
+  unsigned size, magic;
+  int num_experts;                  /**< required, a multiple of R; expert e lives on rank e / (num_experts / R) */
+  int top_k;                        /**< required: the largest K */
+  int max_tokens_per_rank;          /**< required: B in HT */
+  int ll_max_tokens_per_rank;       /**< B in LL; 0 = max_tokens_per_rank */
+  int64_t max_token_bytes;          /**< required: the largest row, scales included, of dispatch and of combine */
+  int64_t max_recv_tokens_per_rank; /**< rows received at most, with duplicates and padding; 0 = room for all */
+  int num_sms;                      /**< SMs that the library's kernels may use */
+  int timeout_ms;                   /**< of a wait; 0 = the communicator's */
+  int enable_mask; /**< 1: a peer that misses its deadline is masked, and the others go on without it */
+  int overflow;    /**< UCCLEP_OVERFLOW_* */
+  int (*alloc_fn)(void** ptr, size_t bytes, void* ctx); /**< plain workspace; 0 on success; both functions or none */
+  int (*free_fn)(void* ptr, void* ctx);
+  void* alloc_ctx;
+  int num_signals;   /**< for user kernels */
+  int max_in_flight; /**< operations of a kind in flight, up to 8; 0 = 2 */
+  int nranks;        /**< for ucclEpGroupQuery without a communicator only */
+} ucclEpGroupConfig_t;
+
+/** What a group needs, in bytes, and what it allows. */
+typedef struct {
+  unsigned size, magic;
+  int64_t device_bytes, host_bytes; /**< memory of the group on each rank */
+  int64_t max_top_k, max_experts, max_tokens_per_rank, max_token_bytes, max_ranks;
+  int64_t epoch_bits; /**< operations are numbered by so many bits */
+} ucclEpGroupLimits_t;
+
+/** Must agree between ranks: all but handle_mem. */
+typedef struct {
+  unsigned size, magic;
+  int mode;             /**< UCCLEP_MODE_*; AUTO: RANK_MAJOR is LL, FLAT is HT, EXPERT_MAJOR by size */
+  int layout;           /**< required: UCCLEP_LAYOUT_*. LL: EXPERT_MAJOR, RANK_MAJOR; HT: EXPERT_MAJOR, FLAT */
+  int expert_alignment; /**< HT EXPERT_MAJOR: zones are padded to it; a power of two; 0 = 1 */
+  int expert_ids;       /**< UCCLEP_EXPERT_IDS_* */
+  const ucclEpTensor_t* handle_mem; /**< uint8 [ucclEpHandleMemSize]: the caller's memory for the routing, or NULL */
+} ucclEpHandleConfig_t;
+
+/**
+ * Optional device tensors, int32 or int64, about the rows that this rank receives. Valid on the stream after
+ * ucclEpHandleUpdate in HT, after the next dispatch in LL (the tensors stay alive till then).
+ */
+typedef struct {
+  unsigned size, magic;
+  const ucclEpTensor_t* tokens_per_expert; /**< [L], padded where an alignment pads */
+  const ucclEpTensor_t* expert_offsets;    /**< [L] first row of each expert, or [L+1] with the total */
+  const ucclEpTensor_t* tokens_per_rank;   /**< [R] rows received from each rank */
+  const ucclEpTensor_t* recv_total;        /**< [1] */
+  int64_t* recv_total_host;                /**< device-mapped host memory: -1 from the call on, then the total */
+  const ucclEpTensor_t* tokens_per_expert_unpadded; /**< [L] */
+  const ucclEpTensor_t* tokens_per_expert_rank;     /**< [L, R] */
+} ucclEpCounters_t;
+
+/** Optional device tensors about the rows that this rank sends; the first two int32 or int64. */
+typedef struct {
+  unsigned size, magic;
+  const ucclEpTensor_t* tokens_per_rank;   /**< [R] rows to send to each rank */
+  const ucclEpTensor_t* tokens_per_expert; /**< [E] selections */
+  const ucclEpTensor_t* is_token_in_rank;  /**< [T, R] uint8 */
+} ucclEpRoutingCounts_t;
+
+/** What a rank sends: T from 0 to B, free to differ between ranks; H, dtypes and K are the same on all ranks. */
+typedef struct {
+  unsigned size, magic;
+  const ucclEpTensor_t* tokens;       /**< required: [T, H] bf16, fp16, fp32, or bytes (fp8, fp4) with scales */
+  const ucclEpTensor_t* scales;       /**< [T, any]: forwarded bit for bit with their row */
+  const ucclEpTensor_t* topk_weights; /**< [T, K] fp32 */
+  const ucclEpTensor_t* topk_idx;     /**< [T, K]: ucclEpHandleUpdate and dispatch in one call */
+} ucclEpDispatchInputs_t;
+
+/**
+ * Rows of one zone or source are ordered by (source rank, source token). In HT, sizes[0] is a capacity: rows from N on
+ * are left alone, but their topk_idx is -1 and their topk_weights are 0.
+ *   EXPERT_MAJOR, LL  [L, R*B, H]    rows [0, tokens_per_expert[l]) of slab l are packed; topk_weights [L, R*B]
+ *   EXPERT_MAJOR, HT  [capacity, H]  a row per (token, local expert), zones at expert_offsets, padded with zero rows;
+ *                                    topk_weights [capacity]
+ *   RANK_MAJOR        [R, B, H]      a row per token, by source rank; topk_idx and topk_weights [R, B, K]
+ *   FLAT              [capacity, H]  a row per token; topk_idx and topk_weights [capacity, K]
+ * topk_idx and topk_weights keep the source's k order; entries that are not of this rank are -1 and 0.
+ */
+typedef struct {
+  unsigned size, magic;
+  const ucclEpTensor_t* tokens; /**< required; the dtype of the input, or ucclEpFloat8e4m3 with UCCLEP_QUANT_FP8_128 */
+  const ucclEpTensor_t* scales; /**< [rows, width of the input]; FP8_128: fp32 or e8m0 [rows, H/128], or int32
+                                     [rows, ceil(H/512)] with four exponents a word, lowest byte first */
+  const ucclEpTensor_t* topk_idx;                     /**< int32 or int64 */
+  const ucclEpTensor_t* topk_weights;                 /**< fp32 */
+  const ucclEpTensor_t* src_info;                     /**< [rows] int64 = rank << 32 | token, or int32 = token */
+  const ucclEpTensor_t* cumulative_tokens_per_expert; /**< [L] int32: added to */
+  const ucclEpTensor_t* wait_ns;                      /**< [R] int64: the time waited for each peer is added */
+  const ucclEpCounters_t* counters;                   /**< or NULL */
+} ucclEpDispatchOutputs_t;
+
+/** LL EXPERT_MAJOR multiplies by topk_weights, given here or with dispatch; all other layouts sum rows as they are. */
+typedef struct {
+  unsigned size, magic;
+  const ucclEpTensor_t* tokens;       /**< required: bf16, fp16 or fp32 in the shape of dispatch's output */
+  const ucclEpTensor_t* scales;       /**< kept for later: must be NULL */
+  const ucclEpTensor_t* topk_weights; /**< [T, K] fp32; backward: in the shape of dispatch's topk_weights output */
+  const ucclEpTensor_t* bias;         /**< [T, H], added last; forward only */
+  const ucclEpTensor_t* bias2;        /**< as bias */
+} ucclEpCombineInputs_t;
+
+/** What comes back to a rank. */
+typedef struct {
+  unsigned size, magic;
+  const ucclEpTensor_t* tokens;       /**< required: [T, H]; a token with no valid expert is zero plus bias */
+  const ucclEpTensor_t* topk_weights; /**< backward: [T, K] fp32 */
+  const ucclEpTensor_t* wait_ns;      /**< [R] int64: the time waited for each peer is added */
+} ucclEpCombineOutputs_t;
+
+/** Of one call; the same on all ranks but for num_sms. */
+typedef struct {
+  unsigned size, magic;
+  int send_only;   /**< 1: start the transfer only; ucclEpComplete finishes it */
+  int quant;       /**< UCCLEP_QUANT_* */
+  int round_scale; /**< 1: scales are powers of two */
+  int pass;        /**< UCCLEP_PASS_* */
+  int num_sms;     /**< of every kernel that the call launches together; 0 = the group's */
+} ucclEpDispatchConfig_t;
+
+/** Of one call; the same on all ranks but for num_sms. */
+typedef struct {
+  unsigned size, magic;
+  int send_only; /**< 1: start the transfer only; ucclEpComplete finishes it */
+  int pass;      /**< UCCLEP_PASS_* */
+  int num_sms;   /**< of every kernel that the call launches together; 0 = the group's */
+} ucclEpCombineConfig_t;
+
+/* ---- Library ---- */
+
+/** [local] The library's version, as UCCLEP_VERSION. */
+ucclEpResult_t ucclEpGetVersion(int* version);
+/** A few words for a code; never NULL. */
+const char* ucclEpGetErrorString(ucclEpResult_t result);
+/** The sentence of the last failed call: of this thread (NULL) or with this communicator; "" when there was none. Any
+ *  thread may ask. The string belongs to the calling thread until its next libucclep call; never NULL. */
+const char* ucclEpGetLastError(ucclEpComm_t comm);
+/** [local] Version, embedded GPU code, transports. text NULL: *len = bytes needed with the final NUL; too small: the
+ *  same and ucclEpInvalidArgument; else *len = bytes written. */
+ucclEpResult_t ucclEpGetBuildInfo(char* text, size_t* len);
+
+/* ---- Communicator ---- */
+
+/** [local] Opens a rendezvous in this process (it need not be a rank), which must live until all ranks have joined. It
+ *  touches no GPU driver, and the process may fork afterwards. */
+ucclEpResult_t ucclEpGetUniqueId(ucclEpUniqueId* id);
+/** [collective] Blocks until all ranks, processes or threads of one process, have called it. */
+ucclEpResult_t ucclEpCommInitRank(ucclEpComm_t* comm, int nranks, ucclEpUniqueId id, int rank,
+                                  const ucclEpCommConfig_t* config);
+/** [collective] The same over the caller's allgather, called by the calling thread inside this call only. */
+ucclEpResult_t ucclEpCommInitBootstrap(ucclEpComm_t* comm, int nranks, int rank, const ucclEpBootstrap_t* bootstrap,
+                                       const ucclEpCommConfig_t* config);
+/** [local] The number of ranks. */
+ucclEpResult_t ucclEpCommCount(ucclEpComm_t comm, int* nranks);
+/** [local] This rank: 0 .. R-1. */
+ucclEpResult_t ucclEpCommUserRank(ucclEpComm_t comm, int* rank);
+/** [local] What the communicator runs on. */
+ucclEpResult_t ucclEpCommGetInfo(ucclEpComm_t comm, ucclEpCommInfo_t* info);
+/** [local] A JSON text; len as in ucclEpGetBuildInfo. */
+ucclEpResult_t ucclEpCommGetTopology(ucclEpComm_t comm, char* json, size_t* len);
+/** [local] The first error record; any thread may ask. */
+ucclEpResult_t ucclEpCommGetAsyncError(ucclEpComm_t comm, ucclEpAsyncError_t* error);
+/** [local] Forgets a data record (Overflow, an id out of range, a masked peer); ucclEpInvalidUsage on a fatal one. */
+ucclEpResult_t ucclEpCommClearAsyncError(ucclEpComm_t comm);
+/** [local] Any thread may ask. */
+ucclEpResult_t ucclEpCommGetStats(ucclEpComm_t comm, ucclEpStats_t* stats);
+/** [local] From any thread: kernels, proxies and waiting calls leave within a second with ucclEpAborted. */
+ucclEpResult_t ucclEpCommAbort(ucclEpComm_t comm);
+/** [collective] Destroys all that was made from it too. After a fatal error it is local. Always succeeds. NULL is fine.
+ */
+ucclEpResult_t ucclEpCommDestroy(ucclEpComm_t comm);
+
+/* ---- Memory, streams, events: what a program needs on every device, the host included ---- */
+
+/** [local] Device memory that can be registered as a window. */
+ucclEpResult_t ucclEpMemAlloc(ucclEpComm_t comm, void** ptr, size_t bytes);
+/** [local] Frees ucclEpMemAlloc's memory, which no operation uses any more. NULL is fine. */
+ucclEpResult_t ucclEpMemFree(ucclEpComm_t comm, void* ptr);
+/** [local] Host memory that the device can access. */
+ucclEpResult_t ucclEpMemAllocHost(ucclEpComm_t comm, void** ptr, size_t bytes);
+/** [local] Frees ucclEpMemAllocHost's memory. NULL is fine. */
+ucclEpResult_t ucclEpMemFreeHost(ucclEpComm_t comm, void* ptr);
+/** [stream] Any direction. With pageable host memory it may block; in capture only device or pinned memory. */
+ucclEpResult_t ucclEpMemcpy(ucclEpComm_t comm, void* dst, const void* src, size_t bytes, ucclEpStream_t stream);
+
+/** [local] A stream of the communicator's device; a GPU framework passes its own instead. */
+ucclEpResult_t ucclEpStreamCreate(ucclEpComm_t comm, ucclEpStream_t* stream);
+/** [local] Work in flight still ends. NULL is fine. */
+ucclEpResult_t ucclEpStreamDestroy(ucclEpComm_t comm, ucclEpStream_t stream);
+/** [wait] Until all work on the stream has ended. */
+ucclEpResult_t ucclEpStreamSynchronize(ucclEpComm_t comm, ucclEpStream_t stream);
+/** [stream] Later work on the stream waits for the event. */
+ucclEpResult_t ucclEpStreamWaitEvent(ucclEpComm_t comm, ucclEpStream_t stream, ucclEpEvent_t event);
+/** [local] An event that can be timed. */
+ucclEpResult_t ucclEpEventCreate(ucclEpComm_t comm, ucclEpEvent_t* event);
+/** [local] NULL is fine. */
+ucclEpResult_t ucclEpEventDestroy(ucclEpComm_t comm, ucclEpEvent_t event);
+/** [stream] The event happens when all earlier work on the stream has ended. */
+ucclEpResult_t ucclEpEventRecord(ucclEpComm_t comm, ucclEpEvent_t event, ucclEpStream_t stream);
+/** [wait] Until the event has happened. */
+ucclEpResult_t ucclEpEventSynchronize(ucclEpComm_t comm, ucclEpEvent_t event);
+/** [local] The milliseconds from event a to event b, which have both happened. */
+ucclEpResult_t ucclEpEventElapsed(ucclEpComm_t comm, ucclEpEvent_t a, ucclEpEvent_t b, float* ms);
+
+/** [local] From here on the stream records instead of running. Host device only: a GPU's own runtime captures there. */
+ucclEpResult_t ucclEpStreamBeginCapture(ucclEpComm_t comm, ucclEpStream_t stream);
+/** [local] The recorded calls as a graph. */
+ucclEpResult_t ucclEpStreamEndCapture(ucclEpComm_t comm, ucclEpStream_t stream, ucclEpGraph_t* graph);
+/** [stream] Runs the graph; any number of times, on every rank alike. */
+ucclEpResult_t ucclEpGraphLaunch(ucclEpComm_t comm, ucclEpGraph_t graph, ucclEpStream_t stream);
+/** [local] NULL is fine. */
+ucclEpResult_t ucclEpGraphDestroy(ucclEpComm_t comm, ucclEpGraph_t graph);
+
+/** [collective] Any part of an allocation. Tensors inside it are used in place, all others by staging. */
+ucclEpResult_t ucclEpWindowRegister(ucclEpComm_t comm, void* ptr, size_t bytes, ucclEpWindow_t* window);
+/** [collective] After a fatal error it is local. NULL is fine. */
+ucclEpResult_t ucclEpWindowDeregister(ucclEpComm_t comm, ucclEpWindow_t window);
+
+/* ---- Group ---- */
+
+/** [local] The memory and the limits of such a group; allocates nothing. comm may be NULL: an estimate for nranks. */
+ucclEpResult_t ucclEpGroupQuery(ucclEpComm_t comm, const ucclEpGroupConfig_t* config, ucclEpGroupLimits_t* limits);
+/** [collective] One group serves LL and HT, any number of handles and many layers. */
+ucclEpResult_t ucclEpGroupCreate(ucclEpGroup_t* group, ucclEpComm_t comm, const ucclEpGroupConfig_t* config);
+/** [collective] Destroys its handles too. After a fatal error it is local. Always succeeds. NULL is fine. */
+ucclEpResult_t ucclEpGroupDestroy(ucclEpGroup_t group);
+/** [stream] Counts of a routing, without any communication; any T, B does not bind it. */
+ucclEpResult_t ucclEpGetRoutingCounts(ucclEpGroup_t group, const ucclEpTensor_t* topk_idx,
+                                      const ucclEpRoutingCounts_t* out, ucclEpStream_t stream);
+
+/** [stream] Writes R ints to device memory: 1 = active, 0 = masked. */
+ucclEpResult_t ucclEpMaskQuery(ucclEpGroup_t group, int* device_mask, ucclEpStream_t stream);
+/** [stream] Masks the ranks whose entry is 0; a 1 for a masked rank is ucclEpInvalidUsage. */
+ucclEpResult_t ucclEpMaskUpdate(ucclEpGroup_t group, const int* host_mask, ucclEpStream_t stream);
+/** [collective] Brings back all ranks whose process lived. */
+ucclEpResult_t ucclEpMaskClear(ucclEpGroup_t group, ucclEpStream_t stream);
+
+/* ---- Handle and operations ---- */
+
+/** [local] The bytes of handle_mem. */
+ucclEpResult_t ucclEpHandleMemSize(ucclEpGroup_t group, const ucclEpHandleConfig_t* config, size_t* bytes);
+/** [local] Any number per group; the settings are the same on all ranks. */
+ucclEpResult_t ucclEpHandleCreate(ucclEpHandle_t* handle, ucclEpGroup_t group, const ucclEpHandleConfig_t* config);
+/** [local] Allowed with operations in flight. NULL is fine. */
+ucclEpResult_t ucclEpHandleDestroy(ucclEpHandle_t handle);
+/** Takes a routing: topk_idx [T, K], int32 or int64, global expert ids, -1 = dropped; 0 <= T <= B, free to differ
+ *  between ranks and calls; 1 <= K <= top_k, the same on all ranks. An id out of range, or twice in a row, counts as -1
+ *  and leaves the record ucclEpInvalidArgument. HT: [operation], it exchanges counts. LL: [stream]. */
+ucclEpResult_t ucclEpHandleUpdate(ucclEpHandle_t handle, const ucclEpTensor_t* topk_idx, const ucclEpCounters_t* out,
+                                  ucclEpStream_t stream);
+/** [wait] For the counts of the last HT update. tokens_per_expert: [L], or NULL. */
+ucclEpResult_t ucclEpHandleWaitCounts(ucclEpHandle_t handle, int64_t* recv_total, int64_t* tokens_per_expert);
+/** [operation] Sends every token to the ranks of its experts. */
+ucclEpResult_t ucclEpDispatch(ucclEpHandle_t handle, const ucclEpDispatchInputs_t* inputs,
+                              const ucclEpDispatchOutputs_t* outputs, const ucclEpDispatchConfig_t* config,
+                              ucclEpStream_t stream);
+/** [operation] Brings the rows back and sums them per token. Sums repeat bit for bit. */
+ucclEpResult_t ucclEpCombine(ucclEpHandle_t handle, const ucclEpCombineInputs_t* inputs,
+                             const ucclEpCombineOutputs_t* outputs, const ucclEpCombineConfig_t* config,
+                             ucclEpStream_t stream);
+/** [operation] The second half of a send_only operation; with none pending it does nothing. */
+ucclEpResult_t ucclEpComplete(ucclEpHandle_t handle, ucclEpStream_t stream);
+/** [operation] The second half of a dispatch that a user kernel began. */
+ucclEpResult_t ucclEpCompleteDispatch(ucclEpHandle_t handle, const ucclEpDispatchOutputs_t* outputs,
+                                      const ucclEpDispatchConfig_t* config, ucclEpStream_t stream);
+/** [operation] The second half of a combine that a user kernel began; of the inputs only bias and bias2 are used. */
+ucclEpResult_t ucclEpCompleteCombine(ucclEpHandle_t handle, const ucclEpCombineInputs_t* inputs,
+                                     const ucclEpCombineOutputs_t* outputs, const ucclEpCombineConfig_t* config,
+                                     ucclEpStream_t stream);
+
+/* ---- For user kernels (ucclep/device.hpp): valid until the owner is destroyed ---- */
+
+/** [local] out has its size and magic set, here and below. */
+ucclEpResult_t ucclEpGroupGetDevice(ucclEpGroup_t group, ucclEpDeviceGroup* out);
+/** [local] As ucclEpGroupGetDevice, for a handle. */
+ucclEpResult_t ucclEpHandleGetDevice(ucclEpHandle_t handle, ucclEpDeviceHandle* out);
+/** [local] As ucclEpGroupGetDevice, for a window. */
+ucclEpResult_t ucclEpWindowGetDevice(ucclEpWindow_t window, ucclEpDeviceWindow* out);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+/* ---- INIT macros ----
+ * Expressions: they initialise and they assign. In C, an object with static storage cannot be initialised by one:
+ * assign at run time, or leave it zeroed and set size, magic and the device_index of ucclEpCommConfig_t. */
+
+#define UCCLEP_TENSOR_MAGIC 0x55450001u
+#define UCCLEP_COMM_CONFIG_MAGIC 0x55450002u
+#define UCCLEP_BOOTSTRAP_MAGIC 0x55450003u
+#define UCCLEP_COMM_INFO_MAGIC 0x55450004u
+#define UCCLEP_ASYNC_ERROR_MAGIC 0x55450005u
+#define UCCLEP_STATS_MAGIC 0x55450006u
+#define UCCLEP_GROUP_CONFIG_MAGIC 0x55450007u
+#define UCCLEP_GROUP_LIMITS_MAGIC 0x55450008u
+#define UCCLEP_HANDLE_CONFIG_MAGIC 0x55450009u
+#define UCCLEP_COUNTERS_MAGIC 0x5545000au
+#define UCCLEP_ROUTING_COUNTS_MAGIC 0x5545000bu
+#define UCCLEP_DISPATCH_INPUTS_MAGIC 0x5545000cu
+#define UCCLEP_DISPATCH_OUTPUTS_MAGIC 0x5545000du
+#define UCCLEP_COMBINE_INPUTS_MAGIC 0x5545000eu
+#define UCCLEP_COMBINE_OUTPUTS_MAGIC 0x5545000fu
+#define UCCLEP_DISPATCH_CONFIG_MAGIC 0x55450010u
+#define UCCLEP_COMBINE_CONFIG_MAGIC 0x55450011u
+
+#ifdef __cplusplus
+template <class T>
+inline T ucclEpInit(unsigned magic) {
+  T object = T(); /* all fields zero */
+  object.size = static_cast<unsigned>(sizeof(T));
+  object.magic = magic;
+  return object;
+}
+template <>
+inline ucclEpCommConfig_t ucclEpInit<ucclEpCommConfig_t>(unsigned magic) {
+  ucclEpCommConfig_t object = ucclEpCommConfig_t();
+  object.size = static_cast<unsigned>(sizeof(ucclEpCommConfig_t));
+  object.magic = magic;
+  object.device_index = UCCLEP_DEVICE_INDEX_CURRENT;
+  return object;
+}
+#define UCCLEP_INIT_(type, magic_number) (::ucclEpInit<type>(magic_number))
+#define UCCLEP_COMM_CONFIG_INIT UCCLEP_INIT_(ucclEpCommConfig_t, UCCLEP_COMM_CONFIG_MAGIC)
+#else
+#define UCCLEP_INIT_(type, magic_number) ((type){.size = sizeof(type), .magic = (magic_number)})
+#define UCCLEP_COMM_CONFIG_INIT                             \
+  ((ucclEpCommConfig_t){.size = sizeof(ucclEpCommConfig_t), \
+                        .magic = UCCLEP_COMM_CONFIG_MAGIC,  \
+                        .device_index = UCCLEP_DEVICE_INDEX_CURRENT})
+#endif
+
+#define UCCLEP_TENSOR_INIT UCCLEP_INIT_(ucclEpTensor_t, UCCLEP_TENSOR_MAGIC)
+#define UCCLEP_BOOTSTRAP_INIT UCCLEP_INIT_(ucclEpBootstrap_t, UCCLEP_BOOTSTRAP_MAGIC)
+#define UCCLEP_COMM_INFO_INIT UCCLEP_INIT_(ucclEpCommInfo_t, UCCLEP_COMM_INFO_MAGIC)
+#define UCCLEP_ASYNC_ERROR_INIT UCCLEP_INIT_(ucclEpAsyncError_t, UCCLEP_ASYNC_ERROR_MAGIC)
+#define UCCLEP_STATS_INIT UCCLEP_INIT_(ucclEpStats_t, UCCLEP_STATS_MAGIC)
+#define UCCLEP_GROUP_CONFIG_INIT UCCLEP_INIT_(ucclEpGroupConfig_t, UCCLEP_GROUP_CONFIG_MAGIC)
+#define UCCLEP_GROUP_LIMITS_INIT UCCLEP_INIT_(ucclEpGroupLimits_t, UCCLEP_GROUP_LIMITS_MAGIC)
+#define UCCLEP_HANDLE_CONFIG_INIT UCCLEP_INIT_(ucclEpHandleConfig_t, UCCLEP_HANDLE_CONFIG_MAGIC)
+#define UCCLEP_COUNTERS_INIT UCCLEP_INIT_(ucclEpCounters_t, UCCLEP_COUNTERS_MAGIC)
+#define UCCLEP_ROUTING_COUNTS_INIT UCCLEP_INIT_(ucclEpRoutingCounts_t, UCCLEP_ROUTING_COUNTS_MAGIC)
+#define UCCLEP_DISPATCH_INPUTS_INIT UCCLEP_INIT_(ucclEpDispatchInputs_t, UCCLEP_DISPATCH_INPUTS_MAGIC)
+#define UCCLEP_DISPATCH_OUTPUTS_INIT UCCLEP_INIT_(ucclEpDispatchOutputs_t, UCCLEP_DISPATCH_OUTPUTS_MAGIC)
+#define UCCLEP_COMBINE_INPUTS_INIT UCCLEP_INIT_(ucclEpCombineInputs_t, UCCLEP_COMBINE_INPUTS_MAGIC)
+#define UCCLEP_COMBINE_OUTPUTS_INIT UCCLEP_INIT_(ucclEpCombineOutputs_t, UCCLEP_COMBINE_OUTPUTS_MAGIC)
+#define UCCLEP_DISPATCH_CONFIG_INIT UCCLEP_INIT_(ucclEpDispatchConfig_t, UCCLEP_DISPATCH_CONFIG_MAGIC)
+#define UCCLEP_COMBINE_CONFIG_INIT UCCLEP_INIT_(ucclEpCombineConfig_t, UCCLEP_COMBINE_CONFIG_MAGIC)
+
+#endif /* UCCLEP_H_ */

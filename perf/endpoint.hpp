@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// One rank: its communicator, group, handle and tensors, and the operations that the tools time.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "device_memory.hpp"
+#include "expected.hpp"
+#include "measurement.hpp"
+#include "options.hpp"
+#include "team.hpp"
+#include "verify.hpp"
+
+namespace ucclep::perf {
+
+// What to corrupt with --corrupt.
+enum class Corrupted { nothing, dispatch_input, combine_input };
+
+class Endpoint {
+ public:
+  // Collective, as the destructor is unless a rank has failed. combines: make the tensors of combine, too.
+  Endpoint(const Options& options, Team& team, bool combines);
+  ~Endpoint();
+  Endpoint(const Endpoint&) = delete;
+  Endpoint& operator=(const Endpoint&) = delete;
+
+  const Options& options() const { return options_; }
+  const Shape& shape() const { return shape_; }
+  const ucclEpCommInfo_t& info() const { return info_; }
+  const ucclEpGroupLimits_t& group_limits() const { return limits_; }
+  // Memory that the creation of the group took per rank, as the operating system sees it; 0 if that cannot be told.
+  uint64_t measured_group_bytes() const { return measured_group_bytes_; }
+  bool on_host() const { return info_.device == UCCLEP_DEVICE_HOST; }
+  Team& team() { return team_; }
+
+  // Makes room for the next `iterations` iterations of this size.
+  void begin_size(int tokens, int iterations);
+  // Routing and data of the next iteration; the tensors hold what earlier iterations left.
+  void prepare();
+  // Runs it on all ranks, from a barrier to the end of the stream.
+  Sample timed(const std::function<void()>& operation);
+  void dispatch();
+  void combine();
+  Tally check_dispatch();
+  Tally check_combine();
+  Traffic traffic() const { return count_traffic(shape_, routing_); }
+
+ private:
+  void create_communicator();
+  void create_group();
+  void allocate_inputs();
+  void allocate_rows(int64_t rows);
+  void describe();
+  void fill_inputs();
+  void fill_combine_input();
+  void flip(std::byte* row, ucclEpDataType_t dtype) const;
+  void check_record();
+
+  const Options& options_;
+  Team& team_;
+  const Shape shape_;
+  const bool combines_;
+  const int capacity_;  // B
+  Corrupted corrupted_;
+
+  ucclEpComm_t comm_ = nullptr;
+  ucclEpCommInfo_t info_;
+  ucclEpStream_t stream_ = nullptr;
+  ucclEpEvent_t begin_ = nullptr, end_ = nullptr;
+  ucclEpGroup_t group_ = nullptr;
+  ucclEpGroupLimits_t limits_;
+  uint64_t measured_group_bytes_ = 0;
+  ucclEpHandle_t handle_ = nullptr;
+  std::unique_ptr<DeviceMemory> memory_;
+  std::vector<int> node_of_rank_;
+
+  int64_t rows_ = 0;  // of the received tensors
+  std::byte *tokens_ = nullptr, *scales_ = nullptr, *topk_idx_ = nullptr, *weights_ = nullptr, *counts_ = nullptr;
+  std::byte *out_tokens_ = nullptr, *out_scales_ = nullptr, *out_idx_ = nullptr, *out_weights_ = nullptr,
+            *out_source_ = nullptr;
+  std::byte *combine_in_ = nullptr, *combine_out_ = nullptr;
+
+  // The descriptors of the next calls.
+  struct Descriptors {
+    ucclEpTensor_t tokens, scales, topk_idx, weights, counts;
+    ucclEpTensor_t out_tokens, out_scales, out_idx, out_weights, out_source;
+    ucclEpTensor_t combine_in, combine_out;
+  };
+  Descriptors tensors_;
+
+  int size_tokens_ = 0;
+  uint64_t iteration_ = 0;
+  Routing routing_{1, 0, 1};
+  std::vector<Zone> zones_;
+};
+
+}  // namespace ucclep::perf

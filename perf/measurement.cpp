@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "measurement.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "team.hpp"
+
+namespace ucclep::perf {
+
+Statistics statistics(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const auto n = values.size();
+  const auto percentile = [&](double p) {
+    return values[std::max<size_t>(1, static_cast<size_t>(std::ceil(p * static_cast<double>(n)))) - 1];
+  };
+  Statistics result;
+  result.p50 = percentile(0.50);
+  result.p99 = percentile(0.99);
+  result.min = values.front();
+  result.max = values.back();
+  result.mean = std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(n);
+  for (double v : values) result.deviation += (v - result.mean) * (v - result.mean);
+  result.deviation = std::sqrt(result.deviation / static_cast<double>(n));
+  return result;
+}
+
+Bandwidths bandwidths(const Series& series, int ranks, double time_us) {
+  const double iterations = static_cast<double>(series.samples.size());
+  const auto rate = [&](uint64_t rows) {
+    const double bytes = static_cast<double>(rows) * static_cast<double>(series.row_bytes) / iterations / ranks;
+    return time_us > 0 ? bytes / time_us * 1e-3 : 0.0;
+  };
+  return {rate(series.traffic.remote), rate(series.traffic.distinct), rate(series.traffic.selections)};
+}
+
+void merge(Team& team, SizeResult& result) {
+  for (Series& series : result.series) {
+    const size_t n = series.samples.size();
+    std::vector<Sample> all(n * team.size());
+    std::copy(series.samples.begin(), series.samples.end(), all.begin() + static_cast<ptrdiff_t>(n * team.rank()));
+    team.allgather(all.data(), n * sizeof(Sample));
+    for (size_t i = 0; i < all.size(); ++i) {
+      Sample& slowest = series.samples[i % n];
+      slowest.host_us = std::max(slowest.host_us, all[i].host_us);
+      slowest.device_us = std::max(slowest.device_us, all[i].device_us);
+    }
+    struct Counts {
+      uint64_t verified, wrong;
+    };
+    const Counts mine{series.tally.verified, series.tally.wrong};
+    series.tally.verified = series.tally.wrong = 0;
+    for (const Counts& counts : team.gather(mine)) {
+      series.tally.verified += counts.verified;
+      series.tally.wrong += counts.wrong;
+    }
+  }
+}
+
+}  // namespace ucclep::perf

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a size's iterations gave, and how samples become figures.
+#pragma once
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "verify.hpp"
+#include "workload.hpp"
+
+namespace ucclep::perf {
+
+struct Sample {
+  double host_us = 0;    // by the clock, around the calls and the synchronisation of the stream
+  double device_us = 0;  // by the device's events around the operation
+};
+
+// One timed thing ("dispatch", "dispatch+combine", "combine") at one size.
+struct Series {
+  std::string name;
+  size_t row_bytes = 0;         // that it moves per row, scales included, both ways if it is both
+  std::vector<Sample> samples;  // of each timed iteration; after merging, of the slowest rank
+  Traffic traffic;              // of all timed iterations and all ranks
+  Tally tally;
+};
+
+struct SizeResult {
+  int tokens = 0;
+  std::vector<Series> series;
+};
+
+struct Statistics {
+  double p50 = 0, p99 = 0, min = 0, max = 0, mean = 0, deviation = 0;
+};
+
+// Percentiles by nearest rank. values is not empty.
+Statistics statistics(std::vector<double> values);
+
+struct Bandwidths {
+  double wire = 0, logical = 0, selection = 0;  // GB/s per rank
+};
+
+Bandwidths bandwidths(const Series& series, int ranks, double time_us);
+
+class Team;
+// Makes a rank's result everybody's: the slowest rank of each iteration, the tallies of all.
+void merge(Team& team, SizeResult& result);
+
+}  // namespace ucclep::perf

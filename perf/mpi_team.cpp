@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <climits>
+#include <cstdio>
+
+#include "api.hpp"
+#include "mpi_plugin.hpp"
+#include "team.hpp"
+
+namespace ucclep::perf {
+namespace {
+
+std::string beside_this_program(const char* file) {
+  char path[PATH_MAX];
+  const ssize_t length = readlink("/proc/self/exe", path, sizeof path);
+  const std::string program(path, length > 0 ? length : 0);
+  return program.substr(0, program.rfind('/') + 1) + file;
+}
+
+class MpiTeam : public Team {
+ public:
+  MpiTeam() {
+    const std::string plugin = beside_this_program("ucclep_perf_mpi.so");
+    // Global, as Open MPI's own plugins look for its symbols.
+    void* library = dlopen(plugin.c_str(), RTLD_NOW | RTLD_GLOBAL);
+    const auto open =
+        library ? reinterpret_cast<decltype(&ucclep_perf_mpi_open)>(dlsym(library, "ucclep_perf_mpi_open")) : nullptr;
+    if (!open) {
+      throw PerfError(
+          fmt::format("started by an MPI launcher, but {} cannot be used ({}); it is built where the build finds MPI. "
+                      "Without MPI, --procs starts processes on this machine",
+                      plugin, dlerror()));
+    }
+    if (int error = open(&calls_)) throw PerfError(fmt::format("MPI_Init_thread: error {}", error));
+  }
+  ~MpiTeam() override { calls_.finalize(); }
+
+  int rank() const override { return calls_.rank; }
+  int size() const override { return calls_.size; }
+  void barrier() override { expect_success(calls_.barrier(), "MPI_Barrier"); }
+  void allgather(void* buffer, size_t bytes_per_rank) override {
+    expect_success(calls_.allgather(buffer, bytes_per_rank), "MPI_Allgather");
+  }
+  void fail(const std::string& sentence) override {
+    std::fprintf(stderr, "%s\n", sentence.c_str());
+    calls_.abort();
+  }
+  ucclEpResult_t init_communicator(ucclEpComm_t* comm, const ucclEpCommConfig_t& config) override {
+    ucclEpBootstrap_t bootstrap = UCCLEP_BOOTSTRAP_INIT;
+    bootstrap.ctx = this;
+    bootstrap.allgather = [](void* self, void* buffer, size_t bytes_per_rank) {
+      return static_cast<MpiTeam*>(self)->calls_.allgather(buffer, bytes_per_rank);
+    };
+    return ucclEpCommInitBootstrap(comm, size(), rank(), &bootstrap, &config);
+  }
+
+ private:
+  static void expect_success(int error, const char* call) {
+    if (error != 0) throw PerfError(fmt::format("{}: error {}", call, error));
+  }
+
+  MpiCalls calls_{};
+};
+
+}  // namespace
+
+std::unique_ptr<Team> open_mpi_team() {
+  return std::make_unique<MpiTeam>();
+}
+
+}  // namespace ucclep::perf

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "options.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <map>
+
+#include "version.hpp"
+
+namespace ucclep::perf {
+namespace {
+
+const std::map<std::string, int> modes = {{"ll", UCCLEP_MODE_LL}, {"ht", UCCLEP_MODE_HT}};
+const std::map<std::string, int> layouts = {{"expert_major", UCCLEP_LAYOUT_EXPERT_MAJOR},
+                                            {"rank_major", UCCLEP_LAYOUT_RANK_MAJOR},
+                                            {"flat", UCCLEP_LAYOUT_FLAT}};
+const std::map<std::string, ucclEpDataType_t> dtypes = {
+    {"bf16", ucclEpBfloat16}, {"fp16", ucclEpFloat16}, {"fp32", ucclEpFloat32}, {"fp8", ucclEpFloat8e4m3}};
+const std::map<std::string, int> devices = {{"auto", UCCLEP_DEVICE_AUTO},
+                                            {"host", UCCLEP_DEVICE_HOST},
+                                            {"cuda", UCCLEP_DEVICE_CUDA},
+                                            {"hip", UCCLEP_DEVICE_HIP}};
+
+template <class Map>
+std::vector<std::string> names(const Map& map) {
+  std::vector<std::string> result;
+  for (const auto& [name, value] : map) result.push_back(name);
+  return result;
+}
+
+const char* const footer = R"(Times are those of the slowest rank of each iteration, from its first call after
+a barrier to the end of its stream: by the device's events on a GPU, by the clock
+around call and synchronisation on the host device. Every iteration has fresh
+routing and data; in HT the update and its exchange of counts are inside the time.
+
+Three bandwidths, per rank (mean over the ranks), at the median time,
+1 GB = 1e9 bytes:
+  wire       rows that cross to another rank, one per (token, rank)
+  logical    the same with the rows that stay on their rank
+  selection  rows, one per (token, expert)
+
+#wrong counts rows that differ in any bit from what the routing of all ranks
+says, or are missing, or too many. Exit code: 0 = rows were verified and none is
+wrong, 2 = bad command line, 1 = all else, nothing verified (-c 0) included.
+
+--corrupt flips one byte of a row after its expected value is fixed and before
+the operation carries it, so that what arrives is as wrong as if the wire had
+damaged it: of rank 0's first token (dispatch_perf), or of the row that this
+token's first expert returns (combine_perf). Such a run has to report #wrong.
+
+Ranks: --procs P starts P processes of T x G threads, each thread one rank;
+without it the ranks are threads of this process. Started by mpirun or srun,
+each process is one rank; that needs the plugin ucclep_perf_mpi.so beside this
+program, which is built where the build finds MPI. This program links no MPI.)";
+
+int environment_int(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? std::atoi(value) : 0;
+}
+
+// The size of the MPI job that started this process, or 0. A batch script of Slurm is no member of a job step.
+int launcher_ranks() {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}) {
+    if (environment_int(name) > 1) return environment_int(name);
+  }
+  return 0;
+}
+
+void parse_pair(const std::string& text, const char* option, int* first, int* second) {
+  char end = 0;
+  if (std::sscanf(text.c_str(), "%d:%d%c", first, second, &end) != 2 || *first < 0 || *second < 0) {
+    throw UsageError(fmt::format("{} {}: expected two numbers as in 3:500", option, text));
+  }
+}
+
+void add_options(CLI::App& app, Options& o, std::string& late, std::string& child) {
+  app.option_defaults()->take_last();  // as getopt: what is given later wins
+  const std::map<std::string, int> units = {{"K", 1 << 10}, {"M", 1 << 20}};
+  const CLI::AsNumberWithUnit tokens(units, CLI::AsNumberWithUnit::CASE_INSENSITIVE, "tokens");
+  app.add_option("-b,--min-tokens", o.min_tokens, "Smallest size: tokens per rank (128 in LL, 4096 in HT)")
+      ->transform(tokens);
+  app.add_option("-e,--max-tokens", o.max_tokens, "Largest size (the smallest)")->transform(tokens);
+  app.add_option("-i,--step", o.step, "Increment between sizes")->transform(tokens);
+  app.add_option("-f,--factor", o.factor, "Factor between sizes (2)");
+  app.add_option("-t,--threads", o.threads, "Threads per process (1)");
+  app.add_option("-g,--gpus", o.gpus, "Ranks per thread, each on a thread of its own (1; alone: 8)");
+  app.add_option("--procs", o.processes, "Processes that hold the ranks (0 = this one)");
+  app.add_option("-n,--iters", o.iterations, "Timed iterations per size")->capture_default_str();
+  app.add_option("-w,--warmup", o.warmup, "Iterations before those")->capture_default_str();
+  app.add_option("-c,--check", o.check, "Check every n-th timed iteration and the last; 0 = none")
+      ->capture_default_str();
+  app.add_option("-J,--json", o.json, "Write options, environment and all samples to this file");
+  app.add_option("--mode", o.mode, "ll (low latency) or ht (high throughput)")
+      ->check(CLI::IsMember(names(modes)))
+      ->capture_default_str();
+  app.add_option("--layout", o.layout, "expert_major, rank_major (ll) or flat (ht) (ll: expert_major, ht: flat)")
+      ->check(CLI::IsMember(names(layouts)));
+  app.add_option("--hidden", o.hidden, "Elements of a row")->capture_default_str();
+  app.add_option("--experts", o.experts, "Experts of all ranks")->capture_default_str();
+  app.add_option("--topk", o.topk, "Experts of a token")->capture_default_str();
+  app.add_option("--dtype", o.dtype, "bf16, fp16, fp32, or fp8 (e4m3 with fp32 scales per 128; combine is then bf16)")
+      ->check(CLI::IsMember(names(dtypes)))
+      ->capture_default_str();
+  app.add_flag("--quant", o.quant, "With bf16: dispatch sends fp8 and makes the scales, combine stays bf16");
+  app.add_option("--skew", o.skew, "Expert e is drawn with weight (e + 1)^-skew; 0 = uniform")->capture_default_str();
+  app.add_option("--late", late, "r:us, rank r enters every iteration us microseconds late");
+  app.add_option("--device", o.device, "auto, host, cuda or hip (the last two: rank r uses device r)")
+      ->check(CLI::IsMember(names(devices)))
+      ->capture_default_str();
+  app.add_flag("--corrupt", o.corrupt, "Flip a byte in every iteration: the run must fail (see below)");
+  app.add_option("--seed", o.seed, "Seed of routing and data")->capture_default_str();
+  app.add_option("--timeout-ms", o.timeout_ms, "Longest wait of the library (0 = its default)")->capture_default_str();
+  app.add_option("--child", child, "")->group("");  // fd:index, given by the process that started this one
+}
+
+void set_defaults(Options& o) {
+  const bool ll = o.mode == "ll";
+  if (o.layout.empty()) o.layout = ll ? "expert_major" : "flat";
+  if (o.min_tokens == 0) o.min_tokens = o.max_tokens > 0 ? o.max_tokens : ll ? 128 : 4096;
+  if (o.max_tokens == 0) o.max_tokens = o.min_tokens;
+  if (o.step == 0 && o.factor == 0) o.factor = 2;
+  if (o.processes == 0 && o.child_fd < 0) o.mpi_ranks = launcher_ranks();
+  const bool alone = o.processes == 0 && o.threads == 0 && o.mpi_ranks == 0;
+  if (o.gpus == 0) o.gpus = alone ? 8 : 1;
+  if (o.threads == 0) o.threads = 1;
+}
+
+void require(bool condition, const std::string& sentence) {
+  if (!condition) throw UsageError(sentence);
+}
+
+void check_options(const Options& o) {
+  for (auto [name, value, least] : {std::tuple{"-b", o.min_tokens, 1},
+                                    {"-g", o.gpus, 1},
+                                    {"-t", o.threads, 1},
+                                    {"--procs", o.processes, 0},
+                                    {"-n", o.iterations, 1},
+                                    {"-w", o.warmup, 0},
+                                    {"-c", o.check, 0},
+                                    {"-i", o.step, 0},
+                                    {"--hidden", o.hidden, 1},
+                                    {"--experts", o.experts, 1},
+                                    {"--topk", o.topk, 1},
+                                    {"--timeout-ms", o.timeout_ms, 0}}) {
+    require(value >= least, fmt::format("{} {}: expected at least {}", name, value, least));
+  }
+  require(o.max_tokens >= o.min_tokens, fmt::format("-e {} is below -b {}", o.max_tokens, o.min_tokens));
+  require(o.step > 0 || o.factor > 1, fmt::format("-f {}: expected at least 2", o.factor));
+  require(o.skew >= 0, fmt::format("--skew {}: expected 0 or more", o.skew));
+  const Shape shape = o.shape();
+  require(o.experts % shape.ranks == 0, fmt::format("--experts {} is no multiple of {} ranks", o.experts, shape.ranks));
+  require(o.topk <= o.experts, fmt::format("--topk {} is above --experts {}", o.topk, o.experts));
+  require(shape.row_bytes() % 16 == 0, fmt::format("--hidden {}: rows of {} bytes, expected a multiple of 16",  //
+                                                   o.hidden, shape.row_bytes()));
+  require(!o.quant || o.dtype == "bf16", fmt::format("--quant with --dtype {}: expected bf16", o.dtype));
+  require(shape.received_dtype() != ucclEpFloat8e4m3 || o.hidden % 128 == 0,
+          fmt::format("--hidden {}: fp8 needs a multiple of 128", o.hidden));
+  require(o.mode == "ll" ? o.layout != "flat" : o.layout != "rank_major",
+          fmt::format("--layout {} does not exist in --mode {}", o.layout, o.mode));
+  require(o.late_rank < shape.ranks, fmt::format("--late: rank {} of {} ranks", o.late_rank, shape.ranks));
+  require(!o.corrupt || o.check > 0, "--corrupt with -c 0: nothing would notice");
+  require(o.mpi_ranks == 0 || o.ranks_per_process() == 1,
+          "an MPI launcher starts one rank per process: no -t and no -g");
+}
+
+}  // namespace
+
+std::vector<int> Options::sizes() const {
+  std::vector<int> result;
+  for (int64_t tokens = min_tokens; tokens <= max_tokens; tokens = step > 0 ? tokens + step : tokens * factor) {
+    result.push_back(static_cast<int>(tokens));
+  }
+  return result;
+}
+
+Shape Options::shape() const {
+  Shape shape;
+  shape.ranks = ranks();
+  shape.experts = experts;
+  shape.topk = topk;
+  shape.hidden = hidden;
+  shape.mode = modes.at(mode);
+  shape.layout = layouts.at(layout);
+  shape.dtype = dtypes.at(dtype);
+  shape.quant = quant;
+  shape.skew = skew;
+  shape.seed = seed;
+  return shape;
+}
+
+int Options::api_device() const {
+  return devices.at(device);
+}
+
+Options parse_options(int argc, char** argv, const std::string& tool, const std::string& description, bool* done) {
+  Options options;
+  options.tool = tool;
+  options.arguments.assign(argv + 1, argv + argc);
+  std::string late, child;
+  CLI::App app(description, tool);
+  app.footer(footer);
+  app.set_version_flag("--version", std::string(version));
+  add_options(app, options, late, child);
+  *done = false;
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& request) {  // --help, --version
+    app.exit(request);
+    *done = true;
+    return options;
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(fmt::format("{} (see --help)", error.what()));
+  }
+  if (!late.empty()) parse_pair(late, "--late", &options.late_rank, &options.late_us);
+  if (!child.empty()) parse_pair(child, "--child", &options.child_fd, &options.child_index);
+  set_defaults(options);
+  check_options(options);
+  return options;
+}
+
+}  // namespace ucclep::perf

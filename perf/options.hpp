@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command line of dispatch_perf and combine_perf, in the manner of nccl-tests.
+#pragma once
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "ucclep/ucclep.h"
+#include "workload.hpp"
+
+namespace ucclep::perf {
+
+// An option that does not parse or does not fit the others. main() prints it and returns 2.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+struct Options {
+  std::string tool;
+  std::vector<std::string> arguments;  // as given, for the JSON file
+
+  int min_tokens = 0;  // sizes are tokens per rank; 0 = 128 in LL, 4096 in HT
+  int max_tokens = 0;
+  int step = 0;
+  int factor = 0;
+  int processes = 0;  // 0 = all ranks in this process
+  int threads = 0;
+  int gpus = 0;
+  int iterations = 20;
+  int warmup = 1;
+  int check = 1;  // results of every n-th timed iteration are checked, those of the last always; 0 = none
+  std::string json;
+
+  std::string mode = "ll";
+  std::string layout;  // empty: expert_major in LL, flat in HT
+  std::string dtype = "bf16";
+  std::string device = "auto";
+  bool quant = false;
+  int hidden = 7168;
+  int experts = 256;
+  int topk = 8;
+  double skew = 0;
+  uint64_t seed = 1;
+  int late_rank = -1;
+  int late_us = 0;
+  bool corrupt = false;
+  int timeout_ms = 0;
+
+  // How this process was started.
+  int child_fd = -1;  // in a process that --procs started: the memory shared with the others
+  int child_index = 0;
+  int mpi_ranks = 0;  // above 0: an MPI launcher started us, one rank per process
+
+  int ranks_per_process() const { return threads * gpus; }
+  int ranks() const { return mpi_ranks > 0 ? mpi_ranks : ranks_per_process() * (processes > 0 ? processes : 1); }
+  std::vector<int> sizes() const;
+  Shape shape() const;
+  int api_device() const;
+};
+
+// Parses, fills in the defaults that depend on other options, and checks what fits together. Throws UsageError.
+// --help and --version print and leave `done` set.
+Options parse_options(int argc, char** argv, const std::string& tool, const std::string& description, bool* done);
+
+}  // namespace ucclep::perf

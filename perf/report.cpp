@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <sstream>
+#include <utility>
+
+#include "report_json.hpp"
+#include "version.hpp"
+
+namespace ucclep::perf {
+namespace {
+
+template <class... Args>
+void line(fmt::format_string<Args...> format, Args&&... args) {
+  const std::string text = fmt::format(format, std::forward<Args>(args)...);
+  std::printf("%s\n", text.c_str());
+  std::fflush(stdout);
+}
+
+std::string ranks_in_words(const Options& o) {
+  if (o.mpi_ranks > 0) return fmt::format("{} processes of an MPI launcher", o.mpi_ranks);
+  if (o.processes > 0) return fmt::format("{} processes of {} threads", o.processes, o.ranks_per_process());
+  return fmt::format("{} threads of one process", o.ranks_per_process());
+}
+
+double mean_rows(const Shape& shape, const Series& series) {
+  const uint64_t rows = shape.per_expert() ? series.traffic.selections : series.traffic.distinct;
+  return static_cast<double>(rows) / static_cast<double>(series.samples.size()) / shape.ranks;
+}
+
+constexpr double mebi = 1024.0 * 1024.0;
+
+}  // namespace
+
+Report::Report(const Options& options, std::vector<RankInfo> ranks, const GroupMemory& memory, bool device_time)
+    : options_(options),
+      environment_(read_environment()),
+      ranks_(std::move(ranks)),
+      memory_(memory),
+      device_time_(device_time),
+      start_time_(utc_now()) {}
+
+Statistics Report::times(const Series& series) const {
+  std::vector<double> values;
+  for (const Sample& sample : series.samples) values.push_back(time_of(sample));
+  return statistics(std::move(values));
+}
+
+void Report::header(const std::vector<std::string>& series_names) const {
+  const Options& o = options_;
+  const Environment& e = environment_;
+  line("# {} version {} commit {}, libucclep {}", o.tool, version, commit, e.library_version);
+  line("# Collective test starting: {}", o.tool);
+  line("# nRanks {} ({}) minTokens {} maxTokens {} step: {} warmup iters: {} iters: {} check: {} seed: {}", o.ranks(),
+       ranks_in_words(o), o.min_tokens, o.max_tokens,
+       o.step > 0 ? fmt::format("{} (increment)", o.step) : fmt::format("{} (factor)", o.factor), o.warmup,
+       o.iterations, o.check, o.seed);
+  line("# mode {} layout {} hidden {} experts {} topk {} type {}{} skew {}", o.mode, o.layout, o.hidden, o.experts,
+       o.topk, o.dtype, o.quant ? " dispatched as fp8" : "", o.skew);
+  if (o.late_rank >= 0) line("# rank {} enters every iteration {} us late", o.late_rank, o.late_us);
+  if (o.corrupt) line("# one byte of every iteration is corrupted: this run has to fail");
+  line("#\n# Using devices");
+  for (size_t r = 0; r < ranks_.size(); ++r) {
+    const RankInfo& info = ranks_[r];
+    line("#  Rank {:2} Pid {:6} on {:>10} node {:2} device {:2} {}", r, info.pid, info.host, info.node,
+         info.device_index, info.device);
+  }
+  line("# CPU: {}, {} cores; {}; {}, {}", e.cpu, e.cores, e.system, e.compiler, e.build);
+  std::istringstream build(e.library_build);
+  for (std::string text; std::getline(build, text);) {
+    if (!text.empty()) line("# {}", text);
+  }
+  line("# Group memory per rank: {:.1f} MiB of the device, {:.1f} MiB of the host (GroupQuery){}",
+       static_cast<double>(memory_.query_device_bytes) / mebi, static_cast<double>(memory_.query_host_bytes) / mebi,
+       memory_.measured_bytes > 0
+           ? fmt::format("; measured {:.1f} MiB", static_cast<double>(memory_.measured_bytes) / mebi)
+           : "");
+  line("# Times of the slowest rank, by {}; bandwidths per rank at the median time",
+       device_time_ ? "events of the device" : "the clock around call and synchronisation");
+  line("#");
+  std::string names = fmt::format("# {:>9} {:>9} {:>10} {:>6}", "", "", "", "");
+  std::string titles = fmt::format("# {:>9} {:>9} {:>10} {:>6}", "tokens", "row", "count", "type");
+  std::string units = fmt::format("# {:>9} {:>9} {:>10} {:>6}", "per rank", "(B)", "(rows)", "");
+  for (const std::string& name : series_names) {
+    names += fmt::format(" {:^58}", name);
+    titles +=
+        fmt::format(" {:>10} {:>10} {:>8} {:>8} {:>8} {:>7}", "time p50", "p99", "wire", "logical", "select", "#wrong");
+    units += fmt::format(" {:>10} {:>10} {:>8} {:>8} {:>8} {:>7}", "(us)", "(us)", "(GB/s)", "(GB/s)", "(GB/s)", "");
+  }
+  for (const std::string& text : {names, titles, units}) line("{}", text.substr(0, text.find_last_not_of(' ') + 1));
+}
+
+void Report::row(const SizeResult& result) {
+  const Shape shape = options_.shape();
+  std::string text = fmt::format("  {:>9} {:>9} {:>10.0f} {:>6}", result.tokens, shape.wire_row_bytes(),
+                                 mean_rows(shape, result.series.front()), options_.dtype);
+  for (const Series& series : result.series) {
+    const Statistics time = times(series);
+    const Bandwidths rate = bandwidths(series, shape.ranks, time.p50);
+    text += fmt::format(" {:>10.1f} {:>10.1f} {:>8.3f} {:>8.3f} {:>8.3f} {:>7}", time.p50, time.p99, rate.wire,
+                        rate.logical, rate.selection,
+                        series.tally.verified > 0 ? std::to_string(series.tally.wrong) : "N/A");
+    tally_ += series.tally;
+  }
+  line("{}", text);
+  results_.push_back(result);
+}
+
+bool Report::close() {
+  const bool good = tally_.wrong == 0 && tally_.verified > 0;
+  double wire = 0;
+  int count = 0;
+  for (const SizeResult& result : results_) {
+    for (const Series& series : result.series) {
+      wire += bandwidths(series, options_.ranks(), times(series).p50).wire;
+      ++count;
+    }
+  }
+  line("# Out of bounds values : {} {}", tally_.wrong, good ? "OK" : "FAILED");
+  line("# Avg wire bandwidth   : {:.4g}", count > 0 ? wire / count : 0.0);
+  line("#\n# Collective test concluded: {}", options_.tool);
+  if (!options_.json.empty()) write_json();
+  line("verified {} rows, {} wrong", tally_.verified, tally_.wrong);
+  return good;
+}
+
+void Report::write_json() const {
+  JsonInput input{options_, environment_, ranks_, memory_, device_time_, start_time_, results_, tally_};
+  line("# JSON: {}", write_json_file(input));
+}
+
+}  // namespace ucclep::perf

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report_json.hpp"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "api.hpp"
+#include "version.hpp"
+
+namespace ucclep::perf {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json options_json(const Options& o) {
+  return {{"ranks", o.ranks()},
+          {"processes", o.mpi_ranks > 0 ? o.mpi_ranks : std::max(o.processes, 1)},
+          {"threads", o.threads},
+          {"gpus", o.gpus},
+          {"mpi", o.mpi_ranks > 0},
+          {"min_tokens", o.min_tokens},
+          {"max_tokens", o.max_tokens},
+          {"step", o.step},
+          {"factor", o.factor},
+          {"iterations", o.iterations},
+          {"warmup", o.warmup},
+          {"check", o.check},
+          {"mode", o.mode},
+          {"layout", o.layout},
+          {"hidden", o.hidden},
+          {"experts", o.experts},
+          {"topk", o.topk},
+          {"dtype", o.dtype},
+          {"quant", o.quant},
+          {"skew", o.skew},
+          {"late", o.late_rank < 0 ? Json() : Json{{"rank", o.late_rank}, {"us", o.late_us}}},
+          {"device", o.device},
+          {"corrupt", o.corrupt},
+          {"seed", o.seed},
+          {"timeout_ms", o.timeout_ms}};
+}
+
+Json environment_json(const Environment& e) {
+  return {{"host", e.host},
+          {"system", e.system},
+          {"cpu", e.cpu},
+          {"cores", e.cores},
+          {"memory_bytes", e.memory_bytes},
+          {"compiler", e.compiler},
+          {"build", e.build},
+          {"tool_version", version},
+          {"commit", commit},
+          {"library_version", e.library_version},
+          {"library_build", e.library_build},
+          {"variables", e.variables}};
+}
+
+Json statistics_json(const std::vector<Sample>& samples, double Sample::* time) {
+  std::vector<double> values;
+  for (const Sample& sample : samples) values.push_back(sample.*time);
+  const Statistics s = statistics(values);
+  return {{"p50", s.p50},   {"p99", s.p99},          {"min", s.min},     {"max", s.max},
+          {"mean", s.mean}, {"stddev", s.deviation}, {"samples", values}};
+}
+
+Json series_json(const Series& series, const JsonInput& input) {
+  const int ranks = input.options.ranks();
+  Json json = {{"name", series.name},
+               {"row_bytes", series.row_bytes},
+               {"rows_of_all_ranks_and_iterations",
+                {{"wire", series.traffic.remote},
+                 {"logical", series.traffic.distinct},
+                 {"selection", series.traffic.selections}}},
+               {"host_us", statistics_json(series.samples, &Sample::host_us)},
+               {"device_us", statistics_json(series.samples, &Sample::device_us)},
+               {"time", input.device_time ? "device_us" : "host_us"}};
+  const double p50 = json[json["time"].get<std::string>()]["p50"];
+  const Bandwidths rate = bandwidths(series, ranks, p50);
+  json["bandwidth_gb_s"] = {{"wire", rate.wire}, {"logical", rate.logical}, {"selection", rate.selection}};
+  json["verified"] = series.tally.verified;
+  json["wrong"] = series.tally.wrong;
+  return json;
+}
+
+std::string free_name(const std::string& wanted) {
+  std::string name = wanted;
+  for (int i = 1; std::filesystem::exists(name); ++i) name = fmt::format("{}.{}", wanted, i);
+  return name;
+}
+
+}  // namespace
+
+std::string write_json_file(const JsonInput& input) {
+  Json json = {{"version", 1},
+               {"tool", input.options.tool},
+               {"start_time", input.start_time},
+               {"end_time", utc_now()},
+               {"arguments", input.options.arguments},
+               {"options", options_json(input.options)},
+               {"environment", environment_json(input.environment)}};
+  for (const RankInfo& rank : input.ranks) {
+    json["ranks"].push_back({{"pid", rank.pid},
+                             {"host", rank.host},
+                             {"node", rank.node},
+                             {"device", rank.device},
+                             {"device_index", rank.device_index},
+                             {"domain_size", rank.domain_size}});
+  }
+  json["group_memory"] = {
+      {"query_device_bytes", input.memory.query_device_bytes},
+      {"query_host_bytes", input.memory.query_host_bytes},
+      {"measured_bytes", input.memory.measured_bytes > 0 ? Json(input.memory.measured_bytes) : Json()}};
+  json["results"] = Json::array();
+  for (const SizeResult& result : input.results) {
+    Json row = {{"tokens", result.tokens}, {"series", Json::array()}};
+    for (const Series& series : result.series) row["series"].push_back(series_json(series, input));
+    json["results"].push_back(row);
+  }
+  json["verified"] = input.tally.verified;
+  json["wrong"] = input.tally.wrong;
+  json["out_of_bounds"] = {{"count", input.tally.wrong}, {"okay", input.tally.wrong == 0 && input.tally.verified > 0}};
+
+  const std::string name = free_name(input.options.json);
+  std::ofstream file(name);
+  file << json.dump(2) << '\n';
+  if (!file.flush()) throw PerfError(fmt::format("cannot write {}", name));
+  return name;
+}
+
+}  // namespace ucclep::perf

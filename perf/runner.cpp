@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runner.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <exception>
+#include <thread>
+
+#include "api.hpp"
+#include "processes.hpp"
+#include "report.hpp"
+
+namespace ucclep::perf {
+namespace {
+
+RankInfo describe_rank(const Endpoint& endpoint) {
+  RankInfo info;
+  info.pid = getpid();
+  info.device_index = endpoint.info().device_index;
+  info.node = endpoint.info().node;
+  info.domain_size = endpoint.info().domain_size;
+  gethostname(info.host, sizeof info.host - 1);
+  std::snprintf(info.device, sizeof info.device, "%s", endpoint.info().device_name);
+  return info;
+}
+
+// One rank's run from beginning to end. True if all rows of all ranks were right.
+bool run_rank(const Options& options, const Tool& tool, Team& team) {
+  Endpoint endpoint(options, team, tool.combines);
+  const std::vector<RankInfo> ranks = team.gather(describe_rank(endpoint));
+  std::unique_ptr<Report> report;
+  if (team.rank() == 0) {
+    const ucclEpGroupLimits_t& limits = endpoint.group_limits();
+    const GroupMemory memory{limits.device_bytes, limits.host_bytes, endpoint.measured_group_bytes()};
+    report = std::make_unique<Report>(options, ranks, memory, !endpoint.on_host());
+    report->header(tool.series);
+  }
+  Tally total;
+  for (int tokens : options.sizes()) {
+    SizeResult result = tool.measure(endpoint, tokens);
+    for (const Series& series : result.series) {
+      if (series.tally.wrong == 0) continue;
+      std::fprintf(stderr, "# rank %d, %s, %d tokens, first mistake: %s\n", team.rank(), series.name.c_str(), tokens,
+                   series.tally.first.c_str());
+    }
+    merge(team, result);
+    for (const Series& series : result.series) total += series.tally;
+    if (report) report->row(result);
+  }
+  if (report) return report->close();
+  return total.wrong == 0 && total.verified > 0;
+}
+
+// As run_rank, with every failure told to the team.
+bool run_member(const Options& options, const Tool& tool, Team& team) {
+  try {
+    return run_rank(options, tool, team);
+  } catch (const TeamFailed&) {  // the rank that failed has said why
+  } catch (const std::exception& error) {
+    team.fail(fmt::format("{}: rank {}: {}", options.tool, team.rank(), error.what()));
+  }
+  return false;
+}
+
+bool run_threads(const Options& options, const Tool& tool, SharedMemoryTeam& team, int first_rank) {
+  std::atomic<bool> good{true};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < options.ranks_per_process(); ++i) {
+    threads.emplace_back([&, rank = first_rank + i] {
+      const std::unique_ptr<Team> member = team.member(rank);
+      if (!run_member(options, tool, *member)) good = false;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return good;
+}
+
+bool run_mpi(const Options& options, const Tool& tool) {
+  const std::unique_ptr<Team> team = open_mpi_team();
+  if (team->size() != options.ranks()) {
+    throw PerfError(
+        fmt::format("MPI has {} ranks, but the launcher's environment says {}", team->size(), options.ranks()));
+  }
+  return run_member(options, tool, *team);
+}
+
+bool run_here(const Options& options, const Tool& tool) {
+  if (options.mpi_ranks > 0) return run_mpi(options, tool);
+  if (options.child_fd >= 0) {  // the parent prints a failure
+    SharedMemoryTeam team(options.ranks(), options.child_fd);
+    return run_threads(options, tool, team, options.child_index * options.ranks_per_process());
+  }
+  SharedMemoryTeam team(options.ranks());
+  const bool good = options.processes > 0 ? run_processes(options, team) : run_threads(options, tool, team, 0);
+  if (!team.failure().empty()) std::fprintf(stderr, "%s\n", team.failure().c_str());
+  return good && team.failure().empty();
+}
+
+}  // namespace
+
+Series measure_series(Endpoint& endpoint, const std::string& name, size_t row_bytes, const Step& step) {
+  const Options& o = endpoint.options();
+  Series series;
+  series.name = name;
+  series.row_bytes = row_bytes;
+  for (int i = -o.warmup; i < o.iterations; ++i) {
+    endpoint.prepare();
+    if (step.before) endpoint.timed(step.before);
+    const Sample sample = endpoint.timed(step.operation);
+    if (i < 0) continue;
+    series.samples.push_back(sample);
+    series.traffic += endpoint.traffic();
+    const bool last = i + 1 == o.iterations;
+    if (o.check > 0 && (last || (i + 1) % o.check == 0)) series.tally += step.check();
+  }
+  return series;
+}
+
+int run_tool(int argc, char** argv, const Tool& tool) {
+  try {
+    bool done = false;
+    const Options options = parse_options(argc, argv, tool.name, tool.description, &done);
+    return done || run_here(options, tool) ? 0 : 1;
+  } catch (const UsageError& error) {
+    std::fprintf(stderr, "%s: %s\n", tool.name.c_str(), error.what());
+    return 2;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s: %s\n", tool.name.c_str(), error.what());
+    return 1;
+  }
+}
+
+}  // namespace ucclep::perf

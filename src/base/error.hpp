@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// An error inside the library: a result code and a sentence. It is thrown, and caught once at the C boundary.
+#pragma once
+#include <fmt/format.h>
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "ucclep/ucclep.h"
+
+namespace ucclep {
+
+class Error : public std::runtime_error {
+ public:
+  Error(ucclEpResult_t code, const std::string& sentence) : std::runtime_error(sentence), code_(code) {}
+  ucclEpResult_t code() const noexcept { return code_; }
+
+ private:
+  ucclEpResult_t code_;
+};
+
+template <class... Args>
+[[noreturn]] void fail(ucclEpResult_t code, fmt::format_string<Args...> format, Args&&... args) {
+  throw Error(code, fmt::format(format, std::forward<Args>(args)...));
+}
+
+}  // namespace ucclep

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/fd.hpp"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <mutex>
+#include <vector>
+
+namespace ucclep {
+namespace {
+
+// Never destroyed: threads of the library may still close descriptors while the process exits.
+struct PrivateDescriptors {
+  std::mutex mutex;
+  std::vector<int> fds;
+
+  static PrivateDescriptors& instance() {
+    static auto* all = new PrivateDescriptors;
+    return *all;
+  }
+
+  PrivateDescriptors() {
+    // The lock is held over the fork, so that the child finds a consistent list.
+    pthread_atfork([] { instance().mutex.lock(); }, [] { instance().mutex.unlock(); },
+                   [] {
+                     for (int fd : instance().fds) ::close(fd);
+                     instance().fds.clear();
+                     instance().mutex.unlock();
+                   });
+  }
+
+  void add(int fd) {
+    std::lock_guard lock(mutex);
+    fds.push_back(fd);
+  }
+
+  // False in a child: the descriptor is closed already, and its number may be someone else's.
+  bool remove(int fd) {
+    std::lock_guard lock(mutex);
+    auto found = std::find(fds.begin(), fds.end(), fd);
+    if (found == fds.end()) return false;
+    *found = fds.back();
+    fds.pop_back();
+    return true;
+  }
+};
+
+}  // namespace
+
+Fd Fd::process_private(int fd) {
+  Fd owner(fd);
+  if (fd >= 0) {
+    PrivateDescriptors::instance().add(fd);
+    owner.private_ = true;
+  }
+  return owner;
+}
+
+int Fd::release() noexcept {
+  if (std::exchange(private_, false) && !PrivateDescriptors::instance().remove(fd_)) fd_ = -1;
+  return std::exchange(fd_, -1);
+}
+
+void Fd::reset() noexcept {
+  int fd = release();
+  if (fd >= 0) ::close(fd);
+}
+
+}  // namespace ucclep

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// A file descriptor with an owner. Every descriptor of the library is close-on-exec; those marked process_private are
+// also closed in a child that forks without exec, because a child that keeps a rank's socket open hides the rank's
+// death.
+#pragma once
+#include <utility>
+
+namespace ucclep {
+
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) : fd_(fd) {}
+  static Fd process_private(int fd);
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)), private_(std::exchange(other.private_, false)) {}
+  Fd& operator=(Fd&& other) noexcept {
+    Fd old(std::move(*this));
+    fd_ = std::exchange(other.fd_, -1);
+    private_ = std::exchange(other.private_, false);
+    return *this;
+  }
+  ~Fd() { reset(); }
+
+  int get() const noexcept { return fd_; }
+  explicit operator bool() const noexcept { return fd_ >= 0; }
+  int release() noexcept;  // the caller closes it
+  void reset() noexcept;
+
+ private:
+  int fd_ = -1;
+  bool private_ = false;
+};
+
+}  // namespace ucclep

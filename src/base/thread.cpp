@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/thread.hpp"
+
+#include <pthread.h>
+
+#include <csignal>
+#include <system_error>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+
+namespace ucclep {
+namespace {
+
+void run(const std::string& name, int rank, const std::function<void()>& body) noexcept {
+  pthread_setname_np(pthread_self(), name.c_str());
+  log::set_rank(rank);
+  try {
+    body();
+  } catch (const std::exception& error) {
+    log::warn("thread", "{} ended: {}", name, error.what());
+  }
+}
+
+}  // namespace
+
+std::thread start_service_thread(const std::string& name, int rank, std::function<void()> body) {
+  // A new thread inherits the mask: the program's handlers keep running on the program's threads.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    std::thread thread([name, rank, body = std::move(body)] { run(name, rank, body); });
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return thread;
+  } catch (const std::system_error& error) {
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    fail(ucclEpSystemError, "cannot start the thread {}: {}", name, error.what());
+  }
+}
+
+}  // namespace ucclep

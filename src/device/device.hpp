@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the library asks of a device: memory that peers can map, streams, events, launches. The host device
+// (host/host_device.hpp) implements it on CPU threads; the GPU driver layer implements it over libcuda and libamdhip64.
+// Every function throws ucclep::Error.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "ucclep/ucclep.h"
+
+namespace ucclep {
+
+struct DeviceTraits {
+  std::string name;  // "host (wave 32)"
+  int kind = 0;      // UCCLEP_DEVICE_CUDA | _HIP | _HOST
+  int index = 0;
+  unsigned wave = 32;         // lanes of a warp
+  unsigned num_sms = 0;       // blocks of max_block threads that are resident at once
+  unsigned max_block = 0;     // threads of a block that the library's kernels use at most
+  size_t shared_bytes = 0;    // shared memory of one block
+  unsigned line_bytes = 0;    // P15: a store of this many bytes with an epoch in it arrives whole,
+  unsigned line_payload = 0;  // and carries this many bytes of data
+};
+
+// Memory that other processes can map: a memfd on the host, a VMM handle on a GPU. Unmapped and closed by the
+// destructor.
+class SharedMemory {
+ public:
+  virtual ~SharedMemory() = default;
+  virtual void* data() const = 0;
+  virtual size_t bytes() const = 0;
+  virtual int fd() const = 0;  // for SCM_RIGHTS; stays owned by this object
+};
+
+struct LaunchShape {
+  unsigned grid = 1;
+  unsigned block = 1;
+  size_t shared_bytes = 0;
+};
+
+// Opaque to the layers above: kernels.hpp declares one per kernel, each device finds its own code for it.
+struct Kernel {
+  const char* name;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual const DeviceTraits& traits() const = 0;
+
+  // A fault that no kernel reported itself (a diagnosed deadlock, a failed launch): called once, from any thread.
+  virtual void on_fault(std::function<void(const std::string& sentence)> handler) = 0;
+
+  virtual void* alloc(size_t bytes) = 0;  // zeroed, 4096-byte aligned
+  virtual void free(void* data) = 0;
+  virtual void* alloc_host(size_t bytes) = 0;  // host memory that kernels can access; zeroed
+  virtual void free_host(void* data) = 0;
+  virtual std::unique_ptr<SharedMemory> share(size_t bytes) = 0;        // new window memory, zeroed
+  virtual std::unique_ptr<SharedMemory> map(int fd, size_t bytes) = 0;  // a peer's; takes ownership of fd
+
+  virtual ucclEpStream_t stream_create() = 0;
+  virtual void stream_destroy(ucclEpStream_t stream) = 0;  // work in flight still ends
+  // ucclEpSuccess, or ucclEpTimeout after timeout_ms. NULL is the device's default stream, here and below.
+  virtual ucclEpResult_t stream_synchronize(ucclEpStream_t stream, int64_t timeout_ms) = 0;
+  virtual ucclEpEvent_t event_create() = 0;
+  virtual void event_destroy(ucclEpEvent_t event) = 0;
+  virtual void event_record(ucclEpEvent_t event, ucclEpStream_t stream) = 0;
+  virtual void stream_wait_event(ucclEpStream_t stream, ucclEpEvent_t event) = 0;
+  virtual ucclEpResult_t event_synchronize(ucclEpEvent_t event, int64_t timeout_ms) = 0;
+  virtual float event_elapsed_ms(ucclEpEvent_t begin, ucclEpEvent_t end) = 0;
+
+  virtual void memcpy_async(void* dst, const void* src, size_t bytes, ucclEpStream_t stream) = 0;
+  // args: a trivially copyable struct, copied during the call.
+  virtual void launch(const Kernel& kernel, const LaunchShape& shape, const void* args, size_t arg_bytes,
+                      ucclEpStream_t stream) = 0;
+};
+
+}  // namespace ucclep

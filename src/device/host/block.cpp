@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// The beginning and the end of a block.
+#include <algorithm>
+#include <new>
+
+#include "device/host/bulk.hpp"
+#include "device/host/schedule.hpp"
+
+namespace ucclep::executor {
+namespace {
+
+void reserve(Pages& pages, size_t bytes) {
+  if (pages.bytes() < bytes) pages = Pages(bytes);
+}
+
+uint64_t low_bits(unsigned count) {
+  return count == 64 ? ~uint64_t{0} : (uint64_t{1} << count) - 1;
+}
+
+void begin_warp(Block& block, unsigned index, unsigned wave) {
+  Warp& warp = block.warps[index];
+  const unsigned first = index * wave;
+  warp.block = &block;
+  warp.lanes = block.lanes + first;
+  warp.index = index;
+  warp.last_lane = wave - 1;
+  warp.verb = Verb::none;
+  warp.generation = 0;
+  warp.all = low_bits(std::min(wave, block.size - first));
+  warp.runnable = warp.all;
+  warp.held = warp.spinning = warp.waiting = warp.at_barrier = warp.ended = 0;
+  warp.loads_pending = 0;
+  warp.stores_unread = false;
+  warp.result[0] = warp.result[1] = 0;
+}
+
+}  // namespace
+
+void begin_block(Block& block, Launch& launch, unsigned index, Worker& worker) {
+  const unsigned wave = launch.device->wave;
+  const unsigned size = launch.shape.block;
+  reserve(block.lane_memory, size * sizeof(Lane));
+  reserve(block.shared_memory, launch.shape.shared_bytes);
+  block.launch = &launch;
+  block.worker = &worker;
+  block.index = index;
+  block.size = size;
+  block.live = size;
+  block.arrived = 0;
+  block.vote[0] = block.vote[1] = false;
+  block.lockstep = launch.device->lockstep;
+  block.deferred = launch.device->deferred;
+  block.lanes = reinterpret_cast<Lane*>(block.lane_memory.data());
+  const unsigned warps = (size + wave - 1) / wave;
+  block.warps.resize(warps);
+  block.runnable_warps = low_bits(warps);
+  block.spinning_warps = 0;
+  for (unsigned i = 0; i < warps; ++i) begin_warp(block, i, wave);
+  for (unsigned i = 0; i < size; ++i) {
+    Lane& lane = *new (block.lanes + i) Lane;
+    lane.thread = i;
+    lane.lane = i % wave;
+    lane.warp = i / wave;
+    lane.block = index;
+    lane.block_size = size;
+    lane.grid_size = launch.shape.grid;
+    lane.shared = block.shared_memory.data();
+    lane.in = &block.warps[lane.warp];
+    create_identity(lane.fiber);
+    // Else a lane begins when another first switches to it. ThreadSanitizer must not take the memory that costs for
+    // something that one lane did and another uses.
+    if (under_tsan) start_lane(lane);
+  }
+  begin_bulk(block);
+}
+
+void end_block(Block& block) {
+  for (unsigned i = 0; i < block.size; ++i) {
+    Lane& lane = block.lanes[i];
+    if (lane.fiber.stack != nullptr) {  // dropped where it stands
+      assume_identity(lane.fiber);
+      order_before(block.launch->order);
+      order_before(block.lanes);
+      order_before(lane.fiber.stack);
+      assume_identity(block.worker->scheduler);
+      block.worker->stacks.give(lane.fiber.stack);
+    }
+    destroy_identity(lane.fiber);
+  }
+  end_bulk(block);
+}
+
+}  // namespace ucclep::executor

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/host/host_device.hpp"
+
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "device/host/kernel_table.hpp"
+#include "device/host/memory.hpp"
+#include "device/host/pool.hpp"
+#include "device/host/stream.hpp"
+
+namespace ucclep {
+namespace {
+
+using executor::DeviceState;
+using executor::Event;
+using executor::Launch;
+using executor::Stream;
+
+// The threads, and the streams that feed them.
+struct Machine {
+  executor::Pool pool;
+  executor::StreamTable streams;
+
+  Machine(unsigned workers, uint64_t seed) : pool(workers, seed), streams(pool) {}
+  ~Machine() { pool.stop(); }  // before the streams are gone, to which workers return their launches
+};
+
+std::shared_ptr<Machine> share_machine(const HostDeviceConfig& config) {
+  static std::mutex mutex;
+  static std::map<std::pair<unsigned, uint64_t>, std::weak_ptr<Machine>> machines;
+  const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+  const unsigned usual = config.seed != 0 ? 1 : cores;
+  const unsigned workers = config.workers != 0 ? config.workers : usual;
+  std::lock_guard lock(mutex);
+  std::weak_ptr<Machine>& known = machines[{workers, config.seed}];
+  std::shared_ptr<Machine> machine = known.lock();
+  if (machine == nullptr) {
+    machine = std::make_shared<Machine>(workers, config.seed);
+    known = machine;
+  }
+  return machine;
+}
+
+class HostDevice : public Device {
+ public:
+  HostDevice(int index, const HostDeviceConfig& config)
+      : traits_(host_device_traits(index, config)),
+        machine_(share_machine(config)),
+        state_(std::make_shared<DeviceState>()) {
+    state_->index = static_cast<unsigned>(index);
+    state_->wave = config.wave;
+    state_->residency = config.residency;
+    state_->lockstep = config.lockstep;
+    state_->deferred = config.deferred;
+    state_->watchdog_ns = config.watchdog_ms * 1'000'000;
+    default_stream_ = streams().create_stream();
+    streams().add_user(1);
+  }
+  ~HostDevice() override {
+    streams().add_user(-1);
+    streams().destroy_stream(default_stream_.get());
+    state_->on_fault(nullptr);
+    if (!machine_->pool.close(*state_)) {
+      log::warn("device", "host device {}: a kernel still runs; its memory is not freed", traits_.index);
+      for (auto& [data, memory] : memory_) memory.leak();
+    }
+  }
+
+  const DeviceTraits& traits() const override { return traits_; }
+  void on_fault(std::function<void(const std::string&)> handler) override { state_->on_fault(std::move(handler)); }
+
+  void* alloc(size_t bytes) override {
+    executor::DeviceMemory memory(bytes != 0 ? bytes : 1);
+    void* data = memory.data();
+    std::lock_guard lock(mutex_);
+    memory_.emplace(data, std::move(memory));
+    return data;
+  }
+  void free(void* data) override {
+    std::lock_guard lock(mutex_);
+    if (data != nullptr && memory_.erase(data) == 0) {
+      fail(ucclEpInvalidArgument, "{} was not allocated by host device {}", data, traits_.index);
+    }
+  }
+  void* alloc_host(size_t bytes) override { return alloc(bytes); }
+  void free_host(void* data) override { free(data); }
+  std::unique_ptr<SharedMemory> share(size_t bytes) override { return executor::create_shared_memory(bytes); }
+  std::unique_ptr<SharedMemory> map(int fd, size_t bytes) override { return executor::map_shared_memory(fd, bytes); }
+
+  ucclEpStream_t stream_create() override { return streams().create_stream().get(); }
+  void stream_destroy(ucclEpStream_t stream) override { streams().destroy_stream(static_cast<Stream*>(stream)); }
+  ucclEpResult_t stream_synchronize(ucclEpStream_t stream, int64_t timeout_ms) override {
+    return streams().synchronize(*find(stream), timeout_ms);
+  }
+  ucclEpEvent_t event_create() override { return streams().create_event().get(); }
+  void event_destroy(ucclEpEvent_t event) override { streams().destroy_event(static_cast<Event*>(event)); }
+  void event_record(ucclEpEvent_t event, ucclEpStream_t stream) override {
+    streams().record(find(stream), streams().event(event));
+  }
+  void stream_wait_event(ucclEpStream_t stream, ucclEpEvent_t event) override {
+    streams().wait(find(stream), streams().event(event));
+  }
+  ucclEpResult_t event_synchronize(ucclEpEvent_t event, int64_t timeout_ms) override {
+    return streams().synchronize(*streams().event(event), timeout_ms);
+  }
+  float event_elapsed_ms(ucclEpEvent_t begin, ucclEpEvent_t end) override {
+    return streams().elapsed_ms(*streams().event(begin), *streams().event(end));
+  }
+
+  void memcpy_async(void* dst, const void* src, size_t bytes, ucclEpStream_t stream) override {
+    streams().copy(find(stream), dst, src, bytes);
+  }
+  void launch(const Kernel& kernel, const LaunchShape& shape, const void* args, size_t arg_bytes,
+              ucclEpStream_t stream) override {
+    check(kernel, shape);
+    auto launch = std::make_unique<Launch>();
+    launch->kernel = kernel.name;
+    launch->function = executor::find_kernel(traits_.wave, kernel.name);
+    if (launch->function == nullptr) {
+      fail(ucclEpInternalError, "host device {} has no kernel {} for wave {}", traits_.index, kernel.name,
+           traits_.wave);
+    }
+    launch->shape = shape;
+    launch->device = state_;
+    constexpr size_t alignment = 64;
+    launch->args.reset(std::aligned_alloc(alignment, (arg_bytes + alignment) / alignment * alignment));
+    if (launch->args == nullptr) fail(ucclEpOutOfMemory, "the {} bytes of arguments of {}", arg_bytes, kernel.name);
+    if (arg_bytes != 0) std::memcpy(launch->args.get(), args, arg_bytes);
+    log::info("device", "host device {}: {} on {} blocks of {} lanes, wave {}, {} bytes of shared memory",
+              traits_.index, kernel.name, shape.grid, shape.block, traits_.wave, shape.shared_bytes);
+    streams().launch(find(stream), std::move(launch));
+  }
+
+ private:
+  executor::StreamTable& streams() { return machine_->streams; }
+  std::shared_ptr<Stream> find(ucclEpStream_t stream) {
+    return stream == nullptr ? default_stream_ : streams().stream(stream);
+  }
+  void check(const Kernel& kernel, const LaunchShape& shape) const {
+    constexpr unsigned most_threads = 1024;
+    if (shape.grid == 0 || shape.block == 0 || shape.block > most_threads ||
+        shape.shared_bytes > traits_.shared_bytes) {
+      fail(ucclEpInvalidArgument, "kernel {}: a launch of {} blocks of {} threads with {} bytes of shared memory",
+           kernel.name, shape.grid, shape.block, shape.shared_bytes);
+    }
+  }
+
+  const DeviceTraits traits_;
+  const std::shared_ptr<Machine> machine_;
+  const std::shared_ptr<DeviceState> state_;
+  std::shared_ptr<Stream> default_stream_;
+  std::mutex mutex_;
+  std::unordered_map<void*, executor::DeviceMemory> memory_;
+};
+
+}  // namespace
+
+namespace executor {
+
+void DeviceState::on_fault(std::function<void(const std::string&)> handler) {
+  std::lock_guard lock(mutex_);
+  handler_ = std::move(handler);
+}
+
+void DeviceState::report(const std::string& sentence) {
+  log::warn("device", "{}", sentence);
+  std::lock_guard lock(mutex_);
+  if (std::exchange(reported_, true) || handler_ == nullptr) return;
+  handler_(sentence);
+}
+
+}  // namespace executor
+
+DeviceTraits host_device_traits(int index, const HostDeviceConfig& config) {
+  DeviceTraits traits;
+  traits.name = fmt::format("host (wave {})", config.wave);
+  traits.kind = UCCLEP_DEVICE_HOST;
+  traits.index = index;
+  traits.wave = config.wave;
+  traits.num_sms = config.residency != 0 ? config.residency : host_num_sms;
+  traits.max_block = host_max_block;
+  traits.shared_bytes = host_shared_bytes;
+  traits.line_bytes = sizeof(uint64_t) * 2;  // a packet: the epoch is released after the value
+  traits.line_payload = sizeof(uint64_t);
+  return traits;
+}
+
+std::unique_ptr<Device> open_host_device(int index, const HostDeviceConfig& config) {
+  return std::make_unique<HostDevice>(index, config);
+}
+
+}  // namespace ucclep

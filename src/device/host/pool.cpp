@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/host/pool.hpp"
+
+#include <chrono>
+
+#include "base/thread.hpp"
+#include "device/host/clock.hpp"
+#include "device/host/sleep.hpp"
+#include "device/host/worker.hpp"
+
+namespace ucclep::executor {
+
+Pool::Pool(unsigned workers, uint64_t seed) : gated_(seed != 0 && workers == 1), gate_open_(!gated_) {
+  for (unsigned i = 0; i < workers; ++i) workers_.push_back(std::make_unique<Worker>(*this, i, seed));
+  for (auto& worker : workers_) {
+    threads_.push_back(start_service_thread("ucclep-lanes", -1, [&worker = *worker] { worker.run(); }));
+  }
+}
+
+Pool::~Pool() {
+  stop();
+}
+
+void Pool::stop() {
+  stopping_ = true;
+  wake_sleepers();
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+}
+
+void Pool::submit(Launch& launch) {
+  launch.unfinished = launch.shape.grid;
+  launch.progress_ns = now_ns();
+  {
+    std::lock_guard lock(mutex_);
+    pending_.push_back(&launch);
+  }
+  wake_sleepers();
+}
+
+bool Pool::close(DeviceState& device) {
+  constexpr int64_t patience_ms = 10'000;
+  device.closed = true;
+  for (int64_t waited_ms = 0; waited_ms < patience_ms; ++waited_ms) {
+    {
+      std::lock_guard lock(mutex_);
+      if (device.resident == 0) return true;
+    }
+    wake_sleepers();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
+}
+
+void Pool::open_gate() {
+  if (!gated_) return;
+  {
+    std::lock_guard lock(mutex_);
+    gate_open_ = true;
+  }
+  wake_sleepers();
+}
+
+void Pool::shut_gate() {
+  if (!gated_) return;
+  std::lock_guard lock(mutex_);
+  if (pending_.empty()) gate_open_ = false;
+}
+
+bool Pool::takeable(const Launch& launch) const {
+  return launch.device->residency == 0 || launch.device->resident < launch.device->residency;
+}
+
+bool Pool::take(Ticket& ticket) {
+  std::lock_guard lock(mutex_);
+  if (!gate_open_) return false;
+  for (auto it = pending_.begin(); it != pending_.end(); ++it) {
+    Launch& launch = **it;
+    if (!takeable(launch)) continue;
+    ticket = {&launch, launch.next_block++};
+    ++launch.device->resident;
+    if (launch.next_block == launch.shape.grid) pending_.erase(it);
+    return true;
+  }
+  return false;
+}
+
+bool Pool::has_work() {
+  std::lock_guard lock(mutex_);
+  if (!gate_open_) return false;
+  for (const Launch* launch : pending_) {
+    if (takeable(*launch)) return true;
+  }
+  return false;
+}
+
+void Pool::block_ended(Launch& launch) {
+  {
+    std::lock_guard lock(mutex_);
+    --launch.device->resident;
+  }
+  if (launch.device->residency != 0) wake_sleepers();
+  if (launch.unfinished.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+    on_finished(launch);
+    wake_sleepers();
+  }
+}
+
+}  // namespace ucclep::executor

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// The threads that run the lanes of all devices of the process, and the blocks that wait for them.
+#pragma once
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "device/host/launch.hpp"
+
+namespace ucclep::executor {
+
+class Worker;
+
+class Pool {
+ public:
+  // seed 0: lanes run in a fixed order. With a seed and one worker a schedule replays: what was queued while the gate
+  // was shut begins together.
+  Pool(unsigned workers, uint64_t seed);
+  ~Pool();
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  // The streams: called by a worker when the last block of a launch has ended.
+  std::function<void(Launch&)> on_finished;
+
+  void submit(Launch& launch);
+  void stop();  // blocks under way are dropped
+  // No lane of the device runs afterwards. False: one that never gives way has not done so within a generous time.
+  bool close(DeviceState& device);
+  void open_gate();
+  bool gated() const { return gated_; }
+
+  // --- for workers ---
+  struct Ticket {
+    Launch* launch;
+    unsigned block;
+  };
+  bool take(Ticket& ticket);
+  void block_ended(Launch& launch);
+  // Nothing of this worker is resident: with one worker, nothing of the pool.
+  void shut_gate();
+  bool has_work();
+  bool stopping() const { return stopping_.load(std::memory_order_relaxed); }
+
+ private:
+  bool takeable(const Launch& launch) const;
+
+  const bool gated_;
+  std::mutex mutex_;
+  bool gate_open_;
+  std::deque<Launch*> pending_;  // launches with blocks that nobody took, in the order of their submission
+  std::atomic<bool> stopping_ = false;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace ucclep::executor

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where workers with nothing to do sleep. One place for the process: a kernel that stores a word does not know who
+// waits.
+#pragma once
+#include <cstdint>
+
+#include "ucclep/device/arch/host_executor.hpp"
+
+namespace ucclep::executor {
+
+// Announces a sleeper; the value is to be given to sleep_for. Between the two the caller looks for work once more.
+uint32_t announce_sleep();
+// Until wake_sleepers() or for ns; at once if it was called since the announcement.
+void sleep_for(uint32_t announced, int64_t ns);
+
+}  // namespace ucclep::executor

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/host/stream.hpp"
+
+#include <chrono>
+
+#include "base/error.hpp"
+#include "device/host/clock.hpp"
+#include "device/host/ordering.hpp"
+#include "device/host/pool.hpp"
+
+namespace ucclep::executor {
+namespace {
+
+template <class Map>
+auto find(Map& map, void* handle, const char* what) {
+  const auto it = map.find(handle);
+  if (it == map.end()) fail(ucclEpInvalidArgument, "{} is not {} of the host device", handle, what);
+  return it->second;
+}
+
+}  // namespace
+
+StreamTable::StreamTable(Pool& pool) : pool_(pool) {
+  pool.on_finished = [this](Launch& launch) { finished(launch); };
+}
+
+std::shared_ptr<Stream> StreamTable::create_stream() {
+  auto stream = std::make_shared<Stream>();
+  Lock lock(mutex_);
+  streams_[stream.get()] = stream;
+  return stream;
+}
+
+void StreamTable::destroy_stream(Stream* stream) {
+  Lock lock(mutex_);
+  find(streams_, stream, "a stream");
+  streams_.erase(stream);
+}
+
+std::shared_ptr<Stream> StreamTable::stream(void* handle) {
+  Lock lock(mutex_);
+  return find(streams_, handle, "a stream");
+}
+
+std::shared_ptr<Event> StreamTable::create_event() {
+  auto event = std::make_shared<Event>();
+  Lock lock(mutex_);
+  events_[event.get()] = event;
+  return event;
+}
+
+void StreamTable::destroy_event(Event* event) {
+  Lock lock(mutex_);
+  find(events_, event, "an event");
+  events_.erase(event);
+}
+
+std::shared_ptr<Event> StreamTable::event(void* handle) {
+  Lock lock(mutex_);
+  return find(events_, handle, "an event");
+}
+
+void StreamTable::launch(const std::shared_ptr<Stream>& stream, std::unique_ptr<Launch> launch) {
+  launch->stream = stream;
+  launch->order = &stream->order;
+  enqueue(stream, {.kind = Operation::Kind::launch, .launch = std::move(launch)});
+}
+
+void StreamTable::copy(const std::shared_ptr<Stream>& stream, void* to, const void* from, size_t bytes) {
+  enqueue(stream, {.kind = Operation::Kind::copy, .to = to, .from = from, .bytes = bytes});
+}
+
+void StreamTable::record(const std::shared_ptr<Stream>& stream, const std::shared_ptr<Event>& event) {
+  enqueue(stream, {.kind = Operation::Kind::record, .event = event});
+}
+
+void StreamTable::wait(const std::shared_ptr<Stream>& stream, const std::shared_ptr<Event>& event) {
+  enqueue(stream, {.kind = Operation::Kind::wait, .event = event});
+}
+
+void StreamTable::enqueue(const std::shared_ptr<Stream>& stream, Operation operation) {
+  order_before(&stream->order);
+  Lock lock(mutex_);
+  if (operation.kind == Operation::Kind::record) operation.record = ++operation.event->recorded;
+  if (operation.kind == Operation::Kind::wait) operation.record = operation.event->recorded;
+  stream->operations.push_back(std::move(operation));
+  ++stream->enqueued;
+  last_enqueued_ = std::chrono::steady_clock::now();
+  advance(stream, lock);
+}
+
+// Does what the stream can do now, and what becomes possible in other streams by that.
+void StreamTable::advance(std::shared_ptr<Stream> stream, Lock& lock) {
+  std::vector<std::shared_ptr<Stream>> ready{std::move(stream)};
+  while (!ready.empty()) {
+    const std::shared_ptr<Stream> next = std::move(ready.back());
+    ready.pop_back();
+    while (!next->busy && !next->operations.empty() && step(next, ready, lock)) {
+      next->operations.pop_front();
+      ++next->completed;
+    }
+  }
+  changed_.notify_all();
+}
+
+// The first operation; true when it is complete.
+bool StreamTable::step(const std::shared_ptr<Stream>& stream, std::vector<std::shared_ptr<Stream>>& ready, Lock& lock) {
+  Operation& operation = stream->operations.front();
+  Event* event = operation.event.get();
+  switch (operation.kind) {
+    case Operation::Kind::launch:
+      stream->busy = true;
+      pool_.submit(*operation.launch);
+      return false;
+    case Operation::Kind::copy: {
+      stream->busy = true;  // others may enqueue meanwhile
+      lock.unlock();
+      copy_in_stream(&stream->order, operation.to, operation.from, operation.bytes);
+      lock.lock();
+      stream->busy = false;
+      return true;
+    }
+    case Operation::Kind::record:
+      pass_on(&stream->order, &event->order);
+      event->completed = operation.record;
+      event->time_ns = now_ns();
+      for (const std::weak_ptr<Stream>& waiting : event->waiting) {
+        if (auto other = waiting.lock()) ready.push_back(std::move(other));
+      }
+      event->waiting.clear();
+      return true;
+    case Operation::Kind::wait:
+      if (event->completed < operation.record) {
+        event->waiting.push_back(stream);
+        return false;
+      }
+      pass_on(&event->order, &stream->order);
+      return true;
+  }
+  return true;
+}
+
+void StreamTable::finished(Launch& launch) {
+  const std::shared_ptr<Stream> stream = launch.stream;
+  free_in_stream(&stream->order, launch.args.release());
+  Lock lock(mutex_);
+  stream->operations.pop_front();
+  ++stream->completed;
+  stream->busy = false;
+  advance(stream, lock);
+}
+
+ucclEpResult_t StreamTable::synchronize(Stream& stream, int64_t timeout_ms) {
+  uint64_t target = 0;
+  {
+    Lock lock(mutex_);
+    target = stream.enqueued;
+  }
+  const ucclEpResult_t result = await([&stream, target] { return stream.completed >= target; }, timeout_ms);
+  if (result == ucclEpSuccess) order_after(&stream.order);
+  return result;
+}
+
+ucclEpResult_t StreamTable::synchronize(Event& event, int64_t timeout_ms) {
+  uint64_t target = 0;
+  {
+    Lock lock(mutex_);
+    target = event.recorded;
+  }
+  const ucclEpResult_t result = await([&event, target] { return event.completed >= target; }, timeout_ms);
+  if (result == ucclEpSuccess) order_after(&event.order);
+  return result;
+}
+
+ucclEpResult_t StreamTable::await(const std::function<bool()>& done, int64_t timeout_ms) {
+  using Clock = std::chrono::steady_clock;
+  constexpr int64_t longest_ms = int64_t{1} << 40;  // beyond all clocks
+  constexpr auto quiet = std::chrono::milliseconds(10);
+  const auto deadline = Clock::now() + std::chrono::milliseconds(std::min(timeout_ms, longest_ms));
+  Lock lock(mutex_);
+  ++waiters_;
+  bool in_time = done();
+  while (!in_time && Clock::now() < deadline) {
+    // A gated pool begins when every user waits for it, since then nothing more is queued; else when it seems so.
+    const auto quiet_since = std::max(last_enqueued_ + quiet, gate_opened_ + quiet);
+    if (pool_.gated() && (waiters_ >= users_ || Clock::now() >= quiet_since)) {
+      gate_opened_ = Clock::now();
+      pool_.open_gate();
+    }
+    in_time = changed_.wait_until(lock, pool_.gated() ? std::min(deadline, Clock::now() + quiet) : deadline, done);
+  }
+  --waiters_;
+  return in_time ? ucclEpSuccess : ucclEpTimeout;
+}
+
+float StreamTable::elapsed_ms(Event& begin, Event& end) {
+  Lock lock(mutex_);
+  for (const Event* event : {&begin, &end}) {
+    if (event->recorded == 0) fail(ucclEpInvalidUsage, "event_elapsed: an event was never recorded");
+    if (event->completed != event->recorded)
+      fail(ucclEpInProgress, "event_elapsed: an event's record is not complete yet");
+  }
+  return static_cast<float>(end.time_ns - begin.time_ns) * 1e-6f;
+}
+
+void StreamTable::add_user(int change) {
+  Lock lock(mutex_);
+  users_ += change;
+}
+
+}  // namespace ucclep::executor

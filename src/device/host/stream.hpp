@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams and events of the host device: the operations of a stream run in order, whoever runs them.
+#pragma once
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "device/host/launch.hpp"
+
+namespace ucclep::executor {
+
+class Pool;
+
+// The k-th record of an event is complete when all that its stream had before it is.
+struct Event {
+  uint64_t recorded = 0;
+  uint64_t completed = 0;
+  int64_t time_ns = 0;                         // of the last completed record
+  std::vector<std::weak_ptr<Stream>> waiting;  // streams whose next operation waits for a record
+  char order = 0;                              // its address is ThreadSanitizer's tag
+};
+
+struct Operation {
+  enum class Kind { launch, copy, record, wait } kind;
+  std::unique_ptr<Launch> launch = nullptr;
+  void* to = nullptr;
+  const void* from = nullptr;
+  size_t bytes = 0;
+  std::shared_ptr<Event> event = nullptr;
+  uint64_t record = 0;
+};
+
+struct Stream {
+  std::deque<Operation> operations;  // the first is under way when busy
+  bool busy = false;
+  uint64_t enqueued = 0;
+  uint64_t completed = 0;
+  char order = 0;
+};
+
+class StreamTable {
+ public:
+  explicit StreamTable(Pool& pool);
+
+  std::shared_ptr<Stream> create_stream();
+  void destroy_stream(Stream* stream);
+  std::shared_ptr<Stream> stream(void* handle);
+  std::shared_ptr<Event> create_event();
+  void destroy_event(Event* event);
+  std::shared_ptr<Event> event(void* handle);
+
+  void launch(const std::shared_ptr<Stream>& stream, std::unique_ptr<Launch> launch);
+  void copy(const std::shared_ptr<Stream>& stream, void* to, const void* from, size_t bytes);
+  void record(const std::shared_ptr<Stream>& stream, const std::shared_ptr<Event>& event);
+  void wait(const std::shared_ptr<Stream>& stream, const std::shared_ptr<Event>& event);
+  ucclEpResult_t synchronize(Stream& stream, int64_t timeout_ms);
+  ucclEpResult_t synchronize(Event& event, int64_t timeout_ms);
+  float elapsed_ms(Event& begin, Event& end);
+
+  // How many threads of the process use the pool at once: a gated pool begins when all of them wait for it.
+  void add_user(int change);
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+  void enqueue(const std::shared_ptr<Stream>& stream, Operation operation);
+  void advance(std::shared_ptr<Stream> stream, Lock& lock);
+  bool step(const std::shared_ptr<Stream>& stream, std::vector<std::shared_ptr<Stream>>& ready, Lock& lock);
+  void finished(Launch& launch);
+  ucclEpResult_t await(const std::function<bool()>& done, int64_t timeout_ms);
+
+  Pool& pool_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int users_ = 0;
+  int waiters_ = 0;
+  std::chrono::steady_clock::time_point last_enqueued_;
+  std::chrono::steady_clock::time_point gate_opened_;
+  std::unordered_map<void*, std::shared_ptr<Stream>> streams_;
+  std::unordered_map<void*, std::shared_ptr<Event>> events_;
+};
+
+}  // namespace ucclep::executor

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/kernels/gpu_code.hpp"
+
+#include <cstdint>
+
+// From embed.S.
+extern "C" {
+extern const std::byte ucclep_code_sm_90a[];
+extern const uint64_t ucclep_code_sm_90a_bytes;
+extern const std::byte ucclep_code_gfx90a[];
+extern const uint64_t ucclep_code_gfx90a_bytes;
+extern const std::byte ucclep_code_gfx942[];
+extern const uint64_t ucclep_code_gfx942_bytes;
+}
+
+namespace ucclep {
+
+std::span<const GpuCode> gpu_code() {
+  static const GpuCode table[] = {
+      {"sm_90a", {ucclep_code_sm_90a, ucclep_code_sm_90a_bytes}},
+      {"gfx90a", {ucclep_code_gfx90a, ucclep_code_gfx90a_bytes}},
+      {"gfx942", {ucclep_code_gfx942, ucclep_code_gfx942_bytes}},
+  };
+  return table;
+}
+
+const char* gpu_code_summary() {
+  return UCCLEP_GPU_CODE_SUMMARY;
+}
+
+}  // namespace ucclep

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// The GPU code inside the library. Each blob holds all kernels, under the names ucclep_NAME.
+#pragma once
+#include <cstddef>
+#include <span>
+
+namespace ucclep {
+
+struct GpuCode {
+  const char* target;               // "sm_90a", "gfx90a", "gfx942"
+  std::span<const std::byte> code;  // a fatbin for CUDA, a code object for AMD; empty when it was not built
+};
+
+// One entry per target, also for those that were not built.
+std::span<const GpuCode> gpu_code();
+
+// "sm_90a (nvcc 13.0) | gfx90a gfx942 (clang-19)", or "none: " and the reason.
+const char* gpu_code_summary();
+
+}  // namespace ucclep

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// LL entry points.
+#include "ucclep/device/low_latency.hpp"
+
+namespace UCCLEP_SIMT_NAMESPACE {
+
+UCCLEP_KERNEL(ll_update, LlUpdateArgs) {
+  ll::update(args);
+}
+UCCLEP_KERNEL(ll_dispatch, LlDispatchArgs) {
+  ll::dispatch<ForwardRow>(args);
+}
+UCCLEP_KERNEL(ll_dispatch_fp8, LlDispatchArgs) {
+  ll::dispatch<QuantiseRow>(args);
+}
+
+}  // namespace UCCLEP_SIMT_NAMESPACE

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/kernels/simt_check.hpp"
+
+#include "ucclep/device/numeric.hpp"
+#include "ucclep/device/simt.hpp"
+
+namespace UCCLEP_SIMT_NAMESPACE {
+
+UCCLEP_FN void simt_expect(const SimtCheckArgs& args, SimtCheck check, bool right) {
+  if (!right) fetch_add_relaxed<Scope::gpu>(&args.wrong[static_cast<unsigned>(check)], 1u);
+}
+
+template <class T>
+UCCLEP_FN void check_warp_values(const SimtCheckArgs& args) {
+  constexpr T last = wave_size - 1;
+  const T lane = static_cast<T>(lane_id());
+  const T three = 3;
+  bool right = shfl(lane * three, 5) == 15;
+  right &= shfl_xor(lane, 9) == static_cast<T>(lane_id() ^ 9);
+  right &= shfl_up(lane, 2) == (lane_id() < 2 ? lane : lane - 2);
+  right &= reduce_add(lane) == last * (last + 1) / 2;
+  right &= reduce_max(lane - 7) == last - 7 || T(-1) > 0;  // wraps when T is unsigned
+  right &= reduce_min(lane + 4) == 4;
+  right &= scan_add(lane) == lane * (lane + 1) / 2;
+  simt_expect(args, SimtCheck::warp_values, right);
+}
+
+UCCLEP_FN void check_votes(const SimtCheckArgs& args) {
+  uint64_t odd = 0;
+  uint64_t same_fifth = 0;
+  for (unsigned i = 0; i < wave_size; ++i) {
+    odd |= uint64_t{i % 2} << i;
+    same_fifth |= uint64_t{i % 5 == lane_id() % 5} << i;
+  }
+  simt_expect(args, SimtCheck::warp_values, ballot(lane_id() % 2 == 1) == odd);
+  simt_expect(args, SimtCheck::warp_values, match_any(lane_id() % 5) == same_fifth);
+}
+
+// All threads of the grid count on two words; after a grid barrier the counts are full.
+template <class T>
+UCCLEP_FN bool check_words(const SimtCheckArgs& args, T* words, SimtCheck check, const Wait& wait) {
+  fetch_add_relaxed<Scope::gpu>(&words[0], T{1});
+  T seen = load_relaxed<Scope::system>(&words[1]);
+  while (!compare_exchange<Scope::system>(&words[1], seen, static_cast<T>(seen + 2))) {
+    if (aborted(wait) || timed_out(wait)) break;
+  }
+  if (!grid_sync(static_cast<GridBarrier*>(args.grid_barrier), wait)) {
+    simt_expect(args, SimtCheck::grid, false);
+    return false;
+  }
+  const T threads = static_cast<T>(block_size() * grid_size());
+  simt_expect(args, check, load_acquire<Scope::gpu>(&words[0]) == threads);
+  simt_expect(args, check, load_acquire<Scope::system>(&words[1]) == 2 * threads);
+  return true;
+}
+
+UCCLEP_FN void check_block(const SimtCheckArgs& args, uint32_t* scratch) {
+  const uint32_t rank = block::rank();
+  const uint32_t size = block::size();
+  uint32_t total = 0;
+  bool right = block_scan_exclusive(rank, scratch, &total) == rank * (rank - 1) / 2;
+  right &= total == size * (size - 1) / 2;
+  right &= block_reduce_add(2u, scratch) == 2 * size;
+  right &= block_reduce_max(rank, scratch) == size - 1;
+  right &= sync_block_or(rank == size - 1) && !sync_block_or(false);
+  simt_expect(args, SimtCheck::block, right);
+}
+
+UCCLEP_FN bool right_row(const SimtCheckArgs& args, const unsigned char* row, unsigned index) {
+  bool right = true;
+  for (unsigned i = lane_id(); i < args.row_bytes; i += wave_size) right &= row[i] == (7 * index + i) % 251;
+  return right;
+}
+
+// Each warp copies its row twice through shared memory; the block announces it to the next one, which checks it.
+UCCLEP_FN void check_copies(const SimtCheckArgs& args, unsigned char* shared, const Wait& wait) {
+  BulkBarrier* barrier = reinterpret_cast<BulkBarrier*>(shared) + warp_id();
+  unsigned char* row = shared + 256 + warp_id() * args.row_bytes;
+  auto* packets = static_cast<Packet*>(args.packets);
+  const unsigned warps = block::warps();
+  const unsigned all_warps = warps * grid_size();
+  const unsigned mine = block_id() * warps + warp_id();
+  if (lane_id() == 0) bulk_barrier_init(barrier);
+  sync_block();
+  bulk_load(row, args.source + size_t{mine} * args.row_bytes, args.row_bytes, barrier);
+  bulk_wait_loaded(barrier, 0);
+  simt_expect(args, SimtCheck::bulk, right_row(args, row, mine));
+  bulk_store(lane_id() % 8 == 3 && lane_id() < 16,
+             args.copies + size_t{lane_id() / 8 * all_warps + mine} * args.row_bytes, row, args.row_bytes);
+  bulk_wait_read();
+  bulk_wait_written();
+  sync_block();
+  if (thread_id() == 0) {
+    publish(&args.words[4 + block_id()], args.epoch);
+    store_packet(&packets[block_id()], 3 * args.epoch, args.epoch);
+  }
+  const unsigned next = (block_id() + 1) % grid_size();
+  bool arrived = true;
+  if (lane_id() == 0) {
+    arrived = wait_until(wait, [&] { return load_acquire<Scope::system>(&args.words[4 + next]) == args.epoch; });
+    simt_expect(args, SimtCheck::publish, arrived);
+    Packet packet = {};
+    arrived &= wait_until(wait, [&] { return (packet = load_packet(&packets[next])).epoch == args.epoch; });
+    simt_expect(args, SimtCheck::packet, arrived && packet.value == 3 * args.epoch);
+  }
+  if (ballot(!arrived) != 0) return;
+  sync_warp();
+  const unsigned theirs = next * warps + warp_id();
+  for (unsigned copy = 0; copy < 2; ++copy) {
+    const unsigned char* at = args.copies + size_t{copy * all_warps + theirs} * args.row_bytes;
+    simt_expect(args, SimtCheck::bulk, right_row(args, at, theirs));
+    const vec16 first = load16(at);
+    const vec16 again = load16_stream(at);
+    simt_expect(args, SimtCheck::bulk,
+                first.x == again.x && first.y == again.y && first.z == again.z && first.w == again.w);
+  }
+}
+
+// The host's test covers the conversions; here it is enough that a target computes the same.
+UCCLEP_FN bool right_conversions() {
+  const uint32_t spread = 2654435761u * (thread_id() + 1);
+  uint32_t sum = to_bf16(float_of(spread)) + to_fp16(from_bf16(static_cast<uint16_t>(0x3f81 + thread_id())));
+  sum += to_e4m3(from_fp16(static_cast<uint16_t>(spread))) + to_e8m0_up(from_e4m3(static_cast<uint8_t>(spread)));
+  return sum != 0 && to_bf16(1.00390625f) == 0x3f80 && to_fp16(65520.0f) == 0x7c00 && to_e4m3(465.0f) == 0x7e;
+}
+
+}  // namespace UCCLEP_SIMT_NAMESPACE
+
+namespace ucclep {
+
+UCCLEP_KERNEL(simt_check, SimtCheckArgs) {
+  const Wait wait = begin_wait(args.limit_ns, args.abort_word);
+  auto* shared = static_cast<unsigned char*>(shared_memory());
+  check_warp_values<int32_t>(args);
+  check_warp_values<uint32_t>(args);
+  check_warp_values<int64_t>(args);
+  check_warp_values<uint64_t>(args);
+  check_votes(args);
+  check_block(args, reinterpret_cast<uint32_t*>(shared));
+  simt_expect(args, SimtCheck::numeric, right_conversions());
+  if (!check_words(args, reinterpret_cast<int32_t*>(args.words), SimtCheck::words_4, wait)) return;
+  if (!check_words(args, args.words + 2, SimtCheck::words_8, wait)) return;
+  check_copies(args, shared, wait);
+  fetch_add_relaxed<Scope::gpu>(args.done, 1u);
+}
+
+}  // namespace ucclep

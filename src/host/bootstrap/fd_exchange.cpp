@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/bootstrap/fd_exchange.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <list>
+#include <optional>
+#include <string>
+
+#include "base/error.hpp"
+#include "base/token.hpp"
+#include "host/bootstrap/agreement.hpp"
+#include "host/bootstrap/bootstrap.hpp"
+#include "host/bootstrap/roll_call.hpp"
+#include "host/bootstrap/stream_io.hpp"
+
+namespace ucclep {
+namespace {
+
+constexpr int64_t settle_ms = 2000;
+
+// What goes with a descriptor: proof that the sender belongs to the communicator, and who it is.
+struct Label {
+  Token secret;  // the receiver's
+  int32_t rank = 0;
+};
+
+// Where a rank can be found, told to all over the bootstrap.
+struct Door {
+  Token name;
+  Token secret;
+  uint32_t open = 0;  // 0: this rank has failed already, nobody need wait for it
+};
+
+// Abstract names begin with a zero byte: they lie in no file system and vanish with their socket.
+socklen_t abstract_name(const Token& name, sockaddr_un* address) {
+  *address = {};
+  address->sun_family = AF_UNIX;
+  std::string text = "ucclep-" + name.hex();
+  text.copy(address->sun_path + 1, sizeof(address->sun_path) - 1);
+  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
+}
+
+Fd unix_socket() {
+  Fd fd = Fd::process_private(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) fail(ucclEpSystemError, "cannot create a unix socket: {}", std::strerror(errno));
+  return fd;
+}
+
+void send_label(int socket, const Label& label, int fd, int to) {
+  iovec data{const_cast<Label*>(&label), sizeof(label)};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  std::memcpy(CMSG_DATA(header), &fd, sizeof(fd));
+  ssize_t sent;
+  do {
+    sent = sendmsg(socket, &message, MSG_NOSIGNAL);
+  } while (sent < 0 && errno == EINTR);
+  // A fresh socket has room for so little; a peer that hung up is noticed when its answer is missing.
+  if (sent < 0 && errno != EPIPE && errno != ECONNRESET) {
+    fail(ucclEpSystemError, "cannot send a descriptor to rank {}: {}", to, std::strerror(errno));
+  }
+}
+
+// A connection on which a label and a descriptor are to arrive.
+struct Incoming {
+  Fd socket;
+  int rank = -1;  // -1: the other side opened the connection, and has yet to say who it is
+  Label label;
+  size_t have = 0;
+  Fd received;
+};
+
+// Takes what is there. Descriptors come with the first byte.
+IoStatus receive_label(Incoming& in) {
+  while (in.have < sizeof(in.label)) {
+    iovec data{reinterpret_cast<char*>(&in.label) + in.have, sizeof(in.label) - in.have};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    msghdr message{};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    ssize_t got = recvmsg(in.socket.get(), &message, MSG_CMSG_CLOEXEC);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return IoStatus::again;
+    if (got <= 0) return IoStatus::closed;
+    in.have += static_cast<size_t>(got);
+    for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+      if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(header), sizeof(fd));
+      in.received = Fd(fd);
+    }
+  }
+  return IoStatus::done;
+}
+
+class Exchange {
+ public:
+  Exchange(Bootstrap& bootstrap, int fd, const std::vector<int>& peers, Deadline deadline)
+      : bootstrap_(bootstrap), fd_(fd), deadline_(deadline), result_(static_cast<size_t>(bootstrap.nranks())) {
+    for (int peer : peers) {
+      if (peer != bootstrap.rank() && !bootstrap.same_process(peer)) peers_.push_back(peer);
+    }
+  }
+
+  // Before the doors are told to all.
+  Door open() {
+    if (fcntl(fd_, F_GETFD) < 0) {
+      fail(ucclEpSystemError, "the descriptor {} cannot be handed over: {}", fd_, std::strerror(errno));
+    }
+    own_ = {Token::random(), Token::random(), 1};
+    listener_ = unix_socket();
+    sockaddr_un address;
+    socklen_t length = abstract_name(own_.name, &address);
+    if (bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
+        listen(listener_.get(), 4096) != 0) {
+      fail(ucclEpSystemError, "cannot listen on an abstract unix socket: {}", std::strerror(errno));
+    }
+    return own_;
+  }
+
+  // The higher rank of a pair connects and sends first, the lower one answers: nobody waits before it has sent.
+  std::vector<Fd> run(const std::vector<Door>& doors) {
+    for (int peer : peers_) {
+      if (!bootstrap_.same_node(peer)) {
+        fail(ucclEpInvalidArgument, "rank {} is on {}, another node than rank {}: it cannot share memory with it", peer,
+             bootstrap_.host_name(peer), bootstrap_.rank());
+      }
+      if (peer < bootstrap_.rank()) connect_to_peer(peer, doors[static_cast<size_t>(peer)]);
+    }
+    missing_ = peers_.size();
+    while (missing_ > 0) step(doors);
+    return std::move(result_);
+  }
+
+ private:
+  void connect_to_peer(int peer, const Door& door) {
+    Fd socket = unix_socket();
+    sockaddr_un address;
+    socklen_t length = abstract_name(door.name, &address);
+    int status;
+    do {
+      status = connect(socket.get(), reinterpret_cast<sockaddr*>(&address), length);
+    } while (status != 0 && errno == EINTR);
+    if (status != 0) {
+      fail(ucclEpRemoteError, "rank {} (pid {}) cannot be reached for an exchange of descriptors: {}", peer,
+           bootstrap_.pid(peer), std::strerror(errno));
+    }
+    send_label(socket.get(), {door.secret, bootstrap_.rank()}, fd_, peer);
+    open_.push_back({std::move(socket), peer, {}, 0, {}});
+  }
+
+  void step(const std::vector<Door>& doors) {
+    wait();
+    while (true) {
+      Fd guest = Fd::process_private(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      if (!guest) break;
+      open_.push_back({std::move(guest), -1, {}, 0, {}});
+    }
+    for (auto it = open_.begin(); it != open_.end();) {
+      IoStatus status = receive_label(*it);
+      if (status == IoStatus::again) {
+        ++it;
+        continue;
+      }
+      if (status == IoStatus::done) {
+        take(*it, doors);
+      } else if (it->rank >= 0) {
+        fail(ucclEpRemoteError, "rank {} (pid {}) hung up during an exchange of descriptors", it->rank,
+             bootstrap_.pid(it->rank));
+      }
+      it = open_.erase(it);  // a stranger that hung up, or one that is finished
+    }
+  }
+
+  // Short slices: the bootstrap knows first when a peer has died.
+  void wait() {
+    std::vector<pollfd> waits{{listener_.get(), POLLIN, 0}};
+    for (const Incoming& in : open_) waits.push_back({in.socket.get(), POLLIN, 0});
+    constexpr int slice_ms = 50;
+    poll(waits.data(), waits.size(), std::min(slice_ms, deadline_.poll_ms()));
+    std::vector<int> late;
+    for (int peer : peers_) {
+      if (result_[static_cast<size_t>(peer)]) continue;
+      if (!bootstrap_.alive(peer)) fail(ucclEpRemoteError, "rank {} died during an exchange of descriptors", peer);
+      late.push_back(peer);
+    }
+    if (deadline_.expired()) {
+      fail(ucclEpTimeout, "{} did not hand over a descriptor within {} ms", name_ranks(late), deadline_.total_ms());
+    }
+  }
+
+  void take(Incoming& in, const std::vector<Door>& doors) {
+    if (!in.received || !same_secret(in.label.secret, own_.secret)) return;  // a stranger: the true peer is yet to come
+    int peer = in.label.rank;
+    bool expected = in.rank >= 0 ? in.rank == peer : peer > bootstrap_.rank() && is_peer(peer);
+    if (!expected || result_[static_cast<size_t>(peer)]) {
+      fail(ucclEpInternalError, "rank {} sent a descriptor that nobody asked for", peer);
+    }
+    if (in.rank < 0) {
+      send_label(in.socket.get(), {doors[static_cast<size_t>(peer)].secret, bootstrap_.rank()}, fd_, peer);
+    }
+    result_[static_cast<size_t>(peer)] = std::move(in.received);
+    --missing_;
+  }
+
+  bool is_peer(int rank) const { return std::find(peers_.begin(), peers_.end(), rank) != peers_.end(); }
+
+  Bootstrap& bootstrap_;
+  int fd_;
+  Deadline deadline_;
+  std::vector<int> peers_;
+  Door own_;
+  Fd listener_;
+  std::list<Incoming> open_;
+  std::vector<Fd> result_;
+  size_t missing_ = 0;
+};
+
+}  // namespace
+
+std::vector<Fd> exchange_fds(Bootstrap& bootstrap, int fd, const std::vector<int>& peers, Deadline deadline) {
+  Exchange exchange(bootstrap, fd, peers, deadline);
+  Agreement agreement("exchange of descriptors");
+  Door door;
+  std::vector<Fd> result;
+  agreement.attempt([&] { door = exchange.open(); });
+  std::vector<Door> doors = bootstrap.allgather(door, deadline);
+  bool all_open = std::all_of(doors.begin(), doors.end(), [](const Door& one) { return one.open == 1; });
+  if (all_open) agreement.attempt([&] { result = exchange.run(doors); });
+  // A rank whose time ran out above still says why.
+  agreement.settle(bootstrap, Deadline::after_ms(deadline.remaining_ms() + settle_ms));
+  return result;
+}
+
+}  // namespace ucclep

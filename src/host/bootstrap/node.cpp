@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/bootstrap/node.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <mutex>
+
+#include "base/fd.hpp"
+
+namespace ucclep {
+
+NodeId this_node() {
+  NodeId id;
+  Fd file(open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
+  // Without /proc the host name has to do.
+  if (!file || read(file.get(), id.boot_id.data(), id.boot_id.size() - 1) <= 0) {
+    host_name().copy(id.boot_id.data(), id.boot_id.size() - 1);
+  }
+  struct stat status{};
+  if (stat("/proc/self/ns/net", &status) == 0) id.network_namespace = status.st_ino;
+  return id;
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (gethostname(name.data(), name.size() - 1) != 0) return "unknown";
+  return name.data();
+}
+
+Token this_process() {
+  static std::mutex mutex;
+  static pid_t owner = 0;
+  static Token token;
+  std::lock_guard lock(mutex);
+  if (owner != getpid()) {
+    token = Token::random();
+    owner = getpid();
+  }
+  return token;
+}
+
+}  // namespace ucclep

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/comm.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/log.hpp"
+#include "device/host/host_device.hpp"
+#include "host/bootstrap/agreement.hpp"
+#include "host/group.hpp"
+#include "host/guard.hpp"
+#include "host/structs.hpp"
+
+namespace ucclep {
+namespace {
+
+int chosen_device(const Config& config, const ucclEpCommConfig_t& asked) {
+  const int device = config.device.value_or(asked.device);
+  if (device < UCCLEP_DEVICE_AUTO || device > UCCLEP_DEVICE_HOST) {
+    fail(ucclEpInvalidArgument, "config.device is {}, expected one of UCCLEP_DEVICE_*", asked.device);
+  }
+  if (device == UCCLEP_DEVICE_CUDA || device == UCCLEP_DEVICE_HIP) {
+    fail(ucclEpNotSupported, "this version does not launch on {} devices yet; use UCCLEP_DEVICE_HOST",
+         device == UCCLEP_DEVICE_CUDA ? "CUDA" : "HIP");
+  }
+  if (device == UCCLEP_DEVICE_AUTO) log::info("device", "no GPU driver layer in this version: using the host device");
+  return UCCLEP_DEVICE_HOST;
+}
+
+void check_asked(const ucclEpCommConfig_t& asked) {
+  if (asked.timeout_ms < 0)
+    fail(ucclEpInvalidArgument, "config.timeout_ms is {}, expected 0 or more", asked.timeout_ms);
+  if (asked.device_index < UCCLEP_DEVICE_INDEX_CURRENT) {
+    fail(ucclEpInvalidArgument, "config.device_index is {}, expected UCCLEP_DEVICE_INDEX_CURRENT or an index",
+         asked.device_index);
+  }
+  if (asked.ranks_per_node < 0)
+    fail(ucclEpInvalidArgument, "config.ranks_per_node is {}, expected 0 or more", asked.ranks_per_node);
+  if (asked.ranks_per_domain < 0) {
+    fail(ucclEpInvalidArgument, "config.ranks_per_domain is {}, expected 0 or more", asked.ranks_per_domain);
+  }
+  if (asked.proxy_threads < 0)
+    fail(ucclEpInvalidArgument, "config.proxy_threads is {}, expected 0 or more", asked.proxy_threads);
+}
+
+// What needs a network is refused: this version has one NVLink-like domain of ranks on one machine.
+void check_one_domain(const Config& config, const ucclEpCommConfig_t& asked, int nranks) {
+  constexpr const char* why = "this version connects ranks of one machine through shared memory";
+  if (asked.transport != nullptr || !config.transport.empty()) {
+    fail(ucclEpNotSupported, "transport \"{}\": {}", asked.transport ? asked.transport : config.transport, why);
+  }
+  if (asked.nics != nullptr || !config.nics.empty()) fail(ucclEpNotSupported, "nics: {}", why);
+  const bool split = (asked.ranks_per_node != 0 && asked.ranks_per_node < nranks) ||
+                     (asked.ranks_per_domain != 0 && asked.ranks_per_domain < nranks) || config.nodes.size() > 1;
+  if (split) fail(ucclEpNotSupported, "virtual nodes and domains: {}", why);
+  check_nodes(config, nranks);
+}
+
+void check_same_machine(const Bootstrap& bootstrap) {
+  for (int r = 0; r < bootstrap.nranks(); ++r) {
+    if (bootstrap.same_node(r)) continue;
+    fail(ucclEpNotSupported, "rank {} runs on {}, rank {} on {}: this version connects ranks of one machine only", r,
+         bootstrap.host_name(r), bootstrap.rank(), bootstrap.host_name(bootstrap.rank()));
+  }
+}
+
+void watch(ucclEpComm& comm) {
+  FaultLog* faults = comm.faults.get();
+  comm.device->on_fault(
+      [faults](const std::string& sentence) { faults->raise(ucclEpInternalError, "kernel", "device", -1, sentence); });
+  comm.bootstrap->on_peer_loss([faults](int rank, const std::string& sentence) {
+    faults->raise(ucclEpRemoteError, "communicator", "liveness", rank, sentence);
+  });
+}
+
+// Everything of init but how the ranks find each other. join(socket_ifname, deadline) makes the Bootstrap.
+template <class Join>
+ucclEpComm_t init(const char* function, const ucclEpCommConfig_t* given, int nranks, Join&& join) {
+  check_magic(given, "config");  // fails alone and at once
+  auto comm = std::make_unique<ucclEpComm>();
+  ucclEpCommConfig_t asked = UCCLEP_COMM_CONFIG_INIT;
+  int device = UCCLEP_DEVICE_AUTO;
+  Agreement agreement(function);
+  agreement.attempt([&] { comm->config = Config::from_environment(); });
+  agreement.attempt([&] {
+    asked = read_struct(given, "config");
+    check_asked(asked);
+    comm->configured_timeout_ms = asked.timeout_ms;
+  });
+  comm->bootstrap = join(comm->config.socket_ifname, comm->deadline());
+  log::set_rank(comm->rank());
+  agreement.attempt([&] { device = chosen_device(comm->config, asked); });
+  agreement.attempt([&] { check_one_domain(comm->config, asked, nranks); });
+  agreement.attempt([&] { check_same_machine(*comm->bootstrap); });
+  agreement.attempt([&] {
+    if (agreement.failed()) return;
+    comm->device = open_host_device(comm->rank(), HostDeviceConfig::from_environment());
+    comm->errors = static_cast<DeviceErrors*>(comm->device->alloc_host(sizeof(DeviceErrors)));
+  });
+  agreement.field("nranks", nranks).field("device", device);
+  if (comm->device) agreement.field("wave size of the device", comm->device->traits().wave);
+  agreement.settle(*comm->bootstrap, comm->deadline());
+  comm->faults = std::make_unique<FaultLog>(comm->errors, comm->rank());
+  watch(*comm);
+  keep_errors_of(comm.get());
+  log::info("comm", "rank {} of {} on {}, timeout {} ms", comm->rank(), comm->nranks(), comm->device->traits().name,
+            comm->timeout_ms());
+  return comm.release();
+}
+
+void destroy(ucclEpComm* comm) {
+  while (!comm->groups.empty()) destroy_group(comm->groups.back());
+  Device& device = *comm->device;
+  for (ucclEpStream_t stream : comm->streams) device.stream_destroy(stream);
+  for (ucclEpEvent_t event : comm->events) device.event_destroy(event);
+  if (!comm->faults->fatal()) {
+    try {
+      comm->bootstrap->barrier_living(comm->deadline());
+    } catch (const Error& error) {
+      log::warn("comm", "ucclEpCommDestroy went on alone: {}", error.what());
+    }
+  }
+  comm->bootstrap->on_peer_loss({});
+  comm->bootstrap->close();
+  for (void* memory : comm->device_memory) device.free(memory);
+  for (void* memory : comm->host_memory) device.free_host(memory);
+  device.on_fault({});
+  forget_errors_of(comm);
+  delete comm;
+}
+
+}  // namespace
+
+ucclEpComm& usable(ucclEpComm_t comm) {
+  require(comm, "comm");
+  comm->faults->throw_if_fatal();
+  return *comm;
+}
+
+ucclEpStream_t checked_stream(const ucclEpComm& comm, ucclEpStream_t stream) {
+  const bool host = comm.device->traits().kind == UCCLEP_DEVICE_HOST;
+  if (host && stream != nullptr && comm.streams.count(stream) == 0) {
+    fail(ucclEpInvalidArgument, "stream {} was not made by ucclEpStreamCreate on this communicator", stream);
+  }
+  return stream;
+}
+
+void check_wait(const ucclEpComm& comm, ucclEpResult_t waited, const char* what) {
+  comm.faults->throw_if_fatal();
+  if (waited == ucclEpSuccess) return;
+  fail(waited, "{} was not complete after {} ms", what, comm.timeout_ms());
+}
+
+}  // namespace ucclep
+
+using namespace ucclep;
+
+ucclEpResult_t ucclEpGetUniqueId(ucclEpUniqueId* id) {
+  return guarded("ucclEpGetUniqueId", nullptr, [&] {
+    require(id, "id");
+    *id = open_rendezvous(Config::from_environment().socket_ifname);
+  });
+}
+
+ucclEpResult_t ucclEpCommInitRank(ucclEpComm_t* comm, int nranks, ucclEpUniqueId id, int rank,
+                                  const ucclEpCommConfig_t* config) {
+  return guarded("ucclEpCommInitRank", nullptr, [&] {
+    require(comm, "comm");
+    *comm = init("ucclEpCommInitRank", config, nranks, [&](const std::string& ifname, Deadline deadline) {
+      return Bootstrap::join(id, rank, nranks, ifname, deadline);
+    });
+  });
+}
+
+ucclEpResult_t ucclEpCommInitBootstrap(ucclEpComm_t* comm, int nranks, int rank, const ucclEpBootstrap_t* bootstrap,
+                                       const ucclEpCommConfig_t* config) {
+  return guarded("ucclEpCommInitBootstrap", nullptr, [&] {
+    require(comm, "comm");
+    const ucclEpBootstrap_t callback = read_struct(bootstrap, "bootstrap");
+    if (callback.allgather == nullptr) fail(ucclEpInvalidArgument, "bootstrap.allgather is NULL");
+    *comm = init("ucclEpCommInitBootstrap", config, nranks, [&](const std::string& ifname, Deadline deadline) {
+      return Bootstrap::join(callback, rank, nranks, ifname, deadline);
+    });
+  });
+}
+
+ucclEpResult_t ucclEpCommDestroy(ucclEpComm_t comm) {
+  if (comm == nullptr) return ucclEpSuccess;
+  return guarded("ucclEpCommDestroy", nullptr, [&] { destroy(comm); });
+}
+
+ucclEpResult_t ucclEpCommAbort(ucclEpComm_t comm) {
+  return guarded("ucclEpCommAbort", comm, [&] {
+    require(comm, "comm");
+    comm->faults->raise(ucclEpAborted, "ucclEpCommAbort", "abort", -1,
+                        fmt::format("rank {} called ucclEpCommAbort", comm->rank()));
+    comm->bootstrap->abort();
+  });
+}
+
+ucclEpResult_t ucclEpCommCount(ucclEpComm_t comm, int* count) {
+  return guarded("ucclEpCommCount", comm, [&] {
+    require(comm, "comm");
+    require(count, "count");
+    *count = comm->nranks();
+  });
+}
+
+ucclEpResult_t ucclEpCommUserRank(ucclEpComm_t comm, int* rank) {
+  return guarded("ucclEpCommUserRank", comm, [&] {
+    require(comm, "comm");
+    require(rank, "rank");
+    *rank = comm->rank();
+  });
+}
+
+ucclEpResult_t ucclEpCommGetInfo(ucclEpComm_t comm, ucclEpCommInfo_t* info) {
+  return guarded("ucclEpCommGetInfo", comm, [&] {
+    require(comm, "comm");
+    check_out_struct(info, "info");
+    ucclEpCommInfo_t facts = UCCLEP_COMM_INFO_INIT;
+    const DeviceTraits& traits = comm->device->traits();
+    facts.rank = comm->rank();
+    facts.nranks = comm->nranks();
+    facts.device = traits.kind;
+    facts.device_index = traits.index;
+    facts.num_nodes = 1;
+    facts.domain_size = comm->nranks();
+    const auto copy = [](char* to, size_t space, const std::string& from) {
+      std::strncpy(to, from.c_str(), space - 1);
+    };
+    copy(facts.transport, sizeof facts.transport, "shared memory");
+    copy(facts.node_name, sizeof facts.node_name, comm->bootstrap->host_name(comm->rank()));
+    copy(facts.device_name, sizeof facts.device_name, traits.name);
+    for (ucclEpGroup_t group : comm->groups) facts.window_bytes += window_bytes(*group);
+    write_struct(info, facts, "info");
+  });
+}
+
+ucclEpResult_t ucclEpCommGetAsyncError(ucclEpComm_t comm, ucclEpAsyncError_t* error) {
+  return guarded("ucclEpCommGetAsyncError", comm, [&] {
+    require(comm, "comm");
+    write_struct(error, comm->faults->current(), "error");
+  });
+}
+
+ucclEpResult_t ucclEpCommClearAsyncError(ucclEpComm_t comm) {
+  return guarded("ucclEpCommClearAsyncError", comm, [&] {
+    require(comm, "comm");
+    comm->faults->clear_data();
+  });
+}

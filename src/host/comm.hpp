@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// A communicator: the ranks, this rank's device, and everything that was made from it.
+#pragma once
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "base/deadline.hpp"
+#include "device/device.hpp"
+#include "host/bootstrap/bootstrap.hpp"
+#include "host/config.hpp"
+#include "host/fault.hpp"
+#include "ucclep/ucclep.h"
+
+struct ucclEpComm {
+  ucclEpComm() = default;
+  ~ucclEpComm() {
+    if (errors) device->free_host(errors);
+  }
+
+  ucclep::Config config;
+  int configured_timeout_ms = 0;  // of ucclEpCommConfig_t; 0: not given
+  std::unique_ptr<ucclep::Bootstrap> bootstrap;
+  std::unique_ptr<ucclep::Device> device;
+  ucclep::DeviceErrors* errors = nullptr;  // device-mapped host memory
+  std::unique_ptr<ucclep::FaultLog> faults;
+
+  // Made from this communicator, destroyed with it.
+  std::vector<ucclEpGroup_t> groups;
+  std::set<void*> device_memory, host_memory;
+  std::set<ucclEpStream_t> streams;
+  std::set<ucclEpEvent_t> events;
+  uint64_t next_object = 0;  // numbers collective objects, alike on all ranks
+
+  int rank() const { return bootstrap->rank(); }
+  int nranks() const { return bootstrap->nranks(); }
+  int timeout_ms(int group_timeout_ms = 0) const {
+    return ucclep::resolve_timeout_ms(config, group_timeout_ms, configured_timeout_ms);
+  }
+  ucclep::Deadline deadline() const { return ucclep::Deadline::after_ms(timeout_ms()); }
+};
+
+namespace ucclep {
+
+// What a stream operation begins with: the communicator is there and has no fatal record.
+ucclEpComm& usable(ucclEpComm_t comm);
+
+// A stream that this communicator made, or NULL, the device's default stream.
+ucclEpStream_t checked_stream(const ucclEpComm& comm, ucclEpStream_t stream);
+
+// A host's wait for work on the stream: the code of a fatal record, if one ended that work, before a plain timeout.
+void check_wait(const ucclEpComm& comm, ucclEpResult_t waited, const char* what);
+
+}  // namespace ucclep

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/config.hpp"
+
+#include <climits>
+#include <numeric>
+
+#include "base/env.hpp"
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "ucclep/ucclep.h"
+
+namespace ucclep {
+
+Config Config::from_environment() {
+  log::init_from_environment();
+  Config config;
+  config.device = env::choice("UCCLEP_DEVICE", {{"auto", UCCLEP_DEVICE_AUTO},
+                                                {"cuda", UCCLEP_DEVICE_CUDA},
+                                                {"hip", UCCLEP_DEVICE_HIP},
+                                                {"host", UCCLEP_DEVICE_HOST}});
+  config.transport = env::text("UCCLEP_TRANSPORT").value_or("");
+  config.nics = env::name_list("UCCLEP_NICS").value_or(std::vector<std::string>());
+  if (auto sizes = env::integer_list("UCCLEP_NODES", 1, INT_MAX)) config.nodes.assign(sizes->begin(), sizes->end());
+  config.socket_ifname = env::text("UCCLEP_SOCKET_IFNAME").value_or("");
+  if (auto ms = env::integer("UCCLEP_TIMEOUT_MS", 1, INT_MAX)) config.timeout_ms = static_cast<int>(*ms);
+  config.topo_file = env::text("UCCLEP_TOPO_FILE").value_or("");
+  config.zero_copy_with_mask = env::flag("UCCLEP_ZERO_COPY_WITH_MASK").value_or(false);
+  config.trace_file = env::text("UCCLEP_TRACE").value_or("");
+  return config;
+}
+
+int resolve_timeout_ms(const Config& config, int group_timeout_ms, int comm_timeout_ms) {
+  if (config.timeout_ms) return *config.timeout_ms;
+  if (group_timeout_ms > 0) return group_timeout_ms;
+  return comm_timeout_ms > 0 ? comm_timeout_ms : default_timeout_ms;
+}
+
+void check_nodes(const Config& config, int nranks) {
+  if (config.nodes.empty()) return;
+  int64_t sum = std::accumulate(config.nodes.begin(), config.nodes.end(), int64_t{0});
+  if (sum != nranks) {
+    fail(ucclEpInvalidArgument, "the sizes of UCCLEP_NODES add up to {} ranks, but the communicator has {}", sum,
+         nranks);
+  }
+}
+
+}  // namespace ucclep

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/fault.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <iterator>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+
+namespace ucclep {
+namespace {
+
+constexpr uint32_t record_complete = 2;
+
+struct OperationName {
+  const char* name;
+  const char* function;
+};
+
+OperationName operation_name(Operation operation) {
+  constexpr OperationName names[] = {{"none", "no function"},
+                                     {"update", "ucclEpHandleUpdate"},
+                                     {"dispatch", "ucclEpDispatch"},
+                                     {"combine", "ucclEpCombine"},
+                                     {"routing counts", "ucclEpGetRoutingCounts"}};
+  const auto i = static_cast<size_t>(operation);
+  return i < std::size(names) ? names[i] : OperationName{"unknown", "unknown"};
+}
+
+const char* phase_name(Phase phase) {
+  constexpr const char* names[] = {"none", "routing", "slot",    "header", "settings",
+                                   "rows", "weights", "staging", "grid",   "capacity"};
+  const auto i = static_cast<size_t>(phase);
+  return i < std::size(names) ? names[i] : "unknown";
+}
+
+const char* field_name(Field field) {
+  constexpr const char* names[] = {"none",
+                                   "hidden",
+                                   "scale bytes",
+                                   "top_k",
+                                   "mode",
+                                   "layout",
+                                   "tokens.dtype",
+                                   "output dtype",
+                                   "scales.dtype",
+                                   "quant",
+                                   "round_scale",
+                                   "pass",
+                                   "expert_alignment",
+                                   "topk_weights given with dispatch",
+                                   "topk_weights given with combine"};
+  const auto i = static_cast<size_t>(field);
+  return i < std::size(names) ? names[i] : "unknown";
+}
+
+// What did not come, in words.
+const char* awaited(Phase phase) {
+  switch (phase) {
+    case Phase::consumed:
+      return "to finish reading an earlier operation";
+    case Phase::header:
+      return "to begin the operation";
+    case Phase::rows:
+      return "to send its rows";
+    case Phase::weights:
+      return "to send its weights";
+    case Phase::staging:
+      return "to stage its rows";
+    default:
+      return "";
+  }
+}
+
+std::string sentence(const ErrorRecord& r, int rank) {
+  const char* operation = operation_name(r.operation).function;
+  if (r.code == ucclEpTimeout) {
+    return fmt::format("{} {}: rank {} waited {} ms for rank {} {}", operation, r.epoch, rank, r.waited_ns / 1000000,
+                       r.peer, awaited(r.phase));
+  }
+  switch (r.phase) {
+    case Phase::settings:
+      return fmt::format("{} {}: {} is {} on rank {} and {} on rank {}; all ranks of an operation must agree",
+                         operation, r.epoch, field_name(r.field), r.expected, rank, r.got, r.peer);
+    case Phase::routing:
+      return fmt::format(
+          "{}: topk_idx of rank {} has the id {}, which is out of range (0 to {}, or -1) or twice in its row; "
+          "it counted as -1",
+          operation, rank, static_cast<int64_t>(r.got), static_cast<int64_t>(r.expected) - 1);
+    case Phase::capacity:
+      return fmt::format("{} {}: rank {} receives {} rows, its output tensor has {}; the rest was dropped", operation,
+                         r.epoch, rank, r.expected, r.got);
+    case Phase::grid:
+      return fmt::format("{} {}: the blocks of rank {}'s kernel did not meet in time", operation, r.epoch, rank);
+    default:
+      return fmt::format("{} {}: {} on rank {}", operation, r.epoch, phase_name(r.phase), rank);
+  }
+}
+
+void copy_text(char* to, size_t space, const std::string& from) {
+  const size_t bytes = std::min(from.size(), space - 1);
+  std::memcpy(to, from.data(), bytes);
+  to[bytes] = '\0';
+}
+
+bool complete(const ErrorRecord& record) {
+  return std::atomic_ref(const_cast<uint32_t&>(record.state)).load(std::memory_order_acquire) == record_complete;
+}
+
+}  // namespace
+
+ucclEpAsyncError_t describe(const ErrorRecord& record, int rank) {
+  ucclEpAsyncError_t error = UCCLEP_ASYNC_ERROR_INIT;
+  error.code = static_cast<ucclEpResult_t>(record.code);
+  error.rank = rank;
+  error.peer = record.peer;
+  error.epoch = record.epoch;
+  error.waited_ms = record.waited_ns / 1000000;
+  copy_text(error.op, sizeof error.op, operation_name(record.operation).name);
+  copy_text(error.phase, sizeof error.phase, phase_name(record.phase));
+  copy_text(error.text, sizeof error.text, sentence(record, rank));
+  return error;
+}
+
+void FaultLog::raise(ucclEpResult_t code, const char* operation, const char* phase, int peer, const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  if (raised_ || std::atomic_ref(errors_->fatal.state).load(std::memory_order_acquire) != 0) return;
+  ucclEpAsyncError_t error = UCCLEP_ASYNC_ERROR_INIT;
+  error.code = code;
+  error.rank = rank_;
+  error.peer = peer;
+  copy_text(error.op, sizeof error.op, operation);
+  copy_text(error.phase, sizeof error.phase, phase);
+  copy_text(error.text, sizeof error.text, text);
+  raised_ = error;
+  log::warn("fault", "{}", text);
+  // Kernels poll this word and leave.
+  std::atomic_ref(errors_->abort_word).store(1, std::memory_order_release);
+}
+
+std::optional<ucclEpAsyncError_t> FaultLog::fatal() const {
+  const std::lock_guard lock(mutex_);
+  if (raised_) return raised_;
+  if (complete(errors_->fatal)) return describe(errors_->fatal, rank_);
+  return std::nullopt;
+}
+
+ucclEpAsyncError_t FaultLog::current() const {
+  if (auto error = fatal()) return *error;
+  if (complete(errors_->data)) return describe(errors_->data, rank_);
+  ucclEpAsyncError_t none = UCCLEP_ASYNC_ERROR_INIT;
+  none.rank = rank_;
+  none.peer = -1;
+  return none;
+}
+
+void FaultLog::throw_if_fatal() const {
+  if (const auto error = fatal()) throw Error(error->code, error->text);
+}
+
+void FaultLog::clear_data() {
+  if (const auto error = fatal()) {
+    fail(ucclEpInvalidUsage, "the record is fatal and stays: {}", error->text);
+  }
+  // A record that is being written at this moment is not the caller's to clear.
+  if (complete(errors_->data)) std::atomic_ref(errors_->data.state).store(0, std::memory_order_release);
+}
+
+}  // namespace ucclep

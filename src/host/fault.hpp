@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// The record of what went wrong on a communicator. Kernels leave theirs in device-mapped memory, the host (a lost peer,
+// an abort, a diagnosed fault) adds its own; the first fatal one wins, ends the kernels in flight and every later
+// operation.
+#pragma once
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "ucclep/device/record.hpp"
+#include "ucclep/ucclep.h"
+
+namespace ucclep {
+
+class FaultLog {
+ public:
+  FaultLog(DeviceErrors* errors, int rank) : errors_(errors), rank_(rank) {}
+
+  // Any thread. Ignored if a fatal record is there already.
+  void raise(ucclEpResult_t code, const char* operation, const char* phase, int peer, const std::string& sentence);
+  // The fatal record if there is one, else the data record if there is one, else code ucclEpSuccess.
+  ucclEpAsyncError_t current() const;
+  std::optional<ucclEpAsyncError_t> fatal() const;
+  void throw_if_fatal() const;
+  void clear_data();  // Error(ucclEpInvalidUsage) on a fatal record
+
+ private:
+  DeviceErrors* errors_;
+  int rank_;
+  mutable std::mutex mutex_;
+  std::optional<ucclEpAsyncError_t> raised_;
+};
+
+// The sentence of a kernel's record; exposed for tests.
+ucclEpAsyncError_t describe(const ErrorRecord& record, int rank);
+
+}  // namespace ucclep

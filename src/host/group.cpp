@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/group.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/log.hpp"
+#include "device/host/host_device.hpp"
+#include "host/bootstrap/agreement.hpp"
+#include "host/bootstrap/fd_exchange.hpp"
+#include "host/group_shape.hpp"
+#include "host/guard.hpp"
+#include "host/handle.hpp"
+#include "host/structs.hpp"
+
+namespace ucclep {
+namespace {
+
+void agree_on(Agreement& agreement, const ucclEpGroupConfig_t& config) {
+  agreement.field("num_experts", config.num_experts)
+      .field("top_k", config.top_k)
+      .field("max_tokens_per_rank", config.max_tokens_per_rank)
+      .field("ll_max_tokens_per_rank", config.ll_max_tokens_per_rank)
+      .field("max_token_bytes", config.max_token_bytes)
+      .field("max_recv_tokens_per_rank", config.max_recv_tokens_per_rank)
+      .field("num_sms", config.num_sms)
+      .field("enable_mask", config.enable_mask)
+      .field("overflow", config.overflow)
+      .field("num_signals", config.num_signals)
+      .field("max_in_flight", config.max_in_flight);
+}
+
+// Every rank's window as this process sees it: threads share the mapping, processes map the descriptor.
+void map_windows(ucclEpGroup& group, std::shared_ptr<SharedMemory> own) {
+  ucclEpComm& comm = *group.comm;
+  Bootstrap& bootstrap = *comm.bootstrap;
+  const uint64_t object = comm.next_object++;
+  const size_t bytes = own->bytes();
+  group.published = publish({bootstrap.comm_id(), comm.rank(), object}, own);
+  std::vector<Fd> fds = exchange_fds(bootstrap, own->fd(), bootstrap.node_ranks(), comm.deadline());
+  bootstrap.barrier(comm.deadline());  // all are published
+  Agreement agreement("ucclEpGroupCreate");
+  agreement.attempt([&] {
+    group.windows.resize(static_cast<size_t>(comm.nranks()));
+    for (int r = 0; r < comm.nranks(); ++r) {
+      std::shared_ptr<SharedMemory>& window = group.windows[static_cast<size_t>(r)];
+      if (r == comm.rank()) {
+        window = own;
+      } else if (bootstrap.same_process(r)) {
+        window = std::static_pointer_cast<SharedMemory>(lookup({bootstrap.comm_id(), r, object}));
+        if (!window) fail(ucclEpInternalError, "rank {} did not publish its window", r);
+      } else {
+        window = comm.device->map(fds[static_cast<size_t>(r)].release(), bytes);
+      }
+    }
+  });
+  agreement.settle(bootstrap, comm.deadline());
+}
+
+std::vector<char> workspace_image(const ucclEpGroup& group) {
+  const GroupShape& shape = group.shape();
+  std::vector<char> image(workspace_bytes(shape));
+  const size_t addresses = round_up(sizeof(GroupState), 128);
+  for (size_t r = 0; r < shape.ranks; ++r) {
+    void* window = group.windows[r]->data();
+    std::memcpy(image.data() + addresses + r * sizeof window, static_cast<const void*>(&window), sizeof window);
+  }
+  return image;
+}
+
+void fill_device(ucclEpGroup& group) {
+  ucclEpDeviceGroup& d = group.device;
+  d.size = sizeof d;
+  d.rank = group.comm->rank();
+  d.state = reinterpret_cast<GroupState*>(group.workspace.data());
+  d.windows = reinterpret_cast<char* const*>(group.workspace.data() + round_up(sizeof(GroupState), 128));
+  d.errors = group.comm->errors;
+  d.timeout_ns = static_cast<uint64_t>(group.comm->timeout_ms(group.config.timeout_ms)) * 1000000;
+}
+
+ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
+  auto group = std::make_unique<ucclEpGroup>();
+  group->comm = &comm;
+  group->device = {};
+  std::shared_ptr<SharedMemory> own;
+  Agreement agreement("ucclEpGroupCreate");
+  ucclEpGroupConfig_t asked = UCCLEP_GROUP_CONFIG_INIT;
+  agreement.attempt([&] { asked = read_struct(given, "config"); });
+  agree_on(agreement, asked);
+  agreement.attempt([&] {
+    group->config = checked_config(asked, comm.nranks());
+    group->device.shape = shape_of(group->config, comm.nranks(), comm.device->traits());
+    group->device.layout = WindowLayout::of(group->device.shape);
+    if (!agreement.failed()) own = comm.device->share(group->device.layout.bytes);
+  });
+  agreement.settle(*comm.bootstrap, comm.deadline());
+  map_windows(*group, std::move(own));
+
+  Agreement resources("ucclEpGroupCreate");
+  resources.attempt([&] {
+    group->workspace = Workspace(*comm.device, group->config, workspace_bytes(group->shape()), workspace_image(*group));
+    group->last_operation = comm.device->event_create();
+    fill_device(*group);
+  });
+  try {
+    resources.settle(*comm.bootstrap, comm.deadline());
+  } catch (...) {
+    if (group->last_operation) comm.device->event_destroy(group->last_operation);
+    throw;
+  }
+  log::info("group", "{} experts, top-{}, B {} / {} (LL), window {} bytes", group->config.num_experts,
+            group->config.top_k, group->config.max_tokens_per_rank, group->config.ll_max_tokens_per_rank,
+            window_bytes(*group));
+  comm.groups.push_back(group.get());
+  return group.release();
+}
+
+ucclEpGroupLimits_t limits_of(const ucclEpComm* comm, const ucclEpGroupConfig_t& asked) {
+  const int nranks = comm ? comm->nranks() : asked.nranks;
+  if (!comm && (nranks < 1 || nranks > static_cast<int>(max_ranks))) {
+    fail(ucclEpInvalidArgument, "config.nranks is {}, expected 1 to {} when comm is NULL", nranks, max_ranks);
+  }
+  const ucclEpGroupConfig_t config = checked_config(asked, nranks);
+  const GroupShape shape = shape_of(
+      config, nranks, comm ? comm->device->traits() : host_device_traits(0, HostDeviceConfig::from_environment()));
+  ucclEpGroupLimits_t limits = UCCLEP_GROUP_LIMITS_INIT;
+  limits.device_bytes = static_cast<int64_t>(WindowLayout::of(shape).bytes + workspace_bytes(shape));
+  limits.host_bytes = 0;
+  limits.max_top_k = max_top_k;
+  limits.max_experts = max_experts;
+  limits.max_tokens_per_rank = INT32_MAX / 2;
+  limits.max_token_bytes = INT32_MAX / 2;
+  limits.max_ranks = max_ranks;
+  limits.epoch_bits = 64;
+  return limits;
+}
+
+void free_retired(ucclEpGroup& group) {
+  for (const ucclEpGroup::Retired& handle : group.retired) group.comm->device->free_host(handle.host_memory);
+  group.retired.clear();
+}
+
+}  // namespace
+
+uint64_t window_bytes(const ucclEpGroup& group) {
+  return group.device.layout.bytes;
+}
+
+ucclEpGroup& usable(ucclEpGroup_t group) {
+  require(group, "group");
+  usable(group->comm);
+  return *group;
+}
+
+void release_retired(ucclEpGroup& group) {
+  if (group.retired.empty()) return;
+  if (group.comm->device->event_synchronize(group.last_operation, 0) == ucclEpSuccess) free_retired(group);
+}
+
+void destroy_group(ucclEpGroup_t group) {
+  ucclEpComm& comm = *group->comm;
+  // Kernels in flight use the memory that goes now. They end: all their waits are bounded, and watch the abort word.
+  const ucclEpResult_t drained = comm.device->event_synchronize(group->last_operation, comm.timeout_ms());
+  if (drained != ucclEpSuccess) {
+    comm.faults->raise(drained, "ucclEpGroupDestroy", "drain", -1, "an operation of the group did not end in time");
+    comm.device->event_synchronize(group->last_operation, comm.timeout_ms());
+  }
+  if (!comm.faults->fatal()) {
+    try {
+      comm.bootstrap->barrier_living(comm.deadline());  // a peer may still read this rank's window until then
+    } catch (const Error& error) {
+      log::warn("group", "ucclEpGroupDestroy went on alone: {}", error.what());
+    }
+  }
+  while (!group->handles.empty()) destroy_handle(group->handles.back());
+  free_retired(*group);
+  comm.device->event_destroy(group->last_operation);
+  comm.groups.erase(std::find(comm.groups.begin(), comm.groups.end(), group));
+  delete group;
+}
+
+}  // namespace ucclep
+
+using namespace ucclep;
+
+ucclEpResult_t ucclEpGroupQuery(ucclEpComm_t comm, const ucclEpGroupConfig_t* config, ucclEpGroupLimits_t* limits) {
+  return guarded("ucclEpGroupQuery", comm, [&] {
+    check_out_struct(limits, "limits");
+    write_struct(limits, limits_of(comm, read_struct(config, "config")), "limits");
+  });
+}
+
+ucclEpResult_t ucclEpGroupCreate(ucclEpGroup_t* group, ucclEpComm_t comm, const ucclEpGroupConfig_t* config) {
+  return guarded("ucclEpGroupCreate", comm, [&] {
+    require(group, "group");
+    check_magic(config, "config");
+    *group = create_group(usable(comm), config);
+  });
+}
+
+ucclEpResult_t ucclEpGroupDestroy(ucclEpGroup_t group) {
+  if (group == nullptr) return ucclEpSuccess;
+  return guarded("ucclEpGroupDestroy", group->comm, [&] { destroy_group(group); });
+}

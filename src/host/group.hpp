@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// A group: one MoE shape on one communicator. It owns this rank's window, maps its peers', and holds the words that
+// kernels advance.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "device/device.hpp"
+#include "host/bootstrap/shared_objects.hpp"
+#include "host/comm.hpp"
+#include "host/workspace.hpp"
+#include "ucclep/device/objects.hpp"
+
+struct ucclEpGroup {
+  ucclEpComm* comm = nullptr;
+  ucclEpGroupConfig_t config;  // as asked, defaults filled in
+  ucclEpDeviceGroup device;    // what kernels get
+
+  std::vector<std::shared_ptr<ucclep::SharedMemory>> windows;  // by rank; this rank's own among them
+  ucclep::Publication published;                               // of the own window, to ranks of this process
+  ucclep::Workspace workspace;                                 // GroupState, window addresses
+  ucclEpEvent_t last_operation = nullptr;                      // recorded after every launch of this group
+  std::vector<ucclEpHandle_t> handles;
+  struct Retired {
+    ucclep::Workspace memory;
+    void* host_memory;
+  };
+  std::vector<Retired> retired;  // of handles that were destroyed while an operation was in flight
+
+  const ucclep::GroupShape& shape() const { return device.shape; }
+  int64_t tokens_of_mode(int mode) const {
+    return mode == UCCLEP_MODE_LL ? config.ll_max_tokens_per_rank : config.max_tokens_per_rank;
+  }
+};
+
+namespace ucclep {
+
+void destroy_group(ucclEpGroup_t group);
+uint64_t window_bytes(const ucclEpGroup& group);
+
+// A group whose communicator has no fatal record.
+ucclEpGroup& usable(ucclEpGroup_t group);
+
+// Launches, and notes that the group has work in flight on the stream.
+template <class Args>
+void launch(ucclEpGroup& group, const Kernel& kernel, const LaunchShape& shape, const Args& args,
+            ucclEpStream_t stream) {
+  static_assert(std::is_trivially_copyable_v<Args>);
+  Device& device = *group.comm->device;
+  device.launch(kernel, shape, &args, sizeof args, stream);
+  device.event_record(group.last_operation, stream);
+}
+
+// Frees what handles destroyed earlier left, if no operation is in flight.
+void release_retired(ucclEpGroup& group);
+
+}  // namespace ucclep

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/group_shape.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "ucclep/device/objects.hpp"
+
+namespace ucclep {
+namespace {
+
+constexpr int default_in_flight = 2, max_in_flight = 8;
+
+// P15: operations whose rows fit here per source travel as LINE. On the host a line costs twice its bytes, so only what
+// is small; the GPU value comes from the cost of a fence against 7 % more bytes (baselines: about 2 us, 100 KB at 50
+// GB/s a peer), and is a tuning parameter.
+constexpr uint64_t host_line_capacity = 16 * 1024;
+constexpr uint64_t gpu_line_capacity = 128 * 1024;
+
+void check_range(const char* field, int64_t value, int64_t least, int64_t most) {
+  if (value < least || value > most) {
+    fail(ucclEpInvalidArgument, "config.{} is {}, expected {} to {}", field, value, least, most);
+  }
+}
+
+void check_supported(const ucclEpGroupConfig_t& config) {
+  if (config.enable_mask != 0) {
+    fail(ucclEpNotSupported,
+         "config.enable_mask: this version has no masks; a peer that misses its deadline is ucclEpTimeout");
+  }
+  if (config.overflow == UCCLEP_OVERFLOW_DROP) {
+    fail(ucclEpNotSupported,
+         "config.overflow: UCCLEP_OVERFLOW_DROP comes later; UCCLEP_OVERFLOW_ERROR reports what is dropped");
+  }
+  if (config.max_recv_tokens_per_rank != 0) {
+    fail(ucclEpNotSupported, "config.max_recv_tokens_per_rank is {}: this version is dropless, pass 0",
+         config.max_recv_tokens_per_rank);
+  }
+  if (config.num_signals != 0) {
+    fail(ucclEpNotSupported, "config.num_signals is {}: this version has no channel for user kernels, pass 0",
+         config.num_signals);
+  }
+}
+
+// Each field may be within its limits and their product not: offsets are 64-bit.
+void check_window(const ucclEpGroupConfig_t& config, int nranks) {
+  constexpr double most = 0x1p56, bytes_per_selection = 64;
+  const double tokens = std::max(config.max_tokens_per_rank, config.ll_max_tokens_per_rank);
+  const double row = static_cast<double>(config.max_token_bytes) + bytes_per_selection * config.top_k;
+  const double bytes = 4 * tokens * row * nranks * std::max(config.max_in_flight, default_in_flight);
+  if (bytes > most) {
+    fail(ucclEpInvalidArgument,
+         "max_tokens_per_rank {} and ll_max_tokens_per_rank {} with max_token_bytes {} on {} ranks need {:.1e} bytes a "
+         "rank",
+         config.max_tokens_per_rank, config.ll_max_tokens_per_rank, config.max_token_bytes, nranks, bytes);
+  }
+}
+
+}  // namespace
+
+ucclEpGroupConfig_t checked_config(const ucclEpGroupConfig_t& given, int nranks) {
+  ucclEpGroupConfig_t config = given;
+  check_range("num_experts", config.num_experts, 1, max_experts);
+  if (config.num_experts % nranks != 0) {
+    fail(ucclEpInvalidArgument, "config.num_experts is {}, expected a multiple of the {} ranks", config.num_experts,
+         nranks);
+  }
+  check_range("top_k", config.top_k, 1, max_top_k);
+  check_range("max_tokens_per_rank", config.max_tokens_per_rank, 1, INT32_MAX / 2);
+  check_range("ll_max_tokens_per_rank", config.ll_max_tokens_per_rank, 0, INT32_MAX / 2);
+  check_range("max_token_bytes", config.max_token_bytes, 1, INT32_MAX / 2);
+  check_range("max_recv_tokens_per_rank", config.max_recv_tokens_per_rank, 0, INT64_MAX);
+  check_range("num_sms", config.num_sms, 0, INT32_MAX);
+  check_range("timeout_ms", config.timeout_ms, 0, INT32_MAX);
+  check_range("enable_mask", config.enable_mask, 0, 1);
+  check_range("overflow", config.overflow, UCCLEP_OVERFLOW_ERROR, UCCLEP_OVERFLOW_DROP);
+  check_range("num_signals", config.num_signals, 0, INT32_MAX);
+  if (config.max_in_flight != 0) check_range("max_in_flight", config.max_in_flight, default_in_flight, max_in_flight);
+  if ((config.alloc_fn == nullptr) != (config.free_fn == nullptr)) {
+    fail(ucclEpInvalidArgument, "config.{} is NULL and the other one is not: give both or none",
+         config.alloc_fn == nullptr ? "alloc_fn" : "free_fn");
+  }
+  check_supported(config);
+  check_window(config, nranks);
+  if (config.max_in_flight == 0) config.max_in_flight = default_in_flight;
+  if (config.ll_max_tokens_per_rank == 0) config.ll_max_tokens_per_rank = config.max_tokens_per_rank;
+  return config;
+}
+
+GroupShape shape_of(const ucclEpGroupConfig_t& config, int nranks, const DeviceTraits& traits) {
+  GroupShape shape{};
+  shape.ranks = static_cast<uint32_t>(nranks);
+  shape.experts = static_cast<uint32_t>(config.num_experts);
+  shape.top_k = static_cast<uint32_t>(config.top_k);
+  shape.in_flight = static_cast<uint32_t>(config.max_in_flight);
+  shape.ht_tokens = static_cast<uint32_t>(config.max_tokens_per_rank);
+  shape.ll_tokens = static_cast<uint32_t>(config.ll_max_tokens_per_rank);
+  shape.line_bytes = traits.line_bytes;
+  shape.line_payload = traits.line_payload;
+  shape.token_bytes = round_up(static_cast<uint64_t>(config.max_token_bytes), 16);
+  shape.line_capacity = traits.kind == UCCLEP_DEVICE_HOST ? host_line_capacity : gpu_line_capacity;
+  return shape;
+}
+
+uint64_t workspace_bytes(const GroupShape& shape) {
+  return round_up(sizeof(GroupState), 128) + sizeof(char*) * shape.ranks;
+}
+
+}  // namespace ucclep

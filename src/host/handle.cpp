@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/handle.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <chrono>
+#include <thread>
+
+#include "host/guard.hpp"
+#include "host/structs.hpp"
+
+namespace ucclep {
+namespace {
+
+// AUTO is a function of the group's config and the layout only, never of T (P14).
+constexpr int auto_low_latency_tokens = 256;
+
+int resolved_mode(int mode, int layout, const ucclEpGroupConfig_t& group) {
+  if (mode != UCCLEP_MODE_AUTO) return mode;
+  if (layout == UCCLEP_LAYOUT_RANK_MAJOR) return UCCLEP_MODE_LL;
+  if (layout == UCCLEP_LAYOUT_FLAT) return UCCLEP_MODE_HT;
+  return group.max_tokens_per_rank <= auto_low_latency_tokens ? UCCLEP_MODE_LL : UCCLEP_MODE_HT;
+}
+
+void check_config(const ucclEpHandleConfig_t& config) {
+  if (config.mode < UCCLEP_MODE_AUTO || config.mode > UCCLEP_MODE_HT) {
+    fail(ucclEpInvalidArgument, "config.mode is {}, expected one of UCCLEP_MODE_*", config.mode);
+  }
+  if (config.layout < UCCLEP_LAYOUT_EXPERT_MAJOR || config.layout > UCCLEP_LAYOUT_FLAT) {
+    fail(ucclEpInvalidArgument, "config.layout is {}, expected one of UCCLEP_LAYOUT_*", config.layout);
+  }
+  if (config.expert_ids != UCCLEP_EXPERT_IDS_LOCAL && config.expert_ids != UCCLEP_EXPERT_IDS_GLOBAL) {
+    fail(ucclEpInvalidArgument, "config.expert_ids is {}, expected one of UCCLEP_EXPERT_IDS_*", config.expert_ids);
+  }
+  const int alignment = config.expert_alignment;
+  constexpr int most = 1 << 20;
+  if (alignment < 0 || alignment > most || (alignment != 0 && !std::has_single_bit(static_cast<unsigned>(alignment)))) {
+    fail(ucclEpInvalidArgument, "config.expert_alignment is {}, expected a power of two up to {}, or 0", alignment,
+         most);
+  }
+  if (config.handle_mem != nullptr) {
+    fail(ucclEpNotSupported, "config.handle_mem: this version keeps the routing in memory of its own, pass NULL");
+  }
+}
+
+void check_layout(int mode, const ucclEpHandleConfig_t& config) {
+  const bool low_latency = mode == UCCLEP_MODE_LL;
+  if (config.layout == (low_latency ? UCCLEP_LAYOUT_FLAT : UCCLEP_LAYOUT_RANK_MAJOR)) {
+    fail(ucclEpNotSupported,
+         "layout {} is not one of {} mode: LL has EXPERT_MAJOR and RANK_MAJOR, HT EXPERT_MAJOR and FLAT",
+         low_latency ? "FLAT" : "RANK_MAJOR", low_latency ? "LL" : "HT");
+  }
+  if (config.expert_alignment > 1 && (low_latency || config.layout != UCCLEP_LAYOUT_EXPERT_MAJOR)) {
+    fail(ucclEpInvalidArgument, "config.expert_alignment is {}, but only HT EXPERT_MAJOR pads",
+         config.expert_alignment);
+  }
+}
+
+ucclEpHandle_t create_handle(ucclEpGroup& group, const ucclEpHandleConfig_t& config) {
+  check_config(config);
+  const int mode = resolved_mode(config.mode, config.layout, group.config);
+  check_layout(mode, config);
+  auto handle = std::make_unique<ucclEpHandle>();
+  handle->group = &group;
+  ucclEpDeviceHandle& d = handle->device;
+  d = {};
+  d.size = sizeof d;
+  d.mode = mode;
+  d.layout = config.layout;
+  d.expert_ids = config.expert_ids;
+  d.expert_alignment = static_cast<uint32_t>(std::max(1, config.expert_alignment));
+  d.tokens = static_cast<uint32_t>(group.tokens_of_mode(mode));
+  d.offsets = HandleLayout::of(group.shape(), d.tokens);
+  release_retired(group);
+  Device& device = *group.comm->device;
+  handle->memory = Workspace(device, group.config, d.offsets.bytes, std::vector<char>(sizeof(HandleState)));
+  d.memory = handle->memory.data();
+  handle->host_counts = static_cast<int64_t*>(device.alloc_host(sizeof(int64_t) * (2 + group.shape().local_experts())));
+  group.handles.push_back(handle.get());
+  return handle.release();
+}
+
+int64_t load(const int64_t& word) {
+  return std::atomic_ref(const_cast<int64_t&>(word)).load(std::memory_order_acquire);
+}
+
+// The kernel's release store of the update count orders the counts before it.
+void wait_counts(ucclEpHandle& handle) {
+  const ucclEpComm& comm = *handle.group->comm;
+  const Deadline deadline = Deadline::after_ms(comm.timeout_ms(handle.group->config.timeout_ms));
+  constexpr auto poll_interval = std::chrono::microseconds(50);
+  while (load(handle.host_counts[0]) < handle.updates_issued) {
+    comm.faults->throw_if_fatal();
+    if (deadline.expired()) {
+      fail(ucclEpTimeout, "the last HandleUpdate was not complete after {} ms", deadline.total_ms());
+    }
+    std::this_thread::sleep_for(poll_interval);
+  }
+  if (handle.host_counts[1] < 0) {
+    const ucclEpAsyncError_t error = comm.faults->current();
+    fail(ucclEpInvalidArgument, "the last HandleUpdate failed: {}", error.text);
+  }
+  handle.known_rows = handle.host_counts[1];
+}
+
+}  // namespace
+
+void destroy_handle(ucclEpHandle_t handle) {
+  ucclEpGroup& group = *handle->group;
+  group.handles.erase(std::find(group.handles.begin(), group.handles.end(), handle));
+  // An operation in flight still uses the memory: it goes when the group is idle.
+  group.retired.push_back({std::move(handle->memory), handle->host_counts});
+  release_retired(group);
+  delete handle;
+}
+
+ucclEpHandle& usable(ucclEpHandle_t handle) {
+  require(handle, "handle");
+  usable(handle->group);
+  return *handle;
+}
+
+}  // namespace ucclep
+
+using namespace ucclep;
+
+ucclEpResult_t ucclEpHandleCreate(ucclEpHandle_t* handle, ucclEpGroup_t group, const ucclEpHandleConfig_t* config) {
+  return guarded("ucclEpHandleCreate", comm_of(group), [&] {
+    require(handle, "handle");
+    *handle = create_handle(usable(group), read_struct(config, "config"));
+  });
+}
+
+ucclEpResult_t ucclEpHandleDestroy(ucclEpHandle_t handle) {
+  if (handle == nullptr) return ucclEpSuccess;
+  return guarded("ucclEpHandleDestroy", comm_of(handle), [&] { destroy_handle(handle); });
+}
+
+ucclEpResult_t ucclEpHandleWaitCounts(ucclEpHandle_t handle, int64_t* recv_total, int64_t* tokens_per_expert) {
+  return guarded("ucclEpHandleWaitCounts", comm_of(handle), [&] {
+    ucclEpHandle& h = usable(handle);
+    require(recv_total, "recv_total");
+    if (h.low_latency()) fail(ucclEpInvalidUsage, "an LL handle has no counts before its dispatch; HT handles do");
+    if (h.updates_issued == 0) fail(ucclEpInvalidUsage, "the handle has not been updated");
+    wait_counts(h);
+    if (tokens_per_expert != nullptr) {
+      std::copy_n(h.host_counts + 2, h.group->shape().local_experts(), tokens_per_expert);
+    }
+    *recv_total = h.known_rows;
+  });
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// A handle: one routing decision of a group, and what the host knows of it.
+#pragma once
+#include "host/group.hpp"
+#include "ucclep/device/exchange.hpp"
+
+struct ucclEpHandle {
+  ucclEpGroup* group = nullptr;
+  ucclEpDeviceHandle device;  // what kernels get
+  ucclep::Workspace memory;
+  int64_t* host_counts = nullptr;  // written by HT updates: {updates done, rows, rows of each local expert}
+
+  // Of the last Update.
+  bool updated = false;
+  int64_t tokens = 0;  // T
+  int top_k = 0;       // K
+  int64_t updates_issued = 0;
+  int64_t known_rows = -1;                  // HandleWaitCounts returned them
+  ucclep::CounterViews pending_counters{};  // LL: filled by the next dispatch
+
+  // Of the last dispatch.
+  bool dispatched = false;
+  bool weights_given = false;
+  int64_t capacity = 0;
+
+  bool low_latency() const { return device.mode == UCCLEP_MODE_LL; }
+  int64_t max_tokens() const { return device.tokens; }
+};
+
+namespace ucclep {
+
+void destroy_handle(ucclEpHandle_t handle);
+
+// A handle whose communicator has no fatal record.
+ucclEpHandle& usable(ucclEpHandle_t handle);
+
+inline ucclEpComm_t comm_of(ucclEpGroup_t group) {
+  return group ? group->comm : nullptr;
+}
+inline ucclEpComm_t comm_of(ucclEpHandle_t handle) {
+  return handle ? comm_of(handle->group) : nullptr;
+}
+
+}  // namespace ucclep

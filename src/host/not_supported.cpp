@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Functions of the contract that this version does not have. Each says what it would do and what to use instead, after
+// the checks of its objects, so that a program's mistakes show today.
+#include "host/guard.hpp"
+
+namespace {
+
+template <class Object>
+ucclEpResult_t refuse(const char* function, ucclEpComm_t comm, const Object* object, const char* name,
+                      const char* sentence) noexcept {
+  return ucclep::guarded(function, comm, [&] {
+    ucclep::require(object, name);
+    ucclep::fail(ucclEpNotSupported, "{}", sentence);
+  });
+}
+
+constexpr char no_window[] =
+    "this version has no user windows; pass the memory as it is: tensors outside windows always work, by staging";
+constexpr char no_graph[] = "this version does not capture streams; call the operations every time";
+constexpr char no_mask[] =
+    "this version has no masks; a peer that misses its deadline is ucclEpTimeout, after which a new communicator "
+    "without "
+    "it is the way on";
+constexpr char no_device_api[] = "this version has no device API; use ucclEpDispatch and ucclEpCombine";
+
+}  // namespace
+
+ucclEpResult_t ucclEpWindowRegister(ucclEpComm_t comm, void*, size_t, ucclEpWindow_t*) {
+  return refuse("ucclEpWindowRegister", comm, comm, "comm", no_window);
+}
+
+ucclEpResult_t ucclEpWindowDeregister(ucclEpComm_t comm, ucclEpWindow_t window) {
+  if (window == nullptr) return ucclEpSuccess;
+  return refuse("ucclEpWindowDeregister", comm, comm, "comm", no_window);
+}
+
+ucclEpResult_t ucclEpCommGetTopology(ucclEpComm_t comm, char*, size_t*) {
+  return refuse("ucclEpCommGetTopology", comm, comm, "comm",
+                "this version does not describe the topology; ucclEpCommGetInfo has node, domain and device");
+}
+
+ucclEpResult_t ucclEpCommGetStats(ucclEpComm_t comm, ucclEpStats_t*) {
+  return refuse("ucclEpCommGetStats", comm, comm, "comm",
+                "this version has no proxy threads and no statistics; wait_ns of an operation has the time per peer");
+}
+
+ucclEpResult_t ucclEpStreamBeginCapture(ucclEpComm_t comm, ucclEpStream_t) {
+  return refuse("ucclEpStreamBeginCapture", comm, comm, "comm", no_graph);
+}
+
+ucclEpResult_t ucclEpStreamEndCapture(ucclEpComm_t comm, ucclEpStream_t, ucclEpGraph_t*) {
+  return refuse("ucclEpStreamEndCapture", comm, comm, "comm", no_graph);
+}
+
+ucclEpResult_t ucclEpGraphLaunch(ucclEpComm_t comm, ucclEpGraph_t, ucclEpStream_t) {
+  return refuse("ucclEpGraphLaunch", comm, comm, "comm", no_graph);
+}
+
+ucclEpResult_t ucclEpGraphDestroy(ucclEpComm_t comm, ucclEpGraph_t graph) {
+  if (graph == nullptr) return ucclEpSuccess;
+  return refuse("ucclEpGraphDestroy", comm, comm, "comm", no_graph);
+}
+
+ucclEpResult_t ucclEpMaskQuery(ucclEpGroup_t group, int*, ucclEpStream_t) {
+  return refuse("ucclEpMaskQuery", nullptr, group, "group", no_mask);
+}
+
+ucclEpResult_t ucclEpMaskUpdate(ucclEpGroup_t group, const int*, ucclEpStream_t) {
+  return refuse("ucclEpMaskUpdate", nullptr, group, "group", no_mask);
+}
+
+ucclEpResult_t ucclEpMaskClear(ucclEpGroup_t group, ucclEpStream_t) {
+  return refuse("ucclEpMaskClear", nullptr, group, "group", no_mask);
+}
+
+ucclEpResult_t ucclEpHandleMemSize(ucclEpGroup_t group, const ucclEpHandleConfig_t*, size_t*) {
+  return refuse("ucclEpHandleMemSize", nullptr, group, "group",
+                "this version keeps the routing in memory of its own: leave handle_mem NULL and keep the handle");
+}
+
+ucclEpResult_t ucclEpCompleteDispatch(ucclEpHandle_t handle, const ucclEpDispatchOutputs_t*,
+                                      const ucclEpDispatchConfig_t*, ucclEpStream_t) {
+  return refuse("ucclEpCompleteDispatch", nullptr, handle, "handle", no_device_api);
+}
+
+ucclEpResult_t ucclEpCompleteCombine(ucclEpHandle_t handle, const ucclEpCombineInputs_t*, const ucclEpCombineOutputs_t*,
+                                     const ucclEpCombineConfig_t*, ucclEpStream_t) {
+  return refuse("ucclEpCompleteCombine", nullptr, handle, "handle", no_device_api);
+}
+
+ucclEpResult_t ucclEpGroupGetDevice(ucclEpGroup_t group, ucclEpDeviceGroup*) {
+  return refuse("ucclEpGroupGetDevice", nullptr, group, "group", no_device_api);
+}
+
+ucclEpResult_t ucclEpHandleGetDevice(ucclEpHandle_t handle, ucclEpDeviceHandle*) {
+  return refuse("ucclEpHandleGetDevice", nullptr, handle, "handle", no_device_api);
+}
+
+ucclEpResult_t ucclEpWindowGetDevice(ucclEpWindow_t window, ucclEpDeviceWindow*) {
+  return refuse("ucclEpWindowGetDevice", nullptr, window, "window", no_device_api);
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory, streams and events of the communicator's device.
+#include "host/comm.hpp"
+#include "host/guard.hpp"
+
+namespace ucclep {
+namespace {
+
+// A kernel's own deadline and the host's wait for it end at about the same time: the kernel's record, which names the
+// peer, gets this much longer.
+constexpr int64_t record_grace_ms = 1000;
+
+void check_event(const ucclEpComm& comm, ucclEpEvent_t event, const char* name) {
+  require(event, name);
+  if (comm.device->traits().kind == UCCLEP_DEVICE_HOST && comm.events.count(event) == 0) {
+    fail(ucclEpInvalidArgument, "{} {} was not made by ucclEpEventCreate on this communicator", name, event);
+  }
+}
+
+void forget(std::set<void*>& memory, void* pointer, const char* made_by) {
+  if (memory.erase(pointer) == 0) {
+    fail(ucclEpInvalidArgument, "ptr {} was not returned by {} on this communicator", pointer, made_by);
+  }
+}
+
+}  // namespace
+}  // namespace ucclep
+
+using namespace ucclep;
+
+ucclEpResult_t ucclEpMemAlloc(ucclEpComm_t comm, void** ptr, size_t bytes) {
+  return guarded("ucclEpMemAlloc", comm, [&] {
+    require(comm, "comm");
+    require(ptr, "ptr");
+    void* memory = bytes == 0 ? nullptr : comm->device->alloc(bytes);
+    if (memory) comm->device_memory.insert(memory);
+    *ptr = memory;
+  });
+}
+
+ucclEpResult_t ucclEpMemFree(ucclEpComm_t comm, void* ptr) {
+  return guarded("ucclEpMemFree", comm, [&] {
+    require(comm, "comm");
+    if (ptr == nullptr) return;
+    forget(comm->device_memory, ptr, "ucclEpMemAlloc");
+    comm->device->free(ptr);
+  });
+}
+
+ucclEpResult_t ucclEpMemAllocHost(ucclEpComm_t comm, void** ptr, size_t bytes) {
+  return guarded("ucclEpMemAllocHost", comm, [&] {
+    require(comm, "comm");
+    require(ptr, "ptr");
+    void* memory = bytes == 0 ? nullptr : comm->device->alloc_host(bytes);
+    if (memory) comm->host_memory.insert(memory);
+    *ptr = memory;
+  });
+}
+
+ucclEpResult_t ucclEpMemFreeHost(ucclEpComm_t comm, void* ptr) {
+  return guarded("ucclEpMemFreeHost", comm, [&] {
+    require(comm, "comm");
+    if (ptr == nullptr) return;
+    forget(comm->host_memory, ptr, "ucclEpMemAllocHost");
+    comm->device->free_host(ptr);
+  });
+}
+
+ucclEpResult_t ucclEpMemcpy(ucclEpComm_t comm, void* dst, const void* src, size_t bytes, ucclEpStream_t stream) {
+  return guarded("ucclEpMemcpy", comm, [&] {
+    usable(comm);
+    if (bytes == 0) return;
+    require(dst, "dst");
+    require(src, "src");
+    comm->device->memcpy_async(dst, src, bytes, checked_stream(*comm, stream));
+  });
+}
+
+ucclEpResult_t ucclEpStreamCreate(ucclEpComm_t comm, ucclEpStream_t* stream) {
+  return guarded("ucclEpStreamCreate", comm, [&] {
+    usable(comm);
+    require(stream, "stream");
+    const ucclEpStream_t made = comm->device->stream_create();
+    comm->streams.insert(made);
+    *stream = made;
+  });
+}
+
+ucclEpResult_t ucclEpStreamDestroy(ucclEpComm_t comm, ucclEpStream_t stream) {
+  return guarded("ucclEpStreamDestroy", comm, [&] {
+    require(comm, "comm");
+    if (stream == nullptr) return;
+    checked_stream(*comm, stream);
+    comm->device->stream_destroy(stream);
+    comm->streams.erase(stream);
+  });
+}
+
+ucclEpResult_t ucclEpStreamSynchronize(ucclEpComm_t comm, ucclEpStream_t stream) {
+  return guarded("ucclEpStreamSynchronize", comm, [&] {
+    require(comm, "comm");
+    checked_stream(*comm, stream);
+    ucclEpResult_t waited = comm->device->stream_synchronize(stream, comm->timeout_ms());
+    if (waited != ucclEpSuccess) waited = comm->device->stream_synchronize(stream, record_grace_ms);
+    check_wait(*comm, waited, "the stream");
+  });
+}
+
+ucclEpResult_t ucclEpEventCreate(ucclEpComm_t comm, ucclEpEvent_t* event) {
+  return guarded("ucclEpEventCreate", comm, [&] {
+    usable(comm);
+    require(event, "event");
+    const ucclEpEvent_t made = comm->device->event_create();
+    comm->events.insert(made);
+    *event = made;
+  });
+}
+
+ucclEpResult_t ucclEpEventDestroy(ucclEpComm_t comm, ucclEpEvent_t event) {
+  return guarded("ucclEpEventDestroy", comm, [&] {
+    require(comm, "comm");
+    if (event == nullptr) return;
+    check_event(*comm, event, "event");
+    comm->device->event_destroy(event);
+    comm->events.erase(event);
+  });
+}
+
+ucclEpResult_t ucclEpEventRecord(ucclEpComm_t comm, ucclEpEvent_t event, ucclEpStream_t stream) {
+  return guarded("ucclEpEventRecord", comm, [&] {
+    usable(comm);
+    check_event(*comm, event, "event");
+    comm->device->event_record(event, checked_stream(*comm, stream));
+  });
+}
+
+ucclEpResult_t ucclEpStreamWaitEvent(ucclEpComm_t comm, ucclEpStream_t stream, ucclEpEvent_t event) {
+  return guarded("ucclEpStreamWaitEvent", comm, [&] {
+    usable(comm);
+    check_event(*comm, event, "event");
+    comm->device->stream_wait_event(checked_stream(*comm, stream), event);
+  });
+}
+
+ucclEpResult_t ucclEpEventSynchronize(ucclEpComm_t comm, ucclEpEvent_t event) {
+  return guarded("ucclEpEventSynchronize", comm, [&] {
+    require(comm, "comm");
+    check_event(*comm, event, "event");
+    ucclEpResult_t waited = comm->device->event_synchronize(event, comm->timeout_ms());
+    if (waited != ucclEpSuccess) waited = comm->device->event_synchronize(event, record_grace_ms);
+    check_wait(*comm, waited, "the event");
+  });
+}
+
+ucclEpResult_t ucclEpEventElapsed(ucclEpComm_t comm, ucclEpEvent_t a, ucclEpEvent_t b, float* ms) {
+  return guarded("ucclEpEventElapsed", comm, [&] {
+    require(comm, "comm");
+    require(ms, "ms");
+    check_event(*comm, a, "a");
+    check_event(*comm, b, "b");
+    *ms = comm->device->event_elapsed_ms(a, b);
+  });
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// HandleUpdate and GetRoutingCounts.
+#include "host/update.hpp"
+
+#include <atomic>
+
+#include "device/kernels/kernels.hpp"
+#include "host/guard.hpp"
+#include "host/plan.hpp"
+#include "host/structs.hpp"
+#include "host/views.hpp"
+#include "ucclep/device/high_throughput.hpp"
+#include "ucclep/device/low_latency.hpp"
+#include "ucclep/device/routing_counts.hpp"
+
+namespace ucclep {
+namespace {
+
+void update_ll(ucclEpHandle& handle, const RoutingInput& routing, const CounterViews& counters, ucclEpStream_t stream) {
+  ucclEpGroup& group = *handle.group;
+  const LlUpdateArgs args{group.device, handle.device, routing};
+  launch(group, kernels::ll_update, plan_routing(group.comm->device->traits(), 0, group.config.num_sms), args, stream);
+  note_update(handle, routing);
+  handle.pending_counters = counters;
+}
+
+}  // namespace
+
+void note_update(ucclEpHandle& handle, const RoutingInput& routing) {
+  handle.updated = true;
+  handle.dispatched = false;
+  handle.tokens = routing.tokens;
+  handle.top_k = static_cast<int>(routing.top_k);
+}
+
+RoutingInput routing_input(const TensorView& topk_idx) {
+  return {view_of(topk_idx), static_cast<uint32_t>(topk_idx.size(0)), static_cast<uint32_t>(topk_idx.size(1))};
+}
+
+TensorView checked_topk_idx(const ucclEpTensor_t* tensor, const char* name, int64_t max_tokens,
+                            const GroupShape& shape) {
+  TensorView t = required_tensor(tensor, name);
+  t.dtype({ucclEpInt64, ucclEpInt32})
+      .shape({at_most(max_tokens, "B, the group's maximum of tokens for the handle's mode"),
+              SizeRule{1, shape.top_k, "1 to the group's top_k"}})
+      .adjacent_elements();
+  return t;
+}
+
+Zones zones_of(const ucclEpHandle& handle) {
+  if (handle.device.layout != UCCLEP_LAYOUT_EXPERT_MAJOR) return Zones::sources;
+  return handle.low_latency() ? Zones::slabs : Zones::experts;
+}
+
+Settings handle_settings(const ucclEpHandle& handle, int top_k) {
+  Settings settings;
+  settings.mode = static_cast<uint32_t>(handle.device.mode);
+  settings.layout = static_cast<uint32_t>(handle.device.layout);
+  settings.alignment_log2 = static_cast<uint32_t>(std::countr_zero(handle.device.expert_alignment));
+  settings.top_k = static_cast<uint32_t>(top_k);
+  return settings;
+}
+
+void check_operation(int send_only, int pass, int num_sms) {
+  if (send_only != 0) {
+    fail(ucclEpNotSupported,
+         "config.send_only: this version does not split operations; pass 0, and ucclEpComplete has nothing to do");
+  }
+  if (pass == UCCLEP_PASS_BACKWARD) fail(ucclEpNotSupported, "config.pass: the backward pass comes later");
+  if (pass != UCCLEP_PASS_FORWARD) fail(ucclEpInvalidArgument, "config.pass is {}, expected UCCLEP_PASS_FORWARD", pass);
+  if (num_sms < 0) fail(ucclEpInvalidArgument, "config.num_sms is {}, expected 0 or more", num_sms);
+}
+
+void announce_total(const CounterViews& counters) {
+  if (counters.recv_total_host) std::atomic_ref(*counters.recv_total_host).store(-1, std::memory_order_release);
+}
+
+void update_ht(ucclEpHandle& handle, const RoutingInput& routing, CounterViews counters, int num_sms,
+               ucclEpStream_t stream) {
+  ucclEpGroup& group = *handle.group;
+  counters.host_counts = handle.host_counts;
+  announce_total(counters);
+  const Settings settings = handle_settings(handle, static_cast<int>(routing.top_k));
+  const HtUpdateArgs args{group.device, handle.device, routing, settings, zones_of(handle), counters};
+  launch(group, kernels::ht_update, plan_routing(group.comm->device->traits(), num_sms, group.config.num_sms), args,
+         stream);
+  note_update(handle, routing);
+  ++handle.updates_issued;
+  handle.known_rows = -1;
+}
+
+}  // namespace ucclep
+
+using namespace ucclep;
+
+ucclEpResult_t ucclEpHandleUpdate(ucclEpHandle_t handle, const ucclEpTensor_t* topk_idx, const ucclEpCounters_t* out,
+                                  ucclEpStream_t stream) {
+  return guarded("ucclEpHandleUpdate", comm_of(handle), [&] {
+    ucclEpHandle& h = usable(handle);
+    const GroupShape& shape = h.group->shape();
+    checked_stream(*h.group->comm, stream);
+    const RoutingInput routing = routing_input(checked_topk_idx(topk_idx, "topk_idx", h.max_tokens(), shape));
+    const CounterViews counters = counter_views(out, "out", shape);
+    if (h.low_latency()) {
+      announce_total(counters);
+      update_ll(h, routing, counters, stream);
+    } else {
+      update_ht(h, routing, counters, 0, stream);
+    }
+  });
+}
+
+ucclEpResult_t ucclEpGetRoutingCounts(ucclEpGroup_t group, const ucclEpTensor_t* topk_idx,
+                                      const ucclEpRoutingCounts_t* out, ucclEpStream_t stream) {
+  return guarded("ucclEpGetRoutingCounts", comm_of(group), [&] {
+    ucclEpGroup& g = usable(group);
+    const GroupShape& shape = g.shape();
+    checked_stream(*g.comm, stream);
+    const TensorView idx = checked_topk_idx(topk_idx, "topk_idx", INT32_MAX, shape);
+    const ucclEpRoutingCounts_t wanted = read_struct(out, "out");
+    const auto counts = [](const ucclEpTensor_t* tensor, const char* name, int64_t size, const char* what) {
+      TensorView t = optional_tensor(tensor, name);
+      t.dtype({ucclEpInt32, ucclEpInt64}).shape({exactly(size, what)}).adjacent_elements().no_overlap();
+      return view_of(t);
+    };
+    TensorView in_rank = optional_tensor(wanted.is_token_in_rank, "out.is_token_in_rank");
+    in_rank.dtype({ucclEpUint8})
+        .shape({exactly(idx.size(0), "tokens of topk_idx"), exactly(shape.ranks, "ranks")})
+        .adjacent_elements()
+        .no_overlap();
+    RoutingCountsArgs args{};
+    args.group = g.device;
+    args.routing = routing_input(idx);
+    args.tokens_per_rank = counts(wanted.tokens_per_rank, "out.tokens_per_rank", shape.ranks, "ranks");
+    args.tokens_per_expert = counts(wanted.tokens_per_expert, "out.tokens_per_expert", shape.experts, "experts");
+    args.is_token_in_rank = view_of(in_rank);
+    LaunchShape one = plan_routing(g.comm->device->traits(), 1, 1);
+    launch(g, kernels::routing_counts, one, args, stream);
+  });
+}

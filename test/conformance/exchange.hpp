@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// One routing decision with its data on one rank: makes the tensors, calls the library, and checks every byte that it
+// may and may not have written.
+#pragma once
+#include <optional>
+
+#include "conformance/scenario.hpp"
+
+namespace ucclep::test {
+
+class Exchange {
+ public:
+  Exchange(const Rank& rank, ucclEpComm_t comm, const Scenario& scenario, uint64_t routing_seed = 1);
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
+  ~Exchange();
+
+  // Enqueue one call each. The counters come with update, or with a dispatch that carries the routing.
+  void update(ucclEpHandle_t handle, ucclEpStream_t stream);
+  void dispatch(ucclEpHandle_t handle, ucclEpStream_t stream);
+  void combine(ucclEpHandle_t handle, ucclEpStream_t stream);
+  // The same, but the library's answer is returned.
+  ucclEpResult_t try_update(ucclEpHandle_t handle, ucclEpStream_t stream);
+  ucclEpResult_t try_dispatch(ucclEpHandle_t handle, ucclEpStream_t stream);
+  ucclEpResult_t try_combine(ucclEpHandle_t handle, ucclEpStream_t stream);
+
+  // After the stream was synchronised. Counters are good from HT's update, LL's dispatch on.
+  void check_counters();
+  void check_dispatch();
+  void check_combine();
+  // For operations that must not write: all outputs are as they were before.
+  void check_untouched();
+
+  // Other data for the same routing; all outputs are poisoned again. The counters are not.
+  void refresh(uint64_t data_seed);
+
+  const Contents& contents() const { return contents_; }
+  const Scenario& scenario() const { return scenario_; }
+  Tensor& tokens_out() { return *tokens_out_; }
+  Tensor& combined() { return *combined_; }
+  const ucclEpCounters_t& counters() const { return counters_; }
+  // Descriptors that cases may change before a call.
+  ucclEpDispatchInputs_t dispatch_in = UCCLEP_DISPATCH_INPUTS_INIT;
+  ucclEpDispatchOutputs_t dispatch_out = UCCLEP_DISPATCH_OUTPUTS_INIT;
+  ucclEpDispatchConfig_t dispatch_config = UCCLEP_DISPATCH_CONFIG_INIT;
+  ucclEpCombineInputs_t combine_in = UCCLEP_COMBINE_INPUTS_INIT;
+  ucclEpCombineOutputs_t combine_out = UCCLEP_COMBINE_OUTPUTS_INIT;
+  ucclEpCombineConfig_t combine_config = UCCLEP_COMBINE_CONFIG_INIT;
+  const Tensor& topk_idx() const { return *topk_idx_; }
+
+ private:
+  void make_inputs();
+  void make_outputs();
+  void make_counters();
+  void fill_inputs();
+  void expect_row(const reference::Slot& slot);
+  void expect_padding(int64_t row);
+  void expect_unused(int64_t row);
+  void check_added(Tensor& tensor, const std::vector<int64_t>& before);
+  Tensor make(const char* name, ucclEpDataType_t dtype, Tensor::Shape sizes, Tensor::Shape strides = {}) const;
+  Tensor make_rows(const char* name, ucclEpDataType_t dtype, Tensor::Shape sizes) const;
+  Tensor::Shape leading() const;
+  Tensor::Shape with(Tensor::Shape shape, int64_t last) const;
+  Tensor::Shape scale_strides(const Tensor::Shape& sizes) const;
+
+  const int rank_;
+  ucclEpComm_t const comm_;
+  const Scenario scenario_;
+  const uint64_t routing_seed_;
+  Contents contents_;
+  std::optional<Tensor> tokens_, scales_, weights_, topk_idx_;
+  std::optional<Tensor> tokens_out_, scales_out_, idx_out_, weights_out_, src_info_, cumulative_, wait_;
+  std::optional<Tensor> combine_tokens_, combine_weights_, bias_, bias2_, combined_, combine_wait_;
+  std::optional<Tensor> per_expert_, unpadded_, offsets_, per_rank_, per_expert_rank_, total_;
+  ucclEpCounters_t counters_ = UCCLEP_COUNTERS_INIT;
+  int64_t* total_host_ = nullptr;
+  std::vector<int64_t> cumulative_before_, wait_before_, combine_wait_before_;
+};
+
+// Communicator, group, handle, stream for one scenario.
+struct Session {
+  Session(const Rank& rank, const Scenario& scenario, const ucclEpCommConfig_t& config = comm_config());
+  Comm comm;
+  Group group;
+  Handle handle;
+  Stream stream;
+};
+
+// Update, dispatch, combine on the handle, all checked.
+void round_trip(const Rank& rank, ucclEpComm_t comm, ucclEpHandle_t handle, Stream& stream, const Scenario& scenario,
+                uint64_t routing_seed = 1);
+
+// All the layouts, for cases that hold in each of them.
+inline constexpr Layout all_layouts[] = {Layout::ll_expert_major, Layout::ll_rank_major, Layout::ht_flat,
+                                         Layout::ht_expert_major};
+// The scenario in each of them.
+std::vector<Scenario> in_all_layouts(Scenario scenario);
+
+// Every scenario on a group of its own, one after the other on one communicator; all have the same ranks.
+void run_all(const std::vector<Scenario>& scenarios);
+
+// The whole of it on scenario.ranks ranks, `rounds` updates of one handle with different routing.
+void run(const Scenario& scenario, int rounds = 1);
+
+}  // namespace ucclep::test

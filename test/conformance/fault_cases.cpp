@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: Apache-2.0
+// Peers that do not come, die, or are aborted: every rank gets an answer in time, with a sentence that names the peer,
+// and nothing is left behind.
+#include <dirent.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <climits>
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+#include "conformance/exchange.hpp"
+#include "support/test_env.hpp"
+
+namespace ucclep::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// An operation of some layout, for ranks that use it again and again.
+Scenario any(Layout layout, int ranks = 4) {
+  return {.layout = layout, .ranks = ranks, .experts = 2 * ranks, .max_tokens = 8, .hidden = 256};
+}
+
+void require_names(const std::string& sentence, int peer) {
+  require(sentence.find("rank " + std::to_string(peer)) != std::string::npos,
+          sentence + " does not name rank " + std::to_string(peer));
+}
+
+// Rank 3 never comes to the operation; the others' time limit is short.
+void missing_peer(Layout layout, const std::function<void(Exchange&, ucclEpHandle_t, ucclEpStream_t)>& before,
+                  const std::function<void(Exchange&, ucclEpHandle_t, ucclEpStream_t)>& operation, const char* name) {
+  run_ranks(4, [&](Rank& rank) {
+    const Scenario scenario = any(layout);
+    ucclEpCommConfig_t config = comm_config();
+    config.timeout_ms = reduced() ? 2000 : 500;
+    Session at(rank, scenario, config);
+    Exchange exchange(rank, at.comm, scenario);
+    before(exchange, at.handle, at.stream);
+    at.stream.synchronize();
+    rank.board.add(0);
+    rank.board.wait(0, 4);
+    if (rank.rank != 3) {
+      const auto begin = Clock::now();
+      operation(exchange, at.handle, at.stream);
+      const ucclEpResult_t result = ucclEpStreamSynchronize(at.comm, at.stream);
+      answered(result, ucclEpTimeout, at.comm, "ucclEpStreamSynchronize");
+      require(seconds_since(begin) < config.timeout_ms / 1000.0 + 5,
+              "it took " + std::to_string(seconds_since(begin)) + " s");
+      const ucclEpAsyncError_t error = async_error(at.comm);
+      require(error.code == ucclEpTimeout, "the record is " + std::to_string(error.code));
+      require(error.peer == 3 && error.rank == rank.rank, "rank or peer of the record: " + std::string(error.text));
+      require_names(error.text, 3);
+      require(strcasestr(error.op, name) != nullptr, "the record's op is " + std::string(error.op));
+      require(error.waited_ms > 0, "the record has no waiting time");
+      // Fatal: everything later is refused with the same code, but queries and destruction work.
+      require(exchange.try_update(at.handle, at.stream) == ucclEpTimeout,
+              "a later update was not refused with ucclEpTimeout");
+      refused(ucclEpCommClearAsyncError(at.comm), ucclEpInvalidUsage, "ucclEpCommClearAsyncError");
+    }
+    rank.board.add(1);
+    rank.board.wait(1, 4);
+  });
+}
+
+const auto nothing = [](Exchange&, ucclEpHandle_t, ucclEpStream_t) {};
+const auto update = [](Exchange& exchange, ucclEpHandle_t handle, ucclEpStream_t stream) {
+  exchange.update(handle, stream);
+};
+const auto dispatch = [](Exchange& exchange, ucclEpHandle_t handle, ucclEpStream_t stream) {
+  exchange.dispatch(handle, stream);
+};
+const auto combine = [](Exchange& exchange, ucclEpHandle_t handle, ucclEpStream_t stream) {
+  exchange.combine(handle, stream);
+};
+const auto both = [](Exchange& exchange, ucclEpHandle_t handle, ucclEpStream_t stream) {
+  exchange.update(handle, stream);
+  exchange.dispatch(handle, stream);
+};
+
+TEST_CASE("LL dispatch times out and names the missing peer", "[process][reduced]") {
+  missing_peer(Layout::ll_expert_major, update, dispatch, "dispatch");
+}
+TEST_CASE("LL combine times out and names the missing peer", "[process]") {
+  missing_peer(Layout::ll_rank_major, both, combine, "combine");
+}
+TEST_CASE("HT update times out and names the missing peer", "[process]") {
+  missing_peer(Layout::ht_flat, nothing, update, "update");
+}
+TEST_CASE("HT dispatch times out and names the missing peer", "[process][reduced]") {
+  missing_peer(Layout::ht_expert_major, update, dispatch, "dispatch");
+}
+TEST_CASE("HT combine times out and names the missing peer", "[process]") {
+  missing_peer(Layout::ht_flat, both, combine, "combine");
+}
+
+TEST_CASE("ucclEpHandleWaitCounts times out", "[process]") {
+  run_ranks(2, [&](Rank& rank) {
+    const Scenario scenario = any(Layout::ht_flat, 2);
+    ucclEpCommConfig_t config = comm_config();
+    config.timeout_ms = 500;
+    Session at(rank, scenario, config);
+    if (rank.rank == 0) {
+      Exchange exchange(rank, at.comm, scenario);
+      exchange.update(at.handle, at.stream);
+      int64_t total = 0;
+      const ucclEpResult_t result = ucclEpHandleWaitCounts(at.handle, &total, nullptr);
+      answered(result, ucclEpTimeout, at.comm, "ucclEpHandleWaitCounts");
+      ucclEpStreamSynchronize(at.comm, at.stream);
+    }
+    rank.board.add(0);
+    rank.board.wait(0, 2);
+  });
+}
+
+TEST_CASE("a rank that never joins a collective create is named", "[process]") {
+  run_ranks(3, [&](Rank& rank) {
+    ucclEpCommConfig_t config = comm_config();
+    config.timeout_ms = 500;
+    Comm comm(rank, config);
+    if (rank.rank != 1) {
+      const ucclEpGroupConfig_t shape = group_config({any(Layout::ht_flat, 3)});
+      ucclEpGroup_t group = nullptr;
+      const ucclEpResult_t result = ucclEpGroupCreate(&group, comm, &shape);
+      require(result == ucclEpTimeout || result == ucclEpRemoteError,
+              "ucclEpGroupCreate answered " + std::to_string(result));
+      require(group == nullptr, "the out-parameter was written");
+    }
+    rank.board.add(0);
+    rank.board.wait(0, 3);
+  });
+}
+
+TEST_CASE("a communicator whose ranks never come times out", "[process]") {
+  run_ranks(1, [&](Rank& rank) {
+    ucclEpCommConfig_t config = comm_config();
+    config.timeout_ms = 400;
+    ucclEpComm_t comm = nullptr;
+    const auto begin = Clock::now();
+    refused(ucclEpCommInitRank(&comm, 3, rank.ids[0], 0, &config), ucclEpTimeout, "ucclEpCommInitRank");
+    require(seconds_since(begin) < 5, "it took too long");
+    require(comm == nullptr, "the out-parameter was written");
+  });
+}
+
+TEST_CASE("abort from another thread ends an operation within a second", "[process][reduced]") {
+  for (const Layout layout : {Layout::ll_expert_major, Layout::ht_flat}) {
+    run_ranks(2, [&](Rank& rank) {
+      const Scenario scenario = any(layout, 2);
+      Session at(rank, scenario);
+      Exchange exchange(rank, at.comm, scenario);
+      if (rank.rank == 0) {
+        exchange.update(at.handle, at.stream);
+        if (layout == Layout::ll_expert_major) exchange.dispatch(at.handle, at.stream);
+        Clock::time_point aborted;
+        std::thread other([&] {
+          std::this_thread::sleep_for(std::chrono::milliseconds(100));
+          aborted = Clock::now();
+          ucclEpCommAbort(at.comm);
+        });
+        const ucclEpResult_t result = ucclEpStreamSynchronize(at.comm, at.stream);
+        other.join();
+        answered(result, ucclEpAborted, at.comm, "ucclEpStreamSynchronize");
+        require(seconds_since(aborted) < (reduced() ? 5 : 1),
+                "it took " + std::to_string(seconds_since(aborted)) + " s");
+        require(async_error(at.comm).code == ucclEpAborted, "the record is another");
+        require(exchange.try_dispatch(at.handle, at.stream) == ucclEpAborted, "a later dispatch was not refused");
+      }
+      rank.board.add(0);
+      rank.board.wait(0, 2);
+    });
+  }
+}
+
+TEST_CASE("abort with nothing in flight refuses what comes later", "[process]") {
+  run_ranks(2, [&](Rank& rank) {
+    const Scenario scenario = any(Layout::ll_expert_major, 2);
+    Session at(rank, scenario);
+    round_trip(rank, at.comm, at.handle, at.stream, scenario);
+    Exchange exchange(rank, at.comm, scenario);
+    rank.board.add(0);
+    rank.board.wait(0, 2);
+    if (rank.rank == 0) {
+      ok(ucclEpCommAbort(at.comm), "ucclEpCommAbort");
+      require(exchange.try_update(at.handle, at.stream) == ucclEpAborted, "update after abort");
+      ucclEpGroup_t group = nullptr;
+      const ucclEpGroupConfig_t config = group_config({scenario});
+      require(ucclEpGroupCreate(&group, at.comm, &config) == ucclEpAborted, "group after abort");
+      ok(ucclEpCommAbort(at.comm), "ucclEpCommAbort for the second time");
+    }
+    rank.board.add(1);
+    rank.board.wait(1, 2);
+  });
+}
+
+TEST_CASE("an argument error on one rank launches nothing there, and the others name it", "[process]") {
+  run_ranks(3, [&](Rank& rank) {
+    const Scenario scenario = any(Layout::ll_expert_major, 3);
+    ucclEpCommConfig_t config = comm_config();
+    config.timeout_ms = reduced() ? 2000 : 500;
+    Session at(rank, scenario, config);
+    Exchange exchange(rank, at.comm, scenario);
+    exchange.update(at.handle, at.stream);
+    if (rank.rank == 1) exchange.dispatch_in.tokens = nullptr;
+    const ucclEpResult_t result = exchange.try_dispatch(at.handle, at.stream);
+    require(result == (rank.rank == 1 ? ucclEpInvalidArgument : ucclEpSuccess),
+            "ucclEpDispatch answered " + std::to_string(result));
+    if (rank.rank != 1) {
+      answered(ucclEpStreamSynchronize(at.comm, at.stream), ucclEpTimeout, at.comm, "ucclEpStreamSynchronize");
+      require_names(async_error(at.comm).text, 1);
+    } else {
+      at.stream.synchronize();
+    }
+    rank.board.add(0);
+    rank.board.wait(0, 3);
+  });
+}
+
+TEST_CASE("the group's time limit counts before the communicator's", "[process]") {
+  run_ranks(2, [&](Rank& rank) {
+    const Scenario scenario = any(Layout::ll_rank_major, 2);
+    Comm comm(rank);
+    Stream stream(comm);
+    ucclEpGroupConfig_t config = group_config({scenario});
+    config.timeout_ms = 300 + rank.rank;  // it may differ between ranks
+    Group group = make_group(comm, config);
+    Handle handle = make_handle(group, handle_config(scenario));
+    Exchange exchange(rank, comm, scenario);
+    if (rank.rank == 0) {
+      const auto begin = Clock::now();
+      exchange.update(handle, stream);
+      exchange.dispatch(handle, stream);
+      answered(ucclEpStreamSynchronize(comm, stream), ucclEpTimeout, comm, "ucclEpStreamSynchronize");
+      require(seconds_since(begin) < 10, "the communicator's time limit was used");
+    }
+    rank.board.add(0);
+    rank.board.wait(0, 2);
+  });
+}
+
+// ---- Death ----
+
+// Files of this library's under a directory that would outlive the process.
+std::set<std::string> left_behind() {
+  std::set<std::string> names;
+  for (const char* directory : {"/dev/shm", "/tmp"}) {
+    DIR* entries = opendir(directory);
+    if (entries == nullptr) continue;
+    while (const dirent* entry = readdir(entries)) {
+      if (strcasestr(entry->d_name, "ucclep") != nullptr) names.insert(std::string(directory) + '/' + entry->d_name);
+    }
+    closedir(entries);
+  }
+  return names;
+}
+
+// Open descriptors that are files under /dev/shm or /tmp: whatever their name, they would be left behind. The standard
+// streams belong to whoever started the test, and the report to its runner, whose build tree may lie in /tmp.
+void require_no_files() {
+  DIR* entries = opendir("/proc/self/fd");
+  while (const dirent* entry = readdir(entries)) {
+    if (std::atoi(entry->d_name) <= 2) continue;
+    char target[PATH_MAX] = {};
+    const std::string link = std::string("/proc/self/fd/") + entry->d_name;
+    if (readlink(link.c_str(), target, sizeof(target) - 1) <= 0) continue;
+    const std::string path = target;
+    if (path.find("/test-reports/") != std::string::npos) continue;
+    if (path.rfind("/dev/shm/", 0) == 0 || path.rfind("/tmp/", 0) == 0) throw Failure("an open file lies at " + path);
+  }
+  closedir(entries);
+}
+
+// Rank 2 is killed while all ranks run pairs of dispatch and combine without end.
+void kill_one(Layout layout) {
+  const std::set<std::string> before = left_behind();
+  run_ranks(4, {.processes = true, .killed = {2}}, [&](Rank& rank) {
+    const Scenario scenario = any(layout);
+    ucclEpCommConfig_t config = comm_config();
+    config.timeout_ms = 3000;
+    Session at(rank, scenario, config);
+    round_trip(rank, at.comm, at.handle, at.stream, scenario);
+    require_no_files();
+    Exchange exchange(rank, at.comm, scenario);
+    std::thread killer;
+    if (rank.rank == 2) {
+      killer = std::thread([] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(150));
+        kill(getpid(), SIGKILL);
+      });
+    }
+    const auto begin = Clock::now();
+    ucclEpResult_t result = ucclEpSuccess;
+    while (result == ucclEpSuccess && seconds_since(begin) < 20) {
+      result = exchange.try_update(at.handle, at.stream);
+      if (result == ucclEpSuccess) result = exchange.try_dispatch(at.handle, at.stream);
+      if (result == ucclEpSuccess) result = exchange.try_combine(at.handle, at.stream);
+      if (result == ucclEpSuccess) result = ucclEpStreamSynchronize(at.comm, at.stream);
+    }
+    require(result == ucclEpTimeout || result == ucclEpRemoteError, "the answer was " + std::to_string(result));
+    require(seconds_since(begin) < 3 + 3 + 2, "it took " + std::to_string(seconds_since(begin)) + " s");
+    const std::string sentence = async_error(at.comm).text;
+    // A rank may learn of the death from a survivor that gave up before: it names the dead rank all the same.
+    require_names(sentence, 2);
+    require(std::string(ucclEpGetLastError(at.comm)).size() > 0, "there is no last error");
+  });
+  // Other programs of the same library may run on this machine: what they make and delete meanwhile is no fault of
+  // ours.
+  for (const std::string& name : left_behind()) CHECK(before.count(name) == 1);
+}
+
+TEST_CASE("kill -9 in LL: the others name the dead rank in time, and nothing is left", "[process]") {
+  kill_one(Layout::ll_expert_major);
+}
+
+TEST_CASE("kill -9 in HT: the others name the dead rank in time, and nothing is left", "[process]") {
+  kill_one(Layout::ht_flat);
+}
+
+TEST_CASE("after a fatal error destruction is local, complete and successful", "[process][reduced]") {
+  run_ranks(2, [&](Rank& rank) {
+    const Scenario scenario = any(Layout::ht_expert_major, 2);
+    ucclEpCommConfig_t config = comm_config();
+    config.timeout_ms = 400;
+    ucclEpComm_t comm = nullptr;
+    ok(ucclEpCommInitRank(&comm, 2, rank.ids[0], rank.rank, &config), "ucclEpCommInitRank");
+    note_comm(comm);
+    const ucclEpGroupConfig_t shape = group_config({scenario});
+    ucclEpGroup_t group = nullptr;
+    ok(ucclEpGroupCreate(&group, comm, &shape), "ucclEpGroupCreate");
+    const ucclEpHandleConfig_t routing = handle_config(scenario);
+    ucclEpHandle_t handle = nullptr;
+    ok(ucclEpHandleCreate(&handle, group, &routing), "ucclEpHandleCreate");
+    if (rank.rank == 0) {
+      Exchange exchange(rank, comm, scenario);
+      exchange.update(handle, nullptr);
+      const ucclEpResult_t result = ucclEpStreamSynchronize(comm, nullptr);
+      answered(result, ucclEpTimeout, comm, "ucclEpStreamSynchronize");
+    }
+    rank.board.add(0);
+    if (rank.rank == 0) {
+      // Rank 1 does not destroy anything before this has returned.
+      const auto begin = Clock::now();
+      ok(ucclEpHandleDestroy(handle), "ucclEpHandleDestroy");
+      ok(ucclEpGroupDestroy(group), "ucclEpGroupDestroy");
+      forget_comm(comm);
+      ok(ucclEpCommDestroy(comm), "ucclEpCommDestroy");
+      require(seconds_since(begin) < 2, "destruction waited for the peer");
+      rank.board.post(1);
+      return;
+    }
+    rank.board.wait(1, 1);
+    forget_comm(comm);
+    ok(ucclEpCommDestroy(comm), "ucclEpCommDestroy");
+  });
+}
+
+}  // namespace
+}  // namespace ucclep::test

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// One case of the conformance suite as data: the shape of the world, what each rank sends, and what it asks for. All
+// contents are functions of a seed, so that every rank knows what every other rank has sent.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "reference/numeric.hpp"
+#include "reference/reference.hpp"
+#include "support/ep.hpp"
+
+namespace ucclep::test {
+
+using reference::Layout;
+
+// A hash of up to four numbers: the source of all contents.
+uint64_t mix(uint64_t a, uint64_t b = 0, uint64_t c = 0, uint64_t d = 0);
+
+enum class Weights { none, with_dispatch, with_combine, with_both };
+
+// Scales that travel with bytes, or that quantisation makes.
+struct Scales {
+  ucclEpDataType_t dtype = ucclEpFloat32;
+  int64_t width = 1;     // of bytes; quantisation knows its own
+  bool columns = false;  // column-major: the rows are contiguous
+};
+
+struct Scenario;
+// The experts of one token; k entries.
+using Rule = std::function<std::vector<int64_t>(const Scenario&, uint64_t seed, int rank, int64_t token)>;
+
+Rule uniform(int percent_dropped = 0);    // distinct experts
+Rule only(std::vector<int64_t> experts);  // every token the same
+Rule next_rank();                         // the experts of the rank after one's own, in turn
+Rule bad_ids();                           // some out of range, some twice
+
+struct Scenario {
+  Layout layout = Layout::ht_flat;
+  int ranks = 4;
+  int experts = 8;
+  int top_k = 2;
+  int max_tokens = 8;
+  int ll_max_tokens = 0;
+  std::vector<int64_t> tokens = {};  // of each rank; empty: all that are allowed
+  int64_t hidden = 64;               // storage elements
+  ucclEpDataType_t dtype = ucclEpBfloat16;
+  ucclEpDataType_t combine_dtype = ucclEpBfloat16;
+  int64_t combine_hidden = 0;  // 0: as hidden
+  bool any_bits = false;       // tokens with NaN and infinity in them
+  std::optional<Scales> scales = {};
+  int quant = UCCLEP_QUANT_NONE;
+  bool round_scale = false;
+  Weights weights = Weights::with_dispatch;
+  int biases = 0;
+  int64_t alignment = 1;
+  bool global_ids = false;
+  ucclEpDataType_t idx = ucclEpInt64;
+  ucclEpDataType_t idx_out = ucclEpInt32;
+  ucclEpDataType_t counter = ucclEpInt32;
+  ucclEpDataType_t src_info = ucclEpInt64;
+  bool offsets_with_total = false;
+  bool carried = false;  // topk_idx comes with dispatch, without an update
+  int64_t slack = 3;     // HT: rows of the output tensors beyond N; below zero: too few
+  bool strided = false;  // rows of token tensors lie further apart than they are long
+  Memory memory = Memory::device;
+  int num_sms = 0;
+  Rule rule = uniform();
+  uint64_t seed = 1;
+
+  bool ll() const { return layout == Layout::ll_expert_major || layout == Layout::ll_rank_major; }
+  bool by_expert() const { return layout == Layout::ll_expert_major || layout == Layout::ht_expert_major; }
+  int64_t max_rows() const { return ll() && ll_max_tokens > 0 ? ll_max_tokens : max_tokens; }  // B
+  int64_t tokens_of(int rank) const { return tokens.empty() ? max_rows() : tokens[static_cast<size_t>(rank)]; }
+  int local_experts() const { return experts / ranks; }
+  int64_t combined_hidden() const { return combine_hidden > 0 ? combine_hidden : hidden; }
+  reference::Shape shape() const { return {layout, max_rows(), alignment}; }
+  int64_t scale_width() const;
+  // Bytes of a row on its way to an expert, scales included.
+  int64_t row_bytes() const;
+};
+
+// One group for all of them.
+ucclEpGroupConfig_t group_config(const std::vector<Scenario>& scenarios);
+ucclEpHandleConfig_t handle_config(const Scenario& scenario);
+
+// The contents that belong to a scenario. Routing and data have seeds of their own: one routing serves many dispatches.
+class Contents {
+ public:
+  Contents(const Scenario& scenario, uint64_t routing_seed, uint64_t data_seed);
+
+  const reference::World& raw() const { return raw_; }      // as it is sent
+  const reference::World& world() const { return world_; }  // as it counts
+  const reference::Routing& combine_weights(int rank) const { return combine_[static_cast<size_t>(rank)]; }
+
+  std::vector<uint8_t> token(int rank, int64_t token) const;   // a row of dispatch's input
+  std::vector<uint8_t> scales(int rank, int64_t token) const;  // its scales, for bytes
+  // What arrives of it: the row and its scales, quantised where the scenario says so.
+  struct Row {
+    std::vector<uint8_t> bytes, scales;
+  };
+  Row received(int rank, int64_t token) const;
+  // Elements of combine's input and of its biases, as values of the dtype.
+  float combine_input(int destination, int64_t row, int64_t column) const;
+  float bias(int which, int rank, int64_t token, int64_t column) const;
+  // Rows of the HT output tensors of a rank.
+  int64_t capacity(int rank) const;
+  // What combine must give back to a rank: tokens x hidden.
+  std::vector<float> combined(int rank) const;
+
+ private:
+  void element(ucclEpDataType_t dtype, bool any_bits, uint64_t hash, uint8_t* out) const;
+
+  const Scenario* scenario_;
+  uint64_t data_seed_;
+  reference::World raw_, world_;
+  std::vector<reference::Routing> combine_;
+};
+
+}  // namespace ucclep::test

@@ -1,0 +1,55 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Usage: package_test.sh exports|needed|pkg-config|cmake|headers|tools BUILD-TREE SOURCE-TREE
+# Installs the build tree into a fresh folder and looks at the result the way a user would.
+set -euo pipefail
+what=$1 tree=$2 source=$3
+here=$source/test/packaging
+unset LD_LIBRARY_PATH  # meson's names the build tree
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+prefix=$work/prefix
+"$source/tools/install.sh" "$prefix" "$tree"
+library=$prefix/lib/libucclep.so
+strict=(-Wall -Wextra -pedantic -Werror)
+
+case $what in
+  exports)  # every symbol is part of the C API, and there are some
+    nm -D --defined-only "$library" | awk '{ print $NF }' >"$work/symbols"
+    grep -c '^ucclEp' "$work/symbols"
+    ! grep -v '^ucclEp' "$work/symbols"
+    ;;
+  needed)  # no GPU, NIC or MPI library: only what every C++ program has
+    readelf -d "$library" | grep -F 'Library soname: [libucclep.so.0]'
+    readelf -d "$library" | sed -n '/NEEDED/s/.*\[\(.*\)\]/\1/p' >"$work/needed"
+    ! grep -vxE 'lib(c|m|stdc\+\+|gcc_s|pthread|dl|rt)\.so\.[0-9]+|ld-linux-x86-64\.so\.2' "$work/needed"
+    ;;
+  pkg-config)
+    export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
+    pkg-config --exact-version="$(sed -n 's/^Version: //p' "$PKG_CONFIG_PATH/ucclep.pc")" ucclep
+    # shellcheck disable=SC2046  # the flags are words
+    cc -std=c99 "${strict[@]}" "$here/user/main.c" -o "$work/main" $(pkg-config --cflags --libs ucclep)
+    LD_LIBRARY_PATH=$prefix/lib "$work/main"
+    ;;
+  cmake)
+    if ! command -v cmake >/dev/null; then echo "cmake is not installed"; exit 77; fi
+    cmake -S "$here/user" -B "$work/build" -DCMAKE_PREFIX_PATH="$prefix" >"$work/log" || { cat "$work/log"; exit 1; }
+    cmake --build "$work/build"
+    "$work/build/main"
+    # Another minor version is another interface.
+    if cmake -S "$here/user" -B "$work/other" -DCMAKE_PREFIX_PATH="$prefix" -DWANTED=0.99 >"$work/log" 2>&1; then
+      echo "find_package(ucclep 0.99) was satisfied"
+      exit 1
+    fi
+    grep -q 'ucclepConfig.cmake' "$work/log"
+    ;;
+  tools)  # they run where they were installed
+    for tool in dispatch_perf combine_perf; do "$prefix/bin/$tool" --version; done
+    ;;
+  headers)  # each C header stands alone, in C99 and in C++
+    for header in "$prefix"/include/ucclep/*.h; do
+      cc -std=c99 "${strict[@]}" -fsyntax-only -x c "$header" -I"$prefix/include"
+      c++ -std=c++20 "${strict[@]}" -fsyntax-only -x c++ "$header" -I"$prefix/include"
+    done
+    ;;
+esac

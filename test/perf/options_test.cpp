@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command line of the perf tools, and the figures made of samples.
+#include "options.hpp"
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+
+#include "measurement.hpp"
+
+using namespace ucclep::perf;
+
+namespace {
+
+Options parse(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), "dispatch_perf");
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  bool done = false;
+  return parse_options(static_cast<int>(argv.size()), argv.data(), "dispatch_perf", "", &done);
+}
+
+std::string usage_error(const std::vector<std::string>& arguments) {
+  try {
+    parse(arguments);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("perf tools: defaults depend on the mode", "[perf][options]") {
+  const Options ll = parse({});
+  CHECK(ll.ranks() == 8);
+  CHECK(ll.sizes() == std::vector<int>{128});
+  CHECK(ll.shape().layout == UCCLEP_LAYOUT_EXPERT_MAJOR);
+  const Options ht = parse({"--mode", "ht", "-g", "4"});
+  CHECK(ht.ranks() == 4);
+  CHECK(ht.sizes() == std::vector<int>{4096});
+  CHECK(ht.shape().layout == UCCLEP_LAYOUT_FLAT);
+}
+
+TEST_CASE("perf tools: sizes go by factor or by step", "[perf][options]") {
+  CHECK(parse({"-b", "8", "-e", "64"}).sizes() == std::vector<int>{8, 16, 32, 64});
+  CHECK(parse({"-b", "8", "-e", "100", "-f", "3"}).sizes() == std::vector<int>{8, 24, 72});
+  CHECK(parse({"-b", "1", "-e", "7", "-i", "3"}).sizes() == std::vector<int>{1, 4, 7});
+  CHECK(parse({"-b", "1K", "-e", "2K"}).sizes() == std::vector<int>{1024, 2048});
+}
+
+TEST_CASE("perf tools: ranks are processes times threads times gpus", "[perf][options]") {
+  CHECK(parse({"-t", "8"}).ranks() == 8);
+  CHECK(parse({"-t", "2", "-g", "4"}).ranks() == 8);
+  CHECK(parse({"--procs", "4"}).ranks() == 4);
+  CHECK(parse({"--procs", "2", "-g", "4"}).ranks() == 8);
+  CHECK(parse({"-g", "2", "-g", "4"}).ranks() == 4);
+}
+
+TEST_CASE("perf tools: a bad command line names the option", "[perf][options]") {
+  CHECK(usage_error({"--experts", "10", "-g", "4"}).find("--experts 10") != std::string::npos);
+  CHECK(usage_error({"--topk", "9", "--experts", "8"}).find("--topk 9") != std::string::npos);
+  CHECK(usage_error({"--layout", "flat"}).find("--layout flat") != std::string::npos);
+  CHECK(usage_error({"--mode", "ht", "--layout", "rank_major"}).find("--mode ht") != std::string::npos);
+  CHECK(usage_error({"--hidden", "7"}).find("--hidden 7") != std::string::npos);
+  CHECK(usage_error({"--hidden", "64", "--dtype", "fp8"}).find("multiple of 128") != std::string::npos);
+  CHECK(usage_error({"--late", "9:100"}).find("--late") != std::string::npos);
+  CHECK(usage_error({"--late", "x"}).find("--late") != std::string::npos);
+  CHECK(usage_error({"--corrupt", "-c", "0"}).find("--corrupt") != std::string::npos);
+  CHECK(usage_error({"-b", "16", "-e", "8"}).find("-e 8") != std::string::npos);
+  CHECK(usage_error({"--no-such-option"}).find("--no-such-option") != std::string::npos);
+  CHECK(usage_error({"-n", "0"}).find("-n 0") != std::string::npos);
+}
+
+TEST_CASE("perf tools: percentiles are samples", "[perf][measurement]") {
+  std::vector<double> values;
+  for (int i = 100; i >= 1; --i) values.push_back(i);
+  const Statistics s = statistics(values);
+  CHECK(s.p50 == 50);
+  CHECK(s.p99 == 99);
+  CHECK(s.min == 1);
+  CHECK(s.max == 100);
+  CHECK(s.mean == Approx(50.5));
+  CHECK(statistics({7}).p99 == 7);
+  CHECK(statistics({1, 2, 3}).p99 == 3);
+}
+
+TEST_CASE("perf tools: bandwidth is bytes of a rank over time", "[perf][measurement]") {
+  Series series;
+  series.row_bytes = 1000;
+  series.samples.resize(2);
+  series.traffic = {800, 1600, 3200};  // of 2 iterations and 4 ranks: 100, 200, 400 rows each
+  const Bandwidths rate = bandwidths(series, 4, 10.0);
+  CHECK(rate.wire == Approx(10.0));  // 100 kB in 10 us
+  CHECK(rate.logical == Approx(20.0));
+  CHECK(rate.selection == Approx(40.0));
+}

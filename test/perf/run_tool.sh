@@ -1,0 +1,33 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Usage: run_tool.sh clean|corrupt|usage TOOL ARGUMENT...
+# Runs a perf tool and checks its last line, its exit code and, when it has to fail, that it fails for the right reason.
+set -uo pipefail
+expected=$1
+shift
+
+output=$("$@" 2>&1)
+status=$?
+echo "$output"
+last=$(tail -n 1 <<<"$output")
+bad() {
+  echo "run_tool.sh: $1 (exit code $status)" >&2
+  exit 1
+}
+case $expected in
+  clean)
+    [ $status -eq 0 ] || bad "a clean run failed"
+    [[ $last =~ ^verified\ [1-9][0-9]*\ rows,\ 0\ wrong$ ]] || bad "the last line is: $last"
+    ;;
+  corrupt)
+    [ $status -eq 1 ] || bad "a corrupted run did not end with 1"
+    [[ $last =~ ^verified\ [1-9][0-9]*\ rows,\ [1-9][0-9]*\ wrong$ ]] || bad "the last line is: $last"
+    # Sizes, then the columns of the table; the last of them is #wrong.
+    grep -Eq '^ +[0-9]+ +[0-9]+ +[0-9]+ +[a-z0-9]+ .* [1-9][0-9]*$' <<<"$output" || bad "no #wrong in the table"
+    grep -q '^# Out of bounds values : [1-9][0-9]* FAILED$' <<<"$output" || bad "the closing lines do not say FAILED"
+    ;;
+  usage)
+    [ $status -eq 2 ] || bad "a bad command line did not end with 2"
+    ;;
+  *) bad "no such expectation: $expected" ;;
+esac

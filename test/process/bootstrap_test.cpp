@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/bootstrap/bootstrap.hpp"
+
+#include <catch2/catch.hpp>
+#include <condition_variable>
+#include <cstring>
+#include <filesystem>
+#include <mutex>
+#include <thread>
+
+#include "base/error.hpp"
+#include "host/bootstrap/agreement.hpp"
+#include "ranks.hpp"
+#include "support/test_env.hpp"
+
+using namespace ucclep;
+using namespace ucclep::test;
+using Catch::Matchers::Contains;
+
+namespace {
+
+constexpr size_t sizes[] = {0, 1, 7, 64, 4096, 100000, 1 << 20};
+
+uint8_t pattern(int rank, size_t bytes, size_t i) {
+  return static_cast<uint8_t>(31U * static_cast<unsigned>(rank) + bytes + i * 7U);
+}
+
+std::string gather_all_sizes(Bootstrap& bootstrap) {
+  auto rank = static_cast<size_t>(bootstrap.rank());
+  auto nranks = static_cast<size_t>(bootstrap.nranks());
+  for (size_t bytes : sizes) {
+    std::vector<uint8_t> buffer(bytes * nranks, 0xee);
+    for (size_t i = 0; i < bytes; ++i) buffer[rank * bytes + i] = pattern(bootstrap.rank(), bytes, i);
+    bootstrap.allgather(buffer.data(), bytes, Deadline::after_ms(30000));
+    for (size_t r = 0; r < nranks; ++r) {
+      for (size_t i = 0; i < bytes; ++i) {
+        if (buffer[r * bytes + i] != pattern(static_cast<int>(r), bytes, i)) return "wrong byte";
+      }
+    }
+  }
+  return "equal";
+}
+
+void check_all(const std::vector<Outcome>& outcomes, ucclEpResult_t code, const std::string& text) {
+  for (size_t rank = 0; rank < outcomes.size(); ++rank) {
+    INFO("rank " << rank << ": " << outcomes[rank].text);
+    CHECK(outcomes[rank].code == code);
+    CHECK_THAT(outcomes[rank].text, Contains(text));
+  }
+}
+
+// An allgather among threads, as a caller's framework would bring it.
+struct ThreadAllgather {
+  explicit ThreadAllgather(int nranks) : world(static_cast<size_t>(nranks)), parts(world) {}
+  struct Rank {
+    ThreadAllgather* all;
+    size_t rank;
+    int calls = 0;
+    std::thread::id thread;
+  };
+  static int call(void* ctx, void* buf, size_t bytes) {
+    auto* me = static_cast<Rank*>(ctx);
+    ++me->calls;
+    me->thread = std::this_thread::get_id();
+    ThreadAllgather& all = *me->all;
+    std::unique_lock lock(all.mutex);
+    all.parts[me->rank].assign(static_cast<char*>(buf) + me->rank * bytes, bytes);
+    size_t generation = all.generation;
+    if (++all.arrived == all.world) {
+      all.arrived = 0;
+      ++all.generation;
+      all.changed.notify_all();
+    } else if (!all.changed.wait_for(lock, std::chrono::seconds(20), [&] { return all.generation != generation; })) {
+      return 9;
+    }
+    for (size_t r = 0; r < all.world; ++r) std::memcpy(static_cast<char*>(buf) + r * bytes, all.parts[r].data(), bytes);
+    return 0;
+  }
+  size_t world;
+  std::vector<std::string> parts;
+  std::mutex mutex;
+  std::condition_variable changed;
+  size_t arrived = 0;
+  size_t generation = 0;
+};
+
+std::unique_ptr<Bootstrap> join_by_callback(ThreadAllgather::Rank& me, int rank, int nranks) {
+  ucclEpBootstrap_t callback{};
+  callback.ctx = &me;
+  callback.allgather = ThreadAllgather::call;
+  return Bootstrap::join(callback, rank, nranks, "lo", Deadline::after_ms(20000));
+}
+
+size_t open_descriptors() {
+  auto fds = std::filesystem::directory_iterator("/proc/self/fd");
+  return static_cast<size_t>(std::distance(begin(fds), end(fds)));
+}
+
+}  // namespace
+
+TEST_CASE("allgather brings every part to every rank, whatever its size") {
+  ucclEpUniqueId id = local_rendezvous();
+  auto body = [&](int rank) { return gather_all_sizes(*join(id, rank, 4)); };
+  check_all(run_threads(4, body), ucclEpSuccess, "equal");
+  id = local_rendezvous();
+  check_all(run_processes(4, body), ucclEpSuccess, "equal");
+}
+
+TEST_CASE("many ranks stay in step over many rounds") {
+  bool reduced = std::getenv("UCCLEP_TEST_REDUCED") != nullptr;
+  int nranks = reduced ? 16 : 64;
+  ucclEpUniqueId id = local_rendezvous();
+  auto outcomes = run_threads(nranks, [&](int rank) {
+    auto bootstrap = join(id, rank, nranks);
+    for (int round = 0; round < 20; ++round) {
+      auto values = bootstrap->allgather(1000 * round + rank, Deadline::after_ms(30000));
+      for (int peer = 0; peer < nranks; ++peer) {
+        if (values[static_cast<size_t>(peer)] != 1000 * round + peer) return std::string("wrong value");
+      }
+      bootstrap->barrier(Deadline::after_ms(30000));
+    }
+    return std::string("in step");
+  });
+  check_all(outcomes, ucclEpSuccess, "in step");
+}
+
+TEST_CASE("ranks meet through the caller's allgather, called by the calling thread only") {
+  constexpr int nranks = 4;
+  ThreadAllgather allgather(nranks);
+  auto outcomes = run_threads(nranks, [&](int rank) {
+    ThreadAllgather::Rank me{&allgather, static_cast<size_t>(rank), 0, {}};
+    auto bootstrap = join_by_callback(me, rank, nranks);
+    int calls = me.calls;
+    std::string result = gather_all_sizes(*bootstrap);
+    bool good = calls >= 1 && me.calls == calls && me.thread == std::this_thread::get_id();
+    return good ? result + bootstrap->comm_id().hex() : "called at a wrong time";
+  });
+  check_all(outcomes, ucclEpSuccess, outcomes[0].text);
+  check_all(outcomes, ucclEpSuccess, "equal");
+}
+
+TEST_CASE("a callback that fails or mixes up the parts is an error with a sentence") {
+  ucclEpBootstrap_t callback{};
+  callback.allgather = [](void*, void*, size_t) { return 3; };
+  auto join_alone = [&](int rank, int nranks) {
+    return run_threads(1, [&](int) {
+      Bootstrap::join(callback, rank, nranks, "lo", Deadline::after_ms(1000));
+      return std::string("joined");
+    });
+  };
+  check_all(join_alone(1, 2), ucclEpSystemError, "the caller's allgather returned 3 on rank 1");
+  callback.allgather = [](void*, void*, size_t) { return 0; };  // leaves the other part empty
+  check_all(join_alone(1, 2), ucclEpInvalidArgument, "rank 0's part at rank 0's place");
+  check_all(join_alone(2, 2), ucclEpInvalidArgument, "rank 2 is out of range: expected 0 to 1");
+  check_all(join_alone(0, 0), ucclEpInvalidArgument, "nranks is 0");
+  callback.allgather = nullptr;
+  check_all(join_alone(0, 1), ucclEpInvalidArgument, "allgather is NULL");
+}
+
+TEST_CASE("a setting that differs on one rank is told to all, and the bootstrap stays usable") {
+  ucclEpUniqueId id = local_rendezvous();
+  auto outcomes = run_threads(3, [&](int rank) {
+    auto bootstrap = join(id, rank, 3);
+    Agreement good("ucclEpGroupCreate");
+    good.field("top_k", 8).settle(*bootstrap, Deadline::after_ms(10000));
+    std::string sentence = "agreed";
+    try {
+      Agreement bad("ucclEpGroupCreate");
+      bad.field("num_experts", 64).field("top_k", rank == 1 ? 4 : 8);
+      bad.settle(*bootstrap, Deadline::after_ms(10000));
+    } catch (const Error& error) {
+      sentence = fmt::format("{} {}", static_cast<int>(error.code()), error.what());
+    }
+    bootstrap->barrier(Deadline::after_ms(10000));
+    return sentence;
+  });
+  check_all(outcomes, ucclEpSuccess,
+            "4 ucclEpGroupCreate: top_k differs between ranks: rank 1 gave 4, ranks 0 and 2 gave 8");
+}
+
+TEST_CASE("an error on one rank is every rank's error") {
+  ucclEpUniqueId id = local_rendezvous();
+  auto outcomes = run_threads(3, [&](int rank) {
+    auto bootstrap = join(id, rank, 3);
+    Agreement agreement("ucclEpCommInitRank");
+    agreement.attempt([&] {
+      if (rank == 2) fail(ucclEpInvalidArgument, "UCCLEP_TIMEOUT_MS=abc");
+    });
+    agreement.settle(*bootstrap, Deadline::after_ms(10000));
+    return std::string("agreed");
+  });
+  check_all(outcomes, ucclEpInvalidArgument, "ucclEpCommInitRank: rank 2: UCCLEP_TIMEOUT_MS=abc");
+}
+
+TEST_CASE("ranks that call different things are told so") {
+  ucclEpUniqueId id = local_rendezvous();
+  auto outcomes = run_threads(2, [&](int rank) {
+    auto bootstrap = join(id, rank, 2);
+    std::vector<char> buffer(64);
+    bootstrap->allgather(buffer.data(), rank == 0 ? 4 : 8, Deadline::after_ms(10000));
+    return std::string("gathered");
+  });
+  check_all(outcomes, ucclEpInvalidUsage, "same calls in the same order");
+}
+
+TEST_CASE("communicators come and go without leaving descriptors behind") {
+  auto once = [] {
+    ucclEpUniqueId id = local_rendezvous();
+    check_all(run_threads(4,
+                          [&](int rank) {
+                            auto bootstrap = join(id, rank, 4);
+                            bootstrap->barrier(Deadline::after_ms(10000));
+                            return std::string("done");
+                          }),
+              ucclEpSuccess, "done");
+  };
+  once();
+  size_t before = open_descriptors();
+  for (int i = 0; i < 10; ++i) once();
+  // The threads of used rendezvous end on their own.
+  Deadline deadline = Deadline::after_ms(5000);
+  while (open_descriptors() > before && !deadline.expired()) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  CHECK(open_descriptors() <= before);
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/bootstrap/fd_exchange.hpp"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <cstddef>
+#include <fstream>
+#include <thread>
+
+#include "base/error.hpp"
+#include "host/bootstrap/bootstrap.hpp"
+#include "host/bootstrap/shared_objects.hpp"
+#include "ranks.hpp"
+
+using namespace ucclep;
+using namespace ucclep::test;
+using Catch::Matchers::Contains;
+
+namespace {
+
+constexpr size_t window_bytes = 4096;
+
+Fd make_window(int rank) {
+  Fd fd(memfd_create("window", MFD_CLOEXEC));
+  std::string content = fmt::format("window of rank {}", rank);
+  content.resize(window_bytes);
+  if (write(fd.get(), content.data(), content.size()) != static_cast<ssize_t>(content.size())) return Fd();
+  return fd;
+}
+
+std::string content(const Fd& fd) {
+  char text[64] = {};
+  return pread(fd.get(), text, sizeof(text) - 1, 0) > 0 ? text : "unreadable";
+}
+
+// Every entry that came, in rank order.
+std::string exchange(Bootstrap& bootstrap) {
+  Fd window = make_window(bootstrap.rank());
+  auto fds = exchange_fds(bootstrap, window.get(), bootstrap.node_ranks(), Deadline::after_ms(20000));
+  std::string all;
+  for (size_t rank = 0; rank < fds.size(); ++rank) {
+    if (!fds[rank]) continue;
+    bool closed_on_exec = (fcntl(fds[rank].get(), F_GETFD) & FD_CLOEXEC) != 0;
+    all += fmt::format("{}:{}{};", rank, content(fds[rank]), closed_on_exec ? "" : " (inheritable)");
+  }
+  return all;
+}
+
+std::string expected(int nranks, const std::vector<int>& without) {
+  std::string all;
+  for (int rank = 0; rank < nranks; ++rank) {
+    if (std::find(without.begin(), without.end(), rank) == without.end())
+      all += fmt::format("{}:window of rank {};", rank, rank);
+  }
+  return all;
+}
+
+// Sends noise to every abstract socket of the library that it can find.
+void disturb() {
+  std::ifstream sockets("/proc/net/unix");
+  for (std::string line; std::getline(sockets, line);) {
+    size_t at = line.find("@ucclep-");
+    if (at == std::string::npos) continue;
+    std::string name = line.substr(at);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    name.copy(address.sun_path, sizeof(address.sun_path) - 1);
+    address.sun_path[0] = '\0';
+    Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size());
+    if (connect(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) continue;
+    char noise[100] = "noise";
+    if (send(fd.get(), noise, sizeof(noise), MSG_NOSIGNAL) < 0) continue;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("processes of one machine receive each other's memory") {
+  constexpr int nranks = 4;
+  ucclEpUniqueId id = local_rendezvous();
+  auto outcomes = run_processes(nranks, [&](int rank) {
+    auto bootstrap = join(id, rank, nranks);
+    std::string first = exchange(*bootstrap);
+    return first == exchange(*bootstrap) ? first : "two exchanges differ";
+  });
+  for (int rank = 0; rank < nranks; ++rank) {
+    CHECK(outcomes[static_cast<size_t>(rank)].text == expected(nranks, {rank}));
+  }
+}
+
+TEST_CASE("threads share pointers and exchange descriptors with other processes only") {
+  ucclEpUniqueId id = local_rendezvous();
+  auto outcomes = run_processes(2, [&](int process) {
+    auto inner = run_threads(2, [&](int thread) {
+      int rank = 2 * process + thread;
+      auto bootstrap = join(id, rank, 4);
+      std::string all = exchange(*bootstrap);
+      auto publication = publish({bootstrap->comm_id(), rank, 0}, std::make_shared<int>(rank));
+      bootstrap->barrier(Deadline::after_ms(10000));
+      for (int peer = 0; peer < 4; ++peer) {
+        auto object = std::static_pointer_cast<int>(lookup({bootstrap->comm_id(), peer, 0}));
+        bool good = bootstrap->same_process(peer) ? object && *object == peer : !object;
+        if (!good) return std::string("wrong object");
+      }
+      bootstrap->barrier(Deadline::after_ms(10000));
+      return all;
+    });
+    return inner[0].text + inner[1].text;
+  });
+  CHECK(outcomes[0].text == expected(4, {0, 1}) + expected(4, {0, 1}));
+  CHECK(outcomes[1].text == expected(4, {2, 3}) + expected(4, {2, 3}));
+}
+
+TEST_CASE("strangers at the doors do not disturb an exchange") {
+  constexpr int nranks = 3;
+  std::atomic<bool> stop{false};
+  ucclEpUniqueId id = local_rendezvous();
+  std::vector<RankProcess> processes;
+  for (int r = 0; r < nranks; ++r) {
+    processes.emplace_back(r, [&](int rank) {
+      auto bootstrap = join(id, rank, nranks);
+      std::string all;
+      for (int i = 0; i < 30; ++i) {
+        all = exchange(*bootstrap);
+        if (all != expected(nranks, {rank})) break;
+      }
+      return all;
+    });
+  }
+  std::thread stranger([&] {
+    while (!stop) disturb();
+  });
+  for (int rank = 0; rank < nranks; ++rank) {
+    CHECK(processes[static_cast<size_t>(rank)].outcome().text == expected(nranks, {rank}));
+  }
+  stop = true;
+  stranger.join();
+}
+
+TEST_CASE("an exchange with a rank that dies, or brings a bad descriptor, fails on all ranks") {
+  ucclEpUniqueId id = local_rendezvous();
+  auto outcomes = run_processes(3, [&](int rank) {
+    auto bootstrap = join(id, rank, 3);
+    bootstrap->barrier(Deadline::after_ms(10000));
+    if (rank == 1) raise(SIGKILL);
+    return exchange(*bootstrap);
+  });
+  for (size_t rank : {0, 2}) {
+    CHECK(outcomes[rank].code == ucclEpRemoteError);
+    CHECK_THAT(outcomes[rank].text, Contains("rank 1"));
+  }
+  id = local_rendezvous();
+  outcomes = run_processes(3, [&](int rank) {
+    auto bootstrap = join(id, rank, 3);
+    Fd window = rank == 2 ? Fd() : make_window(rank);
+    exchange_fds(*bootstrap, window.get(), bootstrap->node_ranks(), Deadline::after_ms(5000));
+    return std::string("exchanged");
+  });
+  for (const Outcome& outcome : outcomes) {
+    CHECK(outcome.code == ucclEpSystemError);
+    CHECK_THAT(outcome.text, Contains("rank 2: the descriptor -1 cannot be handed over"));
+  }
+}

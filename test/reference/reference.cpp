@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compiled with -ffp-contract=off: a product is rounded before it is added.
+#include "reference/reference.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "reference/numeric.hpp"
+
+namespace ucclep::reference {
+namespace {
+
+bool serves(const World& world, int source, int64_t token, int64_t expert) {
+  const Routing& routing = world.rank[static_cast<size_t>(source)];
+  for (int j = 0; j < routing.k; ++j) {
+    if (routing.expert(token, j) == expert) return true;
+  }
+  return false;
+}
+
+bool reaches(const World& world, int source, int64_t token, int destination) {
+  const Routing& routing = world.rank[static_cast<size_t>(source)];
+  for (int j = 0; j < routing.k; ++j) {
+    if (routing.expert(token, j) >= 0 && world.owner(routing.expert(token, j)) == destination) return true;
+  }
+  return false;
+}
+
+int64_t rounded_up(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+// A function of (source, token) for every token of every rank, in the order of all layouts.
+template <class Visit>
+void for_each_token(const World& world, Visit&& visit) {
+  for (int source = 0; source < world.ranks; ++source) {
+    for (int64_t token = 0; token < world.rank[static_cast<size_t>(source)].tokens; ++token) visit(source, token);
+  }
+}
+
+Placement expert_major(const World& world, const Shape& shape, int destination) {
+  Placement result;
+  const bool slabs = shape.layout == Layout::ll_expert_major;
+  int64_t begin = 0;  // of the expert's zone
+  for (int local = 0; local < world.local_experts(); ++local) {
+    const int64_t expert = int64_t{destination} * world.local_experts() + local;
+    int64_t next = begin;
+    for_each_token(world, [&](int source, int64_t token) {
+      if (serves(world, source, token, expert)) result.slots.push_back({next++, source, token, local});
+    });
+    if (slabs) {
+      result.total += next - begin;
+      begin += world.ranks * shape.max_tokens;
+    } else {
+      const int64_t end = begin + rounded_up(next - begin, shape.alignment);
+      while (next < end) result.padding.push_back(next++);
+      result.total = begin = end;
+    }
+  }
+  return result;
+}
+
+Placement by_source(const World& world, const Shape& shape, int destination) {
+  Placement result;
+  int current = 0;
+  int64_t next = 0;
+  for_each_token(world, [&](int source, int64_t token) {
+    if (shape.layout == Layout::ll_rank_major && source != current) next = source * shape.max_tokens;
+    current = source;
+    if (!reaches(world, source, token, destination)) return;
+    result.slots.push_back({next++, source, token, -1});
+  });
+  result.total = static_cast<int64_t>(result.slots.size());
+  return result;
+}
+
+}  // namespace
+
+World cleaned(World world) {
+  for (Routing& routing : world.rank) {
+    for (int64_t token = 0; token < routing.tokens; ++token) {
+      int64_t* row = routing.experts.data() + token * routing.k;
+      for (int j = 0; j < routing.k; ++j) {
+        if (row[j] < 0 || row[j] >= world.experts || std::find(row, row + j, row[j]) != row + j) row[j] = -1;
+      }
+    }
+  }
+  return world;
+}
+
+Placement placement(const World& world, const Shape& shape, int destination) {
+  const bool by_expert = shape.layout == Layout::ll_expert_major || shape.layout == Layout::ht_expert_major;
+  return by_expert ? expert_major(world, shape, destination) : by_source(world, shape, destination);
+}
+
+Counters counters(const World& world, const Shape& shape, int destination) {
+  const int local_experts = world.local_experts();
+  Counters result;
+  result.tokens_per_expert_unpadded.resize(static_cast<size_t>(local_experts));
+  result.tokens_per_expert_rank.resize(static_cast<size_t>(local_experts * world.ranks));
+  result.tokens_per_rank.resize(static_cast<size_t>(world.ranks));
+  for_each_token(world, [&](int source, int64_t token) {
+    for (int local = 0; local < local_experts; ++local) {
+      if (!serves(world, source, token, int64_t{destination} * local_experts + local)) continue;
+      ++result.tokens_per_expert_unpadded[static_cast<size_t>(local)];
+      ++result.tokens_per_expert_rank[static_cast<size_t>(local * world.ranks + source)];
+    }
+  });
+  const Placement placed = placement(world, shape, destination);
+  for (const Slot& slot : placed.slots) ++result.tokens_per_rank[static_cast<size_t>(slot.source)];
+  result.recv_total = placed.total;
+  const int64_t alignment = shape.layout == Layout::ht_expert_major ? shape.alignment : 1;
+  result.expert_offsets.push_back(0);
+  for (const int64_t count : result.tokens_per_expert_unpadded) {
+    result.tokens_per_expert.push_back(rounded_up(count, alignment));
+    result.expert_offsets.push_back(result.expert_offsets.back() + result.tokens_per_expert.back());
+  }
+  return result;
+}
+
+RoutingCounts routing_counts(const World& world, int source) {
+  const Routing& routing = world.rank[static_cast<size_t>(source)];
+  RoutingCounts result{std::vector<int64_t>(static_cast<size_t>(world.ranks)),
+                       std::vector<int64_t>(static_cast<size_t>(world.experts)),
+                       {}};
+  for (int64_t token = 0; token < routing.tokens; ++token) {
+    for (int rank = 0; rank < world.ranks; ++rank) {
+      const bool goes = reaches(world, source, token, rank);
+      result.is_token_in_rank.push_back(goes);
+      result.tokens_per_rank[static_cast<size_t>(rank)] += goes;
+    }
+  }
+  for (const int64_t expert : routing.experts) {
+    if (expert >= 0) ++result.tokens_per_expert[static_cast<size_t>(expert)];
+  }
+  return result;
+}
+
+std::vector<int64_t> received_experts(const World& world, const Slot& slot, int destination, bool global_ids) {
+  const Routing& routing = world.rank[static_cast<size_t>(slot.source)];
+  const int64_t first = int64_t{destination} * world.local_experts();
+  std::vector<int64_t> result;
+  for (int j = 0; j < routing.k; ++j) {
+    const int64_t expert = routing.expert(slot.token, j);
+    const bool here = expert >= 0 && world.owner(expert) == destination;
+    result.push_back(!here ? -1 : global_ids ? expert : expert - first);
+  }
+  return result;
+}
+
+std::vector<float> received_weights(const World& world, const Slot& slot, int destination) {
+  const Routing& routing = world.rank[static_cast<size_t>(slot.source)];
+  std::vector<float> result;
+  for (int j = 0; j < routing.k; ++j) {
+    const int64_t expert = routing.expert(slot.token, j);
+    const bool here = expert >= 0 && world.owner(expert) == destination;
+    result.push_back(here ? routing.weight(slot.token, j) : 0.0f);
+  }
+  return result;
+}
+
+float received_weight(const World& world, const Slot& slot, int destination) {
+  const Routing& routing = world.rank[static_cast<size_t>(slot.source)];
+  const int64_t expert = int64_t{destination} * world.local_experts() + slot.expert;
+  for (int j = 0; j < routing.k; ++j) {
+    if (routing.expert(slot.token, j) == expert) return routing.weight(slot.token, j);
+  }
+  throw std::logic_error("received_weight: the token does not go to this expert");
+}
+
+namespace {
+
+// One column of one token: ranks are added in ascending order, `term` starts the sum when there is none yet.
+struct Sum {
+  bool started = false;
+  float value = 0;
+
+  void add(float term) {
+    value = started ? value + term : term;
+    started = true;
+  }
+};
+
+}  // namespace
+
+std::vector<float> combine(const CombineProblem& problem, int source) {
+  const World& world = *problem.world;
+  const auto hidden = static_cast<size_t>(problem.hidden);
+  const auto tokens = static_cast<size_t>(world.rank[static_cast<size_t>(source)].tokens);
+  const bool weighted = problem.shape.layout == Layout::ll_expert_major;
+  World weights_world = world;
+  if (weighted) weights_world.rank[static_cast<size_t>(source)].weights = problem.weights->weights;
+
+  std::vector<Sum> result(tokens * hidden);
+  for (int destination = 0; destination < world.ranks; ++destination) {
+    std::vector<Sum> partial(tokens * hidden);
+    for (const Slot& slot : placement(world, problem.shape, destination).slots) {
+      if (slot.source != source) continue;
+      if (!problem.capacity.empty() && slot.row >= problem.capacity[static_cast<size_t>(destination)]) continue;
+      const float weight = weighted ? received_weight(weights_world, slot, destination) : 1.0f;
+      for (size_t column = 0; column < hidden; ++column) {
+        const float value = problem.input(destination, slot.row, static_cast<int64_t>(column));
+        partial[static_cast<size_t>(slot.token) * hidden + column].add(weighted ? value * weight : value);
+      }
+    }
+    for (size_t i = 0; i < partial.size(); ++i) {
+      if (partial[i].started) result[i].add(rounded(problem.dtype, partial[i].value));
+    }
+  }
+
+  std::vector<float> values;
+  for (size_t i = 0; i < result.size(); ++i) {
+    float value = result[i].value;
+    for (const auto& bias : problem.biases) {
+      value = value + bias(static_cast<int64_t>(i / hidden), static_cast<int64_t>(i % hidden));
+    }
+    values.push_back(rounded(problem.dtype, value));
+  }
+  return values;
+}
+
+}  // namespace ucclep::reference

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/ep.hpp"
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <iomanip>
+#include <sstream>
+#include <utility>
+
+#include "reference/numeric.hpp"
+#include "support/test_env.hpp"
+
+namespace ucclep::test {
+
+using reference::element_bytes;
+
+void require(bool condition, const std::string& what) {
+  if (!condition) throw Failure(what);
+}
+
+void ok(ucclEpResult_t result, const char* call) {
+  if (result == ucclEpSuccess) return;
+  throw Failure(std::string(call) + " failed: " + ucclEpGetErrorString(result) + ": " + ucclEpGetLastError(nullptr));
+}
+
+void refused(ucclEpResult_t result, ucclEpResult_t expected, const char* call, const std::vector<std::string>& words) {
+  const std::string sentence = ucclEpGetLastError(nullptr);
+  if (result != expected) {
+    throw Failure(std::string(call) + " answered " + std::to_string(result) + " (" + sentence + "), expected " +
+                  std::to_string(expected));
+  }
+  require(!sentence.empty(), std::string(call) + " was refused without a sentence");
+  for (const std::string& word : words) {
+    require(sentence.find(word) != std::string::npos,
+            std::string(call) + " was refused with \"" + sentence + "\", which does not contain \"" + word + "\"");
+  }
+}
+
+ucclEpCommConfig_t comm_config() {
+  ucclEpCommConfig_t config = UCCLEP_COMM_CONFIG_INIT;
+  config.device = UCCLEP_DEVICE_HOST;
+  config.timeout_ms = reduced() ? 100000 : 20000;
+  return config;
+}
+
+Comm::Comm(const Rank& rank, const ucclEpCommConfig_t& config, int id) {
+  ok(ucclEpCommInitRank(&comm_, rank.count, rank.ids[id], rank.rank, &config), "ucclEpCommInitRank");
+  note_comm(comm_);
+}
+
+void Comm::reset() {
+  if (comm_ == nullptr) return;
+  forget_comm(comm_);
+  ucclEpCommDestroy(std::exchange(comm_, nullptr));
+}
+
+Group make_group(ucclEpComm_t comm, const ucclEpGroupConfig_t& config) {
+  ucclEpGroup_t group = nullptr;
+  ok(ucclEpGroupCreate(&group, comm, &config), "ucclEpGroupCreate");
+  return Group(group);
+}
+
+Handle make_handle(ucclEpGroup_t group, const ucclEpHandleConfig_t& config) {
+  ucclEpHandle_t handle = nullptr;
+  ok(ucclEpHandleCreate(&handle, group, &config), "ucclEpHandleCreate");
+  return Handle(handle);
+}
+
+void answered(ucclEpResult_t result, ucclEpResult_t expected, ucclEpComm_t comm, const char* call) {
+  if (result == expected) return;
+  throw Failure(std::string(call) + " answered " + ucclEpGetErrorString(result) + ", expected " +
+                ucclEpGetErrorString(expected) + "; the record says: " + async_error(comm).text);
+}
+
+ucclEpAsyncError_t async_error(ucclEpComm_t comm) {
+  ucclEpAsyncError_t error = UCCLEP_ASYNC_ERROR_INIT;
+  ok(ucclEpCommGetAsyncError(comm, &error), "ucclEpCommGetAsyncError");
+  return error;
+}
+
+void no_async_error(ucclEpComm_t comm) {
+  const ucclEpAsyncError_t error = async_error(comm);
+  require(error.code == ucclEpSuccess, std::string("an asynchronous error was recorded: ") + error.text);
+}
+
+Stream::Stream(ucclEpComm_t comm) : comm_(comm) {
+  ok(ucclEpStreamCreate(comm, &stream_), "ucclEpStreamCreate");
+}
+
+Event::Event(ucclEpComm_t comm) : comm_(comm) {
+  ok(ucclEpEventCreate(comm, &event_), "ucclEpEventCreate");
+}
+
+// ---- Tensor ----
+
+namespace {
+
+constexpr size_t margin = 256;  // keeps the alignment that token rows need
+
+uint8_t pattern(size_t at) {
+  return static_cast<uint8_t>(0xc3 ^ (at * 89 + (at >> 8) * 37));
+}
+
+}  // namespace
+
+Tensor::Tensor(ucclEpComm_t comm, std::string name, ucclEpDataType_t dtype, Shape sizes, Shape strides, Memory memory)
+    : comm_(comm),
+      name_(std::move(name)),
+      sizes_(std::move(sizes)),
+      strides_(std::move(strides)),
+      base_(nullptr, Free{comm, memory}) {
+  tensor_ = UCCLEP_TENSOR_INIT;
+  tensor_.dtype = dtype;
+  tensor_.ndim = static_cast<int>(sizes_.size());
+  int64_t elements = 1, contiguous = 1, last = 0;
+  const bool given = !strides_.empty();
+  if (!given) strides_.resize(sizes_.size());
+  for (size_t i = sizes_.size(); i-- > 0;) {
+    if (!given) strides_[i] = contiguous;
+    contiguous *= sizes_[i];
+    elements *= sizes_[i];
+    last += (sizes_[i] - 1) * strides_[i];
+    tensor_.sizes[i] = sizes_[i];
+    tensor_.strides[i] = given ? strides_[i] : 0;
+  }
+  if (elements == 0) return;
+  image_.resize(static_cast<size_t>(last + 1) * element_bytes(dtype) + 2 * margin);
+  void* data = nullptr;
+  if (memory == Memory::plain) {
+    data = std::aligned_alloc(margin, (image_.size() + margin - 1) / margin * margin);
+    require(data != nullptr, "no memory for tensor " + name_);
+  } else {
+    ok(ucclEpMemAlloc(comm_, &data, image_.size()), "ucclEpMemAlloc");
+  }
+  base_.reset(static_cast<uint8_t*>(data));
+  tensor_.data = base_.get() + margin;
+  poison();
+}
+
+void Tensor::Free::operator()(uint8_t* base) const {
+  // When a check has failed, kernels may still run: the memory stays until the communicator ends.
+  if (std::uncaught_exceptions() > 0) return;
+  if (memory == Memory::plain) {
+    std::free(base);
+  } else {
+    ucclEpMemFree(comm, base);
+  }
+}
+
+size_t Tensor::offset(int64_t row, int64_t column) const {
+  int64_t at = column * strides_.back();
+  for (size_t i = sizes_.size() - 1; i-- > 0;) {
+    at += row % sizes_[i] * strides_[i];
+    row /= sizes_[i];
+  }
+  return margin + static_cast<size_t>(at) * element_bytes(tensor_.dtype);
+}
+
+int64_t Tensor::rows() const {
+  int64_t count = 1;
+  for (size_t i = 0; i + 1 < sizes_.size(); ++i) count *= sizes_[i];
+  return count;
+}
+
+uint8_t* Tensor::row(int64_t row) {
+  return image_.data() + offset(row, 0);
+}
+uint8_t* Tensor::element(int64_t row, int64_t column) {
+  return image_.data() + offset(row, column);
+}
+
+void Tensor::fill_row(int64_t row, const void* bytes) {
+  const size_t size = element_bytes(tensor_.dtype);
+  for (int64_t column = 0; column < columns(); ++column) {
+    std::memcpy(element(row, column), static_cast<const uint8_t*>(bytes) + static_cast<size_t>(column) * size, size);
+  }
+}
+
+void Tensor::zero_row(int64_t row) {
+  for (int64_t column = 0; column < columns(); ++column)
+    std::memset(element(row, column), 0, element_bytes(tensor_.dtype));
+}
+
+void Tensor::set_integer(int64_t row, int64_t column, int64_t value) {
+  std::memcpy(element(row, column), &value, element_bytes(tensor_.dtype));  // little endian
+}
+
+void Tensor::set_integers(const std::vector<int64_t>& values) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    set_integer(static_cast<int64_t>(i) / columns(), static_cast<int64_t>(i) % columns(), values[i]);
+  }
+}
+
+void Tensor::poison() {
+  for (size_t i = 0; i < image_.size(); ++i) image_[i] = pattern(i);
+  upload();
+}
+
+void Tensor::upload() {
+  if (!base_) return;
+  // The default stream orders nothing against other streams: callers upload while nothing runs.
+  ok(ucclEpMemcpy(comm_, base_.get(), image_.data(), image_.size(), nullptr), "ucclEpMemcpy");
+  ok(ucclEpStreamSynchronize(comm_, nullptr), "ucclEpStreamSynchronize");
+}
+
+std::vector<uint8_t> Tensor::download() const {
+  std::vector<uint8_t> bytes(image_.size());
+  if (!base_) return bytes;
+  ok(ucclEpMemcpy(comm_, bytes.data(), base_.get(), bytes.size(), nullptr), "ucclEpMemcpy");
+  ok(ucclEpStreamSynchronize(comm_, nullptr), "ucclEpStreamSynchronize");
+  return bytes;
+}
+
+std::vector<int64_t> Tensor::integers() const {
+  const std::vector<uint8_t> bytes = download();
+  std::vector<int64_t> values;
+  for (int64_t row = 0; row < rows(); ++row) {
+    for (int64_t column = 0; column < columns(); ++column) {
+      const uint8_t* at = bytes.data() + offset(row, column);
+      int32_t narrow;
+      int64_t wide;
+      std::memcpy(&narrow, at, sizeof(narrow));
+      if (tensor_.dtype == ucclEpInt64) std::memcpy(&wide, at, sizeof(wide));
+      values.push_back(tensor_.dtype == ucclEpInt64 ? wide : narrow);
+    }
+  }
+  return values;
+}
+
+bool Tensor::same_nan(const std::vector<uint8_t>& got, size_t at) const {
+  const bool number =
+      tensor_.dtype == ucclEpBfloat16 || tensor_.dtype == ucclEpFloat16 || tensor_.dtype == ucclEpFloat32;
+  return number && at >= margin && std::isnan(reference::load(tensor_.dtype, got.data() + at)) &&
+         std::isnan(reference::load(tensor_.dtype, image_.data() + at));
+}
+
+void Tensor::compare(int rank, bool any_nan) const {
+  const std::vector<uint8_t> got = download();
+  if (got == image_) return;
+  const size_t size = element_bytes(tensor_.dtype);
+  for (size_t at = 0; at < got.size(); ++at) {
+    if (got[at] == image_[at]) continue;
+    if (!any_nan || !same_nan(got, at / size * size)) report(rank, got, at);
+  }
+}
+
+void Tensor::verify(int rank) const {
+  compare(rank, false);
+}
+void Tensor::verify_numbers(int rank) const {
+  compare(rank, true);
+}
+
+void Tensor::report(int rank, const std::vector<uint8_t>& got, size_t at) const {
+  const size_t size = element_bytes(tensor_.dtype);
+  std::ostringstream text;
+  text << "rank " << rank << ", " << name_ << ": ";
+  bool inside = false;
+  for (int64_t row = 0; row < rows() && !inside; ++row) {
+    for (int64_t column = 0; column < columns() && !inside; ++column) {
+      if (at / size * size != offset(row, column)) continue;
+      inside = true;
+      text << "row " << row << " of " << rows() << ", element " << column << " of " << columns();
+    }
+  }
+  if (!inside) text << "byte " << static_cast<int64_t>(at) - static_cast<int64_t>(margin) << ", outside all rows";
+  const auto hex = [&](const std::vector<uint8_t>& bytes) {
+    text << "0x" << std::hex << std::setfill('0');
+    for (size_t i = size; i-- > 0;) text << std::setw(2) << static_cast<unsigned>(bytes[at / size * size + i]);
+    text << std::dec;
+  };
+  text << ": expected ";
+  hex(image_);
+  text << ", got ";
+  hex(got);
+  size_t wrong = 0;
+  for (size_t i = 0; i < got.size(); ++i) wrong += got[i] != image_[i];
+  text << "; " << wrong << " bytes differ";
+  throw Failure(text.str());
+}
+
+}  // namespace ucclep::test

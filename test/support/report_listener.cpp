@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes one line per test case to the file named by UCCLEP_TEST_REPORT, for tools/test_summary.py:
+//   begin TAB case      passed TAB case      failed TAB case      skipped TAB case TAB reason      end
+// A case is written when it begins and when it ends, so a crash leaves the name of the case that it happened in.
+#define CATCH_CONFIG_EXTERNAL_INTERFACES
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <string>
+
+#include "support/test_env.hpp"
+
+namespace {
+
+class ReportListener : public Catch::TestEventListenerBase {
+ public:
+  using TestEventListenerBase::TestEventListenerBase;
+
+  void testRunStarting(const Catch::TestRunInfo& info) override {
+    TestEventListenerBase::testRunStarting(info);
+    const char* path = std::getenv("UCCLEP_TEST_REPORT");
+    if (path == nullptr) return;
+    owner_ = getpid();
+    file_.open(path);
+    // A process that a case starts from the same executable must not write over this report.
+    unsetenv("UCCLEP_TEST_REPORT");
+  }
+
+  void testCaseStarting(const Catch::TestCaseInfo& info) override {
+    TestEventListenerBase::testCaseStarting(info);
+    write("begin", info.name);
+  }
+
+  void testCaseEnded(const Catch::TestCaseStats& stats) override {
+    TestEventListenerBase::testCaseEnded(stats);
+    const std::string reason = ucclep::test::take_skip_reason();
+    if (!stats.totals.assertions.allOk()) {
+      write("failed", stats.testInfo.name);
+    } else if (!reason.empty()) {
+      std::cout << "skipped: " << stats.testInfo.name << ": " << reason << std::endl;
+      write("skipped", stats.testInfo.name + '\t' + reason);
+    } else {
+      write("passed", stats.testInfo.name);
+    }
+  }
+
+  void testRunEnded(const Catch::TestRunStats& stats) override {
+    TestEventListenerBase::testRunEnded(stats);
+    write("end", "");
+  }
+
+ private:
+  void write(const char* event, const std::string& text) {
+    if (getpid() == owner_ && file_.is_open()) file_ << event << '\t' << text << std::endl;
+  }
+
+  pid_t owner_ = 0;
+  std::ofstream file_;
+};
+
+CATCH_REGISTER_LISTENER(ReportListener)
+
+}  // namespace

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/test_env.hpp"
+
+#include <cstdlib>
+#include <utility>
+
+namespace ucclep::test {
+namespace {
+
+std::string skip_reason;
+
+}  // namespace
+
+bool reduced() {
+  return std::getenv("UCCLEP_TEST_REDUCED") != nullptr;
+}
+
+unsigned seeds() {
+  const char* text = std::getenv("UCCLEP_TEST_SEEDS");
+  const unsigned long asked = text == nullptr ? 0 : std::strtoul(text, nullptr, 10);
+  if (asked > 0) return static_cast<unsigned>(asked);
+  return reduced() ? 1 : 3;
+}
+
+void skip_case(const std::string& reason) {
+  skip_reason = reason.empty() ? "no reason given" : reason;
+}
+
+std::string take_skip_reason() {
+  return std::exchange(skip_reason, {});
+}
+
+}  // namespace ucclep::test

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the run asks of a test case, and how a case says that it cannot run.
+#pragma once
+#include <string>
+
+namespace ucclep::test {
+
+// True under a sanitizer: use the smaller sizes.
+bool reduced();
+
+// How many seeds a case that tries several should try.
+unsigned seeds();
+
+// Marks the running case as skipped, unless a check fails. The caller returns from the case afterwards.
+void skip_case(const std::string& reason);
+
+// The reason given by skip_case since the last call, empty if none. For the listener.
+std::string take_skip_reason();
+
+}  // namespace ucclep::test

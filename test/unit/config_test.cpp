@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/config.hpp"
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <map>
+#include <string>
+
+#include "base/error.hpp"
+#include "ucclep/ucclep.h"
+
+using namespace ucclep;
+using Catch::Matchers::Contains;
+
+namespace {
+
+struct Environment {
+  explicit Environment(std::map<std::string, std::string> values) : values_(std::move(values)) {
+    for (const auto& [name, value] : values_) setenv(name.c_str(), value.c_str(), 1);
+  }
+  ~Environment() {
+    for (const auto& [name, value] : values_) unsetenv(name.c_str());
+  }
+
+ private:
+  std::map<std::string, std::string> values_;
+};
+
+}  // namespace
+
+TEST_CASE("an empty environment asks for nothing") {
+  Config config = Config::from_environment();
+  CHECK_FALSE(config.device);
+  CHECK_FALSE(config.timeout_ms);
+  CHECK(config.transport.empty());
+  CHECK(config.nics.empty());
+  CHECK(config.nodes.empty());
+  CHECK_FALSE(config.zero_copy_with_mask);
+}
+
+TEST_CASE("every variable of the environment reaches the configuration") {
+  Environment environment({{"UCCLEP_DEVICE", "host"},
+                           {"UCCLEP_TRANSPORT", "efa"},
+                           {"UCCLEP_NICS", "mlx5_0,mlx5_1"},
+                           {"UCCLEP_NODES", "3,5"},
+                           {"UCCLEP_SOCKET_IFNAME", "eth"},
+                           {"UCCLEP_TIMEOUT_MS", "1234"},
+                           {"UCCLEP_TOPO_FILE", "topo.json"},
+                           {"UCCLEP_ZERO_COPY_WITH_MASK", "1"},
+                           {"UCCLEP_TRACE", "trace.%r.json"}});
+  Config config = Config::from_environment();
+  CHECK(config.device == UCCLEP_DEVICE_HOST);
+  CHECK(config.transport == "efa");
+  CHECK(config.nics == std::vector<std::string>{"mlx5_0", "mlx5_1"});
+  CHECK(config.nodes == std::vector<int>{3, 5});
+  CHECK(config.socket_ifname == "eth");
+  CHECK(config.timeout_ms == 1234);
+  CHECK(config.topo_file == "topo.json");
+  CHECK(config.zero_copy_with_mask);
+  CHECK(config.trace_file == "trace.%r.json");
+}
+
+TEST_CASE("a variable that does not parse is named") {
+  std::map<std::string, std::string> bad{{"UCCLEP_DEVICE", "gpu"}, {"UCCLEP_NICS", "a,,b"},
+                                         {"UCCLEP_NODES", "3,0"},  {"UCCLEP_TIMEOUT_MS", "abc"},
+                                         {"UCCLEP_DEBUG", "LOUD"}, {"UCCLEP_ZERO_COPY_WITH_MASK", "yes"}};
+  for (const auto& [name, value] : bad) {
+    Environment environment(std::map<std::string, std::string>{{name, value}});
+    try {
+      Config::from_environment();
+      FAIL(name << "=" << value << " was accepted");
+    } catch (const Error& error) {
+      CHECK(error.code() == ucclEpInvalidArgument);
+      CHECK_THAT(error.what(), Contains(name + "=\"" + value + "\""));
+    }
+  }
+  for (const char* value : {"0", "-5", "2147483648"}) {
+    Environment environment(std::map<std::string, std::string>{{"UCCLEP_TIMEOUT_MS", value}});
+    CHECK_THROWS_WITH(Config::from_environment(), Contains("from 1 to 2147483647"));
+  }
+}
+
+TEST_CASE("the timeout is the environment's, then the group's, then the communicator's") {
+  Config config;
+  CHECK(resolve_timeout_ms(config, 0, 0) == 100000);
+  CHECK(resolve_timeout_ms(config, 0, 30) == 30);
+  CHECK(resolve_timeout_ms(config, 20, 30) == 20);
+  config.timeout_ms = 10;
+  CHECK(resolve_timeout_ms(config, 20, 30) == 10);
+}
+
+TEST_CASE("virtual nodes must add up to the ranks") {
+  Config config;
+  CHECK_NOTHROW(check_nodes(config, 8));
+  config.nodes = {3, 5};
+  CHECK_NOTHROW(check_nodes(config, 8));
+  CHECK_THROWS_WITH(check_nodes(config, 4), Contains("UCCLEP_NODES") && Contains("8 ranks") && Contains("has 4"));
+}

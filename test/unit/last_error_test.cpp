@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/last_error.hpp"
+
+#include <catch2/catch.hpp>
+#include <string>
+#include <thread>
+
+#include "host/guard.hpp"
+
+namespace {
+
+using ucclep::guarded;
+
+std::string last_error(ucclEpComm_t comm = nullptr) {
+  return ucclEpGetLastError(comm);
+}
+
+// A communicator's address, which nothing here looks behind.
+struct FakeComm {
+  char byte;
+  ucclEpComm_t get() { return reinterpret_cast<ucclEpComm_t>(&byte); }
+};
+
+ucclEpResult_t fail_with(const char* sentence, ucclEpComm_t comm = nullptr) {
+  return guarded("ucclEpTest", comm, [&] { ucclep::fail(ucclEpInvalidUsage, "{}", sentence); });
+}
+
+}  // namespace
+
+TEST_CASE("The boundary turns every exception into a code and a sentence", "[api]") {
+  CHECK(guarded("ucclEpTest", nullptr, [] { ucclep::fail(ucclEpTimeout, "rank {} is late", 3); }) == ucclEpTimeout);
+  CHECK(last_error() == "ucclEpTest: rank 3 is late");
+  CHECK(guarded("ucclEpTest", nullptr, [] { throw std::bad_alloc(); }) == ucclEpOutOfMemory);
+  CHECK(last_error() == "ucclEpTest: out of memory on the host");
+  CHECK(guarded("ucclEpTest", nullptr, [] { throw std::out_of_range("index 9"); }) == ucclEpInternalError);
+  CHECK(last_error() == "ucclEpTest: index 9");
+  CHECK(guarded("ucclEpTest", nullptr, [] { throw 7; }) == ucclEpInternalError);
+  CHECK(last_error() == "ucclEpTest: an exception of unknown type");
+}
+
+TEST_CASE("A call that succeeds leaves the last error as it was", "[api]") {
+  fail_with("first");
+  CHECK(guarded("ucclEpTest", nullptr, [] {}) == ucclEpSuccess);
+  CHECK(last_error() == "ucclEpTest: first");
+}
+
+TEST_CASE("Each thread has its own last error, empty at first", "[api]") {
+  fail_with("mine");
+  std::string first, then;
+  std::thread([&] {
+    first = last_error();
+    fail_with("theirs");
+    then = last_error();
+  }).join();
+  CHECK(first.empty());
+  CHECK(then == "ucclEpTest: theirs");
+  CHECK(last_error() == "ucclEpTest: mine");
+}
+
+TEST_CASE("A communicator's last error can be read by any thread, and goes with it", "[api]") {
+  FakeComm one, other;
+  CHECK(last_error(one.get()).empty());
+  fail_with("before", one.get());
+  CHECK(last_error(one.get()).empty());
+
+  ucclep::keep_errors_of(one.get());
+  ucclep::keep_errors_of(other.get());
+  std::thread([&] { fail_with("by a thread", one.get()); }).join();
+  fail_with("elsewhere", other.get());
+  CHECK(last_error(one.get()) == "ucclEpTest: by a thread");
+  CHECK(last_error(other.get()) == "ucclEpTest: elsewhere");
+  CHECK(last_error() == "ucclEpTest: elsewhere");
+
+  ucclep::forget_errors_of(one.get());
+  CHECK(last_error(one.get()).empty());
+  ucclep::forget_errors_of(other.get());
+}
+
+TEST_CASE("The string of a communicator stays as it is while others fail", "[api]") {
+  FakeComm comm;
+  ucclep::keep_errors_of(comm.get());
+  fail_with("first", comm.get());
+  const char* read = ucclEpGetLastError(comm.get());
+  std::thread([&] { fail_with("second", comm.get()); }).join();
+  CHECK(std::string(read) == "ucclEpTest: first");
+  ucclep::forget_errors_of(comm.get());
+}
+
+TEST_CASE("A sentence longer than the space is cut", "[api]") {
+  const std::string long_sentence(5000, 'x');
+  fail_with(long_sentence.c_str());
+  CHECK(last_error() == ("ucclEpTest: " + long_sentence).substr(0, 1023));
+}

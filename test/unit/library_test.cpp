@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ucclep/ucclep.h>
+
+#include <catch2/catch.hpp>
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace {
+
+// The address of an object of the API; the functions below do not look behind it.
+template <class Object>
+Object fake() {
+  static char byte;
+  return reinterpret_cast<Object>(&byte);
+}
+
+struct Refused {
+  const char* function;
+  std::function<ucclEpResult_t(bool null)> call;  // null: with its first object NULL
+};
+
+const std::vector<Refused>& refused_functions() {
+  const auto comm = [](bool null) { return null ? nullptr : fake<ucclEpComm_t>(); };
+  const auto group = [](bool null) { return null ? nullptr : fake<ucclEpGroup_t>(); };
+  const auto handle = [](bool null) { return null ? nullptr : fake<ucclEpHandle_t>(); };
+  const auto window = [](bool null) { return null ? nullptr : fake<ucclEpWindow_t>(); };
+  static const ucclEpWindow_t some_window = fake<ucclEpWindow_t>();
+  static const ucclEpGraph_t graph = fake<ucclEpGraph_t>();
+  static const std::vector<Refused> functions = {
+      {"ucclEpWindowRegister", [=](bool n) { return ucclEpWindowRegister(comm(n), nullptr, 0, nullptr); }},
+      {"ucclEpWindowDeregister", [=](bool n) { return ucclEpWindowDeregister(comm(n), some_window); }},
+      {"ucclEpWindowGetDevice", [=](bool n) { return ucclEpWindowGetDevice(window(n), nullptr); }},
+      {"ucclEpCommGetTopology", [=](bool n) { return ucclEpCommGetTopology(comm(n), nullptr, nullptr); }},
+      {"ucclEpCommGetStats", [=](bool n) { return ucclEpCommGetStats(comm(n), nullptr); }},
+      {"ucclEpStreamBeginCapture", [=](bool n) { return ucclEpStreamBeginCapture(comm(n), nullptr); }},
+      {"ucclEpStreamEndCapture", [=](bool n) { return ucclEpStreamEndCapture(comm(n), nullptr, nullptr); }},
+      {"ucclEpGraphLaunch", [=](bool n) { return ucclEpGraphLaunch(comm(n), graph, nullptr); }},
+      {"ucclEpGraphDestroy", [=](bool n) { return ucclEpGraphDestroy(comm(n), graph); }},
+      {"ucclEpMaskQuery", [=](bool n) { return ucclEpMaskQuery(group(n), nullptr, nullptr); }},
+      {"ucclEpMaskUpdate", [=](bool n) { return ucclEpMaskUpdate(group(n), nullptr, nullptr); }},
+      {"ucclEpMaskClear", [=](bool n) { return ucclEpMaskClear(group(n), nullptr); }},
+      {"ucclEpHandleMemSize", [=](bool n) { return ucclEpHandleMemSize(group(n), nullptr, nullptr); }},
+      {"ucclEpCompleteDispatch", [=](bool n) { return ucclEpCompleteDispatch(handle(n), nullptr, nullptr, nullptr); }},
+      {"ucclEpCompleteCombine",
+       [=](bool n) { return ucclEpCompleteCombine(handle(n), nullptr, nullptr, nullptr, nullptr); }},
+      {"ucclEpGroupGetDevice", [=](bool n) { return ucclEpGroupGetDevice(group(n), nullptr); }},
+      {"ucclEpHandleGetDevice", [=](bool n) { return ucclEpHandleGetDevice(handle(n), nullptr); }},
+  };
+  return functions;
+}
+
+}  // namespace
+
+TEST_CASE("GetVersion has the version of the header", "[api]") {
+  int version = -1;
+  CHECK(ucclEpGetVersion(&version) == ucclEpSuccess);
+  CHECK(version == UCCLEP_VERSION);
+  CHECK(ucclEpGetVersion(nullptr) == ucclEpInvalidArgument);
+  CHECK(std::string(ucclEpGetLastError(nullptr)) == "ucclEpGetVersion: version is NULL");
+}
+
+TEST_CASE("Every code has words of its own", "[api]") {
+  std::set<std::string> words;
+  for (int code = ucclEpSuccess; code <= ucclEpOverflow; code++) {
+    words.insert(ucclEpGetErrorString(static_cast<ucclEpResult_t>(code)));
+  }
+  CHECK(words.size() == 13);
+  CHECK(std::string(ucclEpGetErrorString(static_cast<ucclEpResult_t>(15))) == "unknown result code");
+}
+
+TEST_CASE("GetBuildInfo says how many bytes it needs, and writes no more", "[api]") {
+  size_t needed = 0;
+  REQUIRE(ucclEpGetBuildInfo(nullptr, &needed) == ucclEpSuccess);
+  REQUIRE(needed > 1);
+
+  std::string text(needed + 8, '#');
+  size_t len = needed - 1;
+  CHECK(ucclEpGetBuildInfo(text.data(), &len) == ucclEpInvalidArgument);
+  CHECK(len == needed);
+  CHECK(text == std::string(needed + 8, '#'));
+  CHECK(std::string(ucclEpGetLastError(nullptr)) == "ucclEpGetBuildInfo: *len is " + std::to_string(needed - 1) +
+                                                        ", expected at least " + std::to_string(needed) +
+                                                        " (the bytes of text)");
+
+  len = text.size();
+  REQUIRE(ucclEpGetBuildInfo(text.data(), &len) == ucclEpSuccess);
+  CHECK(len == needed);
+  CHECK(text[needed - 1] == '\0');
+  CHECK(text.substr(needed) == "########");
+  text.resize(needed - 1);
+  CHECK(text.find("libucclep ") == 0);
+  CHECK(text.find("\nGPU code: " UCCLEP_TEST_GPU_CODE "\n") != std::string::npos);  // the line that the build ends with
+  CHECK(text.find("\ntransports: ") != std::string::npos);
+
+  CHECK(ucclEpGetBuildInfo(nullptr, nullptr) == ucclEpInvalidArgument);
+}
+
+TEST_CASE("What this version lacks says so, and what to use instead", "[api]") {
+  for (const Refused& refused : refused_functions()) {
+    INFO(refused.function);
+    CHECK(refused.call(false) == ucclEpNotSupported);
+    const std::string start = std::string(refused.function) + ": this version ";
+    CHECK(std::string(ucclEpGetLastError(nullptr)).rfind(start, 0) == 0);
+  }
+}
+
+TEST_CASE("What this version lacks refuses a NULL object by name first", "[api]") {
+  for (const Refused& refused : refused_functions()) {
+    INFO(refused.function);
+    CHECK(refused.call(true) == ucclEpInvalidArgument);
+    const std::string sentence = ucclEpGetLastError(nullptr);
+    CHECK(sentence.rfind(refused.function, 0) == 0);
+    CHECK(sentence.find(" is NULL") != std::string::npos);
+  }
+}
+
+TEST_CASE("Destroying a NULL graph or window is success in a version that makes none", "[api]") {
+  CHECK(ucclEpGraphDestroy(fake<ucclEpComm_t>(), nullptr) == ucclEpSuccess);
+  CHECK(ucclEpWindowDeregister(fake<ucclEpComm_t>(), nullptr) == ucclEpSuccess);
+}

@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Usage: tools/bundle.py BUILD-TREE BUNDLE
+
+Copies the shared library, the tools, the test executables and every library that they need, glibc's own excepted, into one
+folder: stripped, and with run path $ORIGIN, so that the folder runs wherever glibc is 2.36 or newer.
+"""
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+GLIBC_LIMIT = (2, 36)
+SIZE_LIMIT = 40 << 20
+# What every glibc system has, and what must not be mixed with another glibc.
+GLIBC = re.compile(r"^(ld-linux-x86-64|lib(c|m|dl|rt|pthread|resolv|util|anl|mvec|nsl|BrokenLocale|thread_db))\.so\.\d+$")
+
+
+def output(*command):
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def built_files(tree):
+    """The shared library under its soname, and the executables of perf/ and test/."""
+    files = {}
+    for target in json.loads(output("meson", "introspect", "--targets", tree)):
+        path = target["filename"][0]
+        folder = os.path.relpath(os.path.dirname(path), os.path.realpath(tree)).split(os.sep)[0]
+        if target["type"] == "shared library" and target["name"] == "ucclep":
+            files["libucclep.so.0"] = path
+        elif target["type"] == "executable" and folder in ("perf", "test"):
+            files[os.path.basename(path)] = path
+    return files
+
+
+def needed_libraries(path):
+    """Every library that the loader would load for this file, as {soname: path}."""
+    found = {}
+    for line in output("ldd", path).splitlines():
+        match = re.match(r"\s*(\S+) => (\S+)", line)
+        if match and match[2] == "not":
+            sys.exit(f"bundle.py: {path} needs {match[1]}, which was not found")
+        if match and not GLIBC.match(match[1]):
+            found[match[1]] = match[2]
+    return found
+
+
+def newest_glibc(path):
+    versions = re.findall(r"\bGLIBC_(\d+)\.(\d+)", output("readelf", "--version-info", "--wide", path))
+    return max(((int(major), int(minor)) for major, minor in versions), default=(0, 0))
+
+
+def main(tree, bundle):
+    files = built_files(tree)
+    if "libucclep.so.0" not in files:
+        sys.exit(f"bundle.py: {tree} has no libucclep.so")
+    for path in list(files.values()):
+        for name, library in needed_libraries(path).items():
+            files.setdefault(name, library)
+    shutil.rmtree(bundle, ignore_errors=True)
+    os.makedirs(bundle)
+    for name, path in files.items():
+        copy = os.path.join(bundle, name)
+        shutil.copy(path, copy)
+        os.chmod(copy, 0o755)
+        subprocess.run(["strip", "--strip-unneeded", copy], check=True)
+        subprocess.run(["patchelf", "--set-rpath", "$ORIGIN", copy], check=True)
+        if newest_glibc(copy) > GLIBC_LIMIT:
+            sys.exit(f"bundle.py: {name} needs glibc {'.'.join(map(str, newest_glibc(copy)))}")
+    size = sum(os.path.getsize(os.path.join(bundle, name)) for name in files)
+    print(f"{bundle}: {len(files)} files, {size / (1 << 20):.1f} MiB: {' '.join(sorted(files))}")
+    if size > SIZE_LIMIT:
+        sys.exit(f"bundle.py: the bundle is larger than {SIZE_LIMIT >> 20} MiB")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    main(*sys.argv[1:])

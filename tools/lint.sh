@@ -1,0 +1,72 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Usage: tools/lint.sh [check...]      (the functions below; default: all)
+# Checks the sources without running them. Every check runs; the exit status says whether all of them passed.
+set -u  # without pipefail: a grep that finds nothing is fine, the last command of a pipe decides
+cd "$(dirname "$0")/.."
+failures=0
+
+check() {  # one line for a check that passes, all of its output for one that fails
+  local output
+  if output=$("$1" 2>&1); then
+    echo "ok      $1"
+  else
+    echo "FAILED  $1"
+    failures=$((failures + 1))
+  fi
+  [ -z "$output" ] || sed 's/^/        /' <<<"$output"
+}
+
+# Files in the index and new ones, so that a file is checked before it is committed; works in an unpacked archive too.
+sources() {
+  { git ls-files --cached --others --exclude-standard -- "$@" || find "$@" -type f; } 2>/dev/null |
+    grep -E '\.(c|h|cpp|hpp|cu|S)$' | while read -r file; do [ -f "$file" ] && echo "$file"; done
+}
+without_comments() { sed -e 's|//.*||' -e 's|/\*.*\*/||' -e 's|^[[:space:]]*\* .*||' "$1"; }
+forbid() {  # Perl regular expression, files on standard input
+  local pattern=$1 file lines found=0
+  while read -r file; do
+    lines=$(without_comments "$file" | grep -nP "$pattern") || continue
+    sed "s|^|$file:|" <<<"$lines"
+    found=1
+  done
+  [ $found -eq 0 ]
+}
+
+formatted() {  # clang-format-19
+  sources src include test perf examples | grep -v '\.S$' | xargs -r clang-format-19 --dry-run -Werror
+}
+licensed() {
+  local file bad=0
+  while read -r file; do
+    head -n 2 "$file" | grep -q 'SPDX-License-Identifier: Apache-2.0' || { echo "$file: no SPDX line"; bad=1; }
+  done < <(sources src include test perf examples; git ls-files '*meson.build' 'tools/*.sh' 'tools/*.py')
+  return $bad
+}
+one_place_for_targets() {  # code that differs by target stays in arch/
+  sources src include test perf | grep -v '^include/ucclep/device/arch/' |
+    forbid '^\s*#.*(__CUDACC__|__CUDA_ARCH__|__HIP__|__AMDGCN__|__HIP_DEVICE_COMPILE__)'
+}
+no_abort() {  # a member of such a name is fine: it is declared after "void" and called through an object
+  sources src include |
+    forbid '(?<!void )(?<![\w.>:])(?:(?:std)?::)?(abort|_?exit|_Exit|quick_exit|terminate|assert|__trap|__builtin_trap)\s*\('
+}
+long_files() {  # a report, never a failure
+  sources src include test perf | xargs -r wc -l | awk '$2 != "total" && $1 > 500 { print $2 ": " $1 " lines, is it two things?" }'
+}
+tidy() {  # clang-tidy-19
+  [ -f build/compile_commands.json ] || tools/build.sh build tools >/dev/null || return 1
+  sources src/base src/host | grep '\.cpp$' |
+    timeout 900 xargs -r -P "$(nproc)" -n 1 timeout 120 clang-tidy-19 -p build --quiet --extra-arg=-Wno-unknown-warning-option 2> >(grep -vE " warnings?( and .*)? generated" >&2)
+}
+
+
+checks=("$@")
+if [ ${#checks[@]} -eq 0 ]; then
+  tools/deps.sh lint || exit 1
+  checks=(formatted licensed one_place_for_targets no_abort long_files tidy)
+fi
+for name in "${checks[@]}"; do
+  check "$name"
+done
+[ $failures -eq 0 ]

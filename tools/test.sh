@@ -1,0 +1,37 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Usage: tools/test.sh [long]
+# Builds and runs the tests of the release tree and the reduced ones of the two sanitizer trees. The last line is "N passed, M failed".
+set -uo pipefail
+cd "$(dirname "$0")/.."
+suites=(--no-suite long)
+if [ "${1:-}" = long ]; then
+  suites=()
+  export UCCLEP_TEST_SEEDS=${UCCLEP_TEST_SEEDS:-20}
+fi
+tools/deps.sh test || exit 1
+
+trees=(build build-tsan build-asan)
+times=()
+stage() {  # name, command...
+  local name=$1 begin=$SECONDS status=0
+  shift
+  "$@" || status=$?
+  times+=("$name $((SECONDS - begin)) s")
+  return $status
+}
+run_tests() {  # failures are counted by test_summary.py
+  rm -rf "$1/test-reports" "$1/meson-logs/testlog.json"
+  mkdir -p "$1/test-reports"
+  meson test -C "$1" --no-rebuild --print-errorlogs "${suites[@]}" </dev/null
+}
+
+for tree in "${trees[@]}"; do
+  echo "== $tree"
+  stage "building $tree" tools/build.sh "$tree" || { echo "test.sh: $tree does not build" >&2; exit 1; }
+  stage "testing $tree" run_tests "$tree"
+done
+printf 'Time: '
+printf '%s; ' "${times[@]}"
+echo "all $SECONDS s"
+tools/test_summary.py "${trees[@]}"
