@@ -9,17 +9,23 @@ namespace ucclep {
 namespace {
 
 using Catch::Matchers::Contains;
+using Catch::Matchers::Matches;
 using test::Trial;
 
 constexpr int64_t watchdog_ms = 200;
 
 TEST_CASE("residency: a block that waits for a later one is named", "[modes]") {
-  const LaunchShape shape{8, 64, 0};
+  const LaunchShape shape{32, 64, 0};
   Trial everything({.watchdog_ms = 10'000});
   CHECK(everything.complaint("trial_waits_for_next_block", shape).empty());
-  Trial limited({.residency = 4, .watchdog_ms = watchdog_ms});
-  CHECK_THAT(limited.complaint("trial_waits_for_next_block", shape),
-             Contains("lane 0 has spun for 200 ms on the word at") && Contains("4 blocks are not resident"));
+  // Many times: another worker, which drops its blocks meanwhile, must not show in the sentence. On a busy machine the
+  // watchdog may fire before all 16 have come.
+  for (int trial = 0; trial < 100; ++trial) {
+    Trial limited({.workers = 2, .residency = 16, .watchdog_ms = 10});
+    CHECK_THAT(
+        limited.complaint("trial_waits_for_next_block", shape),
+        Matches(".* lane 0 has spun for 10 ms on the word at .*; (1[6-9]|2[0-9]|3[01]) blocks are not resident"));
+  }
 }
 
 TEST_CASE("residency: blocks that wait for earlier ones get through, wave 32 and 64", "[modes]") {
