@@ -80,6 +80,7 @@ UCCLEP_FN void send_weights(const Op& op, const HandleMemory& memory, const Comb
       auto* to = reinterpret_cast<Packet*>(op.window(rank) + op.group.layout.ll_weights_of(shape, op.seq, op.me()));
       if (k < packets) store_packet(to + uint64_t{place} * packets + k, uint64_t{even} | uint64_t{odd} << 32, op.seq);
     }
+    sync_warp();  // no lane goes on to wait for a peer that may wait for these
   }
 }
 

@@ -168,7 +168,8 @@ UCCLEP_FN Packet* header_packets(const Op& op, uint32_t receiver, uint32_t sourc
                                    op.group.layout.header(op.group.shape, op.kind, op.seq, source));
 }
 
-// Warp verb: the header of this rank for one peer. counts: this rank's rows for each expert of the peer, or NULL.
+// Warp verb: the header of this rank for one peer, stored by all lanes before any of them goes on: it may go on to wait
+// for the peer, which waits for this. counts: this rank's rows for each expert of the peer, or NULL.
 UCCLEP_FN void send_header(const Op& op, uint32_t peer, const Settings& settings, uint32_t rows, Form form,
                            uint32_t tokens, const uint32_t* counts) {
   Packet* header = header_packets(op, peer, op.me());
@@ -191,6 +192,7 @@ UCCLEP_FN void send_header(const Op& op, uint32_t peer, const Settings& settings
     }
     store_packet(header + i, value, op.seq);
   }
+  sync_warp();
 }
 
 struct HeaderFacts {
