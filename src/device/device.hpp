@@ -17,6 +17,7 @@ struct DeviceTraits {
   std::string name;  // "host (wave 32)"
   int kind = 0;      // UCCLEP_DEVICE_CUDA | _HIP | _HOST
   int index = 0;
+  uint64_t place = 0;         // of a GPU on its machine's bus: ranks with the same one share it. 0: not shared
   unsigned wave = 32;         // lanes of a warp
   unsigned num_sms = 0;       // blocks of max_block threads that are resident at once
   unsigned max_block = 0;     // threads of a block that the library's kernels use at most
@@ -60,6 +61,8 @@ class Device {
   virtual void free_host(void* data) = 0;
   virtual std::unique_ptr<SharedMemory> share(size_t bytes) = 0;        // new window memory, zeroed
   virtual std::unique_ptr<SharedMemory> map(int fd, size_t bytes) = 0;  // a peer's; takes ownership of fd
+  // Memory that another device of this process and of this kind shares: kernels of this one may access it from now on.
+  virtual void allow(SharedMemory& memory) = 0;
 
   virtual ucclEpStream_t stream_create() = 0;
   virtual void stream_destroy(ucclEpStream_t stream) = 0;  // work in flight still ends
@@ -71,7 +74,10 @@ class Device {
   virtual void stream_wait_event(ucclEpStream_t stream, ucclEpEvent_t event) = 0;
   virtual ucclEpResult_t event_synchronize(ucclEpEvent_t event, int64_t timeout_ms) = 0;
   virtual float event_elapsed_ms(ucclEpEvent_t begin, ucclEpEvent_t end) = 0;
+  virtual bool is_capturing(ucclEpStream_t stream) = 0;  // into a graph
 
+  // Writes a word of device memory at once, while kernels run that poll it. From any thread.
+  virtual void poke(uint32_t* word, uint32_t value) = 0;
   virtual void memcpy_async(void* dst, const void* src, size_t bytes, ucclEpStream_t stream) = 0;
   // args: a trivially copyable struct, copied during the call.
   virtual void launch(const Kernel& kernel, const LaunchShape& shape, const void* args, size_t arg_bytes,

@@ -97,7 +97,7 @@ void combine(ucclEpHandle& handle, const ucclEpCombineInputs_t* given_inputs,
   TensorView wait_ns = optional_tensor(outputs.wait_ns, "outputs.wait_ns");
   wait_ns.dtype({ucclEpInt64}).shape({exactly(group.shape().ranks, "ranks")}).adjacent_elements();
 
-  const LaunchPlan plan = plan_rows(group.comm->device->traits(), config.num_sms, group.config.num_sms);
+  const LaunchPlan plan = plan_rows(group.comm->traits, config.num_sms, group.config.num_sms);
   CombineArgs args{};
   args.group = group.device;
   args.handle = handle.device;

@@ -5,27 +5,14 @@
 #include <cstring>
 
 #include "base/log.hpp"
-#include "device/host/host_device.hpp"
 #include "host/bootstrap/agreement.hpp"
 #include "host/group.hpp"
 #include "host/guard.hpp"
+#include "host/open_device.hpp"
 #include "host/structs.hpp"
 
 namespace ucclep {
 namespace {
-
-int chosen_device(const Config& config, const ucclEpCommConfig_t& asked) {
-  const int device = config.device.value_or(asked.device);
-  if (device < UCCLEP_DEVICE_AUTO || device > UCCLEP_DEVICE_HOST) {
-    fail(ucclEpInvalidArgument, "config.device is {}, expected one of UCCLEP_DEVICE_*", asked.device);
-  }
-  if (device == UCCLEP_DEVICE_CUDA || device == UCCLEP_DEVICE_HIP) {
-    fail(ucclEpNotSupported, "this version does not launch on {} devices yet; use UCCLEP_DEVICE_HOST",
-         device == UCCLEP_DEVICE_CUDA ? "CUDA" : "HIP");
-  }
-  if (device == UCCLEP_DEVICE_AUTO) log::info("device", "no GPU driver layer in this version: using the host device");
-  return UCCLEP_DEVICE_HOST;
-}
 
 void check_asked(const ucclEpCommConfig_t& asked) {
   if (asked.timeout_ms < 0)
@@ -64,6 +51,19 @@ void check_same_machine(const Bootstrap& bootstrap) {
   }
 }
 
+// Ranks that share a GPU share its SMs: a kernel waits for kernels of the others, so all must be resident at once.
+void share_out_sms(ucclEpComm& comm) {
+  comm.traits = comm.device->traits();
+  const std::vector<uint64_t> places = comm.bootstrap->allgather(comm.traits.place, comm.deadline());
+  unsigned sharers = 0;
+  for (int r = 0; r < comm.nranks(); ++r) {
+    if (comm.bootstrap->same_node(r) && places[static_cast<size_t>(r)] == comm.traits.place) ++sharers;
+  }
+  if (comm.traits.place == 0 || sharers <= 1) return;
+  comm.traits.num_sms = std::max(1u, comm.traits.num_sms / sharers);
+  log::info("comm", "{} ranks share {}: {} SMs each", sharers, comm.traits.name, comm.traits.num_sms);
+}
+
 void watch(ucclEpComm& comm) {
   FaultLog* faults = comm.faults.get();
   comm.device->on_fault(
@@ -79,7 +79,6 @@ ucclEpComm_t init(const char* function, const ucclEpCommConfig_t* given, int nra
   check_magic(given, "config");  // fails alone and at once
   auto comm = std::make_unique<ucclEpComm>();
   ucclEpCommConfig_t asked = UCCLEP_COMM_CONFIG_INIT;
-  int device = UCCLEP_DEVICE_AUTO;
   Agreement agreement(function);
   agreement.attempt([&] { comm->config = Config::from_environment(); });
   agreement.attempt([&] {
@@ -89,21 +88,26 @@ ucclEpComm_t init(const char* function, const ucclEpCommConfig_t* given, int nra
   });
   comm->bootstrap = join(comm->config.socket_ifname, comm->deadline());
   log::set_rank(comm->rank());
-  agreement.attempt([&] { device = chosen_device(comm->config, asked); });
   agreement.attempt([&] { check_one_domain(comm->config, asked, nranks); });
   agreement.attempt([&] { check_same_machine(*comm->bootstrap); });
   agreement.attempt([&] {
     if (agreement.failed()) return;
-    comm->device = open_host_device(comm->rank(), HostDeviceConfig::from_environment());
+    comm->device = open_device(comm->config.device.value_or(asked.device), asked.device_index, comm->rank());
     comm->errors = static_cast<DeviceErrors*>(comm->device->alloc_host(sizeof(DeviceErrors)));
+    comm->abort_word = static_cast<uint32_t*>(comm->device->alloc(sizeof(uint32_t)));
   });
-  agreement.field("nranks", nranks).field("device", device);
-  if (comm->device) agreement.field("wave size of the device", comm->device->traits().wave);
+  agreement.field("nranks", nranks);
+  if (comm->device) {
+    agreement.field("device", comm->device->traits().kind);
+    agreement.field("wave size of the device", comm->device->traits().wave);
+  }
   agreement.settle(*comm->bootstrap, comm->deadline());
-  comm->faults = std::make_unique<FaultLog>(comm->errors, comm->rank());
+  comm->faults = std::make_unique<FaultLog>(comm->errors, comm->rank(),
+                                            [raw = comm.get()] { raw->device->poke(raw->abort_word, 1); });
+  share_out_sms(*comm);
   watch(*comm);
   keep_errors_of(comm.get());
-  log::info("comm", "rank {} of {} on {}, timeout {} ms", comm->rank(), comm->nranks(), comm->device->traits().name,
+  log::info("comm", "rank {} of {} on {}, timeout {} ms", comm->rank(), comm->nranks(), comm->traits.name,
             comm->timeout_ms());
   return comm.release();
 }
@@ -138,7 +142,7 @@ ucclEpComm& usable(ucclEpComm_t comm) {
 }
 
 ucclEpStream_t checked_stream(const ucclEpComm& comm, ucclEpStream_t stream) {
-  const bool host = comm.device->traits().kind == UCCLEP_DEVICE_HOST;
+  const bool host = comm.traits.kind == UCCLEP_DEVICE_HOST;
   if (host && stream != nullptr && comm.streams.count(stream) == 0) {
     fail(ucclEpInvalidArgument, "stream {} was not made by ucclEpStreamCreate on this communicator", stream);
   }
@@ -219,7 +223,7 @@ ucclEpResult_t ucclEpCommGetInfo(ucclEpComm_t comm, ucclEpCommInfo_t* info) {
     require(comm, "comm");
     check_out_struct(info, "info");
     ucclEpCommInfo_t facts = UCCLEP_COMM_INFO_INIT;
-    const DeviceTraits& traits = comm->device->traits();
+    const DeviceTraits& traits = comm->traits;
     facts.rank = comm->rank();
     facts.nranks = comm->nranks();
     facts.device = traits.kind;

@@ -16,13 +16,16 @@ struct ucclEpComm {
   ucclEpComm() = default;
   ~ucclEpComm() {
     if (errors) device->free_host(errors);
+    if (abort_word) device->free(abort_word);
   }
 
   ucclep::Config config;
   int configured_timeout_ms = 0;  // of ucclEpCommConfig_t; 0: not given
   std::unique_ptr<ucclep::Bootstrap> bootstrap;
   std::unique_ptr<ucclep::Device> device;
+  ucclep::DeviceTraits traits;             // of the device; the SMs are this rank's part of them
   ucclep::DeviceErrors* errors = nullptr;  // device-mapped host memory
+  uint32_t* abort_word = nullptr;          // device memory, polled by kernels
   std::unique_ptr<ucclep::FaultLog> faults;
 
   // Made from this communicator, destroyed with it.

@@ -323,8 +323,7 @@ void dispatch(ucclEpHandle& handle, const ucclEpDispatchInputs_t* inputs, const 
                     read_struct(config, "config")};
   checked_stream(*handle.group->comm, stream);
   check_config(call.config);
-  const LaunchPlan plan =
-      plan_rows(handle.group->comm->device->traits(), call.config.num_sms, handle.group->config.num_sms);
+  const LaunchPlan plan = plan_rows(handle.group->comm->traits, call.config.num_sms, handle.group->config.num_sms);
   check_routing(call);
   check_tokens(call);
   check_out_tokens(call);

@@ -136,8 +136,11 @@ void FaultLog::raise(ucclEpResult_t code, const char* operation, const char* pha
   copy_text(error.text, sizeof error.text, text);
   raised_ = error;
   log::warn("fault", "{}", text);
-  // Kernels poll this word and leave.
-  std::atomic_ref(errors_->abort_word).store(1, std::memory_order_release);
+  try {
+    stop_();
+  } catch (const Error& error) {  // kernels end all the same, when their time is up
+    log::warn("fault", "kernels in flight could not be told: {}", error.what());
+  }
 }
 
 std::optional<ucclEpAsyncError_t> FaultLog::fatal() const {

@@ -3,9 +3,11 @@
 // an abort, a diagnosed fault) adds its own; the first fatal one wins, ends the kernels in flight and every later
 // operation.
 #pragma once
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "ucclep/device/record.hpp"
 #include "ucclep/ucclep.h"
@@ -14,7 +16,9 @@ namespace ucclep {
 
 class FaultLog {
  public:
-  FaultLog(DeviceErrors* errors, int rank) : errors_(errors), rank_(rank) {}
+  // stop: tells kernels in flight to leave.
+  FaultLog(DeviceErrors* errors, int rank, std::function<void()> stop)
+      : errors_(errors), rank_(rank), stop_(std::move(stop)) {}
 
   // Any thread. Ignored if a fatal record is there already.
   void raise(ucclEpResult_t code, const char* operation, const char* phase, int peer, const std::string& sentence);
@@ -27,6 +31,7 @@ class FaultLog {
  private:
   DeviceErrors* errors_;
   int rank_;
+  std::function<void()> stop_;
   mutable std::mutex mutex_;
   std::optional<ucclEpAsyncError_t> raised_;
 };

@@ -49,6 +49,7 @@ void map_windows(ucclEpGroup& group, std::shared_ptr<SharedMemory> own) {
       } else if (bootstrap.same_process(r)) {
         window = std::static_pointer_cast<SharedMemory>(lookup({bootstrap.comm_id(), r, object}));
         if (!window) fail(ucclEpInternalError, "rank {} did not publish its window", r);
+        comm.device->allow(*window);
       } else {
         window = comm.device->map(fds[static_cast<size_t>(r)].release(), bytes);
       }
@@ -75,6 +76,7 @@ void fill_device(ucclEpGroup& group) {
   d.state = reinterpret_cast<GroupState*>(group.workspace.data());
   d.windows = reinterpret_cast<char* const*>(group.workspace.data() + round_up(sizeof(GroupState), 128));
   d.errors = group.comm->errors;
+  d.abort_word = group.comm->abort_word;
   d.timeout_ns = static_cast<uint64_t>(group.comm->timeout_ms(group.config.timeout_ms)) * 1000000;
 }
 
@@ -89,7 +91,7 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
   agree_on(agreement, asked);
   agreement.attempt([&] {
     group->config = checked_config(asked, comm.nranks());
-    group->device.shape = shape_of(group->config, comm.nranks(), comm.device->traits());
+    group->device.shape = shape_of(group->config, comm.nranks(), comm.traits);
     group->device.layout = WindowLayout::of(group->device.shape);
     if (!agreement.failed()) own = comm.device->share(group->device.layout.bytes);
   });
@@ -121,8 +123,8 @@ ucclEpGroupLimits_t limits_of(const ucclEpComm* comm, const ucclEpGroupConfig_t&
     fail(ucclEpInvalidArgument, "config.nranks is {}, expected 1 to {} when comm is NULL", nranks, max_ranks);
   }
   const ucclEpGroupConfig_t config = checked_config(asked, nranks);
-  const GroupShape shape = shape_of(
-      config, nranks, comm ? comm->device->traits() : host_device_traits(0, HostDeviceConfig::from_environment()));
+  const GroupShape shape =
+      shape_of(config, nranks, comm ? comm->traits : host_device_traits(0, HostDeviceConfig::from_environment()));
   ucclEpGroupLimits_t limits = UCCLEP_GROUP_LIMITS_INIT;
   limits.device_bytes = static_cast<int64_t>(WindowLayout::of(shape).bytes + workspace_bytes(shape));
   limits.host_bytes = 0;
@@ -153,7 +155,7 @@ ucclEpGroup& usable(ucclEpGroup_t group) {
 }
 
 void release_retired(ucclEpGroup& group) {
-  if (group.retired.empty()) return;
+  if (group.retired.empty() || group.captured) return;
   if (group.comm->device->event_synchronize(group.last_operation, 0) == ucclEpSuccess) free_retired(group);
 }
 

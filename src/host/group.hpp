@@ -20,6 +20,7 @@ struct ucclEpGroup {
   ucclep::Publication published;                               // of the own window, to ranks of this process
   ucclep::Workspace workspace;                                 // GroupState, window addresses
   ucclEpEvent_t last_operation = nullptr;                      // recorded after every launch of this group
+  bool captured = false;                                       // a graph holds an operation: it may replay at any time
   std::vector<ucclEpHandle_t> handles;
   struct Retired {
     ucclep::Workspace memory;
@@ -48,7 +49,12 @@ void launch(ucclEpGroup& group, const Kernel& kernel, const LaunchShape& shape, 
   static_assert(std::is_trivially_copyable_v<Args>);
   Device& device = *group.comm->device;
   device.launch(kernel, shape, &args, sizeof args, stream);
-  device.event_record(group.last_operation, stream);
+  // What a graph replays later, nobody can ask for here.
+  if (device.is_capturing(stream)) {
+    group.captured = true;
+  } else {
+    device.event_record(group.last_operation, stream);
+  }
 }
 
 // Frees what handles destroyed earlier left, if no operation is in flight.

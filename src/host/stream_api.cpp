@@ -12,7 +12,7 @@ constexpr int64_t record_grace_ms = 1000;
 
 void check_event(const ucclEpComm& comm, ucclEpEvent_t event, const char* name) {
   require(event, name);
-  if (comm.device->traits().kind == UCCLEP_DEVICE_HOST && comm.events.count(event) == 0) {
+  if (comm.traits.kind == UCCLEP_DEVICE_HOST && comm.events.count(event) == 0) {
     fail(ucclEpInvalidArgument, "{} {} was not made by ucclEpEventCreate on this communicator", name, event);
   }
 }
@@ -100,6 +100,7 @@ ucclEpResult_t ucclEpStreamSynchronize(ucclEpComm_t comm, ucclEpStream_t stream)
   return guarded("ucclEpStreamSynchronize", comm, [&] {
     require(comm, "comm");
     checked_stream(*comm, stream);
+    if (comm->device->is_capturing(stream)) fail(ucclEpInvalidUsage, "the stream is being captured into a graph");
     ucclEpResult_t waited = comm->device->stream_synchronize(stream, comm->timeout_ms());
     if (waited != ucclEpSuccess) waited = comm->device->stream_synchronize(stream, record_grace_ms);
     check_wait(*comm, waited, "the stream");

@@ -19,7 +19,7 @@ namespace {
 void update_ll(ucclEpHandle& handle, const RoutingInput& routing, const CounterViews& counters, ucclEpStream_t stream) {
   ucclEpGroup& group = *handle.group;
   const LlUpdateArgs args{group.device, handle.device, routing};
-  launch(group, kernels::ll_update, plan_routing(group.comm->device->traits(), 0, group.config.num_sms), args, stream);
+  launch(group, kernels::ll_update, plan_routing(group.comm->traits, 0, group.config.num_sms), args, stream);
   note_update(handle, routing);
   handle.pending_counters = counters;
 }
@@ -82,8 +82,7 @@ void update_ht(ucclEpHandle& handle, const RoutingInput& routing, CounterViews c
   announce_total(counters);
   const Settings settings = handle_settings(handle, static_cast<int>(routing.top_k));
   const HtUpdateArgs args{group.device, handle.device, routing, settings, zones_of(handle), counters};
-  launch(group, kernels::ht_update, plan_routing(group.comm->device->traits(), num_sms, group.config.num_sms), args,
-         stream);
+  launch(group, kernels::ht_update, plan_routing(group.comm->traits, num_sms, group.config.num_sms), args, stream);
   note_update(handle, routing);
   ++handle.updates_issued;
   handle.known_rows = -1;
@@ -134,7 +133,7 @@ ucclEpResult_t ucclEpGetRoutingCounts(ucclEpGroup_t group, const ucclEpTensor_t*
     args.tokens_per_rank = counts(wanted.tokens_per_rank, "out.tokens_per_rank", shape.ranks, "ranks");
     args.tokens_per_expert = counts(wanted.tokens_per_expert, "out.tokens_per_expert", shape.experts, "experts");
     args.is_token_in_rank = view_of(in_rank);
-    LaunchShape one = plan_routing(g.comm->device->traits(), 1, 1);
+    LaunchShape one = plan_routing(g.comm->traits, 1, 1);
     launch(g, kernels::routing_counts, one, args, stream);
   });
 }

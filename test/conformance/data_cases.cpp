@@ -90,6 +90,7 @@ TEST_CASE("rows that lie further apart than they are long", "[process]") {
 }
 
 TEST_CASE("tensors in plain memory of the process", "[process][reduced]") {
+  if (test_gpus() > 0) return skip_case("GPUs do not reach pageable memory");
   Scenario scenario = small();
   scenario.memory = Memory::plain;
   scenario.biases = 1;

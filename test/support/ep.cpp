@@ -38,14 +38,21 @@ void refused(ucclEpResult_t result, ucclEpResult_t expected, const char* call, c
   }
 }
 
+int test_gpus() {
+  const char* gpus = std::getenv("UCCLEP_TEST_GPUS");
+  return gpus == nullptr ? 0 : std::atoi(gpus);
+}
+
 ucclEpCommConfig_t comm_config() {
   ucclEpCommConfig_t config = UCCLEP_COMM_CONFIG_INIT;
-  config.device = UCCLEP_DEVICE_HOST;
+  config.device = test_gpus() > 0 ? UCCLEP_DEVICE_CUDA : UCCLEP_DEVICE_HOST;
   config.timeout_ms = reduced() ? 100000 : 20000;
   return config;
 }
 
-Comm::Comm(const Rank& rank, const ucclEpCommConfig_t& config, int id) {
+Comm::Comm(const Rank& rank, const ucclEpCommConfig_t& asked, int id) {
+  ucclEpCommConfig_t config = asked;
+  if (test_gpus() > 0) config.device_index = rank.rank % test_gpus();
   ok(ucclEpCommInitRank(&comm_, rank.count, rank.ids[id], rank.rank, &config), "ucclEpCommInitRank");
   note_comm(comm_);
 }

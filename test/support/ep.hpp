@@ -54,7 +54,10 @@ class Owned {
 using Group = Owned<ucclEpGroup_t, ucclEpGroupDestroy>;
 using Handle = Owned<ucclEpHandle_t, ucclEpHandleDestroy>;
 
-// Device host and a time limit of 20 s (more under a sanitizer).
+// UCCLEP_TEST_GPUS: so many CUDA devices are shared out to the ranks. 0, or not set: the host device.
+int test_gpus();
+
+// That device and a time limit of 20 s (more under a sanitizer).
 ucclEpCommConfig_t comm_config();
 
 class Comm {

@@ -93,7 +93,8 @@ struct ucclEpDeviceGroup {
   ucclep::WindowLayout layout;
   char* const* windows;  // [ranks], device memory: every rank's window as it is mapped here
   ucclep::GroupState* state;
-  ucclep::DeviceErrors* errors;
+  ucclep::DeviceErrors* errors;  // host memory
+  uint32_t* abort_word;          // device memory: every wait polls it. 0: go on
   uint64_t timeout_ns;
 };
 

@@ -43,7 +43,6 @@ struct ErrorRecord {
 // A fatal record ends the communicator; a data record lets later operations go on (api: Faults).
 struct DeviceErrors {
   ErrorRecord fatal, data;
-  uint32_t abort_word;  // 0: go on. Set by the host, or with the fatal record
 };
 
 }  // namespace ucclep
@@ -71,9 +70,9 @@ UCCLEP_FN void report_data(DeviceErrors* errors, const ErrorRecord& record) {
 }
 
 // The record is complete before anybody is told to leave.
-UCCLEP_FN void report_fatal(DeviceErrors* errors, const ErrorRecord& record) {
+UCCLEP_FN void report_fatal(DeviceErrors* errors, uint32_t* abort_word, const ErrorRecord& record) {
   keep_first(&errors->fatal, record);
-  store_release<Scope::system>(&errors->abort_word, uint32_t{1});
+  store_release<Scope::system>(abort_word, uint32_t{1});
 }
 
 }  // namespace UCCLEP_SIMT_NAMESPACE

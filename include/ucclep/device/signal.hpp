@@ -54,15 +54,14 @@ UCCLEP_FN ErrorRecord record_of(const Op& op, ucclEpResult_t code, Phase phase, 
 UCCLEP_FN void report_timeout(const Op& op, Phase phase, uint32_t peer, const Wait& wait) {
   ErrorRecord record = record_of(op, ucclEpTimeout, phase, static_cast<int32_t>(peer));
   record.waited_ns = clock_ns() - wait.start_ns;
-  report_fatal(op.group.errors, record);
+  report_fatal(op.group.errors, op.group.abort_word, record);
 }
 
 // Lane verb: waits until arrived() is true. When the time is up, the record names the peer and everybody leaves.
 template <class Predicate>
 UCCLEP_FN bool wait_peer(const Op& op, Phase phase, uint32_t peer, Predicate&& arrived) {
   if (arrived()) return true;
-  DeviceErrors* errors = op.group.errors;
-  const Wait wait = begin_wait(op.group.timeout_ns, &errors->abort_word);
+  const Wait wait = begin_wait(op.group.timeout_ns, op.group.abort_word);
   if (wait_until(wait, arrived)) return true;
   if (!aborted(wait)) report_timeout(op, phase, peer, wait);
   return false;
@@ -72,8 +71,7 @@ UCCLEP_FN bool wait_peer(const Op& op, Phase phase, uint32_t peer, Predicate&& a
 template <class Predicate>
 UCCLEP_FN bool wait_peer_warp(const Op& op, Phase phase, uint32_t peer, Predicate&& arrived) {
   constexpr unsigned polls_per_check = 32;
-  DeviceErrors* errors = op.group.errors;
-  const Wait wait = begin_wait(op.group.timeout_ns, &errors->abort_word);
+  const Wait wait = begin_wait(op.group.timeout_ns, op.group.abort_word);
   while (true) {
     for (unsigned i = 0; i < polls_per_check; ++i) {
       if (arrived()) return true;
@@ -109,10 +107,11 @@ UCCLEP_FN bool every_thread(bool ok) {
 // blocks wait longer for each other than for peers, and leave early by the abort word.
 UCCLEP_FN bool sync_grid(const Op& op) {
   constexpr uint64_t patience_ns = 1000000000;
-  DeviceErrors* errors = op.group.errors;
-  const Wait wait = begin_wait(2 * op.group.timeout_ns + patience_ns, &errors->abort_word);
+  const Wait wait = begin_wait(2 * op.group.timeout_ns + patience_ns, op.group.abort_word);
   if (grid_sync(&op.group.state->barrier, wait)) return true;
-  if (thread_id() == 0 && !aborted(wait)) report_fatal(errors, record_of(op, ucclEpInternalError, Phase::grid, -1));
+  if (thread_id() == 0 && !aborted(wait)) {
+    report_fatal(op.group.errors, op.group.abort_word, record_of(op, ucclEpInternalError, Phase::grid, -1));
+  }
   return false;
 }
 
@@ -149,7 +148,7 @@ UCCLEP_FN void end_operation(const Op& op, bool ok) {
     last = fetch_add_acq_rel<Scope::gpu>(&state->exited, uint32_t{1}) + 1 == grid_size();
     if (last) {
       store_relaxed<Scope::gpu>(&state->exited, uint32_t{0});
-      ok = ok && load_relaxed<Scope::system>(&op.group.errors->abort_word) == 0;
+      ok = ok && load_relaxed<Scope::system>(op.group.abort_word) == 0;
       if (ok) store_relaxed<Scope::gpu>(&state->seq[static_cast<uint32_t>(op.kind)], op.seq);
     }
   }

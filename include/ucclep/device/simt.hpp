@@ -100,7 +100,7 @@ struct block {
 struct Wait {
   uint64_t start_ns;
   uint64_t limit_ns;
-  const uint32_t* abort_word;  // non-zero: everybody stops. Host memory or a peer's, so it is polled rarely
+  const uint32_t* abort_word;  // non-zero: everybody stops
 };
 
 UCCLEP_FN Wait begin_wait(uint64_t limit_ns, const uint32_t* abort_word) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/host/host_device.hpp"
 
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -93,6 +94,7 @@ class HostDevice : public Device {
   void free_host(void* data) override { free(data); }
   std::unique_ptr<SharedMemory> share(size_t bytes) override { return executor::create_shared_memory(bytes); }
   std::unique_ptr<SharedMemory> map(int fd, size_t bytes) override { return executor::map_shared_memory(fd, bytes); }
+  void allow(SharedMemory&) override {}  // every lane reaches all memory of the process
 
   ucclEpStream_t stream_create() override { return streams().create_stream().get(); }
   void stream_destroy(ucclEpStream_t stream) override { streams().destroy_stream(static_cast<Stream*>(stream)); }
@@ -114,6 +116,9 @@ class HostDevice : public Device {
     return streams().elapsed_ms(*streams().event(begin), *streams().event(end));
   }
 
+  bool is_capturing(ucclEpStream_t) override { return false; }
+
+  void poke(uint32_t* word, uint32_t value) override { std::atomic_ref(*word).store(value, std::memory_order_release); }
   void memcpy_async(void* dst, const void* src, size_t bytes, ucclEpStream_t stream) override {
     streams().copy(find(stream), dst, src, bytes);
   }

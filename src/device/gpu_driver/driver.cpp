@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/gpu_driver/driver.hpp"
+
+#include <dlfcn.h>
+
+#include <mutex>
+
+#include "base/log.hpp"
+
+namespace ucclep::gpu {
+
+// libcuda: the VMM functions and stream capture that the table names are all there from 12.0 on.
+const DriverFacts cuda_facts{
+    UCCLEP_DEVICE_CUDA, "CUDA", "libcuda.so.1", 12000, "sm_", 0, 8, {10, 16, 97, 95, 102, 50, 33, 34}};
+// libamdhip64 counts 6.0 as 60000000. Coherent host memory has to be asked for.
+const DriverFacts hip_facts{
+    UCCLEP_DEVICE_HIP, "HIP", "libamdhip64.so.6", 60000000, "gfx", 0x40000000, 1, {87, 63, 74, 10, 89, 69, 67, 68}};
+
+namespace {
+
+constexpr int memcpy_default = 4;  // hipMemcpyDefault: the addresses say where they lie
+
+ucclEpResult_t code_of(Code code) {
+  return code == out_of_memory ? ucclEpOutOfMemory : ucclEpUnhandledDeviceError;
+}
+
+// One driver of each kind per process, kept until it ends: unloading a GPU driver is not safe.
+struct Slot {
+  std::mutex mutex;
+  std::unique_ptr<Driver> driver;
+};
+Slot& slot_of(const DriverFacts& facts) {
+  static Slot slots[2];
+  return slots[facts.kind == UCCLEP_DEVICE_HIP ? 1 : 0];
+}
+
+}  // namespace
+
+const Driver& Driver::get(const DriverFacts& facts) {
+  Slot& slot = slot_of(facts);
+  std::lock_guard lock(slot.mutex);
+  if (slot.driver == nullptr) slot.driver = std::make_unique<Driver>(facts, facts.library);
+  return *slot.driver;
+}
+
+Driver::Driver(const DriverFacts& facts, const char* library) : facts_(facts) {
+  library_ = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+  if (library_ == nullptr) fail(ucclEpNotSupported, "no {} driver: {}", facts.vendor, dlerror());
+  load_functions();
+  if (const Code code = api_.init(0); code != success) {
+    fail(ucclEpNotSupported, "the {} driver of {} does not start (code {})", facts.vendor, library, code);
+  }
+  check_version();
+  const Code counted = api_.device_count(&device_count_);
+  if (counted == no_device || (counted == success && device_count_ == 0)) {
+    fail(ucclEpNotSupported, "the {} driver finds no GPU", facts.vendor);
+  }
+  check(counted, "counting the devices");
+}
+
+Driver::~Driver() = default;
+
+void Driver::load_functions() {
+  each_function(api_, [this](auto& member, const char* in_cuda, const char* in_hip) {
+    const char* name = facts_.kind == UCCLEP_DEVICE_CUDA ? in_cuda : in_hip;
+    if (name == nullptr) return;
+    member = reinterpret_cast<std::remove_reference_t<decltype(member)>>(dlsym(library_, name));
+    if (member == nullptr) {
+      fail(ucclEpNotSupported, "the {} driver has no {}: it is older than this library needs", facts_.vendor, name);
+    }
+  });
+}
+
+void Driver::check_version() const {
+  int version = 0;
+  check(api_.driver_version(&version), "asking for the driver's version");
+  if (version >= facts_.oldest_version) return;
+  fail(ucclEpNotSupported, "the {} driver has version {}, this library needs {} or newer", facts_.vendor, version,
+       facts_.oldest_version);
+}
+
+void Driver::refuse(Code code, const char* what) const {
+  const char* words = nullptr;
+  if (api_.error_string(code, &words) != success || words == nullptr) words = "no further words";
+  fail(code_of(code), "{}: {}: {} (code {})", facts_.vendor, what, words, code);
+}
+
+void Driver::copy(void* to, const void* from, size_t bytes, Stream stream) const {
+  const bool plain = api_.memcpy_async != nullptr;
+  check(plain ? api_.memcpy_async(to, from, bytes, stream)
+              : api_.memcpy_async_kind(to, from, bytes, memcpy_default, stream),
+        "copying memory");
+}
+
+Current::Current(const Driver& driver, Context context) : driver_(driver) {
+  driver.check(driver.api().context_get_current(&callers_), "asking for the current context");
+  if (callers_ == context) return;
+  driver.check(driver.api().context_set_current(context), "setting the current context");
+  changed_ = true;
+}
+
+Current::~Current() {
+  if (!changed_) return;
+  if (driver_.api().context_set_current(callers_) != success) {
+    log::warn("device", "{}: the caller's context could not be made current again", driver_.facts().vendor);
+  }
+}
+
+}  // namespace ucclep::gpu

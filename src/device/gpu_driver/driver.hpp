@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// A GPU driver that was found on this machine, opened at run time. Its functions throw: driver().check(code, what).
+#pragma once
+#include <memory>
+#include <string>
+
+#include "base/error.hpp"
+#include "device/gpu_driver/driver_api.hpp"
+
+namespace ucclep::gpu {
+
+// What differs between the two vendors.
+struct DriverFacts {
+  int kind;             // UCCLEP_DEVICE_CUDA | _HIP
+  const char* vendor;   // "CUDA"
+  const char* library;  // "libcuda.so.1"
+  int oldest_version;   // as driver_version counts
+  const char* code;     // how the targets of its embedded code begin: "sm_"
+  unsigned coherent;    // flag of host_alloc that makes host memory coherent with running kernels
+  unsigned line_lanes;  // lanes whose 16-byte stores arrive together (P15)
+  struct {
+    int warp_size, multiprocessors, shared_bytes_per_block, cooperative_launch, virtual_memory;
+    int pci_domain, pci_bus, pci_device;
+  } attribute;
+};
+
+extern const DriverFacts cuda_facts, hip_facts;
+
+class Driver {
+ public:
+  // The machine's driver, loaded and initialised once per process. Throws when there is none that can be used:
+  // ucclEpNotSupported with a sentence that says what is missing.
+  static const Driver& get(const DriverFacts& facts);
+  // Opens a library by name, for get and for tests of what can be wrong with one.
+  Driver(const DriverFacts& facts, const char* library);
+  ~Driver();
+  Driver(const Driver&) = delete;
+  Driver& operator=(const Driver&) = delete;
+
+  const DriverFacts& facts() const { return facts_; }
+  const DriverApi& api() const { return api_; }
+  int device_count() const { return device_count_; }
+
+  // Throws for every code but success: "CUDA: what: the driver's own words (code)".
+  void check(Code code, const char* what) const {
+    if (code != success) refuse(code, what);
+  }
+  void copy(void* to, const void* from, size_t bytes, Stream stream) const;
+
+ private:
+  [[noreturn]] void refuse(Code code, const char* what) const;
+  void load_functions();
+  void check_version() const;
+
+  const DriverFacts& facts_;
+  void* library_ = nullptr;
+  DriverApi api_{};
+  int device_count_ = 0;
+};
+
+// Makes a context current for a scope, and the caller's own again after it.
+class Current {
+ public:
+  Current(const Driver& driver, Context context);
+  ~Current();
+  Current(const Current&) = delete;
+  Current& operator=(const Current&) = delete;
+
+ private:
+  const Driver& driver_;
+  Context callers_ = nullptr;
+  bool changed_ = false;
+};
+
+}  // namespace ucclep::gpu

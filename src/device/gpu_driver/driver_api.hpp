@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of a GPU driver that the library uses: one table that libcuda (12.0 and newer) and libamdhip64 (6.0 and
+// newer) both fill. HIP mirrors the CUDA driver API closely enough that one signature serves both: handles are
+// pointers, structs have one layout, codes and flags one value. Where they differ, DriverFacts says how. No vendor
+// header is needed to build.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace ucclep::gpu {
+
+using Code = int;           // CUresult, hipError_t
+using DeviceOrdinal = int;  // CUdevice, hipDevice_t
+struct Opaque;
+using Context = Opaque*;
+using Stream = Opaque*;
+using Event = Opaque*;
+using Module = Opaque*;
+using Function = Opaque*;
+using AllocationHandle = uint64_t;  // CUmemGenericAllocationHandle; a pointer in HIP
+
+// Codes with a meaning for the library. Both drivers number them alike.
+inline constexpr Code success = 0, out_of_memory = 2, no_device = 100, no_binary_for_gpu = 209, not_ready = 600,
+                      peer_access_already_enabled = 704;
+
+inline constexpr unsigned host_portable = 1, host_mapped = 2;  // flags of host_alloc
+inline constexpr unsigned stream_non_blocking = 1;
+inline constexpr int function_max_dynamic_shared = 8;
+
+// CUmemAllocationProp, hipMemAllocationProp.
+struct Location {
+  int type;
+  int id;
+};
+struct AllocationProperties {
+  int type;
+  int handle_types;
+  Location location;
+  void* unused;
+  uint8_t compression, rdma_capable;
+  uint16_t usage;
+  uint8_t reserved[4];
+};
+static_assert(sizeof(AllocationProperties) == 32);
+inline constexpr int allocation_pinned = 1, location_device = 1, handle_posix_fd = 1, granularity_recommended = 1;
+
+// CUmemAccessDesc, hipMemAccessDesc.
+struct Access {
+  Location location;
+  int flags;
+};
+inline constexpr int access_read_write = 3;
+
+// What stream_is_capturing answers; anything else means a capture, also a broken one.
+inline constexpr int capture_none = 0;
+
+struct DriverApi {
+  Code (*init)(unsigned flags);
+  Code (*driver_version)(int* version);
+  Code (*error_string)(Code code, const char** text);
+
+  Code (*device_count)(int* count);
+  Code (*device_get)(DeviceOrdinal* device, int index);
+  Code (*device_name)(char* name, int bytes, DeviceOrdinal device);
+  Code (*device_attribute)(int* value, int attribute, DeviceOrdinal device);
+  Code (*device_can_access_peer)(int* can, DeviceOrdinal device, DeviceOrdinal peer);
+
+  Code (*primary_context_retain)(Context* context, DeviceOrdinal device);
+  Code (*primary_context_release)(DeviceOrdinal device);
+  Code (*context_get_current)(Context* context);
+  Code (*context_set_current)(Context context);
+  Code (*context_get_device)(DeviceOrdinal* device);
+
+  Code (*mem_alloc)(void** data, size_t bytes);
+  Code (*mem_free)(void* data);
+  Code (*memset_async)(void* data, unsigned char value, size_t bytes, Stream stream);
+  Code (*memcpy_async)(void* to, const void* from, size_t bytes, Stream stream);                 // CUDA
+  Code (*memcpy_async_kind)(void* to, const void* from, size_t bytes, int kind, Stream stream);  // HIP
+  Code (*host_alloc)(void** data, size_t bytes, unsigned flags);
+  Code (*host_free)(void* data);
+
+  Code (*allocation_granularity)(size_t* bytes, const AllocationProperties* properties, int option);
+  Code (*allocation_create)(AllocationHandle* handle, size_t bytes, const AllocationProperties* properties,
+                            unsigned long long flags);
+  Code (*allocation_release)(AllocationHandle handle);
+  Code (*allocation_export)(void* shareable, AllocationHandle handle, int type, unsigned long long flags);
+  Code (*allocation_import)(AllocationHandle* handle, void* shareable, int type);
+  Code (*address_reserve)(void** data, size_t bytes, size_t alignment, void* wanted, unsigned long long flags);
+  Code (*address_free)(void* data, size_t bytes);
+  Code (*map)(void* data, size_t bytes, size_t offset, AllocationHandle handle, unsigned long long flags);
+  Code (*unmap)(void* data, size_t bytes);
+  Code (*set_access)(void* data, size_t bytes, const Access* access, size_t count);
+
+  Code (*stream_create)(Stream* stream, unsigned flags);
+  Code (*stream_destroy)(Stream stream);
+  Code (*stream_query)(Stream stream);
+  Code (*stream_wait_event)(Stream stream, Event event, unsigned flags);
+  Code (*stream_write)(Stream stream, void* word, uint32_t value, unsigned flags);
+  Code (*stream_is_capturing)(Stream stream, int* status);
+  Code (*event_create)(Event* event, unsigned flags);
+  Code (*event_destroy)(Event event);
+  Code (*event_record)(Event event, Stream stream);
+  Code (*event_query)(Event event);
+  Code (*event_elapsed_ms)(float* ms, Event begin, Event end);
+
+  Code (*module_load)(Module* module, const void* image);
+  Code (*module_unload)(Module module);
+  Code (*module_function)(Function* function, Module module, const char* name);
+  Code (*function_set_attribute)(Function function, int attribute, int value);
+  Code (*launch_cooperative)(Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                             unsigned block_y, unsigned block_z, unsigned shared_bytes, Stream stream, void** args);
+};
+
+// Calls visit(member, name in libcuda, name in libamdhip64) for every function. NULL: that driver has none.
+template <class Visit>
+void each_function(DriverApi& api, Visit&& visit) {
+  visit(api.init, "cuInit", "hipInit");
+  visit(api.driver_version, "cuDriverGetVersion", "hipDriverGetVersion");
+  visit(api.error_string, "cuGetErrorString", "hipDrvGetErrorString");
+
+  visit(api.device_count, "cuDeviceGetCount", "hipGetDeviceCount");
+  visit(api.device_get, "cuDeviceGet", "hipDeviceGet");
+  visit(api.device_name, "cuDeviceGetName", "hipDeviceGetName");
+  visit(api.device_attribute, "cuDeviceGetAttribute", "hipDeviceGetAttribute");
+  visit(api.device_can_access_peer, "cuDeviceCanAccessPeer", "hipDeviceCanAccessPeer");
+
+  visit(api.primary_context_retain, "cuDevicePrimaryCtxRetain", "hipDevicePrimaryCtxRetain");
+  visit(api.primary_context_release, "cuDevicePrimaryCtxRelease_v2", "hipDevicePrimaryCtxRelease");
+  visit(api.context_get_current, "cuCtxGetCurrent", "hipCtxGetCurrent");
+  visit(api.context_set_current, "cuCtxSetCurrent", "hipCtxSetCurrent");
+  visit(api.context_get_device, "cuCtxGetDevice", "hipCtxGetDevice");
+
+  visit(api.mem_alloc, "cuMemAlloc_v2", "hipMalloc");
+  visit(api.mem_free, "cuMemFree_v2", "hipFree");
+  visit(api.memset_async, "cuMemsetD8Async", "hipMemsetD8Async");
+  visit(api.memcpy_async, "cuMemcpyAsync", nullptr);
+  visit(api.memcpy_async_kind, nullptr, "hipMemcpyAsync");
+  visit(api.host_alloc, "cuMemHostAlloc", "hipHostMalloc");
+  visit(api.host_free, "cuMemFreeHost", "hipHostFree");
+
+  visit(api.allocation_granularity, "cuMemGetAllocationGranularity", "hipMemGetAllocationGranularity");
+  visit(api.allocation_create, "cuMemCreate", "hipMemCreate");
+  visit(api.allocation_release, "cuMemRelease", "hipMemRelease");
+  visit(api.allocation_export, "cuMemExportToShareableHandle", "hipMemExportToShareableHandle");
+  visit(api.allocation_import, "cuMemImportFromShareableHandle", "hipMemImportFromShareableHandle");
+  visit(api.address_reserve, "cuMemAddressReserve", "hipMemAddressReserve");
+  visit(api.address_free, "cuMemAddressFree", "hipMemAddressFree");
+  visit(api.map, "cuMemMap", "hipMemMap");
+  visit(api.unmap, "cuMemUnmap", "hipMemUnmap");
+  visit(api.set_access, "cuMemSetAccess", "hipMemSetAccess");
+
+  visit(api.stream_create, "cuStreamCreate", "hipStreamCreateWithFlags");
+  visit(api.stream_destroy, "cuStreamDestroy_v2", "hipStreamDestroy");
+  visit(api.stream_query, "cuStreamQuery", "hipStreamQuery");
+  visit(api.stream_wait_event, "cuStreamWaitEvent", "hipStreamWaitEvent");
+  visit(api.stream_write, "cuStreamWriteValue32_v2", "hipStreamWriteValue32");
+  visit(api.stream_is_capturing, "cuStreamIsCapturing", "hipStreamIsCapturing");
+  visit(api.event_create, "cuEventCreate", "hipEventCreateWithFlags");
+  visit(api.event_destroy, "cuEventDestroy_v2", "hipEventDestroy");
+  visit(api.event_record, "cuEventRecord", "hipEventRecord");
+  visit(api.event_query, "cuEventQuery", "hipEventQuery");
+  visit(api.event_elapsed_ms, "cuEventElapsedTime", "hipEventElapsedTime");
+
+  visit(api.module_load, "cuModuleLoadData", "hipModuleLoadData");
+  visit(api.module_unload, "cuModuleUnload", "hipModuleUnload");
+  visit(api.module_function, "cuModuleGetFunction", "hipModuleGetFunction");
+  visit(api.function_set_attribute, "cuFuncSetAttribute", "hipFuncSetAttribute");
+  visit(api.launch_cooperative, "cuLaunchCooperativeKernel", "hipModuleLaunchCooperativeKernel");
+}
+
+}  // namespace ucclep::gpu

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/gpu_driver/gpu_device.hpp"
+
+#include <chrono>
+#include <cstring>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "base/log.hpp"
+#include "device/gpu_driver/kernel_code.hpp"
+#include "device/gpu_driver/shared_memory.hpp"
+
+namespace ucclep::gpu {
+namespace {
+
+constexpr int64_t setup_timeout_ms = 60000;
+constexpr unsigned most_threads = 512;  // of the library's kernels
+
+Stream stream_of(ucclEpStream_t stream) {
+  return static_cast<Stream>(stream);
+}
+Event event_of(ucclEpEvent_t event) {
+  return static_cast<Event>(event);
+}
+
+// Asks until the driver says that the work is done: spinning first, since most waits are short, then napping.
+template <class Query>
+ucclEpResult_t poll(const Driver& driver, int64_t timeout_ms, const char* what, Query&& query) {
+  using Clock = std::chrono::steady_clock;
+  constexpr auto spin = std::chrono::microseconds(200), nap = std::chrono::microseconds(20);
+  const auto begin = Clock::now();
+  while (true) {
+    const Code code = query();
+    if (code == success) return ucclEpSuccess;
+    if (code != not_ready) driver.check(code, what);
+    const auto waited = Clock::now() - begin;
+    if (waited >= std::chrono::milliseconds(timeout_ms)) return ucclEpTimeout;
+    if (waited > spin) std::this_thread::sleep_for(nap);
+  }
+}
+
+// The device's primary context: the one that the CUDA and HIP runtimes, and frameworks over them, use.
+class PrimaryContext {
+ public:
+  PrimaryContext(const Driver& driver, int index) : driver_(driver) {
+    driver.check(driver.api().device_get(&ordinal_, index), "opening a device");
+    driver.check(driver.api().primary_context_retain(&context_, ordinal_), "retaining a device's primary context");
+  }
+  ~PrimaryContext() {
+    if (driver_.api().primary_context_release(ordinal_) != success) {
+      log::warn("device", "{}: a primary context could not be released", driver_.facts().vendor);
+    }
+  }
+  PrimaryContext(const PrimaryContext&) = delete;
+  PrimaryContext& operator=(const PrimaryContext&) = delete;
+  DeviceOrdinal ordinal() const { return ordinal_; }
+  Context get() const { return context_; }
+
+ private:
+  const Driver& driver_;
+  DeviceOrdinal ordinal_ = 0;
+  Context context_ = nullptr;
+};
+
+class GpuDevice : public Device {
+ public:
+  GpuDevice(const Driver& driver, int index) : driver_(driver), context_(driver, index) {
+    traits_ = read_traits(index);
+    const Current current = enter();
+    code_.emplace(driver_, traits_.shared_bytes, traits_.name);
+    driver_.check(api().stream_create(&setup_stream_, stream_non_blocking), "creating a stream");
+  }
+  ~GpuDevice() override {
+    const Current current = enter();
+    release(api().stream_destroy(setup_stream_), "a stream");
+    code_.reset();
+  }
+
+  const DeviceTraits& traits() const override { return traits_; }
+  void on_fault(std::function<void(const std::string&)> handler) override { on_fault_ = std::move(handler); }
+
+  void* alloc(size_t bytes) override {
+    const Current current = enter();
+    void* data = nullptr;
+    driver_.check(api().mem_alloc(&data, bytes != 0 ? bytes : 1), "allocating device memory");
+    zero(data, bytes);
+    return data;
+  }
+  void free(void* data) override {
+    const Current current = enter();
+    driver_.check(api().mem_free(data), "freeing device memory");
+  }
+  void* alloc_host(size_t bytes) override {
+    const Current current = enter();
+    void* data = nullptr;
+    const unsigned flags = host_portable | host_mapped | driver_.facts().coherent;
+    driver_.check(api().host_alloc(&data, bytes != 0 ? bytes : 1, flags), "allocating host memory for the device");
+    std::memset(data, 0, bytes);
+    return data;
+  }
+  void free_host(void* data) override {
+    const Current current = enter();
+    driver_.check(api().host_free(data), "freeing host memory of the device");
+  }
+  std::unique_ptr<SharedMemory> share(size_t bytes) override {
+    const Current current = enter();
+    auto memory = MappedAllocation::create(driver_, context_.ordinal(), bytes);
+    zero(memory->data(), bytes);
+    return memory;
+  }
+  std::unique_ptr<SharedMemory> map(int fd, size_t bytes) override {
+    const Current current = enter();
+    return MappedAllocation::import(driver_, context_.ordinal(), Fd(fd), bytes);
+  }
+  void allow(SharedMemory& memory) override {
+    const Current current = enter();
+    static_cast<MappedAllocation&>(memory).allow(context_.ordinal());
+  }
+
+  ucclEpStream_t stream_create() override {
+    const Current current = enter();
+    Stream stream = nullptr;
+    driver_.check(api().stream_create(&stream, stream_non_blocking), "creating a stream");
+    return stream;
+  }
+  void stream_destroy(ucclEpStream_t stream) override {
+    const Current current = enter();
+    driver_.check(api().stream_destroy(stream_of(stream)), "destroying a stream");
+  }
+  ucclEpResult_t stream_synchronize(ucclEpStream_t stream, int64_t timeout_ms) override {
+    const Current current = enter();
+    return watched([&] {
+      return poll(driver_, timeout_ms, "waiting for a stream", [&] { return api().stream_query(stream_of(stream)); });
+    });
+  }
+  ucclEpEvent_t event_create() override {
+    const Current current = enter();
+    Event event = nullptr;
+    driver_.check(api().event_create(&event, 0), "creating an event");
+    return event;
+  }
+  void event_destroy(ucclEpEvent_t event) override {
+    const Current current = enter();
+    driver_.check(api().event_destroy(event_of(event)), "destroying an event");
+  }
+  void event_record(ucclEpEvent_t event, ucclEpStream_t stream) override {
+    const Current current = enter();
+    driver_.check(api().event_record(event_of(event), stream_of(stream)), "recording an event");
+  }
+  void stream_wait_event(ucclEpStream_t stream, ucclEpEvent_t event) override {
+    const Current current = enter();
+    driver_.check(api().stream_wait_event(stream_of(stream), event_of(event), 0), "letting a stream wait for an event");
+  }
+  ucclEpResult_t event_synchronize(ucclEpEvent_t event, int64_t timeout_ms) override {
+    const Current current = enter();
+    return watched([&] {
+      return poll(driver_, timeout_ms, "waiting for an event", [&] { return api().event_query(event_of(event)); });
+    });
+  }
+  float event_elapsed_ms(ucclEpEvent_t begin, ucclEpEvent_t end) override {
+    const Current current = enter();
+    float ms = 0;
+    driver_.check(api().event_elapsed_ms(&ms, event_of(begin), event_of(end)), "reading the time between two events");
+    return ms;
+  }
+  bool is_capturing(ucclEpStream_t stream) override {
+    const Current current = enter();
+    int status = capture_none;
+    driver_.check(api().stream_is_capturing(stream_of(stream), &status), "asking whether a stream is being captured");
+    return status != capture_none;
+  }
+
+  void poke(uint32_t* word, uint32_t value) override {
+    const Current current = enter();
+    driver_.check(api().stream_write(setup_stream_, word, value, 0), "writing a word of device memory");
+  }
+  void memcpy_async(void* dst, const void* src, size_t bytes, ucclEpStream_t stream) override {
+    const Current current = enter();
+    driver_.copy(dst, src, bytes, stream_of(stream));
+  }
+  // Cooperative: the kernels wait for other blocks, so all of them have to be resident.
+  void launch(const Kernel& kernel, const LaunchShape& shape, const void* args, size_t,
+              ucclEpStream_t stream) override {
+    const Current current = enter();
+    log::info("device", "{}: {} on {} blocks of {} lanes, {} bytes of shared memory", traits_.name, kernel.name,
+              shape.grid, shape.block, shape.shared_bytes);
+    void* parameters[] = {const_cast<void*>(args)};  // the driver copies them
+    driver_.check(api().launch_cooperative(code_->find(kernel.name), shape.grid, 1, 1, shape.block, 1, 1,
+                                           static_cast<unsigned>(shape.shared_bytes), stream_of(stream), parameters),
+                  kernel.name);
+  }
+
+ private:
+  const DriverApi& api() const { return driver_.api(); }
+  Current enter() const { return Current(driver_, context_.get()); }
+
+  DeviceTraits read_traits(int index) const {
+    const auto& attribute = driver_.facts().attribute;
+    const auto ask = [this](int which) {
+      int value = 0;
+      driver_.check(api().device_attribute(&value, which, context_.ordinal()), "asking for an attribute of a device");
+      return value;
+    };
+    char name[64] = {};
+    driver_.check(api().device_name(name, sizeof name, context_.ordinal()), "asking for a device's name");
+    DeviceTraits traits;
+    traits.name = fmt::format("{} {} ({})", driver_.facts().vendor, index, name);
+    traits.kind = driver_.facts().kind;
+    traits.index = index;
+    const auto unsigned_ask = [&](int which) { return static_cast<uint64_t>(ask(which)); };
+    traits.place = 1 + (unsigned_ask(attribute.pci_domain) << 32 | unsigned_ask(attribute.pci_bus) << 16 |
+                        unsigned_ask(attribute.pci_device));
+    traits.wave = static_cast<unsigned>(ask(attribute.warp_size));
+    traits.num_sms = static_cast<unsigned>(ask(attribute.multiprocessors));
+    traits.max_block = most_threads;
+    traits.shared_bytes = static_cast<size_t>(ask(attribute.shared_bytes_per_block));
+    traits.line_bytes = 16 * driver_.facts().line_lanes;
+    traits.line_payload = traits.line_bytes - 8;
+    if (ask(attribute.cooperative_launch) == 0) fail(ucclEpNotSupported, "{} has no cooperative launch", traits.name);
+    if (ask(attribute.virtual_memory) == 0) fail(ucclEpNotSupported, "{} has no virtual memory functions", traits.name);
+    return traits;
+  }
+
+  void zero(void* data, size_t bytes) {
+    driver_.check(api().memset_async(data, 0, bytes, setup_stream_), "clearing memory");
+    const ucclEpResult_t done =
+        poll(driver_, setup_timeout_ms, "clearing memory", [this] { return api().stream_query(setup_stream_); });
+    if (done != ucclEpSuccess)
+      fail(done, "{}: clearing {} bytes took more than {} ms", traits_.name, bytes, setup_timeout_ms);
+  }
+
+  // What the driver says of a kernel that went wrong comes with some later call: the communicator hears of it too.
+  template <class Wait>
+  ucclEpResult_t watched(Wait&& wait) {
+    try {
+      return wait();
+    } catch (const Error& error) {
+      if (on_fault_) on_fault_(error.what());
+      throw;
+    }
+  }
+  void release(Code code, const char* what) const {
+    if (code != success) log::warn("device", "{}: {} could not be destroyed (code {})", traits_.name, what, code);
+  }
+
+  const Driver& driver_;
+  PrimaryContext context_;
+  DeviceTraits traits_;
+  std::optional<KernelCode> code_;
+  Stream setup_stream_ = nullptr;
+  std::function<void(const std::string&)> on_fault_;
+};
+
+int current_index(const Driver& driver) {
+  Context context = nullptr;
+  driver.check(driver.api().context_get_current(&context), "asking for the current context");
+  if (context == nullptr) return 0;
+  DeviceOrdinal current = 0;
+  driver.check(driver.api().context_get_device(&current), "asking for the current device");
+  for (int index = 0; index < driver.device_count(); ++index) {
+    DeviceOrdinal ordinal = 0;
+    driver.check(driver.api().device_get(&ordinal, index), "opening a device");
+    if (ordinal == current) return index;
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::unique_ptr<Device> open_gpu_device(const Driver& driver, int index) {
+  if (index == UCCLEP_DEVICE_INDEX_CURRENT) index = current_index(driver);
+  if (index < 0 || index >= driver.device_count()) {
+    fail(ucclEpInvalidArgument, "config.device_index is {}, but the {} driver has {} devices", index,
+         driver.facts().vendor, driver.device_count());
+  }
+  return std::make_unique<GpuDevice>(driver, index);
+}
+
+}  // namespace ucclep::gpu

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/gpu_driver/kernel_code.hpp"
+
+#include <string_view>
+
+#include "base/log.hpp"
+#include "device/kernels/gpu_code.hpp"
+
+namespace ucclep::gpu {
+
+// The driver itself says which code runs: it refuses what was built for another architecture.
+KernelCode::KernelCode(const Driver& driver, size_t shared_bytes, const std::string& device_name)
+    : driver_(driver), shared_bytes_(shared_bytes) {
+  for (const GpuCode& blob : gpu_code()) {
+    if (!std::string_view(blob.target).starts_with(driver.facts().code) || blob.code.empty()) continue;
+    const Code loaded = driver.api().module_load(&module_, blob.code.data());
+    if (loaded == success) {
+      target_ = blob.target;
+      return;
+    }
+    if (loaded != no_binary_for_gpu) driver.check(loaded, "loading the library's kernels");
+  }
+  fail(ucclEpNotSupported, "no code in this library runs on {}; it holds: {}", device_name, gpu_code_summary());
+}
+
+KernelCode::~KernelCode() {
+  if (driver_.api().module_unload(module_) != success) {
+    log::warn("device", "{}: the library's kernels could not be unloaded", driver_.facts().vendor);
+  }
+}
+
+Function KernelCode::find(const char* name) {
+  std::lock_guard lock(mutex_);
+  Function& function = functions_[name];
+  if (function != nullptr) return function;
+  Function found = nullptr;
+  const std::string symbol = std::string("ucclep_") + name;
+  driver_.check(driver_.api().module_function(&found, module_, symbol.c_str()), symbol.c_str());
+  driver_.check(
+      driver_.api().function_set_attribute(found, function_max_dynamic_shared, static_cast<int>(shared_bytes_)),
+      "asking for a block's shared memory");
+  function = found;
+  return function;
+}
+
+}  // namespace ucclep::gpu

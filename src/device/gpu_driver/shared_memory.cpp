@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/gpu_driver/shared_memory.hpp"
+
+#include <fcntl.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/log.hpp"
+#include "ucclep/device/layout.hpp"
+
+namespace ucclep::gpu {
+namespace {
+
+AllocationProperties properties_on(DeviceOrdinal device) {
+  AllocationProperties properties{};
+  properties.type = allocation_pinned;
+  properties.handle_types = handle_posix_fd;
+  properties.location = {location_device, device};
+  return properties;
+}
+
+// Both sides of an exchange round alike: what is mapped is a multiple of the allocation's granularity.
+size_t mapped_bytes(const Driver& driver, DeviceOrdinal device, size_t bytes) {
+  const AllocationProperties properties = properties_on(device);
+  size_t granularity = 0;
+  driver.check(driver.api().allocation_granularity(&granularity, &properties, granularity_recommended),
+               "asking for the granularity of window memory");
+  return round_up(bytes, granularity);
+}
+
+// Released at the end of the scope: a mapping keeps the memory alive by itself.
+class Handle {
+ public:
+  explicit Handle(const Driver& driver) : driver_(driver) {}
+  ~Handle() {
+    if (held_ && driver_.api().allocation_release(value_) != success) {
+      log::warn("device", "{}: a handle of window memory could not be released", driver_.facts().vendor);
+    }
+  }
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+  AllocationHandle* receive() { return &value_; }
+  void hold() { held_ = true; }
+  AllocationHandle value() const { return value_; }
+
+ private:
+  const Driver& driver_;
+  AllocationHandle value_ = 0;
+  bool held_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<MappedAllocation> MappedAllocation::create(const Driver& driver, DeviceOrdinal device, size_t bytes) {
+  std::unique_ptr<MappedAllocation> memory(new MappedAllocation(driver, bytes));
+  const DriverApi& api = driver.api();
+  const AllocationProperties properties = properties_on(device);
+  memory->mapped_ = mapped_bytes(driver, device, bytes);
+  Handle handle(driver);
+  driver.check(api.allocation_create(handle.receive(), memory->mapped_, &properties, 0), "allocating window memory");
+  handle.hold();
+  int fd = -1;
+  driver.check(api.allocation_export(&fd, handle.value(), handle_posix_fd, 0),
+               "exporting window memory as a file descriptor");
+  memory->fd_ = Fd(fd);
+  if (fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) fail(ucclEpSystemError, "fcntl of window memory: {}", std::strerror(errno));
+  memory->map(device, handle.value());
+  return memory;
+}
+
+std::unique_ptr<MappedAllocation> MappedAllocation::import(const Driver& driver, DeviceOrdinal device, Fd fd,
+                                                           size_t bytes) {
+  std::unique_ptr<MappedAllocation> memory(new MappedAllocation(driver, bytes));
+  memory->mapped_ = mapped_bytes(driver, device, bytes);
+  Handle handle(driver);
+  auto* shareable = reinterpret_cast<void*>(static_cast<intptr_t>(fd.get()));
+  driver.check(driver.api().allocation_import(handle.receive(), shareable, handle_posix_fd),
+               "importing a peer's window memory");
+  handle.hold();
+  memory->fd_ = std::move(fd);
+  memory->map(device, handle.value());
+  return memory;
+}
+
+void MappedAllocation::map(DeviceOrdinal device, AllocationHandle handle) {
+  const DriverApi& api = driver_.api();
+  driver_.check(api.address_reserve(&data_, mapped_, 0, nullptr, 0), "reserving addresses for window memory");
+  driver_.check(api.map(data_, mapped_, 0, handle, 0), "mapping window memory");
+  holds_mapping_ = true;
+  allow(device);
+}
+
+void MappedAllocation::allow(DeviceOrdinal device) {
+  const std::lock_guard lock(mutex_);
+  if (allowed_.count(device) != 0) return;
+  const Access access{{location_device, device}, access_read_write};
+  driver_.check(driver_.api().set_access(data_, mapped_, &access, 1),
+                "giving a device access to window memory (can the devices reach each other?)");
+  allowed_.insert(device);
+}
+
+MappedAllocation::~MappedAllocation() {
+  if (data_ == nullptr) return;
+  const bool unmapped = !holds_mapping_ || driver_.api().unmap(data_, mapped_) == success;
+  if (!unmapped || driver_.api().address_free(data_, mapped_) != success) {
+    log::warn("device", "{}: {} bytes of window memory could not be unmapped", driver_.facts().vendor, mapped_);
+  }
+}
+
+}  // namespace ucclep::gpu
