@@ -33,13 +33,14 @@ class Endpoint {
   // Memory that the creation of the group took per rank, as the operating system sees it; 0 if that cannot be told.
   uint64_t measured_group_bytes() const { return measured_group_bytes_; }
   bool on_host() const { return info_.device == UCCLEP_DEVICE_HOST; }
+  Timing timing() const;
   Team& team() { return team_; }
 
   // Makes room for the next `iterations` iterations of this size.
   void begin_size(int tokens, int iterations);
   // Routing and data of the next iteration; the tensors hold what earlier iterations left.
   void prepare();
-  // Runs it on all ranks, from a barrier to the end of the stream.
+  // Runs it on all ranks to the end of the stream, from a barrier or from inside an untimed run of it.
   Sample timed(const std::function<void()>& operation);
   void dispatch();
   void combine();

@@ -15,6 +15,12 @@ struct Sample {
   double device_us = 0;  // by the device's events around the operation
 };
 
+// Where times come from.
+struct Timing {
+  bool events = false;   // device_us counts, else host_us
+  bool aligned = false;  // ranks start inside an untimed operation, not at a barrier of the host
+};
+
 // One timed thing ("dispatch", "dispatch+combine", "combine") at one size.
 struct Series {
   std::string name;

@@ -23,6 +23,8 @@ const std::map<std::string, int> devices = {{"auto", UCCLEP_DEVICE_AUTO},
                                             {"cuda", UCCLEP_DEVICE_CUDA},
                                             {"hip", UCCLEP_DEVICE_HIP}};
 
+const std::vector<std::string> clocks = {"auto", "clock", "events"};
+
 template <class Map>
 std::vector<std::string> names(const Map& map) {
   std::vector<std::string> result;
@@ -30,10 +32,13 @@ std::vector<std::string> names(const Map& map) {
   return result;
 }
 
-const char* const footer = R"(Times are those of the slowest rank of each iteration, from its first call after
-a barrier to the end of its stream: by the device's events on a GPU, by the clock
-around call and synchronisation on the host device. Every iteration has fresh
+const char* const footer = R"(Times are those of the slowest rank of each iteration. Every iteration has fresh
 routing and data; in HT the update and its exchange of counts are inside the time.
+  --time events  by events on the rank's stream. The operation is enqueued twice, and
+                 the first is not timed: the ranks meet inside it, and the timed one
+                 waits behind it, so the host's delays are not in the time. With
+                 --late the ranks start from a barrier of the host instead.
+  --time clock   by the clock around call and synchronisation, from a barrier on.
 
 Three bandwidths, per rank (mean over the ranks), at the median time,
 1 GB = 1e9 bytes:
@@ -108,6 +113,9 @@ void add_options(CLI::App& app, Options& o, std::string& late, std::string& chil
   app.add_option("--late", late, "r:us, rank r enters every iteration us microseconds late");
   app.add_option("--device", o.device, "auto, host, cuda or hip (the last two: rank r uses device r)")
       ->check(CLI::IsMember(names(devices)))
+      ->capture_default_str();
+  app.add_option("--time", o.time, "events, clock or auto: events on a GPU, clock on the host device")
+      ->check(CLI::IsMember(clocks))
       ->capture_default_str();
   app.add_flag("--corrupt", o.corrupt, "Flip a byte in every iteration: the run must fail (see below)");
   app.add_option("--seed", o.seed, "Seed of routing and data")->capture_default_str();

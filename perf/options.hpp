@@ -37,6 +37,7 @@ struct Options {
   std::string layout;  // empty: expert_major in LL, flat in HT
   std::string dtype = "bf16";
   std::string device = "auto";
+  std::string time = "auto";
   bool quant = false;
   int hidden = 7168;
   int experts = 256;

@@ -35,12 +35,12 @@ constexpr double mebi = 1024.0 * 1024.0;
 
 }  // namespace
 
-Report::Report(const Options& options, std::vector<RankInfo> ranks, const GroupMemory& memory, bool device_time)
+Report::Report(const Options& options, std::vector<RankInfo> ranks, const GroupMemory& memory, const Timing& timing)
     : options_(options),
       environment_(read_environment()),
       ranks_(std::move(ranks)),
       memory_(memory),
-      device_time_(device_time),
+      timing_(timing),
       start_time_(utc_now()) {}
 
 Statistics Report::times(const Series& series) const {
@@ -79,7 +79,9 @@ void Report::header(const std::vector<std::string>& series_names) const {
            ? fmt::format("; measured {:.1f} MiB", static_cast<double>(memory_.measured_bytes) / mebi)
            : "");
   line("# Times of the slowest rank, by {}; bandwidths per rank at the median time",
-       device_time_ ? "events of the device" : "the clock around call and synchronisation");
+       !timing_.events   ? "the clock around call and synchronisation"
+       : timing_.aligned ? "events of the device, behind an untimed operation that aligns the ranks"
+                         : "events of the device");
   line("#");
   std::string names = fmt::format("# {:>9} {:>9} {:>10} {:>6}", "", "", "", "");
   std::string titles = fmt::format("# {:>9} {:>9} {:>10} {:>6}", "tokens", "row", "count", "type");
@@ -128,7 +130,7 @@ bool Report::close() {
 }
 
 void Report::write_json() const {
-  JsonInput input{options_, environment_, ranks_, memory_, device_time_, start_time_, results_, tally_};
+  JsonInput input{options_, environment_, ranks_, memory_, timing_, start_time_, results_, tally_};
   line("# JSON: {}", write_json_file(input));
 }
 

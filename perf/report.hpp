@@ -24,14 +24,14 @@ struct GroupMemory {
 
 class Report {
  public:
-  Report(const Options& options, std::vector<RankInfo> ranks, const GroupMemory& memory, bool device_time);
+  Report(const Options& options, std::vector<RankInfo> ranks, const GroupMemory& memory, const Timing& timing);
   void header(const std::vector<std::string>& series_names) const;
   void row(const SizeResult& result);
   // The closing lines; true if the run is good. Writes the JSON file if one is wanted.
   bool close();
 
  private:
-  double time_of(const Sample& sample) const { return device_time_ ? sample.device_us : sample.host_us; }
+  double time_of(const Sample& sample) const { return timing_.events ? sample.device_us : sample.host_us; }
   Statistics times(const Series& series) const;
   void write_json() const;
 
@@ -39,7 +39,7 @@ class Report {
   Environment environment_;
   std::vector<RankInfo> ranks_;
   GroupMemory memory_;
-  bool device_time_;
+  Timing timing_;
   std::string start_time_;
   std::vector<SizeResult> results_;
   Tally tally_;

@@ -38,6 +38,7 @@ Json options_json(const Options& o) {
           {"skew", o.skew},
           {"late", o.late_rank < 0 ? Json() : Json{{"rank", o.late_rank}, {"us", o.late_us}}},
           {"device", o.device},
+          {"time", o.time},
           {"corrupt", o.corrupt},
           {"seed", o.seed},
           {"timeout_ms", o.timeout_ms}};
@@ -76,7 +77,7 @@ Json series_json(const Series& series, const JsonInput& input) {
                  {"selection", series.traffic.selections}}},
                {"host_us", statistics_json(series.samples, &Sample::host_us)},
                {"device_us", statistics_json(series.samples, &Sample::device_us)},
-               {"time", input.device_time ? "device_us" : "host_us"}};
+               {"time", input.timing.events ? "device_us" : "host_us"}};
   const double p50 = json[json["time"].get<std::string>()]["p50"];
   const Bandwidths rate = bandwidths(series, ranks, p50);
   json["bandwidth_gb_s"] = {{"wire", rate.wire}, {"logical", rate.logical}, {"selection", rate.selection}};
@@ -100,6 +101,7 @@ std::string write_json_file(const JsonInput& input) {
                {"end_time", utc_now()},
                {"arguments", input.options.arguments},
                {"options", options_json(input.options)},
+               {"aligned_by_untimed_operation", input.timing.aligned},
                {"environment", environment_json(input.environment)}};
   for (const RankInfo& rank : input.ranks) {
     json["ranks"].push_back({{"pid", rank.pid},

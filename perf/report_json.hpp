@@ -13,7 +13,7 @@ struct JsonInput {
   const Environment& environment;
   const std::vector<RankInfo>& ranks;
   const GroupMemory& memory;
-  bool device_time;
+  const Timing& timing;
   const std::string& start_time;
   const std::vector<SizeResult>& results;
   const Tally& tally;

@@ -35,7 +35,7 @@ bool run_rank(const Options& options, const Tool& tool, Team& team) {
   if (team.rank() == 0) {
     const ucclEpGroupLimits_t& limits = endpoint.group_limits();
     const GroupMemory memory{limits.device_bytes, limits.host_bytes, endpoint.measured_group_bytes()};
-    report = std::make_unique<Report>(options, ranks, memory, !endpoint.on_host());
+    report = std::make_unique<Report>(options, ranks, memory, endpoint.timing());
     report->header(tool.series);
   }
   Tally total;
