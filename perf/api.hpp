@@ -2,9 +2,9 @@
 // The C API with errors as exceptions.
 #pragma once
 #include <cstdint>
-#include <initializer_list>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "ucclep/ucclep.h"
 
@@ -24,7 +24,7 @@ inline void check(ucclEpResult_t result, const char* call, ucclEpComm_t comm = n
                   "): " + sentence);
 }
 
-inline ucclEpTensor_t tensor(void* data, ucclEpDataType_t dtype, std::initializer_list<int64_t> sizes) {
+inline ucclEpTensor_t tensor(void* data, ucclEpDataType_t dtype, const std::vector<int64_t>& sizes) {
   ucclEpTensor_t result = UCCLEP_TENSOR_INIT;
   result.data = data;
   result.dtype = dtype;

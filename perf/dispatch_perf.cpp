@@ -1,18 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times and verifies dispatch: the update of the routing included, in HT its exchange of counts, too.
+// Times and verifies dispatch. In HT also the update of the routing with its exchange of counts, which many dispatches
+// may share, and both together.
 #include "runner.hpp"
 
 using namespace ucclep::perf;
 
 namespace {
 
-SizeResult measure(Endpoint& endpoint, int tokens) {
-  const Options& o = endpoint.options();
-  endpoint.begin_size(tokens, o.warmup + o.iterations);
-  Step step;
-  step.operation = [&] { endpoint.dispatch(); };
-  step.check = [&] { return endpoint.check_dispatch(); };
-  return {tokens, {measure_series(endpoint, "dispatch", endpoint.shape().wire_row_bytes(), step)}};
+std::vector<Plan> plan(Endpoint& endpoint) {
+  const size_t row = endpoint.shape().wire_row_bytes();
+  const auto update = [&] { endpoint.update(); };
+  const auto dispatch = [&] { endpoint.dispatch(); };
+  const auto both = [&] {
+    endpoint.update();
+    endpoint.dispatch();
+  };
+  const auto check = [&] { return endpoint.check_dispatch(); };
+  // A dispatch behind it shows what the update has arranged.
+  const auto check_update = [&endpoint, dispatch] {
+    endpoint.run(dispatch);
+    return endpoint.check_dispatch();
+  };
+  if (endpoint.shape().mode == UCCLEP_MODE_LL) return {{"dispatch", row, {}, dispatch, check}};
+  return {{"update", 0, {}, update, check_update},
+          {"dispatch", row, update, dispatch, check},
+          {"update+dispatch", row, {}, both, check}};
 }
 
 }  // namespace
@@ -20,8 +32,5 @@ SizeResult measure(Endpoint& endpoint, int tokens) {
 int main(int argc, char** argv) {
   return run_tool(argc, argv,
                   {"dispatch_perf",
-                   "Times MoE dispatch through the C API of libucclep, and verifies every received row.",
-                   {"dispatch"},
-                   false,
-                   measure});
+                   "Times MoE dispatch through the C API of libucclep, and verifies every received row.", false, plan});
 }

@@ -27,7 +27,7 @@ Endpoint::Endpoint(const Options& options, Team& team, bool combines)
   try {
     create_communicator();
     create_group();
-    allocate_inputs();
+    create_tensors();
   } catch (...) {  // no destructor runs
     ucclEpCommAbort(comm_);
     ucclEpCommDestroy(comm_);
@@ -59,7 +59,6 @@ void Endpoint::create_communicator() {
   check(ucclEpStreamCreate(comm_, &stream_), "ucclEpStreamCreate", comm_);
   check(ucclEpEventCreate(comm_, &begin_), "ucclEpEventCreate", comm_);
   check(ucclEpEventCreate(comm_, &end_), "ucclEpEventCreate", comm_);
-  memory_ = std::make_unique<DeviceMemory>(comm_, stream_, on_host());
 }
 
 void Endpoint::create_group() {
@@ -67,6 +66,7 @@ void Endpoint::create_group() {
   config.num_experts = shape_.experts;
   config.top_k = shape_.topk;
   config.max_tokens_per_rank = capacity_;
+  config.num_sms = options_.sms;
   config.max_token_bytes =
       static_cast<int64_t>(std::max({shape_.wire_row_bytes(), shape_.input_row_bytes(), shape_.combine_row_bytes()}));
   check(ucclEpGroupQuery(comm_, &config, &limits_), "ucclEpGroupQuery", comm_);
@@ -88,29 +88,10 @@ void Endpoint::create_group() {
   check(ucclEpHandleCreate(&handle_, group_, &handle), "ucclEpHandleCreate", comm_);
 }
 
-void Endpoint::allocate_inputs() {
-  const size_t choices = static_cast<size_t>(capacity_) * shape_.topk;
-  tokens_ = memory_->allocate(capacity_ * shape_.input_row_bytes());
-  if (shape_.scales() > 0) scales_ = memory_->allocate(capacity_ * shape_.scales() * sizeof(float));
-  topk_idx_ = memory_->allocate(choices * sizeof(int64_t));
-  weights_ = memory_->allocate(choices * sizeof(float));
-  counts_ = memory_->allocate(std::max(shape_.local_experts(), shape_.ranks) * sizeof(int64_t));
-  if (combines_) combine_out_ = memory_->allocate(capacity_ * shape_.combine_row_bytes());
-}
-
-void Endpoint::allocate_rows(int64_t rows) {
-  if (rows <= rows_) return;
-  for (std::byte* old : {out_tokens_, out_scales_, out_idx_, out_weights_, out_source_, combine_in_})
-    memory_->free(old);
-  out_scales_ = out_idx_ = combine_in_ = nullptr;
-  rows_ = rows;
-  const int entries = shape_.per_expert() ? 1 : shape_.topk;
-  out_tokens_ = memory_->allocate(rows * shape_.row_bytes());
-  if (shape_.scales() > 0) out_scales_ = memory_->allocate(rows * shape_.scales() * sizeof(float));
-  if (!shape_.per_expert()) out_idx_ = memory_->allocate(rows * entries * sizeof(int64_t));
-  out_weights_ = memory_->allocate(rows * entries * sizeof(float));
-  out_source_ = memory_->allocate(rows * sizeof(int64_t));
-  if (combines_) combine_in_ = memory_->allocate(rows * shape_.combine_row_bytes());
+void Endpoint::create_tensors() {
+  memory_ = std::make_unique<DeviceMemory>(comm_, stream_, on_host());
+  tensors_ = std::make_unique<Tensors>(*memory_, shape_, capacity_, combines_);
+  if (timing().aligned) spare_ = std::make_unique<Tensors>(*memory_, shape_, capacity_, combines_);
 }
 
 void Endpoint::begin_size(int tokens, int iterations) {
@@ -123,39 +104,8 @@ void Endpoint::begin_size(int tokens, int iterations) {
       rows = std::max(rows, max_expert_rows(shape_, make_routing(shape_, tokens, iteration_ + i)));
     }
   }
-  allocate_rows(rows);
-  describe();
-}
-
-void Endpoint::describe() {
-  Descriptors& d = tensors_;
-  const int64_t tokens = size_tokens_, k = shape_.topk, h = shape_.hidden, s = shape_.scales();
-  d.tokens = tensor(tokens_, shape_.dtype, {tokens, h});
-  d.scales = tensor(scales_, ucclEpFloat32, {tokens, s});
-  d.topk_idx = tensor(topk_idx_, ucclEpInt64, {tokens, k});
-  d.weights = tensor(weights_, ucclEpFloat32, {tokens, k});
-  d.counts = tensor(counts_, ucclEpInt64, {shape_.per_expert() ? shape_.local_experts() : shape_.ranks});
-  d.combine_out = tensor(combine_out_, shape_.combine_dtype(), {tokens, h});
-  const ucclEpDataType_t back = shape_.combine_dtype();
-  if (shape_.mode == UCCLEP_MODE_LL) {
-    const int64_t zones = shape_.per_expert() ? shape_.local_experts() : shape_.ranks;
-    const int64_t per_zone = rows_ / zones;
-    d.out_tokens = tensor(out_tokens_, shape_.received_dtype(), {zones, per_zone, h});
-    d.out_scales = tensor(out_scales_, ucclEpFloat32, {zones, per_zone, s});
-    d.out_idx = tensor(out_idx_, ucclEpInt64, {zones, per_zone, k});
-    d.out_source = tensor(out_source_, ucclEpInt64, {zones, per_zone});
-    d.out_weights = shape_.per_expert() ? tensor(out_weights_, ucclEpFloat32, {zones, per_zone})
-                                        : tensor(out_weights_, ucclEpFloat32, {zones, per_zone, k});
-    d.combine_in = tensor(combine_in_, back, {zones, per_zone, h});
-  } else {
-    d.out_tokens = tensor(out_tokens_, shape_.received_dtype(), {rows_, h});
-    d.out_scales = tensor(out_scales_, ucclEpFloat32, {rows_, s});
-    d.out_idx = tensor(out_idx_, ucclEpInt64, {rows_, k});
-    d.out_source = tensor(out_source_, ucclEpInt64, {rows_});
-    d.out_weights = shape_.per_expert() ? tensor(out_weights_, ucclEpFloat32, {rows_})
-                                        : tensor(out_weights_, ucclEpFloat32, {rows_, k});
-    d.combine_in = tensor(combine_in_, back, {rows_, h});
-  }
+  tensors_->resize(tokens, rows);
+  if (spare_) spare_->resize(tokens, rows);
 }
 
 void Endpoint::prepare() {
@@ -163,6 +113,7 @@ void Endpoint::prepare() {
   routing_ = make_routing(shape_, size_tokens_, iteration_);
   zones_ = expected_zones(shape_, routing_, team_.rank(), capacity_);
   fill_inputs();
+  if (spare_) fill_routing(*spare_);
   if (combines_) fill_combine_input();
 }
 
@@ -173,24 +124,29 @@ void Endpoint::flip(std::byte* row, ucclEpDataType_t dtype) const {
 
 void Endpoint::fill_inputs() {
   const int me = team_.rank();
-  memory_->fill_rows(tokens_, shape_.input_row_bytes(), size_tokens_, [&](int64_t t, std::byte* row) {
-    const auto token = static_cast<int>(t);
-    fill_row(shape_.dtype, row_key(shape_, iteration_, Kind::tokens, me, token), row, shape_.input_row_bytes());
-    if (corrupted_ == Corrupted::dispatch_input && me == 0 && token == 0) flip(row, shape_.dtype);
-  });
+  memory_->fill_rows(
+      bytes_of(tensors_->tokens), shape_.input_row_bytes(), size_tokens_, [&](int64_t t, std::byte* row) {
+        const auto token = static_cast<int>(t);
+        fill_row(shape_.dtype, row_key(shape_, iteration_, Kind::tokens, me, token), row, shape_.input_row_bytes());
+        if (corrupted_ == Corrupted::dispatch_input && me == 0 && token == 0) flip(row, shape_.dtype);
+      });
   const size_t scale_bytes = shape_.scales() * sizeof(float);
   if (scale_bytes > 0) {
-    memory_->fill_rows(scales_, scale_bytes, size_tokens_, [&](int64_t t, std::byte* row) {
+    memory_->fill_rows(bytes_of(tensors_->scales), scale_bytes, size_tokens_, [&](int64_t t, std::byte* row) {
       const uint64_t key = row_key(shape_, iteration_, Kind::scales, me, static_cast<int>(t));
       fill_row(ucclEpFloat32, key, row, scale_bytes);
     });
   }
-  const size_t choices = static_cast<size_t>(size_tokens_) * shape_.topk;
-  const std::vector<int64_t> ids(routing_.experts(me, 0), routing_.experts(me, 0) + choices);
-  memory_->write(topk_idx_, ids.data(), choices * sizeof(int64_t));
-  memory_->write(weights_, routing_.weights(me, 0), choices * sizeof(float));
+  fill_routing(*tensors_);
+  memory_->write(bytes_of(tensors_->weights), routing_.weights(me, 0), choices() * sizeof(float));
   const std::vector<int64_t> unset(zones_.size(), -1);
-  memory_->write(counts_, unset.data(), unset.size() * sizeof(int64_t));
+  memory_->write(bytes_of(tensors_->counts), unset.data(), unset.size() * sizeof(int64_t));
+}
+
+void Endpoint::fill_routing(const Tensors& tensors) {
+  const int32_t* experts = routing_.experts(team_.rank(), 0);
+  const std::vector<int64_t> ids(experts, experts + choices());
+  memory_->write(bytes_of(tensors.topk_idx), ids.data(), ids.size() * sizeof(int64_t));
 }
 
 void Endpoint::fill_combine_input() {
@@ -199,8 +155,8 @@ void Endpoint::fill_combine_input() {
   const size_t bytes = shape_.combine_row_bytes();
   const int32_t victim = routing_.experts(0, 0)[0];
   for (const Zone& zone : zones_) {
-    memory_->fill_rows(combine_in_ + zone.first * bytes, bytes, static_cast<int64_t>(zone.rows.size()),
-                       [&](int64_t i, std::byte* where) {
+    memory_->fill_rows(bytes_of(tensors_->combine_in) + zone.first * bytes, bytes,
+                       static_cast<int64_t>(zone.rows.size()), [&](int64_t i, std::byte* where) {
                          const ExpectedRow& row = zone.rows[i];
                          const uint64_t key = row_key(shape_, iteration_, Kind::expert_output, row.source, row.token,
                                                       output_part(shape_, row, me));
@@ -217,6 +173,24 @@ Timing Endpoint::timing() const {
   return {events, events && options_.late_rank < 0};
 }
 
+void Endpoint::record(ucclEpEvent_t event) {
+  check(ucclEpEventRecord(comm_, event, stream_), "ucclEpEventRecord", comm_);
+}
+
+void Endpoint::synchronize() {
+  check(ucclEpStreamSynchronize(comm_, stream_), "ucclEpStreamSynchronize", comm_);
+  ucclEpAsyncError_t error = UCCLEP_ASYNC_ERROR_INIT;
+  check(ucclEpCommGetAsyncError(comm_, &error), "ucclEpCommGetAsyncError", comm_);
+  if (error.code != ucclEpSuccess) {
+    throw PerfError(std::string(error.op) + ": " + ucclEpGetErrorString(error.code) + ": " + error.text);
+  }
+}
+
+void Endpoint::run(const std::function<void()>& operation) {
+  operation();
+  synchronize();
+}
+
 Sample Endpoint::timed(const std::function<void()>& operation) {
   using Clock = std::chrono::steady_clock;
   team_.barrier();
@@ -224,46 +198,50 @@ Sample Endpoint::timed(const std::function<void()>& operation) {
   const auto start = Clock::now();
   // The host's threads leave the barrier apart. What is enqueued behind an operation that all ranks take part in begins
   // when they have met, if the host does not stand between the two.
-  if (timing().aligned) operation();
-  check(ucclEpEventRecord(comm_, begin_, stream_), "ucclEpEventRecord", comm_);
+  if (spare_) {
+    std::swap(tensors_, spare_);
+    operation();
+    std::swap(tensors_, spare_);
+  }
+  record(begin_);
   operation();
-  check(ucclEpEventRecord(comm_, end_, stream_), "ucclEpEventRecord", comm_);
-  check(ucclEpStreamSynchronize(comm_, stream_), "ucclEpStreamSynchronize", comm_);
+  record(end_);
+  synchronize();
   const auto stop = Clock::now();
-  check_record();
   float milliseconds = 0;
   check(ucclEpEventElapsed(comm_, begin_, end_, &milliseconds), "ucclEpEventElapsed", comm_);
   return {std::chrono::duration<double, std::micro>(stop - start).count(), milliseconds * 1e3};
 }
 
-void Endpoint::check_record() {
-  ucclEpAsyncError_t record = UCCLEP_ASYNC_ERROR_INIT;
-  check(ucclEpCommGetAsyncError(comm_, &record), "ucclEpCommGetAsyncError", comm_);
-  if (record.code != ucclEpSuccess) {
-    throw PerfError(std::string(record.op) + ": " + ucclEpGetErrorString(record.code) + ": " + record.text);
-  }
+ucclEpCounters_t Endpoint::counters() const {
+  ucclEpCounters_t counters = UCCLEP_COUNTERS_INIT;
+  (shape_.per_expert() ? counters.tokens_per_expert : counters.tokens_per_rank) = &tensors_->counts;
+  return counters;
+}
+
+void Endpoint::update() {
+  if (shape_.mode == UCCLEP_MODE_LL) return;
+  const ucclEpCounters_t counts = counters();
+  check(ucclEpHandleUpdate(handle_, &tensors_->topk_idx, &counts, stream_), "ucclEpHandleUpdate", comm_);
 }
 
 void Endpoint::dispatch() {
   ucclEpDispatchConfig_t config = UCCLEP_DISPATCH_CONFIG_INIT;
   config.quant = shape_.quant ? UCCLEP_QUANT_FP8_128 : UCCLEP_QUANT_NONE;
-  ucclEpCounters_t counters = UCCLEP_COUNTERS_INIT;
-  (shape_.per_expert() ? counters.tokens_per_expert : counters.tokens_per_rank) = &tensors_.counts;
+  const ucclEpCounters_t counts = counters();
   ucclEpDispatchInputs_t inputs = UCCLEP_DISPATCH_INPUTS_INIT;
   ucclEpDispatchOutputs_t outputs = UCCLEP_DISPATCH_OUTPUTS_INIT;
-  inputs.tokens = &tensors_.tokens;
-  inputs.topk_weights = &tensors_.weights;
-  outputs.tokens = &tensors_.out_tokens;
-  outputs.topk_weights = &tensors_.out_weights;
-  outputs.src_info = &tensors_.out_source;
-  if (shape_.scales() > 0) outputs.scales = &tensors_.out_scales;
-  if (shape_.scales() > 0 && !shape_.quant) inputs.scales = &tensors_.scales;
-  if (!shape_.per_expert()) outputs.topk_idx = &tensors_.out_idx;
-  if (shape_.mode == UCCLEP_MODE_HT) {
-    check(ucclEpHandleUpdate(handle_, &tensors_.topk_idx, &counters, stream_), "ucclEpHandleUpdate", comm_);
-  } else {  // update and dispatch in one call
-    inputs.topk_idx = &tensors_.topk_idx;
-    outputs.counters = &counters;
+  inputs.tokens = &tensors_->tokens;
+  inputs.topk_weights = &tensors_->weights;
+  outputs.tokens = &tensors_->out_tokens;
+  outputs.topk_weights = &tensors_->out_weights;
+  outputs.src_info = &tensors_->out_source;
+  if (shape_.scales() > 0) outputs.scales = &tensors_->out_scales;
+  if (shape_.scales() > 0 && !shape_.quant) inputs.scales = &tensors_->scales;
+  if (!shape_.per_expert()) outputs.topk_idx = &tensors_->out_idx;
+  if (shape_.mode == UCCLEP_MODE_LL) {  // update and dispatch in one call
+    inputs.topk_idx = &tensors_->topk_idx;
+    outputs.counters = &counts;
   }
   check(ucclEpDispatch(handle_, &inputs, &outputs, &config, stream_), "ucclEpDispatch", comm_);
 }
@@ -271,20 +249,20 @@ void Endpoint::dispatch() {
 void Endpoint::combine() {
   ucclEpCombineInputs_t inputs = UCCLEP_COMBINE_INPUTS_INIT;
   ucclEpCombineOutputs_t outputs = UCCLEP_COMBINE_OUTPUTS_INIT;
-  inputs.tokens = &tensors_.combine_in;  // LL EXPERT_MAJOR: dispatch has taken the weights
-  outputs.tokens = &tensors_.combine_out;
+  inputs.tokens = &tensors_->combine_in;  // LL EXPERT_MAJOR: dispatch has taken the weights
+  outputs.tokens = &tensors_->combine_out;
   check(ucclEpCombine(handle_, &inputs, &outputs, nullptr, stream_), "ucclEpCombine", comm_);
 }
 
 Tally Endpoint::check_dispatch() {
   Received received;
-  received.tokens = out_tokens_;
-  received.scales = out_scales_;
-  received.weights = out_weights_;
-  received.topk_idx = out_idx_;
-  received.src_info = out_source_;
+  received.tokens = tensors_->out_tokens.data;
+  received.scales = tensors_->out_scales.data;
+  received.weights = tensors_->out_weights.data;
+  received.topk_idx = tensors_->out_idx.data;
+  received.src_info = tensors_->out_source.data;
   received.counts.resize(zones_.size());
-  std::memcpy(received.counts.data(), memory_->read(counts_, zones_.size() * sizeof(int64_t)),
+  std::memcpy(received.counts.data(), memory_->read(tensors_->counts.data, zones_.size() * sizeof(int64_t)),
               zones_.size() * sizeof(int64_t));
   const Reader reader = [this](const void* device, size_t bytes) { return memory_->read(device, bytes); };
   return verify_dispatch(shape_, routing_, iteration_, team_.rank(), zones_, received, reader);
@@ -292,7 +270,7 @@ Tally Endpoint::check_dispatch() {
 
 Tally Endpoint::check_combine() {
   const Reader reader = [this](const void* device, size_t bytes) { return memory_->read(device, bytes); };
-  return verify_combine(shape_, routing_, iteration_, team_.rank(), node_of_rank_, combine_out_, reader);
+  return verify_combine(shape_, routing_, iteration_, team_.rank(), node_of_rank_, tensors_->combine_out.data, reader);
 }
 
 }  // namespace ucclep::perf

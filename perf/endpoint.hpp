@@ -11,6 +11,7 @@
 #include "measurement.hpp"
 #include "options.hpp"
 #include "team.hpp"
+#include "tensors.hpp"
 #include "verify.hpp"
 
 namespace ucclep::perf {
@@ -40,8 +41,12 @@ class Endpoint {
   void begin_size(int tokens, int iterations);
   // Routing and data of the next iteration; the tensors hold what earlier iterations left.
   void prepare();
+  // To the end of the stream.
+  void run(const std::function<void()>& operation);
   // Runs it on all ranks to the end of the stream, from a barrier or from inside an untimed run of it.
   Sample timed(const std::function<void()>& operation);
+  // In LL the dispatch carries the routing, and there is nothing to update.
+  void update();
   void dispatch();
   void combine();
   Tally check_dispatch();
@@ -51,13 +56,15 @@ class Endpoint {
  private:
   void create_communicator();
   void create_group();
-  void allocate_inputs();
-  void allocate_rows(int64_t rows);
-  void describe();
+  void create_tensors();
+  ucclEpCounters_t counters() const;
+  size_t choices() const { return static_cast<size_t>(size_tokens_) * shape_.topk; }
   void fill_inputs();
+  void fill_routing(const Tensors& tensors);
   void fill_combine_input();
   void flip(std::byte* row, ucclEpDataType_t dtype) const;
-  void check_record();
+  void record(ucclEpEvent_t event);
+  void synchronize();
 
   const Options& options_;
   Team& team_;
@@ -77,20 +84,9 @@ class Endpoint {
   std::unique_ptr<DeviceMemory> memory_;
   std::vector<int> node_of_rank_;
 
-  int64_t rows_ = 0;  // of the received tensors
-  std::byte *tokens_ = nullptr, *scales_ = nullptr, *topk_idx_ = nullptr, *weights_ = nullptr, *counts_ = nullptr;
-  std::byte *out_tokens_ = nullptr, *out_scales_ = nullptr, *out_idx_ = nullptr, *out_weights_ = nullptr,
-            *out_source_ = nullptr;
-  std::byte *combine_in_ = nullptr, *combine_out_ = nullptr;
-
-  // The descriptors of the next calls.
-  struct Descriptors {
-    ucclEpTensor_t tokens, scales, topk_idx, weights, counts;
-    ucclEpTensor_t out_tokens, out_scales, out_idx, out_weights, out_source;
-    ucclEpTensor_t combine_in, combine_out;
-  };
-  Descriptors tensors_;
-
+  // The spare is what the untimed operation of an aligned measurement uses: no cache is warm for the timed one, and
+  // nothing but the timed one can write what is checked.
+  std::unique_ptr<Tensors> tensors_, spare_;
   int size_tokens_ = 0;
   uint64_t iteration_ = 0;
   Routing routing_{1, 0, 1};

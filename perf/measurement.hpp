@@ -21,10 +21,10 @@ struct Timing {
   bool aligned = false;  // ranks start inside an untimed operation, not at a barrier of the host
 };
 
-// One timed thing ("dispatch", "dispatch+combine", "combine") at one size.
+// One timed thing ("dispatch", "combine", ..) at one size.
 struct Series {
   std::string name;
-  size_t row_bytes = 0;         // that it moves per row, scales included, both ways if it is both
+  size_t row_bytes = 0;         // that it moves per row, scales included, both ways if it is both; 0: it moves none
   std::vector<Sample> samples;  // of each timed iteration; after merging, of the slowest rank
   Traffic traffic;              // of all timed iterations and all ranks
   Tally tally;

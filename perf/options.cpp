@@ -33,11 +33,12 @@ std::vector<std::string> names(const Map& map) {
 }
 
 const char* const footer = R"(Times are those of the slowest rank of each iteration. Every iteration has fresh
-routing and data; in HT the update and its exchange of counts are inside the time.
+routing and data. In LL a dispatch carries its routing; in HT an update exchanges
+the counts of rows before, alone or inside the time as the table's titles say.
   --time events  by events on the rank's stream. The operation is enqueued twice, and
-                 the first is not timed: the ranks meet inside it, and the timed one
-                 waits behind it, so the host's delays are not in the time. With
-                 --late the ranks start from a barrier of the host instead.
+                 the first, on other tensors, is not timed: the ranks meet inside
+                 it, and the timed one waits behind it, so the host's delays are not
+                 in the time. With --late the ranks start from a barrier instead.
   --time clock   by the clock around call and synchronisation, from a barrier on.
 
 Three bandwidths, per rank (mean over the ranks), at the median time,
@@ -114,6 +115,8 @@ void add_options(CLI::App& app, Options& o, std::string& late, std::string& chil
   app.add_option("--device", o.device, "auto, host, cuda or hip (the last two: rank r uses device r)")
       ->check(CLI::IsMember(names(devices)))
       ->capture_default_str();
+  app.add_option("--sms", o.sms, "Most SMs that an operation may use (0 = the library's choice)")
+      ->capture_default_str();
   app.add_option("--time", o.time, "events, clock or auto: events on a GPU, clock on the host device")
       ->check(CLI::IsMember(clocks))
       ->capture_default_str();
@@ -151,6 +154,7 @@ void check_options(const Options& o) {
                                     {"--hidden", o.hidden, 1},
                                     {"--experts", o.experts, 1},
                                     {"--topk", o.topk, 1},
+                                    {"--sms", o.sms, 0},
                                     {"--timeout-ms", o.timeout_ms, 0}}) {
     require(value >= least, fmt::format("{} {}: expected at least {}", name, value, least));
   }

@@ -38,6 +38,7 @@ struct Options {
   std::string dtype = "bf16";
   std::string device = "auto";
   std::string time = "auto";
+  int sms = 0;  // 0 = as the library likes
   bool quant = false;
   int hidden = 7168;
   int experts = 256;

@@ -49,6 +49,12 @@ Statistics Report::times(const Series& series) const {
   return statistics(std::move(values));
 }
 
+std::string Report::rates(const Series& series, double time_us) const {
+  if (series.row_bytes == 0) return fmt::format("{:>8} {:>8} {:>8}", "-", "-", "-");
+  const Bandwidths rate = bandwidths(series, options_.ranks(), time_us);
+  return fmt::format("{:>8.3f} {:>8.3f} {:>8.3f}", rate.wire, rate.logical, rate.selection);
+}
+
 void Report::header(const std::vector<std::string>& series_names) const {
   const Options& o = options_;
   const Environment& e = environment_;
@@ -58,8 +64,9 @@ void Report::header(const std::vector<std::string>& series_names) const {
        ranks_in_words(o), o.min_tokens, o.max_tokens,
        o.step > 0 ? fmt::format("{} (increment)", o.step) : fmt::format("{} (factor)", o.factor), o.warmup,
        o.iterations, o.check, o.seed);
-  line("# mode {} layout {} hidden {} experts {} topk {} type {}{} skew {}", o.mode, o.layout, o.hidden, o.experts,
-       o.topk, o.dtype, o.quant ? " dispatched as fp8" : "", o.skew);
+  line("# mode {} layout {} hidden {} experts {} topk {} type {}{} skew {} sms {}", o.mode, o.layout, o.hidden,
+       o.experts, o.topk, o.dtype, o.quant ? " dispatched as fp8" : "", o.skew,
+       o.sms > 0 ? std::to_string(o.sms) : "auto");
   if (o.late_rank >= 0) line("# rank {} enters every iteration {} us late", o.late_rank, o.late_us);
   if (o.corrupt) line("# one byte of every iteration is corrupted: this run has to fail");
   line("#\n# Using devices");
@@ -101,9 +108,7 @@ void Report::row(const SizeResult& result) {
                                  mean_rows(shape, result.series.front()), options_.dtype);
   for (const Series& series : result.series) {
     const Statistics time = times(series);
-    const Bandwidths rate = bandwidths(series, shape.ranks, time.p50);
-    text += fmt::format(" {:>10.1f} {:>10.1f} {:>8.3f} {:>8.3f} {:>8.3f} {:>7}", time.p50, time.p99, rate.wire,
-                        rate.logical, rate.selection,
+    text += fmt::format(" {:>10.1f} {:>10.1f} {} {:>7}", time.p50, time.p99, rates(series, time.p50),
                         series.tally.verified > 0 ? std::to_string(series.tally.wrong) : "N/A");
     tally_ += series.tally;
   }
@@ -117,6 +122,7 @@ bool Report::close() {
   int count = 0;
   for (const SizeResult& result : results_) {
     for (const Series& series : result.series) {
+      if (series.row_bytes == 0) continue;
       wire += bandwidths(series, options_.ranks(), times(series).p50).wire;
       ++count;
     }

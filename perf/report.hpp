@@ -33,6 +33,7 @@ class Report {
  private:
   double time_of(const Sample& sample) const { return timing_.events ? sample.device_us : sample.host_us; }
   Statistics times(const Series& series) const;
+  std::string rates(const Series& series, double time_us) const;  // the three columns
   void write_json() const;
 
   const Options& options_;

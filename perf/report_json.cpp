@@ -39,6 +39,7 @@ Json options_json(const Options& o) {
           {"late", o.late_rank < 0 ? Json() : Json{{"rank", o.late_rank}, {"us", o.late_us}}},
           {"device", o.device},
           {"time", o.time},
+          {"sms", o.sms},
           {"corrupt", o.corrupt},
           {"seed", o.seed},
           {"timeout_ms", o.timeout_ms}};
@@ -78,9 +79,11 @@ Json series_json(const Series& series, const JsonInput& input) {
                {"host_us", statistics_json(series.samples, &Sample::host_us)},
                {"device_us", statistics_json(series.samples, &Sample::device_us)},
                {"time", input.timing.events ? "device_us" : "host_us"}};
-  const double p50 = json[json["time"].get<std::string>()]["p50"];
-  const Bandwidths rate = bandwidths(series, ranks, p50);
-  json["bandwidth_gb_s"] = {{"wire", rate.wire}, {"logical", rate.logical}, {"selection", rate.selection}};
+  if (series.row_bytes > 0) {
+    const double p50 = json[json["time"].get<std::string>()]["p50"];
+    const Bandwidths rate = bandwidths(series, ranks, p50);
+    json["bandwidth_gb_s"] = {{"wire", rate.wire}, {"logical", rate.logical}, {"selection", rate.selection}};
+  }
   json["verified"] = series.tally.verified;
   json["wrong"] = series.tally.wrong;
   return json;

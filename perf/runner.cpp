@@ -27,20 +27,49 @@ RankInfo describe_rank(const Endpoint& endpoint) {
   return info;
 }
 
+Series measure_series(Endpoint& endpoint, const Plan& plan) {
+  const Options& o = endpoint.options();
+  Series series;
+  series.name = plan.name;
+  series.row_bytes = plan.row_bytes;
+  for (int i = -o.warmup; i < o.iterations; ++i) {
+    endpoint.prepare();
+    if (plan.before) endpoint.run(plan.before);
+    const Sample sample = endpoint.timed(plan.operation);
+    if (i < 0) continue;
+    series.samples.push_back(sample);
+    series.traffic += endpoint.traffic();
+    const bool last = i + 1 == o.iterations;
+    if (o.check > 0 && (last || (i + 1) % o.check == 0)) series.tally += plan.check();
+  }
+  return series;
+}
+
+SizeResult measure_size(Endpoint& endpoint, const std::vector<Plan>& plans, int tokens) {
+  const Options& o = endpoint.options();
+  endpoint.begin_size(tokens, static_cast<int>(plans.size()) * (o.warmup + o.iterations));
+  SizeResult result{tokens, {}};
+  for (const Plan& plan : plans) result.series.push_back(measure_series(endpoint, plan));
+  return result;
+}
+
 // One rank's run from beginning to end. True if all rows of all ranks were right.
 bool run_rank(const Options& options, const Tool& tool, Team& team) {
   Endpoint endpoint(options, team, tool.combines);
   const std::vector<RankInfo> ranks = team.gather(describe_rank(endpoint));
+  const std::vector<Plan> plans = tool.plan(endpoint);
   std::unique_ptr<Report> report;
   if (team.rank() == 0) {
     const ucclEpGroupLimits_t& limits = endpoint.group_limits();
     const GroupMemory memory{limits.device_bytes, limits.host_bytes, endpoint.measured_group_bytes()};
     report = std::make_unique<Report>(options, ranks, memory, endpoint.timing());
-    report->header(tool.series);
+    std::vector<std::string> names;
+    for (const Plan& plan : plans) names.push_back(plan.name);
+    report->header(names);
   }
   Tally total;
   for (int tokens : options.sizes()) {
-    SizeResult result = tool.measure(endpoint, tokens);
+    SizeResult result = measure_size(endpoint, plans, tokens);
     for (const Series& series : result.series) {
       if (series.tally.wrong == 0) continue;
       std::fprintf(stderr, "# rank %d, %s, %d tokens, first mistake: %s\n", team.rank(), series.name.c_str(), tokens,
@@ -100,24 +129,6 @@ bool run_here(const Options& options, const Tool& tool) {
 }
 
 }  // namespace
-
-Series measure_series(Endpoint& endpoint, const std::string& name, size_t row_bytes, const Step& step) {
-  const Options& o = endpoint.options();
-  Series series;
-  series.name = name;
-  series.row_bytes = row_bytes;
-  for (int i = -o.warmup; i < o.iterations; ++i) {
-    endpoint.prepare();
-    if (step.before) endpoint.timed(step.before);
-    const Sample sample = endpoint.timed(step.operation);
-    if (i < 0) continue;
-    series.samples.push_back(sample);
-    series.traffic += endpoint.traffic();
-    const bool last = i + 1 == o.iterations;
-    if (o.check > 0 && (last || (i + 1) % o.check == 0)) series.tally += step.check();
-  }
-  return series;
-}
 
 int run_tool(int argc, char** argv, const Tool& tool) {
   try {

@@ -10,23 +10,23 @@
 
 namespace ucclep::perf {
 
+// How one series is measured.
+struct Plan {
+  std::string name;
+  size_t row_bytes;                 // that it moves per row, 0 if it moves none
+  std::function<void()> before;     // untimed, may be empty
+  std::function<void()> operation;  // timed
+  std::function<Tally()> check;     // all ranks call it
+};
+
 struct Tool {
   std::string name;
   std::string description;
-  std::vector<std::string> series;  // what a row of the table has
   bool combines;
-  std::function<SizeResult(Endpoint&, int tokens)> measure;
+  std::function<std::vector<Plan>(Endpoint&)> plan;  // the series of a row of the table
 };
 
 // main() of a tool: 0 = rows were verified and none is wrong, 1 = anything else, 2 = a bad command line.
 int run_tool(int argc, char** argv, const Tool& tool);
-
-// Adds the next iteration of a series to it: prepares, runs the parts in turn, checks.
-struct Step {
-  std::function<void()> before;     // untimed, may be empty
-  std::function<void()> operation;  // timed
-  std::function<Tally()> check;
-};
-Series measure_series(Endpoint& endpoint, const std::string& name, size_t row_bytes, const Step& step);
 
 }  // namespace ucclep::perf

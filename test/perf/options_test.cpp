@@ -68,6 +68,8 @@ TEST_CASE("perf tools: a bad command line names the option", "[perf][options]") 
   CHECK(usage_error({"--corrupt", "-c", "0"}).find("--corrupt") != std::string::npos);
   CHECK(usage_error({"-b", "16", "-e", "8"}).find("-e 8") != std::string::npos);
   CHECK(usage_error({"--no-such-option"}).find("--no-such-option") != std::string::npos);
+  CHECK(usage_error({"--sms", "-1"}).find("--sms -1") != std::string::npos);
+  CHECK(usage_error({"--time", "sundial"}).find("--time") != std::string::npos);
   CHECK(usage_error({"-n", "0"}).find("-n 0") != std::string::npos);
 }
 

@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Usage: json_test.py TOOL ARGUMENT...
+
+Runs a perf tool with -J and looks for what readers of the JSON file and of the table count on.
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+SERIES = {
+    ("dispatch_perf", "ll"): ["dispatch"],
+    ("dispatch_perf", "ht"): ["update", "dispatch", "update+dispatch"],
+    ("combine_perf", "ll"): ["dispatch+combine", "combine"],
+    ("combine_perf", "ht"): ["update+dispatch+combine", "combine"],
+}
+
+
+def expect(condition, sentence):
+    if not condition:
+        sys.exit(f"json_test.py: {sentence}")
+
+
+def check_series(series, iterations):
+    name = series["name"]
+    for clock in ("host_us", "device_us"):
+        times = series[clock]
+        expect(len(times["samples"]) == iterations, f"{name} has {len(times['samples'])} samples of {clock}")
+        ordered = sorted(times["samples"])
+        expect(times["min"] == ordered[0] > 0 and times["max"] == ordered[-1], f"{name}: min or max of {clock} is no extreme")
+        expect(times["min"] <= times["p50"] <= times["p99"] <= times["max"], f"{name}: percentiles of {clock} are out of order")
+    expect(series["verified"] > 0 and series["wrong"] == 0, f"{name}: {series['wrong']} of {series['verified']} are wrong")
+    # An update moves no rows.
+    expect(("bandwidth_gb_s" in series) == (name != "update"), f"{name}: bandwidths {series.get('bandwidth_gb_s')}")
+
+
+def main(command):
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "run.json")
+        table = subprocess.run([*command, "-J", path], check=True, stdout=subprocess.PIPE, text=True).stdout
+        with open(path, encoding="utf-8") as file:
+            run = json.load(file)
+    options = run["options"]
+    wanted = SERIES[run["tool"], options["mode"]]
+    (row,) = run["results"]
+    expect([series["name"] for series in row["series"]] == wanted, f"the series are not {wanted}")
+    for series in row["series"]:
+        check_series(series, options["iterations"])
+        expect(series["time"] == ("device_us" if options["time"] == "events" else "host_us"), "the wrong clock counts")
+    expect(run["aligned_by_untimed_operation"] == (options["time"] == "events"), "aligned_by_untimed_operation is wrong")
+    expect(f" sms {options['sms'] or 'auto'}\n" in table, "the table's header does not name the SMs")
+    titles = next(line for line in table.splitlines() if line.split() == ["#", *wanted])
+    print(titles)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
