@@ -67,7 +67,8 @@ UCCLEP_FN uint32_t weight_packets(const GroupShape& shape) {
 // Grid verb (P7): weights that come with combine go to the far sides as packets of the same seq, two to a packet.
 UCCLEP_FN void send_weights(const Op& op, const HandleMemory& memory, const CombineArgs& args) {
   const GroupShape& shape = op.group.shape;
-  const uint32_t packets = weight_packets(shape), top_k = memory.state()->top_k, tokens = memory.state()->tokens;
+  const uint32_t packets = weight_packets(shape);
+  const uint32_t top_k = memory.state()->top_k, tokens = uniform(memory.state()->tokens);
   for (uint32_t token = grid_warp(); token < tokens; token += grid_warps()) {
     const Selection selection = selection_of(memory, token);
     const uint32_t k = lane_id();
@@ -76,7 +77,7 @@ UCCLEP_FN void send_weights(const Op& op, const HandleMemory& memory, const Comb
     const uint32_t even = shfl(bits, 2 * k % wave_size), odd = shfl(bits, (2 * k + 1) % wave_size);
     for (uint64_t left = ballot(selection.sends()); left != 0; left &= left - 1) {
       const uint32_t lane = first_lane(left);
-      const uint32_t rank = shfl(selection.rank, lane), place = shfl(selection.place, lane);
+      const uint32_t rank = broadcast(selection.rank, lane), place = broadcast(selection.place, lane);
       auto* to = reinterpret_cast<Packet*>(op.window(rank) + op.group.layout.ll_weights_of(shape, op.seq, op.me()));
       if (k < packets) store_packet(to + uint64_t{place} * packets + k, uint64_t{even} | uint64_t{odd} << 32, op.seq);
     }
@@ -152,7 +153,7 @@ UCCLEP_FN bool send_row(const Op& op, const HandleMemory& memory, const CombineA
                         const RowSink& sink, uint32_t home, uint32_t place) {
   Terms terms = Terms::in(stage.scratch());
   if (args.zones == Zones::sources) {
-    const int64_t inner = args.ranked ? place : memory.recv_base()[home] + int64_t{place};
+    const int64_t inner = args.ranked ? place : uniform(memory.recv_base()[home]) + int64_t{place};
     if (inner < static_cast<int64_t>(args.capacity)) {
       // The caller's row is the partial row: it travels as it stands.
       stage.stream(args.tokens.at(args.ranked ? home : 0, inner), args.row_bytes,
@@ -176,7 +177,7 @@ UCCLEP_FN bool send_run(const Op& op, const HandleMemory& memory, const CombineA
                         uint32_t begin, uint32_t end) {
   const GroupShape& shape = op.group.shape;
   const WindowLayout& window = op.group.layout;
-  const Form form = form_of(args, memory.rows_from()[home]);
+  const Form form = form_of(args, uniform(memory.rows_from()[home]));
   char* landing = op.window(home);
   const uint64_t stride = form == Form::line ? lines_per_row(shape, args.row_bytes) * line_bytes : args.row_bytes;
   char* rows = landing + (form == Form::line ? window.back_lines_of(shape, op.seq, op.me())
@@ -198,7 +199,7 @@ template <class Element>
 UCCLEP_FN bool send_rows(const Op& op, const HandleMemory& memory, const CombineArgs& args, Stage& stage) {
   for (uint32_t i = 0; i < op.ranks(); ++i) {
     const uint32_t home = op.rotated(i);
-    const uint32_t rows = memory.rows_from()[home];
+    const uint32_t rows = uniform(memory.rows_from()[home]);
     const uint32_t step = args.rows_per_signal;
     for (uint32_t begin = grid_warp() * step; begin < rows; begin += grid_warps() * step) {
       const uint32_t end = begin + step < rows ? begin + step : rows;
@@ -228,7 +229,7 @@ UCCLEP_FN bool gather_partials(const Op& op, const HandleMemory& memory, const C
   const uint64_t mask = ballot(sends);
   uint32_t order = 0;
   for (uint64_t left = mask; left != 0; left &= left - 1) {
-    if (shfl(selection.rank, first_lane(left)) < selection.rank) ++order;
+    if (broadcast(selection.rank, first_lane(left)) < selection.rank) ++order;
   }
   bool ok = true, line = false;
   if (sends) {
@@ -246,7 +247,7 @@ UCCLEP_FN bool gather_partials(const Op& op, const HandleMemory& memory, const C
   partials.terms.count = count_lanes(mask);
   partials.line_mask = 0;
   for (uint64_t left = ballot(line); left != 0; left &= left - 1) {
-    partials.line_mask |= uint64_t{1} << shfl(order, first_lane(left));
+    partials.line_mask |= uint64_t{1} << broadcast(order, first_lane(left));
   }
   sync_warp();
   return every_lane(ok);
@@ -304,7 +305,7 @@ UCCLEP_FN bool reduce_token(const Op& op, const HandleMemory& memory, const Comb
 
 template <class Element>
 UCCLEP_FN bool reduce_tokens(const Op& op, const HandleMemory& memory, const CombineArgs& args, Stage& stage) {
-  const uint32_t tokens = memory.state()->tokens;
+  const uint32_t tokens = uniform(memory.state()->tokens);
   for (uint32_t token = grid_warp(); token < tokens; token += grid_warps()) {
     const CombineArgs& now = read_again(args);
     if (!reduce_token<Element>(op.with(now.group), memory_of(now), now, stage, token)) return false;
@@ -316,20 +317,21 @@ template <class Element>
 UCCLEP_FN bool exchange_rows(const Op& op, const HandleMemory& memory, const CombineArgs& args, Stage& stage) {
   if (!slots_free(op)) return false;
   ready_out(op, args.settings);
-  if (memory.state()->updated == 0) return true;
+  if (uniform(memory.state()->updated) == 0) return true;
   // Normally rows fly while the headers do. Where this rank is going to wait for weights it first makes sure that
   // everybody means to send them.
   HeaderResult ready = HeaderResult::good;
-  const bool weights_first = args.settings.weights_at_combine != 0;
-  if (weights_first) {
+  if (args.settings.weights_at_combine != 0) {
     ready = ready_in(op, args.settings, args.wait_ns);
     if (ready != HeaderResult::good) return ready == HeaderResult::differs;
     send_weights(op, memory, args);
   }
   if (!every_thread(send_rows<Element>(op, memory, args, stage))) return false;
-  if (!weights_first) ready = ready_in(op, args.settings, args.wait_ns);
+  const CombineArgs& now = read_again(args);
+  const Op here = op.with(now.group);
+  if (now.settings.weights_at_combine == 0) ready = ready_in(here, now.settings, now.wait_ns);
   if (ready != HeaderResult::good) return ready == HeaderResult::differs;  // every rank ends without a row
-  return reduce_tokens<Element>(op, memory, args, stage);
+  return reduce_tokens<Element>(here, memory_of(now), now, stage);
 }
 
 template <class Element>

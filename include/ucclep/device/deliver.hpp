@@ -30,10 +30,10 @@ struct Target {
 // Warp verb: notes the copies of one row for combine, experts ascending.
 UCCLEP_FN void keep_entries(const HandleMemory& memory, uint32_t source, uint32_t place, const ReceivedSelection& s,
                             const Target& target, uint32_t local_expert) {
-  const uint32_t top_k = memory.state()->top_k;
+  const uint32_t top_k = uniform(memory.state()->top_k);
   uint32_t order = 0;
   for (uint32_t k = 0; k < top_k; ++k) {
-    const uint32_t other = shfl(target.active ? local_expert : 0xffffffffu, k);
+    const uint32_t other = broadcast(target.active ? local_expert : 0xffffffffu, k);
     if (other < local_expert) ++order;
   }
   if (target.active) {
@@ -98,8 +98,8 @@ UCCLEP_FN void store_scales(const DispatchOutput& out, const char* from, const T
   const uint32_t size = out.wire.scale_element_bytes;
   for (uint64_t left = ballot(target.active); left != 0; left &= left - 1) {
     const uint32_t lane = first_lane(left);
-    const int64_t outer = static_cast<int64_t>(shfl(static_cast<uint64_t>(target.outer), lane));
-    const int64_t inner = static_cast<int64_t>(shfl(static_cast<uint64_t>(target.inner), lane));
+    const int64_t outer = broadcast(target.outer, lane);
+    const int64_t inner = broadcast(target.inner, lane);
     for (uint32_t e = lane_id(); e < out.wire.scale_count; e += wave_size) {
       char* at = out.scales.at(outer, inner, e);
       for (uint32_t i = 0; i < size; ++i) at[i] = from[e * size + i];

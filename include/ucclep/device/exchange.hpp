@@ -59,7 +59,8 @@ UCCLEP_FN bool receive_headers(const Op& op, const HandleMemory& memory, const S
     const uint32_t source = op.rotated(i);
     HeaderFacts facts{};
     const uint64_t start = clock_ns();
-    const HeaderResult result = receive_header(op, source, settings, facts, memory.counts_from(source));
+    const HeaderResult result =
+        receive_header(op.with(read_again(op.group)), source, settings, facts, memory.counts_from(source));
     if (result == HeaderResult::lost) return false;
     if (lane_id() != 0) continue;
     memory.rows_from()[source] = facts.rows;

@@ -104,7 +104,7 @@ UCCLEP_FN void store_ranges(const Op& op, const HandleMemory& memory, uint32_t c
 // Grid verb: stages all own tokens, a block per chunk, and says so to every peer chunk by chunk.
 template <class Row>
 UCCLEP_FN void stage_tokens(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage) {
-  const uint32_t tokens = memory.state()->tokens;
+  const uint32_t tokens = uniform(memory.state()->tokens);
   const auto chunks = static_cast<uint32_t>(ceil_div(tokens, chunk_tokens));
   for (uint32_t chunk = block_id(); chunk < chunks; chunk += grid_size()) {
     const uint32_t begin = chunk * chunk_tokens;
@@ -148,7 +148,8 @@ UCCLEP_FN bool pull_chunk(const Op& op, const HtDispatchArgs& args, Stage& stage
   acquire_then_bulk();
   const PlaceRange range = *place_range(op, source, op.me(), chunk);
   const auto* order = reinterpret_cast<const uint32_t*>(op.window(source) + window.ht_order_of(shape, op.seq, op.me()));
-  for (uint32_t place = range.begin + warp_id(); place < range.end; place += block::warps()) {
+  const uint32_t end = uniform(range.end);
+  for (uint32_t place = uniform(range.begin) + warp_id(); place < end; place += block::warps()) {
     const HtDispatchArgs& now = read_again(args);
     pull_row(op.with(now.group), memory_of(now), now, stage, source, place, order[place]);
   }
@@ -159,14 +160,14 @@ UCCLEP_FN bool pull_chunk(const Op& op, const HtDispatchArgs& args, Stage& stage
 UCCLEP_FN bool pull_chunks(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage) {
   uint32_t most = 0;
   for (uint32_t s = 0; s < op.ranks(); ++s) {
-    const uint32_t tokens = memory.tokens_from()[s];
+    const uint32_t tokens = uniform(memory.tokens_from()[s]);
     most = tokens > most ? tokens : most;
   }
   const uint64_t items = ceil_div(most, chunk_tokens) * op.ranks();
   for (uint64_t item = block_id(); item < items; item += grid_size()) {
     const auto chunk = static_cast<uint32_t>(item / op.ranks());
     const uint32_t source = op.rotated(static_cast<uint32_t>(item % op.ranks()));
-    if (chunk >= ceil_div(memory.tokens_from()[source], chunk_tokens)) continue;
+    if (chunk >= ceil_div(uniform(memory.tokens_from()[source]), chunk_tokens)) continue;
     const HtDispatchArgs& now = read_again(args);
     if (!pull_chunk(op.with(now.group), now, stage, source, chunk)) return false;
   }
@@ -225,7 +226,7 @@ template <class Row>
 UCCLEP_FN bool exchange_rows(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage) {
   if (!slots_free(op)) return false;
   ready_out(op, args.settings);
-  const bool updated = memory.state()->updated != 0;
+  const bool updated = uniform(memory.state()->updated) != 0;
   if (updated) stage_tokens<Row>(op, memory, args, stage);
   const HeaderResult ready = ready_in(op, args.settings, args.wait_ns);
   if (ready == HeaderResult::lost) return false;

@@ -139,8 +139,8 @@ UCCLEP_FN bool expand_lines(const Op& op, const HandleMemory& memory, const LlDi
 UCCLEP_FN bool expand_rows(const Op& op, const HandleMemory& memory, const LlDispatchArgs& args, Stage& stage) {
   for (uint32_t i = 0; i < op.ranks(); ++i) {
     const uint32_t source = op.rotated(i);
-    const uint32_t rows = memory.rows_from()[source];
-    const bool line = memory.forms_from()[source] == static_cast<uint32_t>(Form::line);
+    const uint32_t rows = uniform(memory.rows_from()[source]);
+    const bool line = uniform(memory.forms_from()[source]) == static_cast<uint32_t>(Form::line);
     for (uint32_t place = grid_warp(); place < rows; place += grid_warps()) {
       const LlDispatchArgs& now = read_again(args);
       const bool ok = line ? expand_lines(op.with(now.group), memory_of(now), now, stage, source, place)
@@ -160,12 +160,21 @@ UCCLEP_FN void mark_unused_rows(const Op& op, const HandleMemory& memory, const 
   }
 }
 
+// Grid verb: from everybody's headers to the rows in the output.
+UCCLEP_FN bool receive_rows(const Op& op, const HandleMemory& memory, const LlDispatchArgs& args, Stage& stage) {
+  if (!every_thread(receive_headers(op, memory, args.settings, args.counters.wait_ns))) return false;
+  if (!place_rows(op, memory, args.output.zones, args.counters)) return false;
+  if (uniform(memory.state()->updated) == 0) return true;  // the settings differ: every rank ends without a row
+  mark_unused_rows(op, memory, args);
+  return expand_rows(op, memory, args, stage);
+}
+
 template <class Row>
 UCCLEP_FN bool exchange_rows(const Op& op, const HandleMemory& memory, const LlDispatchArgs& args, Stage& stage) {
   announce_update(args.counters);
   if (args.route_first && !route(op, memory, args.routing)) return false;
   if (!slots_free(op)) return false;
-  const uint32_t tokens = memory.state()->tokens;
+  const uint32_t tokens = uniform(memory.state()->tokens);
   const Form form = form_of(op.group.shape, args.source.wire, tokens);
   send_headers(op, memory, args.settings, form);
   for (uint32_t token = grid_warp(); token < tokens; token += grid_warps()) {
@@ -173,11 +182,8 @@ UCCLEP_FN bool exchange_rows(const Op& op, const HandleMemory& memory, const LlD
     send_token<Row>(op.with(now.group), memory_of(now), now, stage, form, token);
   }
   bulk_wait_read();
-  if (!every_thread(receive_headers(op, memory, args.settings, args.counters.wait_ns))) return false;
-  if (!place_rows(op, memory, args.output.zones, args.counters)) return false;
-  if (memory.state()->updated == 0) return true;  // the settings differ: every rank ends without a row
-  mark_unused_rows(op, memory, args);
-  return expand_rows(op, memory, args, stage);
+  const LlDispatchArgs& now = read_again(args);
+  return receive_rows(op.with(now.group), memory_of(now), now, stage);
 }
 
 // The whole operation. Block verb of every block of the grid.

@@ -28,7 +28,10 @@ struct Op {
   UCCLEP_FN char* window(uint32_t rank) const { return group.windows[rank]; }
   UCCLEP_FN char* mine() const { return group.windows[group.rank]; }
   // Peers in an order of this rank's own, so that not everybody talks to the same rank at once.
-  UCCLEP_FN uint32_t rotated(uint32_t i) const { return (me() + i) % ranks(); }
+  UCCLEP_FN uint32_t rotated(uint32_t i) const {
+    const uint32_t rank = me() + i;
+    return rank < ranks() ? rank : rank - ranks();
+  }
   // The same operation with arguments from read_again.
   UCCLEP_FN Op with(const ucclEpDeviceGroup& same) const { return {same, kind, name, seq}; }
 };
@@ -80,7 +83,7 @@ UCCLEP_FN bool wait_peer_warp(const Op& op, Phase phase, uint32_t peer, Predicat
     // Lane 0 decides for all: clocks differ from lane to lane.
     uint32_t verdict = 0;
     if (lane_id() == 0) verdict = aborted(wait) ? 1 : timed_out(wait) ? 2 : 0;
-    verdict = shfl(verdict, 0);
+    verdict = broadcast(verdict, 0);
     if (verdict == 0) continue;
     if (verdict == 2 && lane_id() == 0) report_timeout(op, phase, peer, wait);
     return false;
@@ -222,8 +225,9 @@ UCCLEP_FN HeaderResult receive_header(const Op& op, uint32_t source, const Setti
   bool ok = true;
   if (lane_id() < HeaderLayout::counts) ok = wait_packet(op, Phase::header, source, header + lane_id(), value);
   if (!every_lane(ok)) return HeaderResult::lost;
-  const uint64_t low = shfl(value, HeaderLayout::settings_low), high = shfl(value, HeaderLayout::settings_high);
-  const uint64_t rows = shfl(value, HeaderLayout::rows), tokens = shfl(value, HeaderLayout::tokens);
+  const uint64_t low = broadcast(value, HeaderLayout::settings_low),
+                 high = broadcast(value, HeaderLayout::settings_high);
+  const uint64_t rows = broadcast(value, HeaderLayout::rows), tokens = broadcast(value, HeaderLayout::tokens);
   if (low != settings.low() || high != settings.high()) {
     if (lane_id() == 0) {
       const SettingsDifference found = difference(settings.low(), settings.high(), low, high);

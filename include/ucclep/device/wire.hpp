@@ -44,7 +44,7 @@ struct RowSink {
     }
     const uint64_t at = (line + offset / line_payload) * line_bytes;
     for (uint64_t left = ballot(active); left != 0; left &= left - 1) {
-      const uint64_t to = shfl(reinterpret_cast<uint64_t>(destination), first_lane(left));
+      const uint64_t to = broadcast(reinterpret_cast<uint64_t>(destination), first_lane(left));
       line_store(reinterpret_cast<char*>(to) + at, smem, bytes, epoch);
     }
     sync_warp();  // all lanes have read the piece: it may be overwritten

@@ -16,6 +16,7 @@ UCCLEP_FN void check_warp_values(const SimtCheckArgs& args) {
   const T lane = static_cast<T>(lane_id());
   const T three = 3;
   bool right = shfl(lane * three, 5) == 15;
+  right &= broadcast(lane * three, last) == last * three;
   right &= shfl_xor(lane, 9) == static_cast<T>(lane_id() ^ 9);
   right &= shfl_up(lane, 2) == (lane_id() < 2 ? lane : lane - 2);
   right &= reduce_add(lane) == last * (last + 1) / 2;

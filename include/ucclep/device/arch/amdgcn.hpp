@@ -17,10 +17,13 @@ UCCLEP_FN unsigned thread_id() {
 UCCLEP_FN unsigned lane_id() {
   return thread_id() % wave_size;
 }
-// The same for all lanes of the wave, which readfirstlane tells the compiler: what depends on it is scalar, and a loop
-// over a wave's share of the work needs no mask of lanes.
+// readfirstlane makes a value scalar, and so what follows from it: a loop over a wave's share of the work needs no mask
+// of lanes.
+UCCLEP_FN uint32_t uniform(uint32_t value) {
+  return static_cast<uint32_t>(__builtin_amdgcn_readfirstlane(static_cast<int>(value)));
+}
 UCCLEP_FN unsigned warp_id() {
-  return static_cast<unsigned>(__builtin_amdgcn_readfirstlane(static_cast<int>(thread_id() / wave_size)));
+  return uniform(thread_id() / wave_size);
 }
 UCCLEP_FN unsigned block_id() {
   return __builtin_amdgcn_workgroup_id_x();
@@ -65,15 +68,21 @@ UCCLEP_FN uint32_t permute(uint32_t value, unsigned lane) {
   return static_cast<uint32_t>(__builtin_amdgcn_ds_bpermute(static_cast<int>(lane * 4), static_cast<int>(value)));
 }
 
-// The value of one lane, the same one for all: a scalar.
-UCCLEP_FN uint32_t read_lane(uint32_t value, int lane) {
-  return static_cast<uint32_t>(__builtin_amdgcn_readlane(static_cast<int>(value), lane));
-}
-UCCLEP_FN uint64_t read_lane(uint64_t value, int lane) {
-  const uint64_t high = read_lane(static_cast<uint32_t>(value >> 32), lane);
-  return high << 32 | read_lane(static_cast<uint32_t>(value), lane);
+UCCLEP_FN uint32_t read_lane(uint32_t value, unsigned lane) {
+  return static_cast<uint32_t>(__builtin_amdgcn_readlane(static_cast<int>(value), static_cast<int>(lane)));
 }
 
+// A scalar.
+template <class T>
+UCCLEP_FN T broadcast(T value, unsigned lane) {
+  if constexpr (sizeof(T) == 4) {
+    return __builtin_bit_cast(T, read_lane(__builtin_bit_cast(uint32_t, value), lane));
+  } else {
+    const uint64_t bits = __builtin_bit_cast(uint64_t, value);
+    const uint64_t high = read_lane(static_cast<uint32_t>(bits >> 32), lane);
+    return __builtin_bit_cast(T, high << 32 | read_lane(static_cast<uint32_t>(bits), lane));
+  }
+}
 template <class T>
 UCCLEP_FN T shfl(T value, unsigned lane) {
   if constexpr (sizeof(T) == 4) {
@@ -109,8 +118,7 @@ UCCLEP_FN unsigned count_lanes(uint64_t mask) {
 UCCLEP_FN uint64_t match_any(uint32_t value) {
   uint64_t same = 0;
   for (uint64_t left = ballot(true); left != 0;) {
-    const int first = __builtin_ctzll(left);
-    const uint32_t leader = read_lane(value, first);
+    const uint32_t leader = broadcast(value, first_lane(left));
     const uint64_t members = ballot(value == leader);
     if (value == leader) same = members;
     left &= ~members;
@@ -278,7 +286,7 @@ UCCLEP_FN void bulk_wait_loaded(BulkBarrier*, uint32_t) {
 UCCLEP_FN void bulk_store(bool active, void* global, const void* shared, uint32_t bytes) {
 #pragma unroll 1
   for (uint64_t left = ballot(active); left != 0; left &= left - 1) {
-    const uint64_t address = read_lane(reinterpret_cast<uint64_t>(global), __builtin_ctzll(left));
+    const uint64_t address = broadcast(reinterpret_cast<uint64_t>(global), first_lane(left));
     copy_by_wave((global16*)address, (const shared16*)shared, bytes);
   }
 }

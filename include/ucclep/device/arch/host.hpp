@@ -82,6 +82,13 @@ template <class T>
 UCCLEP_FN T shfl_xor(T value, unsigned mask) {
   return host_detail::exchange_bits(executor::Verb::shfl_xor, value, mask);
 }
+template <class T>
+UCCLEP_FN T broadcast(T value, unsigned lane) {
+  return shfl(value, lane);
+}
+UCCLEP_FN uint32_t uniform(uint32_t value) {
+  return value;
+}
 // Lanes below delta keep their own value.
 template <class T>
 UCCLEP_FN T shfl_up(T value, unsigned delta) {
