@@ -23,7 +23,7 @@ CLANG = [REMARK.format(text) for text in (
     "    Dynamic Stack: False", "    Occupancy [waves/SIMD]: 8", "    SGPRs Spill: 1", "    VGPRs Spill: 2",
     "    LDS Size [bytes/block]: 64")]
 
-TABLE = {"registers": 128, "scalars_in_lanes": 10, "static_shared_bytes": {"good": 128}}
+TABLE = {"registers": 128, "static_shared_bytes": {"good": 128}}
 
 
 class Parsing(unittest.TestCase):
@@ -31,7 +31,7 @@ class Parsing(unittest.TestCase):
         self.assertEqual(parse("sm_90a", PTXAS), {"fat": Kernel(168, 20, 16, 1040), "good": Kernel(40, 0, 0, 0)})
 
     def test_clang(self):
-        self.assertEqual(parse("gfx942", CLANG), {"good": Kernel(120, 2, 4, 64, 1)})
+        self.assertEqual(parse("gfx942", CLANG), {"good": Kernel(120, 3, 4, 64)})
 
 
 class Limits(unittest.TestCase):
@@ -47,10 +47,6 @@ class Limits(unittest.TestCase):
         self.assertIn("spills", self.found({"good": Kernel(1, 1)}))
         self.assertIn("stack frame of 8 bytes", self.found({"good": Kernel(1, 0, 8)}))
         self.assertIn("129 bytes of static shared", self.found({"good": Kernel(1, 0, 0, 129)}))
-
-    def test_scalars_in_lanes(self):
-        self.assertEqual(self.found({"good": Kernel(1, scalars=10)}), "")
-        self.assertIn("parks 11 scalars", self.found({"good": Kernel(1, scalars=11)}))
 
     def test_kernels_and_table_agree(self):
         self.assertIn("good is missing from gfx942", self.found({}))

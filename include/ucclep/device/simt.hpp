@@ -10,15 +10,15 @@
 //   - No lane waits for another lane of its own warp except through a warp verb.
 //
 // Identity     wave_size, thread_id(), lane_id(), warp_id(), block_id(), block_size(), grid_size(), shared_memory()
-// Warp values  shfl, shfl_xor, shfl_up, broadcast, ballot, match_any, reduce_add/max/min, scan_add. They order no
-// memory.
+// Warp values  shfl, shfl_xor, shfl_up, broadcast, ballot, match_any, reduce_add/max/min, scan_add. They order nothing.
 //              Reductions take integers only: a sum of floats depends on its order, and so would differ between
 //              targets. (The maximum of |x| is the maximum of its bits without the sign; a NaN is then the largest.)
 //              broadcast(value, lane): all lanes name the same one. uniform(value): the lanes that call it hold the
 //              same value, and the compiler may know. What comes from memory and bounds a warp's loop or decides its
 //              branch goes through one of the two: else AMD keeps masks of lanes for every loop and branch.
 // Time         clock_ns(), pause()
-// Arguments    read_again(args): for the body of a loop over tokens or rows, so that AMD keeps no field in a register
+// Arguments    read_again(args): for the body of a loop over tokens or rows, and for the next phase of an operation, so
+//              that AMD keeps no field in a register until then
 //
 // Memory: who calls it, what it orders, at which scope.
 // clang-format off
