@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // How lanes are run, and what the executor says of kernels that cannot go on.
+#include <atomic>
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <ctime>
 #include <iostream>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "support/test_env.hpp"
@@ -81,6 +84,16 @@ TEST_CASE("executor: a seeded schedule replays exactly", "[executor]") {
     }
     CHECK(orders.size() == 4);
   }
+}
+
+TEST_CASE("executor: a seeded launch begins though nobody waits for its stream", "[executor]") {
+  Trial trial({.seed = 1});
+  trial.launch("trial_polls", {2, 64, 0});
+  const std::atomic_ref<uint64_t> word(trial.args.words[0]);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (word == 0 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  CHECK(word == 1);
+  CHECK(trial.ends());
 }
 
 // --- diagnoses ---

@@ -4,14 +4,13 @@
 // UCCLEP_HOST_WAVE=32|64       lanes of a warp (default 32)
 // UCCLEP_HOST_WORKERS=n        threads that run all lanes of the process (default: one per core; 1 with a seed)
 // UCCLEP_HOST_SEED=n           not 0: lanes and blocks run in an order drawn from this seed. With one worker a schedule
-//                              replays exactly, as far as its launches were queued before the first wait
+//                              replays exactly, as far as its launches were queued before all devices were waited for
 // UCCLEP_HOST_MODE=a,b,c       what a GPU does and a CPU would hide:
 //   residency=n                at most n blocks of a device are resident, in index order; the rest queue
 //   lockstep                   a diverged warp runs one side until it reconverges at a warp or block verb, or ends
 //   deferred                   bulk copies read and write some time between their issue and the wait that needs them
 // UCCLEP_HOST_WATCHDOG_MS=n    a launch that does nothing but spin for so long is ended and reported; 0: never, since
-// the
-//                              library's kernels bound their waits themselves (default 0, with lockstep 10000)
+//                              the library's kernels bound their waits themselves (default 0, with lockstep 10000)
 #pragma once
 #include <cstdint>
 

@@ -52,19 +52,20 @@ bool Pool::close(DeviceState& device) {
   return false;
 }
 
-void Pool::open_gate() {
-  if (!gated_) return;
+bool Pool::tend_gate() {
+  if (!gated_) return false;
   {
     std::lock_guard lock(mutex_);
-    gate_open_ = true;
+    if (pending_.empty()) {
+      gate_open_ = false;
+      return false;
+    }
+    if (gate_open_) return false;
   }
-  wake_sleepers();
-}
-
-void Pool::shut_gate() {
-  if (!gated_) return;
+  if (!all_submitted()) return true;  // asks the streams, which submit under a lock of theirs
   std::lock_guard lock(mutex_);
-  if (pending_.empty()) gate_open_ = false;
+  gate_open_ = true;
+  return false;
 }
 
 bool Pool::takeable(const Launch& launch) const {

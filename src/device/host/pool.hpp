@@ -26,13 +26,13 @@ class Pool {
 
   // The streams: called by a worker when the last block of a launch has ended.
   std::function<void(Launch&)> on_finished;
+  // The streams: whether a gated pool should begin with what was submitted, or more is on its way.
+  std::function<bool()> all_submitted;
 
   void submit(Launch& launch);
   void stop();  // blocks under way are dropped
   // No lane of the device runs afterwards. False: one that never gives way has not done so within a generous time.
   bool close(DeviceState& device);
-  void open_gate();
-  bool gated() const { return gated_; }
 
   // --- for workers ---
   struct Ticket {
@@ -41,8 +41,9 @@ class Pool {
   };
   bool take(Ticket& ticket);
   void block_ended(Launch& launch);
-  // Nothing of this worker is resident: with one worker, nothing of the pool.
-  void shut_gate();
+  // Called while nothing of this worker is resident: with a gate and hence one worker, nothing of the pool. True: the
+  // gate holds something back, and wants to be looked after again soon.
+  bool tend_gate();
   bool has_work();
   bool stopping() const { return stopping_.load(std::memory_order_relaxed); }
 

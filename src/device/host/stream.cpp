@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/host/stream.hpp"
 
+#include <algorithm>
 #include <chrono>
 
 #include "base/error.hpp"
@@ -10,6 +11,8 @@
 
 namespace ucclep::executor {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 template <class Map>
 auto find(Map& map, void* handle, const char* what) {
@@ -22,6 +25,7 @@ auto find(Map& map, void* handle, const char* what) {
 
 StreamTable::StreamTable(Pool& pool) : pool_(pool) {
   pool.on_finished = [this](Launch& launch) { finished(launch); };
+  pool.all_submitted = [this] { return all_submitted(); };
 }
 
 std::shared_ptr<Stream> StreamTable::create_stream() {
@@ -85,7 +89,7 @@ void StreamTable::enqueue(const std::shared_ptr<Stream>& stream, Operation opera
   if (operation.kind == Operation::Kind::wait) operation.record = operation.event->recorded;
   stream->operations.push_back(std::move(operation));
   ++stream->enqueued;
-  last_enqueued_ = std::chrono::steady_clock::now();
+  last_active_ = Clock::now();
   advance(stream, lock);
 }
 
@@ -172,25 +176,27 @@ ucclEpResult_t StreamTable::synchronize(Event& event, int64_t timeout_ms) {
   return result;
 }
 
-ucclEpResult_t StreamTable::await(const std::function<bool()>& done, int64_t timeout_ms) {
-  using Clock = std::chrono::steady_clock;
+ucclEpResult_t StreamTable::await(const Condition& done, int64_t timeout_ms) {
   constexpr int64_t longest_ms = int64_t{1} << 40;  // beyond all clocks
-  constexpr auto quiet = std::chrono::milliseconds(10);
   const auto deadline = Clock::now() + std::chrono::milliseconds(std::min(timeout_ms, longest_ms));
   Lock lock(mutex_);
-  ++waiters_;
-  bool in_time = done();
-  while (!in_time && Clock::now() < deadline) {
-    // A gated pool begins when every user waits for it, since then nothing more is queued; else when it seems so.
-    const auto quiet_since = std::max(last_enqueued_ + quiet, gate_opened_ + quiet);
-    if (pool_.gated() && (waiters_ >= users_ || Clock::now() >= quiet_since)) {
-      gate_opened_ = Clock::now();
-      pool_.open_gate();
-    }
-    in_time = changed_.wait_until(lock, pool_.gated() ? std::min(deadline, Clock::now() + quiet) : deadline, done);
-  }
-  --waiters_;
+  if (done()) return ucclEpSuccess;
+  awaited_.push_back(&done);
+  const bool in_time = changed_.wait_until(lock, deadline, done);
+  std::erase(awaited_, &done);
+  if (in_time) last_active_ = Clock::now();  // who polls in vain must not keep the gate shut
   return in_time ? ucclEpSuccess : ucclEpTimeout;
+}
+
+// When every user waits nothing more is going to be submitted: so a schedule replays. A user may also wait for
+// something else than the pool, such as a word that a kernel stores: then time has to tell.
+bool StreamTable::all_submitted() {
+  constexpr auto patience = std::chrono::milliseconds(10);        // while somebody waits
+  constexpr auto long_patience = std::chrono::milliseconds(200);  // while nobody does
+  Lock lock(mutex_);
+  const auto waiting =
+      std::count_if(awaited_.begin(), awaited_.end(), [](const Condition* done) { return !(*done)(); });
+  return waiting >= users_ || Clock::now() - last_active_ >= (waiting > 0 ? patience : long_patience);
 }
 
 float StreamTable::elapsed_ms(Event& begin, Event& end) {

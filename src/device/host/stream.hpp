@@ -62,7 +62,7 @@ class StreamTable {
   ucclEpResult_t synchronize(Event& event, int64_t timeout_ms);
   float elapsed_ms(Event& begin, Event& end);
 
-  // How many threads of the process use the pool at once: a gated pool begins when all of them wait for it.
+  // How many threads of the process use the pool at once, for a gated pool: see all_submitted.
   void add_user(int change);
 
  private:
@@ -71,15 +71,16 @@ class StreamTable {
   void advance(std::shared_ptr<Stream> stream, Lock& lock);
   bool step(const std::shared_ptr<Stream>& stream, std::vector<std::shared_ptr<Stream>>& ready, Lock& lock);
   void finished(Launch& launch);
-  ucclEpResult_t await(const std::function<bool()>& done, int64_t timeout_ms);
+  using Condition = std::function<bool()>;
+  ucclEpResult_t await(const Condition& done, int64_t timeout_ms);
+  bool all_submitted();
 
   Pool& pool_;
   std::mutex mutex_;
   std::condition_variable changed_;
   int users_ = 0;
-  int waiters_ = 0;
-  std::chrono::steady_clock::time_point last_enqueued_;
-  std::chrono::steady_clock::time_point gate_opened_;
+  std::vector<const Condition*> awaited_;
+  std::chrono::steady_clock::time_point last_active_;  // when a user last enqueued something, or returned from a wait
   std::unordered_map<void*, std::shared_ptr<Stream>> streams_;
   std::unordered_map<void*, std::shared_ptr<Event>> events_;
 };

@@ -107,13 +107,13 @@ bool Worker::admit() {
 }
 
 void Worker::idle() {
-  constexpr int64_t spin_ns = 50'000;        // then the core is for others
-  constexpr int64_t nap_ns = 150'000;        // another process may have stored what a lane waits for
+  constexpr int64_t spin_ns = 50'000;  // then the core is for others
+  constexpr int64_t nap_ns = 150'000;  // another process may have stored what a lane waits for; time may open the gate
   constexpr int64_t sleep_ns = 100'000'000;  // nothing to wait for: a launch wakes
   if (resident_.empty()) {
-    pool_.shut_gate();
     const uint32_t announced = announce_sleep();
-    if (!pool_.has_work() && !pool_.stopping()) sleep_for(announced, sleep_ns);
+    const bool held_back = pool_.tend_gate();
+    if (!pool_.has_work() && !pool_.stopping()) sleep_for(announced, held_back ? nap_ns : sleep_ns);
     return;
   }
   const int64_t now = now_ns();
