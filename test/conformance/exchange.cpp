@@ -342,9 +342,18 @@ void Exchange::check_untouched() {
 
 // ---- Whole cases ----
 
-Session::Session(const Rank& rank, const Scenario& scenario, const ucclEpCommConfig_t& config)
-    : comm(rank, config),
-      group(make_group(comm, group_config({scenario}))),
+namespace {
+
+ucclEpGroupConfig_t limited(ucclEpGroupConfig_t config, int timeout_ms) {
+  config.timeout_ms = timeout_ms;
+  return config;
+}
+
+}  // namespace
+
+Session::Session(const Rank& rank, const Scenario& scenario, int timeout_ms)
+    : comm(rank, comm_config()),
+      group(make_group(comm, limited(group_config({scenario}), timeout_ms))),
       handle(make_handle(group, handle_config(scenario))),
       stream(comm) {}
 

@@ -79,7 +79,8 @@ class Exchange {
 
 // Communicator, group, handle, stream for one scenario.
 struct Session {
-  Session(const Rank& rank, const Scenario& scenario, const ucclEpCommConfig_t& config = comm_config());
+  // timeout_ms: of the group, so that a short one does not bound how long ranks need to meet.
+  Session(const Rank& rank, const Scenario& scenario, int timeout_ms = 0);
   Comm comm;
   Group group;
   Handle handle;

@@ -112,8 +112,12 @@ TEST_CASE("waiting for a late peer shows in wait_ns", "[process]") {
       at.stream.synchronize();
       rank.board.add(0);
       rank.board.wait(0, 4);
-      if (rank.rank == 2) std::this_thread::sleep_for(std::chrono::milliseconds(60));
+      if (rank.rank == 2) {
+        rank.board.wait(1, 3);
+        std::this_thread::sleep_for(std::chrono::milliseconds(500));  // their kernels begin meanwhile
+      }
       exchange.dispatch(at.handle, at.stream);
+      rank.board.add(1);
       at.stream.synchronize();
       const int64_t late = waited.integers()[2];
       if (rank.rank != 2) require(late > 20'000'000, "wait_ns of the late rank is " + std::to_string(late));

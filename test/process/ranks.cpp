@@ -2,11 +2,13 @@
 #include "ranks.hpp"
 
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstring>
+#include <new>
 #include <system_error>
 #include <thread>
 
@@ -57,6 +59,22 @@ std::vector<Outcome> run_threads(int nranks, const Body& body) {
   }
   for (auto& thread : threads) thread.join();
   return outcomes;
+}
+
+SharedCount::SharedCount() {
+  void* page = mmap(nullptr, sizeof(*count_), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) throw std::system_error(errno, std::generic_category());
+  count_ = new (page) std::atomic<int>(0);
+}
+
+SharedCount::~SharedCount() {
+  munmap(count_, sizeof(*count_));
+}
+
+bool SharedCount::reaches(int count) const {
+  const Deadline deadline = Deadline::after_ms(60000);
+  while (*count_ < count && !deadline.expired()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return *count_ >= count;
 }
 
 RankProcess::RankProcess(int rank, const Body& body) : state_(std::make_unique<State>()) {

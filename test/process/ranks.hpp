@@ -3,6 +3,7 @@
 #pragma once
 #include <sys/types.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -25,6 +26,21 @@ using Body = std::function<std::string(int rank)>;
 int64_t steady_ms();
 Outcome run_body(const Body& body, int rank);
 std::vector<Outcome> run_threads(int nranks, const Body& body);
+
+// A count shared with processes that are forked later: tests wait for what others have done instead of guessing how
+// long it takes.
+class SharedCount {
+ public:
+  SharedCount();
+  ~SharedCount();
+  SharedCount(const SharedCount&) = delete;
+  SharedCount& operator=(const SharedCount&) = delete;
+  void add() { ++*count_; }
+  bool reaches(int count) const;  // false: not within a minute
+
+ private:
+  std::atomic<int>* count_;
+};
 
 // A forked process that runs body; it is killed if it is still there when the object goes.
 class RankProcess {

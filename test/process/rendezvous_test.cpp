@@ -39,6 +39,21 @@ Fd call(const ucclEpUniqueId& id) {
   return connect_to(decode(id).address, Deadline::after_ms(5000), "the test");
 }
 
+// A rendezvous closes a moment after its ranks have met.
+void closes(const ucclEpUniqueId& id) {
+  const Deadline deadline = Deadline::after_ms(20000);
+  std::string sentence;
+  while (sentence.empty() && !deadline.expired()) {
+    try {
+      call(id);
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    } catch (const Error& error) {
+      sentence = error.what();
+    }
+  }
+  CHECK_THAT(sentence, Contains("nobody listens"));
+}
+
 }  // namespace
 
 TEST_CASE("threads of one process meet through a unique id") {
@@ -155,13 +170,13 @@ TEST_CASE("a missing rank is named when time is up, and hears the same when it c
   ucclEpUniqueId id = local_rendezvous();
   int64_t before = steady_ms();
   auto outcomes = run_threads(2, [&](int rank) {
-    join(id, 2 * rank, 4, 400);
+    join(id, 2 * rank, 4, 2000);
     return std::string("joined");
   });
-  check_all(outcomes, ucclEpTimeout, "ranks 1 and 3 did not join within 400 ms");
+  check_all(outcomes, ucclEpTimeout, "ranks 1 and 3 did not join within 2000 ms");
   CHECK(outcomes[0].text == outcomes[1].text);
-  CHECK(steady_ms() - before >= 400);
-  CHECK(steady_ms() - before < 3000);
+  CHECK(steady_ms() - before >= 2000);
+  CHECK(steady_ms() - before < 20000);
   auto late = run_threads(1, [&](int) {
     join(id, 3, 4);
     return std::string("joined");
@@ -180,13 +195,13 @@ TEST_CASE("a rank that is killed before all have joined fails the others at once
     join(id, rank, 3);
     return std::string("joined");
   });
-  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  std::this_thread::sleep_for(std::chrono::seconds(2));  // nothing tells that a rank waits for the rest
   int64_t killed = steady_ms();
   victim.signal(SIGKILL);
   Outcome outcome = witness.outcome();
   CHECK(outcome.code == ucclEpRemoteError);
   CHECK_THAT(outcome.text, Contains("rank 1 (pid") && Contains("went away"));
-  CHECK(outcome.ended_ms - killed < 1000);
+  CHECK(outcome.ended_ms - killed < 10000);
 }
 
 TEST_CASE("an id whose process is gone, or that was used, is refused at once") {
@@ -207,7 +222,7 @@ TEST_CASE("an id whose process is gone, or that was used, is refused at once") {
   check_all(run_threads(1, join_alone), ucclEpRemoteError, "nobody listens");
   id = local_rendezvous();
   check_all(run_threads(1, join_alone), ucclEpSuccess, "joined");
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  closes(id);
   check_all(run_threads(1, join_alone), ucclEpRemoteError, "rendezvous");
 }
 
@@ -222,8 +237,7 @@ TEST_CASE("a child that forks without exec neither serves nor keeps open what it
     return std::string("met");
   });
   check_all(outcomes, ucclEpSuccess, "met");
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  CHECK_THROWS_WITH(call(id), Contains("nobody listens"));
+  closes(id);
 }
 
 // [slow]: in the forked child LeakSanitizer takes for lost what threads of the parent held.
