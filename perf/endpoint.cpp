@@ -49,9 +49,7 @@ Endpoint::~Endpoint() {
 void Endpoint::create_communicator() {
   ucclEpCommConfig_t config = UCCLEP_COMM_CONFIG_INIT;
   config.device = options_.api_device();
-  // One GPU per rank of a machine, in order; MPI launchers restrict the visible devices instead.
-  const bool gpu = config.device == UCCLEP_DEVICE_CUDA || config.device == UCCLEP_DEVICE_HIP;
-  if (gpu && options_.mpi_ranks == 0) config.device_index = team_.rank();
+  if (config.device == UCCLEP_DEVICE_CUDA || config.device == UCCLEP_DEVICE_HIP) config.device_index = team_.gpu();
   config.timeout_ms = options_.timeout_ms;
   check(team_.init_communicator(&comm_, config), "ucclEpCommInit");
   check(ucclEpCommGetInfo(comm_, &info_), "ucclEpCommGetInfo", comm_);

@@ -30,6 +30,10 @@ int ucclep_perf_mpi_open(ucclep::perf::MpiCalls* calls) {
   if (int error = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided)) return error;
   MPI_Comm_rank(MPI_COMM_WORLD, &calls->rank);
   MPI_Comm_size(MPI_COMM_WORLD, &calls->size);
+  MPI_Comm machine;
+  if (int error = MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine)) return error;
+  MPI_Comm_rank(machine, &calls->local_rank);
+  MPI_Comm_free(&machine);
   calls->allgather = allgather;
   calls->barrier = barrier;
   calls->abort = abort_job;

@@ -8,6 +8,7 @@ namespace ucclep::perf {
 struct MpiCalls {
   int rank;
   int size;
+  int local_rank;                                         // among the ranks of this machine
   int (*allgather)(void* buffer, size_t bytes_per_rank);  // in place; 0 = success, here and below
   int (*barrier)();
   void (*abort)();  // ends the whole job

@@ -5,6 +5,8 @@
 
 #include <climits>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 
 #include "api.hpp"
 #include "mpi_plugin.hpp"
@@ -18,6 +20,15 @@ std::string beside_this_program(const char* file) {
   const ssize_t length = readlink("/proc/self/exe", path, sizeof path);
   const std::string program(path, length > 0 ? length : 0);
   return program.substr(0, program.rfind('/') + 1) + file;
+}
+
+// Some launchers show each process one device only.
+bool launcher_chose_gpu() {
+  for (const char* name : {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"}) {
+    const char* devices = std::getenv(name);
+    if (devices != nullptr && *devices != 0 && std::strchr(devices, ',') == nullptr) return true;
+  }
+  return false;
 }
 
 class MpiTeam : public Team {
@@ -34,12 +45,13 @@ class MpiTeam : public Team {
                       "Without MPI, --procs starts processes on this machine",
                       plugin, dlerror()));
     }
-    if (int error = open(&calls_)) throw PerfError(fmt::format("MPI_Init_thread: error {}", error));
+    if (int error = open(&calls_)) throw PerfError(fmt::format("starting MPI: error {}", error));
   }
   ~MpiTeam() override { calls_.finalize(); }
 
   int rank() const override { return calls_.rank; }
   int size() const override { return calls_.size; }
+  int gpu() const override { return launcher_chose_gpu() ? 0 : calls_.local_rank; }
   void barrier() override { expect_success(calls_.barrier(), "MPI_Barrier"); }
   void allgather(void* buffer, size_t bytes_per_rank) override {
     expect_success(calls_.allgather(buffer, bytes_per_rank), "MPI_Allgather");

@@ -112,7 +112,7 @@ void add_options(CLI::App& app, Options& o, std::string& late, std::string& chil
   app.add_flag("--quant", o.quant, "With bf16: dispatch sends fp8 and makes the scales, combine stays bf16");
   app.add_option("--skew", o.skew, "Expert e is drawn with weight (e + 1)^-skew; 0 = uniform")->capture_default_str();
   app.add_option("--late", late, "r:us, rank r enters every iteration us microseconds late");
-  app.add_option("--device", o.device, "auto, host, cuda or hip (the last two: rank r uses device r)")
+  app.add_option("--device", o.device, "auto, host, cuda or hip (the last two: a device per rank, in order)")
       ->check(CLI::IsMember(names(devices)))
       ->capture_default_str();
   app.add_option("--sms", o.sms, "Most SMs that an operation may use (0 = the library's choice)")

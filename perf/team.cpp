@@ -118,6 +118,7 @@ class SharedMemoryMember : public Team {
   SharedMemoryMember(SharedMemoryTeam& team, int rank) : team_(team), rank_(rank) {}
   int rank() const override { return rank_; }
   int size() const override { return team_.ranks_; }
+  int gpu() const override { return rank_; }
   void barrier() override { team_.barrier(); }
   void fail(const std::string& sentence) override { team_.fail(sentence); }
 

@@ -26,6 +26,7 @@ class Team {
   virtual ~Team() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  virtual int gpu() const = 0;  // the index of the GPU that is this rank's
   virtual void barrier() = 0;
   // In place: rank r's part is at buffer + r * bytes_per_rank.
   virtual void allgather(void* buffer, size_t bytes_per_rank) = 0;

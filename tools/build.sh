@@ -32,7 +32,7 @@ quietly() {  # shows the output only of a command that fails
 }
 
 # A tree is configured again when an optional tool has come or gone since, such as a GPU compiler.
-optional_tools=$(command -v nvcc /usr/local/cuda/bin/nvcc clang++-19 cmake | sort -u || true)
+optional_tools=$(command -v nvcc /usr/local/cuda/bin/nvcc clang++-19 cmake mpicc | sort -u || true)
 if [ ! -f "$tree/build.ninja" ]; then
   rm -rf "$tree"
   quietly meson setup "$tree" -Dwerror="${WERROR:-false}" "${options[@]}"

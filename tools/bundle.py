@@ -3,7 +3,8 @@
 """Usage: tools/bundle.py BUILD-TREE BUNDLE
 
 Copies the shared library, the tools, the test executables and every library that they need, glibc's own excepted, into one
-folder: stripped, and with run path $ORIGIN, so that the folder runs wherever glibc is 2.36 or newer.
+folder: stripped, and with run path $ORIGIN, so that the folder runs wherever glibc is 2.36 or newer. The tools' MPI plugin goes
+with them when it was built; MPI itself does not, as it has to be the one that the machine's mpirun belongs to.
 """
 import json
 import os
@@ -23,8 +24,8 @@ def output(*command):
 
 
 def built_files(tree):
-    """The shared library under its soname, and the executables of perf/ and test/."""
-    files = {}
+    """The shared library under its soname with the executables of perf/ and test/, and the plugins of perf/."""
+    files, plugins = {}, {}
     for target in json.loads(output("meson", "introspect", "--targets", tree)):
         path = target["filename"][0]
         folder = os.path.relpath(os.path.dirname(path), os.path.realpath(tree)).split(os.sep)[0]
@@ -32,7 +33,9 @@ def built_files(tree):
             files["libucclep.so.0"] = path
         elif target["type"] == "executable" and folder in ("perf", "test"):
             files[os.path.basename(path)] = path
-    return files
+        elif target["type"] == "shared module" and folder == "perf":
+            plugins[os.path.basename(path)] = path
+    return files, plugins
 
 
 def needed_libraries(path):
@@ -53,12 +56,13 @@ def newest_glibc(path):
 
 
 def main(tree, bundle):
-    files = built_files(tree)
+    files, plugins = built_files(tree)
     if "libucclep.so.0" not in files:
         sys.exit(f"bundle.py: {tree} has no libucclep.so")
     for path in list(files.values()):
         for name, library in needed_libraries(path).items():
             files.setdefault(name, library)
+    files.update(plugins)
     shutil.rmtree(bundle, ignore_errors=True)
     os.makedirs(bundle)
     for name, path in files.items():

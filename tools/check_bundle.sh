@@ -27,7 +27,7 @@ else
   tail -n 3 "$log" >&2
   rm -rf "$root"
   mkdir -p "$root"/{proc,dev,tmp,lib64,lib/x86_64-linux-gnu}
-  for library in $(ldd "$bundle"/* 2>/dev/null | grep -oE '(/[^ ]+)+' | grep -vF "$bundle" | sort -u); do
+  for library in $(find "$bundle" -type f ! -name '*.so' -exec ldd {} + 2>/dev/null | grep -oE '(/[^ ]+)+' | grep -vF "$bundle" | sort -u); do
     cp -L --parents "$library" "$root"
   done
   where="a root with only glibc"

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Usage: package_test.sh exports|needed|pkg-config|cmake|headers|tools BUILD-TREE SOURCE-TREE
+# Usage: package_test.sh exports|needed|pkg-config|cmake|headers|tools|mpi BUILD-TREE SOURCE-TREE
 # Installs the build tree into a fresh folder and looks at the result the way a user would.
 set -euo pipefail
 what=$1 tree=$2 source=$3
@@ -46,6 +46,7 @@ case $what in
   tools)  # they run where they were installed
     for tool in dispatch_perf combine_perf; do "$prefix/bin/$tool" --version; done
     ;;
+  mpi) "$source/test/perf/mpi_test.sh" "$tree" "$prefix/bin" ;;  # so does the plugin
   headers)  # each C header stands alone, in C99 and in C++
     for header in "$prefix"/include/ucclep/*.h; do
       cc -std=c99 "${strict[@]}" -fsyntax-only -x c "$header" -I"$prefix/include"
