@@ -127,11 +127,16 @@ class HostDevice : public Device {
     check(kernel, shape);
     auto launch = std::make_unique<Launch>();
     launch->kernel = kernel.name;
-    launch->function = executor::find_kernel(traits_.wave, kernel.name);
-    if (launch->function == nullptr) {
+    const executor::KernelRegistration* known = executor::find_kernel(traits_.wave, kernel.name);
+    if (known == nullptr) {
       fail(ucclEpInternalError, "host device {} has no kernel {} for wave {}", traits_.index, kernel.name,
            traits_.wave);
     }
+    if (known->arg_bytes != arg_bytes) {
+      fail(ucclEpInternalError, "kernel {} takes {} bytes of arguments, not {}", kernel.name, known->arg_bytes,
+           arg_bytes);
+    }
+    launch->function = known->function;
     launch->shape = shape;
     launch->device = state_;
     constexpr size_t alignment = 64;

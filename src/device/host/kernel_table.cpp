@@ -15,16 +15,16 @@ namespace {
 constinit const KernelRegistration* registered = nullptr;
 }
 
-KernelRegistration::KernelRegistration(unsigned wave, const char* name, void (*function)(const void*))
-    : wave(wave), name(name), function(function), next(registered) {
+KernelRegistration::KernelRegistration(unsigned wave, const char* name, size_t arg_bytes, void (*function)(const void*))
+    : wave(wave), name(name), arg_bytes(arg_bytes), function(function), next(registered) {
   registered = this;
 }
 
-KernelFunction find_kernel(unsigned wave, const char* name) {
+const KernelRegistration* find_kernel(unsigned wave, const char* name) {
   link_kernels_w32();
   link_kernels_w64();
   for (const KernelRegistration* kernel = registered; kernel != nullptr; kernel = kernel->next) {
-    if (kernel->wave == wave && std::strcmp(kernel->name, name) == 0) return kernel->function;
+    if (kernel->wave == wave && std::strcmp(kernel->name, name) == 0) return kernel;
   }
   return nullptr;
 }

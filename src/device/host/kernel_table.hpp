@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which function a kernel's name means, for each wave size.
+// Which kernel a name means, for each wave size.
 #pragma once
-#include "device/host/launch.hpp"
+#include "ucclep/device/arch/host_executor.hpp"
 
 namespace ucclep::executor {
 
 // nullptr: there is no such kernel.
-KernelFunction find_kernel(unsigned wave, const char* name);
+const KernelRegistration* find_kernel(unsigned wave, const char* name);
 
 }  // namespace ucclep::executor

@@ -273,8 +273,9 @@ UCCLEP_FN void pause() {
 #define UCCLEP_HOST_JOIN(wave, name) UCCLEP_HOST_JOIN_(wave, name)
 #define UCCLEP_HOST_KERNEL(name) UCCLEP_HOST_JOIN(UCCLEP_WAVE, name)
 
-#define UCCLEP_KERNEL(name, ArgsType)                                                                               \
-  static void UCCLEP_HOST_KERNEL(name)(const ArgsType& args);                                                       \
-  static const ::ucclep::executor::KernelRegistration name##_registration(                                          \
-      UCCLEP_WAVE, #name, [](const void* args) { UCCLEP_HOST_KERNEL(name)(*static_cast<const ArgsType*>(args)); }); \
+#define UCCLEP_KERNEL(name, ArgsType)                                                           \
+  static void UCCLEP_HOST_KERNEL(name)(const ArgsType& args);                                   \
+  static const ::ucclep::executor::KernelRegistration name##_registration(                      \
+      UCCLEP_WAVE, #name, sizeof(ArgsType),                                                     \
+      [](const void* args) { UCCLEP_HOST_KERNEL(name)(*static_cast<const ArgsType*>(args)); }); \
   static void UCCLEP_HOST_KERNEL(name)([[maybe_unused]] const ArgsType& args)

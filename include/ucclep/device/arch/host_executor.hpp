@@ -4,6 +4,7 @@
 // The executor is compiled without sanitizer instrumentation, the kernels with it.
 #pragma once
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 namespace ucclep::executor {
@@ -68,9 +69,10 @@ inline void note_store() {
 
 // A kernel makes itself known when its object file is loaded.
 struct KernelRegistration {
-  KernelRegistration(unsigned wave, const char* name, void (*function)(const void* args));
+  KernelRegistration(unsigned wave, const char* name, size_t arg_bytes, void (*function)(const void* args));
   const unsigned wave;
   const char* const name;
+  const size_t arg_bytes;
   void (*const function)(const void* args);
   const KernelRegistration* const next;
 };
