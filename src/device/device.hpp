@@ -17,13 +17,14 @@ struct DeviceTraits {
   std::string name;  // "host (wave 32)"
   int kind = 0;      // UCCLEP_DEVICE_CUDA | _HIP | _HOST
   int index = 0;
-  uint64_t place = 0;         // of a GPU on its machine's bus: ranks with the same one share it. 0: not shared
-  unsigned wave = 32;         // lanes of a warp
-  unsigned num_sms = 0;       // blocks of max_block threads that are resident at once
-  unsigned max_block = 0;     // threads of a block that the library's kernels use at most
-  size_t shared_bytes = 0;    // shared memory of one block
-  unsigned line_bytes = 0;    // P15: a store of this many bytes with an epoch in it arrives whole,
-  unsigned line_payload = 0;  // and carries this many bytes of data
+  uint64_t place = 0;             // of a GPU on its machine's bus: ranks with the same one share it. 0: not shared
+  unsigned wave = 32;             // lanes of a warp
+  unsigned num_sms = 0;           // blocks of max_block threads that are resident at once
+  unsigned max_block = 0;         // threads of a block that the library's kernels use at most
+  size_t shared_bytes = 0;        // shared memory of one block
+  unsigned line_bytes = 0;        // P15: a store of this many bytes with an epoch in it arrives whole,
+  unsigned line_payload = 0;      // and carries this many bytes of data
+  size_t window_granularity = 1;  // window memory takes a multiple of it
 };
 
 // Memory that other processes can map: a memfd on the host, a VMM handle on a GPU. Unmapped and closed by the

@@ -5,12 +5,12 @@
 #include <cstring>
 
 #include "base/log.hpp"
-#include "device/host/host_device.hpp"
 #include "host/bootstrap/agreement.hpp"
 #include "host/bootstrap/fd_exchange.hpp"
 #include "host/group_shape.hpp"
 #include "host/guard.hpp"
 #include "host/handle.hpp"
+#include "host/open_device.hpp"
 #include "host/structs.hpp"
 
 namespace ucclep {
@@ -123,10 +123,13 @@ ucclEpGroupLimits_t limits_of(const ucclEpComm* comm, const ucclEpGroupConfig_t&
     fail(ucclEpInvalidArgument, "config.nranks is {}, expected 1 to {} when comm is NULL", nranks, max_ranks);
   }
   const ucclEpGroupConfig_t config = checked_config(asked, nranks);
-  const GroupShape shape =
-      shape_of(config, nranks, comm ? comm->traits : host_device_traits(0, HostDeviceConfig::from_environment()));
+  const DeviceTraits traits = comm ? comm->traits
+                                   : expected_traits(Config::from_environment().device.value_or(UCCLEP_DEVICE_AUTO),
+                                                     UCCLEP_DEVICE_INDEX_CURRENT);
+  const GroupShape shape = shape_of(config, nranks, traits);
   ucclEpGroupLimits_t limits = UCCLEP_GROUP_LIMITS_INIT;
-  limits.device_bytes = static_cast<int64_t>(WindowLayout::of(shape).bytes + workspace_bytes(shape));
+  const uint64_t window = round_up(WindowLayout::of(shape).bytes, traits.window_granularity);
+  limits.device_bytes = static_cast<int64_t>(window + workspace_bytes(shape));
   limits.host_bytes = 0;
   limits.max_top_k = max_top_k;
   limits.max_experts = max_experts;

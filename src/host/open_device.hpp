@@ -11,4 +11,7 @@ namespace ucclep {
 // index: of a GPU, or UCCLEP_DEVICE_INDEX_CURRENT; the host device has the rank's number.
 std::unique_ptr<Device> open_device(int kind, int index, int rank);
 
+// What the device that a rank of this process would get says of itself. Opens none.
+DeviceTraits expected_traits(int kind, int index);
+
 }  // namespace ucclep

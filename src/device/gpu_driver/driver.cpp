@@ -11,10 +11,10 @@ namespace ucclep::gpu {
 
 // libcuda: the VMM functions and stream capture that the table names are all there from 12.0 on.
 const DriverFacts cuda_facts{
-    UCCLEP_DEVICE_CUDA, "CUDA", "libcuda.so.1", 12000, "sm_", 0, 8, {10, 16, 97, 95, 102, 50, 33, 34}};
+    UCCLEP_DEVICE_CUDA, "CUDA", "libcuda.so.1", 12000, "sm_", 0, {10, 16, 97, 95, 102, 50, 33, 34}};
 // libamdhip64 counts 6.0 as 60000000. Coherent host memory has to be asked for.
 const DriverFacts hip_facts{
-    UCCLEP_DEVICE_HIP, "HIP", "libamdhip64.so.6", 60000000, "gfx", 0x40000000, 1, {87, 63, 74, 10, 89, 69, 67, 68}};
+    UCCLEP_DEVICE_HIP, "HIP", "libamdhip64.so.6", 60000000, "gfx", 0x40000000, {87, 63, 74, 10, 89, 69, 67, 68}};
 
 namespace {
 
@@ -47,14 +47,10 @@ Driver::Driver(const DriverFacts& facts, const char* library) : facts_(facts) {
   library_ = dlopen(library, RTLD_NOW | RTLD_LOCAL);
   if (library_ == nullptr) fail(ucclEpNotSupported, "no {} driver: {}", facts.vendor, dlerror());
   load_functions();
-  if (const Code code = api_.init(0); code != success) {
-    fail(ucclEpNotSupported, "the {} driver of {} does not start (code {})", facts.vendor, library, code);
-  }
+  start(library);
   check_version();
   const Code counted = api_.device_count(&device_count_);
-  if (counted == no_device || (counted == success && device_count_ == 0)) {
-    fail(ucclEpNotSupported, "the {} driver finds no GPU", facts.vendor);
-  }
+  if (counted == no_device || (counted == success && device_count_ == 0)) refuse_without_gpu();
   check(counted, "counting the devices");
 }
 
@@ -71,6 +67,19 @@ void Driver::load_functions() {
   });
 }
 
+void Driver::start(const char* library) const {
+  const Code code = api_.init(0);
+  if (code == no_device) refuse_without_gpu();
+  if (code != success) {
+    fail(ucclEpNotSupported, "the {} driver of {} does not start: {} (code {})", facts_.vendor, library, words(code),
+         code);
+  }
+}
+
+void Driver::refuse_without_gpu() const {
+  fail(ucclEpNotSupported, "the {} driver finds no GPU", facts_.vendor);
+}
+
 void Driver::check_version() const {
   int version = 0;
   check(api_.driver_version(&version), "asking for the driver's version");
@@ -79,10 +88,13 @@ void Driver::check_version() const {
        facts_.oldest_version);
 }
 
+const char* Driver::words(Code code) const {
+  const char* text = nullptr;
+  return api_.error_string(code, &text) == success && text != nullptr ? text : "no further words";
+}
+
 void Driver::refuse(Code code, const char* what) const {
-  const char* words = nullptr;
-  if (api_.error_string(code, &words) != success || words == nullptr) words = "no further words";
-  fail(code_of(code), "{}: {}: {} (code {})", facts_.vendor, what, words, code);
+  fail(code_of(code), "{}: {}: {} (code {})", facts_.vendor, what, words(code), code);
 }
 
 void Driver::copy(void* to, const void* from, size_t bytes, Stream stream) const {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "device/gpu_driver/driver_api.hpp"
 
 namespace ucclep::gpu {
@@ -17,7 +18,6 @@ struct DriverFacts {
   int oldest_version;   // as driver_version counts
   const char* code;     // how the targets of its embedded code begin: "sm_"
   unsigned coherent;    // flag of host_alloc that makes host memory coherent with running kernels
-  unsigned line_lanes;  // lanes whose 16-byte stores arrive together (P15)
   struct {
     int warp_size, multiprocessors, shared_bytes_per_block, cooperative_launch, virtual_memory;
     int pci_domain, pci_bus, pci_device;
@@ -49,7 +49,10 @@ class Driver {
 
  private:
   [[noreturn]] void refuse(Code code, const char* what) const;
+  [[noreturn]] void refuse_without_gpu() const;
+  const char* words(Code code) const;  // the driver's own
   void load_functions();
+  void start(const char* library) const;
   void check_version() const;
 
   const DriverFacts& facts_;
@@ -71,5 +74,16 @@ class Current {
   Context callers_ = nullptr;
   bool changed_ = false;
 };
+
+// For destructors: undoes something in a context, and logs what cannot be undone.
+template <class Undo>
+void undo(const Driver& driver, Context context, const char* what, Undo&& call) noexcept {
+  try {
+    const Current current(driver, context);
+    driver.check(call(driver.api()), what);
+  } catch (const Error& error) {
+    log::warn("device", "{}", error.what());
+  }
+}
 
 }  // namespace ucclep::gpu

@@ -3,11 +3,11 @@
 
 #include <chrono>
 #include <cstring>
-#include <optional>
 #include <thread>
 #include <utility>
 
 #include "base/log.hpp"
+#include "device/gpu_driver/gpu_traits.hpp"
 #include "device/gpu_driver/kernel_code.hpp"
 #include "device/gpu_driver/shared_memory.hpp"
 
@@ -15,7 +15,6 @@ namespace ucclep::gpu {
 namespace {
 
 constexpr int64_t setup_timeout_ms = 60000;
-constexpr unsigned most_threads = 512;  // of the library's kernels
 
 Stream stream_of(ucclEpStream_t stream) {
   return static_cast<Stream>(stream);
@@ -63,19 +62,35 @@ class PrimaryContext {
   Context context_ = nullptr;
 };
 
+// The library's own stream on a device.
+class SetupStream {
+ public:
+  SetupStream(const Driver& driver, Context context) : driver_(driver), context_(context) {
+    const Current current(driver, context);
+    driver.check(driver.api().stream_create(&stream_, stream_non_blocking), "creating a stream");
+  }
+  ~SetupStream() {
+    undo(driver_, context_, "destroying a stream",
+         [this](const DriverApi& api) { return api.stream_destroy(stream_); });
+  }
+  SetupStream(const SetupStream&) = delete;
+  SetupStream& operator=(const SetupStream&) = delete;
+  Stream get() const { return stream_; }
+
+ private:
+  const Driver& driver_;
+  Context context_;
+  Stream stream_ = nullptr;
+};
+
 class GpuDevice : public Device {
  public:
-  GpuDevice(const Driver& driver, int index) : driver_(driver), context_(driver, index) {
-    traits_ = read_traits(index);
-    const Current current = enter();
-    code_.emplace(driver_, traits_.shared_bytes, traits_.name);
-    driver_.check(api().stream_create(&setup_stream_, stream_non_blocking), "creating a stream");
-  }
-  ~GpuDevice() override {
-    const Current current = enter();
-    release(api().stream_destroy(setup_stream_), "a stream");
-    code_.reset();
-  }
+  GpuDevice(const Driver& driver, int index)
+      : driver_(driver),
+        context_(driver, index),
+        traits_(gpu_device_traits(driver, index)),
+        code_(driver, context_.get(), traits_.shared_bytes, traits_.name),
+        setup_stream_(driver, context_.get()) {}
 
   const DeviceTraits& traits() const override { return traits_; }
   void on_fault(std::function<void(const std::string&)> handler) override { on_fault_ = std::move(handler); }
@@ -84,7 +99,13 @@ class GpuDevice : public Device {
     const Current current = enter();
     void* data = nullptr;
     driver_.check(api().mem_alloc(&data, bytes != 0 ? bytes : 1), "allocating device memory");
-    zero(data, bytes);
+    try {
+      zero(data, bytes);
+    } catch (...) {
+      undo(driver_, context_.get(), "freeing device memory",
+           [data](const DriverApi& api) { return api.mem_free(data); });
+      throw;
+    }
     return data;
   }
   void free(void* data) override {
@@ -173,7 +194,7 @@ class GpuDevice : public Device {
 
   void poke(uint32_t* word, uint32_t value) override {
     const Current current = enter();
-    driver_.check(api().stream_write(setup_stream_, word, value, 0), "writing a word of device memory");
+    driver_.check(api().stream_write(setup_stream_.get(), word, value, 0), "writing a word of device memory");
   }
   void memcpy_async(void* dst, const void* src, size_t bytes, ucclEpStream_t stream) override {
     const Current current = enter();
@@ -186,7 +207,7 @@ class GpuDevice : public Device {
     log::info("device", "{}: {} on {} blocks of {} lanes, {} bytes of shared memory", traits_.name, kernel.name,
               shape.grid, shape.block, shape.shared_bytes);
     void* parameters[] = {const_cast<void*>(args)};  // the driver copies them
-    driver_.check(api().launch_cooperative(code_->find(kernel.name), shape.grid, 1, 1, shape.block, 1, 1,
+    driver_.check(api().launch_cooperative(code_.find(kernel.name), shape.grid, 1, 1, shape.block, 1, 1,
                                            static_cast<unsigned>(shape.shared_bytes), stream_of(stream), parameters),
                   kernel.name);
   }
@@ -195,37 +216,10 @@ class GpuDevice : public Device {
   const DriverApi& api() const { return driver_.api(); }
   Current enter() const { return Current(driver_, context_.get()); }
 
-  DeviceTraits read_traits(int index) const {
-    const auto& attribute = driver_.facts().attribute;
-    const auto ask = [this](int which) {
-      int value = 0;
-      driver_.check(api().device_attribute(&value, which, context_.ordinal()), "asking for an attribute of a device");
-      return value;
-    };
-    char name[64] = {};
-    driver_.check(api().device_name(name, sizeof name, context_.ordinal()), "asking for a device's name");
-    DeviceTraits traits;
-    traits.name = fmt::format("{} {} ({})", driver_.facts().vendor, index, name);
-    traits.kind = driver_.facts().kind;
-    traits.index = index;
-    const auto unsigned_ask = [&](int which) { return static_cast<uint64_t>(ask(which)); };
-    traits.place = 1 + (unsigned_ask(attribute.pci_domain) << 32 | unsigned_ask(attribute.pci_bus) << 16 |
-                        unsigned_ask(attribute.pci_device));
-    traits.wave = static_cast<unsigned>(ask(attribute.warp_size));
-    traits.num_sms = static_cast<unsigned>(ask(attribute.multiprocessors));
-    traits.max_block = most_threads;
-    traits.shared_bytes = static_cast<size_t>(ask(attribute.shared_bytes_per_block));
-    traits.line_bytes = 16 * driver_.facts().line_lanes;
-    traits.line_payload = traits.line_bytes - 8;
-    if (ask(attribute.cooperative_launch) == 0) fail(ucclEpNotSupported, "{} has no cooperative launch", traits.name);
-    if (ask(attribute.virtual_memory) == 0) fail(ucclEpNotSupported, "{} has no virtual memory functions", traits.name);
-    return traits;
-  }
-
   void zero(void* data, size_t bytes) {
-    driver_.check(api().memset_async(data, 0, bytes, setup_stream_), "clearing memory");
+    driver_.check(api().memset_async(data, 0, bytes, setup_stream_.get()), "clearing memory");
     const ucclEpResult_t done =
-        poll(driver_, setup_timeout_ms, "clearing memory", [this] { return api().stream_query(setup_stream_); });
+        poll(driver_, setup_timeout_ms, "clearing memory", [this] { return api().stream_query(setup_stream_.get()); });
     if (done != ucclEpSuccess)
       fail(done, "{}: clearing {} bytes took more than {} ms", traits_.name, bytes, setup_timeout_ms);
   }
@@ -240,41 +234,19 @@ class GpuDevice : public Device {
       throw;
     }
   }
-  void release(Code code, const char* what) const {
-    if (code != success) log::warn("device", "{}: {} could not be destroyed (code {})", traits_.name, what, code);
-  }
 
   const Driver& driver_;
   PrimaryContext context_;
-  DeviceTraits traits_;
-  std::optional<KernelCode> code_;
-  Stream setup_stream_ = nullptr;
+  const DeviceTraits traits_;
+  KernelCode code_;
+  SetupStream setup_stream_;
   std::function<void(const std::string&)> on_fault_;
 };
-
-int current_index(const Driver& driver) {
-  Context context = nullptr;
-  driver.check(driver.api().context_get_current(&context), "asking for the current context");
-  if (context == nullptr) return 0;
-  DeviceOrdinal current = 0;
-  driver.check(driver.api().context_get_device(&current), "asking for the current device");
-  for (int index = 0; index < driver.device_count(); ++index) {
-    DeviceOrdinal ordinal = 0;
-    driver.check(driver.api().device_get(&ordinal, index), "opening a device");
-    if (ordinal == current) return index;
-  }
-  return 0;
-}
 
 }  // namespace
 
 std::unique_ptr<Device> open_gpu_device(const Driver& driver, int index) {
-  if (index == UCCLEP_DEVICE_INDEX_CURRENT) index = current_index(driver);
-  if (index < 0 || index >= driver.device_count()) {
-    fail(ucclEpInvalidArgument, "config.device_index is {}, but the {} driver has {} devices", index,
-         driver.facts().vendor, driver.device_count());
-  }
-  return std::make_unique<GpuDevice>(driver, index);
+  return std::make_unique<GpuDevice>(driver, checked_index(driver, index));
 }
 
 }  // namespace ucclep::gpu

@@ -9,7 +9,7 @@
 
 namespace ucclep::gpu {
 
-// index: UCCLEP_DEVICE_INDEX_CURRENT is the device of the calling thread's context; without one, device 0.
+// index: UCCLEP_DEVICE_INDEX_CURRENT is the calling thread's current device.
 std::unique_ptr<Device> open_gpu_device(const Driver& driver, int index);
 
 }  // namespace ucclep::gpu

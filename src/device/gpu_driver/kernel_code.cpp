@@ -8,25 +8,44 @@
 
 namespace ucclep::gpu {
 
-// The driver itself says which code runs: it refuses what was built for another architecture.
-KernelCode::KernelCode(const Driver& driver, size_t shared_bytes, const std::string& device_name)
-    : driver_(driver), shared_bytes_(shared_bytes) {
+namespace {
+
+bool is_for(const GpuCode& blob, const Driver& driver) {
+  return std::string_view(blob.target).starts_with(driver.facts().code) && !blob.code.empty();
+}
+
+[[noreturn]] void refuse(const std::string& device_name) {
+  fail(ucclEpNotSupported, "no code in this library runs on {}; it holds: {}", device_name, gpu_code_summary());
+}
+
+}  // namespace
+
+unsigned line_lanes(const Driver& driver, const std::string& device_name) {
   for (const GpuCode& blob : gpu_code()) {
-    if (!std::string_view(blob.target).starts_with(driver.facts().code) || blob.code.empty()) continue;
+    if (is_for(blob, driver)) return blob.line_lanes;
+  }
+  refuse(device_name);
+}
+
+// The driver itself says which code runs: it refuses what was built for another architecture.
+KernelCode::KernelCode(const Driver& driver, Context context, size_t shared_bytes, const std::string& device_name)
+    : driver_(driver), context_(context), shared_bytes_(shared_bytes) {
+  const Current current(driver, context);
+  for (const GpuCode& blob : gpu_code()) {
+    if (!is_for(blob, driver)) continue;
     const Code loaded = driver.api().module_load(&module_, blob.code.data());
     if (loaded == success) {
-      target_ = blob.target;
+      log::info("device", "{}: the code for {}", device_name, blob.target);
       return;
     }
     if (loaded != no_binary_for_gpu) driver.check(loaded, "loading the library's kernels");
   }
-  fail(ucclEpNotSupported, "no code in this library runs on {}; it holds: {}", device_name, gpu_code_summary());
+  refuse(device_name);
 }
 
 KernelCode::~KernelCode() {
-  if (driver_.api().module_unload(module_) != success) {
-    log::warn("device", "{}: the library's kernels could not be unloaded", driver_.facts().vendor);
-  }
+  undo(driver_, context_, "unloading the library's kernels",
+       [this](const DriverApi& api) { return api.module_unload(module_); });
 }
 
 Function KernelCode::find(const char* name) {

@@ -9,22 +9,24 @@
 
 namespace ucclep::gpu {
 
+// P15, of the code for this vendor's devices. Throws ucclEpNotSupported when there is none.
+unsigned line_lanes(const Driver& driver, const std::string& device_name);
+
 class KernelCode {
  public:
-  // In the context that is current. Throws ucclEpNotSupported when no embedded code runs on the device.
-  KernelCode(const Driver& driver, size_t shared_bytes, const std::string& device_name);
+  // Throws ucclEpNotSupported when no embedded code runs on the context's device.
+  KernelCode(const Driver& driver, Context context, size_t shared_bytes, const std::string& device_name);
   ~KernelCode();
   KernelCode(const KernelCode&) = delete;
   KernelCode& operator=(const KernelCode&) = delete;
 
-  const char* target() const { return target_; }  // "sm_90a"
-  // A kernel that may use all the shared memory of a block.
+  // In the context. A kernel that may use all the shared memory of a block.
   Function find(const char* name);
 
  private:
   const Driver& driver_;
+  Context context_;
   size_t shared_bytes_;
-  const char* target_ = nullptr;
   Module module_ = nullptr;
   std::mutex mutex_;
   std::unordered_map<std::string, Function> functions_;

@@ -20,15 +20,6 @@ AllocationProperties properties_on(DeviceOrdinal device) {
   return properties;
 }
 
-// Both sides of an exchange round alike: what is mapped is a multiple of the allocation's granularity.
-size_t mapped_bytes(const Driver& driver, DeviceOrdinal device, size_t bytes) {
-  const AllocationProperties properties = properties_on(device);
-  size_t granularity = 0;
-  driver.check(driver.api().allocation_granularity(&granularity, &properties, granularity_recommended),
-               "asking for the granularity of window memory");
-  return round_up(bytes, granularity);
-}
-
 // Released at the end of the scope: a mapping keeps the memory alive by itself.
 class Handle {
  public:
@@ -52,11 +43,19 @@ class Handle {
 
 }  // namespace
 
+size_t window_granularity(const Driver& driver, DeviceOrdinal device) {
+  const AllocationProperties properties = properties_on(device);
+  size_t granularity = 0;
+  driver.check(driver.api().allocation_granularity(&granularity, &properties, granularity_recommended),
+               "asking for the granularity of window memory");
+  return granularity;
+}
+
 std::unique_ptr<MappedAllocation> MappedAllocation::create(const Driver& driver, DeviceOrdinal device, size_t bytes) {
   std::unique_ptr<MappedAllocation> memory(new MappedAllocation(driver, bytes));
   const DriverApi& api = driver.api();
   const AllocationProperties properties = properties_on(device);
-  memory->mapped_ = mapped_bytes(driver, device, bytes);
+  memory->mapped_ = round_up(bytes, window_granularity(driver, device));
   Handle handle(driver);
   driver.check(api.allocation_create(handle.receive(), memory->mapped_, &properties, 0), "allocating window memory");
   handle.hold();
@@ -72,7 +71,7 @@ std::unique_ptr<MappedAllocation> MappedAllocation::create(const Driver& driver,
 std::unique_ptr<MappedAllocation> MappedAllocation::import(const Driver& driver, DeviceOrdinal device, Fd fd,
                                                            size_t bytes) {
   std::unique_ptr<MappedAllocation> memory(new MappedAllocation(driver, bytes));
-  memory->mapped_ = mapped_bytes(driver, device, bytes);
+  memory->mapped_ = round_up(bytes, window_granularity(driver, device));
   Handle handle(driver);
   auto* shareable = reinterpret_cast<void*>(static_cast<intptr_t>(fd.get()));
   driver.check(driver.api().allocation_import(handle.receive(), shareable, handle_posix_fd),

@@ -12,6 +12,9 @@
 
 namespace ucclep::gpu {
 
+// Window memory of the device takes a multiple of this.
+size_t window_granularity(const Driver& driver, DeviceOrdinal device);
+
 class MappedAllocation : public SharedMemory {
  public:
   // New memory of one device. Its content is not defined.
@@ -33,7 +36,7 @@ class MappedAllocation : public SharedMemory {
 
   const Driver& driver_;
   size_t bytes_ = 0;   // as asked
-  size_t mapped_ = 0;  // rounded up to what the driver maps
+  size_t mapped_ = 0;  // rounded up to what the driver maps: on both sides of an exchange alike
   void* data_ = nullptr;
   bool holds_mapping_ = false;
   Fd fd_;

@@ -17,9 +17,9 @@ namespace ucclep {
 
 std::span<const GpuCode> gpu_code() {
   static const GpuCode table[] = {
-      {"sm_90a", {ucclep_code_sm_90a, ucclep_code_sm_90a_bytes}},
-      {"gfx90a", {ucclep_code_gfx90a, ucclep_code_gfx90a_bytes}},
-      {"gfx942", {ucclep_code_gfx942, ucclep_code_gfx942_bytes}},
+      {"sm_90a", {ucclep_code_sm_90a, ucclep_code_sm_90a_bytes}, 8},
+      {"gfx90a", {ucclep_code_gfx90a, ucclep_code_gfx90a_bytes}, 1},
+      {"gfx942", {ucclep_code_gfx942, ucclep_code_gfx942_bytes}, 1},
   };
   return table;
 }

@@ -9,6 +9,7 @@ namespace ucclep {
 struct GpuCode {
   const char* target;               // "sm_90a", "gfx90a", "gfx942"
   std::span<const std::byte> code;  // a fatbin for CUDA, a code object for AMD; empty when it was not built
+  unsigned line_lanes;              // P15: lanes whose 16-byte stores this code takes to arrive together
 };
 
 // One entry per target, also for those that were not built.
