@@ -46,7 +46,7 @@ TEST_CASE("hidden size 2880", "[process]") {
 TEST_CASE("hidden size 3584", "[process]") {
   hidden_size(3584);
 }
-TEST_CASE("hidden size 7168", "[process][reduced]") {
+TEST_CASE("hidden size 7168", "[process][reduced][driver]") {
   hidden_size(7168);
 }
 TEST_CASE("hidden size 16384", "[process]") {
@@ -160,7 +160,7 @@ void quantise(const Scales& scales, bool round_scale) {
   run_all(scenarios);
 }
 
-TEST_CASE("fp8 quantisation with fp32 scales", "[process][reduced]") {
+TEST_CASE("fp8 quantisation with fp32 scales", "[process][reduced][driver]") {
   quantise({ucclEpFloat32, 0, false}, false);
 }
 TEST_CASE("fp8 quantisation with fp32 scales by columns", "[process]") {
@@ -188,7 +188,7 @@ TEST_CASE("weights with dispatch", "[process]") {
   run_all(in_all_layouts(scenario));
 }
 
-TEST_CASE("LL expert-major: weights with combine", "[process][reduced]") {
+TEST_CASE("LL expert-major: weights with combine", "[process][reduced][driver]") {
   Scenario scenario = small();
   scenario.layout = Layout::ll_expert_major;
   scenario.weights = Weights::with_combine;

@@ -87,7 +87,7 @@ const auto both = [](Exchange& exchange, ucclEpHandle_t handle, ucclEpStream_t s
   exchange.dispatch(handle, stream);
 };
 
-TEST_CASE("LL dispatch times out and names the missing peer", "[process][reduced]") {
+TEST_CASE("LL dispatch times out and names the missing peer", "[process][reduced][driver]") {
   missing_peer(Layout::ll_expert_major, update, dispatch, "dispatch");
 }
 TEST_CASE("LL combine times out and names the missing peer", "[process]") {
@@ -150,7 +150,7 @@ TEST_CASE("a communicator whose ranks never come times out", "[process]") {
   });
 }
 
-TEST_CASE("abort from another thread ends an operation long before its time is up", "[process][reduced]") {
+TEST_CASE("abort from another thread ends an operation long before its time is up", "[process][reduced][driver]") {
   for (const Layout layout : {Layout::ll_expert_major, Layout::ht_flat}) {
     run_ranks(2, [&](Rank& rank) {
       const Scenario scenario = any(layout, 2);
@@ -311,7 +311,7 @@ void kill_one(Layout layout) {
   for (const std::string& name : left_behind()) CHECK(before.count(name) == 1);
 }
 
-TEST_CASE("kill -9 in LL: the others name the dead rank in time, and nothing is left", "[process]") {
+TEST_CASE("kill -9 in LL: the others name the dead rank in time, and nothing is left", "[process][driver]") {
   kill_one(Layout::ll_expert_major);
 }
 
@@ -319,7 +319,7 @@ TEST_CASE("kill -9 in HT: the others name the dead rank in time, and nothing is 
   kill_one(Layout::ht_flat);
 }
 
-TEST_CASE("after a fatal error destruction is local, complete and successful", "[process][reduced]") {
+TEST_CASE("after a fatal error destruction is local, complete and successful", "[process][reduced][driver]") {
   run_ranks(2, [&](Rank& rank) {
     const Scenario scenario = any(Layout::ht_expert_major, 2);
     const ucclEpCommConfig_t config = comm_config();

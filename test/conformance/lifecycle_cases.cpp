@@ -59,7 +59,7 @@ TEST_CASE("counters of LL are written by the first dispatch after the update onl
   });
 }
 
-TEST_CASE("dispatch carries the routing", "[process][reduced]") {
+TEST_CASE("dispatch carries the routing", "[process][reduced][driver]") {
   Scenario scenario{.experts = 16, .top_k = 4, .max_tokens = 9, .rule = uniform(10)};
   scenario.carried = true;
   for (const Scenario& layout : in_all_layouts(scenario)) run(layout, 3);
@@ -142,7 +142,7 @@ TEST_CASE("two handles with different numbers of choices interleave", "[process]
   }
 }
 
-TEST_CASE("LL and HT take turns on one group", "[process][reduced]") {
+TEST_CASE("LL and HT take turns on one group", "[process][reduced][driver]") {
   run_ranks(4, [&](Rank& rank) {
     std::vector<Scenario> scenarios = in_all_layouts({.top_k = 3, .max_tokens = 11, .ll_max_tokens = 5});
     Comm comm(rank);
@@ -214,7 +214,7 @@ TEST_CASE("two communicators are independent", "[process]") {
   });
 }
 
-TEST_CASE("a communicator after a communicator", "[process][reduced]") {
+TEST_CASE("a communicator after a communicator", "[process][reduced][driver]") {
   const Scenario scenario = small(Layout::ll_expert_major);
   run_ranks(3, {.communicators = 3}, [&](Rank& rank) {
     for (int id = 0; id < 3; ++id) {
@@ -230,7 +230,7 @@ TEST_CASE("a communicator after a communicator", "[process][reduced]") {
   });
 }
 
-TEST_CASE("operations on two streams ordered by events", "[process][reduced]") {
+TEST_CASE("operations on two streams ordered by events", "[process][reduced][driver]") {
   for (const Layout layout : {Layout::ll_expert_major, Layout::ht_flat}) {
     const Scenario scenario = small(layout);
     run_ranks(4, [&](Rank& rank) {
@@ -256,7 +256,7 @@ TEST_CASE("operations on two streams ordered by events", "[process][reduced]") {
   }
 }
 
-TEST_CASE("operations on the default stream", "[process]") {
+TEST_CASE("operations on the default stream", "[process][driver]") {
   run_ranks(4, [&](Rank& rank) {
     const Scenario scenario = small(Layout::ll_rank_major);
     Session at(rank, scenario);
@@ -339,7 +339,7 @@ TEST_CASE("destroyed in every order, and objects left to their owners", "[proces
   });
 }
 
-TEST_CASE("a handle is destroyed while its operations are in flight", "[process][reduced]") {
+TEST_CASE("a handle is destroyed while its operations are in flight", "[process][reduced][driver]") {
   for (const Layout layout : {Layout::ll_expert_major, Layout::ht_expert_major}) {
     const Scenario scenario = small(layout);
     run_ranks(4, [&](Rank& rank) {

@@ -42,16 +42,16 @@ TEST_CASE("C35 HT expert-major: all tokens of a rank go to the next one", "[proc
   run(to_next_rank(Layout::ht_expert_major), 2);
 }
 
-TEST_CASE("C40 LL expert-major: random routing", "[process][reduced]") {
+TEST_CASE("C40 LL expert-major: random routing", "[process][reduced][driver]") {
   try_seeds(Layout::ll_expert_major);
 }
-TEST_CASE("C41 LL rank-major: random routing", "[process][reduced]") {
+TEST_CASE("C41 LL rank-major: random routing", "[process][reduced][driver]") {
   try_seeds(Layout::ll_rank_major);
 }
-TEST_CASE("C42 HT flat: random routing", "[process][reduced]") {
+TEST_CASE("C42 HT flat: random routing", "[process][reduced][driver]") {
   try_seeds(Layout::ht_flat);
 }
-TEST_CASE("C43 HT expert-major: random routing with aligned zones", "[process][reduced]") {
+TEST_CASE("C43 HT expert-major: random routing with aligned zones", "[process][reduced][driver]") {
   for (unsigned seed = 0; seed < seeds(); ++seed) {
     Scenario scenario = random_world(Layout::ht_expert_major, seed);
     scenario.alignment = 8;
@@ -89,7 +89,7 @@ TEST_CASE("C45 dropped entries: most are -1, whole tokens among them", "[process
   run_all(in_all_layouts({.experts = 16, .top_k = 3, .max_tokens = 24, .biases = 1, .rule = uniform(80), .seed = 46}));
 }
 
-TEST_CASE("C46 tokens differ between ranks: all, some, one and none", "[process][reduced]") {
+TEST_CASE("C46 tokens differ between ranks: all, some, one and none", "[process][reduced][driver]") {
   run_all(in_all_layouts({.experts = 16, .top_k = 4, .max_tokens = 20, .tokens = {20, 7, 1, 0}, .seed = 46}));
 }
 

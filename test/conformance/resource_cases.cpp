@@ -21,7 +21,7 @@ namespace {
 
 // ---- Counts ----
 
-TEST_CASE("recv_total_host is -1 until the counts of all ranks are there", "[process][reduced]") {
+TEST_CASE("recv_total_host is -1 until the counts of all ranks are there", "[process][reduced][driver]") {
   for (const Layout layout : {Layout::ht_flat, Layout::ht_expert_major}) {
     const Scenario scenario{.layout = layout};
     run_ranks(4, [&](Rank& rank) {
@@ -43,7 +43,7 @@ TEST_CASE("recv_total_host is -1 until the counts of all ranks are there", "[pro
   }
 }
 
-TEST_CASE("ucclEpHandleWaitCounts gives the total and the padded counts", "[process][reduced]") {
+TEST_CASE("ucclEpHandleWaitCounts gives the total and the padded counts", "[process][reduced][driver]") {
   const Scenario scenario{.layout = Layout::ht_expert_major, .experts = 16, .top_k = 4, .alignment = 4};
   run_ranks(4, [&](Rank& rank) {
     Session at(rank, scenario);
@@ -64,7 +64,7 @@ TEST_CASE("ucclEpHandleWaitCounts gives the total and the padded counts", "[proc
   });
 }
 
-TEST_CASE("routing counts of any number of tokens", "[process][reduced]") {
+TEST_CASE("routing counts of any number of tokens", "[process][reduced][driver]") {
   for (const ucclEpDataType_t type : {ucclEpInt32, ucclEpInt64}) {
     for (const int64_t tokens : {int64_t{0}, int64_t{1}, int64_t{33}, int64_t{700}}) {
       Scenario scenario{.layout = Layout::ht_flat, .experts = 24, .top_k = 6, .max_tokens = 4, .rule = uniform(15)};
@@ -218,7 +218,7 @@ ucclEpGroupConfig_t with_allocator(const std::vector<Scenario>& scenarios, Alloc
   return config;
 }
 
-TEST_CASE("C38 the caller's allocator serves a group from its creation to its end", "[process][reduced]") {
+TEST_CASE("C38 the caller's allocator serves a group from its creation to its end", "[process][reduced][driver]") {
   run_ranks(4, [&](Rank& rank) {
     const std::vector<Scenario> scenarios = in_all_layouts({.top_k = 3});
     Comm comm(rank);
@@ -269,7 +269,7 @@ int64_t mapped_memory_files() {
   return sum;
 }
 
-TEST_CASE("ucclEpGroupQuery says within 5 % what a group takes", "[reduced]") {
+TEST_CASE("ucclEpGroupQuery says within 5 % what a group takes", "[reduced][driver]") {
   if (ranks_are_processes()) return skip_case("the ranks must share one table of mappings");
   const std::vector<Scenario> both{
       {.layout = Layout::ht_flat, .experts = 32, .top_k = 8, .max_tokens = 256, .ll_max_tokens = 64, .hidden = 1024},
@@ -302,7 +302,7 @@ TEST_CASE("ucclEpGroupQuery says within 5 % what a group takes", "[reduced]") {
   }
 }
 
-TEST_CASE("ucclEpGroupQuery without a communicator", "[process][reduced]") {
+TEST_CASE("ucclEpGroupQuery without a communicator", "[process][reduced][driver]") {
   run_ranks(2, [&](Rank& rank) {
     const Scenario scenario{.ranks = 2, .max_tokens = 64, .hidden = 512};
     ucclEpGroupConfig_t config = group_config({scenario});
@@ -328,7 +328,7 @@ int open_files() {
   return count;
 }
 
-TEST_CASE("groups and handles leave no memory file and no descriptor behind", "[process][reduced]") {
+TEST_CASE("groups and handles leave no memory file and no descriptor behind", "[process][reduced][driver]") {
   run_ranks(2, [&](Rank& rank) {
     const Scenario scenario{.layout = Layout::ll_expert_major, .ranks = 2};
     auto together = [&, step = 0]() mutable {

@@ -43,9 +43,14 @@ int test_gpus() {
   return gpus == nullptr ? 0 : std::atoi(gpus);
 }
 
+static int test_device() {
+  const char* device = std::getenv("UCCLEP_TEST_DEVICE");
+  return device != nullptr && std::strcmp(device, "hip") == 0 ? UCCLEP_DEVICE_HIP : UCCLEP_DEVICE_CUDA;
+}
+
 ucclEpCommConfig_t comm_config() {
   ucclEpCommConfig_t config = UCCLEP_COMM_CONFIG_INIT;
-  config.device = test_gpus() > 0 ? UCCLEP_DEVICE_CUDA : UCCLEP_DEVICE_HOST;
+  config.device = test_gpus() > 0 ? test_device() : UCCLEP_DEVICE_HOST;
   config.timeout_ms = reduced() ? 100000 : 20000;
   return config;
 }

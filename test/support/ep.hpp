@@ -54,7 +54,8 @@ class Owned {
 using Group = Owned<ucclEpGroup_t, ucclEpGroupDestroy>;
 using Handle = Owned<ucclEpHandle_t, ucclEpHandleDestroy>;
 
-// UCCLEP_TEST_GPUS: so many CUDA devices are shared out to the ranks. 0, or not set: the host device.
+// UCCLEP_TEST_GPUS: so many GPUs are shared out to the ranks, of NVIDIA, or with UCCLEP_TEST_DEVICE=hip of AMD. 0, or
+// not set: the host device.
 int test_gpus();
 
 // That device and a time limit of 20 s (more under a sanitizer).

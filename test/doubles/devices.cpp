@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// The driver, its devices and their contexts.
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "device/host/host_device.hpp"
+#include "doubles/exports.hpp"
+
+namespace ucclep::doubles {
+namespace {
+
+constexpr int most_devices = 16;
+
+int number(const char* variable, int otherwise) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? otherwise : std::atoi(text);
+}
+
+std::mutex mutex;  // of retaining and releasing
+
+Gpu& gpu(DeviceOrdinal ordinal) {
+  static std::array<Gpu, most_devices> all;
+  expect(ordinal >= 0 && ordinal < gpu_count(), invalid_device);
+  return all[static_cast<size_t>(ordinal)];
+}
+
+thread_local Gpu* current = nullptr;
+
+Context context_of(Gpu* gpu) {
+  return reinterpret_cast<Context>(gpu);
+}
+
+std::unique_ptr<Device> open_device(Gpu& gpu) {
+  HostDeviceConfig config = HostDeviceConfig::from_environment();
+  config.wave = wave;
+  auto device = open_host_device(gpu.ordinal, config);
+  gpu.faulted = false;
+  device->on_fault([&gpu](const std::string&) { gpu.faulted = true; });
+  return device;
+}
+
+struct Attribute {
+  int number;
+  int value;
+};
+
+}  // namespace
+
+int gpu_count() {
+  return number("UCCLEP_DOUBLE_DEVICES", 4);
+}
+
+Gpu& current_gpu() {
+  expect(current != nullptr && current->device != nullptr, invalid_context);
+  return *current;
+}
+
+Code init(unsigned flags) {
+  return answer(__func__, [&] { expect(flags == 0, invalid_value); });
+}
+
+Code driver_version(int* version) {
+  return answer(__func__, [&] { *version = number("UCCLEP_DOUBLE_VERSION", VENDOR(12080, 60200000)); });
+}
+
+Code error_string(Code code, const char** text) {
+  return answer(__func__, [&] {
+    switch (code) {
+      case invalid_value:
+        *text = "invalid value";
+        break;
+      case out_of_memory:
+        *text = "out of memory";
+        break;
+      case invalid_context:
+        *text = "invalid context";
+        break;
+      case invalid_handle:
+        *text = "invalid handle";
+        break;
+      case not_found:
+        *text = "named symbol not found";
+        break;
+      case launch_failed:
+        *text = "unspecified launch failure";
+        break;
+      case cooperative_launch_too_large:
+        *text = "too many blocks in cooperative launch";
+        break;
+      default:
+        throw Refusal{invalid_value};
+    }
+  });
+}
+
+Code device_count(int* count) {
+  return answer(__func__, [&] { *count = gpu_count(); });
+}
+
+Code device_get(DeviceOrdinal* device, int index) {
+  return answer(__func__, [&] {
+    gpu(index);
+    *device = index;
+  });
+}
+
+Code device_name(char* name, int bytes, DeviceOrdinal device) {
+  return answer(__func__, [&] {
+    gpu(device);
+    std::snprintf(name, static_cast<size_t>(bytes), "double");
+  });
+}
+
+Code device_attribute(int* value, int attribute, DeviceOrdinal device) {
+  return answer(__func__, [&] {
+    gpu(device);
+    // As cuda.h and hip_runtime_api.h number them, not as the library does.
+    const Attribute known[] = {
+        {VENDOR(10, 87), wave}, {VENDOR(16, 63), num_sms}, {VENDOR(97, 74), shared_bytes},  {VENDOR(95, 10), 1},
+        {VENDOR(102, 89), 1},   {VENDOR(50, 69), 0},       {VENDOR(33, 67), 0x10 + device}, {VENDOR(34, 68), 0}};
+    const std::optional<int> asked = asked_value("UCCLEP_DOUBLE_ATTRIBUTE", std::to_string(attribute).c_str());
+    for (const Attribute& entry : known) {
+      if (entry.number != attribute) continue;
+      *value = asked.value_or(entry.value);
+      return;
+    }
+    throw Refusal{invalid_value};
+  });
+}
+
+Code device_can_access_peer(int* can, DeviceOrdinal device, DeviceOrdinal peer) {
+  return answer(__func__, [&] { *can = &gpu(device) != &gpu(peer); });
+}
+
+Code primary_context_retain(Context* context, DeviceOrdinal device) {
+  return answer(__func__, [&] {
+    const std::lock_guard lock(mutex);
+    Gpu& gpu = doubles::gpu(device);
+    gpu.ordinal = device;
+    if (gpu.retained == 0) gpu.device = open_device(gpu);
+    ++gpu.retained;
+    ++live_objects;
+    *context = context_of(&gpu);
+  });
+}
+
+// The last one resets the device, with all that was made on it.
+Code primary_context_release(DeviceOrdinal device) {
+  return answer(__func__, [&] {
+    const std::lock_guard lock(mutex);
+    Gpu& gpu = doubles::gpu(device);
+    expect(gpu.retained > 0, invalid_context);
+    if (--gpu.retained == 0) gpu.device.reset();
+    --live_objects;
+  });
+}
+
+Code context_get_current(Context* context) {
+  return answer(__func__, [&] { *context = context_of(current); });
+}
+
+Code context_set_current(Context context) {
+  return answer(__func__, [&] { current = reinterpret_cast<Gpu*>(context); });
+}
+
+Code context_get_device(DeviceOrdinal* device) {
+  return answer(__func__, [&] { *device = current_gpu().ordinal; });
+}
+
+}  // namespace ucclep::doubles

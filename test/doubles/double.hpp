@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// Test doubles of libcuda.so.1 and libamdhip64.so.6: shared libraries with the functions that the library's driver
+// table names, over the host device. Memory is host memory, kernels are the library's own for the host (wave 32 in the
+// one, 64 in the other), and mistakes that a driver would answer with a code get one. Both are made from the same
+// sources, with VENDOR(cuda, hip) defined by the build as one of its arguments.
+//
+// They obey the environment:
+//   UCCLEP_DOUBLE_DEVICES=4              how many GPUs there are
+//   UCCLEP_DOUBLE_VERSION=12080          of the driver
+//   UCCLEP_DOUBLE_ATTRIBUTE=number:value what device_attribute answers for a number
+//   UCCLEP_DOUBLE_FAIL=member:code       every call of the function that DriverApi calls so answers the code
+// and the functions of hooks.hpp.
+#pragma once
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <type_traits>
+
+#include "base/error.hpp"
+#include "device/device.hpp"
+#include "device/gpu_driver/driver_api.hpp"
+
+namespace ucclep::doubles {
+
+using namespace gpu;
+
+constexpr unsigned wave = VENDOR(32, 64);
+
+// Codes of both drivers besides those that the library knows.
+constexpr Code invalid_value = 1, invalid_device = 101, invalid_context = 201, invalid_handle = 400, not_found = 500,
+               launch_failed = 719, cooperative_launch_too_large = 720, not_supported = 801, unknown = 999;
+
+// Thrown inside a driver function.
+struct Refusal {
+  Code code;
+};
+inline void expect(bool condition, Code otherwise) {
+  if (!condition) throw Refusal{otherwise};
+}
+
+// The code that a test has asked for, if this call is to fail.
+Code asked_failure(const char* function);
+Code code_of(const Error& error);
+
+// The body of every driver function.
+template <class Body>
+Code answer(const char* function, Body&& body) noexcept {
+  try {
+    if (const Code asked = asked_failure(function); asked != success) return asked;
+    body();
+    return success;
+  } catch (const Refusal& refusal) {
+    return refusal.code;
+  } catch (const Error& error) {
+    return code_of(error);
+  } catch (const std::bad_alloc&) {
+    return out_of_memory;
+  }
+}
+
+// "number:value" or "name:value" in the environment.
+std::optional<int> asked_value(const char* variable, const char* key);
+
+// A device; it exists while its primary context is retained.
+struct Gpu {
+  DeviceOrdinal ordinal = 0;
+  int retained = 0;
+  std::unique_ptr<Device> device;     // the host device that does its work
+  std::atomic<bool> faulted = false;  // a kernel was diagnosed: all later work fails
+};
+int gpu_count();
+Gpu& current_gpu();  // of the calling thread's context
+
+constexpr int num_sms = 4;
+constexpr int shared_bytes = VENDOR(128, 64) * 1024;
+
+// What the caller has made and not destroyed.
+extern std::atomic<int> live_objects;
+
+}  // namespace ucclep::doubles

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// In a test that links this file, it stands in for src/device/kernels/gpu_code.cpp.
+#include "doubles/embedded_code.hpp"
+
+#include "device/kernels/gpu_code.hpp"
+
+namespace ucclep {
+
+std::span<const GpuCode> gpu_code() {
+  static const GpuCode table[] = {
+      {"sm_90a", std::as_bytes(std::span(doubles::host_kernels<32>)), 1},
+      {"gfx90a", {}, 1},  // not built
+      {"gfx942", std::as_bytes(std::span(doubles::host_kernels<64>)), 1},
+  };
+  return table;
+}
+
+const char* gpu_code_summary() {
+  return "sm_90a gfx942 (for test doubles)";
+}
+
+}  // namespace ucclep

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+
+#include "doubles/double.hpp"
+#include "doubles/hooks.hpp"
+
+namespace ucclep::doubles {
+
+std::atomic<int> live_objects = 0;
+
+namespace {
+
+struct Countdown {
+  int calls = -1;
+  Code code = success;
+  bool failed = false;
+};
+thread_local Countdown countdown;
+
+constexpr std::string_view undoing[] = {
+    "context_set_current", "primary_context_release", "mem_free",      "host_free",    "allocation_release", "unmap",
+    "address_free",        "stream_destroy",          "event_destroy", "module_unload"};
+
+bool counted_out(std::string_view function) {
+  if (countdown.calls < 0 || std::ranges::count(undoing, function) != 0) return false;
+  if (--countdown.calls >= 0) return false;
+  countdown.failed = true;
+  return true;
+}
+
+}  // namespace
+
+std::optional<int> asked_value(const char* variable, const char* key) {
+  const char* text = std::getenv(variable);
+  const char* colon = text == nullptr ? nullptr : std::strchr(text, ':');
+  if (colon == nullptr || std::string_view(text, colon) != key) return std::nullopt;
+  return std::atoi(colon + 1);
+}
+
+Code asked_failure(const char* function) {
+  if (counted_out(function)) return countdown.code;
+  return asked_value("UCCLEP_DOUBLE_FAIL", function).value_or(success);
+}
+
+Code code_of(const Error& error) {
+  switch (error.code()) {
+    case ucclEpInvalidArgument:
+      return invalid_handle;
+    case ucclEpInvalidUsage:
+      return invalid_value;
+    case ucclEpOutOfMemory:
+      return out_of_memory;
+    case ucclEpInProgress:
+      return not_ready;
+    default:
+      return unknown;
+  }
+}
+
+}  // namespace ucclep::doubles
+
+using ucclep::doubles::countdown;
+
+void ucclep_double_fail_after(int calls, int code) {
+  countdown = {calls, code, false};
+}
+bool ucclep_double_has_failed() {
+  return countdown.failed;
+}
+int ucclep_double_live_objects() {
+  return ucclep::doubles::live_objects;
+}

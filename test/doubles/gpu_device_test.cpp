@@ -1,0 +1,439 @@
+// SPDX-License-Identifier: Apache-2.0
+// The GPU device over the doubles: what it asks of a driver, and what becomes of what the driver answers.
+#include "device/gpu_driver/gpu_device.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <vector>
+
+#include "device/kernels/put_signal.hpp"
+#include "device/kernels/simt_check.hpp"
+#include "doubles/support.hpp"
+
+namespace ucclep {
+namespace {
+
+using gpu::Driver;
+using gpu::DriverFacts;
+using test::both_drivers;
+using test::is_refused;
+using test::Setting;
+
+constexpr int64_t timeout_ms = 60'000;
+constexpr int launch_failed = 719;
+
+// A driver with two of its devices, and the caller's context as it was before.
+struct Machine {
+  explicit Machine(const DriverFacts& facts) : facts(facts), dbl(facts), driver(facts, facts.library) {
+    for (int i = 0; i < 2; ++i) devices.push_back(gpu::open_gpu_device(driver, i));
+  }
+  gpu::Context current() const {
+    gpu::Context context = nullptr;
+    REQUIRE(driver.api().context_get_current(&context) == gpu::success);
+    return context;
+  }
+  Device& first() { return *devices[0]; }
+  Device& second() { return *devices[1]; }
+
+  const DriverFacts& facts;
+  test::Double dbl;
+  Driver driver;
+  std::vector<std::unique_ptr<Device>> devices;
+};
+
+template <class T>
+std::vector<T> download(Device& device, const void* from, size_t count) {
+  std::vector<T> to(count);
+  device.memcpy_async(to.data(), from, count * sizeof(T), nullptr);
+  REQUIRE(device.stream_synchronize(nullptr, timeout_ms) == ucclEpSuccess);
+  return to;
+}
+
+TEST_CASE("gpu device: what it says of itself", "[gpu_device]") {
+  for (const DriverFacts* facts : both_drivers) {
+    Machine machine(*facts);
+    const DeviceTraits& traits = machine.second().traits();
+    const bool cuda = facts->kind == UCCLEP_DEVICE_CUDA;
+    CHECK(traits.name == std::string(facts->vendor) + " 1 (double)");
+    CHECK(traits.kind == facts->kind);
+    CHECK(traits.index == 1);
+    CHECK(traits.wave == (cuda ? 32u : 64u));
+    CHECK(traits.num_sms == 4);
+    CHECK(traits.shared_bytes == (cuda ? 128u : 64u) * 1024);
+    CHECK(traits.line_bytes == 16);  // the code for doubles has lines of one lane
+    CHECK(traits.line_payload == 8);
+    CHECK(traits.place != 0);
+    CHECK(traits.place != machine.first().traits().place);
+  }
+}
+
+TEST_CASE("gpu device: the caller's current device is the one that is opened", "[gpu_device]") {
+  for (const DriverFacts* facts : both_drivers) {
+    test::Double dbl(*facts);
+    const int before = dbl.live_objects();
+    const Driver driver(*facts, facts->library);
+    const gpu::DriverApi& api = driver.api();
+    CHECK(gpu::open_gpu_device(driver, UCCLEP_DEVICE_INDEX_CURRENT)->traits().index == 0);  // none is current
+    gpu::Context context = nullptr;
+    REQUIRE(api.primary_context_retain(&context, 2) == gpu::success);
+    REQUIRE(api.context_set_current(context) == gpu::success);
+    CHECK(gpu::open_gpu_device(driver, UCCLEP_DEVICE_INDEX_CURRENT)->traits().index == 2);
+    REQUIRE(api.context_set_current(nullptr) == gpu::success);
+    REQUIRE(api.primary_context_release(2) == gpu::success);
+    CHECK(dbl.live_objects() == before);
+  }
+}
+
+TEST_CASE("gpu device: new memory of every kind is zero", "[gpu_device]") {
+  constexpr size_t bytes = (3 << 20) + 5;
+  const auto is_zero = [](const std::vector<char>& data) {
+    return std::all_of(data.begin(), data.end(), [](char c) { return c == 0; });
+  };
+  for (const DriverFacts* facts : both_drivers) {
+    Machine machine(*facts);
+    void* data = machine.first().alloc(bytes);
+    void* host = machine.first().alloc_host(bytes);
+    const auto window = machine.first().share(bytes);
+    for (const void* memory : {data, host, window->data()})
+      CHECK(is_zero(download<char>(machine.first(), memory, bytes)));
+    CHECK(window->bytes() == bytes);
+    machine.first().free(data);
+    machine.first().free_host(host);
+    machine.first().free(machine.first().alloc(0));  // as any other memory
+  }
+}
+
+TEST_CASE("gpu device: streams keep order, events order streams and measure", "[gpu_device]") {
+  for (const DriverFacts* facts : both_drivers) {
+    Machine machine(*facts);
+    Device& device = machine.first();
+    std::vector<uint64_t> numbers(1 << 16);
+    for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = i * i;
+    const size_t bytes = numbers.size() * sizeof(uint64_t);
+    void* first = device.alloc(bytes);
+    void* second = device.alloc(bytes);
+    const ucclEpStream_t one = device.stream_create(), other = device.stream_create();
+    const ucclEpEvent_t begin = device.event_create(), end = device.event_create();
+    device.event_record(begin, one);
+    device.memcpy_async(first, numbers.data(), bytes, one);
+    device.event_record(end, one);
+    device.stream_wait_event(other, end);
+    device.memcpy_async(second, first, bytes, other);
+    CHECK(device.stream_synchronize(other, timeout_ms) == ucclEpSuccess);
+    CHECK(device.event_synchronize(end, timeout_ms) == ucclEpSuccess);
+    CHECK(device.event_elapsed_ms(begin, end) >= 0);
+    CHECK(download<uint64_t>(device, second, numbers.size()) == numbers);
+    CHECK(!device.is_capturing(one));
+    machine.dbl.set_capturing(one, true);
+    CHECK(device.is_capturing(one));
+    CHECK(!device.is_capturing(other));
+    machine.dbl.set_capturing(one, false);
+    for (ucclEpEvent_t event : {begin, end}) device.event_destroy(event);
+    for (ucclEpStream_t stream : {one, other}) device.stream_destroy(stream);
+    for (void* data : {first, second}) device.free(data);
+  }
+}
+
+TEST_CASE("gpu device: kernels get their arguments", "[gpu_device]") {
+  constexpr unsigned grid = 4, threads = 256, row_bytes = 512;
+  for (const DriverFacts* facts : both_drivers) {
+    INFO(facts->vendor);
+    Machine machine(*facts);
+    Device& device = machine.first();
+    const unsigned warps = threads / device.traits().wave;
+    const size_t rows = size_t{grid} * warps * row_bytes;
+    std::vector<unsigned char> pattern(rows);
+    for (size_t i = 0; i < rows; ++i)
+      pattern[i] = static_cast<unsigned char>((7 * (i / row_bytes) + i % row_bytes) % 251);
+    auto* words = static_cast<uint32_t*>(device.alloc(4096));
+    auto* source = static_cast<unsigned char*>(device.alloc(rows));
+    device.memcpy_async(source, pattern.data(), rows, nullptr);
+    SimtCheckArgs args{};
+    args.wrong = words;
+    args.done = words + 100;
+    args.words = static_cast<uint64_t*>(device.alloc((4 + grid) * sizeof(uint64_t)));
+    args.packets = device.alloc(size_t{grid} * 16);
+    args.source = source;
+    args.copies = static_cast<unsigned char*>(device.alloc(2 * rows));
+    args.grid_barrier = words + 200;
+    args.row_bytes = row_bytes;
+    args.epoch = 1;
+    args.limit_ns = 100'000'000'000;
+    args.abort_word = words + 300;
+    const size_t shared = simt_check_shared_bytes(warps, row_bytes);
+    device.launch({"simt_check"}, {grid, threads, shared}, &args, sizeof args, nullptr);
+    const SimtCheckArgs launched = args;
+    std::memset(&args, 0xff, sizeof args);  // they were copied
+    const std::vector<uint32_t> seen = download<uint32_t>(device, words, 101);
+    CHECK(seen[100] == grid * threads);
+    CHECK(std::count(seen.begin(), seen.begin() + static_cast<int>(SimtCheck::count), 0u) ==
+          static_cast<int>(SimtCheck::count));
+    is_refused(ucclEpUnhandledDeviceError, {"ucclep_no_such_kernel: named symbol not found"},
+               [&] { device.launch({"no_such_kernel"}, {1, 64, 0}, &launched, sizeof launched, nullptr); });
+    is_refused(ucclEpUnhandledDeviceError, {"simt_check: too many blocks in cooperative launch"}, [&] {
+      device.launch({"simt_check"}, {grid + 1, threads, shared}, &launched, sizeof launched, nullptr);
+    });
+    for (void* data : {static_cast<void*>(words), static_cast<void*>(source), static_cast<void*>(launched.words),
+                       launched.packets, static_cast<void*>(launched.copies)}) {
+      device.free(data);
+    }
+  }
+}
+
+// put_signal between the two devices of a machine.
+struct Exchange {
+  static constexpr unsigned words = 64, threads = 64;
+  explicit Exchange(Machine& machine) : machine(machine) {
+    for (unsigned r = 0; r < 2; ++r) {
+      windows.push_back(machine.devices[r]->share(put_signal_window_bytes(2, words)));
+      counts.push_back(static_cast<uint64_t*>(machine.devices[r]->alloc(64)));
+    }
+  }
+  ~Exchange() {
+    for (unsigned r = 0; r < 2; ++r) machine.devices[r]->free(counts[r]);
+  }
+  uint32_t* abort_word(unsigned rank) { return reinterpret_cast<uint32_t*>(counts[rank] + 2); }
+  // `peer`: where the rank sees the other's window.
+  void launch(unsigned rank, void* peer) {
+    PutSignalArgs args{};
+    args.ranks = 2;
+    args.rank = rank;
+    args.words = words;
+    args.epoch = 1;
+    args.windows[rank] = static_cast<unsigned char*>(windows[rank]->data());
+    args.windows[1 - rank] = static_cast<unsigned char*>(peer);
+    args.wrong = counts[rank];
+    args.timed_out = counts[rank] + 1;
+    args.limit_ns = 100'000'000'000;
+    args.abort_word = abort_word(rank);
+    machine.devices[rank]->launch({"put_signal"}, {1, threads, 0}, &args, sizeof args, nullptr);
+  }
+  std::vector<uint64_t> wrong_and_timed_out(unsigned rank) {
+    return download<uint64_t>(*machine.devices[rank], counts[rank], 2);
+  }
+
+  Machine& machine;
+  std::vector<std::unique_ptr<SharedMemory>> windows;
+  std::vector<uint64_t*> counts;
+};
+
+TEST_CASE("gpu device: a window is shared by reference and by descriptor", "[gpu_device]") {
+  for (const DriverFacts* facts : both_drivers) {
+    INFO(facts->vendor);
+    Machine machine(*facts);
+    Exchange exchange(machine);
+    machine.first().allow(*exchange.windows[1]);
+    machine.first().allow(*exchange.windows[1]);  // ranks that share a device each ask, and the driver hears of it once
+    const auto mapped = machine.second().map(dup(exchange.windows[0]->fd()), exchange.windows[0]->bytes());
+    CHECK(mapped->data() != exchange.windows[0]->data());
+    CHECK(mapped->bytes() == exchange.windows[0]->bytes());
+    exchange.launch(0, exchange.windows[1]->data());
+    exchange.launch(1, mapped->data());
+    for (unsigned r = 0; r < 2; ++r) CHECK(exchange.wrong_and_timed_out(r) == std::vector<uint64_t>{0, 0});
+    is_refused(ucclEpUnhandledDeviceError, {"importing a peer's window memory"},
+               [&] { machine.second().map(-1, 4096); });
+    int pipes[2];
+    REQUIRE(pipe(pipes) == 0);
+    close(pipes[1]);
+    is_refused(ucclEpUnhandledDeviceError, {"mapping window memory"}, [&] { machine.second().map(pipes[0], 4096); });
+  }
+}
+
+TEST_CASE("gpu device: a wait is bounded, and a word can be written while a kernel runs", "[gpu_device]") {
+  for (const DriverFacts* facts : both_drivers) {
+    INFO(facts->vendor);
+    Machine machine(*facts);
+    Exchange exchange(machine);
+    Device& device = machine.first();
+    device.allow(*exchange.windows[1]);
+    exchange.launch(0, exchange.windows[1]->data());  // nobody signals back
+    const ucclEpEvent_t event = device.event_create();
+    device.event_record(event, nullptr);
+    CHECK(device.stream_synchronize(nullptr, 20) == ucclEpTimeout);
+    CHECK(device.event_synchronize(event, 0) == ucclEpTimeout);
+    device.poke(exchange.abort_word(0), 1);
+    CHECK(device.stream_synchronize(nullptr, timeout_ms) == ucclEpSuccess);
+    CHECK(device.event_synchronize(event, timeout_ms) == ucclEpSuccess);
+    CHECK(exchange.wrong_and_timed_out(0)[1] == 1);
+    device.event_destroy(event);
+  }
+}
+
+TEST_CASE("gpu device: the communicator hears of what a driver says of a kernel later", "[gpu_device]") {
+  for (const DriverFacts* facts : both_drivers) {
+    Machine machine(*facts);
+    std::vector<std::string> heard;
+    machine.first().on_fault([&](const std::string& sentence) { heard.push_back(sentence); });
+    {
+      const Setting failure("UCCLEP_DOUBLE_FAIL", "stream_query:719");
+      is_refused(ucclEpUnhandledDeviceError, {"waiting for a stream: unspecified launch failure (code 719)"},
+                 [&] { machine.first().stream_synchronize(nullptr, timeout_ms); });
+    }
+    REQUIRE(heard.size() == 1);
+    CHECK_THAT(heard[0], Catch::Matchers::Contains("unspecified launch failure"));
+    CHECK(machine.first().stream_synchronize(nullptr, timeout_ms) == ucclEpSuccess);
+  }
+}
+
+// ---- Whatever the driver refuses: an error with its words, nothing left behind, and the caller's context as it was
+// ----
+
+struct Made {
+  std::function<void()> give_back = [] {};
+};
+struct Operation {
+  const char* name;
+  std::function<Made()> run;
+};
+
+// Everything that a device can be asked for, on memory, streams and events that are there already.
+struct Operations {
+  explicit Operations(Machine& machine) : device(machine.first()) {
+    data = device.alloc(4096);
+    window = device.share(4096);
+    foreign = machine.second().share(4096);
+    stream = device.stream_create();
+    event = device.event_create();
+    device.event_record(event, stream);
+    REQUIRE(device.stream_synchronize(stream, timeout_ms) == ucclEpSuccess);
+  }
+  ~Operations() {
+    device.event_destroy(event);
+    device.stream_destroy(stream);
+    device.free(data);
+  }
+  std::vector<Operation> all() {
+    return {
+        {"alloc", [this] { return made(device.alloc(100), &Device::free); }},
+        {"alloc_host", [this] { return made(device.alloc_host(100), &Device::free_host); }},
+        {"share", [this] { return held(device.share(100)); }},
+        {"map", [this] { return held(device.map(dup(window->fd()), 4096)); }},
+        {"allow", [this] { return device.allow(*foreign), Made{}; }},
+        {"stream_create", [this] { return made(device.stream_create(), &Device::stream_destroy); }},
+        {"stream_synchronize", [this] { return device.stream_synchronize(stream, timeout_ms), Made{}; }},
+        {"event_create", [this] { return made(device.event_create(), &Device::event_destroy); }},
+        {"event_record", [this] { return device.event_record(event, stream), Made{}; }},
+        {"stream_wait_event", [this] { return device.stream_wait_event(stream, event), Made{}; }},
+        {"event_synchronize", [this] { return device.event_synchronize(event, timeout_ms), Made{}; }},
+        {"event_elapsed_ms", [this] { return device.event_elapsed_ms(event, event), Made{}; }},
+        {"is_capturing", [this] { return device.is_capturing(stream), Made{}; }},
+        {"poke", [this] { return device.poke(static_cast<uint32_t*>(data), 1), Made{}; }},
+        {"memcpy_async", [this] { return device.memcpy_async(data, data, 0, stream), Made{}; }},
+        {"launch", [this] { return launch(), Made{}; }},
+    };
+  }
+
+  Device& device;
+  void* data = nullptr;
+  std::unique_ptr<SharedMemory> window, foreign;
+  ucclEpStream_t stream = nullptr;
+  ucclEpEvent_t event = nullptr;
+
+ private:
+  Made made(void* object, void (Device::*destroy)(void*)) {
+    return {[this, object, destroy] { (device.*destroy)(object); }};
+  }
+  static Made held(std::unique_ptr<SharedMemory> memory) {
+    return {[kept = std::shared_ptr<SharedMemory>(std::move(memory))]() mutable { kept.reset(); }};
+  }
+  void launch() {
+    PutSignalArgs args{};  // a rank without peers
+    args.ranks = 1;
+    args.windows[0] = static_cast<unsigned char*>(data);
+    args.wrong = args.timed_out = static_cast<uint64_t*>(data) + 256;
+    args.abort_word = static_cast<uint32_t*>(data) + 1000;
+    device.launch({"put_signal"}, {1, 64, 0}, &args, sizeof args, stream);
+  }
+};
+
+// Runs the operation with its first driver call refused, then with its second, until none was. Returns how many there
+// are.
+int refuse_each_call(Machine& machine, const Operation& operation) {
+  INFO(machine.facts.vendor << ": " << operation.name);
+  const gpu::Context callers = machine.current();
+  for (int calls = 0; calls < 100; ++calls) {
+    const int live = machine.dbl.live_objects();
+    Made made;
+    bool threw = false;
+    machine.dbl.fail_after(calls, launch_failed);
+    try {
+      made = operation.run();
+    } catch (const Error& error) {
+      threw = true;
+      CHECK(error.code() == ucclEpUnhandledDeviceError);
+      CHECK_THAT(error.what(), Catch::Matchers::Contains("unspecified launch failure (code 719)"));
+    }
+    const bool refused = machine.dbl.has_failed();
+    machine.dbl.fail_after(-1, 0);
+    INFO("driver call " << calls);
+    CHECK(machine.current() == callers);
+    if (threw) CHECK(machine.dbl.live_objects() == live);
+    made.give_back();
+    if (!refused) return calls;
+  }
+  FAIL("it never came to an end");
+  return 0;
+}
+
+TEST_CASE("gpu device: whatever the driver refuses, nothing is left behind", "[gpu_device]") {
+  for (const DriverFacts* facts : both_drivers) {
+    test::Double dbl(*facts);
+    const int before = dbl.live_objects();
+    {
+      Machine machine(*facts);
+      Operations operations(machine);
+      CHECK(machine.current() == nullptr);
+      for (const Operation& operation : operations.all()) CHECK(refuse_each_call(machine, operation) >= 2);
+      gpu::Context other = nullptr;
+      REQUIRE(machine.driver.api().primary_context_retain(&other, 3) == gpu::success);
+      REQUIRE(machine.driver.api().context_set_current(other) == gpu::success);
+      for (const Operation& operation : operations.all()) refuse_each_call(machine, operation);
+      REQUIRE(machine.driver.api().context_set_current(nullptr) == gpu::success);
+      REQUIRE(machine.driver.api().primary_context_release(3) == gpu::success);
+    }
+    CHECK(dbl.live_objects() == before);
+  }
+}
+
+TEST_CASE("gpu device: opening one that is refused somewhere leaves nothing behind", "[gpu_device]") {
+  for (const DriverFacts* facts : both_drivers) {
+    Machine machine(*facts);
+    const Operation open{"open", [&] {
+                           std::shared_ptr<Device> device = gpu::open_gpu_device(machine.driver, 2);
+                           return Made{[device]() mutable { device.reset(); }};
+                         }};
+    CHECK(refuse_each_call(machine, open) > 10);
+  }
+}
+
+TEST_CASE("gpu device: what cannot be given back is left where it is", "[gpu_device]") {
+  for (const DriverFacts* facts : both_drivers) {
+    for (const char* function : {"stream_destroy", "module_unload", "allocation_release", "unmap", "address_free"}) {
+      INFO(function);
+      Machine machine(*facts);
+      const Setting failure("UCCLEP_DOUBLE_FAIL", std::string(function) + ":719");
+      CHECK_NOTHROW(machine.first().share(100).reset());
+      CHECK_NOTHROW(machine.devices.clear());
+      CHECK(machine.current() == nullptr);
+    }
+  }
+}
+
+TEST_CASE("gpu device: a context that cannot be made current is an error", "[gpu_device]") {
+  for (const DriverFacts* facts : both_drivers) {
+    Machine machine(*facts);
+    {
+      const Setting failure("UCCLEP_DOUBLE_FAIL", "context_set_current:201");
+      is_refused(ucclEpUnhandledDeviceError, {"setting the current context: invalid context"},
+                 [&] { machine.first().alloc(100); });
+    }
+    CHECK(machine.current() == nullptr);
+    machine.first().free(machine.first().alloc(100));
+  }
+}
+
+}  // namespace
+}  // namespace ucclep

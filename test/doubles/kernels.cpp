@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Modules and launches: the library's kernels for the host, by the names that they have in GPU code. A kernel gets the
+// bytes that the launch's parameters point to.
+#include <cstring>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "device/host/kernel_table.hpp"
+#include "doubles/embedded_code.hpp"
+#include "doubles/exports.hpp"
+
+namespace ucclep::doubles {
+namespace {
+
+struct LoadedFunction {
+  const executor::KernelRegistration* kernel;
+  unsigned most_shared_bytes;
+};
+using LoadedModule = std::map<std::string, LoadedFunction>;
+
+std::mutex mutex;
+std::map<Module, std::unique_ptr<LoadedModule>> modules;
+
+LoadedModule& module_of(Module module) {
+  const std::lock_guard lock(mutex);
+  const auto found = modules.find(module);
+  expect(found != modules.end(), invalid_handle);
+  return *found->second;
+}
+LoadedFunction& function_of(Function function) {
+  expect(function != nullptr, invalid_handle);
+  return *reinterpret_cast<LoadedFunction*>(function);
+}
+
+}  // namespace
+
+Code module_load(Module* module, const void* image) {
+  return answer(__func__, [&] {
+    current_gpu();
+    expect(std::strcmp(static_cast<const char*>(image), host_kernels<wave>) == 0, no_binary_for_gpu);
+    auto loaded = std::make_unique<LoadedModule>();
+    *module = reinterpret_cast<Module>(loaded.get());
+    const std::lock_guard lock(mutex);
+    modules.emplace(*module, std::move(loaded));
+    ++live_objects;
+  });
+}
+
+Code module_unload(Module module) {
+  return answer(__func__, [&] {
+    current_gpu();
+    const std::lock_guard lock(mutex);
+    expect(modules.erase(module) == 1, invalid_handle);
+    --live_objects;
+  });
+}
+
+Code module_function(Function* function, Module module, const char* name) {
+  return answer(__func__, [&] {
+    constexpr std::string_view prefix = "ucclep_";
+    constexpr unsigned most_shared_by_default = 48 * 1024;
+    const std::string_view text = name;
+    expect(text.starts_with(prefix), not_found);
+    const auto* kernel = executor::find_kernel(wave, name + prefix.size());
+    expect(kernel != nullptr, not_found);
+    const auto [entry, is_new] = module_of(module).try_emplace(name, LoadedFunction{kernel, most_shared_by_default});
+    *function = reinterpret_cast<Function>(&entry->second);
+  });
+}
+
+Code function_set_attribute(Function function, int attribute, int value) {
+  return answer(__func__, [&] {
+    expect(attribute == function_max_dynamic_shared && value >= 0 && value <= shared_bytes, invalid_value);
+    function_of(function).most_shared_bytes = static_cast<unsigned>(value);
+  });
+}
+
+Code launch_cooperative(Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                        unsigned block_y, unsigned block_z, unsigned shared, Stream stream, void** args) {
+  return answer(__func__, [&] {
+    Gpu& gpu = current_gpu();
+    expect(!gpu.faulted, launch_failed);
+    const LoadedFunction& loaded = function_of(function);
+    expect(grid_x != 0 && grid_y == 1 && grid_z == 1 && block_x != 0 && block_x <= 1024 && block_y == 1 && block_z == 1,
+           invalid_value);
+    expect(shared <= loaded.most_shared_bytes, invalid_value);
+    expect(grid_x <= num_sms, cooperative_launch_too_large);
+    gpu.device->launch({loaded.kernel->name}, {grid_x, block_x, shared}, args[0], loaded.kernel->arg_bytes, stream);
+  });
+}
+
+}  // namespace ucclep::doubles

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams and events: the host device's own. Calls need a current context, as a driver's do.
+#include <set>
+
+#include "doubles/exports.hpp"
+#include "doubles/hooks.hpp"
+
+namespace ucclep::doubles {
+namespace {
+
+std::mutex mutex;
+std::set<void*> captured;
+
+// After a kernel's fault every answer is that fault.
+Device& healthy_device() {
+  Gpu& gpu = current_gpu();
+  expect(!gpu.faulted, launch_failed);
+  return *gpu.device;
+}
+
+}  // namespace
+
+Code stream_create(Stream* stream, unsigned flags) {
+  return answer(__func__, [&] {
+    expect(flags == stream_non_blocking, invalid_value);
+    *stream = static_cast<Stream>(healthy_device().stream_create());
+    ++live_objects;
+  });
+}
+
+Code stream_destroy(Stream stream) {
+  return answer(__func__, [&] {
+    expect(stream != nullptr, invalid_handle);
+    current_gpu().device->stream_destroy(stream);
+    --live_objects;
+  });
+}
+
+Code stream_query(Stream stream) {
+  return answer(__func__, [&] {
+    const ucclEpResult_t done = healthy_device().stream_synchronize(stream, 0);
+    expect(done == ucclEpSuccess, not_ready);
+    healthy_device();
+  });
+}
+
+Code stream_wait_event(Stream stream, Event event, unsigned flags) {
+  return answer(__func__, [&] {
+    expect(flags == 0, invalid_value);
+    healthy_device().stream_wait_event(stream, event);
+  });
+}
+
+// At once and not in the stream's order: the library writes into a stream that has nothing else to do.
+Code stream_write(Stream stream, void* word, uint32_t value, unsigned flags) {
+  return answer(__func__, [&] {
+    expect(flags == 0 && reinterpret_cast<uintptr_t>(word) % sizeof value == 0, invalid_value);
+    Device& device = *current_gpu().device;
+    expect(device.stream_synchronize(stream, 0) == ucclEpSuccess, not_supported);
+    device.poke(static_cast<uint32_t*>(word), value);
+  });
+}
+
+Code stream_is_capturing(Stream stream, int* status) {
+  return answer(__func__, [&] {
+    constexpr int capture_active = 1;
+    current_gpu();
+    const std::lock_guard lock(mutex);
+    *status = captured.count(stream) != 0 ? capture_active : capture_none;
+  });
+}
+
+Code event_create(Event* event, unsigned flags) {
+  return answer(__func__, [&] {
+    expect(flags == 0, invalid_value);
+    *event = static_cast<Event>(healthy_device().event_create());
+    ++live_objects;
+  });
+}
+
+Code event_destroy(Event event) {
+  return answer(__func__, [&] {
+    current_gpu().device->event_destroy(event);
+    --live_objects;
+  });
+}
+
+Code event_record(Event event, Stream stream) {
+  return answer(__func__, [&] { healthy_device().event_record(event, stream); });
+}
+
+Code event_query(Event event) {
+  return answer(__func__, [&] {
+    const ucclEpResult_t done = healthy_device().event_synchronize(event, 0);
+    expect(done == ucclEpSuccess, not_ready);
+    healthy_device();
+  });
+}
+
+Code event_elapsed_ms(float* ms, Event begin, Event end) {
+  return answer(__func__, [&] { *ms = healthy_device().event_elapsed_ms(begin, end); });
+}
+
+}  // namespace ucclep::doubles
+
+void ucclep_double_set_capturing(void* stream, bool capturing) {
+  using namespace ucclep::doubles;
+  const std::lock_guard lock(mutex);
+  if (capturing) {
+    captured.insert(stream);
+  } else {
+    captured.erase(stream);
+  }
+}

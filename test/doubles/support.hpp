@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// For tests over the doubles: what to tell them, and what to expect of the library.
+#pragma once
+#include <dlfcn.h>
+
+#include <array>
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <string>
+
+#include "device/gpu_driver/driver.hpp"
+#include "doubles/hooks.hpp"
+
+namespace ucclep::test {
+
+inline const std::array<const gpu::DriverFacts*, 2> both_drivers = {&gpu::cuda_facts, &gpu::hip_facts};
+
+// A variable of the environment for a scope. Nothing else may run meanwhile that reads the environment.
+class Setting {
+ public:
+  Setting(const char* variable, const std::string& value) : variable_(variable) { setenv(variable, value.c_str(), 1); }
+  ~Setting() { unsetenv(variable_); }
+  Setting(const Setting&) = delete;
+  Setting& operator=(const Setting&) = delete;
+
+ private:
+  const char* variable_;
+};
+
+// The hooks of a double. Fails the case where the loader finds another library of that name, or none.
+class Double {
+ public:
+  explicit Double(const gpu::DriverFacts& facts) : library_(dlopen(facts.library, RTLD_NOW | RTLD_LOCAL)) {
+    INFO(facts.library << " has to be the double: LD_LIBRARY_PATH");
+    REQUIRE(library_ != nullptr);
+    fail_after_ = find<UcclepDoubleFailAfter>("ucclep_double_fail_after");
+    has_failed_ = find<UcclepDoubleHasFailed>("ucclep_double_has_failed");
+    set_capturing_ = find<UcclepDoubleSetCapturing>("ucclep_double_set_capturing");
+    live_objects_ = find<UcclepDoubleLiveObjects>("ucclep_double_live_objects");
+  }
+  Double(const Double&) = delete;
+  Double& operator=(const Double&) = delete;
+  ~Double() {
+    fail_after(-1, 0);
+    dlclose(library_);
+  }
+  void fail_after(int calls, int code) { fail_after_(calls, code); }
+  bool has_failed() const { return has_failed_(); }
+  void set_capturing(void* stream, bool capturing) { set_capturing_(stream, capturing); }
+  int live_objects() const { return live_objects_(); }
+
+ private:
+  template <class Hook>
+  Hook* find(const char* name) {
+    auto* hook = reinterpret_cast<Hook*>(dlsym(library_, name));
+    REQUIRE(hook != nullptr);
+    return hook;
+  }
+
+  void* library_;
+  UcclepDoubleFailAfter* fail_after_;
+  UcclepDoubleHasFailed* has_failed_;
+  UcclepDoubleSetCapturing* set_capturing_;
+  UcclepDoubleLiveObjects* live_objects_;
+};
+
+// The call throws an Error with this code and all these words.
+template <class Call>
+void is_refused(ucclEpResult_t code, std::initializer_list<std::string> words, Call&& call) {
+  try {
+    call();
+    FAIL_CHECK("it was accepted");
+  } catch (const Error& error) {
+    CHECK(error.code() == code);
+    for (const std::string& word : words) CHECK_THAT(error.what(), Catch::Matchers::Contains(word));
+  }
+}
+
+}  // namespace ucclep::test

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// Virtual memory management: an allocation is a memfd, a reservation a range of addresses that nobody may touch until
+// an allocation is mapped there and access is given.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <map>
+#include <set>
+#include <vector>
+
+#include "base/fd.hpp"
+#include "doubles/exports.hpp"
+
+namespace ucclep::doubles {
+namespace {
+
+constexpr size_t granularity = 2 << 20;
+
+struct Reservation {
+  size_t bytes;
+  bool mapped = false;
+  std::set<DeviceOrdinal> allowed = {};
+};
+
+std::mutex mutex;
+std::map<AllocationHandle, Fd> allocations;
+std::map<void*, Reservation> reservations;
+
+AllocationHandle hold(Fd fd) {
+  static AllocationHandle last = 0;
+  allocations.emplace(++last, std::move(fd));
+  ++live_objects;
+  return last;
+}
+
+int fd_of(AllocationHandle handle) {
+  const auto found = allocations.find(handle);
+  expect(found != allocations.end(), invalid_handle);
+  return found->second.get();
+}
+
+Reservation& reservation(void* data, size_t bytes) {
+  const auto found = reservations.find(data);
+  expect(found != reservations.end() && found->second.bytes == bytes, invalid_value);
+  return found->second;
+}
+
+void check_properties(const AllocationProperties& properties) {
+  expect(properties.type == allocation_pinned && properties.handle_types == handle_posix_fd &&
+             properties.location.type == location_device && properties.location.id >= 0 &&
+             properties.location.id < gpu_count(),
+         invalid_value);
+}
+
+// New memory holds garbage.
+void fill(int fd, size_t bytes) {
+  const std::vector<char> garbage(granularity, '\xa5');
+  for (size_t at = 0; at < bytes; at += garbage.size()) {
+    const ssize_t written = pwrite(fd, garbage.data(), garbage.size(), static_cast<off_t>(at));
+    expect(written == static_cast<ssize_t>(garbage.size()), out_of_memory);
+  }
+}
+
+// At `data` from now on: nothing that can be touched.
+void block_addresses(void* data, size_t bytes) {
+  void* at = mmap(data, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  expect(at == data, out_of_memory);
+}
+
+}  // namespace
+
+Code allocation_granularity(size_t* bytes, const AllocationProperties* properties, int option) {
+  return answer(__func__, [&] {
+    check_properties(*properties);
+    expect(option == granularity_recommended, invalid_value);
+    *bytes = granularity;
+  });
+}
+
+Code allocation_create(AllocationHandle* handle, size_t bytes, const AllocationProperties* properties,
+                       unsigned long long flags) {
+  return answer(__func__, [&] {
+    check_properties(*properties);
+    expect(bytes != 0 && bytes % granularity == 0 && flags == 0, invalid_value);
+    Fd fd(memfd_create("gpu memory", MFD_CLOEXEC));
+    expect(static_cast<bool>(fd), out_of_memory);
+    fill(fd.get(), bytes);
+    const std::lock_guard lock(mutex);
+    *handle = hold(std::move(fd));
+  });
+}
+
+Code allocation_release(AllocationHandle handle) {
+  return answer(__func__, [&] {
+    const std::lock_guard lock(mutex);
+    expect(allocations.erase(handle) == 1, invalid_handle);
+    --live_objects;
+  });
+}
+
+// The descriptor is the caller's, and is inherited unless the caller says otherwise.
+Code allocation_export(void* shareable, AllocationHandle handle, int type, unsigned long long flags) {
+  return answer(__func__, [&] {
+    expect(type == handle_posix_fd && flags == 0, invalid_value);
+    const std::lock_guard lock(mutex);
+    const int fd = dup(fd_of(handle));
+    expect(fd >= 0, unknown);
+    *static_cast<int*>(shareable) = fd;
+  });
+}
+
+// The descriptor stays the caller's.
+Code allocation_import(AllocationHandle* handle, void* shareable, int type) {
+  return answer(__func__, [&] {
+    expect(type == handle_posix_fd, invalid_value);
+    Fd fd(fcntl(static_cast<int>(reinterpret_cast<intptr_t>(shareable)), F_DUPFD_CLOEXEC, 0));
+    expect(static_cast<bool>(fd), invalid_value);
+    const std::lock_guard lock(mutex);
+    *handle = hold(std::move(fd));
+  });
+}
+
+Code address_reserve(void** data, size_t bytes, size_t alignment, void* wanted, unsigned long long flags) {
+  return answer(__func__, [&] {
+    expect(bytes != 0 && bytes % granularity == 0 && alignment == 0 && wanted == nullptr && flags == 0, invalid_value);
+    void* at = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    expect(at != MAP_FAILED, out_of_memory);
+    const std::lock_guard lock(mutex);
+    reservations.emplace(at, Reservation{bytes});
+    ++live_objects;
+    *data = at;
+  });
+}
+
+Code address_free(void* data, size_t bytes) {
+  return answer(__func__, [&] {
+    const std::lock_guard lock(mutex);
+    expect(!reservation(data, bytes).mapped, invalid_value);
+    reservations.erase(data);
+    munmap(data, bytes);
+    --live_objects;
+  });
+}
+
+Code map(void* data, size_t bytes, size_t offset, AllocationHandle handle, unsigned long long flags) {
+  return answer(__func__, [&] {
+    const std::lock_guard lock(mutex);
+    Reservation& range = reservation(data, bytes);
+    expect(!range.mapped && offset == 0 && flags == 0, invalid_value);
+    const int fd = fd_of(handle);
+    struct stat status;
+    expect(fstat(fd, &status) == 0 && static_cast<size_t>(status.st_size) == bytes, invalid_value);
+    expect(mmap(data, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, fd, 0) == data, out_of_memory);
+    range.mapped = true;
+  });
+}
+
+Code unmap(void* data, size_t bytes) {
+  return answer(__func__, [&] {
+    const std::lock_guard lock(mutex);
+    Reservation& range = reservation(data, bytes);
+    expect(range.mapped, invalid_value);
+    block_addresses(data, bytes);
+    range.mapped = false;
+    range.allowed.clear();
+  });
+}
+
+// To a device once: drivers refuse the second time.
+Code set_access(void* data, size_t bytes, const Access* access, size_t count) {
+  return answer(__func__, [&] {
+    const std::lock_guard lock(mutex);
+    Reservation& range = reservation(data, bytes);
+    expect(range.mapped && count == 1 && access->flags == access_read_write &&
+               access->location.type == location_device && access->location.id < gpu_count(),
+           invalid_value);
+    expect(range.allowed.insert(access->location.id).second, invalid_value);
+    expect(mprotect(data, bytes, PROT_READ | PROT_WRITE) == 0, unknown);
+  });
+}
+
+}  // namespace ucclep::doubles
