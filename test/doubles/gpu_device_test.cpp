@@ -301,6 +301,7 @@ struct Operations {
     REQUIRE(device.stream_synchronize(stream, timeout_ms) == ucclEpSuccess);
   }
   ~Operations() {
+    device.stream_synchronize(stream, timeout_ms);
     device.event_destroy(event);
     device.stream_destroy(stream);
     device.free(data);
