@@ -46,6 +46,8 @@ struct LaunchShape {
 // Opaque to the layers above: kernels.hpp declares one per kernel, each device finds its own code for it.
 struct Kernel {
   const char* name;
+  // Its blocks meet at a barrier: the device makes sure that all of them are resident, or refuses the launch.
+  bool meets = true;
 };
 
 class Device {
@@ -70,6 +72,7 @@ class Device {
   // ucclEpSuccess, or ucclEpTimeout after timeout_ms. NULL is the device's default stream, here and below.
   virtual ucclEpResult_t stream_synchronize(ucclEpStream_t stream, int64_t timeout_ms) = 0;
   virtual ucclEpEvent_t event_create() = 0;
+  virtual ucclEpEvent_t marker_create() = 0;  // an event that is only waited for: it has no time
   virtual void event_destroy(ucclEpEvent_t event) = 0;
   virtual void event_record(ucclEpEvent_t event, ucclEpStream_t stream) = 0;
   virtual void stream_wait_event(ucclEpStream_t stream, ucclEpEvent_t event) = 0;

@@ -12,9 +12,6 @@
 namespace ucclep {
 namespace {
 
-// Rows whose arrival one epoch word announces: in LL each for itself, in HT a run, which saves fences.
-constexpr uint32_t ll_rows_per_signal = 1, ht_rows_per_signal = 8;
-
 void check_state(const ucclEpHandle& handle) {
   if (!handle.updated || !handle.dispatched) {
     fail(ucclEpInvalidUsage,
@@ -68,9 +65,11 @@ View check_weights(const ucclEpHandle& handle, const ucclEpCombineInputs_t& inpu
   return view_of(weights);
 }
 
-const Kernel& kernel_of(ucclEpDataType_t dtype) {
-  if (dtype == ucclEpBfloat16) return kernels::combine_bf16;
-  return dtype == ucclEpFloat16 ? kernels::combine_fp16 : kernels::combine_fp32;
+const Kernel& kernel_of(const ucclEpHandle& handle, ucclEpDataType_t dtype) {
+  const bool ll = handle.low_latency();
+  if (dtype == ucclEpBfloat16) return ll ? kernels::ll_combine_bf16 : kernels::ht_combine_bf16;
+  if (dtype == ucclEpFloat16) return ll ? kernels::ll_combine_fp16 : kernels::ht_combine_fp16;
+  return ll ? kernels::ll_combine_fp32 : kernels::ht_combine_fp32;
 }
 
 void combine(ucclEpHandle& handle, const ucclEpCombineInputs_t* given_inputs,
@@ -97,7 +96,7 @@ void combine(ucclEpHandle& handle, const ucclEpCombineInputs_t* given_inputs,
   TensorView wait_ns = optional_tensor(outputs.wait_ns, "outputs.wait_ns");
   wait_ns.dtype({ucclEpInt64}).shape({exactly(group.shape().ranks, "ranks")}).adjacent_elements();
 
-  const LaunchPlan plan = plan_rows(group.comm->traits, config.num_sms, group.config.num_sms);
+  const LaunchPlan plan = plan_rows(group.comm->traits, config.num_sms > 0 ? config.num_sms : group.config.num_sms);
   CombineArgs args{};
   args.group = group.device;
   args.handle = handle.device;
@@ -111,16 +110,14 @@ void combine(ucclEpHandle& handle, const ucclEpCombineInputs_t* given_inputs,
   args.zones = zones_of(handle);
   args.ranked = handle.device.layout == UCCLEP_LAYOUT_RANK_MAJOR;
   args.weighted = args.zones == Zones::slabs;
-  args.line_allowed = handle.low_latency();
   args.row_bytes = static_cast<uint32_t>(row_bytes);
-  args.rows_per_signal = handle.low_latency() ? ll_rows_per_signal : ht_rows_per_signal;
   args.piece_bytes = plan.piece_bytes;
   args.settings = handle_settings(handle, handle.top_k);
   args.settings.hidden = static_cast<uint32_t>(hidden);
   args.settings.dtype = args.settings.output_dtype = static_cast<uint32_t>(tokens.dtype());
   args.settings.weights_at_dispatch = handle.weights_given ? 1 : 0;
   args.settings.weights_at_combine = inputs.topk_weights != nullptr ? 1 : 0;
-  launch(group, kernel_of(tokens.dtype()), plan.shape, args, stream);
+  launch(group, kernel_of(handle, tokens.dtype()), plan.shape, args, stream);
 }
 
 }  // namespace

@@ -60,6 +60,7 @@ void share_out_sms(ucclEpComm& comm) {
     if (comm.bootstrap->same_node(r) && places[static_cast<size_t>(r)] == comm.traits.place) ++sharers;
   }
   if (comm.traits.place == 0 || sharers <= 1) return;
+  comm.shares_device = true;
   comm.traits.num_sms = std::max(1u, comm.traits.num_sms / sharers);
   log::info("comm", "{} ranks share {}: {} SMs each", sharers, comm.traits.name, comm.traits.num_sms);
 }

@@ -23,6 +23,7 @@ struct ucclEpComm {
   int configured_timeout_ms = 0;  // of ucclEpCommConfig_t; 0: not given
   std::unique_ptr<ucclep::Bootstrap> bootstrap;
   std::unique_ptr<ucclep::Device> device;
+  bool shares_device = false;              // with another rank
   ucclep::DeviceTraits traits;             // of the device; the SMs are this rank's part of them
   ucclep::DeviceErrors* errors = nullptr;  // device-mapped host memory
   uint32_t* abort_word = nullptr;          // device memory, polled by kernels

@@ -146,7 +146,7 @@ ScalePlan forwarded_scales(const DispatchCall& call, const TensorView& in, const
   return {in.size(1), static_cast<uint32_t>(in.size(1)), static_cast<uint32_t>(in.element_bytes())};
 }
 
-void check_scales(DispatchCall& call, uint32_t piece_bytes) {
+void check_scales(DispatchCall& call) {
   const TensorView in = optional_tensor(call.inputs.scales, "inputs.scales");
   call.out_scales = optional_tensor(call.outputs.scales, "outputs.scales");
   ScalePlan plan;
@@ -179,9 +179,9 @@ void check_scales(DispatchCall& call, uint32_t piece_bytes) {
     fail(ucclEpInvalidArgument, "a row has {} bytes and {} of scales, the group's max_token_bytes is {}", token_bytes,
          scale_bytes, most);
   }
-  if (call.quantised() && scale_bytes > piece_bytes) {
+  if (call.quantised() && scale_bytes > StageShape::scales_bytes) {
     fail(ucclEpNotSupported, "{} bytes of scales a row, this device quantises rows with up to {}", scale_bytes,
-         piece_bytes);
+         StageShape::scales_bytes);
   }
   call.source.wire = WireShape::of(static_cast<uint32_t>(token_bytes), plan.wire_count, plan.wire_bytes);
   call.output.wire = call.source.wire;
@@ -276,6 +276,7 @@ void fill_output(DispatchCall& call) {
   call.output.tokens = view_of(call.out_tokens);
   call.output.scales = view_of(call.out_scales);
   call.output.zones = zones_of(call.handle);
+  call.output.top_k = static_cast<uint32_t>(call.top_k);
   call.output.ranked = call.handle.device.layout == UCCLEP_LAYOUT_RANK_MAJOR;
   call.output.global_ids = call.handle.device.expert_ids == UCCLEP_EXPERT_IDS_GLOBAL;
 }
@@ -284,8 +285,7 @@ void launch_ll(const DispatchCall& call, const LaunchPlan& plan, ucclEpStream_t 
   LlDispatchArgs args{};
   args.group = call.handle.group->device;
   args.handle = call.handle.device;
-  if (call.topk_idx.given()) args.routing = routing_input(call.topk_idx);
-  args.route_first = call.topk_idx.given();
+  args.routing = call.topk_idx.given() ? routing_input(call.topk_idx) : kept_routing(call.handle);
   args.settings = call.settings;
   args.source = call.source;
   args.topk_weights = call.topk_weights;
@@ -323,11 +323,14 @@ void dispatch(ucclEpHandle& handle, const ucclEpDispatchInputs_t* inputs, const 
                     read_struct(config, "config")};
   checked_stream(*handle.group->comm, stream);
   check_config(call.config);
-  const LaunchPlan plan = plan_rows(handle.group->comm->traits, call.config.num_sms, handle.group->config.num_sms);
+  const int num_sms = call.config.num_sms > 0 ? call.config.num_sms : handle.group->config.num_sms;
   check_routing(call);
+  const size_t tables =
+      handle.low_latency() ? ll::BlockTables::bytes(call.shape(), static_cast<uint32_t>(call.top_k)) : 0;
+  const LaunchPlan plan = plan_rows(handle.group->comm->traits, num_sms, tables);
   check_tokens(call);
   check_out_tokens(call);
-  check_scales(call, plan.piece_bytes);
+  check_scales(call);
   check_weights_and_ids(call);
   check_src_info(call);
   check_counters(call);

@@ -101,7 +101,7 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
   Agreement resources("ucclEpGroupCreate");
   resources.attempt([&] {
     group->workspace = Workspace(*comm.device, group->config, workspace_bytes(group->shape()), workspace_image(*group));
-    group->last_operation = comm.device->event_create();
+    group->last_operation = comm.device->marker_create();
     fill_device(*group);
   });
   try {

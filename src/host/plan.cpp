@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "base/error.hpp"
+#include "ucclep/device/routing.hpp"
 #include "ucclep/device/stage.hpp"
 
 namespace ucclep {
@@ -11,12 +13,12 @@ namespace {
 // A lane of the host device is a fibre of a CPU thread: a few warps keep a core as busy as many would. On a GPU 16
 // warps hide the latency of the links.
 constexpr unsigned host_warps = 4;
-// One piece holds a usual row on the host, where a piece is one memcpy. On GPUs 4 KB already run at the links' speed.
-constexpr uint32_t host_piece_bytes = 15360, gpu_piece_bytes = 3840;
-constexpr size_t scan_scratch_bytes = 1024;
+// On the host a piece is a few memcpys. On GPUs 4 KB already run at the links' speed.
+constexpr uint32_t host_piece_bytes = 7680, gpu_piece_bytes = 3840;
+constexpr unsigned enough_warps = 8;  // before pieces are made smaller
+constexpr size_t block_scan_bytes = 1024;
 
-unsigned blocks(const DeviceTraits& traits, int call_num_sms, int group_num_sms) {
-  const int asked = call_num_sms > 0 ? call_num_sms : group_num_sms;
+unsigned blocks(const DeviceTraits& traits, int asked) {
   return asked > 0 ? std::min(static_cast<unsigned>(asked), traits.num_sms) : traits.num_sms;
 }
 
@@ -27,23 +29,40 @@ unsigned threads(const DeviceTraits& traits) {
 
 }  // namespace
 
-LaunchPlan plan_rows(const DeviceTraits& traits, int call_num_sms, int group_num_sms) {
-  LaunchPlan plan;
-  plan.shape.grid = blocks(traits, call_num_sms, group_num_sms);
-  plan.shape.block = threads(traits);
-  const unsigned warps = plan.shape.block / traits.wave;
-  const size_t fixed = StageShape::bytes_per_warp(0);
-  const size_t space = traits.shared_bytes / warps;
-  const auto fits = static_cast<uint32_t>(space > fixed ? (space - fixed) / 2 : 0);
-  const uint32_t wanted = traits.kind == UCCLEP_DEVICE_HOST ? host_piece_bytes : gpu_piece_bytes;
+LaunchPlan plan_rows(const DeviceTraits& traits, int num_sms, size_t tables) {
+  const unsigned most = threads(traits) / traits.wave;
+  const size_t space = traits.shared_bytes > tables ? traits.shared_bytes - tables : 0;
   constexpr uint32_t unit = StageShape::piece_unit;
-  plan.piece_bytes = std::max(unit, std::min(wanted, fits) / unit * unit);
-  plan.shape.shared_bytes = StageShape::bytes_per_warp(plan.piece_bytes) * warps;
+  LaunchPlan plan;
+  plan.piece_bytes = traits.kind == UCCLEP_DEVICE_HOST ? host_piece_bytes : gpu_piece_bytes;
+  const auto fit = [&] { return static_cast<unsigned>(space / StageShape::bytes_per_warp(plan.piece_bytes)); };
+  while (fit() < std::min(most, enough_warps) && plan.piece_bytes > unit) plan.piece_bytes -= unit;
+  const unsigned warps = std::min(most, fit());
+  if (warps == 0) {
+    fail(ucclEpNotSupported, "{} gives a block {} bytes of shared memory, too few for its tables of {}", traits.name,
+         traits.shared_bytes, tables);
+  }
+  plan.shape.grid = blocks(traits, num_sms);
+  plan.shape.block = traits.wave * warps;
+  plan.shape.shared_bytes = StageShape::bytes_per_warp(plan.piece_bytes) * warps + tables;
   return plan;
 }
 
-LaunchShape plan_routing(const DeviceTraits& traits, int call_num_sms, int group_num_sms) {
-  return {blocks(traits, call_num_sms, group_num_sms), threads(traits), scan_scratch_bytes};
+RoutingPlan plan_routing(const DeviceTraits& traits, const GroupShape& shape, int num_sms) {
+  RoutingPlan plan;
+  plan.shape = {blocks(traits, num_sms), threads(traits), traits.shared_bytes};
+  plan.scanners = scanners_of(traits, shape, plan.shape);
+  plan.shape.shared_bytes = std::max(block_scan_bytes, plan.scanners * ScanScratch::bytes(shape));
+  return plan;
+}
+
+uint32_t scanners_of(const DeviceTraits& traits, const GroupShape& shape, const LaunchShape& launch) {
+  const uint64_t fit = launch.shared_bytes / ScanScratch::bytes(shape);
+  if (fit == 0) {
+    fail(ucclEpNotSupported, "routing among {} experts needs {} bytes of shared memory, {} gives a block {}",
+         shape.experts, ScanScratch::bytes(shape), traits.name, launch.shared_bytes);
+  }
+  return static_cast<uint32_t>(std::min<uint64_t>(fit, launch.block / traits.wave));
 }
 
 }  // namespace ucclep

@@ -11,8 +11,17 @@ struct LaunchPlan {
   uint32_t piece_bytes;
 };
 
-// num_sms: of the call, else of the group, else 0 = the device's default. All blocks are resident at once, one per SM.
-LaunchPlan plan_rows(const DeviceTraits& traits, int call_num_sms, int group_num_sms);      // kernels that move rows
-LaunchShape plan_routing(const DeviceTraits& traits, int call_num_sms, int group_num_sms);  // kernels that only route
+// num_sms: 0 = all that this rank has. All blocks are resident at once, one per SM.
+// Kernels that move rows. tables: bytes of shared memory that a block needs besides its stages.
+LaunchPlan plan_rows(const DeviceTraits& traits, int num_sms, size_t tables = 0);
+
+// Kernels that route, and nothing else.
+struct RoutingPlan {
+  LaunchShape shape;
+  uint32_t scanners;
+};
+RoutingPlan plan_routing(const DeviceTraits& traits, const GroupShape& shape, int num_sms);
+// Warps that can scan at the same time in that much shared memory.
+uint32_t scanners_of(const DeviceTraits& traits, const GroupShape& shape, const LaunchShape& launch);
 
 }  // namespace ucclep

@@ -18,8 +18,10 @@ namespace {
 
 void update_ll(ucclEpHandle& handle, const RoutingInput& routing, const CounterViews& counters, ucclEpStream_t stream) {
   ucclEpGroup& group = *handle.group;
-  const LlUpdateArgs args{group.device, handle.device, routing};
-  launch(group, kernels::ll_update, plan_routing(group.comm->traits, 0, group.config.num_sms), args, stream);
+  const RoutingPlan plan = plan_routing(group.comm->traits, group.shape(), group.config.num_sms);
+  LlUpdateArgs args{group.device, handle.device, routing};
+  args.routing.scanners = plan.scanners;
+  launch(group, kernels::ll_update, plan.shape, args, stream);
   note_update(handle, routing);
   handle.pending_counters = counters;
 }
@@ -34,7 +36,15 @@ void note_update(ucclEpHandle& handle, const RoutingInput& routing) {
 }
 
 RoutingInput routing_input(const TensorView& topk_idx) {
-  return {view_of(topk_idx), static_cast<uint32_t>(topk_idx.size(0)), static_cast<uint32_t>(topk_idx.size(1))};
+  return {view_of(topk_idx), static_cast<uint32_t>(topk_idx.size(0)), static_cast<uint32_t>(topk_idx.size(1)), 0};
+}
+
+RoutingInput kept_routing(const ucclEpHandle& handle) {
+  View ids;
+  ids.data = handle.device.memory + handle.device.offsets.topk;
+  ids.element = ids.element_bytes = sizeof(int32_t);
+  ids.inner = ids.element * handle.group->shape().top_k;
+  return {ids, static_cast<uint32_t>(handle.tokens), static_cast<uint32_t>(handle.top_k), 0};
 }
 
 TensorView checked_topk_idx(const ucclEpTensor_t* tensor, const char* name, int64_t max_tokens,
@@ -81,8 +91,11 @@ void update_ht(ucclEpHandle& handle, const RoutingInput& routing, CounterViews c
   counters.host_counts = handle.host_counts;
   announce_total(counters);
   const Settings settings = handle_settings(handle, static_cast<int>(routing.top_k));
-  const HtUpdateArgs args{group.device, handle.device, routing, settings, zones_of(handle), counters};
-  launch(group, kernels::ht_update, plan_routing(group.comm->traits, num_sms, group.config.num_sms), args, stream);
+  const RoutingPlan plan =
+      plan_routing(group.comm->traits, group.shape(), num_sms > 0 ? num_sms : group.config.num_sms);
+  HtUpdateArgs args{group.device, handle.device, routing, settings, zones_of(handle), counters};
+  args.routing.scanners = plan.scanners;
+  launch(group, kernels::ht_update, plan.shape, args, stream);
   note_update(handle, routing);
   ++handle.updates_issued;
   handle.known_rows = -1;
@@ -133,7 +146,6 @@ ucclEpResult_t ucclEpGetRoutingCounts(ucclEpGroup_t group, const ucclEpTensor_t*
     args.tokens_per_rank = counts(wanted.tokens_per_rank, "out.tokens_per_rank", shape.ranks, "ranks");
     args.tokens_per_expert = counts(wanted.tokens_per_expert, "out.tokens_per_expert", shape.experts, "experts");
     args.is_token_in_rank = view_of(in_rank);
-    LaunchShape one = plan_routing(g.comm->traits, 1, 1);
-    launch(g, kernels::routing_counts, one, args, stream);
+    launch(g, kernels::routing_counts, plan_routing(g.comm->traits, shape, 1).shape, args, stream);
   });
 }

@@ -10,6 +10,7 @@ namespace ucclep {
 TensorView checked_topk_idx(const ucclEpTensor_t* tensor, const char* name, int64_t max_tokens,
                             const GroupShape& shape);
 RoutingInput routing_input(const TensorView& topk_idx);
+RoutingInput kept_routing(const ucclEpHandle& handle);  // LL: the ids of the last Update
 
 Zones zones_of(const ucclEpHandle& handle);
 // What the handle itself contributes to the settings that ranks must agree on.

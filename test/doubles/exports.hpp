@@ -69,6 +69,7 @@ Export<decltype(Table::module_unload)> module_unload asm(VENDOR("cuModuleUnload"
 Export<decltype(Table::module_function)> module_function asm(VENDOR("cuModuleGetFunction", "hipModuleGetFunction"));
 Export<decltype(Table::function_set_attribute)> function_set_attribute asm(VENDOR("cuFuncSetAttribute",
                                                                                   "hipFuncSetAttribute"));
+Export<decltype(Table::launch)> launch asm(VENDOR("cuLaunchKernel", "hipModuleLaunchKernel"));
 Export<decltype(Table::launch_cooperative)> launch_cooperative asm(VENDOR("cuLaunchCooperativeKernel",
                                                                           "hipModuleLaunchCooperativeKernel"));
 

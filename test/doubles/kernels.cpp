@@ -76,8 +76,8 @@ Code function_set_attribute(Function function, int attribute, int value) {
   });
 }
 
-Code launch_cooperative(Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
-                        unsigned block_y, unsigned block_z, unsigned shared, Stream stream, void** args) {
+Code launch(Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
+            unsigned block_z, unsigned shared, Stream stream, void** args, void**) {
   return answer(__func__, [&] {
     Gpu& gpu = current_gpu();
     expect(!gpu.faulted, launch_failed);
@@ -85,9 +85,14 @@ Code launch_cooperative(Function function, unsigned grid_x, unsigned grid_y, uns
     expect(grid_x != 0 && grid_y == 1 && grid_z == 1 && block_x != 0 && block_x <= 1024 && block_y == 1 && block_z == 1,
            invalid_value);
     expect(shared <= loaded.most_shared_bytes, invalid_value);
-    expect(grid_x <= num_sms, cooperative_launch_too_large);
     gpu.device->launch({loaded.kernel->name}, {grid_x, block_x, shared}, args[0], loaded.kernel->arg_bytes, stream);
   });
+}
+
+Code launch_cooperative(Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                        unsigned block_y, unsigned block_z, unsigned shared, Stream stream, void** args) {
+  if (grid_x > num_sms) return cooperative_launch_too_large;
+  return launch(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, args, nullptr);
 }
 
 }  // namespace ucclep::doubles

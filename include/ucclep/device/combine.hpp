@@ -8,8 +8,9 @@
 //   -> per token: wait for its rows, add, write -> end
 // Floor: partial rows to peers * row bytes / link bandwidth, plus one exchange.
 //
-// A partial row is made visible like a dispatched one: BULK by publish of an epoch word (per row in LL, per run of rows
-// in HT), LINE by itself. `place` is the row's index among the rows that its home sent here.
+// A partial row is made visible like a dispatched one: BULK by publish of an epoch word (per part of a row in LL, so
+// that few rows occupy all SMs; per run of rows in HT), LINE by itself. `place` is the row's index among the rows that
+// its home sent here.
 #pragma once
 #include "ucclep/device/deliver.hpp"
 #include "ucclep/device/element.hpp"
@@ -27,11 +28,9 @@ struct CombineArgs {
   View wait_ns;
   uint64_t capacity;  // rows of `tokens` (HT) or of a slab (LL); rows at or past it count as zero
   Zones zones;
-  bool ranked;        // RANK_MAJOR
-  bool weighted;      // products with weights: LL EXPERT_MAJOR
-  bool line_allowed;  // LL
+  bool ranked;    // RANK_MAJOR
+  bool weighted;  // products with weights: LL EXPERT_MAJOR
   uint32_t row_bytes;
-  uint32_t rows_per_signal;
   uint32_t piece_bytes;
 };
 
@@ -39,6 +38,31 @@ struct CombineArgs {
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace combining {
+
+// How rows travel. LL has few: each is sent in parts, signalled and summed each for itself, so that all SMs have work;
+// few enough go as lines. HT saves fences: one signal for a run of rows.
+struct LlRows {
+  static constexpr bool lines = true;
+  static constexpr uint32_t run = 1;
+  static constexpr uint32_t part_bytes = ll_part_bytes, summed_bytes = ll_part_bytes / 2;
+};
+struct HtRows {
+  static constexpr bool lines = false;
+  static constexpr uint32_t run = 8;
+  static constexpr uint32_t part_bytes = 0x80000000u, summed_bytes = part_bytes;  // whole rows
+};
+
+// Bytes of a row.
+struct Span {
+  uint32_t begin, end;
+};
+UCCLEP_FN Span span_of(uint32_t part_bytes, uint32_t index, uint32_t row_bytes) {
+  const uint32_t begin = index * part_bytes;
+  return {begin, row_bytes - begin < part_bytes ? row_bytes : begin + part_bytes};
+}
+UCCLEP_FN uint32_t parts_of(uint32_t part_bytes, uint32_t row_bytes) {
+  return (row_bytes - 1) / part_bytes + 1;
+}
 
 // Terms of one sum, in the stage's scratch: row addresses, and weights where there are any.
 struct Terms {
@@ -55,9 +79,11 @@ UCCLEP_FN uint64_t lines_per_row(const GroupShape& shape, uint32_t row_bytes) {
   return lines_of(shape, row_bytes);
 }
 
+template <class Rows>
 UCCLEP_FN Form form_of(const CombineArgs& args, uint32_t rows) {
+  if constexpr (!Rows::lines) return Form::bulk;
   const uint64_t bytes = rows * lines_per_row(args.group.shape, args.row_bytes) * line_bytes;
-  return args.line_allowed && bytes <= args.group.shape.line_capacity ? Form::line : Form::bulk;
+  return bytes <= args.group.shape.line_capacity ? Form::line : Form::bulk;
 }
 
 UCCLEP_FN uint32_t weight_packets(const GroupShape& shape) {
@@ -78,7 +104,7 @@ UCCLEP_FN void send_weights(const Op& op, const HandleMemory& memory, const Comb
     for (uint64_t left = ballot(selection.sends()); left != 0; left &= left - 1) {
       const uint32_t lane = first_lane(left);
       const uint32_t rank = broadcast(selection.rank, lane), place = broadcast(selection.place, lane);
-      auto* to = reinterpret_cast<Packet*>(op.window(rank) + op.group.layout.ll_weights_of(shape, op.seq, op.me()));
+      auto* to = reinterpret_cast<Packet*>(op.window(rank) + op.group.layout.ll_weights_of(op.slot, op.me()));
       if (k < packets) store_packet(to + uint64_t{place} * packets + k, uint64_t{even} | uint64_t{odd} << 32, op.seq);
     }
     sync_warp();  // no lane goes on to wait for a peer that may wait for these
@@ -93,7 +119,7 @@ UCCLEP_FN bool gather_copies(const Op& op, const HandleMemory& memory, const Com
   uint64_t late = 0;
   if (args.settings.weights_at_combine) {
     const uint32_t packets = weight_packets(shape);
-    const auto* from = reinterpret_cast<const Packet*>(op.mine() + op.group.layout.ll_weights_of(shape, op.seq, home));
+    const auto* from = reinterpret_cast<const Packet*>(op.mine() + op.group.layout.ll_weights_of(op.slot, home));
     bool ok = true;
     if (i < packets) ok = wait_packet(op, Phase::weights, home, from + uint64_t{place} * packets + i, late);
     if (!every_lane(ok)) return false;
@@ -107,104 +133,126 @@ UCCLEP_FN bool gather_copies(const Op& op, const HandleMemory& memory, const Com
   if (present) {
     const uint32_t at = count_lanes(mask & ((uint64_t{1} << i) - 1));
     terms.rows[at] = args.tokens.at(args.zones == Zones::slabs ? entry.expert : 0, entry.row);
-    terms.weights[at] = entry.weight;
+    terms.weights[at] = args.weighted ? entry.weight : 1.0f;
   }
   terms.count = count_lanes(mask);
   sync_warp();
   return true;
 }
 
-// This lane's 16 bytes of the sum of the terms, rounded to the element type.
-template <class Element, bool weighted>
-UCCLEP_FN vec16 sum_copies(const Terms& terms, uint64_t offset) {
-  Vector<Element> sum{};
+// Vectors of 16 bytes that a lane sums at a time: their loads are in flight together.
+constexpr uint32_t vectors = 2;
+constexpr uint32_t vectors_step = vectors * wave_size * 16;  // bytes of a row that a warp sums at a time
+
+// This lane's vectors of the sum of the terms, from byte `at` of the row on, one in every wave_size * 16 bytes.
+// row(i): where term i lies.
+template <class Element, bool weighted, class Row>
+UCCLEP_FN void sum_terms(const Terms& terms, Row&& row, uint32_t at, uint32_t end, Vector<Element> (&sum)[vectors]) {
   for (uint32_t i = 0; i < terms.count; ++i) {
-    Vector<Element> x = Vector<Element>::unpack(load16(terms.rows[i] + offset));
-    if constexpr (weighted) x.scale(terms.weights[i]);
-    if (i == 0) {
-      sum = x;
-    } else {
-      sum.add(x);
+    vec16 x[vectors];
+    UCCLEP_UNROLL
+    for (uint32_t v = 0; v < vectors; ++v) {
+      const uint32_t offset = at + v * wave_size * 16;
+      x[v] = load16(row(i) + (offset < end ? offset : at));  // no branch: what is too much is not stored
     }
-  }
-  return sum.pack();
-}
-
-// Warp verb: a partial row that has to be computed, piece by piece.
-template <class Element, bool weighted>
-UCCLEP_FN void send_sum(const CombineArgs& args, Stage& stage, const Terms& terms, const RowSink& sink) {
-  uint32_t slot = 0;
-  for (uint32_t offset = 0; offset < args.row_bytes; offset += stage.piece_bytes()) {
-    const uint32_t left = args.row_bytes - offset;
-    const uint32_t bytes = left < stage.piece_bytes() ? left : stage.piece_bytes();
-    bulk_wait_read();
-    char* piece = stage.slot(slot++);
-    for (uint32_t b = lane_id() * 16; b < bytes; b += wave_size * 16) {
-      store16(piece + b, sum_copies<Element, weighted>(terms, uint64_t{offset} + b));
+    UCCLEP_UNROLL
+    for (uint32_t v = 0; v < vectors; ++v) {
+      Vector<Element> term = Vector<Element>::unpack(x[v]);
+      if constexpr (weighted) term.scale(terms.weights[i]);
+      if (i == 0) {
+        sum[v] = term;
+      } else {
+        sum[v].add(term);
+      }
     }
-    smem_to_bulk();
-    sink.put(piece, offset, bytes, 0, 0);
   }
 }
 
-// Warp verb: the partial row of (home, place) to its landing slot at home.
+// Warp verb: a piece of a partial row that has to be computed: bytes [begin, end) of it.
 template <class Element>
-UCCLEP_FN bool send_row(const Op& op, const HandleMemory& memory, const CombineArgs& args, Stage& stage,
-                        const RowSink& sink, uint32_t home, uint32_t place) {
+UCCLEP_FN void sum_piece(const Terms& terms, char* piece, uint32_t begin, uint32_t end) {
+  bulk_wait_read();
+  for (uint32_t at = begin + lane_id() * 16; at < end; at += vectors_step) {
+    Vector<Element> sum[vectors] = {};
+    sum_terms<Element, true>(terms, [&](uint32_t i) { return terms.rows[i]; }, at, end, sum);
+    UCCLEP_UNROLL
+    for (uint32_t v = 0; v < vectors; ++v) {
+      const uint32_t offset = at + v * wave_size * 16;
+      if (offset < end) store16(piece + (offset - begin), sum[v].pack());
+    }
+  }
+  smem_to_bulk();
+}
+
+// Warp verb: part of the partial row of (home, place) to its landing slot at home.
+template <class Element>
+UCCLEP_FN bool send_part(const Op& op, const HandleMemory& memory, const CombineArgs& args, Stage& stage,
+                         const RowSink& sink, uint32_t home, uint32_t place, const Span& span) {
   Terms terms = Terms::in(stage.scratch());
+  const char* row = nullptr;  // the caller's, if it is the partial row and travels as it stands
   if (args.zones == Zones::sources) {
     const int64_t inner = args.ranked ? place : uniform(memory.recv_base()[home]) + int64_t{place};
-    if (inner < static_cast<int64_t>(args.capacity)) {
-      // The caller's row is the partial row: it travels as it stands.
-      stage.stream(args.tokens.at(args.ranked ? home : 0, inner), args.row_bytes,
-                   [&](const char* piece, uint64_t offset, uint32_t bytes) { sink.put(piece, offset, bytes, 0, 0); });
-      return true;
-    }
+    if (inner < static_cast<int64_t>(args.capacity)) row = args.tokens.at(args.ranked ? home : 0, inner) + span.begin;
   } else if (!gather_copies(op, memory, args, home, place, terms)) {
     return false;
   }
-  if (args.weighted) {
-    send_sum<Element, true>(args, stage, terms, sink);
-  } else {
-    send_sum<Element, false>(args, stage, terms, sink);
+  const uint32_t bytes = span.end - span.begin, step = uniform(stage.piece_bytes());
+  const bool as_it_stands = uniform(row ? 1 : 0) != 0;
+  if (as_it_stands) stage.fetch(row, bytes);
+  for (uint32_t offset = 0; offset < bytes; offset += step) {
+    const uint32_t begin = span.begin + offset;
+    const uint32_t end = bytes - offset < step ? span.end : begin + step;
+    char* piece = stage.slot(0);
+    if (as_it_stands) {
+      piece = stage.arrived();
+    } else {
+      sum_piece<Element>(terms, piece, begin, end);
+    }
+    sink.put(piece, begin, end - begin, 0, 0);
+    if (as_it_stands) stage.refill(row, offset, bytes);
   }
   return true;
 }
 
-// Warp verb: the rows of one home whose epoch is published together.
-template <class Element>
-UCCLEP_FN bool send_run(const Op& op, const HandleMemory& memory, const CombineArgs& args, Stage& stage, uint32_t home,
-                        uint32_t begin, uint32_t end) {
+// Warp verb: rows of one home, or a part of one, whose epoch is published together.
+template <class Rows, class Element>
+UCCLEP_FN bool send_item(const Op& op, const CombineArgs& args, Stage& stage, uint32_t home, uint32_t rows,
+                         uint32_t run, uint32_t part) {
   const GroupShape& shape = op.group.shape;
   const WindowLayout& window = op.group.layout;
-  const Form form = form_of(args, uniform(memory.rows_from()[home]));
+  const Form form = form_of<Rows>(args, rows);
   char* landing = op.window(home);
   const uint64_t stride = form == Form::line ? lines_per_row(shape, args.row_bytes) * line_bytes : args.row_bytes;
-  char* rows = landing + (form == Form::line ? window.back_lines_of(shape, op.seq, op.me())
-                                             : window.back_rows_of(shape, op.seq, op.me()));
+  char* to =
+      landing + (form == Form::line ? window.back_lines_of(op.slot, op.me()) : window.back_rows_of(op.slot, op.me()));
+  const Span span = span_of(Rows::part_bytes, part, uniform(args.row_bytes));
+  const uint32_t begin = run * Rows::run;
+  const uint32_t end = begin + Rows::run < rows ? begin + Rows::run : rows;
   for (uint32_t place = begin; place < end; ++place) {
-    const RowSink sink{form, lane_id() == 0, rows + place * stride, op.seq};
+    const RowSink sink{form, lane_id() == 0, to + place * stride, op.seq};
     const CombineArgs& now = read_again(args);
-    if (!send_row<Element>(op.with(now.group), memory_of(now), now, stage, sink, home, place)) return false;
+    if (!send_part<Element>(op.with(now.group), memory_of(now), now, stage, sink, home, place, span)) return false;
   }
-  if (form == Form::line) return true;
+  if (form == Form::line) return true;  // every line says that it is there
   bulk_wait_written();
-  auto* words = reinterpret_cast<uint64_t*>(landing + window.back_epochs_of(shape, op.seq, op.me()));
-  if (lane_id() == 0) publish(words + begin / args.rows_per_signal, op.seq);
+  auto* words = reinterpret_cast<uint64_t*>(landing + window.back_epochs_of(op.slot, op.me()));
+  if (lane_id() == 0) publish(words + run * parts_of(Rows::part_bytes, uniform(args.row_bytes)) + part, op.seq);
   return true;
 }
 
 // Grid verb.
-template <class Element>
+template <class Rows, class Element>
 UCCLEP_FN bool send_rows(const Op& op, const HandleMemory& memory, const CombineArgs& args, Stage& stage) {
-  for (uint32_t i = 0; i < op.ranks(); ++i) {
-    const uint32_t home = op.rotated(i);
-    const uint32_t rows = uniform(memory.rows_from()[home]);
-    const uint32_t step = args.rows_per_signal;
-    for (uint32_t begin = grid_warp() * step; begin < rows; begin += grid_warps() * step) {
-      const uint32_t end = begin + step < rows ? begin + step : rows;
-      const CombineArgs& now = read_again(args);
-      if (!send_run<Element>(op.with(now.group), memory_of(now), now, stage, home, begin, end)) return false;
+  Parked run = grid_warp();
+  for (Parked i = 0; i < op.ranks(); i += 1) {
+    const Parked home = op.rotated(i), rows = memory.rows_from()[home];
+    const Parked runs = (rows + Rows::run - 1) / Rows::run;
+    for (Parked part = 0; part < parts_of(Rows::part_bytes, uniform(args.row_bytes)); part += 1) {
+      for (; run < runs; run += grid_warps()) {
+        const CombineArgs& now = read_again(args);
+        if (!send_item<Rows, Element>(op.with(now.group), now, stage, home, rows, run, part)) return false;
+      }
+      run -= runs;
     }
   }
   return true;
@@ -218,8 +266,10 @@ struct Partials {
   uint32_t* ranks;     // of the terms, to name a peer
 };
 
+// part: the one that is waited for.
+template <class Rows>
 UCCLEP_FN bool gather_partials(const Op& op, const HandleMemory& memory, const CombineArgs& args, Stage& stage,
-                               uint32_t token, Partials& partials) {
+                               uint32_t token, uint32_t part, Partials& partials) {
   const GroupShape& shape = op.group.shape;
   const WindowLayout& window = op.group.layout;
   const Selection selection = selection_of(memory, token);
@@ -234,12 +284,13 @@ UCCLEP_FN bool gather_partials(const Op& op, const HandleMemory& memory, const C
   bool ok = true, line = false;
   if (sends) {
     const uint32_t rank = selection.rank;
-    line = form_of(args, memory.rows_to()[rank]) == Form::line;
+    line = form_of<Rows>(args, memory.rows_to()[rank]) == Form::line;
     const uint64_t stride = line ? lines_per_row(shape, args.row_bytes) * line_bytes : args.row_bytes;
-    const uint64_t rows = line ? window.back_lines_of(shape, op.seq, rank) : window.back_rows_of(shape, op.seq, rank);
+    const uint64_t rows = line ? window.back_lines_of(op.slot, rank) : window.back_rows_of(op.slot, rank);
     if (!line) {
-      const uint64_t words = window.back_epochs_of(shape, op.seq, rank);
-      ok = wait_word(op, Phase::rows, rank, op.mine() + words + 8ull * (selection.place / args.rows_per_signal));
+      const uint64_t words = window.back_epochs_of(op.slot, rank);
+      const uint64_t item = selection.place / Rows::run * parts_of(Rows::part_bytes, uniform(args.row_bytes)) + part;
+      ok = wait_word(op, Phase::rows, rank, op.mine() + words + 8 * item);
     }
     partials.terms.rows[order] = op.mine() + rows + selection.place * stride;
     partials.ranks[order] = rank;
@@ -253,67 +304,77 @@ UCCLEP_FN bool gather_partials(const Op& op, const HandleMemory& memory, const C
   return every_lane(ok);
 }
 
-// Warp verb: one step of one partial row: every lane gets its 16 bytes. Lines are decoded through shared memory.
-UCCLEP_FN bool load_partial(const Op& op, const Partials& partials, uint32_t i, char* smem, uint32_t offset,
-                            uint32_t bytes, vec16& x) {
-  const uint32_t b = lane_id() * 16;
-  if ((partials.line_mask >> i & 1) == 0) {
-    if (b < bytes) x = load16(partials.terms.rows[i] + offset + b);
-    return true;
-  }
-  const char* lines = partials.terms.rows[i] + uint64_t{offset / line_payload} * line_bytes;
-  if (!line_load(op, Phase::rows, partials.ranks[i], smem, lines, bytes)) return false;
-  if (b < bytes) x = load16(smem + b);
-  sync_warp();  // the next step writes smem again
-  return true;
-}
-
 template <class Element>
 UCCLEP_FN void add_bias(Vector<Element>& sum, const View& bias, uint32_t token, uint32_t offset) {
   if (bias.data) sum.add(Vector<Element>::unpack(load16(bias.at(0, token) + offset)));
 }
 
-// Warp verb: the result of one token. A step is what lines of one warp-wide access carry, and at most 16 bytes a lane.
 template <class Element>
-UCCLEP_FN bool reduce_token(const Op& op, const HandleMemory& memory, const CombineArgs& args, Stage& stage,
-                            uint32_t token) {
+UCCLEP_FN void store_result(const CombineArgs& args, Vector<Element>& sum, uint32_t token, uint32_t offset) {
+  add_bias(sum, args.bias, token, offset);
+  add_bias(sum, args.bias2, token, offset);
+  store16_stream(args.output.at(0, token) + offset, sum.pack());
+}
+
+// Warp verb: waits for the lines of bytes [begin, end) of the partial rows that are lines, and decodes them: term i to
+// smem + i * line_step.
+UCCLEP_FN bool decode_lines(const Op& op, const Partials& partials, char* smem, uint32_t begin, uint32_t end) {
+  for (uint64_t left = partials.line_mask; left != 0; left &= left - 1) {
+    const uint32_t i = first_lane(left);
+    const char* lines = partials.terms.rows[i] + uint64_t{begin / line_payload} * line_bytes;
+    if (!line_load(op, Phase::rows, partials.ranks[i], smem + i * line_step, lines, end - begin)) return false;
+  }
+  return true;
+}
+
+// Warp verb: part of the result of one token.
+template <class Rows, class Element>
+UCCLEP_FN bool reduce_item(const Op& op, const HandleMemory& memory, const CombineArgs& args, Stage& stage,
+                           uint32_t token, uint32_t part) {
+  const Span span = span_of(Rows::summed_bytes, part, uniform(args.row_bytes));
   Partials partials;
-  if (!gather_partials(op, memory, args, stage, token, partials)) return false;
-  bulk_wait_read();
-  const uint32_t step = partials.line_mask != 0 ? line_step : wave_size * 16;
-  for (uint32_t offset = 0; offset < args.row_bytes; offset += step) {
-    const uint32_t left = args.row_bytes - offset, bytes = left < step ? left : step;
-    Vector<Element> sum{};
-    for (uint32_t i = 0; i < partials.terms.count; ++i) {
-      vec16 x{};
-      if (!load_partial(op, partials, i, stage.slot(0), offset, bytes, x)) return false;
-      if (i == 0) {
-        sum = Vector<Element>::unpack(x);
-      } else {
-        sum.add(Vector<Element>::unpack(x));
-      }
+  if (!gather_partials<Rows>(op, memory, args, stage, token, part / (Rows::part_bytes / Rows::summed_bytes), partials))
+    return false;
+  const bool lines = Rows::lines && partials.line_mask != 0;
+  const uint32_t step = lines ? line_step : vectors_step;
+  if (lines) bulk_wait_read();
+  for (uint32_t begin = span.begin; begin < span.end; begin += step) {
+    const uint32_t end = span.end - begin < step ? span.end : begin + step;
+    if (lines && !decode_lines(op, partials, stage.slot(0), begin, end)) return false;
+    const uint32_t at = begin + lane_id() * 16;
+    Vector<Element> sum[vectors] = {};
+    const auto row = [&](uint32_t i) -> const char* {
+      const bool decoded = Rows::lines && (partials.line_mask >> i & 1) != 0;
+      return decoded ? stage.slot(0) + i * line_step - begin : partials.terms.rows[i];
+    };
+    if (at < end) sum_terms<Element, false>(partials.terms, row, at, end, sum);
+    UCCLEP_UNROLL
+    for (uint32_t v = 0; v < vectors; ++v) {
+      const uint32_t offset = at + v * wave_size * 16;
+      if (offset < end) store_result(args, sum[v], token, offset);
     }
-    const uint32_t at = offset + lane_id() * 16;
-    if (lane_id() * 16 >= bytes) continue;
-    add_bias(sum, args.bias, token, at);
-    add_bias(sum, args.bias2, token, at);
-    store16_stream(args.output.at(0, token) + at, sum.pack());
+    if (lines) sync_warp();  // the next step writes shared memory again
   }
   sync_warp();  // the scratch is free for the next token
   return true;
 }
 
-template <class Element>
+// Grid verb.
+template <class Rows, class Element>
 UCCLEP_FN bool reduce_tokens(const Op& op, const HandleMemory& memory, const CombineArgs& args, Stage& stage) {
-  const uint32_t tokens = uniform(memory.state()->tokens);
-  for (uint32_t token = grid_warp(); token < tokens; token += grid_warps()) {
-    const CombineArgs& now = read_again(args);
-    if (!reduce_token<Element>(op.with(now.group), memory_of(now), now, stage, token)) return false;
+  const Parked tokens = memory.state()->tokens;
+  Parked token = grid_warp();
+  for (Parked part = 0; part < parts_of(Rows::summed_bytes, uniform(args.row_bytes)); part += 1) {
+    for (; token < tokens; token += grid_warps()) {
+      const CombineArgs& now = read_again(args);
+      if (!reduce_item<Rows, Element>(op.with(now.group), memory_of(now), now, stage, token, part)) return false;
+    }
+    token -= tokens;
   }
   return true;
 }
 
-template <class Element>
+template <class Rows, class Element>
 UCCLEP_FN bool exchange_rows(const Op& op, const HandleMemory& memory, const CombineArgs& args, Stage& stage) {
   if (!slots_free(op)) return false;
   ready_out(op, args.settings);
@@ -326,20 +387,20 @@ UCCLEP_FN bool exchange_rows(const Op& op, const HandleMemory& memory, const Com
     if (ready != HeaderResult::good) return ready == HeaderResult::differs;
     send_weights(op, memory, args);
   }
-  if (!every_thread(send_rows<Element>(op, memory, args, stage))) return false;
+  if (!every_thread(send_rows<Rows, Element>(op, memory, args, stage))) return false;
   const CombineArgs& now = read_again(args);
   const Op here = op.with(now.group);
   if (now.settings.weights_at_combine == 0) ready = ready_in(here, now.settings, now.wait_ns);
   if (ready != HeaderResult::good) return ready == HeaderResult::differs;  // every rank ends without a row
-  return reduce_tokens<Element>(here, memory_of(now), now, stage);
+  return reduce_tokens<Rows, Element>(here, memory_of(now), now, stage);
 }
 
-template <class Element>
+template <class Rows, class Element>
 UCCLEP_FN void combine(const CombineArgs& args) {
   const Op op = next_operation(args.group, Kind::combine, Operation::combine);
   const HandleMemory memory{args.handle, args.group.shape};
   Stage stage(args.piece_bytes);
-  end_operation(op, exchange_rows<Element>(op, memory, args, stage));
+  end_operation(op, exchange_rows<Rows, Element>(op, memory, args, stage));
 }
 
 }  // namespace combining

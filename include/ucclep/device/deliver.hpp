@@ -13,7 +13,8 @@ struct DispatchOutput {
   uint64_t capacity;  // rows of the tensor (HT); rows of a slab (LL)
   WireShape wire;
   Zones zones;
-  bool ranked;  // RANK_MAJOR: rows are [source][place], else one after the other
+  uint32_t top_k;  // of the routing
+  bool ranked;     // RANK_MAJOR: rows are [source][place], else one after the other
   bool global_ids;
 };
 
@@ -29,9 +30,9 @@ struct Target {
 
 // Warp verb: notes the copies of one row for combine, experts ascending.
 UCCLEP_FN void keep_entries(const HandleMemory& memory, uint32_t source, uint32_t place, const ReceivedSelection& s,
-                            const Target& target, uint32_t local_expert) {
-  const uint32_t top_k = uniform(memory.state()->top_k);
+                            const Target& target, uint32_t local_expert, uint32_t top_k) {
   uint32_t order = 0;
+  UCCLEP_KEEP_LOOP
   for (uint32_t k = 0; k < top_k; ++k) {
     const uint32_t other = broadcast(target.active ? local_expert : 0xffffffffu, k);
     if (other < local_expert) ++order;
@@ -44,23 +45,36 @@ UCCLEP_FN void keep_entries(const HandleMemory& memory, uint32_t source, uint32_
   if (lane_id() == 0) memory.recv_count(source)[place] = count;
 }
 
-// Warp verb: where the row of (source, place) goes; ids, weights and src_info are written here, tokens and scales by
-// the caller to the targets returned. A row at or past the capacity is dropped: no target, but its place stays counted.
-UCCLEP_FN Target place_row(const Op& op, const HandleMemory& memory, const DispatchOutput& out, uint32_t source,
-                           uint32_t place, uint32_t token, const ReceivedSelection& s) {
-  const uint32_t local = op.group.shape.local_experts(), first = op.me() * local;
-  const bool mine = s.expert >= static_cast<int32_t>(first) && s.expert < static_cast<int32_t>(first + local);
-  const uint32_t expert = mine ? static_cast<uint32_t>(s.expert) - first : 0;
+// A row that has arrived.
+struct Arrival {
+  uint32_t source, place, token;
+};
+
+// Is lane k's selection of a row an expert of this rank, and which.
+UCCLEP_FN bool is_mine(const Op& op, const ReceivedSelection& s, uint32_t& local_expert) {
+  const uint32_t local = op.group.shape.local_experts();
+  local_expert = static_cast<uint32_t>(s.expert) - op.me() * local;
+  return s.expert >= 0 && local_expert < local;
+}
+
+// Warp verb: where a row goes; ids, weights and src_info are written here, tokens and scales by the caller to the
+// targets returned. base: the first row of the source, in the zone or slab of lane k's expert, or among all sources. A
+// row at or past the capacity is dropped: no target, but its place stays counted.
+UCCLEP_FN Target place_row(const Op& op, const HandleMemory& memory, const DispatchOutput& out, const Arrival& arrival,
+                           const ReceivedSelection& s, uint32_t base) {
+  const auto [source, place, token] = arrival;
+  uint32_t expert = 0;
+  const bool mine = is_mine(op, s, expert);
   Target target{};
   if (out.zones == Zones::sources) {
     target.active = lane_id() == 0;
     target.outer = out.ranked ? source : 0;
-    target.inner = out.ranked ? place : memory.recv_base()[source] + place;
+    target.inner = int64_t{base} + place;
   } else {
     target.active = mine;
     target.outer = out.zones == Zones::slabs ? expert : 0;
-    if (mine) target.inner = memory.expert_base(source)[expert] + s.position;
-    keep_entries(memory, source, place, s, target, expert);
+    if (mine) target.inner = int64_t{base} + s.position;
+    keep_entries(memory, source, place, s, target, expert, out.top_k);
   }
   if (target.inner >= static_cast<int64_t>(out.capacity)) target.active = false;
   if (target.active) {
@@ -79,7 +93,7 @@ UCCLEP_FN Target place_row(const Op& op, const HandleMemory& memory, const Dispa
   }
   if (out.zones == Zones::sources && target.inner < static_cast<int64_t>(out.capacity)) {
     const uint32_t k = lane_id();
-    if (k < memory.state()->top_k) {
+    if (k < out.top_k) {
       if (out.topk_idx.data) {
         View row = out.topk_idx;
         row.data = row.at(target.outer, target.inner);
@@ -107,10 +121,10 @@ UCCLEP_FN void store_scales(const DispatchOutput& out, const char* from, const T
   }
 }
 
-// Warp verb: a row that lies in a window, BULK form or staging.
+// Warp verb: a row that lies in a window, BULK form or staging, and has been fetched.
 UCCLEP_FN void deliver_row(Stage& stage, const DispatchOutput& out, const char* row, const Target& target) {
   char* destination = target.active ? out.tokens.at(target.outer, target.inner) : nullptr;
-  stage.stream(row, out.wire.token_bytes, [&](const char* piece, uint64_t offset, uint32_t bytes) {
+  stage.drain(row, out.wire.token_bytes, [&](const char* piece, uint64_t offset, uint32_t bytes) {
     bulk_store(target.active, destination + offset, piece, bytes);
   });
   if (out.wire.scale_count > 0) store_scales(out, row + out.wire.token_bytes, target);

@@ -37,18 +37,22 @@ struct Vector {
   static UCCLEP_FN Vector unpack(vec16 v) {
     const uint32_t words[4] = {v.x, v.y, v.z, v.w};
     Vector out;
+    UCCLEP_UNROLL
     for (uint32_t i = 0; i < size; ++i) out.x[i] = widen(Element{}, words[i / 2] >> (16 * (i % 2)) & 0xffff);
     return out;
   }
   UCCLEP_FN vec16 pack() const {
     uint32_t words[4];
+    UCCLEP_UNROLL
     for (uint32_t i = 0; i < 4; ++i) words[i] = narrow(Element{}, x[2 * i]) | narrow(Element{}, x[2 * i + 1]) << 16;
     return {words[0], words[1], words[2], words[3]};
   }
   UCCLEP_FN void add(const Vector& other) {
+    UCCLEP_UNROLL
     for (uint32_t i = 0; i < size; ++i) x[i] = x[i] + other.x[i];
   }
   UCCLEP_FN void scale(float factor) {
+    UCCLEP_UNROLL
     for (uint32_t i = 0; i < size; ++i) x[i] = x[i] * factor;
   }
 };
@@ -61,9 +65,11 @@ struct Vector<Fp32> {
   static UCCLEP_FN Vector unpack(vec16 v) { return {{float_of(v.x), float_of(v.y), float_of(v.z), float_of(v.w)}}; }
   UCCLEP_FN vec16 pack() const { return {float_bits(x[0]), float_bits(x[1]), float_bits(x[2]), float_bits(x[3])}; }
   UCCLEP_FN void add(const Vector& other) {
+    UCCLEP_UNROLL
     for (uint32_t i = 0; i < size; ++i) x[i] = x[i] + other.x[i];
   }
   UCCLEP_FN void scale(float factor) {
+    UCCLEP_UNROLL
     for (uint32_t i = 0; i < size; ++i) x[i] = x[i] * factor;
   }
 };

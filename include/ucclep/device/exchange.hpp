@@ -51,11 +51,16 @@ UCCLEP_FN void send_headers(const Op& op, const HandleMemory& memory, const Sett
   }
 }
 
-// Grid verb: everybody's header into the handle. False: a peer was lost; a difference is marked and told by
-// exchange_good.
-UCCLEP_FN bool receive_headers(const Op& op, const HandleMemory& memory, const Settings& settings,
-                               const View& wait_ns) {
-  for (uint32_t i = grid_warp(); i < op.ranks(); i += grid_warps()) {
+// Who shares out work by warps: the grid, or a block.
+struct WarpShare {
+  uint32_t first, step;
+};
+
+// Verb of all that share: everybody's header into the handle. False: a peer was lost; a difference is marked, and told
+// by place_rows.
+UCCLEP_FN bool receive_headers(const Op& op, const HandleMemory& memory, const Settings& settings, const View& wait_ns,
+                               const WarpShare& share) {
+  for (uint32_t i = share.first; i < op.ranks(); i += share.step) {
     const uint32_t source = op.rotated(i);
     HeaderFacts facts{};
     const uint64_t start = clock_ns();
@@ -119,11 +124,10 @@ UCCLEP_FN uint32_t scan_experts(const HandleMemory& memory, Zones zones, const C
   return carry;
 }
 
-// Grid verb: the host sees -1 until the count is there, on every replay too.
+// Verb of the block that will tell_host, and so of the same thread: the host sees -1 until the count is there, on every
+// replay too.
 UCCLEP_FN void announce_update(const CounterViews& out) {
-  if (out.recv_total_host && block_id() == 0 && thread_id() == 0) {
-    store_relaxed<Scope::system>(out.recv_total_host, int64_t{-1});
-  }
+  if (out.recv_total_host && thread_id() == 0) store_relaxed<Scope::system>(out.recv_total_host, int64_t{-1});
 }
 
 // Block verb: one release store makes the counts of an Update known to the host. rows -1: ranks disagreed, nothing
@@ -146,31 +150,28 @@ UCCLEP_FN uint32_t output_rows_from(const HandleMemory& memory, Zones zones, uin
   return copies;
 }
 
-// Grid verb, after receive_headers: the places of all rows in the output, and the counters. False: a peer was lost.
-UCCLEP_FN bool place_rows(const Op& op, const HandleMemory& memory, Zones zones, const CounterViews& out) {
-  if (!sync_grid(op)) return false;
-  if (block_id() == 0) {
-    auto* scratch = static_cast<uint32_t*>(shared_memory());
-    bool good = true;
-    for (uint32_t s = thread_id(); s < op.ranks(); s += block_size()) {
-      good = good && memory.forms_from()[s] != settings_differ;
-      if (out.tokens_per_rank.data) store_index(out.tokens_per_rank, 0, s, output_rows_from(memory, zones, s));
-    }
-    good = every_thread(good);
-    uint32_t rows = 0;
-    if (good) {
-      const uint32_t by_source = scan_sources(memory, scratch);
-      const uint32_t by_expert = scan_experts(memory, zones, out, scratch);
-      rows = zones == Zones::sources ? by_source : by_expert;
-      if (thread_id() == 0) store_index(out.recv_total, 0, 0, rows);
-    }
-    if (thread_id() == 0) {
-      memory.state()->rows = rows;
-      memory.state()->updated = good ? 1 : 0;
-    }
-    tell_host(out, good ? int64_t{rows} : int64_t{-1});
+// Verb of one block, after receive_headers: the places of all rows in the output, and the counters. scratch:
+// block_scratch words of shared memory.
+UCCLEP_FN void place_rows(const Op& op, const HandleMemory& memory, Zones zones, const CounterViews& out,
+                          uint32_t* scratch) {
+  bool good = true;
+  for (uint32_t s = thread_id(); s < op.ranks(); s += block_size()) {
+    good = good && memory.forms_from()[s] != settings_differ;
+    if (out.tokens_per_rank.data) store_index(out.tokens_per_rank, 0, s, output_rows_from(memory, zones, s));
   }
-  return sync_grid(op);
+  good = every_thread(good);
+  uint32_t rows = 0;
+  if (good) {
+    const uint32_t by_source = scan_sources(memory, scratch);
+    const uint32_t by_expert = scan_experts(memory, zones, out, scratch);
+    rows = zones == Zones::sources ? by_source : by_expert;
+    if (thread_id() == 0) store_index(out.recv_total, 0, 0, rows);
+  }
+  if (thread_id() == 0) {
+    memory.state()->rows = rows;
+    memory.state()->updated = good ? 1 : 0;
+  }
+  tell_host(out, good ? int64_t{rows} : int64_t{-1});
 }
 
 }  // namespace UCCLEP_SIMT_NAMESPACE

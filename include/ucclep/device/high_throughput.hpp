@@ -4,7 +4,7 @@
 // pulls its rows from there straight into the caller's tensor: a row crosses each link once, and is written once at the
 // far side.
 //
-//   update:    route G G -> headers out -> headers in -> G, places, G -> end
+//   update:    slots free -> route G G -> headers out -> headers in -> G, places, G -> end
 //   dispatch:  slots free -> READY headers out -> stage own chunks -> READY headers in -> pull chunk by chunk, peers in
 //              rotated order -> pads -> end
 // Floor of dispatch: rows from peers * row bytes / link bandwidth. No barrier between ranks; one between blocks.
@@ -48,12 +48,16 @@ namespace UCCLEP_SIMT_NAMESPACE {
 namespace ht {
 
 UCCLEP_FN bool exchange_counts(const Op& op, const HandleMemory& memory, const HtUpdateArgs& args) {
-  announce_update(args.counters);
-  if (!route(op, memory, args.routing)) return false;
+  if (block_id() == 0) announce_update(args.counters);
   if (!slots_free(op)) return false;
+  if (!route(op, memory, args.routing)) return false;
   send_headers(op, memory, args.settings, Form::bulk);
-  if (!every_thread(receive_headers(op, memory, args.settings, View{}))) return false;
-  return place_rows(op, memory, args.zones, args.counters);
+  const bool complete = receive_headers(op, memory, args.settings, View{}, {grid_warp(), grid_warps()});
+  if (!every_thread(complete) || !sync_grid(op)) return false;
+  // The rest is for the launches that follow.
+  auto* scratch = static_cast<uint32_t*>(shared_memory());
+  if (block_id() == 0) place_rows(op, memory, args.zones, args.counters, scratch);
+  return true;
 }
 
 UCCLEP_FN void update(const HtUpdateArgs& args) {
@@ -68,15 +72,15 @@ UCCLEP_FN void stage_token(const Op& op, const HandleMemory& memory, const HtDis
   const GroupShape& shape = op.group.shape;
   const WindowLayout& window = op.group.layout;
   const MetaLayout layout = MetaLayout::of(shape.top_k);
+  Row::fetch(stage, args.source, token);
   const Selection selection = selection_of(memory, token);
   if (selection.sends()) {
-    auto* order = reinterpret_cast<uint32_t*>(op.mine() + window.ht_order_of(shape, op.seq, selection.rank));
+    auto* order = reinterpret_cast<uint32_t*>(op.mine() + window.ht_order_of(shape, op.slot, selection.rank));
     order[selection.place] = token;
   }
-  if (every_lane(!selection.sends())) return;
   const bool first = lane_id() == 0;
-  char* meta = op.mine() + window.ht_meta_of(shape, op.seq) + uint64_t{token} * layout.bytes;
-  char* row = op.mine() + window.ht_rows_of(shape, op.seq) + uint64_t{token} * args.source.wire.row_bytes;
+  char* meta = op.mine() + window.ht_meta_of(op.slot) + uint64_t{token} * layout.bytes;
+  char* row = op.mine() + window.ht_rows_of(op.slot) + uint64_t{token} * args.source.wire.row_bytes;
   build_meta(shape, args.topk_weights, token, selection, stage.scratch());
   bulk_store(first, meta, stage.scratch(), layout.body_bytes());
   Row::send(stage, args.source, token, RowSink{Form::bulk, first, row, op.seq});
@@ -89,7 +93,7 @@ struct PlaceRange {
 };
 
 UCCLEP_FN PlaceRange* place_range(const Op& op, uint32_t owner, uint32_t destination, uint32_t chunk) {
-  const uint64_t at = op.group.layout.ht_range_of(op.group.shape, op.seq, destination, chunk);
+  const uint64_t at = op.group.layout.ht_range_of(op.group.shape, op.slot, destination, chunk);
   return reinterpret_cast<PlaceRange*>(op.window(owner) + at);
 }
 
@@ -118,7 +122,7 @@ UCCLEP_FN void stage_tokens(const Op& op, const HandleMemory& memory, const HtDi
     sync_block();
     for (uint32_t i = thread_id(); i < op.ranks(); i += block_size()) {
       const uint32_t peer = op.rotated(i);
-      const uint64_t word = op.group.layout.staged_word(op.group.shape, op.seq, op.me(), chunk);
+      const uint64_t word = op.group.layout.staged_word(op.group.shape, op.slot, op.me(), chunk);
       publish(reinterpret_cast<uint64_t*>(op.window(peer) + word), op.seq);
     }
   }
@@ -130,10 +134,17 @@ UCCLEP_FN void pull_row(const Op& op, const HandleMemory& memory, const HtDispat
   const GroupShape& shape = op.group.shape;
   const WindowLayout& window = op.group.layout;
   const char* from = op.window(source);
-  const char* meta = from + window.ht_meta_of(shape, op.seq) + uint64_t{token} * MetaLayout::of(shape.top_k).bytes;
-  const char* row = from + window.ht_rows_of(shape, op.seq) + uint64_t{token} * args.output.wire.row_bytes;
+  const char* meta = from + window.ht_meta_of(op.slot) + uint64_t{token} * MetaLayout::of(shape.top_k).bytes;
+  const char* row = from + window.ht_rows_of(op.slot) + uint64_t{token} * args.output.wire.row_bytes;
+  stage.fetch(row, args.output.wire.token_bytes);
   const ReceivedSelection selection = read_meta(shape, meta);
-  const Target target = place_row(op, memory, args.output, source, place, token, selection);
+  uint32_t base = 0, expert = 0;
+  if (args.output.zones == Zones::sources) {
+    base = memory.recv_base()[source];
+  } else if (is_mine(op, selection, expert)) {
+    base = memory.expert_base(source)[expert];
+  }
+  const Target target = place_row(op, memory, args.output, {source, place, token}, selection, base);
   deliver_row(stage, args.output, row, target);
 }
 
@@ -141,13 +152,14 @@ UCCLEP_FN void pull_row(const Op& op, const HandleMemory& memory, const HtDispat
 UCCLEP_FN bool pull_chunk(const Op& op, const HtDispatchArgs& args, Stage& stage, uint32_t source, uint32_t chunk) {
   const GroupShape& shape = op.group.shape;
   const WindowLayout& window = op.group.layout;
-  const char* staged = op.mine() + window.staged_word(shape, op.seq, source, chunk);
+  const char* staged = op.mine() + window.staged_word(shape, op.slot, source, chunk);
   bool ok = true;
   if (thread_id() == 0) ok = wait_word(op, Phase::staging, source, staged);
   if (!every_thread(ok)) return false;
   acquire_then_bulk();
   const PlaceRange range = *place_range(op, source, op.me(), chunk);
-  const auto* order = reinterpret_cast<const uint32_t*>(op.window(source) + window.ht_order_of(shape, op.seq, op.me()));
+  const auto* order =
+      reinterpret_cast<const uint32_t*>(op.window(source) + window.ht_order_of(shape, op.slot, op.me()));
   const uint32_t end = uniform(range.end);
   for (uint32_t place = uniform(range.begin) + warp_id(); place < end; place += block::warps()) {
     const HtDispatchArgs& now = read_again(args);

@@ -43,6 +43,9 @@ UCCLEP_HD constexpr uint64_t ceil_div(uint64_t value, uint64_t unit) {
   return (value + unit - 1) / unit;
 }
 
+// LL combine sends a row in parts of this size. A multiple of what a line carries on any device.
+constexpr uint32_t ll_part_bytes = 3840;
+
 // What every offset follows from. Equal on all ranks of the group.
 struct GroupShape {
   uint32_t ranks, experts, top_k, in_flight;
@@ -53,6 +56,11 @@ struct GroupShape {
 
   UCCLEP_HD constexpr uint32_t local_experts() const { return experts / ranks; }
   UCCLEP_HD constexpr uint64_t max_tokens() const { return ht_tokens > ll_tokens ? ht_tokens : ll_tokens; }
+  // Epoch words of the rows that one rank sends back: one per part of a row in LL, at most one per row in HT.
+  UCCLEP_HD constexpr uint64_t back_signals() const {
+    const uint64_t ll = ll_tokens * ceil_div(token_bytes, ll_part_bytes);
+    return ll > ht_tokens ? ll : ht_tokens;
+  }
   UCCLEP_HD constexpr uint64_t max_chunks() const { return ceil_div(ht_tokens, chunk_tokens); }
 };
 
@@ -123,7 +131,7 @@ struct WindowLayout {
 
     w.back = round_up(w.staged + 8ull * s.max_chunks() * s.ranks * s.in_flight, page);
     w.back_epochs = round_up(s.token_bytes * s.max_tokens(), unit);
-    w.back_lines = round_up(w.back_epochs + 8 * s.max_tokens(), unit);
+    w.back_lines = round_up(w.back_epochs + 8 * s.back_signals(), unit);
     w.back_source = w.back_lines + s.line_capacity;
     w.back_slot = w.back_source * s.ranks;
 
@@ -134,23 +142,23 @@ struct WindowLayout {
   UCCLEP_HD constexpr uint64_t consumed_word(const GroupShape& s, Kind kind, uint32_t rank) const {
     return consumed + 8ull * (static_cast<uint32_t>(kind) * s.ranks + rank);
   }
-  UCCLEP_HD constexpr uint64_t header(const GroupShape& s, Kind kind, uint64_t seq, uint32_t source) const {
-    const uint64_t ring = static_cast<uint32_t>(kind) * s.in_flight + seq % s.in_flight;
+  UCCLEP_HD constexpr uint64_t header(const GroupShape& s, Kind kind, uint32_t slot, uint32_t source) const {
+    const uint64_t ring = static_cast<uint32_t>(kind) * s.in_flight + slot;
     return headers + header_bytes * (ring * s.ranks + source);
   }
 
   // LL dispatch: what `source` put here. Rows are dense: place * the row bytes of the operation.
-  UCCLEP_HD constexpr uint64_t ll_meta_of(const GroupShape& s, uint64_t seq, uint32_t source) const {
-    return ll + ll_slot * (seq % s.in_flight) + ll_source * source;
+  UCCLEP_HD constexpr uint64_t ll_meta_of(uint32_t slot, uint32_t source) const {
+    return ll + ll_slot * slot + ll_source * source;
   }
-  UCCLEP_HD constexpr uint64_t ll_rows_of(const GroupShape& s, uint64_t seq, uint32_t source) const {
-    return ll_meta_of(s, seq, source) + ll_rows;
+  UCCLEP_HD constexpr uint64_t ll_rows_of(uint32_t slot, uint32_t source) const {
+    return ll_meta_of(slot, source) + ll_rows;
   }
-  UCCLEP_HD constexpr uint64_t ll_lines_of(const GroupShape& s, uint64_t seq, uint32_t source) const {
-    return ll_meta_of(s, seq, source) + ll_lines;
+  UCCLEP_HD constexpr uint64_t ll_lines_of(uint32_t slot, uint32_t source) const {
+    return ll_meta_of(slot, source) + ll_lines;
   }
-  UCCLEP_HD constexpr uint64_t ll_weights_of(const GroupShape& s, uint64_t seq, uint32_t source) const {
-    return ll_meta_of(s, seq, source) + ll_weights;
+  UCCLEP_HD constexpr uint64_t ll_weights_of(uint32_t slot, uint32_t source) const {
+    return ll_meta_of(slot, source) + ll_weights;
   }
 
   // HT staging of the window's owner: meta and rows by token, and per destination the range of places of every chunk
@@ -158,32 +166,28 @@ struct WindowLayout {
   static UCCLEP_HD constexpr uint64_t order_bytes(const GroupShape& s) {
     return round_up(8 * s.max_chunks() + 4ull * s.ht_tokens, 16);
   }
-  UCCLEP_HD constexpr uint64_t ht_meta_of(const GroupShape& s, uint64_t seq) const {
-    return ht + ht_slot * (seq % s.in_flight);
-  }
-  UCCLEP_HD constexpr uint64_t ht_rows_of(const GroupShape& s, uint64_t seq) const {
-    return ht_meta_of(s, seq) + ht_rows;
-  }
-  UCCLEP_HD constexpr uint64_t ht_range_of(const GroupShape& s, uint64_t seq, uint32_t destination,
+  UCCLEP_HD constexpr uint64_t ht_meta_of(uint32_t slot) const { return ht + ht_slot * slot; }
+  UCCLEP_HD constexpr uint64_t ht_rows_of(uint32_t slot) const { return ht_meta_of(slot) + ht_rows; }
+  UCCLEP_HD constexpr uint64_t ht_range_of(const GroupShape& s, uint32_t slot, uint32_t destination,
                                            uint64_t chunk) const {
-    return ht_meta_of(s, seq) + ht_order + order_bytes(s) * destination + 8 * chunk;
+    return ht_meta_of(slot) + ht_order + order_bytes(s) * destination + 8 * chunk;
   }
-  UCCLEP_HD constexpr uint64_t ht_order_of(const GroupShape& s, uint64_t seq, uint32_t destination) const {
-    return ht_range_of(s, seq, destination, s.max_chunks());
+  UCCLEP_HD constexpr uint64_t ht_order_of(const GroupShape& s, uint32_t slot, uint32_t destination) const {
+    return ht_range_of(s, slot, destination, s.max_chunks());
   }
-  UCCLEP_HD constexpr uint64_t staged_word(const GroupShape& s, uint64_t seq, uint32_t source, uint64_t chunk) const {
-    return staged + 8ull * ((seq % s.in_flight * s.ranks + source) * s.max_chunks() + chunk);
+  UCCLEP_HD constexpr uint64_t staged_word(const GroupShape& s, uint32_t slot, uint32_t source, uint64_t chunk) const {
+    return staged + 8ull * ((slot * s.ranks + source) * s.max_chunks() + chunk);
   }
 
   // Return landing: what the rank that holds the experts (`source` of the row) sent back here.
-  UCCLEP_HD constexpr uint64_t back_rows_of(const GroupShape& s, uint64_t seq, uint32_t source) const {
-    return back + back_slot * (seq % s.in_flight) + back_source * source;
+  UCCLEP_HD constexpr uint64_t back_rows_of(uint32_t slot, uint32_t source) const {
+    return back + back_slot * slot + back_source * source;
   }
-  UCCLEP_HD constexpr uint64_t back_epochs_of(const GroupShape& s, uint64_t seq, uint32_t source) const {
-    return back_rows_of(s, seq, source) + back_epochs;
+  UCCLEP_HD constexpr uint64_t back_epochs_of(uint32_t slot, uint32_t source) const {
+    return back_rows_of(slot, source) + back_epochs;
   }
-  UCCLEP_HD constexpr uint64_t back_lines_of(const GroupShape& s, uint64_t seq, uint32_t source) const {
-    return back_rows_of(s, seq, source) + back_lines;
+  UCCLEP_HD constexpr uint64_t back_lines_of(uint32_t slot, uint32_t source) const {
+    return back_rows_of(slot, source) + back_lines;
   }
 };
 
@@ -199,8 +203,8 @@ struct alignas(16) RecvEntry {
 struct HandleLayout {
   uint64_t topk;  // i32 [B][K] expert or -1
   uint64_t
-      places;  // u32 [B][K] place among this chunk's rows to that rank; no_place but for the rank's first selection
-  uint64_t positions;     // u32 [B][K] position among this chunk's rows of that expert
+      places;  // u32 [B][K] place among the rows to that rank; no_place but for the token's first selection of the rank
+  uint64_t positions;     // u32 [B][K] position among the rows of that expert
   uint64_t chunks;        // u32 [C][R + E] rows (per rank, then per expert) of all earlier chunks
   uint64_t rows_to;       // u32 [R]
   uint64_t counts_to;     // u32 [E]

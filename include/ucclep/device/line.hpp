@@ -15,6 +15,7 @@ constexpr uint32_t line_step = wave_size / line_lanes * line_payload;
 // Warp verb: `bytes` (a multiple of 8) from shared memory to lines. What is left of the last line is zero.
 UCCLEP_FN void line_store(char* lines, const char* smem, uint64_t bytes, uint64_t epoch) {
   const auto packets = static_cast<uint32_t>(ceil_div(bytes, line_payload)) * line_lanes;
+  UCCLEP_KEEP_LOOP
   for (uint32_t i = lane_id(); i < packets; i += wave_size) {
     const uint32_t part = i % line_lanes;
     const uint64_t offset = uint64_t{i / line_lanes} * line_payload + part * 16;
@@ -30,6 +31,7 @@ UCCLEP_FN void line_store(char* lines, const char* smem, uint64_t bytes, uint64_
 UCCLEP_FN bool line_load(const Op& op, Phase phase, uint32_t peer, char* smem, const char* lines, uint64_t bytes) {
   const auto packets = static_cast<uint32_t>(ceil_div(bytes, line_payload)) * line_lanes;
   const uint32_t steps = static_cast<uint32_t>(ceil_div(packets, wave_size));
+  UCCLEP_KEEP_LOOP
   for (uint32_t step = 0; step < steps; ++step) {
     const uint32_t i = step * wave_size + lane_id();
     const bool used = i < packets;

@@ -64,17 +64,16 @@ UCCLEP_FN Selection selection_of(const HandleMemory& memory, uint32_t token) {
   const uint64_t i = uint64_t{token} * memory.shape.top_k + k;
   s.expert = memory.at<int32_t>(memory.handle.offsets.topk)[i];
   if (s.expert < 0) return s;
-  const uint32_t* before = memory.chunk(token / chunk_tokens);
   s.rank = static_cast<uint32_t>(s.expert) / memory.shape.local_experts();
-  s.position = memory.at<uint32_t>(memory.handle.offsets.positions)[i] + before[memory.shape.ranks + s.expert];
-  const uint32_t place = memory.at<uint32_t>(memory.handle.offsets.places)[i];
-  if (place != no_place) s.place = place + before[s.rank];
+  s.position = memory.at<uint32_t>(memory.handle.offsets.positions)[i];
+  s.place = memory.at<uint32_t>(memory.handle.offsets.places)[i];
   return s;
 }
 
 struct RoutingInput {
   View topk_idx;  // [T, K] int32 or int64
   uint32_t tokens, top_k;
+  uint32_t scanners;  // warps of a block that scan: those whose ScanScratch fits into shared memory
 };
 
 UCCLEP_FN int64_t load_index(const View& view, int64_t row, int64_t column) {
@@ -93,68 +92,131 @@ UCCLEP_FN void report_bad_id(const Op& op, int64_t bad) {
   report_data(op.group.errors, record);
 }
 
-// Warp verb: lane k's expert of one token, checked: -1 where there is none. An id out of range, or one that stands in
-// the row already, counts as -1; *bad gets the first such id.
-UCCLEP_FN int32_t checked_expert(const GroupShape& shape, const RoutingInput& input, uint32_t token, int64_t* bad) {
+// Warp verb: of lanes with the same expert the lowest keeps it, the others count as having none (no_expert).
+UCCLEP_FN uint32_t without_repeats(const GroupShape& shape, uint32_t id, int64_t* bad) {
   const uint32_t k = lane_id();
-  int64_t id = -1;
-  if (k < input.top_k) id = load_index(input.topk_idx, token, k);
-  const bool in_range = id >= 0 && id < shape.experts;
-  const bool none = k >= input.top_k || id == -1;
-  // Lanes without an expert match nobody.
-  const uint64_t same = match_any(in_range ? static_cast<uint32_t>(id) : shape.experts + k);
-  const bool first = first_lane(same) == k;
-  if (!none && !(in_range && first)) *bad = id;
-  return in_range && first ? static_cast<int32_t>(id) : -1;
+  const bool first = first_lane(match_any(id == no_expert ? shape.experts + k : id)) == k;  // no_expert matches nobody
+  if (!first) *bad = id;
+  return first ? id : no_expert;
+}
+
+// Where a warp scans: in shared memory, since every token waits for the counts of the one before.
+struct ScanScratch {
+  uint16_t* ids;    // [chunk_tokens][K]: expert, or no_expert
+  uint8_t* counts;  // [R + E]: rows of this chunk so far; a chunk has too few tokens to overflow them
+
+  static UCCLEP_HD constexpr uint64_t bytes(const GroupShape& shape) {
+    return round_up(2ull * chunk_tokens * shape.top_k + shape.ranks + shape.experts, 16);
+  }
+  static UCCLEP_FN ScanScratch at(char* base, const GroupShape& shape) {
+    return {reinterpret_cast<uint16_t*>(base), reinterpret_cast<uint8_t*>(base + 2ull * chunk_tokens * shape.top_k)};
+  }
+};
+static_assert(chunk_tokens <= UINT8_MAX);
+
+// Coop verb (a warp, a block): ids of the tokens from begin to end into shared memory, [token][K]. One out of range
+// counts as none; *bad gets such an id.
+template <class Coop>
+UCCLEP_FN void load_ids(Coop, const GroupShape& shape, const RoutingInput& input, uint32_t begin, uint32_t end,
+                        uint16_t* shared, int64_t* bad) {
+  constexpr uint32_t batch = 4;  // loads in flight
+  const uint32_t entries = (end - begin) * input.top_k;
+  for (uint32_t first = Coop::rank(); first < entries; first += batch * Coop::size()) {
+    int64_t ids[batch];
+    UCCLEP_UNROLL
+    for (uint32_t j = 0; j < batch; ++j) {
+      const uint32_t i = first + j * Coop::size();
+      ids[j] = i < entries ? load_index(input.topk_idx, begin + i / input.top_k, i % input.top_k) : -1;
+    }
+    UCCLEP_UNROLL
+    for (uint32_t j = 0; j < batch; ++j) {
+      const uint32_t i = first + j * Coop::size();
+      const bool in_range = ids[j] >= 0 && ids[j] < shape.experts;
+      if (!in_range && ids[j] != -1) *bad = ids[j];
+      if (i < entries) shared[i] = in_range ? static_cast<uint16_t>(ids[j]) : no_expert;
+    }
+  }
 }
 
 // Warp verb: one chunk. Counts go into the chunk's row of the table; places and positions count from the chunk's start.
-UCCLEP_FN void scan_chunk(const HandleMemory& memory, const RoutingInput& input, uint32_t chunk, int64_t* bad) {
+UCCLEP_FN void scan_chunk(const HandleMemory& memory, const RoutingInput& input, uint32_t chunk, char* shared,
+                          int64_t* bad) {
   const GroupShape& shape = memory.shape;
-  uint32_t* count = memory.chunk(chunk);
-  for (uint32_t c = lane_id(); c < shape.ranks + shape.experts; c += wave_size) count[c] = 0;
-  sync_warp();
+  const ScanScratch scratch = ScanScratch::at(shared, shape);
+  const uint32_t columns = shape.ranks + shape.experts;
   const uint32_t begin = chunk * chunk_tokens;
   const uint32_t end = begin + chunk_tokens < input.tokens ? begin + chunk_tokens : input.tokens;
+  for (uint32_t c = lane_id(); c < columns; c += wave_size) scratch.counts[c] = 0;
+  load_ids(warp{}, shape, input, begin, end, scratch.ids, bad);
+  sync_warp();
   const uint32_t k = lane_id();
   for (uint32_t token = begin; token < end; ++token) {
-    const int32_t expert = checked_expert(shape, input, token, bad);
-    const uint32_t rank = expert >= 0 ? static_cast<uint32_t>(expert) / shape.local_experts() : shape.ranks + k;
-    const bool sends = first_lane(match_any(rank)) == k && expert >= 0;
+    uint32_t id = no_expert;
+    if (k < input.top_k) id = scratch.ids[(token - begin) * input.top_k + k];
+    id = without_repeats(shape, id, bad);
+    const bool valid = id != no_expert;
+    const uint32_t rank = valid ? id / shape.local_experts() : shape.ranks + k;
+    const bool sends = first_lane(match_any(rank)) == k && valid;
     if (k < shape.top_k) {
       const uint64_t i = uint64_t{token} * shape.top_k + k;
-      memory.at<int32_t>(memory.handle.offsets.topk)[i] = expert;
-      memory.at<uint32_t>(memory.handle.offsets.places)[i] = sends ? count[rank]++ : no_place;
-      memory.at<uint32_t>(memory.handle.offsets.positions)[i] = expert >= 0 ? count[shape.ranks + expert]++ : 0;
+      memory.at<int32_t>(memory.handle.offsets.topk)[i] = valid ? static_cast<int32_t>(id) : -1;
+      memory.at<uint32_t>(memory.handle.offsets.places)[i] = sends ? scratch.counts[rank]++ : no_place;
+      memory.at<uint32_t>(memory.handle.offsets.positions)[i] = valid ? scratch.counts[shape.ranks + id]++ : 0;
     }
     sync_warp();  // the next token's lanes read these counts
   }
+  uint32_t* count = memory.chunk(chunk);
+  for (uint32_t c = lane_id(); c < columns; c += wave_size) count[c] = scratch.counts[c];
+  sync_warp();  // the scratch is free for the next chunk
 }
 
-// Grid verb: exclusive prefix over the chunks, column by column; the totals go to rows_to and counts_to.
+// Grid verb: exclusive prefix over the chunks, a warp per column; the totals go to rows_to and counts_to.
 UCCLEP_FN void scan_columns(const HandleMemory& memory, uint32_t chunks) {
   const uint32_t columns = memory.shape.ranks + memory.shape.experts;
-  for (uint32_t c = block_id() * block_size() + thread_id(); c < columns; c += grid_size() * block_size()) {
-    uint32_t sum = 0;
-    for (uint32_t chunk = 0; chunk < chunks; ++chunk) {
+  for (uint32_t c = grid_warp(); c < columns; c += grid_warps()) {
+    uint32_t carry = 0;
+    for (uint32_t first = 0; first < chunks; first += wave_size) {
+      const uint32_t chunk = first + lane_id();
       uint32_t* count = memory.chunk(chunk) + c;
-      const uint32_t own = *count;
-      *count = sum;
-      sum += own;
+      const uint32_t own = chunk < chunks ? *count : 0;
+      const uint32_t upto = scan_add(own);
+      if (chunk < chunks) *count = carry + upto - own;
+      carry += shfl(upto, wave_size - 1);
     }
+    if (lane_id() != 0) continue;
     if (c < memory.shape.ranks) {
-      memory.rows_to()[c] = sum;
+      memory.rows_to()[c] = carry;
     } else {
-      memory.counts_to()[c - memory.shape.ranks] = sum;
+      memory.counts_to()[c - memory.shape.ranks] = carry;
     }
   }
 }
 
-// Grid verb: routes all tokens of this rank. After it, selection_of, rows_to and counts_to are valid for every block.
+// Grid verb, after scan_columns: places and positions count from the first token on.
+UCCLEP_FN void add_earlier_chunks(const HandleMemory& memory, uint32_t tokens) {
+  const uint32_t top_k = memory.shape.top_k, entries = tokens * top_k;
+  for (uint32_t i = block_id() * block_size() + thread_id(); i < entries; i += grid_size() * block_size()) {
+    const int32_t expert = memory.at<int32_t>(memory.handle.offsets.topk)[i];
+    if (expert < 0) continue;
+    const uint32_t* before = memory.chunk(i / top_k / chunk_tokens);
+    uint32_t& place = memory.at<uint32_t>(memory.handle.offsets.places)[i];
+    if (place != no_place) place += before[static_cast<uint32_t>(expert) / memory.shape.local_experts()];
+    memory.at<uint32_t>(memory.handle.offsets.positions)[i] += before[memory.shape.ranks + expert];
+  }
+}
+
+// Grid verb: routes all tokens of this rank. After it rows_to and counts_to are valid for every block; selection_of is
+// for the next launch.
 UCCLEP_FN bool route(const Op& op, const HandleMemory& memory, const RoutingInput& input) {
   const auto chunks = static_cast<uint32_t>(ceil_div(input.tokens, chunk_tokens));
   int64_t bad = no_bad_id;
-  for (uint32_t chunk = grid_warp(); chunk < chunks; chunk += grid_warps()) scan_chunk(memory, input, chunk, &bad);
+  const uint32_t scanners = input.scanners;
+  char* const shared = static_cast<char*>(shared_memory()) + ScanScratch::bytes(memory.shape) * warp_id();
+  if (warp_id() < scanners) {
+    for (uint32_t chunk = warp_id() * grid_size() + block_id(); chunk < chunks; chunk += grid_size() * scanners) {
+      scan_chunk(memory, input, chunk, shared, &bad);
+    }
+  }
   report_bad_id(op, bad);
   if (!sync_grid(op)) return false;
   scan_columns(memory, chunks);
@@ -164,7 +226,9 @@ UCCLEP_FN bool route(const Op& op, const HandleMemory& memory, const RoutingInpu
     state->top_k = input.top_k;
     state->updated = 1;
   }
-  return sync_grid(op);
+  if (!sync_grid(op)) return false;
+  add_earlier_chunks(memory, input.tokens);
+  return true;
 }
 
 }  // namespace UCCLEP_SIMT_NAMESPACE

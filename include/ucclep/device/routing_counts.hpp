@@ -30,7 +30,7 @@ UCCLEP_FN void add_index(const View& view, int64_t column) {
 // Block verb of a grid of one block: zeroes, then counts.
 UCCLEP_FN void count_routing(const RoutingCountsArgs& args) {
   const GroupShape& shape = args.group.shape;
-  const Op op{args.group, Kind::update, Operation::routing_counts, 0};
+  const Op op{args.group, Kind::update, Operation::routing_counts, 0, 0};
   const uint32_t tokens = args.routing.tokens;
   for (uint32_t r = thread_id(); r < shape.ranks; r += block_size()) store_index(args.tokens_per_rank, 0, r, 0);
   for (uint32_t e = thread_id(); e < shape.experts; e += block_size()) store_index(args.tokens_per_expert, 0, e, 0);
@@ -41,10 +41,15 @@ UCCLEP_FN void count_routing(const RoutingCountsArgs& args) {
       for (uint32_t r = lane_id(); r < shape.ranks; r += wave_size) *args.is_token_in_rank.at(0, token, r) = 0;
       sync_warp();
     }
-    const int32_t expert = checked_expert(shape, args.routing, token, &bad);
-    const uint32_t rank = expert >= 0 ? static_cast<uint32_t>(expert) / shape.local_experts() : shape.ranks + lane_id();
-    const bool sends = first_lane(match_any(rank)) == lane_id() && expert >= 0;
-    if (expert >= 0 && args.tokens_per_expert.data) add_index(args.tokens_per_expert, expert);
+    int64_t id = -1;
+    if (lane_id() < args.routing.top_k) id = load_index(args.routing.topk_idx, token, lane_id());
+    const bool in_range = id >= 0 && id < shape.experts;
+    if (!in_range && id != -1) bad = id;
+    const uint32_t expert = without_repeats(shape, in_range ? static_cast<uint32_t>(id) : no_expert, &bad);
+    const bool valid = expert != no_expert;
+    const uint32_t rank = valid ? expert / shape.local_experts() : shape.ranks + lane_id();
+    const bool sends = first_lane(match_any(rank)) == lane_id() && valid;
+    if (valid && args.tokens_per_expert.data) add_index(args.tokens_per_expert, expert);
     if (sends && args.tokens_per_rank.data) add_index(args.tokens_per_rank, rank);
     if (sends && args.is_token_in_rank.data) *args.is_token_in_rank.at(0, token, rank) = 1;
     sync_warp();

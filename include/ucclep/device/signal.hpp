@@ -22,6 +22,7 @@ struct Op {
   Kind kind;
   Operation name;
   uint64_t seq;
+  Parked slot;  // of the rings: seq modulo in_flight
 
   UCCLEP_FN uint32_t ranks() const { return group.shape.ranks; }
   UCCLEP_FN uint32_t me() const { return static_cast<uint32_t>(group.rank); }
@@ -33,13 +34,17 @@ struct Op {
     return rank < ranks() ? rank : rank - ranks();
   }
   // The same operation with arguments from read_again.
-  UCCLEP_FN Op with(const ucclEpDeviceGroup& same) const { return {same, kind, name, seq}; }
+  UCCLEP_FN Op with(const ucclEpDeviceGroup& same) const { return {same, kind, name, seq, slot}; }
 };
 
-// Warps of the whole grid share out work by index.
+// Warps of the whole grid share out work by index. Neighbours are on different SMs, so that little work uses them all.
 UCCLEP_FN uint32_t grid_warp() {
-  return block_id() * (block_size() / wave_size) + warp_id();
+  return warp_id() * grid_size() + block_id();
 }
+// Lists are shared out one after the other: the warp that is next in turn begins. With `first` from the last list,
+//   for (item = first; item < items; item += grid_warps()) { .. }
+//   first = item - items;
+// goes on in turn, without a division.
 UCCLEP_FN uint32_t grid_warps() {
   return grid_size() * (block_size() / wave_size);
 }
@@ -120,14 +125,15 @@ UCCLEP_FN bool sync_grid(const Op& op) {
 
 UCCLEP_FN Op next_operation(const ucclEpDeviceGroup& group, Kind kind, Operation name) {
   const uint64_t last = load_relaxed<Scope::gpu>(&group.state->seq[static_cast<uint32_t>(kind)]);
-  return {group, kind, name, last + 1};
+  return {group, kind, name, last + 1, static_cast<uint32_t>((last + 1) % group.shape.in_flight)};
 }
 
-// Block verb: waits until every peer has finished with the slot that this operation is going to use (P1). What a peer
-// read there before it said so is ordered before what this block writes there now.
+// Block verb, first thing of an operation: waits until every peer has finished with the slot that this operation is
+// going to use (P1). What a peer read there before it said so is ordered before what this block writes there now. False
+// also after a fatal error: what the operation before left behind may be half done.
 UCCLEP_FN bool slots_free(const Op& op) {
   const GroupShape& shape = op.group.shape;
-  bool ok = true;
+  bool ok = load_relaxed<Scope::system>(op.group.abort_word) == 0;
   if (op.seq > shape.in_flight) {
     const uint64_t needed = op.seq - shape.in_flight;
     for (uint32_t p = thread_id(); p < op.ranks() && ok; p += block_size()) {
@@ -167,7 +173,7 @@ enum class Form : uint32_t { bulk = 0, line = 1 };
 
 UCCLEP_FN Packet* header_packets(const Op& op, uint32_t receiver, uint32_t source) {
   return reinterpret_cast<Packet*>(op.window(receiver) +
-                                   op.group.layout.header(op.group.shape, op.kind, op.seq, source));
+                                   op.group.layout.header(op.group.shape, op.kind, op.slot, source));
 }
 
 // Warp verb: the header of this rank for one peer, stored by all lanes before any of them goes on: it may go on to wait
@@ -257,8 +263,10 @@ UCCLEP_FN void ready_out(const Op& op, const Settings& settings) {
   }
 }
 
-// Block verb: every block reads every rank's READY itself, so all blocks decide alike without a barrier between them.
-UCCLEP_FN HeaderResult ready_in(const Op& op, const Settings& settings, const View& wait_ns) {
+// Block verb: every block reads every rank's header itself, so all blocks decide alike without a barrier between them.
+// all: in shared memory, gets what each of them says; or NULL.
+UCCLEP_FN HeaderResult ready_in(const Op& op, const Settings& settings, const View& wait_ns,
+                                HeaderFacts* all = nullptr) {
   bool lost = false, differs = false;
   for (uint32_t i = warp_id(); i < op.ranks() && !lost; i += block::warps()) {
     const uint32_t source = op.rotated(i);
@@ -267,6 +275,7 @@ UCCLEP_FN HeaderResult ready_in(const Op& op, const Settings& settings, const Vi
     const HeaderResult result = receive_header(op, source, settings, facts, nullptr);
     lost = result == HeaderResult::lost;
     differs = differs || result == HeaderResult::differs;
+    if (all && lane_id() == 0) all[source] = facts;
     if (wait_ns.data && block_id() == 0 && lane_id() == 0) {
       *reinterpret_cast<int64_t*>(wait_ns.at(0, 0, source)) += static_cast<int64_t>(clock_ns() - start);
     }

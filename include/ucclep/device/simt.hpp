@@ -15,7 +15,8 @@
 //              targets. (The maximum of |x| is the maximum of its bits without the sign; a NaN is then the largest.)
 //              broadcast(value, lane): all lanes name the same one. uniform(value): the lanes that call it hold the
 //              same value, and the compiler may know. What comes from memory and bounds a warp's loop or decides its
-//              branch goes through one of the two: else AMD keeps masks of lanes for every loop and branch.
+//              branch goes through one of the two: else AMD keeps masks of lanes for every loop and branch. park(value)
+//              is for Parked, below.
 // Time         clock_ns(), pause()
 // Arguments    read_again(args): for the body of a loop over tokens or rows, and for the next phase of an operation, so
 //              that AMD keeps no field in a register until then
@@ -69,6 +70,22 @@ struct GridBarrier {
 }  // namespace ucclep
 
 namespace UCCLEP_SIMT_NAMESPACE {
+
+// A number that is the same for the whole warp and changes rarely: the counter of an outer loop. AMD keeps it in a
+// vector register (park), and reads it as a scalar where it is used.
+class Parked {
+ public:
+  UCCLEP_FN Parked(uint32_t value) : value_(park(value)) {}
+  UCCLEP_FN operator uint32_t() const { return uniform(value_); }
+  UCCLEP_FN Parked& operator+=(uint32_t step) {
+    value_ = park(value_ + step);
+    return *this;
+  }
+  UCCLEP_FN Parked& operator-=(uint32_t step) { return *this += 0 - step; }
+
+ private:
+  uint32_t value_;
+};
 
 // Scopes: who does a piece of work together. rank() of size() members; sync() is called by all of them.
 struct thread {

@@ -59,11 +59,14 @@ struct RowSource {
   bool scale_powers;  // scales are e8m0 exponents, one byte each
 };
 
-// Sends a row as it stands.
+// Sends a row as it stands. `fetch` may come long before `send`, which every fetched row needs.
 struct ForwardRow {
+  static UCCLEP_FN void fetch(Stage& stage, const RowSource& source, uint32_t token) {
+    stage.fetch(source.tokens.at(0, token), source.wire.token_bytes);
+  }
   static UCCLEP_FN void send(Stage& stage, const RowSource& source, uint32_t token, const RowSink& sink) {
-    stage.stream(source.tokens.at(0, token), source.wire.token_bytes,
-                 [&](const char* piece, uint64_t offset, uint32_t bytes) { sink.put(piece, offset, bytes, 0, 0); });
+    stage.drain(source.tokens.at(0, token), source.wire.token_bytes,
+                [&](const char* piece, uint64_t offset, uint32_t bytes) { sink.put(piece, offset, bytes, 0, 0); });
     if (source.wire.scale_count > 0) send_scales(stage, source, token, sink);
   }
 
@@ -88,45 +91,57 @@ struct ForwardRow {
   }
 };
 
-// bf16 in, e4m3 out with one scale per 128 elements (UCCLEP_QUANT_FP8_128). A group of 16 lanes has 8 elements each.
+// bf16 in, e4m3 out with one scale per 128 elements (UCCLEP_QUANT_FP8_128). A group of 16 lanes has 8 elements each. A
+// piece is quantised where it lies: element i is read from bytes 2i, 2i + 1 and written to byte i.
 struct QuantiseRow {
   static constexpr uint32_t group = 128, per_lane = 8, group_lanes = group / per_lane;
 
+  static UCCLEP_FN void fetch(Stage& stage, const RowSource& source, uint32_t token) {
+    stage.fetch(source.tokens.at(0, token), 2 * source.wire.token_bytes);
+  }
   static UCCLEP_FN void send(Stage& stage, const RowSource& source, uint32_t token, const RowSink& sink) {
     const uint32_t hidden = source.wire.token_bytes;  // one byte an element
     const uint32_t padded = source.wire.row_bytes - hidden;
-    const char* row = source.tokens.at(0, token);
-    bulk_wait_read();
-    char* scales = stage.slot(1);
+    char* scales = stage.scales();
+    bulk_wait_read();  // a store of the row before may still read them
     for (uint32_t b = lane_id(); b < padded; b += wave_size) scales[b] = 0;
     sync_warp();
-    for (uint32_t offset = 0; offset < hidden; offset += stage.piece_bytes()) {
-      const uint32_t bytes = hidden - offset < stage.piece_bytes() ? hidden - offset : stage.piece_bytes();
-      if (offset > 0) bulk_wait_read();
-      for (uint32_t e = 0; e < bytes; e += wave_size * per_lane) {
-        const uint32_t at = e + lane_id() * per_lane;
-        quantise_step(source, row, offset + at, at < bytes, stage.slot(0) + at, scales);
-      }
+    stage.drain(source.tokens.at(0, token), 2 * hidden, [&](char* piece, uint64_t offset, uint32_t bytes) {
+      const auto first = static_cast<uint32_t>(offset / 2);
+      quantise_piece(source, piece, first, bytes / 2, scales);
       smem_to_bulk();
-      sink.put(stage.slot(0), offset, bytes, 0, 0);
-    }
+      sink.put(piece, first, bytes / 2, 0, 0);
+    });
+    smem_to_bulk();
     sink.put(scales, 0, padded, hidden, ceil_div(hidden, line_payload));
   }
 
  private:
   static UCCLEP_FN uint32_t larger(uint32_t a, uint32_t b) { return a > b ? a : b; }
 
-  // This lane's 8 elements from `element` on go to `out`; lanes that are not used only take part in the shuffles.
-  static UCCLEP_FN void quantise_step(const RowSource& source, const char* row, uint32_t element, bool used, char* out,
-                                      char* scales) {
-    vec16 x{};
-    if (used) x = load16(row + 2ull * element);
+  // Elements [first, first + count) of the row.
+  static UCCLEP_FN void quantise_piece(const RowSource& source, char* piece, uint32_t first, uint32_t count,
+                                       char* scales) {
+    for (uint32_t e = 0; e < count; e += wave_size * per_lane) {
+      const uint32_t at = e + lane_id() * per_lane;
+      const bool used = at < count;
+      vec16 x{};
+      if (used) x = load16(piece + 2 * at);
+      sync_warp();  // all have read what is now written over
+      const uint64_t packed = quantise(source, x, used, first + at, scales);
+      if (used) *reinterpret_cast<uint64_t*>(piece + at) = packed;
+      sync_warp();
+    }
+  }
+
+  // This lane's 8 elements; lanes that are not used only take part in the shuffles.
+  static UCCLEP_FN uint64_t quantise(const RowSource& source, const vec16& x, bool used, uint32_t element,
+                                     char* scales) {
     const uint32_t words[4] = {x.x, x.y, x.z, x.w};
     // The largest |x| has the largest bits without the sign; a NaN is larger than all and makes the whole group NaN.
     uint32_t top = 0;
     for (uint32_t w : words) top = larger(top, larger(w & 0x7fff, w >> 16 & 0x7fff));
     for (uint32_t mask = group_lanes / 2; mask > 0; mask /= 2) top = larger(top, shfl_xor(top, mask));
-    if (!used) return;
     const float floor = 1e-4f;
     float a = from_bf16(static_cast<uint16_t>(top));
     if (a < floor) a = floor;
@@ -134,19 +149,23 @@ struct QuantiseRow {
     const uint8_t power = to_e8m0_up(fine);
     const float scale = source.round_scale ? from_e8m0(power) : fine;
     const float inverse = 448.0f / a;
-    uint32_t packed[2] = {0, 0};
-    for (uint32_t i = 0; i < per_lane; ++i) {
-      const float value = from_bf16(static_cast<uint16_t>(words[i / 2] >> (16 * (i % 2))));
-      const uint32_t q = to_e4m3(source.round_scale ? value / scale : value * inverse);
-      packed[i / 4] |= q << (8 * (i % 4));
+    uint64_t packed = 0;
+    UCCLEP_UNROLL
+    for (uint32_t i = 0; i < per_lane / 2; ++i) {
+      const float low = from_bf16(static_cast<uint16_t>(words[i]));
+      const float high = from_bf16(static_cast<uint16_t>(words[i] >> 16));
+      const bool exact = source.round_scale;
+      const uint32_t pair = to_e4m3_pair(exact ? low / scale : low * inverse, exact ? high / scale : high * inverse);
+      packed |= uint64_t{pair} << (16 * i);
     }
-    *reinterpret_cast<uint64_t*>(out) = uint64_t{packed[0]} | uint64_t{packed[1]} << 32;
-    if (element % group != 0) return;
-    if (source.scale_powers) {
-      scales[element / group] = static_cast<char>(power);
-    } else {
-      reinterpret_cast<float*>(scales)[element / group] = scale;
+    if (used && element % group == 0) {
+      if (source.scale_powers) {
+        scales[element / group] = static_cast<char>(power);
+      } else {
+        reinterpret_cast<float*>(scales)[element / group] = scale;
+      }
     }
+    return packed;
   }
 };
 

@@ -25,6 +25,7 @@ inline constexpr Code success = 0, out_of_memory = 2, no_device = 100, no_binary
 
 inline constexpr unsigned host_portable = 1, host_mapped = 2;  // flags of host_alloc
 inline constexpr unsigned stream_non_blocking = 1;
+inline constexpr unsigned event_untimed = 2;
 inline constexpr int function_max_dynamic_shared = 8;
 
 // CUmemAllocationProp, hipMemAllocationProp.
@@ -107,6 +108,8 @@ struct DriverApi {
   Code (*module_unload)(Module module);
   Code (*module_function)(Function* function, Module module, const char* name);
   Code (*function_set_attribute)(Function function, int attribute, int value);
+  Code (*launch)(Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                 unsigned block_y, unsigned block_z, unsigned shared_bytes, Stream stream, void** args, void** extra);
   Code (*launch_cooperative)(Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
                              unsigned block_y, unsigned block_z, unsigned shared_bytes, Stream stream, void** args);
 };
@@ -165,6 +168,7 @@ void each_function(DriverApi& api, Visit&& visit) {
   visit(api.module_unload, "cuModuleUnload", "hipModuleUnload");
   visit(api.module_function, "cuModuleGetFunction", "hipModuleGetFunction");
   visit(api.function_set_attribute, "cuFuncSetAttribute", "hipFuncSetAttribute");
+  visit(api.launch, "cuLaunchKernel", "hipModuleLaunchKernel");
   visit(api.launch_cooperative, "cuLaunchCooperativeKernel", "hipModuleLaunchCooperativeKernel");
 }
 

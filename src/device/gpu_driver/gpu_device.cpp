@@ -155,12 +155,8 @@ class GpuDevice : public Device {
       return poll(driver_, timeout_ms, "waiting for a stream", [&] { return api().stream_query(stream_of(stream)); });
     });
   }
-  ucclEpEvent_t event_create() override {
-    const Current current = enter();
-    Event event = nullptr;
-    driver_.check(api().event_create(&event, 0), "creating an event");
-    return event;
-  }
+  ucclEpEvent_t event_create() override { return create_event(0); }
+  ucclEpEvent_t marker_create() override { return create_event(event_untimed); }
   void event_destroy(ucclEpEvent_t event) override {
     const Current current = enter();
     driver_.check(api().event_destroy(event_of(event)), "destroying an event");
@@ -200,21 +196,31 @@ class GpuDevice : public Device {
     const Current current = enter();
     driver_.copy(dst, src, bytes, stream_of(stream));
   }
-  // Cooperative: the kernels wait for other blocks, so all of them have to be resident.
   void launch(const Kernel& kernel, const LaunchShape& shape, const void* args, size_t,
               ucclEpStream_t stream) override {
     const Current current = enter();
     log::info("device", "{}: {} on {} blocks of {} lanes, {} bytes of shared memory", traits_.name, kernel.name,
               shape.grid, shape.block, shape.shared_bytes);
     void* parameters[] = {const_cast<void*>(args)};  // the driver copies them
-    driver_.check(api().launch_cooperative(code_.find(kernel.name), shape.grid, 1, 1, shape.block, 1, 1,
-                                           static_cast<unsigned>(shape.shared_bytes), stream_of(stream), parameters),
+    const auto shared = static_cast<unsigned>(shape.shared_bytes);
+    const Function function = code_.find(kernel.name);
+    driver_.check(kernel.meets ? api().launch_cooperative(function, shape.grid, 1, 1, shape.block, 1, 1, shared,
+                                                          stream_of(stream), parameters)
+                               : api().launch(function, shape.grid, 1, 1, shape.block, 1, 1, shared, stream_of(stream),
+                                              parameters, nullptr),
                   kernel.name);
   }
 
  private:
   const DriverApi& api() const { return driver_.api(); }
   Current enter() const { return Current(driver_, context_.get()); }
+
+  ucclEpEvent_t create_event(unsigned flags) const {
+    const Current current = enter();
+    Event event = nullptr;
+    driver_.check(api().event_create(&event, flags), "creating an event");
+    return event;
+  }
 
   void zero(void* data, size_t bytes) {
     driver_.check(api().memset_async(data, 0, bytes, setup_stream_.get()), "clearing memory");

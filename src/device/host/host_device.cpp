@@ -102,6 +102,7 @@ class HostDevice : public Device {
     return streams().synchronize(*find(stream), timeout_ms);
   }
   ucclEpEvent_t event_create() override { return streams().create_event().get(); }
+  ucclEpEvent_t marker_create() override { return event_create(); }
   void event_destroy(ucclEpEvent_t event) override { streams().destroy_event(static_cast<Event*>(event)); }
   void event_record(ucclEpEvent_t event, ucclEpStream_t stream) override {
     streams().record(find(stream), streams().event(event));

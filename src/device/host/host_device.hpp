@@ -11,7 +11,7 @@ namespace ucclep {
 
 constexpr unsigned host_num_sms = 4;      // blocks that suffice to keep a few cores busy; each is some hundred fibres
 constexpr unsigned host_max_block = 512;  // as on GPUs; launches of tests may go up to 1024
-constexpr size_t host_shared_bytes = 128 * 1024;
+constexpr size_t host_shared_bytes = 192 * 1024;
 
 // What a device opened with this config will say of itself.
 DeviceTraits host_device_traits(int index, const HostDeviceConfig& config);

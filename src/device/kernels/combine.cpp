@@ -4,14 +4,23 @@
 
 namespace UCCLEP_SIMT_NAMESPACE {
 
-UCCLEP_KERNEL(combine_bf16, CombineArgs) {
-  combining::combine<Bf16>(args);
+UCCLEP_KERNEL(ll_combine_bf16, CombineArgs) {
+  combining::combine<combining::LlRows, Bf16>(args);
 }
-UCCLEP_KERNEL(combine_fp16, CombineArgs) {
-  combining::combine<Fp16>(args);
+UCCLEP_KERNEL(ll_combine_fp16, CombineArgs) {
+  combining::combine<combining::LlRows, Fp16>(args);
 }
-UCCLEP_KERNEL(combine_fp32, CombineArgs) {
-  combining::combine<Fp32>(args);
+UCCLEP_KERNEL(ll_combine_fp32, CombineArgs) {
+  combining::combine<combining::LlRows, Fp32>(args);
+}
+UCCLEP_KERNEL(ht_combine_bf16, CombineArgs) {
+  combining::combine<combining::HtRows, Bf16>(args);
+}
+UCCLEP_KERNEL(ht_combine_fp16, CombineArgs) {
+  combining::combine<combining::HtRows, Fp16>(args);
+}
+UCCLEP_KERNEL(ht_combine_fp32, CombineArgs) {
+  combining::combine<combining::HtRows, Fp32>(args);
 }
 
 }  // namespace UCCLEP_SIMT_NAMESPACE

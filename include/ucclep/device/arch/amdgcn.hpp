@@ -22,6 +22,12 @@ UCCLEP_FN unsigned lane_id() {
 UCCLEP_FN uint32_t uniform(uint32_t value) {
   return static_cast<uint32_t>(__builtin_amdgcn_readfirstlane(static_cast<int>(value)));
 }
+// A wave has more vector registers than a kernel needs, and too few scalar ones: what outer loops count is kept in the
+// former, and read back with uniform() where it is used.
+UCCLEP_FN uint32_t park(uint32_t value) {
+  asm volatile("" : "+v"(value));
+  return value;
+}
 UCCLEP_FN unsigned warp_id() {
   return uniform(thread_id() / wave_size);
 }
@@ -321,6 +327,8 @@ UCCLEP_FN void pause() {
 }
 
 }  // namespace UCCLEP_SIMT_NAMESPACE
+
+#include "ucclep/device/arch/narrow.hpp"
 
 // Four waves on each SIMD: at most 128 vector registers a lane, accumulation registers included.
 #define UCCLEP_KERNEL(name, ArgsType)                                                                                  \

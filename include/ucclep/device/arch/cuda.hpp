@@ -66,6 +66,9 @@ UCCLEP_FN T broadcast(T value, unsigned lane) {
 UCCLEP_FN uint32_t uniform(uint32_t value) {
   return value;
 }
+UCCLEP_FN uint32_t park(uint32_t value) {
+  return value;
+}
 // Lanes below delta keep their own value.
 template <class T>
 UCCLEP_FN T shfl_up(T value, unsigned delta) {
@@ -365,6 +368,13 @@ UCCLEP_FN void acquire_then_bulk() {
 template <class T>
 UCCLEP_FN const T& read_again(const T& arguments) {
   return arguments;
+}
+
+// ---- fp8. As to_e4m3 of numeric.hpp, two at a time; the instruction alone would lose the sign of a NaN.
+UCCLEP_FN uint32_t to_e4m3_pair(float low, float high) {
+  uint16_t both;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(both) : "f"(high), "f"(low));
+  return both | (__float_as_uint(low) >> 24 & 0x80u) | (__float_as_uint(high) >> 16 & 0x8000u);
 }
 
 // ---- Time.

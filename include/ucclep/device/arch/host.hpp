@@ -89,6 +89,9 @@ UCCLEP_FN T broadcast(T value, unsigned lane) {
 UCCLEP_FN uint32_t uniform(uint32_t value) {
   return value;
 }
+UCCLEP_FN uint32_t park(uint32_t value) {
+  return value;
+}
 // Lanes below delta keep their own value.
 template <class T>
 UCCLEP_FN T shfl_up(T value, unsigned delta) {
@@ -266,6 +269,8 @@ UCCLEP_FN void pause() {
 }
 
 }  // namespace UCCLEP_SIMT_NAMESPACE
+
+#include "ucclep/device/arch/narrow.hpp"
 
 // Defines a kernel: UCCLEP_KERNEL(name, ArgsType) { body that uses `args` }. Debuggers know it as ucclep_w32_name or
 // ucclep_w64_name.

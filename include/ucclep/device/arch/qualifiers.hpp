@@ -24,6 +24,15 @@
 
 #endif
 
+// Before a loop over a small array that is to live in registers; before one whose copies would need too many.
+#if defined(__clang__) || defined(__CUDACC__)
+#define UCCLEP_UNROLL _Pragma("unroll")
+#define UCCLEP_KEEP_LOOP _Pragma("unroll 1")
+#else
+#define UCCLEP_UNROLL _Pragma("GCC unroll 8")
+#define UCCLEP_KEEP_LOOP _Pragma("GCC unroll 1")
+#endif
+
 // UCCLEP_FN marks what only a lane may call, UCCLEP_HD plain arithmetic that the host uses too.
 // One library holds host kernels of both wave sizes: the inline namespace keeps their symbols apart.
 #if UCCLEP_WAVE == 32
