@@ -126,6 +126,11 @@ TEST_CASE("gpu device: streams keep order, events order streams and measure", "[
     CHECK(device.event_synchronize(end, timeout_ms) == ucclEpSuccess);
     CHECK(device.event_elapsed_ms(begin, end) >= 0);
     CHECK(download<uint64_t>(device, second, numbers.size()) == numbers);
+    const ucclEpEvent_t marker = device.marker_create();
+    device.event_record(marker, one);
+    CHECK(device.event_synchronize(marker, timeout_ms) == ucclEpSuccess);
+    CHECK_THROWS_AS(device.event_elapsed_ms(begin, marker), Error);
+    device.event_destroy(marker);
     CHECK(!device.is_capturing(one));
     machine.dbl.set_capturing(one, true);
     CHECK(device.is_capturing(one));
@@ -209,7 +214,7 @@ struct Exchange {
     args.timed_out = counts[rank] + 1;
     args.limit_ns = 100'000'000'000;
     args.abort_word = abort_word(rank);
-    machine.devices[rank]->launch({"put_signal"}, {1, threads, 0}, &args, sizeof args, nullptr);
+    machine.devices[rank]->launch({"put_signal", false}, {1, threads, 0}, &args, sizeof args, nullptr);
   }
   std::vector<uint64_t> wrong_and_timed_out(unsigned rank) {
     return download<uint64_t>(*machine.devices[rank], counts[rank], 2);
@@ -316,6 +321,7 @@ struct Operations {
         {"stream_create", [this] { return made(device.stream_create(), &Device::stream_destroy); }},
         {"stream_synchronize", [this] { return device.stream_synchronize(stream, timeout_ms), Made{}; }},
         {"event_create", [this] { return made(device.event_create(), &Device::event_destroy); }},
+        {"marker_create", [this] { return made(device.marker_create(), &Device::event_destroy); }},
         {"event_record", [this] { return device.event_record(event, stream), Made{}; }},
         {"stream_wait_event", [this] { return device.stream_wait_event(stream, event), Made{}; }},
         {"event_synchronize", [this] { return device.event_synchronize(event, timeout_ms), Made{}; }},

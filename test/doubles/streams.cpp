@@ -9,7 +9,7 @@ namespace ucclep::doubles {
 namespace {
 
 std::mutex mutex;
-std::set<void*> captured;
+std::set<void*> captured, untimed;
 
 // After a kernel's fault every answer is that fault.
 Device& healthy_device() {
@@ -72,9 +72,11 @@ Code stream_is_capturing(Stream stream, int* status) {
 
 Code event_create(Event* event, unsigned flags) {
   return answer(__func__, [&] {
-    expect(flags == 0, invalid_value);
+    expect(flags == 0 || flags == event_untimed, invalid_value);
     *event = static_cast<Event>(healthy_device().event_create());
     ++live_objects;
+    const std::lock_guard lock(mutex);
+    if (flags == event_untimed) untimed.insert(*event);
   });
 }
 
@@ -82,6 +84,8 @@ Code event_destroy(Event event) {
   return answer(__func__, [&] {
     current_gpu().device->event_destroy(event);
     --live_objects;
+    const std::lock_guard lock(mutex);
+    untimed.erase(event);
   });
 }
 
@@ -98,7 +102,13 @@ Code event_query(Event event) {
 }
 
 Code event_elapsed_ms(float* ms, Event begin, Event end) {
-  return answer(__func__, [&] { *ms = healthy_device().event_elapsed_ms(begin, end); });
+  return answer(__func__, [&] {
+    {
+      const std::lock_guard lock(mutex);
+      expect(untimed.count(begin) + untimed.count(end) == 0, invalid_handle);
+    }
+    *ms = healthy_device().event_elapsed_ms(begin, end);
+  });
 }
 
 }  // namespace ucclep::doubles

@@ -48,6 +48,10 @@ static int test_device() {
   return device != nullptr && std::strcmp(device, "hip") == 0 ? UCCLEP_DEVICE_HIP : UCCLEP_DEVICE_CUDA;
 }
 
+bool shares_gpus(int ranks) {
+  return test_gpus() > 0 && ranks > test_gpus();
+}
+
 ucclEpCommConfig_t comm_config() {
   ucclEpCommConfig_t config = UCCLEP_COMM_CONFIG_INIT;
   config.device = test_gpus() > 0 ? test_device() : UCCLEP_DEVICE_HOST;

@@ -41,12 +41,15 @@ namespace combining {
 
 // How rows travel. LL has few: each is sent in parts, signalled and summed each for itself, so that all SMs have work;
 // few enough go as lines. HT saves fences: one signal for a run of rows.
+// vectors: of 16 bytes, that a lane sums at a time: their loads are in flight together.
 struct LlRows {
+  static constexpr uint32_t vectors = 2;
   static constexpr bool lines = true;
   static constexpr uint32_t run = 1;
   static constexpr uint32_t part_bytes = ll_part_bytes, summed_bytes = ll_part_bytes / 2;
 };
 struct HtRows {
+  static constexpr uint32_t vectors = 3;
   static constexpr bool lines = false;
   static constexpr uint32_t run = 8;
   static constexpr uint32_t part_bytes = 0x80000000u, summed_bytes = part_bytes;  // whole rows
@@ -140,13 +143,9 @@ UCCLEP_FN bool gather_copies(const Op& op, const HandleMemory& memory, const Com
   return true;
 }
 
-// Vectors of 16 bytes that a lane sums at a time: their loads are in flight together.
-constexpr uint32_t vectors = 2;
-constexpr uint32_t vectors_step = vectors * wave_size * 16;  // bytes of a row that a warp sums at a time
-
 // This lane's vectors of the sum of the terms, from byte `at` of the row on, one in every wave_size * 16 bytes.
 // row(i): where term i lies.
-template <class Element, bool weighted, class Row>
+template <bool weighted, class Element, uint32_t vectors, class Row>
 UCCLEP_FN void sum_terms(const Terms& terms, Row&& row, uint32_t at, uint32_t end, Vector<Element> (&sum)[vectors]) {
   for (uint32_t i = 0; i < terms.count; ++i) {
     vec16 x[vectors];
@@ -169,12 +168,13 @@ UCCLEP_FN void sum_terms(const Terms& terms, Row&& row, uint32_t at, uint32_t en
 }
 
 // Warp verb: a piece of a partial row that has to be computed: bytes [begin, end) of it.
-template <class Element>
+template <class Rows, class Element>
 UCCLEP_FN void sum_piece(const Terms& terms, char* piece, uint32_t begin, uint32_t end) {
+  constexpr uint32_t vectors = Rows::vectors;
   bulk_wait_read();
-  for (uint32_t at = begin + lane_id() * 16; at < end; at += vectors_step) {
+  for (uint32_t at = begin + lane_id() * 16; at < end; at += vectors * wave_size * 16) {
     Vector<Element> sum[vectors] = {};
-    sum_terms<Element, true>(terms, [&](uint32_t i) { return terms.rows[i]; }, at, end, sum);
+    sum_terms<true>(terms, [&](uint32_t i) { return terms.rows[i]; }, at, end, sum);
     UCCLEP_UNROLL
     for (uint32_t v = 0; v < vectors; ++v) {
       const uint32_t offset = at + v * wave_size * 16;
@@ -185,7 +185,7 @@ UCCLEP_FN void sum_piece(const Terms& terms, char* piece, uint32_t begin, uint32
 }
 
 // Warp verb: part of the partial row of (home, place) to its landing slot at home.
-template <class Element>
+template <class Rows, class Element>
 UCCLEP_FN bool send_part(const Op& op, const HandleMemory& memory, const CombineArgs& args, Stage& stage,
                          const RowSink& sink, uint32_t home, uint32_t place, const Span& span) {
   Terms terms = Terms::in(stage.scratch());
@@ -206,7 +206,7 @@ UCCLEP_FN bool send_part(const Op& op, const HandleMemory& memory, const Combine
     if (as_it_stands) {
       piece = stage.arrived();
     } else {
-      sum_piece<Element>(terms, piece, begin, end);
+      sum_piece<Rows, Element>(terms, piece, begin, end);
     }
     sink.put(piece, begin, end - begin, 0, 0);
     if (as_it_stands) stage.refill(row, offset, bytes);
@@ -231,7 +231,8 @@ UCCLEP_FN bool send_item(const Op& op, const CombineArgs& args, Stage& stage, ui
   for (uint32_t place = begin; place < end; ++place) {
     const RowSink sink{form, lane_id() == 0, to + place * stride, op.seq};
     const CombineArgs& now = read_again(args);
-    if (!send_part<Element>(op.with(now.group), memory_of(now), now, stage, sink, home, place, span)) return false;
+    if (!send_part<Rows, Element>(op.with(now.group), memory_of(now), now, stage, sink, home, place, span))
+      return false;
   }
   if (form == Form::line) return true;  // every line says that it is there
   bulk_wait_written();
@@ -336,7 +337,8 @@ UCCLEP_FN bool reduce_item(const Op& op, const HandleMemory& memory, const Combi
   if (!gather_partials<Rows>(op, memory, args, stage, token, part / (Rows::part_bytes / Rows::summed_bytes), partials))
     return false;
   const bool lines = Rows::lines && partials.line_mask != 0;
-  const uint32_t step = lines ? line_step : vectors_step;
+  constexpr uint32_t vectors = Rows::vectors;
+  const uint32_t step = lines ? line_step : vectors * wave_size * 16;
   if (lines) bulk_wait_read();
   for (uint32_t begin = span.begin; begin < span.end; begin += step) {
     const uint32_t end = span.end - begin < step ? span.end : begin + step;
@@ -347,7 +349,7 @@ UCCLEP_FN bool reduce_item(const Op& op, const HandleMemory& memory, const Combi
       const bool decoded = Rows::lines && (partials.line_mask >> i & 1) != 0;
       return decoded ? stage.slot(0) + i * line_step - begin : partials.terms.rows[i];
     };
-    if (at < end) sum_terms<Element, false>(partials.terms, row, at, end, sum);
+    if (at < end) sum_terms<false>(partials.terms, row, at, end, sum);
     UCCLEP_UNROLL
     for (uint32_t v = 0; v < vectors; ++v) {
       const uint32_t offset = at + v * wave_size * 16;

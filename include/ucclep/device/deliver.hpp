@@ -123,7 +123,7 @@ UCCLEP_FN void store_scales(const DispatchOutput& out, const char* from, const T
 
 // Warp verb: a row that lies in a window, BULK form or staging, and has been fetched.
 UCCLEP_FN void deliver_row(Stage& stage, const DispatchOutput& out, const char* row, const Target& target) {
-  char* destination = target.active ? out.tokens.at(target.outer, target.inner) : nullptr;
+  char* destination = target.active ? out.tokens.at(target.outer, target.inner) : stage.scratch();
   stage.drain(row, out.wire.token_bytes, [&](const char* piece, uint64_t offset, uint32_t bytes) {
     bulk_store(target.active, destination + offset, piece, bytes);
   });

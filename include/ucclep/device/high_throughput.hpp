@@ -5,8 +5,8 @@
 // far side.
 //
 //   update:    slots free -> route G G -> headers out -> headers in -> G, places, G -> end
-//   dispatch:  slots free -> READY headers out -> stage own chunks -> READY headers in -> pull chunk by chunk, peers in
-//              rotated order -> pads -> end
+//   dispatch:  slots free -> READY headers out -> stage the first round of own chunks -> READY headers in -> pads
+//              -> round by round: stage the next round, pull this one, peers in rotated order -> end
 // Floor of dispatch: rows from peers * row bytes / link bandwidth. No barrier between ranks; one between blocks.
 //
 // clang-format off
@@ -105,26 +105,26 @@ UCCLEP_FN void store_ranges(const Op& op, const HandleMemory& memory, uint32_t c
   }
 }
 
-// Grid verb: stages all own tokens, a block per chunk, and says so to every peer chunk by chunk.
+// Block verb: stages one chunk of own tokens, and says so to every peer.
 template <class Row>
-UCCLEP_FN void stage_tokens(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage) {
+UCCLEP_FN void stage_chunk(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage,
+                           uint32_t chunk) {
   const uint32_t tokens = uniform(memory.state()->tokens);
   const auto chunks = static_cast<uint32_t>(ceil_div(tokens, chunk_tokens));
-  for (uint32_t chunk = block_id(); chunk < chunks; chunk += grid_size()) {
-    const uint32_t begin = chunk * chunk_tokens;
-    const uint32_t end = begin + chunk_tokens < tokens ? begin + chunk_tokens : tokens;
-    for (uint32_t t = begin + warp_id(); t < end; t += block::warps()) {
-      const HtDispatchArgs& now = read_again(args);
-      stage_token<Row>(op.with(now.group), memory_of(now), now, stage, t);
-    }
-    store_ranges(op, memory, chunk, chunk + 1 == chunks);
-    bulk_wait_written();
-    sync_block();
-    for (uint32_t i = thread_id(); i < op.ranks(); i += block_size()) {
-      const uint32_t peer = op.rotated(i);
-      const uint64_t word = op.group.layout.staged_word(op.group.shape, op.slot, op.me(), chunk);
-      publish(reinterpret_cast<uint64_t*>(op.window(peer) + word), op.seq);
-    }
+  if (chunk >= chunks) return;
+  const uint32_t begin = chunk * chunk_tokens;
+  const uint32_t end = begin + chunk_tokens < tokens ? begin + chunk_tokens : tokens;
+  for (uint32_t t = begin + warp_id(); t < end; t += block::warps()) {
+    const HtDispatchArgs& now = read_again(args);
+    stage_token<Row>(op.with(now.group), memory_of(now), now, stage, t);
+  }
+  store_ranges(op, memory, chunk, chunk + 1 == chunks);
+  bulk_wait_written();
+  sync_block();
+  for (uint32_t i = thread_id(); i < op.ranks(); i += block_size()) {
+    const uint32_t peer = op.rotated(i);
+    const uint64_t word = op.group.layout.staged_word(op.group.shape, op.slot, op.me(), chunk);
+    publish(reinterpret_cast<uint64_t*>(op.window(peer) + word), op.seq);
   }
 }
 
@@ -168,20 +168,27 @@ UCCLEP_FN bool pull_chunk(const Op& op, const HtDispatchArgs& args, Stage& stage
   return true;
 }
 
-// Grid verb: chunks of all sources, early chunks first, a block per chunk.
-UCCLEP_FN bool pull_chunks(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage) {
+// Grid verb: pulls the chunks of all sources, and stages the own ones one round ahead: round r is chunks r * grid to
+// (r + 1) * grid - 1, one for each block to stage. A block stages round r + 1 before it waits for round r of anybody,
+// so the rank that is furthest behind never waits, also where ranks have grids of different sizes.
+template <class Row>
+UCCLEP_FN bool move_chunks(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage) {
   uint32_t most = 0;
   for (uint32_t s = 0; s < op.ranks(); ++s) {
     const uint32_t tokens = uniform(memory.tokens_from()[s]);
     most = tokens > most ? tokens : most;
   }
-  const uint64_t items = ceil_div(most, chunk_tokens) * op.ranks();
-  for (uint64_t item = block_id(); item < items; item += grid_size()) {
-    const auto chunk = static_cast<uint32_t>(item / op.ranks());
-    const uint32_t source = op.rotated(static_cast<uint32_t>(item % op.ranks()));
-    if (chunk >= ceil_div(uniform(memory.tokens_from()[source]), chunk_tokens)) continue;
+  const Parked chunks = static_cast<uint32_t>(ceil_div(most, chunk_tokens));
+  for (Parked first = 0; first < chunks; first += grid_size()) {
     const HtDispatchArgs& now = read_again(args);
-    if (!pull_chunk(op.with(now.group), now, stage, source, chunk)) return false;
+    stage_chunk<Row>(op.with(now.group), memory_of(now), now, stage, first + grid_size() + block_id());
+    // A block takes each of its chunks' numbers of one source after the other, its own rank's first.
+    for (Parked i = 0; i < op.ranks(); i += 1) {
+      const uint32_t source = op.rotated(i), chunk = first + block_id();
+      if (chunk >= ceil_div(uniform(memory.tokens_from()[source]), chunk_tokens)) continue;
+      const HtDispatchArgs& again = read_again(args);
+      if (!pull_chunk(op.with(again.group), again, stage, source, chunk)) return false;
+    }
   }
   bulk_wait_written();
   return true;
@@ -239,7 +246,7 @@ UCCLEP_FN bool exchange_rows(const Op& op, const HandleMemory& memory, const HtD
   if (!slots_free(op)) return false;
   ready_out(op, args.settings);
   const bool updated = uniform(memory.state()->updated) != 0;
-  if (updated) stage_tokens<Row>(op, memory, args, stage);
+  if (updated) stage_chunk<Row>(op, memory, args, stage, block_id());
   const HeaderResult ready = ready_in(op, args.settings, args.wait_ns);
   if (ready == HeaderResult::lost) return false;
   if (ready == HeaderResult::differs || !updated) return true;  // every rank ends without a row
@@ -247,7 +254,7 @@ UCCLEP_FN bool exchange_rows(const Op& op, const HandleMemory& memory, const HtD
   count_rows(op, memory, args.cumulative);
   if (args.output.zones == Zones::experts) zero_pads(op, memory, args);
   mark_unused(args.output, 0, memory.state()->rows, args.settings.top_k);
-  return pull_chunks(op, memory, args, stage);
+  return move_chunks<Row>(op, memory, args, stage);
 }
 
 template <class Row>

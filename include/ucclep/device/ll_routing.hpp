@@ -53,13 +53,49 @@ struct Tile {
   }
 };
 
-// Warp verb: adds to lane k's selection of `token` what the tile holds before it: rows to the same rank, and rows of
-// the same expert. Lanes take a token each, and mark in bit k what it shares with selection k.
-UCCLEP_FN void count_before(const Tile& tile, uint32_t token, Selection& selection) {
-  constexpr uint32_t batch = 4, none = 0xffffffffu;
-  const uint32_t local = tile.shape.local_experts(), top_k = tile.input.top_k;
+// What lies before the tokens that the warps of a block have in hand: all warps count for all of them, since few tokens
+// leave most warps without one. Part `warp` of each array belongs to the token of that warp.
+struct BlockCounts {
+  static UCCLEP_HD constexpr uint64_t bytes(uint32_t warps, uint32_t top_k) {
+    return round_up(12ull * warps * top_k, 16);
+  }
+  uint32_t* experts;  // [warp][K], none where there is no selection
+  uint32_t* rows;     // [warp][K]: tokens before with a row to the same rank
+  uint32_t* copies;   // [warp][K]: tokens before with the same expert
+  uint32_t top_k;
+
+  static constexpr uint32_t none = 0xffffffffu;
+
+  static UCCLEP_FN BlockCounts at(char* base, uint32_t warps, uint32_t top_k) {
+    auto* words = reinterpret_cast<uint32_t*>(base);
+    return {words, words + warps * top_k, words + 2 * warps * top_k, top_k};
+  }
+  // Warp verbs, a sync_block between them and count_before.
+  UCCLEP_FN void begin(const Selection& selection) const {
+    const uint32_t k = lane_id();
+    if (k >= top_k) return;
+    const uint32_t i = warp_id() * top_k + k;
+    experts[i] = static_cast<uint32_t>(selection.expert);
+    rows[i] = copies[i] = 0;
+  }
+  UCCLEP_FN void end(Selection& selection) const {
+    const uint32_t k = lane_id();
+    if (k >= top_k) return;
+    const uint32_t i = warp_id() * top_k + k;
+    if (selection.place != no_place) selection.place += rows[i];
+    selection.position += copies[i];
+  }
+};
+
+// Warp verb: this warp's share of what the tile holds before `token`, which warp `owner` has in hand. Lanes take a
+// token each, and mark in bit k what it shares with selection k.
+UCCLEP_FN void count_before(const Tile& tile, const BlockCounts& counts, uint32_t owner, uint32_t token) {
+  constexpr uint32_t batch = 4;
+  const uint32_t local = tile.shape.local_experts(), top_k = counts.top_k;
   const uint32_t end = token < tile.end ? token : tile.end;
-  for (uint32_t base = tile.first; base < end; base += wave_size) {
+  const uint32_t at = owner * top_k + lane_id();
+  const uint32_t expert = lane_id() < top_k ? counts.experts[at] : BlockCounts::none;
+  for (uint32_t base = tile.first + warp_id() * wave_size; base < end; base += block_size()) {
     const uint32_t other = base + lane_id();
     uint32_t same_expert = 0, same_rank = 0;
     for (uint32_t q = 0; q < top_k; q += batch) {
@@ -70,9 +106,9 @@ UCCLEP_FN void count_before(const Tile& tile, uint32_t token, Selection& selecti
       }
       UCCLEP_KEEP_LOOP
       for (uint32_t k = 0; k < top_k; ++k) {
-        const auto mine = static_cast<uint32_t>(broadcast(static_cast<uint32_t>(selection.expert), k));
-        if (mine == none) continue;
-        const uint32_t rank_begin = broadcast(selection.rank, k) * local;
+        const uint32_t mine = broadcast(expert, k);
+        if (mine == BlockCounts::none) continue;
+        const uint32_t rank_begin = mine - mine % local;
         bool at_expert = false, at_rank = false;
         UCCLEP_UNROLL
         for (uint32_t j = 0; j < batch; ++j) {
@@ -88,8 +124,8 @@ UCCLEP_FN void count_before(const Tile& tile, uint32_t token, Selection& selecti
       const uint32_t rows = count_lanes(ballot((same_rank >> k & 1) != 0));
       const uint32_t copies = count_lanes(ballot((same_expert >> k & 1) != 0));
       if (lane_id() != k) continue;
-      if (selection.place != no_place) selection.place += rows;
-      selection.position += copies;
+      if (rows != 0) fetch_add_relaxed<Scope::gpu>(counts.rows + at, rows);
+      if (copies != 0) fetch_add_relaxed<Scope::gpu>(counts.copies + at, copies);
     }
   }
 }
@@ -109,12 +145,14 @@ UCCLEP_FN Selection begin_selection(const GroupShape& shape, const RoutingInput&
   return s;
 }
 
-// Warp verb: what combine will need of it.
-UCCLEP_FN void keep_selection(const HandleMemory& memory, uint32_t token, const Selection& s) {
+// Warp verb: what combine will need of it. Ids that the handle keeps already are read by all blocks: they stay.
+UCCLEP_FN void keep_selection(const HandleMemory& memory, const RoutingInput& input, uint32_t token,
+                              const Selection& s) {
   const uint32_t k = lane_id();
   if (k >= memory.shape.top_k) return;
   const uint64_t i = uint64_t{token} * memory.shape.top_k + k;
-  memory.at<int32_t>(memory.handle.offsets.topk)[i] = s.expert;
+  auto* ids = memory.at<int32_t>(memory.handle.offsets.topk);
+  if (input.topk_idx.data != reinterpret_cast<const char*>(ids)) ids[i] = s.expert;
   memory.at<uint32_t>(memory.handle.offsets.places)[i] = s.place;
   memory.at<uint32_t>(memory.handle.offsets.positions)[i] = s.position;
 }

@@ -71,19 +71,19 @@ UCCLEP_FN void send_token(const Op& op, const LlDispatchArgs& args, Stage& stage
   const WindowLayout& window = op.group.layout;
   const MetaLayout layout = MetaLayout::of(shape.top_k);
   const bool sends = selection.sends();
-  char* const peer = sends ? op.window(selection.rank) : nullptr;
+  char* const peer = op.window(sends ? selection.rank : op.me());
+  const uint64_t place = sends ? selection.place : 0;
   build_meta(shape, args.topk_weights, token, selection, stage.scratch());
   if (form == Form::line) {
-    const uint64_t row = uint64_t{selection.place} * lines_per_row(shape, args.source.wire) * line_bytes;
-    char* lines = sends ? peer + window.ll_lines_of(op.slot, op.me()) + row : nullptr;
+    const uint64_t row = place * lines_per_row(shape, args.source.wire) * line_bytes;
+    char* lines = peer + window.ll_lines_of(op.slot, op.me()) + row;
     const uint64_t meta_lines = lines_of(shape, layout.body_bytes()) * line_bytes;
     RowSink{form, sends, lines, op.seq}.put(stage.scratch(), 0, layout.body_bytes(), 0, 0);
-    Row::send(stage, args.source, token, RowSink{form, sends, sends ? lines + meta_lines : nullptr, op.seq});
+    Row::send(stage, args.source, token, RowSink{form, sends, lines + meta_lines, op.seq});
     return;
   }
-  const uint64_t place = selection.place;
-  char* meta = sends ? peer + window.ll_meta_of(op.slot, op.me()) + place * layout.bytes : nullptr;
-  char* row = sends ? peer + window.ll_rows_of(op.slot, op.me()) + place * args.source.wire.row_bytes : nullptr;
+  char* meta = peer + window.ll_meta_of(op.slot, op.me()) + place * layout.bytes;
+  char* row = peer + window.ll_rows_of(op.slot, op.me()) + place * args.source.wire.row_bytes;
   bulk_store(sends, meta, stage.scratch(), layout.body_bytes());
   Row::send(stage, args.source, token, RowSink{form, sends, row, op.seq});
   if (sends) unpublished.epoch = meta + layout.epoch;
@@ -104,7 +104,7 @@ UCCLEP_FN void send_headers(const Op& op, const HandleMemory& memory, const LlDi
 // Grid verb: all tokens. A block goes through its rounds as one, since its warps share the tile.
 template <class Row>
 UCCLEP_FN void send_tokens(const Op& op, const HandleMemory& memory, const LlDispatchArgs& args, Stage& stage,
-                           Tile& tile, Form form, Unpublished& unpublished, int64_t* bad) {
+                           Tile& tile, const BlockCounts& counts, Form form, Unpublished& unpublished, int64_t* bad) {
   const uint32_t tokens = args.routing.tokens;
   for (Parked begin = 0; begin + block_id() < tokens; begin += grid_warps()) {
     const uint32_t token = begin + grid_warp();
@@ -115,12 +115,19 @@ UCCLEP_FN void send_tokens(const Op& op, const HandleMemory& memory, const LlDis
       Row::fetch(stage, args.source, token);  // it arrives while the warp counts
       selection = begin_selection(op.group.shape, args.routing, token, bad);
     }
+    counts.begin(selection);
+    sync_block();
     for (Parked first = 0; first < last; first += tile.capacity()) {
       tile.require(first, bad);
-      if (token < tokens) count_before(tile, token, selection);
+      Parked mine = begin + block_id();
+      for (Parked owner = 0; owner < block::warps() && mine < tokens; owner += 1, mine += grid_size()) {
+        count_before(tile, counts, owner, mine);
+      }
     }
+    sync_block();
     if (token >= tokens) continue;
-    keep_selection(memory, token, selection);
+    counts.end(selection);
+    keep_selection(memory, args.routing, token, selection);
     const LlDispatchArgs& now = read_again(args);
     send_token<Row>(op.with(now.group), now, stage, form, token, selection, unpublished);
   }
@@ -196,7 +203,7 @@ UCCLEP_FN bool expand_lines(const Op& op, const HandleMemory& memory, const LlDi
   if (!target_of(op, memory, args.output, arrival, read_meta(shape, meta), target)) return false;
   lines += lines_of(shape, layout.body_bytes()) * line_bytes;
 
-  char* destination = target.active ? args.output.tokens.at(target.outer, target.inner) : nullptr;
+  char* destination = target.active ? args.output.tokens.at(target.outer, target.inner) : stage.scratch();
   for (uint64_t offset = 0; offset < wire.token_bytes; offset += stage.piece_bytes()) {
     const uint64_t left = wire.token_bytes - offset;
     const auto bytes = static_cast<uint32_t>(left < stage.piece_bytes() ? left : stage.piece_bytes());
@@ -266,17 +273,20 @@ UCCLEP_FN bool count_arrivals(const Op& op, const HandleMemory& memory, const Ll
 struct BlockTables {
   static UCCLEP_HD constexpr uint64_t bytes(const GroupShape& shape, uint32_t top_k) {
     return TileShape::of(top_k).bytes(top_k) + round_up(sizeof(HeaderFacts) * uint64_t{shape.ranks}, 16) +
-           sizeof(uint32_t) * block_scratch;
+           sizeof(uint32_t) * most_warps + BlockCounts::bytes(most_warps, top_k);
   }
+  static constexpr uint32_t most_warps = 16;  // of a block, on any device
   uint16_t* ids;
   HeaderFacts* facts;
-  uint32_t* scratch;
+  uint32_t* scratch;  // [most_warps]
+  BlockCounts counts;
 
   static UCCLEP_FN BlockTables at(char* base, const GroupShape& shape, uint32_t top_k) {
     char* facts = base + TileShape::of(top_k).bytes(top_k);
     char* scratch = facts + round_up(sizeof(HeaderFacts) * uint64_t{shape.ranks}, 16);
     return {reinterpret_cast<uint16_t*>(base), reinterpret_cast<HeaderFacts*>(facts),
-            reinterpret_cast<uint32_t*>(scratch)};
+            reinterpret_cast<uint32_t*>(scratch),
+            BlockCounts::at(scratch + sizeof(uint32_t) * most_warps, most_warps, top_k)};
   }
 };
 
@@ -302,7 +312,7 @@ UCCLEP_FN bool exchange_rows(const Op& op, const HandleMemory& memory, const LlD
   int64_t bad = no_bad_id;
   const Form form = form_of(op.group.shape, args.source.wire, args.routing.tokens);
   send_headers(op, memory, args, tile, form, &bad);
-  send_tokens<Row>(op, memory, args, stage, tile, form, unpublished, &bad);
+  send_tokens<Row>(op, memory, args, stage, tile, tables.counts, form, unpublished, &bad);
   report_bad_id(op, bad);
   const LlDispatchArgs& now = read_again(args);
   return receive_rows(op.with(now.group), memory_of(now), now, stage, tables, unpublished);
@@ -323,7 +333,7 @@ UCCLEP_FN void update(const LlUpdateArgs& args) {
   const HandleMemory memory{args.handle, args.group.shape};
   int64_t bad = no_bad_id;
   for (uint32_t token = grid_warp(); token < args.routing.tokens; token += grid_warps()) {
-    keep_selection(memory, token, begin_selection(args.group.shape, args.routing, token, &bad));
+    keep_selection(memory, args.routing, token, begin_selection(args.group.shape, args.routing, token, &bad));
   }
   report_bad_id(op, bad);
   if (block_id() != 0 || thread_id() != 0) return;

@@ -32,7 +32,7 @@ namespace UCCLEP_SIMT_NAMESPACE {
 struct RowSink {
   Form form;
   bool active;
-  char* destination;  // BULK: the row; LINE: its first line
+  char* destination;  // BULK: the row; LINE: its first line. Of other lanes: any memory
   uint64_t epoch;
 
   // Warp verb. `offset` counts from the start of a segment (tokens, scales) that begins at byte `bulk` of the row and
@@ -122,6 +122,7 @@ struct QuantiseRow {
   // Elements [first, first + count) of the row.
   static UCCLEP_FN void quantise_piece(const RowSource& source, char* piece, uint32_t first, uint32_t count,
                                        char* scales) {
+    UCCLEP_KEEP_LOOP
     for (uint32_t e = 0; e < count; e += wave_size * per_lane) {
       const uint32_t at = e + lane_id() * per_lane;
       const bool used = at < count;
