@@ -260,7 +260,7 @@ UCCLEP_FN bool send_rows(const Op& op, const HandleMemory& memory, const Combine
 }
 
 // Warp verb: waits for the partial rows of one token, ranks ascending. In LINE form the lines themselves are waited for
-// later; forms[i] says which.
+// later; line_mask says which.
 struct Partials {
   Terms terms;
   uint64_t line_mask;  // bit i: term i is in LINE form

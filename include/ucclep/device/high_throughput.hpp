@@ -182,7 +182,7 @@ UCCLEP_FN bool move_chunks(const Op& op, const HandleMemory& memory, const HtDis
   for (Parked first = 0; first < chunks; first += grid_size()) {
     const HtDispatchArgs& now = read_again(args);
     stage_chunk<Row>(op.with(now.group), memory_of(now), now, stage, first + grid_size() + block_id());
-    // A block takes each of its chunks' numbers of one source after the other, its own rank's first.
+    // The chunk of that number from every source, the own rank first: early chunks of all, since those are there.
     for (Parked i = 0; i < op.ranks(); i += 1) {
       const uint32_t source = op.rotated(i), chunk = first + block_id();
       if (chunk >= ceil_div(uniform(memory.tokens_from()[source]), chunk_tokens)) continue;

@@ -275,7 +275,8 @@ struct BlockTables {
     return TileShape::of(top_k).bytes(top_k) + round_up(sizeof(HeaderFacts) * uint64_t{shape.ranks}, 16) +
            sizeof(uint32_t) * most_warps + BlockCounts::bytes(most_warps, top_k);
   }
-  static constexpr uint32_t most_warps = 16;  // of a block, on any device
+  static constexpr uint32_t most_warps = 16;  // of a block, on any device: the host computes bytes for all of them
+  static_assert(block_scratch <= most_warps);
   uint16_t* ids;
   HeaderFacts* facts;
   uint32_t* scratch;  // [most_warps]

@@ -70,11 +70,6 @@ class Stage {
     bulk_wait_read();
     load(src, next, bytes);
   }
-  template <class Put>
-  UCCLEP_FN void stream(const char* src, uint64_t bytes, Put&& put) {
-    fetch(src, bytes);
-    drain(src, bytes, put);
-  }
 
  private:
   static constexpr uint32_t slots = StageShape::slots;
