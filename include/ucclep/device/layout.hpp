@@ -6,12 +6,14 @@
 // A window is made of rings. Slot `seq % in_flight` of a ring belongs to operation `seq` of its kind (protocol rule P1:
 // it is written again only after every reader said, in its consumed word, that it has finished with seq - in_flight).
 //
-//   consumed          [kind][rank]            one 64-bit word: the last seq of that kind that the rank finished reading
-//   here headers           [kind][slot][rank]      flag-in-data packets: settings, rows, counts per expert LL dispatch
-//   [slot][rank]            meta[B], rows[B] (BULK form), lines (LINE form), weights[B] (P7) HT staging        [slot]
-//   meta[B], rows[B] of the rank's own tokens, order[rank][B]; peers read it staged            [slot][rank][chunk]
-//   epoch words: that chunk of the rank's staging may be read return landing    [slot][rank]            rows[B],
-//   epochs[B], lines: partial sums on their way home, LL and HT
+// clang-format off
+//   consumed        [kind][rank]          one 64-bit word: the last seq of that kind that the rank finished reading here
+//   headers         [kind][slot][rank]    flag-in-data packets: settings, rows, counts per expert
+//   LL dispatch     [slot][rank]          meta[B], rows[B] (BULK form), lines (LINE form), weights[B] (P7)
+//   HT staging      [slot]                meta[B], rows[B] of the rank's own tokens, order[rank][B]; peers read it
+//   staged          [slot][rank][chunk]   epoch words: that chunk of the rank's staging may be read
+//   return landing  [slot][rank]          rows[B], epochs, lines: partial sums on their way home, LL and HT
+// clang-format on
 //
 // Epoch positions of packets, lines and words never hold anything else, whatever the rows of earlier operations were:
 // an old value is smaller than the epoch that is waited for, never equal (P4).
