@@ -59,16 +59,6 @@ template <class T>
 UCCLEP_FN T shfl_xor(T value, unsigned mask) {
   return __shfl_xor_sync(all_lanes, value, static_cast<int>(mask));
 }
-template <class T>
-UCCLEP_FN T broadcast(T value, unsigned lane) {
-  return shfl(value, lane);
-}
-UCCLEP_FN uint32_t uniform(uint32_t value) {
-  return value;
-}
-UCCLEP_FN uint32_t park(uint32_t value) {
-  return value;
-}
 // Lanes below delta keep their own value.
 template <class T>
 UCCLEP_FN T shfl_up(T value, unsigned delta) {
@@ -92,6 +82,7 @@ UCCLEP_FN unsigned count_lanes(uint64_t mask) {
 }  // namespace UCCLEP_SIMT_NAMESPACE
 
 #include "ucclep/device/arch/butterfly.hpp"
+#include "ucclep/device/arch/untold.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 

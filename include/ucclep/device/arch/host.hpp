@@ -82,16 +82,6 @@ template <class T>
 UCCLEP_FN T shfl_xor(T value, unsigned mask) {
   return host_detail::exchange_bits(executor::Verb::shfl_xor, value, mask);
 }
-template <class T>
-UCCLEP_FN T broadcast(T value, unsigned lane) {
-  return shfl(value, lane);
-}
-UCCLEP_FN uint32_t uniform(uint32_t value) {
-  return value;
-}
-UCCLEP_FN uint32_t park(uint32_t value) {
-  return value;
-}
 // Lanes below delta keep their own value.
 template <class T>
 UCCLEP_FN T shfl_up(T value, unsigned delta) {
@@ -271,6 +261,7 @@ UCCLEP_FN void pause() {
 }  // namespace UCCLEP_SIMT_NAMESPACE
 
 #include "ucclep/device/arch/narrow.hpp"
+#include "ucclep/device/arch/untold.hpp"
 
 // Defines a kernel: UCCLEP_KERNEL(name, ArgsType) { body that uses `args` }. Debuggers know it as ucclep_w32_name or
 // ucclep_w64_name.
