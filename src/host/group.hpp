@@ -48,7 +48,7 @@ void launch(ucclEpGroup& group, const Kernel& kernel, const LaunchShape& shape, 
             ucclEpStream_t stream) {
   static_assert(std::is_trivially_copyable_v<Args>);
   Device& device = *group.comm->device;
-  // A GPU runs no two kernels at once that it must keep resident: ranks that share one would wait for each other.
+  // Nobody promises that a GPU runs two kernels at once that it has to keep resident; ranks that share one need that.
   const Kernel launched{kernel.name, kernel.meets && !group.comm->shares_device};
   device.launch(launched, shape, &args, sizeof args, stream);
   // What a graph replays later, nobody can ask for here.
