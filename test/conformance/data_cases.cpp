@@ -180,6 +180,27 @@ TEST_CASE("fp8 quantisation with four exponents in a word", "[process][reduced]"
   quantise({ucclEpInt32, 0, true}, true);
 }
 
+// Scales of a row have 512 bytes of shared memory: 128 of fp32.
+TEST_CASE("fp8 quantisation of the longest row, and of one that is too long", "[process]") {
+  for (const Layout layout : {Layout::ll_expert_major, Layout::ht_flat}) {
+    Scenario longest = small();
+    longest.layout = layout;
+    longest.hidden = 128 * 128;
+    longest.quant = UCCLEP_QUANT_FP8_128;
+    longest.scales = Scales{ucclEpFloat32, 0, false};
+    run_all({longest});
+    Scenario too_long = longest;
+    too_long.hidden += 128;
+    run_ranks(too_long.ranks, [&](Rank& rank) {
+      Session at(rank, too_long);
+      Exchange exchange(rank, at.comm, too_long);
+      exchange.update(at.handle, at.stream);
+      refused(exchange.try_dispatch(at.handle, at.stream), ucclEpNotSupported, "ucclEpDispatch", {"516", "512"});
+      at.stream.synchronize();  // the update reads topk_idx
+    });
+  }
+}
+
 // ---- Weights and biases ----
 
 TEST_CASE("weights with dispatch", "[process]") {
