@@ -213,6 +213,23 @@ TEST_CASE("a goodbye is not a loss") {
   }
 }
 
+TEST_CASE("a late rank hears of the death for which rank 0 has left") {
+  ucclEpUniqueId id = local_rendezvous();
+  auto outcomes = run_processes(3, [&](int rank) {
+    auto bootstrap = join(id, rank, 3);
+    bootstrap->barrier(Deadline::after_ms(20000));
+    if (rank == 1) raise(SIGKILL);
+    Deadline deadline = Deadline::after_ms(20000);
+    while (rank == 2 && bootstrap->alive(0) && !deadline.expired()) sleep_ms(5);
+    bootstrap->barrier(Deadline::after_ms(20000));
+    return std::string("no error");
+  });
+  for (size_t rank : {0, 2}) {
+    CHECK(outcomes[rank].code == ucclEpRemoteError);
+    CHECK_THAT(outcomes[rank].text, Contains("rank 1 (pid ") && Contains("has died"));
+  }
+}
+
 TEST_CASE("an abort wakes the rank itself and is told to the others") {
   for (int aborter : {0, 1}) {
     ucclEpUniqueId id = local_rendezvous();

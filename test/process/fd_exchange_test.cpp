@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -38,6 +39,17 @@ Fd make_window(int rank) {
 std::string content(const Fd& fd) {
   char text[64] = {};
   return pread(fd.get(), text, sizeof(text) - 1, 0) > 0 ? text : "unreadable";
+}
+
+// Takes all descriptors of this process but so many, for good.
+void leave_room(size_t descriptors) {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = std::min<rlim_t>(limit.rlim_cur, 256);
+  setrlimit(RLIMIT_NOFILE, &limit);
+  std::vector<int> taken;
+  for (int fd; (fd = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0;) taken.push_back(fd);
+  for (size_t i = 0; i < descriptors && i < taken.size(); ++i) close(taken[i]);
 }
 
 // Every entry that came, in rank order.
@@ -127,6 +139,7 @@ TEST_CASE("strangers at the doors do not disturb an exchange") {
   for (int r = 0; r < nranks; ++r) {
     processes.emplace_back(r, [&](int rank) {
       auto bootstrap = join(id, rank, nranks);
+      leave_room(40);  // a rank that is late finds many strangers in its backlog: they must not take all of it
       std::string all;
       for (int i = 0; i < 30; ++i) {
         all = exchange(*bootstrap);
@@ -145,7 +158,7 @@ TEST_CASE("strangers at the doors do not disturb an exchange") {
   stranger.join();
 }
 
-TEST_CASE("an exchange with a rank that dies, or brings a bad descriptor, fails on all ranks") {
+TEST_CASE("an exchange with a rank that dies, has no room, or brings a bad descriptor, fails on all ranks") {
   ucclEpUniqueId id = local_rendezvous();
   auto outcomes = run_processes(3, [&](int rank) {
     auto bootstrap = join(id, rank, 3);
@@ -156,6 +169,16 @@ TEST_CASE("an exchange with a rank that dies, or brings a bad descriptor, fails 
   for (size_t rank : {0, 2}) {
     CHECK(outcomes[rank].code == ucclEpRemoteError);
     CHECK_THAT(outcomes[rank].text, Contains("rank 1"));
+  }
+  id = local_rendezvous();
+  outcomes = run_processes(3, [&](int rank) {
+    auto bootstrap = join(id, rank, 3);
+    if (rank == 2) leave_room(4);  // its window, its door, a connection to each lower rank: none for what they send
+    return exchange(*bootstrap);
+  });
+  for (const Outcome& outcome : outcomes) {
+    CHECK(outcome.code == ucclEpSystemError);
+    CHECK_THAT(outcome.text, Contains("rank 2 found no place for"));
   }
   id = local_rendezvous();
   outcomes = run_processes(3, [&](int rank) {

@@ -25,6 +25,9 @@ namespace ucclep {
 namespace {
 
 constexpr int64_t settle_ms = 2000;
+// Connections held that have not said yet who they are; more wait in the backlog. However many strangers knock, they
+// cannot take all of the process's descriptors: the one that a peer sends needs a place too.
+constexpr size_t max_guests = 16;
 
 // What goes with a descriptor: proof that the sender belongs to the communicator, and who it is.
 struct Label {
@@ -143,7 +146,7 @@ class Exchange {
         fail(ucclEpInvalidArgument, "rank {} is on {}, another node than rank {}: it cannot share memory with it", peer,
              bootstrap_.host_name(peer), bootstrap_.rank());
       }
-      if (peer < bootstrap_.rank()) connect_to_peer(peer, doors[static_cast<size_t>(peer)]);
+      if (peer < bootstrap_.rank()) unreached_.push_back(peer);
     }
     missing_ = peers_.size();
     while (missing_ > 0) step(doors);
@@ -151,7 +154,8 @@ class Exchange {
   }
 
  private:
-  void connect_to_peer(int peer, const Door& door) {
+  // False: strangers fill the peer's backlog, to be tried again.
+  bool connect_to_peer(int peer, const Door& door) {
     Fd socket = unix_socket();
     sockaddr_un address;
     socklen_t length = abstract_name(door.name, &address);
@@ -159,18 +163,22 @@ class Exchange {
     do {
       status = connect(socket.get(), reinterpret_cast<sockaddr*>(&address), length);
     } while (status != 0 && errno == EINTR);
+    if (status != 0 && errno == EAGAIN) return false;
     if (status != 0) {
       fail(ucclEpRemoteError, "rank {} (pid {}) cannot be reached for an exchange of descriptors: {}", peer,
            bootstrap_.pid(peer), std::strerror(errno));
     }
     send_label(socket.get(), {door.secret, bootstrap_.rank()}, fd_, peer);
     open_.push_back({std::move(socket), peer, {}, 0, {}});
+    return true;
   }
 
   void step(const std::vector<Door>& doors) {
+    std::erase_if(unreached_, [&](int peer) { return connect_to_peer(peer, doors[static_cast<size_t>(peer)]); });
     wait();
-    while (true) {
+    while (guests() < max_guests) {
       Fd guest = Fd::process_private(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      if (!guest && (errno == EMFILE || errno == ENFILE)) no_place("a connection");
       if (!guest) break;
       open_.push_back({std::move(guest), -1, {}, 0, {}});
     }
@@ -192,9 +200,9 @@ class Exchange {
 
   // Short slices: the bootstrap knows first when a peer has died.
   void wait() {
-    std::vector<pollfd> waits{{listener_.get(), POLLIN, 0}};
+    std::vector<pollfd> waits{{guests() < max_guests ? listener_.get() : -1, POLLIN, 0}};
     for (const Incoming& in : open_) waits.push_back({in.socket.get(), POLLIN, 0});
-    constexpr int slice_ms = 50;
+    const int slice_ms = unreached_.empty() ? 50 : 1;
     poll(waits.data(), waits.size(), std::min(slice_ms, deadline_.poll_ms()));
     std::vector<int> late;
     for (int peer : peers_) {
@@ -208,8 +216,9 @@ class Exchange {
   }
 
   void take(Incoming& in, const std::vector<Door>& doors) {
-    if (!in.received || !same_secret(in.label.secret, own_.secret)) return;  // a stranger: the true peer is yet to come
+    if (!same_secret(in.label.secret, own_.secret)) return;  // a stranger: the true peer is yet to come
     int peer = in.label.rank;
+    if (!in.received) no_place("the descriptor of rank " + std::to_string(peer));
     bool expected = in.rank >= 0 ? in.rank == peer : peer > bootstrap_.rank() && is_peer(peer);
     if (!expected || result_[static_cast<size_t>(peer)]) {
       fail(ucclEpInternalError, "rank {} sent a descriptor that nobody asked for", peer);
@@ -221,12 +230,22 @@ class Exchange {
     --missing_;
   }
 
+  [[noreturn]] void no_place(const std::string& of) const {
+    fail(ucclEpSystemError, "rank {} found no place for {}: too many open files", bootstrap_.rank(), of);
+  }
+
+  size_t guests() const {
+    return static_cast<size_t>(
+        std::count_if(open_.begin(), open_.end(), [](const Incoming& in) { return in.rank < 0; }));
+  }
+
   bool is_peer(int rank) const { return std::find(peers_.begin(), peers_.end(), rank) != peers_.end(); }
 
   Bootstrap& bootstrap_;
   int fd_;
   Deadline deadline_;
   std::vector<int> peers_;
+  std::vector<int> unreached_;  // to be connected to
   Door own_;
   Fd listener_;
   std::list<Incoming> open_;

@@ -62,6 +62,8 @@ void Spoke::throw_why_over() const {
   if (aborted_) fail(ucclEpAborted, "the communicator was aborted by rank {} itself", rank_);
   auto loss = lost_.find(0);
   if (loss != lost_.end()) fail(ucclEpRemoteError, "{}", loss->second);
+  // It left because of what this rank, being late, has not met in a round of its own.
+  if (!lost_.empty()) fail(ucclEpRemoteError, "{} has left after {}", hub_name_, lost_.begin()->second);
   fail(ucclEpRemoteError, "{} has left the communicator", hub_name_);
 }
 
