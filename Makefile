@@ -2,7 +2,7 @@
 # What people type; the work is done by Meson and the scripts in tools/. WERROR=true makes warnings errors.
 PREFIX ?= /usr/local
 
-.PHONY: all perf test test-long lint install bundle clean
+.PHONY: all perf test test-long test-gpu lint install bundle clean
 
 all:
 	@tools/deps.sh build
@@ -18,6 +18,11 @@ test:
 
 test-long:
 	@tools/test.sh long
+
+test-gpu:
+	@tools/deps.sh test
+	@tools/build.sh build
+	@tools/test-gpu.sh build
 
 lint:
 	@tools/lint.sh

@@ -4,7 +4,8 @@
 
 Copies the shared library, the tools, the test executables and every library that they need, glibc's own excepted, into one
 folder: stripped, and with run path $ORIGIN, so that the folder runs wherever glibc is 2.36 or newer. The tools' MPI plugin goes
-with them when it was built; MPI itself does not, as it has to be the one that the machine's mpirun belongs to.
+with them when it was built; MPI itself does not, as it has to be the one that the machine's mpirun belongs to. test-gpu.sh there
+runs the tests that need GPUs; commit.txt says what was built.
 """
 import json
 import os
@@ -56,6 +57,12 @@ def newest_glibc(path):
     return max(((int(major), int(minor)) for major, minor in versions), default=(0, 0))
 
 
+def commit():
+    described = subprocess.run(["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"], stdout=subprocess.PIPE,
+                               stderr=subprocess.DEVNULL, text=True, cwd=os.path.dirname(__file__), check=False)
+    return described.stdout.strip() or "unknown"
+
+
 def main(tree, bundle):
     files, plugins = built_files(tree)
     if "libucclep.so.0" not in files:
@@ -74,6 +81,9 @@ def main(tree, bundle):
         subprocess.run(["patchelf", "--set-rpath", "$ORIGIN", copy], check=True)
         if newest_glibc(copy) > GLIBC_LIMIT:
             sys.exit(f"bundle.py: {name} needs glibc {'.'.join(map(str, newest_glibc(copy)))}")
+    shutil.copy(os.path.join(os.path.dirname(__file__), "test-gpu.sh"), bundle)
+    with open(os.path.join(bundle, "commit.txt"), "w", encoding="utf-8") as file:
+        file.write(commit() + "\n")
     size = sum(os.path.getsize(os.path.join(bundle, name)) for name in files)
     print(f"{bundle}: {len(files)} files, {size / (1 << 20):.1f} MiB: {' '.join(sorted(files))}")
     if size > SIZE_LIMIT:

@@ -160,7 +160,7 @@ void quantise(const Scales& scales, bool round_scale) {
   run_all(scenarios);
 }
 
-TEST_CASE("fp8 quantisation with fp32 scales", "[process][reduced][driver]") {
+TEST_CASE("fp8 quantisation with fp32 scales", "[process][reduced][driver][checked]") {
   quantise({ucclEpFloat32, 0, false}, false);
 }
 TEST_CASE("fp8 quantisation with fp32 scales by columns", "[process]") {
@@ -209,7 +209,7 @@ TEST_CASE("weights with dispatch", "[process]") {
   run_all(in_all_layouts(scenario));
 }
 
-TEST_CASE("LL expert-major: weights with combine", "[process][reduced][driver]") {
+TEST_CASE("LL expert-major: weights with combine", "[process][reduced][driver][checked]") {
   Scenario scenario = small();
   scenario.layout = Layout::ll_expert_major;
   scenario.weights = Weights::with_combine;

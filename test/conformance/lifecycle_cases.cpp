@@ -59,7 +59,7 @@ TEST_CASE("counters of LL are written by the first dispatch after the update onl
   });
 }
 
-TEST_CASE("dispatch carries the routing", "[process][reduced][driver]") {
+TEST_CASE("dispatch carries the routing", "[process][reduced][driver][checked]") {
   Scenario scenario{.experts = 16, .top_k = 4, .max_tokens = 9, .rule = uniform(10)};
   scenario.carried = true;
   for (const Scenario& layout : in_all_layouts(scenario)) run(layout, 3);
@@ -142,7 +142,7 @@ TEST_CASE("two handles with different numbers of choices interleave", "[process]
   }
 }
 
-TEST_CASE("LL and HT take turns on one group", "[process][reduced][driver]") {
+TEST_CASE("LL and HT take turns on one group", "[process][reduced][driver][checked]") {
   run_ranks(4, [&](Rank& rank) {
     std::vector<Scenario> scenarios = in_all_layouts({.top_k = 3, .max_tokens = 11, .ll_max_tokens = 5});
     Comm comm(rank);
@@ -230,7 +230,7 @@ TEST_CASE("a communicator after a communicator", "[process][reduced][driver]") {
   });
 }
 
-TEST_CASE("operations on two streams ordered by events", "[process][reduced][driver]") {
+TEST_CASE("operations on two streams ordered by events", "[process][reduced][driver][checked]") {
   for (const Layout layout : {Layout::ll_expert_major, Layout::ht_flat}) {
     const Scenario scenario = small(layout);
     run_ranks(4, [&](Rank& rank) {

@@ -3,9 +3,11 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <iostream>
 #include <vector>
 
 #include "device/gpu_driver/gpu_device.hpp"
+#include "device/gpu_driver/gpu_traits.hpp"
 #include "device/kernels/put_signal.hpp"
 #include "device/kernels/simt_check.hpp"
 #include "support/test_env.hpp"
@@ -80,6 +82,22 @@ void try_all_verbs(Device& device, unsigned threads) {
   for (void* data : {static_cast<void*>(words), static_cast<void*>(source), static_cast<void*>(args.words),
                      args.packets, static_cast<void*>(args.copies)}) {
     device.free(data);
+  }
+}
+
+// Not a check: tools/test-gpu.sh asks which GPUs the library finds, or why none.
+TEST_CASE("gpu: names", "[.]") {
+  for (const gpu::DriverFacts* facts : {&gpu::cuda_facts, &gpu::hip_facts}) {
+    try {
+      const gpu::Driver& driver = gpu::Driver::get(*facts);
+      for (int i = 0; i < driver.device_count(); ++i) {
+        std::cout << (facts == &gpu::cuda_facts ? "gpu cuda: " : "gpu hip: ") << gpu::gpu_device_traits(driver, i).name
+                  << std::endl;
+      }
+      if (driver.device_count() > 0) return;
+    } catch (const Error& error) {
+      std::cout << "no gpu: " << error.what() << std::endl;
+    }
   }
 }
 

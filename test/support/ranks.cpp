@@ -17,6 +17,9 @@
 #include <thread>
 #include <vector>
 
+#include "support/ep.hpp"
+#include "support/test_env.hpp"
+
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 #define UCCLEP_TEST_SLOWDOWN 5
 #elif defined(__has_feature)
@@ -287,6 +290,7 @@ void run_ranks(int count, const RunOptions& options, const std::function<void(Ra
   INFO("ranks: " << count);
   SUCCEED();
   if (options.processes || ranks_are_processes()) return run_processes(count, options, call);
+  if (shares_gpus(count)) return skip_case(std::to_string(count) + " ranks as threads need as many GPUs");
   auto shared = std::make_unique<Shared>();
   make_ids(*shared, options.communicators);
   run_threads(*shared, count, body, options.seconds);

@@ -1,0 +1,260 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Usage: test-gpu.sh [--shard I/N] [--seconds S] [--only PROGRAM,...] [--json FILE] [FOLDER]
+# Runs all tests that need GPUs with the executables in FOLDER: a build tree, or a bundle, which holds this script and is then
+# the default. Needs bash and coreutils. Every program has a time limit, and a case that fails, hangs or crashes ends its process
+# only: the rest go on in a new one. The last line is "N passed, M failed".
+#   --shard I/N   every N-th case, from the I-th on (1..N)
+#   --seconds S   no work is begun after S seconds; what was not run is said, and the exit status is 1
+#   --only NAMES  of the programs below
+#   --json FILE   date, GPUs, commit, counts, seconds and values of each program
+set -uo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+
+fail_usage() {
+  echo "test-gpu.sh: $1" >&2
+  exit 2
+}
+shard=1 shards=1 budget=0 only='' json='' folder=''
+while [ $# -gt 0 ]; do
+  case $1 in
+    --shard)
+      [[ ${2:-} =~ ^([1-9][0-9]*)/([1-9][0-9]*)$ && ${BASH_REMATCH[1]} -le ${BASH_REMATCH[2]} ]] || fail_usage "--shard takes I/N, I from 1 to N"
+      shard=${BASH_REMATCH[1]} shards=${BASH_REMATCH[2]}
+      shift ;;
+    --seconds) [[ ${2:-} =~ ^[1-9][0-9]*$ ]] || fail_usage "--seconds takes a number"; budget=$2; shift ;;
+    --only) only=${2:?--only takes names of programs}; shift ;;
+    --json) json=${2:?--json takes a file}; shift ;;
+    -*) fail_usage "no such option: $1" ;;
+    *) folder=$1 ;;
+  esac
+  shift
+done
+if [ -z "$folder" ]; then
+  folder=$here
+  [ -e "$folder/libucclep.so.0" ] || folder=$here/../build
+fi
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+executable() {  # name: its path in a bundle or in a build tree
+  local path
+  for path in "$folder/$1" "$folder"/test/*/"$1" "$folder/perf/$1"; do
+    if [ -x "$path" ] && [ ! -d "$path" ]; then echo "$path"; return 0; fi
+  done
+  return 1
+}
+
+# ---- The GPUs, as the library finds them.
+names=() reason=''
+lister=$(executable gpu_device_test) || fail_usage "no test programs in $folder"
+listing=$(timeout -k 5 60 "$lister" 'gpu: names' 2>&1)
+vendor=cuda
+while IFS= read -r line; do
+  case $line in
+    'gpu cuda: '*) names+=("${line#gpu cuda: }") ;;
+    'gpu hip: '*) names+=("${line#gpu hip: }"); vendor=hip ;;
+    'no gpu: '*) reason+=${reason:+; }${line#no gpu: } ;;
+  esac
+done <<<"$listing"
+if [ ${#names[@]} -eq 0 ]; then
+  echo "test-gpu.sh: no GPU can be used here: ${reason:-$listing}"
+  exit 1
+fi
+gpus=${#names[@]}
+commit=$(cat "$folder/commit.txt" 2>/dev/null || git -C "$here" describe --always --dirty --abbrev=40 --exclude '*' 2>/dev/null || echo unknown)
+echo "$gpus GPUs (${names[0]}), commit $commit"
+
+# ---- Counting.
+begin=$SECONDS
+total_passed=0 total_failed=0 total_skipped=0 not_run=0 next_case=0
+failures=() programs=()
+passed=0 failed=0 skipped=0 values=()  # of one program
+status=0 late=no                       # of one command
+quoted() {  # as a JSON string
+  local text=${1//\\/\\\\}
+  text=${text//\"/\\\"}
+  text=${text//$'\t'/ }
+  text=${text//$'\n'/ }
+  printf '"%s"' "${text//[[:cntrl:]]/}"
+}
+add_failure() {  # case, reason
+  failed=$((failed + 1))
+  failures+=("{\"program\": $(quoted "$program"), \"case\": $(quoted "$1"), \"reason\": $(quoted "$2")}")
+  echo "FAILED: $program: $1: $2"
+}
+out_of_time() { [ "$budget" -gt 0 ] && [ $((SECONDS - begin)) -ge "$budget" ]; }
+limited() {  # seconds: these, or what is left of the budget
+  local left=$((budget - (SECONDS - begin)))
+  if [ "$budget" -gt 0 ] && [ $left -lt "$1" ]; then echo $((left > 0 ? left : 1)); else echo "$1"; fi
+}
+mine() { [ $((next_case++ % shards + 1)) -eq "$shard" ]; }
+show_output() {
+  local line count=0
+  tail -n 30 "$scratch/output" | while IFS= read -r line; do echo "    $line"; done
+}
+bounded() {  # seconds, command...: leaves its output, status, and whether it was late
+  local start=$SECONDS
+  status=0 late=no
+  { timeout -k 10 "$@" >"$scratch/output" 2>&1 </dev/null; } 2>/dev/null || status=$?
+  # `timeout` dies of the signal that its command died of: 137 alone does not say that the time was up.
+  if [ $status -eq 124 ] || { [ $status -eq 137 ] && [ $((SECONDS - start)) -ge "$1" ]; }; then late=yes; fi
+}
+collect_values() {  # "value: NAME = NUMBER" in what a program prints goes to the JSON file
+  local line
+  while IFS= read -r line; do
+    [[ $line =~ ^value:\ (.*)\ =\ ([0-9.]+)$ ]] || continue
+    values+=("$(quoted "${BASH_REMATCH[1]}"): ${BASH_REMATCH[2]}")
+    echo "$line"
+  done <"$scratch/output"
+}
+
+# Runs the cases in the array `cases` in one process, up to the first failure, and leaves those that have not begun there.
+run_batch() {  # seconds, command...
+  local limit running='' ended=no event name reason begun=0 before=$failed
+  limit=$(limited "$1")
+  shift
+  printf '%s\n' "${cases[@]}" >"$scratch/names"
+  rm -f "$scratch/report"
+  UCCLEP_TEST_REPORT=$scratch/report bounded "$limit" "$@" --abort --input-file "$scratch/names"
+  collect_values
+  if [ -f "$scratch/report" ]; then
+    while IFS=$'\t' read -r event name reason; do
+      case $event in
+        begin) running=$name; begun=$((begun + 1)); continue ;;
+        passed) passed=$((passed + 1)) ;;
+        skipped) skipped=$((skipped + 1)); echo "skipped: $program: $name: $reason" ;;
+        failed) add_failure "$name" failed; show_output ;;
+        end) ended=yes ;;
+      esac
+      running=''
+    done <"$scratch/report"
+  fi
+  if [ $late = yes ]; then
+    if out_of_time; then
+      not_run=$((not_run + ${#cases[@]} - begun + (${#running} > 0)))
+      cases=()
+      return
+    fi
+    add_failure "${running:-the run}" "no end within $limit s"
+    show_output
+  elif [ $status -ne 0 ] && [ $failed -eq $before ]; then
+    add_failure "${running:-the run}" "exit code $status"
+    show_output
+  elif [ $ended = no ] && [ $failed -eq $before ]; then
+    add_failure "the run" "no report"
+  fi
+  if [ $begun -eq 0 ]; then cases=(); else cases=("${cases[@]:begun}"); fi
+}
+
+# ---- What is run: a program is a Catch2 executable with a filter and an environment.
+begin_program() {
+  [[ -z $only || ,$only, == *,$1,* ]] || return 1
+  program=$1 program_begin=$SECONDS passed=0 failed=0 skipped=0 values=()
+}
+end_program() {
+  local seconds=$((SECONDS - program_begin)) entry
+  total_passed=$((total_passed + passed)) total_failed=$((total_failed + failed)) total_skipped=$((total_skipped + skipped))
+  printf -v entry '{"name": %s, "passed": %d, "failed": %d, "skipped": %d, "seconds": %d' "$(quoted "$program")" $passed $failed $skipped $seconds
+  if [ ${#values[@]} -gt 0 ]; then printf -v entry '%s, "values": {%s}' "$entry" "$(join "${values[@]}")"; fi
+  programs+=("$entry}")
+  echo "$program: $passed passed, $failed failed, $skipped skipped, $seconds s"
+}
+join() {
+  local IFS=,
+  echo "$*"
+}
+
+batch=12 batch_seconds=150
+catch_program() {  # name, executable, filter, command prefix...
+  begin_program "$1" || return 0
+  local path filter=$3 all=() cases=() rest name
+  if ! path=$(executable "$2"); then add_failure "$2" "not in $folder"; end_program; return 0; fi
+  while IFS= read -r name; do
+    if [ -n "$name" ] && mine; then all+=("$name"); fi
+  done < <(timeout -k 5 60 "$path" --list-test-names-only "$filter" </dev/null)
+  while [ ${#all[@]} -gt 0 ]; do
+    if out_of_time; then not_run=$((not_run + ${#all[@]})); break; fi
+    cases=("${all[@]:0:batch}")
+    rest=("${all[@]:batch}")
+    run_batch $batch_seconds "${@:4}" "$path"
+    all=("${cases[@]}" "${rest[@]}")
+  done
+  end_program
+}
+
+tool_run() {  # name of the case, command...: passes by its exit status and what it verified
+  mine || return 0
+  if out_of_time; then not_run=$((not_run + 1)); return 0; fi
+  local name=$1 line verified=no
+  bounded "$(limited 120)" "${@:2}"
+  while IFS= read -r line; do
+    [[ $line =~ ^verified\ [1-9][0-9]*\ rows,\ 0\ wrong$ ]] && verified=yes
+  done <"$scratch/output"
+  if [ $status -eq 0 ] && [ $verified = yes ]; then
+    passed=$((passed + 1))
+  elif [ $late = yes ] && out_of_time; then
+    not_run=$((not_run + 1))
+  else
+    add_failure "$name" "exit code $status, verified: $verified"
+    show_output
+  fi
+}
+
+perf_program() {
+  begin_program perf || return 0
+  local tool path shape=(-w 2 -n 20 --timeout-ms 30000 --device "$vendor")
+  for tool in dispatch_perf combine_perf; do
+    path=$(executable $tool) || { add_failure $tool "not in $folder"; continue; }
+    tool_run "$tool LL" "$path" --mode ll -g "$gpus" -b 128 -e 128 "${shape[@]}"
+    tool_run "$tool HT" "$path" --mode ht -g "$gpus" -b 4096 -e 4096 "${shape[@]}"
+    tool_run "$tool LL, processes" "$path" --mode ll --procs "$gpus" -b 8 -e 8 "${shape[@]}"
+  done
+  end_program
+}
+
+find_sanitizer() {
+  local path
+  for path in "$(command -v compute-sanitizer)" /usr/local/cuda/bin/compute-sanitizer /usr/local/cuda*/bin/compute-sanitizer "${CUDA_HOME:-/}"/bin/compute-sanitizer; do
+    if [ -n "$path" ] && [ -x "$path" ]; then echo "$path"; return 0; fi
+  done
+  return 1
+}
+sanitizer_programs() {
+  local tool sanitizer
+  sanitizer=$(find_sanitizer)
+  for tool in memcheck racecheck; do
+    if [ -n "$sanitizer" ]; then
+      UCCLEP_TIMEOUT_MS=120000 UCCLEP_TEST_REDUCED=1 catch_program $tool conformance_test '[checked]' "$sanitizer" --tool $tool --error-exitcode 9 --target-processes all
+    elif begin_program $tool; then
+      skipped=1
+      echo "skipped: $tool: compute-sanitizer was not found"
+      end_program
+    fi
+  done
+}
+
+export UCCLEP_TEST_GPUS=$gpus UCCLEP_TEST_DEVICE=$vendor
+cases_of_all='~[.]~[long]'
+catch_program gpu_device gpu_device_test "$cases_of_all"
+catch_program conformance conformance_test "$cases_of_all"
+UCCLEP_TEST_PROCESSES=1 catch_program conformance-processes conformance_test '[process]~[.]~[long]'
+perf_program
+if [ "$vendor" = cuda ]; then sanitizer_programs; fi
+
+seconds=$((SECONDS - begin))
+if [ -n "$json" ]; then
+  gpu_names=()
+  for name in "${names[@]}"; do gpu_names+=("$(quoted "$name")"); done
+  {
+    echo "{\"date\": \"$(date -u +%Y-%m-%dT%H:%M:%SZ)\", \"commit\": $(quoted "$commit"), \"gpu_count\": $gpus, \"gpus\": [$(join "${gpu_names[@]}")],"
+    echo " \"shard\": \"$shard/$shards\", \"passed\": $total_passed, \"failed\": $total_failed, \"skipped\": $total_skipped, \"not_run\": $not_run, \"seconds\": $seconds,"
+    echo " \"programs\": [$(join "${programs[@]}")],"
+    echo " \"failures\": [$(join "${failures[@]}")]}"
+  } >"$json"
+fi
+echo "Time: $seconds s"
+[ $total_skipped -eq 0 ] || echo "$total_skipped skipped"
+[ $not_run -eq 0 ] || echo "$not_run cases not run within $budget s: use --shard"
+echo "$total_passed passed, $total_failed failed"
+[ $total_failed -eq 0 ] && [ $total_passed -gt 0 ] && [ $not_run -eq 0 ]
