@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Combine, LL and HT: the rank that holds the experts sums its copies of a row and sends one partial row home; home
-// adds the partials of the ranks. One arithmetic tree (protocol P6): experts ascending in fp32, rounded once per rank
-// to the token type, ranks ascending in fp32, bias, one final rounding. No fused multiply-add; each sum starts with its
-// first term.
+// Combine as LL does it, and what HT shares with it (ht_combine.hpp): the rank that holds the experts sums its copies
+// of a row and sends one partial row home; home adds the partials of the ranks. One arithmetic tree (protocol P6):
+// experts ascending in fp32, rounded once per rank to the token type, ranks ascending in fp32, bias, one final
+// rounding. No fused multiply-add; each sum starts with its first term.
 //
 //   slots free -> READY headers out -> [weights out, if given here] -> partial rows out -> READY headers in
 //   -> per token: wait for its rows, add, write -> end
 // Floor: partial rows to peers * row bytes / link bandwidth, plus one exchange.
 //
-// A partial row is made visible like a dispatched one: BULK by publish of an epoch word (per part of a row in LL, so
-// that few rows occupy all SMs; per run of rows in HT), LINE by itself. `place` is the row's index among the rows that
-// its home sent here.
+// A partial row is made visible like a dispatched one: BULK by publish of an epoch word (per part of a row, so that few
+// rows occupy all SMs), LINE by itself. `place` is the row's index among the rows that its home sent here.
 #pragma once
 #include "ucclep/device/deliver.hpp"
 #include "ucclep/device/element.hpp"
@@ -39,20 +38,14 @@ struct CombineArgs {
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace combining {
 
-// How rows travel. LL has few: each is sent in parts, signalled and summed each for itself, so that all SMs have work;
-// few enough go as lines. HT saves fences: one signal for a run of rows.
+// How rows travel in LL. There are few: each is sent in parts, signalled and summed each for itself, so that all SMs
+// have work; few enough go as lines. HT: ht_combine.hpp.
 // vectors: of 16 bytes, that a lane sums at a time: their loads are in flight together.
 struct LlRows {
   static constexpr uint32_t vectors = 2;
   static constexpr bool lines = true;
   static constexpr uint32_t run = 1;
   static constexpr uint32_t part_bytes = ll_part_bytes, summed_bytes = ll_part_bytes / 2;
-};
-struct HtRows {
-  static constexpr uint32_t vectors = 3;
-  static constexpr bool lines = false;
-  static constexpr uint32_t run = 8;
-  static constexpr uint32_t part_bytes = 0x80000000u, summed_bytes = part_bytes;  // whole rows
 };
 
 // Bytes of a row.

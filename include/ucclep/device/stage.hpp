@@ -13,7 +13,8 @@ struct StageShape {
   static constexpr uint32_t slots = 4;
   static constexpr uint32_t scratch_bytes = 512;  // a meta line, or pointers and weights of up to 32 rows
   static constexpr uint32_t scales_bytes = 512;   // of a row that is quantised
-  static constexpr uint32_t barrier_bytes = 128;
+  static constexpr uint32_t barriers = 16;
+  static constexpr uint32_t barrier_bytes = 8 * barriers;
   static UCCLEP_HD constexpr uint64_t bytes_per_warp(uint32_t piece_bytes) {
     return round_up(uint64_t{slots} * piece_bytes + scratch_bytes + scales_bytes + barrier_bytes, 128);
   }
@@ -28,9 +29,7 @@ class Stage {
   // Block verb: every warp gets its part of the block's shared memory.
   explicit UCCLEP_FN Stage(uint32_t piece_bytes) : piece_(piece_bytes) {
     base_ = static_cast<char*>(shared_memory()) + StageShape::bytes_per_warp(piece_bytes) * warp_id();
-    if (lane_id() == 0) {
-      for (uint32_t i = 0; i < slots; ++i) bulk_barrier_init(barrier(i));
-    }
+    if (lane_id() < StageShape::barriers) bulk_barrier_init(barrier(lane_id()));
     sync_block();
   }
 
@@ -38,6 +37,10 @@ class Stage {
   UCCLEP_FN char* slot(uint32_t i) const { return base_ + uint64_t{i % slots} * piece_; }
   UCCLEP_FN char* scratch() const { return base_ + uint64_t{slots} * piece_; }
   UCCLEP_FN char* scales() const { return scratch() + StageShape::scratch_bytes; }
+  // The first of them, one per slot, are the stage's own.
+  UCCLEP_FN BulkBarrier* barrier(uint32_t i) const {
+    return reinterpret_cast<BulkBarrier*>(scales() + StageShape::scales_bytes) + i;
+  }
   // What follows the stages of a block's warps.
   UCCLEP_FN char* beyond() const {
     return static_cast<char*>(shared_memory()) + StageShape::bytes_per_warp(piece_) * block::warps();
@@ -59,7 +62,7 @@ class Stage {
   // The steps of drain: the next piece, once it is there; and, when stores have been started from it, a later one into
   // its slot.
   UCCLEP_FN char* arrived() {
-    bulk_wait_loaded(barrier(waited_), waited_ / slots & 1);
+    bulk_wait_loaded(barrier(waited_ % slots), waited_ / slots & 1);
     char* piece = slot(waited_);
     waited_ += 1;
     return piece;
@@ -74,15 +77,12 @@ class Stage {
  private:
   static constexpr uint32_t slots = StageShape::slots;
 
-  UCCLEP_FN BulkBarrier* barrier(uint32_t i) const {
-    return reinterpret_cast<BulkBarrier*>(scales() + StageShape::scales_bytes) + i % slots;
-  }
   UCCLEP_FN uint32_t length(uint64_t offset, uint64_t bytes) const {
     const uint32_t piece = piece_;
     return static_cast<uint32_t>(bytes - offset < piece ? bytes - offset : piece);
   }
   UCCLEP_FN void load(const char* src, uint64_t offset, uint64_t bytes) {
-    bulk_load(slot(loaded_), src + offset, length(offset, bytes), barrier(loaded_));
+    bulk_load(slot(loaded_), src + offset, length(offset, bytes), barrier(loaded_ % slots));
     loaded_ += 1;
   }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Combine, one entry point per element type.
+// LL combine, one entry point per element type.
 #include "ucclep/device/combine.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
@@ -12,15 +12,6 @@ UCCLEP_KERNEL(ll_combine_fp16, CombineArgs) {
 }
 UCCLEP_KERNEL(ll_combine_fp32, CombineArgs) {
   combining::combine<combining::LlRows, Fp32>(args);
-}
-UCCLEP_KERNEL(ht_combine_bf16, CombineArgs) {
-  combining::combine<combining::HtRows, Bf16>(args);
-}
-UCCLEP_KERNEL(ht_combine_fp16, CombineArgs) {
-  combining::combine<combining::HtRows, Fp16>(args);
-}
-UCCLEP_KERNEL(ht_combine_fp32, CombineArgs) {
-  combining::combine<combining::HtRows, Fp32>(args);
 }
 
 }  // namespace UCCLEP_SIMT_NAMESPACE

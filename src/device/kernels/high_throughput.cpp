@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// HT entry points.
+// HT entry points; combine has one per element type.
 #include "ucclep/device/high_throughput.hpp"
+#include "ucclep/device/ht_combine.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 
@@ -12,6 +13,16 @@ UCCLEP_KERNEL(ht_dispatch, HtDispatchArgs) {
 }
 UCCLEP_KERNEL(ht_dispatch_fp8, HtDispatchArgs) {
   ht::dispatch<QuantiseRow>(args);
+}
+
+UCCLEP_KERNEL(ht_combine_bf16, CombineArgs) {
+  ht::combine<Bf16>(args);
+}
+UCCLEP_KERNEL(ht_combine_fp16, CombineArgs) {
+  ht::combine<Fp16>(args);
+}
+UCCLEP_KERNEL(ht_combine_fp32, CombineArgs) {
+  ht::combine<Fp32>(args);
 }
 
 }  // namespace UCCLEP_SIMT_NAMESPACE

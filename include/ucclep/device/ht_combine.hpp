@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// HT combine. Some warps of every block send partial rows to their homes, the others add up what has come, so that sums
+// are made while rows fly. The arithmetic is that of combine.hpp.
+//
+//   slots free -> READY out -> READY in -> runs of partial rows out | per token: wait for its rows, add, write -> end
+// Floor: partial rows to peers * row bytes / link bandwidth, plus the last run's way and one sum.
+//
+// Runs go to all homes in turn, by place, and sums take tokens in order: what was sent first is wanted first. A sum
+// waits for senders only, and a sender for nobody. In FLAT a rank's own rows are read where the caller has them.
+//
+// clang-format off
+// | who releases                                   | who acquires                    | what is ordered              |
+// |------------------------------------------------|---------------------------------|------------------------------|
+// | publish of a run's word, after                 | wait_word, then                 | the run's partial rows       |
+// |   bulk_wait_written                            |   acquire_then_bulk             |   before the sums            |
+// clang-format on
+#pragma once
+#include "ucclep/device/combine.hpp"
+#include "ucclep/device/sum_ring.hpp"
+
+namespace UCCLEP_SIMT_NAMESPACE {
+namespace ht {
+
+constexpr uint32_t run_rows = 4;  // partial rows that are announced together: a fence costs as much as a row
+
+// Of a block's warps those that send. A sum reads as many bytes as were sent and is bound by latency; a sender also
+// waits until its rows have arrived.
+UCCLEP_FN uint32_t combine_senders() {
+  const uint32_t warps = block::warps();
+  return warps > 1 ? warps - (warps * 3 + 6) / 7 : 1;
+}
+
+// One of the warps of the grid that do the same.
+struct Worker {
+  uint32_t index, workers;
+  // Neighbours are on different SMs, so that little work uses them all.
+  static UCCLEP_FN Worker of(uint32_t first_warp, uint32_t warps) {
+    return {(warp_id() - first_warp) * grid_size() + block_id(), warps * grid_size()};
+  }
+};
+
+// The caller's row that is this rank's partial row for a home (FLAT). NULL at or past the capacity: zeros.
+UCCLEP_FN const char* caller_row(const HandleMemory& memory, const CombineArgs& args, uint32_t home, uint32_t place) {
+  const uint64_t row = uint64_t{memory.recv_base()[home]} + place;
+  return row < args.capacity ? args.tokens.at(0, static_cast<int64_t>(row)) : nullptr;
+}
+
+// Warp verb: the copies of one received row, experts ascending.
+UCCLEP_FN Terms copies_of(const HandleMemory& memory, const CombineArgs& args, char* scratch, uint32_t home,
+                          uint32_t place) {
+  const uint32_t count = memory.recv_count(home)[place], i = lane_id();
+  RecvEntry entry{};
+  if (i < count) entry = memory.recv_entries(home, place)[i];
+  const bool present = i < count && entry.row < args.capacity;
+  const uint64_t mask = ballot(present);
+  Terms terms{reinterpret_cast<const char**>(scratch), count_lanes(mask), 0};
+  if (present) terms.rows[count_lanes(mask & ((uint64_t{1} << i) - 1))] = args.tokens.at(0, entry.row);
+  sync_warp();
+  return terms;
+}
+
+// Warp verb: the partial row of (home, place) to its landing at home.
+template <class Element>
+UCCLEP_FN void send_partial(const HandleMemory& memory, const CombineArgs& args, Stage& stage, SumRing& ring, char* to,
+                            uint32_t home, uint32_t place) {
+  const uint32_t bytes = uniform(args.row_bytes);
+  Terms terms{};
+  if (args.zones == Zones::sources) {
+    const char* row = caller_row(memory, args, home, place);
+    if (ballot(row != nullptr) != 0) {
+      stage.fetch(row, bytes);
+      stage.drain(row, bytes, [&](const char* piece, uint64_t offset, uint32_t length) {
+        bulk_store(lane_id() == 0, to + offset, piece, length);
+      });
+      return;
+    }
+  } else {
+    terms = copies_of(memory, args, stage.scratch(), home, place);
+  }
+  ring.sum<Element>(terms, bytes,
+                    [&](uint32_t offset, const Vector<Element>& sum) { store16_stream(to + offset, sum.pack()); });
+}
+
+// Warp verb: a run of partial rows to one home, and the word that says so.
+template <class Element>
+UCCLEP_FN void send_run(const Op& op, const CombineArgs& args, Stage& stage, SumRing& ring, uint32_t home,
+                        uint32_t rows, uint32_t run) {
+  const WindowLayout& window = op.group.layout;
+  char* landing = op.window(home);
+  char* to = landing + window.back_rows_of(op.slot, op.me());
+  const uint32_t begin = run * run_rows;
+  const uint32_t end = begin + run_rows < rows ? begin + run_rows : rows;
+  for (uint32_t place = begin; place < end; ++place) {
+    const CombineArgs& now = read_again(args);
+    send_partial<Element>(memory_of(now), now, stage, ring, to + uint64_t{place} * now.row_bytes, home, place);
+  }
+  bulk_wait_written();
+  auto* words = reinterpret_cast<uint64_t*>(landing + window.back_epochs_of(op.slot, op.me()));
+  if (lane_id() == 0) publish(words + run, op.seq);
+}
+
+// Verb of the sending warps of the grid.
+template <class Element>
+UCCLEP_FN void send_runs(const Op& op, const HandleMemory& memory, const CombineArgs& args, Stage& stage, SumRing& ring,
+                         const Worker& worker) {
+  const uint32_t skipped = args.zones == Zones::sources ? 1 : 0;  // this rank's own rows
+  const Parked homes = op.ranks() - skipped;
+  if (homes == 0) return;
+  uint32_t most = 0;
+  for (uint32_t r = 0; r < op.ranks(); ++r) {
+    const uint32_t rows = uniform(memory.rows_from()[r]);
+    most = rows > most ? rows : most;
+  }
+  const Parked items = (most + run_rows - 1) / run_rows * homes;
+  for (Parked item = worker.index; item < items; item += worker.workers) {
+    const CombineArgs& now = read_again(args);
+    const uint32_t home = op.rotated(item % homes + skipped), run = item / homes;
+    const uint32_t rows = uniform(memory_of(now).rows_from()[home]);
+    if (run * run_rows < rows) send_run<Element>(op.with(now.group), now, stage, ring, home, rows, run);
+  }
+}
+
+// Warp verb: the partial rows of one token, ranks ascending, once they are there.
+UCCLEP_FN bool partials_of(const Op& op, const HandleMemory& memory, const CombineArgs& args, char* scratch,
+                           uint32_t token, Terms& terms) {
+  const WindowLayout& window = op.group.layout;
+  const Selection selection = selection_of(memory, token);
+  const bool sends = selection.sends();
+  const uint64_t mask = ballot(sends);
+  uint32_t order = 0;
+  for (uint64_t left = mask; left != 0; left &= left - 1) {
+    if (broadcast(selection.rank, first_lane(left)) < selection.rank) ++order;
+  }
+  terms = {reinterpret_cast<const char**>(scratch), count_lanes(mask), 0};
+  bool ok = true;
+  const char* row = nullptr;
+  if (sends) {
+    const uint32_t rank = selection.rank, place = selection.place;
+    if (args.zones == Zones::sources && rank == op.me()) {
+      row = caller_row(memory, args, rank, place);
+    } else {
+      const uint64_t words = window.back_epochs_of(op.slot, rank);
+      ok = wait_word(op, Phase::rows, rank, op.mine() + words + 8 * uint64_t{place / run_rows});
+      row = op.mine() + window.back_rows_of(op.slot, rank) + uint64_t{place} * args.row_bytes;
+    }
+    terms.rows[order] = row;
+  }
+  for (uint64_t left = ballot(sends && row == nullptr); left != 0; left &= left - 1) {
+    terms.zero |= uint64_t{1} << broadcast(order, first_lane(left));
+  }
+  acquire_then_bulk();
+  return every_lane(ok);
+}
+
+// Verb of the summing warps of the grid.
+template <class Element>
+UCCLEP_FN bool sum_tokens(const Op& op, const HandleMemory& memory, const CombineArgs& args, const Stage& stage,
+                          SumRing& ring, const Worker& worker) {
+  const Parked tokens = memory.state()->tokens;
+  for (Parked token = worker.index; token < tokens; token += worker.workers) {
+    const CombineArgs& now = read_again(args);
+    Terms terms{};
+    if (!partials_of(op.with(now.group), memory_of(now), now, stage.scratch(), token, terms)) return false;
+    ring.sum<Element>(terms, uniform(now.row_bytes),
+                      [&](uint32_t offset, Vector<Element>& sum) { combining::store_result(now, sum, token, offset); });
+  }
+  return true;
+}
+
+template <class Element>
+UCCLEP_FN bool exchange_partials(const Op& op, const HandleMemory& memory, const CombineArgs& args, Stage& stage) {
+  if (!slots_free(op)) return false;
+  ready_out(op, args.settings);
+  if (uniform(memory.state()->updated) == 0) return true;
+  const HeaderResult ready = ready_in(op, args.settings, args.wait_ns);
+  if (ready != HeaderResult::good) return ready == HeaderResult::differs;  // every rank ends without a row
+  SumRing ring(stage);
+  const uint32_t warps = block::warps(), senders = combine_senders();
+  bool ok = true;
+  if (warp_id() < senders) send_runs<Element>(op, memory, args, stage, ring, Worker::of(0, senders));
+  const uint32_t first = senders < warps ? senders : 0;
+  if (warp_id() >= first) {
+    const CombineArgs& now = read_again(args);
+    ok = sum_tokens<Element>(op.with(now.group), memory_of(now), now, stage, ring, Worker::of(first, warps - first));
+  }
+  return every_thread(ok);
+}
+
+template <class Element>
+UCCLEP_FN void combine(const CombineArgs& args) {
+  const Op op = next_operation(args.group, Kind::combine, Operation::combine);
+  const HandleMemory memory{args.handle, args.group.shape};
+  Stage stage(args.piece_bytes);
+  end_operation(op, exchange_partials<Element>(op, memory, args, stage));
+}
+
+}  // namespace ht
+}  // namespace UCCLEP_SIMT_NAMESPACE
