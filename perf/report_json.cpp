@@ -1,19 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "report_json.hpp"
 
-#include <fmt/format.h>
-
-#include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
-
-#include "api.hpp"
-#include "version.hpp"
+#include "json_parts.hpp"
 
 namespace ucclep::perf {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 Json options_json(const Options& o) {
   return {{"ranks", o.ranks()},
@@ -45,27 +36,10 @@ Json options_json(const Options& o) {
           {"timeout_ms", o.timeout_ms}};
 }
 
-Json environment_json(const Environment& e) {
-  return {{"host", e.host},
-          {"system", e.system},
-          {"cpu", e.cpu},
-          {"cores", e.cores},
-          {"memory_bytes", e.memory_bytes},
-          {"compiler", e.compiler},
-          {"build", e.build},
-          {"tool_version", version},
-          {"commit", commit},
-          {"library_version", e.library_version},
-          {"library_build", e.library_build},
-          {"variables", e.variables}};
-}
-
-Json statistics_json(const std::vector<Sample>& samples, double Sample::* time) {
+Json times_json(const std::vector<Sample>& samples, double Sample::* time) {
   std::vector<double> values;
   for (const Sample& sample : samples) values.push_back(sample.*time);
-  const Statistics s = statistics(values);
-  return {{"p50", s.p50},   {"p99", s.p99},          {"min", s.min},     {"max", s.max},
-          {"mean", s.mean}, {"stddev", s.deviation}, {"samples", values}};
+  return statistics_json(values);
 }
 
 Json series_json(const Series& series, const JsonInput& input) {
@@ -76,8 +50,8 @@ Json series_json(const Series& series, const JsonInput& input) {
                 {{"wire", series.traffic.remote},
                  {"logical", series.traffic.distinct},
                  {"selection", series.traffic.selections}}},
-               {"host_us", statistics_json(series.samples, &Sample::host_us)},
-               {"device_us", statistics_json(series.samples, &Sample::device_us)},
+               {"host_us", times_json(series.samples, &Sample::host_us)},
+               {"device_us", times_json(series.samples, &Sample::device_us)},
                {"time", input.timing.events ? "device_us" : "host_us"}};
   if (series.row_bytes > 0) {
     const double p50 = json[json["time"].get<std::string>()]["p50"];
@@ -87,12 +61,6 @@ Json series_json(const Series& series, const JsonInput& input) {
   json["verified"] = series.tally.verified;
   json["wrong"] = series.tally.wrong;
   return json;
-}
-
-std::string free_name(const std::string& wanted) {
-  std::string name = wanted;
-  for (int i = 1; std::filesystem::exists(name); ++i) name = fmt::format("{}.{}", wanted, i);
-  return name;
 }
 
 }  // namespace
@@ -128,11 +96,7 @@ std::string write_json_file(const JsonInput& input) {
   json["wrong"] = input.tally.wrong;
   json["out_of_bounds"] = {{"count", input.tally.wrong}, {"okay", input.tally.wrong == 0 && input.tally.verified > 0}};
 
-  const std::string name = free_name(input.options.json);
-  std::ofstream file(name);
-  file << json.dump(2) << '\n';
-  if (!file.flush()) throw PerfError(fmt::format("cannot write {}", name));
-  return name;
+  return write_json_to(input.options.json, json);
 }
 
 }  // namespace ucclep::perf

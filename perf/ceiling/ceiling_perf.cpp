@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Measures what bare copy kernels take for what dispatch and combine move: the ceiling of a machine at that minute.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <exception>
+
+#include "ceiling/ceiling_report.hpp"
+#include "options.hpp"
+
+using namespace ucclep::perf;
+
+int main(int argc, char** argv) {
+  try {
+    bool done = false;
+    const CeilingOptions options = parse_ceiling_options(argc, argv, &done);
+    if (done) return 0;
+    Machine machine(options);
+    if (options.experts % machine.ranks() != 0) {
+      throw UsageError(fmt::format("--experts {} is no multiple of {} ranks", options.experts, machine.ranks()));
+    }
+    CeilingReport report(options, machine);
+    measure_ceilings(machine, options, [&](const Ceiling& ceiling) { report.row(ceiling); });
+    return report.close() ? 0 : 1;
+  } catch (const UsageError& error) {
+    std::fprintf(stderr, "ceiling_perf: %s\n", error.what());
+    return 2;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "ceiling_perf: %s\n", error.what());
+    return 1;
+  }
+}

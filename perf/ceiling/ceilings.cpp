@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ceiling/ceilings.hpp"
+
+#include <algorithm>
+
+#include "ceiling/copy_run.hpp"
+
+namespace ucclep::perf {
+namespace {
+
+class Measurement {
+ public:
+  Measurement(Machine& machine, const CeilingOptions& options, const std::function<void(const Ceiling&)>& done)
+      : machine_(machine),
+        options_(options),
+        done_(done),
+        shape_(options.shape(machine.ranks())),
+        floors_(floors_apply(machine, options)) {}
+
+  void high_throughput() {
+    const Placement placement = place_routing(shape_, options_.ht_tokens);
+    copy("ht-dispatch", "bf16", placement, {Operation::push, bf16(), 1, ht_sms()}, 485);
+    copy("ht-dispatch", "fp8", placement, {Operation::push, fp8(), 1, ht_sms()}, 280);
+    copy("ht-combine", "bf16", placement, {Operation::pull, bf16(), 1, ht_sms()}, 495);
+  }
+
+  void low_latency() {
+    const Placement placement = place_routing(shape_, options_.ll_tokens);
+    for (int rounds : {1, options_.rounds}) {  // floors are known without a launch
+      const bool steady = rounds > 1;
+      copy("ll-dispatch", "bf16", placement, {Operation::ll_dispatch, bf16(), rounds, ll_sms()}, steady ? 17.3 : 0);
+      copy("ll-dispatch", "fp8", placement, {Operation::ll_dispatch, fp8(), rounds, ll_sms()}, steady ? 9.3 : 0);
+      copy("ll-combine", "bf16", placement, {Operation::ll_combine, bf16(), rounds, ll_sms()}, steady ? 18.9 : 0);
+    }
+  }
+
+  void all_to_all() {
+    const Placement placement = place_all_to_all(machine_.ranks(), options_.ht_tokens);
+    copy("all-to-all push", "bf16", placement, {Operation::push, bf16(), 1, machine_.traits().num_sms}, 0);
+    copy("all-to-all pull", "bf16", placement, {Operation::pull, bf16(), 1, machine_.traits().num_sms}, 0);
+  }
+
+  void flags() {
+    flag("flag bare", {"ceiling_flag_bare", false});
+    flag("flag ordered", {"ceiling_flag_ordered", false});
+  }
+
+ private:
+  size_t bf16() const { return shape_.combine_row_bytes(); }
+  size_t fp8() const {
+    Shape shape = shape_;
+    shape.dtype = ucclEpFloat8e4m3;
+    return shape.wire_row_bytes();
+  }
+  unsigned at_most_all(int sms) const {
+    const unsigned all = machine_.traits().num_sms;
+    return sms > 0 ? std::min(static_cast<unsigned>(sms), all) : all;
+  }
+  unsigned ht_sms() const { return at_most_all(options_.sms); }
+  unsigned ll_sms() const { return at_most_all(options_.ll_sms); }
+
+  void copy(const char* name, const char* dtype, const Placement& placement, CopyCase wanted, double floor_us) {
+    wanted.corrupt = options_.corrupt;
+    CopyRun run(machine_, shape_, placement, wanted);
+    Ceiling result{name,
+                   dtype,
+                   placement.tokens,
+                   wanted.row_bytes,
+                   wanted.sms,
+                   wanted.rounds,
+                   placement.remote_rows(),
+                   placement.all_rows(),
+                   floors_ ? floor_us : 0,
+                   {},
+                   {}};
+    result.us = run.times(options_.warmup, options_.iterations);
+    result.tally = run.verify();
+    done_(result);
+  }
+
+  // There and back is two ways.
+  void flag(const char* name, const Kernel& kernel) {
+    constexpr int rounds = 100;
+    Ceiling result;
+    result.name = name;
+    result.dtype = "-";
+    result.sms = 1;
+    result.rounds = rounds;
+    for (int i = -options_.warmup; i < options_.iterations; ++i) {
+      const uint64_t epoch = machine_.new_epochs(rounds);
+      const double us = machine_.time([&](int rank, Device& device, ucclEpStream_t stream) {
+        CeilingFlagArgs args = machine_.flags(rank);
+        args.epoch = epoch;
+        args.rounds = rounds;
+        device.launch(kernel, {1, device.traits().wave, 0}, &args, sizeof args, stream);
+      });
+      if (i >= 0) result.us.push_back(us / (2 * rounds));
+    }
+    done_(result);
+  }
+
+  Machine& machine_;
+  const CeilingOptions& options_;
+  const std::function<void(const Ceiling&)>& done_;
+  const Shape shape_;
+  const bool floors_;
+};
+
+}  // namespace
+
+void measure_ceilings(Machine& machine, const CeilingOptions& options,
+                      const std::function<void(const Ceiling&)>& done) {
+  Measurement measurement(machine, options, done);
+  measurement.high_throughput();
+  measurement.low_latency();
+  measurement.all_to_all();
+  measurement.flags();
+}
+
+bool floors_apply(const Machine& machine, const CeilingOptions& options) {
+  const CeilingOptions usual;
+  const std::vector<std::string> names = machine.device_names();
+  const bool h200 = std::all_of(names.begin(), names.end(),
+                                [](const std::string& name) { return name.find("H200") != std::string::npos; });
+  return h200 && machine.ranks() == 4 && options.ht_tokens == usual.ht_tokens && options.ll_tokens == usual.ll_tokens &&
+         options.hidden == usual.hidden && options.experts == usual.experts && options.topk == usual.topk &&
+         options.skew == usual.skew && options.sms == usual.sms && options.ll_sms == usual.ll_sms;
+}
+
+}  // namespace ucclep::perf

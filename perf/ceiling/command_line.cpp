@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ceiling/command_line.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+
+#include "ceiling/kernels/arguments.hpp"
+#include "options.hpp"
+#include "version.hpp"
+
+namespace ucclep::perf {
+namespace {
+
+const char* const description =
+    "Bare copy kernels over the routing of dispatch_perf and combine_perf: what this machine can do at most. Every "
+    "place "
+    "is known beforehand, so nothing but the rows themselves, and in LL their epochs, is moved.";
+
+const char* const footer = R"(Rows of the table:
+  ht-dispatch   a row is loaded once and stored to its place at each rank that wants it
+  ht-combine    a token's rows are pulled, summed in fp32 in the order of the ranks, and
+                written as bf16
+  ll-dispatch   the same as ht-dispatch over lines that carry their epoch, with the copy
+                to the output; rounds 1: one launch; rounds n: one launch of n, per round
+  ll-combine    each row back to the rank of its token, summed there, over such lines
+  all-to-all    every row to, or from, one other rank, on all SMs
+  flag          one way of a word from rank 0 to rank 1, without order and as release
+                and acquire
+A time is that of the slowest rank of a launch, by events around it; before them the
+ranks meet on their devices. What was moved last in each row of the table is compared
+in every bit. Exit code: 0 = nothing is wrong, 2 = bad command line, 1 = all else.
+On 4 H200, with the default sizes, the floor column has what such kernels are known to
+take there, and a last line says whether this run is within 3 % of all of them.)";
+
+void require(bool condition, const std::string& sentence) {
+  if (!condition) throw UsageError(sentence);
+}
+
+void check(const CeilingOptions& o) {
+  for (auto [name, value, least] : {std::tuple{"-g", o.ranks, 0},
+                                    {"--ht-tokens", o.ht_tokens, 1},
+                                    {"--ll-tokens", o.ll_tokens, 1},
+                                    {"--hidden", o.hidden, 128},
+                                    {"--experts", o.experts, 1},
+                                    {"--topk", o.topk, 1},
+                                    {"-n", o.iterations, 1},
+                                    {"-w", o.warmup, 0},
+                                    {"--sms", o.sms, 1},
+                                    {"--ll-sms", o.ll_sms, 0},
+                                    {"--rounds", o.rounds, 1},
+                                    {"--timeout-ms", o.timeout_ms, 1}}) {
+    require(value >= least, fmt::format("{} {}: expected at least {}", name, value, least));
+  }
+  require(o.ranks != 1 && o.ranks <= static_cast<int>(ceiling_max_ranks),
+          fmt::format("-g {}: expected 2 to {} ranks", o.ranks, ceiling_max_ranks));
+  require(o.hidden % 512 == 0,
+          fmt::format("--hidden {}: expected a multiple of 512, for fp8 rows with scales", o.hidden));
+  require(o.topk <= o.experts, fmt::format("--topk {} is above --experts {}", o.topk, o.experts));
+  require(o.skew >= 0, fmt::format("--skew {}: expected 0 or more", o.skew));
+}
+
+}  // namespace
+
+Shape CeilingOptions::shape(int of_ranks) const {
+  Shape shape;
+  shape.ranks = of_ranks;
+  shape.experts = experts;
+  shape.topk = topk;
+  shape.hidden = hidden;
+  shape.skew = skew;
+  shape.seed = seed;
+  return shape;
+}
+
+CeilingOptions parse_ceiling_options(int argc, char** argv, bool* done) {
+  CeilingOptions o;
+  o.arguments.assign(argv + 1, argv + argc);
+  CLI::App app(description, "ceiling_perf");
+  app.footer(footer);
+  app.set_version_flag("--version", std::string(version));
+  app.option_defaults()->take_last();
+  app.add_option("-g,--gpus", o.ranks, "Ranks, one per GPU (0 = all GPUs of the machine, on the host device 4)");
+  app.add_option("-n,--iters", o.iterations, "Timed launches of each kernel")->capture_default_str();
+  app.add_option("-w,--warmup", o.warmup, "Launches before those")->capture_default_str();
+  app.add_option("-J,--json", o.json, "Write options, environment and all samples to this file");
+  app.add_option("--ht-tokens", o.ht_tokens, "Tokens per rank in HT")->capture_default_str();
+  app.add_option("--ll-tokens", o.ll_tokens, "Tokens per rank in LL")->capture_default_str();
+  app.add_option("--hidden", o.hidden, "Elements of a row")->capture_default_str();
+  app.add_option("--experts", o.experts, "Experts of all ranks")->capture_default_str();
+  app.add_option("--topk", o.topk, "Experts of a token")->capture_default_str();
+  app.add_option("--skew", o.skew, "Expert e is drawn with weight (e + 1)^-skew; 0 = uniform")->capture_default_str();
+  app.add_option("--seed", o.seed, "Seed of routing and data")->capture_default_str();
+  app.add_option("--sms", o.sms, "SMs of the HT kernels")->capture_default_str();
+  app.add_option("--ll-sms", o.ll_sms, "SMs of the LL kernels (0 = all)")->capture_default_str();
+  app.add_option("--rounds", o.rounds, "Rounds of LL in one launch")->capture_default_str();
+  app.add_option("--device", o.device, "auto (the GPUs of the machine), cuda, hip or host")
+      ->check(CLI::IsMember({"auto", "cuda", "hip", "host"}))
+      ->capture_default_str();
+  app.add_option("--timeout-ms", o.timeout_ms, "Longest wait of a kernel")->capture_default_str();
+  app.add_flag("--corrupt", o.corrupt, "Flip a byte of what rank 0 sends: the run must fail");
+  *done = false;
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& request) {
+    app.exit(request);
+    *done = true;
+    return o;
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(fmt::format("{} (see --help)", error.what()));
+  }
+  check(o);
+  return o;
+}
+
+}  // namespace ucclep::perf

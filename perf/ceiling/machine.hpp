@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// The devices of all ranks, driven by one thread: memory, windows that all of them reach, launches and their times.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ceiling/command_line.hpp"
+#include "ceiling/kernels/arguments.hpp"
+#include "device/device.hpp"
+
+namespace ucclep::perf {
+
+// Device memory of one rank.
+class DeviceArray {
+ public:
+  DeviceArray(Device& device, size_t bytes);
+  ~DeviceArray();
+  DeviceArray(DeviceArray&& other) noexcept;
+  DeviceArray& operator=(DeviceArray&&) = delete;
+  unsigned char* data() const { return data_; }
+
+ private:
+  Device* device_;
+  unsigned char* data_;
+};
+
+using Windows = std::vector<std::unique_ptr<SharedMemory>>;  // one per rank
+
+class Machine {
+ public:
+  explicit Machine(const CeilingOptions& options);
+  ~Machine();
+  Machine(const Machine&) = delete;
+  Machine& operator=(const Machine&) = delete;
+
+  int ranks() const { return static_cast<int>(ranks_.size()); }
+  const DeviceTraits& traits() const { return ranks_[0].device->traits(); }
+  std::vector<std::string> device_names() const;
+
+  DeviceArray allocate(int rank, size_t bytes) { return {*ranks_[rank].device, bytes}; }
+  Windows share(size_t bytes);
+
+  // fill(row, where) makes each row of a rank's memory; look(row, where) sees it.
+  void write_rows(int rank, void* rows, size_t row_bytes, size_t count,
+                  const std::function<void(size_t row, std::byte* where)>& fill);
+  void read_rows(int rank, const void* rows, size_t row_bytes, size_t count,
+                 const std::function<void(size_t row, const std::byte* where)>& look);
+
+  // Flags between all ranks, other than those by which they meet, and the bounds of a rank's waits.
+  CeilingFlagArgs flags(int rank) const { return flags_at(rank, ranks() * ceiling_flag_stride); }
+  CeilingLimit limit(int rank) const;
+  // The first of `count` epochs that nobody has used.
+  uint64_t new_epochs(uint64_t count);
+
+  // launch(rank, device, stream) on every rank once the ranks have met: microseconds of the slowest. Throws when a wait
+  // was given up.
+  double time(const std::function<void(int rank, Device& device, ucclEpStream_t stream)>& launch);
+
+ private:
+  struct Rank {
+    std::unique_ptr<Device> device;
+    ucclEpStream_t stream = nullptr;
+    ucclEpEvent_t begin = nullptr, end = nullptr;
+    std::byte* staging = nullptr;
+    unsigned char* words = nullptr;  // the abort word and the count of late waits
+  };
+  CeilingFlagArgs flags_at(int rank, size_t offset) const;
+  void synchronize(int rank);
+  void meet(int rank, uint64_t epoch);
+  void check_late(int rank);
+
+  const int timeout_ms_;
+  std::vector<Rank> ranks_;
+  Windows flags_;  // those of the meeting, then the others
+  uint64_t next_epoch_ = 1;
+};
+
+}  // namespace ucclep::perf

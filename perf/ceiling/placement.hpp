@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where every row lies at its receiver: in order of source rank and token, as in the layout FLAT.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "workload.hpp"
+
+namespace ucclep::perf {
+
+struct Placement {
+  int ranks = 0, tokens = 0;
+  std::vector<std::vector<int32_t>> places;   // of each source: [tokens][ranks], -1: not there
+  std::vector<std::vector<int32_t>> origins;  // of each receiver: source * tokens + token of each row
+
+  int received(int rank) const { return static_cast<int>(origins[rank].size()); }
+  int most_received() const;
+  uint64_t all_rows() const;
+  uint64_t remote_rows() const;
+};
+
+// One row per (token, rank) of the routing.
+Placement place_routing(const Shape& shape, int tokens);
+// Every row at one other rank, in turn.
+Placement place_all_to_all(int ranks, int tokens);
+
+}  // namespace ucclep::perf
