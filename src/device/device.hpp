@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "base/fd.hpp"
 #include "ucclep/ucclep.h"
 
 namespace ucclep {
@@ -27,14 +28,25 @@ struct DeviceTraits {
   size_t window_granularity = 1;  // window memory takes a multiple of it
 };
 
-// Memory that other processes can map: a memfd on the host, a VMM handle on a GPU. Unmapped and closed by the
-// destructor.
+// What another process needs to know to map memory. It travels as it is; a descriptor travels besides.
+struct MemoryTicket {
+  enum class Way : uint32_t { address, descriptor, ipc_handle };  // address: within this process only
+  Way way = Way::address;
+  uint64_t allocation_bytes = 0;  // of the whole allocation, which is what can be mapped
+  uint64_t offset = 0;            // of the memory in it
+  uint64_t bytes = 0;
+  char ipc_handle[64] = {};
+};
+
+// Memory that peers can map: a memfd on the host, a VMM handle or an IPC handle on a GPU. What this object mapped or
+// opened goes with it.
 class SharedMemory {
  public:
   virtual ~SharedMemory() = default;
   virtual void* data() const = 0;
-  virtual size_t bytes() const = 0;
-  virtual int fd() const = 0;  // for SCM_RIGHTS; stays owned by this object
+  virtual MemoryTicket ticket() const = 0;
+  virtual int fd() const = 0;  // for SCM_RIGHTS, -1 where the way is another one; stays owned by this object
+  size_t bytes() const { return ticket().bytes; }
 };
 
 struct LaunchShape {
@@ -58,12 +70,16 @@ class Device {
   // A fault that no kernel reported itself (a diagnosed deadlock, a failed launch): called once, from any thread.
   virtual void on_fault(std::function<void(const std::string& sentence)> handler) = 0;
 
-  virtual void* alloc(size_t bytes) = 0;  // zeroed, 4096-byte aligned
-  virtual void free(void* data) = 0;
-  virtual void* alloc_host(size_t bytes) = 0;  // host memory that kernels can access; zeroed
+  virtual void* alloc(size_t bytes) = 0;            // zeroed, 4096-byte aligned
+  virtual void* alloc_shareable(size_t bytes) = 0;  // the same, and any part of it can be offered to other processes
+  virtual void free(void* data) = 0;                // of either
+  virtual void* alloc_host(size_t bytes) = 0;       // host memory that kernels can access; zeroed
   virtual void free_host(void* data) = 0;
-  virtual std::unique_ptr<SharedMemory> share(size_t bytes) = 0;        // new window memory, zeroed
-  virtual std::unique_ptr<SharedMemory> map(int fd, size_t bytes) = 0;  // a peer's; takes ownership of fd
+  virtual std::unique_ptr<SharedMemory> share(size_t bytes) = 0;  // new window memory, zeroed
+  // Memory that exists already, the caller's too; it stays his. Error(ucclEpNotSupported) says why peers, in other
+  // processes where beyond_process is set, cannot reach it.
+  virtual std::unique_ptr<SharedMemory> offer(void* data, size_t bytes, bool beyond_process) = 0;
+  virtual std::unique_ptr<SharedMemory> map(const MemoryTicket& ticket, Fd fd) = 0;  // what another process offers
   // Memory that another device of this process and of this kind shares: kernels of this one may access it from now on.
   virtual void allow(SharedMemory& memory) = 0;
 

@@ -96,6 +96,7 @@ ucclEpComm_t init(const char* function, const ucclEpCommConfig_t* given, int nra
     comm->device = open_device(comm->config.device.value_or(asked.device), asked.device_index, comm->rank());
     comm->errors = static_cast<DeviceErrors*>(comm->device->alloc_host(sizeof(DeviceErrors)));
     comm->abort_word = static_cast<uint32_t*>(comm->device->alloc(sizeof(uint32_t)));
+    comm->windows = std::make_unique<WindowTable>(*comm->device, static_cast<uint32_t>(comm->nranks()));
   });
   agreement.field("nranks", nranks);
   if (comm->device) {
@@ -116,6 +117,7 @@ ucclEpComm_t init(const char* function, const ucclEpCommConfig_t* given, int nra
 void destroy(ucclEpComm* comm) {
   while (!comm->groups.empty()) destroy_group(comm->groups.back());
   Device& device = *comm->device;
+  comm->windows->clear();  // before the ranks meet: none frees memory that another one has mapped
   for (ucclEpStream_t stream : comm->streams) device.stream_destroy(stream);
   for (ucclEpEvent_t event : comm->events) device.event_destroy(event);
   if (!comm->faults->fatal()) {
@@ -127,7 +129,7 @@ void destroy(ucclEpComm* comm) {
   }
   comm->bootstrap->on_peer_loss({});
   comm->bootstrap->close();
-  for (void* memory : comm->device_memory) device.free(memory);
+  comm->device_memory.clear();
   for (void* memory : comm->host_memory) device.free_host(memory);
   device.on_fault({});
   forget_errors_of(comm);
@@ -157,6 +159,13 @@ void check_wait(const ucclEpComm& comm, ucclEpResult_t waited, const char* what)
 }
 
 }  // namespace ucclep
+
+bool ucclEpComm::one_process() const {
+  for (int r = 0; r < nranks(); ++r) {
+    if (!bootstrap->same_process(r)) return false;
+  }
+  return true;
+}
 
 using namespace ucclep;
 

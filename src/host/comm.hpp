@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A communicator: the ranks, this rank's device, and everything that was made from it.
 #pragma once
+#include <map>
 #include <memory>
 #include <set>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "host/bootstrap/bootstrap.hpp"
 #include "host/config.hpp"
 #include "host/fault.hpp"
+#include "host/window.hpp"
 #include "ucclep/ucclep.h"
 
 struct ucclEpComm {
@@ -31,13 +33,16 @@ struct ucclEpComm {
 
   // Made from this communicator, destroyed with it.
   std::vector<ucclEpGroup_t> groups;
-  std::set<void*> device_memory, host_memory;
+  std::unique_ptr<ucclep::WindowTable> windows;
+  std::map<void*, std::shared_ptr<ucclep::DeviceMemory>> device_memory;  // by address
+  std::set<void*> host_memory;
   std::set<ucclEpStream_t> streams;
   std::set<ucclEpEvent_t> events;
   uint64_t next_object = 0;  // numbers collective objects, alike on all ranks
 
   int rank() const { return bootstrap->rank(); }
   int nranks() const { return bootstrap->nranks(); }
+  bool one_process() const;  // all ranks are threads of this process
   int timeout_ms(int group_timeout_ms = 0) const {
     return ucclep::resolve_timeout_ms(config, group_timeout_ms, configured_timeout_ms);
   }

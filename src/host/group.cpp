@@ -6,7 +6,6 @@
 
 #include "base/log.hpp"
 #include "host/bootstrap/agreement.hpp"
-#include "host/bootstrap/fd_exchange.hpp"
 #include "host/group_shape.hpp"
 #include "host/guard.hpp"
 #include "host/handle.hpp"
@@ -30,40 +29,12 @@ void agree_on(Agreement& agreement, const ucclEpGroupConfig_t& config) {
       .field("max_in_flight", config.max_in_flight);
 }
 
-// Every rank's window as this process sees it: threads share the mapping, processes map the descriptor.
-void map_windows(ucclEpGroup& group, std::shared_ptr<SharedMemory> own) {
-  ucclEpComm& comm = *group.comm;
-  Bootstrap& bootstrap = *comm.bootstrap;
-  const uint64_t object = comm.next_object++;
-  const size_t bytes = own->bytes();
-  group.published = publish({bootstrap.comm_id(), comm.rank(), object}, own);
-  std::vector<Fd> fds = exchange_fds(bootstrap, own->fd(), bootstrap.node_ranks(), comm.deadline());
-  bootstrap.barrier(comm.deadline());  // all are published
-  Agreement agreement("ucclEpGroupCreate");
-  agreement.attempt([&] {
-    group.windows.resize(static_cast<size_t>(comm.nranks()));
-    for (int r = 0; r < comm.nranks(); ++r) {
-      std::shared_ptr<SharedMemory>& window = group.windows[static_cast<size_t>(r)];
-      if (r == comm.rank()) {
-        window = own;
-      } else if (bootstrap.same_process(r)) {
-        window = std::static_pointer_cast<SharedMemory>(lookup({bootstrap.comm_id(), r, object}));
-        if (!window) fail(ucclEpInternalError, "rank {} did not publish its window", r);
-        comm.device->allow(*window);
-      } else {
-        window = comm.device->map(fds[static_cast<size_t>(r)].release(), bytes);
-      }
-    }
-  });
-  agreement.settle(bootstrap, comm.deadline());
-}
-
 std::vector<char> workspace_image(const ucclEpGroup& group) {
   const GroupShape& shape = group.shape();
   std::vector<char> image(workspace_bytes(shape));
   const size_t addresses = round_up(sizeof(GroupState), 128);
   for (size_t r = 0; r < shape.ranks; ++r) {
-    void* window = group.windows[r]->data();
+    void* window = group.windows.of[r]->data();
     std::memcpy(image.data() + addresses + r * sizeof window, static_cast<const void*>(&window), sizeof window);
   }
   return image;
@@ -77,6 +48,7 @@ void fill_device(ucclEpGroup& group) {
   d.windows = reinterpret_cast<char* const*>(group.workspace.data() + round_up(sizeof(GroupState), 128));
   d.errors = group.comm->errors;
   d.abort_word = group.comm->abort_word;
+  d.user_windows = group.comm->windows->addresses();
   d.timeout_ns = static_cast<uint64_t>(group.comm->timeout_ms(group.config.timeout_ms)) * 1000000;
 }
 
@@ -96,7 +68,7 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
     if (!agreement.failed()) own = comm.device->share(group->device.layout.bytes);
   });
   agreement.settle(*comm.bootstrap, comm.deadline());
-  map_windows(*group, std::move(own));
+  group->windows = exchange_memory(comm, std::move(own), "ucclEpGroupCreate");
 
   Agreement resources("ucclEpGroupCreate");
   resources.attempt([&] {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "device/device.hpp"
-#include "host/bootstrap/shared_objects.hpp"
 #include "host/comm.hpp"
+#include "host/peer_memory.hpp"
 #include "host/workspace.hpp"
 #include "ucclep/device/objects.hpp"
 
@@ -16,11 +16,10 @@ struct ucclEpGroup {
   ucclEpGroupConfig_t config;  // as asked, defaults filled in
   ucclEpDeviceGroup device;    // what kernels get
 
-  std::vector<std::shared_ptr<ucclep::SharedMemory>> windows;  // by rank; this rank's own among them
-  ucclep::Publication published;                               // of the own window, to ranks of this process
-  ucclep::Workspace workspace;                                 // GroupState, window addresses
-  ucclEpEvent_t last_operation = nullptr;                      // recorded after every launch of this group
-  bool captured = false;                                       // a graph holds an operation: it may replay at any time
+  ucclep::PeerMemory windows;
+  ucclep::Workspace workspace;             // GroupState, window addresses
+  ucclEpEvent_t last_operation = nullptr;  // recorded after every launch of this group
+  bool captured = false;                   // a graph holds an operation: it may replay at any time
   std::vector<ucclEpHandle_t> handles;
   struct Retired {
     ucclep::Workspace memory;

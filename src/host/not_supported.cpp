@@ -14,8 +14,6 @@ ucclEpResult_t refuse(const char* function, ucclEpComm_t comm, const Object* obj
   });
 }
 
-constexpr char no_window[] =
-    "this version has no user windows; pass the memory as it is: tensors outside windows always work, by staging";
 constexpr char no_graph[] = "this version does not capture streams; call the operations every time";
 constexpr char no_mask[] =
     "this version has no masks; a peer that misses its deadline is ucclEpTimeout, after which a new communicator "
@@ -24,15 +22,6 @@ constexpr char no_mask[] =
 constexpr char no_device_api[] = "this version has no device API; use ucclEpDispatch and ucclEpCombine";
 
 }  // namespace
-
-ucclEpResult_t ucclEpWindowRegister(ucclEpComm_t comm, void*, size_t, ucclEpWindow_t*) {
-  return refuse("ucclEpWindowRegister", comm, comm, "comm", no_window);
-}
-
-ucclEpResult_t ucclEpWindowDeregister(ucclEpComm_t comm, ucclEpWindow_t window) {
-  if (window == nullptr) return ucclEpSuccess;
-  return refuse("ucclEpWindowDeregister", comm, comm, "comm", no_window);
-}
 
 ucclEpResult_t ucclEpCommGetTopology(ucclEpComm_t comm, char*, size_t*) {
   return refuse("ucclEpCommGetTopology", comm, comm, "comm",
@@ -94,8 +83,4 @@ ucclEpResult_t ucclEpGroupGetDevice(ucclEpGroup_t group, ucclEpDeviceGroup*) {
 
 ucclEpResult_t ucclEpHandleGetDevice(ucclEpHandle_t handle, ucclEpDeviceHandle*) {
   return refuse("ucclEpHandleGetDevice", nullptr, handle, "handle", no_device_api);
-}
-
-ucclEpResult_t ucclEpWindowGetDevice(ucclEpWindow_t window, ucclEpDeviceWindow*) {
-  return refuse("ucclEpWindowGetDevice", nullptr, window, "window", no_device_api);
 }

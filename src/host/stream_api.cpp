@@ -17,7 +17,8 @@ void check_event(const ucclEpComm& comm, ucclEpEvent_t event, const char* name) 
   }
 }
 
-void forget(std::set<void*>& memory, void* pointer, const char* made_by) {
+template <class Memory>
+void forget(Memory& memory, void* pointer, const char* made_by) {
   if (memory.erase(pointer) == 0) {
     fail(ucclEpInvalidArgument, "ptr {} was not returned by {} on this communicator", pointer, made_by);
   }
@@ -32,8 +33,12 @@ ucclEpResult_t ucclEpMemAlloc(ucclEpComm_t comm, void** ptr, size_t bytes) {
   return guarded("ucclEpMemAlloc", comm, [&] {
     require(comm, "comm");
     require(ptr, "ptr");
-    void* memory = bytes == 0 ? nullptr : comm->device->alloc(bytes);
-    if (memory) comm->device_memory.insert(memory);
+    void* memory = nullptr;
+    if (bytes != 0) {
+      Device& device = *comm->device;
+      memory = comm->one_process() ? device.alloc(bytes) : device.alloc_shareable(bytes);
+      comm->device_memory.emplace(memory, std::make_shared<DeviceMemory>(device, memory, bytes));
+    }
     *ptr = memory;
   });
 }
@@ -42,8 +47,7 @@ ucclEpResult_t ucclEpMemFree(ucclEpComm_t comm, void* ptr) {
   return guarded("ucclEpMemFree", comm, [&] {
     require(comm, "comm");
     if (ptr == nullptr) return;
-    forget(comm->device_memory, ptr, "ucclEpMemAlloc");
-    comm->device->free(ptr);
+    forget(comm->device_memory, ptr, "ucclEpMemAlloc");  // freed, or when the last window over it goes
   });
 }
 

@@ -52,15 +52,17 @@ TEST_CASE("host device: a window keeps its size, and its address within a proces
   CHECK(ftruncate(window->fd(), 4096) == -1);
   CHECK(errno == EPERM);
   CHECK(ftruncate(window->fd(), 16384) == -1);
-  auto seen = peer->map(dup(window->fd()), 8192);
+  auto seen = peer->map(window->ticket(), Fd(dup(window->fd())));
   CHECK(seen->data() == window->data());
   window.reset();
   CHECK(static_cast<char*>(seen->data())[8191] == 42);
-  is_refused(ucclEpInvalidArgument, "of which 8193 are to be mapped", [&] { peer->map(dup(seen->fd()), 8193); });
+  MemoryTicket larger = seen->ticket();
+  larger.bytes = 8193;
+  is_refused(ucclEpInvalidArgument, "of which 8193 are to be mapped", [&] { peer->map(larger, Fd(dup(seen->fd()))); });
   int pipes[2];
   REQUIRE(pipe(pipes) == 0);
   close(pipes[1]);
-  is_refused(ucclEpInvalidArgument, "window memory", [&] { peer->map(pipes[0], 1); });
+  is_refused(ucclEpInvalidArgument, "window memory", [&] { peer->map(seen->ticket(), Fd(pipes[0])); });
   CHECK(fcntl(pipes[0], F_GETFD) == -1);  // owned also by the call that fails
 }
 

@@ -232,18 +232,19 @@ TEST_CASE("gpu device: a window is shared by reference and by descriptor", "[gpu
     Exchange exchange(machine);
     machine.first().allow(*exchange.windows[1]);
     machine.first().allow(*exchange.windows[1]);  // ranks that share a device each ask, and the driver hears of it once
-    const auto mapped = machine.second().map(dup(exchange.windows[0]->fd()), exchange.windows[0]->bytes());
+    const auto mapped = machine.second().map(exchange.windows[0]->ticket(), Fd(dup(exchange.windows[0]->fd())));
     CHECK(mapped->data() != exchange.windows[0]->data());
     CHECK(mapped->bytes() == exchange.windows[0]->bytes());
     exchange.launch(0, exchange.windows[1]->data());
     exchange.launch(1, mapped->data());
     for (unsigned r = 0; r < 2; ++r) CHECK(exchange.wrong_and_timed_out(r) == std::vector<uint64_t>{0, 0});
     is_refused(ucclEpUnhandledDeviceError, {"importing a peer's window memory"},
-               [&] { machine.second().map(-1, 4096); });
+               [&] { machine.second().map(exchange.windows[0]->ticket(), Fd()); });
     int pipes[2];
     REQUIRE(pipe(pipes) == 0);
     close(pipes[1]);
-    is_refused(ucclEpUnhandledDeviceError, {"mapping window memory"}, [&] { machine.second().map(pipes[0], 4096); });
+    is_refused(ucclEpUnhandledDeviceError, {"mapping window memory"},
+               [&] { machine.second().map(exchange.windows[0]->ticket(), Fd(pipes[0])); });
   }
 }
 
@@ -316,7 +317,7 @@ struct Operations {
         {"alloc", [this] { return made(device.alloc(100), &Device::free); }},
         {"alloc_host", [this] { return made(device.alloc_host(100), &Device::free_host); }},
         {"share", [this] { return held(device.share(100)); }},
-        {"map", [this] { return held(device.map(dup(window->fd()), 4096)); }},
+        {"map", [this] { return held(device.map(window->ticket(), Fd(dup(window->fd())))); }},
         {"allow", [this] { return device.allow(*foreign), Made{}; }},
         {"stream_create", [this] { return made(device.stream_create(), &Device::stream_destroy); }},
         {"stream_synchronize", [this] { return device.stream_synchronize(stream, timeout_ms), Made{}; }},

@@ -142,10 +142,10 @@ TEST_CASE("gpu: a window is reached through its descriptor", "[gpu]") {
     const auto own = device->share(bytes);
     auto* words = static_cast<uint64_t*>(own->data());
     upload(*device, words + 100, std::vector<uint64_t>{1, 2, 3});
-    const auto mapped = device->map(dup(own->fd()), bytes);
+    const auto mapped = device->map(own->ticket(), Fd(dup(own->fd())));
     CHECK(mapped->data() != own->data());
     CHECK(download(*device, static_cast<uint64_t*>(mapped->data()) + 100, 3) == std::vector<uint64_t>{1, 2, 3});
-    CHECK_THROWS_AS(device->map(-1, bytes), Error);
+    CHECK_THROWS_AS(device->map(own->ticket(), Fd()), Error);
   }
 }
 

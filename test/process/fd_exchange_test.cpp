@@ -53,8 +53,8 @@ void leave_room(size_t descriptors) {
 }
 
 // Every entry that came, in rank order.
-std::string exchange(Bootstrap& bootstrap) {
-  Fd window = make_window(bootstrap.rank());
+std::string exchange(Bootstrap& bootstrap, bool offers = true) {
+  Fd window = offers ? make_window(bootstrap.rank()) : Fd();
   auto fds = exchange_fds(bootstrap, window.get(), bootstrap.node_ranks(), Deadline::after_ms(20000));
   std::string all;
   for (size_t rank = 0; rank < fds.size(); ++rank) {
@@ -105,6 +105,23 @@ TEST_CASE("processes of one machine receive each other's memory") {
   });
   for (int rank = 0; rank < nranks; ++rank) {
     CHECK(outcomes[static_cast<size_t>(rank)].text == expected(nranks, {rank}));
+  }
+}
+
+TEST_CASE("a rank that offers no descriptor receives those of the others") {
+  constexpr int nranks = 4;
+  for (const std::vector<int>& silent : {std::vector<int>{0}, {2, 3}, {0, 1, 2, 3}}) {
+    ucclEpUniqueId id = local_rendezvous();
+    const auto is_silent = [&](int rank) { return std::find(silent.begin(), silent.end(), rank) != silent.end(); };
+    auto outcomes = run_processes(nranks, [&](int rank) {
+      auto bootstrap = join(id, rank, nranks);
+      return exchange(*bootstrap, !is_silent(rank));
+    });
+    for (int rank = 0; rank < nranks; ++rank) {
+      std::vector<int> without = silent;
+      without.push_back(rank);
+      CHECK(outcomes[static_cast<size_t>(rank)].text == expected(nranks, without));
+    }
   }
 }
 
@@ -183,12 +200,13 @@ TEST_CASE("an exchange with a rank that dies, has no room, or brings a bad descr
   id = local_rendezvous();
   outcomes = run_processes(3, [&](int rank) {
     auto bootstrap = join(id, rank, 3);
-    Fd window = rank == 2 ? Fd() : make_window(rank);
-    exchange_fds(*bootstrap, window.get(), bootstrap->node_ranks(), Deadline::after_ms(5000));
+    Fd window = make_window(rank);
+    const int offered = rank == 2 ? 1 << 30 : window.get();
+    exchange_fds(*bootstrap, offered, bootstrap->node_ranks(), Deadline::after_ms(5000));
     return std::string("exchanged");
   });
   for (const Outcome& outcome : outcomes) {
     CHECK(outcome.code == ucclEpSystemError);
-    CHECK_THAT(outcome.text, Contains("rank 2: the descriptor -1 cannot be handed over"));
+    CHECK_THAT(outcome.text, Contains("rank 2: the descriptor 1073741824 cannot be handed over"));
   }
 }

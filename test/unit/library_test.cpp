@@ -25,13 +25,8 @@ const std::vector<Refused>& refused_functions() {
   const auto comm = [](bool null) { return null ? nullptr : fake<ucclEpComm_t>(); };
   const auto group = [](bool null) { return null ? nullptr : fake<ucclEpGroup_t>(); };
   const auto handle = [](bool null) { return null ? nullptr : fake<ucclEpHandle_t>(); };
-  const auto window = [](bool null) { return null ? nullptr : fake<ucclEpWindow_t>(); };
-  static const ucclEpWindow_t some_window = fake<ucclEpWindow_t>();
   static const ucclEpGraph_t graph = fake<ucclEpGraph_t>();
   static const std::vector<Refused> functions = {
-      {"ucclEpWindowRegister", [=](bool n) { return ucclEpWindowRegister(comm(n), nullptr, 0, nullptr); }},
-      {"ucclEpWindowDeregister", [=](bool n) { return ucclEpWindowDeregister(comm(n), some_window); }},
-      {"ucclEpWindowGetDevice", [=](bool n) { return ucclEpWindowGetDevice(window(n), nullptr); }},
       {"ucclEpCommGetTopology", [=](bool n) { return ucclEpCommGetTopology(comm(n), nullptr, nullptr); }},
       {"ucclEpCommGetStats", [=](bool n) { return ucclEpCommGetStats(comm(n), nullptr); }},
       {"ucclEpStreamBeginCapture", [=](bool n) { return ucclEpStreamBeginCapture(comm(n), nullptr); }},

@@ -83,6 +83,8 @@ struct View {
   UCCLEP_HD char* at(int64_t o, int64_t i, int64_t e) const { return at(o, i) + e * element; }
 };
 
+inline constexpr unsigned device_abi = 1;  // changes with any of the structs below
+
 }  // namespace ucclep
 
 struct ucclEpDeviceGroup {
@@ -96,6 +98,7 @@ struct ucclEpDeviceGroup {
   ucclep::DeviceErrors* errors;  // host memory
   uint32_t* abort_word;          // device memory: every wait polls it. 0: go on
   uint64_t timeout_ns;
+  char* const* user_windows;  // [id * ranks + peer], device memory: ranges of ucclEpWindowRegister as mapped here
 };
 
 struct ucclEpDeviceHandle {
@@ -105,4 +108,15 @@ struct ucclEpDeviceHandle {
   uint32_t expert_alignment, tokens;  // tokens: B of the handle's mode
   char* memory;                       // HandleState first
   ucclep::HandleLayout offsets;
+};
+
+// A default one is what ucclEpWindowGetDevice wants to fill.
+struct ucclEpDeviceWindow {
+  unsigned size = sizeof(ucclEpDeviceWindow), magic = 0x55450014u;
+  unsigned abi = ucclep::device_abi;
+  uint32_t id = 0;  // the same on all ranks
+  int rank = 0, ranks = 0;
+  uint64_t bytes = 0;            // of this rank's range; a peer's may differ
+  char* data = nullptr;          // this rank's range
+  char* const* peers = nullptr;  // [ranks], device memory: every rank's range as it is mapped here
 };

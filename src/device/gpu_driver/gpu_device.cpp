@@ -108,6 +108,7 @@ class GpuDevice : public Device {
     }
     return data;
   }
+  void* alloc_shareable(size_t bytes) override { return alloc(bytes); }
   void free(void* data) override {
     const Current current = enter();
     driver_.check(api().mem_free(data), "freeing device memory");
@@ -130,9 +131,12 @@ class GpuDevice : public Device {
     zero(memory->data(), bytes);
     return memory;
   }
-  std::unique_ptr<SharedMemory> map(int fd, size_t bytes) override {
+  std::unique_ptr<SharedMemory> offer(void*, size_t, bool) override {
+    fail(ucclEpNotSupported, "{}: this version registers no memory of GPUs", traits_.name);
+  }
+  std::unique_ptr<SharedMemory> map(const MemoryTicket& ticket, Fd fd) override {
     const Current current = enter();
-    return MappedAllocation::import(driver_, context_.ordinal(), Fd(fd), bytes);
+    return MappedAllocation::import(driver_, context_.ordinal(), ticket, fd);
   }
   void allow(SharedMemory& memory) override {
     const Current current = enter();

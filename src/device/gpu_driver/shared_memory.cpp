@@ -52,12 +52,12 @@ size_t window_granularity(const Driver& driver, DeviceOrdinal device) {
 }
 
 std::unique_ptr<MappedAllocation> MappedAllocation::create(const Driver& driver, DeviceOrdinal device, size_t bytes) {
-  std::unique_ptr<MappedAllocation> memory(new MappedAllocation(driver, bytes));
+  const size_t mapped = round_up(bytes, window_granularity(driver, device));
+  std::unique_ptr<MappedAllocation> memory(new MappedAllocation(driver, mapped, 0, bytes));
   const DriverApi& api = driver.api();
   const AllocationProperties properties = properties_on(device);
-  memory->mapped_ = round_up(bytes, window_granularity(driver, device));
   Handle handle(driver);
-  driver.check(api.allocation_create(handle.receive(), memory->mapped_, &properties, 0), "allocating window memory");
+  driver.check(api.allocation_create(handle.receive(), mapped, &properties, 0), "allocating window memory");
   handle.hold();
   int fd = -1;
   driver.check(api.allocation_export(&fd, handle.value(), handle_posix_fd, 0),
@@ -68,24 +68,23 @@ std::unique_ptr<MappedAllocation> MappedAllocation::create(const Driver& driver,
   return memory;
 }
 
-std::unique_ptr<MappedAllocation> MappedAllocation::import(const Driver& driver, DeviceOrdinal device, Fd fd,
-                                                           size_t bytes) {
-  std::unique_ptr<MappedAllocation> memory(new MappedAllocation(driver, bytes));
-  memory->mapped_ = round_up(bytes, window_granularity(driver, device));
+std::unique_ptr<MappedAllocation> MappedAllocation::import(const Driver& driver, DeviceOrdinal device,
+                                                           const MemoryTicket& ticket, const Fd& fd) {
+  std::unique_ptr<MappedAllocation> memory(
+      new MappedAllocation(driver, ticket.allocation_bytes, ticket.offset, ticket.bytes));
   Handle handle(driver);
   auto* shareable = reinterpret_cast<void*>(static_cast<intptr_t>(fd.get()));
   driver.check(driver.api().allocation_import(handle.receive(), shareable, handle_posix_fd),
                "importing a peer's window memory");
   handle.hold();
-  memory->fd_ = std::move(fd);
   memory->map(device, handle.value());
   return memory;
 }
 
 void MappedAllocation::map(DeviceOrdinal device, AllocationHandle handle) {
   const DriverApi& api = driver_.api();
-  driver_.check(api.address_reserve(&data_, mapped_, 0, nullptr, 0), "reserving addresses for window memory");
-  driver_.check(api.map(data_, mapped_, 0, handle, 0), "mapping window memory");
+  driver_.check(api.address_reserve(&base_, mapped_, 0, nullptr, 0), "reserving addresses for window memory");
+  driver_.check(api.map(base_, mapped_, 0, handle, 0), "mapping window memory");
   holds_mapping_ = true;
   allow(device);
 }
@@ -94,15 +93,15 @@ void MappedAllocation::allow(DeviceOrdinal device) {
   const std::lock_guard lock(mutex_);
   if (allowed_.count(device) != 0) return;
   const Access access{{location_device, device}, access_read_write};
-  driver_.check(driver_.api().set_access(data_, mapped_, &access, 1),
+  driver_.check(driver_.api().set_access(base_, mapped_, &access, 1),
                 "giving a device access to window memory (can the devices reach each other?)");
   allowed_.insert(device);
 }
 
 MappedAllocation::~MappedAllocation() {
-  if (data_ == nullptr) return;
-  const bool unmapped = !holds_mapping_ || driver_.api().unmap(data_, mapped_) == success;
-  if (!unmapped || driver_.api().address_free(data_, mapped_) != success) {
+  if (base_ == nullptr) return;
+  const bool unmapped = !holds_mapping_ || driver_.api().unmap(base_, mapped_) == success;
+  if (!unmapped || driver_.api().address_free(base_, mapped_) != success) {
     log::warn("device", "{}: {} bytes of window memory could not be unmapped", driver_.facts().vendor, mapped_);
   }
 }

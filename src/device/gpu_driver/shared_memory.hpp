@@ -19,25 +19,28 @@ class MappedAllocation : public SharedMemory {
  public:
   // New memory of one device. Its content is not defined.
   static std::unique_ptr<MappedAllocation> create(const Driver& driver, DeviceOrdinal device, size_t bytes);
-  // A peer's memory, made accessible for `device`.
-  static std::unique_ptr<MappedAllocation> import(const Driver& driver, DeviceOrdinal device, Fd fd, size_t bytes);
+  // What another process offers, made accessible for `device`.
+  static std::unique_ptr<MappedAllocation> import(const Driver& driver, DeviceOrdinal device,
+                                                  const MemoryTicket& ticket, const Fd& fd);
   ~MappedAllocation() override;
 
-  void* data() const override { return data_; }
-  size_t bytes() const override { return bytes_; }
+  void* data() const override { return static_cast<char*>(base_) + offset_; }
+  MemoryTicket ticket() const override { return {MemoryTicket::Way::descriptor, mapped_, offset_, bytes_, {}}; }
   int fd() const override { return fd_.get(); }
 
   // Another device of this process reads and writes it at the same address. From any thread.
   void allow(DeviceOrdinal device);
 
  private:
-  MappedAllocation(const Driver& driver, size_t bytes) : driver_(driver), bytes_(bytes) {}
+  MappedAllocation(const Driver& driver, size_t mapped, size_t offset, size_t bytes)
+      : driver_(driver), mapped_(mapped), offset_(offset), bytes_(bytes) {}
   void map(DeviceOrdinal device, AllocationHandle handle);
 
   const Driver& driver_;
+  size_t mapped_ = 0;  // the whole allocation: on both sides of an exchange alike
+  size_t offset_ = 0;  // of the memory in it
   size_t bytes_ = 0;   // as asked
-  size_t mapped_ = 0;  // rounded up to what the driver maps: on both sides of an exchange alike
-  void* data_ = nullptr;
+  void* base_ = nullptr;
   bool holds_mapping_ = false;
   Fd fd_;
   std::mutex mutex_;

@@ -71,6 +71,7 @@ class HostDevice : public Device {
     if (!machine_->pool.close(*state_)) {
       log::warn("device", "host device {}: a kernel still runs; its memory is not freed", traits_.index);
       for (auto& [data, memory] : memory_) memory.leak();
+      for (auto& [data, memory] : shareable_) memory.release();
     }
   }
 
@@ -84,16 +85,28 @@ class HostDevice : public Device {
     memory_.emplace(data, std::move(memory));
     return data;
   }
+  void* alloc_shareable(size_t bytes) override {
+    std::unique_ptr<SharedMemory> memory = share(bytes != 0 ? bytes : 1);
+    void* data = memory->data();
+    std::lock_guard lock(mutex_);
+    shareable_.emplace(data, std::move(memory));
+    return data;
+  }
   void free(void* data) override {
     std::lock_guard lock(mutex_);
-    if (data != nullptr && memory_.erase(data) == 0) {
+    if (data != nullptr && memory_.erase(data) + shareable_.erase(data) == 0) {
       fail(ucclEpInvalidArgument, "{} was not allocated by host device {}", data, traits_.index);
     }
   }
   void* alloc_host(size_t bytes) override { return alloc(bytes); }
   void free_host(void* data) override { free(data); }
   std::unique_ptr<SharedMemory> share(size_t bytes) override { return executor::create_shared_memory(bytes); }
-  std::unique_ptr<SharedMemory> map(int fd, size_t bytes) override { return executor::map_shared_memory(fd, bytes); }
+  std::unique_ptr<SharedMemory> offer(void* data, size_t bytes, bool beyond_process) override {
+    return executor::offer_memory(data, bytes, beyond_process);
+  }
+  std::unique_ptr<SharedMemory> map(const MemoryTicket& ticket, Fd fd) override {
+    return executor::map_shared_memory(ticket, std::move(fd));
+  }
   void allow(SharedMemory&) override {}  // every lane reaches all memory of the process
 
   ucclEpStream_t stream_create() override { return streams().create_stream().get(); }
@@ -169,6 +182,7 @@ class HostDevice : public Device {
   std::shared_ptr<Stream> default_stream_;
   std::mutex mutex_;
   std::unordered_map<void*, executor::DeviceMemory> memory_;
+  std::unordered_map<void*, std::unique_ptr<SharedMemory>> shareable_;
 };
 
 }  // namespace

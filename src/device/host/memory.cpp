@@ -22,17 +22,23 @@ namespace {
 using FileId = std::pair<dev_t, ino_t>;
 
 struct Mapping {
-  void* data = nullptr;
+  Fd fd;
+  char* data = nullptr;
   size_t bytes = 0;  // of the whole file
 
-  Mapping(int fd, size_t size) : bytes(size) {
-    data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (data == MAP_FAILED)
+  Mapping(Fd file, size_t size) : fd(std::move(file)), bytes(size) {
+    void* mapped = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+    if (mapped == MAP_FAILED)
       fail(ucclEpOutOfMemory, "mapping {} bytes of window memory: {}", size, std::strerror(errno));
+    data = static_cast<char*>(mapped);
   }
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
   ~Mapping() { munmap(data, bytes); }
+  bool holds(const void* first, size_t count) const {
+    const size_t offset = reinterpret_cast<uintptr_t>(first) - reinterpret_cast<uintptr_t>(data);
+    return offset < bytes && count <= bytes - offset;
+  }
 };
 
 // What this process has mapped.
@@ -45,41 +51,66 @@ Mappings& mappings() {
   return all;
 }
 
-std::shared_ptr<Mapping> mapping_of(int fd, const struct stat& status) {
+std::shared_ptr<Mapping> mapping_of(Fd fd) {
+  struct stat status;
+  if (fstat(fd.get(), &status) != 0) fail(ucclEpSystemError, "fstat of window memory: {}", std::strerror(errno));
+  // Without the seal its owner could shrink it, and touching it would be a SIGBUS here.
+  const int seals = fcntl(fd.get(), F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
+    fail(ucclEpInvalidArgument, "window memory that is not a memfd sealed against shrinking");
+  }
   Mappings& all = mappings();
   std::lock_guard lock(all.mutex);
   std::erase_if(all.of, [](const auto& entry) { return entry.second.expired(); });
   std::weak_ptr<Mapping>& known = all.of[{status.st_dev, status.st_ino}];
   std::shared_ptr<Mapping> mapping = known.lock();
   if (mapping == nullptr) {
-    mapping = std::make_shared<Mapping>(fd, static_cast<size_t>(status.st_size));
+    mapping = std::make_shared<Mapping>(std::move(fd), static_cast<size_t>(status.st_size));
     known = mapping;
   }
   return mapping;
 }
 
+// The mapping that holds the bytes; null: they are not in shared memory.
+std::shared_ptr<Mapping> mapping_around(const void* data, size_t bytes) {
+  Mappings& all = mappings();
+  std::lock_guard lock(all.mutex);
+  for (const auto& [id, known] : all.of) {
+    std::shared_ptr<Mapping> mapping = known.lock();
+    if (mapping != nullptr && mapping->holds(data, bytes)) return mapping;
+  }
+  return nullptr;
+}
+
 class Memfd : public SharedMemory {
  public:
-  Memfd(Fd fd, size_t bytes) : fd_(std::move(fd)), bytes_(bytes) {
-    struct stat status;
-    if (fstat(fd_.get(), &status) != 0) fail(ucclEpSystemError, "fstat of window memory: {}", std::strerror(errno));
-    if (bytes == 0 || status.st_size < 0 || static_cast<size_t>(status.st_size) < bytes) {
-      fail(ucclEpInvalidArgument, "window memory of {} bytes, of which {} are to be mapped", status.st_size, bytes);
+  Memfd(std::shared_ptr<Mapping> mapping, uint64_t offset, uint64_t bytes)
+      : mapping_(std::move(mapping)), offset_(offset), bytes_(bytes) {
+    if (bytes == 0 || offset > mapping_->bytes || bytes > mapping_->bytes - offset) {
+      fail(ucclEpInvalidArgument, "window memory of {} bytes, of which {} are to be mapped from byte {} on",
+           mapping_->bytes, bytes, offset);
     }
-    // Without the seal its owner could shrink it, and touching it would be a SIGBUS here.
-    if ((fcntl(fd_.get(), F_GET_SEALS) & F_SEAL_SHRINK) == 0) {
-      fail(ucclEpInvalidArgument, "window memory that is not a memfd sealed against shrinking");
-    }
-    mapping_ = mapping_of(fd_.get(), status);
   }
-  void* data() const override { return mapping_->data; }
-  size_t bytes() const override { return bytes_; }
-  int fd() const override { return fd_.get(); }
+  void* data() const override { return mapping_->data + offset_; }
+  MemoryTicket ticket() const override { return {MemoryTicket::Way::descriptor, mapping_->bytes, offset_, bytes_, {}}; }
+  int fd() const override { return mapping_->fd.get(); }
 
  private:
-  Fd fd_;
-  size_t bytes_;
   std::shared_ptr<Mapping> mapping_;
+  uint64_t offset_, bytes_;
+};
+
+// Memory that only threads of this process reach.
+class PlainMemory : public SharedMemory {
+ public:
+  PlainMemory(void* data, uint64_t bytes) : data_(data), bytes_(bytes) {}
+  void* data() const override { return data_; }
+  MemoryTicket ticket() const override { return {MemoryTicket::Way::address, bytes_, 0, bytes_, {}}; }
+  int fd() const override { return -1; }
+
+ private:
+  void* data_;
+  uint64_t bytes_;
 };
 
 }  // namespace
@@ -114,26 +145,32 @@ std::unique_ptr<SharedMemory> create_shared_memory(size_t bytes) {
   if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     fail(ucclEpSystemError, "sealing a memfd: {}", std::strerror(errno));
   }
-  return std::make_unique<Memfd>(std::move(fd), bytes);
+  return std::make_unique<Memfd>(mapping_of(std::move(fd)), 0, bytes);
 }
 
-std::unique_ptr<SharedMemory> map_shared_memory(int fd, size_t bytes) {
-  return std::make_unique<Memfd>(Fd(fd), bytes);
+std::unique_ptr<SharedMemory> map_shared_memory(const MemoryTicket& ticket, Fd fd) {
+  return std::make_unique<Memfd>(mapping_of(std::move(fd)), ticket.offset, ticket.bytes);
+}
+
+std::unique_ptr<SharedMemory> offer_memory(void* data, size_t bytes, bool beyond_process) {
+  if (std::shared_ptr<Mapping> mapping = mapping_around(data, bytes)) {
+    const auto offset = static_cast<uint64_t>(static_cast<char*>(data) - mapping->data);
+    return std::make_unique<Memfd>(std::move(mapping), offset, bytes);
+  }
+  if (beyond_process) {
+    fail(ucclEpNotSupported,
+         "the {} bytes at {} cannot be shared with other processes: on the host device that takes memory of one "
+         "ucclEpMemAlloc",
+         bytes, data);
+  }
+  return std::make_unique<PlainMemory>(data, bytes);
 }
 
 std::string name_address(const void* address) {
-  Mappings& all = mappings();
-  std::lock_guard lock(all.mutex);
-  const auto at = reinterpret_cast<uintptr_t>(address);
-  for (const auto& [id, known] : all.of) {
-    const std::shared_ptr<Mapping> mapping = known.lock();
-    if (mapping == nullptr) continue;
-    const uintptr_t offset = at - reinterpret_cast<uintptr_t>(mapping->data);
-    if (offset < mapping->bytes) {
-      return fmt::format("{} (offset {:#x} of a window of {} bytes)", address, offset, mapping->bytes);
-    }
-  }
-  return fmt::format("{}", address);
+  const std::shared_ptr<Mapping> mapping = mapping_around(address, 1);
+  if (mapping == nullptr) return fmt::format("{}", address);
+  return fmt::format("{} (offset {:#x} of a window of {} bytes)", address,
+                     static_cast<const char*>(address) - mapping->data, mapping->bytes);
 }
 
 }  // namespace ucclep::executor

@@ -25,9 +25,11 @@ class DeviceMemory {
 };
 
 std::unique_ptr<SharedMemory> create_shared_memory(size_t bytes);
-// Takes ownership of fd, also when it throws. Memory that this process has mapped already keeps its address: ranks that
-// are threads of one process see a window where its owner does, and so does ThreadSanitizer.
-std::unique_ptr<SharedMemory> map_shared_memory(int fd, size_t bytes);
+// Memory that this process has mapped already keeps its address: ranks that are threads of one process see a window
+// where its owner does, and so does ThreadSanitizer.
+std::unique_ptr<SharedMemory> map_shared_memory(const MemoryTicket& ticket, Fd fd);
+// Beyond the process goes only what lies in shared memory of the library.
+std::unique_ptr<SharedMemory> offer_memory(void* data, size_t bytes, bool beyond_process);
 
 // "0x7f0012345680 (offset 0x1680 of a window of 65536 bytes)", for people.
 std::string name_address(const void* address);

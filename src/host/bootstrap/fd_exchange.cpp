@@ -39,7 +39,8 @@ struct Label {
 struct Door {
   Token name;
   Token secret;
-  uint32_t open = 0;  // 0: this rank has failed already, nobody need wait for it
+  uint32_t open = 0;    // 0: this rank has failed already, nobody need wait for it
+  uint32_t offers = 0;  // 0: no descriptor comes from it
 };
 
 // Abstract names begin with a zero byte: they lie in no file system and vanish with their socket.
@@ -63,13 +64,15 @@ void send_label(int socket, const Label& label, int fd, int to) {
   msghdr message{};
   message.msg_iov = &data;
   message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof(int));
-  std::memcpy(CMSG_DATA(header), &fd, sizeof(fd));
+  if (fd >= 0) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &fd, sizeof(fd));
+  }
   ssize_t sent;
   do {
     sent = sendmsg(socket, &message, MSG_NOSIGNAL);
@@ -125,10 +128,10 @@ class Exchange {
 
   // Before the doors are told to all.
   Door open() {
-    if (fcntl(fd_, F_GETFD) < 0) {
+    if (fd_ >= 0 && fcntl(fd_, F_GETFD) < 0) {
       fail(ucclEpSystemError, "the descriptor {} cannot be handed over: {}", fd_, std::strerror(errno));
     }
-    own_ = {Token::random(), Token::random(), 1};
+    own_ = {Token::random(), Token::random(), 1, fd_ >= 0};
     listener_ = unix_socket();
     sockaddr_un address;
     socklen_t length = abstract_name(own_.name, &address);
@@ -148,8 +151,8 @@ class Exchange {
       }
       if (peer < bootstrap_.rank()) unreached_.push_back(peer);
     }
-    missing_ = peers_.size();
-    while (missing_ > 0) step(doors);
+    missing_ = peers_;
+    while (!missing_.empty()) step(doors);
     return std::move(result_);
   }
 
@@ -204,30 +207,30 @@ class Exchange {
     for (const Incoming& in : open_) waits.push_back({in.socket.get(), POLLIN, 0});
     const int slice_ms = unreached_.empty() ? 50 : 1;
     poll(waits.data(), waits.size(), std::min(slice_ms, deadline_.poll_ms()));
-    std::vector<int> late;
-    for (int peer : peers_) {
-      if (result_[static_cast<size_t>(peer)]) continue;
+    for (int peer : missing_) {
       if (!bootstrap_.alive(peer)) fail(ucclEpRemoteError, "rank {} died during an exchange of descriptors", peer);
-      late.push_back(peer);
     }
     if (deadline_.expired()) {
-      fail(ucclEpTimeout, "{} did not hand over a descriptor within {} ms", name_ranks(late), deadline_.total_ms());
+      fail(ucclEpTimeout, "{} did not hand over a descriptor within {} ms", name_ranks(missing_), deadline_.total_ms());
     }
   }
 
   void take(Incoming& in, const std::vector<Door>& doors) {
     if (!same_secret(in.label.secret, own_.secret)) return;  // a stranger: the true peer is yet to come
     int peer = in.label.rank;
-    if (!in.received) no_place("the descriptor of rank " + std::to_string(peer));
-    bool expected = in.rank >= 0 ? in.rank == peer : peer > bootstrap_.rank() && is_peer(peer);
-    if (!expected || result_[static_cast<size_t>(peer)]) {
+    const auto awaited = std::find(missing_.begin(), missing_.end(), peer);
+    bool expected = in.rank >= 0 ? in.rank == peer : peer > bootstrap_.rank();
+    if (!expected || awaited == missing_.end()) {
       fail(ucclEpInternalError, "rank {} sent a descriptor that nobody asked for", peer);
+    }
+    if (!in.received && doors[static_cast<size_t>(peer)].offers == 1) {
+      no_place("the descriptor of rank " + std::to_string(peer));
     }
     if (in.rank < 0) {
       send_label(in.socket.get(), {doors[static_cast<size_t>(peer)].secret, bootstrap_.rank()}, fd_, peer);
     }
     result_[static_cast<size_t>(peer)] = std::move(in.received);
-    --missing_;
+    missing_.erase(awaited);
   }
 
   [[noreturn]] void no_place(const std::string& of) const {
@@ -239,18 +242,16 @@ class Exchange {
         std::count_if(open_.begin(), open_.end(), [](const Incoming& in) { return in.rank < 0; }));
   }
 
-  bool is_peer(int rank) const { return std::find(peers_.begin(), peers_.end(), rank) != peers_.end(); }
-
   Bootstrap& bootstrap_;
   int fd_;
   Deadline deadline_;
   std::vector<int> peers_;
   std::vector<int> unreached_;  // to be connected to
+  std::vector<int> missing_;    // have not handed over what they have
   Door own_;
   Fd listener_;
   std::list<Incoming> open_;
   std::vector<Fd> result_;
-  size_t missing_ = 0;
 };
 
 }  // namespace

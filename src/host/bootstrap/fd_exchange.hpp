@@ -13,8 +13,8 @@ class Bootstrap;
 
 // Collective over all ranks of the bootstrap. peers: the ranks of this node with which descriptors are exchanged;
 // "a is a peer of b" must hold both ways. Ranks of this process and this rank itself are skipped: they share pointers
-// (shared_objects.hpp). Returns nranks entries, empty where nothing was exchanged. fd stays the caller's.
-// Fails on all ranks with the same Error or on none.
+// (shared_objects.hpp). fd stays the caller's; -1: this rank offers none. Returns nranks entries, empty where none
+// came. Fails on all ranks with the same Error or on none.
 std::vector<Fd> exchange_fds(Bootstrap& bootstrap, int fd, const std::vector<int>& peers, Deadline deadline);
 
 }  // namespace ucclep

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/peer_memory.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "host/bootstrap/agreement.hpp"
+#include "host/bootstrap/fd_exchange.hpp"
+#include "host/comm.hpp"
+
+namespace ucclep {
+namespace {
+
+std::shared_ptr<SharedMemory> reach(ucclEpComm& comm, int rank, uint64_t object, const MemoryTicket& ticket, Fd fd) {
+  try {
+    if (!comm.bootstrap->same_process(rank)) return comm.device->map(ticket, std::move(fd));
+    auto memory = std::static_pointer_cast<SharedMemory>(lookup({comm.bootstrap->comm_id(), rank, object}));
+    if (!memory) fail(ucclEpInternalError, "it was not published");
+    comm.device->allow(*memory);
+    return memory;
+  } catch (const Error& error) {
+    fail(error.code(), "memory of rank {}: {}", rank, error.what());
+  }
+}
+
+}  // namespace
+
+PeerMemory exchange_memory(ucclEpComm& comm, std::shared_ptr<SharedMemory> own, const char* call) {
+  Bootstrap& bootstrap = *comm.bootstrap;
+  const auto ranks = static_cast<size_t>(comm.nranks());
+  const uint64_t object = comm.next_object++;
+  PeerMemory memory;
+  memory.published = publish({bootstrap.comm_id(), comm.rank(), object}, own);
+  const std::vector<MemoryTicket> tickets = bootstrap.allgather(own->ticket(), comm.deadline());  // all are published
+  std::vector<Fd> fds(ranks);
+  const bool by_descriptor = std::any_of(tickets.begin(), tickets.end(), [](const MemoryTicket& ticket) {
+    return ticket.way == MemoryTicket::Way::descriptor;
+  });
+  if (by_descriptor) fds = exchange_fds(bootstrap, own->fd(), bootstrap.node_ranks(), comm.deadline());
+  Agreement agreement(call);
+  agreement.attempt([&] {
+    for (size_t r = 0; r < ranks; ++r) {
+      const int rank = static_cast<int>(r);
+      memory.of.push_back(rank == comm.rank() ? own : reach(comm, rank, object, tickets[r], std::move(fds[r])));
+    }
+  });
+  agreement.settle(bootstrap, comm.deadline());
+  return memory;
+}
+
+}  // namespace ucclep

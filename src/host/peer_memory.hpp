@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory that every rank of a communicator brings and all ranks reach: the windows of a group, and those of the user.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "device/device.hpp"
+#include "host/bootstrap/shared_objects.hpp"
+
+struct ucclEpComm;
+
+namespace ucclep {
+
+struct PeerMemory {
+  std::vector<std::shared_ptr<SharedMemory>> of;  // by rank, as this process reaches it; the own among them
+  Publication published;                          // of the own memory, to ranks of this process
+};
+
+// Collective: threads of a process share the object, other processes map what its ticket describes. Fails on all ranks
+// or on none. call: the function of the API, for the sentence.
+PeerMemory exchange_memory(ucclEpComm& comm, std::shared_ptr<SharedMemory> own, const char* call);
+
+}  // namespace ucclep

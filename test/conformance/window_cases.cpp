@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+// Windows of the user: memory that all ranks reach, under ids that are the same on all of them.
+#include <dirent.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <thread>
+
+#include "conformance/exchange.hpp"
+#include "support/test_env.hpp"
+#include "ucclep/device/objects.hpp"
+
+namespace ucclep::test {
+namespace {
+
+constexpr size_t page = 4096;
+
+using Bytes = std::vector<uint8_t>;
+
+// A content that tells ranks and places apart.
+Bytes content(int rank, int which, size_t bytes) {
+  Bytes data(bytes);
+  for (size_t i = 0; i < bytes; ++i) data[i] = static_cast<uint8_t>(i * 7 + i / 251 + 31u * rank + 101u * which + 1);
+  return data;
+}
+
+void write(ucclEpComm_t comm, void* to, const Bytes& data) {
+  ok(ucclEpMemcpy(comm, to, data.data(), data.size(), nullptr), "ucclEpMemcpy");
+  ok(ucclEpStreamSynchronize(comm, nullptr), "ucclEpStreamSynchronize");
+}
+
+template <class T>
+std::vector<T> read(ucclEpComm_t comm, const void* from, size_t count) {
+  std::vector<T> data(count);
+  ok(ucclEpMemcpy(comm, data.data(), from, count * sizeof(T), nullptr), "ucclEpMemcpy");
+  ok(ucclEpStreamSynchronize(comm, nullptr), "ucclEpStreamSynchronize");
+  return data;
+}
+
+// Memory of ucclEpMemAlloc.
+class Block {
+ public:
+  Block(ucclEpComm_t comm, size_t bytes) : comm_(comm) {
+    void* data = nullptr;
+    ok(ucclEpMemAlloc(comm, &data, bytes), "ucclEpMemAlloc");
+    data_ = static_cast<char*>(data);
+  }
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+  ~Block() { ucclEpMemFree(comm_, data_); }
+  char* data() const { return data_; }
+  void free() { ok(ucclEpMemFree(comm_, std::exchange(data_, nullptr)), "ucclEpMemFree"); }
+
+ private:
+  ucclEpComm_t comm_;
+  char* data_;
+};
+
+ucclEpWindow_t registered(ucclEpComm_t comm, void* data, size_t bytes) {
+  ucclEpWindow_t window = nullptr;
+  ok(ucclEpWindowRegister(comm, data, bytes, &window), "ucclEpWindowRegister");
+  return window;
+}
+
+void deregister(ucclEpComm_t comm, ucclEpWindow_t window) {
+  ok(ucclEpWindowDeregister(comm, window), "ucclEpWindowDeregister");
+}
+
+ucclEpDeviceWindow on_device(ucclEpWindow_t window) {
+  ucclEpDeviceWindow out;
+  ok(ucclEpWindowGetDevice(window, &out), "ucclEpWindowGetDevice");
+  return out;
+}
+
+// Where this rank reaches every rank's range.
+std::vector<char*> addresses(ucclEpComm_t comm, ucclEpWindow_t window) {
+  const ucclEpDeviceWindow out = on_device(window);
+  return read<char*>(comm, static_cast<const void*>(out.peers), static_cast<size_t>(out.ranks));
+}
+
+// A point in time that all ranks reach.
+class Meeting {
+ public:
+  explicit Meeting(Rank& rank) : rank_(rank) {}
+  void operator()() {
+    rank_.board.add(0);
+    rank_.board.wait(0, static_cast<uint32_t>(++meetings_ * rank_.count));
+  }
+
+ private:
+  Rank& rank_;
+  int meetings_ = 0;
+};
+
+// Every rank writes into every rank's range at a place of its own, and finds what the others wrote to its own range.
+void exchange_through(Rank& rank, Meeting& together, ucclEpComm_t comm, ucclEpWindow_t window, char* own) {
+  constexpr size_t part = 100;
+  const std::vector<char*> all = addresses(comm, window);
+  require(all[static_cast<size_t>(rank.rank)] == own, "the own range is not where it was registered");
+  for (int peer = 0; peer < rank.count; ++peer) {
+    write(comm, all[static_cast<size_t>(peer)] + part * static_cast<size_t>(rank.rank), content(rank.rank, peer, part));
+  }
+  together();
+  for (int peer = 0; peer < rank.count; ++peer) {
+    for (int from = 0; from < rank.count; ++from) {
+      const char* place = all[static_cast<size_t>(peer)] + part * static_cast<size_t>(from);
+      require(read<uint8_t>(comm, place, part) == content(from, peer, part),
+              "what rank " + std::to_string(from) + " wrote to rank " + std::to_string(peer));
+    }
+    const char* place = own + part * static_cast<size_t>(peer);
+    require(read<uint8_t>(comm, place, part) == content(peer, rank.rank, part),
+            "what rank " + std::to_string(peer) + " wrote is not in the own memory");
+  }
+  together();
+}
+
+TEST_CASE("windows: peers read and write ranges of one allocation", "[process][reduced]") {
+  run_ranks(4, [](Rank& rank) {
+    Comm comm(rank);
+    Meeting together(rank);
+    const Block block(comm, 3 * page);
+    // Any place, any length, one over the other, and not the same on all ranks.
+    char* const places[] = {block.data(), block.data() + page + 48 * rank.rank, block.data() + 7};
+    const size_t lengths[] = {3 * page, page, 1000u + 16u * static_cast<unsigned>(rank.rank)};
+    std::vector<ucclEpWindow_t> windows;
+    for (size_t i = 0; i < 3; ++i) windows.push_back(registered(comm, places[i], lengths[i]));
+    for (uint32_t i = 0; i < 3; ++i) {
+      const ucclEpDeviceWindow out = on_device(windows[i]);
+      require(out.id == i && out.rank == rank.rank && out.ranks == 4,
+              "id, rank or ranks of window " + std::to_string(i));
+      require(out.data == places[i] && out.bytes == lengths[i], "the range of window " + std::to_string(i));
+      exchange_through(rank, together, comm, windows[i], places[i]);
+    }
+    for (ucclEpWindow_t window : windows) deregister(comm, window);
+  });
+}
+
+TEST_CASE("windows: an id is used again, the same one on all ranks", "[process][reduced]") {
+  run_ranks(2, [](Rank& rank) {
+    Comm comm(rank);
+    Meeting together(rank);
+    const Block first(comm, page), second(comm, page);
+    const ucclEpWindow_t zero = registered(comm, first.data(), page), one = registered(comm, second.data(), page);
+    require(on_device(zero).id == 0 && on_device(one).id == 1, "the first ids");
+    deregister(comm, zero);
+    exchange_through(rank, together, comm, one, second.data());
+    const ucclEpWindow_t again = registered(comm, second.data() + 16, page - 16);
+    require(on_device(again).id == 0, "the id was not used again");
+    exchange_through(rank, together, comm, again, second.data() + 16);
+    exchange_through(rank, together, comm, one, second.data());
+    deregister(comm, one);
+    deregister(comm, again);
+  });
+}
+
+TEST_CASE("windows: as many as fit, and one more is refused", "[process][reduced]") {
+  constexpr size_t most = 256;
+  run_ranks(2, [](Rank& rank) {
+    Comm comm(rank);
+    Meeting together(rank);
+    const Block block(comm, most * 256);
+    std::vector<ucclEpWindow_t> windows;
+    for (size_t i = 0; i < most; ++i) windows.push_back(registered(comm, block.data() + 256 * i, 256));
+    ucclEpWindow_t none = nullptr;
+    refused(ucclEpWindowRegister(comm, block.data(), 256, &none), ucclEpInvalidUsage, "ucclEpWindowRegister",
+            {"256 windows"});
+    require(none == nullptr, "a refused call wrote its out-parameter");
+    exchange_through(rank, together, comm, windows.back(), block.data() + 256 * (most - 1));
+    deregister(comm, windows[77]);
+    windows[77] = registered(comm, block.data(), 256);
+    require(on_device(windows[77]).id == 77, "the only free id was not used");
+    for (ucclEpWindow_t window : windows) deregister(comm, window);
+  });
+}
+
+// ---- Arguments ----
+
+TEST_CASE("windows: a range that is bad on one rank is refused on all", "[process][reduced]") {
+  run_ranks(3, [](Rank& rank) {
+    Comm comm(rank);
+    Meeting together(rank);
+    const Block block(comm, page);
+    const bool bad = rank.rank == 1;
+    ucclEpWindow_t window = nullptr;
+    refused(ucclEpWindowRegister(comm, bad ? nullptr : block.data(), page, &window), ucclEpInvalidArgument,
+            "ucclEpWindowRegister", {"rank 1", "ptr is NULL"});
+    refused(ucclEpWindowRegister(comm, block.data(), bad ? 0 : page, &window), ucclEpInvalidArgument,
+            "ucclEpWindowRegister", {"rank 1", "bytes is 0"});
+    refused(ucclEpWindowRegister(comm, block.data(), bad ? SIZE_MAX : page, &window), ucclEpInvalidArgument,
+            "ucclEpWindowRegister", {"rank 1", "bytes is 18446744073709551615"});
+    require(window == nullptr, "a refused call wrote its out-parameter");
+    window = registered(comm, block.data(), page);
+    require(on_device(window).id == 0, "a refused call took an id");
+    exchange_through(rank, together, comm, window, block.data());
+    deregister(comm, window);
+  });
+}
+
+TEST_CASE("windows: objects that are NULL or of another communicator", "[process]") {
+  run_ranks(2, {.communicators = 2}, [](Rank& rank) {
+    Comm comm(rank), other(rank, comm_config(), 1);
+    const Block block(comm, page);
+    ucclEpWindow_t window = nullptr;
+    refused(ucclEpWindowRegister(nullptr, block.data(), page, &window), ucclEpInvalidArgument, "ucclEpWindowRegister",
+            {"comm is NULL"});
+    refused(ucclEpWindowRegister(comm, block.data(), page, nullptr), ucclEpInvalidArgument, "ucclEpWindowRegister",
+            {"window is NULL"});
+    window = registered(comm, block.data(), page);
+    refused(ucclEpWindowDeregister(nullptr, window), ucclEpInvalidArgument, "ucclEpWindowDeregister", {"comm is NULL"});
+    refused(ucclEpWindowDeregister(other, window), ucclEpInvalidArgument, "ucclEpWindowDeregister",
+            {"not registered on this communicator"});
+    ok(ucclEpWindowDeregister(comm, nullptr), "ucclEpWindowDeregister of NULL");
+    ucclEpDeviceWindow out;
+    refused(ucclEpWindowGetDevice(nullptr, &out), ucclEpInvalidArgument, "ucclEpWindowGetDevice", {"window is NULL"});
+    refused(ucclEpWindowGetDevice(window, nullptr), ucclEpInvalidArgument, "ucclEpWindowGetDevice", {"out is NULL"});
+    for (unsigned ucclEpDeviceWindow::* field :
+         {&ucclEpDeviceWindow::size, &ucclEpDeviceWindow::magic, &ucclEpDeviceWindow::abi}) {
+      ucclEpDeviceWindow wrong;
+      wrong.*field += 1;
+      refused(ucclEpWindowGetDevice(window, &wrong), ucclEpInvalidArgument, "ucclEpWindowGetDevice",
+              {"another version"});
+      require(wrong.data == nullptr, "a refused call wrote");
+    }
+    deregister(comm, window);
+  });
+}
+
+TEST_CASE("windows: ranks that deregister different ones keep both", "[process]") {
+  run_ranks(2, [](Rank& rank) {
+    Comm comm(rank);
+    Meeting together(rank);
+    const Block block(comm, 2 * page);
+    const ucclEpWindow_t windows[] = {registered(comm, block.data(), page),
+                                      registered(comm, block.data() + page, page)};
+    refused(ucclEpWindowDeregister(comm, windows[rank.rank]), ucclEpInvalidArgument, "ucclEpWindowDeregister",
+            {"differs between ranks"});
+    for (int i = 0; i < 2; ++i) {
+      exchange_through(rank, together, comm, windows[i], block.data() + static_cast<size_t>(i) * page);
+      deregister(comm, windows[i]);
+    }
+  });
+}
+
+// ---- Memory that is not of ucclEpMemAlloc ----
+
+TEST_CASE("windows: any memory of threads, of processes only what can be shared", "[process][reduced]") {
+  run_ranks(3, [](Rank& rank) {
+    Comm comm(rank);
+    Meeting together(rank);
+    std::vector<char> plain(page);
+    const Block block(comm, page);
+    char* const mine = rank.rank == 2 ? plain.data() : block.data();
+    ucclEpWindow_t window = nullptr;
+    if (ranks_are_processes()) {
+      refused(ucclEpWindowRegister(comm, mine, page, &window), ucclEpNotSupported, "ucclEpWindowRegister",
+              {"rank 2", "ucclEpMemAlloc"});
+      require(window == nullptr, "a refused call wrote its out-parameter");
+      refused(ucclEpWindowRegister(comm, block.data(), page + (rank.rank == 1 ? 1 : 0), &window), ucclEpNotSupported,
+              "ucclEpWindowRegister", {"rank 1", std::to_string(page + 1) + " bytes"});
+      window = registered(comm, block.data(), page);
+      exchange_through(rank, together, comm, window, block.data());
+    } else {
+      window = registered(comm, mine, page);
+      exchange_through(rank, together, comm, window, mine);
+    }
+    deregister(comm, window);
+  });
+}
+
+// ---- What is left ----
+
+int open_files() {
+  int count = 0;
+  DIR* directory = opendir("/proc/self/fd");
+  while (readdir(directory) != nullptr) ++count;
+  closedir(directory);
+  return count;
+}
+
+TEST_CASE("windows: registering again and again leaves no descriptor behind", "[process][reduced]") {
+  run_ranks(2, [](Rank& rank) {
+    Comm comm(rank);
+    Meeting together(rank);
+    const auto use = [&](int rounds) {
+      for (int round = 0; round < rounds; ++round) {
+        const Block block(comm, page);
+        deregister(comm, registered(comm, block.data(), page));
+      }
+    };
+    use(3);
+    together();
+    // Ranks that are threads share one table of descriptors: one of them counts, while the others wait.
+    const int files = rank.rank == 0 ? open_files() : 0;
+    together();
+    use(reduced() ? 20 : 200);
+    together();
+    int more = 0;
+    for (int tries = 0; rank.rank == 0 && tries < 100; ++tries) {
+      more = open_files() - files;
+      if (more <= 0) break;
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    require(more <= 0, std::to_string(more) + " more descriptors are open");
+    together();
+  });
+}
+
+TEST_CASE("windows: memory that is freed under one stays until it goes", "[process][reduced]") {
+  run_ranks(2, [](Rank& rank) {
+    Comm comm(rank);
+    Meeting together(rank);
+    Block block(comm, page);
+    char* const data = block.data();
+    const ucclEpWindow_t one = registered(comm, data, page), other = registered(comm, data, page / 2);
+    block.free();
+    const Block next(comm, page);
+    require(next.data() != data, "an address that a window holds was given away");
+    exchange_through(rank, together, comm, one, data);
+    deregister(comm, one);
+    exchange_through(rank, together, comm, other, data);
+    refused(ucclEpMemFree(comm, data), ucclEpInvalidArgument, "ucclEpMemFree", {"ucclEpMemAlloc"});
+    deregister(comm, other);
+  });
+}
+
+TEST_CASE("windows: a communicator is destroyed with windows registered", "[process][reduced]") {
+  run_ranks(3, [](Rank& rank) {
+    const ucclEpCommConfig_t config = comm_config();
+    ucclEpComm_t comm = nullptr;
+    ok(ucclEpCommInitRank(&comm, rank.count, rank.ids[0], rank.rank, &config), "ucclEpCommInitRank");
+    note_comm(comm);
+    void* memory = nullptr;
+    ok(ucclEpMemAlloc(comm, &memory, 2 * page), "ucclEpMemAlloc");
+    registered(comm, memory, page);
+    registered(comm, static_cast<char*>(memory) + page, page);
+    forget_comm(comm);
+    ok(ucclEpCommDestroy(comm), "ucclEpCommDestroy");
+  });
+}
+
+TEST_CASE("windows: after the death of a peer they are deregistered alone", "[process]") {
+  run_ranks(3, {.processes = true, .killed = {2}}, [](Rank& rank) {
+    Comm comm(rank);
+    const Block block(comm, page);
+    const ucclEpWindow_t window = registered(comm, block.data(), page);
+    rank.board.add(0);
+    rank.board.wait(0, 3);
+    if (rank.rank == 2) kill(getpid(), SIGKILL);
+    // The death is noticed by the connection, on a thread of the library.
+    ucclEpAsyncError_t error = async_error(comm);
+    for (int tries = 0; error.code == ucclEpSuccess && tries < 1000; ++tries) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      error = async_error(comm);
+    }
+    require(error.code == ucclEpRemoteError && error.peer == 2, "the record is " + std::string(error.text));
+    ucclEpWindow_t none = nullptr;
+    refused(ucclEpWindowRegister(comm, block.data(), page, &none), ucclEpRemoteError, "ucclEpWindowRegister",
+            {"rank 2"});
+    deregister(comm, window);
+  });
+}
+
+}  // namespace
+}  // namespace ucclep::test
