@@ -8,6 +8,7 @@
 #include "host/structs.hpp"
 #include "host/update.hpp"
 #include "host/views.hpp"
+#include "ucclep/device/ht_args.hpp"
 
 namespace ucclep {
 namespace {
@@ -65,6 +66,14 @@ View check_weights(const ucclEpHandle& handle, const ucclEpCombineInputs_t& inpu
   return view_of(weights);
 }
 
+// HT FLAT: peers may read their rows from the input themselves.
+Offer offer_of(const ucclEpHandle& handle, const CombineArgs& args) {
+  Offer offer{};
+  if (handle.low_latency() || args.zones != Zones::sources) return offer;
+  offer.capacity = static_cast<uint32_t>(args.capacity);
+  return offer;
+}
+
 const Kernel& kernel_of(const ucclEpHandle& handle, ucclEpDataType_t dtype) {
   const bool ll = handle.low_latency();
   if (dtype == ucclEpBfloat16) return ll ? kernels::ll_combine_bf16 : kernels::ht_combine_bf16;
@@ -96,7 +105,9 @@ void combine(ucclEpHandle& handle, const ucclEpCombineInputs_t* given_inputs,
   TensorView wait_ns = optional_tensor(outputs.wait_ns, "outputs.wait_ns");
   wait_ns.dtype({ucclEpInt64}).shape({exactly(group.shape().ranks, "ranks")}).adjacent_elements();
 
-  const LaunchPlan plan = plan_rows(group.comm->traits, config.num_sms > 0 ? config.num_sms : group.config.num_sms);
+  const size_t tables = handle.low_latency() ? 0 : sizeof(Lease) * group.shape().ranks;
+  const LaunchPlan plan =
+      plan_rows(group.comm->traits, config.num_sms > 0 ? config.num_sms : group.config.num_sms, tables);
   CombineArgs args{};
   args.group = group.device;
   args.handle = handle.device;
@@ -117,7 +128,12 @@ void combine(ucclEpHandle& handle, const ucclEpCombineInputs_t* given_inputs,
   args.settings.dtype = args.settings.output_dtype = static_cast<uint32_t>(tokens.dtype());
   args.settings.weights_at_dispatch = handle.weights_given ? 1 : 0;
   args.settings.weights_at_combine = inputs.topk_weights != nullptr ? 1 : 0;
-  launch(group, kernel_of(handle, tokens.dtype()), plan.shape, args, stream);
+  const Kernel& kernel = kernel_of(handle, tokens.dtype());
+  if (handle.low_latency()) {
+    launch(group, kernel, plan.shape, args, stream);
+  } else {
+    launch(group, kernel, plan.shape, HtCombineArgs{args, offer_of(handle, args)}, stream);
+  }
 }
 
 }  // namespace

@@ -297,6 +297,14 @@ void launch_ll(const DispatchCall& call, const LaunchPlan& plan, ucclEpStream_t 
          stream);
 }
 
+// HT FLAT: peers may write rows into the output themselves.
+Offer offer_of(const DispatchCall& call) {
+  Offer offer{};
+  if (call.output.zones != Zones::sources) return offer;
+  offer.capacity = static_cast<uint32_t>(call.output.capacity);
+  return offer;
+}
+
 void launch_ht(const DispatchCall& call, const LaunchPlan& plan, ucclEpStream_t stream) {
   if (call.topk_idx.given()) {
     CounterViews counters = call.counters;
@@ -310,6 +318,7 @@ void launch_ht(const DispatchCall& call, const LaunchPlan& plan, ucclEpStream_t 
   args.source = call.source;
   args.topk_weights = call.topk_weights;
   args.output = call.output;
+  args.offer = offer_of(call);
   args.cumulative = call.counters.cumulative;
   args.wait_ns = call.counters.wait_ns;
   args.piece_bytes = plan.piece_bytes;
@@ -325,8 +334,8 @@ void dispatch(ucclEpHandle& handle, const ucclEpDispatchInputs_t* inputs, const 
   check_config(call.config);
   const int num_sms = call.config.num_sms > 0 ? call.config.num_sms : handle.group->config.num_sms;
   check_routing(call);
-  const size_t tables =
-      handle.low_latency() ? ll::BlockTables::bytes(call.shape(), static_cast<uint32_t>(call.top_k)) : 0;
+  const size_t tables = handle.low_latency() ? ll::BlockTables::bytes(call.shape(), static_cast<uint32_t>(call.top_k))
+                                             : sizeof(Lease) * call.shape().ranks;
   const LaunchPlan plan = plan_rows(handle.group->comm->traits, num_sms, tables);
   check_tokens(call);
   check_out_tokens(call);

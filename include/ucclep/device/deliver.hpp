@@ -57,6 +57,32 @@ UCCLEP_FN bool is_mine(const Op& op, const ReceivedSelection& s, uint32_t& local
   return s.expert >= 0 && local_expert < local;
 }
 
+// Lane verb: which row of which rank it is.
+UCCLEP_FN void store_source(const DispatchOutput& out, int64_t outer, int64_t inner, uint32_t source, uint32_t token) {
+  if (!out.src_info.data) return;
+  char* at = out.src_info.at(outer, inner);
+  if (out.src_info.element_bytes == 8) {
+    *reinterpret_cast<int64_t*>(at) = int64_t{source} << 32 | token;
+  } else {
+    *reinterpret_cast<int32_t*>(at) = static_cast<int32_t>(token);
+  }
+}
+
+// Lane verb: id and weight of selection k of a row, if it is an expert of this rank.
+UCCLEP_FN void store_choice(const Op& op, const DispatchOutput& out, int64_t outer, int64_t inner, uint32_t k,
+                            const ReceivedSelection& s) {
+  uint32_t expert = 0;
+  const bool mine = is_mine(op, s, expert);
+  if (out.topk_idx.data) {
+    View row = out.topk_idx;
+    row.data = row.at(outer, inner);
+    store_index(row, 0, k, mine ? (out.global_ids ? s.expert : static_cast<int32_t>(expert)) : -1);
+  }
+  if (out.topk_weights.data) {
+    *reinterpret_cast<float*>(out.topk_weights.at(outer, inner, k)) = mine ? s.weight : 0.0f;
+  }
+}
+
 // Warp verb: where a row goes; ids, weights and src_info are written here, tokens and scales by the caller to the
 // targets returned. base: the first row of the source, in the zone or slab of lane k's expert, or among all sources. A
 // row at or past the capacity is dropped: no target, but its place stays counted.
@@ -78,33 +104,24 @@ UCCLEP_FN Target place_row(const Op& op, const HandleMemory& memory, const Dispa
   }
   if (target.inner >= static_cast<int64_t>(out.capacity)) target.active = false;
   if (target.active) {
-    if (out.src_info.data) {
-      const int64_t info = out.src_info.element_bytes == 8 ? int64_t{source} << 32 | token : token;
-      char* at = out.src_info.at(target.outer, target.inner);
-      if (out.src_info.element_bytes == 8) {
-        *reinterpret_cast<int64_t*>(at) = info;
-      } else {
-        *reinterpret_cast<int32_t*>(at) = static_cast<int32_t>(info);
-      }
-    }
+    store_source(out, target.outer, target.inner, source, token);
     if (out.zones != Zones::sources && out.topk_weights.data) {
       *reinterpret_cast<float*>(out.topk_weights.at(target.outer, target.inner)) = s.weight;
     }
   }
   if (out.zones == Zones::sources && target.inner < static_cast<int64_t>(out.capacity)) {
-    const uint32_t k = lane_id();
-    if (k < out.top_k) {
-      if (out.topk_idx.data) {
-        View row = out.topk_idx;
-        row.data = row.at(target.outer, target.inner);
-        store_index(row, 0, k, mine ? (out.global_ids ? s.expert : static_cast<int32_t>(expert)) : -1);
-      }
-      if (out.topk_weights.data) {
-        *reinterpret_cast<float*>(out.topk_weights.at(target.outer, target.inner, k)) = mine ? s.weight : 0.0f;
-      }
-    }
+    if (lane_id() < out.top_k) store_choice(op, out, target.outer, target.inner, lane_id(), s);
   }
   return target;
+}
+
+// Lane verb: one element of scales, 1 to 8 bytes.
+UCCLEP_FN void copy_element(char* to, const char* from, uint32_t bytes) {
+  if (bytes == 4) {
+    *reinterpret_cast<uint32_t*>(to) = *reinterpret_cast<const uint32_t*>(from);
+  } else {
+    for (uint32_t i = 0; i < bytes; ++i) to[i] = from[i];
+  }
 }
 
 // Warp verb: the scales of a row, packed at `from` (window or shared memory), to every target.
@@ -115,8 +132,7 @@ UCCLEP_FN void store_scales(const DispatchOutput& out, const char* from, const T
     const int64_t outer = broadcast(target.outer, lane);
     const int64_t inner = broadcast(target.inner, lane);
     for (uint32_t e = lane_id(); e < out.wire.scale_count; e += wave_size) {
-      char* at = out.scales.at(outer, inner, e);
-      for (uint32_t i = 0; i < size; ++i) at[i] = from[e * size + i];
+      copy_element(out.scales.at(outer, inner, e), from + e * size, size);
     }
   }
 }

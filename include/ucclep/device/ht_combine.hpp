@@ -3,10 +3,11 @@
 // are made while rows fly. The arithmetic is that of combine.hpp.
 //
 //   slots free -> READY out -> READY in -> runs of partial rows out | per token: wait for its rows, add, write -> end
-// Floor: partial rows to peers * row bytes / link bandwidth, plus the last run's way and one sum.
+// Floor: partial rows to peers * row bytes / link bandwidth, plus READY's way, the last run's, and one sum.
 //
 // Runs go to all homes in turn, by place, and sums take tokens in order: what was sent first is wanted first. A sum
-// waits for senders only, and a sender for nobody. In FLAT a rank's own rows are read where the caller has them.
+// waits for senders only, and a sender for nobody. In FLAT a partial row is a row of the caller's: of this rank it is
+// read where it is, and of a rank that has lent its tensor too, over the link; such a rank sends nothing.
 //
 // clang-format off
 // | who releases                                   | who acquires                    | what is ordered              |
@@ -15,7 +16,7 @@
 // |   bulk_wait_written                            |   acquire_then_bulk             |   before the sums            |
 // clang-format on
 #pragma once
-#include "ucclep/device/combine.hpp"
+#include "ucclep/device/ht_args.hpp"
 #include "ucclep/device/sum_ring.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
@@ -23,30 +24,21 @@ namespace ht {
 
 constexpr uint32_t run_rows = 4;  // partial rows that are announced together: a fence costs as much as a row
 
-// Of a block's warps those that send. A sum reads as many bytes as were sent and is bound by latency; a sender also
-// waits until its rows have arrived.
-UCCLEP_FN uint32_t combine_senders() {
-  const uint32_t warps = block::warps();
-  return warps > 1 ? warps - (warps * 3 + 6) / 7 : 1;
-}
+// Of a block's warps some send, the others add. A sum reads as many bytes as were sent and is bound by latency; a
+// sender also waits until its rows have arrived. A block of one warp does both, one after the other.
+struct CombineTeams {
+  Team senders, adders;
 
-// One of the warps of the grid that do the same.
-struct Worker {
-  uint32_t index, workers;
-  // Neighbours are on different SMs, so that little work uses them all.
-  static UCCLEP_FN Worker of(uint32_t first_warp, uint32_t warps) {
-    return {(warp_id() - first_warp) * grid_size() + block_id(), warps * grid_size()};
+  static UCCLEP_FN CombineTeams of(bool sends) {
+    const uint32_t warps = block::warps();
+    if (!sends) return {{0, 0}, {0, warps}};
+    const uint32_t senders = warps > 1 ? warps - (warps * 3 + 6) / 7 : 1;
+    return {{0, senders}, {warps > 1 ? senders : 0, warps > 1 ? warps - senders : 1}};
   }
 };
 
-// The caller's row that is this rank's partial row for a home (FLAT). NULL at or past the capacity: zeros.
-UCCLEP_FN const char* caller_row(const HandleMemory& memory, const CombineArgs& args, uint32_t home, uint32_t place) {
-  const uint64_t row = uint64_t{memory.recv_base()[home]} + place;
-  return row < args.capacity ? args.tokens.at(0, static_cast<int64_t>(row)) : nullptr;
-}
-
 // Warp verb: the copies of one received row, experts ascending.
-UCCLEP_FN Terms copies_of(const HandleMemory& memory, const CombineArgs& args, char* scratch, uint32_t home,
+UCCLEP_FN Terms copies_of(const HandleMemory& memory, const HtCombineArgs& args, char* scratch, uint32_t home,
                           uint32_t place) {
   const uint32_t count = memory.recv_count(home)[place], i = lane_id();
   RecvEntry entry{};
@@ -59,15 +51,17 @@ UCCLEP_FN Terms copies_of(const HandleMemory& memory, const CombineArgs& args, c
   return terms;
 }
 
-// Warp verb: the partial row of (home, place) to its landing at home.
+// Warp verb: the partial row of (home, place) to its landing at home. In FLAT it is the caller's row; at or past the
+// capacity, zeros.
 template <class Element>
-UCCLEP_FN void send_partial(const HandleMemory& memory, const CombineArgs& args, Stage& stage, SumRing& ring, char* to,
-                            uint32_t home, uint32_t place) {
+UCCLEP_FN void send_partial(const HandleMemory& memory, const HtCombineArgs& args, Stage& stage, SumRing& ring,
+                            char* to, uint32_t home, uint32_t place) {
   const uint32_t bytes = uniform(args.row_bytes);
   Terms terms{};
   if (args.zones == Zones::sources) {
-    const char* row = caller_row(memory, args, home, place);
-    if (ballot(row != nullptr) != 0) {
+    const uint64_t index = uint64_t{memory.recv_base()[home]} + place;
+    if (ballot(index < args.capacity) != 0) {
+      const char* row = args.tokens.at(0, static_cast<int64_t>(index));
       stage.fetch(row, bytes);
       stage.drain(row, bytes, [&](const char* piece, uint64_t offset, uint32_t length) {
         bulk_store(lane_id() == 0, to + offset, piece, length);
@@ -83,7 +77,7 @@ UCCLEP_FN void send_partial(const HandleMemory& memory, const CombineArgs& args,
 
 // Warp verb: a run of partial rows to one home, and the word that says so.
 template <class Element>
-UCCLEP_FN void send_run(const Op& op, const CombineArgs& args, Stage& stage, SumRing& ring, uint32_t home,
+UCCLEP_FN void send_run(const Op& op, const HtCombineArgs& args, Stage& stage, SumRing& ring, uint32_t home,
                         uint32_t rows, uint32_t run) {
   const WindowLayout& window = op.group.layout;
   char* landing = op.window(home);
@@ -91,7 +85,7 @@ UCCLEP_FN void send_run(const Op& op, const CombineArgs& args, Stage& stage, Sum
   const uint32_t begin = run * run_rows;
   const uint32_t end = begin + run_rows < rows ? begin + run_rows : rows;
   for (uint32_t place = begin; place < end; ++place) {
-    const CombineArgs& now = read_again(args);
+    const HtCombineArgs& now = read_again(args);
     send_partial<Element>(memory_of(now), now, stage, ring, to + uint64_t{place} * now.row_bytes, home, place);
   }
   bulk_wait_written();
@@ -101,8 +95,8 @@ UCCLEP_FN void send_run(const Op& op, const CombineArgs& args, Stage& stage, Sum
 
 // Verb of the sending warps of the grid.
 template <class Element>
-UCCLEP_FN void send_runs(const Op& op, const HandleMemory& memory, const CombineArgs& args, Stage& stage, SumRing& ring,
-                         const Worker& worker) {
+UCCLEP_FN void send_runs(const Op& op, const HandleMemory& memory, const HtCombineArgs& args, Stage& stage,
+                         SumRing& ring, const Worker& worker) {
   const uint32_t skipped = args.zones == Zones::sources ? 1 : 0;  // this rank's own rows
   const Parked homes = op.ranks() - skipped;
   if (homes == 0) return;
@@ -113,15 +107,16 @@ UCCLEP_FN void send_runs(const Op& op, const HandleMemory& memory, const Combine
   }
   const Parked items = (most + run_rows - 1) / run_rows * homes;
   for (Parked item = worker.index; item < items; item += worker.workers) {
-    const CombineArgs& now = read_again(args);
+    const HtCombineArgs& now = read_again(args);
     const uint32_t home = op.rotated(item % homes + skipped), run = item / homes;
     const uint32_t rows = uniform(memory_of(now).rows_from()[home]);
     if (run * run_rows < rows) send_run<Element>(op.with(now.group), now, stage, ring, home, rows, run);
   }
 }
 
-// Warp verb: the partial rows of one token, ranks ascending, once they are there.
-UCCLEP_FN bool partials_of(const Op& op, const HandleMemory& memory, const CombineArgs& args, char* scratch,
+// Warp verb: the partial rows of one token, ranks ascending, once they are there: where they were lent, or where they
+// have landed.
+UCCLEP_FN bool partials_of(const Op& op, const HandleMemory& memory, const Lease* leases, uint32_t row_bytes,
                            uint32_t token, Terms& terms) {
   const WindowLayout& window = op.group.layout;
   const Selection selection = selection_of(memory, token);
@@ -131,17 +126,18 @@ UCCLEP_FN bool partials_of(const Op& op, const HandleMemory& memory, const Combi
   for (uint64_t left = mask; left != 0; left &= left - 1) {
     if (broadcast(selection.rank, first_lane(left)) < selection.rank) ++order;
   }
-  terms = {reinterpret_cast<const char**>(scratch), count_lanes(mask), 0};
+  terms = {terms.rows, count_lanes(mask), 0};
   bool ok = true;
   const char* row = nullptr;
   if (sends) {
     const uint32_t rank = selection.rank, place = selection.place;
-    if (args.zones == Zones::sources && rank == op.me()) {
-      row = caller_row(memory, args, rank, place);
+    const Lease& lease = leases[rank];
+    if (lease.given()) {
+      if (lease.holds(place)) row = lease.token(place);
     } else {
       const uint64_t words = window.back_epochs_of(op.slot, rank);
       ok = wait_word(op, Phase::rows, rank, op.mine() + words + 8 * uint64_t{place / run_rows});
-      row = op.mine() + window.back_rows_of(op.slot, rank) + uint64_t{place} * args.row_bytes;
+      row = op.mine() + window.back_rows_of(op.slot, rank) + uint64_t{place} * row_bytes;
     }
     terms.rows[order] = row;
   }
@@ -154,44 +150,53 @@ UCCLEP_FN bool partials_of(const Op& op, const HandleMemory& memory, const Combi
 
 // Verb of the summing warps of the grid.
 template <class Element>
-UCCLEP_FN bool sum_tokens(const Op& op, const HandleMemory& memory, const CombineArgs& args, const Stage& stage,
-                          SumRing& ring, const Worker& worker) {
+UCCLEP_FN bool sum_tokens(const Op& op, const HandleMemory& memory, const HtCombineArgs& args, const Lease* leases,
+                          const Stage& stage, SumRing& ring, const Worker& worker) {
   const Parked tokens = memory.state()->tokens;
   for (Parked token = worker.index; token < tokens; token += worker.workers) {
-    const CombineArgs& now = read_again(args);
-    Terms terms{};
-    if (!partials_of(op.with(now.group), memory_of(now), now, stage.scratch(), token, terms)) return false;
-    ring.sum<Element>(terms, uniform(now.row_bytes),
+    const HtCombineArgs& now = read_again(args);
+    const uint32_t bytes = uniform(now.row_bytes);
+    Terms terms{reinterpret_cast<const char**>(stage.scratch()), 0, 0};
+    if (!partials_of(op.with(now.group), memory_of(now), leases, bytes, token, terms)) return false;
+    ring.sum<Element>(terms, bytes,
                       [&](uint32_t offset, Vector<Element>& sum) { combining::store_result(now, sum, token, offset); });
   }
   return true;
 }
 
 template <class Element>
-UCCLEP_FN bool exchange_partials(const Op& op, const HandleMemory& memory, const CombineArgs& args, Stage& stage) {
+UCCLEP_FN bool exchange_partials(const Op& op, const HandleMemory& memory, const HtCombineArgs& args, Stage& stage) {
   if (!slots_free(op)) return false;
-  ready_out(op, args.settings);
-  if (uniform(memory.state()->updated) == 0) return true;
-  const HeaderResult ready = ready_in(op, args.settings, args.wait_ns);
-  if (ready != HeaderResult::good) return ready == HeaderResult::differs;  // every rank ends without a row
+  auto* words = reinterpret_cast<uint32_t*>(stage.scratch());
+  auto* leases = reinterpret_cast<Lease*>(stage.beyond());
+  lend_out(op, memory, args.settings, args.offer, words);
+  const HeaderResult ready = leases_in(op, args.settings, args.wait_ns, leases, words);
+  if (ready == HeaderResult::lost) return false;
+  // Where ranks differ, or did in the update, every rank ends without a row.
+  if (ready == HeaderResult::differs || uniform(memory.state()->updated) == 0) return true;
+  if (thread_id() == 0 && args.zones == Zones::sources) {
+    leases[op.me()] = own_lease(memory, args.tokens, View{}, args.capacity, op.me());
+  }
+  sync_block();
   SumRing ring(stage);
-  const uint32_t warps = block::warps(), senders = combine_senders();
+  const CombineTeams teams = CombineTeams::of(!args.offer.tokens.given());
+  if (teams.senders.has_me()) send_runs<Element>(op, memory, args, stage, ring, teams.senders.me());
+  const HtCombineArgs& now = read_again(args);
   bool ok = true;
-  if (warp_id() < senders) send_runs<Element>(op, memory, args, stage, ring, Worker::of(0, senders));
-  const uint32_t first = senders < warps ? senders : 0;
-  if (warp_id() >= first) {
-    const CombineArgs& now = read_again(args);
-    ok = sum_tokens<Element>(op.with(now.group), memory_of(now), now, stage, ring, Worker::of(first, warps - first));
+  if (teams.adders.has_me()) {
+    ok = sum_tokens<Element>(op.with(now.group), memory_of(now), now, leases, stage, ring, teams.adders.me());
   }
   return every_thread(ok);
 }
 
 template <class Element>
-UCCLEP_FN void combine(const CombineArgs& args) {
+UCCLEP_FN void combine(const HtCombineArgs& args) {
   const Op op = next_operation(args.group, Kind::combine, Operation::combine);
   const HandleMemory memory{args.handle, args.group.shape};
   Stage stage(args.piece_bytes);
-  end_operation(op, exchange_partials<Element>(op, memory, args, stage));
+  const bool ok = exchange_partials<Element>(op, memory, args, stage);
+  const HtCombineArgs& now = read_again(args);
+  end_operation(op.with(now.group), ok, now.offer.tokens.given());
 }
 
 }  // namespace ht

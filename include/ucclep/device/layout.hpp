@@ -10,8 +10,8 @@
 //   consumed        [kind][rank]          one 64-bit word: the last seq of that kind that the rank finished reading here
 //   headers         [kind][slot][rank]    flag-in-data packets: settings, rows, counts per expert
 //   LL dispatch     [slot][rank]          meta[B], rows[B] (BULK form), lines (LINE form), weights[B] (P7)
-//   HT staging      [slot]                meta[B], rows[B] of the rank's own tokens, order[rank][B]; peers read it
-//   staged          [slot][rank][chunk]   epoch words: that chunk of the rank's staging may be read
+//   HT staging      [slot]                rows[B] of the rank's own tokens; peers read it
+//   HT landing      [slot][rank]          meta[B]: the lines of the rank's rows for the owner, by place
 //   return landing  [slot][rank]          rows[B], epochs, lines: partial sums on their way home, LL and HT
 // clang-format on
 //
@@ -35,7 +35,7 @@ constexpr uint32_t max_ranks = 4096;     // P8
 constexpr uint16_t no_expert = 0xffff;
 constexpr uint32_t no_place = 0xffffffffu;
 
-// Tokens that one warp scans and one block stages, and that become readable together.
+// Tokens that one warp scans.
 constexpr uint32_t chunk_tokens = 32;
 
 UCCLEP_HD constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
@@ -63,7 +63,6 @@ struct GroupShape {
     const uint64_t ll = ll_tokens * ceil_div(token_bytes, ll_part_bytes);
     return ll > ht_tokens ? ll : ht_tokens;
   }
-  UCCLEP_HD constexpr uint64_t max_chunks() const { return ceil_div(ht_tokens, chunk_tokens); }
 };
 
 // The meta line of a row (P4), written by its source, the same for all destinations:
@@ -96,15 +95,15 @@ struct HeaderLayout {
   static constexpr uint32_t rows = 2;    // rows for the receiver | form of the rows << 32
   static constexpr uint32_t tokens = 3;  // T of the sender
   static constexpr uint32_t counts = 4;  // two u32 per packet: the sender's rows for each local expert of the receiver
-  static UCCLEP_HD constexpr uint32_t packets(uint32_t local_experts) { return counts + (local_experts + 1) / 2; }
+  static UCCLEP_HD constexpr uint32_t packets(uint32_t counts_or_words) { return counts + (counts_or_words + 1) / 2; }
+  static constexpr uint32_t least_packets = 10;  // what a lender says in HT's READY, instead of counts
 };
 
 struct WindowLayout {
   uint64_t consumed;
   uint64_t headers, header_bytes;                                  // one header
   uint64_t ll, ll_slot, ll_source, ll_rows, ll_lines, ll_weights;  // offsets inside a source's part
-  uint64_t ht, ht_slot, ht_rows, ht_order;                         // offsets inside a slot
-  uint64_t staged;
+  uint64_t ht, ht_slot, ht_meta, ht_source;                        // offsets inside a slot; of a source's metas
   uint64_t back, back_slot, back_source, back_epochs, back_lines;  // offsets inside a source's part
   uint64_t bytes;
 
@@ -115,7 +114,9 @@ struct WindowLayout {
     WindowLayout w{};
     w.consumed = 0;
     w.headers = round_up(w.consumed + 8ull * num_kinds * s.ranks, page);
-    w.header_bytes = round_up(16ull * HeaderLayout::packets(s.local_experts()), unit);
+    const uint32_t packets = HeaderLayout::packets(s.local_experts());
+    w.header_bytes =
+        round_up(16ull * (packets > HeaderLayout::least_packets ? packets : HeaderLayout::least_packets), unit);
 
     w.ll = round_up(w.headers + w.header_bytes * num_kinds * s.in_flight * s.ranks, page);
     w.ll_rows = round_up(meta * s.ll_tokens, unit);
@@ -125,13 +126,11 @@ struct WindowLayout {
     w.ll_slot = w.ll_source * s.ranks;
 
     w.ht = round_up(w.ll + w.ll_slot * s.in_flight, page);
-    w.ht_rows = round_up(meta * s.ht_tokens, unit);
-    w.ht_order = round_up(w.ht_rows + s.token_bytes * s.ht_tokens, unit);
-    w.ht_slot = round_up(w.ht_order + s.ranks * order_bytes(s), unit);
+    w.ht_meta = round_up(s.token_bytes * s.ht_tokens, unit);
+    w.ht_source = round_up(meta * s.ht_tokens, unit);
+    w.ht_slot = w.ht_meta + w.ht_source * s.ranks;
 
-    w.staged = round_up(w.ht + w.ht_slot * s.in_flight, page);
-
-    w.back = round_up(w.staged + 8ull * s.max_chunks() * s.ranks * s.in_flight, page);
+    w.back = round_up(w.ht + w.ht_slot * s.in_flight, page);
     w.back_epochs = round_up(s.token_bytes * s.max_tokens(), unit);
     w.back_lines = round_up(w.back_epochs + 8 * s.back_signals(), unit);
     w.back_source = w.back_lines + s.line_capacity;
@@ -163,22 +162,10 @@ struct WindowLayout {
     return ll_meta_of(slot, source) + ll_weights;
   }
 
-  // HT staging of the window's owner: meta and rows by token, and per destination the range of places of every chunk
-  // ({u32 begin, u32 end}), then the tokens in order of place.
-  static UCCLEP_HD constexpr uint64_t order_bytes(const GroupShape& s) {
-    return round_up(8 * s.max_chunks() + 4ull * s.ht_tokens, 16);
-  }
-  UCCLEP_HD constexpr uint64_t ht_meta_of(uint32_t slot) const { return ht + ht_slot * slot; }
-  UCCLEP_HD constexpr uint64_t ht_rows_of(uint32_t slot) const { return ht_meta_of(slot) + ht_rows; }
-  UCCLEP_HD constexpr uint64_t ht_range_of(const GroupShape& s, uint32_t slot, uint32_t destination,
-                                           uint64_t chunk) const {
-    return ht_meta_of(slot) + ht_order + order_bytes(s) * destination + 8 * chunk;
-  }
-  UCCLEP_HD constexpr uint64_t ht_order_of(const GroupShape& s, uint32_t slot, uint32_t destination) const {
-    return ht_range_of(s, slot, destination, s.max_chunks());
-  }
-  UCCLEP_HD constexpr uint64_t staged_word(const GroupShape& s, uint32_t slot, uint32_t source, uint64_t chunk) const {
-    return staged + 8ull * ((slot * s.ranks + source) * s.max_chunks() + chunk);
+  // HT staging of the window's owner, by token; and the metas that `source` put here, by place.
+  UCCLEP_HD constexpr uint64_t ht_rows_of(uint32_t slot) const { return ht + ht_slot * slot; }
+  UCCLEP_HD constexpr uint64_t ht_meta_of(uint32_t slot, uint32_t source) const {
+    return ht_rows_of(slot) + ht_meta + ht_source * source;
   }
 
   // Return landing: what the rank that holds the experts (`source` of the row) sent back here.

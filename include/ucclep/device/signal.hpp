@@ -148,8 +148,9 @@ UCCLEP_FN bool slots_free(const Op& op) {
 }
 
 // Block verb, last thing of an operation: the last block out advances the sequence and tells every peer that this rank
-// has finished reading. After a fatal error nothing moves: the communicator is dead.
-UCCLEP_FN void end_operation(const Op& op, bool ok) {
+// has finished reading. After a fatal error nothing moves: the communicator is dead. lent: peers read or write a tensor
+// of the caller's; the operation ends when all of them have said that they have finished (P14).
+UCCLEP_FN void end_operation(const Op& op, bool ok, bool lent = false) {
   GroupState* state = op.group.state;
   sync_block();
   bool last = false;
@@ -166,6 +167,12 @@ UCCLEP_FN void end_operation(const Op& op, bool ok) {
     const uint64_t word = op.group.layout.consumed_word(op.group.shape, op.kind, op.me());
     publish(reinterpret_cast<uint64_t*>(op.window(p) + word), op.seq);
   }
+  if (!lent) return;
+  for (uint32_t p = thread_id(); p < op.ranks(); p += block_size()) {
+    const auto* word =
+        reinterpret_cast<const uint64_t*>(op.mine() + op.group.layout.consumed_word(op.group.shape, op.kind, p));
+    if (!wait_peer(op, Phase::consumed, p, [&] { return load_acquire<Scope::system>(word) >= op.seq; })) return;
+  }
 }
 
 // How the rows of one source travel (P15). Said in its header.
@@ -177,11 +184,12 @@ UCCLEP_FN Packet* header_packets(const Op& op, uint32_t receiver, uint32_t sourc
 }
 
 // Warp verb: the header of this rank for one peer, stored by all lanes before any of them goes on: it may go on to wait
-// for the peer, which waits for this. counts: this rank's rows for each expert of the peer, or NULL.
+// for the peer, which waits for this. counts: this rank's rows for each expert of the peer, or that many words of
+// another kind, or NULL.
 UCCLEP_FN void send_header(const Op& op, uint32_t peer, const Settings& settings, uint32_t rows, Form form,
-                           uint32_t tokens, const uint32_t* counts) {
+                           uint32_t tokens, const uint32_t* counts, uint32_t words = 0) {
   Packet* header = header_packets(op, peer, op.me());
-  const uint32_t local = counts ? op.group.shape.local_experts() : 0;
+  const uint32_t local = words != 0 ? words : counts ? op.group.shape.local_experts() : 0;
   const uint32_t packets = counts ? HeaderLayout::packets(local) : HeaderLayout::counts;
   for (uint32_t i = lane_id(); i < packets; i += wave_size) {
     uint64_t value = 0;
@@ -220,12 +228,13 @@ UCCLEP_FN bool wait_packet(const Op& op, Phase phase, uint32_t peer, const Packe
 // What the warp knows after reading a header.
 enum class HeaderResult { good, differs, lost };
 
-// Warp verb: waits for the header of one source, compares the settings, and stores its counts (if wanted) and facts.
+// Warp verb: waits for the header of one source, compares the settings, and stores its counts, or words (if wanted),
+// and facts.
 // A difference is a data record: the operation ends without writing a row, on every rank, since each sees it somewhere.
 UCCLEP_FN HeaderResult receive_header(const Op& op, uint32_t source, const Settings& settings, HeaderFacts& facts,
-                                      uint32_t* counts) {
+                                      uint32_t* counts, uint32_t words = 0) {
   const Packet* header = header_packets(op, op.me(), source);
-  const uint32_t local = op.group.shape.local_experts();
+  const uint32_t local = words != 0 ? words : op.group.shape.local_experts();
   // The fixed packets: lanes 0-3 read one each, all learn all four.
   uint64_t value = 0;
   bool ok = true;

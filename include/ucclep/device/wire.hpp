@@ -59,12 +59,14 @@ struct RowSource {
   bool scale_powers;  // scales are e8m0 exponents, one byte each
 };
 
-// Sends a row as it stands. `fetch` may come long before `send`, which every fetched row needs.
+// Sends a row as it stands, to a RowSink or what has its put. `fetch` may come long before `send`, which every fetched
+// row needs.
 struct ForwardRow {
   static UCCLEP_FN void fetch(Stage& stage, const RowSource& source, uint32_t token) {
     stage.fetch(source.tokens.at(0, token), source.wire.token_bytes);
   }
-  static UCCLEP_FN void send(Stage& stage, const RowSource& source, uint32_t token, const RowSink& sink) {
+  template <class Sink>
+  static UCCLEP_FN void send(Stage& stage, const RowSource& source, uint32_t token, const Sink& sink) {
     stage.drain(source.tokens.at(0, token), source.wire.token_bytes,
                 [&](const char* piece, uint64_t offset, uint32_t bytes) { sink.put(piece, offset, bytes, 0, 0); });
     if (source.wire.scale_count > 0) send_scales(stage, source, token, sink);
@@ -72,7 +74,8 @@ struct ForwardRow {
 
  private:
   // Scales have any stride: gathered element by element.
-  static UCCLEP_FN void send_scales(Stage& stage, const RowSource& source, uint32_t token, const RowSink& sink) {
+  template <class Sink>
+  static UCCLEP_FN void send_scales(Stage& stage, const RowSource& source, uint32_t token, const Sink& sink) {
     const uint32_t size = source.wire.scale_element_bytes;
     const uint32_t padded = source.wire.row_bytes - source.wire.token_bytes;
     const uint64_t first_line = ceil_div(source.wire.token_bytes, line_payload);
@@ -99,7 +102,8 @@ struct QuantiseRow {
   static UCCLEP_FN void fetch(Stage& stage, const RowSource& source, uint32_t token) {
     stage.fetch(source.tokens.at(0, token), 2 * source.wire.token_bytes);
   }
-  static UCCLEP_FN void send(Stage& stage, const RowSource& source, uint32_t token, const RowSink& sink) {
+  template <class Sink>
+  static UCCLEP_FN void send(Stage& stage, const RowSource& source, uint32_t token, const Sink& sink) {
     const uint32_t hidden = source.wire.token_bytes;  // one byte an element
     const uint32_t padded = source.wire.row_bytes - hidden;
     char* scales = stage.scales();

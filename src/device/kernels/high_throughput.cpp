@@ -15,13 +15,13 @@ UCCLEP_KERNEL(ht_dispatch_fp8, HtDispatchArgs) {
   ht::dispatch<QuantiseRow>(args);
 }
 
-UCCLEP_KERNEL(ht_combine_bf16, CombineArgs) {
+UCCLEP_KERNEL(ht_combine_bf16, HtCombineArgs) {
   ht::combine<Bf16>(args);
 }
-UCCLEP_KERNEL(ht_combine_fp16, CombineArgs) {
+UCCLEP_KERNEL(ht_combine_fp16, HtCombineArgs) {
   ht::combine<Fp16>(args);
 }
-UCCLEP_KERNEL(ht_combine_fp32, CombineArgs) {
+UCCLEP_KERNEL(ht_combine_fp32, HtCombineArgs) {
   ht::combine<Fp32>(args);
 }
 

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// The receiving side of an HT dispatch. Where this rank has lent its output, rows come by themselves, and only ids,
+// weights and sources are filled in from the metas. Otherwise it pulls its rows from the senders' staging as their
+// metas come in. The rest, pads and unused rows, is filled in by everybody first.
+#pragma once
+#include "ucclep/device/ht_args.hpp"
+
+namespace UCCLEP_SIMT_NAMESPACE {
+namespace ht {
+
+UCCLEP_FN const char* landed_meta(const Op& op, uint32_t source, uint32_t place) {
+  return op.mine() + op.group.layout.ht_meta_of(op.slot, source) +
+         uint64_t{place} * MetaLayout::of(op.group.shape.top_k).bytes;
+}
+
+// Lane verb.
+UCCLEP_FN bool wait_meta(const Op& op, uint32_t source, const char* meta) {
+  return wait_word(op, Phase::staging, source, meta + MetaLayout::of(op.group.shape.top_k).epoch);
+}
+
+// Warp verb: one row, once it is staged.
+UCCLEP_FN bool pull_row(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage,
+                        uint32_t source, uint32_t place) {
+  const char* meta = landed_meta(op, source, place);
+  bool ok = true;
+  if (lane_id() == 0) ok = wait_meta(op, source, meta);
+  if (!every_lane(ok)) return false;
+  acquire_then_bulk();
+  const uint32_t token = meta_token(meta);
+  const char* row =
+      op.window(source) + op.group.layout.ht_rows_of(op.slot) + uint64_t{token} * args.output.wire.row_bytes;
+  stage.fetch(row, args.output.wire.token_bytes);
+  const ReceivedSelection selection = read_meta(op.group.shape, meta);
+  uint32_t base = 0, expert = 0;
+  if (args.output.zones == Zones::sources) {
+    base = memory.recv_base()[source];
+  } else if (is_mine(op, selection, expert)) {
+    base = memory.expert_base(source)[expert];
+  }
+  const Target target = place_row(op, memory, args.output, {source, place, token}, selection, base);
+  deliver_row(stage, args.output, row, target);
+  return true;
+}
+
+// Sources whose rows this rank takes in, and how many rows the largest has. In FLAT its own stay where they are.
+struct Sources {
+  uint32_t first, count, most;
+
+  static UCCLEP_FN Sources of(const Op& op, const HandleMemory& memory, Zones zones) {
+    Sources s{zones == Zones::sources ? 1u : 0u, 0, 0};
+    s.count = op.ranks() - s.first;
+    for (uint32_t i = s.first; i < op.ranks(); ++i) {
+      const uint32_t rows = uniform(memory.rows_from()[op.rotated(i)]);
+      s.most = rows > s.most ? rows : s.most;
+    }
+    return s;
+  }
+};
+
+// Verb of the pulling warps of the grid: low places first, since those are staged first, of all sources in turn.
+UCCLEP_FN bool pull_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const Worker& worker) {
+  const Sources sources = Sources::of(op, memory_of(args), args.output.zones);
+  const Parked first = sources.first, count = sources.count, items = sources.most * sources.count;
+  for (Parked item = worker.index; item < items; item += worker.workers) {
+    const HtDispatchArgs& now = read_again(args);
+    const Op here = op.with(now.group);
+    const uint32_t source = here.rotated(item % count + first), place = item / count;
+    if (place >= uniform(memory_of(now).rows_from()[source])) continue;
+    if (!pull_row(here, memory_of(now), now, stage, source, place)) return false;
+  }
+  bulk_wait_written();
+  return true;
+}
+
+// Warp verb: ids, weights and sources of up to wave_size rows of one source that come by themselves (FLAT).
+UCCLEP_FN bool take_metas(const Op& op, const HandleMemory& memory, const DispatchOutput& out, uint32_t source,
+                          uint32_t first, uint32_t end) {
+  const uint32_t top_k = op.group.shape.top_k, base = memory.recv_base()[source];
+  bool ok = true;
+  if (first + lane_id() < end) ok = wait_meta(op, source, landed_meta(op, source, first + lane_id()));
+  sync_warp();
+  if (!every_lane(ok)) return false;
+  const MetaLayout layout = MetaLayout::of(top_k);
+  for (uint32_t i = first * out.top_k + lane_id(); i < end * out.top_k; i += wave_size) {
+    const uint32_t place = i / out.top_k, k = i % out.top_k;
+    const uint64_t row = uint64_t{base} + place;
+    if (row >= out.capacity) continue;
+    const char* meta = landed_meta(op, source, place);
+    ReceivedSelection s;
+    const uint16_t expert = reinterpret_cast<const uint16_t*>(meta + layout.experts)[k];
+    if (expert != no_expert) s = {expert, reinterpret_cast<const float*>(meta + layout.weights)[k], 0};
+    store_choice(op, out, 0, static_cast<int64_t>(row), k, s);
+    if (k == 0) store_source(out, 0, static_cast<int64_t>(row), source, meta_token(meta));
+  }
+  return true;
+}
+
+// Verb of the clerks of the grid.
+UCCLEP_FN bool receive_metas(const HtDispatchArgs& args, const Op& op, const Worker& worker) {
+  const Sources sources = Sources::of(op, memory_of(args), Zones::sources);
+  const Parked count = sources.count, items = (sources.most + wave_size - 1) / wave_size * sources.count;
+  for (Parked item = worker.index; item < items; item += worker.workers) {
+    const HtDispatchArgs& now = read_again(args);
+    const Op here = op.with(now.group);
+    const uint32_t source = here.rotated(item % count + 1), first = item / count * wave_size;
+    const uint32_t rows = uniform(memory_of(now).rows_from()[source]);
+    const uint32_t end = rows < first + wave_size ? rows : first + wave_size;
+    if (first < rows && !take_metas(here, memory_of(now), now.output, source, first, end)) return false;
+  }
+  return true;
+}
+
+// Warp verb: a row of zeros that pads a zone.
+UCCLEP_FN void zero_row(const DispatchOutput& out, int64_t row) {
+  char* tokens = out.tokens.at(0, row);
+  for (uint32_t b = lane_id() * 16; b < out.wire.token_bytes; b += wave_size * 16) store16(tokens + b, vec16{});
+  for (uint32_t e = lane_id(); e < out.wire.scale_count; e += wave_size) {
+    char* scale = out.scales.at(0, row, e);
+    for (uint32_t i = 0; i < out.wire.scale_element_bytes; ++i) scale[i] = 0;
+  }
+  if (lane_id() != 0) return;
+  if (out.topk_weights.data) *reinterpret_cast<float*>(out.topk_weights.at(0, row)) = 0.0f;
+  View info = out.src_info;
+  if (!info.data) return;
+  info.data = info.at(0, row);
+  store_index(info, 0, 0, -1);
+}
+
+// Grid verb: what lies between a zone's last row and its padded end.
+UCCLEP_FN void zero_pads(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args) {
+  const uint32_t local = op.group.shape.local_experts(), last = op.ranks() - 1;
+  for (uint32_t l = grid_warp(); l < local; l += grid_warps()) {
+    const uint64_t end = memory.expert_base(last)[l] + uint64_t{memory.counts_from(last)[l]};
+    const uint64_t begin = memory.expert_base(0)[l];
+    const uint64_t padded = begin + round_up(end - begin, memory.handle.expert_alignment);
+    for (uint64_t row = end; row < padded && row < args.output.capacity; ++row)
+      zero_row(args.output, static_cast<int64_t>(row));
+  }
+}
+
+// Rows at or past the capacity are dropped, and somebody should know.
+UCCLEP_FN void check_capacity(const Op& op, const HandleMemory& memory, const DispatchOutput& out) {
+  if (block_id() != 0 || thread_id() != 0 || memory.state()->rows <= out.capacity) return;
+  ErrorRecord record = record_of(op, ucclEpOverflow, Phase::capacity, -1);
+  record.expected = memory.state()->rows;
+  record.got = out.capacity;
+  report_data(op.group.errors, record);
+}
+
+// Grid verb: adds the rows of this dispatch to the caller's statistics.
+UCCLEP_FN void count_rows(const Op& op, const HandleMemory& memory, const View& cumulative) {
+  if (!cumulative.data || block_id() != 0) return;
+  for (uint32_t l = thread_id(); l < op.group.shape.local_experts(); l += block_size()) {
+    uint32_t count = 0;
+    for (uint32_t s = 0; s < op.ranks(); ++s) count += memory.counts_from(s)[l];
+    *reinterpret_cast<int32_t*>(cumulative.at(0, 0, l)) += static_cast<int32_t>(count);
+  }
+}
+
+// Grid verb: everything of the output that no row fills.
+UCCLEP_FN void fill_rest(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args) {
+  check_capacity(op, memory, args.output);
+  count_rows(op, memory, args.cumulative);
+  if (args.output.zones == Zones::experts) zero_pads(op, memory, args);
+  mark_unused(args.output, 0, memory.state()->rows, args.settings.top_k);
+}
+
+}  // namespace ht
+}  // namespace UCCLEP_SIMT_NAMESPACE
