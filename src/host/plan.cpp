@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
-#include "ucclep/device/routing.hpp"
+#include "ucclep/device/ht_routing.hpp"
 #include "ucclep/device/stage.hpp"
 
 namespace ucclep {
@@ -52,17 +52,19 @@ RoutingPlan plan_routing(const DeviceTraits& traits, const GroupShape& shape, in
   RoutingPlan plan;
   plan.shape = {blocks(traits, num_sms), threads(traits), traits.shared_bytes};
   plan.scanners = scanners_of(traits, shape, plan.shape);
-  plan.shape.shared_bytes = std::max(block_scan_bytes, plan.scanners * ScanScratch::bytes(shape));
+  plan.shape.shared_bytes =
+      std::max(block_scan_bytes, ht::ScanTables::bytes(shape) + plan.scanners * ht::ScanTables::bytes_per_warp(shape));
   return plan;
 }
 
 uint32_t scanners_of(const DeviceTraits& traits, const GroupShape& shape, const LaunchShape& launch) {
-  const uint64_t fit = launch.shared_bytes / ScanScratch::bytes(shape);
-  if (fit == 0) {
+  const uint64_t tables = ht::ScanTables::bytes(shape), of_warp = ht::ScanTables::bytes_per_warp(shape);
+  if (launch.shared_bytes < tables + of_warp) {
     fail(ucclEpNotSupported, "routing among {} experts needs {} bytes of shared memory, {} gives a block {}",
-         shape.experts, ScanScratch::bytes(shape), traits.name, launch.shared_bytes);
+         shape.experts, tables + of_warp, traits.name, launch.shared_bytes);
   }
-  return static_cast<uint32_t>(std::min<uint64_t>(fit, launch.block / traits.wave));
+  return static_cast<uint32_t>(
+      std::min<uint64_t>((launch.shared_bytes - tables) / of_warp, launch.block / traits.wave));
 }
 
 }  // namespace ucclep

@@ -4,6 +4,7 @@
 
 #include <atomic>
 
+#include "base/error.hpp"
 #include "device/kernels/kernels.hpp"
 #include "host/guard.hpp"
 #include "host/plan.hpp"
@@ -95,6 +96,10 @@ void update_ht(ucclEpHandle& handle, const RoutingInput& routing, CounterViews c
       plan_routing(group.comm->traits, group.shape(), num_sms > 0 ? num_sms : group.config.num_sms);
   HtUpdateArgs args{group.device, handle.device, routing, settings, zones_of(handle), counters};
   args.routing.scanners = plan.scanners;
+  if (routing.tokens / plan.shape.grid >= UINT16_MAX) {
+    fail(ucclEpNotSupported, "{} tokens on {} SMs: an SM routes fewer than {}", routing.tokens, plan.shape.grid,
+         UINT16_MAX);
+  }
   launch(group, kernels::ht_update, plan.shape, args, stream);
   note_update(handle, routing);
   ++handle.updates_issued;

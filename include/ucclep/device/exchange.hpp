@@ -41,16 +41,6 @@ UCCLEP_FN void store_index(const View& view, int64_t row, int64_t column, int64_
   }
 }
 
-// Grid verb: this rank's header to every peer, first thing on the wire.
-UCCLEP_FN void send_headers(const Op& op, const HandleMemory& memory, const Settings& settings, Form form) {
-  const uint32_t tokens = memory.state()->tokens;
-  for (uint32_t i = grid_warp(); i < op.ranks(); i += grid_warps()) {
-    const uint32_t peer = op.rotated(i);
-    const uint32_t* counts = memory.counts_to() + uint64_t{peer} * op.group.shape.local_experts();
-    send_header(op, peer, settings, memory.rows_to()[peer], form, tokens, counts);
-  }
-}
-
 // Who shares out work by warps: the grid, or a block.
 struct WarpShare {
   uint32_t first, step;

@@ -3,7 +3,7 @@
 // final place before anything moves. A row crosses each link once, and is written once at the far side: by its sender,
 // where the receiver has lent its output, else by the receiver, which pulls it from the sender's staging.
 //
-//   update:    slots free -> route G G -> headers out -> headers in -> G, places, G -> end
+//   update:    slots free -> route G -> headers out -> headers in -> positions -> end
 //   dispatch:  slots free -> READY out -> READY in -> metas out | rows out | rows or metas in -> end
 // Floor of dispatch: rows from peers * row bytes / link bandwidth, plus READY's way. No barrier between ranks; one
 // between blocks, in the update.
@@ -12,6 +12,7 @@
 // waits for nobody, and a receiver for senders only.
 #pragma once
 #include "ucclep/device/ht_receive.hpp"
+#include "ucclep/device/ht_routing.hpp"
 #include "ucclep/device/ht_send.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
@@ -20,13 +21,19 @@ namespace ht {
 UCCLEP_FN bool exchange_counts(const Op& op, const HandleMemory& memory, const HtUpdateArgs& args) {
   if (block_id() == 0) announce_update(args.counters);
   if (!slots_free(op)) return false;
-  if (!route(op, memory, args.routing)) return false;
-  send_headers(op, memory, args.settings, Form::bulk);
-  const bool complete = receive_headers(op, memory, args.settings, View{}, {grid_warp(), grid_warps()});
-  if (!every_thread(complete) || !sync_grid(op)) return false;
-  // The rest is for the launches that follow.
-  auto* scratch = static_cast<uint32_t*>(shared_memory());
-  if (block_id() == 0) place_rows(op, memory, args.zones, args.counters, scratch);
+  const bool routed = route(op, memory, args.routing, [&](uint32_t peer) {
+    const uint32_t* counts = memory.counts_to() + uint64_t{peer} * args.group.shape.local_experts();
+    send_header(op, peer, args.settings, memory.rows_to()[peer], Form::bulk, args.routing.tokens, counts);
+  });
+  if (!routed || block_id() != 0) return routed;
+  // The rest is one block's, for the launches that follow.
+  const bool complete = receive_headers(op, memory, args.settings, View{}, {warp_id(), block::warps()});
+  if (!every_thread(complete)) return false;
+  if (thread_id() == 0) {
+    memory.state()->tokens = args.routing.tokens;
+    memory.state()->top_k = args.routing.top_k;
+  }
+  place_rows(op, memory, args.zones, args.counters, static_cast<uint32_t*>(shared_memory()));
   return true;
 }
 

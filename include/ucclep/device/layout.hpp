@@ -35,7 +35,7 @@ constexpr uint32_t max_ranks = 4096;     // P8
 constexpr uint16_t no_expert = 0xffff;
 constexpr uint32_t no_place = 0xffffffffu;
 
-// Tokens that one warp scans.
+// Tokens whose ids a scanning warp holds in shared memory; a block scans no fewer.
 constexpr uint32_t chunk_tokens = 32;
 
 UCCLEP_HD constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
@@ -194,7 +194,7 @@ struct HandleLayout {
   uint64_t
       places;  // u32 [B][K] place among the rows to that rank; no_place but for the token's first selection of the rank
   uint64_t positions;     // u32 [B][K] position among the rows of that expert
-  uint64_t chunks;        // u32 [C][R + E] rows (per rank, then per expert) of all earlier chunks
+  uint64_t chunks;        // u32 [C][R + E] rows (per rank, then per expert) of each block that routed
   uint64_t rows_to;       // u32 [R]
   uint64_t counts_to;     // u32 [E]
   uint64_t rows_from;     // u32 [R]

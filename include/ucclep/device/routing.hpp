@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From topk_idx to places: which ranks and experts get how many rows of this rank, and the place of each row among
-// those of the same (source, destination), in token order (protocol P5). One scan over chunks of tokens; a warp takes a
-// chunk and goes through its tokens one after the other, a lane per selection, so ranks and experts of one token never
-// collide.
+// From topk_idx to places (protocol P5): what a handle holds of a routing, and what the scans of HT (ht_routing.hpp)
+// and LL (ll_routing.hpp) share.
 #pragma once
 #include "ucclep/device/signal.hpp"
 
@@ -100,20 +98,6 @@ UCCLEP_FN uint32_t without_repeats(const GroupShape& shape, uint32_t id, int64_t
   return first ? id : no_expert;
 }
 
-// Where a warp scans: in shared memory, since every token waits for the counts of the one before.
-struct ScanScratch {
-  uint16_t* ids;    // [chunk_tokens][K]: expert, or no_expert
-  uint8_t* counts;  // [R + E]: rows of this chunk so far; a chunk has too few tokens to overflow them
-
-  static UCCLEP_HD constexpr uint64_t bytes(const GroupShape& shape) {
-    return round_up(2ull * chunk_tokens * shape.top_k + shape.ranks + shape.experts, 16);
-  }
-  static UCCLEP_FN ScanScratch at(char* base, const GroupShape& shape) {
-    return {reinterpret_cast<uint16_t*>(base), reinterpret_cast<uint8_t*>(base + 2ull * chunk_tokens * shape.top_k)};
-  }
-};
-static_assert(chunk_tokens <= UINT8_MAX);
-
 // Coop verb (a warp, a block): ids of the tokens from begin to end into shared memory, [token][K]. One out of range
 // counts as none; *bad gets such an id.
 template <class Coop>
@@ -136,99 +120,6 @@ UCCLEP_FN void load_ids(Coop, const GroupShape& shape, const RoutingInput& input
       if (i < entries) shared[i] = in_range ? static_cast<uint16_t>(ids[j]) : no_expert;
     }
   }
-}
-
-// Warp verb: one chunk. Counts go into the chunk's row of the table; places and positions count from the chunk's start.
-UCCLEP_FN void scan_chunk(const HandleMemory& memory, const RoutingInput& input, uint32_t chunk, char* shared,
-                          int64_t* bad) {
-  const GroupShape& shape = memory.shape;
-  const ScanScratch scratch = ScanScratch::at(shared, shape);
-  const uint32_t columns = shape.ranks + shape.experts;
-  const uint32_t begin = chunk * chunk_tokens;
-  const uint32_t end = begin + chunk_tokens < input.tokens ? begin + chunk_tokens : input.tokens;
-  for (uint32_t c = lane_id(); c < columns; c += wave_size) scratch.counts[c] = 0;
-  load_ids(warp{}, shape, input, begin, end, scratch.ids, bad);
-  sync_warp();
-  const uint32_t k = lane_id();
-  for (uint32_t token = begin; token < end; ++token) {
-    uint32_t id = no_expert;
-    if (k < input.top_k) id = scratch.ids[(token - begin) * input.top_k + k];
-    id = without_repeats(shape, id, bad);
-    const bool valid = id != no_expert;
-    const uint32_t rank = valid ? id / shape.local_experts() : shape.ranks + k;
-    const bool sends = first_lane(match_any(rank)) == k && valid;
-    if (k < shape.top_k) {
-      const uint64_t i = uint64_t{token} * shape.top_k + k;
-      memory.at<int32_t>(memory.handle.offsets.topk)[i] = valid ? static_cast<int32_t>(id) : -1;
-      memory.at<uint32_t>(memory.handle.offsets.places)[i] = sends ? scratch.counts[rank]++ : no_place;
-      memory.at<uint32_t>(memory.handle.offsets.positions)[i] = valid ? scratch.counts[shape.ranks + id]++ : 0;
-    }
-    sync_warp();  // the next token's lanes read these counts
-  }
-  uint32_t* count = memory.chunk(chunk);
-  for (uint32_t c = lane_id(); c < columns; c += wave_size) count[c] = scratch.counts[c];
-  sync_warp();  // the scratch is free for the next chunk
-}
-
-// Grid verb: exclusive prefix over the chunks, a warp per column; the totals go to rows_to and counts_to.
-UCCLEP_FN void scan_columns(const HandleMemory& memory, uint32_t chunks) {
-  const uint32_t columns = memory.shape.ranks + memory.shape.experts;
-  for (uint32_t c = grid_warp(); c < columns; c += grid_warps()) {
-    uint32_t carry = 0;
-    for (uint32_t first = 0; first < chunks; first += wave_size) {
-      const uint32_t chunk = first + lane_id();
-      uint32_t* count = memory.chunk(chunk) + c;
-      const uint32_t own = chunk < chunks ? *count : 0;
-      const uint32_t upto = scan_add(own);
-      if (chunk < chunks) *count = carry + upto - own;
-      carry += shfl(upto, wave_size - 1);
-    }
-    if (lane_id() != 0) continue;
-    if (c < memory.shape.ranks) {
-      memory.rows_to()[c] = carry;
-    } else {
-      memory.counts_to()[c - memory.shape.ranks] = carry;
-    }
-  }
-}
-
-// Grid verb, after scan_columns: places and positions count from the first token on.
-UCCLEP_FN void add_earlier_chunks(const HandleMemory& memory, uint32_t tokens) {
-  const uint32_t top_k = memory.shape.top_k, entries = tokens * top_k;
-  for (uint32_t i = block_id() * block_size() + thread_id(); i < entries; i += grid_size() * block_size()) {
-    const int32_t expert = memory.at<int32_t>(memory.handle.offsets.topk)[i];
-    if (expert < 0) continue;
-    const uint32_t* before = memory.chunk(i / top_k / chunk_tokens);
-    uint32_t& place = memory.at<uint32_t>(memory.handle.offsets.places)[i];
-    if (place != no_place) place += before[static_cast<uint32_t>(expert) / memory.shape.local_experts()];
-    memory.at<uint32_t>(memory.handle.offsets.positions)[i] += before[memory.shape.ranks + expert];
-  }
-}
-
-// Grid verb: routes all tokens of this rank. After it rows_to and counts_to are valid for every block; selection_of is
-// for the next launch.
-UCCLEP_FN bool route(const Op& op, const HandleMemory& memory, const RoutingInput& input) {
-  const auto chunks = static_cast<uint32_t>(ceil_div(input.tokens, chunk_tokens));
-  int64_t bad = no_bad_id;
-  const uint32_t scanners = input.scanners;
-  char* const shared = static_cast<char*>(shared_memory()) + ScanScratch::bytes(memory.shape) * warp_id();
-  if (warp_id() < scanners) {
-    for (uint32_t chunk = warp_id() * grid_size() + block_id(); chunk < chunks; chunk += grid_size() * scanners) {
-      scan_chunk(memory, input, chunk, shared, &bad);
-    }
-  }
-  report_bad_id(op, bad);
-  if (!sync_grid(op)) return false;
-  scan_columns(memory, chunks);
-  if (block_id() == 0 && thread_id() == 0) {
-    HandleState* state = memory.state();
-    state->tokens = input.tokens;
-    state->top_k = input.top_k;
-    state->updated = 1;
-  }
-  if (!sync_grid(op)) return false;
-  add_earlier_chunks(memory, input.tokens);
-  return true;
 }
 
 }  // namespace UCCLEP_SIMT_NAMESPACE
