@@ -8,7 +8,8 @@ using namespace ucclep::perf;
 namespace {
 
 std::vector<Plan> plan(Endpoint& endpoint) {
-  const size_t there = endpoint.shape().wire_row_bytes(), back = endpoint.shape().combine_row_bytes();
+  const Part there{"dispatch", endpoint.shape().wire_row_bytes()},
+      back{"combine", endpoint.shape().combine_row_bytes()};
   const auto dispatch = [&] {
     endpoint.update();
     endpoint.dispatch();
@@ -24,8 +25,8 @@ std::vector<Plan> plan(Endpoint& endpoint) {
     return tally += endpoint.check_combine();
   };
   const bool updates = endpoint.shape().mode == UCCLEP_MODE_HT;
-  return {{updates ? "update+dispatch+combine" : "dispatch+combine", there + back, {}, pair, check_pair},
-          {"combine", back, dispatch, combine, check_combine}};
+  return {{updates ? "update+dispatch+combine" : "dispatch+combine", {there, back}, {}, pair, check_pair},
+          {"combine", {back}, dispatch, combine, check_combine}};
 }
 
 }  // namespace

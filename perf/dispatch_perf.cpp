@@ -21,10 +21,11 @@ std::vector<Plan> plan(Endpoint& endpoint) {
     endpoint.run(dispatch);
     return endpoint.check_dispatch();
   };
-  if (endpoint.shape().mode == UCCLEP_MODE_LL) return {{"dispatch", row, {}, dispatch, check}};
-  return {{"update", 0, {}, update, check_update},
-          {"dispatch", row, update, dispatch, check},
-          {"update+dispatch", row, {}, both, check}};
+  const std::vector<Part> parts = {{"dispatch", row}};
+  if (endpoint.shape().mode == UCCLEP_MODE_LL) return {{"dispatch", parts, {}, dispatch, check}};
+  return {{"update", {}, {}, update, check_update},
+          {"dispatch", parts, update, dispatch, check},
+          {"update+dispatch", parts, {}, both, check}};
 }
 
 }  // namespace

@@ -13,6 +13,8 @@
 
 namespace ucclep::perf {
 
+constexpr size_t scratch_half_bytes = size_t{128} << 20;
+
 Endpoint::Endpoint(const Options& options, Team& team, bool combines)
     : options_(options),
       team_(team),
@@ -38,6 +40,7 @@ Endpoint::Endpoint(const Options& options, Team& team, bool combines)
 Endpoint::~Endpoint() {
   // Destroying is collective, unless the communicator is broken: if one rank fails, all break theirs.
   if (std::uncaught_exceptions() > 0) ucclEpCommAbort(comm_);
+  begin_series();
   memory_.reset();
   ucclEpGroupDestroy(group_);
   ucclEpEventDestroy(comm_, begin_);
@@ -90,6 +93,8 @@ void Endpoint::create_tensors() {
   memory_ = std::make_unique<DeviceMemory>(comm_, stream_, on_host());
   tensors_ = std::make_unique<Tensors>(*memory_, shape_, capacity_, combines_);
   if (timing().aligned) spare_ = std::make_unique<Tensors>(*memory_, shape_, capacity_, combines_);
+  if (!on_host()) scratch_ = memory_->allocate(2 * scratch_half_bytes);
+  if (options_.graph) graph_api_ = open_graph_api(info_.device, info_.device_index);
 }
 
 void Endpoint::begin_size(int tokens, int iterations) {
@@ -189,26 +194,53 @@ void Endpoint::run(const std::function<void()>& operation) {
   synchronize();
 }
 
+void Endpoint::begin_series() {
+  graph_.reset();
+  spare_graph_.reset();
+}
+
+void Endpoint::capture(const std::function<void()>& operation) {
+  graph_ = std::make_unique<Graph>(graph_api_, stream_, operation);
+  if (!spare_) return;
+  std::swap(tensors_, spare_);
+  spare_graph_ = std::make_unique<Graph>(graph_api_, stream_, operation);
+  std::swap(tensors_, spare_);
+}
+
+// The host has just written the inputs, and they may lie in the caches of the GPU.
+void Endpoint::empty_caches() {
+  if (scratch_ == nullptr) return;
+  check(ucclEpMemcpy(comm_, scratch_ + scratch_half_bytes, scratch_, scratch_half_bytes, stream_), "ucclEpMemcpy",
+        comm_);
+}
+
 Sample Endpoint::timed(const std::function<void()>& operation) {
   using Clock = std::chrono::steady_clock;
+  if (options_.graph && !graph_) capture(operation);
+  empty_caches();
   team_.barrier();
   if (team_.rank() == options_.late_rank) std::this_thread::sleep_for(std::chrono::microseconds(options_.late_us));
   const auto start = Clock::now();
   // The host's threads leave the barrier apart. What is enqueued behind an operation that all ranks take part in begins
   // when they have met, if the host does not stand between the two.
-  if (spare_) {
+  if (spare_graph_) {
+    spare_graph_->launch();
+  } else if (spare_) {
     std::swap(tensors_, spare_);
     operation();
     std::swap(tensors_, spare_);
   }
   record(begin_);
-  operation();
+  const auto call = Clock::now();
+  graph_ ? graph_->launch() : operation();
+  const auto returned = Clock::now();
   record(end_);
   synchronize();
   const auto stop = Clock::now();
   float milliseconds = 0;
   check(ucclEpEventElapsed(comm_, begin_, end_, &milliseconds), "ucclEpEventElapsed", comm_);
-  return {std::chrono::duration<double, std::micro>(stop - start).count(), milliseconds * 1e3};
+  return {std::chrono::duration<double, std::micro>(stop - start).count(), milliseconds * 1e3,
+          std::chrono::duration<double, std::nano>(returned - call).count()};
 }
 
 ucclEpCounters_t Endpoint::counters() const {

@@ -8,6 +8,7 @@
 
 #include "device_memory.hpp"
 #include "expected.hpp"
+#include "graph.hpp"
 #include "measurement.hpp"
 #include "options.hpp"
 #include "team.hpp"
@@ -39,11 +40,14 @@ class Endpoint {
 
   // Makes room for the next `iterations` iterations of this size.
   void begin_size(int tokens, int iterations);
+  // What is timed next is another operation.
+  void begin_series();
   // Routing and data of the next iteration; the tensors hold what earlier iterations left.
   void prepare();
   // To the end of the stream.
   void run(const std::function<void()>& operation);
-  // Runs it on all ranks to the end of the stream, from a barrier or from inside an untimed run of it.
+  // Runs it on all ranks to the end of the stream, from a barrier or from inside an untimed run of it. With --graph it
+  // is captured at the first time of a series and replayed.
   Sample timed(const std::function<void()>& operation);
   // In LL the dispatch carries the routing, and there is nothing to update.
   void update();
@@ -64,6 +68,8 @@ class Endpoint {
   void fill_combine_input();
   void flip(std::byte* row, ucclEpDataType_t dtype) const;
   void record(ucclEpEvent_t event);
+  void capture(const std::function<void()>& operation);
+  void empty_caches();
   void synchronize();
 
   const Options& options_;
@@ -87,6 +93,9 @@ class Endpoint {
   // The spare is what the untimed operation of an aligned measurement uses: no cache is warm for the timed one, and
   // nothing but the timed one can write what is checked.
   std::unique_ptr<Tensors> tensors_, spare_;
+  std::byte* scratch_ = nullptr;  // of a GPU, larger than its caches
+  GraphApi graph_api_;
+  std::unique_ptr<Graph> graph_, spare_graph_;
   int size_tokens_ = 0;
   uint64_t iteration_ = 0;
   Routing routing_{1, 0, 1};

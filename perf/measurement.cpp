@@ -45,6 +45,7 @@ void merge(Team& team, SizeResult& result) {
       Sample& slowest = series.samples[i % n];
       slowest.host_us = std::max(slowest.host_us, all[i].host_us);
       slowest.device_us = std::max(slowest.device_us, all[i].device_us);
+      slowest.call_ns = std::max(slowest.call_ns, all[i].call_ns);
     }
     struct Counts {
       uint64_t verified, wrong;

@@ -13,6 +13,7 @@ namespace ucclep::perf {
 struct Sample {
   double host_us = 0;    // by the clock, around the calls and the synchronisation of the stream
   double device_us = 0;  // by the device's events around the operation
+  double call_ns = 0;    // by the clock, of the calls alone: what they cost the host
 };
 
 // Where times come from.
@@ -21,10 +22,17 @@ struct Timing {
   bool aligned = false;  // ranks start inside an untimed operation, not at a barrier of the host
 };
 
+// A part of a timed thing that moves rows: "dispatch" or "combine".
+struct Part {
+  std::string operation;
+  size_t row_bytes;  // scales included
+};
+
 // One timed thing ("dispatch", "combine", ..) at one size.
 struct Series {
   std::string name;
-  size_t row_bytes = 0;         // that it moves per row, scales included, both ways if it is both; 0: it moves none
+  size_t row_bytes = 0;  // of all parts, 0: it moves none
+  std::vector<Part> parts;
   std::vector<Sample> samples;  // of each timed iteration; after merging, of the slowest rank
   Traffic traffic;              // of all timed iterations and all ranks
   Tally tally;

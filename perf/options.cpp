@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdlib>
 #include <map>
+#include <sstream>
 
 #include "version.hpp"
 
@@ -13,10 +15,10 @@ namespace ucclep::perf {
 namespace {
 
 const std::map<std::string, int> modes = {{"ll", UCCLEP_MODE_LL}, {"ht", UCCLEP_MODE_HT}};
-const std::map<std::string, int> layouts = {{"expert_major", UCCLEP_LAYOUT_EXPERT_MAJOR},
-                                            {"rank_major", UCCLEP_LAYOUT_RANK_MAJOR},
-                                            {"flat", UCCLEP_LAYOUT_FLAT}};
-const std::map<std::string, ucclEpDataType_t> dtypes = {
+const std::map<std::string, int> known_layouts = {{"expert_major", UCCLEP_LAYOUT_EXPERT_MAJOR},
+                                                  {"rank_major", UCCLEP_LAYOUT_RANK_MAJOR},
+                                                  {"flat", UCCLEP_LAYOUT_FLAT}};
+const std::map<std::string, ucclEpDataType_t> known_dtypes = {
     {"bf16", ucclEpBfloat16}, {"fp16", ucclEpFloat16}, {"fp32", ucclEpFloat32}, {"fp8", ucclEpFloat8e4m3}};
 const std::map<std::string, int> devices = {{"auto", UCCLEP_DEVICE_AUTO},
                                             {"host", UCCLEP_DEVICE_HOST},
@@ -51,6 +53,12 @@ Three bandwidths, per rank (mean over the ranks), at the median time,
 says, or are missing, or too many. Exit code: 0 = rows were verified and none is
 wrong, 2 = bad command line, 1 = all else, nothing verified (-c 0) included.
 
+The call column is what the calls cost the host, by the clock, at the median of the
+slowest rank. With --ceiling the ratio column is the median time over that of
+ceiling_perf, for the sizes that it measured. Before each operation on a GPU a large
+copy empties its caches. Lists as in --sms 16,24 --dtype bf16,fp8 make one run per
+combination; -J then writes an array of them.
+
 --corrupt flips one byte of a row after its expected value is fixed and before
 the operation carries it, so that what arrives is as wrong as if the wire had
 damaged it: of rank 0's first token (dispatch_perf), or of the row that this
@@ -81,7 +89,45 @@ void parse_pair(const std::string& text, const char* option, int* first, int* se
   }
 }
 
-void add_options(CLI::App& app, Options& o, std::string& late, std::string& child) {
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> parts;
+  std::istringstream stream(text);
+  for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
+  return parts;
+}
+
+template <class Map>
+std::vector<std::string> parse_names(const std::string& text, const char* option, const Map& known) {
+  const std::vector<std::string> list = split(text);
+  for (const std::string& name : list) {
+    if (known.count(name) > 0) continue;
+    std::string expected;
+    for (const std::string& each : names(known)) expected += (expected.empty() ? "" : ", ") + each;
+    throw UsageError(fmt::format("{} {}: expected one of {}", option, name, expected));
+  }
+  return list;
+}
+
+std::vector<int> parse_numbers(const std::string& text, const char* option) {
+  std::vector<int> list;
+  for (const std::string& part : split(text)) {
+    char end = 0;
+    int number = 0;
+    if (std::sscanf(part.c_str(), "%d%c", &number, &end) != 1) {
+      throw UsageError(fmt::format("{} {}: expected numbers as in 16,24", option, text));
+    }
+    list.push_back(number);
+  }
+  return list;
+}
+
+// What is parsed further.
+struct Texts {
+  std::string late, child, layout, dtype = "bf16", sms = "0";
+  bool sweep = false;
+};
+
+void add_options(CLI::App& app, Options& o, Texts& texts) {
   app.option_defaults()->take_last();  // as getopt: what is given later wins
   const std::map<std::string, int> units = {{"K", 1 << 10}, {"M", 1 << 20}};
   const CLI::AsNumberWithUnit tokens(units, CLI::AsNumberWithUnit::CASE_INSENSITIVE, "tokens");
@@ -101,34 +147,41 @@ void add_options(CLI::App& app, Options& o, std::string& late, std::string& chil
   app.add_option("--mode", o.mode, "ll (low latency) or ht (high throughput)")
       ->check(CLI::IsMember(names(modes)))
       ->capture_default_str();
-  app.add_option("--layout", o.layout, "expert_major, rank_major (ll) or flat (ht) (ll: expert_major, ht: flat)")
-      ->check(CLI::IsMember(names(layouts)));
+  app.add_option("--layout", texts.layout,
+                 "expert_major, rank_major (ll) or flat (ht), or a list of them (ll: expert_major, ht: flat)");
   app.add_option("--hidden", o.hidden, "Elements of a row")->capture_default_str();
   app.add_option("--experts", o.experts, "Experts of all ranks")->capture_default_str();
   app.add_option("--topk", o.topk, "Experts of a token")->capture_default_str();
-  app.add_option("--dtype", o.dtype, "bf16, fp16, fp32, or fp8 (e4m3 with fp32 scales per 128; combine is then bf16)")
-      ->check(CLI::IsMember(names(dtypes)))
+  app.add_option("--dtype", texts.dtype,
+                 "bf16, fp16, fp32, or fp8 (e4m3 with fp32 scales per 128; combine is then bf16), or a list of them")
       ->capture_default_str();
   app.add_flag("--quant", o.quant, "With bf16: dispatch sends fp8 and makes the scales, combine stays bf16");
-  app.add_option("--skew", o.skew, "Expert e is drawn with weight (e + 1)^-skew; 0 = uniform")->capture_default_str();
-  app.add_option("--late", late, "r:us, rank r enters every iteration us microseconds late");
+  app.add_option("--skew", o.skew, "Rank 0 is chosen so many times as often as the average rank; 0 = all alike")
+      ->capture_default_str();
+  app.add_option("--late", texts.late, "r:us, rank r enters every iteration us microseconds late");
   app.add_option("--device", o.device, "auto, host, cuda or hip (the last two: a device per rank, in order)")
       ->check(CLI::IsMember(names(devices)))
       ->capture_default_str();
-  app.add_option("--sms", o.sms, "Most SMs that an operation may use (0 = the library's choice)")
+  app.add_option("--sms", texts.sms, "Most SMs that an operation may use, or a list (0 = the library's choice)")
       ->capture_default_str();
+  app.add_flag("--sweep", texts.sweep, "Sizes in powers of two: 1 to 8192 tokens per rank in HT, to 1024 in LL");
+  app.add_flag("--graph", o.graph, "Capture each operation once, and time replays of the graph (GPUs)");
+  app.add_option("--ceiling", o.ceiling, "JSON file of ceiling_perf: times also as a ratio to its own");
   app.add_option("--time", o.time, "events, clock or auto: events on a GPU, clock on the host device")
       ->check(CLI::IsMember(clocks))
       ->capture_default_str();
   app.add_flag("--corrupt", o.corrupt, "Flip a byte in every iteration: the run must fail (see below)");
   app.add_option("--seed", o.seed, "Seed of routing and data")->capture_default_str();
   app.add_option("--timeout-ms", o.timeout_ms, "Longest wait of the library (0 = its default)")->capture_default_str();
-  app.add_option("--child", child, "")->group("");  // fd:index, given by the process that started this one
+  app.add_option("--child", texts.child, "")->group("");  // fd:index, given by the process that started this one
 }
 
 void set_defaults(Options& o) {
   const bool ll = o.mode == "ll";
-  if (o.layout.empty()) o.layout = ll ? "expert_major" : "flat";
+  if (o.layouts.empty()) o.layouts = {ll ? "expert_major" : "flat"};
+  o.layout = o.layouts.front();
+  o.dtype = o.dtypes.front();
+  o.sms = o.sms_choices.front();
   if (o.min_tokens == 0) o.min_tokens = o.max_tokens > 0 ? o.max_tokens : ll ? 128 : 4096;
   if (o.max_tokens == 0) o.max_tokens = o.min_tokens;
   if (o.step == 0 && o.factor == 0) o.factor = 2;
@@ -136,6 +189,11 @@ void set_defaults(Options& o) {
   const bool alone = o.processes == 0 && o.threads == 0 && o.mpi_ranks == 0;
   if (o.gpus == 0) o.gpus = alone ? 8 : 1;
   if (o.threads == 0) o.threads = 1;
+}
+
+void set_sweep(Options& o) {
+  if (o.min_tokens == 0) o.min_tokens = 1;
+  if (o.max_tokens == 0) o.max_tokens = std::max(o.min_tokens, o.mode == "ll" ? 1024 : 8192);
 }
 
 void require(bool condition, const std::string& sentence) {
@@ -160,8 +218,9 @@ void check_options(const Options& o) {
   }
   require(o.max_tokens >= o.min_tokens, fmt::format("-e {} is below -b {}", o.max_tokens, o.min_tokens));
   require(o.step > 0 || o.factor > 1, fmt::format("-f {}: expected at least 2", o.factor));
-  require(o.skew >= 0, fmt::format("--skew {}: expected 0 or more", o.skew));
   const Shape shape = o.shape();
+  require(o.skew >= 0 && o.skew <= shape.ranks,
+          fmt::format("--skew {}: expected 0 to {}, the ranks", o.skew, shape.ranks));
   require(o.experts % shape.ranks == 0, fmt::format("--experts {} is no multiple of {} ranks", o.experts, shape.ranks));
   require(o.topk <= o.experts, fmt::format("--topk {} is above --experts {}", o.topk, o.experts));
   require(shape.row_bytes() % 16 == 0, fmt::format("--hidden {}: rows of {} bytes, expected a multiple of 16",  //
@@ -169,6 +228,7 @@ void check_options(const Options& o) {
   require(!o.quant || o.dtype == "bf16", fmt::format("--quant with --dtype {}: expected bf16", o.dtype));
   require(shape.received_dtype() != ucclEpFloat8e4m3 || o.hidden % 128 == 0,
           fmt::format("--hidden {}: fp8 needs a multiple of 128", o.hidden));
+  require(!o.graph || o.device != "host", "--graph with --device host: it captures nothing");
   require(o.mode == "ll" ? o.layout != "flat" : o.layout != "rank_major",
           fmt::format("--layout {} does not exist in --mode {}", o.layout, o.mode));
   require(o.late_rank < shape.ranks, fmt::format("--late: rank {} of {} ranks", o.late_rank, shape.ranks));
@@ -187,6 +247,21 @@ std::vector<int> Options::sizes() const {
   return result;
 }
 
+std::vector<Options> Options::runs() const {
+  std::vector<Options> result;
+  for (const std::string& one_layout : layouts) {
+    for (const std::string& one_dtype : dtypes) {
+      for (int one_sms : sms_choices) {
+        Options& run = result.emplace_back(*this);
+        run.layout = one_layout;
+        run.dtype = one_dtype;
+        run.sms = one_sms;
+      }
+    }
+  }
+  return result;
+}
+
 Shape Options::shape() const {
   Shape shape;
   shape.ranks = ranks();
@@ -194,8 +269,8 @@ Shape Options::shape() const {
   shape.topk = topk;
   shape.hidden = hidden;
   shape.mode = modes.at(mode);
-  shape.layout = layouts.at(layout);
-  shape.dtype = dtypes.at(dtype);
+  shape.layout = known_layouts.at(layout);
+  shape.dtype = known_dtypes.at(dtype);
   shape.quant = quant;
   shape.skew = skew;
   shape.seed = seed;
@@ -210,11 +285,11 @@ Options parse_options(int argc, char** argv, const std::string& tool, const std:
   Options options;
   options.tool = tool;
   options.arguments.assign(argv + 1, argv + argc);
-  std::string late, child;
+  Texts texts;
   CLI::App app(description, tool);
   app.footer(footer);
   app.set_version_flag("--version", std::string(version));
-  add_options(app, options, late, child);
+  add_options(app, options, texts);
   *done = false;
   try {
     app.parse(argc, argv);
@@ -225,10 +300,15 @@ Options parse_options(int argc, char** argv, const std::string& tool, const std:
   } catch (const CLI::ParseError& error) {
     throw UsageError(fmt::format("{} (see --help)", error.what()));
   }
-  if (!late.empty()) parse_pair(late, "--late", &options.late_rank, &options.late_us);
-  if (!child.empty()) parse_pair(child, "--child", &options.child_fd, &options.child_index);
+  if (!texts.late.empty()) parse_pair(texts.late, "--late", &options.late_rank, &options.late_us);
+  if (!texts.child.empty()) parse_pair(texts.child, "--child", &options.child_fd, &options.child_index);
+  options.layouts = parse_names(texts.layout, "--layout", known_layouts);
+  options.dtypes = parse_names(texts.dtype, "--dtype", known_dtypes);
+  options.sms_choices = parse_numbers(texts.sms, "--sms");
+  require(!options.dtypes.empty() && !options.sms_choices.empty(), "--dtype and --sms: expected at least one value");
+  if (texts.sweep) set_sweep(options);
   set_defaults(options);
-  check_options(options);
+  for (const Options& run : options.runs()) check_options(run);
   return options;
 }
 

@@ -39,6 +39,8 @@ struct Options {
   std::string device = "auto";
   std::string time = "auto";
   int sms = 0;  // 0 = as the library likes
+  bool graph = false;
+  std::string ceiling;  // file of ceiling_perf
   bool quant = false;
   int hidden = 7168;
   int experts = 256;
@@ -50,6 +52,10 @@ struct Options {
   bool corrupt = false;
   int timeout_ms = 0;
 
+  // Lists; a run has one of each in the fields above.
+  std::vector<std::string> layouts, dtypes;
+  std::vector<int> sms_choices;
+
   // How this process was started.
   int child_fd = -1;  // in a process that --procs started: the memory shared with the others
   int child_index = 0;
@@ -58,6 +64,8 @@ struct Options {
   int ranks_per_process() const { return threads * gpus; }
   int ranks() const { return mpi_ranks > 0 ? mpi_ranks : ranks_per_process() * (processes > 0 ? processes : 1); }
   std::vector<int> sizes() const;
+  // One run for each combination of what was given in lists; their options have single values.
+  std::vector<Options> runs() const;
   Shape shape() const;
   int api_device() const;
 };

@@ -41,7 +41,9 @@ Report::Report(const Options& options, std::vector<RankInfo> ranks, const GroupM
       ranks_(std::move(ranks)),
       memory_(memory),
       timing_(timing),
-      start_time_(utc_now()) {}
+      start_time_(utc_now()) {
+  if (!options.ceiling.empty()) ceiling_.emplace(options.ceiling, options);
+}
 
 Statistics Report::times(const Series& series) const {
   std::vector<double> values;
@@ -55,6 +57,27 @@ std::string Report::rates(const Series& series, double time_us) const {
   return fmt::format("{:>8.3f} {:>8.3f} {:>8.3f}", rate.wire, rate.logical, rate.selection);
 }
 
+double Report::ceiling_us(const Series& series, int tokens) const {
+  double sum = 0;
+  for (const Part& part : series.parts) {
+    const double us = ceiling_ ? ceiling_->us(part.operation, tokens, part.row_bytes) : 0;
+    if (us == 0) return 0;
+    sum += us;
+  }
+  return sum;
+}
+
+std::string Report::columns(const Series& series, int tokens) const {
+  const Statistics time = times(series);
+  std::vector<double> calls;
+  for (const Sample& sample : series.samples) calls.push_back(sample.call_ns);
+  std::string text = fmt::format(" {:>10.1f} {:>10.1f} {:>10.1f} {} {:>9.0f}", time.p50, time.p99, time.min,
+                                 rates(series, time.p50), statistics(calls).p50);
+  const double ceiling = ceiling_us(series, tokens);
+  if (ceiling_) text += ceiling > 0 ? fmt::format(" {:>6.3f}", time.p50 / ceiling) : fmt::format(" {:>6}", "-");
+  return text + fmt::format(" {:>7}", series.tally.verified > 0 ? std::to_string(series.tally.wrong) : "N/A");
+}
+
 void Report::header(const std::vector<std::string>& series_names) const {
   const Options& o = options_;
   const Environment& e = environment_;
@@ -64,6 +87,8 @@ void Report::header(const std::vector<std::string>& series_names) const {
        ranks_in_words(o), o.min_tokens, o.max_tokens,
        o.step > 0 ? fmt::format("{} (increment)", o.step) : fmt::format("{} (factor)", o.factor), o.warmup,
        o.iterations, o.check, o.seed);
+  if (o.graph) line("# Operations are captured once, and replayed as graphs");
+  if (!o.ceiling.empty()) line("# ratio: to the times in {}", o.ceiling);
   line("# mode {} layout {} hidden {} experts {} topk {} type {}{} skew {} sms {}", o.mode, o.layout, o.hidden,
        o.experts, o.topk, o.dtype, o.quant ? " dispatched as fp8" : "", o.skew,
        o.sms > 0 ? std::to_string(o.sms) : "auto");
@@ -93,11 +118,14 @@ void Report::header(const std::vector<std::string>& series_names) const {
   std::string names = fmt::format("# {:>9} {:>9} {:>10} {:>6}", "", "", "", "");
   std::string titles = fmt::format("# {:>9} {:>9} {:>10} {:>6}", "tokens", "row", "count", "type");
   std::string units = fmt::format("# {:>9} {:>9} {:>10} {:>6}", "per rank", "(B)", "(rows)", "");
+  const std::string ratio = ceiling_ ? fmt::format(" {:>6}", "ratio") : "";
+  const std::string no_unit = ceiling_ ? fmt::format(" {:>6}", "") : "";
   for (const std::string& name : series_names) {
-    names += fmt::format(" {:^58}", name);
-    titles +=
-        fmt::format(" {:>10} {:>10} {:>8} {:>8} {:>8} {:>7}", "time p50", "p99", "wire", "logical", "select", "#wrong");
-    units += fmt::format(" {:>10} {:>10} {:>8} {:>8} {:>8} {:>7}", "(us)", "(us)", "(GB/s)", "(GB/s)", "(GB/s)", "");
+    names += fmt::format(" {:^{}}", name, ceiling_ ? 86 : 79);
+    titles += fmt::format(" {:>10} {:>10} {:>10} {:>8} {:>8} {:>8} {:>9}{} {:>7}", "time p50", "p99", "min", "wire",
+                          "logical", "select", "call", ratio, "#wrong");
+    units += fmt::format(" {:>10} {:>10} {:>10} {:>8} {:>8} {:>8} {:>9}{} {:>7}", "(us)", "(us)", "(us)", "(GB/s)",
+                         "(GB/s)", "(GB/s)", "(ns)", no_unit, "");
   }
   for (const std::string& text : {names, titles, units}) line("{}", text.substr(0, text.find_last_not_of(' ') + 1));
 }
@@ -107,16 +135,14 @@ void Report::row(const SizeResult& result) {
   std::string text = fmt::format("  {:>9} {:>9} {:>10.0f} {:>6}", result.tokens, shape.wire_row_bytes(),
                                  mean_rows(shape, result.series.front()), options_.dtype);
   for (const Series& series : result.series) {
-    const Statistics time = times(series);
-    text += fmt::format(" {:>10.1f} {:>10.1f} {} {:>7}", time.p50, time.p99, rates(series, time.p50),
-                        series.tally.verified > 0 ? std::to_string(series.tally.wrong) : "N/A");
+    text += columns(series, result.tokens);
     tally_ += series.tally;
   }
   line("{}", text);
   results_.push_back(result);
 }
 
-bool Report::close() {
+Json Report::close() {
   const bool good = tally_.wrong == 0 && tally_.verified > 0;
   double wire = 0;
   int count = 0;
@@ -130,14 +156,8 @@ bool Report::close() {
   line("# Out of bounds values : {} {}", tally_.wrong, good ? "OK" : "FAILED");
   line("# Avg wire bandwidth   : {:.4g}", count > 0 ? wire / count : 0.0);
   line("#\n# Collective test concluded: {}", options_.tool);
-  if (!options_.json.empty()) write_json();
-  line("verified {} rows, {} wrong", tally_.verified, tally_.wrong);
-  return good;
-}
-
-void Report::write_json() const {
-  JsonInput input{options_, environment_, ranks_, memory_, timing_, start_time_, results_, tally_};
-  line("# JSON: {}", write_json_file(input));
+  const auto ceiling = [this](const Series& series, int tokens) { return ceiling_us(series, tokens); };
+  return run_json({options_, environment_, ranks_, memory_, timing_, start_time_, results_, tally_, ceiling});
 }
 
 }  // namespace ucclep::perf

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What rank 0 prints, in the look of nccl-tests, and the JSON file.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "ceiling_file.hpp"
 #include "environment.hpp"
+#include "json_parts.hpp"
 #include "measurement.hpp"
 #include "options.hpp"
 
@@ -27,20 +30,21 @@ class Report {
   Report(const Options& options, std::vector<RankInfo> ranks, const GroupMemory& memory, const Timing& timing);
   void header(const std::vector<std::string>& series_names) const;
   void row(const SizeResult& result);
-  // The closing lines; true if the run is good. Writes the JSON file if one is wanted.
-  bool close();
+  // Prints the closing lines; the run as JSON.
+  Json close();
 
  private:
   double time_of(const Sample& sample) const { return timing_.events ? sample.device_us : sample.host_us; }
   Statistics times(const Series& series) const;
+  double ceiling_us(const Series& series, int tokens) const;  // 0: not known
+  std::string columns(const Series& series, int tokens) const;
   std::string rates(const Series& series, double time_us) const;  // the three columns
-  void write_json() const;
-
   const Options& options_;
   Environment environment_;
   std::vector<RankInfo> ranks_;
   GroupMemory memory_;
   Timing timing_;
+  std::optional<CeilingFile> ceiling_;
   std::string start_time_;
   std::vector<SizeResult> results_;
   Tally tally_;

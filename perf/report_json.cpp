@@ -31,6 +31,8 @@ Json options_json(const Options& o) {
           {"device", o.device},
           {"time", o.time},
           {"sms", o.sms},
+          {"graph", o.graph},
+          {"ceiling", o.ceiling},
           {"corrupt", o.corrupt},
           {"seed", o.seed},
           {"timeout_ms", o.timeout_ms}};
@@ -42,7 +44,7 @@ Json times_json(const std::vector<Sample>& samples, double Sample::* time) {
   return statistics_json(values);
 }
 
-Json series_json(const Series& series, const JsonInput& input) {
+Json series_json(const Series& series, int tokens, const JsonInput& input) {
   const int ranks = input.options.ranks();
   Json json = {{"name", series.name},
                {"row_bytes", series.row_bytes},
@@ -52,11 +54,16 @@ Json series_json(const Series& series, const JsonInput& input) {
                  {"selection", series.traffic.selections}}},
                {"host_us", times_json(series.samples, &Sample::host_us)},
                {"device_us", times_json(series.samples, &Sample::device_us)},
+               {"call_ns", times_json(series.samples, &Sample::call_ns)},
                {"time", input.timing.events ? "device_us" : "host_us"}};
   if (series.row_bytes > 0) {
     const double p50 = json[json["time"].get<std::string>()]["p50"];
     const Bandwidths rate = bandwidths(series, ranks, p50);
     json["bandwidth_gb_s"] = {{"wire", rate.wire}, {"logical", rate.logical}, {"selection", rate.selection}};
+  }
+  if (const double ceiling = input.ceiling_us(series, tokens); ceiling > 0) {
+    json["ceiling_us"] = ceiling;
+    json["ratio_to_ceiling"] = json[json["time"].get<std::string>()]["p50"].get<double>() / ceiling;
   }
   json["verified"] = series.tally.verified;
   json["wrong"] = series.tally.wrong;
@@ -65,7 +72,7 @@ Json series_json(const Series& series, const JsonInput& input) {
 
 }  // namespace
 
-std::string write_json_file(const JsonInput& input) {
+Json run_json(const JsonInput& input) {
   Json json = {{"version", 1},
                {"tool", input.options.tool},
                {"start_time", input.start_time},
@@ -89,14 +96,14 @@ std::string write_json_file(const JsonInput& input) {
   json["results"] = Json::array();
   for (const SizeResult& result : input.results) {
     Json row = {{"tokens", result.tokens}, {"series", Json::array()}};
-    for (const Series& series : result.series) row["series"].push_back(series_json(series, input));
+    for (const Series& series : result.series) row["series"].push_back(series_json(series, result.tokens, input));
     json["results"].push_back(row);
   }
   json["verified"] = input.tally.verified;
   json["wrong"] = input.tally.wrong;
   json["out_of_bounds"] = {{"count", input.tally.wrong}, {"okay", input.tally.wrong == 0 && input.tally.verified > 0}};
 
-  return write_json_to(input.options.json, json);
+  return json;
 }
 
 }  // namespace ucclep::perf

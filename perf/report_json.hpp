@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A run as one JSON file: everything that the table says, every option, the whole environment, every sample.
+// A run as JSON: everything that the table says, every option, the whole environment, every sample.
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -17,9 +18,9 @@ struct JsonInput {
   const std::string& start_time;
   const std::vector<SizeResult>& results;
   const Tally& tally;
+  std::function<double(const Series&, int tokens)> ceiling_us;  // 0: not known
 };
 
-// Writes to options.json, or with .1, .2, .. appended if that exists; returns the name.
-std::string write_json_file(const JsonInput& input);
+Json run_json(const JsonInput& input);
 
 }  // namespace ucclep::perf

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "api.hpp"
+#include "json_parts.hpp"
 #include "processes.hpp"
 #include "report.hpp"
 
@@ -31,7 +32,9 @@ Series measure_series(Endpoint& endpoint, const Plan& plan) {
   const Options& o = endpoint.options();
   Series series;
   series.name = plan.name;
-  series.row_bytes = plan.row_bytes;
+  series.parts = plan.parts;
+  for (const Part& part : plan.parts) series.row_bytes += part.row_bytes;
+  endpoint.begin_series();
   for (int i = -o.warmup; i < o.iterations; ++i) {
     endpoint.prepare();
     if (plan.before) endpoint.run(plan.before);
@@ -53,21 +56,29 @@ SizeResult measure_size(Endpoint& endpoint, const std::vector<Plan>& plans, int 
   return result;
 }
 
-// One rank's run from beginning to end. True if all rows of all ranks were right.
-bool run_rank(const Options& options, const Tool& tool, Team& team) {
+std::unique_ptr<Report> make_report(const Endpoint& endpoint, const std::vector<RankInfo>& ranks) {
+  const ucclEpGroupLimits_t& limits = endpoint.group_limits();
+  const GroupMemory memory{limits.device_bytes, limits.host_bytes, endpoint.measured_group_bytes()};
+  return std::make_unique<Report>(endpoint.options(), ranks, memory, endpoint.timing());
+}
+
+// What all runs found; rank 0 has their JSON, too.
+struct Outcome {
+  Tally tally;
+  Json runs = Json::array();
+};
+
+void run_once(const Options& options, const Tool& tool, Team& team, Outcome& outcome) {
   Endpoint endpoint(options, team, tool.combines);
   const std::vector<RankInfo> ranks = team.gather(describe_rank(endpoint));
   const std::vector<Plan> plans = tool.plan(endpoint);
   std::unique_ptr<Report> report;
   if (team.rank() == 0) {
-    const ucclEpGroupLimits_t& limits = endpoint.group_limits();
-    const GroupMemory memory{limits.device_bytes, limits.host_bytes, endpoint.measured_group_bytes()};
-    report = std::make_unique<Report>(options, ranks, memory, endpoint.timing());
+    report = make_report(endpoint, ranks);
     std::vector<std::string> names;
     for (const Plan& plan : plans) names.push_back(plan.name);
     report->header(names);
   }
-  Tally total;
   for (int tokens : options.sizes()) {
     SizeResult result = measure_size(endpoint, plans, tokens);
     for (const Series& series : result.series) {
@@ -76,11 +87,26 @@ bool run_rank(const Options& options, const Tool& tool, Team& team) {
                    series.tally.first.c_str());
     }
     merge(team, result);
-    for (const Series& series : result.series) total += series.tally;
+    for (const Series& series : result.series) outcome.tally += series.tally;
     if (report) report->row(result);
   }
-  if (report) return report->close();
-  return total.wrong == 0 && total.verified > 0;
+  if (report) outcome.runs.push_back(report->close());
+}
+
+// One rank's work from beginning to end. True if all rows of all ranks were right.
+bool run_rank(const Options& options, const Tool& tool, Team& team) {
+  Outcome outcome;
+  for (const Options& run : options.runs()) run_once(run, tool, team, outcome);
+  if (team.rank() == 0) {
+    if (!options.json.empty()) {
+      const Json& file = outcome.runs.size() == 1 ? outcome.runs[0] : outcome.runs;
+      std::printf("# JSON: %s\n", write_json_to(options.json, file).c_str());
+    }
+    std::printf("verified %llu rows, %llu wrong\n", static_cast<unsigned long long>(outcome.tally.verified),
+                static_cast<unsigned long long>(outcome.tally.wrong));
+    std::fflush(stdout);
+  }
+  return outcome.tally.wrong == 0 && outcome.tally.verified > 0;
 }
 
 // As run_rank, with every failure told to the team.

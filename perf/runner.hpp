@@ -13,7 +13,7 @@ namespace ucclep::perf {
 // How one series is measured.
 struct Plan {
   std::string name;
-  size_t row_bytes;                 // that it moves per row, 0 if it moves none
+  std::vector<Part> parts;          // that move rows
   std::function<void()> before;     // untimed, may be empty
   std::function<void()> operation;  // timed
   std::function<Tally()> check;     // all ranks call it

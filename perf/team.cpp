@@ -46,7 +46,6 @@ struct SharedMemoryTeam::Header {
   Word generation{0};  // barriers passed
   Word failed{0};      // 0 none, 1 somebody writes the sentence, 2 it is written
   char failure[2048] = {};
-  ucclEpUniqueId id = {};
 };
 
 SharedMemoryTeam::SharedMemoryTeam(int ranks) : ranks_(ranks), fd_(memfd_create("ucclep_perf", MFD_CLOEXEC)) {
@@ -54,7 +53,6 @@ SharedMemoryTeam::SharedMemoryTeam(int ranks) : ranks_(ranks), fd_(memfd_create(
   if (ftruncate(fd_, static_cast<off_t>(page + ranks * slot_bytes)) != 0) system_failure("ftruncate");
   map();
   new (header_) Header;
-  check(ucclEpGetUniqueId(&header_->id), "ucclEpGetUniqueId");
 }
 
 SharedMemoryTeam::SharedMemoryTeam(int ranks, int inherited_fd) : ranks_(ranks), fd_(inherited_fd) {
@@ -134,7 +132,9 @@ class SharedMemoryMember : public Team {
   }
 
   ucclEpResult_t init_communicator(ucclEpComm_t* comm, const ucclEpCommConfig_t& config) override {
-    return ucclEpCommInitRank(comm, size(), team_.header_->id, rank_, &config);
+    ucclEpUniqueId id = {};
+    if (rank_ == 0) check(ucclEpGetUniqueId(&id), "ucclEpGetUniqueId");
+    return ucclEpCommInitRank(comm, size(), gather(id)[0], rank_, &config);
   }
 
  private:

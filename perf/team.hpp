@@ -45,10 +45,10 @@ class Team {
 };
 
 // Memory shared by the ranks of this machine, threads or processes: an anonymous file, so that nothing can be left
-// behind. Its descriptor is inherited by the processes that --procs starts; the library's unique id travels in it.
+// behind. Its descriptor is inherited by the processes that --procs starts; the library's unique ids travel in it.
 class SharedMemoryTeam {
  public:
-  // Creates the memory, and opens the library's rendezvous in this process.
+  // Creates the memory.
   explicit SharedMemoryTeam(int ranks);
   // Joins what a parent created.
   explicit SharedMemoryTeam(int ranks, int inherited_fd);

@@ -29,32 +29,41 @@ class Random {
   uint64_t state_;
 };
 
-// Draws experts with weight (e + 1)^-skew, without replacement.
+// Draws the experts of a token without replacement: uniformly, or so that rank 0 is chosen skew times as often as the
+// average rank.
 class ExpertChooser {
  public:
-  explicit ExpertChooser(const Shape& shape) : topk_(shape.topk), cumulative_(shape.experts) {
-    double sum = 0;
-    for (int e = 0; e < shape.experts; ++e) cumulative_[e] = sum += std::pow(e + 1.0, -shape.skew);
-    for (double& c : cumulative_) c /= sum;
-  }
+  explicit ExpertChooser(const Shape& shape) : shape_(shape) {}
 
-  // Repeated draws are rejected. When that gets hopeless (nearly all experts are taken, or the skew is extreme), the
-  // rest are the most likely free ones, so that the time is bounded.
   void choose(Random& random, int32_t* out) const {
-    int chosen = 0;
-    for (int attempt = 0; chosen < topk_ && attempt < 16 * topk_; ++attempt) {
-      const auto place = std::upper_bound(cumulative_.begin(), cumulative_.end() - 1, random.uniform());
-      const auto expert = static_cast<int32_t>(place - cumulative_.begin());
-      if (std::find(out, out + chosen, expert) == out + chosen) out[chosen++] = expert;
-    }
-    for (int32_t expert = 0; chosen < topk_; ++expert) {
-      if (std::find(out, out + chosen, expert) == out + chosen) out[chosen++] = expert;
-    }
+    const int local = shape_.local_experts(), topk = shape_.topk;
+    if (shape_.skew == 0) return draw(random, {0, shape_.experts}, out, topk);
+    int hot = 0;
+    for (int k = 0; k < topk; ++k) hot += random.uniform() * shape_.ranks < shape_.skew;
+    hot = std::clamp(hot, std::max(0, topk - (shape_.experts - local)), std::min(topk, local));
+    draw(random, {0, local}, out, hot);
+    draw(random, {local, shape_.experts}, out + hot, topk - hot);
   }
 
  private:
-  int topk_;
-  std::vector<double> cumulative_;
+  struct Range {
+    int begin, end;
+  };
+
+  // Repeated draws are rejected. When that gets hopeless, because nearly all experts are taken, the first free ones
+  // are, so that the time is bounded.
+  void draw(Random& random, Range range, int32_t* out, int count) const {
+    int chosen = 0;
+    const auto take = [&](int32_t expert) {
+      if (std::find(out, out + chosen, expert) == out + chosen) out[chosen++] = expert;
+    };
+    for (int attempt = 0; chosen < count && attempt < 16 * shape_.topk; ++attempt) {
+      take(range.begin + static_cast<int32_t>(random.uniform() * (range.end - range.begin)));
+    }
+    for (int32_t expert = range.begin; chosen < count; ++expert) take(expert);
+  }
+
+  const Shape& shape_;
 };
 
 // Bits of a 64-bit word that stay random, and bits that are set, so that each element has a moderate exponent.

@@ -19,7 +19,7 @@ struct Shape {
   int layout = UCCLEP_LAYOUT_EXPERT_MAJOR;
   ucclEpDataType_t dtype = ucclEpBfloat16;
   bool quant = false;  // bf16 is dispatched as fp8 with fp32 scales
-  double skew = 0;
+  double skew = 0;     // rank 0 is chosen so many times as often as the average rank; 0 = uniform
   uint64_t seed = 1;
 
   int local_experts() const { return experts / ranks; }

@@ -19,6 +19,9 @@ int main(int argc, char** argv) {
     if (options.experts % machine.ranks() != 0) {
       throw UsageError(fmt::format("--experts {} is no multiple of {} ranks", options.experts, machine.ranks()));
     }
+    if (options.skew < 0 || options.skew > machine.ranks()) {
+      throw UsageError(fmt::format("--skew {}: expected 0 to {}, the ranks", options.skew, machine.ranks()));
+    }
     CeilingReport report(options, machine);
     measure_ceilings(machine, options, [&](const Ceiling& ceiling) { report.row(ceiling); });
     return report.close() ? 0 : 1;

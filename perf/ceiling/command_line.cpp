@@ -57,7 +57,6 @@ void check(const CeilingOptions& o) {
   require(o.hidden % 512 == 0,
           fmt::format("--hidden {}: expected a multiple of 512, for fp8 rows with scales", o.hidden));
   require(o.topk <= o.experts, fmt::format("--topk {} is above --experts {}", o.topk, o.experts));
-  require(o.skew >= 0, fmt::format("--skew {}: expected 0 or more", o.skew));
 }
 
 }  // namespace
@@ -89,7 +88,8 @@ CeilingOptions parse_ceiling_options(int argc, char** argv, bool* done) {
   app.add_option("--hidden", o.hidden, "Elements of a row")->capture_default_str();
   app.add_option("--experts", o.experts, "Experts of all ranks")->capture_default_str();
   app.add_option("--topk", o.topk, "Experts of a token")->capture_default_str();
-  app.add_option("--skew", o.skew, "Expert e is drawn with weight (e + 1)^-skew; 0 = uniform")->capture_default_str();
+  app.add_option("--skew", o.skew, "Rank 0 is chosen so many times as often as the average rank; 0 = all alike")
+      ->capture_default_str();
   app.add_option("--seed", o.seed, "Seed of routing and data")->capture_default_str();
   app.add_option("--sms", o.sms, "SMs of the HT kernels")->capture_default_str();
   app.add_option("--ll-sms", o.ll_sms, "SMs of the LL kernels (0 = all)")->capture_default_str();

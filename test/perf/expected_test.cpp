@@ -62,7 +62,7 @@ float rounded(float value) {
 }  // namespace
 
 TEST_CASE("routing has distinct experts in range, repeats, and differs between iterations", "[perf][workload]") {
-  const double skew = GENERATE(0.0, 1.0, 8.0);
+  const double skew = GENERATE(0.0, 1.0, 4.0);
   Shape shape = shape_of(4, 16, 5, UCCLEP_MODE_LL, UCCLEP_LAYOUT_EXPERT_MAJOR);
   shape.skew = skew;
   const Routing routing = make_routing(shape, 50, 1);
@@ -91,19 +91,23 @@ TEST_CASE("a token can choose all experts", "[perf][workload]") {
   CHECK(std::set<int32_t>(e, e + 32).size() == 32);
 }
 
-TEST_CASE("skew sends more to the first experts", "[perf][workload]") {
+TEST_CASE("with skew the first rank is chosen so many times as often as the average", "[perf][workload]") {
   Shape shape = shape_of(4, 64, 2, UCCLEP_MODE_LL, UCCLEP_LAYOUT_EXPERT_MAJOR);
-  const auto rows_of_first_rank = [&] {
-    const Routing routing = make_routing(shape, 200, 1);
+  const auto rows_of = [&](int rank) {
+    const Routing routing = make_routing(shape, 1000, 1);
     size_t rows = 0;
-    for (const Zone& zone : expected_zones(shape, routing, 0, 200)) rows += zone.rows.size();
-    return rows;
+    for (const Zone& zone : expected_zones(shape, routing, rank, 1000)) rows += zone.rows.size();
+    return static_cast<double>(rows);
   };
-  const size_t uniform = rows_of_first_rank();
-  CHECK(uniform > 300);  // a quarter of 1600
-  CHECK(uniform < 500);
-  shape.skew = 1.5;
-  CHECK(rows_of_first_rank() > 2 * uniform);
+  const double average = 2000;  // 8000 choices, 4 ranks
+  CHECK(rows_of(0) == Approx(average).epsilon(0.1));
+  shape.skew = 2.5;
+  CHECK(rows_of(0) == Approx(2.5 * average).epsilon(0.1));
+  CHECK(rows_of(3) == Approx(0.5 * average).epsilon(0.1));
+  shape.skew = 4;
+  CHECK(rows_of(0) == 4 * average);
+  shape.topk = 40;  // more than the rank has
+  CHECK(rows_of(0) == 4000.0 * 16);
 }
 
 TEST_CASE("rows are finite, and differ with everything that names them", "[perf][workload]") {

@@ -48,6 +48,27 @@ TEST_CASE("perf tools: sizes go by factor or by step", "[perf][options]") {
   CHECK(parse({"-b", "1K", "-e", "2K"}).sizes() == std::vector<int>{1024, 2048});
 }
 
+TEST_CASE("perf tools: lists make one run for each combination", "[perf][options]") {
+  CHECK(parse({}).runs().size() == 1);
+  const std::vector<Options> runs =
+      parse({"--mode", "ht", "--sms", "16,24", "--dtype", "bf16,fp8", "--layout", "flat"}).runs();
+  REQUIRE(runs.size() == 4);
+  CHECK(runs[0].sms == 16);
+  CHECK(runs[1].sms == 24);
+  CHECK(runs[1].shape().dtype == ucclEpBfloat16);
+  CHECK(runs[2].shape().dtype == ucclEpFloat8e4m3);
+  CHECK(runs[3].shape().layout == UCCLEP_LAYOUT_FLAT);
+}
+
+TEST_CASE("perf tools: a sweep goes through powers of two", "[perf][options]") {
+  const std::vector<int> ht = parse({"--sweep", "--mode", "ht"}).sizes();
+  CHECK(ht.size() == 14);
+  CHECK(ht.front() == 1);
+  CHECK(ht.back() == 8192);
+  CHECK(parse({"--sweep"}).sizes().back() == 1024);
+  CHECK(parse({"--sweep", "-b", "8", "-e", "32"}).sizes() == std::vector<int>{8, 16, 32});
+}
+
 TEST_CASE("perf tools: ranks are processes times threads times gpus", "[perf][options]") {
   CHECK(parse({"-t", "8"}).ranks() == 8);
   CHECK(parse({"-t", "2", "-g", "4"}).ranks() == 8);
@@ -70,6 +91,11 @@ TEST_CASE("perf tools: a bad command line names the option", "[perf][options]") 
   CHECK(usage_error({"--no-such-option"}).find("--no-such-option") != std::string::npos);
   CHECK(usage_error({"--sms", "-1"}).find("--sms -1") != std::string::npos);
   CHECK(usage_error({"--time", "sundial"}).find("--time") != std::string::npos);
+  CHECK(usage_error({"--sms", "1,many"}).find("--sms 1,many") != std::string::npos);
+  CHECK(usage_error({"--dtype", "bf16,int4"}).find("--dtype int4") != std::string::npos);
+  CHECK(usage_error({"--mode", "ht", "--layout", "flat,rank_major"}).find("--layout rank_major") != std::string::npos);
+  CHECK(usage_error({"-g", "4", "--skew", "5"}).find("--skew 5") != std::string::npos);
+  CHECK(usage_error({"--graph", "--device", "host"}).find("--graph") != std::string::npos);
   CHECK(usage_error({"-n", "0"}).find("-n 0") != std::string::npos);
 }
 
