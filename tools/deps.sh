@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Usage: tools/deps.sh build|test|lint|bundle
+# Usage: tools/deps.sh build|test|lint|bundle|plot
 # Installs the Debian packages that the task needs and the machine lacks. Says nothing, and needs no network, when nothing is missing.
 set -euo pipefail
 
@@ -10,8 +10,9 @@ declare -A lists=(
   [test]="${build[*]} clang-19 lld-19 llvm-19 libclang-rt-19-dev cmake make libopenmpi-dev openmpi-bin"
   [lint]="${build[*]} clang-format-19 clang-tidy-19 git"
   [bundle]="${build[*]} patchelf"
+  [plot]="python3 python3-matplotlib"
 )
-task=${1:?usage: tools/deps.sh build|test|lint|bundle}
+task=${1:?usage: tools/deps.sh build|test|lint|bundle|plot}
 wanted=${lists[$task]:?deps.sh: no such task: $task}
 
 if ! command -v dpkg-query >/dev/null; then
