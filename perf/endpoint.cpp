@@ -41,6 +41,7 @@ Endpoint::~Endpoint() {
   // Destroying is collective, unless the communicator is broken: if one rank fails, all break theirs.
   if (std::uncaught_exceptions() > 0) ucclEpCommAbort(comm_);
   begin_series();
+  windows_.reset();
   memory_.reset();
   ucclEpGroupDestroy(group_);
   ucclEpEventDestroy(comm_, begin_);
@@ -107,8 +108,19 @@ void Endpoint::begin_size(int tokens, int iterations) {
       rows = std::max(rows, max_expert_rows(shape_, make_routing(shape_, tokens, iteration_ + i)));
     }
   }
+  windows_.reset();  // before the memory goes
   tensors_->resize(tokens, rows);
   if (spare_) spare_->resize(tokens, rows);
+  if (options_.windows) register_windows();
+}
+
+void Endpoint::register_windows() {
+  std::vector<const ucclEpTensor_t*> lent;
+  for (const Tensors* tensors : {tensors_.get(), spare_.get()}) {
+    if (tensors == nullptr) continue;
+    lent.insert(lent.end(), {&tensors->out_tokens, &tensors->out_scales, &tensors->combine_in});
+  }
+  windows_ = std::make_unique<Windows>(comm_, lent);
 }
 
 void Endpoint::prepare() {

@@ -14,6 +14,7 @@
 #include "team.hpp"
 #include "tensors.hpp"
 #include "verify.hpp"
+#include "windows.hpp"
 
 namespace ucclep::perf {
 
@@ -38,7 +39,7 @@ class Endpoint {
   Timing timing() const;
   Team& team() { return team_; }
 
-  // Makes room for the next `iterations` iterations of this size.
+  // Makes room for the next `iterations` iterations of this size. With --windows it is collective.
   void begin_size(int tokens, int iterations);
   // What is timed next is another operation.
   void begin_series();
@@ -61,6 +62,7 @@ class Endpoint {
   void create_communicator();
   void create_group();
   void create_tensors();
+  void register_windows();
   ucclEpCounters_t counters() const;
   size_t choices() const { return static_cast<size_t>(size_tokens_) * shape_.topk; }
   void fill_inputs();
@@ -93,6 +95,7 @@ class Endpoint {
   // The spare is what the untimed operation of an aligned measurement uses: no cache is warm for the timed one, and
   // nothing but the timed one can write what is checked.
   std::unique_ptr<Tensors> tensors_, spare_;
+  std::unique_ptr<Windows> windows_;
   std::byte* scratch_ = nullptr;  // of a GPU, larger than its caches
   GraphApi graph_api_;
   std::unique_ptr<Graph> graph_, spare_graph_;

@@ -40,6 +40,7 @@ struct Options {
   std::string time = "auto";
   int sms = 0;  // 0 = as the library likes
   bool graph = false;
+  bool windows = false;
   std::string ceiling;  // file of ceiling_perf
   bool quant = false;
   int hidden = 7168;

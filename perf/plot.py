@@ -49,7 +49,7 @@ def dtype_of(options, operation):
 
 def label_of(options):
     sms = f"{options['sms']} SMs" if options["sms"] else "SMs: auto"
-    return f"libucclep {options['layout']}, {sms}" + (", graph" if options.get("graph") else "")
+    return f"libucclep {options['layout']}, {sms}" + (", windows" if options.get("windows") else "") + (", graph" if options.get("graph") else "")
 
 
 def collect(runs):

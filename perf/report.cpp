@@ -88,6 +88,7 @@ void Report::header(const std::vector<std::string>& series_names) const {
        o.step > 0 ? fmt::format("{} (increment)", o.step) : fmt::format("{} (factor)", o.factor), o.warmup,
        o.iterations, o.check, o.seed);
   if (o.graph) line("# Operations are captured once, and replayed as graphs");
+  if (o.windows) line("# Outputs of dispatch and inputs of combine lie in registered windows");
   if (!o.ceiling.empty()) line("# ratio: to the times in {}", o.ceiling);
   line("# mode {} layout {} hidden {} experts {} topk {} type {}{} skew {} sms {}", o.mode, o.layout, o.hidden,
        o.experts, o.topk, o.dtype, o.quant ? " dispatched as fp8" : "", o.skew,

@@ -32,6 +32,7 @@ Json options_json(const Options& o) {
           {"time", o.time},
           {"sms", o.sms},
           {"graph", o.graph},
+          {"windows", o.windows},
           {"ceiling", o.ceiling},
           {"corrupt", o.corrupt},
           {"seed", o.seed},
