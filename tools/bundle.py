@@ -5,7 +5,7 @@
 Copies the shared library, the tools, the test executables and every library that they need, glibc's own excepted, into one
 folder: stripped, and with run path $ORIGIN, so that the folder runs wherever glibc is 2.36 or newer. The tools' MPI plugin goes
 with them when it was built; MPI itself does not, as it has to be the one that the machine's mpirun belongs to. test-gpu.sh there
-runs the tests that need GPUs; commit.txt says what was built.
+runs the tests that need GPUs, perf-gpu.sh the tools on GPUs; commit.txt says what was built.
 """
 import json
 import os
@@ -81,7 +81,8 @@ def main(tree, bundle):
         subprocess.run(["patchelf", "--set-rpath", "$ORIGIN", copy], check=True)
         if newest_glibc(copy) > GLIBC_LIMIT:
             sys.exit(f"bundle.py: {name} needs glibc {'.'.join(map(str, newest_glibc(copy)))}")
-    shutil.copy(os.path.join(os.path.dirname(__file__), "test-gpu.sh"), bundle)
+    for script in ("test-gpu.sh", "perf-gpu.sh"):
+        shutil.copy(os.path.join(os.path.dirname(__file__), script), bundle)
     with open(os.path.join(bundle, "commit.txt"), "w", encoding="utf-8") as file:
         file.write(commit() + "\n")
     size = sum(os.path.getsize(os.path.join(bundle, name)) for name in files)
