@@ -234,11 +234,13 @@ sanitizer_programs() {
   done
 }
 
-export UCCLEP_TEST_GPUS=$gpus UCCLEP_TEST_DEVICE=$vendor
+export UCCLEP_TEST_GPUS=$gpus UCCLEP_TEST_DEVICE=$vendor UCCLEP_TEST_ITERATIONS=${UCCLEP_TEST_ITERATIONS:-10000}
 cases_of_all='~[.]~[long]'
 catch_program gpu_device gpu_device_test "$cases_of_all"
 catch_program conformance conformance_test "$cases_of_all"
 UCCLEP_TEST_PROCESSES=1 catch_program conformance-processes conformance_test '[process]~[.]~[long]'
+catch_program graphs graph_test "$cases_of_all"
+UCCLEP_TEST_PROCESSES=1 catch_program graphs-processes graph_test '[process]~[.]~[long]'
 perf_program
 if [ "$vendor" = cuda ]; then sanitizer_programs; fi
 

@@ -152,6 +152,14 @@ ucclEpStream_t checked_stream(const ucclEpComm& comm, ucclEpStream_t stream) {
   return stream;
 }
 
+void refuse_in_capture(const ucclEpComm& comm) {
+  for (const ucclEpStream_t stream : comm.streams) {
+    if (comm.device->is_capturing(stream)) {
+      fail(ucclEpInvalidUsage, "stream {} is being captured into a graph, of which this call cannot be a part", stream);
+    }
+  }
+}
+
 void check_wait(const ucclEpComm& comm, ucclEpResult_t waited, const char* what) {
   comm.faults->throw_if_fatal();
   if (waited == ucclEpSuccess) return;
@@ -200,7 +208,10 @@ ucclEpResult_t ucclEpCommInitBootstrap(ucclEpComm_t* comm, int nranks, int rank,
 
 ucclEpResult_t ucclEpCommDestroy(ucclEpComm_t comm) {
   if (comm == nullptr) return ucclEpSuccess;
-  return guarded("ucclEpCommDestroy", nullptr, [&] { destroy(comm); });
+  return guarded("ucclEpCommDestroy", nullptr, [&] {
+    if (!comm->faults->fatal()) refuse_in_capture(*comm);
+    destroy(comm);
+  });
 }
 
 ucclEpResult_t ucclEpCommAbort(ucclEpComm_t comm) {

@@ -38,7 +38,8 @@ struct ucclEpComm {
   std::set<void*> host_memory;
   std::set<ucclEpStream_t> streams;
   std::set<ucclEpEvent_t> events;
-  uint64_t next_object = 0;  // numbers collective objects, alike on all ranks
+  std::set<ucclEpEvent_t> captured_events;  // recorded last in a capture: nobody can wait for them
+  uint64_t next_object = 0;                 // numbers collective objects, alike on all ranks
 
   int rank() const { return bootstrap->rank(); }
   int nranks() const { return bootstrap->nranks(); }
@@ -56,6 +57,10 @@ ucclEpComm& usable(ucclEpComm_t comm);
 
 // A stream that this communicator made, or NULL, the device's default stream.
 ucclEpStream_t checked_stream(const ucclEpComm& comm, ucclEpStream_t stream);
+
+// What allocates or waits cannot be part of a graph: ucclEpInvalidUsage while a stream of this communicator is
+// captured.
+void refuse_in_capture(const ucclEpComm& comm);
 
 // A host's wait for work on the stream: the code of a fatal record, if one ended that work, before a plain timeout.
 void check_wait(const ucclEpComm& comm, ucclEpResult_t waited, const char* what);

@@ -59,6 +59,7 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
   std::shared_ptr<SharedMemory> own;
   Agreement agreement("ucclEpGroupCreate");
   ucclEpGroupConfig_t asked = UCCLEP_GROUP_CONFIG_INIT;
+  agreement.attempt([&] { refuse_in_capture(comm); });
   agreement.attempt([&] { asked = read_struct(given, "config"); });
   agree_on(agreement, asked);
   agreement.attempt([&] {
@@ -177,5 +178,8 @@ ucclEpResult_t ucclEpGroupCreate(ucclEpGroup_t* group, ucclEpComm_t comm, const 
 
 ucclEpResult_t ucclEpGroupDestroy(ucclEpGroup_t group) {
   if (group == nullptr) return ucclEpSuccess;
-  return guarded("ucclEpGroupDestroy", group->comm, [&] { destroy_group(group); });
+  return guarded("ucclEpGroupDestroy", group->comm, [&] {
+    if (!group->comm->faults->fatal()) refuse_in_capture(*group->comm);
+    destroy_group(group);
+  });
 }

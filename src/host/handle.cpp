@@ -76,35 +76,66 @@ ucclEpHandle_t create_handle(ucclEpGroup& group, const ucclEpHandleConfig_t& con
   Device& device = *group.comm->device;
   handle->memory = Workspace(device, group.config, d.offsets.bytes, std::vector<char>(sizeof(HandleState)));
   d.memory = handle->memory.data();
-  handle->host_counts = static_cast<int64_t*>(device.alloc_host(sizeof(int64_t) * (2 + group.shape().local_experts())));
+  handle->host_counts =
+      static_cast<HostCounts*>(device.alloc_host(sizeof(HostCounts) + sizeof(int64_t) * group.shape().local_experts()));
   group.handles.push_back(handle.get());
   return handle.release();
 }
 
-int64_t load(const int64_t& word) {
-  return std::atomic_ref(const_cast<int64_t&>(word)).load(std::memory_order_acquire);
+template <class T>
+T load(T& word) {
+  return std::atomic_ref(word).load(std::memory_order_acquire);
 }
 
-// The kernel's release store of the update count orders the counts before it.
-void wait_counts(ucclEpHandle& handle) {
+// The counts of the Update that ended last, unless one is under way. The kernel's release store of the sequence orders
+// the counts before it; when it is the same after they were read, they belong together.
+bool try_read(const ucclEpHandle& handle, std::vector<int64_t>& counts) {
+  HostCounts& shared = *handle.host_counts;
+  const uint64_t sequence = load(shared.sequence);
+  if (sequence % 2 != 0 || sequence < handle.awaited_sequence || load(shared.call) < handle.updates_called)
+    return false;
+  counts.assign(1, load(shared.rows));
+  for (uint32_t l = 0; l < handle.group->shape().local_experts(); ++l) {
+    counts.push_back(load(shared.rows_of_experts()[l]));
+  }
+  return load(shared.sequence) == sequence;
+}
+
+// Rows in all, then of each local expert.
+std::vector<int64_t> wait_counts(ucclEpHandle& handle) {
   const ucclEpComm& comm = *handle.group->comm;
   const Deadline deadline = Deadline::after_ms(comm.timeout_ms(handle.group->config.timeout_ms));
   constexpr auto poll_interval = std::chrono::microseconds(50);
-  while (load(handle.host_counts[0]) < handle.updates_issued) {
+  std::vector<int64_t> counts;
+  while (!try_read(handle, counts)) {
     comm.faults->throw_if_fatal();
     if (deadline.expired()) {
       fail(ucclEpTimeout, "the last HandleUpdate was not complete after {} ms", deadline.total_ms());
     }
     std::this_thread::sleep_for(poll_interval);
   }
-  if (handle.host_counts[1] < 0) {
+  if (counts.front() < 0) {
     const ucclEpAsyncError_t error = comm.faults->current();
     fail(ucclEpInvalidArgument, "the last HandleUpdate failed: {}", error.text);
   }
-  handle.known_rows = handle.host_counts[1];
+  // A replay changes them again without a call.
+  handle.known_rows = handle.captured ? -1 : counts.front();
+  return counts;
 }
 
 }  // namespace
+
+void note_call(ucclEpHandle& handle, bool captured) {
+  if (!captured) {
+    ++handle.updates_called;
+    handle.awaited_sequence = 0;
+    return;
+  }
+  handle.captured = true;
+  const uint64_t after_calls = 2 * static_cast<uint64_t>(handle.updates_called),
+                 now = load(handle.host_counts->sequence);
+  handle.awaited_sequence = std::max(after_calls, (now + 1) / 2 * 2) + 2;
+}
 
 void destroy_handle(ucclEpHandle_t handle) {
   ucclEpGroup& group = *handle->group;
@@ -128,6 +159,7 @@ using namespace ucclep;
 ucclEpResult_t ucclEpHandleCreate(ucclEpHandle_t* handle, ucclEpGroup_t group, const ucclEpHandleConfig_t* config) {
   return guarded("ucclEpHandleCreate", comm_of(group), [&] {
     require(handle, "handle");
+    refuse_in_capture(*usable(group).comm);
     *handle = create_handle(usable(group), read_struct(config, "config"));
   });
 }
@@ -142,11 +174,10 @@ ucclEpResult_t ucclEpHandleWaitCounts(ucclEpHandle_t handle, int64_t* recv_total
     ucclEpHandle& h = usable(handle);
     require(recv_total, "recv_total");
     if (h.low_latency()) fail(ucclEpInvalidUsage, "an LL handle has no counts before its dispatch; HT handles do");
-    if (h.updates_issued == 0) fail(ucclEpInvalidUsage, "the handle has not been updated");
-    wait_counts(h);
-    if (tokens_per_expert != nullptr) {
-      std::copy_n(h.host_counts + 2, h.group->shape().local_experts(), tokens_per_expert);
-    }
-    *recv_total = h.known_rows;
+    if (!h.updated) fail(ucclEpInvalidUsage, "the handle has not been updated");
+    refuse_in_capture(*h.group->comm);
+    const std::vector<int64_t> counts = wait_counts(h);
+    if (tokens_per_expert != nullptr) std::copy(counts.begin() + 1, counts.end(), tokens_per_expert);
+    *recv_total = counts.front();
   });
 }

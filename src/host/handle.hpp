@@ -8,14 +8,16 @@ struct ucclEpHandle {
   ucclEpGroup* group = nullptr;
   ucclEpDeviceHandle device;  // what kernels get
   ucclep::Workspace memory;
-  int64_t* host_counts = nullptr;  // written by HT updates: {updates done, rows, rows of each local expert}
+  ucclep::HostCounts* host_counts = nullptr;  // written by HT updates
 
   // Of the last Update.
   bool updated = false;
-  int64_t tokens = 0;  // T
-  int top_k = 0;       // K
-  int64_t updates_issued = 0;
-  int64_t known_rows = -1;                  // HandleWaitCounts returned them
+  int64_t tokens = 0;             // T
+  int top_k = 0;                  // K
+  int64_t updates_called = 0;     // HT, those that were not captured
+  bool captured = false;          // a graph holds an HT update: the counts may change without a call
+  uint64_t awaited_sequence = 0;  // of host_counts, if the last call was captured: its first replay has ended then
+  int64_t known_rows = -1;        // HandleWaitCounts returned them
   ucclep::CounterViews pending_counters{};  // LL: filled by the next dispatch
 
   // Of the last dispatch.
@@ -30,6 +32,9 @@ struct ucclEpHandle {
 namespace ucclep {
 
 void destroy_handle(ucclEpHandle_t handle);
+
+// An HT update was enqueued, or captured.
+void note_call(ucclEpHandle& handle, bool captured);
 
 // A handle whose communicator has no fatal record.
 ucclEpHandle& usable(ucclEpHandle_t handle);

@@ -14,7 +14,9 @@ ucclEpResult_t refuse(const char* function, ucclEpComm_t comm, const Object* obj
   });
 }
 
-constexpr char no_graph[] = "this version does not capture streams; call the operations every time";
+constexpr char no_graph[] =
+    "this version does not capture streams of the host device; call the operations every time (on a GPU, capture with "
+    "its own run-time)";
 constexpr char no_mask[] =
     "this version has no masks; a peer that misses its deadline is ucclEpTimeout, after which a new communicator "
     "without "

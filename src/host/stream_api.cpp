@@ -17,6 +17,12 @@ void check_event(const ucclEpComm& comm, ucclEpEvent_t event, const char* name) 
   }
 }
 
+void check_recorded(const ucclEpComm& comm, ucclEpEvent_t event, const char* name) {
+  if (comm.captured_events.count(event) == 0) return;
+  fail(ucclEpInvalidUsage, "{} {} was recorded last in a capture: a graph orders by it, but nobody can ask for it",
+       name, event);
+}
+
 template <class Memory>
 void forget(Memory& memory, void* pointer, const char* made_by) {
   if (memory.erase(pointer) == 0) {
@@ -33,6 +39,7 @@ ucclEpResult_t ucclEpMemAlloc(ucclEpComm_t comm, void** ptr, size_t bytes) {
   return guarded("ucclEpMemAlloc", comm, [&] {
     require(comm, "comm");
     require(ptr, "ptr");
+    refuse_in_capture(*comm);
     void* memory = nullptr;
     if (bytes != 0) {
       Device& device = *comm->device;
@@ -55,6 +62,7 @@ ucclEpResult_t ucclEpMemAllocHost(ucclEpComm_t comm, void** ptr, size_t bytes) {
   return guarded("ucclEpMemAllocHost", comm, [&] {
     require(comm, "comm");
     require(ptr, "ptr");
+    refuse_in_capture(*comm);
     void* memory = bytes == 0 ? nullptr : comm->device->alloc_host(bytes);
     if (memory) comm->host_memory.insert(memory);
     *ptr = memory;
@@ -84,6 +92,7 @@ ucclEpResult_t ucclEpStreamCreate(ucclEpComm_t comm, ucclEpStream_t* stream) {
   return guarded("ucclEpStreamCreate", comm, [&] {
     usable(comm);
     require(stream, "stream");
+    refuse_in_capture(*comm);
     const ucclEpStream_t made = comm->device->stream_create();
     comm->streams.insert(made);
     *stream = made;
@@ -115,6 +124,7 @@ ucclEpResult_t ucclEpEventCreate(ucclEpComm_t comm, ucclEpEvent_t* event) {
   return guarded("ucclEpEventCreate", comm, [&] {
     usable(comm);
     require(event, "event");
+    refuse_in_capture(*comm);
     const ucclEpEvent_t made = comm->device->event_create();
     comm->events.insert(made);
     *event = made;
@@ -128,6 +138,7 @@ ucclEpResult_t ucclEpEventDestroy(ucclEpComm_t comm, ucclEpEvent_t event) {
     check_event(*comm, event, "event");
     comm->device->event_destroy(event);
     comm->events.erase(event);
+    comm->captured_events.erase(event);
   });
 }
 
@@ -136,6 +147,11 @@ ucclEpResult_t ucclEpEventRecord(ucclEpComm_t comm, ucclEpEvent_t event, ucclEpS
     usable(comm);
     check_event(*comm, event, "event");
     comm->device->event_record(event, checked_stream(*comm, stream));
+    if (comm->device->is_capturing(stream)) {
+      comm->captured_events.insert(event);
+    } else {
+      comm->captured_events.erase(event);
+    }
   });
 }
 
@@ -151,6 +167,8 @@ ucclEpResult_t ucclEpEventSynchronize(ucclEpComm_t comm, ucclEpEvent_t event) {
   return guarded("ucclEpEventSynchronize", comm, [&] {
     require(comm, "comm");
     check_event(*comm, event, "event");
+    refuse_in_capture(*comm);
+    check_recorded(*comm, event, "event");
     ucclEpResult_t waited = comm->device->event_synchronize(event, comm->timeout_ms());
     if (waited != ucclEpSuccess) waited = comm->device->event_synchronize(event, record_grace_ms);
     check_wait(*comm, waited, "the event");
@@ -163,6 +181,8 @@ ucclEpResult_t ucclEpEventElapsed(ucclEpComm_t comm, ucclEpEvent_t a, ucclEpEven
     require(ms, "ms");
     check_event(*comm, a, "a");
     check_event(*comm, b, "b");
+    check_recorded(*comm, a, "a");
+    check_recorded(*comm, b, "b");
     *ms = comm->device->event_elapsed_ms(a, b);
   });
 }

@@ -89,7 +89,9 @@ void announce_total(const CounterViews& counters) {
 void update_ht(ucclEpHandle& handle, const RoutingInput& routing, CounterViews counters, int num_sms,
                ucclEpStream_t stream) {
   ucclEpGroup& group = *handle.group;
+  const bool captured = group.comm->device->is_capturing(stream);
   counters.host_counts = handle.host_counts;
+  counters.host_call = captured ? 0 : handle.updates_called + 1;
   announce_total(counters);
   const Settings settings = handle_settings(handle, static_cast<int>(routing.top_k));
   const RoutingPlan plan =
@@ -102,7 +104,7 @@ void update_ht(ucclEpHandle& handle, const RoutingInput& routing, CounterViews c
   }
   launch(group, kernels::ht_update, plan.shape, args, stream);
   note_update(handle, routing);
-  ++handle.updates_issued;
+  note_call(handle, captured);
   handle.known_rows = -1;
 }
 

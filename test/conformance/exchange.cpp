@@ -211,6 +211,14 @@ void Exchange::refresh(uint64_t data_seed) {
   fill_inputs();
 }
 
+void Exchange::reroute(uint64_t seed) {
+  routing_seed_ = seed;
+  for (auto* tensor : {&per_expert_, &unpadded_, &offsets_, &per_rank_, &per_expert_rank_, &total_}) {
+    (*tensor)->poison();
+  }
+  refresh(seed);
+}
+
 ucclEpResult_t Exchange::try_update(ucclEpHandle_t handle, ucclEpStream_t stream) {
   return ucclEpHandleUpdate(handle, topk_idx_->get(), &counters_, stream);
 }
@@ -246,7 +254,7 @@ void Exchange::check_counters() {
   for (const auto* tensor : {&per_expert_, &unpadded_, &offsets_, &per_rank_, &per_expert_rank_, &total_}) {
     verify(*tensor, rank_);
   }
-  const int64_t host = __atomic_load_n(total_host_, __ATOMIC_ACQUIRE);
+  const int64_t host = total_on_host();
   require(host == expected.recv_total, "rank " + std::to_string(rank_) + ": recv_total_host is " +
                                            std::to_string(host) + ", expected " + std::to_string(expected.recv_total));
 }

@@ -33,12 +33,15 @@ class Exchange {
 
   // Other data for the same routing; all outputs are poisoned again. The counters are not.
   void refresh(uint64_t data_seed);
+  // Other routing and other data in the same tensors: the scenario has a fixed capacity. Everything is poisoned.
+  void reroute(uint64_t seed);
 
   const Contents& contents() const { return contents_; }
   const Scenario& scenario() const { return scenario_; }
   Tensor& tokens_out() { return *tokens_out_; }
   Tensor& combined() { return *combined_; }
   const ucclEpCounters_t& counters() const { return counters_; }
+  int64_t total_on_host() const { return __atomic_load_n(total_host_, __ATOMIC_ACQUIRE); }
   // Descriptors that cases may change before a call.
   ucclEpDispatchInputs_t dispatch_in = UCCLEP_DISPATCH_INPUTS_INIT;
   ucclEpDispatchOutputs_t dispatch_out = UCCLEP_DISPATCH_OUTPUTS_INIT;
@@ -66,7 +69,7 @@ class Exchange {
   const int rank_;
   ucclEpComm_t const comm_;
   const Scenario scenario_;
-  const uint64_t routing_seed_;
+  uint64_t routing_seed_;
   Contents contents_;
   std::optional<Tensor> tokens_, scales_, weights_, topk_idx_;
   std::optional<Tensor> tokens_out_, scales_out_, idx_out_, weights_out_, src_info_, cumulative_, wait_;

@@ -233,6 +233,7 @@ float Contents::bias(int which, int rank, int64_t token, int64_t column) const {
 }
 
 int64_t Contents::capacity(int rank) const {
+  if (scenario_->fixed_capacity > 0) return scenario_->fixed_capacity;
   const int64_t total = reference::placement(world_, scenario_->shape(), rank).total;
   return std::max<int64_t>(0, total + scenario_->slack);
 }

@@ -61,9 +61,10 @@ struct Scenario {
   ucclEpDataType_t counter = ucclEpInt32;
   ucclEpDataType_t src_info = ucclEpInt64;
   bool offsets_with_total = false;
-  bool carried = false;  // topk_idx comes with dispatch, without an update
-  int64_t slack = 3;     // HT: rows of the output tensors beyond N; below zero: too few
-  bool strided = false;  // rows of token tensors lie further apart than they are long
+  bool carried = false;        // topk_idx comes with dispatch, without an update
+  int64_t slack = 3;           // HT: rows of the output tensors beyond N; below zero: too few
+  int64_t fixed_capacity = 0;  // HT: rows of the output tensors, whatever N is
+  bool strided = false;        // rows of token tensors lie further apart than they are long
   Memory memory = Memory::device;
   int num_sms = 0;
   Rule rule = uniform();

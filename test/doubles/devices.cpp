@@ -6,6 +6,7 @@
 #include <string>
 
 #include "device/host/host_device.hpp"
+#include "doubles/capture.hpp"
 #include "doubles/exports.hpp"
 
 namespace ucclep::doubles {
@@ -37,7 +38,10 @@ std::unique_ptr<Device> open_device(Gpu& gpu) {
   config.wave = wave;
   auto device = open_host_device(gpu.ordinal, config);
   gpu.faulted = false;
-  device->on_fault([&gpu](const std::string&) { gpu.faulted = true; });
+  device->on_fault([&gpu](const std::string& sentence) {
+    std::fprintf(stderr, "double of GPU %d: %s\n", gpu.ordinal, sentence.c_str());  // a driver has only a code for it
+    gpu.faulted = true;
+  });
   return device;
 }
 
@@ -85,6 +89,9 @@ Code error_string(Code code, const char** text) {
         break;
       case launch_failed:
         *text = "unspecified launch failure";
+        break;
+      case capture_unsupported:
+        *text = "operation not permitted when stream is capturing";
         break;
       case cooperative_launch_too_large:
         *text = "too many blocks in cooperative launch";

@@ -3,6 +3,7 @@
 // library's table. A name that a driver does not have is hidden by the version script.
 #pragma once
 #include "doubles/double.hpp"
+#include "support/graph_api.hpp"
 
 namespace ucclep::doubles {
 
@@ -58,11 +59,23 @@ Export<decltype(Table::stream_wait_event)> stream_wait_event asm(VENDOR("cuStrea
 Export<decltype(Table::stream_write)> stream_write asm(VENDOR("cuStreamWriteValue32_v2", "hipStreamWriteValue32"));
 Export<decltype(Table::stream_is_capturing)> stream_is_capturing asm(VENDOR("cuStreamIsCapturing",
                                                                             "hipStreamIsCapturing"));
+Export<decltype(Table::thread_capture_mode)> thread_capture_mode asm(VENDOR("cuThreadExchangeStreamCaptureMode",
+                                                                            "hipThreadExchangeStreamCaptureMode"));
 Export<decltype(Table::event_create)> event_create asm(VENDOR("cuEventCreate", "hipEventCreateWithFlags"));
 Export<decltype(Table::event_destroy)> event_destroy asm(VENDOR("cuEventDestroy_v2", "hipEventDestroy"));
 Export<decltype(Table::event_record)> event_record asm(VENDOR("cuEventRecord", "hipEventRecord"));
 Export<decltype(Table::event_query)> event_query asm(VENDOR("cuEventQuery", "hipEventQuery"));
 Export<decltype(Table::event_elapsed_ms)> event_elapsed_ms asm(VENDOR("cuEventElapsedTime", "hipEventElapsedTime"));
+
+using test::GraphApi;
+Export<decltype(GraphApi::begin_capture)> begin_capture asm(VENDOR("cuStreamBeginCapture_v2", "hipStreamBeginCapture"));
+Export<decltype(GraphApi::end_capture)> end_capture asm(VENDOR("cuStreamEndCapture", "hipStreamEndCapture"));
+Export<decltype(GraphApi::instantiate)> graph_instantiate asm(VENDOR("cuGraphInstantiateWithFlags",
+                                                                     "hipGraphInstantiateWithFlags"));
+Export<decltype(GraphApi::launch)> graph_launch asm(VENDOR("cuGraphLaunch", "hipGraphLaunch"));
+Export<decltype(GraphApi::destroy_executable)> graph_destroy_executable asm(VENDOR("cuGraphExecDestroy",
+                                                                                   "hipGraphExecDestroy"));
+Export<decltype(GraphApi::destroy)> graph_destroy asm(VENDOR("cuGraphDestroy", "hipGraphDestroy"));
 
 Export<decltype(Table::module_load)> module_load asm(VENDOR("cuModuleLoadData", "hipModuleLoadData"));
 Export<decltype(Table::module_unload)> module_unload asm(VENDOR("cuModuleUnload", "hipModuleUnload"));

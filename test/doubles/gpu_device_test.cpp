@@ -132,13 +132,49 @@ TEST_CASE("gpu device: streams keep order, events order streams and measure", "[
     CHECK_THROWS_AS(device.event_elapsed_ms(begin, marker), Error);
     device.event_destroy(marker);
     CHECK(!device.is_capturing(one));
-    machine.dbl.set_capturing(one, true);
-    CHECK(device.is_capturing(one));
-    CHECK(!device.is_capturing(other));
-    machine.dbl.set_capturing(one, false);
     for (ucclEpEvent_t event : {begin, end}) device.event_destroy(event);
     for (ucclEpStream_t stream : {one, other}) device.stream_destroy(stream);
     for (void* data : {first, second}) device.free(data);
+  }
+}
+
+TEST_CASE("gpu device: a capture knows its stream, and survives what no graph contains", "[gpu_device]") {
+  for (const DriverFacts* facts : both_drivers) {
+    INFO(facts->vendor);
+    Machine machine(*facts);
+    Device& device = machine.first();
+    const test::GraphApi graphs = machine.dbl.graphs(*facts);
+    const ucclEpStream_t one = device.stream_create(), other = device.stream_create();
+    const ucclEpEvent_t event = device.event_create();
+    auto* data = static_cast<uint64_t*>(device.alloc(16));
+    device.event_record(event, other);
+    gpu::Context context = nullptr;
+    REQUIRE(machine.driver.api().primary_context_retain(&context, 0) == gpu::success);
+    const gpu::Current current(machine.driver, context);
+    REQUIRE(graphs.begin_capture(one, test::capture_global) == gpu::success);
+    CHECK(device.is_capturing(one));
+    CHECK(!device.is_capturing(other));
+    device.memcpy_async(data + 1, data, 8, one);
+    device.free(device.alloc(64));
+    device.free_host(device.alloc_host(64));
+    CHECK(device.event_synchronize(event, timeout_ms) == ucclEpSuccess);
+    CHECK(device.stream_synchronize(other, timeout_ms) == ucclEpSuccess);
+    is_refused(ucclEpInvalidUsage, {"waiting for a stream", "capturing"},
+               [&] { device.stream_synchronize(one, timeout_ms); });
+    void *graph = nullptr, *executable = nullptr;
+    REQUIRE(graphs.end_capture(one, &graph) == gpu::success);
+    REQUIRE(graphs.instantiate(&executable, graph, 0) == gpu::success);
+    for (const uint64_t value : {5, 6}) {
+      device.memcpy_async(data, &value, 8, one);
+      REQUIRE(graphs.launch(executable, one) == gpu::success);
+      CHECK(download<uint64_t>(device, data, 2) == std::vector<uint64_t>{value, value});
+    }
+    CHECK(graphs.destroy_executable(executable) == gpu::success);
+    CHECK(graphs.destroy(graph) == gpu::success);
+    device.event_destroy(event);
+    for (ucclEpStream_t stream : {one, other}) device.stream_destroy(stream);
+    device.free(data);
+    CHECK(machine.driver.api().primary_context_release(0) == gpu::success);
   }
 }
 

@@ -8,13 +8,10 @@ extern "C" {
 using UcclepDoubleFailAfter = void(int calls, int code);
 // Whether the call that fail_after asked for has failed.
 using UcclepDoubleHasFailed = bool();
-// What stream_is_capturing answers for a stream.
-using UcclepDoubleSetCapturing = void(void* stream, bool capturing);
 // Allocations, mappings, streams, events, modules and retained contexts that nobody has given back.
 using UcclepDoubleLiveObjects = int();
 
 UcclepDoubleFailAfter ucclep_double_fail_after;
 UcclepDoubleHasFailed ucclep_double_has_failed;
-UcclepDoubleSetCapturing ucclep_double_set_capturing;
 UcclepDoubleLiveObjects ucclep_double_live_objects;
 }

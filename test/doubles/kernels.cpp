@@ -5,8 +5,10 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "device/host/kernel_table.hpp"
+#include "doubles/capture.hpp"
 #include "doubles/embedded_code.hpp"
 #include "doubles/exports.hpp"
 
@@ -85,7 +87,11 @@ Code launch(Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z
     expect(grid_x != 0 && grid_y == 1 && grid_z == 1 && block_x != 0 && block_x <= 1024 && block_y == 1 && block_z == 1,
            invalid_value);
     expect(shared <= loaded.most_shared_bytes, invalid_value);
-    gpu.device->launch({loaded.kernel->name}, {grid_x, block_x, shared}, args[0], loaded.kernel->arg_bytes, stream);
+    const auto* bytes = static_cast<const char*>(args[0]);
+    const LaunchShape shape{grid_x, block_x, shared};
+    enqueue(stream,
+            [copy = std::vector<char>(bytes, bytes + loaded.kernel->arg_bytes), kernel = loaded.kernel, shape](
+                Device& device, Stream in) { device.launch({kernel->name}, shape, copy.data(), copy.size(), in); });
   });
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include "doubles/capture.hpp"
 #include "doubles/exports.hpp"
 
 namespace ucclep::doubles {
@@ -14,7 +15,7 @@ constexpr int copy_default = 4;  // hipMemcpyDefault
 
 void copy(void* to, const void* from, size_t bytes, Stream stream) {
   expect(bytes == 0 || (to != nullptr && from != nullptr), invalid_value);
-  current_gpu().device->memcpy_async(to, from, bytes, stream);
+  enqueue(stream, [=](Device& device, Stream in) { device.memcpy_async(to, from, bytes, in); });
 }
 
 }  // namespace
@@ -22,6 +23,7 @@ void copy(void* to, const void* from, size_t bytes, Stream stream) {
 Code mem_alloc(void** data, size_t bytes) {
   return answer(__func__, [&] {
     expect(bytes != 0, invalid_value);
+    expect_no_capture();
     *data = current_gpu().device->alloc(bytes);
     std::memset(*data, garbage, bytes);
     ++live_objects;
@@ -31,6 +33,7 @@ Code mem_alloc(void** data, size_t bytes) {
 Code mem_free(void* data) {
   return answer(__func__, [&] {
     expect(data != nullptr, invalid_value);
+    expect_no_capture();
     current_gpu().device->free(data);
     --live_objects;
   });
@@ -40,6 +43,7 @@ Code host_alloc(void** data, size_t bytes, unsigned flags) {
   return answer(__func__, [&] {
     constexpr unsigned coherent = VENDOR(0, 0x40000000);
     expect(bytes != 0 && flags == (host_portable | host_mapped | coherent), invalid_value);
+    expect_no_capture();
     *data = current_gpu().device->alloc_host(bytes);
     std::memset(*data, garbage, bytes);
     ++live_objects;
@@ -49,6 +53,7 @@ Code host_alloc(void** data, size_t bytes, unsigned flags) {
 Code host_free(void* data) {
   return answer(__func__, [&] {
     expect(data != nullptr, invalid_value);
+    expect_no_capture();
     current_gpu().device->free_host(data);
     --live_objects;
   });

@@ -2,14 +2,14 @@
 // Streams and events: the host device's own. Calls need a current context, as a driver's do.
 #include <set>
 
+#include "doubles/capture.hpp"
 #include "doubles/exports.hpp"
-#include "doubles/hooks.hpp"
 
 namespace ucclep::doubles {
 namespace {
 
 std::mutex mutex;
-std::set<void*> captured, untimed;
+std::set<void*> untimed;
 
 // After a kernel's fault every answer is that fault.
 Device& healthy_device() {
@@ -38,6 +38,7 @@ Code stream_destroy(Stream stream) {
 
 Code stream_query(Stream stream) {
   return answer(__func__, [&] {
+    expect(!is_captured(stream), capture_unsupported);
     const ucclEpResult_t done = healthy_device().stream_synchronize(stream, 0);
     expect(done == ucclEpSuccess, not_ready);
     healthy_device();
@@ -47,7 +48,8 @@ Code stream_query(Stream stream) {
 Code stream_wait_event(Stream stream, Event event, unsigned flags) {
   return answer(__func__, [&] {
     expect(flags == 0, invalid_value);
-    healthy_device().stream_wait_event(stream, event);
+    Device& device = healthy_device();
+    if (!capture_wait(stream, event)) device.stream_wait_event(stream, event);
   });
 }
 
@@ -58,15 +60,6 @@ Code stream_write(Stream stream, void* word, uint32_t value, unsigned flags) {
     Device& device = *current_gpu().device;
     expect(device.stream_synchronize(stream, 0) == ucclEpSuccess, not_supported);
     device.poke(static_cast<uint32_t*>(word), value);
-  });
-}
-
-Code stream_is_capturing(Stream stream, int* status) {
-  return answer(__func__, [&] {
-    constexpr int capture_active = 1;
-    current_gpu();
-    const std::lock_guard lock(mutex);
-    *status = captured.count(stream) != 0 ? capture_active : capture_none;
   });
 }
 
@@ -83,6 +76,7 @@ Code event_create(Event* event, unsigned flags) {
 Code event_destroy(Event event) {
   return answer(__func__, [&] {
     current_gpu().device->event_destroy(event);
+    forget_captured(event);
     --live_objects;
     const std::lock_guard lock(mutex);
     untimed.erase(event);
@@ -90,11 +84,16 @@ Code event_destroy(Event event) {
 }
 
 Code event_record(Event event, Stream stream) {
-  return answer(__func__, [&] { healthy_device().event_record(event, stream); });
+  return answer(__func__, [&] {
+    Device& device = healthy_device();
+    if (!capture_record(event, stream)) device.event_record(event, stream);
+  });
 }
 
 Code event_query(Event event) {
   return answer(__func__, [&] {
+    expect_no_capture();
+    expect_not_captured(event);
     const ucclEpResult_t done = healthy_device().event_synchronize(event, 0);
     expect(done == ucclEpSuccess, not_ready);
     healthy_device();
@@ -112,13 +111,3 @@ Code event_elapsed_ms(float* ms, Event begin, Event end) {
 }
 
 }  // namespace ucclep::doubles
-
-void ucclep_double_set_capturing(void* stream, bool capturing) {
-  using namespace ucclep::doubles;
-  const std::lock_guard lock(mutex);
-  if (capturing) {
-    captured.insert(stream);
-  } else {
-    captured.erase(stream);
-  }
-}

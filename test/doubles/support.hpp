@@ -10,6 +10,7 @@
 
 #include "device/gpu_driver/driver.hpp"
 #include "doubles/hooks.hpp"
+#include "support/graph_api.hpp"
 
 namespace ucclep::test {
 
@@ -35,7 +36,6 @@ class Double {
     REQUIRE(library_ != nullptr);
     fail_after_ = find<UcclepDoubleFailAfter>("ucclep_double_fail_after");
     has_failed_ = find<UcclepDoubleHasFailed>("ucclep_double_has_failed");
-    set_capturing_ = find<UcclepDoubleSetCapturing>("ucclep_double_set_capturing");
     live_objects_ = find<UcclepDoubleLiveObjects>("ucclep_double_live_objects");
   }
   Double(const Double&) = delete;
@@ -46,7 +46,14 @@ class Double {
   }
   void fail_after(int calls, int code) { fail_after_(calls, code); }
   bool has_failed() const { return has_failed_(); }
-  void set_capturing(void* stream, bool capturing) { set_capturing_(stream, capturing); }
+  GraphApi graphs(const gpu::DriverFacts& facts) {
+    GraphApi api{};
+    each_graph_function(api, [&](auto& member, const char* in_cuda, const char* in_hip) {
+      const char* name = facts.kind == UCCLEP_DEVICE_CUDA ? in_cuda : in_hip;
+      member = find<std::remove_pointer_t<std::remove_reference_t<decltype(member)>>>(name);
+    });
+    return api;
+  }
   int live_objects() const { return live_objects_(); }
 
  private:
@@ -60,7 +67,6 @@ class Double {
   void* library_;
   UcclepDoubleFailAfter* fail_after_;
   UcclepDoubleHasFailed* has_failed_;
-  UcclepDoubleSetCapturing* set_capturing_;
   UcclepDoubleLiveObjects* live_objects_;
 };
 

@@ -22,6 +22,12 @@ unsigned seeds() {
   return reduced() ? 1 : 3;
 }
 
+unsigned iterations(unsigned usual) {
+  const char* text = std::getenv("UCCLEP_TEST_ITERATIONS");
+  const unsigned long asked = text == nullptr ? 0 : std::strtoul(text, nullptr, 10);
+  return asked > 0 ? static_cast<unsigned>(asked) : usual;
+}
+
 void skip_case(const std::string& reason) {
   skip_reason = reason.empty() ? "no reason given" : reason;
 }

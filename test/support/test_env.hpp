@@ -11,6 +11,9 @@ bool reduced();
 // How many seeds a case that tries several should try.
 unsigned seeds();
 
+// How often a case that repeats itself should do so: UCCLEP_TEST_ITERATIONS, or else what is usual for it.
+unsigned iterations(unsigned usual);
+
 // Marks the running case as skipped, unless a check fails. The caller returns from the case afterwards.
 void skip_case(const std::string& reason);
 

@@ -7,6 +7,15 @@
 
 namespace ucclep {
 
+// What an HT Update tells the host, in memory that both see. In a graph it runs without a call of the host.
+struct HostCounts {
+  uint64_t sequence;  // goes up by two at the end of each Update, and is odd while one of a graph is under way
+  int64_t call;       // the newest of the host's calls that has ended
+  int64_t rows;       // of the Update that ended last; -1: ranks disagreed
+  // Of each local expert, padding included; they follow in memory.
+  UCCLEP_HD int64_t* rows_of_experts() { return reinterpret_cast<int64_t*>(this + 1); }
+};
+
 // Optional outputs (ucclEpCounters_t), int32 or int64.
 struct CounterViews {
   View tokens_per_expert, tokens_per_expert_unpadded, expert_offsets, tokens_per_rank, tokens_per_expert_rank,
@@ -15,7 +24,8 @@ struct CounterViews {
   View wait_ns;                 // int64 [R], added to
   uint32_t num_expert_offsets;  // L or L + 1
   int64_t* recv_total_host;
-  int64_t* host_counts;  // of the handle, or NULL: {updates done, rows, rows of each local expert}
+  HostCounts* host_counts;  // of the handle, or NULL
+  int64_t host_call;        // number of the host's call of Update; 0: captured into a graph
 };
 
 // How rows of one expert (or all rows) are placed in the output.
@@ -108,16 +118,21 @@ UCCLEP_FN uint32_t scan_experts(const HandleMemory& memory, Zones zones, const C
     store_index(out.tokens_per_expert_unpadded, 0, l, count);
     store_index(out.expert_offsets, 0, l, offset);
     if (out.cumulative.data) *reinterpret_cast<int32_t*>(out.cumulative.at(0, 0, l)) += static_cast<int32_t>(count);
-    if (out.host_counts) out.host_counts[2 + l] = padded;
+    if (out.host_counts) out.host_counts->rows_of_experts()[l] = padded;
   }
   if (thread_id() == 0 && out.num_expert_offsets > local) store_index(out.expert_offsets, 0, local, carry);
   return carry;
 }
 
 // Verb of the block that will tell_host, and so of the same thread: the host sees -1 until the count is there, on every
-// replay too.
+// replay too. When it sees the -1 of a replay, it also sees that the counts are about to change.
 UCCLEP_FN void announce_update(const CounterViews& out) {
-  if (out.recv_total_host && thread_id() == 0) store_relaxed<Scope::system>(out.recv_total_host, int64_t{-1});
+  if (thread_id() != 0) return;
+  if (out.host_counts && out.host_call == 0) {
+    store_relaxed<Scope::system>(&out.host_counts->sequence, out.host_counts->sequence | 1);
+    fence_acq_rel<Scope::system>();
+  }
+  if (out.recv_total_host) store_relaxed<Scope::system>(out.recv_total_host, int64_t{-1});
 }
 
 // Block verb: one release store makes the counts of an Update known to the host. rows -1: ranks disagreed, nothing
@@ -128,8 +143,9 @@ UCCLEP_FN void tell_host(const CounterViews& out, int64_t rows) {
   const int64_t arriving = rows < 0 ? 0 : rows;
   if (out.recv_total_host) publish(reinterpret_cast<uint64_t*>(out.recv_total_host), static_cast<uint64_t>(arriving));
   if (!out.host_counts) return;
-  out.host_counts[1] = rows;
-  publish(reinterpret_cast<uint64_t*>(out.host_counts), static_cast<uint64_t>(out.host_counts[0] + 1));
+  out.host_counts->rows = rows;
+  if (out.host_call != 0) out.host_counts->call = out.host_call;
+  publish(&out.host_counts->sequence, (out.host_counts->sequence | 1) + 1);
 }
 
 // Rows of the output that one source fills: its rows, or their copies for the local experts.

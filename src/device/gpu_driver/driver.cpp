@@ -21,6 +21,7 @@ namespace {
 constexpr int memcpy_default = 4;  // hipMemcpyDefault: the addresses say where they lie
 
 ucclEpResult_t code_of(Code code) {
+  if (code >= first_of_capture && code <= last_of_capture) return ucclEpInvalidUsage;
   return code == out_of_memory ? ucclEpOutOfMemory : ucclEpUnhandledDeviceError;
 }
 
@@ -115,6 +116,16 @@ Current::~Current() {
   if (!changed_) return;
   if (driver_.api().context_set_current(callers_) != success) {
     log::warn("device", "{}: the caller's context could not be made current again", driver_.facts().vendor);
+  }
+}
+
+OutsideCapture::OutsideCapture(const Driver& driver) : driver_(driver) {
+  driver.check(driver.api().thread_capture_mode(&mode_), "leaving a thread's capture mode");
+}
+
+OutsideCapture::~OutsideCapture() {
+  if (driver_.api().thread_capture_mode(&mode_) != success) {
+    log::warn("device", "{}: a thread's capture mode could not be restored", driver_.facts().vendor);
   }
 }
 

@@ -75,6 +75,20 @@ class Current {
   bool changed_ = false;
 };
 
+// For a scope, what never becomes part of a graph is allowed while this thread or another one captures: allocating,
+// freeing, asking whether an event has come.
+class OutsideCapture {
+ public:
+  explicit OutsideCapture(const Driver& driver);
+  ~OutsideCapture();
+  OutsideCapture(const OutsideCapture&) = delete;
+  OutsideCapture& operator=(const OutsideCapture&) = delete;
+
+ private:
+  const Driver& driver_;
+  int mode_ = capture_mode_relaxed;
+};
+
 // For destructors: undoes something in a context, and logs what cannot be undone.
 template <class Undo>
 void undo(const Driver& driver, Context context, const char* what, Undo&& call) noexcept {

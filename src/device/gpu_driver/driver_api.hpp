@@ -54,6 +54,10 @@ inline constexpr int access_read_write = 3;
 
 // What stream_is_capturing answers; anything else means a capture, also a broken one.
 inline constexpr int capture_none = 0;
+// A thread in this mode may do what a capture forbids, its own or one of another thread.
+inline constexpr int capture_mode_relaxed = 2;
+// Codes from the first to the last say that something cannot be done in a capture, or to what was captured.
+inline constexpr Code first_of_capture = 900, last_of_capture = 908;
 
 struct DriverApi {
   Code (*init)(unsigned flags);
@@ -98,6 +102,7 @@ struct DriverApi {
   Code (*stream_wait_event)(Stream stream, Event event, unsigned flags);
   Code (*stream_write)(Stream stream, void* word, uint32_t value, unsigned flags);
   Code (*stream_is_capturing)(Stream stream, int* status);
+  Code (*thread_capture_mode)(int* mode);  // exchanges it
   Code (*event_create)(Event* event, unsigned flags);
   Code (*event_destroy)(Event event);
   Code (*event_record)(Event event, Stream stream);
@@ -158,6 +163,7 @@ void each_function(DriverApi& api, Visit&& visit) {
   visit(api.stream_wait_event, "cuStreamWaitEvent", "hipStreamWaitEvent");
   visit(api.stream_write, "cuStreamWriteValue32_v2", "hipStreamWriteValue32");
   visit(api.stream_is_capturing, "cuStreamIsCapturing", "hipStreamIsCapturing");
+  visit(api.thread_capture_mode, "cuThreadExchangeStreamCaptureMode", "hipThreadExchangeStreamCaptureMode");
   visit(api.event_create, "cuEventCreate", "hipEventCreateWithFlags");
   visit(api.event_destroy, "cuEventDestroy_v2", "hipEventDestroy");
   visit(api.event_record, "cuEventRecord", "hipEventRecord");

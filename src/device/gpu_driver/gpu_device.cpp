@@ -97,6 +97,7 @@ class GpuDevice : public Device {
 
   void* alloc(size_t bytes) override {
     const Current current = enter();
+    const OutsideCapture outside(driver_);
     void* data = nullptr;
     driver_.check(api().mem_alloc(&data, bytes != 0 ? bytes : 1), "allocating device memory");
     try {
@@ -111,10 +112,12 @@ class GpuDevice : public Device {
   void* alloc_shareable(size_t bytes) override { return alloc(bytes); }
   void free(void* data) override {
     const Current current = enter();
+    const OutsideCapture outside(driver_);
     driver_.check(api().mem_free(data), "freeing device memory");
   }
   void* alloc_host(size_t bytes) override {
     const Current current = enter();
+    const OutsideCapture outside(driver_);
     void* data = nullptr;
     const unsigned flags = host_portable | host_mapped | driver_.facts().coherent;
     driver_.check(api().host_alloc(&data, bytes != 0 ? bytes : 1, flags), "allocating host memory for the device");
@@ -123,6 +126,7 @@ class GpuDevice : public Device {
   }
   void free_host(void* data) override {
     const Current current = enter();
+    const OutsideCapture outside(driver_);
     driver_.check(api().host_free(data), "freeing host memory of the device");
   }
   std::unique_ptr<SharedMemory> share(size_t bytes) override {
@@ -155,6 +159,7 @@ class GpuDevice : public Device {
   }
   ucclEpResult_t stream_synchronize(ucclEpStream_t stream, int64_t timeout_ms) override {
     const Current current = enter();
+    const OutsideCapture outside(driver_);
     return watched([&] {
       return poll(driver_, timeout_ms, "waiting for a stream", [&] { return api().stream_query(stream_of(stream)); });
     });
@@ -175,6 +180,7 @@ class GpuDevice : public Device {
   }
   ucclEpResult_t event_synchronize(ucclEpEvent_t event, int64_t timeout_ms) override {
     const Current current = enter();
+    const OutsideCapture outside(driver_);
     return watched([&] {
       return poll(driver_, timeout_ms, "waiting for an event", [&] { return api().event_query(event_of(event)); });
     });

@@ -52,6 +52,7 @@ Function KernelCode::find(const char* name) {
   std::lock_guard lock(mutex_);
   Function& function = functions_[name];
   if (function != nullptr) return function;
+  const OutsideCapture outside(driver_);
   Function found = nullptr;
   const std::string symbol = std::string("ucclep_") + name;
   driver_.check(driver_.api().module_function(&found, module_, symbol.c_str()), symbol.c_str());
