@@ -45,7 +45,7 @@ run() {  # name, seconds, tool, arguments...
   wrong=$((wrong + m))
 }
 
-run ceiling 120 ceiling_perf -g "$gpus" -n 30
+run ceiling 120 ceiling_perf -g "$gpus" -n 30 --ll-tokens 8,32,128
 if [ $status -ne 0 ]; then
   echo "perf-gpu.sh: without a ceiling nothing is put in relation to it" >&2
   exit 1

@@ -17,25 +17,26 @@ class Measurement {
         shape_(options.shape(machine.ranks())),
         floors_(floors_apply(machine, options)) {}
 
-  void high_throughput() {
-    const Placement placement = place_routing(shape_, options_.ht_tokens);
-    copy("ht-dispatch", "bf16", placement, {Operation::push, bf16(), 1, ht_sms()}, 485);
-    copy("ht-dispatch", "fp8", placement, {Operation::push, fp8(), 1, ht_sms()}, 280);
-    copy("ht-combine", "bf16", placement, {Operation::pull, bf16(), 1, ht_sms()}, 495);
+  void high_throughput(int tokens) {
+    const Placement placement = place_routing(shape_, tokens);
+    const bool known = floors_ && tokens == 4096;
+    copy("ht-dispatch", "bf16", placement, {Operation::push, bf16(), 1, ht_sms()}, known ? 485 : 0);
+    copy("ht-dispatch", "fp8", placement, {Operation::push, fp8(), 1, ht_sms()}, known ? 280 : 0);
+    copy("ht-combine", "bf16", placement, {Operation::pull, bf16(), 1, ht_sms()}, known ? 495 : 0);
   }
 
-  void low_latency() {
-    const Placement placement = place_routing(shape_, options_.ll_tokens);
+  void low_latency(int tokens) {
+    const Placement placement = place_routing(shape_, tokens);
     for (int rounds : {1, options_.rounds}) {  // floors are known without a launch
-      const bool steady = rounds > 1;
-      copy("ll-dispatch", "bf16", placement, {Operation::ll_dispatch, bf16(), rounds, ll_sms()}, steady ? 17.3 : 0);
-      copy("ll-dispatch", "fp8", placement, {Operation::ll_dispatch, fp8(), rounds, ll_sms()}, steady ? 9.3 : 0);
-      copy("ll-combine", "bf16", placement, {Operation::ll_combine, bf16(), rounds, ll_sms()}, steady ? 18.9 : 0);
+      const bool known = floors_ && tokens == 128 && rounds > 1;
+      copy("ll-dispatch", "bf16", placement, {Operation::ll_dispatch, bf16(), rounds, ll_sms()}, known ? 17.3 : 0);
+      copy("ll-dispatch", "fp8", placement, {Operation::ll_dispatch, fp8(), rounds, ll_sms()}, known ? 9.3 : 0);
+      copy("ll-combine", "bf16", placement, {Operation::ll_combine, bf16(), rounds, ll_sms()}, known ? 18.9 : 0);
     }
   }
 
   void all_to_all() {
-    const Placement placement = place_all_to_all(machine_.ranks(), options_.ht_tokens);
+    const Placement placement = place_all_to_all(machine_.ranks(), options_.ht_tokens.back());
     copy("all-to-all push", "bf16", placement, {Operation::push, bf16(), 1, machine_.traits().num_sms}, 0);
     copy("all-to-all pull", "bf16", placement, {Operation::pull, bf16(), 1, machine_.traits().num_sms}, 0);
   }
@@ -70,7 +71,7 @@ class Measurement {
                    wanted.rounds,
                    placement.remote_rows(),
                    placement.all_rows(),
-                   floors_ ? floor_us : 0,
+                   floor_us,
                    {},
                    {}};
     result.us = run.times(options_.warmup, options_.iterations);
@@ -111,8 +112,8 @@ class Measurement {
 void measure_ceilings(Machine& machine, const CeilingOptions& options,
                       const std::function<void(const Ceiling&)>& done) {
   Measurement measurement(machine, options, done);
-  measurement.high_throughput();
-  measurement.low_latency();
+  for (int tokens : options.ht_tokens) measurement.high_throughput(tokens);
+  for (int tokens : options.ll_tokens) measurement.low_latency(tokens);
   measurement.all_to_all();
   measurement.flags();
 }
@@ -122,9 +123,9 @@ bool floors_apply(const Machine& machine, const CeilingOptions& options) {
   const std::vector<std::string> names = machine.device_names();
   const bool h200 = std::all_of(names.begin(), names.end(),
                                 [](const std::string& name) { return name.find("H200") != std::string::npos; });
-  return h200 && machine.ranks() == 4 && options.ht_tokens == usual.ht_tokens && options.ll_tokens == usual.ll_tokens &&
-         options.hidden == usual.hidden && options.experts == usual.experts && options.topk == usual.topk &&
-         options.skew == usual.skew && options.sms == usual.sms && options.ll_sms == usual.ll_sms;
+  return h200 && machine.ranks() == 4 && options.hidden == usual.hidden && options.experts == usual.experts &&
+         options.topk == usual.topk && options.skew == usual.skew && options.sms == usual.sms &&
+         options.ll_sms == usual.ll_sms;
 }
 
 }  // namespace ucclep::perf

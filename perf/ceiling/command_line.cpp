@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 
 #include "ceiling/kernels/arguments.hpp"
 #include "options.hpp"
@@ -39,8 +40,8 @@ void require(bool condition, const std::string& sentence) {
 
 void check(const CeilingOptions& o) {
   for (auto [name, value, least] : {std::tuple{"-g", o.ranks, 0},
-                                    {"--ht-tokens", o.ht_tokens, 1},
-                                    {"--ll-tokens", o.ll_tokens, 1},
+                                    {"--ht-tokens", *std::min_element(o.ht_tokens.begin(), o.ht_tokens.end()), 1},
+                                    {"--ll-tokens", *std::min_element(o.ll_tokens.begin(), o.ll_tokens.end()), 1},
                                     {"--hidden", o.hidden, 128},
                                     {"--experts", o.experts, 1},
                                     {"--topk", o.topk, 1},
@@ -83,8 +84,14 @@ CeilingOptions parse_ceiling_options(int argc, char** argv, bool* done) {
   app.add_option("-n,--iters", o.iterations, "Timed launches of each kernel")->capture_default_str();
   app.add_option("-w,--warmup", o.warmup, "Launches before those")->capture_default_str();
   app.add_option("-J,--json", o.json, "Write options, environment and all samples to this file");
-  app.add_option("--ht-tokens", o.ht_tokens, "Tokens per rank in HT")->capture_default_str();
-  app.add_option("--ll-tokens", o.ll_tokens, "Tokens per rank in LL")->capture_default_str();
+  app.add_option("--ht-tokens", o.ht_tokens, "Tokens per rank in HT, or a list")
+      ->capture_default_str()
+      ->delimiter(',')
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--ll-tokens", o.ll_tokens, "Tokens per rank in LL, or a list")
+      ->capture_default_str()
+      ->delimiter(',')
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--hidden", o.hidden, "Elements of a row")->capture_default_str();
   app.add_option("--experts", o.experts, "Experts of all ranks")->capture_default_str();
   app.add_option("--topk", o.topk, "Experts of a token")->capture_default_str();

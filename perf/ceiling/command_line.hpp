@@ -12,7 +12,7 @@ namespace ucclep::perf {
 struct CeilingOptions {
   std::vector<std::string> arguments;  // as given, for the JSON file
   int ranks = 0;                       // 0: all GPUs of the machine, on the host device 4
-  int ht_tokens = 4096, ll_tokens = 128;
+  std::vector<int> ht_tokens = {4096}, ll_tokens = {128};
   int hidden = 7168, experts = 256, topk = 8;
   double skew = 0;
   uint64_t seed = 1;

@@ -40,7 +40,7 @@ def check_ratio(series, wanted):
 def main(ceiling_perf, dispatch_perf, combine_perf):
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "ceiling.json")
-        ceiling = launches(run(path, ceiling_perf, "--ht-tokens", "16", "--ll-tokens", "8", "--rounds", "2"))
+        ceiling = launches(run(path, ceiling_perf, "--ht-tokens", "16", "--ll-tokens", "4,8", "--rounds", "2"))
         runs = run(os.path.join(folder, "dispatch.json"), dispatch_perf, "-g", "4", "--mode", "ht", "-b", "16", "-e", "32",
                    "--dtype", "bf16,fp8", "--sms", "1,2", "--layout", "flat,expert_major", "--ceiling", path)
         pair = run(os.path.join(folder, "combine.json"), combine_perf, "-g", "4", "-b", "8", "--ceiling", path)

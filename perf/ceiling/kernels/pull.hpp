@@ -25,19 +25,22 @@ class PullStages {
   UCCLEP_FN uint32_t units() const { return args_.tokens * pieces_; }
 
   UCCLEP_FN void load(uint32_t unit, uint32_t stage) {
-    const uint64_t sources = sources_of(unit);
+    const size_t token = unit / pieces_;
+    const int32_t place = lane_id() < args_.ranks ? args_.places[token * args_.ranks + lane_id()] : -1;
+    const auto there = static_cast<uint32_t>(ballot(place >= 0));
+    sources_ = (sources_ & ~(0xffffu << 16 * stage)) | there << 16 * stage;
     for (uint32_t i = 0; i < args_.ranks; ++i) {
       const uint32_t peer = (args_.rank + 1 + i) % args_.ranks;
-      if ((sources >> peer & 1) == 0) continue;
-      const auto place = static_cast<size_t>(args_.places[unit / pieces_ * size_t{args_.ranks} + peer]);
+      const int32_t row = broadcast(place, peer);
+      if (row < 0) continue;
       const unsigned char* rows = args_.windows[peer] + args_.first_input * args_.input_stride;
-      bulk_load(at(stage, peer), rows + place * args_.row_bytes + offset(unit), bytes(unit),
+      bulk_load(at(stage, peer), rows + static_cast<size_t>(row) * args_.row_bytes + offset(unit), bytes(unit),
                 barriers_ + stage * args_.ranks + peer);
     }
   }
 
   UCCLEP_FN void sum(uint32_t unit, uint32_t stage) {
-    const uint64_t sources = sources_of(unit);
+    const uint32_t sources = sources_ >> 16 * stage;
     for (uint32_t r = 0; r < args_.ranks; ++r) {
       if ((sources >> r & 1) == 0) continue;
       const uint32_t barrier = stage * args_.ranks + r;
@@ -64,16 +67,14 @@ class PullStages {
     const uint32_t left = args_.row_bytes - offset(unit);
     return left < ceiling_pull_piece ? left : ceiling_pull_piece;
   }
-  UCCLEP_FN uint64_t sources_of(uint32_t unit) const {
-    const size_t token = unit / pieces_;
-    return ballot(lane_id() < args_.ranks && args_.places[token * args_.ranks + lane_id()] >= 0);
-  }
 
   const CeilingCopyArgs& args_;
   BulkBarrier* barriers_;
   unsigned char* data_;
   uint32_t pieces_;
-  uint32_t phases_ = 0;  // a bit per barrier
+  uint32_t phases_ = 0;   // a bit per barrier
+  uint32_t sources_ = 0;  // ranks that a stage has pieces of, 16 bits each
+  static_assert(ceiling_pull_stages == 2 && ceiling_max_ranks <= 16);
 };
 
 UCCLEP_FN void pull_rows(const CeilingCopyArgs& args) {
