@@ -4,6 +4,7 @@
 
 #include "device/kernels/kernels.hpp"
 #include "host/guard.hpp"
+#include "host/lend.hpp"
 #include "host/plan.hpp"
 #include "host/structs.hpp"
 #include "host/update.hpp"
@@ -67,11 +68,9 @@ View check_weights(const ucclEpHandle& handle, const ucclEpCombineInputs_t& inpu
 }
 
 // HT FLAT: peers may read their rows from the input themselves.
-Offer offer_of(const ucclEpHandle& handle, const CombineArgs& args) {
-  Offer offer{};
-  if (handle.low_latency() || args.zones != Zones::sources) return offer;
-  offer.capacity = static_cast<uint32_t>(args.capacity);
-  return offer;
+Offer offer_of(const ucclEpHandle& handle, const TensorView& tokens) {
+  if (zones_of(handle) != Zones::sources) return {};
+  return {lent(*handle.group->comm, tokens), {}, static_cast<uint32_t>(tokens.size(0))};
 }
 
 const Kernel& kernel_of(const ucclEpHandle& handle, ucclEpDataType_t dtype) {
@@ -132,7 +131,7 @@ void combine(ucclEpHandle& handle, const ucclEpCombineInputs_t* given_inputs,
   if (handle.low_latency()) {
     launch(group, kernel, plan.shape, args, stream);
   } else {
-    launch(group, kernel, plan.shape, HtCombineArgs{args, offer_of(handle, args)}, stream);
+    launch(group, kernel, plan.shape, HtCombineArgs{args, offer_of(handle, tokens)}, stream);
   }
 }
 

@@ -2,6 +2,7 @@
 // ucclEpDispatch: the checks, then one launch (HT with topk_idx: two).
 #include "device/kernels/kernels.hpp"
 #include "host/guard.hpp"
+#include "host/lend.hpp"
 #include "host/plan.hpp"
 #include "host/structs.hpp"
 #include "host/update.hpp"
@@ -297,12 +298,13 @@ void launch_ll(const DispatchCall& call, const LaunchPlan& plan, ucclEpStream_t 
          stream);
 }
 
-// HT FLAT: peers may write rows into the output themselves.
+// HT FLAT: peers may write rows into the output themselves, if they reach all that a row consists of.
 Offer offer_of(const DispatchCall& call) {
-  Offer offer{};
-  if (call.output.zones != Zones::sources) return offer;
-  offer.capacity = static_cast<uint32_t>(call.output.capacity);
-  return offer;
+  if (call.output.zones != Zones::sources) return {};
+  const ucclEpComm& comm = *call.handle.group->comm;
+  const Offer offer{lent(comm, call.out_tokens), lent(comm, call.out_scales),
+                    static_cast<uint32_t>(call.output.capacity)};
+  return call.out_scales.given() && !offer.scales.given() ? Offer{} : offer;
 }
 
 void launch_ht(const DispatchCall& call, const LaunchPlan& plan, ucclEpStream_t stream) {

@@ -132,7 +132,7 @@ UCCLEP_FN bool partials_of(const Op& op, const HandleMemory& memory, const Lease
   if (sends) {
     const uint32_t rank = selection.rank, place = selection.place;
     const Lease& lease = leases[rank];
-    if (lease.given()) {
+    if (lease.given) {
       if (lease.holds(place)) row = lease.token(place);
     } else {
       const uint64_t words = window.back_epochs_of(op.slot, rank);

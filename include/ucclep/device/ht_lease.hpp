@@ -35,12 +35,13 @@ struct LeasedTensor {
   int64_t stride, step;  // bytes from row to row, and from element to element
 };
 
-// What one rank has lent to this one. Rows are counted from `base`, and at or past the capacity there are none.
+// What one rank has lent to this one. Rows are counted from `base`, and at or past the capacity there are none. A
+// tensor without a row has no address, and may be lent all the same.
 struct Lease {
+  bool given;
   LeasedTensor tokens, scales;
   uint32_t base, capacity;
 
-  UCCLEP_HD bool given() const { return tokens.data != nullptr; }
   UCCLEP_HD bool holds(uint32_t place) const { return uint64_t{base} + place < capacity; }
   UCCLEP_HD char* token(uint32_t place) const { return tokens.data + (int64_t{base} + place) * tokens.stride; }
   UCCLEP_HD char* scale(uint32_t place) const { return scales.data + (int64_t{base} + place) * scales.stride; }
@@ -112,7 +113,8 @@ UCCLEP_FN HeaderResult leases_in(const Op& op, const Settings& settings, const V
     differs = differs || result == HeaderResult::differs;
     sync_warp();
     if (lane_id() == 0 && result == HeaderResult::good) {
-      leases[source] = {leased_tensor(op, source, words + OfferWords::tokens),
+      leases[source] = {words[OfferWords::tokens + OfferWords::window] != Lent::nowhere,
+                        leased_tensor(op, source, words + OfferWords::tokens),
                         leased_tensor(op, source, words + OfferWords::scales), words[OfferWords::base],
                         words[OfferWords::capacity]};
       if (wait_ns.data && block_id() == 0) {
@@ -145,7 +147,8 @@ struct Team {
 // In FLAT this rank's own rows never leave: it is as if it had lent itself the tensors.
 UCCLEP_FN Lease own_lease(const HandleMemory& memory, const View& tokens, const View& scales, uint64_t capacity,
                           uint32_t me) {
-  return {{tokens.data, tokens.inner, tokens.element},
+  return {true,
+          {tokens.data, tokens.inner, tokens.element},
           {scales.data, scales.inner, scales.element},
           memory.recv_base()[me],
           static_cast<uint32_t>(capacity)};

@@ -21,7 +21,7 @@ constexpr uint32_t run_tokens = 4;
 
 // Does a rank get its rows by pulling them.
 UCCLEP_FN bool pulls(const Lease& lease) {
-  return !lease.given();
+  return !lease.given;
 }
 
 // Where one row goes, piece by piece: a RowSink that knows two kinds of destinations.

@@ -168,6 +168,7 @@ UCCLEP_FN void end_operation(const Op& op, bool ok, bool lent = false) {
     publish(reinterpret_cast<uint64_t*>(op.window(p) + word), op.seq);
   }
   if (!lent) return;
+  sync_block();  // all have told before any waits: the peers do the same
   for (uint32_t p = thread_id(); p < op.ranks(); p += block_size()) {
     const auto* word =
         reinterpret_cast<const uint64_t*>(op.mine() + op.group.layout.consumed_word(op.group.shape, op.kind, p));

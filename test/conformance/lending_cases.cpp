@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensors that lie in windows of the user's: HT FLAT moves rows straight into and out of them. Every rank decides for
+// itself, so ranks with and without windows meet in one operation.
+#include <catch2/catch.hpp>
+#include <functional>
+
+#include "conformance/exchange.hpp"
+#include "support/test_env.hpp"
+
+namespace ucclep::test {
+namespace {
+
+enum class Lends { no, whole, half };
+enum Which { dispatched = 0, scales, combined };
+// What of its tensors a rank has in a window.
+using Share = std::function<Lends(int rank, Which which)>;
+
+struct Range {
+  char* data;
+  size_t bytes;
+};
+
+Range range_of(const ucclEpTensor_t& tensor) {
+  int64_t last = 0, contiguous = 1;
+  for (int i = tensor.ndim; i-- > 0;) {
+    last += (tensor.sizes[i] - 1) * (tensor.strides[i] != 0 ? tensor.strides[i] : contiguous);
+    contiguous *= tensor.sizes[i];
+  }
+  if (contiguous == 0) return {nullptr, 0};
+  return {static_cast<char*>(tensor.data), static_cast<size_t>(last + 1) * reference::element_bytes(tensor.dtype)};
+}
+
+// Windows over the tensors of an exchange, on all ranks in one order; where a rank has nothing to lend, over other
+// memory.
+class Windows {
+ public:
+  Windows(const Rank& rank, ucclEpComm_t comm, const Exchange& exchange, const Share& share) : comm_(comm) {
+    ok(ucclEpMemAlloc(comm, &other_, other_bytes), "ucclEpMemAlloc");
+    add(exchange.dispatch_out.tokens, share(rank.rank, dispatched));
+    if (exchange.scenario().scales) add(exchange.dispatch_out.scales, share(rank.rank, scales));
+    add(exchange.combine_in.tokens, share(rank.rank, combined));
+  }
+  Windows(const Windows&) = delete;
+  Windows& operator=(const Windows&) = delete;
+  // Collective: not where a rank has failed.
+  ~Windows() {
+    if (std::uncaught_exceptions() > 0) return;
+    for (ucclEpWindow_t window : windows_) ucclEpWindowDeregister(comm_, window);
+    ucclEpMemFree(comm_, other_);
+  }
+
+ private:
+  static constexpr size_t other_bytes = 4096;
+
+  void add(const ucclEpTensor_t* tensor, Lends lends) {
+    Range range = range_of(*tensor);
+    if (lends == Lends::half) range.bytes /= 2;
+    if (lends == Lends::no || range.bytes == 0) range = {static_cast<char*>(other_), other_bytes};
+    ucclEpWindow_t window = nullptr;
+    ok(ucclEpWindowRegister(comm_, range.data, range.bytes, &window), "ucclEpWindowRegister");
+    windows_.push_back(window);
+  }
+
+  ucclEpComm_t comm_;
+  void* other_ = nullptr;
+  std::vector<ucclEpWindow_t> windows_;
+};
+
+// Update, dispatch and combine with new routing in each round; the last routing once more with other data.
+void exchange_rows(Rank& rank, Session& at, const Scenario& scenario, const Share& share, int rounds) {
+  for (int round = 0; round < rounds; ++round) {
+    Exchange exchange(rank, at.comm, scenario, scenario.seed + static_cast<uint64_t>(round));
+    const Windows windows(rank, at.comm, exchange, share);
+    if (!scenario.carried) exchange.update(at.handle, at.stream);
+    for (uint64_t data = 0; data < 2; ++data) {
+      if (data > 0) exchange.refresh(70 + data);
+      exchange.dispatch(at.handle, at.stream);
+      at.stream.synchronize();
+      exchange.check_dispatch();
+      exchange.combine(at.handle, at.stream);
+      at.stream.synchronize();
+      exchange.check_combine();
+    }
+  }
+}
+
+void run_lending(const Scenario& scenario, const Share& share, int rounds = 2) {
+  run_ranks(scenario.ranks, [&](Rank& rank) {
+    Session at(rank, scenario);
+    exchange_rows(rank, at, scenario, share, rounds);
+    no_async_error(at.comm);
+  });
+}
+
+Share all() {
+  return [](int, Which) { return Lends::whole; };
+}
+Share ranks(unsigned mask) {
+  return [mask](int rank, Which) { return (mask >> rank & 1) != 0 ? Lends::whole : Lends::no; };
+}
+Share but(Which missing) {
+  return [missing](int, Which which) { return which == missing ? Lends::no : Lends::whole; };
+}
+
+Scenario flat() {
+  return {.layout = Layout::ht_flat, .experts = 16, .top_k = 3, .max_tokens = 41, .hidden = 72};
+}
+
+TEST_CASE("lending: all ranks", "[process][reduced]") {
+  run_lending(flat(), all(), 3);
+}
+
+TEST_CASE("lending: some ranks, and the others do not", "[process][reduced]") {
+  for (const unsigned mask : {0x1u, 0x6u, 0xbu}) {
+    Scenario scenario = flat();
+    scenario.seed = 500 + mask;
+    run_lending(scenario, ranks(mask));
+  }
+}
+
+TEST_CASE("lending: a rank lends one tensor and not the other", "[process]") {
+  run_lending(flat(), but(combined));
+  run_lending(flat(), but(dispatched));
+  run_lending(flat(), [](int rank, Which which) { return (rank + which) % 2 != 0 ? Lends::whole : Lends::no; });
+}
+
+TEST_CASE("lending: a tensor that lies in a window with a half is not lent", "[process][reduced]") {
+  run_lending(flat(), [](int rank, Which) { return rank % 2 != 0 ? Lends::half : Lends::whole; });
+}
+
+TEST_CASE("lending: ranks without tokens, dropped choices, one SM", "[process][reduced]") {
+  Scenario scenario = flat();
+  scenario.tokens = {41, 0, 1, 17};
+  scenario.rule = uniform(40);
+  scenario.num_sms = 1;
+  run_lending(scenario, all());
+  run_lending(scenario, ranks(0x5));
+  scenario.rule = only({-1, -1, -1});
+  run_lending(scenario, ranks(0xd));
+}
+
+TEST_CASE("lending: long rows that lie apart, carried routing, biases", "[process]") {
+  Scenario scenario = flat();
+  scenario.hidden = 7168;
+  scenario.max_tokens = 9;
+  scenario.strided = true;
+  scenario.carried = true;
+  scenario.biases = 2;
+  scenario.global_ids = true;
+  run_lending(scenario, all());
+  run_lending(scenario, ranks(0x9));
+}
+
+TEST_CASE("lending: one rank, and two", "[process]") {
+  Scenario scenario = flat();
+  for (const int count : {1, 2}) {
+    scenario.ranks = count;
+    run_lending(scenario, all());
+  }
+}
+
+// Nothing is written at or beyond the capacity, and what was not dispatched counts as zero in combine.
+TEST_CASE("lending: rows that do not fit are dropped and recorded", "[process][reduced]") {
+  for (const unsigned mask : {0xfu, 0x6u}) {
+    for (const int64_t missing : {1, 30, 1000}) {
+      Scenario scenario = flat();
+      scenario.slack = -missing;
+      run_ranks(scenario.ranks, [&](Rank& rank) {
+        Session at(rank, scenario);
+        exchange_rows(rank, at, scenario, ranks(mask), 1);
+        require(async_error(at.comm).code == ucclEpOverflow, "expected the record ucclEpOverflow");
+      });
+    }
+  }
+}
+
+Scenario fp8(const Scales& format) {
+  Scenario scenario = flat();
+  scenario.dtype = ucclEpFloat8e4m3;
+  scenario.hidden = 256;
+  scenario.combine_hidden = 64;
+  scenario.scales = format;
+  return scenario;
+}
+
+TEST_CASE("lending: fp8 rows with their scales", "[process][reduced]") {
+  run_lending(fp8({ucclEpFloat32, 4, false}), all());
+  run_lending(fp8({ucclEpFloat32, 4, false}), ranks(0x6));
+  run_lending(fp8({ucclEpFloat32, 3, false}), all());
+  run_lending(fp8({ucclEpFloat32, 5, true}), all());
+  run_lending(fp8({ucclEpUint8, 7, false}), all());
+  run_lending(fp8({ucclEpBfloat16, 3, true}), ranks(0xb));
+}
+
+TEST_CASE("lending: fp8 rows without their scales are not lent", "[process]") {
+  run_lending(fp8({ucclEpFloat32, 4, false}), but(scales));
+  run_lending(fp8({ucclEpFloat32, 4, true}),
+              [](int rank, Which which) { return which == scales && rank % 2 != 0 ? Lends::half : Lends::whole; });
+}
+
+TEST_CASE("lending: quantisation on the way", "[process][reduced]") {
+  Scenario scenario = flat();
+  scenario.hidden = 640;
+  scenario.quant = UCCLEP_QUANT_FP8_128;
+  for (const bool columns : {false, true}) {
+    scenario.scales = Scales{ucclEpFloat32, 0, columns};
+    run_lending(scenario, all());
+    run_lending(scenario, ranks(0x3));
+  }
+  scenario.round_scale = true;
+  scenario.scales = Scales{ucclEpInt32, 0, true};
+  run_lending(scenario, all());
+}
+
+TEST_CASE("lending: expert-major moves rows as ever", "[process]") {
+  Scenario scenario = flat();
+  scenario.layout = Layout::ht_expert_major;
+  scenario.alignment = 4;
+  run_lending(scenario, all());
+}
+
+// The caller goes on when his operation has ended: nobody reads or writes the tensors after that.
+TEST_CASE("lending: many operations one behind the other", "[process][reduced]") {
+  const Scenario scenario = flat();
+  run_ranks(scenario.ranks, [&](Rank& rank) {
+    Session at(rank, scenario);
+    Exchange exchange(rank, at.comm, scenario);
+    const Windows windows(rank, at.comm, exchange, all());
+    exchange.update(at.handle, at.stream);
+    for (int i = 0; i < 12; ++i) {
+      exchange.dispatch(at.handle, at.stream);
+      exchange.combine(at.handle, at.stream);
+    }
+    at.stream.synchronize();
+    exchange.check_combine();
+    exchange.refresh(9);
+    exchange.dispatch(at.handle, at.stream);
+    at.stream.synchronize();
+    exchange.combine(at.handle, at.stream);
+    at.stream.synchronize();
+    exchange.check_combine();
+  });
+}
+
+}  // namespace
+}  // namespace ucclep::test
