@@ -82,6 +82,15 @@ UCCLEP_FN LeasedTensor leased_tensor(const Op& op, uint32_t owner, const uint32_
   return {begin + offset, words[OfferWords::stride], words[OfferWords::step]};
 }
 
+// Warp verb: what READY's words say.
+UCCLEP_FN void take_lease(const Op& op, uint32_t source, const uint32_t* words, Lease& lease) {
+  const bool given = words[OfferWords::tokens + OfferWords::window] != Lent::nowhere;
+  if (given) fence_acq_rel<Scope::system>();
+  if (lane_id() != 0) return;
+  lease = {given, leased_tensor(op, source, words + OfferWords::tokens),
+           leased_tensor(op, source, words + OfferWords::scales), words[OfferWords::base], words[OfferWords::capacity]};
+}
+
 // Grid verb: READY to every peer. words: OfferWords::count of them, in shared memory of the warp.
 UCCLEP_FN void lend_out(const Op& op, const HandleMemory& memory, const Settings& settings, const Offer& offer,
                         uint32_t* words) {
@@ -112,20 +121,14 @@ UCCLEP_FN HeaderResult leases_in(const Op& op, const Settings& settings, const V
     lost = result == HeaderResult::lost;
     differs = differs || result == HeaderResult::differs;
     sync_warp();
-    if (lane_id() == 0 && result == HeaderResult::good) {
-      leases[source] = {words[OfferWords::tokens + OfferWords::window] != Lent::nowhere,
-                        leased_tensor(op, source, words + OfferWords::tokens),
-                        leased_tensor(op, source, words + OfferWords::scales), words[OfferWords::base],
-                        words[OfferWords::capacity]};
-      if (wait_ns.data && block_id() == 0) {
-        *reinterpret_cast<int64_t*>(wait_ns.at(0, 0, source)) += static_cast<int64_t>(clock_ns() - start);
-      }
+    if (result == HeaderResult::good) take_lease(op, source, words, leases[source]);
+    if (wait_ns.data && block_id() == 0 && lane_id() == 0) {
+      *reinterpret_cast<int64_t*>(wait_ns.at(0, 0, source)) += static_cast<int64_t>(clock_ns() - start);
     }
     sync_warp();  // the words are free for the next header
   }
   if (!every_thread(!lost)) return HeaderResult::lost;
   if (!every_thread(!differs)) return HeaderResult::differs;
-  fence_acq_rel<Scope::system>();
   acquire_then_bulk();
   return HeaderResult::good;
 }
