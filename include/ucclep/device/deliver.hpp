@@ -115,15 +115,6 @@ UCCLEP_FN Target place_row(const Op& op, const HandleMemory& memory, const Dispa
   return target;
 }
 
-// Lane verb: one element of scales, 1 to 8 bytes.
-UCCLEP_FN void copy_element(char* to, const char* from, uint32_t bytes) {
-  if (bytes == 4) {
-    *reinterpret_cast<uint32_t*>(to) = *reinterpret_cast<const uint32_t*>(from);
-  } else {
-    for (uint32_t i = 0; i < bytes; ++i) to[i] = from[i];
-  }
-}
-
 // Warp verb: the scales of a row, packed at `from` (window or shared memory), to every target.
 UCCLEP_FN void store_scales(const DispatchOutput& out, const char* from, const Target& target) {
   const uint32_t size = out.wire.scale_element_bytes;
@@ -132,7 +123,8 @@ UCCLEP_FN void store_scales(const DispatchOutput& out, const char* from, const T
     const int64_t outer = broadcast(target.outer, lane);
     const int64_t inner = broadcast(target.inner, lane);
     for (uint32_t e = lane_id(); e < out.wire.scale_count; e += wave_size) {
-      copy_element(out.scales.at(outer, inner, e), from + e * size, size);
+      char* at = out.scales.at(outer, inner, e);
+      for (uint32_t i = 0; i < size; ++i) at[i] = from[e * size + i];
     }
   }
 }

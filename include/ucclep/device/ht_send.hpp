@@ -24,6 +24,15 @@ UCCLEP_FN bool pulls(const Lease& lease) {
   return !lease.given;
 }
 
+// Lane verb: one element of scales, 1 to 8 bytes; most have 4, and over a link a store of 4 is one store.
+UCCLEP_FN void copy_element(char* to, const char* from, uint32_t bytes) {
+  if (bytes == 4) {
+    *reinterpret_cast<uint32_t*>(to) = *reinterpret_cast<const uint32_t*>(from);
+  } else {
+    for (uint32_t i = 0; i < bytes; ++i) to[i] = from[i];
+  }
+}
+
 // Where one row goes, piece by piece: a RowSink that knows two kinds of destinations.
 struct RowTargets {
   const WireShape& wire;
