@@ -70,10 +70,11 @@ class Device {
   // A fault that no kernel reported itself (a diagnosed deadlock, a failed launch): called once, from any thread.
   virtual void on_fault(std::function<void(const std::string& sentence)> handler) = 0;
 
-  virtual void* alloc(size_t bytes) = 0;            // zeroed, 4096-byte aligned
-  virtual void* alloc_shareable(size_t bytes) = 0;  // the same, and any part of it can be offered to other processes
-  virtual void free(void* data) = 0;                // of either
-  virtual void* alloc_host(size_t bytes) = 0;       // host memory that kernels can access; zeroed
+  virtual void* alloc(size_t bytes) = 0;  // zeroed, 4096-byte aligned
+  // The same, and any part of it can be offered to peers, in other processes where beyond_process is set.
+  virtual void* alloc_shareable(size_t bytes, bool beyond_process) = 0;
+  virtual void free(void* data) = 0;           // of either
+  virtual void* alloc_host(size_t bytes) = 0;  // host memory that kernels can access; zeroed
   virtual void free_host(void* data) = 0;
   virtual std::unique_ptr<SharedMemory> share(size_t bytes) = 0;  // new window memory, zeroed
   // Memory that exists already, the caller's too; it stays his. Error(ucclEpNotSupported) says why peers, in other

@@ -114,8 +114,23 @@ ucclEpComm_t init(const char* function, const ucclEpCommConfig_t* given, int nra
   return comm.release();
 }
 
+// Copies that the caller left in flight use memory that goes now, and unmapping waits for nothing.
+void drain_streams(ucclEpComm& comm) {
+  const Deadline deadline = comm.deadline();
+  std::vector<ucclEpStream_t> streams(comm.streams.begin(), comm.streams.end());
+  streams.push_back(nullptr);
+  try {
+    for (ucclEpStream_t stream : streams) {
+      if (!comm.device->is_capturing(stream)) comm.device->stream_synchronize(stream, deadline.remaining_ms());
+    }
+  } catch (const Error& error) {
+    log::warn("comm", "ucclEpCommDestroy went on: {}", error.what());
+  }
+}
+
 void destroy(ucclEpComm* comm) {
   while (!comm->groups.empty()) destroy_group(comm->groups.back());
+  drain_streams(*comm);
   Device& device = *comm->device;
   comm->windows->clear();  // before the ranks meet: none frees memory that another one has mapped
   for (ucclEpStream_t stream : comm->streams) device.stream_destroy(stream);

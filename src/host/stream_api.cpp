@@ -43,7 +43,7 @@ ucclEpResult_t ucclEpMemAlloc(ucclEpComm_t comm, void** ptr, size_t bytes) {
     void* memory = nullptr;
     if (bytes != 0) {
       Device& device = *comm->device;
-      memory = comm->one_process() ? device.alloc(bytes) : device.alloc_shareable(bytes);
+      memory = device.alloc_shareable(bytes, !comm->one_process());
       comm->device_memory.emplace(memory, std::make_shared<DeviceMemory>(device, memory, bytes));
     }
     *ptr = memory;

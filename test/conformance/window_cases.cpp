@@ -6,120 +6,16 @@
 
 #include <catch2/catch.hpp>
 #include <chrono>
-#include <memory>
-#include <numeric>
 #include <string>
 #include <thread>
 
-#include "conformance/exchange.hpp"
+#include "conformance/windows.hpp"
 #include "support/test_env.hpp"
-#include "ucclep/device/objects.hpp"
 
 namespace ucclep::test {
 namespace {
 
-constexpr size_t page = 4096;
-
-using Bytes = std::vector<uint8_t>;
-
-// A content that tells ranks and places apart.
-Bytes content(int rank, int which, size_t bytes) {
-  Bytes data(bytes);
-  for (size_t i = 0; i < bytes; ++i) data[i] = static_cast<uint8_t>(i * 7 + i / 251 + 31u * rank + 101u * which + 1);
-  return data;
-}
-
-void write(ucclEpComm_t comm, void* to, const Bytes& data) {
-  ok(ucclEpMemcpy(comm, to, data.data(), data.size(), nullptr), "ucclEpMemcpy");
-  ok(ucclEpStreamSynchronize(comm, nullptr), "ucclEpStreamSynchronize");
-}
-
-template <class T>
-std::vector<T> read(ucclEpComm_t comm, const void* from, size_t count) {
-  std::vector<T> data(count);
-  ok(ucclEpMemcpy(comm, data.data(), from, count * sizeof(T), nullptr), "ucclEpMemcpy");
-  ok(ucclEpStreamSynchronize(comm, nullptr), "ucclEpStreamSynchronize");
-  return data;
-}
-
-// Memory of ucclEpMemAlloc.
-class Block {
- public:
-  Block(ucclEpComm_t comm, size_t bytes) : comm_(comm) {
-    void* data = nullptr;
-    ok(ucclEpMemAlloc(comm, &data, bytes), "ucclEpMemAlloc");
-    data_ = static_cast<char*>(data);
-  }
-  Block(const Block&) = delete;
-  Block& operator=(const Block&) = delete;
-  ~Block() { ucclEpMemFree(comm_, data_); }
-  char* data() const { return data_; }
-  void free() { ok(ucclEpMemFree(comm_, std::exchange(data_, nullptr)), "ucclEpMemFree"); }
-
- private:
-  ucclEpComm_t comm_;
-  char* data_;
-};
-
-ucclEpWindow_t registered(ucclEpComm_t comm, void* data, size_t bytes) {
-  ucclEpWindow_t window = nullptr;
-  ok(ucclEpWindowRegister(comm, data, bytes, &window), "ucclEpWindowRegister");
-  return window;
-}
-
-void deregister(ucclEpComm_t comm, ucclEpWindow_t window) {
-  ok(ucclEpWindowDeregister(comm, window), "ucclEpWindowDeregister");
-}
-
-ucclEpDeviceWindow on_device(ucclEpWindow_t window) {
-  ucclEpDeviceWindow out;
-  ok(ucclEpWindowGetDevice(window, &out), "ucclEpWindowGetDevice");
-  return out;
-}
-
-// Where this rank reaches every rank's range.
-std::vector<char*> addresses(ucclEpComm_t comm, ucclEpWindow_t window) {
-  const ucclEpDeviceWindow out = on_device(window);
-  return read<char*>(comm, static_cast<const void*>(out.peers), static_cast<size_t>(out.ranks));
-}
-
-// A point in time that all ranks reach.
-class Meeting {
- public:
-  explicit Meeting(Rank& rank) : rank_(rank) {}
-  void operator()() {
-    rank_.board.add(0);
-    rank_.board.wait(0, static_cast<uint32_t>(++meetings_ * rank_.count));
-  }
-
- private:
-  Rank& rank_;
-  int meetings_ = 0;
-};
-
-// Every rank writes into every rank's range at a place of its own, and finds what the others wrote to its own range.
-void exchange_through(Rank& rank, Meeting& together, ucclEpComm_t comm, ucclEpWindow_t window, char* own) {
-  constexpr size_t part = 100;
-  const std::vector<char*> all = addresses(comm, window);
-  require(all[static_cast<size_t>(rank.rank)] == own, "the own range is not where it was registered");
-  for (int peer = 0; peer < rank.count; ++peer) {
-    write(comm, all[static_cast<size_t>(peer)] + part * static_cast<size_t>(rank.rank), content(rank.rank, peer, part));
-  }
-  together();
-  for (int peer = 0; peer < rank.count; ++peer) {
-    for (int from = 0; from < rank.count; ++from) {
-      const char* place = all[static_cast<size_t>(peer)] + part * static_cast<size_t>(from);
-      require(read<uint8_t>(comm, place, part) == content(from, peer, part),
-              "what rank " + std::to_string(from) + " wrote to rank " + std::to_string(peer));
-    }
-    const char* place = own + part * static_cast<size_t>(peer);
-    require(read<uint8_t>(comm, place, part) == content(peer, rank.rank, part),
-            "what rank " + std::to_string(peer) + " wrote is not in the own memory");
-  }
-  together();
-}
-
-TEST_CASE("windows: peers read and write ranges of one allocation", "[process][reduced]") {
+TEST_CASE("windows: peers read and write ranges of one allocation", "[process][driver][reduced]") {
   run_ranks(4, [](Rank& rank) {
     Comm comm(rank);
     Meeting together(rank);
@@ -140,7 +36,7 @@ TEST_CASE("windows: peers read and write ranges of one allocation", "[process][r
   });
 }
 
-TEST_CASE("windows: an id is used again, the same one on all ranks", "[process][reduced]") {
+TEST_CASE("windows: an id is used again, the same one on all ranks", "[process][driver][reduced]") {
   run_ranks(2, [](Rank& rank) {
     Comm comm(rank);
     Meeting together(rank);
@@ -180,7 +76,7 @@ TEST_CASE("windows: as many as fit, and one more is refused", "[process][reduced
 
 // ---- Arguments ----
 
-TEST_CASE("windows: a range that is bad on one rank is refused on all", "[process][reduced]") {
+TEST_CASE("windows: a range that is bad on one rank is refused on all", "[process][driver][reduced]") {
   run_ranks(3, [](Rank& rank) {
     Comm comm(rank);
     Meeting together(rank);
@@ -230,7 +126,7 @@ TEST_CASE("windows: objects that are NULL or of another communicator", "[process
   });
 }
 
-TEST_CASE("windows: ranks that deregister different ones keep both", "[process]") {
+TEST_CASE("windows: ranks that deregister different ones keep both", "[process][driver]") {
   run_ranks(2, [](Rank& rank) {
     Comm comm(rank);
     Meeting together(rank);
@@ -248,7 +144,8 @@ TEST_CASE("windows: ranks that deregister different ones keep both", "[process]"
 
 // ---- Memory that is not of ucclEpMemAlloc ----
 
-TEST_CASE("windows: any memory of threads, of processes only what can be shared", "[process][reduced]") {
+TEST_CASE("windows: plain memory among threads of the host device, else what can be shared",
+          "[process][driver][reduced]") {
   run_ranks(3, [](Rank& rank) {
     Comm comm(rank);
     Meeting together(rank);
@@ -256,17 +153,18 @@ TEST_CASE("windows: any memory of threads, of processes only what can be shared"
     const Block block(comm, page);
     char* const mine = rank.rank == 2 ? plain.data() : block.data();
     ucclEpWindow_t window = nullptr;
-    if (ranks_are_processes()) {
-      refused(ucclEpWindowRegister(comm, mine, page, &window), ucclEpNotSupported, "ucclEpWindowRegister",
-              {"rank 2", "ucclEpMemAlloc"});
-      require(window == nullptr, "a refused call wrote its out-parameter");
-      refused(ucclEpWindowRegister(comm, block.data(), page + (rank.rank == 1 ? 1 : 0), &window), ucclEpNotSupported,
-              "ucclEpWindowRegister", {"rank 1", std::to_string(page + 1) + " bytes"});
-      window = registered(comm, block.data(), page);
-      exchange_through(rank, together, comm, window, block.data());
-    } else {
+    if (test_gpus() == 0 && !ranks_are_processes()) {
       window = registered(comm, mine, page);
       exchange_through(rank, together, comm, window, mine);
+    } else {
+      refused(ucclEpWindowRegister(comm, mine, page, &window), ucclEpNotSupported, "ucclEpWindowRegister",
+              {"rank 2", "cannot be shared"});
+      const size_t too_much = rank.rank == 1 ? size_t{1} << 40 : page;
+      refused(ucclEpWindowRegister(comm, block.data(), too_much, &window), ucclEpNotSupported, "ucclEpWindowRegister",
+              {"rank 1", "1099511627776 bytes", "cannot be shared"});
+      require(window == nullptr, "a refused call wrote its out-parameter");
+      window = registered(comm, block.data(), page);
+      exchange_through(rank, together, comm, window, block.data());
     }
     deregister(comm, window);
   });
@@ -282,7 +180,7 @@ int open_files() {
   return count;
 }
 
-TEST_CASE("windows: registering again and again leaves no descriptor behind", "[process][reduced]") {
+TEST_CASE("windows: registering again and again leaves no descriptor behind", "[process][driver][reduced]") {
   run_ranks(2, [](Rank& rank) {
     Comm comm(rank);
     Meeting together(rank);
@@ -310,7 +208,7 @@ TEST_CASE("windows: registering again and again leaves no descriptor behind", "[
   });
 }
 
-TEST_CASE("windows: memory that is freed under one stays until it goes", "[process][reduced]") {
+TEST_CASE("windows: memory that is freed under one stays until it goes", "[process][driver][reduced]") {
   run_ranks(2, [](Rank& rank) {
     Comm comm(rank);
     Meeting together(rank);
@@ -328,7 +226,7 @@ TEST_CASE("windows: memory that is freed under one stays until it goes", "[proce
   });
 }
 
-TEST_CASE("windows: a communicator is destroyed with windows registered", "[process][reduced]") {
+TEST_CASE("windows: a communicator is destroyed with windows registered", "[process][driver][reduced]") {
   run_ranks(3, [](Rank& rank) {
     const ucclEpCommConfig_t config = comm_config();
     ucclEpComm_t comm = nullptr;
@@ -343,7 +241,7 @@ TEST_CASE("windows: a communicator is destroyed with windows registered", "[proc
   });
 }
 
-TEST_CASE("windows: after the death of a peer they are deregistered alone", "[process]") {
+TEST_CASE("windows: after the death of a peer they are deregistered alone", "[process][driver]") {
   run_ranks(3, {.processes = true, .killed = {2}}, [](Rank& rank) {
     Comm comm(rank);
     const Block block(comm, page);

@@ -29,6 +29,15 @@ Gpu& gpu(DeviceOrdinal ordinal) {
 
 thread_local Gpu* current = nullptr;
 
+// Of the current one to another's memory; drivers answer the second time with a code.
+void enable_peer(DeviceOrdinal peer, unsigned flags) {
+  Gpu& own = current_gpu();
+  expect(flags == 0 && peer != own.ordinal, invalid_value);
+  expect(gpu(peer).device != nullptr, invalid_context);
+  const std::lock_guard lock(mutex);
+  expect(own.peers.insert(peer).second, peer_access_already_enabled);
+}
+
 Context context_of(Gpu* gpu) {
   return reinterpret_cast<Context>(gpu);
 }
@@ -92,6 +101,9 @@ Code error_string(Code code, const char** text) {
         break;
       case capture_unsupported:
         *text = "operation not permitted when stream is capturing";
+        break;
+      case not_supported:
+        *text = "operation not supported";
         break;
       case cooperative_launch_too_large:
         *text = "too many blocks in cooperative launch";
@@ -159,7 +171,10 @@ Code primary_context_release(DeviceOrdinal device) {
     const std::lock_guard lock(mutex);
     Gpu& gpu = doubles::gpu(device);
     expect(gpu.retained > 0, invalid_context);
-    if (--gpu.retained == 0) gpu.device.reset();
+    if (--gpu.retained == 0) {
+      gpu.device.reset();
+      gpu.peers.clear();
+    }
     --live_objects;
   });
 }
@@ -170,6 +185,14 @@ Code context_get_current(Context* context) {
 
 Code context_set_current(Context context) {
   return answer(__func__, [&] { current = reinterpret_cast<Gpu*>(context); });
+}
+
+Code enable_peer_context(Context peer, unsigned flags) {
+  return answer(__func__, [&] { enable_peer(reinterpret_cast<Gpu*>(peer)->ordinal, flags); });
+}
+
+Code enable_peer_device(DeviceOrdinal peer, unsigned flags) {
+  return answer(__func__, [&] { enable_peer(peer, flags); });
 }
 
 Code context_get_device(DeviceOrdinal* device) {

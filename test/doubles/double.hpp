@@ -16,6 +16,7 @@
 #include <mutex>
 #include <new>
 #include <optional>
+#include <set>
 #include <type_traits>
 
 #include "base/error.hpp"
@@ -69,12 +70,20 @@ struct Gpu {
   int retained = 0;
   std::unique_ptr<Device> device;     // the host device that does its work
   std::atomic<bool> faulted = false;  // a kernel was diagnosed: all later work fails
+  std::set<DeviceOrdinal> peers;      // whose ordinary memory it may reach
 };
 int gpu_count();
 Gpu& current_gpu();  // of the calling thread's context
 
 constexpr int num_sms = 4;
 constexpr int shared_bytes = VENDOR(128, 64) * 1024;
+
+// Where memory is mapped.
+struct Range {
+  void* base;
+  size_t bytes;
+};
+std::optional<Range> mapped_range(const void* data);  // of virtual memory
 
 // What the caller has made and not destroyed.
 extern std::atomic<int> live_objects;

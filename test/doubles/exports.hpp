@@ -29,6 +29,10 @@ Export<decltype(Table::primary_context_release)> primary_context_release asm(VEN
 Export<decltype(Table::context_get_current)> context_get_current asm(VENDOR("cuCtxGetCurrent", "hipCtxGetCurrent"));
 Export<decltype(Table::context_set_current)> context_set_current asm(VENDOR("cuCtxSetCurrent", "hipCtxSetCurrent"));
 Export<decltype(Table::context_get_device)> context_get_device asm(VENDOR("cuCtxGetDevice", "hipCtxGetDevice"));
+Export<decltype(Table::enable_peer_context)> enable_peer_context asm(VENDOR("cuCtxEnablePeerAccess",
+                                                                            "no_hip_enable_peer_context"));
+Export<decltype(Table::enable_peer_device)> enable_peer_device asm(VENDOR("no_cuda_enable_peer_device",
+                                                                          "hipDeviceEnablePeerAccess"));
 
 Export<decltype(Table::mem_alloc)> mem_alloc asm(VENDOR("cuMemAlloc_v2", "hipMalloc"));
 Export<decltype(Table::mem_free)> mem_free asm(VENDOR("cuMemFree_v2", "hipFree"));
@@ -37,10 +41,16 @@ Export<decltype(Table::memcpy_async)> memcpy_async asm(VENDOR("cuMemcpyAsync", "
 Export<decltype(Table::memcpy_async_kind)> memcpy_async_kind asm(VENDOR("no_cuda_memcpy_async_kind", "hipMemcpyAsync"));
 Export<decltype(Table::host_alloc)> host_alloc asm(VENDOR("cuMemHostAlloc", "hipHostMalloc"));
 Export<decltype(Table::host_free)> host_free asm(VENDOR("cuMemFreeHost", "hipHostFree"));
+Export<decltype(Table::address_range)> address_range asm(VENDOR("cuMemGetAddressRange_v2", "hipMemGetAddressRange"));
+Export<decltype(Table::ipc_get)> ipc_get asm(VENDOR("cuIpcGetMemHandle", "hipIpcGetMemHandle"));
+Export<decltype(Table::ipc_open)> ipc_open asm(VENDOR("cuIpcOpenMemHandle_v2", "hipIpcOpenMemHandle"));
+Export<decltype(Table::ipc_close)> ipc_close asm(VENDOR("cuIpcCloseMemHandle", "hipIpcCloseMemHandle"));
 
 Export<decltype(Table::allocation_granularity)> allocation_granularity asm(VENDOR("cuMemGetAllocationGranularity",
                                                                                   "hipMemGetAllocationGranularity"));
 Export<decltype(Table::allocation_create)> allocation_create asm(VENDOR("cuMemCreate", "hipMemCreate"));
+Export<decltype(Table::allocation_retain)> allocation_retain asm(VENDOR("cuMemRetainAllocationHandle",
+                                                                        "hipMemRetainAllocationHandle"));
 Export<decltype(Table::allocation_release)> allocation_release asm(VENDOR("cuMemRelease", "hipMemRelease"));
 Export<decltype(Table::allocation_export)> allocation_export asm(VENDOR("cuMemExportToShareableHandle",
                                                                         "hipMemExportToShareableHandle"));
@@ -51,6 +61,7 @@ Export<decltype(Table::address_free)> address_free asm(VENDOR("cuMemAddressFree"
 Export<decltype(Table::map)> map asm(VENDOR("cuMemMap", "hipMemMap"));
 Export<decltype(Table::unmap)> unmap asm(VENDOR("cuMemUnmap", "hipMemUnmap"));
 Export<decltype(Table::set_access)> set_access asm(VENDOR("cuMemSetAccess", "hipMemSetAccess"));
+Export<decltype(Table::get_access)> get_access asm(VENDOR("cuMemGetAccess", "hipMemGetAccess"));
 
 Export<decltype(Table::stream_create)> stream_create asm(VENDOR("cuStreamCreate", "hipStreamCreateWithFlags"));
 Export<decltype(Table::stream_destroy)> stream_destroy asm(VENDOR("cuStreamDestroy_v2", "hipStreamDestroy"));

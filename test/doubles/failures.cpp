@@ -21,8 +21,9 @@ struct Countdown {
 thread_local Countdown countdown;
 
 constexpr std::string_view undoing[] = {
-    "context_set_current", "primary_context_release", "mem_free",      "host_free",     "allocation_release", "unmap",
-    "address_free",        "stream_destroy",          "event_destroy", "module_unload", "thread_capture_mode"};
+    "context_set_current", "primary_context_release", "mem_free",      "ipc_close",
+    "host_free",           "allocation_release",      "unmap",         "address_free",
+    "stream_destroy",      "event_destroy",           "module_unload", "thread_capture_mode"};
 
 bool counted_out(std::string_view function) {
   if (countdown.calls < 0 || std::ranges::count(undoing, function) != 0) return false;

@@ -1,8 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of a device and of the host. New memory holds garbage, as a driver's may.
+// Memory of a device and of the host. New memory holds garbage, as a driver's may. That of a device is a memfd, so that
+// an IPC handle can lead another process to it: it names the descriptor in the owner's process.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <map>
+#include <string>
+
+#include "base/fd.hpp"
 
 #include "doubles/capture.hpp"
 #include "doubles/exports.hpp"
@@ -12,6 +21,34 @@ namespace {
 
 constexpr int garbage = 0xa5;
 constexpr int copy_default = 4;  // hipMemcpyDefault
+
+// What an IPC handle holds.
+struct Reference {
+  pid_t owner;
+  int fd;
+  size_t bytes;
+  auto operator<=>(const Reference&) const = default;
+};
+static_assert(sizeof(Reference) <= sizeof(IpcHandle));
+
+// A handle that is opened again gives the same addresses, until it was closed as often.
+struct Opened {
+  void* base = nullptr;
+  int times = 0;
+};
+
+std::mutex mutex;
+std::map<void*, size_t> allocations;  // of devices
+std::map<Reference, Opened> opened;
+
+void* map_memory_of(const Reference& reference) {
+  const std::string path = "/proc/" + std::to_string(reference.owner) + "/fd/" + std::to_string(reference.fd);
+  const Fd fd(open(path.c_str(), O_RDWR | O_CLOEXEC));
+  expect(static_cast<bool>(fd), invalid_value);
+  void* base = mmap(nullptr, reference.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  expect(base != MAP_FAILED, out_of_memory);
+  return base;
+}
 
 void copy(void* to, const void* from, size_t bytes, Stream stream) {
   expect(bytes == 0 || (to != nullptr && from != nullptr), invalid_value);
@@ -24,8 +61,10 @@ Code mem_alloc(void** data, size_t bytes) {
   return answer(__func__, [&] {
     expect(bytes != 0, invalid_value);
     expect_no_capture();
-    *data = current_gpu().device->alloc(bytes);
+    *data = current_gpu().device->alloc_shareable(bytes, true);
     std::memset(*data, garbage, bytes);
+    const std::lock_guard lock(mutex);
+    allocations[*data] = bytes;
     ++live_objects;
   });
 }
@@ -34,8 +73,66 @@ Code mem_free(void* data) {
   return answer(__func__, [&] {
     expect(data != nullptr, invalid_value);
     expect_no_capture();
+    const std::lock_guard lock(mutex);
     current_gpu().device->free(data);
+    allocations.erase(data);
     --live_objects;
+  });
+}
+
+Code address_range(void** base, size_t* bytes, void* data) {
+  return answer(__func__, [&] {
+    std::optional<Range> range = mapped_range(data);
+    const std::lock_guard lock(mutex);
+    const auto after = allocations.upper_bound(data);
+    if (!range && after != allocations.begin()) {
+      const auto& [begin, length] = *std::prev(after);
+      if (static_cast<char*>(data) - static_cast<char*>(begin) < static_cast<ptrdiff_t>(length))
+        range = {begin, length};
+    }
+    expect(range.has_value(), not_found);
+    *base = range->base;
+    *bytes = range->bytes;
+  });
+}
+
+Code ipc_get(IpcHandle* handle, void* base) {
+  return answer(__func__, [&] {
+    const std::lock_guard lock(mutex);
+    const auto found = allocations.find(base);
+    expect(found != allocations.end(), invalid_value);
+    const size_t bytes = found->second;
+    const Reference reference{getpid(), current_gpu().device->offer(base, bytes, true)->fd(), bytes};
+    std::memcpy(handle->bytes, &reference, sizeof reference);
+  });
+}
+
+Code ipc_open(void** base, IpcHandle handle, unsigned flags) {
+  return answer(__func__, [&] {
+    Reference reference;
+    std::memcpy(&reference, handle.bytes, sizeof reference);
+    current_gpu();
+    expect(flags == ipc_lazy_peer_access, invalid_value);
+    expect(reference.owner != getpid(), invalid_context);
+    const std::lock_guard lock(mutex);
+    Opened& memory = opened[reference];
+    if (memory.times == 0) memory.base = map_memory_of(reference);
+    ++memory.times;
+    ++live_objects;
+    *base = memory.base;
+  });
+}
+
+Code ipc_close(void* base) {
+  return answer(__func__, [&] {
+    current_gpu();
+    const std::lock_guard lock(mutex);
+    const auto found = std::ranges::find_if(opened, [base](const auto& entry) { return entry.second.base == base; });
+    expect(found != opened.end(), invalid_value);
+    --live_objects;
+    if (--found->second.times > 0) return;
+    munmap(base, found->first.bytes);
+    opened.erase(found);
   });
 }
 

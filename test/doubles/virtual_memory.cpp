@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <map>
+#include <memory>
 #include <set>
 #include <vector>
 
@@ -18,27 +19,42 @@ namespace {
 
 constexpr size_t granularity = 2 << 20;
 
+struct Allocation {
+  Fd fd;
+  bool exportable;
+};
+
 struct Reservation {
   size_t bytes;
-  bool mapped = false;
+  std::shared_ptr<Allocation> mapped = nullptr;
   std::set<DeviceOrdinal> allowed = {};
 };
 
 std::mutex mutex;
-std::map<AllocationHandle, Fd> allocations;
+std::map<AllocationHandle, std::shared_ptr<Allocation>> allocations;
 std::map<void*, Reservation> reservations;
 
-AllocationHandle hold(Fd fd) {
+AllocationHandle hold(std::shared_ptr<Allocation> allocation) {
   static AllocationHandle last = 0;
-  allocations.emplace(++last, std::move(fd));
+  allocations.emplace(++last, std::move(allocation));
   ++live_objects;
   return last;
 }
 
-int fd_of(AllocationHandle handle) {
+const std::shared_ptr<Allocation>& allocation_of(AllocationHandle handle) {
   const auto found = allocations.find(handle);
   expect(found != allocations.end(), invalid_handle);
-  return found->second.get();
+  return found->second;
+}
+
+// Where something is mapped; the end if nothing is at this address.
+auto mapped_at(const void* data) {
+  const auto after = reservations.upper_bound(const_cast<void*>(data));
+  if (after == reservations.begin()) return reservations.end();
+  const auto found = std::prev(after);
+  const auto offset = static_cast<const char*>(data) - static_cast<char*>(found->first);
+  const bool holds = found->second.mapped && offset < static_cast<ptrdiff_t>(found->second.bytes);
+  return holds ? found : reservations.end();
 }
 
 Reservation& reservation(void* data, size_t bytes) {
@@ -48,7 +64,8 @@ Reservation& reservation(void* data, size_t bytes) {
 }
 
 void check_properties(const AllocationProperties& properties) {
-  expect(properties.type == allocation_pinned && properties.handle_types == handle_posix_fd &&
+  expect(properties.type == allocation_pinned &&
+             (properties.handle_types == handle_posix_fd || properties.handle_types == 0) &&
              properties.location.type == location_device && properties.location.id >= 0 &&
              properties.location.id < gpu_count(),
          invalid_value);
@@ -71,6 +88,13 @@ void block_addresses(void* data, size_t bytes) {
 
 }  // namespace
 
+std::optional<Range> mapped_range(const void* data) {
+  const std::lock_guard lock(mutex);
+  const auto found = mapped_at(data);
+  if (found == reservations.end()) return std::nullopt;
+  return Range{found->first, found->second.bytes};
+}
+
 Code allocation_granularity(size_t* bytes, const AllocationProperties* properties, int option) {
   return answer(__func__, [&] {
     check_properties(*properties);
@@ -88,7 +112,17 @@ Code allocation_create(AllocationHandle* handle, size_t bytes, const AllocationP
     expect(static_cast<bool>(fd), out_of_memory);
     fill(fd.get(), bytes);
     const std::lock_guard lock(mutex);
-    *handle = hold(std::move(fd));
+    *handle = hold(std::make_shared<Allocation>(std::move(fd), properties->handle_types != 0));
+  });
+}
+
+// What is mapped at an address.
+Code allocation_retain(AllocationHandle* handle, void* data) {
+  return answer(__func__, [&] {
+    const std::lock_guard lock(mutex);
+    const auto found = mapped_at(data);
+    expect(found != reservations.end(), invalid_value);
+    *handle = hold(found->second.mapped);
   });
 }
 
@@ -105,7 +139,9 @@ Code allocation_export(void* shareable, AllocationHandle handle, int type, unsig
   return answer(__func__, [&] {
     expect(type == handle_posix_fd && flags == 0, invalid_value);
     const std::lock_guard lock(mutex);
-    const int fd = dup(fd_of(handle));
+    const std::shared_ptr<Allocation>& allocation = allocation_of(handle);
+    expect(allocation->exportable, not_supported);
+    const int fd = dup(allocation->fd.get());
     expect(fd >= 0, unknown);
     *static_cast<int*>(shareable) = fd;
   });
@@ -118,7 +154,7 @@ Code allocation_import(AllocationHandle* handle, void* shareable, int type) {
     Fd fd(fcntl(static_cast<int>(reinterpret_cast<intptr_t>(shareable)), F_DUPFD_CLOEXEC, 0));
     expect(static_cast<bool>(fd), invalid_value);
     const std::lock_guard lock(mutex);
-    *handle = hold(std::move(fd));
+    *handle = hold(std::make_shared<Allocation>(std::move(fd), true));
   });
 }
 
@@ -149,11 +185,12 @@ Code map(void* data, size_t bytes, size_t offset, AllocationHandle handle, unsig
     const std::lock_guard lock(mutex);
     Reservation& range = reservation(data, bytes);
     expect(!range.mapped && offset == 0 && flags == 0, invalid_value);
-    const int fd = fd_of(handle);
+    const std::shared_ptr<Allocation>& allocation = allocation_of(handle);
+    const int fd = allocation->fd.get();
     struct stat status;
     expect(fstat(fd, &status) == 0 && static_cast<size_t>(status.st_size) == bytes, invalid_value);
     expect(mmap(data, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, fd, 0) == data, out_of_memory);
-    range.mapped = true;
+    range.mapped = allocation;
   });
 }
 
@@ -161,9 +198,9 @@ Code unmap(void* data, size_t bytes) {
   return answer(__func__, [&] {
     const std::lock_guard lock(mutex);
     Reservation& range = reservation(data, bytes);
-    expect(range.mapped, invalid_value);
+    expect(range.mapped != nullptr, invalid_value);
     block_addresses(data, bytes);
-    range.mapped = false;
+    range.mapped = nullptr;
     range.allowed.clear();
   });
 }
@@ -178,6 +215,15 @@ Code set_access(void* data, size_t bytes, const Access* access, size_t count) {
            invalid_value);
     expect(range.allowed.insert(access->location.id).second, invalid_value);
     expect(mprotect(data, bytes, PROT_READ | PROT_WRITE) == 0, unknown);
+  });
+}
+
+Code get_access(unsigned long long* flags, const Location* location, void* data) {
+  return answer(__func__, [&] {
+    const std::lock_guard lock(mutex);
+    const auto found = mapped_at(data);
+    expect(found != reservations.end() && location->type == location_device, invalid_value);
+    *flags = found->second.allowed.count(location->id) != 0 ? access_read_write : 0;
   });
 }
 

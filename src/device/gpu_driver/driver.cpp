@@ -72,8 +72,7 @@ void Driver::start(const char* library) const {
   const Code code = api_.init(0);
   if (code == no_device) refuse_without_gpu();
   if (code != success) {
-    fail(ucclEpNotSupported, "the {} driver of {} does not start: {} (code {})", facts_.vendor, library, words(code),
-         code);
+    fail(ucclEpNotSupported, "the {} driver of {} does not start: {}", facts_.vendor, library, words(code));
   }
 }
 
@@ -89,13 +88,14 @@ void Driver::check_version() const {
        facts_.oldest_version);
 }
 
-const char* Driver::words(Code code) const {
+std::string Driver::words(Code code) const {
   const char* text = nullptr;
-  return api_.error_string(code, &text) == success && text != nullptr ? text : "no further words";
+  const bool known = api_.error_string(code, &text) == success && text != nullptr;
+  return fmt::format("{} (code {})", known ? text : "no further words", code);
 }
 
 void Driver::refuse(Code code, const char* what) const {
-  fail(code_of(code), "{}: {}: {} (code {})", facts_.vendor, what, words(code), code);
+  fail(code_of(code), "{}: {}: {}", facts_.vendor, what, words(code));
 }
 
 void Driver::copy(void* to, const void* from, size_t bytes, Stream stream) const {
@@ -103,6 +103,12 @@ void Driver::copy(void* to, const void* from, size_t bytes, Stream stream) const
   check(plain ? api_.memcpy_async(to, from, bytes, stream)
               : api_.memcpy_async_kind(to, from, bytes, memcpy_default, stream),
         "copying memory");
+}
+
+Code Driver::enable_peer(DeviceOrdinal peer, Context context) const {
+  const Code code =
+      api_.enable_peer_context != nullptr ? api_.enable_peer_context(context, 0) : api_.enable_peer_device(peer, 0);
+  return code == peer_access_already_enabled ? success : code;
 }
 
 Current::Current(const Driver& driver, Context context) : driver_(driver) {

@@ -45,12 +45,14 @@ class Driver {
   void check(Code code, const char* what) const {
     if (code != success) refuse(code, what);
   }
+  std::string words(Code code) const;  // the driver's own, and the code
   void copy(void* to, const void* from, size_t bytes, Stream stream) const;
+  // The current context reaches ordinary memory of a device. success also where it did before.
+  Code enable_peer(DeviceOrdinal peer, Context context) const;
 
  private:
   [[noreturn]] void refuse(Code code, const char* what) const;
   [[noreturn]] void refuse_without_gpu() const;
-  const char* words(Code code) const;  // the driver's own
   void load_functions();
   void start(const char* library) const;
   void check_version() const;

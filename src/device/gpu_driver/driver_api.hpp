@@ -52,6 +52,12 @@ struct Access {
 };
 inline constexpr int access_read_write = 3;
 
+// CUipcMemHandle, hipIpcMemHandle_t: passed by value.
+struct IpcHandle {
+  char bytes[64];
+};
+inline constexpr unsigned ipc_lazy_peer_access = 1;
+
 // What stream_is_capturing answers; anything else means a capture, also a broken one.
 inline constexpr int capture_none = 0;
 // A thread in this mode may do what a capture forbids, its own or one of another thread.
@@ -75,6 +81,8 @@ struct DriverApi {
   Code (*context_get_current)(Context* context);
   Code (*context_set_current)(Context context);
   Code (*context_get_device)(DeviceOrdinal* device);
+  Code (*enable_peer_context)(Context peer, unsigned flags);       // CUDA
+  Code (*enable_peer_device)(DeviceOrdinal peer, unsigned flags);  // HIP
 
   Code (*mem_alloc)(void** data, size_t bytes);
   Code (*mem_free)(void* data);
@@ -83,10 +91,15 @@ struct DriverApi {
   Code (*memcpy_async_kind)(void* to, const void* from, size_t bytes, int kind, Stream stream);  // HIP
   Code (*host_alloc)(void** data, size_t bytes, unsigned flags);
   Code (*host_free)(void* data);
+  Code (*address_range)(void** base, size_t* bytes, void* data);
+  Code (*ipc_get)(IpcHandle* handle, void* base);
+  Code (*ipc_open)(void** base, IpcHandle handle, unsigned flags);
+  Code (*ipc_close)(void* base);
 
   Code (*allocation_granularity)(size_t* bytes, const AllocationProperties* properties, int option);
   Code (*allocation_create)(AllocationHandle* handle, size_t bytes, const AllocationProperties* properties,
                             unsigned long long flags);
+  Code (*allocation_retain)(AllocationHandle* handle, void* data);
   Code (*allocation_release)(AllocationHandle handle);
   Code (*allocation_export)(void* shareable, AllocationHandle handle, int type, unsigned long long flags);
   Code (*allocation_import)(AllocationHandle* handle, void* shareable, int type);
@@ -95,6 +108,7 @@ struct DriverApi {
   Code (*map)(void* data, size_t bytes, size_t offset, AllocationHandle handle, unsigned long long flags);
   Code (*unmap)(void* data, size_t bytes);
   Code (*set_access)(void* data, size_t bytes, const Access* access, size_t count);
+  Code (*get_access)(unsigned long long* flags, const Location* location, void* data);
 
   Code (*stream_create)(Stream* stream, unsigned flags);
   Code (*stream_destroy)(Stream stream);
@@ -137,6 +151,8 @@ void each_function(DriverApi& api, Visit&& visit) {
   visit(api.context_get_current, "cuCtxGetCurrent", "hipCtxGetCurrent");
   visit(api.context_set_current, "cuCtxSetCurrent", "hipCtxSetCurrent");
   visit(api.context_get_device, "cuCtxGetDevice", "hipCtxGetDevice");
+  visit(api.enable_peer_context, "cuCtxEnablePeerAccess", nullptr);
+  visit(api.enable_peer_device, nullptr, "hipDeviceEnablePeerAccess");
 
   visit(api.mem_alloc, "cuMemAlloc_v2", "hipMalloc");
   visit(api.mem_free, "cuMemFree_v2", "hipFree");
@@ -145,9 +161,14 @@ void each_function(DriverApi& api, Visit&& visit) {
   visit(api.memcpy_async_kind, nullptr, "hipMemcpyAsync");
   visit(api.host_alloc, "cuMemHostAlloc", "hipHostMalloc");
   visit(api.host_free, "cuMemFreeHost", "hipHostFree");
+  visit(api.address_range, "cuMemGetAddressRange_v2", "hipMemGetAddressRange");
+  visit(api.ipc_get, "cuIpcGetMemHandle", "hipIpcGetMemHandle");
+  visit(api.ipc_open, "cuIpcOpenMemHandle_v2", "hipIpcOpenMemHandle");
+  visit(api.ipc_close, "cuIpcCloseMemHandle", "hipIpcCloseMemHandle");
 
   visit(api.allocation_granularity, "cuMemGetAllocationGranularity", "hipMemGetAllocationGranularity");
   visit(api.allocation_create, "cuMemCreate", "hipMemCreate");
+  visit(api.allocation_retain, "cuMemRetainAllocationHandle", "hipMemRetainAllocationHandle");
   visit(api.allocation_release, "cuMemRelease", "hipMemRelease");
   visit(api.allocation_export, "cuMemExportToShareableHandle", "hipMemExportToShareableHandle");
   visit(api.allocation_import, "cuMemImportFromShareableHandle", "hipMemImportFromShareableHandle");
@@ -156,6 +177,7 @@ void each_function(DriverApi& api, Visit&& visit) {
   visit(api.map, "cuMemMap", "hipMemMap");
   visit(api.unmap, "cuMemUnmap", "hipMemUnmap");
   visit(api.set_access, "cuMemSetAccess", "hipMemSetAccess");
+  visit(api.get_access, "cuMemGetAccess", "hipMemGetAccess");
 
   visit(api.stream_create, "cuStreamCreate", "hipStreamCreateWithFlags");
   visit(api.stream_destroy, "cuStreamDestroy_v2", "hipStreamDestroy");

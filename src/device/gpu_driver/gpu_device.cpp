@@ -3,12 +3,14 @@
 
 #include <chrono>
 #include <cstring>
+#include <map>
 #include <thread>
 #include <utility>
 
 #include "base/log.hpp"
 #include "device/gpu_driver/gpu_traits.hpp"
 #include "device/gpu_driver/kernel_code.hpp"
+#include "device/gpu_driver/offered_memory.hpp"
 #include "device/gpu_driver/shared_memory.hpp"
 
 namespace ucclep::gpu {
@@ -109,8 +111,16 @@ class GpuDevice : public Device {
     }
     return data;
   }
-  void* alloc_shareable(size_t bytes) override { return alloc(bytes); }
+  void* alloc_shareable(size_t bytes, bool) override {
+    const Current current = enter();
+    auto memory = MappedAllocation::create(driver_, context_.ordinal(), bytes, false);
+    void* data = memory->data();
+    zero(data, bytes);
+    shareable_.emplace(data, std::move(memory));
+    return data;
+  }
   void free(void* data) override {
+    if (shareable_.erase(data) != 0) return;
     const Current current = enter();
     const OutsideCapture outside(driver_);
     driver_.check(api().mem_free(data), "freeing device memory");
@@ -131,20 +141,22 @@ class GpuDevice : public Device {
   }
   std::unique_ptr<SharedMemory> share(size_t bytes) override {
     const Current current = enter();
-    auto memory = MappedAllocation::create(driver_, context_.ordinal(), bytes);
+    auto memory = MappedAllocation::create(driver_, context_.ordinal(), bytes, true);
     zero(memory->data(), bytes);
     return memory;
   }
-  std::unique_ptr<SharedMemory> offer(void*, size_t, bool) override {
-    fail(ucclEpNotSupported, "{}: this version registers no memory of GPUs", traits_.name);
+  std::unique_ptr<SharedMemory> offer(void* data, size_t bytes, bool beyond_process) override {
+    const Current current = enter();
+    return std::make_unique<OfferedMemory>(driver_, context_.ordinal(), context_.get(), data, bytes, beyond_process);
   }
   std::unique_ptr<SharedMemory> map(const MemoryTicket& ticket, Fd fd) override {
     const Current current = enter();
+    if (ticket.way == MemoryTicket::Way::ipc_handle) return open_ipc_memory(driver_, context_.get(), ticket);
     return MappedAllocation::import(driver_, context_.ordinal(), ticket, fd);
   }
   void allow(SharedMemory& memory) override {
     const Current current = enter();
-    static_cast<MappedAllocation&>(memory).allow(context_.ordinal());
+    static_cast<ReachableMemory&>(memory).allow(context_.ordinal());
   }
 
   ucclEpStream_t stream_create() override {
@@ -256,6 +268,7 @@ class GpuDevice : public Device {
   const DeviceTraits traits_;
   KernelCode code_;
   SetupStream setup_stream_;
+  std::map<void*, std::unique_ptr<MappedAllocation>> shareable_;
   std::function<void(const std::string&)> on_fault_;
 };
 

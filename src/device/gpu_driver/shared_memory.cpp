@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/gpu_driver/shared_memory.hpp"
 
-#include <fcntl.h>
-
-#include <cerrno>
-#include <cstring>
-
 #include "base/log.hpp"
+#include "device/gpu_driver/held_allocation.hpp"
 #include "ucclep/device/layout.hpp"
 
 namespace ucclep::gpu {
@@ -20,27 +16,6 @@ AllocationProperties properties_on(DeviceOrdinal device) {
   return properties;
 }
 
-// Released at the end of the scope: a mapping keeps the memory alive by itself.
-class Handle {
- public:
-  explicit Handle(const Driver& driver) : driver_(driver) {}
-  ~Handle() {
-    if (held_ && driver_.api().allocation_release(value_) != success) {
-      log::warn("device", "{}: a handle of window memory could not be released", driver_.facts().vendor);
-    }
-  }
-  Handle(const Handle&) = delete;
-  Handle& operator=(const Handle&) = delete;
-  AllocationHandle* receive() { return &value_; }
-  void hold() { held_ = true; }
-  AllocationHandle value() const { return value_; }
-
- private:
-  const Driver& driver_;
-  AllocationHandle value_ = 0;
-  bool held_ = false;
-};
-
 }  // namespace
 
 size_t window_granularity(const Driver& driver, DeviceOrdinal device) {
@@ -51,19 +26,18 @@ size_t window_granularity(const Driver& driver, DeviceOrdinal device) {
   return granularity;
 }
 
-std::unique_ptr<MappedAllocation> MappedAllocation::create(const Driver& driver, DeviceOrdinal device, size_t bytes) {
+std::unique_ptr<MappedAllocation> MappedAllocation::create(const Driver& driver, DeviceOrdinal device, size_t bytes,
+                                                           bool with_descriptor) {
   const size_t mapped = round_up(bytes, window_granularity(driver, device));
   std::unique_ptr<MappedAllocation> memory(new MappedAllocation(driver, mapped, 0, bytes));
   const DriverApi& api = driver.api();
   const AllocationProperties properties = properties_on(device);
-  Handle handle(driver);
+  HeldAllocation handle(driver);
   driver.check(api.allocation_create(handle.receive(), mapped, &properties, 0), "allocating window memory");
   handle.hold();
-  int fd = -1;
-  driver.check(api.allocation_export(&fd, handle.value(), handle_posix_fd, 0),
-               "exporting window memory as a file descriptor");
-  memory->fd_ = Fd(fd);
-  if (fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) fail(ucclEpSystemError, "fcntl of window memory: {}", std::strerror(errno));
+  if (with_descriptor) {
+    driver.check(handle.to_descriptor(memory->fd_), "exporting window memory as a file descriptor");
+  }
   memory->map(device, handle.value());
   return memory;
 }
@@ -72,7 +46,7 @@ std::unique_ptr<MappedAllocation> MappedAllocation::import(const Driver& driver,
                                                            const MemoryTicket& ticket, const Fd& fd) {
   std::unique_ptr<MappedAllocation> memory(
       new MappedAllocation(driver, ticket.allocation_bytes, ticket.offset, ticket.bytes));
-  Handle handle(driver);
+  HeldAllocation handle(driver);
   auto* shareable = reinterpret_cast<void*>(static_cast<intptr_t>(fd.get()));
   driver.check(driver.api().allocation_import(handle.receive(), shareable, handle_posix_fd),
                "importing a peer's window memory");

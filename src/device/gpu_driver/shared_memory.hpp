@@ -15,10 +15,18 @@ namespace ucclep::gpu {
 // Window memory of the device takes a multiple of this.
 size_t window_granularity(const Driver& driver, DeviceOrdinal device);
 
-class MappedAllocation : public SharedMemory {
+// Memory to which another device of this process can be given access.
+class ReachableMemory : public SharedMemory {
  public:
-  // New memory of one device. Its content is not defined.
-  static std::unique_ptr<MappedAllocation> create(const Driver& driver, DeviceOrdinal device, size_t bytes);
+  // Reads and writes it at the same address from now on. A context of the device is current. From any thread.
+  virtual void allow(DeviceOrdinal device) = 0;
+};
+
+class MappedAllocation : public ReachableMemory {
+ public:
+  // New memory of one device, with a descriptor if it is to be exchanged as a whole. Its content is not defined.
+  static std::unique_ptr<MappedAllocation> create(const Driver& driver, DeviceOrdinal device, size_t bytes,
+                                                  bool with_descriptor);
   // What another process offers, made accessible for `device`.
   static std::unique_ptr<MappedAllocation> import(const Driver& driver, DeviceOrdinal device,
                                                   const MemoryTicket& ticket, const Fd& fd);
@@ -27,9 +35,7 @@ class MappedAllocation : public SharedMemory {
   void* data() const override { return static_cast<char*>(base_) + offset_; }
   MemoryTicket ticket() const override { return {MemoryTicket::Way::descriptor, mapped_, offset_, bytes_, {}}; }
   int fd() const override { return fd_.get(); }
-
-  // Another device of this process reads and writes it at the same address. From any thread.
-  void allow(DeviceOrdinal device);
+  void allow(DeviceOrdinal device) override;
 
  private:
   MappedAllocation(const Driver& driver, size_t mapped, size_t offset, size_t bytes)

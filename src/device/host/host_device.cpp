@@ -85,7 +85,8 @@ class HostDevice : public Device {
     memory_.emplace(data, std::move(memory));
     return data;
   }
-  void* alloc_shareable(size_t bytes) override {
+  void* alloc_shareable(size_t bytes, bool beyond_process) override {
+    if (!beyond_process) return alloc(bytes);
     std::unique_ptr<SharedMemory> memory = share(bytes != 0 ? bytes : 1);
     void* data = memory->data();
     std::lock_guard lock(mutex_);
