@@ -38,6 +38,7 @@ ucclEpWindow_t register_window(ucclEpComm& comm, void* ptr, size_t bytes) {
   Agreement agreement(call);
   agreement.field("the next window's id", window->id);
   agreement.attempt([&] {
+    refuse_in_capture(comm);
     check_range(ptr, bytes);
     if (window->id >= max_windows) {
       fail(ucclEpInvalidUsage, "the communicator has {} windows, the most that it can have: deregister one first",
@@ -126,6 +127,7 @@ ucclEpResult_t ucclEpWindowDeregister(ucclEpComm_t comm, ucclEpWindow_t window) 
   if (window == nullptr) return ucclEpSuccess;
   return guarded("ucclEpWindowDeregister", comm, [&] {
     require(comm, "comm");
+    if (!comm->faults->fatal()) refuse_in_capture(*comm);
     deregister_window(*comm, window);
   });
 }

@@ -113,6 +113,7 @@ class GpuDevice : public Device {
   }
   void* alloc_shareable(size_t bytes, bool) override {
     const Current current = enter();
+    const OutsideCapture outside(driver_);
     auto memory = MappedAllocation::create(driver_, context_.ordinal(), bytes, false);
     void* data = memory->data();
     zero(data, bytes);
