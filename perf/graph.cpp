@@ -4,6 +4,8 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <string>
+
 #include "api.hpp"
 
 namespace ucclep::perf {
@@ -32,48 +34,47 @@ class DriverLibrary {
   void* library_;  // stays open, as the driver does
 };
 
-// Graphs belong to a context, and the library leaves none behind in this thread.
-void make_current_cuda(const DriverLibrary& library, int index) {
-  int (*get)(int*, int);
-  int (*retain)(void**, int);
-  int (*set_current)(void*);
-  library.find(get, "cuDeviceGet");
-  library.find(retain, "cuDevicePrimaryCtxRetain");
-  library.find(set_current, "cuCtxSetCurrent");
-  int device = 0;
-  void* context = nullptr;
-  expect_success(get(&device, index), "cuDeviceGet");
-  expect_success(retain(&context, device), "cuDevicePrimaryCtxRetain");  // for the life of the process
-  expect_success(set_current(context), "cuCtxSetCurrent");
+// Both vendors' names differ in how they begin, and in one suffix.
+struct Vendor {
+  const char *library, *prefix, *begin_capture;
+};
+constexpr Vendor cuda{"libcuda.so.1", "cu", "StreamBeginCapture_v2"};
+constexpr Vendor hip{"libamdhip64.so.6", "hip", "StreamBeginCapture"};
+
+const Vendor& vendor_of(int device) {
+  if (device == UCCLEP_DEVICE_CUDA) return cuda;
+  if (device == UCCLEP_DEVICE_HIP) return hip;
+  throw PerfError("--graph needs GPUs: the host device of this version captures nothing");
 }
 
 }  // namespace
 
 GraphApi open_graph_api(int device, int index) {
+  const Vendor& vendor = vendor_of(device);
+  const DriverLibrary library(vendor.library);
+  const auto find = [&](auto& function, const std::string& name) {
+    library.find(function, (vendor.prefix + name).c_str());
+  };
   GraphApi api;
-  if (device == UCCLEP_DEVICE_CUDA) {
-    const DriverLibrary library("libcuda.so.1");
-    make_current_cuda(library, index);
-    library.find(api.begin_capture, "cuStreamBeginCapture_v2");
-    library.find(api.end_capture, "cuStreamEndCapture");
-    library.find(api.instantiate, "cuGraphInstantiateWithFlags");
-    library.find(api.launch, "cuGraphLaunch");
-    library.find(api.destroy, "cuGraphDestroy");
-    library.find(api.destroy_executable, "cuGraphExecDestroy");
-  } else if (device == UCCLEP_DEVICE_HIP) {
-    const DriverLibrary library("libamdhip64.so.6");
-    int (*set_device)(int);
-    library.find(set_device, "hipSetDevice");
-    expect_success(set_device(index), "hipSetDevice");
-    library.find(api.begin_capture, "hipStreamBeginCapture");
-    library.find(api.end_capture, "hipStreamEndCapture");
-    library.find(api.instantiate, "hipGraphInstantiateWithFlags");
-    library.find(api.launch, "hipGraphLaunch");
-    library.find(api.destroy, "hipGraphDestroy");
-    library.find(api.destroy_executable, "hipGraphExecDestroy");
-  } else {
-    throw PerfError("--graph needs GPUs: the host device of this version captures nothing");
-  }
+  find(api.begin_capture, vendor.begin_capture);
+  find(api.end_capture, "StreamEndCapture");
+  find(api.instantiate, "GraphInstantiateWithFlags");
+  find(api.launch, "GraphLaunch");
+  find(api.destroy, "GraphDestroy");
+  find(api.destroy_executable, "GraphExecDestroy");
+
+  // Graphs belong to a context, and the library leaves none behind in this thread.
+  int (*get_device)(int*, int);
+  int (*retain_context)(void**, int);
+  int (*set_context)(void*);
+  find(get_device, "DeviceGet");
+  find(retain_context, "DevicePrimaryCtxRetain");
+  find(set_context, "CtxSetCurrent");
+  int ordinal = 0;
+  void* context = nullptr;
+  expect_success(get_device(&ordinal, index), "opening a device");
+  expect_success(retain_context(&context, ordinal), "retaining its context");  // for the life of the process
+  expect_success(set_context(context), "making it current");
   return api;
 }
 
