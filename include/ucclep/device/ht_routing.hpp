@@ -42,10 +42,14 @@ struct ScanTables {
 
 // Who has which tokens. At most one block per chunk_tokens, since each leaves its counts in the handle.
 struct ScanShares {
+  // Estimated: a token takes as long as the counts of two or three blocks, which every block adds up.
+  static constexpr uint32_t least_warp_tokens = 8;
   uint32_t of_block, of_warp, blocks;
 
   static UCCLEP_FN ScanShares of(const RoutingInput& input) {
     auto share = static_cast<uint32_t>(ceil_div(input.tokens, grid_size()));
+    const uint32_t least = least_warp_tokens * input.scanners;
+    if (share < least) share = least;
     if (share < chunk_tokens) share = chunk_tokens;
     return {share, static_cast<uint32_t>(ceil_div(share, input.scanners)),
             static_cast<uint32_t>(ceil_div(input.tokens, share))};
