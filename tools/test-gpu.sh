@@ -6,7 +6,9 @@
 # only: the rest go on in a new one. The last line is "N passed, M failed".
 #   --shard I/N   every N-th case, from the I-th on (1..N)
 #   --seconds S   no work is begun after S seconds; what was not run is said, and the exit status is 1
-#   --only NAMES  of the programs below
+#   --only NAMES  of the programs: gpu_device, litmus, conformance, conformance-processes, graphs, graphs-processes, stress,
+#                 stress-processes, perf, memcheck, racecheck
+#   UCCLEP_TEST_ITERATIONS=N in the environment: of stress and litmus, 10000 by default
 #   --json FILE   date, GPUs, commit, counts, seconds and values of each program
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -235,13 +237,15 @@ sanitizer_programs() {
 }
 
 export UCCLEP_TEST_GPUS=$gpus UCCLEP_TEST_DEVICE=$vendor UCCLEP_TEST_ITERATIONS=${UCCLEP_TEST_ITERATIONS:-10000}
-cases_of_all='~[.]~[long]'
+cases_of_all='~[.]~[long]~[stress]'
 catch_program gpu_device gpu_device_test "$cases_of_all"
 catch_program litmus litmus_test '[gpu]'
 catch_program conformance conformance_test "$cases_of_all"
-UCCLEP_TEST_PROCESSES=1 catch_program conformance-processes conformance_test '[process]~[.]~[long]'
+UCCLEP_TEST_PROCESSES=1 catch_program conformance-processes conformance_test "[process]$cases_of_all"
 catch_program graphs graph_test "$cases_of_all"
-UCCLEP_TEST_PROCESSES=1 catch_program graphs-processes graph_test '[process]~[.]~[long]'
+UCCLEP_TEST_PROCESSES=1 catch_program graphs-processes graph_test "[process]$cases_of_all"
+catch_program stress conformance_test '[stress]'
+UCCLEP_TEST_PROCESSES=1 catch_program stress-processes conformance_test '[stress]'
 perf_program
 if [ "$vendor" = cuda ]; then sanitizer_programs; fi
 
