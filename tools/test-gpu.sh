@@ -113,17 +113,18 @@ collect_values() {  # "value: NAME = NUMBER" in what a program prints goes to th
 
 # Runs the cases in the array `cases` in one process, up to the first failure, and leaves those that have not begun there.
 run_batch() {  # seconds, command...
-  local limit running='' ended=no event name reason begun=0 before=$failed
+  local limit running='' ended=no event name reason before=$failed left=()
+  local -A begun=()
   limit=$(limited "$1")
   shift
-  printf '%s\n' "${cases[@]}" >"$scratch/names"
+  printf '%s\n' "${cases[@]//,/\\,}" >"$scratch/names"  # a comma would begin the next filter
   rm -f "$scratch/report"
   UCCLEP_TEST_REPORT=$scratch/report bounded "$limit" "$@" --abort --input-file "$scratch/names"
   collect_values
   if [ -f "$scratch/report" ]; then
     while IFS=$'\t' read -r event name reason; do
       case $event in
-        begin) running=$name; begun=$((begun + 1)); continue ;;
+        begin) running=$name; begun[$name]=yes; continue ;;
         passed) passed=$((passed + 1)) ;;
         skipped) skipped=$((skipped + 1)); echo "skipped: $program: $name: $reason" ;;
         failed) add_failure "$name" failed; show_output ;;
@@ -134,7 +135,7 @@ run_batch() {  # seconds, command...
   fi
   if [ $late = yes ]; then
     if out_of_time; then
-      not_run=$((not_run + ${#cases[@]} - begun + (${#running} > 0)))
+      not_run=$((not_run + ${#cases[@]} - ${#begun[@]} + (${#running} > 0)))
       cases=()
       return
     fi
@@ -143,10 +144,14 @@ run_batch() {  # seconds, command...
   elif [ $status -ne 0 ] && [ $failed -eq $before ]; then
     add_failure "${running:-the run}" "exit code $status"
     show_output
-  elif [ $ended = no ] && [ $failed -eq $before ]; then
-    add_failure "the run" "no report"
+  elif [ $failed -eq $before ] && { [ $ended = no ] || [ ${#begun[@]} -eq 0 ]; }; then
+    add_failure "the run" "no report of a case"
   fi
-  if [ $begun -eq 0 ]; then cases=(); else cases=("${cases[@]:begun}"); fi
+  # Without a case that has begun, nothing would begin the next time either.
+  if [ ${#begun[@]} -gt 0 ]; then
+    for name in "${cases[@]}"; do [ -n "${begun[$name]:-}" ] || left+=("$name"); done
+  fi
+  cases=("${left[@]}")
 }
 
 # ---- What is run: a program is a Catch2 executable with a filter and an environment.

@@ -17,7 +17,7 @@ TEST_CASE("passes with sections", "[good]") {
   }
 }
 
-TEST_CASE("passes although it is skipped elsewhere", "[good]") {
+TEST_CASE("passes, although it is skipped elsewhere", "[good]") {
   CHECK(true);
 }
 
