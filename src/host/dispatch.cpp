@@ -13,7 +13,7 @@
 namespace ucclep {
 namespace {
 
-constexpr uint32_t quant_group = 128;       // elements that share a scale
+constexpr uint32_t scale_group = 128;       // elements that share a scale
 constexpr uint32_t exponents_per_word = 4;  // e8m0 exponents in an int32 scale
 
 // Everything of one call, checked.
@@ -71,9 +71,9 @@ void check_tokens(DispatchCall& call) {
   }
   call.tokens.shape({exactly(call.num_tokens, "tokens of the routing"), at_least(1, "hidden")}).token_rows();
   call.hidden = call.tokens.size(1);
-  if (call.quantised() && call.hidden % quant_group != 0) {
+  if (call.quantised() && call.hidden % scale_group != 0) {
     fail(ucclEpInvalidArgument, "inputs.tokens.sizes[1] is {}, expected a multiple of {} with UCCLEP_QUANT_FP8_128",
-         call.hidden, quant_group);
+         call.hidden, scale_group);
   }
 }
 
@@ -134,7 +134,7 @@ ScalePlan quantised_scales(const DispatchCall& call, const TensorView& scales) {
     fail(ucclEpInvalidArgument, "outputs.scales.dtype is {}, which holds powers of two: set config.round_scale",
          dtype_name(scales.dtype()));
   }
-  const int64_t groups = call.hidden / quant_group;
+  const int64_t groups = call.hidden / scale_group;
   if (scales.dtype() == ucclEpFloat32) return {groups, static_cast<uint32_t>(groups), 4};
   if (scales.dtype() == ucclEpFloat8e8m0) return {groups, static_cast<uint32_t>(groups), 1};
   const int64_t words = (groups + exponents_per_word - 1) / exponents_per_word;
@@ -185,6 +185,9 @@ void check_scales(DispatchCall& call) {
          StageShape::scales_bytes);
   }
   call.source.wire = WireShape::of(static_cast<uint32_t>(token_bytes), plan.wire_count, plan.wire_bytes);
+  if (call.quantised()) {
+    call.source.wire = call.source.wire.quantised(call.out_scales.dtype() == ucclEpFloat32 ? sizeof(float) : 1);
+  }
   call.output.wire = call.source.wire;
 }
 
@@ -336,8 +339,8 @@ void dispatch(ucclEpHandle& handle, const ucclEpDispatchInputs_t* inputs, const 
   check_config(call.config);
   const int num_sms = call.config.num_sms > 0 ? call.config.num_sms : handle.group->config.num_sms;
   check_routing(call);
-  const size_t tables = handle.low_latency() ? ll::BlockTables::bytes(call.shape(), static_cast<uint32_t>(call.top_k))
-                                             : sizeof(Lease) * call.shape().ranks;
+  const size_t tables =
+      handle.low_latency() ? ll::BlockTables::bytes(call.shape()) : sizeof(Lease) * call.shape().ranks;
   const LaunchPlan plan = plan_rows(handle.group->comm->traits, num_sms, tables);
   check_tokens(call);
   check_out_tokens(call);

@@ -11,11 +11,10 @@ namespace {
 
 constexpr int default_in_flight = 2, max_in_flight = 8;
 
-// P15: operations whose rows fit here per source travel as LINE. On the host a line costs twice its bytes, so only what
-// is small; the GPU value comes from the cost of a fence against 7 % more bytes (baselines: about 2 us, 100 KB at 50
-// GB/s a peer), and is a tuning parameter.
-constexpr uint64_t host_line_capacity = 16 * 1024;
-constexpr uint64_t gpu_line_capacity = 128 * 1024;
+// P15: operations whose rows fit here per source travel as LINE. Where a line is all but full of data it spares a fence
+// and a flag for 7 % more bytes (docs/tuning.md), so all that decoding sends; elsewhere a line costs twice its bytes, so
+// only what is small.
+constexpr uint64_t full_line_capacity = 4 * 1024 * 1024, half_line_capacity = 16 * 1024;
 
 void check_range(const char* field, int64_t value, int64_t least, int64_t most) {
   if (value < least || value > most) {
@@ -98,7 +97,10 @@ GroupShape shape_of(const ucclEpGroupConfig_t& config, int nranks, const DeviceT
   shape.line_bytes = traits.line_bytes;
   shape.line_payload = traits.line_payload;
   shape.token_bytes = round_up(static_cast<uint64_t>(config.max_token_bytes), 16);
-  shape.line_capacity = traits.kind == UCCLEP_DEVICE_HOST ? host_line_capacity : gpu_line_capacity;
+  const bool full = 8 * traits.line_payload >= 7 * traits.line_bytes;
+  const uint64_t all_lines = shape.ll_tokens * most_lines_per_row(shape) * shape.line_bytes;
+  shape.line_capacity = std::min(all_lines, full ? full_line_capacity : half_line_capacity);
+  shape.ll_bulk_tokens = all_lines <= shape.line_capacity ? 0 : shape.ll_tokens;
   return shape;
 }
 

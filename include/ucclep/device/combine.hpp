@@ -8,8 +8,8 @@
 //   -> per token: wait for its rows, add, write -> end
 // Floor: partial rows to peers * row bytes / link bandwidth, plus one exchange.
 //
-// A partial row is made visible like a dispatched one: BULK by publish of an epoch word (per part of a row, so that few
-// rows occupy all SMs), LINE by itself. `place` is the row's index among the rows that its home sent here.
+// A partial row is made visible like a dispatched one: BULK by publish of an epoch word, LINE (ll_combine.hpp) by itself.
+// `place` is the row's index among the rows that its home sent here.
 #pragma once
 #include "ucclep/device/deliver.hpp"
 #include "ucclep/device/element.hpp"
@@ -38,14 +38,13 @@ struct CombineArgs {
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace combining {
 
-// How rows travel in LL. There are few: each is sent in parts, signalled and summed each for itself, so that all SMs
-// have work; few enough go as lines. HT: ht_combine.hpp.
+// How rows travel in BULK form: there are few, and each is sent in parts, signalled each for itself, so that all SMs have
+// work.
 // vectors: of 16 bytes, that a lane sums at a time: their loads are in flight together.
 struct LlRows {
-  static constexpr uint32_t vectors = 2;
-  static constexpr bool lines = true;
+  static constexpr uint32_t vectors = 1;
   static constexpr uint32_t run = 1;
-  static constexpr uint32_t part_bytes = ll_part_bytes, summed_bytes = ll_part_bytes / 2;
+  static constexpr uint32_t part_bytes = ll_part_bytes;
 };
 
 // Bytes of a row.
@@ -70,17 +69,6 @@ struct Terms {
     return {reinterpret_cast<const char**>(scratch), reinterpret_cast<float*>(scratch + 8 * max_top_k), 0};
   }
 };
-
-UCCLEP_FN uint64_t lines_per_row(const GroupShape& shape, uint32_t row_bytes) {
-  return lines_of(shape, row_bytes);
-}
-
-template <class Rows>
-UCCLEP_FN Form form_of(const CombineArgs& args, uint32_t rows) {
-  if constexpr (!Rows::lines) return Form::bulk;
-  const uint64_t bytes = rows * lines_per_row(args.group.shape, args.row_bytes) * line_bytes;
-  return bytes <= args.group.shape.line_capacity ? Form::line : Form::bulk;
-}
 
 UCCLEP_FN uint32_t weight_packets(const GroupShape& shape) {
   return (shape.top_k + 1) / 2;
@@ -121,7 +109,7 @@ UCCLEP_FN bool gather_copies(const Op& op, const HandleMemory& memory, const Com
     if (!every_lane(ok)) return false;
   }
   RecvEntry entry{};
-  if (i < count) entry = memory.recv_entries(home, place)[i];
+  if (i < shape.top_k) entry = memory.recv_entries(home, place)[i];  // beyond the count it is not used
   const uint64_t pair = shfl(late, entry.k / 2);
   if (args.settings.weights_at_combine) entry.weight = float_of(static_cast<uint32_t>(entry.k % 2 ? pair >> 32 : pair));
   const bool present = i < count && entry.row < args.capacity;
@@ -201,7 +189,7 @@ UCCLEP_FN bool send_part(const Op& op, const HandleMemory& memory, const Combine
     } else {
       sum_piece<Rows, Element>(terms, piece, begin, end);
     }
-    sink.put(piece, begin, end - begin, 0, 0);
+    sink.put(piece, begin, end - begin);
     if (as_it_stands) stage.refill(row, offset, bytes);
   }
   return true;
@@ -211,91 +199,38 @@ UCCLEP_FN bool send_part(const Op& op, const HandleMemory& memory, const Combine
 template <class Rows, class Element>
 UCCLEP_FN bool send_item(const Op& op, const CombineArgs& args, Stage& stage, uint32_t home, uint32_t rows,
                          uint32_t run, uint32_t part) {
-  const GroupShape& shape = op.group.shape;
   const WindowLayout& window = op.group.layout;
-  const Form form = form_of<Rows>(args, rows);
   char* landing = op.window(home);
-  const uint64_t stride = form == Form::line ? lines_per_row(shape, args.row_bytes) * line_bytes : args.row_bytes;
-  char* to =
-      landing + (form == Form::line ? window.back_lines_of(op.slot, op.me()) : window.back_rows_of(op.slot, op.me()));
+  char* to = landing + window.back_rows_of(op.slot, op.me());
   const Span span = span_of(Rows::part_bytes, part, uniform(args.row_bytes));
   const uint32_t begin = run * Rows::run;
   const uint32_t end = begin + Rows::run < rows ? begin + Rows::run : rows;
   for (uint32_t place = begin; place < end; ++place) {
-    const RowSink sink{form, lane_id() == 0, to + place * stride, op.seq};
+    const RowSink sink{lane_id() == 0, to + uint64_t{place} * args.row_bytes};
     const CombineArgs& now = read_again(args);
     if (!send_part<Rows, Element>(op.with(now.group), memory_of(now), now, stage, sink, home, place, span))
       return false;
   }
-  if (form == Form::line) return true;  // every line says that it is there
   bulk_wait_written();
   auto* words = reinterpret_cast<uint64_t*>(landing + window.back_epochs_of(op.slot, op.me()));
   if (lane_id() == 0) publish(words + run * parts_of(Rows::part_bytes, uniform(args.row_bytes)) + part, op.seq);
   return true;
 }
 
-// Grid verb.
+// Verb of all that share: the rows of one home.
 template <class Rows, class Element>
-UCCLEP_FN bool send_rows(const Op& op, const HandleMemory& memory, const CombineArgs& args, Stage& stage) {
-  Parked run = grid_warp();
-  for (Parked i = 0; i < op.ranks(); i += 1) {
-    const Parked home = op.rotated(i), rows = memory.rows_from()[home];
-    const Parked runs = (rows + Rows::run - 1) / Rows::run;
-    for (Parked part = 0; part < parts_of(Rows::part_bytes, uniform(args.row_bytes)); part += 1) {
-      for (; run < runs; run += grid_warps()) {
-        const CombineArgs& now = read_again(args);
-        if (!send_item<Rows, Element>(op.with(now.group), now, stage, home, rows, run, part)) return false;
-      }
-      run -= runs;
+UCCLEP_FN bool send_bulk(const Op& op, const CombineArgs& args, Stage& stage, uint32_t home, uint32_t rows,
+                         const WarpShare& share) {
+  const Parked runs = (rows + Rows::run - 1) / Rows::run, step = share.step;
+  Parked run = share.first;
+  for (Parked part = 0; part < parts_of(Rows::part_bytes, uniform(args.row_bytes)); part += 1) {
+    for (; run < runs; run += step) {
+      const CombineArgs& now = read_again(args);
+      if (!send_item<Rows, Element>(op.with(now.group), now, stage, home, rows, run, part)) return false;
     }
+    run -= runs;
   }
   return true;
-}
-
-// Warp verb: waits for the partial rows of one token, ranks ascending. In LINE form the lines themselves are waited for
-// later; line_mask says which.
-struct Partials {
-  Terms terms;
-  uint64_t line_mask;  // bit i: term i is in LINE form
-  uint32_t* ranks;     // of the terms, to name a peer
-};
-
-// part: the one that is waited for.
-template <class Rows>
-UCCLEP_FN bool gather_partials(const Op& op, const HandleMemory& memory, const CombineArgs& args, Stage& stage,
-                               uint32_t token, uint32_t part, Partials& partials) {
-  const GroupShape& shape = op.group.shape;
-  const WindowLayout& window = op.group.layout;
-  const Selection selection = selection_of(memory, token);
-  const bool sends = selection.sends();
-  partials.terms = Terms::in(stage.scratch());
-  partials.ranks = reinterpret_cast<uint32_t*>(partials.terms.weights);  // partials have no weights
-  const uint64_t mask = ballot(sends);
-  uint32_t order = 0;
-  for (uint64_t left = mask; left != 0; left &= left - 1) {
-    if (broadcast(selection.rank, first_lane(left)) < selection.rank) ++order;
-  }
-  bool ok = true, line = false;
-  if (sends) {
-    const uint32_t rank = selection.rank;
-    line = form_of<Rows>(args, memory.rows_to()[rank]) == Form::line;
-    const uint64_t stride = line ? lines_per_row(shape, args.row_bytes) * line_bytes : args.row_bytes;
-    const uint64_t rows = line ? window.back_lines_of(op.slot, rank) : window.back_rows_of(op.slot, rank);
-    if (!line) {
-      const uint64_t words = window.back_epochs_of(op.slot, rank);
-      const uint64_t item = selection.place / Rows::run * parts_of(Rows::part_bytes, uniform(args.row_bytes)) + part;
-      ok = wait_word(op, Phase::rows, rank, op.mine() + words + 8 * item);
-    }
-    partials.terms.rows[order] = op.mine() + rows + selection.place * stride;
-    partials.ranks[order] = rank;
-  }
-  partials.terms.count = count_lanes(mask);
-  partials.line_mask = 0;
-  for (uint64_t left = ballot(line); left != 0; left &= left - 1) {
-    partials.line_mask |= uint64_t{1} << broadcast(order, first_lane(left));
-  }
-  sync_warp();
-  return every_lane(ok);
 }
 
 template <class Element>
@@ -303,6 +238,7 @@ UCCLEP_FN void add_bias(Vector<Element>& sum, const View& bias, uint32_t token, 
   if (bias.data) sum.add(Vector<Element>::unpack(load16(bias.at(0, token) + offset)));
 }
 
+// Lane verb: 16 bytes of a result.
 template <class Element>
 UCCLEP_FN void store_result(const CombineArgs& args, Vector<Element>& sum, uint32_t token, uint32_t offset) {
   add_bias(sum, args.bias, token, offset);
@@ -310,67 +246,11 @@ UCCLEP_FN void store_result(const CombineArgs& args, Vector<Element>& sum, uint3
   store16_stream(args.output.at(0, token) + offset, sum.pack());
 }
 
-// Warp verb: waits for the lines of bytes [begin, end) of the partial rows that are lines, and decodes them: term i to
-// smem + i * line_step.
-UCCLEP_FN bool decode_lines(const Op& op, const Partials& partials, char* smem, uint32_t begin, uint32_t end) {
-  for (uint64_t left = partials.line_mask; left != 0; left &= left - 1) {
-    const uint32_t i = first_lane(left);
-    const char* lines = partials.terms.rows[i] + uint64_t{begin / line_payload} * line_bytes;
-    if (!line_load(op, Phase::rows, partials.ranks[i], smem + i * line_step, lines, end - begin)) return false;
-  }
-  return true;
-}
-
-// Warp verb: part of the result of one token.
-template <class Rows, class Element>
-UCCLEP_FN bool reduce_item(const Op& op, const HandleMemory& memory, const CombineArgs& args, Stage& stage,
-                           uint32_t token, uint32_t part) {
-  const Span span = span_of(Rows::summed_bytes, part, uniform(args.row_bytes));
-  Partials partials;
-  if (!gather_partials<Rows>(op, memory, args, stage, token, part / (Rows::part_bytes / Rows::summed_bytes), partials))
-    return false;
-  const bool lines = Rows::lines && partials.line_mask != 0;
-  constexpr uint32_t vectors = Rows::vectors;
-  const uint32_t step = lines ? line_step : vectors * wave_size * 16;
-  if (lines) bulk_wait_read();
-  for (uint32_t begin = span.begin; begin < span.end; begin += step) {
-    const uint32_t end = span.end - begin < step ? span.end : begin + step;
-    if (lines && !decode_lines(op, partials, stage.slot(0), begin, end)) return false;
-    const uint32_t at = begin + lane_id() * 16;
-    Vector<Element> sum[vectors] = {};
-    const auto row = [&](uint32_t i) -> const char* {
-      const bool decoded = Rows::lines && (partials.line_mask >> i & 1) != 0;
-      return decoded ? stage.slot(0) + i * line_step - begin : partials.terms.rows[i];
-    };
-    if (at < end) sum_terms<false>(partials.terms, row, at, end, sum);
-    UCCLEP_UNROLL
-    for (uint32_t v = 0; v < vectors; ++v) {
-      const uint32_t offset = at + v * wave_size * 16;
-      if (offset < end) store_result(args, sum[v], token, offset);
-    }
-    if (lines) sync_warp();  // the next step writes shared memory again
-  }
-  sync_warp();  // the scratch is free for the next token
-  return true;
-}
-
-// Grid verb.
-template <class Rows, class Element>
-UCCLEP_FN bool reduce_tokens(const Op& op, const HandleMemory& memory, const CombineArgs& args, Stage& stage) {
-  const Parked tokens = memory.state()->tokens;
-  Parked token = grid_warp();
-  for (Parked part = 0; part < parts_of(Rows::summed_bytes, uniform(args.row_bytes)); part += 1) {
-    for (; token < tokens; token += grid_warps()) {
-      const CombineArgs& now = read_again(args);
-      if (!reduce_item<Rows, Element>(op.with(now.group), memory_of(now), now, stage, token, part)) return false;
-    }
-    token -= tokens;
-  }
-  return true;
-}
-
-template <class Rows, class Element>
-UCCLEP_FN bool exchange_rows(const Op& op, const HandleMemory& memory, const CombineArgs& args, Stage& stage) {
+// Grid verb: the whole exchange. send(): all partial rows out; reduce(): the results, when everybody is known to take
+// part.
+template <class Send, class Reduce>
+UCCLEP_FN bool exchange_rows(const Op& op, const HandleMemory& memory, const CombineArgs& args, Send&& send,
+                             Reduce&& reduce) {
   if (!slots_free(op)) return false;
   ready_out(op, args.settings);
   if (uniform(memory.state()->updated) == 0) return true;
@@ -382,20 +262,12 @@ UCCLEP_FN bool exchange_rows(const Op& op, const HandleMemory& memory, const Com
     if (ready != HeaderResult::good) return ready == HeaderResult::differs;
     send_weights(op, memory, args);
   }
-  if (!every_thread(send_rows<Rows, Element>(op, memory, args, stage))) return false;
+  if (!every_thread(send())) return false;
   const CombineArgs& now = read_again(args);
   const Op here = op.with(now.group);
   if (now.settings.weights_at_combine == 0) ready = ready_in(here, now.settings, now.wait_ns);
   if (ready != HeaderResult::good) return ready == HeaderResult::differs;  // every rank ends without a row
-  return reduce_tokens<Rows, Element>(here, memory_of(now), now, stage);
-}
-
-template <class Rows, class Element>
-UCCLEP_FN void combine(const CombineArgs& args) {
-  const Op op = next_operation(args.group, Kind::combine, Operation::combine);
-  const HandleMemory memory{args.handle, args.group.shape};
-  Stage stage(args.piece_bytes);
-  end_operation(op, exchange_rows<Rows, Element>(op, memory, args, stage));
+  return reduce();
 }
 
 }  // namespace combining

@@ -48,6 +48,7 @@ UCCLEP_FN void keep_entries(const HandleMemory& memory, uint32_t source, uint32_
 // A row that has arrived.
 struct Arrival {
   uint32_t source, place, token;
+  bool notes = true;  // false: another warp has a part of the same row, and notes what there is to note
 };
 
 // Is lane k's selection of a row an expert of this rank, and which.
@@ -88,7 +89,7 @@ UCCLEP_FN void store_choice(const Op& op, const DispatchOutput& out, int64_t out
 // row at or past the capacity is dropped: no target, but its place stays counted.
 UCCLEP_FN Target place_row(const Op& op, const HandleMemory& memory, const DispatchOutput& out, const Arrival& arrival,
                            const ReceivedSelection& s, uint32_t base) {
-  const auto [source, place, token] = arrival;
+  const auto [source, place, token, notes] = arrival;
   uint32_t expert = 0;
   const bool mine = is_mine(op, s, expert);
   Target target{};
@@ -100,9 +101,10 @@ UCCLEP_FN Target place_row(const Op& op, const HandleMemory& memory, const Dispa
     target.active = mine;
     target.outer = out.zones == Zones::slabs ? expert : 0;
     if (mine) target.inner = int64_t{base} + s.position;
-    keep_entries(memory, source, place, s, target, expert, out.top_k);
+    if (notes) keep_entries(memory, source, place, s, target, expert, out.top_k);
   }
   if (target.inner >= static_cast<int64_t>(out.capacity)) target.active = false;
+  if (!notes) return target;
   if (target.active) {
     store_source(out, target.outer, target.inner, source, token);
     if (out.zones != Zones::sources && out.topk_weights.data) {
@@ -138,12 +140,19 @@ UCCLEP_FN void deliver_row(Stage& stage, const DispatchOutput& out, const char* 
   if (out.wire.scale_count > 0) store_scales(out, row + out.wire.token_bytes, target);
 }
 
-// Grid verb: rows that hold nothing. `rows`: what has arrived; up to the capacity the ids say so (-1, weight 0).
-UCCLEP_FN void mark_unused(const DispatchOutput& out, int64_t outer, uint64_t rows, uint32_t top_k) {
+// Blocks that share out work.
+struct BlockShare {
+  uint32_t first, step;
+};
+
+// Verb of those blocks: rows that hold nothing. `rows`: what has arrived; up to the capacity the ids say so (-1, weight
+// 0).
+UCCLEP_FN void mark_unused(const DispatchOutput& out, int64_t outer, uint64_t rows, uint32_t top_k,
+                           const BlockShare& share) {
   const uint64_t per_row = out.zones == Zones::sources ? top_k : 1;
   const uint64_t begin = rows * per_row, end = out.capacity * per_row;
-  for (uint64_t i = begin + block_id() * block_size() + thread_id(); i < end;
-       i += uint64_t{grid_size()} * block_size()) {
+  for (uint64_t i = begin + share.first * block_size() + thread_id(); i < end;
+       i += uint64_t{share.step} * block_size()) {
     const auto row = static_cast<int64_t>(i / per_row), k = static_cast<int64_t>(i % per_row);
     if (out.topk_weights.data) *reinterpret_cast<float*>(out.topk_weights.at(outer, row, k)) = 0.0f;
     if (out.topk_idx.data) {

@@ -162,7 +162,7 @@ UCCLEP_FN void fill_rest(const Op& op, const HandleMemory& memory, const HtDispa
   check_capacity(op, memory, args.output);
   count_rows(op, memory, args.cumulative);
   if (args.output.zones == Zones::experts) zero_pads(op, memory, args);
-  mark_unused(args.output, 0, memory.state()->rows, args.settings.top_k);
+  mark_unused(args.output, 0, memory.state()->rows, args.settings.top_k, {block_id(), grid_size()});
 }
 
 }  // namespace ht

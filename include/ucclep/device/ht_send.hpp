@@ -48,12 +48,14 @@ struct RowTargets {
     return scale_step == int64_t{wire.scale_element_bytes} && unaligned % 16 == 0;
   }
 
-  UCCLEP_FN void put(const char* smem, uint64_t offset, uint32_t bytes, uint64_t bulk, uint64_t) const {
-    if (staging) bulk_store(lane_id() == 0, staging + bulk + offset, smem, bytes);
-    if (bulk == 0) {
-      bulk_store(direct, tokens + offset, smem, bytes);
+  // at: in the row on the wire, tokens first.
+  UCCLEP_FN void put(const char* smem, uint64_t at, uint32_t bytes) const {
+    if (staging) bulk_store(lane_id() == 0, staging + at, smem, bytes);
+    if (at < wire.token_bytes) {
+      bulk_store(direct, tokens + at, smem, bytes);
       return;
     }
+    const uint64_t offset = at - wire.token_bytes;
     const bool whole = direct && bulk_scales();
     bulk_store(whole, scales + offset, smem, bytes);
     for (uint64_t left = ballot(direct && !whole); left != 0; left &= left - 1) {

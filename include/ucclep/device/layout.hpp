@@ -8,7 +8,7 @@
 //
 // clang-format off
 //   consumed        [kind][rank]          one 64-bit word: the last seq of that kind that the rank finished reading here
-//   headers         [kind][slot][rank]    flag-in-data packets: settings, rows, counts per expert
+//   headers         [kind][slot][rank]    flag-in-data packets: settings, rows, counts per expert, tokens that come
 //   LL dispatch     [slot][rank]          meta[B], rows[B] (BULK form), lines (LINE form), weights[B] (P7)
 //   HT staging      [slot]                rows[B] of the rank's own tokens; peers read it
 //   HT landing      [slot][rank]          meta[B]: the lines of the rank's rows for the owner, by place
@@ -45,8 +45,12 @@ UCCLEP_HD constexpr uint64_t ceil_div(uint64_t value, uint64_t unit) {
   return (value + unit - 1) / unit;
 }
 
-// LL combine sends a row in parts of this size. A multiple of what a line carries on any device.
+// LL combine sends a row in BULK form in parts of this size.
 constexpr uint32_t ll_part_bytes = 3840;
+// A warp has this much of a row in LINE form in hand at a time. A multiple of what a line carries on any device.
+constexpr uint32_t line_batch_bytes = 960;
+// Of a row that is quantised on its way it carries this many elements, whole groups of 128, and behind them their scales.
+constexpr uint32_t line_batch_quantised = 896;
 
 // What every offset follows from. Equal on all ranks of the group.
 struct GroupShape {
@@ -55,12 +59,14 @@ struct GroupShape {
   uint32_t line_bytes, line_payload;  // P15: a device's widest store that arrives whole, and the data in it
   uint64_t token_bytes;               // the largest row on the wire, scales included, a multiple of 16
   uint64_t line_capacity;             // bytes of LINE landing per source: what fits travels as LINE, the rest as BULK
+  uint32_t ll_bulk_tokens;            // rows of the BULK landing per source: B of LL, or 0 where all that can come fits as LINE
 
   UCCLEP_HD constexpr uint32_t local_experts() const { return experts / ranks; }
-  UCCLEP_HD constexpr uint64_t max_tokens() const { return ht_tokens > ll_tokens ? ht_tokens : ll_tokens; }
-  // Epoch words of the rows that one rank sends back: one per part of a row in LL, at most one per row in HT.
+  // Rows in BULK form that one rank sends back.
+  UCCLEP_HD constexpr uint64_t back_tokens() const { return ht_tokens > ll_bulk_tokens ? ht_tokens : ll_bulk_tokens; }
+  // Their epoch words: one per part of a row in LL, at most one per row in HT.
   UCCLEP_HD constexpr uint64_t back_signals() const {
-    const uint64_t ll = ll_tokens * ceil_div(token_bytes, ll_part_bytes);
+    const uint64_t ll = ll_bulk_tokens * ceil_div(token_bytes, ll_part_bytes);
     return ll > ht_tokens ? ll : ht_tokens;
   }
 };
@@ -89,6 +95,14 @@ UCCLEP_HD constexpr uint64_t lines_of(const GroupShape& shape, uint64_t bytes) {
   return ceil_div(bytes, shape.line_payload);
 }
 
+// Lines that no row of an LL operation exceeds: its meta, its tokens, its scales, each from the start of a line; or its
+// meta and the batches of a row that is quantised.
+UCCLEP_HD constexpr uint64_t most_lines_per_row(const GroupShape& shape) {
+  const uint64_t forwarded = lines_of(shape, shape.token_bytes) + 1;
+  const uint64_t quantised = ceil_div(shape.token_bytes, line_batch_quantised) * lines_of(shape, line_batch_bytes);
+  return lines_of(shape, MetaLayout::of(shape.top_k).body_bytes()) + (forwarded > quantised ? forwarded : quantised);
+}
+
 // Packets of a header, in order.
 struct HeaderLayout {
   static constexpr uint32_t settings_low = 0, settings_high = 1;
@@ -97,6 +111,13 @@ struct HeaderLayout {
   static constexpr uint32_t counts = 4;  // two u32 per packet: the sender's rows for each local expert of the receiver
   static UCCLEP_HD constexpr uint32_t packets(uint32_t counts_or_words) { return counts + (counts_or_words + 1) / 2; }
   static constexpr uint32_t least_packets = 10;  // what a lender says in HT's READY, instead of counts
+  // Behind the counts, of LL rows in LINE form: which of the sender's tokens come, a bit for each.
+  static UCCLEP_HD constexpr uint32_t present(uint32_t local_experts) { return packets(local_experts); }
+  static UCCLEP_HD constexpr uint32_t present_packets(uint32_t tokens) { return (tokens + 63) / 64; }
+  static UCCLEP_HD constexpr uint32_t most_packets(const GroupShape& s) {
+    const uint32_t all = present(s.local_experts()) + present_packets(s.ll_tokens);
+    return all > least_packets ? all : least_packets;
+  }
 };
 
 struct WindowLayout {
@@ -114,13 +135,11 @@ struct WindowLayout {
     WindowLayout w{};
     w.consumed = 0;
     w.headers = round_up(w.consumed + 8ull * num_kinds * s.ranks, page);
-    const uint32_t packets = HeaderLayout::packets(s.local_experts());
-    w.header_bytes =
-        round_up(16ull * (packets > HeaderLayout::least_packets ? packets : HeaderLayout::least_packets), unit);
+    w.header_bytes = round_up(16ull * HeaderLayout::most_packets(s), unit);
 
     w.ll = round_up(w.headers + w.header_bytes * num_kinds * s.in_flight * s.ranks, page);
-    w.ll_rows = round_up(meta * s.ll_tokens, unit);
-    w.ll_lines = round_up(w.ll_rows + s.token_bytes * s.ll_tokens, unit);
+    w.ll_rows = round_up(meta * s.ll_bulk_tokens, unit);
+    w.ll_lines = round_up(w.ll_rows + s.token_bytes * s.ll_bulk_tokens, unit);
     w.ll_weights = w.ll_lines + s.line_capacity;
     w.ll_source = round_up(w.ll_weights + 16 * weight_packets * s.ll_tokens, unit);
     w.ll_slot = w.ll_source * s.ranks;
@@ -131,7 +150,7 @@ struct WindowLayout {
     w.ht_slot = w.ht_meta + w.ht_source * s.ranks;
 
     w.back = round_up(w.ht + w.ht_slot * s.in_flight, page);
-    w.back_epochs = round_up(s.token_bytes * s.max_tokens(), unit);
+    w.back_epochs = round_up(s.token_bytes * s.back_tokens(), unit);
     w.back_lines = round_up(w.back_epochs + 8 * s.back_signals(), unit);
     w.back_source = w.back_lines + s.line_capacity;
     w.back_slot = w.back_source * s.ranks;
@@ -148,7 +167,8 @@ struct WindowLayout {
     return headers + header_bytes * (ring * s.ranks + source);
   }
 
-  // LL dispatch: what `source` put here. Rows are dense: place * the row bytes of the operation.
+  // LL dispatch: what `source` put here. BULK rows are dense: place * the row bytes of the operation. LINE rows leave
+  // before their places are counted, so they lie by token.
   UCCLEP_HD constexpr uint64_t ll_meta_of(uint32_t slot, uint32_t source) const {
     return ll + ll_slot * slot + ll_source * source;
   }
@@ -188,6 +208,22 @@ struct alignas(16) RecvEntry {
   uint32_t k;       // which of the source's selections: finds a weight given with combine
 };
 
+// Tokens whose sets a block holds at a time; more take more rounds. A group with very many experts keeps its sets in the
+// handle's memory, and then one block counts.
+struct TokenSetShape {
+  uint32_t tokens;  // a multiple of 64, as the token bits of a header are; 0: in the handle
+
+  static constexpr uint32_t shared_bytes = 24 * 1024;
+  static UCCLEP_HD constexpr TokenSetShape of(const GroupShape& shape) {
+    const uint32_t fit = shared_bytes * 8 / (shape.ranks + shape.experts) / 64 * 64, all = (shape.ll_tokens + 63) / 64 * 64;
+    return {fit < all ? fit : all};
+  }
+  static UCCLEP_HD constexpr uint64_t bytes_of(const GroupShape& shape, uint64_t tokens) {
+    return round_up((uint64_t{shape.ranks} + shape.experts) * (tokens / 32) * 4, 16);
+  }
+  UCCLEP_HD constexpr uint64_t bytes(const GroupShape& shape) const { return bytes_of(shape, tokens); }
+};
+
 // A handle's device memory. B is that of the handle's mode, C its chunks.
 struct HandleLayout {
   uint64_t topk;  // i32 [B][K] expert or -1
@@ -205,6 +241,7 @@ struct HandleLayout {
   uint64_t expert_base;   // u32 [R][L] first row of that source in the zone or slab of that expert
   uint64_t recv_count;    // u32 [R][B] entries of a received row
   uint64_t recv_entries;  // RecvEntry [R][B][K]
+  uint64_t token_sets;    // u32 [R + E][B / 32]; only where blocks cannot hold them (TokenSetShape)
   uint64_t bytes;
 
   static UCCLEP_HD constexpr HandleLayout of(const GroupShape& s, uint64_t tokens) {
@@ -231,6 +268,8 @@ struct HandleLayout {
     h.expert_base = take(4ull * s.experts);
     h.recv_count = take(4 * s.ranks * tokens);
     h.recv_entries = take(sizeof(RecvEntry) * s.ranks * tokens * s.top_k);
+    const bool in_handle = TokenSetShape::of(s).tokens == 0;
+    h.token_sets = take(in_handle ? TokenSetShape::bytes_of(s, round_up(tokens, 64)) : 0);
     h.bytes = at;
     return h;
   }

@@ -9,8 +9,99 @@ namespace UCCLEP_SIMT_NAMESPACE {
 
 constexpr uint32_t line_bytes = 16 * line_lanes;
 constexpr uint32_t line_payload = line_bytes - 8;
-// Data in the lines that one warp writes in one step.
-constexpr uint32_t line_step = wave_size / line_lanes * line_payload;
+
+// Where the data of a packet lies in what the lines carry: 16 bytes of it, or 8 in the packet that holds the epoch.
+UCCLEP_FN uint32_t line_offset(uint32_t packet) {
+  return packet / line_lanes * line_payload + packet % line_lanes * 16;
+}
+UCCLEP_FN bool ends_line(uint32_t packet) {
+  return packet % line_lanes == line_lanes - 1;
+}
+
+// What a warp has in hand of a row in LINE form: up to line_batch_bytes of it, in registers, some 16-byte packets a
+// lane. Bytes go from memory to lines and from lines to memory without another stop. `bytes`, a multiple of 8: how many
+// there are; row, lines: where they begin.
+struct LineBatch {
+  static constexpr uint32_t lines = line_batch_bytes / line_payload, packets = lines * line_lanes;
+  static constexpr uint32_t steps = (packets + wave_size - 1) / wave_size;
+  Packet part[steps];  // {first 8 bytes, second 8 bytes or epoch}
+
+  // The packet of this lane in a step.
+  static UCCLEP_FN uint32_t packet(uint32_t step) { return step * wave_size + lane_id(); }
+
+  // Warp verb: from memory.
+  UCCLEP_FN void read(const char* row, uint32_t bytes) {
+    UCCLEP_UNROLL
+    for (uint32_t s = 0; s < steps; ++s) {
+      const uint32_t at = line_offset(packet(s));
+      const auto* data = reinterpret_cast<const uint64_t*>(row + at);
+      part[s].value = at < bytes ? data[0] : 0;
+      part[s].epoch = at + 8 < bytes && !ends_line(packet(s)) ? data[1] : 0;
+    }
+  }
+
+  // Warp verb: to a peer's lines.
+  UCCLEP_FN void send(char* lines_there, uint32_t bytes, uint64_t epoch) const {
+    const uint32_t end = packets_of(bytes);
+    UCCLEP_UNROLL
+    for (uint32_t s = 0; s < steps; ++s) {
+      if (packet(s) >= end) continue;
+      auto* to = reinterpret_cast<Packet*>(lines_there) + packet(s);
+      store_packet(to, part[s].value, ends_line(packet(s)) ? epoch : part[s].epoch);
+    }
+  }
+
+  // Warp verb: from lines, once all of them are there. The whole warp looks again until every line has its epoch: a
+  // line's lanes must have read it together.
+  UCCLEP_FN bool receive(const Op& op, Phase phase, uint32_t peer, const char* lines_here, uint32_t bytes) {
+    const uint32_t end = packets_of(bytes);
+    return wait_peer_warp(op, phase, peer, [&] {
+      UCCLEP_UNROLL
+      for (uint32_t s = 0; s < steps; ++s) {
+        const auto* from = reinterpret_cast<const Packet*>(lines_here) + packet(s);
+        part[s] = packet(s) < end ? load_packet(from) : Packet{};
+      }
+      bool late = false;
+      UCCLEP_UNROLL
+      for (uint32_t s = 0; s < steps; ++s) {
+        const uint64_t epoch = shfl(part[s].epoch, lane_id() | (line_lanes - 1));
+        late = late || (packet(s) < end && epoch != op.seq);
+      }
+      return ballot(late) == 0;
+    });
+  }
+
+  // Lane verb: word(offset, value) for each 8 bytes that this lane holds.
+  template <class Word>
+  UCCLEP_FN void words(uint32_t bytes, Word&& word) const {
+    UCCLEP_UNROLL
+    for (uint32_t s = 0; s < steps; ++s) {
+      const uint32_t at = line_offset(packet(s));
+      if (at < bytes) word(at, part[s].value);
+      if (at + 8 < bytes && !ends_line(packet(s))) word(at + 8, part[s].epoch);
+    }
+  }
+
+  // Warp verb: to memory.
+  UCCLEP_FN void write(char* row, uint32_t bytes) const {
+    words(bytes, [&](uint32_t at, uint64_t value) { *reinterpret_cast<uint64_t*>(row + at) = value; });
+  }
+
+ private:
+  static UCCLEP_FN uint32_t packets_of(uint32_t bytes) {
+    return (bytes + line_payload - 1) / line_payload * line_lanes;
+  }
+};
+static_assert(line_batch_bytes % line_payload == 0);
+
+UCCLEP_FN uint32_t line_batches(uint32_t bytes) {
+  return (bytes + line_batch_bytes - 1) / line_batch_bytes;
+}
+// Bytes of batch `index` of a row.
+UCCLEP_FN uint32_t batch_length(uint32_t bytes, uint32_t index) {
+  const uint32_t left = bytes - index * line_batch_bytes;
+  return left < line_batch_bytes ? left : line_batch_bytes;
+}
 
 // Warp verb: `bytes` (a multiple of 8) from shared memory to lines. What is left of the last line is zero.
 UCCLEP_FN void line_store(char* lines, const char* smem, uint64_t bytes, uint64_t epoch) {

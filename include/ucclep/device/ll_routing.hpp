@@ -1,134 +1,81 @@
 // SPDX-License-Identifier: Apache-2.0
-// The routing of an LL dispatch. A barrier of the grid costs more than what it would share out: every block reads all
-// of the rank's ids, and each warp counts for its own tokens what lies before them. So there is no barrier between
-// blocks, and no table.
+// The routing of an LL dispatch. A barrier of the grid costs more than what it would share out: every block that counts
+// reads all of the rank's ids. For each rank and expert it keeps the set of tokens that choose it, a bit a token, and
+// all that is asked of the routing is how many bits are set.
 #pragma once
-#include "ucclep/device/routing.hpp"
-
-namespace ucclep {
-
-// Ids that a block holds in shared memory at a time; more tokens take more rounds.
-struct TileShape {
-  uint32_t tokens;
-
-  static constexpr uint32_t wanted_ids = 8192;
-  static UCCLEP_HD constexpr TileShape of(uint32_t top_k) { return {wanted_ids / top_k}; }
-  UCCLEP_HD constexpr uint64_t bytes(uint32_t top_k) const { return round_up(2ull * tokens * top_k, 16); }
-};
-
-}  // namespace ucclep
+#include "ucclep/device/ll_args.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ll {
 
-// Tokens [first, end) of this rank, ids checked: none out of range, none twice in a row.
-struct Tile {
-  const GroupShape& shape;
-  const RoutingInput& input;
-  uint16_t* ids;
-  uint32_t first = 0, end = 0;
+// Tokens [first, end) of this rank. Columns as in the handle's table: ranks, then experts.
+struct TokenSets {
+  const LlDispatchArgs& args;
+  uint32_t* words;  // [R + E][words of a set]
+  Parked capacity;  // tokens
+  Parked first = 0, end = 0;
 
-  UCCLEP_FN uint32_t capacity() const { return TileShape::of(input.top_k).tokens; }
-  UCCLEP_FN uint32_t id(uint32_t token, uint32_t k) const { return ids[(token - first) * input.top_k + k]; }
+  static UCCLEP_FN TokenSets in(uint32_t* shared, const LlDispatchArgs& args) {
+    const uint32_t tokens = TokenSetShape::of(args.group.shape).tokens;
+    if (tokens != 0) return {args, shared, tokens};
+    return {args, memory_of(args).token_sets(), (args.handle.tokens + 63) / 64 * 64};
+  }
 
-  // Block verb: the tile that begins with that token.
+  UCCLEP_FN uint32_t set_words() const { return (capacity + 31) / 32; }
+  UCCLEP_FN uint32_t* set(uint32_t column) const { return words + uint64_t{column} * set_words(); }
+  UCCLEP_FN uint32_t column_of(uint32_t expert) const { return args.group.shape.ranks + expert; }
+
+  // Block verb: the sets of the tokens from `from` on. An id out of range is in no set, one that is there twice counts
+  // once; *bad gets the first kind.
   UCCLEP_FN void require(uint32_t from, int64_t* bad) {
     if (end != 0 && first == from) return;
-    sync_block();  // nobody reads the old one any more
+    sync_block();  // nobody reads the old ones any more
+    const LlDispatchArgs& now = read_again(args);
+    const GroupShape& shape = now.group.shape;
+    const RoutingInput& input = now.routing;
     first = from;
-    end = from + capacity() < input.tokens ? from + capacity() : input.tokens;
-    load_ids(block{}, shape, input, first, end, ids, bad);
+    end = input.tokens - from < capacity ? input.tokens : from + capacity;
+    const uint32_t all = (shape.ranks + shape.experts) * set_words();
+    for (uint32_t i = thread_id(); i < all; i += block_size()) words[i] = 0;
     sync_block();
-    for (uint32_t token = first + thread_id(); token < end; token += block_size()) {
-      uint16_t* row = ids + (token - first) * input.top_k;
-      for (uint32_t k = 1; k < input.top_k; ++k) {
-        for (uint32_t j = 0; j < k; ++j) {
-          if (row[k] == no_expert || row[j] != row[k]) continue;
-          *bad = row[k];
-          row[k] = no_expert;
-        }
+    const uint32_t entries = (end - first) * input.top_k, local = shape.local_experts();
+    for (uint32_t i = thread_id(); i < entries; i += block_size()) {
+      const uint32_t token = i / input.top_k;
+      const int64_t id = load_index(input.topk_idx, first + token, i - token * input.top_k);
+      if (id < 0 || id >= shape.experts) {
+        if (id != -1) *bad = id;
+        continue;
       }
+      const auto expert = static_cast<uint32_t>(id);
+      set_bits(set(shape.ranks + expert) + token / 32, 1u << token % 32);
+      set_bits(set(expert / local) + token / 32, 1u << token % 32);
     }
     sync_block();
+  }
+
+  // Lane verb: tokens of a set, all or those before `token`.
+  UCCLEP_FN uint32_t count(uint32_t column) const { return count_before(column, end); }
+  UCCLEP_FN uint32_t count_before(uint32_t column, uint32_t token) const {
+    const uint32_t* set_of = set(column);
+    const uint32_t stop = end, bits = (token < stop ? token : stop) - first;
+    uint32_t count = 0;
+    for (uint32_t w = 0; w < bits / 32; ++w) count += count_lanes(set_of[w]);
+    if (bits % 32 != 0) count += count_lanes(set_of[bits / 32] & ((1u << bits % 32) - 1));
+    return count;
+  }
+  // Lane verb: tokens 64 * i .. 64 * i + 63 of the tile.
+  UCCLEP_FN uint64_t bits(uint32_t column, uint32_t i) const {
+    return set(column)[2 * i] | uint64_t{set(column)[2 * i + 1]} << 32;
+  }
+
+  // Lane verb: adds to a selection what lies before its token: place counts the tokens with a row to the same rank,
+  // position those with the same expert.
+  UCCLEP_FN void add_before(uint32_t token, Selection& selection) const {
+    if (selection.expert < 0 || token < first) return;
+    if (selection.sends()) selection.place += count_before(selection.rank, token);
+    selection.position += count_before(column_of(static_cast<uint32_t>(selection.expert)), token);
   }
 };
-
-// What lies before the tokens that the warps of a block have in hand: all warps count for all of them, since few tokens
-// leave most warps without one. Part `warp` of each array belongs to the token of that warp.
-struct BlockCounts {
-  static UCCLEP_HD constexpr uint64_t bytes(uint32_t warps, uint32_t top_k) {
-    return round_up(12ull * warps * top_k, 16);
-  }
-  uint32_t* experts;  // [warp][K], none where there is no selection
-  uint32_t* rows;     // [warp][K]: tokens before with a row to the same rank
-  uint32_t* copies;   // [warp][K]: tokens before with the same expert
-  uint32_t top_k;
-
-  static constexpr uint32_t none = 0xffffffffu;
-
-  static UCCLEP_FN BlockCounts at(char* base, uint32_t warps, uint32_t top_k) {
-    auto* words = reinterpret_cast<uint32_t*>(base);
-    return {words, words + warps * top_k, words + 2 * warps * top_k, top_k};
-  }
-  // Warp verbs, a sync_block between them and count_before.
-  UCCLEP_FN void begin(const Selection& selection) const {
-    const uint32_t k = lane_id();
-    if (k >= top_k) return;
-    const uint32_t i = warp_id() * top_k + k;
-    experts[i] = static_cast<uint32_t>(selection.expert);
-    rows[i] = copies[i] = 0;
-  }
-  UCCLEP_FN void end(Selection& selection) const {
-    const uint32_t k = lane_id();
-    if (k >= top_k) return;
-    const uint32_t i = warp_id() * top_k + k;
-    if (selection.place != no_place) selection.place += rows[i];
-    selection.position += copies[i];
-  }
-};
-
-// Warp verb: this warp's share of what the tile holds before `token`, which warp `owner` has in hand. Lanes take a
-// token each, and mark in bit k what it shares with selection k.
-UCCLEP_FN void count_before(const Tile& tile, const BlockCounts& counts, uint32_t owner, uint32_t token) {
-  constexpr uint32_t batch = 4;
-  const uint32_t local = tile.shape.local_experts(), top_k = counts.top_k;
-  const uint32_t end = token < tile.end ? token : tile.end;
-  const uint32_t at = owner * top_k + lane_id();
-  const uint32_t expert = lane_id() < top_k ? counts.experts[at] : BlockCounts::none;
-  for (uint32_t base = tile.first + warp_id() * wave_size; base < end; base += block_size()) {
-    const uint32_t other = base + lane_id();
-    uint32_t same_expert = 0, same_rank = 0;
-    for (uint32_t q = 0; q < top_k; q += batch) {
-      uint32_t ids[batch];
-      UCCLEP_UNROLL
-      for (uint32_t j = 0; j < batch; ++j) {
-        ids[j] = other < end && q + j < top_k ? tile.id(other, q + j) : uint32_t{no_expert};
-      }
-      UCCLEP_KEEP_LOOP
-      for (uint32_t k = 0; k < top_k; ++k) {
-        const uint32_t mine = broadcast(expert, k);
-        if (mine == BlockCounts::none) continue;
-        const uint32_t rank_begin = mine - mine % local;
-        bool at_expert = false, at_rank = false;
-        UCCLEP_UNROLL
-        for (uint32_t j = 0; j < batch; ++j) {
-          at_expert = at_expert || ids[j] == mine;
-          at_rank = at_rank || ids[j] - rank_begin < local;  // no_expert is in no rank's range
-        }
-        same_expert |= (at_expert ? 1u : 0u) << k;
-        same_rank |= (at_rank ? 1u : 0u) << k;
-      }
-    }
-    UCCLEP_KEEP_LOOP
-    for (uint32_t k = 0; k < top_k; ++k) {
-      const uint32_t rows = count_lanes(ballot((same_rank >> k & 1) != 0));
-      const uint32_t copies = count_lanes(ballot((same_expert >> k & 1) != 0));
-      if (lane_id() != k) continue;
-      if (rows != 0) fetch_add_relaxed<Scope::gpu>(counts.rows + at, rows);
-      if (copies != 0) fetch_add_relaxed<Scope::gpu>(counts.copies + at, copies);
-    }
-  }
-}
 
 // Warp verb: lane k's selection of a token, before anything is counted.
 UCCLEP_FN Selection begin_selection(const GroupShape& shape, const RoutingInput& input, uint32_t token, int64_t* bad) {
@@ -157,28 +104,45 @@ UCCLEP_FN void keep_selection(const HandleMemory& memory, const RoutingInput& in
   memory.at<uint32_t>(memory.handle.offsets.positions)[i] = s.position;
 }
 
-// Block verb: this rank's rows for one peer, and for each of its experts, into rows_to and counts_to.
-UCCLEP_FN void count_for_peer(const HandleMemory& memory, Tile& tile, uint32_t peer, int64_t* bad) {
-  const uint32_t local = memory.shape.local_experts(), begin = peer * local;
-  uint32_t* rows = memory.rows_to() + peer;
-  uint32_t* counts = memory.counts_to() + begin;
-  for (uint32_t l = thread_id(); l < local; l += block_size()) counts[l] = 0;
-  if (thread_id() == 0) *rows = 0;
-  for (uint32_t first = 0; first < tile.input.tokens; first += tile.capacity()) {
-    tile.require(first, bad);
-    sync_block();  // the zeros are there
-    for (uint32_t token = tile.first + thread_id(); token < tile.end; token += block_size()) {
-      bool any = false;
-      for (uint32_t k = 0; k < tile.input.top_k; ++k) {
-        const uint32_t l = tile.id(token, k) - begin;
-        if (l >= local) continue;
-        any = true;
-        fetch_add_relaxed<Scope::gpu>(counts + l, 1u);
+// Lane verb: the counts of two experts after this round, and before it what earlier rounds have left in the handle.
+UCCLEP_FN uint32_t add_count(const TokenSets& sets, uint32_t column, uint32_t* sum) {
+  const uint32_t earlier = sets.first == 0 ? 0 : *sum;
+  return *sum = earlier + sets.count(column);
+}
+
+// Block verb: the header for one peer, whose packets the threads share out.
+UCCLEP_FN void send_routed_header(const Op& op, const LlDispatchArgs& args, TokenSets& sets, uint32_t peer, Form form,
+                                  int64_t* bad) {
+  const HandleMemory memory = memory_of(args);
+  const Parked local = memory.shape.local_experts(), experts = peer * local, tokens = args.routing.tokens;
+  Packet* header = header_packets(op, peer, op.me());
+  const uint32_t present = HeaderLayout::present(local);
+  for (uint32_t first = 0; first == 0 || first < tokens; first += sets.capacity) {
+    sets.require(first, bad);
+    const uint32_t groups = form == Form::line ? HeaderLayout::present_packets(sets.end - first) : 0;
+    const bool whole = sets.end == tokens;
+    for (uint32_t i = thread_id(); i < present + groups; i += block_size()) {
+      uint64_t value = 0;
+      uint32_t packet = i;
+      if (i >= present) {
+        value = sets.bits(peer, i - present);
+        packet += first / 64;
+      } else if (i >= HeaderLayout::counts) {
+        const uint32_t expert = experts + 2 * (i - HeaderLayout::counts);
+        value = add_count(sets, sets.column_of(expert), memory.counts_to() + expert);
+        if (expert + 1 < experts + local) {
+          value |= uint64_t{add_count(sets, sets.column_of(expert + 1), memory.counts_to() + expert + 1)} << 32;
+        }
+      } else if (i == HeaderLayout::rows) {
+        value = add_count(sets, peer, memory.rows_to() + peer) | uint64_t{static_cast<uint32_t>(form)} << 32;
+      } else {
+        value = i == HeaderLayout::tokens ? uint64_t{uint32_t{tokens}}
+                : i == HeaderLayout::settings_low ? args.settings.low()
+                                                  : args.settings.high();
       }
-      if (any) fetch_add_relaxed<Scope::gpu>(rows, 1u);
+      if (whole || i >= present) store_packet(header + packet, value, op.seq);
     }
   }
-  sync_block();
 }
 
 }  // namespace ll

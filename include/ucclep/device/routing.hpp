@@ -34,6 +34,7 @@ struct HandleMemory {
   UCCLEP_FN RecvEntry* recv_entries(uint32_t source, uint32_t place) const {
     return at<RecvEntry>(handle.offsets.recv_entries) + (uint64_t{source} * handle.tokens + place) * shape.top_k;
   }
+  UCCLEP_FN uint32_t* token_sets() const { return at<uint32_t>(handle.offsets.token_sets); }
   // Columns 0..R-1: ranks; R..R+E-1: experts.
   UCCLEP_FN uint32_t* chunk(uint32_t index) const {
     return at<uint32_t>(handle.offsets.chunks) + uint64_t{index} * (shape.ranks + shape.experts);

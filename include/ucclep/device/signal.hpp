@@ -59,32 +59,55 @@ UCCLEP_FN ErrorRecord record_of(const Op& op, ucclEpResult_t code, Phase phase, 
   return record;
 }
 
-UCCLEP_FN void report_timeout(const Op& op, Phase phase, uint32_t peer, const Wait& wait) {
-  ErrorRecord record = record_of(op, ucclEpTimeout, phase, static_cast<int32_t>(peer));
-  record.waited_ns = clock_ns() - wait.start_ns;
-  report_fatal(op.group.errors, op.group.abort_word, record);
+// Whose wait it was, in few words.
+struct Waiter {
+  uint64_t seq, start_ns;
+  Operation name;
+  Phase phase;
+  uint32_t peer;
+};
+
+UCCLEP_COLD_FN void report_timeout(DeviceErrors* errors, uint32_t* abort_word, Waiter waiter) {
+  ErrorRecord record{};
+  record.code = ucclEpTimeout;
+  record.operation = waiter.name;
+  record.phase = waiter.phase;
+  record.peer = static_cast<int32_t>(waiter.peer);
+  record.epoch = waiter.seq;
+  record.waited_ns = clock_ns() - waiter.start_ns;
+  report_fatal(errors, abort_word, record);
 }
+
+UCCLEP_FN void report_timeout(const Op& op, Phase phase, uint32_t peer, const Wait& wait) {
+  report_timeout(op.group.errors, op.group.abort_word, {op.seq, wait.start_ns, op.name, phase, peer});
+}
+
+constexpr unsigned polls_per_check = 32;  // of the clock and the abort word
 
 // Lane verb: waits until arrived() is true. When the time is up, the record names the peer and everybody leaves.
 template <class Predicate>
 UCCLEP_FN bool wait_peer(const Op& op, Phase phase, uint32_t peer, Predicate&& arrived) {
-  if (arrived()) return true;
-  const Wait wait = begin_wait(op.group.timeout_ns, op.group.abort_word);
-  if (wait_until(wait, arrived)) return true;
-  if (!aborted(wait)) report_timeout(op, phase, peer, wait);
-  return false;
+  Wait wait{};
+  for (unsigned polls = 0; !arrived(); ++polls) {
+    if (polls == 0) wait = begin_wait(op.group.timeout_ns, op.group.abort_word);
+    pause();
+    if (polls % polls_per_check != polls_per_check - 1) continue;
+    if (aborted(wait)) return false;
+    if (!timed_out(wait)) continue;
+    report_timeout(op, phase, peer, wait);
+    return false;
+  }
+  return true;
 }
 
 // Warp verb: the same with a predicate that all lanes evaluate together and whose answer is the same for all.
 template <class Predicate>
 UCCLEP_FN bool wait_peer_warp(const Op& op, Phase phase, uint32_t peer, Predicate&& arrived) {
-  constexpr unsigned polls_per_check = 32;
-  const Wait wait = begin_wait(op.group.timeout_ns, op.group.abort_word);
-  while (true) {
-    for (unsigned i = 0; i < polls_per_check; ++i) {
-      if (arrived()) return true;
-      pause();
-    }
+  Wait wait{};
+  for (unsigned polls = 0; !arrived(); ++polls) {
+    if (polls == 0) wait = begin_wait(op.group.timeout_ns, op.group.abort_word);
+    pause();
+    if (polls % polls_per_check != polls_per_check - 1) continue;
     // Lane 0 decides for all: clocks differ from lane to lane.
     uint32_t verdict = 0;
     if (lane_id() == 0) verdict = aborted(wait) ? 1 : timed_out(wait) ? 2 : 0;
@@ -93,6 +116,7 @@ UCCLEP_FN bool wait_peer_warp(const Op& op, Phase phase, uint32_t peer, Predicat
     if (verdict == 2 && lane_id() == 0) report_timeout(op, phase, peer, wait);
     return false;
   }
+  return true;
 }
 
 // Lane verb: an epoch word of this operation.
@@ -286,7 +310,7 @@ UCCLEP_FN HeaderResult ready_in(const Op& op, const Settings& settings, const Vi
     lost = result == HeaderResult::lost;
     differs = differs || result == HeaderResult::differs;
     if (all && lane_id() == 0) all[source] = facts;
-    if (wait_ns.data && block_id() == 0 && lane_id() == 0) {
+    if (wait_ns.data && block_id() == grid_size() - 1 && lane_id() == 0) {
       *reinterpret_cast<int64_t*>(wait_ns.at(0, 0, source)) += static_cast<int64_t>(clock_ns() - start);
     }
   }

@@ -30,6 +30,7 @@
 //                             |       | a later release by any one thread covers the stores of all |
 //  load_relaxed, store_relaxed| lane  | nothing; atomic on its own word                            | gpu / system
 //    fetch_add_relaxed        |       | (8-byte read-modify-writes: on words in global memory only)|
+//  set_bits                   | lane  | nothing; atomic on its own 32-bit word                     | gpu
 //  load_acquire               | lane  | the load before all later accesses of the lane             | gpu / system
 //  store_release              | lane  | all earlier accesses of the lane before the store          | gpu / system
 //  fetch_add_acq_rel          | lane  | both                                                       | gpu / system

@@ -8,10 +8,10 @@ UCCLEP_KERNEL(ll_update, LlUpdateArgs) {
   ll::update(args);
 }
 UCCLEP_KERNEL(ll_dispatch, LlDispatchArgs) {
-  ll::dispatch<ForwardRow>(args);
+  ll::dispatch<ll::Forward>(args);
 }
 UCCLEP_KERNEL(ll_dispatch_fp8, LlDispatchArgs) {
-  ll::dispatch<QuantiseRow>(args);
+  ll::dispatch<ll::Quantise>(args);
 }
 
 }  // namespace UCCLEP_SIMT_NAMESPACE

@@ -188,6 +188,9 @@ template <Scope scope, class T>
 UCCLEP_FN T fetch_add_relaxed(T* word, T value) {
   return __hip_atomic_fetch_add(word, value, __ATOMIC_RELAXED, memory_scope<scope>);
 }
+UCCLEP_FN void set_bits(uint32_t* word, uint32_t bits) {
+  __hip_atomic_fetch_or(word, bits, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
 template <Scope scope, class T>
 UCCLEP_FN T fetch_add_acq_rel(T* word, T value) {
   return __hip_atomic_fetch_add(word, value, __ATOMIC_ACQ_REL, memory_scope<scope>);

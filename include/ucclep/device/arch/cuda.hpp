@@ -193,6 +193,11 @@ UCCLEP_PTX_FETCH_ADD(fetch_add_relaxed, "relaxed")
 UCCLEP_PTX_FETCH_ADD(fetch_add_acq_rel, "acq_rel")
 #undef UCCLEP_PTX_FETCH_ADD
 
+// Relaxed, gpu scope.
+UCCLEP_FN void set_bits(uint32_t* word, uint32_t bits) {
+  atomicOr(word, bits);
+}
+
 // True when *word was expected and is now desired; otherwise expected becomes what it was.
 template <Scope scope, class T>
 UCCLEP_FN bool compare_exchange(T* word, T& expected, T desired) {

@@ -144,6 +144,10 @@ UCCLEP_FN T fetch_add_relaxed(T* word, T value) {
   executor::note_store();
   return before;
 }
+UCCLEP_FN void set_bits(uint32_t* word, uint32_t bits) {
+  std::atomic_ref<uint32_t>(*word).fetch_or(bits, std::memory_order_relaxed);
+  executor::note_store();
+}
 template <Scope, class T>
 UCCLEP_FN T fetch_add_acq_rel(T* word, T value) {
   const T before = std::atomic_ref<T>(*word).fetch_add(value, std::memory_order_acq_rel);

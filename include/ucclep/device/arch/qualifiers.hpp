@@ -5,18 +5,21 @@
 #if defined(__HIP__)  // clang -x hip, with or without the HIP headers
 
 #define UCCLEP_FN inline __attribute__((device, always_inline))
+#define UCCLEP_COLD_FN UCCLEP_FN  // a call would need a stack
 #define UCCLEP_HD inline __attribute__((host, device, always_inline))
 #define UCCLEP_WAVE 64
 
 #elif defined(__CUDACC__)
 
 #define UCCLEP_FN __device__ __forceinline__
+#define UCCLEP_COLD_FN inline __device__ __noinline__
 #define UCCLEP_HD __host__ __device__ __forceinline__
 #define UCCLEP_WAVE 32
 
 #else
 
 #define UCCLEP_FN inline
+#define UCCLEP_COLD_FN inline
 #define UCCLEP_HD inline
 #if !defined(UCCLEP_WAVE)
 #define UCCLEP_WAVE 32
@@ -33,7 +36,8 @@
 #define UCCLEP_KEEP_LOOP _Pragma("GCC unroll 1")
 #endif
 
-// UCCLEP_FN marks what only a lane may call, UCCLEP_HD plain arithmetic that the host uses too.
+// UCCLEP_FN marks what only a lane may call, UCCLEP_COLD_FN what it calls when all is lost and what need not lie between
+// the instructions of a hot path, UCCLEP_HD plain arithmetic that the host uses too.
 // One library holds host kernels of both wave sizes: the inline namespace keeps their symbols apart.
 #if UCCLEP_WAVE == 32
 #define UCCLEP_SIMT_NAMESPACE ucclep::inline w32

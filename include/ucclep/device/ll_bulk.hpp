@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// LL dispatch in BULK form, for operations too large for lines: a row goes by bulk stores into the dense place that
+// counting gave it, and its epoch is published when it has been written.
+//
+// Floor: rows to peers * row bytes / link bandwidth, one fence and one flight of a flag.
+#pragma once
+#include "ucclep/device/ll_jobs.hpp"
+#include "ucclep/device/ll_routing.hpp"
+#include "ucclep/device/ll_tables.hpp"
+#include "ucclep/device/quantise.hpp"
+
+namespace UCCLEP_SIMT_NAMESPACE {
+namespace ll {
+
+// A row in BULK form that is under way: its epoch is published when it has arrived. A lane per destination.
+struct Unpublished {
+  char* epoch = nullptr;  // NULL: nothing
+
+  UCCLEP_FN void publish_all(const Op& op) {
+    bulk_wait_written();
+    if (epoch) publish(reinterpret_cast<uint64_t*>(epoch), op.seq);
+    epoch = nullptr;
+    sync_warp();  // the scratch is free for the next token
+  }
+};
+
+// Warp verb: one token to all ranks that hold an expert of it.
+template <class Row>
+UCCLEP_FN void send_token(const Op& op, const LlDispatchArgs& args, Stage& stage, uint32_t token,
+                          const Selection& selection, Unpublished& unpublished) {
+  const GroupShape& shape = op.group.shape;
+  const WindowLayout& window = op.group.layout;
+  const MetaLayout layout = MetaLayout::of(shape.top_k);
+  const bool sends = selection.sends();
+  char* const peer = op.window(sends ? selection.rank : op.me());
+  const uint64_t place = sends ? selection.place : 0;
+  build_meta(shape, args.topk_weights, token, selection, stage.scratch());
+  char* meta = peer + window.ll_meta_of(op.slot, op.me()) + place * layout.bytes;
+  char* row = peer + window.ll_rows_of(op.slot, op.me()) + place * args.source.wire.row_bytes;
+  bulk_store(sends, meta, stage.scratch(), layout.body_bytes());
+  Row::send(stage, args.source, token, RowSink{sends, row});
+  if (sends) unpublished.epoch = meta + layout.epoch;
+}
+
+// Verb of the blocks that send: all tokens. A block goes through its rounds as one, since its warps share the sets.
+template <class Row>
+UCCLEP_FN void send_tokens(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage, TokenSets& sets, Unpublished& unpublished, int64_t* bad) {
+  const Parked tokens = args.routing.tokens;
+  for (Parked begin = 0; begin + job.block() < tokens; begin += job.warps()) {
+    const LlDispatchArgs& here = read_again(args);
+    const Parked token = begin + job.warp(), next = begin + job.warps();
+    Selection selection{-1, 0, no_place, 0};
+    if (token < tokens) {
+      unpublished.publish_all(op);
+      Row::fetch(stage, here.source, token);  // it arrives while the warp counts
+      selection = begin_selection(here.group.shape, here.routing, token, bad);
+    }
+    for (Parked first = 0; first < next && first < tokens; first += sets.capacity) {
+      sets.require(first, bad);
+      if (token < tokens) sets.add_before(token, selection);
+    }
+    if (token >= tokens) continue;
+    const LlDispatchArgs& now = read_again(args);
+    keep_selection(memory_of(now), now.routing, token, selection);
+    send_token<Row>(op.with(now.group), now, stage, token, selection, unpublished);
+  }
+}
+
+// Warp verb: a row in BULK form, from its landing slot to its experts.
+UCCLEP_FN bool expand_bulk(const Op& op, const LlDispatchArgs& args, Stage& stage, const Parked& source,
+                           const Parked& place) {
+  const GroupShape& shape = op.group.shape;
+  const MetaLayout layout = MetaLayout::of(shape.top_k);
+  const char* meta = op.mine() + op.group.layout.ll_meta_of(op.slot, source) + uint64_t{place} * layout.bytes;
+  const char* row =
+      op.mine() + op.group.layout.ll_rows_of(op.slot, source) + uint64_t{place} * args.source.wire.row_bytes;
+  if (!every_lane(wait_word(op, Phase::rows, source, meta + layout.epoch))) return false;
+  acquire_then_bulk();
+  stage.fetch(row, args.output.wire.token_bytes);
+  const LlDispatchArgs& now = read_again(args);
+  const Arrival arrival{source, place, meta_token(meta)};
+  const ReceivedSelection selection = read_meta(now.group.shape, meta);
+  const Inbox inbox = BlockTables::of(stage, now).inbox;
+  const Target target = target_of(op.with(now.group), memory_of(now), now.output, inbox, arrival, selection);
+  deliver_row(stage, read_again(args).output, row, target);
+  return true;
+}
+
+}  // namespace ll
+}  // namespace UCCLEP_SIMT_NAMESPACE

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// Combine in LL: few rows, so a row is cut into batches, and every warp sums, sends and receives batches of its own.
+// In LINE form nothing but the data itself is waited for.
+// Floor: partial rows to peers * row bytes * line_bytes / line_payload / link bandwidth, one flight of a line, and the
+// launch.
+#pragma once
+#include "ucclep/device/combine.hpp"
+#include "ucclep/device/ll_jobs.hpp"
+
+namespace UCCLEP_SIMT_NAMESPACE {
+namespace combining {
+
+UCCLEP_FN uint64_t line_row_bytes(const CombineArgs& args) {
+  return uint64_t{(args.row_bytes + line_payload - 1) / line_payload} * line_bytes;
+}
+// Both ends know how many rows there are, and so in which form they travel.
+UCCLEP_FN Form form_of(const CombineArgs& args, uint32_t rows) {
+  return rows * line_row_bytes(args) <= args.group.shape.line_capacity ? Form::line : Form::bulk;
+}
+
+// A warp's batch of a sum. Lanes whose packet holds an epoch have only the first half of their vector.
+template <class Element>
+struct BatchSum {
+  Vector<Element> sum[LineBatch::steps] = {};
+  bool begun = false;
+
+  UCCLEP_FN void add(const LineBatch& batch, float weight, bool weighted) {
+    UCCLEP_UNROLL
+    for (uint32_t s = 0; s < LineBatch::steps; ++s) {
+      const Packet& p = batch.part[s];
+      Vector<Element> term =
+          Vector<Element>::unpack({static_cast<uint32_t>(p.value), static_cast<uint32_t>(p.value >> 32),
+                                   static_cast<uint32_t>(p.epoch), static_cast<uint32_t>(p.epoch >> 32)});
+      if (weighted) term.scale(weight);
+      if (begun) {
+        sum[s].add(term);
+      } else {
+        sum[s] = term;
+      }
+    }
+    begun = true;
+  }
+  UCCLEP_FN LineBatch rounded() const {
+    LineBatch batch;
+    UCCLEP_UNROLL
+    for (uint32_t s = 0; s < LineBatch::steps; ++s) {
+      const vec16 v = sum[s].pack();
+      batch.part[s] = {v.x | uint64_t{v.y} << 32, v.z | uint64_t{v.w} << 32};
+    }
+    return batch;
+  }
+};
+
+// Warp verb: one batch of the partial row of (home, place) to its lines at home.
+template <class Element>
+UCCLEP_FN bool send_batch(const Op& op, const HandleMemory& memory, const CombineArgs& args, Stage& stage,
+                          uint32_t home, uint32_t place, uint32_t index) {
+  char* lines = op.window(home) + op.group.layout.back_lines_of(op.slot, op.me()) + place * line_row_bytes(args) +
+                uint64_t{index} * LineBatch::lines * line_bytes;
+  const uint32_t begin = index * line_batch_bytes, bytes = batch_length(args.row_bytes, index);
+  LineBatch batch;
+  if (args.zones == Zones::sources) {  // the caller's row is the partial row
+    batch.read(args.tokens.at(args.ranked ? home : 0, place) + begin, bytes);
+    batch.send(lines, bytes, op.seq);
+    return true;
+  }
+  Terms terms = Terms::in(stage.scratch());
+  if (!gather_copies(op, memory, args, home, place, terms)) return false;
+  BatchSum<Element> sum;
+  constexpr uint32_t ahead = 2;  // terms whose loads are in flight together
+  for (uint32_t first = 0; first < terms.count; first += ahead) {
+    LineBatch term[ahead];
+    UCCLEP_UNROLL
+    for (uint32_t i = 0; i < ahead; ++i) {
+      const uint32_t at = first + i < terms.count ? first + i : first;  // no branch: what is too much is not added
+      term[i].read(terms.rows[at] + begin, bytes);
+    }
+    UCCLEP_UNROLL
+    for (uint32_t i = 0; i < ahead; ++i) {
+      if (first + i < terms.count) sum.add(term[i], terms.weights[first + i], true);
+    }
+  }
+  sum.rounded().send(lines, bytes, op.seq);
+  sync_warp();  // the scratch is free for the next batch
+  return true;
+}
+
+// Verb of the blocks that send: the partial rows of every home, peers first: the own rows need no link.
+template <class Element>
+UCCLEP_FN bool send_ll_rows(const Op& op, const HandleMemory& memory, const CombineArgs& args, const ll::Job& job,
+                            Stage& stage) {
+  const uint32_t batches = line_batches(args.row_bytes);
+  Parked item = job.warp();
+  for (Parked i = 1; i <= op.ranks(); i += 1) {
+    const Parked home = op.rotated(i), rows = memory.rows_from()[home];
+    const CombineArgs& now = read_again(args);
+    if (form_of(now, rows) == Form::bulk) {
+      const WarpShare share{item, job.warps()};
+      if (!send_bulk<LlRows, Element>(op.with(now.group), now, stage, home, rows, share)) return false;
+      continue;
+    }
+    const Parked items = rows * batches;
+    for (; item < items; item += job.warps()) {
+      const CombineArgs& here = read_again(args);
+      if (!send_batch<Element>(op.with(here.group), memory_of(here), here, stage, home, item / batches, item % batches))
+        return false;
+    }
+    item -= items;
+  }
+  return true;
+}
+
+// The partial rows of one token, ranks ascending.
+struct Partials {
+  const char** rows;
+  uint32_t* ranks;
+  uint64_t line_mask;  // bit i: term i is in LINE form, and not waited for yet
+  uint32_t count;
+};
+
+// Warp verb: where they are; the BULK ones are waited for as far as `part`.
+UCCLEP_FN bool gather_partials(const Op& op, const HandleMemory& memory, const CombineArgs& args, Stage& stage,
+                               uint32_t token, uint32_t part, Partials& partials) {
+  const WindowLayout& window = op.group.layout;
+  const Selection selection = selection_of(memory, token);
+  const bool sends = selection.sends();
+  const Terms terms = Terms::in(stage.scratch());
+  partials = {terms.rows, reinterpret_cast<uint32_t*>(terms.weights), 0, 0};  // partials have no weights
+  const uint64_t mask = ballot(sends);
+  uint32_t order = 0;
+  for (uint64_t left = mask; left != 0; left &= left - 1) {
+    if (broadcast(selection.rank, first_lane(left)) < selection.rank) ++order;
+  }
+  bool ok = true, line = false;
+  if (sends) {
+    const uint32_t rank = selection.rank;
+    line = form_of(args, memory.rows_to()[rank]) == Form::line;
+    if (line) {
+      partials.rows[order] =
+          op.mine() + window.back_lines_of(op.slot, rank) + selection.place * line_row_bytes(args);
+    } else {
+      const uint64_t word = uint64_t{selection.place} * parts_of(LlRows::part_bytes, args.row_bytes) + part;
+      ok = wait_word(op, Phase::rows, rank, op.mine() + window.back_epochs_of(op.slot, rank) + 8 * word);
+      partials.rows[order] =
+          op.mine() + window.back_rows_of(op.slot, rank) + uint64_t{selection.place} * args.row_bytes;
+    }
+    partials.ranks[order] = rank;
+  }
+  partials.count = count_lanes(mask);
+  for (uint64_t left = ballot(line); left != 0; left &= left - 1) {
+    partials.line_mask |= uint64_t{1} << broadcast(order, first_lane(left));
+  }
+  sync_warp();
+  return every_lane(ok);
+}
+
+template <class Element>
+UCCLEP_FN void add_bias_batch(BatchSum<Element>& sum, const View& bias, uint32_t token, uint32_t index,
+                              uint32_t bytes) {
+  if (!bias.data) return;
+  LineBatch batch;
+  batch.read(bias.at(0, token) + index * line_batch_bytes, bytes);
+  sum.begun = true;  // also where the token has no expert: the bias is added to zero
+  sum.add(batch, 1.0f, false);
+}
+
+// Warp verb: one batch of the result of one token.
+template <class Element>
+UCCLEP_FN bool reduce_batch(const Op& op, const HandleMemory& memory, const CombineArgs& args, Stage& stage,
+                            uint32_t token, uint32_t index) {
+  const uint32_t begin = index * line_batch_bytes, bytes = batch_length(args.row_bytes, index);
+  Partials partials;
+  if (!gather_partials(op, memory, args, stage, token, index * line_batch_bytes / LlRows::part_bytes, partials))
+    return false;
+  BatchSum<Element> sum;
+  for (uint32_t i = 0; i < partials.count; ++i) {
+    LineBatch batch;
+    if ((partials.line_mask >> i & 1) == 0) {
+      batch.read(partials.rows[i] + begin, bytes);
+    } else {
+      const char* lines = partials.rows[i] + uint64_t{index} * LineBatch::lines * line_bytes;
+      if (!batch.receive(op, Phase::rows, partials.ranks[i], lines, bytes)) return false;
+    }
+    sum.add(batch, 1.0f, false);
+  }
+  add_bias_batch(sum, args.bias, token, index, bytes);
+  add_bias_batch(sum, args.bias2, token, index, bytes);
+  sum.rounded().write(args.output.at(0, token) + begin, bytes);
+  sync_warp();  // the scratch is free for the next batch
+  return true;
+}
+static_assert(LlRows::part_bytes % line_batch_bytes == 0);
+
+// Verb of the blocks that receive.
+template <class Element>
+UCCLEP_FN bool reduce_ll_tokens(const Op& op, const HandleMemory& memory, const CombineArgs& args, const ll::Job& job,
+                                Stage& stage) {
+  const uint32_t batches = line_batches(args.row_bytes);
+  const Parked items = memory.state()->tokens * batches;
+  for (Parked item = job.warp(); item < items; item += job.warps()) {
+    const CombineArgs& now = read_again(args);
+    if (!reduce_batch<Element>(op.with(now.group), memory_of(now), now, stage, item / batches, item % batches))
+      return false;
+  }
+  return true;
+}
+
+template <class Element>
+UCCLEP_FN void combine_ll(const CombineArgs& args) {
+  constexpr uint32_t sending_percent = 65;  // senders read and sum several rows for one that they send
+  const Op op = next_operation(args.group, Kind::combine, Operation::combine);
+  const HandleMemory memory{args.handle, args.group.shape};
+  Stage stage(args.piece_bytes);
+  const ll::Jobs jobs = ll::Jobs::of(sending_percent);
+  const auto send = [&] { return !jobs.send.mine() || send_ll_rows<Element>(op, memory, args, jobs.send, stage); };
+  const auto reduce = [&] {
+    return !jobs.receive.mine() || reduce_ll_tokens<Element>(op, memory, args, jobs.receive, stage);
+  };
+  end_operation(op, exchange_rows(op, memory, args, send, reduce));
+}
+
+}  // namespace combining
+}  // namespace UCCLEP_SIMT_NAMESPACE

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a block that receives knows of what comes: everybody's headers, in shared memory where they fit.
+#pragma once
+#include "ucclep/device/ll_args.hpp"
+
+namespace ucclep {
+
+// Sizes of a block's tables. Larger groups read the headers where they lie, again for every row.
+struct InboxShape {
+  uint32_t tokens, bases;  // entries of the tables; 0: there is none
+
+  static constexpr uint32_t most_tokens = 8192, most_bases = 2048;
+  static UCCLEP_HD constexpr InboxShape of(const GroupShape& shape) {
+    const uint64_t tokens = round_up(shape.ll_tokens, 64) * shape.ranks;
+    return {tokens <= most_tokens ? static_cast<uint32_t>(tokens) : 0, shape.experts <= most_bases ? shape.experts : 0};
+  }
+  UCCLEP_HD constexpr uint64_t bytes() const { return round_up(2ull * tokens + 4ull * bases, 16); }
+};
+
+}  // namespace ucclep
+
+namespace UCCLEP_SIMT_NAMESPACE {
+namespace ll {
+
+struct Inbox {
+  HeaderFacts* facts;  // [R]
+  uint16_t* tokens;    // [R][B rounded up]: by place, which token a row in LINE form is; NULL: no table
+  uint32_t* bases;     // [R][L]: first row of a source in the slab of an expert; NULL: no table
+
+  static UCCLEP_FN Inbox at(char* base, HeaderFacts* facts, const InboxShape& shape) {
+    return {facts, shape.tokens != 0 ? reinterpret_cast<uint16_t*>(base) : nullptr,
+            shape.bases != 0 ? reinterpret_cast<uint32_t*>(base + 2ull * shape.tokens) : nullptr};
+  }
+
+  // Block verb, after ready_in has filled the facts: waits for what else the headers say, and fills the tables. slabs:
+  // the layout has slabs, and bases matter. False: a header did not come whole.
+  UCCLEP_FN bool fill(const Op& op, bool slabs) const {
+    const GroupShape& shape = op.group.shape;
+    const uint32_t local = shape.local_experts(), pairs = (local + 1) / 2;
+    bool ok = true;
+    for (uint32_t source = warp_id(); source < op.ranks(); source += block::warps()) {
+      if (facts[source].form == Form::line) ok = list_tokens(op, source) && ok;
+    }
+    for (uint32_t i = thread_id(); i < op.ranks() * pairs && slabs; i += block_size()) {
+      const uint32_t source = i / pairs, expert = i % pairs * 2;
+      uint64_t counts = 0;
+      ok = wait_packet(op, Phase::header, source, counts_packet(op, source, expert), counts) && ok;
+      if (!bases) continue;
+      bases[source * local + expert] = static_cast<uint32_t>(counts);
+      if (expert + 1 < local) bases[source * local + expert + 1] = static_cast<uint32_t>(counts >> 32);
+    }
+    if (!every_thread(ok)) return false;
+    for (uint32_t l = thread_id(); l < local && bases && slabs; l += block_size()) {
+      uint32_t before = 0;
+      for (uint32_t s = 0; s < op.ranks(); ++s) {
+        const uint32_t count = bases[s * local + l];
+        bases[s * local + l] = before;
+        before += count;
+      }
+    }
+    sync_block();
+    return true;
+  }
+
+  // Warp verb: which token of `source` its row at `place` is.
+  UCCLEP_FN uint32_t find_token(const Op& op, uint32_t source, uint32_t place) const {
+    if (tokens) return tokens[list_of(op, source) + place];
+    const uint32_t packets = HeaderLayout::present_packets(facts[source].tokens);
+    uint32_t before = 0, token = 0;
+    for (uint32_t first = 0; first < packets; first += wave_size) {
+      const uint32_t i = first + lane_id();
+      const uint64_t bits = i < packets ? load_packet(present_packet(op, source, i)).value : 0;
+      const uint32_t upto = before + scan_add(static_cast<uint32_t>(count_lanes(bits)));
+      const uint64_t reached = ballot(place < upto);
+      before = shfl(upto, wave_size - 1);
+      if (reached == 0) continue;
+      const uint32_t lane = first_lane(reached);
+      uint64_t left = broadcast(bits, lane);
+      for (uint32_t skip = place - (broadcast(upto, lane) - count_lanes(left)); skip > 0; --skip) left &= left - 1;
+      token = (first + lane) * 64 + first_lane(left);
+      break;
+    }
+    return token;
+  }
+
+  // Lane verb: the first row of `source` in the slab of a local expert: what sources below it have for that expert.
+  UCCLEP_FN uint32_t slab_base(const Op& op, uint32_t source, uint32_t expert) const {
+    if (bases) return bases[source * op.group.shape.local_experts() + expert];
+    uint32_t base = 0;
+    for (uint32_t lower = 0; lower < source; ++lower) {
+      base += static_cast<uint32_t>(load_packet(counts_packet(op, lower, expert)).value >> (32 * (expert % 2)));
+    }
+    return base;
+  }
+
+ private:
+  static UCCLEP_FN const Packet* counts_packet(const Op& op, uint32_t source, uint32_t expert) {
+    return header_packets(op, op.me(), source) + HeaderLayout::counts + expert / 2;
+  }
+  static UCCLEP_FN const Packet* present_packet(const Op& op, uint32_t source, uint32_t i) {
+    return header_packets(op, op.me(), source) + HeaderLayout::present(op.group.shape.local_experts()) + i;
+  }
+  static UCCLEP_FN uint32_t list_of(const Op& op, uint32_t source) {
+    return source * ((op.group.shape.ll_tokens + 63) / 64 * 64);
+  }
+
+  // Warp verb: the tokens of one source by place; a lane has 64 of them.
+  UCCLEP_FN bool list_tokens(const Op& op, uint32_t source) const {
+    const uint32_t packets = HeaderLayout::present_packets(facts[source].tokens);
+    uint32_t before = 0;
+    for (uint32_t first = 0; first < packets; first += wave_size) {
+      const uint32_t i = first + lane_id();
+      uint64_t bits = 0;
+      bool ok = true;
+      if (i < packets) ok = wait_packet(op, Phase::header, source, present_packet(op, source, i), bits);
+      if (!every_lane(ok)) return false;
+      if (!tokens) continue;
+      const uint32_t own = count_lanes(bits), upto = before + scan_add(own);
+      uint32_t at = list_of(op, source) + upto - own;
+      for (; bits != 0; bits &= bits - 1) tokens[at++] = static_cast<uint16_t>(64 * i + first_lane(bits));
+      before = shfl(upto, wave_size - 1);
+    }
+    return true;
+  }
+};
+
+// Warp verb: where a row goes, in the layouts of LL.
+UCCLEP_FN Target target_of(const Op& op, const HandleMemory& memory, const DispatchOutput& out, const Inbox& inbox,
+                           const Arrival& arrival, const ReceivedSelection& selection) {
+  uint32_t base = 0, expert = 0;
+  if (out.zones == Zones::slabs && is_mine(op, selection, expert)) base = inbox.slab_base(op, arrival.source, expert);
+  return place_row(op, memory, out, arrival, selection, base);
+}
+
+}  // namespace ll
+}  // namespace UCCLEP_SIMT_NAMESPACE

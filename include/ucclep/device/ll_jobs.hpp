@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who does what in an LL operation. Sending fills the links from few SMs and then waits for them, receiving waits for
+// the links anyway: so some blocks send while others receive what has arrived, and neither waits for the other.
+#pragma once
+#include "ucclep/device/signal.hpp"
+
+namespace UCCLEP_SIMT_NAMESPACE {
+namespace ll {
+
+// Neighbouring blocks that do something together. Their warps share out work by index, neighbours on different SMs.
+struct Job {
+  Parked first, blocks;
+
+  UCCLEP_FN bool mine() const { return block_id() - first < blocks; }
+  UCCLEP_FN uint32_t block() const { return block_id() - first; }
+  UCCLEP_FN uint32_t warp() const { return warp_id() * blocks + block(); }
+  UCCLEP_FN uint32_t warps() const { return blocks * (block_size() / wave_size); }
+};
+
+// A small grid does everything one after the other, with all its blocks.
+UCCLEP_FN bool jobs_are_apart() {
+  return grid_size() >= 4;
+}
+struct Jobs {
+  Job send, receive, count;
+
+  // Everybody does everything.
+  static UCCLEP_FN Jobs of_one() {
+    const Job all{0, grid_size()};
+    return {all, all, all};
+  }
+  // percent: of the blocks that do not count, that send.
+  static UCCLEP_FN Jobs of(uint32_t percent) {
+    if (!jobs_are_apart()) return of_one();
+    const uint32_t count = 1 + grid_size() / 16, send = (grid_size() - count) * percent / 100;
+    return {{0, send}, {send, grid_size() - count - send}, {grid_size() - count, count}};
+  }
+};
+
+}  // namespace ll
+}  // namespace UCCLEP_SIMT_NAMESPACE

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+// LL dispatch in LINE form: nothing waits for a count, a fence or a flag. A row of one token lies at the receiver by
+// the token's number, so its bytes leave as soon as they are read; what counting finds out (positions in the experts'
+// slabs, which tokens come) follows in the row's meta line and in the header, while the rows are on the wire. Blocks
+// that send, that receive and that count are apart (ll_jobs.hpp).
+//
+//   lines of a row:  meta | batches of tokens (and scales of a row that is quantised) | scales of any other row
+// Floor: rows to peers * row bytes * line_bytes / line_payload / link bandwidth, one flight of a line, and the launch.
+#pragma once
+#include "ucclep/device/ll_jobs.hpp"
+#include "ucclep/device/ll_routing.hpp"
+#include "ucclep/device/ll_tables.hpp"
+#include "ucclep/device/quantise.hpp"
+
+namespace UCCLEP_SIMT_NAMESPACE {
+namespace ll {
+
+// How many lines the parts of a row take.
+struct RowLines {
+  Parked meta, tokens, scales;
+
+  static UCCLEP_FN RowLines of(const GroupShape& shape, const WireShape& wire) {
+    const auto holding = [](uint32_t bytes) { return (bytes + line_payload - 1) / line_payload; };
+    RowLines lines{holding(MetaLayout::of(shape.top_k).body_bytes()), holding(wire.token_bytes), 0};
+    if (wire.batch_scale_bytes != 0) {
+      lines.tokens = wire.batches() * LineBatch::lines;
+    } else if (wire.scale_count != 0) {
+      lines.scales = holding(wire.scale_bytes());
+    }
+    return lines;
+  }
+  UCCLEP_FN uint32_t all() const { return meta + tokens + scales; }
+  UCCLEP_FN uint32_t batch(uint32_t index) const { return (meta + index * LineBatch::lines) * line_bytes; }
+};
+
+// P15: LINE when all rows of the operation fit the LINE landing of one receiver, whatever the routing.
+UCCLEP_FN Form form_of(const GroupShape& shape, const WireShape& wire, uint32_t tokens) {
+  const uint64_t bytes = uint64_t{tokens} * RowLines::of(shape, wire).all() * line_bytes;
+  return bytes <= shape.line_capacity ? Form::line : Form::bulk;
+}
+
+// Addresses of which lanes have one each.
+struct Addresses {
+  bool active;
+  char* own;
+
+  // Warp verb: all lanes store to each of them.
+  template <class Store>
+  UCCLEP_FN void each(Store&& store) const {
+    for (uint64_t left = ballot(active); left != 0; left &= left - 1) {
+      store(reinterpret_cast<char*>(broadcast(reinterpret_cast<uint64_t>(own), first_lane(left))));
+    }
+  }
+};
+
+// The lines of one token at every rank that gets it: lane k's, if its selection sends.
+UCCLEP_FN Addresses lines_of_token(const Op& op, const RowLines& lines, uint32_t token, const Selection& selection) {
+  const bool sends = selection.sends();
+  char* landing = op.window(sends ? selection.rank : op.me()) + op.group.layout.ll_lines_of(op.slot, op.me());
+  return {sends, landing + uint64_t{token} * lines.all() * line_bytes};
+}
+
+// A batch of a row: {bytes of tokens, bytes of scales behind them}, and where both begin in the row.
+struct BatchShape {
+  uint32_t tokens, scales, first_token, first_scale;
+
+  static UCCLEP_FN BatchShape of(const WireShape& wire, uint32_t index) {
+    BatchShape batch{wire.batch_bytes, wire.batch_scale_bytes, index * wire.batch_bytes, index * wire.batch_scale_bytes};
+    if (wire.token_bytes - batch.first_token > wire.batch_bytes) return batch;
+    batch.tokens = wire.token_bytes - batch.first_token;
+    if (wire.batch_scale_bytes != 0) batch.scales = wire.scale_bytes() - batch.first_scale;
+    return batch;
+  }
+  UCCLEP_FN uint32_t bytes() const { return (tokens + scales + 7) / 8 * 8; }
+};
+
+// A batch of a row as it stands.
+struct ForwardBatch {
+  static UCCLEP_FN void read(Stage&, const RowSource& source, uint32_t token, const BatchShape& shape,
+                             LineBatch& batch) {
+    batch.read(source.tokens.at(0, token) + shape.first_token, shape.tokens);
+  }
+};
+
+// A batch of a row that is quantised on its way, put together in shared memory.
+struct QuantiseBatch {
+  static UCCLEP_FN void read(Stage& stage, const RowSource& source, uint32_t token, const BatchShape& shape,
+                             LineBatch& batch) {
+    constexpr uint32_t steps = (line_batch_quantised + wave_size * quant_per_lane - 1) / (wave_size * quant_per_lane);
+    const char* from = source.tokens.at(0, token) + 2 * uint64_t{shape.first_token};
+    vec16 x[steps] = {};
+    UCCLEP_UNROLL
+    for (uint32_t s = 0; s < steps; ++s) {
+      const uint32_t at = (s * wave_size + lane_id()) * quant_per_lane;
+      if (at < shape.tokens) x[s] = load16(from + 2 * at);
+    }
+    char* to = stage.slot(0);
+    const uint32_t scales = shape.bytes() - shape.tokens;
+    if (lane_id() * 8 < scales) *reinterpret_cast<uint64_t*>(to + shape.tokens + lane_id() * 8) = 0;
+    sync_warp();  // a last word may have bytes of no group: they are zero
+    UCCLEP_UNROLL
+    for (uint32_t s = 0; s < steps; ++s) {
+      const uint32_t at = (s * wave_size + lane_id()) * quant_per_lane;
+      const uint64_t packed = quantise(source, x[s], at < shape.tokens, at, to + shape.tokens);
+      if (at < shape.tokens) *reinterpret_cast<uint64_t*>(to + at) = packed;
+    }
+    sync_warp();
+    batch.read(to, shape.bytes());
+    sync_warp();  // the slot is free for the next batch
+  }
+};
+static_assert(line_batch_quantised % quant_group == 0 &&
+              line_batch_quantised + line_batch_quantised / quant_group * sizeof(float) + 3 <= line_batch_bytes);
+
+// Warp verb: the scales of a row that travels as it stands, in lines of their own.
+UCCLEP_FN void send_scales(Stage& stage, const RowSource& source, uint32_t token, const RowLines& lines,
+                           const Addresses& rows, uint64_t epoch) {
+  const uint32_t all = source.wire.row_bytes - source.wire.token_bytes, piece = stage.piece_bytes();
+  for (uint32_t begin = 0; begin < all; begin += piece) {
+    const uint32_t bytes = all - begin < piece ? all - begin : piece;
+    gather_scales(source, token, begin, bytes, stage.slot(0));
+    sync_warp();
+    const uint64_t at = uint64_t{lines.meta + lines.tokens + begin / line_payload} * line_bytes;
+    const uint32_t used = source.wire.scale_bytes() - begin < bytes ? source.wire.scale_bytes() - begin : bytes;
+    rows.each([&](char* row) { line_store(row + at, stage.slot(0), round_up(used, 8), epoch); });
+    sync_warp();  // all lanes have read the piece
+  }
+}
+
+// Parts in which a row is sent and received, each by a warp: its batches, then the scales that have lines of their own.
+UCCLEP_FN uint32_t parts_of(const WireShape& wire) {
+  return wire.batches() + (wire.scale_count > 0 && wire.batch_scale_bytes == 0 ? 1 : 0);
+}
+
+// Verb of the blocks that send: all parts of all tokens. Neighbouring warps have the same part of different tokens.
+template <class Batch>
+UCCLEP_FN void send_lines(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage, int64_t* bad) {
+  const uint32_t tokens = args.routing.tokens;
+  const RowLines lines = RowLines::of(op.group.shape, args.source.wire);
+  const Parked items = tokens * parts_of(args.source.wire);
+  for (Parked item = job.warp(); item < items; item += job.warps()) {
+    const LlDispatchArgs& now = read_again(args);
+    const uint32_t token = item % tokens, part = item / tokens;
+    const bool scales = part == now.source.wire.batches();
+    const BatchShape shape = BatchShape::of(now.source.wire, part);
+    LineBatch batch;
+    if (!scales) Batch::read(stage, now.source, token, shape, batch);  // it arrives while the ids do
+    const Selection selection = begin_selection(now.group.shape, now.routing, token, bad);
+    const Addresses rows = lines_of_token(op.with(now.group), lines, token, selection);
+    if (scales) {
+      send_scales(stage, now.source, token, lines, rows, op.seq);
+      continue;
+    }
+    rows.each([&](char* row) { batch.send(row + lines.batch(part), shape.bytes(), op.seq); });
+  }
+}
+
+// Verb of the blocks that count: a meta line for every row.
+UCCLEP_FN void send_metas(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage, TokenSets& sets, int64_t* bad) {
+  const Parked tokens = args.routing.tokens;
+  for (Parked begin = 0; begin + job.block() < tokens; begin += job.warps()) {
+    const LlDispatchArgs& here = read_again(args);
+    const Parked token = begin + job.warp();
+    Selection selection{-1, 0, no_place, 0};
+    if (token < tokens) selection = begin_selection(here.group.shape, here.routing, token, bad);
+    for (Parked first = 0; first < tokens; first += sets.capacity) {
+      sets.require(first, bad);
+      if (token < tokens) sets.add_before(token, selection);
+    }
+    if (token >= tokens) continue;
+    const LlDispatchArgs& now = read_again(args);
+    const GroupShape& shape = now.group.shape;
+    build_meta(shape, now.topk_weights, token, selection, stage.scratch());
+    const RowLines lines = RowLines::of(shape, now.source.wire);
+    const uint32_t bytes = MetaLayout::of(shape.top_k).body_bytes();
+    lines_of_token(op.with(now.group), lines, token, selection).each([&](char* row) {
+      line_store(row, stage.scratch(), bytes, op.seq);
+    });
+    keep_selection(memory_of(now), now.routing, token, selection);
+    sync_warp();  // all lanes have read the scratch
+  }
+}
+
+// Warp verb: bytes [begin, begin + count) of a row's scales, from shared memory to every target. Elements have any
+// stride.
+UCCLEP_FN void spread_scales(const DispatchOutput& out, const char* smem, uint32_t begin, uint32_t count,
+                             const Target& target) {
+  const uint32_t size = out.wire.scale_element_bytes;
+  for (uint64_t left = ballot(target.active); left != 0; left &= left - 1) {
+    const uint32_t lane = first_lane(left);
+    const int64_t outer = broadcast(target.outer, lane), inner = broadcast(target.inner, lane);
+    UCCLEP_KEEP_LOOP
+    for (uint32_t b = lane_id(); b < count; b += wave_size) {
+      out.scales.at(outer, inner, (begin + b) / size)[(begin + b) % size] = smem[b];
+    }
+  }
+}
+
+// Warp verb: what came in one batch to every target.
+UCCLEP_FN void write_batch(const DispatchOutput& out, Stage& stage, const LineBatch& batch, const BatchShape& shape,
+                           const Target& target) {
+  char* to = target.active ? out.tokens.at(target.outer, target.inner) : nullptr;
+  Addresses{target.active, to}.each([&](char* row) { batch.write(row + shape.first_token, shape.tokens); });
+  if (shape.scales == 0) return;
+  batch.write(stage.slot(0), shape.bytes());
+  sync_warp();
+  spread_scales(out, stage.slot(0) + shape.tokens, shape.first_scale, shape.scales, target);
+  sync_warp();  // the slot is free for the next batch
+}
+
+// Warp verb: the scales that have lines of their own, to every target.
+UCCLEP_FN bool receive_scales(const Op& op, const DispatchOutput& out, Stage& stage, uint32_t source, const char* lines,
+                              const Target& target) {
+  const uint32_t all = out.wire.scale_bytes();
+  for (uint32_t begin = 0; begin < all; begin += line_batch_bytes) {
+    const uint32_t bytes = batch_length(all, begin / line_batch_bytes);
+    if (!line_load(op, Phase::rows, source, stage.slot(0), lines + begin / line_payload * line_bytes, round_up(bytes, 8)))
+      return false;
+    spread_scales(out, stage.slot(0), begin, bytes, target);
+    sync_warp();  // the slot is free for the next lines
+  }
+  return true;
+}
+
+// Warp verb: one part of the row that `source` put at `place`, from its lines to where it stays.
+UCCLEP_FN bool receive_part(const Op& op, const LlDispatchArgs& args, Stage& stage, const Parked& source,
+                            const Parked& place, const Parked& part) {
+  const uint32_t token = uniform(BlockTables::of(stage, args).inbox.find_token(op, source, place));
+  const GroupShape& shape = args.group.shape;
+  const RowLines lines = RowLines::of(shape, args.output.wire);
+  const char* row =
+      op.mine() + op.group.layout.ll_lines_of(op.slot, source) + uint64_t{token} * lines.all() * line_bytes;
+  char* meta = stage.scratch();
+  if (!line_load(op, Phase::rows, source, meta, row, MetaLayout::of(shape.top_k).body_bytes())) return false;
+  const LlDispatchArgs& now = read_again(args);
+  const Arrival arrival{source, place, token, part == 0};
+  const ReceivedSelection selection = read_meta(now.group.shape, meta);
+  const Inbox inbox = BlockTables::of(stage, now).inbox;
+  const Target target = target_of(op.with(now.group), memory_of(now), now.output, inbox, arrival, selection);
+  sync_warp();  // all lanes have read the scratch
+  const LlDispatchArgs& here = read_again(args);
+  const Op same = op.with(here.group);
+  if (part == here.output.wire.batches()) {
+    return receive_scales(same, here.output, stage, source, row + (lines.meta + lines.tokens) * line_bytes, target);
+  }
+  const BatchShape batch_shape = BatchShape::of(here.output.wire, part);
+  LineBatch batch;
+  if (!batch.receive(same, Phase::rows, source, row + lines.batch(part), batch_shape.bytes())) return false;
+  write_batch(read_again(args).output, stage, batch, batch_shape, target);
+  return true;
+}
+
+}  // namespace ll
+}  // namespace UCCLEP_SIMT_NAMESPACE

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// bf16 in, e4m3 out with one scale per 128 elements (UCCLEP_QUANT_FP8_128), on the way to the wire.
+#pragma once
+#include "ucclep/device/wire.hpp"
+
+namespace UCCLEP_SIMT_NAMESPACE {
+
+constexpr uint32_t quant_group = 128;  // elements that share a scale
+constexpr uint32_t quant_per_lane = 8;
+constexpr uint32_t quant_lanes = quant_group / quant_per_lane;  // of a group, side by side
+
+UCCLEP_FN uint32_t larger(uint32_t a, uint32_t b) {
+  return a > b ? a : b;
+}
+
+// Warp verb: this lane's 8 elements, of which `element` is the first; a group is quant_lanes lanes. Lanes that are not
+// used only take part in the shuffles. The scale of group g goes to scales, element g of it.
+UCCLEP_FN uint64_t quantise(const RowSource& source, const vec16& x, bool used, uint32_t element, char* scales) {
+  const uint32_t words[4] = {x.x, x.y, x.z, x.w};
+  // The largest |x| has the largest bits without the sign; a NaN is larger than all and makes the whole group NaN.
+  uint32_t top = 0;
+  for (uint32_t w : words) top = larger(top, larger(w & 0x7fff, w >> 16 & 0x7fff));
+  for (uint32_t mask = quant_lanes / 2; mask > 0; mask /= 2) top = larger(top, shfl_xor(top, mask));
+  const float floor = 1e-4f;
+  float a = from_bf16(static_cast<uint16_t>(top));
+  if (a < floor) a = floor;
+  const float fine = a / 448.0f;
+  const uint8_t power = to_e8m0_up(fine);
+  const float scale = source.round_scale ? from_e8m0(power) : fine;
+  const float inverse = 448.0f / a;
+  uint64_t packed = 0;
+  UCCLEP_UNROLL
+  for (uint32_t i = 0; i < quant_per_lane / 2; ++i) {
+    const float low = from_bf16(static_cast<uint16_t>(words[i]));
+    const float high = from_bf16(static_cast<uint16_t>(words[i] >> 16));
+    const bool exact = source.round_scale;
+    const uint32_t pair = to_e4m3_pair(exact ? low / scale : low * inverse, exact ? high / scale : high * inverse);
+    packed |= uint64_t{pair} << (16 * i);
+  }
+  if (used && element % quant_group == 0) {
+    if (source.scale_powers) {
+      scales[element / quant_group] = static_cast<char>(power);
+    } else {
+      reinterpret_cast<float*>(scales)[element / quant_group] = scale;
+    }
+  }
+  return packed;
+}
+
+// Quantises and sends a row in BULK form. A piece is quantised where it lies: element i is read from bytes 2i, 2i + 1
+// and written to byte i.
+struct QuantiseRow {
+  static UCCLEP_FN void fetch(Stage& stage, const RowSource& source, uint32_t token) {
+    stage.fetch(source.tokens.at(0, token), 2 * source.wire.token_bytes);
+  }
+  template <class Sink>
+  static UCCLEP_FN void send(Stage& stage, const RowSource& source, uint32_t token, const Sink& sink) {
+    const uint32_t hidden = source.wire.token_bytes;  // one byte an element
+    const uint32_t padded = source.wire.row_bytes - hidden;
+    char* scales = stage.scales();
+    bulk_wait_read();  // a store of the row before may still read them
+    for (uint32_t b = lane_id(); b < padded; b += wave_size) scales[b] = 0;
+    sync_warp();
+    stage.drain(source.tokens.at(0, token), 2 * hidden, [&](char* piece, uint64_t offset, uint32_t bytes) {
+      const auto first = static_cast<uint32_t>(offset / 2);
+      quantise_piece(source, piece, first, bytes / 2, scales);
+      smem_to_bulk();
+      sink.put(piece, first, bytes / 2);
+    });
+    smem_to_bulk();
+    sink.put(scales, hidden, padded);
+  }
+
+ private:
+  // Elements [first, first + count) of the row.
+  static UCCLEP_FN void quantise_piece(const RowSource& source, char* piece, uint32_t first, uint32_t count,
+                                       char* scales) {
+    UCCLEP_KEEP_LOOP
+    for (uint32_t e = 0; e < count; e += wave_size * quant_per_lane) {
+      const uint32_t at = e + lane_id() * quant_per_lane;
+      const bool used = at < count;
+      vec16 x{};
+      if (used) x = load16(piece + 2 * at);
+      sync_warp();  // all have read what is now written over
+      const uint64_t packed = quantise(source, x, used, first + at, scales);
+      if (used) *reinterpret_cast<uint64_t*>(piece + at) = packed;
+      sync_warp();
+    }
+  }
+};
+
+}  // namespace UCCLEP_SIMT_NAMESPACE
