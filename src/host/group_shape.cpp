@@ -12,8 +12,8 @@ namespace {
 constexpr int default_in_flight = 2, max_in_flight = 8;
 
 // P15: operations whose rows fit here per source travel as LINE. Where a line is all but full of data it spares a fence
-// and a flag for 7 % more bytes (docs/tuning.md), so all that decoding sends; elsewhere a line costs twice its bytes, so
-// only what is small.
+// and a flag for 7 % more bytes (docs/tuning.md), so all that decoding sends; elsewhere a line costs twice its bytes,
+// so only what is small.
 constexpr uint64_t full_line_capacity = 4 * 1024 * 1024, half_line_capacity = 16 * 1024;
 
 void check_range(const char* field, int64_t value, int64_t least, int64_t most) {

@@ -8,8 +8,8 @@
 //   -> per token: wait for its rows, add, write -> end
 // Floor: partial rows to peers * row bytes / link bandwidth, plus one exchange.
 //
-// A partial row is made visible like a dispatched one: BULK by publish of an epoch word, LINE (ll_combine.hpp) by itself.
-// `place` is the row's index among the rows that its home sent here.
+// A partial row is made visible like a dispatched one: BULK by publish of an epoch word, LINE (ll_combine.hpp) by
+// itself. `place` is the row's index among the rows that its home sent here.
 #pragma once
 #include "ucclep/device/deliver.hpp"
 #include "ucclep/device/element.hpp"
@@ -38,9 +38,8 @@ struct CombineArgs {
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace combining {
 
-// How rows travel in BULK form: there are few, and each is sent in parts, signalled each for itself, so that all SMs have
-// work.
-// vectors: of 16 bytes, that a lane sums at a time: their loads are in flight together.
+// How rows travel in BULK form: there are few, and each is sent in parts, signalled each for itself, so that all SMs
+// have work. vectors: of 16 bytes, that a lane sums at a time: their loads are in flight together.
 struct LlRows {
   static constexpr uint32_t vectors = 1;
   static constexpr uint32_t run = 1;

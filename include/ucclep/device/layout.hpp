@@ -49,7 +49,8 @@ UCCLEP_HD constexpr uint64_t ceil_div(uint64_t value, uint64_t unit) {
 constexpr uint32_t ll_part_bytes = 3840;
 // A warp has this much of a row in LINE form in hand at a time. A multiple of what a line carries on any device.
 constexpr uint32_t line_batch_bytes = 960;
-// Of a row that is quantised on its way it carries this many elements, whole groups of 128, and behind them their scales.
+// Of a row that is quantised on its way it carries this many elements, whole groups of 128, and behind them their
+// scales.
 constexpr uint32_t line_batch_quantised = 896;
 
 // What every offset follows from. Equal on all ranks of the group.
@@ -59,7 +60,7 @@ struct GroupShape {
   uint32_t line_bytes, line_payload;  // P15: a device's widest store that arrives whole, and the data in it
   uint64_t token_bytes;               // the largest row on the wire, scales included, a multiple of 16
   uint64_t line_capacity;             // bytes of LINE landing per source: what fits travels as LINE, the rest as BULK
-  uint32_t ll_bulk_tokens;            // rows of the BULK landing per source: B of LL, or 0 where all that can come fits as LINE
+  uint32_t ll_bulk_tokens;  // rows of the BULK landing per source: B of LL, or 0 where all that can come fits as LINE
 
   UCCLEP_HD constexpr uint32_t local_experts() const { return experts / ranks; }
   // Rows in BULK form that one rank sends back.
@@ -208,14 +209,15 @@ struct alignas(16) RecvEntry {
   uint32_t k;       // which of the source's selections: finds a weight given with combine
 };
 
-// Tokens whose sets a block holds at a time; more take more rounds. A group with very many experts keeps its sets in the
-// handle's memory, and then one block counts.
+// Tokens whose sets a block holds at a time; more take more rounds. A group with very many experts keeps its sets in
+// the handle's memory, and then one block counts.
 struct TokenSetShape {
   uint32_t tokens;  // a multiple of 64, as the token bits of a header are; 0: in the handle
 
   static constexpr uint32_t shared_bytes = 24 * 1024;
   static UCCLEP_HD constexpr TokenSetShape of(const GroupShape& shape) {
-    const uint32_t fit = shared_bytes * 8 / (shape.ranks + shape.experts) / 64 * 64, all = (shape.ll_tokens + 63) / 64 * 64;
+    const uint32_t fit = shared_bytes * 8 / (shape.ranks + shape.experts) / 64 * 64,
+                   all = (shape.ll_tokens + 63) / 64 * 64;
     return {fit < all ? fit : all};
   }
   static UCCLEP_HD constexpr uint64_t bytes_of(const GroupShape& shape, uint64_t tokens) {

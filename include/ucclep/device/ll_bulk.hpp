@@ -44,7 +44,8 @@ UCCLEP_FN void send_token(const Op& op, const LlDispatchArgs& args, Stage& stage
 
 // Verb of the blocks that send: all tokens. A block goes through its rounds as one, since its warps share the sets.
 template <class Row>
-UCCLEP_FN void send_tokens(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage, TokenSets& sets, Unpublished& unpublished, int64_t* bad) {
+UCCLEP_FN void send_tokens(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage, TokenSets& sets,
+                           Unpublished& unpublished, int64_t* bad) {
   const Parked tokens = args.routing.tokens;
   for (Parked begin = 0; begin + job.block() < tokens; begin += job.warps()) {
     const LlDispatchArgs& here = read_again(args);

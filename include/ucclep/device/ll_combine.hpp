@@ -136,8 +136,7 @@ UCCLEP_FN bool gather_partials(const Op& op, const HandleMemory& memory, const C
     const uint32_t rank = selection.rank;
     line = form_of(args, memory.rows_to()[rank]) == Form::line;
     if (line) {
-      partials.rows[order] =
-          op.mine() + window.back_lines_of(op.slot, rank) + selection.place * line_row_bytes(args);
+      partials.rows[order] = op.mine() + window.back_lines_of(op.slot, rank) + selection.place * line_row_bytes(args);
     } else {
       const uint64_t word = uint64_t{selection.place} * parts_of(LlRows::part_bytes, args.row_bytes) + part;
       ok = wait_word(op, Phase::rows, rank, op.mine() + window.back_epochs_of(op.slot, rank) + 8 * word);

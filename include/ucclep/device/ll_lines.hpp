@@ -65,7 +65,8 @@ struct BatchShape {
   uint32_t tokens, scales, first_token, first_scale;
 
   static UCCLEP_FN BatchShape of(const WireShape& wire, uint32_t index) {
-    BatchShape batch{wire.batch_bytes, wire.batch_scale_bytes, index * wire.batch_bytes, index * wire.batch_scale_bytes};
+    BatchShape batch{wire.batch_bytes, wire.batch_scale_bytes, index * wire.batch_bytes,
+                     index * wire.batch_scale_bytes};
     if (wire.token_bytes - batch.first_token > wire.batch_bytes) return batch;
     batch.tokens = wire.token_bytes - batch.first_token;
     if (wire.batch_scale_bytes != 0) batch.scales = wire.scale_bytes() - batch.first_scale;
@@ -156,7 +157,8 @@ UCCLEP_FN void send_lines(const Op& op, const LlDispatchArgs& args, const Job& j
 }
 
 // Verb of the blocks that count: a meta line for every row.
-UCCLEP_FN void send_metas(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage, TokenSets& sets, int64_t* bad) {
+UCCLEP_FN void send_metas(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage, TokenSets& sets,
+                          int64_t* bad) {
   const Parked tokens = args.routing.tokens;
   for (Parked begin = 0; begin + job.block() < tokens; begin += job.warps()) {
     const LlDispatchArgs& here = read_again(args);
@@ -214,7 +216,8 @@ UCCLEP_FN bool receive_scales(const Op& op, const DispatchOutput& out, Stage& st
   const uint32_t all = out.wire.scale_bytes();
   for (uint32_t begin = 0; begin < all; begin += line_batch_bytes) {
     const uint32_t bytes = batch_length(all, begin / line_batch_bytes);
-    if (!line_load(op, Phase::rows, source, stage.slot(0), lines + begin / line_payload * line_bytes, round_up(bytes, 8)))
+    if (!line_load(op, Phase::rows, source, stage.slot(0), lines + begin / line_payload * line_bytes,
+                   round_up(bytes, 8)))
       return false;
     spread_scales(out, stage.slot(0), begin, bytes, target);
     sync_warp();  // the slot is free for the next lines

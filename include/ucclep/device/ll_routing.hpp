@@ -136,7 +136,7 @@ UCCLEP_FN void send_routed_header(const Op& op, const LlDispatchArgs& args, Toke
       } else if (i == HeaderLayout::rows) {
         value = add_count(sets, peer, memory.rows_to() + peer) | uint64_t{static_cast<uint32_t>(form)} << 32;
       } else {
-        value = i == HeaderLayout::tokens ? uint64_t{uint32_t{tokens}}
+        value = i == HeaderLayout::tokens         ? uint64_t{uint32_t{tokens}}
                 : i == HeaderLayout::settings_low ? args.settings.low()
                                                   : args.settings.high();
       }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // HT entry points; combine has one per element type.
 #include "ucclep/device/high_throughput.hpp"
-#include "ucclep/device/quantise.hpp"
 #include "ucclep/device/ht_combine.hpp"
+#include "ucclep/device/quantise.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 
