@@ -118,7 +118,7 @@ UCCLEP_FN uint32_t scan_experts(const HandleMemory& memory, Zones zones, const C
     store_index(out.tokens_per_expert_unpadded, 0, l, count);
     store_index(out.expert_offsets, 0, l, offset);
     if (out.cumulative.data) *reinterpret_cast<int32_t*>(out.cumulative.at(0, 0, l)) += static_cast<int32_t>(count);
-    if (out.host_counts) out.host_counts->rows_of_experts()[l] = padded;
+    if (out.host_counts) store_relaxed<Scope::system>(&out.host_counts->rows_of_experts()[l], int64_t{padded});
   }
   if (thread_id() == 0 && out.num_expert_offsets > local) store_index(out.expert_offsets, 0, local, carry);
   return carry;
@@ -143,8 +143,8 @@ UCCLEP_FN void tell_host(const CounterViews& out, int64_t rows) {
   const int64_t arriving = rows < 0 ? 0 : rows;
   if (out.recv_total_host) publish(reinterpret_cast<uint64_t*>(out.recv_total_host), static_cast<uint64_t>(arriving));
   if (!out.host_counts) return;
-  out.host_counts->rows = rows;
-  if (out.host_call != 0) out.host_counts->call = out.host_call;
+  store_relaxed<Scope::system>(&out.host_counts->rows, rows);
+  if (out.host_call != 0) store_relaxed<Scope::system>(&out.host_counts->call, out.host_call);
   publish(&out.host_counts->sequence, (out.host_counts->sequence | 1) + 1);
 }
 

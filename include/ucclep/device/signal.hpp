@@ -176,6 +176,7 @@ UCCLEP_FN bool slots_free(const Op& op) {
 // of the caller's; the operation ends when all of them have said that they have finished (P14).
 UCCLEP_FN void end_operation(const Op& op, bool ok, bool lent = false) {
   GroupState* state = op.group.state;
+  if (!ok) bulk_wait_written();  // a warp that gave up may have stores under way
   sync_block();
   bool last = false;
   if (thread_id() == 0) {
