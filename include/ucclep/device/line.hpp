@@ -94,8 +94,14 @@ struct LineBatch {
 };
 static_assert(line_batch_bytes % line_payload == 0);
 
+// Batches that a warp takes one after the other, once it has found out what they belong to: that takes as long as they.
+constexpr uint32_t part_batches = 2;
+
 UCCLEP_FN uint32_t line_batches(uint32_t bytes) {
   return (bytes + line_batch_bytes - 1) / line_batch_bytes;
+}
+UCCLEP_FN uint32_t line_parts(uint32_t batches) {
+  return (batches + part_batches - 1) / part_batches;
 }
 // Bytes of batch `index` of a row.
 UCCLEP_FN uint32_t batch_length(uint32_t bytes, uint32_t index) {

@@ -51,21 +51,9 @@ struct BatchSum {
   }
 };
 
-// Warp verb: one batch of the partial row of (home, place) to its lines at home.
+// Warp verb: one batch of the sum of the terms.
 template <class Element>
-UCCLEP_FN bool send_batch(const Op& op, const HandleMemory& memory, const CombineArgs& args, Stage& stage,
-                          uint32_t home, uint32_t place, uint32_t index) {
-  char* lines = op.window(home) + op.group.layout.back_lines_of(op.slot, op.me()) + place * line_row_bytes(args) +
-                uint64_t{index} * LineBatch::lines * line_bytes;
-  const uint32_t begin = index * line_batch_bytes, bytes = batch_length(args.row_bytes, index);
-  LineBatch batch;
-  if (args.zones == Zones::sources) {  // the caller's row is the partial row
-    batch.read(args.tokens.at(args.ranked ? home : 0, place) + begin, bytes);
-    batch.send(lines, bytes, op.seq);
-    return true;
-  }
-  Terms terms = Terms::in(stage.scratch());
-  if (!gather_copies(op, memory, args, home, place, terms)) return false;
+UCCLEP_FN LineBatch sum_batch(const Terms& terms, uint32_t begin, uint32_t bytes) {
   BatchSum<Element> sum;
   constexpr uint32_t ahead = 2;  // terms whose loads are in flight together
   for (uint32_t first = 0; first < terms.count; first += ahead) {
@@ -80,8 +68,39 @@ UCCLEP_FN bool send_batch(const Op& op, const HandleMemory& memory, const Combin
       if (first + i < terms.count) sum.add(term[i], terms.weights[first + i], true);
     }
   }
-  sum.rounded().send(lines, bytes, op.seq);
-  sync_warp();  // the scratch is free for the next batch
+  return sum.rounded();
+}
+
+// Batches of a row that make up one part.
+struct BatchRange {
+  uint32_t begin, end;
+  static UCCLEP_FN BatchRange of(uint32_t row_bytes, uint32_t part) {
+    const uint32_t all = line_batches(row_bytes), begin = part * part_batches;
+    return {begin, begin + part_batches < all ? begin + part_batches : all};
+  }
+};
+
+// Warp verb: one part of the partial row of (home, place) to its lines at home.
+template <class Element>
+UCCLEP_FN bool send_line_part(const Op& op, const HandleMemory& memory, const CombineArgs& args, Stage& stage,
+                              uint32_t home, uint32_t place, uint32_t part) {
+  char* lines = op.window(home) + op.group.layout.back_lines_of(op.slot, op.me()) + place * line_row_bytes(args);
+  const bool as_it_stands = args.zones == Zones::sources;  // the caller's row is the partial row
+  const char* row = as_it_stands ? args.tokens.at(args.ranked ? home : 0, place) : nullptr;
+  Terms terms = Terms::in(stage.scratch());
+  if (!as_it_stands && !gather_copies(op, memory, args, home, place, terms)) return false;
+  const BatchRange range = BatchRange::of(args.row_bytes, part);
+  for (Parked index = range.begin; index < range.end; index += 1) {
+    const uint32_t begin = index * line_batch_bytes, bytes = batch_length(args.row_bytes, index);
+    LineBatch batch;
+    if (as_it_stands) {
+      batch.read(row + begin, bytes);
+    } else {
+      batch = sum_batch<Element>(terms, begin, bytes);
+    }
+    batch.send(lines + index * LineBatch::lines * line_bytes, bytes, op.seq);
+  }
+  sync_warp();  // the scratch is free for the next part
   return true;
 }
 
@@ -89,7 +108,7 @@ UCCLEP_FN bool send_batch(const Op& op, const HandleMemory& memory, const Combin
 template <class Element>
 UCCLEP_FN bool send_ll_rows(const Op& op, const HandleMemory& memory, const CombineArgs& args, const ll::Job& job,
                             Stage& stage) {
-  const uint32_t batches = line_batches(args.row_bytes);
+  const Parked parts = line_parts(line_batches(args.row_bytes));
   Parked item = job.warp();
   for (Parked i = 1; i <= op.ranks(); i += 1) {
     const Parked home = op.rotated(i), rows = memory.rows_from()[home];
@@ -99,11 +118,11 @@ UCCLEP_FN bool send_ll_rows(const Op& op, const HandleMemory& memory, const Comb
       if (!send_bulk<LlRows, Element>(op.with(now.group), now, stage, home, rows, share)) return false;
       continue;
     }
-    const Parked items = rows * batches;
+    const Parked items = rows * parts;
     for (; item < items; item += job.warps()) {
       const CombineArgs& here = read_again(args);
-      if (!send_batch<Element>(op.with(here.group), memory_of(here), here, stage, home, item / batches, item % batches))
-        return false;
+      const Op same = op.with(here.group);
+      if (!send_line_part<Element>(same, memory_of(here), here, stage, home, item / parts, item % parts)) return false;
     }
     item -= items;
   }
@@ -163,50 +182,51 @@ UCCLEP_FN void add_bias_batch(BatchSum<Element>& sum, const View& bias, uint32_t
   sum.add(batch, 1.0f, false);
 }
 
-// Warp verb: one batch of the result of one token.
+// Warp verb: one part of the result of one token.
 template <class Element>
-UCCLEP_FN bool reduce_batch(const Op& op, const HandleMemory& memory, const CombineArgs& args, Stage& stage,
-                            uint32_t token, uint32_t index) {
-  const uint32_t begin = index * line_batch_bytes, bytes = batch_length(args.row_bytes, index);
+UCCLEP_FN bool reduce_part(const Op& op, const HandleMemory& memory, const CombineArgs& args, Stage& stage,
+                           uint32_t token, uint32_t part) {
+  const BatchRange range = BatchRange::of(args.row_bytes, part);
   Partials partials;
-  if (!gather_partials(op, memory, args, stage, token, index * line_batch_bytes / LlRows::part_bytes, partials))
-    return false;
-  BatchSum<Element> sum;
-  for (uint32_t i = 0; i < partials.count; ++i) {
-    LineBatch batch;
-    if ((partials.line_mask >> i & 1) == 0) {
-      batch.read(partials.rows[i] + begin, bytes);
-    } else {
-      const char* lines = partials.rows[i] + uint64_t{index} * LineBatch::lines * line_bytes;
-      if (!batch.receive(op, Phase::rows, partials.ranks[i], lines, bytes)) return false;
+  const uint32_t bulk_part = range.begin * line_batch_bytes / LlRows::part_bytes;
+  if (!gather_partials(op, memory, args, stage, token, bulk_part, partials)) return false;
+  for (Parked index = range.begin; index < range.end; index += 1) {
+    const uint32_t begin = index * line_batch_bytes, bytes = batch_length(args.row_bytes, index);
+    BatchSum<Element> sum;
+    for (uint32_t i = 0; i < partials.count; ++i) {
+      LineBatch batch;
+      if ((partials.line_mask >> i & 1) == 0) {
+        batch.read(partials.rows[i] + begin, bytes);
+      } else {
+        const char* lines = partials.rows[i] + index * LineBatch::lines * line_bytes;
+        if (!batch.receive(op, Phase::rows, partials.ranks[i], lines, bytes)) return false;
+      }
+      sum.add(batch, 1.0f, false);
     }
-    sum.add(batch, 1.0f, false);
+    add_bias_batch(sum, args.bias, token, index, bytes);
+    add_bias_batch(sum, args.bias2, token, index, bytes);
+    sum.rounded().write(args.output.at(0, token) + begin, bytes);
   }
-  add_bias_batch(sum, args.bias, token, index, bytes);
-  add_bias_batch(sum, args.bias2, token, index, bytes);
-  sum.rounded().write(args.output.at(0, token) + begin, bytes);
-  sync_warp();  // the scratch is free for the next batch
+  sync_warp();  // the scratch is free for the next part
   return true;
 }
-static_assert(LlRows::part_bytes % line_batch_bytes == 0);
+static_assert(LlRows::part_bytes % (part_batches * line_batch_bytes) == 0);
 
 // Verb of the blocks that receive.
 template <class Element>
 UCCLEP_FN bool reduce_ll_tokens(const Op& op, const HandleMemory& memory, const CombineArgs& args, const ll::Job& job,
                                 Stage& stage) {
-  const uint32_t batches = line_batches(args.row_bytes);
-  const Parked items = memory.state()->tokens * batches;
+  const Parked parts = line_parts(line_batches(args.row_bytes)), items = memory.state()->tokens * parts;
   for (Parked item = job.warp(); item < items; item += job.warps()) {
     const CombineArgs& now = read_again(args);
-    if (!reduce_batch<Element>(op.with(now.group), memory_of(now), now, stage, item / batches, item % batches))
-      return false;
+    if (!reduce_part<Element>(op.with(now.group), memory_of(now), now, stage, item / parts, item % parts)) return false;
   }
   return true;
 }
 
 template <class Element>
 UCCLEP_FN void combine_ll(const CombineArgs& args) {
-  constexpr uint32_t sending_percent = 65;  // senders read and sum several rows for one that they send
+  constexpr uint32_t sending_percent = 70;  // senders read and sum several rows for one that they send
   const Op op = next_operation(args.group, Kind::combine, Operation::combine);
   const HandleMemory memory{args.handle, args.group.shape};
   Stage stage(args.piece_bytes);

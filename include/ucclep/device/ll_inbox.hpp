@@ -104,7 +104,7 @@ struct Inbox {
     return source * ((op.group.shape.ll_tokens + 63) / 64 * 64);
   }
 
-  // Warp verb: the tokens of one source by place; a lane has 64 of them.
+  // Warp verb: the tokens of one source by place.
   UCCLEP_FN bool list_tokens(const Op& op, uint32_t source) const {
     const uint32_t packets = HeaderLayout::present_packets(facts[source].tokens);
     uint32_t before = 0;
@@ -115,10 +115,16 @@ struct Inbox {
       if (i < packets) ok = wait_packet(op, Phase::header, source, present_packet(op, source, i), bits);
       if (!every_lane(ok)) return false;
       if (!tokens) continue;
-      const uint32_t own = count_lanes(bits), upto = before + scan_add(own);
-      uint32_t at = list_of(op, source) + upto - own;
-      for (; bits != 0; bits &= bits - 1) tokens[at++] = static_cast<uint16_t>(64 * i + first_lane(bits));
-      before = shfl(upto, wave_size - 1);
+      const uint32_t end = packets - first < wave_size ? packets - first : wave_size;
+      for (uint32_t p = 0; p < end; ++p) {
+        const uint64_t all = broadcast(bits, p);
+        for (uint32_t bit = lane_id(); bit < 64; bit += wave_size) {
+          const uint32_t place = before + count_lanes(all & ((uint64_t{1} << bit) - 1));
+          if ((all >> bit & 1) != 0)
+            tokens[list_of(op, source) + place] = static_cast<uint16_t>(64 * (first + p) + bit);
+        }
+        before += count_lanes(all);
+      }
     }
     return true;
   }

@@ -32,8 +32,9 @@ struct Jobs {
   // percent: of the blocks that do not count, that send.
   static UCCLEP_FN Jobs of(uint32_t percent) {
     if (!jobs_are_apart()) return of_one();
-    const uint32_t count = 1 + grid_size() / 16, send = (grid_size() - count) * percent / 100;
-    return {{0, send}, {send, grid_size() - count - send}, {grid_size() - count, count}};
+    const uint32_t count = 1 + grid_size() / 16, movers = grid_size() - count, share = movers * percent / 100;
+    const uint32_t send = share == 0 ? 1 : share;
+    return {{0, send}, {send, movers - send}, {movers, count}};
   }
 };
 

@@ -128,9 +128,16 @@ UCCLEP_FN void send_scales(Stage& stage, const RowSource& source, uint32_t token
   }
 }
 
-// Parts in which a row is sent and received, each by a warp: its batches, then the scales that have lines of their own.
-UCCLEP_FN uint32_t parts_of(const WireShape& wire) {
-  return wire.batches() + (wire.scale_count > 0 && wire.batch_scale_bytes == 0 ? 1 : 0);
+// Rows whose scales have lines of their own: these are one part more.
+UCCLEP_FN bool scales_apart(const WireShape& wire) {
+  return wire.scale_count > 0 && wire.batch_scale_bytes == 0;
+}
+// Parts in which a row is sent, a batch each, and received, each by a warp.
+UCCLEP_FN uint32_t sent_parts(const WireShape& wire) {
+  return wire.batches() + (scales_apart(wire) ? 1 : 0);
+}
+UCCLEP_FN uint32_t received_parts(const WireShape& wire) {
+  return line_parts(wire.batches()) + (scales_apart(wire) ? 1 : 0);
 }
 
 // Verb of the blocks that send: all parts of all tokens. Neighbouring warps have the same part of different tokens.
@@ -138,7 +145,7 @@ template <class Batch>
 UCCLEP_FN void send_lines(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage, int64_t* bad) {
   const uint32_t tokens = args.routing.tokens;
   const RowLines lines = RowLines::of(op.group.shape, args.source.wire);
-  const Parked items = tokens * parts_of(args.source.wire);
+  const Parked items = tokens * sent_parts(args.source.wire);
   for (Parked item = job.warp(); item < items; item += job.warps()) {
     const LlDispatchArgs& now = read_again(args);
     const uint32_t token = item % tokens, part = item / tokens;
@@ -243,13 +250,17 @@ UCCLEP_FN bool receive_part(const Op& op, const LlDispatchArgs& args, Stage& sta
   sync_warp();  // all lanes have read the scratch
   const LlDispatchArgs& here = read_again(args);
   const Op same = op.with(here.group);
-  if (part == here.output.wire.batches()) {
+  const uint32_t batches = here.output.wire.batches();
+  if (part == line_parts(batches)) {
     return receive_scales(same, here.output, stage, source, row + (lines.meta + lines.tokens) * line_bytes, target);
   }
-  const BatchShape batch_shape = BatchShape::of(here.output.wire, part);
-  LineBatch batch;
-  if (!batch.receive(same, Phase::rows, source, row + lines.batch(part), batch_shape.bytes())) return false;
-  write_batch(read_again(args).output, stage, batch, batch_shape, target);
+  const uint32_t first = part * part_batches, end = first + part_batches < batches ? first + part_batches : batches;
+  for (Parked index = first; index < end; index += 1) {
+    const BatchShape batch_shape = BatchShape::of(read_again(args).output.wire, index);
+    LineBatch batch;
+    if (!batch.receive(same, Phase::rows, source, row + lines.batch(index), batch_shape.bytes())) return false;
+    write_batch(read_again(args).output, stage, batch, batch_shape, target);
+  }
   return true;
 }
 

@@ -60,7 +60,7 @@ UCCLEP_FN bool expand_rows(const Op& op, const LlDispatchArgs& args, const Job& 
     const Parked source = op.rotated(i);
     const HeaderFacts facts = BlockTables::of(stage, read_again(args)).inbox.facts[source];
     const bool line = uniform(facts.form == Form::line ? 1 : 0) != 0;
-    const Parked parts = line ? parts_of(args.output.wire) : 1, items = facts.rows * parts;
+    const Parked parts = line ? received_parts(args.output.wire) : 1, items = facts.rows * parts;
     for (; line && item < items; item += job.warps()) {
       const LlDispatchArgs& now = read_again(args);
       if (!receive_part(op.with(now.group), now, stage, source, item / parts, item % parts)) return false;
@@ -93,9 +93,9 @@ UCCLEP_FN bool receive_rows(const Op& op, const LlDispatchArgs& args, const Job&
 
 // Percent of the blocks that send: the links are full from few SMs, and quantising takes more.
 template <class Row>
-constexpr uint32_t sending_percent = 40;
+constexpr uint32_t sending_percent = 25;
 template <>
-constexpr uint32_t sending_percent<Quantise> = 50;
+constexpr uint32_t sending_percent<Quantise> = 40;
 
 // Verb of the blocks that count: the header for every peer. The last blocks begin: they get tokens last.
 UCCLEP_FN void send_headers(const Op& op, const LlDispatchArgs& args, const Job& job, TokenSets& sets, Form form,
