@@ -29,8 +29,11 @@ uint32_t WindowTable::free_id() const {
 
 void WindowTable::write_addresses(const ucclEpWindow& window, int64_t timeout_ms) {
   std::vector<void*> row;
+  row.reserve(window.memory.of.size());
   for (const auto& memory : window.memory.of) row.push_back(memory->data());
-  device_.memcpy_async(const_cast<char**>(addresses(window.id)), row.data(), row.size() * sizeof(void*), stream_);
+  auto* const to = const_cast<char**>(addresses(window.id));
+  device_.memcpy_async(static_cast<void*>(to), static_cast<const void*>(row.data()), row.size() * sizeof(void*),
+                       stream_);
   if (device_.stream_synchronize(stream_, timeout_ms) != ucclEpSuccess) {
     fail(ucclEpTimeout, "writing the addresses of a window took more than {} ms", timeout_ms);
   }

@@ -24,7 +24,7 @@ struct CounterViews {
   View wait_ns;                 // int64 [R], added to
   uint32_t num_expert_offsets;  // L or L + 1
   int64_t* recv_total_host;
-  HostCounts* host_counts;  // of the handle, or NULL
+  HostCounts* host_counts;  // of an HT handle
   int64_t host_call;        // number of the host's call of Update; 0: captured into a graph
 };
 
@@ -93,6 +93,7 @@ UCCLEP_FN uint32_t scan_sources(const HandleMemory& memory, uint32_t* scratch) {
 
 // Block verb: for every local expert, where each source's rows begin; counters on the way. Returns the rows of all
 // zones.
+template <bool to_handle>
 UCCLEP_FN uint32_t scan_experts(const HandleMemory& memory, Zones zones, const CounterViews& out, uint32_t* scratch) {
   const uint32_t local = memory.shape.local_experts(), ranks = memory.shape.ranks;
   const uint32_t alignment = zones == Zones::experts ? memory.handle.expert_alignment : 1;
@@ -118,7 +119,7 @@ UCCLEP_FN uint32_t scan_experts(const HandleMemory& memory, Zones zones, const C
     store_index(out.tokens_per_expert_unpadded, 0, l, count);
     store_index(out.expert_offsets, 0, l, offset);
     if (out.cumulative.data) *reinterpret_cast<int32_t*>(out.cumulative.at(0, 0, l)) += static_cast<int32_t>(count);
-    if (out.host_counts) store_relaxed<Scope::system>(&out.host_counts->rows_of_experts()[l], int64_t{padded});
+    if constexpr (to_handle) store_relaxed<Scope::system>(&out.host_counts->rows_of_experts()[l], int64_t{padded});
   }
   if (thread_id() == 0 && out.num_expert_offsets > local) store_index(out.expert_offsets, 0, local, carry);
   return carry;
@@ -126,23 +127,27 @@ UCCLEP_FN uint32_t scan_experts(const HandleMemory& memory, Zones zones, const C
 
 // Verb of the block that will tell_host, and so of the same thread: the host sees -1 until the count is there, on every
 // replay too. When it sees the -1 of a replay, it also sees that the counts are about to change.
+template <bool to_handle>
 UCCLEP_FN void announce_update(const CounterViews& out) {
   if (thread_id() != 0) return;
-  if (out.host_counts && out.host_call == 0) {
-    store_relaxed<Scope::system>(&out.host_counts->sequence, out.host_counts->sequence | 1);
-    fence_acq_rel<Scope::system>();
+  if constexpr (to_handle) {
+    if (out.host_call == 0) {
+      store_relaxed<Scope::system>(&out.host_counts->sequence, out.host_counts->sequence | 1);
+      fence_acq_rel<Scope::system>();
+    }
   }
   if (out.recv_total_host) store_relaxed<Scope::system>(out.recv_total_host, int64_t{-1});
 }
 
 // Block verb: one release store makes the counts of an Update known to the host. rows -1: ranks disagreed, nothing
 // comes.
+template <bool to_handle>
 UCCLEP_FN void tell_host(const CounterViews& out, int64_t rows) {
   sync_block();
   if (thread_id() != 0) return;
   const int64_t arriving = rows < 0 ? 0 : rows;
   if (out.recv_total_host) publish(reinterpret_cast<uint64_t*>(out.recv_total_host), static_cast<uint64_t>(arriving));
-  if (!out.host_counts) return;
+  if constexpr (!to_handle) return;
   store_relaxed<Scope::system>(&out.host_counts->rows, rows);
   if (out.host_call != 0) store_relaxed<Scope::system>(&out.host_counts->call, out.host_call);
   publish(&out.host_counts->sequence, (out.host_counts->sequence | 1) + 1);
@@ -157,7 +162,8 @@ UCCLEP_FN uint32_t output_rows_from(const HandleMemory& memory, Zones zones, uin
 }
 
 // Verb of one block, after receive_headers: the places of all rows in the output, and the counters. scratch:
-// block_scratch words of shared memory.
+// block_scratch words of shared memory. to_handle: HT, whose handle keeps counts for the host.
+template <bool to_handle>
 UCCLEP_FN void place_rows(const Op& op, const HandleMemory& memory, Zones zones, const CounterViews& out,
                           uint32_t* scratch) {
   bool good = true;
@@ -169,7 +175,7 @@ UCCLEP_FN void place_rows(const Op& op, const HandleMemory& memory, Zones zones,
   uint32_t rows = 0;
   if (good) {
     const uint32_t by_source = scan_sources(memory, scratch);
-    const uint32_t by_expert = scan_experts(memory, zones, out, scratch);
+    const uint32_t by_expert = scan_experts<to_handle>(memory, zones, out, scratch);
     rows = zones == Zones::sources ? by_source : by_expert;
     if (thread_id() == 0) store_index(out.recv_total, 0, 0, rows);
   }
@@ -177,7 +183,7 @@ UCCLEP_FN void place_rows(const Op& op, const HandleMemory& memory, Zones zones,
     memory.state()->rows = rows;
     memory.state()->updated = good ? 1 : 0;
   }
-  tell_host(out, good ? int64_t{rows} : int64_t{-1});
+  tell_host<to_handle>(out, good ? int64_t{rows} : int64_t{-1});
 }
 
 }  // namespace UCCLEP_SIMT_NAMESPACE

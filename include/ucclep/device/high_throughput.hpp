@@ -19,7 +19,7 @@ namespace UCCLEP_SIMT_NAMESPACE {
 namespace ht {
 
 UCCLEP_FN bool exchange_counts(const Op& op, const HandleMemory& memory, const HtUpdateArgs& args) {
-  if (block_id() == 0) announce_update(args.counters);
+  if (block_id() == 0) announce_update<true>(args.counters);
   if (!slots_free(op)) return false;
   const bool routed = route(op, memory, args.routing, [&](uint32_t peer) {
     const uint32_t* counts = memory.counts_to() + uint64_t{peer} * args.group.shape.local_experts();
@@ -33,7 +33,7 @@ UCCLEP_FN bool exchange_counts(const Op& op, const HandleMemory& memory, const H
     memory.state()->tokens = args.routing.tokens;
     memory.state()->top_k = args.routing.top_k;
   }
-  place_rows(op, memory, args.zones, args.counters, static_cast<uint32_t*>(shared_memory()));
+  place_rows<true>(op, memory, args.zones, args.counters, static_cast<uint32_t*>(shared_memory()));
   return true;
 }
 

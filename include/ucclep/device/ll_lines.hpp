@@ -235,13 +235,14 @@ UCCLEP_FN bool receive_scales(const Op& op, const DispatchOutput& out, Stage& st
 // Warp verb: one part of the row that `source` put at `place`, from its lines to where it stays.
 UCCLEP_FN bool receive_part(const Op& op, const LlDispatchArgs& args, Stage& stage, const Parked& source,
                             const Parked& place, const Parked& part) {
-  const uint32_t token = uniform(BlockTables::of(stage, args).inbox.find_token(op, source, place));
+  const Parked token = uniform(BlockTables::of(stage, args).inbox.find_token(op, source, place));
   const GroupShape& shape = args.group.shape;
   const RowLines lines = RowLines::of(shape, args.output.wire);
-  const char* row =
-      op.mine() + op.group.layout.ll_lines_of(op.slot, source) + uint64_t{token} * lines.all() * line_bytes;
+  const auto row_of = [&](const Op& same) {
+    return same.mine() + same.group.layout.ll_lines_of(same.slot, source) + uint64_t{token} * lines.all() * line_bytes;
+  };
   char* meta = stage.scratch();
-  if (!line_load(op, Phase::rows, source, meta, row, MetaLayout::of(shape.top_k).body_bytes())) return false;
+  if (!line_load(op, Phase::rows, source, meta, row_of(op), MetaLayout::of(shape.top_k).body_bytes())) return false;
   const LlDispatchArgs& now = read_again(args);
   const Arrival arrival{source, place, token, part == 0};
   const ReceivedSelection selection = read_meta(now.group.shape, meta);
@@ -250,6 +251,7 @@ UCCLEP_FN bool receive_part(const Op& op, const LlDispatchArgs& args, Stage& sta
   sync_warp();  // all lanes have read the scratch
   const LlDispatchArgs& here = read_again(args);
   const Op same = op.with(here.group);
+  const char* row = row_of(same);
   const uint32_t batches = here.output.wire.batches();
   if (part == line_parts(batches)) {
     return receive_scales(same, here.output, stage, source, row + (lines.meta + lines.tokens) * line_bytes, target);

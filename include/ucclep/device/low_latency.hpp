@@ -41,14 +41,16 @@ UCCLEP_FN bool counts_here() {
 }
 
 // Verb of that block: the counters of the caller, and the counts that combine needs.
-UCCLEP_FN bool count_arrivals(const Op& op, const HandleMemory& memory, const LlDispatchArgs& args, uint32_t* scratch) {
+UCCLEP_FN bool count_arrivals(const Op& op, const LlDispatchArgs& args, uint32_t* scratch) {
+  const HandleMemory memory = memory_of(args);
   if (thread_id() == 0) {
     memory.state()->tokens = args.routing.tokens;
     memory.state()->top_k = args.routing.top_k;
   }
   const bool complete = receive_headers(op, memory, args.settings, View{}, {warp_id(), block::warps()});
   if (!every_thread(complete)) return false;
-  place_rows(op, memory, args.output.zones, args.counters, scratch);
+  const LlDispatchArgs& now = read_again(args);
+  place_rows<false>(op.with(now.group), memory_of(now), now.output.zones, now.counters, scratch);
   return true;
 }
 
@@ -58,18 +60,23 @@ UCCLEP_FN bool expand_rows(const Op& op, const LlDispatchArgs& args, const Job& 
   Parked item = job.warp();
   for (Parked i = 0; i < op.ranks(); i += 1) {
     const Parked source = op.rotated(i);
-    const HeaderFacts facts = BlockTables::of(stage, read_again(args)).inbox.facts[source];
-    const bool line = uniform(facts.form == Form::line ? 1 : 0) != 0;
-    const Parked parts = line ? received_parts(args.output.wire) : 1, items = facts.rows * parts;
-    for (; line && item < items; item += job.warps()) {
-      const LlDispatchArgs& now = read_again(args);
-      if (!receive_part(op.with(now.group), now, stage, source, item / parts, item % parts)) return false;
+    const LlDispatchArgs& here = read_again(args);
+    const HeaderFacts facts = BlockTables::of(stage, here).inbox.facts[source];
+    const Parked form = static_cast<uint32_t>(facts.form), rows = facts.rows;
+    if (form == static_cast<uint32_t>(Form::line)) {
+      const Parked parts = received_parts(here.output.wire), items = rows * parts;
+      for (; item < items; item += job.warps()) {
+        const LlDispatchArgs& now = read_again(args);
+        if (!receive_part(op.with(now.group), now, stage, source, item / parts, item % parts)) return false;
+      }
+      item -= items;
+    } else {
+      for (; item < rows; item += job.warps()) {
+        const LlDispatchArgs& now = read_again(args);
+        if (!expand_bulk(op.with(now.group), now, stage, source, item)) return false;
+      }
+      item -= rows;
     }
-    for (; !line && item < items; item += job.warps()) {
-      const LlDispatchArgs& now = read_again(args);
-      if (!expand_bulk(op.with(now.group), now, stage, source, item)) return false;
-    }
-    item -= items;
   }
   bulk_wait_written();
   return true;
@@ -79,15 +86,20 @@ UCCLEP_FN bool expand_rows(const Op& op, const LlDispatchArgs& args, const Job& 
 // the output.
 UCCLEP_FN bool receive_rows(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage,
                             Unpublished& unpublished) {
-  const BlockTables tables = BlockTables::of(stage, args);
-  const HeaderResult ready = ready_in(op, args.settings, args.counters.wait_ns, tables.inbox.facts);
+  HeaderFacts* facts = BlockTables::of(stage, args).inbox.facts;
+  const HeaderResult ready = ready_in(op, args.settings, args.counters.wait_ns, facts);
   unpublished.publish_all(op);
   if (ready == HeaderResult::lost) return false;
-  if (counts_here() && !count_arrivals(op, memory_of(args), args, tables.scratch)) return false;
+  if (counts_here()) {
+    const LlDispatchArgs& now = read_again(args);
+    if (!count_arrivals(op.with(now.group), now, BlockTables::of(stage, now).scratch)) return false;
+  }
   if (ready == HeaderResult::differs) return true;  // every rank ends without a row
   if (!job.mine()) return true;
-  if (!tables.inbox.fill(op, args.output.zones == Zones::slabs)) return false;
-  mark_unused_rows(op, args, job, tables.inbox.facts);
+  const LlDispatchArgs& now = read_again(args);
+  const Inbox inbox = BlockTables::of(stage, now).inbox;
+  if (!inbox.fill(op.with(now.group), now.output.zones == Zones::slabs)) return false;
+  mark_unused_rows(op, now, job, inbox.facts);
   return expand_rows(op, args, job, stage);
 }
 
@@ -95,7 +107,7 @@ UCCLEP_FN bool receive_rows(const Op& op, const LlDispatchArgs& args, const Job&
 template <class Row>
 constexpr uint32_t sending_percent = 25;
 template <>
-constexpr uint32_t sending_percent<Quantise> = 40;
+inline constexpr uint32_t sending_percent<Quantise> = 40;
 
 // Verb of the blocks that count: the header for every peer. The last blocks begin: they get tokens last.
 UCCLEP_FN void send_headers(const Op& op, const LlDispatchArgs& args, const Job& job, TokenSets& sets, Form form,
@@ -136,7 +148,7 @@ template <class Row>
 UCCLEP_FN void dispatch(const LlDispatchArgs& args) {
   const Op op = next_operation(args.group, Kind::dispatch, Operation::dispatch);
   Stage stage(args.piece_bytes);
-  if (counts_here()) announce_update(args.counters);
+  if (counts_here()) announce_update<false>(args.counters);
   end_operation(op, exchange_rows<Row>(op, args, stage));
 }
 

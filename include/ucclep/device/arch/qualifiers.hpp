@@ -36,9 +36,9 @@
 #define UCCLEP_KEEP_LOOP _Pragma("GCC unroll 1")
 #endif
 
-// UCCLEP_FN marks what only a lane may call, UCCLEP_COLD_FN what it calls when all is lost and what need not lie between
-// the instructions of a hot path, UCCLEP_HD plain arithmetic that the host uses too.
-// One library holds host kernels of both wave sizes: the inline namespace keeps their symbols apart.
+// UCCLEP_FN marks what only a lane may call, UCCLEP_COLD_FN what it calls when all is lost and what need not lie
+// between the instructions of a hot path, UCCLEP_HD plain arithmetic that the host uses too. One library holds host
+// kernels of both wave sizes: the inline namespace keeps their symbols apart.
 #if UCCLEP_WAVE == 32
 #define UCCLEP_SIMT_NAMESPACE ucclep::inline w32
 #elif UCCLEP_WAVE == 64
