@@ -14,6 +14,7 @@
 #include "ucclep/device/ht_receive.hpp"
 #include "ucclep/device/ht_routing.hpp"
 #include "ucclep/device/ht_send.hpp"
+#include "ucclep/device/quantise.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ht {
@@ -46,10 +47,10 @@ UCCLEP_FN void update(const HtUpdateArgs& args) {
 struct Teams {
   Team clerks, senders, pullers;
 
-  // lent: to this rank's peers, or by one of them to this rank.
-  static UCCLEP_FN Teams of(bool own_lent, bool peers_lent) {
+  // lent: to this rank's peers, or by one of them to this rank. clerks_of_seven: of the warps.
+  static UCCLEP_FN Teams of(bool own_lent, bool peers_lent, uint32_t clerks_of_seven) {
     const uint32_t warps = block::warps();
-    const uint32_t clerks = own_lent || peers_lent ? (warps + 6) / 7 : 0;
+    const uint32_t clerks = own_lent || peers_lent ? (clerks_of_seven * warps + 6) / 7 : 0;
     const uint32_t movers = warps > clerks ? warps - clerks : warps;
     // Staging is local and has to be ahead of the pulling, no more. Rows that are sent over a link take as long as rows
     // that are pulled over one.
@@ -59,6 +60,13 @@ struct Teams {
     return {{0, clerks}, {warps - movers, senders}, {warps - left, left}};
   }
 };
+
+// Clerks wait for every meta line, and rows must not wait for clerks: where sending is but copying, few warps suffice
+// for it, where rows are quantised, few clerks must do (docs/tuning.md).
+template <class Row>
+constexpr uint32_t clerks_of_seven = 2;
+template <>
+inline constexpr uint32_t clerks_of_seven<QuantiseRow> = 1;
 
 // Block verb: what everybody has lent, and who does what here.
 template <class Row>
@@ -75,7 +83,7 @@ UCCLEP_FN bool move_rows(const Op& op, const HandleMemory& memory, const HtDispa
     peers_lent = peers_lent || (r != op.me() && !pulls(leases[r]));
   }
   const bool own_lent = args.offer.tokens.given();
-  const Teams teams = Teams::of(own_lent, peers_lent);
+  const Teams teams = Teams::of(own_lent, peers_lent, clerks_of_seven<Row>);
   if (teams.clerks.has_me() && peers_lent) send_metas(read_again(args), op, stage, leases, teams.clerks.me());
   if (teams.senders.has_me()) send_rows<Row>(read_again(args), op, stage, leases, pulled, teams.senders.me());
   bool ok = true;
