@@ -284,6 +284,8 @@ void kill_one(Layout layout) {
     round_trip(rank, at.comm, at.handle, at.stream, scenario);
     require_no_files();
     Exchange exchange(rank, at.comm, scenario);
+    rank.board.add(0);
+    rank.board.wait(0, 4);  // nobody dies before all have their tensors
     std::thread killer;
     if (rank.rank == 2) {
       killer = std::thread([] {
