@@ -59,7 +59,8 @@ for file in "$bundle"/*; do
   case $name in
     *.so.*) ;;
     graph_test) run "/bundle/$name" --help ;;  # all its cases need a GPU's driver
-    *_test) run "/bundle/$name" -w NoTests '~[long]~[slow]~[build-tree]~[gpu]~[.]' ;;
+    conformance_test) run "/bundle/$name" -w NoTests '~[long]~[gpu]~[.]' ;;
+    *_test) run "/bundle/$name" -w NoTests '~[long]~[slow]~[build-tree]~[.]' ;;
     *_perf) run "/bundle/$name" --help ;;
   esac
 done

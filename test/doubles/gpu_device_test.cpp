@@ -142,6 +142,7 @@ TEST_CASE("gpu device: a capture knows its stream, and survives what no graph co
     for (const uint64_t value : {5, 6}) {
       device.memcpy_async(data, &value, 8, one);
       REQUIRE(graphs.launch(executable, one) == gpu::success);
+      CHECK(device.stream_synchronize(one, timeout_ms) == ucclEpSuccess);
       CHECK(download<uint64_t>(device, data, 2) == std::vector<uint64_t>{value, value});
     }
     CHECK(graphs.destroy_executable(executable) == gpu::success);
