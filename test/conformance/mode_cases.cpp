@@ -195,6 +195,27 @@ TEST_CASE("512, 513 and 1025 tokens in LL", "[process][slow]") {
   run_all(scenarios);
 }
 
+// Tables of an LL dispatch that hold a part of the tokens, a part of the experts, or nothing at all: the rest is read
+// where it lies, or counted in rounds. In LINE form, and in BULK.
+TEST_CASE("LL with more experts and tokens than a block's tables hold", "[process][slow]") {
+  for (const Layout layout : {Layout::ll_expert_major, Layout::ll_rank_major}) {
+    Scenario few{.layout = layout, .ranks = 2, .experts = 2400, .top_k = 4, .max_tokens = 70, .hidden = 8};
+    few.tokens = {70, 65};
+    Scenario many = few;
+    many.max_tokens = 300;
+    many.tokens = {300, 129};
+    Scenario wide = few;
+    wide.experts = 4000;
+    Scenario wide_and_many = many;
+    wide_and_many.experts = 4000;
+    Scenario long_lists{.layout = layout, .ranks = 2, .experts = 4, .ll_max_tokens = 4200, .hidden = 8};
+    long_lists.tokens = {70, 0};
+    run_all({few, many});
+    run_all({wide, wide_and_many});
+    run(long_lists);
+  }
+}
+
 TEST_CASE("4097 tokens in HT", "[process][slow]") {
   for (const Layout layout : {Layout::ht_flat, Layout::ht_expert_major}) {
     run({.layout = layout, .ranks = 2, .experts = 4, .top_k = 2, .max_tokens = 4097, .hidden = 8});
