@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Combine in LL: few rows, so a row is cut into batches, and every warp sums, sends and receives batches of its own.
-// In LINE form nothing but the data itself is waited for.
+// Combine in LL: few rows, so a row is cut into parts, and every warp sums, sends and receives parts of its own. In
+// LINE form nothing but the data itself is waited for; in BULK form a part is announced by an epoch word.
+//
+//   slots free -> READY headers out -> [weights out, if given here] -> partial rows out -> READY headers in
+//   -> per token: wait for its rows, add, write -> end
 // Floor: partial rows to peers * row bytes * line_bytes / line_payload / link bandwidth, one flight of a line, and the
 // launch.
 #pragma once
@@ -10,12 +13,82 @@
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace combining {
 
+// Terms of one sum, in the stage's scratch: row addresses, and weights where there are any.
+struct Terms {
+  const char** rows;
+  float* weights;
+  uint32_t count;
+
+  static UCCLEP_FN Terms in(char* scratch) {
+    return {reinterpret_cast<const char**>(scratch), reinterpret_cast<float*>(scratch + 8 * max_top_k), 0};
+  }
+};
+
+UCCLEP_FN uint32_t weight_packets(const GroupShape& shape) {
+  return (shape.top_k + 1) / 2;
+}
+
+// Grid verb (P7): weights that come with combine go to the far sides as packets of the same seq, two to a packet.
+UCCLEP_FN void send_weights(const Op& op, const HandleMemory& memory, const CombineArgs& args) {
+  const GroupShape& shape = op.group.shape;
+  const uint32_t packets = weight_packets(shape);
+  const uint32_t top_k = memory.state()->top_k, tokens = uniform(memory.state()->tokens);
+  for (uint32_t token = grid_warp(); token < tokens; token += grid_warps()) {
+    const Selection selection = selection_of(memory, token);
+    const uint32_t k = lane_id();
+    uint32_t bits = 0;
+    if (k < top_k) bits = float_bits(*reinterpret_cast<const float*>(args.topk_weights.at(0, token, k)));
+    const uint32_t even = shfl(bits, 2 * k % wave_size), odd = shfl(bits, (2 * k + 1) % wave_size);
+    for (uint64_t left = ballot(selection.sends()); left != 0; left &= left - 1) {
+      const uint32_t lane = first_lane(left);
+      const uint32_t rank = broadcast(selection.rank, lane), place = broadcast(selection.place, lane);
+      auto* to = reinterpret_cast<Packet*>(op.window(rank) + op.group.layout.ll_weights_of(op.slot, op.me()));
+      if (k < packets) store_packet(to + uint64_t{place} * packets + k, uint64_t{even} | uint64_t{odd} << 32, op.seq);
+    }
+    sync_warp();  // no lane goes on to wait for a peer that may wait for these
+  }
+}
+
+// Warp verb: the copies of one received row, experts ascending. False: the home's weights did not come.
+UCCLEP_FN bool gather_copies(const Op& op, const HandleMemory& memory, const CombineArgs& args, uint32_t home,
+                             uint32_t place, Terms& terms) {
+  const GroupShape& shape = op.group.shape;
+  const uint32_t count = memory.recv_count(home)[place], i = lane_id();
+  uint64_t late = 0;
+  if (args.settings.weights_at_combine) {
+    const uint32_t packets = weight_packets(shape);
+    const auto* from = reinterpret_cast<const Packet*>(op.mine() + op.group.layout.ll_weights_of(op.slot, home));
+    bool ok = true;
+    if (i < packets) ok = wait_packet(op, Phase::weights, home, from + uint64_t{place} * packets + i, late);
+    if (!every_lane(ok)) return false;
+  }
+  RecvEntry entry{};
+  if (i < shape.top_k) entry = memory.recv_entries(home, place)[i];  // does not wait for the count
+  if (i >= count) entry = RecvEntry{};
+  const uint64_t pair = shfl(late, entry.k / 2);
+  if (args.settings.weights_at_combine) entry.weight = float_of(static_cast<uint32_t>(entry.k % 2 ? pair >> 32 : pair));
+  const bool present = i < count && entry.row < args.capacity;
+  const uint64_t mask = ballot(present);
+  if (present) {
+    const uint32_t at = count_lanes(mask & ((uint64_t{1} << i) - 1));
+    terms.rows[at] = args.tokens.at(args.zones == Zones::slabs ? entry.expert : 0, entry.row);
+    terms.weights[at] = args.weighted ? entry.weight : 1.0f;
+  }
+  terms.count = count_lanes(mask);
+  sync_warp();
+  return true;
+}
+
 UCCLEP_FN uint64_t line_row_bytes(const CombineArgs& args) {
   return uint64_t{(args.row_bytes + line_payload - 1) / line_payload} * line_bytes;
 }
 // Both ends know how many rows there are, and so in which form they travel.
 UCCLEP_FN Form form_of(const CombineArgs& args, uint32_t rows) {
   return rows * line_row_bytes(args) <= args.group.shape.line_capacity ? Form::line : Form::bulk;
+}
+
+UCCLEP_FN uint32_t bulk_parts(uint32_t row_bytes) {
+  return (row_bytes - 1) / ll_part_bytes + 1;
 }
 
 // A warp's batch of a sum. Lanes whose packet holds an epoch have only the first half of their vector.
@@ -104,27 +177,68 @@ UCCLEP_FN bool send_line_part(const Op& op, const HandleMemory& memory, const Co
   return true;
 }
 
+// Warp verb: one part (of ll_part_bytes) of the partial row of (home, place) in BULK form, and the word that says so.
+template <class Element>
+UCCLEP_FN bool send_bulk_part(const Op& op, const HandleMemory& memory, const CombineArgs& args, Stage& stage,
+                              uint32_t home, uint32_t place, uint32_t part) {
+  const WindowLayout& window = op.group.layout;
+  const uint32_t first = part * ll_part_bytes, left = uniform(args.row_bytes) - first;
+  const uint32_t bytes = left < ll_part_bytes ? left : ll_part_bytes;
+  char* landing = op.window(home);
+  char* to = landing + window.back_rows_of(op.slot, op.me()) + uint64_t{place} * args.row_bytes + first;
+  const auto send = [&](const char* piece, uint64_t offset, uint32_t length) {
+    bulk_store(lane_id() == 0, to + offset, piece, length);
+  };
+  if (args.zones == Zones::sources) {  // the caller's row is the partial row
+    const char* row = args.tokens.at(args.ranked ? home : 0, place) + first;
+    stage.fetch(row, bytes);
+    stage.drain(row, bytes, send);
+  } else {
+    Terms terms = Terms::in(stage.scratch());
+    if (!gather_copies(op, memory, args, home, place, terms)) return false;
+    bulk_wait_read();
+    for (uint32_t at = 0; at < bytes; at += line_batch_bytes) {
+      const uint32_t length = bytes - at < line_batch_bytes ? bytes - at : line_batch_bytes;
+      sum_batch<Element>(terms, first + at, length).write(stage.slot(0) + at, length);
+    }
+    smem_to_bulk();
+    send(stage.slot(0), 0, bytes);
+  }
+  bulk_wait_written();
+  auto* words = reinterpret_cast<uint64_t*>(landing + window.back_epochs_of(op.slot, op.me()));
+  if (lane_id() == 0) publish(words + place * bulk_parts(uniform(args.row_bytes)) + part, op.seq);
+  return true;
+}
+static_assert(ll_part_bytes <= StageShape::piece_unit);
+
 // Verb of the blocks that send: the partial rows of every home, peers first: the own rows need no link.
 template <class Element>
 UCCLEP_FN bool send_ll_rows(const Op& op, const HandleMemory& memory, const CombineArgs& args, const ll::Job& job,
                             Stage& stage) {
-  const Parked parts = line_parts(line_batches(args.row_bytes));
   Parked item = job.warp();
   for (Parked i = 1; i <= op.ranks(); i += 1) {
     const Parked home = op.rotated(i), rows = memory.rows_from()[home];
     const CombineArgs& now = read_again(args);
-    if (form_of(now, rows) == Form::bulk) {
-      const WarpShare share{item, job.warps()};
-      if (!send_bulk<LlRows, Element>(op.with(now.group), now, stage, home, rows, share)) return false;
-      continue;
+    const Parked form = static_cast<uint32_t>(form_of(now, rows));
+    if (form == static_cast<uint32_t>(Form::line)) {
+      const Parked parts = line_parts(line_batches(now.row_bytes)), items = rows * parts;
+      for (; item < items; item += job.warps()) {
+        const CombineArgs& here = read_again(args);
+        const Op same = op.with(here.group);
+        if (!send_line_part<Element>(same, memory_of(here), here, stage, home, item / parts, item % parts))
+          return false;
+      }
+      item -= items;
+    } else {
+      const Parked parts = bulk_parts(now.row_bytes), items = rows * parts;
+      for (; item < items; item += job.warps()) {
+        const CombineArgs& here = read_again(args);
+        const Op same = op.with(here.group);
+        if (!send_bulk_part<Element>(same, memory_of(here), here, stage, home, item / parts, item % parts))
+          return false;
+      }
+      item -= items;
     }
-    const Parked items = rows * parts;
-    for (; item < items; item += job.warps()) {
-      const CombineArgs& here = read_again(args);
-      const Op same = op.with(here.group);
-      if (!send_line_part<Element>(same, memory_of(here), here, stage, home, item / parts, item % parts)) return false;
-    }
-    item -= items;
   }
   return true;
 }
@@ -157,7 +271,7 @@ UCCLEP_FN bool gather_partials(const Op& op, const HandleMemory& memory, const C
     if (line) {
       partials.rows[order] = op.mine() + window.back_lines_of(op.slot, rank) + selection.place * line_row_bytes(args);
     } else {
-      const uint64_t word = uint64_t{selection.place} * parts_of(LlRows::part_bytes, args.row_bytes) + part;
+      const uint64_t word = uint64_t{selection.place} * bulk_parts(args.row_bytes) + part;
       ok = wait_word(op, Phase::rows, rank, op.mine() + window.back_epochs_of(op.slot, rank) + 8 * word);
       partials.rows[order] =
           op.mine() + window.back_rows_of(op.slot, rank) + uint64_t{selection.place} * args.row_bytes;
@@ -188,7 +302,7 @@ UCCLEP_FN bool reduce_part(const Op& op, const HandleMemory& memory, const Combi
                            uint32_t token, uint32_t part) {
   const BatchRange range = BatchRange::of(args.row_bytes, part);
   Partials partials;
-  const uint32_t bulk_part = range.begin * line_batch_bytes / LlRows::part_bytes;
+  const uint32_t bulk_part = range.begin * line_batch_bytes / ll_part_bytes;
   if (!gather_partials(op, memory, args, stage, token, bulk_part, partials)) return false;
   for (Parked index = range.begin; index < range.end; index += 1) {
     const uint32_t begin = index * line_batch_bytes, bytes = batch_length(args.row_bytes, index);
@@ -210,7 +324,7 @@ UCCLEP_FN bool reduce_part(const Op& op, const HandleMemory& memory, const Combi
   sync_warp();  // the scratch is free for the next part
   return true;
 }
-static_assert(LlRows::part_bytes % (part_batches * line_batch_bytes) == 0);
+static_assert(ll_part_bytes % (part_batches * line_batch_bytes) == 0);
 
 // Verb of the blocks that receive.
 template <class Element>
@@ -222,6 +336,30 @@ UCCLEP_FN bool reduce_ll_tokens(const Op& op, const HandleMemory& memory, const 
     if (!reduce_part<Element>(op.with(now.group), memory_of(now), now, stage, item / parts, item % parts)) return false;
   }
   return true;
+}
+
+// Grid verb: the whole exchange. send(): all partial rows out; reduce(): the results, when everybody is known to take
+// part.
+template <class Send, class Reduce>
+UCCLEP_FN bool exchange_rows(const Op& op, const HandleMemory& memory, const CombineArgs& args, Send&& send,
+                             Reduce&& reduce) {
+  if (!slots_free(op)) return false;
+  ready_out(op, args.settings);
+  if (uniform(memory.state()->updated) == 0) return true;
+  // Normally rows fly while the headers do. Where this rank is going to wait for weights it first makes sure that
+  // everybody means to send them.
+  HeaderResult ready = HeaderResult::good;
+  if (args.settings.weights_at_combine != 0) {
+    ready = ready_in(op, args.settings, args.wait_ns);
+    if (ready != HeaderResult::good) return ready == HeaderResult::differs;
+    send_weights(op, memory, args);
+  }
+  if (!every_thread(send())) return false;
+  const CombineArgs& now = read_again(args);
+  const Op here = op.with(now.group);
+  if (now.settings.weights_at_combine == 0) ready = ready_in(here, now.settings, now.wait_ns);
+  if (ready != HeaderResult::good) return ready == HeaderResult::differs;  // every rank ends without a row
+  return reduce();
 }
 
 template <class Element>
