@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/best_effort.hpp"
 #include "base/log.hpp"
 #include "host/bootstrap/agreement.hpp"
 #include "host/group.hpp"
@@ -114,17 +115,17 @@ ucclEpComm_t init(const char* function, const ucclEpCommConfig_t* given, int nra
   return comm.release();
 }
 
+constexpr const char* went_on = "ucclEpCommDestroy went on";
+
 // Copies that the caller left in flight use memory that goes now, and unmapping waits for nothing.
 void drain_streams(ucclEpComm& comm) {
   const Deadline deadline = comm.deadline();
   std::vector<ucclEpStream_t> streams(comm.streams.begin(), comm.streams.end());
   streams.push_back(nullptr);
-  try {
-    for (ucclEpStream_t stream : streams) {
+  for (ucclEpStream_t stream : streams) {
+    best_effort("comm", went_on, [&] {
       if (!comm.device->is_capturing(stream)) comm.device->stream_synchronize(stream, deadline.remaining_ms());
-    }
-  } catch (const Error& error) {
-    log::warn("comm", "ucclEpCommDestroy went on: {}", error.what());
+    });
   }
 }
 
@@ -133,19 +134,15 @@ void destroy(ucclEpComm* comm) {
   drain_streams(*comm);
   Device& device = *comm->device;
   comm->windows->clear();  // before the ranks meet: none frees memory that another one has mapped
-  for (ucclEpStream_t stream : comm->streams) device.stream_destroy(stream);
-  for (ucclEpEvent_t event : comm->events) device.event_destroy(event);
+  for (ucclEpStream_t stream : comm->streams) best_effort("comm", went_on, [&] { device.stream_destroy(stream); });
+  for (ucclEpEvent_t event : comm->events) best_effort("comm", went_on, [&] { device.event_destroy(event); });
   if (!comm->faults->fatal()) {
-    try {
-      comm->bootstrap->barrier_living(comm->deadline());
-    } catch (const Error& error) {
-      log::warn("comm", "ucclEpCommDestroy went on alone: {}", error.what());
-    }
+    best_effort("comm", "ucclEpCommDestroy went on alone", [&] { comm->bootstrap->barrier_living(comm->deadline()); });
   }
   comm->bootstrap->on_peer_loss({});
   comm->bootstrap->close();
   comm->device_memory.clear();
-  for (void* memory : comm->host_memory) device.free_host(memory);
+  for (void* memory : comm->host_memory) best_effort("comm", went_on, [&] { device.free_host(memory); });
   device.on_fault({});
   forget_errors_of(comm);
   delete comm;
@@ -175,6 +172,16 @@ void refuse_in_capture(const ucclEpComm& comm) {
   }
 }
 
+void refuse_destruction_in_capture(const ucclEpComm& comm) {
+  if (comm.faults->fatal()) return;
+  try {
+    refuse_in_capture(comm);
+  } catch (const Error& error) {
+    if (error.code() == ucclEpInvalidUsage) throw;
+    log::warn("comm", "{}", error.what());
+  }
+}
+
 void check_wait(const ucclEpComm& comm, ucclEpResult_t waited, const char* what) {
   comm.faults->throw_if_fatal();
   if (waited == ucclEpSuccess) return;
@@ -182,6 +189,11 @@ void check_wait(const ucclEpComm& comm, ucclEpResult_t waited, const char* what)
 }
 
 }  // namespace ucclep
+
+ucclEpComm::~ucclEpComm() {
+  if (errors) ucclep::best_effort("comm", "error records were not freed", [this] { device->free_host(errors); });
+  if (abort_word) ucclep::best_effort("comm", "the abort word was not freed", [this] { device->free(abort_word); });
+}
 
 bool ucclEpComm::one_process() const {
   for (int r = 0; r < nranks(); ++r) {
@@ -224,7 +236,7 @@ ucclEpResult_t ucclEpCommInitBootstrap(ucclEpComm_t* comm, int nranks, int rank,
 ucclEpResult_t ucclEpCommDestroy(ucclEpComm_t comm) {
   if (comm == nullptr) return ucclEpSuccess;
   return guarded("ucclEpCommDestroy", nullptr, [&] {
-    if (!comm->faults->fatal()) refuse_in_capture(*comm);
+    refuse_destruction_in_capture(*comm);
     destroy(comm);
   });
 }

@@ -16,10 +16,7 @@
 
 struct ucclEpComm {
   ucclEpComm() = default;
-  ~ucclEpComm() {
-    if (errors) device->free_host(errors);
-    if (abort_word) device->free(abort_word);
-  }
+  ~ucclEpComm();
 
   ucclep::Config config;
   int configured_timeout_ms = 0;  // of ucclEpCommConfig_t; 0: not given
@@ -61,6 +58,8 @@ ucclEpStream_t checked_stream(const ucclEpComm& comm, ucclEpStream_t stream);
 // What allocates or waits cannot be part of a graph: ucclEpInvalidUsage while a stream of this communicator is
 // captured.
 void refuse_in_capture(const ucclEpComm& comm);
+// The same for what destroys. A device that does not even answer is no reason to refuse.
+void refuse_destruction_in_capture(const ucclEpComm& comm);
 
 // A host's wait for work on the stream: the code of a fatal record, if one ended that work, before a plain timeout.
 void check_wait(const ucclEpComm& comm, ucclEpResult_t waited, const char* what);

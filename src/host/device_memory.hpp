@@ -3,8 +3,7 @@
 #pragma once
 #include <cstddef>
 
-#include "base/error.hpp"
-#include "base/log.hpp"
+#include "base/best_effort.hpp"
 #include "device/device.hpp"
 
 namespace ucclep {
@@ -16,11 +15,7 @@ class DeviceMemory {
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
   ~DeviceMemory() {
-    try {
-      device_.free(data_);
-    } catch (const Error& error) {
-      log::warn("device", "{} bytes of device memory were not freed: {}", bytes_, error.what());
-    }
+    best_effort("device", "device memory was not freed", [this] { device_.free(data_); });
   }
 
   void* data() const { return data_; }

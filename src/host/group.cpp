@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/best_effort.hpp"
 #include "base/log.hpp"
 #include "host/bootstrap/agreement.hpp"
 #include "host/group_shape.hpp"
@@ -80,7 +81,9 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
   try {
     resources.settle(*comm.bootstrap, comm.deadline());
   } catch (...) {
-    if (group->last_operation) comm.device->event_destroy(group->last_operation);
+    if (group->last_operation) {
+      best_effort("group", "an event was not destroyed", [&] { comm.device->event_destroy(group->last_operation); });
+    }
     throw;
   }
   log::info("group", "{} experts, top-{}, B {} / {} (LL), window {} bytes", group->config.num_experts,
@@ -114,8 +117,24 @@ ucclEpGroupLimits_t limits_of(const ucclEpComm* comm, const ucclEpGroupConfig_t&
 }
 
 void free_retired(ucclEpGroup& group) {
-  for (const ucclEpGroup::Retired& handle : group.retired) group.comm->device->free_host(handle.host_memory);
+  for (const ucclEpGroup::Retired& handle : group.retired) {
+    best_effort("group", "counts of a handle were not freed",
+                [&] { group.comm->device->free_host(handle.host_memory); });
+  }
   group.retired.clear();
+}
+
+constexpr const char* went_on = "ucclEpGroupDestroy went on";
+
+// Kernels in flight use the memory that goes now. They end: all their waits are bounded, and watch the abort word.
+void drain(ucclEpGroup& group) {
+  const ucclEpComm& comm = *group.comm;
+  best_effort("group", went_on, [&] {
+    const ucclEpResult_t drained = comm.device->event_synchronize(group.last_operation, comm.timeout_ms());
+    if (drained == ucclEpSuccess) return;
+    comm.faults->raise(drained, "ucclEpGroupDestroy", "drain", -1, "an operation of the group did not end in time");
+    comm.device->event_synchronize(group.last_operation, comm.timeout_ms());
+  });
 }
 
 }  // namespace
@@ -137,22 +156,15 @@ void release_retired(ucclEpGroup& group) {
 
 void destroy_group(ucclEpGroup_t group) {
   ucclEpComm& comm = *group->comm;
-  // Kernels in flight use the memory that goes now. They end: all their waits are bounded, and watch the abort word.
-  const ucclEpResult_t drained = comm.device->event_synchronize(group->last_operation, comm.timeout_ms());
-  if (drained != ucclEpSuccess) {
-    comm.faults->raise(drained, "ucclEpGroupDestroy", "drain", -1, "an operation of the group did not end in time");
-    comm.device->event_synchronize(group->last_operation, comm.timeout_ms());
-  }
+  drain(*group);
   if (!comm.faults->fatal()) {
-    try {
+    best_effort("group", "ucclEpGroupDestroy went on alone", [&] {
       comm.bootstrap->barrier_living(comm.deadline());  // a peer may still read this rank's window until then
-    } catch (const Error& error) {
-      log::warn("group", "ucclEpGroupDestroy went on alone: {}", error.what());
-    }
+    });
   }
   while (!group->handles.empty()) destroy_handle(group->handles.back());
   free_retired(*group);
-  comm.device->event_destroy(group->last_operation);
+  best_effort("group", went_on, [&] { comm.device->event_destroy(group->last_operation); });
   comm.groups.erase(std::find(comm.groups.begin(), comm.groups.end(), group));
   delete group;
 }
@@ -179,7 +191,7 @@ ucclEpResult_t ucclEpGroupCreate(ucclEpGroup_t* group, ucclEpComm_t comm, const 
 ucclEpResult_t ucclEpGroupDestroy(ucclEpGroup_t group) {
   if (group == nullptr) return ucclEpSuccess;
   return guarded("ucclEpGroupDestroy", group->comm, [&] {
-    if (!group->comm->faults->fatal()) refuse_in_capture(*group->comm);
+    refuse_destruction_in_capture(*group->comm);
     destroy_group(group);
   });
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory, streams and events of the communicator's device.
+#include "base/best_effort.hpp"
 #include "host/comm.hpp"
 #include "host/guard.hpp"
 
@@ -28,6 +29,13 @@ void forget(Memory& memory, void* pointer, const char* made_by) {
   if (memory.erase(pointer) == 0) {
     fail(ucclEpInvalidArgument, "ptr {} was not returned by {} on this communicator", pointer, made_by);
   }
+}
+
+// What the communicator made goes whatever the device says; what it says of the caller's own, the caller hears.
+template <class Object, class Destroy>
+void destroy(std::set<Object>& made, Object object, Destroy&& destroy) {
+  if (made.erase(object) == 0) return destroy();
+  best_effort("comm", "a stream or an event was not destroyed", destroy);
 }
 
 }  // namespace
@@ -74,7 +82,7 @@ ucclEpResult_t ucclEpMemFreeHost(ucclEpComm_t comm, void* ptr) {
     require(comm, "comm");
     if (ptr == nullptr) return;
     forget(comm->host_memory, ptr, "ucclEpMemAllocHost");
-    comm->device->free_host(ptr);
+    best_effort("comm", "host memory of the device was not freed", [&] { comm->device->free_host(ptr); });
   });
 }
 
@@ -104,8 +112,7 @@ ucclEpResult_t ucclEpStreamDestroy(ucclEpComm_t comm, ucclEpStream_t stream) {
     require(comm, "comm");
     if (stream == nullptr) return;
     checked_stream(*comm, stream);
-    comm->device->stream_destroy(stream);
-    comm->streams.erase(stream);
+    destroy(comm->streams, stream, [&] { comm->device->stream_destroy(stream); });
   });
 }
 
@@ -136,8 +143,7 @@ ucclEpResult_t ucclEpEventDestroy(ucclEpComm_t comm, ucclEpEvent_t event) {
     require(comm, "comm");
     if (event == nullptr) return;
     check_event(*comm, event, "event");
-    comm->device->event_destroy(event);
-    comm->events.erase(event);
+    destroy(comm->events, event, [&] { comm->device->event_destroy(event); });
     comm->captured_events.erase(event);
   });
 }

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "base/best_effort.hpp"
 #include "base/log.hpp"
 #include "host/bootstrap/agreement.hpp"
 #include "host/comm.hpp"
@@ -60,8 +61,10 @@ ucclEpWindow_t register_window(ucclEpComm& comm, void* ptr, size_t bytes) {
 // Kernels in flight may use what goes now. They end: all their waits are bounded, and watch the abort word.
 void drain(const ucclEpComm& comm) {
   for (ucclEpGroup_t group : comm.groups) {
-    if (comm.device->event_synchronize(group->last_operation, comm.timeout_ms()) == ucclEpSuccess) continue;
-    log::warn("window", "an operation did not end within {} ms", comm.timeout_ms());
+    best_effort("window", "ucclEpWindowDeregister went on", [&] {
+      if (comm.device->event_synchronize(group->last_operation, comm.timeout_ms()) == ucclEpSuccess) return;
+      log::warn("window", "an operation did not end within {} ms", comm.timeout_ms());
+    });
   }
 }
 
@@ -127,7 +130,7 @@ ucclEpResult_t ucclEpWindowDeregister(ucclEpComm_t comm, ucclEpWindow_t window) 
   if (window == nullptr) return ucclEpSuccess;
   return guarded("ucclEpWindowDeregister", comm, [&] {
     require(comm, "comm");
-    if (!comm->faults->fatal()) refuse_in_capture(*comm);
+    refuse_destruction_in_capture(*comm);
     deregister_window(*comm, window);
   });
 }

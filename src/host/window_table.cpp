@@ -15,11 +15,7 @@ WindowTable::WindowTable(Device& device, uint32_t ranks)
       stream_(device.stream_create()) {}
 
 WindowTable::~WindowTable() {
-  try {
-    device_.stream_destroy(stream_);
-  } catch (const Error& error) {
-    log::warn("window", "{}", error.what());
-  }
+  best_effort("window", "a stream was not destroyed", [this] { device_.stream_destroy(stream_); });
 }
 
 uint32_t WindowTable::free_id() const {

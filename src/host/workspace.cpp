@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "base/best_effort.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "ucclep/device/layout.hpp"
@@ -40,7 +41,7 @@ Workspace::Workspace(Device& device, const ucclEpGroupConfig_t& config, size_t b
 Workspace::~Workspace() {
   if (allocated_ == nullptr) return;
   if (free_ == nullptr) {
-    device_->free(allocated_);
+    best_effort("group", "workspace was not freed", [this] { device_->free(allocated_); });
   } else if (const int failed = free_(allocated_, context_); failed != 0) {
     log::warn("group", "config.free_fn returned {}", failed);
   }

@@ -8,7 +8,8 @@
 //   UCCLEP_DOUBLE_DEVICES=4              how many GPUs there are
 //   UCCLEP_DOUBLE_VERSION=12080          of the driver
 //   UCCLEP_DOUBLE_ATTRIBUTE=number:value what device_attribute answers for a number
-//   UCCLEP_DOUBLE_FAIL=member:code       every call of the function that DriverApi calls so answers the code
+//   UCCLEP_DOUBLE_FAIL=member:code       every call of the function that DriverApi calls so answers the code; of all
+//                                        functions that concern a context, if the member is "all"
 // and the functions of hooks.hpp.
 #pragma once
 #include <atomic>

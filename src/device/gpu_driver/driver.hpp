@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "base/best_effort.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "device/gpu_driver/driver_api.hpp"
@@ -94,12 +95,10 @@ class OutsideCapture {
 // For destructors: undoes something in a context, and logs what cannot be undone.
 template <class Undo>
 void undo(const Driver& driver, Context context, const char* what, Undo&& call) noexcept {
-  try {
+  best_effort("device", "not undone", [&] {
     const Current current(driver, context);
     driver.check(call(driver.api()), what);
-  } catch (const Error& error) {
-    log::warn("device", "{}", error.what());
-  }
+  });
 }
 
 }  // namespace ucclep::gpu
