@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/host/bulk.hpp"
 
+#include <array>
 #include <cstring>
 
 #include "device/host/schedule.hpp"
@@ -24,31 +25,33 @@ struct PendingCopy {
   char* held;         // the data, once the source has been read
 };
 
-// The copies of one warp and who makes them. Two agents, since they know of different things: the reader (and writer of
-// stores) of what went through a fence between the lanes' own accesses and bulk copies; the writer of loads of what the
-// lanes did before they issued the load. No memory of the heap: whoever allocates is not whoever frees, for a
-// sanitizer.
+// The copies of one warp and who makes them. Three agents, since they know of different things: those that read what a
+// load brings, and that make stores, of what went through a fence between the lanes' own accesses and bulk copies; the
+// one that writes what a load brings, of what the lanes did before they issued the load. And different waits wait for
+// loads and for stores. No memory of the heap: whoever allocates is not whoever frees, for a sanitizer.
 struct WarpBulk {
   static constexpr size_t most_copies = 4096 / sizeof(PendingCopy);
   static constexpr size_t most_held = size_t{1} << 20;
 
-  Fiber reader;
-  Fiber writer;
+  Fiber load_reader;
+  Fiber load_writer;
+  Fiber storer;
   Pages list{most_copies * sizeof(PendingCopy)};
   Pages hold{most_held};
   size_t count = 0;
   size_t held = 0;
-  char issued = 0;   // tags: the lanes before the writer,
-  char loaded = 0;   // the writer before the lanes that waited,
-  char read = 0;     // the reader's reads,
+  char issued = 0;   // tags: the lanes before the writer of loads,
+  char loaded = 0;   // both of a load before the lanes that waited,
+  char read = 0;     // the storer's reads,
   char written = 0;  // and its writes before them
 
+  std::array<Fiber*, 3> agents() { return {&load_reader, &load_writer, &storer}; }
   PendingCopy* copies() { return reinterpret_cast<PendingCopy*>(list.data()); }
 };
 
 struct BulkState {
   std::vector<WarpBulk> warps;
-  char fenced = 0;  // tag: what the lanes of the block did, and what loads brought, before the readers of all warps
+  char fenced = 0;  // tag: what the lanes of the block did, and loads that ended, before what all warps read next
 };
 
 BulkDeleter::BulkDeleter() = default;
@@ -98,19 +101,21 @@ void read_source(WarpBulk& bulk, PendingCopy& copy, Fiber& runs_now) {
   if (copy.held != nullptr) return;
   copy.held = bulk.hold.data() + bulk.held;
   bulk.held += copy.bytes;
-  assume_identity(bulk.reader);
+  const bool is_store = copy.barrier == nullptr;
+  assume_identity(is_store ? bulk.storer : bulk.load_reader);
   note_read(copy.from, copy.bytes);
   copy_unseen(copy.held, copy.from, copy.bytes);
-  order_before(&bulk.read);
+  if (is_store) order_before(&bulk.read);
   assume_identity(runs_now);
 }
 
 void write_destination(WarpBulk& bulk, PendingCopy& copy, Fiber& runs_now) {
   read_source(bulk, copy, runs_now);
-  assume_identity(copy.barrier != nullptr ? bulk.writer : bulk.reader);
+  const bool is_store = copy.barrier == nullptr;
+  assume_identity(is_store ? bulk.storer : bulk.load_writer);
   copy_unseen(copy.to, copy.held, copy.bytes);
   note_write(copy.to, copy.bytes);
-  if (copy.barrier == nullptr) order_before(&bulk.written);
+  if (is_store) order_before(&bulk.written);
   assume_identity(runs_now);
   note_store();
 }
@@ -141,10 +146,11 @@ void defer(Lane& me, const PendingCopy& copy) {
   // Some are done soon, others when they are waited for: both find mistakes.
   PendingCopy& pending = bulk.copies()[bulk.count++] = copy;
   pending.one_in = me.in->block->worker->random() % 2 == 0 ? 8 : 8192;
-  assume_identity(bulk.reader);
+  const bool is_store = copy.barrier == nullptr;
+  assume_identity(is_store ? bulk.storer : bulk.load_reader);
   order_after(&me.in->block->bulk->fenced);
-  if (copy.barrier != nullptr) {
-    assume_identity(bulk.writer);
+  if (!is_store) {
+    assume_identity(bulk.load_writer);
     order_after(&bulk.issued);
   }
   assume_identity(me.fiber);
@@ -169,14 +175,12 @@ void begin_bulk(Block& block) {
   if (block.bulk == nullptr) block.bulk.reset(new BulkState);
   if (block.bulk->warps.size() < block.warps.size()) block.bulk->warps.resize(block.warps.size());
   for (WarpBulk& bulk : block.bulk->warps) {
-    create_identity(bulk.reader);
-    create_identity(bulk.writer);
-    assume_identity(bulk.reader);
-    order_after(block.launch->order);
-    order_after(block.lanes);
-    assume_identity(bulk.writer);
-    order_after(block.launch->order);
-    order_after(block.lanes);
+    for (Fiber* agent : bulk.agents()) {
+      create_identity(*agent);
+      assume_identity(*agent);
+      order_after(block.launch->order);
+      order_after(block.lanes);
+    }
   }
   assume_identity(block.worker->scheduler);
 }
@@ -184,14 +188,13 @@ void begin_bulk(Block& block) {
 void end_bulk(Block& block) {
   if (!block.deferred) return;
   for (WarpBulk& bulk : block.bulk->warps) {
-    for (Fiber* agent : {&bulk.reader, &bulk.writer}) {
+    for (Fiber* agent : bulk.agents()) {
       assume_identity(*agent);
       order_before(block.launch->order);
       order_before(block.lanes);
     }
     assume_identity(block.worker->scheduler);
-    destroy_identity(bulk.reader);
-    destroy_identity(bulk.writer);
+    for (Fiber* agent : bulk.agents()) destroy_identity(*agent);
     bulk.count = 0;
     bulk.held = 0;
   }
@@ -266,9 +269,11 @@ void bulk_wait_loaded(uint64_t* barrier, uint32_t phase) {
     if (deferred) {
       WarpBulk& bulk = bulk_of(warp);
       write_all(bulk, me.fiber, [barrier](const PendingCopy& copy) { return copy.barrier == barrier; });
-      assume_identity(bulk.writer);
-      order_before(&bulk.loaded);
-      order_before(&warp.block->bulk->fenced);
+      for (Fiber* agent : {&bulk.load_reader, &bulk.load_writer}) {
+        assume_identity(*agent);
+        order_before(&bulk.loaded);
+        order_before(&warp.block->bulk->fenced);
+      }
       assume_identity(me.fiber);
     }
   }
