@@ -1,24 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "report.hpp"
 
-#include <fmt/format.h>
-
-#include <cstdio>
 #include <sstream>
 #include <utility>
 
+#include "line.hpp"
 #include "report_json.hpp"
 #include "version.hpp"
 
 namespace ucclep::perf {
 namespace {
-
-template <class... Args>
-void line(fmt::format_string<Args...> format, Args&&... args) {
-  const std::string text = fmt::format(format, std::forward<Args>(args)...);
-  std::printf("%s\n", text.c_str());
-  std::fflush(stdout);
-}
 
 std::string ranks_in_words(const Options& o) {
   if (o.mpi_ranks > 0) return fmt::format("{} processes of an MPI launcher", o.mpi_ranks);

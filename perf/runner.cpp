@@ -11,6 +11,7 @@
 
 #include "api.hpp"
 #include "json_parts.hpp"
+#include "line.hpp"
 #include "processes.hpp"
 #include "report.hpp"
 
@@ -100,11 +101,9 @@ bool run_rank(const Options& options, const Tool& tool, Team& team) {
   if (team.rank() == 0) {
     if (!options.json.empty()) {
       const Json& file = outcome.runs.size() == 1 ? outcome.runs[0] : outcome.runs;
-      std::printf("# JSON: %s\n", write_json_to(options.json, file).c_str());
+      line("# JSON: {}", write_json_to(options.json, file));
     }
-    std::printf("verified %llu rows, %llu wrong\n", static_cast<unsigned long long>(outcome.tally.verified),
-                static_cast<unsigned long long>(outcome.tally.wrong));
-    std::fflush(stdout);
+    line("verified {} rows, {} wrong", outcome.tally.verified, outcome.tally.wrong);
   }
   return outcome.tally.wrong == 0 && outcome.tally.verified > 0;
 }

@@ -1,24 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ceiling/ceiling_report.hpp"
 
-#include <fmt/format.h>
-
 #include <cstdio>
-#include <utility>
 
 #include "json_parts.hpp"
+#include "line.hpp"
 #include "measurement.hpp"
 #include "version.hpp"
 
 namespace ucclep::perf {
 namespace {
-
-template <class... Args>
-void line(fmt::format_string<Args...> format, Args&&... args) {
-  const std::string text = fmt::format(format, std::forward<Args>(args)...);
-  std::printf("%s\n", text.c_str());
-  std::fflush(stdout);
-}
 
 constexpr double tolerance = 1.03;
 
