@@ -11,6 +11,7 @@
 #include "host/guard.hpp"
 #include "host/handle.hpp"
 #include "host/open_device.hpp"
+#include "host/plan.hpp"
 #include "host/structs.hpp"
 
 namespace ucclep {
@@ -64,7 +65,7 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
   agreement.attempt([&] { asked = read_struct(given, "config"); });
   agree_on(agreement, asked);
   agreement.attempt([&] {
-    group->config = checked_config(asked, comm.nranks());
+    group->config = checked_config(asked, comm.nranks(), comm.traits);
     group->device.shape = shape_of(group->config, comm.nranks(), comm.traits);
     group->device.layout = WindowLayout::of(group->device.shape);
     if (!agreement.failed()) own = comm.device->share(group->device.layout.bytes);
@@ -98,18 +99,18 @@ ucclEpGroupLimits_t limits_of(const ucclEpComm* comm, const ucclEpGroupConfig_t&
   if (!comm && (nranks < 1 || nranks > static_cast<int>(max_ranks))) {
     fail(ucclEpInvalidArgument, "config.nranks is {}, expected 1 to {} when comm is NULL", nranks, max_ranks);
   }
-  const ucclEpGroupConfig_t config = checked_config(asked, nranks);
   const DeviceTraits traits = comm ? comm->traits
                                    : expected_traits(Config::from_environment().device.value_or(UCCLEP_DEVICE_AUTO),
                                                      UCCLEP_DEVICE_INDEX_CURRENT);
+  const ucclEpGroupConfig_t config = checked_config(asked, nranks, traits);
   const GroupShape shape = shape_of(config, nranks, traits);
   ucclEpGroupLimits_t limits = UCCLEP_GROUP_LIMITS_INIT;
   const uint64_t window = round_up(WindowLayout::of(shape).bytes, traits.window_granularity);
   limits.device_bytes = static_cast<int64_t>(window + workspace_bytes(shape));
   limits.host_bytes = 0;
   limits.max_top_k = max_top_k;
-  limits.max_experts = max_experts;
-  limits.max_tokens_per_rank = INT32_MAX / 2;
+  limits.max_experts = most_experts(traits, shape.ranks, shape.top_k);
+  limits.max_tokens_per_rank = most_tokens(traits, config.num_sms);
   limits.max_token_bytes = INT32_MAX / 2;
   limits.max_ranks = max_ranks;
   limits.epoch_bits = 64;

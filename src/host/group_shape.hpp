@@ -8,7 +8,7 @@
 namespace ucclep {
 
 // Fills in defaults. Throws ucclEpInvalidArgument naming the field, ucclEpNotSupported for what later versions bring.
-ucclEpGroupConfig_t checked_config(const ucclEpGroupConfig_t& config, int nranks);
+ucclEpGroupConfig_t checked_config(const ucclEpGroupConfig_t& config, int nranks, const DeviceTraits& traits);
 
 GroupShape shape_of(const ucclEpGroupConfig_t& checked, int nranks, const DeviceTraits& traits);
 

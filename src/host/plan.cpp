@@ -2,6 +2,7 @@
 #include "host/plan.hpp"
 
 #include <algorithm>
+#include <ranges>
 
 #include "base/error.hpp"
 #include "ucclep/device/ht_routing.hpp"
@@ -49,22 +50,29 @@ LaunchPlan plan_rows(const DeviceTraits& traits, int num_sms, size_t tables) {
 }
 
 RoutingPlan plan_routing(const DeviceTraits& traits, const GroupShape& shape, int num_sms) {
+  const uint64_t tables = ht::ScanTables::bytes(shape), of_warp = ht::ScanTables::bytes_per_warp(shape);
+  const unsigned lanes = threads(traits);
   RoutingPlan plan;
-  plan.shape = {blocks(traits, num_sms), threads(traits), traits.shared_bytes};
-  plan.scanners = scanners_of(traits, shape, plan.shape);
-  plan.shape.shared_bytes =
-      std::max(block_scan_bytes, ht::ScanTables::bytes(shape) + plan.scanners * ht::ScanTables::bytes_per_warp(shape));
+  plan.scanners =
+      static_cast<uint32_t>(std::min<uint64_t>((traits.shared_bytes - tables) / of_warp, lanes / traits.wave));
+  plan.shape = {blocks(traits, num_sms), lanes, std::max(block_scan_bytes, tables + plan.scanners * of_warp)};
   return plan;
 }
 
-uint32_t scanners_of(const DeviceTraits& traits, const GroupShape& shape, const LaunchShape& launch) {
-  const uint64_t tables = ht::ScanTables::bytes(shape), of_warp = ht::ScanTables::bytes_per_warp(shape);
-  if (launch.shared_bytes < tables + of_warp) {
-    fail(ucclEpNotSupported, "routing among {} experts needs {} bytes of shared memory, {} gives a block {}",
-         shape.experts, tables + of_warp, traits.name, launch.shared_bytes);
-  }
-  return static_cast<uint32_t>(
-      std::min<uint64_t>((launch.shared_bytes - tables) / of_warp, launch.block / traits.wave));
+uint32_t most_experts(const DeviceTraits& traits, uint32_t ranks, uint32_t top_k) {
+  GroupShape shape{};
+  shape.ranks = ranks;
+  shape.top_k = top_k;
+  const auto fits = [&](uint32_t of_rank) {
+    shape.experts = of_rank * ranks;
+    return ht::ScanTables::bytes(shape) + ht::ScanTables::bytes_per_warp(shape) <= traits.shared_bytes;
+  };
+  const auto of_rank = std::views::iota(1u, max_experts / ranks + 1);
+  return static_cast<uint32_t>(std::ranges::partition_point(of_rank, fits) - of_rank.begin()) * ranks;
+}
+
+int64_t most_tokens(const DeviceTraits& traits, int num_sms) {
+  return std::min<int64_t>(int64_t{blocks(traits, num_sms)} * UINT16_MAX - 1, INT32_MAX / 2);
 }
 
 }  // namespace ucclep

@@ -20,8 +20,11 @@ struct RoutingPlan {
   LaunchShape shape;
   uint32_t scanners;
 };
+// The shape has at most most_experts.
 RoutingPlan plan_routing(const DeviceTraits& traits, const GroupShape& shape, int num_sms);
-// Warps that can scan at the same time in that much shared memory.
-uint32_t scanners_of(const DeviceTraits& traits, const GroupShape& shape, const LaunchShape& launch);
+// Experts whose counts, with those of the ranks, fit into a block's shared memory. A multiple of the ranks.
+uint32_t most_experts(const DeviceTraits& traits, uint32_t ranks, uint32_t top_k);
+// Tokens that HT routes on so many SMs: a block counts its own in 16 bits.
+int64_t most_tokens(const DeviceTraits& traits, int num_sms);
 
 }  // namespace ucclep

@@ -94,14 +94,13 @@ void update_ht(ucclEpHandle& handle, const RoutingInput& routing, CounterViews c
   counters.host_call = captured ? 0 : handle.updates_called + 1;
   announce_total(counters);
   const Settings settings = handle_settings(handle, static_cast<int>(routing.top_k));
-  const RoutingPlan plan =
-      plan_routing(group.comm->traits, group.shape(), num_sms > 0 ? num_sms : group.config.num_sms);
+  const int sms = num_sms > 0 ? num_sms : group.config.num_sms;
+  const RoutingPlan plan = plan_routing(group.comm->traits, group.shape(), sms);
+  if (const int64_t most = most_tokens(group.comm->traits, sms); routing.tokens > most) {
+    fail(ucclEpNotSupported, "{} tokens on {} SMs, which route at most {}", routing.tokens, plan.shape.grid, most);
+  }
   HtUpdateArgs args{group.device, handle.device, routing, settings, zones_of(handle), counters};
   args.routing.scanners = plan.scanners;
-  if (routing.tokens / plan.shape.grid >= UINT16_MAX) {
-    fail(ucclEpNotSupported, "{} tokens on {} SMs: an SM routes fewer than {}", routing.tokens, plan.shape.grid,
-         UINT16_MAX);
-  }
   launch(group, kernels::ht_update, plan.shape, args, stream);
   note_update(handle, routing);
   note_call(handle, captured);

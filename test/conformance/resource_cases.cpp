@@ -336,6 +336,56 @@ TEST_CASE("ucclEpGroupQuery without a communicator", "[process][reduced][driver]
   });
 }
 
+// The config with one more than its limit is refused on creation, by a sentence that names the limit.
+void is_beyond(ucclEpComm_t comm, ucclEpGroupConfig_t config, const char* field, int64_t most) {
+  ucclEpGroup_t group = nullptr;
+  refused(ucclEpGroupCreate(&group, comm, &config), ucclEpInvalidArgument, "ucclEpGroupCreate",
+          {field, "expected 1 to " + std::to_string(most)});
+}
+
+ucclEpGroupLimits_t limits_of(ucclEpComm_t comm, const ucclEpGroupConfig_t& config) {
+  ucclEpGroupLimits_t limits = UCCLEP_GROUP_LIMITS_INIT;
+  ok(ucclEpGroupQuery(comm, &config, &limits), "ucclEpGroupQuery");
+  return limits;
+}
+
+TEST_CASE("as many experts as ucclEpGroupQuery says are routed in every layout, and not one more a rank",
+          "[process][driver]") {
+  run_ranks(2, [&](Rank& rank) {
+    Comm comm(rank);
+    Stream stream(comm);
+    Scenario scenario{.ranks = 2, .top_k = 4, .max_tokens = 6, .hidden = 8};
+    ucclEpGroupConfig_t config = group_config({scenario});
+    const int64_t most = limits_of(comm, config).max_experts;
+    config.num_experts = static_cast<int>(most) + 2;
+    is_beyond(comm, config, "config.num_experts", most);
+    scenario.experts = static_cast<int>(most);
+    for (const Scenario& layout : in_all_layouts(scenario)) {
+      Group group = make_group(comm, group_config({layout}));
+      Handle handle = make_handle(group, handle_config(layout));
+      round_trip(rank, comm, handle, stream, layout);
+    }
+  });
+}
+
+TEST_CASE("as many tokens as ucclEpGroupQuery says are routed by one SM, and not one more", "[process]") {
+  run_ranks(1, [&](Rank& rank) {
+    Comm comm(rank);
+    Stream stream(comm);
+    // All to one expert: its count is the largest that there can be.
+    Scenario scenario{.layout = Layout::ht_flat, .ranks = 1, .experts = 1, .top_k = 1, .hidden = 8};
+    ucclEpGroupConfig_t config = group_config({scenario});
+    config.num_sms = 1;
+    const int64_t most = limits_of(comm, config).max_tokens_per_rank;
+    config.max_tokens_per_rank = static_cast<int>(most) + 1;
+    is_beyond(comm, config, "config.max_tokens_per_rank", most);
+    scenario.max_tokens = config.max_tokens_per_rank = static_cast<int>(most);
+    Group group = make_group(comm, config);
+    Handle handle = make_handle(group, handle_config(scenario));
+    round_trip(rank, comm, handle, stream, scenario);
+  });
+}
+
 int open_files() {
   int count = 0;
   DIR* directory = opendir("/proc/self/fd");
