@@ -360,7 +360,7 @@ ucclEpGroupConfig_t limited(ucclEpGroupConfig_t config, int timeout_ms) {
 }  // namespace
 
 Session::Session(const Rank& rank, const Scenario& scenario, int timeout_ms)
-    : comm(rank, comm_config()),
+    : comm(rank),
       group(make_group(comm, limited(group_config({scenario}), timeout_ms))),
       handle(make_handle(group, handle_config(scenario))),
       stream(comm) {}

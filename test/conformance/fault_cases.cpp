@@ -54,7 +54,7 @@ void missing_peer(Layout layout, const std::function<void(Exchange&, ucclEpHandl
       operation(exchange, at.handle, at.stream);
       const ucclEpResult_t result = ucclEpStreamSynchronize(at.comm, at.stream);
       answered(result, ucclEpTimeout, at.comm, "ucclEpStreamSynchronize");
-      require(seconds_since(begin) < comm_config().timeout_ms / 1000.0 * 0.75,
+      require(seconds_since(begin) < comm_config(rank).timeout_ms / 1000.0 * 0.75,
               "it took " + std::to_string(seconds_since(begin)) + " s");
       const ucclEpAsyncError_t error = async_error(at.comm);
       require(error.code == ucclEpTimeout, "the record is " + std::to_string(error.code));
@@ -122,7 +122,7 @@ TEST_CASE("ucclEpHandleWaitCounts times out", "[process]") {
 
 TEST_CASE("a rank that never joins a collective create is named", "[process]") {
   run_ranks(3, [&](Rank& rank) {
-    ucclEpCommConfig_t config = comm_config();
+    ucclEpCommConfig_t config = comm_config(rank);
     config.timeout_ms = 3000;  // also of the communicator's own creation
     Comm comm(rank, config);
     if (rank.rank != 1) {
@@ -140,7 +140,7 @@ TEST_CASE("a rank that never joins a collective create is named", "[process]") {
 
 TEST_CASE("a communicator whose ranks never come times out", "[process]") {
   run_ranks(1, [&](Rank& rank) {
-    ucclEpCommConfig_t config = comm_config();
+    ucclEpCommConfig_t config = comm_config(rank);
     config.timeout_ms = 400;
     ucclEpComm_t comm = nullptr;
     const auto begin = Clock::now();
@@ -235,7 +235,7 @@ TEST_CASE("the group's time limit counts before the communicator's", "[process]"
       exchange.update(handle, stream);
       exchange.dispatch(handle, stream);
       answered(ucclEpStreamSynchronize(comm, stream), ucclEpTimeout, comm, "ucclEpStreamSynchronize");
-      require(seconds_since(begin) < comm_config().timeout_ms / 1000.0 * 0.75,
+      require(seconds_since(begin) < comm_config(rank).timeout_ms / 1000.0 * 0.75,
               "the communicator's time limit was used");
     }
     rank.board.add(0);
@@ -324,7 +324,7 @@ TEST_CASE("kill -9 in HT: the others name the dead rank in time, and nothing is 
 TEST_CASE("after a fatal error destruction is local, complete and successful", "[process][reduced][driver]") {
   run_ranks(2, [&](Rank& rank) {
     const Scenario scenario = any(Layout::ht_expert_major, 2);
-    const ucclEpCommConfig_t config = comm_config();
+    const ucclEpCommConfig_t config = comm_config(rank);
     ucclEpComm_t comm = nullptr;
     ok(ucclEpCommInitRank(&comm, 2, rank.ids[0], rank.rank, &config), "ucclEpCommInitRank");
     note_comm(comm);

@@ -198,7 +198,7 @@ TEST_CASE("two groups on one communicator", "[process]") {
 TEST_CASE("two communicators are independent", "[process]") {
   const Scenario scenario = small(Layout::ht_flat);
   run_ranks(4, {.communicators = 2}, [&](Rank& rank) {
-    Comm one(rank, comm_config(), 0), two(rank, comm_config(), 1);
+    Comm one(rank, comm_config(rank), 0), two(rank, comm_config(rank), 1);
     Stream first(one), second(two);
     Group a = make_group(one, group_config({scenario})), b = make_group(two, group_config({scenario}));
     Handle x = make_handle(a, handle_config(scenario)), y = make_handle(b, handle_config(scenario));
@@ -221,7 +221,7 @@ TEST_CASE("a communicator after a communicator", "[process][reduced][driver]") {
       Scenario three = scenario;
       three.ranks = 3;
       three.experts = 6;
-      Comm comm(rank, comm_config(), id);
+      Comm comm(rank, comm_config(rank), id);
       Stream stream(comm);
       Group group = make_group(comm, group_config({three}));
       Handle handle = make_handle(group, handle_config(three));
@@ -318,7 +318,7 @@ TEST_CASE("destroyed in every order, and objects left to their owners", "[proces
     Scenario two = scenario;
     two.ranks = 2;
     for (int id = 0; id < 3; ++id) {
-      ucclEpCommConfig_t config = comm_config();
+      ucclEpCommConfig_t config = comm_config(rank);
       ucclEpComm_t comm = nullptr;
       ok(ucclEpCommInitRank(&comm, 2, rank.ids[id], rank.rank, &config), "ucclEpCommInitRank");
       const ucclEpGroupConfig_t shape = group_config({two});

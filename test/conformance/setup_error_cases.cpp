@@ -67,7 +67,7 @@ TEST_CASE("C52 a struct that the library fills is written up to the caller's siz
     ok(ucclEpCommGetInfo(comm, &larger.info), "ucclEpCommGetInfo");
     require(larger.info.size == sizeof(larger), "the caller's size was changed");
     require(larger.info.rank == rank.rank && larger.info.nranks == 2, "rank or nranks");
-    require(larger.info.device == comm_config().device, "device");
+    require(larger.info.device == comm_config(rank).device, "device");
     require(larger.unknown == 0, "the unknown tail was written");
     ucclEpCommInfo_t wrong = UCCLEP_COMM_INFO_INIT;
     wrong.magic = 7;
@@ -107,7 +107,7 @@ TEST_CASE("an environment variable that does not parse is named", "[process][red
   // In processes of their own: the environment belongs to all threads.
   run_ranks(2, {.processes = true}, [&](Rank& rank) {
     setenv("UCCLEP_TIMEOUT_MS", "abc", 1);
-    ucclEpCommConfig_t config = comm_config();
+    ucclEpCommConfig_t config = comm_config(rank);
     ucclEpComm_t comm = nullptr;
     refused(ucclEpCommInitRank(&comm, 2, rank.ids[0], rank.rank, &config), ucclEpInvalidArgument, "ucclEpCommInitRank",
             {"UCCLEP_TIMEOUT_MS", "abc"});
@@ -117,7 +117,7 @@ TEST_CASE("an environment variable that does not parse is named", "[process][red
 
 TEST_CASE("bad ranks and counts of ranks", "[process]") {
   run_ranks(1, {.communicators = 2}, [&](Rank& rank) {
-    ucclEpCommConfig_t config = comm_config();
+    ucclEpCommConfig_t config = comm_config(rank);
     config.timeout_ms = 2000;
     ucclEpComm_t comm = nullptr;
     refused(ucclEpCommInitRank(&comm, 0, rank.ids[0], 0, &config), ucclEpInvalidArgument, "ucclEpCommInitRank",
@@ -129,7 +129,7 @@ TEST_CASE("bad ranks and counts of ranks", "[process]") {
     refused(ucclEpCommInitRank(nullptr, 1, rank.ids[0], 0, &config), ucclEpInvalidArgument, "ucclEpCommInitRank");
     require(comm == nullptr, "the out-parameter was written");
     // The refused calls may have used up their rendezvous.
-    Comm good(rank, comm_config(), 1);
+    Comm good(rank, comm_config(rank), 1);
     int count = 0, self = -1;
     ok(ucclEpCommCount(good, &count), "ucclEpCommCount");
     ok(ucclEpCommUserRank(good, &self), "ucclEpCommUserRank");
@@ -137,7 +137,7 @@ TEST_CASE("bad ranks and counts of ranks", "[process]") {
   });
 }
 
-TEST_CASE("a communicator over the caller's allgather", "[process][reduced]") {
+TEST_CASE("a communicator over the caller's allgather", "[process][reduced][driver]") {
   struct Gather {  // over the words of the board: a byte a word, in rounds
     Rank* rank;
     uint32_t round = 0;
@@ -165,10 +165,13 @@ TEST_CASE("a communicator over the caller's allgather", "[process][reduced]") {
       everybody(1);
       return 0;
     };
-    ucclEpCommConfig_t config = comm_config();
+    ucclEpCommConfig_t config = comm_config(rank);
     ucclEpComm_t comm = nullptr;
     ok(ucclEpCommInitBootstrap(&comm, 3, rank.rank, &bootstrap, &config), "ucclEpCommInitBootstrap");
     note_comm(comm);
+    ucclEpCommInfo_t info = UCCLEP_COMM_INFO_INIT;
+    ok(ucclEpCommGetInfo(comm, &info), "ucclEpCommGetInfo");
+    require(test_gpus() == 0 || info.device_index == rank.rank % test_gpus(), "the rank shares its GPU");
     {
       const Scenario scenario{.layout = Layout::ht_flat, .ranks = 3, .experts = 6};
       Group group = make_group(comm, group_config({scenario}));

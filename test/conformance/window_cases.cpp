@@ -99,7 +99,7 @@ TEST_CASE("windows: a range that is bad on one rank is refused on all", "[proces
 
 TEST_CASE("windows: objects that are NULL or of another communicator", "[process]") {
   run_ranks(2, {.communicators = 2}, [](Rank& rank) {
-    Comm comm(rank), other(rank, comm_config(), 1);
+    Comm comm(rank), other(rank, comm_config(rank), 1);
     const Block block(comm, page);
     ucclEpWindow_t window = nullptr;
     refused(ucclEpWindowRegister(nullptr, block.data(), page, &window), ucclEpInvalidArgument, "ucclEpWindowRegister",
@@ -228,7 +228,7 @@ TEST_CASE("windows: memory that is freed under one stays until it goes", "[proce
 
 TEST_CASE("windows: a communicator is destroyed with windows registered", "[process][driver][reduced]") {
   run_ranks(3, [](Rank& rank) {
-    const ucclEpCommConfig_t config = comm_config();
+    const ucclEpCommConfig_t config = comm_config(rank);
     ucclEpComm_t comm = nullptr;
     ok(ucclEpCommInitRank(&comm, rank.count, rank.ids[0], rank.rank, &config), "ucclEpCommInitRank");
     note_comm(comm);

@@ -53,12 +53,11 @@ class Warnings {
 // One of everything, an operation behind it, destroyed while the driver fails as asked. Returns how many of the
 // driver's objects were left behind.
 int left_after_destroying_all(Rank& rank, int id, const std::string& failure) {
-  const Double driver(comm_config().device == UCCLEP_DEVICE_HIP ? gpu::hip_facts : gpu::cuda_facts);
+  const Double driver(comm_config(rank).device == UCCLEP_DEVICE_HIP ? gpu::hip_facts : gpu::cuda_facts);
   const int before = driver.live_objects();
   Scenario scenario;
   scenario.ranks = 1;
-  ucclEpCommConfig_t config = comm_config();
-  config.device_index = 0;
+  ucclEpCommConfig_t config = comm_config(rank);
   ucclEpComm_t comm = nullptr;
   ok(ucclEpCommInitRank(&comm, 1, rank.ids[id], 0, &config), "ucclEpCommInitRank");
   CallersMemory memory{comm};

@@ -52,16 +52,15 @@ bool shares_gpus(int ranks) {
   return test_gpus() > 0 && ranks > test_gpus();
 }
 
-ucclEpCommConfig_t comm_config() {
+ucclEpCommConfig_t comm_config(const Rank& rank) {
   ucclEpCommConfig_t config = UCCLEP_COMM_CONFIG_INIT;
   config.device = test_gpus() > 0 ? test_device() : UCCLEP_DEVICE_HOST;
+  if (test_gpus() > 0) config.device_index = rank.rank % test_gpus();
   config.timeout_ms = reduced() ? 100000 : 20000;
   return config;
 }
 
-Comm::Comm(const Rank& rank, const ucclEpCommConfig_t& asked, int id) {
-  ucclEpCommConfig_t config = asked;
-  if (test_gpus() > 0) config.device_index = rank.rank % test_gpus();
+Comm::Comm(const Rank& rank, const ucclEpCommConfig_t& config, int id) {
   ok(ucclEpCommInitRank(&comm_, rank.count, rank.ids[id], rank.rank, &config), "ucclEpCommInitRank");
   note_comm(comm_);
 }

@@ -60,12 +60,13 @@ int test_gpus();
 // Ranks of one process that share a GPU wait for each other in driver calls that wait for the whole device.
 bool shares_gpus(int ranks);
 
-// That device and a time limit of 20 s (more under a sanitizer).
-ucclEpCommConfig_t comm_config();
+// That device, of GPUs the rank's own, and a time limit of 20 s (more under a sanitizer).
+ucclEpCommConfig_t comm_config(const Rank& rank);
 
 class Comm {
  public:
-  explicit Comm(const Rank& rank, const ucclEpCommConfig_t& config = comm_config(), int id = 0);
+  explicit Comm(const Rank& rank) : Comm(rank, comm_config(rank)) {}
+  Comm(const Rank& rank, const ucclEpCommConfig_t& config, int id = 0);
   Comm(const Comm&) = delete;
   Comm& operator=(const Comm&) = delete;
   ~Comm() { reset(); }
