@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Usage: tools/bundle.py BUILD-TREE BUNDLE
 
-Copies the shared library, the tools, the test executables and every library that they need, glibc's own excepted, into one
-folder: stripped, and with run path $ORIGIN, so that the folder runs wherever glibc is 2.36 or newer. The tools' MPI plugin goes
+Copies the shared library, the tools, the test executables and every library that they need, glibc's own excepted, and hwloc, which
+they open at run time, into one folder: stripped, and with run path $ORIGIN, so that the folder runs wherever glibc is 2.36 or newer. The tools' MPI plugin goes
 with them when it was built; MPI itself does not, as it has to be the one that the machine's mpirun belongs to. test-gpu.sh there
 runs the tests that need GPUs, perf-gpu.sh the tools on GPUs; commit.txt says what was built.
 """
@@ -15,6 +15,7 @@ import subprocess
 import sys
 
 GLIBC_LIMIT = (2, 36)
+OPENED = ["libhwloc.so.15"]
 SIZE_LIMIT = 40 << 20
 # What every glibc system has, and what must not be mixed with another glibc.
 GLIBC = re.compile(r"^(ld-linux-x86-64|lib(c|m|dl|rt|pthread|resolv|util|anl|mvec|nsl|BrokenLocale|thread_db))\.so\.\d+$")
@@ -52,6 +53,17 @@ def needed_libraries(path):
     return found
 
 
+def opened_libraries():
+    """Those that are opened by name at run time, and belong to no driver: {soname: path}."""
+    found = {}
+    for name in OPENED:
+        path = output("cc", "-print-file-name=" + name).strip()
+        if not os.path.isabs(path):
+            sys.exit(f"bundle.py: {name} was not found")
+        found[name] = os.path.realpath(path)
+    return found
+
+
 def newest_glibc(path):
     versions = re.findall(r"\bGLIBC_(\d+)\.(\d+)", output("readelf", "--version-info", "--wide", path))
     return max(((int(major), int(minor)) for major, minor in versions), default=(0, 0))
@@ -67,6 +79,7 @@ def main(tree, bundle):
     files, plugins = built_files(tree)
     if "libucclep.so.0" not in files:
         sys.exit(f"bundle.py: {tree} has no libucclep.so")
+    files.update(opened_libraries())
     for path in list(files.values()):
         for name, library in needed_libraries(path).items():
             files.setdefault(name, library)

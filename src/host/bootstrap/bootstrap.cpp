@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "base/log.hpp"
+#include "base/node.hpp"
 #include "host/bootstrap/hub.hpp"
-#include "host/bootstrap/node.hpp"
 #include "host/bootstrap/rendezvous.hpp"
 #include "host/bootstrap/spoke.hpp"
 #include "host/bootstrap/wire.hpp"

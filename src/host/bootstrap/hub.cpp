@@ -11,10 +11,10 @@
 #include "base/deadline.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/node.hpp"
 #include "base/thread.hpp"
 #include "host/bootstrap/doorkeeper.hpp"
 #include "host/bootstrap/files_limit.hpp"
-#include "host/bootstrap/node.hpp"
 #include "host/bootstrap/rounds.hpp"
 #include "host/bootstrap/stream_io.hpp"
 

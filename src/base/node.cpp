@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/bootstrap/node.hpp"
+#include "base/node.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -14,9 +14,9 @@ namespace ucclep {
 NodeId this_node() {
   NodeId id;
   Fd file(open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
-  // Without /proc the host name has to do.
+  // Without /proc this process cannot know whom it shares a kernel with: many machines have the same name.
   if (!file || read(file.get(), id.boot_id.data(), id.boot_id.size() - 1) <= 0) {
-    host_name().copy(id.boot_id.data(), id.boot_id.size() - 1);
+    this_process().hex().copy(id.boot_id.data(), id.boot_id.size() - 1);
   }
   struct stat status{};
   if (stat("/proc/self/ns/net", &status) == 0) id.network_namespace = status.st_ino;
