@@ -62,7 +62,7 @@ TEST_CASE("host device: a window keeps its size, and its address within a proces
   int pipes[2];
   REQUIRE(pipe(pipes) == 0);
   close(pipes[1]);
-  is_refused(ucclEpInvalidArgument, "window memory", [&] { peer->map(seen->ticket(), Fd(pipes[0])); });
+  is_refused(ucclEpInvalidArgument, "sealed", [&] { peer->map(seen->ticket(), Fd(pipes[0])); });
   CHECK(fcntl(pipes[0], F_GETFD) == -1);  // owned also by the call that fails
 }
 

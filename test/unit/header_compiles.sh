@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # usage: header_compiles.sh INCLUDE_DIR SOURCE COMPILER...
-# The public header compiles without a warning in every language version with each compiler: a C compiler gets the C
+# A public header compiles without a warning in every language version with each compiler: a C compiler gets the C
 # versions, a C++ compiler the C++ ones.
 set -u
 include=$1
@@ -17,7 +17,7 @@ for compiler in "$@"; do
   for version in $versions; do
     tried=$((tried + 1))
     "$compiler" -x $language -std=$version -Wall -Wextra -pedantic -Werror -fsyntax-only -I"$include" "$source" || {
-      echo "$compiler -std=$version does not take ucclep.h"
+      echo "$compiler -std=$version does not take $source"
       failed=$((failed + 1))
     }
   done

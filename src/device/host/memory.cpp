@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/host/memory.hpp"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
@@ -15,68 +13,50 @@
 
 #include "base/error.hpp"
 #include "base/fd.hpp"
+#include "base/sealed_memory.hpp"
 
 namespace ucclep::executor {
 namespace {
 
 using FileId = std::pair<dev_t, ino_t>;
 
-struct Mapping {
-  Fd fd;
-  char* data = nullptr;
-  size_t bytes = 0;  // of the whole file
-
-  Mapping(Fd file, size_t size) : fd(std::move(file)), bytes(size) {
-    void* mapped = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
-    if (mapped == MAP_FAILED)
-      fail(ucclEpOutOfMemory, "mapping {} bytes of window memory: {}", size, std::strerror(errno));
-    data = static_cast<char*>(mapped);
-  }
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
-  ~Mapping() { munmap(data, bytes); }
-  bool holds(const void* first, size_t count) const {
-    const size_t offset = reinterpret_cast<uintptr_t>(first) - reinterpret_cast<uintptr_t>(data);
-    return offset < bytes && count <= bytes - offset;
-  }
-};
-
 // What this process has mapped.
 struct Mappings {
   std::mutex mutex;
-  std::map<FileId, std::weak_ptr<Mapping>> of;
+  std::map<FileId, std::weak_ptr<SealedMemory>> of;
 };
 Mappings& mappings() {
   static Mappings all;
   return all;
 }
 
-std::shared_ptr<Mapping> mapping_of(Fd fd) {
+FileId id_of(int fd) {
   struct stat status;
-  if (fstat(fd.get(), &status) != 0) fail(ucclEpSystemError, "fstat of window memory: {}", std::strerror(errno));
-  // Without the seal its owner could shrink it, and touching it would be a SIGBUS here.
-  const int seals = fcntl(fd.get(), F_GET_SEALS);
-  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
-    fail(ucclEpInvalidArgument, "window memory that is not a memfd sealed against shrinking");
-  }
+  if (fstat(fd, &status) != 0) fail(ucclEpSystemError, "fstat of window memory: {}", std::strerror(errno));
+  return {status.st_dev, status.st_ino};
+}
+
+// One mapping per file: make() is asked only where the process has none.
+template <class Make>
+std::shared_ptr<SealedMemory> mapping_of(FileId id, Make&& make) {
   Mappings& all = mappings();
   std::lock_guard lock(all.mutex);
   std::erase_if(all.of, [](const auto& entry) { return entry.second.expired(); });
-  std::weak_ptr<Mapping>& known = all.of[{status.st_dev, status.st_ino}];
-  std::shared_ptr<Mapping> mapping = known.lock();
+  std::weak_ptr<SealedMemory>& known = all.of[id];
+  std::shared_ptr<SealedMemory> mapping = known.lock();
   if (mapping == nullptr) {
-    mapping = std::make_shared<Mapping>(std::move(fd), static_cast<size_t>(status.st_size));
+    mapping = std::make_shared<SealedMemory>(make());
     known = mapping;
   }
   return mapping;
 }
 
 // The mapping that holds the bytes; null: they are not in shared memory.
-std::shared_ptr<Mapping> mapping_around(const void* data, size_t bytes) {
+std::shared_ptr<SealedMemory> mapping_around(const void* data, size_t bytes) {
   Mappings& all = mappings();
   std::lock_guard lock(all.mutex);
   for (const auto& [id, known] : all.of) {
-    std::shared_ptr<Mapping> mapping = known.lock();
+    std::shared_ptr<SealedMemory> mapping = known.lock();
     if (mapping != nullptr && mapping->holds(data, bytes)) return mapping;
   }
   return nullptr;
@@ -84,19 +64,21 @@ std::shared_ptr<Mapping> mapping_around(const void* data, size_t bytes) {
 
 class Memfd : public SharedMemory {
  public:
-  Memfd(std::shared_ptr<Mapping> mapping, uint64_t offset, uint64_t bytes)
+  Memfd(std::shared_ptr<SealedMemory> mapping, uint64_t offset, uint64_t bytes)
       : mapping_(std::move(mapping)), offset_(offset), bytes_(bytes) {
-    if (bytes == 0 || offset > mapping_->bytes || bytes > mapping_->bytes - offset) {
+    if (bytes == 0 || offset > mapping_->bytes() || bytes > mapping_->bytes() - offset) {
       fail(ucclEpInvalidArgument, "window memory of {} bytes, of which {} are to be mapped from byte {} on",
-           mapping_->bytes, bytes, offset);
+           mapping_->bytes(), bytes, offset);
     }
   }
-  void* data() const override { return mapping_->data + offset_; }
-  MemoryTicket ticket() const override { return {MemoryTicket::Way::descriptor, mapping_->bytes, offset_, bytes_, {}}; }
-  int fd() const override { return mapping_->fd.get(); }
+  void* data() const override { return mapping_->data() + offset_; }
+  MemoryTicket ticket() const override {
+    return {MemoryTicket::Way::descriptor, mapping_->bytes(), offset_, bytes_, {}};
+  }
+  int fd() const override { return mapping_->fd(); }
 
  private:
-  std::shared_ptr<Mapping> mapping_;
+  std::shared_ptr<SealedMemory> mapping_;
   uint64_t offset_, bytes_;
 };
 
@@ -137,24 +119,20 @@ void DeviceMemory::Free::operator()(void* data) const {
 #endif
 
 std::unique_ptr<SharedMemory> create_shared_memory(size_t bytes) {
-  Fd fd(memfd_create("ucclep", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd) fail(ucclEpSystemError, "memfd_create: {}", std::strerror(errno));
-  if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
-    fail(ucclEpOutOfMemory, "a memfd of {} bytes: {}", bytes, std::strerror(errno));
-  }
-  if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    fail(ucclEpSystemError, "sealing a memfd: {}", std::strerror(errno));
-  }
-  return std::make_unique<Memfd>(mapping_of(std::move(fd)), 0, bytes);
+  SealedMemory memory = SealedMemory::create(bytes);
+  const FileId id = id_of(memory.fd());
+  return std::make_unique<Memfd>(mapping_of(id, [&] { return std::move(memory); }), 0, bytes);
 }
 
 std::unique_ptr<SharedMemory> map_shared_memory(const MemoryTicket& ticket, Fd fd) {
-  return std::make_unique<Memfd>(mapping_of(std::move(fd)), ticket.offset, ticket.bytes);
+  const FileId id = id_of(fd.get());
+  return std::make_unique<Memfd>(mapping_of(id, [&] { return SealedMemory::map(std::move(fd)); }), ticket.offset,
+                                 ticket.bytes);
 }
 
 std::unique_ptr<SharedMemory> offer_memory(void* data, size_t bytes, bool beyond_process) {
-  if (std::shared_ptr<Mapping> mapping = mapping_around(data, bytes)) {
-    const auto offset = static_cast<uint64_t>(static_cast<char*>(data) - mapping->data);
+  if (std::shared_ptr<SealedMemory> mapping = mapping_around(data, bytes)) {
+    const auto offset = static_cast<uint64_t>(static_cast<char*>(data) - mapping->data());
     return std::make_unique<Memfd>(std::move(mapping), offset, bytes);
   }
   if (beyond_process) {
@@ -167,10 +145,10 @@ std::unique_ptr<SharedMemory> offer_memory(void* data, size_t bytes, bool beyond
 }
 
 std::string name_address(const void* address) {
-  const std::shared_ptr<Mapping> mapping = mapping_around(address, 1);
+  const std::shared_ptr<SealedMemory> mapping = mapping_around(address, 1);
   if (mapping == nullptr) return fmt::format("{}", address);
   return fmt::format("{} (offset {:#x} of a window of {} bytes)", address,
-                     static_cast<const char*>(address) - mapping->data, mapping->bytes);
+                     static_cast<const char*>(address) - mapping->data(), mapping->bytes());
 }
 
 }  // namespace ucclep::executor

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/sealed_memory.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace ucclep {
+
+SealedMemory SealedMemory::create(size_t bytes) {
+  Fd fd(memfd_create("ucclep", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd) fail(ucclEpSystemError, "memfd_create: {}", std::strerror(errno));
+  if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
+    fail(ucclEpOutOfMemory, "a memfd of {} bytes: {}", bytes, std::strerror(errno));
+  }
+  if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    fail(ucclEpSystemError, "sealing a memfd: {}", std::strerror(errno));
+  }
+  return {std::move(fd), bytes};
+}
+
+SealedMemory SealedMemory::map(Fd fd) {
+  struct stat status;
+  if (fstat(fd.get(), &status) != 0) fail(ucclEpSystemError, "fstat of shared memory: {}", std::strerror(errno));
+  const int seals = fcntl(fd.get(), F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
+    fail(ucclEpInvalidArgument, "shared memory that is not a memfd sealed against shrinking");
+  }
+  return {std::move(fd), static_cast<size_t>(status.st_size)};
+}
+
+SealedMemory::SealedMemory(Fd fd, size_t bytes) : fd_(std::move(fd)), bytes_(bytes) {
+  void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
+  if (mapped == MAP_FAILED)
+    fail(ucclEpOutOfMemory, "mapping {} bytes of shared memory: {}", bytes, std::strerror(errno));
+  data_ = static_cast<char*>(mapped);
+}
+
+SealedMemory::SealedMemory(SealedMemory&& other) noexcept
+    : fd_(std::move(other.fd_)), data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
+
+SealedMemory::~SealedMemory() {
+  if (data_ != nullptr) munmap(data_, bytes_);
+}
+
+bool SealedMemory::holds(const void* first, size_t count) const {
+  const size_t offset = reinterpret_cast<uintptr_t>(first) - reinterpret_cast<uintptr_t>(data_);
+  return offset < bytes_ && count <= bytes_ - offset;
+}
+
+}  // namespace ucclep

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/loopback/loopback.hpp"
+
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "base/error.hpp"
+#include "transport/loopback/regions.hpp"
+#include "transport/loopback/ring.hpp"
+#include "transport/loopback/segment.hpp"
+#include "transport/send_table.hpp"
+
+namespace ucclep::transport {
+namespace loopback {
+namespace {
+
+constexpr uint32_t smallest_ring = 64;
+
+struct Connection {
+  std::shared_ptr<Segment> peer;
+  Fd process;  // readable when the peer's process has ended; none for this process, or where the kernel has no pidfds
+  RingProducer out;
+  RingConsumer in;
+};
+
+class LoopbackEndpoint : public Endpoint {
+ public:
+  explicit LoopbackEndpoint(const Config& config)
+      : segment_(Segment::create(config.peers, std::max(config.receives, smallest_ring))),
+        sends_(config),
+        own_(segment_),
+        connections_(config.peers),
+        traits_{.memory = UCCLEP_MEMORY_HOST,
+                .ordered = 1,
+                .imm_bits = 32,
+                .posted_receives = 0,
+                .reports_source = 1,
+                .reports_length = 1,
+                .max_inline = 0,
+                .sends = config.sends,
+                .receives = segment_->entries(),
+                .max_message = uint64_t{1} << 40,
+                .max_bytes = 0} {}
+
+  ~LoopbackEndpoint() override {
+    for (auto& connection : connections_) {
+      if (connection) connection->in.close();
+    }
+    segment_->header().closed.store(1, std::memory_order_release);
+  }
+
+  const Traits& traits() const override { return traits_; }
+
+  Address address() const override {
+    const auto* bytes = reinterpret_cast<const std::byte*>(&segment_->address());
+    return {bytes, bytes + sizeof(SegmentAddress)};
+  }
+
+  void connect(uint32_t number, uint32_t self, std::span<const std::byte> address) override {
+    if (number >= connections_.size()) {
+      fail(ucclEpInvalidArgument, "loopback: peer {} of {}", number, connections_.size());
+    }
+    if (connections_[number]) fail(ucclEpInvalidUsage, "loopback: peer {} is connected already", number);
+    std::shared_ptr<Segment> peer = Segment::open(address);
+    if (self >= peer->peers()) {
+      fail(ucclEpInvalidArgument, "loopback: peer {} knows {} peers, this endpoint is to be its number {}", number,
+           peer->peers(), self);
+    }
+    Fd process;
+    // Looked for after the segment was opened, so it is that process and no later one of the same number.
+    if (!peer->in_this_process()) process = Fd(static_cast<int>(syscall(SYS_pidfd_open, peer->address().pid, 0)));
+    connections_[number].emplace(
+        Connection{peer, std::move(process), RingProducer(*peer, self), RingConsumer(*segment_, number)});
+  }
+
+  void disconnect(uint32_t number) override {
+    if (number >= connections_.size() || !connections_[number]) return;
+    connections_[number]->in.close();
+    connections_[number].reset();
+    sends_.forget(number);
+    for (auto& region : remote_) {
+      if (region && region->peer == number) region.reset();
+    }
+  }
+
+  uint32_t register_region(const Memory& memory, Key* key) override { return own_.add(memory, key); }
+  void deregister_region(uint32_t region) override { own_.remove(region); }
+
+  uint32_t import_region(uint32_t number, const Key& key) override {
+    if (number >= connections_.size() || !connections_[number]) {
+      fail(ucclEpInvalidUsage, "loopback: a region of peer {}, which is not connected", number);
+    }
+    RemoteRegion region{number, PeerRegion(connections_[number]->peer, key)};
+    const auto unused = std::find_if(remote_.begin(), remote_.end(), [](const auto& one) { return !one; });
+    const auto place = static_cast<uint32_t>(unused - remote_.begin());
+    if (unused == remote_.end()) remote_.emplace_back();
+    remote_[place].emplace(std::move(region));
+    return place;
+  }
+
+  void release_region(uint32_t region) override {
+    if (region < remote_.size()) remote_[region].reset();
+  }
+
+  uint32_t post(uint32_t peer, std::span<const Operation> operations) noexcept override {
+    uint32_t taken = 0;
+    while (taken < operations.size() && sends_.take(peer, operations[taken])) ++taken;
+    advance(peer);
+    return taken;
+  }
+
+  uint32_t poll(std::span<Completion> completions) noexcept override {
+    if (sends_.watch()) look_after_peers();
+    for (uint32_t peer = 0; peer < connections_.size() && sends_.anything_waits(); ++peer) advance(peer);
+    // In turns, so that neither keeps the other from a caller with little room.
+    arrivals_first_ = !arrivals_first_;
+    uint32_t count = arrivals_first_ ? take_arrivals(completions) : sends_.report(completions);
+    const auto rest = completions.subspan(count);
+    count += arrivals_first_ ? sends_.report(rest) : take_arrivals(rest);
+    return count;
+  }
+
+ private:
+  struct RemoteRegion {
+    uint32_t peer;
+    PeerRegion memory;
+  };
+
+  // Carries out what waits for the peer, as far as its ring has room.
+  void advance(uint32_t number) noexcept {
+    if (!connections_[number]) return;
+    Connection& connection = *connections_[number];
+    for (uint32_t slot = sends_.next(number); slot != SendTable::none; slot = sends_.next(number)) {
+      if (connection.peer->header().closed.load(std::memory_order_acquire) == 1) {
+        return lose(number, ucclEpRemoteError, "has closed its endpoint");
+      }
+      const Operation& operation = sends_[slot];
+      const bool with_imm = (operation.flags & UCCLEP_OPERATION_IMM) != 0;
+      if (!connection.out.open() || (with_imm && connection.out.full())) return;
+      if (!copy(number, operation)) return;
+      if (with_imm) connection.out.push(operation.imm, operation.bytes);
+      sends_.begin(slot);
+      sends_.returned(slot);
+    }
+  }
+
+  // False: the connection broke.
+  bool copy(uint32_t number, const Operation& operation) noexcept {
+    if (operation.bytes == 0) return true;
+    char* local = own_.at(operation.local_region, operation.local_offset, operation.bytes);
+    if (local == nullptr) {
+      lose(number, ucclEpInvalidArgument, "was sent bytes that lie in no region of this endpoint");
+      return false;
+    }
+    const uint32_t remote = operation.remote_region;
+    if (remote >= remote_.size() || !remote_[remote] || remote_[remote]->peer != number) {
+      lose(number, ucclEpInvalidArgument, "was sent an operation on a region that was not imported from it");
+      return false;
+    }
+    switch (remote_[remote]->memory.copy(operation.kind == UCCLEP_OPERATION_WRITE, local, operation.remote_offset,
+                                         operation.bytes)) {
+      case PeerRegion::Outcome::gone:
+        lose(number, ucclEpRemoteError, "has taken back the region of an operation");
+        return false;
+      case PeerRegion::Outcome::outside:
+        lose(number, ucclEpInvalidArgument, "was sent an operation that goes beyond its region");
+        return false;
+      case PeerRegion::Outcome::done:
+        break;
+    }
+    return true;
+  }
+
+  void lose(uint32_t number, ucclEpResult_t code, const char* what) noexcept {
+    char sentence[160];
+    const auto end = fmt::format_to_n(sentence, sizeof(sentence), "loopback: peer {} {}", number, what);
+    sends_.break_connection(number, code, {sentence, std::min(end.size, sizeof(sentence))});
+  }
+
+  void look_after_peers() noexcept {
+    for (uint32_t number = 0; number < connections_.size(); ++number) {
+      if (!connections_[number] || sends_.broken(number)) continue;
+      // A process that closed its endpoint first may well have ended.
+      if (connections_[number]->peer->header().closed.load(std::memory_order_acquire) == 1) continue;
+      pollfd ended{connections_[number]->process.get(), POLLIN, 0};
+      if (ended.fd >= 0 && ::poll(&ended, 1, 0) == 1) lose(number, ucclEpRemoteError, "is a process that has ended");
+    }
+  }
+
+  uint32_t take_arrivals(std::span<Completion> completions) noexcept {
+    uint32_t count = 0;
+    const auto peers = static_cast<uint32_t>(connections_.size());
+    for (uint32_t i = 0; i < peers && count < completions.size(); ++i) {
+      first_ring_ = first_ring_ + 1 < peers ? first_ring_ + 1 : 0;
+      if (!connections_[first_ring_]) continue;
+      RingConsumer& in = connections_[first_ring_]->in;
+      while (count < completions.size() && !in.empty()) {
+        const RingEntry entry = in.pop();
+        completions[count++] = {.kind = UCCLEP_COMPLETION_ARRIVAL,
+                                .peer = first_ring_,
+                                .bytes = entry.bytes,
+                                .cookie = 0,
+                                .imm = entry.imm,
+                                .operation = UCCLEP_OPERATION_NONE,
+                                .code = ucclEpSuccess,
+                                .words = nullptr};
+      }
+    }
+    return count;
+  }
+
+  std::shared_ptr<Segment> segment_;
+  SendTable sends_;
+  OwnRegions own_;
+  std::vector<std::optional<RemoteRegion>> remote_;
+  std::vector<std::optional<Connection>> connections_;
+  Traits traits_;
+  uint32_t first_ring_ = 0;
+  bool arrivals_first_ = false;
+};
+
+class Loopback : public Transport {
+ public:
+  std::unique_ptr<Endpoint> open(const Config& config) override {
+    if (config.nic != nullptr && std::strlen(config.nic) > 0) {
+      fail(ucclEpInvalidArgument, "loopback has no NICs, it was given {}", config.nic);
+    }
+    return std::make_unique<LoopbackEndpoint>(config);
+  }
+};
+
+}  // namespace
+}  // namespace loopback
+
+std::unique_ptr<Transport> make_loopback(const std::string& argument) {
+  if (!argument.empty()) fail(ucclEpInvalidArgument, "loopback takes no argument, it was given {}", argument);
+  return std::make_unique<loopback::Loopback>();
+}
+
+}  // namespace ucclep::transport

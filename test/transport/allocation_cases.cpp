@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// post and poll allocate nothing. Every malloc of the process goes through here; a thread counts its own while asked
+// to.
+#include <array>
+#include <catch2/catch.hpp>
+#include <cstdlib>
+
+#include "base/deadline.hpp"
+#include "transport/payload.hpp"
+
+namespace {
+thread_local bool counting = false;
+thread_local unsigned counted = 0;
+}  // namespace
+
+extern "C" {
+void* __libc_malloc(size_t bytes);
+void* malloc(size_t bytes) {
+  if (counting) ++counted;
+  return __libc_malloc(bytes);
+}
+}
+
+namespace ucclep::test {
+
+TEST_CASE("transport: post and poll allocate nothing", "[transport]") {
+  run_team([](Member& me) {
+    const int peer = 1 - me.rank();
+    constexpr unsigned writes = 5000;
+    std::array<transport::Operation, 8> chain;
+    for (size_t i = 0; i < chain.size(); ++i) {
+      chain[i] = Member::with_imm(me.write(peer, 0, 4096, 1000), static_cast<uint32_t>(me.rank()));
+    }
+    std::array<transport::Completion, 32> completions;
+    unsigned posted = 0, done = 0, arrived = 0;
+    me.barrier();
+    const auto one_round = [&](unsigned goal) {
+      const Deadline deadline = Deadline::after_ms(60000);
+      while ((done < goal || arrived < goal) && !deadline.expired()) {
+        if (posted < goal) posted += me.endpoint().post(static_cast<uint32_t>(peer), chain);
+        const uint32_t count = me.endpoint().poll(completions);
+        for (uint32_t i = 0; i < count; ++i) {
+          (completions[i].kind == UCCLEP_COMPLETION_ARRIVAL ? arrived : done) += 1;
+        }
+      }
+    };
+    // The first operations may set up what all later ones use.
+    one_round(64);
+    counting = true;
+    one_round(writes);
+    counting = false;
+    check(done >= writes && arrived >= writes, "the writes did not end");
+    check(counted == 0, fmt::format("{} allocations in {} writes", counted, writes));
+    me.barrier();
+  });
+}
+
+}  // namespace ucclep::test
