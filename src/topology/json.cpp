@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "topology/json.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+
+namespace ucclep::topology {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+PciAddress address_from(const Json& json) {
+  const std::string text = json.get<std::string>();
+  const auto address = PciAddress::parse(text);
+  if (!address) fail(ucclEpInternalError, "a rank's topology has the PCI address {}", text);
+  return *address;
+}
+
+void add_place(const PciPlace& place, Json& json) {
+  json["pci"] = place.address.text();
+  json["numa"] = place.numa;
+  json["host_bridge"] = place.host_bridge;
+  json["bridges"] = Json::array();
+  for (const PciAddress& bridge : place.bridges) json["bridges"].push_back(bridge.text());
+}
+
+PciPlace place_from(const Json& json) {
+  PciPlace place{address_from(json.at("pci")), json.at("numa"), json.at("host_bridge"), {}};
+  for (const Json& bridge : json.at("bridges")) place.bridges.push_back(address_from(bridge));
+  return place;
+}
+
+Json gpu_json(const Gpu& gpu) {
+  Json json = {{"vendor", gpu.vendor}, {"model", gpu.model}};
+  add_place(gpu.place, json);
+  json["links"] = {{"kind", gpu.links.kind}, {"island", gpu.links.island}, {"fabric", gpu.links.fabric}};
+  return json;
+}
+
+Gpu gpu_from(const Json& json) {
+  const Json& links = json.at("links");
+  return {place_from(json),
+          json.at("vendor"),
+          json.at("model"),
+          {links.at("kind"), links.at("island"), links.at("fabric")}};
+}
+
+Json nic_json(const Nic& nic) {
+  Json json = {{"name", nic.name},
+               {"interfaces", nic.interfaces},
+               {"rdma", nic.rdma},
+               {"up", nic.up},
+               {"gigabits", nic.gigabits}};
+  add_place(nic.place, json);
+  return json;
+}
+
+Nic nic_from(const Json& json) {
+  return {place_from(json), json.at("name"), json.at("interfaces"),
+          json.at("rdma"),  json.at("up"),   json.at("gigabits")};
+}
+
+Json machine_json(const Machine& machine) {
+  Json json = {{"name", machine.name}, {"numa_nodes", Json::array()}, {"gpus", Json::array()}, {"nics", Json::array()}};
+  for (const NumaNode& node : machine.numa_nodes) {
+    json["numa_nodes"].push_back({{"number", node.number}, {"cores", node.cores}});
+  }
+  for (const Gpu& gpu : machine.gpus) json["gpus"].push_back(gpu_json(gpu));
+  for (const Nic& nic : machine.nics) json["nics"].push_back(nic_json(nic));
+  return json;
+}
+
+Json rank_json(const RankFacts& facts, const RankPlan& plan) {
+  Json json = {{"node", plan.node}, {"local_rank", plan.local_rank}, {"domain", plan.domain}, {"gpu", Json()}};
+  if (facts.gpu >= 0) json["gpu"] = facts.gpu;
+  json["nics"] = Json::array();
+  for (const NicUse& use : plan.nics) {
+    const Nic& nic = facts.machine->nics[static_cast<size_t>(use.nic)];
+    json["nics"].push_back({{"name", nic.name}, {"rail", use.rail}, {"path", name(use.path)}});
+  }
+  json["proxies"] = Json::array();
+  for (const Proxy& proxy : plan.proxies) {
+    Json nics = Json::array();
+    for (const int index : proxy.nics) nics.push_back(json["nics"][static_cast<size_t>(index)]["name"]);
+    json["proxies"].push_back({{"cpu", proxy.cpu}, {"nics", nics}});
+  }
+  return json;
+}
+
+}  // namespace
+
+std::string pack(const Machine& machine) {
+  return machine_json(machine).dump();
+}
+
+Machine parse_machine(const std::string& text) {
+  try {
+    const Json json = Json::parse(text);
+    Machine machine;
+    machine.name = json.at("name");
+    for (const Json& node : json.at("numa_nodes")) machine.numa_nodes.push_back({node.at("number"), node.at("cores")});
+    for (const Json& gpu : json.at("gpus")) machine.gpus.push_back(gpu_from(gpu));
+    for (const Json& nic : json.at("nics")) machine.nics.push_back(nic_from(nic));
+    return machine;
+  } catch (const Json::exception& error) {
+    fail(ucclEpInternalError, "a rank's topology does not parse: {}", error.what());
+  }
+}
+
+std::string to_json(const std::vector<RankFacts>& ranks, const Plan& plan) {
+  Json json = {{"version", 1}};
+  for (const MachinePlan& machine : plan.machines) {
+    Json facts = machine_json(*ranks[static_cast<size_t>(machine.ranks.front())].machine);
+    facts["ranks"] = machine.ranks;
+    facts["rails"] = machine.rails;
+    json["machines"].push_back(facts);
+  }
+  json["nodes"] = plan.nodes;
+  for (const Domain& domain : plan.domains) json["domains"].push_back({{"kind", domain.kind}, {"ranks", domain.ranks}});
+  for (size_t rank = 0; rank < ranks.size(); ++rank) json["ranks"].push_back(rank_json(ranks[rank], plan.ranks[rank]));
+  return json.dump(2);
+}
+
+}  // namespace ucclep::topology

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// What ranks send each other of their machines, and what programs get of a plan.
+#include "topology/json.hpp"
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+#include "fleet.hpp"
+#include "machines.hpp"
+
+using namespace ucclep;
+using namespace ucclep::topology;
+using namespace ucclep::test;
+
+TEST_CASE("a machine survives its way to another rank", "[topology][build-tree]") {
+  for (const char* name : machine_names) {
+    INFO(name);
+    const auto machine = saved_machine(name);
+    CHECK(parse_machine(pack(*machine)) == *machine);
+  }
+}
+
+TEST_CASE("a machine that did not survive is refused", "[topology]") {
+  const std::string whole = pack(machine_with({0}, {0}));
+  for (const std::string& text :
+       {std::string(), std::string("{}"), std::string("[]"), whole.substr(0, whole.size() / 2)}) {
+    INFO(text);
+    CHECK_THROWS_AS(parse_machine(text), Error);
+  }
+  std::string wrong_address = whole;
+  wrong_address.replace(wrong_address.find("0000:01:00.0"), 4, "zero");
+  CHECK_THROWS_WITH(parse_machine(wrong_address), "a rank's topology has the PCI address zero:01:00.0");
+  std::string wrong_type = whole;
+  wrong_type.replace(wrong_type.find("\"drawn\""), 7, "7");
+  CHECK_THROWS_WITH(parse_machine(wrong_type), Catch::Matchers::Contains("does not parse"));
+}
+
+TEST_CASE("a plan as JSON", "[topology]") {
+  const auto machine = std::make_shared<const Machine>(machine_with({0, 4}, {0, 4}));
+  auto ranks = ranks_on(machine, 2);
+  for (RankFacts& facts : ranks) facts.proxy_threads = 1;
+  const auto json = nlohmann::json::parse(to_json(ranks, make_plan(ranks)));
+  CHECK(json["version"] == 1);
+  REQUIRE(json["machines"].size() == 1);
+  CHECK(json["machines"][0]["gpus"][1]["links"]["kind"] == "nvlink");
+  CHECK(json["machines"][0]["rails"] == nlohmann::json({"nic0", "nic1"}));
+  CHECK(json["nodes"] == nlohmann::json({{0, 1}}));
+  CHECK(json["domains"][0] == nlohmann::json({{"kind", "nvlink"}, {"ranks", {0, 1}}}));
+  REQUIRE(json["ranks"].size() == 2);
+  CHECK(json["ranks"][1] == nlohmann::json::parse(R"({"node": 0, "local_rank": 1, "domain": 0, "gpu": 1,
+    "nics": [{"name": "nic1", "rail": 1, "path": "PCIe switch"}], "proxies": [{"cpu": 31, "nics": ["nic1"]}]})"));
+}
