@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "transport/faulty/faulty.hpp"
 #include "transport/loopback/loopback.hpp"
 #include "transport/plugin.hpp"
 #include "transport/transport.hpp"
@@ -13,7 +14,7 @@ struct BuiltIn {
   const char* name;
   std::unique_ptr<Transport> (*make)(const std::string& argument);
 };
-constexpr BuiltIn built_in[] = {{"loopback", make_loopback}};
+constexpr BuiltIn built_in[] = {{"faulty", make_faulty}, {"loopback", make_loopback}};
 
 }  // namespace
 

@@ -36,7 +36,7 @@ TEST_CASE("transport: post and poll allocate nothing", "[transport]") {
     me.barrier();
     const auto one_round = [&](unsigned goal) {
       const Deadline deadline = Deadline::after_ms(60000);
-      while ((done < goal || arrived < goal) && !deadline.expired()) {
+      while ((done < posted || posted < goal || arrived < goal) && !deadline.expired()) {
         if (posted < goal) posted += me.endpoint().post(static_cast<uint32_t>(peer), chain);
         const uint32_t count = me.endpoint().poll(completions);
         for (uint32_t i = 0; i < count; ++i) {

@@ -161,7 +161,7 @@ TEST_CASE("transport: a peer that is killed ends in an ERROR", "[transport]") {
   });
 }
 
-TEST_CASE("transport: a peer that does not poll for too long ends in an ERROR", "[transport]") {
+TEST_CASE("transport: a peer that does not poll for too long ends in an ERROR", "[transport][bounds]") {
   TeamOptions options;
   options.timeout_ms = 1000;
   options.sends = 64;

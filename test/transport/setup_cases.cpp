@@ -16,7 +16,7 @@ transport::Memory memory_of(void* data, uint64_t bytes) {
 
 TEST_CASE("transport: an endpoint for nobody, or on a NIC that does not exist, is refused", "[transport]") {
   run_team([](Member& me) {
-    const auto transport = transport::make_transport(transport_under_test());
+    const auto transport = transport::make_transport(me.transport());
     Member::refused(ucclEpInvalidArgument, [&] { transport->open({nullptr, 0, 1, 1, 1000}); });
     Member::refused(ucclEpInvalidArgument, [&] { transport->open({nullptr, 1, 0, 1, 1000}); });
     Member::refused(ucclEpInvalidArgument, [&] { transport->open({nullptr, 1, 1, 0, 1000}); });

@@ -278,12 +278,21 @@ std::string Member::refused(ucclEpResult_t code, const std::function<void()>& se
 }
 
 void run_team(const TeamOptions& options, const std::function<void(Member&)>& body) {
+  const size_t star = options.transport.find('*');
+  if (star != std::string::npos) {
+    for (unsigned seed = 1; seed <= seeds(); ++seed) {
+      TeamOptions seeded = options;
+      seeded.transport.replace(star, 1, std::to_string(seed));
+      run_team(seeded, body);
+    }
+    return;
+  }
   BoardMemory memory;
   Board& board = *memory.board;
   (members_are_processes() ? run_processes : run_threads)(options, board, body);
   for (int rank = 0; rank < options.members; ++rank) {
     const std::string outcome = board.page[rank].outcome;
-    INFO("member " << rank);
+    INFO("member " << rank << ", " << options.transport);
     CHECK(outcome == "ok");
   }
 }

@@ -62,6 +62,7 @@ class Member {
 
   int rank() const { return rank_; }
   int count() const { return options_.members; }
+  const std::string& transport() const { return options_.transport; }
   transport::Endpoint& endpoint() { return *endpoint_; }
   std::byte* window() { return reinterpret_cast<std::byte*>(window_.data()); }
   uint32_t region() const { return region_; }
@@ -127,7 +128,8 @@ class Member {
   uint32_t barriers_ = 0;
 };
 
-// Fails the running case when a member failed.
+// Fails the running case when a member failed. A '*' in the transport's name stands for the seeds to try, one after the
+// other.
 void run_team(const TeamOptions& options, const std::function<void(Member&)>& body);
 void run_team(const std::function<void(Member&)>& body);
 

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Wraps any transport and does to it what networks do, from a seed: "faulty:SETTINGS:INNER", for example
+// "faulty:seed=7,delay=100:loopback". Settings, all optional:
+//
+//   seed=N       what the dice are thrown with; each connection has its own
+//   delay=N      a payload waits for up to N polls before it leaves, and its immediate for as many again (default 40);
+//                so both overtake each other, and an immediate the payloads of others. It never overtakes its own
+//   withhold=N   the completion of an operation waits for up to N polls (default 40)
+//   repeat=N     N percent of the arrivals are reported twice (default 10)
+//   hide=source, hide=length, hide=both
+//   break=N      a connection breaks at its N-th operation
+//   kill=N       the endpoint dies at its N-th operation: its peers hear nothing of it any more
+//   at=N         break and kill only at the endpoint that its peers know as N
+//   peer=N       break only the connection to peer N
+//
+// An immediate leaves apart from its payload where the inner transport keeps the order of a connection; then no arrival
+// has a length.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "transport/transport.hpp"
+
+namespace ucclep::transport {
+
+std::unique_ptr<Transport> make_faulty(const std::string& argument);
+
+// What happened at an endpoint so far.
+struct FaultStatistics {
+  uint64_t payloads_overtaken = 0, immediates_overtaken = 0;  // by one of the same connection that was posted later
+  uint64_t depth = 0;                                         // by how many at most
+  uint64_t withheld = 0, repeated = 0, broken = 0, killed = 0;
+};
+
+// Of an endpoint of this transport.
+const FaultStatistics& fault_statistics(const Endpoint& endpoint);
+
+}  // namespace ucclep::transport

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// The SETTINGS of faulty.hpp.
+#pragma once
+#include <cstdint>
+#include <string>
+
+namespace ucclep::transport {
+
+struct FaultSettings {
+  static constexpr uint64_t never = 0, any = ~uint64_t{0};
+  uint64_t seed = 1;
+  uint64_t delay = 40, withhold = 40, repeat = 10;
+  bool hide_source = false, hide_length = false;
+  uint64_t break_at = never, kill_at = never;
+  uint64_t at = any, peer = any;
+};
+
+// Throws Error(ucclEpInvalidArgument) for what faulty.hpp does not list.
+FaultSettings parse_faults(const std::string& text);
+
+}  // namespace ucclep::transport

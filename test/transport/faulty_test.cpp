@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// The faulty transport does what it is asked to do: its statistics, and what a peer sees, say so.
+#include "transport/faulty/faulty.hpp"
+
+#include <algorithm>
+#include <array>
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+
+namespace ucclep::transport {
+namespace {
+
+// Two endpoints of one thread; 0 writes to 1.
+struct Pair {
+  static constexpr uint64_t window_bytes = 1 << 16;
+
+  explicit Pair(const std::string& name) : transport(make_transport(name)) {
+    const Config config{nullptr, 2, 256, 4096, 20000};
+    Key keys[2];
+    for (int i = 0; i < 2; ++i) {
+      endpoint[i] = transport->open(config);
+      window[i].resize(window_bytes);
+      const Memory memory{UCCLEP_MEMORY_HOST, 0, window[i].data(), window_bytes, -1, 0};
+      region[i] = endpoint[i]->register_region(memory, &keys[i]);
+    }
+    for (uint32_t i = 0; i < 2; ++i) endpoint[i]->connect(1 - i, i, endpoint[1 - i]->address());
+    remote = endpoint[0]->import_region(1, keys[1]);
+  }
+
+  Operation write(uint32_t number, uint64_t bytes) const {
+    return {.kind = UCCLEP_OPERATION_WRITE,
+            .flags = UCCLEP_OPERATION_IMM,
+            .local_region = region[0],
+            .remote_region = remote,
+            .local_offset = number * bytes,
+            .remote_offset = number * bytes,
+            .bytes = bytes,
+            .cookie = number,
+            .imm = number};
+  }
+
+  std::vector<Completion> poll(int of) {
+    std::array<Completion, 64> completions;
+    const uint32_t count = endpoint[of]->poll(completions);
+    return {completions.begin(), completions.begin() + count};
+  }
+
+  std::unique_ptr<Transport> transport;
+  std::unique_ptr<Endpoint> endpoint[2];
+  std::vector<char> window[2];
+  uint32_t region[2], remote = 0;
+};
+
+constexpr uint32_t writes = 200;
+constexpr uint64_t bytes = 64;
+
+// The immediates that 1 has seen, in their order. Each finds its payload there.
+std::vector<uint32_t> send_all(Pair& pair) {
+  std::vector<uint32_t> seen;
+  std::memset(pair.window[0].data(), 'x', Pair::window_bytes);
+  for (uint32_t i = 0; i < writes; ++i) {
+    const Operation operation = pair.write(i, bytes);
+    REQUIRE(pair.endpoint[0]->post(1, {&operation, 1}) == 1);
+  }
+  unsigned done = 0;
+  for (int turn = 0; turn < 100000 && (done < writes || seen.size() < writes); ++turn) {
+    for (const Completion& completion : pair.poll(0)) done += completion.kind == UCCLEP_COMPLETION_DONE;
+    for (const Completion& completion : pair.poll(1)) {
+      REQUIRE(completion.kind == UCCLEP_COMPLETION_ARRIVAL);
+      const bool there = pair.window[1][completion.imm * bytes] == 'x';
+      REQUIRE(there);
+      seen.push_back(completion.imm);
+    }
+  }
+  CHECK(done == writes);
+  for (int turn = 0; turn < 1000; ++turn) {
+    for (const Completion& completion : pair.poll(1)) seen.push_back(completion.imm);
+  }
+  return seen;
+}
+
+}  // namespace
+
+TEST_CASE("faulty: payloads and immediates overtake each other, across the window", "[faulty]") {
+  Pair pair("faulty:seed=5,repeat=0:loopback");
+  const std::vector<uint32_t> seen = send_all(pair);
+  const FaultStatistics& statistics = fault_statistics(*pair.endpoint[0]);
+  CHECK(seen.size() == writes);
+  CHECK(statistics.payloads_overtaken > writes / 2);
+  CHECK(statistics.immediates_overtaken > writes / 2);
+  CHECK(statistics.depth > writes / 2);
+  CHECK(statistics.withheld > writes / 2);
+  CHECK(statistics.repeated == 0);
+  CHECK(seen != std::vector<uint32_t>(seen.rbegin(), seen.rend()));
+  unsigned descents = 0;
+  for (size_t i = 1; i < seen.size(); ++i) descents += seen[i] < seen[i - 1];
+  CHECK(descents > writes / 4);
+}
+
+TEST_CASE("faulty: another payload lands between one and its immediate", "[faulty]") {
+  Pair pair("faulty:seed=5,repeat=0:loopback");
+  for (uint32_t i = 0; i < writes; ++i) {
+    const Operation operation = pair.write(i, bytes);
+    std::memset(pair.window[0].data() + i * bytes, 'x', bytes);
+    pair.endpoint[0]->post(1, {&operation, 1});
+  }
+  // Payloads that are there before any immediate of theirs, or of those before them, has come.
+  size_t most_unannounced = 0, announced = 0;
+  for (int turn = 0; turn < 200; ++turn) {
+    pair.poll(0);
+    announced += pair.poll(1).size();
+    size_t there = 0;
+    for (uint32_t i = 0; i < writes; ++i) there += pair.window[1][i * bytes] == 'x';
+    most_unannounced = std::max(most_unannounced, there - announced);
+  }
+  CHECK(announced == writes);
+  CHECK(most_unannounced > writes / 4);
+}
+
+TEST_CASE("faulty: one seed is one order, another seed another", "[faulty]") {
+  Pair first("faulty:seed=9:loopback"), again("faulty:seed=9:loopback"), other("faulty:seed=10:loopback");
+  const std::vector<uint32_t> seen = send_all(first);
+  CHECK(send_all(again) == seen);
+  CHECK(send_all(other) != seen);
+}
+
+TEST_CASE("faulty: every arrival comes twice when asked to, and says neither source nor length", "[faulty]") {
+  Pair pair("faulty:repeat=100,hide=both:loopback");
+  CHECK(pair.endpoint[1]->traits().reports_source == 0);
+  CHECK(pair.endpoint[1]->traits().reports_length == 0);
+  CHECK(send_all(pair).size() == 2 * writes);
+  CHECK(fault_statistics(*pair.endpoint[1]).repeated == writes);
+}
+
+TEST_CASE("faulty: a connection breaks at the operation that was asked for", "[faulty]") {
+  Pair pair("faulty:break=10,peer=1,at=0:loopback");
+  unsigned failed = 0, lost = 0;
+  for (uint32_t i = 0; i < 20; ++i) {
+    const Operation operation = pair.write(i, bytes);
+    pair.endpoint[0]->post(1, {&operation, 1});
+    for (const Completion& completion : pair.poll(0)) {
+      if (completion.kind != UCCLEP_COMPLETION_ERROR) continue;
+      CHECK(std::string(completion.words).find("broke at operation 10") != std::string::npos);
+      (completion.operation == UCCLEP_OPERATION_NONE ? lost : failed) += 1;
+    }
+    if (i < 9) CHECK(lost == 0);
+  }
+  CHECK(lost == 1);
+  CHECK(failed >= 10);
+  CHECK(fault_statistics(*pair.endpoint[0]).broken == 1);
+  CHECK(fault_statistics(*pair.endpoint[1]).broken == 0);
+}
+
+TEST_CASE("faulty: a killed endpoint says so to its owner and nothing to its peers", "[faulty]") {
+  Pair pair("faulty:kill=5,at=0,delay=0,repeat=0:loopback");
+  for (uint32_t i = 0; i < 10; ++i) {
+    const Operation operation = pair.write(i, bytes);
+    pair.endpoint[0]->post(1, {&operation, 1});
+  }
+  bool lost = false;
+  size_t ended = 0, arrived = 0;
+  for (int turn = 0; turn < 100; ++turn) {
+    for (const Completion& completion : pair.poll(0)) {
+      if (completion.operation == UCCLEP_OPERATION_WRITE) ++ended;
+      lost |= completion.peer == UCCLEP_UNKNOWN_PEER && completion.kind == UCCLEP_COMPLETION_ERROR;
+    }
+    arrived += pair.poll(1).size();
+  }
+  CHECK(lost);
+  CHECK(ended == 10);
+  CHECK(arrived == 0);  // none had left when it died
+}
+
+TEST_CASE("faulty: settings that do not exist are refused", "[faulty]") {
+  for (const char* name : {"faulty", "faulty:", "faulty:loopback", "faulty:seed:loopback", "faulty:seed=x:loopback",
+                           "faulty:hide=nothing:loopback", "faulty:colour=3:loopback", "faulty:seed=1:nosuch"}) {
+    INFO(name);
+    try {
+      make_transport(name);
+      FAIL("it was taken");
+    } catch (const Error& error) {
+      CHECK(error.code() == ucclEpInvalidArgument);
+    }
+  }
+}
+
+}  // namespace ucclep::transport
