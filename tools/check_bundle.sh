@@ -62,6 +62,7 @@ for file in "$bundle"/*; do
     conformance_test) run "/bundle/$name" -w NoTests '~[long]~[gpu]~[.]' ;;
     *_test) run "/bundle/$name" -w NoTests '~[long]~[slow]~[build-tree]~[.]' ;;
     *_perf) run "/bundle/$name" --help ;;
+    ucclep-topo) run "/bundle/$name" ;;  # opens hwloc
   esac
 done
 echo "$passed passed, $failed failed"

@@ -34,17 +34,17 @@ forbid() {  # Perl regular expression, files on standard input
 }
 
 formatted() {  # clang-format-19
-  sources src include test perf examples | grep -v '\.S$' | xargs -r clang-format-19 --dry-run -Werror
+  sources src include apps test perf examples | grep -v '\.S$' | xargs -r clang-format-19 --dry-run -Werror
 }
 licensed() {
   local file bad=0
   while read -r file; do
     head -n 2 "$file" | grep -q 'SPDX-License-Identifier: Apache-2.0' || { echo "$file: no SPDX line"; bad=1; }
-  done < <(sources src include test perf examples; git ls-files '*meson.build' 'tools/*.sh' 'tools/*.py')
+  done < <(sources src include apps test perf examples; git ls-files '*meson.build' 'tools/*.sh' 'tools/*.py')
   return $bad
 }
 one_place_for_targets() {  # code that differs by target stays in arch/
-  sources src include test perf | grep -v '^include/ucclep/device/arch/' |
+  sources src include apps test perf | grep -v '^include/ucclep/device/arch/' |
     forbid '^\s*#.*(__CUDACC__|__CUDA_ARCH__|__HIP__|__AMDGCN__|__HIP_DEVICE_COMPILE__)'
 }
 no_abort() {  # a member of such a name is fine: it is declared after "void" and called through an object
@@ -52,11 +52,11 @@ no_abort() {  # a member of such a name is fine: it is declared after "void" and
     forbid '(?<!void )(?<![\w.>:])(?:(?:std)?::)?(abort|_?exit|_Exit|quick_exit|terminate|assert|__trap|__builtin_trap)\s*\('
 }
 long_files() {  # a report, never a failure
-  sources src include test perf | xargs -r wc -l | awk '$2 != "total" && $1 > 500 { print $2 ": " $1 " lines, is it two things?" }'
+  sources src include apps test perf | xargs -r wc -l | awk '$2 != "total" && $1 > 500 { print $2 ": " $1 " lines, is it two things?" }'
 }
 tidy() {  # clang-tidy-19
   [ -f build/compile_commands.json ] || tools/build.sh build tools >/dev/null || return 1
-  sources src/base src/host | grep '\.cpp$' |
+  sources src/base src/topology src/host | grep '\.cpp$' |
     timeout 900 xargs -r -P "$(nproc)" -n 1 timeout 120 clang-tidy-19 -p build --quiet --extra-arg=-Wno-unknown-warning-option 2> >(grep -vE " warnings?( and .*)? generated" >&2)
 }
 

@@ -12,6 +12,7 @@ namespace {
 std::string names_of(const Machine& machine) {
   if (machine.nics.empty()) return "no NIC";
   std::vector<std::string> names;
+  names.reserve(machine.nics.size());
   for (const Nic& nic : machine.nics) names.push_back(nic.name);
   return join(names, ", ");
 }

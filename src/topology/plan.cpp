@@ -66,6 +66,7 @@ std::vector<NicUse> uses_of(const Seat& seat, const std::vector<int>& dealt, con
 
 MachinePlan plan_machine(const std::vector<RankFacts>& ranks, const std::vector<int>& members, Plan& plan) {
   std::vector<Seat> seats;
+  seats.reserve(members.size());
   for (const int rank : members) {
     seats.push_back({of(ranks, rank).machine.get(), of(ranks, rank).gpu, allowed_nics(of(ranks, rank), rank)});
   }

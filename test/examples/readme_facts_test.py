@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Usage: readme_facts_test.py README.md options TOOL | environment SOURCE-FOLDER
+"""Usage: readme_facts_test.py README.md options TOOL HEADER | environment SOURCE-FOLDER
 
-options: the options of the README's table and those of TOOL --help are the same.
+options: the options of the README's tables that begin with HEADER and those of TOOL --help are the same.
 environment: the variables that the sources read and those of the README's tables are the same.
 """
 import pathlib
@@ -21,11 +21,11 @@ def first_cells(readme, header):
     return cells
 
 
-def options(readme, tool):
+def options(readme, tool, header):
     """Sets of names: an option of --help has one or two, of which the README needs one."""
     text = subprocess.run([tool, "--help"], capture_output=True, text=True, check=True).stdout
     offered = [set(re.findall(r"--?[a-zA-Z][\w-]*", line.split()[0])) for line in text.splitlines() if re.match(r"  -", line)]
-    described = set(re.findall(r"`(--?[\w-]+)", " ".join(first_cells(readme, "option")))) | {"--help", "--version"}
+    described = set(re.findall(r"`(--?[\w-]+)", " ".join(first_cells(readme, header)))) | {"--help", "--version"}
     wrong = [f"not in the README: {names}" for names in offered if not names & described]
     return wrong + [f"not in --help: {name}" for name in described if not any(name in names for names in offered)]
 
@@ -38,8 +38,8 @@ def environment(readme, sources):
     return [f"not in the README: {name}" for name in read - described] + [f"not read: {name}" for name in described - read]
 
 
-def main(readme, what, where):
-    wrong = {"options": options, "environment": environment}[what](pathlib.Path(readme).read_text(encoding="utf-8"), where)
+def main(readme, what, *where):
+    wrong = {"options": options, "environment": environment}[what](pathlib.Path(readme).read_text(encoding="utf-8"), *where)
     print("\n".join(wrong))
     return 1 if wrong else 0
 
