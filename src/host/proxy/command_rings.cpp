@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/proxy/command_rings.hpp"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+
+namespace ucclep::proxy {
+namespace {
+
+constexpr uint32_t most_rings_log2 = 8, most_capacity_log2 = 20;
+// 64 KiB: more commands than are under way between a GPU and a proxy that keeps up.
+constexpr uint32_t usual_capacity_log2 = 12;
+
+uint32_t capacity_log2_of(const RingsShape& shape) {
+  if (shape.capacity_log2 != 0) return shape.capacity_log2;
+  // Half of the ring above the mark, half below.
+  return std::max<uint32_t>(usual_capacity_log2, std::bit_width(2 * uint64_t{shape.at_once} - 1));
+}
+
+void check(const RingsShape& shape) {
+  if (shape.bulk_log2 > most_rings_log2 || shape.control_log2 > most_rings_log2) {
+    fail(ucclEpInvalidArgument, "2^{} bulk and 2^{} control rings, expected at most 2^{} of each", shape.bulk_log2,
+         shape.control_log2, most_rings_log2);
+  }
+  if (shape.lanes == 0 || shape.lanes > command_field::Lane::largest + 1) {
+    fail(ucclEpInvalidArgument, "{} lanes to a rank, expected 1 to {}", shape.lanes, command_field::Lane::largest + 1);
+  }
+  const uint32_t log2 = capacity_log2_of(shape);
+  if (log2 > most_capacity_log2 || shape.at_once == 0 || shape.at_once >= uint64_t{1} << log2) {
+    fail(ucclEpInvalidArgument, "{} commands pushed at once into a ring of 2^{}, expected 1 to 2^{} less one",
+         shape.at_once, log2, std::min(log2, most_capacity_log2));
+  }
+}
+
+}  // namespace
+
+void CommandRings::Free::operator()(void* data) const {
+  try {
+    (device->*how)(data);
+  } catch (const Error& error) {
+    log::warn("proxy", "memory of the command rings was not freed: {}", error.what());
+  }
+}
+
+CommandRings::CommandRings(Device& device, const RingsShape& shape, uint64_t timeout_ns, const uint32_t* abort_word) {
+  check(shape);
+  fifo_.bulk_log2 = shape.bulk_log2;
+  fifo_.control_log2 = shape.control_log2;
+  fifo_.capacity_log2 = capacity_log2_of(shape);
+  fifo_.lanes = shape.lanes;
+  fifo_.high_water = (1u << fifo_.capacity_log2) - shape.at_once;
+  fifo_.timeout_ns = timeout_ns;
+  fifo_.abort_word = abort_word;
+  const Free host{&device, &Device::free_host}, here{&device, &Device::free};
+  const size_t slots = (size_t{count()} << fifo_.capacity_log2) * sizeof(Packet);
+  const size_t words = count() * fifo_stride * sizeof(uint64_t);
+  slots_ = Owned<Packet>(static_cast<Packet*>(device.alloc_host(slots)), host);
+  positions_ = Owned<uint64_t>(static_cast<uint64_t*>(device.alloc_host(words)), host);
+  heads_ = Owned<uint64_t>(static_cast<uint64_t*>(device.alloc(words)), here);
+  fifo_.slots = slots_.get();
+  fifo_.positions = positions_.get();
+  fifo_.heads = heads_.get();
+}
+
+RingMemory CommandRings::memory(uint32_t ring) const {
+  return {fifo_.slots + (size_t{ring} << fifo_.capacity_log2), positions_.get() + size_t{ring} * fifo_stride,
+          fifo_.capacity_log2};
+}
+
+}  // namespace ucclep::proxy

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "base/error.hpp"
+#include "host/proxy/command_limits.hpp"
+#include "ucclep/device/command.hpp"
+
+namespace ucclep {
+namespace {
+
+namespace f = command_field;
+
+constexpr uint64_t parities[] = {0, uint64_t{1} << 63};
+
+// All fields at their limits: no bit is left over, and none is missing.
+constexpr Command largest = {static_cast<uint32_t>(f::Epoch::largest),
+                             static_cast<uint32_t>(f::Row::largest),
+                             static_cast<uint32_t>(f::Units::largest* f::unit_bytes),
+                             static_cast<uint16_t>(f::Destination::largest),
+                             static_cast<uint16_t>(f::Rows::largest),
+                             static_cast<CommandOp>(f::Operation::largest),
+                             static_cast<uint8_t>(f::Kind::largest),
+                             static_cast<uint8_t>(f::Lane::largest),
+                             static_cast<uint8_t>(f::Flags::largest)};
+static_assert(encode(largest, 0).value == ~uint64_t{0} >> 1 && encode(largest, 0).epoch == ~uint64_t{0} >> 1);
+static_assert(decode(encode(largest, 0)) == largest && decode(encode(largest, parities[1])) == largest);
+static_assert(fits(largest) && fits(Command{}));
+static_assert(decode(encode({}, parities[1])) == Command{});
+
+void comes_back(const Command& command) {
+  for (uint64_t parity : parities) {
+    const Packet slot = encode(command, parity);
+    CHECK(decode(slot) == command);
+    CHECK(is_of_lap(slot, parity));
+    CHECK_FALSE(is_of_lap(slot, parity ^ parities[1]));
+  }
+}
+
+TEST_CASE("fifo: each field alone at its limits comes back, and no other field changes", "[codec]") {
+  Command c;
+  c.epoch = largest.epoch, comes_back(c), c = {};
+  c.row = largest.row, comes_back(c), c = {};
+  c.bytes = largest.bytes, comes_back(c), c = {};
+  c.destination = largest.destination, comes_back(c), c = {};
+  c.rows = largest.rows, comes_back(c), c = {};
+  c.operation = largest.operation, comes_back(c), c = {};
+  c.kind = largest.kind, comes_back(c), c = {};
+  c.lane = largest.lane, comes_back(c), c = {};
+  c.flags = largest.flags, comes_back(c), c = {};
+  comes_back(largest);
+  comes_back({});
+}
+
+TEST_CASE("fifo: every single bit of a command is one bit of its slot", "[codec]") {
+  for (unsigned bit = 0; bit < 126; ++bit) {
+    Packet slot{};
+    (bit < 63 ? slot.value : slot.epoch) = uint64_t{1} << bit % 63;
+    const Command command = decode(slot);
+    CHECK(fits(command));
+    const Packet again = encode(command, 0);
+    CHECK(again.value == slot.value);
+    CHECK(again.epoch == slot.epoch);
+  }
+}
+
+TEST_CASE("fifo: a value beyond its field does not fit", "[codec]") {
+  const auto beyond = [](auto change) {
+    Command c;
+    change(c);
+    return !fits(c);
+  };
+  CHECK(beyond([](Command& c) { c.row = largest.row + 1; }));
+  CHECK(beyond([](Command& c) { c.bytes = largest.bytes + 16; }));
+  CHECK(beyond([](Command& c) { c.bytes = 8; }));
+  CHECK(beyond([](Command& c) { ++(c.destination = largest.destination); }));
+  CHECK(beyond([](Command& c) { ++(c.rows = largest.rows); }));
+  CHECK(beyond([](Command& c) { c.operation = static_cast<CommandOp>(f::Operation::largest + 1); }));
+  CHECK(beyond([](Command& c) { ++(c.kind = largest.kind); }));
+  CHECK(beyond([](Command& c) { ++(c.lane = largest.lane); }));
+}
+
+TEST_CASE("fifo: a group that a command cannot serve is refused with what is too much", "[codec]") {
+  const proxy::CommandDemand most{4096, 16, 1 << 24, 16383, 16ull * ((1 << 25) - 1)};
+  proxy::check_command_limits(most);
+  const auto sentence = [&](uint64_t proxy::CommandDemand::* field) {
+    proxy::CommandDemand demand = most;
+    ++(demand.*field);
+    try {
+      proxy::check_command_limits(demand);
+    } catch (const Error& error) {
+      CHECK(error.code() == ucclEpNotSupported);
+      return std::string(error.what());
+    }
+    return std::string("not refused");
+  };
+  CHECK(sentence(&proxy::CommandDemand::ranks) == "the group needs 4097 ranks, a command for the network holds 4096");
+  CHECK_THAT(sentence(&proxy::CommandDemand::lanes), Catch::Contains("17 lanes to a rank"));
+  CHECK_THAT(sentence(&proxy::CommandDemand::places), Catch::Contains("16777217 places"));
+  CHECK_THAT(sentence(&proxy::CommandDemand::rows_per_command), Catch::Contains("16384 rows"));
+  CHECK_THAT(sentence(&proxy::CommandDemand::bytes_per_command), Catch::Contains("536870897 bytes"));
+}
+
+}  // namespace
+}  // namespace ucclep

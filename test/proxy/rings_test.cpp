@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <catch2/catch.hpp>
+#include <map>
+#include <string>
+
+#include "base/error.hpp"
+#include "device/host/host_device.hpp"
+#include "host/proxy/command_rings.hpp"
+
+namespace ucclep {
+namespace {
+
+using proxy::CommandRings;
+using proxy::RingsShape;
+
+TEST_CASE("fifo: destinations of a rail spread over all bulk rings, and control has rings of its own", "[rings]") {
+  Fifo fifo{};
+  fifo.bulk_log2 = 3;
+  fifo.control_log2 = 1;
+  for (uint32_t lanes : {1u, 2u, 4u}) {
+    fifo.lanes = lanes;
+    for (uint32_t stride : {1u, 4u, 8u, 16u, 72u}) {
+      std::map<uint32_t, int> bulk, control;
+      int total = 0;
+      constexpr uint32_t nodes = 64;
+      for (uint32_t node = 0; node < nodes && node * stride < max_ranks; ++node) {
+        for (uint32_t lane = 0; lane < lanes; ++lane) {
+          ++total;
+          ++bulk[bulk_ring(fifo, node * stride + 3, lane)];
+          ++control[control_ring(fifo, node * stride + 3, lane)];
+        }
+      }
+      INFO(lanes << " lanes, every rank in " << stride);
+      CHECK(bulk.size() == 8);
+      CHECK(bulk.rbegin()->first == 7);
+      CHECK(control.size() == 2);
+      CHECK(control.begin()->first == 8);
+      CHECK(control.rbegin()->first == 9);
+      for (const auto& [ring, count] : bulk) CHECK(count <= total / 8 * 3);
+    }
+  }
+  fifo.bulk_log2 = fifo.control_log2 = 0;
+  CHECK(bulk_ring(fifo, 4095, 3) == 0);
+  CHECK(control_ring(fifo, 4095, 3) == 1);
+}
+
+TEST_CASE("fifo: rings have room for what is pushed at once, twice", "[rings]") {
+  const auto device = open_host_device(0, {});
+  const auto capacity_log2 = [&](uint32_t at_once) {
+    const CommandRings rings(*device, {.at_once = at_once}, 1, nullptr);
+    CHECK(rings.fifo().high_water + at_once == 1u << rings.fifo().capacity_log2);
+    return rings.fifo().capacity_log2;
+  };
+  CHECK(capacity_log2(1) == 12);
+  CHECK(capacity_log2(2048) == 12);
+  CHECK(capacity_log2(2049) == 13);
+  CHECK(capacity_log2(67584) == 18);
+}
+
+TEST_CASE("fifo: rings do not share slots or words", "[rings]") {
+  const auto device = open_host_device(0, {});
+  const CommandRings rings(*device, {.bulk_log2 = 2, .control_log2 = 1, .at_once = 8, .capacity_log2 = 4}, 1, nullptr);
+  REQUIRE(rings.count() == 6);
+  for (uint32_t ring = 0; ring < rings.count(); ++ring) {
+    const proxy::RingMemory memory = rings.memory(ring);
+    CHECK(reinterpret_cast<uintptr_t>(memory.slots) % 64 == 0);
+    CHECK(memory.slots == rings.fifo().slots + size_t{ring} * 16);
+    CHECK(memory.position == rings.fifo().positions + size_t{ring} * fifo_stride);
+    CHECK(*memory.position == 0);
+  }
+}
+
+TEST_CASE("fifo: a shape that is none is refused with a sentence", "[rings]") {
+  const auto device = open_host_device(0, {});
+  const auto sentence = [&](const RingsShape& shape) -> std::string {
+    try {
+      const CommandRings rings(*device, shape, 1, nullptr);
+    } catch (const Error& error) {
+      CHECK(error.code() == ucclEpInvalidArgument);
+      return error.what();
+    }
+    return "not refused";
+  };
+  CHECK_THAT(sentence({.bulk_log2 = 9, .at_once = 1}), Catch::Contains("2^9 bulk"));
+  CHECK_THAT(sentence({.lanes = 17, .at_once = 1}), Catch::Contains("17 lanes"));
+  CHECK_THAT(sentence({.lanes = 0, .at_once = 1}), Catch::Contains("0 lanes"));
+  CHECK_THAT(sentence({.at_once = 0}), Catch::Contains("0 commands pushed at once"));
+  CHECK_THAT(sentence({.at_once = 16, .capacity_log2 = 4}),
+             Catch::Contains("16 commands pushed at once into a ring of 2^4"));
+  CHECK_THAT(sentence({.at_once = 1u << 20}), Catch::Contains("expected 1 to"));
+}
+
+}  // namespace
+}  // namespace ucclep
