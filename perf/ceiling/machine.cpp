@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "api.hpp"
-#include "base/error.hpp"
 #include "device/gpu_driver/gpu_device.hpp"
 #include "device/host/host_device.hpp"
+#include "find_gpu.hpp"
 
 namespace ucclep::perf {
 namespace {
@@ -22,20 +22,6 @@ constexpr size_t word_bytes = 256;
 constexpr uint64_t meeting_delay_ns = 100'000;
 constexpr int host_ranks = 4;
 
-const gpu::Driver* find_driver(const std::string& wanted) {
-  std::string why;
-  for (const auto& [name, facts] : {std::pair{"cuda", &gpu::cuda_facts}, {"hip", &gpu::hip_facts}}) {
-    if (wanted != "auto" && wanted != name) continue;
-    try {
-      return &gpu::Driver::get(*facts);
-    } catch (const Error& error) {
-      if (error.code() != ucclEpNotSupported) throw;
-      why += why.empty() ? error.what() : fmt::format("; {}", error.what());
-    }
-  }
-  throw PerfError(fmt::format("there is no GPU to measure ({}); --device host runs the kernels on the CPU", why));
-}
-
 std::vector<std::unique_ptr<Device>> open_devices(const CeilingOptions& options) {
   std::vector<std::unique_ptr<Device>> devices;
   if (options.device == "host") {
@@ -43,7 +29,11 @@ std::vector<std::unique_ptr<Device>> open_devices(const CeilingOptions& options)
     for (int i = 0; i < ranks; ++i) devices.push_back(open_host_device(i, HostDeviceConfig::from_environment()));
     return devices;
   }
-  const gpu::Driver* driver = find_driver(options.device);
+  std::string why;
+  const gpu::Driver* driver = find_gpu_driver(options.device, &why);
+  if (driver == nullptr) {
+    throw PerfError(fmt::format("there is no GPU to measure ({}); --device host runs the kernels on the CPU", why));
+  }
   const int there = driver->device_count();
   const int ranks = options.ranks > 0 ? options.ranks : std::min<int>(there, ceiling_max_ranks);
   if (ranks > there || ranks < 2) {

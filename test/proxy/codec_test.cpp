@@ -14,31 +14,37 @@ namespace f = command_field;
 constexpr uint64_t parities[] = {0, uint64_t{1} << 63};
 
 // All fields at their limits: no bit is left over, and none is missing.
-constexpr Command largest = {static_cast<uint32_t>(f::Epoch::largest),
-                             static_cast<uint32_t>(f::Row::largest),
-                             static_cast<uint32_t>(f::Units::largest* f::unit_bytes),
-                             static_cast<uint16_t>(f::Destination::largest),
-                             static_cast<uint16_t>(f::Rows::largest),
-                             static_cast<CommandOp>(f::Operation::largest),
-                             static_cast<uint8_t>(f::Kind::largest),
-                             static_cast<uint8_t>(f::Lane::largest),
-                             static_cast<uint8_t>(f::Flags::largest)};
-static_assert(encode(largest, 0).value == ~uint64_t{0} >> 1 && encode(largest, 0).epoch == ~uint64_t{0} >> 1);
-static_assert(decode(encode(largest, 0)) == largest && decode(encode(largest, parities[1])) == largest);
-static_assert(fits(largest) && fits(Command{}));
-static_assert(decode(encode({}, parities[1])) == Command{});
+constexpr CommandFields largest = {static_cast<uint32_t>(f::Epoch::largest),
+                                   static_cast<uint32_t>(f::Row::largest),
+                                   static_cast<uint32_t>(f::Units::largest* f::unit_bytes),
+                                   static_cast<uint16_t>(f::Destination::largest),
+                                   static_cast<uint16_t>(f::Rows::largest),
+                                   static_cast<CommandOp>(f::Operation::largest),
+                                   static_cast<uint8_t>(f::Kind::largest),
+                                   static_cast<uint8_t>(f::Lane::largest),
+                                   static_cast<uint8_t>(f::Flags::largest)};
+constexpr Command command(const CommandFields& fields) {
+  return fields;
+}
+static_assert(command(largest).in_slot(0).value == ~uint64_t{0} >> 1 &&
+              command(largest).in_slot(0).epoch == ~uint64_t{0} >> 1);
+static_assert(command(largest).fields() == largest && Command().fields() == CommandFields());
+static_assert(fits(largest) && fits({}));
 
-void comes_back(const Command& command) {
+void comes_back(const CommandFields& fields) {
+  const Command command = fields;
   for (uint64_t parity : parities) {
-    const Packet slot = encode(command, parity);
-    CHECK(decode(slot) == command);
-    CHECK(is_of_lap(slot, parity));
-    CHECK_FALSE(is_of_lap(slot, parity ^ parities[1]));
+    const Packet slot = command.in_slot(parity);
+    const Command again = Command::of_slot(slot, parity);
+    CHECK(again.is_whole());
+    CHECK(again == command);
+    CHECK(again.fields() == fields);
+    CHECK_FALSE(Command::of_slot(slot, parity ^ parities[1]).is_whole());
   }
 }
 
 TEST_CASE("fifo: each field alone at its limits comes back, and no other field changes", "[codec]") {
-  Command c;
+  CommandFields c;
   c.epoch = largest.epoch, comes_back(c), c = {};
   c.row = largest.row, comes_back(c), c = {};
   c.bytes = largest.bytes, comes_back(c), c = {};
@@ -56,9 +62,9 @@ TEST_CASE("fifo: every single bit of a command is one bit of its slot", "[codec]
   for (unsigned bit = 0; bit < 126; ++bit) {
     Packet slot{};
     (bit < 63 ? slot.value : slot.epoch) = uint64_t{1} << bit % 63;
-    const Command command = decode(slot);
-    CHECK(fits(command));
-    const Packet again = encode(command, 0);
+    const CommandFields fields = Command::of_slot(slot, 0).fields();
+    CHECK(fits(fields));
+    const Packet again = command(fields).in_slot(0);
     CHECK(again.value == slot.value);
     CHECK(again.epoch == slot.epoch);
   }
@@ -66,18 +72,18 @@ TEST_CASE("fifo: every single bit of a command is one bit of its slot", "[codec]
 
 TEST_CASE("fifo: a value beyond its field does not fit", "[codec]") {
   const auto beyond = [](auto change) {
-    Command c;
+    CommandFields c;
     change(c);
     return !fits(c);
   };
-  CHECK(beyond([](Command& c) { c.row = largest.row + 1; }));
-  CHECK(beyond([](Command& c) { c.bytes = largest.bytes + 16; }));
-  CHECK(beyond([](Command& c) { c.bytes = 8; }));
-  CHECK(beyond([](Command& c) { ++(c.destination = largest.destination); }));
-  CHECK(beyond([](Command& c) { ++(c.rows = largest.rows); }));
-  CHECK(beyond([](Command& c) { c.operation = static_cast<CommandOp>(f::Operation::largest + 1); }));
-  CHECK(beyond([](Command& c) { ++(c.kind = largest.kind); }));
-  CHECK(beyond([](Command& c) { ++(c.lane = largest.lane); }));
+  CHECK(beyond([](CommandFields& c) { c.row = largest.row + 1; }));
+  CHECK(beyond([](CommandFields& c) { c.bytes = largest.bytes + 16; }));
+  CHECK(beyond([](CommandFields& c) { c.bytes = 8; }));
+  CHECK(beyond([](CommandFields& c) { ++(c.destination = largest.destination); }));
+  CHECK(beyond([](CommandFields& c) { ++(c.rows = largest.rows); }));
+  CHECK(beyond([](CommandFields& c) { c.operation = static_cast<CommandOp>(f::Operation::largest + 1); }));
+  CHECK(beyond([](CommandFields& c) { ++(c.kind = largest.kind); }));
+  CHECK(beyond([](CommandFields& c) { ++(c.lane = largest.lane); }));
 }
 
 TEST_CASE("fifo: a group that a command cannot serve is refused with what is too much", "[codec]") {

@@ -73,7 +73,7 @@ struct Received {
 
   void take(uint32_t ring, const Command& command, const Producers& producers) {
     ++commands;
-    const uint32_t number = ~command.epoch, producer = command.flags * max_ranks + command.destination;
+    const uint32_t number = ~command.epoch(), producer = command.flags() * max_ranks + command.destination();
     damaged += command != test::numbered(producer, number);
     auto [where, fresh] = last.try_emplace({ring, producer}, -1);
     out_of_order += number <= where->second;

@@ -18,7 +18,7 @@ class RawRing {
     const uint64_t capacity = slots_.size();
     for (uint64_t slot = 0; slot < capacity; ++slot) {
       const uint64_t next = start + (slot - start) % capacity;
-      if (next >= capacity) slots_[slot] = encode({}, lap_parity(next - capacity, capacity_log2));
+      if (next >= capacity) slots_[slot] = Command().in_slot(lap_parity(next - capacity, capacity_log2));
     }
     heads_[0] = positions_[0] = start;
     fifo_.slots = slots_.data();
@@ -40,7 +40,7 @@ class RawRing {
   uint64_t head() { return std::atomic_ref(heads_[0]).load(); }
   void abort() { std::atomic_ref(abort_).store(1); }
   void store(uint64_t position, const Command& command) {
-    slot(position) = encode(command, lap_parity(position, fifo_.capacity_log2));
+    slot(position) = command.in_slot(lap_parity(position, fifo_.capacity_log2));
   }
 
  private:
@@ -52,7 +52,7 @@ class RawRing {
 
 // A command that says who pushed it, and as which of his.
 inline Command numbered(uint32_t producer, uint32_t number) {
-  Command c;
+  CommandFields c;
   c.operation = CommandOp::put;
   c.destination = static_cast<uint16_t>(producer % max_ranks);
   c.flags = static_cast<uint8_t>(producer / max_ranks);

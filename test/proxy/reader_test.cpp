@@ -97,7 +97,7 @@ TEST_CASE("fifo: half a command is none, whichever half has come", "[reader]") {
       RawRing ring(3, start);
       RingReader reader(ring.memory(), 4, 1);
       const Command command = numbered(3, 77);
-      const Packet whole = encode(command, lap_parity(start, 3));
+      const Packet whole = command.in_slot(lap_parity(start, 3));
       Packet& slot = ring.slot(start);
       (low_first ? slot.value : slot.epoch) = low_first ? whole.value : whole.epoch;
       CHECK(reader.poll().empty());
@@ -114,14 +114,14 @@ TEST_CASE("fifo: half a command is none, whichever half has come", "[reader]") {
 TEST_CASE("fifo: with the parity in one half a torn command passes for a whole one", "[reader]") {
   const Command older = numbered(1, 1), newer = numbered(2, 2);
   const uint64_t before = lap_parity(0, 3), after = lap_parity(8, 3);
-  const Packet torn{encode(newer, after).value, encode(older, before).epoch};
+  const Packet torn{newer.in_slot(after).value, older.in_slot(before).epoch};
   const auto low_half_only = [](const Packet& slot, uint64_t parity) { return (slot.value ^ parity) >> 63 == 0; };
   CHECK(low_half_only(torn, after));
-  CHECK_FALSE(is_of_lap(torn, after));
-  CHECK_FALSE(is_of_lap(torn, before));
-  const Command mixed = decode(torn);
-  CHECK(mixed.destination == newer.destination);
-  CHECK(mixed.row == older.row);
+  CHECK_FALSE(Command::of_slot(torn, after).is_whole());
+  CHECK_FALSE(Command::of_slot(torn, before).is_whole());
+  const Command mixed = Command::of_slot({torn.value & ~after, torn.epoch}, 0);
+  CHECK(mixed.destination() == newer.destination());
+  CHECK(mixed.row() == older.row());
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ TEST_CASE("fifo: commands of threads arrive once and in order", "[writer]") {
   while (count < uint64_t{threads} * rounds * batch && !deadline.expired()) {
     const auto commands = reader.poll();
     for (const Command& command : commands)
-      wrong += command != numbered(command.destination, next[command.destination]++);
+      wrong += command != numbered(command.destination(), next[command.destination()]++);
     reader.release(commands.size());
     count += commands.size();
     if (commands.empty()) std::this_thread::yield();

@@ -31,7 +31,7 @@ enum class CommandOp : uint8_t {
   signal = 2,  // an arrival alone
 };
 
-struct Command {
+struct CommandFields {
   uint32_t epoch = 0;
   uint32_t row = 0;
   uint32_t bytes = 0;  // of the whole range, a multiple of 16
@@ -40,30 +40,32 @@ struct Command {
   CommandOp operation = CommandOp::none;
   uint8_t kind = 0, lane = 0, flags = 0;
 
-  friend constexpr bool operator==(const Command&, const Command&) = default;
+  friend constexpr bool operator==(const CommandFields&, const CommandFields&) = default;
 };
 
 // The table above.
 namespace command_field {
 
-// Of `bits` bits from `shift` on, in one half.
-template <unsigned in_half, unsigned from, unsigned wide>
+// Of `bits` bits from `shift` on, in its half.
+template <unsigned from, unsigned wide>
 struct Field {
-  static constexpr unsigned half = in_half, shift = from, bits = wide, end = from + wide;
+  static constexpr unsigned shift = from, bits = wide, end = from + wide;
   static constexpr uint64_t largest = (uint64_t{1} << bits) - 1;
   static UCCLEP_HD constexpr uint64_t put(uint64_t value) { return value << shift; }
-  static constexpr uint64_t get(const Packet& slot) { return (half == 0 ? slot.value : slot.epoch) >> shift & largest; }
+  static constexpr uint64_t get(uint64_t of_half) { return of_half >> shift & largest; }
 };
 
-using Epoch = Field<0, 0, 32>;
-using Destination = Field<0, 32, 12>;
-using Lane = Field<0, 44, 4>;
-using Kind = Field<0, 48, 3>;
-using Flags = Field<0, 51, 8>;
-using Operation = Field<0, 59, 4>;
-using Row = Field<1, 0, 24>;
-using Rows = Field<1, 24, 14>;
-using Units = Field<1, 38, 25>;
+// Half 0.
+using Epoch = Field<0, 32>;
+using Destination = Field<32, 12>;
+using Lane = Field<44, 4>;
+using Kind = Field<48, 3>;
+using Flags = Field<51, 8>;
+using Operation = Field<59, 4>;
+// Half 1.
+using Row = Field<0, 24>;
+using Rows = Field<24, 14>;
+using Units = Field<38, 25>;
 constexpr unsigned parity_shift = 63;
 constexpr uint32_t unit_bytes = 16;
 
@@ -76,44 +78,62 @@ static_assert(Destination::largest == max_ranks - 1);
 }  // namespace command_field
 
 // Whether every field has room for its value: true of whatever a group that was not refused can ask for.
-constexpr bool fits(const Command& c) {
+constexpr bool fits(const CommandFields& c) {
   namespace f = command_field;
   return c.destination <= f::Destination::largest && c.lane <= f::Lane::largest && c.kind <= f::Kind::largest &&
          static_cast<uint64_t>(c.operation) <= f::Operation::largest && c.row <= f::Row::largest &&
          c.rows <= f::Rows::largest && c.bytes % f::unit_bytes == 0 && c.bytes / f::unit_bytes <= f::Units::largest;
 }
 
+// The two halves without the parity. It stays packed until somebody asks for a field: taken apart into memory and put
+// together again, it would wait for its own narrow stores at both ends of the ring.
+class Command {
+ public:
+  constexpr Command() = default;
+  UCCLEP_HD constexpr Command(const CommandFields& c)
+      : low_(command_field::Epoch::put(c.epoch) | command_field::Destination::put(c.destination) |
+             command_field::Lane::put(c.lane) | command_field::Kind::put(c.kind) | command_field::Flags::put(c.flags) |
+             command_field::Operation::put(static_cast<uint64_t>(c.operation))),
+        high_(command_field::Row::put(c.row) | command_field::Rows::put(c.rows) |
+              command_field::Units::put(c.bytes / command_field::unit_bytes)) {}
+
+  constexpr uint32_t epoch() const { return static_cast<uint32_t>(command_field::Epoch::get(low_)); }
+  constexpr uint16_t destination() const { return static_cast<uint16_t>(command_field::Destination::get(low_)); }
+  constexpr uint8_t lane() const { return static_cast<uint8_t>(command_field::Lane::get(low_)); }
+  constexpr uint8_t kind() const { return static_cast<uint8_t>(command_field::Kind::get(low_)); }
+  constexpr uint8_t flags() const { return static_cast<uint8_t>(command_field::Flags::get(low_)); }
+  constexpr CommandOp operation() const { return static_cast<CommandOp>(command_field::Operation::get(low_)); }
+  constexpr uint32_t row() const { return static_cast<uint32_t>(command_field::Row::get(high_)); }
+  constexpr uint16_t rows() const { return static_cast<uint16_t>(command_field::Rows::get(high_)); }
+  constexpr uint32_t bytes() const {
+    return static_cast<uint32_t>(command_field::Units::get(high_)) * command_field::unit_bytes;
+  }
+  constexpr CommandFields fields() const {
+    return {epoch(), row(), bytes(), destination(), rows(), operation(), kind(), lane(), flags()};
+  }
+
+  // As it lies in a slot on a lap of this parity, and back. What comes back from a slot of another lap, in either half,
+  // is no command.
+  UCCLEP_HD constexpr Packet in_slot(uint64_t parity) const { return {low_ | parity, high_ | parity}; }
+  static constexpr Command of_slot(const Packet& slot, uint64_t parity) {
+    Command c;
+    c.low_ = slot.value ^ parity;
+    c.high_ = slot.epoch ^ parity;
+    return c;
+  }
+  constexpr bool is_whole() const { return (low_ | high_) >> command_field::parity_shift == 0; }
+
+  friend constexpr bool operator==(const Command&, const Command&) = default;
+
+ private:
+  uint64_t low_ = 0, high_ = 0;
+};
+static_assert(sizeof(Command) == sizeof(Packet));
+
 // A ring has 1 << capacity_log2 slots; the command at `position` lies in slot position % capacity. Memory that was
 // never written is zero, so the parity of the first lap is 1.
 UCCLEP_HD constexpr uint64_t lap_parity(uint64_t position, uint32_t capacity_log2) {
   return (~(position >> capacity_log2) & 1) << command_field::parity_shift;
-}
-
-UCCLEP_HD constexpr Packet encode(const Command& c, uint64_t parity) {
-  namespace f = command_field;
-  return {f::Epoch::put(c.epoch) | f::Destination::put(c.destination) | f::Lane::put(c.lane) | f::Kind::put(c.kind) |
-              f::Flags::put(c.flags) | f::Operation::put(static_cast<uint64_t>(c.operation)) | parity,
-          f::Row::put(c.row) | f::Rows::put(c.rows) | f::Units::put(c.bytes / f::unit_bytes) | parity};
-}
-
-// True when both halves are of the lap whose parity is given.
-constexpr bool is_of_lap(const Packet& slot, uint64_t parity) {
-  return ((slot.value ^ parity) | (slot.epoch ^ parity)) >> command_field::parity_shift == 0;
-}
-
-constexpr Command decode(const Packet& slot) {
-  namespace f = command_field;
-  Command c;
-  c.epoch = static_cast<uint32_t>(f::Epoch::get(slot));
-  c.row = static_cast<uint32_t>(f::Row::get(slot));
-  c.bytes = static_cast<uint32_t>(f::Units::get(slot)) * f::unit_bytes;
-  c.destination = static_cast<uint16_t>(f::Destination::get(slot));
-  c.rows = static_cast<uint16_t>(f::Rows::get(slot));
-  c.operation = static_cast<CommandOp>(f::Operation::get(slot));
-  c.kind = static_cast<uint8_t>(f::Kind::get(slot));
-  c.lane = static_cast<uint8_t>(f::Lane::get(slot));
-  c.flags = static_cast<uint8_t>(f::Flags::get(slot));
-  return c;
 }
 
 }  // namespace ucclep

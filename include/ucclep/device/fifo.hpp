@@ -65,43 +65,57 @@ namespace UCCLEP_SIMT_NAMESPACE {
 
 // ---- Lane verbs, of which a push consists.
 
-// The first of `count` positions in a row. The caller writes all of them, at once.
-UCCLEP_FN uint64_t reserve_commands(const Fifo& fifo, uint32_t ring, uint32_t count) {
-  return fetch_add_relaxed<Scope::gpu>(fifo.heads + ring * fifo_stride, uint64_t{count});
+struct Reservation {
+  uint64_t begin;  // the first of its positions
+  uint64_t seen;   // a position that the reader has reached, perhaps long ago
+};
+
+// Positions for `count` commands in a row. The caller writes all of them, at once, and then settles. Both words are
+// asked for together, so that settling finds its own without another way through the cache.
+UCCLEP_FN Reservation reserve_commands(const Fifo& fifo, uint32_t ring, uint32_t count) {
+  uint64_t* head = fifo.heads + ring * fifo_stride;
+  const uint64_t begin = fetch_add_relaxed<Scope::gpu>(head, uint64_t{count});
+  return {begin, load_relaxed<Scope::gpu>(head + fifo_seen_word)};
 }
 
 UCCLEP_FN void write_command(const Fifo& fifo, uint32_t ring, uint64_t position, const Command& command) {
   const uint64_t capacity = uint64_t{1} << fifo.capacity_log2;
-  const Packet packet = encode(command, lap_parity(position, fifo.capacity_log2));
+  const Packet packet = command.in_slot(lap_parity(position, fifo.capacity_log2));
   store_packet(fifo.slots + ring * capacity + (position & (capacity - 1)), packet.value, packet.epoch);
+}
+
+// The reader's position once it is `end` or beyond; 0 when the time is up or the abort word is set.
+UCCLEP_FN uint64_t await_position(const Fifo& fifo, uint32_t ring, uint64_t end) {
+  Wait wait{};
+  // Without the pauses of wait_until: a load from host memory takes long enough.
+  for (uint32_t polls = 0;; ++polls) {
+    const uint64_t position = load_acquire<Scope::system>(fifo.positions + ring * fifo_stride);
+    if (position >= end) return position;
+    if (polls == 0) wait = begin_wait(fifo.timeout_ns, fifo.abort_word);
+    if (polls % 64 == 63 && (aborted(wait) || timed_out(wait))) return 0;
+  }
 }
 
 // Waits until the reader has read all below `end`. What it did until then is seen afterwards.
 UCCLEP_FN bool wait_read(const Fifo& fifo, uint32_t ring, uint64_t end) {
-  const uint64_t* position = fifo.positions + ring * fifo_stride;
-  // Without the pauses of wait_until: a load from host memory takes long enough.
-  Wait wait{};
-  for (uint32_t polls = 0; load_acquire<Scope::system>(position) < end; ++polls) {
-    if (polls == 0) wait = begin_wait(fifo.timeout_ns, fifo.abort_word);
-    if (polls % 64 == 63 && (aborted(wait) || timed_out(wait))) return false;
-  }
-  return true;
+  return await_position(fifo, ring, end) >= end;
 }
 
-// After the commands below `end` were written: back once the ring is not filled above its mark. False when the time is
-// up or the abort word is set; the caller pushes nothing more then.
-UCCLEP_FN bool settle_ring(const Fifo& fifo, uint32_t ring, uint64_t end) {
-  uint64_t* seen = fifo.heads + ring * fifo_stride + fifo_seen_word;
-  if (load_relaxed<Scope::gpu>(seen) + fifo.high_water >= end) return true;
-  if (!wait_read(fifo, ring, end - fifo.high_water)) return false;
-  store_relaxed<Scope::gpu>(seen, load_relaxed<Scope::system>(fifo.positions + ring * fifo_stride));
+// After `count` commands were written: back once the ring is not filled above its mark. False when the time is up or
+// the abort word is set; the caller pushes nothing more then.
+UCCLEP_FN bool settle_ring(const Fifo& fifo, uint32_t ring, const Reservation& mine, uint32_t count) {
+  const uint64_t end = mine.begin + count;
+  if (mine.seen + fifo.high_water >= end) return true;
+  const uint64_t position = await_position(fifo, ring, end - fifo.high_water);
+  if (position == 0) return false;
+  store_relaxed<Scope::gpu>(fifo.heads + ring * fifo_stride + fifo_seen_word, position);
   return true;
 }
 
 UCCLEP_FN bool push_lane(const Fifo& fifo, uint32_t ring, const Command& command) {
-  const uint64_t position = reserve_commands(fifo, ring, 1);
-  write_command(fifo, ring, position, command);
-  return settle_ring(fifo, ring, position + 1);
+  const Reservation mine = reserve_commands(fifo, ring, 1);
+  write_command(fifo, ring, mine.begin, command);
+  return settle_ring(fifo, ring, mine, 1);
 }
 
 // ---- Warp verbs. They order nothing; all lanes get the same answer.
@@ -119,23 +133,23 @@ UCCLEP_FN bool push(const Fifo& fifo, bool active, uint32_t ring, const Command&
   const unsigned leader = first_lane(together);
   const bool leads = active && lane_id() == leader;
   const uint32_t count = count_lanes(together);
-  uint64_t begin = 0;
-  if (leads) begin = reserve_commands(fifo, ring, count);
-  begin = shfl(begin, leader);
+  Reservation mine{};
+  if (leads) mine = reserve_commands(fifo, ring, count);
+  const uint64_t begin = shfl(mine.begin, leader);
   const uint64_t below = (uint64_t{1} << lane_id()) - 1;
   if (active) write_command(fifo, ring, begin + count_lanes(together & below), command);
-  return ballot(leads && !settle_ring(fifo, ring, begin + count)) == 0;
+  return ballot(leads && !settle_ring(fifo, ring, mine, count)) == 0;
 }
 
 // command(i) for 0 <= i < count to one ring, in this order, which all lanes name. Neighbouring lanes store neighbouring
 // slots, so that they leave the device as whole lines.
 template <class Make>
 UCCLEP_FN bool push_run(const Fifo& fifo, uint32_t ring, uint32_t count, Make&& command) {
-  uint64_t begin = 0;
-  if (lane_id() == 0) begin = reserve_commands(fifo, ring, count);
-  begin = broadcast(begin, 0);
+  Reservation mine{};
+  if (lane_id() == 0) mine = reserve_commands(fifo, ring, count);
+  const uint64_t begin = broadcast(mine.begin, 0);
   for (uint32_t i = lane_id(); i < count; i += wave_size) write_command(fifo, ring, begin + i, command(i));
-  return ballot(lane_id() == 0 && !settle_ring(fifo, ring, begin + count)) == 0;
+  return ballot(lane_id() == 0 && !settle_ring(fifo, ring, mine, count)) == 0;
 }
 
 }  // namespace UCCLEP_SIMT_NAMESPACE

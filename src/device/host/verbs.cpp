@@ -97,6 +97,7 @@ void rendezvous(Lane& me, Verb verb) {
   }
   warp.waiting |= bit_of(me);
   warp.runnable &= ~bit_of(me);
+  me.last_poll = nullptr;  // who looks at a word once between two warp verbs does not spin
   release_held(warp);
   if (warp.waiting != warp.all) return give_way(me);
   work_out(warp, verb);

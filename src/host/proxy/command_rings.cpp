@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/best_effort.hpp"
 #include "base/error.hpp"
-#include "base/log.hpp"
 
 namespace ucclep::proxy {
 namespace {
@@ -38,11 +38,7 @@ void check(const RingsShape& shape) {
 }  // namespace
 
 void CommandRings::Free::operator()(void* data) const {
-  try {
-    (device->*how)(data);
-  } catch (const Error& error) {
-    log::warn("proxy", "memory of the command rings was not freed: {}", error.what());
-  }
+  best_effort("proxy", "freeing the command rings", [&] { (device->*how)(data); });
 }
 
 CommandRings::CommandRings(Device& device, const RingsShape& shape, uint64_t timeout_ns, const uint32_t* abort_word) {

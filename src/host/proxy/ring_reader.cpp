@@ -39,9 +39,8 @@ std::span<const Command> RingReader::poll() {
   Command* const end = commands_.get() + batch_;
   for (; to != end; ++to, ++position) {
     if (position % slots_of_line == 0) __builtin_prefetch(memory_.slots + ((position + prefetched_slots) & mask));
-    const Packet slot = load(memory_.slots[position & mask]);
-    if (!is_of_lap(slot, lap_parity(position, memory_.capacity_log2))) break;
-    *to = decode(slot);
+    *to = Command::of_slot(load(memory_.slots[position & mask]), lap_parity(position, memory_.capacity_log2));
+    if (!to->is_whole()) break;
   }
   drained_ = to != end;
   last_ = to - commands_.get();

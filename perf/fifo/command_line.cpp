@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fifo/command_line.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+
+#include "fifo/kernels/arguments.hpp"
+#include "options.hpp"
+#include "version.hpp"
+
+namespace ucclep::perf {
+namespace {
+
+const char* const description =
+    "The command ring: how many commands producers hand to one proxy thread, and how long one takes there and back.";
+
+const char* const footer = R"(Rows of the table:
+  push           commands as fast as they are taken, in M/s: every lane pushes, `batch`
+                 commands at a time; from threads also a bare ring with one producer
+  push-ordered   each push behind a fence, as for commands about what was just written
+  trip           one command to the reader, and its position back, in us; beside it a
+                 bare flag on the same way
+  trip-ordered   the same, with what was written before on both ways
+All commands are decoded by one thread and checked: each arrives once, whole and in the
+order of its producer. The median of the repeats counts. `ratio` is that to the bare
+ring (more is better) or to the bare flag (less is better), which run in turn with it.
+Exit code: 0 = nothing is wrong, 2 = bad command line, 1 = all else.)";
+
+void require(bool condition, const std::string& sentence) {
+  if (!condition) throw UsageError(sentence);
+}
+
+void require_all(const char* name, const std::vector<int>& values, int least, int most) {
+  for (int value : values) {
+    require(value >= least && value <= most, fmt::format("{} {}: expected {} to {}", name, value, least, most));
+  }
+}
+
+void check(const FifoOptions& o) {
+  constexpr int most_batch = 1024, most_rings = 256;
+  require_all("-p", o.producers, 1, fifo_most_producers);
+  require_all("-r", o.rings, 1, most_rings);
+  require_all("-b", o.batches, 1, most_batch);
+  require_all("-n", {o.repeats}, 1, 1000);
+  require_all("-w", {o.warmup}, 0, 1000);
+  require_all("--poll", {o.poll}, 1, 4096);
+  require_all("--capacity-log2", {o.capacity_log2}, 0, 20);
+  require_all("--rounds", {o.rounds}, 0, 1 << 24);
+  require_all("--timeout-ms", {o.timeout_ms}, 1, 1 << 30);
+  require(o.commands <= uint64_t{1} << 31, fmt::format("--commands {}: expected at most 2^31", o.commands));
+}
+
+}  // namespace
+
+void FifoOptions::fill_in(const std::string& kind) {
+  const bool gpu = kind != "host" && kind != "threads";
+  if (producers.empty())
+    producers = gpu ? std::vector{32, 256, 2048} : kind == "host" ? std::vector{64} : std::vector{1};
+  if (batches.empty()) batches = gpu ? std::vector{1, 4} : kind == "host" ? std::vector{1, 4} : std::vector{1, 16};
+  if (commands == 0) commands = kind == "host" ? 1'000'000 : 20'000'000;
+  if (rounds == 0) rounds = gpu ? 20'000 : 100'000;
+}
+
+FifoOptions parse_fifo_options(int argc, char** argv, bool* done) {
+  FifoOptions o;
+  o.arguments.assign(argv + 1, argv + argc);
+  CLI::App app(description, "fifo_perf");
+  app.footer(footer);
+  app.set_version_flag("--version", std::string(version));
+  app.option_defaults()->take_last();
+  const auto list = [&](const char* names, std::vector<int>& values, const char* text) {
+    app.add_option(names, values, text)->delimiter(',')->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  };
+  list("-p,--producers", o.producers, "Lanes, or threads, that push; or a list (GPU 32,256,2048; host 64; threads 1)");
+  list("-r,--rings", o.rings, "Rings, all read by one thread; or a list (1)");
+  list("-b,--batch", o.batches, "Commands of a producer in one push; or a list (1,4; threads 1,16)");
+  app.add_option("-c,--commands", o.commands, "Commands of a run (20000000; host 1000000)");
+  app.add_option("--rounds", o.rounds, "Round trips of a run (GPU 20000; else 100000)");
+  app.add_option("-n,--repeats", o.repeats, "Timed runs of each row")->capture_default_str();
+  app.add_option("-w,--warmup", o.warmup, "Runs before those")->capture_default_str();
+  app.add_option("--device", o.device, "auto (the GPU of the machine, else threads), cuda, hip, host or threads")
+      ->check(CLI::IsMember({"auto", "cuda", "hip", "host", "threads"}))
+      ->capture_default_str();
+  app.add_option("--gpu", o.index, "Which GPU")->capture_default_str();
+  app.add_option("--poll", o.poll, "Commands that the reader takes at a time")->capture_default_str();
+  app.add_option("--capacity-log2", o.capacity_log2, "Slots of a ring, as a power of two (0 = the library's choice)");
+  list("--cpus", o.cpus, "CPU of the reader, then those of threads that push (in the order of the machine's)");
+  app.add_option("-J,--json", o.json, "Write options, environment and all samples to this file");
+  app.add_option("--timeout-ms", o.timeout_ms, "Longest wait")->capture_default_str();
+  app.add_flag("--corrupt", o.corrupt, "Flip a bit of a command before it is checked: the run must fail");
+  *done = false;
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& request) {
+    app.exit(request);
+    *done = true;
+    return o;
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(fmt::format("{} (see --help)", error.what()));
+  }
+  check(o);
+  return o;
+}
+
+}  // namespace ucclep::perf

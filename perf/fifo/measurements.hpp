@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// All rows of a run of fifo_perf, one after the other.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "fifo/bench.hpp"
+
+namespace ucclep::perf {
+
+struct FifoRow {
+  std::string name;
+  const char* unit = "";  // M/s, of which more is better, or us
+  RateCase what;
+  std::vector<double> values;  // of each repeat
+  std::vector<double> bare;    // of the yardstick, if there is one
+  uint64_t verified = 0, wrong = 0;
+
+  double ratio() const;  // of the medians; 0 without a yardstick
+};
+
+void measure_fifo(Bench& bench, const FifoOptions& options, const std::function<void(const FifoRow&)>& done);
+
+}  // namespace ucclep::perf
