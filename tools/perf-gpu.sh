@@ -3,7 +3,7 @@
 # Usage: perf-gpu.sh [--gpus N] [--seconds S] [FOLDER [RESULTS]]
 # Measures the machine's GPUs, one rank each, with the tools in FOLDER: a build tree, or a bundle, which holds this script and is
 # then the default. First ceiling_perf, then dispatch and combine in relation to it: HT on 24 SMs, plain, with windows and as graphs;
-# LL at 8 to 128 tokens, plain and as graphs. The JSON files go to RESULTS (./perf-gpu). Needs bash and coreutils.
+# LL at 8 to 128 tokens, plain and as graphs; the command ring of one GPU. The JSON files go to RESULTS (./perf-gpu). Needs bash and coreutils.
 # Each run has a time limit, and none begins after S seconds (240). The last line is "verified N rows, M wrong", the sum over the
 # runs; the exit status is 0 when all of them ended well.
 set -uo pipefail
@@ -35,7 +35,7 @@ run() {  # name, seconds, tool, arguments...
   rm -f "$results/$1.json"
   echo "== $1: ${*:3}"
   timeout -k 5 "$2" "$folder/$3" "${@:4}" -J "$results/$1.json" >"$log" 2>&1 </dev/null || code=$?
-  grep -E '^([^#]|#( +tokens|  +[a-z+]*(update|dispatch|combine)| Floors| .*first mistake))' "$log"  # tables and what went wrong
+  grep -E '^([^#]|#( +(tokens|producers)|  +[a-z+]*(update|dispatch|combine)| Floors| Target| .*first mistake))' "$log"  # tables and what went wrong
   if [ $code -ne 0 ]; then
     echo "perf-gpu.sh: $1 ended with $code" >&2
     status=1
@@ -50,6 +50,7 @@ if [ $status -ne 0 ]; then
   echo "perf-gpu.sh: without a ceiling nothing is put in relation to it" >&2
   exit 1
 fi
+run fifo 90 fifo_perf
 if [ "$gpus" -eq 0 ]; then gpus=$(grep -c '^#  Rank' "$results/ceiling.txt"); fi
 common=(-t "$gpus" -n 20 -w 2 -c 20 --timeout-ms 10000 --ceiling "$results/ceiling.json")
 ht=(--mode ht --sms 24 "${common[@]}")
