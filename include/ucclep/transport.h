@@ -112,6 +112,7 @@ typedef struct {
   uint32_t sends;      /**< operations that are to be unfinished at once, over all peers */
   uint32_t receives;   /**< arrivals that are to wait for poll, over all peers */
   uint32_t timeout_ms; /**< see Completions above */
+  uint32_t memory;     /**< bits of UCCLEP_MEMORY_* that are to be registered, if possible; 0: host memory */
 } ucclEpTransportConfig_t;
 
 /** What an open endpoint can do. */
@@ -158,7 +159,7 @@ typedef struct {
 
   ucclEpResult_t (*register_region)(ucclEpTransportEndpoint_t endpoint, const ucclEpTransportMemory_t* memory,
                                     uint32_t* region, ucclEpTransportKey_t* key, ucclEpTransportSentence_t* why);
-  /** No operation of this endpoint may use the region any more. Those of peers end in ERROR. */
+  /** Nobody may use the region any more. A peer that does is told by an ERROR if its NIC hears of it. */
   ucclEpResult_t (*deregister_region)(ucclEpTransportEndpoint_t endpoint, uint32_t region,
                                       ucclEpTransportSentence_t* why);
   /** A region of a connected peer, to be named in operations to that peer. */

@@ -4,6 +4,7 @@
 
 #include "transport/faulty/faulty.hpp"
 #include "transport/loopback/loopback.hpp"
+#include "transport/ofi/ofi.hpp"
 #include "transport/plugin.hpp"
 #include "transport/transport.hpp"
 
@@ -14,7 +15,7 @@ struct BuiltIn {
   const char* name;
   std::unique_ptr<Transport> (*make)(const std::string& argument);
 };
-constexpr BuiltIn built_in[] = {{"faulty", make_faulty}, {"loopback", make_loopback}};
+constexpr BuiltIn built_in[] = {{"faulty", make_faulty}, {"loopback", make_loopback}, {"ofi", make_ofi}};
 
 }  // namespace
 

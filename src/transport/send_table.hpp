@@ -32,6 +32,8 @@ class SendTable {
   bool take(uint32_t peer, const Operation& operation) noexcept;
   // The operation of the peer that is to begin next, or none.
   uint32_t next(uint32_t peer) const noexcept { return peers_[peer].waiting.first; }
+  // Another operation of the same peer waits behind this one.
+  bool followed(uint32_t slot) const noexcept { return slots_[slot].next != none; }
   bool anything_waits() const noexcept { return waiting_ > 0; }
   void begin(uint32_t slot) noexcept;
   // The NIC has carried it out, or is done with it in another way after the connection broke.

@@ -20,7 +20,7 @@ struct Pair {
   static constexpr uint64_t window_bytes = 1 << 16;
 
   explicit Pair(const std::string& name) : transport(make_transport(name)) {
-    const Config config{nullptr, 2, 256, 4096, 20000};
+    const Config config{nullptr, 2, 256, 4096, 20000, 0};
     Key keys[2];
     for (int i = 0; i < 2; ++i) {
       endpoint[i] = transport->open(config);

@@ -44,7 +44,7 @@ TEST_CASE("transport plugins: each way of being broken has its sentence", "[plug
 
 TEST_CASE("transport plugins: the sentence of a plugin comes with its name", "[plugin]") {
   const auto transport = make_transport("example");
-  const auto endpoint = transport->open({nullptr, 2, 16, 16, 1000});
+  const auto endpoint = transport->open({nullptr, 2, 16, 16, 1000, 0});
   try {
     endpoint->connect(5, 0, endpoint->address());
     FAIL("peer 5 of 2 was connected");
@@ -52,7 +52,7 @@ TEST_CASE("transport plugins: the sentence of a plugin comes with its name", "[p
     CHECK(error.code() == ucclEpInvalidArgument);
     check_words(error.what(), {"transport example: connect: ", "peer 5 of 2"});
   }
-  CHECK_THROWS_AS(make_transport("example:argument")->open({nullptr, 2, 16, 16, 1000}), Error);
+  CHECK_THROWS_AS(make_transport("example:argument")->open({nullptr, 2, 16, 16, 1000, 0}), Error);
 }
 
 }  // namespace ucclep::transport

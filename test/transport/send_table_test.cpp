@@ -11,7 +11,7 @@ namespace ucclep::transport {
 namespace {
 
 Config small_config(uint32_t sends, uint32_t timeout_ms = 60000) {
-  return {nullptr, 3, sends, 1, timeout_ms};
+  return {nullptr, 3, sends, 1, timeout_ms, 0};
 }
 
 Operation write_of(uint64_t cookie) {

@@ -17,12 +17,12 @@ transport::Memory memory_of(void* data, uint64_t bytes) {
 TEST_CASE("transport: an endpoint for nobody, or on a NIC that does not exist, is refused", "[transport]") {
   run_team([](Member& me) {
     const auto transport = transport::make_transport(me.transport());
-    Member::refused(ucclEpInvalidArgument, [&] { transport->open({nullptr, 0, 1, 1, 1000}); });
-    Member::refused(ucclEpInvalidArgument, [&] { transport->open({nullptr, 1, 0, 1, 1000}); });
-    Member::refused(ucclEpInvalidArgument, [&] { transport->open({nullptr, 1, 1, 0, 1000}); });
-    Member::refused(ucclEpInvalidArgument, [&] { transport->open({nullptr, 1, 1, 1, 0}); });
+    Member::refused(ucclEpInvalidArgument, [&] { transport->open({nullptr, 0, 1, 1, 1000, 0}); });
+    Member::refused(ucclEpInvalidArgument, [&] { transport->open({nullptr, 1, 0, 1, 1000, 0}); });
+    Member::refused(ucclEpInvalidArgument, [&] { transport->open({nullptr, 1, 1, 0, 1000, 0}); });
+    Member::refused(ucclEpInvalidArgument, [&] { transport->open({nullptr, 1, 1, 1, 0, 0}); });
     const auto sentence =
-        Member::refused(ucclEpInvalidArgument, [&] { transport->open({"no-such-nic", 1, 1, 1, 1000}); });
+        Member::refused(ucclEpInvalidArgument, [&] { transport->open({"no-such-nic", 1, 1, 1, 1000, 0}); });
     check(sentence.find("no-such-nic") != std::string::npos, "the NIC is not named: " + sentence);
     me.barrier();
   });

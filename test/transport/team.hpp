@@ -63,6 +63,8 @@ class Member {
   int rank() const { return rank_; }
   int count() const { return options_.members; }
   const std::string& transport() const { return options_.transport; }
+  // Providers of libfabric that work without a NIC report some remote errors to nobody.
+  bool errors_are_certain() const { return transport().find("ofi") == std::string::npos; }
   transport::Endpoint& endpoint() { return *endpoint_; }
   std::byte* window() { return reinterpret_cast<std::byte*>(window_.data()); }
   uint32_t region() const { return region_; }

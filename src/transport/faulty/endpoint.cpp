@@ -12,15 +12,20 @@ namespace ucclep::transport {
 namespace {
 
 constexpr size_t most_repeats = 256;  // that wait at a time
+// An operation may become two of the inner endpoint's.
+Config with_room_for_halves(Config config) {
+  config.sends *= 2;
+  return config;
+}
+
 constexpr const char* killed = "faulty: this endpoint was killed";
 
 }  // namespace
 
-// An operation may become two of the inner endpoint's.
 FaultyEndpoint::FaultyEndpoint(const FaultSettings& settings, Transport& inner, const Config& config)
     : settings_(settings),
       table_(config),
-      inner_(inner.open({config.nic, config.peers, 2 * config.sends, config.receives, config.timeout_ms})),
+      inner_(inner.open(with_room_for_halves(config))),
       traits_(inner_->traits()),
       travels_(table_.slots()),
       lines_(config.peers),

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/ofi/ofi.hpp"
+
+#include <utility>
+
+#include "transport/ofi/endpoint.hpp"
+#include "transport/ofi/library.hpp"
+#include "transport/ofi/provider.hpp"
+
+namespace ucclep::transport {
+namespace {
+
+class Ofi : public Transport {
+ public:
+  explicit Ofi(std::string provider) : library_(ofi::Library::get()), provider_(std::move(provider)) {}
+  std::unique_ptr<Endpoint> open(const Config& config) override {
+    return std::make_unique<ofi::OfiEndpoint>(library_, ofi::choose(library_, provider_, config), config);
+  }
+
+ private:
+  const ofi::Library& library_;
+  std::string provider_;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> make_ofi(const std::string& provider) {
+  return std::make_unique<Ofi>(provider);
+}
+
+}  // namespace ucclep::transport

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// What ofi says when something is not there.
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "base/error.hpp"
+#include "transport/ofi/library.hpp"
+#include "transport/transport.hpp"
+
+namespace ucclep::transport {
+namespace {
+
+template <class Body>
+std::string refusal(ucclEpResult_t code, Body&& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    INFO(error.what());
+    CHECK(error.code() == code);
+    return error.what();
+  }
+  FAIL("it was taken");
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("ofi: without libfabric, or with something else in its place, there is a sentence", "[ofi]") {
+  CHECK(refusal(ucclEpNotSupported, [] { ofi::Library::open("libnosuchfabric.so"); }).find("libnosuchfabric.so") !=
+        std::string::npos);
+  CHECK(refusal(ucclEpNotSupported, [] { ofi::Library::open("libm.so.6"); }).find("has no fi_getinfo") !=
+        std::string::npos);
+}
+
+TEST_CASE("ofi: a provider or a NIC that is not there is answered with those that are", "[ofi]") {
+  const Config config{nullptr, 1, 16, 16, 1000, 0};
+  const std::string provider = refusal(ucclEpNotSupported, [&] { make_transport("ofi:nosuchprovider")->open(config); });
+  CHECK(provider.find("nosuchprovider") != std::string::npos);
+  CHECK(provider.find("tcp") != std::string::npos);
+  Config strange = config;
+  strange.nic = "nosuchnic";
+  const std::string nic = refusal(ucclEpInvalidArgument, [&] { make_transport("ofi:tcp")->open(strange); });
+  CHECK(nic.find("nosuchnic") != std::string::npos);
+  CHECK(nic.find("lo") != std::string::npos);
+}
+
+TEST_CASE("ofi: without a name it takes a provider that reaches other machines", "[ofi]") {
+  const auto transport = make_transport("ofi");
+  const auto endpoint = transport->open({nullptr, 1, 16, 16, 1000, 0});
+  CHECK(endpoint->traits().memory == UCCLEP_MEMORY_HOST);
+  CHECK(endpoint->traits().max_message >= 1 << 20);
+}
+
+TEST_CASE("ofi: a peer with another provider is refused", "[ofi]") {
+  const Config config{nullptr, 1, 16, 16, 1000, 0};
+  const auto tcp = make_transport("ofi:tcp"), shm = make_transport("ofi:shm");
+  const auto one = tcp->open(config), other = shm->open(config);
+  const std::string sentence = refusal(ucclEpInvalidArgument, [&] { one->connect(0, 0, other->address()); });
+  CHECK(sentence.find("shm") != std::string::npos);
+  CHECK(sentence.find("tcp") != std::string::npos);
+}
+
+}  // namespace ucclep::transport
