@@ -59,7 +59,7 @@ void FifoOptions::fill_in(const std::string& kind) {
     producers = gpu ? std::vector{32, 256, 2048} : kind == "host" ? std::vector{64} : std::vector{1};
   if (batches.empty()) batches = gpu ? std::vector{1, 4} : kind == "host" ? std::vector{1, 4} : std::vector{1, 16};
   if (commands == 0) commands = kind == "host" ? 1'000'000 : 10'000'000;
-  if (rounds == 0) rounds = gpu ? 20'000 : 100'000;
+  if (rounds == 0) rounds = kind == "host" ? 2'000 : gpu ? 20'000 : 100'000;
 }
 
 FifoOptions parse_fifo_options(int argc, char** argv, bool* done) {
@@ -76,7 +76,7 @@ FifoOptions parse_fifo_options(int argc, char** argv, bool* done) {
   list("-r,--rings", o.rings, "Rings, all read by one thread; or a list (1)");
   list("-b,--batch", o.batches, "Commands of a producer in one push; or a list (1,4; threads 1,16)");
   app.add_option("-c,--commands", o.commands, "Commands of a run (10000000; host 1000000)");
-  app.add_option("--rounds", o.rounds, "Round trips of a run (GPU 20000; else 100000)");
+  app.add_option("--rounds", o.rounds, "Round trips of a run (GPU 20000; host 2000; threads 100000)");
   app.add_option("-n,--repeats", o.repeats, "Timed runs of each row")->capture_default_str();
   app.add_option("-w,--warmup", o.warmup, "Runs before those")->capture_default_str();
   app.add_option("--device", o.device, "auto (the GPU of the machine, else threads), cuda, hip, host or threads")

@@ -16,7 +16,23 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr uint32_t polls_per_look = 1 << 16;  // at the clock
+// Counts polls that found nothing, one after the other, and looks at the clock now and then.
+class Patience {
+ public:
+  explicit Patience(int timeout_ms) : timeout_ms_(timeout_ms) {}
+  void found() { empty_ = 0; }
+  bool is_over_after_nothing() {
+    constexpr uint32_t polls_per_look = 1 << 16;
+    if (++empty_ % polls_per_look != 0) return false;
+    if (empty_ == polls_per_look) deadline_ = Deadline::after_ms(timeout_ms_);
+    return deadline_.expired();
+  }
+
+ private:
+  int timeout_ms_;
+  uint64_t empty_ = 0;
+  Deadline deadline_ = Deadline::after_ms(0);
+};
 
 Command damaged(const Command& command) {
   Packet slot = command.in_slot(0);
@@ -51,8 +67,7 @@ uint64_t Consumer::check(std::span<const Command> commands) {
 Taken Consumer::take(uint64_t commands) {
   Taken taken;
   Clock::time_point begin{};
-  uint32_t empty = 0;
-  Deadline deadline = Deadline::after_ms(timeout_ms_);
+  Patience patience(timeout_ms_);
   while (taken.commands < commands) {
     uint64_t found = 0;
     for (proxy::RingReader& reader : readers_) {
@@ -63,19 +78,13 @@ Taken Consumer::take(uint64_t commands) {
       found += batch.size();
     }
     if (found == 0) {
-      if (++empty % polls_per_look != 0) continue;
-      if (deadline.expired()) {
-        throw PerfError(fmt::format("{} of {} commands came within {} ms", taken.commands, commands, timeout_ms_));
-      }
-      continue;
+      if (!patience.is_over_after_nothing()) continue;
+      throw PerfError(fmt::format("{} of {} commands came, and none for {} ms", taken.commands, commands, timeout_ms_));
     }
+    patience.found();
     if (taken.commands == 0) {
       begin = Clock::now();
       taken.first = found;
-    }
-    if (empty >= polls_per_look) {
-      deadline = Deadline::after_ms(timeout_ms_);
-      empty = 0;
     }
     taken.commands += found;
   }
@@ -85,16 +94,16 @@ Taken Consumer::take(uint64_t commands) {
 }
 
 void echo_flag(uint64_t* from, uint64_t* to, uint64_t last, int timeout_ms) {
-  const Deadline deadline = Deadline::after_ms(timeout_ms);
-  uint32_t polls = 0;
+  Patience patience(timeout_ms);
   for (uint64_t answered = 0; answered < last;) {
     const uint64_t value = std::atomic_ref(*from).load(std::memory_order_acquire);
     if (value != answered) {
       std::atomic_ref(*to).store(value, std::memory_order_release);
       executor::note_store();
       answered = value;
-    } else if (++polls % polls_per_look == 0 && deadline.expired()) {
-      throw PerfError(fmt::format("a flag did not come within {} ms", timeout_ms));
+      patience.found();
+    } else if (patience.is_over_after_nothing()) {
+      throw PerfError(fmt::format("no flag came for {} ms", timeout_ms));
     }
   }
 }

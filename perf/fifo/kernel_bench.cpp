@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "api.hpp"
+#include "base/best_effort.hpp"
 #include "device/gpu_driver/gpu_device.hpp"
 #include "device/host/host_device.hpp"
 #include "fifo/bench.hpp"
@@ -37,6 +38,21 @@ std::unique_ptr<Device> open_device(const FifoOptions& options, const std::strin
 struct Words {
   enum : size_t { to_host, to_device, ns, abort, late, count };
   static constexpr size_t stride = 16;
+};
+
+// No kernel runs any more when this goes, also where the reader threw: the rings go next.
+class Running {
+ public:
+  Running(Device& device, ucclEpStream_t stream, int timeout_ms)
+      : device_(device), stream_(stream), timeout_ms_(timeout_ms) {}
+  ~Running() {
+    best_effort("fifo_perf", "waiting for a kernel", [&] { device_.stream_synchronize(stream_, 2 * timeout_ms_); });
+  }
+
+ private:
+  Device& device_;
+  ucclEpStream_t stream_;
+  int timeout_ms_;
 };
 
 class KernelBench : public Bench {
@@ -71,6 +87,7 @@ class KernelBench : public Bench {
     args.ordered = wanted.ordered ? 1 : 0;
     args.late = late_word();
     const uint32_t block = std::min(lanes, block_lanes);
+    const Running running(*device_, stream_, options_.timeout_ms);
     device_->launch({"fifo_rate", false}, {(lanes + block - 1) / block, block, 0}, &args, sizeof args, stream_);
     const Taken taken = consumer.take(uint64_t{args.pushes} * wanted.batch * wanted.producers);
     synchronize();
@@ -84,6 +101,7 @@ class KernelBench : public Bench {
     const proxy::CommandRings rings(*device_, rings_shape(one, 1), timeout_ns(), abort_word());
     Consumer consumer(rings, one, options_);
     FifoTripArgs args = trip_args(rings, rounds, ordered);
+    const Running running(*device_, stream_, options_.timeout_ms);
     launch_lane("fifo_trip", args);
     const Taken now = consumer.take(rounds);
     taken->commands += now.commands;
@@ -98,6 +116,7 @@ class KernelBench : public Bench {
     args.to_host = host_ + Words::to_host * Words::stride;
     uint64_t* to_device = host_ + Words::to_device * Words::stride;
     args.to_device = to_device;
+    const Running running(*device_, stream_, options_.timeout_ms);
     launch_lane("fifo_flag", args);
     echo_flag(args.to_host, to_device, next_epoch_ - 1, options_.timeout_ms);
     return elapsed_us(rounds);
@@ -130,7 +149,7 @@ class KernelBench : public Bench {
     if (device_->stream_synchronize(stream_, 2 * options_.timeout_ms) != ucclEpSuccess) {
       throw PerfError(fmt::format("a kernel did not finish within {} ms", 2 * options_.timeout_ms));
     }
-    if (*late_word() != 0) throw PerfError(fmt::format("{} waits of lanes were in vain", *late_word()));
+    if (*late_word() != 0) throw PerfError(fmt::format("a lane waited in vain for {} ms", options_.timeout_ms));
   }
   double elapsed_us(uint32_t rounds) {
     synchronize();

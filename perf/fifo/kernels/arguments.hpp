@@ -12,7 +12,7 @@ struct FifoRateArgs {
   uint32_t pushes;     // of each warp
   uint32_t batch;      // commands of each lane in a push
   uint32_t ordered;    // 1: each push behind what the warp has written
-  uint32_t* late;      // counts warps that gave up
+  uint32_t* late;      // host memory: 1 when a wait was in vain
 };
 
 struct FifoTripArgs {

@@ -3,8 +3,8 @@
 
 namespace UCCLEP_SIMT_NAMESPACE {
 
-UCCLEP_FN void count_late(uint32_t* late) {
-  fetch_add_relaxed<Scope::gpu>(late, 1u);
+UCCLEP_FN void give_up(uint32_t* late) {
+  store_relaxed<Scope::system>(late, 1u);
 }
 
 // Every lane that pushes numbers its commands from 0 on.
@@ -23,7 +23,7 @@ UCCLEP_KERNEL(fifo_rate, FifoRateArgs) {
                     [&](uint32_t n) { return fifo_command(first + n % width, i * args.batch + n / width); });
     }
     if (ok) continue;
-    if (lane_id() == 0) count_late(args.late);
+    if (lane_id() == 0) give_up(args.late);
     return;
   }
 }
@@ -35,7 +35,7 @@ UCCLEP_KERNEL(fifo_trip, FifoTripArgs) {
   for (uint32_t i = 0; i < args.rounds; ++i) {
     if (args.ordered != 0) fence_acq_rel<Scope::system>();
     if (!push_lane(args.fifo, 0, fifo_command(0, i)) || !wait_read(args.fifo, 0, position + i + 1)) {
-      return count_late(args.late);
+      return give_up(args.late);
     }
   }
   store_relaxed<Scope::system>(args.ns, clock_ns() - begin);
@@ -52,7 +52,7 @@ UCCLEP_KERNEL(fifo_flag, FifoTripArgs) {
       store_relaxed<Scope::system>(args.to_host, value);
     }
     for (uint32_t polls = 1; load_relaxed<Scope::system>(args.to_device) < value; ++polls) {
-      if (polls % 1024 == 0 && (aborted(wait) || timed_out(wait))) return count_late(args.late);
+      if (polls % 1024 == 0 && (aborted(wait) || timed_out(wait))) return give_up(args.late);
     }
     if (args.ordered != 0) fence_acq_rel<Scope::system>();
   }
