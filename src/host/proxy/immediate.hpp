@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// The 32 bits that travel with a write (P8): what arrived, of which operation, from whom. Some NICs say no source.
+//
+// clang-format off
+//   field    bits    largest   what
+//   kind     0..2    7         an operation's kind, or which word moved on
+//   epoch    3..7    31        seq of the operation, truncated; 0 with a word
+//   source   8..19   4095      rank
+//   value    20..31  4095      chunk, or the word's value, truncated (P9)
+// clang-format on
+#pragma once
+#include <cstdint>
+
+#include "ucclep/device/layout.hpp"
+
+namespace ucclep::proxy {
+
+// The first three are those of Kind: a chunk of that kind's operation. Then the words: `consumed` of each kind, and how
+// many data messages a receiver has dealt with.
+enum class ImmKind : uint8_t {
+  update,
+  dispatch,
+  combine,
+  consumed_update,
+  consumed_dispatch,
+  consumed_combine,
+  credit
+};
+static_assert(static_cast<uint32_t>(ImmKind::consumed_update) == num_kinds);
+
+constexpr uint32_t imm_epoch_bits = 5, imm_value_bits = 12;
+constexpr uint32_t imm_epochs = 1u << imm_epoch_bits, imm_values = 1u << imm_value_bits;
+constexpr uint32_t most_chunks = imm_values;
+// Epochs that can be under way, and those that can be mistaken for them, are 2N apart (P4).
+constexpr uint32_t most_in_flight = imm_epochs / 4;
+
+struct Immediate {
+  ImmKind kind = ImmKind::update;
+  uint8_t epoch = 0;
+  uint16_t source = 0;
+  uint16_t value = 0;
+
+  friend constexpr bool operator==(const Immediate&, const Immediate&) = default;
+};
+
+constexpr uint32_t pack(const Immediate& imm) {
+  return static_cast<uint32_t>(imm.kind) | uint32_t{imm.epoch} << 3 | uint32_t{imm.source} << 8 |
+         uint32_t{imm.value} << 20;
+}
+
+// What comes from the wire: every field is within its bits, and kind may be none of ImmKind.
+constexpr Immediate unpack(uint32_t bits) {
+  return {static_cast<ImmKind>(bits & 7), static_cast<uint8_t>(bits >> 3 & (imm_epochs - 1)),
+          static_cast<uint16_t>(bits >> 8 & (max_ranks - 1)), static_cast<uint16_t>(bits >> 20)};
+}
+
+constexpr Immediate chunk_arrives(Kind kind, uint64_t seq, uint32_t source, uint32_t chunk) {
+  return {static_cast<ImmKind>(kind), static_cast<uint8_t>(seq % imm_epochs), static_cast<uint16_t>(source),
+          static_cast<uint16_t>(chunk)};
+}
+constexpr Immediate word_moves(ImmKind word, uint64_t value, uint32_t source) {
+  return {word, 0, static_cast<uint16_t>(source), static_cast<uint16_t>(value % imm_values)};
+}
+constexpr ImmKind consumed_word(Kind kind) {
+  return static_cast<ImmKind>(num_kinds + static_cast<uint32_t>(kind));
+}
+
+}  // namespace ucclep::proxy

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <catch2/catch.hpp>
+
+#include "host/proxy/immediate.hpp"
+
+namespace ucclep::proxy {
+namespace {
+
+constexpr Immediate largest{static_cast<ImmKind>(7), 31, 4095, 4095};
+static_assert(pack(largest) == ~uint32_t{0} && unpack(~uint32_t{0}) == largest && pack({}) == 0);
+static_assert(most_chunks == 4096 && most_in_flight == 8);
+
+TEST_CASE("immediate: every field at its limit alone comes back", "[immediate]") {
+  for (const Immediate& imm : {Immediate{largest.kind, 0, 0, 0}, Immediate{{}, largest.epoch, 0, 0},
+                               Immediate{{}, 0, largest.source, 0}, Immediate{{}, 0, 0, largest.value}, largest}) {
+    CHECK(unpack(pack(imm)) == imm);
+  }
+  for (unsigned bit = 0; bit < 32; ++bit) CHECK(pack(unpack(uint32_t{1} << bit)) == uint32_t{1} << bit);
+}
+
+TEST_CASE("immediate: what a chunk and a word say", "[immediate]") {
+  const Immediate chunk = chunk_arrives(Kind::combine, 32 * 7 + 5, 4095, 4095);
+  CHECK(chunk == Immediate{ImmKind::combine, 5, 4095, 4095});
+  const Immediate word = word_moves(consumed_word(Kind::dispatch), 4096 * 3 + 17, 12);
+  CHECK(word == Immediate{ImmKind::consumed_dispatch, 0, 12, 17});
+  CHECK(consumed_word(Kind::update) == ImmKind::consumed_update);
+  CHECK(consumed_word(Kind::combine) == ImmKind::consumed_combine);
+}
+
+}  // namespace
+}  // namespace ucclep::proxy
