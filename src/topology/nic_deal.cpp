@@ -14,10 +14,7 @@ using Names = std::vector<std::string>;
 Names nearest(const Seat& seat) {
   std::vector<std::pair<Distance, std::string>> candidates;
   for (const int index : seat.nics) {
-    const Nic& nic = seat.machine->nics[static_cast<size_t>(index)];
-    const Distance from_gpu =
-        seat.gpu < 0 ? Distance{} : distance(seat.machine->gpus[static_cast<size_t>(seat.gpu)].place, nic.place);
-    candidates.emplace_back(from_gpu, nic.name);
+    candidates.emplace_back(distance_to(seat, index), seat.machine->nics[static_cast<size_t>(index)].name);
   }
   Names names;
   if (candidates.empty()) return names;
@@ -57,6 +54,12 @@ class Dealer {
 };
 
 }  // namespace
+
+Distance distance_to(const Seat& seat, int nic) {
+  if (seat.gpu < 0) return {};
+  return distance(seat.machine->gpus[static_cast<size_t>(seat.gpu)].place,
+                  seat.machine->nics[static_cast<size_t>(nic)].place);
+}
 
 std::vector<std::vector<int>> deal_nics(const std::vector<Seat>& seats) {
   // Ranks with few choices come first: the others can go out of their way.

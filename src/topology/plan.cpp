@@ -56,9 +56,7 @@ std::vector<NicUse> uses_of(const Seat& seat, const std::vector<int>& dealt, con
   for (const int index : dealt) {
     const Nic& nic = seat.machine->nics[static_cast<size_t>(index)];
     const auto rail = static_cast<int>(std::ranges::find(rails, nic.name) - rails.begin());
-    Path path = nic.place.numa < 0 ? Path::machine : Path::numa_node;
-    if (seat.gpu >= 0) path = distance(seat.machine->gpus[static_cast<size_t>(seat.gpu)].place, nic.place).path;
-    uses.push_back({index, rail, path});
+    uses.push_back({index, rail, distance_to(seat, index).path});
   }
   std::ranges::sort(uses, {}, &NicUse::rail);
   return uses;

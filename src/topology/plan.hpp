@@ -26,7 +26,7 @@ struct RankFacts {
 struct NicUse {
   int nic = 0;  // index in the rank's machine->nics
   int rail = 0;
-  Path path = Path::machine;  // from the rank's GPU
+  Path path = Path::machine;  // from the rank's GPU, if it has one
 };
 
 struct Proxy {

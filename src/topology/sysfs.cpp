@@ -19,6 +19,10 @@ std::string line_of(const fs::path& file) {
   return line;
 }
 
+double number_of(const fs::path& file) {
+  return std::strtod(line_of(file).c_str(), nullptr);
+}
+
 std::vector<fs::path> entries(const fs::path& folder) {
   std::error_code none;
   std::vector<fs::path> paths;
@@ -28,62 +32,66 @@ std::vector<fs::path> entries(const fs::path& folder) {
   return paths;
 }
 
-const fs::path verbs_devices = "/sys/class/infiniband", interfaces = "/sys/class/net";
+bool is_there(const fs::path& path) {
+  std::error_code none;
+  return fs::exists(path, none);
+}
 
-void read_ports(Nic& nic) {
-  const std::vector<fs::path> ports = entries(verbs_devices / nic.name / "ports");
+// amdgpu names the hive, a set of GPUs that xGMI links, of each of its devices; 0 is none.
+void read_hive(Gpu& gpu, const fs::path& device) {
+  const std::string hive = line_of(device / "xgmi_hive_info" / "xgmi_hive_id");
+  if (gpu.links.kind.empty() && !hive.empty() && hive != "0") gpu.links = {"xgmi", hive, ""};
+}
+
+void read_ports(Nic& nic, const fs::path& device) {
+  const std::vector<fs::path> ports = entries(device / "ports");
   if (!ports.empty()) nic.up = false;
   for (const fs::path& port : ports) {
-    nic.up |= line_of(port / "state").starts_with("4");  // "4: ACTIVE"
-    nic.gigabits =
-        std::max(nic.gigabits, std::strtod(line_of(port / "rate").c_str(), nullptr));  // "400 Gb/sec (4X NDR)"
+    nic.up |= line_of(port / "state").starts_with("4");               // "4: ACTIVE"
+    nic.gigabits = std::max(nic.gigabits, number_of(port / "rate"));  // "400 Gb/sec (4X NDR)"
   }
 }
 
-void read_interface(Nic& nic) {
-  const std::string state = line_of(interfaces / nic.name / "operstate");
+void read_interface(Nic& nic, const fs::path& interface) {
+  const std::string state = line_of(interface / "operstate");
   if (!state.empty()) nic.up = state == "up" || state == "unknown";
-  const double megabits = std::strtod(line_of(interfaces / nic.name / "speed").c_str(), nullptr);
-  if (megabits > 0) nic.gigabits = megabits / 1000;
+  if (const double megabits = number_of(interface / "speed"); megabits > 0) nic.gigabits = megabits / 1000;
 }
 
 // Not the loopback interface, not WiFi; "bonding_masters" beside the interfaces has no index.
 bool can_reach_a_node(const fs::path& interface) {
   constexpr unsigned long iff_loopback = 8;
-  std::error_code none;
   const bool loopback = (std::strtoul(line_of(interface / "flags").c_str(), nullptr, 16) & iff_loopback) != 0;
-  return fs::exists(interface / "ifindex", none) && !fs::exists(interface / "phy80211", none) && !loopback;
+  return is_there(interface / "ifindex") && !is_there(interface / "phy80211") && !loopback;
 }
 
-bool knows(const Machine& machine, const std::string& name) {
-  return std::ranges::any_of(machine.nics, [&](const Nic& nic) {
+void add_if_new(Machine& machine, const std::string& name, bool rdma) {
+  const bool known = std::ranges::any_of(machine.nics, [&](const Nic& nic) {
     return nic.name == name || std::ranges::find(nic.interfaces, name) != nic.interfaces.end();
   });
+  if (known) return;
+  Nic nic;
+  nic.name = name;
+  nic.rdma = rdma;
+  machine.nics.push_back(nic);
 }
 
 }  // namespace
 
-void add_what_sysfs_knows(Machine& machine) {
-  for (const fs::path& device : entries(verbs_devices)) {
-    if (knows(machine, device.filename())) continue;
-    Nic nic;
-    nic.name = device.filename();
-    nic.rdma = true;
-    machine.nics.push_back(nic);
-  }
+void add_what_sysfs_knows(Machine& machine, const std::string& root) {
+  const fs::path classes = fs::path(root) / "class", verbs = classes / "infiniband", interfaces = classes / "net";
+  for (const fs::path& device : entries(verbs)) add_if_new(machine, device.filename(), true);
   for (const fs::path& interface : entries(interfaces)) {
-    if (knows(machine, interface.filename()) || !can_reach_a_node(interface)) continue;
-    Nic nic;
-    nic.name = interface.filename();
-    machine.nics.push_back(nic);
+    if (can_reach_a_node(interface)) add_if_new(machine, interface.filename(), false);
   }
   for (Nic& nic : machine.nics) {
     if (nic.rdma) {
-      read_ports(nic);
+      read_ports(nic, verbs / nic.name);
     } else {
-      read_interface(nic);
+      read_interface(nic, interfaces / nic.name);
     }
   }
+  for (Gpu& gpu : machine.gpus) read_hive(gpu, fs::path(root) / "bus" / "pci" / "devices" / gpu.place.address.text());
 }
 
 }  // namespace ucclep::topology
