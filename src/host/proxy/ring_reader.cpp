@@ -28,7 +28,7 @@ RingReader::RingReader(const RingMemory& memory, size_t batch, uint64_t publish_
       published_(released_) {}
 
 std::span<const Command> RingReader::poll() {
-  if (last_ == batch_ || first_ == last_) {  // what is left moves to the front
+  if (first_ != 0 && (last_ == batch_ || first_ == last_)) {  // what is left moves to the front
     std::copy(commands_.get() + first_, commands_.get() + last_, commands_.get());
     last_ -= first_;
     first_ = 0;
