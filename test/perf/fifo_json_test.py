@@ -19,7 +19,7 @@ def expect(condition, sentence):
 def run(tool, device, *more):
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "run.json")
-        command = [tool, "--device", device, "-c", "20000", "--rounds", "20", "-n", "3", "-b", "1,4", *more, "-J", path]
+        command = [tool, "--device", device, "-c", "20000", "--rounds", "10", "-n", "3", "-b", "1,4", *more, "-J", path]
         subprocess.run(command, check=True, stdout=subprocess.PIPE)
         with open(path, encoding="utf-8") as file:
             return json.load(file)
