@@ -232,7 +232,9 @@ sanitizer_programs() {
   sanitizer=$(find_sanitizer)
   for tool in memcheck racecheck; do
     if [ -n "$sanitizer" ]; then
-      UCCLEP_TIMEOUT_MS=120000 UCCLEP_TEST_REDUCED=1 catch_program $tool conformance_test '[checked]' "$sanitizer" --tool $tool --error-exitcode 9 --target-processes all
+      # Ranks are processes: those may share a GPU. The one that starts them asks the driver for nothing.
+      UCCLEP_TEST_PROCESSES=1 UCCLEP_TIMEOUT_MS=120000 UCCLEP_TEST_REDUCED=1 catch_program $tool conformance_test '[checked]' \
+        "$sanitizer" --tool $tool --error-exitcode 9 --target-processes all --require-cuda-init no
     elif begin_program $tool; then
       skipped=1
       echo "skipped: $tool: compute-sanitizer was not found"
