@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// HT combine. Some warps of every block send partial rows to their homes, the others add up what has come, so that sums
-// are made while rows fly. The arithmetic is that of combine.hpp.
+// HT combine. A partial row crosses a link once: its home pulls it, and adds it up at once. Some warps of every block
+// stage partial rows in this rank's window, the others add up what homes here are waiting for, so that sums are made
+// while rows fly. The arithmetic is that of combine.hpp.
 //
-//   slots free -> READY out -> READY in -> runs of partial rows out | per token: wait for its rows, add, write -> end
-// Floor: partial rows to peers * row bytes / link bandwidth, plus READY's way, the last run's, and one sum.
+//   slots free -> READY out -> READY in -> runs of partial rows staged | per token: wait for its rows, pull and add,
+//   write -> end
+// Floor: partial rows from peers * row bytes / link bandwidth, plus READY's way, the first run's, and one sum.
 //
-// Runs go to all homes in turn, by place, and sums take tokens in order: what was sent first is wanted first. A sum
-// waits for senders only, and a sender for nobody. In FLAT a partial row is a row of the caller's: of this rank it is
-// read where it is, and of a rank that has lent its tensor too, over the link; such a rank sends nothing.
+// Runs are staged for all homes in turn, by place, and sums take tokens in order: what was staged first is wanted
+// first. A sum waits for stagers only, and a stager for nobody. In FLAT a partial row is a row of the caller's: of this
+// rank it is read where it is, and of a rank that has lent its tensor too; such a rank stages nothing.
 //
 // clang-format off
 // | who releases                                   | who acquires                    | what is ordered              |
@@ -24,16 +26,17 @@ namespace ht {
 
 constexpr uint32_t run_rows = 4;  // partial rows that are announced together: a fence costs as much as a row
 
-// Of a block's warps some send, the others add. A sum reads as many bytes as were sent and is bound by latency; a
-// sender also waits until its rows have arrived. A block of one warp does both, one after the other.
+// Of a block's warps some stage, the others add. Staging is local, and has to be ahead of the links, no more; where a
+// partial row is itself a sum, it reads several rows for one. A block of one warp does both, one after the other.
 struct CombineTeams {
-  Team senders, adders;
+  Team stagers, adders;
 
-  static UCCLEP_FN CombineTeams of(bool sends) {
-    const uint32_t warps = block::warps();
-    if (!sends) return {{0, 0}, {0, warps}};
-    const uint32_t senders = warps > 1 ? warps - (warps * 3 + 6) / 7 : 1;
-    return {{0, senders}, {warps > 1 ? senders : 0, warps > 1 ? warps - senders : 1}};
+  static UCCLEP_FN CombineTeams of(bool stages, bool sums) {
+    const uint32_t warps = block::warps(), of_seven = sums ? 3 : 2;
+    if (!stages) return {{0, 0}, {0, warps}};
+    if (warps == 1) return {{0, 1}, {0, 1}};
+    const uint32_t stagers = (warps * of_seven + 6) / 7;
+    return {{0, stagers}, {stagers, warps - stagers}};
   }
 };
 
@@ -51,11 +54,11 @@ UCCLEP_FN Terms copies_of(const HandleMemory& memory, const HtCombineArgs& args,
   return terms;
 }
 
-// Warp verb: the partial row of (home, place) to its landing at home. In FLAT it is the caller's row; at or past the
-// capacity, zeros.
+// Warp verb: the partial row of (home, place) to its place in the staging. In FLAT it is the caller's row; at or past
+// the capacity, zeros.
 template <class Element>
-UCCLEP_FN void send_partial(const HandleMemory& memory, const HtCombineArgs& args, Stage& stage, SumRing& ring,
-                            char* to, uint32_t home, uint32_t place) {
+UCCLEP_FN void stage_partial(const HandleMemory& memory, const HtCombineArgs& args, Stage& stage, SumRing& ring,
+                             char* to, uint32_t home, uint32_t place) {
   const uint32_t bytes = uniform(args.row_bytes);
   Terms terms{};
   if (args.zones == Zones::sources) {
@@ -75,28 +78,27 @@ UCCLEP_FN void send_partial(const HandleMemory& memory, const HtCombineArgs& arg
                     [&](uint32_t offset, const Vector<Element>& sum) { store16_stream(to + offset, sum.pack()); });
 }
 
-// Warp verb: a run of partial rows to one home, and the word that says so.
+// Warp verb: a run of partial rows for one home, and the word there that says so.
 template <class Element>
-UCCLEP_FN void send_run(const Op& op, const HtCombineArgs& args, Stage& stage, SumRing& ring, uint32_t home,
-                        uint32_t rows, uint32_t run) {
+UCCLEP_FN void stage_run(const Op& op, const HtCombineArgs& args, Stage& stage, SumRing& ring, uint32_t home,
+                         uint32_t rows, uint32_t run) {
   const WindowLayout& window = op.group.layout;
-  char* landing = op.window(home);
-  char* to = landing + window.back_rows_of(op.slot, op.me());
+  char* to = op.mine() + window.back_rows_of(op.slot, home);
   const uint32_t begin = run * run_rows;
   const uint32_t end = begin + run_rows < rows ? begin + run_rows : rows;
   for (uint32_t place = begin; place < end; ++place) {
     const HtCombineArgs& now = read_again(args);
-    send_partial<Element>(memory_of(now), now, stage, ring, to + uint64_t{place} * now.row_bytes, home, place);
+    stage_partial<Element>(memory_of(now), now, stage, ring, to + uint64_t{place} * now.row_bytes, home, place);
   }
   bulk_wait_written();
-  auto* words = reinterpret_cast<uint64_t*>(landing + window.back_epochs_of(op.slot, op.me()));
+  auto* words = reinterpret_cast<uint64_t*>(op.window(home) + window.back_epochs_of(op.slot, op.me()));
   if (lane_id() == 0) publish(words + run, op.seq);
 }
 
-// Verb of the sending warps of the grid.
+// Verb of the staging warps of the grid.
 template <class Element>
-UCCLEP_FN void send_runs(const Op& op, const HandleMemory& memory, const HtCombineArgs& args, Stage& stage,
-                         SumRing& ring, const Worker& worker) {
+UCCLEP_FN void stage_runs(const Op& op, const HandleMemory& memory, const HtCombineArgs& args, Stage& stage,
+                          SumRing& ring, const Worker& worker) {
   const uint32_t skipped = args.zones == Zones::sources ? 1 : 0;  // this rank's own rows
   const Parked homes = op.ranks() - skipped;
   if (homes == 0) return;
@@ -110,12 +112,12 @@ UCCLEP_FN void send_runs(const Op& op, const HandleMemory& memory, const HtCombi
     const HtCombineArgs& now = read_again(args);
     const uint32_t home = op.rotated(item % homes + skipped), run = item / homes;
     const uint32_t rows = uniform(memory_of(now).rows_from()[home]);
-    if (run * run_rows < rows) send_run<Element>(op.with(now.group), now, stage, ring, home, rows, run);
+    if (run * run_rows < rows) stage_run<Element>(op.with(now.group), now, stage, ring, home, rows, run);
   }
 }
 
 // Warp verb: the partial rows of one token, ranks ascending, once they are there: where they were lent, or where they
-// have landed.
+// are staged.
 UCCLEP_FN bool partials_of(const Op& op, const HandleMemory& memory, const Lease* leases, uint32_t row_bytes,
                            uint32_t token, Terms& terms) {
   const WindowLayout& window = op.group.layout;
@@ -137,7 +139,7 @@ UCCLEP_FN bool partials_of(const Op& op, const HandleMemory& memory, const Lease
     } else {
       const uint64_t words = window.back_epochs_of(op.slot, rank);
       ok = wait_word(op, Phase::rows, rank, op.mine() + words + 8 * uint64_t{place / run_rows});
-      row = op.mine() + window.back_rows_of(op.slot, rank) + uint64_t{place} * row_bytes;
+      row = op.window(rank) + window.back_rows_of(op.slot, op.me()) + uint64_t{place} * row_bytes;
     }
     terms.rows[order] = row;
   }
@@ -179,8 +181,8 @@ UCCLEP_FN bool exchange_partials(const Op& op, const HandleMemory& memory, const
   }
   sync_block();
   SumRing ring(stage);
-  const CombineTeams teams = CombineTeams::of(!args.offer.tokens.given());
-  if (teams.senders.has_me()) send_runs<Element>(op, memory, args, stage, ring, teams.senders.me());
+  const CombineTeams teams = CombineTeams::of(!args.offer.tokens.given(), args.zones != Zones::sources);
+  if (teams.stagers.has_me()) stage_runs<Element>(op, memory, args, stage, ring, teams.stagers.me());
   const HtCombineArgs& now = read_again(args);
   bool ok = true;
   if (teams.adders.has_me()) {
