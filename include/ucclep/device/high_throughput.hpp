@@ -19,9 +19,10 @@
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ht {
 
-UCCLEP_FN bool exchange_counts(const Op& op, const HandleMemory& memory, const HtUpdateArgs& args) {
+UCCLEP_FN bool exchange_counts(const Op& op, const Opening& opening, const HandleMemory& memory,
+                               const HtUpdateArgs& args) {
   if (block_id() == 0) announce_update<true>(args.counters);
-  if (!slots_free(op)) return false;
+  if (!slots_free(op, opening)) return false;
   const bool routed = route(op, memory, args.routing, [&](uint32_t peer) {
     const uint32_t* counts = memory.counts_to() + uint64_t{peer} * args.group.shape.local_experts();
     send_header(op, peer, args.settings, memory.rows_to()[peer], Form::bulk, args.routing.tokens, counts);
@@ -39,18 +40,19 @@ UCCLEP_FN bool exchange_counts(const Op& op, const HandleMemory& memory, const H
 }
 
 UCCLEP_FN void update(const HtUpdateArgs& args) {
-  const Op op = next_operation(args.group, Kind::update, Operation::update);
-  end_operation(op, exchange_counts(op, HandleMemory{args.handle, args.group.shape}, args));
+  const Opening opening = Opening::of(args.group, Kind::update);
+  const Op op = next_operation(args.group, Kind::update, Operation::update, opening);
+  end_operation(op, exchange_counts(op, opening, HandleMemory{args.handle, args.group.shape}, args));
 }
 
 // The warps of a block by what they do. One that stands in several teams works for one after the other.
 struct Teams {
   Team clerks, senders, pullers;
 
-  // lent: to this rank's peers, or by one of them to this rank. clerks_of_seven: of the warps.
-  static UCCLEP_FN Teams of(bool own_lent, bool peers_lent, uint32_t clerks_of_seven) {
+  // lent: to this rank's peers, or by one of them to this rank.
+  static UCCLEP_FN Teams of(bool own_lent, bool peers_lent) {
     const uint32_t warps = block::warps();
-    const uint32_t clerks = own_lent || peers_lent ? (clerks_of_seven * warps + 6) / 7 : 0;
+    const uint32_t clerks = own_lent || peers_lent ? (warps + 6) / 7 : 0;
     const uint32_t movers = warps > clerks ? warps - clerks : warps;
     // Staging is local and has to be ahead of the pulling, no more. Rows that are sent over a link take as long as rows
     // that are pulled over one.
@@ -60,13 +62,6 @@ struct Teams {
     return {{0, clerks}, {warps - movers, senders}, {warps - left, left}};
   }
 };
-
-// Clerks wait for every meta line, and rows must not wait for clerks: where sending is but copying, few warps suffice
-// for it, where rows are quantised, few clerks must do (docs/tuning.md).
-template <class Row>
-constexpr uint32_t clerks_of_seven = 2;
-template <>
-inline constexpr uint32_t clerks_of_seven<QuantiseRow> = 1;
 
 // Block verb: what everybody has lent, and who does what here.
 template <class Row>
@@ -83,36 +78,32 @@ UCCLEP_FN bool move_rows(const Op& op, const HandleMemory& memory, const HtDispa
     peers_lent = peers_lent || (r != op.me() && !pulls(leases[r]));
   }
   const bool own_lent = args.offer.tokens.given();
-  const Teams teams = Teams::of(own_lent, peers_lent, clerks_of_seven<Row>);
+  const Teams teams = Teams::of(own_lent, peers_lent);
   if (teams.clerks.has_me() && peers_lent) send_metas(read_again(args), op, stage, leases, teams.clerks.me());
   if (teams.senders.has_me()) send_rows<Row>(read_again(args), op, stage, leases, pulled, teams.senders.me());
   bool ok = true;
-  if (teams.clerks.has_me() && own_lent) ok = receive_metas(read_again(args), op, teams.clerks.me());
+  if (teams.clerks.has_me() && own_lent) ok = receive_metas(read_again(args), op, stage, teams.clerks.me());
   if (teams.pullers.has_me() && ok) ok = pull_rows(read_again(args), op, stage, teams.pullers.me());
   return every_thread(ok);
 }
 
 template <class Row>
-UCCLEP_FN bool exchange_rows(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage) {
-  if (!slots_free(op)) return false;
-  auto* words = reinterpret_cast<uint32_t*>(stage.scratch());
-  auto* leases = reinterpret_cast<Lease*>(stage.beyond());
-  lend_out(op, memory, args.settings, args.offer, words);
-  const HeaderResult ready = leases_in(op, args.settings, args.wait_ns, leases, words);
-  if (ready == HeaderResult::lost) return false;
-  // Where ranks differ, or did in the update, every rank ends without a row.
-  if (ready == HeaderResult::differs || uniform(memory.state()->updated) == 0) return true;
+UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const HandleMemory& memory,
+                             const HtDispatchArgs& args, Stage& stage) {
+  const HeaderResult ready = exchange_ready(op, opening, memory, args.settings, args.offer, args.wait_ns, stage);
+  if (ready != HeaderResult::good) return ready == HeaderResult::differs;
   fill_rest(op, memory, args);
   const HtDispatchArgs& now = read_again(args);
-  return move_rows<Row>(op.with(now.group), memory_of(now), now, stage, leases);
+  return move_rows<Row>(op.with(now.group), memory_of(now), now, stage, leases_of(stage));
 }
 
 template <class Row>
 UCCLEP_FN void dispatch(const HtDispatchArgs& args) {
-  const Op op = next_operation(args.group, Kind::dispatch, Operation::dispatch);
-  const HandleMemory memory{args.handle, args.group.shape};
+  const Opening opening = Opening::of(args.group, Kind::dispatch);
   Stage stage(args.piece_bytes);
-  const bool ok = exchange_rows<Row>(op, memory, args, stage);
+  const Op op = next_operation(args.group, Kind::dispatch, Operation::dispatch, opening);
+  const HandleMemory memory{args.handle, args.group.shape};
+  const bool ok = exchange_rows<Row>(op, opening, memory, args, stage);
   const HtDispatchArgs& now = read_again(args);
   end_operation(op.with(now.group), ok, now.offer.tokens.given());
 }

@@ -167,15 +167,11 @@ UCCLEP_FN bool sum_tokens(const Op& op, const HandleMemory& memory, const HtComb
 }
 
 template <class Element>
-UCCLEP_FN bool exchange_partials(const Op& op, const HandleMemory& memory, const HtCombineArgs& args, Stage& stage) {
-  if (!slots_free(op)) return false;
-  auto* words = reinterpret_cast<uint32_t*>(stage.scratch());
-  auto* leases = reinterpret_cast<Lease*>(stage.beyond());
-  lend_out(op, memory, args.settings, args.offer, words);
-  const HeaderResult ready = leases_in(op, args.settings, args.wait_ns, leases, words);
-  if (ready == HeaderResult::lost) return false;
-  // Where ranks differ, or did in the update, every rank ends without a row.
-  if (ready == HeaderResult::differs || uniform(memory.state()->updated) == 0) return true;
+UCCLEP_FN bool exchange_partials(const Op& op, const Opening& opening, const HandleMemory& memory,
+                                 const HtCombineArgs& args, Stage& stage) {
+  const HeaderResult ready = exchange_ready(op, opening, memory, args.settings, args.offer, args.wait_ns, stage);
+  if (ready != HeaderResult::good) return ready == HeaderResult::differs;
+  Lease* leases = leases_of(stage);
   if (thread_id() == 0 && args.zones == Zones::sources) {
     leases[op.me()] = own_lease(memory, args.tokens, View{}, args.capacity, op.me());
   }
@@ -193,10 +189,11 @@ UCCLEP_FN bool exchange_partials(const Op& op, const HandleMemory& memory, const
 
 template <class Element>
 UCCLEP_FN void combine(const HtCombineArgs& args) {
-  const Op op = next_operation(args.group, Kind::combine, Operation::combine);
-  const HandleMemory memory{args.handle, args.group.shape};
+  const Opening opening = Opening::of(args.group, Kind::combine);
   Stage stage(args.piece_bytes);
-  const bool ok = exchange_partials<Element>(op, memory, args, stage);
+  const Op op = next_operation(args.group, Kind::combine, Operation::combine, opening);
+  const HandleMemory memory{args.handle, args.group.shape};
+  const bool ok = exchange_partials<Element>(op, opening, memory, args, stage);
   const HtCombineArgs& now = read_again(args);
   end_operation(op.with(now.group), ok, now.offer.tokens.given());
 }

@@ -7,7 +7,7 @@
 // clang-format off
 // | who releases                                   | who acquires                    | what is ordered              |
 // |------------------------------------------------|---------------------------------|------------------------------|
-// | ready_out of a lender: fence_acq_rel, then     | ready_in: load_packet, then     | the caller's earlier writes  |
+// | lend_out of a lender: fence_acq_rel, then      | leases_in: load_packet, then    | the caller's earlier writes  |
 // |   store_packet                                 |   fence_acq_rel and             |   and reads before the       |
 // |                                                |   acquire_then_bulk             |   peer's reads and writes    |
 // | end_operation: publish of consumed, after      | end_operation of the lender:    | the peer's reads and writes  |
@@ -108,8 +108,13 @@ UCCLEP_FN void lend_out(const Op& op, const HandleMemory& memory, const Settings
   }
 }
 
+// Of a block: [ranks], in shared memory.
+UCCLEP_FN Lease* leases_of(const Stage& stage) {
+  return reinterpret_cast<Lease*>(stage.beyond());
+}
+
 // Block verb: every block reads every rank's READY itself, so all blocks decide alike without a barrier between them.
-// leases: [ranks], in shared memory of the block; words as above.
+// words as above.
 UCCLEP_FN HeaderResult leases_in(const Op& op, const Settings& settings, const View& wait_ns, Lease* leases,
                                  uint32_t* words) {
   bool lost = false, differs = false;
@@ -131,6 +136,19 @@ UCCLEP_FN HeaderResult leases_in(const Op& op, const Settings& settings, const V
   if (!every_thread(!differs)) return HeaderResult::differs;
   acquire_then_bulk();
   return HeaderResult::good;
+}
+
+// Block verb, the first of an operation whose counts are known: everybody's leases, in shared memory. lost: this rank
+// gives up; differs: ranks differ, or did in the update, and every rank ends without a row.
+UCCLEP_FN HeaderResult exchange_ready(const Op& op, const Opening& opening, const HandleMemory& memory,
+                                      const Settings& settings, const Offer& offer, const View& wait_ns,
+                                      const Stage& stage) {
+  if (!slots_free(op, opening)) return HeaderResult::lost;
+  auto* words = reinterpret_cast<uint32_t*>(stage.scratch());
+  lend_out(op, memory, settings, offer, words);
+  const HeaderResult ready = leases_in(op, settings, wait_ns, leases_of(stage), words);
+  if (ready != HeaderResult::good) return ready;
+  return uniform(memory.state()->updated) != 0 ? HeaderResult::good : HeaderResult::differs;
 }
 
 // One of the warps of the grid that do the same.

@@ -13,17 +13,12 @@ UCCLEP_FN const char* landed_meta(const Op& op, uint32_t source, uint32_t place)
          uint64_t{place} * MetaLayout::of(op.group.shape.top_k).bytes;
 }
 
-// Lane verb.
-UCCLEP_FN bool wait_meta(const Op& op, uint32_t source, const char* meta) {
-  return wait_word(op, Phase::staging, source, meta + MetaLayout::of(op.group.shape.top_k).epoch);
-}
-
 // Warp verb: one row, once it is staged.
 UCCLEP_FN bool pull_row(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage,
                         uint32_t source, uint32_t place) {
   const char* meta = landed_meta(op, source, place);
   bool ok = true;
-  if (lane_id() == 0) ok = wait_meta(op, source, meta);
+  if (lane_id() == 0) ok = wait_word(op, Phase::staging, source, meta + MetaLayout::of(op.group.shape.top_k).epoch);
   if (!every_lane(ok)) return false;
   acquire_then_bulk();
   const uint32_t token = meta_token(meta);
@@ -72,40 +67,46 @@ UCCLEP_FN bool pull_rows(const HtDispatchArgs& args, const Op& op, Stage& stage,
   return true;
 }
 
-// Warp verb: ids, weights and sources of up to wave_size rows of one source that come by themselves (FLAT).
-UCCLEP_FN bool take_metas(const Op& op, const HandleMemory& memory, const DispatchOutput& out, uint32_t source,
-                          uint32_t first, uint32_t end) {
-  const uint32_t top_k = op.group.shape.top_k, base = memory.recv_base()[source];
-  bool ok = true;
-  if (first + lane_id() < end) ok = wait_meta(op, source, landed_meta(op, source, first + lane_id()));
-  sync_warp();
-  if (!every_lane(ok)) return false;
-  const MetaLayout layout = MetaLayout::of(top_k);
-  for (uint32_t i = first * out.top_k + lane_id(); i < end * out.top_k; i += wave_size) {
-    const uint32_t place = i / out.top_k, k = i % out.top_k;
-    const uint64_t row = uint64_t{base} + place;
+constexpr uint32_t meta_rows = 8;  // whose metas a warp takes at a time
+
+// Warp verb: ids, weights and sources of rows [first, end) of one source that come by themselves (FLAT).
+UCCLEP_FN bool take_metas(const Op& op, const HandleMemory& memory, const DispatchOutput& out, const Stage& stage,
+                          uint32_t source, uint32_t first, uint32_t end) {
+  const GroupShape& shape = op.group.shape;
+  const MetaLayout layout = MetaLayout::of(shape.top_k);
+  const uint32_t base = memory.recv_base()[source], lines = lines_of(shape, layout.body_bytes());
+  const char* landed = op.mine() + op.group.layout.ht_lines_of(op.slot, source) + first * meta_line_bytes(shape);
+  const uint32_t bytes = lines * line_payload;  // of a row
+  bulk_wait_read();                             // this warp may have sent from the slot
+  if (!line_load(op, Phase::staging, source, stage.slot(0), landed, uint64_t{end - first} * bytes)) return false;
+  for (uint32_t i = lane_id(); i < (end - first) * out.top_k; i += wave_size) {
+    const uint32_t at = i / out.top_k, k = i % out.top_k;
+    const uint64_t row = uint64_t{base} + first + at;
     if (row >= out.capacity) continue;
-    const char* meta = landed_meta(op, source, place);
+    const char* meta = stage.slot(0) + at * bytes;
     ReceivedSelection s;
     const uint16_t expert = reinterpret_cast<const uint16_t*>(meta + layout.experts)[k];
     if (expert != no_expert) s = {expert, reinterpret_cast<const float*>(meta + layout.weights)[k], 0};
     store_choice(op, out, 0, static_cast<int64_t>(row), k, s);
     if (k == 0) store_source(out, 0, static_cast<int64_t>(row), source, meta_token(meta));
   }
+  sync_warp();  // all lanes have read the metas
   return true;
 }
+static_assert(meta_rows * (MetaLayout::of(max_top_k).bytes + line_payload) <=
+              StageShape::piece_unit * StageShape::slots);
 
 // Verb of the clerks of the grid.
-UCCLEP_FN bool receive_metas(const HtDispatchArgs& args, const Op& op, const Worker& worker) {
+UCCLEP_FN bool receive_metas(const HtDispatchArgs& args, const Op& op, const Stage& stage, const Worker& worker) {
   const Sources sources = Sources::of(op, memory_of(args), Zones::sources);
-  const Parked count = sources.count, items = (sources.most + wave_size - 1) / wave_size * sources.count;
+  const Parked count = sources.count, items = (sources.most + meta_rows - 1) / meta_rows * sources.count;
   for (Parked item = worker.index; item < items; item += worker.workers) {
     const HtDispatchArgs& now = read_again(args);
     const Op here = op.with(now.group);
-    const uint32_t source = here.rotated(item % count + 1), first = item / count * wave_size;
+    const uint32_t source = here.rotated(item % count + 1), first = item / count * meta_rows;
     const uint32_t rows = uniform(memory_of(now).rows_from()[source]);
-    const uint32_t end = rows < first + wave_size ? rows : first + wave_size;
-    if (first < rows && !take_metas(here, memory_of(now), now.output, source, first, end)) return false;
+    const uint32_t end = rows < first + meta_rows ? rows : first + meta_rows;
+    if (first < rows && !take_metas(here, memory_of(now), now.output, stage, source, first, end)) return false;
   }
   return true;
 }

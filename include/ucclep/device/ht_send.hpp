@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sending side of an HT dispatch. A row is read once. Ranks that lent their output, and this rank itself in FLAT,
-// get it where it belongs; for the others it is staged once, and each of them pulls it. Its meta line goes to every
-// rank that gets the row, into that rank's landing, in order of place; the line's epoch says, to those who pull, that
-// the row is staged.
+// get it where it belongs; for the others it is staged once, and each of them pulls it. Its meta goes to every rank
+// that gets the row, into that rank's landing, in order of place: to those who pull with an epoch that says that the
+// row is staged, to the others as lines, which arrive by themselves.
 //
 // clang-format off
 // | who releases                                   | who acquires                    | what is ordered              |
@@ -80,15 +80,14 @@ UCCLEP_FN char* meta_at(const Op& op, uint32_t receiver, uint32_t source, uint32
 UCCLEP_FN void send_meta(const Op& op, const View& topk_weights, Stage& stage, uint32_t token,
                          const Selection& selection, bool to) {
   const GroupShape& shape = op.group.shape;
-  build_meta(shape, topk_weights, token, selection, stage.scratch());
+  build_meta(shape, token, selection, weight_of(shape, topk_weights, token, selection), stage.scratch());
   char* meta = to ? meta_at(op, selection.rank, op.me(), selection.place) : stage.scratch();
   bulk_store(to, meta, stage.scratch(), MetaLayout::of(shape.top_k).body_bytes());
 }
 
-// Warp verb: says of the metas of tokens [begin, end) that they have arrived, at the ranks that pull or at those that
-// do not.
-UCCLEP_FN void publish_run(const Op& op, const HandleMemory& memory, const Lease* leases, uint32_t begin, uint32_t end,
-                           bool pulling) {
+// Warp verb: says of the metas of tokens [begin, end) that they have arrived, at the ranks that pull.
+UCCLEP_FN void publish_run(const Op& op, const HandleMemory& memory, const Lease* leases, uint32_t begin,
+                           uint32_t end) {
   bulk_wait_written();
   const uint32_t top_k = op.group.shape.top_k;
   for (uint32_t i = begin * top_k + lane_id(); i < end * top_k; i += wave_size) {
@@ -96,7 +95,7 @@ UCCLEP_FN void publish_run(const Op& op, const HandleMemory& memory, const Lease
     if (place == no_place) continue;
     const auto expert = static_cast<uint32_t>(memory.at<int32_t>(memory.handle.offsets.topk)[i]);
     const uint32_t rank = expert / op.group.shape.local_experts();
-    if (pulls(leases[rank]) != pulling || (rank == op.me() && !pulling)) continue;
+    if (!pulls(leases[rank])) continue;
     char* meta = meta_at(op, rank, op.me(), place);
     publish(reinterpret_cast<uint64_t*>(meta + MetaLayout::of(top_k).epoch), op.seq);
   }
@@ -152,26 +151,51 @@ UCCLEP_FN void send_rows(const HtDispatchArgs& args, const Op& op, Stage& stage,
     }
     if (!pulled) continue;
     const HtDispatchArgs& now = read_again(args);
-    publish_run(op.with(now.group), memory_of(now), leases, begin, end, true);
+    publish_run(op.with(now.group), memory_of(now), leases, begin, end);
   }
   bulk_wait_written();
 }
 
-// Verb of the clerks of the grid: metas to ranks that do not pull. They need not wait for rows.
-UCCLEP_FN void send_metas(const HtDispatchArgs& args, const Op& op, Stage& stage, const Lease* leases,
+// Where the lines of a meta land.
+UCCLEP_FN char* meta_lines_at(const Op& op, uint32_t receiver, uint32_t source, uint32_t place) {
+  return op.window(receiver) + op.group.layout.ht_lines_of(op.slot, source) + place * meta_line_bytes(op.group.shape);
+}
+
+// Warp verb: the metas of up to run_tokens tokens to ranks that do not pull. What they are made of is read at once.
+UCCLEP_FN void send_meta_lines(const Op& op, const HtDispatchArgs& args, const Stage& stage, const Lease* leases,
+                               uint32_t begin, uint32_t tokens) {
+  const GroupShape& shape = op.group.shape;
+  Selection selections[run_tokens];
+  float weights[run_tokens];
+  UCCLEP_UNROLL
+  for (uint32_t i = 0; i < run_tokens; ++i) {
+    const uint32_t token = begin + i < tokens ? begin + i : begin;
+    selections[i] = selection_of(memory_of(args), token);
+    weights[i] = weight_of(shape, args.topk_weights, token, selections[i]);
+  }
+  UCCLEP_UNROLL
+  for (uint32_t i = 0; i < run_tokens; ++i) {
+    const Selection& selection = selections[i];
+    const bool to =
+        begin + i < tokens && selection.sends() && selection.rank != op.me() && !pulls(leases[selection.rank]);
+    if (ballot(to) == 0) continue;
+    build_meta(shape, begin + i, selection, weights[i], stage.scratch());
+    char* lines = to ? meta_lines_at(op, selection.rank, op.me(), selection.place) : nullptr;
+    for (uint64_t left = ballot(to); left != 0; left &= left - 1) {
+      auto* there = reinterpret_cast<char*>(broadcast(reinterpret_cast<uint64_t>(lines), first_lane(left)));
+      line_store(there, stage.scratch(), MetaLayout::of(shape.top_k).body_bytes(), op.seq);
+    }
+    sync_warp();  // all lanes have read the scratch
+  }
+}
+
+// Verb of the clerks of the grid. They need not wait for rows.
+UCCLEP_FN void send_metas(const HtDispatchArgs& args, const Op& op, const Stage& stage, const Lease* leases,
                           const Worker& worker) {
   const Parked tokens = memory_of(args).state()->tokens;
   for (Parked run = worker.index; run * run_tokens < tokens; run += worker.workers) {
-    const uint32_t begin = run * run_tokens, all = tokens, end = all - begin < run_tokens ? all : begin + run_tokens;
-    for (uint32_t token = begin; token < end; ++token) {
-      const HtDispatchArgs& now = read_again(args);
-      const Selection selection = selection_of(memory_of(now), token);
-      const bool to = selection.sends() && selection.rank != op.me() && !pulls(leases[selection.rank]);
-      bulk_wait_read();  // the scratch is free
-      if (ballot(to) != 0) send_meta(op.with(now.group), now.topk_weights, stage, token, selection, to);
-    }
     const HtDispatchArgs& now = read_again(args);
-    publish_run(op.with(now.group), memory_of(now), leases, begin, end, false);
+    send_meta_lines(op.with(now.group), now, stage, leases, run * run_tokens, tokens);
   }
 }
 

@@ -11,7 +11,7 @@
 //   headers         [kind][slot][rank]    flag-in-data packets: settings, rows, counts per expert, tokens that come
 //   LL dispatch     [slot][rank]          meta[B], rows[B] (BULK form), lines (LINE form), weights[B] (P7)
 //   HT staging      [slot]                rows[B] of the rank's own tokens; peers read it
-//   HT landing      [slot][rank]          meta[B]: the lines of the rank's rows for the owner, by place
+//   HT landing      [slot][rank]          meta[B] of rows that are pulled; lines of the metas of rows that are pushed
 //   return landing  [slot][rank]          rows[B], epochs, lines: partial sums on their way home, LL and HT
 // clang-format on
 //
@@ -96,6 +96,11 @@ UCCLEP_HD constexpr uint64_t lines_of(const GroupShape& shape, uint64_t bytes) {
   return ceil_div(bytes, shape.line_payload);
 }
 
+// The meta of a row as lines.
+UCCLEP_HD constexpr uint64_t meta_line_bytes(const GroupShape& shape) {
+  return lines_of(shape, MetaLayout::of(shape.top_k).body_bytes()) * shape.line_bytes;
+}
+
 // Lines that no row of an LL operation exceeds: its meta, its tokens, its scales, each from the start of a line; or its
 // meta and the batches of a row that is quantised.
 UCCLEP_HD constexpr uint64_t most_lines_per_row(const GroupShape& shape) {
@@ -125,7 +130,7 @@ struct WindowLayout {
   uint64_t consumed;
   uint64_t headers, header_bytes;                                  // one header
   uint64_t ll, ll_slot, ll_source, ll_rows, ll_lines, ll_weights;  // offsets inside a source's part
-  uint64_t ht, ht_slot, ht_meta, ht_source;                        // offsets inside a slot; of a source's metas
+  uint64_t ht, ht_slot, ht_meta, ht_source, ht_lines;              // offsets inside a slot; inside a source's part
   uint64_t back, back_slot, back_source, back_epochs, back_lines;  // offsets inside a source's part
   uint64_t bytes;
 
@@ -147,7 +152,8 @@ struct WindowLayout {
 
     w.ht = round_up(w.ll + w.ll_slot * s.in_flight, page);
     w.ht_meta = round_up(s.token_bytes * s.ht_tokens, unit);
-    w.ht_source = round_up(meta * s.ht_tokens, unit);
+    w.ht_lines = round_up(meta * s.ht_tokens, unit);
+    w.ht_source = w.ht_lines + round_up(meta_line_bytes(s) * s.ht_tokens, unit);
     w.ht_slot = w.ht_meta + w.ht_source * s.ranks;
 
     w.back = round_up(w.ht + w.ht_slot * s.in_flight, page);
@@ -183,10 +189,13 @@ struct WindowLayout {
     return ll_meta_of(slot, source) + ll_weights;
   }
 
-  // HT staging of the window's owner, by token; and the metas that `source` put here, by place.
+  // HT staging of the window's owner, by token; and the metas that `source` put here, by place, in two forms.
   UCCLEP_HD constexpr uint64_t ht_rows_of(uint32_t slot) const { return ht + ht_slot * slot; }
   UCCLEP_HD constexpr uint64_t ht_meta_of(uint32_t slot, uint32_t source) const {
     return ht_rows_of(slot) + ht_meta + ht_source * source;
+  }
+  UCCLEP_HD constexpr uint64_t ht_lines_of(uint32_t slot, uint32_t source) const {
+    return ht_meta_of(slot, source) + ht_lines;
   }
 
   // Return landing: what the rank that holds the experts (`source` of the row) sent back here.

@@ -34,7 +34,7 @@ UCCLEP_FN void send_token(const Op& op, const LlDispatchArgs& args, Stage& stage
   const bool sends = selection.sends();
   char* const peer = op.window(sends ? selection.rank : op.me());
   const uint64_t place = sends ? selection.place : 0;
-  build_meta(shape, args.topk_weights, token, selection, stage.scratch());
+  build_meta(shape, token, selection, weight_of(shape, args.topk_weights, token, selection), stage.scratch());
   char* meta = peer + window.ll_meta_of(op.slot, op.me()) + place * layout.bytes;
   char* row = peer + window.ll_rows_of(op.slot, op.me()) + place * args.source.wire.row_bytes;
   bulk_store(sends, meta, stage.scratch(), layout.body_bytes());

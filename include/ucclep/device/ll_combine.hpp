@@ -341,9 +341,9 @@ UCCLEP_FN bool reduce_ll_tokens(const Op& op, const HandleMemory& memory, const 
 // Grid verb: the whole exchange. send(): all partial rows out; reduce(): the results, when everybody is known to take
 // part.
 template <class Send, class Reduce>
-UCCLEP_FN bool exchange_rows(const Op& op, const HandleMemory& memory, const CombineArgs& args, Send&& send,
-                             Reduce&& reduce) {
-  if (!slots_free(op)) return false;
+UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const HandleMemory& memory, const CombineArgs& args,
+                             Send&& send, Reduce&& reduce) {
+  if (!slots_free(op, opening)) return false;
   ready_out(op, args.settings);
   if (uniform(memory.state()->updated) == 0) return true;
   // Normally rows fly while the headers do. Where this rank is going to wait for weights it first makes sure that
@@ -365,15 +365,16 @@ UCCLEP_FN bool exchange_rows(const Op& op, const HandleMemory& memory, const Com
 template <class Element>
 UCCLEP_FN void combine_ll(const CombineArgs& args) {
   constexpr uint32_t sending_percent = 70;  // senders read and sum several rows for one that they send
-  const Op op = next_operation(args.group, Kind::combine, Operation::combine);
-  const HandleMemory memory{args.handle, args.group.shape};
+  const Opening opening = Opening::of(args.group, Kind::combine);
   Stage stage(args.piece_bytes);
+  const Op op = next_operation(args.group, Kind::combine, Operation::combine, opening);
+  const HandleMemory memory{args.handle, args.group.shape};
   const ll::Jobs jobs = ll::Jobs::of(sending_percent);
   const auto send = [&] { return !jobs.send.mine() || send_ll_rows<Element>(op, memory, args, jobs.send, stage); };
   const auto reduce = [&] {
     return !jobs.receive.mine() || reduce_ll_tokens<Element>(op, memory, args, jobs.receive, stage);
   };
-  end_operation(op, exchange_rows(op, memory, args, send, reduce));
+  end_operation(op, exchange_rows(op, opening, memory, args, send, reduce));
 }
 
 }  // namespace combining

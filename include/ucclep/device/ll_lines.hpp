@@ -179,7 +179,7 @@ UCCLEP_FN void send_metas(const Op& op, const LlDispatchArgs& args, const Job& j
     if (token >= tokens) continue;
     const LlDispatchArgs& now = read_again(args);
     const GroupShape& shape = now.group.shape;
-    build_meta(shape, now.topk_weights, token, selection, stage.scratch());
+    build_meta(shape, token, selection, weight_of(shape, now.topk_weights, token, selection), stage.scratch());
     const RowLines lines = RowLines::of(shape, now.source.wire);
     const uint32_t bytes = MetaLayout::of(shape.top_k).body_bytes();
     lines_of_token(op.with(now.group), lines, token, selection).each([&](char* row) {

@@ -119,7 +119,7 @@ UCCLEP_FN void send_headers(const Op& op, const LlDispatchArgs& args, const Job&
 }
 
 template <class Row>
-UCCLEP_FN bool exchange_rows(const Op& op, const LlDispatchArgs& args, Stage& stage) {
+UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const LlDispatchArgs& args, Stage& stage) {
   const Form form = form_of(args.group.shape, args.source.wire, args.routing.tokens);
   Jobs jobs = form == Form::line ? Jobs::of(sending_percent<Row>) : Jobs::of_one();
   if (TokenSetShape::of(op.group.shape).tokens == 0) {  // the sets lie in the handle: one block has them
@@ -129,7 +129,8 @@ UCCLEP_FN bool exchange_rows(const Op& op, const LlDispatchArgs& args, Stage& st
   TokenSets sets = TokenSets::in(BlockTables::of(stage, args).sets, args);
   Unpublished unpublished;
   int64_t bad = no_bad_id;
-  if (!slots_free(op)) return false;
+  if (jobs.count.mine()) sets.require(0, &bad);  // needs no peer
+  if (!slots_free(op, opening)) return false;
   if (jobs.count.mine()) send_headers(op, args, jobs.count, sets, form, &bad);
   if (form == Form::line) {
     if (jobs.count.mine()) send_metas(op, args, jobs.count, stage, sets, &bad);
@@ -146,10 +147,11 @@ UCCLEP_FN bool exchange_rows(const Op& op, const LlDispatchArgs& args, Stage& st
 // The whole operation. Block verb of every block of the grid.
 template <class Row>
 UCCLEP_FN void dispatch(const LlDispatchArgs& args) {
-  const Op op = next_operation(args.group, Kind::dispatch, Operation::dispatch);
+  const Opening opening = Opening::of(args.group, Kind::dispatch);
   Stage stage(args.piece_bytes);
+  const Op op = next_operation(args.group, Kind::dispatch, Operation::dispatch, opening);
   if (counts_here()) announce_update<false>(args.counters);
-  end_operation(op, exchange_rows<Row>(op, args, stage));
+  end_operation(op, exchange_rows<Row>(op, opening, args, stage));
 }
 
 // HandleUpdate: local, takes no sequence number. Keeps the checked ids; what follows from them the dispatch counts.

@@ -5,8 +5,15 @@
 
 namespace UCCLEP_SIMT_NAMESPACE {
 
-// Warp verb: the body of a token's meta in shared memory, ready for a bulk_store.
-UCCLEP_FN void build_meta(const GroupShape& shape, const View& topk_weights, uint32_t token, const Selection& selection,
+// Lane k's weight of a token; 0 where there is none.
+UCCLEP_FN float weight_of(const GroupShape& shape, const View& topk_weights, uint32_t token,
+                          const Selection& selection) {
+  if (lane_id() >= shape.top_k || selection.expert < 0 || !topk_weights.data) return 0;
+  return *reinterpret_cast<const float*>(topk_weights.at(0, token, lane_id()));
+}
+
+// Warp verb: the body of a token's meta in shared memory, ready for a bulk_store. weight: lane k's.
+UCCLEP_FN void build_meta(const GroupShape& shape, uint32_t token, const Selection& selection, float weight,
                           char* meta) {
   const MetaLayout layout = MetaLayout::of(shape.top_k);
   const uint32_t k = lane_id();
@@ -15,8 +22,6 @@ UCCLEP_FN void build_meta(const GroupShape& shape, const View& topk_weights, uin
   if (k == 0) *reinterpret_cast<uint32_t*>(meta) = token;
   if (k < shape.top_k) {
     const bool valid = selection.expert >= 0;
-    float weight = 0;
-    if (valid && topk_weights.data) weight = *reinterpret_cast<const float*>(topk_weights.at(0, token, k));
     reinterpret_cast<float*>(meta + layout.weights)[k] = weight;
     reinterpret_cast<uint32_t*>(meta + layout.positions)[k] = selection.position;
     reinterpret_cast<uint16_t*>(meta + layout.experts)[k] = valid ? static_cast<uint16_t>(selection.expert) : no_expert;

@@ -147,22 +147,44 @@ UCCLEP_FN bool sync_grid(const Op& op) {
   return false;
 }
 
-UCCLEP_FN Op next_operation(const ucclEpDeviceGroup& group, Kind kind, Operation name) {
-  const uint64_t last = load_relaxed<Scope::gpu>(&group.state->seq[static_cast<uint32_t>(kind)]);
-  return {group, kind, name, last + 1, static_cast<uint32_t>((last + 1) % group.shape.in_flight)};
+UCCLEP_FN const uint64_t* consumed_by(const ucclEpDeviceGroup& group, Kind kind, uint32_t peer) {
+  return reinterpret_cast<const uint64_t*>(group.windows[group.rank] +
+                                           group.layout.consumed_word(group.shape, kind, peer));
 }
 
-// Block verb, first thing of an operation: waits until every peer has finished with the slot that this operation is
-// going to use (P1). What a peer read there before it said so is ordered before what this block writes there now. False
-// also after a fatal error: what the operation before left behind may be half done.
-UCCLEP_FN bool slots_free(const Op& op) {
+// What every block asks for first, all at once: one latency of the memory, not three. Words never go back, so what was
+// enough early still is.
+struct Opening {
+  uint64_t last;      // sequence number of the operation before
+  uint64_t consumed;  // thread p: by peer p
+  uint32_t abort;
+
+  static UCCLEP_FN Opening of(const ucclEpDeviceGroup& group, Kind kind) {
+    Opening opening{load_relaxed<Scope::gpu>(&group.state->seq[static_cast<uint32_t>(kind)]), 0,
+                    load_relaxed<Scope::system>(group.abort_word)};
+    if (thread_id() < group.shape.ranks) {
+      opening.consumed = load_acquire<Scope::system>(consumed_by(group, kind, thread_id()));
+    }
+    return opening;
+  }
+};
+
+UCCLEP_FN Op next_operation(const ucclEpDeviceGroup& group, Kind kind, Operation name, const Opening& opening) {
+  const uint64_t seq = opening.last + 1;
+  return {group, kind, name, seq, static_cast<uint32_t>(seq % group.shape.in_flight)};
+}
+
+// Block verb, before anything is sent: waits until every peer has finished with the slot that this operation is going
+// to use (P1). What a peer read there before it said so is ordered before what this block writes there now. False also
+// after a fatal error: what the operation before left behind may be half done.
+UCCLEP_FN bool slots_free(const Op& op, const Opening& opening) {
   const GroupShape& shape = op.group.shape;
-  bool ok = load_relaxed<Scope::system>(op.group.abort_word) == 0;
+  bool ok = opening.abort == 0;
   if (op.seq > shape.in_flight) {
     const uint64_t needed = op.seq - shape.in_flight;
     for (uint32_t p = thread_id(); p < op.ranks() && ok; p += block_size()) {
-      const auto* word =
-          reinterpret_cast<const uint64_t*>(op.mine() + op.group.layout.consumed_word(shape, op.kind, p));
+      if (p == thread_id() && opening.consumed >= needed) continue;
+      const uint64_t* word = consumed_by(op.group, op.kind, p);
       ok = wait_peer(op, Phase::consumed, p, [&] { return load_acquire<Scope::system>(word) >= needed; });
     }
   }
@@ -195,8 +217,7 @@ UCCLEP_FN void end_operation(const Op& op, bool ok, bool lent = false) {
   if (!lent) return;
   sync_block();  // all have told before any waits: the peers do the same
   for (uint32_t p = thread_id(); p < op.ranks(); p += block_size()) {
-    const auto* word =
-        reinterpret_cast<const uint64_t*>(op.mine() + op.group.layout.consumed_word(op.group.shape, op.kind, p));
+    const uint64_t* word = consumed_by(op.group, op.kind, p);
     if (!wait_peer(op, Phase::consumed, p, [&] { return load_acquire<Scope::system>(word) >= op.seq; })) return;
   }
 }
