@@ -109,8 +109,8 @@ ucclEpGroupLimits_t limits_of(const ucclEpComm* comm, const ucclEpGroupConfig_t&
   limits.device_bytes = static_cast<int64_t>(window + workspace_bytes(shape));
   limits.host_bytes = 0;
   limits.max_top_k = max_top_k;
-  limits.max_experts = most_experts(traits, shape.ranks, shape.top_k);
-  limits.max_tokens_per_rank = most_tokens(traits, config.num_sms);
+  limits.max_experts = most_experts(traits, shape.ranks);
+  limits.max_tokens_per_rank = max_tokens;
   limits.max_token_bytes = INT32_MAX / 2;
   limits.max_ranks = max_ranks;
   limits.epoch_bits = 64;

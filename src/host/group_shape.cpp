@@ -62,14 +62,13 @@ ucclEpGroupConfig_t checked_config(const ucclEpGroupConfig_t& given, int nranks,
   ucclEpGroupConfig_t config = given;
   check_range("top_k", config.top_k, 1, max_top_k);
   check_range("num_sms", config.num_sms, 0, INT32_MAX);
-  check_range("num_experts", config.num_experts, 1,
-              most_experts(traits, static_cast<uint32_t>(nranks), static_cast<uint32_t>(config.top_k)));
+  check_range("num_experts", config.num_experts, 1, most_experts(traits, static_cast<uint32_t>(nranks)));
   if (config.num_experts % nranks != 0) {
     fail(ucclEpInvalidArgument, "config.num_experts is {}, expected a multiple of the {} ranks", config.num_experts,
          nranks);
   }
-  check_range("max_tokens_per_rank", config.max_tokens_per_rank, 1, most_tokens(traits, config.num_sms));
-  check_range("ll_max_tokens_per_rank", config.ll_max_tokens_per_rank, 0, INT32_MAX / 2);
+  check_range("max_tokens_per_rank", config.max_tokens_per_rank, 1, max_tokens);
+  check_range("ll_max_tokens_per_rank", config.ll_max_tokens_per_rank, 0, max_tokens);
   check_range("max_token_bytes", config.max_token_bytes, 1, INT32_MAX / 2);
   check_range("max_recv_tokens_per_rank", config.max_recv_tokens_per_rank, 0, INT64_MAX);
   check_range("timeout_ms", config.timeout_ms, 0, INT32_MAX);

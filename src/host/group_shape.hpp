@@ -7,6 +7,8 @@
 
 namespace ucclep {
 
+constexpr int64_t max_tokens = INT32_MAX / 2;  // per rank, in either mode
+
 // Fills in defaults. Throws ucclEpInvalidArgument naming the field, ucclEpNotSupported for what later versions bring.
 ucclEpGroupConfig_t checked_config(const ucclEpGroupConfig_t& config, int nranks, const DeviceTraits& traits);
 

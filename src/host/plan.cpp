@@ -49,30 +49,31 @@ LaunchPlan plan_rows(const DeviceTraits& traits, int num_sms, size_t tables) {
   return plan;
 }
 
-RoutingPlan plan_routing(const DeviceTraits& traits, const GroupShape& shape, int num_sms) {
-  const uint64_t tables = ht::ScanTables::bytes(shape), of_warp = ht::ScanTables::bytes_per_warp(shape);
-  const unsigned lanes = threads(traits);
+RoutingPlan plan_routing(const DeviceTraits& traits, const GroupShape& shape, int num_sms, uint32_t tokens) {
+  constexpr uint32_t unit = 32;
   RoutingPlan plan;
-  plan.scanners =
-      static_cast<uint32_t>(std::min<uint64_t>((traits.shared_bytes - tables) / of_warp, lanes / traits.wave));
-  plan.shape = {blocks(traits, num_sms), lanes, std::max(block_scan_bytes, tables + plan.scanners * of_warp)};
+  plan.shape = plan_counting(traits, num_sms);
+  const uint64_t of_unit = ht::ScanTables::bytes(shape, unit) - ht::ScanTables::counts_bytes(shape);
+  const uint64_t fit = (traits.shared_bytes - ht::ScanTables::counts_bytes(shape)) / of_unit * unit;
+  const uint64_t wanted = round_up(ht::ScanShares::of(tokens, plan.shape.grid).of_block, unit);
+  plan.set_tokens = static_cast<uint32_t>(std::min(fit, wanted));
+  plan.shape.shared_bytes = std::max(block_scan_bytes, ht::ScanTables::bytes(shape, plan.set_tokens));
   return plan;
 }
 
-uint32_t most_experts(const DeviceTraits& traits, uint32_t ranks, uint32_t top_k) {
+LaunchShape plan_counting(const DeviceTraits& traits, int num_sms) {
+  return {blocks(traits, num_sms), threads(traits), block_scan_bytes};
+}
+
+uint32_t most_experts(const DeviceTraits& traits, uint32_t ranks) {
   GroupShape shape{};
   shape.ranks = ranks;
-  shape.top_k = top_k;
   const auto fits = [&](uint32_t of_rank) {
     shape.experts = of_rank * ranks;
-    return ht::ScanTables::bytes(shape) + ht::ScanTables::bytes_per_warp(shape) <= traits.shared_bytes;
+    return ht::ScanTables::bytes(shape, chunk_tokens) <= traits.shared_bytes;
   };
   const auto of_rank = std::views::iota(1u, max_experts / ranks + 1);
   return static_cast<uint32_t>(std::ranges::partition_point(of_rank, fits) - of_rank.begin()) * ranks;
-}
-
-int64_t most_tokens(const DeviceTraits& traits, int num_sms) {
-  return std::min<int64_t>(int64_t{blocks(traits, num_sms)} * UINT16_MAX - 1, INT32_MAX / 2);
 }
 
 }  // namespace ucclep

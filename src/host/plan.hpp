@@ -15,16 +15,17 @@ struct LaunchPlan {
 // Kernels that move rows. tables: bytes of shared memory that a block needs besides its stages.
 LaunchPlan plan_rows(const DeviceTraits& traits, int num_sms, size_t tables = 0);
 
-// Kernels that route, and nothing else.
+// Kernels that count, and nothing else.
+LaunchShape plan_counting(const DeviceTraits& traits, int num_sms);
+
+// HT's Update.
 struct RoutingPlan {
   LaunchShape shape;
-  uint32_t scanners;
+  uint32_t set_tokens;  // RoutingInput
 };
 // The shape has at most most_experts.
-RoutingPlan plan_routing(const DeviceTraits& traits, const GroupShape& shape, int num_sms);
+RoutingPlan plan_routing(const DeviceTraits& traits, const GroupShape& shape, int num_sms, uint32_t tokens);
 // Experts whose counts, with those of the ranks, fit into a block's shared memory. A multiple of the ranks.
-uint32_t most_experts(const DeviceTraits& traits, uint32_t ranks, uint32_t top_k);
-// Tokens that HT routes on so many SMs: a block counts its own in 16 bits.
-int64_t most_tokens(const DeviceTraits& traits, int num_sms);
+uint32_t most_experts(const DeviceTraits& traits, uint32_t ranks);
 
 }  // namespace ucclep

@@ -19,10 +19,8 @@ namespace {
 
 void update_ll(ucclEpHandle& handle, const RoutingInput& routing, const CounterViews& counters, ucclEpStream_t stream) {
   ucclEpGroup& group = *handle.group;
-  const RoutingPlan plan = plan_routing(group.comm->traits, group.shape(), group.config.num_sms);
-  LlUpdateArgs args{group.device, handle.device, routing};
-  args.routing.scanners = plan.scanners;
-  launch(group, kernels::ll_update, plan.shape, args, stream);
+  const LlUpdateArgs args{group.device, handle.device, routing};
+  launch(group, kernels::ll_update, plan_counting(group.comm->traits, group.config.num_sms), args, stream);
   note_update(handle, routing);
   handle.pending_counters = counters;
 }
@@ -95,12 +93,9 @@ void update_ht(ucclEpHandle& handle, const RoutingInput& routing, CounterViews c
   announce_total(counters);
   const Settings settings = handle_settings(handle, static_cast<int>(routing.top_k));
   const int sms = num_sms > 0 ? num_sms : group.config.num_sms;
-  const RoutingPlan plan = plan_routing(group.comm->traits, group.shape(), sms);
-  if (const int64_t most = most_tokens(group.comm->traits, sms); routing.tokens > most) {
-    fail(ucclEpNotSupported, "{} tokens on {} SMs, which route at most {}", routing.tokens, plan.shape.grid, most);
-  }
+  const RoutingPlan plan = plan_routing(group.comm->traits, group.shape(), sms, routing.tokens);
   HtUpdateArgs args{group.device, handle.device, routing, settings, zones_of(handle), counters};
-  args.routing.scanners = plan.scanners;
+  args.routing.set_tokens = plan.set_tokens;
   launch(group, kernels::ht_update, plan.shape, args, stream);
   note_update(handle, routing);
   note_call(handle, captured);
@@ -152,6 +147,6 @@ ucclEpResult_t ucclEpGetRoutingCounts(ucclEpGroup_t group, const ucclEpTensor_t*
     args.tokens_per_rank = counts(wanted.tokens_per_rank, "out.tokens_per_rank", shape.ranks, "ranks");
     args.tokens_per_expert = counts(wanted.tokens_per_expert, "out.tokens_per_expert", shape.experts, "experts");
     args.is_token_in_rank = view_of(in_rank);
-    launch(g, kernels::routing_counts, plan_routing(g.comm->traits, shape, 1).shape, args, stream);
+    launch(g, kernels::routing_counts, plan_counting(g.comm->traits, 1), args, stream);
   });
 }

@@ -97,6 +97,7 @@ template <bool to_handle>
 UCCLEP_FN uint32_t scan_experts(const HandleMemory& memory, Zones zones, const CounterViews& out, uint32_t* scratch) {
   const uint32_t local = memory.shape.local_experts(), ranks = memory.shape.ranks;
   const uint32_t alignment = zones == Zones::experts ? memory.handle.expert_alignment : 1;
+  constexpr uint32_t batch = 4;  // loads in flight: none goes ahead of a store that may be to the same place
   uint32_t carry = 0;
   for (uint32_t first = 0; first < local; first += block_size()) {
     const uint32_t l = first + thread_id();
@@ -110,10 +111,19 @@ UCCLEP_FN uint32_t scan_experts(const HandleMemory& memory, Zones zones, const C
     carry += total;
     if (l >= local) continue;
     uint32_t row = zones == Zones::experts ? offset : 0;
-    for (uint32_t s = 0; s < ranks; ++s) {
-      memory.expert_base(s)[l] = row;
-      row += memory.counts_from(s)[l];
-      store_index(out.tokens_per_expert_rank, l, s, memory.counts_from(s)[l]);
+    for (uint32_t first_rank = 0; first_rank < ranks; first_rank += batch) {
+      uint32_t counts[batch];
+      UCCLEP_UNROLL
+      for (uint32_t j = 0; j < batch; ++j) {
+        counts[j] = first_rank + j < ranks ? memory.counts_from(first_rank + j)[l] : 0;
+      }
+      UCCLEP_UNROLL
+      for (uint32_t j = 0; j < batch; ++j) {
+        if (first_rank + j >= ranks) break;
+        memory.expert_base(first_rank + j)[l] = row;
+        row += counts[j];
+        store_index(out.tokens_per_expert_rank, l, first_rank + j, counts[j]);
+      }
     }
     store_index(out.tokens_per_expert, 0, l, padded);
     store_index(out.tokens_per_expert_unpadded, 0, l, count);
@@ -125,32 +135,35 @@ UCCLEP_FN uint32_t scan_experts(const HandleMemory& memory, Zones zones, const C
   return carry;
 }
 
-// Verb of the block that will tell_host, and so of the same thread: the host sees -1 until the count is there, on every
-// replay too. When it sees the -1 of a replay, it also sees that the counts are about to change.
-template <bool to_handle>
-UCCLEP_FN void announce_update(const CounterViews& out) {
-  if (thread_id() != 0) return;
-  if constexpr (to_handle) {
-    if (out.host_call == 0) {
-      store_relaxed<Scope::system>(&out.host_counts->sequence, out.host_counts->sequence | 1);
-      fence_acq_rel<Scope::system>();
-    }
+// Verbs of the block that will tell_host: the host sees -1 until the count is there, on every replay too. When it sees
+// the -1 of a replay, it also sees that the counts are about to change.
+UCCLEP_FN void hide_total(const CounterViews& out) {
+  if (thread_id() == 0 && out.recv_total_host) store_relaxed<Scope::system>(out.recv_total_host, int64_t{-1});
+}
+UCCLEP_FN void announce_update(const HandleMemory& memory, const CounterViews& out) {
+  if (thread_id() == 0 && out.host_call == 0) {
+    store_relaxed<Scope::system>(&out.host_counts->sequence, 2 * memory.state()->updates + 1);
+    fence_acq_rel<Scope::system>();
   }
-  if (out.recv_total_host) store_relaxed<Scope::system>(out.recv_total_host, int64_t{-1});
+  hide_total(out);
 }
 
-// Block verb: one release store makes the counts of an Update known to the host. rows -1: ranks disagreed, nothing
-// comes.
+// Block verb: one release store makes the counts of an Update known to the host, another the total. rows -1: ranks
+// disagreed, nothing comes.
 template <bool to_handle>
-UCCLEP_FN void tell_host(const CounterViews& out, int64_t rows) {
+UCCLEP_FN void tell_host(const HandleMemory& memory, const CounterViews& out, int64_t rows) {
   sync_block();
-  if (thread_id() != 0) return;
-  const int64_t arriving = rows < 0 ? 0 : rows;
-  if (out.recv_total_host) publish(reinterpret_cast<uint64_t*>(out.recv_total_host), static_cast<uint64_t>(arriving));
+  const uint32_t other_warp = block::warps() > 1 ? wave_size : 0;  // each waits for the host's memory
+  if (thread_id() == other_warp && out.recv_total_host) {
+    publish(reinterpret_cast<uint64_t*>(out.recv_total_host), static_cast<uint64_t>(rows < 0 ? 0 : rows));
+  }
   if constexpr (!to_handle) return;
+  if (thread_id() != 0) return;
+  const uint64_t updates = memory.state()->updates + 1;
+  memory.state()->updates = updates;
   store_relaxed<Scope::system>(&out.host_counts->rows, rows);
   if (out.host_call != 0) store_relaxed<Scope::system>(&out.host_counts->call, out.host_call);
-  publish(&out.host_counts->sequence, (out.host_counts->sequence | 1) + 1);
+  publish(&out.host_counts->sequence, 2 * updates);
 }
 
 // Rows of the output that one source fills: its rows, or their copies for the local experts.
@@ -183,7 +196,7 @@ UCCLEP_FN void place_rows(const Op& op, const HandleMemory& memory, Zones zones,
     memory.state()->rows = rows;
     memory.state()->updated = good ? 1 : 0;
   }
-  tell_host<to_handle>(out, good ? int64_t{rows} : int64_t{-1});
+  tell_host<to_handle>(memory, out, good ? int64_t{rows} : int64_t{-1});
 }
 
 }  // namespace UCCLEP_SIMT_NAMESPACE

@@ -19,30 +19,38 @@
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ht {
 
-UCCLEP_FN bool exchange_counts(const Op& op, const Opening& opening, const HandleMemory& memory,
-                               const HtUpdateArgs& args) {
-  if (block_id() == 0) announce_update<true>(args.counters);
-  if (!slots_free(op, opening)) return false;
-  const bool routed = route(op, memory, args.routing, [&](uint32_t peer) {
-    const uint32_t* counts = memory.counts_to() + uint64_t{peer} * args.group.shape.local_experts();
-    send_header(op, peer, args.settings, memory.rows_to()[peer], Form::bulk, args.routing.tokens, counts);
-  });
-  if (!routed || block_id() != 0) return routed;
-  // The rest is one block's, for the launches that follow.
-  const bool complete = receive_headers(op, memory, args.settings, View{}, {warp_id(), block::warps()});
-  if (!every_thread(complete)) return false;
+// Verb of one block, for the launches that follow: everybody's counts, and what comes of them.
+UCCLEP_FN bool take_counts(const Op& op, const HtUpdateArgs& args) {
+  const HandleMemory memory = memory_of(args);
   if (thread_id() == 0) {
     memory.state()->tokens = args.routing.tokens;
     memory.state()->top_k = args.routing.top_k;
   }
-  place_rows<true>(op, memory, args.zones, args.counters, static_cast<uint32_t*>(shared_memory()));
+  const bool complete =
+      receive_headers(op.with(args.group), memory, args.settings, View{}, {warp_id(), block::warps()});
+  if (!every_thread(complete)) return false;
+  const HtUpdateArgs& now = read_again(args);
+  place_rows<true>(op.with(now.group), memory_of(now), now.zones, now.counters,
+                   static_cast<uint32_t*>(shared_memory()));
   return true;
+}
+
+UCCLEP_FN bool exchange_counts(const Op& op, const Opening& opening, const HtUpdateArgs& args) {
+  if (block_id() == 0) announce_update(memory_of(args), args.counters);
+  if (!slots_free(op, opening)) return false;
+  const bool routed = route(op, args, [&](uint32_t peer) {
+    const HtUpdateArgs& now = read_again(args);
+    const HandleMemory memory = memory_of(now);
+    const uint32_t* counts = memory.counts_to() + uint64_t{peer} * now.group.shape.local_experts();
+    send_header(op.with(now.group), peer, now.settings, memory.rows_to()[peer], Form::bulk, now.routing.tokens, counts);
+  });
+  return routed && (block_id() != 0 || take_counts(op, read_again(args)));
 }
 
 UCCLEP_FN void update(const HtUpdateArgs& args) {
   const Opening opening = Opening::of(args.group, Kind::update);
   const Op op = next_operation(args.group, Kind::update, Operation::update, opening);
-  end_operation(op, exchange_counts(op, opening, HandleMemory{args.handle, args.group.shape}, args));
+  end_operation(op, exchange_counts(op, opening, args));
 }
 
 // The warps of a block by what they do. One that stands in several teams works for one after the other.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scan of P5, by the whole grid, as HT's Update does it. A block has neighbouring tokens and divides them among its
-// warps; a warp goes through its own one after the other, a lane per selection, so ranks and experts of one token never
-// collide. Counts of lower warps, then of lower blocks, are added afterwards: one barrier of the grid.
+// The scan of P5, by the whole grid, as HT's Update does it. A block has neighbouring tokens, and counts them by their
+// sets; counts of lower blocks are added after one barrier of the grid. The first block has no tokens where there are
+// others: it waits for the peers' headers meanwhile.
 //
 // clang-format off
 // | who releases                         | who acquires                         | what is ordered                      |
@@ -10,168 +10,179 @@
 // |                                      |                                      |   sums them up                       |
 // clang-format on
 #pragma once
-#include "ucclep/device/routing.hpp"
+#include "ucclep/device/ht_args.hpp"
+#include "ucclep/device/token_sets.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ht {
 
-// A block's shared memory while it routes. All counts are per column: a rank each, then an expert each.
+using HtSets = TokenSets<HtUpdateArgs>;
+
+// A block's shared memory while it routes. A column each for a rank, then for an expert.
 struct ScanTables {
-  uint32_t* earlier;  // [R + E] rows of lower blocks
-  char* warps;        // of each scanning warp: its ids and its counts
+  uint32_t* counts;  // [R + E] the block's rows; after the barrier those of lower blocks, and of its own earlier tiles
+  uint32_t* sets;    // HtSets
 
   static UCCLEP_HD constexpr uint64_t columns(const GroupShape& s) { return uint64_t{s.ranks} + s.experts; }
-  static UCCLEP_HD constexpr uint64_t bytes(const GroupShape& s) { return round_up(4 * columns(s), 16); }
-  static UCCLEP_HD constexpr uint64_t bytes_per_warp(const GroupShape& s) {
-    return round_up(2ull * chunk_tokens * s.top_k, 16) + round_up(2 * columns(s), 16);
+  static UCCLEP_HD constexpr uint64_t counts_bytes(const GroupShape& s) { return round_up(4 * columns(s), 16); }
+  // set_tokens: a multiple of 32.
+  static UCCLEP_HD constexpr uint64_t bytes(const GroupShape& s, uint32_t set_tokens) {
+    return counts_bytes(s) + 4 * columns(s) * (set_tokens / 32);
   }
 
   static UCCLEP_FN ScanTables of(const GroupShape& shape) {
     auto* base = static_cast<char*>(shared_memory());
-    return {reinterpret_cast<uint32_t*>(base), base + bytes(shape)};
-  }
-  // u16 [chunk_tokens][K]: expert, or no_expert.
-  UCCLEP_FN uint16_t* ids(const GroupShape& s, uint32_t warp) const {
-    return reinterpret_cast<uint16_t*>(warps + bytes_per_warp(s) * warp);
-  }
-  // u16 [R + E]: rows of the warp, later those of the block's lower warps.
-  UCCLEP_FN uint16_t* counts(const GroupShape& s, uint32_t warp) const {
-    return ids(s, warp) + round_up(2ull * chunk_tokens * s.top_k, 16) / 2;
+    return {reinterpret_cast<uint32_t*>(base), reinterpret_cast<uint32_t*>(base + counts_bytes(shape))};
   }
 };
 
-// Who has which tokens. At most one block per chunk_tokens, since each leaves its counts in the handle.
+// Which of the grid's blocks have tokens, and which tokens. At most one block per chunk_tokens, since each leaves its
+// counts in the handle.
 struct ScanShares {
-  // Estimated: a token takes as long as the counts of two or three blocks, which every block adds up.
-  static constexpr uint32_t least_warp_tokens = 8;
-  uint32_t of_block, of_warp, blocks;
+  uint32_t first;             // block
+  uint32_t of_block, blocks;  // tokens; blocks that have any
 
-  static UCCLEP_FN ScanShares of(const RoutingInput& input) {
-    auto share = static_cast<uint32_t>(ceil_div(input.tokens, grid_size()));
-    const uint32_t least = least_warp_tokens * input.scanners;
-    if (share < least) share = least;
+  static UCCLEP_HD ScanShares of(uint32_t tokens, uint32_t grid) {
+    const uint32_t first = grid > 1 ? 1 : 0;
+    auto share = static_cast<uint32_t>(ceil_div(tokens, grid - first));
     if (share < chunk_tokens) share = chunk_tokens;
-    return {share, static_cast<uint32_t>(ceil_div(share, input.scanners)),
-            static_cast<uint32_t>(ceil_div(input.tokens, share))};
+    return {first, share, static_cast<uint32_t>(ceil_div(tokens, share))};
   }
-  UCCLEP_FN uint32_t begin(uint32_t block) const { return block * of_block; }
+  // Of this block, among those that route; past them all for one that does not.
+  UCCLEP_FN uint32_t index() const { return block_id() - first; }
+  UCCLEP_FN bool mine() const { return index() < blocks; }
+  UCCLEP_FN uint32_t begin() const { return index() * of_block; }
+  UCCLEP_FN uint32_t end(uint32_t tokens) const { return tokens - begin() < of_block ? tokens : begin() + of_block; }
 };
 
-UCCLEP_FN uint32_t smaller(uint32_t a, uint32_t b) {
-  return a < b ? a : b;
-}
-
-// Warp verb: places and positions of tokens [begin, end), counted from `begin`, into the handle; their number into
-// counts.
-UCCLEP_FN void scan_tokens(const HandleMemory& memory, const RoutingInput& input, uint32_t begin, uint32_t end,
-                           uint16_t* ids, uint16_t* counts, int64_t* bad) {
-  const GroupShape& shape = memory.shape;
-  const uint32_t k = lane_id();
-  for (uint32_t c = k; c < ScanTables::columns(shape); c += wave_size) counts[c] = 0;
-  for (uint32_t first = begin; first < end; first += chunk_tokens) {
-    const uint32_t last = smaller(first + chunk_tokens, end);
-    load_ids(warp{}, shape, input, first, last, ids, bad);
-    sync_warp();
-    for (uint32_t token = first; token < last; ++token) {
-      uint32_t id = no_expert;
-      if (k < input.top_k) id = ids[(token - first) * input.top_k + k];
-      id = without_repeats(shape, id, bad);
-      const bool valid = id != no_expert;
-      const uint32_t rank = valid ? id / shape.local_experts() : shape.ranks + k;
-      const bool sends = first_lane(match_any(rank)) == k && valid;
-      if (k < shape.top_k) {
-        const uint64_t i = uint64_t{token} * shape.top_k + k;
-        memory.at<int32_t>(memory.handle.offsets.topk)[i] = valid ? static_cast<int32_t>(id) : -1;
-        memory.at<uint32_t>(memory.handle.offsets.places)[i] = sends ? counts[rank]++ : no_place;
-        memory.at<uint32_t>(memory.handle.offsets.positions)[i] = valid ? counts[shape.ranks + id]++ : 0;
-      }
-      sync_warp();  // the next token's lanes read these counts, and the next chunk's write the ids
+// Block verb: what of tokens [begin, end) goes to each rank and expert.
+UCCLEP_FN void count_tokens(const HtUpdateArgs& args, HtSets& sets, const Parked& begin, const Parked& end,
+                            int64_t* bad) {
+  for (Parked first = begin; first < end; first += sets.capacity) {
+    sets.require(first, end, bad);
+    const GroupShape& shape = read_again(args).group.shape;
+    uint32_t* counts = ScanTables::of(shape).counts;
+    for (uint32_t c = thread_id(); c < ScanTables::columns(shape); c += block_size()) {
+      counts[c] = (first == begin ? 0 : counts[c]) + sets.count(c);
     }
   }
 }
 
-// Block verb: counts of the warps become those of the lower warps; the sum goes to the handle.
-UCCLEP_FN void add_warps(const HandleMemory& memory, const ScanTables& tables, uint32_t scanners) {
-  uint32_t* sum = memory.chunk(block_id());
-  for (uint32_t c = thread_id(); c < ScanTables::columns(memory.shape); c += block_size()) {
-    uint32_t before = 0;
-    for (uint32_t w = 0; w < scanners; ++w) {
-      uint16_t& count = tables.counts(memory.shape, w)[c];
-      const uint32_t own = count;
-      count = static_cast<uint16_t>(before);
-      before += own;
-    }
-    sum[c] = before;
-  }
+// Block verb: the counts of a routing block, for the others. Every thread has made those that it leaves.
+UCCLEP_FN void leave_counts(const HtUpdateArgs& args, uint32_t index) {
+  const HtUpdateArgs& now = read_again(args);
+  const uint32_t* counts = ScanTables::of(now.group.shape).counts;
+  uint32_t* chunk = memory_of(now).chunk(index);
+  for (uint32_t c = thread_id(); c < ScanTables::columns(now.group.shape); c += block_size()) chunk[c] = counts[c];
 }
 
-// Which of the grid's blocks sends the header to a peer, and so needs the totals for it.
-UCCLEP_FN bool sends_header(const Op& op, uint32_t peer) {
+// Which of the routing blocks sends the header to a peer, and so needs the totals for it.
+UCCLEP_FN bool sends_header(const Op& op, const ScanShares& shares, uint32_t peer) {
   const uint32_t i = peer >= op.me() ? peer - op.me() : peer + op.ranks() - op.me();
-  return i % grid_size() == block_id();
+  return i % (grid_size() - shares.first) == shares.index();
 }
 
 // Block verb, after the grid's barrier: what lower blocks have, and the totals for the peers of this block.
-UCCLEP_FN void add_blocks(const Op& op, const HandleMemory& memory, const ScanTables& tables, uint32_t blocks) {
+UCCLEP_FN void add_blocks(const Op& op, const HtUpdateArgs& args, const ScanShares& shares) {
   constexpr uint32_t batch = 8;  // loads in flight
+  const HandleMemory memory = memory_of(args);
   const GroupShape& shape = memory.shape;
+  uint32_t* counts = ScanTables::of(shape).counts;
   for (uint32_t c = thread_id(); c < ScanTables::columns(shape); c += block_size()) {
     uint32_t before = 0, total = 0;
-    for (uint32_t first = 0; first < blocks; first += batch) {
-      uint32_t counts[batch];
+    for (uint32_t first = 0; first < shares.blocks; first += batch) {
+      uint32_t of_blocks[batch];
       UCCLEP_UNROLL
-      for (uint32_t j = 0; j < batch; ++j) counts[j] = first + j < blocks ? memory.chunk(first + j)[c] : 0;
+      for (uint32_t j = 0; j < batch; ++j) of_blocks[j] = first + j < shares.blocks ? memory.chunk(first + j)[c] : 0;
       UCCLEP_UNROLL
       for (uint32_t j = 0; j < batch; ++j) {
-        total += counts[j];
-        if (first + j < block_id()) before += counts[j];
+        total += of_blocks[j];
+        if (first + j < shares.index()) before += of_blocks[j];
       }
     }
-    tables.earlier[c] = before;
+    counts[c] = before;
     const bool is_rank = c < shape.ranks;
-    if (!sends_header(op, is_rank ? c : (c - shape.ranks) / shape.local_experts())) continue;
+    if (!sends_header(op, shares, is_rank ? c : (c - shape.ranks) / shape.local_experts())) continue;
     (is_rank ? memory.rows_to()[c] : memory.counts_to()[c - shape.ranks]) = total;
   }
 }
 
-// Block verb, after add_blocks: places and positions of the block's tokens count from the first token of all.
-UCCLEP_FN void place_tokens(const HandleMemory& memory, const ScanTables& tables, const ScanShares& shares,
-                            uint32_t tokens) {
+// Block verb of the routing blocks.
+template <class Header>
+UCCLEP_FN void send_headers(const Op& op, const ScanShares& shares, Header&& header) {
+  const uint32_t senders = grid_size() - shares.first;
+  for (uint32_t i = warp_id() * senders + shares.index(); i < op.ranks(); i += block::warps() * senders) {
+    header(op.rotated(i));
+  }
+}
+
+// Warp verb: the selections of wave_size / K tokens from `first` on, side by side, into the handle.
+UCCLEP_FN void place_selections(const HtUpdateArgs& args, const HtSets& sets, uint32_t first, uint32_t end,
+                                int64_t* bad) {
+  const HandleMemory memory = memory_of(args);
+  const RoutingInput& input = args.routing;
   const GroupShape& shape = memory.shape;
-  const uint32_t begin = smaller(shares.begin(block_id()), tokens), end = smaller(begin + shares.of_block, tokens);
-  for (uint32_t i = begin * shape.top_k + thread_id(); i < end * shape.top_k; i += block_size()) {
-    const int32_t id = memory.at<int32_t>(memory.handle.offsets.topk)[i];
-    if (id < 0) continue;
-    const uint16_t* lower = tables.counts(shape, (i / shape.top_k - begin) / shares.of_warp);
-    const uint32_t rank = static_cast<uint32_t>(id) / shape.local_experts(), expert = shape.ranks + id;
-    uint32_t& place = memory.at<uint32_t>(memory.handle.offsets.places)[i];
-    if (place != no_place) place += tables.earlier[rank] + lower[rank];
-    memory.at<uint32_t>(memory.handle.offsets.positions)[i] += tables.earlier[expert] + lower[expert];
+  const uint32_t* counts = ScanTables::of(shape).counts;
+  const uint32_t side = lane_id() / shape.top_k, k = lane_id() - side * shape.top_k, token = first + side;
+  const bool used = side < wave_size / shape.top_k && token < end;
+  int64_t id = -1;
+  if (used && k < input.top_k) id = load_index(input.topk_idx, token, k);
+  bool valid = id >= 0 && id < shape.experts;
+  const auto expert = static_cast<uint32_t>(id);
+  const uint32_t nobody = 0xffff0000u | lane_id(), token_bits = side << 16;
+  if (first_lane(match_any(valid ? token_bits | expert : nobody)) != lane_id()) {
+    *bad = id;
+    valid = false;
+  }
+  const uint32_t rank = valid ? expert / shape.local_experts() : 0;
+  const bool sends = first_lane(match_any(valid ? token_bits | rank : nobody)) == lane_id() && valid;
+  if (!used) return;
+  const uint64_t i = uint64_t{token} * shape.top_k + k;
+  memory.at<int32_t>(memory.handle.offsets.topk)[i] = valid ? static_cast<int32_t>(expert) : -1;
+  memory.at<uint32_t>(memory.handle.offsets.places)[i] =
+      sends ? counts[rank] + sets.count_before(rank, token) : no_place;
+  const uint32_t column = sets.column_of(expert);
+  memory.at<uint32_t>(memory.handle.offsets.positions)[i] =
+      valid ? counts[column] + sets.count_before(column, token) : 0;
+}
+
+// Block verb, after add_blocks: tokens [begin, end) into the handle.
+UCCLEP_FN void place_tokens(const HtUpdateArgs& args, HtSets& sets, const Parked& begin, const Parked& end,
+                            int64_t* bad) {
+  const Parked step = wave_size / args.group.shape.top_k;
+  for (Parked first = begin; first < end; first += sets.capacity) {
+    sets.require(first, end, bad);
+    for (Parked token = first + warp_id() * step; token < sets.end; token += block::warps() * step) {
+      place_selections(read_again(args), sets, token, sets.end, bad);
+    }
+    if (sets.end == end) break;
+    sync_block();
+    const GroupShape& shape = read_again(args).group.shape;
+    uint32_t* counts = ScanTables::of(shape).counts;
+    for (uint32_t c = thread_id(); c < ScanTables::columns(shape); c += block_size()) counts[c] += sets.count(c);
+    sync_block();
   }
 }
 
 // Grid verb: routes all tokens of this rank. header(peer) sends the header, and is called by a warp as soon as rows_to
 // and counts_to hold what is for that peer. selection_of is for the next launch.
 template <class Header>
-UCCLEP_FN bool route(const Op& op, const HandleMemory& memory, const RoutingInput& input, Header&& header) {
-  const GroupShape& shape = memory.shape;
-  const ScanTables tables = ScanTables::of(shape);
-  const ScanShares shares = ScanShares::of(input);
-  if (warp_id() < input.scanners) {
-    const uint32_t limit = smaller(shares.begin(block_id() + 1), input.tokens);
-    const uint32_t begin = smaller(shares.begin(block_id()) + warp_id() * shares.of_warp, limit);
-    int64_t bad = no_bad_id;
-    scan_tokens(memory, input, begin, smaller(begin + shares.of_warp, limit), tables.ids(shape, warp_id()),
-                tables.counts(shape, warp_id()), &bad);
-    report_bad_id(op, bad);
-  }
-  sync_block();
-  if (block_id() < shares.blocks) add_warps(memory, tables, input.scanners);
+UCCLEP_FN bool route(const Op& op, const HtUpdateArgs& args, Header&& header) {
+  const ScanShares shares = ScanShares::of(args.routing.tokens, grid_size());
+  const bool mine = shares.mine();
+  const Parked begin = mine ? shares.begin() : 0, end = mine ? shares.end(args.routing.tokens) : 0;
+  HtSets sets{args, ScanTables::of(args.group.shape).sets, args.routing.set_tokens};
+  int64_t bad = no_bad_id;
+  count_tokens(args, sets, begin, end, &bad);
+  if (mine) leave_counts(args, shares.index());
   if (!sync_grid(op)) return false;
-  add_blocks(op, memory, tables, shares.blocks);
+  if (block_id() < shares.first) return true;
+  const HtUpdateArgs& now = read_again(args);
+  add_blocks(op.with(now.group), now, shares);
   sync_block();
-  for (uint32_t i = grid_warp(); i < op.ranks(); i += grid_warps()) header(op.rotated(i));
-  place_tokens(memory, tables, shares, input.tokens);
+  send_headers(op, shares, header);
+  place_tokens(read_again(args), sets, begin, end, &bad);
+  report_bad_id(op, bad);
   return true;
 }
 

@@ -35,7 +35,7 @@ constexpr uint32_t max_ranks = 4096;     // P8
 constexpr uint16_t no_expert = 0xffff;
 constexpr uint32_t no_place = 0xffffffffu;
 
-// Tokens whose ids a scanning warp holds in shared memory; a block scans no fewer.
+// An HT block routes no fewer tokens: the handle has counts for that many blocks.
 constexpr uint32_t chunk_tokens = 32;
 
 UCCLEP_HD constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
@@ -292,6 +292,7 @@ struct HandleState {
   uint32_t top_k;    // K of the last Update
   uint32_t updated;  // 1 once routed; 0 again when ranks disagreed on the settings
   uint32_t rows;     // N, after the exchange
+  uint64_t updates;  // HT Updates that have ended
 };
 
 }  // namespace ucclep

@@ -51,23 +51,23 @@ struct LineBatch {
     }
   }
 
-  // Warp verb: from lines, once all of them are there. The whole warp looks again until every line has its epoch: a
-  // line's lanes must have read it together.
-  UCCLEP_FN bool receive(const Op& op, Phase phase, uint32_t peer, const char* lines_here, uint32_t bytes) {
+  // Warp verb: begins to read lines that may not be there yet.
+  UCCLEP_FN void peek(const char* lines_here, uint32_t bytes) {
     const uint32_t end = packets_of(bytes);
+    UCCLEP_UNROLL
+    for (uint32_t s = 0; s < steps; ++s) {
+      const auto* from = reinterpret_cast<const Packet*>(lines_here) + packet(s);
+      part[s] = packet(s) < end ? load_packet(from) : Packet{};
+    }
+  }
+
+  // Warp verb, after peek: waits until all of them are there. The whole warp looks again until every line has its
+  // epoch: a line's lanes must have read it together.
+  UCCLEP_FN bool receive(const Op& op, Phase phase, uint32_t peer, const char* lines_here, uint32_t bytes) {
+    if (arrived(bytes, op.seq)) return true;
     return wait_peer_warp(op, phase, peer, [&] {
-      UCCLEP_UNROLL
-      for (uint32_t s = 0; s < steps; ++s) {
-        const auto* from = reinterpret_cast<const Packet*>(lines_here) + packet(s);
-        part[s] = packet(s) < end ? load_packet(from) : Packet{};
-      }
-      bool late = false;
-      UCCLEP_UNROLL
-      for (uint32_t s = 0; s < steps; ++s) {
-        const uint64_t epoch = shfl(part[s].epoch, lane_id() | (line_lanes - 1));
-        late = late || (packet(s) < end && epoch != op.seq);
-      }
-      return ballot(late) == 0;
+      peek(lines_here, bytes);
+      return arrived(bytes, op.seq);
     });
   }
 
@@ -88,6 +88,16 @@ struct LineBatch {
   }
 
  private:
+  UCCLEP_FN bool arrived(uint32_t bytes, uint64_t seq) const {
+    const uint32_t end = packets_of(bytes);
+    bool late = false;
+    UCCLEP_UNROLL
+    for (uint32_t s = 0; s < steps; ++s) {
+      const uint64_t epoch = shfl(part[s].epoch, lane_id() | (line_lanes - 1));
+      late = late || (packet(s) < end && epoch != seq);
+    }
+    return ballot(late) == 0;
+  }
   static UCCLEP_FN uint32_t packets_of(uint32_t bytes) {
     return (bytes + line_payload - 1) / line_payload * line_lanes;
   }

@@ -44,7 +44,7 @@ UCCLEP_FN void send_token(const Op& op, const LlDispatchArgs& args, Stage& stage
 
 // Verb of the blocks that send: all tokens. A block goes through its rounds as one, since its warps share the sets.
 template <class Row>
-UCCLEP_FN void send_tokens(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage, TokenSets& sets,
+UCCLEP_FN void send_tokens(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage, LlSets& sets,
                            Unpublished& unpublished, int64_t* bad) {
   const Parked tokens = args.routing.tokens;
   for (Parked begin = 0; begin + job.block() < tokens; begin += job.warps()) {
@@ -57,7 +57,7 @@ UCCLEP_FN void send_tokens(const Op& op, const LlDispatchArgs& args, const Job& 
       selection = begin_selection(here.group.shape, here.routing, token, bad);
     }
     for (Parked first = 0; first < next && first < tokens; first += sets.capacity) {
-      sets.require(first, bad);
+      sets.require(first, tokens, bad);
       if (token < tokens) sets.add_before(token, selection);
     }
     if (token >= tokens) continue;

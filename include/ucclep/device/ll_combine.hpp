@@ -211,13 +211,30 @@ UCCLEP_FN bool send_bulk_part(const Op& op, const HandleMemory& memory, const Co
 }
 static_assert(ll_part_bytes <= StageShape::piece_unit);
 
+// A word for each rank, all read at once where every lane can have one.
+struct RankWords {
+  const uint32_t* words;
+  uint32_t mine;
+  bool spread;
+
+  static UCCLEP_FN RankWords of(const Op& op, const uint32_t* words) {
+    return {words, lane_id() < op.ranks() ? words[lane_id()] : 0, op.ranks() <= wave_size};
+  }
+  // Warp verb: of a rank of the lane's own.
+  UCCLEP_FN uint32_t at(uint32_t rank) const {
+    const uint32_t word = shfl(mine, rank % wave_size);
+    return spread ? word : words[rank];
+  }
+};
+
 // Verb of the blocks that send: the partial rows of every home, peers first: the own rows need no link.
 template <class Element>
 UCCLEP_FN bool send_ll_rows(const Op& op, const HandleMemory& memory, const CombineArgs& args, const ll::Job& job,
                             Stage& stage) {
   Parked item = job.warp();
+  const RankWords rows_from = RankWords::of(op, memory.rows_from());
   for (Parked i = 1; i <= op.ranks(); i += 1) {
-    const Parked home = op.rotated(i), rows = memory.rows_from()[home];
+    const Parked home = op.rotated(i), rows = rows_from.at(home);
     const CombineArgs& now = read_again(args);
     const Parked form = static_cast<uint32_t>(form_of(now, rows));
     if (form == static_cast<uint32_t>(Form::line)) {
@@ -249,14 +266,21 @@ struct Partials {
   uint32_t* ranks;
   uint64_t line_mask;  // bit i: term i is in LINE form, and not waited for yet
   uint32_t count;
+
+  UCCLEP_FN bool in_lines(uint32_t i) const { return (line_mask >> i & 1) != 0; }
+  UCCLEP_FN const char* lines(uint32_t i, uint32_t batch) const {
+    return rows[i] + batch * LineBatch::lines * line_bytes;
+  }
 };
 
 // Warp verb: where they are; the BULK ones are waited for as far as `part`.
 UCCLEP_FN bool gather_partials(const Op& op, const HandleMemory& memory, const CombineArgs& args, Stage& stage,
                                uint32_t token, uint32_t part, Partials& partials) {
   const WindowLayout& window = op.group.layout;
+  const RankWords rows_to = RankWords::of(op, memory.rows_to());
   const Selection selection = selection_of(memory, token);
   const bool sends = selection.sends();
+  const uint32_t rows = rows_to.at(selection.rank);
   const Terms terms = Terms::in(stage.scratch());
   partials = {terms.rows, reinterpret_cast<uint32_t*>(terms.weights), 0, 0};  // partials have no weights
   const uint64_t mask = ballot(sends);
@@ -267,7 +291,7 @@ UCCLEP_FN bool gather_partials(const Op& op, const HandleMemory& memory, const C
   bool ok = true, line = false;
   if (sends) {
     const uint32_t rank = selection.rank;
-    line = form_of(args, memory.rows_to()[rank]) == Form::line;
+    line = form_of(args, rows) == Form::line;
     if (line) {
       partials.rows[order] = op.mine() + window.back_lines_of(op.slot, rank) + selection.place * line_row_bytes(args);
     } else {
@@ -307,14 +331,21 @@ UCCLEP_FN bool reduce_part(const Op& op, const HandleMemory& memory, const Combi
   for (Parked index = range.begin; index < range.end; index += 1) {
     const uint32_t begin = index * line_batch_bytes, bytes = batch_length(args.row_bytes, index);
     BatchSum<Element> sum;
-    for (uint32_t i = 0; i < partials.count; ++i) {
-      LineBatch batch;
-      if ((partials.line_mask >> i & 1) == 0) {
-        batch.read(partials.rows[i] + begin, bytes);
+    LineBatch next;
+    const auto look = [&](uint32_t i) {
+      if (i >= partials.count) return;
+      if (partials.in_lines(i)) {
+        next.peek(partials.lines(i, index), bytes);
       } else {
-        const char* lines = partials.rows[i] + index * LineBatch::lines * line_bytes;
-        if (!batch.receive(op, Phase::rows, partials.ranks[i], lines, bytes)) return false;
+        next.read(partials.rows[i] + begin, bytes);
       }
+    };
+    look(0);
+    for (uint32_t i = 0; i < partials.count; ++i) {
+      const bool waits = partials.in_lines(i);
+      if (waits && !next.receive(op, Phase::rows, partials.ranks[i], partials.lines(i, index), bytes)) return false;
+      const LineBatch batch = next;
+      look(i + 1);
       sum.add(batch, 1.0f, false);
     }
     add_bias_batch(sum, args.bias, token, index, bytes);
@@ -343,9 +374,10 @@ UCCLEP_FN bool reduce_ll_tokens(const Op& op, const HandleMemory& memory, const 
 template <class Send, class Reduce>
 UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const HandleMemory& memory, const CombineArgs& args,
                              Send&& send, Reduce&& reduce) {
+  const uint32_t updated = memory.state()->updated;  // it comes while the peers' words do
   if (!slots_free(op, opening)) return false;
   ready_out(op, args.settings);
-  if (uniform(memory.state()->updated) == 0) return true;
+  if (uniform(updated) == 0) return true;
   // Normally rows fly while the headers do. Where this rank is going to wait for weights it first makes sure that
   // everybody means to send them.
   HeaderResult ready = HeaderResult::good;

@@ -32,16 +32,14 @@ struct Inbox {
             shape.bases != 0 ? reinterpret_cast<uint32_t*>(base + 2ull * shape.tokens) : nullptr};
   }
 
-  // Block verb, after ready_in has filled the facts: waits for what else the headers say, and fills the tables. slabs:
-  // the layout has slabs, and bases matter. False: a header did not come whole.
-  UCCLEP_FN bool fill(const Op& op, bool slabs) const {
+  // Block verb: everybody's headers, as they come, into the facts and the tables. slabs: the layout has slabs, and
+  // bases matter.
+  UCCLEP_FN HeaderResult fill(const Op& op, const Settings& settings, bool slabs) const {
     const GroupShape& shape = op.group.shape;
     const uint32_t local = shape.local_experts(), pairs = (local + 1) / 2;
-    bool ok = true;
-    for (uint32_t source = warp_id(); source < op.ranks(); source += block::warps()) {
-      if (facts[source].form == Form::line) ok = list_tokens(op, source) && ok;
-    }
-    for (uint32_t i = thread_id(); i < op.ranks() * pairs && slabs; i += block_size()) {
+    bool ok = true, differs = false;
+    // The last warps wait for counts while the first wait for the rest.
+    for (uint32_t i = block_size() - 1 - thread_id(); i < op.ranks() * pairs && slabs; i += block_size()) {
       const uint32_t source = i / pairs, expert = i % pairs * 2;
       uint64_t counts = 0;
       ok = wait_packet(op, Phase::header, source, counts_packet(op, source, expert), counts) && ok;
@@ -49,7 +47,19 @@ struct Inbox {
       bases[source * local + expert] = static_cast<uint32_t>(counts);
       if (expert + 1 < local) bases[source * local + expert + 1] = static_cast<uint32_t>(counts >> 32);
     }
-    if (!every_thread(ok)) return false;
+    sync_warp();
+    for (uint32_t i = warp_id(); i < op.ranks(); i += block::warps()) {
+      const uint32_t source = op.rotated(i);
+      HeaderFacts of_source{};
+      const HeaderResult result = receive_header(op, source, settings, of_source, nullptr);
+      ok = ok && result != HeaderResult::lost;
+      differs = differs || result == HeaderResult::differs;
+      if (lane_id() == 0) facts[source] = of_source;
+      sync_warp();
+      if (result == HeaderResult::good && of_source.form == Form::line) ok = list_tokens(op, source) && ok;
+    }
+    if (!every_thread(ok)) return HeaderResult::lost;
+    if (!every_thread(!differs)) return HeaderResult::differs;
     for (uint32_t l = thread_id(); l < local && bases && slabs; l += block_size()) {
       uint32_t before = 0;
       for (uint32_t s = 0; s < op.ranks(); ++s) {
@@ -59,7 +69,7 @@ struct Inbox {
       }
     }
     sync_block();
-    return true;
+    return HeaderResult::good;
   }
 
   // Warp verb: which token of `source` its row at `place` is.

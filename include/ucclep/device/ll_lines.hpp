@@ -164,7 +164,7 @@ UCCLEP_FN void send_lines(const Op& op, const LlDispatchArgs& args, const Job& j
 }
 
 // Verb of the blocks that count: a meta line for every row.
-UCCLEP_FN void send_metas(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage, TokenSets& sets,
+UCCLEP_FN void send_metas(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage, LlSets& sets,
                           int64_t* bad) {
   const Parked tokens = args.routing.tokens;
   for (Parked begin = 0; begin + job.block() < tokens; begin += job.warps()) {
@@ -173,7 +173,7 @@ UCCLEP_FN void send_metas(const Op& op, const LlDispatchArgs& args, const Job& j
     Selection selection{-1, 0, no_place, 0};
     if (token < tokens) selection = begin_selection(here.group.shape, here.routing, token, bad);
     for (Parked first = 0; first < tokens; first += sets.capacity) {
-      sets.require(first, bad);
+      sets.require(first, tokens, bad);
       if (token < tokens) sets.add_before(token, selection);
     }
     if (token >= tokens) continue;
@@ -232,6 +232,11 @@ UCCLEP_FN bool receive_scales(const Op& op, const DispatchOutput& out, Stage& st
   return true;
 }
 
+// Bytes of a batch; past the last there are none.
+UCCLEP_FN uint32_t batch_bytes(const WireShape& wire, uint32_t index) {
+  return index < wire.batches() ? BatchShape::of(wire, index).bytes() : 0;
+}
+
 // Warp verb: one part of the row that `source` put at `place`, from its lines to where it stays.
 UCCLEP_FN bool receive_part(const Op& op, const LlDispatchArgs& args, Stage& stage, const Parked& source,
                             const Parked& place, const Parked& part) {
@@ -241,6 +246,9 @@ UCCLEP_FN bool receive_part(const Op& op, const LlDispatchArgs& args, Stage& sta
   const auto row_of = [&](const Op& same) {
     return same.mine() + same.group.layout.ll_lines_of(same.slot, source) + uint64_t{token} * lines.all() * line_bytes;
   };
+  const uint32_t first = part * part_batches;
+  LineBatch batch;  // the first is on its way while the meta is read; where there are no batches, no bytes of it are
+  batch.peek(row_of(op) + lines.batch(first), batch_bytes(args.output.wire, first));
   char* meta = stage.scratch();
   if (!line_load(op, Phase::rows, source, meta, row_of(op), MetaLayout::of(shape.top_k).body_bytes())) return false;
   const LlDispatchArgs& now = read_again(args);
@@ -256,12 +264,14 @@ UCCLEP_FN bool receive_part(const Op& op, const LlDispatchArgs& args, Stage& sta
   if (part == line_parts(batches)) {
     return receive_scales(same, here.output, stage, source, row + (lines.meta + lines.tokens) * line_bytes, target);
   }
-  const uint32_t first = part * part_batches, end = first + part_batches < batches ? first + part_batches : batches;
+  const uint32_t end = first + part_batches < batches ? first + part_batches : batches;
   for (Parked index = first; index < end; index += 1) {
-    const BatchShape batch_shape = BatchShape::of(read_again(args).output.wire, index);
-    LineBatch batch;
+    const WireShape& wire = read_again(args).output.wire;
+    const BatchShape batch_shape = BatchShape::of(wire, index);
     if (!batch.receive(same, Phase::rows, source, row + lines.batch(index), batch_shape.bytes())) return false;
-    write_batch(read_again(args).output, stage, batch, batch_shape, target);
+    const LineBatch here_now = batch;
+    if (index + 1 < end) batch.peek(row + lines.batch(index + 1), batch_bytes(wire, index + 1));
+    write_batch(read_again(args).output, stage, here_now, batch_shape, target);
   }
   return true;
 }

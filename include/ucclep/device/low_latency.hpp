@@ -47,7 +47,7 @@ UCCLEP_FN bool count_arrivals(const Op& op, const LlDispatchArgs& args, uint32_t
     memory.state()->tokens = args.routing.tokens;
     memory.state()->top_k = args.routing.top_k;
   }
-  const bool complete = receive_headers(op, memory, args.settings, View{}, {warp_id(), block::warps()});
+  const bool complete = receive_headers(op, memory, args.settings, args.counters.wait_ns, {warp_id(), block::warps()});
   if (!every_thread(complete)) return false;
   const LlDispatchArgs& now = read_again(args);
   place_rows<false>(op.with(now.group), memory_of(now), now.output.zones, now.counters, scratch);
@@ -86,20 +86,15 @@ UCCLEP_FN bool expand_rows(const Op& op, const LlDispatchArgs& args, const Job& 
 // the output.
 UCCLEP_FN bool receive_rows(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage,
                             Unpublished& unpublished) {
-  HeaderFacts* facts = BlockTables::of(stage, args).inbox.facts;
-  const HeaderResult ready = ready_in(op, args.settings, args.counters.wait_ns, facts);
   unpublished.publish_all(op);
-  if (ready == HeaderResult::lost) return false;
-  if (counts_here()) {
-    const LlDispatchArgs& now = read_again(args);
-    if (!count_arrivals(op.with(now.group), now, BlockTables::of(stage, now).scratch)) return false;
-  }
-  if (ready == HeaderResult::differs) return true;  // every rank ends without a row
+  if (counts_here() && !count_arrivals(op, args, BlockTables::of(stage, args).scratch)) return false;
   if (!job.mine()) return true;
   const LlDispatchArgs& now = read_again(args);
   const Inbox inbox = BlockTables::of(stage, now).inbox;
-  if (!inbox.fill(op.with(now.group), now.output.zones == Zones::slabs)) return false;
-  mark_unused_rows(op, now, job, inbox.facts);
+  const HeaderResult ready = inbox.fill(op.with(now.group), now.settings, now.output.zones == Zones::slabs);
+  if (ready != HeaderResult::good) return ready == HeaderResult::differs;  // every rank ends without a row
+  const LlDispatchArgs& here = read_again(args);
+  mark_unused_rows(op.with(here.group), here, job, BlockTables::of(stage, here).inbox.facts);
   return expand_rows(op, args, job, stage);
 }
 
@@ -110,7 +105,7 @@ template <>
 inline constexpr uint32_t sending_percent<Quantise> = 40;
 
 // Verb of the blocks that count: the header for every peer. The last blocks begin: they get tokens last.
-UCCLEP_FN void send_headers(const Op& op, const LlDispatchArgs& args, const Job& job, TokenSets& sets, Form form,
+UCCLEP_FN void send_headers(const Op& op, const LlDispatchArgs& args, const Job& job, LlSets& sets, Form form,
                             int64_t* bad) {
   for (Parked i = job.blocks - 1 - job.block(); i < op.ranks(); i += job.blocks) {
     const LlDispatchArgs& now = read_again(args);
@@ -126,10 +121,10 @@ UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const LlDispa
     jobs.count = {grid_size() - 1, 1};
     if (form == Form::bulk) jobs.send = jobs.count;
   }
-  TokenSets sets = TokenSets::in(BlockTables::of(stage, args).sets, args);
+  LlSets sets = sets_in(BlockTables::of(stage, args).sets, args);
   Unpublished unpublished;
   int64_t bad = no_bad_id;
-  if (jobs.count.mine()) sets.require(0, &bad);  // needs no peer
+  if (jobs.count.mine()) sets.require(0, args.routing.tokens, &bad);  // needs no peer
   if (!slots_free(op, opening)) return false;
   if (jobs.count.mine()) send_headers(op, args, jobs.count, sets, form, &bad);
   if (form == Form::line) {
@@ -150,7 +145,7 @@ UCCLEP_FN void dispatch(const LlDispatchArgs& args) {
   const Opening opening = Opening::of(args.group, Kind::dispatch);
   Stage stage(args.piece_bytes);
   const Op op = next_operation(args.group, Kind::dispatch, Operation::dispatch, opening);
-  if (counts_here()) announce_update<false>(args.counters);
+  if (counts_here()) hide_total(args.counters);
   end_operation(op, exchange_rows<Row>(op, opening, args, stage));
 }
 

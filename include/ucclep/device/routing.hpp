@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // From topk_idx to places (protocol P5): what a handle holds of a routing, and what the scans of HT (ht_routing.hpp)
-// and LL (ll_routing.hpp) share.
+// and LL (ll_routing.hpp) share besides token_sets.hpp.
 #pragma once
 #include "ucclep/device/signal.hpp"
 
@@ -61,18 +61,18 @@ UCCLEP_FN Selection selection_of(const HandleMemory& memory, uint32_t token) {
   const uint32_t k = lane_id();
   if (k >= memory.shape.top_k) return s;
   const uint64_t i = uint64_t{token} * memory.shape.top_k + k;
+  // One latency, not two: none waits for another.
   s.expert = memory.at<int32_t>(memory.handle.offsets.topk)[i];
-  if (s.expert < 0) return s;
-  s.rank = static_cast<uint32_t>(s.expert) / memory.shape.local_experts();
   s.position = memory.at<uint32_t>(memory.handle.offsets.positions)[i];
   s.place = memory.at<uint32_t>(memory.handle.offsets.places)[i];
+  if (s.expert >= 0) s.rank = static_cast<uint32_t>(s.expert) / memory.shape.local_experts();
   return s;
 }
 
 struct RoutingInput {
   View topk_idx;  // [T, K] int32 or int64
   uint32_t tokens, top_k;
-  uint32_t scanners;  // warps of a block that scan: those whose ScanScratch fits into shared memory
+  uint32_t set_tokens;  // HT: tokens whose sets a block holds at a time
 };
 
 UCCLEP_FN int64_t load_index(const View& view, int64_t row, int64_t column) {
@@ -97,30 +97,6 @@ UCCLEP_FN uint32_t without_repeats(const GroupShape& shape, uint32_t id, int64_t
   const bool first = first_lane(match_any(id == no_expert ? shape.experts + k : id)) == k;  // no_expert matches nobody
   if (!first) *bad = id;
   return first ? id : no_expert;
-}
-
-// Coop verb (a warp, a block): ids of the tokens from begin to end into shared memory, [token][K]. One out of range
-// counts as none; *bad gets such an id.
-template <class Coop>
-UCCLEP_FN void load_ids(Coop, const GroupShape& shape, const RoutingInput& input, uint32_t begin, uint32_t end,
-                        uint16_t* shared, int64_t* bad) {
-  constexpr uint32_t batch = 4;  // loads in flight
-  const uint32_t entries = (end - begin) * input.top_k;
-  for (uint32_t first = Coop::rank(); first < entries; first += batch * Coop::size()) {
-    int64_t ids[batch];
-    UCCLEP_UNROLL
-    for (uint32_t j = 0; j < batch; ++j) {
-      const uint32_t i = first + j * Coop::size();
-      ids[j] = i < entries ? load_index(input.topk_idx, begin + i / input.top_k, i % input.top_k) : -1;
-    }
-    UCCLEP_UNROLL
-    for (uint32_t j = 0; j < batch; ++j) {
-      const uint32_t i = first + j * Coop::size();
-      const bool in_range = ids[j] >= 0 && ids[j] < shape.experts;
-      if (!in_range && ids[j] != -1) *bad = ids[j];
-      if (i < entries) shared[i] = in_range ? static_cast<uint16_t>(ids[j]) : no_expert;
-    }
-  }
 }
 
 }  // namespace UCCLEP_SIMT_NAMESPACE

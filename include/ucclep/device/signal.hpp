@@ -175,8 +175,9 @@ UCCLEP_FN Op next_operation(const ucclEpDeviceGroup& group, Kind kind, Operation
 }
 
 // Block verb, before anything is sent: waits until every peer has finished with the slot that this operation is going
-// to use (P1). What a peer read there before it said so is ordered before what this block writes there now. False also
-// after a fatal error: what the operation before left behind may be half done.
+// to use (P1). What a peer read there before it said so is ordered before what this block writes there now; before
+// bulk stores each thread also has to acquire_then_bulk. False also after a fatal error: what the operation before left
+// behind may be half done.
 UCCLEP_FN bool slots_free(const Op& op, const Opening& opening) {
   const GroupShape& shape = op.group.shape;
   bool ok = opening.abort == 0;
@@ -188,9 +189,7 @@ UCCLEP_FN bool slots_free(const Op& op, const Opening& opening) {
       ok = wait_peer(op, Phase::consumed, p, [&] { return load_acquire<Scope::system>(word) >= needed; });
     }
   }
-  ok = every_thread(ok);
-  acquire_then_bulk();
-  return ok;
+  return every_thread(ok);
 }
 
 // Block verb, last thing of an operation: the last block out advances the sequence and tells every peer that this rank
