@@ -295,6 +295,7 @@ void launch_ll(const DispatchCall& call, const LaunchPlan& plan, ucclEpStream_t 
   args.topk_weights = call.topk_weights;
   args.output = call.output;
   args.counters = call.counters;
+  args.tables = BlockTableLayout::of(call.shape());
   args.piece_bytes = plan.piece_bytes;
   announce_total(call.counters);
   launch(*call.handle.group, call.quantised() ? kernels::ll_dispatch_fp8 : kernels::ll_dispatch, plan.shape, args,
@@ -340,7 +341,7 @@ void dispatch(ucclEpHandle& handle, const ucclEpDispatchInputs_t* inputs, const 
   const int num_sms = call.config.num_sms > 0 ? call.config.num_sms : handle.group->config.num_sms;
   check_routing(call);
   const size_t tables =
-      handle.low_latency() ? ll::BlockTables::bytes(call.shape()) : sizeof(Lease) * call.shape().ranks;
+      handle.low_latency() ? BlockTableLayout::of(call.shape()).bytes : sizeof(Lease) * call.shape().ranks;
   const LaunchPlan plan = plan_rows(handle.group->comm->traits, num_sms, tables);
   check_tokens(call);
   check_out_tokens(call);

@@ -32,7 +32,7 @@ struct CombineTeams {
   Team stagers, adders;
 
   static UCCLEP_FN CombineTeams of(bool stages, bool sums) {
-    const uint32_t warps = block::warps(), of_seven = sums ? 3 : 2;
+    const uint32_t warps = block::warps(), of_seven = sums ? 5 : 2;
     if (!stages) return {{0, 0}, {0, warps}};
     if (warps == 1) return {{0, 1}, {0, 1}};
     const uint32_t stagers = (warps * of_seven + 6) / 7;

@@ -5,6 +5,29 @@
 
 namespace ucclep {
 
+// Where the tables of a block of an LL dispatch lie in its shared memory, behind the stages. Larger groups have no
+// tables of arrivals: they read the headers where they lie, again for every row.
+struct BlockTableLayout {
+  uint32_t facts;           // HeaderFacts [R]; before them the token sets
+  uint32_t tokens, bases;   // u16 [R][B rounded up]; u32 [E]. Without a table the next one begins at the same place
+  uint32_t scratch, bytes;  // u32 [most_warps]
+
+  static constexpr uint32_t fact_bytes = 12;
+  static constexpr uint32_t most_warps = 16;  // of a block, on any device
+  static constexpr uint32_t most_tokens = 8192, most_bases = 2048;
+
+  static constexpr BlockTableLayout of(const GroupShape& shape) {
+    const uint64_t tokens = round_up(shape.ll_tokens, 64) * shape.ranks;
+    BlockTableLayout at{};
+    at.facts = static_cast<uint32_t>(TokenSetShape::of(shape).bytes(shape));
+    at.tokens = at.facts + static_cast<uint32_t>(round_up(fact_bytes * shape.ranks, 16));
+    at.bases = at.tokens + (tokens <= most_tokens ? 2 * static_cast<uint32_t>(tokens) : 0);
+    at.scratch = at.bases + (shape.experts <= most_bases ? static_cast<uint32_t>(round_up(4 * shape.experts, 16)) : 0);
+    at.bytes = at.scratch + 4 * most_warps;
+    return at;
+  }
+};
+
 struct LlDispatchArgs {
   ucclEpDeviceGroup group;
   ucclEpDeviceHandle handle;
@@ -14,6 +37,7 @@ struct LlDispatchArgs {
   View topk_weights;  // f32 [T, K] or not given
   DispatchOutput output;
   CounterViews counters;
+  BlockTableLayout tables;
   uint32_t piece_bytes;
 };
 

@@ -376,6 +376,7 @@ UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const HandleM
                              Send&& send, Reduce&& reduce) {
   const uint32_t updated = memory.state()->updated;  // it comes while the peers' words do
   if (!slots_free(op, opening)) return false;
+  if (op.group.shape.ll_bulk_tokens != 0) acquire_then_bulk();
   ready_out(op, args.settings);
   if (uniform(updated) == 0) return true;
   // Normally rows fly while the headers do. Where this rank is going to wait for weights it first makes sure that

@@ -3,22 +3,6 @@
 #pragma once
 #include "ucclep/device/ll_args.hpp"
 
-namespace ucclep {
-
-// Sizes of a block's tables. Larger groups read the headers where they lie, again for every row.
-struct InboxShape {
-  uint32_t tokens, bases;  // entries of the tables; 0: there is none
-
-  static constexpr uint32_t most_tokens = 8192, most_bases = 2048;
-  static UCCLEP_HD constexpr InboxShape of(const GroupShape& shape) {
-    const uint64_t tokens = round_up(shape.ll_tokens, 64) * shape.ranks;
-    return {tokens <= most_tokens ? static_cast<uint32_t>(tokens) : 0, shape.experts <= most_bases ? shape.experts : 0};
-  }
-  UCCLEP_HD constexpr uint64_t bytes() const { return round_up(2ull * tokens + 4ull * bases, 16); }
-};
-
-}  // namespace ucclep
-
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ll {
 
@@ -27,18 +11,14 @@ struct Inbox {
   uint16_t* tokens;    // [R][B rounded up]: by place, which token a row in LINE form is; NULL: no table
   uint32_t* bases;     // [R][L]: first row of a source in the slab of an expert; NULL: no table
 
-  static UCCLEP_FN Inbox at(char* base, HeaderFacts* facts, const InboxShape& shape) {
-    return {facts, shape.tokens != 0 ? reinterpret_cast<uint16_t*>(base) : nullptr,
-            shape.bases != 0 ? reinterpret_cast<uint32_t*>(base + 2ull * shape.tokens) : nullptr};
-  }
-
-  // Block verb: everybody's headers, as they come, into the facts and the tables. slabs: the layout has slabs, and
-  // bases matter.
-  UCCLEP_FN HeaderResult fill(const Op& op, const Settings& settings, bool slabs) const {
+  // Block verb, after ready_in has filled the facts: waits for what else the headers say, and fills the tables. slabs:
+  // the layout has slabs, and bases matter. False: a header did not come whole. (Not all at once: so many who look for
+  // what is not there yet hold up the header itself.)
+  UCCLEP_FN bool fill(const Op& op, bool slabs) const {
     const GroupShape& shape = op.group.shape;
     const uint32_t local = shape.local_experts(), pairs = (local + 1) / 2;
-    bool ok = true, differs = false;
-    // The last warps wait for counts while the first wait for the rest.
+    bool ok = true;
+    // The last warps read counts while the first list tokens.
     for (uint32_t i = block_size() - 1 - thread_id(); i < op.ranks() * pairs && slabs; i += block_size()) {
       const uint32_t source = i / pairs, expert = i % pairs * 2;
       uint64_t counts = 0;
@@ -48,18 +28,10 @@ struct Inbox {
       if (expert + 1 < local) bases[source * local + expert + 1] = static_cast<uint32_t>(counts >> 32);
     }
     sync_warp();
-    for (uint32_t i = warp_id(); i < op.ranks(); i += block::warps()) {
-      const uint32_t source = op.rotated(i);
-      HeaderFacts of_source{};
-      const HeaderResult result = receive_header(op, source, settings, of_source, nullptr);
-      ok = ok && result != HeaderResult::lost;
-      differs = differs || result == HeaderResult::differs;
-      if (lane_id() == 0) facts[source] = of_source;
-      sync_warp();
-      if (result == HeaderResult::good && of_source.form == Form::line) ok = list_tokens(op, source) && ok;
+    for (uint32_t source = warp_id(); source < op.ranks(); source += block::warps()) {
+      if (facts[source].form == Form::line) ok = list_tokens(op, source) && ok;
     }
-    if (!every_thread(ok)) return HeaderResult::lost;
-    if (!every_thread(!differs)) return HeaderResult::differs;
+    if (!every_thread(ok)) return false;
     for (uint32_t l = thread_id(); l < local && bases && slabs; l += block_size()) {
       uint32_t before = 0;
       for (uint32_t s = 0; s < op.ranks(); ++s) {
@@ -69,7 +41,7 @@ struct Inbox {
       }
     }
     sync_block();
-    return HeaderResult::good;
+    return true;
   }
 
   // Warp verb: which token of `source` its row at `place` is.

@@ -23,7 +23,7 @@ struct RowLines {
     const auto holding = [](uint32_t bytes) { return (bytes + line_payload - 1) / line_payload; };
     RowLines lines{holding(MetaLayout::of(shape.top_k).body_bytes()), holding(wire.token_bytes), 0};
     if (wire.batch_scale_bytes != 0) {
-      lines.tokens = wire.batches() * LineBatch::lines;
+      lines.tokens = wire.batches * LineBatch::lines;
     } else if (wire.scale_count != 0) {
       lines.scales = holding(wire.scale_bytes());
     }
@@ -134,10 +134,10 @@ UCCLEP_FN bool scales_apart(const WireShape& wire) {
 }
 // Parts in which a row is sent, a batch each, and received, each by a warp.
 UCCLEP_FN uint32_t sent_parts(const WireShape& wire) {
-  return wire.batches() + (scales_apart(wire) ? 1 : 0);
+  return wire.batches + (scales_apart(wire) ? 1 : 0);
 }
 UCCLEP_FN uint32_t received_parts(const WireShape& wire) {
-  return line_parts(wire.batches()) + (scales_apart(wire) ? 1 : 0);
+  return line_parts(wire.batches) + (scales_apart(wire) ? 1 : 0);
 }
 
 // Verb of the blocks that send: all parts of all tokens. Neighbouring warps have the same part of different tokens.
@@ -149,7 +149,7 @@ UCCLEP_FN void send_lines(const Op& op, const LlDispatchArgs& args, const Job& j
   for (Parked item = job.warp(); item < items; item += job.warps()) {
     const LlDispatchArgs& now = read_again(args);
     const uint32_t token = item % tokens, part = item / tokens;
-    const bool scales = part == now.source.wire.batches();
+    const bool scales = part == now.source.wire.batches;
     const BatchShape shape = BatchShape::of(now.source.wire, part);
     LineBatch batch;
     if (!scales) Batch::read(stage, now.source, token, shape, batch);  // it arrives while the ids do
@@ -234,7 +234,7 @@ UCCLEP_FN bool receive_scales(const Op& op, const DispatchOutput& out, Stage& st
 
 // Bytes of a batch; past the last there are none.
 UCCLEP_FN uint32_t batch_bytes(const WireShape& wire, uint32_t index) {
-  return index < wire.batches() ? BatchShape::of(wire, index).bytes() : 0;
+  return index < wire.batches ? BatchShape::of(wire, index).bytes() : 0;
 }
 
 // Warp verb: one part of the row that `source` put at `place`, from its lines to where it stays.
@@ -260,7 +260,7 @@ UCCLEP_FN bool receive_part(const Op& op, const LlDispatchArgs& args, Stage& sta
   const LlDispatchArgs& here = read_again(args);
   const Op same = op.with(here.group);
   const char* row = row_of(same);
-  const uint32_t batches = here.output.wire.batches();
+  const uint32_t batches = here.output.wire.batches;
   if (part == line_parts(batches)) {
     return receive_scales(same, here.output, stage, source, row + (lines.meta + lines.tokens) * line_bytes, target);
   }

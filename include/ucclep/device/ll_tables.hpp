@@ -7,28 +7,24 @@
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ll {
 
-// What a block shares besides the stages of its warps.
+// What a block shares besides the stages of its warps (BlockTableLayout).
 struct BlockTables {
-  static UCCLEP_HD constexpr uint64_t bytes(const GroupShape& shape) {
-    return TokenSetShape::of(shape).bytes(shape) + round_up(sizeof(HeaderFacts) * uint64_t{shape.ranks}, 16) +
-           InboxShape::of(shape).bytes() + sizeof(uint32_t) * most_warps;
-  }
-  static constexpr uint32_t most_warps = 16;  // of a block, on any device: the host computes bytes for all of them
-  static_assert(block_scratch <= most_warps);
   uint32_t* sets;
   Inbox inbox;
-  uint32_t* scratch;  // [most_warps]
+  uint32_t* scratch;  // [BlockTableLayout::most_warps]
+  static_assert(block_scratch <= BlockTableLayout::most_warps);
 
   static UCCLEP_FN BlockTables of(const Stage& stage, const LlDispatchArgs& args) {
-    const GroupShape& shape = args.group.shape;
     char* const base = stage.beyond();
-    char* facts = base + TokenSetShape::of(shape).bytes(shape);
-    char* inbox = facts + round_up(sizeof(HeaderFacts) * uint64_t{shape.ranks}, 16);
-    const InboxShape tables = InboxShape::of(shape);
-    return {reinterpret_cast<uint32_t*>(base), Inbox::at(inbox, reinterpret_cast<HeaderFacts*>(facts), tables),
-            reinterpret_cast<uint32_t*>(inbox + tables.bytes())};
+    const BlockTableLayout& at = args.tables;
+    return {reinterpret_cast<uint32_t*>(base),
+            {reinterpret_cast<HeaderFacts*>(base + at.facts),
+             at.tokens != at.bases ? reinterpret_cast<uint16_t*>(base + at.tokens) : nullptr,
+             at.bases != at.scratch ? reinterpret_cast<uint32_t*>(base + at.bases) : nullptr},
+            reinterpret_cast<uint32_t*>(base + at.scratch)};
   }
 };
+static_assert(sizeof(HeaderFacts) == BlockTableLayout::fact_bytes);
 
 }  // namespace ll
 }  // namespace UCCLEP_SIMT_NAMESPACE

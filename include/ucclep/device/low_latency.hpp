@@ -90,11 +90,13 @@ UCCLEP_FN bool receive_rows(const Op& op, const LlDispatchArgs& args, const Job&
   if (counts_here() && !count_arrivals(op, args, BlockTables::of(stage, args).scratch)) return false;
   if (!job.mine()) return true;
   const LlDispatchArgs& now = read_again(args);
-  const Inbox inbox = BlockTables::of(stage, now).inbox;
-  const HeaderResult ready = inbox.fill(op.with(now.group), now.settings, now.output.zones == Zones::slabs);
+  const HeaderResult ready =
+      ready_in(op.with(now.group), now.settings, View{}, BlockTables::of(stage, now).inbox.facts);
   if (ready != HeaderResult::good) return ready == HeaderResult::differs;  // every rank ends without a row
   const LlDispatchArgs& here = read_again(args);
-  mark_unused_rows(op.with(here.group), here, job, BlockTables::of(stage, here).inbox.facts);
+  const Inbox inbox = BlockTables::of(stage, here).inbox;
+  if (!inbox.fill(op.with(here.group), here.output.zones == Zones::slabs)) return false;
+  mark_unused_rows(op.with(here.group), here, job, inbox.facts);
   return expand_rows(op, args, job, stage);
 }
 
@@ -126,6 +128,7 @@ UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const LlDispa
   int64_t bad = no_bad_id;
   if (jobs.count.mine()) sets.require(0, args.routing.tokens, &bad);  // needs no peer
   if (!slots_free(op, opening)) return false;
+  if (args.group.shape.ll_bulk_tokens != 0) acquire_then_bulk();
   if (jobs.count.mine()) send_headers(op, args, jobs.count, sets, form, &bad);
   if (form == Form::line) {
     if (jobs.count.mine()) send_metas(op, args, jobs.count, stage, sets, &bad);

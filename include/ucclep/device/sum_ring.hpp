@@ -49,9 +49,10 @@ class SumRing {
   }
 
  private:
-  static constexpr uint32_t piece = 2048;
-  static constexpr uint32_t vectors = piece / (wave_size * 16);  // of a piece, on each lane
-  static constexpr uint32_t slots = StageShape::slots * StageShape::piece_unit / piece;
+  // Large pieces: what there is to do for a piece costs as much as to add up a kilobyte.
+  static constexpr uint32_t slots = 4, vectors = StageShape::piece_unit / (wave_size * 16);  // of a piece, on each lane
+  static constexpr uint32_t piece = vectors * wave_size * 16;
+  static_assert(slots * piece <= StageShape::slots * StageShape::piece_unit);
   static constexpr uint32_t first_barrier = StageShape::slots;  // those before are the Stage's
   static_assert(first_barrier + slots <= StageShape::barriers);
 

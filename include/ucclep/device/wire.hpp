@@ -15,20 +15,22 @@ struct WireShape {
   // In LINE form a batch carries batch_bytes of the tokens and, behind them, batch_scale_bytes of the scales, the last
   // batch what is left of both. batch_scale_bytes 0: scales have lines of their own.
   uint32_t batch_bytes, batch_scale_bytes;
+  uint32_t batches;
 
   UCCLEP_HD constexpr uint32_t scale_bytes() const { return scale_count * scale_element_bytes; }
   static constexpr WireShape of(uint32_t token_bytes, uint32_t scale_count, uint32_t scale_element_bytes) {
     const auto scales = static_cast<uint32_t>(round_up(uint64_t{scale_count} * scale_element_bytes, 16));
-    return {token_bytes, scale_count, scale_element_bytes, token_bytes + scales, line_batch_bytes, 0};
+    const uint32_t batches = (token_bytes + line_batch_bytes - 1) / line_batch_bytes;
+    return {token_bytes, scale_count, scale_element_bytes, token_bytes + scales, line_batch_bytes, 0, batches};
   }
   // The same for rows that are quantised on their way; group_scale_bytes: of 128 elements.
   constexpr WireShape quantised(uint32_t group_scale_bytes) const {
     WireShape shape = *this;
     shape.batch_bytes = line_batch_quantised;
     shape.batch_scale_bytes = line_batch_quantised / 128 * group_scale_bytes;
+    shape.batches = (token_bytes + line_batch_quantised - 1) / line_batch_quantised;
     return shape;
   }
-  UCCLEP_HD constexpr uint32_t batches() const { return (token_bytes + batch_bytes - 1) / batch_bytes; }
 };
 
 }  // namespace ucclep
