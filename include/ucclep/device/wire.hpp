@@ -68,16 +68,32 @@ UCCLEP_FN void gather_scales(const RowSource& source, uint32_t token, uint32_t b
 }
 
 // Sends a row as it stands, to a RowSink or what has its put, in BULK form. `fetch` may come long before `send`, which
-// every fetched row needs.
+// every fetched row needs. Scales of a usual number have a place of their own, and come while the tokens do.
 struct ForwardRow {
   static UCCLEP_FN void fetch(Stage& stage, const RowSource& source, uint32_t token) {
     stage.fetch(source.tokens.at(0, token), source.wire.token_bytes);
+    if (few_scales(source)) gather_scales(source, token, 0, padded(source), stage.scales());
   }
   template <class Sink>
   static UCCLEP_FN void send(Stage& stage, const RowSource& source, uint32_t token, const Sink& sink) {
     stage.drain(source.tokens.at(0, token), source.wire.token_bytes,
                 [&](const char* piece, uint64_t offset, uint32_t bytes) { sink.put(piece, offset, bytes); });
-    const uint32_t padded = source.wire.row_bytes - source.wire.token_bytes;
+    if (few_scales(source)) {
+      smem_to_bulk();
+      sink.put(stage.scales(), source.wire.token_bytes, padded(source));
+    } else {
+      send_many_scales(stage, source, token, sink);
+    }
+  }
+
+ private:
+  static UCCLEP_FN uint32_t padded(const RowSource& source) { return source.wire.row_bytes - source.wire.token_bytes; }
+  static UCCLEP_FN bool few_scales(const RowSource& source) {
+    return padded(source) != 0 && padded(source) <= StageShape::scales_bytes;
+  }
+  template <class Sink>
+  static UCCLEP_FN void send_many_scales(Stage& stage, const RowSource& source, uint32_t token, const Sink& sink) {
+    const uint32_t padded = ForwardRow::padded(source);
     for (uint32_t offset = 0; offset < padded; offset += stage.piece_bytes()) {
       const uint32_t bytes = padded - offset < stage.piece_bytes() ? padded - offset : stage.piece_bytes();
       bulk_wait_read();
