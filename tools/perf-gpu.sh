@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Usage: perf-gpu.sh [--gpus N] [--seconds S] [FOLDER [RESULTS]]
 # Measures the machine's GPUs, one rank each, with the tools in FOLDER: a build tree, or a bundle, which holds this script and is
-# then the default. First ceiling_perf, then dispatch and combine in relation to it: HT on 24 SMs, plain, with windows and as graphs;
-# LL at 8 to 128 tokens, plain and as graphs; the command ring of one GPU. The JSON files go to RESULTS (./perf-gpu). Needs bash and coreutils.
+# then the default. First ceiling_perf, then dispatch and combine in relation to it: HT on 24 SMs, plain, with windows and as graphs,
+# on more SMs, expert-major, with 512 tokens and with one hot rank; LL at 8 to 128 tokens, plain and as graphs; then the command ring
+# of one GPU. The JSON files go to RESULTS (./perf-gpu). Needs bash and coreutils.
 # Each run has a time limit, and none begins after S seconds (240). The last line is "verified N rows, M wrong", the sum over the
 # runs; the exit status is 0 when all of them ended well.
 set -uo pipefail
@@ -50,20 +51,25 @@ if [ $status -ne 0 ]; then
   echo "perf-gpu.sh: without a ceiling nothing is put in relation to it" >&2
   exit 1
 fi
-run fifo 90 fifo_perf
 if [ "$gpus" -eq 0 ]; then gpus=$(grep -c '^#  Rank' "$results/ceiling.txt"); fi
 common=(-t "$gpus" -n 20 -w 2 -c 20 --timeout-ms 10000 --ceiling "$results/ceiling.json")
-ht=(--mode ht --sms 24 "${common[@]}")
+ht=(--mode ht "${common[@]}")
 ll=(--mode ll -b 8 -e 128 -f 4 "${common[@]}")
 run ll-dispatch 60 dispatch_perf "${ll[@]}"
 run ll-dispatch-quant 60 dispatch_perf "${ll[@]}" --quant
 run ll-combine 60 combine_perf "${ll[@]}"
-run ht-dispatch 90 dispatch_perf "${ht[@]}" --dtype bf16,fp8
-run ht-combine 90 combine_perf "${ht[@]}"
+run ht-dispatch 90 dispatch_perf "${ht[@]}" --sms 24 --dtype bf16,fp8
+run ht-combine 90 combine_perf "${ht[@]}" --sms 24
 run ll-combine-graph 60 combine_perf "${ll[@]}" --graph
-run ht-dispatch-windows 90 dispatch_perf "${ht[@]}" --dtype bf16,fp8 --windows
-run ht-combine-windows 90 combine_perf "${ht[@]}" --windows
-run ht-combine-graph 90 combine_perf "${ht[@]}" --graph
+run ht-dispatch-windows 90 dispatch_perf "${ht[@]}" --sms 24 --dtype bf16,fp8 --windows
+run ht-combine-windows 90 combine_perf "${ht[@]}" --sms 24 --windows
+run ht-combine-graph 90 combine_perf "${ht[@]}" --sms 24 --graph
+run ht-dispatch-32-sms 60 dispatch_perf "${ht[@]}" --sms 32
+run ht-combine-32-sms 60 combine_perf "${ht[@]}" --sms 32
+run ht-combine-expert-major 90 combine_perf "${ht[@]}" --sms 40 --layout expert_major
+run ht-dispatch-512 60 dispatch_perf "${ht[@]}" --sms 24 -b 512 --windows
+run ht-dispatch-skew 60 dispatch_perf "${ht[@]}" --sms 24 --skew 2 --windows
+run fifo 90 fifo_perf
 echo "Time: $SECONDS s"
 echo "verified $rows rows, $wrong wrong"
 [ $status -eq 0 ] && [ $rows -gt 0 ] && [ $wrong -eq 0 ]
