@@ -35,14 +35,14 @@ TEST_CASE("transport names: one that nothing answers to says what was looked for
   check_words(refusal("loopback:eth0", ucclEpInvalidArgument), {"no argument", "eth0"});
 }
 
-TEST_CASE("transport plugins: each way of being broken has its sentence", "[plugin]") {
+TEST_CASE("transport plugins: each way of being broken has its sentence", "[plugin][build-tree]") {
   check_words(refusal("broken_no_entry", ucclEpInvalidArgument), {"ucclEpTransportPlugin", "broken_no_entry"});
   check_words(refusal("broken_null", ucclEpNotSupported), {"broken_null", "no table"});
   check_words(refusal("broken_abi", ucclEpInvalidArgument), {"version 2", "has 1"});
   check_words(refusal("broken_hole", ucclEpInvalidArgument), {"no function close"});
 }
 
-TEST_CASE("transport plugins: the sentence of a plugin comes with its name", "[plugin]") {
+TEST_CASE("transport plugins: the sentence of a plugin comes with its name", "[plugin][build-tree]") {
   const auto transport = make_transport("example");
   const auto endpoint = transport->open({nullptr, 2, 16, 16, 1000, 0});
   try {
