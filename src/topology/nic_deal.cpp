@@ -13,6 +13,7 @@ using Names = std::vector<std::string>;
 
 Names nearest(const Seat& seat) {
   std::vector<std::pair<Distance, std::string>> candidates;
+  candidates.reserve(seat.nics.size());
   for (const int index : seat.nics) {
     candidates.emplace_back(distance_to(seat, index), seat.machine->nics[static_cast<size_t>(index)].name);
   }

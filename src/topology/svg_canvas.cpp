@@ -13,11 +13,14 @@ namespace {
 
 constexpr const char* style = R"(
     text { font-family: Helvetica, Arial, 'Liberation Sans', sans-serif; fill: #1f2933; }
-    .title { font-size: 15px; font-weight: bold; } .label { font-size: 12px; font-weight: bold; } .small { font-size: 10px; fill: #52606d; }
-    .centred { font-size: 12px; font-weight: bold; text-anchor: middle; } .centred-small { font-size: 10px; fill: #52606d; text-anchor: middle; }
+    .title { font-size: 15px; font-weight: bold; } .label { font-size: 12px; font-weight: bold; }
+    .small { font-size: 10px; fill: #52606d; }
+    .centred { font-size: 12px; font-weight: bold; text-anchor: middle; }
+    .centred-small { font-size: 10px; fill: #52606d; text-anchor: middle; }
     .paper { fill: #ffffff; } .machine { fill: #f5f7fa; stroke: #9aa5b1; } .numa { fill: #ffffff; stroke: #cbd2d9; }
-    .gpu { fill: #e3f8e5; stroke: #3f9142; } .cpu { fill: #e6f6ff; stroke: #2b6cb0; } .idle { fill: #f5f7fa; stroke: #9aa5b1; }
-    .nic { stroke-width: 1.5; } .links { fill: #c6e7c8; stroke: #3f9142; } .link { fill: none; stroke: #3f9142; stroke-width: 3; }
+    .gpu { fill: #e3f8e5; stroke: #3f9142; } .cpu { fill: #e6f6ff; stroke: #2b6cb0; }
+    .idle { fill: #f5f7fa; stroke: #9aa5b1; } .nic { stroke-width: 1.5; }
+    .links { fill: #c6e7c8; stroke: #3f9142; } .link { fill: none; stroke: #3f9142; stroke-width: 3; }
     .near { fill: none; stroke-width: 2; } .far { fill: none; stroke-width: 2; stroke-dasharray: 5 3; }
 )";
 
