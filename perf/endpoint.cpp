@@ -53,7 +53,7 @@ Endpoint::~Endpoint() {
 void Endpoint::create_communicator() {
   ucclEpCommConfig_t config = UCCLEP_COMM_CONFIG_INIT;
   config.device = options_.api_device();
-  if (config.device == UCCLEP_DEVICE_CUDA || config.device == UCCLEP_DEVICE_HIP) config.device_index = team_.gpu();
+  if (config.device != UCCLEP_DEVICE_HOST) config.device_index = team_.gpu();
   config.timeout_ms = options_.timeout_ms;
   check(team_.init_communicator(&comm_, config), "ucclEpCommInit");
   check(ucclEpCommGetInfo(comm_, &info_), "ucclEpCommGetInfo", comm_);

@@ -159,7 +159,7 @@ void add_options(CLI::App& app, Options& o, Texts& texts) {
   app.add_option("--skew", o.skew, "Rank 0 is chosen so many times as often as the average rank; 0 = all alike")
       ->capture_default_str();
   app.add_option("--late", texts.late, "r:us, rank r enters every iteration us microseconds late");
-  app.add_option("--device", o.device, "auto, host, cuda or hip (the last two: a device per rank, in order)")
+  app.add_option("--device", o.device, "auto, host, cuda or hip; of GPUs each rank takes one, in order")
       ->check(CLI::IsMember(names(devices)))
       ->capture_default_str();
   app.add_option("--sms", texts.sms, "Most SMs that an operation may use, or a list (0 = the library's choice)")
