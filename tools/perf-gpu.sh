@@ -68,7 +68,8 @@ run ht-dispatch-32-sms 60 dispatch_perf "${ht[@]}" --sms 32
 run ht-combine-32-sms 60 combine_perf "${ht[@]}" --sms 32
 run ht-combine-expert-major 90 combine_perf "${ht[@]}" --sms 40 --layout expert_major
 run ht-dispatch-512 60 dispatch_perf "${ht[@]}" --sms 24 -b 512 --windows
-run ht-dispatch-skew 60 dispatch_perf "${ht[@]}" --sms 24 --skew 2 --windows
+run ceiling-skew 60 ceiling_perf -g "$gpus" -n 30 --ll-tokens 8 --skew 2
+run ht-dispatch-skew 60 dispatch_perf "${ht[@]}" --sms 24 --skew 2 --windows --ceiling "$results/ceiling-skew.json"
 run fifo 90 fifo_perf
 echo "Time: $SECONDS s"
 echo "verified $rows rows, $wrong wrong"

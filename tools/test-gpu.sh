@@ -127,7 +127,10 @@ run_batch() {  # seconds, command...
         begin) running=$name; begun[$name]=yes; continue ;;
         passed) passed=$((passed + 1)) ;;
         skipped) skipped=$((skipped + 1)); echo "skipped: $program: $name: $reason" ;;
-        failed) add_failure "$name" failed; show_output ;;
+        failed)
+          if [ $late = yes ]; then running=$name; continue; fi  # it was killed: see below
+          add_failure "$name" failed
+          show_output ;;
         end) ended=yes ;;
       esac
       running=''
