@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <exception>
 
-#include "fifo/cpus.hpp"
+#include "cpus.hpp"
 #include "fifo/fifo_report.hpp"
 #include "find_gpu.hpp"
 #include "options.hpp"

@@ -8,11 +8,11 @@
 
 #include "api.hpp"
 #include "base/best_effort.hpp"
+#include "cpus.hpp"
 #include "device/gpu_driver/gpu_device.hpp"
 #include "device/host/host_device.hpp"
 #include "fifo/bench.hpp"
 #include "fifo/consumer.hpp"
-#include "fifo/cpus.hpp"
 #include "fifo/kernels/arguments.hpp"
 #include "find_gpu.hpp"
 

@@ -12,11 +12,11 @@
 
 #include "api.hpp"
 #include "base/deadline.hpp"
+#include "cpus.hpp"
 #include "device/host/host_device.hpp"
 #include "fifo/bare_ring.hpp"
 #include "fifo/bench.hpp"
 #include "fifo/consumer.hpp"
-#include "fifo/cpus.hpp"
 #include "fifo/kernels/arguments.hpp"
 #include "host/proxy/ring_writer.hpp"
 

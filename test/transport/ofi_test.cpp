@@ -44,7 +44,8 @@ TEST_CASE("ofi: a provider or a NIC that is not there is answered with those tha
   CHECK(nic.find("lo") != std::string::npos);
 }
 
-TEST_CASE("ofi: without a name it takes a provider that reaches other machines", "[ofi]") {
+// Not under a sanitizer: the provider net of libfabric 1.17 leaks.
+TEST_CASE("ofi: without a name it takes a provider that reaches other machines", "[ofi][slow]") {
   const auto transport = make_transport("ofi");
   const auto endpoint = transport->open({nullptr, 1, 16, 16, 1000, 0});
   CHECK(endpoint->traits().memory == UCCLEP_MEMORY_HOST);

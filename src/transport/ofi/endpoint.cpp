@@ -24,7 +24,7 @@ struct AddressHead {
   OfiKey doorstep{};
 };
 
-constexpr size_t batch = 32;  // completions that one read of the queue gives
+constexpr size_t batch = 64;  // completions that one read of the queue gives
 
 }  // namespace
 

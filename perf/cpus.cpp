@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fifo/cpus.hpp"
+#include "cpus.hpp"
 
 #include <fmt/format.h>
 #include <sched.h>

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/command_line.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "options.hpp"
+#include "version.hpp"
+
+namespace ucclep::perf {
+namespace {
+
+const char* const description =
+    "A transport between two processes: writes with an immediate, as many at a time as the window, and their latency.";
+
+const char* const footer = R"(Rows of the table:
+  write   messages that leave one side for the other, in thousands a second, until the
+          last has arrived; GB/s are their bytes
+  trip    a message there and one back, half the time, in us
+The median of the repeats counts. Each message is counted by its immediate, and what lies
+at the receiver after a run is compared in every byte. With --bare a program that does the
+same without this library runs in turn with ours: `ratio` is the median of ours to the
+next of its own; more is better for write, less for trip.
+Two processes of this machine; or on two machines: --listen PORT on one, and
+--connect HOST:PORT, which prints, on the other, with the same transport.
+Exit code: 0 = nothing is wrong, 2 = bad command line, 1 = all else.)";
+
+void require(bool condition, const std::string& sentence) {
+  if (!condition) throw UsageError(sentence);
+}
+
+void check(const TransportOptions& o) {
+  for (uint64_t bytes : o.bytes) require(bytes <= 1 << 30, fmt::format("-b {}: expected at most 2^30", bytes));
+  for (int window : o.windows) {
+    require(window >= 1 && window <= 4096, fmt::format("-W {}: expected 1 to 4096", window));
+  }
+  require(!o.bytes.empty() && !o.windows.empty(), "-b, -W: expected at least one value");
+  require(o.seconds > 0 && o.seconds <= 60, fmt::format("-t {}: expected more than 0, at most 60", o.seconds));
+  require(o.messages <= uint64_t{1} << 31, fmt::format("-m {}: expected at most 2^31", o.messages));
+  require(o.repeats >= 1 && o.repeats <= 1000, fmt::format("-n {}: expected 1 to 1000", o.repeats));
+  require(o.cpus.empty() || o.cpus.size() == 2, "--cpus: expected two CPUs");
+  require(o.timeout_ms >= 1, fmt::format("--timeout-ms {}: expected at least 1", o.timeout_ms));
+  require(o.listen.empty() || o.connect.empty(), "--listen and --connect are the two ends: one of them");
+}
+
+}  // namespace
+
+TransportOptions parse_transport_options(int argc, char** argv, bool* done) {
+  TransportOptions o;
+  o.arguments.assign(argv + 1, argv + argc);
+  CLI::App app(description, "transport_perf");
+  app.footer(footer);
+  app.set_version_flag("--version", std::string(version));
+  app.option_defaults()->take_last();
+  const auto list = [&](const char* names, auto& values, const char* text) {
+    app.add_option(names, values, text)->delimiter(',')->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  };
+  app.add_option("transport", o.transport, "loopback, ofi:tcp, ofi:shm, ofi:efa, or the name of a plugin")
+      ->capture_default_str();
+  app.add_option("--nic", o.nic, "Which NIC (the transport's choice)");
+  list("-b,--bytes", o.bytes, "Bytes of a message; or a list (64,7168,65536)");
+  list("-W,--window", o.windows, "Messages that are unfinished at a time; or a list (64)");
+  app.add_option("-t,--seconds", o.seconds, "Length of a run, about")->capture_default_str();
+  app.add_option("-m,--messages", o.messages, "Messages of a run, instead of a length");
+  app.add_option("-n,--repeats", o.repeats, "Runs of each row")->capture_default_str();
+  app.add_option("--bare", o.bare, "A program to compare with, such as bare_ofi of the tests");
+  app.add_option("--listen", o.listen, "Wait for the other side at this port");
+  app.add_option("--connect", o.connect, "Host and port of the other side");
+  list("--cpus", o.cpus, "CPU of the side that sends, and of the other, the yardstick's as well (any)");
+  app.add_option("-J,--json", o.json, "Write options, environment and all samples to this file");
+  app.add_option("--timeout-ms", o.timeout_ms, "Longest wait")->capture_default_str();
+  app.add_flag("--corrupt", o.corrupt, "Flip a bit of what arrived before it is compared: the run must fail");
+  *done = false;
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& request) {
+    app.exit(request);
+    *done = true;
+    return o;
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(fmt::format("{} (see --help)", error.what()));
+  }
+  check(o);
+  return o;
+}
+
+}  // namespace ucclep::perf

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command line of transport_perf.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace ucclep::perf {
+
+struct TransportOptions {
+  std::vector<std::string> arguments;  // as given, for the JSON file
+  std::string transport = "loopback", nic;
+  std::vector<uint64_t> bytes = {64, 7168, 65536};
+  std::vector<int> windows = {64};
+  double seconds = 0.2;   // of a run, about
+  uint64_t messages = 0;  // of a run; 0: what takes `seconds`
+  int repeats = 5;
+  std::string bare;             // the yardstick: a program
+  std::string listen, connect;  // two machines: a port; host:port
+  std::vector<int> cpus;        // of the side that sends, of the other; none: any
+  int timeout_ms = 10000;
+  bool corrupt = false;
+  std::string json;
+};
+
+// --help and --version print and leave `done` set. Throws UsageError.
+TransportOptions parse_transport_options(int argc, char** argv, bool* done);
+
+}  // namespace ucclep::perf

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/measurements.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+
+#include "base/error.hpp"
+#include "measurement.hpp"
+
+namespace ucclep::perf {
+namespace {
+
+double value_of(const TransportRun& run, double seconds) {
+  const auto messages = static_cast<double>(run.messages);
+  return run.test == TransportTest::write ? messages / seconds * 1e-3 : seconds / messages / 2 * 1e6;
+}
+
+// The program prints the seconds that the same messages took.
+double bare_seconds(const TransportOptions& options, const TransportRun& run) {
+  const size_t colon = std::min(options.transport.find(':'), options.transport.size() - 1);
+  const std::string command =
+      fmt::format("'{}' '{}' {} {} {} {}", options.bare, options.transport.substr(colon + 1),
+                  run.test == TransportTest::write ? "write" : "trip", run.bytes, run.window, run.messages);
+  const std::unique_ptr<FILE, int (*)(FILE*)> output(popen(command.c_str(), "r"), pclose);
+  double seconds = 0;
+  if (output == nullptr || std::fscanf(output.get(), "%lf", &seconds) != 1 || seconds <= 0) {
+    fail(ucclEpSystemError, "the yardstick says nothing: {}", command);
+  }
+  return seconds;
+}
+
+// As many messages as take about the time that was asked for.
+uint64_t messages_for(Side& side, const TransportOptions& options, TransportRun run) {
+  if (options.messages > 0) return options.messages;
+  run.messages = std::max<uint64_t>(100, 4 * run.window);  // the first ones connect the two sides
+  side.lead(run);
+  run.messages *= 8;
+  const double seconds = side.lead(run).seconds;
+  return std::clamp<uint64_t>(static_cast<uint64_t>(options.seconds / seconds * static_cast<double>(run.messages)),
+                              run.window, 1 << 26);
+}
+
+}  // namespace
+
+double TransportRow::ratio() const {
+  std::vector<double> ratios;
+  for (size_t i = 0; i < bare.size(); ++i) ratios.push_back(values[i] / bare[i]);
+  return ratios.empty() ? 0 : statistics(ratios).p50;
+}
+
+void measure_transport(Side& side, const TransportOptions& options,
+                       const std::function<void(const TransportRow&)>& done) {
+  uint64_t number = 0;
+  for (const TransportTest test : {TransportTest::write, TransportTest::trip}) {
+    for (const int window : test == TransportTest::write ? options.windows : std::vector{1}) {
+      for (const uint64_t bytes : options.bytes) {
+        TransportRow row;
+        row.what = {test, static_cast<uint32_t>(window), bytes, 0, ++number};
+        row.what.messages = messages_for(side, options, row.what);
+        for (int repeat = 0; repeat < options.repeats; ++repeat) {
+          row.what.number = ++number;
+          const TransportResult result = side.lead(row.what);
+          row.values.push_back(value_of(row.what, result.seconds));
+          row.verified += result.verified;
+          row.wrong += result.wrong;
+          if (!options.bare.empty()) row.bare.push_back(value_of(row.what, bare_seconds(options, row.what)));
+        }
+        done(row);
+      }
+    }
+  }
+  side.lead({});
+}
+
+}  // namespace ucclep::perf

@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Usage: transport_json_test.py TRANSPORT_PERF BARE_OFI
+
+Runs transport_perf with lists, a yardstick and -J, and looks for what readers of the JSON file count on. Then on two "machines".
+"""
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+
+
+def expect(condition, sentence):
+    if not condition:
+        sys.exit(f"transport_json_test.py: {sentence}")
+
+
+def run(tool, transport, *more):
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "run.json")
+        command = [tool, transport, "-b", "64,7168", "-W", "1,16", "-m", "100", "-n", "3", *more, "-J", path]
+        subprocess.run(command, check=True, stdout=subprocess.PIPE)
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+
+
+def check_row(row, has_bare):
+    name = f"{row['name']} of {row['bytes']} bytes"
+    expect(len(row["value"]["samples"]) == 3, f"{name} has {len(row['value']['samples'])} samples")
+    expect(row["value"]["min"] > 0 and row["gigabytes_per_second"] > 0, f"{name}: {row['value']}")
+    expect(row["verified"] == 3 * 100 and row["wrong"] == 0, f"{name}: {row['wrong']} of {row['verified']} are wrong")
+    expect(("ratio" in row) == ("bare" in row) == has_bare, f"{name}: a yardstick, or none, against expectation")
+    if has_bare:
+        pairs = zip(row["value"]["samples"], row["bare"]["samples"])
+        ratio = statistics.median(ours / theirs for ours, theirs in pairs)
+        expect(abs(row["ratio"] - ratio) < 1e-6 * ratio, f"{name}: ratio {row['ratio']} instead of {ratio}")
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def main(tool, bare):
+    wanted = [("write", 1, 64), ("write", 1, 7168), ("write", 16, 64), ("write", 16, 7168), ("trip", 1, 64), ("trip", 1, 7168)]
+    for transport, more in (("loopback", ()), ("ofi:tcp", ("--bare", bare))):
+        result = run(tool, transport, *more)
+        rows = [(row["name"], row["window"], row["bytes"]) for row in result["results"]]
+        expect(rows == wanted, f"rows {rows}")
+        expect(result["options"]["transport"] == transport, "the transport is not named")
+        for row in result["results"]:
+            check_row(row, bool(more))
+    port = str(free_port())
+    options = ["loopback", "-b", "64", "-m", "100", "-n", "1"]
+    with subprocess.Popen([tool, *options, "--listen", port]) as other:
+        mine = subprocess.run([tool, *options, "--connect", f"127.0.0.1:{port}"], stdout=subprocess.PIPE, text=True, check=False)
+        expect(mine.returncode == 0 and "0 wrong" in mine.stdout, f"--connect ended with {mine.returncode}: {mine.stdout}")
+        expect(other.wait() == 0, "--listen did not end well")
+
+
+main(*sys.argv[1:])
