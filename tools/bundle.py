@@ -27,14 +27,16 @@ def output(*command):
 
 def built_files(tree):
     """The shared library under its soname with the executables of apps/, perf/ and test/, and the plugins of perf/. Without the test
-    doubles and what needs them: the library would find a double in the bundle instead of the machine's driver."""
+    doubles and what needs them: the library would find a double in the bundle instead of the machine's driver. Without the
+    yardsticks, which link what the library opens only where it is."""
+    left_out = (["test", "doubles"], ["test", "bench"])
     files, plugins = {}, {}
     for target in json.loads(output("meson", "introspect", "--targets", tree)):
         path = target["filename"][0]
         folders = os.path.relpath(os.path.dirname(path), os.path.realpath(tree)).split(os.sep)
         if target["type"] == "shared library" and target["name"] == "ucclep":
             files["libucclep.so.0"] = path
-        elif target["type"] == "executable" and folders[0] in ("apps", "perf", "test") and folders[:2] != ["test", "doubles"]:
+        elif target["type"] == "executable" and folders[0] in ("apps", "perf", "test") and folders[:2] not in left_out:
             files[os.path.basename(path)] = path
         elif target["type"] == "shared module" and folders[0] == "perf":
             plugins[os.path.basename(path)] = path

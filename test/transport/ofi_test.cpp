@@ -32,7 +32,7 @@ TEST_CASE("ofi: without libfabric, or with something else in its place, there is
         std::string::npos);
 }
 
-TEST_CASE("ofi: a provider or a NIC that is not there is answered with those that are", "[ofi]") {
+TEST_CASE("ofi: a provider or a NIC that is not there is answered with those that are", "[ofi][build-tree]") {
   const Config config{nullptr, 1, 16, 16, 1000, 0};
   const std::string provider = refusal(ucclEpNotSupported, [&] { make_transport("ofi:nosuchprovider")->open(config); });
   CHECK(provider.find("nosuchprovider") != std::string::npos);
@@ -45,14 +45,14 @@ TEST_CASE("ofi: a provider or a NIC that is not there is answered with those tha
 }
 
 // Not under a sanitizer: the provider net of libfabric 1.17 leaks.
-TEST_CASE("ofi: without a name it takes a provider that reaches other machines", "[ofi][slow]") {
+TEST_CASE("ofi: without a name it takes a provider that reaches other machines", "[ofi][build-tree][slow]") {
   const auto transport = make_transport("ofi");
   const auto endpoint = transport->open({nullptr, 1, 16, 16, 1000, 0});
   CHECK(endpoint->traits().memory == UCCLEP_MEMORY_HOST);
   CHECK(endpoint->traits().max_message >= 1 << 20);
 }
 
-TEST_CASE("ofi: a peer with another provider is refused", "[ofi]") {
+TEST_CASE("ofi: a peer with another provider is refused", "[ofi][build-tree]") {
   const Config config{nullptr, 1, 16, 16, 1000, 0};
   const auto tcp = make_transport("ofi:tcp"), shm = make_transport("ofi:shm");
   const auto one = tcp->open(config), other = shm->open(config);
