@@ -4,12 +4,12 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "transport/sentence.hpp"
 
 namespace ucclep::transport {
 namespace {
 
 constexpr uint32_t calls_between_looks = 64;
-constexpr size_t sentence_bytes = 255;
 
 }  // namespace
 
@@ -23,7 +23,7 @@ SendTable::SendTable(const Config& config)
     fail(ucclEpInvalidArgument, "an endpoint for {} peers, {} sends and {} receives within {} ms: none may be 0",
          config.peers, config.sends, config.receives, config.timeout_ms);
   }
-  for (Peer& peer : peers_) peer.sentence.reserve(sentence_bytes);
+  for (Peer& peer : peers_) peer.sentence.reserve(Sentence::longest);
   add_slots(2 * sends_);
 }
 
@@ -104,7 +104,7 @@ void SendTable::break_connection(uint32_t number, ucclEpResult_t code, std::stri
   Peer& peer = peers_[number];
   if (broken(number)) return;
   peer.code = code;
-  peer.sentence.assign(sentence.substr(0, sentence_bytes));
+  peer.sentence.assign(sentence.substr(0, Sentence::longest));
   ++losses_;
   // In the order of posting, as far as there is one: what has begun, then what waits.
   for (uint32_t slot = 0; slot < slots(); ++slot) {
@@ -204,11 +204,9 @@ bool SendTable::watch() noexcept {
     Peer& peer = peers_[number];
     if (rested) peer.starts = true;
     if (!stalls(peer, now)) continue;
-    char sentence[sentence_bytes];
-    const auto end =
-        fmt::format_to_n(sentence, sizeof(sentence), "peer {} has completed none of {} operations within {} ms", number,
-                         peer.unfinished, timeout_.count());
-    break_connection(number, ucclEpTimeout, {sentence, std::min(end.size, sizeof(sentence))});
+    const Sentence sentence("peer {} has completed none of {} operations within {} ms", number, peer.unfinished,
+                            timeout_.count());
+    break_connection(number, ucclEpTimeout, sentence.view());
   }
   return true;
 }

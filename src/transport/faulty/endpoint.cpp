@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/faulty/endpoint.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 
 #include "base/log.hpp"
+#include "transport/sentence.hpp"
 
 namespace ucclep::transport {
 namespace {
@@ -172,10 +171,8 @@ void FaultyEndpoint::stop(uint32_t peer) noexcept {
 
 void FaultyEndpoint::break_line(uint32_t peer) noexcept {
   ++statistics_.broken;
-  char sentence[160];
-  const auto end = fmt::format_to_n(
-      sentence, sizeof(sentence), "faulty: the connection to peer {} broke at operation {}", peer, settings_.break_at);
-  table_.break_connection(peer, ucclEpRemoteError, {sentence, std::min(end.size, sizeof(sentence))});
+  const Sentence sentence("faulty: the connection to peer {} broke at operation {}", peer, settings_.break_at);
+  table_.break_connection(peer, ucclEpRemoteError, sentence.view());
   inner_->disconnect(peer);
   stop(peer);
 }

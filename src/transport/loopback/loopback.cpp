@@ -15,6 +15,7 @@
 #include "transport/loopback/ring.hpp"
 #include "transport/loopback/segment.hpp"
 #include "transport/send_table.hpp"
+#include "transport/sentence.hpp"
 
 namespace ucclep::transport {
 namespace loopback {
@@ -178,9 +179,7 @@ class LoopbackEndpoint : public Endpoint {
   }
 
   void lose(uint32_t number, ucclEpResult_t code, const char* what) noexcept {
-    char sentence[160];
-    const auto end = fmt::format_to_n(sentence, sizeof(sentence), "loopback: peer {} {}", number, what);
-    sends_.break_connection(number, code, {sentence, std::min(end.size, sizeof(sentence))});
+    sends_.break_connection(number, code, Sentence("loopback: peer {} {}", number, what).view());
   }
 
   void look_after_peers() noexcept {

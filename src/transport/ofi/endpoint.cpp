@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/ofi/endpoint.hpp"
 
-#include <fmt/format.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_errno.h>
 #include <rdma/fi_rma.h>
@@ -12,6 +11,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "transport/sentence.hpp"
 
 namespace ucclep::transport::ofi {
 namespace {
@@ -294,22 +294,18 @@ void OfiEndpoint::take_error() noexcept {
   std::array<char, 96> room{};
   const char* more = fi_cq_strerror(queue_.get(), error.prov_errno, error.err_data, room.data(), room.size());
   auto* context = static_cast<Context*>(error.op_context);
-  std::array<char, 160> words{};
-  fmt::format_to_n(words.data(), words.size() - 1, "{} ({})", library_.strerror(error.err),
-                   more != nullptr ? more : "");
-  if (context == nullptr || context->slot == SendTable::none) return lose_endpoint(words.data());
+  const Sentence words("{} ({})", library_.strerror(error.err), more != nullptr ? more : "");
+  if (context == nullptr || context->slot == SendTable::none) return lose_endpoint(words.c_str());
   const uint32_t slot = context->slot;
   const char* what = table_[slot].kind == UCCLEP_OPERATION_READ ? "a read failed" : "a write failed";
-  lose(table_.peer_of(slot), error.err == FI_ETIMEDOUT ? ucclEpTimeout : ucclEpRemoteError, what, words.data());
+  lose(table_.peer_of(slot), error.err == FI_ETIMEDOUT ? ucclEpTimeout : ucclEpRemoteError, what, words.c_str());
   --begun_;
   table_.returned(slot);
 }
 
 void OfiEndpoint::lose(uint32_t number, ucclEpResult_t code, const char* what, const char* words) noexcept {
-  std::array<char, 256> sentence;
-  const auto end = fmt::format_to_n(sentence.data(), sentence.size(), "ofi {}: peer {}: {}{}{}", name_, number, what,
-                                    *words != '\0' ? ": " : "", words);
-  table_.break_connection(number, code, {sentence.data(), std::min(end.size, sentence.size())});
+  const Sentence sentence("ofi {}: peer {}: {}{}{}", name_, number, what, *words != '\0' ? ": " : "", words);
+  table_.break_connection(number, code, sentence.view());
 }
 
 void OfiEndpoint::lose_endpoint(const char* words) noexcept {
