@@ -90,6 +90,18 @@ struct Bench {
     if (fi_av_insert(av, theirs.name, 1, &peer, 0, nullptr) != 1) std::exit(1);
   }
 
+  // Without this the provider shm leaves its files behind.
+  ~Bench() {
+    fi_close(&ep->fid);
+    fi_close(&mr->fid);
+    fi_close(&cq->fid);
+    fi_close(&av->fid);
+    fi_close(&domain->fid);
+    fi_close(&fabric->fid);
+  }
+  Bench(const Bench&) = delete;
+  Bench& operator=(const Bench&) = delete;
+
   void poll() {
     fi_cq_data_entry entries[64];
     const ssize_t count = fi_cq_read(cq, entries, 64);
@@ -141,6 +153,30 @@ void meet(Bench& bench, int socket) {
   while (recv(socket, &byte, 1, MSG_DONTWAIT) != 1) bench.poll();
 }
 
+struct Job {
+  uint64_t bytes, window, messages;
+};
+
+double run(const std::string& provider, int socket, bool first, bool write_test, const Job& job) {
+  Bench bench(provider, socket, job.bytes, job.window);
+  meet(bench, socket);
+  // A few messages connect the two before the time begins.
+  trips(bench, first, job.bytes, 10);
+  bench.posted = bench.done = bench.arrived = 0;
+  meet(bench, socket);
+  const auto begin = std::chrono::steady_clock::now();
+  if (!write_test) {
+    trips(bench, first, job.bytes, job.messages);
+  } else if (first) {
+    write_all(bench, job.bytes, job.window, job.messages);
+  } else {
+    receive_all(bench, job.messages);
+  }
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  meet(bench, socket);
+  return seconds;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -158,22 +194,7 @@ int main(int argc, char** argv) {
   const bool first = child != 0;
   const int socket = ends[first ? 0 : 1];
   if (argc == 8) stay_on(std::atoi(argv[first ? 6 : 7]));
-  Bench bench(argv[1], socket, bytes, window);
-  meet(bench, socket);
-  // A few messages connect the two before the time begins.
-  trips(bench, first, bytes, 10);
-  bench.posted = bench.done = bench.arrived = 0;
-  meet(bench, socket);
-  const auto begin = std::chrono::steady_clock::now();
-  if (!write_test) {
-    trips(bench, first, bytes, messages);
-  } else if (first) {
-    write_all(bench, bytes, window, messages);
-  } else {
-    receive_all(bench, messages);
-  }
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  meet(bench, socket);
+  const double seconds = run(argv[1], socket, first, write_test, {bytes, window, messages});
   if (!first) _exit(0);
   int status = 0;
   waitpid(child, &status, 0);

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <thread>
 
 #include "base/deadline.hpp"
@@ -64,6 +65,15 @@ void run_threads(const TeamOptions& options, Board& board, const std::function<v
   for (std::thread& thread : threads) thread.join();
 }
 
+// What libfabric's shm cannot take away when its process is killed.
+void remove_files_of(pid_t process) {
+  std::error_code ignored;
+  for (const auto& file : std::filesystem::directory_iterator("/dev/shm", ignored)) {
+    const std::string name = file.path().filename();
+    if (name.rfind(std::to_string(process) + ":", 0) == 0) std::filesystem::remove(file.path(), ignored);
+  }
+}
+
 void run_processes(const TeamOptions& options, Board& board, const std::function<void(Member&)>& body) {
   std::vector<pid_t> children;
   for (int rank = 0; rank < options.members; ++rank) {
@@ -81,6 +91,7 @@ void run_processes(const TeamOptions& options, Board& board, const std::function
     if (options.killed.count(rank) == 1) {
       if (!WIFSIGNALED(status)) FAIL_CHECK("member " << rank << " was to be killed");
       std::strcpy(board.page[rank].outcome, "ok");
+      remove_files_of(children[static_cast<size_t>(rank)]);
     } else if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
       FAIL_CHECK("member " << rank << " ended with status " << status);
     }
