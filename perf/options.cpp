@@ -9,6 +9,7 @@
 #include <map>
 #include <sstream>
 
+#include "parse.hpp"
 #include "version.hpp"
 
 namespace ucclep::perf {
@@ -291,16 +292,8 @@ Options parse_options(int argc, char** argv, const std::string& tool, const std:
   app.footer(footer);
   app.set_version_flag("--version", std::string(version));
   add_options(app, options, texts);
-  *done = false;
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& request) {  // --help, --version
-    app.exit(request);
-    *done = true;
-    return options;
-  } catch (const CLI::ParseError& error) {
-    throw UsageError(fmt::format("{} (see --help)", error.what()));
-  }
+  *done = !parse(app, argc, argv);
+  if (*done) return options;
   if (!texts.late.empty()) parse_pair(texts.late, "--late", &options.late_rank, &options.late_us);
   if (!texts.child.empty()) parse_pair(texts.child, "--child", &options.child_fd, &options.child_index);
   options.layouts = parse_names(texts.layout, "--layout", known_layouts);

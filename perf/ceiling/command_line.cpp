@@ -8,6 +8,7 @@
 
 #include "ceiling/kernels/arguments.hpp"
 #include "options.hpp"
+#include "parse.hpp"
 #include "version.hpp"
 
 namespace ucclep::perf {
@@ -106,16 +107,8 @@ CeilingOptions parse_ceiling_options(int argc, char** argv, bool* done) {
       ->capture_default_str();
   app.add_option("--timeout-ms", o.timeout_ms, "Longest wait of a kernel")->capture_default_str();
   app.add_flag("--corrupt", o.corrupt, "Flip a byte of what rank 0 sends: the run must fail");
-  *done = false;
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& request) {
-    app.exit(request);
-    *done = true;
-    return o;
-  } catch (const CLI::ParseError& error) {
-    throw UsageError(fmt::format("{} (see --help)", error.what()));
-  }
+  *done = !parse(app, argc, argv);
+  if (*done) return o;
   check(o);
   return o;
 }

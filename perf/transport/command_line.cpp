@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "options.hpp"
+#include "parse.hpp"
 #include "version.hpp"
 
 namespace ucclep::perf {
@@ -72,16 +73,8 @@ TransportOptions parse_transport_options(int argc, char** argv, bool* done) {
   app.add_option("-J,--json", o.json, "Write options, environment and all samples to this file");
   app.add_option("--timeout-ms", o.timeout_ms, "Longest wait")->capture_default_str();
   app.add_flag("--corrupt", o.corrupt, "Flip a bit of what arrived before it is compared: the run must fail");
-  *done = false;
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& request) {
-    app.exit(request);
-    *done = true;
-    return o;
-  } catch (const CLI::ParseError& error) {
-    throw UsageError(fmt::format("{} (see --help)", error.what()));
-  }
+  *done = !parse(app, argc, argv);
+  if (*done) return o;
   check(o);
   return o;
 }
