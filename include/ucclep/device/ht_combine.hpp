@@ -35,7 +35,7 @@ struct CombineTeams {
     const uint32_t warps = block::warps(), of_seven = sums ? 5 : 2;
     if (!stages) return {{0, 0}, {0, warps}};
     if (warps == 1) return {{0, 1}, {0, 1}};
-    const uint32_t stagers = (warps * of_seven + 6) / 7;
+    const uint32_t wanted = (warps * of_seven + 6) / 7, stagers = wanted < warps ? wanted : warps - 1;
     return {{0, stagers}, {stagers, warps - stagers}};
   }
 };
