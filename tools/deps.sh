@@ -4,7 +4,7 @@
 # Installs the Debian packages that the task needs and the machine lacks. Says nothing, and needs no network, when nothing is missing.
 set -euo pipefail
 
-build=(g++ meson ninja-build pkg-config libboost-context-dev libcli11-dev nlohmann-json3-dev libfmt-dev libfabric-dev libhwloc-dev libpugixml-dev catch2)
+build=(g++ meson ninja-build pkg-config libboost-context-dev libcli11-dev nlohmann-json3-dev libfmt-dev libfabric-dev libibverbs-dev libhwloc-dev libpugixml-dev catch2)
 declare -A lists=(
   [build]="${build[*]}"
   [test]="${build[*]} clang-19 lld-19 llvm-19 libclang-rt-19-dev cmake make libopenmpi-dev openmpi-bin"

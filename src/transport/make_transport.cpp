@@ -7,6 +7,7 @@
 #include "transport/ofi/ofi.hpp"
 #include "transport/plugin.hpp"
 #include "transport/transport.hpp"
+#include "transport/verbs/verbs.hpp"
 
 namespace ucclep::transport {
 namespace {
@@ -15,7 +16,8 @@ struct BuiltIn {
   const char* name;
   std::unique_ptr<Transport> (*make)(const std::string& argument);
 };
-constexpr BuiltIn built_in[] = {{"faulty", make_faulty}, {"loopback", make_loopback}, {"ofi", make_ofi}};
+constexpr BuiltIn built_in[] = {
+    {"faulty", make_faulty}, {"loopback", make_loopback}, {"ofi", make_ofi}, {"verbs", make_verbs}};
 
 }  // namespace
 
