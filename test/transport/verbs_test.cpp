@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// What verbs chooses for each family of NICs, and what it says when there is none. Over a double of libibverbs.
+#include <dlfcn.h>
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <string>
+
+#include "base/error.hpp"
+#include "transport/transport.hpp"
+#include "transport/verbs/device.hpp"
+#include "transport/verbs/double.hpp"
+
+namespace ucclep::transport {
+namespace {
+
+void play(const char* family) {
+  setenv("UCCLEP_DOUBLE_NIC", family, 1);
+}
+
+const test::Seen& seen() {
+  static const auto function =
+      reinterpret_cast<test::SeenFunction>(dlsym(dlopen("libibverbs.so.1", RTLD_NOW), test::seen_symbol));
+  REQUIRE(function != nullptr);
+  return *function();
+}
+
+template <class Body>
+std::string refusal(ucclEpResult_t code, Body&& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    INFO(error.what());
+    CHECK(error.code() == code);
+    return error.what();
+  }
+  FAIL("it was taken");
+  return "";
+}
+
+bool says(const std::string& sentence, const char* words) {
+  INFO(sentence);
+  return sentence.find(words) != std::string::npos;
+}
+
+constexpr Config config{nullptr, 2, 64, 128, 30000, 0};
+
+std::unique_ptr<Endpoint> connected_to_itself(Transport& transport) {
+  auto endpoint = transport.open(config);
+  endpoint->connect(0, 0, endpoint->address());
+  return endpoint;
+}
+
+}  // namespace
+
+TEST_CASE("verbs: without libibverbs, or with something else in its place, there is a sentence", "[verbs]") {
+  CHECK(says(refusal(ucclEpNotSupported, [] { verbs::Library::open("libnosuchverbs.so"); }), "libnosuchverbs.so"));
+  CHECK(says(refusal(ucclEpNotSupported, [] { verbs::Library::open("libm.so.6"); }), "has no ibv_get_device_list"));
+}
+
+TEST_CASE("verbs: the first NIC with an active port is taken, or the one that is named", "[verbs]") {
+  play("mlx5");
+  CHECK(verbs::open_device(verbs::Library::get(), "").name == "mlx5_1");
+  CHECK(verbs::open_device(verbs::Library::get(), "mlx5_2").name == "mlx5_2");
+  const auto transport = make_transport("verbs:mlx5_9");
+  CHECK(says(refusal(ucclEpInvalidArgument, [&] { transport->open(config); }),
+             "mlx5_9; this machine has mlx5_0, mlx5_1"));
+  Config named = config;
+  named.nic = "mlx5_1";
+  CHECK(transport->open(named) != nullptr);
+  CHECK(says(refusal(ucclEpNotSupported, [] { make_transport("verbs:mlx5_0")->open(config); }), "no active port"));
+}
+
+TEST_CASE("verbs: a machine without NICs says so", "[verbs]") {
+  play("none");
+  CHECK(says(refusal(ucclEpNotSupported, [] { make_transport("verbs")->open(config); }), "no NIC"));
+  CHECK(says(refusal(ucclEpInvalidArgument, [] { make_transport("verbs:mlx5_0")->open(config); }), "has none"));
+}
+
+TEST_CASE("verbs: each family has its row", "[verbs]") {
+  struct Expected {
+    const char* family;
+    bool ordered, shared, dma_buf;
+    uint64_t max_bytes;
+    uint32_t max_inline;
+    int timeout, level, traffic_class;
+  };
+  const Expected expected = GENERATE(
+      Expected{"mlx5", false, true, true, 0, 64, 16, 3, 104},
+      Expected{"infiniband", false, true, true, 0, 64, 16, 0, 0},
+      Expected{"bnxt_re", true, true, true, 1572864, 64, 16, 3, 104},
+      Expected{"ionic", true, false, true, 2097152, 32, 16, 3, 104},
+      Expected{"irdma", true, false, true, 0, 48, 16, 3, 104}, Expected{"erdma", true, false, false, 0, 64, 16, 0, 0},
+      Expected{"rxe", true, true, false, 0, 64, 14, 0, 0}, Expected{"stranger", true, true, true, 0, 0, 16, 3, 104});
+  CAPTURE(expected.family);
+  play(expected.family);
+  const auto transport = make_transport("verbs");
+  const auto endpoint = connected_to_itself(*transport);
+  const Traits& traits = endpoint->traits();
+  CHECK(traits.ordered == expected.ordered);
+  CHECK(traits.max_bytes == expected.max_bytes);
+  CHECK(traits.max_inline == expected.max_inline);
+  CHECK(traits.posted_receives == 1);
+  // The double's libibverbs registers no dma-buf: what a row allows needs the library, too.
+  CHECK((traits.memory & UCCLEP_MEMORY_DMABUF) == 0);
+  CHECK(verbs::open_device(verbs::Library::get(), "").family->dma_buf == expected.dma_buf);
+  CHECK((seen().pair.max_recv_wr == 0) == expected.shared);
+  CHECK(seen().ready_to_send.timeout == expected.timeout);
+  CHECK(seen().ready_to_send.retry_cnt == 6);
+  CHECK(seen().ready_to_send.rnr_retry == 7);
+  CHECK(seen().ready_to_receive.ah_attr.sl == expected.level);
+  CHECK(seen().ready_to_receive.ah_attr.grh.traffic_class == expected.traffic_class);
+  const bool ethernet = std::string(expected.family) != "infiniband";
+  CHECK(seen().ready_to_receive.ah_attr.is_global == ethernet);
+  CHECK(seen().ready_to_receive.ah_attr.grh.sgid_index == (ethernet ? 3 : 0));  // RoCE v2, IPv4
+  char byte[64];
+  Key key;
+  endpoint->register_region({UCCLEP_MEMORY_HOST, 0, byte, sizeof(byte), -1, 0}, &key);
+  CHECK(((seen().access & IBV_ACCESS_RELAXED_ORDERING) != 0) == !expected.ordered);
+}
+
+TEST_CASE("verbs: what is granted fits the device", "[verbs]") {
+  Config large = config;
+  large.sends = large.receives = 100000;
+  play("rxe");
+  const auto rxe = make_transport("verbs")->open(large);
+  CHECK(seen().completions <= 32767);
+  CHECK(rxe->traits().sends > 1000);
+  CHECK(rxe->traits().receives > 1000);
+  play("stranger");
+  const auto stranger = make_transport("verbs")->open(large);
+  CHECK(stranger->traits().receives == 40);
+  CHECK(stranger->traits().sends == 80);
+  CHECK(seen().pair.max_send_wr <= 64);
+}
+
+TEST_CASE("verbs: retries end within the endpoint's timeout", "[verbs]") {
+  for (const uint32_t timeout_ms : {1u, 100u, 1000u, 30000u}) {
+    const uint8_t timeout = verbs::timeout_within(verbs::nic_table[0], timeout_ms);
+    CAPTURE(timeout_ms, int{timeout});
+    CHECK((4096ull << timeout) * 7 <= timeout_ms * 1000000ull);
+    CHECK(timeout <= 16);
+  }
+}
+
+TEST_CASE("verbs: a peer on another kind of network, and one that does not know this endpoint, are refused",
+          "[verbs]") {
+  play("infiniband");
+  const auto infiniband = make_transport("verbs");
+  const auto one = infiniband->open(config);
+  play("rxe");
+  const auto ethernet = make_transport("verbs");
+  const auto other = ethernet->open(config);
+  CHECK(says(refusal(ucclEpInvalidArgument, [&] { other->connect(1, 0, one->address()); }), "InfiniBand"));
+  CHECK(says(refusal(ucclEpInvalidArgument, [&] { other->connect(1, 7, other->address()); }), "2 peers"));
+}
+
+}  // namespace ucclep::transport
