@@ -2,13 +2,13 @@
 #include "transport/verbs/endpoint.hpp"
 
 #include <arpa/inet.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 #include "base/error.hpp"
+#include "transport/sentence.hpp"
 
 namespace ucclep::transport::verbs {
 namespace {
@@ -238,7 +238,10 @@ uint32_t VerbsEndpoint::poll(std::span<Completion> out) noexcept {
   reports_first_ = !reports_first_;
   if (reports_first_) count += table_.report(out.subspan(count));
   read_queue(out.subspan(count), &count);
-  for (uint32_t peer = 0; peer < peers_.size() && table_.anything_waits(); ++peer) advance(peer);
+  // Each peer is the first in turn to get what is left of a family's limit.
+  ++turn_;
+  const auto peers = static_cast<uint32_t>(peers_.size());
+  for (uint32_t i = 0; i < peers && table_.anything_waits(); ++i) advance((turn_ + i) % peers);
   return count + table_.report(out.subspan(count));
 }
 
@@ -396,10 +399,8 @@ uint32_t VerbsEndpoint::peer_of(uint32_t pair) const noexcept {
 }
 
 void VerbsEndpoint::lose(uint32_t number, ucclEpResult_t code, const char* what, const char* words) noexcept {
-  std::array<char, 256> sentence;
-  const auto end = fmt::format_to_n(sentence.data(), sentence.size(), "verbs {}: peer {}: {}{}{}", device_.name, number,
-                                    what, *words != '\0' ? ": " : "", words);
-  table_.break_connection(number, code, {sentence.data(), std::min(end.size, sentence.size())});
+  const Sentence sentence("verbs {}: peer {}: {}{}{}", device_.name, number, what, *words != '\0' ? ": " : "", words);
+  table_.break_connection(number, code, sentence.view());
   connections_[number].stop();
 }
 

@@ -83,6 +83,7 @@ class VerbsEndpoint : public Endpoint {
   std::array<ibv_recv_wr, batch> receives_;  // linked
   uint32_t begun_ = 0;                       // over all connections
   uint32_t most_begun_;
+  uint32_t turn_ = 0;
   bool reports_first_ = false;
 };
 
