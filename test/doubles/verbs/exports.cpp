@@ -7,7 +7,7 @@
 #include <cstring>
 #include <iterator>
 
-#include "transport/verbs/fabric.hpp"
+#include "doubles/verbs/fabric.hpp"
 
 namespace ucclep::test {
 namespace {

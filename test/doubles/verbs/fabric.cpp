@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/verbs/fabric.hpp"
+#include "doubles/verbs/fabric.hpp"
 
 #include <cstring>
 

@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "transport/verbs/double.hpp"
+#include "doubles/verbs/double.hpp"
 
 namespace ucclep::test {
 

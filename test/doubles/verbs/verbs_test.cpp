@@ -7,9 +7,9 @@
 #include <string>
 
 #include "base/error.hpp"
+#include "doubles/verbs/double.hpp"
 #include "transport/transport.hpp"
 #include "transport/verbs/device.hpp"
-#include "transport/verbs/double.hpp"
 
 namespace ucclep::transport {
 namespace {
