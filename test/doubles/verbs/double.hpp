@@ -22,7 +22,6 @@ struct Seen {
   ibv_qp_attr ready_to_receive, ready_to_send;
   ibv_qp_cap pair;
   int completions;
-  uint32_t shared_receives;
   unsigned access;
 };
 

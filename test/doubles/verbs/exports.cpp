@@ -32,15 +32,23 @@ const NicLimits* played() {
   return found != std::end(families) ? found : nullptr;
 }
 
-ibv_device* devices_of(const NicLimits& limits) {
-  static ibv_device devices[std::size(families)][3];
-  ibv_device* three = devices[&limits - families];
-  for (int i = 0; i < 3; ++i) {
-    three[i].node_type = IBV_NODE_CA;
-    three[i].transport_type = IBV_TRANSPORT_IB;
-    std::snprintf(three[i].name, sizeof(three[i].name), "%s_%d", limits.name, i);
+struct Devices {
+  ibv_device of_family[std::size(families)][3]{};
+  Devices() {
+    for (size_t family = 0; family < std::size(families); ++family) {
+      for (int i = 0; i < 3; ++i) {
+        ibv_device& device = of_family[family][i];
+        device.node_type = IBV_NODE_CA;
+        device.transport_type = IBV_TRANSPORT_IB;
+        std::snprintf(device.name, sizeof(device.name), "%s_%d", families[family].name, i);
+      }
+    }
   }
-  return three;
+};
+
+ibv_device* devices_of(const NicLimits& limits) {
+  static Devices devices;
+  return devices.of_family[&limits - families];
 }
 
 const NicLimits& limits_of(ibv_context* context) {
@@ -211,7 +219,11 @@ int ibv_dealloc_pd(ibv_pd* domain) {
 
 ibv_cq* ibv_create_cq(ibv_context* context, int entries, void*, ibv_comp_channel*, int) {
   if (entries < 1 || entries > limits_of(context).max_cqe) return refused<ibv_cq>(EINVAL);
-  Fabric::get().seen.completions = entries;
+  {
+    Fabric& fabric = Fabric::get();
+    const std::lock_guard lock(fabric.lock);
+    fabric.seen.completions = entries;
+  }
   auto* queue = new Queue(static_cast<size_t>(entries));
   queue->context = context;
   return queue;
@@ -226,7 +238,6 @@ ibv_srq* ibv_create_srq(ibv_pd* domain, ibv_srq_init_attr* wanted) {
   const NicLimits& limits = limits_of(domain->context);
   if (limits.max_srq == 0) return refused<ibv_srq>(EOPNOTSUPP);
   if (wanted->attr.max_wr > static_cast<uint32_t>(limits.max_srq_wr)) return refused<ibv_srq>(EINVAL);
-  Fabric::get().seen.shared_receives = wanted->attr.max_wr;
   auto* receives = new Receives(wanted->attr.max_wr);
   receives->context = domain->context;
   return receives;
