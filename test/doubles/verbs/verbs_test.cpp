@@ -2,10 +2,15 @@
 // What verbs chooses for each family of NICs, and what it says when there is none. Over a double of libibverbs.
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <array>
 #include <catch2/catch.hpp>
 #include <cstdlib>
+#include <span>
 #include <string>
+#include <vector>
 
+#include "base/deadline.hpp"
 #include "base/error.hpp"
 #include "doubles/verbs/double.hpp"
 #include "transport/transport.hpp"
@@ -132,6 +137,43 @@ TEST_CASE("verbs: what is granted fits the device", "[verbs]") {
   CHECK(stranger->traits().receives == 40);
   CHECK(stranger->traits().sends == 80);
   CHECK(seen().pair.max_send_wr <= 64);
+}
+
+TEST_CASE("verbs: no more is with the NIC at once than it bears", "[verbs]") {
+  // The double of the first two gives up beyond 256 messages, that of the last refuses more than 64 of a queue pair.
+  play(GENERATE("bnxt_re", "ionic", "stranger"));
+  Config many = config;
+  many.sends = many.receives = 2000;
+  const auto transport = make_transport("verbs");
+  const auto endpoint = transport->open(many);
+  endpoint->connect(0, 0, endpoint->address());
+  constexpr uint32_t wanted = 5000;
+  std::vector<Operation> chain(100, Operation{.kind = UCCLEP_OPERATION_WRITE,
+                                              .flags = UCCLEP_OPERATION_IMM,
+                                              .local_region = UCCLEP_NO_REGION,
+                                              .remote_region = UCCLEP_NO_REGION,
+                                              .local_offset = 0,
+                                              .remote_offset = 0,
+                                              .bytes = 0,
+                                              .cookie = 0,
+                                              .imm = 7});
+  uint32_t posted = 0, done = 0, arrived = 0;
+  const Deadline deadline = Deadline::after_ms(60000);
+  while ((done < wanted || arrived < wanted) && !deadline.expired()) {
+    while (posted < wanted) {
+      const uint32_t taken = endpoint->post(0, std::span(chain).first(std::min<size_t>(chain.size(), wanted - posted)));
+      posted += taken;
+      if (taken == 0) break;
+    }
+    std::array<Completion, 32> completions;
+    const uint32_t count = endpoint->poll(completions);
+    for (const Completion& one : std::span(completions).first(count)) {
+      if (one.kind == UCCLEP_COMPLETION_ERROR) FAIL(one.words);
+      (one.kind == UCCLEP_COMPLETION_DONE ? done : arrived) += 1;
+    }
+  }
+  CHECK(done == wanted);
+  CHECK(arrived == wanted);
 }
 
 TEST_CASE("verbs: retries end within the endpoint's timeout", "[verbs]") {
