@@ -9,6 +9,7 @@
 #include <map>
 #include <sstream>
 
+#include "gpu_count.hpp"
 #include "parse.hpp"
 #include "version.hpp"
 
@@ -138,7 +139,8 @@ void add_options(CLI::App& app, Options& o, Texts& texts) {
   app.add_option("-i,--step", o.step, "Increment between sizes")->transform(tokens);
   app.add_option("-f,--factor", o.factor, "Factor between sizes (2)");
   app.add_option("-t,--threads", o.threads, "Threads per process (1)");
-  app.add_option("-g,--gpus", o.gpus, "Ranks per thread, each on a thread of its own (1; alone: 8)");
+  app.add_option("-g,--gpus", o.gpus,
+                 "Ranks per thread, each on a thread of its own (1; alone: one for each GPU, or 8 on the host device)");
   app.add_option("--procs", o.processes, "Processes that hold the ranks (0 = this one)");
   app.add_option("-n,--iters", o.iterations, "Timed iterations per size")->capture_default_str();
   app.add_option("-w,--warmup", o.warmup, "Iterations before those")->capture_default_str();
@@ -189,6 +191,7 @@ void set_defaults(Options& o) {
   if (o.step == 0 && o.factor == 0) o.factor = 2;
   if (o.processes == 0 && o.child_fd < 0) o.mpi_ranks = launcher_ranks();
   const bool alone = o.processes == 0 && o.threads == 0 && o.mpi_ranks == 0;
+  if (o.gpus == 0 && alone) o.gpus = gpu_count(o.device);
   if (o.gpus == 0) o.gpus = alone ? 8 : 1;
   if (o.threads == 0) o.threads = 1;
 }

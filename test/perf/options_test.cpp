@@ -31,7 +31,7 @@ std::string usage_error(const std::vector<std::string>& arguments) {
 }  // namespace
 
 TEST_CASE("perf tools: defaults depend on the mode", "[perf][options]") {
-  const Options ll = parse({});
+  const Options ll = parse({"--device", "host"});
   CHECK(ll.ranks() == 8);
   CHECK(ll.sizes() == std::vector<int>{128});
   CHECK(ll.shape().layout == UCCLEP_LAYOUT_EXPERT_MAJOR);
