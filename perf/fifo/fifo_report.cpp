@@ -1,25 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fifo/fifo_report.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <cstdio>
-#include <utility>
 
 #include "json_parts.hpp"
+#include "line.hpp"
 #include "measurement.hpp"
 #include "version.hpp"
 
 namespace ucclep::perf {
 namespace {
-
-template <class... Args>
-void line(fmt::format_string<Args...> format, Args&&... args) {
-  const std::string text = fmt::format(format, std::forward<Args>(args)...);
-  std::printf("%s\n", text.c_str());
-  std::fflush(stdout);
-}
 
 std::string list_of(std::span<const int> values) {
   std::string text;
