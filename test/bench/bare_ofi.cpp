@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The yardstick of transport_perf: the same messages over libfabric alone, between two processes, with nothing around
-// it. usage: bare_ofi PROVIDER write|trip BYTES WINDOW MESSAGES; prints the seconds that they took.
+// it. usage: bare_ofi PROVIDER write|trip BYTES WINDOW MESSAGES [CPU CPU]; prints the seconds that they took.
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>
