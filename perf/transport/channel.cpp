@@ -53,7 +53,7 @@ std::pair<Fd, Fd> Channel::pair() {
   return {Fd(ends[0]), Fd(ends[1])};
 }
 
-Fd Channel::listen(const std::string& port) {
+Fd Channel::listen(const std::string& port, int timeout_ms) {
   const Addresses address = resolve("", port);
   const Fd listener = socket_for(*address);
   const int on = 1;
@@ -61,6 +61,10 @@ Fd Channel::listen(const std::string& port) {
   if (bind(listener.get(), address->ai_addr, address->ai_addrlen) != 0 || ::listen(listener.get(), 1) != 0) {
     fail(ucclEpSystemError, "port {}: {}", port, std::strerror(errno));
   }
+  pollfd wait{listener.get(), POLLIN, 0};
+  const int ready = poll(&wait, 1, timeout_ms);
+  if (ready == 0) fail(ucclEpTimeout, "port {}: nobody connected within {} ms", port, timeout_ms);
+  if (ready < 0) fail(ucclEpSystemError, "port {}: {}", port, std::strerror(errno));
   Fd accepted(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
   if (!accepted) fail(ucclEpSystemError, "accept: {}", std::strerror(errno));
   return without_delay(std::move(accepted));

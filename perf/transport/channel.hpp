@@ -15,7 +15,7 @@ class Channel {
  public:
   Channel(Fd socket, int timeout_ms) : socket_(std::move(socket)), timeout_ms_(timeout_ms) {}
   static std::pair<Fd, Fd> pair();
-  static Fd listen(const std::string& port);
+  static Fd listen(const std::string& port, int timeout_ms);
   static Fd connect(const std::string& host_and_port, int timeout_ms);
 
   void send(const void* data, size_t bytes);

@@ -42,7 +42,8 @@ void check(const TransportOptions& o) {
   require(o.messages <= uint64_t{1} << 31, fmt::format("-m {}: expected at most 2^31", o.messages));
   require(o.repeats >= 1 && o.repeats <= 1000, fmt::format("-n {}: expected 1 to 1000", o.repeats));
   require(o.cpus.empty() || o.cpus.size() == 2, "--cpus: expected two CPUs");
-  require(o.timeout_ms >= 1, fmt::format("--timeout-ms {}: expected at least 1", o.timeout_ms));
+  require(o.timeout_ms >= 1 && o.timeout_ms <= 3'600'000,
+          fmt::format("--timeout-ms {}: expected 1 to 3600000", o.timeout_ms));
   require(o.listen.empty() || o.connect.empty(), "--listen and --connect are the two ends: one of them");
 }
 
@@ -71,7 +72,8 @@ TransportOptions parse_transport_options(int argc, char** argv, bool* done) {
   app.add_option("--connect", o.connect, "Host and port of the other side");
   list("--cpus", o.cpus, "CPU of the side that sends, and of the other, the yardstick's as well (any)");
   app.add_option("-J,--json", o.json, "Write options, environment and all samples to this file");
-  app.add_option("--timeout-ms", o.timeout_ms, "Longest wait")->capture_default_str();
+  app.add_option("--timeout-ms", o.timeout_ms, "Longest wait; the side that listens waits 60 times as long")
+      ->capture_default_str();
   app.add_flag("--corrupt", o.corrupt, "Flip a bit of what arrived before it is compared: the run must fail");
   *done = !parse(app, argc, argv);
   if (*done) return o;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/measurements.hpp"
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -21,9 +21,10 @@ double value_of(const TransportRun& run, double seconds) {
 // The program prints the seconds that the same messages took.
 double bare_seconds(const TransportOptions& options, const TransportRun& run) {
   const size_t colon = std::min(options.transport.find(':'), options.transport.size() - 1);
-  const std::string command = fmt::format("'{}' '{}' {} {} {} {} {}", options.bare, options.transport.substr(colon + 1),
-                                          run.test == TransportTest::write ? "write" : "trip", run.bytes, run.window,
-                                          run.messages, fmt::join(options.cpus, " "));
+  std::string command =
+      fmt::format("'{}' '{}' {} {} {} {}", options.bare, options.transport.substr(colon + 1),
+                  run.test == TransportTest::write ? "write" : "trip", run.bytes, run.window, run.messages);
+  for (const int cpu : options.cpus) command += fmt::format(" {}", cpu);
   const std::unique_ptr<FILE, int (*)(FILE*)> output(popen(command.c_str(), "r"), pclose);
   double seconds = 0;
   if (output == nullptr || std::fscanf(output.get(), "%lf", &seconds) != 1 || seconds <= 0) {

@@ -44,9 +44,14 @@ int guarded(auto&& body) {
   }
 }
 
+// The side that follows waits through what its user does elsewhere, and through the runs of the yardstick.
+int patience_ms(const TransportOptions& options) {
+  return 60 * options.timeout_ms;
+}
+
 bool follow(const TransportOptions& options, Fd socket) {
   stay(options, 1);
-  Side(1, options, Channel(std::move(socket), 60 * options.timeout_ms)).follow();
+  Side(1, options, Channel(std::move(socket), patience_ms(options))).follow();
   return true;
 }
 
@@ -73,7 +78,7 @@ int main(int argc, char** argv) {
     bool done = false;
     const TransportOptions options = parse_transport_options(argc, argv, &done);
     if (done) return true;
-    if (!options.listen.empty()) return follow(options, Channel::listen(options.listen));
+    if (!options.listen.empty()) return follow(options, Channel::listen(options.listen, patience_ms(options)));
     if (!options.connect.empty()) return lead(options, Channel::connect(options.connect, options.timeout_ms));
     return run_both(options);
   });

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Usage: transport_json_test.py TRANSPORT_PERF BARE_OFI
 
-Runs transport_perf with lists, a yardstick and -J, and looks for what readers of the JSON file count on. Then on two "machines".
+Runs transport_perf with lists, a yardstick and -J, and looks for what readers of the JSON file count on. Then on two "machines", and on
+one that waits for nobody.
 """
 import json
 import os
@@ -60,6 +61,8 @@ def main(tool, bare):
         mine = subprocess.run([tool, *options, "--connect", f"127.0.0.1:{port}"], stdout=subprocess.PIPE, text=True, check=False)
         expect(mine.returncode == 0 and "0 wrong" in mine.stdout, f"--connect ended with {mine.returncode}: {mine.stdout}")
         expect(other.wait() == 0, "--listen did not end well")
+    alone = subprocess.run([tool, *options, "--listen", port, "--timeout-ms", "5"], stderr=subprocess.PIPE, text=True, check=False)
+    expect(alone.returncode == 1 and "nobody connected" in alone.stderr, f"--listen alone ended with {alone.returncode}: {alone.stderr}")
 
 
 main(*sys.argv[1:])
