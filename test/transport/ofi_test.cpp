@@ -3,45 +3,30 @@
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "base/error.hpp"
 #include "transport/ofi/library.hpp"
+#include "transport/refusal.hpp"
 #include "transport/transport.hpp"
 
 namespace ucclep::transport {
-namespace {
 
-template <class Body>
-std::string refusal(ucclEpResult_t code, Body&& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    INFO(error.what());
-    CHECK(error.code() == code);
-    return error.what();
-  }
-  FAIL("it was taken");
-  return "";
-}
-
-}  // namespace
+using test::refusal;
+using test::says;
 
 TEST_CASE("ofi: without libfabric, or with something else in its place, there is a sentence", "[ofi]") {
-  CHECK(refusal(ucclEpNotSupported, [] { ofi::Library::open("libnosuchfabric.so"); }).find("libnosuchfabric.so") !=
-        std::string::npos);
-  CHECK(refusal(ucclEpNotSupported, [] { ofi::Library::open("libm.so.6"); }).find("has no fi_getinfo") !=
-        std::string::npos);
+  CHECK(says(refusal(ucclEpNotSupported, [] { ofi::Library::open("libnosuchfabric.so"); }), "libnosuchfabric.so"));
+  CHECK(says(refusal(ucclEpNotSupported, [] { ofi::Library::open("libm.so.6"); }), "has no fi_getinfo"));
 }
 
 TEST_CASE("ofi: a provider or a NIC that is not there is answered with those that are", "[ofi][build-tree]") {
   const Config config{nullptr, 1, 16, 16, 1000, 0};
   const std::string provider = refusal(ucclEpNotSupported, [&] { make_transport("ofi:nosuchprovider")->open(config); });
-  CHECK(provider.find("nosuchprovider") != std::string::npos);
-  CHECK(provider.find("tcp") != std::string::npos);
+  CHECK(says(provider, "nosuchprovider"));
+  CHECK(says(provider, "tcp"));
   Config strange = config;
   strange.nic = "nosuchnic";
   const std::string nic = refusal(ucclEpInvalidArgument, [&] { make_transport("ofi:tcp")->open(strange); });
-  CHECK(nic.find("nosuchnic") != std::string::npos);
-  CHECK(nic.find("lo") != std::string::npos);
+  CHECK(says(nic, "nosuchnic"));
+  CHECK(says(nic, "lo"));
 }
 
 // Not under a sanitizer: the provider net of libfabric 1.17 leaks.
@@ -57,8 +42,8 @@ TEST_CASE("ofi: a peer with another provider is refused", "[ofi][build-tree]") {
   const auto tcp = make_transport("ofi:tcp"), shm = make_transport("ofi:shm");
   const auto one = tcp->open(config), other = shm->open(config);
   const std::string sentence = refusal(ucclEpInvalidArgument, [&] { one->connect(0, 0, other->address()); });
-  CHECK(sentence.find("shm") != std::string::npos);
-  CHECK(sentence.find("tcp") != std::string::npos);
+  CHECK(says(sentence, "shm"));
+  CHECK(says(sentence, "tcp"));
 }
 
 }  // namespace ucclep::transport

@@ -25,6 +25,8 @@ struct AddressHead {
 };
 
 constexpr size_t batch = 64;  // completions that one read of the queue gives
+// FI_OPT_MAX_RMA_SIZE and FI_OPT_INJECT_RMA_SIZE, which the headers have from 1.22 on.
+constexpr int max_rma_size = 14, inject_rma_size = 18;
 
 }  // namespace
 
@@ -81,18 +83,25 @@ void OfiEndpoint::open(const Config& config) {
   if (duties_.post_receives) receives_.resize(receives);
   for (Context& context : receives_) post_receive(context);
 
+  const size_t inlined = limit(inject_rma_size, std::min<size_t>(info_->tx_attr->inject_size, 65536));
   traits_ = {.memory = UCCLEP_MEMORY_HOST,
              .ordered = 0,
              .imm_bits = 32,
              .posted_receives = duties_.post_receives,
              .reports_source = 0,
              .reports_length = 0,
-             .max_inline = static_cast<uint32_t>(std::min<size_t>(info_->tx_attr->inject_size, 65536)),
+             .max_inline = static_cast<uint32_t>(inlined),
              .sends = config.sends,
              .receives = receives,
-             .max_message = info_->ep_attr->max_msg_size,
+             .max_message = limit(max_rma_size, info_->ep_attr->max_msg_size),
              .max_bytes = 0};
   if (duties_.device_memory) traits_.memory |= UCCLEP_MEMORY_CUDA | UCCLEP_MEMORY_HIP;
+}
+
+// Of writes and reads, by what newer libfabric says of these alone: EFA injects messages, but no writes.
+size_t OfiEndpoint::limit(int option, size_t most) const {
+  size_t value = most, bytes = sizeof(value);
+  return fi_getopt(&endpoint_->fid, FI_OPT_ENDPOINT, option, &value, &bytes) == 0 ? std::min(value, most) : most;
 }
 
 Address OfiEndpoint::address() const {
@@ -183,12 +192,15 @@ void OfiEndpoint::advance(uint32_t number) noexcept {
   for (uint32_t slot = table_.next(number); slot != SendTable::none; slot = table_.next(number)) {
     Target target{};
     if (!aim(number, table_[slot], &target)) return;
-    // A chain rings its doorbell at the end, and before the provider's queue is half full of what has not been rung.
-    const bool more = table_.followed(slot) && begun_ < info_->tx_attr->size / 2;
+    // A chain rings its doorbell at its end; before that when the provider's queue is full, or half full of what was
+    // not rung for: should the provider take less than it says, something is still under way and makes room.
+    const size_t room = info_->tx_attr->size;
+    const bool more = table_.followed(slot) && begun_ + 1 != room && unrung_ + 1 < room / 2;
     const int64_t code = start(slot, target, more);
     if (code == -FI_EAGAIN) return;
     if (code != 0)
       return lose(number, ucclEpRemoteError, "an operation did not start", library_.strerror(static_cast<int>(-code)));
+    unrung_ = more ? unrung_ + 1 : 0;
     table_.begin(slot);
     ++begun_;
   }
@@ -244,7 +256,9 @@ int64_t OfiEndpoint::start(uint32_t slot, const Target& target, bool more) noexc
 }
 
 void OfiEndpoint::post_receive(Context& context) noexcept {
-  const ssize_t code = fi_recv(endpoint_.get(), nullptr, 0, nullptr, FI_ADDR_UNSPEC, &context);
+  // Nothing is written to it, but a provider that wants descriptors wants one here, too.
+  void* descriptor = fi_mr_desc(regions_->find(doorstep_region_)->mr.get());
+  const ssize_t code = fi_recv(endpoint_.get(), doorstep_, 0, descriptor, FI_ADDR_UNSPEC, &context);
   if (code != 0) lose_endpoint(library_.strerror(static_cast<int>(-code)));
 }
 

@@ -51,6 +51,7 @@ class OfiEndpoint : public Endpoint {
 
   void open(const Config& config);
   void check(int64_t code, const char* what) const;
+  size_t limit(int option, size_t most) const;
   void advance(uint32_t peer) noexcept;
   bool aim(uint32_t peer, const Operation& operation, Target* target) noexcept;
   int64_t start(uint32_t slot, const Target& target, bool more) noexcept;
@@ -83,7 +84,8 @@ class OfiEndpoint : public Endpoint {
   std::string loss_;  // why the endpoint is lost; empty: it is not
   bool loss_reported_ = false;
   bool reports_first_ = false;
-  uint32_t begun_ = 0;  // operations that the provider has
+  uint32_t begun_ = 0;   // operations that the provider has
+  uint32_t unrung_ = 0;  // the last of them, begun without a doorbell
 };
 
 }  // namespace ucclep::transport::ofi

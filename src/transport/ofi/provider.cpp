@@ -18,14 +18,15 @@ namespace {
 // Fastest first. shm is not among them: it reaches this machine only.
 constexpr const char* by_preference[] = {"efa", "cxi", "verbs;ofi_rxm", "tcp", "net", "tcp;ofi_rxm"};
 
-Info hints_for(const Library& library, const std::string& provider, bool device_memory) {
+// caps: beside writes, reads and receives.
+Info hints_for(const Library& library, const std::string& provider, uint64_t caps) {
   Info hints(library.dupinfo(nullptr), {&library});
   if (hints == nullptr) fail(ucclEpOutOfMemory, "ofi: fi_dupinfo has no memory");
-  hints->caps = FI_RMA | FI_MSG | (device_memory ? FI_HMEM : 0);
+  hints->caps = FI_RMA | FI_MSG | caps;
   hints->mode = FI_CONTEXT | FI_CONTEXT2 | FI_RX_CQ_DATA;
   hints->ep_attr->type = FI_EP_RDM;
   hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT |
-                                (device_memory ? FI_MR_HMEM : 0);
+                                ((caps & FI_HMEM) != 0 ? FI_MR_HMEM : 0);
   hints->domain_attr->threading = FI_THREAD_DOMAIN;  // one thread uses an endpoint, and it has its own domain
   hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
   hints->domain_attr->cq_data_size = sizeof(uint32_t);
@@ -33,8 +34,8 @@ Info hints_for(const Library& library, const std::string& provider, bool device_
   return hints;
 }
 
-Info ask(const Library& library, const std::string& provider, bool device_memory) {
-  const Info hints = hints_for(library, provider, device_memory);
+Info ask(const Library& library, const std::string& provider, uint64_t caps) {
+  const Info hints = hints_for(library, provider, caps);
   fi_info* found = nullptr;
   const int code = library.getinfo(library.api_version(), nullptr, nullptr, 0, hints.get(), &found);
   if (code == 0) return Info(found, {&library});
@@ -65,16 +66,26 @@ const fi_info* best(const fi_info* list) {
   return nullptr;
 }
 
+const fi_info* same_domain(const fi_info* list, const fi_info& wanted) {
+  for (; list != nullptr; list = list->next) {
+    if (std::strcmp(list->domain_attr->name, wanted.domain_attr->name) == 0 &&
+        std::strcmp(list->fabric_attr->name, wanted.fabric_attr->name) == 0) {
+      return list;
+    }
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 Info choose(const Library& library, const std::string& provider, const Config& config) {
-  const bool device_memory = (config.memory & ~uint32_t{UCCLEP_MEMORY_HOST}) != 0;
-  Info list = ask(library, provider, device_memory);
-  if (list == nullptr && device_memory) list = ask(library, provider, false);
+  uint64_t caps = (config.memory & ~uint32_t{UCCLEP_MEMORY_HOST}) != 0 ? FI_HMEM : 0;
+  Info list = ask(library, provider, caps);
+  if (list == nullptr && caps != 0) list = ask(library, provider, caps = 0);
   const std::string nic = config.nic != nullptr ? config.nic : "";
   const fi_info* chosen = provider.empty() ? best(list.get()) : list.get();
   if (chosen == nullptr) {
-    const Info all = ask(library, "", false);
+    const Info all = ask(library, "", 0);
     fail(ucclEpNotSupported, "ofi: libfabric has no provider {} here that writes with immediate data; it has {}",
          provider.empty() ? "for other machines" : provider,
          names_in(all.get(), [](const fi_info& info) { return info.fabric_attr->prov_name; }));
@@ -89,7 +100,10 @@ Info choose(const Library& library, const std::string& provider, const Config& c
            names_in(list.get(), [](const fi_info& info) { return info.domain_attr->name; }));
     }
   }
-  return Info(library.dupinfo(chosen), {&library});
+  // cxi announces only what goes to regions that were registered for events, and has these only for who asks for them.
+  const Info with_events = ask(library, chosen->fabric_attr->prov_name, caps | FI_RMA_EVENT);
+  const fi_info* same = same_domain(with_events.get(), *chosen);
+  return Info(library.dupinfo(same != nullptr ? same : chosen), {&library});
 }
 
 Duties::Duties(const fi_info& info)
@@ -97,6 +111,7 @@ Duties::Duties(const fi_info& info)
       provider_keys((info.domain_attr->mr_mode & FI_MR_PROV_KEY) != 0),
       bind_regions((info.domain_attr->mr_mode & FI_MR_ENDPOINT) != 0),
       device_memory((info.caps & FI_HMEM) != 0),
+      region_events((info.caps & FI_RMA_EVENT) != 0),
       post_receives((info.mode & FI_RX_CQ_DATA) != 0) {}
 
 }  // namespace ucclep::transport::ofi

@@ -33,7 +33,7 @@ Owned<fid_mr> Regions::register_with_domain(const Memory& memory) {
   attributes.iface = interface_of(memory.kind);
   if (memory.kind == UCCLEP_MEMORY_CUDA) attributes.device.cuda = memory.device;
   fid_mr* made = nullptr;
-  int code = fi_mr_regattr(&domain_, &attributes, 0, &made);
+  int code = fi_mr_regattr(&domain_, &attributes, duties_.region_events ? FI_RMA_EVENT : 0, &made);
   Owned<fid_mr> mr(made);
   if (code == 0 && duties_.bind_regions) code = fi_mr_bind(mr.get(), &endpoint_.fid, 0);
   if (code == 0 && duties_.bind_regions) code = fi_mr_enable(mr.get());

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <mutex>
 #include <unordered_map>
-#include <vector>
 
+#include "doubles/ring.hpp"
 #include "doubles/verbs/double.hpp"
 
 namespace ucclep::test {
@@ -16,29 +16,6 @@ namespace ucclep::test {
 struct Nic : ibv_context {
   const NicLimits* limits = nullptr;
   uint32_t in_flight = 0;
-};
-
-// All rings have their room from the start: nothing is allocated while messages move.
-template <class Entry>
-class Ring {
- public:
-  explicit Ring(size_t room) : entries_(room) {}
-  bool push(const Entry& entry) {
-    if (count_ == entries_.size()) return false;
-    entries_[(first_ + count_++) % entries_.size()] = entry;
-    return true;
-  }
-  Entry& front() { return entries_[first_]; }
-  void pop() {
-    first_ = (first_ + 1) % entries_.size();
-    --count_;
-  }
-  void clear() { first_ = count_ = 0; }
-  bool empty() const { return count_ == 0; }
-
- private:
-  std::vector<Entry> entries_;
-  size_t first_ = 0, count_ = 0;
 };
 
 struct Queue : ibv_cq {

@@ -2,22 +2,21 @@
 // What verbs chooses for each family of NICs, and what it says when there is none. Over a double of libibverbs.
 #include <dlfcn.h>
 
-#include <algorithm>
-#include <array>
 #include <catch2/catch.hpp>
 #include <cstdlib>
-#include <span>
 #include <string>
-#include <vector>
 
-#include "base/deadline.hpp"
-#include "base/error.hpp"
 #include "doubles/verbs/double.hpp"
+#include "transport/refusal.hpp"
+#include "transport/traffic.hpp"
 #include "transport/transport.hpp"
 #include "transport/verbs/device.hpp"
 
 namespace ucclep::transport {
 namespace {
+
+using test::refusal;
+using test::says;
 
 void play(const char* family) {
   setenv("UCCLEP_DOUBLE_NIC", family, 1);
@@ -28,24 +27,6 @@ const test::Seen& seen() {
       reinterpret_cast<test::SeenFunction>(dlsym(dlopen("libibverbs.so.1", RTLD_NOW), test::seen_symbol));
   REQUIRE(function != nullptr);
   return *function();
-}
-
-template <class Body>
-std::string refusal(ucclEpResult_t code, Body&& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    INFO(error.what());
-    CHECK(error.code() == code);
-    return error.what();
-  }
-  FAIL("it was taken");
-  return "";
-}
-
-bool says(const std::string& sentence, const char* words) {
-  INFO(sentence);
-  return sentence.find(words) != std::string::npos;
 }
 
 constexpr Config config{nullptr, 2, 64, 128, 30000, 0};
@@ -147,33 +128,7 @@ TEST_CASE("verbs: no more is with the NIC at once than it bears", "[verbs]") {
   const auto transport = make_transport("verbs");
   const auto endpoint = transport->open(many);
   endpoint->connect(0, 0, endpoint->address());
-  constexpr uint32_t wanted = 5000;
-  std::vector<Operation> chain(100, Operation{.kind = UCCLEP_OPERATION_WRITE,
-                                              .flags = UCCLEP_OPERATION_IMM,
-                                              .local_region = UCCLEP_NO_REGION,
-                                              .remote_region = UCCLEP_NO_REGION,
-                                              .local_offset = 0,
-                                              .remote_offset = 0,
-                                              .bytes = 0,
-                                              .cookie = 0,
-                                              .imm = 7});
-  uint32_t posted = 0, done = 0, arrived = 0;
-  const Deadline deadline = Deadline::after_ms(60000);
-  while ((done < wanted || arrived < wanted) && !deadline.expired()) {
-    while (posted < wanted) {
-      const uint32_t taken = endpoint->post(0, std::span(chain).first(std::min<size_t>(chain.size(), wanted - posted)));
-      posted += taken;
-      if (taken == 0) break;
-    }
-    std::array<Completion, 32> completions;
-    const uint32_t count = endpoint->poll(completions);
-    for (const Completion& one : std::span(completions).first(count)) {
-      if (one.kind == UCCLEP_COMPLETION_ERROR) FAIL(one.words);
-      (one.kind == UCCLEP_COMPLETION_DONE ? done : arrived) += 1;
-    }
-  }
-  CHECK(done == wanted);
-  CHECK(arrived == wanted);
+  test::send_to_itself(*endpoint, test::bare_immediate, 5000);
 }
 
 TEST_CASE("verbs: retries end within the endpoint's timeout", "[verbs]") {
