@@ -3,7 +3,7 @@
 
 #include <cstdio>
 
-#include "json_parts.hpp"
+#include "comparison.hpp"
 #include "line.hpp"
 #include "measurement.hpp"
 #include "version.hpp"
@@ -84,11 +84,7 @@ bool CeilingReport::close() {
   if (!floors) line("# Floors are known for 4 H200 and the default sizes only");
   if (floors && above.empty()) line("# Floors: all within 3 %");
   if (floors && !above.empty()) line("# Floors: more than 3 % above: {}", above);
-  const bool good = tally.wrong == 0 && tally.verified > 0;
-  line("# Out of bounds values : {} {}", tally.wrong, good ? "OK" : "FAILED");
-  if (!options_.json.empty()) line("# JSON: {}", write_json());
-  line("verified {} rows, {} wrong", tally.verified, tally.wrong);
-  return good;
+  return conclude(tally.verified, tally.wrong, "rows", options_.json.empty() ? "" : write_json());
 }
 
 std::string CeilingReport::write_json() const {

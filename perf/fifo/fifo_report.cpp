@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "json_parts.hpp"
 #include "line.hpp"
 #include "measurement.hpp"
 #include "version.hpp"
@@ -27,19 +26,9 @@ constexpr Target targets[] = {{"threads", 1, 20, 0.8}, {"host", 64, 5, 0}, {"cud
 constexpr double trip_target = 1.3;  // on a GPU, of a bare flag
 
 Json row_json(const FifoRow& row) {
-  Json json = {{"name", row.name},
-               {"unit", row.unit},
-               {"producers", row.what.producers},
-               {"rings", row.what.rings},
-               {"batch", row.what.batch},
-               {"ordered", row.what.ordered},
-               {"value", statistics_json(row.values)}};
-  if (!row.bare.empty()) {
-    json["bare"] = statistics_json(row.bare);
-    json["ratio"] = row.ratio();
-  }
-  json["verified"] = row.verified;
-  json["wrong"] = row.wrong;
+  Json json = {{"name", row.name},        {"unit", row.unit},        {"producers", row.what.producers},
+               {"rings", row.what.rings}, {"batch", row.what.batch}, {"ordered", row.what.ordered}};
+  json.update(comparison_json(row, row.ratio()));
   return json;
 }
 
@@ -91,16 +80,7 @@ void FifoReport::say_targets() const {
 
 bool FifoReport::close() {
   say_targets();
-  uint64_t verified = 0, wrong = 0;
-  for (const FifoRow& row : rows_) {
-    verified += row.verified;
-    wrong += row.wrong;
-  }
-  const bool good = wrong == 0 && verified > 0;
-  line("# Out of bounds values : {} {}", wrong, good ? "OK" : "FAILED");
-  if (!options_.json.empty()) line("# JSON: {}", write_json());
-  line("verified {} commands, {} wrong", verified, wrong);
-  return good;
+  return conclude(rows_, "commands", options_.json.empty() ? "" : write_json());
 }
 
 std::string FifoReport::write_json() const {

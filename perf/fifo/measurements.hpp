@@ -4,20 +4,16 @@
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <vector>
 
+#include "comparison.hpp"
 #include "fifo/bench.hpp"
 
 namespace ucclep::perf {
 
-struct FifoRow {
+struct FifoRow : Comparison {
   std::string name;
   const char* unit = "";  // M/s, of which more is better, or us
   RateCase what;
-  std::vector<double> values;  // of each repeat
-  std::vector<double> bare;    // of the yardstick, if there is one
-  uint64_t verified = 0, wrong = 0;
-
   double ratio() const;  // of the medians; 0 without a yardstick
 };
 

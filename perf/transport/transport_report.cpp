@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "json_parts.hpp"
 #include "line.hpp"
 #include "measurement.hpp"
 #include "version.hpp"
@@ -27,14 +26,8 @@ Json row_json(const TransportRow& row) {
                {"bytes", row.what.bytes},
                {"window", row.what.window},
                {"messages", row.what.messages},
-               {"value", statistics_json(row.values)},
                {"gigabytes_per_second", gigabytes(row)}};
-  if (!row.bare.empty()) {
-    json["bare"] = statistics_json(row.bare);
-    json["ratio"] = row.ratio();
-  }
-  json["verified"] = row.verified;
-  json["wrong"] = row.wrong;
+  json.update(comparison_json(row, row.ratio()));
   return json;
 }
 
@@ -75,16 +68,7 @@ void TransportReport::say_target() const {
 
 bool TransportReport::close() {
   say_target();
-  uint64_t verified = 0, wrong = 0;
-  for (const TransportRow& row : rows_) {
-    verified += row.verified;
-    wrong += row.wrong;
-  }
-  const bool good = wrong == 0 && verified > 0;
-  line("# Out of bounds values : {} {}", wrong, good ? "OK" : "FAILED");
-  if (!options_.json.empty()) line("# JSON: {}", write_json());
-  line("verified {} messages, {} wrong", verified, wrong);
-  return good;
+  return conclude(rows_, "messages", options_.json.empty() ? "" : write_json());
 }
 
 std::string TransportReport::write_json() const {
