@@ -44,6 +44,7 @@ void run_member(int rank, const TeamOptions& options, Board& board, const std::f
   std::string outcome = "ok";
   bool made = false;
   try {
+    if (stage != nullptr) stage->enter(rank);
     Member member(rank, options, board);
     made = true;
     body(member);
@@ -304,6 +305,7 @@ void run_team(const TeamOptions& options, const std::function<void(Member&)>& bo
     }
     return;
   }
+  if (stage != nullptr) stage->prepare();
   BoardMemory memory;
   Board& board = *memory.board;
   (members_are_processes() ? run_processes : run_threads)(options, board, body);

@@ -4,6 +4,7 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <cstdlib>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -27,6 +28,15 @@ class Failure : public std::runtime_error {
 };
 // In a member: Catch2's own checks belong to the main thread.
 void check(bool good, const std::string& what);
+
+// Where members live: threads or processes that have to be somewhere before they open anything. A program may have one.
+class Stage {
+ public:
+  virtual ~Stage() = default;
+  virtual void prepare() = 0;        // before there are members
+  virtual void enter(int rank) = 0;  // each of them
+};
+inline Stage* stage = nullptr;
 
 struct TeamOptions {
   int members = 2;
@@ -63,8 +73,10 @@ class Member {
   int rank() const { return rank_; }
   int count() const { return options_.members; }
   const std::string& transport() const { return options_.transport; }
-  // Providers of libfabric that work without a NIC report some remote errors to nobody.
-  bool errors_are_certain() const { return transport().find("ofi") == std::string::npos; }
+  // Providers of libfabric that work without a NIC report some remote errors to nobody. Its double does.
+  bool errors_are_certain() const {
+    return transport().find("ofi") == std::string::npos || std::getenv("UCCLEP_DOUBLE_PROVIDERS") != nullptr;
+  }
   transport::Endpoint& endpoint() { return *endpoint_; }
   std::byte* window() { return reinterpret_cast<std::byte*>(window_.data()); }
   uint32_t region() const { return region_; }
