@@ -14,40 +14,42 @@
 namespace ucclep::proxy {
 namespace {
 
-using Progress = ArrivalTable::Progress;
-
 Arrival arrives(ArrivalTable& table, Kind kind, uint64_t seq, uint32_t source, uint32_t chunk) {
   return table.arrive(unpack(pack(chunk_arrives(kind, seq, source, chunk))));
+}
+
+Arrival expects(ArrivalTable& table, Kind kind, uint64_t seq, uint32_t source, uint32_t chunks) {
+  return table.arrive(unpack(pack(header_arrives(kind, seq, source, chunks))));
 }
 
 TEST_CASE("arrivals: chunks in any order, and twice", "[arrival]") {
   ArrivalTable table({.ranks = 3, .in_flight = 2, .chunks = 200});
   const auto arrive = [&](uint32_t chunk) { return arrives(table, Kind::dispatch, 1, 2, chunk); };
   const auto progress = [&] { return table.progress(Kind::dispatch, 2, 1); };
-  CHECK(progress() == Progress{1, false, 0});
+  CHECK(progress() == Progress{1, false, false, 0});
   CHECK(arrive(1) == Arrival::fresh);
-  CHECK(progress() == Progress{1, false, 0});
+  CHECK(progress() == Progress{1, false, false, 0});
   CHECK(arrive(0) == Arrival::fresh);
-  CHECK(progress() == Progress{1, false, 2});
+  CHECK(progress() == Progress{1, false, false, 2});
   CHECK(arrive(1) == Arrival::repeated);
-  CHECK(progress() == Progress{1, false, 2});
+  CHECK(progress() == Progress{1, false, false, 2});
   for (uint32_t chunk = 129; chunk > 2; --chunk) CHECK(arrive(chunk) == Arrival::fresh);
-  CHECK(progress() == Progress{1, false, 2});
+  CHECK(progress() == Progress{1, false, false, 2});
   CHECK(arrive(2) == Arrival::fresh);
-  CHECK(progress() == Progress{1, false, 130});
-  CHECK(table.expect(Kind::dispatch, 2, 1, 131) == Arrival::fresh);
-  CHECK(progress() == Progress{1, false, 130});
+  CHECK(progress() == Progress{1, false, false, 130});
+  CHECK(expects(table, Kind::dispatch, 1, 2, 131) == Arrival::fresh);
+  CHECK(progress() == Progress{1, true, false, 130});
   CHECK(arrive(130) == Arrival::fresh);
-  CHECK(progress() == Progress{1, true, 131});
+  CHECK(progress() == Progress{1, true, true, 131});
   CHECK(arrive(131) == Arrival::foreign);
   CHECK(arrive(130) == Arrival::repeated);
-  CHECK(progress() == Progress{1, true, 131});
+  CHECK(progress() == Progress{1, true, true, 131});
   CHECK(table.repeated() == 2);
   CHECK(table.foreign() == 1);
   // The other sources, kinds and operations know nothing of it.
-  CHECK(table.progress(Kind::dispatch, 1, 1) == Progress{1, false, 0});
-  CHECK(table.progress(Kind::combine, 2, 1) == Progress{1, false, 0});
-  CHECK(table.progress(Kind::dispatch, 2, 2) == Progress{2, false, 0});
+  CHECK(table.progress(Kind::dispatch, 1, 1) == Progress{1, false, false, 0});
+  CHECK(table.progress(Kind::combine, 2, 1) == Progress{1, false, false, 0});
+  CHECK(table.progress(Kind::dispatch, 2, 2) == Progress{2, false, false, 0});
 }
 
 TEST_CASE("arrivals: chunks that the header does not know do not count", "[arrival]") {
@@ -56,26 +58,26 @@ TEST_CASE("arrivals: chunks that the header does not know do not count", "[arriv
     ArrivalTable table({.ranks = 1, .in_flight = 2, .chunks = 200});
     for (uint32_t chunk : {0u, 64u, 130u, 199u}) CHECK(arrives(table, Kind::combine, 1, 0, chunk) == Arrival::fresh);
     const uint32_t known = (expected > 0) + (expected > 64);
-    CHECK(table.expect(Kind::combine, 0, 1, expected) == Arrival::fresh);
+    CHECK(expects(table, Kind::combine, 1, 0, expected) == Arrival::fresh);
     CHECK(table.foreign() == 4 - known);
-    CHECK(table.progress(Kind::combine, 0, 1) == Progress{1, expected <= 1, expected == 0 ? 0u : 1u});
+    CHECK(table.progress(Kind::combine, 0, 1) == Progress{1, true, expected <= 1, expected == 0 ? 0u : 1u});
     for (uint32_t chunk = 0; chunk < expected; ++chunk) arrives(table, Kind::combine, 1, 0, chunk);
-    CHECK(table.progress(Kind::combine, 0, 1) == Progress{1, true, expected});
+    CHECK(table.progress(Kind::combine, 0, 1) == Progress{1, true, true, expected});
     CHECK(table.repeated() == known);
-    CHECK(table.expect(Kind::combine, 0, 1, expected) == Arrival::repeated);
+    CHECK(expects(table, Kind::combine, 1, 0, expected) == Arrival::repeated);
   }
 }
 
 TEST_CASE("arrivals: the most chunks there are, and none", "[arrival]") {
   ArrivalTable table({.ranks = 1, .in_flight = 8, .chunks = most_chunks});
-  CHECK(table.expect(Kind::update, 0, 1, most_chunks) == Arrival::fresh);
+  CHECK(expects(table, Kind::update, 1, 0, most_chunks) == Arrival::fresh);
   for (uint32_t chunk = most_chunks; chunk-- > 0;) CHECK(arrives(table, Kind::update, 1, 0, chunk) == Arrival::fresh);
   const Progress all = table.progress(Kind::update, 0, 1);
-  CHECK(all == Progress{1, true, most_chunks});
-  CHECK(table.expect(Kind::update, 0, 2, 0) == Arrival::fresh);
-  CHECK(table.progress(Kind::update, 0, 2) == Progress{2, true, 0});
+  CHECK(all == Progress{1, true, true, most_chunks});
+  CHECK(expects(table, Kind::update, 2, 0, 0) == Arrival::fresh);
+  CHECK(table.progress(Kind::update, 0, 2) == Progress{2, true, true, 0});
   CHECK(all.word() < table.progress(Kind::update, 0, 9).word());
-  CHECK(Progress{1, false, most_chunks}.word() < all.word());
+  CHECK(Progress{1, true, false, most_chunks}.word() < all.word());
 }
 
 TEST_CASE("arrivals: what is over or cannot be yet is counted and dropped", "[arrival]") {
@@ -86,8 +88,8 @@ TEST_CASE("arrivals: what is over or cannot be yet is counted and dropped", "[ar
       table.consume(Kind::combine, consumed);
       CHECK(arrives(table, Kind::combine, consumed, 0, 1) == Arrival::stale);
       CHECK(arrives(table, Kind::combine, consumed + in_flight + 1, 0, 1) == Arrival::stale);
-      CHECK(table.expect(Kind::combine, 0, consumed, 1) == Arrival::stale);
-      CHECK(table.expect(Kind::combine, 0, consumed + in_flight + 1, 1) == Arrival::stale);
+      CHECK(expects(table, Kind::combine, consumed, 0, 1) == Arrival::stale);
+      CHECK(expects(table, Kind::combine, consumed + in_flight + 1, 0, 1) == Arrival::stale);
       CHECK(table.stale() == 4);
       CHECK(arrives(table, Kind::combine, consumed + 1, 0, 1) == Arrival::fresh);
       CHECK(arrives(table, Kind::combine, consumed + in_flight, 0, 1) == Arrival::fresh);
@@ -101,10 +103,10 @@ TEST_CASE("arrivals: no such rank, kind or chunk", "[arrival]") {
   ArrivalTable table({.ranks = 3, .in_flight = 2, .chunks = 5});
   CHECK(table.arrive({ImmKind::dispatch, 1, 3, 0}) == Arrival::foreign);
   CHECK(table.arrive({ImmKind::dispatch, 1, 0, 5}) == Arrival::foreign);
-  CHECK(table.arrive({ImmKind::consumed_update, 1, 0, 0}) == Arrival::foreign);
+  CHECK(table.arrive({ImmKind::word, 1, 0, 0}) == Arrival::foreign);
   CHECK(table.arrive({static_cast<ImmKind>(7), 1, 0, 0}) == Arrival::foreign);
-  CHECK(table.expect(Kind::update, 3, 1, 1) == Arrival::foreign);
-  CHECK(table.expect(Kind::update, 0, 1, 6) == Arrival::foreign);
+  CHECK(expects(table, Kind::update, 1, 3, 1) == Arrival::foreign);
+  CHECK(expects(table, Kind::update, 1, 0, 6) == Arrival::foreign);
   CHECK(table.foreign() == 6);
 }
 
@@ -142,7 +144,7 @@ TEST_CASE("arrivals: random orders of many operations agree with a plain model",
       wrong += arrives(table, Kind::combine, seq, source, chunk) != expected;
       uint32_t prefix = 0;
       while (set.count(prefix) != 0) ++prefix;
-      wrong += table.progress(Kind::combine, source, seq) != Progress{seq, false, prefix};
+      wrong += table.progress(Kind::combine, source, seq) != Progress{seq, false, false, prefix};
       if (consumed > 0)
         wrong += arrives(table, Kind::combine, consumed - below(std::min<uint64_t>(consumed, 8)), source, chunk) !=
                  Arrival::stale;

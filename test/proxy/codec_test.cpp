@@ -21,7 +21,6 @@ constexpr CommandFields largest = {static_cast<uint32_t>(f::Epoch::largest),
                                    static_cast<uint16_t>(f::Rows::largest),
                                    static_cast<CommandOp>(f::Operation::largest),
                                    static_cast<uint8_t>(f::Kind::largest),
-                                   static_cast<uint8_t>(f::Lane::largest),
                                    static_cast<uint8_t>(f::Flags::largest)};
 constexpr Command command(const CommandFields& fields) {
   return fields;
@@ -52,7 +51,6 @@ TEST_CASE("fifo: each field alone at its limits comes back, and no other field c
   c.rows = largest.rows, comes_back(c), c = {};
   c.operation = largest.operation, comes_back(c), c = {};
   c.kind = largest.kind, comes_back(c), c = {};
-  c.lane = largest.lane, comes_back(c), c = {};
   c.flags = largest.flags, comes_back(c), c = {};
   comes_back(largest);
   comes_back({});
@@ -81,13 +79,11 @@ TEST_CASE("fifo: a value beyond its field does not fit", "[codec]") {
   CHECK(beyond([](CommandFields& c) { c.bytes = 8; }));
   CHECK(beyond([](CommandFields& c) { ++(c.destination = largest.destination); }));
   CHECK(beyond([](CommandFields& c) { ++(c.rows = largest.rows); }));
-  CHECK(beyond([](CommandFields& c) { c.operation = static_cast<CommandOp>(f::Operation::largest + 1); }));
   CHECK(beyond([](CommandFields& c) { ++(c.kind = largest.kind); }));
-  CHECK(beyond([](CommandFields& c) { ++(c.lane = largest.lane); }));
 }
 
 TEST_CASE("fifo: a group that a command cannot serve is refused with what is too much", "[codec]") {
-  const proxy::CommandDemand most{4096, 16, 1 << 24, 16383, 16ull * ((1 << 25) - 1)};
+  const proxy::CommandDemand most{4096, 1 << 24, 16383, 16ull * ((1 << 25) - 1)};
   proxy::check_command_limits(most);
   const auto sentence = [&](uint64_t proxy::CommandDemand::* field) {
     proxy::CommandDemand demand = most;
@@ -101,7 +97,6 @@ TEST_CASE("fifo: a group that a command cannot serve is refused with what is too
     return std::string("not refused");
   };
   CHECK(sentence(&proxy::CommandDemand::ranks) == "the group needs 4097 ranks, a command for the network holds 4096");
-  CHECK_THAT(sentence(&proxy::CommandDemand::lanes), Catch::Contains("17 lanes to a rank"));
   CHECK_THAT(sentence(&proxy::CommandDemand::places), Catch::Contains("16777217 places"));
   CHECK_THAT(sentence(&proxy::CommandDemand::rows_per_command), Catch::Contains("16384 rows"));
   CHECK_THAT(sentence(&proxy::CommandDemand::bytes_per_command), Catch::Contains("536870897 bytes"));

@@ -8,7 +8,7 @@ namespace {
 
 constexpr Immediate largest{static_cast<ImmKind>(7), 31, 4095, 4095};
 static_assert(pack(largest) == ~uint32_t{0} && unpack(~uint32_t{0}) == largest && pack({}) == 0);
-static_assert(most_chunks == 4096 && most_in_flight == 8);
+static_assert(most_chunks == 4095 && most_in_flight == 8);
 
 TEST_CASE("immediate: every field at its limit alone comes back", "[immediate]") {
   for (const Immediate& imm : {Immediate{largest.kind, 0, 0, 0}, Immediate{{}, largest.epoch, 0, 0},
@@ -18,13 +18,15 @@ TEST_CASE("immediate: every field at its limit alone comes back", "[immediate]")
   for (unsigned bit = 0; bit < 32; ++bit) CHECK(pack(unpack(uint32_t{1} << bit)) == uint32_t{1} << bit);
 }
 
-TEST_CASE("immediate: what a chunk and a word say", "[immediate]") {
+TEST_CASE("immediate: what a chunk, a header and a word say", "[immediate]") {
   const Immediate chunk = chunk_arrives(Kind::combine, 32 * 7 + 5, 4095, 4095);
   CHECK(chunk == Immediate{ImmKind::combine, 5, 4095, 4095});
+  const Immediate header = header_arrives(Kind::combine, 32 * 7 + 5, 1, 4095);
+  CHECK(header == Immediate{ImmKind::header_combine, 5, 1, 4095});
   const Immediate word = word_moves(consumed_word(Kind::dispatch), 4096 * 3 + 17, 12);
-  CHECK(word == Immediate{ImmKind::consumed_dispatch, 0, 12, 17});
-  CHECK(consumed_word(Kind::update) == ImmKind::consumed_update);
-  CHECK(consumed_word(Kind::combine) == ImmKind::consumed_combine);
+  CHECK(word == Immediate{ImmKind::word, 1, 12, 17});
+  CHECK(consumed_word(Kind::update) == Word::consumed_update);
+  CHECK(consumed_word(Kind::combine) == Word::consumed_combine);
 }
 
 }  // namespace

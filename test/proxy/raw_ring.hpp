@@ -25,7 +25,6 @@ class RawRing {
     fifo_.heads = heads_.data();
     fifo_.positions = positions_.data();
     fifo_.capacity_log2 = capacity_log2;
-    fifo_.lanes = 1;
     fifo_.high_water = static_cast<uint32_t>(capacity) - at_once;
     fifo_.timeout_ns = uint64_t{20} * 1'000'000'000;
     fifo_.abort_word = &abort_;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
 #include <string>
@@ -6,6 +7,7 @@
 #include "base/error.hpp"
 #include "device/host/host_device.hpp"
 #include "host/proxy/command_rings.hpp"
+#include "host/proxy/ring_deal.hpp"
 
 namespace ucclep {
 namespace {
@@ -17,31 +19,48 @@ TEST_CASE("fifo: destinations of a rail spread over all bulk rings, and control 
   Fifo fifo{};
   fifo.bulk_log2 = 3;
   fifo.control_log2 = 1;
-  for (uint32_t lanes : {1u, 2u, 4u}) {
-    fifo.lanes = lanes;
-    for (uint32_t stride : {1u, 4u, 8u, 16u, 72u}) {
-      std::map<uint32_t, int> bulk, control;
-      int total = 0;
-      constexpr uint32_t nodes = 64;
-      for (uint32_t node = 0; node < nodes && node * stride < max_ranks; ++node) {
-        for (uint32_t lane = 0; lane < lanes; ++lane) {
-          ++total;
-          ++bulk[bulk_ring(fifo, node * stride + 3, lane)];
-          ++control[control_ring(fifo, node * stride + 3, lane)];
-        }
-      }
-      INFO(lanes << " lanes, every rank in " << stride);
-      CHECK(bulk.size() == 8);
-      CHECK(bulk.rbegin()->first == 7);
-      CHECK(control.size() == 2);
-      CHECK(control.begin()->first == 8);
-      CHECK(control.rbegin()->first == 9);
-      for (const auto& [ring, count] : bulk) CHECK(count <= total / 8 * 3);
+  for (uint32_t stride : {1u, 4u, 8u, 16u, 72u}) {
+    std::map<uint32_t, int> bulk, control;
+    int total = 0;
+    constexpr uint32_t nodes = 64;
+    for (uint32_t node = 0; node < nodes && node * stride < max_ranks; ++node) {
+      ++total;
+      ++bulk[bulk_ring(fifo, node * stride + 3)];
+      ++control[control_ring(fifo, node * stride + 3)];
     }
+    INFO("every rank in " << stride);
+    CHECK(bulk.size() == 8);
+    CHECK(bulk.rbegin()->first == 7);
+    CHECK(control.size() == 2);
+    CHECK(control.begin()->first == 8);
+    CHECK(control.rbegin()->first == 9);
+    for (const auto& [ring, count] : bulk) CHECK(count <= total / 8 * 3);
   }
   fifo.bulk_log2 = fifo.control_log2 = 0;
-  CHECK(bulk_ring(fifo, 4095, 3) == 0);
-  CHECK(control_ring(fifo, 4095, 3) == 1);
+  CHECK(bulk_ring(fifo, 4095) == 0);
+  CHECK(control_ring(fifo, 4095) == 1);
+}
+
+TEST_CASE("fifo: both rings of a destination belong to its proxy thread", "[rings]") {
+  Fifo fifo{};
+  for (fifo.bulk_log2 = 0; fifo.bulk_log2 <= 4; ++fifo.bulk_log2) {
+    for (fifo.control_log2 = 0; fifo.control_log2 <= 4; ++fifo.control_log2) {
+      for (uint32_t threads : {1u, 2u, 3u, 4u}) {
+        INFO("2^" << fifo.bulk_log2 << " bulk, 2^" << fifo.control_log2 << " control, " << threads << " threads");
+        std::map<uint32_t, int> owners;
+        int wrong = 0;
+        for (uint32_t destination = 0; destination < 500; ++destination) {
+          const uint32_t thread = proxy::thread_of_destination(fifo, destination, threads);
+          ++owners[thread];
+          wrong += proxy::thread_of_ring(fifo, bulk_ring(fifo, destination), threads) != thread;
+          wrong += proxy::thread_of_ring(fifo, control_ring(fifo, destination), threads) != thread;
+        }
+        CHECK(wrong == 0);
+        CHECK(owners.rbegin()->first < threads);
+        CHECK(owners.size() == std::min(threads, 1u << proxy::deal_bits(fifo)));
+      }
+    }
+  }
 }
 
 TEST_CASE("fifo: rings have room for what is pushed at once, twice", "[rings]") {
@@ -82,8 +101,6 @@ TEST_CASE("fifo: a shape that is none is refused with a sentence", "[rings]") {
     return "not refused";
   };
   CHECK_THAT(sentence({.bulk_log2 = 9, .at_once = 1}), Catch::Contains("2^9 bulk"));
-  CHECK_THAT(sentence({.lanes = 17, .at_once = 1}), Catch::Contains("17 lanes"));
-  CHECK_THAT(sentence({.lanes = 0, .at_once = 1}), Catch::Contains("0 lanes"));
   CHECK_THAT(sentence({.at_once = 0}), Catch::Contains("0 commands pushed at once"));
   CHECK_THAT(sentence({.at_once = 16, .capacity_log2 = 4}),
              Catch::Contains("16 commands pushed at once into a ring of 2^4"));

@@ -6,12 +6,11 @@
 //   field        half  bits    largest        why so many
 //   epoch        0     0..31   all of 32      the operation's seq, truncated; the proxy knows the rest
 //   destination  0     32..43  4095           P8: 4096 ranks
-//   lane         0     44..47  15             connections to one destination
-//   kind         0     48..50  7              P8: kinds of an immediate
-//   flags        0     51..58  8 bits         meant for the proxy alone
-//   operation    0     59..62  15
+//   kind         0     44..46  7              of an operation
+//   flags        0     47..54  8 bits         meant for the proxy alone
+//   operation    0     55..62  255
 //   parity       0     63                     of the lap
-//   row          1     0..23   16777215       first place, slot or chunk of the range
+//   row          1     0..23   16777215       first place of the range
 //   rows         1     24..37  16383          how many of them
 //   units        1     38..62  33554431       16 bytes each: 512 MiB
 //   parity       1     63                     the same once more: halves of two laps are no command
@@ -26,9 +25,11 @@
 namespace ucclep {
 
 enum class CommandOp : uint8_t {
-  none = 0,    // nothing to do
-  put = 1,     // rows to their places at the destination, then the arrival of their chunk
-  signal = 2,  // an arrival alone
+  none = 0,  // nothing to do
+  put = 1,   // `rows` rows, from the place `row` on and within one chunk, of `bytes` together. A chunk leaves when all
+             // its rows have been put
+  header = 2,    // `row` rows come in all: the last chunk ends there. With `bytes` of the operation's header
+  consumed = 3,  // all operations of the kind up to `epoch` have been read here
 };
 
 struct CommandFields {
@@ -38,7 +39,7 @@ struct CommandFields {
   uint16_t destination = 0;
   uint16_t rows = 0;
   CommandOp operation = CommandOp::none;
-  uint8_t kind = 0, lane = 0, flags = 0;
+  uint8_t kind = 0, flags = 0;
 
   friend constexpr bool operator==(const CommandFields&, const CommandFields&) = default;
 };
@@ -58,10 +59,9 @@ struct Field {
 // Half 0.
 using Epoch = Field<0, 32>;
 using Destination = Field<32, 12>;
-using Lane = Field<44, 4>;
-using Kind = Field<48, 3>;
-using Flags = Field<51, 8>;
-using Operation = Field<59, 4>;
+using Kind = Field<44, 3>;
+using Flags = Field<47, 8>;
+using Operation = Field<55, 8>;
 // Half 1.
 using Row = Field<0, 24>;
 using Rows = Field<24, 14>;
@@ -70,8 +70,8 @@ constexpr unsigned parity_shift = 63;
 constexpr uint32_t unit_bytes = 16;
 
 // Each begins where the one before it ends, and the last ends at the parity.
-static_assert(Destination::shift == Epoch::end && Lane::shift == Destination::end && Kind::shift == Lane::end &&
-              Flags::shift == Kind::end && Operation::shift == Flags::end && Operation::end == parity_shift);
+static_assert(Destination::shift == Epoch::end && Kind::shift == Destination::end && Flags::shift == Kind::end &&
+              Operation::shift == Flags::end && Operation::end == parity_shift);
 static_assert(Rows::shift == Row::end && Units::shift == Rows::end && Units::end == parity_shift);
 static_assert(Destination::largest == max_ranks - 1);
 
@@ -80,8 +80,7 @@ static_assert(Destination::largest == max_ranks - 1);
 // Whether every field has room for its value: true of whatever a group that was not refused can ask for.
 constexpr bool fits(const CommandFields& c) {
   namespace f = command_field;
-  return c.destination <= f::Destination::largest && c.lane <= f::Lane::largest && c.kind <= f::Kind::largest &&
-         static_cast<uint64_t>(c.operation) <= f::Operation::largest && c.row <= f::Row::largest &&
+  return c.destination <= f::Destination::largest && c.kind <= f::Kind::largest && c.row <= f::Row::largest &&
          c.rows <= f::Rows::largest && c.bytes % f::unit_bytes == 0 && c.bytes / f::unit_bytes <= f::Units::largest;
 }
 
@@ -92,14 +91,13 @@ class Command {
   constexpr Command() = default;
   UCCLEP_HD constexpr Command(const CommandFields& c)
       : low_(command_field::Epoch::put(c.epoch) | command_field::Destination::put(c.destination) |
-             command_field::Lane::put(c.lane) | command_field::Kind::put(c.kind) | command_field::Flags::put(c.flags) |
+             command_field::Kind::put(c.kind) | command_field::Flags::put(c.flags) |
              command_field::Operation::put(static_cast<uint64_t>(c.operation))),
         high_(command_field::Row::put(c.row) | command_field::Rows::put(c.rows) |
               command_field::Units::put(c.bytes / command_field::unit_bytes)) {}
 
   constexpr uint32_t epoch() const { return static_cast<uint32_t>(command_field::Epoch::get(low_)); }
   constexpr uint16_t destination() const { return static_cast<uint16_t>(command_field::Destination::get(low_)); }
-  constexpr uint8_t lane() const { return static_cast<uint8_t>(command_field::Lane::get(low_)); }
   constexpr uint8_t kind() const { return static_cast<uint8_t>(command_field::Kind::get(low_)); }
   constexpr uint8_t flags() const { return static_cast<uint8_t>(command_field::Flags::get(low_)); }
   constexpr CommandOp operation() const { return static_cast<CommandOp>(command_field::Operation::get(low_)); }
@@ -109,7 +107,7 @@ class Command {
     return static_cast<uint32_t>(command_field::Units::get(high_)) * command_field::unit_bytes;
   }
   constexpr CommandFields fields() const {
-    return {epoch(), row(), bytes(), destination(), rows(), operation(), kind(), lane(), flags()};
+    return {epoch(), row(), bytes(), destination(), rows(), operation(), kind(), flags()};
   }
 
   // As it lies in a slot on a lap of this parity, and back. What comes back from a slot of another lap, in either half,

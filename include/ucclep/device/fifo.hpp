@@ -36,7 +36,6 @@ struct Fifo {
   const uint64_t* positions;         // [rings][fifo_stride], pinned host memory: all below has been read
   uint32_t bulk_log2, control_log2;  // how many rings there are of each
   uint32_t capacity_log2;
-  uint32_t lanes;       // connections to one destination
   uint32_t high_water;  // capacity less what all lanes that may push at the same time push at once
   uint64_t timeout_ns;
   const uint32_t* abort_word;
@@ -52,11 +51,12 @@ UCCLEP_HD constexpr uint32_t fifo_hash(uint32_t value, uint32_t bits) {
   mixed *= 0x85ebca6bu;
   return static_cast<uint32_t>(uint64_t{mixed} >> (32 - bits));
 }
-UCCLEP_HD constexpr uint32_t bulk_ring(const Fifo& fifo, uint32_t destination, uint32_t lane) {
-  return fifo_hash(destination * fifo.lanes + lane, fifo.bulk_log2);
+// The highest bits of one hash, so that one proxy thread can own both of a destination's rings (ring_deal.hpp).
+UCCLEP_HD constexpr uint32_t bulk_ring(const Fifo& fifo, uint32_t destination) {
+  return fifo_hash(destination, fifo.bulk_log2);
 }
-UCCLEP_HD constexpr uint32_t control_ring(const Fifo& fifo, uint32_t destination, uint32_t lane) {
-  return (1u << fifo.bulk_log2) + fifo_hash(destination * fifo.lanes + lane, fifo.control_log2);
+UCCLEP_HD constexpr uint32_t control_ring(const Fifo& fifo, uint32_t destination) {
+  return (1u << fifo.bulk_log2) + fifo_hash(destination, fifo.control_log2);
 }
 
 }  // namespace ucclep

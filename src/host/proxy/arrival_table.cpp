@@ -31,18 +31,30 @@ ArrivalTable::ArrivalTable(const ArrivalShape& shape)
       slots_(size_t{num_kinds} * shape.ranks * shape.in_flight),
       bits_(slots_.size() * words_) {}
 
-Arrival ArrivalTable::arrive(const Immediate& chunk) {
-  if (static_cast<uint32_t>(chunk.kind) >= num_kinds || chunk.source >= shape_.ranks || chunk.value >= shape_.chunks) {
+Arrival ArrivalTable::arrive(const Immediate& imm) {
+  const auto what = static_cast<uint32_t>(imm.kind);
+  const bool is_header = what >= num_kinds;
+  const uint32_t values = is_header ? shape_.chunks + 1 : shape_.chunks;
+  if (what >= 2 * num_kinds || imm.source >= shape_.ranks || imm.value >= values) {
     ++foreign_;
     return Arrival::foreign;
   }
-  const auto kind = static_cast<Kind>(chunk.kind);
-  const uint64_t consumed = consumed_[static_cast<uint32_t>(kind)];
-  const uint64_t seq = consumed + (chunk.epoch - consumed) % imm_epochs;
+  const auto kind = static_cast<Kind>(what % num_kinds);
+  const uint64_t seq = seq_of(kind, imm.epoch);
   if (!is_under_way(kind, seq)) {
     ++stale_;
     return Arrival::stale;
   }
+  return is_header ? expect(kind, imm.source, seq, imm.value) : set(imm, seq);
+}
+
+uint64_t ArrivalTable::seq_of(Kind kind, uint32_t epoch) const {
+  const uint64_t consumed = consumed_[static_cast<uint32_t>(kind)];
+  return consumed + (epoch - consumed) % imm_epochs;
+}
+
+Arrival ArrivalTable::set(const Immediate& chunk, uint64_t seq) {
+  const auto kind = static_cast<Kind>(chunk.kind);
   const Slot& slot = open(kind, chunk.source, seq);
   if (chunk.value >= slot.expected) {
     ++foreign_;
@@ -56,19 +68,15 @@ Arrival ArrivalTable::arrive(const Immediate& chunk) {
     return Arrival::repeated;
   }
   word |= bit;
-  if (chunk.value == slot.below) advance(at);
+  if (chunk.value == slot.below) {
+    advance(at);
+  } else {
+    ++early_;
+  }
   return Arrival::fresh;
 }
 
 Arrival ArrivalTable::expect(Kind kind, uint32_t source, uint64_t seq, uint32_t chunks) {
-  if (source >= shape_.ranks || chunks > shape_.chunks) {
-    ++foreign_;
-    return Arrival::foreign;
-  }
-  if (!is_under_way(kind, seq)) {
-    ++stale_;
-    return Arrival::stale;
-  }
   Slot& slot = open(kind, source, seq);
   if (slot.expected != unknown) {
     ++repeated_;
@@ -84,10 +92,10 @@ void ArrivalTable::consume(Kind kind, uint64_t seq) {
   consumed = std::max(consumed, seq);
 }
 
-ArrivalTable::Progress ArrivalTable::progress(Kind kind, uint32_t source, uint64_t seq) const {
+Progress ArrivalTable::progress(Kind kind, uint32_t source, uint64_t seq) const {
   const Slot& slot = slots_[index(kind, source, seq)];
-  if (slot.seq != seq) return {seq, false, 0};
-  return {seq, slot.below >= slot.expected, slot.below};
+  if (slot.seq != seq) return {seq, false, false, 0};
+  return {seq, slot.expected != unknown, slot.below >= slot.expected, slot.below};
 }
 
 bool ArrivalTable::is_under_way(Kind kind, uint64_t seq) const {

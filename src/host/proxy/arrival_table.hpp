@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "host/proxy/immediate.hpp"
+#include "ucclep/device/arrivals.hpp"
 
 namespace ucclep::proxy {
 
@@ -27,24 +28,17 @@ class ArrivalTable {
   // Error(ucclEpNotSupported) for more ranks, chunks or operations in flight than an immediate can name.
   explicit ArrivalTable(const ArrivalShape& shape);
 
-  // A chunk's immediate; not a word's.
-  Arrival arrive(const Immediate& chunk);
-  // How many chunks the operation brings: from the source's header, once that is here.
-  Arrival expect(Kind kind, uint32_t source, uint64_t seq, uint32_t chunks);
+  // The immediate of a chunk, or of a header, which says how many chunks the operation brings; not a word's.
+  Arrival arrive(const Immediate& imm);
   // All operations of the kind up to seq have been read: their slots are free for seq + N. It never goes back.
   void consume(Kind kind, uint64_t seq);
 
-  // What a kernel may know: seq, whether all chunks are here, and below which chunk none is missing. Grows only.
-  struct Progress {
-    uint64_t seq = 0;
-    bool complete = false;
-    uint32_t below = 0;
-
-    uint64_t word() const { return seq << 14 | uint64_t{complete} << 13 | below; }
-    friend constexpr bool operator==(const Progress&, const Progress&) = default;
-  };
+  // Of the operation that an immediate of this kind and epoch means today.
+  uint64_t seq_of(Kind kind, uint32_t epoch) const;
+  // What a kernel may know; grows only.
   Progress progress(Kind kind, uint32_t source, uint64_t seq) const;
 
+  uint64_t early() const { return early_; }  // chunks that came before one below them
   uint64_t repeated() const { return repeated_; }
   uint64_t stale() const { return stale_; }
   uint64_t foreign() const { return foreign_; }
@@ -57,6 +51,8 @@ class ArrivalTable {
     uint32_t expected = unknown;
   };
 
+  Arrival set(const Immediate& chunk, uint64_t seq);
+  Arrival expect(Kind kind, uint32_t source, uint64_t seq, uint32_t chunks);
   bool is_under_way(Kind kind, uint64_t seq) const;
   size_t index(Kind kind, uint32_t source, uint64_t seq) const;
   Slot& open(Kind kind, uint32_t source, uint64_t seq);
@@ -69,7 +65,7 @@ class ArrivalTable {
   uint64_t consumed_[num_kinds] = {};
   std::vector<Slot> slots_;
   std::vector<uint64_t> bits_;
-  uint64_t repeated_ = 0, stale_ = 0, foreign_ = 0;
+  uint64_t early_ = 0, repeated_ = 0, stale_ = 0, foreign_ = 0;
 };
 
 }  // namespace ucclep::proxy

@@ -8,7 +8,6 @@ namespace ucclep::proxy {
 // The most that a group can come to.
 struct CommandDemand {
   uint64_t ranks = 0;
-  uint64_t lanes = 0;             // connections to one destination
   uint64_t places = 0;            // rows between two ranks in one operation
   uint64_t rows_per_command = 0;  // and of how many bytes
   uint64_t bytes_per_command = 0;

@@ -25,9 +25,6 @@ void check(const RingsShape& shape) {
     fail(ucclEpInvalidArgument, "2^{} bulk and 2^{} control rings, expected at most 2^{} of each", shape.bulk_log2,
          shape.control_log2, most_rings_log2);
   }
-  if (shape.lanes == 0 || shape.lanes > command_field::Lane::largest + 1) {
-    fail(ucclEpInvalidArgument, "{} lanes to a rank, expected 1 to {}", shape.lanes, command_field::Lane::largest + 1);
-  }
   const uint32_t log2 = capacity_log2_of(shape);
   if (log2 > most_capacity_log2 || shape.at_once == 0 || shape.at_once >= uint64_t{1} << log2) {
     fail(ucclEpInvalidArgument, "{} commands pushed at once into a ring of 2^{}, expected 1 to 2^{} less one",
@@ -46,7 +43,6 @@ CommandRings::CommandRings(Device& device, const RingsShape& shape, uint64_t tim
   fifo_.bulk_log2 = shape.bulk_log2;
   fifo_.control_log2 = shape.control_log2;
   fifo_.capacity_log2 = capacity_log2_of(shape);
-  fifo_.lanes = shape.lanes;
   fifo_.high_water = (1u << fifo_.capacity_log2) - shape.at_once;
   fifo_.timeout_ns = timeout_ns;
   fifo_.abort_word = abort_word;

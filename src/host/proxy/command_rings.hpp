@@ -12,7 +12,6 @@ namespace ucclep::proxy {
 
 struct RingsShape {
   uint32_t bulk_log2 = 0, control_log2 = 0;  // how many rings there are of each
-  uint32_t lanes = 1;                        // connections to one destination
   // Commands that all lanes which may push at the same time can push to one ring, each in one push. It lies free above
   // the high-water mark, so more of them would write over commands that nobody has read.
   uint32_t at_once = 0;

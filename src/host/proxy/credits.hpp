@@ -29,8 +29,9 @@ class SendCredits {
  public:
   explicit SendCredits(const CreditShape& shape) : window_(shape.window) {}
 
+  bool available() const { return sent_ - returned_ < window_; }
   bool take() {
-    if (sent_ - returned_ == window_) return false;
+    if (!available()) return false;
     ++sent_;
     return true;
   }
@@ -54,11 +55,9 @@ class CreditReturn {
   // A data message was dealt with, and its entry posted again.
   void processed() { ++processed_; }
   bool is_due() const { return processed_ - told_ >= every_; }
+  bool owes() const { return processed_ != told_; }
   // What to tell the peer now.
-  uint32_t tell() {
-    told_ = processed_;
-    return static_cast<uint32_t>(told_ % imm_values);
-  }
+  uint64_t tell() { return told_ = processed_; }
 
  private:
   uint64_t every_;

@@ -3,10 +3,10 @@
 //
 // clang-format off
 //   field    bits    largest   what
-//   kind     0..2    7         an operation's kind, or which word moved on
-//   epoch    3..7    31        seq of the operation, truncated; 0 with a word
+//   kind     0..2    7         a chunk or the header of an operation of a kind, or that a word moved on
+//   epoch    3..7    31        seq of the operation, truncated; or which word
 //   source   8..19   4095      rank
-//   value    20..31  4095      chunk, or the word's value, truncated (P9)
+//   value    20..31  4095      chunk; with a header how many chunks there are; or the word's value, truncated (P9)
 // clang-format on
 #pragma once
 #include <cstdint>
@@ -15,22 +15,17 @@
 
 namespace ucclep::proxy {
 
-// The first three are those of Kind: a chunk of that kind's operation. Then the words: `consumed` of each kind, and how
-// many data messages a receiver has dealt with.
-enum class ImmKind : uint8_t {
-  update,
-  dispatch,
-  combine,
-  consumed_update,
-  consumed_dispatch,
-  consumed_combine,
-  credit
-};
-static_assert(static_cast<uint32_t>(ImmKind::consumed_update) == num_kinds);
+// The first three are those of Kind: a chunk of that kind's operation. Then the headers of the three.
+enum class ImmKind : uint8_t { update, dispatch, combine, header_update, header_dispatch, header_combine, word };
+static_assert(static_cast<uint32_t>(ImmKind::header_update) == num_kinds);
+
+// `consumed` of each kind, and how many data messages a receiver has dealt with.
+enum class Word : uint8_t { consumed_update, consumed_dispatch, consumed_combine, credit };
+constexpr uint32_t num_words = num_kinds + 1;
 
 constexpr uint32_t imm_epoch_bits = 5, imm_value_bits = 12;
 constexpr uint32_t imm_epochs = 1u << imm_epoch_bits, imm_values = 1u << imm_value_bits;
-constexpr uint32_t most_chunks = imm_values;
+constexpr uint32_t most_chunks = imm_values - 1;  // a header's value counts them
 // Epochs that can be under way, and those that can be mistaken for them, are 2N apart (P4).
 constexpr uint32_t most_in_flight = imm_epochs / 4;
 
@@ -58,11 +53,16 @@ constexpr Immediate chunk_arrives(Kind kind, uint64_t seq, uint32_t source, uint
   return {static_cast<ImmKind>(kind), static_cast<uint8_t>(seq % imm_epochs), static_cast<uint16_t>(source),
           static_cast<uint16_t>(chunk)};
 }
-constexpr Immediate word_moves(ImmKind word, uint64_t value, uint32_t source) {
-  return {word, 0, static_cast<uint16_t>(source), static_cast<uint16_t>(value % imm_values)};
+constexpr Immediate header_arrives(Kind kind, uint64_t seq, uint32_t source, uint32_t chunks) {
+  return {static_cast<ImmKind>(num_kinds + static_cast<uint32_t>(kind)), static_cast<uint8_t>(seq % imm_epochs),
+          static_cast<uint16_t>(source), static_cast<uint16_t>(chunks)};
 }
-constexpr ImmKind consumed_word(Kind kind) {
-  return static_cast<ImmKind>(num_kinds + static_cast<uint32_t>(kind));
+constexpr Immediate word_moves(Word word, uint64_t value, uint32_t source) {
+  return {ImmKind::word, static_cast<uint8_t>(word), static_cast<uint16_t>(source),
+          static_cast<uint16_t>(value % imm_values)};
+}
+constexpr Word consumed_word(Kind kind) {
+  return static_cast<Word>(kind);
 }
 
 }  // namespace ucclep::proxy

@@ -1,33 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a NIC may have under way at once, in messages and in bytes: its table row says how much it bears.
+// What a NIC may have under way at once, in messages and in bytes: its table row says how much it bears. All proxy
+// threads that use the NIC take from one, so both counts are one word.
 #pragma once
+#include <algorithm>
+#include <atomic>
 #include <cstdint>
 
 namespace ucclep::proxy {
 
 class InFlight {
  public:
-  InFlight(uint64_t most_bytes, uint32_t most_messages) : most_bytes_(most_bytes), most_messages_(most_messages) {}
+  static constexpr unsigned byte_bits = 44;
+  static constexpr uint64_t any_bytes = (uint64_t{1} << byte_bits) - 1;
+  static constexpr uint32_t any_messages = (1u << (64 - byte_bits)) - 1;
+
+  InFlight(uint64_t most_bytes, uint32_t most_messages)
+      : most_bytes_(std::min(most_bytes, any_bytes)), most_messages_(std::min(most_messages, any_messages)) {}
+
+  // An endpoint that is opened later may bear less. What is in flight already stays.
+  void narrow(uint64_t most_bytes, uint32_t most_messages) {
+    lower(most_bytes_, std::min(most_bytes, any_bytes));
+    lower(most_messages_, std::min(most_messages, any_messages));
+  }
 
   // A message larger than all that is allowed goes alone.
   bool take(uint64_t bytes) {
-    const bool fits = bytes <= most_bytes_ && bytes_ <= most_bytes_ - bytes;
-    if (messages_ == most_messages_ || (!fits && messages_ != 0)) return false;
-    ++messages_;
-    bytes_ += bytes;
+    const uint64_t most_bytes = most_bytes_.load(std::memory_order_relaxed);
+    const uint64_t most_messages = most_messages_.load(std::memory_order_relaxed);
+    uint64_t now = word_.load(std::memory_order_relaxed);
+    do {
+      const bool fits = bytes <= most_bytes && bytes_of(now) <= most_bytes - bytes;
+      if (messages_of(now) >= most_messages || (!fits && now != 0)) return false;
+    } while (!word_.compare_exchange_weak(now, now + one_of(bytes), std::memory_order_relaxed));
     return true;
   }
   // It completed.
-  void give(uint64_t bytes) {
-    --messages_;
-    bytes_ -= bytes;
-  }
-  uint32_t messages() const { return messages_; }
-  uint64_t bytes() const { return bytes_; }
+  void give(uint64_t bytes) { word_.fetch_sub(one_of(bytes), std::memory_order_relaxed); }
+  uint32_t messages() const { return messages_of(word_.load(std::memory_order_relaxed)); }
+  uint64_t bytes() const { return bytes_of(word_.load(std::memory_order_relaxed)); }
 
  private:
-  uint64_t most_bytes_, bytes_ = 0;
-  uint32_t most_messages_, messages_ = 0;
+  static constexpr uint64_t one_of(uint64_t bytes) { return (uint64_t{1} << byte_bits) + std::min(bytes, any_bytes); }
+  static constexpr uint64_t bytes_of(uint64_t word) { return word & any_bytes; }
+  static constexpr uint32_t messages_of(uint64_t word) { return static_cast<uint32_t>(word >> byte_bits); }
+  template <class T>
+  static void lower(std::atomic<T>& limit, T most) {
+    T now = limit.load(std::memory_order_relaxed);
+    while (most < now && !limit.compare_exchange_weak(now, most, std::memory_order_relaxed)) {
+    }
+  }
+
+  std::atomic<uint64_t> most_bytes_, word_{0};
+  std::atomic<uint32_t> most_messages_;
 };
 
 }  // namespace ucclep::proxy

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// A group's endpoints and connections, from nothing to the moment when all ranks may begin to send.
+//
+// Connections of some transports break when they are used long before the peer has its end, or arrive at nobody. So
+// nothing is sent before every rank has said that all its connections stand.
+#pragma once
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "host/proxy/command_rings.hpp"
+#include "host/proxy/group_share.hpp"
+#include "transport/transport.hpp"
+
+namespace ucclep::proxy {
+
+struct NicConfig {
+  std::shared_ptr<transport::Transport> transport;
+  std::string name;  // of the NIC, for the transport; empty: its own choice
+};
+
+// A NIC as all proxy threads and groups of this rank use it.
+struct Nic {
+  explicit Nic(const NicConfig& config) : config(config) {}
+  const NicConfig config;
+  InFlight in_flight{InFlight::any_bytes, InFlight::any_messages};
+};
+
+// What each rank brings, in the order of ranks. All ranks call it equally often; it throws on all or on none.
+using Allgather = std::function<std::vector<std::vector<std::byte>>(std::span<const std::byte>)>;
+
+// Ends a step that may have failed on some ranks: throws the error of the first rank that has one, on all ranks.
+// Returns what each rank brings.
+std::vector<std::vector<std::byte>> agree(const Allgather& allgather, uint32_t rank, const Error* error,
+                                          std::span<const std::byte> mine = {});
+
+struct GroupSpec {
+  GroupShape shape;
+  const CommandRings* rings = nullptr;
+  Arrivals words{};                          // in memory that the host and the kernels reach
+  std::vector<transport::Memory> windows;    // of host memory, in the same order on all ranks
+  std::vector<std::vector<uint32_t>> lines;  // by rank: the NICs of the connections to it, in an order that both agree
+                                             // on; none where no proxy is needed
+  uint32_t sends = 1024;                     // operations of an endpoint that are unfinished at once, at most
+};
+
+// The parts of each thread's share, connected. shape.credits may have become smaller, equally on all ranks.
+std::vector<GroupShare::Parts> connect_group(GroupSpec& spec, std::vector<std::unique_ptr<Nic>>& nics, uint32_t threads,
+                                             const Allgather& allgather);
+
+}  // namespace ucclep::proxy

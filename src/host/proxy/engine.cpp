@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/proxy/engine.hpp"
+
+#include <chrono>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace ucclep::proxy {
+namespace {
+
+constexpr int64_t let_go_ms = 10'000;
+
+}  // namespace
+
+ProxyGroup::ProxyGroup(const GroupSpec& spec, std::vector<GroupShare::Parts> parts, std::vector<ProxyThread*> threads,
+                       const FaultSink& faults)
+    : rank_(spec.shape.rank), credits_(spec.shape.credits), threads_(std::move(threads)) {
+  const auto consumed = std::make_shared<ConsumedHere>();
+  for (GroupShare::Parts& part : parts) {
+    shares_.push_back(std::make_shared<GroupShare>(spec.shape, std::move(part), spec.words, consumed, faults));
+  }
+  for (size_t i = 0; i < shares_.size(); ++i) threads_[i]->adopt(shares_[i]);
+}
+
+ProxyGroup::~ProxyGroup() {
+  const Deadline deadline = Deadline::after_ms(let_go_ms);
+  for (size_t i = 0; i < shares_.size(); ++i) threads_[i]->let_go(*shares_[i], deadline);
+}
+
+void ProxyGroup::stop(int64_t timeout_ms, const Allgather& allgather) {
+  const Deadline deadline = Deadline::after_ms(timeout_ms);
+  std::optional<Error> error;
+  const auto attempt = [&](auto&& step) {
+    try {
+      step();
+    } catch (const Error& failed) {
+      if (!error) error = failed;
+    }
+  };
+  attempt([&] {
+    for (const auto& share : shares_) share->drain();
+    wait(&GroupShare::drained, deadline, "carry out all commands");
+    for (const auto& share : shares_) {
+      if (const auto fault = share->first_fault()) throw Error(fault->code, fault->sentence);
+    }
+  });
+  // Whoever is drained still returns credits, until all are. When one is not, nobody minds what closes.
+  try {
+    agree(allgather, rank_, error ? &*error : nullptr);
+  } catch (const Error&) {
+    for (const auto& share : shares_) share->hush();
+    throw;
+  }
+  attempt([&] {
+    for (const auto& share : shares_) share->hush();
+    wait(&GroupShare::silent, deadline, "end what was under way");
+  });
+  agree(allgather, rank_, error ? &*error : nullptr);
+}
+
+void ProxyGroup::wait(bool (GroupShare::*done)() const, Deadline deadline, const char* what) const {
+  for (const auto& share : shares_) {
+    while (!((*share).*done)()) {
+      if (deadline.expired()) fail(ucclEpTimeout, "the proxies did not {} within {} ms", what, deadline.total_ms());
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+  }
+}
+
+GroupStatistics ProxyGroup::statistics() const {
+  GroupStatistics sum;
+  for (const auto& share : shares_) add_to(sum, share->counts());
+  return sum;
+}
+
+Engine::Engine(EngineConfig config) : config_(std::move(config)) {
+  if (config_.cpus.empty()) fail(ucclEpInvalidArgument, "an engine without threads");
+  for (const NicConfig& nic : config_.nics) nics_.push_back(std::make_unique<Nic>(nic));
+  for (uint32_t i = 0; i < config_.cpus.size(); ++i) {
+    threads_.push_back(std::make_unique<ProxyThread>(config_.rank, i, config_.cpus[i]));
+  }
+}
+
+std::unique_ptr<ProxyGroup> Engine::attach(GroupSpec spec, const Allgather& allgather) {
+  auto parts = connect_group(spec, nics_, static_cast<uint32_t>(threads_.size()), allgather);
+  std::vector<ProxyThread*> threads;
+  for (const auto& thread : threads_) threads.push_back(thread.get());
+  return std::make_unique<ProxyGroup>(spec, std::move(parts), std::move(threads), config_.faults);
+}
+
+std::vector<ThreadStatistics> Engine::statistics() const {
+  std::vector<ThreadStatistics> all;
+  for (const auto& thread : threads_) all.push_back(thread->statistics());
+  return all;
+}
+
+}  // namespace ucclep::proxy

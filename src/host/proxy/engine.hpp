@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// The proxies of a rank: threads that carry out what its kernels put into command rings, over NICs, and tell the
+// kernels what has come from others. One engine for each communicator; its groups are attached to it.
+//
+//   Engine engine({.rank = 0, .cpus = {3, 5}, .nics = {{verbs, "mlx5_0"}, {verbs, "mlx5_1"}}, .faults = ...});
+//   auto group = engine.attach(spec, allgather);  // all ranks
+//   ... kernels run ...
+//   group->stop(timeout_ms, allgather);           // all ranks; without it the group ends at once
+//
+// A thread owns rings, the connections of the destinations whose commands come by these rings, and all that comes from
+// these ranks: between a command and its post, and between an arrival and its word, lies no lock, no allocation and no
+// system call. protocol.md says what travels.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "host/proxy/connect.hpp"
+#include "host/proxy/fault.hpp"
+#include "host/proxy/proxy_thread.hpp"
+#include "host/proxy/statistics.hpp"
+
+namespace ucclep::proxy {
+
+struct EngineConfig {
+  uint32_t rank = 0;
+  std::vector<int> cpus;  // one for each thread, to which it is pinned; -1: to none
+  std::vector<NicConfig> nics;
+  FaultSink faults;
+};
+
+// A group's proxies. Ended by its destructor, at once: what is under way is lost.
+class ProxyGroup {
+ public:
+  ProxyGroup(const GroupSpec& spec, std::vector<GroupShare::Parts> parts, std::vector<ProxyThread*> threads,
+             const FaultSink& faults);
+  ~ProxyGroup();
+  ProxyGroup(const ProxyGroup&) = delete;
+  ProxyGroup& operator=(const ProxyGroup&) = delete;
+
+  // Carries out all commands that have been pushed, on all ranks, and ends. Throws on all ranks what went wrong on any:
+  // its time was up, a command was wrong, a connection was lost.
+  void stop(int64_t timeout_ms, const Allgather& allgather);
+
+  GroupStatistics statistics() const;
+  const CreditShape& credits() const { return credits_; }  // as all ranks can grant them
+
+ private:
+  void wait(bool (GroupShare::*done)() const, Deadline deadline, const char* what) const;
+
+  uint32_t rank_;
+  CreditShape credits_;
+  std::vector<std::shared_ptr<GroupShare>> shares_;  // by thread
+  std::vector<ProxyThread*> threads_;
+};
+
+class Engine {
+ public:
+  explicit Engine(EngineConfig config);
+
+  // Opens and connects, on all ranks or on none (connect.hpp). The engine outlives the group.
+  std::unique_ptr<ProxyGroup> attach(GroupSpec spec, const Allgather& allgather);
+
+  std::vector<ThreadStatistics> statistics() const;
+
+ private:
+  EngineConfig config_;
+  std::vector<std::unique_ptr<Nic>> nics_;
+  std::vector<std::unique_ptr<ProxyThread>> threads_;
+};
+
+}  // namespace ucclep::proxy

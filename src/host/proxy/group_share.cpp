@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/proxy/group_share.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace ucclep::proxy {
+namespace {
+
+constexpr uint32_t none = 0xffffffff;
+constexpr size_t batch = 64;  // commands, completions
+
+}  // namespace
+
+GroupShare::GroupShare(const GroupShape& shape, Parts parts, const Arrivals& words,
+                       std::shared_ptr<ConsumedHere> consumed, FaultSink sink)
+    : shape_(shape),
+      parts_(std::move(parts)),
+      consumed_(std::move(consumed)),
+      sender_(shape_, parts_.ports, parts_.peers, counts_),
+      receiver_(shape_, words, *consumed_, sender_, parts_.peers, counts_),
+      number_of_(shape.ranks, none),
+      watched_(parts_.peers.size()),
+      sink_(std::move(sink)) {
+  for (uint32_t number = 0; number < parts_.peers.size(); ++number) number_of_[parts_.peers[number].rank] = number;
+  rings_.reserve(parts_.rings.size());
+  // Lanes that wait for room shall not wait for the last command of a lap.
+  for (const RingMemory& ring : parts_.rings) rings_.emplace_back(ring, batch, (uint64_t{1} << ring.capacity_log2) / 8);
+}
+
+bool GroupShare::step() {
+  const bool hushed = hushed_.load(std::memory_order_acquire);
+  // Asked before the rings are looked at: what was pushed before the question is carried out.
+  const bool draining = draining_.load(std::memory_order_acquire);
+  bool moved = false;
+  if (!hushed) {
+    for (RingReader& ring : rings_) moved |= read(ring);
+    if (draining) receiver_.return_credits();
+  }
+  moved |= sender_.pump();
+  if (hushed && sender_.idle()) silent_.store(true, std::memory_order_release);
+  for (Port& port : parts_.ports) moved |= poll(port);
+  receiver_.publish();
+  if (!losses_.empty()) report_losses();
+  if (draining && !moved && !hushed) look_whether_drained();
+  return moved;
+}
+
+// After a round in which nothing happened.
+void GroupShare::look_whether_drained() {
+  if (drained_.load(std::memory_order_relaxed) || !sender_.idle() || !sender_.all_returned()) return;
+  if (const uint64_t rows = sender_.rows_waiting(); rows > 0) {
+    report(
+        {ucclEpInternalError, "proxy", -1,
+         fmt::format("rank {}: {} rows were put that belong to chunks which never became whole", shape_.rank, rows)});
+  }
+  drained_.store(true, std::memory_order_release);
+}
+
+bool GroupShare::read(RingReader& ring) {
+  const auto commands = ring.poll();
+  for (const Command& command : commands) carry_out(command);
+  if (commands.empty()) return false;
+  counts_.commands.add(commands.size());
+  ring.release(commands.size());
+  return true;
+}
+
+void GroupShare::carry_out(const Command& command) {
+  if (command.operation() == CommandOp::none) return;
+  const char* wrong = what_is_wrong(command);
+  if (wrong == nullptr) return;
+  counts_.bad_commands.add(1);
+  const CommandFields c = command.fields();
+  const auto kind = static_cast<Kind>(c.kind);
+  const char* name = c.operation == CommandOp::put        ? "put"
+                     : c.operation == CommandOp::header   ? "header"
+                     : c.operation == CommandOp::consumed ? "consumed"
+                                                          : "unknown";
+  report({ucclEpInternalError, kind_name(kind), c.destination,
+          fmt::format("rank {}: a command of its kernels cannot be right, {}: {} of {} {} for rank {}, {} rows from {} "
+                      "on, {} bytes",
+                      shape_.rank, wrong, name, kind_name(kind), c.epoch, c.destination, c.rows, c.row, c.bytes)});
+}
+
+const char* GroupShare::what_is_wrong(const Command& command) {
+  const uint32_t peer = command.destination() < shape_.ranks ? number_of_[command.destination()] : none;
+  if (peer == none) return "no connection of that ring leads to the rank";
+  switch (command.operation()) {
+    case CommandOp::put:
+    case CommandOp::header:
+      return sender_.take(peer, command);
+    case CommandOp::consumed:
+      return receiver_.consume(peer, command);
+    default:
+      return "there is no such operation";
+  }
+}
+
+bool GroupShare::poll(Port& port) {
+  std::array<transport::Completion, batch> completions;
+  const uint32_t count = port.endpoint->poll(completions);
+  const bool hushed = hushed_.load(std::memory_order_relaxed);
+  for (const transport::Completion& one : std::span(completions).first(count)) {
+    if (one.kind == UCCLEP_COMPLETION_DONE) {
+      sender_.ended(port, one.bytes);
+    } else if (one.kind == UCCLEP_COMPLETION_ERROR) {
+      take_error(port, one);
+    } else if (!hushed) {
+      receiver_.arrive(one.imm);
+    }
+  }
+  return count > 0;
+}
+
+void GroupShare::take_error(Port& port, const transport::Completion& one) {
+  const bool of_operation = one.operation != UCCLEP_OPERATION_NONE;
+  if (of_operation) sender_.ended(port, one.bytes);
+  const std::string_view words = one.words != nullptr ? one.words : "its transport says no more";
+  if (one.peer < port.peer_of.size()) {
+    lose(port.peer_of[one.peer], one.code, words, of_operation ? std::optional(one.cookie) : std::nullopt);
+    return;
+  }
+  for (const uint32_t peer : port.peer_of) lose(peer, one.code, words, std::nullopt);
+}
+
+// The peers may go once all are drained.
+void GroupShare::lose(uint32_t peer, ucclEpResult_t code, std::string_view words, std::optional<uint64_t> cookie) {
+  if (hushed_.load(std::memory_order_relaxed)) sender_.give_up(peer);
+  if (sender_.given_up(peer)) return;
+  const auto known = std::find_if(losses_.begin(), losses_.end(), [&](const Loss& loss) { return loss.peer == peer; });
+  if (known == losses_.end()) {
+    losses_.push_back({peer, code, std::string(words), cookie});
+  } else if (!known->cookie) {
+    known->cookie = cookie;
+  }
+}
+
+void GroupShare::report_losses() {
+  for (const Loss& loss : std::exchange(losses_, {})) {
+    const uint32_t rank = parts_.peers[loss.peer].rank;
+    sender_.give_up(loss.peer);
+    const std::string what = loss.cookie ? words_of_cookie(*loss.cookie) : "nothing under way";
+    report(
+        {loss.code, loss.cookie ? operation_of_cookie(*loss.cookie) : "proxy", static_cast<int>(rank),
+         fmt::format("rank {} has lost its connection to rank {}, with {}: {}", shape_.rank, rank, what, loss.words)});
+  }
+}
+
+// A peer that returns no credit, though its NIC does its work.
+void GroupShare::watch(Clock::time_point now) {
+  // Who did not look for long cannot say that nothing moved.
+  const auto timeout = std::chrono::milliseconds(shape_.timeout_ms);
+  const bool rested = now - std::exchange(last_watch_, now) > timeout / 4;
+  for (uint32_t peer = 0; peer < watched_.size(); ++peer) {
+    const Sender::Backlog backlog = sender_.backlog(peer);
+    Watched& watched = watched_[peer];
+    const bool stands = backlog.waits && backlog.waiting > 0 && backlog.posted == watched.posted;
+    if (!stands || rested) watched = {backlog.posted, now};
+    if (now - watched.since < timeout || sender_.given_up(peer)) continue;
+    const uint32_t rank = parts_.peers[peer].rank;
+    sender_.give_up(peer);
+    report({ucclEpTimeout, "proxy", static_cast<int>(rank),
+            fmt::format("rank {} waited {} ms for rank {} to take in what it was sent; {} messages more wait",
+                        shape_.rank, shape_.timeout_ms, rank, backlog.waiting)});
+  }
+}
+
+void GroupShare::report(const Fault& fault) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!first_fault_) first_fault_ = fault;
+  }
+  sink_(fault);
+}
+
+std::optional<Fault> GroupShare::first_fault() const {
+  const std::lock_guard lock(mutex_);
+  return first_fault_;
+}
+
+}  // namespace ucclep::proxy

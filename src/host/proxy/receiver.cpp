@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/proxy/receiver.hpp"
+
+#include <algorithm>
+
+#include "ucclep/device/arch/host_executor.hpp"
+
+namespace ucclep::proxy {
+namespace {
+
+constexpr uint32_t none = 0xffffffff;
+
+uint32_t most_chunks_of(const Places& places) {
+  uint32_t most = 0;
+  for (const KindPlaces& kind : places.kinds) most = std::max(most, kind.chunks());
+  return most;
+}
+
+void store(uint64_t* word, uint64_t value) {
+  std::atomic_ref(*word).store(value, std::memory_order_release);
+  executor::note_store();
+}
+
+}  // namespace
+
+Receiver::Receiver(const GroupShape& shape, const Arrivals& words, ConsumedHere& consumed, Sender& sender,
+                   const std::vector<PeerLines>& peers, GroupCounts<Counter>& counts)
+    : shape_(shape),
+      words_(words),
+      consumed_(consumed),
+      sender_(sender),
+      counts_(counts),
+      table_({.ranks = shape.ranks, .in_flight = shape.in_flight, .chunks = most_chunks_of(shape.places)}),
+      number_of_(shape.ranks, none),
+      returns_(peers.size(), CreditReturn(shape.credits)) {
+  for (const PeerLines& peer : peers) {
+    number_of_[peer.rank] = static_cast<uint32_t>(ranks_.size());
+    ranks_.push_back(peer.rank);
+  }
+  touched_.reserve(256);
+}
+
+void Receiver::arrive(uint32_t immediate) {
+  counts_.arrivals.add(1);
+  const Immediate imm = unpack(immediate);
+  const uint32_t peer = imm.source < number_of_.size() ? number_of_[imm.source] : none;
+  if (peer == none) return counts_.foreign.add(1);
+  if (imm.kind == ImmKind::word) return move_word(peer, imm);
+  const auto kind = static_cast<Kind>(static_cast<uint32_t>(imm.kind) % num_kinds);
+  table_.consume(kind, consumed_.of[static_cast<uint32_t>(kind)].load(std::memory_order_acquire));
+  switch (table_.arrive(imm)) {
+    case Arrival::repeated:
+      return counts_.repeated.add(1);
+    case Arrival::stale:
+      return counts_.stale.add(1);
+    case Arrival::foreign:
+      return counts_.foreign.add(1);
+    case Arrival::fresh:
+      break;
+  }
+  counts_.early.raise_to(table_.early());
+  CreditReturn& credit = returns_[peer];
+  credit.processed();
+  if (credit.is_due()) sender_.owe(peer, Word::credit, credit.tell());
+  touch(kind, imm.source, table_.seq_of(kind, imm.epoch));
+}
+
+void Receiver::move_word(uint32_t peer, const Immediate& imm) {
+  if (imm.epoch == static_cast<uint32_t>(Word::credit)) return sender_.credit_returned(peer, imm.value);
+  if (imm.epoch >= num_kinds) return counts_.foreign.add(1);
+  const auto kind = static_cast<Kind>(imm.epoch);
+  if (sender_.consumed(peer, kind, imm.value)) {
+    store(words_.consumed_of(kind, ranks_[peer]), sender_.consumed_by(peer, kind));
+  }
+}
+
+const char* Receiver::consume(uint32_t peer, const Command& command) {
+  if (command.kind() >= num_kinds) return "there is no such kind of operation";
+  std::atomic<uint64_t>& here = consumed_.of[command.kind()];
+  uint64_t known = here.load(std::memory_order_relaxed);
+  const auto step = static_cast<int32_t>(command.epoch() - static_cast<uint32_t>(known));
+  const uint64_t seq = known + static_cast<uint64_t>(static_cast<int64_t>(step));
+  if (step > static_cast<int32_t>(shape_.in_flight)) return "so many operations cannot have been read";
+  if (step < 0 && static_cast<uint64_t>(-static_cast<int64_t>(step)) > known) return "no operation has that number";
+  while (known < seq && !here.compare_exchange_weak(known, seq, std::memory_order_release, std::memory_order_relaxed)) {
+  }
+  sender_.owe(peer, consumed_word(static_cast<Kind>(command.kind())), seq);
+  return nullptr;
+}
+
+void Receiver::return_credits() {
+  for (uint32_t peer = 0; peer < returns_.size(); ++peer) {
+    if (returns_[peer].owes()) sender_.owe(peer, Word::credit, returns_[peer].tell());
+  }
+}
+
+void Receiver::touch(Kind kind, uint32_t source, uint64_t seq) {
+  if (!touched_.empty()) {
+    const Touched& last = touched_.back();
+    if (last.kind == kind && last.source == source && last.seq == seq) return;
+  }
+  if (touched_.size() == touched_.capacity()) publish();
+  touched_.push_back({kind, source, seq});
+}
+
+void Receiver::publish() {
+  for (const Touched& one : touched_) {
+    store(words_.progress_of(one.kind, one.seq, one.source), table_.progress(one.kind, one.source, one.seq).word());
+  }
+  touched_.clear();
+}
+
+}  // namespace ucclep::proxy

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// The receiving half of a proxy thread's share of a group: immediates in, words for the kernels out (arrivals.hpp), and
+// credits back to the senders. Immediates may come in any order and twice. Nothing is allocated after construction.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "host/proxy/arrival_table.hpp"
+#include "host/proxy/credits.hpp"
+#include "host/proxy/sender.hpp"
+
+namespace ucclep::proxy {
+
+// The last operation of each kind that the rank's kernels have finished reading; for all threads of the group. It is
+// raised before any peer hears of it, so whatever a peer sends after that finds it raised.
+struct ConsumedHere {
+  std::atomic<uint64_t> of[num_kinds]{};
+};
+
+class Receiver {
+ public:
+  // All of these outlive it; peers and their numbers as in Sender.
+  Receiver(const GroupShape& shape, const Arrivals& words, ConsumedHere& consumed, Sender& sender,
+           const std::vector<PeerLines>& peers, GroupCounts<Counter>& counts);
+
+  void arrive(uint32_t immediate);
+  // The kernels' CommandOp::consumed, which the peer shall hear. Null, or why it cannot be right.
+  const char* consume(uint32_t peer, const Command& command);
+  // Also credits that are not due yet: whoever is about to end waits for all of its own.
+  void return_credits();
+  // What has arrived becomes visible to the kernels.
+  void publish();
+
+ private:
+  void move_word(uint32_t peer, const Immediate& imm);
+  void touch(Kind kind, uint32_t source, uint64_t seq);
+
+  struct Touched {
+    Kind kind;
+    uint32_t source;
+    uint64_t seq;
+  };
+
+  const GroupShape& shape_;
+  const Arrivals words_;
+  ConsumedHere& consumed_;
+  Sender& sender_;
+  GroupCounts<Counter>& counts_;
+  ArrivalTable table_;
+  std::vector<uint32_t> ranks_, number_of_;  // of peers; by rank
+  std::vector<CreditReturn> returns_;
+  std::vector<Touched> touched_;  // since the last publish
+};
+
+}  // namespace ucclep::proxy

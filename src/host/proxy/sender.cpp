@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/proxy/sender.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace ucclep::proxy {
+namespace {
+
+// All that may wait for one peer: the chunks and headers of N operations of each kind (P9).
+uint32_t most_waiting(const GroupShape& shape) {
+  uint32_t messages = 0;
+  for (const KindPlaces& kind : shape.places.kinds) messages += shape.in_flight * (kind.chunks() + 1);
+  return messages;
+}
+
+bool is_header(const Command& command) {
+  return command.operation() == CommandOp::header;
+}
+
+}  // namespace
+
+Sender::Sender(const GroupShape& shape, std::vector<Port>& ports, std::vector<PeerLines>& peers,
+               GroupCounts<Counter>& counts)
+    : shape_(shape),
+      ports_(ports),
+      lines_(peers),
+      counts_(counts),
+      waiting_(static_cast<uint32_t>(peers.size()), static_cast<uint32_t>(peers.size()) * most_waiting(shape)) {
+  peers_.reserve(peers.size());
+  active_.reserve(peers.size());
+  for (size_t i = 0; i < peers.size(); ++i) peers_.emplace_back(shape.places, shape.in_flight, shape.credits);
+}
+
+const char* Sender::take(uint32_t number, const Command& command) {
+  Peer& peer = peers_[number];
+  if (command.kind() >= num_kinds) return "there is no such kind of operation";
+  const auto kind = static_cast<Kind>(command.kind());
+  const uint64_t seq = peer.gather.seq_of(kind, command.epoch());
+  if (seq > peer.consumed[command.kind()].value() + shape_.in_flight) {
+    return "the peer has not finished reading what is in the way";
+  }
+  Command whole;
+  if (const char* wrong = peer.gather.take(command, &whole)) return wrong;
+  if (command.operation() == CommandOp::put) counts_.puts.add(1);
+  if (peer.given_up) {
+    counts_.dropped.add(1);
+    return nullptr;
+  }
+  // The header first, which says what to expect.
+  const bool fits = (!is_header(command) || waiting_.push(number, command)) &&
+                    (whole.operation() == CommandOp::none || waiting_.push(number, whole));
+  if (!fits) return "more messages wait than there can be";
+  peer.waiting += (is_header(command) ? 1 : 0) + (whole.operation() == CommandOp::none ? 0 : 1);
+  activate(number);
+  return nullptr;
+}
+
+void Sender::owe(uint32_t number, Word word, uint64_t value) {
+  Peer& peer = peers_[number];
+  uint64_t& owed = peer.owed[static_cast<uint32_t>(word)];
+  if (value <= owed || peer.given_up) return;
+  owed = value;
+  activate(number);
+}
+
+void Sender::credit_returned(uint32_t number, uint32_t value) {
+  peers_[number].credits.returned(value);
+}
+
+bool Sender::consumed(uint32_t number, Kind kind, uint32_t value) {
+  return peers_[number].consumed[static_cast<uint32_t>(kind)].move(value);
+}
+
+uint64_t Sender::consumed_by(uint32_t number, Kind kind) const {
+  return peers_[number].consumed[static_cast<uint32_t>(kind)].value();
+}
+
+bool Sender::pump() {
+  bool posted = false;
+  const auto count = static_cast<uint32_t>(active_.size());
+  // Each is the first in turn to get what is left of the NIC.
+  if (count > 0) turn_ = (turn_ + 1) % count;
+  for (uint32_t i = 0; i < count; ++i) posted |= advance(active_[(turn_ + i) % count]);
+  std::erase_if(active_, [&](uint32_t number) { return !peers_[number].active; });
+  return posted;
+}
+
+void Sender::ended(Port& port, uint64_t bytes) {
+  --port.unfinished;
+  port.nic->give(bytes);
+}
+
+void Sender::give_up(uint32_t number) {
+  Peer& peer = peers_[number];
+  peer.given_up = true;
+  for (; !waiting_.is_empty(number); waiting_.pop(number)) counts_.dropped.add(1);
+  peer.waiting = 0;
+  std::copy(peer.owed, peer.owed + num_words, peer.told);
+  for (Line& line : lines_[number].lines) {
+    for (uint32_t i = 0; i < line.chained; ++i) ports_[line.port].nic->give(line.chain[i].bytes);
+    ports_[line.port].unfinished -= line.chained;
+    line.chained = 0;
+  }
+}
+
+Sender::Backlog Sender::backlog(uint32_t number) const {
+  const Peer& peer = peers_[number];
+  return {peer.waits_for_credit, peer.posted, peer.waiting};
+}
+
+bool Sender::idle() const {
+  return active_.empty() &&
+         std::all_of(ports_.begin(), ports_.end(), [](const Port& port) { return port.unfinished == 0; });
+}
+
+bool Sender::all_returned() const {
+  return std::all_of(peers_.begin(), peers_.end(),
+                     [](const Peer& peer) { return peer.given_up || peer.credits.in_flight() == 0; });
+}
+
+uint64_t Sender::rows_waiting() const {
+  uint64_t rows = 0;
+  for (const Peer& peer : peers_) rows += peer.given_up ? 0 : peer.gather.rows_waiting();
+  return rows;
+}
+
+void Sender::activate(uint32_t number) {
+  if (std::exchange(peers_[number].active, true)) return;
+  active_.push_back(number);
+}
+
+// Words first: the peer may need them to get on.
+bool Sender::advance(uint32_t number) {
+  Peer& peer = peers_[number];
+  bool all = chain_words(number);
+  all = chain_messages(number) && all;
+  bool posted = false;
+  for (Line& line : lines_[number].lines) {
+    posted |= post(line);
+    all = all && line.chained == 0;
+  }
+  peer.active = !all;
+  return posted;
+}
+
+bool Sender::chain_words(uint32_t number) {
+  Peer& peer = peers_[number];
+  Line& line = lines_[number].lines.front();
+  for (uint32_t word = 0; word < num_words; ++word) {
+    if (peer.told[word] == peer.owed[word]) continue;
+    if (!has_room(line, 0)) return false;
+    peer.told[word] = peer.owed[word];
+    chain(line, word_moves(static_cast<Word>(word), peer.told[word], shape_.rank), peer.told[word]);
+    counts_.words.add(1);
+  }
+  return true;
+}
+
+bool Sender::chain_messages(uint32_t number) {
+  Peer& peer = peers_[number];
+  std::vector<Line>& lines = lines_[number].lines;
+  while (!waiting_.is_empty(number)) {
+    const Command command = waiting_.front(number);
+    const KindPlaces& places = shape_.places.kinds[command.kind()];
+    // Chunks take the connections in turn, headers the first.
+    const size_t turn = is_header(command) ? 0 : command.row() / places.rows_per_chunk % lines.size();
+    if (stall(peer.waits_for_credit, !peer.credits.available(), counts_.credit_stalls)) return false;
+    if (lines[turn].chained == Line::longest_chain) return false;
+    if (stall(peer.waits_for_nic, !has_room(lines[turn], command.bytes()), counts_.nic_stalls)) return false;
+    peer.credits.take();
+    counts_.most_in_flight.raise_to(peer.credits.in_flight());
+    chain_message(number, lines[turn], command);
+    waiting_.pop(number);
+    --peer.waiting;
+    ++peer.posted;
+  }
+  return true;
+}
+
+// Takes the room, too.
+bool Sender::has_room(const Line& line, uint64_t bytes) {
+  Port& port = ports_[line.port];
+  if (line.chained == Line::longest_chain || port.unfinished == port.sends || !port.nic->take(bytes)) return false;
+  ++port.unfinished;
+  return true;
+}
+
+transport::Operation& Sender::chain(Line& line, const Immediate& imm, uint64_t seq) {
+  transport::Operation& operation = line.chain[line.chained++];
+  operation = {};
+  operation.kind = UCCLEP_OPERATION_WRITE;
+  operation.flags = UCCLEP_OPERATION_IMM;
+  operation.imm = pack(imm);
+  operation.cookie = seq << 32 | operation.imm;
+  return operation;
+}
+
+void Sender::chain_message(uint32_t number, Line& line, const Command& command) {
+  const auto kind = static_cast<Kind>(command.kind());
+  const KindPlaces& places = shape_.places[kind];
+  const uint64_t seq = peers_[number].gather.seq_of(kind, command.epoch());
+  const auto slot = static_cast<uint32_t>(seq % shape_.in_flight);
+  const bool header = is_header(command);
+  const Immediate imm = header ? header_arrives(kind, seq, shape_.rank, places.chunks_of(command.row()))
+                               : chunk_arrives(kind, seq, shape_.rank, command.row() / places.rows_per_chunk);
+  transport::Operation& operation = chain(line, imm, seq);
+  (header ? counts_.headers : counts_.chunks).add(1);
+  if (command.bytes() == 0) return;
+  const Area& from = header ? places.header_from : places.rows_from;
+  const Area& to = header ? places.header_to : places.rows_to;
+  const uint64_t within = header ? 0 : uint64_t{command.row()} * (command.bytes() / command.rows());
+  operation.local_region = ports_[line.port].regions[from.window];
+  operation.remote_region = line.regions[to.window];
+  operation.local_offset = from.at(slot, lines_[number].rank) + within;
+  operation.remote_offset = to.at(slot, shape_.rank) + within;
+  operation.bytes = command.bytes();
+  counts_.bytes.add(command.bytes());
+}
+
+// One doorbell. What the endpoint does not take stays chained.
+bool Sender::post(Line& line) {
+  if (line.chained == 0) return false;
+  const uint32_t taken = ports_[line.port].endpoint->post(line.number, std::span(line.chain).first(line.chained));
+  if (taken == 0) return false;
+  std::copy(line.chain.begin() + taken, line.chain.begin() + line.chained, line.chain.begin());
+  line.chained -= taken;
+  counts_.doorbells.add(1);
+  return true;
+}
+
+// Counts where a wait begins, not how often it is looked at.
+bool Sender::stall(bool& waits, bool now, Counter& stalls) {
+  if (now && !waits) stalls.add(1);
+  waits = now;
+  return now;
+}
+
+const char* operation_of_cookie(uint64_t cookie) {
+  const auto kind = static_cast<uint32_t>(unpack(static_cast<uint32_t>(cookie)).kind);
+  return kind < 2 * num_kinds ? kind_name(static_cast<Kind>(kind % num_kinds)) : "proxy";
+}
+
+std::string words_of_cookie(uint64_t cookie) {
+  const Immediate imm = unpack(static_cast<uint32_t>(cookie));
+  const char* operation = operation_of_cookie(cookie);
+  const uint64_t seq = cookie >> 32;
+  if (imm.kind == ImmKind::word) return "a word of control";
+  if (static_cast<uint32_t>(imm.kind) >= num_kinds) return fmt::format("the header of {} {}", operation, seq);
+  return fmt::format("chunk {} of {} {}", imm.value, operation, seq);
+}
+
+}  // namespace ucclep::proxy

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sending half of a proxy thread's share of a group: commands in, chains of writes out. A message waits in the list
+// of its destination until there is credit, room on the NIC and room in the chain; no other destination waits for it.
+// Nothing is allocated after construction.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "host/proxy/chunk_gather.hpp"
+#include "host/proxy/credits.hpp"
+#include "host/proxy/port.hpp"
+#include "host/proxy/set_aside.hpp"
+#include "host/proxy/statistics.hpp"
+
+namespace ucclep::proxy {
+
+// What all halves and shares of a group have in common.
+struct GroupShape {
+  uint32_t rank = 0, ranks = 0, in_flight = 2;
+  Places places;
+  CreditShape credits;
+  uint32_t timeout_ms = 0;
+};
+
+class Sender {
+ public:
+  // All of these outlive it. peers: their order gives the numbers by which everything here names them.
+  Sender(const GroupShape& shape, std::vector<Port>& ports, std::vector<PeerLines>& peers,
+         GroupCounts<Counter>& counts);
+
+  // A command of the rank's kernels, for a peer of this share. Null, or why it cannot be right.
+  const char* take(uint32_t peer, const Command& command);
+  // Tells the peer the value of a word, the latest if there are several before it can be sent.
+  void owe(uint32_t peer, Word word, uint64_t value);
+  // What came from the peer.
+  void credit_returned(uint32_t peer, uint32_t value);
+  bool consumed(uint32_t peer, Kind kind, uint32_t value);  // true: the word grew
+  uint64_t consumed_by(uint32_t peer, Kind kind) const;
+
+  // Posts what can be posted. True when there was any.
+  bool pump();
+  // An operation of a port has ended.
+  void ended(Port& port, uint64_t bytes);
+  // Nothing is sent to the peer any more; what waits is dropped.
+  void give_up(uint32_t peer);
+  bool given_up(uint32_t peer) const { return peers_[peer].given_up; }
+
+  // Of a peer, also over messages that wait: it grows while the peer gets on.
+  struct Backlog {
+    bool waits = false;   // for a credit
+    uint64_t posted = 0;  // messages
+    uint32_t waiting = 0;
+  };
+  Backlog backlog(uint32_t peer) const;
+  // Nothing waits and nothing is in flight. Rows of chunks that never became whole do not count.
+  bool idle() const;
+  // The peers have dealt with all that they were sent.
+  bool all_returned() const;
+  uint64_t rows_waiting() const;
+
+ private:
+  struct Peer {
+    Peer(const Places& places, uint32_t in_flight, const CreditShape& credits)
+        : gather(places, in_flight), credits(credits) {}
+    ChunkGather gather;
+    SendCredits credits;
+    uint64_t owed[num_words] = {}, told[num_words] = {};
+    GrowingWord consumed[num_kinds];
+    uint64_t posted = 0;
+    uint32_t waiting = 0;
+    bool active = false;  // in active_
+    bool given_up = false;
+    bool waits_for_credit = false, waits_for_nic = false;
+  };
+
+  void activate(uint32_t peer);
+  bool advance(uint32_t peer);
+  bool chain_words(uint32_t peer);
+  bool chain_messages(uint32_t peer);
+  bool has_room(const Line& line, uint64_t bytes);
+  transport::Operation& chain(Line& line, const Immediate& imm, uint64_t seq);
+  void chain_message(uint32_t peer, Line& line, const Command& command);
+  bool post(Line& line);
+  bool stall(bool& waits, bool now, Counter& stalls);
+
+  const GroupShape& shape_;
+  std::vector<Port>& ports_;
+  std::vector<PeerLines>& lines_;
+  GroupCounts<Counter>& counts_;
+  std::vector<Peer> peers_;
+  SetAside waiting_;
+  std::vector<uint32_t> active_;  // peers that have something to send
+  uint32_t turn_ = 0;
+};
+
+// What a cookie says of the operation that it came with: for sentences.
+std::string words_of_cookie(uint64_t cookie);
+const char* operation_of_cookie(uint64_t cookie);
+
+}  // namespace ucclep::proxy

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks of a test, each with an engine, rings, windows and a thread that does what the rank's kernels would: it puts
+// rows, reads what arrives, and says that it has read it. What arrives is compared byte by byte.
+#pragma once
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "base/deadline.hpp"
+#include "device/host/host_device.hpp"
+#include "host/proxy/engine.hpp"
+#include "host/proxy/ring_writer.hpp"
+
+namespace ucclep::test {
+
+class Failure : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+// In a rank: Catch2's own checks belong to the main thread.
+void check(bool good, const std::string& what);
+
+struct TeamShape {
+  uint32_t ranks = 2, in_flight = 2;
+  std::string transport = "loopback";
+  uint32_t threads = 1, nics = 1, lines = 1;  // of a rank; connections of two ranks
+  uint32_t bulk_log2 = 1, control_log2 = 1, capacity_log2 = 0;
+  uint32_t rows = 24, row_bytes = 64, rows_per_chunk = 4, header_bytes = 32;
+  uint32_t sends = 1024, timeout_ms = 20'000;
+  proxy::CreditShape credits = {};
+  // Of one rank, before its engine is made.
+  std::function<void(uint32_t rank, proxy::EngineConfig&, proxy::GroupSpec&)> change = {};
+};
+
+// Where ranks meet.
+class Meeting {
+ public:
+  explicit Meeting(uint32_t ranks) : parts_(ranks) {}
+  std::vector<std::vector<std::byte>> allgather(uint32_t rank, std::span<const std::byte> mine);
+  void give_up();
+  bool given_up();
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable moved_;
+  std::vector<std::vector<std::byte>> parts_, all_;
+  uint32_t here_ = 0;
+  uint64_t round_ = 0;
+  bool given_up_ = false;
+};
+
+class Rank {
+ public:
+  Rank(uint32_t rank, const TeamShape& shape, Meeting& meeting);
+  // With another group of the same engine.
+  explicit Rank(Rank& sibling);
+  ~Rank();
+
+  uint32_t rank() const { return rank_; }
+  uint32_t ranks() const { return shape_.ranks; }
+  const TeamShape& shape() const { return shape_; }
+  proxy::Engine& engine() { return *engine_; }
+  proxy::ProxyGroup& group() { return *group_; }
+  void attach();  // the constructor does not
+  void stop(int64_t timeout_ms = 20'000) { group_->stop(timeout_ms, allgather()); }
+  void end() { group_.reset(); }
+  void end_engine() { group_.reset(), engine_.reset(); }
+  proxy::Allgather allgather();
+  void meet() { allgather()({}); }
+
+  // One whole operation with all others, rows in an order drawn from `random`.
+  void exchange(Kind kind, std::mt19937_64& random);
+  // Its parts.
+  void begin(Kind kind);  // waits until there is room
+  uint64_t seq(Kind kind) const { return seq_[static_cast<uint32_t>(kind)]; }
+  uint32_t rows_to(Kind kind, uint32_t source, uint32_t destination) const;
+  uint32_t row_bytes(Kind kind) const;
+  void fill(Kind kind, uint32_t destination);  // header and rows
+  void put(Kind kind, uint32_t destination, uint32_t row, uint32_t rows);
+  void header(Kind kind, uint32_t destination);
+  void receive(Kind kind, uint32_t source);  // waits for all, and compares
+  void consume(Kind kind);                   // tells all others
+  void push(uint32_t destination, const CommandFields& fields, bool control = false);
+
+  Progress progress(Kind kind, uint32_t source) const;
+  uint64_t consumed_by(Kind kind, uint32_t rank) const;
+  void until(const std::function<bool()>& reached, const std::string& what) const;
+
+  std::vector<proxy::Fault> faults() const;
+  proxy::Fault wait_for_fault() const;
+  void expects_faults() { expects_faults_ = true; }  // else one of them fails the rank
+
+ private:
+  void build();
+  std::byte* at(const proxy::Area& area, uint32_t slot, uint32_t rank);
+
+  const uint32_t rank_;
+  const TeamShape shape_;
+  Meeting& meeting_;
+  std::unique_ptr<Device> device_;
+  uint32_t abort_ = 0;
+  std::vector<uint64_t> window_, words_;
+  std::unique_ptr<proxy::CommandRings> rings_;
+  std::vector<proxy::RingWriter> writers_;
+  proxy::EngineConfig config_;
+  proxy::GroupSpec spec_;
+  std::shared_ptr<proxy::Engine> engine_;
+  std::unique_ptr<proxy::ProxyGroup> group_;
+  uint64_t seq_[num_kinds] = {};
+  mutable std::mutex mutex_;
+  std::vector<proxy::Fault> faults_;
+  bool expects_faults_ = false;
+};
+
+// Of all ranks.
+struct TeamResult {
+  std::vector<proxy::GroupStatistics> groups;
+};
+
+// Fails the running case when a rank failed. Ranks attach before the body, and stop after it.
+TeamResult run_team(const TeamShape& shape, const std::function<void(Rank&)>& body);
+// They do neither.
+void run_loose_team(const TeamShape& shape, const std::function<void(Rank&)>& body);
+
+}  // namespace ucclep::test
