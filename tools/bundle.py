@@ -26,7 +26,7 @@ def output(*command):
 
 
 def built_files(tree):
-    """The shared library under its soname with the executables of apps/, perf/ and test/, and the plugins of perf/. Without the test
+    """The shared library under its soname with the executables of apps/, perf/, test/ and examples/, and the plugins of perf/. Without the test
     doubles and what needs them: the library would find a double in the bundle instead of the machine's driver. Without the
     yardsticks, which link what the library opens only where it is."""
     left_out = (["test", "doubles"], ["test", "bench"])
@@ -36,6 +36,8 @@ def built_files(tree):
         folders = os.path.relpath(os.path.dirname(path), os.path.realpath(tree)).split(os.sep)
         if target["type"] == "shared library" and target["name"] == "ucclep":
             files["libucclep.so.0"] = path
+        elif target["type"] == "custom" and folders[0] == "examples" and not path.endswith(".o"):
+            files[os.path.basename(path)] = path
         elif target["type"] == "executable" and folders[0] in ("apps", "perf", "test") and folders[:2] not in left_out:
             files[os.path.basename(path)] = path
         elif target["type"] == "shared module" and folders[0] == "perf":

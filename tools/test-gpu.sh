@@ -7,7 +7,7 @@
 #   --shard I/N   every N-th case, from the I-th on (1..N)
 #   --seconds S   no work is begun after S seconds; what was not run is said, and the exit status is 1
 #   --only NAMES  of the programs: gpu_device, litmus, conformance, conformance-processes, graphs, graphs-processes, stress,
-#                 stress-processes, perf, memcheck, racecheck
+#                 stress-processes, user-kernels, user-kernels-processes, examples, perf, memcheck, racecheck
 #   UCCLEP_TEST_ITERATIONS=N in the environment: of stress and litmus, 10000 by default
 #   --json FILE   date, GPUs, commit, counts, seconds and values of each program
 set -uo pipefail
@@ -41,7 +41,7 @@ trap 'rm -rf "$scratch"' EXIT
 
 executable() {  # name: its path in a bundle or in a build tree
   local path
-  for path in "$folder/$1" "$folder"/test/*/"$1" "$folder/perf/$1"; do
+  for path in "$folder/$1" "$folder"/test/*/"$1" "$folder/perf/$1" "$folder/examples/$1"; do
     if [ -x "$path" ] && [ ! -d "$path" ]; then echo "$path"; return 0; fi
   done
   return 1
@@ -211,6 +211,25 @@ tool_run() {  # name of the case, command...: passes by its exit status and what
   fi
 }
 
+# Each says of every rank how many values are wrong.
+examples_program() {
+  begin_program examples || return 0
+  local name path
+  for name in fused_topk_dispatch gemm_epilogue_combine; do
+    mine || continue
+    path=$(executable $name) || { add_failure $name "not in $folder"; continue; }
+    if out_of_time; then not_run=$((not_run + 1)); continue; fi
+    bounded "$(limited 60)" "$path" "$gpus"
+    if [ $status -eq 0 ] && [ "$(grep -c '^rank [0-9]*: 0 of [1-9][0-9]* values are wrong$' "$scratch/output")" -eq "$gpus" ]; then
+      passed=$((passed + 1))
+    else
+      add_failure "$name" "exit code $status"
+      show_output
+    fi
+  done
+  end_program
+}
+
 perf_program() {
   begin_program perf || return 0
   local tool path shape=(-w 2 -n 20 --timeout-ms 30000 --device "$vendor")
@@ -256,6 +275,11 @@ catch_program graphs graph_test "$cases_of_all"
 UCCLEP_TEST_PROCESSES=1 catch_program graphs-processes graph_test "[process]$cases_of_all"
 catch_program stress conformance_test '[stress]'
 UCCLEP_TEST_PROCESSES=1 catch_program stress-processes conformance_test '[stress]'
+if [ "$vendor" = cuda ]; then
+  catch_program user-kernels user_kernels_test "$cases_of_all"
+  UCCLEP_TEST_PROCESSES=1 catch_program user-kernels-processes user_kernels_test "[process]$cases_of_all"
+  examples_program
+fi
 perf_program
 if [ "$vendor" = cuda ]; then sanitizer_programs; fi
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ucclEpCombine and ucclEpComplete.
+// ucclEpCombine, ucclEpCompleteCombine and ucclEpComplete.
 #include "ucclep/device/combine.hpp"
 
 #include "device/kernels/kernels.hpp"
@@ -39,13 +39,18 @@ TensorView check_tokens(const ucclEpHandle& handle, const ucclEpTensor_t* tensor
   return tokens;
 }
 
-// [T, H] of the same type as the rows.
-View check_token_tensor(const ucclEpHandle& handle, const TensorView& tensor, const TensorView& rows, int64_t hidden,
-                        bool output) {
-  tensor.dtype({rows.dtype()}, "that of inputs.tokens")
-      .shape({exactly(handle.tokens, "tokens of the routing"), exactly(hidden, "hidden of inputs.tokens")})
+SizeRule tokens_of(const ucclEpHandle& handle) {
+  if (handle.tokens == ucclEpHandle::tokens_unknown) {
+    return at_most(handle.max_tokens(), "B, the group's maximum of LL tokens");
+  }
+  return exactly(handle.tokens, "tokens of the routing");
+}
+
+// [T, H], of the same type as the rows that are summed.
+View check_token_tensor(const ucclEpHandle& handle, const TensorView& tensor, const TensorView& rows) {
+  tensor.dtype({rows.dtype()}, "that of the rows")
+      .shape({tokens_of(handle), exactly(rows.size(rows.ndim() - 1), "hidden of the rows")})
       .token_rows();
-  if (output) tensor.no_overlap();
   return view_of(tensor);
 }
 
@@ -62,7 +67,7 @@ View check_weights(const ucclEpHandle& handle, const ucclEpCombineInputs_t& inpu
          "topk_weights were given neither with dispatch nor with combine; LL EXPERT_MAJOR applies them");
   }
   weights.dtype({ucclEpFloat32})
-      .shape({exactly(handle.tokens, "tokens of the routing"), exactly(handle.top_k, "top-k of the routing")})
+      .shape({tokens_of(handle), exactly(handle.top_k, "top-k of the routing")})
       .adjacent_elements();
   return view_of(weights);
 }
@@ -73,66 +78,112 @@ Offer offer_of(const ucclEpHandle& handle, const TensorView& tokens) {
   return {lent(*handle.group->comm, tokens), {}, static_cast<uint32_t>(tokens.size(0))};
 }
 
-const Kernel& kernel_of(const ucclEpHandle& handle, ucclEpDataType_t dtype) {
+// opened: by a user's kernel, which has sent the rows.
+const Kernel& kernel_of(const ucclEpHandle& handle, ucclEpDataType_t dtype, bool opened) {
   const bool ll = handle.low_latency();
+  if (opened && dtype == ucclEpBfloat16) return kernels::ll_complete_combine_bf16;
+  if (opened && dtype == ucclEpFloat16) return kernels::ll_complete_combine_fp16;
+  if (opened) return kernels::ll_complete_combine_fp32;
   if (dtype == ucclEpBfloat16) return ll ? kernels::ll_combine_bf16 : kernels::ht_combine_bf16;
   if (dtype == ucclEpFloat16) return ll ? kernels::ll_combine_fp16 : kernels::ht_combine_fp16;
   return ll ? kernels::ll_combine_fp32 : kernels::ht_combine_fp32;
 }
 
-void combine(ucclEpHandle& handle, const ucclEpCombineInputs_t* given_inputs,
-             const ucclEpCombineOutputs_t* given_outputs, const ucclEpCombineConfig_t* given_config,
-             ucclEpStream_t stream) {
-  const ucclEpCombineInputs_t inputs = read_struct(given_inputs, "inputs");
-  const ucclEpCombineOutputs_t outputs = read_struct(given_outputs, "outputs");
-  const ucclEpCombineConfig_t config = read_struct(given_config, "config");
-  ucclEpGroup& group = *handle.group;
-  checked_stream(*group.comm, stream);
-  check_operation(config.send_only, config.pass, config.num_sms);
-  check_state(handle);
-  if (inputs.scales != nullptr) fail(ucclEpNotSupported, "inputs.scales: combine takes bf16, fp16 and fp32 rows");
-  if (outputs.topk_weights != nullptr)
-    fail(ucclEpInvalidArgument, "outputs.topk_weights is given, but only the backward pass returns weights");
+// Everything of one call. opened: by a user's kernel; of the inputs only the biases count.
+struct CombineCall {
+  ucclEpHandle& handle;
+  bool opened;
+  ucclEpCombineInputs_t inputs;
+  ucclEpCombineOutputs_t outputs;
+  ucclEpCombineConfig_t config;
+};
 
-  const TensorView tokens = check_tokens(handle, inputs.tokens);
-  const int64_t hidden = tokens.size(tokens.ndim() - 1);
-  const int64_t row_bytes = hidden * static_cast<int64_t>(tokens.element_bytes());
+void check_opened(const CombineCall& call) {
+  if (!call.handle.low_latency()) {
+    fail(ucclEpNotSupported, "handle is one of HT: in this version kernels open combines of LL handles only");
+  }
+  if (call.inputs.tokens != nullptr || call.inputs.topk_weights != nullptr) {
+    fail(ucclEpInvalidArgument, "inputs.{} is given, but the kernel that opened the combine has sent the rows",
+         call.inputs.tokens != nullptr ? "tokens" : "topk_weights");
+  }
+}
+
+// The rows that are summed; where a kernel has sent them, the output tells their type and width.
+TensorView check_rows(const CombineCall& call) {
+  const ucclEpHandle& handle = call.handle;
+  if (!call.opened) return check_tokens(handle, call.inputs.tokens);
+  TensorView output = required_tensor(call.outputs.tokens, "outputs.tokens");
+  output.dtype({ucclEpBfloat16, ucclEpFloat16, ucclEpFloat32}).shape({tokens_of(handle), at_least(1, "hidden")});
+  return output;
+}
+
+CombineArgs arguments_of(const CombineCall& call, const TensorView& rows) {
+  const ucclEpHandle& handle = call.handle;
+  const ucclEpGroup& group = *handle.group;
+  const int64_t hidden = rows.size(rows.ndim() - 1);
+  const int64_t row_bytes = hidden * static_cast<int64_t>(rows.element_bytes());
   if (row_bytes > group.config.max_token_bytes) {
-    fail(ucclEpInvalidArgument, "a row of inputs.tokens has {} bytes, the group's max_token_bytes is {}", row_bytes,
+    fail(ucclEpInvalidArgument, "a row of {} has {} bytes, the group's max_token_bytes is {}", rows.name(), row_bytes,
          group.config.max_token_bytes);
   }
-  TensorView wait_ns = optional_tensor(outputs.wait_ns, "outputs.wait_ns");
+  const TensorView output = required_tensor(call.outputs.tokens, "outputs.tokens");
+  TensorView wait_ns = optional_tensor(call.outputs.wait_ns, "outputs.wait_ns");
   wait_ns.dtype({ucclEpInt64}).shape({exactly(group.shape().ranks, "ranks")}).adjacent_elements();
 
-  const size_t tables = handle.low_latency() ? 0 : sizeof(Lease) * group.shape().ranks;
-  const LaunchPlan plan =
-      plan_rows(group.comm->traits, config.num_sms > 0 ? config.num_sms : group.config.num_sms, tables);
   CombineArgs args{};
   args.group = group.device;
   args.handle = handle.device;
-  args.tokens = view_of(tokens);
-  args.topk_weights = check_weights(handle, inputs);
-  args.output = check_token_tensor(handle, required_tensor(outputs.tokens, "outputs.tokens"), tokens, hidden, true);
-  args.bias = check_token_tensor(handle, optional_tensor(inputs.bias, "inputs.bias"), tokens, hidden, false);
-  args.bias2 = check_token_tensor(handle, optional_tensor(inputs.bias2, "inputs.bias2"), tokens, hidden, false);
+  args.topk_weights = check_weights(handle, call.inputs);
+  args.output = check_token_tensor(handle, output.no_overlap(), rows);
+  args.output_rows = static_cast<uint32_t>(output.size(0));
+  args.bias = check_token_tensor(handle, optional_tensor(call.inputs.bias, "inputs.bias"), rows);
+  args.bias2 = check_token_tensor(handle, optional_tensor(call.inputs.bias2, "inputs.bias2"), rows);
   args.wait_ns = view_of(wait_ns);
-  args.capacity = static_cast<uint64_t>(tokens.size(handle.low_latency() ? 1 : 0));
   args.zones = zones_of(handle);
   args.ranked = handle.device.layout == UCCLEP_LAYOUT_RANK_MAJOR;
   args.weighted = args.zones == Zones::slabs;
   args.row_bytes = static_cast<uint32_t>(row_bytes);
-  args.piece_bytes = plan.piece_bytes;
   args.settings = handle_settings(handle, handle.top_k);
   args.settings.hidden = static_cast<uint32_t>(hidden);
-  args.settings.dtype = args.settings.output_dtype = static_cast<uint32_t>(tokens.dtype());
+  args.settings.dtype = args.settings.output_dtype = static_cast<uint32_t>(rows.dtype());
   args.settings.weights_at_dispatch = handle.weights_given ? 1 : 0;
-  args.settings.weights_at_combine = inputs.topk_weights != nullptr ? 1 : 0;
-  const Kernel& kernel = kernel_of(handle, tokens.dtype());
+  args.settings.weights_at_combine = call.inputs.topk_weights != nullptr ? 1 : 0;
+  if (!call.opened) {
+    args.tokens = view_of(rows);
+    args.capacity = static_cast<uint64_t>(rows.size(handle.low_latency() ? 1 : 0));
+  }
+  return args;
+}
+
+void combine(const CombineCall& call, ucclEpStream_t stream) {
+  ucclEpHandle& handle = call.handle;
+  ucclEpGroup& group = *handle.group;
+  checked_stream(*group.comm, stream);
+  check_operation(call.config.send_only, call.config.pass, call.config.num_sms);
+  if (call.opened) check_opened(call);
+  check_state(handle);
+  if (call.inputs.scales != nullptr) fail(ucclEpNotSupported, "inputs.scales: combine takes bf16, fp16 and fp32 rows");
+  if (call.outputs.topk_weights != nullptr)
+    fail(ucclEpInvalidArgument, "outputs.topk_weights is given, but only the backward pass returns weights");
+  const TensorView rows = check_rows(call);
+  CombineArgs args = arguments_of(call, rows);
+  const size_t tables = handle.low_latency() ? 0 : sizeof(Lease) * group.shape().ranks;
+  const LaunchPlan plan =
+      plan_rows(group.comm->traits, call.config.num_sms > 0 ? call.config.num_sms : group.config.num_sms, tables);
+  args.piece_bytes = plan.piece_bytes;
+  const Kernel& kernel = kernel_of(handle, rows.dtype(), call.opened);
   if (handle.low_latency()) {
     launch(group, kernel, plan.shape, args, stream);
   } else {
-    launch(group, kernel, plan.shape, HtCombineArgs{args, offer_of(handle, tokens)}, stream);
+    launch(group, kernel, plan.shape, HtCombineArgs{args, offer_of(handle, rows)}, stream);
   }
+}
+
+void combine(ucclEpHandle& handle, bool opened, const ucclEpCombineInputs_t* inputs,
+             const ucclEpCombineOutputs_t* outputs, const ucclEpCombineConfig_t* config, ucclEpStream_t stream) {
+  combine(
+      {handle, opened, read_struct(inputs, "inputs"), read_struct(outputs, "outputs"), read_struct(config, "config")},
+      stream);
 }
 
 }  // namespace
@@ -144,7 +195,14 @@ ucclEpResult_t ucclEpCombine(ucclEpHandle_t handle, const ucclEpCombineInputs_t*
                              const ucclEpCombineOutputs_t* outputs, const ucclEpCombineConfig_t* config,
                              ucclEpStream_t stream) {
   return guarded("ucclEpCombine", comm_of(handle),
-                 [&] { ucclep::combine(usable(handle), inputs, outputs, config, stream); });
+                 [&] { combine(usable(handle), false, inputs, outputs, config, stream); });
+}
+
+ucclEpResult_t ucclEpCompleteCombine(ucclEpHandle_t handle, const ucclEpCombineInputs_t* inputs,
+                                     const ucclEpCombineOutputs_t* outputs, const ucclEpCombineConfig_t* config,
+                                     ucclEpStream_t stream) {
+  return guarded("ucclEpCompleteCombine", comm_of(handle),
+                 [&] { combine(usable(handle), true, inputs, outputs, config, stream); });
 }
 
 ucclEpResult_t ucclEpComplete(ucclEpHandle_t handle, ucclEpStream_t stream) {

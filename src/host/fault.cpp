@@ -30,8 +30,8 @@ OperationName operation_name(Operation operation) {
 }
 
 const char* phase_name(Phase phase) {
-  constexpr const char* names[] = {"none", "routing", "slot",    "header", "settings",
-                                   "rows", "weights", "staging", "grid",   "capacity"};
+  constexpr const char* names[] = {"none",    "routing", "slot", "header",   "settings", "rows",
+                                   "weights", "staging", "grid", "capacity", "shape",    "tokens"};
   const auto i = static_cast<size_t>(phase);
   return i < std::size(names) ? names[i] : "unknown";
 }
@@ -92,6 +92,14 @@ std::string sentence(const ErrorRecord& r, int rank) {
     case Phase::capacity:
       return fmt::format("{} {}: rank {} receives {} rows, its output tensor has {}; the rest was dropped", operation,
                          r.epoch, rank, r.expected, r.got);
+    case Phase::shape:
+      return fmt::format("{} {}: the shape that a kernel of rank {} gave does not fit: {} is {}, expected {}",
+                         operation, r.epoch, rank, field_name(r.field), r.got, r.expected);
+    case Phase::tokens:
+      return fmt::format(
+          "{} {}: rank {} dispatched {} tokens, its output tensor has {} rows; only what both have was "
+          "written",
+          operation, r.epoch, rank, r.expected, r.got);
     case Phase::grid:
       return fmt::format("{} {}: the blocks of rank {}'s kernel did not meet in time", operation, r.epoch, rank);
     default:

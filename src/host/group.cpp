@@ -44,7 +44,6 @@ std::vector<char> workspace_image(const ucclEpGroup& group) {
 
 void fill_device(ucclEpGroup& group) {
   ucclEpDeviceGroup& d = group.device;
-  d.size = sizeof d;
   d.rank = group.comm->rank();
   d.state = reinterpret_cast<GroupState*>(group.workspace.data());
   d.windows = reinterpret_cast<char* const*>(group.workspace.data() + round_up(sizeof(GroupState), 128));
@@ -194,5 +193,13 @@ ucclEpResult_t ucclEpGroupDestroy(ucclEpGroup_t group) {
   return guarded("ucclEpGroupDestroy", group->comm, [&] {
     refuse_destruction_in_capture(*group->comm);
     destroy_group(group);
+  });
+}
+
+ucclEpResult_t ucclEpGroupGetDevice(ucclEpGroup_t group, ucclEpDeviceGroup* out) {
+  return guarded("ucclEpGroupGetDevice", group == nullptr ? nullptr : group->comm, [&] {
+    const ucclEpGroup& g = usable(group);
+    check_device_struct(out);
+    *out = g.device;
   });
 }

@@ -64,18 +64,16 @@ ucclEpHandle_t create_handle(ucclEpGroup& group, const ucclEpHandleConfig_t& con
   check_layout(mode, config);
   auto handle = std::make_unique<ucclEpHandle>();
   handle->group = &group;
-  ucclEpDeviceHandle& d = handle->device;
-  d = {};
-  d.size = sizeof d;
+  HandleView& d = handle->device;
   d.mode = mode;
   d.layout = config.layout;
   d.expert_ids = config.expert_ids;
   d.expert_alignment = static_cast<uint32_t>(std::max(1, config.expert_alignment));
   d.tokens = static_cast<uint32_t>(group.tokens_of_mode(mode));
-  d.offsets = HandleLayout::of(group.shape(), d.tokens);
+  d.offsets = HandleLayout::of(group.shape(), d.tokens, mode == UCCLEP_MODE_LL);
   release_retired(group);
   Device& device = *group.comm->device;
-  handle->memory = Workspace(device, group.config, d.offsets.bytes, std::vector<char>(sizeof(HandleState)));
+  handle->memory = Workspace(device, group.config, d.offsets.bytes, std::vector<char>(d.offsets.zeroed));
   d.memory = handle->memory.data();
   handle->host_counts =
       static_cast<HostCounts*>(device.alloc_host(sizeof(HostCounts) + sizeof(int64_t) * group.shape().local_experts()));
@@ -180,5 +178,14 @@ ucclEpResult_t ucclEpHandleWaitCounts(ucclEpHandle_t handle, int64_t* recv_total
     const std::vector<int64_t> counts = wait_counts(h);
     if (tokens_per_expert != nullptr) std::copy(counts.begin() + 1, counts.end(), tokens_per_expert);
     *recv_total = counts.front();
+  });
+}
+
+ucclEpResult_t ucclEpHandleGetDevice(ucclEpHandle_t handle, ucclEpDeviceHandle* out) {
+  return guarded("ucclEpHandleGetDevice", comm_of(handle), [&] {
+    const ucclEpHandle& h = usable(handle);
+    check_device_struct(out);
+    out->group = h.group->device;
+    out->view = h.device;
   });
 }

@@ -6,9 +6,11 @@
 
 struct ucclEpHandle {
   ucclEpGroup* group = nullptr;
-  ucclEpDeviceHandle device;  // what kernels get
+  ucclep::HandleView device{};  // what kernels get
   ucclep::Workspace memory;
   ucclep::HostCounts* host_counts = nullptr;  // written by HT updates
+
+  static constexpr int64_t tokens_unknown = -1;  // a user's kernel opened the dispatch
 
   // Of the last Update.
   bool updated = false;

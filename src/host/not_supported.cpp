@@ -21,7 +21,6 @@ constexpr char no_mask[] =
     "this version has no masks; a peer that misses its deadline is ucclEpTimeout, after which a new communicator "
     "without "
     "it is the way on";
-constexpr char no_device_api[] = "this version has no device API; use ucclEpDispatch and ucclEpCombine";
 
 }  // namespace
 
@@ -67,22 +66,4 @@ ucclEpResult_t ucclEpMaskClear(ucclEpGroup_t group, ucclEpStream_t) {
 ucclEpResult_t ucclEpHandleMemSize(ucclEpGroup_t group, const ucclEpHandleConfig_t*, size_t*) {
   return refuse("ucclEpHandleMemSize", nullptr, group, "group",
                 "this version keeps the routing in memory of its own: leave handle_mem NULL and keep the handle");
-}
-
-ucclEpResult_t ucclEpCompleteDispatch(ucclEpHandle_t handle, const ucclEpDispatchOutputs_t*,
-                                      const ucclEpDispatchConfig_t*, ucclEpStream_t) {
-  return refuse("ucclEpCompleteDispatch", nullptr, handle, "handle", no_device_api);
-}
-
-ucclEpResult_t ucclEpCompleteCombine(ucclEpHandle_t handle, const ucclEpCombineInputs_t*, const ucclEpCombineOutputs_t*,
-                                     const ucclEpCombineConfig_t*, ucclEpStream_t) {
-  return refuse("ucclEpCompleteCombine", nullptr, handle, "handle", no_device_api);
-}
-
-ucclEpResult_t ucclEpGroupGetDevice(ucclEpGroup_t group, ucclEpDeviceGroup*) {
-  return refuse("ucclEpGroupGetDevice", nullptr, group, "group", no_device_api);
-}
-
-ucclEpResult_t ucclEpHandleGetDevice(ucclEpHandle_t handle, ucclEpDeviceHandle*) {
-  return refuse("ucclEpHandleGetDevice", nullptr, handle, "handle", no_device_api);
 }

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <type_traits>
 
+#include "base/error.hpp"
 #include "ucclep/ucclep.h"
 
 namespace ucclep {
@@ -108,6 +109,18 @@ void write_struct(T* out, const T& value, const char* name) {
                 sizeof(T) >= struct_info<T>.first_bytes);
   check_out_struct(out, name);
   detail::write_struct_fields(out, &value, sizeof(T));
+}
+
+// The structs of ucclep/device.hpp carry the layout of kernels: {size, magic, abi} must be today's.
+template <class T>
+void check_device_struct(const T* out) {
+  if (out == nullptr) fail(ucclEpInvalidArgument, "out is NULL");
+  const T known;
+  if (out->magic == known.magic && out->size == known.size && out->abi == known.abi) return;
+  fail(ucclEpInvalidArgument,
+       "out has size {}, magic {:#x} and ABI {}, expected {}, {:#x} and {}: it was not initialised, or the program was "
+       "compiled with the device headers of another version",
+       out->size, out->magic, out->abi, known.size, known.magic, known.abi);
 }
 
 }  // namespace ucclep

@@ -9,6 +9,7 @@
 #include "host/comm.hpp"
 #include "host/group.hpp"
 #include "host/guard.hpp"
+#include "host/structs.hpp"
 #include "ucclep/device/objects.hpp"
 
 namespace ucclep {
@@ -138,14 +139,7 @@ ucclEpResult_t ucclEpWindowDeregister(ucclEpComm_t comm, ucclEpWindow_t window) 
 ucclEpResult_t ucclEpWindowGetDevice(ucclEpWindow_t window, ucclEpDeviceWindow* out) {
   return guarded("ucclEpWindowGetDevice", window == nullptr ? nullptr : window->comm, [&] {
     require(window, "window");
-    require(out, "out");
-    const ucclEpDeviceWindow known;
-    if (out->magic != known.magic || out->size != known.size || out->abi != known.abi) {
-      fail(ucclEpInvalidArgument,
-           "out has size {}, magic {:#x} and ABI {}, expected {}, {:#x} and {}: it was not initialised, or the "
-           "program was compiled with the device headers of another version",
-           out->size, out->magic, out->abi, known.size, known.magic, known.abi);
-    }
+    check_device_struct(out);
     fill(*window, *out);
   });
 }

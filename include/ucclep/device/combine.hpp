@@ -12,14 +12,15 @@ namespace ucclep {
 
 struct CombineArgs {
   ucclEpDeviceGroup group;
-  ucclEpDeviceHandle handle;
+  HandleView handle;
   Settings settings;
   View tokens;        // the experts' rows, laid out as dispatch's output
   View topk_weights;  // f32 [T, K], if given here (LL EXPERT_MAJOR)
   View bias, bias2;   // [T, H] or not given
   View output;        // [T, H]
   View wait_ns;
-  uint64_t capacity;  // rows of `tokens` (HT) or of a slab (LL); rows at or past it count as zero
+  uint64_t capacity;     // rows of `tokens` (HT) or of a slab (LL); rows at or past it count as zero
+  uint32_t output_rows;  // T, as the host has it
   Zones zones;
   bool ranked;    // RANK_MAJOR
   bool weighted;  // products with weights: LL EXPERT_MAJOR

@@ -8,7 +8,7 @@ namespace ucclep {
 
 struct HtUpdateArgs {
   ucclEpDeviceGroup group;
-  ucclEpDeviceHandle handle;
+  HandleView handle;
   RoutingInput routing;
   Settings settings;
   Zones zones;
@@ -17,7 +17,7 @@ struct HtUpdateArgs {
 
 struct HtDispatchArgs {
   ucclEpDeviceGroup group;
-  ucclEpDeviceHandle handle;
+  HandleView handle;
   Settings settings;
   RowSource source;
   View topk_weights;

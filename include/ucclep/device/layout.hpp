@@ -237,7 +237,9 @@ struct TokenSetShape {
 
 // A handle's device memory. B is that of the handle's mode, C its chunks.
 struct HandleLayout {
-  uint64_t topk;  // i32 [B][K] expert or -1
+  uint64_t copies_in;  // u32 [R][B] how many of `copies` there are so far; LL
+  uint64_t zeroed;     // bytes that begin as zero: the state and copies_in
+  uint64_t topk;       // i32 [B][K] expert or -1
   uint64_t
       places;  // u32 [B][K] place among the rows to that rank; no_place but for the token's first selection of the rank
   uint64_t positions;     // u32 [B][K] position among the rows of that expert
@@ -252,10 +254,17 @@ struct HandleLayout {
   uint64_t expert_base;   // u32 [R][L] first row of that source in the zone or slab of that expert
   uint64_t recv_count;    // u32 [R][B] entries of a received row
   uint64_t recv_entries;  // RecvEntry [R][B][K]
-  uint64_t token_sets;    // u32 [R + E][B / 32]; only where blocks cannot hold them (TokenSetShape)
+  uint64_t token_sets;    // u32 [R + E][B / 32]; HT: only where blocks cannot hold them (TokenSetShape)
+  // LL, for operations that a user's kernel opens (ll_open.hpp):
+  uint64_t weights;    // f32 [B][K] what the rows of the dispatch were given
+  uint64_t metas;      // [most_warps][meta_scratch] in which metas are put together
+  uint64_t row_homes;  // u32 [L][R * B] of a row in a slab: source rank * B + place
+  uint64_t copies;     // const char* [R][B][K] copies of a received row that combine was given, experts ascending
   uint64_t bytes;
 
-  static UCCLEP_HD constexpr HandleLayout of(const GroupShape& s, uint64_t tokens) {
+  static constexpr uint32_t most_warps = 16, meta_scratch = 512;
+
+  static UCCLEP_HD constexpr HandleLayout of(const GroupShape& s, uint64_t tokens, bool low_latency) {
     constexpr uint64_t unit = 128;
     const uint64_t columns = uint64_t{s.ranks} + s.experts;
     HandleLayout h{};
@@ -265,6 +274,8 @@ struct HandleLayout {
       at = round_up(at + bytes, unit);
       return offset;
     };
+    h.copies_in = take(low_latency ? 4 * tokens * s.ranks : 0);
+    h.zeroed = at;
     h.topk = take(4 * tokens * s.top_k);
     h.places = take(4 * tokens * s.top_k);
     h.positions = take(4 * tokens * s.top_k);
@@ -279,8 +290,14 @@ struct HandleLayout {
     h.expert_base = take(4ull * s.experts);
     h.recv_count = take(4 * s.ranks * tokens);
     h.recv_entries = take(sizeof(RecvEntry) * s.ranks * tokens * s.top_k);
-    const bool in_handle = TokenSetShape::of(s).tokens == 0;
+    const bool in_handle = low_latency || TokenSetShape::of(s).tokens == 0;
     h.token_sets = take(in_handle ? TokenSetShape::bytes_of(s, round_up(tokens, 64)) : 0);
+    if (low_latency) {
+      h.weights = take(4 * tokens * s.top_k);
+      h.metas = take(uint64_t{most_warps} * meta_scratch);
+      h.row_homes = take(4 * tokens * s.experts);
+      h.copies = take(8 * tokens * s.ranks * s.top_k);
+    }
     h.bytes = at;
     return h;
   }
@@ -288,11 +305,14 @@ struct HandleLayout {
 
 // At the start of a handle's memory. Written by kernels only, on the handle's stream.
 struct HandleState {
-  uint32_t tokens;   // T of the last Update
-  uint32_t top_k;    // K of the last Update
-  uint32_t updated;  // 1 once routed; 0 again when ranks disagreed on the settings
-  uint32_t rows;     // N, after the exchange
-  uint64_t updates;  // HT Updates that have ended
+  uint32_t tokens;    // T of the last Update
+  uint32_t top_k;     // K of the last Update
+  uint32_t updated;   // 1 once routed; 0 again when ranks disagreed on the settings
+  uint32_t rows;      // N, after the exchange
+  uint32_t weighted;  // 1: the last dispatch came with weights
+  uint32_t unused;
+  uint64_t opened[num_kinds];  // the last operation of a kind that a user's kernel opened
+  uint64_t updates;            // HT Updates that have ended
 };
 
 }  // namespace ucclep

@@ -29,15 +29,20 @@ struct LineBatch {
   // The packet of this lane in a step.
   static UCCLEP_FN uint32_t packet(uint32_t step) { return step * wave_size + lane_id(); }
 
-  // Warp verb: from memory.
-  UCCLEP_FN void read(const char* row, uint32_t bytes) {
+  // Warp verb: word(offset) gives 8 bytes.
+  template <class Word>
+  UCCLEP_FN void fill(uint32_t bytes, Word&& word) {
     UCCLEP_UNROLL
     for (uint32_t s = 0; s < steps; ++s) {
       const uint32_t at = line_offset(packet(s));
-      const auto* data = reinterpret_cast<const uint64_t*>(row + at);
-      part[s].value = at < bytes ? data[0] : 0;
-      part[s].epoch = at + 8 < bytes && !ends_line(packet(s)) ? data[1] : 0;
+      part[s].value = at < bytes ? word(at) : 0;
+      part[s].epoch = at + 8 < bytes && !ends_line(packet(s)) ? word(at + 8) : 0;
     }
+  }
+
+  // Warp verb: from memory.
+  UCCLEP_FN void read(const char* row, uint32_t bytes) {
+    fill(bytes, [&](uint32_t at) { return *reinterpret_cast<const uint64_t*>(row + at); });
   }
 
   // Warp verb: to a peer's lines.

@@ -13,7 +13,7 @@ struct BlockTableLayout {
   uint32_t scratch, bytes;  // u32 [most_warps]
 
   static constexpr uint32_t fact_bytes = 12;
-  static constexpr uint32_t most_warps = 16;  // of a block, on any device
+  static constexpr uint32_t most_warps = HandleLayout::most_warps;  // of a block, on any device
   static constexpr uint32_t most_tokens = 8192, most_bases = 2048;
 
   static constexpr BlockTableLayout of(const GroupShape& shape) {
@@ -30,7 +30,7 @@ struct BlockTableLayout {
 
 struct LlDispatchArgs {
   ucclEpDeviceGroup group;
-  ucclEpDeviceHandle handle;
+  HandleView handle;
   RoutingInput routing;  // of this call, or what the Update left in the handle
   Settings settings;
   RowSource source;
@@ -43,7 +43,7 @@ struct LlDispatchArgs {
 
 struct LlUpdateArgs {
   ucclEpDeviceGroup group;
-  ucclEpDeviceHandle handle;
+  HandleView handle;
   RoutingInput routing;
 };
 

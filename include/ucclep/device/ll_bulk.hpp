@@ -67,17 +67,17 @@ UCCLEP_FN void send_tokens(const Op& op, const LlDispatchArgs& args, const Job& 
   }
 }
 
-// Warp verb: a row in BULK form, from its landing slot to its experts.
+// Warp verb: a row in BULK form, from its landing slot to its experts. index: where it lies, its place or its token.
 UCCLEP_FN bool expand_bulk(const Op& op, const LlDispatchArgs& args, Stage& stage, const Parked& source,
-                           const Parked& place) {
+                           const Parked& place, const Parked& index) {
   const MetaLayout layout = MetaLayout::of(op.group.shape.top_k);
-  const char* meta = op.mine() + op.group.layout.ll_meta_of(op.slot, source) + uint64_t{place} * layout.bytes;
+  const char* meta = op.mine() + op.group.layout.ll_meta_of(op.slot, source) + uint64_t{index} * layout.bytes;
   if (!every_lane(wait_word(op, Phase::rows, source, meta + layout.epoch))) return false;
   acquire_then_bulk();
   const LlDispatchArgs& now = read_again(args);
   const WireShape& wire = now.output.wire;
   const char* rows = op.mine() + now.group.layout.ll_rows_of(op.slot, source);
-  const char* row = rows + uint64_t{place} * wire.row_bytes;
+  const char* row = rows + uint64_t{index} * wire.row_bytes;
   stage.fetch(row, wire.token_bytes);
   const Arrival arrival{source, place, meta_token(meta)};
   const ReceivedSelection selection = read_meta(now.group.shape, meta);

@@ -37,7 +37,9 @@ UCCLEP_FN void send_weights(const Op& op, const HandleMemory& memory, const Comb
     const Selection selection = selection_of(memory, token);
     const uint32_t k = lane_id();
     uint32_t bits = 0;
-    if (k < top_k) bits = float_bits(*reinterpret_cast<const float*>(args.topk_weights.at(0, token, k)));
+    if (k < top_k && token < args.output_rows) {
+      bits = float_bits(*reinterpret_cast<const float*>(args.topk_weights.at(0, token, k)));
+    }
     const uint32_t even = shfl(bits, 2 * k % wave_size), odd = shfl(bits, (2 * k + 1) % wave_size);
     for (uint64_t left = ballot(selection.sends()); left != 0; left &= left - 1) {
       const uint32_t lane = first_lane(left);
@@ -79,12 +81,12 @@ UCCLEP_FN bool gather_copies(const Op& op, const HandleMemory& memory, const Com
   return true;
 }
 
-UCCLEP_FN uint64_t line_row_bytes(const CombineArgs& args) {
-  return uint64_t{(args.row_bytes + line_payload - 1) / line_payload} * line_bytes;
+UCCLEP_FN uint64_t line_row_bytes(uint32_t row_bytes) {
+  return uint64_t{(row_bytes + line_payload - 1) / line_payload} * line_bytes;
 }
 // Both ends know how many rows there are, and so in which form they travel.
-UCCLEP_FN Form form_of(const CombineArgs& args, uint32_t rows) {
-  return rows * line_row_bytes(args) <= args.group.shape.line_capacity ? Form::line : Form::bulk;
+UCCLEP_FN Form form_of(const GroupShape& shape, uint32_t row_bytes, uint32_t rows) {
+  return rows * line_row_bytes(row_bytes) <= shape.line_capacity ? Form::line : Form::bulk;
 }
 
 UCCLEP_FN uint32_t bulk_parts(uint32_t row_bytes) {
@@ -157,7 +159,8 @@ struct BatchRange {
 template <class Element>
 UCCLEP_FN bool send_line_part(const Op& op, const HandleMemory& memory, const CombineArgs& args, Stage& stage,
                               uint32_t home, uint32_t place, uint32_t part) {
-  char* lines = op.window(home) + op.group.layout.back_lines_of(op.slot, op.me()) + place * line_row_bytes(args);
+  char* lines =
+      op.window(home) + op.group.layout.back_lines_of(op.slot, op.me()) + place * line_row_bytes(args.row_bytes);
   const bool as_it_stands = args.zones == Zones::sources;  // the caller's row is the partial row
   const char* row = as_it_stands ? args.tokens.at(args.ranked ? home : 0, place) : nullptr;
   Terms terms = Terms::in(stage.scratch());
@@ -236,7 +239,7 @@ UCCLEP_FN bool send_ll_rows(const Op& op, const HandleMemory& memory, const Comb
   for (Parked i = 1; i <= op.ranks(); i += 1) {
     const Parked home = op.rotated(i), rows = rows_from.at(home);
     const CombineArgs& now = read_again(args);
-    const Parked form = static_cast<uint32_t>(form_of(now, rows));
+    const Parked form = static_cast<uint32_t>(form_of(now.group.shape, now.row_bytes, rows));
     if (form == static_cast<uint32_t>(Form::line)) {
       const Parked parts = line_parts(line_batches(now.row_bytes)), items = rows * parts;
       for (; item < items; item += job.warps()) {
@@ -291,9 +294,10 @@ UCCLEP_FN bool gather_partials(const Op& op, const HandleMemory& memory, const C
   bool ok = true, line = false;
   if (sends) {
     const uint32_t rank = selection.rank;
-    line = form_of(args, rows) == Form::line;
+    line = form_of(args.group.shape, args.row_bytes, rows) == Form::line;
     if (line) {
-      partials.rows[order] = op.mine() + window.back_lines_of(op.slot, rank) + selection.place * line_row_bytes(args);
+      partials.rows[order] =
+          op.mine() + window.back_lines_of(op.slot, rank) + selection.place * line_row_bytes(args.row_bytes);
     } else {
       const uint64_t word = uint64_t{selection.place} * bulk_parts(args.row_bytes) + part;
       ok = wait_word(op, Phase::rows, rank, op.mine() + window.back_epochs_of(op.slot, rank) + 8 * word);
@@ -357,11 +361,26 @@ UCCLEP_FN bool reduce_part(const Op& op, const HandleMemory& memory, const Combi
 }
 static_assert(ll_part_bytes % (part_batches * line_batch_bytes) == 0);
 
+// Verb of the blocks that receive: tokens that get a result. A dispatch that a user's kernel opened had as many as the
+// kernel said, which the host could not compare with the output.
+UCCLEP_FN uint32_t tokens_out(const Op& op, const HandleMemory& memory, const CombineArgs& args, const ll::Job& job) {
+  const uint32_t tokens = memory.state()->tokens;
+  if (tokens == args.output_rows) return tokens;
+  if (job.block() == 0 && thread_id() == 0) {
+    ErrorRecord record = record_of(op, ucclEpInvalidArgument, Phase::tokens, -1);
+    record.expected = tokens;
+    record.got = args.output_rows;
+    report_data(op.group.errors, record);
+  }
+  return tokens < args.output_rows ? tokens : args.output_rows;
+}
+
 // Verb of the blocks that receive.
 template <class Element>
 UCCLEP_FN bool reduce_ll_tokens(const Op& op, const HandleMemory& memory, const CombineArgs& args, const ll::Job& job,
                                 Stage& stage) {
-  const Parked parts = line_parts(line_batches(args.row_bytes)), items = memory.state()->tokens * parts;
+  const Parked tokens = tokens_out(op, memory, args, job), parts = line_parts(line_batches(args.row_bytes)),
+               items = tokens * parts;
   for (Parked item = job.warp(); item < items; item += job.warps()) {
     const CombineArgs& now = read_again(args);
     if (!reduce_part<Element>(op.with(now.group), memory_of(now), now, stage, item / parts, item % parts)) return false;
@@ -408,6 +427,23 @@ UCCLEP_FN void combine_ll(const CombineArgs& args) {
     return !jobs.receive.mine() || reduce_ll_tokens<Element>(op, memory, args, jobs.receive, stage);
   };
   end_operation(op, exchange_rows(op, opening, memory, args, send, reduce));
+}
+
+// The second half of a combine that a user's kernel opened (ll_open_combine.hpp). Where none is open: nothing.
+template <class Element>
+UCCLEP_FN void complete_combine(const CombineArgs& args) {
+  const Opening opening = Opening::of(args.group, Kind::combine);
+  Stage stage(args.piece_bytes);
+  const Op op = next_operation(args.group, Kind::combine, Operation::combine, opening);
+  const HandleMemory memory{args.handle, args.group.shape};
+  if (memory.state()->opened[static_cast<uint32_t>(Kind::combine)] != op.seq) return;
+  const auto receive = [&] {
+    if (memory.state()->updated == 0) return true;
+    const HeaderResult ready = ready_in(op, args.settings, args.wait_ns);
+    if (ready != HeaderResult::good) return ready == HeaderResult::differs;
+    return reduce_ll_tokens<Element>(op, memory, args, ll::Jobs::of_one().receive, stage);
+  };
+  end_operation(op, opening.abort == 0 && receive());
 }
 
 }  // namespace combining

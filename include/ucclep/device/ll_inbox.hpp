@@ -8,7 +8,7 @@ namespace ll {
 
 struct Inbox {
   HeaderFacts* facts;  // [R]
-  uint16_t* tokens;    // [R][B rounded up]: by place, which token a row in LINE form is; NULL: no table
+  uint16_t* tokens;    // [R][B rounded up]: by place, which token a row that lies by token is; NULL: no table
   uint32_t* bases;     // [R][L]: first row of a source in the slab of an expert; NULL: no table
 
   // Block verb, after ready_in has filled the facts: waits for what else the headers say, and fills the tables. slabs:
@@ -29,7 +29,7 @@ struct Inbox {
     }
     sync_warp();
     for (uint32_t source = warp_id(); source < op.ranks(); source += block::warps()) {
-      if (facts[source].form == Form::line) ok = list_tokens(op, source) && ok;
+      if (by_token(facts[source].form)) ok = list_tokens(op, source) && ok;
     }
     if (!every_thread(ok)) return false;
     for (uint32_t l = thread_id(); l < local && bases && slabs; l += block_size()) {
@@ -117,7 +117,11 @@ UCCLEP_FN Target target_of(const Op& op, const HandleMemory& memory, const Dispa
                            const Arrival& arrival, const ReceivedSelection& selection) {
   uint32_t base = 0, expert = 0;
   if (out.zones == Zones::slabs && is_mine(op, selection, expert)) base = inbox.slab_base(op, arrival.source, expert);
-  return place_row(op, memory, out, arrival, selection, base);
+  const Target target = place_row(op, memory, out, arrival, selection, base);
+  if (arrival.notes && target.active && out.zones == Zones::slabs) {
+    memory.row_homes(expert)[target.inner] = arrival.source * memory.handle.tokens + arrival.place;
+  }
+  return target;
 }
 
 }  // namespace ll

@@ -163,12 +163,13 @@ UCCLEP_FN void send_lines(const Op& op, const LlDispatchArgs& args, const Job& j
   }
 }
 
-// Verb of the blocks that count: a meta line for every row.
-UCCLEP_FN void send_metas(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage, LlSets& sets,
-                          int64_t* bad) {
+// Verb of the blocks that count: the positions of every row; put(op, args, token, selection), a warp verb, sends them.
+template <class Args, class Put>
+UCCLEP_FN void place_tokens(const Op& op, const Args& args, const Job& job, TokenSets<Args>& sets, int64_t* bad,
+                            Put&& put) {
   const Parked tokens = args.routing.tokens;
   for (Parked begin = 0; begin + job.block() < tokens; begin += job.warps()) {
-    const LlDispatchArgs& here = read_again(args);
+    const Args& here = read_again(args);
     const Parked token = begin + job.warp();
     Selection selection{-1, 0, no_place, 0};
     if (token < tokens) selection = begin_selection(here.group.shape, here.routing, token, bad);
@@ -177,17 +178,26 @@ UCCLEP_FN void send_metas(const Op& op, const LlDispatchArgs& args, const Job& j
       if (token < tokens) sets.add_before(token, selection);
     }
     if (token >= tokens) continue;
-    const LlDispatchArgs& now = read_again(args);
-    const GroupShape& shape = now.group.shape;
-    build_meta(shape, token, selection, weight_of(shape, now.topk_weights, token, selection), stage.scratch());
-    const RowLines lines = RowLines::of(shape, now.source.wire);
-    const uint32_t bytes = MetaLayout::of(shape.top_k).body_bytes();
-    lines_of_token(op.with(now.group), lines, token, selection).each([&](char* row) {
-      line_store(row, stage.scratch(), bytes, op.seq);
-    });
+    const Args& now = read_again(args);
+    put(op.with(now.group), now, token, selection);
     keep_selection(memory_of(now), now.routing, token, selection);
     sync_warp();  // all lanes have read the scratch
   }
+}
+
+// Verb of those blocks: a meta line for every row.
+UCCLEP_FN void send_metas(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage, LlSets& sets,
+                          int64_t* bad) {
+  const auto put = [&stage](const Op& op, const LlDispatchArgs& args, uint32_t token, const Selection& selection) {
+    const GroupShape& shape = args.group.shape;
+    build_meta(shape, token, selection, weight_of(shape, args.topk_weights, token, selection), stage.scratch());
+    const RowLines lines = RowLines::of(shape, args.source.wire);
+    const uint32_t bytes = MetaLayout::of(shape.top_k).body_bytes();
+    lines_of_token(op, lines, token, selection).each([&](char* row) {
+      line_store(row, stage.scratch(), bytes, op.seq);
+    });
+  };
+  place_tokens(op, args, job, sets, bad, put);
 }
 
 // Warp verb: bytes [begin, begin + count) of a row's scales, from shared memory to every target. Elements have any

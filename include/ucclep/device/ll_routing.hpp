@@ -45,13 +45,15 @@ UCCLEP_FN void keep_selection(const HandleMemory& memory, const RoutingInput& in
 }
 
 // Lane verb: the counts of two experts after this round, and before it what earlier rounds have left in the handle.
-UCCLEP_FN uint32_t add_count(const LlSets& sets, uint32_t column, uint32_t* sum) {
+template <class Args>
+UCCLEP_FN uint32_t add_count(const TokenSets<Args>& sets, uint32_t column, uint32_t* sum) {
   const uint32_t earlier = sets.first == 0 ? 0 : *sum;
   return *sum = earlier + sets.count(column);
 }
 
 // Block verb: the header for one peer, whose packets the threads share out.
-UCCLEP_FN void send_routed_header(const Op& op, const LlDispatchArgs& args, LlSets& sets, uint32_t peer, Form form,
+template <class Args>
+UCCLEP_FN void send_routed_header(const Op& op, const Args& args, TokenSets<Args>& sets, uint32_t peer, Form form,
                                   int64_t* bad) {
   const HandleMemory memory = memory_of(args);
   const Parked local = memory.shape.local_experts(), experts = peer * local, tokens = args.routing.tokens;
@@ -59,7 +61,7 @@ UCCLEP_FN void send_routed_header(const Op& op, const LlDispatchArgs& args, LlSe
   const uint32_t present = HeaderLayout::present(local);
   for (uint32_t first = 0; first == 0 || first < tokens; first += sets.capacity) {
     sets.require(first, tokens, bad);
-    const uint32_t groups = form == Form::line ? HeaderLayout::present_packets(sets.end - first) : 0;
+    const uint32_t groups = by_token(form) ? HeaderLayout::present_packets(sets.end - first) : 0;
     const bool whole = sets.end == tokens;
     for (uint32_t i = thread_id(); i < present + groups; i += block_size()) {
       uint64_t value = 0;

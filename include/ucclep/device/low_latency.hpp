@@ -43,10 +43,7 @@ UCCLEP_FN bool counts_here() {
 // Verb of that block: the counters of the caller, and the counts that combine needs.
 UCCLEP_FN bool count_arrivals(const Op& op, const LlDispatchArgs& args, uint32_t* scratch) {
   const HandleMemory memory = memory_of(args);
-  if (thread_id() == 0) {
-    memory.state()->tokens = args.routing.tokens;
-    memory.state()->top_k = args.routing.top_k;
-  }
+  if (thread_id() == 0) memory.state()->weighted = args.settings.weights_at_dispatch;
   const bool complete = receive_headers(op, memory, args.settings, args.counters.wait_ns, {warp_id(), block::warps()});
   if (!every_thread(complete)) return false;
   const LlDispatchArgs& now = read_again(args);
@@ -73,7 +70,12 @@ UCCLEP_FN bool expand_rows(const Op& op, const LlDispatchArgs& args, const Job& 
     } else {
       for (; item < rows; item += job.warps()) {
         const LlDispatchArgs& now = read_again(args);
-        if (!expand_bulk(op.with(now.group), now, stage, source, item)) return false;
+        const Op same = op.with(now.group);
+        Parked index = item;
+        if (form == static_cast<uint32_t>(Form::placed)) {
+          index = BlockTables::of(stage, now).inbox.find_token(same, source, item);
+        }
+        if (!expand_bulk(same, now, stage, source, item, index)) return false;
       }
       item -= rows;
     }
@@ -142,14 +144,34 @@ UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const LlDispa
   return receive_rows(op.with(now.group), now, jobs.receive, stage, unpublished);
 }
 
+// Verb of one thread.
+UCCLEP_FN void note_routing(const HandleMemory& memory, const RoutingInput& routing) {
+  memory.state()->tokens = routing.tokens;
+  memory.state()->top_k = routing.top_k;
+}
+
 // The whole operation. Block verb of every block of the grid.
 template <class Row>
 UCCLEP_FN void dispatch(const LlDispatchArgs& args) {
   const Opening opening = Opening::of(args.group, Kind::dispatch);
   Stage stage(args.piece_bytes);
   const Op op = next_operation(args.group, Kind::dispatch, Operation::dispatch, opening);
-  if (counts_here()) hide_total(args.counters);
+  if (counts_here()) {
+    hide_total(args.counters);
+    if (thread_id() == 0) note_routing(memory_of(args), args.routing);
+  }
   end_operation(op, exchange_rows<Row>(op, opening, args, stage));
+}
+
+// The second half of a dispatch that a user's kernel opened (ll_open_dispatch.hpp). Where none is open: nothing.
+UCCLEP_FN void complete_dispatch(const LlDispatchArgs& args) {
+  const Opening opening = Opening::of(args.group, Kind::dispatch);
+  Stage stage(args.piece_bytes);
+  const Op op = next_operation(args.group, Kind::dispatch, Operation::dispatch, opening);
+  if (memory_of(args).state()->opened[static_cast<uint32_t>(Kind::dispatch)] != op.seq) return;
+  if (counts_here()) hide_total(args.counters);
+  Unpublished none;
+  end_operation(op, opening.abort == 0 && receive_rows(op, args, Jobs::of_one().receive, stage, none));
 }
 
 // HandleUpdate: local, takes no sequence number. Keeps the checked ids; what follows from them the dispatch counts.
@@ -162,8 +184,7 @@ UCCLEP_FN void update(const LlUpdateArgs& args) {
   }
   report_bad_id(op, bad);
   if (block_id() != 0 || thread_id() != 0) return;
-  memory.state()->tokens = args.routing.tokens;
-  memory.state()->top_k = args.routing.top_k;
+  note_routing(memory, args.routing);
   memory.state()->updated = 1;
 }
 

@@ -11,7 +11,7 @@ namespace ucclep {
 // The group's words in device memory. Every block reads seq at entry; only the last block out advances it (P3).
 struct GroupState {
   uint64_t seq[num_kinds];  // the last operation of each kind that has ended here
-  uint32_t exited;          // blocks of the running operation that have ended
+  uint32_t exited;          // blocks of the running launch that have ended
   uint32_t unused;
   GridBarrier barrier;
 };
@@ -83,34 +83,41 @@ struct View {
   UCCLEP_HD char* at(int64_t o, int64_t i, int64_t e) const { return at(o, i) + e * element; }
 };
 
-inline constexpr unsigned device_abi = 1;  // changes with any of the structs below
-
-}  // namespace ucclep
-
-struct ucclEpDeviceGroup {
-  unsigned size, magic;
-  unsigned abi;
-  int rank;
-  ucclep::GroupShape shape;
-  ucclep::WindowLayout layout;
-  char* const* windows;  // [ranks], device memory: every rank's window as it is mapped here
-  ucclep::GroupState* state;
-  ucclep::DeviceErrors* errors;  // host memory
-  uint32_t* abort_word;          // device memory: every wait polls it. 0: go on
-  uint64_t timeout_ns;
-  char* const* user_windows;  // [id * ranks + peer], device memory: ranges of ucclEpWindowRegister as mapped here
-};
-
-struct ucclEpDeviceHandle {
-  unsigned size, magic;
-  unsigned abi;
+// A handle as kernels see it.
+struct HandleView {
   int mode, layout, expert_ids;
   uint32_t expert_alignment, tokens;  // tokens: B of the handle's mode
   char* memory;                       // HandleState first
-  ucclep::HandleLayout offsets;
+  HandleLayout offsets;
 };
 
-// A default one is what ucclEpWindowGetDevice wants to fill.
+inline constexpr unsigned device_abi = 2;  // changes with any of the structs below
+
+}  // namespace ucclep
+
+// A default one is what the ucclEp*GetDevice wants to fill. {size, magic, abi}: what the caller was compiled with.
+struct ucclEpDeviceGroup {
+  unsigned size = sizeof(ucclEpDeviceGroup), magic = 0x55450012u;
+  unsigned abi = ucclep::device_abi;
+  int rank = 0;
+  ucclep::GroupShape shape{};
+  ucclep::WindowLayout layout{};
+  char* const* windows = nullptr;  // [ranks], device memory: every rank's window as it is mapped here
+  ucclep::GroupState* state = nullptr;
+  ucclep::DeviceErrors* errors = nullptr;  // host memory
+  uint32_t* abort_word = nullptr;          // device memory: every wait polls it. 0: go on
+  uint64_t timeout_ns = 0;
+  char* const* user_windows =
+      nullptr;  // [id * ranks + peer], device memory: ranges of ucclEpWindowRegister as mapped here
+};
+
+struct ucclEpDeviceHandle {
+  unsigned size = sizeof(ucclEpDeviceHandle), magic = 0x55450013u;
+  unsigned abi = ucclep::device_abi;
+  ucclEpDeviceGroup group;
+  ucclep::HandleView view{};
+};
+
 struct ucclEpDeviceWindow {
   unsigned size = sizeof(ucclEpDeviceWindow), magic = 0x55450014u;
   unsigned abi = ucclep::device_abi;

@@ -9,7 +9,20 @@ namespace ucclep {
 enum class Operation : uint32_t { none = 0, update = 1, dispatch = 2, combine = 3, routing_counts = 4 };
 
 // What was being waited for, or checked.
-enum class Phase : uint32_t { none = 0, routing, consumed, header, settings, rows, weights, staging, grid, capacity };
+enum class Phase : uint32_t {
+  none = 0,
+  routing,
+  consumed,
+  header,
+  settings,
+  rows,
+  weights,
+  staging,
+  grid,
+  capacity,
+  shape,
+  tokens
+};
 
 // Fields of Settings, to name the one that differs between ranks.
 enum class Field : uint32_t {

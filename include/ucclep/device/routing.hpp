@@ -8,7 +8,7 @@ namespace UCCLEP_SIMT_NAMESPACE {
 
 // Typed access to a handle's memory (HandleLayout).
 struct HandleMemory {
-  const ucclEpDeviceHandle& handle;
+  const HandleView& handle;
   const GroupShape& shape;
 
   template <class T>
@@ -33,6 +33,15 @@ struct HandleMemory {
   }
   UCCLEP_FN RecvEntry* recv_entries(uint32_t source, uint32_t place) const {
     return at<RecvEntry>(handle.offsets.recv_entries) + (uint64_t{source} * handle.tokens + place) * shape.top_k;
+  }
+  UCCLEP_FN uint32_t* row_homes(uint32_t local_expert) const {
+    return at<uint32_t>(handle.offsets.row_homes) + uint64_t{local_expert} * shape.ranks * handle.tokens;
+  }
+  UCCLEP_FN uint32_t* copies_in(uint32_t source) const {
+    return at<uint32_t>(handle.offsets.copies_in) + uint64_t{source} * handle.tokens;
+  }
+  UCCLEP_FN const char** copies(uint32_t source, uint32_t place) const {
+    return at<const char*>(handle.offsets.copies) + (uint64_t{source} * handle.tokens + place) * shape.top_k;
   }
   UCCLEP_FN uint32_t* token_sets() const { return at<uint32_t>(handle.offsets.token_sets); }
   // Columns 0..R-1: ranks; R..R+E-1: experts.

@@ -221,8 +221,13 @@ UCCLEP_FN void end_operation(const Op& op, bool ok, bool lent = false) {
   }
 }
 
-// How the rows of one source travel (P15). Said in its header.
-enum class Form : uint32_t { bulk = 0, line = 1 };
+// How the rows of one source travel (P15). Said in its header. placed: as BULK, but by token.
+enum class Form : uint32_t { bulk = 0, line = 1, placed = 2 };
+
+// Rows that left before they were counted lie by token.
+UCCLEP_FN bool by_token(Form form) {
+  return form != Form::bulk;
+}
 
 UCCLEP_FN Packet* header_packets(const Op& op, uint32_t receiver, uint32_t source) {
   return reinterpret_cast<Packet*>(op.window(receiver) +

@@ -88,11 +88,13 @@ class Parked {
   uint32_t value_;
 };
 
-// Scopes: who does a piece of work together. rank() of size() members; sync() is called by all of them.
+// Scopes: who does a piece of work together. rank() of size() members; sync() and any() are called by all of them.
+// any: true for all when it is for one of them; of a block it is a sync as well.
 struct thread {
   static UCCLEP_FN unsigned rank() { return 0; }
   static UCCLEP_FN unsigned size() { return 1; }
   static UCCLEP_FN void sync() {}
+  static UCCLEP_FN bool any(bool vote) { return vote; }
 };
 
 // N neighbouring lanes. All groups of the warp call sync() together.
@@ -103,12 +105,17 @@ struct lanes {
   static UCCLEP_FN unsigned size() { return N; }
   static UCCLEP_FN unsigned group() { return lane_id() / N; }
   static UCCLEP_FN void sync() { sync_warp(); }
+  static UCCLEP_FN bool any(bool vote) {
+    const uint64_t votes = ballot(vote) >> (lane_id() / N * N);
+    return (votes & (~uint64_t{0} >> (64 - N))) != 0;
+  }
 };
 
 struct warp {
   static UCCLEP_FN unsigned rank() { return lane_id(); }
   static UCCLEP_FN unsigned size() { return wave_size; }
   static UCCLEP_FN void sync() { sync_warp(); }
+  static UCCLEP_FN bool any(bool vote) { return ballot(vote) != 0; }
 };
 
 struct block {
@@ -116,6 +123,7 @@ struct block {
   static UCCLEP_FN unsigned size() { return block_size(); }
   static UCCLEP_FN unsigned warps() { return block_size() / wave_size; }
   static UCCLEP_FN void sync() { sync_block(); }
+  static UCCLEP_FN bool any(bool vote) { return sync_block_or(vote); }
 };
 
 // The bound of a wait. Which phase and peer it concerned is for the caller to record when wait_until says false.

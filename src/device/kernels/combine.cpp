@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// LL combine, one entry point per element type.
+// LL combine and its second half, one entry point per element type.
 #include "ucclep/device/ll_combine.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
@@ -12,6 +12,15 @@ UCCLEP_KERNEL(ll_combine_fp16, CombineArgs) {
 }
 UCCLEP_KERNEL(ll_combine_fp32, CombineArgs) {
   combining::combine_ll<Fp32>(args);
+}
+UCCLEP_KERNEL(ll_complete_combine_bf16, CombineArgs) {
+  combining::complete_combine<Bf16>(args);
+}
+UCCLEP_KERNEL(ll_complete_combine_fp16, CombineArgs) {
+  combining::complete_combine<Fp16>(args);
+}
+UCCLEP_KERNEL(ll_complete_combine_fp32, CombineArgs) {
+  combining::complete_combine<Fp32>(args);
 }
 
 }  // namespace UCCLEP_SIMT_NAMESPACE

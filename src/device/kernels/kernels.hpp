@@ -9,12 +9,16 @@ namespace ucclep::kernels {
 inline constexpr Kernel ll_update{"ll_update", false};
 inline constexpr Kernel ll_dispatch{"ll_dispatch", false};
 inline constexpr Kernel ll_dispatch_fp8{"ll_dispatch_fp8", false};
+inline constexpr Kernel ll_complete_dispatch{"ll_complete_dispatch", false};
 inline constexpr Kernel ht_update{"ht_update"};
 inline constexpr Kernel ht_dispatch{"ht_dispatch", false};
 inline constexpr Kernel ht_dispatch_fp8{"ht_dispatch_fp8", false};
 inline constexpr Kernel ll_combine_bf16{"ll_combine_bf16", false};
 inline constexpr Kernel ll_combine_fp16{"ll_combine_fp16", false};
 inline constexpr Kernel ll_combine_fp32{"ll_combine_fp32", false};
+inline constexpr Kernel ll_complete_combine_bf16{"ll_complete_combine_bf16", false};
+inline constexpr Kernel ll_complete_combine_fp16{"ll_complete_combine_fp16", false};
+inline constexpr Kernel ll_complete_combine_fp32{"ll_complete_combine_fp32", false};
 inline constexpr Kernel ht_combine_bf16{"ht_combine_bf16", false};
 inline constexpr Kernel ht_combine_fp16{"ht_combine_fp16", false};
 inline constexpr Kernel ht_combine_fp32{"ht_combine_fp32", false};

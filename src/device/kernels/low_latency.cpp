@@ -14,4 +14,8 @@ UCCLEP_KERNEL(ll_dispatch_fp8, LlDispatchArgs) {
   ll::dispatch<ll::Quantise>(args);
 }
 
+UCCLEP_KERNEL(ll_complete_dispatch, LlDispatchArgs) {
+  ll::complete_dispatch(args);
+}
+
 }  // namespace UCCLEP_SIMT_NAMESPACE

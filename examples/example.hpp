@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the examples with kernels share: a process for each GPU, tensors in memory that host and GPU can access, and
+// checks that end the process with a sentence.
+#pragma once
+#include <cuda_runtime_api.h>
+#include <sys/wait.h>
+#include <ucclep/ucclep.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <initializer_list>
+
+namespace example {
+
+inline void check(ucclEpResult_t result, const char* call) {
+  if (result == ucclEpSuccess) return;
+  std::fprintf(stderr, "%s: %s\n", call, ucclEpGetLastError(nullptr));
+  std::exit(1);
+}
+inline void check(cudaError_t result, const char* call) {
+  if (result == cudaSuccess) return;
+  std::fprintf(stderr, "%s: %s\n", call, cudaGetErrorString(result));
+  std::exit(1);
+}
+#define CHECK(call) ::example::check(call, #call)
+
+// Zeroed.
+inline ucclEpTensor_t make_tensor(ucclEpComm_t comm, ucclEpDataType_t dtype, std::initializer_list<int64_t> sizes) {
+  ucclEpTensor_t tensor = UCCLEP_TENSOR_INIT;
+  tensor.dtype = dtype;
+  size_t bytes = 4;  // of an element: fp32 and int32
+  for (int64_t size : sizes) {
+    tensor.sizes[tensor.ndim++] = size;
+    bytes *= static_cast<size_t>(size);
+  }
+  CHECK(ucclEpMemAllocHost(comm, &tensor.data, bytes));
+  return tensor;
+}
+template <class T>
+T* data(const ucclEpTensor_t& tensor) {
+  return static_cast<T*>(tensor.data);
+}
+
+// Compares with what was expected, up to rounding, and says what came out of it.
+inline int compare(int rank, const float* got, const std::function<double(int)>& expected, int count) {
+  int wrong = 0;
+  for (int i = 0; i < count; ++i) wrong += std::abs(got[i] - expected(i)) > 1e-5 * std::abs(expected(i)) + 1e-6;
+  std::printf("rank %d: %d of %d values are wrong\n", rank, wrong, count);
+  return wrong != 0;
+}
+
+// run(comm, rank, ranks) in a process for each of the first argv[1] GPUs (2). Returns how many failed.
+inline int run_ranks(int argc, char** argv, int (*run)(ucclEpComm_t, int, int)) {
+  const int ranks = argc > 1 ? std::atoi(argv[1]) : 2;
+  ucclEpUniqueId id;
+  CHECK(ucclEpGetUniqueId(&id));
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (fork() != 0) continue;
+    CHECK(cudaSetDevice(rank));
+    CHECK(cudaFree(nullptr));  // makes the context that the library uses
+    ucclEpComm_t comm;
+    CHECK(ucclEpCommInitRank(&comm, ranks, id, rank, nullptr));
+    const int failed = run(comm, rank, ranks);
+    CHECK(ucclEpCommDestroy(comm));  // with all that was made from it
+    return failed;
+  }
+  int failed = 0, status = 0;
+  while (wait(&status) > 0) failed += status != 0;
+  return failed;
+}
+
+}  // namespace example

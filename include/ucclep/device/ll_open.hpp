@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// What LL dispatch (ll_open_dispatch.hpp) and combine (ll_open_combine.hpp) share when a user's kernel opens them: its
+// rows leave when they are ready, not when the kernel has ended. The second half is ucclEpCompleteDispatch or
+// ucclEpCompleteCombine, on a stream after the kernel; until it has ended, the group takes no other operation of that
+// kind, and the handle none at all.
+//
+// The kernel is launched with all its blocks resident at once. A block has a multiple of wave_size threads, at most
+// 512. The handle is a parameter of the kernel.
+#pragma once
+#include "ucclep/device/ll_args.hpp"
+#include "ucclep/device/ll_combine.hpp"
+#include "ucclep/device/row_out.hpp"
+
+namespace ucclep {
+
+// The rows of an operation: the same on all ranks, and for all rows.
+struct RowShape {
+  uint32_t hidden;         // elements; a row's bytes are a multiple of 16
+  ucclEpDataType_t dtype;  // combine: bf16, fp16 or fp32
+  uint32_t scale_bytes = 0;
+  uint32_t top_k = 0;  // the group's; a row with fewer experts has -1
+  ucclEpDataType_t scale_dtype = ucclEpNoDataType;
+  bool weighted = false;  // RANK_MAJOR: rows come with weights. In EXPERT_MAJOR they always do
+
+  UCCLEP_HD constexpr uint32_t element_bytes() const {
+    if (dtype == ucclEpFloat32) return 4;
+    return dtype == ucclEpBfloat16 || dtype == ucclEpFloat16 ? 2 : 1;
+  }
+  UCCLEP_HD constexpr uint32_t token_bytes() const { return hidden * element_bytes(); }
+};
+
+}  // namespace ucclep
+
+namespace UCCLEP_SIMT_NAMESPACE {
+namespace ll {
+
+// An operation that is open, as every thread of the grid holds it.
+struct Open {
+  const ucclEpDeviceHandle& handle;
+  RowShape shape;
+  Settings settings;
+  uint64_t seq;
+  Parked slot;
+  bool ok;  // false: the group has failed, or the shape does not fit. Sends do nothing
+
+  UCCLEP_FN Op of(Kind kind, Operation name) const { return {handle.group, kind, name, seq, slot}; }
+  UCCLEP_FN HandleMemory memory() const { return {handle.view, handle.group.shape}; }
+  UCCLEP_FN bool by_expert() const { return handle.view.layout == UCCLEP_LAYOUT_EXPERT_MAJOR; }
+};
+
+UCCLEP_FN void refuse(const Op& op, Field field, uint64_t expected, uint64_t got) {
+  if (block_id() != 0 || thread_id() != 0) return;
+  ErrorRecord record = record_of(op, ucclEpInvalidArgument, Phase::shape, -1);
+  record.field = field;
+  record.expected = expected;
+  record.got = got;
+  report_data(op.group.errors, record);
+}
+
+// Does the shape fit the group and the handle? If not, a data record says why.
+UCCLEP_FN bool fits(const Op& op, const ucclEpDeviceHandle& handle, const RowShape& shape) {
+  const GroupShape& group = handle.group.shape;
+  const uint64_t bytes = round_up(uint64_t{shape.token_bytes()}, 16) + round_up(uint64_t{shape.scale_bytes}, 16);
+  if (handle.view.mode != UCCLEP_MODE_LL) {
+    refuse(op, Field::mode, UCCLEP_MODE_LL, static_cast<uint64_t>(handle.view.mode));
+  } else if (shape.hidden == 0 || shape.token_bytes() % 16 != 0 || bytes > group.token_bytes) {
+    refuse(op, Field::hidden, group.token_bytes, bytes);
+  } else if (shape.top_k != group.top_k) {
+    refuse(op, Field::top_k, group.top_k, shape.top_k);
+  } else {
+    return true;
+  }
+  return false;
+}
+
+// Block verb, last thing of the launch: true in the last block out, which sees all that the others wrote.
+UCCLEP_FN bool last_out(GroupState* state) {
+  sync_block();
+  bool last = false;
+  if (thread_id() == 0) {
+    last = fetch_add_acq_rel<Scope::gpu>(&state->exited, uint32_t{1}) + 1 == grid_size();
+    if (last) store_relaxed<Scope::gpu>(&state->exited, uint32_t{0});
+  }
+  return sync_block_or(last);
+}
+
+// Verb of the last block out: no block gave up.
+UCCLEP_FN bool all_went_well(const Open& open) {
+  return open.ok && every_thread(load_relaxed<Scope::system>(open.handle.group.abort_word) == 0);
+}
+
+}  // namespace ll
+}  // namespace UCCLEP_SIMT_NAMESPACE

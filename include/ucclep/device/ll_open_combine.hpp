@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// LL combine from a user's kernel: the epilogue of the experts' last GEMM sends the rows that it has finished.
+//
+//   const auto op = ll::combine_begin(handle, shape);       every thread of the grid
+//   ll::combine_send(warp{}, op, row_index, row);           each row once: any scope, block and order
+//   ll::combine_end(block{}, op);                           every block, once, after its last send
+// and then ucclEpCompleteCombine.
+//
+// A rank sends one partial row for each row that it received, the sum of its copies for the local experts (protocol
+// P6). Whoever brings the last copy adds them up, experts ascending, so the sum does not depend on who that is.
+//
+// | who writes                        | who reads                             | ordered by                            |
+// |-----------------------------------|---------------------------------------|---------------------------------------|
+// | combine_send: copies of a row     | the combine_send of the last of them  | the row's ticket (acq_rel, gpu)       |
+// | combine_send: partial rows        | CompleteCombine of the peers          | the lines' epochs; BULK: publish      |
+// | the last block: the handle's state| CompleteCombine, on the same stream   | the end of the kernel                 |
+//
+// Floor: as combine's (ll_combine.hpp).
+#pragma once
+#include "ucclep/device/ll_combine.hpp"
+#include "ucclep/device/ll_open.hpp"
+
+namespace UCCLEP_SIMT_NAMESPACE {
+namespace ll {
+
+struct OpenCombine : Open {
+  UCCLEP_FN Op op() const { return of(Kind::combine, Operation::combine); }
+};
+
+// Block verb of every block: the handle's group begins a combine of what the handle's last dispatch brought, which was
+// complete before. shape: {hidden, dtype, 0, K}.
+UCCLEP_FN OpenCombine combine_begin(const ucclEpDeviceHandle& handle, const RowShape& shape) {
+  const Opening opening = Opening::of(handle.group, Kind::combine);
+  const Op op = next_operation(handle.group, Kind::combine, Operation::combine, opening);
+  const HandleMemory memory{handle.view, handle.group.shape};
+  const HandleState state = *memory.state();
+  Settings settings;
+  settings.hidden = shape.hidden;
+  settings.top_k = state.top_k;
+  settings.mode = UCCLEP_MODE_LL;
+  settings.layout = static_cast<uint32_t>(handle.view.layout);
+  settings.dtype = settings.output_dtype = static_cast<uint32_t>(shape.dtype);
+  settings.weights_at_dispatch = state.weighted;
+  bool ok = fits(op, handle, shape);
+  if (ok && handle.view.layout == UCCLEP_LAYOUT_EXPERT_MAJOR && state.weighted == 0) {
+    refuse(op, Field::weights_at_dispatch, 1, 0);
+    ok = false;
+  }
+  ok = ok && slots_free(op, opening);
+  if (ok) ready_out(op, settings);
+  // Where ranks disagreed in the dispatch nothing came, and nothing goes back.
+  return {{handle, shape, settings, op.seq, op.slot, ok && state.updated != 0}};
+}
+
+// Of a row that this rank received.
+struct Home {
+  uint32_t rank, place;
+  bool valid;
+};
+
+// Lane verb: whose row it is.
+UCCLEP_FN Home home_of(const OpenCombine& open, uint32_t row_index) {
+  const HandleMemory memory = open.memory();
+  const uint32_t tokens = open.handle.view.tokens, ranks = memory.shape.ranks, slab = ranks * tokens;
+  if (!open.by_expert()) {
+    const uint32_t rank = row_index / tokens, place = row_index % tokens;
+    if (rank >= ranks || place >= memory.rows_from()[rank]) return {0, 0, false};
+    return {rank, place, true};
+  }
+  const uint32_t expert = row_index / slab, row = row_index % slab;
+  if (expert >= memory.shape.local_experts()) return {0, 0, false};
+  if (row >= memory.expert_base(ranks - 1)[expert] + memory.counts_from(ranks - 1)[expert]) return {0, 0, false};
+  const uint32_t home = memory.row_homes(expert)[row];
+  return {home / tokens, home % tokens, true};
+}
+
+// The copies of a received row: one, or as many as are in `rows`.
+struct Copies {
+  const char* one;
+  const char* const* rows;
+  const RecvEntry* entries;  // NULL: the caller has weighted it
+  uint32_t count;
+
+  UCCLEP_FN uint64_t word(uint32_t i, uint32_t at) const {
+    return *reinterpret_cast<const uint64_t*>((count == 1 ? one : rows[i]) + at);
+  }
+};
+
+// Lane verb: 8 bytes of the sum of the copies.
+template <class Element>
+UCCLEP_FN uint64_t sum_word(const Copies& copies, uint32_t at) {
+  if (copies.entries == nullptr) return copies.word(0, at);
+  Vector<Element> sum{};
+  for (uint32_t i = 0; i < copies.count; ++i) {
+    const uint64_t bits = copies.word(i, at);
+    auto term = Vector<Element>::unpack({static_cast<uint32_t>(bits), static_cast<uint32_t>(bits >> 32), 0, 0});
+    term.scale(copies.entries[i].weight);
+    if (i == 0) {
+      sum = term;
+    } else {
+      sum.add(term);
+    }
+  }
+  const vec16 packed = sum.pack();
+  return packed.x | uint64_t{packed.y} << 32;
+}
+
+// Lane verb of the scope's first: leaves its copy for whoever brings the last. True: that is this one.
+UCCLEP_FN bool leave_copy(const OpenCombine& open, const Home& home, uint32_t expert, const char* row, uint32_t count) {
+  const HandleMemory memory = open.memory();
+  const RecvEntry* entries = memory.recv_entries(home.rank, home.place);
+  for (uint32_t i = 0; i < count; ++i) {
+    if (entries[i].expert == expert) memory.copies(home.rank, home.place)[i] = row;
+  }
+  uint32_t* in = memory.copies_in(home.rank) + home.place;
+  if (fetch_add_acq_rel<Scope::gpu>(in, uint32_t{1}) + 1 != count) return false;
+  store_relaxed<Scope::gpu>(in, uint32_t{0});  // for the next combine
+  return true;
+}
+
+// Verb of the scope: the partial row home.
+template <class Element, class Coop>
+UCCLEP_FN void send_partial(const OpenCombine& open, const Home& home, const Copies& copies, bool sends) {
+  const Op op = open.op();
+  const WindowLayout& window = op.group.layout;
+  const uint32_t bytes = open.shape.token_bytes();
+  char* landing = op.window(home.rank);
+  const uint32_t rows = open.memory().rows_from()[home.rank];
+  const bool line = combining::form_of(op.group.shape, bytes, rows) == Form::line;
+  char* to = landing + (line ? window.back_lines_of(op.slot, op.me()) + home.place * combining::line_row_bytes(bytes)
+                             : window.back_rows_of(op.slot, op.me()) + uint64_t{home.place} * bytes);
+  const auto each = [&](auto&& store) { store(to); };
+  const auto word = [&](uint32_t at) { return sum_word<Element>(copies, at); };
+  if (sends && line) put_lines<Coop>(bytes, op.seq, each, word);
+  if (sends && !line) put_bytes<Coop>(bytes, each, word);
+  Coop::sync();
+  if (!sends) return;
+  if (line) {
+    end_lines<Coop>(bytes, op.seq, each);
+    return;
+  }
+  const uint32_t parts = combining::bulk_parts(bytes);
+  auto* words = reinterpret_cast<uint64_t*>(landing + window.back_epochs_of(op.slot, op.me()));
+  for (uint32_t p = Coop::rank(); p < parts; p += Coop::size()) {
+    publish(words + uint64_t{home.place} * parts + p, op.seq);
+  }
+}
+
+// Verb of the scope: one row of the experts' output, `hidden` elements, 16-byte aligned. row_index: where dispatch put
+// the row, counted over all leading dimensions of its output; one where it put nothing sends nothing. row: in memory of
+// the GPU, unchanged until CompleteCombine has ended; where no other copy of it is on this rank (so in RANK_MAJOR) in
+// any memory that the scope can read, and only until the call returns.
+// lanes<N>: all groups of a warp call it together.
+template <class Coop>
+UCCLEP_FN void combine_send(Coop, const OpenCombine& open, uint32_t row_index, const void* row) {
+  if (!open.ok) return;
+  const HandleMemory memory = open.memory();
+  const Home home = home_of(open, row_index);
+  Copies copies{static_cast<const char*>(row), nullptr, nullptr, 1};
+  if (home.valid && open.by_expert()) {
+    copies.entries = memory.recv_entries(home.rank, home.place);
+    copies.rows = memory.copies(home.rank, home.place);
+    copies.count = memory.recv_count(home.rank)[home.place];
+  }
+  Coop::sync();  // the copy is whole before it is left
+  bool complete = home.valid && copies.count == 1;
+  if (home.valid && copies.count > 1 && Coop::rank() == 0) {
+    const uint32_t expert = row_index / (memory.shape.ranks * open.handle.view.tokens);
+    complete = leave_copy(open, home, expert, copies.one, copies.count);
+  }
+  const bool sends = Coop::any(complete);
+  Coop::sync();  // what the first has acquired, all have
+  if (open.shape.dtype == ucclEpBfloat16) {
+    send_partial<Bf16, Coop>(open, home, copies, sends);
+  } else if (open.shape.dtype == ucclEpFloat16) {
+    send_partial<Fp16, Coop>(open, home, copies, sends);
+  } else {
+    send_partial<Fp32, Coop>(open, home, copies, sends);
+  }
+}
+
+// Verb of every block, after its last send. False: the operation has failed.
+UCCLEP_FN bool combine_end(block, const OpenCombine& open) {
+  if (!last_out(open.handle.group.state)) return open.ok;
+  if (!all_went_well(open)) return false;
+  if (thread_id() == 0) open.memory().state()->opened[static_cast<uint32_t>(Kind::combine)] = open.seq;
+  return true;
+}
+
+}  // namespace ll
+}  // namespace UCCLEP_SIMT_NAMESPACE

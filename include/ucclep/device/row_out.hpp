@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// A row on its way out, sent by any scope: one thread, some lanes, a warp or a block. In two steps with a sync of the
+// scope between them, which all groups of a warp take together:
+//   put_lines (LINE form) or put_bytes (BULK form);  Coop::sync();  end_lines, or a publish of the row's epoch
+//
+// | step      | what it writes                                  | made visible by |
+// |-----------|-------------------------------------------------|-------------------------------------------------------|
+// | put_lines | whole warps: lines, epochs inside               | each line by itself | |           | less: the data of
+// the lines                     | end_lines: fence_acq_rel (system), then the epochs    | | put_bytes | the row | the
+// caller's publish of an epoch word (system release)|
+//
+// each(store): calls store(address) for each place where the row goes. word(offset): 8 bytes of the row.
+#pragma once
+#include "ucclep/device/line.hpp"
+
+namespace UCCLEP_SIMT_NAMESPACE {
+
+// A line is one store of neighbouring lanes: who is less than a warp cannot be sure to write it at once.
+template <class Coop>
+constexpr bool whole_warps = false;
+template <>
+inline constexpr bool whole_warps<warp> = true;
+template <>
+inline constexpr bool whole_warps<block> = true;
+
+template <class Coop, class Each, class Word>
+UCCLEP_FN void put_lines(uint32_t bytes, uint64_t epoch, Each&& each, Word&& word) {
+  if constexpr (whole_warps<Coop>) {
+    const uint32_t all = line_batches(bytes);
+    for (uint32_t index = Coop::rank() / wave_size; index < all; index += Coop::size() / wave_size) {
+      const uint32_t begin = index * line_batch_bytes, length = batch_length(bytes, index);
+      LineBatch batch;
+      batch.fill(length, [&](uint32_t at) { return word(begin + at); });
+      each([&](char* lines) { batch.send(lines + index * LineBatch::lines * line_bytes, length, epoch); });
+    }
+  } else {
+    for (uint32_t at = 8 * Coop::rank(); at < bytes; at += 8 * Coop::size()) {
+      const uint64_t value = word(at);
+      const uint32_t to = at / line_payload * line_bytes + at % line_payload;
+      each([&](char* lines) { store_relaxed<Scope::system>(reinterpret_cast<uint64_t*>(lines + to), value); });
+    }
+  }
+}
+
+template <class Coop, class Each>
+UCCLEP_FN void end_lines(uint32_t bytes, uint64_t epoch, Each&& each) {
+  if constexpr (!whole_warps<Coop>) {
+    fence_acq_rel<Scope::system>();
+    const uint32_t lines = (bytes + line_payload - 1) / line_payload;
+    for (uint32_t i = Coop::rank(); i < lines; i += Coop::size()) {
+      const uint32_t to = i * line_bytes + line_payload;
+      each([&](char* row) { store_relaxed<Scope::system>(reinterpret_cast<uint64_t*>(row + to), epoch); });
+    }
+  }
+}
+
+// bytes: a multiple of 16.
+template <class Coop, class Each, class Word>
+UCCLEP_FN void put_bytes(uint32_t bytes, Each&& each, Word&& word) {
+  for (uint32_t at = 16 * Coop::rank(); at < bytes; at += 16 * Coop::size()) {
+    const uint64_t low = word(at), high = word(at + 8);
+    const vec16 value{static_cast<uint32_t>(low), static_cast<uint32_t>(low >> 32), static_cast<uint32_t>(high),
+                      static_cast<uint32_t>(high >> 32)};
+    each([&](char* row) { store16(row + at, value); });
+  }
+}
+
+}  // namespace UCCLEP_SIMT_NAMESPACE

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+// LL operations that a user's kernel opens: the same bytes as ucclEpDispatch and ucclEpCombine, from every scope.
+#include <catch2/catch.hpp>
+
+#include "conformance/exchange.hpp"
+#include "launch_user.hpp"
+#include "open_kernels.hpp"
+#include "support/test_env.hpp"
+
+namespace ucclep::test {
+namespace {
+
+// Strides of zero: contiguous.
+Rows rows_of(const ucclEpTensor_t* tensor) {
+  if (tensor == nullptr || tensor->data == nullptr) return {};
+  const int64_t stride = tensor->strides[tensor->ndim - 2], row = tensor->sizes[tensor->ndim - 1];
+  return {static_cast<const char*>(tensor->data),
+          (stride != 0 ? stride : row) * static_cast<int64_t>(reference::element_bytes(tensor->dtype))};
+}
+
+ucclEpDeviceHandle device_of(ucclEpHandle_t handle) {
+  ucclEpDeviceHandle device;
+  ok(ucclEpHandleGetDevice(handle, &device), "ucclEpHandleGetDevice");
+  return device;
+}
+
+OpenDispatchArgs dispatch_args(Exchange& exchange, ucclEpHandle_t handle, uint32_t seed) {
+  const Scenario& scenario = exchange.scenario();
+  const ucclEpDispatchInputs_t& in = exchange.dispatch_in;
+  OpenDispatchArgs args{};
+  args.handle = device_of(handle);
+  args.shape = {static_cast<uint32_t>(scenario.hidden), scenario.dtype};
+  args.shape.top_k = static_cast<uint32_t>(scenario.top_k);
+  args.shape.weighted = in.topk_weights != nullptr;
+  if (in.scales != nullptr) {
+    args.shape.scale_dtype = in.scales->dtype;
+    args.shape.scale_bytes = static_cast<uint32_t>(scenario.scale_width()) *
+                             static_cast<uint32_t>(reference::element_bytes(in.scales->dtype));
+    args.scales = rows_of(in.scales);
+  }
+  args.rows = rows_of(in.tokens);
+  args.experts = rows_of(exchange.topk_idx().get());
+  args.wide_ids = scenario.idx == ucclEpInt64;
+  args.weights = rows_of(in.topk_weights);
+  args.tokens = static_cast<uint32_t>(in.tokens->sizes[0]);
+  args.seed = seed;
+  return args;
+}
+
+void open_dispatch(Exchange& exchange, ucclEpHandle_t handle, const std::string& scope, uint32_t seed,
+                   ucclEpStream_t stream) {
+  const OpenDispatchArgs args = dispatch_args(exchange, handle, seed);
+  launch_user(handle, "open_dispatch_" + scope, &args, sizeof args, stream);
+  ok(ucclEpCompleteDispatch(handle, &exchange.dispatch_out, &exchange.dispatch_config, stream),
+     "ucclEpCompleteDispatch");
+}
+
+// All rows of the tensor, those that hold nothing as well.
+void open_combine(Exchange& exchange, ucclEpHandle_t handle, const std::string& scope, uint32_t seed,
+                  ucclEpStream_t stream) {
+  const Scenario& scenario = exchange.scenario();
+  const ucclEpTensor_t* rows = exchange.combine_in.tokens;
+  OpenCombineArgs args{};
+  args.handle = device_of(handle);
+  args.shape = {static_cast<uint32_t>(scenario.combined_hidden()), scenario.combine_dtype};
+  args.shape.top_k = static_cast<uint32_t>(scenario.top_k);
+  args.rows = rows_of(rows);
+  args.count = static_cast<uint32_t>(rows->sizes[0] * rows->sizes[1]);
+  args.seed = seed;
+  launch_user(handle, "open_combine_" + scope, &args, sizeof args, stream);
+  ucclEpCombineInputs_t biases = exchange.combine_in;
+  biases.tokens = nullptr;
+  ok(ucclEpCompleteCombine(handle, &biases, &exchange.combine_out, &exchange.combine_config, stream),
+     "ucclEpCompleteCombine");
+}
+
+struct Opened {
+  bool dispatch = true, combine = true;
+};
+
+void open_round(const Rank& rank, Session& at, const Scenario& scenario, const std::string& scope, uint32_t seed,
+                const Opened& opened = {}) {
+  Exchange exchange(rank, at.comm, scenario, scenario.seed + seed);
+  if (opened.dispatch) {
+    open_dispatch(exchange, at.handle, scope, seed, at.stream);
+  } else {
+    exchange.dispatch(at.handle, at.stream);
+  }
+  at.stream.synchronize();
+  exchange.check_counters();
+  exchange.check_dispatch();
+  if (opened.combine) {
+    open_combine(exchange, at.handle, scope, seed, at.stream);
+  } else {
+    exchange.combine(at.handle, at.stream);
+  }
+  at.stream.synchronize();
+  exchange.check_combine();
+  no_async_error(at.comm);
+}
+
+// From every scope, the host's calls in between.
+void run_open(Scenario scenario) {
+  scenario.carried = true;  // counters come with the dispatch
+  run_ranks(scenario.ranks, [&](Rank& rank) {
+    Session at(rank, scenario);
+    uint32_t seed = 0;
+    for (const char* scope : scopes) {
+      for (const Opened& opened : {Opened{}, Opened{.dispatch = false}, Opened{.combine = false}}) {
+        try {
+          open_round(rank, at, scenario, scope, ++seed, opened);
+        } catch (const Failure& failure) {
+          throw Failure(std::string(scope) + ", dispatch " + (opened.dispatch ? "opened" : "whole") + ", combine " +
+                        (opened.combine ? "opened" : "whole") + ": " + failure.what());
+        }
+      }
+    }
+  });
+}
+
+void run_open_layouts(Scenario scenario) {
+  for (const Layout layout : {Layout::ll_expert_major, Layout::ll_rank_major}) {
+    scenario.layout = layout;
+    run_open(scenario);
+  }
+}
+
+TEST_CASE("user kernels: rows that travel as lines", "[process][reduced]") {
+  run_open_layouts({.experts = 16, .top_k = 4, .max_tokens = 9, .hidden = 72});
+}
+
+TEST_CASE("user kernels: rows that travel in bulk", "[process][reduced]") {
+  run_open_layouts({.experts = 16, .top_k = 4, .max_tokens = 21, .hidden = 1032});
+}
+
+TEST_CASE("user kernels: many copies of a row on one rank, every type of combine", "[process][reduced]") {
+  for (const ucclEpDataType_t dtype : {ucclEpBfloat16, ucclEpFloat16, ucclEpFloat32}) {
+    run_open_layouts(
+        {.ranks = 2, .experts = 16, .top_k = 12, .max_tokens = 7, .dtype = dtype, .combine_dtype = dtype, .biases = 2});
+  }
+}
+
+TEST_CASE("user kernels: fp8 rows with scales of any width", "[process]") {
+  for (const ucclEpDataType_t scale : {ucclEpFloat32, ucclEpFloat8e8m0}) {
+    run_open_layouts({.max_tokens = 6,
+                      .hidden = 144,
+                      .dtype = ucclEpFloat8e4m3,
+                      .any_bits = true,
+                      .scales = Scales{.dtype = scale, .width = 7}});
+  }
+}
+
+TEST_CASE("user kernels: tokens differ between ranks, entries are -1, ids are int32", "[process][reduced]") {
+  run_open_layouts(
+      {.experts = 16, .top_k = 3, .max_tokens = 20, .tokens = {20, 7, 1, 0}, .idx = ucclEpInt32, .rule = uniform(40)});
+}
+
+TEST_CASE("user kernels: strided rows", "[process]") {
+  run_open_layouts({.max_tokens = 5, .hidden = 48, .strided = true});
+}
+
+TEST_CASE("user kernels: one rank alone", "[process]") {
+  run_open_layouts({.ranks = 1, .experts = 4, .top_k = 2, .max_tokens = 5});
+}
+
+TEST_CASE("user kernels: ids that are out of range or there twice leave a data record", "[process][reduced]") {
+  const Scenario scenario{.layout = Layout::ll_expert_major, .max_tokens = 6, .carried = true, .rule = bad_ids()};
+  run_ranks(scenario.ranks, [&](Rank& rank) {
+    Session at(rank, scenario);
+    for (const char* scope : scopes) {
+      Exchange exchange(rank, at.comm, scenario);
+      open_dispatch(exchange, at.handle, scope, 1, at.stream);
+      at.stream.synchronize();
+      exchange.check_dispatch();
+      const ucclEpAsyncError_t error = async_error(at.comm);
+      require(error.code == ucclEpInvalidArgument && std::string(error.phase) == "routing", error.text);
+      ok(ucclEpCommClearAsyncError(at.comm), "ucclEpCommClearAsyncError");
+    }
+  });
+}
+
+TEST_CASE("user kernels: a shape that does not fit is named, and the group stays usable", "[process]") {
+  const Scenario scenario{.layout = Layout::ll_expert_major, .max_tokens = 4, .carried = true};
+  run_ranks(scenario.ranks, [&](Rank& rank) {
+    Session at(rank, scenario);
+    Exchange exchange(rank, at.comm, scenario);
+    const auto refuse = [&](const char* field, auto&& spoil) {
+      OpenDispatchArgs args = dispatch_args(exchange, at.handle, 1);
+      spoil(args);
+      launch_user(at.handle, "open_dispatch_warp", &args, sizeof args, at.stream);
+      ok(ucclEpCompleteDispatch(at.handle, &exchange.dispatch_out, &exchange.dispatch_config, at.stream),
+         "ucclEpCompleteDispatch");
+      at.stream.synchronize();
+      const ucclEpAsyncError_t error = async_error(at.comm);
+      require(error.code == ucclEpInvalidArgument && std::string(error.phase) == "shape" &&
+                  std::string(error.text).find(field) != std::string::npos,
+              error.text);
+      ok(ucclEpCommClearAsyncError(at.comm), "ucclEpCommClearAsyncError");
+      exchange.check_untouched();
+    };
+    refuse("hidden", [](OpenDispatchArgs& args) { args.shape.hidden = 1 << 20; });
+    refuse("hidden", [](OpenDispatchArgs& args) { args.shape.hidden = 7; });
+    refuse("top_k", [](OpenDispatchArgs& args) { args.shape.top_k = 1; });
+    open_round(rank, at, scenario, "warp", 1);
+  });
+}
+
+TEST_CASE("user kernels: ranks that disagree on the shape end without a row", "[process]") {
+  const Scenario scenario{.layout = Layout::ll_expert_major, .max_tokens = 4, .carried = true};
+  run_ranks(scenario.ranks, [&](Rank& rank) {
+    Session at(rank, scenario);
+    Exchange exchange(rank, at.comm, scenario);
+    OpenDispatchArgs args = dispatch_args(exchange, at.handle, 1);
+    if (rank.rank == 1) args.shape.hidden /= 2;
+    launch_user(at.handle, "open_dispatch_warp", &args, sizeof args, at.stream);
+    ok(ucclEpCompleteDispatch(at.handle, &exchange.dispatch_out, &exchange.dispatch_config, at.stream),
+       "ucclEpCompleteDispatch");
+    at.stream.synchronize();
+    const ucclEpAsyncError_t error = async_error(at.comm);
+    require(error.code == ucclEpInvalidArgument && std::string(error.phase) == "settings", error.text);
+    ok(ucclEpCommClearAsyncError(at.comm), "ucclEpCommClearAsyncError");
+    exchange.check_untouched();
+    open_round(rank, at, scenario, "block", 2);
+  });
+}
+
+TEST_CASE("user kernels: an output with too few rows for what a kernel dispatched", "[process][reduced]") {
+  const Scenario scenario{.layout = Layout::ll_expert_major, .max_tokens = 6, .carried = true};
+  run_ranks(scenario.ranks, [&](Rank& rank) {
+    Session at(rank, scenario);
+    Exchange exchange(rank, at.comm, scenario);
+    open_dispatch(exchange, at.handle, "warp", 1, at.stream);
+    ucclEpTensor_t fewer = *exchange.combine_out.tokens;
+    fewer.sizes[0] = 5;
+    exchange.combine_out.tokens = &fewer;
+    exchange.combine(at.handle, at.stream);
+    at.stream.synchronize();
+    const ucclEpAsyncError_t error = async_error(at.comm);
+    require(error.code == ucclEpInvalidArgument && std::string(error.phase) == "tokens", error.text);
+    require(std::string(error.text).find("dispatched 6 tokens, its output tensor has 5 rows") != std::string::npos,
+            error.text);
+  });
+}
+
+TEST_CASE("user kernels: what the host refuses", "[process]") {
+  const Scenario scenario{.layout = Layout::ll_expert_major, .max_tokens = 4, .carried = true};
+  const Scenario ht{.layout = Layout::ht_flat, .max_tokens = 4, .carried = true};
+  run_ranks(scenario.ranks, [&](Rank& rank) {
+    Session at(rank, scenario);
+    Exchange exchange(rank, at.comm, scenario);
+    ucclEpDeviceHandle device;
+    device.abi += 1;
+    refused(ucclEpHandleGetDevice(at.handle, &device), ucclEpInvalidArgument, "ucclEpHandleGetDevice", {"ABI"});
+    refused(ucclEpHandleGetDevice(at.handle, nullptr), ucclEpInvalidArgument, "ucclEpHandleGetDevice", {"out"});
+    refused(ucclEpHandleGetDevice(nullptr, &device), ucclEpInvalidArgument, "ucclEpHandleGetDevice", {"handle"});
+    ucclEpDeviceGroup group;
+    ok(ucclEpGroupGetDevice(at.group, &group), "ucclEpGroupGetDevice");
+    require(group.rank == rank.rank && group.shape.ranks == static_cast<uint32_t>(rank.count), "the group's ranks");
+    group.magic = 0;
+    refused(ucclEpGroupGetDevice(at.group, &group), ucclEpInvalidArgument, "ucclEpGroupGetDevice", {"magic"});
+
+    ucclEpDispatchConfig_t quantise = UCCLEP_DISPATCH_CONFIG_INIT;
+    quantise.quant = UCCLEP_QUANT_FP8_128;
+    refused(ucclEpCompleteDispatch(at.handle, &exchange.dispatch_out, &quantise, at.stream), ucclEpInvalidArgument,
+            "ucclEpCompleteDispatch", {"config.quant"});
+    refused(ucclEpCompleteCombine(at.handle, &exchange.combine_in, &exchange.combine_out, &exchange.combine_config,
+                                  at.stream),
+            ucclEpInvalidArgument, "ucclEpCompleteCombine", {"inputs.tokens"});
+    // Nothing is open: the second half does nothing.
+    ok(ucclEpCompleteDispatch(at.handle, &exchange.dispatch_out, &exchange.dispatch_config, at.stream),
+       "ucclEpCompleteDispatch");
+    at.stream.synchronize();
+    exchange.check_untouched();
+
+    Handle flat = make_handle(at.group, handle_config(ht));
+    Exchange other(rank, at.comm, ht);
+    refused(ucclEpCompleteDispatch(flat, &other.dispatch_out, &other.dispatch_config, at.stream), ucclEpNotSupported,
+            "ucclEpCompleteDispatch", {"HT"});
+  });
+}
+
+}  // namespace
+}  // namespace ucclep::test

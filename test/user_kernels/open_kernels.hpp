@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels as users write them, with the device API: they send rows that lie in tensors, each scope its share, in an
+// order that mixes tokens and blocks.
+#pragma once
+#include "ucclep/device.hpp"
+
+namespace ucclep::test {
+
+// Rows of a tensor: strides in bytes.
+struct Rows {
+  const char* data = nullptr;
+  int64_t stride = 0;
+
+  UCCLEP_HD const char* at(uint32_t row) const { return data == nullptr ? nullptr : data + row * stride; }
+};
+
+struct OpenDispatchArgs {
+  ucclEpDeviceHandle handle;
+  RowShape shape;
+  Rows rows, scales, experts, weights;
+  uint32_t tokens, seed;
+  bool wide_ids;  // int64
+};
+
+struct OpenCombineArgs {
+  ucclEpDeviceHandle handle;
+  RowShape shape;
+  Rows rows;
+  uint32_t count, seed;
+};
+
+// open_dispatch_SCOPE, open_combine_SCOPE.
+inline constexpr const char* scopes[] = {"thread", "lanes4", "warp", "block"};
+
+}  // namespace ucclep::test
