@@ -455,10 +455,13 @@ ucclEpResult_t ucclEpCombine(ucclEpHandle_t handle, const ucclEpCombineInputs_t*
                              ucclEpStream_t stream);
 /** [operation] The second half of a send_only operation; with none pending it does nothing. */
 ucclEpResult_t ucclEpComplete(ucclEpHandle_t handle, ucclEpStream_t stream);
-/** [operation] The second half of a dispatch that a user kernel began. */
+/** [operation] The second half of an LL dispatch that a user kernel opened (ucclep/device.hpp). outputs as for
+ * ucclEpDispatch; their type and width are those of the rows that the kernel sent. Where no kernel opened one it does
+ * nothing. Until it has ended, the group takes no other dispatch. */
 ucclEpResult_t ucclEpCompleteDispatch(ucclEpHandle_t handle, const ucclEpDispatchOutputs_t* outputs,
                                       const ucclEpDispatchConfig_t* config, ucclEpStream_t stream);
-/** [operation] The second half of a combine that a user kernel began; of the inputs only bias and bias2 are used. */
+/** [operation] The second half of an LL combine that a user kernel opened; of the inputs only bias and bias2 may be
+ * given. Where no kernel opened one it does nothing. */
 ucclEpResult_t ucclEpCompleteCombine(ucclEpHandle_t handle, const ucclEpCombineInputs_t* inputs,
                                      const ucclEpCombineOutputs_t* outputs, const ucclEpCombineConfig_t* config,
                                      ucclEpStream_t stream);

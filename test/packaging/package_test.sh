@@ -52,5 +52,7 @@ case $what in
       cc -std=c99 "${strict[@]}" -fsyntax-only -x c "$header" -I"$prefix/include"
       c++ -std=c++20 "${strict[@]}" -fsyntax-only -x c++ "$header" -I"$prefix/include"
     done
+    # The device API is C++ alone.
+    c++ -std=c++20 "${strict[@]}" -fsyntax-only -x c++ -I"$prefix/include" - <<<'#include <ucclep/device.hpp>'
     ;;
 esac
