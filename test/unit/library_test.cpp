@@ -24,7 +24,6 @@ struct Refused {
 const std::vector<Refused>& refused_functions() {
   const auto comm = [](bool null) { return null ? nullptr : fake<ucclEpComm_t>(); };
   const auto group = [](bool null) { return null ? nullptr : fake<ucclEpGroup_t>(); };
-  const auto handle = [](bool null) { return null ? nullptr : fake<ucclEpHandle_t>(); };
   static const ucclEpGraph_t graph = fake<ucclEpGraph_t>();
   static const std::vector<Refused> functions = {
       {"ucclEpCommGetTopology", [=](bool n) { return ucclEpCommGetTopology(comm(n), nullptr, nullptr); }},
@@ -37,11 +36,6 @@ const std::vector<Refused>& refused_functions() {
       {"ucclEpMaskUpdate", [=](bool n) { return ucclEpMaskUpdate(group(n), nullptr, nullptr); }},
       {"ucclEpMaskClear", [=](bool n) { return ucclEpMaskClear(group(n), nullptr); }},
       {"ucclEpHandleMemSize", [=](bool n) { return ucclEpHandleMemSize(group(n), nullptr, nullptr); }},
-      {"ucclEpCompleteDispatch", [=](bool n) { return ucclEpCompleteDispatch(handle(n), nullptr, nullptr, nullptr); }},
-      {"ucclEpCompleteCombine",
-       [=](bool n) { return ucclEpCompleteCombine(handle(n), nullptr, nullptr, nullptr, nullptr); }},
-      {"ucclEpGroupGetDevice", [=](bool n) { return ucclEpGroupGetDevice(group(n), nullptr); }},
-      {"ucclEpHandleGetDevice", [=](bool n) { return ucclEpHandleGetDevice(handle(n), nullptr); }},
   };
   return functions;
 }
