@@ -8,6 +8,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/deadline.hpp"
 #include "base/fd.hpp"
 #include "support/test_env.hpp"
 #include "transport/payload.hpp"
@@ -142,6 +143,25 @@ TEST_CASE("transport: what is unfinished when its connection is given up is not 
       me.until([&] { return me.arrived().size() == 1 && me.dones > ended; }, "a write to itself");
       for (int i = 0; i < 1000; ++i) me.poll();
       check(me.dones == ended + 1 && me.errors.empty(), "something of the old connection was reported");
+    }
+    me.barrier();
+  });
+}
+
+TEST_CASE("transport: what is sent to a peer that connects seconds later arrives", "[transport][bounds]") {
+  TeamOptions options;
+  options.alone = {1};
+  run_team(options, [](Member& me) {
+    constexpr uint32_t writes = 20;
+    const Deadline late = Deadline::after_ms(2500);
+    if (me.rank() == 0) {
+      me.endpoint().connect(1, 0, me.address(1));
+      for (uint32_t i = 0; i < writes; ++i) me.send(1, Member::with_imm(me.write(0, 0, 0, 0), i));
+      me.finish();
+    } else {
+      me.until([&] { return late.expired(); }, "the time to be late");
+      me.connect(0);
+      me.until([&] { return me.arrived().size() == writes; }, "what was sent before");
     }
     me.barrier();
   });

@@ -74,7 +74,7 @@ void Connection::join(const Port& own, const Port& peer, uint32_t peer_number, u
   attributes.qp_state = IBV_QPS_RTS;
   attributes.sq_psn = own.psn;
   attributes.timeout = timeout;
-  attributes.retry_cnt = device_.family->retries;
+  attributes.retry_cnt = retries;
   attributes.rnr_retry = 7;  // for ever: how long a receiver may be slow is the endpoint's timeout
   attributes.max_rd_atomic = std::min(bounded_reads(device_.attributes.max_qp_init_rd_atom), peer.reads);
   modify(attributes, IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC,

@@ -14,14 +14,14 @@ namespace {
 
 constexpr uint32_t big = 1 << 30;
 constexpr NicLimits families[] = {
-    {"mlx5", 0x02c9, true, 32768, 4194303, 8192, 32767, 828, big, 0},
-    {"infiniband", 0x02c9, false, 32768, 4194303, 8192, 32767, 828, big, 0},
-    {"bnxt_re", 0x14e4, true, 65407, 8388607, 4096, 65535, 96, big, 256},
-    {"ionic", 0x1dd8, true, 65535, 65535, 0, 0, 32, big, 256},
-    {"irdma", 0x8086, true, 4063, 1048574, 0, 0, 48, 2147483647, 0},
-    {"erdma", 0x1ded, true, 8192, 1048576, 0, 0, 96, big, 0},
-    {"rxe", 0xffffff, true, 16384, 32767, 65408, 32768, 400, 1 << 23, 0},
-    {"stranger", 0x1234, true, 64, 200, 16, 40, 0, 1 << 20, 0},
+    {"mlx5", 0x02c9, true, 32768, 4194303, 8192, 32767, 828, big, 0, false},
+    {"infiniband", 0x02c9, false, 32768, 4194303, 8192, 32767, 828, big, 0, false},
+    {"bnxt_re", 0x14e4, true, 65407, 8388607, 4096, 65535, 96, big, 256, false},
+    {"ionic", 0x1dd8, true, 65535, 65535, 0, 0, 32, big, 256, false},
+    {"irdma", 0x8086, true, 4063, 1048574, 0, 0, 48, 2147483647, 0, false},
+    {"erdma", 0x1ded, true, 8192, 1048576, 0, 0, 96, big, 0, false},
+    {"rxe", 0xffffff, true, 16384, 32767, 65408, 32768, 400, 1 << 23, 0, true},
+    {"stranger", 0x1234, true, 64, 200, 16, 40, 0, 1 << 20, 0, false},
 };
 
 const NicLimits* played() {

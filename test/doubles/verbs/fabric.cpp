@@ -66,7 +66,7 @@ void Fabric::fail(Pair& pair, const Pair::Request& request, ibv_wc_status status
 bool Fabric::give_up(Pair& pair) {
   const auto now = std::chrono::steady_clock::now();
   if (pair.silent_since.time_since_epoch().count() == 0) pair.silent_since = now;
-  if (pair.attributes.retry_cnt == 7) return false;  // for ever, as rxe does
+  if (pair.attributes.retry_cnt == 7 && static_cast<Nic*>(pair.context)->limits->retries_for_ever) return false;
   const auto once = std::chrono::nanoseconds(4096ull << pair.attributes.timeout);
   return now - pair.silent_since >= once * (pair.attributes.retry_cnt + 1);
 }
