@@ -2,7 +2,7 @@
 # What people type; the work is done by Meson and the scripts in tools/. WERROR=true makes warnings errors.
 PREFIX ?= /usr/local
 
-.PHONY: all perf test test-long test-gpu lint install bundle clean
+.PHONY: all perf test test-long test-gpu test-roce lint install bundle clean
 
 all:
 	@tools/deps.sh build
@@ -23,6 +23,9 @@ test-gpu:
 	@tools/deps.sh test
 	@tools/build.sh build
 	@tools/test-gpu.sh build
+
+test-roce:
+	@tools/test-roce.sh
 
 lint:
 	@tools/lint.sh

@@ -29,7 +29,7 @@ def built_files(tree):
     """The shared library under its soname with the executables of apps/, perf/, test/ and examples/, and the plugins of perf/. Without the test
     doubles and what needs them: the library would find a double in the bundle instead of the machine's driver. Without the
     yardsticks, which link what the library opens only where it is."""
-    left_out = (["test", "doubles"], ["test", "bench"])
+    left_out = (["test", "doubles"], ["test", "bench"], ["test", "soft-roce"])
     files, plugins = {}, {}
     for target in json.loads(output("meson", "introspect", "--targets", tree)):
         path = target["filename"][0]

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <sstream>
 #include <thread>
 
 #include "base/deadline.hpp"
@@ -28,6 +29,14 @@ const std::string not_here = "not here: ";  // heads the outcome of a member who
 std::string text_of(const char* variable, const char* otherwise) {
   const char* value = std::getenv(variable);
   return value != nullptr && *value != '\0' ? value : otherwise;
+}
+
+// Of the list in UCCLEP_TEST_NICS, in turns; empty without it: the transport's own choice.
+std::string nic_of(int rank) {
+  std::istringstream list(text_of("UCCLEP_TEST_NICS", ""));
+  std::vector<std::string> nics;
+  for (std::string nic; std::getline(list, nic, ',');) nics.push_back(nic);
+  return nics.empty() ? "" : nics[static_cast<size_t>(rank) % nics.size()];
 }
 
 struct BoardMemory {
@@ -120,8 +129,9 @@ Member::Member(int rank, const TeamOptions& options, Board& board)
       transport_(transport::make_transport(options.transport)),
       window_(SealedMemory::create(options.window_bytes)),
       remote_(static_cast<size_t>(options.members)) {
+  const std::string nic = nic_of(rank);
   const transport::Config config{
-      nullptr, static_cast<uint32_t>(options.members), options.sends, options.receives, options.timeout_ms, 0};
+      nic.c_str(), static_cast<uint32_t>(options.members), options.sends, options.receives, options.timeout_ms, 0};
   endpoint_ = transport_->open(config);
   const transport::Memory memory{.kind = UCCLEP_MEMORY_HOST,
                                  .device = 0,
