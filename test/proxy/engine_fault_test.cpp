@@ -370,5 +370,33 @@ TEST_CASE("engine: ended at once while busy it leaves the others in peace", "[en
   }
 }
 
+TEST_CASE("engine: what a group has under way when it is ended is in no other group's way", "[engine]") {
+  TeamShape shape;
+  shape.rows_per_chunk = 1;
+  NicWatch watch;
+  watch.limit = [](transport::Traits& traits) { traits.max_bytes = 100; };
+  shape.change = [&](uint32_t rank, proxy::EngineConfig& config, proxy::GroupSpec&) {
+    if (rank == 0) config.nics = {{std::make_shared<WatchedTransport>(watch), ""}};
+  };
+  run_loose_team(shape, [&](Rank& me) {
+    me.expects_faults();
+    Rank sibling(me);
+    me.attach();
+    if (me.rank() == 0) {
+      watch.held = true;
+      me.begin(kind);
+      send(me, 1);
+      me.until([&] { return me.group().statistics().nic_stalls > 0; }, "the NIC to be full");
+    }
+    me.meet();
+    me.end();
+    watch.held = false;
+    sibling.attach();
+    std::mt19937_64 random(me.rank());
+    for (int i = 0; i < 3; ++i) sibling.exchange(kind, random);
+    sibling.stop();
+  });
+}
+
 }  // namespace
 }  // namespace ucclep::test

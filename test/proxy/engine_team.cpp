@@ -339,7 +339,13 @@ TeamResult run_team(const TeamShape& shape, const std::function<void(Rank&)>& bo
   TeamResult result;
   result.groups.resize(shape.ranks);
   run_loose_team(shape, [&](Rank& rank) {
-    rank.attach();
+    try {
+      rank.attach();
+    } catch (const Error& error) {
+      if (error.code() != ucclEpNotSupported) throw;
+      if (rank.rank() == 0) result.not_here = error.what();
+      return;
+    }
     body(rank);
     rank.stop();
     result.groups[rank.rank()] = rank.group().statistics();

@@ -121,6 +121,7 @@ class Rank {
 // Of all ranks.
 struct TeamResult {
   std::vector<proxy::GroupStatistics> groups;
+  std::string not_here;  // what the machine lacks for it; then nothing was run
 };
 
 // Fails the running case when a rank failed. Ranks attach before the body, and stop after it.

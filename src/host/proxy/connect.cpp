@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -228,6 +229,8 @@ std::optional<Error> attempt(Step&& step) {
     return std::nullopt;
   } catch (const Error& error) {
     return error;
+  } catch (const std::bad_alloc&) {
+    return Error(ucclEpOutOfMemory, "no memory for the proxies of a group");
   }
 }
 
@@ -252,8 +255,8 @@ std::vector<std::vector<std::byte>> agree(const Allgather& allgather, uint32_t r
   return brought;
 }
 
-std::vector<GroupShare::Parts> connect_group(GroupSpec& spec, std::vector<std::unique_ptr<Nic>>& nics, uint32_t threads,
-                                             const Allgather& allgather) {
+void connect_group(GroupSpec& spec, std::vector<std::unique_ptr<Nic>>& nics, uint32_t threads,
+                   const Allgather& allgather, const std::function<void(std::vector<GroupShare::Parts>)>& build) {
   Connector connector(spec, nics, threads);
   std::vector<std::byte> offer;
   auto error = attempt([&] {
@@ -264,9 +267,11 @@ std::vector<GroupShare::Parts> connect_group(GroupSpec& spec, std::vector<std::u
   });
   const uint32_t rank = spec.shape.rank;
   const auto offers = agree(allgather, rank, error ? &*error : nullptr, offer);
-  error = attempt([&] { connector.join(offers); });
+  error = attempt([&] {
+    connector.join(offers);
+    build(connector.take());
+  });
   agree(allgather, rank, error ? &*error : nullptr);
-  return connector.take();
 }
 
 }  // namespace ucclep::proxy

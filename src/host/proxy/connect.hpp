@@ -48,8 +48,9 @@ struct GroupSpec {
   uint32_t sends = 1024;                     // operations of an endpoint that are unfinished at once, at most
 };
 
-// The parts of each thread's share, connected. shape.credits may have become smaller, equally on all ranks.
-std::vector<GroupShare::Parts> connect_group(GroupSpec& spec, std::vector<std::unique_ptr<Nic>>& nics, uint32_t threads,
-                                             const Allgather& allgather);
+// Hands the parts of each thread's share, connected, to `build`, which makes of them what will send; when it returns
+// all ranks have done so. shape.credits may have become smaller, equally on all ranks.
+void connect_group(GroupSpec& spec, std::vector<std::unique_ptr<Nic>>& nics, uint32_t threads,
+                   const Allgather& allgather, const std::function<void(std::vector<GroupShare::Parts>)>& build);
 
 }  // namespace ucclep::proxy

@@ -19,9 +19,13 @@ ProxyGroup::ProxyGroup(const GroupSpec& spec, std::vector<GroupShare::Parts> par
                        const FaultSink& faults)
     : rank_(spec.shape.rank), credits_(spec.shape.credits), threads_(std::move(threads)) {
   const auto consumed = std::make_shared<ConsumedHere>();
+  shares_.reserve(parts.size());
   for (GroupShare::Parts& part : parts) {
     shares_.push_back(std::make_shared<GroupShare>(spec.shape, std::move(part), spec.words, consumed, faults));
   }
+}
+
+void ProxyGroup::start() {
   for (size_t i = 0; i < shares_.size(); ++i) threads_[i]->adopt(shares_[i]);
 }
 
@@ -78,21 +82,29 @@ GroupStatistics ProxyGroup::statistics() const {
 
 Engine::Engine(EngineConfig config) : config_(std::move(config)) {
   if (config_.cpus.empty()) fail(ucclEpInvalidArgument, "an engine without threads");
+  nics_.reserve(config_.nics.size());
   for (const NicConfig& nic : config_.nics) nics_.push_back(std::make_unique<Nic>(nic));
+  threads_.reserve(config_.cpus.size());
   for (uint32_t i = 0; i < config_.cpus.size(); ++i) {
     threads_.push_back(std::make_unique<ProxyThread>(config_.rank, i, config_.cpus[i]));
   }
 }
 
 std::unique_ptr<ProxyGroup> Engine::attach(GroupSpec spec, const Allgather& allgather) {
-  auto parts = connect_group(spec, nics_, static_cast<uint32_t>(threads_.size()), allgather);
   std::vector<ProxyThread*> threads;
+  threads.reserve(threads_.size());
   for (const auto& thread : threads_) threads.push_back(thread.get());
-  return std::make_unique<ProxyGroup>(spec, std::move(parts), std::move(threads), config_.faults);
+  std::unique_ptr<ProxyGroup> group;
+  connect_group(spec, nics_, static_cast<uint32_t>(threads_.size()), allgather, [&](auto parts) {
+    group = std::make_unique<ProxyGroup>(spec, std::move(parts), threads, config_.faults);
+  });
+  group->start();
+  return group;
 }
 
 std::vector<ThreadStatistics> Engine::statistics() const {
   std::vector<ThreadStatistics> all;
+  all.reserve(threads_.size());
   for (const auto& thread : threads_) all.push_back(thread->statistics());
   return all;
 }

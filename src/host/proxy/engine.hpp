@@ -36,6 +36,7 @@ class ProxyGroup {
   ProxyGroup(const GroupSpec& spec, std::vector<GroupShare::Parts> parts, std::vector<ProxyThread*> threads,
              const FaultSink& faults);
   ~ProxyGroup();
+  void start();  // once, when all ranks are ready
   ProxyGroup(const ProxyGroup&) = delete;
   ProxyGroup& operator=(const ProxyGroup&) = delete;
 

@@ -106,7 +106,7 @@ bool GroupShare::poll(Port& port) {
   const bool hushed = hushed_.load(std::memory_order_relaxed);
   for (const transport::Completion& one : std::span(completions).first(count)) {
     if (one.kind == UCCLEP_COMPLETION_DONE) {
-      sender_.ended(port, one.bytes);
+      port.give(one.bytes);
     } else if (one.kind == UCCLEP_COMPLETION_ERROR) {
       take_error(port, one);
     } else if (!hushed) {
@@ -118,7 +118,7 @@ bool GroupShare::poll(Port& port) {
 
 void GroupShare::take_error(Port& port, const transport::Completion& one) {
   const bool of_operation = one.operation != UCCLEP_OPERATION_NONE;
-  if (of_operation) sender_.ended(port, one.bytes);
+  if (of_operation) port.give(one.bytes);
   const std::string_view words = one.words != nullptr ? one.words : "its transport says no more";
   if (one.peer < port.peer_of.size()) {
     lose(port.peer_of[one.peer], one.code, words, of_operation ? std::optional(one.cookie) : std::nullopt);

@@ -35,7 +35,10 @@ class InFlight {
     return true;
   }
   // It completed.
-  void give(uint64_t bytes) { word_.fetch_sub(one_of(bytes), std::memory_order_relaxed); }
+  void give(uint64_t bytes) { give(bytes, 1); }
+  void give(uint64_t bytes, uint32_t messages) {
+    word_.fetch_sub((uint64_t{messages} << byte_bits) + std::min(bytes, any_bytes), std::memory_order_relaxed);
+  }
   uint32_t messages() const { return messages_of(word_.load(std::memory_order_relaxed)); }
   uint64_t bytes() const { return bytes_of(word_.load(std::memory_order_relaxed)); }
 

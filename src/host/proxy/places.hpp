@@ -21,8 +21,8 @@ struct Area {
 // Of the operations of one kind. In a block rows are dense: the one at place p begins at p times the bytes that a row
 // has in the operation.
 struct KindPlaces {
-  Area rows_from, rows_to;
-  Area header_from, header_to;
+  Area rows_from = {}, rows_to = {};
+  Area header_from = {}, header_to = {};
   uint32_t rows = 0;            // most between two ranks
   uint32_t row_bytes = 0;       // most
   uint32_t rows_per_chunk = 1;  // a chunk is one message

@@ -12,11 +12,33 @@
 namespace ucclep::proxy {
 
 struct Port {
+  Port() = default;
+  Port(Port&& other) noexcept = default;
+  Port& operator=(Port&& other) noexcept = default;
+  // What is under way is lost with the endpoint, and in nobody's way any more.
+  ~Port() {
+    if (endpoint != nullptr) nic->give(bytes, unfinished);
+  }
+  // Room for one more operation, here and on the NIC.
+  bool take(uint64_t more) {
+    if (unfinished == sends || !nic->take(more)) return false;
+    ++unfinished;
+    bytes += more;
+    return true;
+  }
+  // It has ended.
+  void give(uint64_t less) {
+    --unfinished;
+    bytes -= less;
+    nic->give(less);
+  }
+
   std::unique_ptr<transport::Endpoint> endpoint;
   InFlight* nic = nullptr;             // shared with all threads and groups that use the NIC
   std::vector<uint32_t> regions;       // by window
   std::vector<uint32_t> peer_of;       // by the endpoint's number of the connection
   uint32_t sends = 0, unfinished = 0;  // operations: as granted, and now
+  uint64_t bytes = 0;                  // of those that are unfinished
 };
 
 // A connection. Its chain is what has credit and room on the NIC, and goes with one doorbell.

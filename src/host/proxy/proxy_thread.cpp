@@ -30,7 +30,7 @@ void pin(int cpu) {
 }  // namespace
 
 ProxyThread::ProxyThread(uint32_t rank, uint32_t number, int cpu)
-    : thread_(start_service_thread(fmt::format("uep-proxy-{}", number), static_cast<int>(rank),
+    : thread_(start_service_thread(fmt::format("ucclep-proxy-{}", number), static_cast<int>(rank),
                                    [this, cpu] { run(cpu); })) {}
 
 ProxyThread::~ProxyThread() {

@@ -88,11 +88,6 @@ bool Sender::pump() {
   return posted;
 }
 
-void Sender::ended(Port& port, uint64_t bytes) {
-  --port.unfinished;
-  port.nic->give(bytes);
-}
-
 void Sender::give_up(uint32_t number) {
   Peer& peer = peers_[number];
   peer.given_up = true;
@@ -100,8 +95,7 @@ void Sender::give_up(uint32_t number) {
   peer.waiting = 0;
   std::copy(peer.owed, peer.owed + num_words, peer.told);
   for (Line& line : lines_[number].lines) {
-    for (uint32_t i = 0; i < line.chained; ++i) ports_[line.port].nic->give(line.chain[i].bytes);
-    ports_[line.port].unfinished -= line.chained;
+    for (uint32_t i = 0; i < line.chained; ++i) ports_[line.port].give(line.chain[i].bytes);
     line.chained = 0;
   }
 }
@@ -182,10 +176,7 @@ bool Sender::chain_messages(uint32_t number) {
 
 // Takes the room, too.
 bool Sender::has_room(const Line& line, uint64_t bytes) {
-  Port& port = ports_[line.port];
-  if (line.chained == Line::longest_chain || port.unfinished == port.sends || !port.nic->take(bytes)) return false;
-  ++port.unfinished;
-  return true;
+  return line.chained < Line::longest_chain && ports_[line.port].take(bytes);
 }
 
 transport::Operation& Sender::chain(Line& line, const Immediate& imm, uint64_t seq) {

@@ -40,8 +40,6 @@ class Sender {
 
   // Posts what can be posted. True when there was any.
   bool pump();
-  // An operation of a port has ended.
-  void ended(Port& port, uint64_t bytes);
   // Nothing is sent to the peer any more; what waits is dropped.
   void give_up(uint32_t peer);
   bool given_up(uint32_t peer) const { return peers_[peer].given_up; }
