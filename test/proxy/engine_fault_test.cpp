@@ -14,28 +14,6 @@ namespace {
 
 constexpr Kind kind = Kind::dispatch;
 
-// One way, whole.
-void send(Rank& me, uint32_t peer) {
-  me.fill(kind, peer);
-  const uint32_t all = me.rows_to(kind, me.rank(), peer);
-  for (uint32_t row = 0; row < all; ++row) me.put(kind, peer, row, 1);
-  me.header(kind, peer);
-}
-
-std::string refused(ucclEpResult_t code, const std::function<void()>& step) {
-  try {
-    step();
-  } catch (const Error& error) {
-    check(error.code() == code, fmt::format("code {}: {}", static_cast<int>(error.code()), error.what()));
-    return error.what();
-  }
-  throw Failure("it was not refused");
-}
-
-void contains(const std::string& sentence, const std::string& part) {
-  check(sentence.find(part) != std::string::npos, fmt::format("'{}' does not say '{}'", sentence, part));
-}
-
 TEST_CASE("engine: a command that cannot be right is told and dropped, and the others are carried out", "[engine]") {
   const CommandFields good{
       .epoch = 1, .row = 0, .bytes = 32, .destination = 1, .rows = 2, .operation = CommandOp::put, .kind = 1};
@@ -188,10 +166,7 @@ TEST_CASE("engine: a peer that dies is told within a second", "[engine]") {
     check(fault.code == ucclEpRemoteError && fault.peer == 1, fault.sentence);
     // The others go on.
     const uint32_t other = 2 - me.rank();
-    me.fill(Kind::combine, other);
-    for (uint32_t row = 0; row < me.rows_to(Kind::combine, me.rank(), other); ++row)
-      me.put(Kind::combine, other, row, 1);
-    me.header(Kind::combine, other);
+    me.send(Kind::combine, other);
     me.receive(Kind::combine, other);
     me.meet();
   });
@@ -213,7 +188,7 @@ TEST_CASE("engine: a peer whose NIC falls silent is told when its time is up", "
     me.attach();
     me.begin(kind);
     if (me.rank() == 0) {
-      send(me, 1);
+      me.send(kind, 1);
       const proxy::Fault fault = me.wait_for_fault();
       check(fault.code == ucclEpTimeout && fault.peer == 1, fault.sentence);
       contains(fault.sentence, "rank 0 has lost its connection to rank 1, with ");
@@ -248,153 +223,6 @@ TEST_CASE("engine: a peer that takes nothing in is told when its time is up", "[
       contains(fault.sentence, "rank 0 waited 200 ms for rank 1 to take in what it was sent; 2 messages more wait");
     }
     me.meet();
-  });
-}
-
-TEST_CASE("engine: whatever fails while connecting is the same error on all ranks", "[engine]") {
-  const auto all_say = [](const TeamShape& shape, ucclEpResult_t code, const std::string& sentence) {
-    run_loose_team(shape, [&](Rank& me) {
-      check(refused(code, [&] { me.attach(); }) == sentence, "another sentence");
-      // A failure leaves nothing behind.
-      me.meet();
-    });
-  };
-  TeamShape shape;
-  shape.ranks = 3;
-  shape.change = [](uint32_t rank, proxy::EngineConfig& config, proxy::GroupSpec&) {
-    if (rank == 1) config.nics[0].name = "mlx5_7";
-  };
-  all_say(shape, ucclEpInvalidArgument, "rank 1: loopback has no NICs, it was given mlx5_7");
-  shape.change = [](uint32_t rank, proxy::EngineConfig&, proxy::GroupSpec& spec) {
-    if (rank == 2) spec.lines[0] = {0, 0};
-  };
-  all_say(shape, ucclEpInvalidArgument, "rank 0: rank 2 has 2 connections to rank 0, which has 1 to it");
-  shape.change = [](uint32_t rank, proxy::EngineConfig&, proxy::GroupSpec& spec) {
-    if (rank == 2) spec.windows[0].bytes = 1000;
-  };
-  run_loose_team(shape, [&](Rank& me) {
-    contains(refused(ucclEpInvalidArgument, [&] { me.attach(); }),
-             "rank 2: dispatch: the rows to send of 3 ranks and 2");
-  });
-  shape.change = [](uint32_t, proxy::EngineConfig&, proxy::GroupSpec& spec) {
-    spec.windows[0].kind = UCCLEP_MEMORY_CUDA;
-  };
-  all_say(shape, ucclEpNotSupported, "rank 0: proxies for windows of memory other than the host's");
-  NicWatch watch;
-  watch.limit = [](transport::Traits& traits) { traits.max_message = 255; };
-  shape.change = [&](uint32_t rank, proxy::EngineConfig& config, proxy::GroupSpec&) {
-    if (rank == 0) config.nics = {{std::make_shared<WatchedTransport>(watch), "a"}};
-  };
-  all_say(shape, ucclEpInvalidArgument, "rank 0: loopback has no NICs, it was given a");
-  shape.change = [&](uint32_t rank, proxy::EngineConfig& config, proxy::GroupSpec&) {
-    if (rank == 0) config.nics = {{std::make_shared<WatchedTransport>(watch), ""}};
-  };
-  all_say(shape, ucclEpNotSupported, "rank 0: messages of 256 bytes; NIC  takes 255");
-}
-
-TEST_CASE("engine: stopped while busy it carries out what has been pushed", "[engine]") {
-  TeamShape shape;
-  shape.ranks = 3;
-  shape.rows_per_chunk = 1;
-  shape.credits = {.window = 4, .return_every = 2};
-  run_loose_team(shape, [](Rank& me) {
-    me.attach();
-    for (const Kind one : {Kind::dispatch, Kind::combine}) {
-      me.begin(one);
-      for (uint32_t peer = 0; peer < me.ranks(); ++peer) {
-        if (peer == me.rank()) continue;
-        me.fill(one, peer);
-        for (uint32_t row = 0; row < me.rows_to(one, me.rank(), peer); ++row) me.put(one, peer, row, 1);
-        me.header(one, peer);
-      }
-    }
-    me.stop();
-    for (const Kind one : {Kind::dispatch, Kind::combine}) {
-      for (uint32_t peer = 0; peer < me.ranks(); ++peer) {
-        if (peer == me.rank()) continue;
-        check(me.progress(one, peer).complete, "something was not sent");
-        me.receive(one, peer);
-      }
-    }
-    me.end();
-    check(me.faults().empty(), "a clean end is no fault");
-  });
-}
-
-TEST_CASE("engine: a stop that cannot end well says why on all ranks, in time", "[engine]") {
-  TeamShape shape;
-  shape.rows_per_chunk = 4;
-  shape.credits = {.window = 1, .return_every = 1};
-  NicWatch slow;
-  shape.change = [&](uint32_t rank, proxy::EngineConfig& config, proxy::GroupSpec&) {
-    if (rank == 1) config.nics = {{std::make_shared<WatchedTransport>(slow), ""}};
-  };
-  slow.held = true;
-  run_loose_team(shape, [](Rank& me) {
-    me.attach();
-    if (me.rank() == 0) {
-      for (uint32_t row = 0; row < 12; row += 4) {
-        me.push(
-            1,
-            {.epoch = 1, .row = row, .bytes = 64, .destination = 1, .rows = 4, .operation = CommandOp::put, .kind = 1});
-      }
-    }
-    contains(refused(ucclEpTimeout, [&] { me.stop(300); }),
-             "rank 0: the proxies did not carry out all commands within 300 ms");
-  });
-  slow.held = false;
-  run_loose_team(shape, [](Rank& me) {
-    me.expects_faults();
-    me.attach();
-    if (me.rank() == 0) {
-      me.push(1,
-              {.epoch = 1, .row = 0, .bytes = 16, .destination = 1, .rows = 1, .operation = CommandOp::put, .kind = 1});
-    }
-    contains(refused(ucclEpInternalError, [&] { me.stop(); }),
-             "rank 0: rank 0: 1 rows were put that belong to chunks which never became whole");
-  });
-}
-
-TEST_CASE("engine: ended at once while busy it leaves the others in peace", "[engine]") {
-  TeamShape shape;
-  shape.threads = 2;
-  for (int round = 0; round < 5; ++round) {
-    run_loose_team(shape, [](Rank& me) {
-      me.expects_faults();
-      me.attach();
-      me.begin(kind);
-      send(me, 1 - me.rank());
-      me.end_engine();
-      me.meet();
-    });
-  }
-}
-
-TEST_CASE("engine: what a group has under way when it is ended is in no other group's way", "[engine]") {
-  TeamShape shape;
-  shape.rows_per_chunk = 1;
-  NicWatch watch;
-  watch.limit = [](transport::Traits& traits) { traits.max_bytes = 100; };
-  shape.change = [&](uint32_t rank, proxy::EngineConfig& config, proxy::GroupSpec&) {
-    if (rank == 0) config.nics = {{std::make_shared<WatchedTransport>(watch), ""}};
-  };
-  run_loose_team(shape, [&](Rank& me) {
-    me.expects_faults();
-    Rank sibling(me);
-    me.attach();
-    if (me.rank() == 0) {
-      watch.held = true;
-      me.begin(kind);
-      send(me, 1);
-      me.until([&] { return me.group().statistics().nic_stalls > 0; }, "the NIC to be full");
-    }
-    me.meet();
-    me.end();
-    watch.held = false;
-    sibling.attach();
-    std::mt19937_64 random(me.rank());
-    for (int i = 0; i < 3; ++i) sibling.exchange(kind, random);
-    sibling.stop();
   });
 }
 

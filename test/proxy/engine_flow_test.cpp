@@ -13,13 +13,6 @@ namespace {
 
 constexpr Kind kind = Kind::dispatch;
 
-// All rows one by one.
-void put_all(Rank& me, uint32_t peer) {
-  me.fill(kind, peer);
-  for (uint32_t row = 0; row < me.rows_to(kind, me.rank(), peer); ++row) me.put(kind, peer, row, 1);
-  me.header(kind, peer);
-}
-
 TEST_CASE("engine: rows that are put one by one leave as one write for each chunk", "[engine]") {
   const TeamShape shape;
   std::vector<uint64_t> rows(2), chunks(2);
@@ -28,7 +21,7 @@ TEST_CASE("engine: rows that are put one by one leave as one write for each chun
     const uint32_t peer = 1 - me.rank();
     for (uint32_t i = 0; i < operations; ++i) {
       me.begin(kind);
-      put_all(me, peer);
+      me.send(kind, peer);
       const uint32_t all = me.rows_to(kind, me.rank(), peer);
       rows[me.rank()] += all;
       chunks[me.rank()] += (all + shape.rows_per_chunk - 1) / shape.rows_per_chunk;
@@ -85,7 +78,7 @@ TEST_CASE("engine: a receiver that is slow is sent a window of messages, and los
   };
   const TeamResult result = run_team(shape, [&](Rank& me) {
     me.begin(kind);
-    put_all(me, 1 - me.rank());
+    me.send(kind, 1 - me.rank());
     if (me.rank() == 0) {
       const auto messages = [&] { return me.group().statistics().chunks + me.group().statistics().headers; };
       me.until([&] { return me.group().statistics().credit_stalls > 0; }, "the window to be full");

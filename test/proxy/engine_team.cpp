@@ -54,31 +54,18 @@ void check(bool good, const std::string& what) {
   if (!good) throw Failure(what);
 }
 
-std::vector<std::vector<std::byte>> Meeting::allgather(uint32_t rank, std::span<const std::byte> mine) {
-  std::unique_lock lock(mutex_);
-  parts_[rank].assign(mine.begin(), mine.end());
-  const uint64_t round = round_;
-  if (++here_ == parts_.size()) {
-    all_ = parts_;
-    here_ = 0;
-    ++round_;
-    moved_.notify_all();
+void contains(const std::string& sentence, const std::string& part) {
+  check(sentence.find(part) != std::string::npos, fmt::format("'{}' does not say '{}'", sentence, part));
+}
+
+std::string refused(ucclEpResult_t code, const std::function<void()>& step) {
+  try {
+    step();
+  } catch (const Error& error) {
+    check(error.code() == code, fmt::format("code {}: {}", static_cast<int>(error.code()), error.what()));
+    return error.what();
   }
-  const bool met =
-      moved_.wait_for(lock, std::chrono::milliseconds(patience_ms), [&] { return round_ > round || given_up_; });
-  if (!met || round_ == round) throw Failure(fmt::format("rank {} met nobody", rank));
-  return all_;
-}
-
-void Meeting::give_up() {
-  const std::lock_guard lock(mutex_);
-  given_up_ = true;
-  moved_.notify_all();
-}
-
-bool Meeting::given_up() {
-  const std::lock_guard lock(mutex_);
-  return given_up_;
+  throw Failure("it was not refused");
 }
 
 Rank::Rank(uint32_t rank, const TeamShape& shape, Meeting& meeting)
@@ -228,6 +215,13 @@ void Rank::header(Kind kind, uint32_t destination) {
                      .destination = static_cast<uint16_t>(destination),
                      .operation = CommandOp::header,
                      .kind = static_cast<uint8_t>(kind)});
+}
+
+void Rank::send(Kind kind, uint32_t destination) {
+  fill(kind, destination);
+  const uint32_t all = rows_to(kind, rank_, destination);
+  for (uint32_t row = 0; row < all; ++row) put(kind, destination, row, 1);
+  header(kind, destination);
 }
 
 void Rank::receive(Kind kind, uint32_t source) {

@@ -2,13 +2,11 @@
 // Ranks of a test, each with an engine, rings, windows and a thread that does what the rank's kernels would: it puts
 // rows, reads what arrives, and says that it has read it. What arrives is compared byte by byte.
 #pragma once
-#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <random>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -16,15 +14,15 @@
 #include "device/host/host_device.hpp"
 #include "host/proxy/engine.hpp"
 #include "host/proxy/ring_writer.hpp"
+#include "meeting.hpp"
 
 namespace ucclep::test {
 
-class Failure : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
 // In a rank: Catch2's own checks belong to the main thread.
 void check(bool good, const std::string& what);
+void contains(const std::string& sentence, const std::string& part);
+// The sentence of the Error that the step throws.
+std::string refused(ucclEpResult_t code, const std::function<void()>& step);
 
 struct TeamShape {
   uint32_t ranks = 2, in_flight = 2;
@@ -36,23 +34,6 @@ struct TeamShape {
   proxy::CreditShape credits = {};
   // Of one rank, before its engine is made.
   std::function<void(uint32_t rank, proxy::EngineConfig&, proxy::GroupSpec&)> change = {};
-};
-
-// Where ranks meet.
-class Meeting {
- public:
-  explicit Meeting(uint32_t ranks) : parts_(ranks) {}
-  std::vector<std::vector<std::byte>> allgather(uint32_t rank, std::span<const std::byte> mine);
-  void give_up();
-  bool given_up();
-
- private:
-  std::mutex mutex_;
-  std::condition_variable moved_;
-  std::vector<std::vector<std::byte>> parts_, all_;
-  uint32_t here_ = 0;
-  uint64_t round_ = 0;
-  bool given_up_ = false;
 };
 
 class Rank {
@@ -84,8 +65,9 @@ class Rank {
   void fill(Kind kind, uint32_t destination);  // header and rows
   void put(Kind kind, uint32_t destination, uint32_t row, uint32_t rows);
   void header(Kind kind, uint32_t destination);
-  void receive(Kind kind, uint32_t source);  // waits for all, and compares
-  void consume(Kind kind);                   // tells all others
+  void send(Kind kind, uint32_t destination);  // all of these, rows one by one
+  void receive(Kind kind, uint32_t source);    // waits for all, and compares
+  void consume(Kind kind);                     // tells all others
   void push(uint32_t destination, const CommandFields& fields, bool control = false);
 
   Progress progress(Kind kind, uint32_t source) const;

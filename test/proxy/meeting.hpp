@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where ranks that are threads of a test meet.
+#pragma once
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <stdexcept>
+#include <vector>
+
+namespace ucclep::test {
+
+class Failure : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+class Meeting {
+ public:
+  explicit Meeting(uint32_t ranks) : parts_(ranks) {}
+  std::vector<std::vector<std::byte>> allgather(uint32_t rank, std::span<const std::byte> mine);
+  void give_up();
+  bool given_up();
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable moved_;
+  std::vector<std::vector<std::byte>> parts_, all_;
+  uint32_t here_ = 0;
+  uint64_t round_ = 0;
+  bool given_up_ = false;
+};
+
+}  // namespace ucclep::test
