@@ -76,7 +76,7 @@ TEST_CASE("networks: a link that is down for less than the timeout loses nothing
 
 TEST_CASE("networks: a link that is down for longer than the timeout ends in an ERROR", "[network]") {
   TeamOptions options;
-  options.timeout_ms = 2000;
+  options.timeout_ms = 4000;
   run_team(options, [](Member& me) {
     stream(me, 0, 100);
     if (me.rank() == 0) {
@@ -97,7 +97,7 @@ TEST_CASE("networks: a link that is down for longer than the timeout ends in an 
 
 TEST_CASE("networks: an address that nobody has ends in an ERROR", "[network]") {
   TeamOptions options;
-  options.timeout_ms = 2000;
+  options.timeout_ms = 4000;
   options.alone = {0};
   run_team(options, [](Member& me) {
     if (me.rank() == 0) {
