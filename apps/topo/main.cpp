@@ -9,6 +9,7 @@
 #include "base/error.hpp"
 #include "options.hpp"
 #include "topology/discover.hpp"
+#include "topology/driver_gpus.hpp"
 #include "topology/json.hpp"
 #include "topology/text.hpp"
 
@@ -17,11 +18,17 @@ using namespace ucclep::topology;
 
 namespace {
 
+Machine this_machine() {
+  Machine machine = discover();
+  add_driver_gpus(gpus_of_all_drivers(), machine);
+  return machine;
+}
+
 std::vector<std::shared_ptr<const Machine>> machines_of(const Options& options) {
   std::vector<std::shared_ptr<const Machine>> kinds, machines;
   for (const std::string& file : options.files)
     kinds.push_back(std::make_shared<const Machine>(read_topology_file(file)));
-  if (kinds.empty()) kinds.push_back(std::make_shared<const Machine>(discover()));
+  if (kinds.empty()) kinds.push_back(std::make_shared<const Machine>(this_machine()));
   for (int copy = 0; copy < options.copies; ++copy) machines.insert(machines.end(), kinds.begin(), kinds.end());
   return machines;
 }

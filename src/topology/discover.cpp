@@ -2,10 +2,10 @@
 #include "topology/discover.hpp"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -20,13 +20,6 @@ namespace ucclep::topology {
 namespace {
 
 constexpr size_t size_limit = size_t{16} << 20;  // a machine with 4096 CPUs takes 3 MiB
-
-void apply(const std::vector<LinkedGpu>& linked, Machine& machine) {
-  for (const LinkedGpu& given : linked) {
-    const auto gpu = std::ranges::find(machine.gpus, given.gpu, [](const Gpu& g) { return g.place.address; });
-    if (gpu != machine.gpus.end()) gpu->links = given.links;
-  }
-}
 
 [[noreturn]] void refuse_unreadable(const std::string& path) {
   fail(ucclEpInvalidArgument, "the topology file {} cannot be read: {}", path, std::strerror(errno));
@@ -56,18 +49,30 @@ std::string text_of(const std::string& path) {
 
 }  // namespace
 
-Machine discover(const std::vector<LinkedGpu>& linked) {
+Machine discover() {
   Machine machine = machine_from_xml(hwloc_xml(), "what hwloc says of this machine");
   machine.name = host_name();
   add_what_sysfs_knows(machine);
-  apply(linked, machine);
   return machine;
 }
 
-Machine read_topology_file(const std::string& path, const std::vector<LinkedGpu>& linked) {
+Machine discover_without_hwloc() {
+  Machine machine;
+  machine.name = host_name();
+  NumaNode& all = machine.numa_nodes.emplace_back();
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  sched_getaffinity(0, sizeof allowed, &allowed);  // fails beyond CPU_SETSIZE CPUs: then none is known
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &allowed)) all.cores.push_back({cpu});
+  }
+  add_what_sysfs_knows(machine);
+  return machine;
+}
+
+Machine read_topology_file(const std::string& path) {
   Machine machine = machine_from_xml(text_of(path), "the topology file " + path);
   if (machine.name.empty()) machine.name = path;
-  apply(linked, machine);
   return machine;
 }
 

@@ -11,23 +11,19 @@
 // Without any of these an NVSwitch in the PCI tree says that the machine's NVIDIA GPUs are linked with each other.
 #pragma once
 #include <string>
-#include <vector>
 
 #include "topology/topology.hpp"
 
 namespace ucclep::topology {
 
-// What the GPU's driver knows of its links. It wins over what the PCI tree and info attributes say.
-struct LinkedGpu {
-  PciAddress gpu;
-  GpuLinks links;
-};
-
 // This machine, with the CPUs that this process may use. ucclEpNotSupported without hwloc, ucclEpSystemError when it
 // fails.
-Machine discover(const std::vector<LinkedGpu>& linked = {});
+Machine discover();
+
+// The same as far as it can be known without hwloc: no place of anything on PCIe, no GPU, one NUMA node.
+Machine discover_without_hwloc();
 
 // Needs no hwloc. ucclEpInvalidArgument, with the file's name, when it is not what hwloc 2 writes.
-Machine read_topology_file(const std::string& path, const std::vector<LinkedGpu>& linked = {});
+Machine read_topology_file(const std::string& path);
 
 }  // namespace ucclep::topology

@@ -59,6 +59,11 @@ struct Attribute {
   int value;
 };
 
+bool linked(DeviceOrdinal device, DeviceOrdinal peer) {
+  const int size = number("UCCLEP_DOUBLE_LINKED", gpu_count());
+  return device / size == peer / size;
+}
+
 }  // namespace
 
 int gpu_count() {
@@ -136,9 +141,14 @@ Code device_attribute(int* value, int attribute, DeviceOrdinal device) {
   return answer(__func__, [&] {
     gpu(device);
     // As cuda.h and hip_runtime_api.h number them, not as the library does.
-    const Attribute known[] = {
-        {VENDOR(10, 87), wave}, {VENDOR(16, 63), num_sms}, {VENDOR(97, 74), shared_bytes},  {VENDOR(95, 10), 1},
-        {VENDOR(102, 89), 1},   {VENDOR(50, 69), 0},       {VENDOR(33, 67), 0x10 + device}, {VENDOR(34, 68), 0}};
+    const Attribute known[] = {{VENDOR(10, 87), wave},
+                               {VENDOR(16, 63), num_sms},
+                               {VENDOR(97, 74), shared_bytes},
+                               {VENDOR(95, 10), 1},
+                               {VENDOR(102, 89), 1},
+                               {VENDOR(50, 69), 0},
+                               {VENDOR(33, 67), VENDOR(0x10, 0x40) + device},
+                               {VENDOR(34, 68), 0}};
     const std::optional<int> asked = asked_value("UCCLEP_DOUBLE_ATTRIBUTE", std::to_string(attribute).c_str());
     for (const Attribute& entry : known) {
       if (entry.number != attribute) continue;
@@ -151,6 +161,24 @@ Code device_attribute(int* value, int attribute, DeviceOrdinal device) {
 
 Code device_can_access_peer(int* can, DeviceOrdinal device, DeviceOrdinal peer) {
   return answer(__func__, [&] { *can = &gpu(device) != &gpu(peer); });
+}
+
+// As cuda.h numbers attributes: how fast, access, all atomic operations.
+Code peer_attribute(int* value, int attribute, DeviceOrdinal device, DeviceOrdinal peer) {
+  return answer(__func__, [&] {
+    expect(&gpu(device) != &gpu(peer), invalid_device);
+    expect(attribute >= 1 && attribute <= 3, invalid_value);
+    *value = attribute != 3 || linked(device, peer);
+  });
+}
+
+// As hsa_amd_link_info_type_t numbers types: PCIe, xGMI.
+Code link_type(DeviceOrdinal device, DeviceOrdinal peer, uint32_t* type, uint32_t* hops) {
+  return answer(__func__, [&] {
+    expect(&gpu(device) != &gpu(peer), invalid_device);
+    *type = linked(device, peer) ? 4 : 2;
+    *hops = linked(device, peer) ? 1 : 2;
+  });
 }
 
 Code primary_context_retain(Context* context, DeviceOrdinal device) {

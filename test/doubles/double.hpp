@@ -6,6 +6,7 @@
 //
 // They obey the environment:
 //   UCCLEP_DOUBLE_DEVICES=4              how many GPUs there are
+//   UCCLEP_DOUBLE_LINKED=2               so many consecutive GPUs have links with each other (all of them)
 //   UCCLEP_DOUBLE_VERSION=12080          of the driver
 //   UCCLEP_DOUBLE_ATTRIBUTE=number:value what device_attribute answers for a number
 //   UCCLEP_DOUBLE_FAIL=member:code       every call of the function that DriverApi calls so answers the code; of all

@@ -21,6 +21,8 @@ Export<decltype(Table::device_name)> device_name asm(VENDOR("cuDeviceGetName", "
 Export<decltype(Table::device_attribute)> device_attribute asm(VENDOR("cuDeviceGetAttribute", "hipDeviceGetAttribute"));
 Export<decltype(Table::device_can_access_peer)> device_can_access_peer asm(VENDOR("cuDeviceCanAccessPeer",
                                                                                   "hipDeviceCanAccessPeer"));
+Export<decltype(Table::peer_attribute)> peer_attribute asm(VENDOR("cuDeviceGetP2PAttribute", "no_hip_peer_attribute"));
+Export<decltype(Table::link_type)> link_type asm(VENDOR("no_cuda_link_type", "hipExtGetLinkTypeAndHopCount"));
 
 Export<decltype(Table::primary_context_retain)> primary_context_retain asm(VENDOR("cuDevicePrimaryCtxRetain",
                                                                                   "hipDevicePrimaryCtxRetain"));

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "machines.hpp"
+#include "topology/driver_gpus.hpp"
 
 using namespace ucclep::topology;
 using ucclep::test::nearest_nics;
@@ -92,9 +93,33 @@ TEST_CASE("discovery: a laptop has no GPU that computes and no NIC", "[topology]
 
 TEST_CASE("discovery: what the driver says of links wins", "[topology][build-tree]") {
   const GpuLinks rack{"nvlink", "", "2f1c0a7e/3"};
-  const Machine machine = read_topology_file(ucclep::test::topology_path("p5"), {{{0, 0x53, 0, 0}, rack}});
+  Machine machine = read_topology_file(ucclep::test::topology_path("p5"));
+  const PciAddress first{0, 0x53, 0, 0}, unseen{0, 0x54, 0, 0};
+  REQUIRE(machine.gpus[0].place.address == first);
+  const Gpu second = machine.gpus[1];
+  add_driver_gpus({{first, "NVIDIA", "H100", rack}, {second.place.address, "NVIDIA", "H100", {}}}, machine);
   CHECK(machine.gpus[0].links == rack);
-  CHECK(machine.gpus[1].links == GpuLinks{"nvlink", "0", ""});
+  CHECK(machine.gpus[1] == second);  // of one that it sees alone it knows nothing
+  // A GPU that is there, and that neither hwloc nor the file shows.
+  add_driver_gpus({{unseen, "NVIDIA", "H100", rack}}, machine);
+  REQUIRE(machine.gpus.size() == 9);
+  CHECK(machine.gpus[1].place.address == unseen);
+  CHECK(machine.gpus[1].model == "H100");
+  CHECK(machine.gpus[1].links == rack);
+  CHECK(machine.gpus[1].place.numa == -1);
+  CHECK(machine.gpus[2] == second);
+}
+
+TEST_CASE("discovery: without hwloc CPUs and NICs are known", "[topology]") {
+  const Machine machine = discover_without_hwloc(), whole = discover();
+  REQUIRE(machine.numa_nodes.size() == 1);
+  cpu_set_t allowed;
+  REQUIRE(sched_getaffinity(0, sizeof allowed, &allowed) == 0);
+  CHECK(cores_of(machine) == static_cast<size_t>(CPU_COUNT(&allowed)));
+  CHECK(machine.name == whole.name);
+  CHECK(machine.gpus.empty());
+  CHECK(machine.nics.size() == whole.nics.size());
+  for (const Nic& nic : whole.nics) CHECK(std::ranges::count(machine.nics, nic.name, &Nic::name) == 1);
 }
 
 TEST_CASE("discovery: this machine", "[topology]") {

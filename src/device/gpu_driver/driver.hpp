@@ -18,6 +18,8 @@ struct DriverFacts {
   const char* library;  // "libcuda.so.1"
   int oldest_version;   // as driver_version counts
   const char* code;     // how the targets of its embedded code begin: "sm_"
+  const char* maker;    // of the GPUs: "NVIDIA"
+  const char* link;     // that joins them: "nvlink"
   unsigned coherent;    // flag of host_alloc that makes host memory coherent with running kernels
   struct {
     int warp_size, multiprocessors, shared_bytes_per_block, cooperative_launch, virtual_memory;

@@ -75,6 +75,8 @@ struct DriverApi {
   Code (*device_name)(char* name, int bytes, DeviceOrdinal device);
   Code (*device_attribute)(int* value, int attribute, DeviceOrdinal device);
   Code (*device_can_access_peer)(int* can, DeviceOrdinal device, DeviceOrdinal peer);
+  Code (*peer_attribute)(int* value, int attribute, DeviceOrdinal device, DeviceOrdinal peer);                // CUDA
+  Code (*link_type)(DeviceOrdinal device, DeviceOrdinal peer, uint32_t* hsa_link_type, uint32_t* hop_count);  // HIP
 
   Code (*primary_context_retain)(Context* context, DeviceOrdinal device);
   Code (*primary_context_release)(DeviceOrdinal device);
@@ -145,6 +147,8 @@ void each_function(DriverApi& api, Visit&& visit) {
   visit(api.device_name, "cuDeviceGetName", "hipDeviceGetName");
   visit(api.device_attribute, "cuDeviceGetAttribute", "hipDeviceGetAttribute");
   visit(api.device_can_access_peer, "cuDeviceCanAccessPeer", "hipDeviceCanAccessPeer");
+  visit(api.peer_attribute, "cuDeviceGetP2PAttribute", nullptr);
+  visit(api.link_type, nullptr, "hipExtGetLinkTypeAndHopCount");
 
   visit(api.primary_context_retain, "cuDevicePrimaryCtxRetain", "hipDevicePrimaryCtxRetain");
   visit(api.primary_context_release, "cuDevicePrimaryCtxRelease_v2", "hipDevicePrimaryCtxRelease");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/gpu_driver/gpu_traits.hpp"
 
+#include "device/gpu_driver/gpu_links.hpp"
 #include "device/gpu_driver/kernel_code.hpp"
 #include "device/gpu_driver/shared_memory.hpp"
 
@@ -53,8 +54,7 @@ DeviceTraits gpu_device_traits(const Driver& driver, int index) {
   traits.name = fmt::format("{} {} ({})", driver.facts().vendor, index, name);
   traits.kind = driver.facts().kind;
   traits.index = index;
-  traits.place = 1 + (uint64_t{ask(attribute.pci_domain)} << 32 | uint64_t{ask(attribute.pci_bus)} << 16 |
-                      uint64_t{ask(attribute.pci_device)});
+  traits.place = place_of(driver, ordinal);
   traits.wave = ask(attribute.warp_size);
   traits.num_sms = ask(attribute.multiprocessors);
   traits.max_block = most_threads;

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/gpu_driver/gpu_links.hpp"
+
+#include <algorithm>
+
+namespace ucclep::gpu {
+namespace {
+
+// libcuda has no name for the link between two GPUs. What NVLink can do and PCIe cannot are all atomic operations.
+constexpr int native_atomics = 3;  // CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED
+constexpr uint32_t xgmi = 4;       // HSA_AMD_LINK_INFO_TYPE_XGMI
+
+// Drivers refuse to answer for some pairs that cannot reach each other at all.
+bool are_linked(const DriverApi& api, DeviceOrdinal a, DeviceOrdinal b) {
+  if (api.peer_attribute != nullptr) {
+    int atomics = 0;
+    return api.peer_attribute(&atomics, native_atomics, a, b) == success && atomics != 0;
+  }
+  uint32_t type = 0, hops = 0;
+  return api.link_type(a, b, &type, &hops) == success && type == xgmi;
+}
+
+std::string model_of(const Driver& driver, DeviceOrdinal device) {
+  char name[64] = {};
+  driver.check(driver.api().device_name(name, sizeof name, device), "asking for a device's name");
+  return name;
+}
+
+}  // namespace
+
+uint64_t place_of(const Driver& driver, DeviceOrdinal device) {
+  const auto ask = [&](int which) {
+    int value = 0;
+    driver.check(driver.api().device_attribute(&value, which, device), "asking for a device's place on the bus");
+    return static_cast<uint64_t>(value);
+  };
+  const auto& attribute = driver.facts().attribute;
+  return 1 + (ask(attribute.pci_domain) << 32 | ask(attribute.pci_bus) << 16 | ask(attribute.pci_device));
+}
+
+std::vector<ShownGpu> shown_gpus(const Driver& driver) {
+  std::vector<DeviceOrdinal> ordinals(static_cast<size_t>(driver.device_count()));
+  std::vector<ShownGpu> gpus;
+  for (int index = 0; index < driver.device_count(); ++index) {
+    DeviceOrdinal& ordinal = ordinals[static_cast<size_t>(index)];
+    driver.check(driver.api().device_get(&ordinal, index), "opening a device");
+    gpus.push_back({place_of(driver, ordinal), model_of(driver, ordinal), index});
+  }
+  for (size_t b = 0; b < gpus.size(); ++b) {
+    for (size_t a = 0; a < b; ++a) {
+      if (gpus[a].island == gpus[b].island || !are_linked(driver.api(), ordinals[a], ordinals[b])) continue;
+      const auto [least, other] = std::minmax(gpus[a].island, gpus[b].island);
+      for (ShownGpu& gpu : gpus) {
+        if (gpu.island == other) gpu.island = least;
+      }
+    }
+  }
+  return gpus;
+}
+
+}  // namespace ucclep::gpu
