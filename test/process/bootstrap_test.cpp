@@ -106,6 +106,27 @@ TEST_CASE("allgather brings every part to every rank, whatever its size") {
   check_all(run_processes(4, body), ucclEpSuccess, "equal");
 }
 
+TEST_CASE("collect brings texts of any length to every rank") {
+  const auto text_of = [](int rank, int round) {
+    std::string text(static_cast<size_t>(rank * 50000), static_cast<char>('a' + rank));
+    return rank == round ? std::string() : text + std::to_string(round);
+  };
+  ucclEpUniqueId id = local_rendezvous();
+  auto body = [&](int rank) {
+    auto bootstrap = join(id, rank, 4);
+    for (int round = 0; round < 5; ++round) {
+      const std::vector<std::string> texts = bootstrap->collect(text_of(rank, round), Deadline::after_ms(30000));
+      for (int peer = 0; peer < 4; ++peer) {
+        if (texts.size() != 4 || texts[static_cast<size_t>(peer)] != text_of(peer, round)) return "wrong text";
+      }
+    }
+    return "equal";
+  };
+  check_all(run_threads(4, body), ucclEpSuccess, "equal");
+  id = local_rendezvous();
+  check_all(run_processes(4, body), ucclEpSuccess, "equal");
+}
+
 TEST_CASE("many ranks stay in step over many rounds") {
   bool reduced = std::getenv("UCCLEP_TEST_REDUCED") != nullptr;
   int nranks = reduced ? 16 : 64;

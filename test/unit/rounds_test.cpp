@@ -22,6 +22,19 @@ TEST_CASE("a round ends for all when the last part comes, and concatenates by ra
   }
 }
 
+TEST_CASE("parts of a collection may differ in size, and one may be empty") {
+  Rounds rounds(3);
+  CHECK(rounds.add_part(2, 0, RoundKind::collect, "ccc").empty());
+  CHECK(rounds.add_part(1, 0, RoundKind::collect, "").empty());
+  auto deliveries = rounds.add_part(0, 0, RoundKind::collect, "a");
+  REQUIRE(deliveries.size() == 3);
+  CHECK(*deliveries[1].payload == "accc");
+  rounds.add_part(0, 1, RoundKind::collect, "a");
+  deliveries = rounds.add_part(1, 1, RoundKind::gather, "a");
+  REQUIRE(deliveries.size() == 2);
+  CHECK_THAT(*deliveries[0].payload, Contains("rank 0 came to a collection of texts, rank 1 to an allgather"));
+}
+
 TEST_CASE("fast ranks may be rounds ahead") {
   Rounds rounds(2);
   CHECK(rounds.add_part(0, 0, RoundKind::gather, "x").empty());

@@ -2,41 +2,15 @@
 #include "host/bootstrap/agreement.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <optional>
 
 #include "host/bootstrap/bootstrap.hpp"
+#include "host/bootstrap/pieces.hpp"
 #include "host/bootstrap/roll_call.hpp"
 
 namespace ucclep {
 namespace {
-
-void put(std::string& bytes, const std::string& text) {
-  auto length = static_cast<uint32_t>(text.size());
-  bytes.append(reinterpret_cast<const char*>(&length), sizeof(length));
-  bytes += text;
-}
-
-// Reads what put() wrote; a contribution that does not hold together reads as nullopt.
-class Reader {
- public:
-  explicit Reader(const std::string& bytes) : rest_(bytes) {}
-  std::optional<std::string> text() {
-    uint32_t length = 0;
-    if (rest_.size() < sizeof(length)) return std::nullopt;
-    std::memcpy(&length, rest_.data(), sizeof(length));
-    rest_.remove_prefix(sizeof(length));
-    if (rest_.size() < length) return std::nullopt;
-    std::string text(rest_.substr(0, length));
-    rest_.remove_prefix(length);
-    return text;
-  }
-  bool at_end() const { return rest_.empty(); }
-
- private:
-  std::string_view rest_;
-};
 
 struct Contribution {
   std::string call;
@@ -46,18 +20,18 @@ struct Contribution {
 };
 
 std::optional<Contribution> parse(const std::string& bytes) {
-  Reader reader(bytes);
+  PieceReader reader(bytes);
   Contribution result;
-  auto call = reader.text();
-  auto code = reader.text();
-  auto sentence = reader.text();
+  auto call = reader.next();
+  auto code = reader.next();
+  auto sentence = reader.next();
   if (!call || !code || code->size() != 1 || !sentence) return std::nullopt;
   result.call = *call;
   result.code = static_cast<ucclEpResult_t>(code->front());
   result.sentence = *sentence;
   while (!reader.at_end()) {
-    auto name = reader.text();
-    auto value = reader.text();
+    auto name = reader.next();
+    auto value = reader.next();
     if (!name || !value) return std::nullopt;
     result.fields.emplace_back(*name, *value);
   }
@@ -92,12 +66,12 @@ Agreement& Agreement::error(const Error& error) {
 
 std::string Agreement::contribution() const {
   std::string bytes;
-  put(bytes, call_);
-  put(bytes, std::string(1, static_cast<char>(code_)));
-  put(bytes, sentence_);
+  put_piece(bytes, call_);
+  put_piece(bytes, std::string(1, static_cast<char>(code_)));
+  put_piece(bytes, sentence_);
   for (const auto& [name, value] : fields_) {
-    put(bytes, name);
-    put(bytes, value);
+    put_piece(bytes, name);
+    put_piece(bytes, value);
   }
   return bytes;
 }

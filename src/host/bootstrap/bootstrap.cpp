@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "base/log.hpp"
-#include "base/node.hpp"
 #include "host/bootstrap/hub.hpp"
+#include "host/bootstrap/pieces.hpp"
 #include "host/bootstrap/rendezvous.hpp"
 #include "host/bootstrap/spoke.hpp"
 #include "host/bootstrap/wire.hpp"
@@ -249,6 +249,9 @@ int Bootstrap::pid(int rank) const {
 const std::string& Bootstrap::host_name(int rank) const {
   return impl_->hosts.at(static_cast<size_t>(rank));
 }
+const NodeId& Bootstrap::node(int rank) const {
+  return impl_->card(rank).node;
+}
 bool Bootstrap::same_node(int rank) const {
   return impl_->card(rank).node == impl_->own().node;
 }
@@ -266,6 +269,18 @@ std::vector<int> Bootstrap::node_ranks() const {
 
 void Bootstrap::allgather(void* buf, size_t bytes_per_rank, Deadline deadline) {
   impl_->allgather(buf, bytes_per_rank, deadline);
+}
+std::vector<std::string> Bootstrap::collect(const std::string& mine, Deadline deadline) {
+  std::string part;
+  put_piece(part, mine);
+  const std::string all = impl_->round(wire::RoundKind::collect, part, deadline);
+  std::vector<std::string> texts;
+  PieceReader reader(all);
+  while (auto text = reader.next()) texts.push_back(std::move(*text));
+  if (!reader.at_end() || texts.size() != static_cast<size_t>(nranks())) {
+    fail(ucclEpInternalError, "a collection of texts brought {} of them for {} ranks", texts.size(), nranks());
+  }
+  return texts;
 }
 void Bootstrap::barrier(Deadline deadline) {
   impl_->round(wire::RoundKind::gather, "", deadline);

@@ -13,6 +13,7 @@
 
 #include "base/deadline.hpp"
 #include "base/error.hpp"
+#include "base/node.hpp"
 #include "base/token.hpp"
 #include "ucclep/ucclep.h"
 
@@ -39,6 +40,7 @@ class Bootstrap {
 
   int pid(int rank) const;
   const std::string& host_name(int rank) const;
+  const NodeId& node(int rank) const;
   bool same_node(int rank) const;       // can map the same memory: same kernel, same network namespace
   bool same_process(int rank) const;    // a thread of this process
   std::vector<int> node_ranks() const;  // all ranks of this node in order, this one included
@@ -55,6 +57,8 @@ class Bootstrap {
     allgather(all.data(), sizeof(T), deadline);
     return all;
   }
+  // The same with texts of any length, by rank.
+  std::vector<std::string> collect(const std::string& mine, Deadline deadline);
   void barrier(Deadline deadline);
   void barrier_living(Deadline deadline);  // does not wait for ranks that died or said goodbye
 

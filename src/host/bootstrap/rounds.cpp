@@ -13,6 +13,8 @@ const char* name_of(wire::RoundKind kind) {
   switch (kind) {
     case wire::RoundKind::gather:
       return "an allgather";
+    case wire::RoundKind::collect:
+      return "a collection of texts";
     case wire::RoundKind::agree:
       return "an agreement";
     case wire::RoundKind::living:
@@ -98,7 +100,7 @@ void Rounds::check_fit(Round& round, int rank, wire::RoundKind kind, size_t byte
     end(round, ucclEpInvalidUsage,
         fmt::format("the ranks do not make the same calls in the same order: rank {} came to {}, rank {} to {}",
                     round.first_rank, name_of(round.kind), rank, name_of(kind)));
-  } else if (kind != wire::RoundKind::agree && bytes != expected) {
+  } else if (kind == wire::RoundKind::gather && bytes != expected) {
     end(round, ucclEpInvalidUsage,
         fmt::format(
             "the ranks do not make the same calls in the same order: rank {} brought {} bytes, rank {} brought {}",
@@ -130,8 +132,7 @@ void Rounds::finish(Round& round) const {
     return end(round, verdict.code, std::move(verdict.sentence));
   }
   std::string all;
-  if (round.kind == wire::RoundKind::gather) {
-    all.reserve(nranks_ * round.parts.front().size());
+  if (round.kind == wire::RoundKind::gather || round.kind == wire::RoundKind::collect) {
     for (const std::string& part : round.parts) all += part;
   }
   end(round, ucclEpSuccess, std::move(all));

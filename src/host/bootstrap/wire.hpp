@@ -59,7 +59,8 @@ enum class FrameType : uint32_t {
   abort = 6,    // to the hub: this rank gives the communicator up
 };
 
-enum class RoundKind : uint32_t { gather = 1, agree = 2, living = 3 };
+// gather: parts of one size; collect: of any; agree: contributions of an Agreement; living: without who is gone.
+enum class RoundKind : uint32_t { gather = 1, agree = 2, living = 3, collect = 4 };
 
 struct FrameHeader {
   uint32_t magic = frame_magic;
