@@ -141,8 +141,8 @@ typedef struct {
   unsigned size, magic;
   int device;            /**< UCCLEP_DEVICE_* */
   int device_index;      /**< UCCLEP_DEVICE_INDEX_CURRENT by INIT; 0 is device 0 */
-  const char* transport; /**< name of the network path, or NULL */
-  const char* nics;      /**< comma-separated names, or NULL */
+  const char* transport; /**< what crosses nodes: "loopback", "ofi:efa", "verbs", a plugin's name; NULL: choose */
+  const char* nics;      /**< the only ones to use, in the order of rails, as in "mlx5_0,mlx5_1"; NULL: choose */
   int ranks_per_node; /**< 0 = discover; else consecutive ranks form virtual nodes of the size that each member gives */
   int ranks_per_domain; /**< 0 = discover; else consecutive ranks of a node form NVLink-like domains of that size */
   int proxy_threads;
@@ -163,9 +163,9 @@ typedef struct {
   int device, device_index;
   int node, num_nodes;
   int domain_size;
-  int proxy_threads;
-  char transport[32];
-  char nics[256];
+  int proxy_threads;  /**< of this rank; 0 where all ranks are one domain */
+  char transport[32]; /**< "shared memory" where all ranks are one domain; "" where none was chosen yet */
+  char nics[256];     /**< that this rank uses for other nodes, comma-separated */
   char node_name[64];
   char device_name[64];
   uint64_t window_bytes; /**< memory of this rank that peers can reach */
@@ -351,7 +351,8 @@ ucclEpResult_t ucclEpCommCount(ucclEpComm_t comm, int* nranks);
 ucclEpResult_t ucclEpCommUserRank(ucclEpComm_t comm, int* rank);
 /** [local] What the communicator runs on. */
 ucclEpResult_t ucclEpCommGetInfo(ucclEpComm_t comm, ucclEpCommInfo_t* info);
-/** [local] A JSON text; len as in ucclEpGetBuildInfo. */
+/** [local] Machines, nodes, domains, and the NICs and proxies of all ranks, as JSON (docs/architecture.md has its
+ *  fields); len as in ucclEpGetBuildInfo. */
 ucclEpResult_t ucclEpCommGetTopology(ucclEpComm_t comm, char* json, size_t* len);
 /** [local] The first error record; any thread may ask. */
 ucclEpResult_t ucclEpCommGetAsyncError(ucclEpComm_t comm, ucclEpAsyncError_t* error);

@@ -83,15 +83,19 @@ std::optional<std::vector<int64_t>> integer_list(const char* variable, int64_t m
   return numbers;
 }
 
+std::optional<std::vector<std::string>> parse_names(const std::string& text) {
+  auto names = split(text);
+  for (const std::string& name : names) {
+    if (name.empty() || name.find_first_of(" \t\n") != std::string::npos) return std::nullopt;
+  }
+  return names;
+}
+
 std::optional<std::vector<std::string>> name_list(const char* variable) {
   auto value = text(variable);
   if (!value) return std::nullopt;
-  auto names = split(*value);
-  for (const std::string& name : names) {
-    if (name.empty() || name.find_first_of(" \t\n") != std::string::npos) {
-      refuse(variable, *value, "names separated by commas, without blanks");
-    }
-  }
+  auto names = parse_names(*value);
+  if (!names) refuse(variable, *value, "names separated by commas, without blanks");
   return names;
 }
 

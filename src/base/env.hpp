@@ -20,7 +20,8 @@ std::optional<bool> flag(const char* variable);
 std::optional<int> choice(const char* variable, std::initializer_list<std::pair<const char*, int>> choices);
 // "3,5": at least one integer, each in [min, max].
 std::optional<std::vector<int64_t>> integer_list(const char* variable, int64_t min, int64_t max);
-// "mlx5_0,mlx5_1": no empty entries.
+// "mlx5_0,mlx5_1": no empty entries, no blanks; nullopt is what does not parse.
+std::optional<std::vector<std::string>> parse_names(const std::string& text);
 std::optional<std::vector<std::string>> name_list(const char* variable);
 
 }  // namespace ucclep::env

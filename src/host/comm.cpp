@@ -11,6 +11,9 @@
 #include "host/guard.hpp"
 #include "host/open_device.hpp"
 #include "host/structs.hpp"
+#include "host/text_out.hpp"
+#include "topology/json.hpp"
+#include "topology/text.hpp"
 
 namespace ucclep {
 namespace {
@@ -31,36 +34,11 @@ void check_asked(const ucclEpCommConfig_t& asked) {
     fail(ucclEpInvalidArgument, "config.proxy_threads is {}, expected 0 or more", asked.proxy_threads);
 }
 
-// What needs a network is refused: this version has one NVLink-like domain of ranks on one machine.
-void check_one_domain(const Config& config, const ucclEpCommConfig_t& asked, int nranks) {
-  constexpr const char* why = "this version connects ranks of one machine through shared memory";
-  if (asked.transport != nullptr || !config.transport.empty()) {
-    fail(ucclEpNotSupported, "transport \"{}\": {}", asked.transport ? asked.transport : config.transport, why);
-  }
-  if (asked.nics != nullptr || !config.nics.empty()) fail(ucclEpNotSupported, "nics: {}", why);
-  const bool split = (asked.ranks_per_node != 0 && asked.ranks_per_node < nranks) ||
-                     (asked.ranks_per_domain != 0 && asked.ranks_per_domain < nranks) || config.nodes.size() > 1;
-  if (split) fail(ucclEpNotSupported, "virtual nodes and domains: {}", why);
-  check_nodes(config, nranks);
-}
-
-void check_same_machine(const Bootstrap& bootstrap) {
-  for (int r = 0; r < bootstrap.nranks(); ++r) {
-    if (bootstrap.same_node(r)) continue;
-    fail(ucclEpNotSupported, "rank {} runs on {}, rank {} on {}: this version connects ranks of one machine only", r,
-         bootstrap.host_name(r), bootstrap.rank(), bootstrap.host_name(bootstrap.rank()));
-  }
-}
-
 // Ranks that share a GPU share its SMs: a kernel waits for kernels of the others, so all must be resident at once.
 void share_out_sms(ucclEpComm& comm) {
   comm.traits = comm.device->traits();
-  const std::vector<uint64_t> places = comm.bootstrap->allgather(comm.traits.place, comm.deadline());
-  unsigned sharers = 0;
-  for (int r = 0; r < comm.nranks(); ++r) {
-    if (comm.bootstrap->same_node(r) && places[static_cast<size_t>(r)] == comm.traits.place) ++sharers;
-  }
-  if (comm.traits.place == 0 || sharers <= 1) return;
+  const auto sharers = static_cast<unsigned>(comm.wiring.sharers_of_gpu(comm.rank()).size());
+  if (sharers == 1) return;
   comm.shares_device = true;
   comm.traits.num_sms = std::max(1u, comm.traits.num_sms / sharers);
   log::info("comm", "{} ranks share {}: {} SMs each", sharers, comm.traits.name, comm.traits.num_sms);
@@ -73,6 +51,12 @@ void watch(ucclEpComm& comm) {
   comm.bootstrap->on_peer_loss([faults](int rank, const std::string& sentence) {
     faults->raise(ucclEpRemoteError, "communicator", "liveness", rank, sentence);
   });
+}
+
+std::string sizes_text(const std::vector<int>& sizes) {
+  std::string text;
+  for (const int size : sizes) text += (text.empty() ? "" : ",") + std::to_string(size);
+  return text;
 }
 
 // Everything of init but how the ranks find each other. join(socket_ifname, deadline) makes the Bootstrap.
@@ -90,21 +74,25 @@ ucclEpComm_t init(const char* function, const ucclEpCommConfig_t* given, int nra
   });
   comm->bootstrap = join(comm->config.socket_ifname, comm->deadline());
   log::set_rank(comm->rank());
-  agreement.attempt([&] { check_one_domain(comm->config, asked, nranks); });
-  agreement.attempt([&] { check_same_machine(*comm->bootstrap); });
+  topology::RankFacts facts;
   agreement.attempt([&] {
     if (agreement.failed()) return;
+    comm->transport = asked_transport(comm->config, asked);
     comm->device = open_device(comm->config.device.value_or(asked.device), asked.device_index, comm->rank());
     comm->errors = static_cast<DeviceErrors*>(comm->device->alloc_host(sizeof(DeviceErrors)));
     comm->abort_word = static_cast<uint32_t*>(comm->device->alloc(sizeof(uint32_t)));
     comm->windows = std::make_unique<WindowTable>(*comm->device, static_cast<uint32_t>(comm->nranks()));
+    facts = facts_of_this_rank(comm->config, asked, comm->device->traits());
   });
-  agreement.field("nranks", nranks);
+  agreement.field("nranks", nranks)
+      .field("transport", comm->transport)
+      .field("UCCLEP_NODES", sizes_text(comm->config.nodes));
   if (comm->device) {
     agreement.field("device", comm->device->traits().kind);
     agreement.field("wave size of the device", comm->device->traits().wave);
   }
   agreement.settle(*comm->bootstrap, comm->deadline());
+  comm->wiring = exchange_wiring(*comm->bootstrap, facts, comm->config.nodes, comm->deadline());
   comm->faults = std::make_unique<FaultLog>(comm->errors, comm->rank(),
                                             [raw = comm.get()] { raw->device->poke(raw->abort_word, 1); });
   share_out_sms(*comm);
@@ -112,6 +100,7 @@ ucclEpComm_t init(const char* function, const ucclEpCommConfig_t* given, int nra
   keep_errors_of(comm.get());
   log::info("comm", "rank {} of {} on {}, timeout {} ms", comm->rank(), comm->nranks(), comm->traits.name,
             comm->timeout_ms());
+  log::info("topology", "{}", place_text(comm->wiring.ranks, comm->wiring.plan, comm->rank()));
   return comm.release();
 }
 
@@ -276,16 +265,30 @@ ucclEpResult_t ucclEpCommGetInfo(ucclEpComm_t comm, ucclEpCommInfo_t* info) {
     facts.nranks = comm->nranks();
     facts.device = traits.kind;
     facts.device_index = traits.index;
-    facts.num_nodes = 1;
-    facts.domain_size = comm->nranks();
+    const Wiring& wiring = comm->wiring;
+    const topology::RankPlan& own = wiring.of(comm->rank());
+    const std::vector<topology::Domain>& domains = wiring.plan.domains;
+    facts.node = own.node;
+    facts.num_nodes = static_cast<int>(wiring.plan.nodes.size());
+    facts.domain_size = static_cast<int>(domains[static_cast<size_t>(own.domain)].ranks.size());
+    if (domains.size() > 1) facts.proxy_threads = static_cast<int>(own.proxies.size());
     const auto copy = [](char* to, size_t space, const std::string& from) {
       std::strncpy(to, from.c_str(), space - 1);
     };
-    copy(facts.transport, sizeof facts.transport, "shared memory");
+    copy(facts.transport, sizeof facts.transport,
+         domains.size() == 1 ? "shared memory" : wiring.transport(comm->transport));
+    copy(facts.nics, sizeof facts.nics, wiring.nic_names(comm->rank()));
     copy(facts.node_name, sizeof facts.node_name, comm->bootstrap->host_name(comm->rank()));
     copy(facts.device_name, sizeof facts.device_name, traits.name);
     for (ucclEpGroup_t group : comm->groups) facts.window_bytes += window_bytes(*group);
     write_struct(info, facts, "info");
+  });
+}
+
+ucclEpResult_t ucclEpCommGetTopology(ucclEpComm_t comm, char* json, size_t* len) {
+  return guarded("ucclEpCommGetTopology", comm, [&] {
+    require(comm, "comm");
+    write_text(to_json(comm->wiring.ranks, comm->wiring.plan), json, len, "json");
   });
 }
 

@@ -12,6 +12,7 @@
 #include "host/config.hpp"
 #include "host/fault.hpp"
 #include "host/window.hpp"
+#include "host/wiring.hpp"
 #include "ucclep/ucclep.h"
 
 struct ucclEpComm {
@@ -20,7 +21,9 @@ struct ucclEpComm {
 
   ucclep::Config config;
   int configured_timeout_ms = 0;  // of ucclEpCommConfig_t; 0: not given
+  std::string transport;          // asked for by name; empty: choose
   std::unique_ptr<ucclep::Bootstrap> bootstrap;
+  ucclep::Wiring wiring;
   std::unique_ptr<ucclep::Device> device;
   bool shares_device = false;              // with another rank
   ucclep::DeviceTraits traits;             // of the device; the SMs are this rank's part of them

@@ -2,10 +2,8 @@
 #include "host/config.hpp"
 
 #include <climits>
-#include <numeric>
 
 #include "base/env.hpp"
-#include "base/error.hpp"
 #include "base/log.hpp"
 #include "ucclep/ucclep.h"
 
@@ -33,15 +31,6 @@ int resolve_timeout_ms(const Config& config, int group_timeout_ms, int comm_time
   if (config.timeout_ms) return *config.timeout_ms;
   if (group_timeout_ms > 0) return group_timeout_ms;
   return comm_timeout_ms > 0 ? comm_timeout_ms : default_timeout_ms;
-}
-
-void check_nodes(const Config& config, int nranks) {
-  if (config.nodes.empty()) return;
-  int64_t sum = std::accumulate(config.nodes.begin(), config.nodes.end(), int64_t{0});
-  if (sum != nranks) {
-    fail(ucclEpInvalidArgument, "the sizes of UCCLEP_NODES add up to {} ranks, but the communicator has {}", sum,
-         nranks);
-  }
 }
 
 }  // namespace ucclep

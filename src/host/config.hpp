@@ -28,7 +28,4 @@ constexpr int default_timeout_ms = 100000;
 // environment > group > communicator > default; 0 in an argument means "not given".
 int resolve_timeout_ms(const Config& config, int group_timeout_ms, int comm_timeout_ms);
 
-// UCCLEP_NODES must name every rank: throws Error(ucclEpInvalidArgument) if its sizes do not add up to nranks.
-void check_nodes(const Config& config, int nranks);
-
 }  // namespace ucclep

@@ -60,7 +60,10 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
   std::shared_ptr<SharedMemory> own;
   Agreement agreement("ucclEpGroupCreate");
   ucclEpGroupConfig_t asked = UCCLEP_GROUP_CONFIG_INIT;
-  agreement.attempt([&] { refuse_in_capture(comm); });
+  agreement.attempt([&] {
+    refuse_in_capture(comm);
+    check_one_domain(comm.wiring);
+  });
   agreement.attempt([&] { asked = read_struct(given, "config"); });
   agree_on(agreement, asked);
   agreement.attempt([&] {
@@ -94,6 +97,7 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
 }
 
 ucclEpGroupLimits_t limits_of(const ucclEpComm* comm, const ucclEpGroupConfig_t& asked) {
+  if (comm) check_one_domain(comm->wiring);
   const int nranks = comm ? comm->nranks() : asked.nranks;
   if (!comm && (nranks < 1 || nranks > static_cast<int>(max_ranks))) {
     fail(ucclEpInvalidArgument, "config.nranks is {}, expected 1 to {} when comm is NULL", nranks, max_ranks);

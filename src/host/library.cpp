@@ -5,14 +5,15 @@
 #include "device/kernels/gpu_code.hpp"
 #include "host/guard.hpp"
 #include "host/text_out.hpp"
+#include "transport/transport.hpp"
 
 namespace ucclep {
 namespace {
 
 std::string build_info() {
-  return fmt::format(
-      "libucclep {}.{}.{}\nGPU code: {}\ntransports: none (ranks of one machine, through shared memory)\n",
-      UCCLEP_VERSION / 10000, UCCLEP_VERSION / 100 % 100, UCCLEP_VERSION % 100, gpu_code_summary());
+  return fmt::format("libucclep {}.{}.{}\nGPU code: {}\ntransports: {}, plugins (operations use shared memory only)\n",
+                     UCCLEP_VERSION / 10000, UCCLEP_VERSION / 100 % 100, UCCLEP_VERSION % 100, gpu_code_summary(),
+                     transport::built_in_transports());
 }
 
 }  // namespace

@@ -24,11 +24,6 @@ constexpr char no_mask[] =
 
 }  // namespace
 
-ucclEpResult_t ucclEpCommGetTopology(ucclEpComm_t comm, char*, size_t*) {
-  return refuse("ucclEpCommGetTopology", comm, comm, "comm",
-                "this version does not describe the topology; ucclEpCommGetInfo has node, domain and device");
-}
-
 ucclEpResult_t ucclEpCommGetStats(ucclEpComm_t comm, ucclEpStats_t*) {
   return refuse("ucclEpCommGetStats", comm, comm, "comm",
                 "this version has no proxy threads and no statistics; wait_ns of an operation has the time per peer");

@@ -23,6 +23,7 @@ struct HwlocApi {
   decltype(&hwloc_topology_load) topology_load;
   decltype(&hwloc_topology_set_components) set_components;
   decltype(&hwloc_topology_set_io_types_filter) set_io_types_filter;
+  decltype(&hwloc_topology_set_cache_types_filter) set_cache_types_filter;
   decltype(&hwloc_topology_export_xmlbuffer) export_xmlbuffer;
   decltype(&hwloc_free_xmlbuffer) free_xmlbuffer;
 };
@@ -45,6 +46,7 @@ HwlocApi open_hwloc() {
   load(api.topology_load, "hwloc_topology_load");
   load(api.set_components, "hwloc_topology_set_components");
   load(api.set_io_types_filter, "hwloc_topology_set_io_types_filter");
+  load(api.set_cache_types_filter, "hwloc_topology_set_cache_types_filter");
   load(api.export_xmlbuffer, "hwloc_topology_export_xmlbuffer");
   load(api.free_xmlbuffer, "hwloc_free_xmlbuffer");
   if (api.get_api_version() >> 16 != HWLOC_API_VERSION >> 16) {
@@ -70,11 +72,13 @@ std::string hwloc_xml() {
   hwloc_topology_t topology = nullptr;
   if (api.topology_init(&topology) != 0) refuse("making a topology");
   const std::unique_ptr<hwloc_topology, decltype(api.topology_destroy)> owner(topology, api.topology_destroy);
-  // They would open a GPU's run-time or an X display, for what the PCI tree says as well.
-  for (const char* component : {"cuda", "nvml", "rsmi", "levelzero", "opencl", "gl"}) {
+  // They would open a GPU's run-time or an X display for what the PCI tree says as well; x86 would move this thread to
+  // each CPU in turn, for what Linux says as well.
+  for (const char* component : {"cuda", "nvml", "rsmi", "levelzero", "opencl", "gl", "x86"}) {
     api.set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, component);
   }
   api.set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_ALL);
+  api.set_cache_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_NONE);  // a dozen files in sysfs for each CPU
   if (api.topology_load(topology) != 0) refuse("exploring this machine");
   char* buffer = nullptr;
   int size = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "topology/json.hpp"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
@@ -71,8 +72,38 @@ Json machine_json(const Machine& machine) {
   return json;
 }
 
-Json rank_json(const RankFacts& facts, const RankPlan& plan) {
-  Json json = {{"node", plan.node}, {"local_rank", plan.local_rank}, {"domain", plan.domain}, {"gpu", Json()}};
+template <class Read>
+auto parse(const std::string& text, Read&& read) {
+  try {
+    return read(Json::parse(text));
+  } catch (const Json::exception& error) {
+    fail(ucclEpInternalError, "a rank's topology does not parse: {}", error.what());
+  }
+}
+
+// Ranks in containers may see different parts of one machine: those that see the same.
+std::vector<std::vector<int>> group_by_view(const std::vector<RankFacts>& ranks, const std::vector<int>& members) {
+  std::vector<std::vector<int>> groups;
+  const auto view = [&](int rank) -> const Machine& { return *ranks[static_cast<size_t>(rank)].machine; };
+  for (const int rank : members) {
+    const auto same = std::ranges::find_if(groups, [&](const auto& group) {
+      return &view(group.front()) == &view(rank) || view(group.front()) == view(rank);
+    });
+    if (same != groups.end()) {
+      same->push_back(rank);
+    } else {
+      groups.push_back({rank});
+    }
+  }
+  return groups;
+}
+
+Json rank_json(const RankFacts& facts, const RankPlan& plan, size_t machine) {
+  Json json = {{"machine", machine},
+               {"node", plan.node},
+               {"local_rank", plan.local_rank},
+               {"domain", plan.domain},
+               {"gpu", Json()}};
   if (facts.gpu >= 0) json["gpu"] = facts.gpu;
   json["nics"] = Json::array();
   for (const NicUse& use : plan.nics) {
@@ -95,30 +126,54 @@ std::string pack(const Machine& machine) {
 }
 
 Machine parse_machine(const std::string& text) {
-  try {
-    const Json json = Json::parse(text);
+  return parse(text, [](const Json& json) {
     Machine machine;
     machine.name = json.at("name");
     for (const Json& node : json.at("numa_nodes")) machine.numa_nodes.push_back({node.at("number"), node.at("cores")});
     for (const Json& gpu : json.at("gpus")) machine.gpus.push_back(gpu_from(gpu));
     for (const Json& nic : json.at("nics")) machine.nics.push_back(nic_from(nic));
     return machine;
-  } catch (const Json::exception& error) {
-    fail(ucclEpInternalError, "a rank's topology does not parse: {}", error.what());
-  }
+  });
+}
+
+std::string pack(const RankFacts& facts) {
+  const Json json = {{"gpu", facts.gpu},
+                     {"nics", facts.nics},
+                     {"ranks_per_node", facts.ranks_per_node},
+                     {"ranks_per_domain", facts.ranks_per_domain},
+                     {"proxy_threads", facts.proxy_threads}};
+  return json.dump();
+}
+
+RankFacts parse_facts(const std::string& text) {
+  return parse(text, [](const Json& json) {
+    RankFacts facts;
+    facts.gpu = json.at("gpu");
+    facts.nics = json.at("nics");
+    facts.ranks_per_node = json.at("ranks_per_node");
+    facts.ranks_per_domain = json.at("ranks_per_domain");
+    facts.proxy_threads = json.at("proxy_threads");
+    return facts;
+  });
 }
 
 std::string to_json(const std::vector<RankFacts>& ranks, const Plan& plan) {
   Json json = {{"version", 1}};
+  std::vector<size_t> machine_of_rank(ranks.size());
   for (const MachinePlan& machine : plan.machines) {
-    Json facts = machine_json(*ranks[static_cast<size_t>(machine.ranks.front())].machine);
-    facts["ranks"] = machine.ranks;
-    facts["rails"] = machine.rails;
-    json["machines"].push_back(facts);
+    for (const std::vector<int>& seers : group_by_view(ranks, machine.ranks)) {
+      for (const int rank : seers) machine_of_rank[static_cast<size_t>(rank)] = json["machines"].size();
+      Json facts = machine_json(*ranks[static_cast<size_t>(seers.front())].machine);
+      facts["ranks"] = seers;
+      facts["rails"] = machine.rails;
+      json["machines"].push_back(facts);
+    }
   }
   json["nodes"] = plan.nodes;
   for (const Domain& domain : plan.domains) json["domains"].push_back({{"kind", domain.kind}, {"ranks", domain.ranks}});
-  for (size_t rank = 0; rank < ranks.size(); ++rank) json["ranks"].push_back(rank_json(ranks[rank], plan.ranks[rank]));
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    json["ranks"].push_back(rank_json(ranks[rank], plan.ranks[rank], machine_of_rank[rank]));
+  }
   return json.dump(2);
 }
 

@@ -58,15 +58,17 @@ std::vector<std::vector<int>> nodes_of_sizes(const std::vector<RankFacts>& ranks
 }
 
 std::vector<int> expand(const std::vector<int>& node_sizes, size_t ranks) {
-  std::vector<int> size_of_rank;
+  int64_t sum = 0;
   for (const int size : node_sizes) {
     if (size < 1) fail(ucclEpInvalidArgument, "a node of {} ranks: expected at least 1", size);
-    size_of_rank.insert(size_of_rank.end(), static_cast<size_t>(size), size);
+    sum += size;
   }
-  if (size_of_rank.size() != ranks) {
-    fail(ucclEpInvalidArgument, "the sizes of UCCLEP_NODES add up to {} ranks, but the communicator has {}",
-         size_of_rank.size(), ranks);
+  if (sum != static_cast<int64_t>(ranks)) {
+    fail(ucclEpInvalidArgument, "the sizes of UCCLEP_NODES add up to {} ranks, but the communicator has {}", sum,
+         ranks);
   }
+  std::vector<int> size_of_rank;
+  for (const int size : node_sizes) size_of_rank.insert(size_of_rank.end(), static_cast<size_t>(size), size);
   return size_of_rank;
 }
 

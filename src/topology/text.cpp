@@ -48,19 +48,23 @@ std::string machine_text(size_t number, const Machine& machine, const MachinePla
   return elsewhere.empty() ? text : text + "  near no NUMA node in particular\n" + elsewhere;
 }
 
+std::string cpus_text(const RankPlan& plan) {
+  std::vector<int> cpus;
+  cpus.reserve(plan.proxies.size());
+  for (const Proxy& proxy : plan.proxies) cpus.push_back(proxy.cpu);
+  return ranges(cpus);
+}
+
 std::string rank_line(size_t rank, const RankFacts& facts, const RankPlan& plan) {
   std::vector<std::string> nics;
-  std::vector<int> cpus;
   Path farthest = Path::pcie_switch;
   for (const NicUse& use : plan.nics) {
     nics.push_back(facts.machine->nics[static_cast<size_t>(use.nic)].name);
     farthest = std::max(farthest, use.path);
   }
-  cpus.reserve(plan.proxies.size());
-  for (const Proxy& proxy : plan.proxies) cpus.push_back(proxy.cpu);
   return fmt::format("{:>5} {:>5} {:>7} {:>4}  {:<12} {:<12} {}\n", rank, plan.node, plan.domain,
-                     facts.gpu < 0 ? "-" : std::to_string(facts.gpu), ranges(cpus), nics.empty() ? "-" : name(farthest),
-                     nics.empty() ? "-" : join(nics, " "));
+                     facts.gpu < 0 ? "-" : std::to_string(facts.gpu), cpus_text(plan),
+                     nics.empty() ? "-" : name(farthest), nics.empty() ? "-" : join(nics, " "));
 }
 
 }  // namespace
@@ -70,6 +74,22 @@ std::string links_text(const GpuLinks& links) {
   const std::string kind = links.kind == "nvlink" ? "NVLink" : links.kind == "xgmi" ? "xGMI" : links.kind;
   return links.fabric.empty() ? fmt::format("{} island {}", kind, links.island)
                               : fmt::format("{} fabric {}", kind, links.fabric);
+}
+
+std::string place_text(const std::vector<RankFacts>& ranks, const Plan& plan, int rank) {
+  const RankFacts& facts = ranks[static_cast<size_t>(rank)];
+  const RankPlan& own = plan.ranks[static_cast<size_t>(rank)];
+  const Domain& domain = plan.domains[static_cast<size_t>(own.domain)];
+  std::vector<std::string> nics;
+  for (const NicUse& use : own.nics) {
+    const std::string& nic = facts.machine->nics[static_cast<size_t>(use.nic)].name;
+    nics.push_back(fmt::format("{} (rail {}, same {})", nic, use.rail, name(use.path)));
+  }
+  const std::string gpu =
+      facts.gpu < 0 ? "no GPU" : "GPU " + facts.machine->gpus[static_cast<size_t>(facts.gpu)].place.address.text();
+  return fmt::format("node {} of {}, domain {} of {} (ranks {}, {}), {}, {}, proxies on {}", own.node,
+                     plan.nodes.size(), own.domain, plan.domains.size(), ranges(domain.ranks), domain.kind, gpu,
+                     nics.empty() ? "no NIC" : join(nics, ", "), cpus_text(own));
 }
 
 std::string to_text(const std::vector<RankFacts>& ranks, const Plan& plan) {

@@ -21,6 +21,12 @@ constexpr BuiltIn built_in[] = {
 
 }  // namespace
 
+std::string built_in_transports() {
+  std::string names;
+  for (const BuiltIn& one : built_in) names += (names.empty() ? "" : ", ") + std::string(one.name);
+  return names;
+}
+
 std::unique_ptr<Transport> make_transport(const std::string& name) {
   const size_t colon = std::min(name.find(':'), name.size());
   const std::string kind = name.substr(0, colon);

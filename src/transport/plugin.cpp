@@ -114,13 +114,17 @@ const char* hole_in(const ucclEpTransportPlugin_t& plugin) {
 
 std::unique_ptr<Transport> load_plugin(const std::string& name, const std::string& argument) {
   const bool plain = std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) || c == '_'; });
-  if (name.empty() || !plain) fail(ucclEpInvalidArgument, "'{}' is no name of a transport", name);
+  if (name.empty() || !plain) {
+    fail(ucclEpInvalidArgument, "'{}' is no name of a transport: there are {}, and plugins", name,
+         built_in_transports());
+  }
   const std::string file = "libucclep_transport_" + name + ".so";
   // Never closed: threads or handlers of the plugin may run until the process ends.
   void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    fail(ucclEpInvalidArgument, "there is no transport '{}': none is built in, and its plugin does not load: {}", name,
-         dlerror());
+    fail(ucclEpInvalidArgument,
+         "there is no transport '{}': built in are {}, and a plugin of that name does not load: {}", name,
+         built_in_transports(), dlerror());
   }
   const auto entry = reinterpret_cast<ucclEpTransportEntry_t>(dlsym(library, UCCLEP_TRANSPORT_ENTRY));
   if (entry == nullptr) fail(ucclEpInvalidArgument, "{} is no transport: it has no {}", file, UCCLEP_TRANSPORT_ENTRY);

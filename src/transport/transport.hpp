@@ -47,6 +47,9 @@ class Transport {
   virtual std::unique_ptr<Endpoint> open(const Config& config) = 0;
 };
 
+// "faulty, loopback, ofi, verbs": those that need no plugin.
+std::string built_in_transports();
+
 // name: "loopback", "ofi:tcp", "faulty:loopback", or "NAME[:ARGUMENT]" of a plugin.
 // Throws Error(ucclEpInvalidArgument) for a name that nothing answers to, ucclEpNotSupported for what this machine
 // lacks.

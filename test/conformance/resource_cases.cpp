@@ -368,6 +368,20 @@ TEST_CASE("as many experts as ucclEpGroupQuery says are routed in every layout, 
   });
 }
 
+TEST_CASE("one token or one byte more than ucclEpGroupQuery says is refused", "[process][driver]") {
+  run_ranks(2, [&](Rank& rank) {
+    Comm comm(rank);
+    const ucclEpGroupConfig_t config = group_config({Scenario{.ranks = 2}});
+    const ucclEpGroupLimits_t limits = limits_of(comm, config);
+    ucclEpGroupConfig_t beyond = config;
+    beyond.max_tokens_per_rank = static_cast<int>(limits.max_tokens_per_rank) + 1;
+    is_beyond(comm, beyond, "config.max_tokens_per_rank", limits.max_tokens_per_rank);
+    beyond = config;
+    beyond.max_token_bytes = limits.max_token_bytes + 1;
+    is_beyond(comm, beyond, "config.max_token_bytes", limits.max_token_bytes);
+  });
+}
+
 TEST_CASE("more tokens than one SM counts at a time are routed", "[process][driver]") {
   run_ranks(2, [&](Rank& rank) {
     Comm comm(rank);

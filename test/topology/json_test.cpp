@@ -21,6 +21,21 @@ TEST_CASE("a machine survives its way to another rank", "[topology][build-tree]"
   }
 }
 
+TEST_CASE("what a rank says of itself survives its way to another rank", "[topology]") {
+  RankFacts facts;
+  facts.gpu = 3;
+  facts.nics = {"mlx5_0", "name \"with\" quotes"};
+  facts.ranks_per_node = 4;
+  facts.ranks_per_domain = 2;
+  facts.proxy_threads = 1;
+  for (const RankFacts& one : {facts, RankFacts()}) {
+    const RankFacts copy = parse_facts(pack(one));
+    CHECK(std::tie(copy.gpu, copy.nics, copy.ranks_per_node, copy.ranks_per_domain, copy.proxy_threads) ==
+          std::tie(one.gpu, one.nics, one.ranks_per_node, one.ranks_per_domain, one.proxy_threads));
+  }
+  CHECK_THROWS_WITH(parse_facts("{}"), Catch::Matchers::Contains("does not parse"));
+}
+
 TEST_CASE("a machine that did not survive is refused", "[topology]") {
   const std::string whole = pack(machine_with({0}, {0}));
   for (const std::string& text :
@@ -48,6 +63,26 @@ TEST_CASE("a plan as JSON", "[topology]") {
   CHECK(json["nodes"] == nlohmann::json({{0, 1}}));
   CHECK(json["domains"][0] == nlohmann::json({{"kind", "nvlink"}, {"ranks", {0, 1}}}));
   REQUIRE(json["ranks"].size() == 2);
-  CHECK(json["ranks"][1] == nlohmann::json::parse(R"({"node": 0, "local_rank": 1, "domain": 0, "gpu": 1,
+  CHECK(json["ranks"][1] == nlohmann::json::parse(R"({"machine": 0, "node": 0, "local_rank": 1, "domain": 0, "gpu": 1,
     "nics": [{"name": "nic1", "rail": 1, "path": "PCIe switch"}], "proxies": [{"cpu": 31, "nics": ["nic1"]}]})"));
+}
+
+TEST_CASE("ranks that see different parts of one machine have an entry each", "[topology]") {
+  const Machine whole = machine_with({0, 4}, {0, 4});
+  Machine part = whole;
+  part.gpus.erase(part.gpus.begin());
+  auto ranks = ranks_on(std::make_shared<const Machine>(whole), 3);
+  ranks[1].machine = std::make_shared<const Machine>(part);
+  ranks[1].gpu = 0;
+  ranks[2].machine = std::make_shared<const Machine>(whole);
+  const auto json = nlohmann::json::parse(to_json(ranks, make_plan(ranks)));
+  REQUIRE(json["machines"].size() == 2);
+  CHECK(json["machines"][0]["ranks"] == nlohmann::json({0, 2}));
+  CHECK(json["machines"][1]["ranks"] == nlohmann::json({1}));
+  CHECK(json["machines"][1]["gpus"].size() == 1);
+  CHECK(json["machines"][1]["rails"] == json["machines"][0]["rails"]);
+  CHECK(json["ranks"][1]["machine"] == 1);
+  CHECK(json["ranks"][1]["gpu"] == 0);
+  CHECK(json["ranks"][2]["machine"] == 0);
+  CHECK(json["nodes"] == nlohmann::json({{0, 1, 2}}));
 }

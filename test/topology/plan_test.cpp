@@ -266,6 +266,8 @@ TEST_CASE("plan: virtual nodes and domains", "[topology]") {
   CHECK(divided.ranks[6].domain == 3);
 
   CHECK(refusal(ranks, {3, 4}) == "the sizes of UCCLEP_NODES add up to 7 ranks, but the communicator has 8");
+  CHECK(refusal(ranks, {INT32_MAX, INT32_MAX}) ==
+        "the sizes of UCCLEP_NODES add up to 4294967294 ranks, but the communicator has 8");
   CHECK(refusal(ranks, {8, 0}) == "a node of 0 ranks: expected at least 1");
   ranks[4].ranks_per_domain = 4;
   CHECK(refusal(ranks) == "ranks_per_domain of rank 4 is 4, but rank 3 of the same node gave 2");

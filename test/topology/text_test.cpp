@@ -48,3 +48,16 @@ plan: 2 ranks on 1 node
     1     0       0    1  30-31        PCIe switch  nic1
 )");
 }
+
+TEST_CASE("a rank's place in one line", "[topology]") {
+  auto ranks = ranks_on(std::make_shared<const Machine>(machine_with({0, 5}, {0, 5, 5})), 4);
+  for (RankFacts& facts : ranks) facts.proxy_threads = 1;
+  ranks[3].gpu = -1;
+  const Plan plan = make_plan(ranks, {2, 2});
+  CHECK(place_text(ranks, plan, 0) ==
+        "node 0 of 2, domain 0 of 2 (ranks 0-1, nvlink), GPU 0000:01:00.0, nic0 (rail 0, same PCIe switch), proxies on "
+        "15");
+  CHECK_THAT(place_text(ranks, plan, 3), Contains("node 1 of 2, domain 1 of 2 (ranks 2-3, memory), no GPU, "));
+  const auto laptop = ranks_on(std::make_shared<const Machine>(machine_with({}, {})), 1);
+  CHECK_THAT(place_text(laptop, make_plan(laptop), 0), Contains("no GPU, no NIC, proxies on "));
+}

@@ -88,11 +88,3 @@ TEST_CASE("the timeout is the environment's, then the group's, then the communic
   config.timeout_ms = 10;
   CHECK(resolve_timeout_ms(config, 20, 30) == 10);
 }
-
-TEST_CASE("virtual nodes must add up to the ranks") {
-  Config config;
-  CHECK_NOTHROW(check_nodes(config, 8));
-  config.nodes = {3, 5};
-  CHECK_NOTHROW(check_nodes(config, 8));
-  CHECK_THROWS_WITH(check_nodes(config, 4), Contains("UCCLEP_NODES") && Contains("8 ranks") && Contains("has 4"));
-}
