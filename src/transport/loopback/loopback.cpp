@@ -14,6 +14,7 @@
 #include "transport/loopback/regions.hpp"
 #include "transport/loopback/ring.hpp"
 #include "transport/loopback/segment.hpp"
+#include "transport/remote_regions.hpp"
 #include "transport/send_table.hpp"
 #include "transport/sentence.hpp"
 
@@ -85,9 +86,7 @@ class LoopbackEndpoint : public Endpoint {
     connections_[number]->in.close();
     connections_[number].reset();
     sends_.forget(number);
-    for (auto& region : remote_) {
-      if (region && region->peer == number) region.reset();
-    }
+    remote_.remove_all_of(number);
   }
 
   uint32_t register_region(const Memory& memory, Key* key) override { return own_.add(memory, key); }
@@ -97,17 +96,10 @@ class LoopbackEndpoint : public Endpoint {
     if (number >= connections_.size() || !connections_[number]) {
       fail(ucclEpInvalidUsage, "loopback: a region of peer {}, which is not connected", number);
     }
-    RemoteRegion region{number, PeerRegion(connections_[number]->peer, key)};
-    const auto unused = std::find_if(remote_.begin(), remote_.end(), [](const auto& one) { return !one; });
-    const auto place = static_cast<uint32_t>(unused - remote_.begin());
-    if (unused == remote_.end()) remote_.emplace_back();
-    remote_[place].emplace(std::move(region));
-    return place;
+    return remote_.add(number, PeerRegion(connections_[number]->peer, key));
   }
 
-  void release_region(uint32_t region) override {
-    if (region < remote_.size()) remote_[region].reset();
-  }
+  void release_region(uint32_t region) override { remote_.remove(region); }
 
   uint32_t post(uint32_t peer, std::span<const Operation> operations) noexcept override {
     uint32_t taken = 0;
@@ -128,11 +120,6 @@ class LoopbackEndpoint : public Endpoint {
   }
 
  private:
-  struct RemoteRegion {
-    uint32_t peer;
-    PeerRegion memory;
-  };
-
   // Carries out what waits for the peer, as far as its ring has room.
   void advance(uint32_t number) noexcept {
     if (!connections_[number]) return;
@@ -159,13 +146,12 @@ class LoopbackEndpoint : public Endpoint {
       lose(number, ucclEpInvalidArgument, "was sent bytes that lie in no region of this endpoint");
       return false;
     }
-    const uint32_t remote = operation.remote_region;
-    if (remote >= remote_.size() || !remote_[remote] || remote_[remote]->peer != number) {
+    const PeerRegion* remote = remote_.find(operation.remote_region, number);
+    if (remote == nullptr) {
       lose(number, ucclEpInvalidArgument, "was sent an operation on a region that was not imported from it");
       return false;
     }
-    switch (remote_[remote]->memory.copy(operation.kind == UCCLEP_OPERATION_WRITE, local, operation.remote_offset,
-                                         operation.bytes)) {
+    switch (remote->copy(operation.kind == UCCLEP_OPERATION_WRITE, local, operation.remote_offset, operation.bytes)) {
       case PeerRegion::Outcome::gone:
         lose(number, ucclEpRemoteError, "has taken back the region of an operation");
         return false;
@@ -217,7 +203,7 @@ class LoopbackEndpoint : public Endpoint {
   std::shared_ptr<Segment> segment_;
   SendTable sends_;
   OwnRegions own_;
-  std::vector<std::optional<RemoteRegion>> remote_;
+  RemoteRegions<PeerRegion> remote_;
   std::vector<std::optional<Connection>> connections_;
   Traits traits_;
   uint32_t first_ring_ = 0;

@@ -145,28 +145,19 @@ void OfiEndpoint::disconnect(uint32_t number) {
     contexts_.emplace_back();
     contexts_.back().slot = static_cast<uint32_t>(contexts_.size() - 1);
   }
-  for (auto& region : remote_) {
-    if (region && region->peer == number) region.reset();
-  }
+  remote_.remove_all_of(number);
 }
 
 uint32_t OfiEndpoint::import_region(uint32_t number, const Key& key) {
   if (number >= peers_.size() || !peers_[number]) {
     fail(ucclEpInvalidUsage, "ofi: a region of peer {}, which is not connected", number);
   }
-  RemoteRegion region{number, {}};
-  std::memcpy(&region.key, key.bytes, sizeof(region.key));
-  if (region.key.endpoint != peers_[number]->doorstep.endpoint) {
+  OfiKey own;
+  std::memcpy(&own, key.bytes, sizeof(own));
+  if (own.endpoint != peers_[number]->doorstep.endpoint) {
     fail(ucclEpInvalidArgument, "ofi: a key that is none of peer {}'s", number);
   }
-  auto place = std::find_if(remote_.begin(), remote_.end(), [](const auto& one) { return !one; });
-  if (place == remote_.end()) place = remote_.emplace(remote_.end());
-  *place = region;
-  return static_cast<uint32_t>(place - remote_.begin());
-}
-
-void OfiEndpoint::release_region(uint32_t region) {
-  if (region < remote_.size()) remote_[region].reset();
+  return remote_.add(number, own);
 }
 
 uint32_t OfiEndpoint::post(uint32_t peer, std::span<const Operation> operations) noexcept {
@@ -216,16 +207,18 @@ bool OfiEndpoint::aim(uint32_t number, const Operation& operation, Target* targe
   const OfiKey* key = &peers_[number]->doorstep;
   uint64_t offset = 0;
   if (operation.bytes > 0) {
-    const uint32_t remote = operation.remote_region;
-    const bool known = remote < remote_.size() && remote_[remote] && remote_[remote]->peer == number;
-    if (!known) {
+    key = remote_.find(operation.remote_region, number);
+    if (key == nullptr) {
       lose(number, ucclEpInvalidArgument, "an operation on a region that was not imported from it", "");
       return false;
     }
-    key = &remote_[remote]->key;
     offset = operation.remote_offset;
     if (offset > key->bytes || operation.bytes > key->bytes - offset) {
       lose(number, ucclEpInvalidArgument, "an operation that goes beyond its region", "");
+      return false;
+    }
+    if (operation.bytes > traits_.max_message) {
+      lose(number, ucclEpInvalidArgument, "more bytes than the provider takes in one message", "");
       return false;
     }
   }

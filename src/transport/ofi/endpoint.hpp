@@ -10,6 +10,7 @@
 #include "transport/ofi/objects.hpp"
 #include "transport/ofi/provider.hpp"
 #include "transport/ofi/regions.hpp"
+#include "transport/remote_regions.hpp"
 #include "transport/send_table.hpp"
 
 namespace ucclep::transport::ofi {
@@ -25,7 +26,7 @@ class OfiEndpoint : public Endpoint {
   uint32_t register_region(const Memory& memory, Key* key) override { return regions_->add(memory, key); }
   void deregister_region(uint32_t region) override { regions_->remove(region); }
   uint32_t import_region(uint32_t peer, const Key& key) override;
-  void release_region(uint32_t region) override;
+  void release_region(uint32_t region) override { remote_.remove(region); }
   uint32_t post(uint32_t peer, std::span<const Operation> operations) noexcept override;
   uint32_t poll(std::span<Completion> completions) noexcept override;
 
@@ -38,10 +39,6 @@ class OfiEndpoint : public Endpoint {
   struct Peer {
     fi_addr_t address;
     OfiKey doorstep;  // where its immediates without bytes go
-  };
-  struct RemoteRegion {
-    uint32_t peer;
-    OfiKey key;
   };
   struct Target {
     void* local;
@@ -80,7 +77,7 @@ class OfiEndpoint : public Endpoint {
   OfiKey doorstep_key_{};
   std::optional<Regions> regions_;  // closed first: the endpoint may be bound to them
   std::vector<std::optional<Peer>> peers_;
-  std::vector<std::optional<RemoteRegion>> remote_;
+  RemoteRegions<OfiKey> remote_;
   std::string loss_;  // why the endpoint is lost; empty: it is not
   bool loss_reported_ = false;
   bool reports_first_ = false;

@@ -173,9 +173,7 @@ void VerbsEndpoint::disconnect(uint32_t number) {
     reopen(number);
   }
   table_.forget(number);
-  for (auto& region : remote_) {
-    if (region && region->peer == number) region.reset();
-  }
+  remote_.remove_all_of(number);
 }
 
 void VerbsEndpoint::reopen(uint32_t peer) {
@@ -200,19 +198,10 @@ uint32_t VerbsEndpoint::import_region(uint32_t number, const Key& key) {
   if (number >= peers_.size() || !peers_[number]) {
     fail(ucclEpInvalidUsage, "verbs: a region of peer {}, which is not connected", number);
   }
-  RemoteRegion region{number, {}};
-  std::memcpy(&region.key, key.bytes, sizeof(region.key));
-  if (region.key.endpoint != *peers_[number]) {
-    fail(ucclEpInvalidArgument, "verbs: a key that is none of peer {}'s", number);
-  }
-  auto place = std::find_if(remote_.begin(), remote_.end(), [](const auto& one) { return !one; });
-  if (place == remote_.end()) place = remote_.emplace(remote_.end());
-  *place = region;
-  return static_cast<uint32_t>(place - remote_.begin());
-}
-
-void VerbsEndpoint::release_region(uint32_t region) {
-  if (region < remote_.size()) remote_[region].reset();
+  VerbsKey own;
+  std::memcpy(&own, key.bytes, sizeof(own));
+  if (own.endpoint != *peers_[number]) fail(ucclEpInvalidArgument, "verbs: a key that is none of peer {}'s", number);
+  return remote_.add(number, own);
 }
 
 uint32_t VerbsEndpoint::post(uint32_t peer, std::span<const Operation> operations) noexcept {
@@ -273,20 +262,17 @@ const char* VerbsEndpoint::add(uint32_t number, uint32_t slot) noexcept {
     if (local == nullptr || !local->holds(operation.local_offset, operation.bytes)) {
       return "bytes that lie in no region of this endpoint";
     }
-    const uint32_t remote = operation.remote_region;
-    if (remote >= remote_.size() || !remote_[remote] || remote_[remote]->peer != number) {
-      return "an operation on a region that was not imported from it";
-    }
-    const VerbsKey& key = remote_[remote]->key;
-    if (operation.remote_offset > key.bytes || operation.bytes > key.bytes - operation.remote_offset) {
+    const VerbsKey* key = remote_.find(operation.remote_region, number);
+    if (key == nullptr) return "an operation on a region that was not imported from it";
+    if (operation.remote_offset > key->bytes || operation.bytes > key->bytes - operation.remote_offset) {
       return "an operation that goes beyond its region";
     }
     if (operation.bytes > traits_.max_message) return "more bytes than the NIC takes in one message";
     piece = {local->base + operation.local_offset, static_cast<uint32_t>(operation.bytes), local->registered->lkey};
     request.sg_list = &piece;
     request.num_sge = 1;
-    request.wr.rdma.remote_addr = key.base + operation.remote_offset;
-    request.wr.rdma.rkey = key.rkey;
+    request.wr.rdma.remote_addr = key->base + operation.remote_offset;
+    request.wr.rdma.rkey = key->rkey;
   }
   const bool announced = (operation.flags & UCCLEP_OPERATION_IMM) != 0;
   request.opcode = reads ? IBV_WR_RDMA_READ : announced ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE;

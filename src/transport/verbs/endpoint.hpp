@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "transport/remote_regions.hpp"
 #include "transport/send_table.hpp"
 #include "transport/verbs/connection.hpp"
 #include "transport/verbs/device.hpp"
@@ -27,7 +28,7 @@ class VerbsEndpoint : public Endpoint {
   uint32_t register_region(const Memory& memory, Key* key) override { return regions_->add(memory, key); }
   void deregister_region(uint32_t region) override { regions_->remove(region); }
   uint32_t import_region(uint32_t peer, const Key& key) override;
-  void release_region(uint32_t region) override;
+  void release_region(uint32_t region) override { remote_.remove(region); }
   uint32_t post(uint32_t peer, std::span<const Operation> operations) noexcept override;
   uint32_t poll(std::span<Completion> completions) noexcept override;
 
@@ -35,10 +36,6 @@ class VerbsEndpoint : public Endpoint {
   static constexpr uint32_t batch = 32;  // requests of one doorbell, completions of one look
   static constexpr uint64_t is_receive = uint64_t{1} << 63;
 
-  struct RemoteRegion {
-    uint32_t peer;
-    VerbsKey key;
-  };
   // A chain on its way to the NIC.
   struct Chain {
     std::array<ibv_send_wr, batch> requests;
@@ -76,7 +73,7 @@ class VerbsEndpoint : public Endpoint {
   std::vector<Connection> connections_;                   // by peer
   std::vector<std::pair<uint32_t, uint32_t>> by_number_;  // queue pair, peer; in order
   std::vector<std::optional<Token>> peers_;               // of those that are connected
-  std::vector<std::optional<RemoteRegion>> remote_;
+  RemoteRegions<VerbsKey> remote_;
   std::vector<Completion> early_;  // arrivals that were met while a connection was given up
   size_t early_told_ = 0;
   Chain chain_;

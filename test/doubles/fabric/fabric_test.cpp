@@ -2,6 +2,7 @@
 // What ofi chooses for each provider, and that it keeps to a provider's limits. Over a double of libfabric.
 #include <dlfcn.h>
 #include <rdma/fi_domain.h>
+#include <sys/mman.h>
 
 #include <catch2/catch.hpp>
 #include <cstdlib>
@@ -175,6 +176,27 @@ TEST_CASE("ofi: no more is with the provider at once than it takes", "[fabric]")
   CHECK(after.injected - before.injected == (injects ? 1000 : 0));
   CHECK((after.overtaken - before.overtaken > 1000) == !limits.ordered);
   CHECK(after.spoilt_contexts == 0);
+}
+
+TEST_CASE("ofi: an operation that is longer than a message ends in an ERROR", "[fabric]") {
+  play("efa-direct");
+  const Own own("ofi:efa");
+  const uint64_t bytes = own.endpoint->traits().max_message + 1;
+  void* room = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  REQUIRE(room != MAP_FAILED);
+  Key key;
+  Operation operation = own.write(bytes, 0);
+  operation.local_region = own.endpoint->register_region({UCCLEP_MEMORY_HOST, 0, room, bytes, -1, 0}, &key);
+  operation.remote_region = own.endpoint->import_region(0, key);
+  operation.remote_offset = 0;
+  CHECK(own.endpoint->post(0, {&operation, 1}) == 1);
+  Completion completion{};
+  for (int turn = 0; turn < 1000 && completion.kind == 0; ++turn) own.endpoint->poll({&completion, 1});
+  REQUIRE(completion.kind == UCCLEP_COMPLETION_ERROR);
+  CHECK(completion.code == ucclEpInvalidArgument);
+  CHECK(says(completion.words, "peer 0: more bytes than the provider takes"));
+  own.endpoint->deregister_region(operation.local_region);
+  munmap(room, bytes);
 }
 
 }  // namespace ucclep::transport
