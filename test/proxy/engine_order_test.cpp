@@ -2,6 +2,7 @@
 // Engines over networks that keep an order and over networks that do not.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdlib>
 
@@ -54,7 +55,7 @@ TEST_CASE("engine: everything arrives over a network that keeps the order", "[en
 TEST_CASE("engine: everything arrives in whatever order the network delivers", "[engine][order]") {
   const char* below = std::getenv("UCCLEP_TEST_TRANSPORT");
   Disorder disorder;
-  const uint64_t all = reduced() ? 12 : below != nullptr ? 50 : 200;
+  const uint64_t all = std::max<uint64_t>(seeds(), reduced() ? 12 : below != nullptr ? 50 : 200);
   for (uint64_t seed = 1; seed <= all; ++seed) {
     TeamShape shape;
     const char* hides[] = {"", ",hide=source", ",hide=both,repeat=100"};
