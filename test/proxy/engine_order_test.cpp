@@ -60,7 +60,7 @@ TEST_CASE("engine: everything arrives in whatever order the network delivers", "
     TeamShape shape;
     const char* hides[] = {"", ",hide=source", ",hide=both,repeat=100"};
     shape.transport = fmt::format("faulty:seed={}{}:{}", seed, hides[seed % 3], below != nullptr ? below : "loopback");
-    const TeamResult result = exchange_all(shape, seed, 8);
+    const TeamResult result = exchange_all(shape, seed, 5);
     if (!result.not_here.empty()) return skip_case(result.not_here);
     disorder.add(result);
   }
