@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Usage: bare_perftest.sh _ write|trip BYTES WINDOW MESSAGES
+# Usage: bare_perftest.sh _ write|trip BYTES WINDOW MESSAGES CPU CPU
 # The yardstick of transport_perf --bare in the virtual machine: ib_write_bw or ib_write_lat from rxe0 to rxe1. Prints the seconds that
 # MESSAGES took; of trips, which are there and back, twice what ib_write_lat says of each.
 set -euo pipefail
-test=$2 bytes=$3 window=$4 messages=$5
+test=$2 bytes=$3 window=$4 messages=$5 near=$6 far=$7
 case $test in
   write) program=(ib_write_bw --tx-depth "$window") seconds='bytes * messages / ($4 * 1048576)' ;;
   trip) program=(ib_write_lat) seconds='2 * messages * $6 * 1e-6' ;;
@@ -13,9 +13,9 @@ program+=(--gid-index 1 --size "$bytes" --iters "$messages" --CPU-freq)
 
 listens() { grep -q ':4853 [0-9A-F:]* 0A ' /proc/net/tcp /proc/net/tcp6; }  # 18515, perftest's port
 run_once() {  # the line of results
-  timeout 30 "${program[@]}" --ib-dev rxe1 >/dev/null 2>&1 &
+  timeout 30 taskset -c "$far" "${program[@]}" --ib-dev rxe1 >/dev/null 2>&1 &
   for _ in {1..200}; do listens && break; sleep 0.05; done
-  timeout 30 "${program[@]}" --ib-dev rxe0 127.0.0.1 2>/dev/null | grep -E "^ *$bytes +[0-9]" || true
+  timeout 30 taskset -c "$near" "${program[@]}" --ib-dev rxe0 127.0.0.1 2>/dev/null | grep -E "^ *$bytes +[0-9]" || true
   wait
 }
 

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Usage: kernel.sh FOLDER
-# Puts Debian's kernel into FOLDER, for vm.sh: vmlinuz, the modules of Soft-RoCE and of the virtual machine, and their names in the
+# Puts the kernel of Debian 12 into FOLDER, for vm.sh: vmlinuz, the modules of Soft-RoCE and of the virtual machine, and their names in the
 # order in which they are loaded. Nothing is installed. The package is kept under $XDG_CACHE_HOME; without network a kept one does.
 # Exit code 77: there is none to be had.
 set -euo pipefail
@@ -9,8 +9,8 @@ folder=${1:?usage: kernel.sh FOLDER}
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/ucclep
 modules=(crc32_generic virtio_pci virtio_console 9pnet_virtio 9p overlay veth sch_netem ib_uverbs rdma_rxe)
 
-newest_package() { apt-cache depends linux-image-amd64 2>/dev/null | awk '/Depends: linux-image-/ { print $2; exit }'; }
-kept() { find "$cache" -maxdepth 1 -name "${1:-linux-image-6.1.*}_*.deb" | sort -V | tail -n 1; }
+newest_package() { apt-cache depends linux-image-amd64 2>/dev/null | awk '/ Depends: linux-image-6\.1\./ { print $2 }' || true; }
+kept() { find "$cache" -maxdepth 1 -name "${1:-linux-image-*}_*.deb" | sort -V | tail -n 1; }
 download() {  # package: into the cache, whole or not at all
   local scratch
   scratch=$(mktemp -d "$cache/download.XXXXXX")

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Members of a test: threads of this process, or processes forked from it (UCCLEP_TEST_PROCESSES=1), each with an
 // endpoint of the transport under test (UCCLEP_TEST_TRANSPORT) that is connected to those of all others and of itself.
+// They take the NICs in UCCLEP_TEST_NICS, a list with commas, in turns.
 #pragma once
 #include <atomic>
 #include <cstdint>
