@@ -78,15 +78,25 @@ Offer offer_of(const ucclEpHandle& handle, const TensorView& tokens) {
   return {lent(*handle.group->comm, tokens), {}, static_cast<uint32_t>(tokens.size(0))};
 }
 
+struct CombineKernels {
+  const Kernel &ll, &ll_lines, &ll_complete, &ht;
+};
+
+const CombineKernels& kernels_of(ucclEpDataType_t dtype) {
+  using namespace kernels;
+  static constexpr CombineKernels bf16{ll_combine_bf16, ll_combine_bf16_lines, ll_complete_combine_bf16,
+                                       ht_combine_bf16},
+      fp16{ll_combine_fp16, ll_combine_fp16_lines, ll_complete_combine_fp16, ht_combine_fp16},
+      fp32{ll_combine_fp32, ll_combine_fp32_lines, ll_complete_combine_fp32, ht_combine_fp32};
+  return dtype == ucclEpBfloat16 ? bf16 : dtype == ucclEpFloat16 ? fp16 : fp32;
+}
+
 // opened: by a user's kernel, which has sent the rows.
 const Kernel& kernel_of(const ucclEpHandle& handle, ucclEpDataType_t dtype, bool opened) {
-  const bool ll = handle.low_latency();
-  if (opened && dtype == ucclEpBfloat16) return kernels::ll_complete_combine_bf16;
-  if (opened && dtype == ucclEpFloat16) return kernels::ll_complete_combine_fp16;
-  if (opened) return kernels::ll_complete_combine_fp32;
-  if (dtype == ucclEpBfloat16) return ll ? kernels::ll_combine_bf16 : kernels::ht_combine_bf16;
-  if (dtype == ucclEpFloat16) return ll ? kernels::ll_combine_fp16 : kernels::ht_combine_fp16;
-  return ll ? kernels::ll_combine_fp32 : kernels::ht_combine_fp32;
+  const CombineKernels& kernels = kernels_of(dtype);
+  if (!handle.low_latency()) return kernels.ht;
+  if (opened) return kernels.ll_complete;
+  return handle.group->shape().lines_only() ? kernels.ll_lines : kernels.ll;
 }
 
 // Everything of one call. opened: by a user's kernel; of the inputs only the biases count.

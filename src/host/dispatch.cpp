@@ -20,6 +20,7 @@ LaunchPlan plan_of(const DispatchCall& call) {
 
 const Kernel& kernel_of(const DispatchCall& call) {
   if (call.opened) return kernels::ll_complete_dispatch;
+  if (call.shape().lines_only()) return call.quantised() ? kernels::ll_dispatch_fp8_lines : kernels::ll_dispatch_lines;
   return call.quantised() ? kernels::ll_dispatch_fp8 : kernels::ll_dispatch;
 }
 

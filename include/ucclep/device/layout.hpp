@@ -63,6 +63,7 @@ struct GroupShape {
   uint32_t ll_bulk_tokens;  // rows of the BULK landing per source: B of LL, or 0 where all that can come fits as LINE
 
   UCCLEP_HD constexpr uint32_t local_experts() const { return experts / ranks; }
+  UCCLEP_HD constexpr bool lines_only() const { return ll_bulk_tokens == 0; }  // rows of LL
   // Rows in BULK form that one rank sends back.
   UCCLEP_HD constexpr uint64_t back_tokens() const { return ht_tokens > ll_bulk_tokens ? ht_tokens : ll_bulk_tokens; }
   // Their epoch words: one per part of a row in LL, at most one per row in HT.

@@ -45,7 +45,8 @@ UCCLEP_FN void send_token(const Op& op, const LlDispatchArgs& args, Stage& stage
 // Verb of the blocks that send: all tokens. A block goes through its rounds as one, since its warps share the sets.
 template <class Row>
 UCCLEP_FN void send_tokens(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage, LlSets& sets,
-                           Unpublished& unpublished, int64_t* bad) {
+                           int64_t* bad) {
+  Unpublished unpublished;
   const Parked tokens = args.routing.tokens;
   for (Parked begin = 0; begin + job.block() < tokens; begin += job.warps()) {
     const LlDispatchArgs& here = read_again(args);
@@ -65,6 +66,7 @@ UCCLEP_FN void send_tokens(const Op& op, const LlDispatchArgs& args, const Job& 
     keep_selection(memory_of(now), now.routing, token, selection);
     send_token<Row>(op.with(now.group), now, stage, token, selection, unpublished);
   }
+  unpublished.publish_all(op);
 }
 
 // Warp verb: a row in BULK form, from its landing slot to its experts. index: where it lies, its place or its token.

@@ -231,7 +231,7 @@ struct RankWords {
 };
 
 // Verb of the blocks that send: the partial rows of every home, peers first: the own rows need no link.
-template <class Element>
+template <class Element, class Forms>
 UCCLEP_FN bool send_ll_rows(const Op& op, const HandleMemory& memory, const CombineArgs& args, const ll::Job& job,
                             Stage& stage) {
   Parked item = job.warp();
@@ -239,8 +239,7 @@ UCCLEP_FN bool send_ll_rows(const Op& op, const HandleMemory& memory, const Comb
   for (Parked i = 1; i <= op.ranks(); i += 1) {
     const Parked home = op.rotated(i), rows = rows_from.at(home);
     const CombineArgs& now = read_again(args);
-    const Parked form = static_cast<uint32_t>(form_of(now.group.shape, now.row_bytes, rows));
-    if (form == static_cast<uint32_t>(Form::line)) {
+    if (!Forms::bulk || form_of(now.group.shape, now.row_bytes, rows) == Form::line) {
       const Parked parts = line_parts(line_batches(now.row_bytes)), items = rows * parts;
       for (; item < items; item += job.warps()) {
         const CombineArgs& here = read_again(args);
@@ -249,7 +248,7 @@ UCCLEP_FN bool send_ll_rows(const Op& op, const HandleMemory& memory, const Comb
           return false;
       }
       item -= items;
-    } else {
+    } else if constexpr (Forms::bulk) {
       const Parked parts = bulk_parts(now.row_bytes), items = rows * parts;
       for (; item < items; item += job.warps()) {
         const CombineArgs& here = read_again(args);
@@ -277,6 +276,7 @@ struct Partials {
 };
 
 // Warp verb: where they are; the BULK ones are waited for as far as `part`.
+template <class Forms>
 UCCLEP_FN bool gather_partials(const Op& op, const HandleMemory& memory, const CombineArgs& args, Stage& stage,
                                uint32_t token, uint32_t part, Partials& partials) {
   const WindowLayout& window = op.group.layout;
@@ -294,11 +294,11 @@ UCCLEP_FN bool gather_partials(const Op& op, const HandleMemory& memory, const C
   bool ok = true, line = false;
   if (sends) {
     const uint32_t rank = selection.rank;
-    line = form_of(args.group.shape, args.row_bytes, rows) == Form::line;
+    line = !Forms::bulk || form_of(args.group.shape, args.row_bytes, rows) == Form::line;
     if (line) {
       partials.rows[order] =
           op.mine() + window.back_lines_of(op.slot, rank) + selection.place * line_row_bytes(args.row_bytes);
-    } else {
+    } else if constexpr (Forms::bulk) {
       const uint64_t word = uint64_t{selection.place} * bulk_parts(args.row_bytes) + part;
       ok = wait_word(op, Phase::rows, rank, op.mine() + window.back_epochs_of(op.slot, rank) + 8 * word);
       partials.rows[order] =
@@ -325,20 +325,20 @@ UCCLEP_FN void add_bias_batch(BatchSum<Element>& sum, const View& bias, uint32_t
 }
 
 // Warp verb: one part of the result of one token.
-template <class Element>
+template <class Element, class Forms>
 UCCLEP_FN bool reduce_part(const Op& op, const HandleMemory& memory, const CombineArgs& args, Stage& stage,
                            uint32_t token, uint32_t part) {
   const BatchRange range = BatchRange::of(args.row_bytes, part);
   Partials partials;
   const uint32_t bulk_part = range.begin * line_batch_bytes / ll_part_bytes;
-  if (!gather_partials(op, memory, args, stage, token, bulk_part, partials)) return false;
+  if (!gather_partials<Forms>(op, memory, args, stage, token, bulk_part, partials)) return false;
   for (Parked index = range.begin; index < range.end; index += 1) {
     const uint32_t begin = index * line_batch_bytes, bytes = batch_length(args.row_bytes, index);
     BatchSum<Element> sum;
     LineBatch next;
     const auto look = [&](uint32_t i) {
       if (i >= partials.count) return;
-      if (partials.in_lines(i)) {
+      if (!Forms::bulk || partials.in_lines(i)) {
         next.peek(partials.lines(i, index), bytes);
       } else {
         next.read(partials.rows[i] + begin, bytes);
@@ -346,7 +346,7 @@ UCCLEP_FN bool reduce_part(const Op& op, const HandleMemory& memory, const Combi
     };
     look(0);
     for (uint32_t i = 0; i < partials.count; ++i) {
-      const bool waits = partials.in_lines(i);
+      const bool waits = !Forms::bulk || partials.in_lines(i);
       if (waits && !next.receive(op, Phase::rows, partials.ranks[i], partials.lines(i, index), bytes)) return false;
       const LineBatch batch = next;
       look(i + 1);
@@ -376,26 +376,27 @@ UCCLEP_FN uint32_t tokens_out(const Op& op, const HandleMemory& memory, const Co
 }
 
 // Verb of the blocks that receive.
-template <class Element>
+template <class Element, class Forms>
 UCCLEP_FN bool reduce_ll_tokens(const Op& op, const HandleMemory& memory, const CombineArgs& args, const ll::Job& job,
                                 Stage& stage) {
   const Parked tokens = tokens_out(op, memory, args, job), parts = line_parts(line_batches(args.row_bytes)),
                items = tokens * parts;
   for (Parked item = job.warp(); item < items; item += job.warps()) {
     const CombineArgs& now = read_again(args);
-    if (!reduce_part<Element>(op.with(now.group), memory_of(now), now, stage, item / parts, item % parts)) return false;
+    if (!reduce_part<Element, Forms>(op.with(now.group), memory_of(now), now, stage, item / parts, item % parts))
+      return false;
   }
   return true;
 }
 
 // Grid verb: the whole exchange. send(): all partial rows out; reduce(): the results, when everybody is known to take
 // part.
-template <class Send, class Reduce>
+template <class Forms, class Send, class Reduce>
 UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const HandleMemory& memory, const CombineArgs& args,
                              Send&& send, Reduce&& reduce) {
   const uint32_t updated = memory.state()->updated;  // it comes while the peers' words do
   if (!slots_free(op, opening)) return false;
-  if (op.group.shape.ll_bulk_tokens != 0) acquire_then_bulk();
+  if constexpr (Forms::bulk) acquire_then_bulk();
   ready_out(op, args.settings);
   if (uniform(updated) == 0) return true;
   // Normally rows fly while the headers do. Where this rank is going to wait for weights it first makes sure that
@@ -414,7 +415,7 @@ UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const HandleM
   return reduce();
 }
 
-template <class Element>
+template <class Element, class Forms>
 UCCLEP_FN void combine_ll(const CombineArgs& args) {
   constexpr uint32_t sending_percent = 70;  // senders read and sum several rows for one that they send
   const Opening opening = Opening::of(args.group, Kind::combine);
@@ -422,11 +423,13 @@ UCCLEP_FN void combine_ll(const CombineArgs& args) {
   const Op op = next_operation(args.group, Kind::combine, Operation::combine, opening);
   const HandleMemory memory{args.handle, args.group.shape};
   const ll::Jobs jobs = ll::Jobs::of(sending_percent);
-  const auto send = [&] { return !jobs.send.mine() || send_ll_rows<Element>(op, memory, args, jobs.send, stage); };
-  const auto reduce = [&] {
-    return !jobs.receive.mine() || reduce_ll_tokens<Element>(op, memory, args, jobs.receive, stage);
+  const auto send = [&] {
+    return !jobs.send.mine() || send_ll_rows<Element, Forms>(op, memory, args, jobs.send, stage);
   };
-  end_operation(op, exchange_rows(op, opening, memory, args, send, reduce));
+  const auto reduce = [&] {
+    return !jobs.receive.mine() || reduce_ll_tokens<Element, Forms>(op, memory, args, jobs.receive, stage);
+  };
+  end_operation(op, exchange_rows<Forms>(op, opening, memory, args, send, reduce));
 }
 
 // The second half of a combine that a user's kernel opened (ll_open_combine.hpp). Where none is open: nothing.
@@ -441,7 +444,7 @@ UCCLEP_FN void complete_combine(const CombineArgs& args) {
     if (memory.state()->updated == 0) return true;
     const HeaderResult ready = ready_in(op, args.settings, args.wait_ns);
     if (ready != HeaderResult::good) return ready == HeaderResult::differs;
-    return reduce_ll_tokens<Element>(op, memory, args, ll::Jobs::of_one().receive, stage);
+    return reduce_ll_tokens<Element, ll::AnyForm>(op, memory, args, ll::Jobs::of_one().receive, stage);
   };
   end_operation(op, opening.abort == 0 && receive());
 }

@@ -17,6 +17,15 @@ struct Job {
   UCCLEP_FN uint32_t warps() const { return blocks * (block_size() / wave_size); }
 };
 
+// The forms in which rows of a group may travel. Where B rows fit as lines there is no other, and a kernel that knows
+// it has half the code: most of it runs once, so it is fetched from memory as it runs.
+struct AnyForm {
+  static constexpr bool bulk = true;
+};
+struct LinesOnly {
+  static constexpr bool bulk = false;
+};
+
 // A small grid does everything one after the other, with all its blocks.
 UCCLEP_FN bool jobs_are_apart() {
   return grid_size() >= 4;

@@ -53,6 +53,7 @@ UCCLEP_FN bool count_arrivals(const Op& op, const LlDispatchArgs& args, uint32_t
 
 // Verb of the blocks that receive: rows of all sources, the own ones first, as they arrive. An item is a row in BULK
 // form, or a part of a row in LINE form.
+template <class Forms>
 UCCLEP_FN bool expand_rows(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage) {
   Parked item = job.warp();
   for (Parked i = 0; i < op.ranks(); i += 1) {
@@ -60,14 +61,14 @@ UCCLEP_FN bool expand_rows(const Op& op, const LlDispatchArgs& args, const Job& 
     const LlDispatchArgs& here = read_again(args);
     const HeaderFacts facts = BlockTables::of(stage, here).inbox.facts[source];
     const Parked form = static_cast<uint32_t>(facts.form), rows = facts.rows;
-    if (form == static_cast<uint32_t>(Form::line)) {
+    if (!Forms::bulk || form == static_cast<uint32_t>(Form::line)) {
       const Parked parts = received_parts(here.output.wire), items = rows * parts;
       for (; item < items; item += job.warps()) {
         const LlDispatchArgs& now = read_again(args);
         if (!receive_part(op.with(now.group), now, stage, source, item / parts, item % parts)) return false;
       }
       item -= items;
-    } else {
+    } else if constexpr (Forms::bulk) {
       for (; item < rows; item += job.warps()) {
         const LlDispatchArgs& now = read_again(args);
         const Op same = op.with(now.group);
@@ -80,15 +81,14 @@ UCCLEP_FN bool expand_rows(const Op& op, const LlDispatchArgs& args, const Job& 
       item -= rows;
     }
   }
-  bulk_wait_written();
+  if constexpr (Forms::bulk) bulk_wait_written();
   return true;
 }
 
 // Verb of the blocks that receive, and of the block that counts what arrives: from everybody's headers to the rows in
 // the output.
-UCCLEP_FN bool receive_rows(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage,
-                            Unpublished& unpublished) {
-  unpublished.publish_all(op);
+template <class Forms>
+UCCLEP_FN bool receive_rows(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage) {
   if (counts_here() && !count_arrivals(op, args, BlockTables::of(stage, args).scratch)) return false;
   if (!job.mine()) return true;
   const LlDispatchArgs& now = read_again(args);
@@ -99,7 +99,7 @@ UCCLEP_FN bool receive_rows(const Op& op, const LlDispatchArgs& args, const Job&
   const Inbox inbox = BlockTables::of(stage, here).inbox;
   if (!inbox.fill(op.with(here.group), here.output.zones == Zones::slabs)) return false;
   mark_unused_rows(op.with(here.group), here, job, inbox.facts);
-  return expand_rows(op, args, job, stage);
+  return expand_rows<Forms>(op, args, job, stage);
 }
 
 // Percent of the blocks that send: the links are full from few SMs, and quantising takes more.
@@ -117,31 +117,30 @@ UCCLEP_FN void send_headers(const Op& op, const LlDispatchArgs& args, const Job&
   }
 }
 
-template <class Row>
+template <class Row, class Forms>
 UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const LlDispatchArgs& args, Stage& stage) {
-  const Form form = form_of(args.group.shape, args.source.wire, args.routing.tokens);
+  const Form form = Forms::bulk ? form_of(args.group.shape, args.source.wire, args.routing.tokens) : Form::line;
   Jobs jobs = form == Form::line ? Jobs::of(sending_percent<Row>) : Jobs::of_one();
   if (TokenSetShape::of(op.group.shape).tokens == 0) {  // the sets lie in the handle: one block has them
     jobs.count = {grid_size() - 1, 1};
     if (form == Form::bulk) jobs.send = jobs.count;
   }
   LlSets sets = sets_in(BlockTables::of(stage, args).sets, args);
-  Unpublished unpublished;
   int64_t bad = no_bad_id;
   if (jobs.count.mine()) sets.require(0, args.routing.tokens, &bad);  // needs no peer
   if (!slots_free(op, opening)) return false;
-  if (args.group.shape.ll_bulk_tokens != 0) acquire_then_bulk();
+  if constexpr (Forms::bulk) acquire_then_bulk();
   if (jobs.count.mine()) send_headers(op, args, jobs.count, sets, form, &bad);
-  if (form == Form::line) {
+  if (!Forms::bulk || form == Form::line) {
     if (jobs.count.mine()) send_metas(op, args, jobs.count, stage, sets, &bad);
     if (jobs.send.mine()) send_lines<typename Row::Lines>(op, args, jobs.send, stage, &bad);
-  } else if (jobs.send.mine()) {
-    send_tokens<typename Row::Bulk>(op, args, jobs.send, stage, sets, unpublished, &bad);
+  } else if constexpr (Forms::bulk) {
+    if (jobs.send.mine()) send_tokens<typename Row::Bulk>(op, args, jobs.send, stage, sets, &bad);
   }
   report_bad_id(op, bad);
   if (!jobs.receive.mine() && !counts_here()) return true;
   const LlDispatchArgs& now = read_again(args);
-  return receive_rows(op.with(now.group), now, jobs.receive, stage, unpublished);
+  return receive_rows<Forms>(op.with(now.group), now, jobs.receive, stage);
 }
 
 // Verb of one thread.
@@ -151,7 +150,7 @@ UCCLEP_FN void note_routing(const HandleMemory& memory, const RoutingInput& rout
 }
 
 // The whole operation. Block verb of every block of the grid.
-template <class Row>
+template <class Row, class Forms>
 UCCLEP_FN void dispatch(const LlDispatchArgs& args) {
   const Opening opening = Opening::of(args.group, Kind::dispatch);
   Stage stage(args.piece_bytes);
@@ -160,7 +159,7 @@ UCCLEP_FN void dispatch(const LlDispatchArgs& args) {
     hide_total(args.counters);
     if (thread_id() == 0) note_routing(memory_of(args), args.routing);
   }
-  end_operation(op, exchange_rows<Row>(op, opening, args, stage));
+  end_operation(op, exchange_rows<Row, Forms>(op, opening, args, stage));
 }
 
 // The second half of a dispatch that a user's kernel opened (ll_open_dispatch.hpp). Where none is open: nothing.
@@ -170,8 +169,7 @@ UCCLEP_FN void complete_dispatch(const LlDispatchArgs& args) {
   const Op op = next_operation(args.group, Kind::dispatch, Operation::dispatch, opening);
   if (memory_of(args).state()->opened[static_cast<uint32_t>(Kind::dispatch)] != op.seq) return;
   if (counts_here()) hide_total(args.counters);
-  Unpublished none;
-  end_operation(op, opening.abort == 0 && receive_rows(op, args, Jobs::of_one().receive, stage, none));
+  end_operation(op, opening.abort == 0 && receive_rows<AnyForm>(op, args, Jobs::of_one().receive, stage));
 }
 
 // HandleUpdate: local, takes no sequence number. Keeps the checked ids; what follows from them the dispatch counts.

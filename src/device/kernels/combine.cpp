@@ -1,23 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-// LL combine and its second half, one entry point per element type.
+// LL combine and its second half, one entry point per element type. _lines: for groups whose rows all travel as lines.
 #include "ucclep/device/ll_combine.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 
 UCCLEP_KERNEL(ll_combine_bf16, CombineArgs) {
-  combining::combine_ll<Bf16>(args);
+  combining::combine_ll<Bf16, ll::AnyForm>(args);
 }
-UCCLEP_KERNEL(ll_combine_fp16, CombineArgs) {
-  combining::combine_ll<Fp16>(args);
-}
-UCCLEP_KERNEL(ll_combine_fp32, CombineArgs) {
-  combining::combine_ll<Fp32>(args);
+UCCLEP_KERNEL(ll_combine_bf16_lines, CombineArgs) {
+  combining::combine_ll<Bf16, ll::LinesOnly>(args);
 }
 UCCLEP_KERNEL(ll_complete_combine_bf16, CombineArgs) {
   combining::complete_combine<Bf16>(args);
 }
+UCCLEP_KERNEL(ll_combine_fp16, CombineArgs) {
+  combining::combine_ll<Fp16, ll::AnyForm>(args);
+}
+UCCLEP_KERNEL(ll_combine_fp16_lines, CombineArgs) {
+  combining::combine_ll<Fp16, ll::LinesOnly>(args);
+}
 UCCLEP_KERNEL(ll_complete_combine_fp16, CombineArgs) {
   combining::complete_combine<Fp16>(args);
+}
+UCCLEP_KERNEL(ll_combine_fp32, CombineArgs) {
+  combining::combine_ll<Fp32, ll::AnyForm>(args);
+}
+UCCLEP_KERNEL(ll_combine_fp32_lines, CombineArgs) {
+  combining::combine_ll<Fp32, ll::LinesOnly>(args);
 }
 UCCLEP_KERNEL(ll_complete_combine_fp32, CombineArgs) {
   combining::complete_combine<Fp32>(args);
