@@ -63,7 +63,7 @@ UCCLEP_FN bool receive_headers(const Op& op, const HandleMemory& memory, const S
   for (uint32_t i = share.first; i < op.ranks(); i += share.step) {
     const uint32_t source = op.rotated(i);
     HeaderFacts facts{};
-    const uint64_t start = clock_ns();
+    const uint64_t start = wait_ns.data ? clock_ns() : 0;
     const HeaderResult result =
         receive_header(op.with(read_again(op.group)), source, settings, facts, memory.counts_from(source));
     if (result == HeaderResult::lost) return false;

@@ -419,7 +419,7 @@ template <class Element, class Forms>
 UCCLEP_FN void combine_ll(const CombineArgs& args) {
   constexpr uint32_t sending_percent = 70;  // senders read and sum several rows for one that they send
   const Opening opening = Opening::of(args.group, Kind::combine);
-  Stage stage(args.piece_bytes);
+  Stage stage(args.piece_bytes, Forms::bulk);
   const Op op = next_operation(args.group, Kind::combine, Operation::combine, opening);
   const HandleMemory memory{args.handle, args.group.shape};
   const ll::Jobs jobs = ll::Jobs::of(sending_percent);

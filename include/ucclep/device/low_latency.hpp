@@ -153,7 +153,7 @@ UCCLEP_FN void note_routing(const HandleMemory& memory, const RoutingInput& rout
 template <class Row, class Forms>
 UCCLEP_FN void dispatch(const LlDispatchArgs& args) {
   const Opening opening = Opening::of(args.group, Kind::dispatch);
-  Stage stage(args.piece_bytes);
+  Stage stage(args.piece_bytes, Forms::bulk);
   const Op op = next_operation(args.group, Kind::dispatch, Operation::dispatch, opening);
   if (counts_here()) {
     hide_total(args.counters);

@@ -26,9 +26,10 @@ namespace UCCLEP_SIMT_NAMESPACE {
 
 class Stage {
  public:
-  // Block verb: every warp gets its part of the block's shared memory.
-  explicit UCCLEP_FN Stage(uint32_t piece_bytes) : piece_(piece_bytes) {
+  // Block verb: every warp gets its part of the block's shared memory. bulk: bulk loads come through it.
+  explicit UCCLEP_FN Stage(uint32_t piece_bytes, bool bulk = true) : piece_(piece_bytes) {
     base_ = static_cast<char*>(shared_memory()) + StageShape::bytes_per_warp(piece_bytes) * warp_id();
+    if (!bulk) return;
     if (lane_id() < StageShape::barriers) bulk_barrier_init(barrier(lane_id()));
     sync_block();
   }
