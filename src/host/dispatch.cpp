@@ -15,7 +15,9 @@ LaunchPlan plan_of(const DispatchCall& call) {
   const ucclEpGroup& group = *call.handle.group;
   const size_t tables =
       call.handle.low_latency() ? BlockTableLayout::of(call.shape()).bytes : sizeof(Lease) * call.shape().ranks;
-  return plan_rows(group.comm->traits, call.config.num_sms > 0 ? call.config.num_sms : group.config.num_sms, tables);
+  const bool lines = call.handle.low_latency() && !call.opened && call.shape().lines_only();
+  return plan_rows(group.comm->traits, call.config.num_sms > 0 ? call.config.num_sms : group.config.num_sms, tables,
+                   lines ? Moves::lines : Moves::bulk);
 }
 
 const Kernel& kernel_of(const DispatchCall& call) {

@@ -30,12 +30,14 @@ unsigned threads(const DeviceTraits& traits) {
 
 }  // namespace
 
-LaunchPlan plan_rows(const DeviceTraits& traits, int num_sms, size_t tables) {
+LaunchPlan plan_rows(const DeviceTraits& traits, int num_sms, size_t tables, Moves moves) {
   const unsigned most = threads(traits) / traits.wave;
   const size_t space = traits.shared_bytes > tables ? traits.shared_bytes - tables : 0;
   constexpr uint32_t unit = StageShape::piece_unit;
   LaunchPlan plan;
-  plan.piece_bytes = traits.kind == UCCLEP_DEVICE_HOST ? host_piece_bytes : gpu_piece_bytes;
+  plan.piece_bytes = moves == Moves::lines               ? line_batch_bytes
+                     : traits.kind == UCCLEP_DEVICE_HOST ? host_piece_bytes
+                                                         : gpu_piece_bytes;
   const auto fit = [&] { return static_cast<unsigned>(space / StageShape::bytes_per_warp(plan.piece_bytes)); };
   while (fit() < std::min(most, enough_warps) && plan.piece_bytes > unit) plan.piece_bytes -= unit;
   const unsigned warps = std::min(most, fit());

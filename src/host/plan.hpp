@@ -12,8 +12,10 @@ struct LaunchPlan {
 };
 
 // num_sms: 0 = all that this rank has. All blocks are resident at once, one per SM.
+// How rows move through a block: in bulk through its shared memory, or as lines through registers, a batch at a time.
+enum class Moves { bulk, lines };
 // Kernels that move rows. tables: bytes of shared memory that a block needs besides its stages.
-LaunchPlan plan_rows(const DeviceTraits& traits, int num_sms, size_t tables = 0);
+LaunchPlan plan_rows(const DeviceTraits& traits, int num_sms, size_t tables = 0, Moves moves = Moves::bulk);
 
 // Kernels that count, and nothing else.
 LaunchShape plan_counting(const DeviceTraits& traits, int num_sms);
