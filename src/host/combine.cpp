@@ -91,14 +91,6 @@ const CombineKernels& kernels_of(ucclEpDataType_t dtype) {
   return dtype == ucclEpBfloat16 ? bf16 : dtype == ucclEpFloat16 ? fp16 : fp32;
 }
 
-// opened: by a user's kernel, which has sent the rows.
-const Kernel& kernel_of(const ucclEpHandle& handle, ucclEpDataType_t dtype, bool opened) {
-  const CombineKernels& kernels = kernels_of(dtype);
-  if (!handle.low_latency()) return kernels.ht;
-  if (opened) return kernels.ll_complete;
-  return handle.group->shape().lines_only() ? kernels.ll_lines : kernels.ll;
-}
-
 // Everything of one call. opened: by a user's kernel; of the inputs only the biases count.
 struct CombineCall {
   ucclEpHandle& handle;
@@ -106,7 +98,17 @@ struct CombineCall {
   ucclEpCombineInputs_t inputs;
   ucclEpCombineOutputs_t outputs;
   ucclEpCombineConfig_t config;
+
+  // Its kernel knows no other form.
+  bool in_lines() const { return handle.low_latency() && !opened && handle.group->shape().lines_only(); }
 };
+
+const Kernel& kernel_of(const CombineCall& call, ucclEpDataType_t dtype) {
+  const CombineKernels& kernels = kernels_of(dtype);
+  if (!call.handle.low_latency()) return kernels.ht;
+  if (call.opened) return kernels.ll_complete;
+  return call.in_lines() ? kernels.ll_lines : kernels.ll;
+}
 
 void check_opened(const CombineCall& call) {
   if (!call.handle.low_latency()) {
@@ -179,9 +181,10 @@ void combine(const CombineCall& call, ucclEpStream_t stream) {
   CombineArgs args = arguments_of(call, rows);
   const size_t tables = handle.low_latency() ? 0 : sizeof(Lease) * group.shape().ranks;
   const LaunchPlan plan =
-      plan_rows(group.comm->traits, call.config.num_sms > 0 ? call.config.num_sms : group.config.num_sms, tables);
+      plan_rows(group.comm->traits, call.config.num_sms > 0 ? call.config.num_sms : group.config.num_sms, tables,
+                call.in_lines() ? Moves::lines : Moves::bulk);
   args.piece_bytes = plan.piece_bytes;
-  const Kernel& kernel = kernel_of(handle, rows.dtype(), call.opened);
+  const Kernel& kernel = kernel_of(call, rows.dtype());
   if (handle.low_latency()) {
     launch(group, kernel, plan.shape, args, stream);
   } else {

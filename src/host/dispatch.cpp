@@ -15,14 +15,13 @@ LaunchPlan plan_of(const DispatchCall& call) {
   const ucclEpGroup& group = *call.handle.group;
   const size_t tables =
       call.handle.low_latency() ? BlockTableLayout::of(call.shape()).bytes : sizeof(Lease) * call.shape().ranks;
-  const bool lines = call.handle.low_latency() && !call.opened && call.shape().lines_only();
   return plan_rows(group.comm->traits, call.config.num_sms > 0 ? call.config.num_sms : group.config.num_sms, tables,
-                   lines ? Moves::lines : Moves::bulk);
+                   call.in_lines() ? Moves::lines : Moves::bulk);
 }
 
 const Kernel& kernel_of(const DispatchCall& call) {
   if (call.opened) return kernels::ll_complete_dispatch;
-  if (call.shape().lines_only()) return call.quantised() ? kernels::ll_dispatch_fp8_lines : kernels::ll_dispatch_lines;
+  if (call.in_lines()) return call.quantised() ? kernels::ll_dispatch_fp8_lines : kernels::ll_dispatch_lines;
   return call.quantised() ? kernels::ll_dispatch_fp8 : kernels::ll_dispatch;
 }
 

@@ -26,6 +26,8 @@ struct DispatchCall {
   CounterViews counters{};
 
   bool quantised() const { return config.quant == UCCLEP_QUANT_FP8_128; }
+  // Its kernel knows no other form.
+  bool in_lines() const { return handle.low_latency() && !opened && shape().lines_only(); }
   const GroupShape& shape() const { return handle.group->shape(); }
 };
 
