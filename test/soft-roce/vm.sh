@@ -33,7 +33,7 @@ share() {  # tag, path, options
 mapfile -t shares < <(share root / ,readonly=on,multidevs=remap; share job "$job" '')
 timeout -k 5 "$seconds" qemu-system-x86_64 -M q35 "${accelerators[@]}" -cpu max -smp 2 -m 1536 -nodefaults -display none -no-reboot \
   -kernel "$kernel/vmlinuz" -initrd "$scratch/initramfs" \
-  -append "console=ttyS0 quiet panic=-1 mitigations=off nokaslr random.trust_cpu=on job=\"$job\"" -serial "file:$scratch/console" \
+  -append "console=ttyS0 quiet panic=-1 mitigations=off nokaslr no_timer_check random.trust_cpu=on job=\"$job\"" -serial "file:$scratch/console" \
   -device virtio-serial -chardev stdio,id=output,signal=off -device virtconsole,chardev=output \
   "${shares[@]}" </dev/null | sed -u 's/\r$//' || true
 if [ ! -s "$job/exit_code" ]; then
