@@ -16,7 +16,7 @@ import sys
 
 GLIBC_LIMIT = (2, 36)
 OPENED = ["libhwloc.so.15"]
-SIZE_LIMIT = 48 << 20
+SIZE_LIMIT = 60 << 20
 # What every glibc system has, and what must not be mixed with another glibc.
 GLIBC = re.compile(r"^(ld-linux-x86-64|lib(c|m|dl|rt|pthread|resolv|util|anl|mvec|nsl|BrokenLocale|thread_db))\.so\.\d+$")
 

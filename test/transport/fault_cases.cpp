@@ -16,10 +16,10 @@
 namespace ucclep::test {
 namespace {
 
-// The other peers still get what is sent to them.
+// The other peers still get what is sent to them, where they read nothing that they send (knock).
 void check_connection(Member& me, int peer, uint32_t imm) {
   me.errors.clear();
-  me.send(peer, Member::with_imm(me.write(peer, 0, 4096, 64), imm));
+  me.send(peer, Member::with_imm(me.write(peer, 0, 8192, 64), imm));
   me.finish();
 }
 
