@@ -39,7 +39,9 @@ def built_files(tree):
             files["libucclep.so.0"] = path
         elif target["type"] == "custom" and folders[0] == "examples" and not path.endswith(".o"):
             files[os.path.basename(path)] = path
-        elif target["type"] == "executable" and folders[0] in ("apps", "perf", "test") and folders[:2] not in left_out and target["name"] not in OF_SCRIPTS:
+        elif target["type"] == "executable" and folders[0] in ("apps", "perf", "test"):
+            if folders[:2] in left_out or target["name"] in OF_SCRIPTS:
+                continue
             files[os.path.basename(path)] = path
         elif target["type"] == "shared module" and folders[0] == "perf":
             plugins[os.path.basename(path)] = path
