@@ -51,7 +51,9 @@ const char* field_name(Field field) {
                                    "pass",
                                    "expert_alignment",
                                    "topk_weights given with dispatch",
-                                   "topk_weights given with combine"};
+                                   "topk_weights given with combine",
+                                   "tokens",
+                                   "threads of a block"};
   const auto i = static_cast<size_t>(field);
   return i < std::size(names) ? names[i] : "unknown";
 }

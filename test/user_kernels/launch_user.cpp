@@ -3,7 +3,6 @@
 
 #include <dlfcn.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -74,8 +73,7 @@ void launch_user(ucclEpHandle_t handle, const std::string& kernel, const void* a
     launch_on_gpu(device.traits().index, kernel, args, stream, grid);
     return;
   }
-  const LaunchShape shape{grid.blocks, std::min(grid.threads, device.traits().max_block), 0};
-  device.launch({kernel.c_str(), false}, shape, args, bytes, stream);
+  device.launch({kernel.c_str(), false}, {grid.blocks, grid.threads, 0}, args, bytes, stream);
 }
 
 }  // namespace ucclep::test

@@ -42,22 +42,24 @@ OpenDispatchArgs dispatch_args(Exchange& exchange, ucclEpHandle_t handle, uint32
   args.experts = rows_of(exchange.topk_idx().get());
   args.wide_ids = scenario.idx == ucclEpInt64;
   args.weights = rows_of(in.topk_weights);
-  args.tokens = static_cast<uint32_t>(in.tokens->sizes[0]);
+  args.tokens = args.said = static_cast<uint32_t>(in.tokens->sizes[0]);
   args.seed = seed;
   return args;
 }
 
-void open_dispatch(Exchange& exchange, ucclEpHandle_t handle, const std::string& scope, uint32_t seed,
-                   ucclEpStream_t stream) {
-  const OpenDispatchArgs args = dispatch_args(exchange, handle, seed);
-  launch_user(handle, "open_dispatch_" + scope, &args, sizeof args, stream);
+void open_dispatch(Exchange& exchange, ucclEpHandle_t handle, const std::string& scope, const OpenDispatchArgs& args,
+                   ucclEpStream_t stream, UserGrid grid = {}) {
+  launch_user(handle, "open_dispatch_" + scope, &args, sizeof args, stream, grid);
   ok(ucclEpCompleteDispatch(handle, &exchange.dispatch_out, &exchange.dispatch_config, stream),
      "ucclEpCompleteDispatch");
 }
+void open_dispatch(Exchange& exchange, ucclEpHandle_t handle, const std::string& scope, uint32_t seed,
+                   ucclEpStream_t stream) {
+  open_dispatch(exchange, handle, scope, dispatch_args(exchange, handle, seed), stream);
+}
 
 // All rows of the tensor, those that hold nothing as well.
-void open_combine(Exchange& exchange, ucclEpHandle_t handle, const std::string& scope, uint32_t seed,
-                  ucclEpStream_t stream) {
+OpenCombineArgs combine_args(Exchange& exchange, ucclEpHandle_t handle, uint32_t seed) {
   const Scenario& scenario = exchange.scenario();
   const ucclEpTensor_t* rows = exchange.combine_in.tokens;
   OpenCombineArgs args{};
@@ -67,11 +69,26 @@ void open_combine(Exchange& exchange, ucclEpHandle_t handle, const std::string& 
   args.rows = rows_of(rows);
   args.count = static_cast<uint32_t>(rows->sizes[0] * rows->sizes[1]);
   args.seed = seed;
+  return args;
+}
+
+void open_combine(Exchange& exchange, ucclEpHandle_t handle, const std::string& scope, uint32_t seed,
+                  ucclEpStream_t stream) {
+  const OpenCombineArgs args = combine_args(exchange, handle, seed);
   launch_user(handle, "open_combine_" + scope, &args, sizeof args, stream);
   ucclEpCombineInputs_t biases = exchange.combine_in;
   biases.tokens = nullptr;
   ok(ucclEpCompleteCombine(handle, &biases, &exchange.combine_out, &exchange.combine_config, stream),
      "ucclEpCompleteCombine");
+}
+
+// The record of what went wrong, which is gone then.
+void left_record(const Session& at, const char* phase, const char* words) {
+  const ucclEpAsyncError_t error = async_error(at.comm);
+  require(error.code == ucclEpInvalidArgument && std::string(error.phase) == phase &&
+              std::string(error.text).find(words) != std::string::npos,
+          std::string("a record of another kind: ") + error.text);
+  ok(ucclEpCommClearAsyncError(at.comm), "ucclEpCommClearAsyncError");
 }
 
 struct Opened {
@@ -172,9 +189,7 @@ TEST_CASE("user kernels: ids that are out of range or there twice leave a data r
       open_dispatch(exchange, at.handle, scope, 1, at.stream);
       at.stream.synchronize();
       exchange.check_dispatch();
-      const ucclEpAsyncError_t error = async_error(at.comm);
-      require(error.code == ucclEpInvalidArgument && std::string(error.phase) == "routing", error.text);
-      ok(ucclEpCommClearAsyncError(at.comm), "ucclEpCommClearAsyncError");
+      left_record(at, "routing", "out of range");
     }
   });
 }
@@ -184,24 +199,58 @@ TEST_CASE("user kernels: a shape that does not fit is named, and the group stays
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Session at(rank, scenario);
     Exchange exchange(rank, at.comm, scenario);
-    const auto refuse = [&](const char* field, auto&& spoil) {
+    const auto refuse = [&](const char* field, auto&& spoil, UserGrid grid = {}) {
       OpenDispatchArgs args = dispatch_args(exchange, at.handle, 1);
       spoil(args);
-      launch_user(at.handle, "open_dispatch_warp", &args, sizeof args, at.stream);
-      ok(ucclEpCompleteDispatch(at.handle, &exchange.dispatch_out, &exchange.dispatch_config, at.stream),
-         "ucclEpCompleteDispatch");
+      open_dispatch(exchange, at.handle, "warp", args, at.stream, grid);
       at.stream.synchronize();
-      const ucclEpAsyncError_t error = async_error(at.comm);
-      require(error.code == ucclEpInvalidArgument && std::string(error.phase) == "shape" &&
-                  std::string(error.text).find(field) != std::string::npos,
-              error.text);
-      ok(ucclEpCommClearAsyncError(at.comm), "ucclEpCommClearAsyncError");
+      left_record(at, "shape", field);
       exchange.check_untouched();
     };
     refuse("hidden", [](OpenDispatchArgs& args) { args.shape.hidden = 1 << 20; });
+    refuse("hidden", [](OpenDispatchArgs& args) { args.shape.hidden = 1u << 31; });  // twice that is 0 in 32 bits
     refuse("hidden", [](OpenDispatchArgs& args) { args.shape.hidden = 7; });
     refuse("top_k", [](OpenDispatchArgs& args) { args.shape.top_k = 1; });
+    refuse("threads of a block is 1024, expected 512", [](OpenDispatchArgs&) {}, {.threads = 1024});
+
+    exchange.dispatch(at.handle, at.stream);
+    OpenCombineArgs bytes = combine_args(exchange, at.handle, 1);
+    bytes.shape.dtype = ucclEpFloat8e4m3;
+    launch_user(at.handle, "open_combine_warp", &bytes, sizeof bytes, at.stream);
+    at.stream.synchronize();
+    left_record(at, "shape", "tokens.dtype");
     open_round(rank, at, scenario, "warp", 1);
+  });
+}
+
+TEST_CASE("user kernels: combine wants the weights that EXPERT_MAJOR multiplies with", "[process]") {
+  const Scenario scenario{
+      .layout = Layout::ll_expert_major, .max_tokens = 4, .weights = Weights::with_combine, .carried = true};
+  run_ranks(scenario.ranks, [&](Rank& rank) {
+    Session at(rank, scenario);
+    Exchange exchange(rank, at.comm, scenario);
+    exchange.dispatch(at.handle, at.stream);
+    const OpenCombineArgs args = combine_args(exchange, at.handle, 1);
+    launch_user(at.handle, "open_combine_warp", &args, sizeof args, at.stream);
+    at.stream.synchronize();
+    left_record(at, "shape", "topk_weights given with dispatch");
+    exchange.combine(at.handle, at.stream);
+    at.stream.synchronize();
+    exchange.check_combine();
+  });
+}
+
+TEST_CASE("user kernels: more tokens than there may be are named", "[process]") {
+  const Scenario scenario{.layout = Layout::ll_expert_major, .max_tokens = 4, .carried = true};
+  run_ranks(scenario.ranks, [&](Rank& rank) {
+    Session at(rank, scenario);
+    Exchange exchange(rank, at.comm, scenario);
+    OpenDispatchArgs args = dispatch_args(exchange, at.handle, 1);
+    args.said = 5;
+    open_dispatch(exchange, at.handle, "warp", args, at.stream);
+    at.stream.synchronize();
+    left_record(at, "shape", "tokens is 5, expected 4");
+    exchange.check_dispatch();
   });
 }
 
@@ -212,13 +261,9 @@ TEST_CASE("user kernels: ranks that disagree on the shape end without a row", "[
     Exchange exchange(rank, at.comm, scenario);
     OpenDispatchArgs args = dispatch_args(exchange, at.handle, 1);
     if (rank.rank == 1) args.shape.hidden /= 2;
-    launch_user(at.handle, "open_dispatch_warp", &args, sizeof args, at.stream);
-    ok(ucclEpCompleteDispatch(at.handle, &exchange.dispatch_out, &exchange.dispatch_config, at.stream),
-       "ucclEpCompleteDispatch");
+    open_dispatch(exchange, at.handle, "warp", args, at.stream);
     at.stream.synchronize();
-    const ucclEpAsyncError_t error = async_error(at.comm);
-    require(error.code == ucclEpInvalidArgument && std::string(error.phase) == "settings", error.text);
-    ok(ucclEpCommClearAsyncError(at.comm), "ucclEpCommClearAsyncError");
+    left_record(at, "settings", "hidden");
     exchange.check_untouched();
     open_round(rank, at, scenario, "block", 2);
   });
@@ -235,10 +280,7 @@ TEST_CASE("user kernels: an output with too few rows for what a kernel dispatche
     exchange.combine_out.tokens = &fewer;
     exchange.combine(at.handle, at.stream);
     at.stream.synchronize();
-    const ucclEpAsyncError_t error = async_error(at.comm);
-    require(error.code == ucclEpInvalidArgument && std::string(error.phase) == "tokens", error.text);
-    require(std::string(error.text).find("dispatched 6 tokens, its output tensor has 5 rows") != std::string::npos,
-            error.text);
+    left_record(at, "tokens", "dispatched 6 tokens, its output tensor has 5 rows");
   });
 }
 

@@ -33,7 +33,7 @@ UCCLEP_FN void send_tokens(const OpenDispatchArgs& args) {
                         reinterpret_cast<const int32_t*>(args.experts.at(row)), weights);
     }
   });
-  ll::dispatch_end(block{}, op, args.tokens);
+  ll::dispatch_end(block{}, op, args.said);
 }
 
 template <class Coop>

@@ -18,8 +18,8 @@ struct OpenDispatchArgs {
   ucclEpDeviceHandle handle;
   RowShape shape;
   Rows rows, scales, experts, weights;
-  uint32_t tokens, seed;
-  bool wide_ids;  // int64
+  uint32_t tokens, said, seed;  // said: to dispatch_end
+  bool wide_ids;                // int64
 };
 
 struct OpenCombineArgs {

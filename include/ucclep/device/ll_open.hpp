@@ -27,6 +27,9 @@ struct RowShape {
     return dtype == ucclEpBfloat16 || dtype == ucclEpFloat16 ? 2 : 1;
   }
   UCCLEP_HD constexpr uint32_t token_bytes() const { return hidden * element_bytes(); }
+  UCCLEP_HD constexpr bool sums() const {
+    return dtype == ucclEpBfloat16 || dtype == ucclEpFloat16 || dtype == ucclEpFloat32;
+  }
 };
 
 }  // namespace ucclep
@@ -48,8 +51,9 @@ struct Open {
   UCCLEP_FN bool by_expert() const { return handle.view.layout == UCCLEP_LAYOUT_EXPERT_MAJOR; }
 };
 
+// All threads of some blocks: the first record stays.
 UCCLEP_FN void refuse(const Op& op, Field field, uint64_t expected, uint64_t got) {
-  if (block_id() != 0 || thread_id() != 0) return;
+  if (thread_id() != 0) return;
   ErrorRecord record = record_of(op, ucclEpInvalidArgument, Phase::shape, -1);
   record.field = field;
   record.expected = expected;
@@ -57,13 +61,18 @@ UCCLEP_FN void refuse(const Op& op, Field field, uint64_t expected, uint64_t got
   report_data(op.group.errors, record);
 }
 
-// Does the shape fit the group and the handle? If not, a data record says why.
+constexpr uint32_t most_threads = 512;  // of a block (simt.hpp)
+
+// Do shape and block fit the group and the handle? If not, a data record says why.
 UCCLEP_FN bool fits(const Op& op, const ucclEpDeviceHandle& handle, const RowShape& shape) {
   const GroupShape& group = handle.group.shape;
-  const uint64_t bytes = round_up(uint64_t{shape.token_bytes()}, 16) + round_up(uint64_t{shape.scale_bytes}, 16);
-  if (handle.view.mode != UCCLEP_MODE_LL) {
+  const uint64_t token_bytes = uint64_t{shape.hidden} * shape.element_bytes();
+  const uint64_t bytes = round_up(token_bytes, 16) + round_up(uint64_t{shape.scale_bytes}, 16);
+  if (block_size() > most_threads || block_size() % wave_size != 0) {
+    refuse(op, Field::threads, most_threads, block_size());
+  } else if (handle.view.mode != UCCLEP_MODE_LL) {
     refuse(op, Field::mode, UCCLEP_MODE_LL, static_cast<uint64_t>(handle.view.mode));
-  } else if (shape.hidden == 0 || shape.token_bytes() % 16 != 0 || bytes > group.token_bytes) {
+  } else if (shape.hidden == 0 || token_bytes % 16 != 0 || bytes > group.token_bytes) {
     refuse(op, Field::hidden, group.token_bytes, bytes);
   } else if (shape.top_k != group.top_k) {
     refuse(op, Field::top_k, group.top_k, shape.top_k);

@@ -42,6 +42,10 @@ UCCLEP_FN OpenCombine combine_begin(const ucclEpDeviceHandle& handle, const RowS
   settings.dtype = settings.output_dtype = static_cast<uint32_t>(shape.dtype);
   settings.weights_at_dispatch = state.weighted;
   bool ok = fits(op, handle, shape);
+  if (ok && !shape.sums()) {
+    refuse(op, Field::dtype, ucclEpBfloat16, shape.dtype);
+    ok = false;
+  }
   if (ok && handle.view.layout == UCCLEP_LAYOUT_EXPERT_MAJOR && state.weighted == 0) {
     refuse(op, Field::weights_at_dispatch, 1, 0);
     ok = false;

@@ -118,8 +118,8 @@ UCCLEP_FN void keep_choices(const OpenDispatch& open, uint32_t token, const Choi
 }
 
 // Verb of the scope: one token. row: `hidden` elements, 16-byte aligned, in any memory that the scope can read, as are
-// scales (scale_bytes of them, or NULL), experts (K ids, int32 or int64) and weights (K, or NULL where rows have none).
-// lanes<N>: all groups of a warp call it together; token >= the tokens of dispatch_end sends nothing.
+// scales (scale_bytes of them; NULL where that is 0), experts (K ids, int32 or int64) and weights (K, or NULL where
+// rows have none). lanes<N>: all groups of a warp call it together; token >= the tokens of dispatch_end sends nothing.
 template <class Coop, class Index>
 UCCLEP_FN void dispatch_send(Coop, const OpenDispatch& open, uint32_t token, const void* row, const void* scales,
                              const Index* experts, const float* weights) {
@@ -228,12 +228,14 @@ UCCLEP_FN void send_meta(const Op& op, const SentDispatch& sent, Form form, uint
 static_assert(MetaLayout::of(max_top_k).bytes <= HandleLayout::meta_scratch);
 
 // Verb of every block, after its last send: the last block out counts what was sent and says so to the peers. tokens:
-// T, sent as 0 .. T - 1. False: the operation has failed.
+// T, sent as 0 .. T - 1; of more than B the first B count, and a data record says so. False: the operation has failed.
 UCCLEP_FN bool dispatch_end(block, const OpenDispatch& open, uint32_t tokens) {
   if (!last_out(open.handle.group.state)) return open.ok;
   if (!all_went_well(open)) return false;
   const Op op = open.op();
-  const SentDispatch sent = sent_dispatch(open, tokens < open.handle.view.tokens ? tokens : open.handle.view.tokens);
+  const uint32_t most = open.handle.view.tokens;  // dispatch_send has sent no more
+  if (tokens > most) refuse(op, Field::tokens, most, tokens);
+  const SentDispatch sent = sent_dispatch(open, tokens < most ? tokens : most);
   const HandleMemory memory = open.memory();
   TokenSets<SentDispatch> sets{sent, memory.token_sets(),
                                static_cast<uint32_t>(round_up(uint64_t{open.handle.view.tokens}, 64))};

@@ -24,7 +24,7 @@ enum class Phase : uint32_t {
   tokens
 };
 
-// Fields of Settings, to name the one that differs between ranks.
+// Fields of Settings, to name the one that differs between ranks or does not fit.
 enum class Field : uint32_t {
   none = 0,
   hidden,
@@ -40,7 +40,10 @@ enum class Field : uint32_t {
   pass,
   expert_alignment,
   weights_at_dispatch,
-  weights_at_combine
+  weights_at_combine,
+  // of a user's kernel
+  tokens,
+  threads
 };
 
 struct ErrorRecord {
