@@ -132,6 +132,7 @@ Code end_capture(void* stream, void** graph) {
 Code graph_instantiate(void** executable, void* graph, unsigned long long flags) {
   return answer(__func__, [&] {
     expect(graph != nullptr && flags == 0, invalid_value);
+    expect_no_capture();
     *executable = new SharedGraph(*static_cast<SharedGraph*>(graph));
     ++live_objects;
   });

@@ -5,6 +5,8 @@
 
 #include <exception>
 
+#include "support/ranks.hpp"
+
 namespace ucclep::test {
 
 void GraphDriver::check(int code, const char* what) {
@@ -43,7 +45,9 @@ GraphDriver::~GraphDriver() {
 
 Graph::Graph(const GraphDriver& driver, ucclEpStream_t stream, const std::function<void()>& body) : driver_(driver) {
   const GraphApi& api = driver.api();
-  GraphDriver::check(api.begin_capture(stream, capture_global), "beginning a capture");
+  // The strictest mode that leaves other ranks alone: a global capture forbids the whole process what is not captured.
+  const int mode = ranks_are_processes() ? capture_global : capture_thread_local;
+  GraphDriver::check(api.begin_capture(stream, mode), "beginning a capture");
   try {
     body();
   } catch (...) {

@@ -6,7 +6,7 @@
 namespace ucclep::test {
 
 // Whom a capture forbids what could disturb it: every thread, or nobody.
-inline constexpr int capture_global = 0, capture_relaxed = 2;
+inline constexpr int capture_global = 0, capture_thread_local = 1, capture_relaxed = 2;
 
 struct GraphApi {
   int (*begin_capture)(void* stream, int mode);

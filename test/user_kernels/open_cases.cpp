@@ -211,7 +211,9 @@ TEST_CASE("user kernels: a shape that does not fit is named, and the group stays
     refuse("hidden", [](OpenDispatchArgs& args) { args.shape.hidden = 1u << 31; });  // twice that is 0 in 32 bits
     refuse("hidden", [](OpenDispatchArgs& args) { args.shape.hidden = 7; });
     refuse("top_k", [](OpenDispatchArgs& args) { args.shape.top_k = 1; });
-    refuse("threads of a block is 1024, expected 512", [](OpenDispatchArgs&) {}, {.threads = 1024});
+    if (test_gpus() == 0) {  // a GPU's driver knows for how many threads a kernel was compiled
+      refuse("threads of a block is 1024, expected 512", [](OpenDispatchArgs&) {}, {.threads = 1024});
+    }
 
     exchange.dispatch(at.handle, at.stream);
     OpenCombineArgs bytes = combine_args(exchange, at.handle, 1);
