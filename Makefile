@@ -2,7 +2,7 @@
 # What people type; the work is done by Meson and the scripts in tools/. WERROR=true makes warnings errors.
 PREFIX ?= /usr/local
 
-.PHONY: all perf test test-long test-gpu test-roce lint install bundle clean
+.PHONY: all perf test test-long test-gpu test-roce model lint install bundle clean
 
 all:
 	@tools/deps.sh build
@@ -26,6 +26,10 @@ test-gpu:
 
 test-roce:
 	@tools/test-roce.sh
+
+model:
+	@tools/deps.sh model
+	@test/model/check.sh
 
 lint:
 	@tools/lint.sh

@@ -1,19 +1,20 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Usage: tools/deps.sh build|test|roce|lint|bundle|plot
+# Usage: tools/deps.sh build|test|roce|model|lint|bundle|plot
 # Installs the Debian packages that the task needs and the machine lacks. Says nothing, and needs no network, when nothing is missing.
 set -euo pipefail
 
 build=(g++ meson ninja-build pkg-config libboost-context-dev libcli11-dev nlohmann-json3-dev libfmt-dev libfabric-dev libibverbs-dev libhwloc-dev libpugixml-dev catch2)
 declare -A lists=(
   [build]="${build[*]}"
-  [test]="${build[*]} clang-19 lld-19 llvm-19 libclang-rt-19-dev cmake make libopenmpi-dev openmpi-bin iproute2"
+  [test]="${build[*]} clang-19 lld-19 llvm-19 libclang-rt-19-dev cmake make libopenmpi-dev openmpi-bin iproute2 spin"
   [roce]="${build[*]} qemu-system-x86 busybox-static kmod iproute2 ibverbs-providers perftest"
+  [model]="gcc libc6-dev spin"
   [lint]="${build[*]} clang-format-19 clang-tidy-19 git"
   [bundle]="${build[*]} patchelf"
   [plot]="python3 python3-matplotlib"
 )
-task=${1:?usage: tools/deps.sh build|test|roce|lint|bundle|plot}
+task=${1:?usage: tools/deps.sh build|test|roce|model|lint|bundle|plot}
 wanted=${lists[$task]:?deps.sh: no such task: $task}
 
 if ! command -v dpkg-query >/dev/null; then

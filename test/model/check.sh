@@ -1,0 +1,67 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Usage: check.sh [short]
+# Has spin search the model of the protocol (slots.pml) to its end, in several sizes, and its broken variants, in each of
+# which spin has to find what is wrong. short: one size, and the variants. Exit status 77: there is no spin.
+set -uo pipefail
+model=$(cd "$(dirname "$0")" && pwd)/slots.pml
+if ! command -v spin >/dev/null; then
+  echo "check.sh: the model was not checked: spin was not found"
+  exit 77
+fi
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cd "$folder" || exit 1
+failures=0
+
+search() {  # optimisation; properties: safety or cycles; then the definitions of slots.pml. What spin says goes to ./said.
+  local properties=(-DSAFETY) run=(./pan -m100000)
+  if [ "$2" = cycles ]; then
+    properties=(-DNP)
+    run+=(-l)
+  fi
+  rm -f pan pan.*
+  spin "${@:3}" -a "$model" >said 2>&1 && "${CC:-cc}" "$1" -w -DCOLLAPSE -DMEMLIM=3500 "${properties[@]}" -o pan pan.c >>said 2>&1 &&
+    timeout 300 "${run[@]}" >said 2>&1
+}
+outcome() { grep -oE '^pan:[0-9]+: .*|errors: [0-9]+|[0-9]+ states, stored|Search not completed|max search depth too small' said | tr '\n' ';'; }
+verdict() {  # ok or FAILED, name
+  printf '%-7s %-28s %4d s  %s\n' "$1" "$2" $((SECONDS - begin)) "$(outcome)"
+  if [ "$1" = FAILED ]; then
+    failures=$((failures + 1))
+    cat said
+  fi
+}
+holds() {  # name, properties, definitions...
+  local begin=$SECONDS status=FAILED
+  search -O1 "${@:2}" && grep -q 'errors: 0' said && ! grep -qE 'Search not completed|max search depth too small' said && status=ok
+  verdict $status "$1"
+}
+fails() {  # variant, what spin has to say, definitions...: spin ends with an error of just that kind
+  local begin=$SECONDS status=FAILED
+  search -O0 safety "-D$1" "${@:3}"
+  grep -qE 'errors: [1-9]' said && grep -E '^pan:1:' said | grep -qF "$2" && status=ok
+  verdict $status "$1"
+}
+
+kinds=(-DKINDS=2 -DCHUNKS=0 -DWINDOW=0)
+if [ "${1:-}" = short ]; then
+  holds "one kind" safety -DOPS=3
+else
+  holds "epochs wrap" safety -DOPS=10
+  holds "chunks, a wider window" safety -DOPS=4 -DCHUNKS=2 -DWINDOW=3
+  holds "two blocks" safety -DOPS=4 -DBLOCKS=2 -DWINDOW=0
+  holds "two kinds" safety -DOPS=4 "${kinds[@]}"
+  holds "three ranks, one slot" safety -DRANKS=3 -DN=1 -DOPS=6 -DCHUNKS=0 -DWINDOW=0
+  holds "no run is endless" cycles -DOPS=3
+fi
+row='landing[part]==q'
+fails SHARED_PARITY 'invalid end state' -DOPS=3 "${kinds[@]}"
+fails NO_CONSUMED_CHECK "$row"
+fails ONE_HALF_TOO_MANY 'invalid end state'
+fails FIRST_BLOCK_COUNTS 'invalid end state' -DOPS=3 -DBLOCKS=2
+fails SHORT_EPOCH "$row"
+fails CREDIT_TOO_EARLY "$row"
+fails OLDER_WORD_WINS 'word[w].known'
+fails NO_CREDIT '.processed)<=2'
+[ $failures -eq 0 ]
