@@ -22,7 +22,7 @@ search() {  # optimisation; properties: safety or cycles; then the definitions o
   fi
   rm -f pan pan.*
   spin "${@:3}" -a "$model" >said 2>&1 && "${CC:-cc}" "$1" -w -DCOLLAPSE -DMEMLIM=3500 "${properties[@]}" -o pan pan.c >>said 2>&1 &&
-    timeout 300 "${run[@]}" >said 2>&1
+    timeout 900 "${run[@]}" >said 2>&1
 }
 outcome() { grep -oE '^pan:[0-9]+: .*|errors: [0-9]+|[0-9]+ states, stored|Search not completed|max search depth too small' said | tr '\n' ';'; }
 verdict() {  # ok or FAILED, name
@@ -49,9 +49,9 @@ if [ "${1:-}" = short ]; then
   holds "one kind" safety -DOPS=3
 else
   holds "epochs wrap" safety -DOPS=10
-  holds "chunks, a wider window" safety -DOPS=4 -DCHUNKS=2 -DWINDOW=3
+  holds "chunks, a wider window" safety -DOPS=4 -DCHUNKS=2 -DWINDOW=3 -DEVERY=2
   holds "two blocks" safety -DOPS=4 -DBLOCKS=2 -DWINDOW=0
-  holds "two kinds" safety -DOPS=4 "${kinds[@]}"
+  holds "two kinds" safety -DOPS=3 -DOPS_2=2 "${kinds[@]}"
   holds "three ranks, one slot" safety -DRANKS=3 -DN=1 -DOPS=6 -DCHUNKS=0 -DWINDOW=0
   holds "no run is endless" cycles -DOPS=3
 fi

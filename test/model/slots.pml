@@ -22,9 +22,12 @@
 #define KINDS 1 /* of operations, as dispatch and combine */
 #endif
 #ifndef OPS
-#define OPS 5 /* operations of the first kind; of the second one */
+#define OPS 5 /* operations of the first kind */
 #endif
-#define ops_of(k) ((k) == 0 -> OPS : 1)
+#ifndef OPS_2
+#define OPS_2 1 /* and of the second, no more than OPS */
+#endif
+#define ops_of(k) ((k) == 0 -> OPS : OPS_2)
 #ifndef N
 #define N 2 /* slots, and operations of a kind in flight */
 #endif
@@ -36,6 +39,9 @@
 #endif
 #ifndef WINDOW
 #define WINDOW 2 /* messages to one peer that it has not returned; 0: no credits */
+#endif
+#ifndef EVERY
+#define EVERY 1 /* of them the receiver returns so many at a time */
 #endif
 #define LATE (2 * N)
 #define WORDS (4 * N) /* values of a word that the wire tells apart; the library's has 4096 */
@@ -197,7 +203,6 @@ inline launch() {
 #define arrived(source, part) (slot_from(source).seq == q && (slot_from(source).bits & up_to(part)) == up_to(part))
 #define is_mine(part) ((part) % BLOCKS == b)
 
-
 inline wait_until_free() {
   for (p : 0 .. RANKS - 1) {
     p == r || is_free(p)
@@ -342,7 +347,10 @@ inline report(q) {
     slot_meant(q).bits = slot_meant(q).bits | (1 << part);
 #if WINDOW
     link.processed++;
-    tell(d, s, CREDIT, link.processed)
+    if
+    :: link.processed - from[d].to[s].word[CREDIT].told >= EVERY -> tell(d, s, CREDIT, link.processed)
+    :: else
+    fi
 #endif
   :: else /* repeated or stale */
   fi
