@@ -240,14 +240,20 @@ void VerbsEndpoint::advance(uint32_t number) noexcept {
   const Connection& connection = connections_[number];
   do {
     chain_.count = 0;
+    chain_.bytes = 0;
     const char* wrong = nullptr;
     for (uint32_t slot = table_.next(number); slot != SendTable::none && wrong == nullptr; slot = table_.next(number)) {
-      if (chain_.count == batch || connection.room() == 0 || begun_ == most_begun_) break;
+      if (chain_is_full() || connection.room() == 0 || begun_ == most_begun_) break;
       wrong = add(number, slot);
     }
     if (chain_.count > 0) ring(number);
     if (wrong != nullptr) lose(number, ucclEpInvalidArgument, wrong, "");
-  } while (chain_.count == batch);
+  } while (chain_is_full());
+}
+
+bool VerbsEndpoint::chain_is_full() const noexcept {
+  const uint32_t most = device_.family->chain_bytes;
+  return chain_.count == batch || (most > 0 && chain_.bytes >= most);
 }
 
 // To the chain. What is wrong with the operation, or null.
@@ -286,6 +292,7 @@ const char* VerbsEndpoint::add(uint32_t number, uint32_t slot) noexcept {
   table_.begin(slot);
   ++begun_;
   ++chain_.count;
+  chain_.bytes += operation.bytes;
   return nullptr;
 }
 

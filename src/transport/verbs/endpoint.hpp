@@ -41,6 +41,7 @@ class VerbsEndpoint : public Endpoint {
     std::array<ibv_send_wr, batch> requests;
     std::array<ibv_sge, batch> pieces;
     uint32_t count = 0;
+    uint64_t bytes = 0;
   };
 
   void open(const Config& config);
@@ -48,6 +49,7 @@ class VerbsEndpoint : public Endpoint {
   void reopen(uint32_t peer);
   void drain(uint32_t gone);
   void advance(uint32_t peer) noexcept;
+  bool chain_is_full() const noexcept;
   const char* add(uint32_t peer, uint32_t slot) noexcept;
   void ring(uint32_t peer) noexcept;
   void post_receives(uint32_t peer, uint32_t count) noexcept;

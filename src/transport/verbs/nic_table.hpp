@@ -11,6 +11,7 @@ struct NicFamily {
   uint32_t vendor;
   uint64_t max_bytes;     // in flight, 0: any
   uint32_t max_messages;  // in flight over all connections of an endpoint, 0: any
+  uint32_t chain_bytes;   // a doorbell is rung when as many wait for it, 0: any
   uint8_t timeout;        // a packet that was not answered is sent again after 4.096 us << timeout, see retries
   uint8_t service_level;  // on Ethernet; InfiniBand has 0. Adaptive routing, too, goes by it
   uint8_t traffic_class;  // on Ethernet; InfiniBand has 0
@@ -32,16 +33,17 @@ constexpr uint64_t thor_bytes = 1572864, pollara_bytes = 2097152;
 constexpr uint32_t proxy_messages = 32 * 8;
 
 constexpr NicFamily nic_table[] = {
-    {"mlx5", 0x02c9, 0, 0, patient, roce_level, roce_class, 64, true, true, true},
-    {"bnxt_re", 0x14e4, thor_bytes, proxy_messages, patient, roce_level, roce_class, 64, false, true, true},
-    {"ionic", 0x1dd8, pollara_bytes, proxy_messages, patient, roce_level, roce_class, 32, false, true, true},
+    {"mlx5", 0x02c9, 0, 0, 0, patient, roce_level, roce_class, 64, true, true, true},
+    {"bnxt_re", 0x14e4, thor_bytes, proxy_messages, 0, patient, roce_level, roce_class, 64, false, true, true},
+    {"ionic", 0x1dd8, pollara_bytes, proxy_messages, 0, patient, roce_level, roce_class, 32, false, true, true},
     // Its GPU memory goes by dma-buf alone.
-    {"irdma", 0x8086, 0, 0, patient, roce_level, roce_class, 48, false, true, false},
-    {"erdma", 0x1ded, 0, 0, patient, 0, 0, 64, false, false, false},
-    // Sends all again from a lost packet on: a longer timeout costs more than it saves.
-    {"rxe", 0xffffff, 0, 0, 14, 0, 0, 64, false, false, false},
+    {"irdma", 0x8086, 0, 0, 0, patient, roce_level, roce_class, 48, false, true, false},
+    {"erdma", 0x1ded, 0, 0, 0, patient, 0, 0, 64, false, false, false},
+    // Sends all again from a lost packet on: a longer timeout costs more than it saves. Its doorbell is a system call
+    // that sends, up to 64 packets; the rest is left to ksoftirqd, which shares its CPU with the thread that polls.
+    {"rxe", 0xffffff, 0, 0, 65536, 14, 0, 0, 64, false, false, false},
 };
-constexpr NicFamily unknown_nic{"unknown", 0, 0, 0, patient, roce_level, roce_class, 0, false, true, true};
+constexpr NicFamily unknown_nic{"unknown", 0, 0, 0, 0, patient, roce_level, roce_class, 0, false, true, true};
 
 constexpr const NicFamily& family_of(uint32_t vendor) {
   for (const NicFamily& family : nic_table) {

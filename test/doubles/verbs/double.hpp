@@ -23,6 +23,7 @@ struct Seen {
   ibv_qp_attr ready_to_receive, ready_to_send;
   ibv_qp_cap pair;
   int completions;
+  uint32_t chain;  // requests of one doorbell
   unsigned access;
 };
 

@@ -66,8 +66,10 @@ int post_send(ibv_qp* to, ibv_send_wr* wr, ibv_send_wr** bad) {
   const std::lock_guard lock(fabric.lock);
   auto& pair = static_cast<Pair&>(*to);
   auto& nic = static_cast<Nic&>(*to->context);
+  fabric.seen.chain = 0;
   for (; wr != nullptr; wr = wr->next) {
     *bad = wr;
+    ++fabric.seen.chain;
     const uint32_t bytes = wr->num_sge > 0 ? wr->sg_list->length : 0;
     const bool inlined = (wr->send_flags & IBV_SEND_INLINE) != 0;
     if (pair.state != IBV_QPS_RTS && pair.state != IBV_QPS_ERR) return EINVAL;

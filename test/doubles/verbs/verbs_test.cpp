@@ -5,6 +5,8 @@
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <string>
+#include <tuple>
+#include <vector>
 
 #include "doubles/verbs/double.hpp"
 #include "transport/refusal.hpp"
@@ -130,6 +132,25 @@ TEST_CASE("verbs: no more is with the NIC at once than it bears", "[verbs]") {
   const auto endpoint = transport->open(many);
   endpoint->connect(0, 0, endpoint->address());
   test::send_to_itself(*endpoint, test::bare_immediate, 20000);
+}
+
+TEST_CASE("verbs: a doorbell is one for a whole chain, except where it is the sender's work", "[verbs]") {
+  const auto [family, bytes, chain] = GENERATE(table<const char*, uint64_t, uint32_t>(
+      {{"mlx5", 65536, 32}, {"rxe", 65536, 1}, {"rxe", 8192, 8}, {"rxe", 64, 32}, {"rxe", 0, 32}}));
+  CAPTURE(family, bytes);
+  play(family);
+  const auto transport = make_transport("verbs");
+  const auto endpoint = connected_to_itself(*transport);
+  std::vector<char> memory(65536);
+  Key key;
+  const uint32_t region = endpoint->register_region({UCCLEP_MEMORY_HOST, 0, memory.data(), memory.size(), -1, 0}, &key);
+  Operation write = test::bare_immediate;
+  write.flags = 0;
+  write.local_region = region;
+  write.remote_region = endpoint->import_region(0, key);
+  write.bytes = bytes;
+  CHECK(endpoint->post(0, std::vector<Operation>(config.sends, write)) == config.sends);
+  CHECK(seen().chain == chain);
 }
 
 TEST_CASE("verbs: retries end within the endpoint's timeout", "[verbs]") {
