@@ -1,12 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Usage: bare_perftest.sh _ write|trip BYTES WINDOW MESSAGES CPU CPU
-# The yardstick of transport_perf --bare in the virtual machine: ib_write_bw or ib_write_lat from rxe0 to rxe1. Prints the seconds that
-# MESSAGES took; of trips, which are there and back, twice what ib_write_lat says of each.
+# The yardstick of transport_perf --bare in the virtual machine: ib_send_bw or ib_write_lat from rxe0 to rxe1. Prints the seconds that
+# MESSAGES took; of trips, which are there and back, twice what ib_write_lat says of each. Sends do what writes with an immediate do: they
+# use up receives, and the receiver polls. That of UCCLEP_TEST_YARDSTICK=ib_write_bw sleeps, and leaves its CPU to the other side.
 set -euo pipefail
 test=$2 bytes=$3 window=$4 messages=$5 near=$6 far=$7
 case $test in
-  write) program=(ib_write_bw --tx-depth "$window") seconds='bytes * messages / ($4 * 1048576)' ;;
+  write) program=("${UCCLEP_TEST_YARDSTICK:-ib_send_bw}" --tx-depth "$window") seconds='bytes * messages / ($4 * 1048576)' ;;
   trip) program=(ib_write_lat) seconds='2 * messages * $6 * 1e-6' ;;
 esac
 program+=(--gid-index 1 --size "$bytes" --iters "$messages" --CPU-freq)
