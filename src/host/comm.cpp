@@ -95,6 +95,7 @@ ucclEpComm_t init(const char* function, const ucclEpCommConfig_t* given, int nra
   comm->wiring = exchange_wiring(*comm->bootstrap, facts, comm->config.nodes, comm->deadline());
   comm->faults = std::make_unique<FaultLog>(comm->errors, comm->rank(),
                                             [raw = comm.get()] { raw->device->poke(raw->abort_word, 1); });
+  if (comm->wiring.plan.domains.size() > 1) comm->network = std::make_unique<CommNetwork>(*comm);
   share_out_sms(*comm);
   watch(*comm);
   keep_errors_of(comm.get());
@@ -120,6 +121,7 @@ void drain_streams(ucclEpComm& comm) {
 
 void destroy(ucclEpComm* comm) {
   while (!comm->groups.empty()) destroy_group(comm->groups.back());
+  comm->network.reset();
   drain_streams(*comm);
   Device& device = *comm->device;
   comm->windows->clear();  // before the ranks meet: none frees memory that another one has mapped
@@ -282,6 +284,15 @@ ucclEpResult_t ucclEpCommGetInfo(ucclEpComm_t comm, ucclEpCommInfo_t* info) {
     copy(facts.device_name, sizeof facts.device_name, traits.name);
     for (ucclEpGroup_t group : comm->groups) facts.window_bytes += window_bytes(*group);
     write_struct(info, facts, "info");
+  });
+}
+
+ucclEpResult_t ucclEpCommGetStats(ucclEpComm_t comm, ucclEpStats_t* stats) {
+  return guarded("ucclEpCommGetStats", comm, [&] {
+    require(comm, "comm");
+    check_out_struct(stats, "stats");
+    const ucclEpStats_t none = UCCLEP_STATS_INIT;
+    write_struct(stats, comm->network ? comm->network->statistics() : none, "stats");
   });
 }
 

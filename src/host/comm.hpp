@@ -11,6 +11,7 @@
 #include "host/bootstrap/bootstrap.hpp"
 #include "host/config.hpp"
 #include "host/fault.hpp"
+#include "host/network.hpp"
 #include "host/window.hpp"
 #include "host/wiring.hpp"
 #include "ucclep/ucclep.h"
@@ -30,6 +31,7 @@ struct ucclEpComm {
   ucclep::DeviceErrors* errors = nullptr;  // device-mapped host memory
   uint32_t* abort_word = nullptr;          // device memory, polled by kernels
   std::unique_ptr<ucclep::FaultLog> faults;
+  std::unique_ptr<ucclep::CommNetwork> network;  // where not all ranks are in one domain
 
   // Made from this communicator, destroyed with it.
   std::vector<ucclEpGroup_t> groups;

@@ -21,6 +21,8 @@ LaunchPlan plan_of(const DispatchCall& call) {
 
 const Kernel& kernel_of(const DispatchCall& call) {
   if (call.opened) return kernels::ll_complete_dispatch;
+  if (call.shape().networked != 0)
+    return call.quantised() ? kernels::ll_dispatch_fp8_network : kernels::ll_dispatch_network;
   if (call.in_lines()) return call.quantised() ? kernels::ll_dispatch_fp8_lines : kernels::ll_dispatch_lines;
   return call.quantised() ? kernels::ll_dispatch_fp8 : kernels::ll_dispatch;
 }
@@ -99,6 +101,7 @@ void complete_dispatch(ucclEpHandle& handle, const ucclEpDispatchOutputs_t* outp
   DispatchCall call{handle, UCCLEP_DISPATCH_INPUTS_INIT, read_struct(outputs, "outputs"), read_struct(config, "config"),
                     true};
   checked_stream(*handle.group->comm, stream);
+  check_one_domain(handle.group->comm->wiring, "operations of user kernels");
   if (!handle.low_latency()) {
     fail(ucclEpNotSupported, "handle is one of HT: in this version kernels open dispatches of LL handles only");
   }

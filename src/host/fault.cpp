@@ -30,8 +30,8 @@ OperationName operation_name(Operation operation) {
 }
 
 const char* phase_name(Phase phase) {
-  constexpr const char* names[] = {"none",    "routing", "slot", "header",   "settings", "rows",
-                                   "weights", "staging", "grid", "capacity", "shape",    "tokens"};
+  constexpr const char* names[] = {"none",    "routing", "slot",     "header", "settings", "rows", "weights",
+                                   "staging", "grid",    "capacity", "shape",  "tokens",   "ring"};
   const auto i = static_cast<size_t>(phase);
   return i < std::size(names) ? names[i] : "unknown";
 }
@@ -78,6 +78,10 @@ const char* awaited(Phase phase) {
 
 std::string sentence(const ErrorRecord& r, int rank) {
   const char* operation = operation_name(r.operation).function;
+  if (r.phase == Phase::ring) {
+    return fmt::format("{} {}: rank {} waited {} ms for its proxy threads to take a command for rank {}", operation,
+                       r.epoch, rank, r.waited_ns / 1000000, r.peer);
+  }
   if (r.code == ucclEpTimeout) {
     return fmt::format("{} {}: rank {} waited {} ms for rank {} {}", operation, r.epoch, rank, r.waited_ns / 1000000,
                        r.peer, awaited(r.phase));

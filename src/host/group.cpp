@@ -10,6 +10,7 @@
 #include "host/group_shape.hpp"
 #include "host/guard.hpp"
 #include "host/handle.hpp"
+#include "host/network.hpp"
 #include "host/open_device.hpp"
 #include "host/plan.hpp"
 #include "host/structs.hpp"
@@ -31,26 +32,33 @@ void agree_on(Agreement& agreement, const ucclEpGroupConfig_t& config) {
       .field("max_in_flight", config.max_in_flight);
 }
 
+int timeout_ms(const ucclEpGroup& group) {
+  return group.comm->timeout_ms(group.config.timeout_ms);
+}
+
 std::vector<char> workspace_image(const ucclEpGroup& group) {
   const GroupShape& shape = group.shape();
-  std::vector<char> image(workspace_bytes(shape));
-  const size_t addresses = round_up(sizeof(GroupState), 128);
+  const auto at = WorkspaceLayout::of(shape);
+  std::vector<char> image(at.bytes);
   for (size_t r = 0; r < shape.ranks; ++r) {
-    void* window = group.windows.of[r]->data();
-    std::memcpy(image.data() + addresses + r * sizeof window, static_cast<const void*>(&window), sizeof window);
+    void* window = group.windows.of[r] ? group.windows.of[r]->data() : nullptr;
+    std::memcpy(image.data() + at.windows + r * sizeof window, static_cast<const void*>(&window), sizeof window);
   }
+  if (group.network) std::memcpy(image.data() + at.network, &group.network->view(), sizeof(NetworkView));
   return image;
 }
 
 void fill_device(ucclEpGroup& group) {
   ucclEpDeviceGroup& d = group.device;
+  const auto at = WorkspaceLayout::of(group.shape());
   d.rank = group.comm->rank();
   d.state = reinterpret_cast<GroupState*>(group.workspace.data());
-  d.windows = reinterpret_cast<char* const*>(group.workspace.data() + round_up(sizeof(GroupState), 128));
+  d.windows = reinterpret_cast<char* const*>(group.workspace.data() + at.windows);
+  if (group.network) d.network = reinterpret_cast<const NetworkView*>(group.workspace.data() + at.network);
   d.errors = group.comm->errors;
   d.abort_word = group.comm->abort_word;
   d.user_windows = group.comm->windows->addresses();
-  d.timeout_ns = static_cast<uint64_t>(group.comm->timeout_ms(group.config.timeout_ms)) * 1000000;
+  d.timeout_ns = static_cast<uint64_t>(timeout_ms(group)) * 1000000;
 }
 
 ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
@@ -62,13 +70,13 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
   ucclEpGroupConfig_t asked = UCCLEP_GROUP_CONFIG_INIT;
   agreement.attempt([&] {
     refuse_in_capture(comm);
-    check_one_domain(comm.wiring);
+    check_reach(comm);
   });
   agreement.attempt([&] { asked = read_struct(given, "config"); });
   agree_on(agreement, asked);
   agreement.attempt([&] {
     group->config = checked_config(asked, comm.nranks(), comm.traits);
-    group->device.shape = shape_of(group->config, comm.nranks(), comm.traits);
+    group->device.shape = shape_of(group->config, comm.nranks(), comm.traits, comm.network != nullptr);
     group->device.layout = WindowLayout::of(group->device.shape);
     if (!agreement.failed()) own = comm.device->share(group->device.layout.bytes);
   });
@@ -77,18 +85,18 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
 
   Agreement resources("ucclEpGroupCreate");
   resources.attempt([&] {
-    group->workspace = Workspace(*comm.device, group->config, workspace_bytes(group->shape()), workspace_image(*group));
+    if (comm.network) {
+      SharedMemory& window = *group->windows.of[static_cast<size_t>(comm.rank())];
+      group->network =
+          std::make_unique<GroupNetwork>(comm, group->shape(), group->device.layout, window, timeout_ms(*group));
+    }
+    const size_t bytes = WorkspaceLayout::of(group->shape()).bytes;
+    group->workspace = Workspace(*comm.device, group->config, bytes, workspace_image(*group));
     group->last_operation = comm.device->marker_create();
     fill_device(*group);
   });
-  try {
-    resources.settle(*comm.bootstrap, comm.deadline());
-  } catch (...) {
-    if (group->last_operation) {
-      best_effort("group", "an event was not destroyed", [&] { comm.device->event_destroy(group->last_operation); });
-    }
-    throw;
-  }
+  resources.settle(*comm.bootstrap, comm.deadline());
+  if (group->network) group->network->connect();
   log::info("group", "{} experts, top-{}, B {} / {} (LL), window {} bytes", group->config.num_experts,
             group->config.top_k, group->config.max_tokens_per_rank, group->config.ll_max_tokens_per_rank,
             window_bytes(*group));
@@ -97,7 +105,7 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
 }
 
 ucclEpGroupLimits_t limits_of(const ucclEpComm* comm, const ucclEpGroupConfig_t& asked) {
-  if (comm) check_one_domain(comm->wiring);
+  if (comm) check_reach(*comm);
   const int nranks = comm ? comm->nranks() : asked.nranks;
   if (!comm && (nranks < 1 || nranks > static_cast<int>(max_ranks))) {
     fail(ucclEpInvalidArgument, "config.nranks is {}, expected 1 to {} when comm is NULL", nranks, max_ranks);
@@ -106,11 +114,14 @@ ucclEpGroupLimits_t limits_of(const ucclEpComm* comm, const ucclEpGroupConfig_t&
                                    : expected_traits(Config::from_environment().device.value_or(UCCLEP_DEVICE_AUTO),
                                                      UCCLEP_DEVICE_INDEX_CURRENT);
   const ucclEpGroupConfig_t config = checked_config(asked, nranks, traits);
-  const GroupShape shape = shape_of(config, nranks, traits);
+  const GroupShape shape = shape_of(config, nranks, traits, comm != nullptr && comm->network);
   ucclEpGroupLimits_t limits = UCCLEP_GROUP_LIMITS_INIT;
   const uint64_t window = round_up(WindowLayout::of(shape).bytes, traits.window_granularity);
-  limits.device_bytes = static_cast<int64_t>(window + workspace_bytes(shape));
-  limits.host_bytes = 0;
+  limits.device_bytes = static_cast<int64_t>(window + WorkspaceLayout::of(shape).bytes);
+  if (shape.networked != 0) {
+    const size_t threads = comm->wiring.of(comm->rank()).proxies.size();
+    limits.host_bytes = static_cast<int64_t>(network_host_bytes(shape, traits, threads));
+  }
   limits.max_top_k = max_top_k;
   limits.max_experts = most_experts(traits, shape.ranks);
   limits.max_tokens_per_rank = max_tokens;
@@ -163,12 +174,12 @@ void destroy_group(ucclEpGroup_t group) {
   drain(*group);
   if (!comm.faults->fatal()) {
     best_effort("group", "ucclEpGroupDestroy went on alone", [&] {
+      if (group->network) group->network->stop();
       comm.bootstrap->barrier_living(comm.deadline());  // a peer may still read this rank's window until then
     });
   }
   while (!group->handles.empty()) destroy_handle(group->handles.back());
   free_retired(*group);
-  best_effort("group", went_on, [&] { comm.device->event_destroy(group->last_operation); });
   comm.groups.erase(std::find(comm.groups.begin(), comm.groups.end(), group));
   delete group;
 }
@@ -176,6 +187,11 @@ void destroy_group(ucclEpGroup_t group) {
 }  // namespace ucclep
 
 using namespace ucclep;
+
+ucclEpGroup::~ucclEpGroup() {
+  if (last_operation == nullptr) return;
+  best_effort("group", "an event was not destroyed", [this] { comm->device->event_destroy(last_operation); });
+}
 
 ucclEpResult_t ucclEpGroupQuery(ucclEpComm_t comm, const ucclEpGroupConfig_t* config, ucclEpGroupLimits_t* limits) {
   return guarded("ucclEpGroupQuery", comm, [&] {
@@ -203,6 +219,7 @@ ucclEpResult_t ucclEpGroupDestroy(ucclEpGroup_t group) {
 ucclEpResult_t ucclEpGroupGetDevice(ucclEpGroup_t group, ucclEpDeviceGroup* out) {
   return guarded("ucclEpGroupGetDevice", group == nullptr ? nullptr : group->comm, [&] {
     const ucclEpGroup& g = usable(group);
+    check_one_domain(g.comm->wiring, "operations of user kernels");
     check_device_struct(out);
     *out = g.device;
   });

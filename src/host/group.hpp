@@ -12,14 +12,20 @@
 #include "ucclep/device/objects.hpp"
 
 struct ucclEpGroup {
+  ucclEpGroup() = default;
+  ~ucclEpGroup();
+  ucclEpGroup(const ucclEpGroup&) = delete;
+  ucclEpGroup& operator=(const ucclEpGroup&) = delete;
+
   ucclEpComm* comm = nullptr;
   ucclEpGroupConfig_t config;  // as asked, defaults filled in
   ucclEpDeviceGroup device;    // what kernels get
 
   ucclep::PeerMemory windows;
-  ucclep::Workspace workspace;             // GroupState, window addresses
-  ucclEpEvent_t last_operation = nullptr;  // recorded after every launch of this group
-  bool captured = false;                   // a graph holds an operation: it may replay at any time
+  std::unique_ptr<ucclep::GroupNetwork> network;  // where not all ranks are in one domain
+  ucclep::Workspace workspace;                    // WorkspaceLayout
+  ucclEpEvent_t last_operation = nullptr;         // recorded after every launch of this group
+  bool captured = false;                          // a graph holds an operation: it may replay at any time
   std::vector<ucclEpHandle_t> handles;
   struct Retired {
     ucclep::Workspace memory;

@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "host/plan.hpp"
+#include "ucclep/device/network.hpp"
 #include "ucclep/device/objects.hpp"
 
 namespace ucclep {
@@ -87,7 +88,7 @@ ucclEpGroupConfig_t checked_config(const ucclEpGroupConfig_t& given, int nranks,
   return config;
 }
 
-GroupShape shape_of(const ucclEpGroupConfig_t& config, int nranks, const DeviceTraits& traits) {
+GroupShape shape_of(const ucclEpGroupConfig_t& config, int nranks, const DeviceTraits& traits, bool networked) {
   GroupShape shape{};
   shape.ranks = static_cast<uint32_t>(nranks);
   shape.experts = static_cast<uint32_t>(config.num_experts);
@@ -98,6 +99,11 @@ GroupShape shape_of(const ucclEpGroupConfig_t& config, int nranks, const DeviceT
   shape.line_bytes = traits.line_bytes;
   shape.line_payload = traits.line_payload;
   shape.token_bytes = round_up(static_cast<uint64_t>(config.max_token_bytes), 16);
+  shape.networked = networked ? 1 : 0;
+  if (networked) {
+    shape.ll_bulk_tokens = shape.ll_tokens;
+    return shape;
+  }
   const bool full = 8 * traits.line_payload >= 7 * traits.line_bytes;
   const uint64_t all_lines = shape.ll_tokens * most_lines_per_row(shape) * shape.line_bytes;
   shape.line_capacity = std::min(all_lines, full ? full_line_capacity : half_line_capacity);
@@ -105,8 +111,17 @@ GroupShape shape_of(const ucclEpGroupConfig_t& config, int nranks, const DeviceT
   return shape;
 }
 
-uint64_t workspace_bytes(const GroupShape& shape) {
-  return round_up(sizeof(GroupState), 128) + sizeof(char*) * shape.ranks;
+WorkspaceLayout WorkspaceLayout::of(const GroupShape& shape) {
+  constexpr uint64_t unit = 128;
+  WorkspaceLayout at{};
+  at.windows = round_up(sizeof(GroupState), unit);
+  at.network = at.windows + sizeof(char*) * shape.ranks;
+  at.bytes = at.network;
+  if (shape.networked != 0) {
+    at.network = round_up(at.network, unit);
+    at.bytes = at.network + sizeof(NetworkView);
+  }
+  return at;
 }
 
 }  // namespace ucclep

@@ -12,9 +12,16 @@ constexpr int64_t max_tokens = INT32_MAX / 2;  // per rank, in either mode
 // Fills in defaults. Throws ucclEpInvalidArgument naming the field, ucclEpNotSupported for what later versions bring.
 ucclEpGroupConfig_t checked_config(const ucclEpGroupConfig_t& config, int nranks, const DeviceTraits& traits);
 
-GroupShape shape_of(const ucclEpGroupConfig_t& checked, int nranks, const DeviceTraits& traits);
+// networked: some ranks are reached by the network only.
+GroupShape shape_of(const ucclEpGroupConfig_t& checked, int nranks, const DeviceTraits& traits, bool networked);
 
-// Bytes of device memory that a group of this shape takes on one rank, without handles.
-uint64_t workspace_bytes(const GroupShape& shape);
+// A group's own device memory, without handles: GroupState, and then
+struct WorkspaceLayout {
+  uint64_t windows;  // char* [R]
+  uint64_t network;  // NetworkView, where the group has one
+  uint64_t bytes;
+
+  static WorkspaceLayout of(const GroupShape& shape);
+};
 
 }  // namespace ucclep

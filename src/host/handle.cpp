@@ -62,6 +62,7 @@ ucclEpHandle_t create_handle(ucclEpGroup& group, const ucclEpHandleConfig_t& con
   check_config(config);
   const int mode = resolved_mode(config.mode, config.layout, group.config);
   check_layout(mode, config);
+  if (mode == UCCLEP_MODE_HT) check_one_domain(group.comm->wiring, "HT");
   auto handle = std::make_unique<ucclEpHandle>();
   handle->group = &group;
   HandleView& d = handle->device;
@@ -184,6 +185,7 @@ ucclEpResult_t ucclEpHandleWaitCounts(ucclEpHandle_t handle, int64_t* recv_total
 ucclEpResult_t ucclEpHandleGetDevice(ucclEpHandle_t handle, ucclEpDeviceHandle* out) {
   return guarded("ucclEpHandleGetDevice", comm_of(handle), [&] {
     const ucclEpHandle& h = usable(handle);
+    check_one_domain(h.group->comm->wiring, "operations of user kernels");
     check_device_struct(out);
     out->group = h.group->device;
     out->view = h.device;

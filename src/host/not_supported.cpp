@@ -24,11 +24,6 @@ constexpr char no_mask[] =
 
 }  // namespace
 
-ucclEpResult_t ucclEpCommGetStats(ucclEpComm_t comm, ucclEpStats_t*) {
-  return refuse("ucclEpCommGetStats", comm, comm, "comm",
-                "this version has no proxy threads and no statistics; wait_ns of an operation has the time per peer");
-}
-
 ucclEpResult_t ucclEpStreamBeginCapture(ucclEpComm_t comm, ucclEpStream_t) {
   return refuse("ucclEpStreamBeginCapture", comm, comm, "comm", no_graph);
 }

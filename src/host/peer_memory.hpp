@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that every rank of a communicator brings and all ranks reach: the windows of a group, and those of the user.
+// Memory that every rank of a communicator brings and the ranks of its domain reach: the windows of a group, and those
+// of the user.
 #pragma once
 #include <memory>
 #include <vector>
@@ -12,8 +13,9 @@ struct ucclEpComm;
 namespace ucclep {
 
 struct PeerMemory {
-  std::vector<std::shared_ptr<SharedMemory>> of;  // by rank, as this process reaches it; the own among them
-  Publication published;                          // of the own memory, to ranks of this process
+  // By rank, as this process reaches it, the own among them; none of a rank in another domain.
+  std::vector<std::shared_ptr<SharedMemory>> of;
+  Publication published;  // of the own memory, to ranks of this process
 };
 
 // Collective: threads of a process share the object, other processes map what its ticket describes. Fails on all ranks

@@ -172,19 +172,13 @@ Wiring exchange_wiring(Bootstrap& bootstrap, const RankFacts& own, const std::ve
   return wiring;
 }
 
-void check_one_domain(const Wiring& wiring) {
+void check_one_domain(const Wiring& wiring, const char* what) {
   const auto size = static_cast<int>(wiring.ranks.size());
   for (int rank = 1; rank < size; ++rank) {
     const topology::RankPlan &first = wiring.of(0), &other = wiring.of(rank);
-    if (other.node != first.node) {
-      fail(ucclEpNotSupported, "rank {} is on node {}, rank 0 on node {}: this version connects ranks of one node only",
-           rank, other.node, first.node);
-    }
-    if (other.domain != first.domain) {
-      fail(ucclEpNotSupported,
-           "rank {} is in domain {}, rank 0 in domain {}: this version connects ranks of one domain only", rank,
-           other.domain, first.domain);
-    }
+    if (other.domain == first.domain) continue;
+    fail(ucclEpNotSupported, "rank {} is in domain {}, rank 0 in domain {}: this version has {} within one domain only",
+         rank, other.domain, first.domain, what);
   }
 }
 

@@ -45,6 +45,8 @@ class Transport {
   virtual ~Transport() = default;
   // Thread-safe. The transport outlives its endpoints.
   virtual std::unique_ptr<Endpoint> open(const Config& config) = 0;
+  // False: it stays within a machine, and refuses a NIC's name.
+  virtual bool takes_nics() const { return true; }
 };
 
 // "faulty, loopback, ofi, verbs": those that need no plugin.

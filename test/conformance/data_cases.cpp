@@ -73,7 +73,7 @@ TEST_CASE("dispatch and combine have different dtypes and sizes", "[process]") {
   run_all(in_all_layouts(scenario));
 }
 
-TEST_CASE("NaN and infinity are forwarded bit for bit", "[process][reduced]") {
+TEST_CASE("NaN and infinity are forwarded bit for bit", "[process][reduced][nodes]") {
   for (const ucclEpDataType_t dtype : {ucclEpBfloat16, ucclEpFloat16, ucclEpFloat32}) {
     Scenario scenario = small();
     scenario.dtype = dtype;
@@ -120,7 +120,7 @@ TEST_CASE("fp8 e5m2 with e8m0 scales", "[process]") {
   run_all(in_all_layouts(bytes(ucclEpFloat8e5m2, {ucclEpFloat8e8m0, 8, false})));
 }
 
-TEST_CASE("fp8 with scales of odd width and one byte", "[process]") {
+TEST_CASE("fp8 with scales of odd width and one byte", "[process][nodes]") {
   run_all(in_all_layouts(bytes(ucclEpFloat8e4m3, {ucclEpUint8, 7, false})));
   run_all(in_all_layouts(bytes(ucclEpFloat8e4m3, {ucclEpUint8, 13, true})));
 }
@@ -160,7 +160,7 @@ void quantise(const Scales& scales, bool round_scale) {
   run_all(scenarios);
 }
 
-TEST_CASE("fp8 quantisation with fp32 scales", "[process][reduced][driver][checked]") {
+TEST_CASE("fp8 quantisation with fp32 scales", "[process][reduced][driver][checked][nodes]") {
   quantise({ucclEpFloat32, 0, false}, false);
 }
 TEST_CASE("fp8 quantisation with fp32 scales by columns", "[process]") {
@@ -175,7 +175,7 @@ TEST_CASE("fp8 quantisation with e8m0 scales", "[process]") {
 TEST_CASE("fp8 quantisation with e8m0 scales by columns", "[process]") {
   quantise({ucclEpFloat8e8m0, 0, true}, true);
 }
-TEST_CASE("fp8 quantisation with four exponents in a word", "[process][reduced]") {
+TEST_CASE("fp8 quantisation with four exponents in a word", "[process][reduced][nodes]") {
   quantise({ucclEpInt32, 0, false}, true);
   quantise({ucclEpInt32, 0, true}, true);
 }
@@ -209,7 +209,7 @@ TEST_CASE("weights with dispatch", "[process]") {
   run_all(in_all_layouts(scenario));
 }
 
-TEST_CASE("LL expert-major: weights with combine", "[process][reduced][driver][checked]") {
+TEST_CASE("LL expert-major: weights with combine", "[process][reduced][driver][checked][nodes]") {
   Scenario scenario = small();
   scenario.layout = Layout::ll_expert_major;
   scenario.weights = Weights::with_combine;

@@ -87,10 +87,10 @@ const auto both = [](Exchange& exchange, ucclEpHandle_t handle, ucclEpStream_t s
   exchange.dispatch(handle, stream);
 };
 
-TEST_CASE("LL dispatch times out and names the missing peer", "[process][reduced][driver]") {
+TEST_CASE("LL dispatch times out and names the missing peer", "[process][reduced][driver][nodes]") {
   missing_peer(Layout::ll_expert_major, update, dispatch, "dispatch");
 }
-TEST_CASE("LL combine times out and names the missing peer", "[process]") {
+TEST_CASE("LL combine times out and names the missing peer", "[process][nodes]") {
   missing_peer(Layout::ll_rank_major, both, combine, "combine");
 }
 TEST_CASE("HT update times out and names the missing peer", "[process]") {
@@ -320,7 +320,7 @@ void kill_one(Layout layout) {
   for (const std::string& name : left_behind()) CHECK(before.count(name) == 1);
 }
 
-TEST_CASE("kill -9 in LL: the others name the dead rank in time, and nothing is left", "[process][driver]") {
+TEST_CASE("kill -9 in LL: the others name the dead rank in time, and nothing is left", "[process][driver][nodes]") {
   kill_one(Layout::ll_expert_major);
 }
 

@@ -42,10 +42,10 @@ TEST_CASE("C35 HT expert-major: all tokens of a rank go to the next one", "[proc
   run(to_next_rank(Layout::ht_expert_major), 2);
 }
 
-TEST_CASE("C40 LL expert-major: random routing", "[process][reduced][driver]") {
+TEST_CASE("C40 LL expert-major: random routing", "[process][reduced][driver][nodes]") {
   try_seeds(Layout::ll_expert_major);
 }
-TEST_CASE("C41 LL rank-major: random routing", "[process][reduced][driver]") {
+TEST_CASE("C41 LL rank-major: random routing", "[process][reduced][driver][nodes]") {
   try_seeds(Layout::ll_rank_major);
 }
 TEST_CASE("C42 HT flat: random routing", "[process][reduced][driver]") {
@@ -59,7 +59,7 @@ TEST_CASE("C43 HT expert-major: random routing with aligned zones", "[process][r
   }
 }
 
-TEST_CASE("C44 combine: sums in fp32 follow one order in every layout", "[process][reduced]") {
+TEST_CASE("C44 combine: sums in fp32 follow one order in every layout", "[process][reduced][nodes]") {
   // fp32 rows show every change of the order; many experts a token make many terms.
   run_all(in_all_layouts({.experts = 16,
                           .top_k = 12,
@@ -81,7 +81,7 @@ TEST_CASE("C44 combine: bf16 and fp16 are rounded once for each rank", "[process
   run_all(scenarios);
 }
 
-TEST_CASE("C45 dropped entries: one in ten of every row is -1", "[process][reduced]") {
+TEST_CASE("C45 dropped entries: one in ten of every row is -1", "[process][reduced][nodes]") {
   run_all(in_all_layouts({.experts = 16, .top_k = 6, .max_tokens = 24, .rule = uniform(10), .seed = 45}));
 }
 
@@ -89,7 +89,7 @@ TEST_CASE("C45 dropped entries: most are -1, whole tokens among them", "[process
   run_all(in_all_layouts({.experts = 16, .top_k = 3, .max_tokens = 24, .biases = 1, .rule = uniform(80), .seed = 46}));
 }
 
-TEST_CASE("C46 tokens differ between ranks: all, some, one and none", "[process][reduced][driver]") {
+TEST_CASE("C46 tokens differ between ranks: all, some, one and none", "[process][reduced][driver][nodes]") {
   run_all(in_all_layouts({.experts = 16, .top_k = 4, .max_tokens = 20, .tokens = {20, 7, 1, 0}, .seed = 46}));
 }
 
@@ -118,11 +118,11 @@ TEST_CASE("every world from one rank to eight", "[process]") {
   }
 }
 
-TEST_CASE("no rank has a token", "[process][reduced]") {
+TEST_CASE("no rank has a token", "[process][reduced][nodes]") {
   run_all(in_all_layouts({.max_tokens = 4, .tokens = {0, 0, 0, 0}}));
 }
 
-TEST_CASE("all tokens choose nothing", "[process]") {
+TEST_CASE("all tokens choose nothing", "[process][nodes]") {
   run_all(in_all_layouts({.max_tokens = 6, .biases = 2, .rule = only({-1, -1})}));
 }
 
@@ -147,7 +147,7 @@ TEST_CASE("every number of choices from 1 to 32", "[process]") {
   run_all(scenarios);
 }
 
-TEST_CASE("32 choices in every layout", "[process][reduced]") {
+TEST_CASE("32 choices in every layout", "[process][reduced][nodes]") {
   run_all(in_all_layouts({.experts = 64, .top_k = 32, .max_tokens = 5, .hidden = 16}));
 }
 

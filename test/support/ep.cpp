@@ -52,11 +52,21 @@ bool shares_gpus(int ranks) {
   return test_gpus() > 0 && ranks > test_gpus();
 }
 
+static int ranks_per_node() {
+  const char* ranks = std::getenv("UCCLEP_TEST_RANKS_PER_NODE");
+  return ranks == nullptr ? 0 : std::atoi(ranks);
+}
+
+bool crosses_nodes(int ranks) {
+  return ranks_per_node() > 0 && ranks > ranks_per_node();
+}
+
 ucclEpCommConfig_t comm_config(const Rank& rank) {
   ucclEpCommConfig_t config = UCCLEP_COMM_CONFIG_INIT;
   config.device = test_gpus() > 0 ? test_device() : UCCLEP_DEVICE_HOST;
   if (test_gpus() > 0) config.device_index = rank.rank % test_gpus();
   config.timeout_ms = reduced() ? 100000 : 20000;
+  config.ranks_per_node = ranks_per_node();
   return config;
 }
 

@@ -60,7 +60,10 @@ int test_gpus();
 // Ranks of one process that share a GPU wait for each other in driver calls that wait for the whole device.
 bool shares_gpus(int ranks);
 
-// That device, of GPUs the rank's own, and a time limit of 20 s (more under a sanitizer).
+// UCCLEP_TEST_RANKS_PER_NODE: virtual nodes of so many ranks. Are so many ranks in several nodes?
+bool crosses_nodes(int ranks);
+
+// That device, of GPUs the rank's own, those nodes, and a time limit of 20 s (more under a sanitizer).
 ucclEpCommConfig_t comm_config(const Rank& rank);
 
 class Comm {

@@ -26,7 +26,6 @@ const std::vector<Refused>& refused_functions() {
   const auto group = [](bool null) { return null ? nullptr : fake<ucclEpGroup_t>(); };
   static const ucclEpGraph_t graph = fake<ucclEpGraph_t>();
   static const std::vector<Refused> functions = {
-      {"ucclEpCommGetStats", [=](bool n) { return ucclEpCommGetStats(comm(n), nullptr); }},
       {"ucclEpStreamBeginCapture", [=](bool n) { return ucclEpStreamBeginCapture(comm(n), nullptr); }},
       {"ucclEpStreamEndCapture", [=](bool n) { return ucclEpStreamEndCapture(comm(n), nullptr, nullptr); }},
       {"ucclEpGraphLaunch", [=](bool n) { return ucclEpGraphLaunch(comm(n), graph, nullptr); }},

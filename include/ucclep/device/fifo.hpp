@@ -33,7 +33,7 @@ namespace ucclep {
 struct Fifo {
   Packet* slots;                     // [rings][capacity], pinned host memory
   uint64_t* heads;                   // [rings][fifo_stride], device memory: the head, and a position of the reader's
-  const uint64_t* positions;         // [rings][fifo_stride], pinned host memory: all below has been read
+  uint64_t* positions;               // [rings][fifo_stride], pinned host memory: all below has been read; and stalls
   uint32_t bulk_log2, control_log2;  // how many rings there are of each
   uint32_t capacity_log2;
   uint32_t high_water;  // capacity less what all lanes that may push at the same time push at once
@@ -41,8 +41,9 @@ struct Fifo {
   const uint32_t* abort_word;
 };
 
-constexpr uint32_t fifo_stride = 16;    // words: one line of 128 bytes for each ring
-constexpr uint32_t fifo_seen_word = 1;  // in the head's line: no lane waits for it, many look at it
+constexpr uint32_t fifo_stride = 16;      // words: one line of 128 bytes for each ring
+constexpr uint32_t fifo_seen_word = 1;    // in the head's line: no lane waits for it, many look at it
+constexpr uint32_t fifo_stalls_word = 1;  // in the position's line: pushes that had to wait for the reader
 
 // The ranks of a rail are alike modulo the size of a node, whatever that is: all bits of a number count.
 UCCLEP_HD constexpr uint32_t fifo_hash(uint32_t value, uint32_t bits) {
@@ -106,6 +107,10 @@ UCCLEP_FN bool wait_read(const Fifo& fifo, uint32_t ring, uint64_t end) {
 UCCLEP_FN bool settle_ring(const Fifo& fifo, uint32_t ring, const Reservation& mine, uint32_t count) {
   const uint64_t end = mine.begin + count;
   if (mine.seen + fifo.high_water >= end) return true;
+  uint64_t* known = fifo.positions + ring * fifo_stride;
+  if (load_relaxed<Scope::system>(known) + fifo.high_water < end) {
+    fetch_add_relaxed<Scope::gpu>(known + fifo_stalls_word, uint64_t{1});
+  }
   const uint64_t position = await_position(fifo, ring, end - fifo.high_water);
   if (position == 0) return false;
   store_relaxed<Scope::gpu>(fifo.heads + ring * fifo_stride + fifo_seen_word, position);

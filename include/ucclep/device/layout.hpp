@@ -13,6 +13,10 @@
 //   HT staging      [slot]                rows[B] of the rank's own tokens; peers read it
 //   HT landing      [slot][rank]          meta[B] of rows that are pulled; lines of the metas of rows that are pushed
 //   return landing  [slot][rank]          rows[B], epochs, lines: partial sums on their way home, LL and HT
+//   network out     [kind][slot][rank]    headers; [slot][rank] rows, [slot][rank] partial rows: what the rank sends to
+//                                         those that only the network reaches. Nobody else looks there
+// What comes from the network lands where it would come from a peer: headers among the headers, rows of LL dispatch as
+// {meta line, row} by place from the beginning of the source's part, partial rows as rows of the return landing.
 // clang-format on
 //
 // Epoch positions of packets, lines and words never hold anything else, whatever the rows of earlier operations were:
@@ -61,6 +65,7 @@ struct GroupShape {
   uint64_t token_bytes;               // the largest row on the wire, scales included, a multiple of 16
   uint64_t line_capacity;             // bytes of LINE landing per source: what fits travels as LINE, the rest as BULK
   uint32_t ll_bulk_tokens;  // rows of the BULK landing per source: B of LL, or 0 where all that can come fits as LINE
+  uint32_t networked;       // 1: some ranks are reached by the network only; nothing travels as LINE then
 
   UCCLEP_HD constexpr uint32_t local_experts() const { return experts / ranks; }
   UCCLEP_HD constexpr bool lines_only() const { return ll_bulk_tokens == 0; }  // rows of LL
@@ -110,6 +115,11 @@ UCCLEP_HD constexpr uint64_t most_lines_per_row(const GroupShape& shape) {
   return lines_of(shape, MetaLayout::of(shape.top_k).body_bytes()) + (forwarded > quantised ? forwarded : quantised);
 }
 
+// A row of an LL dispatch on the network: its meta line, then what it has in BULK form.
+UCCLEP_HD constexpr uint64_t network_row_bytes(const GroupShape& shape, uint64_t row_bytes) {
+  return MetaLayout::of(shape.top_k).bytes + row_bytes;
+}
+
 // Packets of a header, in order.
 struct HeaderLayout {
   static constexpr uint32_t settings_low = 0, settings_high = 1;
@@ -121,9 +131,12 @@ struct HeaderLayout {
   // Behind the counts, of LL rows in LINE form: which of the sender's tokens come, a bit for each.
   static UCCLEP_HD constexpr uint32_t present(uint32_t local_experts) { return packets(local_experts); }
   static UCCLEP_HD constexpr uint32_t present_packets(uint32_t tokens) { return (tokens + 63) / 64; }
+  // On the network, weights that come with combine (P7) follow READY, by place: so many packets a row.
+  static UCCLEP_HD constexpr uint32_t weight_packets(uint32_t top_k) { return (top_k + 1) / 2; }
   static UCCLEP_HD constexpr uint32_t most_packets(const GroupShape& s) {
     const uint32_t all = present(s.local_experts()) + present_packets(s.ll_tokens);
-    return all > least_packets ? all : least_packets;
+    const uint32_t late = s.networked != 0 ? counts + s.ll_tokens * weight_packets(s.top_k) : least_packets;
+    return all > late ? all : late;
   }
 };
 
@@ -133,12 +146,16 @@ struct WindowLayout {
   uint64_t ll, ll_slot, ll_source, ll_rows, ll_lines, ll_weights;  // offsets inside a source's part
   uint64_t ht, ht_slot, ht_meta, ht_source, ht_lines;              // offsets inside a slot; inside a source's part
   uint64_t back, back_slot, back_source, back_epochs, back_lines;  // offsets inside a source's part
+  uint64_t out_headers, out_rows, out_rows_of_rank, out_back, out_back_of_rank;
   uint64_t bytes;
 
+  static UCCLEP_HD constexpr uint64_t block_of(const GroupShape& s, uint32_t slot, uint32_t rank) {
+    return uint64_t{slot} * s.ranks + rank;
+  }
   static UCCLEP_HD constexpr WindowLayout of(const GroupShape& s) {
     constexpr uint64_t page = 4096, unit = 128;
     const uint64_t meta = MetaLayout::of(s.top_k).bytes;
-    const uint64_t weight_packets = ceil_div(s.top_k, 2);
+    const uint64_t weight_packets = HeaderLayout::weight_packets(s.top_k);
     WindowLayout w{};
     w.consumed = 0;
     w.headers = round_up(w.consumed + 8ull * num_kinds * s.ranks, page);
@@ -163,7 +180,14 @@ struct WindowLayout {
     w.back_source = w.back_lines + s.line_capacity;
     w.back_slot = w.back_source * s.ranks;
 
-    w.bytes = round_up(w.back + w.back_slot * s.in_flight, page);
+    const uint64_t sent = s.networked != 0 ? s.ll_tokens : 0, blocks = uint64_t{s.in_flight} * s.ranks;
+    w.out_headers = round_up(w.back + w.back_slot * s.in_flight, page);
+    w.out_rows = round_up(w.out_headers + s.networked * w.header_bytes * num_kinds * blocks, page);
+    w.out_rows_of_rank = round_up(network_row_bytes(s, s.token_bytes) * sent, unit);
+    w.out_back = round_up(w.out_rows + w.out_rows_of_rank * blocks, page);
+    w.out_back_of_rank = round_up(s.token_bytes * sent, unit);
+
+    w.bytes = round_up(w.out_back + w.out_back_of_rank * blocks, page);
     return w;
   }
 
@@ -171,8 +195,7 @@ struct WindowLayout {
     return consumed + 8ull * (static_cast<uint32_t>(kind) * s.ranks + rank);
   }
   UCCLEP_HD constexpr uint64_t header(const GroupShape& s, Kind kind, uint32_t slot, uint32_t source) const {
-    const uint64_t ring = static_cast<uint32_t>(kind) * s.in_flight + slot;
-    return headers + header_bytes * (ring * s.ranks + source);
+    return headers + header_bytes * block_of(s, static_cast<uint32_t>(kind) * s.in_flight + slot, source);
   }
 
   // LL dispatch: what `source` put here. BULK rows are dense: place * the row bytes of the operation. LINE rows leave
@@ -208,6 +231,17 @@ struct WindowLayout {
   }
   UCCLEP_HD constexpr uint64_t back_lines_of(uint32_t slot, uint32_t source) const {
     return back_rows_of(slot, source) + back_lines;
+  }
+
+  // What waits here for the network to take it to `rank`.
+  UCCLEP_HD constexpr uint64_t out_header(const GroupShape& s, Kind kind, uint32_t slot, uint32_t rank) const {
+    return out_headers + header_bytes * block_of(s, static_cast<uint32_t>(kind) * s.in_flight + slot, rank);
+  }
+  UCCLEP_HD constexpr uint64_t out_rows_for(const GroupShape& s, uint32_t slot, uint32_t rank) const {
+    return out_rows + out_rows_of_rank * block_of(s, slot, rank);
+  }
+  UCCLEP_HD constexpr uint64_t out_back_for(const GroupShape& s, uint32_t slot, uint32_t rank) const {
+    return out_back + out_back_of_rank * block_of(s, slot, rank);
   }
 };
 

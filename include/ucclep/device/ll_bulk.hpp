@@ -12,10 +12,25 @@
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ll {
 
+struct BulkPlace {
+  char *meta, *row;
+};
+
 // A row in BULK form that is under way: its epoch is published when it has arrived. A lane per destination.
 struct Unpublished {
   char* epoch = nullptr;  // NULL: nothing
 
+  // Warp verb: where the row goes.
+  UCCLEP_FN BulkPlace begin(const Op& op, const LlDispatchArgs& args, const Selection& selection) {
+    const WindowLayout& window = op.group.layout;
+    const MetaLayout layout = MetaLayout::of(op.group.shape.top_k);
+    const bool sends = selection.sends();
+    char* const peer = op.window(sends ? selection.rank : op.me());
+    const uint64_t place = sends ? selection.place : 0;
+    char* const meta = peer + window.ll_meta_of(op.slot, op.me()) + place * layout.bytes;
+    if (sends) epoch = meta + layout.epoch;
+    return {meta, peer + window.ll_rows_of(op.slot, op.me()) + place * args.source.wire.row_bytes};
+  }
   UCCLEP_FN void publish_all(const Op& op) {
     bulk_wait_written();
     if (epoch) publish(reinterpret_cast<uint64_t*>(epoch), op.seq);
@@ -25,28 +40,22 @@ struct Unpublished {
 };
 
 // Warp verb: one token to all ranks that hold an expert of it.
-template <class Row>
+template <class Row, class Out>
 UCCLEP_FN void send_token(const Op& op, const LlDispatchArgs& args, Stage& stage, uint32_t token,
-                          const Selection& selection, Unpublished& unpublished) {
+                          const Selection& selection, Out& unpublished) {
   const GroupShape& shape = op.group.shape;
-  const WindowLayout& window = op.group.layout;
-  const MetaLayout layout = MetaLayout::of(shape.top_k);
   const bool sends = selection.sends();
-  char* const peer = op.window(sends ? selection.rank : op.me());
-  const uint64_t place = sends ? selection.place : 0;
   build_meta(shape, token, selection, weight_of(shape, args.topk_weights, token, selection), stage.scratch());
-  char* meta = peer + window.ll_meta_of(op.slot, op.me()) + place * layout.bytes;
-  char* row = peer + window.ll_rows_of(op.slot, op.me()) + place * args.source.wire.row_bytes;
-  bulk_store(sends, meta, stage.scratch(), layout.body_bytes());
-  Row::send(stage, args.source, token, RowSink{sends, row});
-  if (sends) unpublished.epoch = meta + layout.epoch;
+  const BulkPlace to = unpublished.begin(op, args, selection);
+  bulk_store(sends, to.meta, stage.scratch(), MetaLayout::of(shape.top_k).body_bytes());
+  Row::send(stage, args.source, token, RowSink{sends, to.row});
 }
 
 // Verb of the blocks that send: all tokens. A block goes through its rounds as one, since its warps share the sets.
-template <class Row>
+template <class Row, class Out>
 UCCLEP_FN void send_tokens(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage, LlSets& sets,
                            int64_t* bad) {
-  Unpublished unpublished;
+  Out unpublished;
   const Parked tokens = args.routing.tokens;
   for (Parked begin = 0; begin + job.block() < tokens; begin += job.warps()) {
     const LlDispatchArgs& here = read_again(args);
@@ -69,18 +78,38 @@ UCCLEP_FN void send_tokens(const Op& op, const LlDispatchArgs& args, const Job& 
   unpublished.publish_all(op);
 }
 
-// Warp verb: a row in BULK form, from its landing slot to its experts. index: where it lies, its place or its token.
+// How rows in BULK form leave, and where they are when they have come. index: which row of the landing, by place or by
+// token.
+template <class Wire>
+struct BulkPath;
+
+template <>
+struct BulkPath<ByWindows> {
+  using Out = Unpublished;
+
+  // Lane verb.
+  static UCCLEP_FN bool wait(const Op& op, uint32_t source, uint32_t index) {
+    const char* meta = op.mine() + op.group.layout.ll_meta_of(op.slot, source);
+    const MetaLayout layout = MetaLayout::of(op.group.shape.top_k);
+    return wait_word(op, Phase::rows, source, meta + uint64_t{index} * layout.bytes + layout.epoch);
+  }
+  static UCCLEP_FN BulkPlace landed(const Op& op, const WireShape& wire, uint32_t source, uint32_t index) {
+    const WindowLayout& window = op.group.layout;
+    char* const meta = op.mine() + window.ll_meta_of(op.slot, source);
+    return {meta + uint64_t{index} * MetaLayout::of(op.group.shape.top_k).bytes,
+            op.mine() + window.ll_rows_of(op.slot, source) + uint64_t{index} * wire.row_bytes};
+  }
+};
+
+// Warp verb: a row in BULK form, from its landing slot to its experts.
+template <class Wire>
 UCCLEP_FN bool expand_bulk(const Op& op, const LlDispatchArgs& args, Stage& stage, const Parked& source,
                            const Parked& place, const Parked& index) {
-  const MetaLayout layout = MetaLayout::of(op.group.shape.top_k);
-  const char* meta = op.mine() + op.group.layout.ll_meta_of(op.slot, source) + uint64_t{index} * layout.bytes;
-  if (!every_lane(wait_word(op, Phase::rows, source, meta + layout.epoch))) return false;
+  if (!every_lane(BulkPath<Wire>::wait(op, source, index))) return false;
   acquire_then_bulk();
   const LlDispatchArgs& now = read_again(args);
-  const WireShape& wire = now.output.wire;
-  const char* rows = op.mine() + now.group.layout.ll_rows_of(op.slot, source);
-  const char* row = rows + uint64_t{index} * wire.row_bytes;
-  stage.fetch(row, wire.token_bytes);
+  const auto [meta, row] = BulkPath<Wire>::landed(op.with(now.group), now.output.wire, source, index);
+  stage.fetch(row, now.output.wire.token_bytes);
   const Arrival arrival{source, place, meta_token(meta)};
   const ReceivedSelection selection = read_meta(now.group.shape, meta);
   const Inbox inbox = BlockTables::of(stage, now).inbox;

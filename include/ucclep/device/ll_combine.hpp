@@ -25,33 +25,47 @@ struct Terms {
 };
 
 UCCLEP_FN uint32_t weight_packets(const GroupShape& shape) {
-  return (shape.top_k + 1) / 2;
+  return HeaderLayout::weight_packets(shape.top_k);
+}
+
+// Lane k's weights of two selections of a token, as a packet carries them.
+UCCLEP_FN uint64_t weight_pair(const HandleMemory& memory, const CombineArgs& args, uint32_t token) {
+  const uint32_t k = lane_id();
+  uint32_t bits = 0;
+  if (k < memory.state()->top_k && token < args.output_rows) {
+    bits = float_bits(*reinterpret_cast<const float*>(args.topk_weights.at(0, token, k)));
+  }
+  const uint32_t even = shfl(bits, 2 * k % wave_size), odd = shfl(bits, (2 * k + 1) % wave_size);
+  return uint64_t{even} | uint64_t{odd} << 32;
 }
 
 // Grid verb (P7): weights that come with combine go to the far sides as packets of the same seq, two to a packet.
+template <class Wire>
 UCCLEP_FN void send_weights(const Op& op, const HandleMemory& memory, const CombineArgs& args) {
-  const GroupShape& shape = op.group.shape;
-  const uint32_t packets = weight_packets(shape);
-  const uint32_t top_k = memory.state()->top_k, tokens = uniform(memory.state()->tokens);
+  const uint32_t packets = weight_packets(op.group.shape), tokens = uniform(memory.state()->tokens);
   for (uint32_t token = grid_warp(); token < tokens; token += grid_warps()) {
     const Selection selection = selection_of(memory, token);
-    const uint32_t k = lane_id();
-    uint32_t bits = 0;
-    if (k < top_k && token < args.output_rows) {
-      bits = float_bits(*reinterpret_cast<const float*>(args.topk_weights.at(0, token, k)));
-    }
-    const uint32_t even = shfl(bits, 2 * k % wave_size), odd = shfl(bits, (2 * k + 1) % wave_size);
+    const uint64_t pair = weight_pair(memory, args, token);
     for (uint64_t left = ballot(selection.sends()); left != 0; left &= left - 1) {
       const uint32_t lane = first_lane(left);
       const uint32_t rank = broadcast(selection.rank, lane), place = broadcast(selection.place, lane);
+      if (Wire::network && !op.has_window(rank)) continue;  // they went with READY
       auto* to = reinterpret_cast<Packet*>(op.window(rank) + op.group.layout.ll_weights_of(op.slot, op.me()));
-      if (k < packets) store_packet(to + uint64_t{place} * packets + k, uint64_t{even} | uint64_t{odd} << 32, op.seq);
+      if (lane_id() < packets) store_packet(to + uint64_t{place} * packets + lane_id(), pair, op.seq);
     }
     sync_warp();  // no lane goes on to wait for a peer that may wait for these
   }
 }
 
+// Where the weights of a home land that come with combine.
+template <class Wire>
+UCCLEP_FN const Packet* late_weights(const Op& op, uint32_t home) {
+  if (Wire::network && !op.has_window(home)) return header_packets(op, op.me(), home) + HeaderLayout::counts;
+  return reinterpret_cast<const Packet*>(op.mine() + op.group.layout.ll_weights_of(op.slot, home));
+}
+
 // Warp verb: the copies of one received row, experts ascending. False: the home's weights did not come.
+template <class Wire>
 UCCLEP_FN bool gather_copies(const Op& op, const HandleMemory& memory, const CombineArgs& args, uint32_t home,
                              uint32_t place, Terms& terms) {
   const GroupShape& shape = op.group.shape;
@@ -59,7 +73,7 @@ UCCLEP_FN bool gather_copies(const Op& op, const HandleMemory& memory, const Com
   uint64_t late = 0;
   if (args.settings.weights_at_combine) {
     const uint32_t packets = weight_packets(shape);
-    const auto* from = reinterpret_cast<const Packet*>(op.mine() + op.group.layout.ll_weights_of(op.slot, home));
+    const Packet* from = late_weights<Wire>(op, home);
     bool ok = true;
     if (i < packets) ok = wait_packet(op, Phase::weights, home, from + uint64_t{place} * packets + i, late);
     if (!every_lane(ok)) return false;
@@ -164,7 +178,7 @@ UCCLEP_FN bool send_line_part(const Op& op, const HandleMemory& memory, const Co
   const bool as_it_stands = args.zones == Zones::sources;  // the caller's row is the partial row
   const char* row = as_it_stands ? args.tokens.at(args.ranked ? home : 0, place) : nullptr;
   Terms terms = Terms::in(stage.scratch());
-  if (!as_it_stands && !gather_copies(op, memory, args, home, place, terms)) return false;
+  if (!as_it_stands && !gather_copies<ll::ByWindows>(op, memory, args, home, place, terms)) return false;
   const BatchRange range = BatchRange::of(args.row_bytes, part);
   for (Parked index = range.begin; index < range.end; index += 1) {
     const uint32_t begin = index * line_batch_bytes, bytes = batch_length(args.row_bytes, index);
@@ -198,7 +212,7 @@ UCCLEP_FN bool send_bulk_part(const Op& op, const HandleMemory& memory, const Co
     stage.drain(row, bytes, send);
   } else {
     Terms terms = Terms::in(stage.scratch());
-    if (!gather_copies(op, memory, args, home, place, terms)) return false;
+    if (!gather_copies<ll::ByWindows>(op, memory, args, home, place, terms)) return false;
     bulk_wait_read();
     for (uint32_t at = 0; at < bytes; at += line_batch_bytes) {
       const uint32_t length = bytes - at < line_batch_bytes ? bytes - at : line_batch_bytes;
@@ -294,13 +308,14 @@ UCCLEP_FN bool gather_partials(const Op& op, const HandleMemory& memory, const C
   bool ok = true, line = false;
   if (sends) {
     const uint32_t rank = selection.rank;
-    line = !Forms::bulk || form_of(args.group.shape, args.row_bytes, rows) == Form::line;
+    line = Forms::by_token && (!Forms::bulk || form_of(args.group.shape, args.row_bytes, rows) == Form::line);
     if (line) {
       partials.rows[order] =
           op.mine() + window.back_lines_of(op.slot, rank) + selection.place * line_row_bytes(args.row_bytes);
     } else if constexpr (Forms::bulk) {
       const uint64_t word = uint64_t{selection.place} * bulk_parts(args.row_bytes) + part;
-      ok = wait_word(op, Phase::rows, rank, op.mine() + window.back_epochs_of(op.slot, rank) + 8 * word);
+      ok = Forms::Wire::wait_part(op, rank, selection.place,
+                                  op.mine() + window.back_epochs_of(op.slot, rank) + 8 * word);
       partials.rows[order] =
           op.mine() + window.back_rows_of(op.slot, rank) + uint64_t{selection.place} * args.row_bytes;
     }
@@ -338,7 +353,7 @@ UCCLEP_FN bool reduce_part(const Op& op, const HandleMemory& memory, const Combi
     LineBatch next;
     const auto look = [&](uint32_t i) {
       if (i >= partials.count) return;
-      if (!Forms::bulk || partials.in_lines(i)) {
+      if (Forms::by_token && (!Forms::bulk || partials.in_lines(i))) {
         next.peek(partials.lines(i, index), bytes);
       } else {
         next.read(partials.rows[i] + begin, bytes);
@@ -346,7 +361,7 @@ UCCLEP_FN bool reduce_part(const Op& op, const HandleMemory& memory, const Combi
     };
     look(0);
     for (uint32_t i = 0; i < partials.count; ++i) {
-      const bool waits = !Forms::bulk || partials.in_lines(i);
+      const bool waits = Forms::by_token && (!Forms::bulk || partials.in_lines(i));
       if (waits && !next.receive(op, Phase::rows, partials.ranks[i], partials.lines(i, index), bytes)) return false;
       const LineBatch batch = next;
       look(i + 1);
@@ -389,28 +404,61 @@ UCCLEP_FN bool reduce_ll_tokens(const Op& op, const HandleMemory& memory, const 
   return true;
 }
 
+// Of one block, which tells how long peers were waited for.
+UCCLEP_FN View waits_of(const CombineArgs& args) {
+  return block_id() == grid_size() - 1 ? args.wait_ns : View{};
+}
+
+// How a combine begins, and how partial rows leave. The other way is ll_network.hpp.
+template <class Wire>
+struct CombinePath;
+
+template <>
+struct CombinePath<ll::ByWindows> {
+  // Grid verb: READY to everybody. updated: the dispatch before brought rows.
+  static UCCLEP_FN bool begin(const Op& op, const HandleMemory&, const CombineArgs& args, bool) {
+    ready_out(op, args.settings);
+    return true;
+  }
+  // Verb of the blocks that send.
+  template <class Element, class Forms>
+  static UCCLEP_FN bool send(const Op& op, const HandleMemory& memory, const CombineArgs& args, const ll::Job& job,
+                             Stage& stage) {
+    return send_ll_rows<Element, Forms>(op, memory, args, job, stage);
+  }
+  // Ranks differ, and none of the rows that were announced will be sent.
+  static UCCLEP_FN void give_up(const Op&, const HandleMemory&, const CombineArgs&) {}
+};
+
 // Grid verb: the whole exchange. send(): all partial rows out; reduce(): the results, when everybody is known to take
 // part.
 template <class Forms, class Send, class Reduce>
 UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const HandleMemory& memory, const CombineArgs& args,
                              Send&& send, Reduce&& reduce) {
+  using Wire = typename Forms::Wire;
+  using Path = CombinePath<Wire>;
   const uint32_t updated = memory.state()->updated;  // it comes while the peers' words do
   if (!slots_free(op, opening)) return false;
   if constexpr (Forms::bulk) acquire_then_bulk();
-  ready_out(op, args.settings);
+  if (!Path::begin(op, memory, args, uniform(updated) != 0)) return false;
   if (uniform(updated) == 0) return true;
   // Normally rows fly while the headers do. Where this rank is going to wait for weights it first makes sure that
   // everybody means to send them.
   HeaderResult ready = HeaderResult::good;
   if (args.settings.weights_at_combine != 0) {
+    if (!Wire::headers_in(op, waits_of(args))) return false;
     ready = ready_in(op, args.settings, args.wait_ns);
+    if (ready == HeaderResult::differs) Path::give_up(op, memory, args);
     if (ready != HeaderResult::good) return ready == HeaderResult::differs;
-    send_weights(op, memory, args);
+    send_weights<Wire>(op, memory, args);
   }
   if (!every_thread(send())) return false;
   const CombineArgs& now = read_again(args);
   const Op here = op.with(now.group);
-  if (now.settings.weights_at_combine == 0) ready = ready_in(here, now.settings, now.wait_ns);
+  if (now.settings.weights_at_combine == 0) {
+    if (!Wire::headers_in(here, waits_of(now))) return false;
+    ready = ready_in(here, now.settings, now.wait_ns);
+  }
   if (ready != HeaderResult::good) return ready == HeaderResult::differs;  // every rank ends without a row
   return reduce();
 }
@@ -424,12 +472,13 @@ UCCLEP_FN void combine_ll(const CombineArgs& args) {
   const HandleMemory memory{args.handle, args.group.shape};
   const ll::Jobs jobs = ll::Jobs::of(sending_percent);
   const auto send = [&] {
-    return !jobs.send.mine() || send_ll_rows<Element, Forms>(op, memory, args, jobs.send, stage);
+    using Path = CombinePath<typename Forms::Wire>;
+    return !jobs.send.mine() || Path::template send<Element, Forms>(op, memory, args, jobs.send, stage);
   };
   const auto reduce = [&] {
     return !jobs.receive.mine() || reduce_ll_tokens<Element, Forms>(op, memory, args, jobs.receive, stage);
   };
-  end_operation(op, exchange_rows<Forms>(op, opening, memory, args, send, reduce));
+  Forms::Wire::end(op, exchange_rows<Forms>(op, opening, memory, args, send, reduce));
 }
 
 // The second half of a combine that a user's kernel opened (ll_open_combine.hpp). Where none is open: nothing.

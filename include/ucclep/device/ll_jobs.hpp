@@ -2,7 +2,7 @@
 // Who does what in an LL operation. Sending fills the links from few SMs and then waits for them, receiving waits for
 // the links anyway: so some blocks send while others receive what has arrived, and neither waits for the other.
 #pragma once
-#include "ucclep/device/signal.hpp"
+#include "ucclep/device/routing.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ll {
@@ -17,13 +17,32 @@ struct Job {
   UCCLEP_FN uint32_t warps() const { return blocks * (block_size() / wave_size); }
 };
 
+// How an operation reaches the ranks: all of them by their windows. The other way is network.hpp.
+struct ByWindows {
+  static constexpr bool network = false;
+
+  // Where the header for a peer is put together.
+  static UCCLEP_FN Packet* header_for(const Op& op, uint32_t peer) { return header_packets(op, peer, op.me()); }
+  // Block verb, when this block has stored those of a dispatch: for rotated(first), rotated(first + step) and so on.
+  static UCCLEP_FN bool counts_stored(const Op&, const HandleMemory&, uint32_t, uint32_t) { return true; }
+  // Block verb: before headers are read.
+  static UCCLEP_FN bool headers_in(const Op&, const View&) { return true; }
+  // Lane verb: a part of a partial row in BULK form; word: its epoch.
+  static UCCLEP_FN bool wait_part(const Op& op, uint32_t rank, uint32_t, const char* word) {
+    return wait_word(op, Phase::rows, rank, word);
+  }
+  static UCCLEP_FN void end(const Op& op, bool ok) { end_operation(op, ok); }
+};
+
 // The forms in which rows of a group may travel. Where B rows fit as lines there is no other, and a kernel that knows
-// it has half the code: most of it runs once, so it is fetched from memory as it runs.
+// it has half the code: most of it runs once, so it is fetched from memory as it runs. by_token: they may lie by token.
 struct AnyForm {
-  static constexpr bool bulk = true;
+  static constexpr bool bulk = true, by_token = true;
+  using Wire = ByWindows;
 };
 struct LinesOnly {
-  static constexpr bool bulk = false;
+  static constexpr bool bulk = false, by_token = true;
+  using Wire = ByWindows;
 };
 
 // A small grid does everything one after the other, with all its blocks.

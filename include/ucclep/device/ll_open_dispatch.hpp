@@ -240,7 +240,10 @@ UCCLEP_FN bool dispatch_end(block, const OpenDispatch& open, uint32_t tokens) {
   TokenSets<SentDispatch> sets{sent, memory.token_sets(),
                                static_cast<uint32_t>(round_up(uint64_t{open.handle.view.tokens}, 64))};
   int64_t bad = no_bad_id;  // dispatch_send has reported them
-  for (uint32_t i = 0; i < op.ranks(); ++i) send_routed_header(op, sent, sets, op.rotated(i), open.form, &bad);
+  for (uint32_t i = 0; i < op.ranks(); ++i) {
+    const uint32_t peer = op.rotated(i);
+    send_routed_header(op, sent, sets, peer, header_packets(op, peer, op.me()), open.form, &bad);
+  }
   place_tokens(op, sent, {block_id(), 1}, sets, &bad,
                [&](const Op& same, const SentDispatch& now, uint32_t token, const Selection& selection) {
                  send_meta(same, now, open.form, token, selection);

@@ -53,11 +53,10 @@ UCCLEP_FN uint32_t add_count(const TokenSets<Args>& sets, uint32_t column, uint3
 
 // Block verb: the header for one peer, whose packets the threads share out.
 template <class Args>
-UCCLEP_FN void send_routed_header(const Op& op, const Args& args, TokenSets<Args>& sets, uint32_t peer, Form form,
-                                  int64_t* bad) {
+UCCLEP_FN void send_routed_header(const Op& op, const Args& args, TokenSets<Args>& sets, uint32_t peer, Packet* header,
+                                  Form form, int64_t* bad) {
   const HandleMemory memory = memory_of(args);
   const Parked local = memory.shape.local_experts(), experts = peer * local, tokens = args.routing.tokens;
-  Packet* header = header_packets(op, peer, op.me());
   const uint32_t present = HeaderLayout::present(local);
   for (uint32_t first = 0; first == 0 || first < tokens; first += sets.capacity) {
     sets.require(first, tokens, bad);

@@ -61,7 +61,7 @@ UCCLEP_FN bool expand_rows(const Op& op, const LlDispatchArgs& args, const Job& 
     const LlDispatchArgs& here = read_again(args);
     const HeaderFacts facts = BlockTables::of(stage, here).inbox.facts[source];
     const Parked form = static_cast<uint32_t>(facts.form), rows = facts.rows;
-    if (!Forms::bulk || form == static_cast<uint32_t>(Form::line)) {
+    if (Forms::by_token && (!Forms::bulk || form == static_cast<uint32_t>(Form::line))) {
       const Parked parts = received_parts(here.output.wire), items = rows * parts;
       for (; item < items; item += job.warps()) {
         const LlDispatchArgs& now = read_again(args);
@@ -73,10 +73,10 @@ UCCLEP_FN bool expand_rows(const Op& op, const LlDispatchArgs& args, const Job& 
         const LlDispatchArgs& now = read_again(args);
         const Op same = op.with(now.group);
         Parked index = item;
-        if (form == static_cast<uint32_t>(Form::placed)) {
+        if (Forms::by_token && form == static_cast<uint32_t>(Form::placed)) {
           index = BlockTables::of(stage, now).inbox.find_token(same, source, item);
         }
-        if (!expand_bulk(same, now, stage, source, item, index)) return false;
+        if (!expand_bulk<typename Forms::Wire>(same, now, stage, source, item, index)) return false;
       }
       item -= rows;
     }
@@ -89,6 +89,7 @@ UCCLEP_FN bool expand_rows(const Op& op, const LlDispatchArgs& args, const Job& 
 // the output.
 template <class Forms>
 UCCLEP_FN bool receive_rows(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage) {
+  if (!Forms::Wire::headers_in(op, counts_here() ? args.counters.wait_ns : View{})) return false;
   if (counts_here() && !count_arrivals(op, args, BlockTables::of(stage, args).scratch)) return false;
   if (!job.mine()) return true;
   const LlDispatchArgs& now = read_again(args);
@@ -109,17 +110,25 @@ template <>
 inline constexpr uint32_t sending_percent<Quantise> = 40;
 
 // Verb of the blocks that count: the header for every peer. The last blocks begin: they get tokens last.
-UCCLEP_FN void send_headers(const Op& op, const LlDispatchArgs& args, const Job& job, LlSets& sets, Form form,
+template <class Wire>
+UCCLEP_FN bool send_headers(const Op& op, const LlDispatchArgs& args, const Job& job, LlSets& sets, Form form,
                             int64_t* bad) {
   for (Parked i = job.blocks - 1 - job.block(); i < op.ranks(); i += job.blocks) {
     const LlDispatchArgs& now = read_again(args);
-    send_routed_header(op.with(now.group), now, sets, op.rotated(i), form, bad);
+    const Op same = op.with(now.group);
+    const uint32_t peer = op.rotated(i);
+    send_routed_header(same, now, sets, peer, Wire::header_for(same, peer), form, bad);
   }
+  const LlDispatchArgs& now = read_again(args);
+  return Wire::counts_stored(op.with(now.group), memory_of(now), job.blocks - 1 - job.block(), job.blocks);
 }
 
 template <class Row, class Forms>
 UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const LlDispatchArgs& args, Stage& stage) {
-  const Form form = Forms::bulk ? form_of(args.group.shape, args.source.wire, args.routing.tokens) : Form::line;
+  using Wire = typename Forms::Wire;
+  const Form form = !Forms::by_token ? Form::bulk
+                    : Forms::bulk    ? form_of(args.group.shape, args.source.wire, args.routing.tokens)
+                                     : Form::line;
   Jobs jobs = form == Form::line ? Jobs::of(sending_percent<Row>) : Jobs::of_one();
   if (TokenSetShape::of(op.group.shape).tokens == 0) {  // the sets lie in the handle: one block has them
     jobs.count = {grid_size() - 1, 1};
@@ -130,12 +139,13 @@ UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const LlDispa
   if (jobs.count.mine()) sets.require(0, args.routing.tokens, &bad);  // needs no peer
   if (!slots_free(op, opening)) return false;
   if constexpr (Forms::bulk) acquire_then_bulk();
-  if (jobs.count.mine()) send_headers(op, args, jobs.count, sets, form, &bad);
-  if (!Forms::bulk || form == Form::line) {
+  if (jobs.count.mine() && !send_headers<Wire>(op, args, jobs.count, sets, form, &bad)) return false;
+  if (Forms::by_token && (!Forms::bulk || form == Form::line)) {
     if (jobs.count.mine()) send_metas(op, args, jobs.count, stage, sets, &bad);
     if (jobs.send.mine()) send_lines<typename Row::Lines>(op, args, jobs.send, stage, &bad);
   } else if constexpr (Forms::bulk) {
-    if (jobs.send.mine()) send_tokens<typename Row::Bulk>(op, args, jobs.send, stage, sets, &bad);
+    if (jobs.send.mine())
+      send_tokens<typename Row::Bulk, typename BulkPath<Wire>::Out>(op, args, jobs.send, stage, sets, &bad);
   }
   report_bad_id(op, bad);
   if (!jobs.receive.mine() && !counts_here()) return true;
@@ -159,7 +169,7 @@ UCCLEP_FN void dispatch(const LlDispatchArgs& args) {
     hide_total(args.counters);
     if (thread_id() == 0) note_routing(memory_of(args), args.routing);
   }
-  end_operation(op, exchange_rows<Row, Forms>(op, opening, args, stage));
+  Forms::Wire::end(op, exchange_rows<Row, Forms>(op, opening, args, stage));
 }
 
 // The second half of a dispatch that a user's kernel opened (ll_open_dispatch.hpp). Where none is open: nothing.

@@ -91,7 +91,9 @@ struct HandleView {
   HandleLayout offsets;
 };
 
-inline constexpr unsigned device_abi = 2;  // changes with any of the structs below
+struct NetworkView;  // network.hpp
+
+inline constexpr unsigned device_abi = 3;  // changes with any of the structs below
 
 }  // namespace ucclep
 
@@ -102,13 +104,15 @@ struct ucclEpDeviceGroup {
   int rank = 0;
   ucclep::GroupShape shape{};
   ucclep::WindowLayout layout{};
-  char* const* windows = nullptr;  // [ranks], device memory: every rank's window as it is mapped here
+  // [ranks], device memory: every rank's window as it is mapped here; NULL: only the network reaches the rank
+  char* const* windows = nullptr;
   ucclep::GroupState* state = nullptr;
   ucclep::DeviceErrors* errors = nullptr;  // host memory
   uint32_t* abort_word = nullptr;          // device memory: every wait polls it. 0: go on
   uint64_t timeout_ns = 0;
   char* const* user_windows =
       nullptr;  // [id * ranks + peer], device memory: ranges of ucclEpWindowRegister as mapped here
+  const ucclep::NetworkView* network = nullptr;  // device memory; NULL: all ranks reach each other's windows
 };
 
 struct ucclEpDeviceHandle {

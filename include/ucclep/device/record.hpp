@@ -21,7 +21,8 @@ enum class Phase : uint32_t {
   grid,
   capacity,
   shape,
-  tokens
+  tokens,
+  ring
 };
 
 // Fields of Settings, to name the one that differs between ranks or does not fit.

@@ -28,6 +28,7 @@ struct Op {
   UCCLEP_FN uint32_t me() const { return static_cast<uint32_t>(group.rank); }
   UCCLEP_FN char* window(uint32_t rank) const { return group.windows[rank]; }
   UCCLEP_FN char* mine() const { return group.windows[group.rank]; }
+  UCCLEP_FN bool has_window(uint32_t rank) const { return group.windows[rank] != nullptr; }  // else: by the network
   // Peers in an order of this rank's own, so that not everybody talks to the same rank at once.
   UCCLEP_FN uint32_t rotated(uint32_t i) const {
     const uint32_t rank = me() + i;
@@ -192,10 +193,9 @@ UCCLEP_FN bool slots_free(const Op& op, const Opening& opening) {
   return every_thread(ok);
 }
 
-// Block verb, last thing of an operation: the last block out advances the sequence and tells every peer that this rank
-// has finished reading. After a fatal error nothing moves: the communicator is dead. lent: peers read or write a tensor
-// of the caller's; the operation ends when all of them have said that they have finished (P14).
-UCCLEP_FN void end_operation(const Op& op, bool ok, bool lent = false) {
+// Block verb, last thing of an operation: the last block out advances the sequence. True for its threads: peers may
+// hear that this rank has finished reading. After a fatal error nothing moves: the communicator is dead.
+UCCLEP_FN bool last_advances(const Op& op, bool ok) {
   GroupState* state = op.group.state;
   if (!ok) bulk_wait_written();  // a warp that gave up may have stores under way
   sync_block();
@@ -208,11 +208,20 @@ UCCLEP_FN void end_operation(const Op& op, bool ok, bool lent = false) {
       if (ok) store_relaxed<Scope::gpu>(&state->seq[static_cast<uint32_t>(op.kind)], op.seq);
     }
   }
-  if (!sync_block_or(last && ok)) return;
-  for (uint32_t p = thread_id(); p < op.ranks(); p += block_size()) {
-    const uint64_t word = op.group.layout.consumed_word(op.group.shape, op.kind, op.me());
-    publish(reinterpret_cast<uint64_t*>(op.window(p) + word), op.seq);
-  }
+  return sync_block_or(last && ok);
+}
+
+// Lane verb: this rank has finished reading what the operation brought from a peer, and from those before it.
+UCCLEP_FN void publish_consumed(const Op& op, uint32_t peer) {
+  const uint64_t word = op.group.layout.consumed_word(op.group.shape, op.kind, op.me());
+  publish(reinterpret_cast<uint64_t*>(op.window(peer) + word), op.seq);
+}
+
+// Block verb, last thing of an operation between ranks that have each other's windows. lent: peers read or write a
+// tensor of the caller's; the operation ends when all of them have said that they have finished (P14).
+UCCLEP_FN void end_operation(const Op& op, bool ok, bool lent = false) {
+  if (!last_advances(op, ok)) return;
+  for (uint32_t p = thread_id(); p < op.ranks(); p += block_size()) publish_consumed(op, p);
   if (!lent) return;
   sync_block();  // all have told before any waits: the peers do the same
   for (uint32_t p = thread_id(); p < op.ranks(); p += block_size()) {
@@ -237,9 +246,8 @@ UCCLEP_FN Packet* header_packets(const Op& op, uint32_t receiver, uint32_t sourc
 // Warp verb: the header of this rank for one peer, stored by all lanes before any of them goes on: it may go on to wait
 // for the peer, which waits for this. counts: this rank's rows for each expert of the peer, or that many words of
 // another kind, or NULL.
-UCCLEP_FN void send_header(const Op& op, uint32_t peer, const Settings& settings, uint32_t rows, Form form,
-                           uint32_t tokens, const uint32_t* counts, uint32_t words = 0) {
-  Packet* header = header_packets(op, peer, op.me());
+UCCLEP_FN void store_header(const Op& op, Packet* header, const Settings& settings, uint32_t rows, Form form,
+                            uint32_t tokens, const uint32_t* counts, uint32_t words = 0) {
   const uint32_t local = words != 0 ? words : counts ? op.group.shape.local_experts() : 0;
   const uint32_t packets = counts ? HeaderLayout::packets(local) : HeaderLayout::counts;
   for (uint32_t i = lane_id(); i < packets; i += wave_size) {
@@ -260,6 +268,12 @@ UCCLEP_FN void send_header(const Op& op, uint32_t peer, const Settings& settings
     store_packet(header + i, value, op.seq);
   }
   sync_warp();
+}
+
+// To a peer whose window is mapped here.
+UCCLEP_FN void send_header(const Op& op, uint32_t peer, const Settings& settings, uint32_t rows, Form form,
+                           uint32_t tokens, const uint32_t* counts, uint32_t words = 0) {
+  store_header(op, header_packets(op, peer, op.me()), settings, rows, form, tokens, counts, words);
 }
 
 struct HeaderFacts {

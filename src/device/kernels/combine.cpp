@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// LL combine and its second half, one entry point per element type. _lines: for groups whose rows all travel as lines.
-#include "ucclep/device/ll_combine.hpp"
+// LL combine and its second half, one entry point per element type. _lines: for groups whose rows all travel as lines;
+// _network: for groups in several domains.
+#include "ucclep/device/ll_network.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 
@@ -9,6 +10,9 @@ UCCLEP_KERNEL(ll_combine_bf16, CombineArgs) {
 }
 UCCLEP_KERNEL(ll_combine_bf16_lines, CombineArgs) {
   combining::combine_ll<Bf16, ll::LinesOnly>(args);
+}
+UCCLEP_KERNEL(ll_combine_bf16_network, CombineArgs) {
+  combining::combine_ll<Bf16, ll::AcrossDomains>(args);
 }
 UCCLEP_KERNEL(ll_complete_combine_bf16, CombineArgs) {
   combining::complete_combine<Bf16>(args);
@@ -19,6 +23,9 @@ UCCLEP_KERNEL(ll_combine_fp16, CombineArgs) {
 UCCLEP_KERNEL(ll_combine_fp16_lines, CombineArgs) {
   combining::combine_ll<Fp16, ll::LinesOnly>(args);
 }
+UCCLEP_KERNEL(ll_combine_fp16_network, CombineArgs) {
+  combining::combine_ll<Fp16, ll::AcrossDomains>(args);
+}
 UCCLEP_KERNEL(ll_complete_combine_fp16, CombineArgs) {
   combining::complete_combine<Fp16>(args);
 }
@@ -27,6 +34,9 @@ UCCLEP_KERNEL(ll_combine_fp32, CombineArgs) {
 }
 UCCLEP_KERNEL(ll_combine_fp32_lines, CombineArgs) {
   combining::combine_ll<Fp32, ll::LinesOnly>(args);
+}
+UCCLEP_KERNEL(ll_combine_fp32_network, CombineArgs) {
+  combining::combine_ll<Fp32, ll::AcrossDomains>(args);
 }
 UCCLEP_KERNEL(ll_complete_combine_fp32, CombineArgs) {
   combining::complete_combine<Fp32>(args);

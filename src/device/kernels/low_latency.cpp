@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// LL entry points. _lines: for groups whose rows all travel as lines.
-#include "ucclep/device/low_latency.hpp"
+// LL entry points. _lines: for groups whose rows all travel as lines; _network: for groups in several domains.
+#include "ucclep/device/ll_network.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 
@@ -18,6 +18,12 @@ UCCLEP_KERNEL(ll_dispatch_lines, LlDispatchArgs) {
 }
 UCCLEP_KERNEL(ll_dispatch_fp8_lines, LlDispatchArgs) {
   ll::dispatch<ll::Quantise, ll::LinesOnly>(args);
+}
+UCCLEP_KERNEL(ll_dispatch_network, LlDispatchArgs) {
+  ll::dispatch<ll::Forward, ll::AcrossDomains>(args);
+}
+UCCLEP_KERNEL(ll_dispatch_fp8_network, LlDispatchArgs) {
+  ll::dispatch<ll::Quantise, ll::AcrossDomains>(args);
 }
 UCCLEP_KERNEL(ll_complete_dispatch, LlDispatchArgs) {
   ll::complete_dispatch(args);

@@ -72,6 +72,7 @@ Arrival ArrivalTable::set(const Immediate& chunk, uint64_t seq) {
     advance(at);
   } else {
     ++early_;
+    deepest_ = std::max<uint64_t>(deepest_, chunk.value - slot.below);
   }
   return Arrival::fresh;
 }

@@ -38,7 +38,8 @@ class ArrivalTable {
   // What a kernel may know; grows only.
   Progress progress(Kind kind, uint32_t source, uint64_t seq) const;
 
-  uint64_t early() const { return early_; }  // chunks that came before one below them
+  uint64_t early() const { return early_; }      // chunks that came before one below them
+  uint64_t deepest() const { return deepest_; }  // how far above the lowest that is missing one came, at most
   uint64_t repeated() const { return repeated_; }
   uint64_t stale() const { return stale_; }
   uint64_t foreign() const { return foreign_; }
@@ -65,7 +66,7 @@ class ArrivalTable {
   uint64_t consumed_[num_kinds] = {};
   std::vector<Slot> slots_;
   std::vector<uint64_t> bits_;
-  uint64_t early_ = 0, repeated_ = 0, stale_ = 0, foreign_ = 0;
+  uint64_t early_ = 0, deepest_ = 0, repeated_ = 0, stale_ = 0, foreign_ = 0;
 };
 
 }  // namespace ucclep::proxy

@@ -2,6 +2,7 @@
 #include "host/proxy/command_rings.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 
 #include "base/best_effort.hpp"
@@ -60,6 +61,20 @@ CommandRings::CommandRings(Device& device, const RingsShape& shape, uint64_t tim
 RingMemory CommandRings::memory(uint32_t ring) const {
   return {fifo_.slots + (size_t{ring} << fifo_.capacity_log2), positions_.get() + size_t{ring} * fifo_stride,
           fifo_.capacity_log2};
+}
+
+uint64_t CommandRings::host_bytes(const RingsShape& shape) {
+  const uint64_t count = (uint64_t{1} << shape.bulk_log2) + (uint64_t{1} << shape.control_log2);
+  return count * ((sizeof(Packet) << capacity_log2_of(shape)) + fifo_stride * sizeof(uint64_t));
+}
+
+uint64_t CommandRings::stalls() const {
+  uint64_t sum = 0;
+  for (uint32_t ring = 0; ring < count(); ++ring) {
+    uint64_t& stalls = positions_.get()[ring * fifo_stride + fifo_stalls_word];
+    sum += std::atomic_ref(stalls).load(std::memory_order_relaxed);
+  }
+  return sum;
 }
 
 }  // namespace ucclep::proxy

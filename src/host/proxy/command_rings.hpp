@@ -23,9 +23,12 @@ class CommandRings {
   // timeout_ns, abort_word: what bounds the waits of lanes. Error(ucclEpInvalidArgument) where the shape is none.
   CommandRings(Device& device, const RingsShape& shape, uint64_t timeout_ns, const uint32_t* abort_word);
 
+  static uint64_t host_bytes(const RingsShape& shape);  // of the host's memory that such rings take
+
   const Fifo& fifo() const { return fifo_; }  // for kernels
   uint32_t count() const { return (1u << fifo_.bulk_log2) + (1u << fifo_.control_log2); }
   RingMemory memory(uint32_t ring) const;  // for its one reader
+  uint64_t stalls() const;                 // pushes that had to wait for a reader
 
  private:
   struct Free {

@@ -110,6 +110,7 @@ bool GroupShare::poll(Port& port) {
     } else if (one.kind == UCCLEP_COMPLETION_ERROR) {
       take_error(port, one);
     } else if (!hushed) {
+      if (one.bytes != UCCLEP_UNKNOWN_LENGTH) counts_.bytes_in.add(one.bytes);
       receiver_.arrive(one.imm);
     }
   }

@@ -59,6 +59,7 @@ void Receiver::arrive(uint32_t immediate) {
       break;
   }
   counts_.early.raise_to(table_.early());
+  counts_.deepest.raise_to(table_.deepest());
   CreditReturn& credit = returns_[peer];
   credit.processed();
   if (credit.is_due()) sender_.owe(peer, Word::credit, credit.tell());

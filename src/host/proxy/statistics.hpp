@@ -26,12 +26,14 @@ struct GroupCounts {
   T puts{}, chunks{};                // puts - chunks: merged into another's write
   T headers{}, words{};              // messages; of the words' values only the latest is sent
   T bytes{};                         // of chunks and headers
+  T bytes_in{};                      // of arrivals of which the transport tells the length
   T doorbells{};                     // chains posted
   T credit_stalls{};                 // a peer had no credit left
   T nic_stalls{};                    // the NIC had all that it bears
   T most_in_flight{};                // data messages of one peer that were not returned
   T arrivals{};                      // of whatever kind
   T early{};                         // chunks that came before one below them
+  T deepest{};                       // how many below it were missing, at most
   T repeated{}, stale{}, foreign{};  // those that were dropped
 };
 using GroupStatistics = GroupCounts<uint64_t>;
@@ -45,12 +47,14 @@ inline void add_to(GroupStatistics& sum, const GroupCounts<Counter>& part) {
   sum.headers += part.headers.get();
   sum.words += part.words.get();
   sum.bytes += part.bytes.get();
+  sum.bytes_in += part.bytes_in.get();
   sum.doorbells += part.doorbells.get();
   sum.credit_stalls += part.credit_stalls.get();
   sum.nic_stalls += part.nic_stalls.get();
   if (part.most_in_flight.get() > sum.most_in_flight) sum.most_in_flight = part.most_in_flight.get();
   sum.arrivals += part.arrivals.get();
   sum.early += part.early.get();
+  if (part.deepest.get() > sum.deepest) sum.deepest = part.deepest.get();
   sum.repeated += part.repeated.get();
   sum.stale += part.stale.get();
   sum.foreign += part.foreign.get();

@@ -16,6 +16,7 @@ class Faulty : public Transport {
   std::unique_ptr<Endpoint> open(const Config& config) override {
     return std::make_unique<FaultyEndpoint>(settings_, *inner_, config);
   }
+  bool takes_nics() const override { return inner_->takes_nics(); }
 
  private:
   FaultSettings settings_;

@@ -218,6 +218,7 @@ class Loopback : public Transport {
     }
     return std::make_unique<LoopbackEndpoint>(config);
   }
+  bool takes_nics() const override { return false; }
 };
 
 }  // namespace

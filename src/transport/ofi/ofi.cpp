@@ -16,6 +16,7 @@ class Ofi : public Transport {
   std::unique_ptr<Endpoint> open(const Config& config) override {
     return std::make_unique<ofi::OfiEndpoint>(library_, ofi::choose(library_, provider_, config), config);
   }
+  bool takes_nics() const override { return provider_ != "shm"; }
 
  private:
   const ofi::Library& library_;

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/network.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "base/best_effort.hpp"
+#include "host/comm.hpp"
+#include "host/proxy/immediate.hpp"
+
+namespace ucclep {
+namespace {
+
+// Of a message, at least, where there is so much to send. Rows of half the group's longest still make 32 KiB.
+constexpr uint64_t chunk_bytes = 64 * 1024;
+
+uint32_t rows_per_chunk(uint32_t rows, uint64_t row_bytes) {
+  return static_cast<uint32_t>(std::max(ceil_div(chunk_bytes, row_bytes), ceil_div(rows, proxy::most_chunks)));
+}
+
+proxy::Places places_of(const GroupShape& shape, const WindowLayout& w) {
+  proxy::Places places;
+  const auto of = [&](Kind kind) -> proxy::KindPlaces& {
+    proxy::KindPlaces& to = places.kinds[static_cast<uint32_t>(kind)];
+    const uint64_t slot_bytes = w.header_bytes * shape.ranks;
+    to.header_from = {0, w.out_header(shape, kind, 0, 0), slot_bytes, w.header_bytes};
+    to.header_to = {0, w.header(shape, kind, 0, 0), slot_bytes, w.header_bytes};
+    to.header_bytes = static_cast<uint32_t>(w.header_bytes);
+    to.rows = shape.ll_tokens;
+    return to;
+  };
+  proxy::KindPlaces& dispatch = of(Kind::dispatch);
+  dispatch.row_bytes = static_cast<uint32_t>(network_row_bytes(shape, shape.token_bytes));
+  dispatch.rows_from = {0, w.out_rows, w.out_rows_of_rank * shape.ranks, w.out_rows_of_rank};
+  dispatch.rows_to = {0, w.ll, w.ll_slot, w.ll_source};
+  proxy::KindPlaces& combine = of(Kind::combine);
+  combine.row_bytes = static_cast<uint32_t>(shape.token_bytes);
+  combine.rows_from = {0, w.out_back, w.out_back_of_rank * shape.ranks, w.out_back_of_rank};
+  combine.rows_to = {0, w.back, w.back_slot, w.back_source};
+  for (proxy::KindPlaces* kind : {&dispatch, &combine})
+    kind->rows_per_chunk = rows_per_chunk(kind->rows, kind->row_bytes);
+  return places;
+}
+
+// A ring of each sort for each thread, and room for what all warps of an operation, and the threads of the block that
+// ends it, push at once.
+proxy::RingsShape rings_of(const GroupShape& shape, const DeviceTraits& traits, size_t threads) {
+  const auto log2 = static_cast<uint32_t>(std::bit_width(threads - 1));
+  const unsigned warps = traits.num_sms * (traits.max_block / traits.wave);
+  return {log2, log2, warps * std::min(shape.top_k, shape.ranks) + traits.max_block, 0};
+}
+
+proxy::Allgather allgather_of(ucclEpComm& comm) {
+  return [&comm](std::span<const std::byte> mine) {
+    const std::string text(reinterpret_cast<const char*>(mine.data()), mine.size());
+    std::vector<std::vector<std::byte>> all;
+    for (const std::string& one : comm.bootstrap->collect(text, comm.deadline())) {
+      const auto* bytes = reinterpret_cast<const std::byte*>(one.data());
+      all.emplace_back(bytes, bytes + one.size());
+    }
+    return all;
+  };
+}
+
+void add(ucclEpStats_t& sum, const ucclEpStats_t& part) {
+  sum.commands += part.commands;
+  sum.messages += part.messages;
+  sum.bytes_sent += part.bytes_sent;
+  sum.bytes_received += part.bytes_received;
+  sum.ring_full_stalls += part.ring_full_stalls;
+  sum.credit_stalls += part.credit_stalls;
+  sum.nic_stalls += part.nic_stalls;
+  sum.reorder_depth_max = std::max(sum.reorder_depth_max, part.reorder_depth_max);
+}
+
+}  // namespace
+
+proxy::Engine& CommNetwork::engine() {
+  if (engine_ != nullptr) return *engine_;
+  const Wiring& wiring = comm_.wiring;
+  const topology::RankPlan& own = wiring.of(comm_.rank());
+  const std::shared_ptr<transport::Transport> transport = transport::make_transport(wiring.transport(comm_.transport));
+  proxy::EngineConfig config;
+  config.rank = static_cast<uint32_t>(comm_.rank());
+  for (const topology::Proxy& proxy : own.proxies) config.cpus.push_back(proxy.cpu);
+  by_nics_ = transport->takes_nics() && !own.nics.empty();
+  if (by_nics_) {
+    const topology::Machine& machine = *wiring.ranks[static_cast<size_t>(comm_.rank())].machine;
+    for (const topology::NicUse& use : own.nics) {
+      config.nics.push_back({transport, machine.nics[static_cast<size_t>(use.nic)].name});
+    }
+  } else {
+    config.nics.push_back({transport, ""});
+  }
+  config.faults = [faults = comm_.faults.get()](const proxy::Fault& fault) {
+    faults->raise(fault.code, fault.operation, "network", fault.peer, fault.sentence);
+  };
+  engine_ = std::make_unique<proxy::Engine>(std::move(config));
+  return *engine_;
+}
+
+std::vector<std::vector<uint32_t>> CommNetwork::lines() const {
+  const topology::Plan& plan = comm_.wiring.plan;
+  const int self = comm_.rank();
+  std::vector<std::vector<uint32_t>> lines(plan.ranks.size());
+  for (int peer = 0; peer < comm_.nranks(); ++peer) {
+    if (comm_.wiring.of(peer).domain == comm_.wiring.of(self).domain) continue;
+    std::vector<uint32_t>& to_peer = lines[static_cast<size_t>(peer)];
+    if (by_nics_) {
+      for (const auto& [mine, theirs] : topology::connections(plan, self, peer)) {
+        to_peer.push_back(static_cast<uint32_t>(mine));
+      }
+    }
+    if (to_peer.empty()) to_peer.push_back(0);
+  }
+  return lines;
+}
+
+ucclEpStats_t CommNetwork::statistics() const {
+  const std::lock_guard lock(mutex_);
+  ucclEpStats_t sum = ended_;
+  for (const GroupNetwork* group : groups_) group->add_to(sum);
+  return sum;
+}
+
+void CommNetwork::add(const GroupNetwork& group) {
+  const std::lock_guard lock(mutex_);
+  groups_.push_back(&group);
+}
+
+void CommNetwork::remove(const GroupNetwork& group) {
+  const std::lock_guard lock(mutex_);
+  if (std::erase(groups_, &group) != 0) group.add_to(ended_);
+}
+
+void GroupNetwork::FreeHost::operator()(uint64_t* words) const {
+  best_effort("network", "words of a group were not freed", [&] { device->free_host(words); });
+}
+
+GroupNetwork::GroupNetwork(ucclEpComm& comm, const GroupShape& shape, const WindowLayout& layout, SharedMemory& window,
+                           int timeout_ms)
+    : comm_(comm),
+      rings_(*comm.device, rings_of(shape, comm.traits, comm.wiring.of(comm.rank()).proxies.size()),
+             static_cast<uint64_t>(timeout_ms) * 1'000'000, comm.abort_word),
+      progress_(static_cast<uint64_t*>(
+                    comm.device->alloc_host(Arrivals::progress_words(shape.ranks, shape.in_flight) * sizeof(uint64_t))),
+                {comm.device.get()}) {
+  comm.network->engine();  // what it lacks, is said before anything is connected
+  auto* consumed = reinterpret_cast<uint64_t*>(static_cast<char*>(window.data()) + layout.consumed);
+  spec_.shape.rank = static_cast<uint32_t>(comm.rank());
+  spec_.shape.ranks = shape.ranks;
+  spec_.shape.in_flight = shape.in_flight;
+  spec_.shape.places = places_of(shape, layout);
+  spec_.shape.credits.in_flight = shape.in_flight;
+  spec_.shape.timeout_ms = static_cast<uint32_t>(timeout_ms);
+  spec_.rings = &rings_;
+  spec_.words = {progress_.get(), consumed, shape.ranks, shape.in_flight};
+  spec_.windows = {{UCCLEP_MEMORY_HOST, 0, window.data(), window.bytes(), window.fd(), window.ticket().offset}};
+  spec_.lines = comm.network->lines();
+  view_ = {rings_.fifo(), spec_.words, {}};
+  for (uint32_t kind = 0; kind < num_kinds; ++kind) {
+    view_.rows_per_chunk[kind] = spec_.shape.places.kinds[kind].rows_per_chunk;
+  }
+}
+
+GroupNetwork::~GroupNetwork() {
+  comm_.network->remove(*this);
+}
+
+void GroupNetwork::connect() {
+  proxies_ = comm_.network->engine().attach(spec_, allgather_of(comm_));
+  comm_.network->add(*this);
+}
+
+void GroupNetwork::stop() {
+  comm_.bootstrap->barrier(comm_.deadline());  // who has gone returns no credits: that would take the whole time
+  proxies_->stop(comm_.timeout_ms(), allgather_of(comm_));
+}
+
+void GroupNetwork::add_to(ucclEpStats_t& sum) const {
+  const proxy::GroupStatistics counts = proxies_->statistics();
+  ucclEpStats_t part = UCCLEP_STATS_INIT;
+  part.commands = counts.commands;
+  part.messages = counts.chunks + counts.headers + counts.words;
+  part.bytes_sent = counts.bytes;
+  part.bytes_received = counts.bytes_in;
+  part.ring_full_stalls = rings_.stalls();
+  part.credit_stalls = counts.credit_stalls;
+  part.nic_stalls = counts.nic_stalls;
+  part.reorder_depth_max = counts.deepest;
+  add(sum, part);
+}
+
+uint64_t network_host_bytes(const GroupShape& shape, const DeviceTraits& traits, size_t proxy_threads) {
+  return proxy::CommandRings::host_bytes(rings_of(shape, traits, proxy_threads)) +
+         Arrivals::progress_words(shape.ranks, shape.in_flight) * sizeof(uint64_t);
+}
+
+void check_reach(const ucclEpComm& comm) {
+  const Wiring& wiring = comm.wiring;
+  if (wiring.plan.domains.size() == 1 && wiring.plan.machines.size() == 1) return;
+  for (int rank = 0; rank < comm.nranks(); ++rank) {
+    if (wiring.of(rank).domain == wiring.of(comm.rank()).domain && !comm.bootstrap->same_node(rank)) {
+      fail(ucclEpNotSupported,
+           "ranks {} and {} are in one domain, on two machines: this version maps memory within a machine only, "
+           "ranks_per_domain divides",
+           comm.rank(), rank);
+    }
+  }
+  if (comm.traits.kind != UCCLEP_DEVICE_HOST) {
+    fail(ucclEpNotSupported,
+         "rank {} computes on {}, and not all ranks are in its domain: this version crosses domains between ranks on "
+         "the host device only",
+         comm.rank(), comm.traits.name);
+  }
+  if (wiring.transport(comm.transport).empty()) {
+    fail(ucclEpNotSupported,
+         "the ranks are on {} machines and no transport has been named: this version does not choose one, "
+         "UCCLEP_TRANSPORT names it ({})",
+         wiring.plan.machines.size(), transport::built_in_transports());
+  }
+}
+
+}  // namespace ucclep

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a communicator and its groups have of the network, where not all ranks are in one domain: the proxy threads of
+// this rank, and of each group its command rings, the words that its kernels poll, and its part of the proxies.
+#pragma once
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "device/device.hpp"
+#include "host/proxy/engine.hpp"
+#include "ucclep/device/network.hpp"
+#include "ucclep/device/objects.hpp"
+
+struct ucclEpComm;
+
+namespace ucclep {
+
+class GroupNetwork;
+
+// Of a communicator. The threads start with its first group.
+class CommNetwork {
+ public:
+  explicit CommNetwork(ucclEpComm& comm) : comm_(comm) {}
+
+  // The transport and the proxy threads. Error: the transport has no name, or this machine lacks what it needs.
+  proxy::Engine& engine();
+  // By rank: over which NICs of the engine a group is connected to it; none within this rank's domain.
+  std::vector<std::vector<uint32_t>> lines() const;
+  // Any thread: of all groups, those that are gone included.
+  ucclEpStats_t statistics() const;
+
+ private:
+  friend class GroupNetwork;
+  void add(const GroupNetwork& group);
+  void remove(const GroupNetwork& group);
+
+  ucclEpComm& comm_;
+  std::unique_ptr<proxy::Engine> engine_;
+  bool by_nics_ = false;  // the engine has those of the plan; else one without a name
+  mutable std::mutex mutex_;
+  std::vector<const GroupNetwork*> groups_;
+  ucclEpStats_t ended_ = UCCLEP_STATS_INIT;
+};
+
+// Of a group. Its destructor ends it at once; what is under way is lost.
+class GroupNetwork {
+ public:
+  // This rank's memory for it. timeout_ms: of the group.
+  GroupNetwork(ucclEpComm& comm, const GroupShape& shape, const WindowLayout& layout, SharedMemory& window,
+               int timeout_ms);
+  ~GroupNetwork();
+  GroupNetwork(const GroupNetwork&) = delete;
+  GroupNetwork& operator=(const GroupNetwork&) = delete;
+
+  // Collective, on all ranks or on none: connections stand, and commands may come.
+  void connect();
+  // Collective: when all that kernels have asked for has been done, everywhere.
+  void stop();
+
+  const NetworkView& view() const { return view_; }
+  void add_to(ucclEpStats_t& sum) const;
+
+ private:
+  struct FreeHost {
+    Device* device = nullptr;
+    void operator()(uint64_t* words) const;
+  };
+
+  ucclEpComm& comm_;
+  proxy::CommandRings rings_;
+  std::unique_ptr<uint64_t, FreeHost> progress_;
+  NetworkView view_{};
+  proxy::GroupSpec spec_;
+  std::unique_ptr<proxy::ProxyGroup> proxies_;
+};
+
+// Host memory that a group takes for the network.
+uint64_t network_host_bytes(const GroupShape& shape, const DeviceTraits& traits, size_t proxy_threads);
+
+// Error(ucclEpNotSupported) where groups cannot connect all ranks.
+void check_reach(const ucclEpComm& comm);
+
+}  // namespace ucclep
