@@ -208,7 +208,7 @@ typedef struct {
   int (*free_fn)(void* ptr, void* ctx);
   void* alloc_ctx;
   int num_signals;   /**< for user kernels */
-  int max_in_flight; /**< operations of a kind in flight, up to 8; 0 = 2 */
+  int max_in_flight; /**< operations of a kind in flight, up to 8, rounded up to a power of two; 0 = 2 */
   int nranks;        /**< for ucclEpGroupQuery without a communicator only */
 } ucclEpGroupConfig_t;
 

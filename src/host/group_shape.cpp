@@ -2,6 +2,7 @@
 #include "host/group_shape.hpp"
 
 #include <algorithm>
+#include <bit>
 
 #include "base/error.hpp"
 #include "host/plan.hpp"
@@ -83,7 +84,7 @@ ucclEpGroupConfig_t checked_config(const ucclEpGroupConfig_t& given, int nranks,
   }
   check_supported(config);
   check_window(config, nranks);
-  if (config.max_in_flight == 0) config.max_in_flight = default_in_flight;
+  config.max_in_flight = config.max_in_flight == 0 ? default_in_flight : std::bit_ceil(unsigned(config.max_in_flight));
   if (config.ll_max_tokens_per_rank == 0) config.ll_max_tokens_per_rank = config.max_tokens_per_rank;
   return config;
 }
@@ -92,6 +93,7 @@ GroupShape shape_of(const ucclEpGroupConfig_t& config, int nranks, const DeviceT
   GroupShape shape{};
   shape.ranks = static_cast<uint32_t>(nranks);
   shape.experts = static_cast<uint32_t>(config.num_experts);
+  shape.local = shape.experts / shape.ranks;
   shape.top_k = static_cast<uint32_t>(config.top_k);
   shape.in_flight = static_cast<uint32_t>(config.max_in_flight);
   shape.ht_tokens = static_cast<uint32_t>(config.max_tokens_per_rank);

@@ -88,8 +88,8 @@ def problems(reports, table, expected):
                 yield f"{where} spills registers ({kernel.spills})"
             if kernel.stack > 0:
                 yield f"{where} has a stack frame of {kernel.stack} bytes"
-            if not 0 < kernel.registers <= table["registers"]:
-                yield f"{where} uses {kernel.registers} registers, {table['registers']} are allowed"
+            if not 0 < kernel.registers <= table["registers"][target]:
+                yield f"{where} uses {kernel.registers} registers, {table['registers'][target]} are allowed"
             if name not in shared:
                 yield f"{name} has no entry in the table of static shared memory"
             elif kernel.shared > shared[name]:

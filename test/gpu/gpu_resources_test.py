@@ -23,7 +23,7 @@ CLANG = [REMARK.format(text) for text in (
     "    Dynamic Stack: False", "    Occupancy [waves/SIMD]: 8", "    SGPRs Spill: 1", "    VGPRs Spill: 2",
     "    LDS Size [bytes/block]: 64")]
 
-TABLE = {"registers": 128, "static_shared_bytes": {"good": 128}}
+TABLE = {"registers": {"gfx942": 128}, "static_shared_bytes": {"good": 128}}
 
 
 class Parsing(unittest.TestCase):

@@ -56,34 +56,58 @@ struct WarpShare {
   uint32_t first, step;
 };
 
-// Verb of all that share: everybody's header into the handle. False: a peer was lost; a difference is marked, and told
-// by place_rows.
-UCCLEP_FN bool receive_headers(const Op& op, const HandleMemory& memory, const Settings& settings, const View& wait_ns,
+// What everybody's headers say: arrays of the handle, or, for a block that goes on with them at once, of its shared
+// memory.
+struct HeaderWords {
+  uint32_t *rows, *tokens, *forms;  // [R]
+  uint32_t* counts;                 // [R][L]
+
+  static UCCLEP_FN HeaderWords of(const HandleMemory& memory) {
+    return {memory.rows_from(), memory.tokens_from(), memory.forms_from(), memory.counts_from(0)};
+  }
+  static UCCLEP_FN HeaderWords in(uint32_t ranks, uint32_t* words, uint32_t* counts) {
+    return {words, words + ranks, words + 2 * ranks, counts};
+  }
+  // Verb of a block's threads.
+  UCCLEP_FN void keep(const HandleMemory& memory) const {
+    const HeaderWords kept = of(memory);
+    for (uint32_t s = thread_id(); s < memory.shape.ranks; s += block_size()) {
+      kept.rows[s] = rows[s];
+      kept.tokens[s] = tokens[s];
+      kept.forms[s] = forms[s];
+    }
+    for (uint32_t e = thread_id(); e < memory.shape.experts; e += block_size()) kept.counts[e] = counts[e];
+  }
+};
+
+// Verb of all that share: everybody's header. False: a peer was lost; a difference is marked, and told by place_rows.
+UCCLEP_FN bool receive_headers(const Op& op, const HeaderWords& words, const Settings& settings, const View& wait_ns,
                                const WarpShare& share) {
   for (uint32_t i = share.first; i < op.ranks(); i += share.step) {
     const uint32_t source = op.rotated(i);
     HeaderFacts facts{};
     const uint64_t start = wait_ns.data ? clock_ns() : 0;
-    const HeaderResult result =
-        receive_header(op.with(read_again(op.group)), source, settings, facts, memory.counts_from(source));
+    const Op same = op.with(read_again(op.group));
+    uint32_t* counts = words.counts + source * same.group.shape.local_experts();
+    const HeaderResult result = receive_header(same, source, settings, facts, counts);
     if (result == HeaderResult::lost) return false;
     if (lane_id() != 0) continue;
-    memory.rows_from()[source] = facts.rows;
-    memory.tokens_from()[source] = facts.tokens;
-    memory.forms_from()[source] = result == HeaderResult::good ? static_cast<uint32_t>(facts.form) : settings_differ;
+    words.rows[source] = facts.rows;
+    words.tokens[source] = facts.tokens;
+    words.forms[source] = result == HeaderResult::good ? static_cast<uint32_t>(facts.form) : settings_differ;
     if (wait_ns.data) *reinterpret_cast<int64_t*>(wait_ns.at(0, 0, source)) += static_cast<int64_t>(clock_ns() - start);
   }
   return true;
 }
 
 // Block verb: base[r] = rows of sources below r, for r = 0..R. Returns the total.
-UCCLEP_FN uint32_t scan_sources(const HandleMemory& memory, uint32_t* scratch) {
+UCCLEP_FN uint32_t scan_sources(const HandleMemory& memory, const HeaderWords& words, uint32_t* scratch) {
   const uint32_t ranks = memory.shape.ranks;
   uint32_t carry = 0;
   for (uint32_t first = 0; first < ranks; first += block_size()) {
     const uint32_t r = first + thread_id();
     uint32_t total = 0;
-    const uint32_t before = block_scan_exclusive(r < ranks ? memory.rows_from()[r] : 0u, scratch, &total);
+    const uint32_t before = block_scan_exclusive(r < ranks ? words.rows[r] : 0u, scratch, &total);
     if (r < ranks) memory.recv_base()[r] = carry + before;
     carry += total;
   }
@@ -94,16 +118,17 @@ UCCLEP_FN uint32_t scan_sources(const HandleMemory& memory, uint32_t* scratch) {
 // Block verb: for every local expert, where each source's rows begin; counters on the way. Returns the rows of all
 // zones.
 template <bool to_handle>
-UCCLEP_FN uint32_t scan_experts(const HandleMemory& memory, Zones zones, const CounterViews& out, uint32_t* scratch) {
-  const uint32_t local = memory.shape.local_experts(), ranks = memory.shape.ranks;
-  const uint32_t alignment = zones == Zones::experts ? memory.handle.expert_alignment : 1;
+UCCLEP_FN uint32_t scan_experts(const HandleMemory& memory, const HeaderWords& words, Zones zones,
+                                const CounterViews& out, uint32_t* scratch) {
+  const Parked local = memory.shape.local_experts(), ranks = memory.shape.ranks;
+  const Parked alignment = zones == Zones::experts ? memory.handle.expert_alignment : 1;
   constexpr uint32_t batch = 4;  // loads in flight: none goes ahead of a store that may be to the same place
   uint32_t carry = 0;
   for (uint32_t first = 0; first < local; first += block_size()) {
     const uint32_t l = first + thread_id();
     uint32_t count = 0;
     if (l < local) {
-      for (uint32_t s = 0; s < ranks; ++s) count += memory.counts_from(s)[l];
+      for (uint32_t s = 0; s < ranks; ++s) count += words.counts[s * local + l];
     }
     const auto padded = static_cast<uint32_t>(round_up(count, alignment));
     uint32_t total = 0;
@@ -115,7 +140,7 @@ UCCLEP_FN uint32_t scan_experts(const HandleMemory& memory, Zones zones, const C
       uint32_t counts[batch];
       UCCLEP_UNROLL
       for (uint32_t j = 0; j < batch; ++j) {
-        counts[j] = first_rank + j < ranks ? memory.counts_from(first_rank + j)[l] : 0;
+        counts[j] = first_rank + j < ranks ? words.counts[(first_rank + j) * local + l] : 0;
       }
       UCCLEP_UNROLL
       for (uint32_t j = 0; j < batch; ++j) {
@@ -167,28 +192,30 @@ UCCLEP_FN void tell_host(const HandleMemory& memory, const CounterViews& out, in
 }
 
 // Rows of the output that one source fills: its rows, or their copies for the local experts.
-UCCLEP_FN uint32_t output_rows_from(const HandleMemory& memory, Zones zones, uint32_t source) {
-  if (zones == Zones::sources) return memory.rows_from()[source];
+UCCLEP_FN uint32_t output_rows_from(const HeaderWords& words, uint32_t local, Zones zones, uint32_t source) {
+  if (zones == Zones::sources) return words.rows[source];
   uint32_t copies = 0;
-  for (uint32_t l = 0; l < memory.shape.local_experts(); ++l) copies += memory.counts_from(source)[l];
+  for (uint32_t l = 0; l < local; ++l) copies += words.counts[source * local + l];
   return copies;
 }
 
 // Verb of one block, after receive_headers: the places of all rows in the output, and the counters. scratch:
 // block_scratch words of shared memory. to_handle: HT, whose handle keeps counts for the host.
 template <bool to_handle>
-UCCLEP_FN void place_rows(const Op& op, const HandleMemory& memory, Zones zones, const CounterViews& out,
-                          uint32_t* scratch) {
+UCCLEP_FN void place_rows(const Op& op, const HandleMemory& memory, const HeaderWords& words, Zones zones,
+                          const CounterViews& out, uint32_t* scratch) {
   bool good = true;
   for (uint32_t s = thread_id(); s < op.ranks(); s += block_size()) {
-    good = good && memory.forms_from()[s] != settings_differ;
-    if (out.tokens_per_rank.data) store_index(out.tokens_per_rank, 0, s, output_rows_from(memory, zones, s));
+    good = good && words.forms[s] != settings_differ;
+    if (out.tokens_per_rank.data) {
+      store_index(out.tokens_per_rank, 0, s, output_rows_from(words, memory.shape.local_experts(), zones, s));
+    }
   }
   good = every_thread(good);
   uint32_t rows = 0;
   if (good) {
-    const uint32_t by_source = scan_sources(memory, scratch);
-    const uint32_t by_expert = scan_experts<to_handle>(memory, zones, out, scratch);
+    const uint32_t by_source = scan_sources(memory, words, scratch);
+    const uint32_t by_expert = scan_experts<to_handle>(memory, words, zones, out, scratch);
     rows = zones == Zones::sources ? by_source : by_expert;
     if (thread_id() == 0) store_index(out.recv_total, 0, 0, rows);
   }

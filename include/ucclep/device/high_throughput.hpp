@@ -27,10 +27,10 @@ UCCLEP_FN bool take_counts(const Op& op, const HtUpdateArgs& args) {
     memory.state()->top_k = args.routing.top_k;
   }
   const bool complete =
-      receive_headers(op.with(args.group), memory, args.settings, View{}, {warp_id(), block::warps()});
+      receive_headers(op.with(args.group), HeaderWords::of(memory), args.settings, View{}, {warp_id(), block::warps()});
   if (!every_thread(complete)) return false;
   const HtUpdateArgs& now = read_again(args);
-  place_rows<true>(op.with(now.group), memory_of(now), now.zones, now.counters,
+  place_rows<true>(op.with(now.group), memory_of(now), HeaderWords::of(memory_of(now)), now.zones, now.counters,
                    static_cast<uint32_t*>(shared_memory()));
   return true;
 }
@@ -113,7 +113,7 @@ UCCLEP_FN void dispatch(const HtDispatchArgs& args) {
   const HandleMemory memory{args.handle, args.group.shape};
   const bool ok = exchange_rows<Row>(op, opening, memory, args, stage);
   const HtDispatchArgs& now = read_again(args);
-  end_operation(op.with(now.group), ok, now.offer.tokens.given());
+  end_lending(op.with(now.group), ok, now.offer.tokens.given());
 }
 
 }  // namespace ht

@@ -195,7 +195,7 @@ UCCLEP_FN void combine(const HtCombineArgs& args) {
   const HandleMemory memory{args.handle, args.group.shape};
   const bool ok = exchange_partials<Element>(op, opening, memory, args, stage);
   const HtCombineArgs& now = read_again(args);
-  end_operation(op.with(now.group), ok, now.offer.tokens.given());
+  end_lending(op.with(now.group), ok, now.offer.tokens.given());
 }
 
 }  // namespace ht

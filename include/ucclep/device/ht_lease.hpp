@@ -10,7 +10,7 @@
 // | lend_out of a lender: fence_acq_rel, then      | leases_in: load_packet, then    | the caller's earlier writes  |
 // |   store_packet                                 |   fence_acq_rel and             |   and reads before the       |
 // |                                                |   acquire_then_bulk             |   peer's reads and writes    |
-// | end_operation: publish of consumed, after      | end_operation of the lender:    | the peer's reads and writes  |
+// | end_lending: publish of consumed, after        | end_lending of the lender:      | the peer's reads and writes  |
 // |   bulk_wait_written and the last ticket        |   load_acquire                  |   before the lender's caller |
 // clang-format on
 #pragma once

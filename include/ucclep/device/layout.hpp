@@ -59,7 +59,8 @@ constexpr uint32_t line_batch_quantised = 896;
 
 // What every offset follows from. Equal on all ranks of the group.
 struct GroupShape {
-  uint32_t ranks, experts, top_k, in_flight;
+  uint32_t ranks, experts, local;     // local: experts / ranks, for kernels, to which a division is long
+  uint32_t top_k, in_flight;          // in_flight: a power of two
   uint32_t ht_tokens, ll_tokens;      // B of each mode
   uint32_t line_bytes, line_payload;  // P15: a device's widest store that arrives whole, and the data in it
   uint64_t token_bytes;               // the largest row on the wire, scales included, a multiple of 16
@@ -67,7 +68,8 @@ struct GroupShape {
   uint32_t ll_bulk_tokens;  // rows of the BULK landing per source: B of LL, or 0 where all that can come fits as LINE
   uint32_t networked;       // 1: some ranks are reached by the network only; nothing travels as LINE then
 
-  UCCLEP_HD constexpr uint32_t local_experts() const { return experts / ranks; }
+  UCCLEP_HD constexpr uint32_t local_experts() const { return local; }
+  UCCLEP_HD constexpr uint32_t slot_of(uint64_t seq) const { return static_cast<uint32_t>(seq) & (in_flight - 1); }
   UCCLEP_HD constexpr bool lines_only() const { return ll_bulk_tokens == 0; }  // rows of LL
   // Rows in BULK form that one rank sends back.
   UCCLEP_HD constexpr uint64_t back_tokens() const { return ht_tokens > ll_bulk_tokens ? ht_tokens : ll_bulk_tokens; }

@@ -20,104 +20,110 @@ UCCLEP_FN bool ends_line(uint32_t packet) {
 
 // What a warp has in hand of a row in LINE form: up to line_batch_bytes of it, in registers, some 16-byte packets a
 // lane. Bytes go from memory to lines and from lines to memory without another stop. `bytes`, a multiple of 8: how many
-// there are; row, lines: where they begin.
+// there are; row, lines: where they begin. What a lane does in each step differs by constants only: a warp waits for
+// its own instructions as much as for memory.
 struct LineBatch {
   static constexpr uint32_t lines = line_batch_bytes / line_payload, packets = lines * line_lanes;
   static constexpr uint32_t steps = (packets + wave_size - 1) / wave_size;
+  static constexpr uint32_t step_bytes = wave_size / line_lanes * line_payload;  // of the row
   Packet part[steps];  // {first 8 bytes, second 8 bytes or epoch}
 
-  // The packet of this lane in a step.
-  static UCCLEP_FN uint32_t packet(uint32_t step) { return step * wave_size + lane_id(); }
+  // Where the data of this lane's packet of a step lies in the row.
+  static UCCLEP_FN uint32_t offset(uint32_t step) { return line_offset(lane_id()) + step * step_bytes; }
+  // Does this lane's packet of any step end a line?
+  static UCCLEP_FN bool ends() { return ends_line(lane_id()); }
 
-  // Warp verb: word(offset) gives 8 bytes.
+  // Warp verb: word(step, i) gives this lane's words 0 and 1 of a step.
   template <class Word>
   UCCLEP_FN void fill(uint32_t bytes, Word&& word) {
     UCCLEP_UNROLL
     for (uint32_t s = 0; s < steps; ++s) {
-      const uint32_t at = line_offset(packet(s));
-      part[s].value = at < bytes ? word(at) : 0;
-      part[s].epoch = at + 8 < bytes && !ends_line(packet(s)) ? word(at + 8) : 0;
+      part[s].value = offset(s) < bytes ? word(s, 0) : 0;
+      part[s].epoch = offset(s) + 8 < bytes && !ends() ? word(s, 1) : 0;
     }
   }
 
   // Warp verb: from memory.
   UCCLEP_FN void read(const char* row, uint32_t bytes) {
-    fill(bytes, [&](uint32_t at) { return *reinterpret_cast<const uint64_t*>(row + at); });
+    const char* from = row + line_offset(lane_id());
+    fill(bytes, [&](uint32_t s, uint32_t i) { return reinterpret_cast<const uint64_t*>(from + s * step_bytes)[i]; });
   }
 
   // Warp verb: to a peer's lines.
   UCCLEP_FN void send(char* lines_there, uint32_t bytes, uint64_t epoch) const {
     const uint32_t end = packets_of(bytes);
+    auto* to = reinterpret_cast<Packet*>(lines_there) + lane_id();
     UCCLEP_UNROLL
     for (uint32_t s = 0; s < steps; ++s) {
-      if (packet(s) >= end) continue;
-      auto* to = reinterpret_cast<Packet*>(lines_there) + packet(s);
-      store_packet(to, part[s].value, ends_line(packet(s)) ? epoch : part[s].epoch);
+      if (lane_id() + s * wave_size >= end) continue;
+      store_packet(to + s * wave_size, part[s].value, ends() ? epoch : part[s].epoch);
     }
   }
 
   // Warp verb: begins to read lines that may not be there yet.
   UCCLEP_FN void peek(const char* lines_here, uint32_t bytes) {
     const uint32_t end = packets_of(bytes);
+    const auto* from = reinterpret_cast<const Packet*>(lines_here) + lane_id();
     UCCLEP_UNROLL
     for (uint32_t s = 0; s < steps; ++s) {
-      const auto* from = reinterpret_cast<const Packet*>(lines_here) + packet(s);
-      part[s] = packet(s) < end ? load_packet(from) : Packet{};
+      part[s] = lane_id() + s * wave_size < end ? load_packet(from + s * wave_size) : Packet{};
     }
   }
 
-  // Warp verb, after peek: waits until all of them are there. The whole warp looks again until every line has its
-  // epoch: a line's lanes must have read it together.
-  UCCLEP_FN bool receive(const Op& op, Phase phase, uint32_t peer, const char* lines_here, uint32_t bytes) {
-    if (arrived(bytes, op.seq)) return true;
-    return wait_peer_warp(op, phase, peer, [&] {
-      peek(lines_here, bytes);
-      return arrived(bytes, op.seq);
-    });
-  }
-
-  // Lane verb: word(offset, value) for each 8 bytes that this lane holds.
-  template <class Word>
-  UCCLEP_FN void words(uint32_t bytes, Word&& word) const {
-    UCCLEP_UNROLL
-    for (uint32_t s = 0; s < steps; ++s) {
-      const uint32_t at = line_offset(packet(s));
-      if (at < bytes) word(at, part[s].value);
-      if (at + 8 < bytes && !ends_line(packet(s))) word(at + 8, part[s].epoch);
-    }
-  }
-
-  // Warp verb: to memory.
-  UCCLEP_FN void write(char* row, uint32_t bytes) const {
-    words(bytes, [&](uint32_t at, uint64_t value) { *reinterpret_cast<uint64_t*>(row + at) = value; });
-  }
-
- private:
+  // Warp verb, after peek: are all of them there? Else the whole warp looks again: a line's lanes must read it
+  // together.
   UCCLEP_FN bool arrived(uint32_t bytes, uint64_t seq) const {
     const uint32_t end = packets_of(bytes);
     bool late = false;
     UCCLEP_UNROLL
-    for (uint32_t s = 0; s < steps; ++s) {
-      const uint64_t epoch = shfl(part[s].epoch, lane_id() | (line_lanes - 1));
-      late = late || (packet(s) < end && epoch != seq);
-    }
-    return ballot(late) == 0;
+    for (uint32_t s = 0; s < steps; ++s) late = late || (lane_id() + s * wave_size < end && part[s].epoch != seq);
+    return ballot(late && ends()) == 0;
   }
+
+  // Warp verb: to memory, as far as [begin, end) of the batch. row: where byte 0 would lie.
+  UCCLEP_FN void write(char* row, uint32_t end, uint32_t begin = 0) const {
+    char* to = row + line_offset(lane_id());
+    UCCLEP_UNROLL
+    for (uint32_t s = 0; s < steps; ++s) {
+      auto* words = reinterpret_cast<uint64_t*>(to + s * step_bytes);
+      if (offset(s) < end && offset(s) >= begin) words[0] = part[s].value;
+      if (offset(s) + 8 < end && offset(s) + 8 >= begin && !ends()) words[1] = part[s].epoch;
+    }
+  }
+
+ private:
   static UCCLEP_FN uint32_t packets_of(uint32_t bytes) {
     return (bytes + line_payload - 1) / line_payload * line_lanes;
   }
 };
-static_assert(line_batch_bytes % line_payload == 0);
-
-// Batches that a warp takes one after the other, once it has found out what they belong to: that takes as long as they.
-constexpr uint32_t part_batches = 2;
+static_assert(line_batch_bytes % line_payload == 0 && wave_size % line_lanes == 0);
 
 UCCLEP_FN uint32_t line_batches(uint32_t bytes) {
   return (bytes + line_batch_bytes - 1) / line_batch_bytes;
 }
-UCCLEP_FN uint32_t line_parts(uint32_t batches) {
-  return (batches + part_batches - 1) / part_batches;
-}
+// Neighbouring batches of a row.
+struct BatchRange {
+  uint32_t begin, end;
+  UCCLEP_FN uint32_t count() const { return end - begin; }
+};
+
+// How rows are cut into parts, each of which a warp takes.
+struct RowParts {
+  Parked batches, of_part;  // of a row; of a part
+
+  // All rows shared out to so many warps, one part each if a part of `most` batches is large enough: to find out what a
+  // part belongs to takes a warp as long as several batches that are under way together.
+  static UCCLEP_FN RowParts of(uint32_t batches, uint32_t rows, uint32_t warps, uint32_t most) {
+    const uint32_t fair = (rows * batches + warps - 1) / warps;
+    return {batches, fair == 0 ? 1 : fair < most ? fair : most};
+  }
+  UCCLEP_FN uint32_t count() const { return (batches + of_part - 1) / of_part; }
+  UCCLEP_FN BatchRange range(uint32_t part) const {
+    const uint32_t begin = part * of_part, end = begin + of_part;
+    return {begin, end < batches ? end : uint32_t{batches}};
+  }
+};
+
 // Bytes of batch `index` of a row.
 UCCLEP_FN uint32_t batch_length(uint32_t bytes, uint32_t index) {
   const uint32_t left = bytes - index * line_batch_bytes;
@@ -151,8 +157,7 @@ UCCLEP_FN bool line_load(const Op& op, Phase phase, uint32_t peer, char* smem, c
     // The whole warp looks again until every line of the step has its epoch: a line's lanes must have read it together.
     const bool ok = wait_peer_warp(op, phase, peer, [&] {
       if (used) seen = load_packet(reinterpret_cast<const Packet*>(lines) + i);
-      const uint64_t epoch = shfl(seen.epoch, lane_id() | (line_lanes - 1));
-      return ballot(used && epoch != op.seq) == 0;
+      return ballot(used && ends_line(i) && seen.epoch != op.seq) == 0;
     });
     if (!ok) return false;
     if (used) {

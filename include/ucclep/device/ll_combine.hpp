@@ -140,56 +140,104 @@ struct BatchSum {
   }
 };
 
-// Warp verb: one batch of the sum of the terms.
-template <class Element>
-UCCLEP_FN LineBatch sum_batch(const Terms& terms, uint32_t begin, uint32_t bytes) {
-  BatchSum<Element> sum;
-  constexpr uint32_t ahead = 2;  // terms whose loads are in flight together
-  for (uint32_t first = 0; first < terms.count; first += ahead) {
-    LineBatch term[ahead];
-    UCCLEP_UNROLL
-    for (uint32_t i = 0; i < ahead; ++i) {
-      const uint32_t at = first + i < terms.count ? first + i : first;  // no branch: what is too much is not added
-      term[i].read(terms.rows[at] + begin, bytes);
-    }
-    UCCLEP_UNROLL
-    for (uint32_t i = 0; i < ahead; ++i) {
-      if (first + i < terms.count) sum.add(term[i], terms.weights[first + i], true);
-    }
-  }
-  return sum.rounded();
-}
-
-// Batches of a row that make up one part.
-struct BatchRange {
-  uint32_t begin, end;
-  static UCCLEP_FN BatchRange of(uint32_t row_bytes, uint32_t part) {
-    const uint32_t all = line_batches(row_bytes), begin = part * part_batches;
-    return {begin, begin + part_batches < all ? begin + part_batches : all};
-  }
+// Terms of a batch that are on their way to a warp together, as many as its registers hold.
+template <class Forms>
+struct TermGroup {
+  static constexpr uint32_t most = Forms::bulk ? 1 : 2;
+  LineBatch term[most];
 };
 
-// Warp verb: one part of the partial row of (home, place) to its lines at home.
-template <class Element>
-UCCLEP_FN bool send_line_part(const Op& op, const HandleMemory& memory, const CombineArgs& args, Stage& stage,
-                              uint32_t home, uint32_t place, uint32_t part) {
-  char* lines =
-      op.window(home) + op.group.layout.back_lines_of(op.slot, op.me()) + place * line_row_bytes(args.row_bytes);
-  const bool as_it_stands = args.zones == Zones::sources;  // the caller's row is the partial row
-  const char* row = as_it_stands ? args.tokens.at(args.ranked ? home : 0, place) : nullptr;
-  Terms terms = Terms::in(stage.scratch());
-  if (!as_it_stands && !gather_copies<ll::ByWindows>(op, memory, args, home, place, terms)) return false;
-  const BatchRange range = BatchRange::of(args.row_bytes, part);
+// Warp verb: the sum of each batch of the range, to put(index, sum). While some terms are added the next ones come.
+// terms: look(group, index, first) begins to read terms first, first + 1, .. of batch index, wait(group, index, first)
+// waits until they are there. Of terms past the last there is nothing, not even zeros.
+template <class Element, class TermsOfRow, class Put>
+UCCLEP_FN bool sum_batches(const TermsOfRow& terms, const BatchRange& range, Put&& put) {
+  using Group = typename TermsOfRow::Group;
+  Group next;
+  terms.look(next, range.begin, 0);
   for (Parked index = range.begin; index < range.end; index += 1) {
-    const uint32_t begin = index * line_batch_bytes, bytes = batch_length(args.row_bytes, index);
-    LineBatch batch;
-    if (as_it_stands) {
-      batch.read(row + begin, bytes);
-    } else {
-      batch = sum_batch<Element>(terms, begin, bytes);
-    }
-    batch.send(lines + index * LineBatch::lines * line_bytes, bytes, op.seq);
+    BatchSum<Element> sum;
+    uint32_t first = 0;
+    do {
+      if (!terms.wait(next, index, first)) return false;
+      const Group group = next;
+      const uint32_t added = first;
+      first += Group::most;
+      const bool of_next = first >= terms.count();
+      if (!of_next || index + 1 < range.end) {
+        terms.look(next, of_next ? index + 1 : uint32_t{index}, of_next ? 0 : first);
+      }
+      UCCLEP_UNROLL
+      for (uint32_t i = 0; i < Group::most; ++i) {
+        if (added + i >= terms.count()) break;
+        sum.add(group.term[i], terms.weight(added + i), TermsOfRow::weighted);
+      }
+    } while (first < terms.count());
+    put(index, sum);
   }
+  return true;
+}
+
+// The copies of one row on this rank, as terms of its partial row.
+template <class Forms>
+struct CopyTerms {
+  using Group = TermGroup<Forms>;
+  static constexpr bool weighted = true;
+  const Terms& terms;
+  uint32_t row_bytes;
+
+  UCCLEP_FN uint32_t count() const { return terms.count; }
+  UCCLEP_FN float weight(uint32_t i) const { return terms.weights[i]; }
+  UCCLEP_FN void look(Group& group, uint32_t index, uint32_t first) const {
+    UCCLEP_UNROLL
+    for (uint32_t i = 0; i < Group::most; ++i) {
+      if (first + i >= terms.count) break;
+      group.term[i].read(terms.rows[first + i] + index * line_batch_bytes, batch_length(row_bytes, index));
+    }
+  }
+  UCCLEP_FN bool wait(const Group&, uint32_t, uint32_t) const { return true; }
+};
+
+// Warp verb: batches of a row as they stand, several under way together; put(index, batch).
+template <class Forms, class Put>
+UCCLEP_FN void copy_batches(const char* row, uint32_t row_bytes, const BatchRange& range, Put&& put) {
+  UCCLEP_KEEP_LOOP
+  for (uint32_t index = range.begin; index < range.end; index += TermGroup<Forms>::most) {
+    TermGroup<Forms> group;
+    UCCLEP_UNROLL
+    for (uint32_t i = 0; i < TermGroup<Forms>::most; ++i) {
+      const uint32_t begin = (index + i) * line_batch_bytes;
+      if (index + i < range.end) group.term[i].read(row + begin, batch_length(row_bytes, index + i));
+    }
+    UCCLEP_UNROLL
+    for (uint32_t i = 0; i < TermGroup<Forms>::most; ++i) {
+      if (index + i < range.end) put(index + i, group.term[i]);
+    }
+  }
+}
+
+// Where a partial row goes: a place among the rows that this rank sends back to `rank`.
+struct Home {
+  uint32_t rank, place;
+};
+
+// Warp verb: one part of the partial row of a home to its lines there.
+template <class Element, class Forms>
+UCCLEP_FN bool send_line_part(const Op& op, const HandleMemory& memory, const CombineArgs& args, Stage& stage,
+                              const Home& home, const BatchRange& range) {
+  char* lines = op.window(home.rank) + op.group.layout.back_lines_of(op.slot, op.me()) +
+                home.place * line_row_bytes(args.row_bytes);
+  const auto send = [&](uint32_t index, const LineBatch& batch) {
+    batch.send(lines + index * LineBatch::lines * line_bytes, batch_length(args.row_bytes, index), op.seq);
+  };
+  if (args.zones == Zones::sources) {  // the caller's row is the partial row
+    copy_batches<Forms>(args.tokens.at(args.ranked ? home.rank : 0, home.place), args.row_bytes, range, send);
+    return true;
+  }
+  Terms terms = Terms::in(stage.scratch());
+  if (!gather_copies<ll::ByWindows>(op, memory, args, home.rank, home.place, terms)) return false;
+  sum_batches<Element>(CopyTerms<Forms>{terms, args.row_bytes}, range,
+                       [&](uint32_t index, const BatchSum<Element>& sum) { send(index, sum.rounded()); });
   sync_warp();  // the scratch is free for the next part
   return true;
 }
@@ -214,10 +262,12 @@ UCCLEP_FN bool send_bulk_part(const Op& op, const HandleMemory& memory, const Co
     Terms terms = Terms::in(stage.scratch());
     if (!gather_copies<ll::ByWindows>(op, memory, args, home, place, terms)) return false;
     bulk_wait_read();
-    for (uint32_t at = 0; at < bytes; at += line_batch_bytes) {
-      const uint32_t length = bytes - at < line_batch_bytes ? bytes - at : line_batch_bytes;
-      sum_batch<Element>(terms, first + at, length).write(stage.slot(0) + at, length);
-    }
+    const uint32_t from = first / line_batch_bytes;
+    const BatchRange range{from, from + line_batches(bytes)};
+    sum_batches<Element>(
+        CopyTerms<ll::AnyForm>{terms, args.row_bytes}, range, [&](uint32_t index, const BatchSum<Element>& sum) {
+          sum.rounded().write(stage.slot(0) + (index - from) * line_batch_bytes, batch_length(args.row_bytes, index));
+        });
     smem_to_bulk();
     send(stage.slot(0), 0, bytes);
   }
@@ -237,6 +287,13 @@ struct RankWords {
   static UCCLEP_FN RankWords of(const Op& op, const uint32_t* words) {
     return {words, lane_id() < op.ranks() ? words[lane_id()] : 0, op.ranks() <= wave_size};
   }
+  // Warp verb: the sum over all ranks.
+  UCCLEP_FN uint32_t total(uint32_t ranks) const {
+    if (spread) return reduce_add(mine);
+    uint32_t sum = 0;
+    for (uint32_t rank = 0; rank < ranks; ++rank) sum += words[rank];
+    return sum;
+  }
   // Warp verb: of a rank of the lane's own.
   UCCLEP_FN uint32_t at(uint32_t rank) const {
     const uint32_t word = shfl(mine, rank % wave_size);
@@ -244,22 +301,31 @@ struct RankWords {
   }
 };
 
+// Batches of a part of a row in LINE form, at most. A part of a row that may come in BULK form is no larger than its.
+template <class Forms>
+constexpr uint32_t most_batches = Forms::bulk ? 2 : 16;
+static_assert(ll_part_bytes % (most_batches<ll::AnyForm> * line_batch_bytes) == 0);
+
 // Verb of the blocks that send: the partial rows of every home, peers first: the own rows need no link.
 template <class Element, class Forms>
 UCCLEP_FN bool send_ll_rows(const Op& op, const HandleMemory& memory, const CombineArgs& args, const ll::Job& job,
                             Stage& stage) {
   Parked item = job.warp();
   const RankWords rows_from = RankWords::of(op, memory.rows_from());
+  const RowParts row_parts = RowParts::of(line_batches(args.row_bytes), uniform(rows_from.total(op.ranks())),
+                                          job.warps(), most_batches<Forms>);
   for (Parked i = 1; i <= op.ranks(); i += 1) {
     const Parked home = op.rotated(i), rows = rows_from.at(home);
     const CombineArgs& now = read_again(args);
     if (!Forms::bulk || form_of(now.group.shape, now.row_bytes, rows) == Form::line) {
-      const Parked parts = line_parts(line_batches(now.row_bytes)), items = rows * parts;
+      const Parked parts = row_parts.count(), items = rows * parts;
       for (; item < items; item += job.warps()) {
         const CombineArgs& here = read_again(args);
         const Op same = op.with(here.group);
-        if (!send_line_part<Element>(same, memory_of(here), here, stage, home, item / parts, item % parts))
+        if (!send_line_part<Element, Forms>(same, memory_of(here), here, stage, {home, item / parts},
+                                            row_parts.range(item % parts))) {
           return false;
+        }
       }
       item -= items;
     } else if constexpr (Forms::bulk) {
@@ -329,6 +395,50 @@ UCCLEP_FN bool gather_partials(const Op& op, const HandleMemory& memory, const C
   return every_lane(ok);
 }
 
+// They, as terms of the result.
+template <class Forms>
+struct PartialTerms {
+  using Group = TermGroup<Forms>;
+  static constexpr bool weighted = false;
+  const Op& op;
+  const Partials& partials;
+  uint32_t row_bytes;
+
+  UCCLEP_FN uint32_t count() const { return partials.count; }
+  UCCLEP_FN float weight(uint32_t) const { return 1.0f; }
+  UCCLEP_FN bool in_lines(uint32_t i) const { return Forms::by_token && (!Forms::bulk || partials.in_lines(i)); }
+  UCCLEP_FN void look(Group& group, uint32_t index, uint32_t first) const {
+    const uint32_t bytes = batch_length(row_bytes, index);
+    UCCLEP_UNROLL
+    for (uint32_t i = 0; i < Group::most; ++i) {
+      if (first + i >= partials.count) break;
+      if (in_lines(first + i)) {
+        group.term[i].peek(partials.lines(first + i, index), bytes);
+      } else {
+        group.term[i].read(partials.rows[first + i] + index * line_batch_bytes, bytes);
+      }
+    }
+  }
+  // What is late is looked at again. Who is named when the time is up: the first that was late.
+  UCCLEP_FN bool wait(Group& group, uint32_t index, uint32_t first) const {
+    const uint32_t bytes = batch_length(row_bytes, index);
+    uint32_t late = first;
+    const auto all_here = [&] {
+      bool all = true;
+      UCCLEP_UNROLL
+      for (uint32_t i = 0; i < Group::most; ++i) {
+        if (first + i >= partials.count) break;
+        if (!in_lines(first + i) || group.term[i].arrived(bytes, op.seq)) continue;
+        group.term[i].peek(partials.lines(first + i, index), bytes);
+        if (all) late = first + i;
+        all = false;
+      }
+      return all;
+    };
+    return all_here() || wait_peer_warp(op, Phase::rows, partials.ranks[late], all_here);
+  }
+};
+
 template <class Element>
 UCCLEP_FN void add_bias_batch(BatchSum<Element>& sum, const View& bias, uint32_t token, uint32_t index,
                               uint32_t bytes) {
@@ -342,39 +452,20 @@ UCCLEP_FN void add_bias_batch(BatchSum<Element>& sum, const View& bias, uint32_t
 // Warp verb: one part of the result of one token.
 template <class Element, class Forms>
 UCCLEP_FN bool reduce_part(const Op& op, const HandleMemory& memory, const CombineArgs& args, Stage& stage,
-                           uint32_t token, uint32_t part) {
-  const BatchRange range = BatchRange::of(args.row_bytes, part);
+                           uint32_t token, const BatchRange& range) {
   Partials partials;
   const uint32_t bulk_part = range.begin * line_batch_bytes / ll_part_bytes;
   if (!gather_partials<Forms>(op, memory, args, stage, token, bulk_part, partials)) return false;
-  for (Parked index = range.begin; index < range.end; index += 1) {
-    const uint32_t begin = index * line_batch_bytes, bytes = batch_length(args.row_bytes, index);
-    BatchSum<Element> sum;
-    LineBatch next;
-    const auto look = [&](uint32_t i) {
-      if (i >= partials.count) return;
-      if (Forms::by_token && (!Forms::bulk || partials.in_lines(i))) {
-        next.peek(partials.lines(i, index), bytes);
-      } else {
-        next.read(partials.rows[i] + begin, bytes);
-      }
-    };
-    look(0);
-    for (uint32_t i = 0; i < partials.count; ++i) {
-      const bool waits = Forms::by_token && (!Forms::bulk || partials.in_lines(i));
-      if (waits && !next.receive(op, Phase::rows, partials.ranks[i], partials.lines(i, index), bytes)) return false;
-      const LineBatch batch = next;
-      look(i + 1);
-      sum.add(batch, 1.0f, false);
-    }
+  const auto write = [&](uint32_t index, BatchSum<Element>& sum) {
+    const uint32_t bytes = batch_length(args.row_bytes, index);
     add_bias_batch(sum, args.bias, token, index, bytes);
     add_bias_batch(sum, args.bias2, token, index, bytes);
-    sum.rounded().write(args.output.at(0, token) + begin, bytes);
-  }
+    sum.rounded().write(args.output.at(0, token) + index * line_batch_bytes, bytes);
+  };
+  if (!sum_batches<Element>(PartialTerms<Forms>{op, partials, args.row_bytes}, range, write)) return false;
   sync_warp();  // the scratch is free for the next part
   return true;
 }
-static_assert(ll_part_bytes % (part_batches * line_batch_bytes) == 0);
 
 // Verb of the blocks that receive: tokens that get a result. A dispatch that a user's kernel opened had as many as the
 // kernel said, which the host could not compare with the output.
@@ -394,12 +485,15 @@ UCCLEP_FN uint32_t tokens_out(const Op& op, const HandleMemory& memory, const Co
 template <class Element, class Forms>
 UCCLEP_FN bool reduce_ll_tokens(const Op& op, const HandleMemory& memory, const CombineArgs& args, const ll::Job& job,
                                 Stage& stage) {
-  const Parked tokens = tokens_out(op, memory, args, job), parts = line_parts(line_batches(args.row_bytes)),
-               items = tokens * parts;
+  const Parked tokens = tokens_out(op, memory, args, job);
+  const RowParts row_parts = RowParts::of(line_batches(args.row_bytes), tokens, job.warps(), most_batches<Forms>);
+  const Parked parts = row_parts.count(), items = tokens * parts;
   for (Parked item = job.warp(); item < items; item += job.warps()) {
     const CombineArgs& now = read_again(args);
-    if (!reduce_part<Element, Forms>(op.with(now.group), memory_of(now), now, stage, item / parts, item % parts))
+    if (!reduce_part<Element, Forms>(op.with(now.group), memory_of(now), now, stage, item / parts,
+                                     row_parts.range(item % parts))) {
       return false;
+    }
   }
   return true;
 }
@@ -470,7 +564,7 @@ UCCLEP_FN void combine_ll(const CombineArgs& args) {
   Stage stage(args.piece_bytes, Forms::bulk);
   const Op op = next_operation(args.group, Kind::combine, Operation::combine, opening);
   const HandleMemory memory{args.handle, args.group.shape};
-  const ll::Jobs jobs = ll::Jobs::of(sending_percent);
+  const ll::Jobs jobs = ll::Jobs::of(sending_percent, false);
   const auto send = [&] {
     using Path = CombinePath<typename Forms::Wire>;
     return !jobs.send.mine() || Path::template send<Element, Forms>(op, memory, args, jobs.send, stage);

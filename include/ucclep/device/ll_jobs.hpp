@@ -57,10 +57,11 @@ struct Jobs {
     const Job all{0, grid_size()};
     return {all, all, all};
   }
-  // percent: of the blocks that do not count, that send.
-  static UCCLEP_FN Jobs of(uint32_t percent) {
+  // percent: of the blocks that do not count, that send. counts: there is something to count.
+  static UCCLEP_FN Jobs of(uint32_t percent, bool counts = true) {
     if (!jobs_are_apart()) return of_one();
-    const uint32_t count = 1 + grid_size() / 16, movers = grid_size() - count, share = movers * percent / 100;
+    const uint32_t count = counts ? 1 + grid_size() / 16 : 0, movers = grid_size() - count,
+                   share = movers * percent / 100;
     const uint32_t send = share == 0 ? 1 : share;
     return {{0, send}, {send, movers - send}, {movers, count}};
   }

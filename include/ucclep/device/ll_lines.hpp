@@ -77,6 +77,7 @@ struct BatchShape {
 
 // A batch of a row as it stands.
 struct ForwardBatch {
+  static constexpr bool scaled = false;
   static UCCLEP_FN void read(Stage&, const RowSource& source, uint32_t token, const BatchShape& shape,
                              LineBatch& batch) {
     batch.read(source.tokens.at(0, token) + shape.first_token, shape.tokens);
@@ -85,6 +86,7 @@ struct ForwardBatch {
 
 // A batch of a row that is quantised on its way, put together in shared memory.
 struct QuantiseBatch {
+  static constexpr bool scaled = true;
   static UCCLEP_FN void read(Stage& stage, const RowSource& source, uint32_t token, const BatchShape& shape,
                              LineBatch& batch) {
     constexpr uint32_t steps = (line_batch_quantised + wave_size * quant_per_lane - 1) / (wave_size * quant_per_lane);
@@ -132,36 +134,59 @@ UCCLEP_FN void send_scales(Stage& stage, const RowSource& source, uint32_t token
 UCCLEP_FN bool scales_apart(const WireShape& wire) {
   return wire.scale_count > 0 && wire.batch_scale_bytes == 0;
 }
-// Parts in which a row is sent, a batch each, and received, each by a warp.
+// Parts in which a row is sent: a batch each.
 UCCLEP_FN uint32_t sent_parts(const WireShape& wire) {
   return wire.batches + (scales_apart(wire) ? 1 : 0);
 }
-UCCLEP_FN uint32_t received_parts(const WireShape& wire) {
-  return line_parts(wire.batches) + (scales_apart(wire) ? 1 : 0);
-}
 
-// Verb of the blocks that send: all parts of all tokens. Neighbouring warps have the same part of different tokens.
+// Verbs of the warps of the blocks that send: all parts of all tokens. Neighbouring warps have the same part of
+// different tokens. The first part is read while the block waits for its slot.
 template <class Batch>
-UCCLEP_FN void send_lines(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage, int64_t* bad) {
-  const uint32_t tokens = args.routing.tokens;
-  const RowLines lines = RowLines::of(op.group.shape, args.source.wire);
-  const Parked items = tokens * sent_parts(args.source.wire);
-  for (Parked item = job.warp(); item < items; item += job.warps()) {
+struct LineSender {
+  const LlDispatchArgs& args;
+  const Job& job;
+  Stage& stage;
+  int64_t* bad;
+  Parked item, items;
+  LineBatch batch;
+  Selection selection;
+
+  UCCLEP_FN LineSender(const LlDispatchArgs& args, const Job& job, Stage& stage, int64_t* bad)
+      : args(args),
+        job(job),
+        stage(stage),
+        bad(bad),
+        item(job.warp()),
+        items(args.routing.tokens * sent_parts(args.source.wire)) {}
+
+  UCCLEP_FN void read() {
+    if (item >= items) return;
     const LlDispatchArgs& now = read_again(args);
-    const uint32_t token = item % tokens, part = item / tokens;
-    const bool scales = part == now.source.wire.batches;
-    const BatchShape shape = BatchShape::of(now.source.wire, part);
-    LineBatch batch;
-    if (!scales) Batch::read(stage, now.source, token, shape, batch);  // it arrives while the ids do
-    const Selection selection = begin_selection(now.group.shape, now.routing, token, bad);
-    const Addresses rows = lines_of_token(op.with(now.group), lines, token, selection);
-    if (scales) {
-      send_scales(stage, now.source, token, lines, rows, op.seq);
-      continue;
-    }
-    rows.each([&](char* row) { batch.send(row + lines.batch(part), shape.bytes(), op.seq); });
+    const uint32_t tokens = now.routing.tokens, token = item % tokens, part = item / tokens;
+    const WireShape& wire = now.source.wire;
+    if (part < wire.batches) Batch::read(stage, now.source, token, BatchShape::of(wire, part), batch);
+    selection = begin_selection(now.group.shape, now.routing, token, bad);  // the ids arrive while the batch does
   }
-}
+
+  // After read, when the slot is free.
+  UCCLEP_FN void send(const Op& op) {
+    while (item < items) {
+      const LlDispatchArgs& now = read_again(args);
+      const uint32_t tokens = now.routing.tokens, token = item % tokens, part = item / tokens;
+      const WireShape& wire = now.source.wire;
+      const RowLines lines = RowLines::of(now.group.shape, wire);
+      const Addresses rows = lines_of_token(op.with(now.group), lines, token, selection);
+      if (part == wire.batches) {
+        send_scales(stage, now.source, token, lines, rows, op.seq);
+      } else {
+        const uint32_t bytes = BatchShape::of(wire, part).bytes();
+        rows.each([&](char* row) { batch.send(row + lines.batch(part), bytes, op.seq); });
+      }
+      item += job.warps();
+      read();
+    }
+  }
+};
 
 // Verb of the blocks that count: the positions of every row; put(op, args, token, selection), a warp verb, sends them.
 template <class Args, class Put>
@@ -215,16 +240,91 @@ UCCLEP_FN void spread_scales(const DispatchOutput& out, const char* smem, uint32
   }
 }
 
-// Warp verb: what came in one batch to every target.
-UCCLEP_FN void write_batch(const DispatchOutput& out, Stage& stage, const LineBatch& batch, const BatchShape& shape,
-                           const Target& target) {
+// Neighbouring batches of a row, all under way to the registers of a warp together. Loops end at `count`: what is not
+// there costs no instruction. scaled: batches carry scales behind their tokens. wire: of the rows.
+template <bool scaled, uint32_t most>
+struct LineSpan {
+  LineBatch batch[most];
+  Parked begin, count;
+  uint32_t last_tokens, last_scales;  // all batches but the last of a row are whole
+
+  UCCLEP_FN LineSpan(const WireShape& wire, const BatchRange& range) : begin(range.begin), count(range.count()) {
+    const BatchShape last = BatchShape::of(wire, range.begin + range.count() - 1);
+    last_tokens = last.tokens;
+    last_scales = scaled ? last.scales : 0;
+  }
+
+  UCCLEP_FN uint32_t tokens(const WireShape& wire, uint32_t i) const {
+    return i + 1 == count ? last_tokens : wire.batch_bytes;
+  }
+  UCCLEP_FN uint32_t scales(const WireShape& wire, uint32_t i) const {
+    if constexpr (!scaled) return 0;
+    return i + 1 == count ? last_scales : wire.batch_scale_bytes;
+  }
+  UCCLEP_FN uint32_t bytes(const WireShape& wire, uint32_t i) const {
+    return (tokens(wire, i) + scales(wire, i) + 7) / 8 * 8;
+  }
+  static UCCLEP_FN uint32_t lines_before(uint32_t i) { return i * LineBatch::lines * line_bytes; }
+
+  // Warp verb: begins to read lines that may not be there yet. lines_here: of the first batch.
+  UCCLEP_FN void peek(const WireShape& wire, const char* lines_here) {
+    UCCLEP_UNROLL
+    for (uint32_t i = 0; i < most; ++i) {
+      if (i >= count) continue;
+      batch[i].peek(lines_here + lines_before(i), bytes(wire, i));
+    }
+  }
+  // Warp verb, after peek: waits until all are there. What is late is looked at again.
+  UCCLEP_FN bool receive(const Op& op, uint32_t peer, const WireShape& wire, const char* lines_here) {
+    return wait_peer_warp(op, Phase::rows, peer, [&] {
+      bool all = true;
+      UCCLEP_UNROLL
+      for (uint32_t i = 0; i < most; ++i) {
+        if (i >= count) continue;
+        if (batch[i].arrived(bytes(wire, i), op.seq)) continue;
+        batch[i].peek(lines_here + lines_before(i), bytes(wire, i));
+        all = false;
+      }
+      return all;
+    });
+  }
+  // Warp verb: what they carry of tokens, to a row.
+  UCCLEP_FN void write(const WireShape& wire, char* row) const {
+    char* to = row + begin * wire.batch_bytes;
+    UCCLEP_UNROLL
+    for (uint32_t i = 0; i < most; ++i) {
+      if (i >= count) continue;
+      batch[i].write(to, tokens(wire, i));
+      to += wire.batch_bytes;
+    }
+  }
+  // Warp verb: what they carry of scales, to shared memory; those of batch i begin at scale_room * i.
+  static constexpr uint32_t scale_room = 32;
+  UCCLEP_FN void write_scales(const WireShape& wire, char* smem) const {
+    UCCLEP_UNROLL
+    for (uint32_t i = 0; i < most; ++i) {
+      if (i >= count) continue;
+      batch[i].write(smem + scale_room * i - tokens(wire, i), bytes(wire, i), tokens(wire, i));
+    }
+  }
+};
+static_assert(line_batch_bytes - line_batch_quantised >= 32);
+
+// Warp verb: what came to every target.
+template <bool scaled, uint32_t most>
+UCCLEP_FN void write_span(const DispatchOutput& out, Stage& stage, const LineSpan<scaled, most>& span,
+                          const Target& target) {
   char* to = target.active ? out.tokens.at(target.outer, target.inner) : nullptr;
-  Addresses{target.active, to}.each([&](char* row) { batch.write(row + shape.first_token, shape.tokens); });
-  if (shape.scales == 0) return;
-  batch.write(stage.slot(0), shape.bytes());
+  Addresses{target.active, to}.each([&](char* row) { span.write(out.wire, row); });
+  if constexpr (!scaled) return;
+  char* scales = stage.slot(0);
+  span.write_scales(out.wire, scales);
   sync_warp();
-  spread_scales(out, stage.slot(0) + shape.tokens, shape.first_scale, shape.scales, target);
-  sync_warp();  // the slot is free for the next batch
+  for (uint32_t i = 0; i < span.count; ++i) {
+    spread_scales(out, scales + span.scale_room * i, (span.begin + i) * out.wire.batch_scale_bytes,
+                  span.scales(out.wire, i), target);
+  }
+  sync_warp();  // the slot is free for the next span
 }
 
 // Warp verb: the scales that have lines of their own, to every target.
@@ -242,23 +342,19 @@ UCCLEP_FN bool receive_scales(const Op& op, const DispatchOutput& out, Stage& st
   return true;
 }
 
-// Bytes of a batch; past the last there are none.
-UCCLEP_FN uint32_t batch_bytes(const WireShape& wire, uint32_t index) {
-  return index < wire.batches ? BatchShape::of(wire, index).bytes() : 0;
-}
-
-// Warp verb: one part of the row that `source` put at `place`, from its lines to where it stays.
-UCCLEP_FN bool receive_part(const Op& op, const LlDispatchArgs& args, Stage& stage, const Parked& source,
-                            const Parked& place, const Parked& part) {
+// Warp verb: one part of the row that `source` put at `place`, from its lines to where it stays. Span: how it comes.
+template <class Span>
+UCCLEP_FN bool receive_part(const Op& op, const LlDispatchArgs& args, Stage& stage, const RowParts& parts,
+                            const Parked& source, const Parked& place, const Parked& part) {
   const Parked token = uniform(BlockTables::of(stage, args).inbox.find_token(op, source, place));
   const GroupShape& shape = args.group.shape;
   const RowLines lines = RowLines::of(shape, args.output.wire);
   const auto row_of = [&](const Op& same) {
     return same.mine() + same.group.layout.ll_lines_of(same.slot, source) + uint64_t{token} * lines.all() * line_bytes;
   };
-  const uint32_t first = part * part_batches;
-  LineBatch batch;  // the first is on its way while the meta is read; where there are no batches, no bytes of it are
-  batch.peek(row_of(op) + lines.batch(first), batch_bytes(args.output.wire, first));
+  const BatchRange range = part < parts.count() ? parts.range(part) : BatchRange{0, 0};
+  Span span(args.output.wire, range);
+  span.peek(args.output.wire, row_of(op) + lines.batch(range.begin));  // on its way while the meta is read
   char* meta = stage.scratch();
   if (!line_load(op, Phase::rows, source, meta, row_of(op), MetaLayout::of(shape.top_k).body_bytes())) return false;
   const LlDispatchArgs& now = read_again(args);
@@ -270,19 +366,11 @@ UCCLEP_FN bool receive_part(const Op& op, const LlDispatchArgs& args, Stage& sta
   const LlDispatchArgs& here = read_again(args);
   const Op same = op.with(here.group);
   const char* row = row_of(same);
-  const uint32_t batches = here.output.wire.batches;
-  if (part == line_parts(batches)) {
+  if (part == parts.count()) {
     return receive_scales(same, here.output, stage, source, row + (lines.meta + lines.tokens) * line_bytes, target);
   }
-  const uint32_t end = first + part_batches < batches ? first + part_batches : batches;
-  for (Parked index = first; index < end; index += 1) {
-    const WireShape& wire = read_again(args).output.wire;
-    const BatchShape batch_shape = BatchShape::of(wire, index);
-    if (!batch.receive(same, Phase::rows, source, row + lines.batch(index), batch_shape.bytes())) return false;
-    const LineBatch here_now = batch;
-    if (index + 1 < end) batch.peek(row + lines.batch(index + 1), batch_bytes(wire, index + 1));
-    write_batch(read_again(args).output, stage, here_now, batch_shape, target);
-  }
+  if (!span.receive(same, source, here.output.wire, row + lines.batch(range.begin))) return false;
+  write_span(read_again(args).output, stage, span, target);
   return true;
 }
 

@@ -160,17 +160,17 @@ struct CombinePath<ByNetwork> {
     const char* row = as_it_stands ? args.tokens.at(args.ranked ? home : 0, place) : nullptr;
     Terms terms = Terms::in(stage.scratch());
     if (!as_it_stands && !gather_copies<ByNetwork>(op, memory, args, home, place, terms)) return false;
-    const uint32_t first = part * ll_part_bytes, left = args.row_bytes - first;
-    const Parked end = by_window && left > ll_part_bytes ? first + ll_part_bytes : first + left;
-    for (Parked begin = first; begin < end; begin += line_batch_bytes) {
-      const uint32_t bytes = end - begin < line_batch_bytes ? end - begin : line_batch_bytes;
-      LineBatch batch;
-      if (as_it_stands) {
-        batch.read(row + begin, bytes);
-      } else {
-        batch = sum_batch<Element>(terms, begin, bytes);
-      }
-      batch.write(to + begin, bytes);
+    const uint32_t all = line_batches(args.row_bytes), of_part = ll_part_bytes / line_batch_bytes;
+    const uint32_t from = part * of_part;
+    const BatchRange range{from, by_window && all - from > of_part ? from + of_part : all};
+    const auto write = [&](uint32_t index, const LineBatch& batch) {
+      batch.write(to + index * line_batch_bytes, batch_length(args.row_bytes, index));
+    };
+    if (as_it_stands) {
+      copy_batches<ll::AcrossDomains>(row, args.row_bytes, range, write);
+    } else {
+      sum_batches<Element>(CopyTerms<ll::AcrossDomains>{terms, args.row_bytes}, range,
+                           [&](uint32_t index, const BatchSum<Element>& sum) { write(index, sum.rounded()); });
     }
     if (!by_window) return network::push_rows(op, lane_id() == 0, home, place, 1, args.row_bytes);
     sync_warp();

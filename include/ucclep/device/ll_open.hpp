@@ -82,20 +82,11 @@ UCCLEP_FN bool fits(const Op& op, const ucclEpDeviceHandle& handle, const RowSha
   return false;
 }
 
-// Block verb, last thing of the launch: true in the last block out, which sees all that the others wrote.
-UCCLEP_FN bool last_out(GroupState* state) {
+// Block verb, last thing of the launch: true in the last block out, which sees all that the others wrote, if none of
+// them has failed.
+UCCLEP_FN bool last_out(const Open& open) {
   sync_block();
-  bool last = false;
-  if (thread_id() == 0) {
-    last = fetch_add_acq_rel<Scope::gpu>(&state->exited, uint32_t{1}) + 1 == grid_size();
-    if (last) store_relaxed<Scope::gpu>(&state->exited, uint32_t{0});
-  }
-  return sync_block_or(last);
-}
-
-// Verb of the last block out: no block gave up.
-UCCLEP_FN bool all_went_well(const Open& open) {
-  return open.ok && every_thread(load_relaxed<Scope::system>(open.handle.group.abort_word) == 0);
+  return sync_block_or(thread_id() == 0 && leave(open.handle.group.state, open.ok, true));
 }
 
 }  // namespace ll

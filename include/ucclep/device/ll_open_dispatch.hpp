@@ -230,8 +230,7 @@ static_assert(MetaLayout::of(max_top_k).bytes <= HandleLayout::meta_scratch);
 // Verb of every block, after its last send: the last block out counts what was sent and says so to the peers. tokens:
 // T, sent as 0 .. T - 1; of more than B the first B count, and a data record says so. False: the operation has failed.
 UCCLEP_FN bool dispatch_end(block, const OpenDispatch& open, uint32_t tokens) {
-  if (!last_out(open.handle.group.state)) return open.ok;
-  if (!all_went_well(open)) return false;
+  if (!last_out(open)) return open.ok;
   const Op op = open.op();
   const uint32_t most = open.handle.view.tokens;  // dispatch_send has sent no more
   if (tokens > most) refuse(op, Field::tokens, most, tokens);

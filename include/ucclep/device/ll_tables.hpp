@@ -23,6 +23,12 @@ struct BlockTables {
              at.bases != at.scratch ? reinterpret_cast<uint32_t*>(base + at.bases) : nullptr},
             reinterpret_cast<uint32_t*>(base + at.scratch)};
   }
+
+  // For the block that counts: where the inbox will be, if there is room.
+  UCCLEP_FN HeaderWords header_words(const HandleMemory& memory) const {
+    if (inbox.bases == nullptr) return HeaderWords::of(memory);
+    return HeaderWords::in(memory.shape.ranks, reinterpret_cast<uint32_t*>(inbox.facts), inbox.bases);
+  }
 };
 static_assert(sizeof(HeaderFacts) == BlockTableLayout::fact_bytes);
 

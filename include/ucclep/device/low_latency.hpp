@@ -41,31 +41,52 @@ UCCLEP_FN bool counts_here() {
 }
 
 // Verb of that block: the counters of the caller, and the counts that combine needs.
-UCCLEP_FN bool count_arrivals(const Op& op, const LlDispatchArgs& args, uint32_t* scratch) {
+UCCLEP_FN bool count_arrivals(const Op& op, const LlDispatchArgs& args, const Stage& stage) {
   const HandleMemory memory = memory_of(args);
   if (thread_id() == 0) memory.state()->weighted = args.settings.weights_at_dispatch;
-  const bool complete = receive_headers(op, memory, args.settings, args.counters.wait_ns, {warp_id(), block::warps()});
+  const bool complete = receive_headers(op, BlockTables::of(stage, args).header_words(memory), args.settings,
+                                        args.counters.wait_ns, {warp_id(), block::warps()});
   if (!every_thread(complete)) return false;
   const LlDispatchArgs& now = read_again(args);
-  place_rows<false>(op.with(now.group), memory_of(now), now.output.zones, now.counters, scratch);
+  const HeaderWords words = BlockTables::of(stage, now).header_words(memory_of(now));
+  if (words.rows != memory_of(now).rows_from()) words.keep(memory_of(now));
+  const LlDispatchArgs& here = read_again(args);
+  const BlockTables tables = BlockTables::of(stage, here);
+  const HandleMemory kept = memory_of(here);
+  place_rows<false>(op.with(here.group), kept, tables.header_words(kept), here.output.zones, here.counters,
+                    tables.scratch);
   return true;
 }
 
+// Batches of a row that a warp receives at once, at most: as many as its registers hold.
+template <class Row, class Forms>
+constexpr uint32_t most_batches = Forms::bulk          ? 2
+                                  : Row::Lines::scaled ? 4
+                                                       : 5;
+
 // Verb of the blocks that receive: rows of all sources, the own ones first, as they arrive. An item is a row in BULK
 // form, or a part of a row in LINE form.
-template <class Forms>
+template <class Row, class Forms>
 UCCLEP_FN bool expand_rows(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage) {
+  using Span = LineSpan<Row::Lines::scaled, most_batches<Row, Forms>>;
   Parked item = job.warp();
+  const HeaderFacts* all = BlockTables::of(stage, args).inbox.facts;
+  uint32_t arriving = 0;
+  for (uint32_t source = 0; source < op.ranks(); ++source) arriving += all[source].rows;
+  const RowParts row_parts =
+      RowParts::of(args.output.wire.batches, uniform(arriving), job.warps(), most_batches<Row, Forms>);
   for (Parked i = 0; i < op.ranks(); i += 1) {
     const Parked source = op.rotated(i);
     const LlDispatchArgs& here = read_again(args);
     const HeaderFacts facts = BlockTables::of(stage, here).inbox.facts[source];
     const Parked form = static_cast<uint32_t>(facts.form), rows = facts.rows;
     if (Forms::by_token && (!Forms::bulk || form == static_cast<uint32_t>(Form::line))) {
-      const Parked parts = received_parts(here.output.wire), items = rows * parts;
+      const Parked parts = row_parts.count() + (scales_apart(here.output.wire) ? 1 : 0), items = rows * parts;
       for (; item < items; item += job.warps()) {
         const LlDispatchArgs& now = read_again(args);
-        if (!receive_part(op.with(now.group), now, stage, source, item / parts, item % parts)) return false;
+        if (!receive_part<Span>(op.with(now.group), now, stage, row_parts, source, item / parts, item % parts)) {
+          return false;
+        }
       }
       item -= items;
     } else if constexpr (Forms::bulk) {
@@ -87,10 +108,10 @@ UCCLEP_FN bool expand_rows(const Op& op, const LlDispatchArgs& args, const Job& 
 
 // Verb of the blocks that receive, and of the block that counts what arrives: from everybody's headers to the rows in
 // the output.
-template <class Forms>
+template <class Row, class Forms>
 UCCLEP_FN bool receive_rows(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage) {
   if (!Forms::Wire::headers_in(op, counts_here() ? args.counters.wait_ns : View{})) return false;
-  if (counts_here() && !count_arrivals(op, args, BlockTables::of(stage, args).scratch)) return false;
+  if (counts_here() && !count_arrivals(op, args, stage)) return false;
   if (!job.mine()) return true;
   const LlDispatchArgs& now = read_again(args);
   const HeaderResult ready =
@@ -100,14 +121,14 @@ UCCLEP_FN bool receive_rows(const Op& op, const LlDispatchArgs& args, const Job&
   const Inbox inbox = BlockTables::of(stage, here).inbox;
   if (!inbox.fill(op.with(here.group), here.output.zones == Zones::slabs)) return false;
   mark_unused_rows(op.with(here.group), here, job, inbox.facts);
-  return expand_rows<Forms>(op, args, job, stage);
+  return expand_rows<Row, Forms>(op, args, job, stage);
 }
 
 // Percent of the blocks that send: the links are full from few SMs, and quantising takes more.
 template <class Row>
 constexpr uint32_t sending_percent = 25;
 template <>
-inline constexpr uint32_t sending_percent<Quantise> = 40;
+inline constexpr uint32_t sending_percent<Quantise> = 45;
 
 // Verb of the blocks that count: the header for every peer. The last blocks begin: they get tokens last.
 template <class Wire>
@@ -136,13 +157,17 @@ UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const LlDispa
   }
   LlSets sets = sets_in(BlockTables::of(stage, args).sets, args);
   int64_t bad = no_bad_id;
+  LineSender<typename Row::Lines> sender(args, jobs.send, stage, &bad);
+  const bool sends_lines = Forms::by_token && form == Form::line && jobs.send.mine();
+  if (!Forms::bulk && sends_lines) sender.read();
   if (jobs.count.mine()) sets.require(0, args.routing.tokens, &bad);  // needs no peer
   if (!slots_free(op, opening)) return false;
   if constexpr (Forms::bulk) acquire_then_bulk();
   if (jobs.count.mine() && !send_headers<Wire>(op, args, jobs.count, sets, form, &bad)) return false;
   if (Forms::by_token && (!Forms::bulk || form == Form::line)) {
     if (jobs.count.mine()) send_metas(op, args, jobs.count, stage, sets, &bad);
-    if (jobs.send.mine()) send_lines<typename Row::Lines>(op, args, jobs.send, stage, &bad);
+    if (Forms::bulk && sends_lines) sender.read();
+    if (sends_lines) sender.send(op);
   } else if constexpr (Forms::bulk) {
     if (jobs.send.mine())
       send_tokens<typename Row::Bulk, typename BulkPath<Wire>::Out>(op, args, jobs.send, stage, sets, &bad);
@@ -150,7 +175,7 @@ UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const LlDispa
   report_bad_id(op, bad);
   if (!jobs.receive.mine() && !counts_here()) return true;
   const LlDispatchArgs& now = read_again(args);
-  return receive_rows<Forms>(op.with(now.group), now, jobs.receive, stage);
+  return receive_rows<Row, Forms>(op.with(now.group), now, jobs.receive, stage);
 }
 
 // Verb of one thread.
@@ -179,7 +204,7 @@ UCCLEP_FN void complete_dispatch(const LlDispatchArgs& args) {
   const Op op = next_operation(args.group, Kind::dispatch, Operation::dispatch, opening);
   if (memory_of(args).state()->opened[static_cast<uint32_t>(Kind::dispatch)] != op.seq) return;
   if (counts_here()) hide_total(args.counters);
-  end_operation(op, opening.abort == 0 && receive_rows<AnyForm>(op, args, Jobs::of_one().receive, stage));
+  end_operation(op, opening.abort == 0 && receive_rows<Forward, AnyForm>(op, args, Jobs::of_one().receive, stage));
 }
 
 // HandleUpdate: local, takes no sequence number. Keeps the checked ids; what follows from them the dispatch counts.

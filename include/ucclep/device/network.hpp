@@ -159,12 +159,11 @@ struct ByNetwork {
   }
 
   static UCCLEP_FN void end(const Op& op, bool ok) {
-    if (!last_advances(op, every_thread(ok) && all_in(op))) return;
+    if (!end_operation(op, every_thread(ok) && all_in(op), true)) return;
     const Fifo& fifo = op.group.network->fifo;
     for (uint32_t first = 0; first < op.ranks(); first += block_size()) {
       const uint32_t peer = first + thread_id();
-      const bool there = peer < op.ranks(), remote = there && !op.has_window(peer);
-      if (there && !remote) publish_consumed(op, peer);
+      const bool remote = peer < op.ranks() && !op.has_window(peer);  // the others hear it from slots_free
       CommandFields command;
       command.operation = CommandOp::consumed;
       if (!network::push_to(op, remote, control_ring(fifo, peer), peer, command)) return;

@@ -27,14 +27,14 @@ UCCLEP_FN uint64_t quantise(const RowSource& source, const vec16& x, bool used, 
   const float fine = a / 448.0f;
   const uint8_t power = to_e8m0_up(fine);
   const float scale = source.round_scale ? from_e8m0(power) : fine;
-  const float inverse = 448.0f / a;
+  // A power of two has an exact inverse: to multiply by it is to divide by the scale.
+  const float inverse = (source.round_scale ? 1.0f : 448.0f) / (source.round_scale ? scale : a);
   uint64_t packed = 0;
   UCCLEP_UNROLL
   for (uint32_t i = 0; i < quant_per_lane / 2; ++i) {
     const float low = from_bf16(static_cast<uint16_t>(words[i]));
     const float high = from_bf16(static_cast<uint16_t>(words[i] >> 16));
-    const bool exact = source.round_scale;
-    const uint32_t pair = to_e4m3_pair(exact ? low / scale : low * inverse, exact ? high / scale : high * inverse);
+    const uint32_t pair = to_e4m3_pair(low * inverse, high * inverse);
     packed |= uint64_t{pair} << (16 * i);
   }
   if (used && element % quant_group == 0) {

@@ -30,7 +30,7 @@ UCCLEP_FN void put_lines(uint32_t bytes, uint64_t epoch, Each&& each, Word&& wor
     for (uint32_t index = Coop::rank() / wave_size; index < all; index += Coop::size() / wave_size) {
       const uint32_t begin = index * line_batch_bytes, length = batch_length(bytes, index);
       LineBatch batch;
-      batch.fill(length, [&](uint32_t at) { return word(begin + at); });
+      batch.fill(length, [&](uint32_t s, uint32_t i) { return word(begin + LineBatch::offset(s) + 8 * i); });
       each([&](char* lines) { batch.send(lines + index * LineBatch::lines * line_bytes, length, epoch); });
     }
   } else {

@@ -5,8 +5,12 @@
 // clang-format off
 // | who releases                       | who acquires                  | what is ordered                         |
 // |------------------------------------|-------------------------------|-----------------------------------------|
-// | end_operation: publish of consumed | slots_free: load_acquire      | the reader's last read of a slot before |
-// |   (system), after the last block's |   (system)                    |   the writer's next write into it       |
+// | slots_free of the reader's next    | slots_free: load_acquire      | the reader's last read of a slot before |
+// |   operation: publish of consumed   |   (system)                    |   the writer's next write into it       |
+// |   (system), after the end of the   |                               |                                         |
+// |   launch that read it              |                               |                                         |
+// | end_lending: publish of consumed   | end_lending of the lender:    | the last access to a lent tensor before |
+// |   (system), after the last block's |   load_acquire (system)       |   its owner goes on (ht_lease.hpp)      |
 // |   ticket (fetch_add_acq_rel, gpu)  |                               |                                         |
 // | store_packet (header, weights)     | load_packet                   | nothing but the packet itself           |
 // | publish of a row's or chunk's      | wait_word: load_acquire       | the row before its readers              |
@@ -172,15 +176,37 @@ struct Opening {
 
 UCCLEP_FN Op next_operation(const ucclEpDeviceGroup& group, Kind kind, Operation name, const Opening& opening) {
   const uint64_t seq = opening.last + 1;
-  return {group, kind, name, seq, static_cast<uint32_t>(seq % group.shape.in_flight)};
+  return {group, kind, name, seq, group.shape.slot_of(seq)};
 }
 
-// Block verb, before anything is sent: waits until every peer has finished with the slot that this operation is going
-// to use (P1). What a peer read there before it said so is ordered before what this block writes there now; before
-// bulk stores each thread also has to acquire_then_bulk. False also after a fatal error: what the operation before left
-// behind may be half done.
+UCCLEP_COLD_FN void publish_to_windows(char* const* windows, uint32_t ranks, uint64_t word, uint64_t value) {
+  for (uint32_t p = thread_id(); p < ranks; p += block_size()) {
+    char* const window = windows[p];
+    if (window != nullptr) publish(reinterpret_cast<uint64_t*>(window + word), value);
+  }
+}
+
+// Verb of a block's threads: tells every peer whose window is mapped here that this rank has finished reading operation
+// `seq` of the kind.
+UCCLEP_FN void tell_consumed(const Op& op, uint64_t seq) {
+  const ucclEpDeviceGroup& group = op.group;
+  publish_to_windows(group.windows, group.shape.ranks, group.layout.consumed_word(group.shape, op.kind, op.me()), seq);
+}
+
+// The block that tells peers what was consumed: one that LL operations have receive, so with time to spare.
+UCCLEP_FN bool tells_consumed() {
+  return block_id() == grid_size() * 3 / 4;
+}
+
+// Block verb, before anything is sent: tells the peers that the operation before was read, and waits until every peer
+// has finished with the slot that this operation is going to use (P1). A peer cannot be two operations ahead of what it
+// was told, as it has needed this rank's rows of the one between: so nobody waits for what is told only now. What a
+// peer read there before it said so is ordered before what this block writes there now; before bulk stores each thread
+// also has to acquire_then_bulk. False also after a fatal error: what the operation before left behind may be half
+// done.
 UCCLEP_FN bool slots_free(const Op& op, const Opening& opening) {
-  const GroupShape& shape = op.group.shape;
+  if (tells_consumed() && opening.abort == 0 && opening.last != 0) tell_consumed(op, opening.last);
+  const GroupShape& shape = read_again(op.group).shape;
   bool ok = opening.abort == 0;
   if (op.seq > shape.in_flight) {
     const uint64_t needed = op.seq - shape.in_flight;
@@ -193,35 +219,39 @@ UCCLEP_FN bool slots_free(const Op& op, const Opening& opening) {
   return every_thread(ok);
 }
 
-// Block verb, last thing of an operation: the last block out advances the sequence. True for its threads: peers may
-// hear that this rank has finished reading. After a fatal error nothing moves: the communicator is dead.
-UCCLEP_FN bool last_advances(const Op& op, bool ok) {
+// Verb of one thread of every block, after the block's last access: true in the last block out if none gave up. Blocks
+// and those that gave up are counted in one word. ordered: what all blocks did is ordered before what follows here;
+// otherwise the end of the launch does that for the next.
+UCCLEP_FN bool leave(GroupState* state, bool ok, bool ordered) {
+  constexpr uint32_t gave_up = 1u << 16;
+  const uint32_t mine = ok ? 1 : 1 + gave_up;
+  const uint32_t before = ordered ? fetch_add_acq_rel<Scope::gpu>(&state->exited, mine)
+                                  : fetch_add_relaxed<Scope::gpu>(&state->exited, mine);
+  const uint32_t out = before + mine;
+  if (out % gave_up != grid_size()) return false;
+  store_relaxed<Scope::gpu>(&state->exited, uint32_t{0});
+  return out < gave_up;
+}
+
+// Block verb, last thing of an operation: the last block out advances the sequence, and is told so; ordered as above.
+// After a fatal error nothing moves: the communicator is dead.
+UCCLEP_FN bool end_operation(const Op& op, bool ok, bool ordered = false) {
   GroupState* state = op.group.state;
   if (!ok) bulk_wait_written();  // a warp that gave up may have stores under way
   sync_block();
   bool last = false;
   if (thread_id() == 0) {
-    last = fetch_add_acq_rel<Scope::gpu>(&state->exited, uint32_t{1}) + 1 == grid_size();
-    if (last) {
-      store_relaxed<Scope::gpu>(&state->exited, uint32_t{0});
-      ok = ok && load_relaxed<Scope::system>(op.group.abort_word) == 0;
-      if (ok) store_relaxed<Scope::gpu>(&state->seq[static_cast<uint32_t>(op.kind)], op.seq);
-    }
+    last = leave(state, ok, ordered);
+    if (last) store_relaxed<Scope::gpu>(&state->seq[static_cast<uint32_t>(op.kind)], op.seq);
   }
-  return sync_block_or(last && ok);
+  return ordered && sync_block_or(last);
 }
 
-// Lane verb: this rank has finished reading what the operation brought from a peer, and from those before it.
-UCCLEP_FN void publish_consumed(const Op& op, uint32_t peer) {
-  const uint64_t word = op.group.layout.consumed_word(op.group.shape, op.kind, op.me());
-  publish(reinterpret_cast<uint64_t*>(op.window(peer) + word), op.seq);
-}
-
-// Block verb, last thing of an operation between ranks that have each other's windows. lent: peers read or write a
-// tensor of the caller's; the operation ends when all of them have said that they have finished (P14).
-UCCLEP_FN void end_operation(const Op& op, bool ok, bool lent = false) {
-  if (!last_advances(op, ok)) return;
-  for (uint32_t p = thread_id(); p < op.ranks(); p += block_size()) publish_consumed(op, p);
+// The same for an operation in which ranks may lend tensors of their callers (P14): what was read here is told at once.
+// lent: peers read or write one of this rank; the operation ends when all of them have said that they have finished.
+UCCLEP_FN void end_lending(const Op& op, bool ok, bool lent) {
+  if (!end_operation(op, ok, true)) return;
+  tell_consumed(op, op.seq);
   if (!lent) return;
   sync_block();  // all have told before any waits: the peers do the same
   for (uint32_t p = thread_id(); p < op.ranks(); p += block_size()) {

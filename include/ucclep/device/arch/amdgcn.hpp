@@ -333,10 +333,11 @@ UCCLEP_FN void pause() {
 
 #include "ucclep/device/arch/narrow.hpp"
 
-// Four waves on each SIMD: at most 128 vector registers a lane, accumulation registers included.
+// One block of 512 threads per CU, so two waves on each SIMD: at most 256 vector registers a lane, accumulation
+// registers included.
 #define UCCLEP_KERNEL(name, ArgsType)                                                                                  \
   UCCLEP_FN void name##_body(const ArgsType& args);                                                                    \
-  extern "C" __attribute__((global, amdgpu_flat_work_group_size(64, 512), amdgpu_waves_per_eu(4))) void ucclep_##name( \
+  extern "C" __attribute__((global, amdgpu_flat_work_group_size(64, 512), amdgpu_waves_per_eu(2))) void ucclep_##name( \
       const ArgsType) {                                                                                                \
     name##_body(::ucclep::read_again(*(const ArgsType*)__builtin_amdgcn_kernarg_segment_ptr()));                       \
   }                                                                                                                    \
