@@ -147,17 +147,19 @@ struct LineSender {
   const Job& job;
   Stage& stage;
   int64_t* bad;
-  Parked item, items;
+  Parked item = 0, items = 0;
   LineBatch batch;
   Selection selection;
 
   UCCLEP_FN LineSender(const LlDispatchArgs& args, const Job& job, Stage& stage, int64_t* bad)
-      : args(args),
-        job(job),
-        stage(stage),
-        bad(bad),
-        item(job.warp()),
-        items(args.routing.tokens * sent_parts(args.source.wire)) {}
+      : args(args), job(job), stage(stage), bad(bad) {}
+
+  UCCLEP_FN void begin() {
+    const LlDispatchArgs& now = read_again(args);
+    item = job.warp();
+    items = now.routing.tokens * sent_parts(now.source.wire);
+    read();
+  }
 
   UCCLEP_FN void read() {
     if (item >= items) return;
@@ -168,7 +170,7 @@ struct LineSender {
     selection = begin_selection(now.group.shape, now.routing, token, bad);  // the ids arrive while the batch does
   }
 
-  // After read, when the slot is free.
+  // After begin, when the slot is free.
   UCCLEP_FN void send(const Op& op) {
     while (item < items) {
       const LlDispatchArgs& now = read_again(args);

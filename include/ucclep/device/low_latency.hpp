@@ -159,14 +159,14 @@ UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const LlDispa
   int64_t bad = no_bad_id;
   LineSender<typename Row::Lines> sender(args, jobs.send, stage, &bad);
   const bool sends_lines = Forms::by_token && form == Form::line && jobs.send.mine();
-  if (!Forms::bulk && sends_lines) sender.read();
+  if (!Forms::bulk && sends_lines) sender.begin();
   if (jobs.count.mine()) sets.require(0, args.routing.tokens, &bad);  // needs no peer
   if (!slots_free(op, opening)) return false;
   if constexpr (Forms::bulk) acquire_then_bulk();
   if (jobs.count.mine() && !send_headers<Wire>(op, args, jobs.count, sets, form, &bad)) return false;
   if (Forms::by_token && (!Forms::bulk || form == Form::line)) {
     if (jobs.count.mine()) send_metas(op, args, jobs.count, stage, sets, &bad);
-    if (Forms::bulk && sends_lines) sender.read();
+    if (Forms::bulk && sends_lines) sender.begin();
     if (sends_lines) sender.send(op);
   } else if constexpr (Forms::bulk) {
     if (jobs.send.mine())
