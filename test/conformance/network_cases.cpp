@@ -48,7 +48,7 @@ int proxy_threads() {
   return count;
 }
 
-TEST_CASE("network: proxies come with the first group, and go with the communicator", "[reduced]") {
+TEST_CASE("network: proxies come with the first group, and go with the communicator", "[host][reduced]") {
   run_ranks(4, {.processes = true}, [](Rank& rank) {
     ucclEpCommConfig_t config = in_nodes(rank, 2);
     config.proxy_threads = 2;
@@ -67,7 +67,7 @@ TEST_CASE("network: proxies come with the first group, and go with the communica
   });
 }
 
-TEST_CASE("network: a group within a domain has none of it", "[reduced]") {
+TEST_CASE("network: a group within a domain has none of it", "[host][reduced]") {
   run_ranks(2, {.processes = true}, [](Rank& rank) {
     Comm comm(rank, in_nodes(rank, 2));
     const Group group = make_group(comm, some_group(2));
@@ -78,7 +78,7 @@ TEST_CASE("network: a group within a domain has none of it", "[reduced]") {
   });
 }
 
-TEST_CASE("network: what a rank lacks for it, all ranks hear, and nothing is left", "[reduced]") {
+TEST_CASE("network: what a rank lacks for it, all ranks hear, and nothing is left", "[host][reduced]") {
   run_ranks(3, {.processes = true}, [](Rank& rank) {
     Comm comm(rank, in_nodes(rank, 1, "ofi:nosuch"));
     const ucclEpGroupConfig_t config = some_group(3);
@@ -95,7 +95,7 @@ int free_nothing(void*, void*) {
   return 0;
 }
 
-TEST_CASE("network: a rank without memory ends the creation on all ranks, and the next one works", "[process]") {
+TEST_CASE("network: a rank without memory ends the creation on all ranks, and the next one works", "[host][process]") {
   run_ranks(4, [](Rank& rank) {
     Comm comm(rank, in_nodes(rank, 1));
     ucclEpGroupConfig_t config = some_group(4);
@@ -114,7 +114,7 @@ int die(void**, size_t, void*) {
   return 0;
 }
 
-TEST_CASE("network: a rank that dies in the middle of a creation ends it on the others", "[process]") {
+TEST_CASE("network: a rank that dies in the middle of a creation ends it on the others", "[host][process]") {
   run_ranks(4, {.processes = true, .killed = {1}}, [](Rank& rank) {
     Comm comm(rank, in_nodes(rank, 1));
     ucclEpGroupConfig_t config = some_group(4);
@@ -127,7 +127,7 @@ TEST_CASE("network: a rank that dies in the middle of a creation ends it on the 
   });
 }
 
-TEST_CASE("network: an abort ends groups at once", "[process][reduced]") {
+TEST_CASE("network: an abort ends groups at once", "[host][process][reduced]") {
   run_ranks(4, [](Rank& rank) {
     Comm comm(rank, in_nodes(rank, 2));
     const Group group = make_group(comm, some_group(4));
@@ -137,7 +137,7 @@ TEST_CASE("network: an abort ends groups at once", "[process][reduced]") {
   });
 }
 
-TEST_CASE("network: what does not go across domains yet says so", "[process][reduced]") {
+TEST_CASE("network: what does not go across domains yet says so", "[host][process][reduced]") {
   run_ranks(4, [](Rank& rank) {
     Comm comm(rank, in_nodes(rank, 2));
     const Group group = make_group(comm, some_group(4));
@@ -146,7 +146,7 @@ TEST_CASE("network: what does not go across domains yet says so", "[process][red
   });
 }
 
-TEST_CASE("network: ucclEpGroupQuery says what a group takes of the host", "[process][reduced]") {
+TEST_CASE("network: ucclEpGroupQuery says what a group takes of the host", "[host][process][reduced]") {
   run_ranks(2, [](Rank& rank) {
     Comm comm(rank, in_nodes(rank, 1));
     const ucclEpGroupConfig_t config = some_group(2);
@@ -195,7 +195,7 @@ ucclEpAsyncError_t first_fault(Rank& rank, const char* transport, int timeout_ms
 }
 
 // The peer of a rank whose connection broke need not hear of it: its time is up then.
-TEST_CASE("network: a connection that breaks ends operations, with peer and chunk", "[reduced]") {
+TEST_CASE("network: a connection that breaks ends operations, with peer and chunk", "[host][reduced]") {
   run_ranks(2, [](Rank& rank) {
     const ucclEpAsyncError_t error = first_fault(rank, "faulty:delay=0,withhold=0,repeat=0,break=9:loopback", 5000);
     const std::string text = error.text;
@@ -213,7 +213,7 @@ TEST_CASE("network: a connection that breaks ends operations, with peer and chun
   });
 }
 
-TEST_CASE("network: a NIC that dies ends operations on all ranks", "[reduced]") {
+TEST_CASE("network: a NIC that dies ends operations on all ranks", "[host][reduced]") {
   run_ranks(2, [](Rank& rank) {
     const ucclEpAsyncError_t error = first_fault(rank, "faulty:delay=0,withhold=0,repeat=0,kill=9:loopback", 3000);
     require(error.code != ucclEpSuccess && error.peer == 1 - rank.rank, "code or peer: " + std::string(error.text));
@@ -223,7 +223,7 @@ TEST_CASE("network: a NIC that dies ends operations on all ranks", "[reduced]") 
 // ---- Statistics ----
 
 // Of a dispatch and a combine: a header and a write for each 32 KiB, to each rank of other nodes, each way.
-TEST_CASE("network: few messages, and their bytes are counted", "[process][reduced]") {
+TEST_CASE("network: few messages, and their bytes are counted", "[host][process][reduced]") {
   run_ranks(4, [](Rank& rank) {
     const Scenario scenario{
         .layout = Layout::ll_rank_major, .ranks = 4, .experts = 4, .top_k = 4, .max_tokens = 16, .hidden = 7168};
