@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Groups whose ranks are in several (virtual) nodes: what they own of the network, and how it comes and goes.
 #include <dirent.h>
+#include <dlfcn.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -79,6 +80,7 @@ TEST_CASE("network: a group within a domain has none of it", "[host][reduced]") 
 }
 
 TEST_CASE("network: what a rank lacks for it, all ranks hear, and nothing is left", "[host][reduced]") {
+  if (dlopen("libfabric.so.1", RTLD_LAZY) == nullptr) return skip_case("libfabric is not here");
   run_ranks(3, {.processes = true}, [](Rank& rank) {
     Comm comm(rank, in_nodes(rank, 1, "ofi:nosuch"));
     const ucclEpGroupConfig_t config = some_group(3);
