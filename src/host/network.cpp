@@ -93,8 +93,10 @@ proxy::Engine& CommNetwork::engine() {
   } else {
     config.nics.push_back({transport, ""});
   }
-  config.faults = [faults = comm_.faults.get()](const proxy::Fault& fault) {
-    faults->raise(fault.code, fault.operation, "network", fault.peer, fault.sentence);
+  // Ranks that lost nothing themselves would else wait for this one until their time is up.
+  config.faults = [&comm = comm_](const proxy::Fault& fault) {
+    comm.faults->raise(fault.code, fault.operation, "network", fault.peer, fault.sentence);
+    comm.bootstrap->abort(fault.sentence);
   };
   engine_ = std::make_unique<proxy::Engine>(std::move(config));
   return *engine_;

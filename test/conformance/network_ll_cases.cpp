@@ -3,35 +3,22 @@
 // not.
 #include <catch2/catch.hpp>
 #include <cstdlib>
-#include <numeric>
 #include <string>
 
 #include "conformance/exchange.hpp"
+#include "conformance/nodes.hpp"
 #include "support/test_env.hpp"
 
 namespace ucclep::test {
 namespace {
 
-using Nodes = std::vector<int>;  // ranks of each
-
-ucclEpCommConfig_t in_nodes(const Rank& rank, const Nodes& nodes, const std::string& transport) {
-  ucclEpCommConfig_t config = comm_config(rank);
-  int first = 0;
-  for (const int size : nodes) {
-    if (rank.rank >= first && rank.rank < first + size) config.ranks_per_node = size;
-    first += size;
-  }
-  config.transport = transport.c_str();
-  return config;
-}
-
 // Each scenario in both layouts, with so many routings that all slots are used again.
 void run_in(const Nodes& nodes, const std::string& transport, std::vector<Scenario> scenarios, int rounds = 3) {
   if (reduced()) scenarios.resize(1);
   INFO("transport: " << transport);
-  const int ranks = std::accumulate(nodes.begin(), nodes.end(), 0);
+  const int ranks = ranks_of(nodes);
   run_ranks(ranks, [&](Rank& rank) {
-    Comm comm(rank, in_nodes(rank, nodes, transport));
+    Comm comm(rank, in_nodes(rank, nodes, transport.c_str()));
     Stream stream(comm);
     for (size_t i = 0; i < scenarios.size(); ++i) {
       for (const Layout layout : {Layout::ll_expert_major, Layout::ll_rank_major}) {

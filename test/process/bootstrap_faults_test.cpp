@@ -230,8 +230,10 @@ TEST_CASE("a late rank hears of the death for which rank 0 has left") {
   }
 }
 
-TEST_CASE("an abort wakes the rank itself and is told to the others") {
+TEST_CASE("an abort wakes the rank itself and is told to the others, with its reason") {
   for (int aborter : {0, 1}) {
+    const std::string why = aborter == 0 ? "" : "its NIC is gone";
+    const std::string said = aborter == 0 ? "aborted" : "given the communicator up: its NIC is gone";
     ucclEpUniqueId id = local_rendezvous();
     auto outcomes = run_threads(3, [&](int rank) {
       auto bootstrap = join(id, rank, 3);
@@ -246,7 +248,8 @@ TEST_CASE("an abort wakes the rank itself and is told to the others") {
       if (rank == aborter) {
         other = std::thread([&] {
           sleep_ms(100);
-          bootstrap->abort();
+          bootstrap->abort(why);
+          bootstrap->abort("what comes later");
         });
       }
       std::string sentence = "no error";
@@ -259,9 +262,9 @@ TEST_CASE("an abort wakes the rank itself and is told to the others") {
       return sentence;
     });
     std::string news = fmt::format("rank {} (pid ", aborter);
-    CHECK_THAT(outcomes[static_cast<size_t>(aborter)].text, Catch::StartsWith("9 ") && Contains("aborted"));
-    CHECK_THAT(outcomes[static_cast<size_t>(1 - aborter)].text, Catch::StartsWith("6 " + news) && Contains("aborted"));
-    CHECK_THAT(outcomes[2].text, Contains(fmt::format("[{} {}", aborter, news)) && Contains("aborted"));
+    CHECK_THAT(outcomes[static_cast<size_t>(aborter)].text, Catch::StartsWith("9 ") && Contains(said));
+    CHECK_THAT(outcomes[static_cast<size_t>(1 - aborter)].text, Catch::StartsWith("6 " + news) && Contains(said));
+    CHECK_THAT(outcomes[2].text, Contains(fmt::format("[{} {}", aborter, news)) && Contains(said));
   }
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -68,7 +69,9 @@ std::vector<uint32_t> send_all(Pair& pair) {
     REQUIRE(pair.endpoint[0]->post(1, {&operation, 1}) == 1);
   }
   unsigned done = 0;
-  for (int turn = 0; turn < 100000 && (done < writes || seen.size() < writes); ++turn) {
+  const auto begin = std::chrono::steady_clock::now();
+  while ((done < writes || seen.size() < writes) &&
+         std::chrono::steady_clock::now() - begin < std::chrono::seconds(20)) {
     for (const Completion& completion : pair.poll(0)) done += completion.kind == UCCLEP_COMPLETION_DONE;
     for (const Completion& completion : pair.poll(1)) {
       REQUIRE(completion.kind == UCCLEP_COMPLETION_ARRIVAL);
@@ -174,6 +177,32 @@ TEST_CASE("faulty: a killed endpoint says so to its owner and nothing to its pee
   CHECK(lost);
   CHECK(ended == 10);
   CHECK(arrived == 0);  // none had left when it died
+}
+
+TEST_CASE("faulty: in an outage nothing arrives, and afterwards all does", "[faulty]") {
+  using Clock = std::chrono::steady_clock;
+  Pair pair("faulty:outage=3,ms=300,repeat=0:loopback");
+  const auto begin = Clock::now();
+  CHECK(send_all(pair).size() == writes);
+  CHECK(Clock::now() - begin >= std::chrono::milliseconds(300));
+  const FaultStatistics& statistics = fault_statistics(*pair.endpoint[0]);
+  CHECK(statistics.outages == 1);
+  CHECK(statistics.writes == writes);
+  CHECK(statistics.broken == 0);
+}
+
+TEST_CASE("faulty: a poll stands still once, when the operation that was asked for has ended", "[faulty]") {
+  using Clock = std::chrono::steady_clock;
+  Pair pair("faulty:stall=2,ms=300:loopback");
+  const FaultStatistics& statistics = fault_statistics(*pair.endpoint[0]);
+  for (uint32_t i = 0; i < 3; ++i) {
+    const Operation operation = pair.write(i, bytes);
+    pair.endpoint[0]->post(1, {&operation, 1});
+    const auto begin = Clock::now();
+    for (int turn = 0; turn < 1000; ++turn) pair.poll(0);
+    if (i == 1) CHECK(Clock::now() - begin >= std::chrono::milliseconds(300));
+    CHECK(statistics.stalls == (i == 0 ? 0 : 1));
+  }
 }
 
 TEST_CASE("faulty: settings that do not exist are refused", "[faulty]") {

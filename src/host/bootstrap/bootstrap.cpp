@@ -298,8 +298,8 @@ void Bootstrap::on_peer_loss(std::function<void(int rank, const std::string& sen
 bool Bootstrap::alive(int rank) const {
   return impl_->spoke->alive(rank);
 }
-void Bootstrap::abort() {
-  if (!impl_->forked()) impl_->spoke->abort();
+void Bootstrap::abort(const std::string& why) {
+  if (!impl_->forked()) impl_->spoke->abort(why);
 }
 
 void Bootstrap::close() {

@@ -68,8 +68,9 @@ class Bootstrap {
   void on_peer_loss(std::function<void(int rank, const std::string& sentence)> handler);
   bool alive(int rank) const;  // neither lost nor gone with a goodbye
 
-  // Wakes this rank's own waits with ucclEpAborted; the other ranks see this one as lost.
-  void abort();
+  // Wakes this rank's own waits with ucclEpAborted; the other ranks see this one as lost, and hear why, if there is a
+  // sentence. Only the first call counts.
+  void abort(const std::string& why = "");
   // Says goodbye: the other ranks do not count this one as lost. Bounded by about a second.
   void close();
 

@@ -113,7 +113,10 @@ class HubLoop {
       case FrameType::left:
         return announce(rank, FrameType::left, member(rank).name + " has left the communicator");
       case FrameType::abort:
-        return announce(rank, FrameType::lost, member(rank).name + " aborted the communicator");
+        return announce(
+            rank, FrameType::lost,
+            member(rank).name + (frame.payload.empty() ? " aborted the communicator"
+                                                       : " has given the communicator up: " + frame.payload));
       case FrameType::result:
       case FrameType::lost:
         break;  // only the hub sends these

@@ -59,7 +59,8 @@ bool Spoke::wait_for_result(std::unique_lock<std::mutex>& lock, Deadline deadlin
 }
 
 void Spoke::throw_why_over() const {
-  if (aborted_) fail(ucclEpAborted, "the communicator was aborted by rank {} itself", rank_);
+  if (aborted_ && why_aborted_.empty()) fail(ucclEpAborted, "the communicator was aborted by rank {} itself", rank_);
+  if (aborted_) fail(ucclEpAborted, "rank {} has given the communicator up: {}", rank_, why_aborted_);
   auto loss = lost_.find(0);
   if (loss != lost_.end()) fail(ucclEpRemoteError, "{}", loss->second);
   // It left because of what this rank, being late, has not met in a round of its own.
@@ -95,18 +96,20 @@ bool Spoke::alive(int rank) const {
   return !lost_.contains(rank) && !left_.contains(rank);
 }
 
-void Spoke::abort() {
+void Spoke::abort(const std::string& why) {
   {
     std::lock_guard lock(mutex_);
     if (std::exchange(aborted_, true)) return;
+    why_aborted_ = why;
   }
   changed_.notify_all();
   // Never waits for a caller that is stuck in a send: the end of the connection says as much.
   std::unique_lock lock(send_mutex_, std::try_to_lock);
-  wire::FrameHeader header{.type = FrameType::abort};
-  if (!lock || send_all(socket_.get(), &header, sizeof(header), Deadline::after_ms(100)) != IoStatus::done) {
-    shutdown(socket_.get(), SHUT_RDWR);
-  }
+  const wire::FrameHeader header{.type = FrameType::abort, .length = why.size()};
+  const Deadline deadline = Deadline::after_ms(100);
+  const bool sent = lock && send_all(socket_.get(), &header, sizeof(header), deadline) == IoStatus::done &&
+                    send_all(socket_.get(), why.data(), why.size(), deadline) == IoStatus::done;
+  if (!sent) shutdown(socket_.get(), SHUT_RDWR);
 }
 
 void Spoke::close() {

@@ -35,7 +35,7 @@ class Spoke {
   void name_hub(const std::string& name);  // for the sentence about its loss
   void on_loss(LossHandler handler);
   bool alive(int rank) const;
-  void abort();
+  void abort(const std::string& why);
   void close();
 
  private:
@@ -70,6 +70,7 @@ class Spoke {
   std::string hub_name_ = "rank 0";
   bool hub_gone_ = false;
   bool aborted_ = false;
+  std::string why_aborted_;
   bool leaving_ = false;
   bool stopping_ = false;
 

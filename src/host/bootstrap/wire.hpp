@@ -56,7 +56,7 @@ enum class FrameType : uint32_t {
   result = 3,   // from the hub: the end of round `sequence`; detail = result code, payload = result or sentence
   lost = 4,     // from the hub: rank `detail` is lost, payload = sentence
   left = 5,     // from the hub: rank `detail` has said goodbye; to the hub: goodbye
-  abort = 6,    // to the hub: this rank gives the communicator up
+  abort = 6,    // to the hub: this rank gives the communicator up; payload = why, or nothing
 };
 
 // gather: parts of one size; collect: of any; agree: contributions of an Agreement; living: without who is gone.

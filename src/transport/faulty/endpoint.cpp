@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <thread>
 
 #include "base/log.hpp"
 #include "transport/sentence.hpp"
@@ -39,9 +40,12 @@ FaultyEndpoint::FaultyEndpoint(const FaultSettings& settings, Transport& inner, 
 }
 
 FaultyEndpoint::~FaultyEndpoint() {
-  log::info("faulty", "overtaken: {} payloads, {} immediates, by {} at most; withheld {}, repeated {}, broken {}",
-            statistics_.payloads_overtaken, statistics_.immediates_overtaken, statistics_.depth, statistics_.withheld,
-            statistics_.repeated, statistics_.broken);
+  const FaultStatistics& s = statistics_;
+  log::info("faulty",
+            "writes {}, payloads overtaken {}, immediates overtaken {}, depth {}, withheld {}, repeated {}, broken {}, "
+            "killed {}, outages {}, stalls {}",
+            s.writes, s.payloads_overtaken, s.immediates_overtaken, s.depth, s.withheld, s.repeated, s.broken, s.killed,
+            s.outages, s.stalls);
 }
 
 void FaultyEndpoint::connect(uint32_t peer, uint32_t self, std::span<const std::byte> address) {
@@ -68,16 +72,28 @@ uint32_t FaultyEndpoint::post(uint32_t peer, std::span<const Operation> operatio
     ++taken;
     if (!lines_[peer] || table_.broken(peer)) continue;
     set_out(peer);
-    if (!here_) continue;
-    const bool chosen = settings_.peer == FaultSettings::any || settings_.peer == peer;
-    if (chosen && lines_[peer]->operations == settings_.break_at) break_line(peer);
-    if (++operations_ == settings_.kill_at) die();
+    if (here_) strike(peer);
   }
   return taken;
 }
 
+// What was asked for at this operation.
+void FaultyEndpoint::strike(uint32_t peer) noexcept {
+  Line& line = *lines_[peer];
+  const bool chosen = settings_.peer == FaultSettings::any || settings_.peer == peer;
+  if (chosen && line.operations == settings_.outage_at) {
+    ++statistics_.outages;
+    line.resumes = Clock::now() + std::chrono::milliseconds(settings_.ms);
+  }
+  if (chosen && line.operations == settings_.break_at) break_line(peer);
+  ++operations_;
+  if (operations_ == settings_.stall_at) stalls_ = true;
+  if (operations_ == settings_.kill_at) die();
+}
+
 uint32_t FaultyEndpoint::poll(std::span<Completion> completions) noexcept {
   ++now_;
+  if (stalls_ && moving_.empty()) stand_still();
   if (dead_) return report_death(completions);
   table_.watch();
   // In turns, so that neither keeps the other from a caller with little room.
@@ -117,9 +133,15 @@ void FaultyEndpoint::step(uint32_t slot) noexcept {
   if (travel.at == At::before_report || (broken && travel.unreturned == 0)) {
     travel.at = At::nowhere;
     table_.returned(slot);
-  } else if (!broken && (travel.at == At::before_payload || travel.at == At::before_immediate)) {
+  } else if (!broken && (travel.at == At::before_payload || travel.at == At::before_immediate) &&
+             carries(*lines_[table_.peer_of(slot)])) {
     leave(slot);
   }
+}
+
+bool FaultyEndpoint::carries(Line& line) noexcept {
+  if (line.resumes && *line.resumes <= Clock::now()) line.resumes.reset();
+  return !line.resumes;
 }
 
 // The payload, then the immediate; or both at once where the inner endpoint would not keep that order.
@@ -136,7 +158,10 @@ void FaultyEndpoint::leave(uint32_t slot) noexcept {
   if (!payload) operation.bytes = 0;
   if (inner_->post(peer, {&operation, 1}) == 0) return;
   ++travel.unreturned;
-  if (payload) note(travel.number, line.payloads_end, statistics_.payloads_overtaken);
+  if (payload) {
+    ++statistics_.writes;
+    note(travel.number, line.payloads_end, statistics_.payloads_overtaken);
+  }
   if (with_imm && (whole || !payload)) note(travel.number, line.immediates_end, statistics_.immediates_overtaken);
   travel.at = payload && !whole ? At::before_immediate : At::under_way;
   travel.due = now_ + line.dice.up_to(settings_.delay);
@@ -181,6 +206,12 @@ void FaultyEndpoint::die() noexcept {
   ++statistics_.killed;
   dead_ = true;
   for (uint32_t peer = 0; peer < lines_.size(); ++peer) table_.break_connection(peer, ucclEpSystemError, killed);
+}
+
+void FaultyEndpoint::stand_still() noexcept {
+  stalls_ = false;
+  ++statistics_.stalls;
+  std::this_thread::sleep_for(std::chrono::milliseconds(settings_.ms));
 }
 
 uint32_t FaultyEndpoint::take_from_inner(std::span<Completion> out) noexcept {

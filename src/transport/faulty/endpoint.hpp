@@ -2,6 +2,7 @@
 // An endpoint around another one. Time is counted in polls: what is due at a poll happens in it. So all progress is the
 // caller's, and nothing depends on how fast the machine is.
 #pragma once
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -31,6 +32,7 @@ class FaultyEndpoint : public Endpoint {
   uint32_t poll(std::span<Completion> completions) noexcept override;
 
  private:
+  using Clock = std::chrono::steady_clock;
   enum class At : uint8_t { nowhere, before_payload, before_immediate, under_way, before_report };
   // The way of an operation that this endpoint has taken.
   struct Travel {
@@ -43,21 +45,25 @@ class FaultyEndpoint : public Endpoint {
     Dice dice;
     uint64_t operations = 0;
     uint64_t payloads_end = 0, immediates_end = 0;  // one past the highest number that has left
+    std::optional<Clock::time_point> resumes = {};  // in an outage
   };
   struct Repeat {
     Completion arrival;
     uint64_t due;
   };
 
+  void strike(uint32_t peer) noexcept;
   void set_out(uint32_t peer) noexcept;
   void move() noexcept;
   void step(uint32_t slot) noexcept;
+  bool carries(Line& line) noexcept;
   void leave(uint32_t slot) noexcept;
   void note(uint64_t number, uint64_t& end, uint64_t& overtaken) noexcept;
   void came_back(uint32_t slot) noexcept;
   void stop(uint32_t peer) noexcept;
   void break_line(uint32_t peer) noexcept;
   void die() noexcept;
+  void stand_still() noexcept;
   uint32_t take_from_inner(std::span<Completion> out) noexcept;
   Completion disguised(Completion arrival) noexcept;
   uint32_t repeat(std::span<Completion> out) noexcept;
@@ -74,10 +80,10 @@ class FaultyEndpoint : public Endpoint {
   Dice dice_;
   FaultStatistics statistics_;
   uint64_t now_ = 0;         // polls so far
-  uint64_t operations_ = 0;  // for kill_at
+  uint64_t operations_ = 0;  // for kill_at and stall_at
   bool apart_;               // immediates leave after their payloads
-  bool here_ = false;        // this endpoint may break connections and die
-  bool dead_ = false, death_reported_ = false;
+  bool here_ = false;        // this endpoint may break connections, die and so on
+  bool dead_ = false, death_reported_ = false, stalls_ = false;
   bool reports_first_ = false;
 };
 

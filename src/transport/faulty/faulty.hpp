@@ -10,8 +10,12 @@
 //   hide=source, hide=length, hide=both
 //   break=N      a connection breaks at its N-th operation
 //   kill=N       the endpoint dies at its N-th operation: its peers hear nothing of it any more
-//   at=N         break and kill only at the endpoint that its peers know as N
-//   peer=N       break only the connection to peer N
+//   outage=N     a connection carries nothing from its N-th operation on, for `ms`; then all of it goes on
+//   stall=N      whoever polls the endpoint when its N-th operation, and all else that it took, has ended stands still
+//                for `ms`
+//   ms=N         milliseconds (default 2000), the only time that is not counted in polls
+//   at=N         break, kill, outage and stall only at the endpoint that its peers know as N
+//   peer=N       break, outage: only of the connection to peer N
 //
 // An immediate leaves apart from its payload where the inner transport keeps the order of a connection; then no arrival
 // has a length.
@@ -28,9 +32,10 @@ std::unique_ptr<Transport> make_faulty(const std::string& argument);
 
 // What happened at an endpoint so far.
 struct FaultStatistics {
+  uint64_t writes = 0;                                        // that have left
   uint64_t payloads_overtaken = 0, immediates_overtaken = 0;  // by one of the same connection that was posted later
   uint64_t depth = 0;                                         // by how many at most
-  uint64_t withheld = 0, repeated = 0, broken = 0, killed = 0;
+  uint64_t withheld = 0, repeated = 0, broken = 0, killed = 0, outages = 0, stalls = 0;
 };
 
 // Of an endpoint of this transport.

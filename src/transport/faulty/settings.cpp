@@ -31,9 +31,10 @@ void hide(FaultSettings& settings, std::string_view what) {
 void set(FaultSettings& settings, std::string_view name, std::string_view value) {
   if (name == "hide") return hide(settings, value);
   const std::pair<std::string_view, uint64_t*> numbers[] = {
-      {"seed", &settings.seed},     {"delay", &settings.delay},    {"withhold", &settings.withhold},
-      {"repeat", &settings.repeat}, {"break", &settings.break_at}, {"kill", &settings.kill_at},
-      {"at", &settings.at},         {"peer", &settings.peer}};
+      {"seed", &settings.seed},      {"delay", &settings.delay},    {"withhold", &settings.withhold},
+      {"repeat", &settings.repeat},  {"break", &settings.break_at}, {"kill", &settings.kill_at},
+      {"at", &settings.at},          {"peer", &settings.peer},      {"outage", &settings.outage_at},
+      {"stall", &settings.stall_at}, {"ms", &settings.ms}};
   for (const auto& [known, number] : numbers) {
     if (name != known) continue;
     *number = number_of(name, value);

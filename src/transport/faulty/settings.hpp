@@ -11,7 +11,8 @@ struct FaultSettings {
   uint64_t seed = 1;
   uint64_t delay = 40, withhold = 40, repeat = 10;
   bool hide_source = false, hide_length = false;
-  uint64_t break_at = never, kill_at = never;
+  uint64_t break_at = never, kill_at = never, outage_at = never, stall_at = never;
+  uint64_t ms = 2000;
   uint64_t at = any, peer = any;
 };
 
