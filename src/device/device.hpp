@@ -30,12 +30,15 @@ struct DeviceTraits {
 
 // What another process needs to know to map memory. It travels as it is; a descriptor travels besides.
 struct MemoryTicket {
-  enum class Way : uint32_t { address, descriptor, ipc_handle };  // address: within this process only
+  // address: within this process only. pinned: a descriptor, too, of host memory that kernels access.
+  enum class Way : uint32_t { address, descriptor, pinned, ipc_handle };
   Way way = Way::address;
   uint64_t allocation_bytes = 0;  // of the whole allocation, which is what can be mapped
   uint64_t offset = 0;            // of the memory in it
   uint64_t bytes = 0;
   char ipc_handle[64] = {};
+
+  bool has_descriptor() const { return way == Way::descriptor || way == Way::pinned; }
 };
 
 // Memory that peers can map: a memfd on the host, a VMM handle or an IPC handle on a GPU. What this object mapped or
@@ -43,7 +46,8 @@ struct MemoryTicket {
 class SharedMemory {
  public:
   virtual ~SharedMemory() = default;
-  virtual void* data() const = 0;
+  virtual void* data() const = 0;                     // for kernels
+  virtual void* host_data() const { return data(); }  // for threads of the host and NICs; NULL: out of their reach
   virtual MemoryTicket ticket() const = 0;
   virtual int fd() const = 0;  // for SCM_RIGHTS, -1 where the way is another one; stays owned by this object
   size_t bytes() const { return ticket().bytes; }
@@ -77,6 +81,8 @@ class Device {
   virtual void* alloc_host(size_t bytes) = 0;  // host memory that kernels can access; zeroed
   virtual void free_host(void* data) = 0;
   virtual std::unique_ptr<SharedMemory> share(size_t bytes) = 0;  // new window memory, zeroed
+  // The same in host memory that stays where it is: threads of the host reach it, and any NIC.
+  virtual std::unique_ptr<SharedMemory> share_pinned(size_t bytes) = 0;
   // Memory that exists already, the caller's too; it stays his. Error(ucclEpNotSupported) says why peers, in other
   // processes where beyond_process is set, cannot reach it.
   virtual std::unique_ptr<SharedMemory> offer(void* data, size_t bytes, bool beyond_process) = 0;

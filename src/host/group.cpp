@@ -78,7 +78,8 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
     group->config = checked_config(asked, comm.nranks(), comm.traits);
     group->device.shape = shape_of(group->config, comm.nranks(), comm.traits, comm.network != nullptr);
     group->device.layout = WindowLayout::of(group->device.shape);
-    if (!agreement.failed()) own = comm.device->share(group->device.layout.bytes);
+    const uint64_t bytes = group->device.layout.bytes;
+    if (!agreement.failed()) own = pins_windows(comm) ? comm.device->share_pinned(bytes) : comm.device->share(bytes);
   });
   agreement.settle(*comm.bootstrap, comm.deadline());
   group->windows = exchange_memory(comm, std::move(own), "ucclEpGroupCreate");
@@ -97,9 +98,9 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
   });
   resources.settle(*comm.bootstrap, comm.deadline());
   if (group->network) group->network->connect();
-  log::info("group", "{} experts, top-{}, B {} / {} (LL), window {} bytes", group->config.num_experts,
+  log::info("group", "{} experts, top-{}, B {} / {} (LL), window {} bytes{}", group->config.num_experts,
             group->config.top_k, group->config.max_tokens_per_rank, group->config.ll_max_tokens_per_rank,
-            window_bytes(*group));
+            window_bytes(*group), pins_windows(comm) ? " of pinned host memory" : "");
   comm.groups.push_back(group.get());
   return group.release();
 }
@@ -116,11 +117,13 @@ ucclEpGroupLimits_t limits_of(const ucclEpComm* comm, const ucclEpGroupConfig_t&
   const ucclEpGroupConfig_t config = checked_config(asked, nranks, traits);
   const GroupShape shape = shape_of(config, nranks, traits, comm != nullptr && comm->network);
   ucclEpGroupLimits_t limits = UCCLEP_GROUP_LIMITS_INIT;
-  const uint64_t window = round_up(WindowLayout::of(shape).bytes, traits.window_granularity);
-  limits.device_bytes = static_cast<int64_t>(window + WorkspaceLayout::of(shape).bytes);
+  const uint64_t window = WindowLayout::of(shape).bytes;
+  const bool pinned = comm && pins_windows(*comm);
+  limits.device_bytes = static_cast<int64_t>(WorkspaceLayout::of(shape).bytes);
+  if (!pinned) limits.device_bytes += static_cast<int64_t>(round_up(window, traits.window_granularity));
   if (shape.networked != 0) {
     const size_t threads = comm->wiring.of(comm->rank()).proxies.size();
-    limits.host_bytes = static_cast<int64_t>(network_host_bytes(shape, traits, threads));
+    limits.host_bytes = static_cast<int64_t>(network_host_bytes(shape, traits, threads) + (pinned ? window : 0));
   }
   limits.max_top_k = max_top_k;
   limits.max_experts = most_experts(traits, shape.ranks);

@@ -149,7 +149,8 @@ GroupNetwork::GroupNetwork(ucclEpComm& comm, const GroupShape& shape, const Wind
                     comm.device->alloc_host(Arrivals::progress_words(shape.ranks, shape.in_flight) * sizeof(uint64_t))),
                 {comm.device.get()}) {
   comm.network->engine();  // what it lacks, is said before anything is connected
-  auto* consumed = reinterpret_cast<uint64_t*>(static_cast<char*>(window.data()) + layout.consumed);
+  auto* memory = static_cast<char*>(window.host_data());
+  auto* consumed = reinterpret_cast<uint64_t*>(memory + layout.consumed);
   spec_.shape.rank = static_cast<uint32_t>(comm.rank());
   spec_.shape.ranks = shape.ranks;
   spec_.shape.in_flight = shape.in_flight;
@@ -158,7 +159,7 @@ GroupNetwork::GroupNetwork(ucclEpComm& comm, const GroupShape& shape, const Wind
   spec_.shape.timeout_ms = static_cast<uint32_t>(timeout_ms);
   spec_.rings = &rings_;
   spec_.words = {progress_.get(), consumed, shape.ranks, shape.in_flight};
-  spec_.windows = {{UCCLEP_MEMORY_HOST, 0, window.data(), window.bytes(), window.fd(), window.ticket().offset}};
+  spec_.windows = {{UCCLEP_MEMORY_HOST, 0, memory, window.bytes(), window.fd(), window.ticket().offset}};
   spec_.lines = comm.network->lines();
   view_ = {rings_.fifo(), spec_.words, {}};
   for (uint32_t kind = 0; kind < num_kinds; ++kind) {
@@ -199,6 +200,10 @@ uint64_t network_host_bytes(const GroupShape& shape, const DeviceTraits& traits,
          Arrivals::progress_words(shape.ranks, shape.in_flight) * sizeof(uint64_t);
 }
 
+bool pins_windows(const ucclEpComm& comm) {
+  return comm.network != nullptr && comm.traits.kind != UCCLEP_DEVICE_HOST;
+}
+
 void check_reach(const ucclEpComm& comm) {
   const Wiring& wiring = comm.wiring;
   if (wiring.plan.domains.size() == 1 && wiring.plan.machines.size() == 1) return;
@@ -209,12 +214,6 @@ void check_reach(const ucclEpComm& comm) {
            "ranks_per_domain divides",
            comm.rank(), rank);
     }
-  }
-  if (comm.traits.kind != UCCLEP_DEVICE_HOST) {
-    fail(ucclEpNotSupported,
-         "rank {} computes on {}, and not all ranks are in its domain: this version crosses domains between ranks on "
-         "the host device only",
-         comm.rank(), comm.traits.name);
   }
   if (wiring.transport(comm.transport).empty()) {
     fail(ucclEpNotSupported,

@@ -77,6 +77,9 @@ class GroupNetwork {
 // Host memory that a group takes for the network.
 uint64_t network_host_bytes(const GroupShape& shape, const DeviceTraits& traits, size_t proxy_threads);
 
+// Whether the windows of groups lie in pinned host memory: NICs write them and read them.
+bool pins_windows(const ucclEpComm& comm);
+
 // Error(ucclEpNotSupported) where groups cannot connect all ranks.
 void check_reach(const ucclEpComm& comm);
 

@@ -33,9 +33,8 @@ PeerMemory exchange_memory(ucclEpComm& comm, std::shared_ptr<SharedMemory> own, 
   memory.published = publish({bootstrap.comm_id(), comm.rank(), object}, own);
   const std::vector<MemoryTicket> tickets = bootstrap.allgather(own->ticket(), comm.deadline());  // all are published
   std::vector<Fd> fds(ranks);
-  const bool by_descriptor = std::any_of(tickets.begin(), tickets.end(), [](const MemoryTicket& ticket) {
-    return ticket.way == MemoryTicket::Way::descriptor;
-  });
+  const bool by_descriptor =
+      std::any_of(tickets.begin(), tickets.end(), [](const MemoryTicket& ticket) { return ticket.has_descriptor(); });
   if (by_descriptor) fds = exchange_fds(bootstrap, own->fd(), bootstrap.node_ranks(), comm.deadline());
   Agreement agreement(call);
   agreement.attempt([&] {

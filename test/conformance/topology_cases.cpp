@@ -141,15 +141,8 @@ void check_division(Rank& rank, const Division& division, int id) {
 
   const ucclEpGroupConfig_t group_asked = group_config({Scenario{.ranks = rank.count}});
   ucclEpGroupLimits_t limits = UCCLEP_GROUP_LIMITS_INIT;
-  if (test_gpus() > 0) {
-    ucclEpGroup_t group = nullptr;
-    refused(ucclEpGroupCreate(&group, comm, &group_asked), ucclEpNotSupported, "ucclEpGroupCreate",
-            {"rank 0", "on the host device only"});
-    refused(ucclEpGroupQuery(comm, &group_asked, &limits), ucclEpNotSupported, "ucclEpGroupQuery");
-  } else {
-    const Group group = make_group(comm, group_asked);
-    ok(ucclEpGroupQuery(comm, &group_asked, &limits), "ucclEpGroupQuery");
-  }
+  const Group group = make_group(comm, group_asked);
+  ok(ucclEpGroupQuery(comm, &group_asked, &limits), "ucclEpGroupQuery");
   void* memory = nullptr;
   ok(ucclEpMemAlloc(comm, &memory, 4096), "ucclEpMemAlloc");
   ucclEpWindow_t window = nullptr;

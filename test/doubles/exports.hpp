@@ -43,6 +43,10 @@ Export<decltype(Table::memcpy_async)> memcpy_async asm(VENDOR("cuMemcpyAsync", "
 Export<decltype(Table::memcpy_async_kind)> memcpy_async_kind asm(VENDOR("no_cuda_memcpy_async_kind", "hipMemcpyAsync"));
 Export<decltype(Table::host_alloc)> host_alloc asm(VENDOR("cuMemHostAlloc", "hipHostMalloc"));
 Export<decltype(Table::host_free)> host_free asm(VENDOR("cuMemFreeHost", "hipHostFree"));
+Export<decltype(Table::host_register)> host_register asm(VENDOR("cuMemHostRegister_v2", "hipHostRegister"));
+Export<decltype(Table::host_unregister)> host_unregister asm(VENDOR("cuMemHostUnregister", "hipHostUnregister"));
+Export<decltype(Table::host_device_address)> host_device_address asm(VENDOR("cuMemHostGetDevicePointer_v2",
+                                                                            "hipHostGetDevicePointer"));
 Export<decltype(Table::address_range)> address_range asm(VENDOR("cuMemGetAddressRange_v2", "hipMemGetAddressRange"));
 Export<decltype(Table::ipc_get)> ipc_get asm(VENDOR("cuIpcGetMemHandle", "hipIpcGetMemHandle"));
 Export<decltype(Table::ipc_open)> ipc_open asm(VENDOR("cuIpcOpenMemHandle_v2", "hipIpcOpenMemHandle"));

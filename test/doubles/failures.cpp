@@ -21,9 +21,10 @@ struct Countdown {
 thread_local Countdown countdown;
 
 constexpr std::string_view undoing[] = {
-    "context_set_current", "primary_context_release", "mem_free",      "ipc_close",
-    "host_free",           "allocation_release",      "unmap",         "address_free",
-    "stream_destroy",      "event_destroy",           "module_unload", "thread_capture_mode"};
+    "context_set_current", "primary_context_release", "mem_free",           "ipc_close",
+    "host_free",           "host_unregister",         "allocation_release", "unmap",
+    "address_free",        "stream_destroy",          "event_destroy",      "module_unload",
+    "thread_capture_mode"};
 
 // After a fault in a context a driver answers these as before.
 constexpr std::string_view without_context[] = {"init",

@@ -71,10 +71,11 @@ TEST_CASE("gpu device: new memory of every kind is zero", "[gpu_device]") {
     Machine machine(*facts);
     void* data = machine.first().alloc(bytes);
     void* host = machine.first().alloc_host(bytes);
-    const auto window = machine.first().share(bytes);
-    for (const void* memory : {data, host, window->data()})
+    const auto window = machine.first().share(bytes), pinned = machine.first().share_pinned(bytes);
+    for (const void* memory : {data, host, window->data(), pinned->data()})
       CHECK(is_zero(download<char>(machine.first(), memory, bytes)));
     CHECK(window->bytes() == bytes);
+    CHECK(pinned->bytes() == bytes);
     machine.first().free(data);
     machine.first().free_host(host);
     machine.first().free(machine.first().alloc(0));  // as any other memory
@@ -203,9 +204,10 @@ TEST_CASE("gpu device: kernels get their arguments", "[gpu_device]") {
 // put_signal between the two devices of a machine.
 struct Exchange {
   static constexpr unsigned words = 64, threads = 64;
-  explicit Exchange(Machine& machine) : machine(machine) {
+  explicit Exchange(Machine& machine, bool pinned = false) : machine(machine) {
     for (unsigned r = 0; r < 2; ++r) {
-      windows.push_back(machine.devices[r]->share(put_signal_window_bytes(2, words)));
+      const size_t bytes = put_signal_window_bytes(2, words);
+      windows.push_back(pinned ? machine.devices[r]->share_pinned(bytes) : machine.devices[r]->share(bytes));
       counts.push_back(static_cast<uint64_t*>(machine.devices[r]->alloc(64)));
     }
   }
@@ -257,6 +259,35 @@ TEST_CASE("gpu device: a window is shared by reference and by descriptor", "[gpu
     close(pipes[1]);
     is_refused(ucclEpUnhandledDeviceError, {"mapping window memory"},
                [&] { machine.second().map(exchange.windows[0]->ticket(), Fd(pipes[0])); });
+  }
+}
+
+TEST_CASE("gpu device: a window of pinned memory is shared as others are, and threads of the host reach it",
+          "[gpu_device]") {
+  for (const DriverFacts* facts : both_drivers) {
+    INFO(facts->vendor);
+    Machine machine(*facts);
+    Exchange exchange(machine, true);
+    SharedMemory& first = *exchange.windows[0];
+    machine.first().allow(*exchange.windows[1]);
+    const auto mapped = machine.second().map(first.ticket(), Fd(dup(first.fd())));
+    CHECK(mapped->data() != first.data());
+    CHECK(mapped->bytes() == first.bytes());
+    exchange.launch(0, exchange.windows[1]->data());
+    exchange.launch(1, mapped->data());
+    for (unsigned r = 0; r < 2; ++r) CHECK(exchange.wrong_and_timed_out(r) == std::vector<uint64_t>{0, 0});
+    const auto seen = download<char>(machine.first(), first.data(), first.bytes());
+    for (const SharedMemory* memory : {&first, mapped.get()})
+      CHECK(std::equal(seen.begin(), seen.end(), static_cast<const char*>(memory->host_data())));
+    CHECK(machine.first().share(100)->host_data() == nullptr);
+    int pipes[2];
+    REQUIRE(pipe(pipes) == 0);
+    close(pipes[1]);
+    is_refused(ucclEpInvalidArgument, {"not a memfd sealed"},
+               [&] { machine.second().map(first.ticket(), Fd(pipes[0])); });
+    const Setting failure("UCCLEP_DOUBLE_FAIL", "host_register:2");
+    is_refused(ucclEpOutOfMemory, {"pinning 4096 bytes of window memory: out of memory"},
+               [&] { machine.first().share_pinned(100); });
   }
 }
 
@@ -313,6 +344,7 @@ struct Operations {
     data = device.alloc(4096);
     window = device.share(4096);
     foreign = machine.second().share(4096);
+    pinned = machine.second().share_pinned(4096);
     stream = device.stream_create();
     event = device.event_create();
     device.event_record(event, stream);
@@ -330,7 +362,9 @@ struct Operations {
         {"alloc_shareable", [this] { return made(device.alloc_shareable(100, true), &Device::free); }},
         {"alloc_host", [this] { return made(device.alloc_host(100), &Device::free_host); }},
         {"share", [this] { return held(device.share(100)); }},
+        {"share_pinned", [this] { return held(device.share_pinned(100)); }},
         {"map", [this] { return held(device.map(window->ticket(), Fd(dup(window->fd())))); }},
+        {"map of pinned memory", [this] { return held(device.map(pinned->ticket(), Fd(dup(pinned->fd())))); }},
         {"allow", [this] { return device.allow(*foreign), Made{}; }},
         {"stream_create", [this] { return made(device.stream_create(), &Device::stream_destroy); }},
         {"stream_synchronize", [this] { return device.stream_synchronize(stream, timeout_ms), Made{}; }},
@@ -349,7 +383,7 @@ struct Operations {
 
   Device& device;
   void* data = nullptr;
-  std::unique_ptr<SharedMemory> window, foreign;
+  std::unique_ptr<SharedMemory> window, foreign, pinned;
   ucclEpStream_t stream = nullptr;
   ucclEpEvent_t event = nullptr;
 

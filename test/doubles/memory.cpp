@@ -40,6 +40,7 @@ struct Opened {
 std::mutex mutex;
 std::map<void*, size_t> allocations;  // of devices
 std::map<Reference, Opened> opened;
+std::map<void*, Range> registered;  // of the host, by its address there: where devices see it
 
 void* map_memory_of(const Reference& reference) {
   const std::string path = "/proc/" + std::to_string(reference.owner) + "/fd/" + std::to_string(reference.fd);
@@ -153,6 +154,45 @@ Code host_free(void* data) {
     expect_no_capture();
     current_gpu().device->free_host(data);
     --live_objects;
+  });
+}
+
+// Devices see registered memory at another address, as a driver may have it: what takes one for the other is wrong.
+Code host_register(void* data, size_t bytes, unsigned flags) {
+  return answer(__func__, [&] {
+    current_gpu();
+    expect(data != nullptr && bytes != 0 && flags == (host_portable | host_mapped), invalid_value);
+    expect_no_capture();
+    const std::lock_guard lock(mutex);
+    expect(registered.count(data) == 0, already_registered);
+    void* alias = mremap(data, 0, bytes, MREMAP_MAYMOVE);  // a second mapping of shared memory
+    expect(alias != MAP_FAILED, invalid_value);
+    registered[data] = {alias, bytes};
+    ++live_objects;
+  });
+}
+
+Code host_unregister(void* data) {
+  return answer(__func__, [&] {
+    current_gpu();
+    expect_no_capture();
+    const std::lock_guard lock(mutex);
+    const auto found = registered.find(data);
+    expect(found != registered.end(), not_registered);
+    munmap(found->second.base, found->second.bytes);
+    registered.erase(found);
+    --live_objects;
+  });
+}
+
+Code host_device_address(void** on_device, void* data, unsigned flags) {
+  return answer(__func__, [&] {
+    current_gpu();
+    expect(flags == 0, invalid_value);
+    const std::lock_guard lock(mutex);
+    const auto found = registered.find(data);
+    expect(found != registered.end(), invalid_value);
+    *on_device = found->second.base;
   });
 }
 

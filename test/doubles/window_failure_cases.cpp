@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A driver that does not let one rank map what another one offers.
+// A driver that does not let one rank map what another one offers, or pin what NICs are to write.
 #include <catch2/catch.hpp>
 
+#include "conformance/exchange.hpp"
 #include "conformance/windows.hpp"
 #include "doubles/support.hpp"
 
@@ -23,6 +24,44 @@ TEST_CASE("windows: a rank that cannot map a peer's memory is every rank's error
     window = registered(comm, block.data(), page);
     exchange_through(rank, together, comm, window, block.data());
     deregister(comm, window);
+  });
+}
+
+TEST_CASE("network: a rank that cannot pin its window is every rank's error", "[driver][process]") {
+  run_ranks(3, {.processes = true}, [](Rank& rank) {
+    ucclEpCommConfig_t in_nodes = comm_config(rank);
+    in_nodes.ranks_per_node = 1;
+    Comm comm(rank, in_nodes);
+    const Scenario scenario{.layout = Layout::ll_rank_major, .ranks = 3, .experts = 6};
+    const ucclEpGroupConfig_t config = group_config({scenario});
+    ucclEpGroup_t none = nullptr;
+    if (rank.rank == 2) setenv("UCCLEP_DOUBLE_FAIL", "host_register:2", 1);
+    refused(ucclEpGroupCreate(&none, comm, &config), ucclEpOutOfMemory, "ucclEpGroupCreate",
+            {"rank 2", "pinning", "bytes of window memory", "out of memory"});
+    require(none == nullptr, "a refused call wrote its out-parameter");
+    unsetenv("UCCLEP_DOUBLE_FAIL");
+    Stream stream(comm);
+    const Group group = make_group(comm, config);
+    const Handle handle = make_handle(group, handle_config(scenario));
+    round_trip(rank, comm, handle, stream, scenario);
+  });
+}
+
+// Windows of GPUs that NICs write lie in host memory, and count as such.
+TEST_CASE("network: ucclEpGroupQuery counts windows that are pinned as the host's", "[driver]") {
+  run_ranks(2, [](Rank& rank) {
+    ucclEpCommConfig_t in_nodes = comm_config(rank);
+    in_nodes.ranks_per_node = 1;
+    Comm comm(rank, in_nodes);
+    const ucclEpGroupConfig_t config =
+        group_config({Scenario{.layout = Layout::ll_rank_major, .ranks = 2, .experts = 4}});
+    ucclEpGroupLimits_t limits = UCCLEP_GROUP_LIMITS_INIT;
+    ok(ucclEpGroupQuery(comm, &config, &limits), "ucclEpGroupQuery");
+    const Group group = make_group(comm, config);
+    ucclEpCommInfo_t info = UCCLEP_COMM_INFO_INIT;
+    ok(ucclEpCommGetInfo(comm, &info), "ucclEpCommGetInfo");
+    require(limits.host_bytes > static_cast<int64_t>(info.window_bytes), "the window is not among the host's bytes");
+    require(limits.device_bytes < static_cast<int64_t>(info.window_bytes), "the window is among the device's bytes");
   });
 }
 

@@ -149,6 +149,22 @@ TEST_CASE("gpu: a window is reached through its descriptor", "[gpu]") {
   }
 }
 
+TEST_CASE("gpu: a window of pinned memory is reached by the host, and through its descriptor", "[gpu]") {
+  for (const auto& device : open_all()) {
+    INFO(device->traits().name);
+    constexpr size_t bytes = 5 << 20;
+    const auto own = device->share_pinned(bytes);
+    upload(*device, static_cast<uint64_t*>(own->data()) + 100, std::vector<uint64_t>{1, 2, 3});
+    const auto mapped = device->map(own->ticket(), Fd(dup(own->fd())));
+    static_cast<uint64_t*>(mapped->host_data())[103] = 4;
+    const std::vector<uint64_t> all{1, 2, 3, 4};
+    CHECK(download(*device, static_cast<uint64_t*>(mapped->data()) + 100, 4) == all);
+    CHECK(download(*device, static_cast<uint64_t*>(own->data()) + 100, 4) == all);
+    CHECK(std::equal(all.begin(), all.end(), static_cast<uint64_t*>(own->host_data()) + 100));
+    CHECK(device->share(bytes)->host_data() == nullptr);
+  }
+}
+
 TEST_CASE("gpu: data arrives with its signal at every other GPU", "[gpu]") {
   const auto devices = open_all();
   const auto ranks = static_cast<unsigned>(devices.size());

@@ -23,7 +23,7 @@ using AllocationHandle = uint64_t;  // CUmemGenericAllocationHandle; a pointer i
 inline constexpr Code success = 0, out_of_memory = 2, no_device = 100, no_binary_for_gpu = 209, not_ready = 600,
                       peer_access_already_enabled = 704;
 
-inline constexpr unsigned host_portable = 1, host_mapped = 2;  // flags of host_alloc
+inline constexpr unsigned host_portable = 1, host_mapped = 2;  // flags of host_alloc and host_register
 inline constexpr unsigned stream_non_blocking = 1;
 inline constexpr unsigned event_untimed = 2;
 inline constexpr int function_max_dynamic_shared = 8;
@@ -93,6 +93,9 @@ struct DriverApi {
   Code (*memcpy_async_kind)(void* to, const void* from, size_t bytes, int kind, Stream stream);  // HIP
   Code (*host_alloc)(void** data, size_t bytes, unsigned flags);
   Code (*host_free)(void* data);
+  Code (*host_register)(void* data, size_t bytes, unsigned flags);
+  Code (*host_unregister)(void* data);
+  Code (*host_device_address)(void** on_device, void* data, unsigned flags);
   Code (*address_range)(void** base, size_t* bytes, void* data);
   Code (*ipc_get)(IpcHandle* handle, void* base);
   Code (*ipc_open)(void** base, IpcHandle handle, unsigned flags);
@@ -165,6 +168,9 @@ void each_function(DriverApi& api, Visit&& visit) {
   visit(api.memcpy_async_kind, nullptr, "hipMemcpyAsync");
   visit(api.host_alloc, "cuMemHostAlloc", "hipHostMalloc");
   visit(api.host_free, "cuMemFreeHost", "hipHostFree");
+  visit(api.host_register, "cuMemHostRegister_v2", "hipHostRegister");
+  visit(api.host_unregister, "cuMemHostUnregister", "hipHostUnregister");
+  visit(api.host_device_address, "cuMemHostGetDevicePointer_v2", "hipHostGetDevicePointer");
   visit(api.address_range, "cuMemGetAddressRange_v2", "hipMemGetAddressRange");
   visit(api.ipc_get, "cuIpcGetMemHandle", "hipIpcGetMemHandle");
   visit(api.ipc_open, "cuIpcOpenMemHandle_v2", "hipIpcOpenMemHandle");

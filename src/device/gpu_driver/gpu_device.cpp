@@ -11,6 +11,7 @@
 #include "device/gpu_driver/gpu_traits.hpp"
 #include "device/gpu_driver/kernel_code.hpp"
 #include "device/gpu_driver/offered_memory.hpp"
+#include "device/gpu_driver/pinned_memory.hpp"
 #include "device/gpu_driver/shared_memory.hpp"
 
 namespace ucclep::gpu {
@@ -146,6 +147,11 @@ class GpuDevice : public Device {
     zero(memory->data(), bytes);
     return memory;
   }
+  std::unique_ptr<SharedMemory> share_pinned(size_t bytes) override {
+    const Current current = enter();
+    const OutsideCapture outside(driver_);
+    return std::make_unique<PinnedMemory>(driver_, context_.get(), bytes);
+  }
   std::unique_ptr<SharedMemory> offer(void* data, size_t bytes, bool beyond_process) override {
     const Current current = enter();
     return std::make_unique<OfferedMemory>(driver_, context_.ordinal(), context_.get(), data, bytes, beyond_process);
@@ -153,6 +159,10 @@ class GpuDevice : public Device {
   std::unique_ptr<SharedMemory> map(const MemoryTicket& ticket, Fd fd) override {
     const Current current = enter();
     if (ticket.way == MemoryTicket::Way::ipc_handle) return open_ipc_memory(driver_, context_.get(), ticket);
+    if (ticket.way == MemoryTicket::Way::pinned) {
+      const OutsideCapture outside(driver_);
+      return std::make_unique<PinnedMemory>(driver_, context_.get(), ticket, std::move(fd));
+    }
     return MappedAllocation::import(driver_, context_.ordinal(), ticket, fd);
   }
   void allow(SharedMemory& memory) override {

@@ -22,6 +22,7 @@ class IpcMemory : public SharedMemory {
     undo(driver_, context_, "closing an IPC handle", [this](const DriverApi& api) { return api.ipc_close(base_); });
   }
   void* data() const override { return static_cast<char*>(base_) + ticket_.offset; }
+  void* host_data() const override { return nullptr; }
   MemoryTicket ticket() const override { return ticket_; }
   int fd() const override { return -1; }
 

@@ -18,6 +18,7 @@ class OfferedMemory : public ReachableMemory {
                 bool beyond_process);
 
   void* data() const override { return data_; }
+  void* host_data() const override { return nullptr; }
   MemoryTicket ticket() const override { return ticket_; }
   int fd() const override { return fd_.get(); }
   void allow(DeviceOrdinal device) override;

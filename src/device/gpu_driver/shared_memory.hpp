@@ -33,6 +33,7 @@ class MappedAllocation : public ReachableMemory {
   ~MappedAllocation() override;
 
   void* data() const override { return static_cast<char*>(base_) + offset_; }
+  void* host_data() const override { return nullptr; }
   MemoryTicket ticket() const override { return {MemoryTicket::Way::descriptor, mapped_, offset_, bytes_, {}}; }
   int fd() const override { return fd_.get(); }
   void allow(DeviceOrdinal device) override;

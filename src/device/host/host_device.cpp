@@ -102,6 +102,7 @@ class HostDevice : public Device {
   void* alloc_host(size_t bytes) override { return alloc(bytes); }
   void free_host(void* data) override { free(data); }
   std::unique_ptr<SharedMemory> share(size_t bytes) override { return executor::create_shared_memory(bytes); }
+  std::unique_ptr<SharedMemory> share_pinned(size_t bytes) override { return share(bytes); }
   std::unique_ptr<SharedMemory> offer(void* data, size_t bytes, bool beyond_process) override {
     return executor::offer_memory(data, bytes, beyond_process);
   }
