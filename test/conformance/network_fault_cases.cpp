@@ -214,7 +214,7 @@ TEST_CASE("network fault: a proxy thread that stalls forever is told on all rank
 
 // More commands than a ring holds, to the one peer.
 Scenario many_rows() {
-  Scenario scenario{.layout = Layout::ll_rank_major, .ranks = 2, .experts = 2, .top_k = 1, .max_tokens = 5'000};
+  Scenario scenario{.layout = Layout::ll_rank_major, .ranks = 2, .experts = 2, .top_k = 1, .max_tokens = 12'000};
   scenario.hidden = 16;
   scenario.rule = next_rank();
   return scenario;

@@ -12,6 +12,7 @@
 #include "device/gpu_driver/kernel_code.hpp"
 #include "device/gpu_driver/offered_memory.hpp"
 #include "device/gpu_driver/pinned_memory.hpp"
+#include "device/gpu_driver/primary_context.hpp"
 #include "device/gpu_driver/shared_memory.hpp"
 
 namespace ucclep::gpu {
@@ -42,29 +43,6 @@ ucclEpResult_t poll(const Driver& driver, int64_t timeout_ms, const char* what, 
   }
 }
 
-// The device's primary context: the one that the CUDA and HIP runtimes, and frameworks over them, use.
-class PrimaryContext {
- public:
-  PrimaryContext(const Driver& driver, int index) : driver_(driver) {
-    driver.check(driver.api().device_get(&ordinal_, index), "opening a device");
-    driver.check(driver.api().primary_context_retain(&context_, ordinal_), "retaining a device's primary context");
-  }
-  ~PrimaryContext() {
-    if (driver_.api().primary_context_release(ordinal_) != success) {
-      log::warn("device", "{}: a primary context could not be released", driver_.facts().vendor);
-    }
-  }
-  PrimaryContext(const PrimaryContext&) = delete;
-  PrimaryContext& operator=(const PrimaryContext&) = delete;
-  DeviceOrdinal ordinal() const { return ordinal_; }
-  Context get() const { return context_; }
-
- private:
-  const Driver& driver_;
-  DeviceOrdinal ordinal_ = 0;
-  Context context_ = nullptr;
-};
-
 // The library's own stream on a device.
 class SetupStream {
  public:
@@ -90,7 +68,7 @@ class GpuDevice : public Device {
  public:
   GpuDevice(const Driver& driver, int index)
       : driver_(driver),
-        context_(driver, index),
+        context_(driver, device_ordinal(driver, index)),
         traits_(gpu_device_traits(driver, index)),
         code_(driver, context_.get(), traits_.shared_bytes, traits_.name),
         setup_stream_(driver, context_.get()) {}
@@ -150,7 +128,7 @@ class GpuDevice : public Device {
   std::unique_ptr<SharedMemory> share_pinned(size_t bytes) override {
     const Current current = enter();
     const OutsideCapture outside(driver_);
-    return std::make_unique<PinnedMemory>(driver_, context_.get(), bytes);
+    return std::make_unique<PinnedMemory>(driver_, context_.ordinal(), bytes);
   }
   std::unique_ptr<SharedMemory> offer(void* data, size_t bytes, bool beyond_process) override {
     const Current current = enter();
@@ -161,7 +139,7 @@ class GpuDevice : public Device {
     if (ticket.way == MemoryTicket::Way::ipc_handle) return open_ipc_memory(driver_, context_.get(), ticket);
     if (ticket.way == MemoryTicket::Way::pinned) {
       const OutsideCapture outside(driver_);
-      return std::make_unique<PinnedMemory>(driver_, context_.get(), ticket, std::move(fd));
+      return std::make_unique<PinnedMemory>(driver_, context_.ordinal(), ticket, std::move(fd));
     }
     return MappedAllocation::import(driver_, context_.ordinal(), ticket, fd);
   }

@@ -6,15 +6,16 @@
 #include "device/gpu_driver/shared_memory.hpp"
 
 namespace ucclep::gpu {
-namespace {
 
-constexpr unsigned most_threads = 512;  // of the library's kernels
-
-DeviceOrdinal ordinal_of(const Driver& driver, int index) {
+DeviceOrdinal device_ordinal(const Driver& driver, int index) {
   DeviceOrdinal ordinal = 0;
   driver.check(driver.api().device_get(&ordinal, index), "opening a device");
   return ordinal;
 }
+
+namespace {
+
+constexpr unsigned most_threads = 512;  // of the library's kernels
 
 int current_index(const Driver& driver) {
   Context context = nullptr;
@@ -23,7 +24,7 @@ int current_index(const Driver& driver) {
   DeviceOrdinal current = 0;
   driver.check(driver.api().context_get_device(&current), "asking for the current device");
   for (int index = 0; index < driver.device_count(); ++index) {
-    if (ordinal_of(driver, index) == current) return index;
+    if (device_ordinal(driver, index) == current) return index;
   }
   return 0;
 }
@@ -42,7 +43,7 @@ int checked_index(const Driver& driver, int index) {
 DeviceTraits gpu_device_traits(const Driver& driver, int index) {
   const DriverApi& api = driver.api();
   const auto& attribute = driver.facts().attribute;
-  const DeviceOrdinal ordinal = ordinal_of(driver, index);
+  const DeviceOrdinal ordinal = device_ordinal(driver, index);
   const auto ask = [&](int which) {
     int value = 0;
     driver.check(api.device_attribute(&value, which, ordinal), "asking for an attribute of a device");

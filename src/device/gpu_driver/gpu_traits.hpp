@@ -9,6 +9,9 @@ namespace ucclep::gpu {
 // UCCLEP_DEVICE_INDEX_CURRENT is the device of the calling thread's context; without one, device 0.
 int checked_index(const Driver& driver, int index);
 
+// Of a device by its index.
+DeviceOrdinal device_ordinal(const Driver& driver, int index);
+
 // Throws ucclEpNotSupported when the library cannot use such a device.
 DeviceTraits gpu_device_traits(const Driver& driver, int index);
 

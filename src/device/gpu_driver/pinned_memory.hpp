@@ -3,17 +3,17 @@
 // reaches it, so that ranks share it as they share memory of a GPU, and every transport can write to it.
 #pragma once
 #include "base/sealed_memory.hpp"
-#include "device/gpu_driver/driver.hpp"
+#include "device/gpu_driver/primary_context.hpp"
 #include "device/gpu_driver/shared_memory.hpp"
 
 namespace ucclep::gpu {
 
 class PinnedMemory : public ReachableMemory {
  public:
-  // New and zeroed. `context` is current, here and below.
-  PinnedMemory(const Driver& driver, Context context, size_t bytes);
+  // New and zeroed. The device's primary context is current, here and below.
+  PinnedMemory(const Driver& driver, DeviceOrdinal device, size_t bytes);
   // What another process offers.
-  PinnedMemory(const Driver& driver, Context context, const MemoryTicket& ticket, Fd fd);
+  PinnedMemory(const Driver& driver, DeviceOrdinal device, const MemoryTicket& ticket, Fd fd);
   ~PinnedMemory() override;
 
   void* data() const override { return on_device_; }
@@ -23,10 +23,10 @@ class PinnedMemory : public ReachableMemory {
   void allow(DeviceOrdinal) override {}  // all devices of the process may access it
 
  private:
-  PinnedMemory(const Driver& driver, Context context, SealedMemory memory, size_t bytes);
+  PinnedMemory(const Driver& driver, DeviceOrdinal device, SealedMemory memory, size_t bytes);
 
   const Driver& driver_;
-  Context context_;
+  PrimaryContext context_;  // a rank of this process may keep the memory for longer than its owner keeps the device
   SealedMemory memory_;
   size_t bytes_;
   void* on_device_ = nullptr;
