@@ -3,7 +3,8 @@
 """Usage: tools/bundle.py BUILD-TREE BUNDLE
 
 Copies the shared library, the tools, the test executables and every library that they need, glibc's own excepted, and hwloc, which
-they open at run time, into one folder: stripped, and with run path $ORIGIN, so that the folder runs wherever glibc is 2.36 or newer. The tools' MPI plugin goes
+they open at run time, into one folder: stripped, and with run path $ORIGIN, so that the folder runs wherever glibc is 2.36 or newer. The
+folder `fallback` in it has libfabric, which the scripts use where the machine has none of its own. The tools' MPI plugin goes
 with them when it was built; MPI itself does not, as it has to be the one that the machine's mpirun belongs to. test-gpu.sh there
 runs the tests that need GPUs, perf-gpu.sh the tools on GPUs; commit.txt says what was built.
 """
@@ -16,6 +17,8 @@ import sys
 
 GLIBC_LIMIT = (2, 36)
 OPENED = ["libhwloc.so.15"]
+# Not beside the library, where they would be found before the machine's own, which know its NICs.
+FALLBACK = ["libfabric.so.1"]
 SIZE_LIMIT = 60 << 20
 OF_SCRIPTS = ["networks_test"]  # runs only where a script of the source tree has made networks for it
 # What every glibc system has, and what must not be mixed with another glibc.
@@ -60,10 +63,10 @@ def needed_libraries(path):
     return found
 
 
-def opened_libraries():
+def opened_libraries(names):
     """Those that are opened by name at run time, and belong to no driver: {soname: path}."""
     found = {}
-    for name in OPENED:
+    for name in names:
         path = output("cc", "-print-file-name=" + name).strip()
         if not os.path.isabs(path):
             sys.exit(f"bundle.py: {name} was not found")
@@ -82,30 +85,46 @@ def commit():
     return described.stdout.strip() or "unknown"
 
 
-def main(tree, bundle):
-    files, plugins = built_files(tree)
-    if "libucclep.so.0" not in files:
-        sys.exit(f"bundle.py: {tree} has no libucclep.so")
-    files.update(opened_libraries())
-    for path in list(files.values()):
+def with_needed(files):
+    """And every library that they need."""
+    found = dict(files)
+    for path in files.values():
         for name, library in needed_libraries(path).items():
-            files.setdefault(name, library)
-    files.update(plugins)
-    shutil.rmtree(bundle, ignore_errors=True)
-    os.makedirs(bundle)
+            found.setdefault(name, library)
+    return found
+
+
+def copy_stripped(files, folder):
+    os.makedirs(folder)
     for name, path in files.items():
-        copy = os.path.join(bundle, name)
+        copy = os.path.join(folder, name)
         shutil.copy(path, copy)
         os.chmod(copy, 0o755)
         subprocess.run(["strip", "--strip-unneeded", copy], check=True)
         subprocess.run(["patchelf", "--set-rpath", "$ORIGIN", copy], check=True)
         if newest_glibc(copy) > GLIBC_LIMIT:
             sys.exit(f"bundle.py: {name} needs glibc {'.'.join(map(str, newest_glibc(copy)))}")
+
+
+def size_of(folder):
+    return sum(os.path.getsize(os.path.join(at, name)) for at, _, names in os.walk(folder) for name in names)
+
+
+def main(tree, bundle):
+    files, plugins = built_files(tree)
+    if "libucclep.so.0" not in files:
+        sys.exit(f"bundle.py: {tree} has no libucclep.so")
+    files.update(opened_libraries(OPENED))
+    files = with_needed(files)
+    files.update(plugins)
+    shutil.rmtree(bundle, ignore_errors=True)
+    copy_stripped(files, bundle)
+    copy_stripped(with_needed(opened_libraries(FALLBACK)), os.path.join(bundle, "fallback"))
     for script in ("test-gpu.sh", "perf-gpu.sh"):
         shutil.copy(os.path.join(os.path.dirname(__file__), script), bundle)
     with open(os.path.join(bundle, "commit.txt"), "w", encoding="utf-8") as file:
         file.write(commit() + "\n")
-    size = sum(os.path.getsize(os.path.join(bundle, name)) for name in files)
+    size = size_of(bundle)
     print(f"{bundle}: {len(files)} files, {size / (1 << 20):.1f} MiB: {' '.join(sorted(files))}")
     if size > SIZE_LIMIT:
         sys.exit(f"bundle.py: the bundle is larger than {SIZE_LIMIT >> 20} MiB")

@@ -6,8 +6,9 @@
 # only: the rest go on in a new one. The last line is "N passed, M failed".
 #   --shard I/N   every N-th case, from the I-th on (1..N)
 #   --seconds S   no work is begun after S seconds; what was not run is said, and the exit status is 1
-#   --only NAMES  of the programs: gpu_device, litmus, conformance, conformance-processes, graphs, graphs-processes, stress,
-#                 stress-processes, user-kernels, user-kernels-processes, examples, perf, memcheck, racecheck
+#   --only NAMES  of the programs: gpu_device, litmus, conformance, conformance-processes, network, network-processes, nodes-of-2,
+#                 nodes-of-1, nodes-of-2-net, nodes-of-1-net, network-faults, graphs, graphs-processes, stress, stress-processes,
+#                 user-kernels, user-kernels-processes, examples, perf, memcheck, racecheck
 #   UCCLEP_TEST_ITERATIONS=N in the environment: of stress and litmus, 10000 by default
 #   --json FILE   date, GPUs, commit, counts, seconds and values of each program
 set -uo pipefail
@@ -35,6 +36,10 @@ done
 if [ -z "$folder" ]; then
   folder=$here
   [ -e "$folder/libucclep.so.0" ] || folder=$here/../build
+fi
+# libfabric is the machine's own, or one that the bundle brings.
+if [ -d "$folder/fallback" ] && [[ $(PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null) != *libfabric.so.1* ]]; then
+  export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder/fallback
 fi
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -266,11 +271,21 @@ sanitizer_programs() {
 }
 
 export UCCLEP_TEST_GPUS=$gpus UCCLEP_TEST_DEVICE=$vendor UCCLEP_TEST_ITERATIONS=${UCCLEP_TEST_ITERATIONS:-10000}
-cases_of_all='~[.]~[long]~[stress]~[host]'  # [host]: what GPUs do not do yet
+cases_of_all='~[.]~[long]~[stress]~[host]'  # [host]: what GPUs do not do
 catch_program gpu_device gpu_device_test "$cases_of_all"
 catch_program litmus litmus_test '[gpu]'
-catch_program conformance conformance_test "$cases_of_all"
-UCCLEP_TEST_PROCESSES=1 catch_program conformance-processes conformance_test "[process]$cases_of_all"
+catch_program conformance conformance_test "$cases_of_all~[network]"
+UCCLEP_TEST_PROCESSES=1 catch_program conformance-processes conformance_test "[process]$cases_of_all~[network]"
+# Between virtual nodes: groups that make nodes of their own, then cases of the suite in nodes of 2 ranks and of 1.
+catch_program network conformance_test "[network]$cases_of_all"
+UCCLEP_TEST_PROCESSES=1 catch_program network-processes conformance_test "[network][process]$cases_of_all"
+for ranks in 2 1; do
+  export UCCLEP_TEST_RANKS_PER_NODE=$ranks
+  UCCLEP_TRANSPORT=loopback catch_program nodes-of-$ranks conformance_test '[nodes]'
+  UCCLEP_TRANSPORT=ofi:net catch_program nodes-of-$ranks-net conformance_test '[reduced][nodes]'
+  unset UCCLEP_TEST_RANKS_PER_NODE
+done
+catch_program network-faults network_test "$cases_of_all"
 catch_program graphs graph_test "$cases_of_all"
 UCCLEP_TEST_PROCESSES=1 catch_program graphs-processes graph_test "[process]$cases_of_all"
 catch_program stress conformance_test '[stress]'

@@ -40,7 +40,7 @@ int proxy_threads() {
   return count;
 }
 
-TEST_CASE("network: proxies come with the first group, and go with the communicator", "[driver][reduced]") {
+TEST_CASE("network: proxies come with the first group, and go with the communicator", "[driver][network][reduced]") {
   run_ranks(4, {.processes = true}, [](Rank& rank) {
     ucclEpCommConfig_t config = in_nodes_of(rank, 2);
     config.proxy_threads = 2;
@@ -63,7 +63,7 @@ TEST_CASE("network: proxies come with the first group, and go with the communica
   });
 }
 
-TEST_CASE("network: a group within a domain has none of it", "[driver][reduced]") {
+TEST_CASE("network: a group within a domain has none of it", "[driver][network][reduced]") {
   run_ranks(2, {.processes = true}, [](Rank& rank) {
     Comm comm(rank, in_nodes_of(rank, 2));
     const Group group = make_group(comm, some_group(2));
@@ -74,7 +74,7 @@ TEST_CASE("network: a group within a domain has none of it", "[driver][reduced]"
   });
 }
 
-TEST_CASE("network: what a rank lacks for it, all ranks hear, and nothing is left", "[driver][reduced]") {
+TEST_CASE("network: what a rank lacks for it, all ranks hear, and nothing is left", "[driver][network][reduced]") {
   if (dlopen("libfabric.so.1", RTLD_LAZY) == nullptr) return skip_case("libfabric is not here");
   run_ranks(3, {.processes = true}, [](Rank& rank) {
     Comm comm(rank, in_nodes_of(rank, 1, "ofi:nosuch"));
@@ -93,7 +93,7 @@ int free_nothing(void*, void*) {
 }
 
 TEST_CASE("network: a rank without memory ends the creation on all ranks, and the next one works",
-          "[driver][process]") {
+          "[driver][network][process]") {
   run_ranks(4, [](Rank& rank) {
     Comm comm(rank, in_nodes_of(rank, 1));
     ucclEpGroupConfig_t config = some_group(4);
@@ -112,7 +112,7 @@ int die(void**, size_t, void*) {
   return 0;
 }
 
-TEST_CASE("network: a rank that dies in the middle of a creation ends it on the others", "[driver][process]") {
+TEST_CASE("network: a rank that dies in the middle of a creation ends it on the others", "[driver][network][process]") {
   run_ranks(4, {.processes = true, .killed = {1}}, [](Rank& rank) {
     Comm comm(rank, in_nodes_of(rank, 1));
     ucclEpGroupConfig_t config = some_group(4);
@@ -146,7 +146,7 @@ void be_aborted(Rank& rank) {
   refused(ucclEpStreamSynchronize(comm, stream), expected, "ucclEpStreamSynchronize", {"rank 3", "bort"});
 }
 
-TEST_CASE("network: an abort ends operations and groups on all ranks", "[driver][process][reduced]") {
+TEST_CASE("network: an abort ends operations and groups on all ranks", "[driver][network][process][reduced]") {
   run_ranks(4, [](Rank& rank) {
     const auto begin = Clock::now();
     be_aborted(rank);
@@ -154,7 +154,7 @@ TEST_CASE("network: an abort ends operations and groups on all ranks", "[driver]
   });
 }
 
-TEST_CASE("network: what does not go across domains yet says so", "[driver][process][reduced]") {
+TEST_CASE("network: what does not go across domains yet says so", "[driver][network][process][reduced]") {
   run_ranks(4, [](Rank& rank) {
     const Scenario scenario{.layout = Layout::ll_rank_major, .ranks = 4, .experts = 8};
     Comm comm(rank, in_nodes_of(rank, 2));
@@ -188,7 +188,7 @@ TEST_CASE("network: what does not go across domains yet says so", "[driver][proc
   });
 }
 
-TEST_CASE("network: ucclEpGroupQuery says what a group takes of the host", "[driver][process][reduced]") {
+TEST_CASE("network: ucclEpGroupQuery says what a group takes of the host", "[driver][network][process][reduced]") {
   run_ranks(2, [](Rank& rank) {
     Comm comm(rank, in_nodes_of(rank, 1));
     const ucclEpGroupConfig_t config = some_group(2);
@@ -204,7 +204,7 @@ TEST_CASE("network: ucclEpGroupQuery says what a group takes of the host", "[dri
 // ---- Statistics ----
 
 // Of a dispatch and a combine: a header and a write for each 32 KiB, to each rank of other nodes, each way.
-TEST_CASE("network: few messages, and their bytes are counted", "[driver][process][reduced]") {
+TEST_CASE("network: few messages, and their bytes are counted", "[driver][network][process][reduced]") {
   run_ranks(4, [](Rank& rank) {
     const Scenario scenario{
         .layout = Layout::ll_rank_major, .ranks = 4, .experts = 4, .top_k = 4, .max_tokens = 16, .hidden = 7168};

@@ -77,32 +77,32 @@ std::vector<Scenario> the_rest(int ranks) {
   return all;
 }
 
-TEST_CASE("network LL: two nodes of two ranks", "[driver][reduced]") {
+TEST_CASE("network LL: two nodes of two ranks", "[driver][network][reduced]") {
   run_in({2, 2}, "loopback", some_of_everything(4));
   run_in({2, 2}, "loopback", the_rest(4));
 }
-TEST_CASE("network LL: four nodes of two ranks", "[driver]") {
+TEST_CASE("network LL: four nodes of two ranks", "[driver][network]") {
   run_in({2, 2, 2, 2}, "loopback", some_of_everything(8));
 }
-TEST_CASE("network LL: two nodes of four ranks", "[driver]") {
+TEST_CASE("network LL: two nodes of four ranks", "[driver][network]") {
   run_in({4, 4}, "loopback", some_of_everything(8));
 }
-TEST_CASE("network LL: eight nodes of one rank", "[driver]") {
+TEST_CASE("network LL: eight nodes of one rank", "[driver][network]") {
   run_in({1, 1, 1, 1, 1, 1, 1, 1}, "loopback", some_of_everything(8));
   run_in({1, 1, 1, 1, 1, 1, 1, 1}, "loopback", the_rest(8));
 }
-TEST_CASE("network LL: a node of three ranks and one of five", "[driver]") {
+TEST_CASE("network LL: a node of three ranks and one of five", "[driver][network]") {
   run_in({3, 5}, "loopback", some_of_everything(8));
 }
 
 // Rows of several chunks, and of more bytes than a chunk has.
-TEST_CASE("network LL: rows of many chunks", "[driver]") {
+TEST_CASE("network LL: rows of many chunks", "[driver][network]") {
   run_in({1, 1}, "loopback",
          {{.experts = 4, .top_k = 2, .max_tokens = 24, .hidden = 7168},
           {.experts = 4, .top_k = 2, .max_tokens = 2, .hidden = 40000}});
 }
 
-TEST_CASE("network LL: a network that reorders, repeats and withholds", "[driver][reduced][seeds]") {
+TEST_CASE("network LL: a network that reorders, repeats and withholds", "[driver][network][reduced][seeds]") {
   const char* first = std::getenv("UCCLEP_TEST_FIRST_SEED");
   const unsigned begin = first == nullptr ? 1 : static_cast<unsigned>(std::atoi(first));
   const std::vector<Nodes> worlds{{2, 2}, {1, 1, 1, 1}, {1, 3}};
