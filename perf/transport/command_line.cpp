@@ -24,6 +24,9 @@ The median of the repeats counts. Each message is counted by its immediate, and 
 at the receiver after a run is compared in every byte. With --bare a program that does the
 same without this library runs in turn with ours: `ratio` is the median of ours to the
 next of its own; more is better for write, less for trip.
+With --as FILE the rows are what operations between nodes sent (dispatch_perf or
+combine_perf --nodes N -J FILE): a rank's bytes of one operation in as many writes, and
+how the operation's time compares.
 Two processes of this machine; or on two machines: --listen PORT on one, and
 --connect HOST:PORT, which prints, on the other, with the same transport.
 Exit code: 0 = nothing is wrong, 2 = bad command line, 1 = all else.)";
@@ -67,6 +70,14 @@ TransportOptions parse_transport_options(int argc, char** argv, bool* done) {
   app.add_option("-t,--seconds", o.seconds, "Length of a run, about")->capture_default_str();
   app.add_option("-m,--messages", o.messages, "Messages of a run, instead of a length");
   app.add_option("-n,--repeats", o.repeats, "Runs of each row")->capture_default_str();
+  app.add_option("--memory", o.memory, "host, or pinned: windows as groups of GPUs have them, of GPU 0 and GPU 1")
+      ->check(CLI::IsMember({"host", "pinned"}))
+      ->capture_default_str();
+  app.add_option("--device", o.device, "Whose pinned memory: auto, cuda or hip")
+      ->check(CLI::IsMember({"auto", "cuda", "hip"}))
+      ->capture_default_str();
+  std::string as;
+  app.add_option("--as", as, "Repeat what operations of this file of dispatch_perf or combine_perf sent");
   app.add_option("--bare", o.bare, "A program to compare with, such as bare_ofi of the tests");
   app.add_option("--listen", o.listen, "Wait for the other side at this port");
   app.add_option("--connect", o.connect, "Host and port of the other side");
@@ -77,6 +88,11 @@ TransportOptions parse_transport_options(int argc, char** argv, bool* done) {
   app.add_flag("--corrupt", o.corrupt, "Flip a bit of what arrived before it is compared: the run must fail");
   *done = !parse(app, argc, argv);
   if (*done) return o;
+  if (!as.empty()) {
+    o.operations = read_wire_file(as);
+    o.bytes.clear();
+    for (const WireOperation& operation : o.operations) o.bytes.push_back(operation.bytes);
+  }
   check(o);
   return o;
 }

@@ -5,19 +5,23 @@
 #include <string>
 #include <vector>
 
+#include "transport/wire_file.hpp"
+
 namespace ucclep::perf {
 
 struct TransportOptions {
   std::vector<std::string> arguments;  // as given, for the JSON file
   std::string transport = "loopback", nic;
+  std::string memory = "host", device = "auto";  // of which pinned memory is
   std::vector<uint64_t> bytes = {64, 7168, 65536};
   std::vector<int> windows = {64};
   double seconds = 0.2;   // of a run, about
   uint64_t messages = 0;  // of a run; 0: what takes `seconds`
   int repeats = 5;
-  std::string bare;             // the yardstick: a program
-  std::string listen, connect;  // two machines: a port; host:port
-  std::vector<int> cpus;        // of the side that sends, of the other; none: any
+  std::string bare;                       // the yardstick: a program
+  std::vector<WireOperation> operations;  // of the file --as: they are the rows, in the place of `bytes`
+  std::string listen, connect;            // two machines: a port; host:port
+  std::vector<int> cpus;                  // of the side that sends, of the other; none: any
   int timeout_ms = 10000;
   bool corrupt = false;
   std::string json;

@@ -33,12 +33,34 @@ double bare_seconds(const TransportOptions& options, const TransportRun& run) {
   return seconds;
 }
 
-// As many messages as were asked for, or as take about the time that was.
-uint64_t messages_for(Side& side, const TransportOptions& options, TransportRun run) {
-  run.messages = std::max<uint64_t>(100, 4 * run.window);  // the first ones connect the two sides
+// What is to be measured, without the numbers of messages that the time decides.
+std::vector<TransportRow> rows_of(const TransportOptions& options) {
+  std::vector<TransportRow> rows;
+  const auto add = [&](TransportTest test, int window, uint64_t bytes, uint64_t messages) -> TransportRow& {
+    rows.emplace_back().what = {test, static_cast<uint32_t>(window), bytes, messages, 0};
+    return rows.back();
+  };
+  if (!options.operations.empty()) {
+    for (const WireOperation& one : options.operations)
+      add(TransportTest::write, options.windows.front(), one.bytes, one.messages).operation = &one;
+    return rows;
+  }
+  for (const int window : options.windows) {
+    for (const uint64_t bytes : options.bytes) add(TransportTest::write, window, bytes, options.messages);
+  }
+  for (const uint64_t bytes : options.bytes) add(TransportTest::trip, 1, bytes, options.messages);
+  return rows;
+}
+
+// The first messages connect the two sides.
+void warm_up(Side& side, TransportRun run) {
+  run.messages = std::max<uint64_t>(100, 4 * run.window);
   side.lead(run);
-  if (options.messages > 0) return options.messages;
-  run.messages *= 8;
+}
+
+// As many messages as take about the time that was asked for.
+uint64_t messages_for(Side& side, const TransportOptions& options, TransportRun run) {
+  run.messages = 8 * std::max<uint64_t>(100, 4 * run.window);
   const double seconds = side.lead(run).seconds;
   return std::clamp<uint64_t>(static_cast<uint64_t>(options.seconds / seconds * static_cast<double>(run.messages)),
                               run.window, 1 << 26);
@@ -52,26 +74,28 @@ double TransportRow::ratio() const {
   return ratios.empty() ? 0 : statistics(ratios).p50;
 }
 
+double TransportRow::us() const {
+  const double value = statistics(values).p50;
+  const auto messages = static_cast<double>(what.messages);
+  return what.test == TransportTest::write ? messages / value * 1e3 : 2 * messages * value;
+}
+
 void measure_transport(Side& side, const TransportOptions& options,
                        const std::function<void(const TransportRow&)>& done) {
   uint64_t number = 0;
-  for (const TransportTest test : {TransportTest::write, TransportTest::trip}) {
-    for (const int window : test == TransportTest::write ? options.windows : std::vector{1}) {
-      for (const uint64_t bytes : options.bytes) {
-        TransportRow row;
-        row.what = {test, static_cast<uint32_t>(window), bytes, 0, ++number};
-        row.what.messages = messages_for(side, options, row.what);
-        for (int repeat = 0; repeat < options.repeats; ++repeat) {
-          row.what.number = ++number;
-          const TransportResult result = side.lead(row.what);
-          row.values.push_back(value_of(row.what, result.seconds));
-          row.verified += result.verified;
-          row.wrong += result.wrong;
-          if (!options.bare.empty()) row.bare.push_back(value_of(row.what, bare_seconds(options, row.what)));
-        }
-        done(row);
-      }
+  for (TransportRow& row : rows_of(options)) {
+    row.what.number = ++number;
+    warm_up(side, row.what);
+    if (row.what.messages == 0) row.what.messages = messages_for(side, options, row.what);
+    for (int repeat = 0; repeat < options.repeats; ++repeat) {
+      row.what.number = ++number;
+      const TransportResult result = side.lead(row.what);
+      row.values.push_back(value_of(row.what, result.seconds));
+      row.verified += result.verified;
+      row.wrong += result.wrong;
+      if (!options.bare.empty()) row.bare.push_back(value_of(row.what, bare_seconds(options, row.what)));
     }
+    done(row);
   }
   side.lead({});
 }

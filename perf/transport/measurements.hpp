@@ -10,9 +10,11 @@ namespace ucclep::perf {
 
 struct TransportRow : Comparison {  // thousands of messages a second, or us one way
   TransportRun what;
+  const WireOperation* operation = nullptr;  // of the options: which sent the same; NULL: none
 
   const char* name() const { return what.test == TransportTest::write ? "write" : "trip"; }
   const char* unit() const { return what.test == TransportTest::write ? "k/s" : "us"; }
+  double us() const;     // of a run, all its messages
   double ratio() const;  // the median of those of neighbours; 0 without a yardstick
 };
 

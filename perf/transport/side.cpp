@@ -42,12 +42,12 @@ Side::Side(int side, const TransportOptions& options, Channel channel)
       options_(options),
       channel_(std::move(channel)),
       transport_(transport::make_transport(options.transport)),
-      window_(SealedMemory::create(window_bytes(options))) {
+      window_(make_side_memory(options, side, window_bytes(options))) {
   const auto sends = static_cast<uint32_t>(*std::max_element(options.windows.begin(), options.windows.end()));
   endpoint_ = transport_->open({options.nic.c_str(), 1, std::max(sends, 2u), std::max(2 * sends, 256u),
                                 static_cast<uint32_t>(options.timeout_ms), UCCLEP_MEMORY_HOST});
   transport::Key key;
-  region_ = endpoint_->register_region({UCCLEP_MEMORY_HOST, 0, window_.data(), window_.bytes(), window_.fd(), 0}, &key);
+  region_ = endpoint_->register_region(window_->region(), &key);
   const transport::Address address = endpoint_->address();
   channel_.send(uint64_t{address.size()});
   channel_.send(address.data(), address.size());
@@ -90,7 +90,7 @@ uint64_t Side::slots_of(const TransportRun& run) const {
 
 void Side::fill(const TransportRun& run) {
   for (uint64_t slot = 0; slot < slots_of(run); ++slot) {
-    char* at = window_.data() + slot * slot_bytes(run.bytes);
+    char* at = window_->data() + slot * slot_bytes(run.bytes);
     for (uint64_t i = 0; i < run.bytes; ++i) at[i] = side_ == 0 ? byte_of(run, slot, i) : '\0';
   }
 }
@@ -185,12 +185,12 @@ void Side::follow() {
 
 // What has arrived, by the sum of the immediates and by every byte.
 TransportResult Side::take(const TransportRun& run) {
-  if (options_.corrupt && run.bytes > 0) window_.data()[run.bytes / 2] ^= 1;
+  if (options_.corrupt && run.bytes > 0) window_->data()[run.bytes / 2] ^= 1;
   TransportResult result;
   result.verified = run.messages;
   if (immediates_ != run.messages * (run.messages - 1) / 2) result.wrong = run.messages;
   for (uint64_t slot = 0; slot < std::min(slots_of(run), run.messages); ++slot) {
-    const char* at = window_.data() + slot * slot_bytes(run.bytes);
+    const char* at = window_->data() + slot * slot_bytes(run.bytes);
     uint64_t i = 0;
     while (i < run.bytes && at[i] == byte_of(run, slot, i)) ++i;
     if (i < run.bytes) ++result.wrong;

@@ -6,9 +6,9 @@
 #include <memory>
 #include <vector>
 
-#include "base/sealed_memory.hpp"
 #include "transport/channel.hpp"
 #include "transport/command_line.hpp"
+#include "transport/side_memory.hpp"
 #include "transport/transport.hpp"
 
 namespace ucclep::perf {
@@ -48,7 +48,7 @@ class Side {
   const TransportOptions& options_;
   Channel channel_;
   std::unique_ptr<transport::Transport> transport_;
-  SealedMemory window_;
+  std::unique_ptr<SideMemory> window_;
   std::unique_ptr<transport::Endpoint> endpoint_;
   uint32_t region_ = 0, remote_ = 0;
   std::vector<transport::Operation> chain_;

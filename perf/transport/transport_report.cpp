@@ -28,6 +28,13 @@ Json row_json(const TransportRow& row) {
                {"messages", row.what.messages},
                {"gigabytes_per_second", gigabytes(row)}};
   json.update(comparison_json(row, row.ratio()));
+  if (row.operation != nullptr) {
+    json["operation"] = {{"name", row.operation->name},
+                         {"tokens", row.operation->tokens},
+                         {"us", row.operation->us},
+                         {"wire_us", row.us()},
+                         {"allowed_us", row.operation->allowed_us(row.us())}};
+  }
   return json;
 }
 
@@ -35,8 +42,8 @@ Json row_json(const TransportRow& row) {
 
 TransportReport::TransportReport(const TransportOptions& options)
     : options_(options), environment_(read_environment()), start_time_(utc_now()) {
-  line("# transport_perf version {} commit {}: {}{}{}, two processes", version, commit, options.transport,
-       options.nic.empty() ? "" : " on ", options.nic);
+  line("# transport_perf version {} commit {}: {}{}{}, two processes, {} memory", version, commit, options.transport,
+       options.nic.empty() ? "" : " on ", options.nic, options.memory);
   line("# runs of {} s: {} of each row{}", options.seconds, options.repeats,
        options.bare.empty() ? "" : ", in turn with the yardstick");
   if (options.corrupt) line("# one bit of every run is corrupted: this run has to fail");
@@ -53,6 +60,11 @@ void TransportReport::row(const TransportRow& row) {
        bare ? fmt::format("{:.2f}", statistics(row.bare).p50) : "-", bare ? fmt::format("{:.3f}", row.ratio()) : "-",
        row.wrong);
   rows_.push_back(row);
+  if (row.operation == nullptr) return;
+  const WireOperation& one = *row.operation;
+  const double allowed = one.allowed_us(row.us());
+  line("#   {}, {} tokens: {:.1f} us; a rank's bytes in as many writes: {:.1f} us; {:.1f} allowed: {}", one.name,
+       one.tokens, one.us, row.us(), allowed, one.us <= allowed ? "kept" : "missed");
 }
 
 void TransportReport::say_target() const {
@@ -80,6 +92,7 @@ std::string TransportReport::write_json() const {
                {"options",
                 {{"transport", options_.transport},
                  {"nic", options_.nic},
+                 {"memory", options_.memory},
                  {"cpus", options_.cpus},
                  {"seconds", options_.seconds},
                  {"messages", options_.messages},

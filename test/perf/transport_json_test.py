@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Usage: transport_json_test.py TRANSPORT_PERF BARE_OFI
 
-Runs transport_perf with lists, a yardstick and -J, and looks for what readers of the JSON file count on. Then on two "machines", and on
-one that waits for nobody.
+Runs transport_perf with lists, a yardstick and -J, and looks for what readers of the JSON file count on. Then as operations of a file,
+on two "machines", and on one that waits for nobody.
 """
 import json
 import os
@@ -40,6 +40,27 @@ def check_row(row, has_bare):
         expect(abs(row["ratio"] - ratio) < 1e-6 * ratio, f"{name}: ratio {row['ratio']} instead of {ratio}")
 
 
+def check_as(tool):
+    """The 2 ranks of each file sent 4000 bytes in 10 messages in all."""
+    for mode, allowed in (("ll", lambda wire: 1.5 * wire + 25), ("ht", lambda wire: wire / 0.8)):
+        sent = {"name": "combine", "time": "host_us", "host_us": {"p50": 123.0}, "on_the_wire": {"bytes": 4000, "messages": 10}}
+        operations = {"options": {"mode": mode}, "ranks": [{}, {}], "results": [{"tokens": 8, "series": [{"name": "update"}, sent]}]}
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "operations.json")
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump(operations, file)
+            rows = run(tool, "loopback", "--as", path)["results"]
+        expect(len(rows) == 1, f"{len(rows)} rows for one operation")
+        row, operation = rows[0], rows[0]["operation"]
+        expect((row["name"], row["bytes"], row["messages"]) == ("write", 400, 5), f"it was repeated as {row}")
+        expect((operation["name"], operation["tokens"], operation["us"]) == ("combine", 8, 123.0), f"the operation: {operation}")
+        wire = 5 / row["value"]["p50"] * 1e3
+        expect(abs(operation["wire_us"] - wire) < 1e-6 * wire, f"{operation['wire_us']} us on the wire instead of {wire}")
+        expect(abs(operation["allowed_us"] - allowed(wire)) < 1e-6 * wire, f"{mode}: {operation['allowed_us']} us are allowed")
+    nothing = subprocess.run([tool, "loopback", "--as", "/dev/null"], stderr=subprocess.PIPE, text=True, check=False)
+    expect(nothing.returncode == 2 and "/dev/null" in nothing.stderr, f"a file without operations: {nothing.stderr}")
+
+
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -55,6 +76,7 @@ def main(tool, bare):
         expect(result["options"]["transport"] == transport, "the transport is not named")
         for row in result["results"]:
             check_row(row, bool(more))
+    check_as(tool)
     port = str(free_port())
     options = ["loopback", "-b", "64", "-m", "100", "-n", "1"]
     with subprocess.Popen([tool, *options, "--listen", port]) as other:
