@@ -2,7 +2,7 @@
 # What people type; the work is done by Meson and the scripts in tools/. WERROR=true makes warnings errors.
 PREFIX ?= /usr/local
 
-.PHONY: all perf test test-long test-gpu test-roce model lint install bundle clean
+.PHONY: all perf test test-long test-nodes test-gpu test-roce model lint install bundle clean
 
 all:
 	@tools/deps.sh build
@@ -18,6 +18,9 @@ test:
 
 test-long:
 	@tools/test.sh long
+
+test-nodes:
+	@tools/test.sh nodes
 
 test-gpu:
 	@tools/deps.sh test

@@ -55,6 +55,8 @@ void Endpoint::create_communicator() {
   config.device = options_.api_device();
   if (config.device != UCCLEP_DEVICE_HOST) config.device_index = team_.gpu();
   config.timeout_ms = options_.timeout_ms;
+  if (options_.nodes > 0) config.ranks_per_node = shape_.ranks / options_.nodes;
+  if (!options_.transport.empty()) config.transport = options_.transport.c_str();
   check(team_.init_communicator(&comm_, config), "ucclEpCommInit");
   check(ucclEpCommGetInfo(comm_, &info_), "ucclEpCommGetInfo", comm_);
   node_of_rank_ = team_.gather(info_.node);
@@ -186,6 +188,28 @@ void Endpoint::fill_combine_input() {
 Timing Endpoint::timing() const {
   const bool events = options_.time == "events" || (options_.time == "auto" && !on_host());
   return {events, events && options_.late_rank < 0};
+}
+
+Wire Endpoint::wire() {
+  constexpr std::chrono::milliseconds pause{1};
+  constexpr int most_pauses = 50;  // words that follow an operation leave within moments
+  if (info_.num_nodes == 1) return {};
+  team_.barrier();
+  Wire now = wire_now();
+  for (int i = 0; i < most_pauses; ++i) {
+    const uint64_t before = now.messages;
+    std::this_thread::sleep_for(pause);
+    now = wire_now();
+    if (now.messages == before) break;
+  }
+  team_.barrier();
+  return now;
+}
+
+Wire Endpoint::wire_now() const {
+  ucclEpStats_t stats = UCCLEP_STATS_INIT;
+  check(ucclEpCommGetStats(comm_, &stats), "ucclEpCommGetStats", comm_);
+  return {stats.bytes_sent, stats.messages, {}};
 }
 
 void Endpoint::record(ucclEpEvent_t event) {

@@ -57,6 +57,12 @@ class Endpoint {
   Tally check_dispatch();
   Tally check_combine();
   Traffic traffic() const { return count_traffic(shape_, routing_); }
+  Crossing crossing(const std::vector<size_t>& row_bytes) const {
+    return count_crossing(shape_, routing_, row_bytes, node_of_rank_);
+  }
+  // What this rank's proxies have sent, when the operations of all ranks have ended and nothing more follows.
+  // Collective.
+  Wire wire();
 
  private:
   void create_communicator();
@@ -69,6 +75,7 @@ class Endpoint {
   void fill_routing(const Tensors& tensors);
   void fill_combine_input();
   void flip(std::byte* row, ucclEpDataType_t dtype) const;
+  Wire wire_now() const;
   void record(ucclEpEvent_t event);
   void capture(const std::function<void()>& operation);
   void empty_caches();

@@ -35,6 +35,26 @@ Bandwidths bandwidths(const Series& series, int ranks, double time_us) {
   return {rate(series.traffic.remote), rate(series.traffic.distinct), rate(series.traffic.selections)};
 }
 
+WireFigures wire_figures(const Series& series, int mode, const std::vector<int>& node_of_rank) {
+  const double iterations = static_cast<double>(series.samples.size());
+  size_t pairs = 0;
+  for (const int one : node_of_rank) {
+    for (const int other : node_of_rank) pairs += one != other ? 1 : 0;
+  }
+  WireFigures figures;
+  figures.bytes = static_cast<double>(series.wire.bytes) / iterations;
+  figures.messages = static_cast<double>(series.wire.messages) / iterations;
+  const Crossing& rows = series.wire.rows;
+  figures.must_cross_rows = static_cast<double>(mode == UCCLEP_MODE_LL ? rows.to_ranks : rows.to_nodes) / iterations *
+                            static_cast<double>(series.parts.size());
+  figures.must_cross_bytes = series.parts.empty() ? 0
+                                                  : figures.must_cross_rows * static_cast<double>(series.row_bytes) /
+                                                        static_cast<double>(series.parts.size());
+  figures.messages_allowed =
+      2.0 * static_cast<double>(pairs) * series.operations() + static_cast<double>(rows.pieces) / iterations;
+  return figures;
+}
+
 void merge(Team& team, SizeResult& result) {
   for (Series& series : result.series) {
     const size_t n = series.samples.size();
@@ -48,13 +68,15 @@ void merge(Team& team, SizeResult& result) {
       slowest.call_ns = std::max(slowest.call_ns, all[i].call_ns);
     }
     struct Counts {
-      uint64_t verified, wrong;
+      uint64_t verified, wrong, bytes, messages;
     };
-    const Counts mine{series.tally.verified, series.tally.wrong};
-    series.tally.verified = series.tally.wrong = 0;
+    const Counts mine{series.tally.verified, series.tally.wrong, series.wire.bytes, series.wire.messages};
+    series.tally.verified = series.tally.wrong = series.wire.bytes = series.wire.messages = 0;
     for (const Counts& counts : team.gather(mine)) {
       series.tally.verified += counts.verified;
       series.tally.wrong += counts.wrong;
+      series.wire.bytes += counts.bytes;
+      series.wire.messages += counts.messages;
     }
   }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a size's iterations gave, and how samples become figures.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -28,6 +29,12 @@ struct Part {
   size_t row_bytes;  // scales included
 };
 
+// What all ranks' proxies sent in the timed iterations, and what had to cross.
+struct Wire {
+  uint64_t bytes = 0, messages = 0;
+  Crossing rows;
+};
+
 // One timed thing ("dispatch", "combine", ..) at one size.
 struct Series {
   std::string name;
@@ -35,7 +42,11 @@ struct Series {
   std::vector<Part> parts;
   std::vector<Sample> samples;  // of each timed iteration; after merging, of the slowest rank
   Traffic traffic;              // of all timed iterations and all ranks
+  Wire wire;
   Tally tally;
+
+  // Of an iteration: its name has one for each, as "dispatch+combine".
+  int operations() const { return 1 + static_cast<int>(std::count(name.begin(), name.end(), '+')); }
 };
 
 struct SizeResult {
@@ -55,6 +66,15 @@ struct Bandwidths {
 };
 
 Bandwidths bandwidths(const Series& series, int ranks, double time_us);
+
+// Of an iteration, over all ranks.
+struct WireFigures {
+  double bytes = 0, messages = 0;
+  double must_cross_rows = 0, must_cross_bytes = 0;  // in LL a row for each rank of another node, in HT for each node
+  double messages_allowed =
+      0;  // for each ordered pair of ranks of two nodes: 2, and one for each 32 KiB that it begins
+};
+WireFigures wire_figures(const Series& series, int mode, const std::vector<int>& node_of_rank);
 
 class Team;
 // Makes a rank's result everybody's: the slowest rank of each iteration, the tallies of all.

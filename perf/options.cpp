@@ -51,6 +51,12 @@ Three bandwidths, per rank (mean over the ranks), at the median time,
   logical    the same with the rows that stay on their rank
   selection  rows, one per (token, expert)
 
+Where ranks are in several nodes, a line below each row says for each series what its
+operations put on the wire, all ranks together, as the mean of an operation: bytes and
+messages (ucclEpCommGetStats), beside the bytes of the rows that must cross and the
+messages that are allowed: for each pair of ranks that are not of one node, and each
+way, 2 and one for every 32 KiB that their rows begin.
+
 #wrong counts rows that differ in any bit from what the routing of all ranks
 says, or are missing, or too many. Exit code: 0 = rows were verified and none is
 wrong, 2 = bad command line, 1 = all else, nothing verified (-c 0) included.
@@ -165,6 +171,10 @@ void add_options(CLI::App& app, Options& o, Texts& texts) {
   app.add_option("--device", o.device, "auto, host, cuda or hip; of GPUs each rank takes one, in order")
       ->check(CLI::IsMember(names(devices)))
       ->capture_default_str();
+  app.add_option("--nodes", o.nodes, "Divide the ranks into so many virtual nodes (0: as they are); see below")
+      ->capture_default_str();
+  app.add_option("--transport", o.transport,
+                 "What crosses nodes, as UCCLEP_TRANSPORT (with --nodes loopback, else the library's choice)");
   app.add_option("--sms", texts.sms, "Most SMs that an operation may use, or a list (0 = the library's choice)")
       ->capture_default_str();
   app.add_flag("--sweep", texts.sweep, "Sizes in powers of two: 1 to 8192 tokens per rank in HT, to 1024 in LL");
@@ -194,6 +204,7 @@ void set_defaults(Options& o) {
   if (o.gpus == 0 && alone) o.gpus = gpu_count(o.device);
   if (o.gpus == 0) o.gpus = alone ? 8 : 1;
   if (o.threads == 0) o.threads = 1;
+  if (o.nodes > 1 && o.transport.empty()) o.transport = "loopback";
 }
 
 void set_sweep(Options& o) {
@@ -217,6 +228,7 @@ void check_options(const Options& o) {
                                     {"--hidden", o.hidden, 1},
                                     {"--experts", o.experts, 1},
                                     {"--topk", o.topk, 1},
+                                    {"--nodes", o.nodes, 0},
                                     {"--sms", o.sms, 0},
                                     {"--timeout-ms", o.timeout_ms, 0}}) {
     require(value >= least, fmt::format("{} {}: expected at least {}", name, value, least));
@@ -226,6 +238,8 @@ void check_options(const Options& o) {
   const Shape shape = o.shape();
   require(o.skew >= 0 && o.skew <= shape.ranks,
           fmt::format("--skew {}: expected 0 to {}, the ranks", o.skew, shape.ranks));
+  require(o.nodes == 0 || shape.ranks % o.nodes == 0,
+          fmt::format("--nodes {}: {} ranks are no multiple of it", o.nodes, shape.ranks));
   require(o.experts % shape.ranks == 0, fmt::format("--experts {} is no multiple of {} ranks", o.experts, shape.ranks));
   require(o.topk <= o.experts, fmt::format("--topk {} is above --experts {}", o.topk, o.experts));
   require(shape.row_bytes() % 16 == 0, fmt::format("--hidden {}: rows of {} bytes, expected a multiple of 16",  //

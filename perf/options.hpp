@@ -37,6 +37,8 @@ struct Options {
   std::string layout;  // empty: expert_major in LL, flat in HT
   std::string dtype = "bf16";
   std::string device = "auto";
+  int nodes = 0;          // virtual ones; 0 = as the ranks really are
+  std::string transport;  // empty: loopback with --nodes, else the library's choice
   std::string time = "auto";
   int sms = 0;  // 0 = as the library likes
   bool graph = false;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "report.hpp"
 
+#include <algorithm>
 #include <sstream>
 #include <utility>
 
@@ -69,6 +70,24 @@ std::string Report::columns(const Series& series, int tokens) const {
   return text + fmt::format(" {:>7}", series.tally.verified > 0 ? std::to_string(series.tally.wrong) : "N/A");
 }
 
+std::vector<int> Report::node_of_rank() const {
+  std::vector<int> nodes;
+  for (const RankInfo& rank : ranks_) nodes.push_back(rank.node);
+  return nodes;
+}
+
+// Bytes and messages of an iteration, beside what the routing asks for.
+void Report::wire(const Series& series) const {
+  if (series.wire.messages == 0) return;
+  const WireFigures f = wire_figures(series, options_.shape().mode, node_of_rank());
+  line(
+      "#   wire, {}: {:.0f} bytes in {:.1f} messages; {:.0f} bytes of {:.1f} rows must cross{}; {:.1f} messages "
+      "allowed",
+      series.name, f.bytes, f.messages, f.must_cross_bytes, f.must_cross_rows,
+      f.must_cross_bytes > 0 ? fmt::format(", {:.3f} of them went", f.bytes / f.must_cross_bytes) : "",
+      f.messages_allowed);
+}
+
 void Report::header(const std::vector<std::string>& series_names) const {
   const Options& o = options_;
   const Environment& e = environment_;
@@ -84,6 +103,9 @@ void Report::header(const std::vector<std::string>& series_names) const {
   line("# mode {} layout {} hidden {} experts {} topk {} type {}{} skew {} sms {}", o.mode, o.layout, o.hidden,
        o.experts, o.topk, o.dtype, o.quant ? " dispatched as fp8" : "", o.skew,
        o.sms > 0 ? std::to_string(o.sms) : "auto");
+  const std::vector<int> nodes = node_of_rank();
+  const int last_node = *std::max_element(nodes.begin(), nodes.end());
+  if (last_node > 0) line("# {} nodes, over {}", last_node + 1, ranks_.front().transport);
   if (o.late_rank >= 0) line("# rank {} enters every iteration {} us late", o.late_rank, o.late_us);
   if (o.corrupt) line("# one byte of every iteration is corrupted: this run has to fail");
   line("#\n# Using devices");
@@ -131,6 +153,7 @@ void Report::row(const SizeResult& result) {
     tally_ += series.tally;
   }
   line("{}", text);
+  for (const Series& series : result.series) wire(series);
   results_.push_back(result);
 }
 
@@ -149,7 +172,8 @@ Json Report::close() {
   line("# Avg wire bandwidth   : {:.4g}", count > 0 ? wire / count : 0.0);
   line("#\n# Collective test concluded: {}", options_.tool);
   const auto ceiling = [this](const Series& series, int tokens) { return ceiling_us(series, tokens); };
-  return run_json({options_, environment_, ranks_, memory_, timing_, start_time_, results_, tally_, ceiling});
+  return run_json(
+      {options_, environment_, ranks_, memory_, timing_, start_time_, results_, tally_, node_of_rank(), ceiling});
 }
 
 }  // namespace ucclep::perf

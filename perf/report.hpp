@@ -18,6 +18,7 @@ struct RankInfo {
   int pid = 0, device_index = 0, node = 0, domain_size = 0;
   char host[64] = {};
   char device[64] = {};
+  char transport[32] = {};
 };
 
 struct GroupMemory {
@@ -38,6 +39,8 @@ class Report {
   Statistics times(const Series& series) const;
   double ceiling_us(const Series& series, int tokens) const;  // 0: not known
   std::string columns(const Series& series, int tokens) const;
+  std::vector<int> node_of_rank() const;
+  void wire(const Series& series) const;
   std::string rates(const Series& series, double time_us) const;  // the three columns
   const Options& options_;
   Environment environment_;

@@ -29,6 +29,8 @@ Json options_json(const Options& o) {
           {"skew", o.skew},
           {"late", o.late_rank < 0 ? Json() : Json{{"rank", o.late_rank}, {"us", o.late_us}}},
           {"device", o.device},
+          {"nodes", o.nodes},
+          {"transport", o.transport},
           {"time", o.time},
           {"sms", o.sms},
           {"graph", o.graph},
@@ -62,6 +64,14 @@ Json series_json(const Series& series, int tokens, const JsonInput& input) {
     const Bandwidths rate = bandwidths(series, ranks, p50);
     json["bandwidth_gb_s"] = {{"wire", rate.wire}, {"logical", rate.logical}, {"selection", rate.selection}};
   }
+  if (series.wire.messages > 0) {
+    const WireFigures f = wire_figures(series, input.options.shape().mode, input.node_of_rank);
+    json["on_the_wire"] = {{"bytes", f.bytes},
+                           {"messages", f.messages},
+                           {"must_cross_bytes", f.must_cross_bytes},
+                           {"must_cross_rows", f.must_cross_rows},
+                           {"messages_allowed", f.messages_allowed}};
+  }
   if (const double ceiling = input.ceiling_us(series, tokens); ceiling > 0) {
     json["ceiling_us"] = ceiling;
     json["ratio_to_ceiling"] = json[json["time"].get<std::string>()]["p50"].get<double>() / ceiling;
@@ -88,7 +98,8 @@ Json run_json(const JsonInput& input) {
                              {"node", rank.node},
                              {"device", rank.device},
                              {"device_index", rank.device_index},
-                             {"domain_size", rank.domain_size}});
+                             {"domain_size", rank.domain_size},
+                             {"transport", rank.transport}});
   }
   json["group_memory"] = {
       {"query_device_bytes", input.memory.query_device_bytes},

@@ -18,6 +18,7 @@ struct JsonInput {
   const std::string& start_time;
   const std::vector<SizeResult>& results;
   const Tally& tally;
+  std::vector<int> node_of_rank;
   std::function<double(const Series&, int tokens)> ceiling_us;  // 0: not known
 };
 

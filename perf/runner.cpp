@@ -25,6 +25,7 @@ RankInfo describe_rank(const Endpoint& endpoint) {
   info.node = endpoint.info().node;
   info.domain_size = endpoint.info().domain_size;
   gethostname(info.host, sizeof info.host - 1);
+  std::snprintf(info.transport, sizeof info.transport, "%s", endpoint.info().transport);
   std::snprintf(info.device, sizeof info.device, "%s", endpoint.info().device_name);
   return info;
 }
@@ -34,15 +35,26 @@ Series measure_series(Endpoint& endpoint, const Plan& plan) {
   Series series;
   series.name = plan.name;
   series.parts = plan.parts;
-  for (const Part& part : plan.parts) series.row_bytes += part.row_bytes;
+  std::vector<size_t> row_bytes;
+  for (const Part& part : plan.parts) {
+    series.row_bytes += part.row_bytes;
+    row_bytes.push_back(part.row_bytes);
+  }
   endpoint.begin_series();
   for (int i = -o.warmup; i < o.iterations; ++i) {
     endpoint.prepare();
     if (plan.before) endpoint.run(plan.before);
+    const Wire before = endpoint.wire();
     const Sample sample = endpoint.timed(plan.operation);
+    const Wire after = endpoint.wire();
     if (i < 0) continue;
     series.samples.push_back(sample);
     series.traffic += endpoint.traffic();
+    // An aligned measurement has run the operation twice.
+    const uint64_t runs = endpoint.timing().aligned ? 2 : 1;
+    series.wire.bytes += (after.bytes - before.bytes) / runs;
+    series.wire.messages += (after.messages - before.messages) / runs;
+    series.wire.rows += endpoint.crossing(row_bytes);
     const bool last = i + 1 == o.iterations;
     if (o.check > 0 && (last || (i + 1) % o.check == 0)) series.tally += plan.check();
   }

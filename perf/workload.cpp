@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <set>
 
 #include "numeric.hpp"
 
@@ -189,6 +190,39 @@ Traffic count_traffic(const Shape& shape, const Routing& routing) {
     }
   }
   return traffic;
+}
+
+Crossing& Crossing::operator+=(const Crossing& other) {
+  to_ranks += other.to_ranks;
+  to_nodes += other.to_nodes;
+  pieces += other.pieces;
+  return *this;
+}
+
+Crossing count_crossing(const Shape& shape, const Routing& routing, const std::vector<size_t>& row_bytes,
+                        const std::vector<int>& node_of_rank) {
+  constexpr size_t piece = 32 * 1024;
+  Crossing crossing;
+  for (int rank = 0; rank < shape.ranks; ++rank) {
+    std::vector<size_t> rows(shape.ranks);
+    for (int token = 0; token < routing.tokens(); ++token) {
+      std::set<int> ranks, nodes;
+      const int32_t* experts = routing.experts(rank, token);
+      for (int k = 0; k < shape.topk; ++k) {
+        const int other = shape.rank_of(experts[k]);
+        if (node_of_rank[other] == node_of_rank[rank]) continue;
+        ranks.insert(other);
+        nodes.insert(node_of_rank[other]);
+      }
+      for (const int other : ranks) ++rows[other];
+      crossing.to_ranks += ranks.size();
+      crossing.to_nodes += nodes.size();
+    }
+    for (const size_t bytes : row_bytes) {
+      for (const size_t count : rows) crossing.pieces += (count * bytes + piece - 1) / piece;
+    }
+  }
+  return crossing;
 }
 
 }  // namespace ucclep::perf

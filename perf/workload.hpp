@@ -78,4 +78,15 @@ struct Traffic {
 };
 Traffic count_traffic(const Shape& shape, const Routing& routing);
 
+// Rows that cross nodes in an iteration, all ranks together.
+struct Crossing {
+  uint64_t to_ranks = 0;  // one per (token, rank of another node)
+  uint64_t to_nodes = 0;  // one per (token, other node)
+  uint64_t pieces = 0;    // of 32 KiB, of what each rank has for each rank of another node
+  Crossing& operator+=(const Crossing& other);
+};
+// row_bytes: of each time that the rows cross, there or back. node_of_rank: numbers from 0 on.
+Crossing count_crossing(const Shape& shape, const Routing& routing, const std::vector<size_t>& row_bytes,
+                        const std::vector<int>& node_of_rank);
+
 }  // namespace ucclep::perf

@@ -1,17 +1,22 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Usage: tools/test.sh [long]
-# Builds and runs the tests of the release tree and the reduced ones of the two sanitizer trees. The last line is "N passed, M failed".
+# Usage: tools/test.sh [long|nodes]
+# Builds and runs the tests of the release tree and the reduced ones of the two sanitizer trees; with `nodes`, of the release tree, the
+# long ones between virtual nodes and no others. The last line is "N passed, M failed".
 set -uo pipefail
 cd "$(dirname "$0")/.."
-suites=(--no-suite long)
-if [ "${1:-}" = long ]; then
-  suites=()
-  export UCCLEP_TEST_SEEDS=${UCCLEP_TEST_SEEDS:-20}
-fi
+trees=(build build-tsan build-asan)
+suites=(--no-suite long --no-suite nodes)
+case ${1:-} in
+  long)
+    suites=(--no-suite nodes)
+    export UCCLEP_TEST_SEEDS=${UCCLEP_TEST_SEEDS:-20} ;;
+  nodes)
+    suites=(--suite nodes)
+    trees=(build) ;;
+esac
 tools/deps.sh test || exit 1
 
-trees=(build build-tsan build-asan)
 times=()
 stage() {  # name, command...
   local name=$1 begin=$SECONDS status=0

@@ -100,7 +100,7 @@ bool holds(const std::string& text, const std::string& part) {
 // ---- A connection, a NIC ----
 
 // 0 and 2 lose their connection; 1 and 3 keep all of theirs, and hear of it.
-TEST_CASE("network fault: a connection that breaks ends operations on all ranks at once") {
+TEST_CASE("network fault: a connection that breaks ends operations on all ranks at once", "[faults]") {
   run_ranks(4, [](Rank& rank) {
     World world(rank, some(4), 2, "faulty:delay=0,withhold=0,repeat=0,break=9,at=0,peer=0:loopback", long_ms);
     world.meet(0, 4);
@@ -123,7 +123,7 @@ TEST_CASE("network fault: a connection that breaks ends operations on all ranks 
   });
 }
 
-TEST_CASE("network fault: a NIC that dies ends operations on all ranks at once") {
+TEST_CASE("network fault: a NIC that dies ends operations on all ranks at once", "[faults]") {
   run_ranks(4, [](Rank& rank) {
     World world(rank, some(4), 2, "faulty:delay=0,withhold=0,repeat=0,kill=9,at=1:loopback", long_ms);
     world.meet(0, 4);
@@ -135,7 +135,7 @@ TEST_CASE("network fault: a NIC that dies ends operations on all ranks at once")
   });
 }
 
-TEST_CASE("network fault: a link that drops for two seconds and returns loses nothing", "[slow]") {
+TEST_CASE("network fault: a link that drops for two seconds and returns loses nothing", "[faults][slow]") {
   run_ranks(4, [](Rank& rank) {
     const Scenario scenario = some(4);
     Comm comm(rank, in_nodes_of(rank, 2, "faulty:seed=3,outage=7,ms=2000:loopback"));
@@ -173,19 +173,19 @@ void outlive(Rank& rank, When when) {
   world.end(at_once);
 }
 
-TEST_CASE("network fault: a node dies before an operation") {
+TEST_CASE("network fault: a node dies before an operation", "[faults]") {
   run_ranks(4, {.processes = true, .killed = {2, 3}}, [](Rank& rank) { outlive(rank, When::before); });
 }
-TEST_CASE("network fault: a node dies in an operation") {
+TEST_CASE("network fault: a node dies in an operation", "[faults]") {
   run_ranks(4, {.processes = true, .killed = {2, 3}}, [](Rank& rank) { outlive(rank, When::in); });
 }
-TEST_CASE("network fault: a node dies after an operation") {
+TEST_CASE("network fault: a node dies after an operation", "[faults]") {
   run_ranks(4, {.processes = true, .killed = {2, 3}}, [](Rank& rank) { outlive(rank, When::after); });
 }
 
 // ---- A proxy thread ----
 
-TEST_CASE("network fault: a proxy thread that stalls for a while makes nothing wrong", "[slow]") {
+TEST_CASE("network fault: a proxy thread that stalls for a while makes nothing wrong", "[faults][slow]") {
   run_ranks(4, [](Rank& rank) {
     const Scenario scenario = some(4);
     Comm comm(rank, in_nodes_of(rank, 2, "faulty:seed=4,stall=9,at=0,ms=1500:loopback"));
@@ -200,7 +200,7 @@ TEST_CASE("network fault: a proxy thread that stalls for a while makes nothing w
 }
 
 // Longer than all ranks wait for it, that is.
-TEST_CASE("network fault: a proxy thread that stalls forever is told on all ranks in time", "[slow]") {
+TEST_CASE("network fault: a proxy thread that stalls forever is told on all ranks in time", "[faults][slow]") {
   run_ranks(4, [](Rank& rank) {
     World world(rank, some(4), 2, "faulty:seed=4,stall=9,at=0,ms=5000:loopback", 1000);
     world.meet(0, 4);
@@ -214,7 +214,7 @@ TEST_CASE("network fault: a proxy thread that stalls forever is told on all rank
 
 // More commands than a ring holds, to the one peer.
 Scenario many_rows() {
-  Scenario scenario{.layout = Layout::ll_rank_major, .ranks = 2, .experts = 2, .top_k = 1, .max_tokens = 12'000};
+  Scenario scenario{.layout = Layout::ll_rank_major, .ranks = 2, .experts = 2, .top_k = 1, .max_tokens = 5'000};
   scenario.hidden = 16;
   scenario.rule = next_rank();
   return scenario;
@@ -243,7 +243,7 @@ void fill_rings(Rank& rank, int ms, int timeout_ms, const std::function<void(Wor
   require(stats_of(world.comm).ring_full_stalls > 0, "no ring was full");
 }
 
-TEST_CASE("network fault: kernels wait for room in a full ring, and all is right in the end", "[slow]") {
+TEST_CASE("network fault: kernels wait for room in a full ring, and all is right in the end", "[faults][slow]") {
   run_ranks(2, [](Rank& rank) {
     fill_rings(rank, 2500, 0, [](World& world) {
       world.exchange.dispatch(world.handle, world.stream);
@@ -254,7 +254,7 @@ TEST_CASE("network fault: kernels wait for room in a full ring, and all is right
   });
 }
 
-TEST_CASE("network fault: a ring that stays full is told in time", "[slow]") {
+TEST_CASE("network fault: a ring that stays full is told in time", "[faults][slow]") {
   run_ranks(2, [](Rank& rank) {
     fill_rings(rank, 5000, 1000, [](World& world) {
       const ucclEpAsyncError_t error = world.operate_until_fault(at_once);

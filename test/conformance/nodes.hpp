@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Communicators whose ranks are in several virtual nodes.
 #pragma once
+#include <cstdlib>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -32,6 +33,12 @@ inline ucclEpCommConfig_t in_nodes_of(const Rank& rank, int size, const char* tr
   ucclEpCommConfig_t config = in_nodes(rank, {}, transport);
   config.ranks_per_node = size;
   return config;
+}
+
+// UCCLEP_TEST_TRANSPORT, for cases that hold over all of them.
+inline std::string transport_under_test() {
+  const char* asked = std::getenv("UCCLEP_TEST_TRANSPORT");
+  return asked == nullptr ? "loopback" : asked;
 }
 
 inline ucclEpStats_t stats_of(ucclEpComm_t comm) {

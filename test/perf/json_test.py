@@ -23,8 +23,19 @@ def expect(condition, sentence):
         sys.exit(f"json_test.py: {sentence}")
 
 
-def check_series(series, iterations):
+def check_wire(name, wire):
+    """Of nodes that are virtual: rows cross with a header and little else, in few messages."""
+    for figure in ("bytes", "messages", "must_cross_bytes", "must_cross_rows", "messages_allowed"):
+        expect(wire[figure] > 0, f"{name}: {figure} on the wire are {wire[figure]}")
+    expect(wire["must_cross_bytes"] < wire["bytes"] < 1.5 * wire["must_cross_bytes"], f"{name}: {wire}")
+    expect(wire["messages"] <= wire["messages_allowed"], f"{name}: {wire}")
+
+
+def check_series(series, iterations, nodes):
     name = series["name"]
+    expect(("on_the_wire" in series) == (nodes > 1), f"{name}: {nodes} nodes, wire: {series.get('on_the_wire')}")
+    if nodes > 1:
+        check_wire(name, series["on_the_wire"])
     for clock in ("host_us", "device_us"):
         times = series[clock]
         expect(len(times["samples"]) == iterations, f"{name} has {len(times['samples'])} samples of {clock}")
@@ -47,7 +58,7 @@ def main(command):
     (row,) = run["results"]
     expect([series["name"] for series in row["series"]] == wanted, f"the series are not {wanted}")
     for series in row["series"]:
-        check_series(series, options["iterations"])
+        check_series(series, options["iterations"], options["nodes"])
         expect(series["time"] == ("device_us" if options["time"] == "events" else "host_us"), "the wrong clock counts")
     expect(run["aligned_by_untimed_operation"] == (options["time"] == "events"), "aligned_by_untimed_operation is wrong")
     expect(f" sms {options['sms'] or 'auto'}\n" in table, "the table's header does not name the SMs")

@@ -77,8 +77,33 @@ TEST_CASE("perf tools: ranks are processes times threads times gpus", "[perf][op
   CHECK(parse({"-g", "2", "-g", "4"}).ranks() == 4);
 }
 
+TEST_CASE("perf tools: nodes are virtual, and loopback joins them unless something else is named", "[perf][options]") {
+  CHECK(parse({}).nodes == 0);
+  CHECK(parse({}).transport.empty());
+  CHECK(parse({"-g", "4", "--nodes", "2"}).transport == "loopback");
+  CHECK(parse({"-g", "4", "--nodes", "2", "--transport", "ofi:tcp"}).transport == "ofi:tcp");
+}
+
+TEST_CASE("perf tools: what the wire has is held against what must cross", "[perf][measurement]") {
+  Series series;
+  series.name = "dispatch+combine";
+  series.row_bytes = 3000;
+  series.parts = {{"dispatch", 1000}, {"combine", 2000}};
+  series.samples.resize(2);
+  series.wire = {130'000, 60, {40, 30, 14}};  // of 2 iterations
+  const std::vector<int> nodes{0, 0, 1};
+  const WireFigures ll = wire_figures(series, UCCLEP_MODE_LL, nodes);
+  CHECK(ll.bytes == Approx(65'000));
+  CHECK(ll.messages == Approx(30));
+  CHECK(ll.must_cross_rows == Approx(40));  // 20 there, 20 back
+  CHECK(ll.must_cross_bytes == Approx(60'000));
+  CHECK(ll.messages_allowed == Approx(4 * 2 * 2 + 7));  // pairs, a header and a word, operations; pieces
+  CHECK(wire_figures(series, UCCLEP_MODE_HT, nodes).must_cross_rows == Approx(30));
+}
+
 TEST_CASE("perf tools: a bad command line names the option", "[perf][options]") {
   CHECK(usage_error({"--experts", "10", "-g", "4"}).find("--experts 10") != std::string::npos);
+  CHECK(usage_error({"-g", "4", "--nodes", "3"}).find("--nodes 3") != std::string::npos);
   CHECK(usage_error({"--topk", "9", "--experts", "8"}).find("--topk 9") != std::string::npos);
   CHECK(usage_error({"--layout", "flat"}).find("--layout flat") != std::string::npos);
   CHECK(usage_error({"--mode", "ht", "--layout", "rank_major"}).find("--mode ht") != std::string::npos);

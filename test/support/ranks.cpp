@@ -37,7 +37,7 @@ namespace ucclep::test {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr int max_ranks = 32;
+constexpr int max_ranks = 128;
 constexpr int max_ids = 4;
 constexpr int shared_fd = 198;  // of the shared page in a child
 constexpr const char* child_variable = "UCCLEP_TEST_CHILD";

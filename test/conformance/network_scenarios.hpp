@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// What differs in the rows and in who sends them, for cases between virtual nodes.
+#pragma once
+#include <vector>
+
+#include "conformance/scenario.hpp"
+
+namespace ucclep::test {
+
+std::vector<Scenario> some_of_everything(int ranks);
+std::vector<Scenario> the_rest(int ranks);
+
+// RANK_MAJOR of LL applies no weights, so none can come late.
+bool exists(const Scenario& scenario);
+
+}  // namespace ucclep::test

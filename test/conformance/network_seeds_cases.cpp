@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+// Conformance over a network that reorders, delays, repeats, drops links and stands still, from seeds. Every ten seeds
+// in a row share out all pairs of a case and a shape among themselves at random. What ranks say that they ran, and what
+// the faulty transport says that it did, is read at the end: each pair ran once in every ten seeds, at least 30 % of
+// the writes were applied out of order, and faults of every kind struck.
+//
+// UCCLEP_TEST_SEEDS=n, UCCLEP_TEST_FIRST_SEED=n, UCCLEP_TEST_TRANSPORT: what is made faulty (loopback).
+#include <unistd.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <sstream>
+#include <string>
+#include <thread>
+
+#include "conformance/exchange.hpp"
+#include "conformance/network_scenarios.hpp"
+#include "conformance/nodes.hpp"
+#include "support/test_env.hpp"
+
+namespace ucclep::test {
+namespace {
+
+constexpr unsigned together = 10;  // seeds that share out all pairs
+constexpr const char* directory_variable = "UCCLEP_TEST_SEEDS_DIRECTORY";
+
+const std::vector<Nodes>& shapes() {
+  static const std::vector<Nodes> all{{2, 2}, {2, 2, 2, 2}, {4, 4}, {1, 1, 1, 1, 1, 1, 1, 1}, {3, 5}};
+  return all;
+}
+
+struct Pair {
+  size_t number, shape;
+  Scenario scenario;
+};
+
+std::vector<Pair> all_pairs() {
+  std::vector<Pair> pairs;
+  for (size_t shape = 0; shape < shapes().size(); ++shape) {
+    const int ranks = ranks_of(shapes()[shape]);
+    std::vector<Scenario> scenarios = some_of_everything(ranks);
+    for (const Scenario& one : the_rest(ranks)) scenarios.push_back(one);
+    for (const Scenario& one : scenarios) {
+      for (Scenario in_layout : in_all_layouts(one)) {
+        in_layout.ranks = ranks;
+        if (exists(in_layout)) pairs.push_back({pairs.size(), shape, in_layout});
+      }
+    }
+  }
+  return pairs;
+}
+
+// A tenth of them, by shape. The same for each rank's process.
+std::map<size_t, std::vector<Pair>> share_of(unsigned seed) {
+  std::vector<Pair> pairs = all_pairs();
+  const unsigned turn = (seed - 1) / together;
+  for (size_t i = pairs.size(); i > 1; --i) std::swap(pairs[i - 1], pairs[mix(turn, i) % i]);
+  std::map<size_t, std::vector<Pair>> share;
+  for (size_t i = (seed - 1) % together; i < pairs.size(); i += together) {
+    share[pairs[i].shape].push_back(pairs[i]);
+    if (reduced()) break;
+  }
+  return share;
+}
+
+unsigned first_seed() {
+  const char* first = std::getenv("UCCLEP_TEST_FIRST_SEED");
+  return first == nullptr ? 1 : static_cast<unsigned>(std::atoi(first));
+}
+
+// Where ranks, of this process or others, leave what they ran, and the library its log. Of the process that began.
+class Record {
+ public:
+  Record() {
+    if (const char* known = std::getenv(directory_variable)) {
+      directory_ = known;
+      return;
+    }
+    std::string path = std::filesystem::temp_directory_path() / "ucclep-seeds-XXXXXX";
+    REQUIRE(mkdtemp(path.data()) != nullptr);
+    directory_ = path;
+    own_ = true;
+    setenv(directory_variable, directory_.c_str(), 1);
+    setenv("UCCLEP_DEBUG", "INFO", 1);
+    setenv("UCCLEP_DEBUG_FILE", (directory_ / "log").c_str(), 1);
+  }
+  ~Record() {
+    if (!own_) return;
+    for (const char* variable : {directory_variable, "UCCLEP_DEBUG", "UCCLEP_DEBUG_FILE"}) unsetenv(variable);
+    std::error_code ignored;
+    std::filesystem::remove_all(directory_, ignored);
+  }
+  Record(const Record&) = delete;
+  Record& operator=(const Record&) = delete;
+
+  void add(const char* what, size_t pair) const { std::ofstream(directory_ / what, std::ios::app) << pair << '\n'; }
+  // How often each pair is in it.
+  std::map<size_t, unsigned> count(const char* what) const {
+    std::map<size_t, unsigned> times;
+    std::ifstream file(directory_ / what);
+    for (size_t pair; file >> pair;) ++times[pair];
+    return times;
+  }
+  // Sums of the numbers of all endpoints of `faulty`, by name: "payloads overtaken".
+  std::map<std::string, uint64_t> faults() const {
+    std::map<std::string, uint64_t> sums;
+    std::ifstream log(directory_ / "log");
+    for (std::string line; std::getline(log, line);) {
+      const size_t begin = line.find("faulty] writes");
+      if (begin == std::string::npos) continue;
+      std::istringstream parts(line.substr(line.find(' ', begin) + 1));
+      for (std::string part; std::getline(parts >> std::ws, part, ',');) {
+        const size_t number = part.rfind(' ');
+        sums[part.substr(0, number)] += std::stoull(part.substr(number + 1));
+      }
+    }
+    return sums;
+  }
+
+ private:
+  std::filesystem::path directory_;
+  bool own_ = false;
+};
+
+// A handle for it, or none where such operations do not go between nodes.
+Handle handle_if_any(ucclEpGroup_t group, const Scenario& scenario) {
+  ucclEpHandle_t handle = nullptr;
+  const ucclEpHandleConfig_t config = handle_config(scenario);
+  const ucclEpResult_t result = ucclEpHandleCreate(&handle, group, &config);
+  if (result != ucclEpNotSupported || scenario.ll()) ok(result, "ucclEpHandleCreate");
+  return Handle(handle);
+}
+
+// Two routings on two handles, enqueued in one go, so that their operations overlap on the network.
+class Twins {
+ public:
+  Twins(const Rank& rank, ucclEpComm_t comm, const Scenario& scenario, uint64_t seed)
+      : carried_(scenario.carried), first_(rank, comm, scenario, seed), second_(rank, comm, scenario, seed + 1) {}
+  void enqueue(ucclEpHandle_t first, ucclEpHandle_t second, ucclEpStream_t stream) {
+    for (auto [exchange, handle] : {std::pair{&first_, first}, {&second_, second}}) {
+      if (!carried_) exchange->update(handle, stream);
+      exchange->dispatch(handle, stream);
+      exchange->combine(handle, stream);
+    }
+  }
+  void check() {
+    for (Exchange* exchange : {&first_, &second_}) {
+      exchange->check_counters();
+      exchange->check_dispatch();
+      exchange->check_combine();
+    }
+  }
+
+ private:
+  const bool carried_;
+  Exchange first_, second_;
+};
+
+// One rank begins each time when the others have sent all that they could.
+void run_pair(Rank& rank, ucclEpComm_t comm, Stream& stream, const Pair& pair, unsigned seed, const Record& record) {
+  ucclEpGroupConfig_t config = group_config({pair.scenario});
+  // A group for rows as long as a chunk: each of the short ones is a message of its own.
+  if (mix(seed, pair.number) % 8 != 0) config.max_token_bytes = 1 << 16;
+  const Group group = make_group(comm, config);
+  const Handle first = handle_if_any(group, pair.scenario), second = handle_if_any(group, pair.scenario);
+  if (rank.rank == 0) record.add(first == nullptr ? "refused" : "ran", pair.number);
+  if (first == nullptr) return;
+  for (unsigned round = 0; round < 2; ++round) {
+    Twins twins(rank, comm, pair.scenario, mix(seed, pair.number) + 2 * round);
+    const bool late =
+        static_cast<unsigned>(rank.rank) == mix(seed, pair.number, round) % static_cast<unsigned>(rank.count);
+    if (late) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    twins.enqueue(first, second, stream);
+    stream.synchronize();
+    twins.check();
+  }
+  no_async_error(comm);
+}
+
+std::string again(unsigned seed, const std::string& inner) {
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe");
+  const std::string processes = ranks_are_processes() ? "UCCLEP_TEST_PROCESSES=1 " : "";
+  return "again: " + processes + "UCCLEP_DEVICE=host UCCLEP_TEST_TRANSPORT=" + inner + " UCCLEP_TEST_SEEDS=1 " +
+         "UCCLEP_TEST_FIRST_SEED=" + std::to_string(seed) + " " + program + " '[seeds]'";
+}
+
+// run_ranks that says, in one line, how to repeat what failed.
+void run_ranks_of_seed(int count, unsigned seed, const std::string& inner, const std::function<void(Rank&)>& body) {
+  struct Say {
+    std::string how;
+    ~Say() {
+      if (std::uncaught_exceptions() > 0 || !Catch::getResultCapture().lastAssertionPassed())
+        std::fprintf(stderr, "%s\n", how.c_str());
+    }
+  } const say{again(seed, inner)};
+  run_ranks(count, body);
+}
+
+// A connection breaks, or a NIC dies, somewhere on the way.
+void run_to_the_end(unsigned seed, const std::string& inner) {
+  const char* what = seed % 2 == 0 ? ",break=" : ",kill=";
+  const std::string transport =
+      "faulty:seed=" + std::to_string(seed) + what + std::to_string(5 + mix(seed) % 60) + ":" + inner;
+  run_ranks_of_seed(4, seed, inner, [&](Rank& rank) {
+    const Scenario scenario{.layout = Layout::ll_expert_major, .ranks = 4, .experts = 8};
+    Comm comm(rank, in_nodes_of(rank, 2, transport.c_str()));
+    const Group group = make_group(comm, group_config({scenario}));
+    const Handle handle = make_handle(group, handle_config(scenario));
+    Stream stream(comm);
+    Exchange exchange(rank, comm, scenario);
+    ucclEpResult_t result = exchange.try_update(handle, stream);
+    for (int i = 0; i < 1000 && result == ucclEpSuccess; ++i) {
+      result = i % 2 == 0 ? exchange.try_dispatch(handle, stream) : exchange.try_combine(handle, stream);
+      if (result == ucclEpSuccess) result = ucclEpStreamSynchronize(comm, stream);
+    }
+    require(result == ucclEpRemoteError || result == ucclEpSystemError, transport + ": " + async_error(comm).text);
+    require(async_error(comm).code == result, "the record has another code");
+  });
+}
+
+void run_seed(unsigned seed, const std::string& inner, const Record& record) {
+  const std::string transport = "faulty:delay=400,seed=" + std::to_string(seed) +
+                                ",outage=" + std::to_string(3 + seed % 20) + ",stall=" + std::to_string(3 + seed % 17) +
+                                ",ms=5" + (seed % 3 == 0 ? ",hide=both:" : ":") + inner;
+  for (const auto& [shape, pairs] : share_of(seed)) {
+    const Nodes& nodes = shapes()[shape];
+    run_ranks_of_seed(ranks_of(nodes), seed, inner, [&, &of_shape = pairs](Rank& rank) {
+      Comm comm(rank, in_nodes(rank, nodes, transport.c_str()));
+      Stream stream(comm);
+      for (const Pair& pair : of_shape) {
+        try {
+          run_pair(rank, comm, stream, pair, seed, record);
+        } catch (const Failure& failure) {
+          throw Failure("pair " + std::to_string(pair.number) + ": " + failure.what());
+        }
+      }
+    });
+  }
+  run_to_the_end(seed, inner);
+}
+
+void check_record(const Record& record, unsigned first, unsigned count) {
+  const std::map<size_t, unsigned> ran = record.count("ran"), refused = record.count("refused");
+  const size_t pairs = all_pairs().size();
+  for (size_t pair = 0; pair < pairs && !reduced(); ++pair) {
+    const unsigned times = (ran.count(pair) ? ran.at(pair) : 0) + (refused.count(pair) ? refused.at(pair) : 0);
+    INFO("pair " << pair);
+    CHECK(times >= count / together);
+    CHECK(times <= (count + 2 * (together - 1)) / together);
+    if (first % together == 1 && count % together == 0) CHECK(times == count / together);
+    CHECK((ran.count(pair) == 0 || refused.count(pair) == 0));
+  }
+  std::map<std::string, uint64_t> faults = record.faults();
+  const double overtaken = static_cast<double>(faults["payloads overtaken"]) / static_cast<double>(faults["writes"]);
+  std::ostringstream text;
+  text << count << " seeds, " << ran.size() << " of " << pairs << " pairs ran, " << refused.size()
+       << " were refused; out of order: " << 100 * overtaken << " % of " << faults["writes"] << " writes";
+  for (const auto& [name, sum] : faults) text << "; " << name << " " << sum;
+  WARN(text.str());
+  CHECK(!ran.empty());
+  CHECK(overtaken >= 0.3);
+  for (const char* kind : {"payloads overtaken", "immediates overtaken", "withheld", "repeated", "outages", "stalls"}) {
+    INFO(kind);
+    CHECK(faults[kind] > 0);
+  }
+  if (count >= 2) CHECK((faults["broken"] > 0 && faults["killed"] > 0));
+}
+
+TEST_CASE("network seeds: every pair of a case and a shape, over a network that does what it likes", "[seeds]") {
+  const Record record;
+  const unsigned first = first_seed(), count = seeds();
+  const std::string inner = transport_under_test();
+  for (unsigned seed = first; seed < first + count; ++seed) run_seed(seed, inner, record);
+  check_record(record, first, count);
+}
+
+}  // namespace
+}  // namespace ucclep::test

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// Many operations between ranks that drift apart, and many ranks.
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <deque>
+#include <string>
+#include <thread>
+
+#include "conformance/exchange.hpp"
+#include "conformance/nodes.hpp"
+#include "support/test_env.hpp"
+
+namespace ucclep::test {
+namespace {
+
+// A routing with its handle, of which all operations go into the stream at once.
+struct Turn {
+  Turn(const Rank& rank, ucclEpComm_t comm, ucclEpGroup_t group, const Scenario& scenario)
+      : handle(make_handle(group, handle_config(scenario))), exchange(rank, comm, scenario) {}
+  void enqueue(uint64_t seed, ucclEpStream_t stream) {
+    exchange.reroute(seed);
+    exchange.update(handle, stream);
+    exchange.dispatch(handle, stream);
+    exchange.combine(handle, stream);
+  }
+  void check() {
+    exchange.check_dispatch();
+    exchange.check_combine();
+  }
+  Handle handle;
+  Exchange exchange;
+};
+
+// Four operations in a row, again and again. Who is late, and how late, each rank draws for itself: only the operations
+// keep the ranks together, so that they drift apart as far as slots and credits allow.
+TEST_CASE("network soak: many operations between ranks that drift apart", "[soak]") {
+  const unsigned rounds = iterations(reduced() ? 10 : 100);
+  run_ranks(4, {.seconds = 60 + rounds / 2.0}, [&](Rank& rank) {
+    Scenario scenario{.ranks = 4, .experts = 16, .top_k = 3, .max_tokens = 12, .hidden = 136, .rule = uniform(10)};
+    Comm comm(rank, in_nodes_of(rank, 2, "faulty:seed=11:loopback"));
+    ucclEpGroupConfig_t config = group_config({scenario});
+    config.max_token_bytes = 1 << 16;  // as long as a chunk: each row is a message of its own
+    const Group group = make_group(comm, config);
+    Stream stream(comm);
+    std::deque<Turn> turns;
+    for (const Layout layout : {Layout::ll_expert_major, Layout::ll_rank_major}) {
+      scenario.layout = layout;
+      turns.emplace_back(rank, comm, group, scenario);
+    }
+    for (unsigned round = 0; round < rounds; ++round) {
+      const uint64_t draw = mix(17, round, static_cast<uint64_t>(rank.rank));
+      if (draw % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(draw / 4 % 3000));
+      for (Turn& turn : turns) turn.enqueue(round + 1, stream);
+      stream.synchronize();
+      for (Turn& turn : turns) turn.check();
+    }
+    no_async_error(comm);
+    require(stats_of(comm).reorder_depth_max > 0 || rounds < 100, "nothing came before its turn");
+  });
+}
+
+// A small exchange between all of them.
+void run_many(const Nodes& nodes) {
+  const int ranks = ranks_of(nodes);
+  run_ranks(ranks, {.seconds = 240}, [&](Rank& rank) {
+    const Scenario scenario{
+        .layout = Layout::ll_expert_major, .ranks = ranks, .experts = ranks, .top_k = 4, .max_tokens = 2, .hidden = 16};
+    ucclEpCommConfig_t comm_settings = in_nodes(rank, nodes);
+    comm_settings.timeout_ms = 200'000;
+    Comm comm(rank, comm_settings);
+    ucclEpGroupConfig_t config = group_config({scenario});
+    config.num_sms = 1;
+    const Group group = make_group(comm, config);
+    const Handle handle = make_handle(group, handle_config(scenario));
+    Stream stream(comm);
+    for (uint64_t round = 1; round <= 3; ++round) round_trip(rank, comm, handle, stream, scenario, round);
+    no_async_error(comm);
+  });
+}
+
+TEST_CASE("network scale: 128 ranks in 16 nodes", "[soak][slow]") {
+  run_many(Nodes(16, 8));
+}
+TEST_CASE("network scale: 66 ranks in 22 nodes", "[soak][slow]") {
+  run_many(Nodes(22, 3));
+}
+
+}  // namespace
+}  // namespace ucclep::test
