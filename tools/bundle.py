@@ -6,7 +6,8 @@ Copies the shared library, the tools, the test executables and every library tha
 they open at run time, into one folder: stripped, and with run path $ORIGIN, so that the folder runs wherever glibc is 2.36 or newer. The
 folder `fallback` in it has libfabric, which the scripts use where the machine has none of its own. The tools' MPI plugin goes
 with them when it was built; MPI itself does not, as it has to be the one that the machine's mpirun belongs to. test-gpu.sh there
-runs the tests that need GPUs, perf-gpu.sh the tools on GPUs; commit.txt says what was built.
+runs the tests that need GPUs, perf-gpu.sh the tools on GPUs, perf-nodes-gpu.sh those between virtual nodes; commit.txt says what was
+built.
 """
 import json
 import os
@@ -20,7 +21,8 @@ OPENED = ["libhwloc.so.15"]
 # Not beside the library, where they would be found before the machine's own, which know its NICs.
 FALLBACK = ["libfabric.so.1"]
 SIZE_LIMIT = 60 << 20
-OF_SCRIPTS = ["networks_test"]  # runs only where a script of the source tree has made networks for it
+# Runs only where a script of the source tree has made networks for it; looks at what the build made.
+AT_HOME = ["networks_test", "gpu_code_test"]
 # What every glibc system has, and what must not be mixed with another glibc.
 GLIBC = re.compile(r"^(ld-linux-x86-64|lib(c|m|dl|rt|pthread|resolv|util|anl|mvec|nsl|BrokenLocale|thread_db))\.so\.\d+$")
 
@@ -43,7 +45,7 @@ def built_files(tree):
         elif target["type"] == "custom" and folders[0] == "examples" and not path.endswith(".o"):
             files[os.path.basename(path)] = path
         elif target["type"] == "executable" and folders[0] in ("apps", "perf", "test"):
-            if folders[:2] in left_out or target["name"] in OF_SCRIPTS:
+            if folders[:2] in left_out or target["name"] in AT_HOME:
                 continue
             files[os.path.basename(path)] = path
         elif target["type"] == "shared module" and folders[0] == "perf":
@@ -120,7 +122,7 @@ def main(tree, bundle):
     shutil.rmtree(bundle, ignore_errors=True)
     copy_stripped(files, bundle)
     copy_stripped(with_needed(opened_libraries(FALLBACK)), os.path.join(bundle, "fallback"))
-    for script in ("test-gpu.sh", "perf-gpu.sh"):
+    for script in ("test-gpu.sh", "perf-gpu.sh", "perf-nodes-gpu.sh"):
         shutil.copy(os.path.join(os.path.dirname(__file__), script), bundle)
     with open(os.path.join(bundle, "commit.txt"), "w", encoding="utf-8") as file:
         file.write(commit() + "\n")
