@@ -196,8 +196,8 @@ void run_ranks_of_seed(int count, unsigned seed, const std::string& inner, const
   struct Say {
     std::string how;
     ~Say() {
-      if (std::uncaught_exceptions() > 0 || !Catch::getResultCapture().lastAssertionPassed())
-        std::fprintf(stderr, "%s\n", how.c_str());
+      const bool failed = std::uncaught_exceptions() > 0 || !Catch::getResultCapture().lastAssertionPassed();
+      if (failed && !is_rank_process()) std::fprintf(stderr, "%s\n", how.c_str());
     }
   } const say{again(seed, inner)};
   run_ranks(count, body);

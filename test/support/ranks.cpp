@@ -280,6 +280,10 @@ bool ranks_are_processes() {
   return std::getenv("UCCLEP_TEST_PROCESSES") != nullptr;
 }
 
+bool is_rank_process() {
+  return std::getenv(child_variable) != nullptr;
+}
+
 void run_ranks(int count, const std::function<void(Rank&)>& body) {
   run_ranks(count, {}, body);
 }

@@ -52,6 +52,9 @@ struct RunOptions {
 // True when UCCLEP_TEST_PROCESSES is set: ranks are processes unless a case needs threads.
 bool ranks_are_processes();
 
+// True in a process that run_ranks has started for a rank.
+bool is_rank_process();
+
 // Returns when all ranks have ended, and fails the running test case if one of them failed. When a rank fails, the
 // communicators of the others are aborted, so that they do not sit out their time limits.
 void run_ranks(int count, const RunOptions& options, const std::function<void(Rank&)>& body);

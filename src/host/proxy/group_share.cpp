@@ -41,6 +41,8 @@ bool GroupShare::step() {
     if (draining) receiver_.return_credits();
   }
   moved |= sender_.pump();
+  // After the posts: where lanes sleep, as those of the host device may, this wakes them by a system call.
+  for (RingReader& ring : rings_) ring.release_all();
   if (hushed && sender_.idle()) silent_.store(true, std::memory_order_release);
   for (Port& port : parts_.ports) moved |= poll(port);
   receiver_.publish();
@@ -65,7 +67,6 @@ bool GroupShare::read(RingReader& ring) {
   for (const Command& command : commands) carry_out(command);
   if (commands.empty()) return false;
   counts_.commands.add(commands.size());
-  ring.release(commands.size());
   return true;
 }
 

@@ -37,6 +37,9 @@ class RingReader {
   std::span<const Command> poll();
   // The first `count` of those need the ring no longer.
   void release(size_t count);
+  void release_all() {
+    if (first_ != last_) release(last_ - first_);
+  }
 
   uint64_t position() const { return released_; }
 
