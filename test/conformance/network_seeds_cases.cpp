@@ -63,10 +63,8 @@ std::map<size_t, std::vector<Pair>> share_of(unsigned seed) {
   const unsigned turn = (seed - 1) / together;
   for (size_t i = pairs.size(); i > 1; --i) std::swap(pairs[i - 1], pairs[mix(turn, i) % i]);
   std::map<size_t, std::vector<Pair>> share;
-  for (size_t i = (seed - 1) % together; i < pairs.size(); i += together) {
-    share[pairs[i].shape].push_back(pairs[i]);
-    if (reduced()) break;
-  }
+  const size_t end = reduced() ? 4 * together : pairs.size();
+  for (size_t i = (seed - 1) % together; i < end; i += together) share[pairs[i].shape].push_back(pairs[i]);
   return share;
 }
 
@@ -249,7 +247,7 @@ void run_seed(unsigned seed, const std::string& inner, const Record& record) {
 void check_record(const Record& record, unsigned first, unsigned count) {
   const std::map<size_t, unsigned> ran = record.count("ran"), refused = record.count("refused");
   const size_t pairs = all_pairs().size();
-  for (size_t pair = 0; pair < pairs && !reduced(); ++pair) {
+  for (size_t pair = 0; pair < pairs; ++pair) {
     const unsigned times = (ran.count(pair) ? ran.at(pair) : 0) + (refused.count(pair) ? refused.at(pair) : 0);
     INFO("pair " << pair);
     CHECK(times >= count / together);
@@ -278,7 +276,7 @@ TEST_CASE("network seeds: every pair of a case and a shape, over a network that 
   const unsigned first = first_seed(), count = seeds();
   const std::string inner = transport_under_test();
   for (unsigned seed = first; seed < first + count; ++seed) run_seed(seed, inner, record);
-  check_record(record, first, count);
+  if (!reduced()) check_record(record, first, count);
 }
 
 }  // namespace
