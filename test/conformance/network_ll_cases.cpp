@@ -59,6 +59,26 @@ TEST_CASE("network LL: a node of three ranks and one of five", "[driver][network
   run_in({3, 5}, transport_under_test(), some_of_everything(8));
 }
 
+// Rows cross between ranks of one node, too.
+TEST_CASE("network LL: domains that are smaller than a node", "[host][reduced]") {
+  run_ranks(4, [](Rank& rank) {
+    const Scenario scenario{.layout = Layout::ll_expert_major, .ranks = 4, .experts = 8, .top_k = 3};
+    ucclEpCommConfig_t config = comm_config(rank);
+    config.ranks_per_node = 4;
+    config.ranks_per_domain = 3;
+    config.transport = "loopback";
+    Comm comm(rank, config);
+    ucclEpCommInfo_t info = UCCLEP_COMM_INFO_INIT;
+    ok(ucclEpCommGetInfo(comm, &info), "ucclEpCommGetInfo");
+    require(info.num_nodes == 1 && info.domain_size == (rank.rank < 3 ? 3 : 1), "nodes and domains");
+    const Group group = make_group(comm, group_config({scenario}));
+    const Handle handle = make_handle(group, handle_config(scenario));
+    Stream stream(comm);
+    for (uint64_t round = 1; round <= 3; ++round) round_trip(rank, comm, handle, stream, scenario, round);
+    require(stats_of(comm).bytes_sent > 0, "nothing crossed");
+  });
+}
+
 // Rows of several chunks, and of more bytes than a chunk has.
 TEST_CASE("network LL: rows of many chunks", "[driver][network][shapes]") {
   run_in({1, 1}, transport_under_test(),
