@@ -242,6 +242,20 @@ TEST_CASE("user kernels: combine wants the weights that EXPERT_MAJOR multiplies 
   });
 }
 
+// Blocks are counted as they end, and so are those that failed: neither count runs into the other.
+TEST_CASE("user kernels: more blocks than 16 bits can count", "[process]") {
+  const Scenario scenario{
+      .layout = Layout::ll_expert_major, .ranks = 1, .experts = 4, .max_tokens = 4, .carried = true};
+  run_ranks(scenario.ranks, [&](Rank& rank) {
+    Session at(rank, scenario);
+    Exchange exchange(rank, at.comm, scenario);
+    open_dispatch(exchange, at.handle, "warp", dispatch_args(exchange, at.handle, 1), at.stream,
+                  {.blocks = 65600, .threads = 64});
+    at.stream.synchronize();
+    exchange.check_dispatch();
+  });
+}
+
 TEST_CASE("user kernels: more tokens than there may be are named", "[process]") {
   const Scenario scenario{.layout = Layout::ll_expert_major, .max_tokens = 4, .carried = true};
   run_ranks(scenario.ranks, [&](Rank& rank) {

@@ -11,8 +11,7 @@ namespace ucclep {
 // The group's words in device memory. Every block reads seq at entry; only the last block out advances it (P3).
 struct GroupState {
   uint64_t seq[num_kinds];  // the last operation of each kind that has ended here
-  uint32_t exited;  // blocks of the running launch that have ended, and of these, from bit 16 on, those that gave up
-  uint32_t unused;
+  uint64_t exited;  // blocks of the running launch that have ended, and of these, from bit 32 on, those that gave up
   GridBarrier barrier;
 };
 

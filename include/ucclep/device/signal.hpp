@@ -223,13 +223,13 @@ UCCLEP_FN bool slots_free(const Op& op, const Opening& opening) {
 // and those that gave up are counted in one word. ordered: what all blocks did is ordered before what follows here;
 // otherwise the end of the launch does that for the next.
 UCCLEP_FN bool leave(GroupState* state, bool ok, bool ordered) {
-  constexpr uint32_t gave_up = 1u << 16;
-  const uint32_t mine = ok ? 1 : 1 + gave_up;
-  const uint32_t before = ordered ? fetch_add_acq_rel<Scope::gpu>(&state->exited, mine)
+  constexpr uint64_t gave_up = uint64_t{1} << 32;
+  const uint64_t mine = ok ? 1 : 1 + gave_up;
+  const uint64_t before = ordered ? fetch_add_acq_rel<Scope::gpu>(&state->exited, mine)
                                   : fetch_add_relaxed<Scope::gpu>(&state->exited, mine);
-  const uint32_t out = before + mine;
-  if (out % gave_up != grid_size()) return false;
-  store_relaxed<Scope::gpu>(&state->exited, uint32_t{0});
+  const uint64_t out = before + mine;
+  if (static_cast<uint32_t>(out) != grid_size()) return false;
+  store_relaxed<Scope::gpu>(&state->exited, uint64_t{0});
   return out < gave_up;
 }
 
