@@ -118,6 +118,7 @@ struct RowParts {
     return {batches, fair == 0 ? 1 : fair < most ? fair : most};
   }
   UCCLEP_FN uint32_t count() const { return (batches + of_part - 1) / of_part; }
+  UCCLEP_FN bool has(uint32_t part) const { return part * of_part < batches; }
   UCCLEP_FN BatchRange range(uint32_t part) const {
     const uint32_t begin = part * of_part, end = begin + of_part;
     return {begin, end < batches ? end : uint32_t{batches}};

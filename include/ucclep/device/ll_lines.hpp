@@ -75,182 +75,17 @@ struct BatchShape {
   UCCLEP_FN uint32_t bytes() const { return (tokens + scales + 7) / 8 * 8; }
 };
 
-// A batch of a row as it stands.
-struct ForwardBatch {
-  static constexpr bool scaled = false;
-  static UCCLEP_FN void read(Stage&, const RowSource& source, uint32_t token, const BatchShape& shape,
-                             LineBatch& batch) {
-    batch.read(source.tokens.at(0, token) + shape.first_token, shape.tokens);
-  }
-};
-
-// A batch of a row that is quantised on its way, put together in shared memory.
-struct QuantiseBatch {
-  static constexpr bool scaled = true;
-  static UCCLEP_FN void read(Stage& stage, const RowSource& source, uint32_t token, const BatchShape& shape,
-                             LineBatch& batch) {
-    constexpr uint32_t steps = (line_batch_quantised + wave_size * quant_per_lane - 1) / (wave_size * quant_per_lane);
-    const char* from = source.tokens.at(0, token) + 2 * uint64_t{shape.first_token};
-    vec16 x[steps] = {};
-    UCCLEP_UNROLL
-    for (uint32_t s = 0; s < steps; ++s) {
-      const uint32_t at = (s * wave_size + lane_id()) * quant_per_lane;
-      if (at < shape.tokens) x[s] = load16(from + 2 * at);
-    }
-    char* to = stage.slot(0);
-    const uint32_t scales = shape.bytes() - shape.tokens;
-    if (lane_id() * 8 < scales) *reinterpret_cast<uint64_t*>(to + shape.tokens + lane_id() * 8) = 0;
-    sync_warp();  // a last word may have bytes of no group: they are zero
-    UCCLEP_UNROLL
-    for (uint32_t s = 0; s < steps; ++s) {
-      const uint32_t at = (s * wave_size + lane_id()) * quant_per_lane;
-      const uint64_t packed = quantise(source, x[s], at < shape.tokens, at, to + shape.tokens);
-      if (at < shape.tokens) *reinterpret_cast<uint64_t*>(to + at) = packed;
-    }
-    sync_warp();
-    batch.read(to, shape.bytes());
-    sync_warp();  // the slot is free for the next batch
-  }
-};
-static_assert(line_batch_quantised % quant_group == 0 &&
-              line_batch_quantised + line_batch_quantised / quant_group * sizeof(float) + 3 <= line_batch_bytes);
-
-// Warp verb: the scales of a row that travels as it stands, in lines of their own.
-UCCLEP_FN void send_scales(Stage& stage, const RowSource& source, uint32_t token, const RowLines& lines,
-                           const Addresses& rows, uint64_t epoch) {
-  const uint32_t all = source.wire.row_bytes - source.wire.token_bytes, piece = stage.piece_bytes();
-  for (uint32_t begin = 0; begin < all; begin += piece) {
-    const uint32_t bytes = all - begin < piece ? all - begin : piece;
-    gather_scales(source, token, begin, bytes, stage.slot(0));
-    sync_warp();
-    const uint64_t at = uint64_t{lines.meta + lines.tokens + begin / line_payload} * line_bytes;
-    const uint32_t used = source.wire.scale_bytes() - begin < bytes ? source.wire.scale_bytes() - begin : bytes;
-    rows.each([&](char* row) { line_store(row + at, stage.slot(0), round_up(used, 8), epoch); });
-    sync_warp();  // all lanes have read the piece
-  }
-}
-
-// Rows whose scales have lines of their own: these are one part more.
-UCCLEP_FN bool scales_apart(const WireShape& wire) {
-  return wire.scale_count > 0 && wire.batch_scale_bytes == 0;
-}
-// Parts in which a row is sent: a batch each.
-UCCLEP_FN uint32_t sent_parts(const WireShape& wire) {
-  return wire.batches + (scales_apart(wire) ? 1 : 0);
-}
-
-// Verbs of the warps of the blocks that send: all parts of all tokens. Neighbouring warps have the same part of
-// different tokens. The first part is read while the block waits for its slot.
-template <class Batch>
-struct LineSender {
-  const LlDispatchArgs& args;
-  const Job& job;
-  Stage& stage;
-  int64_t* bad;
-  Parked item = 0, items = 0;
-  LineBatch batch;
-  Selection selection;
-
-  UCCLEP_FN LineSender(const LlDispatchArgs& args, const Job& job, Stage& stage, int64_t* bad)
-      : args(args), job(job), stage(stage), bad(bad) {}
-
-  UCCLEP_FN void begin() {
-    const LlDispatchArgs& now = read_again(args);
-    item = job.warp();
-    items = now.routing.tokens * sent_parts(now.source.wire);
-    read();
-  }
-
-  UCCLEP_FN void read() {
-    if (item >= items) return;
-    const LlDispatchArgs& now = read_again(args);
-    const uint32_t tokens = now.routing.tokens, token = item % tokens, part = item / tokens;
-    const WireShape& wire = now.source.wire;
-    if (part < wire.batches) Batch::read(stage, now.source, token, BatchShape::of(wire, part), batch);
-    selection = begin_selection(now.group.shape, now.routing, token, bad);  // the ids arrive while the batch does
-  }
-
-  // After begin, when the slot is free.
-  UCCLEP_FN void send(const Op& op) {
-    while (item < items) {
-      const LlDispatchArgs& now = read_again(args);
-      const uint32_t tokens = now.routing.tokens, token = item % tokens, part = item / tokens;
-      const WireShape& wire = now.source.wire;
-      const RowLines lines = RowLines::of(now.group.shape, wire);
-      const Addresses rows = lines_of_token(op.with(now.group), lines, token, selection);
-      if (part == wire.batches) {
-        send_scales(stage, now.source, token, lines, rows, op.seq);
-      } else {
-        const uint32_t bytes = BatchShape::of(wire, part).bytes();
-        rows.each([&](char* row) { batch.send(row + lines.batch(part), bytes, op.seq); });
-      }
-      item += job.warps();
-      read();
-    }
-  }
-};
-
-// Verb of the blocks that count: the positions of every row; put(op, args, token, selection), a warp verb, sends them.
-template <class Args, class Put>
-UCCLEP_FN void place_tokens(const Op& op, const Args& args, const Job& job, TokenSets<Args>& sets, int64_t* bad,
-                            Put&& put) {
-  const Parked tokens = args.routing.tokens;
-  for (Parked begin = 0; begin + job.block() < tokens; begin += job.warps()) {
-    const Args& here = read_again(args);
-    const Parked token = begin + job.warp();
-    Selection selection{-1, 0, no_place, 0};
-    if (token < tokens) selection = begin_selection(here.group.shape, here.routing, token, bad);
-    for (Parked first = 0; first < tokens; first += sets.capacity) {
-      sets.require(first, tokens, bad);
-      if (token < tokens) sets.add_before(token, selection);
-    }
-    if (token >= tokens) continue;
-    const Args& now = read_again(args);
-    put(op.with(now.group), now, token, selection);
-    keep_selection(memory_of(now), now.routing, token, selection);
-    sync_warp();  // all lanes have read the scratch
-  }
-}
-
-// Verb of those blocks: a meta line for every row.
-UCCLEP_FN void send_metas(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage, LlSets& sets,
-                          int64_t* bad) {
-  const auto put = [&stage](const Op& op, const LlDispatchArgs& args, uint32_t token, const Selection& selection) {
-    const GroupShape& shape = args.group.shape;
-    build_meta(shape, token, selection, weight_of(shape, args.topk_weights, token, selection), stage.scratch());
-    const RowLines lines = RowLines::of(shape, args.source.wire);
-    const uint32_t bytes = MetaLayout::of(shape.top_k).body_bytes();
-    lines_of_token(op, lines, token, selection).each([&](char* row) {
-      line_store(row, stage.scratch(), bytes, op.seq);
-    });
-  };
-  place_tokens(op, args, job, sets, bad, put);
-}
-
-// Warp verb: bytes [begin, begin + count) of a row's scales, from shared memory to every target. Elements have any
-// stride.
-UCCLEP_FN void spread_scales(const DispatchOutput& out, const char* smem, uint32_t begin, uint32_t count,
-                             const Target& target) {
-  const uint32_t size = out.wire.scale_element_bytes;
-  for (uint64_t left = ballot(target.active); left != 0; left &= left - 1) {
-    const uint32_t lane = first_lane(left);
-    const int64_t outer = broadcast(target.outer, lane), inner = broadcast(target.inner, lane);
-    UCCLEP_KEEP_LOOP
-    for (uint32_t b = lane_id(); b < count; b += wave_size) {
-      out.scales.at(outer, inner, (begin + b) / size)[(begin + b) % size] = smem[b];
-    }
-  }
-}
-
-// Neighbouring batches of a row, all under way to the registers of a warp together. Loops end at `count`: what is not
-// there costs no instruction. scaled: batches carry scales behind their tokens. wire: of the rows.
+// Neighbouring batches of a row, all in the registers of a warp, or under way there, together. Loops end at `count`:
+// what is not there costs no instruction. scaled: batches carry scales behind their tokens. wire: of the rows.
 template <bool scaled, uint32_t most>
 struct LineSpan {
   LineBatch batch[most];
-  Parked begin, count;
-  uint32_t last_tokens, last_scales;  // all batches but the last of a row are whole
+  Parked begin = 0, count = 0;
+  uint32_t last_tokens = 0, last_scales = 0;  // all batches but the last of a row are whole
 
-  UCCLEP_FN LineSpan(const WireShape& wire, const BatchRange& range) : begin(range.begin), count(range.count()) {
+  UCCLEP_FN void cover(const WireShape& wire, const BatchRange& range) {
+    begin = range.begin;
+    count = range.count();
     const BatchShape last = BatchShape::of(wire, range.begin + range.count() - 1);
     last_tokens = last.tokens;
     last_scales = scaled ? last.scales : 0;
@@ -268,6 +103,14 @@ struct LineSpan {
   }
   static UCCLEP_FN uint32_t lines_before(uint32_t i) { return i * LineBatch::lines * line_bytes; }
 
+  // Warp verb: to a peer's lines; lines_there: of the first batch.
+  UCCLEP_FN void send(const WireShape& wire, char* lines_there, uint64_t epoch) const {
+    UCCLEP_UNROLL
+    for (uint32_t i = 0; i < most; ++i) {
+      if (i >= count) continue;
+      batch[i].send(lines_there + lines_before(i), bytes(wire, i), epoch);
+    }
+  }
   // Warp verb: begins to read lines that may not be there yet. lines_here: of the first batch.
   UCCLEP_FN void peek(const WireShape& wire, const char* lines_here) {
     UCCLEP_UNROLL
@@ -312,21 +155,240 @@ struct LineSpan {
 };
 static_assert(line_batch_bytes - line_batch_quantised >= 32);
 
+// Batches of a row as they stand.
+struct ForwardBatches {
+  static constexpr bool scaled = false;
+  template <uint32_t most>
+  static UCCLEP_FN void read(Stage&, const RowSource& source, uint32_t token, LineSpan<scaled, most>& span) {
+    const char* from = source.tokens.at(0, token) + span.begin * source.wire.batch_bytes;
+    UCCLEP_UNROLL
+    for (uint32_t i = 0; i < most; ++i) {
+      if (i >= span.count) continue;
+      span.batch[i].read(from, span.tokens(source.wire, i));
+      from += source.wire.batch_bytes;
+    }
+  }
+};
+
+// Batches of a row that is quantised on its way: one after the other is put together in shared memory, when all of them
+// have been asked for.
+struct QuantiseBatches {
+  static constexpr bool scaled = true;
+  static constexpr uint32_t step_elements = wave_size * quant_per_lane,
+                            steps = (line_batch_quantised + step_elements - 1) / step_elements;
+
+  template <uint32_t most>
+  static UCCLEP_FN void read(Stage& stage, const RowSource& source, uint32_t token, LineSpan<scaled, most>& span) {
+    const char* from = source.tokens.at(0, token) + 2 * uint64_t{span.begin} * line_batch_quantised;
+    vec16 x[most][steps] = {};
+    UCCLEP_UNROLL
+    for (uint32_t i = 0; i < most; ++i) {
+      if (i >= span.count) continue;
+      const char* const batch = from + 2 * line_batch_quantised * i;
+      UCCLEP_UNROLL
+      for (uint32_t s = 0; s < steps; ++s) {
+        if (element(s) < span.tokens(source.wire, i)) x[i][s] = load16(batch + 2 * element(s));
+      }
+    }
+    UCCLEP_UNROLL
+    for (uint32_t i = 0; i < most; ++i) {
+      if (i >= span.count) continue;
+      quantise_batch(stage.slot(0), source, x[i], span.tokens(source.wire, i), span.bytes(source.wire, i));
+      span.batch[i].read(stage.slot(0), span.bytes(source.wire, i));
+      sync_warp();  // the slot is free for the next batch
+    }
+  }
+
+ private:
+  static UCCLEP_FN uint32_t element(uint32_t step) { return step * step_elements + lane_id() * quant_per_lane; }
+
+  // tokens, bytes: of the batch, the latter with its scales.
+  static UCCLEP_FN void quantise_batch(char* to, const RowSource& source, const vec16 (&x)[steps], uint32_t tokens,
+                                       uint32_t bytes) {
+    if (lane_id() * 8 < bytes - tokens) *reinterpret_cast<uint64_t*>(to + tokens + lane_id() * 8) = 0;
+    sync_warp();  // a last word may have bytes of no group: they are zero
+    UCCLEP_UNROLL
+    for (uint32_t s = 0; s < steps; ++s) {
+      const bool used = element(s) < tokens;
+      const uint64_t packed = quantise(source, x[s], used, element(s), to + tokens);
+      if (used) *reinterpret_cast<uint64_t*>(to + element(s)) = packed;
+    }
+    sync_warp();
+  }
+};
+static_assert(line_batch_quantised % quant_group == 0 &&
+              line_batch_quantised + line_batch_quantised / quant_group * sizeof(float) + 3 <= line_batch_bytes);
+
+// Warp verb: the scales of a row that travels as it stands, in lines of their own.
+UCCLEP_FN void send_scales(Stage& stage, const RowSource& source, uint32_t token, const RowLines& lines,
+                           const Addresses& rows, uint64_t epoch) {
+  const uint32_t all = source.wire.row_bytes - source.wire.token_bytes, piece = stage.piece_bytes();
+  for (uint32_t begin = 0; begin < all; begin += piece) {
+    const uint32_t bytes = all - begin < piece ? all - begin : piece;
+    gather_scales(source, token, begin, bytes, stage.slot(0));
+    sync_warp();
+    const uint64_t at = uint64_t{lines.meta + lines.tokens + begin / line_payload} * line_bytes;
+    const uint32_t used = source.wire.scale_bytes() - begin < bytes ? source.wire.scale_bytes() - begin : bytes;
+    rows.each([&](char* row) { line_store(row + at, stage.slot(0), round_up(used, 8), epoch); });
+    sync_warp();  // all lanes have read the piece
+  }
+}
+
+// Rows whose scales have lines of their own: these are one part more.
+UCCLEP_FN bool scales_apart(const WireShape& wire) {
+  return wire.scale_count > 0 && wire.batch_scale_bytes == 0;
+}
+
+// Verbs of the warps of the blocks that send: all parts of all tokens. Neighbouring warps have the same part of
+// different tokens. The first part is read while the block waits for its slot.
+template <class Batches, uint32_t most>
+struct LineSender {
+  const LlDispatchArgs& args;
+  const Job& job;
+  Stage& stage;
+  int64_t* bad;
+  Parked item = 0, items = 0;
+  Parked batches_at_once = 1;  // 1 where there is no more room, and the compiler knows it
+  LineSpan<Batches::scaled, most> span;
+  Selection selection;
+
+  UCCLEP_FN LineSender(const LlDispatchArgs& args, const Job& job, Stage& stage, int64_t* bad)
+      : args(args), job(job), stage(stage), bad(bad) {}
+
+  UCCLEP_FN void begin() {
+    const LlDispatchArgs& now = read_again(args);
+    const WireShape& wire = now.source.wire;
+    item = job.warp();
+    if constexpr (most > 1) {
+      batches_at_once = RowParts::of(wire.batches, now.routing.tokens, job.warps(), most).of_part;
+    }
+    items = now.routing.tokens * (parts(wire).count() + (scales_apart(wire) ? 1 : 0));
+    read();
+  }
+
+  UCCLEP_FN void read() {
+    if (item >= items) return;
+    const LlDispatchArgs& now = read_again(args);
+    const uint32_t tokens = now.routing.tokens, token = item % tokens, part = item / tokens;
+    if (parts(now.source.wire).has(part)) {
+      span.cover(now.source.wire, most > 1 ? parts(now.source.wire).range(part) : BatchRange{part, part + 1});
+      Batches::read(stage, now.source, token, span);
+    }
+    selection = begin_selection(now.group.shape, now.routing, token, bad);  // the ids arrive while the batches do
+  }
+
+  UCCLEP_FN RowParts parts(const WireShape& wire) const { return {wire.batches, batches_at_once}; }
+
+  // After begin, when the slot is free.
+  UCCLEP_FN void send(const Op& op) {
+    while (item < items) {
+      const LlDispatchArgs& now = read_again(args);
+      const uint32_t tokens = now.routing.tokens, token = item % tokens, part = item / tokens;
+      const WireShape& wire = now.source.wire;
+      const RowLines lines = RowLines::of(now.group.shape, wire);
+      const Addresses rows = lines_of_token(op.with(now.group), lines, token, selection);
+      if (!parts(wire).has(part)) {
+        send_scales(stage, now.source, token, lines, rows, op.seq);
+      } else {
+        rows.each([&](char* row) { span.send(wire, row + lines.batch(span.begin), op.seq); });
+      }
+      item += job.warps();
+      read();
+    }
+  }
+};
+
+// Verb of the blocks that count: the positions of every row; put(op, args, token, selection), a warp verb, sends them.
+template <class Args, class Put>
+UCCLEP_FN void place_tokens(const Op& op, const Args& args, const Job& job, TokenSets<Args>& sets, int64_t* bad,
+                            Put&& put) {
+  const Parked tokens = args.routing.tokens;
+  for (Parked begin = 0; begin + job.block() < tokens; begin += job.warps()) {
+    const Args& here = read_again(args);
+    const Parked token = begin + job.warp();
+    Selection selection{-1, 0, no_place, 0};
+    if (token < tokens) selection = begin_selection(here.group.shape, here.routing, token, bad);
+    for (Parked first = 0; first < tokens; first += sets.capacity) {
+      sets.require(first, tokens, bad);
+      if (token < tokens) sets.add_before(token, selection);
+    }
+    if (token >= tokens) continue;
+    const Args& now = read_again(args);
+    put(op.with(now.group), now, token, selection);
+    keep_selection(memory_of(now), now.routing, token, selection);
+    sync_warp();  // all lanes have read the scratch
+  }
+}
+
+// Verb of those blocks: a meta line for every row.
+UCCLEP_FN void send_metas(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage, LlSets& sets,
+                          int64_t* bad) {
+  const auto put = [&stage](const Op& op, const LlDispatchArgs& args, uint32_t token, const Selection& selection) {
+    const GroupShape& shape = args.group.shape;
+    build_meta(shape, token, selection, weight_of(shape, args.topk_weights, token, selection), stage.scratch());
+    const RowLines lines = RowLines::of(shape, args.source.wire);
+    const uint32_t bytes = MetaLayout::of(shape.top_k).body_bytes();
+    lines_of_token(op, lines, token, selection).each([&](char* row) {
+      line_store(row, stage.scratch(), bytes, op.seq);
+    });
+  };
+  place_tokens(op, args, job, sets, bad, put);
+}
+
+// Warp verb: the scales of a span, a group of quantised elements a lane, from shared memory to every target.
+template <uint32_t most>
+UCCLEP_FN void spread_quantised(const DispatchOutput& out, const LineSpan<true, most>& span, const char* smem,
+                                const Target& target) {
+  constexpr uint32_t groups = line_batch_quantised / quant_group;  // of a batch
+  static_assert(most * groups <= wave_size);
+  const bool floats = out.wire.batch_scale_bytes == groups * sizeof(float);  // else a byte each
+  const uint32_t last = floats ? span.last_scales / uint32_t{sizeof(float)} : span.last_scales;
+  const bool mine = lane_id() < (span.count - 1) * groups + last;
+  const char* from = smem + lane_id() / groups * span.scale_room;
+  const uint32_t group = lane_id() % groups, at = span.begin * groups + lane_id();
+  const uint32_t size = out.wire.scale_element_bytes;
+  uint32_t scale = 0;
+  if (mine) scale = floats ? reinterpret_cast<const uint32_t*>(from)[group] : static_cast<uint8_t>(from[group]);
+  for (uint64_t left = ballot(target.active); left != 0; left &= left - 1) {
+    const uint32_t lane = first_lane(left);
+    const int64_t outer = broadcast(target.outer, lane), inner = broadcast(target.inner, lane);
+    if (!mine) continue;
+    if (floats) {
+      *reinterpret_cast<uint32_t*>(out.scales.at(outer, inner, at)) = scale;
+    } else {
+      out.scales.at(outer, inner, at / size)[at % size] = static_cast<char>(scale);
+    }
+  }
+}
+
 // Warp verb: what came to every target.
 template <bool scaled, uint32_t most>
 UCCLEP_FN void write_span(const DispatchOutput& out, Stage& stage, const LineSpan<scaled, most>& span,
                           const Target& target) {
   char* to = target.active ? out.tokens.at(target.outer, target.inner) : nullptr;
   Addresses{target.active, to}.each([&](char* row) { span.write(out.wire, row); });
-  if constexpr (!scaled) return;
-  char* scales = stage.slot(0);
-  span.write_scales(out.wire, scales);
-  sync_warp();
-  for (uint32_t i = 0; i < span.count; ++i) {
-    spread_scales(out, scales + span.scale_room * i, (span.begin + i) * out.wire.batch_scale_bytes,
-                  span.scales(out.wire, i), target);
+  if constexpr (scaled) {
+    char* scales = stage.slot(0);
+    span.write_scales(out.wire, scales);
+    sync_warp();
+    spread_quantised(out, span, scales, target);
+    sync_warp();  // the slot is free for the next span
   }
-  sync_warp();  // the slot is free for the next span
+}
+
+// Warp verb: bytes [begin, begin + count) of a row's scales, from shared memory to every target. Elements have any
+// stride.
+UCCLEP_FN void spread_scales(const DispatchOutput& out, const char* smem, uint32_t begin, uint32_t count,
+                             const Target& target) {
+  const uint32_t size = out.wire.scale_element_bytes;
+  for (uint64_t left = ballot(target.active); left != 0; left &= left - 1) {
+    const uint32_t lane = first_lane(left);
+    const int64_t outer = broadcast(target.outer, lane), inner = broadcast(target.inner, lane);
+    UCCLEP_KEEP_LOOP
+    for (uint32_t b = lane_id(); b < count; b += wave_size) {
+      out.scales.at(outer, inner, (begin + b) / size)[(begin + b) % size] = smem[b];
+    }
+  }
 }
 
 // Warp verb: the scales that have lines of their own, to every target.
@@ -355,7 +417,8 @@ UCCLEP_FN bool receive_part(const Op& op, const LlDispatchArgs& args, Stage& sta
     return same.mine() + same.group.layout.ll_lines_of(same.slot, source) + uint64_t{token} * lines.all() * line_bytes;
   };
   const BatchRange range = part < parts.count() ? parts.range(part) : BatchRange{0, 0};
-  Span span(args.output.wire, range);
+  Span span;
+  span.cover(args.output.wire, range);
   span.peek(args.output.wire, row_of(op) + lines.batch(range.begin));  // on its way while the meta is read
   char* meta = stage.scratch();
   if (!line_load(op, Phase::rows, source, meta, row_of(op), MetaLayout::of(shape.top_k).body_bytes())) return false;

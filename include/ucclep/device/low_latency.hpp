@@ -19,11 +19,11 @@ namespace ll {
 
 // How rows become what travels.
 struct Forward {
-  using Lines = ForwardBatch;
+  using Lines = ForwardBatches;
   using Bulk = ForwardRow;
 };
 struct Quantise {
-  using Lines = QuantiseBatch;
+  using Lines = QuantiseBatches;
   using Bulk = QuantiseRow;
 };
 
@@ -58,7 +58,9 @@ UCCLEP_FN bool count_arrivals(const Op& op, const LlDispatchArgs& args, const St
   return true;
 }
 
-// Batches of a row that a warp receives at once, at most: as many as its registers hold.
+// Batches of a row that a warp sends at once, and receives, at most: as many as its registers hold.
+template <class Row, class Forms>
+constexpr uint32_t most_sent = !Forms::bulk && Row::Lines::scaled ? 2 : 1;
 template <class Row, class Forms>
 constexpr uint32_t most_batches = Forms::bulk          ? 2
                                   : Row::Lines::scaled ? 4
@@ -69,12 +71,12 @@ constexpr uint32_t most_batches = Forms::bulk          ? 2
 template <class Row, class Forms>
 UCCLEP_FN bool expand_rows(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage) {
   using Span = LineSpan<Row::Lines::scaled, most_batches<Row, Forms>>;
-  Parked item = job.warp();
-  const HeaderFacts* all = BlockTables::of(stage, args).inbox.facts;
-  uint32_t arriving = 0;
-  for (uint32_t source = 0; source < op.ranks(); ++source) arriving += all[source].rows;
+  // As many parts as if all rows of all peers came here, which have about as many tokens as this rank: that is known
+  // before the headers are.
+  const uint32_t tokens = args.routing.tokens != 0 ? args.routing.tokens : args.group.shape.ll_tokens;
   const RowParts row_parts =
-      RowParts::of(args.output.wire.batches, uniform(arriving), job.warps(), most_batches<Row, Forms>);
+      RowParts::of(args.output.wire.batches, op.ranks() * tokens, job.warps(), most_batches<Row, Forms>);
+  Parked item = job.warp();
   for (Parked i = 0; i < op.ranks(); i += 1) {
     const Parked source = op.rotated(i);
     const LlDispatchArgs& here = read_again(args);
@@ -128,7 +130,7 @@ UCCLEP_FN bool receive_rows(const Op& op, const LlDispatchArgs& args, const Job&
 template <class Row>
 constexpr uint32_t sending_percent = 25;
 template <>
-inline constexpr uint32_t sending_percent<Quantise> = 45;
+inline constexpr uint32_t sending_percent<Quantise> = 28;
 
 // Verb of the blocks that count: the header for every peer. The last blocks begin: they get tokens last.
 template <class Wire>
@@ -157,7 +159,7 @@ UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const LlDispa
   }
   LlSets sets = sets_in(BlockTables::of(stage, args).sets, args);
   int64_t bad = no_bad_id;
-  LineSender<typename Row::Lines> sender(args, jobs.send, stage, &bad);
+  LineSender<typename Row::Lines, most_sent<Row, Forms>> sender(args, jobs.send, stage, &bad);
   const bool sends_lines = Forms::by_token && form == Form::line && jobs.send.mine();
   if (!Forms::bulk && sends_lines) sender.begin();
   if (jobs.count.mine()) sets.require(0, args.routing.tokens, &bad);  // needs no peer
