@@ -46,6 +46,19 @@ class Measurement {
     flag("flag ordered", {"ceiling_flag_ordered", false});
   }
 
+  // What every call that launches one kernel costs the host at least: here the kernel does nothing.
+  void launch() {
+    Ceiling result;
+    result.name = "launch, host";
+    result.dtype = "-";
+    result.sms = machine_.traits().num_sms;
+    for (int i = -options_.warmup; i < options_.iterations; ++i) {
+      const double us = machine_.launch_cost({"ceiling_flag_bare", false}, result.sms);
+      if (i >= 0) result.us.push_back(us);
+    }
+    done_(result);
+  }
+
  private:
   size_t bf16() const { return shape_.combine_row_bytes(); }
   size_t fp8() const {
@@ -116,6 +129,7 @@ void measure_ceilings(Machine& machine, const CeilingOptions& options,
   for (int tokens : options.ll_tokens) measurement.low_latency(tokens);
   measurement.all_to_all();
   measurement.flags();
+  measurement.launch();
 }
 
 bool floors_apply(const Machine& machine, const CeilingOptions& options) {

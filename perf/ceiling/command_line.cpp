@@ -29,6 +29,7 @@ const char* const footer = R"(Rows of the table:
   all-to-all    every row to, or from, one other rank, on all SMs
   flag          one way of a word from rank 0 to rank 1, without order and as release
                 and acquire
+  launch, host  the host's time for the launch of a kernel that does nothing
 A time is that of the slowest rank of a launch, by events around it; before them the
 ranks meet on their devices. What was moved last in each row of the table is compared
 in every bit. Exit code: 0 = nothing is wrong, 2 = bad command line, 1 = all else.

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -179,6 +180,17 @@ double Machine::time(const std::function<void(int, Device&, ucclEpStream_t)>& la
     slowest = std::max(slowest, ranks_[r].device->event_elapsed_ms(ranks_[r].begin, ranks_[r].end) * 1e3);
   }
   return slowest;
+}
+
+double Machine::launch_cost(const Kernel& kernel, unsigned blocks) {
+  using Clock = std::chrono::steady_clock;
+  const CeilingFlagArgs args = flags(0);
+  Rank& rank = ranks_[0];
+  const auto begin = Clock::now();
+  rank.device->launch(kernel, {blocks, rank.device->traits().wave, 0}, &args, sizeof args, rank.stream);
+  const std::chrono::duration<double, std::micro> spent = Clock::now() - begin;
+  synchronize(0);
+  return spent.count();
 }
 
 }  // namespace ucclep::perf

@@ -58,6 +58,8 @@ class Machine {
   // launch(rank, device, stream) on every rank once the ranks have met: microseconds of the slowest. Throws when a wait
   // was given up.
   double time(const std::function<void(int rank, Device& device, ucclEpStream_t stream)>& launch);
+  // Microseconds that the host spends in the launch of a kernel of flags, without a round, on rank 0.
+  double launch_cost(const Kernel& kernel, unsigned blocks);
 
  private:
   struct Rank {
