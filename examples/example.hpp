@@ -44,6 +44,17 @@ T* data(const ucclEpTensor_t& tensor) {
   return static_cast<T*>(tensor.data);
 }
 
+// A handle of an LL group of that shape.
+inline ucclEpHandle_t make_handle(ucclEpComm_t comm, const ucclEpGroupConfig_t& shape) {
+  ucclEpGroup_t group;
+  CHECK(ucclEpGroupCreate(&group, comm, &shape));
+  ucclEpHandleConfig_t config = UCCLEP_HANDLE_CONFIG_INIT;
+  config.mode = UCCLEP_MODE_LL, config.layout = UCCLEP_LAYOUT_EXPERT_MAJOR;
+  ucclEpHandle_t handle;
+  CHECK(ucclEpHandleCreate(&handle, group, &config));
+  return handle;
+}
+
 // Compares with what was expected, up to rounding, and says what came out of it.
 inline int compare(int rank, const float* got, const std::function<double(int)>& expected, int count) {
   int wrong = 0;

@@ -41,12 +41,7 @@ __global__ void route_and_send(const ucclEpDeviceHandle handle, const ucclep::Ro
 int run(ucclEpComm_t comm, int rank, int ranks) {
   ucclEpGroupConfig_t shape = UCCLEP_GROUP_CONFIG_INIT;
   shape.num_experts = E, shape.top_k = K, shape.max_tokens_per_rank = T, shape.max_token_bytes = H * sizeof(float);
-  ucclEpGroup_t group;
-  CHECK(ucclEpGroupCreate(&group, comm, &shape));
-  ucclEpHandleConfig_t config = UCCLEP_HANDLE_CONFIG_INIT;
-  config.mode = UCCLEP_MODE_LL, config.layout = UCCLEP_LAYOUT_EXPERT_MAJOR;
-  ucclEpHandle_t handle;
-  CHECK(ucclEpHandleCreate(&handle, group, &config));
+  ucclEpHandle_t handle = example::make_handle(comm, shape);
   ucclEpDeviceHandle on_device;
   CHECK(ucclEpHandleGetDevice(handle, &on_device));
 
@@ -73,7 +68,8 @@ int run(ucclEpComm_t comm, int rank, int ranks) {
   }
   CHECK(ucclEpStreamSynchronize(comm, nullptr));
   const float* sent = example::data<float>(tokens);
-  return example::compare(rank, example::data<float>(result), [&](int i) { return sent[i]; }, T * H);
+  const auto expected = [&](int i) { return sent[i]; };
+  return example::compare(rank, example::data<float>(result), expected, T * H);
 }
 
 int main(int argc, char** argv) {

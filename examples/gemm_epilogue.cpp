@@ -21,12 +21,7 @@ int run(ucclEpComm_t comm, int rank, int ranks) {
   const int local = E / ranks, slab = ranks * T;
   ucclEpGroupConfig_t shape = UCCLEP_GROUP_CONFIG_INIT;
   shape.num_experts = E, shape.top_k = K, shape.max_tokens_per_rank = T, shape.max_token_bytes = H * sizeof(float);
-  ucclEpGroup_t group;
-  CHECK(ucclEpGroupCreate(&group, comm, &shape));
-  ucclEpHandleConfig_t config = UCCLEP_HANDLE_CONFIG_INIT;
-  config.mode = UCCLEP_MODE_LL, config.layout = UCCLEP_LAYOUT_EXPERT_MAJOR;
-  ucclEpHandle_t handle;
-  CHECK(ucclEpHandleCreate(&handle, group, &config));
+  ucclEpHandle_t handle = example::make_handle(comm, shape);
 
   const ucclEpTensor_t ids = make_tensor(comm, ucclEpInt32, {T, K}), weights = make_tensor(comm, ucclEpFloat32, {T, K}),
                        tokens = make_tensor(comm, ucclEpFloat32, {T, H}),
