@@ -79,15 +79,17 @@ Offer offer_of(const ucclEpHandle& handle, const TensorView& tokens) {
 }
 
 struct CombineKernels {
-  const Kernel &ll, &ll_lines, &ll_network, &ll_complete, &ht;
+  const Kernel &ll, &ll_lines, &ll_network, &ll_complete, &ht, &ht_network;
 };
 
 const CombineKernels& kernels_of(ucclEpDataType_t dtype) {
   using namespace kernels;
-  static constexpr CombineKernels bf16{ll_combine_bf16, ll_combine_bf16_lines, ll_combine_bf16_network,
-                                       ll_complete_combine_bf16, ht_combine_bf16},
-      fp16{ll_combine_fp16, ll_combine_fp16_lines, ll_combine_fp16_network, ll_complete_combine_fp16, ht_combine_fp16},
-      fp32{ll_combine_fp32, ll_combine_fp32_lines, ll_combine_fp32_network, ll_complete_combine_fp32, ht_combine_fp32};
+  static constexpr CombineKernels bf16{ll_combine_bf16,          ll_combine_bf16_lines, ll_combine_bf16_network,
+                                       ll_complete_combine_bf16, ht_combine_bf16,       ht_combine_bf16_network},
+      fp16{ll_combine_fp16,          ll_combine_fp16_lines, ll_combine_fp16_network,
+           ll_complete_combine_fp16, ht_combine_fp16,       ht_combine_fp16_network},
+      fp32{ll_combine_fp32,          ll_combine_fp32_lines, ll_combine_fp32_network,
+           ll_complete_combine_fp32, ht_combine_fp32,       ht_combine_fp32_network};
   return dtype == ucclEpBfloat16 ? bf16 : dtype == ucclEpFloat16 ? fp16 : fp32;
 }
 
@@ -105,9 +107,10 @@ struct CombineCall {
 
 const Kernel& kernel_of(const CombineCall& call, ucclEpDataType_t dtype) {
   const CombineKernels& kernels = kernels_of(dtype);
-  if (!call.handle.low_latency()) return kernels.ht;
+  const bool networked = call.handle.group->shape().networked != 0;
+  if (!call.handle.low_latency()) return networked ? kernels.ht_network : kernels.ht;
   if (call.opened) return kernels.ll_complete;
-  if (call.handle.group->shape().networked != 0) return kernels.ll_network;
+  if (networked) return kernels.ll_network;
   return call.in_lines() ? kernels.ll_lines : kernels.ll;
 }
 

@@ -20,9 +20,13 @@ LaunchPlan plan_of(const DispatchCall& call) {
 }
 
 const Kernel& kernel_of(const DispatchCall& call) {
+  const bool networked = call.shape().networked != 0;
+  if (!call.handle.low_latency()) {
+    if (networked) return call.quantised() ? kernels::ht_dispatch_fp8_network : kernels::ht_dispatch_network;
+    return call.quantised() ? kernels::ht_dispatch_fp8 : kernels::ht_dispatch;
+  }
   if (call.opened) return kernels::ll_complete_dispatch;
-  if (call.shape().networked != 0)
-    return call.quantised() ? kernels::ll_dispatch_fp8_network : kernels::ll_dispatch_network;
+  if (networked) return call.quantised() ? kernels::ll_dispatch_fp8_network : kernels::ll_dispatch_network;
   if (call.in_lines()) return call.quantised() ? kernels::ll_dispatch_fp8_lines : kernels::ll_dispatch_lines;
   return call.quantised() ? kernels::ll_dispatch_fp8 : kernels::ll_dispatch;
 }
@@ -69,8 +73,7 @@ void launch_ht(const DispatchCall& call, const LaunchPlan& plan, ucclEpStream_t 
   args.cumulative = call.counters.cumulative;
   args.wait_ns = call.counters.wait_ns;
   args.piece_bytes = plan.piece_bytes;
-  launch(*call.handle.group, call.quantised() ? kernels::ht_dispatch_fp8 : kernels::ht_dispatch, plan.shape, args,
-         stream);
+  launch(*call.handle.group, kernel_of(call), plan.shape, args, stream);
 }
 
 void note_dispatch(const DispatchCall& call) {

@@ -44,7 +44,10 @@ std::vector<char> workspace_image(const ucclEpGroup& group) {
     void* window = group.windows.of[r] ? group.windows.of[r]->data() : nullptr;
     std::memcpy(image.data() + at.windows + r * sizeof window, static_cast<const void*>(&window), sizeof window);
   }
-  if (group.network) std::memcpy(image.data() + at.network, &group.network->view(), sizeof(NetworkView));
+  if (!group.network) return image;
+  std::memcpy(image.data() + at.network, &group.network->view(), sizeof(NetworkView));
+  const std::vector<uint32_t> nodes = node_words(group.comm->wiring.plan);
+  std::memcpy(image.data() + at.nodes, nodes.data(), nodes.size() * sizeof(uint32_t));
   return image;
 }
 
@@ -75,8 +78,9 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
   agreement.attempt([&] { asked = read_struct(given, "config"); });
   agree_on(agreement, asked);
   agreement.attempt([&] {
-    group->config = checked_config(asked, comm.nranks(), comm.traits);
-    group->device.shape = shape_of(group->config, comm.nranks(), comm.traits, comm.network != nullptr);
+    const NodeShape nodes = node_shape(comm.wiring.plan);
+    group->config = checked_config(asked, comm.nranks(), comm.traits, nodes);
+    group->device.shape = shape_of(group->config, comm.nranks(), comm.traits, nodes);
     group->device.layout = WindowLayout::of(group->device.shape);
     const uint64_t bytes = group->device.layout.bytes;
     if (!agreement.failed()) own = pins_windows(comm) ? comm.device->share_pinned(bytes) : comm.device->share(bytes);
@@ -114,8 +118,9 @@ ucclEpGroupLimits_t limits_of(const ucclEpComm* comm, const ucclEpGroupConfig_t&
   const DeviceTraits traits = comm ? comm->traits
                                    : expected_traits(Config::from_environment().device.value_or(UCCLEP_DEVICE_AUTO),
                                                      UCCLEP_DEVICE_INDEX_CURRENT);
-  const ucclEpGroupConfig_t config = checked_config(asked, nranks, traits);
-  const GroupShape shape = shape_of(config, nranks, traits, comm != nullptr && comm->network);
+  const NodeShape nodes = comm ? node_shape(comm->wiring.plan) : NodeShape{};
+  const ucclEpGroupConfig_t config = checked_config(asked, nranks, traits, nodes);
+  const GroupShape shape = shape_of(config, nranks, traits, nodes);
   ucclEpGroupLimits_t limits = UCCLEP_GROUP_LIMITS_INIT;
   const uint64_t window = WindowLayout::of(shape).bytes;
   const bool pinned = comm && pins_windows(*comm);
@@ -126,7 +131,7 @@ ucclEpGroupLimits_t limits_of(const ucclEpComm* comm, const ucclEpGroupConfig_t&
     limits.host_bytes = static_cast<int64_t>(network_host_bytes(shape, traits, threads) + (pinned ? window : 0));
   }
   limits.max_top_k = max_top_k;
-  limits.max_experts = most_experts(traits, shape.ranks);
+  limits.max_experts = most_experts(traits, shape.ranks, nodes);
   limits.max_tokens_per_rank = max_tokens;
   limits.max_token_bytes = INT32_MAX / 2;
   limits.max_ranks = max_ranks;

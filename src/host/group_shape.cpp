@@ -60,11 +60,12 @@ void check_window(const ucclEpGroupConfig_t& config, int nranks) {
 
 }  // namespace
 
-ucclEpGroupConfig_t checked_config(const ucclEpGroupConfig_t& given, int nranks, const DeviceTraits& traits) {
+ucclEpGroupConfig_t checked_config(const ucclEpGroupConfig_t& given, int nranks, const DeviceTraits& traits,
+                                   const NodeShape& nodes) {
   ucclEpGroupConfig_t config = given;
   check_range("top_k", config.top_k, 1, max_top_k);
   check_range("num_sms", config.num_sms, 0, INT32_MAX);
-  check_range("num_experts", config.num_experts, 1, most_experts(traits, static_cast<uint32_t>(nranks)));
+  check_range("num_experts", config.num_experts, 1, most_experts(traits, static_cast<uint32_t>(nranks), nodes));
   if (config.num_experts % nranks != 0) {
     fail(ucclEpInvalidArgument, "config.num_experts is {}, expected a multiple of the {} ranks", config.num_experts,
          nranks);
@@ -89,7 +90,7 @@ ucclEpGroupConfig_t checked_config(const ucclEpGroupConfig_t& given, int nranks,
   return config;
 }
 
-GroupShape shape_of(const ucclEpGroupConfig_t& config, int nranks, const DeviceTraits& traits, bool networked) {
+GroupShape shape_of(const ucclEpGroupConfig_t& config, int nranks, const DeviceTraits& traits, const NodeShape& nodes) {
   GroupShape shape{};
   shape.ranks = static_cast<uint32_t>(nranks);
   shape.experts = static_cast<uint32_t>(config.num_experts);
@@ -101,8 +102,9 @@ GroupShape shape_of(const ucclEpGroupConfig_t& config, int nranks, const DeviceT
   shape.line_bytes = traits.line_bytes;
   shape.line_payload = traits.line_payload;
   shape.token_bytes = round_up(static_cast<uint64_t>(config.max_token_bytes), 16);
-  shape.networked = networked ? 1 : 0;
-  if (networked) {
+  shape.nodes = nodes;
+  shape.networked = nodes.nodes > 0 ? 1 : 0;
+  if (shape.networked != 0) {
     shape.ll_bulk_tokens = shape.ll_tokens;
     return shape;
   }
@@ -118,10 +120,11 @@ WorkspaceLayout WorkspaceLayout::of(const GroupShape& shape) {
   WorkspaceLayout at{};
   at.windows = round_up(sizeof(GroupState), unit);
   at.network = at.windows + sizeof(char*) * shape.ranks;
-  at.bytes = at.network;
+  at.nodes = at.bytes = at.network;
   if (shape.networked != 0) {
     at.network = round_up(at.network, unit);
-    at.bytes = at.network + sizeof(NetworkView);
+    at.nodes = at.network + sizeof(NetworkView);
+    at.bytes = at.nodes + sizeof(uint32_t) * NodeTable::word_count(shape.ranks, shape.nodes.nodes);
   }
   return at;
 }

@@ -10,15 +10,17 @@ namespace ucclep {
 constexpr int64_t max_tokens = INT32_MAX / 2;  // per rank, in either mode
 
 // Fills in defaults. Throws ucclEpInvalidArgument naming the field, ucclEpNotSupported for what later versions bring.
-ucclEpGroupConfig_t checked_config(const ucclEpGroupConfig_t& config, int nranks, const DeviceTraits& traits);
+// nodes, here and below: of a communicator in which some ranks are reached by the network only.
+ucclEpGroupConfig_t checked_config(const ucclEpGroupConfig_t& config, int nranks, const DeviceTraits& traits,
+                                   const NodeShape& nodes);
 
-// networked: some ranks are reached by the network only.
-GroupShape shape_of(const ucclEpGroupConfig_t& checked, int nranks, const DeviceTraits& traits, bool networked);
+GroupShape shape_of(const ucclEpGroupConfig_t& checked, int nranks, const DeviceTraits& traits, const NodeShape& nodes);
 
 // A group's own device memory, without handles: GroupState, and then
 struct WorkspaceLayout {
   uint64_t windows;  // char* [R]
-  uint64_t network;  // NetworkView, where the group has one
+  uint64_t network;  // NetworkView, where the group has one, and
+  uint64_t nodes;    // what its NodeTable is a view of
   uint64_t bytes;
 
   static WorkspaceLayout of(const GroupShape& shape);

@@ -62,7 +62,6 @@ ucclEpHandle_t create_handle(ucclEpGroup& group, const ucclEpHandleConfig_t& con
   check_config(config);
   const int mode = resolved_mode(config.mode, config.layout, group.config);
   check_layout(mode, config);
-  if (mode == UCCLEP_MODE_HT) check_one_domain(group.comm->wiring, "HT");
   auto handle = std::make_unique<ucclEpHandle>();
   handle->group = &group;
   HandleView& d = handle->device;

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
+#include <ranges>
 #include <utility>
 
 #include "base/best_effort.hpp"
@@ -19,27 +21,51 @@ uint32_t rows_per_chunk(uint32_t rows, uint64_t row_bytes) {
   return static_cast<uint32_t>(std::max(ceil_div(chunk_bytes, row_bytes), ceil_div(rows, proxy::most_chunks)));
 }
 
-proxy::Places places_of(const GroupShape& shape, const WindowLayout& w) {
+// Where rows of HT are sent from and land, by node and block (ucclep/device/nodes.hpp).
+void add_relays(proxy::Places& places, const GroupShape& shape, const WindowLayout& w, const NodeTable& nodes,
+                uint32_t self) {
+  const uint32_t own = nodes.node_of(self), count = shape.nodes.nodes, blocks = shape.nodes.blocks();
+  const auto area = [](uint64_t offset, uint64_t bytes, uint32_t in_slot) {
+    return proxy::Area{0, offset, bytes * in_slot, bytes};
+  };
+  proxy::KindPlaces& dispatch = places.between_nodes(Kind::dispatch);
+  dispatch.row_bytes = static_cast<uint32_t>(relayed_row_bytes(shape, shape.token_bytes));
+  dispatch.rows_from = area(w.relay_out, w.relay_rows, count);
+  dispatch.rows_to = area(w.relay_in, w.relay_rows, blocks);
+  proxy::KindPlaces& combine = places.between_nodes(Kind::combine);
+  combine.row_bytes = static_cast<uint32_t>(shape.token_bytes);
+  combine.rows_from = area(w.sums_out, w.sums_rows, blocks);
+  combine.rows_to = area(w.sums_in, w.sums_rows, count);
+  for (uint32_t peer = 0; peer < shape.ranks; ++peer) {
+    dispatch.from_block.push_back(nodes.node_of(peer));
+    dispatch.to_block.push_back(nodes.block_of(self, nodes.node_of(peer)));
+    combine.from_block.push_back(nodes.block_of(peer, own));
+    combine.to_block.push_back(own);
+  }
+}
+
+proxy::Places places_of(const GroupShape& shape, const WindowLayout& w, const NodeTable& nodes, uint32_t self) {
   proxy::Places places;
-  const auto of = [&](Kind kind) -> proxy::KindPlaces& {
-    proxy::KindPlaces& to = places.kinds[static_cast<uint32_t>(kind)];
+  proxy::KindPlaces& dispatch = places.kinds[static_cast<uint32_t>(Kind::dispatch)];
+  dispatch.row_bytes = static_cast<uint32_t>(network_row_bytes(shape, shape.token_bytes));
+  dispatch.rows_from = {0, w.out_rows, w.out_rows_of_rank * shape.ranks, w.out_rows_of_rank};
+  dispatch.rows_to = {0, w.ll, w.ll_slot, w.ll_source};
+  proxy::KindPlaces& combine = places.kinds[static_cast<uint32_t>(Kind::combine)];
+  combine.row_bytes = static_cast<uint32_t>(shape.token_bytes);
+  combine.rows_from = {0, w.out_back, w.out_back_of_rank * shape.ranks, w.out_back_of_rank};
+  combine.rows_to = {0, w.back, w.back_slot, w.back_source};
+  add_relays(places, shape, w, nodes, self);
+  for (uint32_t i = 0; i < std::size(places.kinds); ++i) {
+    proxy::KindPlaces& to = places.kinds[i];
+    const auto kind = static_cast<Kind>(i % num_kinds);
     const uint64_t slot_bytes = w.header_bytes * shape.ranks;
     to.header_from = {0, w.out_header(shape, kind, 0, 0), slot_bytes, w.header_bytes};
     to.header_to = {0, w.header(shape, kind, 0, 0), slot_bytes, w.header_bytes};
     to.header_bytes = static_cast<uint32_t>(w.header_bytes);
-    to.rows = shape.ll_tokens;
-    return to;
-  };
-  proxy::KindPlaces& dispatch = of(Kind::dispatch);
-  dispatch.row_bytes = static_cast<uint32_t>(network_row_bytes(shape, shape.token_bytes));
-  dispatch.rows_from = {0, w.out_rows, w.out_rows_of_rank * shape.ranks, w.out_rows_of_rank};
-  dispatch.rows_to = {0, w.ll, w.ll_slot, w.ll_source};
-  proxy::KindPlaces& combine = of(Kind::combine);
-  combine.row_bytes = static_cast<uint32_t>(shape.token_bytes);
-  combine.rows_from = {0, w.out_back, w.out_back_of_rank * shape.ranks, w.out_back_of_rank};
-  combine.rows_to = {0, w.back, w.back_slot, w.back_source};
-  for (proxy::KindPlaces* kind : {&dispatch, &combine})
-    kind->rows_per_chunk = rows_per_chunk(kind->rows, kind->row_bytes);
+    if (kind == Kind::update) continue;  // which has no rows
+    to.rows = i < num_kinds ? shape.ll_tokens : shape.ht_tokens;
+    to.rows_per_chunk = rows_per_chunk(to.rows, to.row_bytes);
+  }
   return places;
 }
 
@@ -154,7 +180,9 @@ GroupNetwork::GroupNetwork(ucclEpComm& comm, const GroupShape& shape, const Wind
   spec_.shape.rank = static_cast<uint32_t>(comm.rank());
   spec_.shape.ranks = shape.ranks;
   spec_.shape.in_flight = shape.in_flight;
-  spec_.shape.places = places_of(shape, layout);
+  const std::vector<uint32_t> words = node_words(comm.wiring.plan);
+  const NodeTable nodes{words.data(), shape.ranks, shape.nodes.nodes, shape.nodes.turns};
+  spec_.shape.places = places_of(shape, layout, nodes, spec_.shape.rank);
   spec_.shape.credits.in_flight = shape.in_flight;
   spec_.shape.timeout_ms = static_cast<uint32_t>(timeout_ms);
   spec_.rings = &rings_;
@@ -162,7 +190,7 @@ GroupNetwork::GroupNetwork(ucclEpComm& comm, const GroupShape& shape, const Wind
   spec_.windows = {{UCCLEP_MEMORY_HOST, 0, memory, window.bytes(), window.fd(), window.ticket().offset}};
   spec_.lines = comm.network->lines();
   view_ = {rings_.fifo(), spec_.words, {}};
-  for (uint32_t kind = 0; kind < num_kinds; ++kind) {
+  for (uint32_t kind = 0; kind < std::size(view_.rows_per_chunk); ++kind) {
     view_.rows_per_chunk[kind] = spec_.shape.places.kinds[kind].rows_per_chunk;
   }
 }
@@ -193,6 +221,31 @@ void GroupNetwork::add_to(ucclEpStats_t& sum) const {
   part.nic_stalls = counts.nic_stalls;
   part.reorder_depth_max = counts.deepest;
   add(sum, part);
+}
+
+NodeShape node_shape(const topology::Plan& plan) {
+  if (plan.domains.size() == 1) return {};
+  const auto [least, most] =
+      std::ranges::minmax(plan.domains | std::views::transform([](const auto& domain) { return domain.ranks.size(); }));
+  return {static_cast<uint32_t>(plan.domains.size()), static_cast<uint32_t>(most),
+          static_cast<uint32_t>(ceil_div(most, least))};
+}
+
+std::vector<uint32_t> node_words(const topology::Plan& plan) {
+  const size_t ranks = plan.ranks.size();
+  std::vector<uint32_t> words(2 * ranks), members;
+  for (size_t node = 0; node < plan.domains.size(); ++node) {
+    words.push_back(static_cast<uint32_t>(members.size()));
+    const std::vector<int>& of_node = plan.domains[node].ranks;
+    for (size_t i = 0; i < of_node.size(); ++i) {
+      words[static_cast<size_t>(of_node[i])] = static_cast<uint32_t>(node);
+      words[ranks + static_cast<size_t>(of_node[i])] = static_cast<uint32_t>(i);
+      members.push_back(static_cast<uint32_t>(of_node[i]));
+    }
+  }
+  words.push_back(static_cast<uint32_t>(members.size()));
+  words.insert(words.end(), members.begin(), members.end());
+  return words;
 }
 
 uint64_t network_host_bytes(const GroupShape& shape, const DeviceTraits& traits, size_t proxy_threads) {

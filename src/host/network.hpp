@@ -8,6 +8,7 @@
 
 #include "device/device.hpp"
 #include "host/proxy/engine.hpp"
+#include "topology/plan.hpp"
 #include "ucclep/device/network.hpp"
 #include "ucclep/device/objects.hpp"
 
@@ -73,6 +74,11 @@ class GroupNetwork {
   proxy::GroupSpec spec_;
   std::unique_ptr<proxy::ProxyGroup> proxies_;
 };
+
+// The nodes of HT are the plan's domains: what reaches each other's windows. None where there is one domain.
+NodeShape node_shape(const topology::Plan& plan);
+// What a NodeTable is a view of.
+std::vector<uint32_t> node_words(const topology::Plan& plan);
 
 // Host memory that a group takes for the network.
 uint64_t network_host_bytes(const GroupShape& shape, const DeviceTraits& traits, size_t proxy_threads);

@@ -67,8 +67,9 @@ LaunchShape plan_counting(const DeviceTraits& traits, int num_sms) {
   return {blocks(traits, num_sms), threads(traits), block_scan_bytes};
 }
 
-uint32_t most_experts(const DeviceTraits& traits, uint32_t ranks) {
+uint32_t most_experts(const DeviceTraits& traits, uint32_t ranks, const NodeShape& nodes) {
   GroupShape shape{};
+  shape.nodes = nodes;
   shape.ranks = ranks;
   const auto fits = [&](uint32_t of_rank) {
     shape.local = of_rank;

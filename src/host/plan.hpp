@@ -28,6 +28,6 @@ struct RoutingPlan {
 // The shape has at most most_experts.
 RoutingPlan plan_routing(const DeviceTraits& traits, const GroupShape& shape, int num_sms, uint32_t tokens);
 // Experts whose counts, with those of the ranks, fit into a block's shared memory. A multiple of the ranks.
-uint32_t most_experts(const DeviceTraits& traits, uint32_t ranks);
+uint32_t most_experts(const DeviceTraits& traits, uint32_t ranks, const NodeShape& nodes);
 
 }  // namespace ucclep

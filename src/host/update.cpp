@@ -96,7 +96,8 @@ void update_ht(ucclEpHandle& handle, const RoutingInput& routing, CounterViews c
   const RoutingPlan plan = plan_routing(group.comm->traits, group.shape(), sms, routing.tokens);
   HtUpdateArgs args{group.device, handle.device, routing, settings, zones_of(handle), counters};
   args.routing.set_tokens = plan.set_tokens;
-  launch(group, kernels::ht_update, plan.shape, args, stream);
+  const bool networked = group.shape().networked != 0;
+  launch(group, networked ? kernels::ht_update_network : kernels::ht_update, plan.shape, args, stream);
   note_update(handle, routing);
   note_call(handle, captured);
   handle.known_rows = -1;

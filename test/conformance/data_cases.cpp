@@ -112,7 +112,7 @@ TEST_CASE("fp8 with fp32 scales by rows", "[process][reduced]") {
   run_all(in_all_layouts(bytes(ucclEpFloat8e4m3, {ucclEpFloat32, 2, false})));
 }
 
-TEST_CASE("fp8 with fp32 scales by columns", "[process]") {
+TEST_CASE("fp8 with fp32 scales by columns", "[process][nodes]") {
   run_all(in_all_layouts(bytes(ucclEpFloat8e4m3, {ucclEpFloat32, 5, true})));
 }
 
@@ -238,7 +238,7 @@ TEST_CASE("one bias", "[process]") {
   run_all(in_all_layouts(scenario));
 }
 
-TEST_CASE("two biases in every dtype", "[process][reduced]") {
+TEST_CASE("two biases in every dtype", "[process][reduced][nodes]") {
   for (const ucclEpDataType_t dtype : {ucclEpBfloat16, ucclEpFloat16, ucclEpFloat32}) {
     Scenario scenario = small();
     scenario.biases = 2;
@@ -249,7 +249,7 @@ TEST_CASE("two biases in every dtype", "[process][reduced]") {
 
 // ---- Index and counter types ----
 
-TEST_CASE("global numbers of received experts", "[process][reduced]") {
+TEST_CASE("global numbers of received experts", "[process][reduced][nodes]") {
   for (const Layout layout : {Layout::ll_rank_major, Layout::ht_flat}) {
     Scenario scenario = small();
     scenario.layout = layout;

@@ -98,7 +98,7 @@ void round_trip(const Rank& rank, ucclEpComm_t comm, ucclEpHandle_t handle, Stre
 inline constexpr Layout all_layouts[] = {Layout::ll_expert_major, Layout::ll_rank_major, Layout::ht_flat,
                                          Layout::ht_expert_major};
 // The scenario in each of them.
-std::vector<Scenario> in_all_layouts(Scenario scenario);
+std::vector<Scenario> in_all_layouts(const Scenario& scenario);
 
 // Every scenario on a group of its own, one after the other on one communicator; all have the same ranks.
 void run_all(const std::vector<Scenario>& scenarios);

@@ -96,7 +96,7 @@ TEST_CASE("LL combine times out and names the missing peer", "[process][nodes]")
 TEST_CASE("HT update times out and names the missing peer", "[process]") {
   missing_peer(Layout::ht_flat, nothing, update, "update");
 }
-TEST_CASE("HT dispatch times out and names the missing peer", "[process][reduced]") {
+TEST_CASE("HT dispatch times out and names the missing peer", "[process][reduced][nodes]") {
   missing_peer(Layout::ht_expert_major, update, dispatch, "dispatch");
 }
 TEST_CASE("HT combine times out and names the missing peer", "[process]") {
@@ -324,7 +324,7 @@ TEST_CASE("kill -9 in LL: the others name the dead rank in time, and nothing is 
   kill_one(Layout::ll_expert_major);
 }
 
-TEST_CASE("kill -9 in HT: the others name the dead rank in time, and nothing is left", "[process]") {
+TEST_CASE("kill -9 in HT: the others name the dead rank in time, and nothing is left", "[process][nodes]") {
   kill_one(Layout::ht_flat);
 }
 

@@ -22,7 +22,7 @@ void check_pair(Exchange& exchange, ucclEpHandle_t handle, Stream& stream) {
   exchange.check_combine();
 }
 
-TEST_CASE("one update serves several pairs of dispatch and combine", "[process][reduced]") {
+TEST_CASE("one update serves several pairs of dispatch and combine", "[process][reduced][nodes]") {
   for (const Layout layout : all_layouts) {
     const Scenario scenario = small(layout);
     run_ranks(4, [&](Rank& rank) {
@@ -293,7 +293,7 @@ TEST_CASE("the same input gives the same bytes in every run", "[process]") {
   }
 }
 
-TEST_CASE("more operations than slots run without a synchronisation between", "[process][reduced]") {
+TEST_CASE("more operations than slots run without a synchronisation between", "[process][reduced][nodes]") {
   const int rounds = reduced() ? 6 : 25;
   for (const Layout layout : all_layouts) {
     const Scenario scenario = small(layout);
@@ -397,7 +397,7 @@ TEST_CASE("the mode that AUTO means follows from the layout and the group's size
   });
 }
 
-TEST_CASE("max_in_flight from 2 to 8", "[process]") {
+TEST_CASE("max_in_flight from 2 to 8", "[process][nodes]") {
   const Scenario scenario = small(Layout::ll_expert_major);
   run_ranks(4, [&](Rank& rank) {
     Comm comm(rank);

@@ -34,7 +34,7 @@ TEST_CASE("C32 LL rank-major: all tokens of a rank go to the next one", "[proces
   run(to_next_rank(Layout::ll_rank_major), 2);
 }
 
-TEST_CASE("C34 HT flat: all tokens of a rank go to the next one", "[process][reduced]") {
+TEST_CASE("C34 HT flat: all tokens of a rank go to the next one", "[process][reduced][nodes]") {
   run(to_next_rank(Layout::ht_flat), 2);
 }
 
@@ -48,10 +48,10 @@ TEST_CASE("C40 LL expert-major: random routing", "[process][reduced][driver][nod
 TEST_CASE("C41 LL rank-major: random routing", "[process][reduced][driver][nodes]") {
   try_seeds(Layout::ll_rank_major);
 }
-TEST_CASE("C42 HT flat: random routing", "[process][reduced][driver]") {
+TEST_CASE("C42 HT flat: random routing", "[process][reduced][driver][nodes]") {
   try_seeds(Layout::ht_flat);
 }
-TEST_CASE("C43 HT expert-major: random routing with aligned zones", "[process][reduced][driver]") {
+TEST_CASE("C43 HT expert-major: random routing with aligned zones", "[process][reduced][driver][nodes]") {
   for (unsigned seed = 0; seed < seeds(); ++seed) {
     Scenario scenario = random_world(Layout::ht_expert_major, seed);
     scenario.alignment = 8;
@@ -70,7 +70,7 @@ TEST_CASE("C44 combine: sums in fp32 follow one order in every layout", "[proces
                           .seed = 44}));
 }
 
-TEST_CASE("C44 combine: bf16 and fp16 are rounded once for each rank", "[process]") {
+TEST_CASE("C44 combine: bf16 and fp16 are rounded once for each rank", "[process][nodes]") {
   std::vector<Scenario> scenarios;
   for (const ucclEpDataType_t dtype : {ucclEpBfloat16, ucclEpFloat16}) {
     for (const Scenario& scenario :
@@ -85,7 +85,7 @@ TEST_CASE("C45 dropped entries: one in ten of every row is -1", "[process][reduc
   run_all(in_all_layouts({.experts = 16, .top_k = 6, .max_tokens = 24, .rule = uniform(10), .seed = 45}));
 }
 
-TEST_CASE("C45 dropped entries: most are -1, whole tokens among them", "[process]") {
+TEST_CASE("C45 dropped entries: most are -1, whole tokens among them", "[process][nodes]") {
   run_all(in_all_layouts({.experts = 16, .top_k = 3, .max_tokens = 24, .biases = 1, .rule = uniform(80), .seed = 46}));
 }
 
@@ -93,7 +93,7 @@ TEST_CASE("C46 tokens differ between ranks: all, some, one and none", "[process]
   run_all(in_all_layouts({.experts = 16, .top_k = 4, .max_tokens = 20, .tokens = {20, 7, 1, 0}, .seed = 46}));
 }
 
-TEST_CASE("C46 tokens differ between updates of one handle", "[process]") {
+TEST_CASE("C46 tokens differ between updates of one handle", "[process][nodes]") {
   for (const Layout layout : all_layouts) {
     const Scenario first{.layout = layout, .max_tokens = 12, .tokens = {12, 0, 5, 3}};
     Scenario second = first;
@@ -166,7 +166,7 @@ TEST_CASE("fewer choices than the group allows", "[process]") {
   }
 }
 
-TEST_CASE("896 experts", "[process]") {
+TEST_CASE("896 experts", "[process][nodes]") {
   run_all(in_all_layouts({.ranks = 4, .experts = 896, .top_k = 8, .max_tokens = 7, .hidden = 16}));
 }
 

@@ -10,7 +10,7 @@ namespace ucclep::test {
 std::vector<Scenario> some_of_everything(int ranks);
 std::vector<Scenario> the_rest(int ranks);
 
-// RANK_MAJOR of LL applies no weights, so none can come late.
+// Only LL EXPERT_MAJOR applies weights, so no others can come late.
 bool exists(const Scenario& scenario);
 
 }  // namespace ucclep::test

@@ -31,22 +31,26 @@ struct Turn {
   Exchange exchange;
 };
 
-// Four operations in a row, again and again. Who is late, and how late, each rank draws for itself: only the operations
-// keep the ranks together, so that they drift apart as far as slots and credits allow.
+// Operations of all layouts in a row, again and again. Who is late, and how late, each rank draws for itself: only the
+// operations keep the ranks together, so that they drift apart as far as slots and credits allow.
 TEST_CASE("network soak: many operations between ranks that drift apart", "[soak]") {
-  const unsigned rounds = iterations(reduced() ? 10 : 100);
+  const unsigned rounds = iterations(reduced() ? 5 : 50);
   run_ranks(4, {.seconds = 60 + rounds / 2.0}, [&](Rank& rank) {
-    Scenario scenario{.ranks = 4, .experts = 16, .top_k = 3, .max_tokens = 12, .hidden = 136, .rule = uniform(10)};
+    const Scenario scenario{.ranks = 4,
+                            .experts = 16,
+                            .top_k = 3,
+                            .max_tokens = 12,
+                            .hidden = 136,
+                            .fixed_capacity = 150,
+                            .rule = uniform(10),
+                            .nodes = {2, 2}};
     Comm comm(rank, in_nodes_of(rank, 2, "faulty:seed=11:loopback"));
     ucclEpGroupConfig_t config = group_config({scenario});
     config.max_token_bytes = 1 << 16;  // as long as a chunk: each row is a message of its own
     const Group group = make_group(comm, config);
     Stream stream(comm);
     std::deque<Turn> turns;
-    for (const Layout layout : {Layout::ll_expert_major, Layout::ll_rank_major}) {
-      scenario.layout = layout;
-      turns.emplace_back(rank, comm, group, scenario);
-    }
+    for (const Scenario& in_layout : in_all_layouts(scenario)) turns.emplace_back(rank, comm, group, in_layout);
     for (unsigned round = 0; round < rounds; ++round) {
       const uint64_t draw = mix(17, round, static_cast<uint64_t>(rank.rank));
       if (draw % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(draw / 4 % 3000));
@@ -55,16 +59,16 @@ TEST_CASE("network soak: many operations between ranks that drift apart", "[soak
       for (Turn& turn : turns) turn.check();
     }
     no_async_error(comm);
-    require(stats_of(comm).reorder_depth_max > 0 || rounds < 100, "nothing came before its turn");
+    require(stats_of(comm).reorder_depth_max > 0 || rounds < 50, "nothing came before its turn");
   });
 }
 
 // A small exchange between all of them.
-void run_many(const Nodes& nodes) {
+void run_many(const Nodes& nodes, Layout layout) {
   const int ranks = ranks_of(nodes);
   run_ranks(ranks, {.seconds = 240}, [&](Rank& rank) {
     const Scenario scenario{
-        .layout = Layout::ll_expert_major, .ranks = ranks, .experts = ranks, .top_k = 4, .max_tokens = 2, .hidden = 16};
+        .layout = layout, .ranks = ranks, .experts = ranks, .top_k = 4, .max_tokens = 2, .hidden = 16, .nodes = nodes};
     ucclEpCommConfig_t comm_settings = in_nodes(rank, nodes);
     comm_settings.timeout_ms = 200'000;
     Comm comm(rank, comm_settings);
@@ -79,10 +83,10 @@ void run_many(const Nodes& nodes) {
 }
 
 TEST_CASE("network scale: 128 ranks in 16 nodes", "[soak][slow]") {
-  run_many(Nodes(16, 8));
+  run_many(Nodes(16, 8), Layout::ll_expert_major);
 }
 TEST_CASE("network scale: 66 ranks in 22 nodes", "[soak][slow]") {
-  run_many(Nodes(22, 3));
+  run_many(Nodes(22, 3), Layout::ht_flat);
 }
 
 }  // namespace

@@ -177,7 +177,7 @@ TEST_CASE("dispatch before any routing is refused", "[process]") {
   }
 }
 
-TEST_CASE("expert ids out of range or twice count as -1 and leave a record", "[process][reduced]") {
+TEST_CASE("expert ids out of range or twice count as -1 and leave a record", "[process][reduced][nodes]") {
   Scenario scenario{.experts = 16, .top_k = 5, .max_tokens = 30, .idx = ucclEpInt64, .rule = bad_ids()};
   for (const Scenario& layout : in_all_layouts(scenario)) {
     run_ranks(4, [&](Rank& rank) {
@@ -270,7 +270,7 @@ TEST_CASE("the number of choices differs between ranks", "[process]") {
   }
 }
 
-TEST_CASE("the hidden size or dtype differs between ranks", "[process]") {
+TEST_CASE("the hidden size or dtype differs between ranks", "[process][nodes]") {
   for (const Layout layout : {Layout::ll_rank_major, Layout::ht_flat}) {
     Scenario common{.layout = layout};
     Scenario other = common;

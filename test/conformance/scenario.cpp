@@ -108,6 +108,14 @@ int64_t Scenario::row_bytes() const {
   return hidden * element + scale_width() * scale;
 }
 
+std::vector<int> Scenario::node_of_ranks() const {
+  if (nodes.empty()) return nodes_of_environment(ranks);
+  std::vector<int> of;
+  for (size_t node = 0; node < nodes.size(); ++node)
+    of.insert(of.end(), static_cast<size_t>(nodes[node]), static_cast<int>(node));
+  return of;
+}
+
 ucclEpGroupConfig_t group_config(const std::vector<Scenario>& scenarios) {
   ucclEpGroupConfig_t config = UCCLEP_GROUP_CONFIG_INIT;
   for (const Scenario& scenario : scenarios) {
@@ -246,7 +254,8 @@ std::vector<float> Contents::combined(int rank) const {
                                     {},
                                     {},
                                     {},
-                                    &combine_[static_cast<size_t>(rank)]};
+                                    &combine_[static_cast<size_t>(rank)],
+                                    scenario_->node_of_ranks()};
   problem.input = [this](int destination, int64_t row, int64_t column) {
     return combine_input(destination, row, column);
   };

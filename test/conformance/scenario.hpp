@@ -69,6 +69,7 @@ struct Scenario {
   int num_sms = 0;
   Rule rule = uniform();
   uint64_t seed = 1;
+  std::vector<int> nodes = {};  // ranks of each; empty: as the environment has them
 
   bool ll() const { return layout == Layout::ll_expert_major || layout == Layout::ll_rank_major; }
   bool by_expert() const { return layout == Layout::ll_expert_major || layout == Layout::ht_expert_major; }
@@ -76,6 +77,7 @@ struct Scenario {
   int64_t tokens_of(int rank) const { return tokens.empty() ? max_rows() : tokens[static_cast<size_t>(rank)]; }
   int local_experts() const { return experts / ranks; }
   int64_t combined_hidden() const { return combine_hidden > 0 ? combine_hidden : hidden; }
+  std::vector<int> node_of_ranks() const;
   reference::Shape shape() const { return {layout, max_rows(), alignment}; }
   int64_t scale_width() const;
   // Bytes of a row on its way to an expert, scales included.

@@ -107,6 +107,28 @@ TEST_CASE("gather: an operation does not take the slot of one that is not over",
   CHECK(gather.take(header(1, 4), &chunk) != nullptr);
 }
 
+TEST_CASE("gather: an operation has rows of one sort, the next may have those of the other", "[gather]") {
+  const auto between_nodes = [](const Command& command) {
+    CommandFields fields = command.fields();
+    fields.flags = between_nodes_flag;
+    return Command(fields);
+  };
+  Places places = small_places(8, 4);
+  places.between_nodes(Kind::dispatch) = {.rows = 6, .row_bytes = 128, .rows_per_chunk = 2, .header_bytes = 32};
+  ChunkGather gather(places, 2);
+  Command chunk;
+  CHECK(gather.take(put(1, 0, 2), &chunk) == nullptr);
+  CHECK(chunk.operation() == CommandOp::none);
+  CHECK(gather.take(between_nodes(put(1, 2, 2, 128)), &chunk) != nullptr);
+  CHECK(gather.take(between_nodes(header(1, 2)), &chunk) != nullptr);
+  CHECK(gather.take(header(1, 2), &chunk) == nullptr);
+  CHECK(chunk.rows() == 2);
+  CHECK(gather.take(between_nodes(put(3, 4, 2, 128)), &chunk) == nullptr);
+  CHECK(chunk.rows() == 2);
+  CHECK(chunk.flags() == between_nodes_flag);
+  CHECK(gather.take(between_nodes(put(3, 6, 2, 128)), &chunk) != nullptr);
+}
+
 TEST_CASE("places: areas lie within their windows, and commands can name all rows", "[gather]") {
   const auto refusal = [](const auto& change, uint64_t window = 1 << 20) -> std::string {
     Places places = small_places(10, 4);

@@ -170,7 +170,7 @@ float received_weight(const World& world, const Slot& slot, int destination) {
 
 namespace {
 
-// One column of one token: ranks are added in ascending order, `term` starts the sum when there is none yet.
+// One column of one token: terms are added in ascending order, `term` starts the sum when there is none yet.
 struct Sum {
   bool started = false;
   float value = 0;
@@ -191,8 +191,15 @@ std::vector<float> combine(const CombineProblem& problem, int source) {
   World weights_world = world;
   if (weighted) weights_world.rank[static_cast<size_t>(source)].weights = problem.weights->weights;
 
-  std::vector<Sum> result(tokens * hidden);
+  // One node, and LL: the sum of all ranks needs no rounding of its own.
+  const bool ht = problem.shape.layout == Layout::ht_flat || problem.shape.layout == Layout::ht_expert_major;
+  std::vector<int> node_of = ht ? problem.node_of : std::vector<int>{};
+  node_of.resize(static_cast<size_t>(world.ranks));
+  const int nodes = 1 + *std::max_element(node_of.begin(), node_of.end());
+
+  std::vector<std::vector<Sum>> of_node(static_cast<size_t>(nodes), std::vector<Sum>(tokens * hidden));
   for (int destination = 0; destination < world.ranks; ++destination) {
+    std::vector<Sum>& sums = of_node[static_cast<size_t>(node_of[static_cast<size_t>(destination)])];
     std::vector<Sum> partial(tokens * hidden);
     for (const Slot& slot : placement(world, problem.shape, destination).slots) {
       if (slot.source != source) continue;
@@ -204,7 +211,16 @@ std::vector<float> combine(const CombineProblem& problem, int source) {
       }
     }
     for (size_t i = 0; i < partial.size(); ++i) {
-      if (partial[i].started) result[i].add(rounded(problem.dtype, partial[i].value));
+      if (partial[i].started) sums[i].add(rounded(problem.dtype, partial[i].value));
+    }
+  }
+  std::vector<Sum> result = of_node.front();
+  if (nodes > 1) {
+    result.assign(result.size(), {});
+    for (const std::vector<Sum>& sums : of_node) {
+      for (size_t i = 0; i < sums.size(); ++i) {
+        if (sums[i].started) result[i].add(rounded(problem.dtype, sums[i].value));
+      }
     }
   }
 

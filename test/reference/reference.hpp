@@ -97,6 +97,8 @@ struct CombineProblem {
   std::vector<int64_t> capacity;
   // LL expert-major multiplies by these, tokens x k of the source rank.
   const Routing* weights;
+  // HT between nodes sums per node: the node of each rank. Empty: one node.
+  std::vector<int> node_of = {};
 };
 
 // What rank `source` gets back: [tokens, hidden] before the last rounding is done, i.e. in fp32 and already rounded.

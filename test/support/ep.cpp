@@ -61,6 +61,12 @@ bool crosses_nodes(int ranks) {
   return ranks_per_node() > 0 && ranks > ranks_per_node();
 }
 
+std::vector<int> nodes_of_environment(int ranks) {
+  std::vector<int> nodes;
+  for (int rank = 0; crosses_nodes(ranks) && rank < ranks; ++rank) nodes.push_back(rank / ranks_per_node());
+  return nodes;
+}
+
 ucclEpCommConfig_t comm_config(const Rank& rank) {
   ucclEpCommConfig_t config = UCCLEP_COMM_CONFIG_INIT;
   config.device = test_gpus() > 0 ? test_device() : UCCLEP_DEVICE_HOST;

@@ -62,6 +62,8 @@ bool shares_gpus(int ranks);
 
 // UCCLEP_TEST_RANKS_PER_NODE: virtual nodes of so many ranks. Are so many ranks in several nodes?
 bool crosses_nodes(int ranks);
+// The node of each of so many ranks. Empty: one.
+std::vector<int> nodes_of_environment(int ranks);
 
 // That device, of GPUs the rank's own, those nodes, and a time limit of 20 s (more under a sanitizer).
 ucclEpCommConfig_t comm_config(const Rank& rank);

@@ -32,6 +32,9 @@ enum class CommandOp : uint8_t {
   consumed = 3,  // all operations of the kind up to `epoch` have been read here
 };
 
+// Of a put, and of the header of such an operation: its rows go from node to node (HT), not from rank to rank.
+constexpr uint8_t between_nodes_flag = 1;
+
 struct CommandFields {
   uint32_t epoch = 0;
   uint32_t row = 0;

@@ -13,19 +13,21 @@
 #pragma once
 #include "ucclep/device/ht_receive.hpp"
 #include "ucclep/device/ht_routing.hpp"
-#include "ucclep/device/ht_send.hpp"
+#include "ucclep/device/ht_wire.hpp"
 #include "ucclep/device/quantise.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ht {
 
 // Verb of one block, for the launches that follow: everybody's counts, and what comes of them.
+template <class Wire>
 UCCLEP_FN bool take_counts(const Op& op, const HtUpdateArgs& args) {
   const HandleMemory memory = memory_of(args);
   if (thread_id() == 0) {
     memory.state()->tokens = args.routing.tokens;
     memory.state()->top_k = args.routing.top_k;
   }
+  if (!Wire::headers_in(op, View{})) return false;
   const bool complete =
       receive_headers(op.with(args.group), HeaderWords::of(memory), args.settings, View{}, {warp_id(), block::warps()});
   if (!every_thread(complete)) return false;
@@ -35,22 +37,29 @@ UCCLEP_FN bool take_counts(const Op& op, const HtUpdateArgs& args) {
   return true;
 }
 
+template <class Wire>
 UCCLEP_FN bool exchange_counts(const Op& op, const Opening& opening, const HtUpdateArgs& args) {
   if (block_id() == 0) announce_update(memory_of(args), args.counters);
   if (!slots_free(op, opening)) return false;
-  const bool routed = route(op, args, [&](uint32_t peer) {
+  bool sent = true;
+  const bool routed = route<Wire>(op, args, [&](uint32_t peer) {
     const HtUpdateArgs& now = read_again(args);
     const HandleMemory memory = memory_of(now);
-    const uint32_t* counts = memory.counts_to() + uint64_t{peer} * now.group.shape.local_experts();
-    send_header(op.with(now.group), peer, now.settings, memory.rows_to()[peer], Form::bulk, now.routing.tokens, counts);
+    const uint32_t local = now.group.shape.local_experts();
+    const Op same = op.with(now.group);
+    store_header(same, Wire::header_for(same, peer), now.settings, memory.rows_to()[peer], Form::bulk,
+                 now.routing.tokens, memory.counts_to() + uint64_t{peer} * local);
+    sent = sent && Wire::header_stored(same, peer, 0, HeaderLayout::packets(local));
   });
-  return routed && (block_id() != 0 || take_counts(op, read_again(args)));
+  if (Wire::network && !every_thread(sent)) return false;
+  return routed && (block_id() != 0 || take_counts<Wire>(op, read_again(args)));
 }
 
+template <class Wire>
 UCCLEP_FN void update(const HtUpdateArgs& args) {
   const Opening opening = Opening::of(args.group, Kind::update);
   const Op op = next_operation(args.group, Kind::update, Operation::update, opening);
-  end_operation(op, exchange_counts(op, opening, args));
+  Wire::end_update(op, exchange_counts<Wire>(op, opening, args));
 }
 
 // The warps of a block by what they do. One that stands in several teams works for one after the other.
@@ -72,7 +81,7 @@ struct Teams {
 };
 
 // Block verb: what everybody has lent, and who does what here.
-template <class Row>
+template <class Row, class Wire>
 UCCLEP_FN bool move_rows(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage,
                          Lease* leases) {
   const DispatchOutput& out = args.output;
@@ -86,34 +95,46 @@ UCCLEP_FN bool move_rows(const Op& op, const HandleMemory& memory, const HtDispa
     peers_lent = peers_lent || (r != op.me() && !pulls(leases[r]));
   }
   const bool own_lent = args.offer.tokens.given();
-  const Teams teams = Teams::of(own_lent, peers_lent);
-  if (teams.clerks.has_me() && peers_lent) send_metas(read_again(args), op, stage, leases, teams.clerks.me());
-  if (teams.senders.has_me()) send_rows<Row>(read_again(args), op, stage, leases, pulled, teams.senders.me());
+  const Teams teams = Teams::of(own_lent, peers_lent || Wire::network);  // relays are clerks
+  if (!Wire::network && teams.clerks.has_me() && peers_lent)
+    send_metas(read_again(args), op, stage, leases, teams.clerks.me());
   bool ok = true;
+  if (teams.senders.has_me()) {
+    ok = send_rows<Row, Wire>(read_again(args), op, stage, leases, pulled, teams.senders.me());
+  }
+  if constexpr (Wire::network) {
+    if (teams.clerks.has_me() && ok) ok = Wire::relay_rows(read_again(args), op, stage, teams.clerks.me());
+  }
   if (teams.clerks.has_me() && own_lent) ok = receive_metas(read_again(args), op, stage, teams.clerks.me());
-  if (teams.pullers.has_me() && ok) ok = pull_rows(read_again(args), op, stage, teams.pullers.me());
+  if (teams.pullers.has_me() && ok) ok = pull_rows<Wire>(read_again(args), op, stage, teams.pullers.me());
   return every_thread(ok);
 }
 
-template <class Row>
+template <class Row, class Wire>
 UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const HandleMemory& memory,
                              const HtDispatchArgs& args, Stage& stage) {
-  const HeaderResult ready = exchange_ready(op, opening, memory, args.settings, args.offer, args.wait_ns, stage);
-  if (ready != HeaderResult::good) return ready == HeaderResult::differs;
+  const HeaderResult ready = exchange_ready<Wire>(op, opening, memory, args.settings, args.offer, args.wait_ns, stage);
+  if constexpr (Wire::network) Wire::note_rows(op, memory, ready == HeaderResult::good);
+  if (ready != HeaderResult::good) {
+    if constexpr (Wire::network) {
+      Wire::give_up(op, memory, ready, relayed_row_bytes(op.group.shape, args.source.wire.row_bytes));
+    }
+    return ready == HeaderResult::differs;
+  }
   fill_rest(op, memory, args);
   const HtDispatchArgs& now = read_again(args);
-  return move_rows<Row>(op.with(now.group), memory_of(now), now, stage, leases_of(stage));
+  return move_rows<Row, Wire>(op.with(now.group), memory_of(now), now, stage, leases_of(stage));
 }
 
-template <class Row>
+template <class Row, class Wire>
 UCCLEP_FN void dispatch(const HtDispatchArgs& args) {
   const Opening opening = Opening::of(args.group, Kind::dispatch);
   Stage stage(args.piece_bytes);
   const Op op = next_operation(args.group, Kind::dispatch, Operation::dispatch, opening);
   const HandleMemory memory{args.handle, args.group.shape};
-  const bool ok = exchange_rows<Row>(op, opening, memory, args, stage);
+  const bool ok = exchange_rows<Row, Wire>(op, opening, memory, args, stage);
   const HtDispatchArgs& now = read_again(args);
-  end_lending(op.with(now.group), ok, now.offer.tokens.given());
+  Wire::end(op.with(now.group), ok, now.offer.tokens.given());
 }
 
 }  // namespace ht

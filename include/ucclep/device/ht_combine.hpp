@@ -18,13 +18,11 @@
 // |   bulk_wait_written                            |   acquire_then_bulk             |   before the sums            |
 // clang-format on
 #pragma once
-#include "ucclep/device/ht_args.hpp"
+#include "ucclep/device/ht_wire.hpp"
 #include "ucclep/device/sum_ring.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ht {
-
-constexpr uint32_t run_rows = 4;  // partial rows that are announced together: a fence costs as much as a row
 
 // Of a block's warps some stage, the others add. Staging is local, and has to be ahead of the links, no more; where a
 // partial row is itself a sum, it reads several rows for one. A block of one warp does both, one after the other.
@@ -78,8 +76,8 @@ UCCLEP_FN void stage_partial(const HandleMemory& memory, const HtCombineArgs& ar
                     [&](uint32_t offset, const Vector<Element>& sum) { store16_stream(to + offset, sum.pack()); });
 }
 
-// Warp verb: a run of partial rows for one home, and the word there that says so.
-template <class Element>
+// Warp verb: a run of partial rows for one home, and the word that says so.
+template <class Element, class Wire>
 UCCLEP_FN void stage_run(const Op& op, const HtCombineArgs& args, Stage& stage, SumRing& ring, uint32_t home,
                          uint32_t rows, uint32_t run) {
   const WindowLayout& window = op.group.layout;
@@ -91,12 +89,11 @@ UCCLEP_FN void stage_run(const Op& op, const HtCombineArgs& args, Stage& stage, 
     stage_partial<Element>(memory_of(now), now, stage, ring, to + uint64_t{place} * now.row_bytes, home, place);
   }
   bulk_wait_written();
-  auto* words = reinterpret_cast<uint64_t*>(op.window(home) + window.back_epochs_of(op.slot, op.me()));
-  if (lane_id() == 0) publish(words + run, op.seq);
+  if (lane_id() == 0) publish(Wire::run_words(op, home) + run, op.seq);
 }
 
 // Verb of the staging warps of the grid.
-template <class Element>
+template <class Element, class Wire>
 UCCLEP_FN void stage_runs(const Op& op, const HandleMemory& memory, const HtCombineArgs& args, Stage& stage,
                           SumRing& ring, const Worker& worker) {
   const uint32_t skipped = args.zones == Zones::sources ? 1 : 0;  // this rank's own rows
@@ -112,17 +109,18 @@ UCCLEP_FN void stage_runs(const Op& op, const HandleMemory& memory, const HtComb
     const HtCombineArgs& now = read_again(args);
     const uint32_t home = op.rotated(item % homes + skipped), run = item / homes;
     const uint32_t rows = uniform(memory_of(now).rows_from()[home]);
-    if (run * run_rows < rows) stage_run<Element>(op.with(now.group), now, stage, ring, home, rows, run);
+    if (run * run_rows < rows) stage_run<Element, Wire>(op.with(now.group), now, stage, ring, home, rows, run);
   }
 }
 
-// Warp verb: the partial rows of one token, ranks ascending, once they are there: where they were lent, or where they
-// are staged.
+// Warp verb: the partial rows of one token that come by windows, ranks ascending, once they are there: where they were
+// lent, or where they are staged.
+template <class Wire>
 UCCLEP_FN bool partials_of(const Op& op, const HandleMemory& memory, const Lease* leases, uint32_t row_bytes,
                            uint32_t token, Terms& terms) {
   const WindowLayout& window = op.group.layout;
   const Selection selection = selection_of(memory, token);
-  const bool sends = selection.sends();
+  const bool sends = selection.sends() && Wire::reaches(op, selection.rank);
   const uint64_t mask = ballot(sends);
   uint32_t order = 0;
   for (uint64_t left = mask; left != 0; left &= left - 1) {
@@ -151,7 +149,7 @@ UCCLEP_FN bool partials_of(const Op& op, const HandleMemory& memory, const Lease
 }
 
 // Verb of the summing warps of the grid.
-template <class Element>
+template <class Element, class Wire>
 UCCLEP_FN bool sum_tokens(const Op& op, const HandleMemory& memory, const HtCombineArgs& args, const Lease* leases,
                           const Stage& stage, SumRing& ring, const Worker& worker) {
   const Parked tokens = memory.state()->tokens;
@@ -159,18 +157,25 @@ UCCLEP_FN bool sum_tokens(const Op& op, const HandleMemory& memory, const HtComb
     const HtCombineArgs& now = read_again(args);
     const uint32_t bytes = uniform(now.row_bytes);
     Terms terms{reinterpret_cast<const char**>(stage.scratch()), 0, 0};
-    if (!partials_of(op.with(now.group), memory_of(now), leases, bytes, token, terms)) return false;
+    const Op here = op.with(now.group);
+    if (!partials_of<Wire>(here, memory_of(now), leases, bytes, token, terms)) return false;
+    if constexpr (Wire::network) {
+      if (!Wire::template sum_own_node<Element>(here, memory_of(now), bytes, token, ring, terms)) return false;
+    }
     ring.sum<Element>(terms, bytes,
                       [&](uint32_t offset, Vector<Element>& sum) { combining::store_result(now, sum, token, offset); });
   }
   return true;
 }
 
-template <class Element>
+template <class Element, class Wire>
 UCCLEP_FN bool exchange_partials(const Op& op, const Opening& opening, const HandleMemory& memory,
                                  const HtCombineArgs& args, Stage& stage) {
-  const HeaderResult ready = exchange_ready(op, opening, memory, args.settings, args.offer, args.wait_ns, stage);
-  if (ready != HeaderResult::good) return ready == HeaderResult::differs;
+  const HeaderResult ready = exchange_ready<Wire>(op, opening, memory, args.settings, args.offer, args.wait_ns, stage);
+  if (ready != HeaderResult::good) {
+    if constexpr (Wire::network) Wire::give_up(op, memory, ready, args.row_bytes);
+    return ready == HeaderResult::differs;
+  }
   Lease* leases = leases_of(stage);
   if (thread_id() == 0 && args.zones == Zones::sources) {
     leases[op.me()] = own_lease(memory, args.tokens, View{}, args.capacity, op.me());
@@ -178,24 +183,27 @@ UCCLEP_FN bool exchange_partials(const Op& op, const Opening& opening, const Han
   sync_block();
   SumRing ring(stage);
   const CombineTeams teams = CombineTeams::of(!args.offer.tokens.given(), args.zones != Zones::sources);
-  if (teams.stagers.has_me()) stage_runs<Element>(op, memory, args, stage, ring, teams.stagers.me());
+  if (teams.stagers.has_me()) stage_runs<Element, Wire>(op, memory, args, stage, ring, teams.stagers.me());
   const HtCombineArgs& now = read_again(args);
   bool ok = true;
-  if (teams.adders.has_me()) {
-    ok = sum_tokens<Element>(op.with(now.group), memory_of(now), now, leases, stage, ring, teams.adders.me());
+  if constexpr (Wire::network) {
+    if (teams.adders.has_me()) ok = Wire::template send_sums<Element>(now, op, stage, ring, teams.adders.me());
+  }
+  if (teams.adders.has_me() && ok) {
+    ok = sum_tokens<Element, Wire>(op.with(now.group), memory_of(now), now, leases, stage, ring, teams.adders.me());
   }
   return every_thread(ok);
 }
 
-template <class Element>
+template <class Element, class Wire>
 UCCLEP_FN void combine(const HtCombineArgs& args) {
   const Opening opening = Opening::of(args.group, Kind::combine);
   Stage stage(args.piece_bytes);
   const Op op = next_operation(args.group, Kind::combine, Operation::combine, opening);
   const HandleMemory memory{args.handle, args.group.shape};
-  const bool ok = exchange_partials<Element>(op, opening, memory, args, stage);
+  const bool ok = exchange_partials<Element, Wire>(op, opening, memory, args, stage);
   const HtCombineArgs& now = read_again(args);
-  end_lending(op.with(now.group), ok, now.offer.tokens.given());
+  Wire::end(op.with(now.group), ok, now.offer.tokens.given());
 }
 
 }  // namespace ht

@@ -92,9 +92,11 @@ UCCLEP_FN void take_lease(const Op& op, uint32_t source, const uint32_t* words, 
 }
 
 // Grid verb: READY to every peer. words: OfferWords::count of them, in shared memory of the warp.
-UCCLEP_FN void lend_out(const Op& op, const HandleMemory& memory, const Settings& settings, const Offer& offer,
+template <class Wire>
+UCCLEP_FN bool lend_out(const Op& op, const HandleMemory& memory, const Settings& settings, const Offer& offer,
                         uint32_t* words) {
-  for (uint32_t i = grid_warp(); i < op.ranks(); i += grid_warps()) {
+  bool ok = true;
+  for (uint32_t i = grid_warp(); i < op.ranks() && ok; i += grid_warps()) {
     const uint32_t peer = op.rotated(i);
     if (lane_id() == 0) {
       words[OfferWords::base] = memory.recv_base()[peer];
@@ -104,8 +106,11 @@ UCCLEP_FN void lend_out(const Op& op, const HandleMemory& memory, const Settings
     }
     sync_warp();
     if (offer.tokens.given()) fence_acq_rel<Scope::system>();
-    send_header(op, peer, settings, 0, Form::bulk, 0, words, OfferWords::count);
+    const uint32_t rows = Wire::announced(op, memory, peer);
+    store_header(op, Wire::header_for(op, peer), settings, rows, Form::bulk, 0, words, OfferWords::count);
+    ok = Wire::header_stored(op, peer, rows, HeaderLayout::packets(OfferWords::count));
   }
+  return ok;
 }
 
 // Of a block: [ranks], in shared memory.
@@ -140,12 +145,15 @@ UCCLEP_FN HeaderResult leases_in(const Op& op, const Settings& settings, const V
 
 // Block verb, the first of an operation whose counts are known: everybody's leases, in shared memory. lost: this rank
 // gives up; differs: ranks differ, or did in the update, and every rank ends without a row.
+template <class Wire>
 UCCLEP_FN HeaderResult exchange_ready(const Op& op, const Opening& opening, const HandleMemory& memory,
                                       const Settings& settings, const Offer& offer, const View& wait_ns,
                                       const Stage& stage) {
   if (!slots_free(op, opening)) return HeaderResult::lost;
   auto* words = reinterpret_cast<uint32_t*>(stage.scratch());
-  lend_out(op, memory, settings, offer, words);
+  const bool sent = lend_out<Wire>(op, memory, settings, offer, words);
+  if (Wire::network && !every_thread(sent)) return HeaderResult::lost;
+  if (!Wire::headers_in(op, block_id() == 0 ? wait_ns : View{})) return HeaderResult::lost;
   const HeaderResult ready = leases_in(op, settings, wait_ns, leases_of(stage), words);
   if (ready != HeaderResult::good) return ready;
   return uniform(memory.state()->updated) != 0 ? HeaderResult::good : HeaderResult::differs;

@@ -14,6 +14,7 @@ UCCLEP_FN const char* landed_meta(const Op& op, uint32_t source, uint32_t place)
 }
 
 // Warp verb: one row, once it is staged.
+template <class Wire>
 UCCLEP_FN bool pull_row(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage,
                         uint32_t source, uint32_t place) {
   const char* meta = landed_meta(op, source, place);
@@ -22,8 +23,7 @@ UCCLEP_FN bool pull_row(const Op& op, const HandleMemory& memory, const HtDispat
   if (!every_lane(ok)) return false;
   acquire_then_bulk();
   const uint32_t token = meta_token(meta);
-  const char* row =
-      op.window(source) + op.group.layout.ht_rows_of(op.slot) + uint64_t{token} * args.output.wire.row_bytes;
+  const char* row = Wire::staged_row(op, args.output.wire, source, meta);
   stage.fetch(row, args.output.wire.token_bytes);
   const ReceivedSelection selection = read_meta(op.group.shape, meta);
   uint32_t base = 0, expert = 0;
@@ -53,6 +53,7 @@ struct Sources {
 };
 
 // Verb of the pulling warps of the grid: low places first, since those are staged first, of all sources in turn.
+template <class Wire>
 UCCLEP_FN bool pull_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const Worker& worker) {
   const Sources sources = Sources::of(op, memory_of(args), args.output.zones);
   const Parked first = sources.first, count = sources.count, items = sources.most * sources.count;
@@ -61,7 +62,7 @@ UCCLEP_FN bool pull_rows(const HtDispatchArgs& args, const Op& op, Stage& stage,
     const Op here = op.with(now.group);
     const uint32_t source = here.rotated(item % count + first), place = item / count;
     if (place >= uniform(memory_of(now).rows_from()[source])) continue;
-    if (!pull_row(here, memory_of(now), now, stage, source, place)) return false;
+    if (!pull_row<Wire>(here, memory_of(now), now, stage, source, place)) return false;
   }
   bulk_wait_written();
   return true;

@@ -18,16 +18,19 @@ namespace ht {
 
 using HtSets = TokenSets<HtUpdateArgs>;
 
-// A block's shared memory while it routes. A column each for a rank, then for an expert.
+// A block's shared memory while it routes. A column each for a rank, for an expert, and then for a node.
 struct ScanTables {
-  uint32_t* counts;  // [R + E] the block's rows; after the barrier those of lower blocks, and of its own earlier tiles
-  uint32_t* sets;    // HtSets
+  uint32_t* counts;  // of each column the block's rows; after the barrier those of lower blocks, and of its own earlier
+                     // tiles
+  uint32_t* sets;    // HtSets; what goes to a node is in those of its ranks
 
-  static UCCLEP_HD constexpr uint64_t columns(const GroupShape& s) { return uint64_t{s.ranks} + s.experts; }
+  static UCCLEP_HD constexpr uint64_t columns(const GroupShape& s) {
+    return uint64_t{s.ranks} + s.experts + s.nodes.nodes;
+  }
   static UCCLEP_HD constexpr uint64_t counts_bytes(const GroupShape& s) { return round_up(4 * columns(s), 16); }
   // set_tokens: a multiple of 32.
   static UCCLEP_HD constexpr uint64_t bytes(const GroupShape& s, uint32_t set_tokens) {
-    return counts_bytes(s) + 4 * columns(s) * (set_tokens / 32);
+    return counts_bytes(s) + 4 * (uint64_t{s.ranks} + s.experts) * (set_tokens / 32);
   }
 
   static UCCLEP_FN ScanTables of(const GroupShape& shape) {
@@ -55,7 +58,8 @@ struct ScanShares {
   UCCLEP_FN uint32_t end(uint32_t tokens) const { return tokens - begin() < of_block ? tokens : begin() + of_block; }
 };
 
-// Block verb: what of tokens [begin, end) goes to each rank and expert.
+// Block verb: what of tokens [begin, end) goes to each rank, expert and node. Wire: ht_wire.hpp.
+template <class Wire>
 UCCLEP_FN void count_tokens(const HtUpdateArgs& args, HtSets& sets, const Parked& begin, const Parked& end,
                             int64_t* bad) {
   for (Parked first = begin; first < end; first += sets.capacity) {
@@ -63,7 +67,7 @@ UCCLEP_FN void count_tokens(const HtUpdateArgs& args, HtSets& sets, const Parked
     const GroupShape& shape = read_again(args).group.shape;
     uint32_t* counts = ScanTables::of(shape).counts;
     for (uint32_t c = thread_id(); c < ScanTables::columns(shape); c += block_size()) {
-      counts[c] = (first == begin ? 0 : counts[c]) + sets.count(c);
+      counts[c] = (first == begin ? 0 : counts[c]) + Wire::count_before(sets, c, sets.end);
     }
   }
 }
@@ -83,6 +87,7 @@ UCCLEP_FN bool sends_header(const Op& op, const ScanShares& shares, uint32_t pee
 }
 
 // Block verb, after the grid's barrier: what lower blocks have, and the totals for the peers of this block.
+template <class Wire>
 UCCLEP_FN void add_blocks(const Op& op, const HtUpdateArgs& args, const ScanShares& shares) {
   constexpr uint32_t batch = 8;  // loads in flight
   const HandleMemory memory = memory_of(args);
@@ -101,6 +106,12 @@ UCCLEP_FN void add_blocks(const Op& op, const HtUpdateArgs& args, const ScanShar
       }
     }
     counts[c] = before;
+    if constexpr (Wire::network) {
+      if (c >= shape.ranks + shape.experts) {
+        if (shares.index() == 0) memory.rows_to_nodes()[c - shape.ranks - shape.experts] = total;
+        continue;
+      }
+    }
     const bool is_rank = c < shape.ranks;
     if (!sends_header(op, shares, is_rank ? c : (c - shape.ranks) / shape.local_experts())) continue;
     (is_rank ? memory.rows_to()[c] : memory.counts_to()[c - shape.ranks]) = total;
@@ -117,6 +128,7 @@ UCCLEP_FN void send_headers(const Op& op, const ScanShares& shares, Header&& hea
 }
 
 // Warp verb: the selections of wave_size / K tokens from `first` on, side by side, into the handle.
+template <class Wire>
 UCCLEP_FN void place_selections(const HtUpdateArgs& args, const HtSets& sets, uint32_t first, uint32_t end,
                                 int64_t* bad) {
   const HandleMemory memory = memory_of(args);
@@ -136,7 +148,16 @@ UCCLEP_FN void place_selections(const HtUpdateArgs& args, const HtSets& sets, ui
   }
   const uint32_t rank = valid ? expert / shape.local_experts() : 0;
   const bool sends = first_lane(match_any(valid ? token_bits | rank : nobody)) == lane_id() && valid;
+  uint32_t node_place = no_place;
+  if constexpr (Wire::network) {
+    const uint32_t node = Wire::node_of(args.group, rank), column = shape.ranks + shape.experts + node;
+    const bool leads = first_lane(match_any(valid ? token_bits | node : nobody)) == lane_id() && valid;
+    if (used && leads && node != Wire::node_of(args.group, static_cast<uint32_t>(args.group.rank))) {
+      node_place = counts[column] + Wire::count_before(sets, column, token);
+    }
+  }
   if (!used) return;
+  if constexpr (Wire::network) memory.node_places(token)[k] = node_place;
   const uint64_t i = uint64_t{token} * shape.top_k + k;
   memory.at<int32_t>(memory.handle.offsets.topk)[i] = valid ? static_cast<int32_t>(expert) : -1;
   memory.at<uint32_t>(memory.handle.offsets.places)[i] =
@@ -147,41 +168,44 @@ UCCLEP_FN void place_selections(const HtUpdateArgs& args, const HtSets& sets, ui
 }
 
 // Block verb, after add_blocks: tokens [begin, end) into the handle.
+template <class Wire>
 UCCLEP_FN void place_tokens(const HtUpdateArgs& args, HtSets& sets, const Parked& begin, const Parked& end,
                             int64_t* bad) {
   const Parked step = wave_size / args.group.shape.top_k;
   for (Parked first = begin; first < end; first += sets.capacity) {
     sets.require(first, end, bad);
     for (Parked token = first + warp_id() * step; token < sets.end; token += block::warps() * step) {
-      place_selections(read_again(args), sets, token, sets.end, bad);
+      place_selections<Wire>(read_again(args), sets, token, sets.end, bad);
     }
     if (sets.end == end) break;
     sync_block();
     const GroupShape& shape = read_again(args).group.shape;
     uint32_t* counts = ScanTables::of(shape).counts;
-    for (uint32_t c = thread_id(); c < ScanTables::columns(shape); c += block_size()) counts[c] += sets.count(c);
+    for (uint32_t c = thread_id(); c < ScanTables::columns(shape); c += block_size()) {
+      counts[c] += Wire::count_before(sets, c, sets.end);
+    }
     sync_block();
   }
 }
 
 // Grid verb: routes all tokens of this rank. header(peer) sends the header, and is called by a warp as soon as rows_to
 // and counts_to hold what is for that peer. selection_of is for the next launch.
-template <class Header>
+template <class Wire, class Header>
 UCCLEP_FN bool route(const Op& op, const HtUpdateArgs& args, Header&& header) {
   const ScanShares shares = ScanShares::of(args.routing.tokens, grid_size());
   const bool mine = shares.mine();
   const Parked begin = mine ? shares.begin() : 0, end = mine ? shares.end(args.routing.tokens) : 0;
   HtSets sets{args, ScanTables::of(args.group.shape).sets, args.routing.set_tokens};
   int64_t bad = no_bad_id;
-  count_tokens(args, sets, begin, end, &bad);
+  count_tokens<Wire>(args, sets, begin, end, &bad);
   if (mine) leave_counts(args, shares.index());
   if (!sync_grid(op)) return false;
   if (block_id() < shares.first) return true;
   const HtUpdateArgs& now = read_again(args);
-  add_blocks(op.with(now.group), now, shares);
+  add_blocks<Wire>(op.with(now.group), now, shares);
   sync_block();
   send_headers(op, shares, header);
-  place_tokens(read_again(args), sets, begin, end, &bad);
+  place_tokens<Wire>(read_again(args), sets, begin, end, &bad);
   report_bad_id(op, bad);
   return true;
 }

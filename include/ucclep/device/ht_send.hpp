@@ -86,6 +86,7 @@ UCCLEP_FN void send_meta(const Op& op, const View& topk_weights, Stage& stage, u
 }
 
 // Warp verb: says of the metas of tokens [begin, end) that they have arrived, at the ranks that pull.
+template <class Wire>
 UCCLEP_FN void publish_run(const Op& op, const HandleMemory& memory, const Lease* leases, uint32_t begin,
                            uint32_t end) {
   bulk_wait_written();
@@ -95,7 +96,7 @@ UCCLEP_FN void publish_run(const Op& op, const HandleMemory& memory, const Lease
     if (place == no_place) continue;
     const auto expert = static_cast<uint32_t>(memory.at<int32_t>(memory.handle.offsets.topk)[i]);
     const uint32_t rank = expert / op.group.shape.local_experts();
-    if (!pulls(leases[rank])) continue;
+    if (!Wire::reaches(op, rank) || !pulls(leases[rank])) continue;
     char* meta = meta_at(op, rank, op.me(), place);
     publish(reinterpret_cast<uint64_t*>(meta + MetaLayout::of(top_k).epoch), op.seq);
   }
@@ -114,16 +115,22 @@ UCCLEP_FN void keep_own(const Op& op, const HandleMemory& memory, const HtDispat
 }
 
 // Warp verb: one own row to all that want it.
-template <class Row>
+template <class Row, class Wire>
 UCCLEP_FN void send_row(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage,
                         const Lease* leases, uint32_t token) {
   const Selection selection = selection_of(memory, token);
   const Lease& lease = leases[selection.rank];
-  const bool sends = selection.sends(), staged = ballot(sends && pulls(lease)) != 0;
+  const bool sends = selection.sends() && Wire::reaches(op, selection.rank);
+  const bool staged = ballot(sends && pulls(lease)) != 0;
   const bool direct = sends && !pulls(lease) && lease.holds(selection.place);
-  if (!staged && ballot(direct) == 0) return;  // nobody wants it
+  typename Wire::Away away(op, memory, args, token, selection);
+  if (!staged && ballot(direct) == 0 && !away.any()) return;  // nobody wants it
   Row::fetch(stage, args.source, token);
-  if (staged) send_meta(op, args.topk_weights, stage, token, selection, sends && pulls(lease));
+  if (staged || away.any()) {
+    away.write_places(op.group.shape, stage.scratch(), selection);
+    send_meta(op, args.topk_weights, stage, token, selection, sends && pulls(lease));
+    away.send_head(op.group.shape, stage.scratch());
+  }
   if (args.output.zones == Zones::sources) {
     const uint64_t mine = ballot(sends && selection.rank == op.me());
     if (mine != 0) keep_own(op, memory, args, token, selection, mine);
@@ -135,25 +142,27 @@ UCCLEP_FN void send_row(const Op& op, const HandleMemory& memory, const HtDispat
     targets.scales = lease.scale(selection.place);
     targets.scale_step = lease.scales.step;
   }
-  Row::send(stage, args.source, token, targets);
+  Row::send(stage, args.source, token, away.and_to(targets, stage.scratch()));
 }
 
 // Verb of the sending warps of the grid.
-template <class Row>
-UCCLEP_FN void send_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const Lease* leases, bool pulled,
+template <class Row, class Wire>
+UCCLEP_FN bool send_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const Lease* leases, bool pulled,
                          const Worker& worker) {
   const Parked tokens = memory_of(args).state()->tokens;
   for (Parked run = worker.index; run * run_tokens < tokens; run += worker.workers) {
     const uint32_t begin = run * run_tokens, all = tokens, end = all - begin < run_tokens ? all : begin + run_tokens;
     for (uint32_t token = begin; token < end; ++token) {
       const HtDispatchArgs& now = read_again(args);
-      send_row<Row>(op.with(now.group), memory_of(now), now, stage, leases, token);
+      send_row<Row, Wire>(op.with(now.group), memory_of(now), now, stage, leases, token);
     }
     if (!pulled) continue;
     const HtDispatchArgs& now = read_again(args);
-    publish_run(op.with(now.group), memory_of(now), leases, begin, end);
+    publish_run<Wire>(op.with(now.group), memory_of(now), leases, begin, end);
+    if (!Wire::push_run(op, read_again(args), begin, end)) return false;
   }
   bulk_wait_written();
+  return true;
 }
 
 // Where the lines of a meta land.

@@ -15,8 +15,12 @@
 //   return landing  [slot][rank]          rows[B], epochs, lines: partial sums on their way home, LL and HT
 //   network out     [kind][slot][rank]    headers; [slot][rank] rows, [slot][rank] partial rows: what the rank sends to
 //                                         those that only the network reaches. Nobody else looks there
+//   relay           [slot][node] [block]  HT between nodes: rows for a node, where they are sent from and where its
+//                                         relay takes them in; sums of a node for a home, where its relay sends them
+//                                         from and, by [node], where they land; [slot][block][member] epochs of runs
 // What comes from the network lands where it would come from a peer: headers among the headers, rows of LL dispatch as
-// {meta line, row} by place from the beginning of the source's part, partial rows as rows of the return landing.
+// {meta line, row} by place from the beginning of the source's part, partial rows as rows of the return landing. HT has
+// its relays (nodes.hpp).
 // clang-format on
 //
 // Epoch positions of packets, lines and words never hold anything else, whatever the rows of earlier operations were:
@@ -25,7 +29,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ucclep/device/arch/qualifiers.hpp"
+#include "ucclep/device/nodes.hpp"
 
 namespace ucclep {
 
@@ -67,6 +71,7 @@ struct GroupShape {
   uint64_t line_capacity;             // bytes of LINE landing per source: what fits travels as LINE, the rest as BULK
   uint32_t ll_bulk_tokens;  // rows of the BULK landing per source: B of LL, or 0 where all that can come fits as LINE
   uint32_t networked;       // 1: some ranks are reached by the network only; nothing travels as LINE then
+  NodeShape nodes;          // of a networked group
 
   UCCLEP_HD constexpr uint32_t local_experts() const { return local; }
   UCCLEP_HD constexpr uint32_t slot_of(uint64_t seq) const { return static_cast<uint32_t>(seq) & (in_flight - 1); }
@@ -122,6 +127,18 @@ UCCLEP_HD constexpr uint64_t network_row_bytes(const GroupShape& shape, uint64_t
   return MetaLayout::of(shape.top_k).bytes + row_bytes;
 }
 
+// A row of HT for all ranks of a node: its meta line, the place that it has at the rank of each of its selections, and
+// what it has in BULK form.
+UCCLEP_HD constexpr uint32_t relayed_head_bytes(const GroupShape& shape) {
+  return MetaLayout::of(shape.top_k).bytes + static_cast<uint32_t>(round_up(4 * shape.top_k, 16));
+}
+UCCLEP_HD constexpr uint64_t relayed_row_bytes(const GroupShape& shape, uint64_t row_bytes) {
+  return relayed_head_bytes(shape) + row_bytes;
+}
+
+// Partial rows of HT combine that are announced together: a fence costs as much as a row.
+constexpr uint32_t run_rows = 4;
+
 // Packets of a header, in order.
 struct HeaderLayout {
   static constexpr uint32_t settings_low = 0, settings_high = 1;
@@ -137,8 +154,9 @@ struct HeaderLayout {
   static UCCLEP_HD constexpr uint32_t weight_packets(uint32_t top_k) { return (top_k + 1) / 2; }
   static UCCLEP_HD constexpr uint32_t most_packets(const GroupShape& s) {
     const uint32_t all = present(s.local_experts()) + present_packets(s.ll_tokens);
-    const uint32_t late = s.networked != 0 ? counts + s.ll_tokens * weight_packets(s.top_k) : least_packets;
-    return all > late ? all : late;
+    const uint32_t late = s.networked != 0 ? counts + s.ll_tokens * weight_packets(s.top_k) : 0;
+    const uint32_t most = all > late ? all : late;
+    return most > least_packets ? most : least_packets;
   }
 };
 
@@ -149,6 +167,9 @@ struct WindowLayout {
   uint64_t ht, ht_slot, ht_meta, ht_source, ht_lines;              // offsets inside a slot; inside a source's part
   uint64_t back, back_slot, back_source, back_epochs, back_lines;  // offsets inside a source's part
   uint64_t out_headers, out_rows, out_rows_of_rank, out_back, out_back_of_rank;
+  uint64_t relay_out, relay_in, relay_rows;  // relay_rows: bytes of a node's, of a block's
+  uint64_t sums_out, sums_in, sums_rows;     // the same of sums
+  uint64_t relay_words, relay_words_of_member;
   uint64_t bytes;
 
   static UCCLEP_HD constexpr uint64_t block_of(const GroupShape& s, uint32_t slot, uint32_t rank) {
@@ -189,7 +210,17 @@ struct WindowLayout {
     w.out_back = round_up(w.out_rows + w.out_rows_of_rank * blocks, page);
     w.out_back_of_rank = round_up(s.token_bytes * sent, unit);
 
-    w.bytes = round_up(w.out_back + w.out_back_of_rank * blocks, page);
+    const uint64_t nodes = uint64_t{s.in_flight} * s.nodes.nodes, blocks_in = uint64_t{s.in_flight} * s.nodes.blocks();
+    w.relay_rows = round_up(relayed_row_bytes(s, s.token_bytes) * s.ht_tokens, unit);
+    w.relay_out = round_up(w.out_back + w.out_back_of_rank * blocks, page);
+    w.relay_in = w.relay_out + w.relay_rows * nodes;
+    w.sums_rows = round_up(s.token_bytes * s.ht_tokens, unit);
+    w.sums_out = w.relay_in + w.relay_rows * blocks_in;
+    w.sums_in = w.sums_out + w.sums_rows * blocks_in;
+    w.relay_words_of_member = round_up(8 * ceil_div(s.ht_tokens, run_rows), unit);
+    w.relay_words = w.sums_in + w.sums_rows * nodes;
+
+    w.bytes = round_up(w.relay_words + w.relay_words_of_member * s.nodes.most * blocks_in, page);
     return w;
   }
 
@@ -245,6 +276,26 @@ struct WindowLayout {
   UCCLEP_HD constexpr uint64_t out_back_for(const GroupShape& s, uint32_t slot, uint32_t rank) const {
     return out_back + out_back_of_rank * block_of(s, slot, rank);
   }
+
+  // HT between nodes. Rows for a node, and where its relay takes them in; sums of a node, where its relay sends them
+  // from and where they land, those of the own node among them; what members of the node say of their partial rows.
+  UCCLEP_HD constexpr uint64_t relay_out_for(const GroupShape& s, uint32_t slot, uint32_t node) const {
+    return relay_out + relay_rows * (uint64_t{slot} * s.nodes.nodes + node);
+  }
+  UCCLEP_HD constexpr uint64_t relay_in_of(const GroupShape& s, uint32_t slot, uint32_t block) const {
+    return relay_in + relay_rows * (uint64_t{slot} * s.nodes.blocks() + block);
+  }
+  UCCLEP_HD constexpr uint64_t sums_out_for(const GroupShape& s, uint32_t slot, uint32_t block) const {
+    return sums_out + sums_rows * (uint64_t{slot} * s.nodes.blocks() + block);
+  }
+  UCCLEP_HD constexpr uint64_t sums_in_of(const GroupShape& s, uint32_t slot, uint32_t node) const {
+    return sums_in + sums_rows * (uint64_t{slot} * s.nodes.nodes + node);
+  }
+  UCCLEP_HD constexpr uint64_t relay_words_of(const GroupShape& s, uint32_t slot, uint32_t block,
+                                              uint32_t member) const {
+    const uint64_t index = uint64_t{slot} * s.nodes.blocks() + block;
+    return relay_words + relay_words_of_member * (index * s.nodes.most + member);
+  }
 };
 
 // One row that this rank received, as combine needs it: where it lies for each local expert, experts ascending.
@@ -253,6 +304,11 @@ struct alignas(16) RecvEntry {
   uint32_t expert;  // local
   float weight;     // given with dispatch
   uint32_t k;       // which of the source's selections: finds a weight given with combine
+};
+
+// Where a partial row of a node lies that a relay adds up for a home elsewhere: in the staging of a rank, by place.
+struct alignas(8) RelayEntry {
+  uint32_t rank, place;
 };
 
 // Tokens whose sets a block holds at a time; more take more rounds. A group with very many experts keeps its sets in
@@ -275,12 +331,13 @@ struct TokenSetShape {
 // A handle's device memory. B is that of the handle's mode, C its chunks.
 struct HandleLayout {
   uint64_t copies_in;  // u32 [R][B] how many of `copies` there are so far; LL
-  uint64_t zeroed;     // bytes that begin as zero: the state and copies_in
+  uint64_t relayed;    // u32 [blocks] rows that the last dispatch brought for this node; HT between nodes
+  uint64_t zeroed;     // bytes that begin as zero: the state and what is above
   uint64_t topk;       // i32 [B][K] expert or -1
   uint64_t
       places;  // u32 [B][K] place among the rows to that rank; no_place but for the token's first selection of the rank
   uint64_t positions;     // u32 [B][K] position among the rows of that expert
-  uint64_t chunks;        // u32 [C][R + E] rows (per rank, then per expert) of each block that routed
+  uint64_t chunks;        // u32 [C][R + E + nodes] rows (per rank, expert, node) of each block that routed
   uint64_t rows_to;       // u32 [R]
   uint64_t counts_to;     // u32 [E]
   uint64_t rows_from;     // u32 [R]
@@ -292,6 +349,12 @@ struct HandleLayout {
   uint64_t recv_count;    // u32 [R][B] entries of a received row
   uint64_t recv_entries;  // RecvEntry [R][B][K]
   uint64_t token_sets;    // u32 [R + E][B / 32]; HT: only where blocks cannot hold them (TokenSetShape)
+  // HT between nodes:
+  uint64_t node_places;    // u32 [B][K] place among the rows to that node; no_place but for the token's first selection
+                           // of another node
+  uint64_t rows_to_nodes;  // u32 [nodes]
+  uint64_t relay_counts;   // u32 [blocks][B] entries of a row that was relayed, ranks ascending
+  uint64_t relay_entries;  // RelayEntry [blocks][B][K]
   // LL, for operations that a user's kernel opens (ll_open.hpp):
   uint64_t weights;    // f32 [B][K] what the rows of the dispatch were given
   uint64_t metas;      // [most_warps][meta_scratch] in which metas are put together
@@ -303,7 +366,8 @@ struct HandleLayout {
 
   static UCCLEP_HD constexpr HandleLayout of(const GroupShape& s, uint64_t tokens, bool low_latency) {
     constexpr uint64_t unit = 128;
-    const uint64_t columns = uint64_t{s.ranks} + s.experts;
+    const uint64_t columns = uint64_t{s.ranks} + s.experts + s.nodes.nodes;
+    const uint64_t nodes = low_latency ? 0 : s.nodes.nodes, blocks = low_latency ? 0 : s.nodes.blocks();
     HandleLayout h{};
     uint64_t at = unit;  // HandleState comes first
     const auto take = [&at](uint64_t bytes) {
@@ -312,6 +376,7 @@ struct HandleLayout {
       return offset;
     };
     h.copies_in = take(low_latency ? 4 * tokens * s.ranks : 0);
+    h.relayed = take(4 * blocks);
     h.zeroed = at;
     h.topk = take(4 * tokens * s.top_k);
     h.places = take(4 * tokens * s.top_k);
@@ -329,6 +394,10 @@ struct HandleLayout {
     h.recv_entries = take(sizeof(RecvEntry) * s.ranks * tokens * s.top_k);
     const bool in_handle = low_latency || TokenSetShape::of(s).tokens == 0;
     h.token_sets = take(in_handle ? TokenSetShape::bytes_of(s, round_up(tokens, 64)) : 0);
+    h.node_places = take(nodes == 0 ? 0 : 4 * tokens * s.top_k);
+    h.rows_to_nodes = take(4 * nodes);
+    h.relay_counts = take(4 * tokens * blocks);
+    h.relay_entries = take(sizeof(RelayEntry) * tokens * s.top_k * blocks);
     if (low_latency) {
       h.weights = take(4 * tokens * s.top_k);
       h.metas = take(uint64_t{most_warps} * meta_scratch);

@@ -119,16 +119,10 @@ struct CombinePath<ByNetwork> {
     return true;
   }
 
-  // What was announced has to come, whatever it is: the slot is used again when it has.
   static UCCLEP_FN void give_up(const Op& op, const HandleMemory& memory, const CombineArgs& args) {
-    const uint32_t chunk = op.group.network->rows_per_chunk[static_cast<uint32_t>(Kind::combine)];
     for (uint32_t home = grid_warp(); home < op.ranks(); home += grid_warps()) {
       if (op.has_window(home)) continue;
-      const uint32_t rows = memory.rows_from()[home];
-      for (uint32_t row = 0; row < rows; row += chunk) {
-        const uint32_t count = rows - row < chunk ? rows - row : chunk;
-        if (!network::push_rows(op, lane_id() == 0, home, row, count, args.row_bytes)) return;
-      }
+      if (!network::push_as_they_are(op, home, memory.rows_from()[home], args.row_bytes)) return;
     }
   }
 

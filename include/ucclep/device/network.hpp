@@ -24,16 +24,23 @@
 
 namespace ucclep {
 
+// In memory the words of the group's NodeTable follow it.
 struct NetworkView {
   Fifo fifo;
   Arrivals arrivals;
-  uint32_t rows_per_chunk[num_kinds];  // rows that arrive together
+  uint32_t rows_per_chunk[2 * num_kinds];  // rows that arrive together; behind those from rank to rank, from node to
+                                           // node (between_nodes_flag)
 };
 
 }  // namespace ucclep
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace network {
+
+UCCLEP_FN NodeTable nodes_of(const ucclEpDeviceGroup& group) {
+  const NodeShape& shape = group.shape.nodes;
+  return {reinterpret_cast<const uint32_t*>(group.network + 1), group.shape.ranks, shape.nodes, shape.turns};
+}
 
 // ---- What goes out. Warp verbs; false: the ring stayed full, or the operation has failed, and nothing may be pushed
 // any more.
@@ -56,9 +63,11 @@ UCCLEP_FN bool push_to(const Op& op, bool active, uint32_t ring, uint32_t peer, 
   return false;
 }
 
-// Rows [row, row + rows), which lie in one chunk.
-UCCLEP_FN bool push_rows(const Op& op, bool active, uint32_t peer, uint32_t row, uint32_t rows, uint32_t row_bytes) {
+// Rows [row, row + rows), which lie in one chunk. flags: of the sort of rows.
+UCCLEP_FN bool push_rows(const Op& op, bool active, uint32_t peer, uint32_t row, uint32_t rows, uint32_t row_bytes,
+                         uint8_t flags = 0) {
   CommandFields command;
+  command.flags = flags;
   command.operation = CommandOp::put;
   command.row = row;
   command.rows = static_cast<uint16_t>(rows);
@@ -67,12 +76,29 @@ UCCLEP_FN bool push_rows(const Op& op, bool active, uint32_t peer, uint32_t row,
 }
 
 // The header, and how many rows there are in all.
-UCCLEP_FN bool push_header(const Op& op, bool active, uint32_t peer, uint32_t rows, uint32_t packets) {
+UCCLEP_FN bool push_header(const Op& op, bool active, uint32_t peer, uint32_t rows, uint32_t packets,
+                           uint8_t flags = 0) {
   CommandFields command;
+  command.flags = flags;
   command.operation = CommandOp::header;
   command.row = rows;
   command.bytes = packets * static_cast<uint32_t>(sizeof(Packet));
   return push_to(op, active, bulk_ring(op.group.network->fifo, peer), peer, command);
+}
+
+UCCLEP_FN uint32_t rows_per_chunk(const Op& op, uint8_t flags) {
+  const uint32_t sort = (flags & between_nodes_flag) != 0 ? num_kinds : 0;
+  return op.group.network->rows_per_chunk[sort + static_cast<uint32_t>(op.kind)];
+}
+
+// What was announced has to come, whatever it is: the slot is used again when it has.
+UCCLEP_FN bool push_as_they_are(const Op& op, uint32_t peer, uint32_t rows, uint32_t row_bytes, uint8_t flags = 0) {
+  const uint32_t chunk = rows_per_chunk(op, flags);
+  for (uint32_t row = 0; row < rows; row += chunk) {
+    const uint32_t count = rows - row < chunk ? rows - row : chunk;
+    if (!push_rows(op, lane_id() == 0, peer, row, count, row_bytes, flags)) return false;
+  }
+  return true;
 }
 
 // ---- What comes in. Lane verbs.
@@ -89,8 +115,8 @@ UCCLEP_FN bool wait_header(const Op& op, uint32_t source) {
   });
 }
 
-UCCLEP_FN bool wait_row(const Op& op, uint32_t source, uint32_t place) {
-  const uint32_t chunk = place / op.group.network->rows_per_chunk[static_cast<uint32_t>(op.kind)];
+UCCLEP_FN bool wait_row(const Op& op, uint32_t source, uint32_t place, uint8_t flags = 0) {
+  const uint32_t chunk = place / rows_per_chunk(op, flags);
   return wait_peer(op, Phase::rows, source, [&] {
     const Progress progress = progress_of(op, source);
     return progress.seq == op.seq && (progress.complete || progress.below > chunk);

@@ -44,9 +44,20 @@ struct HandleMemory {
     return at<const char*>(handle.offsets.copies) + (uint64_t{source} * handle.tokens + place) * shape.top_k;
   }
   UCCLEP_FN uint32_t* token_sets() const { return at<uint32_t>(handle.offsets.token_sets); }
-  // Columns 0..R-1: ranks; R..R+E-1: experts.
+  // Columns 0..R-1: ranks; R..R+E-1: experts; then nodes.
   UCCLEP_FN uint32_t* chunk(uint32_t index) const {
-    return at<uint32_t>(handle.offsets.chunks) + uint64_t{index} * (shape.ranks + shape.experts);
+    return at<uint32_t>(handle.offsets.chunks) + uint64_t{index} * (shape.ranks + shape.experts + shape.nodes.nodes);
+  }
+  UCCLEP_FN uint32_t* node_places(uint32_t token) const {
+    return at<uint32_t>(handle.offsets.node_places) + uint64_t{token} * shape.top_k;
+  }
+  UCCLEP_FN uint32_t* rows_to_nodes() const { return at<uint32_t>(handle.offsets.rows_to_nodes); }
+  UCCLEP_FN uint32_t* relayed() const { return at<uint32_t>(handle.offsets.relayed); }
+  UCCLEP_FN uint32_t* relay_counts(uint32_t block) const {
+    return at<uint32_t>(handle.offsets.relay_counts) + uint64_t{block} * handle.tokens;
+  }
+  UCCLEP_FN RelayEntry* relay_entries(uint32_t block, uint32_t place) const {
+    return at<RelayEntry>(handle.offsets.relay_entries) + (uint64_t{block} * handle.tokens + place) * shape.top_k;
   }
 };
 

@@ -1,29 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
-// HT entry points; combine has one per element type.
+// HT entry points; combine has one per element type. _network: for groups in several domains.
 #include "ucclep/device/high_throughput.hpp"
-#include "ucclep/device/ht_combine.hpp"
+#include "ucclep/device/ht_network.hpp"
 #include "ucclep/device/quantise.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 
 UCCLEP_KERNEL(ht_update, HtUpdateArgs) {
-  ht::update(args);
+  ht::update<ht::OneNode>(args);
 }
 UCCLEP_KERNEL(ht_dispatch, HtDispatchArgs) {
-  ht::dispatch<ForwardRow>(args);
+  ht::dispatch<ForwardRow, ht::OneNode>(args);
 }
 UCCLEP_KERNEL(ht_dispatch_fp8, HtDispatchArgs) {
-  ht::dispatch<QuantiseRow>(args);
+  ht::dispatch<QuantiseRow, ht::OneNode>(args);
 }
 
 UCCLEP_KERNEL(ht_combine_bf16, HtCombineArgs) {
-  ht::combine<Bf16>(args);
+  ht::combine<Bf16, ht::OneNode>(args);
 }
 UCCLEP_KERNEL(ht_combine_fp16, HtCombineArgs) {
-  ht::combine<Fp16>(args);
+  ht::combine<Fp16, ht::OneNode>(args);
 }
 UCCLEP_KERNEL(ht_combine_fp32, HtCombineArgs) {
-  ht::combine<Fp32>(args);
+  ht::combine<Fp32, ht::OneNode>(args);
+}
+
+UCCLEP_KERNEL(ht_update_network, HtUpdateArgs) {
+  ht::update<ht::AcrossNodes>(args);
+}
+UCCLEP_KERNEL(ht_dispatch_network, HtDispatchArgs) {
+  ht::dispatch<ForwardRow, ht::AcrossNodes>(args);
+}
+UCCLEP_KERNEL(ht_dispatch_fp8_network, HtDispatchArgs) {
+  ht::dispatch<QuantiseRow, ht::AcrossNodes>(args);
+}
+UCCLEP_KERNEL(ht_combine_bf16_network, HtCombineArgs) {
+  ht::combine<Bf16, ht::AcrossNodes>(args);
+}
+UCCLEP_KERNEL(ht_combine_fp16_network, HtCombineArgs) {
+  ht::combine<Fp16, ht::AcrossNodes>(args);
+}
+UCCLEP_KERNEL(ht_combine_fp32_network, HtCombineArgs) {
+  ht::combine<Fp32, ht::AcrossNodes>(args);
 }
 
 }  // namespace UCCLEP_SIMT_NAMESPACE

@@ -17,6 +17,9 @@ inline constexpr Kernel ll_complete_dispatch{"ll_complete_dispatch", false};
 inline constexpr Kernel ht_update{"ht_update"};
 inline constexpr Kernel ht_dispatch{"ht_dispatch", false};
 inline constexpr Kernel ht_dispatch_fp8{"ht_dispatch_fp8", false};
+inline constexpr Kernel ht_update_network{"ht_update_network"};
+inline constexpr Kernel ht_dispatch_network{"ht_dispatch_network", false};
+inline constexpr Kernel ht_dispatch_fp8_network{"ht_dispatch_fp8_network", false};
 inline constexpr Kernel ll_combine_bf16{"ll_combine_bf16", false};
 inline constexpr Kernel ll_combine_fp16{"ll_combine_fp16", false};
 inline constexpr Kernel ll_combine_fp32{"ll_combine_fp32", false};
@@ -32,6 +35,9 @@ inline constexpr Kernel ll_complete_combine_fp32{"ll_complete_combine_fp32", fal
 inline constexpr Kernel ht_combine_bf16{"ht_combine_bf16", false};
 inline constexpr Kernel ht_combine_fp16{"ht_combine_fp16", false};
 inline constexpr Kernel ht_combine_fp32{"ht_combine_fp32", false};
+inline constexpr Kernel ht_combine_bf16_network{"ht_combine_bf16_network", false};
+inline constexpr Kernel ht_combine_fp16_network{"ht_combine_fp16_network", false};
+inline constexpr Kernel ht_combine_fp32_network{"ht_combine_fp32_network", false};
 inline constexpr Kernel routing_counts{"routing_counts", false};
 
 }  // namespace ucclep::kernels

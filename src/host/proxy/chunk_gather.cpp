@@ -10,7 +10,7 @@ ChunkGather::ChunkGather(const Places& places, uint32_t in_flight)
   uint64_t counts = 0;
   for (uint32_t kind = 0; kind < num_kinds; ++kind) {
     first_count_[kind] = counts;
-    counts += uint64_t{in_flight} * places.kinds[kind].chunks();
+    counts += uint64_t{in_flight} * places.chunks(kind);
   }
   counts_.resize(counts);
 }
@@ -26,7 +26,8 @@ uint32_t ChunkGather::index(Kind kind, uint64_t seq) const {
 }
 
 uint16_t& ChunkGather::count(Kind kind, uint64_t seq, uint32_t chunk) {
-  return counts_[first_count_[static_cast<uint32_t>(kind)] + seq % in_flight_ * places_[kind].chunks() + chunk];
+  const auto k = static_cast<uint32_t>(kind);
+  return counts_[first_count_[k] + seq % in_flight_ * places_.chunks(k) + chunk];
 }
 
 const char* ChunkGather::take(const Command& command, Command* whole) {
@@ -34,20 +35,22 @@ const char* ChunkGather::take(const Command& command, Command* whole) {
   if (command.kind() >= num_kinds) return "there is no such kind of operation";
   const auto kind = static_cast<Kind>(command.kind());
   const uint64_t seq = seq_of(kind, command.epoch());
-  if (const char* wrong = open(kind, seq)) return wrong;
+  if (const char* wrong = open(kind, seq, command)) return wrong;
   return command.operation() == CommandOp::put ? put(kind, seq, command, whole) : header(kind, seq, command, whole);
 }
 
 // What a slot holds is N operations old when the next one comes: its peers have read it, so all of it has been sent.
-const char* ChunkGather::open(Kind kind, uint64_t seq) {
+const char* ChunkGather::open(Kind kind, uint64_t seq, const Command& command) {
   Slot& slot = slots_[index(kind, seq)];
+  const KindPlaces& places = places_.of(command);
   if (seq == 0 || static_cast<int64_t>(seq) < 0 || seq < slot.seq) return "its operation is over";
-  if (seq == slot.seq) return nullptr;
-  const bool over = slot.seq == 0 || (slot.total != unknown && slot.gone == places_[kind].chunks_of(slot.total));
+  if (seq == slot.seq) return slot.places == &places ? nullptr : "its operation has rows of another sort";
+  const bool over = slot.seq == 0 || (slot.total != unknown && slot.gone == slot.places->chunks_of(slot.total));
   if (!over) return "not all of an operation has been sent whose slot it takes";
   slot = {};
   slot.seq = seq;
-  const uint32_t chunks = places_[kind].chunks();
+  slot.places = &places;
+  const uint32_t chunks = places.chunks();
   if (chunks > 0) std::fill_n(&count(kind, seq, 0), chunks, uint16_t{0});
   uint64_t& newest = newest_[static_cast<uint32_t>(kind)];
   newest = std::max(newest, seq);
@@ -55,7 +58,7 @@ const char* ChunkGather::open(Kind kind, uint64_t seq) {
 }
 
 const char* ChunkGather::put(Kind kind, uint64_t seq, const Command& command, Command* whole) {
-  const KindPlaces& places = places_[kind];
+  const KindPlaces& places = places_.of(command);
   const uint32_t row = command.row(), rows = command.rows(), end = row + rows;
   if (rows == 0 || end > places.rows) return "its rows are none or go beyond the places of the group";
   const uint32_t row_bytes = command.bytes() / rows, chunk = row / places.rows_per_chunk;
@@ -77,7 +80,7 @@ const char* ChunkGather::put(Kind kind, uint64_t seq, const Command& command, Co
 }
 
 const char* ChunkGather::header(Kind kind, uint64_t seq, const Command& command, Command* whole) {
-  const KindPlaces& places = places_[kind];
+  const KindPlaces& places = places_.of(command);
   Slot& slot = slots_[index(kind, seq)];
   const uint32_t total = command.row();
   if (slot.total != unknown) return "its operation has a header";
@@ -90,7 +93,7 @@ const char* ChunkGather::header(Kind kind, uint64_t seq, const Command& command,
 }
 
 void ChunkGather::close_if_whole(Kind kind, uint64_t seq, uint32_t chunk, const Command& command, Command* whole) {
-  const KindPlaces& places = places_[kind];
+  const KindPlaces& places = places_.of(command);
   Slot& slot = slots_[index(kind, seq)];
   const uint32_t first = chunk * places.rows_per_chunk, there = count(kind, seq, chunk);
   const uint32_t of_chunk =
@@ -104,7 +107,8 @@ void ChunkGather::close_if_whole(Kind kind, uint64_t seq, uint32_t chunk, const 
                          .destination = command.destination(),
                          .rows = static_cast<uint16_t>(there),
                          .operation = CommandOp::put,
-                         .kind = command.kind()};
+                         .kind = command.kind(),
+                         .flags = command.flags()};
 }
 
 }  // namespace ucclep::proxy

@@ -27,15 +27,16 @@ class ChunkGather {
   static constexpr uint32_t unknown = 0xffffffff;
   struct Slot {
     uint64_t seq = 0;
-    uint32_t total = unknown;  // rows, from the header
-    uint32_t end = 0;          // one past the last row that has been put
-    uint32_t row_bytes = 0;    // 0: none has been put
-    uint32_t gone = 0;         // chunks
+    const KindPlaces* places = nullptr;  // of its sort of rows
+    uint32_t total = unknown;            // rows, from the header
+    uint32_t end = 0;                    // one past the last row that has been put
+    uint32_t row_bytes = 0;              // 0: none has been put
+    uint32_t gone = 0;                   // chunks
   };
 
   uint32_t index(Kind kind, uint64_t seq) const;
   uint16_t& count(Kind kind, uint64_t seq, uint32_t chunk);
-  const char* open(Kind kind, uint64_t seq);
+  const char* open(Kind kind, uint64_t seq, const Command& command);
   const char* put(Kind kind, uint64_t seq, const Command& command, Command* whole);
   const char* header(Kind kind, uint64_t seq, const Command& command, Command* whole);
   void close_if_whole(Kind kind, uint64_t seq, uint32_t chunk, const Command& command, Command* whole);

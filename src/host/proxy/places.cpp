@@ -2,6 +2,7 @@
 #include "host/proxy/places.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/error.hpp"
 #include "host/proxy/command_limits.hpp"
@@ -10,17 +11,21 @@
 namespace ucclep::proxy {
 namespace {
 
-void check_area(const char* kind, const char* what, const Area& area, uint64_t block, uint32_t ranks,
+void check_area(const char* kind, const char* what, const Area& area, uint64_t block, uint32_t blocks,
                 uint32_t in_flight, std::span<const uint64_t> window_bytes) {
   if (block == 0) return;
   if (area.window >= window_bytes.size()) {
     fail(ucclEpInvalidArgument, "{}: the {} lie in window {} of {}", kind, what, area.window, window_bytes.size());
   }
-  const uint64_t end = area.at(in_flight - 1, ranks - 1) + block;
+  const uint64_t end = area.at(in_flight - 1, blocks - 1) + block;
   if (end > window_bytes[area.window]) {
     fail(ucclEpInvalidArgument, "{}: the {} of {} ranks and {} operations end at byte {} of a window of {}", kind, what,
-         ranks, in_flight, end, window_bytes[area.window]);
+         blocks, in_flight, end, window_bytes[area.window]);
   }
+}
+
+uint32_t blocks_of(const std::vector<uint32_t>& block, uint32_t ranks) {
+  return block.empty() ? ranks : 1 + *std::ranges::max_element(block);
 }
 
 }  // namespace
@@ -35,9 +40,9 @@ void check_places(const Places& places, uint32_t ranks, uint32_t in_flight, std:
     fail(ucclEpInvalidArgument, "{} ranks with {} operations in flight, expected at least 1 and 2 to {}", ranks,
          in_flight, most_in_flight);
   }
-  for (uint32_t k = 0; k < num_kinds; ++k) {
+  for (uint32_t k = 0; k < std::size(places.kinds); ++k) {
     const KindPlaces& kind = places.kinds[k];
-    const char* name = kind_name(static_cast<Kind>(k));
+    const char* name = kind_name(static_cast<Kind>(k % num_kinds));
     if (kind.rows_per_chunk == 0 || kind.row_bytes % 16 != 0 || kind.header_bytes % 16 != 0) {
       fail(ucclEpInvalidArgument, "{}: {} rows in a chunk, rows of {} bytes and headers of {}", name,
            kind.rows_per_chunk, kind.row_bytes, kind.header_bytes);
@@ -47,8 +52,8 @@ void check_places(const Places& places, uint32_t ranks, uint32_t in_flight, std:
                           .rows_per_command = std::min(kind.rows_per_chunk, kind.rows),
                           .bytes_per_command = std::max<uint64_t>(kind.chunk_bytes(), kind.header_bytes)});
     const uint64_t rows = uint64_t{kind.rows} * kind.row_bytes;
-    check_area(name, "rows to send", kind.rows_from, rows, ranks, in_flight, window_bytes);
-    check_area(name, "rows that land", kind.rows_to, rows, ranks, in_flight, window_bytes);
+    check_area(name, "rows to send", kind.rows_from, rows, blocks_of(kind.from_block, ranks), in_flight, window_bytes);
+    check_area(name, "rows that land", kind.rows_to, rows, blocks_of(kind.to_block, ranks), in_flight, window_bytes);
     check_area(name, "headers to send", kind.header_from, kind.header_bytes, ranks, in_flight, window_bytes);
     check_area(name, "headers that land", kind.header_to, kind.header_bytes, ranks, in_flight, window_bytes);
   }

@@ -12,7 +12,7 @@ namespace {
 // All that may wait for one peer: the chunks and headers of N operations of each kind (P9).
 uint32_t most_waiting(const GroupShape& shape) {
   uint32_t messages = 0;
-  for (const KindPlaces& kind : shape.places.kinds) messages += shape.in_flight * (kind.chunks() + 1);
+  for (uint32_t kind = 0; kind < num_kinds; ++kind) messages += shape.in_flight * (shape.places.chunks(kind) + 1);
   return messages;
 }
 
@@ -158,7 +158,7 @@ bool Sender::chain_messages(uint32_t number) {
   std::vector<Line>& lines = lines_[number].lines;
   while (!waiting_.is_empty(number)) {
     const Command command = waiting_.front(number);
-    const KindPlaces& places = shape_.places.kinds[command.kind()];
+    const KindPlaces& places = shape_.places.of(command);
     // Chunks take the connections in turn, headers the first.
     const size_t turn = is_header(command) ? 0 : command.row() / places.rows_per_chunk % lines.size();
     if (stall(peer.waits_for_credit, !peer.credits.available(), counts_.credit_stalls)) return false;
@@ -191,7 +191,7 @@ transport::Operation& Sender::chain(Line& line, const Immediate& imm, uint64_t s
 
 void Sender::chain_message(uint32_t number, Line& line, const Command& command) {
   const auto kind = static_cast<Kind>(command.kind());
-  const KindPlaces& places = shape_.places[kind];
+  const KindPlaces& places = shape_.places.of(command);
   const uint64_t seq = peers_[number].gather.seq_of(kind, command.epoch());
   const auto slot = static_cast<uint32_t>(seq % shape_.in_flight);
   const bool header = is_header(command);
@@ -205,8 +205,9 @@ void Sender::chain_message(uint32_t number, Line& line, const Command& command) 
   const uint64_t within = header ? 0 : uint64_t{command.row()} * (command.bytes() / command.rows());
   operation.local_region = ports_[line.port].regions[from.window];
   operation.remote_region = line.regions[to.window];
-  operation.local_offset = from.at(slot, lines_[number].rank) + within;
-  operation.remote_offset = to.at(slot, shape_.rank) + within;
+  const uint32_t rank = lines_[number].rank;
+  operation.local_offset = header ? from.at(slot, rank) : places.from(slot, rank) + within;
+  operation.remote_offset = header ? to.at(slot, shape_.rank) : places.to(slot, rank, shape_.rank) + within;
   operation.bytes = command.bytes();
   counts_.bytes.add(command.bytes());
 }

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// HT between ranks of which some are reached by the network only. A row crosses it once for each node that wants it
+// (ht_relay.hpp), and a sum comes back from each node (ht_node_sums.hpp). A relay has room for all rows of all ranks
+// whose relay it is, so nobody waits for space while an operation runs.
+//
+// A relay waits for what comes from the network; who pulls or adds for relays and for senders, who wait for neither.
+// Rows at a relay are written over when all ranks of its node have told the source that they are done (P1).
+//
+// Floor: rows to other nodes * (head + row bytes) / NIC bandwidth, a message's flight, and the relay's way.
+#pragma once
+#include "ucclep/device/ht_combine.hpp"
+#include "ucclep/device/ht_node_sums.hpp"
+
+namespace UCCLEP_SIMT_NAMESPACE {
+namespace ht {
+
+// What OneNode has (ht_wire.hpp), and what only network kernels ask for.
+struct AcrossNodes : ByNetwork {
+  // ---- Update
+
+  // Lane verb: the column of a node is the union of those of its ranks.
+  static UCCLEP_FN uint32_t count_before(const TokenSets<HtUpdateArgs>& sets, uint32_t column, uint32_t token) {
+    const ucclEpDeviceGroup& group = sets.args.group;
+    const uint32_t first_node = group.shape.ranks + group.shape.experts;
+    if (column < first_node) return sets.count_before(column, token);
+    const NodeTable nodes = network::nodes_of(group);
+    const uint32_t node = column - first_node, members = nodes.size_of(node);
+    const uint32_t stop = sets.end, bits = (token < stop ? token : stop) - sets.first;
+    uint32_t count = 0;
+    for (uint32_t w = 0; w * 32 < bits; ++w) {
+      uint32_t any = 0;
+      for (uint32_t i = 0; i < members; ++i) any |= sets.set(nodes.member(node, i))[w];
+      count += count_lanes(bits - w * 32 < 32 ? any & ((1u << bits % 32) - 1) : any);
+    }
+    return count;
+  }
+  static UCCLEP_FN uint32_t node_of(const ucclEpDeviceGroup& group, uint32_t rank) {
+    return network::nodes_of(group).node_of(rank);
+  }
+  static UCCLEP_FN void end_update(const Op& op, bool ok) { ByNetwork::end(op, ok); }
+
+  // ---- Headers
+
+  static UCCLEP_FN bool header_stored(const Op& op, uint32_t peer, uint32_t rows, uint32_t packets) {
+    return op.has_window(peer) || network::push_header(op, lane_id() == 0, peer, rows, packets, between_nodes_flag);
+  }
+  // A source announces to its relays the rows for their nodes, a relay to homes the sums of its node.
+  static UCCLEP_FN uint32_t announced(const Op& op, const HandleMemory& memory, uint32_t peer) {
+    const NodeTable nodes = relay::nodes_of(op);
+    if (op.has_window(peer) || memory.state()->updated == 0) return 0;
+    if (op.kind == Kind::dispatch) {
+      const uint32_t node = nodes.node_of(peer);
+      return nodes.relay(op.me(), node) == peer ? memory.rows_to_nodes()[node] : 0;
+    }
+    const uint32_t node = relay::own_node(op);
+    return nodes.relay(peer, node) == op.me() ? memory.relayed()[nodes.block_of(peer, node)] : 0;
+  }
+  // Grid verb, where the operation ends without a row. row_bytes: of what was announced.
+  static UCCLEP_FN void give_up(const Op& op, const HandleMemory& memory, HeaderResult ready, uint64_t row_bytes) {
+    if (ready != HeaderResult::differs) return;
+    for (uint32_t peer = grid_warp(); peer < op.ranks(); peer += grid_warps()) {
+      const uint32_t rows = uniform(announced(op, memory, peer)), bytes = static_cast<uint32_t>(row_bytes);
+      if (!network::push_as_they_are(op, peer, rows, bytes, between_nodes_flag)) return;
+    }
+  }
+
+  // ---- Dispatch and combine
+
+  static UCCLEP_FN bool reaches(const Op& op, uint32_t rank) { return op.has_window(rank); }
+  static UCCLEP_FN void end(const Op& op, bool ok, bool) { ByNetwork::end(op, ok); }
+
+  using Away = relay::Away;
+  static UCCLEP_FN bool push_run(const Op& op, const HtDispatchArgs& args, uint32_t begin, uint32_t end) {
+    return relay::push_run(op.with(args.group), memory_of(args), args, begin, end);
+  }
+  static UCCLEP_FN const char* staged_row(const Op& op, const WireShape& wire, uint32_t source, const char* meta) {
+    return op.has_window(source) ? OneNode::staged_row(op, wire, source, meta)
+                                 : relay::row_at_relay(op, wire, source, meta);
+  }
+  static UCCLEP_FN uint64_t* run_words(const Op& op, uint32_t home) {
+    return op.has_window(home) ? OneNode::run_words(op, home) : relay::run_words_at(op, home);
+  }
+
+  // ---- What a relay does, and what becomes of sums of nodes
+  static UCCLEP_FN void note_rows(const Op& op, const HandleMemory& memory, bool good) {
+    relay::note_rows(op, memory, good);
+  }
+  static UCCLEP_FN bool relay_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const Worker& worker) {
+    return relay::relay_rows(args, op, stage, worker);
+  }
+  template <class Element>
+  static UCCLEP_FN bool send_sums(const HtCombineArgs& args, const Op& op, const Stage& stage, SumRing& ring,
+                                  const Worker& worker) {
+    return relay::send_sums<Element>(args, op, stage, ring, worker);
+  }
+  template <class Element>
+  static UCCLEP_FN bool sum_own_node(const Op& op, const HandleMemory& memory, uint32_t row_bytes, uint32_t token,
+                                     SumRing& ring, Terms& terms) {
+    return relay::sum_own_node<Element>(op, memory, row_bytes, token, ring, terms);
+  }
+};
+
+}  // namespace ht
+}  // namespace UCCLEP_SIMT_NAMESPACE

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// HT combine between nodes (P6): a node's ranks are added first, ascending, and rounded; what comes home is one row for
+// each node. Ranks stage their partial rows as ever, and announce those for a home elsewhere to the home's relay
+// (nodes.hpp), which adds them up and sends the sum. Home adds up those of its own node itself, and then the nodes.
+//
+// clang-format off
+// | who releases                                   | who acquires                    | what is ordered              |
+// |------------------------------------------------|---------------------------------|------------------------------|
+// | stage_run: publish of a run's word at the relay| relay: wait_word, then          | partial rows before the sum  |
+// |                                                |   acquire_then_bulk             |                              |
+// | the warp that stored a sum: order_before_push  | the proxy, and at home wait_row | the sum                      |
+// clang-format on
+#pragma once
+#include "ucclep/device/ht_relay.hpp"
+#include "ucclep/device/sum_ring.hpp"
+
+namespace UCCLEP_SIMT_NAMESPACE {
+namespace ht {
+namespace relay {
+
+// At a home's relay, the words that announce this rank's partial rows.
+UCCLEP_FN uint64_t* run_words_at(const Op& op, uint32_t home) {
+  const NodeTable nodes = nodes_of(op);
+  const uint32_t node = own_node(op), block = nodes.block_of(home, node);
+  return reinterpret_cast<uint64_t*>(
+      op.window(nodes.relay(home, node)) +
+      op.group.layout.relay_words_of(op.group.shape, op.slot, block, nodes.index_of(op.me())));
+}
+
+// Warp verb: the partial rows that this relay adds up for a home, once they are staged.
+UCCLEP_FN bool staged_terms(const Op& op, const HandleMemory& memory, uint32_t block, uint32_t place,
+                            uint32_t row_bytes, Terms& terms) {
+  const WindowLayout& window = op.group.layout;
+  const uint32_t home = nodes_of(op).rank_of(block, op.me()), i = lane_id();
+  terms.count = uniform(memory.relay_counts(block)[place]);
+  bool ok = true;
+  if (i < terms.count) {
+    const RelayEntry entry = memory.relay_entries(block, place)[i];
+    const uint64_t words = window.relay_words_of(op.group.shape, op.slot, block, nodes_of(op).index_of(entry.rank));
+    ok = wait_word(op, Phase::rows, entry.rank, op.mine() + words + 8 * uint64_t{entry.place / run_rows});
+    terms.rows[i] = op.window(entry.rank) + window.back_rows_of(op.slot, home) + uint64_t{entry.place} * row_bytes;
+  }
+  acquire_then_bulk();
+  return every_lane(ok);
+}
+
+// Verb of the summing warps of the grid: blocks in turn, low places first.
+template <class Element>
+UCCLEP_FN bool send_sums(const HtCombineArgs& args, const Op& op, const Stage& stage, SumRing& ring,
+                         const Worker& worker) {
+  const Parked blocks = op.group.shape.nodes.blocks();
+  uint32_t most = 0;
+  for (uint32_t block = 0; block < blocks; ++block) {
+    const uint32_t rows = uniform(memory_of(args).relayed()[block]);
+    most = rows > most ? rows : most;
+  }
+  const Parked items = most * blocks;
+  for (Parked item = worker.index; item < items; item += worker.workers) {
+    const HtCombineArgs& now = read_again(args);
+    const Op here = op.with(now.group);
+    const uint32_t block = item % blocks, place = item / blocks, bytes = uniform(now.row_bytes);
+    if (place >= uniform(memory_of(now).relayed()[block])) continue;
+    Terms terms{reinterpret_cast<const char**>(stage.scratch()), 0, 0};
+    if (!staged_terms(here, memory_of(now), block, place, bytes, terms)) return false;
+    char* const to =
+        here.mine() + here.group.layout.sums_out_for(here.group.shape, here.slot, block) + uint64_t{place} * bytes;
+    ring.sum<Element>(terms, bytes,
+                      [&](uint32_t offset, const Vector<Element>& sum) { store16(to + offset, sum.pack()); });
+    const uint32_t home = nodes_of(here).rank_of(block, here.me());
+    if (!network::push_rows(here, lane_id() == 0, home, place, 1, bytes, between_nodes_flag)) return false;
+  }
+  return true;
+}
+
+// Warp verb: from the partial rows of a token that are of this node to the sums of all its nodes, ascending.
+template <class Element>
+UCCLEP_FN bool sum_own_node(const Op& op, const HandleMemory& memory, uint32_t row_bytes, uint32_t token, SumRing& ring,
+                            Terms& terms) {
+  const GroupShape& shape = op.group.shape;
+  const WindowLayout& window = op.group.layout;
+  const NodeTable nodes = nodes_of(op);
+  const uint32_t node = own_node(op);
+  char* const own = op.mine() + window.sums_in_of(shape, op.slot, node) + uint64_t{token} * row_bytes;
+  const bool any = terms.count != 0;
+  if (any) {
+    ring.sum<Element>(terms, row_bytes,
+                      [&](uint32_t offset, const Vector<Element>& sum) { store16(own + offset, sum.pack()); });
+  }
+  const Selection selection = selection_of(memory, token);
+  const uint32_t place = lane_id() < shape.top_k ? memory.node_places(token)[lane_id()] : no_place;
+  const bool away = place != no_place;
+  const uint64_t here = ballot(selection.sends() && op.has_window(selection.rank));
+  const bool leads = any && lane_id() == first_lane(here), has_term = away || leads;
+  const uint32_t of = away ? nodes.node_of(selection.rank) : node;
+  const uint64_t mask = ballot(has_term);
+  uint32_t order = 0;
+  for (uint64_t left = mask; left != 0; left &= left - 1) {
+    if (broadcast(of, first_lane(left)) < of) ++order;
+  }
+  bool ok = true;
+  if (away) ok = network::wait_row(op, nodes.relay(op.me(), of), place, between_nodes_flag);
+  if (away) terms.rows[order] = op.mine() + window.sums_in_of(shape, op.slot, of) + uint64_t{place} * row_bytes;
+  if (leads) terms.rows[order] = own;
+  terms = {terms.rows, count_lanes(mask), 0};
+  acquire_then_bulk();
+  return every_lane(ok);
+}
+
+}  // namespace relay
+}  // namespace ht
+}  // namespace UCCLEP_SIMT_NAMESPACE

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of an HT dispatch on their way to other nodes. A row leaves once for each node that wants it, to the source's
+// relay there (nodes.hpp): {meta line, its place at each rank, row}. The relay keeps it where it landed, and gives its
+// meta line to the ranks of the node that want it; they pull the row from there, as they pull what is staged.
+//
+// clang-format off
+// | who releases                                   | who acquires                    | what is ordered              |
+// |------------------------------------------------|---------------------------------|------------------------------|
+// | relay, of what its proxy told it: publish of a | wait_word, then                 | the row in the relay's       |
+// |   meta line's epoch, after bulk_wait_written   |   acquire_then_bulk             |   window before it is pulled |
+// clang-format on
+#pragma once
+#include "ucclep/device/ht_send.hpp"
+#include "ucclep/device/network.hpp"
+
+namespace UCCLEP_SIMT_NAMESPACE {
+namespace ht {
+namespace relay {
+
+UCCLEP_FN NodeTable nodes_of(const Op& op) {
+  return network::nodes_of(op.group);
+}
+UCCLEP_FN uint32_t own_node(const Op& op) {
+  return nodes_of(op).node_of(op.me());
+}
+
+// Which of a meta line's words says where the row lies at the relay. Elsewhere it is 0.
+constexpr uint32_t place_word = 1;
+
+// ---- The source
+
+// A row to other nodes. A lane whose selection is the first of another node has the row's place there.
+class Away {
+ public:
+  UCCLEP_FN Away(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, uint32_t token,
+                 const Selection& selection) {
+    const GroupShape& shape = op.group.shape;
+    const uint32_t place = lane_id() < shape.top_k ? memory.node_places(token)[lane_id()] : no_place;
+    active_ = place != no_place;
+    if (!active_) return;
+    row_ = op.mine() + op.group.layout.relay_out_for(shape, op.slot, nodes_of(op).node_of(selection.rank)) +
+           place * relayed_row_bytes(shape, args.source.wire.row_bytes);
+  }
+  UCCLEP_FN bool any() const { return ballot(active_) != 0; }
+
+  // Warp verbs. What follows the body of the meta line, before that is built; and then all of it.
+  UCCLEP_FN void write_places(const GroupShape& shape, char* scratch, const Selection& selection) const {
+    auto* places = reinterpret_cast<uint32_t*>(scratch + MetaLayout::of(shape.top_k).bytes);
+    if (lane_id() < (shape.top_k + 3) / 4 * 4) places[lane_id()] = selection.place;
+    if (lane_id() < 4) (places - 4)[lane_id()] = 0;
+  }
+  UCCLEP_FN void send_head(const GroupShape& shape, const char* scratch) {
+    bulk_store(active_, active_ ? row_ : const_cast<char*>(scratch), scratch, relayed_head_bytes(shape));
+    if (active_) row_ += relayed_head_bytes(shape);
+  }
+
+  // The row itself, to other nodes and to all that RowTargets knows.
+  struct Targets {
+    const Away& away;
+    const RowTargets& others;
+    char* idle;  // any memory
+
+    UCCLEP_FN void put(const char* smem, uint64_t at, uint32_t bytes) const {
+      bulk_store(away.active_, away.active_ ? away.row_ + at : idle, smem, bytes);
+      others.put(smem, at, bytes);
+    }
+  };
+  UCCLEP_FN Targets and_to(const RowTargets& others, char* idle) const { return {*this, others, idle}; }
+
+ private:
+  bool active_ = false;
+  char* row_ = nullptr;
+};
+static_assert(MetaLayout::of(max_top_k).bytes + 4 * max_top_k <= StageShape::scratch_bytes);
+
+// Warp verb: rows of tokens [begin, end) have been put together.
+UCCLEP_FN bool push_run(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, uint32_t begin,
+                        uint32_t end) {
+  const GroupShape& shape = op.group.shape;
+  const NodeTable nodes = nodes_of(op);
+  const auto row_bytes = static_cast<uint32_t>(relayed_row_bytes(shape, args.source.wire.row_bytes));
+  for (uint32_t token = begin; token < end; ++token) {
+    const Selection selection = selection_of(memory, token);
+    const uint32_t place = lane_id() < shape.top_k ? memory.node_places(token)[lane_id()] : no_place;
+    const bool active = place != no_place;
+    if (ballot(active) == 0) continue;
+    const uint32_t to = active ? nodes.relay(op.me(), nodes.node_of(selection.rank)) : 0;
+    if (!network::push_rows(op, active, to, place, 1, row_bytes, between_nodes_flag)) return false;
+  }
+  return true;
+}
+
+// ---- The relay
+
+constexpr uint32_t rows_at_once = StageShape::slots;  // whose meta lines are announced together
+
+// Rows that a rank of another node sends to this relay: its READY says so.
+UCCLEP_FN uint32_t rows_of(const Op& op, uint32_t source) {
+  const Packet* header = header_packets(op, op.me(), source);
+  return uniform(static_cast<uint32_t>(load_packet(header + HeaderLayout::rows).value));
+}
+
+// Block verb, for combine and later operations: how many rows each block has. None where ranks differ.
+UCCLEP_FN void note_rows(const Op& op, const HandleMemory& memory, bool good) {
+  if (block_id() != 0) return;
+  for (uint32_t block = thread_id(); block < op.group.shape.nodes.blocks(); block += block_size()) {
+    const uint32_t source = nodes_of(op).rank_of(block, op.me());
+    const bool any = good && source != NodeTable::no_rank;
+    memory.relayed()[block] =
+        any ? static_cast<uint32_t>(load_packet(header_packets(op, op.me(), source) + HeaderLayout::rows).value) : 0;
+  }
+}
+
+// Of a row, lane k's selection: which rank of this node it is for, and the row's place there.
+struct Addressee {
+  bool mine = false;
+  uint32_t rank = 0, place = 0;
+
+  static UCCLEP_FN Addressee of(const Op& op, const char* row) {
+    const GroupShape& shape = op.group.shape;
+    const MetaLayout layout = MetaLayout::of(shape.top_k);
+    const uint32_t k = lane_id();
+    if (k >= shape.top_k) return {};
+    const uint32_t expert = reinterpret_cast<const uint16_t*>(row + layout.experts)[k];
+    const uint32_t place = reinterpret_cast<const uint32_t*>(row + layout.bytes)[k];
+    if (expert == no_expert || place == no_place) return {};
+    const uint32_t rank = expert / shape.local_experts();
+    return {op.has_window(rank), rank, place};
+  }
+};
+
+// Warp verb: for combine, where the partial rows of a row will lie, ranks ascending.
+UCCLEP_FN void keep_addressees(const HandleMemory& memory, uint32_t block, uint32_t place, const Addressee& to) {
+  const uint64_t mask = ballot(to.mine);
+  uint32_t order = 0;
+  for (uint64_t left = mask; left != 0; left &= left - 1) {
+    if (broadcast(to.rank, first_lane(left)) < to.rank) ++order;
+  }
+  if (to.mine) memory.relay_entries(block, place)[order] = {to.rank, to.place};
+  if (lane_id() == 0) memory.relay_counts(block)[place] = count_lanes(mask);
+}
+
+// Warp verb: rows [first, end) of a block, at most rows_at_once, to the ranks that they are for.
+UCCLEP_FN bool relay_run(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage,
+                         uint32_t block, uint32_t first, uint32_t end) {
+  const GroupShape& shape = op.group.shape;
+  const MetaLayout layout = MetaLayout::of(shape.top_k);
+  const uint32_t source = nodes_of(op).rank_of(block, op.me());
+  if (!every_lane(lane_id() != 0 || network::wait_row(op, source, end - 1, between_nodes_flag))) return false;
+  const uint64_t row_bytes = relayed_row_bytes(shape, args.output.wire.row_bytes);
+  const char* const landed = op.mine() + op.group.layout.relay_in_of(shape, op.slot, block);
+  uint64_t* epochs[rows_at_once] = {};
+  acquire_then_bulk();
+  bulk_wait_read();
+  UCCLEP_UNROLL
+  for (uint32_t i = 0; i < rows_at_once; ++i) {
+    const uint32_t place = first + i;
+    if (place >= end) break;
+    const char* const row = landed + place * row_bytes;
+    char* const meta = stage.slot(i);
+    for (uint32_t w = lane_id(); w < layout.body_bytes() / 4; w += wave_size) {
+      reinterpret_cast<uint32_t*>(meta)[w] = w == place_word ? place : reinterpret_cast<const uint32_t*>(row)[w];
+    }
+    const Addressee to = Addressee::of(op, row);
+    keep_addressees(memory, block, place, to);
+    char* const there = to.mine ? meta_at(op, to.rank, source, to.place) : meta;
+    smem_to_bulk();
+    bulk_store(to.mine, there, meta, layout.body_bytes());
+    if (to.mine) epochs[i] = reinterpret_cast<uint64_t*>(there + layout.epoch);
+  }
+  bulk_wait_written();
+  UCCLEP_UNROLL
+  for (uint32_t i = 0; i < rows_at_once; ++i) {
+    if (epochs[i] != nullptr) publish(epochs[i], op.seq);
+  }
+  sync_warp();
+  return true;
+}
+
+// Verb of the relaying warps of the grid: blocks in turn, low places first, as they come.
+UCCLEP_FN bool relay_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const Worker& worker) {
+  const Parked blocks = op.group.shape.nodes.blocks();
+  uint32_t most = 0;
+  for (uint32_t block = 0; block < blocks; ++block) {
+    const uint32_t source = nodes_of(op).rank_of(block, op.me()),
+                   rows = source == NodeTable::no_rank ? 0 : rows_of(op, source);
+    most = rows > most ? rows : most;
+  }
+  const Parked items = (most + rows_at_once - 1) / rows_at_once * blocks;
+  for (Parked item = worker.index; item < items; item += worker.workers) {
+    const HtDispatchArgs& now = read_again(args);
+    const Op here = op.with(now.group);
+    const uint32_t block = item % blocks, first = item / blocks * rows_at_once;
+    const uint32_t source = nodes_of(here).rank_of(block, here.me());
+    if (source == NodeTable::no_rank) continue;
+    const uint32_t rows = rows_of(here, source), end = rows < first + rows_at_once ? rows : first + rows_at_once;
+    if (first < rows && !relay_run(here, memory_of(now), now, stage, block, first, end)) return false;
+  }
+  return true;
+}
+
+// ---- The ranks of its node
+
+// A row that came from another node: where its relay has it.
+UCCLEP_FN const char* row_at_relay(const Op& op, const WireShape& wire, uint32_t source, const char* meta) {
+  const GroupShape& shape = op.group.shape;
+  const NodeTable nodes = nodes_of(op);
+  const uint32_t node = own_node(op), place = reinterpret_cast<const uint32_t*>(meta)[place_word];
+  return op.window(nodes.relay(source, node)) +
+         op.group.layout.relay_in_of(shape, op.slot, nodes.block_of(source, node)) +
+         place * relayed_row_bytes(shape, wire.row_bytes) + relayed_head_bytes(shape);
+}
+
+}  // namespace relay
+}  // namespace ht
+}  // namespace UCCLEP_SIMT_NAMESPACE
