@@ -21,8 +21,9 @@ OPENED = ["libhwloc.so.15"]
 # Not beside the library, where they would be found before the machine's own, which know its NICs.
 FALLBACK = ["libfabric.so.1"]
 SIZE_LIMIT = 60 << 20
-# Runs only where a script of the source tree has made networks for it; looks at what the build made; has strace look at it.
-AT_HOME = ["networks_test", "gpu_code_test", "steady_test"]
+# Runs only where a script of the source tree has made networks for it; looks at what the build made; has strace look at it; holds
+# all GPU code once more, and asks neither a GPU nor the machine.
+AT_HOME = ["networks_test", "gpu_code_test", "steady_test", "host_unit_test"]
 # What every glibc system has, and what must not be mixed with another glibc.
 GLIBC = re.compile(r"^(ld-linux-x86-64|lib(c|m|dl|rt|pthread|resolv|util|anl|mvec|nsl|BrokenLocale|thread_db))\.so\.\d+$")
 
