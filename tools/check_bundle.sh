@@ -34,7 +34,7 @@ else
 fi
 rm -f "$log"
 mkdir -p "$root/bundle" "$root/dev/shm"
-cp "$bundle"/* "$root/bundle/"
+cp -r "$bundle/." "$root/bundle/"
 mountpoint -q "$root/proc" || mount -t proc proc "$root/proc"
 mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"
 for device in null zero urandom; do  # a root without debootstrap has none
