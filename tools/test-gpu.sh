@@ -285,7 +285,7 @@ for ranks in 2 1; do
   UCCLEP_TRANSPORT=ofi:net catch_program nodes-of-$ranks-net conformance_test '[reduced][nodes]'
   unset UCCLEP_TEST_RANKS_PER_NODE
 done
-catch_program network-faults network_test "$cases_of_all"
+catch_program network-faults network_test "[faults]$cases_of_all"
 catch_program graphs graph_test "$cases_of_all"
 UCCLEP_TEST_PROCESSES=1 catch_program graphs-processes graph_test "[process]$cases_of_all"
 catch_program stress conformance_test '[stress]'
