@@ -71,8 +71,7 @@ Bandwidths bandwidths(const Series& series, int ranks, double time_us);
 struct WireFigures {
   double bytes = 0, messages = 0;
   double must_cross_rows = 0, must_cross_bytes = 0;  // in LL a row for each rank of another node, in HT for each node
-  double messages_allowed =
-      0;  // for each ordered pair of ranks of two nodes: 2, and one for each 32 KiB that it begins
+  double messages_allowed = 0;  // for each ordered pair of ranks of two nodes 2, and one for each 32 KiB
 };
 WireFigures wire_figures(const Series& series, int mode, const std::vector<int>& node_of_rank);
 
