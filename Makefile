@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # What people type; the work is done by Meson and the scripts in tools/. WERROR=true makes warnings errors.
 PREFIX ?= /usr/local
+RELEASE ?= 0
 
-.PHONY: all perf test test-long test-nodes test-gpu test-roce model lint install bundle clean
+.PHONY: all perf test test-long test-nodes test-python test-gpu test-roce model lint install bundle wheel clean
 
 all:
 	@tools/deps.sh build
@@ -21,6 +22,9 @@ test-long:
 
 test-nodes:
 	@tools/test.sh nodes
+
+test-python:
+	@tools/test-python.sh
 
 test-gpu:
 	@tools/deps.sh test
@@ -45,5 +49,8 @@ bundle:
 	@tools/build.sh build
 	@tools/bundle.py build build/bundle
 
+wheel:
+	@RELEASE=$(RELEASE) tools/wheel.sh
+
 clean:
-	rm -rf build build-tsan build-asan
+	rm -rf build build-tsan build-asan dist

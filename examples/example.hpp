@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the examples with kernels share: a process for each GPU, tensors in memory that host and GPU can access, and
-// checks that end the process with a sentence.
+// What the examples with kernels share: a process for each rank, tensors in memory that host and device can access, a
+// launch on either, and checks that end the process with a sentence.
 #pragma once
-#include <cuda_runtime_api.h>
 #include <sys/wait.h>
 #include <ucclep/ucclep.h>
 #include <unistd.h>
@@ -20,18 +19,35 @@ inline void check(ucclEpResult_t result, const char* call) {
   std::fprintf(stderr, "%s: %s\n", call, ucclEpGetLastError(nullptr));
   std::exit(1);
 }
+#define CHECK(call) ::example::check(call, #call)
+
+#if defined(CUDART_VERSION)  // nvcc
 inline void check(cudaError_t result, const char* call) {
   if (result == cudaSuccess) return;
   std::fprintf(stderr, "%s: %s\n", call, cudaGetErrorString(result));
   std::exit(1);
 }
-#define CHECK(call) ::example::check(call, #call)
+inline void use_device(int rank) {
+  CHECK(cudaSetDevice(rank));
+  CHECK(cudaFree(nullptr));  // makes the context that the library uses
+}
+#define LAUNCH(comm, kernel, blocks, threads, args) \
+  do {                                              \
+    ucclep_##kernel<<<blocks, threads>>>(args);     \
+    CHECK(cudaGetLastError());                      \
+  } while (false)
+#else  // the host device, whose launch our tests bring
+inline void use_device(int) {}
+void launch(ucclEpComm_t comm, const char* kernel, unsigned blocks, unsigned threads, const void* args, size_t bytes);
+#define LAUNCH(comm, kernel, blocks, threads, args) \
+  ::example::launch(comm, #kernel, blocks, threads, &(args), sizeof(args))
+#endif
 
 // Zeroed.
 inline ucclEpTensor_t make_tensor(ucclEpComm_t comm, ucclEpDataType_t dtype, std::initializer_list<int64_t> sizes) {
   ucclEpTensor_t tensor = UCCLEP_TENSOR_INIT;
   tensor.dtype = dtype;
-  size_t bytes = 4;  // of an element: fp32 and int32
+  size_t bytes = dtype == ucclEpFloat8e4m3 ? 1 : dtype == ucclEpInt64 ? 8 : 4;  // of an element
   for (int64_t size : sizes) {
     tensor.sizes[tensor.ndim++] = size;
     bytes *= static_cast<size_t>(size);
@@ -55,23 +71,26 @@ inline ucclEpHandle_t make_handle(ucclEpComm_t comm, const ucclEpGroupConfig_t& 
   return handle;
 }
 
+inline int report(int rank, int wrong, int count) {
+  std::printf("rank %d: %d of %d values are wrong\n", rank, wrong, count);
+  return wrong != 0 || count == 0;
+}
+
 // Compares with what was expected, up to rounding, and says what came out of it.
 inline int compare(int rank, const float* got, const std::function<double(int)>& expected, int count) {
   int wrong = 0;
   for (int i = 0; i < count; ++i) wrong += std::abs(got[i] - expected(i)) > 1e-5 * std::abs(expected(i)) + 1e-6;
-  std::printf("rank %d: %d of %d values are wrong\n", rank, wrong, count);
-  return wrong != 0;
+  return report(rank, wrong, count);
 }
 
-// run(comm, rank, ranks) in a process for each of the first argv[1] GPUs (2). Returns how many failed.
+// run(comm, rank, ranks) in a process for each of argv[1] ranks (2), on GPUs the first ones. Returns how many failed.
 inline int run_ranks(int argc, char** argv, int (*run)(ucclEpComm_t, int, int)) {
   const int ranks = argc > 1 ? std::atoi(argv[1]) : 2;
   ucclEpUniqueId id;
   CHECK(ucclEpGetUniqueId(&id));
   for (int rank = 0; rank < ranks; ++rank) {
     if (fork() != 0) continue;
-    CHECK(cudaSetDevice(rank));
-    CHECK(cudaFree(nullptr));  // makes the context that the library uses
+    use_device(rank);
     ucclEpComm_t comm;
     CHECK(ucclEpCommInitRank(&comm, ranks, id, rank, nullptr));
     const int failed = run(comm, rank, ranks);

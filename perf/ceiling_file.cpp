@@ -28,7 +28,9 @@ void check_same_shape(const std::string& path, const Json& measured, const Optio
 
 }  // namespace
 
-CeilingFile::CeilingFile(const std::string& path, const Options& options) : mode_(options.mode) {
+CeilingFile::CeilingFile(const std::string& path, const Options& options)
+    : mode_(options.mode),
+      dispatch_(mode_ == "ll" && options.layout == "expert_major" ? "dispatch-experts" : "dispatch") {
   std::ifstream file(path);
   if (!file) throw PerfError(fmt::format("--ceiling {}: the file cannot be read", path));
   try {
@@ -45,8 +47,9 @@ CeilingFile::CeilingFile(const std::string& path, const Options& options) : mode
 }
 
 double CeilingFile::us(const std::string& operation, int tokens, size_t row_bytes) const {
+  const std::string name = mode_ + "-" + (operation == "dispatch" ? dispatch_ : operation);
   for (const Entry& entry : entries_) {
-    if (entry.name == mode_ + "-" + operation && entry.tokens == tokens && entry.row_bytes == row_bytes) {
+    if (entry.name == name && entry.tokens == tokens && entry.row_bytes == row_bytes) {
       return entry.us;
     }
   }

@@ -22,7 +22,7 @@ class CeilingFile {
     size_t row_bytes;
     double us;
   };
-  std::string mode_;
+  std::string mode_, dispatch_;  // dispatch_: the name of its entry
   std::vector<Entry> entries_;
 };
 

@@ -44,7 +44,7 @@ constexpr Vendor hip{"libamdhip64.so.6", "hip", "StreamBeginCapture"};
 const Vendor& vendor_of(int device) {
   if (device == UCCLEP_DEVICE_CUDA) return cuda;
   if (device == UCCLEP_DEVICE_HIP) return hip;
-  throw PerfError("--graph needs GPUs: the host device of this version captures nothing");
+  throw PerfError("--graph needs GPUs: what it times is a launch of their driver");
 }
 
 }  // namespace

@@ -247,7 +247,7 @@ void check_options(const Options& o) {
   require(!o.quant || o.dtype == "bf16", fmt::format("--quant with --dtype {}: expected bf16", o.dtype));
   require(shape.received_dtype() != ucclEpFloat8e4m3 || o.hidden % 128 == 0,
           fmt::format("--hidden {}: fp8 needs a multiple of 128", o.hidden));
-  require(!o.graph || o.device != "host", "--graph with --device host: it captures nothing");
+  require(!o.graph || o.device != "host", "--graph with --device host: it times launches of a GPU's driver");
   require(o.mode == "ll" ? o.layout != "flat" : o.layout != "rank_major",
           fmt::format("--layout {} does not exist in --mode {}", o.layout, o.mode));
   require(o.late_rank < shape.ranks, fmt::format("--late: rank {} of {} ranks", o.late_rank, shape.ranks));

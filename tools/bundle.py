@@ -21,9 +21,9 @@ OPENED = ["libhwloc.so.15"]
 # Not beside the library, where they would be found before the machine's own, which know its NICs.
 FALLBACK = ["libfabric.so.1"]
 SIZE_LIMIT = 60 << 20
-# Runs only where a script of the source tree has made networks for it; looks at what the build made; has strace look at it; holds
-# all GPU code once more, and asks neither a GPU nor the machine.
-AT_HOME = ["networks_test", "gpu_code_test", "steady_test", "host_unit_test"]
+# Runs only where a script of the source tree has made networks for it; looks at what the build made; has strace look at it; ask neither
+# a GPU nor the machine, and are large.
+AT_HOME = ["networks_test", "gpu_code_test", "steady_test", "host_unit_test", "executor_test"]
 # What every glibc system has, and what must not be mixed with another glibc.
 GLIBC = re.compile(r"^(ld-linux-x86-64|lib(c|m|dl|rt|pthread|resolv|util|anl|mvec|nsl|BrokenLocale|thread_db))\.so\.\d+$")
 
@@ -35,8 +35,9 @@ def output(*command):
 def built_files(tree):
     """The shared library under its soname with the executables of apps/, perf/, test/ and examples/, and the plugins of perf/. Without the test
     doubles and what needs them: the library would find a double in the bundle instead of the machine's driver. Without the
-    yardsticks, which link what the library opens only where it is."""
-    left_out = (["test", "doubles"], ["test", "bench"], ["test", "soft-roce"])
+    yardsticks, which link what the library opens only where it is, and the examples for the host device, each with a library
+    of its own."""
+    left_out = (["test", "doubles"], ["test", "bench"], ["test", "soft-roce"], ["test", "examples"])
     files, plugins = {}, {}
     for target in json.loads(output("meson", "introspect", "--targets", tree)):
         path = target["filename"][0]

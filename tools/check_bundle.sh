@@ -58,7 +58,6 @@ for file in "$bundle"/*; do
   name=$(basename "$file")
   case $name in
     *.so.*) ;;
-    graph_test) run "/bundle/$name" --help ;;  # all its cases need a GPU's driver
     conformance_test) run "/bundle/$name" -w NoTests '~[long]~[gpu]~[.]' ;;
     *_test) run "/bundle/$name" -w NoTests '~[long]~[slow]~[build-tree]~[.]' ;;
     *_perf) run "/bundle/$name" --help ;;

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Usage: tools/deps.sh build|test|roce|model|lint|bundle|plot
+# Usage: tools/deps.sh build|test|roce|model|lint|bundle|plot|python
 # Installs the Debian packages that the task needs and the machine lacks. Says nothing, and needs no network, when nothing is missing.
 set -euo pipefail
 
@@ -13,8 +13,9 @@ declare -A lists=(
   [lint]="${build[*]} clang-format-19 clang-tidy-19 git"
   [bundle]="${build[*]} patchelf"
   [plot]="python3 python3-matplotlib"
+  [python]="${build[*]} patchelf python3-venv python3-pip python3-numpy python3-torch python3-pytest"
 )
-task=${1:?usage: tools/deps.sh build|test|roce|model|lint|bundle|plot}
+task=${1:?usage: tools/deps.sh build|test|roce|model|lint|bundle|plot|python}
 wanted=${lists[$task]:?deps.sh: no such task: $task}
 
 if ! command -v dpkg-query >/dev/null; then

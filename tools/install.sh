@@ -10,7 +10,7 @@ tree=${2:-build}
 
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
-meson install -C "$tree" --no-rebuild --quiet --destdir "$stage" >/dev/null
+meson install -C "$tree" --no-rebuild --quiet --tags runtime,devel,bin --destdir "$stage" >/dev/null
 configured=$(meson introspect --buildoptions "$tree" | python3 -c \
   'import json, sys; print(next(o["value"] for o in json.load(sys.stdin) if o["name"] == "prefix"))')
 mkdir -p "$prefix"

@@ -220,7 +220,7 @@ tool_run() {  # name of the case, command...: passes by its exit status and what
 examples_program() {
   begin_program examples || return 0
   local name path
-  for name in fused_topk_dispatch gemm_epilogue_combine; do
+  for name in fused_quantise_dispatch fused_topk_dispatch gemm_epilogue_combine ring_all_gather; do
     mine || continue
     path=$(executable $name) || { add_failure $name "not in $folder"; continue; }
     if out_of_time; then not_run=$((not_run + 1)); continue; fi
@@ -255,7 +255,7 @@ find_sanitizer() {
   return 1
 }
 sanitizer_programs() {
-  local tool sanitizer
+  local tool sanitizer batch=3  # cases take ten times as long
   sanitizer=$(find_sanitizer)
   for tool in memcheck racecheck; do
     if [ -n "$sanitizer" ]; then

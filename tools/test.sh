@@ -1,11 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Usage: tools/test.sh [long|nodes]
-# Builds and runs the tests of the release tree and the reduced ones of the two sanitizer trees; with `nodes`, of the release tree, the
-# long ones between virtual nodes and no others. The last line is "N passed, M failed".
+# Builds and runs the tests of the release tree, the reduced ones of the two sanitizer trees, and those of Python; with `nodes`, of the
+# release tree, the long ones between virtual nodes and no others. The last line is "N passed, M failed".
 set -uo pipefail
 cd "$(dirname "$0")/.."
 trees=(build build-tsan build-asan)
+reports=(build/python-report.txt)
 suites=(--no-suite long --no-suite nodes)
 case ${1:-} in
   long)
@@ -13,7 +14,8 @@ case ${1:-} in
     export UCCLEP_TEST_SEEDS=${UCCLEP_TEST_SEEDS:-20} ;;
   nodes)
     suites=(--suite nodes)
-    trees=(build) ;;
+    trees=(build)
+    reports=() ;;
 esac
 tools/deps.sh test || exit 1
 
@@ -36,7 +38,11 @@ for tree in "${trees[@]}"; do
   stage "building $tree" tools/build.sh "$tree" || { echo "test.sh: $tree does not build" >&2; exit 1; }
   stage "testing $tree" run_tests "$tree"
 done
+if [ ${#reports[@]} -gt 0 ]; then
+  echo "== Python"
+  stage "testing Python" tools/test-python.sh || true  # what failed is in its report
+fi
 printf 'Time: '
 printf '%s; ' "${times[@]}"
 echo "all $SECONDS s"
-tools/test_summary.py "${trees[@]}"
+tools/test_summary.py "${trees[@]}" "${reports[@]}"

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Usage: tools/test_summary.py BUILD-TREE...
+"""Usage: tools/test_summary.py BUILD-TREE|REPORT...
 
-Counts what `meson test` ran in the trees and ends with the line "N passed, M failed"; exits 1 if M > 0 or N = 0.
+Counts what `meson test` ran in the trees and what the reports say, and ends with the line "N passed, M failed"; exits 1
+if M > 0 or N = 0.
 
 A Catch2 run counts each of its test cases once, from the report that test/support/report_listener.cpp wrote; any other
 test counts one. A run that ended badly with no failed case (a crash, a time-out, a sanitizer's exit code) is one failure.
@@ -38,6 +39,18 @@ class Counts:
             running = None
         return None if ended else running
 
+    def add_report_file(self, path):
+        """The report of a run without a tree: that of the Python tests."""
+        run, before = os.path.basename(path), len(self.failed)
+        if not os.path.exists(path):
+            self.failed[(run, "the run")] = "no report"
+            return
+        with open(path, encoding="utf-8", errors="replace") as report:
+            lines = report.readlines()
+        running = self.add_report(run, lines)
+        if lines[-1:] != ["end\t\n"] and len(self.failed) == before:
+            self.failed[(run, running or "the run")] = "did not end"
+
     def add_run(self, tree, entry):
         run = f"{tree}/{entry['name'].split(' / ')[-1].split(':')[-1]}"
         result = entry["result"]
@@ -62,9 +75,12 @@ class Counts:
             self.failed[(run, running or "the run")] = f"{result.lower()}, exit code {entry['returncode']}{where}"
 
 
-def main(trees):
+def main(sources):
     counts = Counts()
-    for tree in trees:
+    for tree in sources:
+        if tree.endswith(".txt"):
+            counts.add_report_file(tree)
+            continue
         tree_name = os.path.basename(os.path.normpath(tree))
         log = os.path.join(tree, "meson-logs", "testlog.json")
         entries = []

@@ -2,15 +2,19 @@
 // The device API: what a user's kernel can do with groups, handles and windows that the C API made. Header only; nvcc,
 // clang for amdgcn, and C++20 compilers for the host device. Everything is in namespace ucclep.
 //
-// | header                | what |
+// clang-format off
+// | header                | what                                                                                       |
 // |-----------------------|--------------------------------------------------------------------------------------------|
-// | simt.hpp              | scopes (thread, lanes<N>, warp, block) and the verbs that all kernels are written in | |
-// objects.hpp           | what ucclEpGroupGetDevice, ucclEpHandleGetDevice and ucclEpWindowGetDevice fill             |
-// | ll_open_dispatch.hpp  | ll::dispatch_begin, dispatch_send, dispatch_end | | ll_open_combine.hpp   |
-// ll::combine_begin, combine_send, combine_end                                                |
+// | simt.hpp              | scopes (thread, lanes<N>, warp, block) and the verbs that all kernels are written in       |
+// | objects.hpp           | what ucclEpGroupGetDevice, ucclEpHandleGetDevice and ucclEpWindowGetDevice fill            |
+// | channel.hpp           | put, put_signal, signal, wait_signal, flush, barrier                                       |
+// | ll_open_dispatch.hpp  | ll::dispatch_begin, dispatch_send, dispatch_end                                            |
+// | ll_open_combine.hpp   | ll::combine_begin, combine_send, combine_end                                               |
+// clang-format on
 //
 // Kernels are compiled without contraction of products and sums (nvcc: -fmad=false, clang: -ffp-contract=off), so that
 // sums have the same bits on every target.
 #pragma once
+#include "ucclep/device/channel.hpp"
 #include "ucclep/device/ll_open_combine.hpp"
 #include "ucclep/device/ll_open_dispatch.hpp"

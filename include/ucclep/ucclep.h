@@ -115,7 +115,8 @@ enum { UCCLEP_LAYOUT_EXPERT_MAJOR = 1, UCCLEP_LAYOUT_RANK_MAJOR = 2, UCCLEP_LAYO
 enum { UCCLEP_EXPERT_IDS_LOCAL = 0, UCCLEP_EXPERT_IDS_GLOBAL = 1 };
 /** Rows beyond max_recv_tokens_per_rank or a tensor's capacity: dropped with the record ucclEpOverflow, or silently. */
 enum { UCCLEP_OVERFLOW_ERROR = 0, UCCLEP_OVERFLOW_DROP = 1 };
-/** Backward reuses the routing of a forward pass: every layout but RANK_MAJOR. */
+/** Backward: dispatch takes gradients where the handle's routing says, combine gives plain sums. Every layout but
+ *  RANK_MAJOR. */
 enum { UCCLEP_PASS_FORWARD = 0, UCCLEP_PASS_BACKWARD = 1 };
 /** FP8_128: bf16 in, ucclEpFloat8e4m3 out with one scale for 128 elements. */
 enum { UCCLEP_QUANT_NONE = 0, UCCLEP_QUANT_FP8_128 = 1 };
@@ -227,7 +228,7 @@ typedef struct {
   int layout;           /**< required: UCCLEP_LAYOUT_*. LL: EXPERT_MAJOR, RANK_MAJOR; HT: EXPERT_MAJOR, FLAT */
   int expert_alignment; /**< HT EXPERT_MAJOR: zones are padded to it; a power of two; 0 = 1 */
   int expert_ids;       /**< UCCLEP_EXPERT_IDS_* */
-  const ucclEpTensor_t* handle_mem; /**< uint8 [ucclEpHandleMemSize]: the caller's memory for the routing, or NULL */
+  const ucclEpTensor_t* handle_mem; /**< uint8 [ucclEpHandleMemSize], with what an earlier handle left there, or NULL */
 } ucclEpHandleConfig_t;
 
 /**
@@ -285,12 +286,13 @@ typedef struct {
   const ucclEpCounters_t* counters;                   /**< or NULL */
 } ucclEpDispatchOutputs_t;
 
-/** LL EXPERT_MAJOR multiplies by topk_weights, given here or with dispatch; all other layouts sum rows as they are. */
+/** Forward, LL EXPERT_MAJOR multiplies by topk_weights, given here or with dispatch; else rows are summed as is. */
 typedef struct {
   unsigned size, magic;
   const ucclEpTensor_t* tokens;       /**< required: bf16, fp16 or fp32 in the shape of dispatch's output */
   const ucclEpTensor_t* scales;       /**< kept for later: must be NULL */
-  const ucclEpTensor_t* topk_weights; /**< [T, K] fp32; backward: in the shape of dispatch's topk_weights output */
+  const ucclEpTensor_t* topk_weights; /**< [T, K] fp32; backward: in the shape of dispatch's topk_weights output,
+                                           given with outputs.topk_weights or not at all */
   const ucclEpTensor_t* bias;         /**< [T, H], added last; forward only */
   const ucclEpTensor_t* bias2;        /**< as bias */
 } ucclEpCombineInputs_t;
@@ -299,7 +301,7 @@ typedef struct {
 typedef struct {
   unsigned size, magic;
   const ucclEpTensor_t* tokens;       /**< required: [T, H]; a token with no valid expert is zero plus bias */
-  const ucclEpTensor_t* topk_weights; /**< backward: [T, K] fp32 */
+  const ucclEpTensor_t* topk_weights; /**< backward: [T, K] fp32, the sums of the rows of inputs.topk_weights */
   const ucclEpTensor_t* wait_ns;      /**< [R] int64: the time waited for each peer is added */
 } ucclEpCombineOutputs_t;
 
@@ -398,13 +400,15 @@ ucclEpResult_t ucclEpEventSynchronize(ucclEpComm_t comm, ucclEpEvent_t event);
 /** [local] The milliseconds from event a to event b, which have both happened. */
 ucclEpResult_t ucclEpEventElapsed(ucclEpComm_t comm, ucclEpEvent_t a, ucclEpEvent_t b, float* ms);
 
-/** [local] From here on the stream records instead of running. Host device only: a GPU's own runtime captures there. */
+/** [local] From here on calls on the stream are recorded, not run; so are those on a stream that waits for an event of
+ *  the capture. Host device only: on a GPU ucclEpNotSupported, capture with its own runtime. */
 ucclEpResult_t ucclEpStreamBeginCapture(ucclEpComm_t comm, ucclEpStream_t stream);
-/** [local] The recorded calls as a graph. */
+/** [local] The recorded calls as a graph. The stream must have waited for all that others of the capture do. */
 ucclEpResult_t ucclEpStreamEndCapture(ucclEpComm_t comm, ucclEpStream_t stream, ucclEpGraph_t* graph);
-/** [stream] Runs the graph; any number of times, on every rank alike. */
+/** [stream] Runs the graph on any stream; any number of times, on every rank alike. In a capture it becomes a part of
+ *  it. ucclEpInvalidUsage when a group of which it holds operations was destroyed. */
 ucclEpResult_t ucclEpGraphLaunch(ucclEpComm_t comm, ucclEpGraph_t graph, ucclEpStream_t stream);
-/** [local] NULL is fine. */
+/** [local] A replay in flight still ends. NULL is fine. */
 ucclEpResult_t ucclEpGraphDestroy(ucclEpComm_t comm, ucclEpGraph_t graph);
 
 /** [collective] Any part of an allocation. Tensors inside it are used in place, all others by staging. */
@@ -433,7 +437,7 @@ ucclEpResult_t ucclEpMaskClear(ucclEpGroup_t group, ucclEpStream_t stream);
 
 /* ---- Handle and operations ---- */
 
-/** [local] The bytes of handle_mem. */
+/** [local] The least bytes of handle_mem for handles with these settings; handle_mem itself is not looked at. */
 ucclEpResult_t ucclEpHandleMemSize(ucclEpGroup_t group, const ucclEpHandleConfig_t* config, size_t* bytes);
 /** [local] Any number per group; the settings are the same on all ranks. */
 ucclEpResult_t ucclEpHandleCreate(ucclEpHandle_t* handle, ucclEpGroup_t group, const ucclEpHandleConfig_t* config);

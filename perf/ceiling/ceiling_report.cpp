@@ -50,16 +50,16 @@ CeilingReport::CeilingReport(const CeilingOptions& options, const Machine& machi
   if (options.corrupt) line("# one byte of every iteration is corrupted: this run has to fail");
   line("# Times of the slowest rank, by events around one launch; the ranks meet on their devices before it");
   line("#");
-  line("# {:>9} {:>9} {:>10} {:>6} {:<16} {:>4} {:>6} {:>9} {:>9} {:>9} {:>8} {:>8} {:>8} {:>7} {:>7}", "tokens", "row",
+  line("# {:>9} {:>9} {:>10} {:>6} {:<19} {:>4} {:>6} {:>9} {:>9} {:>9} {:>8} {:>8} {:>8} {:>7} {:>7}", "tokens", "row",
        "count", "type", "kernel", "sms", "rounds", "p50", "p99", "min", "wire", "logical", "floor", "ratio", "#wrong");
-  line("# {:>9} {:>9} {:>10} {:>6} {:<16} {:>4} {:>6} {:>9} {:>9} {:>9} {:>8} {:>8} {:>8}", "per rank", "(B)", "(rows)",
+  line("# {:>9} {:>9} {:>10} {:>6} {:<19} {:>4} {:>6} {:>9} {:>9} {:>9} {:>8} {:>8} {:>8}", "per rank", "(B)", "(rows)",
        "", "", "", "", "(us)", "(us)", "(us)", "(GB/s)", "(GB/s)", "(us)");
 }
 
 void CeilingReport::row(const Ceiling& c) {
   const Statistics time = statistics(c.us);
   const int ranks = machine_.ranks();
-  line("  {:>9} {:>9} {:>10} {:>6} {:<16} {:>4} {:>6} {:>9.2f} {:>9.2f} {:>9.2f} {:>8.1f} {:>8.1f} {:>8} {:>7} {:>7}",
+  line("  {:>9} {:>9} {:>10} {:>6} {:<19} {:>4} {:>6} {:>9.2f} {:>9.2f} {:>9.2f} {:>8.1f} {:>8.1f} {:>8} {:>7} {:>7}",
        c.tokens, c.row_bytes, c.all_rows / ranks, c.dtype, c.name, c.sms, c.rounds, time.p50, time.p99, time.min,
        rate(c, c.remote_rows, ranks, time.p50), rate(c, c.all_rows, ranks, time.p50),
        c.floor_us > 0 ? fmt::format("{:.1f}", c.floor_us) : "-",

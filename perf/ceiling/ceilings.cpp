@@ -26,11 +26,13 @@ class Measurement {
   }
 
   void low_latency(int tokens) {
-    const Placement placement = place_routing(shape_, tokens);
+    const Placement placement = place_routing(shape_, tokens), expanded = place_copies(shape_, tokens);
     for (int rounds : {1, options_.rounds}) {  // floors are known without a launch
       const bool known = floors_ && tokens == 128 && rounds > 1;
       copy("ll-dispatch", "bf16", placement, {Operation::ll_dispatch, bf16(), rounds, ll_sms()}, known ? 17.3 : 0);
       copy("ll-dispatch", "fp8", placement, {Operation::ll_dispatch, fp8(), rounds, ll_sms()}, known ? 9.3 : 0);
+      copy("ll-dispatch-experts", "bf16", expanded, {Operation::ll_dispatch, bf16(), rounds, ll_sms()}, 0);
+      copy("ll-dispatch-experts", "fp8", expanded, {Operation::ll_dispatch, fp8(), rounds, ll_sms()}, 0);
       copy("ll-combine", "bf16", placement, {Operation::ll_combine, bf16(), rounds, ll_sms()}, known ? 18.9 : 0);
     }
   }
@@ -102,7 +104,7 @@ class Measurement {
     result.rounds = rounds;
     for (int i = -options_.warmup; i < options_.iterations; ++i) {
       const uint64_t epoch = machine_.new_epochs(rounds);
-      const double us = machine_.time([&](int rank, Device& device, ucclEpStream_t stream) {
+      const double us = machine_.time(1, [&](int rank, int, Device& device, ucclEpStream_t stream) {
         CeilingFlagArgs args = machine_.flags(rank);
         args.epoch = epoch;
         args.rounds = rounds;

@@ -25,13 +25,15 @@ const char* const footer = R"(Rows of the table:
                 written as bf16
   ll-dispatch   the same as ht-dispatch over lines that carry their epoch, with the copy
                 to the output; rounds 1: one launch; rounds n: one launch of n, per round
+  ll-dispatch-experts  the same, with a copy for each expert, as in EXPERT_MAJOR
   ll-combine    each row back to the rank of its token, summed there, over such lines
   all-to-all    every row to, or from, one other rank, on all SMs
   flag          one way of a word from rank 0 to rank 1, without order and as release
                 and acquire
   launch, host  the host's time for the launch of a kernel that does nothing
-A time is that of the slowest rank of a launch, by events around it; before them the
-ranks meet on their devices. What was moved last in each row of the table is compared
+A time is that of the slowest rank of a launch, by events around it; before them caches
+are emptied, and the ranks meet on their devices: in LL inside a launch of the same
+kernel that is not timed. What was moved last in each row of the table is compared
 in every bit. Exit code: 0 = nothing is wrong, 2 = bad command line, 1 = all else.
 On 4 H200, with the default sizes, the floor column has what such kernels are known to
 take there, and a last line says whether this run is within 3 % of all of them.)";

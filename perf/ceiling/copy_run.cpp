@@ -15,6 +15,9 @@ namespace {
 // More than twice what the caches of a GPU hold.
 constexpr size_t cold_bytes = size_t{160} << 20;
 constexpr unsigned max_warps = 16;
+// A kernel of lines is launched twice, and the second launch is timed: the ranks meet inside the first, as they do in
+// dispatch_perf and combine_perf. Each has its landing: a rank may be in the second while another is in the first.
+constexpr int line_launches = 2;
 
 Kernel kernel_of(Operation operation) {
   switch (operation) {
@@ -45,13 +48,17 @@ size_t CopyRun::input_rows() const {
   return combines() ? placement_.most_received() : placement_.tokens;
 }
 size_t CopyRun::output_rows() const {
-  return combines() ? placement_.tokens : placement_.most_received();
+  if (combines()) return placement_.tokens;
+  int most = 0;
+  for (int rank = 0; rank < machine_.ranks(); ++rank) most = std::max(most, placement_.expanded(rank));
+  return most;
 }
 
 size_t CopyRun::landing_bytes() const {
   const DeviceTraits& traits = machine_.traits();
   const size_t lines = (case_.row_bytes + traits.line_payload - 1) / traits.line_payload;
-  const size_t rows = combines() ? static_cast<size_t>(placement_.tokens) * machine_.ranks() : output_rows();
+  const size_t rows =
+      combines() ? static_cast<size_t>(placement_.tokens) * machine_.ranks() : placement_.most_received();
   return rows * lines * traits.line_bytes;
 }
 
@@ -59,12 +66,13 @@ size_t CopyRun::landing_bytes() const {
 void CopyRun::allocate() {
   const size_t input = inputs_ * input_rows() * case_.row_bytes, output = output_rows() * case_.row_bytes;
   const bool pull = case_.operation == Operation::pull, push = case_.operation == Operation::push;
-  windows_ = machine_.share(pull ? input : push ? output : case_.rounds * landing_bytes());
+  windows_ = machine_.share(pull ? input : push ? output : line_launches * case_.rounds * landing_bytes());
   for (int rank = 0; rank < machine_.ranks(); ++rank) {
     const auto allocate = [&](size_t bytes) { return machine_.allocate(rank, std::max<size_t>(bytes, 16)); };
     memory_.push_back({allocate(pull ? 0 : input), allocate(push ? 0 : output),
                        allocate(placement_.places[rank].size() * sizeof(int32_t)),
-                       allocate(placement_.origins[rank].size() * sizeof(int32_t))});
+                       allocate(placement_.origins[rank].size() * sizeof(int32_t)),
+                       allocate(placement_.slots == 0 ? 0 : placement_.copies[rank].size() * sizeof(int32_t))});
   }
 }
 
@@ -97,6 +105,7 @@ void CopyRun::fill(int rank) {
   };
   write(memory_[rank].places, placement_.places[rank]);
   write(memory_[rank].origins, origins);
+  if (placement_.slots > 0) write(memory_[rank].copies, placement_.copies[rank]);
   auto* rows = case_.operation == Operation::pull ? static_cast<unsigned char*>(windows_[rank]->data())
                                                   : memory_[rank].input.data();
   const size_t used = combines() ? origins.size() : static_cast<size_t>(placement_.tokens);
@@ -115,7 +124,7 @@ void CopyRun::fill(int rank) {
   }
 }
 
-CeilingCopyArgs CopyRun::args(int rank, uint64_t epoch) const {
+CeilingCopyArgs CopyRun::args(int rank, int launch, uint64_t epoch) const {
   const Memory& memory = memory_[rank];
   CeilingCopyArgs args{};
   args.ranks = static_cast<uint32_t>(machine_.ranks());
@@ -125,14 +134,17 @@ CeilingCopyArgs CopyRun::args(int rank, uint64_t epoch) const {
   args.row_bytes = static_cast<uint32_t>(case_.row_bytes);
   args.rounds = static_cast<uint32_t>(case_.rounds);
   args.inputs = static_cast<uint32_t>(inputs_);
-  args.first_input = static_cast<uint32_t>(launches_ % inputs_);
+  args.first_input = static_cast<uint32_t>(launch % inputs_);
   args.input_stride = input_rows() * case_.row_bytes;
+  args.first_landing = static_cast<uint32_t>(launch % line_launches * case_.rounds);
   args.landing_stride = landing_bytes();
   args.input = memory.input.data();
   args.output = memory.output.data();
   for (int r = 0; r < machine_.ranks(); ++r) args.windows[r] = static_cast<unsigned char*>(windows_[r]->data());
   args.places = reinterpret_cast<const int32_t*>(memory.places.data());
   args.origins = reinterpret_cast<const int32_t*>(memory.origins.data());
+  args.copies = reinterpret_cast<const int32_t*>(memory.copies.data());
+  args.slots = static_cast<uint32_t>(placement_.slots);
   args.epoch = epoch;
   args.limit = machine_.limit(rank);
   return args;
@@ -158,14 +170,15 @@ LaunchShape CopyRun::launch_shape() const {
 }
 
 double CopyRun::launch() {
-  const uint64_t epoch = machine_.new_epochs(case_.rounds);
+  const int launches = lines() ? line_launches : 1;
+  const uint64_t epochs = machine_.new_epochs(static_cast<uint64_t>(launches) * case_.rounds);
   const LaunchShape shape = launch_shape();
   const Kernel kernel = kernel_of(case_.operation);
-  const double us = machine_.time([&](int rank, Device& device, ucclEpStream_t stream) {
-    const CeilingCopyArgs copy = args(rank, epoch);
+  const double us = machine_.time(launches, [&](int rank, int turn, Device& device, ucclEpStream_t stream) {
+    const CeilingCopyArgs copy = args(rank, launches_ + turn, epochs + static_cast<uint64_t>(turn) * case_.rounds);
     device.launch(kernel, shape, &copy, sizeof copy, stream);
   });
-  ++launches_;
+  launches_ += launches;
   return us / case_.rounds;
 }
 
@@ -176,20 +189,31 @@ std::vector<double> CopyRun::times(int warmup, int iterations) {
   return result;
 }
 
+std::vector<int32_t> CopyRun::origins_of_output(int rank) const {
+  const std::vector<int32_t>& origins = placement_.origins[rank];
+  if (placement_.slots == 0) return origins;
+  std::vector<int32_t> result(placement_.expanded(rank));
+  for (size_t i = 0; i < placement_.copies[rank].size(); ++i) {
+    const int32_t row = placement_.copies[rank][i];
+    if (row >= 0) result[row] = origins[i / placement_.slots];
+  }
+  return result;
+}
+
 Tally CopyRun::verify() {
-  const int input = (launches_ - 1 + case_.rounds - 1) % inputs_;
+  const int input = (launches_ - 1 + case_.rounds - 1) % inputs_;  // of the last round of the last launch
   Tally tally;
   std::vector<std::byte> expected(case_.row_bytes);
   for (int rank = 0; rank < machine_.ranks(); ++rank) {
     const void* rows = case_.operation == Operation::push ? windows_[rank]->data() : memory_[rank].output.data();
-    const size_t count = combines() ? placement_.tokens : placement_.received(rank);
+    const std::vector<int32_t> origins = combines() ? std::vector<int32_t>{} : origins_of_output(rank);
+    const size_t count = combines() ? placement_.tokens : origins.size();
     machine_.read_rows(rank, rows, case_.row_bytes, count, [&](size_t i, const std::byte* row) {
       const auto index = static_cast<int>(i);
       if (combines()) {
         sum_of(input, rank, index, expected.data());
       } else {
-        const int32_t origin = placement_.origins[rank][index];
-        row_of(input, origin / placement_.tokens, origin % placement_.tokens, 0, expected.data());
+        row_of(input, origins[i] / placement_.tokens, origins[i] % placement_.tokens, 0, expected.data());
       }
       ++tally.verified;
       if (std::memcmp(row, expected.data(), case_.row_bytes) != 0) {

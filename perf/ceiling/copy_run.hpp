@@ -37,7 +37,7 @@ class CopyRun {
  private:
   // A rank reads `inputs_` inputs in turn, so that caches are cold.
   struct Memory {
-    DeviceArray input, output, places, origins;
+    DeviceArray input, output, places, origins, copies;
   };
   bool combines() const { return case_.operation == Operation::pull || case_.operation == Operation::ll_combine; }
   bool lines() const { return case_.operation == Operation::ll_dispatch || case_.operation == Operation::ll_combine; }
@@ -48,7 +48,8 @@ class CopyRun {
   void fill(int rank);
   void row_of(int input, int source, int token, int part, std::byte* row) const;
   void sum_of(int input, int source, int token, std::byte* row) const;
-  CeilingCopyArgs args(int rank, uint64_t epoch) const;
+  CeilingCopyArgs args(int rank, int launch, uint64_t epoch) const;
+  std::vector<int32_t> origins_of_output(int rank) const;  // source * tokens + token of each row
   LaunchShape launch_shape() const;
   double launch();
 

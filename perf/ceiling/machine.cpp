@@ -17,10 +17,11 @@ namespace ucclep::perf {
 namespace {
 
 constexpr size_t staging_bytes = 16 << 20;
+constexpr size_t scratch_half_bytes = size_t{128} << 20;
 constexpr size_t late_offset = 128;
 constexpr size_t word_bytes = 256;
 // Within this time of the launch of its meeting a rank's measured kernel is enqueued, too.
-constexpr uint64_t meeting_delay_ns = 100'000;
+constexpr uint64_t meeting_delay_ns = 100'000;  // after the caches were emptied
 constexpr int host_ranks = 4;
 
 std::vector<std::unique_ptr<Device>> open_devices(const CeilingOptions& options) {
@@ -63,6 +64,9 @@ Machine::Machine(const CeilingOptions& options) : timeout_ms_(options.timeout_ms
     rank.end = rank.device->event_create();
     rank.staging = static_cast<std::byte*>(rank.device->alloc_host(staging_bytes));
     rank.words = static_cast<unsigned char*>(rank.device->alloc(word_bytes));
+    if (rank.device->traits().kind != UCCLEP_DEVICE_HOST) {
+      rank.scratch = static_cast<unsigned char*>(rank.device->alloc(2 * scratch_half_bytes));
+    }
   }
   flags_ = share(2 * ranks() * ceiling_flag_stride);
 }
@@ -70,6 +74,7 @@ Machine::Machine(const CeilingOptions& options) : timeout_ms_(options.timeout_ms
 Machine::~Machine() {
   for (Rank& rank : ranks_) {
     rank.device->free(rank.words);
+    if (rank.scratch != nullptr) rank.device->free(rank.scratch);
     rank.device->free_host(rank.staging);
     rank.device->event_destroy(rank.end);
     rank.device->event_destroy(rank.begin);
@@ -163,14 +168,24 @@ void Machine::check_late(int rank) {
   if (late > 0) throw PerfError(fmt::format("rank {}: {} warps waited in vain for {} ms", rank, late, timeout_ms_));
 }
 
-double Machine::time(const std::function<void(int, Device&, ucclEpStream_t)>& launch) {
+void Machine::empty_caches(int rank) {
+  Rank& r = ranks_[rank];
+  if (r.scratch != nullptr)
+    r.device->memcpy_async(r.scratch + scratch_half_bytes, r.scratch, scratch_half_bytes, r.stream);
+}
+
+double Machine::time(int turns, const Launch& launch) {
   const uint64_t epoch = new_epochs(1);
   // All meetings first: a driver that loads a kernel at its first launch may wait for what runs on the device.
-  for (int r = 0; r < ranks(); ++r) meet(r, epoch);
+  for (int r = 0; r < ranks(); ++r) {
+    empty_caches(r);
+    meet(r, epoch);
+  }
   for (int r = 0; r < ranks(); ++r) {
     Rank& rank = ranks_[r];
+    for (int turn = 0; turn + 1 < turns; ++turn) launch(r, turn, *rank.device, rank.stream);
     rank.device->event_record(rank.begin, rank.stream);
-    launch(r, *rank.device, rank.stream);
+    launch(r, turns - 1, *rank.device, rank.stream);
     rank.device->event_record(rank.end, rank.stream);
   }
   double slowest = 0;

@@ -55,9 +55,10 @@ class Machine {
   // The first of `count` epochs that nobody has used.
   uint64_t new_epochs(uint64_t count);
 
-  // launch(rank, device, stream) on every rank once the ranks have met: microseconds of the slowest. Throws when a wait
-  // was given up.
-  double time(const std::function<void(int rank, Device& device, ucclEpStream_t stream)>& launch);
+  // launch(rank, turn, device, stream) on every rank for each of `turns`, with empty caches and once the ranks have
+  // met: microseconds of the last turn of the slowest. Throws when a wait was given up.
+  using Launch = std::function<void(int rank, int turn, Device& device, ucclEpStream_t stream)>;
+  double time(int turns, const Launch& launch);
   // Microseconds that the host spends in the launch of a kernel of flags, without a round, on rank 0.
   double launch_cost(const Kernel& kernel, unsigned blocks);
 
@@ -67,10 +68,12 @@ class Machine {
     ucclEpStream_t stream = nullptr;
     ucclEpEvent_t begin = nullptr, end = nullptr;
     std::byte* staging = nullptr;
-    unsigned char* words = nullptr;  // the abort word and the count of late waits
+    unsigned char* scratch = nullptr;  // GPUs: what empties the caches
+    unsigned char* words = nullptr;    // the abort word and the count of late waits
   };
   CeilingFlagArgs flags_at(int rank, size_t offset) const;
   void synchronize(int rank);
+  void empty_caches(int rank);
   void meet(int rank, uint64_t epoch);
   void check_late(int rank);
 

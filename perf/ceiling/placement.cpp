@@ -2,6 +2,7 @@
 #include "ceiling/placement.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 namespace ucclep::perf {
 namespace {
@@ -9,7 +10,10 @@ namespace {
 // wanted(source, token, rank): the row goes there.
 template <class Wanted>
 Placement place(int ranks, int tokens, Wanted&& wanted) {
-  Placement result{ranks, tokens, {}, std::vector<std::vector<int32_t>>(ranks)};
+  Placement result;
+  result.ranks = ranks;
+  result.tokens = tokens;
+  result.origins.resize(ranks);
   for (int source = 0; source < ranks; ++source) {
     std::vector<int32_t>& places = result.places.emplace_back(static_cast<size_t>(tokens) * ranks, -1);
     for (int token = 0; token < tokens; ++token) {
@@ -29,6 +33,11 @@ int Placement::most_received() const {
   int most = 0;
   for (int rank = 0; rank < ranks; ++rank) most = std::max(most, received(rank));
   return most;
+}
+
+int Placement::expanded(int rank) const {
+  if (slots == 0) return received(rank);
+  return static_cast<int>(std::ranges::count_if(copies[rank], [](int32_t row) { return row >= 0; }));
 }
 
 uint64_t Placement::all_rows() const {
@@ -51,6 +60,29 @@ Placement place_routing(const Shape& shape, int tokens) {
     const int32_t* experts = routing.experts(source, token);
     return std::any_of(experts, experts + shape.topk, [&](int32_t expert) { return shape.rank_of(expert) == rank; });
   });
+}
+
+Placement place_copies(const Shape& shape, int tokens) {
+  const Routing routing = make_routing(shape, tokens, 1);
+  Placement result = place_routing(shape, tokens);
+  result.slots = shape.topk;
+  for (int rank = 0; rank < shape.ranks; ++rank) {
+    std::vector<int32_t>& copies = result.copies.emplace_back(result.origins[rank].size() * shape.topk, -1);
+    const auto each = [&](auto&& act) {  // act(copy, local expert)
+      for (size_t row = 0; row < result.origins[rank].size(); ++row) {
+        const int32_t origin = result.origins[rank][row];
+        const int32_t* experts = routing.experts(origin / tokens, origin % tokens);
+        for (int k = 0; k < shape.topk; ++k) {
+          if (shape.rank_of(experts[k]) == rank) act(copies[row * shape.topk + k], experts[k] % shape.local_experts());
+        }
+      }
+    };
+    std::vector<int32_t> next(shape.local_experts() + 1);
+    each([&](int32_t&, int local) { ++next[local + 1]; });
+    std::partial_sum(next.begin(), next.end(), next.begin());
+    each([&](int32_t& copy, int local) { copy = next[local]++; });
+  }
+  return result;
 }
 
 Placement place_all_to_all(int ranks, int tokens) {

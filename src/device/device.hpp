@@ -66,6 +66,22 @@ struct Kernel {
   bool meets = true;
 };
 
+// What was captured from a stream, to be run again and again. What is in flight when it goes still ends.
+class Graph {
+ public:
+  virtual ~Graph() = default;
+  virtual void launch(ucclEpStream_t stream) = 0;
+};
+
+class StreamCapture {
+ public:
+  virtual ~StreamCapture() = default;
+  virtual void begin_capture(ucclEpStream_t stream) = 0;
+  virtual std::unique_ptr<Graph> end_capture(ucclEpStream_t stream) = 0;
+  // In a captured stream: each replay records the event, as if it were recorded outside of any graph.
+  virtual void record_at_replay(ucclEpEvent_t event, ucclEpStream_t stream) = 0;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -101,7 +117,8 @@ class Device {
   virtual void stream_wait_event(ucclEpStream_t stream, ucclEpEvent_t event) = 0;
   virtual ucclEpResult_t event_synchronize(ucclEpEvent_t event, int64_t timeout_ms) = 0;
   virtual float event_elapsed_ms(ucclEpEvent_t begin, ucclEpEvent_t end) = 0;
-  virtual bool is_capturing(ucclEpStream_t stream) = 0;  // into a graph
+  virtual bool is_capturing(ucclEpStream_t stream) = 0;        // into a graph
+  virtual StreamCapture* stream_capture() { return nullptr; }  // NULL: that is the business of a GPU's run-time
 
   // Writes a word of device memory at once, while kernels run that poll it. From any thread.
   virtual void poke(uint32_t* word, uint32_t value) = 0;

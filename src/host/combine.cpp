@@ -15,7 +15,7 @@ namespace ucclep {
 namespace {
 
 void check_state(const ucclEpHandle& handle) {
-  if (!handle.updated || !handle.dispatched) {
+  if (!handle.routing->updated || !handle.routing->dispatched) {
     fail(ucclEpInvalidUsage,
          "the handle has dispatched nothing since its last Update: combine returns what dispatch brought");
   }
@@ -27,7 +27,7 @@ TensorView check_tokens(const ucclEpHandle& handle, const ucclEpTensor_t* tensor
   tokens.dtype({ucclEpBfloat16, ucclEpFloat16, ucclEpFloat32});
   const SizeRule hidden = at_least(1, "hidden");
   if (!handle.low_latency()) {
-    tokens.shape({exactly(handle.capacity, "rows of the tensor that dispatch filled"), hidden});
+    tokens.shape({exactly(handle.routing->capacity, "rows of the tensor that dispatch filled"), hidden});
   } else if (handle.device.layout == UCCLEP_LAYOUT_RANK_MAJOR) {
     tokens.shape(
         {exactly(shape.ranks, "ranks"), exactly(handle.max_tokens(), "B, the group's maximum of LL tokens"), hidden});
@@ -40,10 +40,10 @@ TensorView check_tokens(const ucclEpHandle& handle, const ucclEpTensor_t* tensor
 }
 
 SizeRule tokens_of(const ucclEpHandle& handle) {
-  if (handle.tokens == ucclEpHandle::tokens_unknown) {
+  if (handle.routing->tokens == ucclEpHandle::tokens_unknown) {
     return at_most(handle.max_tokens(), "B, the group's maximum of LL tokens");
   }
-  return exactly(handle.tokens, "tokens of the routing");
+  return exactly(handle.routing->tokens, "tokens of the routing");
 }
 
 // [T, H], of the same type as the rows that are summed.
@@ -55,26 +55,56 @@ View check_token_tensor(const ucclEpHandle& handle, const TensorView& tensor, co
 }
 
 // P7: weights with combine win over those given with dispatch.
-View check_weights(const ucclEpHandle& handle, const ucclEpCombineInputs_t& inputs) {
+View check_late_weights(const ucclEpHandle& handle, const ucclEpCombineInputs_t& inputs) {
   const bool weighted = handle.low_latency() && handle.device.layout == UCCLEP_LAYOUT_EXPERT_MAJOR;
   TensorView weights = optional_tensor(inputs.topk_weights, "inputs.topk_weights");
   if (weights.given() && !weighted) {
     fail(ucclEpInvalidArgument,
          "inputs.topk_weights is given, but only LL EXPERT_MAJOR applies weights: weight the rows before");
   }
-  if (weighted && !weights.given() && !handle.weights_given) {
+  if (weighted && !weights.given() && !handle.routing->weights_given) {
     fail(ucclEpInvalidArgument,
          "topk_weights were given neither with dispatch nor with combine; LL EXPERT_MAJOR applies them");
   }
   weights.dtype({ucclEpFloat32})
-      .shape({tokens_of(handle), exactly(handle.top_k, "top-k of the routing")})
+      .shape({tokens_of(handle), exactly(handle.routing->top_k, "top-k of the routing")})
       .adjacent_elements();
   return view_of(weights);
 }
 
-// HT FLAT: peers may read their rows from the input themselves.
-Offer offer_of(const ucclEpHandle& handle, const TensorView& tokens) {
-  if (zones_of(handle) != Zones::sources) return {};
+// Backward: the rows of weights that come with the rows, and their sums; both or none.
+void check_weight_rows(const ucclEpHandle& handle, const ucclEpCombineInputs_t& inputs,
+                       const ucclEpCombineOutputs_t& outputs, CombineArgs& args) {
+  if ((inputs.topk_weights != nullptr) != (outputs.topk_weights != nullptr)) {
+    const bool in = inputs.topk_weights != nullptr;
+    fail(ucclEpInvalidArgument,
+         "{}.topk_weights is given, but {}.topk_weights is NULL: the backward pass sums the one "
+         "into the other",
+         in ? "inputs" : "outputs", in ? "outputs" : "inputs");
+  }
+  const GroupShape& shape = handle.group->shape();
+  const SizeRule k = exactly(handle.routing->top_k, "top-k of the routing");
+  TensorView rows = optional_tensor(inputs.topk_weights, "inputs.topk_weights");
+  rows.dtype({ucclEpFloat32});
+  if (handle.low_latency()) {
+    rows.shape(
+        {exactly(shape.local_experts(), "local experts"), exactly(shape.ranks * handle.max_tokens(), "ranks * B")});
+  } else if (handle.device.layout == UCCLEP_LAYOUT_FLAT) {
+    rows.shape({exactly(handle.routing->capacity, "rows of the tensor that dispatch filled"), k});
+  } else {
+    rows.shape({exactly(handle.routing->capacity, "rows of the tensor that dispatch filled")});
+  }
+  rows.adjacent_elements();
+  TensorView sums = optional_tensor(outputs.topk_weights, "outputs.topk_weights");
+  sums.dtype({ucclEpFloat32}).shape({tokens_of(handle), k}).adjacent_elements().no_overlap();
+  args.weight_rows = handle.device.layout == UCCLEP_LAYOUT_FLAT ? view_of(rows) : rows_view_of(rows);
+  args.weights_out = view_of(sums);
+  args.weights_back = rows.given();
+}
+
+// HT FLAT: peers may read their rows from the input themselves, but for weights of the backward pass.
+Offer offer_of(const ucclEpHandle& handle, const TensorView& tokens, const CombineArgs& args) {
+  if (zones_of(handle) != Zones::sources || args.weights_back) return {};
   return {lent(*handle.group->comm, tokens), {}, static_cast<uint32_t>(tokens.size(0))};
 }
 
@@ -101,6 +131,7 @@ struct CombineCall {
   ucclEpCombineOutputs_t outputs;
   ucclEpCombineConfig_t config;
 
+  bool backward() const { return config.pass == UCCLEP_PASS_BACKWARD; }
   // Its kernel knows no other form.
   bool in_lines() const { return handle.low_latency() && !opened && handle.group->shape().lines_only(); }
 };
@@ -122,6 +153,20 @@ void check_opened(const CombineCall& call) {
   if (call.inputs.tokens != nullptr || call.inputs.topk_weights != nullptr) {
     fail(ucclEpInvalidArgument, "inputs.{} is given, but the kernel that opened the combine has sent the rows",
          call.inputs.tokens != nullptr ? "tokens" : "topk_weights");
+  }
+  if (call.backward()) {
+    fail(ucclEpInvalidArgument, "config.pass is UCCLEP_PASS_BACKWARD, but operations of user kernels are forward");
+  }
+}
+
+void check_pass(const CombineCall& call) {
+  const ucclEpTensor_t* bias = call.inputs.bias != nullptr ? call.inputs.bias : call.inputs.bias2;
+  if (call.backward() && bias != nullptr) {
+    fail(ucclEpInvalidArgument, "inputs.{} is given, but the backward pass adds none",
+         call.inputs.bias != nullptr ? "bias" : "bias2");
+  }
+  if (!call.backward() && call.outputs.topk_weights != nullptr) {
+    fail(ucclEpInvalidArgument, "outputs.topk_weights is given, but only the backward pass returns weights");
   }
 }
 
@@ -150,7 +195,12 @@ CombineArgs arguments_of(const CombineCall& call, const TensorView& rows) {
   CombineArgs args{};
   args.group = group.device;
   args.handle = handle.device;
-  args.topk_weights = check_weights(handle, call.inputs);
+  if (call.backward()) {
+    check_weight_rows(handle, call.inputs, call.outputs, args);
+  } else {
+    args.topk_weights = check_late_weights(handle, call.inputs);
+    args.late_weights = call.inputs.topk_weights != nullptr;
+  }
   args.output = check_token_tensor(handle, output.no_overlap(), rows);
   args.output_rows = static_cast<uint32_t>(output.size(0));
   args.bias = check_token_tensor(handle, optional_tensor(call.inputs.bias, "inputs.bias"), rows);
@@ -158,12 +208,14 @@ CombineArgs arguments_of(const CombineCall& call, const TensorView& rows) {
   args.wait_ns = view_of(wait_ns);
   args.zones = zones_of(handle);
   args.ranked = handle.device.layout == UCCLEP_LAYOUT_RANK_MAJOR;
-  args.weighted = args.zones == Zones::slabs;
+  args.weighted = args.zones == Zones::slabs && !call.backward();
   args.row_bytes = static_cast<uint32_t>(row_bytes);
-  args.settings = handle_settings(handle, handle.top_k);
+  args.partial_bytes = args.row_bytes + (args.weights_back ? weight_row_bytes(group.shape()) : 0);
+  args.settings = handle_settings(handle, handle.routing->top_k);
   args.settings.hidden = static_cast<uint32_t>(hidden);
   args.settings.dtype = args.settings.output_dtype = static_cast<uint32_t>(rows.dtype());
-  args.settings.weights_at_dispatch = handle.weights_given ? 1 : 0;
+  args.settings.pass = static_cast<uint32_t>(call.config.pass);
+  args.settings.weights_at_dispatch = handle.routing->weights_given && !call.backward() ? 1 : 0;
   args.settings.weights_at_combine = call.inputs.topk_weights != nullptr ? 1 : 0;
   if (!call.opened) {
     args.tokens = view_of(rows);
@@ -176,12 +228,11 @@ void combine(const CombineCall& call, ucclEpStream_t stream) {
   ucclEpHandle& handle = call.handle;
   ucclEpGroup& group = *handle.group;
   checked_stream(*group.comm, stream);
-  check_operation(call.config.send_only, call.config.pass, call.config.num_sms);
+  check_operation(handle, call.config.send_only, call.config.pass, call.config.num_sms);
   if (call.opened) check_opened(call);
   check_state(handle);
   if (call.inputs.scales != nullptr) fail(ucclEpNotSupported, "inputs.scales: combine takes bf16, fp16 and fp32 rows");
-  if (call.outputs.topk_weights != nullptr)
-    fail(ucclEpInvalidArgument, "outputs.topk_weights is given, but only the backward pass returns weights");
+  check_pass(call);
   const TensorView rows = check_rows(call);
   CombineArgs args = arguments_of(call, rows);
   const size_t tables = handle.low_latency() ? 0 : sizeof(Lease) * group.shape().ranks;
@@ -193,7 +244,7 @@ void combine(const CombineCall& call, ucclEpStream_t stream) {
   if (handle.low_latency()) {
     launch(group, kernel, plan.shape, args, stream);
   } else {
-    launch(group, kernel, plan.shape, HtCombineArgs{args, offer_of(handle, rows)}, stream);
+    launch(group, kernel, plan.shape, HtCombineArgs{args, offer_of(handle, rows, args)}, stream);
   }
 }
 

@@ -123,6 +123,7 @@ void destroy(ucclEpComm* comm) {
   while (!comm->groups.empty()) destroy_group(comm->groups.back());
   comm->network.reset();
   drain_streams(*comm);
+  comm->graphs.clear();
   Device& device = *comm->device;
   comm->windows->clear();  // before the ranks meet: none frees memory that another one has mapped
   for (ucclEpStream_t stream : comm->streams) best_effort("comm", went_on, [&] { device.stream_destroy(stream); });

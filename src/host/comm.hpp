@@ -16,6 +16,10 @@
 #include "host/wiring.hpp"
 #include "ucclep/ucclep.h"
 
+struct ucclEpGraph {
+  std::unique_ptr<ucclep::Graph> recorded;
+};
+
 struct ucclEpComm {
   ucclEpComm() = default;
   ~ucclEpComm();
@@ -41,7 +45,8 @@ struct ucclEpComm {
   std::set<ucclEpStream_t> streams;
   std::set<ucclEpEvent_t> events;
   std::set<ucclEpEvent_t> captured_events;  // recorded last in a capture: nobody can wait for them
-  uint64_t next_object = 0;                 // numbers collective objects, alike on all ranks
+  std::map<ucclEpGraph_t, std::unique_ptr<ucclEpGraph>> graphs;
+  uint64_t next_object = 0;  // numbers collective objects, alike on all ranks
 
   int rank() const { return bootstrap->rank(); }
   int nranks() const { return bootstrap->nranks(); }

@@ -77,9 +77,9 @@ void launch_ht(const DispatchCall& call, const LaunchPlan& plan, ucclEpStream_t 
 }
 
 void note_dispatch(const DispatchCall& call) {
-  call.handle.dispatched = true;
-  call.handle.weights_given = call.weighted;
-  call.handle.capacity = static_cast<int64_t>(call.output.capacity);
+  call.handle.routing->dispatched = true;
+  call.handle.routing->weights_given = call.weighted;
+  call.handle.routing->capacity = static_cast<int64_t>(call.output.capacity);
 }
 
 void dispatch(ucclEpHandle& handle, const ucclEpDispatchInputs_t* inputs, const ucclEpDispatchOutputs_t* outputs,
@@ -90,9 +90,12 @@ void dispatch(ucclEpHandle& handle, const ucclEpDispatchInputs_t* inputs, const 
   check(call);
   const LaunchPlan plan = plan_of(call);
   if (handle.low_latency()) {
-    if (call.topk_idx.given()) note_update(handle, routing_input(call.topk_idx));
+    if (call.topk_idx.given()) {
+      begin_routing(handle);
+      note_update(handle, routing_input(call.topk_idx));
+    }
     launch_ll(call, plan, stream);
-    handle.pending_counters = {};
+    handle.routing->pending_counters = {};
   } else {
     launch_ht(call, plan, stream);
   }
@@ -115,10 +118,10 @@ void complete_dispatch(ucclEpHandle& handle, const ucclEpDispatchOutputs_t* outp
   }
   check(call);
   launch_ll(call, plan_of(call), stream);
-  handle.pending_counters = {};
-  handle.updated = true;
-  handle.tokens = ucclEpHandle::tokens_unknown;
-  handle.top_k = call.top_k;
+  handle.routing->pending_counters = {};
+  handle.routing->updated = true;
+  handle.routing->tokens = ucclEpHandle::tokens_unknown;
+  handle.routing->top_k = call.top_k;
   note_dispatch(call);
 }
 

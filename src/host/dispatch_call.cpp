@@ -11,8 +11,12 @@ constexpr uint32_t exponents_per_word = 4;  // e8m0 exponents in an int32 scale
 constexpr std::initializer_list<ucclEpDataType_t> row_types = {ucclEpBfloat16,   ucclEpFloat16,    ucclEpFloat32,
                                                                ucclEpFloat8e4m3, ucclEpFloat8e5m2, ucclEpFloat4e2m1x2};
 
-void check_config(const ucclEpDispatchConfig_t& config) {
-  check_operation(config.send_only, config.pass, config.num_sms);
+void check_config(const DispatchCall& call) {
+  const ucclEpDispatchConfig_t& config = call.config;
+  check_operation(call.handle, config.send_only, config.pass, config.num_sms);
+  if (call.opened && call.backward()) {
+    fail(ucclEpInvalidArgument, "config.pass is UCCLEP_PASS_BACKWARD, but operations of user kernels are forward");
+  }
   if (config.quant != UCCLEP_QUANT_NONE && config.quant != UCCLEP_QUANT_FP8_128) {
     fail(ucclEpInvalidArgument, "config.quant is {}, expected one of UCCLEP_QUANT_*", config.quant);
   }
@@ -30,19 +34,23 @@ void check_routing(DispatchCall& call) {
     call.top_k = static_cast<int>(call.shape().top_k);
     return;
   }
+  if (call.inputs.topk_idx != nullptr && call.backward()) {
+    fail(ucclEpInvalidArgument,
+         "inputs.topk_idx is given, but gradients go where the handle's routing says: pass NULL");
+  }
   if (call.inputs.topk_idx != nullptr) {
     call.topk_idx = checked_topk_idx(call.inputs.topk_idx, "inputs.topk_idx", handle.max_tokens(), call.shape());
     call.num_tokens = call.topk_idx.size(0);
     call.top_k = static_cast<int>(call.topk_idx.size(1));
     return;
   }
-  if (!handle.updated)
+  if (!handle.routing->updated)
     fail(ucclEpInvalidUsage, "the handle has no routing: call ucclEpHandleUpdate, or give inputs.topk_idx");
-  if (handle.tokens == ucclEpHandle::tokens_unknown) {
+  if (handle.routing->tokens == ucclEpHandle::tokens_unknown) {
     fail(ucclEpInvalidUsage, "the handle's routing came from a kernel that opened a dispatch: give inputs.topk_idx");
   }
-  call.num_tokens = handle.tokens;
-  call.top_k = handle.top_k;
+  call.num_tokens = handle.routing->tokens;
+  call.top_k = handle.routing->top_k;
 }
 
 void check_tokens(DispatchCall& call) {
@@ -107,10 +115,11 @@ void check_out_tokens(DispatchCall& call) {
   call.out_tokens.token_rows().no_overlap();
   const bool two = lead.two;
   call.output.capacity = static_cast<uint64_t>(call.out_tokens.size(two ? 1 : 0));
-  if (!two && call.inputs.topk_idx == nullptr && call.handle.known_rows > static_cast<int64_t>(call.output.capacity)) {
+  if (!two && call.inputs.topk_idx == nullptr &&
+      call.handle.routing->known_rows > static_cast<int64_t>(call.output.capacity)) {
     fail(ucclEpInvalidArgument,
          "outputs.tokens.sizes[0] is {}, expected at least the {} rows that ucclEpHandleWaitCounts returned",
-         call.output.capacity, call.handle.known_rows);
+         call.output.capacity, call.handle.routing->known_rows);
   }
 }
 
@@ -244,7 +253,7 @@ void check_counters(DispatchCall& call) {
          "outputs.counters is given, but the counts of an HT handle come with its Update or with inputs.topk_idx");
   }
   const bool pending = handle.low_latency() && !routes_here;
-  if (call.outputs.counters == nullptr && pending) call.counters = handle.pending_counters;
+  if (call.outputs.counters == nullptr && pending) call.counters = handle.routing->pending_counters;
   if (call.outputs.counters != nullptr)
     call.counters = counter_views(call.outputs.counters, "outputs.counters", call.shape());
 
@@ -266,6 +275,7 @@ void fill_settings(DispatchCall& call) {
   s.scale_dtype = static_cast<uint32_t>(call.out_scales.dtype());
   s.quant = static_cast<uint32_t>(call.config.quant);
   s.round_scale = static_cast<uint32_t>(call.config.round_scale);
+  s.pass = static_cast<uint32_t>(call.config.pass);
   s.weights_at_dispatch = call.weighted ? 1 : 0;
 }
 
@@ -284,7 +294,7 @@ void fill_output(DispatchCall& call) {
 }  // namespace
 
 void check(DispatchCall& call) {
-  check_config(call.config);
+  check_config(call);
   check_routing(call);
   check_tokens(call);
   check_out_tokens(call);

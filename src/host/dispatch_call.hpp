@@ -5,6 +5,7 @@
 #include "host/structs.hpp"
 #include "host/update.hpp"
 #include "host/views.hpp"
+#include "ucclep/device/ll_args.hpp"
 
 namespace ucclep {
 
@@ -25,9 +26,10 @@ struct DispatchCall {
   DispatchOutput output{};
   CounterViews counters{};
 
+  bool backward() const { return config.pass == UCCLEP_PASS_BACKWARD; }
   bool quantised() const { return config.quant == UCCLEP_QUANT_FP8_128; }
   // Its kernel knows no other form.
-  bool in_lines() const { return handle.low_latency() && !opened && shape().lines_only(); }
+  bool in_lines() const { return handle.low_latency() && !opened && rows_by_headers(shape()); }
   const GroupShape& shape() const { return handle.group->shape(); }
 };
 

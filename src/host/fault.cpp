@@ -24,14 +24,16 @@ OperationName operation_name(Operation operation) {
                                      {"update", "ucclEpHandleUpdate"},
                                      {"dispatch", "ucclEpDispatch"},
                                      {"combine", "ucclEpCombine"},
-                                     {"routing counts", "ucclEpGetRoutingCounts"}};
+                                     {"routing counts", "ucclEpGetRoutingCounts"},
+                                     {"channel", "the channel"}};
   const auto i = static_cast<size_t>(operation);
   return i < std::size(names) ? names[i] : OperationName{"unknown", "unknown"};
 }
 
 const char* phase_name(Phase phase) {
-  constexpr const char* names[] = {"none",    "routing", "slot",     "header", "settings", "rows", "weights",
-                                   "staging", "grid",    "capacity", "shape",  "tokens",   "ring"};
+  constexpr const char* names[] = {"none",    "routing",    "slot",     "header",   "settings", "rows",
+                                   "weights", "staging",    "grid",     "capacity", "shape",    "tokens",
+                                   "ring",    "handle_mem", "argument", "window",   "signal",   "barrier"};
   const auto i = static_cast<size_t>(phase);
   return i < std::size(names) ? names[i] : "unknown";
 }
@@ -53,7 +55,9 @@ const char* field_name(Field field) {
                                    "topk_weights given with dispatch",
                                    "topk_weights given with combine",
                                    "tokens",
-                                   "threads of a block"};
+                                   "threads of a block",
+                                   "peer",
+                                   "signal"};
   const auto i = static_cast<size_t>(field);
   return i < std::size(names) ? names[i] : "unknown";
 }
@@ -76,12 +80,30 @@ const char* awaited(Phase phase) {
   }
 }
 
+std::string channel_sentence(const ErrorRecord& r, int rank) {
+  const uint64_t waited_ms = r.waited_ns / 1000000;
+  switch (r.phase) {
+    case Phase::argument:
+      return fmt::format("a kernel of rank {} named {} {} to the channel, expected 0 to {}", rank, field_name(r.field),
+                         static_cast<int64_t>(r.got), static_cast<int64_t>(r.expected) - 1);
+    case Phase::window:
+      return fmt::format("put: a kernel of rank {} asked for bytes up to {} of a window of which rank {} has {}", rank,
+                         r.got, r.peer, r.expected);
+    case Phase::signal:
+      return fmt::format("wait_signal: rank {} waited {} ms for signal {} to count {}, it counts {}", rank, waited_ms,
+                         r.epoch, r.expected, r.got);
+    default:
+      return fmt::format("barrier {}: rank {} waited {} ms for rank {} to come", r.epoch, rank, waited_ms, r.peer);
+  }
+}
+
 std::string sentence(const ErrorRecord& r, int rank) {
   const char* operation = operation_name(r.operation).function;
   if (r.phase == Phase::ring) {
     return fmt::format("{} {}: rank {} waited {} ms for its proxy threads to take a command for rank {}", operation,
                        r.epoch, rank, r.waited_ns / 1000000, r.peer);
   }
+  if (r.operation == Operation::channel) return channel_sentence(r, rank);
   if (r.code == ucclEpTimeout) {
     return fmt::format("{} {}: rank {} waited {} ms for rank {} {}", operation, r.epoch, rank, r.waited_ns / 1000000,
                        r.peer, awaited(r.phase));
@@ -106,6 +128,9 @@ std::string sentence(const ErrorRecord& r, int rank) {
           "{} {}: rank {} dispatched {} tokens, its output tensor has {} rows; only what both have was "
           "written",
           operation, r.epoch, rank, r.expected, r.got);
+    case Phase::handle_mem:
+      return fmt::format("{} {}: config.handle_mem of rank {} was written to since a handle filled it", operation,
+                         r.epoch, rank);
     case Phase::grid:
       return fmt::format("{} {}: the blocks of rank {}'s kernel did not meet in time", operation, r.epoch, rank);
     default:

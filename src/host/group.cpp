@@ -2,6 +2,7 @@
 #include "host/group.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "base/best_effort.hpp"
@@ -40,14 +41,15 @@ std::vector<char> workspace_image(const ucclEpGroup& group) {
   const GroupShape& shape = group.shape();
   const auto at = WorkspaceLayout::of(shape);
   std::vector<char> image(at.bytes);
-  for (size_t r = 0; r < shape.ranks; ++r) {
-    void* window = group.windows.of[r] ? group.windows.of[r]->data() : nullptr;
-    std::memcpy(image.data() + at.windows + r * sizeof window, static_cast<const void*>(&window), sizeof window);
+  std::vector<void*> windows;
+  for (const PeerMemory* memory : {&group.windows, &group.network_windows}) {
+    for (const auto& window : memory->of) windows.push_back(window ? window->data() : nullptr);
   }
+  std::memcpy(image.data() + at.windows, static_cast<const void*>(windows.data()), windows.size() * sizeof(void*));
   if (!group.network) return image;
   std::memcpy(image.data() + at.network, &group.network->view(), sizeof(NetworkView));
   const std::vector<uint32_t> nodes = node_words(group.comm->wiring.plan);
-  std::memcpy(image.data() + at.nodes, nodes.data(), nodes.size() * sizeof(uint32_t));
+  std::memcpy(image.data() + at.tables + NetworkTables::of(shape).nodes, nodes.data(), nodes.size() * sizeof(uint32_t));
   return image;
 }
 
@@ -57,7 +59,8 @@ void fill_device(ucclEpGroup& group) {
   d.rank = group.comm->rank();
   d.state = reinterpret_cast<GroupState*>(group.workspace.data());
   d.windows = reinterpret_cast<char* const*>(group.workspace.data() + at.windows);
-  if (group.network) d.network = reinterpret_cast<const NetworkView*>(group.workspace.data() + at.network);
+  d.channel = reinterpret_cast<ChannelState*>(group.workspace.data() + at.channel);
+  if (group.network) d.network = reinterpret_cast<NetworkView*>(group.workspace.data() + at.network);
   d.errors = group.comm->errors;
   d.abort_word = group.comm->abort_word;
   d.user_windows = group.comm->windows->addresses();
@@ -65,10 +68,12 @@ void fill_device(ucclEpGroup& group) {
 }
 
 ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
+  static std::atomic<uint64_t> groups = 0;
   auto group = std::make_unique<ucclEpGroup>();
+  group->serial = ++groups;
   group->comm = &comm;
   group->device = {};
-  std::shared_ptr<SharedMemory> own;
+  std::shared_ptr<SharedMemory> own, of_network;
   Agreement agreement("ucclEpGroupCreate");
   ucclEpGroupConfig_t asked = UCCLEP_GROUP_CONFIG_INIT;
   agreement.attempt([&] {
@@ -82,16 +87,18 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
     group->config = checked_config(asked, comm.nranks(), comm.traits, nodes);
     group->device.shape = shape_of(group->config, comm.nranks(), comm.traits, nodes);
     group->device.layout = WindowLayout::of(group->device.shape);
-    const uint64_t bytes = group->device.layout.bytes;
-    if (!agreement.failed()) own = pins_windows(comm) ? comm.device->share_pinned(bytes) : comm.device->share(bytes);
+    if (agreement.failed()) return;
+    own = comm.device->share(group->device.layout.bytes);
+    if (comm.network) of_network = comm.device->share_pinned(group->device.layout.network_bytes);
   });
   agreement.settle(*comm.bootstrap, comm.deadline());
   group->windows = exchange_memory(comm, std::move(own), "ucclEpGroupCreate");
+  if (comm.network) group->network_windows = exchange_memory(comm, std::move(of_network), "ucclEpGroupCreate");
 
   Agreement resources("ucclEpGroupCreate");
   resources.attempt([&] {
     if (comm.network) {
-      SharedMemory& window = *group->windows.of[static_cast<size_t>(comm.rank())];
+      SharedMemory& window = *group->network_windows.of[static_cast<size_t>(comm.rank())];
       group->network =
           std::make_unique<GroupNetwork>(comm, group->shape(), group->device.layout, window, timeout_ms(*group));
     }
@@ -102,9 +109,10 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
   });
   resources.settle(*comm.bootstrap, comm.deadline());
   if (group->network) group->network->connect();
-  log::info("group", "{} experts, top-{}, B {} / {} (LL), window {} bytes{}", group->config.num_experts,
-            group->config.top_k, group->config.max_tokens_per_rank, group->config.ll_max_tokens_per_rank,
-            window_bytes(*group), pins_windows(comm) ? " of pinned host memory" : "");
+  log::info("group", "{} experts, top-{}, B {} / {} (LL), windows {} bytes, of the network {}{}",
+            group->config.num_experts, group->config.top_k, group->config.max_tokens_per_rank,
+            group->config.ll_max_tokens_per_rank, group->device.layout.bytes, group->device.layout.network_bytes,
+            pins_windows(comm) ? " of pinned host memory" : "");
   comm.groups.push_back(group.get());
   return group.release();
 }
@@ -122,14 +130,15 @@ ucclEpGroupLimits_t limits_of(const ucclEpComm* comm, const ucclEpGroupConfig_t&
   const ucclEpGroupConfig_t config = checked_config(asked, nranks, traits, nodes);
   const GroupShape shape = shape_of(config, nranks, traits, nodes);
   ucclEpGroupLimits_t limits = UCCLEP_GROUP_LIMITS_INIT;
-  const uint64_t window = WindowLayout::of(shape).bytes;
-  const bool pinned = comm && pins_windows(*comm);
-  limits.device_bytes = static_cast<int64_t>(WorkspaceLayout::of(shape).bytes);
-  if (!pinned) limits.device_bytes += static_cast<int64_t>(round_up(window, traits.window_granularity));
+  const WindowLayout layout = WindowLayout::of(shape);
+  uint64_t on_device = WorkspaceLayout::of(shape).bytes + round_up(layout.bytes, traits.window_granularity);
   if (shape.networked != 0) {
     const size_t threads = comm->wiring.of(comm->rank()).proxies.size();
-    limits.host_bytes = static_cast<int64_t>(network_host_bytes(shape, traits, threads) + (pinned ? window : 0));
+    uint64_t on_host = network_host_bytes(shape, traits, threads);
+    (pins_windows(*comm) ? on_host : on_device) += layout.network_bytes;
+    limits.host_bytes = static_cast<int64_t>(on_host);
   }
+  limits.device_bytes = static_cast<int64_t>(on_device);
   limits.max_top_k = max_top_k;
   limits.max_experts = most_experts(traits, shape.ranks, nodes);
   limits.max_tokens_per_rank = max_tokens;
@@ -137,14 +146,6 @@ ucclEpGroupLimits_t limits_of(const ucclEpComm* comm, const ucclEpGroupConfig_t&
   limits.max_ranks = max_ranks;
   limits.epoch_bits = 64;
   return limits;
-}
-
-void free_retired(ucclEpGroup& group) {
-  for (const ucclEpGroup::Retired& handle : group.retired) {
-    best_effort("group", "counts of a handle were not freed",
-                [&] { group.comm->device->free_host(handle.host_memory); });
-  }
-  group.retired.clear();
 }
 
 constexpr const char* went_on = "ucclEpGroupDestroy went on";
@@ -163,7 +164,7 @@ void drain(ucclEpGroup& group) {
 }  // namespace
 
 uint64_t window_bytes(const ucclEpGroup& group) {
-  return group.device.layout.bytes;
+  return group.device.layout.bytes + group.device.layout.network_bytes;
 }
 
 ucclEpGroup& usable(ucclEpGroup_t group) {
@@ -174,7 +175,7 @@ ucclEpGroup& usable(ucclEpGroup_t group) {
 
 void release_retired(ucclEpGroup& group) {
   if (group.retired.empty() || group.captured) return;
-  if (group.comm->device->event_synchronize(group.last_operation, 0) == ucclEpSuccess) free_retired(group);
+  if (group.comm->device->event_synchronize(group.last_operation, 0) == ucclEpSuccess) group.retired.clear();
 }
 
 void destroy_group(ucclEpGroup_t group) {
@@ -187,7 +188,8 @@ void destroy_group(ucclEpGroup_t group) {
     });
   }
   while (!group->handles.empty()) destroy_handle(group->handles.back());
-  free_retired(*group);
+  group->retired.clear();
+  group->handle_memories.clear();
   comm.groups.erase(std::find(comm.groups.begin(), comm.groups.end(), group));
   delete group;
 }

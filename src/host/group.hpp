@@ -11,6 +11,10 @@
 #include "host/workspace.hpp"
 #include "ucclep/device/objects.hpp"
 
+namespace ucclep {
+struct KnownRouting;
+}
+
 struct ucclEpGroup {
   ucclEpGroup() = default;
   ~ucclEpGroup();
@@ -22,16 +26,28 @@ struct ucclEpGroup {
   ucclEpDeviceGroup device;    // what kernels get
 
   ucclep::PeerMemory windows;
-  std::unique_ptr<ucclep::GroupNetwork> network;  // where not all ranks are in one domain
-  ucclep::Workspace workspace;                    // WorkspaceLayout
-  ucclEpEvent_t last_operation = nullptr;         // recorded after every launch of this group
-  bool captured = false;                          // a graph holds an operation: it may replay at any time
+  // Where not all ranks are in one domain:
+  ucclep::PeerMemory network_windows;
+  std::unique_ptr<ucclep::GroupNetwork> network;
+  ucclep::Workspace workspace;             // WorkspaceLayout
+  ucclEpEvent_t last_operation = nullptr;  // recorded after every launch of this group
+  bool captured = false;                   // a graph holds an operation: it may replay at any time
   std::vector<ucclEpHandle_t> handles;
   struct Retired {
     ucclep::Workspace memory;
-    void* host_memory;
+    std::shared_ptr<ucclep::KnownRouting> routing;
   };
   std::vector<Retired> retired;  // of handles that were destroyed while an operation was in flight
+
+  // Memory of the caller's that handles were created on, and what it holds.
+  struct HandleMemory {
+    const char* data;
+    uint64_t bytes;
+    uint32_t stamp;  // of the handles
+    std::shared_ptr<ucclep::KnownRouting> routing;
+  };
+  std::vector<HandleMemory> handle_memories;
+  uint64_t serial = 0;  // no other group of the process has it
 
   const ucclep::GroupShape& shape() const { return device.shape; }
   int64_t tokens_of_mode(int mode) const {
@@ -56,12 +72,10 @@ void launch(ucclEpGroup& group, const Kernel& kernel, const LaunchShape& shape, 
   // Nobody promises that a GPU runs two kernels at once that it has to keep resident; ranks that share one need that.
   const Kernel launched{kernel.name, kernel.meets && !group.comm->shares_device};
   device.launch(launched, shape, &args, sizeof args, stream);
-  // What a graph replays later, nobody can ask for here.
-  if (device.is_capturing(stream)) {
-    group.captured = true;
-  } else {
-    device.event_record(group.last_operation, stream);
-  }
+  if (!device.is_capturing(stream)) return device.event_record(group.last_operation, stream);
+  // What a GPU's graph replays later, nobody can ask for here.
+  group.captured = true;
+  if (StreamCapture* capture = device.stream_capture()) capture->record_at_replay(group.last_operation, stream);
 }
 
 // Frees what handles destroyed earlier left, if no operation is in flight.

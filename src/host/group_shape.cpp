@@ -12,7 +12,7 @@
 namespace ucclep {
 namespace {
 
-constexpr int default_in_flight = 2, max_in_flight = 8;
+constexpr int default_in_flight = 2, max_in_flight = 8, max_signals = 65536;
 
 // P15: operations whose rows fit here per source travel as LINE. Where a line is all but full of data it spares a fence
 // and a flag for 7 % more bytes (docs/tuning.md), so all that decoding sends; elsewhere a line costs twice its bytes,
@@ -25,7 +25,7 @@ void check_range(const char* field, int64_t value, int64_t least, int64_t most) 
   }
 }
 
-void check_supported(const ucclEpGroupConfig_t& config) {
+void check_supported(const ucclEpGroupConfig_t& config, const NodeShape& nodes) {
   if (config.enable_mask != 0) {
     fail(ucclEpNotSupported,
          "config.enable_mask: this version has no masks; a peer that misses its deadline is ucclEpTimeout");
@@ -38,8 +38,9 @@ void check_supported(const ucclEpGroupConfig_t& config) {
     fail(ucclEpNotSupported, "config.max_recv_tokens_per_rank is {}: this version is dropless, pass 0",
          config.max_recv_tokens_per_rank);
   }
-  if (config.num_signals != 0) {
-    fail(ucclEpNotSupported, "config.num_signals is {}: this version has no channel for user kernels, pass 0",
+  if (config.num_signals != 0 && nodes.nodes > 0) {
+    fail(ucclEpNotSupported,
+         "config.num_signals is {}: this version has the channel of user kernels within one domain only, pass 0",
          config.num_signals);
   }
 }
@@ -77,13 +78,13 @@ ucclEpGroupConfig_t checked_config(const ucclEpGroupConfig_t& given, int nranks,
   check_range("timeout_ms", config.timeout_ms, 0, INT32_MAX);
   check_range("enable_mask", config.enable_mask, 0, 1);
   check_range("overflow", config.overflow, UCCLEP_OVERFLOW_ERROR, UCCLEP_OVERFLOW_DROP);
-  check_range("num_signals", config.num_signals, 0, INT32_MAX);
+  check_range("num_signals", config.num_signals, 0, max_signals);
   if (config.max_in_flight != 0) check_range("max_in_flight", config.max_in_flight, default_in_flight, max_in_flight);
   if ((config.alloc_fn == nullptr) != (config.free_fn == nullptr)) {
     fail(ucclEpInvalidArgument, "config.{} is NULL and the other one is not: give both or none",
          config.alloc_fn == nullptr ? "alloc_fn" : "free_fn");
   }
-  check_supported(config);
+  check_supported(config, nodes);
   check_window(config, nranks);
   config.max_in_flight = config.max_in_flight == 0 ? default_in_flight : std::bit_ceil(unsigned(config.max_in_flight));
   if (config.ll_max_tokens_per_rank == 0) config.ll_max_tokens_per_rank = config.max_tokens_per_rank;
@@ -101,6 +102,7 @@ GroupShape shape_of(const ucclEpGroupConfig_t& config, int nranks, const DeviceT
   shape.ll_tokens = static_cast<uint32_t>(config.ll_max_tokens_per_rank);
   shape.line_bytes = traits.line_bytes;
   shape.line_payload = traits.line_payload;
+  shape.signals = static_cast<uint32_t>(config.num_signals);
   shape.token_bytes = round_up(static_cast<uint64_t>(config.max_token_bytes), 16);
   shape.nodes = nodes;
   shape.networked = nodes.nodes > 0 ? 1 : 0;
@@ -119,12 +121,13 @@ WorkspaceLayout WorkspaceLayout::of(const GroupShape& shape) {
   constexpr uint64_t unit = 128;
   WorkspaceLayout at{};
   at.windows = round_up(sizeof(GroupState), unit);
-  at.network = at.windows + sizeof(char*) * shape.ranks;
-  at.nodes = at.bytes = at.network;
+  at.channel = round_up(at.windows + sizeof(char*) * shape.ranks * (1 + shape.networked), unit);
+  at.network = at.channel + sizeof(ChannelState) + sizeof(SignalCount) * shape.signals * shape.ranks;
+  at.tables = at.bytes = at.network;
   if (shape.networked != 0) {
     at.network = round_up(at.network, unit);
-    at.nodes = at.network + sizeof(NetworkView);
-    at.bytes = at.nodes + sizeof(uint32_t) * NodeTable::word_count(shape.ranks, shape.nodes.nodes);
+    at.tables = at.network + sizeof(NetworkView);
+    at.bytes = at.tables + NetworkTables::of(shape).bytes;
   }
   return at;
 }

@@ -18,9 +18,10 @@ GroupShape shape_of(const ucclEpGroupConfig_t& checked, int nranks, const Device
 
 // A group's own device memory, without handles: GroupState, and then
 struct WorkspaceLayout {
-  uint64_t windows;  // char* [R]
-  uint64_t network;  // NetworkView, where the group has one, and
-  uint64_t nodes;    // what its NodeTable is a view of
+  uint64_t windows;  // char* [R]; in a networked group of the network's windows, too
+  uint64_t channel;  // ChannelState
+  uint64_t network;  // NetworkView, where the group has one, behind which come
+  uint64_t tables;   // NetworkTables
   uint64_t bytes;
 
   static WorkspaceLayout of(const GroupShape& shape);

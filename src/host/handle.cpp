@@ -10,6 +10,8 @@
 #include "base/best_effort.hpp"
 #include "host/guard.hpp"
 #include "host/structs.hpp"
+#include "host/tensor.hpp"
+#include "host/views.hpp"
 
 namespace ucclep {
 namespace {
@@ -40,9 +42,6 @@ void check_config(const ucclEpHandleConfig_t& config) {
     fail(ucclEpInvalidArgument, "config.expert_alignment is {}, expected a power of two up to {}, or 0", alignment,
          most);
   }
-  if (config.handle_mem != nullptr) {
-    fail(ucclEpNotSupported, "config.handle_mem: this version keeps the routing in memory of its own, pass NULL");
-  }
 }
 
 void check_layout(int mode, const ucclEpHandleConfig_t& config) {
@@ -58,25 +57,92 @@ void check_layout(int mode, const ucclEpHandleConfig_t& config) {
   }
 }
 
-ucclEpHandle_t create_handle(ucclEpGroup& group, const ucclEpHandleConfig_t& config) {
+// Which handles may continue with a routing that memory holds: those of the group with these settings. Never 0.
+uint32_t stamp_of(const ucclEpGroup& group, const HandleView& view) {
+  uint64_t hash = group.serial;
+  for (const uint64_t setting :
+       {uint64_t(view.mode), uint64_t(view.layout), uint64_t(view.expert_ids), uint64_t{view.expert_alignment}}) {
+    hash = (hash ^ setting) * 0x9e3779b97f4a7c15u;
+    hash ^= hash >> 32;
+  }
+  return static_cast<uint32_t>(hash) | 1;
+}
+
+// The settings of a handle that kernels see; its memory comes later.
+HandleView settings_of(const ucclEpGroup& group, const ucclEpHandleConfig_t& config) {
   check_config(config);
   const int mode = resolved_mode(config.mode, config.layout, group.config);
   check_layout(mode, config);
-  auto handle = std::make_unique<ucclEpHandle>();
-  handle->group = &group;
-  HandleView& d = handle->device;
+  HandleView d{};
   d.mode = mode;
   d.layout = config.layout;
   d.expert_ids = config.expert_ids;
   d.expert_alignment = static_cast<uint32_t>(std::max(1, config.expert_alignment));
   d.tokens = static_cast<uint32_t>(group.tokens_of_mode(mode));
   d.offsets = HandleLayout::of(group.shape(), d.tokens, mode == UCCLEP_MODE_LL);
-  release_retired(group);
+  d.stamp = stamp_of(group, d);
+  return d;
+}
+
+std::shared_ptr<HostCounts> make_counts(const ucclEpGroup& group) {
   Device& device = *group.comm->device;
-  handle->memory = Workspace(device, group.config, d.offsets.bytes, std::vector<char>(d.offsets.zeroed));
-  d.memory = handle->memory.data();
-  handle->host_counts =
-      static_cast<HostCounts*>(device.alloc_host(sizeof(HostCounts) + sizeof(int64_t) * group.shape().local_experts()));
+  const size_t bytes = sizeof(HostCounts) + sizeof(int64_t) * group.shape().local_experts();
+  return {static_cast<HostCounts*>(device.alloc_host(bytes)), [&device](HostCounts* counts) {
+            best_effort("handle", "counts of a handle were not freed", [&] { device.free_host(counts); });
+          }};
+}
+
+constexpr uint64_t memory_unit = 128;  // the caller's memory may be aligned to less
+
+uint64_t memory_bytes(const HandleView& view) {
+  return view.offsets.bytes + memory_unit;
+}
+
+// The caller's memory, if the caller has given any.
+char* checked_memory(const ucclEpHandleConfig_t& config, const HandleView& view) {
+  TensorView memory = optional_tensor(config.handle_mem, "config.handle_mem");
+  if (!memory.given()) return nullptr;
+  const auto bytes = static_cast<int64_t>(memory_bytes(view));
+  memory.dtype({ucclEpUint8}).shape({at_least(bytes, "the bytes that ucclEpHandleMemSize says")}).adjacent_elements();
+  const auto address = reinterpret_cast<uintptr_t>(view_of(memory).data);
+  return reinterpret_cast<char*>(round_up(address, memory_unit));
+}
+
+// What the memory holds already, as far as this group has filled it with such a handle. Otherwise nothing yet; and
+// what other handles had where it lies is gone.
+std::shared_ptr<KnownRouting> routing_in(ucclEpGroup& group, const HandleView& view,
+                                         const std::shared_ptr<HostCounts>& counts) {
+  std::vector<ucclEpGroup::HandleMemory>& all = group.handle_memories;
+  const uint64_t bytes = view.offsets.bytes;
+  for (const ucclEpGroup::HandleMemory& one : all) {
+    if (one.data == view.memory && one.stamp == view.stamp) return one.routing;
+  }
+  std::erase_if(all, [&](const ucclEpGroup::HandleMemory& one) {
+    return one.data < view.memory + bytes && view.memory < one.data + one.bytes;
+  });
+  auto routing = std::make_shared<KnownRouting>();
+  routing->counts = counts;
+  all.push_back({view.memory, bytes, view.stamp, routing});
+  return routing;
+}
+
+ucclEpHandle_t create_handle(ucclEpGroup& group, const ucclEpHandleConfig_t& config) {
+  auto handle = std::make_unique<ucclEpHandle>();
+  handle->group = &group;
+  HandleView& d = handle->device;
+  d = settings_of(group, config);
+  d.memory = checked_memory(config, d);
+  release_retired(group);
+  const std::shared_ptr<HostCounts> counts = make_counts(group);
+  if (d.memory != nullptr) {
+    handle->new_counts = counts;
+    handle->routing = routing_in(group, d, counts);
+  } else {
+    handle->memory = Workspace(*group.comm->device, group.config, d.offsets.bytes, std::vector<char>(d.offsets.zeroed));
+    d.memory = handle->memory.data();
+    handle->routing = std::make_shared<KnownRouting>();
+    handle->routing->counts = counts;
+  }
   group.handles.push_back(handle.get());
   return handle.release();
 }
@@ -89,9 +155,10 @@ T load(T& word) {
 // The counts of the Update that ended last, unless one is under way. The kernel's release store of the sequence orders
 // the counts before it; when it is the same after they were read, they belong together.
 bool try_read(const ucclEpHandle& handle, std::vector<int64_t>& counts) {
-  HostCounts& shared = *handle.host_counts;
+  HostCounts& shared = *handle.routing->counts;
   const uint64_t sequence = load(shared.sequence);
-  if (sequence % 2 != 0 || sequence < handle.awaited_sequence || load(shared.call) < handle.updates_called)
+  if (sequence % 2 != 0 || sequence < handle.routing->awaited_sequence ||
+      load(shared.call) < handle.routing->updates_called)
     return false;
   counts.assign(1, load(shared.rows));
   for (uint32_t l = 0; l < handle.group->shape().local_experts(); ++l) {
@@ -118,29 +185,37 @@ std::vector<int64_t> wait_counts(ucclEpHandle& handle) {
     fail(ucclEpInvalidArgument, "the last HandleUpdate failed: {}", error.text);
   }
   // A replay changes them again without a call.
-  handle.known_rows = handle.captured ? -1 : counts.front();
+  handle.routing->known_rows = handle.routing->captured ? -1 : counts.front();
   return counts;
 }
 
 }  // namespace
 
+// The kernels' own count of Updates in memory that the caller may have used for something else meanwhile says nothing:
+// what the host waits for begins anew with words of its own.
+void begin_routing(ucclEpHandle& handle) {
+  if (!handle.new_counts) return;
+  *handle.routing = {};
+  handle.routing->counts = std::move(handle.new_counts);
+}
+
 void note_call(ucclEpHandle& handle, bool captured) {
   if (!captured) {
-    ++handle.updates_called;
-    handle.awaited_sequence = 0;
+    ++handle.routing->updates_called;
+    handle.routing->awaited_sequence = 0;
     return;
   }
-  handle.captured = true;
-  const uint64_t after_calls = 2 * static_cast<uint64_t>(handle.updates_called),
-                 now = load(handle.host_counts->sequence);
-  handle.awaited_sequence = std::max(after_calls, (now + 1) / 2 * 2) + 2;
+  handle.routing->captured = true;
+  const uint64_t after_calls = 2 * static_cast<uint64_t>(handle.routing->updates_called),
+                 now = load(handle.routing->counts->sequence);
+  handle.routing->awaited_sequence = std::max(after_calls, (now + 1) / 2 * 2) + 2;
 }
 
 void destroy_handle(ucclEpHandle_t handle) {
   ucclEpGroup& group = *handle->group;
   group.handles.erase(std::find(group.handles.begin(), group.handles.end(), handle));
   // An operation in flight still uses the memory: it goes when the group is idle.
-  group.retired.push_back({std::move(handle->memory), handle->host_counts});
+  group.retired.push_back({std::move(handle->memory), handle->routing});
   best_effort("handle", "a handle's memory stays until its group goes", [&] { release_retired(group); });
   delete handle;
 }
@@ -168,12 +243,19 @@ ucclEpResult_t ucclEpHandleDestroy(ucclEpHandle_t handle) {
   return guarded("ucclEpHandleDestroy", comm_of(handle), [&] { destroy_handle(handle); });
 }
 
+ucclEpResult_t ucclEpHandleMemSize(ucclEpGroup_t group, const ucclEpHandleConfig_t* config, size_t* bytes) {
+  return guarded("ucclEpHandleMemSize", comm_of(group), [&] {
+    require(bytes, "bytes");
+    *bytes = memory_bytes(settings_of(usable(group), read_struct(config, "config")));
+  });
+}
+
 ucclEpResult_t ucclEpHandleWaitCounts(ucclEpHandle_t handle, int64_t* recv_total, int64_t* tokens_per_expert) {
   return guarded("ucclEpHandleWaitCounts", comm_of(handle), [&] {
     ucclEpHandle& h = usable(handle);
     require(recv_total, "recv_total");
     if (h.low_latency()) fail(ucclEpInvalidUsage, "an LL handle has no counts before its dispatch; HT handles do");
-    if (!h.updated) fail(ucclEpInvalidUsage, "the handle has not been updated");
+    if (!h.routing->updated) fail(ucclEpInvalidUsage, "the handle has not been updated");
     refuse_in_capture(*h.group->comm);
     const std::vector<int64_t> counts = wait_counts(h);
     if (tokens_per_expert != nullptr) std::copy(counts.begin() + 1, counts.end(), tokens_per_expert);
@@ -185,6 +267,9 @@ ucclEpResult_t ucclEpHandleGetDevice(ucclEpHandle_t handle, ucclEpDeviceHandle* 
   return guarded("ucclEpHandleGetDevice", comm_of(handle), [&] {
     const ucclEpHandle& h = usable(handle);
     check_one_domain(h.group->comm->wiring, "operations of user kernels");
+    if (h.memory.data() == nullptr) {
+      fail(ucclEpNotSupported, "the handle is on config.handle_mem: user kernels take one with memory of its own");
+    }
     check_device_struct(out);
     out->group = h.group->device;
     out->view = h.device;

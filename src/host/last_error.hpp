@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sentences behind ucclEpGetLastError: one per thread, one per communicator. Nothing here allocates when an error
-// is kept, so that ucclEpOutOfMemory has its sentence too; a sentence longer than the space is cut.
+// The sentences behind ucclEpGetLastError: one per thread, one per communicator. Only the first error of a thread
+// allocates, a few KiB, so that ucclEpOutOfMemory has its sentence too; a sentence longer than the space is cut.
 #pragma once
 #include <string_view>
 

@@ -11,8 +11,8 @@ namespace ucclep {
 namespace {
 
 std::string build_info() {
-  return fmt::format("libucclep {}.{}.{}\nGPU code: {}\ntransports: {}, plugins (operations use shared memory only)\n",
-                     UCCLEP_VERSION / 10000, UCCLEP_VERSION / 100 % 100, UCCLEP_VERSION % 100, gpu_code_summary(),
+  return fmt::format("libucclep {}.{}.{}\nGPU code: {}\ntransports: {}, plugins\n", UCCLEP_VERSION / 10000,
+                     UCCLEP_VERSION / 100 % 100, UCCLEP_VERSION % 100, gpu_code_summary(),
                      transport::built_in_transports());
 }
 

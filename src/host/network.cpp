@@ -33,7 +33,7 @@ void add_relays(proxy::Places& places, const GroupShape& shape, const WindowLayo
   dispatch.rows_from = area(w.relay_out, w.relay_rows, count);
   dispatch.rows_to = area(w.relay_in, w.relay_rows, blocks);
   proxy::KindPlaces& combine = places.between_nodes(Kind::combine);
-  combine.row_bytes = static_cast<uint32_t>(shape.token_bytes);
+  combine.row_bytes = static_cast<uint32_t>(shape.token_bytes) + weight_row_bytes(shape);
   combine.rows_from = area(w.sums_out, w.sums_rows, blocks);
   combine.rows_to = area(w.sums_in, w.sums_rows, count);
   for (uint32_t peer = 0; peer < shape.ranks; ++peer) {
@@ -48,19 +48,19 @@ proxy::Places places_of(const GroupShape& shape, const WindowLayout& w, const No
   proxy::Places places;
   proxy::KindPlaces& dispatch = places.kinds[static_cast<uint32_t>(Kind::dispatch)];
   dispatch.row_bytes = static_cast<uint32_t>(network_row_bytes(shape, shape.token_bytes));
-  dispatch.rows_from = {0, w.out_rows, w.out_rows_of_rank * shape.ranks, w.out_rows_of_rank};
-  dispatch.rows_to = {0, w.ll, w.ll_slot, w.ll_source};
+  dispatch.rows_from = {0, w.out_rows, w.net_rows_of_rank * shape.ranks, w.net_rows_of_rank};
+  dispatch.rows_to = {0, w.in_rows, w.net_rows_of_rank * shape.ranks, w.net_rows_of_rank};
   proxy::KindPlaces& combine = places.kinds[static_cast<uint32_t>(Kind::combine)];
   combine.row_bytes = static_cast<uint32_t>(shape.token_bytes);
-  combine.rows_from = {0, w.out_back, w.out_back_of_rank * shape.ranks, w.out_back_of_rank};
-  combine.rows_to = {0, w.back, w.back_slot, w.back_source};
+  combine.rows_from = {0, w.out_back, w.net_back_of_rank * shape.ranks, w.net_back_of_rank};
+  combine.rows_to = {0, w.in_back, w.net_back_of_rank * shape.ranks, w.net_back_of_rank};
   add_relays(places, shape, w, nodes, self);
   for (uint32_t i = 0; i < std::size(places.kinds); ++i) {
     proxy::KindPlaces& to = places.kinds[i];
     const auto kind = static_cast<Kind>(i % num_kinds);
     const uint64_t slot_bytes = w.header_bytes * shape.ranks;
     to.header_from = {0, w.out_header(shape, kind, 0, 0), slot_bytes, w.header_bytes};
-    to.header_to = {0, w.header(shape, kind, 0, 0), slot_bytes, w.header_bytes};
+    to.header_to = {0, w.in_header(shape, kind, 0, 0), slot_bytes, w.header_bytes};
     to.header_bytes = static_cast<uint32_t>(w.header_bytes);
     if (kind == Kind::update) continue;  // which has no rows
     to.rows = i < num_kinds ? shape.ll_tokens : shape.ht_tokens;
@@ -75,6 +75,11 @@ proxy::RingsShape rings_of(const GroupShape& shape, const DeviceTraits& traits, 
   const auto log2 = static_cast<uint32_t>(std::bit_width(threads - 1));
   const unsigned warps = traits.num_sms * (traits.max_block / traits.wave);
   return {log2, log2, warps * std::min(shape.top_k, shape.ranks) + traits.max_block, 0};
+}
+
+uint64_t words_bytes(const GroupShape& shape) {
+  return sizeof(uint64_t) *
+         (Arrivals::progress_words(shape.ranks, shape.in_flight) + Arrivals::consumed_words(shape.ranks));
 }
 
 proxy::Allgather allgather_of(ucclEpComm& comm) {
@@ -171,12 +176,9 @@ GroupNetwork::GroupNetwork(ucclEpComm& comm, const GroupShape& shape, const Wind
     : comm_(comm),
       rings_(*comm.device, rings_of(shape, comm.traits, comm.wiring.of(comm.rank()).proxies.size()),
              static_cast<uint64_t>(timeout_ms) * 1'000'000, comm.abort_word),
-      progress_(static_cast<uint64_t*>(
-                    comm.device->alloc_host(Arrivals::progress_words(shape.ranks, shape.in_flight) * sizeof(uint64_t))),
-                {comm.device.get()}) {
+      words_(static_cast<uint64_t*>(comm.device->alloc_host(words_bytes(shape))), {comm.device.get()}) {
   comm.network->engine();  // what it lacks, is said before anything is connected
-  auto* memory = static_cast<char*>(window.host_data());
-  auto* consumed = reinterpret_cast<uint64_t*>(memory + layout.consumed);
+  uint64_t* const consumed = words_.get() + Arrivals::progress_words(shape.ranks, shape.in_flight);
   spec_.shape.rank = static_cast<uint32_t>(comm.rank());
   spec_.shape.ranks = shape.ranks;
   spec_.shape.in_flight = shape.in_flight;
@@ -186,8 +188,8 @@ GroupNetwork::GroupNetwork(ucclEpComm& comm, const GroupShape& shape, const Wind
   spec_.shape.credits.in_flight = shape.in_flight;
   spec_.shape.timeout_ms = static_cast<uint32_t>(timeout_ms);
   spec_.rings = &rings_;
-  spec_.words = {progress_.get(), consumed, shape.ranks, shape.in_flight};
-  spec_.windows = {{UCCLEP_MEMORY_HOST, 0, memory, window.bytes(), window.fd(), window.ticket().offset}};
+  spec_.words = {words_.get(), consumed, shape.ranks, shape.in_flight};
+  spec_.windows = {{UCCLEP_MEMORY_HOST, 0, window.host_data(), window.bytes(), window.fd(), window.ticket().offset}};
   spec_.lines = comm.network->lines();
   view_ = {rings_.fifo(), spec_.words, {}};
   for (uint32_t kind = 0; kind < std::size(view_.rows_per_chunk); ++kind) {
@@ -249,8 +251,7 @@ std::vector<uint32_t> node_words(const topology::Plan& plan) {
 }
 
 uint64_t network_host_bytes(const GroupShape& shape, const DeviceTraits& traits, size_t proxy_threads) {
-  return proxy::CommandRings::host_bytes(rings_of(shape, traits, proxy_threads)) +
-         Arrivals::progress_words(shape.ranks, shape.in_flight) * sizeof(uint64_t);
+  return proxy::CommandRings::host_bytes(rings_of(shape, traits, proxy_threads)) + words_bytes(shape);
 }
 
 bool pins_windows(const ucclEpComm& comm) {

@@ -46,7 +46,7 @@ class CommNetwork {
 // Of a group. Its destructor ends it at once; what is under way is lost.
 class GroupNetwork {
  public:
-  // This rank's memory for it. timeout_ms: of the group.
+  // This rank's memory for it. window: of the network. timeout_ms: of the group.
   GroupNetwork(ucclEpComm& comm, const GroupShape& shape, const WindowLayout& layout, SharedMemory& window,
                int timeout_ms);
   ~GroupNetwork();
@@ -69,7 +69,7 @@ class GroupNetwork {
 
   ucclEpComm& comm_;
   proxy::CommandRings rings_;
-  std::unique_ptr<uint64_t, FreeHost> progress_;
+  std::unique_ptr<uint64_t, FreeHost> words_;  // Arrivals
   NetworkView view_{};
   proxy::GroupSpec spec_;
   std::unique_ptr<proxy::ProxyGroup> proxies_;
@@ -83,7 +83,7 @@ std::vector<uint32_t> node_words(const topology::Plan& plan);
 // Host memory that a group takes for the network.
 uint64_t network_host_bytes(const GroupShape& shape, const DeviceTraits& traits, size_t proxy_threads);
 
-// Whether the windows of groups lie in pinned host memory: NICs write them and read them.
+// Whether the windows of the network lie in pinned host memory.
 bool pins_windows(const ucclEpComm& comm);
 
 // Error(ucclEpNotSupported) where groups cannot connect all ranks.

@@ -14,32 +14,12 @@ ucclEpResult_t refuse(const char* function, ucclEpComm_t comm, const Object* obj
   });
 }
 
-constexpr char no_graph[] =
-    "this version does not capture streams of the host device; call the operations every time (on a GPU, capture with "
-    "its own run-time)";
 constexpr char no_mask[] =
     "this version has no masks; a peer that misses its deadline is ucclEpTimeout, after which a new communicator "
     "without "
     "it is the way on";
 
 }  // namespace
-
-ucclEpResult_t ucclEpStreamBeginCapture(ucclEpComm_t comm, ucclEpStream_t) {
-  return refuse("ucclEpStreamBeginCapture", comm, comm, "comm", no_graph);
-}
-
-ucclEpResult_t ucclEpStreamEndCapture(ucclEpComm_t comm, ucclEpStream_t, ucclEpGraph_t*) {
-  return refuse("ucclEpStreamEndCapture", comm, comm, "comm", no_graph);
-}
-
-ucclEpResult_t ucclEpGraphLaunch(ucclEpComm_t comm, ucclEpGraph_t, ucclEpStream_t) {
-  return refuse("ucclEpGraphLaunch", comm, comm, "comm", no_graph);
-}
-
-ucclEpResult_t ucclEpGraphDestroy(ucclEpComm_t comm, ucclEpGraph_t graph) {
-  if (graph == nullptr) return ucclEpSuccess;
-  return refuse("ucclEpGraphDestroy", comm, comm, "comm", no_graph);
-}
 
 ucclEpResult_t ucclEpMaskQuery(ucclEpGroup_t group, int*, ucclEpStream_t) {
   return refuse("ucclEpMaskQuery", nullptr, group, "group", no_mask);
@@ -51,9 +31,4 @@ ucclEpResult_t ucclEpMaskUpdate(ucclEpGroup_t group, const int*, ucclEpStream_t)
 
 ucclEpResult_t ucclEpMaskClear(ucclEpGroup_t group, ucclEpStream_t) {
   return refuse("ucclEpMaskClear", nullptr, group, "group", no_mask);
-}
-
-ucclEpResult_t ucclEpHandleMemSize(ucclEpGroup_t group, const ucclEpHandleConfig_t*, size_t*) {
-  return refuse("ucclEpHandleMemSize", nullptr, group, "group",
-                "this version keeps the routing in memory of its own: leave handle_mem NULL and keep the handle");
 }

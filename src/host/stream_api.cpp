@@ -112,6 +112,9 @@ ucclEpResult_t ucclEpStreamDestroy(ucclEpComm_t comm, ucclEpStream_t stream) {
     require(comm, "comm");
     if (stream == nullptr) return;
     checked_stream(*comm, stream);
+    if (comm->device->stream_capture() && comm->device->is_capturing(stream)) {
+      fail(ucclEpInvalidUsage, "the stream is being captured into a graph: end the capture first");
+    }
     destroy(comm->streams, stream, [&] { comm->device->stream_destroy(stream); });
   });
 }

@@ -19,19 +19,20 @@ namespace {
 
 void update_ll(ucclEpHandle& handle, const RoutingInput& routing, const CounterViews& counters, ucclEpStream_t stream) {
   ucclEpGroup& group = *handle.group;
+  begin_routing(handle);
   const LlUpdateArgs args{group.device, handle.device, routing};
   launch(group, kernels::ll_update, plan_counting(group.comm->traits, group.config.num_sms), args, stream);
   note_update(handle, routing);
-  handle.pending_counters = counters;
+  handle.routing->pending_counters = counters;
 }
 
 }  // namespace
 
 void note_update(ucclEpHandle& handle, const RoutingInput& routing) {
-  handle.updated = true;
-  handle.dispatched = false;
-  handle.tokens = routing.tokens;
-  handle.top_k = static_cast<int>(routing.top_k);
+  handle.routing->updated = true;
+  handle.routing->dispatched = false;
+  handle.routing->tokens = routing.tokens;
+  handle.routing->top_k = static_cast<int>(routing.top_k);
 }
 
 RoutingInput routing_input(const TensorView& topk_idx) {
@@ -43,7 +44,7 @@ RoutingInput kept_routing(const ucclEpHandle& handle) {
   ids.data = handle.device.memory + handle.device.offsets.topk;
   ids.element = ids.element_bytes = sizeof(int32_t);
   ids.inner = ids.element * handle.group->shape().top_k;
-  return {ids, static_cast<uint32_t>(handle.tokens), static_cast<uint32_t>(handle.top_k), 0};
+  return {ids, static_cast<uint32_t>(handle.routing->tokens), static_cast<uint32_t>(handle.routing->top_k), 0, true};
 }
 
 TensorView checked_topk_idx(const ucclEpTensor_t* tensor, const char* name, int64_t max_tokens,
@@ -70,13 +71,19 @@ Settings handle_settings(const ucclEpHandle& handle, int top_k) {
   return settings;
 }
 
-void check_operation(int send_only, int pass, int num_sms) {
+void check_operation(const ucclEpHandle& handle, int send_only, int pass, int num_sms) {
   if (send_only != 0) {
     fail(ucclEpNotSupported,
          "config.send_only: this version does not split operations; pass 0, and ucclEpComplete has nothing to do");
   }
-  if (pass == UCCLEP_PASS_BACKWARD) fail(ucclEpNotSupported, "config.pass: the backward pass comes later");
-  if (pass != UCCLEP_PASS_FORWARD) fail(ucclEpInvalidArgument, "config.pass is {}, expected UCCLEP_PASS_FORWARD", pass);
+  if (pass != UCCLEP_PASS_FORWARD && pass != UCCLEP_PASS_BACKWARD) {
+    fail(ucclEpInvalidArgument, "config.pass is {}, expected one of UCCLEP_PASS_*", pass);
+  }
+  if (pass == UCCLEP_PASS_BACKWARD && handle.device.layout == UCCLEP_LAYOUT_RANK_MAJOR) {
+    fail(ucclEpNotSupported,
+         "config.pass is UCCLEP_PASS_BACKWARD, which RANK_MAJOR does not have: train in HT, or in LL "
+         "EXPERT_MAJOR");
+  }
   if (num_sms < 0) fail(ucclEpInvalidArgument, "config.num_sms is {}, expected 0 or more", num_sms);
 }
 
@@ -88,8 +95,9 @@ void update_ht(ucclEpHandle& handle, const RoutingInput& routing, CounterViews c
                ucclEpStream_t stream) {
   ucclEpGroup& group = *handle.group;
   const bool captured = group.comm->device->is_capturing(stream);
-  counters.host_counts = handle.host_counts;
-  counters.host_call = captured ? 0 : handle.updates_called + 1;
+  begin_routing(handle);
+  counters.host_counts = handle.routing->counts.get();
+  counters.host_call = captured ? 0 : handle.routing->updates_called + 1;
   announce_total(counters);
   const Settings settings = handle_settings(handle, static_cast<int>(routing.top_k));
   const int sms = num_sms > 0 ? num_sms : group.config.num_sms;
@@ -100,7 +108,7 @@ void update_ht(ucclEpHandle& handle, const RoutingInput& routing, CounterViews c
   launch(group, networked ? kernels::ht_update_network : kernels::ht_update, plan.shape, args, stream);
   note_update(handle, routing);
   note_call(handle, captured);
-  handle.known_rows = -1;
+  handle.routing->known_rows = -1;
 }
 
 }  // namespace ucclep

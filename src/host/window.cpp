@@ -54,7 +54,7 @@ ucclEpWindow_t register_window(ucclEpComm& comm, void* ptr, size_t bytes) {
   window->memory = exchange_memory(comm, std::move(own), call);
 
   Agreement visible(call);
-  visible.attempt([&] { comm.windows->write_addresses(*window, comm.timeout_ms()); });
+  visible.attempt([&] { comm.windows->write(*window, comm.timeout_ms()); });
   visible.settle(*comm.bootstrap, comm.deadline());
   log::info("window", "window {}: {} bytes at {}", window->id, bytes, ptr);
   return comm.windows->insert(std::move(window));
@@ -108,6 +108,7 @@ void fill(const ucclEpWindow& window, ucclEpDeviceWindow& out) {
   out.bytes = own.bytes();
   out.data = static_cast<char*>(own.data());
   out.peers = table.addresses(window.id);
+  out.peer_bytes = table.sizes(window.id);
 }
 
 }  // namespace

@@ -37,10 +37,11 @@ class WindowTable {
   // Device memory: [id * ranks + peer] is where the range that `peer` registered as window `id` begins for this rank.
   char* const* addresses() const { return static_cast<char* const*>(addresses_.data()); }
   char* const* addresses(uint32_t id) const { return addresses() + size_t{id} * ranks_; }
+  const uint64_t* sizes(uint32_t id) const { return static_cast<const uint64_t*>(sizes_.data()) + size_t{id} * ranks_; }
   uint32_t free_id() const;  // the lowest one, so that ranks agree; max_windows when all are taken
 
-  // Kernels that are launched from now on find the addresses.
-  void write_addresses(const ucclEpWindow& window, int64_t timeout_ms);
+  // Kernels that are launched from now on find the ranges.
+  void write(const ucclEpWindow& window, int64_t timeout_ms);
   ucclEpWindow_t insert(std::unique_ptr<ucclEpWindow> window);
   std::unique_ptr<ucclEpWindow> take(uint32_t id);
   bool has(const ucclEpWindow* window) const;
@@ -58,7 +59,7 @@ class WindowTable {
 
   Device& device_;
   uint32_t ranks_;
-  DeviceMemory addresses_;
+  DeviceMemory addresses_, sizes_;
   ucclEpStream_t stream_;
   std::vector<Entry> entries_;  // by id
 };

@@ -6,12 +6,22 @@
 #include "host/window.hpp"
 
 namespace ucclep {
+namespace {
+
+// A row for each window, an entry for each rank.
+template <class Entry>
+DeviceMemory table_of(Device& device, uint32_t ranks) {
+  const size_t bytes = size_t{max_windows} * ranks * sizeof(Entry);
+  return {device, device.alloc(bytes), bytes};
+}
+
+}  // namespace
 
 WindowTable::WindowTable(Device& device, uint32_t ranks)
     : device_(device),
       ranks_(ranks),
-      addresses_(device, device.alloc(size_t{max_windows} * ranks * sizeof(char*)),
-                 size_t{max_windows} * ranks * sizeof(char*)),
+      addresses_(table_of<char*>(device, ranks)),
+      sizes_(table_of<uint64_t>(device, ranks)),
       stream_(device.stream_create()) {}
 
 WindowTable::~WindowTable() {
@@ -23,13 +33,19 @@ uint32_t WindowTable::free_id() const {
   return static_cast<uint32_t>(free - entries_.begin());
 }
 
-void WindowTable::write_addresses(const ucclEpWindow& window, int64_t timeout_ms) {
-  std::vector<void*> row;
-  row.reserve(window.memory.of.size());
-  for (const auto& memory : window.memory.of) row.push_back(memory->data());
-  auto* const to = const_cast<char**>(addresses(window.id));
-  device_.memcpy_async(static_cast<void*>(to), static_cast<const void*>(row.data()), row.size() * sizeof(void*),
-                       stream_);
+void WindowTable::write(const ucclEpWindow& window, int64_t timeout_ms) {
+  std::vector<char*> begins;
+  std::vector<uint64_t> sizes;
+  for (const auto& memory : window.memory.of) {
+    begins.push_back(static_cast<char*>(memory->data()));
+    sizes.push_back(memory->bytes());
+  }
+  const auto copy = [this](const void* to, const void* from, size_t bytes) {
+    device_.memcpy_async(const_cast<void*>(to), from, bytes, stream_);
+  };
+  copy(static_cast<const void*>(addresses(window.id)), static_cast<const void*>(begins.data()),
+       begins.size() * sizeof(char*));
+  copy(this->sizes(window.id), sizes.data(), sizes.size() * sizeof(uint64_t));
   if (device_.stream_synchronize(stream_, timeout_ms) != ucclEpSuccess) {
     fail(ucclEpTimeout, "writing the addresses of a window took more than {} ms", timeout_ms);
   }

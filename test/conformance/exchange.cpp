@@ -64,6 +64,11 @@ Tensor::Shape Exchange::leading() const {
   }
 }
 
+// The dimensions of a received row's weights.
+Tensor::Shape Exchange::weight_entries() const {
+  return scenario_.by_expert() ? leading() : with(leading(), scenario_.top_k);
+}
+
 Tensor::Shape Exchange::with(Tensor::Shape shape, int64_t last) const {
   shape.push_back(last);
   return shape;
@@ -92,6 +97,8 @@ void Exchange::make_inputs() {
   if (dispatch_weights) weights_ = make("topk_weights", ucclEpFloat32, {tokens, scenario_.top_k});
   if (combine_weights) combine_weights_ = make("combine topk_weights", ucclEpFloat32, {tokens, scenario_.top_k});
   combine_tokens_ = make_rows("combine tokens", scenario_.combine_dtype, with(leading(), scenario_.combined_hidden()));
+  const bool weight_rows = scenario_.pass == UCCLEP_PASS_BACKWARD && scenario_.weight_rows;
+  if (weight_rows) weight_rows_ = make("combine rows of topk_weights", ucclEpFloat32, weight_entries());
   const Tensor::Shape result{tokens, scenario_.combined_hidden()};
   if (scenario_.biases > 0) bias_ = make_rows("bias", scenario_.combine_dtype, result);
   if (scenario_.biases > 1) bias2_ = make_rows("bias2", scenario_.combine_dtype, result);
@@ -104,10 +111,11 @@ void Exchange::make_inputs() {
   dispatch_config.round_scale = scenario_.round_scale;
   dispatch_config.num_sms = scenario_.num_sms;
   combine_in.tokens = get(combine_tokens_);
-  combine_in.topk_weights = get(combine_weights_);
+  combine_in.topk_weights = get(weight_rows ? weight_rows_ : combine_weights_);
   combine_in.bias = get(bias_);
   combine_in.bias2 = get(bias2_);
   combine_config.num_sms = scenario_.num_sms;
+  dispatch_config.pass = combine_config.pass = scenario_.pass;
 }
 
 void Exchange::make_outputs() {
@@ -118,7 +126,7 @@ void Exchange::make_outputs() {
     scales_out_ = make("dispatched scales", scenario_.scales->dtype, sizes, scale_strides(sizes));
   }
   const bool by_expert = scenario_.by_expert();
-  const Tensor::Shape entries = by_expert ? leading() : with(leading(), scenario_.top_k);
+  const Tensor::Shape entries = weight_entries();
   if (weights_) weights_out_ = make("dispatched topk_weights", ucclEpFloat32, entries);
   if (!by_expert) idx_out_ = make("dispatched topk_idx", scenario_.idx_out, entries);
   src_info_ = make("src_info", scenario_.src_info, leading());
@@ -126,6 +134,8 @@ void Exchange::make_outputs() {
   wait_ = make("wait_ns", ucclEpInt64, {scenario_.ranks});
   combined_ =
       make_rows("combined tokens", scenario_.combine_dtype, {scenario_.tokens_of(rank_), scenario_.combined_hidden()});
+  if (weight_rows_)
+    combined_weights_ = make("combined topk_weights", ucclEpFloat32, {scenario_.tokens_of(rank_), scenario_.top_k});
   combine_wait_ = make("combine wait_ns", ucclEpInt64, {scenario_.ranks});
 
   dispatch_out.tokens = get(tokens_out_);
@@ -136,6 +146,7 @@ void Exchange::make_outputs() {
   dispatch_out.cumulative_tokens_per_expert = get(cumulative_);
   dispatch_out.wait_ns = get(wait_);
   combine_out.tokens = get(combined_);
+  combine_out.topk_weights = get(combined_weights_);
   combine_out.wait_ns = get(combine_wait_);
 }
 
@@ -184,8 +195,13 @@ void Exchange::fill_inputs() {
   const int64_t rows = combine_tokens_->rows();
   const std::vector<uint8_t> nan(static_cast<size_t>(hidden) * reference::element_bytes(scenario_.combine_dtype), 0xff);
   for (int64_t row = 0; row < rows; ++row) combine_tokens_->fill_row(row, nan.data());
+  if (weight_rows_) {
+    const std::vector<uint8_t> no_weight(sizeof(float) * static_cast<size_t>(weight_rows_->columns()), 0xff);
+    for (int64_t row = 0; row < weight_rows_->rows(); ++row) weight_rows_->fill_row(row, no_weight.data());
+  }
   for (const reference::Slot& slot : reference::placement(contents_.world(), scenario_.shape(), rank_).slots) {
     if (slot.row >= rows) continue;
+    if (weight_rows_) fill_weight_row(slot.row);
     for (int64_t column = 0; column < hidden; ++column) {
       reference::store(scenario_.combine_dtype, combine_tokens_->element(slot.row, column),
                        contents_.combine_input(rank_, slot.row, column));
@@ -199,15 +215,26 @@ void Exchange::fill_inputs() {
   start(*cumulative_, cumulative_before_, 100);
   start(*wait_, wait_before_, 1000);
   start(*combine_wait_, combine_wait_before_, 10000);
-  for (auto* tensor : {&tokens_, &scales_, &weights_, &topk_idx_, &combine_tokens_, &combine_weights_, &bias_, &bias2_,
-                       &cumulative_, &wait_, &combine_wait_}) {
+  for (auto* tensor : {&tokens_, &scales_, &weights_, &topk_idx_, &combine_tokens_, &combine_weights_, &weight_rows_,
+                       &bias_, &bias2_, &cumulative_, &wait_, &combine_wait_}) {
     if (*tensor) (*tensor)->upload();
+  }
+}
+
+void Exchange::fill_weight_row(int64_t row) {
+  const Tensor::Shape last = weight_rows_->sizes();
+  for (int k = 0; k < (scenario_.by_expert() ? 1 : scenario_.top_k); ++k) {
+    const float weight = contents_.weight_row(rank_, row, k);
+    uint8_t* to = scenario_.by_expert() ? weight_rows_->element(row / last.back(), row % last.back())
+                                        : weight_rows_->element(row, k);
+    std::memcpy(to, &weight, sizeof(weight));
   }
 }
 
 void Exchange::refresh(uint64_t data_seed) {
   contents_ = Contents(scenario_, routing_seed_, data_seed);
-  for (auto* tensor : {&tokens_out_, &scales_out_, &idx_out_, &weights_out_, &src_info_, &combined_}) {
+  for (auto* tensor :
+       {&tokens_out_, &scales_out_, &idx_out_, &weights_out_, &src_info_, &combined_, &combined_weights_}) {
     if (*tensor) (*tensor)->poison();
   }
   fill_inputs();
@@ -342,12 +369,19 @@ void Exchange::check_combine() {
     reference::store(scenario_.combine_dtype, element, expected[i]);
   }
   verify(combined_, rank_);
+  if (combined_weights_) {
+    const std::vector<float> weights = contents_.combined_weights(rank_);
+    for (int64_t token = 0; token < scenario_.tokens_of(rank_); ++token) {
+      combined_weights_->fill_row(token, &weights[static_cast<size_t>(token * scenario_.top_k)]);
+    }
+    verify(combined_weights_, rank_);
+  }
   check_added(*combine_wait_, combine_wait_before_);
-  for (const auto* input : {&combine_tokens_, &combine_weights_, &bias_, &bias2_}) verify(*input, rank_);
+  for (const auto* input : {&combine_tokens_, &combine_weights_, &weight_rows_, &bias_, &bias2_}) verify(*input, rank_);
 }
 
 void Exchange::check_untouched() {
-  for (const auto* tensor : {&tokens_out_, &scales_out_, &combined_}) verify(*tensor, rank_);
+  for (const auto* tensor : {&tokens_out_, &scales_out_, &combined_, &combined_weights_}) verify(*tensor, rank_);
 }
 
 // ---- Whole cases ----
@@ -378,6 +412,19 @@ void round_trip(const Rank& rank, ucclEpComm_t comm, ucclEpHandle_t handle, Stre
   exchange.combine(handle, stream);
   stream.synchronize();
   exchange.check_combine();
+}
+
+void there_and_back(const Rank& rank, ucclEpComm_t comm, ucclEpHandle_t handle, Stream& stream,
+                    const Scenario& scenario, uint64_t routing_seed) {
+  round_trip(rank, comm, handle, stream, scenario, routing_seed);
+  Exchange gradients(rank, comm, backward_of(scenario), routing_seed);
+  gradients.refresh(routing_seed + 1000);
+  gradients.dispatch(handle, stream);
+  stream.synchronize();
+  gradients.check_dispatch();
+  gradients.combine(handle, stream);
+  stream.synchronize();
+  gradients.check_combine();
 }
 
 std::vector<Scenario> in_all_layouts(const Scenario& scenario) {

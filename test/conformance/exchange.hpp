@@ -56,6 +56,7 @@ class Exchange {
   void make_outputs();
   void make_counters();
   void fill_inputs();
+  void fill_weight_row(int64_t row);
   void expect_row(const reference::Slot& slot);
   void expect_padding(int64_t row);
   void expect_unused(int64_t row);
@@ -63,6 +64,7 @@ class Exchange {
   Tensor make(const char* name, ucclEpDataType_t dtype, Tensor::Shape sizes, Tensor::Shape strides = {}) const;
   Tensor make_rows(const char* name, ucclEpDataType_t dtype, Tensor::Shape sizes) const;
   Tensor::Shape leading() const;
+  Tensor::Shape weight_entries() const;
   Tensor::Shape with(Tensor::Shape shape, int64_t last) const;
   Tensor::Shape scale_strides(const Tensor::Shape& sizes) const;
 
@@ -74,6 +76,7 @@ class Exchange {
   std::optional<Tensor> tokens_, scales_, weights_, topk_idx_;
   std::optional<Tensor> tokens_out_, scales_out_, idx_out_, weights_out_, src_info_, cumulative_, wait_;
   std::optional<Tensor> combine_tokens_, combine_weights_, bias_, bias2_, combined_, combine_wait_;
+  std::optional<Tensor> weight_rows_, combined_weights_;
   std::optional<Tensor> per_expert_, unpadded_, offsets_, per_rank_, per_expert_rank_, total_;
   ucclEpCounters_t counters_ = UCCLEP_COUNTERS_INIT;
   int64_t* total_host_ = nullptr;
@@ -99,6 +102,10 @@ inline constexpr Layout all_layouts[] = {Layout::ll_expert_major, Layout::ll_ran
                                          Layout::ht_expert_major};
 // The scenario in each of them.
 std::vector<Scenario> in_all_layouts(const Scenario& scenario);
+
+// Update, dispatch, combine, and then the same backward with gradients of their own; all checked.
+void there_and_back(const Rank& rank, ucclEpComm_t comm, ucclEpHandle_t handle, Stream& stream,
+                    const Scenario& scenario, uint64_t routing_seed = 1);
 
 // Every scenario on a group of its own, one after the other on one communicator; all have the same ranks.
 void run_all(const std::vector<Scenario>& scenarios);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations captured from a stream into a graph of the GPU's driver: what may be captured, and replays that find new
-// routing and new data in the same tensors. They need a GPU, or a double of its driver.
+// Operations captured from a stream into a graph, of the GPU's driver or of the host device: what may be captured, and
+// replays that find new routing and new data in the same tensors.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -92,7 +92,7 @@ void capture_and_replay(Layout layout, int replays, bool warm) {
   run_ranks(scenario.ranks, {.seconds = 200}, [&](Rank& rank) {
     constexpr int before_capture = 3, after_capture = 4;
     Session at(rank, scenario);
-    GraphDriver driver(at.comm);
+    const auto capturing = Capturing::of(at.comm);
     Milestones milestones(rank);
     Exchange exchange(rank, at.comm, scenario);
     if (warm) {
@@ -102,7 +102,7 @@ void capture_and_replay(Layout layout, int replays, bool warm) {
       exchange.reroute(2);
     }
     milestones.meet(before_capture);
-    const Graph graph(driver, at.stream, [&] { enqueue_all(exchange, at); });
+    const Graph graph(*capturing, at.stream, [&] { enqueue_all(exchange, at); });
     milestones.meet(after_capture);
     require(exchange.total_on_host() == -1, "recv_total_host is not -1 after the captured call");
     for (int i = 0; i < replays; ++i) {
@@ -125,7 +125,7 @@ void capture_and_replay(Layout layout, int replays, bool warm) {
 }
 
 int replays() {
-  return static_cast<int>(std::min(iterations(25), 100u));
+  return static_cast<int>(std::min(iterations(reduced() ? 5 : 25), 100u));
 }
 
 TEST_CASE("graph: HT update, dispatch and combine, replayed, FLAT", "[driver][process][graph]") {
@@ -154,11 +154,11 @@ TEST_CASE("graph: two captured handles and two streams joined by events", "[driv
     const Handle second = make_handle(at.group, handle_config(ll));
     const Stream side(at.comm);
     const Event fork(at.comm), join(at.comm);
-    GraphDriver driver(at.comm);
+    const auto capturing = Capturing::of(at.comm);
     Milestones milestones(rank);
     Exchange one(rank, at.comm, ht), other(rank, at.comm, ll);
     milestones.meet(1);
-    const Graph graph(driver, at.stream, [&] {
+    const Graph graph(*capturing, at.stream, [&] {
       enqueue_all(one, at);
       ok(ucclEpEventRecord(at.comm, fork, at.stream), "ucclEpEventRecord");
       ok(ucclEpStreamWaitEvent(at.comm, side, fork), "ucclEpStreamWaitEvent");
@@ -247,7 +247,7 @@ TEST_CASE("graph: what a capture refuses, and what it does not", "[driver][proce
   const Scenario scenario = scenario_of(Layout::ht_flat);
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Session at(rank, scenario);
-    GraphDriver driver(at.comm);
+    const auto capturing = Capturing::of(at.comm);
     Milestones milestones(rank);
     Exchange exchange(rank, at.comm, scenario);
     const Event event(at.comm);
@@ -259,7 +259,7 @@ TEST_CASE("graph: what a capture refuses, and what it does not", "[driver][proce
     Tensor counts(at.comm, "tokens_per_rank", ucclEpInt32, {rank.count});
     Tensor copy(at.comm, "its copy", ucclEpInt32, {rank.count});
     milestones.meet(1);
-    const Graph graph(driver, at.stream, [&] {
+    const Graph graph(*capturing, at.stream, [&] {
       InCapture calls{rank, at, exchange, event, spare};
       enqueue_all(exchange, at);
       calls.calls_that_are_refused();

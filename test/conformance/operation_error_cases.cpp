@@ -289,15 +289,8 @@ TEST_CASE("what this version does not support says so and leaves the group alone
     const Scenario scenario = small(layout);
     then_works(scenario, [&](Rank&, Session& at, Exchange& exchange) {
       exchange.update(at.handle, at.stream);
-      exchange.dispatch_config.pass = UCCLEP_PASS_BACKWARD;
-      refused(exchange.try_dispatch(at.handle, at.stream), ucclEpNotSupported, "ucclEpDispatch");
-      exchange.dispatch_config.pass = UCCLEP_PASS_FORWARD;
       exchange.dispatch_config.send_only = 1;
       refused(exchange.try_dispatch(at.handle, at.stream), ucclEpNotSupported, "ucclEpDispatch", {"send_only"});
-      ucclEpHandleConfig_t config = handle_config(scenario);
-      config.handle_mem = exchange.dispatch_in.tokens;
-      ucclEpHandle_t handle = nullptr;
-      refused(ucclEpHandleCreate(&handle, at.group, &config), ucclEpNotSupported, "ucclEpHandleCreate", {"handle_mem"});
     });
   }
 }

@@ -16,6 +16,7 @@ enum Purpose : uint64_t {
   token_element,
   scale_element,
   combine_element,
+  weight_row_element,
   bias_element
 };
 
@@ -141,6 +142,14 @@ ucclEpHandleConfig_t handle_config(const Scenario& scenario) {
   return config;
 }
 
+Scenario backward_of(Scenario scenario) {
+  scenario.pass = UCCLEP_PASS_BACKWARD;
+  scenario.weights = Weights::none;
+  scenario.carried = false;
+  scenario.biases = 0;
+  return scenario;
+}
+
 Contents::Contents(const Scenario& scenario, uint64_t routing_seed, uint64_t data_seed)
     : scenario_(&scenario), data_seed_(data_seed) {
   raw_ = {scenario.ranks, scenario.experts, {}};
@@ -240,13 +249,21 @@ float Contents::bias(int which, int rank, int64_t token, int64_t column) const {
   return reference::load(scenario_->combine_dtype, bytes);
 }
 
+float Contents::weight_row(int destination, int64_t row, int k) const {
+  uint8_t bytes[4];
+  const uint64_t hash =
+      mix(Purpose::weight_row_element, data_seed_, static_cast<uint64_t>(destination), static_cast<uint64_t>(row));
+  element(ucclEpFloat32, false, stir(hash + static_cast<uint64_t>(k)), bytes);
+  return reference::load(ucclEpFloat32, bytes);
+}
+
 int64_t Contents::capacity(int rank) const {
   if (scenario_->fixed_capacity > 0) return scenario_->fixed_capacity;
   const int64_t total = reference::placement(world_, scenario_->shape(), rank).total;
   return std::max<int64_t>(0, total + scenario_->slack);
 }
 
-std::vector<float> Contents::combined(int rank) const {
+reference::CombineProblem Contents::problem(int rank) const {
   reference::CombineProblem problem{&world_,
                                     scenario_->shape(),
                                     scenario_->combine_dtype,
@@ -268,7 +285,17 @@ std::vector<float> Contents::combined(int rank) const {
       problem.capacity.push_back(capacity(destination));
     }
   }
-  return reference::combine(problem, rank);
+  problem.backward = scenario_->pass == UCCLEP_PASS_BACKWARD;
+  problem.weight_row = [this](int destination, int64_t row, int k) { return weight_row(destination, row, k); };
+  return problem;
+}
+
+std::vector<float> Contents::combined(int rank) const {
+  return reference::combine(problem(rank), rank);
+}
+
+std::vector<float> Contents::combined_weights(int rank) const {
+  return reference::combined_weights(problem(rank), rank);
 }
 
 }  // namespace ucclep::test

@@ -54,6 +54,8 @@ struct Scenario {
   bool round_scale = false;
   Weights weights = Weights::with_dispatch;
   int biases = 0;
+  int pass = UCCLEP_PASS_FORWARD;
+  bool weight_rows = true;  // backward: rows of weights go back with combine
   int64_t alignment = 1;
   bool global_ids = false;
   ucclEpDataType_t idx = ucclEpInt64;
@@ -87,6 +89,8 @@ struct Scenario {
 // One group for all of them.
 ucclEpGroupConfig_t group_config(const std::vector<Scenario>& scenarios);
 ucclEpHandleConfig_t handle_config(const Scenario& scenario);
+// What its gradients do on the same handle.
+Scenario backward_of(Scenario scenario);
 
 // The contents that belong to a scenario. Routing and data have seeds of their own: one routing serves many dispatches.
 class Contents {
@@ -107,12 +111,15 @@ class Contents {
   // Elements of combine's input and of its biases, as values of the dtype.
   float combine_input(int destination, int64_t row, int64_t column) const;
   float bias(int which, int rank, int64_t token, int64_t column) const;
+  float weight_row(int destination, int64_t row, int k) const;  // backward; k is 0 in expert-major layouts
   // Rows of the HT output tensors of a rank.
   int64_t capacity(int rank) const;
   // What combine must give back to a rank: tokens x hidden.
   std::vector<float> combined(int rank) const;
+  std::vector<float> combined_weights(int rank) const;  // backward: tokens x k
 
  private:
+  reference::CombineProblem problem(int rank) const;
   void element(ucclEpDataType_t dtype, bool any_bits, uint64_t hash, uint8_t* out) const;
 
   const Scenario* scenario_;

@@ -253,7 +253,6 @@ TEST_CASE("groups with masks, limits of received rows or silent drops are not su
       ucclEpGroup_t group = nullptr;
       refused(ucclEpGroupCreate(&group, at.comm, &config), ucclEpNotSupported, "ucclEpGroupCreate", {feature.field});
     }
-    refused(ucclEpStreamBeginCapture(at.comm, at.stream), ucclEpNotSupported, "ucclEpStreamBeginCapture");
     const int active[2] = {1, 1};
     refused(ucclEpMaskUpdate(at.group, active, at.stream), ucclEpNotSupported, "ucclEpMaskUpdate");
     round_trip(rank, at.comm, at.handle, at.stream, scenario);

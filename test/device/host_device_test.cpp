@@ -9,26 +9,15 @@
 #include <cerrno>
 #include <thread>
 
-#include "base/error.hpp"
 #include "ranks.hpp"
+#include "refusal.hpp"
 #include "trial.hpp"
 
 namespace ucclep {
 namespace {
 
-using Catch::Matchers::Contains;
+using test::is_refused;
 using test::Trial;
-
-template <class Call>
-void is_refused(ucclEpResult_t code, const std::string& part, Call call) {
-  try {
-    call();
-    FAIL("it was accepted: " << part);
-  } catch (const Error& error) {
-    CHECK(error.code() == code);
-    CHECK_THAT(error.what(), Contains(part));
-  }
-}
 
 // Lets the kernel trial_spins go on.
 void release(Trial& trial) {
@@ -118,6 +107,20 @@ TEST_CASE("host device: a stream is destroyed with work in flight, which still e
   release(trial);
   CHECK(trial.device().event_synchronize(end, 10'000) == ucclEpSuccess);
   trial.device().event_destroy(end);
+}
+
+TEST_CASE("host device: a stream that waits for an event is destroyed, and still goes on", "[host_device]") {
+  Trial trial({});
+  Device& device = trial.device();
+  const ucclEpStream_t stream = device.stream_create();
+  const ucclEpEvent_t before = device.event_create(), end = device.event_create();
+  trial.launch("trial_spins", {2, 64, 0});
+  device.event_record(before, nullptr);
+  device.stream_wait_event(stream, before);
+  device.event_record(end, stream);
+  device.stream_destroy(stream);
+  release(trial);
+  CHECK(device.event_synchronize(end, 10'000) == ucclEpSuccess);
 }
 
 TEST_CASE("host device: launches that cannot be are refused", "[host_device]") {

@@ -1,41 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// ThreadSanitizer's build only: it must report what is not ordered, and nothing else. The broken kernels run in a
-// process of their own, since a report is an exit code.
+// ThreadSanitizer's build only: it must report what is not ordered, and nothing else.
 #if defined(UCCLEP_TSAN)
-#include <unistd.h>
-
-#include <array>
 #include <catch2/catch.hpp>
-#include <cstdio>
 
 #include "device/kernels/put_signal.hpp"
 #include "exchange.hpp"
+#include "support/race.hpp"
 #include "trial.hpp"
 
 namespace ucclep {
 namespace {
 
-std::string output_of(const std::string& hidden_case) {
-  std::array<char, 4096> path{};
-  const ssize_t length = readlink("/proc/self/exe", path.data(), path.size() - 1);
-  REQUIRE(length > 0);
-  const std::string command = "TSAN_OPTIONS=exitcode=66 UCCLEP_TEST_REPORT= '" + std::string(path.data()) + "' '" +
-                              hidden_case + "' 2>&1; echo exit $?";
-  FILE* pipe = popen(command.c_str(), "r");
-  REQUIRE(pipe != nullptr);
-  std::string output;
-  std::array<char, 4096> part{};
-  while (fgets(part.data(), part.size(), pipe) != nullptr) output += part.data();
-  pclose(pipe);
-  return output;
-}
-
-void is_reported(const std::string& hidden_case) {
-  INFO(hidden_case);
-  const std::string output = output_of(hidden_case);
-  CHECK_THAT(output, Catch::Matchers::Contains("WARNING: ThreadSanitizer: data race"));
-  CHECK_THAT(output, Catch::Matchers::Contains("exit 66"));
-}
+using test::is_reported;
 
 TEST_CASE("race: a release weakened to relaxed is reported", "[race]") {
   is_reported("broken: relaxed signal w32");

@@ -158,6 +158,9 @@ UCCLEP_KERNEL(trial_spins, TrialArgs) {
   if (block_id() == 1 && thread_id() == wave_size + 2) wait_for(&args.words[5], 1);
   sync_block();
 }
+UCCLEP_KERNEL(trial_releases, TrialArgs) {
+  if (thread_id() == 0) store_release<Scope::gpu>(&args.words[5], uint64_t{1});
+}
 
 // Looking together is no progress either.
 UCCLEP_KERNEL(trial_warps_spin, TrialArgs) {

@@ -31,5 +31,22 @@ TEST_CASE("capture: a stream in capture is not waited for, and its operations re
   });
 }
 
+TEST_CASE("capture: graphs of libucclep are the host device's", "[driver][process]") {
+  Scenario scenario;
+  scenario.ranks = 1;
+  run_ranks(1, [&](Rank& rank) {
+    Session session(rank, scenario);
+    const auto graph = reinterpret_cast<ucclEpGraph_t>(&scenario);
+    ucclEpGraph_t made = nullptr;
+    const auto elsewhere = [](ucclEpResult_t result, const char* call) {
+      refused(result, ucclEpNotSupported, call, {"the GPU's own run-time"});
+    };
+    elsewhere(ucclEpStreamBeginCapture(session.comm, session.stream), "ucclEpStreamBeginCapture");
+    elsewhere(ucclEpStreamEndCapture(session.comm, session.stream, &made), "ucclEpStreamEndCapture");
+    elsewhere(ucclEpGraphLaunch(session.comm, graph, session.stream), "ucclEpGraphLaunch");
+    elsewhere(ucclEpGraphDestroy(session.comm, graph), "ucclEpGraphDestroy");
+  });
+}
+
 }  // namespace
 }  // namespace ucclep::test

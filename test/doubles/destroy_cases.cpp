@@ -119,7 +119,7 @@ TEST_CASE("destroying succeeds after an error that every driver call repeats", "
 TEST_CASE("destroying frees all that the driver lets it free", "[driver]") {
   // Of each kind of object what exists when destroying begins, if this function alone fails.
   const std::pair<const char*, int> kinds[] = {
-      {"event_destroy", 4}, {"stream_destroy", 4}, {"host_free", 5}, {"mem_free", 4}};
+      {"event_destroy", 4}, {"stream_destroy", 4}, {"host_free", 5}, {"mem_free", 5}};
   for (const auto& [function, objects] : kinds) {
     const Warnings warnings;
     run_ranks(1, [&](Rank& rank) {

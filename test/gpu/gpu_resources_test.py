@@ -48,6 +48,11 @@ class Limits(unittest.TestCase):
         self.assertIn("stack frame of 8 bytes", self.found({"good": Kernel(1, 0, 8)}))
         self.assertIn("129 bytes of static shared", self.found({"good": Kernel(1, 0, 0, 129)}))
 
+    def test_granted_spills(self):
+        table = TABLE | {"spill_bytes": {"good": 16}}
+        self.assertEqual(list(problems({"gfx942": {"good": Kernel(1, 16, 8)}}, table, {"good"})), [])
+        self.assertIn("spills", " ".join(problems({"gfx942": {"good": Kernel(1, 17, 8)}}, table, {"good"})))
+
     def test_kernels_and_table_agree(self):
         self.assertIn("good is missing from gfx942", self.found({}))
         self.assertIn("no source defines it", self.found({"good": Kernel(1), "other": Kernel(1)}))

@@ -23,6 +23,9 @@ case $what in
     readelf -d "$library" | grep -F 'Library soname: [libucclep.so.0]'
     readelf -d "$library" | sed -n '/NEEDED/s/.*\[\(.*\)\]/\1/p' >"$work/needed"
     ! grep -vxE 'lib(c|m|stdc\+\+|gcc_s|pthread|dl|rt)\.so\.[0-9]+|ld-linux-x86-64\.so\.2' "$work/needed"
+    # dlopen has little static TLS to give.
+    tls=$(readelf -lW "$library" | awk '$1 == "TLS" { print $6 }')
+    [ $((tls)) -le 128 ] || { echo "$((tls)) bytes of thread-local variables"; exit 1; }
     ;;
   pkg-config)
     export PKG_CONFIG_PATH=$prefix/lib/pkgconfig

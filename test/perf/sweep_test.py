@@ -57,7 +57,7 @@ def main(ceiling_perf, dispatch_perf, combine_perf):
             for series, us in ((update, 0), (dispatch, wanted), (both, wanted)):
                 check_ratio(series, us)
                 expect(series["call_ns"]["min"] > 0, f"the calls of {series['name']} took no time")
-    there, back = ceiling["ll-dispatch", 8, 1024], ceiling["ll-combine", 8, 1024]
+    there, back = ceiling["ll-dispatch-experts", 8, 1024], ceiling["ll-combine", 8, 1024]
     both, combine = pair["results"][0]["series"]
     check_ratio(both, there + back)
     check_ratio(combine, back)

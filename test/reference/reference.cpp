@@ -181,56 +181,86 @@ struct Sum {
   }
 };
 
-}  // namespace
+// The sums of a tree: slots of a rank, rounded to dtype; ranks of a node, rounded to dtype where there are several;
+// nodes. term(destination, slot, column, value): false where the slot has no term for the column.
+using Term = std::function<bool(int destination, const Slot& slot, size_t column, float& value)>;
 
-std::vector<float> combine(const CombineProblem& problem, int source) {
+std::vector<Sum> sum_tree(const CombineProblem& problem, int source, size_t columns, ucclEpDataType_t dtype,
+                          const Term& term) {
   const World& world = *problem.world;
-  const auto hidden = static_cast<size_t>(problem.hidden);
   const auto tokens = static_cast<size_t>(world.rank[static_cast<size_t>(source)].tokens);
-  const bool weighted = problem.shape.layout == Layout::ll_expert_major;
-  World weights_world = world;
-  if (weighted) weights_world.rank[static_cast<size_t>(source)].weights = problem.weights->weights;
-
   // One node, and LL: the sum of all ranks needs no rounding of its own.
   const bool ht = problem.shape.layout == Layout::ht_flat || problem.shape.layout == Layout::ht_expert_major;
   std::vector<int> node_of = ht ? problem.node_of : std::vector<int>{};
   node_of.resize(static_cast<size_t>(world.ranks));
   const int nodes = 1 + *std::max_element(node_of.begin(), node_of.end());
 
-  std::vector<std::vector<Sum>> of_node(static_cast<size_t>(nodes), std::vector<Sum>(tokens * hidden));
+  std::vector<std::vector<Sum>> of_node(static_cast<size_t>(nodes), std::vector<Sum>(tokens * columns));
   for (int destination = 0; destination < world.ranks; ++destination) {
     std::vector<Sum>& sums = of_node[static_cast<size_t>(node_of[static_cast<size_t>(destination)])];
-    std::vector<Sum> partial(tokens * hidden);
+    std::vector<Sum> partial(tokens * columns);
     for (const Slot& slot : placement(world, problem.shape, destination).slots) {
       if (slot.source != source) continue;
       if (!problem.capacity.empty() && slot.row >= problem.capacity[static_cast<size_t>(destination)]) continue;
-      const float weight = weighted ? received_weight(weights_world, slot, destination) : 1.0f;
-      for (size_t column = 0; column < hidden; ++column) {
-        const float value = problem.input(destination, slot.row, static_cast<int64_t>(column));
-        partial[static_cast<size_t>(slot.token) * hidden + column].add(weighted ? value * weight : value);
+      for (size_t column = 0; column < columns; ++column) {
+        float value = 0;
+        if (term(destination, slot, column, value))
+          partial[static_cast<size_t>(slot.token) * columns + column].add(value);
       }
     }
     for (size_t i = 0; i < partial.size(); ++i) {
-      if (partial[i].started) sums[i].add(rounded(problem.dtype, partial[i].value));
+      if (partial[i].started) sums[i].add(rounded(dtype, partial[i].value));
     }
   }
-  std::vector<Sum> result = of_node.front();
-  if (nodes > 1) {
-    result.assign(result.size(), {});
-    for (const std::vector<Sum>& sums : of_node) {
-      for (size_t i = 0; i < sums.size(); ++i) {
-        if (sums[i].started) result[i].add(rounded(problem.dtype, sums[i].value));
-      }
+  if (nodes == 1) return of_node.front();
+  std::vector<Sum> result(tokens * columns);
+  for (const std::vector<Sum>& sums : of_node) {
+    for (size_t i = 0; i < sums.size(); ++i) {
+      if (sums[i].started) result[i].add(rounded(dtype, sums[i].value));
     }
   }
+  return result;
+}
 
+}  // namespace
+
+std::vector<float> combine(const CombineProblem& problem, int source) {
+  const World& world = *problem.world;
+  const auto hidden = static_cast<size_t>(problem.hidden);
+  const bool weighted = problem.shape.layout == Layout::ll_expert_major && !problem.backward;
+  World weights_world = world;
+  if (weighted) weights_world.rank[static_cast<size_t>(source)].weights = problem.weights->weights;
+  const Term term = [&](int destination, const Slot& slot, size_t column, float& value) {
+    value = problem.input(destination, slot.row, static_cast<int64_t>(column));
+    if (weighted) value = value * received_weight(weights_world, slot, destination);
+    return true;
+  };
   std::vector<float> values;
-  for (size_t i = 0; i < result.size(); ++i) {
-    float value = result[i].value;
+  for (const Sum& sum : sum_tree(problem, source, hidden, problem.dtype, term)) {
+    const size_t i = values.size();
+    float value = sum.value;
     for (const auto& bias : problem.biases) {
       value = value + bias(static_cast<int64_t>(i / hidden), static_cast<int64_t>(i % hidden));
     }
     values.push_back(rounded(problem.dtype, value));
+  }
+  return values;
+}
+
+std::vector<float> combined_weights(const CombineProblem& problem, int source) {
+  const World& world = *problem.world;
+  const Routing& routing = world.rank[static_cast<size_t>(source)];
+  const Term term = [&](int destination, const Slot& slot, size_t column, float& value) {
+    const int k = static_cast<int>(column);
+    const bool by_expert = slot.expert >= 0;
+    if (by_expert && routing.expert(slot.token, k) != int64_t{destination} * world.local_experts() + slot.expert)
+      return false;
+    value = problem.weight_row(destination, slot.row, by_expert ? 0 : k);
+    return true;
+  };
+  std::vector<float> values;
+  for (const Sum& sum : sum_tree(problem, source, static_cast<size_t>(routing.k), ucclEpFloat32, term)) {
+    values.push_back(sum.value);
   }
   return values;
 }

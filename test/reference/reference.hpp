@@ -99,9 +99,15 @@ struct CombineProblem {
   const Routing* weights;
   // HT between nodes sums per node: the node of each rank. Empty: one node.
   std::vector<int> node_of = {};
+  // Backward: nothing is multiplied, and there are no biases. One weight of a row that rank `destination` passes; in
+  // expert-major layouts k is 0.
+  bool backward = false;
+  std::function<float(int destination, int64_t row, int k)> weight_row = {};
 };
 
 // What rank `source` gets back: [tokens, hidden] before the last rounding is done, i.e. in fp32 and already rounded.
 std::vector<float> combine(const CombineProblem& problem, int source);
+// Backward: the sums of the rows' weights, tokens x k of the source rank.
+std::vector<float> combined_weights(const CombineProblem& problem, int source);
 
 }  // namespace ucclep::reference

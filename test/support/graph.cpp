@@ -43,29 +43,82 @@ GraphDriver::~GraphDriver() {
   dlclose(library_);
 }
 
-Graph::Graph(const GraphDriver& driver, ucclEpStream_t stream, const std::function<void()>& body) : driver_(driver) {
-  const GraphApi& api = driver.api();
+namespace {
+
+class DriverCapturing : public Capturing {
+ public:
+  explicit DriverCapturing(ucclEpComm_t comm) : driver_(comm) {}
+
   // The strictest mode that leaves other ranks alone: a global capture forbids the whole process what is not captured.
-  const int mode = ranks_are_processes() ? capture_global : capture_thread_local;
-  GraphDriver::check(api.begin_capture(stream, mode), "beginning a capture");
+  void begin(ucclEpStream_t stream) const override {
+    const int mode = ranks_are_processes() ? capture_global : capture_thread_local;
+    GraphDriver::check(driver_.api().begin_capture(stream, mode), "beginning a capture");
+  }
+  void* end(ucclEpStream_t stream) const override {
+    void* graph = nullptr;
+    void* executable = nullptr;
+    GraphDriver::check(driver_.api().end_capture(stream, &graph), "ending a capture");
+    const int instantiated = driver_.api().instantiate(&executable, graph, 0);
+    driver_.api().destroy(graph);
+    GraphDriver::check(instantiated, "instantiating a graph");
+    return executable;
+  }
+  void launch(void* graph, ucclEpStream_t stream) const override {
+    GraphDriver::check(driver_.api().launch(graph, stream), "launching a graph");
+  }
+  void destroy(void* graph) const override { driver_.api().destroy_executable(graph); }
+
+ private:
+  GraphDriver driver_;
+};
+
+class HostCapturing : public Capturing {
+ public:
+  explicit HostCapturing(ucclEpComm_t comm) : comm_(comm) {}
+
+  void begin(ucclEpStream_t stream) const override {
+    ok(ucclEpStreamBeginCapture(comm_, stream), "ucclEpStreamBeginCapture");
+  }
+  void* end(ucclEpStream_t stream) const override {
+    ucclEpGraph_t graph = nullptr;
+    ok(ucclEpStreamEndCapture(comm_, stream, &graph), "ucclEpStreamEndCapture");
+    return graph;
+  }
+  void launch(void* graph, ucclEpStream_t stream) const override {
+    ok(ucclEpGraphLaunch(comm_, static_cast<ucclEpGraph_t>(graph), stream), "ucclEpGraphLaunch");
+  }
+  void destroy(void* graph) const override { ucclEpGraphDestroy(comm_, static_cast<ucclEpGraph_t>(graph)); }
+
+ private:
+  ucclEpComm_t comm_;
+};
+
+}  // namespace
+
+std::unique_ptr<Capturing> Capturing::of(ucclEpComm_t comm) {
+  ucclEpCommInfo_t info = UCCLEP_COMM_INFO_INIT;
+  ok(ucclEpCommGetInfo(comm, &info), "ucclEpCommGetInfo");
+  if (info.device == UCCLEP_DEVICE_HOST) return std::make_unique<HostCapturing>(comm);
+  return std::make_unique<DriverCapturing>(comm);
+}
+
+Graph::Graph(const Capturing& capturing, ucclEpStream_t stream, const std::function<void()>& body)
+    : capturing_(capturing) {
+  capturing.begin(stream);
   try {
     body();
   } catch (...) {
-    if (api.end_capture(stream, &graph_) == 0) api.destroy(graph_);
+    try {
+      capturing.destroy(capturing.end(stream));
+    } catch (const Failure&) {  // what the body met says more
+    }
     throw;
   }
-  GraphDriver::check(api.end_capture(stream, &graph_), "ending a capture");
-  GraphDriver::check(api.instantiate(&executable_, graph_, 0), "instantiating a graph");
+  graph_ = capturing.end(stream);
 }
 
 Graph::~Graph() {
-  if (std::uncaught_exceptions() > 0) return;  // a replay may still run
-  driver_.api().destroy_executable(executable_);
-  driver_.api().destroy(graph_);
-}
-
-void Graph::launch(ucclEpStream_t stream) const {
-  GraphDriver::check(driver_.api().launch(executable_, stream), "launching a graph");
+  if (std::uncaught_exceptions() == 0) capturing_.destroy(graph_);  // else a replay may still run
 }
 
 }  // namespace ucclep::test

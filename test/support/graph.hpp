@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs of a GPU's driver, as a framework makes them of a stream that the library works in.
+// Graphs of a stream that the library works in, made as a framework does on a GPU and a program on the host device.
 #pragma once
 #include <functional>
+#include <memory>
 
 #include "support/ep.hpp"
 #include "support/graph_api.hpp"
@@ -30,19 +31,29 @@ class GraphDriver {
   int ordinal_ = 0;
 };
 
+// How streams of a communicator are captured: by the driver of its GPU, or on the host device by the library.
+class Capturing {
+ public:
+  static std::unique_ptr<Capturing> of(ucclEpComm_t comm);
+  virtual ~Capturing() = default;
+  virtual void begin(ucclEpStream_t stream) const = 0;
+  virtual void* end(ucclEpStream_t stream) const = 0;  // a graph that can be launched
+  virtual void launch(void* graph, ucclEpStream_t stream) const = 0;
+  virtual void destroy(void* graph) const = 0;
+};
+
 // What a body enqueues in a stream. Launched any number of times.
 class Graph {
  public:
-  Graph(const GraphDriver& driver, ucclEpStream_t stream, const std::function<void()>& body);
+  Graph(const Capturing& capturing, ucclEpStream_t stream, const std::function<void()>& body);
   ~Graph();
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
-  void launch(ucclEpStream_t stream) const;
+  void launch(ucclEpStream_t stream) const { capturing_.launch(graph_, stream); }
 
  private:
-  const GraphDriver& driver_;
+  const Capturing& capturing_;
   void* graph_ = nullptr;
-  void* executable_ = nullptr;
 };
 
 }  // namespace ucclep::test

@@ -77,6 +77,18 @@ class Summary(unittest.TestCase):
         code, lines = self.summary()
         self.assertEqual((code, lines[-2:]), (1, ["1 skipped", "2 passed, 2 failed"]))
 
+    def test_reports_without_a_tree_count_too(self):
+        self.run_sample("build", "sample", "[good]")
+        report = os.path.join(self.folder.name, "python.txt")
+        for lines, last in {"passed\ta\nskipped\tb\tno GPU\nend\t\n": "4 passed, 0 failed",
+                            "passed\ta\nfailed\tb\nend\t\n": "4 passed, 1 failed",
+                            "passed\ta\nbegin\tb\n": "4 passed, 1 failed"}.items():
+            with open(report, "w", encoding="utf-8") as file:
+                file.write(lines)
+            self.assertEqual(self.summary(report)[1][-1], last)
+        os.remove(report)
+        self.assertEqual(self.summary(report)[1][-1], "3 passed, 1 failed")
+
     def test_nothing_run_is_a_failure(self):
         self.add("build", "only", "SKIP")
         code, lines = self.summary()

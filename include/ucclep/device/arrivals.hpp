@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the proxy threads of a rank say of arrivals, in words of pinned host memory that lanes poll (P8, P9). Each word
-// has one writer, the proxy thread to which its rank belongs, and only grows.
+// What the proxy threads of a rank say of arrivals (P8, P9). Each word has one writer, the proxy thread to which its
+// rank belongs, and only grows. The words lie in host memory; lanes that wait look at them in turn (network.hpp).
 //
 // clang-format off
 // | who releases                   | who acquires                | scope  | what is ordered                                  |

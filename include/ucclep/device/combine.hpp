@@ -19,12 +19,17 @@ struct CombineArgs {
   View bias, bias2;   // [T, H] or not given
   View output;        // [T, H]
   View wait_ns;
+  View weight_rows;  // backward: f32, a row's weights as dispatch put them out. Their sums: f32 [T, K]
+  View weights_out;
   uint64_t capacity;     // rows of `tokens` (HT) or of a slab (LL); rows at or past it count as zero
   uint32_t output_rows;  // T, as the host has it
   Zones zones;
-  bool ranked;    // RANK_MAJOR
-  bool weighted;  // products with weights: LL EXPERT_MAJOR
+  bool ranked;        // RANK_MAJOR
+  bool weighted;      // products with weights: forward LL EXPERT_MAJOR
+  bool late_weights;  // P7: those of this combine
+  bool weights_back;  // backward, with weight_rows
   uint32_t row_bytes;
+  uint32_t partial_bytes;  // HT: of a row on its way home, behind which are its weights, if there are any
   uint32_t piece_bytes;
 };
 

@@ -221,7 +221,7 @@ UCCLEP_FN void place_rows(const Op& op, const HandleMemory& memory, const Header
   }
   if (thread_id() == 0) {
     memory.state()->rows = rows;
-    memory.state()->updated = good ? 1 : 0;
+    memory.state()->updated = good ? memory.handle.stamp : 0;
   }
   tell_host<to_handle>(memory, out, good ? int64_t{rows} : int64_t{-1});
 }

@@ -27,7 +27,7 @@ UCCLEP_FN bool take_counts(const Op& op, const HtUpdateArgs& args) {
     memory.state()->tokens = args.routing.tokens;
     memory.state()->top_k = args.routing.top_k;
   }
-  if (!Wire::headers_in(op, View{})) return false;
+  if (!Wire::headers_in(op, block_id(), View{})) return false;
   const bool complete =
       receive_headers(op.with(args.group), HeaderWords::of(memory), args.settings, View{}, {warp_id(), block::warps()});
   if (!every_thread(complete)) return false;
@@ -40,7 +40,7 @@ UCCLEP_FN bool take_counts(const Op& op, const HtUpdateArgs& args) {
 template <class Wire>
 UCCLEP_FN bool exchange_counts(const Op& op, const Opening& opening, const HtUpdateArgs& args) {
   if (block_id() == 0) announce_update(memory_of(args), args.counters);
-  if (!slots_free(op, opening)) return false;
+  if (!slots_free(op, opening, typename Wire::Consumed{})) return false;
   bool sent = true;
   const bool routed = route<Wire>(op, args, [&](uint32_t peer) {
     const HtUpdateArgs& now = read_again(args);

@@ -18,8 +18,8 @@
 // |   bulk_wait_written                            |   acquire_then_bulk             |   before the sums            |
 // clang-format on
 #pragma once
+#include "ucclep/device/ht_weight_rows.hpp"
 #include "ucclep/device/ht_wire.hpp"
-#include "ucclep/device/sum_ring.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ht {
@@ -86,7 +86,9 @@ UCCLEP_FN void stage_run(const Op& op, const HtCombineArgs& args, Stage& stage, 
   const uint32_t end = begin + run_rows < rows ? begin + run_rows : rows;
   for (uint32_t place = begin; place < end; ++place) {
     const HtCombineArgs& now = read_again(args);
-    stage_partial<Element>(memory_of(now), now, stage, ring, to + uint64_t{place} * now.row_bytes, home, place);
+    char* const row = to + uint64_t{place} * now.partial_bytes;
+    stage_partial<Element>(memory_of(now), now, stage, ring, row, home, place);
+    if (now.weights_back) stage_weights(memory_of(now), now, row, home, place);
   }
   bulk_wait_written();
   if (lane_id() == 0) publish(Wire::run_words(op, home) + run, op.seq);
@@ -116,7 +118,7 @@ UCCLEP_FN void stage_runs(const Op& op, const HandleMemory& memory, const HtComb
 // Warp verb: the partial rows of one token that come by windows, ranks ascending, once they are there: where they were
 // lent, or where they are staged.
 template <class Wire>
-UCCLEP_FN bool partials_of(const Op& op, const HandleMemory& memory, const Lease* leases, uint32_t row_bytes,
+UCCLEP_FN bool partials_of(const Op& op, const HandleMemory& memory, const HtCombineArgs& args, const Lease* leases,
                            uint32_t token, Terms& terms) {
   const WindowLayout& window = op.group.layout;
   const Selection selection = selection_of(memory, token);
@@ -137,9 +139,17 @@ UCCLEP_FN bool partials_of(const Op& op, const HandleMemory& memory, const Lease
     } else {
       const uint64_t words = window.back_epochs_of(op.slot, rank);
       ok = wait_word(op, Phase::rows, rank, op.mine() + words + 8 * uint64_t{place / run_rows});
-      row = op.window(rank) + window.back_rows_of(op.slot, op.me()) + uint64_t{place} * row_bytes;
+      row = op.window(rank) + window.back_rows_of(op.slot, op.me()) + uint64_t{place} * args.partial_bytes;
     }
     terms.rows[order] = row;
+    if (args.weights_back) {
+      const bool own = lease.given;  // a rank with weights to return lends nothing to others
+      const float* weights = row == nullptr ? nullptr : weights_behind(row, args.row_bytes);
+      if (own && row != nullptr) {
+        weights = reinterpret_cast<const float*>(args.weight_rows.at(0, int64_t{lease.base} + place));
+      }
+      weights_of(terms)[order] = weights;
+    }
   }
   for (uint64_t left = ballot(sends && row == nullptr); left != 0; left &= left - 1) {
     terms.zero |= uint64_t{1} << broadcast(order, first_lane(left));
@@ -158,9 +168,12 @@ UCCLEP_FN bool sum_tokens(const Op& op, const HandleMemory& memory, const HtComb
     const uint32_t bytes = uniform(now.row_bytes);
     Terms terms{reinterpret_cast<const char**>(stage.scratch()), 0, 0};
     const Op here = op.with(now.group);
-    if (!partials_of<Wire>(here, memory_of(now), leases, bytes, token, terms)) return false;
+    if (!partials_of<Wire>(here, memory_of(now), now, leases, token, terms)) return false;
     if constexpr (Wire::network) {
-      if (!Wire::template sum_own_node<Element>(here, memory_of(now), bytes, token, ring, terms)) return false;
+      if (!Wire::template sum_own_node<Element>(here, memory_of(now), now, token, ring, terms)) return false;
+    }
+    if (now.weights_back) {
+      sum_weights(terms, memory.state()->top_k, reinterpret_cast<float*>(now.weights_out.at(0, token)));
     }
     ring.sum<Element>(terms, bytes,
                       [&](uint32_t offset, Vector<Element>& sum) { combining::store_result(now, sum, token, offset); });
@@ -173,7 +186,7 @@ UCCLEP_FN bool exchange_partials(const Op& op, const Opening& opening, const Han
                                  const HtCombineArgs& args, Stage& stage) {
   const HeaderResult ready = exchange_ready<Wire>(op, opening, memory, args.settings, args.offer, args.wait_ns, stage);
   if (ready != HeaderResult::good) {
-    if constexpr (Wire::network) Wire::give_up(op, memory, ready, args.row_bytes);
+    if constexpr (Wire::network) Wire::give_up(op, memory, ready, args.partial_bytes);
     return ready == HeaderResult::differs;
   }
   Lease* leases = leases_of(stage);

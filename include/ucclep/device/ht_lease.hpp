@@ -149,14 +149,14 @@ template <class Wire>
 UCCLEP_FN HeaderResult exchange_ready(const Op& op, const Opening& opening, const HandleMemory& memory,
                                       const Settings& settings, const Offer& offer, const View& wait_ns,
                                       const Stage& stage) {
-  if (!slots_free(op, opening)) return HeaderResult::lost;
+  if (!slots_free(op, opening, typename Wire::Consumed{})) return HeaderResult::lost;
   auto* words = reinterpret_cast<uint32_t*>(stage.scratch());
   const bool sent = lend_out<Wire>(op, memory, settings, offer, words);
   if (Wire::network && !every_thread(sent)) return HeaderResult::lost;
-  if (!Wire::headers_in(op, block_id() == 0 ? wait_ns : View{})) return HeaderResult::lost;
+  if (!Wire::headers_in(op, 0, wait_ns)) return HeaderResult::lost;
   const HeaderResult ready = leases_in(op, settings, wait_ns, leases_of(stage), words);
   if (ready != HeaderResult::good) return ready;
-  return uniform(memory.state()->updated) != 0 ? HeaderResult::good : HeaderResult::differs;
+  return is_routed(op, memory, uniform(memory.state()->updated)) ? HeaderResult::good : HeaderResult::differs;
 }
 
 // One of the warps of the grid that do the same.

@@ -47,7 +47,7 @@ struct AcrossNodes : ByNetwork {
   // A source announces to its relays the rows for their nodes, a relay to homes the sums of its node.
   static UCCLEP_FN uint32_t announced(const Op& op, const HandleMemory& memory, uint32_t peer) {
     const NodeTable nodes = relay::nodes_of(op);
-    if (op.has_window(peer) || memory.state()->updated == 0) return 0;
+    if (op.has_window(peer) || memory.state()->updated != memory.handle.stamp) return 0;
     if (op.kind == Kind::dispatch) {
       const uint32_t node = nodes.node_of(peer);
       return nodes.relay(op.me(), node) == peer ? memory.rows_to_nodes()[node] : 0;
@@ -94,9 +94,9 @@ struct AcrossNodes : ByNetwork {
     return relay::send_sums<Element>(args, op, stage, ring, worker);
   }
   template <class Element>
-  static UCCLEP_FN bool sum_own_node(const Op& op, const HandleMemory& memory, uint32_t row_bytes, uint32_t token,
-                                     SumRing& ring, Terms& terms) {
-    return relay::sum_own_node<Element>(op, memory, row_bytes, token, ring, terms);
+  static UCCLEP_FN bool sum_own_node(const Op& op, const HandleMemory& memory, const HtCombineArgs& args,
+                                     uint32_t token, SumRing& ring, Terms& terms) {
+    return relay::sum_own_node<Element>(op, memory, args, token, ring, terms);
   }
 };
 

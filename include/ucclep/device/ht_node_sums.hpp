@@ -12,7 +12,7 @@
 // clang-format on
 #pragma once
 #include "ucclep/device/ht_relay.hpp"
-#include "ucclep/device/sum_ring.hpp"
+#include "ucclep/device/ht_weight_rows.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ht {
@@ -28,8 +28,8 @@ UCCLEP_FN uint64_t* run_words_at(const Op& op, uint32_t home) {
 }
 
 // Warp verb: the partial rows that this relay adds up for a home, once they are staged.
-UCCLEP_FN bool staged_terms(const Op& op, const HandleMemory& memory, uint32_t block, uint32_t place,
-                            uint32_t row_bytes, Terms& terms) {
+UCCLEP_FN bool staged_terms(const Op& op, const HandleMemory& memory, const HtCombineArgs& args, uint32_t block,
+                            uint32_t place, Terms& terms) {
   const WindowLayout& window = op.group.layout;
   const uint32_t home = nodes_of(op).rank_of(block, op.me()), i = lane_id();
   terms.count = uniform(memory.relay_counts(block)[place]);
@@ -38,7 +38,9 @@ UCCLEP_FN bool staged_terms(const Op& op, const HandleMemory& memory, uint32_t b
     const RelayEntry entry = memory.relay_entries(block, place)[i];
     const uint64_t words = window.relay_words_of(op.group.shape, op.slot, block, nodes_of(op).index_of(entry.rank));
     ok = wait_word(op, Phase::rows, entry.rank, op.mine() + words + 8 * uint64_t{entry.place / run_rows});
-    terms.rows[i] = op.window(entry.rank) + window.back_rows_of(op.slot, home) + uint64_t{entry.place} * row_bytes;
+    terms.rows[i] =
+        op.window(entry.rank) + window.back_rows_of(op.slot, home) + uint64_t{entry.place} * args.partial_bytes;
+    if (args.weights_back) weights_of(terms)[i] = weights_behind(terms.rows[i], args.row_bytes);
   }
   acquire_then_bulk();
   return every_lane(ok);
@@ -58,49 +60,62 @@ UCCLEP_FN bool send_sums(const HtCombineArgs& args, const Op& op, const Stage& s
   for (Parked item = worker.index; item < items; item += worker.workers) {
     const HtCombineArgs& now = read_again(args);
     const Op here = op.with(now.group);
-    const uint32_t block = item % blocks, place = item / blocks, bytes = uniform(now.row_bytes);
+    const uint32_t block = item % blocks, place = item / blocks;
     if (place >= uniform(memory_of(now).relayed()[block])) continue;
     Terms terms{reinterpret_cast<const char**>(stage.scratch()), 0, 0};
-    if (!staged_terms(here, memory_of(now), block, place, bytes, terms)) return false;
-    char* const to =
-        here.mine() + here.group.layout.sums_out_for(here.group.shape, here.slot, block) + uint64_t{place} * bytes;
-    ring.sum<Element>(terms, bytes,
+    if (!staged_terms(here, memory_of(now), now, block, place, terms)) return false;
+    char* const to = network::mine(here) + here.group.layout.sums_out_for(here.group.shape, here.slot, block) +
+                     uint64_t{place} * now.partial_bytes;
+    if (now.weights_back) sum_weights(terms, here.group.shape.top_k, weights_behind(to, now.row_bytes));
+    ring.sum<Element>(terms, uniform(now.row_bytes),
                       [&](uint32_t offset, const Vector<Element>& sum) { store16(to + offset, sum.pack()); });
-    const uint32_t home = nodes_of(here).rank_of(block, here.me());
-    if (!network::push_rows(here, lane_id() == 0, home, place, 1, bytes, between_nodes_flag)) return false;
+    const HtCombineArgs& then = read_again(args);
+    const Op same = op.with(then.group);
+    const uint32_t home = nodes_of(same).rank_of(item % blocks, same.me());
+    if (!network::push_rows(same, lane_id() == 0, home, item / blocks, 1, then.partial_bytes, between_nodes_flag)) {
+      return false;
+    }
   }
   return true;
 }
 
 // Warp verb: from the partial rows of a token that are of this node to the sums of all its nodes, ascending.
 template <class Element>
-UCCLEP_FN bool sum_own_node(const Op& op, const HandleMemory& memory, uint32_t row_bytes, uint32_t token, SumRing& ring,
-                            Terms& terms) {
-  const GroupShape& shape = op.group.shape;
-  const WindowLayout& window = op.group.layout;
-  const NodeTable nodes = nodes_of(op);
-  const uint32_t node = own_node(op);
-  char* const own = op.mine() + window.sums_in_of(shape, op.slot, node) + uint64_t{token} * row_bytes;
+UCCLEP_FN bool sum_own_node(const Op& op, const HandleMemory& memory, const HtCombineArgs& args, uint32_t token,
+                            SumRing& ring, Terms& terms) {
+  const auto own_sum = [&](const Op& same) {
+    return same.mine() + same.group.layout.own_sums_of(same.slot) + uint64_t{token} * args.partial_bytes;
+  };
   const bool any = terms.count != 0;
   if (any) {
-    ring.sum<Element>(terms, row_bytes,
-                      [&](uint32_t offset, const Vector<Element>& sum) { store16(own + offset, sum.pack()); });
+    char* const to = own_sum(op);
+    if (args.weights_back) sum_weights(terms, memory.state()->top_k, weights_behind(to, args.row_bytes));
+    ring.sum<Element>(terms, uniform(args.row_bytes),
+                      [&](uint32_t offset, const Vector<Element>& sum) { store16(to + offset, sum.pack()); });
   }
-  const Selection selection = selection_of(memory, token);
-  const uint32_t place = lane_id() < shape.top_k ? memory.node_places(token)[lane_id()] : no_place;
+  const HtCombineArgs& now = read_again(args);
+  const Op same = op.with(now.group);
+  const HandleMemory routed = memory_of(now);
+  const NodeTable nodes = nodes_of(same);
+  const Selection selection = selection_of(routed, token);
+  const uint32_t place = lane_id() < routed.shape.top_k ? routed.node_places(token)[lane_id()] : no_place;
   const bool away = place != no_place;
-  const uint64_t here = ballot(selection.sends() && op.has_window(selection.rank));
+  const uint64_t here = ballot(selection.sends() && same.has_window(selection.rank));
   const bool leads = any && lane_id() == first_lane(here), has_term = away || leads;
-  const uint32_t of = away ? nodes.node_of(selection.rank) : node;
+  const uint32_t of = away ? nodes.node_of(selection.rank) : own_node(same);
   const uint64_t mask = ballot(has_term);
   uint32_t order = 0;
   for (uint64_t left = mask; left != 0; left &= left - 1) {
     if (broadcast(of, first_lane(left)) < of) ++order;
   }
   bool ok = true;
-  if (away) ok = network::wait_row(op, nodes.relay(op.me(), of), place, between_nodes_flag);
-  if (away) terms.rows[order] = op.mine() + window.sums_in_of(shape, op.slot, of) + uint64_t{place} * row_bytes;
-  if (leads) terms.rows[order] = own;
+  if (away) ok = network::wait_row(same, nodes.relay(same.me(), of), place, between_nodes_flag);
+  if (away) {
+    terms.rows[order] = network::mine(same) + same.group.layout.sums_in_of(same.group.shape, same.slot, of) +
+                        uint64_t{place} * now.partial_bytes;
+  }
+  if (leads) terms.rows[order] = own_sum(same);
+  if (has_term && now.weights_back) weights_of(terms)[order] = weights_behind(terms.rows[order], now.row_bytes);
   terms = {terms.rows, count_lanes(mask), 0};
   acquire_then_bulk();
   return every_lane(ok);

@@ -38,7 +38,7 @@ class Away {
     const uint32_t place = lane_id() < shape.top_k ? memory.node_places(token)[lane_id()] : no_place;
     active_ = place != no_place;
     if (!active_) return;
-    row_ = op.mine() + op.group.layout.relay_out_for(shape, op.slot, nodes_of(op).node_of(selection.rank)) +
+    row_ = network::mine(op) + op.group.layout.relay_out_for(shape, op.slot, nodes_of(op).node_of(selection.rank)) +
            place * relayed_row_bytes(shape, args.source.wire.row_bytes);
   }
   UCCLEP_FN bool any() const { return ballot(active_) != 0; }
@@ -148,7 +148,7 @@ UCCLEP_FN bool relay_run(const Op& op, const HandleMemory& memory, const HtDispa
   const uint32_t source = nodes_of(op).rank_of(block, op.me());
   if (!every_lane(lane_id() != 0 || network::wait_row(op, source, end - 1, between_nodes_flag))) return false;
   const uint64_t row_bytes = relayed_row_bytes(shape, args.output.wire.row_bytes);
-  const char* const landed = op.mine() + op.group.layout.relay_in_of(shape, op.slot, block);
+  const char* const landed = network::mine(op) + op.group.layout.relay_in_of(shape, op.slot, block);
   uint64_t* epochs[rows_at_once] = {};
   acquire_then_bulk();
   bulk_wait_read();
@@ -206,7 +206,7 @@ UCCLEP_FN const char* row_at_relay(const Op& op, const WireShape& wire, uint32_t
   const GroupShape& shape = op.group.shape;
   const NodeTable nodes = nodes_of(op);
   const uint32_t node = own_node(op), place = reinterpret_cast<const uint32_t*>(meta)[place_word];
-  return op.window(nodes.relay(source, node)) +
+  return network::window(op, nodes.relay(source, node)) +
          op.group.layout.relay_in_of(shape, op.slot, nodes.block_of(source, node)) +
          place * relayed_row_bytes(shape, wire.row_bytes) + relayed_head_bytes(shape);
 }

@@ -10,6 +10,7 @@ namespace ht {
 
 struct OneNode {
   static constexpr bool network = false;
+  using Consumed = ConsumedWord;
 
   // ---- Update
   // Lane verb: tokens before `token` that have a row for the column.
@@ -22,8 +23,8 @@ struct OneNode {
   // Where the one for a peer is put together; and a warp verb, when the warp has done so.
   static UCCLEP_FN Packet* header_for(const Op& op, uint32_t peer) { return header_packets(op, peer, op.me()); }
   static UCCLEP_FN bool header_stored(const Op&, uint32_t, uint32_t, uint32_t) { return true; }
-  // Block verb: before they are read.
-  static UCCLEP_FN bool headers_in(const Op&, const View&) { return true; }
+  // Block verb: before they are read. by: the block that has the time for it.
+  static UCCLEP_FN bool headers_in(const Op&, uint32_t, const View&) { return true; }
   // Rows that READY announces to a peer.
   static UCCLEP_FN uint32_t announced(const Op&, const HandleMemory&, uint32_t) { return 0; }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where every byte lives: of the window (the memory of a rank that its peers write and read), of a group's own state
-// and of a handle. Plain arithmetic on the group's shape, so the host, every kernel and the tests compute the same
-// offsets.
+// Where every byte lives: of the windows (the memory of a rank that its peers, or NICs, write and read), of a group's
+// own state and of a handle. Plain arithmetic on the group's shape, so the host, every kernel and the tests compute the
+// same offsets.
 //
 // A window is made of rings. Slot `seq % in_flight` of a ring belongs to operation `seq` of its kind (protocol rule P1:
 // it is written again only after every reader said, in its consumed word, that it has finished with seq - in_flight).
@@ -13,14 +13,19 @@
 //   HT staging      [slot]                rows[B] of the rank's own tokens; peers read it
 //   HT landing      [slot][rank]          meta[B] of rows that are pulled; lines of the metas of rows that are pushed
 //   return landing  [slot][rank]          rows[B], epochs, lines: partial sums on their way home, LL and HT
-//   network out     [kind][slot][rank]    headers; [slot][rank] rows, [slot][rank] partial rows: what the rank sends to
-//                                         those that only the network reaches. Nobody else looks there
+//   own sums        [slot]                rows[B]: HT between nodes, what the ranks of the own node add up to for a token
+//   relay words     [slot][block][member] HT between nodes: epochs of runs that a relay of the home adds up
+//   signals         [signal][rank]        one 64-bit word: how often the rank has signalled; then its last barriers
+//
+// A networked group has a second window a rank, which NICs read and write: on a GPU the first lies in its memory and
+// this one in pinned host memory, over the bus.
+//   headers         [kind][slot][rank]    out, and in
+//   LL rows         [slot][rank]          {meta line, row}[B] out, and in, by place
+//   partial rows    [slot][rank]          rows[B] out, and in
 //   relay           [slot][node] [block]  HT between nodes: rows for a node, where they are sent from and where its
-//                                         relay takes them in; sums of a node for a home, where its relay sends them
-//                                         from and, by [node], where they land; [slot][block][member] epochs of runs
-// What comes from the network lands where it would come from a peer: headers among the headers, rows of LL dispatch as
-// {meta line, row} by place from the beginning of the source's part, partial rows as rows of the return landing. HT has
-// its relays (nodes.hpp).
+//                                         relay takes them in, from where its node's ranks read them; sums of a node
+//                                         for a home, where its relay sends them from and, by [node], where they land
+// Peers look at nothing else there. Headers that come by the network are copied to where those of peers land (network.hpp).
 // clang-format on
 //
 // Epoch positions of packets, lines and words never hold anything else, whatever the rows of earlier operations were:
@@ -36,6 +41,7 @@ namespace ucclep {
 // Sequence numbers, slots and headers are per kind of operation.
 enum class Kind : uint32_t { update = 0, dispatch = 1, combine = 2 };
 constexpr uint32_t num_kinds = 3;
+constexpr uint32_t num_teams = 2;  // of the channel's barriers
 
 constexpr uint32_t max_top_k = 32;       // a token's selections fit the lanes of one warp
 constexpr uint32_t max_experts = 65535;  // expert ids travel as 16 bits; 0xffff is "none"
@@ -70,6 +76,7 @@ struct GroupShape {
   uint64_t token_bytes;               // the largest row on the wire, scales included, a multiple of 16
   uint64_t line_capacity;             // bytes of LINE landing per source: what fits travels as LINE, the rest as BULK
   uint32_t ll_bulk_tokens;  // rows of the BULK landing per source: B of LL, or 0 where all that can come fits as LINE
+  uint32_t signals;         // of the channel, for kernels of users
   uint32_t networked;       // 1: some ranks are reached by the network only; nothing travels as LINE then
   NodeShape nodes;          // of a networked group
 
@@ -136,6 +143,11 @@ UCCLEP_HD constexpr uint64_t relayed_row_bytes(const GroupShape& shape, uint64_t
   return relayed_head_bytes(shape) + row_bytes;
 }
 
+// In the backward pass partial rows of HT have their weights behind them, f32 [K].
+UCCLEP_HD constexpr uint32_t weight_row_bytes(const GroupShape& shape) {
+  return static_cast<uint32_t>(round_up(4 * shape.top_k, 16));
+}
+
 // Partial rows of HT combine that are announced together: a fence costs as much as a row.
 constexpr uint32_t run_rows = 4;
 
@@ -166,11 +178,18 @@ struct WindowLayout {
   uint64_t ll, ll_slot, ll_source, ll_rows, ll_lines, ll_weights;  // offsets inside a source's part
   uint64_t ht, ht_slot, ht_meta, ht_source, ht_lines;              // offsets inside a slot; inside a source's part
   uint64_t back, back_slot, back_source, back_epochs, back_lines;  // offsets inside a source's part
-  uint64_t out_headers, out_rows, out_rows_of_rank, out_back, out_back_of_rank;
-  uint64_t relay_out, relay_in, relay_rows;  // relay_rows: bytes of a node's, of a block's
-  uint64_t sums_out, sums_in, sums_rows;     // the same of sums
+  uint64_t own_sums, sums_rows;                                    // sums_rows: bytes of a node's, of a block's
   uint64_t relay_words, relay_words_of_member;
+  uint64_t signals;
   uint64_t bytes;
+
+  // Of the network's window.
+  uint64_t out_headers, in_headers;
+  uint64_t out_rows, in_rows, net_rows_of_rank;
+  uint64_t out_back, in_back, net_back_of_rank;
+  uint64_t relay_out, relay_in, relay_rows;  // relay_rows: as sums_rows
+  uint64_t sums_out, sums_in;
+  uint64_t network_bytes;  // 0: there is none
 
   static UCCLEP_HD constexpr uint64_t block_of(const GroupShape& s, uint32_t slot, uint32_t rank) {
     return uint64_t{slot} * s.ranks + rank;
@@ -198,34 +217,45 @@ struct WindowLayout {
     w.ht_slot = w.ht_meta + w.ht_source * s.ranks;
 
     w.back = round_up(w.ht + w.ht_slot * s.in_flight, page);
-    w.back_epochs = round_up(s.token_bytes * s.back_tokens(), unit);
+    const uint64_t partial_bytes = s.token_bytes + weight_row_bytes(s);
+    w.back_epochs = round_up(partial_bytes * s.back_tokens(), unit);
     w.back_lines = round_up(w.back_epochs + 8 * s.back_signals(), unit);
     w.back_source = w.back_lines + s.line_capacity;
     w.back_slot = w.back_source * s.ranks;
 
-    const uint64_t sent = s.networked != 0 ? s.ll_tokens : 0, blocks = uint64_t{s.in_flight} * s.ranks;
-    w.out_headers = round_up(w.back + w.back_slot * s.in_flight, page);
-    w.out_rows = round_up(w.out_headers + s.networked * w.header_bytes * num_kinds * blocks, page);
-    w.out_rows_of_rank = round_up(network_row_bytes(s, s.token_bytes) * sent, unit);
-    w.out_back = round_up(w.out_rows + w.out_rows_of_rank * blocks, page);
-    w.out_back_of_rank = round_up(s.token_bytes * sent, unit);
-
     const uint64_t nodes = uint64_t{s.in_flight} * s.nodes.nodes, blocks_in = uint64_t{s.in_flight} * s.nodes.blocks();
+    w.sums_rows = round_up(partial_bytes * s.ht_tokens, unit);
+    w.own_sums = round_up(w.back + w.back_slot * s.in_flight, page);
+    w.relay_words_of_member = round_up(8 * ceil_div(s.ht_tokens, run_rows), unit);
+    w.relay_words = w.own_sums + s.networked * w.sums_rows * s.in_flight;
+    w.signals = round_up(w.relay_words + w.relay_words_of_member * s.nodes.most * blocks_in, page);
+    w.bytes = round_up(w.signals + 8ull * (s.signals + num_teams) * s.ranks, page);
+    if (s.networked == 0) return w;
+
+    const uint64_t blocks = uint64_t{s.in_flight} * s.ranks, headers = w.header_bytes * num_kinds * blocks;
+    w.net_rows_of_rank = round_up(network_row_bytes(s, s.token_bytes) * s.ll_tokens, unit);
+    w.net_back_of_rank = round_up(s.token_bytes * s.ll_tokens, unit);
     w.relay_rows = round_up(relayed_row_bytes(s, s.token_bytes) * s.ht_tokens, unit);
-    w.relay_out = round_up(w.out_back + w.out_back_of_rank * blocks, page);
+    w.out_headers = 0;
+    w.in_headers = w.out_headers + headers;
+    w.out_rows = round_up(w.in_headers + headers, page);
+    w.in_rows = w.out_rows + w.net_rows_of_rank * blocks;
+    w.out_back = round_up(w.in_rows + w.net_rows_of_rank * blocks, page);
+    w.in_back = w.out_back + w.net_back_of_rank * blocks;
+    w.relay_out = round_up(w.in_back + w.net_back_of_rank * blocks, page);
     w.relay_in = w.relay_out + w.relay_rows * nodes;
-    w.sums_rows = round_up(s.token_bytes * s.ht_tokens, unit);
     w.sums_out = w.relay_in + w.relay_rows * blocks_in;
     w.sums_in = w.sums_out + w.sums_rows * blocks_in;
-    w.relay_words_of_member = round_up(8 * ceil_div(s.ht_tokens, run_rows), unit);
-    w.relay_words = w.sums_in + w.sums_rows * nodes;
-
-    w.bytes = round_up(w.relay_words + w.relay_words_of_member * s.nodes.most * blocks_in, page);
+    w.network_bytes = round_up(w.sums_in + w.sums_rows * nodes, page);
     return w;
   }
 
   UCCLEP_HD constexpr uint64_t consumed_word(const GroupShape& s, Kind kind, uint32_t rank) const {
     return consumed + 8ull * (static_cast<uint32_t>(kind) * s.ranks + rank);
+  }
+  // Behind the signals, barriers of each team.
+  UCCLEP_HD constexpr uint64_t signal_word(const GroupShape& s, uint32_t signal, uint32_t source) const {
+    return signals + 8 * (uint64_t{signal} * s.ranks + source);
   }
   UCCLEP_HD constexpr uint64_t header(const GroupShape& s, Kind kind, uint32_t slot, uint32_t source) const {
     return headers + header_bytes * block_of(s, static_cast<uint32_t>(kind) * s.in_flight + slot, source);
@@ -266,19 +296,28 @@ struct WindowLayout {
     return back_rows_of(slot, source) + back_lines;
   }
 
-  // What waits here for the network to take it to `rank`.
+  // In the network's window: what waits for a NIC to take it to `rank`, and what came from there.
   UCCLEP_HD constexpr uint64_t out_header(const GroupShape& s, Kind kind, uint32_t slot, uint32_t rank) const {
     return out_headers + header_bytes * block_of(s, static_cast<uint32_t>(kind) * s.in_flight + slot, rank);
   }
+  UCCLEP_HD constexpr uint64_t in_header(const GroupShape& s, Kind kind, uint32_t slot, uint32_t rank) const {
+    return out_header(s, kind, slot, rank) + (in_headers - out_headers);
+  }
   UCCLEP_HD constexpr uint64_t out_rows_for(const GroupShape& s, uint32_t slot, uint32_t rank) const {
-    return out_rows + out_rows_of_rank * block_of(s, slot, rank);
+    return out_rows + net_rows_of_rank * block_of(s, slot, rank);
+  }
+  UCCLEP_HD constexpr uint64_t in_rows_of(const GroupShape& s, uint32_t slot, uint32_t rank) const {
+    return in_rows + net_rows_of_rank * block_of(s, slot, rank);
   }
   UCCLEP_HD constexpr uint64_t out_back_for(const GroupShape& s, uint32_t slot, uint32_t rank) const {
-    return out_back + out_back_of_rank * block_of(s, slot, rank);
+    return out_back + net_back_of_rank * block_of(s, slot, rank);
+  }
+  UCCLEP_HD constexpr uint64_t in_back_of(const GroupShape& s, uint32_t slot, uint32_t rank) const {
+    return in_back + net_back_of_rank * block_of(s, slot, rank);
   }
 
-  // HT between nodes. Rows for a node, and where its relay takes them in; sums of a node, where its relay sends them
-  // from and where they land, those of the own node among them; what members of the node say of their partial rows.
+  // HT between nodes, there too: rows for a node, and where its relay takes them in; sums of a node, where its relay
+  // sends them from and where they land.
   UCCLEP_HD constexpr uint64_t relay_out_for(const GroupShape& s, uint32_t slot, uint32_t node) const {
     return relay_out + relay_rows * (uint64_t{slot} * s.nodes.nodes + node);
   }
@@ -291,6 +330,8 @@ struct WindowLayout {
   UCCLEP_HD constexpr uint64_t sums_in_of(const GroupShape& s, uint32_t slot, uint32_t node) const {
     return sums_in + sums_rows * (uint64_t{slot} * s.nodes.nodes + node);
   }
+  // In the first window: sums of the own node, by token; and what members of the node say of their partial rows.
+  UCCLEP_HD constexpr uint64_t own_sums_of(uint32_t slot) const { return own_sums + sums_rows * slot; }
   UCCLEP_HD constexpr uint64_t relay_words_of(const GroupShape& s, uint32_t slot, uint32_t block,
                                               uint32_t member) const {
     const uint64_t index = uint64_t{slot} * s.nodes.blocks() + block;
@@ -413,7 +454,7 @@ struct HandleLayout {
 struct HandleState {
   uint32_t tokens;    // T of the last Update
   uint32_t top_k;     // K of the last Update
-  uint32_t updated;   // 1 once routed; 0 again when ranks disagreed on the settings
+  uint32_t updated;   // the handle's stamp once routed; 0 again when ranks disagreed on the settings
   uint32_t rows;      // N, after the exchange
   uint32_t weighted;  // 1: the last dispatch came with weights
   uint32_t unused;

@@ -111,11 +111,12 @@ struct BatchRange {
 struct RowParts {
   Parked batches, of_part;  // of a row; of a part
 
-  // All rows shared out to so many warps, one part each if a part of `most` batches is large enough: to find out what a
+  // All rows shared out to so many warps, one part each if parts of `most` batches are large enough: to find out what a
   // part belongs to takes a warp as long as several batches that are under way together.
   static UCCLEP_FN RowParts of(uint32_t batches, uint32_t rows, uint32_t warps, uint32_t most) {
-    const uint32_t fair = (rows * batches + warps - 1) / warps;
-    return {batches, fair == 0 ? 1 : fair < most ? fair : most};
+    const uint32_t parts = rows < warps ? warps / (rows == 0 ? 1 : rows) : 1;  // that each row may have
+    const uint32_t fair = (batches + parts - 1) / parts;
+    return {batches, fair < most ? fair : most};
   }
   UCCLEP_FN uint32_t count() const { return (batches + of_part - 1) / of_part; }
   UCCLEP_FN bool has(uint32_t part) const { return part * of_part < batches; }

@@ -28,6 +28,12 @@ struct BlockTableLayout {
   }
 };
 
+// Where rows come in LINE form only, and from few ranks, a warp finds its row in its source's header (ll_headers.hpp).
+constexpr uint32_t most_header_ranks = 8, most_header_tokens = 64 * 32;
+UCCLEP_HD constexpr bool rows_by_headers(const GroupShape& shape) {
+  return shape.lines_only() && shape.ranks <= most_header_ranks && shape.ll_tokens <= most_header_tokens;
+}
+
 struct LlDispatchArgs {
   ucclEpDeviceGroup group;
   HandleView handle;

@@ -112,8 +112,9 @@ UCCLEP_FN bool expand_bulk(const Op& op, const LlDispatchArgs& args, Stage& stag
   stage.fetch(row, now.output.wire.token_bytes);
   const Arrival arrival{source, place, meta_token(meta)};
   const ReceivedSelection selection = read_meta(now.group.shape, meta);
-  const Inbox inbox = BlockTables::of(stage, now).inbox;
-  const Target target = target_of(op.with(now.group), memory_of(now), now.output, inbox, arrival, selection);
+  const Op same = op.with(now.group);
+  const uint32_t base = base_of(same, BlockTables::of(stage, now).inbox, now.output, source, selection);
+  const Target target = target_of(same, memory_of(now), now.output, arrival, selection, base);
   deliver_row(stage, read_again(args).output, row, target);
   return true;
 }

@@ -10,23 +10,19 @@
 #include "ucclep/device/combine.hpp"
 #include "ucclep/device/ll_jobs.hpp"
 #include "ucclep/device/ll_sums.hpp"
+#include "ucclep/device/ll_weight_rows.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace combining {
 
-UCCLEP_FN uint32_t weight_packets(const GroupShape& shape) {
-  return HeaderLayout::weight_packets(shape.top_k);
-}
-
 // Lane k's weights of two selections of a token, as a packet carries them.
 UCCLEP_FN uint64_t weight_pair(const HandleMemory& memory, const CombineArgs& args, uint32_t token) {
   const uint32_t k = lane_id();
-  uint32_t bits = 0;
+  float weight = 0;
   if (k < memory.state()->top_k && token < args.output_rows) {
-    bits = float_bits(*reinterpret_cast<const float*>(args.topk_weights.at(0, token, k)));
+    weight = *reinterpret_cast<const float*>(args.topk_weights.at(0, token, k));
   }
-  const uint32_t even = shfl(bits, 2 * k % wave_size), odd = shfl(bits, (2 * k + 1) % wave_size);
-  return uint64_t{even} | uint64_t{odd} << 32;
+  return pair_of(weight);
 }
 
 // Grid verb (P7): weights that come with combine go to the far sides as packets of the same seq, two to a packet.
@@ -47,13 +43,6 @@ UCCLEP_FN void send_weights(const Op& op, const HandleMemory& memory, const Comb
   }
 }
 
-// Where the weights of a home land that come with combine.
-template <class Wire>
-UCCLEP_FN const Packet* late_weights(const Op& op, uint32_t home) {
-  if (Wire::network && !op.has_window(home)) return header_packets(op, op.me(), home) + HeaderLayout::counts;
-  return reinterpret_cast<const Packet*>(op.mine() + op.group.layout.ll_weights_of(op.slot, home));
-}
-
 // Warp verb: the copies of one received row, experts ascending. False: the home's weights did not come.
 template <class Wire>
 UCCLEP_FN bool gather_copies(const Op& op, const HandleMemory& memory, const CombineArgs& args, uint32_t home,
@@ -61,9 +50,9 @@ UCCLEP_FN bool gather_copies(const Op& op, const HandleMemory& memory, const Com
   const GroupShape& shape = op.group.shape;
   const uint32_t count = memory.recv_count(home)[place], i = lane_id();
   uint64_t late = 0;
-  if (args.settings.weights_at_combine) {
+  if (args.late_weights) {
     const uint32_t packets = weight_packets(shape);
-    const Packet* from = late_weights<Wire>(op, home);
+    const Packet* from = weights_from<Wire>(op, home);
     bool ok = true;
     if (i < packets) ok = wait_packet(op, Phase::weights, home, from + uint64_t{place} * packets + i, late);
     if (!every_lane(ok)) return false;
@@ -72,7 +61,7 @@ UCCLEP_FN bool gather_copies(const Op& op, const HandleMemory& memory, const Com
   if (i < shape.top_k) entry = memory.recv_entries(home, place)[i];  // does not wait for the count
   if (i >= count) entry = RecvEntry{};
   const uint64_t pair = shfl(late, entry.k / 2);
-  if (args.settings.weights_at_combine) entry.weight = float_of(static_cast<uint32_t>(entry.k % 2 ? pair >> 32 : pair));
+  if (args.late_weights) entry.weight = float_of(static_cast<uint32_t>(entry.k % 2 ? pair >> 32 : pair));
   const bool present = i < count && entry.row < args.capacity;
   const uint64_t mask = ballot(present);
   if (present) {
@@ -263,8 +252,7 @@ UCCLEP_FN bool gather_partials(const Op& op, const HandleMemory& memory, const C
       const uint64_t word = uint64_t{selection.place} * bulk_parts(args.row_bytes) + part;
       ok = Forms::Wire::wait_part(op, rank, selection.place,
                                   op.mine() + window.back_epochs_of(op.slot, rank) + 8 * word);
-      partials.rows[order] =
-          op.mine() + window.back_rows_of(op.slot, rank) + uint64_t{selection.place} * args.row_bytes;
+      partials.rows[order] = Forms::Wire::landed_back(op, rank) + uint64_t{selection.place} * args.row_bytes;
     }
     partials.ranks[order] = rank;
   }
@@ -379,17 +367,16 @@ UCCLEP_FN bool reduce_ll_tokens(const Op& op, const HandleMemory& memory, const 
   return true;
 }
 
-// Of one block, which tells how long peers were waited for.
-UCCLEP_FN View waits_of(const CombineArgs& args) {
-  return block_id() == grid_size() - 1 ? args.wait_ns : View{};
-}
-
-// How a combine begins, and how partial rows leave. The other way is ll_network.hpp.
+// How a combine begins, how partial rows leave, and how they are added up: by a warp, with its stage. The other way is
+// ll_network.hpp.
 template <class Wire>
-struct CombinePath;
+class CombinePath;
 
 template <>
-struct CombinePath<ll::ByWindows> {
+class CombinePath<ll::ByWindows> {
+ public:
+  explicit UCCLEP_FN CombinePath(Stage& stage) : stage_(stage) {}
+
   // Grid verb: READY to everybody. updated: the dispatch before brought rows.
   static UCCLEP_FN bool begin(const Op& op, const HandleMemory&, const CombineArgs& args, bool) {
     ready_out(op, args.settings);
@@ -397,12 +384,19 @@ struct CombinePath<ll::ByWindows> {
   }
   // Verb of the blocks that send.
   template <class Element, class Forms>
-  static UCCLEP_FN bool send(const Op& op, const HandleMemory& memory, const CombineArgs& args, const ll::Job& job,
-                             Stage& stage) {
-    return send_ll_rows<Element, Forms>(op, memory, args, job, stage);
+  UCCLEP_FN bool send(const Op& op, const HandleMemory& memory, const CombineArgs& args, const ll::Job& job) {
+    return send_ll_rows<Element, Forms>(op, memory, args, job, stage_);
+  }
+  // Verb of the blocks that receive.
+  template <class Element, class Forms>
+  UCCLEP_FN bool reduce(const Op& op, const HandleMemory& memory, const CombineArgs& args, const ll::Job& job) {
+    return reduce_ll_tokens<Element, Forms>(op, memory, args, job, stage_);
   }
   // Ranks differ, and none of the rows that were announced will be sent.
   static UCCLEP_FN void give_up(const Op&, const HandleMemory&, const CombineArgs&) {}
+
+ private:
+  Stage& stage_;
 };
 
 // Grid verb: the whole exchange. send(): all partial rows out; reduce(): the results, when everybody is known to take
@@ -413,29 +407,31 @@ UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const HandleM
   using Wire = typename Forms::Wire;
   using Path = CombinePath<Wire>;
   const uint32_t updated = memory.state()->updated;  // it comes while the peers' words do
-  if (!slots_free(op, opening)) return false;
+  if (!slots_free(op, opening, typename Wire::Consumed{})) return false;
   if constexpr (Forms::bulk) acquire_then_bulk();
-  if (!Path::begin(op, memory, args, uniform(updated) != 0)) return false;
-  if (uniform(updated) == 0) return true;
+  const bool routed = is_routed(op, memory, uniform(updated));
+  if (!Path::begin(op, memory, args, routed)) return false;
+  if (!routed) return true;
   // Normally rows fly while the headers do. Where this rank is going to wait for weights it first makes sure that
   // everybody means to send them.
   HeaderResult ready = HeaderResult::good;
-  if (args.settings.weights_at_combine != 0) {
-    if (!Wire::headers_in(op, waits_of(args))) return false;
+  if (args.late_weights) {
+    if (!Wire::headers_in(op, grid_size() - 1, args.wait_ns)) return false;
     ready = ready_in(op, args.settings, args.wait_ns);
     if (ready == HeaderResult::differs) Path::give_up(op, memory, args);
     if (ready != HeaderResult::good) return ready == HeaderResult::differs;
     send_weights<Wire>(op, memory, args);
   }
+  if (args.weights_back) send_weight_rows<Wire>(op, memory, args);
   if (!every_thread(send())) return false;
   const CombineArgs& now = read_again(args);
   const Op here = op.with(now.group);
-  if (now.settings.weights_at_combine == 0) {
-    if (!Wire::headers_in(here, waits_of(now))) return false;
+  if (!now.late_weights) {
+    if (!Wire::headers_in(here, grid_size() - 1, now.wait_ns)) return false;
     ready = ready_in(here, now.settings, now.wait_ns);
   }
   if (ready != HeaderResult::good) return ready == HeaderResult::differs;  // every rank ends without a row
-  return reduce();
+  return reduce() && (!args.weights_back || sum_weight_rows<Wire>(op, memory, args));
 }
 
 template <class Element, class Forms>
@@ -446,12 +442,12 @@ UCCLEP_FN void combine_ll(const CombineArgs& args) {
   const Op op = next_operation(args.group, Kind::combine, Operation::combine, opening);
   const HandleMemory memory{args.handle, args.group.shape};
   const ll::Jobs jobs = ll::Jobs::of(sending_percent, false);
+  CombinePath<typename Forms::Wire> path(stage);
   const auto send = [&] {
-    using Path = CombinePath<typename Forms::Wire>;
-    return !jobs.send.mine() || Path::template send<Element, Forms>(op, memory, args, jobs.send, stage);
+    return !jobs.send.mine() || path.template send<Element, Forms>(op, memory, args, jobs.send);
   };
   const auto reduce = [&] {
-    return !jobs.receive.mine() || reduce_ll_tokens<Element, Forms>(op, memory, args, jobs.receive, stage);
+    return !jobs.receive.mine() || path.template reduce<Element, Forms>(op, memory, args, jobs.receive);
   };
   Forms::Wire::end(op, exchange_rows<Forms>(op, opening, memory, args, send, reduce));
 }

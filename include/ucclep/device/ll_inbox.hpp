@@ -1,15 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a block that receives knows of what comes: everybody's headers, in shared memory where they fit.
+// What a block that receives knows of what comes: everybody's headers, as tables in its shared memory where they fit.
 #pragma once
 #include "ucclep/device/ll_args.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ll {
 
+// Packets of the header that `source` sent here.
+UCCLEP_FN const Packet* counts_packet(const Op& op, uint32_t source, uint32_t expert) {
+  return header_packets(op, op.me(), source) + HeaderLayout::counts + expert / 2;
+}
+UCCLEP_FN const Packet* present_packet(const Op& op, uint32_t source, uint32_t i) {
+  return header_packets(op, op.me(), source) + HeaderLayout::present(op.group.shape.local_experts()) + i;
+}
+// Of such a packet, as its value.
+UCCLEP_FN uint32_t count_of(uint64_t counts, uint32_t expert) {
+  return static_cast<uint32_t>(counts >> (32 * (expert % 2)));
+}
+
 struct Inbox {
   HeaderFacts* facts;  // [R]
   uint16_t* tokens;    // [R][B rounded up]: by place, which token a row that lies by token is; NULL: no table
   uint32_t* bases;     // [R][L]: first row of a source in the slab of an expert; NULL: no table
+
+  // For who needs no tables: only waits for the headers to be whole.
+  UCCLEP_FN Inbox without_tables() const { return {facts, nullptr, nullptr}; }
 
   // Block verb, after ready_in has filled the facts: waits for what else the headers say, and fills the tables. slabs:
   // the layout has slabs, and bases matter. False: a header did not come whole. (Not all at once: so many who look for
@@ -68,20 +83,21 @@ struct Inbox {
   // Lane verb: the first row of `source` in the slab of a local expert: what sources below it have for that expert.
   UCCLEP_FN uint32_t slab_base(const Op& op, uint32_t source, uint32_t expert) const {
     if (bases) return bases[source * op.group.shape.local_experts() + expert];
+    constexpr uint32_t batch = 4;  // packets under way
     uint32_t base = 0;
-    for (uint32_t lower = 0; lower < source; ++lower) {
-      base += static_cast<uint32_t>(load_packet(counts_packet(op, lower, expert)).value >> (32 * (expert % 2)));
+    for (uint32_t first = 0; first < source; first += batch) {
+      uint64_t counts[batch];
+      UCCLEP_UNROLL
+      for (uint32_t i = 0; i < batch; ++i) {
+        counts[i] = first + i < source ? load_packet(counts_packet(op, first + i, expert)).value : 0;
+      }
+      UCCLEP_UNROLL
+      for (uint32_t i = 0; i < batch; ++i) base += count_of(counts[i], expert);
     }
     return base;
   }
 
  private:
-  static UCCLEP_FN const Packet* counts_packet(const Op& op, uint32_t source, uint32_t expert) {
-    return header_packets(op, op.me(), source) + HeaderLayout::counts + expert / 2;
-  }
-  static UCCLEP_FN const Packet* present_packet(const Op& op, uint32_t source, uint32_t i) {
-    return header_packets(op, op.me(), source) + HeaderLayout::present(op.group.shape.local_experts()) + i;
-  }
   static UCCLEP_FN uint32_t list_of(const Op& op, uint32_t source) {
     return source * ((op.group.shape.ll_tokens + 63) / 64 * 64);
   }
@@ -112,17 +128,35 @@ struct Inbox {
   }
 };
 
-// Warp verb: where a row goes, in the layouts of LL.
-UCCLEP_FN Target target_of(const Op& op, const HandleMemory& memory, const DispatchOutput& out, const Inbox& inbox,
-                           const Arrival& arrival, const ReceivedSelection& selection) {
-  uint32_t base = 0, expert = 0;
-  if (out.zones == Zones::slabs && is_mine(op, selection, expert)) base = inbox.slab_base(op, arrival.source, expert);
+// Warp verb: where a row goes, in the layouts of LL. base: the first row of its source in the slab of lane k's expert.
+UCCLEP_FN Target target_of(const Op& op, const HandleMemory& memory, const DispatchOutput& out, const Arrival& arrival,
+                           const ReceivedSelection& selection, uint32_t base) {
   const Target target = place_row(op, memory, out, arrival, selection, base);
-  if (arrival.notes && target.active && out.zones == Zones::slabs) {
+  uint32_t expert = 0;
+  if (arrival.notes && target.active && out.zones == Zones::slabs && is_mine(op, selection, expert)) {
     memory.row_homes(expert)[target.inner] = arrival.source * memory.handle.tokens + arrival.place;
   }
   return target;
 }
+
+// Lane verb: such a base, where it matters; else 0.
+UCCLEP_FN uint32_t base_of(const Op& op, const Inbox& inbox, const DispatchOutput& out, uint32_t source,
+                           const ReceivedSelection& selection) {
+  uint32_t expert = 0;
+  const bool matters = out.zones == Zones::slabs && is_mine(op, selection, expert);
+  return matters ? inbox.slab_base(op, source, expert) : 0;
+}
+
+// A way to find a row, by the tables: `index` is its place here. The other way is ll_headers.hpp.
+struct ByTables {
+  const Inbox inbox;
+  uint32_t token, place;
+
+  // Warp verb.
+  UCCLEP_FN ByTables(const Op& op, const Inbox& inbox, uint32_t source, uint32_t index)
+      : inbox(inbox), token(uniform(inbox.find_token(op, source, index))), place(index) {}
+  UCCLEP_FN bool find(const Op&, uint32_t) const { return true; }
+};
 
 }  // namespace ll
 }  // namespace UCCLEP_SIMT_NAMESPACE

@@ -20,16 +20,21 @@ struct Job {
 // How an operation reaches the ranks: all of them by their windows. The other way is network.hpp.
 struct ByWindows {
   static constexpr bool network = false;
+  using Consumed = ConsumedWord;
 
   // Where the header for a peer is put together.
   static UCCLEP_FN Packet* header_for(const Op& op, uint32_t peer) { return header_packets(op, peer, op.me()); }
   // Block verb, when this block has stored those of a dispatch: for rotated(first), rotated(first + step) and so on.
   static UCCLEP_FN bool counts_stored(const Op&, const HandleMemory&, uint32_t, uint32_t) { return true; }
-  // Block verb: before headers are read.
-  static UCCLEP_FN bool headers_in(const Op&, const View&) { return true; }
+  // Block verb: before headers are read. by: the block that has the time for it.
+  static UCCLEP_FN bool headers_in(const Op&, uint32_t, const View&) { return true; }
   // Lane verb: a part of a partial row in BULK form; word: its epoch.
   static UCCLEP_FN bool wait_part(const Op& op, uint32_t rank, uint32_t, const char* word) {
     return wait_word(op, Phase::rows, rank, word);
+  }
+  // Where partial rows of a rank land.
+  static UCCLEP_FN const char* landed_back(const Op& op, uint32_t rank) {
+    return op.mine() + op.group.layout.back_rows_of(op.slot, rank);
   }
   static UCCLEP_FN void end(const Op& op, bool ok) { end_operation(op, ok); }
 };

@@ -298,16 +298,26 @@ struct LineSender {
   }
 };
 
+// Lane k's id of a token, read ahead of the token's turn.
+struct IdAhead {
+  int64_t id = -1;
+
+  template <class Args>
+  UCCLEP_FN void read(const Args& args, uint32_t token) {
+    id = token < args.routing.tokens ? given_id(args.routing, token) : -1;
+  }
+};
+
 // Verb of the blocks that count: the positions of every row; put(op, args, token, selection), a warp verb, sends them.
-template <class Args, class Put>
-UCCLEP_FN void place_tokens(const Op& op, const Args& args, const Job& job, TokenSets<Args>& sets, int64_t* bad,
-                            Put&& put) {
+// ahead: has been read for the warp's first token, and reads the next when all of one has been used.
+template <class Args, class Ahead, class Put>
+UCCLEP_FN void place_tokens(const Op& op, const Args& args, const Job& job, TokenSets<Args>& sets, Ahead& ahead,
+                            int64_t* bad, Put&& put) {
   const Parked tokens = args.routing.tokens;
   for (Parked begin = 0; begin + job.block() < tokens; begin += job.warps()) {
     const Args& here = read_again(args);
     const Parked token = begin + job.warp();
-    Selection selection{-1, 0, no_place, 0};
-    if (token < tokens) selection = begin_selection(here.group.shape, here.routing, token, bad);
+    Selection selection = select(here.group.shape, ahead.id, bad);
     for (Parked first = 0; first < tokens; first += sets.capacity) {
       sets.require(first, tokens, bad);
       if (token < tokens) sets.add_before(token, selection);
@@ -315,24 +325,36 @@ UCCLEP_FN void place_tokens(const Op& op, const Args& args, const Job& job, Toke
     if (token >= tokens) continue;
     const Args& now = read_again(args);
     put(op.with(now.group), now, token, selection);
+    ahead.read(read_again(args), token + job.warps());
     keep_selection(memory_of(now), now.routing, token, selection);
     sync_warp();  // all lanes have read the scratch
   }
 }
 
+// Lane k's id and weight.
+struct MetaAhead : IdAhead {
+  float weight = 0;
+
+  UCCLEP_FN void read(const LlDispatchArgs& args, uint32_t token) {
+    IdAhead::read(args, token);
+    const bool given = token < args.routing.tokens && lane_id() < args.routing.top_k && args.topk_weights.data;
+    weight = given ? *reinterpret_cast<const float*>(args.topk_weights.at(0, token, lane_id())) : 0.0f;
+  }
+};
+
 // Verb of those blocks: a meta line for every row.
 UCCLEP_FN void send_metas(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage, LlSets& sets,
-                          int64_t* bad) {
-  const auto put = [&stage](const Op& op, const LlDispatchArgs& args, uint32_t token, const Selection& selection) {
+                          MetaAhead& ahead, int64_t* bad) {
+  const auto put = [&](const Op& op, const LlDispatchArgs& args, uint32_t token, const Selection& selection) {
     const GroupShape& shape = args.group.shape;
-    build_meta(shape, token, selection, weight_of(shape, args.topk_weights, token, selection), stage.scratch());
+    build_meta(shape, token, selection, selection.expert >= 0 ? ahead.weight : 0.0f, stage.scratch());
     const RowLines lines = RowLines::of(shape, args.source.wire);
     const uint32_t bytes = MetaLayout::of(shape.top_k).body_bytes();
     lines_of_token(op, lines, token, selection).each([&](char* row) {
       line_store(row, stage.scratch(), bytes, op.seq);
     });
   };
-  place_tokens(op, args, job, sets, bad, put);
+  place_tokens(op, args, job, sets, ahead, bad, put);
 }
 
 // Warp verb: the scales of a span, a group of quantised elements a lane, from shared memory to every target.
@@ -406,12 +428,14 @@ UCCLEP_FN bool receive_scales(const Op& op, const DispatchOutput& out, Stage& st
   return true;
 }
 
-// Warp verb: one part of the row that `source` put at `place`, from its lines to where it stays. Span: how it comes.
-template <class Span>
+// Warp verb: one part of a row of `source`, from its lines to where it stays. Span: how it comes; Way, index: how it is
+// found.
+template <class Span, class Way>
 UCCLEP_FN bool receive_part(const Op& op, const LlDispatchArgs& args, Stage& stage, const RowParts& parts,
-                            const Parked& source, const Parked& place, const Parked& part) {
-  const Parked token = uniform(BlockTables::of(stage, args).inbox.find_token(op, source, place));
-  const GroupShape& shape = args.group.shape;
+                            const Parked& source, const Parked& index, const Parked& part) {
+  Way way(op, BlockTables::of(stage, args).inbox, source, index);
+  const Parked token = way.token;
+  const GroupShape& shape = op.group.shape;
   const RowLines lines = RowLines::of(shape, args.output.wire);
   const auto row_of = [&](const Op& same) {
     return same.mine() + same.group.layout.ll_lines_of(same.slot, source) + uint64_t{token} * lines.all() * line_bytes;
@@ -419,14 +443,16 @@ UCCLEP_FN bool receive_part(const Op& op, const LlDispatchArgs& args, Stage& sta
   const BatchRange range = part < parts.count() ? parts.range(part) : BatchRange{0, 0};
   Span span;
   span.cover(args.output.wire, range);
-  span.peek(args.output.wire, row_of(op) + lines.batch(range.begin));  // on its way while the meta is read
+  span.peek(args.output.wire, row_of(op) + lines.batch(range.begin));  // on its way while the rest is read
+  if (!way.find(op, source)) return true;
   char* meta = stage.scratch();
   if (!line_load(op, Phase::rows, source, meta, row_of(op), MetaLayout::of(shape.top_k).body_bytes())) return false;
   const LlDispatchArgs& now = read_again(args);
-  const Arrival arrival{source, place, token, part == 0};
+  const Op at_meta = op.with(now.group);
+  const Arrival arrival{source, way.place, token, part == 0};
   const ReceivedSelection selection = read_meta(now.group.shape, meta);
-  const Inbox inbox = BlockTables::of(stage, now).inbox;
-  const Target target = target_of(op.with(now.group), memory_of(now), now.output, inbox, arrival, selection);
+  const uint32_t base = base_of(at_meta, way.inbox, now.output, source, selection);
+  const Target target = target_of(at_meta, memory_of(now), now.output, arrival, selection, base);
   sync_warp();  // all lanes have read the scratch
   const LlDispatchArgs& here = read_again(args);
   const Op same = op.with(here.group);

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // LL between ranks of which some are reached by the network only. Their rows and partial rows are put together in this
-// rank's window, where a row waits by destination and place, and a command for each tells the proxy threads, which send
-// a chunk as one write when all its rows are there. All others travel in BULK form, as ever: a fence is nothing beside
-// the network.
+// rank's window of the network, where a row waits by destination and place, and a command for each tells the proxy
+// threads, which send a chunk as one write when all its rows are there. All others travel in BULK form, as ever: a
+// fence is nothing beside the network.
+//
+// On a GPU that window is across the bus. So rows go there as whole lines, and come from there by bulk copies, several
+// of a warp under way, each row once.
 //
 // Floor: rows to other domains * (meta + row bytes) / NIC bandwidth, a message's flight, and a proxy at both ends.
 #pragma once
 #include "ucclep/device/ll_combine.hpp"
 #include "ucclep/device/low_latency.hpp"
 #include "ucclep/device/network.hpp"
+#include "ucclep/device/sum_ring.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ll {
@@ -40,7 +44,7 @@ struct UnsentRow {
     rank = to;
     place = selection.place;
     row_bytes = static_cast<uint32_t>(network_row_bytes(op.group.shape, args.source.wire.row_bytes));
-    char* const meta = op.mine() + window.out_rows_for(op.group.shape, op.slot, to) + at * row_bytes;
+    char* const meta = network::mine(op) + window.out_rows_for(op.group.shape, op.slot, to) + at * row_bytes;
     return {meta, meta + layout.bytes};
   }
   UCCLEP_FN void publish_all(const Op& op) {
@@ -61,13 +65,13 @@ struct BulkPath<ByNetwork> {
 
   static UCCLEP_FN bool wait(const Op& op, uint32_t source, uint32_t place) {
     if (op.has_window(source)) return BulkPath<ByWindows>::wait(op, source, place);
-    return network::wait_row(op, source, place);
+    return lane_id() != 0 || network::wait_row(op, source, place);
   }
   static UCCLEP_FN BulkPlace landed(const Op& op, const WireShape& wire, uint32_t source, uint32_t place) {
     if (op.has_window(source)) return BulkPath<ByWindows>::landed(op, wire, source, place);
     const GroupShape& shape = op.group.shape;
-    char* const meta =
-        op.mine() + op.group.layout.ll_meta_of(op.slot, source) + place * network_row_bytes(shape, wire.row_bytes);
+    char* const meta = network::mine(op) + op.group.layout.in_rows_of(shape, op.slot, source) +
+                       place * network_row_bytes(shape, wire.row_bytes);
     return {meta, meta + MetaLayout::of(shape.top_k).bytes};
   }
 };
@@ -76,21 +80,28 @@ struct BulkPath<ByNetwork> {
 
 namespace combining {
 
+// Rows are whole: a warp has pieces of all that it adds under way together.
 template <>
-struct CombinePath<ByNetwork> {
-  // Weights that come with combine go with READY, by place: whether all ranks mean to send them shows when they are
-  // there.
+class CombinePath<ByNetwork> {
+ public:
+  explicit UCCLEP_FN CombinePath(Stage& stage) : stage_(stage), ring_(stage) {}
+
+  // Weights that come with combine go with READY, by place, and so do those of the backward pass: whether all ranks
+  // mean to send them shows when they are there.
   static UCCLEP_FN bool begin(const Op& op, const HandleMemory& memory, const CombineArgs& args, bool updated) {
     for (uint32_t i = block_id(); i < op.ranks(); i += grid_size()) {
       const uint32_t peer = op.rotated(i);
-      const bool remote = !op.has_window(peer), weights = remote && updated && args.settings.weights_at_combine != 0;
+      const bool remote = !op.has_window(peer), weights = remote && updated && args.late_weights,
+                 weights_back = remote && updated && args.weights_back;
       Packet* const header = ByNetwork::header_for(op, peer);
       if (warp_id() == 0) store_header(op, header, args.settings, 0, Form::bulk, 0, nullptr);
       if (!remote) continue;
       if (weights) store_weights(op, memory, args, peer, header + HeaderLayout::counts);
+      if (weights_back) store_weight_rows(op, memory, args, peer, header + HeaderLayout::counts);
       sync_block();
       const uint32_t rows = updated ? memory.rows_from()[peer] : 0;
-      const uint32_t late = weights ? memory.rows_to()[peer] * weight_packets(op.group.shape) : 0;
+      const uint32_t weighted = weights ? memory.rows_to()[peer] : weights_back ? rows : 0;
+      const uint32_t late = weighted * weight_packets(op.group.shape);
       if (!every_thread(warp_id() != 0 ||
                         network::push_header(op, lane_id() == 0, peer, rows, HeaderLayout::counts + late)))
         return false;
@@ -98,23 +109,34 @@ struct CombinePath<ByNetwork> {
     return true;
   }
 
-  // What only the network reaches comes first: a row each. To the windows of others while it flies, in parts.
+  // What only the network reaches comes first; to the windows of others while it flies.
   template <class Element, class Forms>
-  static UCCLEP_FN bool send(const Op& op, const HandleMemory& memory, const CombineArgs& args, const ll::Job& job,
-                             Stage& stage) {
+  UCCLEP_FN bool send(const Op& op, const HandleMemory& memory, const CombineArgs& args, const ll::Job& job) {
     Parked item = job.warp();
     for (Parked i = 0; i < 2 * op.ranks(); i += 1) {
       const bool by_window = i >= op.ranks();
       const Parked home = op.rotated(1 + i - (by_window ? op.ranks() : 0));
       if (op.has_window(home) != by_window) continue;
-      const CombineArgs& here = read_again(args);
-      const Parked parts = by_window ? bulk_parts(here.row_bytes) : 1, items = memory.rows_from()[home] * parts;
-      for (; item < items; item += job.warps()) {
+      const Parked rows = memory.rows_from()[home];
+      for (; item < rows; item += job.warps()) {
         const CombineArgs& now = read_again(args);
-        if (!send_part<Element>(op.with(now.group), memory_of(now), now, stage, home, item / parts, item % parts))
-          return false;
+        if (!send_row<Element>(op.with(now.group), memory_of(now), now, home, item)) return false;
       }
-      item -= items;
+      item -= rows;
+    }
+    return true;
+  }
+
+  template <class Element, class Forms>
+  UCCLEP_FN bool reduce(const Op& op, const HandleMemory& memory, const CombineArgs& args, const ll::Job& job) {
+    const Parked tokens = tokens_out(op, memory, args, job);
+    for (Parked token = job.warp(); token < tokens; token += job.warps()) {
+      const CombineArgs& now = read_again(args);
+      Partials partials;
+      if (!gather_partials<Forms>(op.with(now.group), memory_of(now), now, stage_, token, 0, partials)) return false;
+      acquire_then_bulk();
+      ring_.sum<Element>({partials.rows, partials.count, 0}, now.row_bytes,
+                         [&](uint32_t offset, Vector<Element>& sum) { store_result(now, sum, token, offset); });
     }
     return true;
   }
@@ -127,6 +149,15 @@ struct CombinePath<ByNetwork> {
   }
 
  private:
+  // Block verb: of all rows that came from `home`.
+  static UCCLEP_FN void store_weight_rows(const Op& op, const HandleMemory& memory, const CombineArgs& args,
+                                          uint32_t home, Packet* to) {
+    const uint32_t rows = memory.rows_from()[home];
+    for (uint32_t place = warp_id(); place < rows; place += block::warps()) {
+      store_weight_row(op, memory, args, home, place, to);
+    }
+  }
+
   // Block verb: those of all tokens that have a row at `peer`.
   static UCCLEP_FN void store_weights(const Op& op, const HandleMemory& memory, const CombineArgs& args, uint32_t peer,
                                       Packet* to) {
@@ -141,37 +172,40 @@ struct CombinePath<ByNetwork> {
     }
   }
 
-  // Warp verb: a part of a partial row into the home's window, or the whole of it for the network.
+  // Warp verb: a partial row into the home's window, or to where the network takes it.
   template <class Element>
-  static UCCLEP_FN bool send_part(const Op& op, const HandleMemory& memory, const CombineArgs& args, Stage& stage,
-                                  uint32_t home, uint32_t place, uint32_t part) {
+  UCCLEP_FN bool send_row(const Op& op, const HandleMemory& memory, const CombineArgs& args, uint32_t home,
+                          uint32_t place) {
     const WindowLayout& window = op.group.layout;
     const bool by_window = op.has_window(home);
     char* const rows = by_window ? op.window(home) + window.back_rows_of(op.slot, op.me())
-                                 : op.mine() + window.out_back_for(op.group.shape, op.slot, home);
-    char* const to = rows + uint64_t{place} * args.row_bytes;
-    const bool as_it_stands = args.zones == Zones::sources;  // the caller's row is the partial row
-    const char* row = as_it_stands ? args.tokens.at(args.ranked ? home : 0, place) : nullptr;
-    Terms terms = Terms::in(stage.scratch());
-    if (!as_it_stands && !gather_copies<ByNetwork>(op, memory, args, home, place, terms)) return false;
-    const uint32_t all = line_batches(args.row_bytes), of_part = ll_part_bytes / line_batch_bytes;
-    const uint32_t from = part * of_part;
-    const BatchRange range{from, by_window && all - from > of_part ? from + of_part : all};
-    const auto write = [&](uint32_t index, const LineBatch& batch) {
-      batch.write(to + index * line_batch_bytes, batch_length(args.row_bytes, index));
-    };
-    if (as_it_stands) {
-      copy_batches<ll::AcrossDomains>(row, args.row_bytes, range, write);
+                                 : network::mine(op) + window.out_back_for(op.group.shape, op.slot, home);
+    const uint32_t bytes = uniform(args.row_bytes);
+    char* const to = rows + uint64_t{place} * bytes;
+    if (args.zones == Zones::sources) {  // the caller's row is the partial row
+      const char* row = args.tokens.at(args.ranked ? home : 0, place);
+      stage_.fetch(row, bytes);
+      stage_.drain(row, bytes, [&](const char* piece, uint64_t offset, uint32_t length) {
+        bulk_store(lane_id() == 0, to + offset, piece, length);
+      });
+      bulk_wait_written();
     } else {
-      sum_batches<Element>(CopyTerms<ll::AcrossDomains>{terms, args.row_bytes}, range,
-                           [&](uint32_t index, const BatchSum<Element>& sum) { write(index, sum.rounded()); });
+      Terms terms = Terms::in(stage_.scratch());
+      if (!gather_copies<ByNetwork>(op, memory, args, home, place, terms)) return false;
+      ring_.sum<Element>(
+          {terms.rows, terms.count, 0}, bytes,
+          [&](uint32_t offset, const Vector<Element>& sum) { store16(to + offset, sum.pack()); },
+          [&](Vector<Element>& term, uint32_t i) { term.scale(terms.weights[i]); });
     }
-    if (!by_window) return network::push_rows(op, lane_id() == 0, home, place, 1, args.row_bytes);
+    if (!by_window) return network::push_rows(op, lane_id() == 0, home, place, 1, bytes);
     sync_warp();
     auto* words = reinterpret_cast<uint64_t*>(op.window(home) + window.back_epochs_of(op.slot, op.me()));
-    if (lane_id() == 0) publish(words + place * bulk_parts(args.row_bytes) + part, op.seq);
+    if (lane_id() == 0) publish(words + uint64_t{place} * bulk_parts(bytes), op.seq);
     return true;
   }
+
+  Stage& stage_;
+  SumRing ring_;
 };
 
 }  // namespace combining

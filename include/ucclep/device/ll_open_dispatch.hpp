@@ -243,7 +243,9 @@ UCCLEP_FN bool dispatch_end(block, const OpenDispatch& open, uint32_t tokens) {
     const uint32_t peer = op.rotated(i);
     send_routed_header(op, sent, sets, peer, header_packets(op, peer, op.me()), open.form, &bad);
   }
-  place_tokens(op, sent, {block_id(), 1}, sets, &bad,
+  IdAhead ahead;
+  ahead.read(sent, warp_id());
+  place_tokens(op, sent, {block_id(), 1}, sets, ahead, &bad,
                [&](const Op& same, const SentDispatch& now, uint32_t token, const Selection& selection) {
                  send_meta(same, now, open.form, token, selection);
                });

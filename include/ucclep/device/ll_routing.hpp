@@ -17,11 +17,14 @@ UCCLEP_FN LlSets sets_in(uint32_t* shared, const LlDispatchArgs& args) {
   return {args, memory_of(args).token_sets(), (args.handle.tokens + 63) / 64 * 64};
 }
 
-// Warp verb: lane k's selection of a token, before anything is counted.
-UCCLEP_FN Selection begin_selection(const GroupShape& shape, const RoutingInput& input, uint32_t token, int64_t* bad) {
+// Lane verb: id k of a token as it was given.
+UCCLEP_FN int64_t given_id(const RoutingInput& input, uint32_t token) {
+  return lane_id() < input.top_k ? load_index(input.topk_idx, token, lane_id()) : -1;
+}
+
+// Warp verb: lane k's selection of a token, before anything is counted. given: lane k's id.
+UCCLEP_FN Selection select(const GroupShape& shape, int64_t given, int64_t* bad) {
   const uint32_t k = lane_id();
-  int64_t given = -1;
-  if (k < input.top_k) given = load_index(input.topk_idx, token, k);
   const bool in_range = given >= 0 && given < shape.experts;
   if (!in_range && given != -1) *bad = given;
   const uint32_t id = without_repeats(shape, in_range ? static_cast<uint32_t>(given) : uint32_t{no_expert}, bad);
@@ -30,6 +33,10 @@ UCCLEP_FN Selection begin_selection(const GroupShape& shape, const RoutingInput&
   const bool sends = first_lane(match_any(valid ? s.rank : shape.ranks + k)) == k && valid;
   if (sends) s.place = 0;
   return s;
+}
+
+UCCLEP_FN Selection begin_selection(const GroupShape& shape, const RoutingInput& input, uint32_t token, int64_t* bad) {
+  return select(shape, given_id(input, token), bad);
 }
 
 // Warp verb: what combine will need of it. Ids that the handle keeps already are read by all blocks: they stay.
@@ -51,37 +58,35 @@ UCCLEP_FN uint32_t add_count(const TokenSets<Args>& sets, uint32_t column, uint3
   return *sum = earlier + sets.count(column);
 }
 
-// Block verb: the header for one peer, whose packets the threads share out.
+// Block verb: the header for one peer, whose packets the threads share out, each kind by warps of its own.
 template <class Args>
 UCCLEP_FN void send_routed_header(const Op& op, const Args& args, TokenSets<Args>& sets, uint32_t peer, Packet* header,
                                   Form form, int64_t* bad) {
   const HandleMemory memory = memory_of(args);
   const Parked local = memory.shape.local_experts(), experts = peer * local, tokens = args.routing.tokens;
-  const uint32_t present = HeaderLayout::present(local);
+  const uint32_t pairs = (local + 1) / 2, fixed = round_up(pairs, wave_size), bits = fixed + wave_size;
   for (uint32_t first = 0; first == 0 || first < tokens; first += sets.capacity) {
     sets.require(first, tokens, bad);
     const uint32_t groups = by_token(form) ? HeaderLayout::present_packets(sets.end - first) : 0;
     const bool whole = sets.end == tokens;
-    for (uint32_t i = thread_id(); i < present + groups; i += block_size()) {
-      uint64_t value = 0;
-      uint32_t packet = i;
-      if (i >= present) {
-        value = sets.bits(peer, i - present);
-        packet += first / 64;
-      } else if (i >= HeaderLayout::counts) {
-        const uint32_t expert = experts + 2 * (i - HeaderLayout::counts);
-        value = add_count(sets, sets.column_of(expert), memory.counts_to() + expert);
-        if (expert + 1 < experts + local) {
+    for (uint32_t i = thread_id(); i < bits + groups; i += block_size()) {
+      if (i < pairs) {
+        const uint32_t expert = experts + 2 * i;
+        uint64_t value = add_count(sets, sets.column_of(expert), memory.counts_to() + expert);
+        if (2 * i + 1 < local) {
           value |= uint64_t{add_count(sets, sets.column_of(expert + 1), memory.counts_to() + expert + 1)} << 32;
         }
-      } else if (i == HeaderLayout::rows) {
-        value = add_count(sets, peer, memory.rows_to() + peer) | uint64_t{static_cast<uint32_t>(form)} << 32;
-      } else {
-        value = i == HeaderLayout::tokens         ? uint64_t{uint32_t{tokens}}
-                : i == HeaderLayout::settings_low ? args.settings.low()
-                                                  : args.settings.high();
+        if (whole) store_packet(header + HeaderLayout::counts + i, value, op.seq);
+      } else if (i >= bits) {
+        store_packet(header + HeaderLayout::present(local) + first / 64 + i - bits, sets.bits(peer, i - bits), op.seq);
+      } else if (i >= fixed && i - fixed < HeaderLayout::counts) {
+        const uint32_t rows = i - fixed == HeaderLayout::rows ? add_count(sets, peer, memory.rows_to() + peer) : 0;
+        const uint64_t value = i - fixed == HeaderLayout::rows     ? rows | uint64_t{static_cast<uint32_t>(form)} << 32
+                               : i - fixed == HeaderLayout::tokens ? uint64_t{uint32_t{tokens}}
+                               : i - fixed == HeaderLayout::settings_low ? args.settings.low()
+                                                                         : args.settings.high();
+        if (whole) store_packet(header + i - fixed, value, op.seq);
       }
-      if (whole || i >= present) store_packet(header + packet, value, op.seq);
     }
   }
 }

@@ -11,7 +11,10 @@
 // | BULK (ll_bulk.hpp)       | bulk stores, then meta| bulk_wait_written, publish of the meta's epoch (system   |
 // |                          |                       |   release) -> load_acquire, acquire_then_bulk            |
 #pragma once
+#include <type_traits>
+
 #include "ucclep/device/ll_bulk.hpp"
+#include "ucclep/device/ll_headers.hpp"
 #include "ucclep/device/ll_lines.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
@@ -43,7 +46,10 @@ UCCLEP_FN bool counts_here() {
 // Verb of that block: the counters of the caller, and the counts that combine needs.
 UCCLEP_FN bool count_arrivals(const Op& op, const LlDispatchArgs& args, const Stage& stage) {
   const HandleMemory memory = memory_of(args);
-  if (thread_id() == 0) memory.state()->weighted = args.settings.weights_at_dispatch;
+  if (thread_id() == 0) {
+    memory.state()->weighted = args.settings.weights_at_dispatch;
+    if (args.routing.kept) check_stamp(op, memory, memory.state()->updated);
+  }
   const bool complete = receive_headers(op, BlockTables::of(stage, args).header_words(memory), args.settings,
                                         args.counters.wait_ns, {warp_id(), block::warps()});
   if (!every_thread(complete)) return false;
@@ -71,6 +77,7 @@ constexpr uint32_t most_batches = Forms::bulk          ? 2
 template <class Row, class Forms>
 UCCLEP_FN bool expand_rows(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage) {
   using Span = LineSpan<Row::Lines::scaled, most_batches<Row, Forms>>;
+  using Way = std::conditional_t<Forms::bulk, ByTables, ByHeaders>;
   // As many parts as if all rows of all peers came here, which have about as many tokens as this rank: that is known
   // before the headers are.
   const uint32_t tokens = args.routing.tokens != 0 ? args.routing.tokens : args.group.shape.ll_tokens;
@@ -83,10 +90,11 @@ UCCLEP_FN bool expand_rows(const Op& op, const LlDispatchArgs& args, const Job& 
     const HeaderFacts facts = BlockTables::of(stage, here).inbox.facts[source];
     const Parked form = static_cast<uint32_t>(facts.form), rows = facts.rows;
     if (Forms::by_token && (!Forms::bulk || form == static_cast<uint32_t>(Form::line))) {
-      const Parked parts = row_parts.count() + (scales_apart(here.output.wire) ? 1 : 0), items = rows * parts;
+      const Parked parts = row_parts.count() + (scales_apart(here.output.wire) ? 1 : 0),
+                   items = (Forms::bulk ? uint32_t{rows} : facts.tokens) * parts;
       for (; item < items; item += job.warps()) {
         const LlDispatchArgs& now = read_again(args);
-        if (!receive_part<Span>(op.with(now.group), now, stage, row_parts, source, item / parts, item % parts)) {
+        if (!receive_part<Span, Way>(op.with(now.group), now, stage, row_parts, source, item / parts, item % parts)) {
           return false;
         }
       }
@@ -112,7 +120,7 @@ UCCLEP_FN bool expand_rows(const Op& op, const LlDispatchArgs& args, const Job& 
 // the output.
 template <class Row, class Forms>
 UCCLEP_FN bool receive_rows(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage) {
-  if (!Forms::Wire::headers_in(op, counts_here() ? args.counters.wait_ns : View{})) return false;
+  if (!Forms::Wire::headers_in(op, grid_size() - 1, args.counters.wait_ns)) return false;
   if (counts_here() && !count_arrivals(op, args, stage)) return false;
   if (!job.mine()) return true;
   const LlDispatchArgs& now = read_again(args);
@@ -120,7 +128,7 @@ UCCLEP_FN bool receive_rows(const Op& op, const LlDispatchArgs& args, const Job&
       ready_in(op.with(now.group), now.settings, View{}, BlockTables::of(stage, now).inbox.facts);
   if (ready != HeaderResult::good) return ready == HeaderResult::differs;  // every rank ends without a row
   const LlDispatchArgs& here = read_again(args);
-  const Inbox inbox = BlockTables::of(stage, here).inbox;
+  const Inbox tables = BlockTables::of(stage, here).inbox, inbox = Forms::bulk ? tables : tables.without_tables();
   if (!inbox.fill(op.with(here.group), here.output.zones == Zones::slabs)) return false;
   mark_unused_rows(op.with(here.group), here, job, inbox.facts);
   return expand_rows<Row, Forms>(op, args, job, stage);
@@ -128,7 +136,7 @@ UCCLEP_FN bool receive_rows(const Op& op, const LlDispatchArgs& args, const Job&
 
 // Percent of the blocks that send: the links are full from few SMs, and quantising takes more.
 template <class Row>
-constexpr uint32_t sending_percent = 25;
+constexpr uint32_t sending_percent = 22;
 template <>
 inline constexpr uint32_t sending_percent<Quantise> = 28;
 
@@ -144,6 +152,13 @@ UCCLEP_FN bool send_headers(const Op& op, const LlDispatchArgs& args, const Job&
   }
   const LlDispatchArgs& now = read_again(args);
   return Wire::counts_stored(op.with(now.group), memory_of(now), job.blocks - 1 - job.block(), job.blocks);
+}
+
+// The blocks that send metas: few are left to those that send no header.
+UCCLEP_FN Job meta_job(const Job& count, uint32_t ranks, uint32_t tokens) {
+  if (count.blocks <= ranks) return count;
+  const Job apart{count.first, count.blocks - ranks};
+  return tokens <= apart.warps() ? apart : count;
 }
 
 template <class Row, class Forms>
@@ -162,12 +177,17 @@ UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const LlDispa
   LineSender<typename Row::Lines, most_sent<Row, Forms>> sender(args, jobs.send, stage, &bad);
   const bool sends_lines = Forms::by_token && form == Form::line && jobs.send.mine();
   if (!Forms::bulk && sends_lines) sender.begin();
-  if (jobs.count.mine()) sets.require(0, args.routing.tokens, &bad);  // needs no peer
-  if (!slots_free(op, opening)) return false;
+  const Job metas = meta_job(jobs.count, op.ranks(), args.routing.tokens);
+  MetaAhead ahead;
+  if (jobs.count.mine()) {  // needs no peer
+    if (Forms::by_token && metas.mine()) ahead.read(args, metas.warp());
+    sets.require(0, args.routing.tokens, &bad);
+  }
+  if (!slots_free(op, opening, typename Wire::Consumed{})) return false;
   if constexpr (Forms::bulk) acquire_then_bulk();
   if (jobs.count.mine() && !send_headers<Wire>(op, args, jobs.count, sets, form, &bad)) return false;
   if (Forms::by_token && (!Forms::bulk || form == Form::line)) {
-    if (jobs.count.mine()) send_metas(op, args, jobs.count, stage, sets, &bad);
+    if (metas.mine()) send_metas(op, args, metas, stage, sets, ahead, &bad);
     if (Forms::bulk && sends_lines) sender.begin();
     if (sends_lines) sender.send(op);
   } else if constexpr (Forms::bulk) {
@@ -220,7 +240,7 @@ UCCLEP_FN void update(const LlUpdateArgs& args) {
   report_bad_id(op, bad);
   if (block_id() != 0 || thread_id() != 0) return;
   note_routing(memory, args.routing);
-  memory.state()->updated = 1;
+  memory.state()->updated = args.handle.stamp;
 }
 
 }  // namespace ll

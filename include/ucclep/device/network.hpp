@@ -8,13 +8,26 @@
 // | the warp that stored a row, or a    | RingReader::poll, then the    | system | rows and headers, where they wait to be   |
 // |   header (its block's, by a barrier)|   NIC's read                  |        |   sent, before the NIC reads them         |
 // |   : order_before_push, the command  |                               |        |                                           |
-// | the proxy at the other end: store   | wait_header, wait_row:        | system | what has come before its readers; before  |
-// |   of a progress word, after its NIC |   load_acquire, then in bulk  |        |   other threads by the barrier or warp    |
-// |   reported the arrival              |   acquire_then_bulk           |        |   verb that follows                       |
-// | the last block out: order_before_   | slots_free at the other end:  | system | all reads of what came before the next    |
-// |   push, `consumed`; its proxy, by   |   load_acquire of the consumed|        |   writes into the same slot, there and    |
-// |   the network, to the peer's proxy  |   word in the window          |        |   here                                    |
+// | the proxy at the other end: store   | look: load_acquire, by one    | system | what has come before whoever looks        |
+// |   of a progress word, after its NIC |   lane at a time              |        |                                           |
+// |   reported the arrival              |                               |        |                                           |
+// | look: store_release of the word in  | wait_progress: load_acquire,  | gpu    | the same before its readers; before other |
+// |   this device's memory              |   then in bulk                |        |   threads by the barrier or warp verb     |
+// |                                     |   acquire_then_bulk           |        |   that follows                            |
+// | look: store_release of the turn     | look: compare_exchange        | gpu    | looks of a source: words only grow        |
+// | headers_in: store_packet of what    | wait_packet: load_packet      | -      | nothing but the packet itself             |
+// |   has come                          |                               |        |                                           |
+// | the last block out: order_before_   | look, slots_free at the other | system,| all reads of what came before the next    |
+// |   push, `consumed`; its proxy, by   |   end: load_acquire of the    |   gpu  |   writes into the same slot, there and    |
+// |   the network, to the peer's proxy  |   consumed word               |        |   here                                    |
 // clang-format on
+// Words of proxies lie in host memory, and to poll them crosses the bus. So of all lanes that wait for a rank one at a
+// time reads them, and stores what it saw where all others wait. A reader sees the payload, in host memory, that the
+// word stands for though it has acquired another word, of another lane, at the narrower scope: the proxy's release at
+// system scope comes before the looking lane's acquire, that before its release at gpu scope, and this before the
+// reader's acquire; both are lanes of one device, so both pairs synchronize, and what happens before is transitive
+// whatever the scopes are of which it is made.
+//
 // A slot may be written again only when all that its operation brings has come: a write that is late would come to lie
 // over the next one. So an operation waits for all of it (all_in), also where it ends without a row.
 #pragma once
@@ -24,12 +37,28 @@
 
 namespace ucclep {
 
-// In memory the words of the group's NodeTable follow it.
+// NetworkTables follow it in memory.
 struct NetworkView {
   Fifo fifo;
-  Arrivals arrivals;
+  Arrivals arrivals;                       // by the proxy threads
   uint32_t rows_per_chunk[2 * num_kinds];  // rows that arrive together; behind those from rank to rank, from node to
                                            // node (between_nodes_flag)
+};
+
+// Offsets.
+struct NetworkTables {
+  uint64_t seen;   // u64 [kind][slot][source]: progress words that lanes have seen. Consumed words: in the window
+  uint64_t turns;  // u32 [kind][source]: 1 while a lane looks at the source's words
+  uint64_t nodes;  // what the group's NodeTable is a view of
+  uint64_t bytes;
+
+  static UCCLEP_HD constexpr NetworkTables of(const GroupShape& shape) {
+    NetworkTables at{};
+    at.turns = at.seen + sizeof(uint64_t) * Arrivals::progress_words(shape.ranks, shape.in_flight);
+    at.nodes = at.turns + sizeof(uint32_t) * num_kinds * shape.ranks;
+    at.bytes = at.nodes + sizeof(uint32_t) * NodeTable::word_count(shape.ranks, shape.nodes.nodes);
+    return at;
+  }
 };
 
 }  // namespace ucclep
@@ -37,9 +66,21 @@ struct NetworkView {
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace network {
 
+UCCLEP_FN char* table(const ucclEpDeviceGroup& group, uint64_t offset) {
+  return reinterpret_cast<char*>(group.network + 1) + offset;
+}
 UCCLEP_FN NodeTable nodes_of(const ucclEpDeviceGroup& group) {
   const NodeShape& shape = group.shape.nodes;
-  return {reinterpret_cast<const uint32_t*>(group.network + 1), group.shape.ranks, shape.nodes, shape.turns};
+  return {reinterpret_cast<const uint32_t*>(table(group, NetworkTables::of(group.shape).nodes)), group.shape.ranks,
+          shape.nodes, shape.turns};
+}
+
+// The window that NICs read and write, of a rank whose other window is mapped here.
+UCCLEP_FN char* window(const Op& op, uint32_t rank) {
+  return op.window(op.ranks() + rank);
+}
+UCCLEP_FN char* mine(const Op& op) {
+  return window(op, op.me());
 }
 
 // ---- What goes out. Warp verbs; false: the ring stayed full, or the operation has failed, and nothing may be pushed
@@ -56,9 +97,8 @@ UCCLEP_FN bool push_to(const Op& op, bool active, uint32_t ring, uint32_t peer, 
   if (push(fifo, active, ring, command)) return true;
   const uint64_t waiting = ballot(active);
   if (waiting != 0 && lane_id() == first_lane(waiting) && load_relaxed<Scope::system>(op.group.abort_word) == 0) {
-    ErrorRecord record = record_of(op, ucclEpTimeout, Phase::ring, static_cast<int32_t>(peer));
-    record.waited_ns = op.group.timeout_ns;
-    report_fatal(op.group.errors, op.group.abort_word, record);
+    const uint64_t began = clock_ns() - op.group.timeout_ns;
+    report_timeout(op.group.errors, op.group.abort_word, {op.seq, began, op.name, Phase::ring, peer});
   }
   return false;
 }
@@ -103,31 +143,86 @@ UCCLEP_FN bool push_as_they_are(const Op& op, uint32_t peer, uint32_t rows, uint
 
 // ---- What comes in. Lane verbs.
 
-UCCLEP_FN Progress progress_of(const Op& op, uint32_t source) {
-  return Progress::of_word(
-      load_acquire<Scope::system>(op.group.network->arrivals.progress_of(op.kind, op.seq, source)));
+// Whose words of which operation.
+struct Source {
+  NetworkView* network;
+  uint64_t* window;  // consumed words of this rank's window
+  uint64_t seq;
+  Kind kind;
+  uint32_t rank;
+
+  static UCCLEP_FN Source of(const Op& op, uint32_t rank) {
+    return {op.group.network, reinterpret_cast<uint64_t*>(op.mine() + op.group.layout.consumed), op.seq, op.kind, rank};
+  }
+  // As lanes of this device have seen them.
+  UCCLEP_FN Arrivals seen() const {
+    const Arrivals& arrivals = network->arrivals;
+    return {reinterpret_cast<uint64_t*>(network + 1), window, arrivals.ranks, arrivals.in_flight};
+  }
+};
+static_assert(NetworkTables::of({}).seen == 0);
+
+// Passes on what the proxies say, unless another lane is about to.
+UCCLEP_COLD_FN void look(Source source) {
+  const Arrivals &arrivals = source.network->arrivals, seen = source.seen();
+  auto* const turn =
+      reinterpret_cast<uint32_t*>(seen.progress + Arrivals::progress_words(arrivals.ranks, arrivals.in_flight)) +
+      static_cast<uint32_t>(source.kind) * arrivals.ranks + source.rank;
+  uint32_t nobody = 0;
+  if (load_relaxed<Scope::gpu>(turn) != 0 || !compare_exchange<Scope::gpu>(turn, nobody, uint32_t{1})) return;
+  uint64_t* const progress = seen.progress_of(source.kind, source.seq, source.rank);
+  uint64_t* const consumed = seen.consumed_of(source.kind, source.rank);
+  const uint64_t* const told = arrivals.consumed_of(source.kind, source.rank);
+  const uint64_t last = load_relaxed<Scope::gpu>(progress), now = load_relaxed<Scope::system>(told);  // they come
+  const uint64_t come = load_acquire<Scope::system>(arrivals.progress_of(source.kind, source.seq, source.rank));
+  if (come != last) store_release<Scope::gpu>(progress, come);
+  if (now != load_relaxed<Scope::gpu>(consumed)) {
+    store_release<Scope::gpu>(consumed, load_acquire<Scope::system>(told));
+  }
+  store_release<Scope::gpu>(turn, uint32_t{0});
+}
+
+template <class Enough>
+UCCLEP_FN bool wait_progress(const Op& op, Phase phase, uint32_t rank, Enough&& enough) {
+  const Source source = Source::of(op, rank);
+  const uint64_t* const word = source.seen().progress_of(op.kind, op.seq, rank);
+  return wait_peer(op, phase, rank, [&] {
+    const Progress progress = Progress::of_word(load_acquire<Scope::gpu>(word));
+    if (progress.seq == op.seq && enough(progress)) return true;
+    look(source);
+    return false;
+  });
 }
 
 UCCLEP_FN bool wait_header(const Op& op, uint32_t source) {
-  return wait_peer(op, Phase::header, source, [&] {
-    const Progress progress = progress_of(op, source);
-    return progress.seq == op.seq && progress.announced;
-  });
+  return wait_progress(op, Phase::header, source, [](const Progress& progress) { return progress.announced; });
 }
 
 UCCLEP_FN bool wait_row(const Op& op, uint32_t source, uint32_t place, uint8_t flags = 0) {
   const uint32_t chunk = place / rows_per_chunk(op, flags);
-  return wait_peer(op, Phase::rows, source, [&] {
-    const Progress progress = progress_of(op, source);
-    return progress.seq == op.seq && (progress.complete || progress.below > chunk);
-  });
+  return wait_progress(op, Phase::rows, source,
+                       [&](const Progress& progress) { return progress.complete || progress.below > chunk; });
 }
 
 UCCLEP_FN bool wait_all(const Op& op, uint32_t source) {
-  return wait_peer(op, Phase::rows, source, [&] {
-    const Progress progress = progress_of(op, source);
-    return progress.seq == op.seq && progress.complete;
-  });
+  return wait_progress(op, Phase::rows, source, [](const Progress& progress) { return progress.complete; });
+}
+
+// Warp verb, when it is here: a header to where those of peers land. All of its packets have the epoch.
+UCCLEP_FN void bring_header(const Op& op, uint32_t source) {
+  const WindowLayout& layout = op.group.layout;
+  const auto* from =
+      reinterpret_cast<const Packet*>(mine(op) + layout.in_header(op.group.shape, op.kind, op.slot, source));
+  Packet* const to = header_packets(op, op.me(), source);
+  const auto most = static_cast<uint32_t>(layout.header_bytes / sizeof(Packet));
+  bool more = true;
+  for (uint32_t first = 0; more; first += wave_size) {
+    const uint32_t i = first + lane_id();
+    const Packet packet = i < most ? load_packet(from + i) : Packet{};
+    const bool here = packet.epoch == op.seq;
+    if (here) store_packet(to + i, packet.value, packet.epoch);
+    more = ballot(!here) == 0;
+  }
 }
 
 }  // namespace network
@@ -136,13 +231,18 @@ UCCLEP_FN bool wait_all(const Op& op, uint32_t source) {
 struct ByNetwork {
   static constexpr bool network = true;
 
+  // Lane verb. A rank without a window has its word there, too: what lanes have seen.
+  struct Consumed {
+    UCCLEP_FN uint64_t operator()(const Op& op, uint32_t peer) const {
+      if (!op.has_window(peer)) network::look(network::Source::of(op, peer));
+      return ConsumedWord{}(op, peer);
+    }
+  };
+
   static UCCLEP_FN Packet* header_for(const Op& op, uint32_t peer) {
-    const bool there = op.has_window(peer);
-    const WindowLayout& layout = op.group.layout;
-    const uint64_t ring = static_cast<uint32_t>(op.kind) * op.group.shape.in_flight + op.slot;
-    const uint64_t block = ring * op.ranks() + (there ? op.me() : peer);
-    return reinterpret_cast<Packet*>(op.window(there ? peer : op.me()) + (there ? layout.headers : layout.out_headers) +
-                                     block * layout.header_bytes);
+    if (op.has_window(peer)) return header_packets(op, peer, op.me());
+    return reinterpret_cast<Packet*>(network::mine(op) +
+                                     op.group.layout.out_header(op.group.shape, op.kind, op.slot, peer));
   }
 
   static UCCLEP_FN bool counts_stored(const Op& op, const HandleMemory& memory, uint32_t first, uint32_t step) {
@@ -158,14 +258,19 @@ struct ByNetwork {
     return every_thread(ok);
   }
 
-  // wait_ns: gets the time, where given.
-  static UCCLEP_FN bool headers_in(const Op& op, const View& wait_ns) {
+  // One block brings all headers, and all others wait for their packets, as for those of peers. wait_ns: gets the
+  // time, where given.
+  static UCCLEP_FN bool headers_in(const Op& op, uint32_t by, const View& wait_ns) {
+    if (block_id() != by) return true;
     bool ok = true;
-    for (uint32_t source = thread_id(); source < op.ranks(); source += block_size()) {
+    for (uint32_t i = warp_id(); i < op.ranks() && ok; i += block::warps()) {
+      const uint32_t source = op.rotated(i);
       if (op.has_window(source)) continue;
       const uint64_t start = wait_ns.data ? clock_ns() : 0;
-      ok = network::wait_header(op, source) && ok;
-      if (!wait_ns.data) continue;
+      ok = every_lane(lane_id() != 0 || network::wait_header(op, source));
+      sync_warp();
+      if (ok) network::bring_header(op, source);
+      if (!wait_ns.data || lane_id() != 0) continue;
       *reinterpret_cast<int64_t*>(wait_ns.at(0, 0, source)) += static_cast<int64_t>(clock_ns() - start);
     }
     return every_thread(ok);
@@ -173,6 +278,11 @@ struct ByNetwork {
 
   static UCCLEP_FN bool wait_part(const Op& op, uint32_t rank, uint32_t place, const char* word) {
     return op.has_window(rank) ? wait_word(op, Phase::rows, rank, word) : network::wait_row(op, rank, place);
+  }
+
+  static UCCLEP_FN const char* landed_back(const Op& op, uint32_t rank) {
+    return op.has_window(rank) ? op.mine() + op.group.layout.back_rows_of(op.slot, rank)
+                               : network::mine(op) + op.group.layout.in_back_of(op.group.shape, op.slot, rank);
   }
 
   // Block verb: all that the operation brings has come, from all.

@@ -15,6 +15,21 @@ struct GroupState {
   GridBarrier barrier;
 };
 
+// Signals to a peer: that no lane has stored there yet, and that some lane has (channel.hpp).
+struct SignalCount {
+  uint64_t pending, sent;
+};
+
+// What a rank knows of its own part of the channel, in device memory.
+struct ChannelState {
+  uint64_t barriers[num_teams];  // the last one of each team
+
+  UCCLEP_HD SignalCount* counts() { return reinterpret_cast<SignalCount*>(this + 1); }  // [signals][ranks]
+};
+
+// The ranks that meet at a barrier: those whose memory this rank reaches, or all of the communicator.
+enum Team : uint32_t { domain = 0, world = 1 };
+
 // What all ranks of one operation must agree on. It travels in every header, so a difference is named, field and rank.
 struct Settings {
   uint32_t hidden = 0;       // elements of a row
@@ -86,13 +101,14 @@ struct View {
 struct HandleView {
   int mode, layout, expert_ids;
   uint32_t expert_alignment, tokens;  // tokens: B of the handle's mode
+  uint32_t stamp;                     // HandleState::updated of its routings
   char* memory;                       // HandleState first
   HandleLayout offsets;
 };
 
 struct NetworkView;  // network.hpp
 
-inline constexpr unsigned device_abi = 4;  // changes with any of the structs below
+inline constexpr unsigned device_abi = 5;  // changes with any of the structs below
 
 }  // namespace ucclep
 
@@ -103,7 +119,8 @@ struct ucclEpDeviceGroup {
   int rank = 0;
   ucclep::GroupShape shape{};
   ucclep::WindowLayout layout{};
-  // [ranks], device memory: every rank's window as it is mapped here; NULL: only the network reaches the rank
+  // [ranks], device memory: every rank's window as it is mapped here; NULL: only the network reaches the rank. In a
+  // networked group the windows of the network follow, [ranks]
   char* const* windows = nullptr;
   ucclep::GroupState* state = nullptr;
   ucclep::DeviceErrors* errors = nullptr;  // host memory
@@ -111,7 +128,8 @@ struct ucclEpDeviceGroup {
   uint64_t timeout_ns = 0;
   char* const* user_windows =
       nullptr;  // [id * ranks + peer], device memory: ranges of ucclEpWindowRegister as mapped here
-  const ucclep::NetworkView* network = nullptr;  // device memory; NULL: all ranks reach each other's windows
+  ucclep::ChannelState* channel = nullptr;
+  ucclep::NetworkView* network = nullptr;  // device memory; NULL: all ranks reach each other's windows
 };
 
 struct ucclEpDeviceHandle {
@@ -126,7 +144,9 @@ struct ucclEpDeviceWindow {
   unsigned abi = ucclep::device_abi;
   uint32_t id = 0;  // the same on all ranks
   int rank = 0, ranks = 0;
-  uint64_t bytes = 0;            // of this rank's range; a peer's may differ
-  char* data = nullptr;          // this rank's range
-  char* const* peers = nullptr;  // [ranks], device memory: every rank's range as it is mapped here
+  uint64_t bytes = 0;    // of this rank's range; a peer's may differ
+  char* data = nullptr;  // this rank's range
+  // [ranks], device memory: every rank's range as it is mapped here, and its size
+  char* const* peers = nullptr;
+  const uint64_t* peer_bytes = nullptr;
 };

@@ -6,7 +6,7 @@
 
 namespace ucclep {
 
-enum class Operation : uint32_t { none = 0, update = 1, dispatch = 2, combine = 3, routing_counts = 4 };
+enum class Operation : uint32_t { none = 0, update = 1, dispatch = 2, combine = 3, routing_counts = 4, channel = 5 };
 
 // What was being waited for, or checked.
 enum class Phase : uint32_t {
@@ -22,7 +22,13 @@ enum class Phase : uint32_t {
   capacity,
   shape,
   tokens,
-  ring
+  ring,
+  handle_mem,
+  // of the channel
+  argument,
+  window,
+  signal,
+  barrier
 };
 
 // Fields of Settings, to name the one that differs between ranks or does not fit.
@@ -44,7 +50,9 @@ enum class Field : uint32_t {
   weights_at_combine,
   // of a user's kernel
   tokens,
-  threads
+  threads,
+  peer,
+  signal
 };
 
 struct ErrorRecord {

@@ -66,6 +66,19 @@ UCCLEP_FN HandleMemory memory_of(const Args& args) {
   return {args.handle, args.group.shape};
 }
 
+// Verb of one thread: does a handle's memory hold a routing of such a handle, or none. On memory of the caller's
+// something else may have been written since.
+UCCLEP_FN void check_stamp(const Op& op, const HandleMemory& memory, uint32_t updated) {
+  if (updated == 0 || updated == memory.handle.stamp) return;
+  report_data(op.group.errors, record_of(op, ucclEpInvalidArgument, Phase::handle_mem, -1));
+}
+
+// Grid verb: may an operation go by what the memory holds. updated: HandleState's.
+UCCLEP_FN bool is_routed(const Op& op, const HandleMemory& memory, uint32_t updated) {
+  if (block_id() == 0 && thread_id() == 0) check_stamp(op, memory, updated);
+  return updated == memory.handle.stamp;
+}
+
 // What one lane knows of its selection k of a token. Lanes beyond K have none.
 struct Selection {
   int32_t expert;     // -1: none
@@ -93,6 +106,7 @@ struct RoutingInput {
   View topk_idx;  // [T, K] int32 or int64
   uint32_t tokens, top_k;
   uint32_t set_tokens;  // HT: tokens whose sets a block holds at a time
+  bool kept = false;    // LL: what the handle's memory has kept of an Update
 };
 
 UCCLEP_FN int64_t load_index(const View& view, int64_t row, int64_t column) {

@@ -198,13 +198,21 @@ UCCLEP_FN bool tells_consumed() {
   return block_id() == grid_size() * 3 / 4;
 }
 
+// Lane verb: what slots_free waits for, of a peer that stores the word itself. Of others: network.hpp.
+struct ConsumedWord {
+  UCCLEP_FN uint64_t operator()(const Op& op, uint32_t peer) const {
+    return load_acquire<Scope::system>(consumed_by(op.group, op.kind, peer));
+  }
+};
+
 // Block verb, before anything is sent: tells the peers that the operation before was read, and waits until every peer
 // has finished with the slot that this operation is going to use (P1). A peer cannot be two operations ahead of what it
 // was told, as it has needed this rank's rows of the one between: so nobody waits for what is told only now. What a
 // peer read there before it said so is ordered before what this block writes there now; before bulk stores each thread
 // also has to acquire_then_bulk. False also after a fatal error: what the operation before left behind may be half
 // done.
-UCCLEP_FN bool slots_free(const Op& op, const Opening& opening) {
+template <class Consumed = ConsumedWord>
+UCCLEP_FN bool slots_free(const Op& op, const Opening& opening, Consumed consumed = {}) {
   if (tells_consumed() && opening.abort == 0 && opening.last != 0) tell_consumed(op, opening.last);
   const GroupShape& shape = read_again(op.group).shape;
   bool ok = opening.abort == 0;
@@ -212,8 +220,7 @@ UCCLEP_FN bool slots_free(const Op& op, const Opening& opening) {
     const uint64_t needed = op.seq - shape.in_flight;
     for (uint32_t p = thread_id(); p < op.ranks() && ok; p += block_size()) {
       if (p == thread_id() && opening.consumed >= needed) continue;
-      const uint64_t* word = consumed_by(op.group, op.kind, p);
-      ok = wait_peer(op, Phase::consumed, p, [&] { return load_acquire<Scope::system>(word) >= needed; });
+      ok = wait_peer(op, Phase::consumed, p, [&] { return consumed(op, p) >= needed; });
     }
   }
   return every_thread(ok);

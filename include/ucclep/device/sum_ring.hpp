@@ -19,24 +19,34 @@ class SumRing {
  public:
   explicit UCCLEP_FN SumRing(const Stage& stage) : stage_(stage) {}
 
-  // Warp verb: done(offset, sum) for each 16 bytes of the sum, each on one lane.
-  template <class Element, class Done>
-  UCCLEP_FN void sum(const Terms& terms, uint32_t bytes, Done&& done) {
+  struct Unscaled {
+    template <class Term>
+    UCCLEP_FN void operator()(const Term&, uint32_t) const {}
+  };
+
+  // Warp verb: done(offset, sum) for each 16 bytes of the sum, each on one lane. scale(term, i): what term i is before
+  // it is added.
+  template <class Element, class Done, class Scale = Unscaled>
+  UCCLEP_FN void sum(const Terms& terms, uint32_t bytes, Done&& done, Scale&& scale = {}) {
     Cursor next{0, 0};
     for (uint32_t begin = 0; begin < bytes; begin += piece) {
       Vector<Element> sum[vectors] = {};
+      UCCLEP_KEEP_LOOP
       for (uint32_t i = 0; i < terms.count; ++i) {
         load_ahead(terms, bytes, next);
         const bool zero = (terms.zero >> i & 1) != 0;
         const char* from = zero ? nullptr : arrived();
-        UCCLEP_UNROLL
-        for (uint32_t v = 0; v < vectors; ++v) {
-          const Vector<Element> term = Vector<Element>::unpack(zero ? vec16{} : load16(from + offset_of(v)));
-          if (i == 0) {
-            sum[v] = term;
-          } else {
-            sum[v].add(term);
-          }
+        const auto term = [&](uint32_t v) {
+          Vector<Element> read = Vector<Element>::unpack(zero ? vec16{} : load16(from + offset_of(v)));
+          scale(read, i);
+          return read;
+        };
+        if (i == 0) {
+          UCCLEP_UNROLL
+          for (uint32_t v = 0; v < vectors; ++v) sum[v] = term(v);
+        } else {
+          UCCLEP_UNROLL
+          for (uint32_t v = 0; v < vectors; ++v) sum[v].add(term(v));
         }
       }
       UCCLEP_UNROLL

@@ -28,7 +28,7 @@ struct CeilingFlagArgs {
   CeilingLimit limit;
 };
 
-// Rows of `row_bytes` (a multiple of 16). Round r uses epoch + r, the landing at r, and the input at
+// Rows of `row_bytes` (a multiple of 16). Round r uses epoch + r, the landing at first_landing + r, and the input at
 // (first_input + r) % inputs.
 struct CeilingCopyArgs {
   uint32_t ranks, rank;
@@ -37,6 +37,7 @@ struct CeilingCopyArgs {
   uint32_t row_bytes;
   uint32_t rounds;
   uint32_t inputs, first_input;
+  uint32_t first_landing;
   uint64_t input_stride;                      // bytes from one input to the next, here and at the peers
   uint64_t landing_stride;                    // the same of landings
   const unsigned char* input;                 // rows of this rank
@@ -44,6 +45,8 @@ struct CeilingCopyArgs {
   unsigned char* windows[ceiling_max_ranks];  // of all ranks: outputs (push), inputs (pull) or landings (lines)
   const int32_t* places;                      // [tokens][ranks]: row of the token at that rank, -1: none
   const int32_t* origins;                     // [received]: rank * tokens + token that the row belongs to
+  const int32_t* copies;                      // [received][slots]: rows of the output, -1: none. No slots: the same row
+  uint32_t slots;
   uint64_t epoch;
   CeilingLimit limit;
 };

@@ -79,7 +79,7 @@ struct LineRound {
         shape(a.row_bytes),
         epoch(a.epoch + round),
         input(a.input + (a.first_input + round) % a.inputs * a.input_stride),
-        landing(round * a.landing_stride),
+        landing((a.first_landing + round) * a.landing_stride),
         wait(begin_wait(a.limit.ns, a.limit.abort_word)) {}
 
   UCCLEP_FN Packet* packet_at(uint32_t rank, size_t row, const LinePart& part) const {
@@ -116,24 +116,34 @@ UCCLEP_FN void send_tokens(const LineRound& r) {
   }
 }
 
+// Lane k: copy k of a row.
+UCCLEP_FN int32_t copy_of(const CeilingCopyArgs& args, uint32_t row) {
+  if (args.slots == 0) return lane_id() == 0 ? static_cast<int32_t>(row) : -1;
+  return lane_id() < args.slots ? args.copies[size_t{row} * args.slots + lane_id()] : -1;
+}
+
 // What arrives to the output, row by row.
 UCCLEP_FN bool receive_rows(const LineRound& r) {
   const uint32_t units = r.args.received * r.shape.units;
   for (uint32_t first = grid_warp(); first < units; first += line_batch * grid_warps()) {
     const Packet* lines[line_batch];
     Packet seen[line_batch] = {};
+    int32_t copies[line_batch];
     UCCLEP_UNROLL
     for (uint32_t i = 0; i < line_batch; ++i) {
       const uint32_t unit = first + i * grid_warps();
       const LinePart part(r.shape, unit);
       lines[i] = unit < units && part.used ? r.packet_at(r.args.rank, unit / r.shape.units, part) : nullptr;
+      copies[i] = unit < units ? copy_of(r.args, unit / r.shape.units) : -1;
     }
     if (!receive_packets(lines, r.epoch, seen, r.wait)) return false;
     UCCLEP_UNROLL
     for (uint32_t i = 0; i < line_batch; ++i) {
-      const uint32_t unit = first + i * grid_warps();
-      unsigned char* row = r.args.output + unit / r.shape.units * size_t{r.shape.row_bytes};
-      if (lines[i] != nullptr) LinePart(r.shape, unit).write(r.shape, row, seen[i]);
+      const LinePart part(r.shape, first + i * grid_warps());
+      for (uint64_t left = ballot(copies[i] >= 0); left != 0; left &= left - 1) {
+        const size_t row = broadcast(copies[i], first_lane(left));
+        if (lines[i] != nullptr) part.write(r.shape, r.args.output + row * r.shape.row_bytes, seen[i]);
+      }
     }
   }
   return true;

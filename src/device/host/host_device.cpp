@@ -2,7 +2,6 @@
 #include "device/host/host_device.hpp"
 
 #include <atomic>
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -11,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "device/host/capture.hpp"
 #include "device/host/kernel_table.hpp"
 #include "device/host/memory.hpp"
 #include "device/host/pool.hpp"
@@ -49,7 +49,7 @@ std::shared_ptr<Machine> share_machine(const HostDeviceConfig& config) {
   return machine;
 }
 
-class HostDevice : public Device {
+class HostDevice : public Device, public StreamCapture {
  public:
   HostDevice(int index, const HostDeviceConfig& config)
       : traits_(host_device_traits(index, config)),
@@ -132,7 +132,15 @@ class HostDevice : public Device {
     return streams().elapsed_ms(*streams().event(begin), *streams().event(end));
   }
 
-  bool is_capturing(ucclEpStream_t) override { return false; }
+  bool is_capturing(ucclEpStream_t stream) override { return streams().is_captured(*find(stream)); }
+  StreamCapture* stream_capture() override { return this; }
+  void begin_capture(ucclEpStream_t stream) override { streams().begin_capture(find(stream)); }
+  std::unique_ptr<Graph> end_capture(ucclEpStream_t stream) override {
+    return std::make_unique<HostGraph>(*this, streams().end_capture(*find(stream)));
+  }
+  void record_at_replay(ucclEpEvent_t event, ucclEpStream_t stream) override {
+    streams().record_at_replay(find(stream), streams().event(event));
+  }
 
   void poke(uint32_t* word, uint32_t value) override { std::atomic_ref(*word).store(value, std::memory_order_release); }
   void memcpy_async(void* dst, const void* src, size_t bytes, ucclEpStream_t stream) override {
@@ -155,16 +163,23 @@ class HostDevice : public Device {
     launch->function = known->function;
     launch->shape = shape;
     launch->device = state_;
-    constexpr size_t alignment = 64;
-    launch->args.reset(std::aligned_alloc(alignment, (arg_bytes + alignment) / alignment * alignment));
-    if (launch->args == nullptr) fail(ucclEpOutOfMemory, "the {} bytes of arguments of {}", arg_bytes, kernel.name);
-    if (arg_bytes != 0) std::memcpy(launch->args.get(), args, arg_bytes);
+    executor::give_arguments(*launch, args, arg_bytes);
     log::info("device", "host device {}: {} on {} blocks of {} lanes, wave {}, {} bytes of shared memory",
               traits_.index, kernel.name, shape.grid, shape.block, traits_.wave, shape.shared_bytes);
     streams().launch(find(stream), std::move(launch));
   }
 
  private:
+  class HostGraph : public Graph {
+   public:
+    HostGraph(HostDevice& device, std::shared_ptr<executor::Graph> steps) : device_(device), steps_(std::move(steps)) {}
+    void launch(ucclEpStream_t stream) override { device_.streams().launch(*steps_, device_.find(stream)); }
+
+   private:
+    HostDevice& device_;
+    const std::shared_ptr<executor::Graph> steps_;
+  };
+
   executor::StreamTable& streams() { return machine_->streams; }
   std::shared_ptr<Stream> find(ucclEpStream_t stream) {
     return stream == nullptr ? default_stream_ : streams().stream(stream);

@@ -44,6 +44,7 @@ struct Launch {
   KernelFunction function = nullptr;
   LaunchShape shape;
   std::unique_ptr<void, decltype(&std::free)> args{nullptr, &std::free};
+  size_t arg_bytes = 0;
   std::shared_ptr<DeviceState> device;
   std::shared_ptr<Stream> stream;
   void* order =
@@ -58,5 +59,8 @@ struct Launch {
   }
   std::atomic<int64_t> progress_ns = 0;  // when a block of it last did something else than spin
 };
+
+void give_arguments(Launch& launch, const void* args, size_t bytes);
+std::unique_ptr<Launch> copy_of(const Launch& launch);  // to be enqueued once more
 
 }  // namespace ucclep::executor

@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "base/error.hpp"
+#include "device/host/capture.hpp"
 #include "device/host/clock.hpp"
 #include "device/host/ordering.hpp"
 #include "device/host/pool.hpp"
@@ -37,8 +38,9 @@ std::shared_ptr<Stream> StreamTable::create_stream() {
 
 void StreamTable::destroy_stream(Stream* stream) {
   Lock lock(mutex_);
-  find(streams_, stream, "a stream");
+  std::shared_ptr<Stream> destroyed = find(streams_, stream, "a stream");
   streams_.erase(stream);
+  if (!destroyed->operations.empty()) draining_.insert(std::move(destroyed));
 }
 
 std::shared_ptr<Stream> StreamTable::stream(void* handle) {
@@ -65,8 +67,6 @@ std::shared_ptr<Event> StreamTable::event(void* handle) {
 }
 
 void StreamTable::launch(const std::shared_ptr<Stream>& stream, std::unique_ptr<Launch> launch) {
-  launch->stream = stream;
-  launch->order = &stream->order;
   enqueue(stream, {.kind = Operation::Kind::launch, .launch = std::move(launch)});
 }
 
@@ -78,13 +78,58 @@ void StreamTable::record(const std::shared_ptr<Stream>& stream, const std::share
   enqueue(stream, {.kind = Operation::Kind::record, .event = event});
 }
 
+void StreamTable::record_at_replay(const std::shared_ptr<Stream>& stream, const std::shared_ptr<Event>& event) {
+  enqueue(stream, {.kind = Operation::Kind::record, .event = event, .at_replay = true});
+}
+
 void StreamTable::wait(const std::shared_ptr<Stream>& stream, const std::shared_ptr<Event>& event) {
   enqueue(stream, {.kind = Operation::Kind::wait, .event = event});
+}
+
+void StreamTable::begin_capture(const std::shared_ptr<Stream>& stream) {
+  Lock lock(mutex_);
+  Capture::begin(stream);
+}
+
+std::shared_ptr<Graph> StreamTable::end_capture(Stream& stream) {
+  Lock lock(mutex_);
+  return Capture::end(stream);
+}
+
+bool StreamTable::is_captured(const Stream& stream) {
+  Lock lock(mutex_);
+  return stream.capture != nullptr;
+}
+
+// In a capture, whose graph replays all of it in order, the launch before is no concern of this one.
+void StreamTable::launch(const Graph& graph, const std::shared_ptr<Stream>& stream) {
+  expect_whole(graph);
+  const bool captured = is_captured(*stream);
+  std::vector<std::shared_ptr<Stream>> branches{stream};
+  while (branches.size() < graph.branches) branches.push_back(create_stream());
+  if (!captured) wait(stream, graph.ended);
+  for (const Graph::Step& step : graph.steps) enqueue(branches[step.branch], copy_of(step.operation));
+  if (!captured) record(stream, graph.ended);
+  for (size_t i = 1; i < branches.size(); ++i) destroy_stream(branches[i].get());
+}
+
+void StreamTable::expect_whole(const Graph& graph) {
+  Lock lock(mutex_);
+  for (const Graph::Step& step : graph.steps) {
+    if (step.operation.at_replay && events_.count(step.operation.event.get()) == 0) {
+      fail(ucclEpInvalidUsage, "the graph holds operations of a group that was destroyed");
+    }
+  }
 }
 
 void StreamTable::enqueue(const std::shared_ptr<Stream>& stream, Operation operation) {
   order_before(&stream->order);
   Lock lock(mutex_);
+  if (Capture::take(stream, operation)) return;
+  if (operation.kind == Operation::Kind::launch) {
+    operation.launch->stream = stream;
+    operation.launch->order = &stream->order;
+  }
   if (operation.kind == Operation::Kind::record) operation.record = ++operation.event->recorded;
   if (operation.kind == Operation::Kind::wait) operation.record = operation.event->recorded;
   stream->operations.push_back(std::move(operation));
@@ -103,6 +148,7 @@ void StreamTable::advance(std::shared_ptr<Stream> stream, Lock& lock) {
       next->operations.pop_front();
       ++next->completed;
     }
+    if (next->operations.empty()) draining_.erase(next);
   }
   changed_.notify_all();
 }

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+// The channel of a group: a kernel puts bytes into windows (ucclEpWindowRegister) of its peers, and tells them by
+// signals (num_signals of the group's config). Every rank's kernel may do so at any time, beside the operations of the
+// group.
+//
+// Each function takes a scope: thread{}, lanes<N>{}, warp{} or block{}; all members call it with the same arguments,
+// and what one member did is done by the scope. All groups of lanes<N> in a warp call it together; one that has nothing
+// to do names no_peer. What can fail ends in a record and changes nothing: a peer, a signal or a range that does not
+// exist is ucclEpInvalidArgument and later calls go on; a wait that reaches the group's timeout is ucclEpTimeout, which
+// ends the communicator, and false; so is what the abort word ends.
+//
+// A signal counts: each call adds one to the count that the caller's rank has with the peer, and wait_signal looks at
+// the sum over all ranks. Counts never go back and begin at 0 with the group.
+//
+// What orders what. "Seen by" a rank: after it has come back from the call on the right with true.
+// clang-format off
+// | what the scope did before                | the call            | is seen by the peer that came back from        |
+// |------------------------------------------|---------------------|------------------------------------------------|
+// | puts to any peer, and stores by members; | signal, put_signal  | wait_signal of this signal, at_least counting  |
+// |   all that they had seen                 |                     |   this call (release and acquire, system)      |
+// | the same                                 | barrier             | its barrier of the same number on that team    |
+// | the same                                 | flush               | whatever tells it that flush has returned      |
+// | puts and stores by members               | nothing             | nothing: puts are not ordered with each other  |
+// | signals                                  | other signals       | nothing: counts of two signals are not ordered |
+// |                                          |                     |   (what came before the first is seen with the |
+// |                                          |                     |   second all the same)                         |
+// clang-format on
+// A thread does not wait for what another lane of its warp has yet to signal: the lanes may run one after the other.
+//
+// A source may be written again after flush, after barrier, or when its reader has told by a signal that it is there.
+// What is seen by a member is seen by the whole scope. Other scopes of the rank are ordered by what orders them
+// otherwise, such as sync_block.
+#pragma once
+#include "ucclep/device/objects.hpp"
+
+namespace ucclep {
+
+inline constexpr int no_peer = -1;
+
+}  // namespace ucclep
+
+namespace UCCLEP_SIMT_NAMESPACE {
+namespace channel {
+
+UCCLEP_FN ErrorRecord record_of(Phase phase, int peer, uint64_t expected, uint64_t got) {
+  ErrorRecord record{};
+  record.code = ucclEpInvalidArgument;
+  record.operation = Operation::channel;
+  record.phase = phase;
+  record.peer = peer;
+  record.expected = expected;
+  record.got = got;
+  return record;
+}
+
+// index is below count. If not, one member leaves a record.
+template <class Coop>
+UCCLEP_FN bool exists(const ucclEpDeviceGroup& group, Field field, int index, uint32_t count) {
+  if (index >= 0 && static_cast<uint32_t>(index) < count) return true;
+  if (Coop::rank() == 0) {
+    ErrorRecord record = record_of(Phase::argument, -1, count, static_cast<uint64_t>(int64_t{index}));
+    record.field = field;
+    report_data(group.errors, record);
+  }
+  return false;
+}
+
+template <class Coop>
+UCCLEP_FN bool inside(const ucclEpDeviceGroup& group, int rank, uint64_t size, uint64_t offset, uint64_t bytes) {
+  if (offset <= size && bytes <= size - offset) return true;
+  if (Coop::rank() == 0) report_data(group.errors, record_of(Phase::window, rank, size, offset + bytes));
+  return false;
+}
+
+// 16 bytes at a time where all addresses allow it.
+template <class Coop>
+UCCLEP_FN void copy(char* to, const char* from, uint64_t bytes) {
+  constexpr uint32_t in_flight = 4, unit = sizeof(vec16);
+  const bool aligned = (reinterpret_cast<uint64_t>(to) | reinterpret_cast<uint64_t>(from)) % unit == 0;
+  const uint64_t units = aligned ? bytes / unit : 0, step = Coop::size();
+  uint64_t i = Coop::rank();
+  for (; i + (in_flight - 1) * step < units; i += in_flight * step) {
+    vec16 values[in_flight];
+    UCCLEP_UNROLL
+    for (uint32_t j = 0; j < in_flight; ++j) values[j] = load16(from + unit * (i + j * step));
+    UCCLEP_UNROLL
+    for (uint32_t j = 0; j < in_flight; ++j) store16(to + unit * (i + j * step), values[j]);
+  }
+  for (; i < units; i += step) store16(to + unit * i, load16(from + unit * i));
+  for (uint64_t at = units * unit + Coop::rank(); at < bytes; at += step) to[at] = from[at];
+}
+
+// True: the bytes are on their way.
+template <class Coop>
+UCCLEP_FN bool try_put(const ucclEpDeviceGroup& group, int peer, const ucclEpDeviceWindow& dst, uint64_t dst_offset,
+                       const ucclEpDeviceWindow& src, uint64_t src_offset, uint64_t bytes) {
+  if (peer == no_peer || !exists<Coop>(group, Field::peer, peer, group.shape.ranks) ||
+      !inside<Coop>(group, group.rank, src.bytes, src_offset, bytes) ||
+      !inside<Coop>(group, peer, dst.peer_bytes[peer], dst_offset, bytes)) {
+    return false;
+  }
+  copy<Coop>(dst.peers[peer] + dst_offset, src.data + src_offset, bytes);
+  return true;
+}
+
+// Where this rank counts at a peer, and where a peer counts here.
+UCCLEP_FN uint64_t* word_at(const ucclEpDeviceGroup& group, int peer, uint32_t row) {
+  return reinterpret_cast<uint64_t*>(group.windows[peer] +
+                                     group.layout.signal_word(group.shape, row, static_cast<uint32_t>(group.rank)));
+}
+UCCLEP_FN const uint64_t* word_of(const ucclEpDeviceGroup& group, uint32_t row, uint32_t source) {
+  return reinterpret_cast<const uint64_t*>(group.windows[group.rank] +
+                                           group.layout.signal_word(group.shape, row, source));
+}
+
+// Lane verb. Of several lanes that signal at once, one stores for all, so that a word only grows and nobody waits.
+UCCLEP_FN void count_up(const ucclEpDeviceGroup& group, int peer, int id) {
+  const auto row = static_cast<uint32_t>(id);
+  SignalCount& count = group.channel->counts()[row * group.shape.ranks + static_cast<uint32_t>(peer)];
+  uint64_t* word = word_at(group, peer, row);
+  if (fetch_add_acq_rel<Scope::gpu>(&count.pending, uint64_t{1}) != 0) return;
+  for (uint64_t taken = 1; taken != 0;) {
+    count.sent += taken;
+    publish(word, count.sent);
+    taken = fetch_add_acq_rel<Scope::gpu>(&count.pending, uint64_t{0} - taken) - taken;
+  }
+}
+
+UCCLEP_COLD_FN void report_late(DeviceErrors* errors, uint32_t* abort_word, ErrorRecord record, uint64_t start_ns) {
+  record.code = ucclEpTimeout;
+  record.waited_ns = clock_ns() - start_ns;
+  report_fatal(errors, abort_word, record);
+}
+
+// Lane verb: the sum over all senders, each acquired.
+UCCLEP_FN uint64_t signal_sum(const ucclEpDeviceGroup& group, int id) {
+  uint64_t sum = 0;
+  for (uint32_t r = 0; r < group.shape.ranks; ++r) {
+    sum += load_acquire<Scope::system>(word_of(group, static_cast<uint32_t>(id), r));
+  }
+  return sum;
+}
+
+UCCLEP_FN bool await_signal(const ucclEpDeviceGroup& group, int id, uint64_t at_least) {
+  const Wait wait = begin_wait(group.timeout_ns, group.abort_word);
+  uint64_t sum = 0;
+  if (wait_until(wait, [&] { return (sum = signal_sum(group, id)) >= at_least; })) return true;
+  if (aborted(wait)) return false;
+  ErrorRecord record = record_of(Phase::signal, -1, at_least, sum);
+  record.epoch = static_cast<uint64_t>(id);
+  report_late(group.errors, group.abort_word, record, wait.start_ns);
+  return false;
+}
+
+UCCLEP_FN bool await_peer(const ucclEpDeviceGroup& group, uint32_t row, uint32_t peer, uint64_t number) {
+  const Wait wait = begin_wait(group.timeout_ns, group.abort_word);
+  const uint64_t* word = word_of(group, row, peer);
+  if (wait_until(wait, [&] { return load_acquire<Scope::system>(word) >= number; })) return true;
+  if (aborted(wait)) return false;
+  ErrorRecord record = record_of(Phase::barrier, static_cast<int>(peer), number, 0);
+  record.epoch = number;
+  report_late(group.errors, group.abort_word, record, wait.start_ns);
+  return false;
+}
+
+// What one member has seen, all have; and they agree.
+template <class Coop>
+UCCLEP_FN bool all_of(bool ok) {
+  Coop::sync();
+  return !Coop::any(!ok);
+}
+
+}  // namespace channel
+
+// Copies bytes of this rank's range of the window src into that of the peer of the window dst. The peer may be this
+// rank.
+template <class Coop>
+UCCLEP_FN void put(Coop, const ucclEpDeviceGroup& group, int peer, const ucclEpDeviceWindow& dst, uint64_t dst_offset,
+                   const ucclEpDeviceWindow& src, uint64_t src_offset, uint64_t bytes) {
+  channel::try_put<Coop>(group, peer, dst, dst_offset, src, src_offset, bytes);
+}
+
+template <class Coop>
+UCCLEP_FN void signal(Coop, const ucclEpDeviceGroup& group, int peer, int id) {
+  Coop::sync();
+  const bool good = peer != no_peer && channel::exists<Coop>(group, Field::peer, peer, group.shape.ranks) &&
+                    channel::exists<Coop>(group, Field::signal, id, group.shape.signals);
+  if (good && Coop::rank() == 0) channel::count_up(group, peer, id);
+  Coop::sync();  // a lane of the warp may wait next, and others run only when it has ended
+}
+
+// put, then signal; neither where the other cannot be.
+template <class Coop>
+UCCLEP_FN void put_signal(Coop coop, const ucclEpDeviceGroup& group, int peer, const ucclEpDeviceWindow& dst,
+                          uint64_t dst_offset, const ucclEpDeviceWindow& src, uint64_t src_offset, uint64_t bytes,
+                          int id) {
+  const bool sent = (peer == no_peer || channel::exists<Coop>(group, Field::signal, id, group.shape.signals)) &&
+                    channel::try_put<Coop>(group, peer, dst, dst_offset, src, src_offset, bytes);
+  signal(coop, group, sent ? peer : no_peer, id);
+}
+
+// Waits until this rank was signalled so many times since the group was made, by whomever.
+template <class Coop>
+UCCLEP_FN bool wait_signal(Coop, const ucclEpDeviceGroup& group, int id, uint64_t at_least) {
+  bool ok = channel::exists<Coop>(group, Field::signal, id, group.shape.signals);
+  if (ok && Coop::rank() == 0) ok = channel::await_signal(group, id, at_least);
+  return channel::all_of<Coop>(ok);
+}
+
+// The sources of this scope's puts may be written again, their bytes are there. False: the group has failed.
+template <class Coop>
+UCCLEP_FN bool flush(Coop, const ucclEpDeviceGroup& group) {
+  fence_acq_rel<Scope::system>();
+  return channel::all_of<Coop>(load_relaxed<Scope::system>(group.abort_word) == 0);
+}
+
+// One scope of every rank of the team calls it, and for each team one at a time. Groups of lanes<N> come as one, their
+// warp.
+template <class Coop>
+UCCLEP_FN bool barrier(Coop, const ucclEpDeviceGroup& group, Team team) {
+  uint64_t* last = &group.channel->barriers[team];
+  const uint64_t number = load_relaxed<Scope::gpu>(last) + 1;
+  const uint32_t ranks = group.shape.ranks, row = group.shape.signals + team;
+  Coop::sync();
+  if (Coop::rank() == 0) store_relaxed<Scope::gpu>(last, number);
+  for (uint32_t peer = Coop::rank(); peer < ranks; peer += Coop::size()) {
+    publish(channel::word_at(group, static_cast<int>(peer), row), number);
+  }
+  Coop::sync();  // no member waits before all have told
+  bool ok = true;
+  for (uint32_t peer = Coop::rank(); peer < ranks && ok; peer += Coop::size()) {
+    ok = channel::await_peer(group, row, peer, number);
+  }
+  return channel::all_of<Coop>(ok);
+}
+template <unsigned N>
+UCCLEP_FN bool barrier(lanes<N>, const ucclEpDeviceGroup& group, Team team) {
+  return barrier(warp{}, group, team);
+}
+
+}  // namespace UCCLEP_SIMT_NAMESPACE

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// The backward pass: gradients of the experts' outputs go where the rows went, on the same handle, and gradients of the
+// inputs come home, those of the weights with them.
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "conformance/exchange.hpp"
+#include "support/test_env.hpp"
+
+namespace ucclep::test {
+namespace {
+
+// In all layouts that have a backward pass.
+std::vector<Scenario> trained(const Scenario& scenario) {
+  std::vector<Scenario> scenarios;
+  for (const Scenario& one : in_all_layouts(scenario)) {
+    if (one.layout != Layout::ll_rank_major) scenarios.push_back(one);
+  }
+  return scenarios;
+}
+
+void train(const std::vector<Scenario>& scenarios, int rounds = 1) {
+  run_ranks(scenarios.front().ranks, [&](Rank& rank) {
+    Comm comm(rank);
+    Stream stream(comm);
+    for (size_t i = 0; i < scenarios.size(); ++i) {
+      try {
+        Group group = make_group(comm, group_config({scenarios[i]}));
+        Handle handle = make_handle(group, handle_config(scenarios[i]));
+        for (int round = 0; round < rounds; ++round) {
+          there_and_back(rank, comm, handle, stream, scenarios[i], scenarios[i].seed + static_cast<uint64_t>(round));
+        }
+        no_async_error(comm);
+      } catch (const Failure& failure) {
+        throw Failure("scenario " + std::to_string(i) + ": " + failure.what());
+      }
+    }
+  });
+}
+
+TEST_CASE("backward: gradients of rows and weights, slots used again", "[process][reduced][driver][checked][nodes]") {
+  train(trained({.top_k = 3, .max_tokens = 11, .hidden = 72, .alignment = 4, .rule = uniform(20), .seed = 81}), 3);
+}
+
+TEST_CASE("backward: sums in fp32 follow one order in every layout", "[process][reduced][nodes]") {
+  train(trained({.experts = 16,
+                 .top_k = 12,
+                 .max_tokens = 9,
+                 .dtype = ucclEpFloat32,
+                 .combine_dtype = ucclEpFloat32,
+                 .seed = 82}));
+}
+
+TEST_CASE("backward: other types, strides and ranks without tokens", "[nodes]") {
+  for (Scenario& scenario : trained({.top_k = 4,
+                                     .tokens = {0, 8, 0, 3},
+                                     .hidden = 128,
+                                     .dtype = ucclEpFloat16,
+                                     .combine_dtype = ucclEpFloat16,
+                                     .weights = Weights::with_both,
+                                     .slack = 5,
+                                     .strided = true,
+                                     .seed = 83})) {
+    if (!scenario.by_expert() || !scenario.ll()) scenario.weights = Weights::with_dispatch;
+    train({scenario});
+  }
+}
+
+TEST_CASE("backward: rows alone, and more of them than a line or a piece holds", "[nodes]") {
+  std::vector<Scenario> scenarios = trained({.max_tokens = 40, .hidden = 4096, .seed = 84});
+  for (Scenario& scenario : scenarios) scenario.weight_rows = false;
+  train(scenarios);
+}
+
+TEST_CASE("backward: a forward combine after it finds its own weights gone and says so") {
+  const Scenario scenario{.layout = Layout::ll_expert_major, .ranks = 1, .experts = 4, .seed = 85};
+  run_ranks(1, [&](Rank& rank) {
+    Session at(rank, scenario);
+    there_and_back(rank, at.comm, at.handle, at.stream, scenario, scenario.seed);
+    Exchange forward(rank, at.comm, scenario, scenario.seed);
+    refused(forward.try_combine(at.handle, at.stream), ucclEpInvalidArgument, "ucclEpCombine",
+            {"neither with dispatch nor with combine"});
+  });
+}
+
+TEST_CASE("backward: what it does not have is refused, and nothing is enqueued") {
+  const Scenario ranked{.layout = Layout::ll_rank_major, .ranks = 1, .experts = 4};
+  run_ranks(1, [&](Rank& rank) {
+    Session at(rank, ranked);
+    Exchange gradients(rank, at.comm, backward_of(ranked));
+    gradients.update(at.handle, at.stream);
+    refused(gradients.try_dispatch(at.handle, at.stream), ucclEpNotSupported, "ucclEpDispatch",
+            {"which RANK_MAJOR does not have"});
+    at.stream.synchronize();
+    gradients.check_untouched();
+  });
+  for (const Scenario& scenario : trained({.ranks = 1, .experts = 4})) {
+    run_ranks(1, [&](Rank& rank) {
+      Session at(rank, scenario);
+      Exchange gradients(rank, at.comm, backward_of(scenario));
+      refused(gradients.try_dispatch(at.handle, at.stream), ucclEpInvalidUsage, "ucclEpDispatch",
+              {"the handle has no routing"});
+      gradients.update(at.handle, at.stream);
+      gradients.dispatch_in.topk_idx = gradients.topk_idx().get();
+      refused(gradients.try_dispatch(at.handle, at.stream), ucclEpInvalidArgument, "ucclEpDispatch",
+              {"inputs.topk_idx is given"});
+      gradients.dispatch_in.topk_idx = nullptr;
+      gradients.dispatch_config.pass = 2;
+      refused(gradients.try_dispatch(at.handle, at.stream), ucclEpInvalidArgument, "ucclEpDispatch",
+              {"config.pass is 2"});
+      gradients.dispatch_config.pass = UCCLEP_PASS_BACKWARD;
+      gradients.dispatch(at.handle, at.stream);
+
+      const ucclEpCombineInputs_t in = gradients.combine_in;
+      const ucclEpCombineOutputs_t out = gradients.combine_out;
+      gradients.combine_in.bias = gradients.combined().get();
+      refused(gradients.try_combine(at.handle, at.stream), ucclEpInvalidArgument, "ucclEpCombine",
+              {"inputs.bias is given"});
+      gradients.combine_in = in;
+      gradients.combine_in.bias2 = gradients.combined().get();
+      refused(gradients.try_combine(at.handle, at.stream), ucclEpInvalidArgument, "ucclEpCombine",
+              {"inputs.bias2 is given"});
+      gradients.combine_in = in;
+      gradients.combine_in.topk_weights = nullptr;
+      refused(gradients.try_combine(at.handle, at.stream), ucclEpInvalidArgument, "ucclEpCombine",
+              {"inputs.topk_weights is NULL"});
+      gradients.combine_in = in;
+      gradients.combine_out.topk_weights = nullptr;
+      refused(gradients.try_combine(at.handle, at.stream), ucclEpInvalidArgument, "ucclEpCombine",
+              {"outputs.topk_weights is NULL"});
+      gradients.combine_out = out;
+      gradients.combine_config.pass = UCCLEP_PASS_FORWARD;
+      refused(gradients.try_combine(at.handle, at.stream), ucclEpInvalidArgument, "ucclEpCombine",
+              {"topk_weights is given"});
+      gradients.combine_config.pass = UCCLEP_PASS_BACKWARD;
+      gradients.combine_in = in;
+      gradients.combine(at.handle, at.stream);
+      at.stream.synchronize();
+      gradients.check_dispatch();
+      gradients.check_combine();
+    });
+  }
+}
+
+}  // namespace
+}  // namespace ucclep::test

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// Handles on memory of the caller's: what one has filled, another one goes on with.
+#include <catch2/catch.hpp>
+
+#include "conformance/exchange.hpp"
+#include "support/test_env.hpp"
+
+namespace ucclep::test {
+namespace {
+
+size_t memory_size(ucclEpGroup_t group, const Scenario& scenario) {
+  const ucclEpHandleConfig_t config = handle_config(scenario);
+  size_t bytes = 0;
+  ok(ucclEpHandleMemSize(group, &config, &bytes), "ucclEpHandleMemSize");
+  return bytes;
+}
+
+Tensor memory_for(ucclEpComm_t comm, ucclEpGroup_t group, const Scenario& scenario) {
+  return Tensor(comm, "handle_mem", ucclEpUint8, {static_cast<int64_t>(memory_size(group, scenario))});
+}
+
+Handle handle_on(ucclEpGroup_t group, const Scenario& scenario, const Tensor& memory) {
+  ucclEpHandleConfig_t config = handle_config(scenario);
+  config.handle_mem = memory.get();
+  return make_handle(group, config);
+}
+
+std::vector<Scenario> trained(const Scenario& scenario) {
+  std::vector<Scenario> scenarios;
+  for (const Scenario& one : in_all_layouts(scenario)) {
+    if (one.layout != Layout::ll_rank_major) scenarios.push_back(one);
+  }
+  return scenarios;
+}
+
+const Scenario small{.top_k = 3, .max_tokens = 9, .rule = uniform(10), .seed = 91};
+
+TEST_CASE("handle_mem: the backward pass has a handle of its own on the saved memory",
+          "[process][reduced][driver][checked][nodes]") {
+  for (const Scenario& scenario : trained(small)) {
+    run_ranks(scenario.ranks, [&](Rank& rank) {
+      Comm comm(rank);
+      Stream stream(comm);
+      Group group = make_group(comm, group_config({scenario}));
+      const Tensor memory = memory_for(comm, group, scenario), other = memory_for(comm, group, scenario);
+      for (uint64_t step = 0; step < 3; ++step) {  // the memory is filled anew in each
+        const uint64_t seed = scenario.seed + step;
+        {
+          Handle forward = handle_on(group, scenario, memory), elsewhere = handle_on(group, scenario, other);
+          round_trip(rank, comm, forward, stream, scenario, seed);
+          round_trip(rank, comm, elsewhere, stream, scenario, seed + 100);
+        }
+        Handle backward = handle_on(group, scenario, memory);
+        Exchange gradients(rank, comm, backward_of(scenario), seed);
+        gradients.refresh(seed + 1000);
+        gradients.dispatch(backward, stream);
+        stream.synchronize();
+        gradients.check_dispatch();
+        Handle later = handle_on(group, scenario, memory);  // while another one is there
+        gradients.combine(later, stream);
+        stream.synchronize();
+        gradients.check_combine();
+      }
+      no_async_error(comm);
+    });
+  }
+}
+
+TEST_CASE("handle_mem: counts of HT can be waited for again", "[process]") {
+  Scenario scenario = small;
+  scenario.layout = Layout::ht_flat;
+  run_ranks(scenario.ranks, [&](Rank& rank) {
+    Comm comm(rank);
+    Stream stream(comm);
+    Group group = make_group(comm, group_config({scenario}));
+    const Tensor memory = memory_for(comm, group, scenario);
+    for (uint64_t step = 0; step < 3; ++step) {
+      Exchange exchange(rank, comm, scenario, scenario.seed + step);
+      int64_t rows = -1, again = -1;
+      {
+        Handle forward = handle_on(group, scenario, memory);
+        exchange.update(forward, stream);
+        ok(ucclEpHandleWaitCounts(forward, &rows, nullptr), "ucclEpHandleWaitCounts");
+      }
+      Handle handle = handle_on(group, scenario, memory);
+      ok(ucclEpHandleWaitCounts(handle, &again, nullptr), "ucclEpHandleWaitCounts");
+      stream.synchronize();
+      exchange.check_counters();
+      require(rows == exchange.total_on_host() && again == rows, "counts differ");
+    }
+  });
+}
+
+TEST_CASE("handle_mem: what others filled is nothing to go on with") {
+  for (const Scenario& scenario : trained({.ranks = 1, .experts = 4})) {
+    run_ranks(1, [&](Rank& rank) {
+      Comm comm(rank);
+      Stream stream(comm);
+      Group group = make_group(comm, group_config({scenario})), other = make_group(comm, group_config({scenario}));
+      const Tensor memory = memory_for(comm, group, scenario);
+      Handle filled = handle_on(group, scenario, memory);
+      round_trip(rank, comm, filled, stream, scenario);
+      Exchange exchange(rank, comm, backward_of(scenario));
+      const auto empty = [&](ucclEpGroup_t of, const Scenario& as) {
+        Handle handle = handle_on(of, as, memory);
+        refused(exchange.try_dispatch(handle, stream), ucclEpInvalidUsage, "ucclEpDispatch", {"has no routing"});
+      };
+      empty(other, scenario);
+      Scenario global = scenario;
+      global.global_ids = true;
+      empty(group, global);
+      empty(group, scenario);  // the one before has taken it over
+    });
+  }
+}
+
+TEST_CASE("handle_mem: memory that was written to meanwhile is told, and no row goes by it", "[reduced]") {
+  for (const Scenario& scenario : trained({.ranks = 1, .experts = 4})) {
+    run_ranks(1, [&](Rank& rank) {
+      Comm comm(rank);
+      Stream stream(comm);
+      Group group = make_group(comm, group_config({scenario}));
+      Tensor memory = memory_for(comm, group, scenario);
+      Handle forward = handle_on(group, scenario, memory);
+      round_trip(rank, comm, forward, stream, scenario);
+      memory.poison();
+      Handle backward = handle_on(group, scenario, memory);
+      Exchange gradients(rank, comm, backward_of(scenario));
+      if (scenario.ll()) {
+        gradients.combine(backward, stream);
+      } else {
+        gradients.dispatch(backward, stream);
+      }
+      stream.synchronize();
+      gradients.check_untouched();
+      ucclEpAsyncError_t error = UCCLEP_ASYNC_ERROR_INIT;
+      ok(ucclEpCommGetAsyncError(comm, &error), "ucclEpCommGetAsyncError");
+      require(error.code == ucclEpInvalidArgument && std::string(error.text).find("handle_mem") != std::string::npos,
+              error.text);
+      ok(ucclEpCommClearAsyncError(comm), "ucclEpCommClearAsyncError");
+      round_trip(rank, comm, backward, stream, scenario);  // an Update makes it good
+    });
+  }
+}
+
+TEST_CASE("handle_mem: what it has to be") {
+  run_ranks(1, [&](Rank& rank) {
+    Comm comm(rank);
+    Group group = make_group(comm, group_config({small}));
+    ucclEpHandleConfig_t config = handle_config(small);
+    size_t bytes = 0;
+    refused(ucclEpHandleMemSize(nullptr, &config, &bytes), ucclEpInvalidArgument, "ucclEpHandleMemSize", {"group"});
+    refused(ucclEpHandleMemSize(group, &config, nullptr), ucclEpInvalidArgument, "ucclEpHandleMemSize", {"bytes"});
+    config.layout = 0;
+    refused(ucclEpHandleMemSize(group, &config, &bytes), ucclEpInvalidArgument, "ucclEpHandleMemSize", {"layout"});
+    config = handle_config(small);
+    const auto size = static_cast<int64_t>(memory_size(group, small));
+    const Tensor few(comm, "few", ucclEpUint8, {size - 1}), words(comm, "words", ucclEpInt32, {size}),
+        enough(comm, "enough", ucclEpUint8, {size});
+    ucclEpHandle_t handle = nullptr;
+    config.handle_mem = few.get();
+    refused(ucclEpHandleCreate(&handle, group, &config), ucclEpInvalidArgument, "ucclEpHandleCreate",
+            {"config.handle_mem", "ucclEpHandleMemSize"});
+    config.handle_mem = words.get();
+    refused(ucclEpHandleCreate(&handle, group, &config), ucclEpInvalidArgument, "ucclEpHandleCreate",
+            {"config.handle_mem", "dtype"});
+  });
+}
+
+}  // namespace
+}  // namespace ucclep::test

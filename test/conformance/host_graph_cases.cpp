@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// Graphs of the host device: arguments and order of the calls, and what may go while a graph lives or runs.
+#include <catch2/catch.hpp>
+
+#include "conformance/exchange.hpp"
+#include "support/graph.hpp"
+
+namespace ucclep::test {
+namespace {
+
+Scenario small(Layout layout) {
+  Scenario scenario{.layout = layout, .max_tokens = 6, .hidden = 32};
+  scenario.fixed_capacity = scenario.ll() ? 0 : 48;
+  scenario.carried = scenario.ll();
+  return scenario;
+}
+
+void enqueue_all(Exchange& exchange, ucclEpHandle_t handle, ucclEpStream_t stream) {
+  if (!exchange.scenario().carried) exchange.update(handle, stream);
+  exchange.dispatch(handle, stream);
+  exchange.combine(handle, stream);
+}
+
+void check_all(Exchange& exchange) {
+  exchange.check_counters();
+  exchange.check_dispatch();
+  exchange.check_combine();
+}
+
+void begin(ucclEpComm_t comm, ucclEpStream_t stream) {
+  ok(ucclEpStreamBeginCapture(comm, stream), "ucclEpStreamBeginCapture");
+}
+
+ucclEpGraph_t end(ucclEpComm_t comm, ucclEpStream_t stream) {
+  ucclEpGraph_t graph = nullptr;
+  ok(ucclEpStreamEndCapture(comm, stream, &graph), "ucclEpStreamEndCapture");
+  return graph;
+}
+
+void launch(ucclEpComm_t comm, ucclEpGraph_t graph, ucclEpStream_t stream) {
+  ok(ucclEpGraphLaunch(comm, graph, stream), "ucclEpGraphLaunch");
+}
+
+// All ranks are here; only then may one rewrite what others' operations read.
+void meet(const Rank& rank, int word) {
+  rank.board.add(word);
+  rank.board.wait(word, static_cast<uint32_t>(rank.count));
+}
+
+TEST_CASE("host graph: two graphs are launched in a row on another stream, and destroyed at once",
+          "[host][process][graph]") {
+  for (const Layout layout : {Layout::ht_flat, Layout::ll_expert_major}) {
+    const Scenario scenario = small(layout);
+    run_ranks(scenario.ranks, [&](Rank& rank) {
+      Session at(rank, scenario);
+      const Handle second = make_handle(at.group, handle_config(scenario));
+      Stream other(at.comm);
+      Exchange one(rank, at.comm, scenario, 1), two(rank, at.comm, scenario, 2), three(rank, at.comm, scenario, 3);
+      begin(at.comm, at.stream);
+      enqueue_all(one, at.handle, at.stream);
+      enqueue_all(two, second, at.stream);
+      const ucclEpGraph_t first = end(at.comm, at.stream);
+      begin(at.comm, at.stream);
+      enqueue_all(three, at.handle, at.stream);
+      const ucclEpGraph_t last = end(at.comm, at.stream);
+      for (Exchange* exchange : {&one, &two, &three}) exchange->check_untouched();
+      for (const ucclEpGraph_t graph : {first, last}) launch(at.comm, graph, other);
+      for (const ucclEpGraph_t graph : {first, last}) ok(ucclEpGraphDestroy(at.comm, graph), "ucclEpGraphDestroy");
+      if (!scenario.ll()) {
+        int64_t total = -1;
+        ok(ucclEpHandleWaitCounts(second, &total, nullptr), "ucclEpHandleWaitCounts");
+        const auto expected = reference::counters(two.contents().world(), scenario.shape(), rank.rank).recv_total;
+        require(total == expected, "HandleWaitCounts after a replay says " + std::to_string(total));
+      }
+      other.synchronize();
+      for (Exchange* exchange : {&one, &two, &three}) check_all(*exchange);
+      meet(rank, 1 + static_cast<int>(layout));
+      round_trip(rank, at.comm, at.handle, at.stream, scenario, 4);
+      no_async_error(at.comm);
+    });
+  }
+}
+
+TEST_CASE("host graph: group and communicator go while a replay is in flight, the graph alive",
+          "[host][process][graph]") {
+  const Scenario scenario = small(Layout::ht_flat);
+  run_ranks(scenario.ranks, [&](Rank& rank) {
+    Session at(rank, scenario);
+    Exchange exchange(rank, at.comm, scenario);
+    begin(at.comm, at.stream);
+    enqueue_all(exchange, at.handle, at.stream);
+    const ucclEpGraph_t graph = end(at.comm, at.stream);
+    launch(at.comm, graph, at.stream);
+    at.handle.release();
+    ok(ucclEpGroupDestroy(at.group.release()), "ucclEpGroupDestroy");  // waits for the replay
+    check_all(exchange);
+    refused(ucclEpGraphLaunch(at.comm, graph, at.stream), ucclEpInvalidUsage, "ucclEpGraphLaunch",
+            {"a group that was destroyed"});
+    Group group = make_group(at.comm, group_config({scenario}));
+    const Handle handle = make_handle(group, handle_config(scenario));
+    exchange.reroute(2);
+    meet(rank, 1);
+    begin(at.comm, at.stream);
+    enqueue_all(exchange, handle, at.stream);
+    launch(at.comm, end(at.comm, at.stream), at.stream);
+    at.stream.synchronize();
+    check_all(exchange);
+    no_async_error(at.comm);
+  });  // CommDestroy takes both graphs with it
+}
+
+TEST_CASE("host graph: bad arguments and calls out of order", "[host][graph]") {
+  Scenario scenario = small(Layout::ll_expert_major);
+  scenario.ranks = 1;
+  scenario.tokens = {6};
+  run_ranks(1, [&](Rank& rank) {
+    Session at(rank, scenario);
+    Exchange exchange(rank, at.comm, scenario);
+    ucclEpGraph_t graph = nullptr;
+    const auto no_begin = [&](ucclEpStream_t stream, ucclEpResult_t code, const char* word) {
+      refused(ucclEpStreamBeginCapture(at.comm, stream), code, "ucclEpStreamBeginCapture", {word});
+    };
+    const auto no_end = [&](ucclEpStream_t stream, ucclEpResult_t code, const char* word) {
+      refused(ucclEpStreamEndCapture(at.comm, stream, &graph), code, "ucclEpStreamEndCapture", {word});
+    };
+    const auto foreign = reinterpret_cast<ucclEpStream_t>(&scenario);
+    const auto foreign_graph = reinterpret_cast<ucclEpGraph_t>(&scenario);
+    no_begin(nullptr, ucclEpInvalidArgument, "stream is NULL");
+    no_begin(foreign, ucclEpInvalidArgument, "stream");
+    no_end(at.stream, ucclEpInvalidUsage, "not being captured");
+    begin(at.comm, at.stream);
+    no_begin(at.stream, ucclEpInvalidUsage, "already");
+    refused(ucclEpStreamEndCapture(at.comm, at.stream, nullptr), ucclEpInvalidArgument, "ucclEpStreamEndCapture",
+            {"graph is NULL"});
+    refused(ucclEpStreamDestroy(at.comm, at.stream), ucclEpInvalidUsage, "ucclEpStreamDestroy", {"being captured"});
+    enqueue_all(exchange, at.handle, at.stream);
+    require(graph == nullptr, "a refused call has written its result");
+    graph = end(at.comm, at.stream);
+    refused(ucclEpGraphLaunch(at.comm, nullptr, at.stream), ucclEpInvalidArgument, "ucclEpGraphLaunch",
+            {"graph is NULL"});
+    refused(ucclEpGraphLaunch(at.comm, foreign_graph, at.stream), ucclEpInvalidArgument, "ucclEpGraphLaunch",
+            {"graph", "was not made"});
+    refused(ucclEpGraphLaunch(at.comm, graph, foreign), ucclEpInvalidArgument, "ucclEpGraphLaunch", {"stream"});
+    refused(ucclEpGraphDestroy(at.comm, foreign_graph), ucclEpInvalidArgument, "ucclEpGraphDestroy", {"was not made"});
+    ok(ucclEpGraphDestroy(at.comm, nullptr), "ucclEpGraphDestroy of NULL");
+    launch(at.comm, graph, nullptr);
+    ok(ucclEpStreamSynchronize(at.comm, nullptr), "ucclEpStreamSynchronize");
+    check_all(exchange);
+    ok(ucclEpGraphDestroy(at.comm, graph), "ucclEpGraphDestroy");
+    refused(ucclEpGraphDestroy(at.comm, graph), ucclEpInvalidArgument, "ucclEpGraphDestroy", {"was not made"});
+  });
+}
+
+TEST_CASE("host graph: after an abort nothing is launched, and a capture can be ended", "[host][graph]") {
+  Scenario scenario = small(Layout::ht_flat);
+  scenario.ranks = 1;
+  scenario.tokens = {6};
+  run_ranks(1, [&](Rank& rank) {
+    Session at(rank, scenario);
+    Exchange exchange(rank, at.comm, scenario);
+    begin(at.comm, at.stream);
+    exchange.update(at.handle, at.stream);
+    const ucclEpGraph_t graph = end(at.comm, at.stream);
+    begin(at.comm, at.stream);
+    ok(ucclEpCommAbort(at.comm), "ucclEpCommAbort");
+    ucclEpGraph_t none = nullptr;
+    require(exchange.try_update(at.handle, at.stream) == ucclEpAborted, "an update was captured after the abort");
+    require(ucclEpStreamEndCapture(at.comm, at.stream, &none) == ucclEpAborted && none == nullptr, "EndCapture");
+    require(ucclEpGraphLaunch(at.comm, graph, at.stream) == ucclEpAborted, "GraphLaunch after the abort");
+    ok(ucclEpGraphDestroy(at.comm, graph), "ucclEpGraphDestroy");
+  });
+}
+
+}  // namespace
+}  // namespace ucclep::test

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+// The channel of the device API: every row of its table of what orders what, in every scope; bounds and wrong calls.
+#include <catch2/catch.hpp>
+#include <vector>
+
+#include "channel_kernels.hpp"
+#include "conformance/exchange.hpp"
+#include "launch_user.hpp"
+#include "support/race.hpp"
+
+namespace ucclep::test {
+namespace {
+
+constexpr int ranks = 4, num_signals = 3;
+
+Scenario any_scenario(int count) {
+  return {.layout = Layout::ll_expert_major, .ranks = count, .max_tokens = 4};
+}
+
+ucclEpGroupConfig_t config_with(int signals, int count, int timeout_ms = 0) {
+  ucclEpGroupConfig_t config = group_config({any_scenario(count)});
+  config.num_signals = signals;
+  config.timeout_ms = timeout_ms;
+  return config;
+}
+
+// A group with signals, two windows and what kernels report.
+class Channel {
+ public:
+  Channel(const Rank& rank, uint64_t bytes, int timeout_ms = 0)
+      : comm(rank),
+        group(make_group(comm, config_with(num_signals, rank.count, timeout_ms))),
+        handle(make_handle(group, handle_config(any_scenario(rank.count)))),
+        stream(comm) {
+    const uint64_t window_bytes = static_cast<uint64_t>(rank.count) * bytes + 8;  // a word behind the messages
+    args.out = window(out_, window_bytes);
+    args.in = window(in_, window_bytes);
+    void* result = nullptr;
+    ok(ucclEpMemAllocHost(comm, &result, 2 * sizeof(uint64_t)), "ucclEpMemAllocHost");
+    args.result = static_cast<uint64_t*>(result);
+    ok(ucclEpGroupGetDevice(group, &args.group), "ucclEpGroupGetDevice");
+    args.bytes = bytes;
+  }
+  ~Channel() {
+    for (const ucclEpWindow_t window : {out_, in_}) ucclEpWindowDeregister(comm, window);
+  }
+
+  void launch(const std::string& kernel) {
+    launch_user(handle, "channel_" + kernel, &args, sizeof args, stream, {.blocks = 2, .threads = 128});
+  }
+  void run(const std::string& kernel) {
+    args.result[0] = args.result[1] = 0;
+    launch(kernel);
+    stream.synchronize();
+    no_async_error(comm);
+    require(args.result[0] == 0, kernel + ": " + std::to_string(args.result[0]) + " bytes are wrong");
+    require(args.result[1] == 0, kernel + ": a wait gave up");
+  }
+
+  Comm comm;
+  Group group;
+  Handle handle;
+  Stream stream;
+  ChannelArgs args{};
+
+ private:
+  ucclEpDeviceWindow window(ucclEpWindow_t& made, uint64_t bytes) {
+    void* memory = nullptr;
+    ok(ucclEpMemAlloc(comm, &memory, bytes), "ucclEpMemAlloc");
+    ok(ucclEpWindowRegister(comm, memory, bytes, &made), "ucclEpWindowRegister");
+    ucclEpDeviceWindow device;
+    ok(ucclEpWindowGetDevice(made, &device), "ucclEpWindowGetDevice");
+    return device;
+  }
+  ucclEpWindow_t out_ = nullptr, in_ = nullptr;
+};
+
+// In every scope, with messages in whole 16 bytes and others. Counts go on from launch to launch: a group for each.
+void in_every_scope(const std::string& kernel, uint32_t rounds, std::initializer_list<uint64_t> sizes) {
+  for (const ChannelScope scope : channel_scopes) {
+    for (const uint64_t bytes : sizes) {
+      run_ranks(ranks, [&](Rank& rank) {
+        Channel channel(rank, bytes);
+        channel.args.rounds = rounds;
+        channel.args.seed = static_cast<uint32_t>(bytes);
+        channel.args.scope = scope;
+        channel.run(kernel);
+      });
+    }
+  }
+}
+
+TEST_CASE("channel: what was put before a signal is there when it is seen, and read before it is put anew",
+          "[process][reduced]") {
+  in_every_scope("exchange", 4, {2000, 37});
+}
+
+TEST_CASE("channel: what was put before a barrier is there after it", "[process][reduced]") {
+  in_every_scope("meet", 3, {1040, 3});
+}
+
+TEST_CASE("channel: what was put before a flush is there for whoever hears of it", "[process][reduced]") {
+  in_every_scope("flush", 3, {1040});
+}
+
+TEST_CASE("channel: all scopes of a grid signal at once, and none is lost", "[process][reduced]") {
+  in_every_scope("at_once", 2, {64});
+}
+
+#if defined(UCCLEP_TSAN)
+TEST_CASE("channel: a put after its signal is reported as a race", "[reduced]") {
+  is_reported("broken: a put after its signal");
+}
+TEST_CASE("broken: a put after its signal", "[.broken]") {
+  run_ranks(ranks, [&](Rank& rank) {
+    Channel channel(rank, 2000);
+    channel.args.rounds = 1;
+    channel.launch("told_before_put");
+    channel.stream.synchronize();
+  });
+}
+#endif
+
+TEST_CASE("channel: counts go on over launches, and barriers between them", "[process]") {
+  run_ranks(ranks, [&](Rank& rank) {
+    Channel channel(rank, 256);
+    for (uint32_t launch = 0; launch < 3; ++launch) {
+      channel.args.seed = launch;
+      channel.args.rounds = 1;
+      channel.args.scope = ChannelScope::block;
+      channel.run("meet");
+      channel.args.scope = ChannelScope::warp;
+      channel.launch("meet");
+      channel.run("flush");
+    }
+    no_async_error(channel.comm);
+  });
+}
+
+// Before one of them does what the others must not see too early.
+void all_are_there(const Rank& rank) {
+  rank.board.add(0);
+  rank.board.wait(0, static_cast<uint32_t>(rank.count));
+}
+
+// The record of a wrong call, which is gone then.
+void left_record(Channel& channel, const std::string& words) {
+  const ucclEpAsyncError_t error = async_error(channel.comm);
+  require(error.code == ucclEpInvalidArgument && std::string(error.op) == "channel" &&
+              std::string(error.text).find(words) != std::string::npos,
+          std::string("a record of another kind: ") + error.text);
+  ok(ucclEpCommClearAsyncError(channel.comm), "ucclEpCommClearAsyncError");
+}
+
+TEST_CASE("channel: peers, signals and ranges that do not exist leave a record and move nothing",
+          "[process][reduced]") {
+  run_ranks(ranks, [&](Rank& rank) {
+    Channel channel(rank, 64);
+    const auto refuse = [&](int peer, int signal, uint64_t bytes, const char* words) {
+      channel.args.peer = peer;
+      channel.args.signal = signal;
+      channel.args.bytes = bytes;
+      channel.launch("wrong");
+      channel.stream.synchronize();
+      left_record(channel, words);
+    };
+    std::vector<char> sent(64, 0x5a), there(64), still(64);
+    const auto copy = [&](void* to, const void* from) {
+      ok(ucclEpMemcpy(channel.comm, to, from, 64, channel.stream), "ucclEpMemcpy");
+      channel.stream.synchronize();
+    };
+    copy(channel.args.out.data, sent.data());
+    copy(there.data(), channel.args.in.data);
+    refuse(ranks, 0, 64, "named peer 4 to the channel, expected 0 to 3");
+    refuse(-7, 0, 64, "named peer -7");
+    refuse(rank.rank, num_signals, 64, "named signal 3 to the channel, expected 0 to 2");
+    refuse(rank.rank, 0, 1 << 20, "has 264");
+    refuse(rank.rank, 0, UINT64_MAX, "has 264");
+    copy(still.data(), channel.args.in.data);
+    require(still == there && there != sent, "a wrong call has put bytes");
+    all_are_there(rank);  // nobody's messages come before that
+    channel.args.bytes = 64;
+    channel.args.rounds = 1;
+    channel.args.scope = ChannelScope::warp;
+    channel.run("exchange");  // counts from nothing: no wrong call has signalled
+  });
+}
+
+TEST_CASE("channel: a wait that nobody answers ends in time, and says what it waited for", "[process][reduced]") {
+  struct Lonely {
+    int signal;
+    const char *phase, *words;
+  };
+  for (const Lonely& lonely :
+       {Lonely{1, "signal", "for signal 1 to count 5, it counts 0"}, Lonely{-1, "barrier", "for rank 1 to come"}}) {
+    run_ranks(2, [&](Rank& rank) {
+      Channel channel(rank, 64, 300);
+      all_are_there(rank);
+      channel.args.signal = lonely.signal;
+      channel.args.rounds = 5;
+      if (rank.rank == 0) {
+        channel.launch("nobody");
+        require(ucclEpStreamSynchronize(channel.comm, channel.stream) == ucclEpTimeout, "the wait did not time out");
+        const ucclEpAsyncError_t error = async_error(channel.comm);
+        require(
+            std::string(error.phase) == lonely.phase && std::string(error.text).find(lonely.words) != std::string::npos,
+            std::string("another record: ") + error.text);
+        require(channel.args.result[1] == 1, "the call did not return false");
+      }
+      rank.board.add(1);
+      rank.board.wait(1, 2);
+    });
+  }
+}
+
+TEST_CASE("channel: an abort ends waits", "[process][reduced]") {
+  run_ranks(2, [&](Rank& rank) {
+    Channel channel(rank, 64);
+    all_are_there(rank);
+    channel.args.signal = 0;
+    channel.args.rounds = 5;
+    if (rank.rank == 0) {
+      channel.launch("nobody");
+      ok(ucclEpCommAbort(channel.comm), "ucclEpCommAbort");
+      require(ucclEpStreamSynchronize(channel.comm, channel.stream) == ucclEpAborted, "the abort did not end the wait");
+      require(channel.args.result[1] == 1, "the call did not return false");
+    }
+    rank.board.add(1);
+    rank.board.wait(1, 2);
+  });
+}
+
+TEST_CASE("channel: num_signals is checked, and across domains refused", "[process]") {
+  run_ranks(2, [&](Rank& rank) {
+    const Comm comm(rank);
+    const auto refuse = [](ucclEpComm_t on, int signals, ucclEpResult_t code, const char* words) {
+      const ucclEpGroupConfig_t config = config_with(signals, 2);
+      ucclEpGroup_t group = nullptr;
+      refused(ucclEpGroupCreate(&group, on, &config), code, "ucclEpGroupCreate", {"num_signals", words});
+    };
+    refuse(comm, -1, ucclEpInvalidArgument, "expected 0 to 65536");
+    refuse(comm, 65537, ucclEpInvalidArgument, "expected 0 to 65536");
+  });
+  run_ranks(2, [&](Rank& rank) {
+    ucclEpCommConfig_t apart = comm_config(rank);
+    apart.ranks_per_node = 1;
+    apart.transport = "loopback";
+    const Comm comm(rank, apart);
+    const ucclEpGroupConfig_t config = config_with(1, 2);
+    ucclEpGroup_t group = nullptr;
+    refused(ucclEpGroupCreate(&group, comm, &config), ucclEpNotSupported, "ucclEpGroupCreate",
+            {"num_signals", "one domain"});
+  });
+}
+
+}  // namespace
+}  // namespace ucclep::test

@@ -1,0 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
+// All kernels in one module, as a GPU loads them.
+#include "channel_kernels.cpp"
+#include "open_kernels.cpp"
