@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The buffers, at the module paths where DeepEP has them."""

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The low-latency mode, over LL handles."""
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import torch
+import ucclep
+from ucclep import Layout, Mode, Quant
+
+from .events import EventOverlap
+from .groups import Groups
+from .rows import FP8, fp8_view
+
+LIVE_RESULTS = 2
+
+
+class Slot:
+    """An LL handle that is used again after the other slots of its group."""
+
+    def __init__(self, core: ucclep.Handle):
+        self.core = core
+        self.uses = 0
+        self.combine_buffer: torch.Tensor | None = None
+
+
+class LowLatencyHandle(tuple):
+    """(src_info, layout_range, num_max_dispatch_tokens_per_rank, hidden, num_experts), and the slot behind it."""
+
+    slot: Slot
+    use: int
+
+    def __new__(cls, fields: tuple, slot: Slot) -> LowLatencyHandle:
+        handle = super().__new__(cls, fields)
+        handle.slot, handle.use = slot, slot.uses
+        return handle
+
+    def live_slot(self) -> Slot:
+        if self.use != self.slot.uses:
+            raise RuntimeError(f"the handle is too old: at most {LIVE_RESULTS} results of low_latency_dispatch are alive")
+        return self.slot
+
+
+class LowLatency:
+    def __init__(self, comm: ucclep.Communicator, groups: Groups, streams: Any, enable_mask: bool):
+        self._comm = comm
+        self._groups = groups
+        self._streams = streams
+        self._enable_mask = enable_mask
+        self._slots: dict = {}
+
+    def _next_slot(self, group: ucclep.Group) -> Slot:
+        slots = self._slots.setdefault(group, [])
+        if len(slots) < LIVE_RESULTS:
+            slots.extend(Slot(group.handle(Layout.EXPERT_MAJOR, Mode.LL)) for _ in range(LIVE_RESULTS))
+        slot = min(slots, key=lambda slot: slot.uses)
+        slot.uses += 1
+        return slot
+
+    def dispatch(self, x: torch.Tensor, topk_idx: torch.Tensor, max_tokens: int, num_experts: int,
+                 cumulative: torch.Tensor | None, wait_ns: torch.Tensor | None, use_fp8: bool, round_scale: bool,
+                 use_ue8m0: bool, async_finish: bool, return_recv_hook: bool) -> tuple:
+        hidden = x.shape[1]
+        if use_ue8m0 and not round_scale:
+            raise ValueError("use_ue8m0 needs round_scale: the scales are powers of two")
+        group = self._groups.get("low_latency_dispatch", num_experts=num_experts, top_k=topk_idx.shape[1],
+                                 max_tokens_per_rank=1, ll_max_tokens_per_rank=max_tokens, max_token_bytes=2 * hidden,
+                                 enable_mask=int(self._enable_mask))
+        experts, ranks = group.num_local_experts, self._comm.nranks
+        capacity = ranks * max_tokens
+        slot = self._next_slot(group)
+        rows = x.new_empty((experts, capacity, hidden), dtype=FP8 if use_fp8 else x.dtype)
+        scales = self._scales(x, experts, capacity, use_ue8m0) if use_fp8 else None
+        counts = x.new_empty(experts, dtype=torch.int32)
+        counts_by_rank = x.new_empty((experts, ranks), dtype=torch.int64)
+        layout_range = torch.empty_like(counts_by_rank)
+        src_info = x.new_empty((experts, capacity), dtype=torch.int32)
+
+        def find_ranges() -> None:
+            begins = counts_by_rank.cumsum(1) - counts_by_rank
+            torch.add(begins * 2 ** 32, counts_by_rank, out=layout_range)
+
+        event, hook = self._run(
+            slot, async_finish, return_recv_hook,
+            (x, topk_idx, rows, scales, counts, counts_by_rank, layout_range, src_info, cumulative, wait_ns), find_ranges,
+            lambda stream: slot.core.dispatch(
+                x, fp8_view(rows) if use_fp8 else rows, topk_idx=topk_idx, out_scales=scales, src_info=src_info,
+                cumulative_tokens_per_expert=cumulative, wait_ns=wait_ns,
+                counters={"tokens_per_expert": counts, "tokens_per_expert_rank": counts_by_rank},
+                quant=Quant.FP8_128 if use_fp8 else Quant.NONE, round_scale=round_scale, send_only=return_recv_hook,
+                stream=stream))
+        handle = LowLatencyHandle((src_info, layout_range, max_tokens, hidden, num_experts), slot)
+        return (rows, scales) if use_fp8 else rows, counts, handle, event, hook
+
+    @staticmethod
+    def _scales(x: torch.Tensor, experts: int, capacity: int, use_ue8m0: bool) -> torch.Tensor:
+        """Column-major, as grouped GEMMs take them; UE8M0: four exponents in an int32."""
+        width = -(-x.shape[1] // 512) if use_ue8m0 else x.shape[1] // 128
+        dtype = torch.int32 if use_ue8m0 else torch.float32
+        return x.new_empty((experts, width, capacity), dtype=dtype).transpose(1, 2)
+
+    def combine(self, x: torch.Tensor, topk_idx: torch.Tensor, topk_weights: torch.Tensor, handle: Any, zero_copy: bool,
+                async_finish: bool, return_recv_hook: bool, out: torch.Tensor | None, wait_ns: torch.Tensor | None) -> tuple:
+        slot = handle.live_slot()
+        if zero_copy:
+            x = self.combine_buffer(handle)
+        if out is None:
+            out = x.new_empty((topk_idx.shape[0], x.shape[-1]))
+        event, hook = self._run(
+            slot, async_finish, return_recv_hook, (x, topk_weights, out, wait_ns), None,
+            lambda stream: slot.core.combine(x, out, topk_weights=topk_weights, wait_ns=wait_ns,
+                                             send_only=return_recv_hook, stream=stream))
+        return out, event, hook
+
+    def combine_buffer(self, handle: Any) -> torch.Tensor:
+        slot = handle.live_slot()
+        src_info, _, _, hidden, _ = handle
+        shape = (*src_info.shape, hidden)
+        if slot.combine_buffer is None or slot.combine_buffer.shape != shape:
+            slot.combine_buffer = src_info.new_empty(shape, dtype=torch.bfloat16)
+        return slot.combine_buffer
+
+    def _run(self, slot: Slot, async_finish: bool, return_recv_hook: bool, tensors: tuple, finish: Callable | None,
+             start: Callable[[Any], None]) -> tuple:
+        """Starts an operation; (event, hook)."""
+        if not return_recv_hook:
+            with self._streams.operation(None, False) as stream:
+                start(stream)
+            return self._streams.finished(async_finish, tensors, finish), None
+        if async_finish:
+            raise ValueError("either async_finish or return_recv_hook")
+        # Both halves run on the caller's stream: what it does in between runs while rows are under way.
+        start(self._streams.here())
+
+        def hook(_held: tuple = tensors) -> None:
+            slot.core.complete(self._streams.here())
+            self._streams.finished_here(finish)
+
+        return EventOverlap(), hook
+
+    # ---- masks: 1 is masked here, and active in the library ----
+
+    def mask_update(self, rank: int, mask: bool) -> None:
+        active = [1] * self._comm.nranks
+        active[rank] = int(not mask)
+        for group in self._mask_groups():
+            group.mask_update(active, self._streams.here())
+
+    def mask_query(self, status: torch.Tensor) -> None:
+        status.zero_()
+        for group in self._mask_groups():
+            active = torch.empty_like(status)
+            group.mask_query(active, self._streams.here())
+            self._streams.finished_here(None)
+            status |= 1 - active
+
+    def mask_clear(self) -> None:
+        for group in self._mask_groups():
+            group.mask_clear(self._streams.here())
+
+    def _mask_groups(self) -> list:
+        if not self._slots:
+            raise RuntimeError("masks belong to the groups of low_latency_dispatch, and it was not called yet")
+        return list(self._slots)

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""On which stream operations run, and how they are ordered with the caller's work: on a GPU, and on the host device."""
+from __future__ import annotations
+
+from contextlib import contextmanager, nullcontext
+from typing import Any, Callable, Iterator
+
+import torch
+import ucclep
+
+from .events import EventHandle, EventOverlap, HostEvent
+
+
+def handle_of(event: EventOverlap | EventHandle | None) -> EventHandle | None:
+    """Programs give either."""
+    return event.event if isinstance(event, EventOverlap) else event
+
+
+class GpuStreams:
+    """Operations run on a stream of their own. A caller that does not want to wait later has its stream wait for it."""
+
+    def __init__(self, comm: ucclep.Communicator):
+        self.comm_stream = torch.cuda.Stream()
+        self._allocated_on_comm_stream = False
+        self.device = torch.device("cuda", torch.cuda.current_device())
+
+    @staticmethod
+    def capturing() -> bool:
+        return torch.cuda.is_current_stream_capturing()
+
+    @contextmanager
+    def operation(self, previous_event: Any, allocate_on_comm_stream: bool, also: Any = None) -> Iterator[int]:
+        self._allocated_on_comm_stream = allocate_on_comm_stream
+        compute = torch.cuda.current_stream()
+        event = handle_of(previous_event)
+        if event is not None:
+            self.comm_stream.wait_event(event.event)
+        if event is None or not allocate_on_comm_stream:
+            self.comm_stream.wait_stream(compute)  # whose work may still use memory that is allocated now
+        if also is not None:
+            self.comm_stream.wait_event(handle_of(also).event)
+        if allocate_on_comm_stream:
+            with torch.cuda.stream(self.comm_stream):
+                yield self.comm_stream.cuda_stream
+        else:
+            yield self.comm_stream.cuda_stream
+
+    def finished(self, asynchronous: bool, tensors: tuple, finish: Callable[[], None] | None = None) -> EventOverlap:
+        compute = torch.cuda.current_stream()
+        if finish is not None:
+            with torch.cuda.stream(self.comm_stream):
+                finish()
+        if not asynchronous:
+            compute.wait_stream(self.comm_stream)
+            if not self._allocated_on_comm_stream:
+                return EventOverlap()  # whatever frees a tensor comes after the operation
+        for tensor in tensors:
+            if tensor is not None:
+                tensor.record_stream(self.comm_stream)
+                tensor.record_stream(compute)
+        if not asynchronous:
+            return EventOverlap()
+        event = torch.cuda.Event()
+        event.record(self.comm_stream)
+        return EventOverlap(EventHandle(event), tensors)
+
+    def on_comm_stream(self) -> Any:
+        """For kernels of torch's that an operation waits for."""
+        return torch.cuda.stream(self.comm_stream)
+
+    def here(self) -> int:
+        """The stream of a call whose second half the caller starts."""
+        return torch.cuda.current_stream().cuda_stream
+
+    def finished_here(self, finish: Callable[[], None] | None) -> None:
+        if finish is not None:
+            finish()
+
+
+class HostStreams:
+    """Work of a CPU tensor has ended when its call returns, so only our own operations are asynchronous."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, comm: ucclep.Communicator):
+        self.comm_stream = comm.stream()
+        self._comm = comm
+        self._free_events: list = []
+
+    @staticmethod
+    def capturing() -> bool:
+        return False
+
+    @contextmanager
+    def operation(self, previous_event: Any, allocate_on_comm_stream: bool, also: Any = None) -> Iterator[Any]:
+        for event in filter(None, map(handle_of, (previous_event, also))):
+            event.current_stream_wait()
+        yield self.comm_stream
+
+    def finished(self, asynchronous: bool, tensors: tuple, finish: Callable[[], None] | None = None) -> EventOverlap:
+        if not asynchronous:
+            self.finished_here(finish)
+            return EventOverlap()
+        native = self._free_events.pop() if self._free_events else self._comm.event()
+        native.record(self.comm_stream)
+        return EventOverlap(EventHandle(HostEvent(native, self._free_events, tensors, finish)), tensors)
+
+    def on_comm_stream(self) -> Any:
+        return nullcontext()
+
+    def here(self) -> Any:
+        return self.comm_stream
+
+    def finished_here(self, finish: Callable[[], None] | None) -> None:
+        self.comm_stream.synchronize()
+        if finish is not None:
+            finish()
+
+
+def streams_of(comm: ucclep.Communicator) -> GpuStreams | HostStreams:
+    return HostStreams(comm) if comm.device == ucclep.Device.HOST else GpuStreams(comm)

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""deep_ep.Buffer, normal mode."""
+import pytest
+import ucclep
+
+torch = pytest.importorskip("torch")
+deep_ep = pytest.importorskip("deep_ep")
+from deep_ep import Buffer, Config, EventOverlap  # noqa: E402
+from deep_ep.utils import EventHandle  # noqa: E402
+from moe import EXPERTS, HIDDEN, ROOM, TOKENS, TOP_K, Moe, difference, from_fp8, place, to_fp8  # noqa: E402
+
+@pytest.mark.parametrize("nranks", [2, 8])
+def test_c1_layout(buffers, nranks):
+    moe = Moe(nranks, TOKENS, HIDDEN, EXPERTS, TOP_K, masked=0.1)
+
+    def rank_main(buffer):
+        r = buffer.rank
+        _, ids, _ = place(moe, buffer)
+        per_rank, per_node, per_expert, in_rank, event = buffer.get_dispatch_layout(ids, EXPERTS)
+        expected = torch.stack([moe.in_rank(r, rank) for rank in range(nranks)], 1)
+        assert torch.equal(in_rank.cpu(), expected)
+        assert per_rank.tolist() == expected.sum(0).tolist() and per_node is None and event.event is None
+        assert per_expert.tolist() == [(moe.ids[r] == e).sum().item() for e in range(EXPERTS)]
+    buffers(nranks, rank_main)
+
+
+def payloads(moe):
+    """Name, then what each rank sends, then fp32 of it: C2's kinds of x."""
+    constant = [torch.full_like(x, rank + 1) for rank, x in enumerate(moe.x)]
+    fp8 = [to_fp8(x) for x in moe.x]
+    columns = [(rows, scales.t().contiguous().t()) for rows, scales in fp8]
+    plain = [from_fp8(*pair) for pair in fp8]
+    return {"random": (moe.x, moe.x), "constant": (constant, constant), "fp8": (fp8, plain), "columns": (columns, plain)}
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("with_topk", [True, False])
+@pytest.mark.parametrize("nranks", [2, 4, 8])
+def test_c2_to_c6_dispatch_and_combine(buffers, nranks, with_topk, asynchronous):
+    moe = Moe(nranks, TOKENS, HIDDEN, EXPERTS, TOP_K, seed=nranks, masked=0.05)
+    kinds = payloads(moe)
+
+    def rank_main(buffer):
+        r, to = buffer.rank, buffer._streams.device
+        _, ids, weights = place(moe, buffer)
+        how = dict(async_finish=asynchronous, allocate_on_comm_stream=asynchronous,
+                   previous_event=EventOverlap(EventHandle()) if asynchronous else None)
+
+        def wait(event):
+            if asynchronous:
+                event.current_stream_wait()
+
+        for sent, plain in kinds.values():
+            mine = tuple(part.to(to) for part in sent[r]) if isinstance(sent[r], tuple) else sent[r].to(to)
+            per_rank, _, per_expert, in_rank, event = buffer.get_dispatch_layout(ids, EXPERTS, **how)
+            wait(event)
+            more = dict(topk_idx=ids, topk_weights=weights) if with_topk else {}
+            got, got_ids, got_weights, counts, handle, event = buffer.dispatch(
+                mine, num_tokens_per_rank=per_rank, is_token_in_rank=in_rank, num_tokens_per_expert=per_expert,
+                expert_alignment=8, **more, **how)
+            wait(event)
+            assert counts == [-(-n // 8) * 8 for n in moe.tokens_per_expert(r)]
+            assert handle.recv_tokens_per_rank.tolist() == [len(tokens) for _, tokens in moe.sources(r)]
+            if isinstance(sent[r], tuple):
+                for part in range(2):
+                    assert torch.equal(got[part].cpu(), moe.received(r, [pair[part] for pair in sent]))
+            else:
+                assert torch.equal(got.cpu(), moe.received(r, sent))
+            assert handle.src_info.tolist() == torch.cat([tokens for _, tokens in moe.sources(r)]).tolist()
+            if with_topk:
+                assert torch.equal(got_ids.cpu(), moe.received_ids(r))
+                assert torch.equal(got_weights.cpu(), moe.received_weights(r))
+            else:
+                assert got_ids is None and got_weights is None
+
+            # A cached dispatch gives the same rows.
+            again, *rest, event = buffer.dispatch(mine, handle=handle, **how)
+            wait(event)
+            assert rest == [None] * 4
+            pairs = zip(again, got) if isinstance(got, tuple) else [(again, got)]
+            assert all(torch.equal(a, b) for a, b in pairs)
+
+            rows = moe.received(r, plain).to(torch.bfloat16).to(to)
+            combined, none, event = buffer.combine(rows, handle, **how)
+            wait(event)
+            expected = plain[r].float() * moe.ranks_of_tokens(r)[:, None]
+            assert none is None and difference(combined.cpu(), expected) < (5e-4 if isinstance(sent[r], tuple) else 5e-6)
+    buffers(nranks, rank_main)
+
+
+@pytest.mark.parametrize("nranks", [4])
+def test_c5_worst_tokens(buffers, nranks):
+    moe = Moe(nranks, TOKENS, HIDDEN, EXPERTS, TOP_K)
+
+    def rank_main(buffer):
+        r = buffer.rank
+        x, ids, weights = place(moe, buffer)
+        per_rank, _, per_expert, in_rank, _ = buffer.get_dispatch_layout(ids, EXPERTS)
+        got, got_ids, got_weights, counts, handle, _ = buffer.dispatch(
+            x, num_tokens_per_rank=per_rank, is_token_in_rank=in_rank, num_tokens_per_expert=per_expert, topk_idx=ids,
+            topk_weights=weights, num_worst_tokens=nranks * TOKENS)
+        expected = moe.received(r, moe.x)
+        assert counts == [] and got.shape[0] == nranks * TOKENS
+        assert torch.equal(got[:len(expected)].cpu(), expected)
+        assert torch.equal(got_ids[:len(expected)].cpu(), moe.received_ids(r))
+        assert (got_ids[len(expected):] == -1).all() and (got_weights[len(expected):] == 0).all()
+        combined, _, _ = buffer.combine(got, handle)
+        assert difference(combined.cpu(), moe.x[r].float() * moe.ranks_of_tokens(r)[:, None]) < 5e-6
+    buffers(nranks, rank_main)
+
+
+def dispatched(buffer, moe, **more):
+    x, ids, weights = place(moe, buffer)
+    _, _, per_expert, in_rank, _ = buffer.get_dispatch_layout(ids, EXPERTS)
+    return buffer.dispatch(x, is_token_in_rank=in_rank, num_tokens_per_expert=per_expert, topk_idx=ids,
+                           topk_weights=weights, **more)
+
+
+def test_c7_bias(buffers):
+    moe = Moe(4, TOKENS, HIDDEN, EXPERTS, TOP_K)
+
+    def rank_main(buffer):
+        got, _, _, _, handle, _ = dispatched(buffer, moe)
+        bias = [torch.ones_like(moe.x[buffer.rank]).to(got.device) * (i + 1) for i in range(2)]
+        plain, _, _ = buffer.combine(got, handle)
+        one, _, _ = buffer.combine(got, handle, bias=bias[0])
+        two, _, _ = buffer.combine(got, handle, bias=tuple(bias))
+        assert difference(one, plain + 1) < 5e-6 and difference(two, plain + 3) < 5e-6
+    buffers(4, rank_main)
+
+
+def test_c8_results_repeat_bit_for_bit(buffers):
+    moe = Moe(4, TOKENS, HIDDEN, EXPERTS, TOP_K)
+
+    def rank_main(buffer):
+        results = []
+        for _ in range(20):
+            got, ids, weights, _, handle, _ = dispatched(buffer, moe)
+            combined, _, _ = buffer.combine(got * 3, handle)
+            results.append([got, ids, weights, combined])
+        assert all(torch.equal(a, b) for result in results[1:] for a, b in zip(result, results[0]))
+        assert len(buffer._groups.all()) == 2  # the shape's, and that of the layout
+    buffers(4, rank_main)
+
+
+def test_what_cannot_be_done_raises(buffers):
+    moe = Moe(2, TOKENS, HIDDEN, EXPERTS, TOP_K)
+
+    def rank_main(buffer):
+        x, ids, _ = place(moe, buffer)
+        many = ids.new_zeros((ROOM + 1, TOP_K))
+        counts = ids.new_zeros(EXPERTS)
+        with pytest.raises(ValueError, match="enlarge num_nvl_bytes"):
+            buffer.dispatch(x.new_zeros((ROOM + 1, HIDDEN)), topk_idx=many, num_tokens_per_expert=counts)
+        with pytest.raises(NotImplementedError, match="NVFP4"):
+            buffer.dispatch((x, x, x), topk_idx=ids, num_tokens_per_expert=counts)
+        with pytest.raises(NotImplementedError, match="get_dispatch_layout"):
+            buffer.dispatch(x, num_tokens_per_expert=counts, is_token_in_rank=ids.new_zeros((len(x), 2), dtype=torch.bool))
+        with pytest.raises(ValueError, match="even"):
+            Buffer.set_num_sms(3)
+        with pytest.raises(RuntimeError, match="async_finish"):
+            EventOverlap().current_stream_wait()
+        with pytest.raises(NotImplementedError, match="use_nvfp4"):
+            buffer.low_latency_dispatch(x, ids, 8, EXPERTS, use_nvfp4=True)
+        with pytest.raises(NotImplementedError, match="comp_signal"):
+            buffer.low_latency_combine(x, ids, ids, (), comp_signal=x)
+    buffers(2, rank_main)
+
+
+def test_hints_make_room():
+    config = Buffer.get_dispatch_config(8)
+    assert isinstance(config, Config) and config.num_sms == Buffer.num_sms
+    assert config.get_nvl_buffer_size_hint(2 * 7168, 8) == 8 * 2 * 7168 * 8192
+    assert config.get_rdma_buffer_size_hint(2 * 7168, 16) == 0
+    assert Buffer.get_low_latency_rdma_size_hint(num_max_dispatch_tokens_per_rank=128, hidden=7168, num_ranks=8,
+                                                 num_experts=288) > 2 * 128 * 8 * 7168
+    with Buffer.capture():
+        pass
+
+
+def test_c6_weights_come_back(buffers):
+    """Each token's weights, from the ranks that have its experts; a library without the backward pass says so."""
+    moe = Moe(4, TOKENS, HIDDEN, EXPERTS, TOP_K, masked=0.05)
+
+    def rank_main(buffer):
+        r = buffer.rank
+        got, _, weights, _, handle, _ = dispatched(buffer, moe)
+        with pytest.raises(NotImplementedError, match="bias or topk_weights"):
+            buffer.combine(got, handle, topk_weights=weights, bias=moe.x[r].to(got.device))
+        try:
+            combined, combined_weights, _ = buffer.combine(got, handle, topk_weights=weights)
+        except ucclep.NotSupported as refused:
+            assert "backward" in refused.sentence
+            return
+        assert difference(combined.cpu(), moe.x[r].float() * moe.ranks_of_tokens(r)[:, None]) < 5e-6
+        assert torch.equal(combined_weights.cpu(), torch.where(moe.ids[r] >= 0, moe.weights[r], 0.0))
+    buffers(4, rank_main)

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""deep_ep.ElasticBuffer."""
+import inspect
+import itertools
+
+import pytest
+
+torch = pytest.importorskip("torch")
+deep_ep = pytest.importorskip("deep_ep")
+from deep_ep import ElasticBuffer, EPHandle  # noqa: E402
+from moe import EXPERTS, HIDDEN, TOKENS, TOP_K, Moe, difference, place, to_fp8  # noqa: E402
+
+
+def elastic(mpi, **settings):
+    buffer = ElasticBuffer(None, comm=mpi, **{"num_max_tokens_per_rank": TOKENS, "hidden": HIDDEN, "num_topk": TOP_K, **settings})
+    buffer.rank = buffer.rank_idx
+    return buffer
+
+
+def up(count, alignment):
+    return -(-count // alignment) * alignment
+
+
+def expanded(moe, rank, alignment):
+    """[(row, source, token, k)] of what a rank receives with do_expand, and the rows in all."""
+    rows, begin = [], 0
+    for expert in range(moe.local):
+        row = begin
+        for source in range(moe.nranks):
+            for token, k in (moe.ids[source] == rank * moe.local + expert).nonzero().tolist():
+                rows.append((row, source, token, k))
+                row += 1
+        begin += up(row - begin, alignment)
+    return rows, begin
+
+
+def check_counts(moe, rank, handle, alignment):
+    counts = moe.tokens_per_expert(rank)
+    tokens = torch.tensor([len(tokens) for _, tokens in moe.sources(rank)])
+    assert handle.psum_num_recv_tokens_per_scaleup_rank.tolist() == tokens.cumsum(0).tolist()
+    assert handle.num_unaligned_recv_tokens_per_expert.tolist() == counts
+    ends = torch.tensor([up(count, alignment) for count in counts]).cumsum(0).tolist()
+    if handle.do_expand:
+        ends = [end - up(count, alignment) + count for end, count in zip(ends, counts)]
+    assert handle.psum_num_recv_tokens_per_expert.tolist() == ends
+    if handle.num_recv_tokens_per_expert_list:
+        assert handle.num_recv_tokens_per_expert_list == [up(count, alignment) for count in counts]
+
+
+MODES = list(itertools.product([1, 16], [False, True], [False, True], [True, False]))
+
+
+@pytest.mark.parametrize("nranks", [2, 4, 8])
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_c15_c16_dispatch_and_combine(buffers, nranks, asynchronous):
+    moe = Moe(nranks, TOKENS, HIDDEN, EXPERTS, TOP_K, seed=nranks + 10, masked=0.05)
+    fp8 = [to_fp8(x) for x in moe.x]
+
+    def rank_main(buffer):
+        r = buffer.rank
+        x, ids, weights = place(moe, buffer)
+        to = x.device
+        how = dict(async_with_compute_stream=asynchronous, allocate_on_comm_stream=asynchronous,
+                   previous_event=buffer.capture() if asynchronous else None)
+
+        def wait(event):
+            if asynchronous:
+                event.current_stream_wait()
+
+        for alignment, use_fp8, expand, cpu_sync in MODES:
+            sent = tuple(part.to(to) for part in fp8[r]) if use_fp8 else x
+            stats = torch.zeros(moe.local, dtype=torch.int32, device=to)
+            how_to = dict(do_expand=expand, use_tma_aligned_col_major_sf=use_fp8 and expand, expert_alignment=alignment, **how)
+            got, got_ids, got_weights, handle, event = buffer.dispatch(
+                sent, ids, weights, stats, num_experts=EXPERTS, do_cpu_sync=cpu_sync, **how_to)
+            wait(event)
+            check_counts(moe, r, handle, alignment)
+            assert stats.tolist() == moe.tokens_per_expert(r) and torch.equal(handle.topk_idx, ids)
+            parts = [part.cpu() for part in (got if use_fp8 else (got,))]
+            sources = [[pair[i] for pair in fp8] if use_fp8 else moe.x for i in range(len(parts))]
+            meta = handle.recv_src_metadata[:, 0].cpu()
+            if expand:
+                rows, total = expanded(moe, r, alignment)
+                assert got_ids is None and (not cpu_sync or len(parts[0]) == total == handle.num_expanded_tokens)
+                used = torch.zeros(len(meta), dtype=torch.bool)
+                for row, source, token, k in rows:
+                    used[row] = True
+                    assert all(torch.equal(part[row], of[source][token]) for part, of in zip(parts, sources))
+                    assert meta[row] == source * TOKENS + token and got_weights[row].cpu() == moe.weights[source][token, k]
+                assert (meta[~used] == -1).all() and (got_weights.cpu()[~used] == 0).all()
+                padding = [part[:total][~used[:total]] for part in parts]
+                assert all((part.view(torch.uint8) == 0).all() for part in padding if part.is_contiguous())
+                if use_fp8:
+                    assert got[1].stride(0) == 1 and got[1].stride(1) % 4 == 0
+                copies = torch.where(moe.ids[r] >= 0, 1, 0).sum(1)
+            else:
+                count = len(moe.received(r, moe.x))
+                assert not cpu_sync or len(parts[0]) == count == handle.num_recv_tokens
+                assert all(torch.equal(part[:count], moe.received(r, of)) for part, of in zip(parts, sources))
+                assert torch.equal(got_ids[:count].cpu(), moe.received_ids(r)) and (got_ids[count:] == -1).all()
+                assert torch.equal(got_weights[:count].cpu(), moe.received_weights(r))
+                copies = moe.ranks_of_tokens(r)
+
+            again, again_ids, _, same, event = buffer.dispatch(sent, handle=handle, **how_to)
+            wait(event)
+            n = handle.psum_num_recv_tokens_per_expert[-1] if expand else len(moe.received(r, moe.x))
+            assert same is handle and (expand or torch.equal(again_ids, got_ids))
+            assert all(torch.equal(a[:n], b[:n]) for a, b in zip(*((again, got) if use_fp8 else ((again,), (got,)))))
+
+            if not use_fp8:
+                for bias in (None, torch.ones_like(x), (torch.ones_like(x), torch.ones_like(x))):
+                    combined, none, event = buffer.combine(got, handle, bias=bias, **how)
+                    wait(event)
+                    added = 0 if bias is None else 1 if torch.is_tensor(bias) else 2
+                    expected = moe.x[r].float() * copies[:, None] + added
+                    assert none is None and difference(combined.cpu(), expected) < 1e-5
+    buffers(nranks, rank_main, make=elastic)
+
+
+@pytest.mark.parametrize("masked, loaded", [(1.0, False), (0.0, True)])
+def test_c17_unbalanced(buffers, masked, loaded):
+    """No token at all, and all tokens for the experts of one rank."""
+    moe = Moe(4, TOKENS, HIDDEN, EXPERTS, TOP_K, masked=masked)
+    if loaded:
+        moe.ids = [ids.argsort(1).argsort(1) for ids in moe.ids]  # 0..3, the experts of rank 0
+
+    def rank_main(buffer):
+        r = buffer.rank
+        x, ids, weights = place(moe, buffer)
+        for expand in (False, True):
+            got, _, _, handle, _ = buffer.dispatch(x, ids, weights, num_experts=EXPERTS, do_expand=expand)
+            check_counts(moe, r, handle, 1)
+            assert len(got) == (0 if masked or r else sum(map(len, moe.x)) * (TOP_K if expand else 1))
+            combined, _, _ = buffer.combine(got, handle)
+            copies = 0 if masked else TOP_K if expand else 1
+            assert torch.equal(combined.cpu(), (moe.x[r].float() * copies).to(torch.bfloat16))
+    buffers(4, rank_main, make=elastic)
+
+
+def test_c17_buffers_in_a_loop_and_barriers(buffers):
+    def rank_main(buffer):
+        for i in range(20):
+            buffer.barrier(with_cpu_sync=i % 2 == 0)
+    for _ in range(3):
+        buffers(4, rank_main, make=elastic)
+
+
+def test_what_cannot_be_done_raises(buffers):
+    def rank_main(buffer):
+        to = buffer._streams.device
+        x = torch.zeros(TOKENS + 1, HIDDEN, dtype=torch.bfloat16, device=to)
+        ids = torch.zeros(TOKENS + 1, TOP_K, dtype=torch.int64, device=to)
+        with pytest.raises(ValueError, match="enlarge num_max_tokens_per_rank"):
+            buffer.dispatch(x, ids, num_experts=EXPERTS)
+        with pytest.raises(ValueError, match="num_experts"):
+            buffer.dispatch(x, ids)
+        with pytest.raises(NotImplementedError, match="engram_write"):
+            buffer.engram_write(x)
+        _, _, _, handle, _ = buffer.dispatch(x[:3], ids[:3] * 0 - 1, num_experts=EXPERTS)
+        with pytest.raises(ValueError, match="do_expand"):
+            buffer.dispatch(x[:3], handle=handle, do_expand=True)
+        assert buffer.get_physical_domain_size() == (1, 2) and buffer.get_logical_domain_size() == (1, 2)
+        assert buffer.get_theoretical_num_sms(EXPERTS, TOP_K) > 0 and buffer.get_theoretical_num_qps(8) > 0
+    buffers(2, rank_main, make=elastic)
+
+
+def test_room_by_bytes(buffers):
+    def rank_main(buffer):
+        x = torch.zeros(9, HIDDEN, dtype=torch.bfloat16, device=buffer._streams.device)
+        ids = torch.zeros(9, TOP_K, dtype=torch.int64, device=x.device) - 1
+        with pytest.raises(ValueError, match="enlarge num_bytes"):
+            buffer.dispatch(x, ids, num_experts=EXPERTS)
+        buffer.dispatch(x[:8], ids[:8], num_experts=EXPERTS)
+    buffers(2, rank_main, make=elastic, num_max_tokens_per_rank=0, num_bytes=2 * 2 * HIDDEN * 8)
+
+
+def test_names_and_arguments():
+    def names(function):
+        return [name for name in inspect.signature(function).parameters if name != "self"]
+    assert names(ElasticBuffer.__init__)[:16] == [
+        "group", "num_bytes", "num_cpu_bytes", "num_max_tokens_per_rank", "hidden", "num_topk", "use_fp8_dispatch",
+        "deterministic", "allow_hybrid_mode", "allow_multiple_reduction", "prefer_overlap_with_compute", "sl_idx",
+        "num_allocated_qps", "num_cpu_timeout_secs", "num_gpu_timeout_secs", "explicitly_destroy"]
+    assert names(ElasticBuffer.dispatch) == [
+        "x", "topk_idx", "topk_weights", "cumulative_local_expert_recv_stats", "num_experts", "num_max_tokens_per_rank",
+        "expert_alignment", "num_sms", "num_qps", "previous_event", "previous_event_before_epilogue",
+        "async_with_compute_stream", "allocate_on_comm_stream", "handle", "do_handle_copy", "do_cpu_sync", "do_expand",
+        "do_zero_padding", "use_tma_aligned_col_major_sf"]
+    assert names(ElasticBuffer.combine) == [
+        "x", "handle", "topk_weights", "bias", "num_sms", "num_qps", "previous_event", "previous_event_before_epilogue",
+        "async_with_compute_stream", "allocate_on_comm_stream"]
+    assert all(hasattr(ElasticBuffer, name) for name in (
+        "barrier", "capture", "get_comm_stream", "get_physical_domain_size", "get_logical_domain_size",
+        "get_buffer_size_hint", "get_theoretical_num_sms", "get_theoretical_num_qps", "engram_write", "engram_fetch",
+        "pp_set_config", "pp_send", "pp_recv", "all_gather", "destroy"))
+    assert EPHandle.dst_buffer_slot_idx is EPHandle.token_metadata_at_forward is EPHandle.channel_linked_list is None

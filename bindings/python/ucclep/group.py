@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Group: one MoE shape on one communicator."""
+from __future__ import annotations
+
+import ctypes
+from collections import deque
+from typing import TYPE_CHECKING, Any, Sequence
+
+from . import abi
+from .communicator import Communicator, fields
+from .enums import ExpertIds, Layout, Mode
+from .library import check, lib
+from .stream import stream_pointer
+
+if TYPE_CHECKING:
+    from .handle import Handle
+
+
+def limits(comm: Communicator | None, **shape: int) -> dict:
+    """The memory that such a group needs and what it allows; without a communicator an estimate for nranks=."""
+    result = abi.GroupLimits()
+    config = abi.GroupConfig(**shape)
+    check(lib.ucclEpGroupQuery(comm.pointer if comm else None, ctypes.byref(config), ctypes.byref(result)))
+    return fields(result)
+
+
+class Group:
+    """One MoE shape with the memory that it needs; serves LL and HT, any number of handles, and many layers.
+
+    Made and destroyed by every rank, in the same order. `shape` has the fields of ucclEpGroupConfig_t: num_experts,
+    top_k, max_tokens_per_rank and max_token_bytes are required.
+    """
+
+    def __init__(self, comm: Communicator, **shape: int):
+        self.comm = comm
+        config = abi.GroupConfig(**shape)
+        pointer = ctypes.c_void_p()
+        check(lib.ucclEpGroupCreate(ctypes.byref(pointer), comm.pointer, ctypes.byref(config)))
+        self.pointer = pointer.value
+        self.num_experts = config.num_experts
+        self.num_local_experts = config.num_experts // comm.nranks
+        # Handles that were collected: in whichever thread that happened, the group's own thread destroys them.
+        self.dropped: deque[int] = deque()
+
+    @property
+    def alive(self) -> bool:
+        return self.pointer is not None and self.comm.alive
+
+    def handle(self, layout: Layout, mode: Mode = Mode.AUTO, *, expert_alignment: int = 0,
+               expert_ids: ExpertIds = ExpertIds.LOCAL, memory: Any = None) -> Handle:
+        """A routing decision on this group; `memory` is a uint8 tensor of handle_mem_size() bytes, or None."""
+        from .handle import Handle
+        while self.dropped:
+            check(lib.ucclEpHandleDestroy(self.dropped.popleft()))
+        config = abi.HandleConfig(mode=mode, layout=layout, expert_alignment=expert_alignment, expert_ids=expert_ids)
+        return Handle(self, config, memory)
+
+    def handle_mem_size(self, layout: Layout, mode: Mode = Mode.AUTO, expert_alignment: int = 0) -> int:
+        """Bytes of a handle's `memory`."""
+        config = abi.HandleConfig(mode=mode, layout=layout, expert_alignment=expert_alignment)
+        size = ctypes.c_size_t()
+        check(lib.ucclEpHandleMemSize(self.pointer, ctypes.byref(config), ctypes.byref(size)))
+        return size.value
+
+    def routing_counts(self, topk_idx: Any, *, tokens_per_rank: Any = None, tokens_per_expert: Any = None,
+                       is_token_in_rank: Any = None, stream: Any = None) -> None:
+        """Counts of a routing into the tensors that are given, without communication."""
+        comm = self.comm
+        counts = abi.RoutingCounts()
+        held = []
+        for name, array in (("tokens_per_rank", tokens_per_rank), ("tokens_per_expert", tokens_per_expert),
+                            ("is_token_in_rank", is_token_in_rank)):
+            if array is not None:
+                held.append(comm.view(array, name, output=True))
+                setattr(counts, name, ctypes.addressof(held[-1].struct))
+        ids = comm.view(topk_idx, "topk_idx")
+        check(lib.ucclEpGetRoutingCounts(self.pointer, ids.struct, ctypes.byref(counts), stream_pointer(stream)))
+
+    def mask_query(self, mask: Any, stream: Any = None) -> None:
+        """Writes R ints to an int32 tensor: 1 = active, 0 = masked."""
+        view = self.comm.view(mask, "mask", output=True)
+        if view.contiguous_bytes() != 4 * self.comm.nranks:
+            raise ValueError(f"mask has {view.contiguous_bytes()} bytes, expected {self.comm.nranks} int32")
+        check(lib.ucclEpMaskQuery(self.pointer, view.struct.data, stream_pointer(stream)))
+
+    def mask_update(self, mask: Sequence[int], stream: Any = None) -> None:
+        """Masks the ranks whose entry is 0."""
+        if len(mask) != self.comm.nranks:
+            raise ValueError(f"mask has {len(mask)} entries, expected {self.comm.nranks}")
+        check(lib.ucclEpMaskUpdate(self.pointer, (ctypes.c_int * len(mask))(*mask), stream_pointer(stream)))
+
+    def mask_clear(self, stream: Any = None) -> None:
+        """[collective] Brings back all ranks whose process lived."""
+        check(lib.ucclEpMaskClear(self.pointer, stream_pointer(stream)))
+
+    def destroy(self) -> None:
+        """[collective] Destroys its handles too."""
+        pointer, self.pointer = self.pointer, None
+        if pointer and self.comm.alive:
+            check(lib.ucclEpGroupDestroy(pointer))
+
+    def __enter__(self) -> Group:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.destroy()

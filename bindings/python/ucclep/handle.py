@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Handle: one routing decision, and the operations on it."""
+from __future__ import annotations
+
+import ctypes
+import struct
+from ctypes import addressof, byref
+from typing import TYPE_CHECKING, Any, Mapping
+
+from . import abi
+from .enums import Quant
+from .library import check, lib
+from .stream import stream_pointer
+from .tensor import TensorView
+
+if TYPE_CHECKING:
+    from .group import Group
+
+# One call for all pointers of a struct: each field of its own would cost as much.
+_POINTERS = [struct.Struct(f"={count}Q").pack_into for count in range(8)]
+
+COUNTERS = ("tokens_per_expert", "expert_offsets", "tokens_per_rank", "recv_total", "recv_total_host",
+            "tokens_per_expert_unpadded", "tokens_per_expert_rank")
+
+
+class Handle:
+    """One routing decision of a group: made by Group.handle(). Shapes are those of include/ucclep/ucclep.h.
+
+    Operations are enqueued on `stream` and return at once: tensors stay alive and untouched until they have ended.
+    `counters` maps names of COUNTERS to int32 or int64 tensors; recv_total_host is an address.
+    """
+
+    def __init__(self, group: Group, config: abi.HandleConfig, memory: Any):
+        self.group = group
+        self._comm = group.comm
+        self._memory = self._comm.view(memory, "memory", output=True) if memory is not None else None
+        if self._memory is not None:
+            config.handle_mem = addressof(self._memory.struct)
+        pointer = ctypes.c_void_p()
+        check(lib.ucclEpHandleCreate(byref(pointer), group.pointer, byref(config)))
+        self.pointer = pointer.value
+        # The structs of calls, made once: a call fills in addresses.
+        self._dispatch_in, self._dispatch_out = abi.DispatchInputs(), abi.DispatchOutputs()
+        self._combine_in, self._combine_out = abi.CombineInputs(), abi.CombineOutputs()
+        self._dispatch_config, self._combine_config = abi.DispatchConfig(), abi.CombineConfig()
+        self._counters = abi.Counters()
+
+    def _fill(self, record: Any, output: bool, tensors: Mapping[str, Any]) -> list[TensorView]:
+        """Writes the addresses of the tensors' descriptions, which begin behind size and magic; returns what they are."""
+        held, addresses = [], []
+        view = self._comm.view
+        for name, array in tensors.items():
+            if array is None:
+                addresses.append(0)
+            else:
+                described = view(array, name, output)
+                held.append(described)
+                addresses.append(addressof(described.struct))
+        _POINTERS[len(addresses)](record, 8, *addresses)
+        return held
+
+    def _fill_counters(self, counters: Mapping[str, Any] | None) -> tuple:
+        """The struct's address and what it points to."""
+        if not counters:
+            return None, None
+        unknown = set(counters) - set(COUNTERS)
+        if unknown:
+            raise TypeError(f"counters has {', '.join(sorted(unknown))}, expected some of {', '.join(COUNTERS)}")
+        held = self._fill(self._counters, True, {name: None if name == "recv_total_host" else counters.get(name)
+                                                 for name in COUNTERS})
+        self._counters.recv_total_host = counters.get("recv_total_host")
+        return addressof(self._counters), held
+
+    def update(self, topk_idx: Any, *, counters: Mapping[str, Any] | None = None, stream: Any = None) -> None:
+        """Takes a routing: [T, K] int32 or int64, global expert ids, -1 = dropped. In HT it exchanges counts."""
+        ids = self._comm.view(topk_idx, "topk_idx")
+        address, _held = self._fill_counters(counters)
+        check(lib.ucclEpHandleUpdate(self.pointer, ids.struct, self._counters if address else None,
+                                     stream_pointer(stream)))
+
+    def wait_counts(self) -> tuple[int, list[int]]:
+        """Waits for the counts of the last HT update: rows in all, and of each local expert."""
+        total = ctypes.c_int64()
+        per_expert = (ctypes.c_int64 * self.group.num_local_experts)()
+        check(lib.ucclEpHandleWaitCounts(self.pointer, byref(total), per_expert))
+        return total.value, list(per_expert)
+
+    def dispatch(self, tokens: Any, out: Any, *, scales: Any = None, topk_weights: Any = None, topk_idx: Any = None,
+                 out_scales: Any = None, out_topk_idx: Any = None, out_topk_weights: Any = None, src_info: Any = None,
+                 cumulative_tokens_per_expert: Any = None, wait_ns: Any = None,
+                 counters: Mapping[str, Any] | None = None, quant: Quant = Quant.NONE, round_scale: bool = False,
+                 backward: bool = False, send_only: bool = False, num_sms: int = 0, stream: Any = None) -> None:
+        """Sends every token to the ranks of its experts. With `topk_idx` it updates first, in the same call."""
+        inputs, outputs, config = self._dispatch_in, self._dispatch_out, self._dispatch_config
+        _held = (self._fill(inputs, False, {"tokens": tokens, "scales": scales, "topk_weights": topk_weights,
+                                            "topk_idx": topk_idx}),
+                 self._fill(outputs, True, {"tokens": out, "scales": out_scales, "topk_idx": out_topk_idx,
+                                            "topk_weights": out_topk_weights, "src_info": src_info,
+                                            "cumulative_tokens_per_expert": cumulative_tokens_per_expert,
+                                            "wait_ns": wait_ns}))
+        outputs.counters, _counted = self._fill_counters(counters)
+        config.send_only, config.quant, config.round_scale = send_only, quant, round_scale
+        config.pass_, config.num_sms = backward, num_sms
+        check(lib.ucclEpDispatch(self.pointer, inputs, outputs, config, stream_pointer(stream)))
+
+    def combine(self, tokens: Any, out: Any, *, topk_weights: Any = None, bias: Any = None, bias2: Any = None,
+                scales: Any = None, out_topk_weights: Any = None, wait_ns: Any = None, backward: bool = False,
+                send_only: bool = False, num_sms: int = 0, stream: Any = None) -> None:
+        """Brings the rows back and sums them per token. Sums repeat bit for bit."""
+        inputs, outputs, config = self._combine_in, self._combine_out, self._combine_config
+        _held = (self._fill(inputs, False, {"tokens": tokens, "scales": scales, "topk_weights": topk_weights,
+                                            "bias": bias, "bias2": bias2}),
+                 self._fill(outputs, True, {"tokens": out, "topk_weights": out_topk_weights, "wait_ns": wait_ns}))
+        config.send_only, config.pass_, config.num_sms = send_only, backward, num_sms
+        check(lib.ucclEpCombine(self.pointer, inputs, outputs, config, stream_pointer(stream)))
+
+    def complete(self, stream: Any = None) -> None:
+        """The second half of a send_only operation; with none pending it does nothing."""
+        check(lib.ucclEpComplete(self.pointer, stream_pointer(stream)))
+
+    def destroy(self) -> None:
+        """Allowed with operations in flight."""
+        pointer, self.pointer = self.pointer, None
+        if pointer and self.group.alive:
+            check(lib.ucclEpHandleDestroy(pointer))
+
+    def __del__(self) -> None:
+        if getattr(self, "pointer", None):
+            self.group.dropped.append(self.pointer)
+
+    def __enter__(self) -> Handle:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.destroy()

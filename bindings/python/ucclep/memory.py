@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory that can be registered, and windows: memory that peers can read and write."""
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any
+
+from .enums import Device
+from .library import check, lib
+
+if TYPE_CHECKING:
+    from .communicator import Communicator
+
+
+class Memory:
+    """Bytes of the device (or of the host, mapped into the device), as a uint8 array to NumPy, CuPy and torch."""
+
+    def __init__(self, comm: Communicator, nbytes: int, host: bool = False):
+        self._comm = comm
+        self._host = host
+        self.nbytes = nbytes
+        pointer = ctypes.c_void_p()
+        allocate = lib.ucclEpMemAllocHost if host else lib.ucclEpMemAlloc
+        check(allocate(comm.pointer, ctypes.byref(pointer), nbytes))
+        self.pointer = pointer.value
+        interface = {"version": 3, "shape": (nbytes,), "typestr": "|u1", "data": (self.pointer, False)}
+        if host or comm.device == Device.HOST:
+            self.__array_interface__ = interface
+        else:
+            self.__cuda_array_interface__ = interface
+
+    def free(self) -> None:
+        """No operation may use it any more. Communicator.destroy() frees what is left."""
+        pointer, self.pointer = self.pointer, None
+        if pointer and self._comm.alive:
+            check((lib.ucclEpMemFreeHost if self._host else lib.ucclEpMemFree)(self._comm.pointer, pointer))
+
+    def __enter__(self) -> Memory:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.free()
+
+
+class Window:
+    """Registered memory: tensors inside it are used in place. Made and closed by every rank, in the same order."""
+
+    def __init__(self, comm: Communicator, pointer: int, nbytes: int, owner: Any = None):
+        self._comm = comm
+        self._owner = owner  # the memory lives as long as the window
+        window = ctypes.c_void_p()
+        check(lib.ucclEpWindowRegister(comm.pointer, pointer, nbytes, ctypes.byref(window)))
+        self.pointer = window.value
+        self.nbytes = nbytes
+
+    def close(self) -> None:
+        window, self.pointer = self.pointer, None
+        if window and self._comm.alive:
+            check(lib.ucclEpWindowDeregister(self._comm.pointer, window))
+        self._owner = None
+
+    def __enter__(self) -> Window:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
