@@ -3,7 +3,7 @@
 PREFIX ?= /usr/local
 RELEASE ?= 0
 
-.PHONY: all perf test test-long test-nodes test-python test-gpu test-roce model lint install bundle wheel clean
+.PHONY: all perf test test-long test-nodes test-python test-gpu test-roce fuzz model lint install bundle wheel clean
 
 all:
 	@tools/deps.sh build
@@ -34,6 +34,9 @@ test-gpu:
 test-roce:
 	@tools/test-roce.sh
 
+fuzz:
+	@tools/fuzz.sh
+
 model:
 	@tools/deps.sh model
 	@test/model/check.sh
@@ -53,4 +56,4 @@ wheel:
 	@RELEASE=$(RELEASE) tools/wheel.sh
 
 clean:
-	rm -rf build build-tsan build-asan dist
+	rm -rf build build-tsan build-asan build-fuzz dist

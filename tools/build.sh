@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Usage: tools/build.sh build|build-tsan|build-asan [ninja target...]
+# Usage: tools/build.sh build|build-tsan|build-asan|build-fuzz [ninja target...]
 # Configures the build tree when it is new, builds it, and ends with the line that says which GPU code is embedded.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-tree=${1:?usage: tools/build.sh build|build-tsan|build-asan [ninja target...]}
+tree=${1:?usage: tools/build.sh build|build-tsan|build-asan|build-fuzz [ninja target...]}
 shift
 
 # Line numbers are all the debug information that a backtrace needs. The sanitizer trees hold no GPU code, which nothing there could
@@ -16,6 +16,7 @@ case $tree in
   # gcc's ThreadSanitizer takes minutes where clang's takes seconds.
   build-tsan) options+=(-Db_sanitize=thread "${sanitizer_options[@]}") ;;
   build-asan) options+=(-Db_sanitize=address,undefined "${sanitizer_options[@]}") ;;
+  build-fuzz) options+=(-Dfuzz=true -Db_sanitize=address,undefined "${sanitizer_options[@]}") ;;
   *) echo "build.sh: no such build tree: $tree" >&2; exit 1 ;;
 esac
 if [ "$tree" != build ]; then

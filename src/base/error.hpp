@@ -3,6 +3,7 @@
 #pragma once
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -23,6 +24,12 @@ class Error : public std::runtime_error {
 template <class... Args>
 [[noreturn]] void fail(ucclEpResult_t code, fmt::format_string<Args...> format, Args&&... args) {
   throw Error(code, fmt::format(format, std::forward<Args>(args)...));
+}
+
+// A code that came from another process. What is none of ucclEpResult_t's counts as ucclEpInternalError.
+constexpr ucclEpResult_t result_of(int64_t number) noexcept {
+  return number >= ucclEpSuccess && number <= ucclEpOverflow ? static_cast<ucclEpResult_t>(number)
+                                                             : ucclEpInternalError;
 }
 
 }  // namespace ucclep

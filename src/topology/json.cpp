@@ -72,6 +72,11 @@ Json machine_json(const Machine& machine) {
   return json;
 }
 
+// Names may hold any bytes; JSON holds UTF-8 only.
+std::string dump(const Json& json, int indent = -1) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
 template <class Read>
 auto parse(const std::string& text, Read&& read) {
   try {
@@ -122,7 +127,7 @@ Json rank_json(const RankFacts& facts, const RankPlan& plan, size_t machine) {
 }  // namespace
 
 std::string pack(const Machine& machine) {
-  return machine_json(machine).dump();
+  return dump(machine_json(machine));
 }
 
 Machine parse_machine(const std::string& text) {
@@ -142,7 +147,7 @@ std::string pack(const RankFacts& facts) {
                      {"ranks_per_node", facts.ranks_per_node},
                      {"ranks_per_domain", facts.ranks_per_domain},
                      {"proxy_threads", facts.proxy_threads}};
-  return json.dump();
+  return dump(json);
 }
 
 RankFacts parse_facts(const std::string& text) {
@@ -174,7 +179,7 @@ std::string to_json(const std::vector<RankFacts>& ranks, const Plan& plan) {
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     json["ranks"].push_back(rank_json(ranks[rank], plan.ranks[rank], machine_of_rank[rank]));
   }
-  return json.dump(2);
+  return dump(json, 2);
 }
 
 }  // namespace ucclep::topology

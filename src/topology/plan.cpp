@@ -12,6 +12,9 @@
 namespace ucclep::topology {
 namespace {
 
+// More than any machine has use for, and few enough for every rank to plan those of all.
+constexpr int most_proxy_threads = 256;
+
 void check(const std::vector<RankFacts>& ranks) {
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     const RankFacts& facts = ranks[rank];
@@ -25,6 +28,10 @@ void check(const std::vector<RankFacts>& ranks) {
                                 {"ranks_per_domain", facts.ranks_per_domain},
                                 {"proxy_threads", facts.proxy_threads}}) {
       if (value < 0) fail(ucclEpInvalidArgument, "{} of rank {} is {}, expected 0 or more", field, rank, value);
+    }
+    if (facts.proxy_threads > most_proxy_threads) {
+      fail(ucclEpInvalidArgument, "proxy_threads of rank {} is {}, expected at most {}", rank, facts.proxy_threads,
+           most_proxy_threads);
     }
   }
 }

@@ -86,3 +86,11 @@ TEST_CASE("ranks that see different parts of one machine have an entry each", "[
   CHECK(json["ranks"][2]["machine"] == 0);
   CHECK(json["nodes"] == nlohmann::json({{0, 1, 2}}));
 }
+
+TEST_CASE("a name that is not UTF-8 is told as far as it is", "[topology]") {
+  Machine machine = machine_with({0}, {0});
+  machine.name = "h\xffst";
+  CHECK(parse_machine(pack(machine)).name == "h\xef\xbf\xbdst");
+  const auto ranks = ranks_on(std::make_shared<const Machine>(machine), 1);
+  CHECK(nlohmann::json::parse(to_json(ranks, make_plan(ranks)))["machines"][0]["name"] == "h\xef\xbf\xbdst");
+}

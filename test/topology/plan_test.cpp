@@ -302,6 +302,8 @@ TEST_CASE("plan: facts that cannot be", "[topology]") {
   ranks[1].gpu = 1;
   ranks[1].proxy_threads = -1;
   CHECK(refusal(ranks) == "proxy_threads of rank 1 is -1, expected 0 or more");
+  ranks[1].proxy_threads = INT32_MAX;
+  CHECK(refusal(ranks) == "proxy_threads of rank 1 is 2147483647, expected at most 256");
 }
 
 TEST_CASE("plan: proxy threads as many as asked for, on cores of their own while there are some", "[topology]") {

@@ -76,3 +76,9 @@ TEST_CASE("who gives up names who is missing, and the decision stays") {
   CHECK(vanished.code() == ucclEpRemoteError);
   CHECK_THAT(vanished.sentence(), Contains("rank 0 (pid 100 on host somewhere) went away"));
 }
+
+TEST_CASE("a count of ranks that nobody could have is told without listing them") {
+  RollCall roll = after({greeting(1, INT32_MAX)});
+  roll.give_up(1);
+  CHECK_THAT(roll.sentence(), Contains("ranks 0, 2, 3, 4, 5, 6, 7, 8 and 2147483638 more did not join"));
+}

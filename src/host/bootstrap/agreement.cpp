@@ -27,7 +27,7 @@ std::optional<Contribution> parse(const std::string& bytes) {
   auto sentence = reader.next();
   if (!call || !code || code->size() != 1 || !sentence) return std::nullopt;
   result.call = *call;
-  result.code = static_cast<ucclEpResult_t>(code->front());
+  result.code = result_of(code->front());
   result.sentence = *sentence;
   while (!reader.at_end()) {
     auto name = reader.next();

@@ -71,7 +71,7 @@ void check_card(const JoinCard& card, int rank, int own_rank, int nranks) {
          own_rank, nranks);
   }
   if (card.code != 0) {
-    throw Error(static_cast<ucclEpResult_t>(card.code), fmt::format("rank {}: {}", rank, wire::get_text(card.text)));
+    throw Error(result_of(card.code), fmt::format("rank {}: {}", rank, wire::get_text(card.text)));
   }
 }
 

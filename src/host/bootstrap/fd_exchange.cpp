@@ -18,6 +18,7 @@
 #include "base/token.hpp"
 #include "host/bootstrap/agreement.hpp"
 #include "host/bootstrap/bootstrap.hpp"
+#include "host/bootstrap/descriptor_label.hpp"
 #include "host/bootstrap/roll_call.hpp"
 #include "host/bootstrap/stream_io.hpp"
 
@@ -28,12 +29,6 @@ constexpr int64_t settle_ms = 2000;
 // Connections held that have not said yet who they are; more wait in the backlog. However many strangers knock, they
 // cannot take all of the process's descriptors: the one that a peer sends needs a place too.
 constexpr size_t max_guests = 16;
-
-// What goes with a descriptor: proof that the sender belongs to the communicator, and who it is.
-struct Label {
-  Token secret;  // the receiver's
-  int32_t rank = 0;
-};
 
 // Where a rank can be found, told to all over the bootstrap.
 struct Door {
@@ -56,65 +51,6 @@ Fd unix_socket() {
   Fd fd = Fd::process_private(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) fail(ucclEpSystemError, "cannot create a unix socket: {}", std::strerror(errno));
   return fd;
-}
-
-void send_label(int socket, const Label& label, int fd, int to) {
-  iovec data{const_cast<Label*>(&label), sizeof(label)};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  if (fd >= 0) {
-    message.msg_control = control;
-    message.msg_controllen = sizeof(control);
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(header), &fd, sizeof(fd));
-  }
-  ssize_t sent;
-  do {
-    sent = sendmsg(socket, &message, MSG_NOSIGNAL);
-  } while (sent < 0 && errno == EINTR);
-  // A fresh socket has room for so little; a peer that hung up is noticed when its answer is missing.
-  if (sent < 0 && errno != EPIPE && errno != ECONNRESET) {
-    fail(ucclEpSystemError, "cannot send a descriptor to rank {}: {}", to, std::strerror(errno));
-  }
-}
-
-// A connection on which a label and a descriptor are to arrive.
-struct Incoming {
-  Fd socket;
-  int rank = -1;  // -1: the other side opened the connection, and has yet to say who it is
-  Label label;
-  size_t have = 0;
-  Fd received;
-};
-
-// Takes what is there. Descriptors come with the first byte.
-IoStatus receive_label(Incoming& in) {
-  while (in.have < sizeof(in.label)) {
-    iovec data{reinterpret_cast<char*>(&in.label) + in.have, sizeof(in.label) - in.have};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-    msghdr message{};
-    message.msg_iov = &data;
-    message.msg_iovlen = 1;
-    message.msg_control = control;
-    message.msg_controllen = sizeof(control);
-    ssize_t got = recvmsg(in.socket.get(), &message, MSG_CMSG_CLOEXEC);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return IoStatus::again;
-    if (got <= 0) return IoStatus::closed;
-    in.have += static_cast<size_t>(got);
-    for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
-      if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(header), sizeof(fd));
-      in.received = Fd(fd);
-    }
-  }
-  return IoStatus::done;
 }
 
 class Exchange {

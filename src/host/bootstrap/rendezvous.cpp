@@ -147,7 +147,7 @@ wire::Verdict RendezvousVisit::meet(wire::Greeting greeting) {
     fail(ucclEpTimeout, "the rendezvous at {} did not answer rank {} within {} ms", id_.address.text(), greeting.rank,
          deadline_.total_ms());
   }
-  auto code = static_cast<ucclEpResult_t>(verdict.code);
+  auto code = result_of(verdict.code);
   if (code != ucclEpSuccess) throw Error(code, std::string(wire::get_text(verdict.text)));
   return verdict;
 }

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace ucclep {
 namespace {
 
@@ -13,14 +15,17 @@ std::string who(const wire::Greeting& greeting) {
 }  // namespace
 
 std::string name_ranks(const std::vector<int>& ranks) {
-  constexpr size_t shown_at_most = 8;
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  size_t shown = ranks.size() > shown_at_most + 1 ? shown_at_most : ranks.size();
+  return name_ranks(ranks, ranks.size());
+}
+
+std::string name_ranks(const std::vector<int>& first, size_t count) {
+  std::string text = count == 1 ? "rank " : "ranks ";
+  const size_t shown = count > named_at_most ? named_at_most - 1 : count;
   for (size_t i = 0; i < shown; ++i) {
-    if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
-    text += std::to_string(ranks[i]);
+    if (i > 0) text += i + 1 == count ? " and " : ", ";
+    text += std::to_string(first[i]);
   }
-  if (shown < ranks.size()) text += fmt::format(" and {} more", ranks.size() - shown);
+  if (shown < count) text += fmt::format(" and {} more", count - shown);
   return text;
 }
 
@@ -66,11 +71,12 @@ void RollCall::arrive(const wire::Greeting& greeting) {
 }
 
 std::string RollCall::missing() const {
-  std::vector<int> ranks;
-  for (int rank = 0; rank < nranks_; ++rank) {
-    if (!arrived_.contains(rank)) ranks.push_back(rank);
+  const size_t count = static_cast<size_t>(nranks_) - arrived_.size();
+  std::vector<int> first;  // nranks is whatever a caller said: not so many are listed
+  for (int rank = 0; first.size() < std::min(count, named_at_most); ++rank) {
+    if (!arrived_.contains(rank)) first.push_back(rank);
   }
-  return name_ranks(ranks);
+  return name_ranks(first, count);
 }
 
 void RollCall::give_up(int rank) {

@@ -17,6 +17,7 @@ class RollCall {
   void give_up(int rank);
   void vanish(int rank);
 
+  bool knows(int rank) const { return arrived_.contains(rank); }
   bool decided() const { return code_ != ucclEpInProgress; }
   // Success, or the code and the sentence for every rank.
   ucclEpResult_t code() const { return code_; }
@@ -38,5 +39,8 @@ class RollCall {
 
 // "rank 3", "ranks 1, 2 and 5", "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 92 more".
 std::string name_ranks(const std::vector<int>& ranks);
+// The same of `count` ranks, the first of which are given: named_at_most of them suffice.
+constexpr size_t named_at_most = 9;
+std::string name_ranks(const std::vector<int>& first, size_t count);
 
 }  // namespace ucclep

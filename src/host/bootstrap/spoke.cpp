@@ -152,7 +152,7 @@ void Spoke::handle(Frame frame) {
   {
     std::lock_guard lock(mutex_);
     if (header.type == FrameType::result && header.sequence + 1 == next_sequence_) {
-      result_ = Result{static_cast<ucclEpResult_t>(header.detail), std::move(frame.payload)};
+      result_ = Result{result_of(header.detail), std::move(frame.payload)};
     } else if (header.type == FrameType::lost) {
       lost_.emplace(rank, std::move(frame.payload));
     } else if (header.type == FrameType::left) {

@@ -77,7 +77,7 @@ IoStatus FrameReader::fill(int socket) {
   for (int i = 0; i < 16; ++i) {
     size_t got = 0;
     IoStatus status = receive_some(socket, piece.data(), piece.size(), &got);
-    bytes_.append(piece.data(), got);
+    append({piece.data(), got});
     if (status == IoStatus::closed) return IoStatus::closed;
     if (status == IoStatus::again) break;
   }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/deadline.hpp"
 #include "host/bootstrap/wire.hpp"
@@ -31,6 +32,7 @@ class FrameReader {
  public:
   // Reads what is there: again (all read for now) or closed (also on bytes that are no frame).
   IoStatus fill(int socket);
+  void append(std::string_view bytes) { bytes_ += bytes; }
   std::optional<Frame> next();
 
  private:

@@ -236,25 +236,6 @@ std::optional<Error> attempt(Step&& step) {
 
 }  // namespace
 
-std::vector<std::vector<std::byte>> agree(const Allgather& allgather, uint32_t rank, const Error* error,
-                                          std::span<const std::byte> mine) {
-  ParcelWriter out;
-  const std::string sentence = error == nullptr ? "" : fmt::format("rank {}: {}", rank, error->what());
-  out.number(error == nullptr ? ucclEpSuccess : error->code());
-  out.bytes(sentence.data(), sentence.size());
-  out.bytes(mine.data(), mine.size());
-  std::vector<std::vector<std::byte>> brought;
-  for (const std::vector<std::byte>& parcel : allgather(out.parcel())) {
-    ParcelReader in(parcel, static_cast<uint32_t>(brought.size()));
-    const auto code = static_cast<ucclEpResult_t>(in.number());
-    const std::string text = in.text();
-    if (code != ucclEpSuccess) throw Error(code, text);
-    const auto theirs = in.bytes();
-    brought.emplace_back(theirs.begin(), theirs.end());
-  }
-  return brought;
-}
-
 void connect_group(GroupSpec& spec, std::vector<std::unique_ptr<Nic>>& nics, uint32_t threads,
                    const Allgather& allgather, const std::function<void(std::vector<GroupShare::Parts>)>& build) {
   Connector connector(spec, nics, threads);

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "base/error.hpp"
+#include "host/proxy/agree.hpp"
 #include "host/proxy/command_rings.hpp"
 #include "host/proxy/group_share.hpp"
 #include "transport/transport.hpp"
@@ -29,14 +29,6 @@ struct Nic {
   const NicConfig config;
   InFlight in_flight{InFlight::any_bytes, InFlight::any_messages};
 };
-
-// What each rank brings, in the order of ranks. All ranks call it equally often; it throws on all or on none.
-using Allgather = std::function<std::vector<std::vector<std::byte>>(std::span<const std::byte>)>;
-
-// Ends a step that may have failed on some ranks: throws the error of the first rank that has one, on all ranks.
-// Returns what each rank brings.
-std::vector<std::vector<std::byte>> agree(const Allgather& allgather, uint32_t rank, const Error* error,
-                                          std::span<const std::byte> mine = {});
 
 struct GroupSpec {
   GroupShape shape;

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the ranks of a group end a step that some of them may have failed.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "base/error.hpp"
+
+namespace ucclep::proxy {
+
+// What each rank brings, in the order of ranks. All ranks call it equally often; it throws on all or on none.
+using Allgather = std::function<std::vector<std::vector<std::byte>>(std::span<const std::byte>)>;
+
+// Ends a step that may have failed on some ranks: throws the error of the first rank that has one, on all ranks.
+// Returns what each rank brings.
+std::vector<std::vector<std::byte>> agree(const Allgather& allgather, uint32_t rank, const Error* error,
+                                          std::span<const std::byte> mine = {});
+
+}  // namespace ucclep::proxy
