@@ -33,7 +33,7 @@ class Counts:
             elif event == "passed":
                 self.passed.add((run, name))
             elif event == "failed":
-                self.failed[(run, name)] = "failed"
+                self.failed[(run, name)] = reason or "failed"
             elif event == "skipped":
                 self.skipped[(run, name)] = reason
             running = None

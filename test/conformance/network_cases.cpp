@@ -141,6 +141,9 @@ void be_aborted(Rank& rank) {
   if (rank.rank == 3) ok(ucclEpCommAbort(comm), "ucclEpCommAbort");
   while (async_error(comm).code == ucclEpSuccess && Clock::now() - begin < at_once)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  // Rank 3 stays until all have heard of the abort: who first sees that its endpoint is closed says that instead.
+  rank.board.add(1);
+  rank.board.wait(1, 4);
   const ucclEpResult_t expected = rank.rank == 3 ? ucclEpAborted : ucclEpRemoteError;
   refused(exchange.try_dispatch(handle, stream), expected, "ucclEpDispatch", {"rank 3", "bort"});
   refused(ucclEpStreamSynchronize(comm, stream), expected, "ucclEpStreamSynchronize", {"rank 3", "bort"});

@@ -55,6 +55,7 @@ class Summary(unittest.TestCase):
         code, lines = self.summary()
         self.assertEqual((code, lines[-1]), (1, "3 passed, 2 failed"))
         self.assertTrue(any("FAILED" in line and "throws after a skip" in line for line in lines))
+        self.assertTrue(any("FAILED" in line and "fails: " in line and "1 == 2" in line for line in lines))
 
     def test_a_killed_run_names_its_case(self):
         self.run_sample("build", "sample", "[killed]")

@@ -66,7 +66,8 @@ class _Report:
 
     def pytest_runtest_logreport(self, report):
         if report.failed:
-            self.write("failed", report.nodeid)
+            last_lines = " ".join(str(report.longrepr).split("\n")[-3:]).replace("\t", " ")
+            self.write("failed", f"{report.nodeid}\t{last_lines}")
         elif report.skipped:
             self.write("skipped", f"{report.nodeid}\t{report.longrepr[2]}")
         elif report.when == "call":

@@ -89,6 +89,7 @@ UCCLEP_FN void send_routed_header(const Op& op, const Args& args, TokenSets<Args
       }
     }
   }
+  sync_warp();  // all lanes have stored theirs before any goes on to wait for the peer, which waits for this
 }
 
 }  // namespace ll
