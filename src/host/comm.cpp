@@ -81,6 +81,9 @@ ucclEpComm_t init(const char* function, const ucclEpCommConfig_t* given, int nra
     comm->device = open_device(comm->config.device.value_or(asked.device), asked.device_index, comm->rank());
     comm->errors = static_cast<DeviceErrors*>(comm->device->alloc_host(sizeof(DeviceErrors)));
     comm->abort_word = static_cast<uint32_t*>(comm->device->alloc(sizeof(uint32_t)));
+    if (!comm->config.trace_file.empty()) {
+      comm->trace = std::make_unique<Trace>(comm->config.trace_file, comm->rank(), *comm->device);
+    }
     comm->windows = std::make_unique<WindowTable>(*comm->device, static_cast<uint32_t>(comm->nranks()));
     facts = facts_of_this_rank(comm->config, asked, comm->device->traits());
   });

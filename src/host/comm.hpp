@@ -12,6 +12,7 @@
 #include "host/config.hpp"
 #include "host/fault.hpp"
 #include "host/network.hpp"
+#include "host/trace.hpp"
 #include "host/window.hpp"
 #include "host/wiring.hpp"
 #include "ucclep/ucclep.h"
@@ -35,6 +36,7 @@ struct ucclEpComm {
   ucclep::DeviceErrors* errors = nullptr;  // device-mapped host memory
   uint32_t* abort_word = nullptr;          // device memory, polled by kernels
   std::unique_ptr<ucclep::FaultLog> faults;
+  std::unique_ptr<ucclep::Trace> trace;          // UCCLEP_TRACE
   std::unique_ptr<ucclep::CommNetwork> network;  // where not all ranks are in one domain
 
   // Made from this communicator, destroyed with it.

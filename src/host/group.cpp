@@ -64,6 +64,7 @@ void fill_device(ucclEpGroup& group) {
   d.errors = group.comm->errors;
   d.abort_word = group.comm->abort_word;
   d.user_windows = group.comm->windows->addresses();
+  if (group.trace) d.trace = group.trace->entries();
   d.timeout_ns = static_cast<uint64_t>(timeout_ms(group)) * 1000000;
 }
 
@@ -105,6 +106,7 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
     const size_t bytes = WorkspaceLayout::of(group->shape()).bytes;
     group->workspace = Workspace(*comm.device, group->config, bytes, workspace_image(*group));
     group->last_operation = comm.device->marker_create();
+    if (comm.trace) group->trace = std::make_unique<GroupTrace>(*comm.trace, *comm.device, group->shape());
     fill_device(*group);
   });
   resources.settle(*comm.bootstrap, comm.deadline());
@@ -181,12 +183,15 @@ void release_retired(ucclEpGroup& group) {
 void destroy_group(ucclEpGroup_t group) {
   ucclEpComm& comm = *group->comm;
   drain(*group);
+  std::vector<proxy::Transfer> transfers;
   if (!comm.faults->fatal()) {
     best_effort("group", "ucclEpGroupDestroy went on alone", [&] {
       if (group->network) group->network->stop();
+      if (group->network && group->trace) transfers = group->network->transfers();
       comm.bootstrap->barrier_living(comm.deadline());  // a peer may still read this rank's window until then
     });
   }
+  if (group->trace) group->trace->write(transfers);
   while (!group->handles.empty()) destroy_handle(group->handles.back());
   group->retired.clear();
   group->handle_memories.clear();

@@ -29,6 +29,7 @@ struct ucclEpGroup {
   // Where not all ranks are in one domain:
   ucclep::PeerMemory network_windows;
   std::unique_ptr<ucclep::GroupNetwork> network;
+  std::unique_ptr<ucclep::GroupTrace> trace;
   ucclep::Workspace workspace;             // WorkspaceLayout
   ucclEpEvent_t last_operation = nullptr;  // recorded after every launch of this group
   bool captured = false;                   // a graph holds an operation: it may replay at any time

@@ -2,6 +2,7 @@
 #include "host/guard.hpp"
 
 #include "base/log.hpp"
+#include "host/comm.hpp"
 
 namespace ucclep {
 namespace {
@@ -26,6 +27,15 @@ ucclEpResult_t keep_current_exception(const char* function, ucclEpComm_t comm) n
   } catch (...) {
     return keep(function, comm, "an exception of unknown type", ucclEpInternalError);
   }
+}
+
+TracedCall::TracedCall(const char* function, ucclEpComm_t comm) noexcept
+    : trace_(comm != nullptr ? comm->trace.get() : nullptr), function_(function) {
+  if (trace_ != nullptr) begin_ns_ = Trace::now_ns();
+}
+
+void TracedCall::end() noexcept {
+  trace_->add_call(function_, begin_ns_, Trace::now_ns());
 }
 
 }  // namespace ucclep

@@ -187,6 +187,7 @@ GroupNetwork::GroupNetwork(ucclEpComm& comm, const GroupShape& shape, const Wind
   spec_.shape.places = places_of(shape, layout, nodes, spec_.shape.rank);
   spec_.shape.credits.in_flight = shape.in_flight;
   spec_.shape.timeout_ms = static_cast<uint32_t>(timeout_ms);
+  spec_.shape.traced = comm.trace != nullptr;
   spec_.rings = &rings_;
   spec_.words = {words_.get(), consumed, shape.ranks, shape.in_flight};
   spec_.windows = {{UCCLEP_MEMORY_HOST, 0, window.host_data(), window.bytes(), window.fd(), window.ticket().offset}};

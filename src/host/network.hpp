@@ -57,6 +57,8 @@ class GroupNetwork {
   void connect();
   // Collective: when all that kernels have asked for has been done, everywhere.
   void stop();
+  // After that: what went over the network, if the communicator is traced.
+  std::vector<proxy::Transfer> transfers() const { return proxies_->transfers(); }
 
   const NetworkView& view() const { return view_; }
   void add_to(ucclEpStats_t& sum) const;

@@ -32,6 +32,7 @@ UCCLEP_FN bool take_counts(const Op& op, const HtUpdateArgs& args) {
       receive_headers(op.with(args.group), HeaderWords::of(memory), args.settings, View{}, {warp_id(), block::warps()});
   if (!every_thread(complete)) return false;
   const HtUpdateArgs& now = read_again(args);
+  if (thread_id() == 0) mark(op.with(now.group), Mark::headers_in);
   place_rows<true>(op.with(now.group), memory_of(now), HeaderWords::of(memory_of(now)), now.zones, now.counters,
                    static_cast<uint32_t*>(shared_memory()));
   return true;

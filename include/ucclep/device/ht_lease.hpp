@@ -138,6 +138,7 @@ UCCLEP_FN HeaderResult leases_in(const Op& op, const Settings& settings, const V
     sync_warp();  // the words are free for the next header
   }
   if (!every_thread(!lost)) return HeaderResult::lost;
+  if (thread_id() == 0) mark(op, Mark::headers_in);
   if (!every_thread(!differs)) return HeaderResult::differs;
   acquire_then_bulk();
   return HeaderResult::good;

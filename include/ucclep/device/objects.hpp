@@ -4,6 +4,7 @@
 #pragma once
 #include "ucclep/device/layout.hpp"
 #include "ucclep/device/record.hpp"
+#include "ucclep/device/trace.hpp"
 #include "ucclep/ucclep.h"
 
 namespace ucclep {
@@ -108,7 +109,7 @@ struct HandleView {
 
 struct NetworkView;  // network.hpp
 
-inline constexpr unsigned device_abi = 5;  // changes with any of the structs below
+inline constexpr unsigned device_abi = 6;  // changes with any of the structs below
 
 }  // namespace ucclep
 
@@ -130,6 +131,7 @@ struct ucclEpDeviceGroup {
       nullptr;  // [id * ranks + peer], device memory: ranges of ucclEpWindowRegister as mapped here
   ucclep::ChannelState* channel = nullptr;
   ucclep::NetworkView* network = nullptr;  // device memory; NULL: all ranks reach each other's windows
+  ucclep::TraceEntry* trace = nullptr;     // [num_kinds][trace_depth], host memory; NULL: nobody asks
 };
 
 struct ucclEpDeviceHandle {

@@ -174,6 +174,12 @@ struct Opening {
   }
 };
 
+// Verb of one thread of a block.
+UCCLEP_FN void mark(const Op& op, Mark what) {
+  TraceEntry* const entries = op.group.trace;
+  if (entries != nullptr) note_mark(entries + static_cast<uint32_t>(op.kind) * trace_depth, op.seq, what);
+}
+
 UCCLEP_FN Op next_operation(const ucclEpDeviceGroup& group, Kind kind, Operation name, const Opening& opening) {
   const uint64_t seq = opening.last + 1;
   return {group, kind, name, seq, group.shape.slot_of(seq)};
@@ -213,6 +219,8 @@ struct ConsumedWord {
 // done.
 template <class Consumed = ConsumedWord>
 UCCLEP_FN bool slots_free(const Op& op, const Opening& opening, Consumed consumed = {}) {
+  const bool marks = block_id() == 0 && thread_id() == 0;
+  if (marks) mark(op, Mark::begin);
   if (tells_consumed() && opening.abort == 0 && opening.last != 0) tell_consumed(op, opening.last);
   const GroupShape& shape = read_again(op.group).shape;
   bool ok = opening.abort == 0;
@@ -223,7 +231,9 @@ UCCLEP_FN bool slots_free(const Op& op, const Opening& opening, Consumed consume
       ok = wait_peer(op, Phase::consumed, p, [&] { return consumed(op, p) >= needed; });
     }
   }
-  return every_thread(ok);
+  ok = every_thread(ok);
+  if (marks) mark(op, Mark::slots_free);
+  return ok;
 }
 
 // Verb of one thread of every block, after the block's last access: true in the last block out if none gave up. Blocks
@@ -249,7 +259,10 @@ UCCLEP_FN bool end_operation(const Op& op, bool ok, bool ordered = false) {
   bool last = false;
   if (thread_id() == 0) {
     last = leave(state, ok, ordered);
-    if (last) store_relaxed<Scope::gpu>(&state->seq[static_cast<uint32_t>(op.kind)], op.seq);
+    if (last) {
+      mark(op, Mark::end);
+      store_relaxed<Scope::gpu>(&state->seq[static_cast<uint32_t>(op.kind)], op.seq);
+    }
   }
   return ordered && sync_block_or(last);
 }
@@ -392,6 +405,7 @@ UCCLEP_FN HeaderResult ready_in(const Op& op, const Settings& settings, const Vi
     }
   }
   if (!every_thread(!lost)) return HeaderResult::lost;
+  if (thread_id() == 0) mark(op, Mark::headers_in);
   return every_thread(!differs) ? HeaderResult::good : HeaderResult::differs;
 }
 

@@ -39,5 +39,6 @@ inline constexpr Kernel ht_combine_bf16_network{"ht_combine_bf16_network", false
 inline constexpr Kernel ht_combine_fp16_network{"ht_combine_fp16_network", false};
 inline constexpr Kernel ht_combine_fp32_network{"ht_combine_fp32_network", false};
 inline constexpr Kernel routing_counts{"routing_counts", false};
+inline constexpr Kernel trace_clock{"trace_clock", false};
 
 }  // namespace ucclep::kernels

@@ -80,6 +80,16 @@ GroupStatistics ProxyGroup::statistics() const {
   return sum;
 }
 
+std::vector<Transfer> ProxyGroup::transfers() const {
+  std::vector<Transfer> all;
+  for (const auto& share : shares_) {
+    if (share->log() == nullptr) continue;
+    const std::vector<Transfer> part = share->log()->all();
+    all.insert(all.end(), part.begin(), part.end());
+  }
+  return all;
+}
+
 Engine::Engine(EngineConfig config) : config_(std::move(config)) {
   if (config_.cpus.empty()) fail(ucclEpInvalidArgument, "an engine without threads");
   nics_.reserve(config_.nics.size());

@@ -45,6 +45,8 @@ class ProxyGroup {
   void stop(int64_t timeout_ms, const Allgather& allgather);
 
   GroupStatistics statistics() const;
+  // Of a traced group, after a stop that did not throw.
+  std::vector<Transfer> transfers() const;
   const CreditShape& credits() const { return credits_; }  // as all ranks can grant them
 
  private:

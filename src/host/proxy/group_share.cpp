@@ -20,8 +20,9 @@ GroupShare::GroupShare(const GroupShape& shape, Parts parts, const Arrivals& wor
     : shape_(shape),
       parts_(std::move(parts)),
       consumed_(std::move(consumed)),
-      sender_(shape_, parts_.ports, parts_.peers, counts_),
-      receiver_(shape_, words, *consumed_, sender_, parts_.peers, counts_),
+      log_(shape_.traced ? std::make_unique<TransferLog>(shape_.ranks, shape_.in_flight) : nullptr),
+      sender_(shape_, parts_.ports, parts_.peers, counts_, log_.get()),
+      receiver_(shape_, words, *consumed_, sender_, parts_.peers, counts_, log_.get()),
       number_of_(shape.ranks, none),
       watched_(parts_.peers.size()),
       sink_(std::move(sink)) {

@@ -53,6 +53,8 @@ class GroupShare {
   bool silent() const { return silent_.load(std::memory_order_acquire); }
   std::optional<Fault> first_fault() const;
   const GroupCounts<Counter>& counts() const { return counts_; }
+  // When it is silent, and the group is traced.
+  const TransferLog* log() const { return log_.get(); }
 
  private:
   struct Loss {
@@ -80,6 +82,7 @@ class GroupShare {
   Parts parts_;
   std::shared_ptr<ConsumedHere> consumed_;
   GroupCounts<Counter> counts_;
+  std::unique_ptr<TransferLog> log_;
   Sender sender_;
   Receiver receiver_;
   std::vector<uint32_t> number_of_;  // of a peer, by rank

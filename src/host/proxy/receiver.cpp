@@ -24,12 +24,13 @@ void store(uint64_t* word, uint64_t value) {
 }  // namespace
 
 Receiver::Receiver(const GroupShape& shape, const Arrivals& words, ConsumedHere& consumed, Sender& sender,
-                   const std::vector<PeerLines>& peers, GroupCounts<Counter>& counts)
+                   const std::vector<PeerLines>& peers, GroupCounts<Counter>& counts, TransferLog* log)
     : shape_(shape),
       words_(words),
       consumed_(consumed),
       sender_(sender),
       counts_(counts),
+      log_(log),
       table_({.ranks = shape.ranks, .in_flight = shape.in_flight, .chunks = most_chunks_of(shape.places)}),
       number_of_(shape.ranks, none),
       returns_(peers.size(), CreditReturn(shape.credits)) {
@@ -63,7 +64,9 @@ void Receiver::arrive(uint32_t immediate) {
   CreditReturn& credit = returns_[peer];
   credit.processed();
   if (credit.is_due()) sender_.owe(peer, Word::credit, credit.tell());
-  touch(kind, imm.source, table_.seq_of(kind, imm.epoch));
+  const uint64_t seq = table_.seq_of(kind, imm.epoch);
+  if (log_ != nullptr) log_->note(false, imm.source, kind, seq);
+  touch(kind, imm.source, seq);
 }
 
 void Receiver::move_word(uint32_t peer, const Immediate& imm) {

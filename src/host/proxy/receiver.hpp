@@ -22,7 +22,7 @@ class Receiver {
  public:
   // All of these outlive it; peers and their numbers as in Sender.
   Receiver(const GroupShape& shape, const Arrivals& words, ConsumedHere& consumed, Sender& sender,
-           const std::vector<PeerLines>& peers, GroupCounts<Counter>& counts);
+           const std::vector<PeerLines>& peers, GroupCounts<Counter>& counts, TransferLog* log = nullptr);
 
   void arrive(uint32_t immediate);
   // The kernels' CommandOp::consumed, which the peer shall hear. Null, or why it cannot be right.
@@ -47,6 +47,7 @@ class Receiver {
   ConsumedHere& consumed_;
   Sender& sender_;
   GroupCounts<Counter>& counts_;
+  TransferLog* log_;
   ArrivalTable table_;
   std::vector<uint32_t> ranks_, number_of_;  // of peers; by rank
   std::vector<CreditReturn> returns_;

@@ -23,11 +23,12 @@ bool is_header(const Command& command) {
 }  // namespace
 
 Sender::Sender(const GroupShape& shape, std::vector<Port>& ports, std::vector<PeerLines>& peers,
-               GroupCounts<Counter>& counts)
+               GroupCounts<Counter>& counts, TransferLog* log)
     : shape_(shape),
       ports_(ports),
       lines_(peers),
       counts_(counts),
+      log_(log),
       waiting_(static_cast<uint32_t>(peers.size()), static_cast<uint32_t>(peers.size()) * most_waiting(shape)) {
   peers_.reserve(peers.size());
   active_.reserve(peers.size());
@@ -199,6 +200,7 @@ void Sender::chain_message(uint32_t number, Line& line, const Command& command) 
                                : chunk_arrives(kind, seq, shape_.rank, command.row() / places.rows_per_chunk);
   transport::Operation& operation = chain(line, imm, seq);
   (header ? counts_.headers : counts_.chunks).add(1);
+  if (log_ != nullptr) log_->note(true, lines_[number].rank, kind, seq);
   if (command.bytes() == 0) return;
   const Area& from = header ? places.header_from : places.rows_from;
   const Area& to = header ? places.header_to : places.rows_to;

@@ -12,6 +12,7 @@
 #include "host/proxy/port.hpp"
 #include "host/proxy/set_aside.hpp"
 #include "host/proxy/statistics.hpp"
+#include "host/proxy/transfer_log.hpp"
 
 namespace ucclep::proxy {
 
@@ -21,13 +22,14 @@ struct GroupShape {
   Places places;
   CreditShape credits;
   uint32_t timeout_ms = 0;
+  bool traced = false;  // what is sent and received is logged
 };
 
 class Sender {
  public:
-  // All of these outlive it. peers: their order gives the numbers by which everything here names them.
-  Sender(const GroupShape& shape, std::vector<Port>& ports, std::vector<PeerLines>& peers,
-         GroupCounts<Counter>& counts);
+  // All of these outlive it. peers: their order gives the numbers by which everything here names them. log: or NULL.
+  Sender(const GroupShape& shape, std::vector<Port>& ports, std::vector<PeerLines>& peers, GroupCounts<Counter>& counts,
+         TransferLog* log = nullptr);
 
   // A command of the rank's kernels, for a peer of this share. Null, or why it cannot be right.
   const char* take(uint32_t peer, const Command& command);
@@ -86,6 +88,7 @@ class Sender {
   std::vector<Port>& ports_;
   std::vector<PeerLines>& lines_;
   GroupCounts<Counter>& counts_;
+  TransferLog* log_;
   std::vector<Peer> peers_;
   SetAside waiting_;
   std::vector<uint32_t> active_;  // peers that have something to send

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/trace.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "base/best_effort.hpp"
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "device/kernels/kernels.hpp"
+#include "device/kernels/trace_clock.hpp"
+
+namespace ucclep {
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t calls_track = 0, first_group_track = 100, tracks_of_group = 100;
+constexpr int64_t max_tracks_of_kind = 8;  // operations in flight
+constexpr size_t calls_at_once = 4096;     // are kept before they are written
+constexpr std::array<const char*, num_kinds> kind_names{"update", "dispatch", "combine"};
+
+template <class Clock>
+int64_t ns_of() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count();
+}
+
+json span(int rank, int64_t track, std::string name, double begin_us, double end_us) {
+  return {{"ph", "X"},      {"pid", rank},
+          {"tid", track},   {"name", std::move(name)},
+          {"ts", begin_us}, {"dur", std::max(0.0, end_us - begin_us)}};
+}
+
+// The device's clock may be any: it is read between two looks at the host's, and of several tries the closest counts.
+int64_t device_to_host_ns(Device& device) {
+  constexpr int tries = 5;
+  constexpr int64_t timeout_ms = 10'000;
+  auto* now = static_cast<uint64_t*>(device.alloc_host(sizeof(uint64_t)));
+  const ucclEpStream_t stream = device.stream_create();
+  int64_t closest = std::numeric_limits<int64_t>::max(), difference = 0;
+  const TraceClockArgs args{now};
+  for (int i = 0; i < tries; ++i) {
+    const int64_t before = Trace::now_ns();
+    device.launch(kernels::trace_clock, {}, &args, sizeof args, stream);
+    if (device.stream_synchronize(stream, timeout_ms) != ucclEpSuccess) break;
+    const int64_t after = Trace::now_ns();
+    if (after - before >= closest) continue;
+    closest = after - before;
+    difference =
+        before + (after - before) / 2 - static_cast<int64_t>(std::atomic_ref(*now).load(std::memory_order_acquire));
+  }
+  device.stream_destroy(stream);
+  device.free_host(now);
+  log::info("trace", "the clock of {} is known to {} ns", device.traits().name, closest / 2);
+  return difference;
+}
+
+}  // namespace
+
+TraceFile::TraceFile(std::string name) : name_(std::move(name)) {
+  fd_ = Fd(::open(name_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  if (fd_.get() < 0) fail(ucclEpSystemError, "UCCLEP_TRACE: cannot open {}: {}", name_, std::strerror(errno));
+}
+
+void TraceFile::append(const std::vector<json>& events) noexcept {
+  best_effort("trace", "events were lost", [&] {
+    std::string text;
+    for (const json& event : events) text += ",\n" + event.dump();
+    if (text.empty() || failed_) return;
+    ::flock(fd_.get(), LOCK_EX);
+    struct stat facts{};
+    if (::fstat(fd_.get(), &facts) == 0 && facts.st_size == 0) text[0] = '[';
+    for (std::string_view left = text; !left.empty();) {
+      const ssize_t written = ::write(fd_.get(), left.data(), left.size());
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) {
+        failed_ = true;
+        log::warn("trace", "{}: {}; the rest of the trace is lost", name_, std::strerror(errno));
+        break;
+      }
+      left.remove_prefix(static_cast<size_t>(written));
+    }
+    ::flock(fd_.get(), LOCK_UN);
+  });
+}
+
+Trace::Trace(const std::string& pattern, int rank, Device& device)
+    : rank_(rank), file_(log::expand_file_name(pattern, rank)) {
+  host_to_wall_ = ns_of<std::chrono::system_clock>() - now_ns();
+  device_to_wall_ = device_to_host_ns(device) + host_to_wall_;
+  write({{{"ph", "M"}, {"pid", rank}, {"name", "process_name"}, {"args", {{"name", fmt::format("rank {}", rank)}}}},
+         {{"ph", "M"}, {"pid", rank}, {"name", "process_sort_index"}, {"args", {{"sort_index", rank}}}},
+         track_name(calls_track, "calls")});
+}
+
+Trace::~Trace() {
+  write(std::exchange(calls_, {}));
+}
+
+int64_t Trace::now_ns() {
+  return ns_of<std::chrono::steady_clock>();
+}
+
+void Trace::write(std::vector<json> events) noexcept {
+  const std::lock_guard lock(mutex_);
+  file_.append(events);
+}
+
+json Trace::track_name(int64_t track, const std::string& name) const {
+  return {{"ph", "M"}, {"pid", rank_}, {"tid", track}, {"name", "thread_name"}, {"args", {{"name", name}}}};
+}
+
+void Trace::add_call(const char* function, int64_t begin_ns, int64_t end_ns) noexcept {
+  constexpr int64_t least_ns = 1000;
+  if (end_ns - begin_ns < least_ns) return;
+  best_effort("trace", "a call was not noted", [&] {
+    const std::lock_guard lock(mutex_);
+    calls_.push_back(span(rank_, calls_track, function, host_us(begin_ns), host_us(end_ns)));
+    if (calls_.size() >= calls_at_once) file_.append(std::exchange(calls_, {}));
+  });
+}
+
+GroupTrace::GroupTrace(Trace& trace, Device& device, const GroupShape& shape)
+    : trace_(trace),
+      device_(device),
+      number_(trace.groups_++),
+      in_flight_(shape.in_flight),
+      entries_(static_cast<TraceEntry*>(device.alloc_host(sizeof(TraceEntry) * num_kinds * trace_depth))) {}
+
+GroupTrace::~GroupTrace() {
+  best_effort("trace", "memory of a trace was not freed", [&] { device_.free_host(entries_); });
+}
+
+// Operations of a kind that may overlap are in tracks of their own: a track's spans lie within each other or apart.
+void GroupTrace::add_operations(std::vector<json>& events, Kind kind) const {
+  const auto k = static_cast<uint32_t>(kind);
+  const int64_t first_track = first_group_track + tracks_of_group * number_ + max_tracks_of_kind * k;
+  std::vector<TraceEntry> all(entries_ + k * trace_depth, entries_ + (k + 1) * trace_depth);
+  std::erase_if(all, [](const TraceEntry& entry) { return entry.seq == 0; });
+  std::ranges::sort(all, {}, &TraceEntry::seq);
+  const auto slots = static_cast<uint32_t>(std::min<size_t>(in_flight_, all.size()));
+  for (uint32_t slot = 0; slot < slots; ++slot) {
+    events.push_back(trace_.track_name(first_track + (all[slot].seq % in_flight_),
+                                       fmt::format("group {}: {}", number_, kind_names[k])));
+  }
+  for (const TraceEntry& entry : all) {
+    const auto at = [&](Mark mark) { return entry.ns[static_cast<uint32_t>(mark)]; };
+    const uint64_t begin = at(Mark::begin), end = at(Mark::end);
+    const int64_t track = first_track + entry.seq % in_flight_;
+    const auto add = [&](std::string name, uint64_t from, uint64_t to) {
+      events.push_back(span(trace_.rank_, track, std::move(name), trace_.device_us(from), trace_.device_us(to)));
+    };
+    const bool ended = end >= begin;
+    const uint64_t last = std::max({begin, at(Mark::slots_free), at(Mark::headers_in), end});
+    add(fmt::format("{} {}{}", kind_names[k], entry.seq, ended ? "" : ", not ended"), begin, last);
+    uint64_t step = begin;
+    for (const auto& [mark, name] :
+         {std::pair{Mark::slots_free, "slots"}, {Mark::headers_in, "headers"}, {Mark::end, "rows"}}) {
+      if (at(mark) < step) continue;
+      add(name, step, at(mark));
+      step = at(mark);
+    }
+  }
+}
+
+// Transfers overlap as the network likes: asynchronous events have tracks of their own by name.
+void GroupTrace::add_transfer(std::vector<json>& events, const proxy::Transfer& transfer) const {
+  const char* const kind = kind_names[static_cast<uint32_t>(transfer.kind)];
+  const std::string name = fmt::format("{} {}", kind, transfer.seq);
+  const std::string track = fmt::format("group {}: {} rank {}", number_, transfer.sent ? "to" : "from", transfer.peer);
+  const std::string id =
+      fmt::format("{}.{}.{}.{}.{}", trace_.rank_, number_, transfer.sent ? "to" : "from", transfer.peer, name);
+  const json common{{"pid", trace_.rank_}, {"tid", calls_track}, {"cat", track}, {"id", id}, {"name", name}};
+  json begin = common, end = common;
+  begin.update({{"ph", "b"}, {"ts", trace_.host_us(transfer.first_ns)}, {"args", {{"messages", transfer.messages}}}});
+  end.update({{"ph", "e"}, {"ts", trace_.host_us(transfer.last_ns)}});
+  events.push_back(std::move(begin));
+  events.push_back(std::move(end));
+}
+
+void GroupTrace::write(const std::vector<proxy::Transfer>& transfers) noexcept {
+  best_effort("trace", "a group's operations were lost", [&] {
+    std::vector<json> events;
+    for (const Kind kind : {Kind::update, Kind::dispatch, Kind::combine}) add_operations(events, kind);
+    for (const proxy::Transfer& transfer : transfers) add_transfer(events, transfer);
+    trace_.write(std::move(events));
+  });
+}
+
+}  // namespace ucclep
