@@ -411,7 +411,8 @@ ucclEpResult_t ucclEpGraphLaunch(ucclEpComm_t comm, ucclEpGraph_t graph, ucclEpS
 /** [local] A replay in flight still ends. NULL is fine. */
 ucclEpResult_t ucclEpGraphDestroy(ucclEpComm_t comm, ucclEpGraph_t graph);
 
-/** [collective] Any part of an allocation. Tensors inside it are used in place, all others by staging. */
+/** [collective] Any part of an allocation. Tensors inside it are used in place, all others by staging; between
+ *  domains all are staged. */
 ucclEpResult_t ucclEpWindowRegister(ucclEpComm_t comm, void* ptr, size_t bytes, ucclEpWindow_t* window);
 /** [collective] After a fatal error it is local. NULL is fine. */
 ucclEpResult_t ucclEpWindowDeregister(ucclEpComm_t comm, ucclEpWindow_t window);

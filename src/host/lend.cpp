@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/lend.hpp"
 
+#include "host/comm.hpp"
 #include "host/window.hpp"
 
 namespace ucclep {
@@ -14,6 +15,7 @@ bool travels(int64_t stride) {
 }  // namespace
 
 Lent lent(const ucclEpComm& comm, const TensorView& tensor) {
+  if (comm.network) return {};  // relays read and write windows of the group's
   if (!tensor.given() || tensor.empty() || tensor.first_byte() != 0) return {};
   const int64_t stride = tensor.stride_bytes(0), step = tensor.stride_bytes(1);
   if (!travels(stride) || !travels(step)) return {};

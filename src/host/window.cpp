@@ -41,7 +41,6 @@ ucclEpWindow_t register_window(ucclEpComm& comm, void* ptr, size_t bytes) {
   agreement.field("the next window's id", window->id);
   agreement.attempt([&] {
     refuse_in_capture(comm);
-    check_one_domain(comm.wiring, "windows of the user's");
     check_range(ptr, bytes);
     if (window->id >= max_windows) {
       fail(ucclEpInvalidUsage, "the communicator has {} windows, the most that it can have: deregister one first",

@@ -37,8 +37,8 @@ void WindowTable::write(const ucclEpWindow& window, int64_t timeout_ms) {
   std::vector<char*> begins;
   std::vector<uint64_t> sizes;
   for (const auto& memory : window.memory.of) {
-    begins.push_back(static_cast<char*>(memory->data()));
-    sizes.push_back(memory->bytes());
+    begins.push_back(memory ? static_cast<char*>(memory->data()) : nullptr);
+    sizes.push_back(memory ? memory->bytes() : 0);
   }
   const auto copy = [this](const void* to, const void* from, size_t bytes) {
     device_.memcpy_async(const_cast<void*>(to), from, bytes, stream_);

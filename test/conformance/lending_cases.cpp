@@ -106,11 +106,11 @@ Scenario flat() {
   return {.layout = Layout::ht_flat, .experts = 16, .top_k = 3, .max_tokens = 41, .hidden = 72};
 }
 
-TEST_CASE("lending: all ranks", "[process][reduced]") {
+TEST_CASE("lending: all ranks", "[process][reduced][nodes]") {
   run_lending(flat(), all(), 3);
 }
 
-TEST_CASE("lending: some ranks, and the others do not", "[process][reduced]") {
+TEST_CASE("lending: some ranks, and the others do not", "[process][reduced][nodes]") {
   for (const unsigned mask : {0x1u, 0x6u, 0xbu}) {
     Scenario scenario = flat();
     scenario.seed = 500 + mask;
@@ -118,17 +118,17 @@ TEST_CASE("lending: some ranks, and the others do not", "[process][reduced]") {
   }
 }
 
-TEST_CASE("lending: a rank lends one tensor and not the other", "[process]") {
+TEST_CASE("lending: a rank lends one tensor and not the other", "[process][nodes]") {
   run_lending(flat(), but(combined));
   run_lending(flat(), but(dispatched));
   run_lending(flat(), [](int rank, Which which) { return (rank + which) % 2 != 0 ? Lends::whole : Lends::no; });
 }
 
-TEST_CASE("lending: a tensor that lies in a window with a half is not lent", "[process][reduced]") {
+TEST_CASE("lending: a tensor that lies in a window with a half is not lent", "[process][reduced][nodes]") {
   run_lending(flat(), [](int rank, Which) { return rank % 2 != 0 ? Lends::half : Lends::whole; });
 }
 
-TEST_CASE("lending: ranks without tokens, dropped choices, one SM", "[process][reduced]") {
+TEST_CASE("lending: ranks without tokens, dropped choices, one SM", "[process][reduced][nodes]") {
   Scenario scenario = flat();
   scenario.tokens = {41, 0, 1, 17};
   scenario.rule = uniform(40);
@@ -183,7 +183,7 @@ Scenario fp8(const Scales& format) {
   return scenario;
 }
 
-TEST_CASE("lending: fp8 rows with their scales", "[process][reduced]") {
+TEST_CASE("lending: fp8 rows with their scales", "[process][reduced][nodes]") {
   run_lending(fp8({ucclEpFloat32, 4, false}), all());
   run_lending(fp8({ucclEpFloat32, 4, false}), ranks(0x6));
   run_lending(fp8({ucclEpFloat32, 3, false}), all());
@@ -220,7 +220,7 @@ TEST_CASE("lending: expert-major moves rows as ever", "[process]") {
 }
 
 // The caller goes on when his operation has ended: nobody reads or writes the tensors after that.
-TEST_CASE("lending: many operations one behind the other", "[process][reduced]") {
+TEST_CASE("lending: many operations one behind the other", "[process][reduced][nodes]") {
   const Scenario scenario = flat();
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Session at(rank, scenario);

@@ -15,7 +15,7 @@
 namespace ucclep::test {
 namespace {
 
-TEST_CASE("windows: peers read and write ranges of one allocation", "[process][driver][reduced]") {
+TEST_CASE("windows: peers read and write ranges of one allocation", "[process][driver][reduced][nodes]") {
   run_ranks(4, [](Rank& rank) {
     Comm comm(rank);
     Meeting together(rank);

@@ -89,17 +89,27 @@ class Meeting {
   int meetings_ = 0;
 };
 
-// Every rank writes into every rank's range at a place of its own, and finds what the others wrote to its own range.
+// Every rank writes into the range of every rank of its domain at a place of its own, and finds what these wrote to its
+// own range.
 inline void exchange_through(Rank& rank, Meeting& together, ucclEpComm_t comm, ucclEpWindow_t window, char* own) {
   constexpr size_t part = 100;
   const std::vector<char*> all = addresses(comm, window);
   require(all[static_cast<size_t>(rank.rank)] == own, "the own range is not where it was registered");
+  const std::vector<int> nodes = nodes_of_environment(rank.count);
+  const auto together_with = [&](int a, int b) {
+    return nodes.empty() || nodes[static_cast<size_t>(a)] == nodes[static_cast<size_t>(b)];
+  };
   for (int peer = 0; peer < rank.count; ++peer) {
+    require((all[static_cast<size_t>(peer)] != nullptr) == together_with(rank.rank, peer),
+            "who is reached, rank " + std::to_string(peer));
+    if (!together_with(rank.rank, peer)) continue;
     write(comm, all[static_cast<size_t>(peer)] + part * static_cast<size_t>(rank.rank), content(rank.rank, peer, part));
   }
   together();
   for (int peer = 0; peer < rank.count; ++peer) {
+    if (!together_with(rank.rank, peer)) continue;
     for (int from = 0; from < rank.count; ++from) {
+      if (!together_with(rank.rank, from)) continue;
       const char* place = all[static_cast<size_t>(peer)] + part * static_cast<size_t>(from);
       require(read<uint8_t>(comm, place, part) == content(from, peer, part),
               "what rank " + std::to_string(from) + " wrote to rank " + std::to_string(peer));

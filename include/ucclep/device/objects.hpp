@@ -148,7 +148,7 @@ struct ucclEpDeviceWindow {
   int rank = 0, ranks = 0;
   uint64_t bytes = 0;    // of this rank's range; a peer's may differ
   char* data = nullptr;  // this rank's range
-  // [ranks], device memory: every rank's range as it is mapped here, and its size
+  // [ranks], device memory: every rank's range as it is mapped here, and its size; NULL and 0: of another domain
   char* const* peers = nullptr;
   const uint64_t* peer_bytes = nullptr;
 };
