@@ -54,6 +54,9 @@ no_abort() {  # a member of such a name is fine: it is declared after "void" and
 long_files() {  # a report, never a failure
   sources src include apps test perf | xargs -r wc -l | awk '$2 != "total" && $1 > 500 { print $2 ": " $1 " lines, is it two things?" }'
 }
+conformance() {  # the tests that docs/conformance.md names are there
+  tools/check_conformance.py
+}
 tidy() {  # clang-tidy-19
   [ -f build/compile_commands.json ] || tools/build.sh build tools >/dev/null || return 1
   sources src/base src/topology src/host | grep '\.cpp$' |
@@ -64,7 +67,7 @@ tidy() {  # clang-tidy-19
 checks=("$@")
 if [ ${#checks[@]} -eq 0 ]; then
   tools/deps.sh lint || exit 1
-  checks=(formatted licensed one_place_for_targets no_abort long_files tidy)
+  checks=(formatted licensed one_place_for_targets no_abort long_files conformance tidy)
 fi
 for name in "${checks[@]}"; do
   check "$name"
