@@ -459,7 +459,10 @@ ucclEpResult_t ucclEpDispatch(ucclEpHandle_t handle, const ucclEpDispatchInputs_
 ucclEpResult_t ucclEpCombine(ucclEpHandle_t handle, const ucclEpCombineInputs_t* inputs,
                              const ucclEpCombineOutputs_t* outputs, const ucclEpCombineConfig_t* config,
                              ucclEpStream_t stream);
-/** [operation] The second half of a send_only operation; with none pending it does nothing. */
+/** [operation] The second half of a send_only operation, ordered after the first: it writes the outputs. With none
+ *  pending it does nothing. At most one may be pending on a handle, which takes no Update, Dispatch or Combine
+ *  meanwhile, and of a group's operations of a kind at most max_in_flight from the oldest pending one on; one more is
+ *  ucclEpInvalidUsage. A capture contains both halves. */
 ucclEpResult_t ucclEpComplete(ucclEpHandle_t handle, ucclEpStream_t stream);
 /** [operation] The second half of an LL dispatch that a user kernel opened (ucclep/device.hpp). outputs as for
  * ucclEpDispatch; their type and width are those of the rows that the kernel sent. Where no kernel opened one it does

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// ucclEpCombine, ucclEpCompleteCombine and ucclEpComplete.
+// ucclEpCombine and ucclEpCompleteCombine.
 #include "ucclep/device/combine.hpp"
 
 #include "device/kernels/kernels.hpp"
 #include "host/guard.hpp"
+#include "host/halves.hpp"
 #include "host/lend.hpp"
 #include "host/plan.hpp"
 #include "host/structs.hpp"
@@ -102,24 +103,28 @@ void check_weight_rows(const ucclEpHandle& handle, const ucclEpCombineInputs_t& 
   args.weights_back = rows.given();
 }
 
-// HT FLAT: peers may read their rows from the input themselves, but for weights of the backward pass.
-Offer offer_of(const ucclEpHandle& handle, const TensorView& tokens, const CombineArgs& args) {
-  if (zones_of(handle) != Zones::sources || args.weights_back) return {};
-  return {lent(*handle.group->comm, tokens), {}, static_cast<uint32_t>(tokens.size(0))};
-}
-
 struct CombineKernels {
-  const Kernel &ll, &ll_lines, &ll_network, &ll_complete, &ht, &ht_network;
+  OperationKernels ll, ll_lines, ll_network, ht, ht_network;
 };
 
 const CombineKernels& kernels_of(ucclEpDataType_t dtype) {
   using namespace kernels;
-  static constexpr CombineKernels bf16{ll_combine_bf16,          ll_combine_bf16_lines, ll_combine_bf16_network,
-                                       ll_complete_combine_bf16, ht_combine_bf16,       ht_combine_bf16_network},
-      fp16{ll_combine_fp16,          ll_combine_fp16_lines, ll_combine_fp16_network,
-           ll_complete_combine_fp16, ht_combine_fp16,       ht_combine_fp16_network},
-      fp32{ll_combine_fp32,          ll_combine_fp32_lines, ll_combine_fp32_network,
-           ll_complete_combine_fp32, ht_combine_fp32,       ht_combine_fp32_network};
+  static constexpr CombineKernels bf16{
+      {ll_combine_bf16, ll_send_combine_bf16, ll_complete_combine_bf16},
+      {ll_combine_bf16_lines, ll_send_combine_bf16, ll_complete_combine_bf16},
+      {ll_combine_bf16_network, ll_send_combine_bf16_network, ll_complete_combine_bf16_network},
+      {ht_combine_bf16, ht_send_combine_bf16, ht_complete_combine_bf16},
+      {ht_combine_bf16_network, ht_send_combine_bf16_network, ht_complete_combine_bf16_network}},
+      fp16{{ll_combine_fp16, ll_send_combine_fp16, ll_complete_combine_fp16},
+           {ll_combine_fp16_lines, ll_send_combine_fp16, ll_complete_combine_fp16},
+           {ll_combine_fp16_network, ll_send_combine_fp16_network, ll_complete_combine_fp16_network},
+           {ht_combine_fp16, ht_send_combine_fp16, ht_complete_combine_fp16},
+           {ht_combine_fp16_network, ht_send_combine_fp16_network, ht_complete_combine_fp16_network}},
+      fp32{{ll_combine_fp32, ll_send_combine_fp32, ll_complete_combine_fp32},
+           {ll_combine_fp32_lines, ll_send_combine_fp32, ll_complete_combine_fp32},
+           {ll_combine_fp32_network, ll_send_combine_fp32_network, ll_complete_combine_fp32_network},
+           {ht_combine_fp32, ht_send_combine_fp32, ht_complete_combine_fp32},
+           {ht_combine_fp32_network, ht_send_combine_fp32_network, ht_complete_combine_fp32_network}};
   return dtype == ucclEpBfloat16 ? bf16 : dtype == ucclEpFloat16 ? fp16 : fp32;
 }
 
@@ -132,23 +137,41 @@ struct CombineCall {
   ucclEpCombineConfig_t config;
 
   bool backward() const { return config.pass == UCCLEP_PASS_BACKWARD; }
+  Course course() const { return course_of(*handle.group, Kind::combine, config.send_only, opened); }
   // Its kernel knows no other form.
-  bool in_lines() const { return handle.low_latency() && !opened && handle.group->shape().lines_only(); }
+  bool in_lines() const {
+    return handle.low_latency() && course() == Course::whole && handle.group->shape().lines_only();
+  }
 };
 
-const Kernel& kernel_of(const CombineCall& call, ucclEpDataType_t dtype) {
+const OperationKernels& kernels_of(const CombineCall& call, ucclEpDataType_t dtype) {
   const CombineKernels& kernels = kernels_of(dtype);
   const bool networked = call.handle.group->shape().networked != 0;
   if (!call.handle.low_latency()) return networked ? kernels.ht_network : kernels.ht;
-  if (call.opened) return kernels.ll_complete;
   if (networked) return kernels.ll_network;
   return call.in_lines() ? kernels.ll_lines : kernels.ll;
+}
+
+// HT FLAT: peers may read their rows from the input themselves, but for weights of the backward pass. A half lends
+// nothing: it would have to wait for peers to complete theirs.
+Offer offer_of(const CombineCall& call, const TensorView& tokens, const CombineArgs& args) {
+  if (zones_of(call.handle) != Zones::sources || args.weights_back || call.course() != Course::whole) return {};
+  return {lent(*call.handle.group->comm, tokens), {}, static_cast<uint32_t>(tokens.size(0))};
+}
+
+template <class Args>
+void launch_call(const CombineCall& call, ucclEpDataType_t dtype, const LaunchShape& shape, const Args& args,
+                 ucclEpStream_t stream) {
+  launch_operation(call.handle, Kind::combine, call.course(), kernels_of(call, dtype), shape, args, stream);
 }
 
 void check_opened(const CombineCall& call) {
   check_one_domain(call.handle.group->comm->wiring, "operations of user kernels");
   if (!call.handle.low_latency()) {
     fail(ucclEpNotSupported, "handle is one of HT: in this version kernels open combines of LL handles only");
+  }
+  if (call.config.send_only != 0) {
+    fail(ucclEpInvalidArgument, "config.send_only is 1, but this is the second half of what a kernel began");
   }
   if (call.inputs.tokens != nullptr || call.inputs.topk_weights != nullptr) {
     fail(ucclEpInvalidArgument, "inputs.{} is given, but the kernel that opened the combine has sent the rows",
@@ -217,6 +240,7 @@ CombineArgs arguments_of(const CombineCall& call, const TensorView& rows) {
   args.settings.pass = static_cast<uint32_t>(call.config.pass);
   args.settings.weights_at_dispatch = handle.routing->weights_given && !call.backward() ? 1 : 0;
   args.settings.weights_at_combine = call.inputs.topk_weights != nullptr ? 1 : 0;
+  args.opened = call.opened;
   if (!call.opened) {
     args.tokens = view_of(rows);
     args.capacity = static_cast<uint64_t>(rows.size(handle.low_latency() ? 1 : 0));
@@ -228,7 +252,7 @@ void combine(const CombineCall& call, ucclEpStream_t stream) {
   ucclEpHandle& handle = call.handle;
   ucclEpGroup& group = *handle.group;
   checked_stream(*group.comm, stream);
-  check_operation(handle, call.config.send_only, call.config.pass, call.config.num_sms);
+  check_operation(handle, Kind::combine, call.config.send_only, call.config.pass, call.config.num_sms);
   if (call.opened) check_opened(call);
   check_state(handle);
   if (call.inputs.scales != nullptr) fail(ucclEpNotSupported, "inputs.scales: combine takes bf16, fp16 and fp32 rows");
@@ -240,11 +264,10 @@ void combine(const CombineCall& call, ucclEpStream_t stream) {
       plan_rows(group.comm->traits, call.config.num_sms > 0 ? call.config.num_sms : group.config.num_sms, tables,
                 call.in_lines() ? Moves::lines : Moves::bulk);
   args.piece_bytes = plan.piece_bytes;
-  const Kernel& kernel = kernel_of(call, rows.dtype());
   if (handle.low_latency()) {
-    launch(group, kernel, plan.shape, args, stream);
+    launch_call(call, rows.dtype(), plan.shape, args, stream);
   } else {
-    launch(group, kernel, plan.shape, HtCombineArgs{args, offer_of(handle, rows, args)}, stream);
+    launch_call(call, rows.dtype(), plan.shape, HtCombineArgs{args, offer_of(call, rows, args)}, stream);
   }
 }
 
@@ -272,8 +295,4 @@ ucclEpResult_t ucclEpCompleteCombine(ucclEpHandle_t handle, const ucclEpCombineI
                                      ucclEpStream_t stream) {
   return guarded("ucclEpCompleteCombine", comm_of(handle),
                  [&] { combine(usable(handle), true, inputs, outputs, config, stream); });
-}
-
-ucclEpResult_t ucclEpComplete(ucclEpHandle_t handle, ucclEpStream_t stream) {
-  return guarded("ucclEpComplete", comm_of(handle), [&] { checked_stream(*usable(handle).group->comm, stream); });
 }

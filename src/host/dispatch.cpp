@@ -19,16 +19,32 @@ LaunchPlan plan_of(const DispatchCall& call) {
                    call.in_lines() ? Moves::lines : Moves::bulk);
 }
 
-const Kernel& kernel_of(const DispatchCall& call) {
+const OperationKernels& kernels_of(const DispatchCall& call) {
+  using namespace kernels;
+  struct Both {
+    OperationKernels forwarding, quantising;
+  };
+  static constexpr Both ht{{ht_dispatch, ht_send_dispatch, ht_complete_dispatch},
+                           {ht_dispatch_fp8, ht_send_dispatch_fp8, ht_complete_dispatch}},
+      ht_network{{ht_dispatch_network, ht_send_dispatch_network, ht_complete_dispatch_network},
+                 {ht_dispatch_fp8_network, ht_send_dispatch_fp8_network, ht_complete_dispatch_network}},
+      ll{{ll_dispatch, ll_send_dispatch, ll_complete_dispatch},
+         {ll_dispatch_fp8, ll_send_dispatch_fp8, ll_complete_dispatch_fp8}},
+      ll_lines{{ll_dispatch_lines, ll_send_dispatch, ll_complete_dispatch},
+               {ll_dispatch_fp8_lines, ll_send_dispatch_fp8, ll_complete_dispatch_fp8}},
+      ll_network{{ll_dispatch_network, ll_send_dispatch_network, ll_complete_dispatch_network},
+                 {ll_dispatch_fp8_network, ll_send_dispatch_fp8_network, ll_complete_dispatch_network}};
   const bool networked = call.shape().networked != 0;
-  if (!call.handle.low_latency()) {
-    if (networked) return call.quantised() ? kernels::ht_dispatch_fp8_network : kernels::ht_dispatch_network;
-    return call.quantised() ? kernels::ht_dispatch_fp8 : kernels::ht_dispatch;
-  }
-  if (call.opened) return kernels::ll_complete_dispatch;
-  if (networked) return call.quantised() ? kernels::ll_dispatch_fp8_network : kernels::ll_dispatch_network;
-  if (call.in_lines()) return call.quantised() ? kernels::ll_dispatch_fp8_lines : kernels::ll_dispatch_lines;
-  return call.quantised() ? kernels::ll_dispatch_fp8 : kernels::ll_dispatch;
+  const Both& both = !call.handle.low_latency() ? networked ? ht_network : ht
+                     : networked                ? ll_network
+                     : call.in_lines()          ? ll_lines
+                                                : ll;
+  return call.quantised() ? both.quantising : both.forwarding;
+}
+
+template <class Args>
+void launch_call(const DispatchCall& call, const LaunchPlan& plan, const Args& args, ucclEpStream_t stream) {
+  launch_operation(call.handle, Kind::dispatch, call.course, kernels_of(call), plan.shape, args, stream);
 }
 
 void launch_ll(const DispatchCall& call, const LaunchPlan& plan, ucclEpStream_t stream) {
@@ -43,13 +59,15 @@ void launch_ll(const DispatchCall& call, const LaunchPlan& plan, ucclEpStream_t 
   args.counters = call.counters;
   args.tables = BlockTableLayout::of(call.shape());
   args.piece_bytes = plan.piece_bytes;
+  args.opened = call.opened;
   announce_total(call.counters);
-  launch(*call.handle.group, kernel_of(call), plan.shape, args, stream);
+  launch_call(call, plan, args, stream);
 }
 
-// HT FLAT: peers may write rows into the output themselves, if they reach all that a row consists of.
+// HT FLAT: peers may write rows into the output themselves, if they reach all that a row consists of. A half lends
+// nothing: it would have to wait for peers to complete theirs.
 Offer offer_of(const DispatchCall& call) {
-  if (call.output.zones != Zones::sources) return {};
+  if (call.output.zones != Zones::sources || call.course != Course::whole) return {};
   const ucclEpComm& comm = *call.handle.group->comm;
   const Offer offer{lent(comm, call.out_tokens), lent(comm, call.out_scales),
                     static_cast<uint32_t>(call.output.capacity)};
@@ -73,7 +91,7 @@ void launch_ht(const DispatchCall& call, const LaunchPlan& plan, ucclEpStream_t 
   args.cumulative = call.counters.cumulative;
   args.wait_ns = call.counters.wait_ns;
   args.piece_bytes = plan.piece_bytes;
-  launch(*call.handle.group, kernel_of(call), plan.shape, args, stream);
+  launch_call(call, plan, args, stream);
 }
 
 void note_dispatch(const DispatchCall& call) {

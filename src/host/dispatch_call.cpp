@@ -11,9 +11,13 @@ constexpr uint32_t exponents_per_word = 4;  // e8m0 exponents in an int32 scale
 constexpr std::initializer_list<ucclEpDataType_t> row_types = {ucclEpBfloat16,   ucclEpFloat16,    ucclEpFloat32,
                                                                ucclEpFloat8e4m3, ucclEpFloat8e5m2, ucclEpFloat4e2m1x2};
 
-void check_config(const DispatchCall& call) {
+void check_config(DispatchCall& call) {
   const ucclEpDispatchConfig_t& config = call.config;
-  check_operation(call.handle, config.send_only, config.pass, config.num_sms);
+  check_operation(call.handle, Kind::dispatch, config.send_only, config.pass, config.num_sms);
+  call.course = course_of(*call.handle.group, Kind::dispatch, config.send_only, call.opened);
+  if (call.opened && config.send_only != 0) {
+    fail(ucclEpInvalidArgument, "config.send_only is 1, but this is the second half of what a kernel began");
+  }
   if (call.opened && call.backward()) {
     fail(ucclEpInvalidArgument, "config.pass is UCCLEP_PASS_BACKWARD, but operations of user kernels are forward");
   }

@@ -2,6 +2,7 @@
 // What a dispatch is asked to do, checked: ucclEpDispatch, and ucclEpCompleteDispatch, whose first half was a user's
 // kernel.
 #pragma once
+#include "host/halves.hpp"
 #include "host/structs.hpp"
 #include "host/update.hpp"
 #include "host/views.hpp"
@@ -20,6 +21,7 @@ struct DispatchCall {
   int64_t num_tokens = 0, hidden = 0;
   int top_k = 0;
   bool weighted = false;
+  Course course = Course::whole;
   Settings settings{};
   RowSource source{};
   View topk_weights{};
@@ -29,7 +31,7 @@ struct DispatchCall {
   bool backward() const { return config.pass == UCCLEP_PASS_BACKWARD; }
   bool quantised() const { return config.quant == UCCLEP_QUANT_FP8_128; }
   // Its kernel knows no other form.
-  bool in_lines() const { return handle.low_latency() && !opened && rows_by_headers(shape()); }
+  bool in_lines() const { return handle.low_latency() && course == Course::whole && rows_by_headers(shape()); }
   const GroupShape& shape() const { return handle.group->shape(); }
 };
 

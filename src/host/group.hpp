@@ -48,6 +48,13 @@ struct ucclEpGroup {
     std::shared_ptr<ucclep::KnownRouting> routing;
   };
   std::vector<HandleMemory> handle_memories;
+  // Operations as they were called, and those of which only the first half was, oldest first (P2).
+  struct Half {
+    ucclep::Kind kind;
+    uint64_t number;
+  };
+  uint64_t called[ucclep::num_kinds] = {};
+  std::vector<Half> halves;
   uint64_t serial = 0;  // no other group of the process has it
 
   const ucclep::GroupShape& shape() const { return device.shape; }

@@ -9,6 +9,7 @@
 
 #include "base/best_effort.hpp"
 #include "host/guard.hpp"
+#include "host/halves.hpp"
 #include "host/structs.hpp"
 #include "host/tensor.hpp"
 #include "host/views.hpp"
@@ -213,6 +214,7 @@ void note_call(ucclEpHandle& handle, bool captured) {
 
 void destroy_handle(ucclEpHandle_t handle) {
   ucclEpGroup& group = *handle->group;
+  if (handle->routing.use_count() == 1) forget_captured_half(*handle);
   group.handles.erase(std::find(group.handles.begin(), group.handles.end(), handle));
   // An operation in flight still uses the memory: it goes when the group is idle.
   group.retired.push_back({std::move(handle->memory), handle->routing});

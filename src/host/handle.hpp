@@ -1,10 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // A handle: one routing decision of a group, and what the host knows of it.
 #pragma once
+#include <functional>
+#include <optional>
+
 #include "host/group.hpp"
 #include "ucclep/device/exchange.hpp"
 
 namespace ucclep {
+
+// What ucclEpComplete launches.
+struct SecondHalf {
+  using Launch = std::function<void(ucclEpStream_t)>;
+  Kind kind;
+  uint64_t number;  // of the group's operations of that kind, as they were called
+  bool captured;    // the first half was
+  Launch launch;
+};
 
 // What the host knows of the routing in a handle's memory. Handles on the same memory of the caller's share it.
 struct KnownRouting {
@@ -24,6 +36,8 @@ struct KnownRouting {
   bool dispatched = false;
   bool weights_given = false;
   int64_t capacity = 0;
+
+  std::optional<SecondHalf> pending;
 };
 
 }  // namespace ucclep

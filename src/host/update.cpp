@@ -7,6 +7,7 @@
 #include "base/error.hpp"
 #include "device/kernels/kernels.hpp"
 #include "host/guard.hpp"
+#include "host/halves.hpp"
 #include "host/plan.hpp"
 #include "host/structs.hpp"
 #include "host/views.hpp"
@@ -71,11 +72,10 @@ Settings handle_settings(const ucclEpHandle& handle, int top_k) {
   return settings;
 }
 
-void check_operation(const ucclEpHandle& handle, int send_only, int pass, int num_sms) {
-  if (send_only != 0) {
-    fail(ucclEpNotSupported,
-         "config.send_only: this version does not split operations; pass 0, and ucclEpComplete has nothing to do");
-  }
+void check_operation(const ucclEpHandle& handle, Kind kind, int send_only, int pass, int num_sms) {
+  check_in_flight(handle, kind);
+  if (send_only != 0 && send_only != 1)
+    fail(ucclEpInvalidArgument, "config.send_only is {}, expected 0 or 1", send_only);
   if (pass != UCCLEP_PASS_FORWARD && pass != UCCLEP_PASS_BACKWARD) {
     fail(ucclEpInvalidArgument, "config.pass is {}, expected one of UCCLEP_PASS_*", pass);
   }
@@ -121,6 +121,7 @@ ucclEpResult_t ucclEpHandleUpdate(ucclEpHandle_t handle, const ucclEpTensor_t* t
     ucclEpHandle& h = usable(handle);
     const GroupShape& shape = h.group->shape();
     checked_stream(*h.group->comm, stream);
+    check_nothing_pending(h);
     const RoutingInput routing = routing_input(checked_topk_idx(topk_idx, "topk_idx", h.max_tokens(), shape));
     const CounterViews counters = counter_views(out, "out", shape);
     if (h.low_latency()) {

@@ -17,7 +17,7 @@ Zones zones_of(const ucclEpHandle& handle);
 Settings handle_settings(const ucclEpHandle& handle, int top_k);
 
 // What dispatch and combine configs have in common.
-void check_operation(const ucclEpHandle& handle, int send_only, int pass, int num_sms);
+void check_operation(const ucclEpHandle& handle, Kind kind, int send_only, int pass, int num_sms);
 
 // recv_total_host is -1 from the call on.
 void announce_total(const CounterViews& counters);

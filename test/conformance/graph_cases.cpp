@@ -60,10 +60,17 @@ void is_expected_total(const Exchange& exchange, const Rank& rank, int64_t total
                                  " rows after a replay, expected " + std::to_string(expected));
 }
 
+void in_halves(Exchange& exchange) {
+  exchange.dispatch_config.send_only = exchange.combine_config.send_only = 1;
+}
+
+// Of halves both; of a whole operation Complete does nothing.
 void enqueue_all(Exchange& exchange, Session& at) {
   if (!exchange.scenario().carried) exchange.update(at.handle, at.stream);
   exchange.dispatch(at.handle, at.stream);
+  ok(ucclEpComplete(at.handle, at.stream), "ucclEpComplete");
   exchange.combine(at.handle, at.stream);
+  ok(ucclEpComplete(at.handle, at.stream), "ucclEpComplete");
 }
 
 void check_all(Exchange& exchange) {
@@ -87,7 +94,7 @@ void replay(const Rank& rank, Session& at, Exchange& exchange, const Graph& grap
   if (!exchange.scenario().ll()) is_expected_total(exchange, rank, waited_total(at.handle));
 }
 
-void capture_and_replay(Layout layout, int replays, bool warm) {
+void capture_and_replay(Layout layout, int replays, bool warm, bool halves = false) {
   const Scenario scenario = scenario_of(layout);
   run_ranks(scenario.ranks, {.seconds = 200}, [&](Rank& rank) {
     constexpr int before_capture = 3, after_capture = 4;
@@ -95,6 +102,7 @@ void capture_and_replay(Layout layout, int replays, bool warm) {
     const auto capturing = Capturing::of(at.comm);
     Milestones milestones(rank);
     Exchange exchange(rank, at.comm, scenario);
+    if (halves) in_halves(exchange);
     if (warm) {
       enqueue_all(exchange, at);
       at.stream.synchronize();
@@ -143,6 +151,83 @@ TEST_CASE("graph: LL dispatch that routes, and combine, replayed, RANK_MAJOR", "
 TEST_CASE("graph: a handle's first operations are captured", "[driver][process][graph]") {
   capture_and_replay(Layout::ht_flat, 3, false);
   capture_and_replay(Layout::ll_expert_major, 3, false);
+}
+
+TEST_CASE("graph: operations in halves, replayed", "[driver][process][graph]") {
+  for (const Layout layout : all_layouts) capture_and_replay(layout, reduced() ? 3 : 8, true, true);
+  capture_and_replay(Layout::ll_rank_major, 3, false, true);
+}
+
+TEST_CASE("graph: halves of two handles around each other", "[driver][process][graph]") {
+  for (const Layout layout : all_layouts) {
+    const Scenario scenario = scenario_of(layout);
+    run_ranks(scenario.ranks, {.seconds = 100}, [&](Rank& rank) {
+      Session at(rank, scenario);
+      const Handle second = make_handle(at.group, handle_config(scenario));
+      const auto capturing = Capturing::of(at.comm);
+      Milestones milestones(rank);
+      Exchange one(rank, at.comm, scenario), other(rank, at.comm, scenario, 2);
+      in_halves(one);
+      const auto complete = [&](ucclEpHandle_t handle) { ok(ucclEpComplete(handle, at.stream), "ucclEpComplete"); };
+      milestones.meet(1);
+      const Graph graph(*capturing, at.stream, [&] {
+        if (!scenario.carried) one.update(at.handle, at.stream);
+        if (!scenario.carried) other.update(second, at.stream);
+        one.dispatch(at.handle, at.stream);
+        other.dispatch(second, at.stream);
+        complete(at.handle);
+        one.combine(at.handle, at.stream);
+        other.combine(second, at.stream);
+        complete(at.handle);
+      });
+      for (uint64_t i = 0; i < 5; ++i) {
+        one.reroute(i + 2);
+        other.reroute(i + 50);
+        milestones.meet(1);
+        graph.launch(at.stream);
+        at.stream.synchronize();
+        check_all(one);
+        check_all(other);
+      }
+      no_async_error(at.comm);
+    });
+  }
+}
+
+TEST_CASE("graph: a capture contains both halves", "[driver][process][graph]") {
+  const Scenario scenario = scenario_of(Layout::ll_expert_major);
+  run_ranks(scenario.ranks, [&](Rank& rank) {
+    Session at(rank, scenario);
+    const auto capturing = Capturing::of(at.comm);
+    const Stream side(at.comm);
+    Milestones milestones(rank);
+    Exchange exchange(rank, at.comm, scenario);
+    in_halves(exchange);
+    const auto not_here = [&](ucclEpStream_t stream) {
+      refused(ucclEpComplete(at.handle, stream), ucclEpInvalidUsage, "ucclEpComplete", {"dispatch", "capture"});
+    };
+    exchange.dispatch(at.handle, at.stream);
+    milestones.meet(1);
+    const Graph first(*capturing, at.stream, [&] { not_here(at.stream); });
+    ok(ucclEpComplete(at.handle, at.stream), "ucclEpComplete");
+    exchange.combine(at.handle, at.stream);
+    ok(ucclEpComplete(at.handle, at.stream), "ucclEpComplete");
+    at.stream.synchronize();
+    check_all(exchange);
+    exchange.reroute(2);
+    milestones.meet(1);
+    const Graph second(*capturing, at.stream, [&] {
+      exchange.dispatch(at.handle, at.stream);
+      not_here(side);
+      ok(ucclEpComplete(at.handle, at.stream), "ucclEpComplete");
+      exchange.combine(at.handle, at.stream);
+      ok(ucclEpComplete(at.handle, at.stream), "ucclEpComplete");
+    });
+    milestones.meet(1);
+    second.launch(at.stream);
+    at.stream.synchronize();
+    check_all(exchange);
+  });
 }
 
 TEST_CASE("graph: two captured handles and two streams joined by events", "[driver][process][graph]") {

@@ -282,18 +282,5 @@ TEST_CASE("the hidden size or dtype differs between ranks", "[process][nodes]") 
   }
 }
 
-// ---- What later versions add ----
-
-TEST_CASE("what this version does not support says so and leaves the group alone", "[process][reduced]") {
-  for (const Layout layout : all_layouts) {
-    const Scenario scenario = small(layout);
-    then_works(scenario, [&](Rank&, Session& at, Exchange& exchange) {
-      exchange.update(at.handle, at.stream);
-      exchange.dispatch_config.send_only = 1;
-      refused(exchange.try_dispatch(at.handle, at.stream), ucclEpNotSupported, "ucclEpDispatch", {"send_only"});
-    });
-  }
-}
-
 }  // namespace
 }  // namespace ucclep::test

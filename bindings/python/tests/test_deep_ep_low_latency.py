@@ -147,7 +147,7 @@ def test_masks(buffers):
 
 @pytest.mark.parametrize("use_fp8", [False, True])
 def test_c10_c14_hooks(buffers, use_fp8):
-    """Rows and sums are there after the hook; a library without operations in two halves says so."""
+    """Rows and sums are there after the hook."""
     moe = Moe(4, MAX_TOKENS, HIDDEN, EXPERTS, TOP_K)
 
     def rank_main(buffer):
@@ -156,12 +156,8 @@ def test_c10_c14_hooks(buffers, use_fp8):
         with pytest.raises(ValueError, match="either async_finish or return_recv_hook"):
             buffer.low_latency_dispatch(x, ids, MAX_TOKENS, EXPERTS, return_recv_hook=True, async_finish=True)
         for _ in range(3):
-            try:
-                got, counts, handle, event, hook = buffer.low_latency_dispatch(
-                    x, ids, MAX_TOKENS, EXPERTS, use_fp8=use_fp8, return_recv_hook=True)
-            except ucclep.NotSupported as refused:
-                assert "send_only" in refused.sentence
-                return
+            got, counts, handle, event, hook = buffer.low_latency_dispatch(
+                x, ids, MAX_TOKENS, EXPERTS, use_fp8=use_fp8, return_recv_hook=True)
             assert event.event is None
             hook()
             check_received(moe, r, got, counts, handle, use_fp8, False)

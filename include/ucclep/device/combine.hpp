@@ -28,6 +28,7 @@ struct CombineArgs {
   bool weighted;      // products with weights: forward LL EXPERT_MAJOR
   bool late_weights;  // P7: those of this combine
   bool weights_back;  // backward, with weight_rows
+  bool opened;        // of a second half: the first was a user's kernel
   uint32_t row_bytes;
   uint32_t partial_bytes;  // HT: of a row on its way home, behind which are its weights, if there are any
   uint32_t piece_bytes;

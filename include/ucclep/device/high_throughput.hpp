@@ -82,11 +82,11 @@ struct Teams {
 };
 
 // Block verb: what everybody has lent, and who does what here.
-template <class Row, class Wire>
+template <class Row, class Wire, Part part>
 UCCLEP_FN bool move_rows(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage,
                          Lease* leases) {
   const DispatchOutput& out = args.output;
-  if (thread_id() == 0 && out.zones == Zones::sources) {
+  if (part == Part::whole && thread_id() == 0 && out.zones == Zones::sources) {
     leases[op.me()] = own_lease(memory, out.tokens, out.scales, out.capacity, op.me());
   }
   sync_block();
@@ -96,22 +96,25 @@ UCCLEP_FN bool move_rows(const Op& op, const HandleMemory& memory, const HtDispa
     peers_lent = peers_lent || (r != op.me() && !pulls(leases[r]));
   }
   const bool own_lent = args.offer.tokens.given();
-  const Teams teams = Teams::of(own_lent, peers_lent || Wire::network);  // relays are clerks
+  constexpr bool pulls_later = part == Part::first;
+  const Teams teams = Teams::of(own_lent || pulls_later, peers_lent || Wire::network);  // relays are clerks
   if (!Wire::network && teams.clerks.has_me() && peers_lent)
     send_metas(read_again(args), op, stage, leases, teams.clerks.me());
   bool ok = true;
   if (teams.senders.has_me()) {
-    ok = send_rows<Row, Wire>(read_again(args), op, stage, leases, pulled, teams.senders.me());
+    ok = send_rows<Row, Wire, part>(read_again(args), op, stage, leases, pulled, teams.senders.me());
   }
   if constexpr (Wire::network) {
     if (teams.clerks.has_me() && ok) ok = Wire::relay_rows(read_again(args), op, stage, teams.clerks.me());
   }
-  if (teams.clerks.has_me() && own_lent) ok = receive_metas(read_again(args), op, stage, teams.clerks.me());
-  if (teams.pullers.has_me() && ok) ok = pull_rows<Wire>(read_again(args), op, stage, teams.pullers.me());
+  if constexpr (part == Part::whole) {
+    if (teams.clerks.has_me() && own_lent) ok = receive_metas(read_again(args), op, stage, teams.clerks.me());
+    if (teams.pullers.has_me() && ok) ok = pull_rows<Wire, part>(read_again(args), op, stage, teams.pullers.me());
+  }
   return every_thread(ok);
 }
 
-template <class Row, class Wire>
+template <class Row, class Wire, Part part>
 UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const HandleMemory& memory,
                              const HtDispatchArgs& args, Stage& stage) {
   const HeaderResult ready = exchange_ready<Wire>(op, opening, memory, args.settings, args.offer, args.wait_ns, stage);
@@ -122,20 +125,42 @@ UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const HandleM
     }
     return ready == HeaderResult::differs;
   }
-  fill_rest(op, memory, args);
+  if constexpr (part == Part::whole) fill_rest(op, memory, args);
   const HtDispatchArgs& now = read_again(args);
-  return move_rows<Row, Wire>(op.with(now.group), memory_of(now), now, stage, leases_of(stage));
+  return move_rows<Row, Wire, part>(op.with(now.group), memory_of(now), now, stage, leases_of(stage));
 }
 
-template <class Row, class Wire>
+// The whole operation, or its first half: that stages all rows that are not sent, and relays.
+template <class Row, class Wire, Part part = Part::whole>
 UCCLEP_FN void dispatch(const HtDispatchArgs& args) {
-  const Opening opening = Opening::of(args.group, Kind::dispatch);
+  Opening opening = Opening::of(args.group, Kind::dispatch);
   Stage stage(args.piece_bytes);
   const Op op = next_operation(args.group, Kind::dispatch, Operation::dispatch, opening);
+  if constexpr (part == Part::first) opening.last = last_read(op, opening.last);
   const HandleMemory memory{args.handle, args.group.shape};
-  const bool ok = exchange_rows<Row, Wire>(op, opening, memory, args, stage);
+  const bool ok = exchange_rows<Row, Wire, part>(op, opening, memory, args, stage);
   const HtDispatchArgs& now = read_again(args);
-  Wire::end(op.with(now.group), ok, now.offer.tokens.given());
+  if constexpr (part == Part::first) {
+    end_first(op.with(now.group), memory_of(now), ok);
+  } else {
+    Wire::end(op.with(now.group), ok, now.offer.tokens.given());
+  }
+}
+
+// The second half: pulls what was staged.
+template <class Wire>
+UCCLEP_FN void complete_dispatch(const HtDispatchArgs& args) {
+  Stage stage(args.piece_bytes);
+  const Second second = Second::of(args, Kind::dispatch, Operation::dispatch, false);
+  const Op& op = second.op;
+  const HandleMemory memory{args.handle, args.group.shape};
+  const auto receive = [&] {
+    const HeaderResult ready = ready_before(op, memory, args.settings, stage);
+    if (ready != HeaderResult::good) return ready == HeaderResult::differs;
+    fill_rest(op, memory, args);
+    return every_thread(pull_rows<Wire, Part::second>(args, op, stage, {grid_warp(), grid_warps()}));
+  };
+  second.end<Wire>(second.begins() && receive());
 }
 
 }  // namespace ht

@@ -18,6 +18,7 @@
 // |   bulk_wait_written                            |   acquire_then_bulk             |   before the sums            |
 // clang-format on
 #pragma once
+#include "ucclep/device/halves.hpp"
 #include "ucclep/device/ht_weight_rows.hpp"
 #include "ucclep/device/ht_wire.hpp"
 
@@ -217,6 +218,61 @@ UCCLEP_FN void combine(const HtCombineArgs& args) {
   const bool ok = exchange_partials<Element, Wire>(op, opening, memory, args, stage);
   const HtCombineArgs& now = read_again(args);
   Wire::end(op.with(now.group), ok, now.offer.tokens.given());
+}
+
+// Block verb: the first half stages what others pull, and as a relay adds up what goes to other nodes.
+template <class Element, class Wire>
+UCCLEP_FN bool send_partials(const Op& op, const Opening& opening, const HandleMemory& memory,
+                             const HtCombineArgs& args, Stage& stage) {
+  const HeaderResult ready = exchange_ready<Wire>(op, opening, memory, args.settings, args.offer, args.wait_ns, stage);
+  if (ready != HeaderResult::good) {
+    if constexpr (Wire::network) Wire::give_up(op, memory, ready, args.partial_bytes);
+    return ready == HeaderResult::differs;
+  }
+  SumRing ring(stage);
+  const CombineTeams all{{0, block::warps()}, {0, 0}};
+  const CombineTeams teams = Wire::network ? CombineTeams::of(true, args.zones != Zones::sources) : all;
+  if (teams.stagers.has_me()) stage_runs<Element, Wire>(op, memory, args, stage, ring, teams.stagers.me());
+  bool ok = true;
+  if constexpr (Wire::network) {
+    if (teams.adders.has_me()) {
+      ok = Wire::template send_sums<Element>(read_again(args), op, stage, ring, teams.adders.me());
+    }
+  }
+  return every_thread(ok);
+}
+
+template <class Element, class Wire>
+UCCLEP_FN void send_combine(const HtCombineArgs& args) {
+  Opening opening = Opening::of(args.group, Kind::combine);
+  Stage stage(args.piece_bytes);
+  const Op op = next_operation(args.group, Kind::combine, Operation::combine, opening);
+  opening.last = last_read(op, opening.last);
+  const HandleMemory memory{args.handle, args.group.shape};
+  const bool ok = send_partials<Element, Wire>(op, opening, memory, args, stage);
+  const HtCombineArgs& now = read_again(args);
+  end_first(op.with(now.group), memory_of(now), ok);
+}
+
+template <class Element, class Wire>
+UCCLEP_FN void complete_combine(const HtCombineArgs& args) {
+  Stage stage(args.piece_bytes);
+  const Second second = Second::of(args, Kind::combine, Operation::combine, false);
+  const Op& op = second.op;
+  const HandleMemory memory{args.handle, args.group.shape};
+  const auto receive = [&] {
+    const HeaderResult ready = ready_before(op, memory, args.settings, stage);
+    if (ready != HeaderResult::good) return ready == HeaderResult::differs;
+    Lease* leases = leases_of(stage);
+    if (thread_id() == 0 && args.zones == Zones::sources) {
+      leases[op.me()] = own_lease(memory, args.tokens, View{}, args.capacity, op.me());
+    }
+    sync_block();
+    SumRing ring(stage);
+    const Worker worker{grid_warp(), grid_warps()};
+    return sum_tokens<Element, Wire>(op, memory, args, leases, stage, ring, worker);
+  };
+  second.end<Wire>(second.begins() && receive());
 }
 
 }  // namespace ht

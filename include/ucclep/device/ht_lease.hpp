@@ -160,6 +160,15 @@ UCCLEP_FN HeaderResult exchange_ready(const Op& op, const Opening& opening, cons
   return is_routed(op, memory, uniform(memory.state()->updated)) ? HeaderResult::good : HeaderResult::differs;
 }
 
+// Block verb, of a second half: what the first has waited for, again.
+UCCLEP_FN HeaderResult ready_before(const Op& op, const HandleMemory& memory, const Settings& settings,
+                                    const Stage& stage) {
+  auto* words = reinterpret_cast<uint32_t*>(stage.scratch());
+  const HeaderResult ready = leases_in(op, settings, View{}, leases_of(stage), words);
+  if (ready != HeaderResult::good) return ready;
+  return memory.state()->updated == memory.handle.stamp ? HeaderResult::good : HeaderResult::differs;
+}
+
 // One of the warps of the grid that do the same.
 struct Worker {
   uint32_t index, workers;

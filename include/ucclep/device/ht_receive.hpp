@@ -3,6 +3,7 @@
 // weights and sources are filled in from the metas. Otherwise it pulls its rows from the senders' staging as their
 // metas come in. The rest, pads and unused rows, is filled in by everybody first.
 #pragma once
+#include "ucclep/device/halves.hpp"
 #include "ucclep/device/ht_args.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
@@ -37,12 +38,13 @@ UCCLEP_FN bool pull_row(const Op& op, const HandleMemory& memory, const HtDispat
   return true;
 }
 
-// Sources whose rows this rank takes in, and how many rows the largest has. In FLAT its own stay where they are.
+// Sources whose rows this rank takes in, and how many rows the largest has. In FLAT its own stay where they are, but
+// for those of a first half.
 struct Sources {
   uint32_t first, count, most;
 
-  static UCCLEP_FN Sources of(const Op& op, const HandleMemory& memory, Zones zones) {
-    Sources s{zones == Zones::sources ? 1u : 0u, 0, 0};
+  static UCCLEP_FN Sources of(const Op& op, const HandleMemory& memory, bool own_stay) {
+    Sources s{own_stay ? 1u : 0u, 0, 0};
     s.count = op.ranks() - s.first;
     for (uint32_t i = s.first; i < op.ranks(); ++i) {
       const uint32_t rows = uniform(memory.rows_from()[op.rotated(i)]);
@@ -53,9 +55,10 @@ struct Sources {
 };
 
 // Verb of the pulling warps of the grid: low places first, since those are staged first, of all sources in turn.
-template <class Wire>
+template <class Wire, Part part>
 UCCLEP_FN bool pull_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const Worker& worker) {
-  const Sources sources = Sources::of(op, memory_of(args), args.output.zones);
+  const bool own_stay = part == Part::whole && args.output.zones == Zones::sources;
+  const Sources sources = Sources::of(op, memory_of(args), own_stay);
   const Parked first = sources.first, count = sources.count, items = sources.most * sources.count;
   for (Parked item = worker.index; item < items; item += worker.workers) {
     const HtDispatchArgs& now = read_again(args);
@@ -99,7 +102,7 @@ static_assert(meta_rows * (MetaLayout::of(max_top_k).bytes + line_payload) <=
 
 // Verb of the clerks of the grid.
 UCCLEP_FN bool receive_metas(const HtDispatchArgs& args, const Op& op, const Stage& stage, const Worker& worker) {
-  const Sources sources = Sources::of(op, memory_of(args), Zones::sources);
+  const Sources sources = Sources::of(op, memory_of(args), true);
   const Parked count = sources.count, items = (sources.most + meta_rows - 1) / meta_rows * sources.count;
   for (Parked item = worker.index; item < items; item += worker.workers) {
     const HtDispatchArgs& now = read_again(args);

@@ -11,6 +11,7 @@
 // |   after bulk_wait_written                      |   acquire_then_bulk             |   staged, the row            |
 // clang-format on
 #pragma once
+#include "ucclep/device/halves.hpp"
 #include "ucclep/device/ht_args.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
@@ -114,8 +115,8 @@ UCCLEP_FN void keep_own(const Op& op, const HandleMemory& memory, const HtDispat
   place_row(op, memory, args.output, {op.me(), place, token}, s, memory.recv_base()[op.me()]);
 }
 
-// Warp verb: one own row to all that want it.
-template <class Row, class Wire>
+// Warp verb: one own row to all that want it. A first half writes nothing of the output: the own rows are staged, too.
+template <class Row, class Wire, Part part>
 UCCLEP_FN void send_row(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage,
                         const Lease* leases, uint32_t token) {
   const Selection selection = selection_of(memory, token);
@@ -131,7 +132,7 @@ UCCLEP_FN void send_row(const Op& op, const HandleMemory& memory, const HtDispat
     send_meta(op, args.topk_weights, stage, token, selection, sends && pulls(lease));
     away.send_head(op.group.shape, stage.scratch());
   }
-  if (args.output.zones == Zones::sources) {
+  if (part == Part::whole && args.output.zones == Zones::sources) {
     const uint64_t mine = ballot(sends && selection.rank == op.me());
     if (mine != 0) keep_own(op, memory, args, token, selection, mine);
   }
@@ -146,7 +147,7 @@ UCCLEP_FN void send_row(const Op& op, const HandleMemory& memory, const HtDispat
 }
 
 // Verb of the sending warps of the grid.
-template <class Row, class Wire>
+template <class Row, class Wire, Part part>
 UCCLEP_FN bool send_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const Lease* leases, bool pulled,
                          const Worker& worker) {
   const Parked tokens = memory_of(args).state()->tokens;
@@ -154,7 +155,7 @@ UCCLEP_FN bool send_rows(const HtDispatchArgs& args, const Op& op, Stage& stage,
     const uint32_t begin = run * run_tokens, all = tokens, end = all - begin < run_tokens ? all : begin + run_tokens;
     for (uint32_t token = begin; token < end; ++token) {
       const HtDispatchArgs& now = read_again(args);
-      send_row<Row, Wire>(op.with(now.group), memory_of(now), now, stage, leases, token);
+      send_row<Row, Wire, part>(op.with(now.group), memory_of(now), now, stage, leases, token);
     }
     if (!pulled) continue;
     const HtDispatchArgs& now = read_again(args);

@@ -460,6 +460,7 @@ struct HandleState {
   uint32_t unused;
   uint64_t opened[num_kinds];  // the last operation of a kind that a user's kernel opened
   uint64_t updates;            // HT Updates that have ended
+  uint64_t sent[num_kinds];    // the last operation of a kind whose first half has ended here (send_only)
 };
 
 }  // namespace ucclep

@@ -45,6 +45,7 @@ struct LlDispatchArgs {
   CounterViews counters;
   BlockTableLayout tables;
   uint32_t piece_bytes;
+  bool opened;  // of a second half: the first was a user's kernel
 };
 
 struct LlUpdateArgs {

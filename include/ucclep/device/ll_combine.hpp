@@ -8,6 +8,7 @@
 // launch.
 #pragma once
 #include "ucclep/device/combine.hpp"
+#include "ucclep/device/halves.hpp"
 #include "ucclep/device/ll_jobs.hpp"
 #include "ucclep/device/ll_sums.hpp"
 #include "ucclep/device/ll_weight_rows.hpp"
@@ -401,7 +402,7 @@ class CombinePath<ll::ByWindows> {
 
 // Grid verb: the whole exchange. send(): all partial rows out; reduce(): the results, when everybody is known to take
 // part.
-template <class Forms, class Send, class Reduce>
+template <class Forms, Part part, class Send, class Reduce>
 UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const HandleMemory& memory, const CombineArgs& args,
                              Send&& send, Reduce&& reduce) {
   using Wire = typename Forms::Wire;
@@ -424,6 +425,7 @@ UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const HandleM
   }
   if (args.weights_back) send_weight_rows<Wire>(op, memory, args);
   if (!every_thread(send())) return false;
+  if constexpr (part == Part::first) return true;
   const CombineArgs& now = read_again(args);
   const Op here = op.with(now.group);
   if (!now.late_weights) {
@@ -434,14 +436,16 @@ UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const HandleM
   return reduce() && (!args.weights_back || sum_weight_rows<Wire>(op, memory, args));
 }
 
-template <class Element, class Forms>
+// The whole operation, or its first half.
+template <class Element, class Forms, Part part = Part::whole>
 UCCLEP_FN void combine_ll(const CombineArgs& args) {
   constexpr uint32_t sending_percent = 70;  // senders read and sum several rows for one that they send
-  const Opening opening = Opening::of(args.group, Kind::combine);
+  Opening opening = Opening::of(args.group, Kind::combine);
   Stage stage(args.piece_bytes, Forms::bulk);
   const Op op = next_operation(args.group, Kind::combine, Operation::combine, opening);
+  if constexpr (part == Part::first) opening.last = last_read(op, opening.last);
   const HandleMemory memory{args.handle, args.group.shape};
-  const ll::Jobs jobs = ll::Jobs::of(sending_percent, false);
+  const ll::Jobs jobs = part == Part::first ? ll::Jobs::of_one() : ll::Jobs::of(sending_percent, false);
   CombinePath<typename Forms::Wire> path(stage);
   const auto send = [&] {
     return !jobs.send.mine() || path.template send<Element, Forms>(op, memory, args, jobs.send);
@@ -449,24 +453,33 @@ UCCLEP_FN void combine_ll(const CombineArgs& args) {
   const auto reduce = [&] {
     return !jobs.receive.mine() || path.template reduce<Element, Forms>(op, memory, args, jobs.receive);
   };
-  Forms::Wire::end(op, exchange_rows<Forms>(op, opening, memory, args, send, reduce));
+  const bool ok = exchange_rows<Forms, part>(op, opening, memory, args, send, reduce);
+  if constexpr (part == Part::first) {
+    end_first(op, memory, ok);
+  } else {
+    Forms::Wire::end(op, ok);
+  }
 }
 
-// The second half of a combine that a user's kernel opened (ll_open_combine.hpp). Where none is open: nothing.
-template <class Element>
+// The second half, also of a combine that a user's kernel opened (ll_open_combine.hpp). Where none is open: nothing.
+template <class Element, class Forms>
 UCCLEP_FN void complete_combine(const CombineArgs& args) {
-  const Opening opening = Opening::of(args.group, Kind::combine);
+  using Wire = typename Forms::Wire;
   Stage stage(args.piece_bytes);
-  const Op op = next_operation(args.group, Kind::combine, Operation::combine, opening);
+  const Second second = Second::of(args, Kind::combine, Operation::combine, args.opened);
+  if (!second.any) return;
+  const Op& op = second.op;
   const HandleMemory memory{args.handle, args.group.shape};
-  if (memory.state()->opened[static_cast<uint32_t>(Kind::combine)] != op.seq) return;
+  CombinePath<Wire> path(stage);
   const auto receive = [&] {
-    if (memory.state()->updated == 0) return true;
+    if (memory.state()->updated != memory.handle.stamp) return true;  // nothing was sent
+    if (!Wire::headers_in(op, grid_size() - 1, args.wait_ns)) return false;
     const HeaderResult ready = ready_in(op, args.settings, args.wait_ns);
     if (ready != HeaderResult::good) return ready == HeaderResult::differs;
-    return reduce_ll_tokens<Element, ll::AnyForm>(op, memory, args, ll::Jobs::of_one().receive, stage);
+    return path.template reduce<Element, Forms>(op, memory, args, ll::Jobs::of_one().receive) &&
+           (!args.weights_back || sum_weight_rows<Wire>(op, memory, args));
   };
-  end_operation(op, opening.abort == 0 && receive());
+  second.end<Wire>(second.begins() && receive());
 }
 
 }  // namespace combining

@@ -7,6 +7,7 @@
 // The kernel is launched with all its blocks resident at once. A block has a multiple of wave_size threads, at most
 // 512. The handle is a parameter of the kernel.
 #pragma once
+#include "ucclep/device/halves.hpp"
 #include "ucclep/device/ll_args.hpp"
 #include "ucclep/device/ll_combine.hpp"
 #include "ucclep/device/row_out.hpp"

@@ -30,8 +30,9 @@ struct OpenCombine : Open {
 // Block verb of every block: the handle's group begins a combine of what the handle's last dispatch brought, which was
 // complete before. shape: {hidden, dtype, 0, K}.
 UCCLEP_FN OpenCombine combine_begin(const ucclEpDeviceHandle& handle, const RowShape& shape) {
-  const Opening opening = Opening::of(handle.group, Kind::combine);
+  Opening opening = Opening::of(handle.group, Kind::combine);
   const Op op = next_operation(handle.group, Kind::combine, Operation::combine, opening);
+  opening.last = last_read(op, opening.last);
   const HandleMemory memory{handle.view, handle.group.shape};
   const HandleState state = *memory.state();
   Settings settings;

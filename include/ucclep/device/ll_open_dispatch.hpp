@@ -46,8 +46,9 @@ UCCLEP_FN Settings dispatch_settings(const ucclEpDeviceHandle& handle, const Row
 // Block verb of every block: the handle's group begins a dispatch. Waits until peers have finished with the slots; at
 // most the group's timeout.
 UCCLEP_FN OpenDispatch dispatch_begin(const ucclEpDeviceHandle& handle, const RowShape& shape) {
-  const Opening opening = Opening::of(handle.group, Kind::dispatch);
+  Opening opening = Opening::of(handle.group, Kind::dispatch);
   const Op op = next_operation(handle.group, Kind::dispatch, Operation::dispatch, opening);
+  opening.last = last_read(op, opening.last);
   const bool ok = fits(op, handle, shape) && slots_free(op, opening);
   const WireShape wire = WireShape::of(shape.token_bytes(), shape.scale_bytes, 1);
   // How many tokens there are, nobody knows yet: as if there were as many as there can be.

@@ -13,6 +13,7 @@
 #pragma once
 #include <type_traits>
 
+#include "ucclep/device/halves.hpp"
 #include "ucclep/device/ll_bulk.hpp"
 #include "ucclep/device/ll_headers.hpp"
 #include "ucclep/device/ll_lines.hpp"
@@ -161,13 +162,13 @@ UCCLEP_FN Job meta_job(const Job& count, uint32_t ranks, uint32_t tokens) {
   return tokens <= apart.warps() ? apart : count;
 }
 
-template <class Row, class Forms>
+template <class Row, class Forms, Part part>
 UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const LlDispatchArgs& args, Stage& stage) {
   using Wire = typename Forms::Wire;
   const Form form = !Forms::by_token ? Form::bulk
                     : Forms::bulk    ? form_of(args.group.shape, args.source.wire, args.routing.tokens)
                                      : Form::line;
-  Jobs jobs = form == Form::line ? Jobs::of(sending_percent<Row>) : Jobs::of_one();
+  Jobs jobs = part == Part::whole && form == Form::line ? Jobs::of(sending_percent<Row>) : Jobs::of_one();
   if (TokenSetShape::of(op.group.shape).tokens == 0) {  // the sets lie in the handle: one block has them
     jobs.count = {grid_size() - 1, 1};
     if (form == Form::bulk) jobs.send = jobs.count;
@@ -195,6 +196,7 @@ UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const LlDispa
       send_tokens<typename Row::Bulk, typename BulkPath<Wire>::Out>(op, args, jobs.send, stage, sets, &bad);
   }
   report_bad_id(op, bad);
+  if constexpr (part == Part::first) return true;
   if (!jobs.receive.mine() && !counts_here()) return true;
   const LlDispatchArgs& now = read_again(args);
   return receive_rows<Row, Forms>(op.with(now.group), now, jobs.receive, stage);
@@ -206,27 +208,35 @@ UCCLEP_FN void note_routing(const HandleMemory& memory, const RoutingInput& rout
   memory.state()->top_k = routing.top_k;
 }
 
-// The whole operation. Block verb of every block of the grid.
-template <class Row, class Forms>
+// The whole operation, or its first half. Block verb of every block of the grid.
+template <class Row, class Forms, Part part = Part::whole>
 UCCLEP_FN void dispatch(const LlDispatchArgs& args) {
-  const Opening opening = Opening::of(args.group, Kind::dispatch);
+  Opening opening = Opening::of(args.group, Kind::dispatch);
   Stage stage(args.piece_bytes, Forms::bulk);
   const Op op = next_operation(args.group, Kind::dispatch, Operation::dispatch, opening);
+  if constexpr (part == Part::first) opening.last = last_read(op, opening.last);
   if (counts_here()) {
     hide_total(args.counters);
     if (thread_id() == 0) note_routing(memory_of(args), args.routing);
   }
-  Forms::Wire::end(op, exchange_rows<Row, Forms>(op, opening, args, stage));
+  const bool ok = exchange_rows<Row, Forms, part>(op, opening, args, stage);
+  if constexpr (part == Part::first) {
+    end_first(op, memory_of(args), ok);
+  } else {
+    Forms::Wire::end(op, ok);
+  }
 }
 
-// The second half of a dispatch that a user's kernel opened (ll_open_dispatch.hpp). Where none is open: nothing.
+// The second half, also of a dispatch that a user's kernel opened (ll_open_dispatch.hpp). Where none is open: nothing.
+template <class Row, class Forms>
 UCCLEP_FN void complete_dispatch(const LlDispatchArgs& args) {
-  const Opening opening = Opening::of(args.group, Kind::dispatch);
   Stage stage(args.piece_bytes);
-  const Op op = next_operation(args.group, Kind::dispatch, Operation::dispatch, opening);
-  if (memory_of(args).state()->opened[static_cast<uint32_t>(Kind::dispatch)] != op.seq) return;
+  const Second second = Second::of(args, Kind::dispatch, Operation::dispatch, args.opened);
+  if (!second.any) return;
   if (counts_here()) hide_total(args.counters);
-  end_operation(op, opening.abort == 0 && receive_rows<Forward, AnyForm>(op, args, Jobs::of_one().receive, stage));
+  const bool ok = second.begins() && receive_rows<Row, Forms>(second.op, args, Jobs::of_one().receive, stage);
+  const LlDispatchArgs& now = read_again(args);
+  Second::of(now, Kind::dispatch, Operation::dispatch, now.opened).template end<typename Forms::Wire>(ok);
 }
 
 // HandleUpdate: local, takes no sequence number. Keeps the checked ids; what follows from them the dispatch counts.

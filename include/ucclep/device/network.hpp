@@ -295,11 +295,16 @@ struct ByNetwork {
   }
 
   static UCCLEP_FN void end(const Op& op, bool ok) {
-    if (!end_operation(op, every_thread(ok) && all_in(op), true)) return;
+    if (end_operation(op, every_thread(ok) && all_in(op), true)) tell(op);
+  }
+
+  // Verb of a block's threads: that this rank has finished reading the operation. Peers with windows hear it from
+  // slots_free.
+  static UCCLEP_FN void tell(const Op& op) {
     const Fifo& fifo = op.group.network->fifo;
     for (uint32_t first = 0; first < op.ranks(); first += block_size()) {
       const uint32_t peer = first + thread_id();
-      const bool remote = peer < op.ranks() && !op.has_window(peer);  // the others hear it from slots_free
+      const bool remote = peer < op.ranks() && !op.has_window(peer);
       CommandFields command;
       command.operation = CommandOp::consumed;
       if (!network::push_to(op, remote, control_ring(fifo, peer), peer, command)) return;

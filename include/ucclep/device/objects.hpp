@@ -14,6 +14,7 @@ struct GroupState {
   uint64_t seq[num_kinds];  // the last operation of each kind that has ended here
   uint64_t exited;  // blocks of the running launch that have ended, and of these, from bit 32 on, those that gave up
   GridBarrier barrier;
+  uint32_t pending[num_kinds];  // a bit for each slot whose operation has been sent, and not received yet (halves.hpp)
 };
 
 // Signals to a peer: that no lane has stored there yet, and that some lane has (channel.hpp).
@@ -109,7 +110,7 @@ struct HandleView {
 
 struct NetworkView;  // network.hpp
 
-inline constexpr unsigned device_abi = 6;  // changes with any of the structs below
+inline constexpr unsigned device_abi = 7;  // changes with any of the structs below
 
 }  // namespace ucclep
 

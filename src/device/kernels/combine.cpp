@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// LL combine and its second half, one entry point per element type. _lines: for groups whose rows all travel as lines;
+// LL combine and its halves, one entry point per element type. _lines: for groups whose rows all travel as lines;
 // _network: for groups in several domains.
 #include "ucclep/device/ll_network.hpp"
 
@@ -14,8 +14,17 @@ UCCLEP_KERNEL(ll_combine_bf16_lines, CombineArgs) {
 UCCLEP_KERNEL(ll_combine_bf16_network, CombineArgs) {
   combining::combine_ll<Bf16, ll::AcrossDomains>(args);
 }
+UCCLEP_KERNEL(ll_send_combine_bf16, CombineArgs) {
+  combining::combine_ll<Bf16, ll::AnyForm, Part::first>(args);
+}
+UCCLEP_KERNEL(ll_send_combine_bf16_network, CombineArgs) {
+  combining::combine_ll<Bf16, ll::AcrossDomains, Part::first>(args);
+}
 UCCLEP_KERNEL(ll_complete_combine_bf16, CombineArgs) {
-  combining::complete_combine<Bf16>(args);
+  combining::complete_combine<Bf16, ll::AnyForm>(args);
+}
+UCCLEP_KERNEL(ll_complete_combine_bf16_network, CombineArgs) {
+  combining::complete_combine<Bf16, ll::AcrossDomains>(args);
 }
 UCCLEP_KERNEL(ll_combine_fp16, CombineArgs) {
   combining::combine_ll<Fp16, ll::AnyForm>(args);
@@ -26,8 +35,17 @@ UCCLEP_KERNEL(ll_combine_fp16_lines, CombineArgs) {
 UCCLEP_KERNEL(ll_combine_fp16_network, CombineArgs) {
   combining::combine_ll<Fp16, ll::AcrossDomains>(args);
 }
+UCCLEP_KERNEL(ll_send_combine_fp16, CombineArgs) {
+  combining::combine_ll<Fp16, ll::AnyForm, Part::first>(args);
+}
+UCCLEP_KERNEL(ll_send_combine_fp16_network, CombineArgs) {
+  combining::combine_ll<Fp16, ll::AcrossDomains, Part::first>(args);
+}
 UCCLEP_KERNEL(ll_complete_combine_fp16, CombineArgs) {
-  combining::complete_combine<Fp16>(args);
+  combining::complete_combine<Fp16, ll::AnyForm>(args);
+}
+UCCLEP_KERNEL(ll_complete_combine_fp16_network, CombineArgs) {
+  combining::complete_combine<Fp16, ll::AcrossDomains>(args);
 }
 UCCLEP_KERNEL(ll_combine_fp32, CombineArgs) {
   combining::combine_ll<Fp32, ll::AnyForm>(args);
@@ -38,8 +56,17 @@ UCCLEP_KERNEL(ll_combine_fp32_lines, CombineArgs) {
 UCCLEP_KERNEL(ll_combine_fp32_network, CombineArgs) {
   combining::combine_ll<Fp32, ll::AcrossDomains>(args);
 }
+UCCLEP_KERNEL(ll_send_combine_fp32, CombineArgs) {
+  combining::combine_ll<Fp32, ll::AnyForm, Part::first>(args);
+}
+UCCLEP_KERNEL(ll_send_combine_fp32_network, CombineArgs) {
+  combining::combine_ll<Fp32, ll::AcrossDomains, Part::first>(args);
+}
 UCCLEP_KERNEL(ll_complete_combine_fp32, CombineArgs) {
-  combining::complete_combine<Fp32>(args);
+  combining::complete_combine<Fp32, ll::AnyForm>(args);
+}
+UCCLEP_KERNEL(ll_complete_combine_fp32_network, CombineArgs) {
+  combining::complete_combine<Fp32, ll::AcrossDomains>(args);
 }
 
 }  // namespace UCCLEP_SIMT_NAMESPACE

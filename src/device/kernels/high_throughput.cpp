@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// HT entry points; combine has one per element type. _network: for groups in several domains.
+// HT entry points; combine has one per element type. _network: for groups in several domains. send, complete: the
+// halves.
 #include "ucclep/device/high_throughput.hpp"
 #include "ucclep/device/ht_network.hpp"
 #include "ucclep/device/quantise.hpp"
@@ -43,6 +44,61 @@ UCCLEP_KERNEL(ht_combine_fp16_network, HtCombineArgs) {
 }
 UCCLEP_KERNEL(ht_combine_fp32_network, HtCombineArgs) {
   ht::combine<Fp32, ht::AcrossNodes>(args);
+}
+
+UCCLEP_KERNEL(ht_send_dispatch, HtDispatchArgs) {
+  ht::dispatch<ForwardRow, ht::OneNode, Part::first>(args);
+}
+UCCLEP_KERNEL(ht_send_dispatch_fp8, HtDispatchArgs) {
+  ht::dispatch<QuantiseRow, ht::OneNode, Part::first>(args);
+}
+UCCLEP_KERNEL(ht_complete_dispatch, HtDispatchArgs) {
+  ht::complete_dispatch<ht::OneNode>(args);
+}
+UCCLEP_KERNEL(ht_send_dispatch_network, HtDispatchArgs) {
+  ht::dispatch<ForwardRow, ht::AcrossNodes, Part::first>(args);
+}
+UCCLEP_KERNEL(ht_send_dispatch_fp8_network, HtDispatchArgs) {
+  ht::dispatch<QuantiseRow, ht::AcrossNodes, Part::first>(args);
+}
+UCCLEP_KERNEL(ht_complete_dispatch_network, HtDispatchArgs) {
+  ht::complete_dispatch<ht::AcrossNodes>(args);
+}
+UCCLEP_KERNEL(ht_send_combine_bf16, HtCombineArgs) {
+  ht::send_combine<Bf16, ht::OneNode>(args);
+}
+UCCLEP_KERNEL(ht_send_combine_fp16, HtCombineArgs) {
+  ht::send_combine<Fp16, ht::OneNode>(args);
+}
+UCCLEP_KERNEL(ht_send_combine_fp32, HtCombineArgs) {
+  ht::send_combine<Fp32, ht::OneNode>(args);
+}
+UCCLEP_KERNEL(ht_complete_combine_bf16, HtCombineArgs) {
+  ht::complete_combine<Bf16, ht::OneNode>(args);
+}
+UCCLEP_KERNEL(ht_complete_combine_fp16, HtCombineArgs) {
+  ht::complete_combine<Fp16, ht::OneNode>(args);
+}
+UCCLEP_KERNEL(ht_complete_combine_fp32, HtCombineArgs) {
+  ht::complete_combine<Fp32, ht::OneNode>(args);
+}
+UCCLEP_KERNEL(ht_send_combine_bf16_network, HtCombineArgs) {
+  ht::send_combine<Bf16, ht::AcrossNodes>(args);
+}
+UCCLEP_KERNEL(ht_send_combine_fp16_network, HtCombineArgs) {
+  ht::send_combine<Fp16, ht::AcrossNodes>(args);
+}
+UCCLEP_KERNEL(ht_send_combine_fp32_network, HtCombineArgs) {
+  ht::send_combine<Fp32, ht::AcrossNodes>(args);
+}
+UCCLEP_KERNEL(ht_complete_combine_bf16_network, HtCombineArgs) {
+  ht::complete_combine<Bf16, ht::AcrossNodes>(args);
+}
+UCCLEP_KERNEL(ht_complete_combine_fp16_network, HtCombineArgs) {
+  ht::complete_combine<Fp16, ht::AcrossNodes>(args);
+}
+UCCLEP_KERNEL(ht_complete_combine_fp32_network, HtCombineArgs) {
+  ht::complete_combine<Fp32, ht::AcrossNodes>(args);
 }
 
 }  // namespace UCCLEP_SIMT_NAMESPACE

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// LL entry points. _lines: for groups whose rows all travel as lines; _network: for groups in several domains.
+// LL entry points. _lines: for groups whose rows all travel as lines; _network: for groups in several domains. send,
+// complete: the halves; what arrives by the network is alike, quantised or not.
 #include "ucclep/device/ll_network.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
@@ -25,8 +26,26 @@ UCCLEP_KERNEL(ll_dispatch_network, LlDispatchArgs) {
 UCCLEP_KERNEL(ll_dispatch_fp8_network, LlDispatchArgs) {
   ll::dispatch<ll::Quantise, ll::AcrossDomains>(args);
 }
+UCCLEP_KERNEL(ll_send_dispatch, LlDispatchArgs) {
+  ll::dispatch<ll::Forward, ll::AnyForm, Part::first>(args);
+}
+UCCLEP_KERNEL(ll_send_dispatch_fp8, LlDispatchArgs) {
+  ll::dispatch<ll::Quantise, ll::AnyForm, Part::first>(args);
+}
+UCCLEP_KERNEL(ll_send_dispatch_network, LlDispatchArgs) {
+  ll::dispatch<ll::Forward, ll::AcrossDomains, Part::first>(args);
+}
+UCCLEP_KERNEL(ll_send_dispatch_fp8_network, LlDispatchArgs) {
+  ll::dispatch<ll::Quantise, ll::AcrossDomains, Part::first>(args);
+}
 UCCLEP_KERNEL(ll_complete_dispatch, LlDispatchArgs) {
-  ll::complete_dispatch(args);
+  ll::complete_dispatch<ll::Forward, ll::AnyForm>(args);
+}
+UCCLEP_KERNEL(ll_complete_dispatch_fp8, LlDispatchArgs) {
+  ll::complete_dispatch<ll::Quantise, ll::AnyForm>(args);
+}
+UCCLEP_KERNEL(ll_complete_dispatch_network, LlDispatchArgs) {
+  ll::complete_dispatch<ll::Forward, ll::AcrossDomains>(args);
 }
 
 }  // namespace UCCLEP_SIMT_NAMESPACE

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operations in two halves (P2, P3): the first sends, and the SMs are free; the second receives. The first takes the
+// sequence number and leaves it in the handle, so later operations of the kind, of other handles, may run between the
+// two. Kernels of whole operations know nothing of this: they run only where no half of their kind is pending.
+//
+// clang-format off
+// | who releases                       | who acquires                  | what is ordered                         |
+// |------------------------------------|-------------------------------|-----------------------------------------|
+// | first half: the end of its launch  | second half, on a stream that | number and pending bit, what both keep  |
+// |                                    |   is ordered after it         |   in the handle                         |
+// | Second::end: publish of consumed   | slots_free: load_acquire      | the last read of all slots up to that   |
+// |   (system), after the last block's |   (system)                    |   number before they are written again  |
+// |   ticket (fetch_add_acq_rel, gpu)  |                               |                                         |
+// clang-format on
+#pragma once
+#include "ucclep/device/routing.hpp"
+
+namespace ucclep {
+
+// Of an operation, what a kernel does.
+enum class Part { whole, first, second };
+
+}  // namespace ucclep
+
+namespace UCCLEP_SIMT_NAMESPACE {
+
+// Lane verb: the last operation up to which this rank has finished reading all; `last` is the last that has ended, or
+// its first half. Not more than N - 1 follow the oldest that is pending: each slot of the ring is one of these.
+UCCLEP_FN uint64_t last_read(const Op& op, uint64_t last) {
+  const uint32_t pending = load_relaxed<Scope::gpu>(&op.group.state->pending[static_cast<uint32_t>(op.kind)]);
+  if (pending == 0) return last;
+  uint64_t seq = last - (op.group.shape.in_flight - 1);
+  while ((pending >> op.group.shape.slot_of(seq) & 1) == 0) seq += 1;
+  return seq - 1;
+}
+
+// Block verb, last thing of a first half.
+UCCLEP_FN void end_first(const Op& op, const HandleMemory& memory, bool ok) {
+  if (!end_operation(op, ok, true) || thread_id() != 0) return;
+  const auto kind = static_cast<uint32_t>(op.kind);
+  uint32_t* const pending = &op.group.state->pending[kind];
+  store_relaxed<Scope::gpu>(pending, load_relaxed<Scope::gpu>(pending) | 1u << op.slot);
+  store_relaxed<Scope::gpu>(&memory.state()->sent[kind], op.seq);
+}
+
+// The operation of a second half.
+struct Second {
+  Op op;
+  bool opened;  // the first half was a user's kernel
+  bool any;     // it has opened one
+
+  template <class Args>
+  static UCCLEP_FN Second of(const Args& args, Kind kind, Operation name, bool opened) {
+    const ucclEpDeviceGroup& group = args.group;
+    const auto k = static_cast<uint32_t>(kind);
+    HandleState* const state = HandleMemory{args.handle, group.shape}.state();
+    const uint64_t seq =
+        opened ? load_relaxed<Scope::gpu>(&group.state->seq[k]) + 1 : load_relaxed<Scope::gpu>(&state->sent[k]);
+    return {{group, kind, name, seq, group.shape.slot_of(seq)},
+            opened,
+            !opened || uniform(state->opened[k] == seq ? 1u : 0u) != 0};
+  }
+
+  // Nothing is read after a fatal error: what came before may be half done.
+  UCCLEP_FN bool begins() const { return uniform(load_relaxed<Scope::system>(op.group.abort_word)) == 0; }
+
+  // Block verb, last thing of the half. Consumed words have no gaps: where an older operation is pending, its end
+  // tells.
+  template <class Wire>
+  UCCLEP_FN void end(bool ok) const {
+    ok = every_thread(ok);
+    if (opened) {  // until now the group has taken no other operation of the kind
+      end_operation(op, ok);
+      return;
+    }
+    if constexpr (Wire::network) ok = ok && Wire::all_in(op);
+    if (!ok) bulk_wait_written();  // a warp that gave up may have stores under way
+    sync_block();
+    const auto kind = static_cast<uint32_t>(op.kind);
+    GroupState* const state = op.group.state;
+    bool last = false;
+    if (thread_id() == 0) {
+      last = leave(state, ok, true);
+      uint32_t* const pending = &state->pending[kind];
+      if (last) mark(op, Mark::end);
+      if (last) store_relaxed<Scope::gpu>(pending, load_relaxed<Scope::gpu>(pending) & ~(1u << op.slot));
+    }
+    if (!sync_block_or(last)) return;
+    const uint64_t read = last_read(op, load_relaxed<Scope::gpu>(&state->seq[kind]));
+    if (read < op.seq) return;
+    tell_consumed(op, read);
+    if constexpr (Wire::network) Wire::tell({op.group, op.kind, op.name, read, op.slot});
+  }
+};
+
+}  // namespace UCCLEP_SIMT_NAMESPACE

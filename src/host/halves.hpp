@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operations in two halves (send_only), and which may be in flight (protocol P2).
+#pragma once
+#include "host/handle.hpp"
+
+namespace ucclep {
+
+// Of a call that begins an operation: the handle has none pending, and the group a slot for one more.
+void check_in_flight(const ucclEpHandle& handle, Kind kind);
+// Of any other call that changes the handle.
+void check_nothing_pending(const ucclEpHandle& handle);
+
+// How an operation goes. in_halves: by the kernels of halves, one after the other, since a half of its kind is pending,
+// of which those of whole operations know nothing. second_half: of what a user's kernel has opened.
+enum class Course { whole, in_halves, first_half, second_half };
+
+Course course_of(const ucclEpGroup& group, Kind kind, int send_only, bool opened);
+
+struct OperationKernels {
+  const Kernel &whole, &first, &second;
+};
+
+// An operation was called. Of a first half the second is kept for ucclEpComplete.
+void note_operation(ucclEpHandle& handle, Kind kind);
+void keep_second_half(ucclEpHandle& handle, Kind kind, SecondHalf::Launch launch, ucclEpStream_t stream);
+
+template <class Args>
+void launch_operation(ucclEpHandle& handle, Kind kind, Course course, const OperationKernels& kernels,
+                      const LaunchShape& shape, const Args& args, ucclEpStream_t stream) {
+  ucclEpGroup& group = *handle.group;
+  const auto second = [&group, kernel = kernels.second, shape, args](ucclEpStream_t on) {
+    launch(group, kernel, shape, args, on);
+  };
+  if (course == Course::whole) launch(group, kernels.whole, shape, args, stream);
+  if (course == Course::in_halves || course == Course::first_half) launch(group, kernels.first, shape, args, stream);
+  if (course == Course::in_halves || course == Course::second_half) second(stream);
+  note_operation(handle, kind);
+  if (course == Course::first_half) keep_second_half(handle, kind, second, stream);
+}
+
+// The handle is about to go. What is pending keeps its slot, and no later operation gets it; a capture without a second
+// half is of no use to anybody.
+void forget_captured_half(ucclEpHandle& handle);
+
+}  // namespace ucclep

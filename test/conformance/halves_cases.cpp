@@ -1,0 +1,452 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operations in two halves: send_only starts them, ucclEpComplete finishes them. In between the group goes on.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <memory>
+#include <numeric>
+#include <thread>
+
+#include "conformance/exchange.hpp"
+#include "support/test_env.hpp"
+
+namespace ucclep::test {
+namespace {
+
+void in_halves(Exchange& exchange, bool halves = true) {
+  exchange.dispatch_config.send_only = exchange.combine_config.send_only = halves ? 1 : 0;
+}
+
+void complete(ucclEpHandle_t handle, ucclEpStream_t stream) {
+  ok(ucclEpComplete(handle, stream), "ucclEpComplete");
+}
+
+void update(Exchange& exchange, ucclEpHandle_t handle, ucclEpStream_t stream) {
+  if (!exchange.scenario().carried && exchange.scenario().pass == UCCLEP_PASS_FORWARD) exchange.update(handle, stream);
+}
+
+// Both operations in halves; the outputs are written by the second.
+void halves_round_trip(const Rank& rank, ucclEpComm_t comm, ucclEpHandle_t handle, Stream& stream,
+                       const Scenario& scenario, uint64_t seed) {
+  Exchange exchange(rank, comm, scenario, seed);
+  in_halves(exchange);
+  update(exchange, handle, stream);
+  exchange.dispatch(handle, stream);
+  stream.synchronize();
+  exchange.check_untouched();
+  complete(handle, stream);
+  stream.synchronize();
+  if (scenario.pass == UCCLEP_PASS_FORWARD) exchange.check_counters();
+  exchange.check_dispatch();
+  exchange.combine(handle, stream);
+  stream.synchronize();
+  complete(handle, stream);
+  complete(handle, stream);  // nothing is pending any more
+  stream.synchronize();
+  exchange.check_combine();
+}
+
+void run_halves(const std::vector<Scenario>& scenarios, int rounds = 1) {
+  run_ranks(scenarios.front().ranks, [&](Rank& rank) {
+    Comm comm(rank);
+    Stream stream(comm);
+    for (size_t i = 0; i < scenarios.size(); ++i) {
+      try {
+        Group group = make_group(comm, group_config({scenarios[i]}));
+        Handle handle = make_handle(group, handle_config(scenarios[i]));
+        for (int round = 0; round < rounds; ++round) {
+          const uint64_t seed = scenarios[i].seed + static_cast<uint64_t>(round);
+          halves_round_trip(rank, comm, handle, stream, scenarios[i], seed);
+          round_trip(rank, comm, handle, stream, scenarios[i], seed + 100);
+        }
+        no_async_error(comm);
+      } catch (const Failure& failure) {
+        throw Failure("scenario " + std::to_string(i) + ": " + failure.what());
+      }
+    }
+  });
+}
+
+TEST_CASE("halves: dispatch and combine, slots used again", "[halves][process][reduced][driver][checked][nodes]") {
+  run_halves(
+      in_all_layouts({.top_k = 3, .max_tokens = 11, .hidden = 72, .alignment = 4, .rule = uniform(20), .seed = 301}),
+      3);
+}
+
+TEST_CASE("halves: quantised on the way", "[halves][process][driver][nodes]") {
+  run_halves(
+      in_all_layouts({.max_tokens = 9, .hidden = 256, .scales = Scales{}, .quant = UCCLEP_QUANT_FP8_128, .seed = 310}));
+  run_halves(in_all_layouts({.max_tokens = 9,
+                             .hidden = 1024,
+                             .scales = Scales{.dtype = ucclEpInt32},
+                             .quant = UCCLEP_QUANT_FP8_128,
+                             .round_scale = true,
+                             .seed = 311}));
+}
+
+TEST_CASE("halves: other types, strides and ranks without tokens", "[halves][nodes]") {
+  run_halves(in_all_layouts({.tokens = {0, 8, 0, 3},
+                             .dtype = ucclEpFloat8e4m3,
+                             .combine_dtype = ucclEpFloat16,
+                             .scales = Scales{.width = 4},
+                             .biases = 2,
+                             .strided = true,
+                             .seed = 320}));
+  run_halves(in_all_layouts({.experts = 16,
+                             .top_k = 8,
+                             .dtype = ucclEpFloat32,
+                             .combine_dtype = ucclEpFloat32,
+                             .carried = true,
+                             .seed = 321}));
+}
+
+TEST_CASE("halves: rows that travel in bulk", "[halves][driver][nodes]") {
+  run_halves(in_all_layouts({.max_tokens = 14, .hidden = 1024, .seed = 330}));
+  run_halves({{.layout = Layout::ll_expert_major,
+               .max_tokens = 14,
+               .hidden = 1024,
+               .scales = Scales{},
+               .quant = UCCLEP_QUANT_FP8_128,
+               .seed = 331}});
+}
+
+TEST_CASE("halves: weights that come with combine", "[halves][process][driver][nodes]") {
+  for (const Weights weights : {Weights::with_combine, Weights::with_both}) {
+    run_halves({{.layout = Layout::ll_expert_major, .top_k = 4, .weights = weights, .seed = 340}}, 2);
+  }
+}
+
+TEST_CASE("halves: the backward pass", "[halves][process][driver][nodes]") {
+  const Scenario shape{.top_k = 3, .max_tokens = 11, .hidden = 72, .alignment = 4, .rule = uniform(20), .seed = 350};
+  for (const Scenario& scenario : in_all_layouts(shape)) {
+    if (scenario.layout == Layout::ll_rank_major) continue;
+    run_ranks(4, [&](Rank& rank) {
+      Session at(rank, scenario);
+      halves_round_trip(rank, at.comm, at.handle, at.stream, scenario, scenario.seed);
+      halves_round_trip(rank, at.comm, at.handle, at.stream, backward_of(scenario), scenario.seed);
+      there_and_back(rank, at.comm, at.handle, at.stream, scenario, scenario.seed + 1);
+    });
+  }
+}
+
+// ---- Between the halves ----
+
+// Handles of one group, with exchanges of their own.
+struct Crew {
+  Crew(const Rank& rank, const Scenario& scenario, int count, int in_flight = 0) : comm(rank), stream(comm) {
+    ucclEpGroupConfig_t config = group_config({scenario});
+    config.max_in_flight = in_flight;
+    group = std::make_unique<Group>(make_group(comm, config));
+    for (int i = 0; i < count; ++i) {
+      handles.push_back(make_handle(*group, handle_config(scenario)));
+      exchanges.push_back(std::make_unique<Exchange>(rank, comm, scenario, scenario.seed + static_cast<uint64_t>(i)));
+      in_halves(*exchanges.back());
+      update(*exchanges.back(), handles.back(), stream);
+    }
+  }
+
+  ucclEpHandle_t handle(int i) { return handles[static_cast<size_t>(i)]; }
+  Exchange& exchange(int i) { return *exchanges[static_cast<size_t>(i)]; }
+  void dispatch(int i) { exchange(i).dispatch(handle(i), stream); }
+  void combine(int i) { exchange(i).combine(handle(i), stream); }
+  void complete(int i) { test::complete(handle(i), stream); }
+  void check(int i) {
+    stream.synchronize();
+    exchange(i).check_dispatch();
+    exchange(i).check_combine();
+  }
+
+  Comm comm;
+  Stream stream;
+  std::unique_ptr<Group> group;
+  std::vector<Handle> handles;
+  std::vector<std::unique_ptr<Exchange>> exchanges;
+};
+
+Scenario medium(const Scenario& layout, uint64_t seed) {
+  Scenario scenario = layout;
+  scenario.max_tokens = 12;
+  scenario.hidden = 96;
+  scenario.seed = seed;
+  return scenario;
+}
+
+TEST_CASE("halves: whole operations of other handles in between", "[halves][process][reduced][driver][nodes]") {
+  for (const Scenario& layout : in_all_layouts({})) {
+    run_ranks(4, [&](Rank& rank) {
+      const Scenario scenario = medium(layout, 360);
+      Crew crew(rank, scenario, 2);
+      in_halves(crew.exchange(1), false);
+      for (uint64_t round = 0; round < 3; ++round) {
+        if (round > 0) crew.exchange(0).refresh(50 + round);
+        if (round > 0) crew.exchange(1).refresh(60 + round);
+        crew.dispatch(0);
+        crew.dispatch(1);
+        crew.combine(1);
+        crew.complete(0);
+        crew.check(1);
+        crew.exchange(1).refresh(70 + round);
+        crew.combine(0);
+        crew.dispatch(1);
+        crew.combine(1);
+        crew.complete(0);
+        crew.check(0);
+        crew.check(1);
+      }
+      no_async_error(crew.comm);
+    });
+  }
+}
+
+// With one more handle than operations that may be in flight.
+void fill_the_ring(Crew& crew, int in_flight) {
+  const auto one_more = [&](bool combines) {
+    for (const bool halves : {false, true}) {
+      Exchange& exchange = crew.exchange(in_flight);
+      in_halves(exchange, halves);
+      refused(combines ? exchange.try_combine(crew.handle(in_flight), crew.stream)
+                       : exchange.try_dispatch(crew.handle(in_flight), crew.stream),
+              ucclEpInvalidUsage, combines ? "ucclEpCombine" : "ucclEpDispatch", {"max_in_flight"});
+    }
+  };
+  std::vector<int> order(static_cast<size_t>(in_flight));
+  std::iota(order.begin(), order.end(), 0);
+  for (int round = 0; round < 3; ++round) {
+    for (int i = 0; i < in_flight; ++i) crew.dispatch(i);
+    one_more(false);
+    for (const int i : order) crew.complete(i);
+    if (round == 0) crew.dispatch(in_flight);
+    if (round == 0) crew.complete(in_flight);
+    for (const int i : order) crew.combine(i);
+    one_more(true);
+    std::rotate(order.begin(), order.begin() + 1, order.end());
+    if (round == 1) std::reverse(order.begin(), order.end());
+    for (const int i : order) crew.complete(i);
+    for (const int i : order) crew.check(i);
+    for (const int i : order) crew.exchange(i).refresh(static_cast<uint64_t>(80 + 10 * round + i));
+  }
+  no_async_error(crew.comm);
+}
+
+TEST_CASE("halves: as many as may be in flight, completed in any order, and one more",
+          "[halves][process][reduced][driver][nodes]") {
+  for (const Scenario& layout : in_all_layouts({})) {
+    for (const int in_flight : {2, 4}) {
+      run_ranks(4, [&](Rank& rank) {
+        Crew crew(rank, medium(layout, 370), in_flight + 1, in_flight);
+        fill_the_ring(crew, in_flight);
+      });
+    }
+  }
+}
+
+TEST_CASE("halves: of both kinds and modes at once", "[halves][process][driver][nodes]") {
+  run_ranks(4, [&](Rank& rank) {
+    const Scenario ll = medium({.layout = Layout::ll_expert_major}, 380), ht = medium({.layout = Layout::ht_flat}, 381);
+    Comm comm(rank);
+    Stream stream(comm);
+    Group group = make_group(comm, group_config({ll, ht}));
+    Handle of_ll = make_handle(group, handle_config(ll)), of_ht = make_handle(group, handle_config(ht));
+    for (uint64_t round = 0; round < 3; ++round) {
+      Exchange decode(rank, comm, ll, 90 + round), prefill(rank, comm, ht, 95 + round);
+      in_halves(decode);
+      in_halves(prefill);
+      decode.update(of_ll, stream);
+      prefill.update(of_ht, stream);
+      decode.dispatch(of_ll, stream);
+      prefill.dispatch(of_ht, stream);
+      complete(of_ll, stream);
+      decode.combine(of_ll, stream);
+      complete(of_ht, stream);
+      prefill.combine(of_ht, stream);
+      complete(of_ht, stream);
+      complete(of_ll, stream);
+      stream.synchronize();
+      for (Exchange* exchange : {&decode, &prefill}) {
+        exchange->check_dispatch();
+        exchange->check_combine();
+      }
+    }
+  });
+}
+
+TEST_CASE("halves: ranks that take whole operations meet ranks that do not",
+          "[halves][process][reduced][driver][nodes]") {
+  for (const Scenario& layout : in_all_layouts({})) {
+    run_ranks(4, [&](Rank& rank) {
+      const Scenario scenario = medium(layout, 390);
+      Crew crew(rank, scenario, 2);
+      for (int round = 0; round < 4; ++round) {
+        const bool halves = (rank.rank + round) % 3 != 0;
+        in_halves(crew.exchange(0), halves);
+        in_halves(crew.exchange(1), !halves || round == 3);
+        if (round > 0) crew.exchange(0).refresh(static_cast<uint64_t>(20 + round));
+        if (round > 0) crew.exchange(1).refresh(static_cast<uint64_t>(30 + round));
+        crew.dispatch(0);
+        crew.dispatch(1);
+        crew.complete(1);
+        crew.combine(1);
+        crew.complete(0);
+        crew.complete(1);
+        crew.combine(0);
+        crew.complete(0);
+        crew.check(0);
+        crew.check(1);
+      }
+    });
+  }
+}
+
+TEST_CASE("halves: on two streams that events order", "[halves][process][driver]") {
+  for (const Scenario& layout : in_all_layouts({})) {
+    run_ranks(4, [&](Rank& rank) {
+      Session at(rank, medium(layout, 400));
+      const Stream side(at.comm);
+      const Event sent(at.comm), received(at.comm);
+      Exchange exchange(rank, at.comm, medium(layout, 400));
+      in_halves(exchange);
+      update(exchange, at.handle, at.stream);
+      exchange.dispatch(at.handle, at.stream);
+      ok(ucclEpEventRecord(at.comm, sent, at.stream), "ucclEpEventRecord");
+      ok(ucclEpStreamWaitEvent(at.comm, side, sent), "ucclEpStreamWaitEvent");
+      complete(at.handle, side);
+      exchange.combine(at.handle, side);
+      ok(ucclEpEventRecord(at.comm, received, side), "ucclEpEventRecord");
+      ok(ucclEpStreamWaitEvent(at.comm, at.stream, received), "ucclEpStreamWaitEvent");
+      complete(at.handle, at.stream);
+      at.stream.synchronize();
+      exchange.check_dispatch();
+      exchange.check_combine();
+    });
+  }
+}
+
+// ---- What goes wrong ----
+
+TEST_CASE("halves: calls out of order are refused, and nothing is lost", "[halves][process][reduced]") {
+  for (const Scenario& layout : in_all_layouts({.ranks = 2, .experts = 4, .max_tokens = 4})) {
+    run_ranks(2, [&](Rank& rank) {
+      Session at(rank, layout);
+      Exchange exchange(rank, at.comm, layout), other(rank, at.comm, layout, 2);
+      const auto all_refused = [&](const char* pending) {
+        refused(other.try_update(at.handle, at.stream), ucclEpInvalidUsage, "ucclEpHandleUpdate",
+                {pending, "pending", "ucclEpComplete"});
+        refused(other.try_dispatch(at.handle, at.stream), ucclEpInvalidUsage, "ucclEpDispatch",
+                {pending, "pending", "ucclEpComplete"});
+        refused(other.try_combine(at.handle, at.stream), ucclEpInvalidUsage, "ucclEpCombine",
+                {pending, "pending", "ucclEpComplete"});
+      };
+      update(exchange, at.handle, at.stream);
+      exchange.dispatch_config.send_only = 2;
+      refused(exchange.try_dispatch(at.handle, at.stream), ucclEpInvalidArgument, "ucclEpDispatch", {"send_only", "2"});
+      in_halves(exchange);
+      exchange.dispatch(at.handle, at.stream);
+      all_refused("dispatch");
+      complete(at.handle, at.stream);
+      exchange.combine(at.handle, at.stream);
+      all_refused("combine");
+      complete(at.handle, at.stream);
+      at.stream.synchronize();
+      exchange.check_dispatch();
+      exchange.check_combine();
+      refused(ucclEpComplete(nullptr, at.stream), ucclEpInvalidArgument, "ucclEpComplete", {"handle"});
+      no_async_error(at.comm);
+    });
+  }
+}
+
+TEST_CASE("halves: ranks whose settings differ all say so, and go on", "[halves][process][nodes]") {
+  for (const Layout layout : {Layout::ll_expert_major, Layout::ht_flat}) {
+    const Scenario scenario{.layout = layout, .hidden = 64};
+    run_ranks(4, [&](Rank& rank) {
+      Session at(rank, scenario);
+      Scenario own = scenario;
+      if (rank.rank == 2) own.hidden = own.combine_hidden = 32;
+      Exchange exchange(rank, at.comm, own);
+      in_halves(exchange);
+      exchange.update(at.handle, at.stream);
+      exchange.dispatch(at.handle, at.stream);
+      complete(at.handle, at.stream);
+      at.stream.synchronize();
+      exchange.check_untouched();
+      require(async_error(at.comm).code == ucclEpInvalidArgument, "no rank was told that settings differ");
+      rank.board.add(0);
+      rank.board.wait(0, 4);
+      ok(ucclEpCommClearAsyncError(at.comm), "ucclEpCommClearAsyncError");
+      halves_round_trip(rank, at.comm, at.handle, at.stream, scenario, 7);
+    });
+  }
+}
+
+// Rank 1 never begins.
+TEST_CASE("halves: a peer that does not come is named", "[halves][process][reduced][driver][nodes]") {
+  for (const Layout layout : {Layout::ll_expert_major, Layout::ht_expert_major}) {
+    run_ranks(2, [&](Rank& rank) {
+      const Scenario scenario{.layout = layout, .ranks = 2, .experts = 4};
+      Session at(rank, scenario, 2000);
+      Exchange exchange(rank, at.comm, scenario);
+      in_halves(exchange);
+      exchange.update(at.handle, at.stream);
+      at.stream.synchronize();
+      rank.board.add(0);
+      rank.board.wait(0, 2);
+      if (rank.rank == 0) {
+        exchange.dispatch(at.handle, at.stream);
+        complete(at.handle, at.stream);
+        answered(ucclEpStreamSynchronize(at.comm, at.stream), ucclEpTimeout, at.comm, "ucclEpStreamSynchronize");
+        const ucclEpAsyncError_t error = async_error(at.comm);
+        require(error.peer == 1 && std::string(error.op).find("ispatch") != std::string::npos, error.text);
+        require(ucclEpComplete(at.handle, at.stream) == ucclEpTimeout, "a later call was not refused");
+      }
+      rank.board.add(1);
+      rank.board.wait(1, 2);
+    });
+  }
+}
+
+TEST_CASE("halves: abort ends a second half, and what is pending goes with its group",
+          "[halves][process][reduced][driver]") {
+  run_ranks(2, [&](Rank& rank) {
+    const Scenario scenario{.layout = Layout::ll_rank_major, .ranks = 2, .experts = 4};
+    Session at(rank, scenario);
+    Exchange exchange(rank, at.comm, scenario);
+    in_halves(exchange);
+    exchange.update(at.handle, at.stream);
+    if (rank.rank == 0) {
+      exchange.dispatch(at.handle, at.stream);
+      at.stream.synchronize();  // needs no peer
+      complete(at.handle, at.stream);
+      std::thread other([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        ucclEpCommAbort(at.comm);
+      });
+      const ucclEpResult_t result = ucclEpStreamSynchronize(at.comm, at.stream);
+      other.join();
+      answered(result, ucclEpAborted, at.comm, "ucclEpStreamSynchronize");
+    } else {
+      rank.board.wait(0, 1);
+    }
+    rank.board.add(0);
+    rank.board.wait(0, 1);
+  });
+}
+
+TEST_CASE("halves: a handle that is destroyed with one keeps its slot", "[halves][process][reduced]") {
+  for (const Scenario& layout : in_all_layouts({.ranks = 2, .experts = 4})) {
+    run_ranks(2, [&](Rank& rank) {
+      Crew crew(rank, layout, 2);
+      crew.dispatch(0);
+      ok(ucclEpHandleDestroy(crew.handles[0].release()), "ucclEpHandleDestroy");
+      crew.dispatch(1);
+      crew.complete(1);
+      crew.combine(1);
+      crew.complete(1);
+      crew.check(1);
+      refused(crew.exchange(1).try_dispatch(crew.handle(1), crew.stream), ucclEpInvalidUsage, "ucclEpDispatch",
+              {"pending"});
+    });
+  }
+}
+
+}  // namespace
+}  // namespace ucclep::test
