@@ -3,7 +3,7 @@
 PREFIX ?= /usr/local
 RELEASE ?= 0
 
-.PHONY: all perf test test-long test-nodes test-python test-gpu test-roce fuzz model lint install bundle wheel clean
+.PHONY: all perf test test-long test-nodes test-python test-gpu test-roce fuzz mutants model lint install bundle wheel clean
 
 all:
 	@tools/deps.sh build
@@ -37,6 +37,9 @@ test-roce:
 fuzz:
 	@tools/fuzz.sh
 
+mutants:
+	@tools/mutants.py
+
 model:
 	@tools/deps.sh model
 	@test/model/check.sh
@@ -56,4 +59,4 @@ wheel:
 	@RELEASE=$(RELEASE) tools/wheel.sh
 
 clean:
-	rm -rf build build-tsan build-asan build-fuzz dist
+	rm -rf build build-tsan build-asan build-fuzz build-mutants dist

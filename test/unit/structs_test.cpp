@@ -180,6 +180,13 @@ TEST_CASE("A struct is written up to the caller's size, which stays as it was", 
     CHECK(seen.magic == grown_magic);
     CHECK(seen.a == 1);
   }
+  SECTION("what lies behind an older caller's struct stays") {
+    Sized<Grown> caller(sizeof(Grown), 0xee);
+    caller.get()->size = first_form;
+    write_struct(caller.get(), value, "grown");
+    CHECK(caller.get()->a == 1);
+    for (size_t i = first_form; i < caller.size(); i++) CHECK(caller[i] == 0xee);
+  }
   SECTION("a caller of today") {
     Sized<Grown> caller(sizeof(Grown), 0xee);
     write_struct(caller.get(), value, "grown");
