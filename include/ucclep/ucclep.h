@@ -113,7 +113,8 @@ enum { UCCLEP_MODE_AUTO = 0, UCCLEP_MODE_LL = 1, UCCLEP_MODE_HT = 2 };
 enum { UCCLEP_LAYOUT_EXPERT_MAJOR = 1, UCCLEP_LAYOUT_RANK_MAJOR = 2, UCCLEP_LAYOUT_FLAT = 3 };
 /** Received topk_idx counts experts from this rank's first one, or over all ranks. */
 enum { UCCLEP_EXPERT_IDS_LOCAL = 0, UCCLEP_EXPERT_IDS_GLOBAL = 1 };
-/** Rows beyond max_recv_tokens_per_rank or a tensor's capacity: dropped with the record ucclEpOverflow, or silently. */
+/** Rows at or beyond max_recv_tokens_per_rank or a tensor's capacity (HT): dropped with the record ucclEpOverflow, or
+ *  silently. */
 enum { UCCLEP_OVERFLOW_ERROR = 0, UCCLEP_OVERFLOW_DROP = 1 };
 /** Backward: dispatch takes gradients where the handle's routing says, combine gives plain sums. Every layout but
  *  RANK_MAJOR. */
@@ -200,7 +201,7 @@ typedef struct {
   int max_tokens_per_rank;          /**< required: B in HT */
   int ll_max_tokens_per_rank;       /**< B in LL; 0 = max_tokens_per_rank */
   int64_t max_token_bytes;          /**< required: the largest row, scales included, of dispatch and of combine */
-  int64_t max_recv_tokens_per_rank; /**< rows received at most, with duplicates and padding; 0 = room for all */
+  int64_t max_recv_tokens_per_rank; /**< rows that HT keeps of those received, with duplicates and padding; 0 = all */
   int num_sms;                      /**< SMs that the library's kernels may use */
   int timeout_ms;                   /**< of a wait; 0 = the communicator's */
   int enable_mask; /**< 1: a peer that misses its deadline is masked, and the others go on without it */
@@ -237,7 +238,8 @@ typedef struct {
  */
 typedef struct {
   unsigned size, magic;
-  const ucclEpTensor_t* tokens_per_expert; /**< [L], padded where an alignment pads */
+  const ucclEpTensor_t* tokens_per_expert; /**< [L], padded where an alignment pads; in HT without rows that
+                                                max_recv_tokens_per_rank drops, which all others here count */
   const ucclEpTensor_t* expert_offsets;    /**< [L] first row of each expert, or [L+1] with the total */
   const ucclEpTensor_t* tokens_per_rank;   /**< [R] rows received from each rank */
   const ucclEpTensor_t* recv_total;        /**< [1] */
@@ -265,7 +267,9 @@ typedef struct {
 
 /**
  * Rows of one zone or source are ordered by (source rank, source token). In HT, sizes[0] is a capacity: rows from N on
- * are left alone, but their topk_idx is -1 and their topk_weights are 0.
+ * are left alone, but their topk_idx is -1 and their topk_weights are 0. Rows from the capacity or
+ * max_recv_tokens_per_rank on are dropped: in FLAT those of the highest (source rank, token), in EXPERT_MAJOR the end
+ * of the last zones. They are left alone likewise, and count as zero in combine.
  *   EXPERT_MAJOR, LL  [L, R*B, H]    rows [0, tokens_per_expert[l]) of slab l are packed; topk_weights [L, R*B]
  *   EXPERT_MAJOR, HT  [capacity, H]  a row per (token, local expert), zones at expert_offsets, padded with zero rows;
  *                                    topk_weights [capacity]
@@ -449,7 +453,8 @@ ucclEpResult_t ucclEpHandleDestroy(ucclEpHandle_t handle);
  *  and leaves the record ucclEpInvalidArgument. HT: [operation], it exchanges counts. LL: [stream]. */
 ucclEpResult_t ucclEpHandleUpdate(ucclEpHandle_t handle, const ucclEpTensor_t* topk_idx, const ucclEpCounters_t* out,
                                   ucclEpStream_t stream);
-/** [wait] For the counts of the last HT update. tokens_per_expert: [L], or NULL. */
+/** [wait] For the counts of the last HT update: recv_total and tokens_per_expert ([L], or NULL) of ucclEpCounters_t.
+ *  From then on a tensor with less room than they need is ucclEpInvalidArgument. */
 ucclEpResult_t ucclEpHandleWaitCounts(ucclEpHandle_t handle, int64_t* recv_total, int64_t* tokens_per_expert);
 /** [operation] Sends every token to the ranks of its experts. */
 ucclEpResult_t ucclEpDispatch(ucclEpHandle_t handle, const ucclEpDispatchInputs_t* inputs,

@@ -28,7 +28,7 @@ TensorView check_tokens(const ucclEpHandle& handle, const ucclEpTensor_t* tensor
   tokens.dtype({ucclEpBfloat16, ucclEpFloat16, ucclEpFloat32});
   const SizeRule hidden = at_least(1, "hidden");
   if (!handle.low_latency()) {
-    tokens.shape({exactly(handle.routing->capacity, "rows of the tensor that dispatch filled"), hidden});
+    tokens.shape({exactly(handle.routing->output_rows, "rows of the tensor that dispatch filled"), hidden});
   } else if (handle.device.layout == UCCLEP_LAYOUT_RANK_MAJOR) {
     tokens.shape(
         {exactly(shape.ranks, "ranks"), exactly(handle.max_tokens(), "B, the group's maximum of LL tokens"), hidden});
@@ -91,9 +91,9 @@ void check_weight_rows(const ucclEpHandle& handle, const ucclEpCombineInputs_t& 
     rows.shape(
         {exactly(shape.local_experts(), "local experts"), exactly(shape.ranks * handle.max_tokens(), "ranks * B")});
   } else if (handle.device.layout == UCCLEP_LAYOUT_FLAT) {
-    rows.shape({exactly(handle.routing->capacity, "rows of the tensor that dispatch filled"), k});
+    rows.shape({exactly(handle.routing->output_rows, "rows of the tensor that dispatch filled"), k});
   } else {
-    rows.shape({exactly(handle.routing->capacity, "rows of the tensor that dispatch filled")});
+    rows.shape({exactly(handle.routing->output_rows, "rows of the tensor that dispatch filled")});
   }
   rows.adjacent_elements();
   TensorView sums = optional_tensor(outputs.topk_weights, "outputs.topk_weights");
@@ -156,7 +156,7 @@ const OperationKernels& kernels_of(const CombineCall& call, ucclEpDataType_t dty
 // nothing: it would have to wait for peers to complete theirs.
 Offer offer_of(const CombineCall& call, const TensorView& tokens, const CombineArgs& args) {
   if (zones_of(call.handle) != Zones::sources || args.weights_back || call.course() != Course::whole) return {};
-  return {lent(*call.handle.group->comm, tokens), {}, static_cast<uint32_t>(tokens.size(0))};
+  return {lent(*call.handle.group->comm, tokens), {}, static_cast<uint32_t>(args.capacity)};
 }
 
 template <class Args>
@@ -243,7 +243,7 @@ CombineArgs arguments_of(const CombineCall& call, const TensorView& rows) {
   args.opened = call.opened;
   if (!call.opened) {
     args.tokens = view_of(rows);
-    args.capacity = static_cast<uint64_t>(rows.size(handle.low_latency() ? 1 : 0));
+    args.capacity = static_cast<uint64_t>(handle.low_latency() ? rows.size(1) : rows_kept(handle, rows.size(0)));
   }
   return args;
 }

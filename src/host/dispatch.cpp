@@ -88,6 +88,7 @@ void launch_ht(const DispatchCall& call, const LaunchPlan& plan, ucclEpStream_t 
   args.topk_weights = call.topk_weights;
   args.output = call.output;
   args.offer = offer_of(call);
+  args.tells = call.handle.group->config.overflow == UCCLEP_OVERFLOW_ERROR;
   args.cumulative = call.counters.cumulative;
   args.wait_ns = call.counters.wait_ns;
   args.piece_bytes = plan.piece_bytes;
@@ -97,7 +98,7 @@ void launch_ht(const DispatchCall& call, const LaunchPlan& plan, ucclEpStream_t 
 void note_dispatch(const DispatchCall& call) {
   call.handle.routing->dispatched = true;
   call.handle.routing->weights_given = call.weighted;
-  call.handle.routing->capacity = static_cast<int64_t>(call.output.capacity);
+  call.handle.routing->output_rows = static_cast<int64_t>(call.output.rows);
 }
 
 void dispatch(ucclEpHandle& handle, const ucclEpDispatchInputs_t* inputs, const ucclEpDispatchOutputs_t* outputs,

@@ -118,12 +118,15 @@ void check_out_tokens(DispatchCall& call) {
   }
   call.out_tokens.token_rows().no_overlap();
   const bool two = lead.two;
-  call.output.capacity = static_cast<uint64_t>(call.out_tokens.size(two ? 1 : 0));
-  if (!two && call.inputs.topk_idx == nullptr &&
-      call.handle.routing->known_rows > static_cast<int64_t>(call.output.capacity)) {
+  const int64_t rows = call.out_tokens.size(two ? 1 : 0);
+  call.output.rows = static_cast<uint64_t>(rows);
+  call.output.capacity = static_cast<uint64_t>(two ? rows : rows_kept(call.handle, rows));
+  const int64_t known = call.handle.routing->known_rows;
+  if (!two && call.inputs.topk_idx == nullptr && rows_kept(call.handle, known) > rows) {
     fail(ucclEpInvalidArgument,
-         "outputs.tokens.sizes[0] is {}, expected at least the {} rows that ucclEpHandleWaitCounts returned",
-         call.output.capacity, call.handle.routing->known_rows);
+         "outputs.tokens.sizes[0] is {}, expected at least the {} rows that ucclEpHandleWaitCounts returned, or "
+         "max_recv_tokens_per_rank if that is less",
+         rows, known);
   }
 }
 
@@ -177,7 +180,7 @@ void check_scales(DispatchCall& call) {
     }
   }
   LeadingDims lead = leading_dims(call);
-  if (!lead.two) lead.inner = exactly(static_cast<int64_t>(call.output.capacity), "rows of outputs.tokens");
+  if (!lead.two) lead.inner = exactly(static_cast<int64_t>(call.output.rows), "rows of outputs.tokens");
   check_shape(call.out_scales, lead, {exactly(plan.out_width, "scales of a row")});
   call.out_scales.no_overlap();
 
@@ -202,7 +205,7 @@ void check_scales(DispatchCall& call) {
 void check_weights_and_ids(DispatchCall& call) {
   const bool by_expert = call.handle.device.layout == UCCLEP_LAYOUT_EXPERT_MAJOR;
   LeadingDims lead = leading_dims(call);
-  if (!lead.two) lead.inner = exactly(static_cast<int64_t>(call.output.capacity), "rows of outputs.tokens");
+  if (!lead.two) lead.inner = exactly(static_cast<int64_t>(call.output.rows), "rows of outputs.tokens");
   const SizeRule k = exactly(call.top_k, "top-k of the routing");
 
   TensorView weights = optional_tensor(call.inputs.topk_weights, "inputs.topk_weights");
@@ -238,7 +241,7 @@ void check_src_info(DispatchCall& call) {
   info.dtype({ucclEpInt64, ucclEpInt32});
   if (!info.given()) return;
   LeadingDims lead = leading_dims(call);
-  if (!lead.two) lead.inner = exactly(static_cast<int64_t>(call.output.capacity), "rows of outputs.tokens");
+  if (!lead.two) lead.inner = exactly(static_cast<int64_t>(call.output.rows), "rows of outputs.tokens");
   if (lead.two && info.ndim() == 1) {
     info.shape({exactly(lead.outer.most * lead.inner.most, "rows of outputs.tokens")});
   } else {

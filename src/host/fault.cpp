@@ -118,8 +118,10 @@ std::string sentence(const ErrorRecord& r, int rank) {
           "it counted as -1",
           operation, rank, static_cast<int64_t>(r.got), static_cast<int64_t>(r.expected) - 1);
     case Phase::capacity:
-      return fmt::format("{} {}: rank {} receives {} rows, its output tensor has {}; the rest was dropped", operation,
-                         r.epoch, rank, r.expected, r.got);
+      return fmt::format(
+          "{} {}: rank {} receives {} rows and keeps {}, as many as its output tensor and max_recv_tokens_per_rank "
+          "allow; the rest was dropped",
+          operation, r.epoch, rank, r.expected, r.got);
     case Phase::shape:
       return fmt::format("{} {}: the shape that a kernel of rank {} gave does not fit: {} is {}, expected {}",
                          operation, r.epoch, rank, field_name(r.field), r.got, r.expected);

@@ -30,14 +30,6 @@ void check_supported(const ucclEpGroupConfig_t& config, const NodeShape& nodes) 
     fail(ucclEpNotSupported,
          "config.enable_mask: this version has no masks; a peer that misses its deadline is ucclEpTimeout");
   }
-  if (config.overflow == UCCLEP_OVERFLOW_DROP) {
-    fail(ucclEpNotSupported,
-         "config.overflow: UCCLEP_OVERFLOW_DROP comes later; UCCLEP_OVERFLOW_ERROR reports what is dropped");
-  }
-  if (config.max_recv_tokens_per_rank != 0) {
-    fail(ucclEpNotSupported, "config.max_recv_tokens_per_rank is {}: this version is dropless, pass 0",
-         config.max_recv_tokens_per_rank);
-  }
   if (config.num_signals != 0 && nodes.nodes > 0) {
     fail(ucclEpNotSupported,
          "config.num_signals is {}: this version has the channel of user kernels within one domain only, pass 0",
@@ -100,6 +92,12 @@ GroupShape shape_of(const ucclEpGroupConfig_t& config, int nranks, const DeviceT
   shape.in_flight = static_cast<uint32_t>(config.max_in_flight);
   shape.ht_tokens = static_cast<uint32_t>(config.max_tokens_per_rank);
   shape.ll_tokens = static_cast<uint32_t>(config.ll_max_tokens_per_rank);
+  shape.recv_rows = most_rows;
+  if (config.max_recv_tokens_per_rank != 0) {
+    shape.recv_rows = static_cast<uint32_t>(std::min(config.max_recv_tokens_per_rank, int64_t{most_rows}));
+  }
+  const bool pooled = shape.recv_rows < uint64_t{shape.ranks} * shape.ht_tokens;
+  shape.pool_rows = pooled ? shape.recv_rows : 0;
   shape.line_bytes = traits.line_bytes;
   shape.line_payload = traits.line_payload;
   shape.signals = static_cast<uint32_t>(config.num_signals);

@@ -35,7 +35,7 @@ struct KnownRouting {
   // Of the last dispatch.
   bool dispatched = false;
   bool weights_given = false;
-  int64_t capacity = 0;
+  int64_t output_rows = 0;  // HT: of the output tensors
 
   std::optional<SecondHalf> pending;
 };

@@ -2,6 +2,7 @@
 // HandleUpdate and GetRoutingCounts.
 #include "host/update.hpp"
 
+#include <algorithm>
 #include <atomic>
 
 #include "base/error.hpp"
@@ -61,6 +62,10 @@ TensorView checked_topk_idx(const ucclEpTensor_t* tensor, const char* name, int6
 Zones zones_of(const ucclEpHandle& handle) {
   if (handle.device.layout != UCCLEP_LAYOUT_EXPERT_MAJOR) return Zones::sources;
   return handle.low_latency() ? Zones::slabs : Zones::experts;
+}
+
+int64_t rows_kept(const ucclEpHandle& handle, int64_t rows) {
+  return std::min(rows, int64_t{handle.group->shape().recv_rows});
 }
 
 Settings handle_settings(const ucclEpHandle& handle, int top_k) {

@@ -13,6 +13,9 @@ RoutingInput routing_input(const TensorView& topk_idx);
 RoutingInput kept_routing(const ucclEpHandle& handle);  // LL: the ids of the last Update
 
 Zones zones_of(const ucclEpHandle& handle);
+
+// HT: of so many rows those that the group keeps.
+int64_t rows_kept(const ucclEpHandle& handle, int64_t rows);
 // What the handle itself contributes to the settings that ranks must agree on.
 Settings handle_settings(const ucclEpHandle& handle, int top_k);
 

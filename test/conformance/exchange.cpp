@@ -199,8 +199,7 @@ void Exchange::fill_inputs() {
     const std::vector<uint8_t> no_weight(sizeof(float) * static_cast<size_t>(weight_rows_->columns()), 0xff);
     for (int64_t row = 0; row < weight_rows_->rows(); ++row) weight_rows_->fill_row(row, no_weight.data());
   }
-  for (const reference::Slot& slot : reference::placement(contents_.world(), scenario_.shape(), rank_).slots) {
-    if (slot.row >= rows) continue;
+  for (const reference::Slot& slot : contents_.kept(rank_).slots) {
     if (weight_rows_) fill_weight_row(slot.row);
     for (int64_t column = 0; column < hidden; ++column) {
       reference::store(scenario_.combine_dtype, combine_tokens_->element(slot.row, column),
@@ -341,15 +340,11 @@ void Exchange::check_added(Tensor& tensor, const std::vector<int64_t>& before) {
 }
 
 void Exchange::check_dispatch() {
-  const reference::Placement placed = reference::placement(contents_.world(), scenario_.shape(), rank_);
   const int64_t rows = tokens_out_->rows();
   for (int64_t row = 0; row < rows; ++row) expect_unused(row);
-  for (const int64_t row : placed.padding) {
-    if (row < rows) expect_padding(row);
-  }
-  for (const reference::Slot& slot : placed.slots) {
-    if (slot.row < rows) expect_row(slot);
-  }
+  const reference::Placement placed = contents_.kept(rank_);
+  for (const int64_t row : placed.padding) expect_padding(row);
+  for (const reference::Slot& slot : placed.slots) expect_row(slot);
   const reference::Counters counts = reference::counters(contents_.world(), scenario_.shape(), rank_);
   std::vector<int64_t> cumulative = cumulative_before_;
   for (size_t i = 0; i < cumulative.size(); ++i) cumulative[i] += counts.tokens_per_expert_unpadded[i];

@@ -174,6 +174,18 @@ TEST_CASE("lending: rows that do not fit are dropped and recorded", "[process][r
   }
 }
 
+// The group's limit is below what the tensors hold.
+TEST_CASE("lending: rows that the group does not keep are dropped", "[process][reduced]") {
+  for (const unsigned mask : {0xfu, 0x6u}) {
+    for (const int64_t limit : {1, 30}) {
+      Scenario scenario = flat();
+      scenario.max_recv = limit;
+      scenario.overflow = UCCLEP_OVERFLOW_DROP;
+      run_lending(scenario, ranks(mask));
+    }
+  }
+}
+
 Scenario fp8(const Scales& format) {
   Scenario scenario = flat();
   scenario.dtype = ucclEpFloat8e4m3;

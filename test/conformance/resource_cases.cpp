@@ -289,13 +289,26 @@ TEST_CASE("ucclEpGroupQuery says within 5 % what a group takes", "[reduced][driv
   const std::vector<Scenario> both{
       {.layout = Layout::ht_flat, .experts = 32, .top_k = 8, .max_tokens = 256, .ll_max_tokens = 64, .hidden = 1024},
       {.layout = Layout::ll_expert_major, .experts = 32, .top_k = 8, .max_tokens = 64, .hidden = 1024}};
-  for (const int ranks : {2, 4}) {
+  struct World {
+    int ranks;
+    int64_t limit;
+  };
+  for (const World& world : {World{2, 0}, World{4, 0}, World{4, 100}}) {
+    const int ranks = world.ranks;
     run_ranks(ranks, [&](Rank& rank) {
       Comm comm(rank);
       Allocator allocator(comm);
-      const ucclEpGroupConfig_t config = with_allocator(both, allocator);
+      ucclEpGroupConfig_t config = with_allocator(both, allocator);
       ucclEpGroupLimits_t limits = UCCLEP_GROUP_LIMITS_INIT;
       ok(ucclEpGroupQuery(comm, &config, &limits), "ucclEpGroupQuery");
+      const int64_t dropless = limits.device_bytes;
+      config.max_recv_tokens_per_rank = world.limit;
+      ok(ucclEpGroupQuery(comm, &config, &limits), "ucclEpGroupQuery");
+      // Two slots, in each of which combine stages so many rows of 2048 bytes less.
+      const int64_t spared = world.limit == 0 ? 0 : 2 * 4 * (256 - 64) * 2048;
+      require(dropless - limits.device_bytes >= spared,
+              "with a limit of " + std::to_string(world.limit) + " rows a group takes " +
+                  std::to_string(limits.device_bytes) + " bytes, without " + std::to_string(dropless));
       require(allocator.calls == 0, "ucclEpGroupQuery allocated memory");
       const auto all_ranks = [&](int word) {
         rank.board.add(word);

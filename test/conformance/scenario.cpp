@@ -124,6 +124,8 @@ ucclEpGroupConfig_t group_config(const std::vector<Scenario>& scenarios) {
     config.top_k = std::max(config.top_k, scenario.top_k);
     config.max_tokens_per_rank = std::max(config.max_tokens_per_rank, scenario.max_tokens);
     config.ll_max_tokens_per_rank = std::max(config.ll_max_tokens_per_rank, scenario.ll_max_tokens);
+    config.max_recv_tokens_per_rank = scenario.max_recv;
+    config.overflow = scenario.overflow;
     const auto element = static_cast<int64_t>(reference::element_bytes(scenario.combine_dtype));
     config.max_token_bytes =
         std::max({config.max_token_bytes, scenario.row_bytes(), scenario.combined_hidden() * element});
@@ -259,8 +261,11 @@ float Contents::weight_row(int destination, int64_t row, int k) const {
 
 int64_t Contents::capacity(int rank) const {
   if (scenario_->fixed_capacity > 0) return scenario_->fixed_capacity;
-  const int64_t total = reference::placement(world_, scenario_->shape(), rank).total;
-  return std::max<int64_t>(0, total + scenario_->slack);
+  return std::max<int64_t>(0, placed(rank).total + scenario_->slack);
+}
+
+int64_t Contents::kept_rows(int rank) const {
+  return scenario_->ll() ? INT64_MAX : std::min(capacity(rank), scenario_->limit());
 }
 
 reference::CombineProblem Contents::problem(int rank) const {
@@ -280,10 +285,8 @@ reference::CombineProblem Contents::problem(int rank) const {
     problem.biases.push_back(
         [this, which, rank](int64_t token, int64_t column) { return bias(which, rank, token, column); });
   }
-  if (!scenario_->ll()) {
-    for (int destination = 0; destination < scenario_->ranks; ++destination) {
-      problem.capacity.push_back(capacity(destination));
-    }
+  for (int destination = 0; destination < scenario_->ranks; ++destination) {
+    problem.kept_rows.push_back(kept_rows(destination));
   }
   problem.backward = scenario_->pass == UCCLEP_PASS_BACKWARD;
   problem.weight_row = [this](int destination, int64_t row, int k) { return weight_row(destination, row, k); };

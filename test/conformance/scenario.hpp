@@ -66,7 +66,9 @@ struct Scenario {
   bool carried = false;        // topk_idx comes with dispatch, without an update
   int64_t slack = 3;           // HT: rows of the output tensors beyond N; below zero: too few
   int64_t fixed_capacity = 0;  // HT: rows of the output tensors, whatever N is
-  bool strided = false;        // rows of token tensors lie further apart than they are long
+  int64_t max_recv = 0;        // the group's limit of rows received, which HT keeps; 0: none
+  int overflow = UCCLEP_OVERFLOW_ERROR;
+  bool strided = false;  // rows of token tensors lie further apart than they are long
   Memory memory = Memory::device;
   int num_sms = 0;
   Rule rule = uniform();
@@ -80,7 +82,8 @@ struct Scenario {
   int local_experts() const { return experts / ranks; }
   int64_t combined_hidden() const { return combine_hidden > 0 ? combine_hidden : hidden; }
   std::vector<int> node_of_ranks() const;
-  reference::Shape shape() const { return {layout, max_rows(), alignment}; }
+  int64_t limit() const { return ll() || max_recv == 0 ? INT64_MAX : max_recv; }
+  reference::Shape shape() const { return {layout, max_rows(), alignment, limit()}; }
   int64_t scale_width() const;
   // Bytes of a row on its way to an expert, scales included.
   int64_t row_bytes() const;
@@ -114,6 +117,10 @@ class Contents {
   float weight_row(int destination, int64_t row, int k) const;  // backward; k is 0 in expert-major layouts
   // Rows of the HT output tensors of a rank.
   int64_t capacity(int rank) const;
+  // What arrives at a rank, and what of it is kept.
+  reference::Placement placed(int rank) const { return reference::placement(world_, scenario_->shape(), rank); }
+  int64_t kept_rows(int rank) const;
+  reference::Placement kept(int rank) const { return reference::kept(placed(rank), kept_rows(rank)); }
   // What combine must give back to a rank: tokens x hidden.
   std::vector<float> combined(int rank) const;
   std::vector<float> combined_weights(int rank) const;  // backward: tokens x k

@@ -93,6 +93,12 @@ Placement placement(const World& world, const Shape& shape, int destination) {
   return by_expert ? expert_major(world, shape, destination) : by_source(world, shape, destination);
 }
 
+Placement kept(Placement placement, int64_t rows) {
+  std::erase_if(placement.slots, [&](const Slot& slot) { return slot.row >= rows; });
+  std::erase_if(placement.padding, [&](int64_t row) { return row >= rows; });
+  return placement;
+}
+
 Counters counters(const World& world, const Shape& shape, int destination) {
   const int local_experts = world.local_experts();
   Counters result;
@@ -112,8 +118,10 @@ Counters counters(const World& world, const Shape& shape, int destination) {
   const int64_t alignment = shape.layout == Layout::ht_expert_major ? shape.alignment : 1;
   result.expert_offsets.push_back(0);
   for (const int64_t count : result.tokens_per_expert_unpadded) {
-    result.tokens_per_expert.push_back(rounded_up(count, alignment));
-    result.expert_offsets.push_back(result.expert_offsets.back() + result.tokens_per_expert.back());
+    const int64_t begin = result.expert_offsets.back(), rows = rounded_up(count, alignment);
+    const int64_t before = shape.layout == Layout::ht_expert_major ? begin : 0;
+    result.tokens_per_expert.push_back(std::clamp(shape.limit - before, int64_t{0}, rows));
+    result.expert_offsets.push_back(begin + rows);
   }
   return result;
 }
@@ -199,9 +207,9 @@ std::vector<Sum> sum_tree(const CombineProblem& problem, int source, size_t colu
   for (int destination = 0; destination < world.ranks; ++destination) {
     std::vector<Sum>& sums = of_node[static_cast<size_t>(node_of[static_cast<size_t>(destination)])];
     std::vector<Sum> partial(tokens * columns);
-    for (const Slot& slot : placement(world, problem.shape, destination).slots) {
+    const int64_t rows = problem.kept_rows.empty() ? INT64_MAX : problem.kept_rows[static_cast<size_t>(destination)];
+    for (const Slot& slot : kept(placement(world, problem.shape, destination), rows).slots) {
       if (slot.source != source) continue;
-      if (!problem.capacity.empty() && slot.row >= problem.capacity[static_cast<size_t>(destination)]) continue;
       for (size_t column = 0; column < columns; ++column) {
         float value = 0;
         if (term(destination, slot, column, value))

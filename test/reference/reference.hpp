@@ -38,8 +38,9 @@ enum class Layout { ll_expert_major, ll_rank_major, ht_flat, ht_expert_major };
 
 struct Shape {
   Layout layout = Layout::ht_flat;
-  int64_t max_tokens = 1;  // B: the distance of the zones of LL
-  int64_t alignment = 1;   // HT expert-major
+  int64_t max_tokens = 1;     // B: the distance of the zones of LL
+  int64_t alignment = 1;      // HT expert-major
+  int64_t limit = INT64_MAX;  // HT: the group keeps no row at or beyond it
 };
 
 // One received row and where it lies.
@@ -56,10 +57,13 @@ struct Placement {
   int64_t total = 0;             // N, padding included
 };
 
+// Every row has its place here, whether it is kept or not.
 Placement placement(const World& world, const Shape& shape, int destination);
+// Without the rows at or beyond `rows`.
+Placement kept(Placement placement, int64_t rows);
 
 struct Counters {
-  std::vector<int64_t> tokens_per_expert;           // [L], padded
+  std::vector<int64_t> tokens_per_expert;           // [L], padded; only rows that the group keeps
   std::vector<int64_t> tokens_per_expert_unpadded;  // [L]
   std::vector<int64_t> expert_offsets;              // [L + 1]
   std::vector<int64_t> tokens_per_rank;             // [R], rows of the layout
@@ -93,8 +97,8 @@ struct CombineProblem {
   std::function<float(int destination, int64_t row, int64_t column)> input;
   // What is added to [token, column] of the result, in this order; none, one or two.
   std::vector<std::function<float(int64_t token, int64_t column)>> biases;
-  // Rows of the tensor of each rank, or empty: no row was dropped.
-  std::vector<int64_t> capacity;
+  // Rows that each rank keeps, or empty: no row was dropped.
+  std::vector<int64_t> kept_rows;
   // LL expert-major multiplies by these, tokens x k of the source rank.
   const Routing* weights;
   // HT between nodes sums per node: the node of each rank. Empty: one node.

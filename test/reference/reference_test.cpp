@@ -94,6 +94,33 @@ TEST_CASE("reference: counters") {
   CHECK(counters(two_choices(), {Layout::ht_flat, 4, 1}, 0).recv_total == 4);
 }
 
+TEST_CASE("reference: a limit drops the last rows, and only tokens_per_expert is cut") {
+  const Shape padded{Layout::ht_expert_major, 4, 16, 16};
+  const Counters counts = counters(one_choice(), padded, 0);
+  CHECK(counts.tokens_per_expert == Values{16, 0});
+  CHECK(counts.tokens_per_expert_unpadded == Values{2, 2});
+  CHECK(counts.expert_offsets == Values{0, 16, 32});
+  CHECK(counts.recv_total == 32);
+  CHECK(counters(one_choice(), {Layout::ht_expert_major, 4, 1, 3}, 0).tokens_per_expert == Values{2, 1});
+  CHECK(counters(two_choices(), {Layout::ht_flat, 4, 1, 4}, 0).tokens_per_expert == Values{4, 4});
+  CHECK(counters(two_choices(), {Layout::ht_flat, 4, 1, 3}, 0).tokens_per_expert == Values{3, 3});
+  const Placement all = placement(one_choice(), padded, 0), some = kept(all, 16);
+  CHECK(all.slots.size() == 4);
+  CHECK(some.slots.size() == 2);
+  CHECK(all.padding.size() == 28);
+  CHECK(some.padding.size() == 14);
+  CHECK(some.total == 32);
+}
+
+TEST_CASE("reference: dropped rows are not in sums") {
+  const World world = two_choices();
+  const auto input = [](int destination, int64_t row, int64_t) { return static_cast<float>(10 * destination + row); };
+  CombineProblem problem{&world, {Layout::ht_expert_major, 4, 1}, ucclEpFloat32, 1, input, {}, {}, nullptr};
+  CHECK(combine(problem, 0) == std::vector<float>{4, 24, 50, 58});
+  problem.kept_rows = {4, 8, 8, 1};
+  CHECK(combine(problem, 0) == std::vector<float>{0, 24, 50, 24});
+}
+
 TEST_CASE("reference: bad ids and second copies become -1") {
   World world = four_ranks(3, [](int rank, int64_t, int j) { return Values{rank + 6, 2, 2}[static_cast<size_t>(j)]; });
   world = cleaned(world);

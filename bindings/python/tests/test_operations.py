@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import ucclep
-from ucclep import Layout, Mode, Quant
+from ucclep import Layout, Mode, OverflowRows, Quant
 
 R, L, K, B, H = 4, 2, 3, 16, 64
 E = R * L
@@ -89,6 +89,29 @@ def test_ht_flat(ranks):
         comm.synchronize()
         places = [len({e // L for e in ids if e >= 0}) for ids in world.ids[r]]
         np.testing.assert_allclose(result, np.array(places)[:, None] * world.x[r] + 1, rtol=1e-5, atol=1e-6)
+    ranks(R, rank_main)
+
+
+@pytest.mark.parametrize("overflow", OverflowRows)
+def test_rows_beyond_a_limit(ranks, overflow):
+    world, limit = World(9), 10
+
+    def rank_main(comm):
+        r, group = comm.rank, group_of(comm, max_recv_tokens_per_rank=limit, overflow=overflow)
+        handle = group.handle(Layout.FLAT)
+        handle.update(world.ids[r])
+        total, _ = handle.wait_counts()
+        assert total > limit
+        rows, result = np.zeros((limit, H), np.float32), np.zeros((world.tokens[r], H), np.float32)
+        handle.dispatch(world.x[r], rows)
+        handle.combine(rows, result)
+        comm.synchronize()
+        kept = [sorted({row for l in range(L) for row in world.rows_of(rank * L + l)})[:limit] for rank in range(R)]
+        assert all((rows[i] == world.x[s][t]).all() for i, (s, t) in enumerate(kept[r]))
+        places = [sum((r, t) in of_rank for of_rank in kept) for t in range(world.tokens[r])]
+        np.testing.assert_allclose(result, np.array(places)[:, None] * world.x[r], rtol=1e-5, atol=1e-6)
+        record = comm.async_error()
+        assert (record is None) == (overflow is OverflowRows.DROP)
     ranks(R, rank_main)
 
 

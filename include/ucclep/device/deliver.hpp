@@ -10,7 +10,8 @@ namespace ucclep {
 
 struct DispatchOutput {
   View tokens, scales, topk_idx, topk_weights, src_info;
-  uint64_t capacity;  // rows of the tensor (HT); rows of a slab (LL)
+  uint64_t rows;      // of the tensor (HT); of a slab (LL)
+  uint64_t capacity;  // of these rows, what may be written: in HT the group may have a limit
   WireShape wire;
   Zones zones;
   uint32_t top_k;  // of the routing
@@ -145,12 +146,11 @@ struct BlockShare {
   uint32_t first, step;
 };
 
-// Verb of those blocks: rows that hold nothing. `rows`: what has arrived; up to the capacity the ids say so (-1, weight
-// 0).
+// Verb of those blocks: rows that hold nothing, from `rows` on. Up to the tensor's end the ids say so (-1, weight 0).
 UCCLEP_FN void mark_unused(const DispatchOutput& out, int64_t outer, uint64_t rows, uint32_t top_k,
                            const BlockShare& share) {
   const uint64_t per_row = out.zones == Zones::sources ? top_k : 1;
-  const uint64_t begin = rows * per_row, end = out.capacity * per_row;
+  const uint64_t begin = rows * per_row, end = out.rows * per_row;
   for (uint64_t i = begin + share.first * block_size() + thread_id(); i < end;
        i += uint64_t{share.step} * block_size()) {
     const auto row = static_cast<int64_t>(i / per_row), k = static_cast<int64_t>(i % per_row);

@@ -12,7 +12,7 @@ struct HostCounts {
   uint64_t sequence;  // goes up by two at the end of each Update, and is odd while one of a graph is under way
   int64_t call;       // the newest of the host's calls that has ended
   int64_t rows;       // of the Update that ended last; -1: ranks disagreed
-  // Of each local expert, padding included; they follow in memory.
+  // Of each local expert, padding included, as far as they are kept; they follow in memory.
   UCCLEP_HD int64_t* rows_of_experts() { return reinterpret_cast<int64_t*>(this + 1); }
 };
 
@@ -115,6 +115,13 @@ UCCLEP_FN uint32_t scan_sources(const HandleMemory& memory, const HeaderWords& w
   return carry;
 }
 
+// Of an expert's rows in HT those that a dispatch may write. In FLAT a row serves an expert at most once.
+UCCLEP_FN uint32_t rows_kept(const GroupShape& shape, Zones zones, uint32_t offset, uint32_t rows) {
+  const uint32_t begin = zones == Zones::experts ? offset : 0;
+  const uint32_t room = begin < shape.recv_rows ? shape.recv_rows - begin : 0;
+  return rows < room ? rows : room;
+}
+
 // Block verb: for every local expert, where each source's rows begin; counters on the way. Returns the rows of all
 // zones.
 template <bool to_handle>
@@ -150,11 +157,12 @@ UCCLEP_FN uint32_t scan_experts(const HandleMemory& memory, const HeaderWords& w
         store_index(out.tokens_per_expert_rank, l, first_rank + j, counts[j]);
       }
     }
-    store_index(out.tokens_per_expert, 0, l, padded);
+    const uint32_t kept = to_handle ? rows_kept(memory.shape, zones, offset, padded) : padded;
+    store_index(out.tokens_per_expert, 0, l, kept);
     store_index(out.tokens_per_expert_unpadded, 0, l, count);
     store_index(out.expert_offsets, 0, l, offset);
     if (out.cumulative.data) *reinterpret_cast<int32_t*>(out.cumulative.at(0, 0, l)) += static_cast<int32_t>(count);
-    if constexpr (to_handle) store_relaxed<Scope::system>(&out.host_counts->rows_of_experts()[l], int64_t{padded});
+    if constexpr (to_handle) store_relaxed<Scope::system>(&out.host_counts->rows_of_experts()[l], int64_t{kept});
   }
   if (thread_id() == 0 && out.num_expert_offsets > local) store_index(out.expert_offsets, 0, local, carry);
   return carry;

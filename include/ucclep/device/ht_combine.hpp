@@ -19,6 +19,7 @@
 // clang-format on
 #pragma once
 #include "ucclep/device/halves.hpp"
+#include "ucclep/device/ht_pool.hpp"
 #include "ucclep/device/ht_weight_rows.hpp"
 #include "ucclep/device/ht_wire.hpp"
 
@@ -81,13 +82,20 @@ UCCLEP_FN void stage_partial(const HandleMemory& memory, const HtCombineArgs& ar
 template <class Element, class Wire>
 UCCLEP_FN void stage_run(const Op& op, const HtCombineArgs& args, Stage& stage, SumRing& ring, uint32_t home,
                          uint32_t rows, uint32_t run) {
+  const bool pooled = op.group.shape.pool_rows != 0;
   const WindowLayout& window = op.group.layout;
-  char* to = op.mine() + window.back_rows_of(op.slot, home);
+  char* to = op.mine() + (pooled ? window.pool_of(op.slot) : window.back_rows_of(op.slot, home));
   const uint32_t begin = run * run_rows;
   const uint32_t end = begin + run_rows < rows ? begin + run_rows : rows;
   for (uint32_t place = begin; place < end; ++place) {
     const HtCombineArgs& now = read_again(args);
-    char* const row = to + uint64_t{place} * now.partial_bytes;
+    uint32_t index = place;
+    if (pooled) {
+      index = uniform(pool_row(memory_of(now), now, home, place));
+      if (lane_id() == 0) Wire::pool_places(op, home)[place] = index;
+      if (index == no_place) continue;
+    }
+    char* const row = to + uint64_t{index} * now.partial_bytes;
     stage_partial<Element>(memory_of(now), now, stage, ring, row, home, place);
     if (now.weights_back) stage_weights(memory_of(now), now, row, home, place);
   }
@@ -140,7 +148,7 @@ UCCLEP_FN bool partials_of(const Op& op, const HandleMemory& memory, const HtCom
     } else {
       const uint64_t words = window.back_epochs_of(op.slot, rank);
       ok = wait_word(op, Phase::rows, rank, op.mine() + words + 8 * uint64_t{place / run_rows});
-      row = op.window(rank) + window.back_rows_of(op.slot, op.me()) + uint64_t{place} * args.partial_bytes;
+      row = staged_partial(op, args, {rank, op.me(), place}, window.back_places_of(op.slot, rank));
     }
     terms.rows[order] = row;
     if (args.weights_back) {

@@ -80,6 +80,9 @@ struct AcrossNodes : ByNetwork {
   static UCCLEP_FN uint64_t* run_words(const Op& op, uint32_t home) {
     return op.has_window(home) ? OneNode::run_words(op, home) : relay::run_words_at(op, home);
   }
+  static UCCLEP_FN uint32_t* pool_places(const Op& op, uint32_t home) {
+    return op.has_window(home) ? OneNode::pool_places(op, home) : relay::pool_places_at(op, home);
+  }
 
   // ---- What a relay does, and what becomes of sums of nodes
   static UCCLEP_FN void note_rows(const Op& op, const HandleMemory& memory, bool good) {

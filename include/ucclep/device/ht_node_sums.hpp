@@ -11,6 +11,7 @@
 // | the warp that stored a sum: order_before_push  | the proxy, and at home wait_row | the sum                      |
 // clang-format on
 #pragma once
+#include "ucclep/device/ht_pool.hpp"
 #include "ucclep/device/ht_relay.hpp"
 #include "ucclep/device/ht_weight_rows.hpp"
 
@@ -18,30 +19,41 @@ namespace UCCLEP_SIMT_NAMESPACE {
 namespace ht {
 namespace relay {
 
-// At a home's relay, the words that announce this rank's partial rows.
-UCCLEP_FN uint64_t* run_words_at(const Op& op, uint32_t home) {
+// At a home's relay, the words that announce this rank's partial rows, and the rows of the pool that those take.
+UCCLEP_FN char* words_at(const Op& op, uint32_t home) {
   const NodeTable nodes = nodes_of(op);
   const uint32_t node = own_node(op), block = nodes.block_of(home, node);
-  return reinterpret_cast<uint64_t*>(
-      op.window(nodes.relay(home, node)) +
-      op.group.layout.relay_words_of(op.group.shape, op.slot, block, nodes.index_of(op.me())));
+  return op.window(nodes.relay(home, node)) +
+         op.group.layout.relay_words_of(op.group.shape, op.slot, block, nodes.index_of(op.me()));
+}
+UCCLEP_FN uint64_t* run_words_at(const Op& op, uint32_t home) {
+  return reinterpret_cast<uint64_t*>(words_at(op, home));
+}
+UCCLEP_FN uint32_t* pool_places_at(const Op& op, uint32_t home) {
+  return reinterpret_cast<uint32_t*>(words_at(op, home) + op.group.layout.relay_places);
 }
 
-// Warp verb: the partial rows that this relay adds up for a home, once they are staged.
+// Warp verb: the partial rows that this relay adds up for a home, once they are staged. Of what was dropped there are
+// none.
 UCCLEP_FN bool staged_terms(const Op& op, const HandleMemory& memory, const HtCombineArgs& args, uint32_t block,
                             uint32_t place, Terms& terms) {
   const WindowLayout& window = op.group.layout;
   const uint32_t home = nodes_of(op).rank_of(block, op.me()), i = lane_id();
-  terms.count = uniform(memory.relay_counts(block)[place]);
   bool ok = true;
-  if (i < terms.count) {
+  const char* row = nullptr;
+  if (i < memory.relay_counts(block)[place]) {
     const RelayEntry entry = memory.relay_entries(block, place)[i];
     const uint64_t words = window.relay_words_of(op.group.shape, op.slot, block, nodes_of(op).index_of(entry.rank));
     ok = wait_word(op, Phase::rows, entry.rank, op.mine() + words + 8 * uint64_t{entry.place / run_rows});
-    terms.rows[i] =
-        op.window(entry.rank) + window.back_rows_of(op.slot, home) + uint64_t{entry.place} * args.partial_bytes;
-    if (args.weights_back) weights_of(terms)[i] = weights_behind(terms.rows[i], args.row_bytes);
+    row = staged_partial(op, args, {entry.rank, home, entry.place}, words + window.relay_places);
   }
+  const uint64_t mask = ballot(row != nullptr);
+  if (row != nullptr) {
+    const uint32_t order = count_lanes(mask & ((uint64_t{1} << i) - 1));
+    terms.rows[order] = row;
+    if (args.weights_back) weights_of(terms)[order] = weights_behind(row, args.row_bytes);
+  }
+  terms.count = count_lanes(mask);
   acquire_then_bulk();
   return every_lane(ok);
 }

@@ -143,8 +143,8 @@ UCCLEP_FN void zero_pads(const Op& op, const HandleMemory& memory, const HtDispa
   }
 }
 
-// Rows at or past the capacity are dropped, and somebody should know.
-UCCLEP_FN void check_capacity(const Op& op, const HandleMemory& memory, const DispatchOutput& out) {
+// Rows at or past the capacity are dropped, and somebody should know, unless the group is to drop in silence.
+UCCLEP_FN void tell_dropped(const Op& op, const HandleMemory& memory, const DispatchOutput& out) {
   if (block_id() != 0 || thread_id() != 0 || memory.state()->rows <= out.capacity) return;
   ErrorRecord record = record_of(op, ucclEpOverflow, Phase::capacity, -1);
   record.expected = memory.state()->rows;
@@ -164,10 +164,11 @@ UCCLEP_FN void count_rows(const Op& op, const HandleMemory& memory, const View& 
 
 // Grid verb: everything of the output that no row fills.
 UCCLEP_FN void fill_rest(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args) {
-  check_capacity(op, memory, args.output);
+  if (args.tells) tell_dropped(op, memory, args.output);
   count_rows(op, memory, args.cumulative);
   if (args.output.zones == Zones::experts) zero_pads(op, memory, args);
-  mark_unused(args.output, 0, memory.state()->rows, args.settings.top_k, {block_id(), grid_size()});
+  const uint64_t rows = memory.state()->rows, capacity = args.output.capacity;
+  mark_unused(args.output, 0, rows < capacity ? rows : capacity, args.settings.top_k, {block_id(), grid_size()});
 }
 
 }  // namespace ht

@@ -50,6 +50,10 @@ struct OneNode {
   static UCCLEP_FN uint64_t* run_words(const Op& op, uint32_t home) {
     return reinterpret_cast<uint64_t*>(op.window(home) + op.group.layout.back_epochs_of(op.slot, op.me()));
   }
+  // Beside them, by place: which rows of the pool they take (ht_pool.hpp).
+  static UCCLEP_FN uint32_t* pool_places(const Op& op, uint32_t home) {
+    return reinterpret_cast<uint32_t*>(op.window(home) + op.group.layout.back_places_of(op.slot, op.me()));
+  }
 };
 
 }  // namespace ht

@@ -12,9 +12,12 @@
 //   LL dispatch     [slot][rank]          meta[B], rows[B] (BULK form), lines (LINE form), weights[B] (P7)
 //   HT staging      [slot]                rows[B] of the rank's own tokens; peers read it
 //   HT landing      [slot][rank]          meta[B] of rows that are pulled; lines of the metas of rows that are pushed
-//   return landing  [slot][rank]          rows[B], epochs, lines: partial sums on their way home, LL and HT
+//   return landing  [slot][rank]          rows[B]: partial sums on their way home, LL and HT; those of HT are one pool if
+//                                         the group has a limit of rows received
+//                   [slot][rank]          epochs, HT's places in the pool, lines
 //   own sums        [slot]                rows[B]: HT between nodes, what the ranks of the own node add up to for a token
-//   relay words     [slot][block][member] HT between nodes: epochs of runs that a relay of the home adds up
+//   relay words     [slot][block][member] HT between nodes: epochs of runs that a relay of the home adds up, and places in
+//                                         the pool
 //   signals         [signal][rank]        one 64-bit word: how often the rank has signalled; then its last barriers
 //
 // A networked group has a second window a rank, which NICs read and write: on a GPU the first lies in its memory and
@@ -67,11 +70,18 @@ constexpr uint32_t line_batch_bytes = 960;
 // scales.
 constexpr uint32_t line_batch_quantised = 896;
 
+// More rows than any rank receives.
+constexpr uint32_t most_rows = 0xffffffffu;
+
 // What every offset follows from. Equal on all ranks of the group.
 struct GroupShape {
-  uint32_t ranks, experts, local;     // local: experts / ranks, for kernels, to which a division is long
-  uint32_t top_k, in_flight;          // in_flight: a power of two
-  uint32_t ht_tokens, ll_tokens;      // B of each mode
+  uint32_t ranks, experts, local;  // local: experts / ranks, for kernels, to which a division is long
+  uint32_t top_k, in_flight;       // in_flight: a power of two
+  uint32_t ht_tokens, ll_tokens;   // B of each mode
+  uint32_t recv_rows;              // what lies at or past it in an HT dispatch's output is dropped; most_rows: nothing
+  // Where that is less than all ranks can send: rows of the one pool in which a rank stages partial rows of HT for all
+  // homes. 0: each home has rows of its own.
+  uint32_t pool_rows;
   uint32_t line_bytes, line_payload;  // P15: a device's widest store that arrives whole, and the data in it
   uint64_t token_bytes;               // the largest row on the wire, scales included, a multiple of 16
   uint64_t line_capacity;             // bytes of LINE landing per source: what fits travels as LINE, the rest as BULK
@@ -83,13 +93,6 @@ struct GroupShape {
   UCCLEP_HD constexpr uint32_t local_experts() const { return local; }
   UCCLEP_HD constexpr uint32_t slot_of(uint64_t seq) const { return static_cast<uint32_t>(seq) & (in_flight - 1); }
   UCCLEP_HD constexpr bool lines_only() const { return ll_bulk_tokens == 0; }  // rows of LL
-  // Rows in BULK form that one rank sends back.
-  UCCLEP_HD constexpr uint64_t back_tokens() const { return ht_tokens > ll_bulk_tokens ? ht_tokens : ll_bulk_tokens; }
-  // Their epoch words: one per part of a row in LL, at most one per row in HT.
-  UCCLEP_HD constexpr uint64_t back_signals() const {
-    const uint64_t ll = ll_bulk_tokens * ceil_div(token_bytes, ll_part_bytes);
-    return ll > ht_tokens ? ll : ht_tokens;
-  }
 };
 
 // The meta line of a row (P4), written by its source, the same for all destinations:
@@ -151,6 +154,31 @@ UCCLEP_HD constexpr uint32_t weight_row_bytes(const GroupShape& shape) {
 // Partial rows of HT combine that are announced together: a fence costs as much as a row.
 constexpr uint32_t run_rows = 4;
 
+// Bytes of the words that announce them, one for each run; and, u32 for each place, of the rows of the pool that they
+// take.
+UCCLEP_HD constexpr uint64_t run_word_bytes(const GroupShape& shape) {
+  return 8 * ceil_div(shape.ht_tokens, run_rows);
+}
+UCCLEP_HD constexpr uint64_t pool_place_bytes(const GroupShape& shape) {
+  return shape.pool_rows == 0 ? 0 : 4 * uint64_t{shape.ht_tokens};
+}
+
+// Rows on their way home: of LL in BULK form, with a word for each part, and of HT, with their weights behind them.
+struct BackLayout {
+  uint64_t rows, all_rows, words;  // bytes: rows of one rank, of all ranks, and words of one rank
+
+  static UCCLEP_HD constexpr BackLayout of(const GroupShape& s) {
+    constexpr uint64_t unit = 128;
+    const uint64_t partial_bytes = s.token_bytes + weight_row_bytes(s);
+    const uint64_t ll = s.token_bytes * s.ll_bulk_tokens, ht = s.pool_rows == 0 ? partial_bytes * s.ht_tokens : 0;
+    const uint64_t rows = round_up(ll > ht ? ll : ht, unit);
+    const uint64_t all = rows * s.ranks, pool = round_up(partial_bytes * s.pool_rows, unit);
+    const uint64_t ll_words = 8 * s.ll_bulk_tokens * ceil_div(s.token_bytes, ll_part_bytes);
+    const uint64_t ht_words = run_word_bytes(s);
+    return {rows, all > pool ? all : pool, round_up(ll_words > ht_words ? ll_words : ht_words, unit)};
+  }
+};
+
 // Packets of a header, in order.
 struct HeaderLayout {
   static constexpr uint32_t settings_low = 0, settings_high = 1;
@@ -177,9 +205,11 @@ struct WindowLayout {
   uint64_t headers, header_bytes;                                  // one header
   uint64_t ll, ll_slot, ll_source, ll_rows, ll_lines, ll_weights;  // offsets inside a source's part
   uint64_t ht, ht_slot, ht_meta, ht_source, ht_lines;              // offsets inside a slot; inside a source's part
-  uint64_t back, back_slot, back_source, back_epochs, back_lines;  // offsets inside a source's part
+  uint64_t back, back_slot, back_rows;                             // back_rows: bytes of a source's
+  uint64_t back_epochs, back_words;                                // offset inside a slot; bytes of a source's
+  uint64_t back_places, back_lines;                                // offsets inside those
   uint64_t own_sums, sums_rows;                                    // sums_rows: bytes of a node's, of a block's
-  uint64_t relay_words, relay_words_of_member;
+  uint64_t relay_words, relay_places, relay_words_of_member;
   uint64_t signals;
   uint64_t bytes;
 
@@ -217,16 +247,19 @@ struct WindowLayout {
     w.ht_slot = w.ht_meta + w.ht_source * s.ranks;
 
     w.back = round_up(w.ht + w.ht_slot * s.in_flight, page);
-    const uint64_t partial_bytes = s.token_bytes + weight_row_bytes(s);
-    w.back_epochs = round_up(partial_bytes * s.back_tokens(), unit);
-    w.back_lines = round_up(w.back_epochs + 8 * s.back_signals(), unit);
-    w.back_source = w.back_lines + s.line_capacity;
-    w.back_slot = w.back_source * s.ranks;
+    const BackLayout back = BackLayout::of(s);
+    w.back_rows = back.rows;
+    w.back_epochs = back.all_rows;
+    w.back_places = back.words;
+    w.back_lines = w.back_places + round_up(pool_place_bytes(s), unit);
+    w.back_words = w.back_lines + s.line_capacity;
+    w.back_slot = w.back_epochs + w.back_words * s.ranks;
 
     const uint64_t nodes = uint64_t{s.in_flight} * s.nodes.nodes, blocks_in = uint64_t{s.in_flight} * s.nodes.blocks();
-    w.sums_rows = round_up(partial_bytes * s.ht_tokens, unit);
+    w.sums_rows = round_up((s.token_bytes + weight_row_bytes(s)) * s.ht_tokens, unit);
     w.own_sums = round_up(w.back + w.back_slot * s.in_flight, page);
-    w.relay_words_of_member = round_up(8 * ceil_div(s.ht_tokens, run_rows), unit);
+    w.relay_places = run_word_bytes(s);
+    w.relay_words_of_member = round_up(w.relay_places + pool_place_bytes(s), unit);
     w.relay_words = w.own_sums + s.networked * w.sums_rows * s.in_flight;
     w.signals = round_up(w.relay_words + w.relay_words_of_member * s.nodes.most * blocks_in, page);
     w.bytes = round_up(w.signals + 8ull * (s.signals + num_teams) * s.ranks, page);
@@ -285,15 +318,21 @@ struct WindowLayout {
     return ht_meta_of(slot, source) + ht_lines;
   }
 
-  // Return landing: what the rank that holds the experts (`source` of the row) sent back here.
+  // Return landing: what the rank that holds the experts (`source` of the row) sent back here. In HT rows are those
+  // that this rank has staged for `source`.
   UCCLEP_HD constexpr uint64_t back_rows_of(uint32_t slot, uint32_t source) const {
-    return back + back_slot * slot + back_source * source;
+    return back + back_slot * slot + back_rows * source;
   }
   UCCLEP_HD constexpr uint64_t back_epochs_of(uint32_t slot, uint32_t source) const {
-    return back_rows_of(slot, source) + back_epochs;
+    return back + back_slot * slot + back_epochs + back_words * source;
   }
   UCCLEP_HD constexpr uint64_t back_lines_of(uint32_t slot, uint32_t source) const {
-    return back_rows_of(slot, source) + back_lines;
+    return back_epochs_of(slot, source) + back_lines;
+  }
+  // HT's staging where it is one pool, and what `source` said of its own here: which rows its places have there.
+  UCCLEP_HD constexpr uint64_t pool_of(uint32_t slot) const { return back + back_slot * slot; }
+  UCCLEP_HD constexpr uint64_t back_places_of(uint32_t slot, uint32_t source) const {
+    return back_epochs_of(slot, source) + back_places;
   }
 
   // In the network's window: what waits for a NIC to take it to `rank`, and what came from there.
