@@ -9,6 +9,7 @@
 #include "host/bootstrap/agreement.hpp"
 #include "host/group.hpp"
 #include "host/guard.hpp"
+#include "host/masks.hpp"
 #include "host/open_device.hpp"
 #include "host/structs.hpp"
 #include "host/text_out.hpp"
@@ -48,7 +49,8 @@ void watch(ucclEpComm& comm) {
   FaultLog* faults = comm.faults.get();
   comm.device->on_fault(
       [faults](const std::string& sentence) { faults->raise(ucclEpInternalError, "kernel", "device", -1, sentence); });
-  comm.bootstrap->on_peer_loss([faults](int rank, const std::string& sentence) {
+  comm.bootstrap->on_peer_loss([&comm, faults](int rank, const std::string& sentence) {
+    if (mask_dead(comm, rank, sentence)) return;
     faults->raise(ucclEpRemoteError, "communicator", "liveness", rank, sentence);
   });
 }
@@ -80,7 +82,7 @@ ucclEpComm_t init(const char* function, const ucclEpCommConfig_t* given, int nra
     comm->transport = asked_transport(comm->config, asked);
     comm->device = open_device(comm->config.device.value_or(asked.device), asked.device_index, comm->rank());
     comm->errors = static_cast<DeviceErrors*>(comm->device->alloc_host(sizeof(DeviceErrors)));
-    comm->abort_word = static_cast<uint32_t*>(comm->device->alloc(sizeof(uint32_t)));
+    comm->abort_word = static_cast<uint32_t*>(comm->device->alloc(2 * sizeof(uint32_t)));
     if (!comm->config.trace_file.empty()) {
       comm->trace = std::make_unique<Trace>(comm->config.trace_file, comm->rank(), *comm->device);
     }
@@ -96,8 +98,7 @@ ucclEpComm_t init(const char* function, const ucclEpCommConfig_t* given, int nra
   }
   agreement.settle(*comm->bootstrap, comm->deadline());
   comm->wiring = exchange_wiring(*comm->bootstrap, facts, comm->config.nodes, comm->deadline());
-  comm->faults = std::make_unique<FaultLog>(comm->errors, comm->rank(),
-                                            [raw = comm.get()] { raw->device->poke(raw->abort_word, 1); });
+  comm->faults = std::make_unique<FaultLog>(comm->errors, comm->rank(), [raw = comm.get()] { stop_kernels(*raw); });
   if (comm->wiring.plan.domains.size() > 1) comm->network = std::make_unique<CommNetwork>(*comm);
   share_out_sms(*comm);
   watch(*comm);

@@ -3,6 +3,7 @@
 #pragma once
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <vector>
 
@@ -41,6 +42,7 @@ struct ucclEpComm {
 
   // Made from this communicator, destroyed with it.
   std::vector<ucclEpGroup_t> groups;
+  std::mutex groups_mutex;  // of who changes `groups`, and of other threads that read it
   std::unique_ptr<ucclep::WindowTable> windows;
   std::map<void*, std::shared_ptr<ucclep::DeviceMemory>> device_memory;  // by address
   std::set<void*> host_memory;

@@ -31,9 +31,9 @@ OperationName operation_name(Operation operation) {
 }
 
 const char* phase_name(Phase phase) {
-  constexpr const char* names[] = {"none",    "routing",    "slot",     "header",   "settings", "rows",
-                                   "weights", "staging",    "grid",     "capacity", "shape",    "tokens",
-                                   "ring",    "handle_mem", "argument", "window",   "signal",   "barrier"};
+  constexpr const char* names[] = {"none",     "routing", "slot",     "header",  "settings", "rows", "weights",
+                                   "staging",  "grid",    "capacity", "shape",   "tokens",   "ring", "handle_mem",
+                                   "argument", "window",  "signal",   "barrier", "mask"};
   const auto i = static_cast<size_t>(phase);
   return i < std::size(names) ? names[i] : "unknown";
 }
@@ -109,6 +109,9 @@ std::string sentence(const ErrorRecord& r, int rank) {
                        r.peer, awaited(r.phase));
   }
   switch (r.phase) {
+    case Phase::mask:
+      return fmt::format("{} {}: rank {} has masked rank {}, whose operations on the group have ended", operation,
+                         r.epoch, r.peer, rank);
     case Phase::settings:
       return fmt::format("{} {}: {} is {} on rank {} and {} on rank {}; all ranks of an operation must agree",
                          operation, r.epoch, field_name(r.field), r.expected, rank, r.got, r.peer);
@@ -146,11 +149,23 @@ void copy_text(char* to, size_t space, const std::string& from) {
   to[bytes] = '\0';
 }
 
-bool complete(const ErrorRecord& record) {
-  return std::atomic_ref(const_cast<uint32_t&>(record.state)).load(std::memory_order_acquire) == record_complete;
+ucclEpAsyncError_t made_here(int rank, ucclEpResult_t code, const char* operation, const char* phase, int peer,
+                             const std::string& text) {
+  ucclEpAsyncError_t error = UCCLEP_ASYNC_ERROR_INIT;
+  error.code = code;
+  error.rank = rank;
+  error.peer = peer;
+  copy_text(error.op, sizeof error.op, operation);
+  copy_text(error.phase, sizeof error.phase, phase);
+  copy_text(error.text, sizeof error.text, text);
+  return error;
 }
 
 }  // namespace
+
+bool is_complete(const ErrorRecord& record) {
+  return std::atomic_ref(const_cast<uint32_t&>(record.state)).load(std::memory_order_acquire) == record_complete;
+}
 
 ucclEpAsyncError_t describe(const ErrorRecord& record, int rank) {
   ucclEpAsyncError_t error = UCCLEP_ASYNC_ERROR_INIT;
@@ -168,14 +183,7 @@ ucclEpAsyncError_t describe(const ErrorRecord& record, int rank) {
 void FaultLog::raise(ucclEpResult_t code, const char* operation, const char* phase, int peer, const std::string& text) {
   const std::lock_guard lock(mutex_);
   if (raised_ || std::atomic_ref(errors_->fatal.state).load(std::memory_order_acquire) != 0) return;
-  ucclEpAsyncError_t error = UCCLEP_ASYNC_ERROR_INIT;
-  error.code = code;
-  error.rank = rank_;
-  error.peer = peer;
-  copy_text(error.op, sizeof error.op, operation);
-  copy_text(error.phase, sizeof error.phase, phase);
-  copy_text(error.text, sizeof error.text, text);
-  raised_ = error;
+  raised_ = made_here(rank_, code, operation, phase, peer, text);
   log::warn("fault", "{}", text);
   try {
     stop_();
@@ -184,16 +192,37 @@ void FaultLog::raise(ucclEpResult_t code, const char* operation, const char* pha
   }
 }
 
+void FaultLog::note(ucclEpResult_t code, const char* operation, const char* phase, int peer, const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  log::warn("fault", "{}", text);
+  if (!noted_) noted_ = made_here(rank_, code, operation, phase, peer, text);
+}
+
+void FaultLog::watch(const ErrorRecord* record) {
+  const std::lock_guard lock(mutex_);
+  watched_.push_back(record);
+}
+
+void FaultLog::unwatch(const ErrorRecord* record) {
+  const std::lock_guard lock(mutex_);
+  std::erase(watched_, record);
+}
+
 std::optional<ucclEpAsyncError_t> FaultLog::fatal() const {
   const std::lock_guard lock(mutex_);
   if (raised_) return raised_;
-  if (complete(errors_->fatal)) return describe(errors_->fatal, rank_);
+  if (is_complete(errors_->fatal)) return describe(errors_->fatal, rank_);
   return std::nullopt;
 }
 
 ucclEpAsyncError_t FaultLog::current() const {
   if (auto error = fatal()) return *error;
-  if (complete(errors_->data)) return describe(errors_->data, rank_);
+  const std::lock_guard lock(mutex_);
+  for (const ErrorRecord* record : watched_) {
+    if (is_complete(*record)) return describe(*record, rank_);
+  }
+  if (is_complete(errors_->data)) return describe(errors_->data, rank_);
+  if (noted_) return *noted_;
   ucclEpAsyncError_t none = UCCLEP_ASYNC_ERROR_INIT;
   none.rank = rank_;
   none.peer = -1;
@@ -208,8 +237,10 @@ void FaultLog::clear_data() {
   if (const auto error = fatal()) {
     fail(ucclEpInvalidUsage, "the record is fatal and stays: {}", error->text);
   }
+  const std::lock_guard lock(mutex_);
+  noted_.reset();
   // A record that is being written at this moment is not the caller's to clear.
-  if (complete(errors_->data)) std::atomic_ref(errors_->data.state).store(0, std::memory_order_release);
+  if (is_complete(errors_->data)) std::atomic_ref(errors_->data.state).store(0, std::memory_order_release);
 }
 
 }  // namespace ucclep

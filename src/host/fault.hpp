@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "ucclep/device/record.hpp"
 #include "ucclep/ucclep.h"
@@ -22,7 +23,12 @@ class FaultLog {
 
   // Any thread. Ignored if a fatal record is there already.
   void raise(ucclEpResult_t code, const char* operation, const char* phase, int peer, const std::string& sentence);
-  // The fatal record if there is one, else the data record if there is one, else code ucclEpSuccess.
+  // Any thread: a data record. Ignored if there is one already.
+  void note(ucclEpResult_t code, const char* operation, const char* phase, int peer, const std::string& sentence);
+  // Records of a third kind, each of a group's, while it lasts.
+  void watch(const ErrorRecord* record);
+  void unwatch(const ErrorRecord* record);
+  // The fatal record if there is one, else one that is watched, else the data record, else code ucclEpSuccess.
   ucclEpAsyncError_t current() const;
   std::optional<ucclEpAsyncError_t> fatal() const;
   void throw_if_fatal() const;
@@ -33,8 +39,12 @@ class FaultLog {
   int rank_;
   std::function<void()> stop_;
   mutable std::mutex mutex_;
-  std::optional<ucclEpAsyncError_t> raised_;
+  std::optional<ucclEpAsyncError_t> raised_, noted_;
+  std::vector<const ErrorRecord*> watched_;
 };
+
+// Written to its end. Any thread.
+bool is_complete(const ErrorRecord& record);
 
 // The sentence of a kernel's record; exposed for tests.
 ucclEpAsyncError_t describe(const ErrorRecord& record, int rank);

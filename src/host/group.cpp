@@ -46,6 +46,10 @@ std::vector<char> workspace_image(const ucclEpGroup& group) {
     for (const auto& window : memory->of) windows.push_back(window ? window->data() : nullptr);
   }
   std::memcpy(image.data() + at.windows, static_cast<const void*>(windows.data()), windows.size() * sizeof(void*));
+  if (group.mask_words) {
+    const std::string masks = mask_image(group);
+    std::memcpy(image.data() + at.masks, masks.data(), masks.size());
+  }
   if (!group.network) return image;
   std::memcpy(image.data() + at.network, &group.network->view(), sizeof(NetworkView));
   const std::vector<uint32_t> nodes = node_words(group.comm->wiring.plan);
@@ -63,9 +67,20 @@ void fill_device(ucclEpGroup& group) {
   if (group.network) d.network = reinterpret_cast<NetworkView*>(group.workspace.data() + at.network);
   d.errors = group.comm->errors;
   d.abort_word = group.comm->abort_word;
+  if (group.mask_words) {
+    d.masks = reinterpret_cast<GroupMasks*>(group.workspace.data() + at.masks);
+    d.abort_word = &d.masks->leave;
+  }
   d.user_windows = group.comm->windows->addresses();
   if (group.trace) d.trace = group.trace->entries();
   d.timeout_ns = static_cast<uint64_t>(timeout_ms(group)) * 1000000;
+}
+
+// P13: a masked peer, or one that died, may still have its window written.
+void check_lasts(const SharedMemory& window) {
+  if (window.ticket().way != MemoryTicket::Way::ipc_handle) return;
+  fail(ucclEpNotSupported,
+       "config.enable_mask: this GPU shares memory by IPC handles only, which do not outlive their process");
 }
 
 ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
@@ -90,6 +105,7 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
     group->device.layout = WindowLayout::of(group->device.shape);
     if (agreement.failed()) return;
     own = comm.device->share(group->device.layout.bytes);
+    if (group->config.enable_mask != 0) check_lasts(*own);
     if (comm.network) of_network = comm.device->share_pinned(group->device.layout.network_bytes);
   });
   agreement.settle(*comm.bootstrap, comm.deadline());
@@ -103,6 +119,7 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
       group->network =
           std::make_unique<GroupNetwork>(comm, group->shape(), group->device.layout, window, timeout_ms(*group));
     }
+    if (group->config.enable_mask != 0) group->mask_words = make_mask_words(*comm.device);
     const size_t bytes = WorkspaceLayout::of(group->shape()).bytes;
     group->workspace = Workspace(*comm.device, group->config, bytes, workspace_image(*group));
     group->last_operation = comm.device->marker_create();
@@ -115,6 +132,8 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
             group->config.num_experts, group->config.top_k, group->config.max_tokens_per_rank,
             group->config.ll_max_tokens_per_rank, group->device.layout.bytes, group->device.layout.network_bytes,
             pins_windows(comm) ? " of pinned host memory" : "");
+  if (group->mask_words) comm.faults->watch(&group->mask_words->evicted);
+  const std::lock_guard lock(comm.groups_mutex);
   comm.groups.push_back(group.get());
   return group.release();
 }
@@ -195,7 +214,11 @@ void destroy_group(ucclEpGroup_t group) {
   while (!group->handles.empty()) destroy_handle(group->handles.back());
   group->retired.clear();
   group->handle_memories.clear();
-  comm.groups.erase(std::find(comm.groups.begin(), comm.groups.end(), group));
+  if (group->mask_words) comm.faults->unwatch(&group->mask_words->evicted);
+  {
+    const std::lock_guard lock(comm.groups_mutex);
+    comm.groups.erase(std::find(comm.groups.begin(), comm.groups.end(), group));
+  }
   delete group;
 }
 

@@ -7,6 +7,7 @@
 
 #include "device/device.hpp"
 #include "host/comm.hpp"
+#include "host/masks.hpp"
 #include "host/peer_memory.hpp"
 #include "host/workspace.hpp"
 #include "ucclep/device/objects.hpp"
@@ -30,9 +31,10 @@ struct ucclEpGroup {
   ucclep::PeerMemory network_windows;
   std::unique_ptr<ucclep::GroupNetwork> network;
   std::unique_ptr<ucclep::GroupTrace> trace;
-  ucclep::Workspace workspace;             // WorkspaceLayout
-  ucclEpEvent_t last_operation = nullptr;  // recorded after every launch of this group
-  bool captured = false;                   // a graph holds an operation: it may replay at any time
+  ucclep::Workspace workspace;                    // WorkspaceLayout
+  ucclEpEvent_t last_operation = nullptr;         // recorded after every launch of this group
+  bool captured = false;                          // a graph holds an operation: it may replay at any time
+  std::shared_ptr<ucclep::MaskWords> mask_words;  // with enable_mask
   std::vector<ucclEpHandle_t> handles;
   struct Retired {
     ucclep::Workspace memory;
@@ -84,6 +86,17 @@ void launch(ucclEpGroup& group, const Kernel& kernel, const LaunchShape& shape, 
   // What a GPU's graph replays later, nobody can ask for here.
   group.captured = true;
   if (StreamCapture* capture = device.stream_capture()) capture->record_at_replay(group.last_operation, stream);
+}
+
+// A whole operation. With masks (LL) it is mended, and runs again if it has to (masks.hpp).
+template <class Args>
+void launch_mended(ucclEpGroup& group, const Kernel& kernel, const Kernel& mend, const LaunchShape& shape, Args args,
+                   ucclEpStream_t stream) {
+  launch(group, kernel, shape, args, stream);
+  if (!group.mask_words) return;
+  args.group.again = 1;
+  launch(group, mend, LaunchShape{1, shape.block, 0}, args, stream);
+  launch(group, kernel, shape, args, stream);
 }
 
 // Frees what handles destroyed earlier left, if no operation is in flight.

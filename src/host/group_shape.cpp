@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "host/plan.hpp"
+#include "ucclep/device/masks.hpp"
 #include "ucclep/device/network.hpp"
 #include "ucclep/device/objects.hpp"
 
@@ -26,9 +27,10 @@ void check_range(const char* field, int64_t value, int64_t least, int64_t most) 
 }
 
 void check_supported(const ucclEpGroupConfig_t& config, const NodeShape& nodes) {
-  if (config.enable_mask != 0) {
+  if (config.enable_mask != 0 && nodes.nodes > 0) {
     fail(ucclEpNotSupported,
-         "config.enable_mask: this version has no masks; a peer that misses its deadline is ucclEpTimeout");
+         "config.enable_mask: this version has masks within one domain only; elsewhere a peer that misses its deadline "
+         "is ucclEpTimeout");
   }
   if (config.num_signals != 0 && nodes.nodes > 0) {
     fail(ucclEpNotSupported,
@@ -104,6 +106,7 @@ GroupShape shape_of(const ucclEpGroupConfig_t& config, int nranks, const DeviceT
   shape.token_bytes = round_up(static_cast<uint64_t>(config.max_token_bytes), 16);
   shape.nodes = nodes;
   shape.networked = nodes.nodes > 0 ? 1 : 0;
+  shape.masked = static_cast<uint32_t>(config.enable_mask);
   if (shape.networked != 0) {
     shape.ll_bulk_tokens = shape.ll_tokens;
     return shape;
@@ -120,7 +123,8 @@ WorkspaceLayout WorkspaceLayout::of(const GroupShape& shape) {
   WorkspaceLayout at{};
   at.windows = round_up(sizeof(GroupState), unit);
   at.channel = round_up(at.windows + sizeof(char*) * shape.ranks * (1 + shape.networked), unit);
-  at.network = at.channel + sizeof(ChannelState) + sizeof(SignalCount) * shape.signals * shape.ranks;
+  at.masks = round_up(at.channel + sizeof(ChannelState) + sizeof(SignalCount) * shape.signals * shape.ranks, unit);
+  at.network = at.masks + (shape.masked != 0 ? GroupMasks::bytes(shape.ranks) : 0);
   at.tables = at.bytes = at.network;
   if (shape.networked != 0) {
     at.network = round_up(at.network, unit);

@@ -20,6 +20,7 @@ GroupShape shape_of(const ucclEpGroupConfig_t& checked, int nranks, const Device
 struct WorkspaceLayout {
   uint64_t windows;  // char* [R]; in a networked group of the network's windows, too
   uint64_t channel;  // ChannelState
+  uint64_t masks;    // GroupMasks, with enable_mask
   uint64_t network;  // NetworkView, where the group has one, behind which come
   uint64_t tables;   // NetworkTables
   uint64_t bytes;

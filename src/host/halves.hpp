@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations in two halves (send_only), and which may be in flight (protocol P2).
 #pragma once
+#include "device/kernels/kernels.hpp"
 #include "host/handle.hpp"
 
 namespace ucclep {
@@ -31,7 +32,8 @@ void launch_operation(ucclEpHandle& handle, Kind kind, Course course, const Oper
   const auto second = [&group, kernel = kernels.second, shape, args](ucclEpStream_t on) {
     launch(group, kernel, shape, args, on);
   };
-  if (course == Course::whole) launch(group, kernels.whole, shape, args, stream);
+  const Kernel& mend = kind == Kind::dispatch ? kernels::ll_mend_dispatch : kernels::ll_mend_combine;
+  if (course == Course::whole) launch_mended(group, kernels.whole, mend, shape, args, stream);
   if (course == Course::in_halves || course == Course::first_half) launch(group, kernels.first, shape, args, stream);
   if (course == Course::in_halves || course == Course::second_half) second(stream);
   note_operation(handle, kind);

@@ -74,6 +74,9 @@ HandleView settings_of(const ucclEpGroup& group, const ucclEpHandleConfig_t& con
   check_config(config);
   const int mode = resolved_mode(config.mode, config.layout, group.config);
   check_layout(mode, config);
+  if (mode == UCCLEP_MODE_HT && group.config.enable_mask != 0) {
+    fail(ucclEpNotSupported, "the group has enable_mask, which this version has for LL handles only");
+  }
   HandleView d{};
   d.mode = mode;
   d.layout = config.layout;
@@ -224,7 +227,7 @@ void destroy_handle(ucclEpHandle_t handle) {
 
 ucclEpHandle& usable(ucclEpHandle_t handle) {
   require(handle, "handle");
-  usable(handle->group);
+  check_not_evicted(usable(handle->group));
   return *handle;
 }
 
@@ -269,6 +272,9 @@ ucclEpResult_t ucclEpHandleGetDevice(ucclEpHandle_t handle, ucclEpDeviceHandle* 
   return guarded("ucclEpHandleGetDevice", comm_of(handle), [&] {
     const ucclEpHandle& h = usable(handle);
     check_one_domain(h.group->comm->wiring, "operations of user kernels");
+    if (h.group->mask_words) {
+      fail(ucclEpNotSupported, "the group has enable_mask, which this version has for operations of the library only");
+    }
     if (h.memory.data() == nullptr) {
       fail(ucclEpNotSupported, "the handle is on config.handle_mem: user kernels take one with memory of its own");
     }

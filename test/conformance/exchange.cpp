@@ -190,7 +190,23 @@ void Exchange::fill_inputs() {
       if (bias2_) set(*bias2_, 1);
     }
   }
-  // Rows that combine must not read are NaN.
+  fill_rows_back();
+  const auto start = [](Tensor& tensor, std::vector<int64_t>& before, int64_t value) {
+    before.clear();
+    for (int64_t i = 0; i < tensor.columns(); ++i) before.push_back(value * (i + 1));
+    tensor.set_integers(before);
+  };
+  start(*cumulative_, cumulative_before_, 100);
+  start(*wait_, wait_before_, 1000);
+  start(*combine_wait_, combine_wait_before_, 10000);
+  for (auto* tensor : {&tokens_, &scales_, &weights_, &topk_idx_, &combine_weights_, &bias_, &bias2_, &cumulative_,
+                       &wait_, &combine_wait_}) {
+    if (*tensor) (*tensor)->upload();
+  }
+}
+
+// Rows that combine must not read are NaN.
+void Exchange::fill_rows_back() {
   const int64_t hidden = scenario_.combined_hidden();
   const int64_t rows = combine_tokens_->rows();
   const std::vector<uint8_t> nan(static_cast<size_t>(hidden) * reference::element_bytes(scenario_.combine_dtype), 0xff);
@@ -206,16 +222,7 @@ void Exchange::fill_inputs() {
                        contents_.combine_input(rank_, slot.row, column));
     }
   }
-  const auto start = [](Tensor& tensor, std::vector<int64_t>& before, int64_t value) {
-    before.clear();
-    for (int64_t i = 0; i < tensor.columns(); ++i) before.push_back(value * (i + 1));
-    tensor.set_integers(before);
-  };
-  start(*cumulative_, cumulative_before_, 100);
-  start(*wait_, wait_before_, 1000);
-  start(*combine_wait_, combine_wait_before_, 10000);
-  for (auto* tensor : {&tokens_, &scales_, &weights_, &topk_idx_, &combine_tokens_, &combine_weights_, &weight_rows_,
-                       &bias_, &bias2_, &cumulative_, &wait_, &combine_wait_}) {
+  for (auto* tensor : {&combine_tokens_, &weight_rows_}) {
     if (*tensor) (*tensor)->upload();
   }
 }
@@ -237,6 +244,11 @@ void Exchange::refresh(uint64_t data_seed) {
     if (*tensor) (*tensor)->poison();
   }
   fill_inputs();
+}
+
+void Exchange::leave_out(int rank, bool sends) {
+  contents_.leave_out(rank, sends);
+  if (!sends) fill_rows_back();
 }
 
 void Exchange::reroute(uint64_t seed) {
@@ -288,6 +300,7 @@ void Exchange::check_counters() {
 }
 
 void Exchange::expect_row(const reference::Slot& slot) {
+  if (slot.source == blank_) return expect_nothing_in(slot.row);
   const Contents::Row row = contents_.received(slot.source, slot.token);
   tokens_out_->fill_row(slot.row, row.bytes.data());
   if (scales_out_) scales_out_->fill_row(slot.row, row.scales.data());
@@ -313,6 +326,15 @@ void Exchange::expect_padding(int64_t row) {
   if (scales_out_) scales_out_->zero_row(row);
   if (weights_out_) weights_out_->set_integer(0, row, 0);
   src_info_->set_integer(0, row, -1);
+}
+
+// A row of a masked rank of whose rows not all came.
+void Exchange::expect_nothing_in(int64_t row) {
+  tokens_out_->zero_row(row);
+  if (scales_out_) scales_out_->zero_row(row);
+  const int64_t width = src_info_->columns();
+  src_info_->set_integer(row / width, row % width, -1);
+  if (weights_out_ && scenario_.by_expert()) weights_out_->set_integer(row / width, row % width, 0);
 }
 
 // A row that no token has come to: only its metadata says so.

@@ -36,6 +36,11 @@ class Exchange {
   // Other routing and other data in the same tensors: the scenario has a fixed capacity. Everything is poisoned.
   void reroute(uint64_t seed);
 
+  // Of a masked rank nothing is expected from now on; sends: but its rows of this dispatch.
+  void leave_out(int rank, bool sends = false);
+  // Of its rows not all came: they are expected to be zero rows.
+  void expect_blank(int rank) { blank_ = rank; }
+
   const Contents& contents() const { return contents_; }
   const Scenario& scenario() const { return scenario_; }
   Tensor& tokens_out() { return *tokens_out_; }
@@ -56,9 +61,11 @@ class Exchange {
   void make_outputs();
   void make_counters();
   void fill_inputs();
+  void fill_rows_back();
   void fill_weight_row(int64_t row);
   void expect_row(const reference::Slot& slot);
   void expect_padding(int64_t row);
+  void expect_nothing_in(int64_t row);
   void expect_unused(int64_t row);
   void check_added(Tensor& tensor, const std::vector<int64_t>& before);
   Tensor make(const char* name, ucclEpDataType_t dtype, Tensor::Shape sizes, Tensor::Shape strides = {}) const;
@@ -80,6 +87,7 @@ class Exchange {
   std::optional<Tensor> per_expert_, unpadded_, offsets_, per_rank_, per_expert_rank_, total_;
   ucclEpCounters_t counters_ = UCCLEP_COUNTERS_INIT;
   int64_t* total_host_ = nullptr;
+  int blank_ = -1;
   std::vector<int64_t> cumulative_before_, wait_before_, combine_wait_before_;
 };
 

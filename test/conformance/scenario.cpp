@@ -175,6 +175,11 @@ Contents::Contents(const Scenario& scenario, uint64_t routing_seed, uint64_t dat
   world_ = reference::cleaned(raw_);
 }
 
+void Contents::leave_out(int rank, bool sends) {
+  world_.absent.push_back(rank);
+  if (!sends) world_.rank[static_cast<size_t>(rank)].tokens = 0;
+}
+
 void Contents::element(ucclEpDataType_t dtype, bool any_bits, uint64_t hash, uint8_t* out) const {
   auto bits = static_cast<uint32_t>(hash);
   if (!any_bits && dtype == ucclEpBfloat16) bits = moderate(hash, 8, 7);

@@ -102,6 +102,8 @@ class Contents {
 
   const reference::World& raw() const { return raw_; }      // as it is sent
   const reference::World& world() const { return world_; }  // as it counts
+  // A masked rank: its experts give nothing back, and where it sends nothing either, it has no tokens.
+  void leave_out(int rank, bool sends);
   const reference::Routing& combine_weights(int rank) const { return combine_[static_cast<size_t>(rank)]; }
 
   std::vector<uint8_t> token(int rank, int64_t token) const;   // a row of dispatch's input

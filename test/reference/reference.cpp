@@ -205,6 +205,7 @@ std::vector<Sum> sum_tree(const CombineProblem& problem, int source, size_t colu
 
   std::vector<std::vector<Sum>> of_node(static_cast<size_t>(nodes), std::vector<Sum>(tokens * columns));
   for (int destination = 0; destination < world.ranks; ++destination) {
+    if (std::find(world.absent.begin(), world.absent.end(), destination) != world.absent.end()) continue;
     std::vector<Sum>& sums = of_node[static_cast<size_t>(node_of[static_cast<size_t>(destination)])];
     std::vector<Sum> partial(tokens * columns);
     const int64_t rows = problem.kept_rows.empty() ? INT64_MAX : problem.kept_rows[static_cast<size_t>(destination)];

@@ -25,6 +25,8 @@ struct World {
   int ranks = 1;
   int experts = 1;
   std::vector<Routing> rank;
+  // Ranks whose experts give nothing back. One that sends nothing either has no tokens.
+  std::vector<int> absent = {};
 
   int local_experts() const { return experts / ranks; }
   int owner(int64_t expert) const { return static_cast<int>(expert / local_experts()); }

@@ -140,8 +140,12 @@ def test_masks(buffers):
         with pytest.raises(RuntimeError, match="not called yet"):
             buffer.low_latency_clean_mask_buffer()
         x = torch.zeros(1, HIDDEN, dtype=torch.bfloat16, device=buffer._streams.device)
-        with pytest.raises(ucclep.NotSupported, match="mask"):
-            buffer.low_latency_dispatch(x, torch.zeros(1, TOP_K, dtype=torch.int64), MAX_TOKENS, EXPERTS)
+        ids = torch.arange(TOP_K, device=x.device).unsqueeze(0)
+        buffer.low_latency_dispatch(x, ids, MAX_TOKENS, EXPERTS, use_fp8=False)
+        status = torch.full((2,), 7, dtype=torch.int32, device=x.device)
+        buffer.low_latency_query_mask_buffer(status)
+        buffer.low_latency_clean_mask_buffer()
+        assert status.tolist() == [0, 0]
     buffers(2, rank_main, low_latency_mode=True, enable_shrink=True)
 
 

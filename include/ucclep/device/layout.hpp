@@ -87,6 +87,7 @@ struct GroupShape {
   uint64_t line_capacity;             // bytes of LINE landing per source: what fits travels as LINE, the rest as BULK
   uint32_t ll_bulk_tokens;  // rows of the BULK landing per source: B of LL, or 0 where all that can come fits as LINE
   uint32_t signals;         // of the channel, for kernels of users
+  uint32_t masked;          // 1: a peer that misses its deadline is masked
   uint32_t networked;       // 1: some ranks are reached by the network only; nothing travels as LINE then
   NodeShape nodes;          // of a networked group
 

@@ -33,7 +33,8 @@ UCCLEP_FN void send_weights(const Op& op, const HandleMemory& memory, const Comb
   for (uint32_t token = grid_warp(); token < tokens; token += grid_warps()) {
     const Selection selection = selection_of(memory, token);
     const uint64_t pair = weight_pair(memory, args, token);
-    for (uint64_t left = ballot(selection.sends()); left != 0; left &= left - 1) {
+    for (uint64_t left = ballot(selection.sends() && !is_masked(op.group, selection.rank)); left != 0;
+         left &= left - 1) {
       const uint32_t lane = first_lane(left);
       const uint32_t rank = broadcast(selection.rank, lane), place = broadcast(selection.place, lane);
       if (Wire::network && !op.has_window(rank)) continue;  // they went with READY
@@ -186,8 +187,8 @@ UCCLEP_FN bool send_ll_rows(const Op& op, const HandleMemory& memory, const Comb
   const RowParts row_parts = RowParts::of(line_batches(args.row_bytes), uniform(rows_from.total(op.ranks())),
                                           job.warps(), most_batches<Forms>);
   for (Parked i = 1; i <= op.ranks(); i += 1) {
-    const Parked home = op.rotated(i), rows = rows_from.at(home);
     const CombineArgs& now = read_again(args);
+    const Parked home = op.rotated(i), rows = is_masked(now.group, home) ? 0 : rows_from.at(home);
     if (!Forms::bulk || form_of(now.group.shape, now.row_bytes, rows) == Form::line) {
       const Parked parts = row_parts.count(), items = rows * parts;
       for (; item < items; item += job.warps()) {
@@ -233,7 +234,7 @@ UCCLEP_FN bool gather_partials(const Op& op, const HandleMemory& memory, const C
   const WindowLayout& window = op.group.layout;
   const RankWords rows_to = RankWords::of(op, memory.rows_to());
   const Selection selection = selection_of(memory, token);
-  const bool sends = selection.sends();
+  const bool sends = selection.sends() && !is_masked(op.group, selection.rank);
   const uint32_t rows = rows_to.at(selection.rank);
   const Terms terms = Terms::in(stage.scratch());
   partials = {terms.rows, reinterpret_cast<uint32_t*>(terms.weights), 0, 0};  // partials have no weights
@@ -443,13 +444,14 @@ UCCLEP_FN void combine_ll(const CombineArgs& args) {
   Opening opening = Opening::of(args.group, Kind::combine);
   Stage stage(args.piece_bytes, Forms::bulk);
   const Op op = next_operation(args.group, Kind::combine, Operation::combine, opening);
+  if (args.group.masks != nullptr && !begins(args.group, Kind::combine, op.seq)) return;
   if constexpr (part == Part::first) opening.last = last_read(op, opening.last);
   const HandleMemory memory{args.handle, args.group.shape};
   const ll::Jobs jobs = part == Part::first ? ll::Jobs::of_one() : ll::Jobs::of(sending_percent, false);
   CombinePath<typename Forms::Wire> path(stage);
-  const auto send = [&] {
-    return !jobs.send.mine() || path.template send<Element, Forms>(op, memory, args, jobs.send);
-  };
+  // All that needs nothing of a peer has left in the first run.
+  const bool sends = jobs.send.mine() && (args.group.again == 0 || args.late_weights);
+  const auto send = [&] { return !sends || path.template send<Element, Forms>(op, memory, args, jobs.send); };
   const auto reduce = [&] {
     return !jobs.receive.mine() || path.template reduce<Element, Forms>(op, memory, args, jobs.receive);
   };

@@ -37,7 +37,9 @@ struct Inbox {
     for (uint32_t i = block_size() - 1 - thread_id(); i < op.ranks() * pairs && slabs; i += block_size()) {
       const uint32_t source = i / pairs, expert = i % pairs * 2;
       uint64_t counts = 0;
-      ok = wait_packet(op, Phase::header, source, counts_packet(op, source, expert), counts) && ok;
+      if (!is_absent(op.group, op.kind, op.seq, source)) {
+        ok = wait_packet(op, Phase::header, source, counts_packet(op, source, expert), counts) && ok;
+      }
       if (!bases) continue;
       bases[source * local + expert] = static_cast<uint32_t>(counts);
       if (expert + 1 < local) bases[source * local + expert + 1] = static_cast<uint32_t>(counts >> 32);
@@ -81,6 +83,7 @@ struct Inbox {
   }
 
   // Lane verb: the first row of `source` in the slab of a local expert: what sources below it have for that expert.
+  // (Those of masked ranks are zero, ll_mend.hpp.)
   UCCLEP_FN uint32_t slab_base(const Op& op, uint32_t source, uint32_t expert) const {
     if (bases) return bases[source * op.group.shape.local_experts() + expert];
     constexpr uint32_t batch = 4;  // packets under way

@@ -46,6 +46,8 @@ UCCLEP_FN bool counts_here() {
 
 // Verb of that block: the counters of the caller, and the counts that combine needs.
 UCCLEP_FN bool count_arrivals(const Op& op, const LlDispatchArgs& args, const Stage& stage) {
+  GroupMasks* const masks = read_again(args).group.masks;
+  if (masks != nullptr && load_relaxed<Scope::gpu>(&masks->counted) == op.seq) return true;  // in the first run
   const HandleMemory memory = memory_of(args);
   if (thread_id() == 0) {
     memory.state()->weighted = args.settings.weights_at_dispatch;
@@ -62,6 +64,8 @@ UCCLEP_FN bool count_arrivals(const Op& op, const LlDispatchArgs& args, const St
   const HandleMemory kept = memory_of(here);
   place_rows<false>(op.with(here.group), kept, tables.header_words(kept), here.output.zones, here.counters,
                     tables.scratch);
+  GroupMasks* const counted = read_again(args).group.masks;
+  if (counted != nullptr && thread_id() == 0) store_relaxed<Scope::gpu>(&counted->counted, op.seq);
   return true;
 }
 
@@ -149,6 +153,7 @@ UCCLEP_FN bool send_headers(const Op& op, const LlDispatchArgs& args, const Job&
     const LlDispatchArgs& now = read_again(args);
     const Op same = op.with(now.group);
     const uint32_t peer = op.rotated(i);
+    if (is_masked(now.group, peer)) continue;
     send_routed_header(same, now, sets, peer, Wire::header_for(same, peer), form, bad);
   }
   const LlDispatchArgs& now = read_again(args);
@@ -162,17 +167,11 @@ UCCLEP_FN Job meta_job(const Job& count, uint32_t ranks, uint32_t tokens) {
   return tokens <= apart.warps() ? apart : count;
 }
 
-template <class Row, class Forms, Part part>
-UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const LlDispatchArgs& args, Stage& stage) {
+// The half that sends.
+template <class Row, class Forms>
+UCCLEP_FN bool send_rows(const Op& op, const Opening& opening, const LlDispatchArgs& args, Stage& stage,
+                         const Jobs& jobs, Form form) {
   using Wire = typename Forms::Wire;
-  const Form form = !Forms::by_token ? Form::bulk
-                    : Forms::bulk    ? form_of(args.group.shape, args.source.wire, args.routing.tokens)
-                                     : Form::line;
-  Jobs jobs = part == Part::whole && form == Form::line ? Jobs::of(sending_percent<Row>) : Jobs::of_one();
-  if (TokenSetShape::of(op.group.shape).tokens == 0) {  // the sets lie in the handle: one block has them
-    jobs.count = {grid_size() - 1, 1};
-    if (form == Form::bulk) jobs.send = jobs.count;
-  }
   LlSets sets = sets_in(BlockTables::of(stage, args).sets, args);
   int64_t bad = no_bad_id;
   LineSender<typename Row::Lines, most_sent<Row, Forms>> sender(args, jobs.send, stage, &bad);
@@ -196,6 +195,21 @@ UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const LlDispa
       send_tokens<typename Row::Bulk, typename BulkPath<Wire>::Out>(op, args, jobs.send, stage, sets, &bad);
   }
   report_bad_id(op, bad);
+  return true;
+}
+
+// The whole exchange; the second run only receives: all rows have left in the first.
+template <class Row, class Forms, Part part>
+UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const LlDispatchArgs& args, Stage& stage) {
+  const Form form = !Forms::by_token ? Form::bulk
+                    : Forms::bulk    ? form_of(args.group.shape, args.source.wire, args.routing.tokens)
+                                     : Form::line;
+  Jobs jobs = part == Part::whole && form == Form::line ? Jobs::of(sending_percent<Row>) : Jobs::of_one();
+  if (TokenSetShape::of(op.group.shape).tokens == 0) {  // the sets lie in the handle: one block has them
+    jobs.count = {grid_size() - 1, 1};
+    if (form == Form::bulk) jobs.send = jobs.count;
+  }
+  if (args.group.again == 0 && !send_rows<Row, Forms>(op, opening, args, stage, jobs, form)) return false;
   if constexpr (part == Part::first) return true;
   if (!jobs.receive.mine() && !counts_here()) return true;
   const LlDispatchArgs& now = read_again(args);
@@ -215,7 +229,8 @@ UCCLEP_FN void dispatch(const LlDispatchArgs& args) {
   Stage stage(args.piece_bytes, Forms::bulk);
   const Op op = next_operation(args.group, Kind::dispatch, Operation::dispatch, opening);
   if constexpr (part == Part::first) opening.last = last_read(op, opening.last);
-  if (counts_here()) {
+  if (read_again(args).group.masks != nullptr && !begins(args.group, Kind::dispatch, op.seq)) return;
+  if (counts_here() && args.group.again == 0) {
     hide_total(args.counters);
     if (thread_id() == 0) note_routing(memory_of(args), args.routing);
   }

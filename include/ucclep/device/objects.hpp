@@ -109,8 +109,9 @@ struct HandleView {
 };
 
 struct NetworkView;  // network.hpp
+struct GroupMasks;   // masks.hpp
 
-inline constexpr unsigned device_abi = 8;  // changes with any of the structs below
+inline constexpr unsigned device_abi = 9;  // changes with any of the structs below
 
 }  // namespace ucclep
 
@@ -133,6 +134,8 @@ struct ucclEpDeviceGroup {
   ucclep::ChannelState* channel = nullptr;
   ucclep::NetworkView* network = nullptr;  // device memory; NULL: all ranks reach each other's windows
   ucclep::TraceEntry* trace = nullptr;     // [num_kinds][trace_depth], host memory; NULL: nobody asks
+  ucclep::GroupMasks* masks = nullptr;     // device memory; NULL: a peer that misses its deadline is an error
+  uint32_t again = 0;                      // 1: the second run of an operation, in a group with masks
 };
 
 struct ucclEpDeviceHandle {

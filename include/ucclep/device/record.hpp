@@ -28,7 +28,9 @@ enum class Phase : uint32_t {
   argument,
   window,
   signal,
-  barrier
+  barrier,
+  // of masks
+  mask
 };
 
 // Fields of Settings, to name the one that differs between ranks or does not fit.

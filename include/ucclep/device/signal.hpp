@@ -17,7 +17,7 @@
 // |   epoch (system)                   |   (system)                    |                                         |
 // clang-format on
 #pragma once
-#include "ucclep/device/objects.hpp"
+#include "ucclep/device/masks.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 
@@ -72,7 +72,9 @@ struct Waiter {
   uint32_t peer;
 };
 
+// The peer is lost, or the communicator.
 UCCLEP_COLD_FN void report_timeout(DeviceErrors* errors, uint32_t* abort_word, Waiter waiter) {
+  if (note_lost(abort_word, waiter.name, waiter.seq, waiter.peer, static_cast<uint32_t>(waiter.phase))) return;
   ErrorRecord record{};
   record.code = ucclEpTimeout;
   record.operation = waiter.name;
@@ -223,9 +225,11 @@ UCCLEP_FN bool slots_free(const Op& op, const Opening& opening, Consumed consume
   if (marks) mark(op, Mark::begin);
   if (tells_consumed() && opening.abort == 0 && opening.last != 0) tell_consumed(op, opening.last);
   const GroupShape& shape = read_again(op.group).shape;
+  const uint64_t needed = op.seq > shape.in_flight ? op.seq - shape.in_flight : 0;
   bool ok = opening.abort == 0;
-  if (op.seq > shape.in_flight) {
-    const uint64_t needed = op.seq - shape.in_flight;
+  if (op.group.masks != nullptr) {
+    ok = slots_free_of_living(read_again(op.group), op.kind, needed);
+  } else if (needed != 0) {
     for (uint32_t p = thread_id(); p < op.ranks() && ok; p += block_size()) {
       if (p == thread_id() && opening.consumed >= needed) continue;
       ok = wait_peer(op, Phase::consumed, p, [&] { return consumed(op, p) >= needed; });
@@ -350,6 +354,11 @@ UCCLEP_FN HeaderResult receive_header(const Op& op, uint32_t source, const Setti
                                       uint32_t* counts, uint32_t words = 0) {
   const Packet* header = header_packets(op, op.me(), source);
   const uint32_t local = words != 0 ? words : op.group.shape.local_experts();
+  if (is_absent(op.group, op.kind, op.seq, source)) {
+    facts = {};
+    for (uint32_t i = lane_id(); counts && i < local; i += wave_size) counts[i] = 0;
+    return HeaderResult::good;
+  }
   // The fixed packets: lanes 0-3 read one each, all learn all four.
   uint64_t value = 0;
   bool ok = true;
@@ -377,12 +386,14 @@ UCCLEP_FN HeaderResult receive_header(const Op& op, uint32_t source, const Setti
       if (2 * i + 1 < local) counts[2 * i + 1] = static_cast<uint32_t>(value >> 32);
     }
   }
+  if (!counts && is_blank(op.group, op.seq, source)) facts.rows = facts.tokens = 0;  // counted, but not received
   return every_lane(ok) ? HeaderResult::good : HeaderResult::lost;
 }
 
 // Grid verb: the first thing of an operation that needs no counts (P14's READY): I am here, with these settings.
 UCCLEP_FN void ready_out(const Op& op, const Settings& settings) {
   for (uint32_t i = grid_warp(); i < op.ranks(); i += grid_warps()) {
+    if (is_masked(op.group, op.rotated(i))) continue;
     send_header(op, op.rotated(i), settings, 0, Form::bulk, 0, nullptr);
   }
 }

@@ -56,8 +56,10 @@ struct TokenSets {
       return;
     }
     const auto expert = static_cast<uint32_t>(id);
+    const uint32_t rank = expert / shape.local_experts();
+    if (is_masked(args.group, rank)) return;
     set_bits(set(shape.ranks + expert) + token / 32, 1u << token % 32);
-    set_bits(set(expert / shape.local_experts()) + token / 32, 1u << token % 32);
+    set_bits(set(rank) + token / 32, 1u << token % 32);
   }
 
   // Lane verb: tokens of a set, all or those before `token`.
@@ -76,9 +78,10 @@ struct TokenSets {
   }
 
   // Lane verb: adds to a selection what lies before its token: place counts the tokens with a row to the same rank,
-  // position those with the same expert.
+  // position those with the same expert. A masked rank gets no row.
   UCCLEP_FN void add_before(uint32_t token, Selection& selection) const {
     if (selection.expert < 0 || token < first) return;
+    if (is_masked(args.group, selection.rank)) selection.place = no_place;
     if (selection.sends()) selection.place += count_before(selection.rank, token);
     selection.position += count_before(column_of(static_cast<uint32_t>(selection.expert)), token);
   }

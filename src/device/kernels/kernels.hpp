@@ -71,6 +71,11 @@ inline constexpr Kernel ht_send_combine_fp16_network{"ht_send_combine_fp16_netwo
 inline constexpr Kernel ht_complete_combine_fp16_network{"ht_complete_combine_fp16_network", false};
 inline constexpr Kernel ht_send_combine_fp32_network{"ht_send_combine_fp32_network", false};
 inline constexpr Kernel ht_complete_combine_fp32_network{"ht_complete_combine_fp32_network", false};
+inline constexpr Kernel ll_mend_dispatch{"ll_mend_dispatch", false};
+inline constexpr Kernel ll_mend_combine{"ll_mend_combine", false};
+inline constexpr Kernel mask_update{"mask_update", false};
+inline constexpr Kernel mask_query{"mask_query", false};
+inline constexpr Kernel mask_clear{"mask_clear", false};
 inline constexpr Kernel routing_counts{"routing_counts", false};
 inline constexpr Kernel trace_clock{"trace_clock", false};
 

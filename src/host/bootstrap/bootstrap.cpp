@@ -288,6 +288,19 @@ void Bootstrap::barrier(Deadline deadline) {
 void Bootstrap::barrier_living(Deadline deadline) {
   impl_->round(wire::RoundKind::living, "", deadline);
 }
+void Bootstrap::gather_living(const std::string& mine, Deadline deadline,
+                              const std::function<void(int rank, const char* part)>& each) {
+  const int32_t own = rank();
+  const std::string part = std::string(reinterpret_cast<const char*>(&own), sizeof own) + mine;
+  const std::string all = impl_->round(wire::RoundKind::living, part, deadline);
+  if (all.size() % part.size() != 0) fail(ucclEpInternalError, "the living brought {} bytes in all", all.size());
+  for (size_t at = 0; at < all.size(); at += part.size()) {
+    int32_t of = 0;
+    std::memcpy(&of, all.data() + at, sizeof of);
+    if (of < 0 || of >= nranks()) fail(ucclEpInternalError, "one of the living calls itself rank {}", of);
+    each(of, all.data() + at + sizeof of);
+  }
+}
 void Bootstrap::agree(const std::string& contribution, Deadline deadline) {
   impl_->round(wire::RoundKind::agree, contribution, deadline);
 }

@@ -6,9 +6,11 @@
 // Collective calls are made by one thread at a time, in the same order on every rank; each either succeeds on all ranks
 // or throws the same Error on all that are still there. abort() and the queries may be called by any thread.
 #pragma once
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/deadline.hpp"
@@ -61,6 +63,17 @@ class Bootstrap {
   std::vector<std::string> collect(const std::string& mine, Deadline deadline);
   void barrier(Deadline deadline);
   void barrier_living(Deadline deadline);  // does not wait for ranks that died or said goodbye
+  // What each of the living brings; the same on all of them.
+  template <class T>
+  std::vector<std::pair<int, T>> allgather_living(const T& mine, Deadline deadline) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    std::vector<std::pair<int, T>> all;
+    gather_living({reinterpret_cast<const char*>(&mine), sizeof(T)}, deadline, [&](int rank, const char* part) {
+      all.emplace_back(rank, T{});
+      std::memcpy(&all.back().second, part, sizeof(T));
+    });
+    return all;
+  }
 
   // Called once per lost rank (died, aborted, or unreachable) from a thread of the bootstrap, at once for ranks that
   // are lost already. After close(), or after setting another handler, the old one does not run any more. The handler
@@ -77,6 +90,8 @@ class Bootstrap {
  private:
   friend class Agreement;
   void agree(const std::string& contribution, Deadline deadline);
+  void gather_living(const std::string& mine, Deadline deadline,
+                     const std::function<void(int rank, const char* part)>& each);
   struct Impl;
   explicit Bootstrap(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;

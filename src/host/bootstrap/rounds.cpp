@@ -18,7 +18,7 @@ const char* name_of(wire::RoundKind kind) {
     case wire::RoundKind::agree:
       return "an agreement";
     case wire::RoundKind::living:
-      return "a barrier of the living";
+      return "a call of the living";
   }
   return "an unknown call";
 }
@@ -132,9 +132,7 @@ void Rounds::finish(Round& round) const {
     return end(round, verdict.code, std::move(verdict.sentence));
   }
   std::string all;
-  if (round.kind == wire::RoundKind::gather || round.kind == wire::RoundKind::collect) {
-    for (const std::string& part : round.parts) all += part;
-  }
+  for (const std::string& part : round.parts) all += part;
   end(round, ucclEpSuccess, std::move(all));
 }
 

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// Masks (protocol P12, P13), of LL in groups with enable_mask. Every operation is three launches: the operation, its
+// mend (ll_mend.hpp), and the operation again, which returns at once unless the mend has asked for it. So what blocks
+// of one launch know of the masks does not change while it runs, and they decide alike without a word between them:
+// a wait that misses its deadline only notes the peer as lost, and all leave; the mend masks it.
+#pragma once
+#include "ucclep/device/objects.hpp"
+
+namespace ucclep {
+
+constexpr uint64_t all_operations = ~uint64_t{0};
+
+struct RankMask {
+  uint64_t last[num_kinds];  // the last operation with rows of this rank; all_operations: it is active
+  uint64_t blank;            // the dispatch in which its rows are zero rows: not all of them came
+  uint32_t lost;             // not 0: a wait for it has missed its deadline, in this Phase; or it has died: Phase::none
+  uint32_t unused;
+};
+constexpr uint32_t lost_bit = 0x80000000u;
+constexpr uint32_t leave_now = 2;  // somebody is lost: all leave, and the operation is mended
+
+// Of one group, in device memory.
+struct GroupMasks {
+  uint32_t leave;             // the group's abort word: 1 as ever, leave_now
+  uint32_t masked;            // 1: the abort word is one of these. Behind others there is 0
+  uint64_t begun[num_kinds];  // the last operation that has begun
+  uint64_t again[num_kinds];  // the operation that is to run again
+  uint64_t counted;           // the dispatch that the caller's counters have
+  ErrorRecord* evicted;       // host memory: a peer has masked this rank
+  uint32_t* told;             // [R], host memory: 1 for a rank that was masked
+
+  UCCLEP_HD RankMask* ranks() { return reinterpret_cast<RankMask*>(this + 1); }
+  UCCLEP_HD RankMask& of(uint32_t rank) { return ranks()[rank]; }
+  static UCCLEP_HD constexpr uint64_t bytes(uint32_t ranks) { return sizeof(GroupMasks) + sizeof(RankMask) * ranks; }
+};
+
+// Gets the words of a masked group: MaskUpdate, MaskQuery and MaskClear.
+struct MaskArgs {
+  ucclEpDeviceGroup group;
+  int* out;                                  // MaskQuery
+  uint64_t next[num_kinds];                  // MaskClear
+  uint64_t active[ceil_div(max_ranks, 64)];  // a bit for each rank
+};
+
+}  // namespace ucclep
+
+namespace UCCLEP_SIMT_NAMESPACE {
+
+// Is the rank masked: nothing is sent to it, and combine adds nothing of it.
+UCCLEP_FN bool is_masked(GroupMasks* masks, uint32_t rank) {
+  return masks != nullptr && load_relaxed<Scope::gpu>(&masks->of(rank).last[0]) != all_operations;
+}
+UCCLEP_FN bool is_masked(const ucclEpDeviceGroup& group, uint32_t rank) {
+  return is_masked(read_again(group).masks, rank);
+}
+
+// Has operation `seq` no rows of the rank, and no header.
+UCCLEP_FN bool is_absent(const ucclEpDeviceGroup& group, Kind kind, uint64_t seq, uint32_t rank) {
+  GroupMasks* const masks = read_again(group).masks;
+  return masks != nullptr && load_relaxed<Scope::gpu>(&masks->of(rank).last[static_cast<uint32_t>(kind)]) < seq;
+}
+
+// Are its rows of the dispatch zero rows, which the mend has written.
+UCCLEP_FN bool is_blank(const ucclEpDeviceGroup& group, uint64_t seq, uint32_t rank) {
+  GroupMasks* const masks = read_again(group).masks;
+  return masks != nullptr && load_relaxed<Scope::gpu>(&masks->of(rank).blank) == seq;
+}
+
+// In this rank's window: not 0 once the peer has masked this rank. Groups with masks have no HT, whose Updates the word
+// would belong to.
+UCCLEP_FN uint64_t* evicted_by(const ucclEpDeviceGroup& group, uint32_t window, uint32_t peer) {
+  return reinterpret_cast<uint64_t*>(group.windows[window] +
+                                     group.layout.consumed_word(group.shape, Kind::update, peer));
+}
+
+// Everybody leaves, unless the communicator has been aborted: then they do already.
+UCCLEP_FN void leave_all(GroupMasks* masks) {
+  uint32_t expected = 0;
+  compare_exchange<Scope::system>(&masks->leave, expected, leave_now);
+}
+
+// Verb of a block's threads: has an active peer masked this rank. Then everybody leaves, and the mend says so.
+UCCLEP_FN bool was_evicted(const ucclEpDeviceGroup& group) {
+  for (uint32_t p = thread_id(); p < group.shape.ranks; p += block_size()) {
+    if (load_relaxed<Scope::system>(evicted_by(group, group.rank, p)) == 0 || is_masked(group, p)) continue;
+    leave_all(group.masks);
+    return true;
+  }
+  return false;
+}
+
+UCCLEP_FN bool is_lost(GroupMasks* masks, uint32_t rank) {
+  return load_relaxed<Scope::system>(&masks->of(rank).lost) != 0;
+}
+
+constexpr uint32_t kind_of(Operation operation) {
+  return static_cast<uint32_t>(operation) - 1;
+}
+static_assert(kind_of(Operation::dispatch) == static_cast<uint32_t>(Kind::dispatch) &&
+              kind_of(Operation::combine) == static_cast<uint32_t>(Kind::combine));
+
+// Lane verb: a wait for the rank has ended in vain. False: in a second run, or a group without masks.
+UCCLEP_FN bool note_lost(uint32_t* abort_word, Operation operation, uint64_t seq, uint32_t rank, uint32_t phase) {
+  if (load_relaxed<Scope::gpu>(abort_word + 1) == 0) return false;
+  auto* masks = reinterpret_cast<GroupMasks*>(abort_word);
+  if (load_relaxed<Scope::gpu>(&masks->again[kind_of(operation)]) == seq) return false;
+  if (!is_lost(masks, rank)) store_relaxed<Scope::system>(&masks->of(rank).lost, lost_bit | phase);
+  leave_all(masks);
+  return true;
+}
+
+// Verb of a block's threads, in the place of the waits of slots_free: false: this rank is out, or all is. Those who are
+// lost are not waited for, and nobody leaves for their sake: whoever does has sent all that others wait for.
+UCCLEP_COLD_FN bool slots_free_of_living(const ucclEpDeviceGroup& group, Kind kind, uint64_t needed) {
+  if (was_evicted(group)) return false;
+  GroupMasks* const masks = group.masks;
+  const Wait wait = begin_wait(group.timeout_ns, &masks->leave);
+  for (uint32_t p = thread_id(); p < group.shape.ranks; p += block_size()) {
+    const auto* word =
+        reinterpret_cast<const uint64_t*>(group.windows[group.rank] + group.layout.consumed_word(group.shape, kind, p));
+    while (load_acquire<Scope::system>(word) < needed && !is_lost(masks, p) && !is_masked(masks, p)) {
+      pause();
+      if (load_relaxed<Scope::system>(&masks->leave) == 1) return false;
+      if (timed_out(wait)) {
+        store_relaxed<Scope::system>(&masks->of(p).lost, lost_bit | static_cast<uint32_t>(Phase::consumed));
+      }
+    }
+  }
+  return load_relaxed<Scope::system>(&masks->leave) != 1;
+}
+
+// Is the launch that begins to run the operation: a second one only if the mend has asked for it.
+UCCLEP_FN bool begins(const ucclEpDeviceGroup& group, Kind kind, uint64_t seq) {
+  const auto k = static_cast<uint32_t>(kind);
+  const bool asked = load_relaxed<Scope::gpu>(&group.masks->again[k]) == seq;
+  if (group.again != 0 || asked) return group.again != 0 && asked;  // if not again: the second run was given up, too
+  if (block_id() == 0 && thread_id() == 0) store_relaxed<Scope::gpu>(&group.masks->begun[k], seq);
+  return true;
+}
+
+}  // namespace UCCLEP_SIMT_NAMESPACE
