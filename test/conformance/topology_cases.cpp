@@ -143,11 +143,6 @@ void check_division(Rank& rank, const Division& division, int id) {
   ucclEpGroupLimits_t limits = UCCLEP_GROUP_LIMITS_INIT;
   const Group group = make_group(comm, group_asked);
   ok(ucclEpGroupQuery(comm, &group_asked, &limits), "ucclEpGroupQuery");
-  void* memory = nullptr;
-  ok(ucclEpMemAlloc(comm, &memory, 4096), "ucclEpMemAlloc");
-  ucclEpWindow_t window = nullptr;
-  refused(ucclEpWindowRegister(comm, memory, 4096, &window), ucclEpNotSupported, "ucclEpWindowRegister");
-  ok(ucclEpMemFree(comm, memory), "ucclEpMemFree");
 }
 
 TEST_CASE("topology: virtual nodes and domains are as asked for", "[process][reduced][driver]") {
