@@ -306,7 +306,8 @@ TEST_CASE("ucclEpGroupQuery says within 5 % what a group takes", "[reduced][driv
       ok(ucclEpGroupQuery(comm, &config, &limits), "ucclEpGroupQuery");
       // Two slots, in each of which combine stages so many rows of 2048 bytes less.
       const int64_t spared = world.limit == 0 ? 0 : 2 * 4 * (256 - 64) * 2048;
-      require(dropless - limits.device_bytes >= spared,
+      const int64_t rounding = test_gpus() > 0 ? 2 << 20 : 0;  // windows on GPUs
+      require(dropless - limits.device_bytes >= spared - rounding,
               "with a limit of " + std::to_string(world.limit) + " rows a group takes " +
                   std::to_string(limits.device_bytes) + " bytes, without " + std::to_string(dropless));
       require(allocator.calls == 0, "ucclEpGroupQuery allocated memory");

@@ -5,6 +5,7 @@
 #include <string>
 #include <thread>
 
+#include "host/comm.hpp"
 #include "host/guard.hpp"
 
 namespace {
@@ -15,10 +16,10 @@ std::string last_error(ucclEpComm_t comm = nullptr) {
   return ucclEpGetLastError(comm);
 }
 
-// A communicator's address, which nothing here looks behind.
+// A communicator with nothing in it.
 struct FakeComm {
-  char byte;
-  ucclEpComm_t get() { return reinterpret_cast<ucclEpComm_t>(&byte); }
+  ucclEpComm comm;
+  ucclEpComm_t get() { return &comm; }
 };
 
 ucclEpResult_t fail_with(const char* sentence, ucclEpComm_t comm = nullptr) {

@@ -114,5 +114,5 @@ TEST_CASE("ranks that call different things are told so") {
   rounds.add_part(1, 1, RoundKind::agree, "");
   deliveries = rounds.add_part(0, 1, RoundKind::living, "");
   REQUIRE(deliveries.size() == 2);
-  CHECK_THAT(*deliveries[0].payload, Contains("rank 1 came to an agreement, rank 0 to a barrier of the living"));
+  CHECK_THAT(*deliveries[0].payload, Contains("rank 1 came to an agreement, rank 0 to a call of the living"));
 }
