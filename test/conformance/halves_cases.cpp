@@ -171,7 +171,7 @@ Scenario medium(const Scenario& layout, uint64_t seed) {
   return scenario;
 }
 
-TEST_CASE("halves: whole operations of other handles in between", "[halves][process][reduced][driver][nodes]") {
+TEST_CASE("halves: whole operations of other handles in between", "[halves][process][driver][nodes]") {
   for (const Scenario& layout : in_all_layouts({})) {
     run_ranks(4, [&](Rank& rank) {
       const Scenario scenario = medium(layout, 360);
@@ -270,8 +270,7 @@ TEST_CASE("halves: of both kinds and modes at once", "[halves][process][driver][
   });
 }
 
-TEST_CASE("halves: ranks that take whole operations meet ranks that do not",
-          "[halves][process][reduced][driver][nodes]") {
+TEST_CASE("halves: ranks that take whole operations meet ranks that do not", "[halves][process][driver][nodes]") {
   for (const Scenario& layout : in_all_layouts({})) {
     run_ranks(4, [&](Rank& rank) {
       const Scenario scenario = medium(layout, 390);
@@ -379,7 +378,7 @@ TEST_CASE("halves: ranks whose settings differ all say so, and go on", "[halves]
 }
 
 // Rank 1 never begins.
-TEST_CASE("halves: a peer that does not come is named", "[halves][process][reduced][driver][nodes]") {
+TEST_CASE("halves: a peer that does not come is named", "[halves][process][nodes]") {
   for (const Layout layout : {Layout::ll_expert_major, Layout::ht_expert_major}) {
     run_ranks(2, [&](Rank& rank) {
       const Scenario scenario{.layout = layout, .ranks = 2, .experts = 4};

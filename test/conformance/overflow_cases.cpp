@@ -101,7 +101,7 @@ TEST_CASE("overflow: the lower of the tensor and the limit holds", "[process][re
 }
 
 TEST_CASE("overflow: ranks without tokens, one that receives all, and others that receive nothing",
-          "[process][reduced][nodes]") {
+          "[process][nodes]") {
   std::vector<Scenario> scenarios;
   for (Scenario& base : in_ht({.top_k = 2, .tokens = {8, 0, 3, 5}, .alignment = 8, .seed = 221})) {
     base.rule = only({2, 3});  // of rank 1
@@ -123,7 +123,7 @@ TEST_CASE("overflow: only the rank that overflows has a record", "[process][node
   }
 }
 
-TEST_CASE("overflow: many routings of one handle, some of which overflow", "[process][reduced][nodes]") {
+TEST_CASE("overflow: many routings of one handle, some of which overflow", "[process][nodes]") {
   for (Scenario& scenario : in_ht({.top_k = 3, .max_tokens = 9, .alignment = 2, .rule = uniform(30), .seed = 241})) {
     const std::vector<int64_t> rows = totals(scenario, scenario.seed);
     scenario.max_recv = rows.front();
@@ -152,7 +152,7 @@ TEST_CASE("overflow: scales, quantisation, long rows apart and biases", "[nodes]
   run_limited(scenarios);
 }
 
-TEST_CASE("overflow: LL has room for all rows and no limit", "[process][reduced][nodes]") {
+TEST_CASE("overflow: LL has room for all rows and no limit", "[process][nodes]") {
   std::vector<Scenario> scenarios;
   for (Scenario& scenario : in_all_layouts({.top_k = 3, .max_recv = 1, .seed = 261})) {
     if (scenario.ll()) scenarios.push_back(scenario);
@@ -161,7 +161,7 @@ TEST_CASE("overflow: LL has room for all rows and no limit", "[process][reduced]
 }
 
 // HT's pool lies where rows of LL land.
-TEST_CASE("overflow: one group with a limit serves LL and HT in turn", "[process][reduced][nodes]") {
+TEST_CASE("overflow: one group with a limit serves LL and HT in turn", "[process][nodes]") {
   const std::vector<Scenario> scenarios = in_all_layouts(
       {.top_k = 3, .max_tokens = 9, .hidden = 4096, .max_recv = 7, .overflow = UCCLEP_OVERFLOW_DROP, .seed = 281});
   run_ranks(4, [&](Rank& rank) {
