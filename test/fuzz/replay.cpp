@@ -12,7 +12,6 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <new>
 #include <random>
 #include <string>
 #include <vector>
@@ -26,7 +25,6 @@ namespace {
 using Bytes = std::vector<uint8_t>;
 
 constexpr size_t longest_input = 1 << 16;
-constexpr size_t largest_allocation = size_t{64} << 20;
 constexpr unsigned longest_seconds = 20;
 
 // Read by signal handlers.
@@ -160,20 +158,6 @@ class Mutator {
 };
 
 }  // namespace
-
-// What an input makes the target ask for is bounded, whatever numbers it holds.
-void* operator new(size_t bytes) {
-  void* memory = bytes > largest_allocation ? nullptr : std::malloc(bytes == 0 ? 1 : bytes);
-  if (memory != nullptr) return memory;
-  std::fprintf(stderr, "an allocation of %zu bytes\n", bytes);
-  std::abort();
-}
-void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, size_t) noexcept {
-  std::free(memory);
-}
 
 int main(int argc, char** argv) {
   prepare(argv[0]);
