@@ -113,7 +113,7 @@ int64_t Trace::now_ns() {
   return ns_of<std::chrono::steady_clock>();
 }
 
-void Trace::write(std::vector<json> events) noexcept {
+void Trace::write(const std::vector<json>& events) noexcept {
   const std::lock_guard lock(mutex_);
   file_.append(events);
 }
@@ -195,7 +195,7 @@ void GroupTrace::write(const std::vector<proxy::Transfer>& transfers) noexcept {
     std::vector<json> events;
     for (const Kind kind : {Kind::update, Kind::dispatch, Kind::combine}) add_operations(events, kind);
     for (const proxy::Transfer& transfer : transfers) add_transfer(events, transfer);
-    trace_.write(std::move(events));
+    trace_.write(events);
   });
 }
 

@@ -46,7 +46,7 @@ class Trace {
 
  private:
   friend class GroupTrace;
-  void write(std::vector<nlohmann::json> events) noexcept;
+  void write(const std::vector<nlohmann::json>& events) noexcept;
   nlohmann::json track_name(int64_t track, const std::string& name) const;
   double device_us(uint64_t ns) const { return static_cast<double>(static_cast<int64_t>(ns) + device_to_wall_) / 1e3; }
   double host_us(int64_t ns) const { return static_cast<double>(ns + host_to_wall_) / 1e3; }
