@@ -2,6 +2,7 @@
 #include "topology/json.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
@@ -77,10 +78,17 @@ std::string dump(const Json& json, int indent = -1) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
+// Of what lies beyond the range of an int nothing here can be, and reading it as one means nothing.
+bool is_sane(int, Json::parse_event_t event, const Json& value) {
+  if (event != Json::parse_event_t::value || !value.is_number_float()) return true;
+  if (std::abs(value.get<double>()) < 0x1p31) return true;
+  fail(ucclEpInternalError, "a rank's topology holds the number {}", value.dump());
+}
+
 template <class Read>
 auto parse(const std::string& text, Read&& read) {
   try {
-    return read(Json::parse(text));
+    return read(Json::parse(text, is_sane));
   } catch (const Json::exception& error) {
     fail(ucclEpInternalError, "a rank's topology does not parse: {}", error.what());
   }

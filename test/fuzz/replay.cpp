@@ -141,6 +141,7 @@ class Mutator {
                                     0xffff, 0x7fffffff, 0x80000000, 0xffffffff, ~uint64_t{0}};
     const uint64_t number = numbers[below(std::size(numbers))];
     const size_t width = std::min<size_t>(size_t{1} << below(4), input.size() - place);
+    if (width == 0) return;
     std::memcpy(input.data() + place, &number, width);
   }
   void put_digits(Bytes& input, size_t place) {

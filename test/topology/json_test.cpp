@@ -46,6 +46,9 @@ TEST_CASE("a machine that did not survive is refused", "[topology]") {
   std::string wrong_address = whole;
   wrong_address.replace(wrong_address.find("0000:01:00.0"), 4, "zero");
   CHECK_THROWS_WITH(parse_machine(wrong_address), "a rank's topology has the PCI address zero:01:00.0");
+  std::string no_number = whole;
+  no_number.replace(no_number.find("\"drawn\""), 7, "1.2e20");
+  CHECK_THROWS_WITH(parse_machine(no_number), Catch::Matchers::Contains("1.2e+20"));
   std::string wrong_type = whole;
   wrong_type.replace(wrong_type.find("\"drawn\""), 7, "7");
   CHECK_THROWS_WITH(parse_machine(wrong_type), Catch::Matchers::Contains("does not parse"));
