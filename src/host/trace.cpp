@@ -14,9 +14,12 @@
 #include <chrono>
 #include <cstring>
 #include <limits>
+#include <memory>
+#include <thread>
 #include <utility>
 
 #include "base/best_effort.hpp"
+#include "base/deadline.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "device/kernels/kernels.hpp"
@@ -47,30 +50,43 @@ json span(int rank, int64_t track, std::string name, double begin_us, double end
 int64_t device_to_host_ns(Device& device) {
   constexpr int tries = 5;
   constexpr int64_t timeout_ms = 10'000;
-  auto* now = static_cast<uint64_t*>(device.alloc_host(sizeof(uint64_t)));
-  const ucclEpStream_t stream = device.stream_create();
+  const auto give_back = [](auto&& free) { best_effort("trace", "what the clock was read with stays", free); };
+  const std::shared_ptr<uint64_t> now(static_cast<uint64_t*>(device.alloc_host(sizeof(uint64_t))),
+                                      [&](uint64_t* word) { give_back([&] { device.free_host(word); }); });
+  const std::shared_ptr<void> stream(device.stream_create(),
+                                     [&](void* made) { give_back([&] { device.stream_destroy(made); }); });
   int64_t closest = std::numeric_limits<int64_t>::max(), difference = 0;
-  const TraceClockArgs args{now};
+  const TraceClockArgs args{now.get()};
   for (int i = 0; i < tries; ++i) {
     const int64_t before = Trace::now_ns();
-    device.launch(kernels::trace_clock, {}, &args, sizeof args, stream);
-    if (device.stream_synchronize(stream, timeout_ms) != ucclEpSuccess) break;
+    device.launch(kernels::trace_clock, {}, &args, sizeof args, stream.get());
+    if (device.stream_synchronize(stream.get(), timeout_ms) != ucclEpSuccess) {
+      fail(ucclEpTimeout, "UCCLEP_TRACE: {} did not say its time within {} ms", device.traits().name, timeout_ms);
+    }
     const int64_t after = Trace::now_ns();
     if (after - before >= closest) continue;
     closest = after - before;
     difference =
         before + (after - before) / 2 - static_cast<int64_t>(std::atomic_ref(*now).load(std::memory_order_acquire));
   }
-  device.stream_destroy(stream);
-  device.free_host(now);
   log::info("trace", "the clock of {} is known to {} ns", device.traits().name, closest / 2);
   return difference;
+}
+
+// Another rank writes its events in no time. False: somebody holds the file, and does not go on.
+bool lock_soon(int fd) {
+  for (const Deadline deadline = Deadline::after_ms(1000); ::flock(fd, LOCK_EX | LOCK_NB) != 0;) {
+    if (deadline.expired()) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
 }
 
 }  // namespace
 
 TraceFile::TraceFile(std::string name) : name_(std::move(name)) {
-  fd_ = Fd(::open(name_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  // Not even for a reader of a pipe does anybody wait.
+  fd_ = Fd(::open(name_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644));
   if (fd_.get() < 0) fail(ucclEpSystemError, "UCCLEP_TRACE: cannot open {}: {}", name_, std::strerror(errno));
 }
 
@@ -79,7 +95,11 @@ void TraceFile::append(const std::vector<json>& events) noexcept {
     std::string text;
     for (const json& event : events) text += ",\n" + event.dump();
     if (text.empty() || failed_) return;
-    ::flock(fd_.get(), LOCK_EX);
+    if (!lock_soon(fd_.get())) {
+      failed_ = true;
+      log::warn("trace", "{}: another process keeps it locked; the rest of the trace is lost", name_);
+      return;
+    }
     struct stat facts{};
     if (::fstat(fd_.get(), &facts) == 0 && facts.st_size == 0) text[0] = '[';
     for (std::string_view left = text; !left.empty();) {
