@@ -166,7 +166,7 @@ void launch_call(const CombineCall& call, ucclEpDataType_t dtype, const LaunchSh
 }
 
 void check_opened(const CombineCall& call) {
-  check_one_domain(call.handle.group->comm->wiring, "operations of user kernels");
+  check_user_kernels(*call.handle.group);
   if (!call.handle.low_latency()) {
     fail(ucclEpNotSupported, "handle is one of HT: in this version kernels open combines of LL handles only");
   }

@@ -126,7 +126,7 @@ void complete_dispatch(ucclEpHandle& handle, const ucclEpDispatchOutputs_t* outp
   DispatchCall call{handle, UCCLEP_DISPATCH_INPUTS_INIT, read_struct(outputs, "outputs"), read_struct(config, "config"),
                     true};
   checked_stream(*handle.group->comm, stream);
-  check_one_domain(handle.group->comm->wiring, "operations of user kernels");
+  check_user_kernels(*handle.group);
   if (!handle.low_latency()) {
     fail(ucclEpNotSupported, "handle is one of HT: in this version kernels open dispatches of LL handles only");
   }

@@ -194,6 +194,13 @@ ucclEpGroup& usable(ucclEpGroup_t group) {
   return *group;
 }
 
+void check_user_kernels(const ucclEpGroup& group) {
+  check_one_domain(group.comm->wiring, "operations of user kernels");
+  if (group.mask_words) {
+    fail(ucclEpNotSupported, "the group has enable_mask, which this version has for operations of the library only");
+  }
+}
+
 void release_retired(ucclEpGroup& group) {
   if (group.retired.empty() || group.captured) return;
   if (group.comm->device->event_synchronize(group.last_operation, 0) == ucclEpSuccess) group.retired.clear();
@@ -257,7 +264,7 @@ ucclEpResult_t ucclEpGroupDestroy(ucclEpGroup_t group) {
 ucclEpResult_t ucclEpGroupGetDevice(ucclEpGroup_t group, ucclEpDeviceGroup* out) {
   return guarded("ucclEpGroupGetDevice", group == nullptr ? nullptr : group->comm, [&] {
     const ucclEpGroup& g = usable(group);
-    check_one_domain(g.comm->wiring, "operations of user kernels");
+    check_user_kernels(g);
     check_device_struct(out);
     *out = g.device;
   });

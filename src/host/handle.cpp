@@ -271,10 +271,7 @@ ucclEpResult_t ucclEpHandleWaitCounts(ucclEpHandle_t handle, int64_t* recv_total
 ucclEpResult_t ucclEpHandleGetDevice(ucclEpHandle_t handle, ucclEpDeviceHandle* out) {
   return guarded("ucclEpHandleGetDevice", comm_of(handle), [&] {
     const ucclEpHandle& h = usable(handle);
-    check_one_domain(h.group->comm->wiring, "operations of user kernels");
-    if (h.group->mask_words) {
-      fail(ucclEpNotSupported, "the group has enable_mask, which this version has for operations of the library only");
-    }
+    check_user_kernels(*h.group);
     if (h.memory.data() == nullptr) {
       fail(ucclEpNotSupported, "the handle is on config.handle_mem: user kernels take one with memory of its own");
     }

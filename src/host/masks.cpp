@@ -44,6 +44,7 @@ bool mask_dead(ucclEpComm& comm, int rank, const std::string& sentence) {
   comm.faults->note(ucclEpTimeout, "communicator", "liveness", rank, sentence + "; it is masked");
   const std::lock_guard lock(comm.groups_mutex);
   for (const ucclEpGroup* group : comm.groups) {
+    if (!masks(group)) continue;  // created meanwhile: its waits have their deadline
     comm.device->poke(&group->device.masks->of(static_cast<uint32_t>(rank)).lost, lost_bit);
     comm.device->poke(&group->device.masks->leave, leave_now);
   }

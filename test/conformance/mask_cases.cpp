@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "conformance/exchange.hpp"
+#include "ucclep/device/objects.hpp"
 
 namespace ucclep::test {
 namespace {
@@ -373,6 +374,8 @@ TEST_CASE("arguments of masks that make no sense are refused", "[process][masks]
     const ucclEpHandleConfig_t config = handle_config(ht);
     ucclEpHandle_t handle = nullptr;
     refused(ucclEpHandleCreate(&handle, at.group, &config), ucclEpNotSupported, "ucclEpHandleCreate", {"enable_mask"});
+    ucclEpDeviceGroup on_device;
+    refused(ucclEpGroupGetDevice(at.group, &on_device), ucclEpNotSupported, "ucclEpGroupGetDevice", {"enable_mask"});
     Exchange half(rank, at.comm, scenario, 3);
     half.update(at.handle, at.stream);
     half.dispatch_config.send_only = 1;

@@ -127,7 +127,7 @@ struct ucclEpDeviceGroup {
   char* const* windows = nullptr;
   ucclep::GroupState* state = nullptr;
   ucclep::DeviceErrors* errors = nullptr;  // host memory
-  uint32_t* abort_word = nullptr;          // device memory: every wait polls it. 0: go on
+  uint32_t* abort_word = nullptr;  // device memory: every wait polls it. 0: go on. Behind it: GroupMasks::masked
   uint64_t timeout_ns = 0;
   char* const* user_windows =
       nullptr;  // [id * ranks + peer], device memory: ranges of ucclEpWindowRegister as mapped here
