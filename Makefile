@@ -3,7 +3,7 @@
 PREFIX ?= /usr/local
 RELEASE ?= 0
 
-.PHONY: all perf test test-long test-nodes test-python test-gpu test-roce fuzz mutants model lint install bundle wheel clean
+.PHONY: all perf test test-long test-nodes test-python test-gpu test-roce fuzz mutants model lint docs install bundle wheel clean
 
 all:
 	@tools/deps.sh build
@@ -47,6 +47,10 @@ model:
 lint:
 	@tools/lint.sh
 
+docs:
+	@tools/deps.sh docs
+	@tools/docs.sh
+
 install: all
 	@tools/install.sh "$(PREFIX)"
 
@@ -59,4 +63,4 @@ wheel:
 	@RELEASE=$(RELEASE) tools/wheel.sh
 
 clean:
-	rm -rf build build-tsan build-asan build-fuzz build-mutants dist
+	rm -rf build build-tsan build-asan build-fuzz build-mutants build-docs dist

@@ -57,6 +57,13 @@ long_files() {  # a report, never a failure
 conformance() {  # the tests that docs/conformance.md names are there
   tools/check_conformance.py
 }
+documented() {  # doxygen has nothing to say about the public headers
+  local pages status=0
+  pages=$(mktemp -d)
+  tools/docs.sh "$pages" || status=$?
+  rm -rf "$pages"
+  return $status
+}
 tidy() {  # clang-tidy-19
   [ -f build/compile_commands.json ] || tools/build.sh build tools >/dev/null || return 1
   sources src/base src/topology src/host | grep '\.cpp$' |
@@ -67,7 +74,7 @@ tidy() {  # clang-tidy-19
 checks=("$@")
 if [ ${#checks[@]} -eq 0 ]; then
   tools/deps.sh lint || exit 1
-  checks=(formatted licensed one_place_for_targets no_abort long_files conformance tidy)
+  checks=(formatted licensed one_place_for_targets no_abort long_files conformance documented tidy)
 fi
 for name in "${checks[@]}"; do
   check "$name"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/**
+/** @file
  * What a network is to libucclep, and the C ABI of a transport that is not built in.
  *
  * A plugin for NAME is libucclep_transport_NAME.so. It exports ucclEpTransportPlugin(), which returns a table of
@@ -38,6 +38,7 @@
 
 #include <ucclep/ucclep.h>
 
+/** Of the structs and meanings of this header; any change raises it. */
 #define UCCLEP_TRANSPORT_ABI 1
 /** The one symbol of a plugin, of type ucclEpTransportEntry_t. */
 #define UCCLEP_TRANSPORT_ENTRY "ucclEpTransportPlugin"
@@ -56,43 +57,51 @@ enum {
   UCCLEP_MEMORY_DMABUF = 8 /**< `fd` is a dma-buf, `data` the device address of its byte `fd_offset` */
 };
 
+/** Memory to be registered. */
 typedef struct {
-  uint32_t kind; /**< one UCCLEP_MEMORY_* */
-  int32_t device;
-  void* data;
-  uint64_t bytes;
+  uint32_t kind;      /**< one UCCLEP_MEMORY_* */
+  int32_t device;     /**< GPU memory: which device */
+  void* data;         /**< the first byte */
+  uint64_t bytes;     /**< of the region */
   int32_t fd;         /**< host memory: what other processes could map (a sealed memfd), else -1; stays the caller's */
   uint64_t fd_offset; /**< where `data` begins in fd */
 } ucclEpTransportMemory_t;
 
 /** What a peer needs to reach a region: the transport's own bytes, copied as they are. */
 typedef struct {
-  unsigned char bytes[64];
+  unsigned char bytes[64]; /**< the transport's own */
 } ucclEpTransportKey_t;
 
 /* ---- Operations and completions ---- */
 
+/** @{ What stands where there is none, or nobody knows. */
 #define UCCLEP_NO_REGION 0xffffffffu
 #define UCCLEP_UNKNOWN_PEER 0xffffffffu
 #define UCCLEP_UNKNOWN_LENGTH 0xffffffffffffffffull
+/** @} */
 
+/** Kinds of operations. */
 enum { UCCLEP_OPERATION_NONE = 0, UCCLEP_OPERATION_WRITE = 1, UCCLEP_OPERATION_READ = 2 };
+/** Flags of operations. */
 enum {
   UCCLEP_OPERATION_IMM = 1,   /**< a write: `imm` is handed to the receiver */
   UCCLEP_OPERATION_INLINE = 2 /**< a write of at most max_inline bytes of host memory: the CPU may hand them over */
 };
 
+/** One operation of a chain that post begins. */
 typedef struct {
-  uint32_t kind;  /**< UCCLEP_OPERATION_WRITE or _READ */
-  uint32_t flags; /**< UCCLEP_OPERATION_* bits */
-  uint32_t local_region, remote_region;
-  uint64_t local_offset, remote_offset, bytes;
-  uint64_t cookie; /**< the caller's; comes back with the completion */
-  uint32_t imm;
+  uint32_t kind;                               /**< UCCLEP_OPERATION_WRITE or _READ */
+  uint32_t flags;                              /**< UCCLEP_OPERATION_* bits */
+  uint32_t local_region, remote_region;        /**< of register_region and import_region; UCCLEP_NO_REGION: 0 bytes */
+  uint64_t local_offset, remote_offset, bytes; /**< in the regions, and how many; 0 is fine for a write */
+  uint64_t cookie;                             /**< the caller's; comes back with the completion */
+  uint32_t imm;                                /**< with UCCLEP_OPERATION_IMM */
 } ucclEpTransportOperation_t;
 
+/** Kinds of completions. */
 enum { UCCLEP_COMPLETION_DONE = 1, UCCLEP_COMPLETION_ARRIVAL = 2, UCCLEP_COMPLETION_ERROR = 3 };
 
+/** What poll reports. Fields that are said to be of some kinds only are not set in others. */
 typedef struct {
   uint32_t kind;       /**< UCCLEP_COMPLETION_* */
   uint32_t peer;       /**< ARRIVAL: UCCLEP_UNKNOWN_PEER unless the transport reports sources */
@@ -106,6 +115,7 @@ typedef struct {
 
 /* ---- Endpoints ---- */
 
+/** What an endpoint is to be. */
 typedef struct {
   const char* nic;     /**< NULL or empty: the transport's own choice */
   uint32_t peers;      /**< connections, the one to itself included */
@@ -129,11 +139,12 @@ typedef struct {
   uint64_t max_bytes;       /**< bytes that the NIC bears in flight, 0: any. The caller keeps to it, post does not */
 } ucclEpTransportTraits_t;
 
+/** Why a setup function failed. */
 typedef struct {
-  char text[256];
+  char text[256]; /**< a sentence, ended by NUL */
 } ucclEpTransportSentence_t;
 
-typedef struct ucclEpTransportEndpoint* ucclEpTransportEndpoint_t;
+typedef struct ucclEpTransportEndpoint* ucclEpTransportEndpoint_t; /**< the plugin's own */
 
 /** The functions of a plugin; all are required. Those that return a code may write `why` when it is not success. */
 typedef struct {
@@ -146,6 +157,7 @@ typedef struct {
                          ucclEpTransportEndpoint_t* endpoint, ucclEpTransportSentence_t* why);
   /** Ends what is unfinished without a completion, and touches no memory of the caller's afterwards. */
   void (*close)(ucclEpTransportEndpoint_t endpoint);
+  /** Fills what the open endpoint can do; the same until it is closed. */
   void (*traits)(ucclEpTransportEndpoint_t endpoint, ucclEpTransportTraits_t* traits);
 
   /** *length: room for the address in, its bytes out; ucclEpInvalidArgument with *length = what is needed. */
@@ -157,6 +169,7 @@ typedef struct {
   /** Remote regions of the peer are gone too. No completion of its operations is reported afterwards. */
   void (*disconnect)(ucclEpTransportEndpoint_t endpoint, uint32_t peer);
 
+  /** Makes memory reachable for connected peers, by the key that they import. */
   ucclEpResult_t (*register_region)(ucclEpTransportEndpoint_t endpoint, const ucclEpTransportMemory_t* memory,
                                     uint32_t* region, ucclEpTransportKey_t* key, ucclEpTransportSentence_t* why);
   /** Nobody may use the region any more. A peer that does is told by an ERROR if its NIC hears of it. */
@@ -165,6 +178,7 @@ typedef struct {
   /** A region of a connected peer, to be named in operations to that peer. */
   ucclEpResult_t (*import_region)(ucclEpTransportEndpoint_t endpoint, uint32_t peer, const ucclEpTransportKey_t* key,
                                   uint32_t* remote_region, ucclEpTransportSentence_t* why);
+  /** Takes back what import_region gave. */
   void (*release_region)(ucclEpTransportEndpoint_t endpoint, uint32_t remote_region);
 
   /** A chain of operations for one peer, begun together at the NIC. Returns how many were taken, from the first on. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/**
+/** @file
  * libucclep: Mixture-of-Experts dispatch and combine. This header is the whole C API: C99..C23 and C++11..C++23.
  *
  * Letters in shapes: R ranks, E experts, L = E / R local experts, T tokens of a call, K experts of a token, H elements
@@ -7,24 +7,30 @@
  *
  * Results. A function returns ucclEpSuccess or a code; ucclEpGetLastError() has the sentence that says which argument,
  * which value and what was expected. Nothing throws, exits or aborts; nothing is printed unless UCCLEP_DEBUG asks.
- * Out-parameters are written on success only.
+ * Out-parameters are written on success only. Any call may return ucclEpInvalidArgument (a wrong object, struct or
+ * value), ucclEpUnhandledDeviceError, ucclEpSystemError or ucclEpOutOfMemory; what else a function returns stands
+ * there. After a fatal error (ucclEpAsyncError_t) all but the destroying functions and queries return its code at once.
  *
  * Structs start with {size, magic} and are made by their INIT macro, those that the library fills as well:
+ * @code
  *     ucclEpGroupConfig_t config = UCCLEP_GROUP_CONFIG_INIT;
+ * @endcode
  * Zero in a field means "choose for me" unless its comment says that it is required. A NULL config or counters pointer
  * means the INIT value; a NULL Inputs or Outputs struct or required tensor is ucclEpInvalidArgument. Fields are only
  * ever appended: a smaller struct of an older program is read as far as it goes, a larger one of a newer program is
  * accepted when its unknown tail is zero. A struct that the library fills is written up to the caller's size.
  *
  * Calls. Each function says which of these it is:
- *   [collective]  by every rank (the destroying ones: every living rank), in the same order; blocks for at most
- *                 timeout_ms; ucclEpInvalidUsage in stream capture. Bad or differing arguments on one rank give every
- *                 rank ucclEpInvalidArgument, and the sentence names rank and field.
- *   [operation]   by every living rank, in the same order for one group; enqueued on the stream, never blocks; may be
- *                 captured.
- *   [stream]      by this rank alone; enqueued on the stream, never blocks; may be captured.
- *   [local]       by this rank alone; at once. Those that allocate are ucclEpInvalidUsage in stream capture.
- *   [wait]        by this rank alone; blocks for at most timeout_ms; ucclEpInvalidUsage in stream capture.
+ * - [collective]  by every rank (the destroying ones: every living rank), in the same order; blocks for at most
+ *                 timeout_ms, then ucclEpTimeout names who is missing; ucclEpInvalidUsage in stream capture. Bad or
+ *                 differing arguments on one rank give every rank ucclEpInvalidArgument, and the sentence names rank
+ *                 and field.
+ * - [operation]   by every living rank, in the same order for one group; enqueued on the stream, never blocks; may be
+ *                 captured. What goes wrong later is an error record of the communicator (ucclEpAsyncError_t).
+ * - [stream]      by this rank alone; enqueued on the stream, never blocks; may be captured.
+ * - [local]       by this rank alone; at once. Those that allocate are ucclEpInvalidUsage in stream capture.
+ * - [wait]        by this rank alone; blocks for at most timeout_ms, then ucclEpTimeout; ucclEpInvalidUsage in stream
+ *                 capture.
  *
  * Streams. Operations of one group execute in call order; on different streams the caller orders them by events. NULL
  * is the device's default stream. Descriptors, configs and index structs are copied during the call; the memory of
@@ -59,19 +65,19 @@ typedef void* ucclEpEvent_t;                 /**< cudaEvent_t, hipEvent_t or the
 
 /** The address of a rendezvous and its secret: plain bytes, to be sent to the other ranks by any means. */
 typedef struct {
-  char internal[128];
+  char internal[128]; /**< address, secret and checksum: not for callers to read */
 } ucclEpUniqueId;
 
-/** What user kernels get by value; complete in ucclep/device.hpp. Each starts with {unsigned size, magic;}. */
-typedef struct ucclEpDeviceGroup ucclEpDeviceGroup;
-typedef struct ucclEpDeviceHandle ucclEpDeviceHandle;
-typedef struct ucclEpDeviceWindow ucclEpDeviceWindow;
+/* What user kernels get by value; complete in ucclep/device.hpp. Each starts with {unsigned size, magic;}. */
+typedef struct ucclEpDeviceGroup ucclEpDeviceGroup;   /**< a group, for user kernels */
+typedef struct ucclEpDeviceHandle ucclEpDeviceHandle; /**< a handle, for user kernels */
+typedef struct ucclEpDeviceWindow ucclEpDeviceWindow; /**< a window, for user kernels */
 
 /* ---- Enumerations ---- */
 
 /** Codes 0..7 have NCCL's meaning and values. */
 typedef enum {
-  ucclEpSuccess = 0,
+  ucclEpSuccess = 0,              /**< of an operation: it was enqueued */
   ucclEpUnhandledDeviceError = 1, /**< a call of the GPU driver failed */
   ucclEpSystemError = 2,          /**< a call of the operating system failed */
   ucclEpInternalError = 3,        /**< a bug in libucclep */
@@ -82,29 +88,31 @@ typedef enum {
   ucclEpTimeout = 8,              /**< a peer did not come within timeout_ms */
   ucclEpAborted = 9,              /**< ucclEpCommAbort was called */
   ucclEpNotSupported = 10,        /**< not with this device, layout or version; the sentence says what to use instead */
-  ucclEpOutOfMemory = 11,
-  ucclEpOverflow = 12 /**< more rows arrived than the receiver has room for */
+  ucclEpOutOfMemory = 11,         /**< of host or device; nothing was allocated */
+  ucclEpOverflow = 12             /**< more rows arrived than the receiver has room for */
 } ucclEpResult_t;
 
+/** What the elements of a tensor are. */
 typedef enum {
-  ucclEpNoDataType = 0, /**< not set: never valid */
-  ucclEpBfloat16 = 1,
-  ucclEpFloat16 = 2,
-  ucclEpFloat32 = 3,
-  ucclEpFloat8e4m3 = 4,
-  ucclEpFloat8e5m2 = 5,
+  ucclEpNoDataType = 0,   /**< not set: never valid */
+  ucclEpBfloat16 = 1,     /**< 2 bytes */
+  ucclEpFloat16 = 2,      /**< 2 bytes, IEEE */
+  ucclEpFloat32 = 3,      /**< 4 bytes, IEEE */
+  ucclEpFloat8e4m3 = 4,   /**< 1 byte; the largest is 448, no infinity */
+  ucclEpFloat8e5m2 = 5,   /**< 1 byte */
   ucclEpFloat8e8m0 = 6,   /**< an exponent: a scale */
   ucclEpFloat4e2m1x2 = 7, /**< two fp4 values in a byte: one storage element */
-  ucclEpUint8 = 8,
-  ucclEpInt32 = 9,
-  ucclEpInt64 = 10
+  ucclEpUint8 = 8,        /**< 1 byte, as it is */
+  ucclEpInt32 = 9,        /**< 4 bytes */
+  ucclEpInt64 = 10        /**< 8 bytes */
 } ucclEpDataType_t;
 
+/** Where operations run. Memory, streams and events of a communicator are of its device. */
 enum {
-  UCCLEP_DEVICE_AUTO = 0,
-  UCCLEP_DEVICE_CUDA = 1,
-  UCCLEP_DEVICE_HIP = 2,
-  UCCLEP_DEVICE_HOST = 3,
+  UCCLEP_DEVICE_AUTO = 0,          /**< a GPU if there is one, else the host; UCCLEP_DEVICE has the last word */
+  UCCLEP_DEVICE_CUDA = 1,          /**< an NVIDIA GPU */
+  UCCLEP_DEVICE_HIP = 2,           /**< an AMD GPU */
+  UCCLEP_DEVICE_HOST = 3,          /**< threads of the CPU */
   UCCLEP_DEVICE_INDEX_CURRENT = -1 /**< for device_index: the device that is current in the calling thread */
 };
 /** Low latency (decode, few tokens) or high throughput (training and prefill, thousands of tokens). */
@@ -131,14 +139,14 @@ enum { UCCLEP_QUANT_NONE = 0, UCCLEP_QUANT_FP8_128 = 1 };
  */
 typedef struct {
   unsigned size, magic;
-  void* data;
-  ucclEpDataType_t dtype;
-  int ndim;           /**< 1..4 */
-  int64_t sizes[4];   /**< in storage elements, outermost first */
-  int64_t strides[4]; /**< in elements; all zero = contiguous */
+  void* data;             /**< the first element, in memory of the communicator's device */
+  ucclEpDataType_t dtype; /**< of a storage element */
+  int ndim;               /**< 1..4 */
+  int64_t sizes[4];       /**< in storage elements, outermost first */
+  int64_t strides[4];     /**< in elements; all zero = contiguous */
 } ucclEpTensor_t;
 
-/** Must agree between ranks: device, transport. */
+/** Of a communicator. Must agree between ranks: device, transport. */
 typedef struct {
   unsigned size, magic;
   int device;            /**< UCCLEP_DEVICE_* */
@@ -147,53 +155,61 @@ typedef struct {
   const char* nics;      /**< the only ones to use, in the order of rails, as in "mlx5_0,mlx5_1"; NULL: choose */
   int ranks_per_node; /**< 0 = discover; else consecutive ranks form virtual nodes of the size that each member gives */
   int ranks_per_domain; /**< 0 = discover; else consecutive ranks of a node form NVLink-like domains of that size */
-  int proxy_threads;
-  int timeout_ms; /**< of a wait: UCCLEP_TIMEOUT_MS, else the group's, else this, else 100000 */
+  int proxy_threads;    /**< that drive this rank's NICs; 0 = by their number */
+  int timeout_ms;       /**< of a wait: UCCLEP_TIMEOUT_MS, else the group's, else this, else 100000 */
 } ucclEpCommConfig_t;
 
-/** In place: rank r's part is at buf + r * bytes_per_rank. Returns 0 on success. Called inside the init only. */
+/** The caller's own way to exchange bytes: MPI, PMIx, a framework's store. */
 typedef struct {
   unsigned size, magic;
-  void* ctx;
+  void* ctx; /**< handed to allgather */
+  /** In place: rank r's part is at buf + r * bytes_per_rank. Returns 0 on success. Called inside the init only. */
   int (*allgather)(void* ctx, void* buf, size_t bytes_per_rank);
 } ucclEpBootstrap_t;
 
 /** What a communicator runs on. */
 typedef struct {
   unsigned size, magic;
-  int rank, nranks;
-  int device, device_index;
-  int node, num_nodes;
-  int domain_size;
-  int proxy_threads;  /**< of this rank; 0 where all ranks are one domain */
-  char transport[32]; /**< "shared memory" where all ranks are one domain; "" where none was chosen yet */
-  char nics[256];     /**< that this rank uses for other nodes, comma-separated */
-  char node_name[64];
-  char device_name[64];
-  uint64_t window_bytes; /**< memory of this rank that peers can reach */
+  int rank, nranks;         /**< this rank, and how many there are */
+  int device, device_index; /**< UCCLEP_DEVICE_*, never AUTO, and which of them */
+  int node, num_nodes;      /**< this rank's, and how many there are; virtual ones as well */
+  int domain_size;          /**< ranks that read and write each other's memory, this one included */
+  int proxy_threads;        /**< of this rank; 0 where all ranks are one domain */
+  char transport[32];       /**< "shared memory" where all ranks are one domain; "" where none was chosen yet */
+  char nics[256];           /**< that this rank uses for other nodes, comma-separated */
+  char node_name[64];       /**< the host's name */
+  char device_name[64];     /**< in the driver's words */
+  uint64_t window_bytes;    /**< memory of this rank that peers can reach */
 } ucclEpCommInfo_t;
 
-/** The first error that a communicator met while operations ran. */
+/**
+ * The first error that a communicator met while operations ran. A fatal one (Timeout without mask, RemoteError,
+ * SystemError, UnhandledDeviceError, InternalError, Aborted) is what later calls return. A data record
+ * (InvalidArgument or Overflow found on the device, Timeout of a peer that was then masked) stops nothing and stays
+ * until ucclEpCommClearAsyncError.
+ */
 typedef struct {
   unsigned size, magic;
   ucclEpResult_t code; /**< ucclEpSuccess: there is none */
-  char op[32];         /**< "dispatch", .. */
+  char op[32];         /**< "dispatch", "combine", "update" and so on */
   char phase[32];      /**< what it was waiting for or doing */
   int rank, peer;      /**< -1: no particular one */
   uint64_t epoch;      /**< the operation's number */
-  uint64_t waited_ms;
-  char text[512];
+  uint64_t waited_ms;  /**< for that peer, until it was given up */
+  char text[512];      /**< all of it as a sentence */
 } ucclEpAsyncError_t;
 
-/** Sums over this rank's proxy threads; the last is a maximum. */
+/** What this rank's proxy threads have done since the communicator was made: sums over them; the last is a maximum. */
 typedef struct {
   unsigned size, magic;
-  uint64_t commands, messages, bytes_sent, bytes_received;
-  uint64_t ring_full_stalls, credit_stalls, nic_stalls;
-  uint64_t reorder_depth_max;
+  uint64_t commands, messages;         /**< commands of kernels, and messages posted to NICs */
+  uint64_t bytes_sent, bytes_received; /**< over NICs, without their headers */
+  uint64_t ring_full_stalls;           /**< times that a ring of commands was found full */
+  uint64_t credit_stalls, nic_stalls;  /**< messages that had to wait for the receiver, and for the NIC */
+  uint64_t reorder_depth_max;          /**< the most earlier chunks that were missing when one came */
 } ucclEpStats_t;
 
-/** Must agree between ranks: all but the callbacks, alloc_ctx and timeout_ms. */
+/** Of a group. Must agree between ranks: all but the callbacks, alloc_ctx and timeout_ms. */
 typedef struct {
   unsigned size, magic;
   int num_experts;                  /**< required, a multiple of R; expert e lives on rank e / (num_experts / R) */
@@ -207,9 +223,9 @@ typedef struct {
   int enable_mask; /**< 1: a peer that misses its deadline is masked, and the others go on without it; LL, one domain */
   int overflow;    /**< UCCLEP_OVERFLOW_* */
   int (*alloc_fn)(void** ptr, size_t bytes, void* ctx); /**< plain workspace; 0 on success; both functions or none */
-  int (*free_fn)(void* ptr, void* ctx);
-  void* alloc_ctx;
-  int num_signals;   /**< for user kernels */
+  int (*free_fn)(void* ptr, void* ctx);                 /**< takes back what alloc_fn gave; 0 on success */
+  void* alloc_ctx;                                      /**< handed to both */
+  int num_signals;                                      /**< for user kernels */
   int max_in_flight; /**< operations of a kind in flight, up to 8, rounded up to a power of two; 0 = 2 */
   int nranks;        /**< for ucclEpGroupQuery without a communicator only */
 } ucclEpGroupConfig_t;
@@ -217,12 +233,15 @@ typedef struct {
 /** What a group needs, in bytes, and what it allows. */
 typedef struct {
   unsigned size, magic;
-  int64_t device_bytes, host_bytes; /**< memory of the group on each rank */
-  int64_t max_top_k, max_experts, max_tokens_per_rank, max_token_bytes, max_ranks;
-  int64_t epoch_bits; /**< operations are numbered by so many bits */
+  int64_t device_bytes, host_bytes;             /**< memory of the group on each rank */
+  int64_t max_top_k, max_experts;               /**< the largest top_k and num_experts that a group can have */
+  int64_t max_tokens_per_rank, max_token_bytes; /**< the largest of both modes, and the longest row */
+  int64_t max_ranks;                            /**< of a communicator */
+  int64_t epoch_bits;                           /**< operations are numbered by so many bits */
 } ucclEpGroupLimits_t;
 
-/** Must agree between ranks: all but handle_mem. */
+/** Of a handle. Must agree between ranks: all but handle_mem; what differs is found by the next operation, which ends
+ *  with ucclEpInvalidArgument on all ranks and writes no row. */
 typedef struct {
   unsigned size, magic;
   int mode;             /**< UCCLEP_MODE_*; AUTO: RANK_MAJOR is LL, FLAT is HT, EXPERT_MAJOR by size */
@@ -270,11 +289,12 @@ typedef struct {
  * are left alone, but their topk_idx is -1 and their topk_weights are 0. Rows from the capacity or
  * max_recv_tokens_per_rank on are dropped: in FLAT those of the highest (source rank, token), in EXPERT_MAJOR the end
  * of the last zones. They are left alone likewise, and count as zero in combine.
- *   EXPERT_MAJOR, LL  [L, R*B, H]    rows [0, tokens_per_expert[l]) of slab l are packed; topk_weights [L, R*B]
- *   EXPERT_MAJOR, HT  [capacity, H]  a row per (token, local expert), zones at expert_offsets, padded with zero rows;
+ * - EXPERT_MAJOR, LL  [L, R*B, H]    rows [0, tokens_per_expert[l]) of slab l are packed; topk_weights [L, R*B]
+ * - EXPERT_MAJOR, HT  [capacity, H]  a row per (token, local expert), zones at expert_offsets, padded with zero rows;
  *                                    topk_weights [capacity]
- *   RANK_MAJOR        [R, B, H]      a row per token, by source rank; topk_idx and topk_weights [R, B, K]
- *   FLAT              [capacity, H]  a row per token; topk_idx and topk_weights [capacity, K]
+ * - RANK_MAJOR        [R, B, H]      a row per token, by source rank; topk_idx and topk_weights [R, B, K]
+ * - FLAT              [capacity, H]  a row per token; topk_idx and topk_weights [capacity, K]
+ *
  * topk_idx and topk_weights keep the source's k order; entries that are not of this rank are -1 and 0.
  */
 typedef struct {
@@ -345,13 +365,15 @@ ucclEpResult_t ucclEpGetBuildInfo(char* text, size_t* len);
 /** [local] Opens a rendezvous in this process (it need not be a rank), which must live until all ranks have joined. It
  *  touches no GPU driver, and the process may fork afterwards. */
 ucclEpResult_t ucclEpGetUniqueId(ucclEpUniqueId* id);
-/** [collective] Blocks until all ranks, processes or threads of one process, have called it. */
+/** [collective] Makes rank `rank` of `nranks`. Blocks until all ranks, processes or threads of one process, have called
+ *  it. Ranks, or a variable of the environment (UCCLEP_*), that make no sense: ucclEpInvalidArgument. A device or
+ *  transport that is not there: ucclEpNotSupported. A rank that dies meanwhile: ucclEpRemoteError. */
 ucclEpResult_t ucclEpCommInitRank(ucclEpComm_t* comm, int nranks, ucclEpUniqueId id, int rank,
                                   const ucclEpCommConfig_t* config);
 /** [collective] The same over the caller's allgather, called by the calling thread inside this call only. */
 ucclEpResult_t ucclEpCommInitBootstrap(ucclEpComm_t* comm, int nranks, int rank, const ucclEpBootstrap_t* bootstrap,
                                        const ucclEpCommConfig_t* config);
-/** [local] The number of ranks. */
+/** [local] The number of ranks, R. */
 ucclEpResult_t ucclEpCommCount(ucclEpComm_t comm, int* nranks);
 /** [local] This rank: 0 .. R-1. */
 ucclEpResult_t ucclEpCommUserRank(ucclEpComm_t comm, int* rank);
@@ -360,42 +382,43 @@ ucclEpResult_t ucclEpCommGetInfo(ucclEpComm_t comm, ucclEpCommInfo_t* info);
 /** [local] Machines, nodes, domains, and the NICs and proxies of all ranks, as JSON (docs/architecture.md has its
  *  fields); len as in ucclEpGetBuildInfo. */
 ucclEpResult_t ucclEpCommGetTopology(ucclEpComm_t comm, char* json, size_t* len);
-/** [local] The first error record; any thread may ask. */
+/** [local] The first error record; code ucclEpSuccess when there is none. Any thread may ask. */
 ucclEpResult_t ucclEpCommGetAsyncError(ucclEpComm_t comm, ucclEpAsyncError_t* error);
 /** [local] Forgets a data record (Overflow, an id out of range, a masked peer); ucclEpInvalidUsage on a fatal one. */
 ucclEpResult_t ucclEpCommClearAsyncError(ucclEpComm_t comm);
-/** [local] Any thread may ask. */
+/** [local] Counters of the proxies; all zero where there are none. Any thread may ask. */
 ucclEpResult_t ucclEpCommGetStats(ucclEpComm_t comm, ucclEpStats_t* stats);
 /** [local] From any thread: kernels, proxies and waiting calls leave within a second with ucclEpAborted. */
 ucclEpResult_t ucclEpCommAbort(ucclEpComm_t comm);
-/** [collective] Destroys all that was made from it too. After a fatal error it is local. Always succeeds. NULL is fine.
- */
+/** [collective] Destroys all that was made from it too, memory of ucclEpMemAlloc included. After a fatal error it is
+ *  local. Always frees all and returns ucclEpSuccess. NULL is fine. */
 ucclEpResult_t ucclEpCommDestroy(ucclEpComm_t comm);
 
 /* ---- Memory, streams, events: what a program needs on every device, the host included ---- */
 
-/** [local] Device memory that can be registered as a window. */
+/** [local] Device memory that can be registered as a window; not zeroed. ucclEpOutOfMemory names the bytes. */
 ucclEpResult_t ucclEpMemAlloc(ucclEpComm_t comm, void** ptr, size_t bytes);
 /** [local] Frees ucclEpMemAlloc's memory, which no operation uses any more. NULL is fine. */
 ucclEpResult_t ucclEpMemFree(ucclEpComm_t comm, void* ptr);
-/** [local] Host memory that the device can access. */
+/** [local] Host memory that the device can access at the same address: for recv_total_host and the like. */
 ucclEpResult_t ucclEpMemAllocHost(ucclEpComm_t comm, void** ptr, size_t bytes);
 /** [local] Frees ucclEpMemAllocHost's memory. NULL is fine. */
 ucclEpResult_t ucclEpMemFreeHost(ucclEpComm_t comm, void* ptr);
-/** [stream] Any direction. With pageable host memory it may block; in capture only device or pinned memory. */
+/** [stream] Copies bytes in any direction. With pageable host memory it may block; in capture only device or pinned
+ * memory. */
 ucclEpResult_t ucclEpMemcpy(ucclEpComm_t comm, void* dst, const void* src, size_t bytes, ucclEpStream_t stream);
 
 /** [local] A stream of the communicator's device; a GPU framework passes its own instead. */
 ucclEpResult_t ucclEpStreamCreate(ucclEpComm_t comm, ucclEpStream_t* stream);
-/** [local] Work in flight still ends. NULL is fine. */
+/** [local] Destroys a stream; work in flight still ends. NULL is fine. */
 ucclEpResult_t ucclEpStreamDestroy(ucclEpComm_t comm, ucclEpStream_t stream);
-/** [wait] Until all work on the stream has ended. */
+/** [wait] Until all work on the stream has ended. Returns the code of a fatal error that ended it. */
 ucclEpResult_t ucclEpStreamSynchronize(ucclEpComm_t comm, ucclEpStream_t stream);
 /** [stream] Later work on the stream waits for the event. */
 ucclEpResult_t ucclEpStreamWaitEvent(ucclEpComm_t comm, ucclEpStream_t stream, ucclEpEvent_t event);
 /** [local] An event that can be timed. */
 ucclEpResult_t ucclEpEventCreate(ucclEpComm_t comm, ucclEpEvent_t* event);
-/** [local] NULL is fine. */
+/** [local] Destroys an event. NULL is fine. */
 ucclEpResult_t ucclEpEventDestroy(ucclEpComm_t comm, ucclEpEvent_t event);
 /** [stream] The event happens when all earlier work on the stream has ended. */
 ucclEpResult_t ucclEpEventRecord(ucclEpComm_t comm, ucclEpEvent_t event, ucclEpStream_t stream);
@@ -412,20 +435,24 @@ ucclEpResult_t ucclEpStreamEndCapture(ucclEpComm_t comm, ucclEpStream_t stream, 
 /** [stream] Runs the graph on any stream; any number of times, on every rank alike. In a capture it becomes a part of
  *  it. ucclEpInvalidUsage when a group of which it holds operations was destroyed. */
 ucclEpResult_t ucclEpGraphLaunch(ucclEpComm_t comm, ucclEpGraph_t graph, ucclEpStream_t stream);
-/** [local] A replay in flight still ends. NULL is fine. */
+/** [local] Destroys a graph; a replay in flight still ends. NULL is fine. */
 ucclEpResult_t ucclEpGraphDestroy(ucclEpComm_t comm, ucclEpGraph_t graph);
 
-/** [collective] Any part of an allocation. Tensors inside it are used in place, all others by staging; between
- *  domains all are staged. */
+/** [collective] Lets peers read and write a range, any part of an allocation; bytes may differ between ranks. Tensors
+ *  inside it are used in place, all others by staging; between domains all are staged. Memory that cannot be shared on
+ *  one rank is ucclEpNotSupported on all. */
 ucclEpResult_t ucclEpWindowRegister(ucclEpComm_t comm, void* ptr, size_t bytes, ucclEpWindow_t* window);
-/** [collective] After a fatal error it is local. NULL is fine. */
+/** [collective] Ends ucclEpWindowRegister's window; the memory stays the caller's. After a fatal error it is local.
+ * NULL is fine. */
 ucclEpResult_t ucclEpWindowDeregister(ucclEpComm_t comm, ucclEpWindow_t window);
 
 /* ---- Group ---- */
 
-/** [local] The memory and the limits of such a group; allocates nothing. comm may be NULL: an estimate for nranks. */
+/** [local] The memory and the limits of such a group; allocates nothing. Real use is within 5 % of it. comm may be
+ * NULL: an estimate for config->nranks. */
 ucclEpResult_t ucclEpGroupQuery(ucclEpComm_t comm, const ucclEpGroupConfig_t* config, ucclEpGroupLimits_t* limits);
-/** [collective] One group serves LL and HT, any number of handles and many layers. */
+/** [collective] Allocates all that operations of one MoE shape need; they themselves allocate nothing. One group serves
+ *  LL and HT, any number of handles and many layers. Beyond a limit of ucclEpGroupQuery: ucclEpInvalidArgument. */
 ucclEpResult_t ucclEpGroupCreate(ucclEpGroup_t* group, ucclEpComm_t comm, const ucclEpGroupConfig_t* config);
 /** [collective] Destroys its handles too. After a fatal error it is local. Always succeeds. NULL is fine. */
 ucclEpResult_t ucclEpGroupDestroy(ucclEpGroup_t group);
@@ -433,9 +460,10 @@ ucclEpResult_t ucclEpGroupDestroy(ucclEpGroup_t group);
 ucclEpResult_t ucclEpGetRoutingCounts(ucclEpGroup_t group, const ucclEpTensor_t* topk_idx,
                                       const ucclEpRoutingCounts_t* out, ucclEpStream_t stream);
 
-/** [stream] Writes R ints to device memory: 1 = active, 0 = masked. */
+/** [stream] Writes this rank's view, R ints, to device memory: 1 = active, 0 = masked. */
 ucclEpResult_t ucclEpMaskQuery(ucclEpGroup_t group, int* device_mask, ucclEpStream_t stream);
-/** [stream] Masks the ranks whose entry is 0; a 1 for a masked rank is ucclEpInvalidUsage. */
+/** [stream] Masks the ranks whose entry of R is 0, for operations that follow; the ints are read at once. A 1 for a
+ * masked rank is ucclEpInvalidUsage. */
 ucclEpResult_t ucclEpMaskUpdate(ucclEpGroup_t group, const int* host_mask, ucclEpStream_t stream);
 /** [collective] Brings back all ranks whose process lived. Every handle needs a dispatch before its next combine. */
 ucclEpResult_t ucclEpMaskClear(ucclEpGroup_t group, ucclEpStream_t stream);
@@ -456,11 +484,16 @@ ucclEpResult_t ucclEpHandleUpdate(ucclEpHandle_t handle, const ucclEpTensor_t* t
 /** [wait] For the counts of the last HT update: recv_total and tokens_per_expert ([L], or NULL) of ucclEpCounters_t.
  *  From then on a tensor with less room than they need is ucclEpInvalidArgument. */
 ucclEpResult_t ucclEpHandleWaitCounts(ucclEpHandle_t handle, int64_t* recv_total, int64_t* tokens_per_expert);
-/** [operation] Sends every token to the ranks of its experts. */
+/** [operation] Sends every token to the ranks of its experts, by the last routing of the handle (or by
+ *  inputs.topk_idx). Rows are there, in one order that repeats, when the stream goes on. Shapes:
+ *  ucclEpDispatchOutputs_t. ucclEpInvalidUsage before the first routing; T above B, or a tensor known to be too small:
+ *  ucclEpInvalidArgument, and nothing is launched. */
 ucclEpResult_t ucclEpDispatch(ucclEpHandle_t handle, const ucclEpDispatchInputs_t* inputs,
                               const ucclEpDispatchOutputs_t* outputs, const ucclEpDispatchConfig_t* config,
                               ucclEpStream_t stream);
-/** [operation] Brings the rows back and sums them per token. Sums repeat bit for bit. */
+/** [operation] Brings the rows back and sums them per token: experts of a rank ascending in fp32, rounded once to the
+ *  dtype of tokens, then ranks (HT between nodes: nodes) ascending, then bias and one last rounding. Sums repeat bit
+ * for bit on every device and transport. ucclEpInvalidUsage before the handle's first dispatch. */
 ucclEpResult_t ucclEpCombine(ucclEpHandle_t handle, const ucclEpCombineInputs_t* inputs,
                              const ucclEpCombineOutputs_t* outputs, const ucclEpCombineConfig_t* config,
                              ucclEpStream_t stream);
@@ -482,7 +515,7 @@ ucclEpResult_t ucclEpCompleteCombine(ucclEpHandle_t handle, const ucclEpCombineI
 
 /* ---- For user kernels (ucclep/device.hpp): valid until the owner is destroyed ---- */
 
-/** [local] out has its size and magic set, here and below. */
+/** [local] Fills what a kernel is given; out has its size and magic set, here and below. */
 ucclEpResult_t ucclEpGroupGetDevice(ucclEpGroup_t group, ucclEpDeviceGroup* out);
 /** [local] As ucclEpGroupGetDevice, for a handle. */
 ucclEpResult_t ucclEpHandleGetDevice(ucclEpHandle_t handle, ucclEpDeviceHandle* out);
@@ -497,6 +530,7 @@ ucclEpResult_t ucclEpWindowGetDevice(ucclEpWindow_t window, ucclEpDeviceWindow* 
  * Expressions: they initialise and they assign. In C, an object with static storage cannot be initialised by one:
  * assign at run time, or leave it zeroed and set size, magic and the device_index of ucclEpCommConfig_t. */
 
+/** @{ The magic of each struct, which its INIT macro sets. */
 #define UCCLEP_TENSOR_MAGIC 0x55450001u
 #define UCCLEP_COMM_CONFIG_MAGIC 0x55450002u
 #define UCCLEP_BOOTSTRAP_MAGIC 0x55450003u
@@ -514,8 +548,10 @@ ucclEpResult_t ucclEpWindowGetDevice(ucclEpWindow_t window, ucclEpDeviceWindow* 
 #define UCCLEP_COMBINE_OUTPUTS_MAGIC 0x5545000fu
 #define UCCLEP_DISPATCH_CONFIG_MAGIC 0x55450010u
 #define UCCLEP_COMBINE_CONFIG_MAGIC 0x55450011u
+/** @} */
 
 #ifdef __cplusplus
+/** A T with its size and magic, and zero in all other fields: what the INIT macros are in C++. */
 template <class T>
 inline T ucclEpInit(unsigned magic) {
   T object = T(); /* all fields zero */
@@ -523,6 +559,7 @@ inline T ucclEpInit(unsigned magic) {
   object.magic = magic;
   return object;
 }
+/** The same, on the device that is current in the calling thread. */
 template <>
 inline ucclEpCommConfig_t ucclEpInit<ucclEpCommConfig_t>(unsigned magic) {
   ucclEpCommConfig_t object = ucclEpCommConfig_t();
@@ -531,6 +568,7 @@ inline ucclEpCommConfig_t ucclEpInit<ucclEpCommConfig_t>(unsigned magic) {
   object.device_index = UCCLEP_DEVICE_INDEX_CURRENT;
   return object;
 }
+/** @{ The initial value of each struct. */
 #define UCCLEP_INIT_(type, magic_number) (::ucclEpInit<type>(magic_number))
 #define UCCLEP_COMM_CONFIG_INIT UCCLEP_INIT_(ucclEpCommConfig_t, UCCLEP_COMM_CONFIG_MAGIC)
 #else
@@ -557,5 +595,6 @@ inline ucclEpCommConfig_t ucclEpInit<ucclEpCommConfig_t>(unsigned magic) {
 #define UCCLEP_COMBINE_OUTPUTS_INIT UCCLEP_INIT_(ucclEpCombineOutputs_t, UCCLEP_COMBINE_OUTPUTS_MAGIC)
 #define UCCLEP_DISPATCH_CONFIG_INIT UCCLEP_INIT_(ucclEpDispatchConfig_t, UCCLEP_DISPATCH_CONFIG_MAGIC)
 #define UCCLEP_COMBINE_CONFIG_INIT UCCLEP_INIT_(ucclEpCombineConfig_t, UCCLEP_COMBINE_CONFIG_MAGIC)
+/** @} */
 
 #endif /* UCCLEP_H_ */

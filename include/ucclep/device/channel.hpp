@@ -35,7 +35,7 @@
 
 namespace ucclep {
 
-inline constexpr int no_peer = -1;
+inline constexpr int no_peer = -1;  // instead of a peer: this scope has nothing to put or to signal
 
 }  // namespace ucclep
 
@@ -180,6 +180,8 @@ UCCLEP_FN void put(Coop, const ucclEpDeviceGroup& group, int peer, const ucclEpD
   channel::try_put<Coop>(group, peer, dst, dst_offset, src, src_offset, bytes);
 }
 
+// Tells the peer, which may be this rank, by one count of the signal `id` (0 .. num_signals - 1): all that the scope
+// did before has been done.
 template <class Coop>
 UCCLEP_FN void signal(Coop, const ucclEpDeviceGroup& group, int peer, int id) {
   Coop::sync();
@@ -233,6 +235,7 @@ UCCLEP_FN bool barrier(Coop, const ucclEpDeviceGroup& group, Team team) {
   }
   return channel::all_of<Coop>(ok);
 }
+// The barrier of a warp, whose groups come as one.
 template <unsigned N>
 UCCLEP_FN bool barrier(lanes<N>, const ucclEpDeviceGroup& group, Team team) {
   return barrier(warp{}, group, team);

@@ -16,18 +16,21 @@ namespace ucclep {
 
 // The rows of an operation: the same on all ranks, and for all rows.
 struct RowShape {
-  uint32_t hidden;         // elements; a row's bytes are a multiple of 16
-  ucclEpDataType_t dtype;  // combine: bf16, fp16 or fp32
-  uint32_t scale_bytes = 0;
-  uint32_t top_k = 0;  // the group's; a row with fewer experts has -1
-  ucclEpDataType_t scale_dtype = ucclEpNoDataType;
+  uint32_t hidden;                                  // elements; a row's bytes are a multiple of 16
+  ucclEpDataType_t dtype;                           // combine: bf16, fp16 or fp32
+  uint32_t scale_bytes = 0;                         // of a row; 0: no scales
+  uint32_t top_k = 0;                               // the group's; a row with fewer experts has -1
+  ucclEpDataType_t scale_dtype = ucclEpNoDataType;  // with scale_bytes
   bool weighted = false;  // RANK_MAJOR: rows come with weights. In EXPERT_MAJOR they always do
 
+  // Bytes of an element.
   UCCLEP_HD constexpr uint32_t element_bytes() const {
     if (dtype == ucclEpFloat32) return 4;
     return dtype == ucclEpBfloat16 || dtype == ucclEpFloat16 ? 2 : 1;
   }
+  // Bytes of a row, without scales.
   UCCLEP_HD constexpr uint32_t token_bytes() const { return hidden * element_bytes(); }
+  // Can combine sum such rows?
   UCCLEP_HD constexpr bool sums() const {
     return dtype == ucclEpBfloat16 || dtype == ucclEpFloat16 || dtype == ucclEpFloat32;
   }

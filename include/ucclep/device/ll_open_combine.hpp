@@ -23,7 +23,9 @@
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ll {
 
+// A combine that is open, as every thread of the grid holds it.
 struct OpenCombine : Open {
+  // What it is in records and traces.
   UCCLEP_FN Op op() const { return of(Kind::combine, Operation::combine); }
 };
 

@@ -6,13 +6,15 @@
 //   ll::dispatch_end(block{}, op, tokens);                                every block, once, after its last send
 // and then ucclEpCompleteDispatch.
 //
-// | who writes                                   | who reads                              | ordered by |
+// clang-format off
+// | who writes                                   | who reads                              | ordered by                  |
 // |----------------------------------------------|----------------------------------------|-----------------------------|
-// | dispatch_send: rows in LINE form             | CompleteDispatch of the peers          | the lines' epochs | |
-// dispatch_send: rows in BULK form, experts,   | the last block in dispatch_end         | its ticket (acq_rel, gpu)   |
-// |   weights                                    |                                        | | | the last block: rows in
-// BULK form            | CompleteDispatch of the peers          | publish of the metas' epochs| | the last block: the
-// handle's state           | CompleteDispatch, on the same stream   | the end of the kernel       |
+// | dispatch_send: rows in LINE form             | CompleteDispatch of the peers          | the lines' epochs           |
+// | dispatch_send: rows in BULK form, experts,   | the last block in dispatch_end         | its ticket (acq_rel, gpu)   |
+// |   weights                                    |                                        |                             |
+// | the last block: rows in BULK form            | CompleteDispatch of the peers          | publish of the metas' epochs|
+// | the last block: the handle's state           | CompleteDispatch, on the same stream   | the end of the kernel       |
+// clang-format on
 //
 // A row is read during its dispatch_send only. No wait but dispatch_begin's, for slots that peers still read.
 // Floor: as dispatch's (ll_lines.hpp), but positions leave after the last row instead of with the first.
@@ -23,13 +25,16 @@
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ll {
 
+// A dispatch that is open, as every thread of the grid holds it.
 struct OpenDispatch : Open {
-  WireShape wire;
-  Form form;
+  WireShape wire;  // how rows lie on the wire
+  Form form;       // in which of the wire forms
 
+  // What it is in records and traces.
   UCCLEP_FN Op op() const { return of(Kind::dispatch, Operation::dispatch); }
 };
 
+// What all ranks must agree on.
 UCCLEP_FN Settings dispatch_settings(const ucclEpDeviceHandle& handle, const RowShape& shape) {
   Settings s;
   s.hidden = shape.hidden;
@@ -185,10 +190,12 @@ struct SentDispatch {
   View topk_weights;
   Source source;
 };
+// For loops over tokens (simt.hpp).
 UCCLEP_FN const SentDispatch& read_again(const SentDispatch& sent) {
   return sent;  // it lies in no kernel's arguments
 }
 
+// The dispatch whose `tokens` have been sent.
 UCCLEP_FN SentDispatch sent_dispatch(const OpenDispatch& open, uint32_t tokens) {
   const HandleView& handle = open.handle.view;
   const uint32_t top_k = open.shape.top_k;

@@ -115,44 +115,48 @@ inline constexpr unsigned device_abi = 9;  // changes with any of the structs be
 
 }  // namespace ucclep
 
-// A default one is what the ucclEp*GetDevice wants to fill. {size, magic, abi}: what the caller was compiled with.
+// A group, as a kernel is given it by value. A default one is what ucclEpGroupGetDevice wants to fill, and likewise
+// below. {size, magic, abi} say what the caller was compiled with. Kernels of users read rank; all else is the
+// library's.
 struct ucclEpDeviceGroup {
-  unsigned size = sizeof(ucclEpDeviceGroup), magic = 0x55450012u;
-  unsigned abi = ucclep::device_abi;
-  int rank = 0;
-  ucclep::GroupShape shape{};
-  ucclep::WindowLayout layout{};
+  unsigned size = sizeof(ucclEpDeviceGroup), magic = 0x55450012u;  // as of the C API
+  unsigned abi = ucclep::device_abi;                               // of the header that the caller was compiled with
+  int rank = 0;                                                    // this rank
+  ucclep::GroupShape shape{};                                      // what the group's config says
+  ucclep::WindowLayout layout{};                                   // where things lie in its windows
   // [ranks], device memory: every rank's window as it is mapped here; NULL: only the network reaches the rank. In a
   // networked group the windows of the network follow, [ranks]
   char* const* windows = nullptr;
-  ucclep::GroupState* state = nullptr;
+  ucclep::GroupState* state = nullptr;     // device memory
   ucclep::DeviceErrors* errors = nullptr;  // host memory
   uint32_t* abort_word = nullptr;  // device memory: every wait polls it. 0: go on. Behind it: GroupMasks::masked
-  uint64_t timeout_ns = 0;
-  char* const* user_windows =
-      nullptr;  // [id * ranks + peer], device memory: ranges of ucclEpWindowRegister as mapped here
-  ucclep::ChannelState* channel = nullptr;
-  ucclep::NetworkView* network = nullptr;  // device memory; NULL: all ranks reach each other's windows
-  ucclep::TraceEntry* trace = nullptr;     // [num_kinds][trace_depth], host memory; NULL: nobody asks
-  ucclep::GroupMasks* masks = nullptr;     // device memory; NULL: a peer that misses its deadline is an error
-  uint32_t again = 0;                      // 1: the second run of an operation, in a group with masks
+  uint64_t timeout_ns = 0;         // of every wait
+  // [id * ranks + peer], device memory: ranges of ucclEpWindowRegister as mapped here
+  char* const* user_windows = nullptr;
+  ucclep::ChannelState* channel = nullptr;  // device memory
+  ucclep::NetworkView* network = nullptr;   // device memory; NULL: all ranks reach each other's windows
+  ucclep::TraceEntry* trace = nullptr;      // [num_kinds][trace_depth], host memory; NULL: nobody asks
+  ucclep::GroupMasks* masks = nullptr;      // device memory; NULL: a peer that misses its deadline is an error
+  uint32_t again = 0;                       // 1: the second run of an operation, in a group with masks
 };
 
+// A handle, with its group, as a kernel is given it by value. Its fields are the library's.
 struct ucclEpDeviceHandle {
-  unsigned size = sizeof(ucclEpDeviceHandle), magic = 0x55450013u;
-  unsigned abi = ucclep::device_abi;
-  ucclEpDeviceGroup group;
-  ucclep::HandleView view{};
+  unsigned size = sizeof(ucclEpDeviceHandle), magic = 0x55450013u;  // as of the C API
+  unsigned abi = ucclep::device_abi;                                // of the header that the caller was compiled with
+  ucclEpDeviceGroup group;                                          // that it was made on
+  ucclep::HandleView view{};                                        // of the handle itself
 };
 
+// A window, as a kernel is given it by value.
 struct ucclEpDeviceWindow {
-  unsigned size = sizeof(ucclEpDeviceWindow), magic = 0x55450014u;
-  unsigned abi = ucclep::device_abi;
-  uint32_t id = 0;  // the same on all ranks
-  int rank = 0, ranks = 0;
-  uint64_t bytes = 0;    // of this rank's range; a peer's may differ
-  char* data = nullptr;  // this rank's range
-  // [ranks], device memory: every rank's range as it is mapped here, and its size; NULL and 0: of another domain
+  unsigned size = sizeof(ucclEpDeviceWindow), magic = 0x55450014u;  // as of the C API
+  unsigned abi = ucclep::device_abi;                                // of the header that the caller was compiled with
+  uint32_t id = 0;                                                  // the same on all ranks
+  int rank = 0, ranks = 0;                                          // this rank, and how many there are
+  uint64_t bytes = 0;                                               // of this rank's range; a peer's may differ
+  char* data = nullptr;                                             // this rank's range
+  // [ranks], device memory: every rank's range as it is mapped here; NULL: of another domain
   char* const* peers = nullptr;
-  const uint64_t* peer_bytes = nullptr;
+  const uint64_t* peer_bytes = nullptr;  // [ranks], device memory: their sizes; 0: of another domain
 };

@@ -89,11 +89,15 @@ class Parked {
 };
 
 // Scopes: who does a piece of work together. rank() of size() members; sync() and any() are called by all of them.
-// any: true for all when it is for one of them; of a block it is a sync as well.
+// any: true for all when it is for one of them; of a block it is a sync as well. This one: a thread alone.
 struct thread {
+  // This member, the only one.
   static UCCLEP_FN unsigned rank() { return 0; }
+  // The number of members.
   static UCCLEP_FN unsigned size() { return 1; }
+  // What members did before it is seen by all after it.
   static UCCLEP_FN void sync() {}
+  // True for all when it is for one of them.
   static UCCLEP_FN bool any(bool vote) { return vote; }
 };
 
@@ -101,46 +105,65 @@ struct thread {
 template <unsigned N>
 struct lanes {
   static_assert(N > 0 && wave_size % N == 0, "the groups fill the warp");
+  // This member in the group.
   static UCCLEP_FN unsigned rank() { return lane_id() % N; }
+  // The number of members.
   static UCCLEP_FN unsigned size() { return N; }
+  // Which group of its warp this is.
   static UCCLEP_FN unsigned group() { return lane_id() / N; }
+  // What members did before it is seen by all after it.
   static UCCLEP_FN void sync() { sync_warp(); }
+  // True for all when it is for one of them.
   static UCCLEP_FN bool any(bool vote) {
     const uint64_t votes = ballot(vote) >> (lane_id() / N * N);
     return (votes & (~uint64_t{0} >> (64 - N))) != 0;
   }
 };
 
+// All lanes of a warp.
 struct warp {
+  // This member in the warp.
   static UCCLEP_FN unsigned rank() { return lane_id(); }
+  // The number of members.
   static UCCLEP_FN unsigned size() { return wave_size; }
+  // What members did before it is seen by all after it.
   static UCCLEP_FN void sync() { sync_warp(); }
+  // True for all when it is for one of them.
   static UCCLEP_FN bool any(bool vote) { return ballot(vote) != 0; }
 };
 
+// All threads of a block.
 struct block {
+  // This member in the block.
   static UCCLEP_FN unsigned rank() { return thread_id(); }
+  // The number of members.
   static UCCLEP_FN unsigned size() { return block_size(); }
+  // Its warps.
   static UCCLEP_FN unsigned warps() { return block_size() / wave_size; }
+  // What members did before it is seen by all after it.
   static UCCLEP_FN void sync() { sync_block(); }
+  // True for all when it is for one of them.
   static UCCLEP_FN bool any(bool vote) { return sync_block_or(vote); }
 };
 
 // The bound of a wait. Which phase and peer it concerned is for the caller to record when wait_until says false.
 struct Wait {
-  uint64_t start_ns;
-  uint64_t limit_ns;
+  uint64_t start_ns;           // as of clock_ns()
+  uint64_t limit_ns;           // for which it may go on
   const uint32_t* abort_word;  // non-zero: everybody stops
 };
 
+// A wait that begins now.
 UCCLEP_FN Wait begin_wait(uint64_t limit_ns, const uint32_t* abort_word) {
   return {clock_ns(), limit_ns, abort_word};
 }
 
+// Has the wait taken all of its time?
 UCCLEP_FN bool timed_out(const Wait& wait) {
   return clock_ns() - wait.start_ns >= wait.limit_ns;
 }
 
+// Is everybody to stop?
 UCCLEP_FN bool aborted(const Wait& wait) {
   return load_relaxed<Scope::system>(wait.abort_word) != 0;
 }
@@ -196,7 +219,7 @@ UCCLEP_FN T block_scan_exclusive(T value, T* scratch, T* total) {
   return before + inclusive - value;
 }
 
-// Block verbs: every thread gets the sum (the maximum) of `value` over the block. scratch as above.
+// Block verb: every thread gets the sum of `value` over the block. scratch as above.
 template <class T>
 UCCLEP_FN T block_reduce_add(T value, T* scratch) {
   const T of_warp = reduce_add(value);
@@ -208,6 +231,7 @@ UCCLEP_FN T block_reduce_add(T value, T* scratch) {
   return sum;
 }
 
+// Block verb: every thread gets the maximum of `value` over the block. scratch as above.
 template <class T>
 UCCLEP_FN T block_reduce_max(T value, T* scratch) {
   const T of_warp = reduce_max(value);
