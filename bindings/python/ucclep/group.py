@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 from collections import deque
 from typing import TYPE_CHECKING, Any, Sequence
+from weakref import WeakValueDictionary
 
 from . import abi
 from .communicator import Communicator, fields
@@ -24,6 +26,15 @@ def limits(comm: Communicator | None, **shape: int) -> dict:
     return fields(result)
 
 
+_numbers = itertools.count(1)
+_named: WeakValueDictionary[str, Group] = WeakValueDictionary()
+
+
+def named(name: str) -> Group:
+    """The group of this process whose `name` it is."""
+    return _named[name]
+
+
 class Group:
     """One MoE shape with the memory that it needs; serves LL and HT, any number of handles, and many layers.
 
@@ -37,6 +48,9 @@ class Group:
         pointer = ctypes.c_void_p()
         check(lib.ucclEpGroupCreate(ctypes.byref(pointer), comm.pointer, ctypes.byref(config)))
         self.pointer = pointer.value
+        #: What stands for it where only text is taken, as in graphs of torch.compile.
+        self.name = str(next(_numbers))
+        _named[self.name] = self
         self.num_experts = config.num_experts
         self.num_local_experts = config.num_experts // comm.nranks
         # Handles that were collected: in whichever thread that happened, the group's own thread destroys them.

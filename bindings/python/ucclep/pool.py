@@ -16,6 +16,10 @@ class Lease:
         self.handle = handle
         self._pool = pool
 
+    def keep(self) -> None:
+        """The handle never goes back: a captured graph uses it."""
+        self._pool = []
+
     def __del__(self) -> None:
         self._pool.append(self.handle)
 
