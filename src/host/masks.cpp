@@ -43,6 +43,7 @@ bool mask_dead(ucclEpComm& comm, int rank, const std::string& sentence) {
   }
   comm.faults->note(ucclEpTimeout, "communicator", "liveness", rank, sentence + "; it is masked");
   const std::lock_guard lock(comm.groups_mutex);
+  if (comm.stopped || is_complete(comm.errors->fatal)) return true;  // what is over stays over
   for (const ucclEpGroup* group : comm.groups) {
     if (!masks(group)) continue;  // created meanwhile: its waits have their deadline
     comm.device->poke(&group->device.masks->of(static_cast<uint32_t>(rank)).lost, lost_bit);
@@ -54,6 +55,7 @@ bool mask_dead(ucclEpComm& comm, int rank, const std::string& sentence) {
 void stop_kernels(ucclEpComm& comm) {
   comm.device->poke(comm.abort_word, 1);
   const std::lock_guard lock(comm.groups_mutex);
+  comm.stopped = true;
   for (const ucclEpGroup* group : comm.groups) {
     if (group->mask_words) comm.device->poke(&group->device.masks->leave, 1);
   }

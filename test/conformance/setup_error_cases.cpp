@@ -248,7 +248,10 @@ TEST_CASE("a group without masks has none to change", "[process]") {
   run_ranks(2, [&](Rank& rank) {
     Session at(rank, scenario);
     const int active[2] = {1, 1};
+    int seen[2] = {};
     refused(ucclEpMaskUpdate(at.group, active, at.stream), ucclEpInvalidUsage, "ucclEpMaskUpdate", {"enable_mask"});
+    refused(ucclEpMaskQuery(at.group, seen, at.stream), ucclEpInvalidUsage, "ucclEpMaskQuery", {"enable_mask"});
+    refused(ucclEpMaskClear(at.group, at.stream), ucclEpInvalidUsage, "ucclEpMaskClear", {"enable_mask"});
     round_trip(rank, at.comm, at.handle, at.stream, scenario);
   });
 }

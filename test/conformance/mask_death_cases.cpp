@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+// Groups with enable_mask of which a rank's process dies or stops: before an operation, or in the middle of one.
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <thread>
+
+#include "conformance/masked.hpp"
+
+namespace ucclep::test {
+namespace {
+
+using namespace masked;
+
+enum class Stops { before_dispatch, before_combine };
+
+// Rank 3 dies. How soon the others hear of it is the system's business; none of them waits for its time limit.
+void dies(const Scenario& scenario, Stops when) {
+  run_ranks(ranks, {.processes = true, .killed = {missing}}, [&](Rank& rank) {
+    Masked at(rank, scenario, 20000);
+    round_trip(rank, at.comm, at.handle, at.stream, scenario);
+    Exchange exchange(rank, at.comm, scenario, 2);
+    const bool sends = when == Stops::before_combine;
+    if (!sends && rank.rank != missing) exchange.leave_out(missing);
+    meet(rank, 0);
+    if (!sends && rank.rank == missing) kill(getpid(), SIGKILL);
+    const auto begin = Clock::now();
+    exchange.update(at.handle, at.stream);
+    exchange.dispatch(at.handle, at.stream);
+    at.stream.synchronize();
+    exchange.check_counters();
+    exchange.check_dispatch();
+    if (sends) meet(rank, 1);
+    if (sends && rank.rank == missing) kill(getpid(), SIGKILL);
+    if (sends) exchange.leave_out(missing, true);
+    exchange.combine(at.handle, at.stream);
+    at.stream.synchronize();
+    exchange.check_combine();
+    require(seconds_since(begin) < 15, "it took " + std::to_string(seconds_since(begin)) + " s");
+    require_record(at);
+    require_masked(at, true);
+    ok(ucclEpMaskClear(at.group, at.stream), "ucclEpMaskClear");
+    require_masked(at, true);  // it does not live
+    Exchange next(rank, at.comm, scenario, 3);
+    next.leave_out(missing);
+    next.update(at.handle, at.stream);
+    next.dispatch(at.handle, at.stream);
+    next.combine(at.handle, at.stream);
+    at.stream.synchronize();
+    next.check_dispatch();
+    next.check_combine();
+    no_async_error(at.comm);
+    at.handle.reset();
+    ok(ucclEpGroupDestroy(at.group.release()), "ucclEpGroupDestroy");
+  });
+}
+
+TEST_CASE("kill -9 before a dispatch: the others go on", "[process][driver][masks]") {
+  dies(lines(Layout::ll_expert_major), Stops::before_dispatch);
+}
+TEST_CASE("kill -9 before a combine: the others go on", "[process][masks]") {
+  dies(bulk(Layout::ll_rank_major), Stops::before_combine);
+}
+
+// What came of rank 3, seen in the counts and in its first row.
+enum class Came { nothing, header, everything };
+
+Came what_came(Exchange& exchange, const Rank& rank) {
+  const Scenario& scenario = exchange.scenario();
+  const auto* counts = static_cast<const int32_t*>(exchange.counters().tokens_per_rank->data);
+  if (counts[missing] == 0) return Came::nothing;
+  for (const reference::Slot& slot :
+       reference::placement(exchange.contents().world(), scenario.shape(), rank.rank).slots) {
+    if (slot.source != missing) continue;
+    const auto* row = static_cast<const uint16_t*>(exchange.tokens_out().get()->data) + slot.row * scenario.hidden;
+    return std::all_of(row, row + scenario.hidden, [](uint16_t x) { return x == 0; }) ? Came::header : Came::everything;
+  }
+  return Came::nothing;
+}
+
+// What rank 3 gave to operations in which it is lost, of which each of its rows counts whole or not at all.
+class Losing {
+ public:
+  Losing(const Rank& rank, Masked& at, Exchange& exchange) : rank_(rank), at_(at), exchange_(exchange) {}
+
+  void dispatch() {
+    update_and_dispatch(exchange_, at_);
+    at_.stream.synchronize();
+    at_dispatch_ = masked_ || at_.mask()[missing] == 0;
+    came_ = masked_ ? Came::nothing : at_dispatch_ ? what_came(exchange_, rank_) : Came::everything;
+    if (came_ == Came::header) exchange_.expect_blank(missing);
+    if (came_ == Came::nothing) exchange_.leave_out(missing);
+    exchange_.check_dispatch();
+  }
+
+  void combine() {
+    if (at_dispatch_ && came_ != Came::nothing) exchange_.leave_out(missing, true);
+    exchange_.combine(at_.handle, at_.stream);
+    at_.stream.synchronize();
+    masked_ = at_.mask()[missing] == 0;
+    try {
+      exchange_.check_combine();
+    } catch (const Failure&) {  // unless it was lost behind its last row, its experts give nothing back
+      if (!masked_ || at_dispatch_) throw;
+      exchange_.leave_out(missing, true);
+      exchange_.check_combine();
+    }
+    exchange_.expect_blank(-1);
+  }
+
+ private:
+  const Rank& rank_;
+  Masked& at_;
+  Exchange& exchange_;
+  bool masked_ = false, at_dispatch_ = false;
+  Came came_ = Came::everything;
+};
+
+// By now it is masked, and the record says so.
+void go_on_without(const Rank& rank, Masked& at, const Scenario& scenario) {
+  Exchange last(rank, at.comm, scenario, 2);
+  last.leave_out(missing);
+  update_and_dispatch(last, at);
+  last.combine(at.handle, at.stream);
+  at.stream.synchronize();
+  last.check_dispatch();
+  last.check_combine();
+  require_record(at);
+  require_masked(at, true);
+}
+
+// Rank 3 is killed at any moment of dispatches and combines without end.
+void dies_at_any_moment(const Scenario& scenario, int after_us) {
+  run_ranks(ranks, {.processes = true, .killed = {missing}}, [&](Rank& rank) {
+    Masked at(rank, scenario, 20000);
+    round_trip(rank, at.comm, at.handle, at.stream, scenario);
+    Exchange exchange(rank, at.comm, scenario);
+    Losing losing(rank, at, exchange);
+    meet(rank, 0);
+    std::thread killer;
+    if (rank.rank == missing) {
+      killer = std::thread([&] {
+        std::this_thread::sleep_for(std::chrono::microseconds(after_us));
+        kill(getpid(), SIGKILL);
+      });
+    }
+    for (int round = 0; round < 20; ++round) {  // all of the living do as many
+      losing.dispatch();
+      losing.combine();
+      exchange.refresh(static_cast<uint64_t>(round));
+    }
+    if (killer.joinable()) killer.join();
+    go_on_without(rank, at, scenario);
+  });
+}
+
+TEST_CASE("kill -9 at any moment: rows count whole or not at all", "[process][masks][long]") {
+  for (const Layout layout : {Layout::ll_expert_major, Layout::ll_rank_major}) {
+    for (int i = 0; i < 10; ++i) {
+      dies_at_any_moment(lines(layout), 200 * i);
+      dies_at_any_moment(bulk(layout), 1500 * i);
+    }
+  }
+}
+
+// ---- Processes that stop, and go on when the others have masked them ----
+
+// The process of this rank's siblings that is stopped: /proc/<pid>/stat is "pid (name) state parent ..".
+pid_t stopped_sibling() {
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    std::ifstream file(entry.path() / "stat");
+    std::string line;
+    if (!file || !std::getline(file, line)) continue;
+    std::istringstream rest(line.substr(line.rfind(')') + 1));
+    char state = 0;
+    pid_t parent = 0;
+    if (rest >> state >> parent && state == 'T' && parent == getppid()) return std::stoi(line);
+  }
+  return 0;
+}
+
+pid_t await_stopped() {
+  const auto begin = Clock::now();
+  for (;;) {
+    if (const pid_t pid = stopped_sibling(); pid != 0) return pid;
+    require(seconds_since(begin) < 30, "rank 3 has not stopped");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+// Rank 3 stops before a dispatch, or between a dispatch and its combine.
+void stops(const Scenario& scenario, Stops when) {
+  run_ranks(ranks, {.processes = true}, [&](Rank& rank) {
+    Masked at(rank, scenario);
+    round_trip(rank, at.comm, at.handle, at.stream, scenario);
+    Exchange exchange(rank, at.comm, scenario, 2);
+    const bool sends = when == Stops::before_combine;
+    if (!sends && rank.rank != missing) exchange.leave_out(missing);
+    meet(rank, 0);
+    if (!sends && rank.rank == missing) kill(getpid(), SIGSTOP);
+    if (sends || rank.rank != missing) {
+      update_and_dispatch(exchange, at);
+      at.stream.synchronize();
+      exchange.check_dispatch();
+    }
+    if (sends && rank.rank == missing) kill(getpid(), SIGSTOP);
+    if (rank.rank != missing) {
+      if (sends) exchange.leave_out(missing, true);
+      exchange.combine(at.handle, at.stream);
+      at.stream.synchronize();
+      exchange.check_combine();
+      require_record(at);
+      require_masked(at, true);
+      round_without(rank, at, scenario, 3);
+    }
+    if (rank.rank == 0) kill(await_stopped(), SIGCONT);
+    meet(rank, 1);
+    if (rank.rank == missing) hears(rank, at, scenario);
+    comes_back(rank, at, scenario);
+  });
+}
+
+TEST_CASE("a process that stops before a dispatch is masked, and comes back", "[process][masks]") {
+  stops(lines(Layout::ll_expert_major), Stops::before_dispatch);
+}
+TEST_CASE("a process that stops between dispatch and combine is masked, and comes back", "[process][masks]") {
+  stops(lines(Layout::ll_rank_major), Stops::before_combine);
+}
+
+// ---- In the middle of an operation ----
+
+enum class Ends { killed, stopped };
+enum class Within { dispatch, combine };
+
+constexpr int under_way = 8;  // word of the board
+
+// Rank 3 waits for rank 0 in the operation, and then no more.
+void ends_within(const Scenario& scenario, Within within, Ends how) {
+  RunOptions options{.processes = true};
+  if (how == Ends::killed) options.killed = {missing};
+  run_ranks(ranks, options, [&](Rank& rank) {
+    Masked at(rank, scenario, how == Ends::killed ? 20000 : short_ms);
+    round_trip(rank, at.comm, at.handle, at.stream, scenario);
+    Exchange exchange(rank, at.comm, scenario, 2);
+    Losing losing(rank, at, exchange);
+    meet(rank, 0);
+    if (within == Within::combine) {
+      update_and_dispatch(exchange, at);
+      at.stream.synchronize();
+      exchange.check_dispatch();
+      meet(rank, 3);
+    }
+    if (rank.rank == missing) {
+      if (within == Within::dispatch) {
+        update_and_dispatch(exchange, at);
+      } else {
+        exchange.combine(at.handle, at.stream);
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // for what it sends to leave, all or a part
+      rank.board.post(under_way);
+      kill(getpid(), how == Ends::killed ? SIGKILL : SIGSTOP);
+      at.stream.synchronize();
+    } else {
+      if (rank.rank == 0) {
+        rank.board.wait(under_way, 1, 60);
+        if (how == Ends::stopped) await_stopped();
+      }
+      if (within == Within::dispatch) losing.dispatch();
+      losing.combine();
+      go_on_without(rank, at, scenario);
+    }
+    if (how == Ends::killed) return;
+    if (rank.rank == 0) kill(await_stopped(), SIGCONT);
+    meet(rank, 1);
+    if (rank.rank == missing && async_error(at.comm).code == ucclEpRemoteError) {
+      has_heard(rank, at, exchange);  // in the operation itself
+    } else if (rank.rank == missing) {
+      hears(rank, at, scenario);
+    }
+    comes_back(rank, at, scenario);
+  });
+}
+
+TEST_CASE("kill -9 in the middle of a dispatch: the others go on", "[process][masks]") {
+  ends_within(bulk(Layout::ll_expert_major), Within::dispatch, Ends::killed);
+}
+TEST_CASE("kill -9 in the middle of a combine: the others go on", "[process][masks]") {
+  ends_within(lines(Layout::ll_rank_major), Within::combine, Ends::killed);
+}
+TEST_CASE("a process that stops in the middle of a dispatch is masked, and comes back", "[process][masks]") {
+  ends_within(lines(Layout::ll_rank_major), Within::dispatch, Ends::stopped);
+}
+TEST_CASE("a process that stops in the middle of a combine is masked, and comes back", "[process][masks]") {
+  ends_within(bulk(Layout::ll_expert_major), Within::combine, Ends::stopped);
+}
+
+}  // namespace
+}  // namespace ucclep::test

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// Four ranks of a group with enable_mask, of which some are lost: what the others see, and how the lost come back.
+#pragma once
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "conformance/exchange.hpp"
+
+namespace ucclep::test::masked {
+
+using Clock = std::chrono::steady_clock;
+
+inline double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+constexpr int ranks = 4, missing = 3;
+// Of groups in which a rank does not come. What the others do has to fit into it on a busy machine.
+constexpr int short_ms = 2000;
+
+struct Masked {
+  Masked(const Rank& rank, const Scenario& scenario, int timeout_ms = short_ms) : comm(rank), stream(comm) {
+    ucclEpGroupConfig_t config = group_config({scenario});
+    config.enable_mask = 1;
+    config.timeout_ms = timeout_ms;
+    group = make_group(comm, config);
+    handle = make_handle(group, handle_config(scenario));
+  }
+  std::vector<int64_t> mask() {
+    Tensor mask(comm, "mask", ucclEpInt32, {ranks});
+    ok(ucclEpMaskQuery(group, static_cast<int*>(mask.get()->data), stream), "ucclEpMaskQuery");
+    stream.synchronize();
+    return mask.integers();
+  }
+  Comm comm;
+  Group group;
+  Handle handle;
+  Stream stream;
+};
+
+inline void require_mask(Masked& at, const std::vector<int64_t>& expected) {
+  const std::vector<int64_t> mask = at.mask();
+  std::string seen;
+  for (const int64_t entry : mask) seen += " " + std::to_string(entry);
+  require(mask == expected, "MaskQuery shows" + seen);
+}
+
+inline void require_masked(Masked& at, bool masked) {
+  require_mask(at, {1, 1, 1, masked ? 0 : 1});
+}
+
+// The record of a peer that was masked: one of data, which the caller may clear. peers: one of these is named.
+inline void require_record(Masked& at, const std::vector<int>& peers = {missing}) {
+  const ucclEpAsyncError_t error = async_error(at.comm);
+  const bool known = std::find(peers.begin(), peers.end(), error.peer) != peers.end();
+  require(error.code == ucclEpTimeout && known, "the record is another: " + std::string(error.text));
+  require(std::string(error.text).find("rank " + std::to_string(error.peer)) != std::string::npos,
+          "it does not name its peer: " + std::string(error.text));
+  ok(ucclEpCommClearAsyncError(at.comm), "ucclEpCommClearAsyncError");
+  no_async_error(at.comm);
+}
+
+inline void meet(const Rank& rank, int word) {
+  rank.board.add(word);
+  rank.board.wait(word, static_cast<uint32_t>(rank.count), 60);
+}
+
+// Update, dispatch and combine of one stream; a dispatch that carries its routing needs no Update.
+inline void update_and_dispatch(Exchange& exchange, Masked& at) {
+  if (!exchange.scenario().carried) exchange.update(at.handle, at.stream);
+  exchange.dispatch(at.handle, at.stream);
+}
+
+// Another round of the survivors', in which nobody waits for the masked ranks.
+inline void round_without(const Rank& rank, Masked& at, const Scenario& scenario, uint64_t seed,
+                          const std::vector<int>& lost = {missing}) {
+  Exchange exchange(rank, at.comm, scenario, seed);
+  for (const int peer : lost) exchange.leave_out(peer);
+  update_and_dispatch(exchange, at);
+  at.stream.synchronize();
+  exchange.check_counters();
+  exchange.check_dispatch();
+  exchange.combine(at.handle, at.stream);
+  at.stream.synchronize();
+  exchange.check_combine();
+  no_async_error(at.comm);  // a wait that had lasted to its end would be on record
+}
+
+// A rank that was masked: whatever it calls next of the group is refused, and the record stays.
+inline void has_heard(const Rank& rank, Masked& at, Exchange& exchange) {
+  const ucclEpAsyncError_t error = async_error(at.comm);
+  require(error.code == ucclEpRemoteError && error.rank == rank.rank,
+          "the record is another: " + std::string(error.text));
+  refused(exchange.try_dispatch(at.handle, at.stream), ucclEpRemoteError, "ucclEpDispatch",
+          {"masked rank " + std::to_string(rank.rank)});
+  ok(ucclEpCommClearAsyncError(at.comm), "ucclEpCommClearAsyncError");
+  require(async_error(at.comm).code == ucclEpRemoteError, "the record went before ucclEpMaskClear");
+}
+
+// It hears of it at its next operation, which writes nothing.
+inline void hears(const Rank& rank, Masked& at, const Scenario& scenario) {
+  Exchange exchange(rank, at.comm, scenario);
+  update_and_dispatch(exchange, at);
+  at.stream.synchronize();
+  exchange.check_untouched();
+  has_heard(rank, at, exchange);
+}
+
+inline void comes_back(const Rank& rank, Masked& at, const Scenario& scenario) {
+  meet(rank, 2);
+  ok(ucclEpMaskClear(at.group, at.stream), "ucclEpMaskClear");
+  require_masked(at, false);
+  no_async_error(at.comm);
+  round_trip(rank, at.comm, at.handle, at.stream, scenario, 7);
+  round_trip(rank, at.comm, at.handle, at.stream, scenario, 8);
+}
+
+inline Scenario lines(Layout layout) {
+  return {
+      .layout = layout, .ranks = ranks, .max_tokens = 8, .tokens = {8, 3, 0, 6}, .hidden = 256, .rule = uniform(10)};
+}
+
+// Too many bytes for lines.
+inline Scenario bulk(Layout layout) {
+  return {.layout = layout,
+          .ranks = ranks,
+          .max_tokens = 16,
+          .tokens = {16, 9, 0, 13},
+          .hidden = 1024,
+          .rule = uniform(10)};
+}
+
+}  // namespace ucclep::test::masked
