@@ -93,22 +93,24 @@ class Losing {
   void dispatch() {
     update_and_dispatch(exchange_, at_);
     at_.stream.synchronize();
-    at_dispatch_ = masked_ || at_.mask()[missing] == 0;
-    came_ = masked_ ? Came::nothing : at_dispatch_ ? what_came(exchange_, rank_) : Came::everything;
+    const bool lost = !masked_ && at_.mask()[missing] == 0;
+    came_ = masked_ ? Came::nothing : lost ? what_came(exchange_, rank_) : Came::everything;
     if (came_ == Came::header) exchange_.expect_blank(missing);
     if (came_ == Came::nothing) exchange_.leave_out(missing);
     exchange_.check_dispatch();
   }
 
   void combine() {
-    if (at_dispatch_ && came_ != Came::nothing) exchange_.leave_out(missing, true);
+    // Rows of a combine may have come before it was lost, even if that was known before the combine began.
+    const bool open = came_ == Came::everything;
+    if (came_ == Came::header) exchange_.leave_out(missing, true);
     exchange_.combine(at_.handle, at_.stream);
     at_.stream.synchronize();
     masked_ = at_.mask()[missing] == 0;
     try {
       exchange_.check_combine();
-    } catch (const Failure&) {  // unless it was lost behind its last row, its experts give nothing back
-      if (!masked_ || at_dispatch_) throw;
+    } catch (const Failure&) {
+      if (!masked_ || !open) throw;
       exchange_.leave_out(missing, true);
       exchange_.check_combine();
     }
@@ -119,7 +121,7 @@ class Losing {
   const Rank& rank_;
   Masked& at_;
   Exchange& exchange_;
-  bool masked_ = false, at_dispatch_ = false;
+  bool masked_ = false;
   Came came_ = Came::everything;
 };
 
