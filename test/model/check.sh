@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Usage: check.sh [short]
-# Has spin search the model of the protocol (slots.pml) to its end, in several sizes, and its broken variants, in each of
-# which spin has to find what is wrong. short: one size, and the variants. Exit status 77: there is no spin.
+# Has spin search the models of the protocol (slots.pml, masks.pml) to their end, in several sizes, and their broken variants, in each
+# of which spin has to find what is wrong. short: one size of each, and the variants. Exit status 77: there is no spin.
 set -uo pipefail
-model=$(cd "$(dirname "$0")" && pwd)/slots.pml
+models=$(cd "$(dirname "$0")" && pwd)
 if ! command -v spin >/dev/null; then
   echo "check.sh: the model was not checked: spin was not found"
   exit 77
@@ -14,7 +14,7 @@ trap 'rm -rf "$folder"' EXIT
 cd "$folder" || exit 1
 failures=0
 
-search() {  # optimisation; properties: safety or cycles; then the definitions of slots.pml. What spin says goes to ./said.
+search() {  # optimisation; properties: safety or cycles; then the definitions of $model. What spin says goes to ./said.
   local properties=(-DSAFETY) run=(./pan -m100000)
   if [ "$2" = cycles ]; then
     properties=(-DNP)
@@ -44,6 +44,7 @@ fails() {  # variant, what spin has to say, definitions...: spin ends with an er
   verdict $status "$1"
 }
 
+model=$models/slots.pml
 kinds=(-DKINDS=2 -DCHUNKS=0 -DWINDOW=0)
 if [ "${1:-}" = short ]; then
   holds "one kind" safety -DOPS=3
@@ -64,4 +65,19 @@ fails SHORT_EPOCH "$row"
 fails CREDIT_TOO_EARLY "$row"
 fails OLDER_WORD_WINS 'word[w].known'
 fails NO_CREDIT '.processed)<=2'
+
+model=$models/masks.pml
+if [ "${1:-}" = short ]; then
+  holds "masks, two ranks" safety -DRANKS=2
+else
+  holds "masks, a late rank" safety
+  holds "masks, a rank that dies" safety -DDEATH
+  holds "masks, two slots" safety -DN=2 -DOPS=3 -DAFTER=1 -DRANKS=2
+fi
+wrong='(wrong)'
+fails NO_AGREEMENT 'invalid end state'
+fails OLD_CONSUMED 'invalid end state'
+fails DEAF "$wrong"
+fails TOLD_LATER "$wrong"
+fails IN_HASTE '(p=='
 [ $failures -eq 0 ]
