@@ -60,12 +60,13 @@ T* data(const ucclEpTensor_t& tensor) {
   return static_cast<T*>(tensor.data);
 }
 
-// A handle of an LL group of that shape.
-inline ucclEpHandle_t make_handle(ucclEpComm_t comm, const ucclEpGroupConfig_t& shape) {
+// A handle of a group of that shape.
+inline ucclEpHandle_t make_handle(ucclEpComm_t comm, const ucclEpGroupConfig_t& shape, int mode = UCCLEP_MODE_LL,
+                                  int layout = UCCLEP_LAYOUT_EXPERT_MAJOR, int ids = UCCLEP_EXPERT_IDS_LOCAL) {
   ucclEpGroup_t group;
   CHECK(ucclEpGroupCreate(&group, comm, &shape));
   ucclEpHandleConfig_t config = UCCLEP_HANDLE_CONFIG_INIT;
-  config.mode = UCCLEP_MODE_LL, config.layout = UCCLEP_LAYOUT_EXPERT_MAJOR;
+  config.mode = mode, config.layout = layout, config.expert_ids = ids;
   ucclEpHandle_t handle;
   CHECK(ucclEpHandleCreate(&handle, group, &config));
   return handle;

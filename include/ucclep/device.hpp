@@ -10,11 +10,15 @@
 // | channel.hpp           | put, put_signal, signal, wait_signal, flush, barrier                                       |
 // | ll_open_dispatch.hpp  | ll::dispatch_begin, dispatch_send, dispatch_end                                            |
 // | ll_open_combine.hpp   | ll::combine_begin, combine_send, combine_end                                               |
+// | ht_open_dispatch.hpp  | ht::dispatch_begin, dispatch_send, dispatch_end                                            |
+// | ht_open_combine.hpp   | ht::combine_begin, combine_send, combine_end                                               |
 // clang-format on
 //
 // Kernels are compiled without contraction of products and sums (nvcc: -fmad=false, clang: -ffp-contract=off), so that
 // sums have the same bits on every target.
 #pragma once
 #include "ucclep/device/channel.hpp"
+#include "ucclep/device/ht_open_combine.hpp"
+#include "ucclep/device/ht_open_dispatch.hpp"
 #include "ucclep/device/ll_open_combine.hpp"
 #include "ucclep/device/ll_open_dispatch.hpp"

@@ -167,8 +167,9 @@ void launch_call(const CombineCall& call, ucclEpDataType_t dtype, const LaunchSh
 
 void check_opened(const CombineCall& call) {
   check_user_kernels(*call.handle.group);
-  if (!call.handle.low_latency()) {
-    fail(ucclEpNotSupported, "handle is one of HT: in this version kernels open combines of LL handles only");
+  if (zones_of(call.handle) == Zones::experts) {
+    fail(ucclEpNotSupported,
+         "handle is one of HT EXPERT_MAJOR: in this version kernels open combines in FLAT, and in LL");
   }
   if (call.config.send_only != 0) {
     fail(ucclEpInvalidArgument, "config.send_only is 1, but this is the second half of what a kernel began");
@@ -177,8 +178,11 @@ void check_opened(const CombineCall& call) {
     fail(ucclEpInvalidArgument, "inputs.{} is given, but the kernel that opened the combine has sent the rows",
          call.inputs.tokens != nullptr ? "tokens" : "topk_weights");
   }
-  if (call.backward()) {
-    fail(ucclEpInvalidArgument, "config.pass is UCCLEP_PASS_BACKWARD, but operations of user kernels are forward");
+  if (call.backward() && call.handle.low_latency()) {
+    fail(ucclEpInvalidArgument, "config.pass is UCCLEP_PASS_BACKWARD, but LL operations of user kernels are forward");
+  }
+  if (call.outputs.topk_weights != nullptr) {
+    fail(ucclEpInvalidArgument, "outputs.topk_weights is given, but kernels send rows without weights");
   }
 }
 

@@ -92,6 +92,7 @@ void launch_ht(const DispatchCall& call, const LaunchPlan& plan, ucclEpStream_t 
   args.cumulative = call.counters.cumulative;
   args.wait_ns = call.counters.wait_ns;
   args.piece_bytes = plan.piece_bytes;
+  args.opened = call.opened;
   launch_call(call, plan, args, stream);
 }
 
@@ -127,20 +128,21 @@ void complete_dispatch(ucclEpHandle& handle, const ucclEpDispatchOutputs_t* outp
                     true};
   checked_stream(*handle.group->comm, stream);
   check_user_kernels(*handle.group);
-  if (!handle.low_latency()) {
-    fail(ucclEpNotSupported, "handle is one of HT: in this version kernels open dispatches of LL handles only");
-  }
   if (call.config.quant != UCCLEP_QUANT_NONE) {
     fail(ucclEpInvalidArgument,
          "config.quant is {}, but rows that a kernel sent stay as they are: expected UCCLEP_QUANT_NONE",
          call.config.quant);
   }
   check(call);
-  launch_ll(call, plan_of(call), stream);
-  handle.routing->pending_counters = {};
-  handle.routing->updated = true;
-  handle.routing->tokens = ucclEpHandle::tokens_unknown;
-  handle.routing->top_k = call.top_k;
+  if (handle.low_latency()) {
+    launch_ll(call, plan_of(call), stream);
+    handle.routing->pending_counters = {};
+    handle.routing->updated = true;
+    handle.routing->tokens = ucclEpHandle::tokens_unknown;
+    handle.routing->top_k = call.top_k;
+  } else {
+    launch_ht(call, plan_of(call), stream);
+  }
   note_dispatch(call);
 }
 

@@ -18,8 +18,8 @@ void check_config(DispatchCall& call) {
   if (call.opened && config.send_only != 0) {
     fail(ucclEpInvalidArgument, "config.send_only is 1, but this is the second half of what a kernel began");
   }
-  if (call.opened && call.backward()) {
-    fail(ucclEpInvalidArgument, "config.pass is UCCLEP_PASS_BACKWARD, but operations of user kernels are forward");
+  if (call.opened && call.backward() && call.handle.low_latency()) {
+    fail(ucclEpInvalidArgument, "config.pass is UCCLEP_PASS_BACKWARD, but LL operations of user kernels are forward");
   }
   if (config.quant != UCCLEP_QUANT_NONE && config.quant != UCCLEP_QUANT_FP8_128) {
     fail(ucclEpInvalidArgument, "config.quant is {}, expected one of UCCLEP_QUANT_*", config.quant);
@@ -30,10 +30,10 @@ void check_config(DispatchCall& call) {
   }
 }
 
-// The routing: of this call, or of the last Update. That of a user's kernel only the GPU knows.
+// The routing: of this call, or of the last Update. That of a user's kernel in LL only the GPU knows.
 void check_routing(DispatchCall& call) {
   ucclEpHandle& handle = call.handle;
-  if (call.opened) {
+  if (call.opened && handle.low_latency()) {
     call.num_tokens = ucclEpHandle::tokens_unknown;
     call.top_k = static_cast<int>(call.shape().top_k);
     return;
@@ -213,7 +213,8 @@ void check_weights_and_ids(DispatchCall& call) {
   call.topk_weights = view_of(weights);
 
   TensorView out_weights = optional_tensor(call.outputs.topk_weights, "outputs.topk_weights");
-  call.weighted = call.opened ? by_expert || out_weights.given() : weights.given();
+  const bool always = by_expert && call.handle.low_latency();
+  call.weighted = call.opened ? always || out_weights.given() : weights.given();
   if (out_weights.given() && !call.weighted) {
     fail(ucclEpInvalidArgument, "outputs.topk_weights is given, but inputs.topk_weights is NULL");
   }
@@ -254,7 +255,7 @@ void check_src_info(DispatchCall& call) {
 
 void check_counters(DispatchCall& call) {
   ucclEpHandle& handle = call.handle;
-  const bool routes_here = call.opened || call.inputs.topk_idx != nullptr;
+  const bool routes_here = (call.opened && handle.low_latency()) || call.inputs.topk_idx != nullptr;
   if (call.outputs.counters != nullptr && !handle.low_latency() && !routes_here) {
     fail(ucclEpInvalidArgument,
          "outputs.counters is given, but the counts of an HT handle come with its Update or with inputs.topk_idx");

@@ -31,9 +31,9 @@ OperationName operation_name(Operation operation) {
 }
 
 const char* phase_name(Phase phase) {
-  constexpr const char* names[] = {"none",     "routing", "slot",     "header",  "settings", "rows", "weights",
-                                   "staging",  "grid",    "capacity", "shape",   "tokens",   "ring", "handle_mem",
-                                   "argument", "window",  "signal",   "barrier", "mask"};
+  constexpr const char* names[] = {"none",     "routing", "slot",     "header",  "settings", "rows",    "weights",
+                                   "staging",  "grid",    "capacity", "shape",   "tokens",   "ring",    "handle_mem",
+                                   "argument", "window",  "signal",   "barrier", "mask",     "unrouted"};
   const auto i = static_cast<size_t>(phase);
   return i < std::size(names) ? names[i] : "unknown";
 }
@@ -133,6 +133,10 @@ std::string sentence(const ErrorRecord& r, int rank) {
           "{} {}: rank {} dispatched {} tokens, its output tensor has {} rows; only what both have was "
           "written",
           operation, r.epoch, rank, r.expected, r.got);
+    case Phase::unrouted:
+      return fmt::format(
+          "{}: a kernel of rank {} began it on a handle without a routing: ucclEpHandleUpdate comes first", operation,
+          rank);
     case Phase::handle_mem:
       return fmt::format("{} {}: config.handle_mem of rank {} was written to since a handle filled it", operation,
                          r.epoch, rank);

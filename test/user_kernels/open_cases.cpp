@@ -2,94 +2,11 @@
 // LL operations that a user's kernel opens: the same bytes as ucclEpDispatch and ucclEpCombine, from every scope.
 #include <catch2/catch.hpp>
 
-#include "conformance/exchange.hpp"
-#include "launch_user.hpp"
-#include "open_kernels.hpp"
+#include "open_calls.hpp"
 #include "support/test_env.hpp"
 
 namespace ucclep::test {
 namespace {
-
-// Strides of zero: contiguous.
-Rows rows_of(const ucclEpTensor_t* tensor) {
-  if (tensor == nullptr || tensor->data == nullptr) return {};
-  const int64_t stride = tensor->strides[tensor->ndim - 2], row = tensor->sizes[tensor->ndim - 1];
-  return {static_cast<const char*>(tensor->data),
-          (stride != 0 ? stride : row) * static_cast<int64_t>(reference::element_bytes(tensor->dtype))};
-}
-
-ucclEpDeviceHandle device_of(ucclEpHandle_t handle) {
-  ucclEpDeviceHandle device;
-  ok(ucclEpHandleGetDevice(handle, &device), "ucclEpHandleGetDevice");
-  return device;
-}
-
-OpenDispatchArgs dispatch_args(Exchange& exchange, ucclEpHandle_t handle, uint32_t seed) {
-  const Scenario& scenario = exchange.scenario();
-  const ucclEpDispatchInputs_t& in = exchange.dispatch_in;
-  OpenDispatchArgs args{};
-  args.handle = device_of(handle);
-  args.shape = {static_cast<uint32_t>(scenario.hidden), scenario.dtype};
-  args.shape.top_k = static_cast<uint32_t>(scenario.top_k);
-  args.shape.weighted = in.topk_weights != nullptr;
-  if (in.scales != nullptr) {
-    args.shape.scale_dtype = in.scales->dtype;
-    args.shape.scale_bytes = static_cast<uint32_t>(scenario.scale_width()) *
-                             static_cast<uint32_t>(reference::element_bytes(in.scales->dtype));
-    args.scales = rows_of(in.scales);
-  }
-  args.rows = rows_of(in.tokens);
-  args.experts = rows_of(exchange.topk_idx().get());
-  args.wide_ids = scenario.idx == ucclEpInt64;
-  args.weights = rows_of(in.topk_weights);
-  args.tokens = args.said = static_cast<uint32_t>(in.tokens->sizes[0]);
-  args.seed = seed;
-  return args;
-}
-
-void open_dispatch(Exchange& exchange, ucclEpHandle_t handle, const std::string& scope, const OpenDispatchArgs& args,
-                   ucclEpStream_t stream, UserGrid grid = {}) {
-  launch_user(handle, "open_dispatch_" + scope, &args, sizeof args, stream, grid);
-  ok(ucclEpCompleteDispatch(handle, &exchange.dispatch_out, &exchange.dispatch_config, stream),
-     "ucclEpCompleteDispatch");
-}
-void open_dispatch(Exchange& exchange, ucclEpHandle_t handle, const std::string& scope, uint32_t seed,
-                   ucclEpStream_t stream) {
-  open_dispatch(exchange, handle, scope, dispatch_args(exchange, handle, seed), stream);
-}
-
-// All rows of the tensor, those that hold nothing as well.
-OpenCombineArgs combine_args(Exchange& exchange, ucclEpHandle_t handle, uint32_t seed) {
-  const Scenario& scenario = exchange.scenario();
-  const ucclEpTensor_t* rows = exchange.combine_in.tokens;
-  OpenCombineArgs args{};
-  args.handle = device_of(handle);
-  args.shape = {static_cast<uint32_t>(scenario.combined_hidden()), scenario.combine_dtype};
-  args.shape.top_k = static_cast<uint32_t>(scenario.top_k);
-  args.rows = rows_of(rows);
-  args.count = static_cast<uint32_t>(rows->sizes[0] * rows->sizes[1]);
-  args.seed = seed;
-  return args;
-}
-
-void open_combine(Exchange& exchange, ucclEpHandle_t handle, const std::string& scope, uint32_t seed,
-                  ucclEpStream_t stream) {
-  const OpenCombineArgs args = combine_args(exchange, handle, seed);
-  launch_user(handle, "open_combine_" + scope, &args, sizeof args, stream);
-  ucclEpCombineInputs_t biases = exchange.combine_in;
-  biases.tokens = nullptr;
-  ok(ucclEpCompleteCombine(handle, &biases, &exchange.combine_out, &exchange.combine_config, stream),
-     "ucclEpCompleteCombine");
-}
-
-// The record of what went wrong, which is gone then.
-void left_record(const Session& at, const char* phase, const char* words) {
-  const ucclEpAsyncError_t error = async_error(at.comm);
-  require(error.code == ucclEpInvalidArgument && std::string(error.phase) == phase &&
-              std::string(error.text).find(words) != std::string::npos,
-          std::string("a record of another kind: ") + error.text);
-  ok(ucclEpCommClearAsyncError(at.comm), "ucclEpCommClearAsyncError");
-}
 
 struct Opened {
   bool dispatch = true, combine = true;
@@ -211,6 +128,7 @@ TEST_CASE("user kernels: a shape that does not fit is named, and the group stays
     refuse("hidden", [](OpenDispatchArgs& args) { args.shape.hidden = 1u << 31; });  // twice that is 0 in 32 bits
     refuse("hidden", [](OpenDispatchArgs& args) { args.shape.hidden = 7; });
     refuse("top_k", [](OpenDispatchArgs& args) { args.shape.top_k = 1; });
+    refuse("pass", [](OpenDispatchArgs& args) { args.shape.pass = UCCLEP_PASS_BACKWARD; });
     if (test_gpus() == 0) {  // a GPU's driver knows for how many threads a kernel was compiled
       refuse("threads of a block is 1024, expected 512", [](OpenDispatchArgs&) {}, {.threads = 1024});
     }
@@ -302,7 +220,6 @@ TEST_CASE("user kernels: an output with too few rows for what a kernel dispatche
 
 TEST_CASE("user kernels: what the host refuses", "[process]") {
   const Scenario scenario{.layout = Layout::ll_expert_major, .max_tokens = 4, .carried = true};
-  const Scenario ht{.layout = Layout::ht_flat, .max_tokens = 4, .carried = true};
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Session at(rank, scenario);
     Exchange exchange(rank, at.comm, scenario);
@@ -330,10 +247,9 @@ TEST_CASE("user kernels: what the host refuses", "[process]") {
     at.stream.synchronize();
     exchange.check_untouched();
 
-    Handle flat = make_handle(at.group, handle_config(ht));
-    Exchange other(rank, at.comm, ht);
-    refused(ucclEpCompleteDispatch(flat, &other.dispatch_out, &other.dispatch_config, at.stream), ucclEpNotSupported,
-            "ucclEpCompleteDispatch", {"HT"});
+    exchange.dispatch_config.pass = UCCLEP_PASS_BACKWARD;
+    refused(ucclEpCompleteDispatch(at.handle, &exchange.dispatch_out, &exchange.dispatch_config, at.stream),
+            ucclEpInvalidArgument, "ucclEpCompleteDispatch", {"config.pass"});
   });
 }
 

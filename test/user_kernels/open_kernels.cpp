@@ -45,6 +45,26 @@ UCCLEP_FN void send_rows(const OpenCombineArgs& args) {
   ll::combine_end(block{}, op);
 }
 
+template <class Coop>
+UCCLEP_FN void send_routed_tokens(const OpenDispatchArgs& args) {
+  const auto op = ht::dispatch_begin(args.handle, args.shape);
+  share_out<Coop>(args.tokens, args.seed, [&](uint32_t i) {
+    const uint32_t row = i < args.tokens ? i : 0, token = i < args.tokens ? i : ~0u;
+    ht::dispatch_send(Coop{}, op, token, args.rows.at(row), args.scales.at(row),
+                      reinterpret_cast<const float*>(args.weights.at(row)));
+  });
+  ht::dispatch_end(block{}, op, args.said);
+}
+
+template <class Coop>
+UCCLEP_FN void send_routed_rows(const OpenCombineArgs& args) {
+  const auto op = ht::combine_begin(args.handle, args.shape);
+  share_out<Coop>(args.count, args.seed, [&](uint32_t i) {
+    ht::combine_send(Coop{}, op, i < args.count ? i : ~0u, args.rows.at(i < args.count ? i : 0));
+  });
+  ht::combine_end(block{}, op);
+}
+
 UCCLEP_KERNEL(open_dispatch_thread, OpenDispatchArgs) {
   send_tokens<thread>(args);
 }
@@ -68,6 +88,30 @@ UCCLEP_KERNEL(open_combine_warp, OpenCombineArgs) {
 }
 UCCLEP_KERNEL(open_combine_block, OpenCombineArgs) {
   send_rows<block>(args);
+}
+UCCLEP_KERNEL(open_ht_dispatch_thread, OpenDispatchArgs) {
+  send_routed_tokens<thread>(args);
+}
+UCCLEP_KERNEL(open_ht_dispatch_lanes4, OpenDispatchArgs) {
+  send_routed_tokens<lanes<4>>(args);
+}
+UCCLEP_KERNEL(open_ht_dispatch_warp, OpenDispatchArgs) {
+  send_routed_tokens<warp>(args);
+}
+UCCLEP_KERNEL(open_ht_dispatch_block, OpenDispatchArgs) {
+  send_routed_tokens<block>(args);
+}
+UCCLEP_KERNEL(open_ht_combine_thread, OpenCombineArgs) {
+  send_routed_rows<thread>(args);
+}
+UCCLEP_KERNEL(open_ht_combine_lanes4, OpenCombineArgs) {
+  send_routed_rows<lanes<4>>(args);
+}
+UCCLEP_KERNEL(open_ht_combine_warp, OpenCombineArgs) {
+  send_routed_rows<warp>(args);
+}
+UCCLEP_KERNEL(open_ht_combine_block, OpenCombineArgs) {
+  send_routed_rows<block>(args);
 }
 
 }  // namespace UCCLEP_SIMT_NAMESPACE

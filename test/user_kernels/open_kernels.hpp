@@ -29,7 +29,7 @@ struct OpenCombineArgs {
   uint32_t count, seed;
 };
 
-// open_dispatch_SCOPE, open_combine_SCOPE.
+// open_dispatch_SCOPE, open_combine_SCOPE; of HT: open_ht_dispatch_SCOPE, open_ht_combine_SCOPE.
 inline constexpr const char* scopes[] = {"thread", "lanes4", "warp", "block"};
 
 }  // namespace ucclep::test

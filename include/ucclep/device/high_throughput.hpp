@@ -147,15 +147,17 @@ UCCLEP_FN void dispatch(const HtDispatchArgs& args) {
   }
 }
 
-// The second half: pulls what was staged.
+// The second half, also of a dispatch that a user's kernel opened (ht_open_dispatch.hpp): pulls what was staged. Where
+// none is open: nothing.
 template <class Wire>
 UCCLEP_FN void complete_dispatch(const HtDispatchArgs& args) {
   Stage stage(args.piece_bytes);
-  const Second second = Second::of(args, Kind::dispatch, Operation::dispatch, false);
+  const Second second = Second::of(args, Kind::dispatch, Operation::dispatch, args.opened);
+  if (!second.any) return;
   const Op& op = second.op;
   const HandleMemory memory{args.handle, args.group.shape};
   const auto receive = [&] {
-    const HeaderResult ready = ready_before(op, memory, args.settings, stage);
+    const HeaderResult ready = ready_before(op, memory, args.settings, args.opened ? args.wait_ns : View{}, stage);
     if (ready != HeaderResult::good) return ready == HeaderResult::differs;
     fill_rest(op, memory, args);
     return every_thread(pull_rows<Wire, Part::second>(args, op, stage, {grid_warp(), grid_warps()}));

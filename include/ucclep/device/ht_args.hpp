@@ -27,6 +27,7 @@ struct HtDispatchArgs {
   View cumulative;  // int32 [L], added to
   View wait_ns;     // int64 [R], added to
   uint32_t piece_bytes;
+  bool opened;  // of a second half: the first was a user's kernel
 };
 
 struct HtCombineArgs : CombineArgs {

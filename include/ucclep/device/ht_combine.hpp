@@ -262,17 +262,20 @@ UCCLEP_FN void send_combine(const HtCombineArgs& args) {
   end_first(op.with(now.group), memory_of(now), ok);
 }
 
+// The second half, also of a combine that a user's kernel opened (ht_open_combine.hpp), which has staged this rank's
+// own rows, too. Where none is open: nothing.
 template <class Element, class Wire>
 UCCLEP_FN void complete_combine(const HtCombineArgs& args) {
   Stage stage(args.piece_bytes);
-  const Second second = Second::of(args, Kind::combine, Operation::combine, false);
+  const Second second = Second::of(args, Kind::combine, Operation::combine, args.opened);
+  if (!second.any) return;
   const Op& op = second.op;
   const HandleMemory memory{args.handle, args.group.shape};
   const auto receive = [&] {
-    const HeaderResult ready = ready_before(op, memory, args.settings, stage);
+    const HeaderResult ready = ready_before(op, memory, args.settings, args.opened ? args.wait_ns : View{}, stage);
     if (ready != HeaderResult::good) return ready == HeaderResult::differs;
     Lease* leases = leases_of(stage);
-    if (thread_id() == 0 && args.zones == Zones::sources) {
+    if (thread_id() == 0 && args.zones == Zones::sources && !args.opened) {
       leases[op.me()] = own_lease(memory, args.tokens, View{}, args.capacity, op.me());
     }
     sync_block();

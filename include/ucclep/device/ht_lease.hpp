@@ -91,12 +91,17 @@ UCCLEP_FN void take_lease(const Op& op, uint32_t source, const uint32_t* words, 
            leased_tensor(op, source, words + OfferWords::scales), words[OfferWords::base], words[OfferWords::capacity]};
 }
 
-// Grid verb: READY to every peer. words: OfferWords::count of them, in shared memory of the warp.
+// One of the warps of the grid that do the same.
+struct Worker {
+  uint32_t index, workers;
+};
+
+// Verb of the workers: READY to every peer. words: OfferWords::count of them, memory of the warp's own.
 template <class Wire>
 UCCLEP_FN bool lend_out(const Op& op, const HandleMemory& memory, const Settings& settings, const Offer& offer,
-                        uint32_t* words) {
+                        uint32_t* words, const Worker& worker) {
   bool ok = true;
-  for (uint32_t i = grid_warp(); i < op.ranks() && ok; i += grid_warps()) {
+  for (uint32_t i = worker.index; i < op.ranks() && ok; i += worker.workers) {
     const uint32_t peer = op.rotated(i);
     if (lane_id() == 0) {
       words[OfferWords::base] = memory.recv_base()[peer];
@@ -152,7 +157,7 @@ UCCLEP_FN HeaderResult exchange_ready(const Op& op, const Opening& opening, cons
                                       const Stage& stage) {
   if (!slots_free(op, opening, typename Wire::Consumed{})) return HeaderResult::lost;
   auto* words = reinterpret_cast<uint32_t*>(stage.scratch());
-  const bool sent = lend_out<Wire>(op, memory, settings, offer, words);
+  const bool sent = lend_out<Wire>(op, memory, settings, offer, words, {grid_warp(), grid_warps()});
   if (Wire::network && !every_thread(sent)) return HeaderResult::lost;
   if (!Wire::headers_in(op, 0, wait_ns)) return HeaderResult::lost;
   const HeaderResult ready = leases_in(op, settings, wait_ns, leases_of(stage), words);
@@ -160,19 +165,14 @@ UCCLEP_FN HeaderResult exchange_ready(const Op& op, const Opening& opening, cons
   return is_routed(op, memory, uniform(memory.state()->updated)) ? HeaderResult::good : HeaderResult::differs;
 }
 
-// Block verb, of a second half: what the first has waited for, again.
+// Block verb, of a second half: what the first has waited for, again; or, after a user's kernel, for the first time.
 UCCLEP_FN HeaderResult ready_before(const Op& op, const HandleMemory& memory, const Settings& settings,
-                                    const Stage& stage) {
+                                    const View& wait_ns, const Stage& stage) {
   auto* words = reinterpret_cast<uint32_t*>(stage.scratch());
-  const HeaderResult ready = leases_in(op, settings, View{}, leases_of(stage), words);
+  const HeaderResult ready = leases_in(op, settings, wait_ns, leases_of(stage), words);
   if (ready != HeaderResult::good) return ready;
   return memory.state()->updated == memory.handle.stamp ? HeaderResult::good : HeaderResult::differs;
 }
-
-// One of the warps of the grid that do the same.
-struct Worker {
-  uint32_t index, workers;
-};
 
 // The warps of every block that do the same: a run of them.
 struct Team {

@@ -162,8 +162,17 @@ UCCLEP_FN void count_rows(const Op& op, const HandleMemory& memory, const View& 
   }
 }
 
+// Grid verb: what combine needs to know of this dispatch, where a user's kernel opens it.
+UCCLEP_FN void note_dispatch(const HandleMemory& memory, const HtDispatchArgs& args) {
+  if (block_id() != 0 || thread_id() != 0) return;
+  HandleState* const state = memory.state();
+  state->weighted = args.settings.weights_at_dispatch;
+  state->capacity = args.output.capacity < state->rows ? static_cast<uint32_t>(args.output.capacity) : state->rows;
+}
+
 // Grid verb: everything of the output that no row fills.
 UCCLEP_FN void fill_rest(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args) {
+  note_dispatch(memory, args);
   if (args.tells) tell_dropped(op, memory, args.output);
   count_rows(op, memory, args.cumulative);
   if (args.output.zones == Zones::experts) zero_pads(op, memory, args);

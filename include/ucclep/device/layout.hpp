@@ -412,6 +412,7 @@ struct TokenSetShape {
 // A handle's device memory. B is that of the handle's mode, C its chunks.
 struct HandleLayout {
   uint64_t copies_in;  // u32 [R][B] how many of `copies` there are so far; LL
+  uint64_t runs_in;    // u32 [R][B / run_rows] partial rows of a run that a user's kernel has staged so far; HT
   uint64_t relayed;    // u32 [blocks] rows that the last dispatch brought for this node; HT between nodes
   uint64_t zeroed;     // bytes that begin as zero: the state and what is above
   uint64_t topk;       // i32 [B][K] expert or -1
@@ -436,9 +437,10 @@ struct HandleLayout {
   uint64_t rows_to_nodes;  // u32 [nodes]
   uint64_t relay_counts;   // u32 [blocks][B] entries of a row that was relayed, ranks ascending
   uint64_t relay_entries;  // RelayEntry [blocks][B][K]
-  // LL, for operations that a user's kernel opens (ll_open.hpp):
+  // For operations that a user's kernel opens (open.hpp):
+  uint64_t metas;  // [most_warps][meta_scratch] in which a warp puts together what it sends
+  // LL, for the same:
   uint64_t weights;    // f32 [B][K] what the rows of the dispatch were given
-  uint64_t metas;      // [most_warps][meta_scratch] in which metas are put together
   uint64_t row_homes;  // u32 [L][R * B] of a row in a slab: source rank * B + place
   uint64_t copies;     // const char* [R][B][K] copies of a received row that combine was given, experts ascending
   uint64_t bytes;
@@ -457,6 +459,7 @@ struct HandleLayout {
       return offset;
     };
     h.copies_in = take(low_latency ? 4 * tokens * s.ranks : 0);
+    h.runs_in = take(low_latency ? 0 : 4 * ceil_div(tokens, run_rows) * s.ranks);
     h.relayed = take(4 * blocks);
     h.zeroed = at;
     h.topk = take(4 * tokens * s.top_k);
@@ -479,9 +482,9 @@ struct HandleLayout {
     h.rows_to_nodes = take(4 * nodes);
     h.relay_counts = take(4 * tokens * blocks);
     h.relay_entries = take(sizeof(RelayEntry) * tokens * s.top_k * blocks);
+    h.metas = take(uint64_t{most_warps} * meta_scratch);
     if (low_latency) {
       h.weights = take(4 * tokens * s.top_k);
-      h.metas = take(uint64_t{most_warps} * meta_scratch);
       h.row_homes = take(4 * tokens * s.experts);
       h.copies = take(8 * tokens * s.ranks * s.top_k);
     }
@@ -492,12 +495,12 @@ struct HandleLayout {
 
 // At the start of a handle's memory. Written by kernels only, on the handle's stream.
 struct HandleState {
-  uint32_t tokens;    // T of the last Update
-  uint32_t top_k;     // K of the last Update
-  uint32_t updated;   // the handle's stamp once routed; 0 again when ranks disagreed on the settings
-  uint32_t rows;      // N, after the exchange
-  uint32_t weighted;  // 1: the last dispatch came with weights
-  uint32_t unused;
+  uint32_t tokens;             // T of the last Update
+  uint32_t top_k;              // K of the last Update
+  uint32_t updated;            // the handle's stamp once routed; 0 again when ranks disagreed on the settings
+  uint32_t rows;               // N, after the exchange
+  uint32_t weighted;           // 1: the last dispatch came with weights
+  uint32_t capacity;           // HT: of these N, how many the last dispatch had room for
   uint64_t opened[num_kinds];  // the last operation of a kind that a user's kernel opened
   uint64_t updates;            // HT Updates that have ended
   uint64_t sent[num_kinds];    // the last operation of a kind whose first half has ended here (send_only)

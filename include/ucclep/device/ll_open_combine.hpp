@@ -18,13 +18,13 @@
 // Floor: as combine's (ll_combine.hpp).
 #pragma once
 #include "ucclep/device/ll_combine.hpp"
-#include "ucclep/device/ll_open.hpp"
+#include "ucclep/device/open.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ll {
 
 // A combine that is open, as every thread of the grid holds it.
-struct OpenCombine : Open {
+struct OpenCombine : OpenOperation {
   // What it is in records and traces.
   UCCLEP_FN Op op() const { return of(Kind::combine, Operation::combine); }
 };
@@ -44,7 +44,7 @@ UCCLEP_FN OpenCombine combine_begin(const ucclEpDeviceHandle& handle, const RowS
   settings.layout = static_cast<uint32_t>(handle.view.layout);
   settings.dtype = settings.output_dtype = static_cast<uint32_t>(shape.dtype);
   settings.weights_at_dispatch = state.weighted;
-  bool ok = fits(op, handle, shape);
+  bool ok = fits(op, handle, shape, UCCLEP_MODE_LL, handle.group.shape.top_k);
   if (ok && !shape.sums()) {
     refuse(op, Field::dtype, ucclEpBfloat16, shape.dtype);
     ok = false;

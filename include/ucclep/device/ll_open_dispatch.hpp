@@ -20,13 +20,13 @@
 // Floor: as dispatch's (ll_lines.hpp), but positions leave after the last row instead of with the first.
 #pragma once
 #include "ucclep/device/ll_lines.hpp"
-#include "ucclep/device/ll_open.hpp"
+#include "ucclep/device/open.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ll {
 
 // A dispatch that is open, as every thread of the grid holds it.
-struct OpenDispatch : Open {
+struct OpenDispatch : OpenOperation {
   WireShape wire;  // how rows lie on the wire
   Form form;       // in which of the wire forms
 
@@ -54,7 +54,7 @@ UCCLEP_FN OpenDispatch dispatch_begin(const ucclEpDeviceHandle& handle, const Ro
   Opening opening = Opening::of(handle.group, Kind::dispatch);
   const Op op = next_operation(handle.group, Kind::dispatch, Operation::dispatch, opening);
   opening.last = last_read(op, opening.last);
-  const bool ok = fits(op, handle, shape) && slots_free(op, opening);
+  const bool ok = fits(op, handle, shape, UCCLEP_MODE_LL, handle.group.shape.top_k) && slots_free(op, opening);
   const WireShape wire = WireShape::of(shape.token_bytes(), shape.scale_bytes, 1);
   // How many tokens there are, nobody knows yet: as if there were as many as there can be.
   const Form form = form_of(handle.group.shape, wire, handle.view.tokens) == Form::line ? Form::line : Form::placed;
@@ -99,15 +99,6 @@ struct Choices {
     return first;
   }
 };
-
-// Lane verb: 8 bytes of a row's scales, zero past the last. They have no alignment.
-UCCLEP_FN uint64_t scale_word(const char* scales, uint32_t at, uint32_t all) {
-  uint64_t word = 0;
-  for (uint32_t i = 0; i < 8 && at + i < all; ++i) {
-    word |= uint64_t{static_cast<unsigned char>(scales[at + i])} << 8 * i;
-  }
-  return word;
-}
 
 // Verb of the scope: the routing of a token, for dispatch_end and for combine.
 template <class Coop, class Index>
@@ -212,7 +203,7 @@ UCCLEP_FN void send_meta(const Op& op, const SentDispatch& sent, Form form, uint
                          const Selection& selection) {
   const GroupShape& shape = op.group.shape;
   const MetaLayout layout = MetaLayout::of(shape.top_k);
-  char* scratch = memory_of(sent).at<char>(sent.handle.offsets.metas) + warp_id() * HandleLayout::meta_scratch;
+  char* scratch = memory_of(sent).scratch_of_warp();
   build_meta(shape, token, selection, weight_of(shape, sent.topk_weights, token, selection), scratch);
   sync_warp();
   if (form == Form::line) {

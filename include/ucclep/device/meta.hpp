@@ -29,6 +29,30 @@ UCCLEP_FN void build_meta(const GroupShape& shape, uint32_t token, const Selecti
   smem_to_bulk();
 }
 
+// Lane verb: 8 bytes of the same body, for those who have no warp to build it. weights: K of the token, or NULL.
+UCCLEP_FN uint64_t meta_word(const HandleMemory& memory, uint32_t token, const float* weights, uint32_t offset) {
+  const uint32_t top_k = memory.shape.top_k;
+  const MetaLayout layout = MetaLayout::of(top_k);
+  const auto* experts = memory.at<int32_t>(memory.handle.offsets.topk) + uint64_t{token} * top_k;
+  const auto* positions = memory.at<uint32_t>(memory.handle.offsets.positions) + uint64_t{token} * top_k;
+  const auto expert = [&](uint32_t k) -> uint32_t {
+    if (k >= top_k) return 0;
+    return experts[k] >= 0 ? static_cast<uint16_t>(experts[k]) : no_expert;
+  };
+  const auto half = [&](uint32_t at) -> uint32_t {
+    if (at == 0) return token;
+    if (at < layout.weights) return 0;
+    if (at >= layout.experts) {
+      const uint32_t k = (at - layout.experts) / 2;
+      return expert(k) | expert(k + 1) << 16;
+    }
+    if (at >= layout.positions) return positions[(at - layout.positions) / 4];
+    const uint32_t k = (at - layout.weights) / 4;
+    return weights != nullptr && experts[k] >= 0 ? reinterpret_cast<const uint32_t*>(weights)[k] : 0;
+  };
+  return half(offset) | uint64_t{half(offset + 4)} << 32;
+}
+
 // Lane k's view of a received row.
 struct ReceivedSelection {
   int32_t expert = -1;  // global; -1: none

@@ -30,7 +30,9 @@ enum class Phase : uint32_t {
   signal,
   barrier,
   // of masks
-  mask
+  mask,
+  // of a user's kernel
+  unrouted
 };
 
 // Fields of Settings, to name the one that differs between ranks or does not fit.

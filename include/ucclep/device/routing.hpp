@@ -40,6 +40,12 @@ struct HandleMemory {
   UCCLEP_FN uint32_t* copies_in(uint32_t source) const {
     return at<uint32_t>(handle.offsets.copies_in) + uint64_t{source} * handle.tokens;
   }
+  UCCLEP_FN uint32_t* runs_in(uint32_t home) const {
+    return at<uint32_t>(handle.offsets.runs_in) + home * ceil_div(handle.tokens, run_rows);
+  }
+  UCCLEP_FN char* scratch_of_warp() const {
+    return at<char>(handle.offsets.metas) + warp_id() * HandleLayout::meta_scratch;
+  }
   UCCLEP_FN const char** copies(uint32_t source, uint32_t place) const {
     return at<const char*>(handle.offsets.copies) + (uint64_t{source} * handle.tokens + place) * shape.top_k;
   }

@@ -3,11 +3,13 @@
 // scope between them, which all groups of a warp take together:
 //   put_lines (LINE form) or put_bytes (BULK form);  Coop::sync();  end_lines, or a publish of the row's epoch
 //
-// | step      | what it writes                                  | made visible by |
-// |-----------|-------------------------------------------------|-------------------------------------------------------|
-// | put_lines | whole warps: lines, epochs inside               | each line by itself | |           | less: the data of
-// the lines                     | end_lines: fence_acq_rel (system), then the epochs    | | put_bytes | the row | the
-// caller's publish of an epoch word (system release)|
+// clang-format off
+// | step      | what it writes                   | made visible by                                         |
+// |-----------|----------------------------------|---------------------------------------------------------|
+// | put_lines | whole warps: lines, epochs inside | each line by itself                                     |
+// |           | less: the data of the lines      | end_lines: fence_acq_rel (system), then the epochs      |
+// | put_bytes | the row                          | the caller's publish of an epoch word (system release)  |
+// clang-format on
 //
 // each(store): calls store(address) for each place where the row goes. word(offset): 8 bytes of the row.
 #pragma once
@@ -52,6 +54,15 @@ UCCLEP_FN void end_lines(uint32_t bytes, uint64_t epoch, Each&& each) {
       each([&](char* row) { store_relaxed<Scope::system>(reinterpret_cast<uint64_t*>(row + to), epoch); });
     }
   }
+}
+
+// Lane verb: 8 bytes of a row's scales, zero past the last. They have no alignment.
+UCCLEP_FN uint64_t scale_word(const char* scales, uint32_t at, uint32_t all) {
+  uint64_t word = 0;
+  for (uint32_t i = 0; i < 8 && at + i < all; ++i) {
+    word |= uint64_t{static_cast<unsigned char>(scales[at + i])} << 8 * i;
+  }
+  return word;
 }
 
 // bytes: a multiple of 16.

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What LL dispatch (ll_open_dispatch.hpp) and combine (ll_open_combine.hpp) share when a user's kernel opens them: its
-// rows leave when they are ready, not when the kernel has ended. The second half is ucclEpCompleteDispatch or
-// ucclEpCompleteCombine, on a stream after the kernel; until it has ended, the group takes no other operation of that
-// kind, and the handle none at all.
+// What dispatch and combine share when a user's kernel opens them, in LL (ll_open_dispatch.hpp, ll_open_combine.hpp)
+// and in HT (ht_open_dispatch.hpp, ht_open_combine.hpp): rows leave when they are ready, not when the kernel has ended.
+// The second half is ucclEpCompleteDispatch or ucclEpCompleteCombine, on a stream after the kernel; until it has ended,
+// the group takes no other operation of that kind, and the handle none at all.
 //
 // The kernel is launched with all its blocks resident at once. A block has a multiple of wave_size threads, at most
 // 512. The handle is a parameter of the kernel.
 #pragma once
 #include "ucclep/device/halves.hpp"
-#include "ucclep/device/ll_args.hpp"
-#include "ucclep/device/ll_combine.hpp"
 #include "ucclep/device/row_out.hpp"
 
 namespace ucclep {
@@ -19,9 +17,10 @@ struct RowShape {
   uint32_t hidden;                                  // elements; a row's bytes are a multiple of 16
   ucclEpDataType_t dtype;                           // combine: bf16, fp16 or fp32
   uint32_t scale_bytes = 0;                         // of a row; 0: no scales
-  uint32_t top_k = 0;                               // the group's; a row with fewer experts has -1
+  uint32_t top_k = 0;                               // LL: the group's; a row with fewer has -1. HT: the routing's
   ucclEpDataType_t scale_dtype = ucclEpNoDataType;  // with scale_bytes
-  bool weighted = false;  // RANK_MAJOR: rows come with weights. In EXPERT_MAJOR they always do
+  bool weighted = false;                            // rows come with weights; in EXPERT_MAJOR of LL they always do
+  int pass = UCCLEP_PASS_FORWARD;                   // of an HT operation
 
   // Bytes of an element.
   UCCLEP_HD constexpr uint32_t element_bytes() const {
@@ -39,10 +38,9 @@ struct RowShape {
 }  // namespace ucclep
 
 namespace UCCLEP_SIMT_NAMESPACE {
-namespace ll {
 
 // An operation that is open, as every thread of the grid holds it.
-struct Open {
+struct OpenOperation {
   const ucclEpDeviceHandle& handle;
   RowShape shape;
   Settings settings;
@@ -67,19 +65,22 @@ UCCLEP_FN void refuse(const Op& op, Field field, uint64_t expected, uint64_t got
 
 constexpr uint32_t most_threads = 512;  // of a block (simt.hpp)
 
-// Do shape and block fit the group and the handle? If not, a data record says why.
-UCCLEP_FN bool fits(const Op& op, const ucclEpDeviceHandle& handle, const RowShape& shape) {
+// Do shape and block fit the group and the handle, whose mode has to be this one, with rows of top_k experts? If not, a
+// data record says why.
+UCCLEP_FN bool fits(const Op& op, const ucclEpDeviceHandle& handle, const RowShape& shape, int mode, uint32_t top_k) {
   const GroupShape& group = handle.group.shape;
   const uint64_t token_bytes = uint64_t{shape.hidden} * shape.element_bytes();
   const uint64_t bytes = round_up(token_bytes, 16) + round_up(uint64_t{shape.scale_bytes}, 16);
   if (block_size() > most_threads || block_size() % wave_size != 0) {
     refuse(op, Field::threads, most_threads, block_size());
-  } else if (handle.view.mode != UCCLEP_MODE_LL) {
-    refuse(op, Field::mode, UCCLEP_MODE_LL, static_cast<uint64_t>(handle.view.mode));
+  } else if (handle.view.mode != mode) {
+    refuse(op, Field::mode, static_cast<uint64_t>(mode), static_cast<uint64_t>(handle.view.mode));
+  } else if (shape.pass != UCCLEP_PASS_FORWARD && (mode == UCCLEP_MODE_LL || shape.pass != UCCLEP_PASS_BACKWARD)) {
+    refuse(op, Field::pass, UCCLEP_PASS_FORWARD, static_cast<uint64_t>(shape.pass));
   } else if (shape.hidden == 0 || token_bytes % 16 != 0 || bytes > group.token_bytes) {
     refuse(op, Field::hidden, group.token_bytes, bytes);
-  } else if (shape.top_k != group.top_k) {
-    refuse(op, Field::top_k, group.top_k, shape.top_k);
+  } else if (shape.top_k != top_k) {
+    refuse(op, Field::top_k, top_k, shape.top_k);
   } else {
     return true;
   }
@@ -88,10 +89,9 @@ UCCLEP_FN bool fits(const Op& op, const ucclEpDeviceHandle& handle, const RowSha
 
 // Block verb, last thing of the launch: true in the last block out, which sees all that the others wrote, if none of
 // them has failed.
-UCCLEP_FN bool last_out(const Open& open) {
+UCCLEP_FN bool last_out(const OpenOperation& open) {
   sync_block();
   return sync_block_or(thread_id() == 0 && leave(open.handle.group.state, open.ok, true));
 }
 
-}  // namespace ll
 }  // namespace UCCLEP_SIMT_NAMESPACE

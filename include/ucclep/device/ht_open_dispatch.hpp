@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// HT dispatch from a user's kernel: the one that computes the rows sends them, after ucclEpHandleUpdate has routed
+// them.
+//
+//   const auto op = ht::dispatch_begin(handle, shape);          every thread of the grid
+//   ht::dispatch_send(warp{}, op, token, row, scales, weights); each token once: any scope, block and order
+//   ht::dispatch_end(block{}, op, tokens);                      every block, once, after its last send
+// and then ucclEpCompleteDispatch, with config.pass as in the shape. All ranks open the dispatch, or call
+// ucclEpDispatch with send_only: who calls it whole may lend its output, into which nobody here writes.
+//
+// clang-format off
+// | who writes                                   | who reads                             | ordered by                         |
+// |----------------------------------------------|---------------------------------------|------------------------------------|
+// | dispatch_send: a row to this rank's staging, | CompleteDispatch of the peers         | publish of the meta's epoch, after |
+// |   its meta to each peer that gets the row    |                                       |   the scope's sync                 |
+// | the last block: the handle's state           | CompleteDispatch, on the same stream  | the end of the kernel              |
+// clang-format on
+//
+// A row is read during its dispatch_send only. No wait but dispatch_begin's, for slots that peers still read.
+// Floor: as dispatch's (high_throughput.hpp); peers pull a row as soon as it is staged.
+#pragma once
+#include "ucclep/device/ht_open.hpp"
+
+namespace UCCLEP_SIMT_NAMESPACE {
+namespace ht {
+
+// A dispatch that is open, as every thread of the grid holds it.
+struct OpenDispatch : OpenOperation {
+  WireShape wire;  // how rows lie on the wire
+
+  // What it is in records and traces.
+  UCCLEP_FN Op op() const { return of(Kind::dispatch, Operation::dispatch); }
+};
+
+// Block verb of every block: the handle's group begins a dispatch of what the last ucclEpHandleUpdate has routed. Waits
+// until peers have finished with the slots; at most the group's timeout.
+UCCLEP_FN OpenDispatch dispatch_begin(const ucclEpDeviceHandle& handle, const RowShape& shape) {
+  const Begun begun = begin(handle, shape, Kind::dispatch, Operation::dispatch);
+  Settings settings = open_settings(begun.memory(handle), shape);
+  settings.scale_bytes = shape.scale_bytes;
+  settings.scale_dtype = static_cast<uint32_t>(shape.scale_dtype);
+  settings.weights_at_dispatch = shape.weighted ? 1 : 0;
+  const bool ok = begun.ready_out(handle, settings);
+  const WireShape wire = WireShape::of(shape.token_bytes(), shape.scale_bytes, 1);
+  return {{handle, shape, settings, begun.op.seq, begun.op.slot, ok}, wire};
+}
+
+// Verb of the scope: one token. row: `hidden` elements, 16-byte aligned, in any memory that the scope can read, as are
+// scales (scale_bytes of them; NULL where that is 0) and weights (K of the token, NULL where rows have none). lanes<N>:
+// all groups of a warp call it together; token >= the routing's tokens sends nothing.
+template <class Coop>
+UCCLEP_FN void dispatch_send(Coop, const OpenDispatch& open, uint32_t token, const void* row, const void* scales,
+                             const float* weights = nullptr) {
+  if (!open.ok) return;
+  const Op op = open.op();
+  const HandleMemory memory = open.memory();
+  const uint32_t top_k = memory.shape.top_k, local = memory.shape.local_experts();
+  const bool sends = token < memory.state()->tokens;
+  const uint64_t first = sends ? uint64_t{token} * top_k : 0;
+  const auto* experts = memory.at<int32_t>(memory.handle.offsets.topk) + first;
+  const auto* places = memory.at<uint32_t>(memory.handle.offsets.places) + first;
+  const auto meta = [&](uint32_t k) {
+    return meta_at(op, static_cast<uint32_t>(experts[k]) / local, op.me(), places[k]);
+  };
+  bool wanted = false;
+  for (uint32_t k = 0; sends && k < top_k; ++k) wanted = wanted || places[k] != no_place;
+  if (wanted) {
+    const uint32_t token_bytes = open.wire.token_bytes;
+    char* staged = op.mine() + op.group.layout.ht_rows_of(op.slot) + uint64_t{token} * open.wire.row_bytes;
+    put_bytes<Coop>(
+        token_bytes, [&](auto&& store) { store(staged); },
+        [&](uint32_t at) { return *reinterpret_cast<const uint64_t*>(static_cast<const char*>(row) + at); });
+    put_bytes<Coop>(
+        open.wire.row_bytes - token_bytes, [&](auto&& store) { store(staged + token_bytes); },
+        [&](uint32_t at) { return scale_word(static_cast<const char*>(scales), at, open.shape.scale_bytes); });
+    put_bytes<Coop>(
+        MetaLayout::of(top_k).body_bytes(),
+        [&](auto&& store) {
+          for (uint32_t k = 0; k < top_k; ++k) {
+            if (places[k] != no_place) store(meta(k));
+          }
+        },
+        [&](uint32_t at) { return meta_word(memory, token, weights, at); });
+  }
+  Coop::sync();
+  for (uint32_t k = Coop::rank(); wanted && k < top_k; k += Coop::size()) {
+    if (places[k] == no_place) continue;
+    publish(reinterpret_cast<uint64_t*>(meta(k) + MetaLayout::of(top_k).epoch), op.seq);
+  }
+}
+
+// Verb of every block, after its last send. tokens: T, sent as 0 .. T - 1; a data record says so where the routing has
+// another number of them. False: the operation has failed.
+UCCLEP_FN bool dispatch_end(block, const OpenDispatch& open, uint32_t tokens) {
+  if (!last_out(open)) return open.ok;
+  HandleState* const state = open.memory().state();
+  if (tokens != state->tokens) refuse(open.op(), Field::tokens, state->tokens, tokens);
+  if (thread_id() == 0) state->opened[static_cast<uint32_t>(Kind::dispatch)] = open.seq;
+  return true;
+}
+
+}  // namespace ht
+}  // namespace UCCLEP_SIMT_NAMESPACE

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// HT operations that a user's kernel opens: the same bytes as ucclEpDispatch and ucclEpCombine, from every scope, in
+// both passes.
+#include <catch2/catch.hpp>
+
+#include "open_calls.hpp"
+
+namespace ucclep::test {
+namespace {
+
+struct Opened {
+  bool dispatch = true, combine = true;
+};
+
+// On a routing that the handle has; the host's calls are halves, which lend nothing.
+void routed_round(Exchange& exchange, Session& at, const std::string& scope, uint32_t seed, const Opened& opened) {
+  if (opened.dispatch) {
+    open_dispatch(exchange, at.handle, scope, seed, at.stream);
+  } else {
+    exchange.dispatch(at.handle, at.stream);
+  }
+  at.stream.synchronize();
+  exchange.check_dispatch();
+  if (opened.combine) {
+    open_combine(exchange, at.handle, scope, seed, at.stream);
+  } else {
+    exchange.combine(at.handle, at.stream);
+  }
+  at.stream.synchronize();
+  exchange.check_combine();
+}
+
+// One routing, forward and backward.
+void open_round(const Rank& rank, Session& at, const Scenario& scenario, const std::string& scope, uint32_t seed,
+                const Opened& opened) {
+  Exchange exchange(rank, at.comm, scenario, scenario.seed + seed);
+  exchange.update(at.handle, at.stream);
+  routed_round(exchange, at, scope, seed, opened);
+  exchange.check_counters();
+  Scenario backward = backward_of(scenario);
+  backward.weight_rows = false;
+  Exchange gradients(rank, at.comm, backward, scenario.seed + seed);
+  gradients.refresh(seed + 1000);
+  routed_round(gradients, at, scope, seed + 1, opened);
+}
+
+// From every scope, the host's calls in between.
+void run_open(const Scenario& scenario, bool records = false) {
+  run_ranks(scenario.ranks, [&](Rank& rank) {
+    Session at(rank, scenario);
+    uint32_t seed = 0;
+    for (const char* scope : scopes) {
+      for (Opened opened : {Opened{}, Opened{.dispatch = false}, Opened{.combine = false}}) {
+        if (scenario.by_expert() && opened.combine) continue;
+        try {
+          open_round(rank, at, scenario, scope, ++seed, opened);
+          if (!records) no_async_error(at.comm);
+        } catch (const Failure& failure) {
+          throw Failure(std::string(scope) + ", dispatch " + (opened.dispatch ? "opened" : "whole") + ", combine " +
+                        (opened.combine ? "opened" : "whole") + ": " + failure.what());
+        }
+      }
+    }
+  });
+}
+
+TEST_CASE("user kernels in HT: rows and sums, forward and backward", "[process][reduced]") {
+  run_open({.layout = Layout::ht_flat, .experts = 16, .top_k = 4, .max_tokens = 21, .hidden = 72});
+}
+
+TEST_CASE("user kernels in HT: rows by expert, with pads", "[process][reduced]") {
+  run_open({.layout = Layout::ht_expert_major, .experts = 16, .top_k = 4, .max_tokens = 13, .alignment = 8});
+}
+
+TEST_CASE("user kernels in HT: every type of combine", "[process]") {
+  for (const ucclEpDataType_t dtype : {ucclEpBfloat16, ucclEpFloat16, ucclEpFloat32}) {
+    run_open({.layout = Layout::ht_flat,
+              .ranks = 2,
+              .experts = 16,
+              .top_k = 12,
+              .max_tokens = 7,
+              .dtype = dtype,
+              .combine_dtype = dtype,
+              .biases = 2});
+  }
+}
+
+TEST_CASE("user kernels in HT: fp8 rows with scales of any width", "[process][reduced]") {
+  for (const Layout layout : {Layout::ht_flat, Layout::ht_expert_major}) {
+    run_open({.layout = layout,
+              .max_tokens = 6,
+              .hidden = 144,
+              .dtype = ucclEpFloat8e4m3,
+              .any_bits = true,
+              .scales = Scales{.dtype = ucclEpFloat32, .width = 7}});
+  }
+}
+
+TEST_CASE("user kernels in HT: tokens differ between ranks, entries are -1, rows are strided", "[process][reduced]") {
+  run_open({.layout = Layout::ht_flat,
+            .experts = 16,
+            .top_k = 3,
+            .max_tokens = 20,
+            .tokens = {20, 7, 1, 0},
+            .idx = ucclEpInt32,
+            .strided = true,
+            .rule = uniform(40)});
+}
+
+TEST_CASE("user kernels in HT: no weights, and one rank alone", "[process]") {
+  run_open({.layout = Layout::ht_flat, .ranks = 1, .experts = 4, .max_tokens = 5, .weights = Weights::none});
+}
+
+TEST_CASE("user kernels in HT: rows that the output has no room for count as zero", "[process][reduced]") {
+  Scenario scenario{.layout = Layout::ht_flat, .experts = 16, .top_k = 4, .max_tokens = 20};
+  scenario.slack = -7;
+  run_open(scenario, true);
+  scenario.slack = 0;
+  scenario.max_recv = 31;
+  scenario.overflow = UCCLEP_OVERFLOW_DROP;
+  run_open(scenario);
+}
+
+TEST_CASE("user kernels in HT: what does not fit is named, and the group stays usable", "[process][reduced]") {
+  const Scenario scenario{.layout = Layout::ht_flat, .max_tokens = 4};
+  run_ranks(scenario.ranks, [&](Rank& rank) {
+    Session at(rank, scenario);
+    Exchange exchange(rank, at.comm, scenario);
+    const auto refuse = [&](const char* phase, const char* words, auto&& spoil) {
+      OpenDispatchArgs args = dispatch_args(exchange, at.handle, 1);
+      spoil(args);
+      launch_user(at.handle, "open_ht_dispatch_warp", &args, sizeof args, at.stream);
+      at.stream.synchronize();
+      left_record(at, phase, words);
+    };
+    refuse("shape", "top_k is 2, expected 0", [](OpenDispatchArgs&) {});  // no Update, no K
+    refuse("unrouted", "ucclEpHandleUpdate comes first", [](OpenDispatchArgs& args) { args.shape.top_k = 0; });
+    refused(ucclEpCompleteDispatch(at.handle, &exchange.dispatch_out, &exchange.dispatch_config, at.stream),
+            ucclEpInvalidUsage, "ucclEpCompleteDispatch", {"ucclEpHandleUpdate"});
+    exchange.update(at.handle, at.stream);
+    refuse("shape", "hidden", [](OpenDispatchArgs& args) { args.shape.hidden = 1 << 20; });
+    refuse("shape", "pass is 2", [](OpenDispatchArgs& args) { args.shape.pass = 2; });
+    // Nothing is open: the second halves do nothing.
+    ok(ucclEpCompleteDispatch(at.handle, &exchange.dispatch_out, &exchange.dispatch_config, at.stream),
+       "ucclEpCompleteDispatch");
+    at.stream.synchronize();
+    exchange.check_untouched();
+    open_round(rank, at, scenario, "warp", 1, {});
+    no_async_error(at.comm);
+  });
+}
+
+TEST_CASE("user kernels in HT: another number of tokens than was routed is named", "[process]") {
+  const Scenario scenario{.layout = Layout::ht_flat, .max_tokens = 4};
+  run_ranks(scenario.ranks, [&](Rank& rank) {
+    Session at(rank, scenario);
+    Exchange exchange(rank, at.comm, scenario);
+    exchange.update(at.handle, at.stream);
+    OpenDispatchArgs args = dispatch_args(exchange, at.handle, 1);
+    args.said = 3;
+    open_dispatch(exchange, at.handle, "warp", args, at.stream);
+    at.stream.synchronize();
+    left_record(at, "shape", "tokens is 3, expected 4");
+    exchange.check_dispatch();  // all were sent
+  });
+}
+
+TEST_CASE("user kernels in HT: ranks that disagree on the shape end without a row", "[process][reduced]") {
+  const Scenario scenario{.layout = Layout::ht_flat, .max_tokens = 4};
+  run_ranks(scenario.ranks, [&](Rank& rank) {
+    Session at(rank, scenario);
+    Exchange exchange(rank, at.comm, scenario);
+    exchange.update(at.handle, at.stream);
+    OpenDispatchArgs args = dispatch_args(exchange, at.handle, 1);
+    if (rank.rank == 1) args.shape.hidden /= 2;
+    open_dispatch(exchange, at.handle, "warp", args, at.stream);
+    at.stream.synchronize();
+    left_record(at, "settings", "hidden");
+    exchange.check_untouched();
+    open_round(rank, at, scenario, "block", 2, {});
+  });
+}
+
+TEST_CASE("user kernels in HT: what the host refuses", "[process][reduced]") {
+  const Scenario scenario{.layout = Layout::ht_expert_major, .max_tokens = 4};
+  run_ranks(scenario.ranks, [&](Rank& rank) {
+    Session at(rank, scenario);
+    Exchange exchange(rank, at.comm, scenario);
+    exchange.update(at.handle, at.stream);
+    exchange.dispatch(at.handle, at.stream);
+    at.stream.synchronize();
+    const OpenCombineArgs args = combine_args(exchange, at.handle, 1);
+    launch_user(at.handle, "open_ht_combine_warp", &args, sizeof args, at.stream);
+    at.stream.synchronize();
+    left_record(at, "shape", "layout");
+    const ucclEpCombineInputs_t nothing = UCCLEP_COMBINE_INPUTS_INIT;
+    refused(ucclEpCompleteCombine(at.handle, &nothing, &exchange.combine_out, &exchange.combine_config, at.stream),
+            ucclEpNotSupported, "ucclEpCompleteCombine", {"EXPERT_MAJOR"});
+    exchange.combine(at.handle, at.stream);
+    at.stream.synchronize();
+    exchange.check_combine();
+  });
+}
+
+}  // namespace
+}  // namespace ucclep::test

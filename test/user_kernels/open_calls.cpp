@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "open_calls.hpp"
+
+#include "launch_user.hpp"
+
+namespace ucclep::test {
+namespace {
+
+// Strides of zero: contiguous.
+Rows rows_of(const ucclEpTensor_t* tensor) {
+  if (tensor == nullptr || tensor->data == nullptr) return {};
+  const int64_t stride = tensor->strides[tensor->ndim - 2], row = tensor->sizes[tensor->ndim - 1];
+  return {static_cast<const char*>(tensor->data),
+          (stride != 0 ? stride : row) * static_cast<int64_t>(reference::element_bytes(tensor->dtype))};
+}
+
+ucclEpDeviceHandle device_of(ucclEpHandle_t handle) {
+  ucclEpDeviceHandle device;
+  ok(ucclEpHandleGetDevice(handle, &device), "ucclEpHandleGetDevice");
+  return device;
+}
+
+}  // namespace
+
+OpenDispatchArgs dispatch_args(Exchange& exchange, ucclEpHandle_t handle, uint32_t seed) {
+  const Scenario& scenario = exchange.scenario();
+  const ucclEpDispatchInputs_t& in = exchange.dispatch_in;
+  OpenDispatchArgs args{};
+  args.handle = device_of(handle);
+  args.shape = {static_cast<uint32_t>(scenario.hidden), scenario.dtype};
+  args.shape.top_k = static_cast<uint32_t>(scenario.top_k);
+  args.shape.weighted = in.topk_weights != nullptr;
+  args.shape.pass = scenario.pass;
+  if (in.scales != nullptr) {
+    args.shape.scale_dtype = in.scales->dtype;
+    args.shape.scale_bytes = static_cast<uint32_t>(scenario.scale_width()) *
+                             static_cast<uint32_t>(reference::element_bytes(in.scales->dtype));
+    args.scales = rows_of(in.scales);
+  }
+  args.rows = rows_of(in.tokens);
+  args.experts = rows_of(exchange.topk_idx().get());
+  args.wide_ids = scenario.idx == ucclEpInt64;
+  args.weights = rows_of(in.topk_weights);
+  args.tokens = args.said = static_cast<uint32_t>(in.tokens->sizes[0]);
+  args.seed = seed;
+  return args;
+}
+
+void open_dispatch(Exchange& exchange, ucclEpHandle_t handle, const std::string& scope, const OpenDispatchArgs& args,
+                   ucclEpStream_t stream, UserGrid grid) {
+  const char* mode = exchange.scenario().ll() ? "open_dispatch_" : "open_ht_dispatch_";
+  launch_user(handle, mode + scope, &args, sizeof args, stream, grid);
+  ok(ucclEpCompleteDispatch(handle, &exchange.dispatch_out, &exchange.dispatch_config, stream),
+     "ucclEpCompleteDispatch");
+}
+
+void open_dispatch(Exchange& exchange, ucclEpHandle_t handle, const std::string& scope, uint32_t seed,
+                   ucclEpStream_t stream) {
+  open_dispatch(exchange, handle, scope, dispatch_args(exchange, handle, seed), stream);
+}
+
+// All rows of the tensor, those that hold nothing as well.
+OpenCombineArgs combine_args(Exchange& exchange, ucclEpHandle_t handle, uint32_t seed) {
+  const Scenario& scenario = exchange.scenario();
+  const ucclEpTensor_t* rows = exchange.combine_in.tokens;
+  OpenCombineArgs args{};
+  args.handle = device_of(handle);
+  args.shape = {static_cast<uint32_t>(scenario.combined_hidden()), scenario.combine_dtype};
+  args.shape.top_k = static_cast<uint32_t>(scenario.top_k);
+  args.shape.pass = scenario.pass;
+  args.rows = rows_of(rows);
+  args.count = static_cast<uint32_t>(scenario.ll() ? rows->sizes[0] * rows->sizes[1] : rows->sizes[0]);
+  args.seed = seed;
+  return args;
+}
+
+void open_combine(Exchange& exchange, ucclEpHandle_t handle, const std::string& scope, uint32_t seed,
+                  ucclEpStream_t stream) {
+  const OpenCombineArgs args = combine_args(exchange, handle, seed);
+  const char* mode = exchange.scenario().ll() ? "open_combine_" : "open_ht_combine_";
+  launch_user(handle, mode + scope, &args, sizeof args, stream);
+  ucclEpCombineInputs_t biases = exchange.combine_in;
+  biases.tokens = nullptr;
+  ok(ucclEpCompleteCombine(handle, &biases, &exchange.combine_out, &exchange.combine_config, stream),
+     "ucclEpCompleteCombine");
+}
+
+// The record of what went wrong, which is gone then.
+void left_record(const Session& at, const char* phase, const char* words) {
+  const ucclEpAsyncError_t error = async_error(at.comm);
+  require(error.code == ucclEpInvalidArgument && std::string(error.phase) == phase &&
+              std::string(error.text).find(words) != std::string::npos,
+          std::string("a record of another kind: ") + error.text);
+  ok(ucclEpCommClearAsyncError(at.comm), "ucclEpCommClearAsyncError");
+}
+
+}  // namespace ucclep::test

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// An exchange whose operations kernels open: their arguments, and the calls, with the second halves.
+#pragma once
+#include "conformance/exchange.hpp"
+#include "launch_user.hpp"
+#include "open_kernels.hpp"
+
+namespace ucclep::test {
+
+// seed: of the order in which rows are sent.
+OpenDispatchArgs dispatch_args(Exchange& exchange, ucclEpHandle_t handle, uint32_t seed);
+void open_dispatch(Exchange& exchange, ucclEpHandle_t handle, const std::string& scope, const OpenDispatchArgs& args,
+                   ucclEpStream_t stream, UserGrid grid = {});
+void open_dispatch(Exchange& exchange, ucclEpHandle_t handle, const std::string& scope, uint32_t seed,
+                   ucclEpStream_t stream);
+
+// All rows of the tensor, those that hold nothing as well.
+OpenCombineArgs combine_args(Exchange& exchange, ucclEpHandle_t handle, uint32_t seed);
+void open_combine(Exchange& exchange, ucclEpHandle_t handle, const std::string& scope, uint32_t seed,
+                  ucclEpStream_t stream);
+
+// The record of what went wrong, which is gone then.
+void left_record(const Session& at, const char* phase, const char* words);
+
+}  // namespace ucclep::test
