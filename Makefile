@@ -3,7 +3,7 @@
 PREFIX ?= /usr/local
 RELEASE ?= 0
 
-.PHONY: all perf test test-long test-nodes test-python test-gpu test-roce fuzz mutants model lint docs install bundle wheel clean
+.PHONY: all perf test test-long test-nodes soak test-python test-gpu test-roce fuzz mutants model lint docs install bundle wheel clean
 
 all:
 	@tools/deps.sh build
@@ -22,6 +22,9 @@ test-long:
 
 test-nodes:
 	@tools/test.sh nodes
+
+soak:
+	@tools/test.sh soak
 
 test-python:
 	@tools/test-python.sh

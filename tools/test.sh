@@ -1,19 +1,19 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Usage: tools/test.sh [long|nodes]
-# Builds and runs the tests of the release tree, the reduced ones of the two sanitizer trees, and those of Python; with `nodes`, of the
-# release tree, the long ones between virtual nodes and no others. The last line is "N passed, M failed".
+# Usage: tools/test.sh [long|nodes|soak]
+# Builds and runs the tests of the release tree, the reduced ones of the two sanitizer trees, and those of Python; with `nodes` or
+# `soak`, of the release tree, the long ones between virtual nodes, or those that go on for long, and no others. The last line is "N passed, M failed".
 set -uo pipefail
 cd "$(dirname "$0")/.."
 trees=(build build-tsan build-asan)
 reports=(build/python-report.txt)
-suites=(--no-suite long --no-suite nodes)
+suites=(--no-suite long --no-suite nodes --no-suite soak)
 case ${1:-} in
   long)
-    suites=(--no-suite nodes)
+    suites=(--no-suite nodes --no-suite soak)
     export UCCLEP_TEST_SEEDS=${UCCLEP_TEST_SEEDS:-20} ;;
-  nodes)
-    suites=(--suite nodes)
+  nodes | soak)
+    suites=(--suite "$1")
     trees=(build)
     reports=() ;;
 esac

@@ -1,19 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Edges of the contract: descriptors that are gone after the call, entries that nobody fills, scales that do not fit,
-// sequence numbers past 32 bits, communicators on several threads, and what stays after a thousand of everything.
-#include <dirent.h>
-
+// and sequence numbers past 32 bits.
 #include <catch2/catch.hpp>
-#include <chrono>
 #include <cstring>
-#include <exception>
-#include <fstream>
 #include <string>
-#include <thread>
 
-#include "conformance/exchange.hpp"
+#include "conformance/turns.hpp"
 #include "support/test_env.hpp"
-#include "ucclep/device/objects.hpp"
 
 namespace ucclep::test {
 namespace {
@@ -142,20 +135,6 @@ TEST_CASE("C79 max_token_bytes need not be a multiple of 16", "[process]") {
 
 // ---- Sequence numbers ----
 
-// As if so many operations of each kind had been made already. All ranks are between two operations.
-void set_sequences(ucclEpGroup_t group, uint64_t seq) {
-  ucclEpDeviceGroup device;
-  ok(ucclEpGroupGetDevice(group, &device), "ucclEpGroupGetDevice");
-  for (uint32_t kind = 0; kind < num_kinds; ++kind) {
-    device.state->seq[kind] = seq;
-    for (uint32_t peer = 0; peer < device.shape.ranks; ++peer) {
-      char* word =
-          device.windows[device.rank] + device.layout.consumed_word(device.shape, static_cast<Kind>(kind), peer);
-      std::memcpy(word, &seq, sizeof seq);
-    }
-  }
-}
-
 TEST_CASE("C61 operations go on past sequence numbers of 8, 16, 32 and 48 bits", "[reduced]") {
   if (test_gpus() > 0) return skip_case("writes memory of the host device");
   for (const Layout layout : all_layouts) {
@@ -179,107 +158,6 @@ TEST_CASE("C61 operations go on past sequence numbers of 8, 16, 32 and 48 bits",
       no_async_error(at.comm);
     });
   }
-}
-
-// ---- Threads ----
-
-TEST_CASE("two communicators on two threads of each rank go on in step", "[reduced]") {
-  const int rounds = reduced() ? 3 : 15;
-  run_ranks(3, {.communicators = 2}, [&](Rank& rank) {
-    const auto work = [&](int id, Layout layout) {
-      const Scenario scenario{.layout = layout, .ranks = 3, .experts = 6, .max_tokens = 6, .hidden = 32};
-      Comm comm(rank, comm_config(rank), id);
-      Stream stream(comm);
-      Group group = make_group(comm, group_config({scenario}));
-      Handle handle = make_handle(group, handle_config(scenario));
-      for (int round = 0; round < rounds; ++round) {
-        round_trip(rank, comm, handle, stream, scenario, static_cast<uint64_t>(100 * id + round));
-      }
-      no_async_error(comm);
-    };
-    std::exception_ptr failed;
-    std::thread other([&] {
-      try {
-        work(1, Layout::ht_flat);
-      } catch (...) {
-        failed = std::current_exception();
-      }
-    });
-    try {
-      work(0, Layout::ll_expert_major);
-    } catch (...) {
-      other.join();
-      throw;
-    }
-    other.join();
-    if (failed) std::rethrow_exception(failed);
-  });
-}
-
-// ---- What stays ----
-
-int open_files() {
-  int count = 0;
-  DIR* directory = opendir("/proc/self/fd");
-  while (readdir(directory) != nullptr) ++count;
-  closedir(directory);
-  return count;
-}
-
-int64_t resident_bytes() {
-  std::ifstream statm("/proc/self/statm");
-  int64_t size = 0, resident = 0;
-  statm >> size >> resident;
-  return resident * 4096;
-}
-
-// Threads end a moment after what they served.
-int files_after(int wanted) {
-  int files = open_files();
-  for (int tries = 0; tries < 200 && files > wanted; ++tries) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    files = open_files();
-  }
-  return files;
-}
-
-TEST_CASE("a thousand groups, and a hundred communicators, leave no memory and no descriptor behind", "[long]") {
-  constexpr int communicators = 100, groups_of_each = 10, first_counted = 10;
-  const Scenario scenario{.layout = Layout::ll_expert_major, .ranks = 2, .experts = 4, .max_tokens = 4, .hidden = 32};
-  run_ranks(2, {.communicators = communicators, .seconds = 600}, [&](Rank& rank) {
-    uint32_t met = 0;
-    const auto meet = [&] {
-      rank.board.add(1);
-      rank.board.wait(1, 2 * ++met, 120);
-    };
-    int files = 0;
-    int64_t bytes = 0;
-    for (int id = 0; id < communicators; ++id) {
-      {
-        Comm comm(rank, comm_config(rank), id);
-        Stream stream(comm);
-        for (int i = 0; i < groups_of_each; ++i) {
-          Group group = make_group(comm, group_config({scenario}));
-          Handle handle = make_handle(group, handle_config(scenario));
-          round_trip(rank, comm, handle, stream, scenario, static_cast<uint64_t>(id));
-        }
-      }
-      meet();
-      // Ranks that are threads share what is counted: one of them counts, while the other waits.
-      if (rank.rank == 0 && id == first_counted) {
-        files = files_after(0);
-        bytes = resident_bytes();
-      }
-      meet();
-    }
-    if (rank.rank == 0) {
-      const int more_files = files_after(files) - files;
-      const int64_t more_bytes = resident_bytes() - bytes;
-      require(more_files <= 0, std::to_string(more_files) + " more descriptors are open");
-      require(more_bytes < int64_t{8} << 20, std::to_string(more_bytes) + " more bytes are in use");
-    }
-    meet();
-  });
 }
 
 }  // namespace

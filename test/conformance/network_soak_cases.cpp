@@ -2,34 +2,15 @@
 // Many operations between ranks that drift apart, and many ranks.
 #include <catch2/catch.hpp>
 #include <chrono>
-#include <deque>
 #include <string>
 #include <thread>
 
-#include "conformance/exchange.hpp"
 #include "conformance/nodes.hpp"
+#include "conformance/turns.hpp"
 #include "support/test_env.hpp"
 
 namespace ucclep::test {
 namespace {
-
-// A routing with its handle, of which all operations go into the stream at once.
-struct Turn {
-  Turn(const Rank& rank, ucclEpComm_t comm, ucclEpGroup_t group, const Scenario& scenario)
-      : handle(make_handle(group, handle_config(scenario))), exchange(rank, comm, scenario) {}
-  void enqueue(uint64_t seed, ucclEpStream_t stream) {
-    exchange.reroute(seed);
-    exchange.update(handle, stream);
-    exchange.dispatch(handle, stream);
-    exchange.combine(handle, stream);
-  }
-  void check() {
-    exchange.check_dispatch();
-    exchange.check_combine();
-  }
-  Handle handle;
-  Exchange exchange;
-};
 
 // Operations of all layouts in a row, again and again. Who is late, and how late, each rank draws for itself: only the
 // operations keep the ranks together, so that they drift apart as far as slots and credits allow.
@@ -54,9 +35,7 @@ TEST_CASE("network soak: many operations between ranks that drift apart", "[soak
     for (unsigned round = 0; round < rounds; ++round) {
       const uint64_t draw = mix(17, round, static_cast<uint64_t>(rank.rank));
       if (draw % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(draw / 4 % 3000));
-      for (Turn& turn : turns) turn.enqueue(round + 1, stream);
-      stream.synchronize();
-      for (Turn& turn : turns) turn.check();
+      take(turns, round + 1, stream);
     }
     no_async_error(comm);
     require(stats_of(comm).reorder_depth_max > 0 || rounds < 50, "nothing came before its turn");

@@ -14,6 +14,8 @@
 #include <cstring>
 #include <mutex>
 #include <sstream>
+#include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -71,6 +73,7 @@ void abort_comms() {
 }
 
 void make_ids(Shared& shared, int count) {
+  if (count > max_ids) throw std::logic_error("run_ranks makes at most " + std::to_string(max_ids) + " unique ids");
   for (int i = 0; i < count; ++i) {
     if (ucclEpGetUniqueId(&shared.ids[i]) != ucclEpSuccess) {
       throw std::runtime_error(std::string("ucclEpGetUniqueId: ") + ucclEpGetLastError(nullptr));
