@@ -135,20 +135,6 @@ def test_two_results_are_alive(buffers):
     buffers(2, rank_main, low_latency_mode=True)
 
 
-def test_masks(buffers):
-    def rank_main(buffer):
-        with pytest.raises(RuntimeError, match="not called yet"):
-            buffer.low_latency_clean_mask_buffer()
-        x = torch.zeros(1, HIDDEN, dtype=torch.bfloat16, device=buffer._streams.device)
-        ids = torch.arange(TOP_K, device=x.device).unsqueeze(0)
-        buffer.low_latency_dispatch(x, ids, MAX_TOKENS, EXPERTS, use_fp8=False)
-        status = torch.full((2,), 7, dtype=torch.int32, device=x.device)
-        buffer.low_latency_query_mask_buffer(status)
-        buffer.low_latency_clean_mask_buffer()
-        assert status.tolist() == [0, 0]
-    buffers(2, rank_main, low_latency_mode=True, enable_shrink=True)
-
-
 @pytest.mark.parametrize("use_fp8", [False, True])
 def test_c10_c14_hooks(buffers, use_fp8):
     """Rows and sums are there after the hook."""

@@ -13,6 +13,9 @@ from .groups import Groups
 from .rows import FP8, fp8_view
 
 LIVE_RESULTS = 2
+#: With masks a rank that is so late is masked. Several that are missing at once are waited for one after the other, and on
+#: the host device all of that has to fit into the communicator's 100 s. UCCLEP_TIMEOUT_MS goes before both.
+MASK_AFTER_MS = 20000
 
 
 class Slot:
@@ -46,7 +49,7 @@ class LowLatency:
         self._comm = comm
         self._groups = groups
         self._streams = streams
-        self._enable_mask = enable_mask
+        self._masks = {"enable_mask": 1, "timeout_ms": MASK_AFTER_MS} if enable_mask else {}
         self._slots: dict = {}
 
     def _next_slot(self, group: ucclep.Group) -> Slot:
@@ -65,7 +68,7 @@ class LowLatency:
             raise ValueError("use_ue8m0 needs round_scale: the scales are powers of two")
         group = self._groups.get("low_latency_dispatch", num_experts=num_experts, top_k=topk_idx.shape[1],
                                  max_tokens_per_rank=1, ll_max_tokens_per_rank=max_tokens, max_token_bytes=2 * hidden,
-                                 enable_mask=int(self._enable_mask))
+                                 **self._masks)
         experts, ranks = group.num_local_experts, self._comm.nranks
         capacity = ranks * max_tokens
         slot = self._next_slot(group)
@@ -141,24 +144,37 @@ class LowLatency:
     # ---- masks: 1 is masked here, and active in the library ----
 
     def mask_update(self, rank: int, mask: bool) -> None:
-        active = [1] * self._comm.nranks
-        active[rank] = int(not mask)
-        for group in self._mask_groups():
-            group.mask_update(active, self._streams.here())
+        groups = self._mask_groups()
+        if not groups:
+            raise RuntimeError("masks belong to the groups of low_latency_dispatch, and it was not called yet")
+        if not 0 <= rank < self._comm.nranks:
+            raise ValueError(f"rank_to_mask is {rank}, expected a rank of {self._comm.nranks}")
+        for group in groups:
+            active = self._active(group).tolist()
+            if not mask and not active[rank]:
+                raise NotImplementedError(f"rank {rank} is masked, and one rank cannot bring it back: call "
+                                          "low_latency_clean_mask_buffer on all ranks")
+            if mask and active[rank]:
+                active[rank] = 0
+                group.mask_update(active, self._streams.here())
 
     def mask_query(self, status: torch.Tensor) -> None:
         status.zero_()
         for group in self._mask_groups():
-            active = torch.empty_like(status)
-            group.mask_query(active, self._streams.here())
-            self._streams.finished_here(None)
-            status |= 1 - active
+            status |= 1 - self._active(group).to(status)
 
     def mask_clear(self) -> None:
         for group in self._mask_groups():
             group.mask_clear(self._streams.here())
 
+    def _active(self, group: ucclep.Group) -> torch.Tensor:
+        active = torch.empty(self._comm.nranks, dtype=torch.int32, device=self._streams.device)
+        group.mask_query(active, self._streams.here())
+        self._streams.finished_here(None)
+        return active
+
     def _mask_groups(self) -> list:
-        if not self._slots:
-            raise RuntimeError("masks belong to the groups of low_latency_dispatch, and it was not called yet")
+        """None before the first call of low_latency_dispatch: then no rank is masked."""
+        if not self._masks:
+            raise RuntimeError("masks need a Buffer that was made with enable_shrink=True")
         return list(self._slots)

@@ -231,7 +231,7 @@ class Buffer:
         """Nothing to do: counters only grow, and modes share no memory."""
 
     def low_latency_update_mask_buffer(self, rank_to_mask: int, mask: bool = False) -> None:
-        """Masks a rank, or (which the library refuses for a masked one) unmasks it."""
+        """Masks a rank. mask=False for a masked one raises: low_latency_clean_mask_buffer brings ranks back."""
         self._low_latency.mask_update(rank_to_mask, mask)
 
     def low_latency_query_mask_buffer(self, mask_status: torch.Tensor) -> None:
