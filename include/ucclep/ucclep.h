@@ -445,6 +445,14 @@ ucclEpResult_t ucclEpWindowRegister(ucclEpComm_t comm, void* ptr, size_t bytes, 
 /** [collective] Ends ucclEpWindowRegister's window; the memory stays the caller's. After a fatal error it is local.
  * NULL is fine. */
 ucclEpResult_t ucclEpWindowDeregister(ucclEpComm_t comm, ucclEpWindow_t window);
+/** [local] From now on ucclEpMemPoolAlloc gives parts of this window's memory, until the window ends. */
+ucclEpResult_t ucclEpMemPoolOpen(ucclEpWindow_t window);
+/** [local] For a framework's allocator, as torch's CUDAPluggableAllocator: bytes in a window that ucclEpMemPoolOpen
+ * opened for this device (ucclEpCommInfo_t's device_index), the newest one that has room; NULL: none has. Any thread;
+ * the stream does not matter. */
+void* ucclEpMemPoolAlloc(size_t bytes, int device, ucclEpStream_t stream);
+/** [local] Frees ucclEpMemPoolAlloc's memory, which no operation uses any more. What its window took is no error. */
+void ucclEpMemPoolFree(void* ptr, size_t bytes, int device, ucclEpStream_t stream);
 
 /* ---- Group ---- */
 

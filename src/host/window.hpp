@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "host/device_memory.hpp"
+#include "host/mem_pool.hpp"
 #include "host/peer_memory.hpp"
 #include "ucclep/ucclep.h"
 
@@ -17,6 +18,7 @@ struct ucclEpWindow {
   uint32_t id = 0;
   ucclep::PeerMemory memory;
   std::shared_ptr<ucclep::DeviceMemory> allocation;  // of ucclEpMemAlloc, if it lies there: freed after the window
+  std::unique_ptr<ucclep::MemPool> pool;             // of ucclEpMemPoolOpen
 };
 
 namespace ucclep {

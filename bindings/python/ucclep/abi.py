@@ -180,6 +180,7 @@ FUNCTIONS = {
     "ucclEpGraphDestroy": [_pointer, _pointer],
     "ucclEpWindowRegister": [_pointer, _pointer, c_size_t, _out],
     "ucclEpWindowDeregister": [_pointer, _pointer],
+    "ucclEpMemPoolOpen": [_pointer],
     "ucclEpGroupQuery": [_pointer, POINTER(GroupConfig), POINTER(GroupLimits)],
     "ucclEpGroupCreate": [_out, _pointer, POINTER(GroupConfig)],
     "ucclEpGroupDestroy": [_pointer],

@@ -22,6 +22,12 @@ _POINTERS = [struct.Struct(f"={count}Q").pack_into for count in range(8)]
 COUNTERS = ("tokens_per_expert", "expert_offsets", "tokens_per_rank", "recv_total", "recv_total_host",
             "tokens_per_expert_unpadded", "tokens_per_expert_rank")
 
+# The tensors of each struct, by name, in its order.
+_DISPATCH_IN = ("tokens", "scales", "topk_weights", "topk_idx")
+_DISPATCH_OUT = ("tokens", "scales", "topk_idx", "topk_weights", "src_info", "cumulative_tokens_per_expert", "wait_ns")
+_COMBINE_IN = ("tokens", "scales", "topk_weights", "bias", "bias2")
+_COMBINE_OUT = ("tokens", "topk_weights", "wait_ns")
+
 
 class Handle:
     """One routing decision of a group: made by Group.handle(). Shapes are those of include/ucclep/ucclep.h.
@@ -45,11 +51,11 @@ class Handle:
         self._dispatch_config, self._combine_config = abi.DispatchConfig(), abi.CombineConfig()
         self._counters = abi.Counters()
 
-    def _fill(self, record: Any, output: bool, tensors: Mapping[str, Any]) -> list[TensorView]:
+    def _fill(self, record: Any, output: bool, names: tuple, tensors: tuple) -> list[TensorView]:
         """Writes the addresses of the tensors' descriptions, which begin behind size and magic; returns what they are."""
         held, addresses = [], []
         view = self._comm.view
-        for name, array in tensors.items():
+        for name, array in zip(names, tensors):
             if array is None:
                 addresses.append(0)
             else:
@@ -66,8 +72,8 @@ class Handle:
         unknown = set(counters) - set(COUNTERS)
         if unknown:
             raise TypeError(f"counters has {', '.join(sorted(unknown))}, expected some of {', '.join(COUNTERS)}")
-        held = self._fill(self._counters, True, {name: None if name == "recv_total_host" else counters.get(name)
-                                                 for name in COUNTERS})
+        held = self._fill(self._counters, True, COUNTERS, tuple(None if name == "recv_total_host" else counters.get(name)
+                                                                for name in COUNTERS))
         self._counters.recv_total_host = counters.get("recv_total_host")
         return addressof(self._counters), held
 
@@ -92,12 +98,9 @@ class Handle:
                  backward: bool = False, send_only: bool = False, num_sms: int = 0, stream: Any = None) -> None:
         """Sends every token to the ranks of its experts. With `topk_idx` it updates first, in the same call."""
         inputs, outputs, config = self._dispatch_in, self._dispatch_out, self._dispatch_config
-        _held = (self._fill(inputs, False, {"tokens": tokens, "scales": scales, "topk_weights": topk_weights,
-                                            "topk_idx": topk_idx}),
-                 self._fill(outputs, True, {"tokens": out, "scales": out_scales, "topk_idx": out_topk_idx,
-                                            "topk_weights": out_topk_weights, "src_info": src_info,
-                                            "cumulative_tokens_per_expert": cumulative_tokens_per_expert,
-                                            "wait_ns": wait_ns}))
+        _held = (self._fill(inputs, False, _DISPATCH_IN, (tokens, scales, topk_weights, topk_idx)),
+                 self._fill(outputs, True, _DISPATCH_OUT, (out, out_scales, out_topk_idx, out_topk_weights, src_info,
+                                                           cumulative_tokens_per_expert, wait_ns)))
         outputs.counters, _counted = self._fill_counters(counters)
         config.send_only, config.quant, config.round_scale = send_only, quant, round_scale
         config.pass_, config.num_sms = backward, num_sms
@@ -108,9 +111,8 @@ class Handle:
                 send_only: bool = False, num_sms: int = 0, stream: Any = None) -> None:
         """Brings the rows back and sums them per token. Sums repeat bit for bit."""
         inputs, outputs, config = self._combine_in, self._combine_out, self._combine_config
-        _held = (self._fill(inputs, False, {"tokens": tokens, "scales": scales, "topk_weights": topk_weights,
-                                            "bias": bias, "bias2": bias2}),
-                 self._fill(outputs, True, {"tokens": out, "topk_weights": out_topk_weights, "wait_ns": wait_ns}))
+        _held = (self._fill(inputs, False, _COMBINE_IN, (tokens, scales, topk_weights, bias, bias2)),
+                 self._fill(outputs, True, _COMBINE_OUT, (out, out_topk_weights, wait_ns)))
         config.send_only, config.pass_, config.num_sms = send_only, backward, num_sms
         check(lib.ucclEpCombine(self.pointer, inputs, outputs, config, stream_pointer(stream)))
 

@@ -17,10 +17,11 @@ from __future__ import annotations
 import torch
 
 from ..group import Group
+from .mem_pool import MemPool
 from .operations import _combine, _dispatch
 from .routing import Routing
 
-__all__ = ["Routing", "combine", "dispatch"]
+__all__ = ["MemPool", "Routing", "combine", "dispatch"]
 
 
 def dispatch(group: Group, x: torch.Tensor, topk_idx: torch.Tensor, topk_weights: torch.Tensor, expert_alignment: int = 1,
