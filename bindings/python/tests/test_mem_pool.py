@@ -57,7 +57,7 @@ def test_tensors_of_a_pool(ranks, device):
         outside = torch.zeros(1000, device="cuda")
         with pool:
             inside = torch.ones(1 << 20, device="cuda")
-            with pytest.raises(torch.OutOfMemoryError):
+            with pytest.raises(RuntimeError, match="out of memory"):
                 torch.empty(65 << 20, dtype=torch.uint8, device="cuda")
         assert pool.holds(inside) and not pool.holds(outside) and inside.sum().item() == 1 << 20
         assert not pool.holds(torch.zeros(1000, device="cuda"))
