@@ -46,7 +46,7 @@ class Mutant:
 
 
 def run(*command, **options):
-    return subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)
+    return subprocess.run(command, text=True, errors="replace", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)
 
 
 def checked(*command, **options):

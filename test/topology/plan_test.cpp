@@ -261,6 +261,7 @@ TEST_CASE("plan: virtual nodes and domains", "[topology]") {
   for (RankFacts& facts : ranks) facts.ranks_per_domain = 2;
   const Plan divided = make_plan(ranks);
   REQUIRE(divided.domains.size() == 5);
+  CHECK(divided.domains[0].ranks == std::vector<int>{0, 1});
   CHECK(divided.domains[1].ranks == std::vector<int>{2});
   CHECK(divided.domains[4].ranks == std::vector<int>{7});
   CHECK(divided.ranks[6].domain == 3);

@@ -63,11 +63,15 @@ TEST_CASE("the log is silent unless asked, and refuses a level that it does not 
   log::init(log::Level::off, directory.path + "/log");
   log::warn("boot", "unheard");
   CHECK(directory.lines("log").empty());
+  unsetenv("UCCLEP_DEBUG");
+  setenv("UCCLEP_DEBUG_FILE", (directory.path + "/log").c_str(), 1);
+  log::init_from_environment();
+  log::warn("boot", "nobody asked");
+  CHECK(directory.lines("log").empty());
   setenv("UCCLEP_DEBUG", "LOUD", 1);
   CHECK_THROWS_WITH(log::init_from_environment(),
                     Catch::Contains("UCCLEP_DEBUG") && Catch::Contains("WARN|INFO|TRACE"));
   setenv("UCCLEP_DEBUG", "TRACE", 1);
-  setenv("UCCLEP_DEBUG_FILE", (directory.path + "/log").c_str(), 1);
   log::init_from_environment();
   unsetenv("UCCLEP_DEBUG");
   unsetenv("UCCLEP_DEBUG_FILE");

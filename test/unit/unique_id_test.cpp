@@ -36,6 +36,7 @@ TEST_CASE("interfaces are chosen by name as users of NCCL know it") {
   CHECK(local_address("lo").text() == "127.0.0.1:0");
   CHECK(local_address("nosuch,lo").text() == "127.0.0.1:0");
   CHECK(local_address("=lo").text() == "127.0.0.1:0");
+  CHECK_NOTHROW(local_address("^nosuch"));
   try {
     local_address("nosuch");
     FAIL("an interface that does not exist was found");
