@@ -20,22 +20,7 @@ std::vector<Scenario> trained(const Scenario& scenario) {
 }
 
 void train(const std::vector<Scenario>& scenarios, int rounds = 1) {
-  run_ranks(scenarios.front().ranks, [&](Rank& rank) {
-    Comm comm(rank);
-    Stream stream(comm);
-    for (size_t i = 0; i < scenarios.size(); ++i) {
-      try {
-        Group group = make_group(comm, group_config({scenarios[i]}));
-        Handle handle = make_handle(group, handle_config(scenarios[i]));
-        for (int round = 0; round < rounds; ++round) {
-          there_and_back(rank, comm, handle, stream, scenarios[i], scenarios[i].seed + static_cast<uint64_t>(round));
-        }
-        no_async_error(comm);
-      } catch (const Failure& failure) {
-        throw Failure("scenario " + std::to_string(i) + ": " + failure.what());
-      }
-    }
-  });
+  run_each(scenarios, there_and_back, rounds);
 }
 
 TEST_CASE("backward: gradients of rows and weights, slots used again", "[process][reduced][driver][checked][nodes]") {

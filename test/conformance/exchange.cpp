@@ -454,7 +454,7 @@ std::vector<Scenario> in_all_layouts(const Scenario& scenario) {
   return scenarios;
 }
 
-void run_all(const std::vector<Scenario>& scenarios) {
+void run_each(const std::vector<Scenario>& scenarios, const Trip& trip, int rounds) {
   run_ranks(scenarios.front().ranks, [&](Rank& rank) {
     Comm comm(rank);
     Stream stream(comm);
@@ -462,13 +462,19 @@ void run_all(const std::vector<Scenario>& scenarios) {
       try {
         Group group = make_group(comm, group_config({scenarios[i]}));
         Handle handle = make_handle(group, handle_config(scenarios[i]));
-        round_trip(rank, comm, handle, stream, scenarios[i], scenarios[i].seed);
+        for (int round = 0; round < rounds; ++round) {
+          trip(rank, comm, handle, stream, scenarios[i], scenarios[i].seed + static_cast<uint64_t>(round));
+        }
         no_async_error(comm);
       } catch (const Failure& failure) {
         throw Failure("scenario " + std::to_string(i) + ": " + failure.what());
       }
     }
   });
+}
+
+void run_all(const std::vector<Scenario>& scenarios) {
+  run_each(scenarios, round_trip);
 }
 
 void run(const Scenario& scenario, int rounds) {

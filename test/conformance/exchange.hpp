@@ -2,6 +2,7 @@
 // One routing decision with its data on one rank: makes the tensors, calls the library, and checks every byte that it
 // may and may not have written.
 #pragma once
+#include <functional>
 #include <optional>
 
 #include "conformance/scenario.hpp"
@@ -115,7 +116,12 @@ std::vector<Scenario> in_all_layouts(const Scenario& scenario);
 void there_and_back(const Rank& rank, ucclEpComm_t comm, ucclEpHandle_t handle, Stream& stream,
                     const Scenario& scenario, uint64_t routing_seed = 1);
 
-// Every scenario on a group of its own, one after the other on one communicator; all have the same ranks.
+// What a rank does with a scenario on a handle of its group, and checks.
+using Trip = std::function<void(const Rank&, ucclEpComm_t, ucclEpHandle_t, Stream&, const Scenario&, uint64_t)>;
+// Every scenario on a group of its own, one after the other on one communicator, `rounds` routings on one handle; all
+// have the same ranks. At the end of each no record is left.
+void run_each(const std::vector<Scenario>& scenarios, const Trip& trip, int rounds = 1);
+// The same with round_trip.
 void run_all(const std::vector<Scenario>& scenarios);
 
 // The whole of it on scenario.ranks ranks, `rounds` updates of one handle with different routing.

@@ -47,24 +47,12 @@ void halves_round_trip(const Rank& rank, ucclEpComm_t comm, ucclEpHandle_t handl
 }
 
 void run_halves(const std::vector<Scenario>& scenarios, int rounds = 1) {
-  run_ranks(scenarios.front().ranks, [&](Rank& rank) {
-    Comm comm(rank);
-    Stream stream(comm);
-    for (size_t i = 0; i < scenarios.size(); ++i) {
-      try {
-        Group group = make_group(comm, group_config({scenarios[i]}));
-        Handle handle = make_handle(group, handle_config(scenarios[i]));
-        for (int round = 0; round < rounds; ++round) {
-          const uint64_t seed = scenarios[i].seed + static_cast<uint64_t>(round);
-          halves_round_trip(rank, comm, handle, stream, scenarios[i], seed);
-          round_trip(rank, comm, handle, stream, scenarios[i], seed + 100);
-        }
-        no_async_error(comm);
-      } catch (const Failure& failure) {
-        throw Failure("scenario " + std::to_string(i) + ": " + failure.what());
-      }
-    }
-  });
+  const auto halves_and_whole = [](const Rank& rank, ucclEpComm_t comm, ucclEpHandle_t handle, Stream& stream,
+                                   const Scenario& scenario, uint64_t seed) {
+    halves_round_trip(rank, comm, handle, stream, scenario, seed);
+    round_trip(rank, comm, handle, stream, scenario, seed + 100);
+  };
+  run_each(scenarios, halves_and_whole, rounds);
 }
 
 TEST_CASE("halves: dispatch and combine, slots used again", "[halves][process][reduced][driver][checked][nodes]") {
