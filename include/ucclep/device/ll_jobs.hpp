@@ -20,7 +20,7 @@ struct Job {
 // How an operation reaches the ranks: all of them by their windows. The other way is network.hpp.
 struct ByWindows {
   static constexpr bool network = false;
-  using Consumed = ConsumedWord;
+  using Consumed = ConsumedOfLiving;
 
   // Where the header for a peer is put together.
   static UCCLEP_FN Packet* header_for(const Op& op, uint32_t peer) { return header_packets(op, peer, op.me()); }

@@ -125,6 +125,10 @@ UCCLEP_COLD_FN bool slots_free_of_living(const ucclEpDeviceGroup& group, Kind ki
         store_relaxed<Scope::system>(&masks->of(p).lost, lost_bit | static_cast<uint32_t>(Phase::consumed));
       }
     }
+    if (is_masked(masks, p) || load_acquire<Scope::system>(word) >= needed) continue;
+    // It may yet read what this rank is going to write over: before that it is told, and looks in the mend.
+    store_relaxed<Scope::system>(evicted_by(group, p, static_cast<uint32_t>(group.rank)), uint64_t{1});
+    fence_acq_rel<Scope::system>();
   }
   return load_relaxed<Scope::system>(&masks->leave) != 1;
 }

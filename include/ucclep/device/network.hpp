@@ -233,6 +233,7 @@ struct ByNetwork {
 
   // Lane verb. A rank without a window has its word there, too: what lanes have seen.
   struct Consumed {
+    static constexpr bool masks = false;
     UCCLEP_FN uint64_t operator()(const Op& op, uint32_t peer) const {
       if (!op.has_window(peer)) network::look(network::Source::of(op, peer));
       return ConsumedWord{}(op, peer);

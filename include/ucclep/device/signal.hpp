@@ -208,9 +208,15 @@ UCCLEP_FN bool tells_consumed() {
 
 // Lane verb: what slots_free waits for, of a peer that stores the word itself. Of others: network.hpp.
 struct ConsumedWord {
+  static constexpr bool masks = false;  // true: in a group with masks, of those who are not lost
   UCCLEP_FN uint64_t operator()(const Op& op, uint32_t peer) const {
     return load_acquire<Scope::system>(consumed_by(op.group, op.kind, peer));
   }
+};
+
+// The same in kernels of groups that may have masks. Others do without: the call alone costs a kernel registers.
+struct ConsumedOfLiving : ConsumedWord {
+  static constexpr bool masks = true;
 };
 
 // Block verb, before anything is sent: tells the peers that the operation before was read, and waits until every peer
@@ -227,9 +233,14 @@ UCCLEP_FN bool slots_free(const Op& op, const Opening& opening, Consumed consume
   const GroupShape& shape = read_again(op.group).shape;
   const uint64_t needed = op.seq > shape.in_flight ? op.seq - shape.in_flight : 0;
   bool ok = opening.abort == 0;
-  if (op.group.masks != nullptr) {
-    ok = slots_free_of_living(read_again(op.group), op.kind, needed);
-  } else if (needed != 0) {
+  bool waits = needed != 0;
+  if constexpr (Consumed::masks) {
+    if (op.group.masks != nullptr) {
+      ok = slots_free_of_living(read_again(op.group), op.kind, needed);
+      waits = false;
+    }
+  }
+  if (waits) {
     for (uint32_t p = thread_id(); p < op.ranks() && ok; p += block_size()) {
       if (p == thread_id() && opening.consumed >= needed) continue;
       ok = wait_peer(op, Phase::consumed, p, [&] { return consumed(op, p) >= needed; });
