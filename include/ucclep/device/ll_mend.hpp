@@ -90,6 +90,16 @@ UCCLEP_FN bool settle(const Op& op, uint32_t rank, Come&& come) {
   }
 }
 
+// Block verb, after the word to leave was taken back. The host may have told of a death since this block looked whether
+// the rank is lost, and then nobody would leave for it: the next operation has to.
+UCCLEP_FN void remind_of_deaths(const ucclEpDeviceGroup& group) {
+  sync_block();
+  fence_acq_rel<Scope::system>();  // who tells of a death says first who has died, and then that all are to leave
+  for (uint32_t p = thread_id(); p < group.shape.ranks; p += block_size()) {
+    if (!is_masked(group, p) && is_lost(group.masks, p)) leave_all(group.masks);
+  }
+}
+
 // Block verb of the only block: decide(rank), a warp verb, for every active rank, if the operation is to run again;
 // ranks that were lost are masked then, and by it.
 template <class Decide>
@@ -137,6 +147,7 @@ UCCLEP_FN bool mend(const Op& op, Decide&& decide) {
     uint32_t expected = leave_now;
     compare_exchange<Scope::system>(&masks.leave, expected, uint32_t{0});
   }
+  if (!evicted) remind_of_deaths(group);
   return again;
 }
 
