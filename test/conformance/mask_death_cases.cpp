@@ -163,6 +163,9 @@ void dies_at_any_moment(const Scenario& scenario, int after_us) {
   });
 }
 
+TEST_CASE("kill -9 at some moments: rows count whole or not at all", "[process][masks]") {
+  for (int i = 0; i < 3; ++i) dies_at_any_moment(lines(Layout::ll_expert_major), 300 * i);
+}
 TEST_CASE("kill -9 at any moment: rows count whole or not at all", "[process][masks][long]") {
   for (const Layout layout : {Layout::ll_expert_major, Layout::ll_rank_major}) {
     for (int i = 0; i < 10; ++i) {
