@@ -270,11 +270,7 @@ UCCLEP_FN bool leave(GroupState* state, bool ok, bool ordered) {
 UCCLEP_FN bool end_operation(const Op& op, bool ok, bool ordered = false) {
   GroupState* state = op.group.state;
   if (!ok) bulk_wait_written();  // a warp that gave up may have stores under way
-  if (read_again(op.group).masks != nullptr) {
-    ok = every_thread(ok);  // one that did is enough for a mend; without masks it has ended the communicator
-  } else {
-    sync_block();
-  }
+  ok = every_thread(ok);         // one that did is enough: with masks the operation is mended
   bool last = false;
   if (thread_id() == 0) {
     last = leave(state, ok, ordered);
