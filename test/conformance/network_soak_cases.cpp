@@ -15,7 +15,7 @@ namespace {
 // Operations of all layouts in a row, again and again. Who is late, and how late, each rank draws for itself: only the
 // operations keep the ranks together, so that they drift apart as far as slots and credits allow.
 TEST_CASE("network soak: many operations between ranks that drift apart", "[soak]") {
-  const unsigned rounds = iterations(reduced() ? 5 : 50);
+  const unsigned rounds = iterations(reduced() ? 5 : 20);
   run_ranks(4, {.seconds = 60 + rounds / 2.0}, [&](Rank& rank) {
     const Scenario scenario{.ranks = 4,
                             .experts = 16,

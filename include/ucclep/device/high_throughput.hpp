@@ -157,12 +157,16 @@ UCCLEP_FN void complete_dispatch(const HtDispatchArgs& args) {
   const Op& op = second.op;
   const HandleMemory memory{args.handle, args.group.shape};
   const auto receive = [&] {
-    const HeaderResult ready = ready_before(op, memory, args.settings, args.opened ? args.wait_ns : View{}, stage);
+    const HeaderResult ready = ready_before(op, memory, args.settings, args.wait_ns, stage);
     if (ready != HeaderResult::good) return ready == HeaderResult::differs;
-    fill_rest(op, memory, args);
-    return every_thread(pull_rows<Wire, Part::second>(args, op, stage, {grid_warp(), grid_warps()}));
+    const HtDispatchArgs& now = read_again(args);
+    const Op here = op.with(now.group);
+    fill_rest(here, memory_of(now), now);
+    return every_thread(pull_rows<Wire, Part::second>(now, here, stage, {grid_warp(), grid_warps()}));
   };
-  second.end<Wire>(second.begins() && receive());
+  const bool ok = second.begins() && receive();
+  const HtDispatchArgs& now = read_again(args);
+  Second::of(now, Kind::dispatch, Operation::dispatch, now.opened).template end<Wire>(ok);
 }
 
 }  // namespace ht

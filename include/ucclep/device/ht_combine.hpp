@@ -272,7 +272,7 @@ UCCLEP_FN void complete_combine(const HtCombineArgs& args) {
   const Op& op = second.op;
   const HandleMemory memory{args.handle, args.group.shape};
   const auto receive = [&] {
-    const HeaderResult ready = ready_before(op, memory, args.settings, args.opened ? args.wait_ns : View{}, stage);
+    const HeaderResult ready = ready_before(op, memory, args.settings, args.wait_ns, stage);
     if (ready != HeaderResult::good) return ready == HeaderResult::differs;
     Lease* leases = leases_of(stage);
     if (thread_id() == 0 && args.zones == Zones::sources && !args.opened) {
