@@ -142,7 +142,8 @@ void make_everything(Rank& rank) {
   // The memory goes with its communicator.
 }
 
-TEST_CASE("soak: communicators, groups and handles leave no memory and no descriptor behind", "[cycles]") {
+// Not under a sanitizer, which keeps memory of its own.
+TEST_CASE("soak: communicators, groups and handles leave no memory and no descriptor behind", "[cycles][slow]") {
   const unsigned cycles = iterations(reduced() ? 8 : 30), first_counted = cycles / 5;
   ucclEpUniqueId id;  // of the communicator of this cycle: ranks are threads
   run_ranks(2, {.communicators = 0, .seconds = 60.0 + cycles}, [&](Rank& rank) {
