@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ucclep.torch with torch.compile (custom ops, torch >= 2.4), and with a bound for rows, as in CUDA graphs."""
+import threading
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -102,6 +104,8 @@ def test_cuda_graphs(ranks, device, compiled):
     if compiled:
         torch._dynamo.reset()
     run = torch.compile(layer, fullgraph=True, backend="aot_eager") if compiled else layer
+    # torch traces for one thread at a time. A bounded step only enqueues, so it need not wait for the other rank's.
+    tracing = threading.Lock()
 
     def rank_main(comm):
         r = comm.rank
@@ -119,10 +123,12 @@ def test_cuda_graphs(ranks, device, compiled):
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
                 for _ in range(2):
-                    step()
+                    with tracing:
+                        step()
             torch.cuda.synchronize()
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            # A stream of this rank's own: torch's default for captures is one of the process.
+            with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
                 results = step()
             for moe in moes:
                 with torch.no_grad():

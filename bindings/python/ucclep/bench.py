@@ -54,7 +54,8 @@ class Workload:
         for size in sizes:
             count *= size
         self.memories.append(self.comm.alloc(count))
-        return TensorView(self.memories[-1], self.memories[-1].pointer, dtype, sizes, contiguous_strides(sizes), SHARED)
+        memory = self.memories[-1]
+        return TensorView((memory, memory.pointer, dtype, sizes, contiguous_strides(sizes), SHARED, True))
 
     def free(self) -> None:
         for memory in self.memories:

@@ -13,7 +13,7 @@ from .graph import Graph
 from .library import check, lib, text_of
 from .memory import Memory, Window
 from .stream import Event, Stream, stream_pointer
-from .tensor import DEVICE, HOST, TensorView, tensor
+from .tensor import DEVICE, HOST, PLACE, WRITABLE, Facts, TensorView, is_pinned, tensor
 
 
 def _config(device: Device | str | None = None, device_index: int | None = None, transport: str | None = None,
@@ -49,7 +49,7 @@ class Communicator:
         self.pointer = pointer
         info = self.info()
         self.rank, self.nranks, self.device = info["rank"], info["nranks"], Device(info["device"])
-        self._foreign = HOST if self.device != Device.HOST else DEVICE
+        self.foreign = HOST if self.device != Device.HOST else DEVICE
         lifetime.add(self)
 
     @classmethod
@@ -171,14 +171,18 @@ class Communicator:
         """Waits until all work on the stream has ended; raises what was recorded if it failed."""
         check(lib.ucclEpStreamSynchronize(self.pointer, stream_pointer(stream)))
 
-    def view(self, array: Any, name: str, output: bool = False) -> TensorView:
-        """`array` as the library sees it; refuses memory that this communicator's device cannot access."""
-        view = tensor(array)
-        if view.place == self._foreign and not view.pinned():
-            where = "the host" if self._foreign == HOST else "a GPU"
+    def check(self, facts: Facts, name: str, output: bool) -> None:
+        """Refuses memory that this communicator's device cannot access, or not write."""
+        if facts[PLACE] == self.foreign and not is_pinned(facts):
+            where = "the host" if self.foreign == HOST else "a GPU"
             raise ValueError(f"{name} lies in memory of {where}, the communicator's device is {self.device.name}")
-        if output and not view.writable:
+        if output and not facts[WRITABLE]:
             raise ValueError(f"{name} is read-only, and the library would write it")
+
+    def view(self, array: Any, name: str, output: bool = False) -> TensorView:
+        """`array` as the library sees it, if it may be that."""
+        view = tensor(array)
+        self.check(view.facts, name, output)
         return view
 
     def abort(self) -> None:

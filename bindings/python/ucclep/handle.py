@@ -11,13 +11,17 @@ from . import abi
 from .enums import Quant
 from .library import check, lib
 from .stream import stream_pointer
-from .tensor import TensorView
+from .tensor import PLACE, WRITABLE, Facts, describe, facts_of
 
 if TYPE_CHECKING:
     from .group import Group
 
 # One call for all pointers of a struct: each field of its own would cost as much.
 _POINTERS = [struct.Struct(f"={count}Q").pack_into for count in range(8)]
+
+# A handle has room for the descriptions of a call's tensors: of inputs, outputs and counters from these places on.
+_TENSOR_BYTES = ctypes.sizeof(abi.Tensor)
+_INPUTS, _OUTPUTS, _COUNTED, _ROOM = 0, 8, 16, 24
 
 COUNTERS = ("tokens_per_expert", "expert_offsets", "tokens_per_rank", "recv_total", "recv_total_host",
             "tokens_per_expert_unpadded", "tokens_per_expert_rank")
@@ -49,19 +53,27 @@ class Handle:
         self._dispatch_in, self._dispatch_out = abi.DispatchInputs(), abi.DispatchOutputs()
         self._combine_in, self._combine_out = abi.CombineInputs(), abi.CombineOutputs()
         self._dispatch_config, self._combine_config = abi.DispatchConfig(), abi.CombineConfig()
+        self._dispatch_settings = self._combine_settings = None  # what the configs hold
         self._counters = abi.Counters()
+        self._tensors = (abi.Tensor * _ROOM)()
+        self._tensors_at = addressof(self._tensors)
 
-    def _fill(self, record: Any, output: bool, names: tuple, tensors: tuple) -> list[TensorView]:
-        """Writes the addresses of the tensors' descriptions, which begin behind size and magic; returns what they are."""
+    def _fill(self, record: Any, first: int, names: tuple, tensors: tuple) -> list[Facts]:
+        """Describes the tensors, and writes where into the struct, behind its size and magic. They live with what it returns."""
         held, addresses = [], []
-        view = self._comm.view
-        for name, array in zip(names, tensors):
+        comm, room, offset = self._comm, self._tensors, first * _TENSOR_BYTES
+        foreign = comm.foreign
+        for array in tensors:
             if array is None:
                 addresses.append(0)
             else:
-                described = view(array, name, output)
-                held.append(described)
-                addresses.append(addressof(described.struct))
+                facts = facts_of(array)
+                if facts[PLACE] == foreign or not facts[WRITABLE]:
+                    comm.check(facts, names[len(addresses)], first != _INPUTS)
+                describe(room, offset, facts)
+                held.append(facts)
+                addresses.append(self._tensors_at + offset)
+            offset += _TENSOR_BYTES
         _POINTERS[len(addresses)](record, 8, *addresses)
         return held
 
@@ -72,7 +84,7 @@ class Handle:
         unknown = set(counters) - set(COUNTERS)
         if unknown:
             raise TypeError(f"counters has {', '.join(sorted(unknown))}, expected some of {', '.join(COUNTERS)}")
-        held = self._fill(self._counters, True, COUNTERS, tuple(None if name == "recv_total_host" else counters.get(name)
+        held = self._fill(self._counters, _COUNTED, COUNTERS, tuple(None if name == "recv_total_host" else counters.get(name)
                                                                 for name in COUNTERS))
         self._counters.recv_total_host = counters.get("recv_total_host")
         return addressof(self._counters), held
@@ -98,12 +110,14 @@ class Handle:
                  backward: bool = False, send_only: bool = False, num_sms: int = 0, stream: Any = None) -> None:
         """Sends every token to the ranks of its experts. With `topk_idx` it updates first, in the same call."""
         inputs, outputs, config = self._dispatch_in, self._dispatch_out, self._dispatch_config
-        _held = (self._fill(inputs, False, _DISPATCH_IN, (tokens, scales, topk_weights, topk_idx)),
-                 self._fill(outputs, True, _DISPATCH_OUT, (out, out_scales, out_topk_idx, out_topk_weights, src_info,
+        _held = (self._fill(inputs, _INPUTS, _DISPATCH_IN, (tokens, scales, topk_weights, topk_idx)),
+                 self._fill(outputs, _OUTPUTS, _DISPATCH_OUT, (out, out_scales, out_topk_idx, out_topk_weights, src_info,
                                                            cumulative_tokens_per_expert, wait_ns)))
         outputs.counters, _counted = self._fill_counters(counters)
-        config.send_only, config.quant, config.round_scale = send_only, quant, round_scale
-        config.pass_, config.num_sms = backward, num_sms
+        settings = send_only, quant, round_scale, backward, num_sms
+        if settings != self._dispatch_settings:
+            config.send_only, config.quant, config.round_scale, config.pass_, config.num_sms = settings
+            self._dispatch_settings = settings
         check(lib.ucclEpDispatch(self.pointer, inputs, outputs, config, stream_pointer(stream)))
 
     def combine(self, tokens: Any, out: Any, *, topk_weights: Any = None, bias: Any = None, bias2: Any = None,
@@ -111,9 +125,12 @@ class Handle:
                 send_only: bool = False, num_sms: int = 0, stream: Any = None) -> None:
         """Brings the rows back and sums them per token. Sums repeat bit for bit."""
         inputs, outputs, config = self._combine_in, self._combine_out, self._combine_config
-        _held = (self._fill(inputs, False, _COMBINE_IN, (tokens, scales, topk_weights, bias, bias2)),
-                 self._fill(outputs, True, _COMBINE_OUT, (out, out_topk_weights, wait_ns)))
-        config.send_only, config.pass_, config.num_sms = send_only, backward, num_sms
+        _held = (self._fill(inputs, _INPUTS, _COMBINE_IN, (tokens, scales, topk_weights, bias, bias2)),
+                 self._fill(outputs, _OUTPUTS, _COMBINE_OUT, (out, out_topk_weights, wait_ns)))
+        settings = send_only, backward, num_sms
+        if settings != self._combine_settings:
+            config.send_only, config.pass_, config.num_sms = settings
+            self._combine_settings = settings
         check(lib.ucclEpCombine(self.pointer, inputs, outputs, config, stream_pointer(stream)))
 
     def complete(self, stream: Any = None) -> None:

@@ -14,32 +14,43 @@ HOST, DEVICE, SHARED = 1, 2, 3  # who can access the memory; SHARED is both
 
 _PACK = struct.Struct("=IIQii8q").pack_into
 _SIZE = ctypes.sizeof(abi.Tensor)
+_MAGIC = abi.Tensor.MAGIC
 _ZEROS = (0, 0, 0, 0)
+
+# What there is to know of a tensor: who keeps it alive, address, DataType, sizes, strides, place, and whether it may be
+# written.
+Facts = tuple[Any, int, DataType, tuple, tuple, int, bool]
+PLACE, WRITABLE = 5, 6
+
+
+def is_pinned(facts: Facts) -> bool:
+    """Whether it is a tensor of torch's in pinned memory, which a GPU can access."""
+    owner = facts[0]
+    return facts[PLACE] == HOST and hasattr(owner, "is_pinned") and owner.is_pinned()
+
+
+def describe(where: Any, offset: int, facts: Facts) -> None:
+    """Writes the library's description of a tensor into a buffer."""
+    _, data, dtype, sizes, strides, _, _ = facts
+    ndim = len(sizes)
+    if not 1 <= ndim <= 4:
+        raise ValueError(f"a tensor has {ndim} dimensions, expected 1 to 4")
+    # To the library strides that are all zero mean contiguous.
+    if not strides[-1] and not any(strides) and any(size > 1 for size in sizes) and all(sizes):
+        raise ValueError(f"a tensor of shape {tuple(sizes)} repeats one element: make it contiguous")
+    rest = _ZEROS[ndim:]
+    _PACK(where, offset, _SIZE, _MAGIC, data, dtype, ndim, *sizes, *rest, *strides, *rest)
 
 
 class TensorView:
     """A tensor of the caller's, described for the library. It keeps the tensor alive."""
 
-    __slots__ = ("struct", "owner", "place", "writable")
+    __slots__ = ("struct", "facts")
 
-    def __init__(self, owner: Any, data: int, dtype: DataType, sizes: tuple, strides: tuple, place: int,
-                 writable: bool = True):
-        ndim = len(sizes)
-        if not 1 <= ndim <= 4:
-            raise ValueError(f"a tensor has {ndim} dimensions, expected 1 to 4")
-        # To the library strides that are all zero mean contiguous.
-        if not any(strides) and any(size > 1 for size in sizes) and all(sizes):
-            raise ValueError(f"a tensor of shape {tuple(sizes)} repeats one element: make it contiguous")
-        rest = _ZEROS[ndim:]
+    def __init__(self, facts: Facts):
         self.struct = abi.Tensor.__new__(abi.Tensor)
-        _PACK(self.struct, 0, _SIZE, abi.Tensor.MAGIC, data, dtype, ndim, *sizes, *rest, *strides, *rest)
-        self.owner = owner
-        self.place = place
-        self.writable = writable
-
-    def pinned(self) -> bool:
-        """Whether it is a tensor of torch's in pinned memory, which a GPU can access."""
-        return self.place == HOST and hasattr(self.owner, "is_pinned") and self.owner.is_pinned()
+        self.facts = facts
+        describe(self.struct, 0, facts)
 
     def contiguous_bytes(self) -> int:
         """Its bytes, when they are one piece."""
@@ -56,8 +67,13 @@ def tensor(array: Any, dtype: str | DataType | None = None) -> TensorView:
 
     `dtype` says what the elements of a uint8 or uint16 array are, such as "bfloat16" or "float8_e4m3fn".
     """
+    return array if type(array) is TensorView else TensorView(facts_of(array, dtype))
+
+
+def facts_of(array: Any, dtype: str | DataType | None = None) -> Facts:
+    """The facts of what tensor() takes."""
     if type(array) is TensorView:
-        return array
+        return array.facts
     wanted = None if dtype is None else data_type(dtype)
     if hasattr(array, "data_ptr") and hasattr(array, "is_cuda"):
         return _of_torch(array, wanted)
@@ -96,16 +112,16 @@ def _chosen(found: DataType | None, item_bytes: int, wanted: DataType | None, na
 _torch_types: dict = {}
 
 
-def _of_torch(t: Any, wanted: DataType | None) -> TensorView:
+def _of_torch(t: Any, wanted: DataType | None) -> Facts:
     found = _torch_types.get(t.dtype)
     if found is None:
         found = _torch_types[t.dtype] = BY_NAME.get(str(t.dtype).split(".")[-1], 0)
     if wanted is not None or not found:
         found = _chosen(found or None, t.element_size(), wanted, str(t.dtype))
-    return TensorView(t, t.data_ptr(), found, t.shape, t.stride(), DEVICE if t.is_cuda else HOST)
+    return t, t.data_ptr(), found, t.shape, t.stride(), DEVICE if t.is_cuda else HOST, True
 
 
-def _of_interface(array: Any, interface: dict, wanted: DataType | None, place: int) -> TensorView:
+def _of_interface(array: Any, interface: dict, wanted: DataType | None, place: int) -> Facts:
     sizes = interface["shape"]
     item_bytes = int(interface["typestr"][2:])
     dtype = getattr(array, "dtype", None)
@@ -118,16 +134,15 @@ def _of_interface(array: Any, interface: dict, wanted: DataType | None, place: i
     else:
         strides = tuple(stride // item_bytes for stride in byte_strides)
     data, read_only = interface["data"] if interface.get("data") is not None else (0, False)
-    return TensorView(array, data, _chosen(BY_NAME.get(name), item_bytes, wanted, name), sizes, strides, place,
-                      not read_only)
+    return array, data, _chosen(BY_NAME.get(name), item_bytes, wanted, name), sizes, strides, place, not read_only
 
 
 _INTERFACE_NAMES = {"f2": "float16", "f4": "float32", "u1": "uint8", "b1": "bool", "i4": "int32", "i8": "int64"}
 
 
-def _of_dlpack(array: Any, wanted: DataType | None) -> TensorView:
+def _of_dlpack(array: Any, wanted: DataType | None) -> Facts:
     capsule = array.__dlpack__()
     t = dlpack.read(capsule)
     place = HOST if t.device_type == dlpack.CPU else SHARED if t.device_type in dlpack.SHARED else DEVICE
     dtype = _chosen(t.dtype, t.item_bytes, wanted, "its DLPack type")
-    return TensorView((array, capsule), t.data, dtype, t.sizes, t.strides, place)
+    return (array, capsule), t.data, dtype, t.sizes, t.strides, place, True
