@@ -6,6 +6,8 @@
 
 #include "example.hpp"
 
+using example::data;
+
 constexpr int E = 16, K = 4, T = 96, H = 512;  // experts, experts of a token, tokens of a rank, elements of a row
 constexpr int blocks = 8, threads = 256;
 
@@ -57,32 +59,26 @@ int run(ucclEpComm_t comm, int rank, int ranks) {
   const ucclEpTensor_t ids = ints(T), weights = floats(T, K), gradients = floats(T, H), result = floats(T, H),
                        received = floats(most, H), received_ids = ints(most), received_weights = floats(most, K),
                        scratch = floats(blocks * threads / 32, H);
-  for (int i = 0; i < T * K; ++i) example::data<int>(ids)[i] = chosen(rank, i / K, i % K);
-  for (int i = 0; i < T * K; ++i) example::data<float>(weights)[i] = 1.0f / static_cast<float>(2 << i % K);
-  for (int i = 0; i < T * H; ++i) example::data<float>(gradients)[i] = static_cast<float>((rank * 31 + i) % 127);
+  for (int i = 0; i < T * K; ++i) data<int>(ids)[i] = chosen(rank, i / K, i % K);
+  for (int i = 0; i < T * K; ++i) data<float>(weights)[i] = 1.0f / static_cast<float>(2 << i % K);
+  for (int i = 0; i < T * H; ++i) data<float>(gradients)[i] = static_cast<float>((rank * 31 + i) % 127);
 
   ucclEpDispatchInputs_t forward = UCCLEP_DISPATCH_INPUTS_INIT, backward = UCCLEP_DISPATCH_INPUTS_INIT;
+  forward.topk_idx = &ids, forward.topk_weights = &weights, forward.tokens = backward.tokens = &gradients;
   ucclEpDispatchOutputs_t routed = UCCLEP_DISPATCH_OUTPUTS_INIT, back = UCCLEP_DISPATCH_OUTPUTS_INIT;
-  forward.tokens = &gradients, forward.topk_weights = &weights, backward.tokens = &gradients;
-  routed.tokens = &received, routed.topk_idx = &received_ids, routed.topk_weights = &received_weights;
-  back.tokens = &received;
+  routed.tokens = back.tokens = &received, routed.topk_idx = &received_ids, routed.topk_weights = &received_weights;
   ucclEpDispatchConfig_t dispatch_pass = UCCLEP_DISPATCH_CONFIG_INIT;
   ucclEpCombineConfig_t combine_pass = UCCLEP_COMBINE_CONFIG_INIT;
   dispatch_pass.pass = combine_pass.pass = UCCLEP_PASS_BACKWARD;
   ucclEpCombineInputs_t nothing = UCCLEP_COMBINE_INPUTS_INIT;
   ucclEpCombineOutputs_t combined = UCCLEP_COMBINE_OUTPUTS_INIT;
   combined.tokens = &result;
-  Backward kernel{{},
-                  {H, ucclEpFloat32},
-                  example::data<float>(received),
-                  example::data<float>(received_weights),
-                  example::data<int>(received_ids),
-                  example::data<float>(scratch),
-                  static_cast<unsigned>(most)};
-  kernel.shape.top_k = K, kernel.shape.pass = UCCLEP_PASS_BACKWARD;
+  Backward kernel{};
+  kernel.shape = {H, ucclEpFloat32}, kernel.shape.top_k = K, kernel.shape.pass = UCCLEP_PASS_BACKWARD;
+  kernel.gradients = data<float>(received), kernel.weights = data<float>(received_weights);
+  kernel.experts = data<int>(received_ids), kernel.scratch = data<float>(scratch), kernel.rows = most;
   CHECK(ucclEpHandleGetDevice(handle, &kernel.handle));
   for (int step = 0; step < 20; ++step) {
-    CHECK(ucclEpHandleUpdate(handle, &ids, nullptr, nullptr));
     CHECK(ucclEpDispatch(handle, &forward, &routed, nullptr, nullptr));
     // The experts, combine and the loss would be here, and have rows of their own.
     CHECK(ucclEpDispatch(handle, &backward, &back, &dispatch_pass, nullptr));
@@ -92,10 +88,10 @@ int run(ucclEpComm_t comm, int rank, int ranks) {
   CHECK(ucclEpStreamSynchronize(comm, nullptr));
   const auto expected = [&](int i) {
     double sum = 0;
-    for (int k = 0; k < K; ++k) sum += example::data<float>(weights)[k] * factor(chosen(rank, i / H, k));
-    return sum * example::data<float>(gradients)[i];
+    for (int k = 0; k < K; ++k) sum += data<float>(weights)[k] * factor(chosen(rank, i / H, k));
+    return sum * data<float>(gradients)[i];
   };
-  return example::compare(rank, example::data<float>(result), expected, T * H);
+  return example::compare(rank, data<float>(result), expected, T * H);
 }
 
 int main(int argc, char** argv) {

@@ -220,7 +220,7 @@ typedef struct {
   int64_t max_recv_tokens_per_rank; /**< rows that HT keeps of those received, with duplicates and padding; 0 = all */
   int num_sms;                      /**< SMs that the library's kernels may use */
   int timeout_ms;                   /**< of a wait; 0 = the communicator's */
-  int enable_mask; /**< 1: a peer that misses its deadline is masked, and the others go on without it; LL, one domain */
+  int enable_mask; /**< 1: a peer that misses its deadline is masked, and the others go on without it; one domain */
   int overflow;    /**< UCCLEP_OVERFLOW_* */
   int (*alloc_fn)(void** ptr, size_t bytes, void* ctx); /**< plain workspace; 0 on success; both functions or none */
   int (*free_fn)(void* ptr, void* ctx);                 /**< takes back what alloc_fn gave; 0 on success */
@@ -451,7 +451,8 @@ ucclEpResult_t ucclEpMemPoolOpen(ucclEpWindow_t window);
  * opened for this device (ucclEpCommInfo_t's device_index), the newest one that has room; NULL: none has. Any thread;
  * the stream does not matter. */
 void* ucclEpMemPoolAlloc(size_t bytes, int device, ucclEpStream_t stream);
-/** [local] Frees ucclEpMemPoolAlloc's memory, which no operation uses any more. What its window took is no error. */
+/** [local] Frees ucclEpMemPoolAlloc's memory, which no operation uses any more. One whose window
+ * has ended is left alone. */
 void ucclEpMemPoolFree(void* ptr, size_t bytes, int device, ucclEpStream_t stream);
 
 /* ---- Group ---- */
@@ -473,7 +474,8 @@ ucclEpResult_t ucclEpMaskQuery(ucclEpGroup_t group, int* device_mask, ucclEpStre
 /** [stream] Masks the ranks whose entry of R is 0, for operations that follow; the ints are read at once. A 1 for a
  * masked rank is ucclEpInvalidUsage. */
 ucclEpResult_t ucclEpMaskUpdate(ucclEpGroup_t group, const int* host_mask, ucclEpStream_t stream);
-/** [collective] Brings back all ranks whose process lived. Every handle needs a dispatch before its next combine. */
+/** [collective] Brings back all ranks whose process lived. Every handle needs a dispatch before its next combine, and
+ * in HT an Update before that. */
 ucclEpResult_t ucclEpMaskClear(ucclEpGroup_t group, ucclEpStream_t stream);
 
 /* ---- Handle and operations ---- */

@@ -137,7 +137,7 @@ struct CombineCall {
   ucclEpCombineConfig_t config;
 
   bool backward() const { return config.pass == UCCLEP_PASS_BACKWARD; }
-  Course course() const { return course_of(*handle.group, Kind::combine, config.send_only, opened); }
+  Course course() const { return course_of(handle, Kind::combine, config.send_only, opened); }
   // Its kernel knows no other form.
   bool in_lines() const {
     return handle.low_latency() && course() == Course::whole && handle.group->shape().lines_only();

@@ -134,9 +134,9 @@ std::string sentence(const ErrorRecord& r, int rank) {
           "written",
           operation, r.epoch, rank, r.expected, r.got);
     case Phase::unrouted:
-      return fmt::format(
-          "{}: a kernel of rank {} began it on a handle without a routing: ucclEpHandleUpdate comes first", operation,
-          rank);
+      return fmt::format("{}: a kernel of rank {} began it on a handle that has {}", operation, rank,
+                         r.operation == Operation::combine ? "dispatched nothing since its last ucclEpHandleUpdate"
+                                                           : "no routing: ucclEpHandleUpdate comes first");
     case Phase::handle_mem:
       return fmt::format("{} {}: config.handle_mem of rank {} was written to since a handle filled it", operation,
                          r.epoch, rank);

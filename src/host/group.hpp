@@ -88,7 +88,7 @@ void launch(ucclEpGroup& group, const Kernel& kernel, const LaunchShape& shape, 
   if (StreamCapture* capture = device.stream_capture()) capture->record_at_replay(group.last_operation, stream);
 }
 
-// A whole operation. With masks (LL) it is mended, and runs again if it has to (masks.hpp).
+// An operation, or its second half. With masks it is mended, and runs again if it has to (masks.hpp).
 template <class Args>
 void launch_mended(ucclEpGroup& group, const Kernel& kernel, const Kernel& mend, const LaunchShape& shape, Args args,
                    ucclEpStream_t stream) {

@@ -57,11 +57,19 @@ void check_in_flight(const ucclEpHandle& handle, Kind kind) {
        name_of(kind), group.shape().in_flight);
 }
 
-Course course_of(const ucclEpGroup& group, Kind kind, int send_only, bool opened) {
+Course course_of(const ucclEpHandle& handle, Kind kind, int send_only, bool opened) {
+  const ucclEpGroup& group = *handle.group;
   if (opened) return Course::second_half;
   if (send_only != 0) return Course::first_half;
+  if (group.mask_words && !handle.low_latency()) return Course::in_halves;
   const bool pending = std::ranges::find(group.halves, kind, &ucclEpGroup::Half::kind) != group.halves.end();
   return pending ? Course::in_halves : Course::whole;
+}
+
+const Kernel& mend_of(const ucclEpHandle& handle, Kind kind) {
+  const bool dispatches = kind == Kind::dispatch;
+  if (handle.low_latency()) return dispatches ? kernels::ll_mend_dispatch : kernels::ll_mend_combine;
+  return dispatches ? kernels::ht_mend_dispatch : kernels::ht_mend_combine;
 }
 
 void note_operation(ucclEpHandle& handle, Kind kind) {

@@ -12,10 +12,14 @@ void check_in_flight(const ucclEpHandle& handle, Kind kind);
 void check_nothing_pending(const ucclEpHandle& handle);
 
 // How an operation goes. in_halves: by the kernels of halves, one after the other, since a half of its kind is pending,
-// of which those of whole operations know nothing. second_half: of what a user's kernel has opened.
+// of which those of whole operations know nothing; or in HT since the group has masks, with which a second half may run
+// again, and a first one not. second_half: of what a user's kernel has opened.
 enum class Course { whole, in_halves, first_half, second_half };
 
-Course course_of(const ucclEpGroup& group, Kind kind, int send_only, bool opened);
+Course course_of(const ucclEpHandle& handle, Kind kind, int send_only, bool opened);
+
+// What mends an operation (masks.hpp).
+const Kernel& mend_of(const ucclEpHandle& handle, Kind kind);
 
 struct OperationKernels {
   const Kernel &whole, &first, &second;
@@ -29,10 +33,10 @@ template <class Args>
 void launch_operation(ucclEpHandle& handle, Kind kind, Course course, const OperationKernels& kernels,
                       const LaunchShape& shape, const Args& args, ucclEpStream_t stream) {
   ucclEpGroup& group = *handle.group;
-  const auto second = [&group, kernel = kernels.second, shape, args](ucclEpStream_t on) {
-    launch(group, kernel, shape, args, on);
+  const Kernel& mend = mend_of(handle, kind);
+  const auto second = [&group, &mend, kernel = kernels.second, shape, args](ucclEpStream_t on) {
+    launch_mended(group, kernel, mend, shape, args, on);
   };
-  const Kernel& mend = kind == Kind::dispatch ? kernels::ll_mend_dispatch : kernels::ll_mend_combine;
   if (course == Course::whole) launch_mended(group, kernels.whole, mend, shape, args, stream);
   if (course == Course::in_halves || course == Course::first_half) launch(group, kernels.first, shape, args, stream);
   if (course == Course::in_halves || course == Course::second_half) second(stream);

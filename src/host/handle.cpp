@@ -74,9 +74,6 @@ HandleView settings_of(const ucclEpGroup& group, const ucclEpHandleConfig_t& con
   check_config(config);
   const int mode = resolved_mode(config.mode, config.layout, group.config);
   check_layout(mode, config);
-  if (mode == UCCLEP_MODE_HT && group.config.enable_mask != 0) {
-    fail(ucclEpNotSupported, "the group has enable_mask, which this version has for LL handles only");
-  }
   HandleView d{};
   d.mode = mode;
   d.layout = config.layout;
@@ -173,8 +170,11 @@ bool try_read(const ucclEpHandle& handle, std::vector<int64_t>& counts) {
 
 // Rows in all, then of each local expert.
 std::vector<int64_t> wait_counts(ucclEpHandle& handle) {
-  const ucclEpComm& comm = *handle.group->comm;
-  const Deadline deadline = Deadline::after_ms(comm.timeout_ms(handle.group->config.timeout_ms));
+  const ucclEpGroup& group = *handle.group;
+  const ucclEpComm& comm = *group.comm;
+  // With masks the ranks may be lost one after the other.
+  const int64_t waits = group.mask_words ? group.shape().ranks + 2 : 1;
+  const Deadline deadline = Deadline::after_ms(waits * comm.timeout_ms(group.config.timeout_ms));
   constexpr auto poll_interval = std::chrono::microseconds(50);
   std::vector<int64_t> counts;
   while (!try_read(handle, counts)) {

@@ -160,7 +160,10 @@ void clear(ucclEpGroup& group, ucclEpStream_t stream) {
   MaskArgs args = agree_on_numbers(group, deadline);
   launch(group, kernels::mask_clear, args, stream);
   synchronize(group, stream, deadline);
-  for (ucclEpHandle_t handle : group.handles) handle->routing->dispatched = false;  // numbers of before mean nothing
+  for (ucclEpHandle_t handle : group.handles) {
+    handle->routing->dispatched = false;                           // numbers of before mean nothing
+    if (!handle->low_latency()) handle->routing->updated = false;  // who was masked has counts of another world
+  }
   comm.bootstrap->barrier_living(deadline);
 }
 

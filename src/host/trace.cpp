@@ -189,9 +189,10 @@ void GroupTrace::add_operations(std::vector<json>& events, Kind kind) const {
     uint64_t step = begin;
     for (const auto& [mark, name] :
          {std::pair{Mark::slots_free, "slots"}, {Mark::headers_in, "headers"}, {Mark::end, "rows"}}) {
-      if (at(mark) < step) continue;
-      add(name, step, at(mark));
-      step = at(mark);
+      if (at(mark) < begin) continue;                // of an earlier operation, or none
+      const uint64_t to = std::max(step, at(mark));  // a block may have had the headers before another had its slots
+      add(name, step, to);
+      step = to;
     }
   }
 }

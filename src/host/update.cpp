@@ -111,8 +111,10 @@ void update_ht(ucclEpHandle& handle, const RoutingInput& routing, CounterViews c
   const RoutingPlan plan = plan_routing(group.comm->traits, group.shape(), sms, routing.tokens);
   HtUpdateArgs args{group.device, handle.device, routing, settings, zones_of(handle), counters};
   args.routing.set_tokens = plan.set_tokens;
-  const bool networked = group.shape().networked != 0;
-  launch(group, networked ? kernels::ht_update_network : kernels::ht_update, plan.shape, args, stream);
+  const Kernel& kernel = group.shape().networked != 0 ? kernels::ht_update_network
+                         : group.mask_words           ? kernels::ht_update_of_living
+                                                      : kernels::ht_update;
+  launch_mended(group, kernel, kernels::ht_mend_update, plan.shape, args, stream);
   note_update(handle, routing);
   note_call(handle, captured);
   handle.routing->known_rows = -1;

@@ -260,7 +260,7 @@ std::set<std::string> left_behind() {
 }
 
 // Open descriptors that are files under /dev/shm or /tmp: whatever their name, they would be left behind.
-std::set<std::string> open_files() {
+std::set<std::string> open_paths() {
   std::set<std::string> files;
   DIR* entries = opendir("/proc/self/fd");
   while (const dirent* entry = readdir(entries)) {
@@ -276,7 +276,7 @@ std::set<std::string> open_files() {
 
 // before: those of whoever started the test, its report for one.
 void require_no_files_but(const std::set<std::string>& before) {
-  for (const std::string& path : open_files()) {
+  for (const std::string& path : open_paths()) {
     if (before.count(path) == 0) throw Failure("an open file lies at " + path);
   }
 }
@@ -286,7 +286,7 @@ void kill_one(Layout layout) {
   const std::set<std::string> before = left_behind();
   run_ranks(4, {.processes = true, .killed = {2}}, [&](Rank& rank) {
     const Scenario scenario = any(layout);
-    const std::set<std::string> files = open_files();
+    const std::set<std::string> files = open_paths();
     Session at(rank, scenario, 3000);
     round_trip(rank, at.comm, at.handle, at.stream, scenario);
     require_no_files_but(files);

@@ -15,18 +15,38 @@ namespace {
 
 using namespace masked;
 
-enum class Stops { before_dispatch, before_combine };
+// before_rows: after the Update of HT.
+enum class Stops { before_dispatch, before_rows, before_combine };
 
-void late_rank(const Scenario& scenario, Stops when) {
+// A rank that stopped goes on with the next operation, and hears that it was masked.
+void goes_on(const Rank& rank, Masked& at, Exchange& exchange, Stops when) {
+  if (when == Stops::before_dispatch) return hears(rank, at, exchange.scenario());
+  if (when == Stops::before_rows) exchange.dispatch(at.handle, at.stream);
+  if (when == Stops::before_combine) exchange.combine(at.handle, at.stream);
+  at.stream.synchronize();
+  exchange.check_untouched();
+  has_heard(rank, at, exchange);
+}
+
+// Those ranks do not come, all to the same operation.
+void late_ranks(const Scenario& scenario, Stops when, const std::vector<int>& lost = {missing}) {
   run_ranks(ranks, [&](Rank& rank) {
     Masked at(rank, scenario);
     round_trip(rank, at.comm, at.handle, at.stream, scenario);
     Exchange exchange(rank, at.comm, scenario, 2);
-    const bool sends = when == Stops::before_combine, stops = rank.rank == missing;
-    if (!sends && !stops) exchange.leave_out(missing);
+    const bool sends = when == Stops::before_combine, stops = among(lost, rank.rank);
+    const auto leave_out = [&](bool counted) {
+      for (const int peer : lost) exchange.leave_out(peer, counted);
+    };
+    if (when == Stops::before_dispatch && !stops) leave_out(false);
     meet(rank, 0);
-    if (sends || !stops) {
+    if (when == Stops::before_rows) {
       exchange.update(at.handle, at.stream);
+      at.stream.synchronize();
+      if (!stops) exchange.expect_blank(lost.front());
+    }
+    if (sends || !stops) {
+      if (when != Stops::before_rows) update_routing(exchange, at);
       exchange.dispatch(at.handle, at.stream);
       at.stream.synchronize();
       exchange.check_counters();
@@ -34,61 +54,191 @@ void late_rank(const Scenario& scenario, Stops when) {
       if (sends) no_async_error(at.comm);
     }
     if (!stops) {
-      if (sends) exchange.leave_out(missing, true);
+      if (when != Stops::before_dispatch) leave_out(true);
       exchange.combine(at.handle, at.stream);
       at.stream.synchronize();
       exchange.check_combine();
-      require_record(at);
-      require_masked(at, true);
-      round_without(rank, at, scenario, 3);
-      round_without(rank, at, scenario, 4);
+      require_record(at, lost);
+      require_mask(at, mask_without(lost));
+      round_without(rank, at, scenario, 3, lost);
+      round_without(rank, at, scenario, 4, lost);
     }
     meet(rank, 1);
-    if (stops && sends) {
-      exchange.combine(at.handle, at.stream);
-      at.stream.synchronize();
-      exchange.check_untouched();
-      has_heard(rank, at, exchange);
-    } else if (stops) {
-      hears(rank, at, scenario);
-    }
+    if (stops) goes_on(rank, at, exchange, when);
     comes_back(rank, at, scenario);
   });
 }
 
 TEST_CASE("LL goes on without a rank that does not come to a dispatch", "[process][reduced][driver][masks]") {
-  late_rank(lines(Layout::ll_expert_major), Stops::before_dispatch);
+  late_ranks(lines(Layout::ll_expert_major), Stops::before_dispatch);
 }
 TEST_CASE("LL RANK_MAJOR goes on without a rank that does not come to a dispatch", "[masks]") {
-  late_rank(lines(Layout::ll_rank_major), Stops::before_dispatch);
+  late_ranks(lines(Layout::ll_rank_major), Stops::before_dispatch);
 }
 TEST_CASE("LL goes on without a rank that does not come to a combine", "[process][masks]") {
-  late_rank(lines(Layout::ll_expert_major), Stops::before_combine);
+  late_ranks(lines(Layout::ll_expert_major), Stops::before_combine);
 }
 TEST_CASE("LL RANK_MAJOR goes on without a rank that does not come to a combine", "[reduced][masks]") {
-  late_rank(lines(Layout::ll_rank_major), Stops::before_combine);
+  late_ranks(lines(Layout::ll_rank_major), Stops::before_combine);
 }
 TEST_CASE("LL in BULK form goes on without a rank that does not come to a dispatch", "[masks]") {
-  late_rank(bulk(Layout::ll_expert_major), Stops::before_dispatch);
+  late_ranks(bulk(Layout::ll_expert_major), Stops::before_dispatch);
 }
 TEST_CASE("LL in BULK form goes on without a rank that does not come to a combine", "[masks]") {
-  late_rank(bulk(Layout::ll_rank_major), Stops::before_combine);
+  late_ranks(bulk(Layout::ll_rank_major), Stops::before_combine);
 }
 TEST_CASE("LL with quantised rows goes on without a rank", "[masks]") {
   Scenario scenario = lines(Layout::ll_expert_major);
   scenario.quant = UCCLEP_QUANT_FP8_128;
   scenario.scales = Scales{};
-  late_rank(scenario, Stops::before_dispatch);
+  late_ranks(scenario, Stops::before_dispatch);
 }
 TEST_CASE("LL with weights of the combine goes on without a rank", "[masks]") {
   Scenario scenario = lines(Layout::ll_expert_major);
   scenario.weights = Weights::with_combine;
   scenario.combine_dtype = ucclEpFloat32;
-  late_rank(scenario, Stops::before_combine);
+  late_ranks(scenario, Stops::before_combine);
 }
 
-TEST_CASE("a rank that the others mask is left out at once, and hears of it", "[process][reduced][driver][masks]") {
-  const Scenario scenario = lines(Layout::ll_expert_major);
+TEST_CASE("HT FLAT goes on without a rank that does not come to an Update", "[process][reduced][driver][masks]") {
+  late_ranks(lines(Layout::ht_flat), Stops::before_dispatch);
+}
+TEST_CASE("HT EXPERT_MAJOR goes on without a rank that does not come to an Update", "[masks]") {
+  Scenario scenario = lines(Layout::ht_expert_major);
+  scenario.alignment = 4;
+  late_ranks(scenario, Stops::before_dispatch);
+}
+TEST_CASE("HT FLAT goes on without a rank that does not come to a dispatch", "[process][masks]") {
+  late_ranks(lines(Layout::ht_flat), Stops::before_rows);
+}
+TEST_CASE("HT EXPERT_MAJOR goes on without a rank that does not come to a dispatch", "[reduced][masks]") {
+  Scenario scenario = bulk(Layout::ht_expert_major);
+  scenario.alignment = 4;
+  scenario.quant = UCCLEP_QUANT_FP8_128;
+  scenario.scales = Scales{};
+  late_ranks(scenario, Stops::before_rows);
+}
+TEST_CASE("HT FLAT goes on without a rank that does not come to a combine", "[reduced][masks]") {
+  late_ranks(bulk(Layout::ht_flat), Stops::before_combine);
+}
+TEST_CASE("HT EXPERT_MAJOR goes on without a rank that does not come to a combine", "[process][masks]") {
+  late_ranks(bulk(Layout::ht_expert_major), Stops::before_combine);
+}
+TEST_CASE("HT with Update and dispatch in one call goes on without a rank", "[masks]") {
+  Scenario scenario = lines(Layout::ht_flat);
+  scenario.carried = true;
+  late_ranks(scenario, Stops::before_dispatch);
+}
+TEST_CASE("HT with a limit of rows goes on without a rank", "[masks]") {
+  for (const Stops when : {Stops::before_rows, Stops::before_combine}) {
+    Scenario scenario = lines(Layout::ht_flat);
+    scenario.max_recv = 9;
+    scenario.overflow = UCCLEP_OVERFLOW_DROP;
+    late_ranks(scenario, when);
+  }
+}
+TEST_CASE("HT goes on without two ranks that do not come", "[masks]") {
+  late_ranks(lines(Layout::ht_expert_major), Stops::before_dispatch, {2, 3});
+  late_ranks(lines(Layout::ht_flat), Stops::before_combine, {2, 3});
+}
+
+TEST_CASE("HT backward goes on without a rank that came to the forward pass", "[masks]") {
+  for (const Layout layout : {Layout::ht_flat, Layout::ht_expert_major}) {
+    const Scenario scenario = lines(layout), backward = backward_of(scenario);
+    run_ranks(ranks, [&](Rank& rank) {
+      Masked at(rank, scenario);
+      round_trip(rank, at.comm, at.handle, at.stream, scenario);
+      meet(rank, 0);
+      if (rank.rank != missing) {
+        Exchange gradients(rank, at.comm, backward, 1);  // the routing of the round trip
+        gradients.expect_blank(missing);
+        gradients.dispatch(at.handle, at.stream);
+        at.stream.synchronize();
+        gradients.check_dispatch();
+        gradients.leave_out(missing, true);
+        gradients.combine(at.handle, at.stream);
+        at.stream.synchronize();
+        gradients.check_combine();
+        require_record(at);
+        require_masked(at, true);
+        round_without(rank, at, scenario, 3);
+      }
+      meet(rank, 1);
+      if (rank.rank == missing) hears(rank, at, scenario);
+      comes_back(rank, at, scenario);
+    });
+  }
+}
+
+TEST_CASE("HT and LL of one group go on without the rank that one of them has lost", "[process][masks]") {
+  Scenario ll = lines(Layout::ll_expert_major);
+  ll.ll_max_tokens = ll.max_tokens;
+  const Scenario ht = lines(Layout::ht_flat);
+  run_ranks(ranks, [&](Rank& rank) {
+    Masked at(rank, ll);
+    Handle other = make_handle(at.group, handle_config(ht));
+    const auto both = [&](uint64_t seed) {
+      round_without(rank, at, ll, seed);
+      std::swap(at.handle, other);
+      round_without(rank, at, ht, seed + 1);
+      std::swap(at.handle, other);
+    };
+    round_trip(rank, at.comm, at.handle, at.stream, ll);
+    round_trip(rank, at.comm, other, at.stream, ht);
+    meet(rank, 0);
+    if (rank.rank != missing) {
+      Exchange exchange(rank, at.comm, ht, 2);
+      exchange.leave_out(missing);
+      exchange.update(other, at.stream);
+      at.stream.synchronize();
+      exchange.check_counters();
+      require_record(at);
+      for (uint64_t round = 0; round < 3; ++round) both(10 + 2 * round);
+    }
+    meet(rank, 1);
+    comes_back(rank, at, ll);
+    round_trip(rank, at.comm, other, at.stream, ht, 9);
+  });
+}
+
+TEST_CASE("HT: ucclEpHandleWaitCounts waits until who does not come is masked", "[process][masks]") {
+  const Scenario scenario = lines(Layout::ht_flat);
+  run_ranks(ranks, [&](Rank& rank) {
+    Masked at(rank, scenario);
+    meet(rank, 0);
+    if (rank.rank != missing) {
+      Exchange exchange(rank, at.comm, scenario, 2);
+      exchange.leave_out(missing);
+      exchange.update(at.handle, at.stream);
+      int64_t total = 0;
+      ok(ucclEpHandleWaitCounts(at.handle, &total, nullptr), "ucclEpHandleWaitCounts");
+      at.stream.synchronize();
+      exchange.check_counters();
+      require(total == reference::counters(exchange.contents().world(), scenario.shape(), rank.rank).recv_total,
+              "WaitCounts says " + std::to_string(total));
+      require_record(at);
+    }
+    meet(rank, 1);
+    comes_back(rank, at, scenario);
+  });
+}
+
+// The rank that comes back has counts of another world than the others.
+TEST_CASE("HT: after MaskClear a handle needs an Update", "[process][masks]") {
+  const Scenario scenario = lines(Layout::ht_flat);
+  run_ranks(ranks, [&](Rank& rank) {
+    Masked at(rank, scenario, 20000);
+    round_trip(rank, at.comm, at.handle, at.stream, scenario);
+    meet(rank, 0);
+    ok(ucclEpMaskClear(at.group, at.stream), "ucclEpMaskClear");
+    Exchange exchange(rank, at.comm, scenario, 1);
+    refused(exchange.try_dispatch(at.handle, at.stream), ucclEpInvalidUsage, "ucclEpDispatch", {"ucclEpHandleUpdate"});
+    round_trip(rank, at.comm, at.handle, at.stream, scenario, 2);
+    no_async_error(at.comm);
+  });
+}
+
+void masked_at_once(const Scenario& scenario) {
   run_ranks(ranks, [&](Rank& rank) {
     Masked at(rank, scenario, 20000);
     round_trip(rank, at.comm, at.handle, at.stream, scenario);
@@ -110,8 +260,11 @@ TEST_CASE("a rank that the others mask is left out at once, and hears of it", "[
   });
 }
 
-TEST_CASE("a rank that is masked between dispatch and combine gives nothing back", "[masks]") {
-  const Scenario scenario = lines(Layout::ll_rank_major);
+TEST_CASE("a rank that the others mask is left out at once, and hears of it", "[process][reduced][driver][masks]") {
+  for (const Layout layout : {Layout::ll_expert_major, Layout::ht_flat}) masked_at_once(lines(layout));
+}
+
+void masked_between(const Scenario& scenario) {
   run_ranks(ranks, [&](Rank& rank) {
     Masked at(rank, scenario, 20000);
     Exchange exchange(rank, at.comm, scenario);
@@ -134,9 +287,15 @@ TEST_CASE("a rank that is masked between dispatch and combine gives nothing back
   });
 }
 
+TEST_CASE("a rank that is masked between dispatch and combine gives nothing back", "[masks]") {
+  for (const Layout layout : {Layout::ll_rank_major, Layout::ht_flat, Layout::ht_expert_major}) {
+    masked_between(lines(layout));
+  }
+}
+
 // Not so late that it misses the deadline.
 TEST_CASE("a rank that comes in time is not masked", "[reduced][masks]") {
-  for (const Layout layout : {Layout::ll_expert_major, Layout::ll_rank_major}) {
+  for (const Layout layout : all_layouts) {
     const Scenario scenario = lines(layout);
     run_ranks(ranks, [&](Rank& rank) {
       Masked at(rank, scenario, 20000);
@@ -159,45 +318,11 @@ TEST_CASE("a rank that comes in time is not masked", "[reduced][masks]") {
   }
 }
 
-// Ranks 2 and 3 do not come, both to the same operation.
-void two_lost(const Scenario& scenario, Stops when) {
-  const std::vector<int> lost = {2, 3};
-  run_ranks(ranks, [&](Rank& rank) {
-    Masked at(rank, scenario);
-    round_trip(rank, at.comm, at.handle, at.stream, scenario);
-    Exchange exchange(rank, at.comm, scenario, 2);
-    const bool sends = when == Stops::before_combine, stops = rank.rank >= 2;
-    const auto leave_out = [&](bool rows_came) {
-      for (const int peer : lost) exchange.leave_out(peer, rows_came);
-    };
-    if (!sends && !stops) leave_out(false);
-    meet(rank, 0);
-    if (sends || !stops) {
-      update_and_dispatch(exchange, at);
-      at.stream.synchronize();
-      exchange.check_counters();
-      exchange.check_dispatch();
-    }
-    if (!stops) {
-      if (sends) leave_out(true);
-      exchange.combine(at.handle, at.stream);
-      at.stream.synchronize();
-      exchange.check_combine();
-      require_record(at, lost);
-      require_mask(at, {1, 1, 0, 0});
-      round_without(rank, at, scenario, 3, lost);
-    }
-    meet(rank, 1);
-    if (stops) hears(rank, at, scenario);
-    comes_back(rank, at, scenario);
-  });
-}
-
 TEST_CASE("LL goes on without two ranks that do not come to a dispatch", "[reduced][masks]") {
-  two_lost(lines(Layout::ll_expert_major), Stops::before_dispatch);
+  late_ranks(lines(Layout::ll_expert_major), Stops::before_dispatch, {2, 3});
 }
 TEST_CASE("LL goes on without two ranks that do not come to a combine", "[masks]") {
-  two_lost(bulk(Layout::ll_rank_major), Stops::before_combine);
+  late_ranks(bulk(Layout::ll_rank_major), Stops::before_combine, {2, 3});
 }
 
 TEST_CASE("ranks are lost one after the other until one is left", "[masks]") {
@@ -220,7 +345,7 @@ TEST_CASE("ranks are lost one after the other until one is left", "[masks]") {
       exchange.check_combine();
       require_record(at, {last});
     }
-    if (rank.rank == 0) require_mask(at, {1, 0, 0, 0});
+    if (rank.rank == 0) require_mask(at, mask_without(lost));
     comes_back(rank, at, scenario);
   });
 }
@@ -276,11 +401,6 @@ TEST_CASE("arguments of masks that make no sense are refused", "[process][masks]
     mask[1] = 1;
     mask[rank.rank] = 0;
     refused(ucclEpMaskUpdate(at.group, mask, at.stream), ucclEpInvalidArgument, "ucclEpMaskUpdate", {"itself"});
-    Scenario ht = scenario;
-    ht.layout = Layout::ht_flat;
-    const ucclEpHandleConfig_t config = handle_config(ht);
-    ucclEpHandle_t handle = nullptr;
-    refused(ucclEpHandleCreate(&handle, at.group, &config), ucclEpNotSupported, "ucclEpHandleCreate", {"enable_mask"});
     ucclEpDeviceGroup on_device;
     refused(ucclEpGroupGetDevice(at.group, &on_device), ucclEpNotSupported, "ucclEpGroupGetDevice", {"enable_mask"});
     Exchange half(rank, at.comm, scenario, 3);

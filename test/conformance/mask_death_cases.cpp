@@ -68,6 +68,12 @@ TEST_CASE("kill -9 before a dispatch: the others go on", "[process][driver][mask
 TEST_CASE("kill -9 before a combine: the others go on", "[process][masks]") {
   dies(bulk(Layout::ll_rank_major), Stops::before_combine);
 }
+TEST_CASE("kill -9 before an Update of HT: the others go on", "[process][driver][masks]") {
+  dies(lines(Layout::ht_flat), Stops::before_dispatch);
+}
+TEST_CASE("kill -9 before a combine of HT: the others go on", "[process][masks]") {
+  dies(bulk(Layout::ht_expert_major), Stops::before_combine);
+}
 
 // What came of rank 3, seen in the counts and in its first row.
 enum class Came { nothing, header, everything };
@@ -164,10 +170,13 @@ void dies_at_any_moment(const Scenario& scenario, int after_us) {
 }
 
 TEST_CASE("kill -9 at some moments: rows count whole or not at all", "[process][masks]") {
-  for (int i = 0; i < 3; ++i) dies_at_any_moment(lines(Layout::ll_expert_major), 300 * i);
+  for (int i = 0; i < 3; ++i) {
+    dies_at_any_moment(lines(Layout::ll_expert_major), 300 * i);
+    dies_at_any_moment(lines(Layout::ht_flat), 400 * i);
+  }
 }
 TEST_CASE("kill -9 at any moment: rows count whole or not at all", "[process][masks][long]") {
-  for (const Layout layout : {Layout::ll_expert_major, Layout::ll_rank_major}) {
+  for (const Layout layout : all_layouts) {
     for (int i = 0; i < 10; ++i) {
       dies_at_any_moment(lines(layout), 200 * i);
       dies_at_any_moment(bulk(layout), 1500 * i);
@@ -298,6 +307,18 @@ TEST_CASE("kill -9 in the middle of a dispatch: the others go on", "[process][ma
 }
 TEST_CASE("kill -9 in the middle of a combine: the others go on", "[process][masks]") {
   ends_within(lines(Layout::ll_rank_major), Within::combine, Ends::killed);
+}
+TEST_CASE("kill -9 in the middle of a dispatch of HT: the others go on", "[process][masks]") {
+  ends_within(bulk(Layout::ht_flat), Within::dispatch, Ends::killed);
+}
+TEST_CASE("kill -9 in the middle of a combine of HT: the others go on", "[process][masks]") {
+  ends_within(lines(Layout::ht_expert_major), Within::combine, Ends::killed);
+}
+TEST_CASE("a process that stops in the middle of an Update of HT is masked, and comes back", "[process][masks]") {
+  ends_within(lines(Layout::ht_expert_major), Within::dispatch, Ends::stopped);
+}
+TEST_CASE("a process that stops in the middle of a combine of HT is masked, and comes back", "[process][masks]") {
+  ends_within(bulk(Layout::ht_flat), Within::combine, Ends::stopped);
 }
 TEST_CASE("a process that stops in the middle of a dispatch is masked, and comes back", "[process][masks]") {
   ends_within(lines(Layout::ll_rank_major), Within::dispatch, Ends::stopped);

@@ -23,6 +23,7 @@ void replay(Masked& at, const Graph& graph, Exchange& exchange, uint64_t seed, c
 
 void lost_between_replays(Scenario scenario) {
   scenario.carried = true;
+  if (!scenario.ll()) scenario.fixed_capacity = 160;  // of any routing
   run_ranks(ranks, {.seconds = 100}, [&](Rank& rank) {
     Masked at(rank, scenario);
     const auto capturing = Capturing::of(at.comm);
@@ -74,6 +75,13 @@ TEST_CASE("graph: a rank is masked between replays, and comes back, EXPERT_MAJOR
 }
 TEST_CASE("graph: a rank is masked between replays, and comes back, RANK_MAJOR", "[driver][graph][masks]") {
   lost_between_replays(bulk(Layout::ll_rank_major));
+}
+
+TEST_CASE("graph: a rank is masked between replays, and comes back, HT", "[driver][process][graph][masks]") {
+  lost_between_replays(lines(Layout::ht_flat));
+}
+TEST_CASE("graph: a rank is masked between replays, and comes back, HT EXPERT_MAJOR", "[graph][masks]") {
+  lost_between_replays(bulk(Layout::ht_expert_major));
 }
 
 TEST_CASE("graph: a captured MaskUpdate masks at each replay", "[process][graph][masks]") {

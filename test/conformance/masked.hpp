@@ -47,15 +47,24 @@ inline void require_mask(Masked& at, const std::vector<int64_t>& expected) {
   require(mask == expected, "MaskQuery shows" + seen);
 }
 
+inline bool among(const std::vector<int>& some, int rank) {
+  return std::find(some.begin(), some.end(), rank) != some.end();
+}
+
+inline std::vector<int64_t> mask_without(const std::vector<int>& lost) {
+  std::vector<int64_t> mask(ranks, 1);
+  for (const int rank : lost) mask[static_cast<size_t>(rank)] = 0;
+  return mask;
+}
+
 inline void require_masked(Masked& at, bool masked) {
-  require_mask(at, {1, 1, 1, masked ? 0 : 1});
+  require_mask(at, masked ? mask_without({missing}) : mask_without({}));
 }
 
 // The record of a peer that was masked: one of data, which the caller may clear. peers: one of these is named.
 inline void require_record(Masked& at, const std::vector<int>& peers = {missing}) {
   const ucclEpAsyncError_t error = async_error(at.comm);
-  const bool known = std::find(peers.begin(), peers.end(), error.peer) != peers.end();
-  require(error.code == ucclEpTimeout && known, "the record is another: " + std::string(error.text));
+  require(error.code == ucclEpTimeout && among(peers, error.peer), "the record is another: " + std::string(error.text));
   require(std::string(error.text).find("rank " + std::to_string(error.peer)) != std::string::npos,
           "it does not name its peer: " + std::string(error.text));
   ok(ucclEpCommClearAsyncError(at.comm), "ucclEpCommClearAsyncError");
@@ -67,9 +76,12 @@ inline void meet(const Rank& rank, int word) {
   rank.board.wait(word, static_cast<uint32_t>(rank.count), 60);
 }
 
-// Update, dispatch and combine of one stream; a dispatch that carries its routing needs no Update.
-inline void update_and_dispatch(Exchange& exchange, Masked& at) {
+// A dispatch that carries its routing needs no Update.
+inline void update_routing(Exchange& exchange, Masked& at) {
   if (!exchange.scenario().carried) exchange.update(at.handle, at.stream);
+}
+inline void update_and_dispatch(Exchange& exchange, Masked& at) {
+  update_routing(exchange, at);
   exchange.dispatch(at.handle, at.stream);
 }
 
@@ -99,10 +111,11 @@ inline void has_heard(const Rank& rank, Masked& at, Exchange& exchange) {
   require(async_error(at.comm).code == ucclEpRemoteError, "the record went before ucclEpMaskClear");
 }
 
-// It hears of it at its next operation, which writes nothing.
+// It hears of it at its next operation, which writes nothing. In HT that is the Update.
 inline void hears(const Rank& rank, Masked& at, const Scenario& scenario) {
   Exchange exchange(rank, at.comm, scenario);
-  update_and_dispatch(exchange, at);
+  update_routing(exchange, at);
+  if (scenario.ll() || scenario.carried) exchange.dispatch(at.handle, at.stream);
   at.stream.synchronize();
   exchange.check_untouched();
   has_heard(rank, at, exchange);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Counters that the host waits for, capacities, the caller's allocator, and what a group costs.
-#include <dirent.h>
 #include <sys/stat.h>
 #include <chrono>
 
@@ -409,14 +408,6 @@ TEST_CASE("more tokens than one SM counts at a time are routed", "[process][driv
     Handle handle = make_handle(group, handle_config(scenario));
     round_trip(rank, comm, handle, stream, scenario);
   });
-}
-
-int open_files() {
-  int count = 0;
-  DIR* directory = opendir("/proc/self/fd");
-  while (readdir(directory) != nullptr) ++count;
-  closedir(directory);
-  return count;
 }
 
 TEST_CASE("groups and handles leave no memory file and no descriptor behind", "[process][reduced][driver]") {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The same for a long time: `make soak`. Few rounds of it are part of `make test`.
-#include <dirent.h>
 
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -93,14 +92,6 @@ TEST_CASE("soak: two communicators on two threads of each rank", "[threads]") {
 }
 
 // ---- What stays ----
-
-int open_files() {
-  int count = 0;
-  DIR* directory = opendir("/proc/self/fd");
-  while (readdir(directory) != nullptr) ++count;
-  closedir(directory);
-  return count;
-}
 
 int64_t resident_bytes() {
   std::ifstream statm("/proc/self/statm");

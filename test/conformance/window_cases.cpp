@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Windows of the user: memory that all ranks reach, under ids that are the same on all of them.
-#include <dirent.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -171,14 +170,6 @@ TEST_CASE("windows: plain memory among threads of the host device, else what can
 }
 
 // ---- What is left ----
-
-int open_files() {
-  int count = 0;
-  DIR* directory = opendir("/proc/self/fd");
-  while (readdir(directory) != nullptr) ++count;
-  closedir(directory);
-  return count;
-}
 
 TEST_CASE("windows: registering again and again leaves no descriptor behind", "[process][driver][reduced]") {
   run_ranks(2, [](Rank& rank) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/test_env.hpp"
 
+#include <dirent.h>
+
 #include <cstdlib>
 #include <utility>
 
@@ -26,6 +28,14 @@ unsigned iterations(unsigned usual) {
   const char* text = std::getenv("UCCLEP_TEST_ITERATIONS");
   const unsigned long asked = text == nullptr ? 0 : std::strtoul(text, nullptr, 10);
   return asked > 0 ? static_cast<unsigned>(asked) : usual;
+}
+
+int open_files() {
+  int count = 0;
+  DIR* directory = opendir("/proc/self/fd");
+  while (readdir(directory) != nullptr) ++count;
+  closedir(directory);
+  return count;
 }
 
 void skip_case(const std::string& reason) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the run asks of a test case, and how a case says that it cannot run.
+// What the run asks of a test case, what the process has, and how a case says that it cannot run.
 #pragma once
 #include <string>
 
@@ -13,6 +13,9 @@ unsigned seeds();
 
 // How often a case that repeats itself should do so: UCCLEP_TEST_ITERATIONS, or else what is usual for it.
 unsigned iterations(unsigned usual);
+
+// How many descriptors this process has open, for comparison: counting takes some.
+int open_files();
 
 // Marks the running case as skipped, unless a check fails. The caller returns from the case afterwards.
 void skip_case(const std::string& reason);

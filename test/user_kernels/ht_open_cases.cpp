@@ -8,59 +8,28 @@
 namespace ucclep::test {
 namespace {
 
-struct Opened {
-  bool dispatch = true, combine = true;
-};
-
-// On a routing that the handle has; the host's calls are halves, which lend nothing.
-void routed_round(Exchange& exchange, Session& at, const std::string& scope, uint32_t seed, const Opened& opened) {
-  if (opened.dispatch) {
-    open_dispatch(exchange, at.handle, scope, seed, at.stream);
-  } else {
-    exchange.dispatch(at.handle, at.stream);
-  }
-  at.stream.synchronize();
-  exchange.check_dispatch();
-  if (opened.combine) {
-    open_combine(exchange, at.handle, scope, seed, at.stream);
-  } else {
-    exchange.combine(at.handle, at.stream);
-  }
-  at.stream.synchronize();
-  exchange.check_combine();
-}
-
-// One routing, forward and backward.
+// One routing, forward and backward. The host's calls are halves, which lend nothing.
 void open_round(const Rank& rank, Session& at, const Scenario& scenario, const std::string& scope, uint32_t seed,
                 const Opened& opened) {
   Exchange exchange(rank, at.comm, scenario, scenario.seed + seed);
   exchange.update(at.handle, at.stream);
-  routed_round(exchange, at, scope, seed, opened);
+  there_and_home(exchange, at, scope, seed, opened);
   exchange.check_counters();
   Scenario backward = backward_of(scenario);
   backward.weight_rows = false;
   Exchange gradients(rank, at.comm, backward, scenario.seed + seed);
   gradients.refresh(seed + 1000);
-  routed_round(gradients, at, scope, seed + 1, opened);
+  there_and_home(gradients, at, scope, seed + 1, opened);
 }
 
-// From every scope, the host's calls in between.
 void run_open(const Scenario& scenario, bool records = false) {
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Session at(rank, scenario);
-    uint32_t seed = 0;
-    for (const char* scope : scopes) {
-      for (Opened opened : {Opened{}, Opened{.dispatch = false}, Opened{.combine = false}}) {
-        if (scenario.by_expert() && opened.combine) continue;
-        try {
-          open_round(rank, at, scenario, scope, ++seed, opened);
-          if (!records) no_async_error(at.comm);
-        } catch (const Failure& failure) {
-          throw Failure(std::string(scope) + ", dispatch " + (opened.dispatch ? "opened" : "whole") + ", combine " +
-                        (opened.combine ? "opened" : "whole") + ": " + failure.what());
-        }
-      }
-    }
+    from_every_scope([&](const std::string& scope, uint32_t seed, const Opened& opened) {
+      if (scenario.by_expert() && opened.combine) return;
+      open_round(rank, at, scenario, scope, seed, opened);
+      if (!records) no_async_error(at.comm);
+    });
   });
 }
 
@@ -147,6 +116,54 @@ TEST_CASE("user kernels in HT: what does not fit is named, and the group stays u
     exchange.check_untouched();
     open_round(rank, at, scenario, "warp", 1, {});
     no_async_error(at.comm);
+  });
+}
+
+TEST_CASE("user kernels in HT: a combine of what was not dispatched is named", "[process][reduced]") {
+  const Scenario scenario{.layout = Layout::ht_flat, .max_tokens = 4};
+  run_ranks(scenario.ranks, [&](Rank& rank) {
+    Session at(rank, scenario);
+    Exchange exchange(rank, at.comm, scenario);
+    const auto combine = [&](const char* words) {
+      const OpenCombineArgs args = combine_args(exchange, at.handle, 1);
+      launch_user(at.handle, "open_ht_combine_warp", &args, sizeof args, at.stream);
+      at.stream.synchronize();
+      left_record(at, "unrouted", words);
+    };
+    for (int round = 0; round < 2; ++round) {  // nor does the dispatch of an earlier routing count
+      exchange.update(at.handle, at.stream);
+      combine("dispatched nothing since its last ucclEpHandleUpdate");
+      there_and_home(exchange, at, "warp", 1, {});
+      exchange.refresh(2);
+    }
+  });
+}
+
+// docs/decisions.md: who opens an operation sends nothing into another's tensor.
+TEST_CASE("user kernels in HT: a rank that lends its output hears for whom it waits", "[process][reduced]") {
+  const Scenario scenario{.layout = Layout::ht_flat, .ranks = 2, .max_tokens = 4};
+  run_ranks(scenario.ranks, [&](Rank& rank) {
+    Session at(rank, scenario, 1000);
+    Exchange exchange(rank, at.comm, scenario);
+    const ucclEpTensor_t& output = *exchange.dispatch_out.tokens;
+    const auto bytes = static_cast<size_t>(output.sizes[0] * output.sizes[1]) * reference::element_bytes(output.dtype);
+    ucclEpWindow_t window = nullptr;
+    ok(ucclEpWindowRegister(at.comm, output.data, bytes, &window), "ucclEpWindowRegister");
+    exchange.update(at.handle, at.stream);
+    at.stream.synchronize();
+    if (rank.rank == 1) {
+      open_dispatch(exchange, at.handle, "warp", 1, at.stream);
+      at.stream.synchronize();
+      exchange.check_dispatch();
+      rank.board.post(0);
+    } else {
+      exchange.dispatch(at.handle, at.stream);
+      answered(ucclEpStreamSynchronize(at.comm, at.stream), ucclEpTimeout, at.comm, "ucclEpStreamSynchronize");
+      const ucclEpAsyncError_t error = async_error(at.comm);
+      require(error.peer == 1 && std::string(error.text).find("rank 1") != std::string::npos,
+              std::string("it does not name rank 1: ") + error.text);
+      rank.board.wait(0, 1);
+    }
   });
 }
 

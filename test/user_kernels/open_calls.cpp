@@ -85,6 +85,37 @@ void open_combine(Exchange& exchange, ucclEpHandle_t handle, const std::string& 
      "ucclEpCompleteCombine");
 }
 
+void there_and_home(Exchange& exchange, Session& at, const std::string& scope, uint32_t seed, const Opened& opened) {
+  if (opened.dispatch) {
+    open_dispatch(exchange, at.handle, scope, seed, at.stream);
+  } else {
+    exchange.dispatch(at.handle, at.stream);
+  }
+  at.stream.synchronize();
+  exchange.check_dispatch();
+  if (opened.combine) {
+    open_combine(exchange, at.handle, scope, seed, at.stream);
+  } else {
+    exchange.combine(at.handle, at.stream);
+  }
+  at.stream.synchronize();
+  exchange.check_combine();
+}
+
+void from_every_scope(const OpenRound& round) {
+  uint32_t seed = 0;
+  for (const char* scope : scopes) {
+    for (const Opened& opened : {Opened{}, Opened{.dispatch = false}, Opened{.combine = false}}) {
+      try {
+        round(scope, ++seed, opened);
+      } catch (const Failure& failure) {
+        throw Failure(std::string(scope) + ", dispatch " + (opened.dispatch ? "opened" : "whole") + ", combine " +
+                      (opened.combine ? "opened" : "whole") + ": " + failure.what());
+      }
+    }
+  }
+}
+
 // The record of what went wrong, which is gone then.
 void left_record(const Session& at, const char* phase, const char* words) {
   const ucclEpAsyncError_t error = async_error(at.comm);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // An exchange whose operations kernels open: their arguments, and the calls, with the second halves.
 #pragma once
+#include <functional>
+
 #include "conformance/exchange.hpp"
 #include "launch_user.hpp"
 #include "open_kernels.hpp"
@@ -18,6 +20,18 @@ void open_dispatch(Exchange& exchange, ucclEpHandle_t handle, const std::string&
 OpenCombineArgs combine_args(Exchange& exchange, ucclEpHandle_t handle, uint32_t seed);
 void open_combine(Exchange& exchange, ucclEpHandle_t handle, const std::string& scope, uint32_t seed,
                   ucclEpStream_t stream);
+
+// Which operations of a round kernels open; the others are the host's calls.
+struct Opened {
+  bool dispatch = true, combine = true;
+};
+
+// Dispatch and combine, checked.
+void there_and_home(Exchange& exchange, Session& at, const std::string& scope, uint32_t seed, const Opened& opened);
+
+// Rounds from every scope, the host's calls in between. A failure says which round it was.
+using OpenRound = std::function<void(const std::string& scope, uint32_t seed, const Opened& opened)>;
+void from_every_scope(const OpenRound& round);
 
 // The record of what went wrong, which is gone then.
 void left_record(const Session& at, const char* phase, const char* words);

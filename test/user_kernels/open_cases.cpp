@@ -8,47 +8,21 @@
 namespace ucclep::test {
 namespace {
 
-struct Opened {
-  bool dispatch = true, combine = true;
-};
-
 void open_round(const Rank& rank, Session& at, const Scenario& scenario, const std::string& scope, uint32_t seed,
                 const Opened& opened = {}) {
   Exchange exchange(rank, at.comm, scenario, scenario.seed + seed);
-  if (opened.dispatch) {
-    open_dispatch(exchange, at.handle, scope, seed, at.stream);
-  } else {
-    exchange.dispatch(at.handle, at.stream);
-  }
-  at.stream.synchronize();
+  there_and_home(exchange, at, scope, seed, opened);
   exchange.check_counters();
-  exchange.check_dispatch();
-  if (opened.combine) {
-    open_combine(exchange, at.handle, scope, seed, at.stream);
-  } else {
-    exchange.combine(at.handle, at.stream);
-  }
-  at.stream.synchronize();
-  exchange.check_combine();
   no_async_error(at.comm);
 }
 
-// From every scope, the host's calls in between.
 void run_open(Scenario scenario) {
   scenario.carried = true;  // counters come with the dispatch
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Session at(rank, scenario);
-    uint32_t seed = 0;
-    for (const char* scope : scopes) {
-      for (const Opened& opened : {Opened{}, Opened{.dispatch = false}, Opened{.combine = false}}) {
-        try {
-          open_round(rank, at, scenario, scope, ++seed, opened);
-        } catch (const Failure& failure) {
-          throw Failure(std::string(scope) + ", dispatch " + (opened.dispatch ? "opened" : "whole") + ", combine " +
-                        (opened.combine ? "opened" : "whole") + ": " + failure.what());
-        }
-      }
-    }
+    from_every_scope([&](const std::string& scope, uint32_t seed, const Opened& opened) {
+      open_round(rank, at, scenario, scope, seed, opened);
+    });
   });
 }
 

@@ -34,7 +34,16 @@ UCCLEP_FN uint64_t last_read(const Op& op, uint64_t last) {
   return seq - 1;
 }
 
-// Block verb, last thing of a first half.
+// Block verb, last thing of a first half in a group with masks: the operation is open, as a user's kernel leaves it, so
+// that the second half can run again.
+UCCLEP_FN void leave_open(const Op& op, const HandleMemory& memory, bool ok) {
+  if (!ok) bulk_wait_written();  // a warp that gave up may have stores under way
+  ok = every_thread(ok);
+  if (thread_id() != 0 || !leave(op.group.state, ok, true)) return;
+  memory.state()->opened[static_cast<uint32_t>(op.kind)] = op.seq;
+}
+
+// Block verb, last thing of any other.
 UCCLEP_FN void end_first(const Op& op, const HandleMemory& memory, bool ok) {
   if (!end_operation(op, ok, true) || thread_id() != 0) return;
   const auto kind = static_cast<uint32_t>(op.kind);
@@ -46,23 +55,26 @@ UCCLEP_FN void end_first(const Op& op, const HandleMemory& memory, bool ok) {
 // The operation of a second half.
 struct Second {
   Op op;
-  bool opened;  // the first half was a user's kernel
-  bool any;     // it has opened one
+  bool opened;  // the first half was a user's kernel, or has left it open for the sake of masks
+  bool any;     // there is one, and this launch is to run it
 
-  template <class Args>
-  static UCCLEP_FN Second of(const Args& args, Kind kind, Operation name, bool opened) {
+  // masks: the group may have some.
+  template <bool masks = false, class Args>
+  static UCCLEP_FN Second of(const Args& args, Kind kind, Operation name) {
     const ucclEpDeviceGroup& group = args.group;
+    const bool masked = masks && group.masks != nullptr, opened = args.opened || masked;
     const auto k = static_cast<uint32_t>(kind);
     HandleState* const state = HandleMemory{args.handle, group.shape}.state();
     const uint64_t seq =
         opened ? load_relaxed<Scope::gpu>(&group.state->seq[k]) + 1 : load_relaxed<Scope::gpu>(&state->sent[k]);
-    return {{group, kind, name, seq, group.shape.slot_of(seq)},
-            opened,
-            !opened || uniform(state->opened[k] == seq ? 1u : 0u) != 0};
+    bool any = !opened || uniform(state->opened[k] == seq ? 1u : 0u) != 0;
+    if constexpr (masks) any = any && (!masked || begins(group, kind, seq));
+    return {{group, kind, name, seq, group.shape.slot_of(seq)}, opened, any};
   }
 
-  // Nothing is read after a fatal error: what came before may be half done.
-  UCCLEP_FN bool begins() const { return uniform(load_relaxed<Scope::system>(op.group.abort_word)) == 0; }
+  // Block verb. Nothing is read after a fatal error: what came before may be half done. The word may be set between two
+  // looks, so all threads go by what one of them saw.
+  UCCLEP_FN bool may_read() const { return every_thread(load_relaxed<Scope::system>(op.group.abort_word) == 0); }
 
   // Block verb, last thing of the half. Consumed words have no gaps: where an older operation is pending, its end
   // tells.

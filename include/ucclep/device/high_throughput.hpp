@@ -26,6 +26,7 @@ UCCLEP_FN bool take_counts(const Op& op, const HtUpdateArgs& args) {
   if (thread_id() == 0) {
     memory.state()->tokens = args.routing.tokens;
     memory.state()->top_k = args.routing.top_k;
+    memory.state()->capacity = not_dispatched;
   }
   if (!Wire::headers_in(op, block_id(), View{})) return false;
   const bool complete =
@@ -41,9 +42,11 @@ UCCLEP_FN bool take_counts(const Op& op, const HtUpdateArgs& args) {
 template <class Wire>
 UCCLEP_FN bool exchange_counts(const Op& op, const Opening& opening, const HtUpdateArgs& args) {
   if (block_id() == 0) announce_update(memory_of(args), args.counters);
-  if (!slots_free(op, opening, typename Wire::Consumed{})) return false;
+  const bool free = slots_free(op, opening, typename Wire::Consumed{});
+  if (!Wire::masks && !free) return false;
   bool sent = true;
   const bool routed = route<Wire>(op, args, [&](uint32_t peer) {
+    if (Wire::masks && !free) return;
     const HtUpdateArgs& now = read_again(args);
     const HandleMemory memory = memory_of(now);
     const uint32_t local = now.group.shape.local_experts();
@@ -53,13 +56,14 @@ UCCLEP_FN bool exchange_counts(const Op& op, const Opening& opening, const HtUpd
     sent = sent && Wire::header_stored(same, peer, 0, HeaderLayout::packets(local));
   });
   if (Wire::network && !every_thread(sent)) return false;
-  return routed && (block_id() != 0 || take_counts<Wire>(op, read_again(args)));
+  return free && routed && (block_id() != 0 || take_counts<Wire>(op, read_again(args)));
 }
 
 template <class Wire>
 UCCLEP_FN void update(const HtUpdateArgs& args) {
   const Opening opening = Opening::of(args.group, Kind::update);
   const Op op = next_operation(args.group, Kind::update, Operation::update, opening);
+  if (Wire::masks && !begins(args.group, Kind::update, op.seq)) return;
   Wire::end_update(op, exchange_counts<Wire>(op, opening, args));
 }
 
@@ -125,7 +129,7 @@ UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const HandleM
     }
     return ready == HeaderResult::differs;
   }
-  if constexpr (part == Part::whole) fill_rest(op, memory, args);
+  if constexpr (part == Part::whole) fill_rest<Wire>(op, memory, args);
   const HtDispatchArgs& now = read_again(args);
   return move_rows<Row, Wire, part>(op.with(now.group), memory_of(now), now, stage, leases_of(stage));
 }
@@ -136,12 +140,16 @@ UCCLEP_FN void dispatch(const HtDispatchArgs& args) {
   Opening opening = Opening::of(args.group, Kind::dispatch);
   Stage stage(args.piece_bytes);
   const Op op = next_operation(args.group, Kind::dispatch, Operation::dispatch, opening);
-  if constexpr (part == Part::first) opening.last = last_read(op, opening.last);
+  if constexpr (part == Part::first) {
+    opening.last = last_read(op, opening.last);
+    const bool masked = Wire::masks && args.group.masks != nullptr;
+    if (masked && !begins(args.group, Kind::dispatch, op.seq)) return;
+  }
   const HandleMemory memory{args.handle, args.group.shape};
   const bool ok = exchange_rows<Row, Wire, part>(op, opening, memory, args, stage);
   const HtDispatchArgs& now = read_again(args);
   if constexpr (part == Part::first) {
-    end_first(op.with(now.group), memory_of(now), ok);
+    end_first_of<Wire>(op.with(now.group), memory_of(now), ok);
   } else {
     Wire::end(op.with(now.group), ok, now.offer.tokens.given());
   }
@@ -152,7 +160,7 @@ UCCLEP_FN void dispatch(const HtDispatchArgs& args) {
 template <class Wire>
 UCCLEP_FN void complete_dispatch(const HtDispatchArgs& args) {
   Stage stage(args.piece_bytes);
-  const Second second = Second::of(args, Kind::dispatch, Operation::dispatch, args.opened);
+  const Second second = Second::of<Wire::masks>(args, Kind::dispatch, Operation::dispatch);
   if (!second.any) return;
   const Op& op = second.op;
   const HandleMemory memory{args.handle, args.group.shape};
@@ -161,12 +169,13 @@ UCCLEP_FN void complete_dispatch(const HtDispatchArgs& args) {
     if (ready != HeaderResult::good) return ready == HeaderResult::differs;
     const HtDispatchArgs& now = read_again(args);
     const Op here = op.with(now.group);
-    fill_rest(here, memory_of(now), now);
+    fill_rest<Wire>(here, memory_of(now), now);
+    if (Wire::masks && now.group.masks != nullptr) blank_absent(here, memory_of(now), now.output);
     return every_thread(pull_rows<Wire, Part::second>(now, here, stage, {grid_warp(), grid_warps()}));
   };
-  const bool ok = second.begins() && receive();
+  const bool ok = second.may_read() && receive();
   const HtDispatchArgs& now = read_again(args);
-  Second::of(now, Kind::dispatch, Operation::dispatch, now.opened).template end<Wire>(ok);
+  Second::of<Wire::masks>(now, Kind::dispatch, Operation::dispatch).template end<Wire>(ok);
 }
 
 }  // namespace ht

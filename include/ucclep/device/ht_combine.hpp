@@ -119,6 +119,7 @@ UCCLEP_FN void stage_runs(const Op& op, const HandleMemory& memory, const HtComb
   for (Parked item = worker.index; item < items; item += worker.workers) {
     const HtCombineArgs& now = read_again(args);
     const uint32_t home = op.rotated(item % homes + skipped), run = item / homes;
+    if (Wire::masks && is_masked(now.group, home)) continue;  // of its rows there may be none
     const uint32_t rows = uniform(memory_of(now).rows_from()[home]);
     if (run * run_rows < rows) stage_run<Element, Wire>(op.with(now.group), now, stage, ring, home, rows, run);
   }
@@ -256,10 +257,12 @@ UCCLEP_FN void send_combine(const HtCombineArgs& args) {
   Stage stage(args.piece_bytes);
   const Op op = next_operation(args.group, Kind::combine, Operation::combine, opening);
   opening.last = last_read(op, opening.last);
+  const bool masked = Wire::masks && args.group.masks != nullptr;
+  if (masked && !begins(args.group, Kind::combine, op.seq)) return;
   const HandleMemory memory{args.handle, args.group.shape};
   const bool ok = send_partials<Element, Wire>(op, opening, memory, args, stage);
   const HtCombineArgs& now = read_again(args);
-  end_first(op.with(now.group), memory_of(now), ok);
+  end_first_of<Wire>(op.with(now.group), memory_of(now), ok);
 }
 
 // The second half, also of a combine that a user's kernel opened (ht_open_combine.hpp), which has staged this rank's
@@ -267,7 +270,7 @@ UCCLEP_FN void send_combine(const HtCombineArgs& args) {
 template <class Element, class Wire>
 UCCLEP_FN void complete_combine(const HtCombineArgs& args) {
   Stage stage(args.piece_bytes);
-  const Second second = Second::of(args, Kind::combine, Operation::combine, args.opened);
+  const Second second = Second::of<Wire::masks>(args, Kind::combine, Operation::combine);
   if (!second.any) return;
   const Op& op = second.op;
   const HandleMemory memory{args.handle, args.group.shape};
@@ -283,7 +286,7 @@ UCCLEP_FN void complete_combine(const HtCombineArgs& args) {
     const Worker worker{grid_warp(), grid_warps()};
     return sum_tokens<Element, Wire>(op, memory, args, leases, stage, ring, worker);
   };
-  second.end<Wire>(second.begins() && receive());
+  second.end<Wire>(second.may_read() && receive());
 }
 
 }  // namespace ht

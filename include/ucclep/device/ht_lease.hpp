@@ -21,10 +21,10 @@ namespace ucclep {
 
 // A tensor of the caller's in one of the caller's windows, for peers to reach.
 struct Lent {
-  static constexpr uint32_t nowhere = 0xffffffffu;
-  uint32_t window = nowhere;      // its id
-  uint32_t stride = 0, step = 0;  // bytes from row to row, and from element to element
-  uint64_t offset = 0;            // of the first row
+  static constexpr uint32_t nowhere = 0xffffffffu;  // + 1 is 0
+  uint32_t window = nowhere;                        // its id
+  uint32_t stride = 0, step = 0;                    // bytes from row to row, and from element to element
+  uint64_t offset = 0;                              // of the first row
 
   UCCLEP_HD bool given() const { return window != nowhere; }
 };
@@ -56,7 +56,8 @@ struct Offer {
 // READY's words behind the settings, two to a packet.
 struct OfferWords {
   static constexpr uint32_t base = 0, capacity = 1, tokens = 2, scales = 7;
-  static constexpr uint32_t window = 0, stride = 1, step = 2, offset = 3;  // of a tensor; the offset has two words
+  // Of a tensor. window: its id + 1; 0: not lent, as where the rank has no header. The offset has two words.
+  static constexpr uint32_t window = 0, stride = 1, step = 2, offset = 3;
   static constexpr uint32_t count = 12;
 };
 static_assert(HeaderLayout::packets(OfferWords::count) <= HeaderLayout::least_packets);
@@ -67,7 +68,7 @@ namespace UCCLEP_SIMT_NAMESPACE {
 namespace ht {
 
 UCCLEP_FN void offer_tensor(uint32_t* words, const Lent& tensor) {
-  words[OfferWords::window] = tensor.window;
+  words[OfferWords::window] = tensor.window + 1;
   words[OfferWords::stride] = tensor.stride;
   words[OfferWords::step] = tensor.step;
   words[OfferWords::offset] = static_cast<uint32_t>(tensor.offset);
@@ -76,15 +77,15 @@ UCCLEP_FN void offer_tensor(uint32_t* words, const Lent& tensor) {
 
 UCCLEP_FN LeasedTensor leased_tensor(const Op& op, uint32_t owner, const uint32_t* words) {
   const uint32_t window = words[OfferWords::window];
-  if (window == Lent::nowhere) return {nullptr, 0, 0};
+  if (window == 0) return {nullptr, 0, 0};
   const uint64_t offset = uint64_t{words[OfferWords::offset + 1]} << 32 | words[OfferWords::offset];
-  char* begin = op.group.user_windows[uint64_t{window} * op.ranks() + owner];
+  char* begin = op.group.user_windows[uint64_t{window - 1} * op.ranks() + owner];
   return {begin + offset, words[OfferWords::stride], words[OfferWords::step]};
 }
 
 // Warp verb: what READY's words say.
 UCCLEP_FN void take_lease(const Op& op, uint32_t source, const uint32_t* words, Lease& lease) {
-  const bool given = words[OfferWords::tokens + OfferWords::window] != Lent::nowhere;
+  const bool given = words[OfferWords::tokens + OfferWords::window] != 0;
   if (given) fence_acq_rel<Scope::system>();
   if (lane_id() != 0) return;
   lease = {given, leased_tensor(op, source, words + OfferWords::tokens),
@@ -149,6 +150,12 @@ UCCLEP_FN HeaderResult leases_in(const Op& op, const Settings& settings, const V
   return HeaderResult::good;
 }
 
+// Block verb, in a group with masks: nobody lends (P13), so nobody waits for READY before rows leave.
+UCCLEP_FN void lease_nothing(const Op& op, Lease* leases) {
+  for (uint32_t r = thread_id(); r < op.ranks(); r += block_size()) leases[r] = {};
+  sync_block();
+}
+
 // Block verb, the first of an operation whose counts are known: everybody's leases, in shared memory. lost: this rank
 // gives up; differs: ranks differ, or did in the update, and every rank ends without a row.
 template <class Wire>
@@ -160,8 +167,12 @@ UCCLEP_FN HeaderResult exchange_ready(const Op& op, const Opening& opening, cons
   const bool sent = lend_out<Wire>(op, memory, settings, offer, words, {grid_warp(), grid_warps()});
   if (Wire::network && !every_thread(sent)) return HeaderResult::lost;
   if (!Wire::headers_in(op, 0, wait_ns)) return HeaderResult::lost;
-  const HeaderResult ready = leases_in(op, settings, wait_ns, leases_of(stage), words);
-  if (ready != HeaderResult::good) return ready;
+  if (Wire::masks && op.group.masks != nullptr) {
+    lease_nothing(op, leases_of(stage));
+  } else {
+    const HeaderResult ready = leases_in(op, settings, wait_ns, leases_of(stage), words);
+    if (ready != HeaderResult::good) return ready;
+  }
   return is_routed(op, memory, uniform(memory.state()->updated)) ? HeaderResult::good : HeaderResult::differs;
 }
 

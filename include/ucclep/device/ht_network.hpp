@@ -37,6 +37,7 @@ struct AcrossNodes : ByNetwork {
   static UCCLEP_FN uint32_t node_of(const ucclEpDeviceGroup& group, uint32_t rank) {
     return network::nodes_of(group).node_of(rank);
   }
+  static UCCLEP_FN const uint32_t* barrier_abort(const Op& op) { return op.group.abort_word; }
   static UCCLEP_FN void end_update(const Op& op, bool ok) { ByNetwork::end(op, ok); }
 
   // ---- Headers

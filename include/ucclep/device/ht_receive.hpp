@@ -64,6 +64,7 @@ UCCLEP_FN bool pull_rows(const HtDispatchArgs& args, const Op& op, Stage& stage,
     const HtDispatchArgs& now = read_again(args);
     const Op here = op.with(now.group);
     const uint32_t source = here.rotated(item % count + first), place = item / count;
+    if (Wire::masks && is_absent(now.group, here.kind, here.seq, source)) continue;
     if (place >= uniform(memory_of(now).rows_from()[source])) continue;
     if (!pull_row<Wire>(here, memory_of(now), now, stage, source, place)) return false;
   }
@@ -115,7 +116,7 @@ UCCLEP_FN bool receive_metas(const HtDispatchArgs& args, const Op& op, const Sta
   return true;
 }
 
-// Warp verb: a row of zeros that pads a zone.
+// Warp verb: a row of zeros: a pad of a zone, or in the place of one that does not come.
 UCCLEP_FN void zero_row(const DispatchOutput& out, int64_t row) {
   char* tokens = out.tokens.at(0, row);
   for (uint32_t b = lane_id() * 16; b < out.wire.token_bytes; b += wave_size * 16) store16(tokens + b, vec16{});
@@ -143,6 +144,31 @@ UCCLEP_FN void zero_pads(const Op& op, const HandleMemory& memory, const HtDispa
   }
 }
 
+// Grid verb: rows [begin, end) that have been announced and do not come.
+UCCLEP_FN void blank_rows(const Op& op, const DispatchOutput& out, uint32_t begin, uint64_t end) {
+  for (uint64_t row = begin + uint64_t{grid_warp()}; row < end && row < out.capacity; row += grid_warps()) {
+    zero_row(out, static_cast<int64_t>(row));
+    if (out.zones == Zones::experts) continue;
+    if (lane_id() < out.top_k) store_choice(op, out, 0, static_cast<int64_t>(row), lane_id(), ReceivedSelection{});
+  }
+}
+
+// Grid verb: of ranks that have no part in this dispatch, or not all of theirs has come (P12), what the routing says.
+UCCLEP_FN void blank_absent(const Op& op, const HandleMemory& memory, const DispatchOutput& out) {
+  for (uint32_t source = 0; source < op.ranks(); ++source) {
+    if (!is_absent(op.group, op.kind, op.seq, source)) continue;
+    if (out.zones == Zones::sources) {
+      const uint32_t begin = memory.recv_base()[source];
+      blank_rows(op, out, begin, begin + uint64_t{memory.rows_from()[source]});
+      continue;
+    }
+    for (uint32_t l = 0; l < op.group.shape.local_experts(); ++l) {
+      const uint32_t begin = memory.expert_base(source)[l];
+      blank_rows(op, out, begin, begin + uint64_t{memory.counts_from(source)[l]});
+    }
+  }
+}
+
 // Rows at or past the capacity are dropped, and somebody should know, unless the group is to drop in silence.
 UCCLEP_FN void tell_dropped(const Op& op, const HandleMemory& memory, const DispatchOutput& out) {
   if (block_id() != 0 || thread_id() != 0 || memory.state()->rows <= out.capacity) return;
@@ -152,9 +178,20 @@ UCCLEP_FN void tell_dropped(const Op& op, const HandleMemory& memory, const Disp
   report_data(op.group.errors, record);
 }
 
+// Block verb of the block that counts: has this dispatch been counted, in its first run. From now on it has.
+UCCLEP_FN bool was_counted(const Op& op) {
+  uint64_t* const counted = &op.group.masks->counted;
+  const bool was = load_relaxed<Scope::gpu>(counted) == op.seq;
+  sync_block();
+  if (thread_id() == 0) store_relaxed<Scope::gpu>(counted, op.seq);
+  return was;
+}
+
 // Grid verb: adds the rows of this dispatch to the caller's statistics.
+template <class Wire>
 UCCLEP_FN void count_rows(const Op& op, const HandleMemory& memory, const View& cumulative) {
   if (!cumulative.data || block_id() != 0) return;
+  if (Wire::masks && op.group.masks != nullptr && was_counted(op)) return;
   for (uint32_t l = thread_id(); l < op.group.shape.local_experts(); l += block_size()) {
     uint32_t count = 0;
     for (uint32_t s = 0; s < op.ranks(); ++s) count += memory.counts_from(s)[l];
@@ -171,10 +208,11 @@ UCCLEP_FN void note_dispatch(const HandleMemory& memory, const HtDispatchArgs& a
 }
 
 // Grid verb: everything of the output that no row fills.
+template <class Wire>
 UCCLEP_FN void fill_rest(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args) {
   note_dispatch(memory, args);
   if (args.tells) tell_dropped(op, memory, args.output);
-  count_rows(op, memory, args.cumulative);
+  count_rows<Wire>(op, memory, args.cumulative);
   if (args.output.zones == Zones::experts) zero_pads(op, memory, args);
   const uint64_t rows = memory.state()->rows, capacity = args.output.capacity;
   mark_unused(args.output, 0, rows < capacity ? rows : capacity, args.settings.top_k, {block_id(), grid_size()});

@@ -199,7 +199,7 @@ UCCLEP_FN bool route(const Op& op, const HtUpdateArgs& args, Header&& header) {
   int64_t bad = no_bad_id;
   count_tokens<Wire>(args, sets, begin, end, &bad);
   if (mine) leave_counts(args, shares.index());
-  if (!sync_grid(op)) return false;
+  if (!sync_grid(op, Wire::barrier_abort(op))) return false;
   if (block_id() < shares.first) return true;
   const HtUpdateArgs& now = read_again(args);
   add_blocks<Wire>(op.with(now.group), now, shares);

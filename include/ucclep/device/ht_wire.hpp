@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What operations of HT do where all ranks reach each other's windows. The other way, for ranks in several nodes, is
-// ht_network.hpp.
+// What operations of HT do where all ranks reach each other's windows, without and with masks. The other way, for ranks
+// in several nodes, is ht_network.hpp.
 #pragma once
 #include "ucclep/device/ht_send.hpp"
 #include "ucclep/device/token_sets.hpp"
@@ -10,6 +10,7 @@ namespace ht {
 
 struct OneNode {
   static constexpr bool network = false;
+  static constexpr bool masks = false;  // true: in a group with masks, of those who are not lost
   using Consumed = ConsumedWord;
 
   // ---- Update
@@ -17,6 +18,8 @@ struct OneNode {
   static UCCLEP_FN uint32_t count_before(const TokenSets<HtUpdateArgs>& sets, uint32_t column, uint32_t token) {
     return sets.count_before(column, token);
   }
+  // What ends the wait of blocks for each other.
+  static UCCLEP_FN const uint32_t* barrier_abort(const Op& op) { return op.group.abort_word; }
   static UCCLEP_FN void end_update(const Op& op, bool ok) { end_operation(op, ok); }
 
   // ---- Headers
@@ -55,6 +58,26 @@ struct OneNode {
     return reinterpret_cast<uint32_t*>(op.window(home) + op.group.layout.back_places_of(op.slot, op.me()));
   }
 };
+
+// The same in kernels of groups that may have masks. Others do without, as in LL (ConsumedOfLiving).
+struct OneNodeOfLiving : OneNode {
+  static constexpr bool masks = true;
+  using Consumed = ConsumedOfLiving;
+  // A rank whose headers did not leave would wait in its mend for others who wait in theirs. No block leaves before the
+  // barrier, so nothing need end the wait for it.
+  static UCCLEP_FN const uint32_t* barrier_abort(const Op& op) { return &op.group.masks->never; }
+  static UCCLEP_FN bool reaches(const Op& op, uint32_t rank) { return !is_masked(op.group, rank); }
+};
+
+// Block verb, last thing of a first half.
+template <class Wire>
+UCCLEP_FN void end_first_of(const Op& op, const HandleMemory& memory, bool ok) {
+  if (Wire::masks && op.group.masks != nullptr) {
+    leave_open(op, memory, ok);
+  } else {
+    end_first(op, memory, ok);
+  }
+}
 
 }  // namespace ht
 }  // namespace UCCLEP_SIMT_NAMESPACE

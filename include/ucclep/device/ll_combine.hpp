@@ -468,7 +468,7 @@ template <class Element, class Forms>
 UCCLEP_FN void complete_combine(const CombineArgs& args) {
   using Wire = typename Forms::Wire;
   Stage stage(args.piece_bytes);
-  const Second second = Second::of(args, Kind::combine, Operation::combine, args.opened);
+  const Second second = Second::of(args, Kind::combine, Operation::combine);
   if (!second.any) return;
   const Op& op = second.op;
   const HandleMemory memory{args.handle, args.group.shape};
@@ -481,7 +481,7 @@ UCCLEP_FN void complete_combine(const CombineArgs& args) {
     return path.template reduce<Element, Forms>(op, memory, args, ll::Jobs::of_one().receive) &&
            (!args.weights_back || sum_weight_rows<Wire>(op, memory, args));
   };
-  second.end<Wire>(second.begins() && receive());
+  second.end<Wire>(second.may_read() && receive());
 }
 
 }  // namespace combining

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What follows each LL operation in a group with masks (masks.hpp), by one block. After an operation in which nobody
-// was lost it does nothing. After one that was given up it waits until everything of every other rank has come, which
-// needs nothing more of this rank, or masks who does not deliver in time; and says that the operation is to run again,
-// which then finds all that it asks for.
+// The mend of LL operations (mend.hpp).
 //
 // | what came of a masked rank (P12) | its rows in the second run                                                  |
 // |----------------------------------|-----------------------------------------------------------------------------|
@@ -12,54 +9,10 @@
 #pragma once
 #include "ucclep/device/ll_combine.hpp"
 #include "ucclep/device/low_latency.hpp"
+#include "ucclep/device/mend.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace mending {
-
-// Lane verb: who looks up in the headers of a dispatch where rows begin (Inbox::slab_base) finds none of the rank.
-UCCLEP_FN void count_nothing(const ucclEpDeviceGroup& group, uint32_t rank, uint64_t seq) {
-  const uint64_t header = group.layout.header(group.shape, Kind::dispatch, group.shape.slot_of(seq), rank);
-  auto* packets = reinterpret_cast<Packet*>(group.windows[group.rank] + header) + HeaderLayout::counts;
-  for (uint32_t i = 0; 2 * i < group.shape.local_experts(); ++i) store_packet(packets + i, 0, 0);
-}
-
-// Lane verb. last: the last dispatch with rows of the rank. What it stores here from now on nobody reads.
-UCCLEP_FN void mask_rank(const ucclEpDeviceGroup& group, uint32_t rank, uint64_t last) {
-  RankMask& mask = group.masks->of(rank);
-  for (uint32_t kind = 0; kind < num_kinds; ++kind) {
-    store_relaxed<Scope::gpu>(&mask.last[kind], kind == static_cast<uint32_t>(Kind::dispatch) ? last : 0);
-  }
-  store_relaxed<Scope::system>(evicted_by(group, rank, group.rank), uint64_t{1});
-  const uint64_t next = load_relaxed<Scope::gpu>(&group.state->seq[static_cast<uint32_t>(Kind::dispatch)]) + 1;
-  if (next != last) count_nothing(group, rank, next);
-  count_nothing(group, rank, next + 1);
-  store_relaxed<Scope::system>(&group.masks->told[rank], uint32_t{1});
-}
-
-UCCLEP_FN uint32_t lost_in(const ucclEpDeviceGroup& group, uint32_t rank) {
-  return load_relaxed<Scope::system>(&group.masks->of(rank).lost);
-}
-
-// Lane verb: the record of a peer that missed its deadline. Of one that died the host has made it.
-UCCLEP_FN void report_lost(const Op& op, uint32_t rank, uint32_t lost) {
-  const auto phase = static_cast<Phase>(lost & ~lost_bit);
-  if (phase == Phase::none) return;
-  ErrorRecord record = record_of(op, ucclEpTimeout, phase, static_cast<int32_t>(rank));
-  record.waited_ns = op.group.timeout_ns;
-  report_data(op.group.errors, record);
-}
-
-// Lane verb.
-UCCLEP_FN bool has_come(const Op& op, const Packet* packet) {
-  return load_packet(packet).epoch == op.seq;
-}
-
-// Warp verb: are all of these packets there.
-UCCLEP_FN bool have_come(const Op& op, const Packet* packets, uint32_t count) {
-  bool all = true;
-  for (uint32_t i = lane_id(); i < count; i += wave_size) all = all && has_come(op, packets + i);
-  return every_lane(all);
-}
 
 // Lane verb: are lines that carry so many bytes.
 UCCLEP_FN bool lines_have_come(const Op& op, const char* lines, uint32_t bytes) {
@@ -68,87 +21,6 @@ UCCLEP_FN bool lines_have_come(const Op& op, const char* lines, uint32_t bytes) 
     if (!has_come(op, packets + line * line_lanes + line_lanes - 1)) return false;
   }
   return true;
-}
-
-// Waits of the mend for one rank: until come() is true of all of it, or the rank is lost. Warp verb; come is one, too.
-template <class Come>
-UCCLEP_FN bool settle(const Op& op, uint32_t rank, Come&& come) {
-  const Wait wait = begin_wait(op.group.timeout_ns, op.group.abort_word);
-  for (;;) {
-    uint32_t verdict = 0;
-    if (lane_id() == 0) {
-      const bool over = lost_in(op.group, rank) != 0 || load_relaxed<Scope::system>(wait.abort_word) == 1;
-      verdict = over ? 1 : timed_out(wait) ? 2 : 0;
-    }
-    verdict = broadcast(verdict, 0);
-    if (come()) return true;  // asked once more, after the verdict
-    if (verdict == 2 && lane_id() == 0) {
-      store_relaxed<Scope::system>(&op.group.masks->of(rank).lost, lost_bit | static_cast<uint32_t>(Phase::rows));
-    }
-    if (verdict != 0) return false;
-    pause();
-  }
-}
-
-// Block verb, after the word to leave was taken back. The host may have told of a death since this block looked whether
-// the rank is lost, and then nobody would leave for it: the next operation has to.
-UCCLEP_FN void remind_of_deaths(const ucclEpDeviceGroup& group) {
-  sync_block();
-  fence_acq_rel<Scope::system>();  // who tells of a death says first who has died, and then that all are to leave
-  for (uint32_t p = thread_id(); p < group.shape.ranks; p += block_size()) {
-    if (!is_masked(group, p) && is_lost(group.masks, p)) leave_all(group.masks);
-  }
-}
-
-// Block verb of the only block: decide(rank), a warp verb, for every active rank, if the operation is to run again;
-// ranks that were lost are masked then, and by it.
-template <class Decide>
-UCCLEP_FN bool mend(const Op& op, Decide&& decide) {
-  const ucclEpDeviceGroup& group = op.group;
-  GroupMasks& masks = *group.masks;
-  const auto kind = static_cast<uint32_t>(op.kind);
-  const bool evicted = !every_thread(!was_evicted(group));
-  // op is the operation after the last that has ended.
-  bool again = load_relaxed<Scope::gpu>(&masks.begun[kind]) == op.seq && load_relaxed<Scope::system>(&masks.leave) != 1;
-  again = every_thread(again);
-  const uint64_t dispatched = load_relaxed<Scope::gpu>(&group.state->seq[static_cast<uint32_t>(Kind::dispatch)]);
-  const uint64_t next_dispatch = dispatched + (again && op.kind == Kind::dispatch ? 2 : 1);
-  if (evicted) {
-    for (uint32_t p = thread_id(); p < op.ranks(); p += block_size()) {
-      if (is_masked(group, p) || load_relaxed<Scope::system>(evicted_by(group, op.me(), p)) == 0) continue;
-      keep_first(masks.evicted, record_of(op, ucclEpRemoteError, Phase::mask, static_cast<int32_t>(p)));
-    }
-    again = false;
-  }
-  if (again && load_relaxed<Scope::gpu>(&masks.again[kind]) == op.seq) {  // it was to run again, and was given up
-    for (uint32_t p = thread_id(); p < op.ranks(); p += block_size()) {
-      if (is_masked(group, p) || !is_lost(group.masks, p)) continue;
-      report_fatal(group.errors, group.abort_word, record_of(op, ucclEpTimeout, Phase::rows, static_cast<int32_t>(p)));
-    }
-    return false;
-  }
-  for (uint32_t rank = warp_id(); rank < op.ranks() && !evicted; rank += block::warps()) {
-    if (is_masked(group, rank)) {
-      if (lane_id() == 0) count_nothing(group, rank, next_dispatch);
-      continue;
-    }
-    const uint64_t last = again ? decide(rank) : 0;
-    const uint32_t lost = broadcast(lane_id() == 0 ? lost_in(group, rank) : 0, 0);
-    if (lost == 0) continue;
-    sync_warp();
-    if (lane_id() == 0) {
-      report_lost(op, rank, lost);
-      mask_rank(group, rank, last);
-    }
-  }
-  sync_block();
-  if (thread_id() == 0) {
-    if (again) store_relaxed<Scope::gpu>(&masks.again[kind], op.seq);
-    uint32_t expected = leave_now;
-    compare_exchange<Scope::system>(&masks.leave, expected, uint32_t{0});
-  }
-  if (!evicted) remind_of_deaths(group);
-  return again;
 }
 
 // Warp verb: a whole header of a dispatch.
@@ -288,49 +160,6 @@ UCCLEP_FN void after_combine(const CombineArgs& args) {
     return uint64_t{0};
   };
   mend(op, decide);
-}
-
-// MaskUpdate.
-UCCLEP_FN void update_masks(const MaskArgs& args) {
-  for (uint32_t p = thread_id(); p < args.group.shape.ranks; p += block_size()) {
-    if ((args.active[p / 64] >> p % 64 & 1) == 0 && !is_masked(args.group, p)) mask_rank(args.group, p, 0);
-  }
-}
-
-// MaskQuery.
-UCCLEP_FN void query_masks(const MaskArgs& args) {
-  for (uint32_t p = thread_id(); p < args.group.shape.ranks; p += block_size()) {
-    args.out[p] = is_masked(args.group, p) || lost_in(args.group, p) != 0 ? 0 : 1;
-  }
-}
-
-// MaskClear: all ranks that live begin anew, with numbers that no operation has had.
-UCCLEP_FN void clear_masks(const MaskArgs& args) {
-  const ucclEpDeviceGroup& group = args.group;
-  GroupMasks& masks = *group.masks;
-  for (uint32_t p = thread_id(); p < group.shape.ranks; p += block_size()) {
-    const bool active = (args.active[p / 64] >> p % 64 & 1) != 0;
-    RankMask& mask = masks.of(p);
-    for (uint32_t kind = 0; kind < num_kinds; ++kind) {
-      store_relaxed<Scope::gpu>(&mask.last[kind], active ? all_operations : 0);
-      char* const word =
-          group.windows[group.rank] + group.layout.consumed_word(group.shape, static_cast<Kind>(kind), p);
-      const uint64_t consumed = kind == static_cast<uint32_t>(Kind::update) ? 0
-                                : active                                    ? args.next[kind] - 1
-                                                                            : all_operations;
-      store_relaxed<Scope::system>(reinterpret_cast<uint64_t*>(word), consumed);
-    }
-    if (active) store_relaxed<Scope::system>(&mask.lost, uint32_t{0});
-    store_relaxed<Scope::system>(&masks.told[p], active ? uint32_t{0} : uint32_t{1});
-  }
-  if (thread_id() != 0) return;
-  for (uint32_t kind = 0; kind < num_kinds; ++kind) {
-    store_relaxed<Scope::gpu>(&group.state->seq[kind], args.next[kind] - 1);
-    store_relaxed<Scope::gpu>(&masks.again[kind], uint64_t{0});
-  }
-  uint32_t expected = leave_now;
-  compare_exchange<Scope::system>(&masks.leave, expected, uint32_t{0});
-  store_release<Scope::system>(&masks.evicted->state, uint32_t{0});
 }
 
 }  // namespace mending

@@ -246,12 +246,12 @@ UCCLEP_FN void dispatch(const LlDispatchArgs& args) {
 template <class Row, class Forms>
 UCCLEP_FN void complete_dispatch(const LlDispatchArgs& args) {
   Stage stage(args.piece_bytes);
-  const Second second = Second::of(args, Kind::dispatch, Operation::dispatch, args.opened);
+  const Second second = Second::of(args, Kind::dispatch, Operation::dispatch);
   if (!second.any) return;
   if (counts_here()) hide_total(args.counters);
-  const bool ok = second.begins() && receive_rows<Row, Forms>(second.op, args, Jobs::of_one().receive, stage);
+  const bool ok = second.may_read() && receive_rows<Row, Forms>(second.op, args, Jobs::of_one().receive, stage);
   const LlDispatchArgs& now = read_again(args);
-  Second::of(now, Kind::dispatch, Operation::dispatch, now.opened).template end<typename Forms::Wire>(ok);
+  Second::of(now, Kind::dispatch, Operation::dispatch).template end<typename Forms::Wire>(ok);
 }
 
 // HandleUpdate: local, takes no sequence number. Keeps the checked ids; what follows from them the dispatch counts.

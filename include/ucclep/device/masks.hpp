@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Masks (protocol P12, P13), of LL in groups with enable_mask. Every operation is three launches: the operation, its
-// mend (ll_mend.hpp), and the operation again, which returns at once unless the mend has asked for it. So what blocks
-// of one launch know of the masks does not change while it runs, and they decide alike without a word between them:
-// a wait that misses its deadline only notes the peer as lost, and all leave; the mend masks it.
+// Masks (protocol P12, P13), of groups with enable_mask. Every operation is three launches: the operation, its mend
+// (mend.hpp), and the operation again, which returns at once unless the mend has asked for it. So what blocks of one
+// launch know of the masks does not change while it runs, and they decide alike without a word between them: a wait
+// that misses its deadline only notes the peer as lost, and all leave; the mend masks it. Dispatch and combine of HT
+// have one launch more, their first half (halves.hpp), which waits for no peer's rows; what may run again is the
+// second.
 #pragma once
 #include "ucclep/device/objects.hpp"
 
@@ -23,6 +25,7 @@ constexpr uint32_t leave_now = 2;  // somebody is lost: all leave, and the opera
 struct GroupMasks {
   uint32_t leave;             // the group's abort word: 1 as ever, leave_now
   uint32_t masked;            // 1: the abort word is one of these. Behind others there is 0
+  uint32_t never, unused;     // 0: for a wait that ends for no peer's sake
   uint64_t begun[num_kinds];  // the last operation that has begun
   uint64_t again[num_kinds];  // the operation that is to run again
   uint64_t counted;           // the dispatch that the caller's counters have
@@ -66,11 +69,9 @@ UCCLEP_FN bool is_blank(const ucclEpDeviceGroup& group, uint64_t seq, uint32_t r
   return masks != nullptr && load_relaxed<Scope::gpu>(&masks->of(rank).blank) == seq;
 }
 
-// In this rank's window: not 0 once the peer has masked this rank. Groups with masks have no HT, whose Updates the word
-// would belong to.
-UCCLEP_FN uint64_t* evicted_by(const ucclEpDeviceGroup& group, uint32_t window, uint32_t peer) {
-  return reinterpret_cast<uint64_t*>(group.windows[window] +
-                                     group.layout.consumed_word(group.shape, Kind::update, peer));
+// In the rank's window: not 0 once the peer has masked it.
+UCCLEP_FN uint64_t* evicted_by(const ucclEpDeviceGroup& group, uint32_t rank, uint32_t peer) {
+  return reinterpret_cast<uint64_t*>(group.windows[rank] + group.layout.evicted_word(peer));
 }
 
 // Everybody leaves, unless the communicator has been aborted: then they do already.

@@ -230,6 +230,7 @@ UCCLEP_FN void bring_header(const Op& op, uint32_t source) {
 // Some ranks by their windows, the others by the network.
 struct ByNetwork {
   static constexpr bool network = true;
+  static constexpr bool masks = false;
 
   // Lane verb. A rank without a window has its word there, too: what lanes have seen.
   struct Consumed {

@@ -2,7 +2,7 @@
 // What a kernel needs to know of a group and of a handle: plain structs that are passed to kernels by value. They stay
 // valid until their owner is destroyed. ucclEpGroupGetDevice and ucclEpHandleGetDevice fill them for user kernels.
 #pragma once
-#include "ucclep/device/layout.hpp"
+#include "ucclep/device/handle_layout.hpp"
 #include "ucclep/device/record.hpp"
 #include "ucclep/device/trace.hpp"
 #include "ucclep/ucclep.h"
@@ -111,7 +111,7 @@ struct HandleView {
 struct NetworkView;  // network.hpp
 struct GroupMasks;   // masks.hpp
 
-inline constexpr unsigned device_abi = 10;  // changes with any of the structs below
+inline constexpr unsigned device_abi = 11;  // changes with any of the structs below
 
 }  // namespace ucclep
 

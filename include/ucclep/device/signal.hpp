@@ -143,10 +143,10 @@ UCCLEP_FN bool every_thread(bool ok) {
 }
 
 // Grid verb. Other blocks may be waiting for a peer meanwhile, and it is for them to say that it did not come: so the
-// blocks wait longer for each other than for peers, and leave early by the abort word.
-UCCLEP_FN bool sync_grid(const Op& op) {
+// blocks wait longer for each other than for peers, and leave early by the abort word, the group's or another.
+UCCLEP_FN bool sync_grid(const Op& op, const uint32_t* abort_word) {
   constexpr uint64_t patience_ns = 1000000000;
-  const Wait wait = begin_wait(2 * op.group.timeout_ns + patience_ns, op.group.abort_word);
+  const Wait wait = begin_wait(2 * op.group.timeout_ns + patience_ns, abort_word);
   if (grid_sync(&op.group.state->barrier, wait)) return true;
   if (thread_id() == 0 && !aborted(wait)) {
     report_fatal(op.group.errors, op.group.abort_word, record_of(op, ucclEpInternalError, Phase::grid, -1));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // HT entry points; combine has one per element type. _network: for groups in several domains. send, complete: the
-// halves.
+// halves, and what groups with masks have instead of whole operations.
 #include "ucclep/device/high_throughput.hpp"
 #include "ucclep/device/ht_network.hpp"
 #include "ucclep/device/quantise.hpp"
@@ -27,6 +27,9 @@ UCCLEP_KERNEL(ht_combine_fp32, HtCombineArgs) {
   ht::combine<Fp32, ht::OneNode>(args);
 }
 
+UCCLEP_KERNEL(ht_update_of_living, HtUpdateArgs) {
+  ht::update<ht::OneNodeOfLiving>(args);
+}
 UCCLEP_KERNEL(ht_update_network, HtUpdateArgs) {
   ht::update<ht::AcrossNodes>(args);
 }
@@ -47,13 +50,13 @@ UCCLEP_KERNEL(ht_combine_fp32_network, HtCombineArgs) {
 }
 
 UCCLEP_KERNEL(ht_send_dispatch, HtDispatchArgs) {
-  ht::dispatch<ForwardRow, ht::OneNode, Part::first>(args);
+  ht::dispatch<ForwardRow, ht::OneNodeOfLiving, Part::first>(args);
 }
 UCCLEP_KERNEL(ht_send_dispatch_fp8, HtDispatchArgs) {
-  ht::dispatch<QuantiseRow, ht::OneNode, Part::first>(args);
+  ht::dispatch<QuantiseRow, ht::OneNodeOfLiving, Part::first>(args);
 }
 UCCLEP_KERNEL(ht_complete_dispatch, HtDispatchArgs) {
-  ht::complete_dispatch<ht::OneNode>(args);
+  ht::complete_dispatch<ht::OneNodeOfLiving>(args);
 }
 UCCLEP_KERNEL(ht_send_dispatch_network, HtDispatchArgs) {
   ht::dispatch<ForwardRow, ht::AcrossNodes, Part::first>(args);
@@ -65,22 +68,22 @@ UCCLEP_KERNEL(ht_complete_dispatch_network, HtDispatchArgs) {
   ht::complete_dispatch<ht::AcrossNodes>(args);
 }
 UCCLEP_KERNEL(ht_send_combine_bf16, HtCombineArgs) {
-  ht::send_combine<Bf16, ht::OneNode>(args);
+  ht::send_combine<Bf16, ht::OneNodeOfLiving>(args);
 }
 UCCLEP_KERNEL(ht_send_combine_fp16, HtCombineArgs) {
-  ht::send_combine<Fp16, ht::OneNode>(args);
+  ht::send_combine<Fp16, ht::OneNodeOfLiving>(args);
 }
 UCCLEP_KERNEL(ht_send_combine_fp32, HtCombineArgs) {
-  ht::send_combine<Fp32, ht::OneNode>(args);
+  ht::send_combine<Fp32, ht::OneNodeOfLiving>(args);
 }
 UCCLEP_KERNEL(ht_complete_combine_bf16, HtCombineArgs) {
-  ht::complete_combine<Bf16, ht::OneNode>(args);
+  ht::complete_combine<Bf16, ht::OneNodeOfLiving>(args);
 }
 UCCLEP_KERNEL(ht_complete_combine_fp16, HtCombineArgs) {
-  ht::complete_combine<Fp16, ht::OneNode>(args);
+  ht::complete_combine<Fp16, ht::OneNodeOfLiving>(args);
 }
 UCCLEP_KERNEL(ht_complete_combine_fp32, HtCombineArgs) {
-  ht::complete_combine<Fp32, ht::OneNode>(args);
+  ht::complete_combine<Fp32, ht::OneNodeOfLiving>(args);
 }
 UCCLEP_KERNEL(ht_send_combine_bf16_network, HtCombineArgs) {
   ht::send_combine<Bf16, ht::AcrossNodes>(args);

@@ -15,6 +15,7 @@ inline constexpr Kernel ll_dispatch_network{"ll_dispatch_network", false};
 inline constexpr Kernel ll_dispatch_fp8_network{"ll_dispatch_fp8_network", false};
 inline constexpr Kernel ll_complete_dispatch{"ll_complete_dispatch", false};
 inline constexpr Kernel ht_update{"ht_update"};
+inline constexpr Kernel ht_update_of_living{"ht_update_of_living"};
 inline constexpr Kernel ht_dispatch{"ht_dispatch", false};
 inline constexpr Kernel ht_dispatch_fp8{"ht_dispatch_fp8", false};
 inline constexpr Kernel ht_update_network{"ht_update_network"};
@@ -73,6 +74,9 @@ inline constexpr Kernel ht_send_combine_fp32_network{"ht_send_combine_fp32_netwo
 inline constexpr Kernel ht_complete_combine_fp32_network{"ht_complete_combine_fp32_network", false};
 inline constexpr Kernel ll_mend_dispatch{"ll_mend_dispatch", false};
 inline constexpr Kernel ll_mend_combine{"ll_mend_combine", false};
+inline constexpr Kernel ht_mend_update{"ht_mend_update", false};
+inline constexpr Kernel ht_mend_dispatch{"ht_mend_dispatch", false};
+inline constexpr Kernel ht_mend_combine{"ht_mend_combine", false};
 inline constexpr Kernel mask_update{"mask_update", false};
 inline constexpr Kernel mask_query{"mask_query", false};
 inline constexpr Kernel mask_clear{"mask_clear", false};

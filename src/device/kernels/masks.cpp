@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What groups with masks do besides their operations: a mend after each, and the three functions of masks. One block.
+#include "ucclep/device/ht_mend.hpp"
 #include "ucclep/device/ll_mend.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
@@ -8,6 +9,15 @@ UCCLEP_KERNEL(ll_mend_dispatch, LlDispatchArgs) {
   mending::after_dispatch(args);
 }
 UCCLEP_KERNEL(ll_mend_combine, CombineArgs) {
+  mending::after_combine(args);
+}
+UCCLEP_KERNEL(ht_mend_update, HtUpdateArgs) {
+  mending::after_update(args);
+}
+UCCLEP_KERNEL(ht_mend_dispatch, HtDispatchArgs) {
+  mending::after_dispatch(args);
+}
+UCCLEP_KERNEL(ht_mend_combine, HtCombineArgs) {
   mending::after_combine(args);
 }
 UCCLEP_KERNEL(mask_update, MaskArgs) {
