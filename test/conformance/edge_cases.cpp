@@ -142,7 +142,7 @@ TEST_CASE("C61 operations go on past sequence numbers of 8, 16, 32 and 48 bits",
     run_ranks(3, [&](Rank& rank) {
       Session at(rank, scenario);
       int word = 0;
-      for (const int bits : {8, 16, 32, 48}) {
+      for (const int bits : reduced() ? std::vector{8, 32} : std::vector{8, 16, 32, 48}) {
         const auto meet = [&] {
           rank.board.add(word);
           rank.board.wait(word++, 3);

@@ -84,7 +84,7 @@ void exchange_rows(Rank& rank, Session& at, const Scenario& scenario, const Shar
   }
 }
 
-void run_lending(const Scenario& scenario, const Share& share, int rounds = 2) {
+void run_lending(const Scenario& scenario, const Share& share, int rounds = reduced() ? 1 : 2) {
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Session at(rank, scenario);
     exchange_rows(rank, at, scenario, share, rounds);

@@ -318,7 +318,7 @@ TEST_CASE("a rank that comes in time is not masked", "[reduced][masks]") {
   }
 }
 
-TEST_CASE("LL goes on without two ranks that do not come to a dispatch", "[reduced][masks]") {
+TEST_CASE("LL goes on without two ranks that do not come to a dispatch", "[masks]") {
   late_ranks(lines(Layout::ll_expert_major), Stops::before_dispatch, {2, 3});
 }
 TEST_CASE("LL goes on without two ranks that do not come to a combine", "[masks]") {
