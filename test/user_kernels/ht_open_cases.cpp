@@ -124,15 +124,12 @@ TEST_CASE("user kernels in HT: a combine of what was not dispatched is named", "
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Session at(rank, scenario);
     Exchange exchange(rank, at.comm, scenario);
-    const auto combine = [&](const char* words) {
+    for (int round = 0; round < 2; ++round) {  // nor does the dispatch of an earlier routing count
+      exchange.update(at.handle, at.stream);
       const OpenCombineArgs args = combine_args(exchange, at.handle, 1);
       launch_user(at.handle, "open_ht_combine_warp", &args, sizeof args, at.stream);
       at.stream.synchronize();
-      left_record(at, "unrouted", words);
-    };
-    for (int round = 0; round < 2; ++round) {  // nor does the dispatch of an earlier routing count
-      exchange.update(at.handle, at.stream);
-      combine("dispatched nothing since its last ucclEpHandleUpdate");
+      left_record(at, "unrouted", "dispatched nothing since its last ucclEpHandleUpdate");
       there_and_home(exchange, at, "warp", 1, {});
       exchange.refresh(2);
     }

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 # One call for all pointers of a struct: each field of its own would cost as much.
 _POINTERS = [struct.Struct(f"={count}Q").pack_into for count in range(8)]
 
-# A handle has room for the descriptions of a call's tensors: of inputs, outputs and counters from these places on.
+# A handle has room for the descriptions of a call's tensors: of inputs, outputs and counters from these places on. No
+# struct has more of them than _POINTERS has forms.
 _TENSOR_BYTES = ctypes.sizeof(abi.Tensor)
 _INPUTS, _OUTPUTS, _COUNTED, _ROOM = 0, 8, 16, 24
 
@@ -84,8 +85,8 @@ class Handle:
         unknown = set(counters) - set(COUNTERS)
         if unknown:
             raise TypeError(f"counters has {', '.join(sorted(unknown))}, expected some of {', '.join(COUNTERS)}")
-        held = self._fill(self._counters, _COUNTED, COUNTERS, tuple(None if name == "recv_total_host" else counters.get(name)
-                                                                for name in COUNTERS))
+        held = self._fill(self._counters, _COUNTED, COUNTERS,
+                          tuple(None if name == "recv_total_host" else counters.get(name) for name in COUNTERS))
         self._counters.recv_total_host = counters.get("recv_total_host")
         return addressof(self._counters), held
 
@@ -111,8 +112,8 @@ class Handle:
         """Sends every token to the ranks of its experts. With `topk_idx` it updates first, in the same call."""
         inputs, outputs, config = self._dispatch_in, self._dispatch_out, self._dispatch_config
         _held = (self._fill(inputs, _INPUTS, _DISPATCH_IN, (tokens, scales, topk_weights, topk_idx)),
-                 self._fill(outputs, _OUTPUTS, _DISPATCH_OUT, (out, out_scales, out_topk_idx, out_topk_weights, src_info,
-                                                           cumulative_tokens_per_expert, wait_ns)))
+                 self._fill(outputs, _OUTPUTS, _DISPATCH_OUT,
+                            (out, out_scales, out_topk_idx, out_topk_weights, src_info, cumulative_tokens_per_expert, wait_ns)))
         outputs.counters, _counted = self._fill_counters(counters)
         settings = send_only, quant, round_scale, backward, num_sms
         if settings != self._dispatch_settings:

@@ -21,7 +21,7 @@ namespace ucclep {
 
 // A tensor of the caller's in one of the caller's windows, for peers to reach.
 struct Lent {
-  static constexpr uint32_t nowhere = 0xffffffffu;  // + 1 is 0
+  static constexpr uint32_t nowhere = 0xffffffffu;  // + 1 is OfferWords' 0
   uint32_t window = nowhere;                        // its id
   uint32_t stride = 0, step = 0;                    // bytes from row to row, and from element to element
   uint64_t offset = 0;                              // of the first row

@@ -2,6 +2,7 @@
 // What operations of HT do where all ranks reach each other's windows, without and with masks. The other way, for ranks
 // in several nodes, is ht_network.hpp.
 #pragma once
+#include "ucclep/device/halves.hpp"
 #include "ucclep/device/ht_send.hpp"
 #include "ucclep/device/token_sets.hpp"
 
