@@ -4,6 +4,7 @@
 #include <new>
 
 #include "device/host/bulk.hpp"
+#include "device/host/identities.hpp"
 #include "device/host/schedule.hpp"
 
 namespace ucclep::executor {
@@ -11,6 +12,11 @@ namespace {
 
 void reserve(Pages& pages, size_t bytes) {
   if (pages.bytes() < bytes) pages = Pages(bytes);
+}
+
+// Of a lane in its launch.
+size_t number_of(const Block& block, unsigned thread) {
+  return size_t{block.index} * block.size + thread;
 }
 
 uint64_t low_bits(unsigned count) {
@@ -66,11 +72,12 @@ void begin_block(Block& block, Launch& launch, unsigned index, Worker& worker) {
     lane.grid_size = launch.shape.grid;
     lane.shared = block.shared_memory.data();
     lane.in = &block.warps[lane.warp];
-    create_identity(lane.fiber);
+    launch.identities->lend(number_of(block, i), lane.fiber);
     // Else a lane begins when another first switches to it. ThreadSanitizer must not take the memory that costs for
     // something that one lane did and another uses.
     if (under_tsan) start_lane(lane);
   }
+  order_before(block.lanes);  // this thread has mapped their memory, perhaps only now
   begin_bulk(block);
 }
 
@@ -85,7 +92,7 @@ void end_block(Block& block) {
       assume_identity(block.worker->scheduler);
       block.worker->stacks.give(lane.fiber.stack);
     }
-    destroy_identity(lane.fiber);
+    block.launch->identities->give_back(number_of(block, i), lane.fiber);
   }
   end_bulk(block);
 }

@@ -4,6 +4,7 @@
 #pragma once
 #include <boost/context/detail/fcontext.hpp>
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 #include "device/host/ordering.hpp"
@@ -52,7 +53,7 @@ struct Fiber {
 #endif
 };
 
-// ThreadSanitizer's view of a fibre: who makes the accesses. Created at once, since it inherits its creator's past.
+// ThreadSanitizer's view of a fibre: who makes the accesses.
 inline void create_identity([[maybe_unused]] Fiber& fiber) {
 #if defined(UCCLEP_TSAN)
   fiber.identity = __tsan_create_fiber(0);
@@ -62,6 +63,18 @@ inline void destroy_identity([[maybe_unused]] Fiber& fiber) {
 #if defined(UCCLEP_TSAN)
   if (fiber.identity != nullptr) __tsan_destroy_fiber(fiber.identity);
   fiber.identity = nullptr;
+#endif
+}
+inline bool has_identity([[maybe_unused]] const Fiber& fiber) {
+#if defined(UCCLEP_TSAN)
+  return fiber.identity != nullptr;
+#else
+  return false;
+#endif
+}
+inline void pass_identity([[maybe_unused]] Fiber& from, [[maybe_unused]] Fiber& to) {
+#if defined(UCCLEP_TSAN)
+  to.identity = std::exchange(from.identity, nullptr);
 #endif
 }
 inline void assume_identity([[maybe_unused]] Fiber& fiber) {

@@ -16,6 +16,7 @@ namespace ucclep::executor {
 using KernelFunction = void (*)(const void* args);
 
 struct Stream;
+class Identities;
 
 // What a launch needs of its device. It outlives the device while launches are under way.
 struct DeviceState {
@@ -49,6 +50,8 @@ struct Launch {
   std::shared_ptr<Stream> stream;
   void* order =
       nullptr;  // the stream's tag: what came before in the stream happens before the lanes, they before the rest
+
+  Identities* identities = nullptr;  // the stream's, for the lanes
 
   std::atomic<unsigned> next_block = 0;  // the first that no worker has taken; changed by the pool
   std::atomic<unsigned> unfinished = 0;  // blocks

@@ -160,6 +160,8 @@ bool StreamTable::step(const std::shared_ptr<Stream>& stream, std::vector<std::s
   switch (operation.kind) {
     case Operation::Kind::launch:
       stream->busy = true;
+      stream->identities.expect(size_t{operation.launch->shape.grid} * operation.launch->shape.block);
+      operation.launch->identities = &stream->identities;
       pool_.submit(*operation.launch);
       return false;
     case Operation::Kind::copy: {

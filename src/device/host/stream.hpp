@@ -11,6 +11,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "device/host/identities.hpp"
 #include "device/host/launch.hpp"
 
 namespace ucclep::executor {
@@ -52,6 +53,7 @@ struct Stream {
   uint64_t enqueued = 0;
   uint64_t completed = 0;
   char order = 0;
+  Identities identities;
 
   std::shared_ptr<Capture> capture = nullptr;  // under way
   size_t branch = 0;
