@@ -20,5 +20,5 @@
 #include "ucclep/device/channel.hpp"
 #include "ucclep/device/ht_open_combine.hpp"
 #include "ucclep/device/ht_open_dispatch.hpp"
-#include "ucclep/device/ll_open_combine.hpp"
-#include "ucclep/device/ll_open_dispatch.hpp"
+#include "ucclep/device/ll_open_combine_recv.hpp"
+#include "ucclep/device/ll_open_dispatch_recv.hpp"

@@ -369,7 +369,8 @@ void Exchange::check_dispatch() {
   for (const reference::Slot& slot : placed.slots) expect_row(slot);
   const reference::Counters counts = reference::counters(contents_.world(), scenario_.shape(), rank_);
   std::vector<int64_t> cumulative = cumulative_before_;
-  for (size_t i = 0; i < cumulative.size(); ++i) cumulative[i] += counts.tokens_per_expert_unpadded[i];
+  const bool counted = dispatch_out.cumulative_tokens_per_expert != nullptr;
+  for (size_t i = 0; i < cumulative.size() && counted; ++i) cumulative[i] += counts.tokens_per_expert_unpadded[i];
   cumulative_->set_integers(cumulative);
   for (const auto* tensor : {&idx_out_, &src_info_, &tokens_out_, &scales_out_, &weights_out_, &cumulative_}) {
     verify(*tensor, rank_);

@@ -6,6 +6,9 @@ namespace UCCLEP_SIMT_NAMESPACE {
 
 using test::OpenCombineArgs;
 using test::OpenDispatchArgs;
+using test::ReceiveCombineArgs;
+using test::ReceiveDispatchArgs;
+using test::RoundArgs;
 
 // Calls body(i) for every i below count, each by one scope of the grid, in another order for every seed. All scopes of
 // a block call it equally often; those that have nothing to do get `count`.
@@ -20,7 +23,7 @@ UCCLEP_FN void share_out(uint32_t count, uint32_t seed, Body&& body) {
 }
 
 template <class Coop>
-UCCLEP_FN void send_tokens(const OpenDispatchArgs& args) {
+UCCLEP_FN ll::OpenDispatch send_tokens(const OpenDispatchArgs& args) {
   const auto op = ll::dispatch_begin(args.handle, args.shape);
   share_out<Coop>(args.tokens, args.seed, [&](uint32_t i) {
     const uint32_t row = i < args.tokens ? i : 0, token = i < args.tokens ? i : ~0u;
@@ -34,15 +37,55 @@ UCCLEP_FN void send_tokens(const OpenDispatchArgs& args) {
     }
   });
   ll::dispatch_end(block{}, op, args.said);
+  return op;
 }
 
 template <class Coop>
-UCCLEP_FN void send_rows(const OpenCombineArgs& args) {
+UCCLEP_FN ll::OpenCombine send_rows(const OpenCombineArgs& args) {
   const auto op = ll::combine_begin(args.handle, args.shape);
   share_out<Coop>(args.count, args.seed, [&](uint32_t i) {
     ll::combine_send(Coop{}, op, i < args.count ? i : ~0u, args.rows.at(i < args.count ? i : 0));
   });
   ll::combine_end(block{}, op);
+  return op;
+}
+
+// Calls body(first, last) for all tiles of `count`, as share_out; who has nothing to do gets (0, 0).
+template <class Coop, class Body>
+UCCLEP_FN void share_out_tiles(uint32_t count, uint32_t tile, uint32_t seed, Body&& body) {
+  const uint32_t tiles = (count + tile - 1) / tile;
+  share_out<Coop>(tiles, seed, [&](uint32_t i) {
+    const uint32_t first = i < tiles ? i * tile : 0, end = i < tiles ? first + tile : 0;
+    body(first, end < count ? end : count);
+  });
+}
+
+template <class Coop>
+UCCLEP_FN void receive_dispatch(const ReceiveDispatchArgs& args) {
+  const auto op = send_tokens<Coop>(args.send);
+  share_out<Coop>(args.zones, args.send.seed, [&](uint32_t zone) {
+    uint32_t rows = 0;
+    const bool good = ll::dispatch_rows(Coop{}, op, zone, rows);
+    if (good && zone < args.zones && Coop::rank() == 0) args.zone_rows[zone] = static_cast<int32_t>(rows);
+  });
+  share_out_tiles<Coop>(args.rows, args.tile, args.send.seed,
+                        [&](uint32_t first, uint32_t last) { ll::dispatch_recv(Coop{}, op, args.out, first, last); });
+}
+
+template <class Coop>
+UCCLEP_FN void receive_combine(const ReceiveCombineArgs& args) {
+  const auto op = send_rows<Coop>(args.send);
+  if (args.tokens == 0) ll::combine_recv(Coop{}, op, args.out, 0, 0);
+  share_out_tiles<Coop>(args.tokens, args.tile, args.send.seed,
+                        [&](uint32_t first, uint32_t last) { ll::combine_recv(Coop{}, op, args.out, first, last); });
+}
+
+template <class Coop>
+UCCLEP_FN void whole_round(const RoundArgs& args) {
+  const ucclEpDeviceGroup& group = args.dispatch.send.handle.group;
+  receive_dispatch<Coop>(args.dispatch);
+  if (!grid_sync(args.barrier, begin_wait(group.timeout_ns, group.abort_word))) return;
+  receive_combine<Coop>(args.combine);
 }
 
 template <class Coop>
@@ -88,6 +131,42 @@ UCCLEP_KERNEL(open_combine_warp, OpenCombineArgs) {
 }
 UCCLEP_KERNEL(open_combine_block, OpenCombineArgs) {
   send_rows<block>(args);
+}
+UCCLEP_KERNEL(receive_dispatch_thread, ReceiveDispatchArgs) {
+  receive_dispatch<thread>(args);
+}
+UCCLEP_KERNEL(receive_dispatch_lanes4, ReceiveDispatchArgs) {
+  receive_dispatch<lanes<4>>(args);
+}
+UCCLEP_KERNEL(receive_dispatch_warp, ReceiveDispatchArgs) {
+  receive_dispatch<warp>(args);
+}
+UCCLEP_KERNEL(receive_dispatch_block, ReceiveDispatchArgs) {
+  receive_dispatch<block>(args);
+}
+UCCLEP_KERNEL(receive_combine_thread, ReceiveCombineArgs) {
+  receive_combine<thread>(args);
+}
+UCCLEP_KERNEL(receive_combine_lanes4, ReceiveCombineArgs) {
+  receive_combine<lanes<4>>(args);
+}
+UCCLEP_KERNEL(receive_combine_warp, ReceiveCombineArgs) {
+  receive_combine<warp>(args);
+}
+UCCLEP_KERNEL(receive_combine_block, ReceiveCombineArgs) {
+  receive_combine<block>(args);
+}
+UCCLEP_KERNEL(round_thread, RoundArgs) {
+  whole_round<thread>(args);
+}
+UCCLEP_KERNEL(round_lanes4, RoundArgs) {
+  whole_round<lanes<4>>(args);
+}
+UCCLEP_KERNEL(round_warp, RoundArgs) {
+  whole_round<warp>(args);
+}
+UCCLEP_KERNEL(round_block, RoundArgs) {
+  whole_round<block>(args);
 }
 UCCLEP_KERNEL(open_ht_dispatch_thread, OpenDispatchArgs) {
   send_routed_tokens<thread>(args);

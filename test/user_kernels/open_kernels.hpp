@@ -29,7 +29,29 @@ struct OpenCombineArgs {
   uint32_t count, seed;
 };
 
-// open_dispatch_SCOPE, open_combine_SCOPE; of HT: open_ht_dispatch_SCOPE, open_ht_combine_SCOPE.
+// What a kernel receives itself: `rows` of the output, `tile` at a time.
+struct ReceiveDispatchArgs {
+  OpenDispatchArgs send;
+  DispatchRows out;
+  uint32_t rows, tile, zones;
+  int32_t* zone_rows;  // [zones] what dispatch_rows says
+};
+
+struct ReceiveCombineArgs {
+  OpenCombineArgs send;
+  CombineRows out;
+  uint32_t tokens, tile;
+};
+
+// Both in one kernel.
+struct RoundArgs {
+  ReceiveDispatchArgs dispatch;
+  ReceiveCombineArgs combine;
+  GridBarrier* barrier;
+};
+
+// open_dispatch_SCOPE, open_combine_SCOPE; receive_dispatch_SCOPE, receive_combine_SCOPE, round_SCOPE; of HT:
+// open_ht_dispatch_SCOPE, open_ht_combine_SCOPE.
 inline constexpr const char* scopes[] = {"thread", "lanes4", "warp", "block"};
 
 }  // namespace ucclep::test

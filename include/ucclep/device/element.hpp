@@ -74,4 +74,35 @@ struct Vector<Fp32> {
   }
 };
 
+// 8 bytes of a sum, as one of less than a warp makes it: a sum starts with its first term.
+template <class Element>
+struct WordSum {
+  Vector<Element> sum{};
+  bool begun = false;
+
+  static UCCLEP_FN Vector<Element> unpack(uint64_t bits) {
+    return Vector<Element>::unpack({static_cast<uint32_t>(bits), static_cast<uint32_t>(bits >> 32), 0, 0});
+  }
+  UCCLEP_FN void add(const Vector<Element>& term) {
+    if (begun) {
+      sum.add(term);
+    } else {
+      sum = term;
+    }
+    begun = true;
+  }
+  UCCLEP_FN uint64_t packed() const {
+    const vec16 words = sum.pack();
+    return words.x | uint64_t{words.y} << 32;
+  }
+};
+
+// body(element) with the type that combine sums.
+template <class Body>
+UCCLEP_FN auto with_element(ucclEpDataType_t dtype, Body&& body) {
+  if (dtype == ucclEpBfloat16) return body(Bf16{});
+  if (dtype == ucclEpFloat16) return body(Fp16{});
+  return body(Fp32{});
+}
+
 }  // namespace UCCLEP_SIMT_NAMESPACE

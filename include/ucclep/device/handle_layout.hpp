@@ -125,15 +125,17 @@ constexpr uint32_t not_dispatched = 0xffffffffu;
 
 // At the start of a handle's memory. Written by kernels only, on the handle's stream.
 struct HandleState {
-  uint32_t tokens;             // T of the last Update
-  uint32_t top_k;              // K of the last Update
-  uint32_t updated;            // the handle's stamp once routed; 0 again when ranks disagreed on the settings
-  uint32_t rows;               // N, after the exchange
-  uint32_t weighted;           // 1: the last dispatch came with weights
-  uint32_t capacity;           // HT: of these N, how many the last dispatch had room for, or not_dispatched
-  uint64_t opened[num_kinds];  // the last operation of a kind that a user's kernel opened
-  uint64_t updates;            // HT Updates that have ended
-  uint64_t sent[num_kinds];    // the last operation of a kind whose first half has ended here (send_only)
+  uint32_t tokens;              // T of the last Update
+  uint32_t top_k;               // K of the last Update
+  uint32_t updated;             // the handle's stamp once routed; 0 again when ranks disagreed on the settings
+  uint32_t rows;                // N, after the exchange
+  uint32_t weighted;            // 1: the last dispatch came with weights
+  uint32_t capacity;            // HT: of these N, how many the last dispatch had room for, or not_dispatched
+  uint64_t opened[num_kinds];   // the last operation of a kind that a user's kernel opened
+  uint64_t updates;             // HT Updates that have ended
+  uint64_t sent[num_kinds];     // the last operation of a kind whose first half has ended here (send_only)
+  uint64_t brought[num_kinds];  // of the last that a user's kernel received: how much (open_receive.hpp)
 };
+static_assert(sizeof(HandleState) <= 128, "what follows begins there");
 
 }  // namespace ucclep

@@ -97,19 +97,13 @@ struct Copies {
 template <class Element>
 UCCLEP_FN uint64_t sum_word(const Copies& copies, uint32_t at) {
   if (copies.entries == nullptr) return copies.word(0, at);
-  Vector<Element> sum{};
+  WordSum<Element> sum;
   for (uint32_t i = 0; i < copies.count; ++i) {
-    const uint64_t bits = copies.word(i, at);
-    auto term = Vector<Element>::unpack({static_cast<uint32_t>(bits), static_cast<uint32_t>(bits >> 32), 0, 0});
+    auto term = sum.unpack(copies.word(i, at));
     term.scale(copies.entries[i].weight);
-    if (i == 0) {
-      sum = term;
-    } else {
-      sum.add(term);
-    }
+    sum.add(term);
   }
-  const vec16 packed = sum.pack();
-  return packed.x | uint64_t{packed.y} << 32;
+  return sum.packed();
 }
 
 // Lane verb of the scope's first: leaves its copy for whoever brings the last. True: that is this one.
@@ -177,19 +171,18 @@ UCCLEP_FN void combine_send(Coop, const OpenCombine& open, uint32_t row_index, c
   }
   const bool sends = Coop::any(complete);
   Coop::sync();  // what the first has acquired, all have
-  if (open.shape.dtype == ucclEpBfloat16) {
-    send_partial<Bf16, Coop>(open, home, copies, sends);
-  } else if (open.shape.dtype == ucclEpFloat16) {
-    send_partial<Fp16, Coop>(open, home, copies, sends);
-  } else {
-    send_partial<Fp32, Coop>(open, home, copies, sends);
-  }
+  with_element(open.shape.dtype,
+               [&](auto element) { send_partial<decltype(element), Coop>(open, home, copies, sends); });
 }
 
 // Verb of every block, after its last send. False: the operation has failed.
 UCCLEP_FN bool combine_end(block, const OpenCombine& open) {
   if (!last_out(open)) return open.ok;
-  if (thread_id() == 0) open.memory().state()->opened[static_cast<uint32_t>(Kind::combine)] = open.seq;
+  if (thread_id() == 0) {
+    HandleState* const state = open.memory().state();
+    state->opened[static_cast<uint32_t>(Kind::combine)] = open.seq;
+    if (bring(open, Kind::combine, sent, 0, asked | sent | state->tokens)) end_received(open.op());
+  }
   return true;
 }
 

@@ -111,7 +111,7 @@ struct HandleView {
 struct NetworkView;  // network.hpp
 struct GroupMasks;   // masks.hpp
 
-inline constexpr unsigned device_abi = 11;  // changes with any of the structs below
+inline constexpr unsigned device_abi = 12;  // changes with any of the structs below
 
 }  // namespace ucclep
 

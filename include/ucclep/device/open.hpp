@@ -94,4 +94,27 @@ UCCLEP_FN bool last_out(const OpenOperation& open) {
   return sync_block_or(thread_id() == 0 && leave(open.handle.group.state, open.ok, true));
 }
 
+// What an operation that a kernel receives consists of, besides its rows: `sent`, all blocks have begun it and sent
+// theirs, and `asked`, somebody has asked for rows; ended: it is all there. In HandleState::brought with the low half
+// of the operation's number above, and the rows so far below, so that a word needs no beginning.
+constexpr uint64_t asked = uint64_t{1} << 29, sent = uint64_t{1} << 30, ended = uint64_t{1} << 31;
+
+// Lane verb: `news` is there, and `rows` more. True: they were the last of all, and the caller ends the operation.
+UCCLEP_FN bool bring(const OpenOperation& open, Kind kind, uint64_t news, uint32_t rows, uint64_t all) {
+  uint64_t* const word = &open.memory().state()->brought[static_cast<uint32_t>(kind)];
+  const uint64_t number = open.seq << 32;
+  uint64_t seen = load_relaxed<Scope::gpu>(word);
+  while (true) {
+    const uint64_t so_far = seen >> 32 == number >> 32 ? seen & 0xffffffffu : 0, now = (so_far | news) + rows;
+    if ((so_far & ended) != 0 || (now == so_far && now != all)) return false;
+    if (compare_exchange<Scope::gpu>(word, seen, number | now | (now == all ? ended : 0))) return now == all;
+  }
+}
+
+// Lane verb of the last: the operation has ended here. Peers hear of it when the next one begins.
+UCCLEP_FN void end_received(const Op& op) {
+  mark(op, Mark::end);
+  store_relaxed<Scope::gpu>(&op.group.state->seq[static_cast<uint32_t>(op.kind)], op.seq);
+}
+
 }  // namespace UCCLEP_SIMT_NAMESPACE

@@ -346,7 +346,7 @@ struct HeaderFacts {
   Form form;
 };
 
-// Warp verb: one packet of a header, waited for.
+// Lane verb: one packet of a header, waited for.
 UCCLEP_FN bool wait_packet(const Op& op, Phase phase, uint32_t peer, const Packet* packet, uint64_t& value) {
   return wait_peer(op, phase, peer, [&] {
     const Packet seen = load_packet(packet);
@@ -355,8 +355,18 @@ UCCLEP_FN bool wait_packet(const Op& op, Phase phase, uint32_t peer, const Packe
   });
 }
 
-// What the warp knows after reading a header.
+// What is known after reading a header.
 enum class HeaderResult { good, differs, lost };
+
+// Lane verb: a source whose packed settings are others leaves a data record.
+UCCLEP_FN void report_difference(const Op& op, uint32_t source, const Settings& settings, uint64_t low, uint64_t high) {
+  const SettingsDifference found = difference(settings.low(), settings.high(), low, high);
+  ErrorRecord record = record_of(op, ucclEpInvalidArgument, Phase::settings, static_cast<int32_t>(source));
+  record.field = found.field;
+  record.expected = found.mine;
+  record.got = found.theirs;
+  report_data(op.group.errors, record);
+}
 
 // Warp verb: waits for the header of one source, compares the settings, and stores its counts, or words (if wanted),
 // and facts.
@@ -379,14 +389,7 @@ UCCLEP_FN HeaderResult receive_header(const Op& op, uint32_t source, const Setti
                  high = broadcast(value, HeaderLayout::settings_high);
   const uint64_t rows = broadcast(value, HeaderLayout::rows), tokens = broadcast(value, HeaderLayout::tokens);
   if (low != settings.low() || high != settings.high()) {
-    if (lane_id() == 0) {
-      const SettingsDifference found = difference(settings.low(), settings.high(), low, high);
-      ErrorRecord record = record_of(op, ucclEpInvalidArgument, Phase::settings, static_cast<int32_t>(source));
-      record.field = found.field;
-      record.expected = found.mine;
-      record.got = found.theirs;
-      report_data(op.group.errors, record);
-    }
+    if (lane_id() == 0) report_difference(op, source, settings, low, high);
     return HeaderResult::differs;
   }
   facts = {static_cast<uint32_t>(rows), static_cast<uint32_t>(tokens), static_cast<Form>(rows >> 32)};

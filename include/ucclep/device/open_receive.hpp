@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// What receiving in a user's kernel has in common, in LL and in HT: instead of the second half that the library
+// launches (open.hpp), scopes of the grid ask for the rows that they go on with, wait for no others, and need no launch
+// between sending, computing and sending back.
+//
+// Every row is asked for once. The call that brings the last of them ends the operation, and where there is none the
+// first call does. So the next operation of the kind, in the same kernel or a later one, comes after all of these calls
+// (in the same kernel: after a barrier of the grid). What a kernel did not ask for, ucclEpCompleteDispatch or
+// ucclEpCompleteCombine brings, and all the rest once more.
+//
+// | who releases                        | who acquires                         | what is ordered               |
+// |-------------------------------------|--------------------------------------|-------------------------------|
+// | the ticket of a call that is not    | the ticket of the last               | what all calls have read, and |
+// |   the last (acq_rel, gpu)           |   (compare_exchange: acq_rel, gpu)   |   noted, before the end       |
+#pragma once
+#include "ucclep/device/open.hpp"
+#include "ucclep/device/row_in.hpp"
+
+namespace ucclep {
+
+// Where rows of a dispatch go: row i of the output, counted over all its leading dimensions, at index i of each. NULL:
+// not wanted.
+struct DispatchRows {
+  void* tokens = nullptr;         // [.][hidden], 16-byte aligned
+  void* scales = nullptr;         // [.][scale_bytes]
+  int32_t* topk_idx = nullptr;    // [.][K] as the handle's expert_ids says; -1: of another rank. Not in EXPERT_MAJOR
+  float* topk_weights = nullptr;  // [.][K], in EXPERT_MAJOR [.]
+  int64_t* src_info = nullptr;    // [.] the row's rank << 32 | its token there
+};
+
+// Where results of a combine go, and what is added to them: [T][hidden], 16-byte aligned. bias: NULL for none.
+struct CombineRows {
+  void* tokens = nullptr;
+  const void *bias = nullptr, *bias2 = nullptr;
+};
+
+}  // namespace ucclep
+
+namespace UCCLEP_SIMT_NAMESPACE {
+
+// Verb of the scope: everybody's header is here, and says the same.
+template <class Coop>
+UCCLEP_FN HeaderResult agree(const OpenOperation& open, const Op& op) {
+  bool lost = false, differs = false;
+  for (uint32_t source = Coop::rank(); source < op.ranks() && !lost; source += Coop::size()) {
+    const Packet* const header = header_packets(op, op.me(), source);
+    uint64_t low = 0, high = 0;
+    lost = !wait_packet(op, Phase::header, source, header + HeaderLayout::settings_low, low) ||
+           !wait_packet(op, Phase::header, source, header + HeaderLayout::settings_high, high);
+    if (lost || (low == open.settings.low() && high == open.settings.high())) continue;
+    report_difference(op, source, open.settings, low, high);
+    differs = true;
+  }
+  if (Coop::any(lost)) return HeaderResult::lost;
+  return Coop::any(differs) ? HeaderResult::differs : HeaderResult::good;
+}
+
+// Lane verb: of a received row selection k, if it is an expert of this rank.
+UCCLEP_FN void store_choice(const OpenOperation& open, const DispatchRows& out, uint32_t row, uint32_t k,
+                            const ReceivedSelection& s) {
+  uint32_t expert = 0;
+  const Op op = open.of(Kind::dispatch, Operation::dispatch);
+  const bool mine = is_mine(op, s, expert), global = open.handle.view.expert_ids == UCCLEP_EXPERT_IDS_GLOBAL;
+  const uint64_t at = uint64_t{row} * open.shape.top_k + k;
+  if (out.topk_idx) out.topk_idx[at] = !mine ? -1 : global ? s.expert : static_cast<int32_t>(expert);
+  if (out.topk_weights) out.topk_weights[at] = mine ? s.weight : 0.0f;
+}
+
+// Verb of some members of a scope: rows [begin, end), which hold nothing, say so.
+template <class Coop>
+UCCLEP_FN void mark_unused(const OpenOperation& open, const DispatchRows& out, uint32_t begin, uint32_t end) {
+  for (uint32_t row = begin + Coop::rank(); row < end; row += Coop::size()) {
+    for (uint32_t k = 0; k < open.shape.top_k; ++k) store_choice(open, out, row, k, ReceivedSelection{});
+    if (out.src_info) out.src_info[row] = -1;
+  }
+}
+
+// A row's place in the output, of `bytes` each.
+UCCLEP_FN char* row_at(void* rows, uint32_t row, uint32_t bytes) {
+  return static_cast<char*>(rows) + uint64_t{row} * bytes;
+}
+
+}  // namespace UCCLEP_SIMT_NAMESPACE
