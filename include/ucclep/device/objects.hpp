@@ -111,7 +111,7 @@ struct HandleView {
 struct NetworkView;  // network.hpp
 struct GroupMasks;   // masks.hpp
 
-inline constexpr unsigned device_abi = 11;  // changes with any of the structs below
+inline constexpr unsigned device_abi = 12;  // changes with any of the structs below
 
 }  // namespace ucclep
 
@@ -146,6 +146,7 @@ struct ucclEpDeviceHandle {
   unsigned abi = ucclep::device_abi;                                // of the header that the caller was compiled with
   ucclEpDeviceGroup group;                                          // that it was made on
   ucclep::HandleView view{};                                        // of the handle itself
+  char* copies = nullptr;                                           // HT EXPERT_MAJOR, device memory: CopyTables
 };
 
 // A window, as a kernel is given it by value.
