@@ -8,7 +8,8 @@
 // and then ucclEpCompleteCombine, with config.pass as in the shape. All ranks open the combine, or call ucclEpCombine
 // with send_only.
 //
-// In FLAT a row is staged as it is, in EXPERT_MAJOR the sum of its copies for the local experts (open_copies.hpp).
+// In FLAT a row is staged as it is, in EXPERT_MAJOR the sum of its copies for the local experts (open_copies.hpp). No
+// wait but combine_begin's: for slots that peers still read, and in EXPERT_MAJOR for the other blocks of the grid.
 //
 // clang-format off
 // | who writes                                  | who reads                             | ordered by                          |
@@ -59,8 +60,8 @@ struct CopyMemory {
   }
 };
 
-// Grid verb: the home of every row in the zones, those that were dropped as well. The handle knows where the copies of
-// a row are, and here it is the other way round.
+// Grid verb: notes whose each row of the zones is, of those that were dropped as well. The handle says the reverse:
+// where the copies of a received row are.
 UCCLEP_FN bool note_homes(const Op& op, const ucclEpDeviceHandle& handle) {
   const HandleMemory memory{handle.view, handle.group.shape};
   const CopyMemory copies(handle);
@@ -78,7 +79,7 @@ UCCLEP_FN bool note_homes(const Op& op, const ucclEpDeviceHandle& handle) {
 }
 
 // Block verb of every block: the handle's group begins a combine of what the handle's last dispatch brought, which was
-// complete before. shape: {hidden, dtype, 0, K}.
+// complete before. shape: {hidden, dtype, 0, K}, with its pass.
 UCCLEP_FN OpenCombine combine_begin(const ucclEpDeviceHandle& handle, const RowShape& shape) {
   Begun begun = begin(handle, shape, Kind::combine, Operation::combine);
   const HandleMemory memory = begun.memory(handle);
