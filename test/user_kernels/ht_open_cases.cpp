@@ -50,7 +50,7 @@ TEST_CASE("user kernels in HT: rows by expert, with pads", "[process][reduced]")
 TEST_CASE("user kernels in HT: many copies of a row on one rank, every type of combine", "[process]") {
   for (const ucclEpDataType_t dtype : {ucclEpBfloat16, ucclEpFloat16, ucclEpFloat32}) {
     run_open_layouts(
-        {.ranks = 2, .experts = 16, .top_k = 12, .max_tokens = 7, .dtype = dtype, .combine_dtype = dtype, .biases = 2});
+        {.ranks = 2, .experts = 16, .top_k = 12, .max_tokens = 4, .dtype = dtype, .combine_dtype = dtype, .biases = 2});
   }
 }
 
@@ -77,11 +77,11 @@ TEST_CASE("user kernels in HT: no weights, and one rank alone", "[process]") {
 }
 
 TEST_CASE("user kernels in HT: rows that the output has no room for count as zero", "[process][reduced]") {
-  Scenario scenario{.experts = 16, .top_k = 4, .max_tokens = 20};
+  Scenario scenario{.experts = 16, .top_k = 4, .max_tokens = 12};
   scenario.slack = -7;
   run_open_layouts(scenario, true);
   scenario.slack = 0;
-  scenario.max_recv = 31;
+  scenario.max_recv = 19;
   scenario.overflow = UCCLEP_OVERFLOW_DROP;
   run_open_layouts(scenario);
 }
