@@ -25,9 +25,8 @@
 //
 // Floor: as combine's (ht_combine.hpp); a home pulls a run of rows as soon as the last of them is staged.
 #pragma once
-#include "ucclep/device/copy_tables.hpp"
 #include "ucclep/device/ht_open.hpp"
-#include "ucclep/device/open_copies.hpp"
+#include "ucclep/device/ht_open_copies.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ht {
@@ -37,46 +36,6 @@ struct OpenCombine : OpenOperation {
   // What it is in records and traces.
   UCCLEP_FN Op op() const { return of(Kind::combine, Operation::combine); }
 };
-
-// Where a group keeps copies of rows (EXPERT_MAJOR).
-struct CopyMemory {
-  const ucclEpDeviceHandle& handle;
-  CopyTables tables;
-
-  explicit UCCLEP_FN CopyMemory(const ucclEpDeviceHandle& of) : handle(of), tables(CopyTables::of(of.group.shape)) {}
-  UCCLEP_FN uint64_t received(uint32_t source, uint32_t place) const {
-    return uint64_t{source} * handle.view.tokens + place;
-  }
-  UCCLEP_FN uint32_t* in(uint32_t source, uint32_t place) const {
-    return reinterpret_cast<uint32_t*>(handle.copies + tables.in) + received(source, place);
-  }
-  UCCLEP_FN uint32_t* homes(uint32_t local_expert) const {
-    return reinterpret_cast<uint32_t*>(handle.copies + tables.homes) +
-           received(handle.group.shape.ranks, 0) * local_expert;
-  }
-  UCCLEP_FN const char** rows(uint32_t source, uint32_t place) const {
-    return reinterpret_cast<const char**>(handle.copies + tables.rows) +
-           received(source, place) * handle.group.shape.top_k;
-  }
-};
-
-// Grid verb: notes whose each row of the zones is, of those that were dropped as well. The handle says the reverse:
-// where the copies of a received row are.
-UCCLEP_FN bool note_homes(const Op& op, const ucclEpDeviceHandle& handle) {
-  const HandleMemory memory{handle.view, handle.group.shape};
-  const CopyMemory copies(handle);
-  const uint32_t first = block_id() * block_size() + thread_id(), step = grid_size() * block_size();
-  for (uint32_t source = 0; source < op.ranks(); ++source) {
-    for (uint32_t place = first; place < memory.rows_from()[source]; place += step) {
-      const RecvEntry* const entries = memory.recv_entries(source, place);
-      for (uint32_t i = 0; i < memory.recv_count(source)[place]; ++i) {
-        const uint32_t row = entries[i].row - memory.expert_base(0)[entries[i].expert];
-        copies.homes(entries[i].expert)[row] = static_cast<uint32_t>(copies.received(source, place));
-      }
-    }
-  }
-  return sync_grid(op, op.group.abort_word);
-}
 
 // Block verb of every block: the handle's group begins a combine of what the handle's last dispatch brought, which was
 // complete before. shape: {hidden, dtype, 0, K}, with its pass.
@@ -94,32 +53,12 @@ UCCLEP_FN OpenCombine combine_begin(const ucclEpDeviceHandle& handle, const RowS
   return {{handle, shape, settings, begun.op.seq, begun.op.slot, ok}};
 }
 
-// Lane verb: which of `count` ascending numbers is the last that is not above the value; the first is not.
-UCCLEP_FN uint32_t last_up_to(const uint32_t* numbers, uint32_t count, uint32_t value) {
-  uint32_t low = 0, high = count;  // numbers[low] <= value < numbers[high]
-  while (high - low > 1) {
-    const uint32_t middle = low + (high - low) / 2;
-    if (numbers[middle] <= value) {
-      low = middle;
-    } else {
-      high = middle;
-    }
-  }
-  return low;
-}
-
 // Lane verb: of one of the N rows.
 UCCLEP_FN Home home_of(const OpenCombine& open, uint32_t row_index) {
   const HandleMemory memory = open.memory();
-  const uint32_t ranks = memory.shape.ranks, tokens = memory.handle.tokens;
-  if (!open.by_expert()) {
-    const uint32_t rank = last_up_to(memory.recv_base(), ranks, row_index);
-    return {rank, row_index - memory.recv_base()[rank], 0, true};
-  }
-  const uint32_t expert = last_up_to(memory.expert_base(0), memory.shape.local_experts(), row_index);
-  if (row_index >= memory.expert_base(ranks - 1)[expert] + memory.counts_from(ranks - 1)[expert]) return {};  // a pad
-  const uint32_t home = CopyMemory(open.handle).homes(expert)[row_index - memory.expert_base(0)[expert]];
-  return {home / tokens, home % tokens, expert, true};
+  if (open.by_expert()) return noted_home(open.handle, row_index);
+  const uint32_t rank = last_up_to(memory.recv_base(), memory.shape.ranks, row_index);
+  return {rank, row_index - memory.recv_base()[rank], 0, true};
 }
 
 // Lane verb: what is staged with this copy, if it is the last. Those for which dispatch had no room are missing: they
