@@ -44,7 +44,13 @@ TEST_CASE("user kernels in HT: rows and sums, forward and backward", "[process][
 }
 
 TEST_CASE("user kernels in HT: rows by expert, with pads", "[process][reduced]") {
-  run_open({.layout = Layout::ht_expert_major, .experts = 16, .top_k = 4, .max_tokens = 13, .alignment = 8});
+  run_open({.layout = Layout::ht_expert_major,
+            .experts = 16,
+            .top_k = 4,
+            .max_tokens = 13,
+            .tokens = {13, 12, 1, 0},
+            .alignment = 8,
+            .rule = uniform(20)});
 }
 
 TEST_CASE("user kernels in HT: many copies of a row on one rank, every type of combine", "[process]") {
@@ -63,27 +69,36 @@ TEST_CASE("user kernels in HT: fp8 rows with scales of any width", "[process][re
 }
 
 TEST_CASE("user kernels in HT: tokens differ between ranks, entries are -1, rows are strided", "[process][reduced]") {
-  run_open_layouts({.experts = 16,
-                    .top_k = 3,
-                    .max_tokens = 20,
-                    .tokens = {20, 7, 1, 0},
-                    .idx = ucclEpInt32,
-                    .strided = true,
-                    .rule = uniform(40)});
+  run_open({.layout = Layout::ht_flat,
+            .experts = 16,
+            .top_k = 3,
+            .max_tokens = 20,
+            .tokens = {20, 7, 1, 0},
+            .idx = ucclEpInt32,
+            .strided = true,
+            .rule = uniform(40)});
 }
 
 TEST_CASE("user kernels in HT: no weights, and one rank alone", "[process]") {
   run_open_layouts({.ranks = 1, .experts = 4, .max_tokens = 5, .weights = Weights::none});
 }
 
-TEST_CASE("user kernels in HT: rows that the output has no room for count as zero", "[process][reduced]") {
-  Scenario scenario{.experts = 16, .top_k = 4, .max_tokens = 12};
+void run_short(Layout layout) {
+  Scenario scenario{.layout = layout, .experts = 16, .top_k = 4, .max_tokens = 12};
   scenario.slack = -7;
-  run_open_layouts(scenario, true);
+  run_open(scenario, true);
   scenario.slack = 0;
   scenario.max_recv = 19;
   scenario.overflow = UCCLEP_OVERFLOW_DROP;
-  run_open_layouts(scenario);
+  run_open(scenario);
+}
+
+TEST_CASE("user kernels in HT: rows that the output has no room for count as zero", "[process][reduced]") {
+  run_short(Layout::ht_flat);
+}
+
+TEST_CASE("user kernels in HT: copies that the output has no room for are missing in their sums", "[process]") {
+  run_short(Layout::ht_expert_major);
 }
 
 // Copies of rows wait for the last of them in memory that all handles of a group use.
