@@ -512,12 +512,12 @@ ucclEpResult_t ucclEpCombine(ucclEpHandle_t handle, const ucclEpCombineInputs_t*
  *  meanwhile, and of a group's operations of a kind at most max_in_flight from the oldest pending one on; one more is
  *  ucclEpInvalidUsage. A capture contains both halves. */
 ucclEpResult_t ucclEpComplete(ucclEpHandle_t handle, ucclEpStream_t stream);
-/** [operation] The second half of an LL dispatch that a user kernel opened (ucclep/device.hpp). outputs as for
+/** [operation] The second half of a dispatch that a user kernel opened (ucclep/device.hpp). outputs as for
  * ucclEpDispatch; their type and width are those of the rows that the kernel sent. Where no kernel opened one it does
  * nothing. Until it has ended, the group takes no other dispatch. */
 ucclEpResult_t ucclEpCompleteDispatch(ucclEpHandle_t handle, const ucclEpDispatchOutputs_t* outputs,
                                       const ucclEpDispatchConfig_t* config, ucclEpStream_t stream);
-/** [operation] The second half of an LL combine that a user kernel opened; of the inputs only bias and bias2 may be
+/** [operation] The second half of a combine that a user kernel opened; of the inputs only bias and bias2 may be
  * given. Where no kernel opened one it does nothing. */
 ucclEpResult_t ucclEpCompleteCombine(ucclEpHandle_t handle, const ucclEpCombineInputs_t* inputs,
                                      const ucclEpCombineOutputs_t* outputs, const ucclEpCombineConfig_t* config,
@@ -527,7 +527,7 @@ ucclEpResult_t ucclEpCompleteCombine(ucclEpHandle_t handle, const ucclEpCombineI
 
 /** [local] Fills what a kernel is given; out has its size and magic set, here and below. */
 ucclEpResult_t ucclEpGroupGetDevice(ucclEpGroup_t group, ucclEpDeviceGroup* out);
-/** [local] As ucclEpGroupGetDevice, for a handle. */
+/** [local] As ucclEpGroupGetDevice, for a handle. The first one of HT EXPERT_MAJOR allocates, for all of its group. */
 ucclEpResult_t ucclEpHandleGetDevice(ucclEpHandle_t handle, ucclEpDeviceHandle* out);
 /** [local] As ucclEpGroupGetDevice, for a window. */
 ucclEpResult_t ucclEpWindowGetDevice(ucclEpWindow_t window, ucclEpDeviceWindow* out);

@@ -167,10 +167,6 @@ void launch_call(const CombineCall& call, ucclEpDataType_t dtype, const LaunchSh
 
 void check_opened(const CombineCall& call) {
   check_user_kernels(*call.handle.group);
-  if (zones_of(call.handle) == Zones::experts) {
-    fail(ucclEpNotSupported,
-         "handle is one of HT EXPERT_MAJOR: in this version kernels open combines in FLAT, and in LL");
-  }
   if (call.config.send_only != 0) {
     fail(ucclEpInvalidArgument, "config.send_only is 1, but this is the second half of what a kernel began");
   }

@@ -32,6 +32,7 @@ struct ucclEpGroup {
   std::unique_ptr<ucclep::GroupNetwork> network;
   std::unique_ptr<ucclep::GroupTrace> trace;
   ucclep::Workspace workspace;                    // WorkspaceLayout
+  ucclep::Workspace copies;                       // CopyTables, once a user's kernel may want them
   ucclEpEvent_t last_operation = nullptr;         // recorded after every launch of this group
   bool captured = false;                          // a graph holds an operation: it may replay at any time
   std::shared_ptr<ucclep::MaskWords> mask_words;  // with enable_mask

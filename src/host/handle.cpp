@@ -13,6 +13,7 @@
 #include "host/structs.hpp"
 #include "host/tensor.hpp"
 #include "host/views.hpp"
+#include "ucclep/device/copy_tables.hpp"
 
 namespace ucclep {
 namespace {
@@ -153,6 +154,18 @@ T load(T& word) {
   return std::atomic_ref(word).load(std::memory_order_acquire);
 }
 
+// Where user kernels keep copies of rows: the first handle that wants it makes it, for all of the group.
+char* copies_for(const ucclEpHandle& handle) {
+  if (handle.low_latency() || handle.device.layout != UCCLEP_LAYOUT_EXPERT_MAJOR) return nullptr;
+  ucclEpGroup& group = *handle.group;
+  if (group.copies.data() == nullptr) {
+    refuse_in_capture(*group.comm);
+    const CopyTables tables = CopyTables::of(group.shape());
+    group.copies = Workspace(*group.comm->device, group.config, tables.bytes, std::vector<char>(tables.zeroed));
+  }
+  return group.copies.data();
+}
+
 // The counts of the Update that ended last, unless one is under way. The kernel's release store of the sequence orders
 // the counts before it; when it is the same after they were read, they belong together.
 bool try_read(const ucclEpHandle& handle, std::vector<int64_t>& counts) {
@@ -276,7 +289,9 @@ ucclEpResult_t ucclEpHandleGetDevice(ucclEpHandle_t handle, ucclEpDeviceHandle* 
       fail(ucclEpNotSupported, "the handle is on config.handle_mem: user kernels take one with memory of its own");
     }
     check_device_struct(out);
+    char* const copies = copies_for(h);
     out->group = h.group->device;
     out->view = h.device;
+    out->copies = copies;
   });
 }

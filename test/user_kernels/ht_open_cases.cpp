@@ -26,11 +26,17 @@ void run_open(const Scenario& scenario, bool records = false) {
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Session at(rank, scenario);
     from_every_scope([&](const std::string& scope, uint32_t seed, const Opened& opened) {
-      if (scenario.by_expert() && opened.combine) return;
       open_round(rank, at, scenario, scope, seed, opened);
       if (!records) no_async_error(at.comm);
     });
   });
+}
+
+void run_open_layouts(Scenario scenario, bool records = false) {
+  for (const Layout layout : {Layout::ht_flat, Layout::ht_expert_major}) {
+    scenario.layout = layout;
+    run_open(scenario, records);
+  }
 }
 
 TEST_CASE("user kernels in HT: rows and sums, forward and backward", "[process][reduced]") {
@@ -38,31 +44,28 @@ TEST_CASE("user kernels in HT: rows and sums, forward and backward", "[process][
 }
 
 TEST_CASE("user kernels in HT: rows by expert, with pads", "[process][reduced]") {
-  run_open({.layout = Layout::ht_expert_major, .experts = 16, .top_k = 4, .max_tokens = 13, .alignment = 8});
+  run_open({.layout = Layout::ht_expert_major,
+            .experts = 16,
+            .top_k = 4,
+            .max_tokens = 13,
+            .tokens = {13, 12, 1, 0},
+            .alignment = 8,
+            .rule = uniform(20)});
 }
 
-TEST_CASE("user kernels in HT: every type of combine", "[process]") {
+TEST_CASE("user kernels in HT: many copies of a row on one rank, every type of combine", "[process]") {
   for (const ucclEpDataType_t dtype : {ucclEpBfloat16, ucclEpFloat16, ucclEpFloat32}) {
-    run_open({.layout = Layout::ht_flat,
-              .ranks = 2,
-              .experts = 16,
-              .top_k = 12,
-              .max_tokens = 7,
-              .dtype = dtype,
-              .combine_dtype = dtype,
-              .biases = 2});
+    run_open_layouts(
+        {.ranks = 2, .experts = 16, .top_k = 12, .max_tokens = 4, .dtype = dtype, .combine_dtype = dtype, .biases = 2});
   }
 }
 
 TEST_CASE("user kernels in HT: fp8 rows with scales of any width", "[process][reduced]") {
-  for (const Layout layout : {Layout::ht_flat, Layout::ht_expert_major}) {
-    run_open({.layout = layout,
-              .max_tokens = 6,
-              .hidden = 144,
-              .dtype = ucclEpFloat8e4m3,
-              .any_bits = true,
-              .scales = Scales{.dtype = ucclEpFloat32, .width = 7}});
-  }
+  run_open_layouts({.max_tokens = 6,
+                    .hidden = 144,
+                    .dtype = ucclEpFloat8e4m3,
+                    .any_bits = true,
+                    .scales = Scales{.dtype = ucclEpFloat32, .width = 7}});
 }
 
 TEST_CASE("user kernels in HT: tokens differ between ranks, entries are -1, rows are strided", "[process][reduced]") {
@@ -77,17 +80,44 @@ TEST_CASE("user kernels in HT: tokens differ between ranks, entries are -1, rows
 }
 
 TEST_CASE("user kernels in HT: no weights, and one rank alone", "[process]") {
-  run_open({.layout = Layout::ht_flat, .ranks = 1, .experts = 4, .max_tokens = 5, .weights = Weights::none});
+  run_open_layouts({.ranks = 1, .experts = 4, .max_tokens = 5, .weights = Weights::none});
 }
 
-TEST_CASE("user kernels in HT: rows that the output has no room for count as zero", "[process][reduced]") {
-  Scenario scenario{.layout = Layout::ht_flat, .experts = 16, .top_k = 4, .max_tokens = 20};
+void run_short(Layout layout) {
+  Scenario scenario{.layout = layout, .experts = 16, .top_k = 4, .max_tokens = 12};
   scenario.slack = -7;
   run_open(scenario, true);
   scenario.slack = 0;
-  scenario.max_recv = 31;
+  scenario.max_recv = 19;
   scenario.overflow = UCCLEP_OVERFLOW_DROP;
   run_open(scenario);
+}
+
+TEST_CASE("user kernels in HT: rows that the output has no room for count as zero", "[process][reduced]") {
+  run_short(Layout::ht_flat);
+}
+
+TEST_CASE("user kernels in HT: copies that the output has no room for are missing in their sums", "[process]") {
+  run_short(Layout::ht_expert_major);
+}
+
+// Copies of rows wait for the last of them in memory that all handles of a group use.
+TEST_CASE("user kernels in HT: two handles by expert, with other pads, in turn", "[process][reduced]") {
+  const Scenario scenario{
+      .layout = Layout::ht_expert_major, .experts = 12, .top_k = 5, .max_tokens = 9, .alignment = 4};
+  Scenario padded = scenario;
+  padded.alignment = 16;
+  run_ranks(scenario.ranks, [&](Rank& rank) {
+    Session at(rank, scenario);
+    Handle other = make_handle(at.group, handle_config(padded));
+    for (uint32_t seed = 1; seed < 4; ++seed) {
+      open_round(rank, at, scenario, "lanes4", seed, {});
+      std::swap(at.handle, other);
+      open_round(rank, at, padded, "warp", seed, {});
+      std::swap(at.handle, other);
+    }
+    no_async_error(at.comm);
+  });
 }
 
 TEST_CASE("user kernels in HT: what does not fit is named, and the group stays usable", "[process][reduced]") {
@@ -199,17 +229,35 @@ TEST_CASE("user kernels in HT: what the host refuses", "[process][reduced]") {
   const Scenario scenario{.layout = Layout::ht_expert_major, .max_tokens = 4};
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Session at(rank, scenario);
-    Exchange exchange(rank, at.comm, scenario);
+    ucclEpDeviceHandle device;
+    const auto capture = [&](auto&& body) {
+      ok(ucclEpStreamBeginCapture(at.comm, at.stream), "ucclEpStreamBeginCapture");
+      body();
+      ucclEpGraph_t graph = nullptr;
+      ok(ucclEpStreamEndCapture(at.comm, at.stream, &graph), "ucclEpStreamEndCapture");
+      ok(ucclEpGraphDestroy(at.comm, graph), "ucclEpGraphDestroy");
+    };
+    if (test_gpus() == 0) {
+      capture([&] {  // it makes room for copies of rows
+        refused(ucclEpHandleGetDevice(at.handle, &device), ucclEpInvalidUsage, "ucclEpHandleGetDevice", {"captur"});
+      });
+    }
+    ok(ucclEpHandleGetDevice(at.handle, &device), "ucclEpHandleGetDevice");
+    if (test_gpus() == 0) {
+      capture([&] { ok(ucclEpHandleGetDevice(at.handle, &device), "ucclEpHandleGetDevice"); });
+    }
+    Exchange exchange(rank, at.comm, backward_of(scenario));
     exchange.update(at.handle, at.stream);
     exchange.dispatch(at.handle, at.stream);
     at.stream.synchronize();
-    const OpenCombineArgs args = combine_args(exchange, at.handle, 1);
-    launch_user(at.handle, "open_ht_combine_warp", &args, sizeof args, at.stream);
-    at.stream.synchronize();
-    left_record(at, "shape", "layout");
-    const ucclEpCombineInputs_t nothing = UCCLEP_COMBINE_INPUTS_INIT;
-    refused(ucclEpCompleteCombine(at.handle, &nothing, &exchange.combine_out, &exchange.combine_config, at.stream),
-            ucclEpNotSupported, "ucclEpCompleteCombine", {"EXPERT_MAJOR"});
+    ucclEpCombineInputs_t nothing = UCCLEP_COMBINE_INPUTS_INIT;
+    const auto refuse = [&](const char* words) {
+      refused(ucclEpCompleteCombine(at.handle, &nothing, &exchange.combine_out, &exchange.combine_config, at.stream),
+              ucclEpInvalidArgument, "ucclEpCompleteCombine", {words});
+    };
+    refuse("outputs.topk_weights");
+    nothing.tokens = exchange.combine_in.tokens;
+    refuse("inputs.tokens");
     exchange.combine(at.handle, at.stream);
     at.stream.synchronize();
     exchange.check_combine();

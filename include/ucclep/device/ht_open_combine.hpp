@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// HT combine in FLAT from a user's kernel: the epilogue of the experts' last GEMM, forward or backward, sends the rows
-// that it has finished.
+// HT combine from a user's kernel: the epilogue of the experts' last GEMM, forward or backward, sends the rows that it
+// has finished.
 //
 //   const auto op = ht::combine_begin(handle, shape);       every thread of the grid
 //   ht::combine_send(warp{}, op, row_index, row);           each row once: any scope, block and order
@@ -8,9 +8,14 @@
 // and then ucclEpCompleteCombine, with config.pass as in the shape. All ranks open the combine, or call ucclEpCombine
 // with send_only.
 //
+// In FLAT a row is staged as it is, in EXPERT_MAJOR the sum of its copies for the local experts (open_copies.hpp). No
+// wait but combine_begin's: for slots that peers still read, and in EXPERT_MAJOR for the other blocks of the grid.
+//
 // clang-format off
 // | who writes                                  | who reads                             | ordered by                          |
 // |---------------------------------------------|---------------------------------------|-------------------------------------|
+// | combine_begin: homes of rows (EXPERT_MAJOR) | combine_send                          | the grid's barrier                  |
+// | combine_send: copies of a row               | the combine_send of the last of them  | the row's ticket (acq_rel, gpu)     |
 // | combine_send: a row to this rank's staging, | the combine_send of the run's last    | the run's ticket (acq_rel, gpu)     |
 // |   in a group with a limit its place         |   row                                 |                                     |
 // | the same                                    | CompleteCombine of the home           | publish of the run's word (system), |
@@ -21,6 +26,7 @@
 // Floor: as combine's (ht_combine.hpp); a home pulls a run of rows as soon as the last of them is staged.
 #pragma once
 #include "ucclep/device/ht_open.hpp"
+#include "ucclep/device/ht_open_copies.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ht {
@@ -32,7 +38,7 @@ struct OpenCombine : OpenOperation {
 };
 
 // Block verb of every block: the handle's group begins a combine of what the handle's last dispatch brought, which was
-// complete before. shape: {hidden, dtype, 0, K}.
+// complete before. shape: {hidden, dtype, 0, K}, with its pass.
 UCCLEP_FN OpenCombine combine_begin(const ucclEpDeviceHandle& handle, const RowShape& shape) {
   Begun begun = begin(handle, shape, Kind::combine, Operation::combine);
   const HandleMemory memory = begun.memory(handle);
@@ -42,32 +48,34 @@ UCCLEP_FN OpenCombine combine_begin(const ucclEpDeviceHandle& handle, const RowS
     refuse(begun.op, Field::dtype, ucclEpBfloat16, shape.dtype);
     begun.ok = false;
   }
-  if (begun.ok && handle.view.layout != UCCLEP_LAYOUT_FLAT) {
-    refuse(begun.op, Field::layout, UCCLEP_LAYOUT_FLAT, static_cast<uint64_t>(handle.view.layout));
-    begun.ok = false;
-  }
-  const bool ok = begun.ready_out(handle, settings);
+  bool ok = begun.ready_out(handle, settings);
+  if (ok && handle.view.layout == UCCLEP_LAYOUT_EXPERT_MAJOR) ok = note_homes(begun.op, handle);
   return {{handle, shape, settings, begun.op.seq, begun.op.slot, ok}};
 }
 
-// Of a row that this rank received: whose it is.
-struct Home {
-  uint32_t rank, place;
-};
-
 // Lane verb: of one of the N rows.
-UCCLEP_FN Home home_of(const HandleMemory& memory, uint32_t row_index) {
-  const uint32_t* const base = memory.recv_base();
-  uint32_t low = 0, high = memory.shape.ranks;  // base[low] <= row_index < base[high]
-  while (high - low > 1) {
-    const uint32_t middle = low + (high - low) / 2;
-    if (base[middle] <= row_index) {
-      low = middle;
-    } else {
-      high = middle;
-    }
-  }
-  return {low, row_index - base[low]};
+UCCLEP_FN Home home_of(const OpenCombine& open, uint32_t row_index) {
+  const HandleMemory memory = open.memory();
+  if (open.by_expert()) return noted_home(open.handle, row_index);
+  const uint32_t rank = last_up_to(memory.recv_base(), memory.shape.ranks, row_index);
+  return {rank, row_index - memory.recv_base()[rank], 0, true};
+}
+
+// Lane verb: what is staged with this copy, if it is the last. Those for which dispatch had no room are missing: they
+// are of the highest experts.
+UCCLEP_FN Copies copies_of(const OpenCombine& open, const Home& home, const void* row) {
+  if (!home.valid || !open.by_expert()) return Copies::none(row);
+  const HandleMemory memory = open.memory();
+  const CopyMemory copies(open.handle);
+  const RecvEntry* const entries = memory.recv_entries(home.rank, home.place);
+  uint32_t count = memory.recv_count(home.rank)[home.place];
+  while (entries[count - 1].row >= memory.state()->capacity) --count;
+  return {static_cast<const char*>(row),
+          copies.rows(home.rank, home.place),
+          copies.in(home.rank, home.place),
+          entries,
+          count,
+          false};
 }
 
 // Lane verb: one more row of its run is staged, or nothing is left of it (index: no_place); the last says so to the
@@ -84,40 +92,51 @@ UCCLEP_FN void count_in(const OpenCombine& open, const Home& home, uint32_t inde
   publish(OneNode::run_words(op, home.rank) + run, op.seq);
 }
 
-// Where a row is staged.
-UCCLEP_FN char* staging_of(const OpenCombine& open, const Home& home, uint32_t row_index) {
+// The row of the output that stands for a partial row: that of its first copy. In a group with a limit it is the one of
+// the pool, too (ht_pool.hpp).
+UCCLEP_FN uint32_t first_copy(const OpenCombine& open, const Home& home, uint32_t row_index) {
+  return open.by_expert() ? open.memory().recv_entries(home.rank, home.place)[0].row : row_index;
+}
+
+// Where a partial row is staged.
+UCCLEP_FN char* staging_of(const OpenCombine& open, const Home& home, uint32_t index) {
   const Op op = open.op();
   const WindowLayout& window = op.group.layout;
   const uint64_t bytes = open.shape.token_bytes();
-  if (op.group.shape.pool_rows != 0) return op.mine() + window.pool_of(op.slot) + row_index * bytes;
+  if (op.group.shape.pool_rows != 0) return op.mine() + window.pool_of(op.slot) + index * bytes;
   return op.mine() + window.back_rows_of(op.slot, home.rank) + home.place * bytes;
 }
 
-// Verb of the scope: one row of the experts' output, `hidden` elements, 16-byte aligned, in any memory that the scope
-// can read, and only until the call returns. row_index: where dispatch put the row; one where it put nothing sends
-// nothing. lanes<N>: all groups of a warp call it together.
+// Verb of the scope: one row of the experts' output, `hidden` elements, 16-byte aligned. row_index: where dispatch put
+// the row; one where it put nothing sends nothing, and so do pads. row: in EXPERT_MAJOR in memory of the GPU, unchanged
+// until CompleteCombine has ended; in FLAT in any memory that the scope can read, and only until the call returns.
+// lanes<N>: all groups of a warp call it together.
 template <class Coop>
 UCCLEP_FN void combine_send(Coop, const OpenCombine& open, uint32_t row_index, const void* row) {
   if (!open.ok) return;
-  const HandleMemory memory = open.memory();
-  const bool sends = row_index < memory.state()->capacity;
-  const Home home = sends ? home_of(memory, row_index) : Home{};
+  const Home home = row_index < open.memory().state()->capacity ? home_of(open, row_index) : Home{};
+  const Copies copies = copies_of(open, home, row);
+  const bool sends = open.by_expert() ? all_here<Coop>(home, copies) : home.valid;
+  const uint32_t index = sends ? first_copy(open, home, row_index) : 0;
   if (sends) {
-    char* const to = staging_of(open, home, row_index);
-    put_bytes<Coop>(
-        open.shape.token_bytes(), [&](auto&& store) { store(to); },
-        [&](uint32_t at) { return *reinterpret_cast<const uint64_t*>(static_cast<const char*>(row) + at); });
+    char* const to = staging_of(open, home, index);
+    with_element(open.shape.dtype, [&](auto element) {
+      put_bytes<Coop>(
+          open.shape.token_bytes(), [&](auto&& store) { store(to); },
+          [&](uint32_t at) { return sum_word<decltype(element)>(copies, at); });
+    });
   }
   Coop::sync();
-  if (sends && Coop::rank() == 0) count_in(open, home, row_index);
+  if (sends && Coop::rank() == 0) count_in(open, home, index);
 }
 
-// Verb of the last block: rows for which dispatch had no room count as zero.
+// Verb of the last block: partial rows of which dispatch had no room for any copy count as zero.
 UCCLEP_FN void send_dropped(const OpenCombine& open) {
   const HandleMemory memory = open.memory();
   const bool pooled = memory.shape.pool_rows != 0;
   for (uint32_t i = memory.state()->capacity + warp_id(); i < memory.state()->rows; i += block::warps()) {
-    const Home home = home_of(memory, i);
+    const Home home = home_of(open, i);
+    if (!home.valid || first_copy(open, home, i) != i) continue;
     if (!pooled) {
       char* const to = staging_of(open, home, i);
       put_bytes<warp>(open.shape.token_bytes(), [&](auto&& store) { store(to); }, [](uint32_t) { return uint64_t{0}; });

@@ -6,8 +6,7 @@
 //   ll::combine_end(block{}, op);                           every block, once, after its last send
 // and then ucclEpCompleteCombine.
 //
-// A rank sends one partial row for each row that it received, the sum of its copies for the local experts (protocol
-// P6). Whoever brings the last copy adds them up, experts ascending, so the sum does not depend on who that is.
+// In EXPERT_MAJOR a rank sends one partial row for the copies of a row (open_copies.hpp).
 //
 // | who writes                        | who reads                             | ordered by                            |
 // |-----------------------------------|---------------------------------------|---------------------------------------|
@@ -18,7 +17,7 @@
 // Floor: as combine's (ll_combine.hpp).
 #pragma once
 #include "ucclep/device/ll_combine.hpp"
-#include "ucclep/device/open.hpp"
+#include "ucclep/device/open_copies.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ll {
@@ -59,64 +58,32 @@ UCCLEP_FN OpenCombine combine_begin(const ucclEpDeviceHandle& handle, const RowS
   return {{handle, shape, settings, op.seq, op.slot, ok && state.updated != 0}};
 }
 
-// Of a row that this rank received.
-struct Home {
-  uint32_t rank, place;
-  bool valid;
-};
-
 // Lane verb: whose row it is.
 UCCLEP_FN Home home_of(const OpenCombine& open, uint32_t row_index) {
   const HandleMemory memory = open.memory();
   const uint32_t tokens = open.handle.view.tokens, ranks = memory.shape.ranks, slab = ranks * tokens;
   if (!open.by_expert()) {
     const uint32_t rank = row_index / tokens, place = row_index % tokens;
-    if (rank >= ranks || place >= memory.rows_from()[rank]) return {0, 0, false};
-    return {rank, place, true};
+    if (rank >= ranks || place >= memory.rows_from()[rank]) return {};
+    return {rank, place, 0, true};
   }
   const uint32_t expert = row_index / slab, row = row_index % slab;
-  if (expert >= memory.shape.local_experts()) return {0, 0, false};
-  if (row >= memory.expert_base(ranks - 1)[expert] + memory.counts_from(ranks - 1)[expert]) return {0, 0, false};
+  if (expert >= memory.shape.local_experts()) return {};
+  if (row >= memory.expert_base(ranks - 1)[expert] + memory.counts_from(ranks - 1)[expert]) return {};
   const uint32_t home = memory.row_homes(expert)[row];
-  return {home / tokens, home % tokens, true};
+  return {home / tokens, home % tokens, expert, true};
 }
 
-// The copies of a received row: one, or as many as are in `rows`.
-struct Copies {
-  const char* one;
-  const char* const* rows;
-  const RecvEntry* entries;  // NULL: the caller has weighted it
-  uint32_t count;
-
-  UCCLEP_FN uint64_t word(uint32_t i, uint32_t at) const {
-    return *reinterpret_cast<const uint64_t*>((count == 1 ? one : rows[i]) + at);
-  }
-};
-
-// Lane verb: 8 bytes of the sum of the copies.
-template <class Element>
-UCCLEP_FN uint64_t sum_word(const Copies& copies, uint32_t at) {
-  if (copies.entries == nullptr) return copies.word(0, at);
-  WordSum<Element> sum;
-  for (uint32_t i = 0; i < copies.count; ++i) {
-    auto term = sum.unpack(copies.word(i, at));
-    term.scale(copies.entries[i].weight);
-    sum.add(term);
-  }
-  return sum.packed();
-}
-
-// Lane verb of the scope's first: leaves its copy for whoever brings the last. True: that is this one.
-UCCLEP_FN bool leave_copy(const OpenCombine& open, const Home& home, uint32_t expert, const char* row, uint32_t count) {
+// Lane verb: what is sent home with this copy, if it is the last.
+UCCLEP_FN Copies copies_of(const OpenCombine& open, const Home& home, const void* row) {
+  if (!home.valid || !open.by_expert()) return Copies::none(row);
   const HandleMemory memory = open.memory();
-  const RecvEntry* entries = memory.recv_entries(home.rank, home.place);
-  for (uint32_t i = 0; i < count; ++i) {
-    if (entries[i].expert == expert) memory.copies(home.rank, home.place)[i] = row;
-  }
-  uint32_t* in = memory.copies_in(home.rank) + home.place;
-  if (fetch_add_acq_rel<Scope::gpu>(in, uint32_t{1}) + 1 != count) return false;
-  store_relaxed<Scope::gpu>(in, uint32_t{0});  // for the next combine
-  return true;
+  return {static_cast<const char*>(row),
+          memory.copies(home.rank, home.place),
+          memory.copies_in(home.rank) + home.place,
+          memory.recv_entries(home.rank, home.place),
+          memory.recv_count(home.rank)[home.place],
+          true};
 }
 
 // Verb of the scope: the partial row home.
@@ -155,22 +122,9 @@ UCCLEP_FN void send_partial(const OpenCombine& open, const Home& home, const Cop
 template <class Coop>
 UCCLEP_FN void combine_send(Coop, const OpenCombine& open, uint32_t row_index, const void* row) {
   if (!open.ok) return;
-  const HandleMemory memory = open.memory();
   const Home home = home_of(open, row_index);
-  Copies copies{static_cast<const char*>(row), nullptr, nullptr, 1};
-  if (home.valid && open.by_expert()) {
-    copies.entries = memory.recv_entries(home.rank, home.place);
-    copies.rows = memory.copies(home.rank, home.place);
-    copies.count = memory.recv_count(home.rank)[home.place];
-  }
-  Coop::sync();  // the copy is whole before it is left
-  bool complete = home.valid && copies.count == 1;
-  if (home.valid && copies.count > 1 && Coop::rank() == 0) {
-    const uint32_t expert = row_index / (memory.shape.ranks * open.handle.view.tokens);
-    complete = leave_copy(open, home, expert, copies.one, copies.count);
-  }
-  const bool sends = Coop::any(complete);
-  Coop::sync();  // what the first has acquired, all have
+  const Copies copies = copies_of(open, home, row);
+  const bool sends = all_here<Coop>(home, copies);
   with_element(open.shape.dtype,
                [&](auto element) { send_partial<decltype(element), Coop>(open, home, copies, sends); });
 }

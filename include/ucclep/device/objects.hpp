@@ -146,6 +146,7 @@ struct ucclEpDeviceHandle {
   unsigned abi = ucclep::device_abi;                                // of the header that the caller was compiled with
   ucclEpDeviceGroup group;                                          // that it was made on
   ucclep::HandleView view{};                                        // of the handle itself
+  char* copies = nullptr;                                           // HT EXPERT_MAJOR, device memory: CopyTables
 };
 
 // A window, as a kernel is given it by value.
