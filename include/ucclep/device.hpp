@@ -18,7 +18,7 @@
 // sums have the same bits on every target.
 #pragma once
 #include "ucclep/device/channel.hpp"
-#include "ucclep/device/ht_open_combine.hpp"
-#include "ucclep/device/ht_open_dispatch.hpp"
+#include "ucclep/device/ht_open_combine_recv.hpp"
+#include "ucclep/device/ht_open_dispatch_recv.hpp"
 #include "ucclep/device/ll_open_combine_recv.hpp"
 #include "ucclep/device/ll_open_dispatch_recv.hpp"

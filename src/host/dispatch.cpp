@@ -88,7 +88,6 @@ void launch_ht(const DispatchCall& call, const LaunchPlan& plan, ucclEpStream_t 
   args.topk_weights = call.topk_weights;
   args.output = call.output;
   args.offer = offer_of(call);
-  args.tells = call.handle.group->config.overflow == UCCLEP_OVERFLOW_ERROR;
   args.cumulative = call.counters.cumulative;
   args.wait_ns = call.counters.wait_ns;
   args.piece_bytes = plan.piece_bytes;

@@ -61,35 +61,7 @@ UCCLEP_FN void share_out_tiles(uint32_t count, uint32_t tile, uint32_t seed, Bod
 }
 
 template <class Coop>
-UCCLEP_FN void receive_dispatch(const ReceiveDispatchArgs& args) {
-  const auto op = send_tokens<Coop>(args.send);
-  share_out<Coop>(args.zones, args.send.seed, [&](uint32_t zone) {
-    uint32_t rows = 0;
-    const bool good = ll::dispatch_rows(Coop{}, op, zone, rows);
-    if (good && zone < args.zones && Coop::rank() == 0) args.zone_rows[zone] = static_cast<int32_t>(rows);
-  });
-  share_out_tiles<Coop>(args.rows, args.tile, args.send.seed,
-                        [&](uint32_t first, uint32_t last) { ll::dispatch_recv(Coop{}, op, args.out, first, last); });
-}
-
-template <class Coop>
-UCCLEP_FN void receive_combine(const ReceiveCombineArgs& args) {
-  const auto op = send_rows<Coop>(args.send);
-  if (args.tokens == 0) ll::combine_recv(Coop{}, op, args.out, 0, 0);
-  share_out_tiles<Coop>(args.tokens, args.tile, args.send.seed,
-                        [&](uint32_t first, uint32_t last) { ll::combine_recv(Coop{}, op, args.out, first, last); });
-}
-
-template <class Coop>
-UCCLEP_FN void whole_round(const RoundArgs& args) {
-  const ucclEpDeviceGroup& group = args.dispatch.send.handle.group;
-  receive_dispatch<Coop>(args.dispatch);
-  if (!grid_sync(args.barrier, begin_wait(group.timeout_ns, group.abort_word))) return;
-  receive_combine<Coop>(args.combine);
-}
-
-template <class Coop>
-UCCLEP_FN void send_routed_tokens(const OpenDispatchArgs& args) {
+UCCLEP_FN ht::OpenDispatch send_routed_tokens(const OpenDispatchArgs& args) {
   const auto op = ht::dispatch_begin(args.handle, args.shape);
   share_out<Coop>(args.tokens, args.seed, [&](uint32_t i) {
     const uint32_t row = i < args.tokens ? i : 0, token = i < args.tokens ? i : ~0u;
@@ -97,15 +69,58 @@ UCCLEP_FN void send_routed_tokens(const OpenDispatchArgs& args) {
                       reinterpret_cast<const float*>(args.weights.at(row)));
   });
   ht::dispatch_end(block{}, op, args.said);
+  return op;
 }
 
 template <class Coop>
-UCCLEP_FN void send_routed_rows(const OpenCombineArgs& args) {
+UCCLEP_FN ht::OpenCombine send_routed_rows(const OpenCombineArgs& args) {
   const auto op = ht::combine_begin(args.handle, args.shape);
   share_out<Coop>(args.count, args.seed, [&](uint32_t i) {
     ht::combine_send(Coop{}, op, i < args.count ? i : ~0u, args.rows.at(i < args.count ? i : 0));
   });
   ht::combine_end(block{}, op);
+  return op;
+}
+
+// Of an operation that is open, in LL or in HT.
+template <class Coop, class Open>
+UCCLEP_FN void receive_rows(const Open& op, const ReceiveDispatchArgs& args) {
+  share_out_tiles<Coop>(args.rows, args.tile, args.send.seed,
+                        [&](uint32_t first, uint32_t last) { dispatch_recv(Coop{}, op, args.out, first, last); });
+}
+template <class Coop, class Open>
+UCCLEP_FN void receive_tokens(const Open& op, const ReceiveCombineArgs& args) {
+  if (args.tokens == 0) combine_recv(Coop{}, op, args.out, 0, 0);
+  share_out_tiles<Coop>(args.tokens, args.tile, args.send.seed,
+                        [&](uint32_t first, uint32_t last) { combine_recv(Coop{}, op, args.out, first, last); });
+}
+
+template <class Coop>
+UCCLEP_FN void receive_dispatch(const ReceiveDispatchArgs& args) {
+  const auto op = send_tokens<Coop>(args.send);
+  share_out<Coop>(args.zones, args.send.seed, [&](uint32_t zone) {
+    uint32_t rows = 0;
+    const bool good = ll::dispatch_rows(Coop{}, op, zone, rows);
+    if (good && zone < args.zones && Coop::rank() == 0) args.zone_rows[zone] = static_cast<int32_t>(rows);
+  });
+  receive_rows<Coop>(op, args);
+}
+
+UCCLEP_FN bool all_blocks(const RoundArgs& args) {
+  const ucclEpDeviceGroup& group = args.dispatch.send.handle.group;
+  return grid_sync(args.barrier, begin_wait(group.timeout_ns, group.abort_word));
+}
+
+template <class Coop>
+UCCLEP_FN void whole_round(const RoundArgs& args) {
+  receive_dispatch<Coop>(args.dispatch);
+  if (all_blocks(args)) receive_tokens<Coop>(send_rows<Coop>(args.combine.send), args.combine);
+}
+
+template <class Coop>
+UCCLEP_FN void whole_routed_round(const RoundArgs& args) {
+  receive_rows<Coop>(send_routed_tokens<Coop>(args.dispatch.send), args.dispatch);
+  if (all_blocks(args)) receive_tokens<Coop>(send_routed_rows<Coop>(args.combine.send), args.combine);
 }
 
 UCCLEP_KERNEL(open_dispatch_thread, OpenDispatchArgs) {
@@ -132,42 +147,6 @@ UCCLEP_KERNEL(open_combine_warp, OpenCombineArgs) {
 UCCLEP_KERNEL(open_combine_block, OpenCombineArgs) {
   send_rows<block>(args);
 }
-UCCLEP_KERNEL(receive_dispatch_thread, ReceiveDispatchArgs) {
-  receive_dispatch<thread>(args);
-}
-UCCLEP_KERNEL(receive_dispatch_lanes4, ReceiveDispatchArgs) {
-  receive_dispatch<lanes<4>>(args);
-}
-UCCLEP_KERNEL(receive_dispatch_warp, ReceiveDispatchArgs) {
-  receive_dispatch<warp>(args);
-}
-UCCLEP_KERNEL(receive_dispatch_block, ReceiveDispatchArgs) {
-  receive_dispatch<block>(args);
-}
-UCCLEP_KERNEL(receive_combine_thread, ReceiveCombineArgs) {
-  receive_combine<thread>(args);
-}
-UCCLEP_KERNEL(receive_combine_lanes4, ReceiveCombineArgs) {
-  receive_combine<lanes<4>>(args);
-}
-UCCLEP_KERNEL(receive_combine_warp, ReceiveCombineArgs) {
-  receive_combine<warp>(args);
-}
-UCCLEP_KERNEL(receive_combine_block, ReceiveCombineArgs) {
-  receive_combine<block>(args);
-}
-UCCLEP_KERNEL(round_thread, RoundArgs) {
-  whole_round<thread>(args);
-}
-UCCLEP_KERNEL(round_lanes4, RoundArgs) {
-  whole_round<lanes<4>>(args);
-}
-UCCLEP_KERNEL(round_warp, RoundArgs) {
-  whole_round<warp>(args);
-}
-UCCLEP_KERNEL(round_block, RoundArgs) {
-  whole_round<block>(args);
-}
 UCCLEP_KERNEL(open_ht_dispatch_thread, OpenDispatchArgs) {
   send_routed_tokens<thread>(args);
 }
@@ -191,6 +170,78 @@ UCCLEP_KERNEL(open_ht_combine_warp, OpenCombineArgs) {
 }
 UCCLEP_KERNEL(open_ht_combine_block, OpenCombineArgs) {
   send_routed_rows<block>(args);
+}
+UCCLEP_KERNEL(receive_dispatch_thread, ReceiveDispatchArgs) {
+  receive_dispatch<thread>(args);
+}
+UCCLEP_KERNEL(receive_dispatch_lanes4, ReceiveDispatchArgs) {
+  receive_dispatch<lanes<4>>(args);
+}
+UCCLEP_KERNEL(receive_dispatch_warp, ReceiveDispatchArgs) {
+  receive_dispatch<warp>(args);
+}
+UCCLEP_KERNEL(receive_dispatch_block, ReceiveDispatchArgs) {
+  receive_dispatch<block>(args);
+}
+UCCLEP_KERNEL(receive_combine_thread, ReceiveCombineArgs) {
+  receive_tokens<thread>(send_rows<thread>(args.send), args);
+}
+UCCLEP_KERNEL(receive_combine_lanes4, ReceiveCombineArgs) {
+  receive_tokens<lanes<4>>(send_rows<lanes<4>>(args.send), args);
+}
+UCCLEP_KERNEL(receive_combine_warp, ReceiveCombineArgs) {
+  receive_tokens<warp>(send_rows<warp>(args.send), args);
+}
+UCCLEP_KERNEL(receive_combine_block, ReceiveCombineArgs) {
+  receive_tokens<block>(send_rows<block>(args.send), args);
+}
+UCCLEP_KERNEL(round_thread, RoundArgs) {
+  whole_round<thread>(args);
+}
+UCCLEP_KERNEL(round_lanes4, RoundArgs) {
+  whole_round<lanes<4>>(args);
+}
+UCCLEP_KERNEL(round_warp, RoundArgs) {
+  whole_round<warp>(args);
+}
+UCCLEP_KERNEL(round_block, RoundArgs) {
+  whole_round<block>(args);
+}
+UCCLEP_KERNEL(receive_ht_dispatch_thread, ReceiveDispatchArgs) {
+  receive_rows<thread>(send_routed_tokens<thread>(args.send), args);
+}
+UCCLEP_KERNEL(receive_ht_dispatch_lanes4, ReceiveDispatchArgs) {
+  receive_rows<lanes<4>>(send_routed_tokens<lanes<4>>(args.send), args);
+}
+UCCLEP_KERNEL(receive_ht_dispatch_warp, ReceiveDispatchArgs) {
+  receive_rows<warp>(send_routed_tokens<warp>(args.send), args);
+}
+UCCLEP_KERNEL(receive_ht_dispatch_block, ReceiveDispatchArgs) {
+  receive_rows<block>(send_routed_tokens<block>(args.send), args);
+}
+UCCLEP_KERNEL(receive_ht_combine_thread, ReceiveCombineArgs) {
+  receive_tokens<thread>(send_routed_rows<thread>(args.send), args);
+}
+UCCLEP_KERNEL(receive_ht_combine_lanes4, ReceiveCombineArgs) {
+  receive_tokens<lanes<4>>(send_routed_rows<lanes<4>>(args.send), args);
+}
+UCCLEP_KERNEL(receive_ht_combine_warp, ReceiveCombineArgs) {
+  receive_tokens<warp>(send_routed_rows<warp>(args.send), args);
+}
+UCCLEP_KERNEL(receive_ht_combine_block, ReceiveCombineArgs) {
+  receive_tokens<block>(send_routed_rows<block>(args.send), args);
+}
+UCCLEP_KERNEL(round_ht_thread, RoundArgs) {
+  whole_routed_round<thread>(args);
+}
+UCCLEP_KERNEL(round_ht_lanes4, RoundArgs) {
+  whole_routed_round<lanes<4>>(args);
+}
+UCCLEP_KERNEL(round_ht_warp, RoundArgs) {
+  whole_routed_round<warp>(args);
+}
+UCCLEP_KERNEL(round_ht_block, RoundArgs) {
+  whole_routed_round<block>(args);
 }
 
 }  // namespace UCCLEP_SIMT_NAMESPACE

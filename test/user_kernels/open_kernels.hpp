@@ -50,8 +50,8 @@ struct RoundArgs {
   GridBarrier* barrier;
 };
 
-// open_dispatch_SCOPE, open_combine_SCOPE; receive_dispatch_SCOPE, receive_combine_SCOPE, round_SCOPE; of HT:
-// open_ht_dispatch_SCOPE, open_ht_combine_SCOPE.
+// open_dispatch_SCOPE, open_combine_SCOPE; receive_dispatch_SCOPE, receive_combine_SCOPE, round_SCOPE. Of HT:
+// open_ht_dispatch_SCOPE and so on, round_ht_SCOPE.
 inline constexpr const char* scopes[] = {"thread", "lanes4", "warp", "block"};
 
 }  // namespace ucclep::test

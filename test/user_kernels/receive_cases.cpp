@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// LL operations that a user's kernel sends and receives: the same bytes as ucclEpDispatch and ucclEpCombine, from every
-// scope, a few rows at a time and in any order; one after the other in one kernel, too.
+// Operations that a user's kernel sends and receives, in LL and HT: the same bytes as ucclEpDispatch and ucclEpCombine,
+// from every scope, a few rows at a time and in any order; one after the other in one kernel, too.
 #include <catch2/catch.hpp>
 
 #include "open_calls.hpp"
@@ -31,8 +31,8 @@ ReceiveDispatchArgs received_dispatch(Exchange& exchange, ucclEpHandle_t handle,
   args.send = dispatch_args(exchange, handle, seed);
   args.out = {data_of(out.tokens), data_of(out.scales), static_cast<int32_t*>(data_of(out.topk_idx)),
               static_cast<float*>(data_of(out.topk_weights)), static_cast<int64_t*>(data_of(out.src_info))};
-  args.zones = static_cast<uint32_t>(out.tokens->sizes[0]);
-  args.rows = args.zones * static_cast<uint32_t>(out.tokens->sizes[1]);
+  args.zones = args.rows = static_cast<uint32_t>(out.tokens->sizes[0]);
+  if (exchange.scenario().ll()) args.rows *= static_cast<uint32_t>(out.tokens->sizes[1]);
   args.tile = 1 + seed * 11 % 48;
   args.zone_rows = static_cast<int32_t*>(words.zone_rows.get()->data);
   return args;
@@ -61,50 +61,68 @@ struct Received {
   bool dispatch = true, combine = true, one_kernel = false;
 };
 
-void receive_round(const Rank& rank, Session& at, const Scenario& scenario, const std::string& scope, uint32_t seed,
+void launch(Session& at, const Scenario& scenario, const char* what, const std::string& scope, const auto& args) {
+  std::string kernel = what;
+  if (!scenario.ll()) kernel += kernel == "round_" ? "ht_" : "";
+  if (!scenario.ll() && kernel.starts_with("receive_")) kernel.insert(sizeof "receive_" - 1, "ht_");
+  launch_user(at.handle, kernel + scope, &args, sizeof args, at.stream);
+}
+
+void receive_round(const Rank& rank, Session& at, Exchange& exchange, const std::string& scope, uint32_t seed,
                    const Received& received) {
-  Exchange exchange(rank, at.comm, scenario, scenario.seed + seed);
+  const Scenario& scenario = exchange.scenario();
   Words words(exchange, at.comm);
   if (received.one_kernel) {
     const RoundArgs args{received_dispatch(exchange, at.handle, seed, words),
                          received_combine(exchange, at.handle, seed),
                          static_cast<GridBarrier*>(words.barrier.get()->data)};
-    launch_user(at.handle, "round_" + scope, &args, sizeof args, at.stream);
-    at.stream.synchronize();
-    exchange.check_dispatch();
-    check_zone_rows(exchange, rank.rank, words);
+    launch(at, scenario, "round_", scope, args);
+  } else if (received.dispatch) {
+    launch(at, scenario, "receive_dispatch_", scope, received_dispatch(exchange, at.handle, seed, words));
   } else {
-    if (received.dispatch) {
-      const ReceiveDispatchArgs args = received_dispatch(exchange, at.handle, seed, words);
-      launch_user(at.handle, "receive_dispatch_" + scope, &args, sizeof args, at.stream);
-    } else {
-      exchange.dispatch(at.handle, at.stream);
-    }
-    at.stream.synchronize();
-    exchange.check_dispatch();
-    if (received.dispatch) check_zone_rows(exchange, rank.rank, words);
-    if (received.combine) {
-      const ReceiveCombineArgs args = received_combine(exchange, at.handle, seed);
-      launch_user(at.handle, "receive_combine_" + scope, &args, sizeof args, at.stream);
-    } else {
-      exchange.combine(at.handle, at.stream);
-    }
-    at.stream.synchronize();
+    exchange.dispatch(at.handle, at.stream);
   }
+  at.stream.synchronize();
+  exchange.check_dispatch();
+  if (scenario.ll() && received.dispatch) check_zone_rows(exchange, rank.rank, words);
+  if (!received.one_kernel && received.combine) {
+    launch(at, scenario, "receive_combine_", scope, received_combine(exchange, at.handle, seed));
+  } else if (!received.one_kernel) {
+    if (!scenario.ll() && received.dispatch) {  // so that the host knows of the dispatch; there is nothing left to do
+      ok(ucclEpCompleteDispatch(at.handle, &exchange.dispatch_out, &exchange.dispatch_config, at.stream),
+         "ucclEpCompleteDispatch");
+    }
+    exchange.combine(at.handle, at.stream);
+  }
+  at.stream.synchronize();
   exchange.check_combine();
   no_async_error(at.comm);
 }
 
+// One routing; in HT forward and backward.
+void receive_routing(const Rank& rank, Session& at, const Scenario& scenario, const std::string& scope, uint32_t seed,
+                     const Received& received) {
+  Exchange exchange(rank, at.comm, scenario, scenario.seed + seed);
+  if (!scenario.ll()) exchange.update(at.handle, at.stream);
+  receive_round(rank, at, exchange, scope, seed, received);
+  if (scenario.ll()) return;
+  Scenario backward = backward_of(scenario);
+  backward.weight_rows = false;
+  Exchange gradients(rank, at.comm, backward, scenario.seed + seed);
+  gradients.refresh(seed + 1000);
+  receive_round(rank, at, gradients, scope, seed + 1, received);
+}
+
 void run_received(Scenario scenario) {
-  scenario.carried = true;
+  scenario.carried = scenario.ll();
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Session at(rank, scenario);
     uint32_t seed = 0;
     for (const char* scope : scopes) {
-      for (const Received& received :
-           {Received{}, Received{.dispatch = false}, Received{.combine = false}, Received{.one_kernel = true}}) {
+      constexpr Received apart[] = {{}, {.dispatch = false}, {.combine = false}};
+      for (const Received& received : {Received{.one_kernel = true}, apart[seed / 2 % 3]}) {
         try {
-          receive_round(rank, at, scenario, scope, ++seed, received);
+          receive_routing(rank, at, scenario, scope, ++seed, received);
         } catch (const Failure& failure) {
           throw Failure(std::string(scope) + ", round " + std::to_string(seed) + ": " + failure.what());
         }
@@ -114,7 +132,7 @@ void run_received(Scenario scenario) {
 }
 
 void run_received_layouts(Scenario scenario) {
-  for (const Layout layout : {Layout::ll_expert_major, Layout::ll_rank_major}) {
+  for (const Layout layout : all_layouts) {
     scenario.layout = layout;
     run_received(scenario);
   }
@@ -128,7 +146,7 @@ TEST_CASE("user kernels receive: rows that travel in bulk", "[process][reduced]"
   run_received_layouts({.experts = 16, .top_k = 4, .max_tokens = 21, .hidden = 1032});
 }
 
-TEST_CASE("user kernels receive: many copies of a row on one rank, every type of combine", "[process]") {
+TEST_CASE("user kernels receive: many copies of a row on one rank, every type of combine", "[process][long]") {
   for (const ucclEpDataType_t dtype : {ucclEpBfloat16, ucclEpFloat16, ucclEpFloat32}) {
     run_received_layouts(
         {.ranks = 2, .experts = 16, .top_k = 12, .max_tokens = 7, .dtype = dtype, .combine_dtype = dtype, .biases = 2});
@@ -189,7 +207,7 @@ TEST_CASE("user kernels receive: ranks that disagree on the shape end without a 
     at.stream.synchronize();
     left_record(at, "settings", "hidden");
     exchange.check_untouched();
-    receive_round(rank, at, scenario, "block", 2, {});
+    receive_routing(rank, at, scenario, "block", 2, {});
   });
 }
 

@@ -122,6 +122,15 @@ UCCLEP_FN uint32_t rows_kept(const GroupShape& shape, Zones zones, uint32_t offs
   return rows < room ? rows : room;
 }
 
+// Lane verb: of `rows` those at or past the capacity are dropped, and somebody should know.
+UCCLEP_FN void tell_dropped(const Op& op, uint64_t rows, uint64_t capacity) {
+  if (rows <= capacity) return;
+  ErrorRecord record = record_of(op, ucclEpOverflow, Phase::capacity, -1);
+  record.expected = rows;
+  record.got = capacity;
+  report_data(op.group.errors, record);
+}
+
 // Block verb: for every local expert, where each source's rows begin; counters on the way. Returns the rows of all
 // zones.
 template <bool to_handle>

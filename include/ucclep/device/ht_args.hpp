@@ -23,7 +23,6 @@ struct HtDispatchArgs {
   View topk_weights;
   DispatchOutput output;
   Offer offer;      // of the output
-  bool tells;       // of rows that it drops, by a record
   View cumulative;  // int32 [L], added to
   View wait_ns;     // int64 [R], added to
   uint32_t piece_bytes;

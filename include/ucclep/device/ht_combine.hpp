@@ -149,7 +149,7 @@ UCCLEP_FN bool partials_of(const Op& op, const HandleMemory& memory, const HtCom
     } else {
       const uint64_t words = window.back_epochs_of(op.slot, rank);
       ok = wait_word(op, Phase::rows, rank, op.mine() + words + 8 * uint64_t{place / run_rows});
-      row = staged_partial(op, args, {rank, op.me(), place}, window.back_places_of(op.slot, rank));
+      row = staged_partial(op, args.partial_bytes, {rank, op.me(), place}, window.back_places_of(op.slot, rank));
     }
     terms.rows[order] = row;
     if (args.weights_back) {

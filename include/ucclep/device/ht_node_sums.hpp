@@ -45,7 +45,7 @@ UCCLEP_FN bool staged_terms(const Op& op, const HandleMemory& memory, const HtCo
     const RelayEntry entry = memory.relay_entries(block, place)[i];
     const uint64_t words = window.relay_words_of(op.group.shape, op.slot, block, nodes_of(op).index_of(entry.rank));
     ok = wait_word(op, Phase::rows, entry.rank, op.mine() + words + 8 * uint64_t{entry.place / run_rows});
-    row = staged_partial(op, args, {entry.rank, home, entry.place}, words + window.relay_places);
+    row = staged_partial(op, args.partial_bytes, {entry.rank, home, entry.place}, words + window.relay_places);
   }
   const uint64_t mask = ballot(row != nullptr);
   if (row != nullptr) {

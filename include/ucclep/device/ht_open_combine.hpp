@@ -150,7 +150,7 @@ UCCLEP_FN void send_dropped(const OpenCombine& open) {
 UCCLEP_FN bool combine_end(block, const OpenCombine& open) {
   if (!last_out(open)) return open.ok;
   send_dropped(open);
-  if (thread_id() == 0) open.memory().state()->opened[static_cast<uint32_t>(Kind::combine)] = open.seq;
+  if (thread_id() == 0) end_sending(open, Kind::combine, open.memory().state()->tokens);
   return true;
 }
 

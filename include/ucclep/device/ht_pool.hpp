@@ -20,16 +20,16 @@ UCCLEP_FN uint32_t pool_row(const HandleMemory& memory, const HtCombineArgs& arg
   return row < args.capacity ? static_cast<uint32_t>(row) : no_place;
 }
 
-// Lane verb, once the row's run is announced. places: in this rank's window, what the stager said. NULL: nothing is
-// left of it.
-UCCLEP_FN const char* staged_partial(const Op& op, const HtCombineArgs& args, const Staged& at, uint64_t places) {
+// Lane verb, once the row's run is announced. bytes: of a partial row. places: in this rank's window, what the stager
+// said. NULL: nothing is left of it.
+UCCLEP_FN const char* staged_partial(const Op& op, uint32_t bytes, const Staged& at, uint64_t places) {
   const WindowLayout& window = op.group.layout;
   const char* const rows = op.window(at.rank);
   if (op.group.shape.pool_rows == 0) {
-    return rows + window.back_rows_of(op.slot, at.home) + uint64_t{at.place} * args.partial_bytes;
+    return rows + window.back_rows_of(op.slot, at.home) + uint64_t{at.place} * bytes;
   }
   const uint32_t row = reinterpret_cast<const uint32_t*>(op.mine() + places)[at.place];
-  return row == no_place ? nullptr : rows + window.pool_of(op.slot) + uint64_t{row} * args.partial_bytes;
+  return row == no_place ? nullptr : rows + window.pool_of(op.slot) + uint64_t{row} * bytes;
 }
 
 }  // namespace ht

@@ -169,15 +169,6 @@ UCCLEP_FN void blank_absent(const Op& op, const HandleMemory& memory, const Disp
   }
 }
 
-// Rows at or past the capacity are dropped, and somebody should know, unless the group is to drop in silence.
-UCCLEP_FN void tell_dropped(const Op& op, const HandleMemory& memory, const DispatchOutput& out) {
-  if (block_id() != 0 || thread_id() != 0 || memory.state()->rows <= out.capacity) return;
-  ErrorRecord record = record_of(op, ucclEpOverflow, Phase::capacity, -1);
-  record.expected = memory.state()->rows;
-  record.got = out.capacity;
-  report_data(op.group.errors, record);
-}
-
 // Block verb of the block that counts: has this dispatch been counted, in its first run. From now on it has.
 UCCLEP_FN bool was_counted(const Op& op) {
   uint64_t* const counted = &op.group.masks->counted;
@@ -211,7 +202,9 @@ UCCLEP_FN void note_dispatch(const HandleMemory& memory, const HtDispatchArgs& a
 template <class Wire>
 UCCLEP_FN void fill_rest(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args) {
   note_dispatch(memory, args);
-  if (args.tells) tell_dropped(op, memory, args.output);
+  if (op.group.tells_dropped != 0 && block_id() == 0 && thread_id() == 0) {
+    tell_dropped(op, memory.state()->rows, args.output.capacity);
+  }
   count_rows<Wire>(op, memory, args.cumulative);
   if (args.output.zones == Zones::experts) zero_pads(op, memory, args);
   const uint64_t rows = memory.state()->rows, capacity = args.output.capacity;

@@ -132,11 +132,7 @@ UCCLEP_FN void combine_send(Coop, const OpenCombine& open, uint32_t row_index, c
 // Verb of every block, after its last send. False: the operation has failed.
 UCCLEP_FN bool combine_end(block, const OpenCombine& open) {
   if (!last_out(open)) return open.ok;
-  if (thread_id() == 0) {
-    HandleState* const state = open.memory().state();
-    state->opened[static_cast<uint32_t>(Kind::combine)] = open.seq;
-    if (bring(open, Kind::combine, sent, 0, asked | sent | state->tokens)) end_received(open.op());
-  }
+  if (thread_id() == 0) end_sending(open, Kind::combine, open.memory().state()->tokens);
   return true;
 }
 

@@ -18,33 +18,16 @@
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ll {
 
-// The partial rows of one token, ranks ascending, as each member of a scope knows them.
-struct TokenPartials {
+// The partial rows of one token, ranks ascending.
+struct TokenPartials : Returns {
   const char* rows[max_top_k];
-  uint32_t ranks[max_top_k], places[max_top_k];
   uint64_t lines = 0;  // bit i: term i is in LINE form
-  uint32_t count = 0;
 
-  UCCLEP_FN TokenPartials(const OpenCombine& open, const Op& op, uint32_t token) {
-    const HandleMemory memory = open.memory();
-    const GroupShape& shape = op.group.shape;
-    const uint64_t first = uint64_t{token} * shape.top_k;
-    for (uint32_t k = 0; k < shape.top_k; ++k) {
-      const uint32_t place = memory.at<uint32_t>(memory.handle.offsets.places)[first + k];
-      if (place == no_place) continue;
-      const auto expert = static_cast<uint32_t>(memory.at<int32_t>(memory.handle.offsets.topk)[first + k]);
-      const uint32_t rank = expert / shape.local_experts();
-      uint32_t at = count++;
-      for (; at > 0 && ranks[at - 1] > rank; --at) {
-        ranks[at] = ranks[at - 1];
-        places[at] = places[at - 1];
-      }
-      ranks[at] = rank;
-      places[at] = place;
-    }
+  UCCLEP_FN TokenPartials(const OpenCombine& open, const Op& op, uint32_t token) : Returns(open, token) {
     const uint32_t bytes = open.shape.token_bytes();
     for (uint32_t i = 0; i < count; ++i) {
-      const bool line = combining::form_of(shape, bytes, memory.rows_to()[ranks[i]]) == Form::line;
+      const uint32_t sent_there = open.memory().rows_to()[ranks[i]];
+      const bool line = combining::form_of(op.group.shape, bytes, sent_there) == Form::line;
       lines |= uint64_t{line} << i;
       rows[i] = line ? op.mine() + op.group.layout.back_lines_of(op.slot, ranks[i]) +
                            places[i] * combining::line_row_bytes(bytes)

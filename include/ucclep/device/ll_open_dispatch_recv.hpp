@@ -109,8 +109,7 @@ struct LandedRow {
     const auto id = static_cast<uint16_t>(meta_word(layout().experts + 2 * k));
     return id == no_expert ? -1 : id;
   }
-  // The local expert of selection k; not_here: another rank's, or none.
-  static constexpr uint32_t not_here = 0xffffffffu;
+  // Of selection k.
   UCCLEP_FN uint32_t local_expert(uint32_t k) const {
     uint32_t local = 0;
     return is_mine(op, {expert(k), 0, 0}, local) ? local : not_here;
@@ -196,31 +195,6 @@ UCCLEP_FN bool find_rows(const OpenDispatch& open, const Op& op, const Segment& 
   return true;
 }
 
-// Verb of members of a scope that are near: what combine needs to know of a row of EXPERT_MAJOR, experts ascending.
-// Noted with its copy for the lowest of its local experts; `expert`: of this copy.
-template <class Coop>
-UCCLEP_FN void note_copies(const OpenDispatch& open, const LandedRow& row, uint32_t place, uint32_t expert) {
-  const HandleMemory memory = open.memory();
-  const uint32_t top_k = open.shape.top_k;
-  const Inbox inbox{nullptr, nullptr, nullptr};
-  for (uint32_t k = Near<Coop>::rank(); k < top_k; k += Near<Coop>::size()) {
-    const uint32_t mine = row.local_expert(k);
-    uint32_t copies = 0, order = 0, lowest = row.not_here;
-    for (uint32_t j = 0; j < top_k; ++j) {
-      const uint32_t other = row.local_expert(j);
-      if (other == row.not_here) continue;
-      copies += 1;
-      if (other < mine) order += 1;
-      if (other < lowest) lowest = other;
-    }
-    if (lowest != expert) return;
-    if (k == 0) memory.recv_count(row.source)[place] = copies;
-    if (mine == row.not_here) continue;
-    const uint32_t base = inbox.slab_base(row.op, row.source, mine);
-    memory.recv_entries(row.source, place)[order] = {base + row.position(k), mine, row.weight(k), k};
-  }
-}
-
 // Verb of members of a scope that are near: ids, weights, source and scales of a row at `index` of the output.
 template <class Coop>
 UCCLEP_FN bool take_rest(const OpenDispatch& open, const DispatchRows& out, const LandedRow& row, const Segment& at,
@@ -234,7 +208,11 @@ UCCLEP_FN bool take_rest(const OpenDispatch& open, const DispatchRows& out, cons
     }
   }
   if (out.src_info && Near<Coop>::rank() == 0) out.src_info[index] = int64_t{at.source} << 32 | row.token();
-  if (open.by_expert()) note_copies<Coop>(open, row, place, at.zone);
+  if (open.by_expert()) {
+    const Inbox inbox{nullptr, nullptr, nullptr};
+    note_copies<Coop>(open, row, place, at.zone,
+                      [&](uint32_t expert) { return inbox.slab_base(row.op, row.source, expert); });
+  }
   for (uint32_t b = 8 * Near<Coop>::rank(); out.scales && b < scale_bytes; b += 8 * Near<Coop>::size()) {
     if (row.lines && !wait_lines(row.op, Phase::rows, at.source, row.scales, b, b + 8)) return false;
     store_scale_word(row_at(out.scales, index, scale_bytes), b, scale_bytes, row.word(row.scales, b));
@@ -252,9 +230,8 @@ UCCLEP_FN bool take_tokens(const OpenDispatch& open, const LandedRow& row, const
   const BatchRange range = parts.range(part);
   if (!row.lines) {
     const uint32_t all = range.end * wire.batch_bytes, end = all < wire.token_bytes ? all : wire.token_bytes;
-    for (uint32_t b = range.begin * wire.batch_bytes + 16 * Near<Coop>::rank(); b < end; b += 16 * Near<Coop>::size()) {
-      store16(to + b, load16(row.tokens + b));
-    }
+    const uint32_t begin = range.begin * wire.batch_bytes;
+    copy_vectors<Near<Coop>>(to + begin, row.tokens + begin, end - begin);
     return true;
   }
   if constexpr (whole_warps<Coop>) {

@@ -60,11 +60,10 @@ struct ReceivedSelection {
   uint32_t position = 0;
 };
 
-// Warp verb: reads a meta body that lies in memory (window or shared).
-UCCLEP_FN ReceivedSelection read_meta(const GroupShape& shape, const char* meta) {
+// Lane verb: selection k of a row whose meta lies in memory (window or shared).
+UCCLEP_FN ReceivedSelection read_selection(const GroupShape& shape, const char* meta, uint32_t k) {
   const MetaLayout layout = MetaLayout::of(shape.top_k);
   ReceivedSelection s;
-  const uint32_t k = lane_id();
   if (k >= shape.top_k) return s;
   const uint16_t expert = reinterpret_cast<const uint16_t*>(meta + layout.experts)[k];
   if (expert == no_expert) return s;
@@ -72,6 +71,10 @@ UCCLEP_FN ReceivedSelection read_meta(const GroupShape& shape, const char* meta)
   s.weight = reinterpret_cast<const float*>(meta + layout.weights)[k];
   s.position = reinterpret_cast<const uint32_t*>(meta + layout.positions)[k];
   return s;
+}
+// Warp verb: lane k's.
+UCCLEP_FN ReceivedSelection read_meta(const GroupShape& shape, const char* meta) {
+  return read_selection(shape, meta, lane_id());
 }
 
 UCCLEP_FN uint32_t meta_token(const char* meta) {

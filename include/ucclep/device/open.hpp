@@ -117,4 +117,10 @@ UCCLEP_FN void end_received(const Op& op) {
   store_relaxed<Scope::gpu>(&op.group.state->seq[static_cast<uint32_t>(op.kind)], op.seq);
 }
 
+// Lane verb of the last block out of a combine: it is for its second half, or has `rows` to receive here.
+UCCLEP_FN void end_sending(const OpenOperation& open, Kind kind, uint32_t rows) {
+  open.memory().state()->opened[static_cast<uint32_t>(kind)] = open.seq;
+  if (bring(open, kind, sent, 0, asked | sent | rows)) end_received(open.of(kind, Operation::combine));
+}
+
 }  // namespace UCCLEP_SIMT_NAMESPACE

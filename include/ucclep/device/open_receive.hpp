@@ -71,9 +71,60 @@ template <class Coop>
 UCCLEP_FN void mark_unused(const OpenOperation& open, const DispatchRows& out, uint32_t begin, uint32_t end) {
   for (uint32_t row = begin + Coop::rank(); row < end; row += Coop::size()) {
     for (uint32_t k = 0; k < open.shape.top_k; ++k) store_choice(open, out, row, k, ReceivedSelection{});
-    if (out.src_info) out.src_info[row] = -1;
+    if (out.src_info && open.handle.view.mode == UCCLEP_MODE_LL) out.src_info[row] = -1;
   }
 }
+
+// Of a selection whose expert is another rank's, instead of a local expert.
+constexpr uint32_t not_here = 0xffffffffu;
+
+// Verb of members that are near: what combine needs to know of a row of EXPERT_MAJOR, its copies by expert. Noted with
+// the copy for the lowest of its local experts; expert: of this copy. row: its source, and local_expert(k), position(k)
+// and weight(k) of its selections. base(expert): the first row of the source in the zone or slab of that expert.
+template <class Coop, class Row, class Base>
+UCCLEP_FN void note_copies(const OpenOperation& open, const Row& row, uint32_t place, uint32_t expert, Base&& base) {
+  const HandleMemory memory = open.memory();
+  const uint32_t top_k = open.shape.top_k;
+  for (uint32_t k = Near<Coop>::rank(); k < top_k; k += Near<Coop>::size()) {
+    const uint32_t mine = row.local_expert(k);
+    uint32_t copies = 0, order = 0, lowest = not_here;
+    for (uint32_t j = 0; j < top_k; ++j) {
+      const uint32_t other = row.local_expert(j);
+      if (other == not_here) continue;
+      copies += 1;
+      if (other < mine) order += 1;
+      if (other < lowest) lowest = other;
+    }
+    if (lowest != expert) return;
+    if (k == 0) memory.recv_count(row.source)[place] = copies;
+    if (mine == not_here) continue;
+    memory.recv_entries(row.source, place)[order] = {base(mine) + row.position(k), mine, row.weight(k), k};
+  }
+}
+
+// The ranks that return a partial row of a token, ascending, and its places there: as each member of a scope knows
+// them.
+struct Returns {
+  uint32_t ranks[max_top_k], places[max_top_k], count = 0;
+
+  UCCLEP_FN Returns(const OpenOperation& open, uint32_t token) {
+    const HandleMemory memory = open.memory();
+    const uint32_t top_k = memory.shape.top_k, local = memory.shape.local_experts();
+    const auto* const experts = memory.at<int32_t>(memory.handle.offsets.topk) + uint64_t{token} * top_k;
+    const auto* const place_of = memory.at<uint32_t>(memory.handle.offsets.places) + uint64_t{token} * top_k;
+    for (uint32_t k = 0; k < top_k; ++k) {
+      if (place_of[k] == no_place) continue;
+      const uint32_t rank = static_cast<uint32_t>(experts[k]) / local;
+      uint32_t at = count++;
+      for (; at > 0 && ranks[at - 1] > rank; --at) {
+        ranks[at] = ranks[at - 1];
+        places[at] = places[at - 1];
+      }
+      ranks[at] = rank;
+      places[at] = place_of[k];
+    }
+  }
+};
 
 // A row's place in the output, of `bytes` each.
 UCCLEP_FN char* row_at(void* rows, uint32_t row, uint32_t bytes) {

@@ -42,6 +42,22 @@ UCCLEP_FN bool wait_lines(const Op& op, Phase phase, uint32_t peer, const char* 
   return true;
 }
 
+// Verb of `Members`: bytes, a multiple of 16, several vectors a member under way.
+template <class Members>
+UCCLEP_FN void copy_vectors(char* to, const char* from, uint64_t bytes) {
+  constexpr uint32_t in_flight = 4, unit = sizeof(vec16);
+  const uint64_t units = bytes / unit, step = Members::size();
+  uint64_t i = Members::rank();
+  for (; i + (in_flight - 1) * step < units; i += in_flight * step) {
+    vec16 values[in_flight];
+    UCCLEP_UNROLL
+    for (uint32_t j = 0; j < in_flight; ++j) values[j] = load16(from + unit * (i + j * step));
+    UCCLEP_UNROLL
+    for (uint32_t j = 0; j < in_flight; ++j) store16(to + unit * (i + j * step), values[j]);
+  }
+  for (; i < units; i += step) store16(to + unit * i, load16(from + unit * i));
+}
+
 // Lane verb: of a row's scales, of which there are `all` bytes, those that a word at offset `at` holds. They have no
 // alignment.
 UCCLEP_FN void store_scale_word(char* scales, uint32_t at, uint32_t all, uint64_t word) {
