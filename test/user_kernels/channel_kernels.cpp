@@ -45,13 +45,17 @@ UCCLEP_FN void write_message(const ChannelArgs& args, uint32_t round, int to) {
   }
 }
 template <class Coop>
-UCCLEP_FN void check_message(const ChannelArgs& args, uint32_t round, int from) {
-  const char* slot = args.in.data + static_cast<uint64_t>(from) * args.bytes;
+UCCLEP_FN void check_message_at(const ChannelArgs& args, uint32_t round, int from, int to) {
+  const char* slot = args.in.peers[to] + static_cast<uint64_t>(from) * args.bytes;
   uint64_t wrong = 0;
   for (uint64_t i = Coop::rank(); i < args.bytes; i += Coop::size()) {
-    wrong += static_cast<unsigned char>(slot[i]) != message_byte(args.seed, round, from, args.group.rank, i);
+    wrong += static_cast<unsigned char>(slot[i]) != message_byte(args.seed, round, from, to, i);
   }
   count(args, 0, wrong);
+}
+template <class Coop>
+UCCLEP_FN void check_message(const ChannelArgs& args, uint32_t round, int from) {
+  check_message_at<Coop>(args, round, from, args.group.rank);
 }
 
 template <class Coop>
@@ -100,7 +104,10 @@ UCCLEP_FN void meet(const ChannelArgs& args) {
       put_message<Coop>(args, named<Coop>(to));
     }
     bool ok = barrier(Coop{}, args.group, world);
-    for (uint32_t from = 0; ok && from < ranks; ++from) check_message<Coop>(args, round, static_cast<int>(from));
+    for (uint32_t i = 0; ok && i < ranks * ranks; ++i) {  // also what others put to others
+      const int to = static_cast<int>(i / ranks);
+      if (args.in.peers[to] != nullptr) check_message_at<Coop>(args, round, static_cast<int>(i % ranks), to);
+    }
     ok = ok && barrier(Coop{}, args.group, domain) && barrier(Coop{}, args.group, world);  // all have read
     if (!ok && Coop::rank() == 0) count(args, 1, 1);
     if (!ok) return;
