@@ -20,14 +20,17 @@ void run_across(const std::string& transport, uint64_t bytes, const std::functio
   });
 }
 
-// Every scope over a network of its own, one of which keeps the order.
+// Every scope over a network of its own: one that keeps the order, one where what goes to one peer comes late, and some
+// that reorder all.
 void in_scopes(const std::function<void(const std::string&, ChannelScope)>& run) {
-  uint32_t number = 0;
-  for (uint32_t turn = 0; turn < seeds(); ++turn) {
-    for (const ChannelScope scope : channel_scopes) {
-      const std::string seed = std::to_string(++number), delay = std::to_string(20 * (1 + number % 4));
-      run(number % 4 == 0 ? "loopback" : "faulty:seed=" + seed + ",delay=" + delay + ":loopback", scope);
-    }
+  for (uint32_t seed = 1; seed <= (seeds() + 2) / 3; ++seed) {
+    const auto reorders = [&](int delay) {
+      return "faulty:seed=" + std::to_string(seed) + ",delay=" + std::to_string(delay) + ":loopback";
+    };
+    run("loopback", ChannelScope::thread);
+    run("faulty:outage=1,peer=0,ms=40:loopback", ChannelScope::block);
+    run(reorders(40), ChannelScope::lanes4);
+    run(reorders(80), ChannelScope::warp);
   }
 }
 
