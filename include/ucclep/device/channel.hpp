@@ -9,6 +9,14 @@
 // exist is ucclEpInvalidArgument and later calls go on; a wait that reaches the group's timeout is ucclEpTimeout, which
 // ends the communicator, and false; so is what the abort word ends.
 //
+// To peers of this rank's domain a put and a signal are stores by the members, to others messages for the proxy threads
+// (message.hpp). The caller need not know which, but for these:
+//   - A put to another domain may read its source until the put is flushed, as said below.
+//   - Before a signal or a barrier tells anything, this rank waits until its puts to all other peers in other domains
+//     lie there: one way through the network and back. So put to all first, and then signal all.
+//   - NICs reach windows in host memory. Where windows lie in a GPU's memory a put to another domain leaves a data
+//     record, ucclEpNotSupported, and put_signal does not signal then. signal and barrier reach all ranks.
+//
 // A signal counts: each call adds one to the count that the caller's rank has with the peer, and wait_signal looks at
 // the sum over all ranks. Counts never go back and begin at 0 with the group.
 //
