@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A ring all-gather by put and signal alone: each rank passes on to the next one what it got from the one before.
+// A ring all-gather by put and signal alone: each rank passes on to the next one what it got from the one before. On the
+// host device also between domains, as with UCCLEP_NODES=2,2.
 //   nvcc -std=c++20 -arch=sm_90a -fmad=false --expt-relaxed-constexpr ring_all_gather.cu -lucclep
 #include <ucclep/device.hpp>
 
@@ -32,6 +33,7 @@ UCCLEP_KERNEL(all_gather, Ring) {
     ucclep::put_signal(all, args.group, next, args.window, at, args.window, at, piece, b);
     if (!ucclep::wait_signal(all, args.group, b, static_cast<uint64_t>(args.turn * steps + step + 1))) return;
   }
+  ucclep::flush(all, args.group);  // what was put is written again in the next turn
 }
 
 uint8_t byte_of(int rank, int turn, int i) {

@@ -31,9 +31,10 @@ OperationName operation_name(Operation operation) {
 }
 
 const char* phase_name(Phase phase) {
-  constexpr const char* names[] = {"none",     "routing", "slot",     "header",  "settings", "rows",    "weights",
-                                   "staging",  "grid",    "capacity", "shape",   "tokens",   "ring",    "handle_mem",
-                                   "argument", "window",  "signal",   "barrier", "mask",     "unrouted"};
+  constexpr const char* names[] = {"none",    "routing",    "slot",     "header",   "settings", "rows",
+                                   "weights", "staging",    "grid",     "capacity", "shape",    "tokens",
+                                   "ring",    "handle_mem", "argument", "window",   "signal",   "barrier",
+                                   "mask",    "unrouted",   "placed",   "reach"};
   const auto i = static_cast<size_t>(phase);
   return i < std::size(names) ? names[i] : "unknown";
 }
@@ -92,6 +93,14 @@ std::string channel_sentence(const ErrorRecord& r, int rank) {
     case Phase::signal:
       return fmt::format("wait_signal: rank {} waited {} ms for signal {} to count {}, it counts {}", rank, waited_ms,
                          r.epoch, r.expected, r.got);
+    case Phase::placed:
+      return fmt::format("the channel: rank {} waited {} ms for rank {} to have {} messages of it, it has {}", rank,
+                         waited_ms, r.peer, r.expected, r.got);
+    case Phase::reach:
+      return fmt::format(
+          "put: ranks {} and {} are in two domains, and NICs do not reach windows in a GPU's memory yet; "
+          "nothing was put",
+          rank, r.peer);
     default:
       return fmt::format("barrier {}: rank {} waited {} ms for rank {} to come", r.epoch, rank, waited_ms, r.peer);
   }

@@ -197,6 +197,10 @@ ucclEpGroup& usable(ucclEpGroup_t group) {
 
 void check_user_kernels(const ucclEpGroup& group) {
   check_one_domain(group.comm->wiring, "operations of user kernels");
+  check_channel(group);
+}
+
+void check_channel(const ucclEpGroup& group) {
   if (group.mask_words) {
     fail(ucclEpNotSupported, "the group has enable_mask, which this version has for operations of the library only");
   }
@@ -265,7 +269,7 @@ ucclEpResult_t ucclEpGroupDestroy(ucclEpGroup_t group) {
 ucclEpResult_t ucclEpGroupGetDevice(ucclEpGroup_t group, ucclEpDeviceGroup* out) {
   return guarded("ucclEpGroupGetDevice", group == nullptr ? nullptr : group->comm, [&] {
     const ucclEpGroup& g = usable(group);
-    check_user_kernels(g);
+    check_channel(g);
     check_device_struct(out);
     *out = g.device;
   });

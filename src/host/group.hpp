@@ -100,8 +100,10 @@ void launch_mended(ucclEpGroup& group, const Kernel& kernel, const Kernel& mend,
   launch(group, kernel, shape, args, stream);
 }
 
-// Error(ucclEpNotSupported) where kernels of the user's cannot take part in the group.
+// Error(ucclEpNotSupported) where kernels of the user's cannot take part in the group's operations.
 void check_user_kernels(const ucclEpGroup& group);
+// The same of what they do beside these.
+void check_channel(const ucclEpGroup& group);
 
 // Frees what handles destroyed earlier left, if no operation is in flight.
 void release_retired(ucclEpGroup& group);

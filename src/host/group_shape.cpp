@@ -32,11 +32,6 @@ void check_supported(const ucclEpGroupConfig_t& config, const NodeShape& nodes) 
          "config.enable_mask: this version has masks within one domain only; elsewhere a peer that misses its deadline "
          "is ucclEpTimeout");
   }
-  if (config.num_signals != 0 && nodes.nodes > 0) {
-    fail(ucclEpNotSupported,
-         "config.num_signals is {}: this version has the channel of user kernels within one domain only, pass 0",
-         config.num_signals);
-  }
 }
 
 // Each field may be within its limits and their product not: offsets are 64-bit.
@@ -123,7 +118,7 @@ WorkspaceLayout WorkspaceLayout::of(const GroupShape& shape) {
   WorkspaceLayout at{};
   at.windows = round_up(sizeof(GroupState), unit);
   at.channel = round_up(at.windows + sizeof(char*) * shape.ranks * (1 + shape.networked), unit);
-  at.masks = round_up(at.channel + sizeof(ChannelState) + sizeof(SignalCount) * shape.signals * shape.ranks, unit);
+  at.masks = round_up(at.channel + ChannelState::bytes(shape), unit);
   at.network = at.masks + (shape.masked != 0 ? GroupMasks::bytes(shape.ranks) : 0);
   at.tables = at.bytes = at.network;
   if (shape.networked != 0) {

@@ -10,6 +10,7 @@
 #include "base/best_effort.hpp"
 #include "host/comm.hpp"
 #include "host/proxy/immediate.hpp"
+#include "host/proxy/parcel.hpp"
 
 namespace ucclep {
 namespace {
@@ -70,16 +71,36 @@ proxy::Places places_of(const GroupShape& shape, const WindowLayout& w, const No
 }
 
 // A ring of each sort for each thread, and room for what all warps of an operation, and the threads of the block that
-// ends it, push at once.
+// ends it, push at once; and for all messages of the channel that may be under way, which wait for no room.
 proxy::RingsShape rings_of(const GroupShape& shape, const DeviceTraits& traits, size_t threads) {
   const auto log2 = static_cast<uint32_t>(std::bit_width(threads - 1));
   const unsigned warps = traits.num_sms * (traits.max_block / traits.wave);
-  return {log2, log2, warps * std::min(shape.top_k, shape.ranks) + traits.max_block, 0};
+  const unsigned of_operation = warps * std::min(shape.top_k, shape.ranks) + traits.max_block;
+  return {log2, log2, of_operation + channel_window * shape.ranks, 0};
+}
+
+// Of the channel: signals, and barriers of teams.
+uint32_t rows_of_words(const GroupShape& shape) {
+  return shape.signals + num_teams;
 }
 
 uint64_t words_bytes(const GroupShape& shape) {
+  const uint64_t of_channel = (1 + uint64_t{rows_of_words(shape)}) * shape.ranks;
   return sizeof(uint64_t) *
-         (Arrivals::progress_words(shape.ranks, shape.in_flight) + Arrivals::consumed_words(shape.ranks));
+         (Arrivals::progress_words(shape.ranks, shape.in_flight) + Arrivals::consumed_words(shape.ranks) + of_channel);
+}
+
+transport::Memory host_memory(const SharedMemory& memory) {
+  return {UCCLEP_MEMORY_HOST, 0, memory.host_data(), memory.bytes(), memory.fd(), memory.ticket().offset};
+}
+
+proxy::ChannelPlaces channel_of(const GroupShape& shape, const WindowLayout& layout, const SharedMemory& window,
+                                uint64_t* words) {
+  return {rows_of_words(shape),
+          static_cast<const std::byte*>(window.host_data()),
+          layout.messages,
+          layout.letters,
+          {words, words + shape.ranks}};
 }
 
 proxy::Allgather allgather_of(ucclEpComm& comm) {
@@ -157,7 +178,19 @@ ucclEpStats_t CommNetwork::statistics() const {
   return sum;
 }
 
-void CommNetwork::add(const GroupNetwork& group) {
+void CommNetwork::add_window(uint32_t id, const SharedMemory& memory) {
+  for (GroupNetwork* group : groups_) group->add_window(id, memory);
+}
+
+void CommNetwork::settle(Deadline deadline) const {
+  for (const GroupNetwork* group : groups_) group->settle(deadline);
+}
+
+void CommNetwork::remove_window(uint32_t id) {
+  for (GroupNetwork* group : groups_) group->remove_window(id);
+}
+
+void CommNetwork::add(GroupNetwork& group) {
   const std::lock_guard lock(mutex_);
   groups_.push_back(&group);
 }
@@ -185,14 +218,17 @@ GroupNetwork::GroupNetwork(ucclEpComm& comm, const GroupShape& shape, const Wind
   const std::vector<uint32_t> words = node_words(comm.wiring.plan);
   const NodeTable nodes{words.data(), shape.ranks, shape.nodes.nodes, shape.nodes.turns};
   spec_.shape.places = places_of(shape, layout, nodes, spec_.shape.rank);
+  uint64_t* const of_channel = consumed + Arrivals::consumed_words(shape.ranks);
+  spec_.shape.channel = channel_of(shape, layout, window, of_channel);
   spec_.shape.credits.in_flight = shape.in_flight;
+  spec_.shape.credits.messages = channel_window;
   spec_.shape.timeout_ms = static_cast<uint32_t>(timeout_ms);
   spec_.shape.traced = comm.trace != nullptr;
   spec_.rings = &rings_;
   spec_.words = {words_.get(), consumed, shape.ranks, shape.in_flight};
-  spec_.windows = {{UCCLEP_MEMORY_HOST, 0, window.host_data(), window.bytes(), window.fd(), window.ticket().offset}};
+  spec_.windows = {host_memory(window)};
   spec_.lines = comm.network->lines();
-  view_ = {rings_.fifo(), spec_.words, {}};
+  view_ = {rings_.fifo(), spec_.words, {}, spec_.shape.channel.words, windows_are_reached(comm)};
   for (uint32_t kind = 0; kind < std::size(view_.rows_per_chunk); ++kind) {
     view_.rows_per_chunk[kind] = spec_.shape.places.kinds[kind].rows_per_chunk;
   }
@@ -205,6 +241,31 @@ GroupNetwork::~GroupNetwork() {
 void GroupNetwork::connect() {
   proxies_ = comm_.network->engine().attach(spec_, allgather_of(comm_));
   comm_.network->add(*this);
+  comm_.windows->for_each([this](uint32_t id, const SharedMemory& memory) { add_window(id, memory); });
+}
+
+void GroupNetwork::add_window(uint32_t id, const SharedMemory& memory) {
+  if (!windows_are_reached(comm_)) return;
+  const auto allgather = allgather_of(comm_);
+  proxy::ParcelWriter out;
+  auto error = proxy::attempt([&] {
+    for (const transport::Key& key : proxies_->offer_window(id, host_memory(memory))) out.bytes(&key, sizeof key);
+  });
+  try {
+    const auto offers = proxy::agree(allgather, spec_.shape.rank, error ? &*error : nullptr, out.parcel());
+    error = proxy::attempt([&] {
+      std::vector<std::vector<transport::Key>> keys(offers.size());
+      for (uint32_t rank = 0; rank < offers.size(); ++rank) {
+        proxy::ParcelReader in(offers[rank], rank);
+        while (!in.done()) keys[rank].push_back(in.object<transport::Key>());
+      }
+      proxies_->import_window(id, keys);
+    });
+    proxy::agree(allgather, spec_.shape.rank, error ? &*error : nullptr);
+  } catch (const Error&) {
+    best_effort("network", "a window was not given back", [&] { proxies_->forget_window(id); });
+    throw;
+  }
 }
 
 void GroupNetwork::stop() {
@@ -216,7 +277,7 @@ void GroupNetwork::add_to(ucclEpStats_t& sum) const {
   const proxy::GroupStatistics counts = proxies_->statistics();
   ucclEpStats_t part = UCCLEP_STATS_INIT;
   part.commands = counts.commands;
-  part.messages = counts.chunks + counts.headers + counts.words;
+  part.messages = counts.chunks + counts.headers + counts.words + counts.channel;
   part.bytes_sent = counts.bytes;
   part.bytes_received = counts.bytes_in;
   part.ring_full_stalls = rings_.stalls();
@@ -257,6 +318,10 @@ uint64_t network_host_bytes(const GroupShape& shape, const DeviceTraits& traits,
 
 bool pins_windows(const ucclEpComm& comm) {
   return comm.network != nullptr && comm.traits.kind != UCCLEP_DEVICE_HOST;
+}
+
+bool windows_are_reached(const ucclEpComm& comm) {
+  return comm.network != nullptr && comm.traits.kind == UCCLEP_DEVICE_HOST;
 }
 
 void check_reach(const ucclEpComm& comm) {

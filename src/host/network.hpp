@@ -27,19 +27,25 @@ class CommNetwork {
   proxy::Engine& engine();
   // By rank: over which NICs of the engine a group is connected to it; none within this rank's domain.
   std::vector<std::vector<uint32_t>> lines() const;
+  // Collective, on all ranks or on none: a window of the user's, which NICs reach from now on for all groups, those
+  // that come later included. Nothing where it lies in a GPU's memory.
+  void add_window(uint32_t id, const SharedMemory& memory);
+  // Collective in its first part: what kernels have put comes to lie where it should. Then nobody uses it any more.
+  void settle(Deadline deadline) const;
+  void remove_window(uint32_t id);
   // Any thread: of all groups, those that are gone included.
   ucclEpStats_t statistics() const;
 
  private:
   friend class GroupNetwork;
-  void add(const GroupNetwork& group);
+  void add(GroupNetwork& group);
   void remove(const GroupNetwork& group);
 
   ucclEpComm& comm_;
   std::unique_ptr<proxy::Engine> engine_;
   bool by_nics_ = false;  // the engine has those of the plan; else one without a name
   mutable std::mutex mutex_;
-  std::vector<const GroupNetwork*> groups_;
+  std::vector<GroupNetwork*> groups_;
   ucclEpStats_t ended_ = UCCLEP_STATS_INIT;
 };
 
@@ -60,6 +66,10 @@ class GroupNetwork {
   // After that: what went over the network, if the communicator is traced.
   std::vector<proxy::Transfer> transfers() const { return proxies_->transfers(); }
 
+  void add_window(uint32_t id, const SharedMemory& memory);
+  void remove_window(uint32_t id) { proxies_->forget_window(id); }
+  void settle(Deadline deadline) const { proxies_->settle(deadline); }
+
   const NetworkView& view() const { return view_; }
   void add_to(ucclEpStats_t& sum) const;
 
@@ -71,7 +81,7 @@ class GroupNetwork {
 
   ucclEpComm& comm_;
   proxy::CommandRings rings_;
-  std::unique_ptr<uint64_t, FreeHost> words_;  // Arrivals
+  std::unique_ptr<uint64_t, FreeHost> words_;  // Arrivals, then ChannelWords
   NetworkView view_{};
   proxy::GroupSpec spec_;
   std::unique_ptr<proxy::ProxyGroup> proxies_;
@@ -87,6 +97,9 @@ uint64_t network_host_bytes(const GroupShape& shape, const DeviceTraits& traits,
 
 // Whether the windows of the network lie in pinned host memory.
 bool pins_windows(const ucclEpComm& comm);
+
+// Whether NICs reach the user's windows: the same on all ranks.
+bool windows_are_reached(const ucclEpComm& comm);
 
 // Error(ucclEpNotSupported) where groups cannot connect all ranks.
 void check_reach(const ucclEpComm& comm);

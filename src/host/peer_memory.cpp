@@ -32,6 +32,7 @@ PeerMemory exchange_memory(ucclEpComm& comm, std::shared_ptr<SharedMemory> own, 
   PeerMemory memory;
   memory.published = publish({bootstrap.comm_id(), comm.rank(), object}, own);
   const std::vector<MemoryTicket> tickets = bootstrap.allgather(own->ticket(), comm.deadline());  // all are published
+  for (const MemoryTicket& ticket : tickets) memory.bytes.push_back(ticket.bytes);
   std::vector<Fd> fds(ranks);
   const bool by_descriptor =
       std::any_of(tickets.begin(), tickets.end(), [](const MemoryTicket& ticket) { return ticket.has_descriptor(); });

@@ -15,7 +15,8 @@ namespace ucclep {
 struct PeerMemory {
   // By rank, as this process reaches it, the own among them; none of a rank in another domain.
   std::vector<std::shared_ptr<SharedMemory>> of;
-  Publication published;  // of the own memory, to ranks of this process
+  std::vector<uint64_t> bytes;  // by rank, those of other domains too
+  Publication published;        // of the own memory, to ranks of this process
 };
 
 // Collective: threads of a process share the object, other processes map what its ticket describes. Fails on all ranks

@@ -55,6 +55,7 @@ ucclEpWindow_t register_window(ucclEpComm& comm, void* ptr, size_t bytes) {
   Agreement visible(call);
   visible.attempt([&] { comm.windows->write(*window, comm.timeout_ms()); });
   visible.settle(*comm.bootstrap, comm.deadline());
+  if (comm.network) comm.network->add_window(window->id, *window->memory.of[static_cast<size_t>(comm.rank())]);
   log::info("window", "window {}: {} bytes at {}", window->id, bytes, ptr);
   return comm.windows->insert(std::move(window));
 }
@@ -90,9 +91,15 @@ void deregister_window(ucclEpComm& comm, ucclEpWindow_t window) {
          static_cast<void*>(window));
   }
   drain(comm);
+  if (comm.network && !comm.faults->fatal()) {
+    best_effort("window", "ucclEpWindowDeregister went on", [&] { comm.network->settle(comm.deadline()); });
+  }
   Agreement agreement("ucclEpWindowDeregister");
   agreement.field("window (by id)", window->id);
   const bool together = meets(comm, [&] { agreement.settle(*comm.bootstrap, comm.deadline()); });
+  if (comm.network) {
+    best_effort("window", "NICs may still reach it", [&] { comm.network->remove_window(window->id); });
+  }
   comm.windows->take(window->id);
   // From here on the caller may free his memory: then nobody may have it mapped any more.
   if (together) meets(comm, [&] { comm.bootstrap->barrier(comm.deadline()); });

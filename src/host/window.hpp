@@ -50,6 +50,13 @@ class WindowTable {
   void clear() { entries_.clear(); }
 
   std::optional<WindowPlace> find(const void* data, uint64_t bytes) const;
+  // each(id, this rank's memory), in the order of ids.
+  template <class Each>
+  void for_each(Each&& each) const {
+    for (const Entry& entry : entries_) {
+      if (entry.window) each(entry.window->id, *entry.window->memory.of[static_cast<size_t>(entry.window->rank)]);
+    }
+  }
 
  private:
   // Ranges stand beside the windows: find reads nothing else, on the path of every operation.

@@ -35,10 +35,9 @@ uint32_t WindowTable::free_id() const {
 
 void WindowTable::write(const ucclEpWindow& window, int64_t timeout_ms) {
   std::vector<char*> begins;
-  std::vector<uint64_t> sizes;
+  const std::vector<uint64_t>& sizes = window.memory.bytes;
   for (const auto& memory : window.memory.of) {
     begins.push_back(memory ? static_cast<char*>(memory->data()) : nullptr);
-    sizes.push_back(memory ? memory->bytes() : 0);
   }
   const auto copy = [this](const void* to, const void* from, size_t bytes) {
     device_.memcpy_async(const_cast<void*>(to), from, bytes, stream_);

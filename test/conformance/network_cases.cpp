@@ -166,8 +166,6 @@ TEST_CASE("network: what does not go across domains yet says so", "[driver][netw
     const auto not_yet = [](ucclEpResult_t result, const char* call) {
       refused(result, ucclEpNotSupported, call, {"one domain only"});
     };
-    ucclEpDeviceGroup device_group;
-    not_yet(ucclEpGroupGetDevice(group, &device_group), "ucclEpGroupGetDevice");
     ucclEpDeviceHandle device_handle;
     not_yet(ucclEpHandleGetDevice(handle, &device_handle), "ucclEpHandleGetDevice");
     const Exchange exchange(rank, comm, scenario);

@@ -16,6 +16,7 @@ static_assert(CreditShape{}.is_sound() && CreditShape{2048, 2048, 8}.is_sound() 
 static_assert(!CreditShape{2049, 1, 2}.is_sound() && !CreditShape{8, 9, 2}.is_sound() &&
               !CreditShape{8, 0, 2}.is_sound());
 static_assert(CreditShape{64, 16, 2}.entries() == 64 + 4 + 1 + 9);
+static_assert(CreditShape{64, 16, 2, 32}.entries() == 64 + 4 + 1 + 9 + 32);
 
 TEST_CASE("credits: a window of data messages, and no more", "[credits]") {
   SendCredits credits({.window = 3, .return_every = 1});

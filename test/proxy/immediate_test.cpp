@@ -18,13 +18,16 @@ TEST_CASE("immediate: every field at its limit alone comes back", "[immediate]")
   for (unsigned bit = 0; bit < 32; ++bit) CHECK(pack(unpack(uint32_t{1} << bit)) == uint32_t{1} << bit);
 }
 
-TEST_CASE("immediate: what a chunk, a header and a word say", "[immediate]") {
+TEST_CASE("immediate: what a chunk, a header, a word and a message say", "[immediate]") {
   const Immediate chunk = chunk_arrives(Kind::combine, 32 * 7 + 5, 4095, 4095);
   CHECK(chunk == Immediate{ImmKind::combine, 5, 4095, 4095});
   const Immediate header = header_arrives(Kind::combine, 32 * 7 + 5, 1, 4095);
   CHECK(header == Immediate{ImmKind::header_combine, 5, 1, 4095});
   const Immediate word = word_moves(consumed_word(Kind::dispatch), 4096 * 3 + 17, 12);
   CHECK(word == Immediate{ImmKind::word, 1, 12, 17});
+  const Immediate letter = message_arrives(4096 * 5 + 9, 4095, true);
+  CHECK(letter == Immediate{ImmKind::message, 1, 4095, 9});
+  CHECK(message_arrives(4095, 0, false) == Immediate{ImmKind::message, 0, 0, 4095});
   CHECK(consumed_word(Kind::update) == Word::consumed_update);
   CHECK(consumed_word(Kind::combine) == Word::consumed_combine);
 }

@@ -45,13 +45,17 @@ UCCLEP_FN void write_message(const ChannelArgs& args, uint32_t round, int to) {
   }
 }
 template <class Coop>
-UCCLEP_FN void check_message(const ChannelArgs& args, uint32_t round, int from) {
-  const char* slot = args.in.data + static_cast<uint64_t>(from) * args.bytes;
+UCCLEP_FN void check_message_at(const ChannelArgs& args, uint32_t round, int from, int to) {
+  const char* slot = args.in.peers[to] + static_cast<uint64_t>(from) * args.bytes;
   uint64_t wrong = 0;
   for (uint64_t i = Coop::rank(); i < args.bytes; i += Coop::size()) {
-    wrong += static_cast<unsigned char>(slot[i]) != message_byte(args.seed, round, from, args.group.rank, i);
+    wrong += static_cast<unsigned char>(slot[i]) != message_byte(args.seed, round, from, to, i);
   }
   count(args, 0, wrong);
+}
+template <class Coop>
+UCCLEP_FN void check_message(const ChannelArgs& args, uint32_t round, int from) {
+  check_message_at<Coop>(args, round, from, args.group.rank);
 }
 
 template <class Coop>
@@ -100,10 +104,56 @@ UCCLEP_FN void meet(const ChannelArgs& args) {
       put_message<Coop>(args, named<Coop>(to));
     }
     bool ok = barrier(Coop{}, args.group, world);
-    for (uint32_t from = 0; ok && from < ranks; ++from) check_message<Coop>(args, round, static_cast<int>(from));
-    ok = ok && barrier(Coop{}, args.group, domain);  // all have read
+    for (uint32_t i = 0; ok && i < ranks * ranks; ++i) {  // also what others put to others
+      const int to = static_cast<int>(i / ranks);
+      if (args.in.peers[to] != nullptr) check_message_at<Coop>(args, round, static_cast<int>(i % ranks), to);
+    }
+    ok = ok && barrier(Coop{}, args.group, domain) && barrier(Coop{}, args.group, world);  // all have read
     if (!ok && Coop::rank() == 0) count(args, 1, 1);
     if (!ok) return;
+  }
+}
+
+// Row 1 again, over three ranks: the put goes to one, the signal to another, and that one tells the first.
+template <class Coop>
+UCCLEP_FN void tell_another(const ChannelArgs& args) {
+  const auto behind = [&](uint32_t by) {
+    return (static_cast<uint32_t>(args.group.rank) + by) % args.group.shape.ranks;
+  };
+  const uint32_t ranks = args.group.shape.ranks;
+  if (!comes_along<Coop>()) return;
+  for (uint32_t round = 1; round <= args.rounds; ++round) {
+    write_message<Coop>(args, round, named<Coop>(behind(2)));
+    Coop::sync();
+    put_message<Coop>(args, named<Coop>(behind(2)));
+    signal(Coop{}, args.group, named<Coop>(behind(3)), told);
+    bool ok = wait_signal(Coop{}, args.group, told, round);  // of the rank behind(ranks - 3)
+    signal(Coop{}, args.group, named<Coop>(behind(ranks - 1)), taken);
+    ok = ok && wait_signal(Coop{}, args.group, taken, round);
+    if (ok) check_message<Coop>(args, round, static_cast<int>(behind(ranks - 2)));
+    ok = ok && barrier(Coop{}, args.group, world);
+    if (!ok && Coop::rank() == 0) count(args, 1, 1);
+    if (!ok) return;
+  }
+}
+
+// Row 3 in two launches, between which the host tells: what the first has flushed the second finds.
+template <class Coop>
+UCCLEP_FN void put_all(const ChannelArgs& args) {
+  for (uint32_t to = 0; comes_along<Coop>() && to < args.group.shape.ranks; ++to) {
+    write_message<Coop>(args, args.rounds, named<Coop>(to));
+    Coop::sync();
+    put_message<Coop>(args, named<Coop>(to));
+  }
+}
+template <class Coop>
+UCCLEP_FN void put_and_flush(const ChannelArgs& args) {
+  put_all<Coop>(args);
+  if (comes_along<Coop>() && !flush(Coop{}, args.group) && Coop::rank() == 0) count(args, 1, 1);
+}
+UCCLEP_FN void check_all(const ChannelArgs& args) {
+  for (uint32_t from = 0; block_id() == 0 && from < args.group.shape.ranks; ++from) {
+    check_message<block>(args, args.rounds, static_cast<int>(from));
   }
 }
 
@@ -199,6 +249,18 @@ UCCLEP_KERNEL(channel_meet, ChannelArgs) {
 }
 UCCLEP_KERNEL(channel_flush, ChannelArgs) {
   in_scope(args.scope, [&](auto coop) { flush_then_tell<decltype(coop)>(args); });
+}
+UCCLEP_KERNEL(channel_tell_another, ChannelArgs) {
+  in_scope(args.scope, [&](auto coop) { tell_another<decltype(coop)>(args); });
+}
+UCCLEP_KERNEL(channel_put_all, ChannelArgs) {
+  in_scope(args.scope, [&](auto coop) { put_all<decltype(coop)>(args); });
+}
+UCCLEP_KERNEL(channel_put_and_flush, ChannelArgs) {
+  in_scope(args.scope, [&](auto coop) { put_and_flush<decltype(coop)>(args); });
+}
+UCCLEP_KERNEL(channel_check_all, ChannelArgs) {
+  check_all(args);
 }
 UCCLEP_KERNEL(channel_at_once, ChannelArgs) {
   in_scope(args.scope, [&](auto coop) { signal_at_once<decltype(coop)>(args); });

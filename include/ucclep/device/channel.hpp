@@ -9,6 +9,14 @@
 // exist is ucclEpInvalidArgument and later calls go on; a wait that reaches the group's timeout is ucclEpTimeout, which
 // ends the communicator, and false; so is what the abort word ends.
 //
+// To peers of this rank's domain a put and a signal are stores by the members, to others messages for the proxy threads
+// (message.hpp). The caller need not know which, but for these:
+//   - A put to another domain may read its source until the put is flushed, as said below.
+//   - Before a signal or a barrier tells anything, this rank waits until its puts to all other peers in other domains
+//     lie there: one way through the network and back. So put to all first, and then signal all.
+//   - NICs reach windows in host memory. Where windows lie in a GPU's memory a put to another domain leaves a data
+//     record, ucclEpNotSupported, and put_signal does not signal then. signal and barrier reach all ranks.
+//
 // A signal counts: each call adds one to the count that the caller's rank has with the peer, and wait_signal looks at
 // the sum over all ranks. Counts never go back and begin at 0 with the group.
 //
@@ -31,7 +39,7 @@
 // What is seen by a member is seen by the whole scope. Other scopes of the rank are ordered by what orders them
 // otherwise, such as sync_block.
 #pragma once
-#include "ucclep/device/objects.hpp"
+#include "ucclep/device/channel_network.hpp"
 
 namespace ucclep {
 
@@ -41,17 +49,6 @@ inline constexpr int no_peer = -1;  // instead of a peer: this scope has nothing
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace channel {
-
-UCCLEP_FN ErrorRecord record_of(Phase phase, int peer, uint64_t expected, uint64_t got) {
-  ErrorRecord record{};
-  record.code = ucclEpInvalidArgument;
-  record.operation = Operation::channel;
-  record.phase = phase;
-  record.peer = peer;
-  record.expected = expected;
-  record.got = got;
-  return record;
-}
 
 // index is below count. If not, one member leaves a record.
 template <class Coop>
@@ -99,37 +96,37 @@ UCCLEP_FN bool try_put(const ucclEpDeviceGroup& group, int peer, const ucclEpDev
       !inside<Coop>(group, peer, dst.peer_bytes[peer], dst_offset, bytes)) {
     return false;
   }
+  if (by_network(group, static_cast<uint32_t>(peer))) {
+    return put_by_network<Coop>(group, peer, dst, dst_offset, src, src_offset, bytes);
+  }
   copy<Coop>(dst.peers[peer] + dst_offset, src.data + src_offset, bytes);
   return true;
 }
 
-// Where this rank counts at a peer, and where a peer counts here.
-UCCLEP_FN uint64_t* word_at(const ucclEpDeviceGroup& group, int peer, uint32_t row) {
-  return reinterpret_cast<uint64_t*>(group.windows[peer] +
-                                     group.layout.signal_word(group.shape, row, static_cast<uint32_t>(group.rank)));
+// Lane verb: what this rank says at the peer. False: the group has failed.
+UCCLEP_FN bool tell(const ucclEpDeviceGroup& group, uint32_t peer, uint32_t row, uint64_t value) {
+  if (by_network(group, peer)) return send_letter(group, peer, row, value);
+  const uint64_t word = group.layout.signal_word(group.shape, row, static_cast<uint32_t>(group.rank));
+  publish(reinterpret_cast<uint64_t*>(group.windows[peer] + word), value);
+  return true;
 }
+// Where a peer says it here.
 UCCLEP_FN const uint64_t* word_of(const ucclEpDeviceGroup& group, uint32_t row, uint32_t source) {
+  if (by_network(group, source)) return group.network->channel.moved + uint64_t{row} * group.shape.ranks + source;
   return reinterpret_cast<const uint64_t*>(group.windows[group.rank] +
                                            group.layout.signal_word(group.shape, row, source));
 }
 
-// Lane verb. Of several lanes that signal at once, one stores for all, so that a word only grows and nobody waits.
+// Lane verb. Of several lanes that signal at once, one tells for all, so that a word only grows and no other waits.
 UCCLEP_FN void count_up(const ucclEpDeviceGroup& group, int peer, int id) {
   const auto row = static_cast<uint32_t>(id);
   SignalCount& count = group.channel->counts()[row * group.shape.ranks + static_cast<uint32_t>(peer)];
-  uint64_t* word = word_at(group, peer, row);
   if (fetch_add_acq_rel<Scope::gpu>(&count.pending, uint64_t{1}) != 0) return;
   for (uint64_t taken = 1; taken != 0;) {
     count.sent += taken;
-    publish(word, count.sent);
+    if (!tell(group, static_cast<uint32_t>(peer), row, count.sent)) return;
     taken = fetch_add_acq_rel<Scope::gpu>(&count.pending, uint64_t{0} - taken) - taken;
   }
-}
-
-UCCLEP_COLD_FN void report_late(DeviceErrors* errors, uint32_t* abort_word, ErrorRecord record, uint64_t start_ns) {
-  record.code = ucclEpTimeout;
-  record.waited_ns = clock_ns() - start_ns;
-  report_fatal(errors, abort_word, record);
 }
 
 // Lane verb: the sum over all senders, each acquired.
@@ -177,6 +174,7 @@ UCCLEP_FN bool all_of(bool ok) {
 template <class Coop>
 UCCLEP_FN void put(Coop, const ucclEpDeviceGroup& group, int peer, const ucclEpDeviceWindow& dst, uint64_t dst_offset,
                    const ucclEpDeviceWindow& src, uint64_t src_offset, uint64_t bytes) {
+  if (group.network != nullptr) Coop::sync();  // one member sends what all have written
   channel::try_put<Coop>(group, peer, dst, dst_offset, src, src_offset, bytes);
 }
 
@@ -187,7 +185,12 @@ UCCLEP_FN void signal(Coop, const ucclEpDeviceGroup& group, int peer, int id) {
   Coop::sync();
   const bool good = peer != no_peer && channel::exists<Coop>(group, Field::peer, peer, group.shape.ranks) &&
                     channel::exists<Coop>(group, Field::signal, id, group.shape.signals);
-  if (good && Coop::rank() == 0) channel::count_up(group, peer, id);
+  bool ok = good;
+  if (group.network != nullptr) {
+    if (good) ok = channel::await_puts_to_all<Coop>(group, peer);
+    ok = channel::all_of<Coop>(ok);
+  }
+  if (ok && Coop::rank() == 0) channel::count_up(group, peer, id);
   Coop::sync();  // a lane of the warp may wait next, and others run only when it has ended
 }
 
@@ -196,6 +199,7 @@ template <class Coop>
 UCCLEP_FN void put_signal(Coop coop, const ucclEpDeviceGroup& group, int peer, const ucclEpDeviceWindow& dst,
                           uint64_t dst_offset, const ucclEpDeviceWindow& src, uint64_t src_offset, uint64_t bytes,
                           int id) {
+  if (group.network != nullptr) Coop::sync();
   const bool sent = (peer == no_peer || channel::exists<Coop>(group, Field::signal, id, group.shape.signals)) &&
                     channel::try_put<Coop>(group, peer, dst, dst_offset, src, src_offset, bytes);
   signal(coop, group, sent ? peer : no_peer, id);
@@ -213,7 +217,12 @@ UCCLEP_FN bool wait_signal(Coop, const ucclEpDeviceGroup& group, int id, uint64_
 template <class Coop>
 UCCLEP_FN bool flush(Coop, const ucclEpDeviceGroup& group) {
   fence_acq_rel<Scope::system>();
-  return channel::all_of<Coop>(load_relaxed<Scope::system>(group.abort_word) == 0);
+  bool ok = load_relaxed<Scope::system>(group.abort_word) == 0;
+  if (group.network != nullptr) {
+    Coop::sync();
+    ok = ok && channel::await_puts_to_all<Coop>(group, no_peer);
+  }
+  return channel::all_of<Coop>(ok);
 }
 
 // One scope of every rank of the team calls it, and for each team one at a time. Groups of lanes<N> come as one, their
@@ -223,15 +232,19 @@ UCCLEP_FN bool barrier(Coop, const ucclEpDeviceGroup& group, Team team) {
   uint64_t* last = &group.channel->barriers[team];
   const uint64_t number = load_relaxed<Scope::gpu>(last) + 1;
   const uint32_t ranks = group.shape.ranks, row = group.shape.signals + team;
+  const auto meets = [&](uint32_t peer) { return team == world || !channel::by_network(group, peer); };
   Coop::sync();
   if (Coop::rank() == 0) store_relaxed<Scope::gpu>(last, number);
-  for (uint32_t peer = Coop::rank(); peer < ranks; peer += Coop::size()) {
-    publish(channel::word_at(group, static_cast<int>(peer), row), number);
+  bool ok = true;
+  if (group.network != nullptr) {
+    ok = channel::all_of<Coop>(channel::await_puts_to_all<Coop>(group, no_peer));
+  }
+  for (uint32_t peer = Coop::rank(); peer < ranks && ok; peer += Coop::size()) {
+    if (meets(peer)) ok = channel::tell(group, peer, row, number);
   }
   Coop::sync();  // no member waits before all have told
-  bool ok = true;
   for (uint32_t peer = Coop::rank(); peer < ranks && ok; peer += Coop::size()) {
-    ok = channel::await_peer(group, row, peer, number);
+    if (meets(peer)) ok = channel::await_peer(group, row, peer, number);
   }
   return channel::all_of<Coop>(ok);
 }

@@ -30,6 +30,9 @@ enum class CommandOp : uint8_t {
              // its rows have been put
   header = 2,    // `row` rows come in all: the last chunk ends there. With `bytes` of the operation's header
   consumed = 3,  // all operations of the kind up to `epoch` have been read here
+  // Of the channel, with the number of the message as epoch (message.hpp):
+  channel_put = 4,
+  letter = 5,
 };
 
 // Of a put, and of the header of such an operation: its rows go from node to node (HT), not from rank to rank.

@@ -29,6 +29,7 @@
 //   relay           [slot][node] [block]  HT between nodes: rows for a node, where they are sent from and where its
 //                                         relay takes them in, from where its node's ranks read them; sums of a node
 //                                         for a home, where its relay sends them from and, by [node], where they land
+//   channel         [rank][message]       what waits to be sent, and letters that came (message.hpp)
 // Peers look at nothing else there. Headers that come by the network are copied to where those of peers land (network.hpp).
 // clang-format on
 //
@@ -38,6 +39,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ucclep/device/message.hpp"
 #include "ucclep/device/nodes.hpp"
 
 namespace ucclep {
@@ -221,6 +223,7 @@ struct WindowLayout {
   uint64_t out_back, in_back, net_back_of_rank;
   uint64_t relay_out, relay_in, relay_rows;  // relay_rows: as sums_rows
   uint64_t sums_out, sums_in;
+  uint64_t messages, letters;
   uint64_t network_bytes;  // 0: there is none
 
   static UCCLEP_HD constexpr uint64_t block_of(const GroupShape& s, uint32_t slot, uint32_t rank) {
@@ -282,7 +285,9 @@ struct WindowLayout {
     w.relay_in = w.relay_out + w.relay_rows * nodes;
     w.sums_out = w.relay_in + w.relay_rows * blocks_in;
     w.sums_in = w.sums_out + w.sums_rows * blocks_in;
-    w.network_bytes = round_up(w.sums_in + w.sums_rows * nodes, page);
+    w.messages = w.sums_in + w.sums_rows * nodes;
+    w.letters = w.messages + sizeof(Message) * channel_window * s.ranks;
+    w.network_bytes = round_up(w.letters + sizeof(Letter) * channel_window * s.ranks, page);
     return w;
   }
 
@@ -372,6 +377,13 @@ struct WindowLayout {
   }
   UCCLEP_HD constexpr uint64_t sums_in_of(const GroupShape& s, uint32_t slot, uint32_t node) const {
     return sums_in + sums_rows * (uint64_t{slot} * s.nodes.nodes + node);
+  }
+  // Of the channel: this rank's message of that number to `rank`, and the letter of that number that `rank` has sent.
+  UCCLEP_HD constexpr uint64_t message_to(uint32_t rank, uint64_t number) const {
+    return messages + sizeof(Message) * (uint64_t{rank} * channel_window + number % channel_window);
+  }
+  UCCLEP_HD constexpr uint64_t letter_of(uint32_t rank, uint64_t number) const {
+    return letters + sizeof(Letter) * (uint64_t{rank} * channel_window + number % channel_window);
   }
   // In the first window: sums of the own node, by token; and what members of the node say of their partial rows.
   UCCLEP_HD constexpr uint64_t own_sums_of(uint32_t slot) const { return own_sums + sums_rows * slot; }

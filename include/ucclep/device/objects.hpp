@@ -22,11 +22,25 @@ struct SignalCount {
   uint64_t pending, sent;
 };
 
+// Messages to a peer in another domain: the last number that was taken, the last of a put, and the last of which this
+// device knows that it is placed (message.hpp).
+struct MessageLine {
+  uint64_t sent, puts, placed;
+};
+
 // What a rank knows of its own part of the channel, in device memory.
 struct ChannelState {
   uint64_t barriers[num_teams];  // the last one of each team
 
   UCCLEP_HD SignalCount* counts() { return reinterpret_cast<SignalCount*>(this + 1); }  // [signals][ranks]
+  // [ranks], of a networked group
+  UCCLEP_HD MessageLine* lines(const GroupShape& shape) {
+    return reinterpret_cast<MessageLine*>(counts() + uint64_t{shape.signals} * shape.ranks);
+  }
+  static UCCLEP_HD constexpr uint64_t bytes(const GroupShape& shape) {
+    return sizeof(ChannelState) +
+           (sizeof(SignalCount) * shape.signals + sizeof(MessageLine) * shape.networked) * shape.ranks;
+  }
 };
 
 // The ranks that meet at a barrier: those whose memory this rank reaches, or all of the communicator.
@@ -160,5 +174,5 @@ struct ucclEpDeviceWindow {
   char* data = nullptr;                                             // this rank's range
   // [ranks], device memory: every rank's range as it is mapped here; NULL: of another domain
   char* const* peers = nullptr;
-  const uint64_t* peer_bytes = nullptr;  // [ranks], device memory: their sizes; 0: of another domain
+  const uint64_t* peer_bytes = nullptr;  // [ranks], device memory: their sizes
 };

@@ -32,7 +32,10 @@ enum class Phase : uint32_t {
   // of masks
   mask,
   // of a user's kernel
-  unrouted
+  unrouted,
+  // of the channel between domains
+  placed,
+  reach
 };
 
 // Fields of Settings, to name the one that differs between ranks or does not fit.

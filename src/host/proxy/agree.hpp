@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <new>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -18,5 +20,18 @@ using Allgather = std::function<std::vector<std::vector<std::byte>>(std::span<co
 // Returns what each rank brings.
 std::vector<std::vector<std::byte>> agree(const Allgather& allgather, uint32_t rank, const Error* error,
                                           std::span<const std::byte> mine = {});
+
+// What a step says when it fails on this rank.
+template <class Step>
+std::optional<Error> attempt(Step&& step) {
+  try {
+    step();
+    return std::nullopt;
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::bad_alloc&) {
+    return Error(ucclEpOutOfMemory, "no memory for the proxies of a group");
+  }
+}
 
 }  // namespace ucclep::proxy

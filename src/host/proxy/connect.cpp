@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <map>
-#include <new>
-#include <optional>
 #include <utility>
 
 #include "host/proxy/parcel.hpp"
@@ -88,7 +86,7 @@ void Connector::deal() {
       const auto [known, fresh] = port_of_.try_emplace({thread, nic}, static_cast<uint32_t>(ports_.size()));
       if (fresh) {
         ports_.push_back({thread, static_cast<uint32_t>(parts.ports.size()), nic, {}});
-        parts.ports.emplace_back();
+        parts.ports.emplace_back().number = known->second;
       }
       Port& port = parts.ports[ports_[known->second].port];
       peer.lines.push_back({.port = ports_[known->second].port, .number = static_cast<uint32_t>(port.peer_of.size())});
@@ -120,7 +118,8 @@ void Connector::open(OpenPort& open) {
   nic.in_flight.narrow(traits.max_bytes == 0 ? InFlight::any_bytes : traits.max_bytes, InFlight::any_messages);
   window_ = std::min(window_, most_window(traits, peers));
   for (const KindPlaces& kind : shape.places.kinds) {
-    const uint64_t most = std::max<uint64_t>(kind.chunk_bytes(), kind.header_bytes);
+    const uint64_t of_channel = shape.channel.rows > 0 ? channel_piece : 0;
+    const uint64_t most = std::max<uint64_t>({kind.chunk_bytes(), kind.header_bytes, of_channel});
     if (most > traits.max_message) {
       fail(ucclEpNotSupported, "messages of {} bytes; NIC {} takes {}", most, nic.config.name, traits.max_message);
     }
@@ -217,20 +216,8 @@ void Connector::join(uint32_t rank, std::span<const std::byte> offer) {
     }
     transport::Endpoint& endpoint = *parts.ports[line.port].endpoint;
     endpoint.connect(line.number, number, offered[port].address);
+    line.peer_port = port;
     for (const Key& key : offered[port].keys) line.regions.push_back(endpoint.import_region(line.number, key));
-  }
-}
-
-// What a step says when it fails on this rank.
-template <class Step>
-std::optional<Error> attempt(Step&& step) {
-  try {
-    step();
-    return std::nullopt;
-  } catch (const Error& error) {
-    return error;
-  } catch (const std::bad_alloc&) {
-    return Error(ucclEpOutOfMemory, "no memory for the proxies of a group");
   }
 }
 

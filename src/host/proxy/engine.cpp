@@ -2,6 +2,7 @@
 #include "host/proxy/engine.hpp"
 
 #include <chrono>
+#include <map>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -21,6 +22,7 @@ ProxyGroup::ProxyGroup(const GroupSpec& spec, std::vector<GroupShare::Parts> par
   const auto consumed = std::make_shared<ConsumedHere>();
   shares_.reserve(parts.size());
   for (GroupShare::Parts& part : parts) {
+    ports_ += static_cast<uint32_t>(part.ports.size());
     shares_.push_back(std::make_shared<GroupShare>(spec.shape, std::move(part), spec.words, consumed, faults));
   }
 }
@@ -46,7 +48,7 @@ void ProxyGroup::stop(int64_t timeout_ms, const Allgather& allgather) {
   };
   attempt([&] {
     for (const auto& share : shares_) share->drain();
-    wait(&GroupShare::drained, deadline, "carry out all commands");
+    wait([](const GroupShare& share) { return share.drained(); }, deadline, "carry out all commands");
     for (const auto& share : shares_) {
       if (const auto fault = share->first_fault()) throw Error(fault->code, fault->sentence);
     }
@@ -60,18 +62,59 @@ void ProxyGroup::stop(int64_t timeout_ms, const Allgather& allgather) {
   }
   attempt([&] {
     for (const auto& share : shares_) share->hush();
-    wait(&GroupShare::silent, deadline, "end what was under way");
+    wait([](const GroupShare& share) { return share.silent(); }, deadline, "end what was under way");
   });
   agree(allgather, rank_, error ? &*error : nullptr);
 }
 
-void ProxyGroup::wait(bool (GroupShare::*done)() const, Deadline deadline, const char* what) const {
+template <class Done>
+void ProxyGroup::wait(Done&& done, Deadline deadline, const char* what) const {
   for (const auto& share : shares_) {
-    while (!((*share).*done)()) {
+    while (!done(*share)) {
       if (deadline.expired()) fail(ucclEpTimeout, "the proxies did not {} within {} ms", what, deadline.total_ms());
       std::this_thread::sleep_for(std::chrono::microseconds(200));
     }
   }
+}
+
+// Step by step, each share while its thread does not touch it.
+template <class Step>
+void ProxyGroup::paused(Step&& step) {
+  for (size_t i = 0; i < shares_.size(); ++i) {
+    if (!threads_[i]->let_go(*shares_[i], Deadline::after_ms(let_go_ms))) {
+      fail(ucclEpTimeout, "a proxy thread did not pause within {} ms", let_go_ms);
+    }
+    std::optional<Error> error;
+    try {
+      step(*shares_[i]);
+    } catch (const Error& failed) {
+      error = failed;
+    }
+    threads_[i]->adopt(shares_[i]);
+    if (error) throw *error;
+  }
+}
+
+std::vector<transport::Key> ProxyGroup::offer_window(uint32_t id, const transport::Memory& memory) {
+  std::vector<transport::Key> keys(ports_);
+  paused([&](GroupShare& share) { share.register_window(id, memory, keys); });
+  return keys;
+}
+
+void ProxyGroup::import_window(uint32_t id, const std::vector<std::vector<transport::Key>>& keys) {
+  paused([&](GroupShare& share) { share.import_window(id, keys); });
+}
+
+void ProxyGroup::forget_window(uint32_t id) {
+  paused([&](GroupShare& share) { share.forget_window(id); });
+}
+
+// The second calm round from now on has begun after now.
+void ProxyGroup::settle(Deadline deadline) const {
+  std::map<const GroupShare*, uint64_t> before;
+  for (const auto& share : shares_) before[share.get()] = share->calm_rounds();
+  wait([&](const GroupShare& share) { return share.calm_rounds() >= before[&share] + 2; }, deadline,
+       "carry out what kernels had put");
 }
 
 GroupStatistics ProxyGroup::statistics() const {

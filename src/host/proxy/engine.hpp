@@ -44,15 +44,27 @@ class ProxyGroup {
   // its time was up, a command was wrong, a connection was lost.
   void stop(int64_t timeout_ms, const Allgather& allgather);
 
+  // Windows of the user's, by id: what is put into one, or from it, comes there when all ranks have imported what all
+  // have offered. settle: waits until every put and signal has come to lie at its peer, of those that were pushed
+  // before.
+  uint32_t ports() const { return ports_; }
+  std::vector<transport::Key> offer_window(uint32_t id, const transport::Memory& memory);
+  void import_window(uint32_t id, const std::vector<std::vector<transport::Key>>& keys);  // by rank, by port
+  void forget_window(uint32_t id);
+  void settle(Deadline deadline) const;
+
   GroupStatistics statistics() const;
   // Of a traced group, after a stop that did not throw.
   std::vector<Transfer> transfers() const;
   const CreditShape& credits() const { return credits_; }  // as all ranks can grant them
 
  private:
-  void wait(bool (GroupShare::*done)() const, Deadline deadline, const char* what) const;
+  template <class Done>
+  void wait(Done&& done, Deadline deadline, const char* what) const;
+  template <class Step>
+  void paused(Step&& step);
 
-  uint32_t rank_;
+  uint32_t rank_, ports_ = 0;
   CreditShape credits_;
   std::vector<std::shared_ptr<GroupShare>> shares_;  // by thread
   std::vector<ProxyThread*> threads_;

@@ -13,6 +13,11 @@ namespace {
 constexpr uint32_t none = 0xffffffff;
 constexpr size_t batch = 64;  // commands, completions
 
+uint32_t& region_of(std::vector<uint32_t>& regions, uint32_t id) {
+  if (regions.size() <= user_window(id)) regions.resize(user_window(id) + 1, UCCLEP_NO_REGION);
+  return regions[user_window(id)];
+}
+
 }  // namespace
 
 GroupShare::GroupShare(const GroupShape& shape, Parts parts, const Arrivals& words,
@@ -39,6 +44,7 @@ bool GroupShare::step() {
   bool moved = false;
   if (!hushed) {
     for (RingReader& ring : rings_) moved |= read(ring);
+    if (!moved && sender_.all_placed()) calm_.add(1);
     if (draining) receiver_.return_credits();
   }
   moved |= sender_.pump();
@@ -78,10 +84,12 @@ void GroupShare::carry_out(const Command& command) {
   counts_.bad_commands.add(1);
   const CommandFields c = command.fields();
   const auto kind = static_cast<Kind>(c.kind);
-  const char* name = c.operation == CommandOp::put        ? "put"
-                     : c.operation == CommandOp::header   ? "header"
-                     : c.operation == CommandOp::consumed ? "consumed"
-                                                          : "unknown";
+  const char* name = c.operation == CommandOp::put           ? "put"
+                     : c.operation == CommandOp::header      ? "header"
+                     : c.operation == CommandOp::consumed    ? "consumed"
+                     : c.operation == CommandOp::channel_put ? "put of the channel"
+                     : c.operation == CommandOp::letter      ? "signal of the channel"
+                                                             : "unknown";
   report({ucclEpInternalError, kind_name(kind), c.destination,
           fmt::format("rank {}: a command of its kernels cannot be right, {}: {} of {} {} for rank {}, {} rows from {} "
                       "on, {} bytes",
@@ -97,6 +105,9 @@ const char* GroupShare::what_is_wrong(const Command& command) {
       return sender_.take(peer, command);
     case CommandOp::consumed:
       return receiver_.consume(peer, command);
+    case CommandOp::channel_put:
+    case CommandOp::letter:
+      return sender_.take_message(peer, command);
     default:
       return "there is no such operation";
   }
@@ -169,6 +180,34 @@ void GroupShare::watch(Clock::time_point now) {
     report({ucclEpTimeout, "proxy", static_cast<int>(rank),
             fmt::format("rank {} waited {} ms for rank {} to take in what it was sent; {} messages more wait",
                         shape_.rank, shape_.timeout_ms, rank, backlog.waiting)});
+  }
+}
+
+void GroupShare::register_window(uint32_t id, const transport::Memory& memory, std::vector<transport::Key>& keys) {
+  for (Port& port : parts_.ports) {
+    region_of(port.regions, id) = port.endpoint->register_region(memory, &keys[port.number]);
+  }
+}
+
+void GroupShare::import_window(uint32_t id, const std::vector<std::vector<transport::Key>>& keys) {
+  for (PeerLines& peer : parts_.peers) {
+    for (Line& line : peer.lines) {
+      const transport::Key& key = keys[peer.rank].at(line.peer_port);
+      region_of(line.regions, id) = parts_.ports[line.port].endpoint->import_region(line.number, key);
+    }
+  }
+}
+
+void GroupShare::forget_window(uint32_t id) {
+  for (PeerLines& peer : parts_.peers) {
+    for (Line& line : peer.lines) {
+      const uint32_t region = std::exchange(region_of(line.regions, id), UCCLEP_NO_REGION);
+      if (region != UCCLEP_NO_REGION) parts_.ports[line.port].endpoint->release_region(region);
+    }
+  }
+  for (Port& port : parts_.ports) {
+    const uint32_t region = std::exchange(region_of(port.regions, id), UCCLEP_NO_REGION);
+    if (region != UCCLEP_NO_REGION) port.endpoint->deregister_region(region);
   }
 }
 

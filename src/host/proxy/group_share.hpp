@@ -51,8 +51,16 @@ class GroupShare {
   bool drained() const { return drained_.load(std::memory_order_acquire); }
   void hush() { hushed_.store(true, std::memory_order_release); }
   bool silent() const { return silent_.load(std::memory_order_acquire); }
+  // Rounds in which no command had come, and every message of the channel was placed.
+  uint64_t calm_rounds() const { return calm_.get(); }
   std::optional<Fault> first_fault() const;
   const GroupCounts<Counter>& counts() const { return counts_; }
+
+  // While no thread steps it: a window of the user's. The keys are in the order of the rank's ports.
+  void register_window(uint32_t id, const transport::Memory& memory, std::vector<transport::Key>& keys);
+  void import_window(uint32_t id, const std::vector<std::vector<transport::Key>>& keys);  // by rank
+  void forget_window(uint32_t id);
+
   // When it is silent, and the group is traced.
   const TransferLog* log() const { return log_.get(); }
 
@@ -82,6 +90,7 @@ class GroupShare {
   Parts parts_;
   std::shared_ptr<ConsumedHere> consumed_;
   GroupCounts<Counter> counts_;
+  Counter calm_;
   std::unique_ptr<TransferLog> log_;
   Sender sender_;
   Receiver receiver_;

@@ -3,10 +3,12 @@
 //
 // clang-format off
 //   field    bits    largest   what
-//   kind     0..2    7         a chunk or the header of an operation of a kind, or that a word moved on
-//   epoch    3..7    31        seq of the operation, truncated; or which word
+//   kind     0..2    7         a chunk or the header of an operation of a kind, that a word moved on, or a message of
+//                              the channel
+//   epoch    3..7    31        seq of the operation, truncated; or which word; or whether the message is a letter
 //   source   8..19   4095      rank
-//   value    20..31  4095      chunk; with a header how many chunks there are; or the word's value, truncated (P9)
+//   value    20..31  4095      chunk; with a header how many chunks there are; or the word's value, truncated (P9); or
+//                              the message's number, truncated
 // clang-format on
 #pragma once
 #include <cstdint>
@@ -16,12 +18,22 @@
 namespace ucclep::proxy {
 
 // The first three are those of Kind: a chunk of that kind's operation. Then the headers of the three.
-enum class ImmKind : uint8_t { update, dispatch, combine, header_update, header_dispatch, header_combine, word };
+enum class ImmKind : uint8_t {
+  update,
+  dispatch,
+  combine,
+  header_update,
+  header_dispatch,
+  header_combine,
+  word,
+  message
+};
 static_assert(static_cast<uint32_t>(ImmKind::header_update) == num_kinds);
 
-// `consumed` of each kind, and how many data messages a receiver has dealt with.
-enum class Word : uint8_t { consumed_update, consumed_dispatch, consumed_combine, credit };
-constexpr uint32_t num_words = num_kinds + 1;
+// `consumed` of each kind, how many data messages a receiver has dealt with, and how many of the channel lie there
+// without a gap.
+enum class Word : uint8_t { consumed_update, consumed_dispatch, consumed_combine, credit, placed };
+constexpr uint32_t num_words = num_kinds + 2;
 
 constexpr uint32_t imm_epoch_bits = 5, imm_value_bits = 12;
 constexpr uint32_t imm_epochs = 1u << imm_epoch_bits, imm_values = 1u << imm_value_bits;
@@ -60,6 +72,10 @@ constexpr Immediate header_arrives(Kind kind, uint64_t seq, uint32_t source, uin
 constexpr Immediate word_moves(Word word, uint64_t value, uint32_t source) {
   return {ImmKind::word, static_cast<uint8_t>(word), static_cast<uint16_t>(source),
           static_cast<uint16_t>(value % imm_values)};
+}
+constexpr Immediate message_arrives(uint64_t number, uint32_t source, bool letter) {
+  return {ImmKind::message, static_cast<uint8_t>(letter), static_cast<uint16_t>(source),
+          static_cast<uint16_t>(number % imm_values)};
 }
 constexpr Word consumed_word(Kind kind) {
   return static_cast<Word>(kind);

@@ -35,6 +35,7 @@ class ParcelReader {
  public:
   ParcelReader(std::span<const std::byte> parcel, uint32_t rank) : rest_(parcel), rank_(rank) {}
 
+  bool done() const { return rest_.empty(); }
   uint32_t number() {
     uint32_t value = 0;
     std::memcpy(&value, take(sizeof value).data(), sizeof value);

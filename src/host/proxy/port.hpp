@@ -35,6 +35,7 @@ struct Port {
 
   std::unique_ptr<transport::Endpoint> endpoint;
   InFlight* nic = nullptr;             // shared with all threads and groups that use the NIC
+  uint32_t number = 0;                 // among all of this rank
   std::vector<uint32_t> regions;       // by window
   std::vector<uint32_t> peer_of;       // by the endpoint's number of the connection
   uint32_t sends = 0, unfinished = 0;  // operations: as granted, and now
@@ -46,6 +47,7 @@ struct Line {
   static constexpr uint32_t longest_chain = 32;
 
   uint32_t port = 0, number = 0;
+  uint32_t peer_port = 0;              // the number of the port at the other end
   std::vector<uint32_t> regions = {};  // of the peer, by window
   uint32_t chained = 0;
   std::array<transport::Operation, longest_chain> chain{};

@@ -44,14 +44,14 @@ void ProxyThread::adopt(std::shared_ptr<GroupShare> share) {
   changed_.store(true, std::memory_order_release);
 }
 
-void ProxyThread::let_go(const GroupShare& share, Deadline deadline) {
+bool ProxyThread::let_go(const GroupShare& share, Deadline deadline) {
   std::unique_lock lock(mutex_);
   const uint64_t before = renewals_;
   std::erase_if(wanted_, [&](const auto& one) { return one.get() == &share; });
   changed_.store(true, std::memory_order_release);
-  if (!renewed_.wait_until(lock, deadline.at(), [&] { return renewals_ > before; })) {
-    log::warn("proxy", "a proxy thread has not ended its work for a group within {} ms", deadline.total_ms());
-  }
+  if (renewed_.wait_until(lock, deadline.at(), [&] { return renewals_ > before; })) return true;
+  log::warn("proxy", "a proxy thread has not ended its work for a group within {} ms", deadline.total_ms());
+  return false;
 }
 
 void ProxyThread::renew_shares() {

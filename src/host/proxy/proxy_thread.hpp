@@ -23,8 +23,8 @@ class ProxyThread {
   ProxyThread& operator=(const ProxyThread&) = delete;
 
   void adopt(std::shared_ptr<GroupShare> share);
-  // Returns when the thread does not touch it any more, or has not said so in time; then it keeps the share alive.
-  void let_go(const GroupShare& share, Deadline deadline);
+  // True when the thread does not touch it any more. False: it has not said so in time, and keeps the share alive.
+  bool let_go(const GroupShare& share, Deadline deadline);
 
   ThreadStatistics statistics() const;
 

@@ -33,7 +33,8 @@ Receiver::Receiver(const GroupShape& shape, const Arrivals& words, ConsumedHere&
       log_(log),
       table_({.ranks = shape.ranks, .in_flight = shape.in_flight, .chunks = most_chunks_of(shape.places)}),
       number_of_(shape.ranks, none),
-      returns_(peers.size(), CreditReturn(shape.credits)) {
+      returns_(peers.size(), CreditReturn(shape.credits)),
+      messages_(peers.size()) {
   for (const PeerLines& peer : peers) {
     number_of_[peer.rank] = static_cast<uint32_t>(ranks_.size());
     ranks_.push_back(peer.rank);
@@ -47,6 +48,7 @@ void Receiver::arrive(uint32_t immediate) {
   const uint32_t peer = imm.source < number_of_.size() ? number_of_[imm.source] : none;
   if (peer == none) return counts_.foreign.add(1);
   if (imm.kind == ImmKind::word) return move_word(peer, imm);
+  if (imm.kind == ImmKind::message) return take_message(peer, imm);
   const auto kind = static_cast<Kind>(static_cast<uint32_t>(imm.kind) % num_kinds);
   table_.consume(kind, consumed_.of[static_cast<uint32_t>(kind)].load(std::memory_order_acquire));
   switch (table_.arrive(imm)) {
@@ -61,16 +63,40 @@ void Receiver::arrive(uint32_t immediate) {
   }
   counts_.early.raise_to(table_.early());
   counts_.deepest.raise_to(table_.deepest());
-  CreditReturn& credit = returns_[peer];
-  credit.processed();
-  if (credit.is_due()) sender_.owe(peer, Word::credit, credit.tell());
+  return_credit(peer);
   const uint64_t seq = table_.seq_of(kind, imm.epoch);
   if (log_ != nullptr) log_->note(false, imm.source, kind, seq);
   touch(kind, imm.source, seq);
 }
 
+void Receiver::return_credit(uint32_t peer) {
+  CreditReturn& credit = returns_[peer];
+  credit.processed();
+  if (credit.is_due()) sender_.owe(peer, Word::credit, credit.tell());
+}
+
+void Receiver::take_message(uint32_t peer, const Immediate& imm) {
+  if (shape_.channel.rows == 0) return counts_.foreign.add(1);
+  MessagesIn& messages = messages_[peer];
+  if (!messages.arrive(imm.value, imm.epoch != 0)) return counts_.repeated.add(1);
+  return_credit(peer);
+  messages.advance([&](uint64_t number) { open_letter(imm.source, number); });
+  sender_.owe(peer, Word::placed, messages.in_order());
+}
+
+// It was read before its slot is free.
+void Receiver::open_letter(uint32_t source, uint64_t number) {
+  const Letter letter = shape_.channel.letter(source, number);
+  if (letter.row >= shape_.channel.rows) return counts_.foreign.add(1);
+  store(shape_.channel.words.moved + letter.row * shape_.ranks + source, letter.value);
+}
+
 void Receiver::move_word(uint32_t peer, const Immediate& imm) {
   if (imm.epoch == static_cast<uint32_t>(Word::credit)) return sender_.credit_returned(peer, imm.value);
+  if (imm.epoch == static_cast<uint32_t>(Word::placed)) {
+    if (sender_.placed(peer, imm.value)) store(shape_.channel.words.placed + ranks_[peer], sender_.placed_at(peer));
+    return;
+  }
   if (imm.epoch >= num_kinds) return counts_.foreign.add(1);
   const auto kind = static_cast<Kind>(imm.epoch);
   if (sender_.consumed(peer, kind, imm.value)) {

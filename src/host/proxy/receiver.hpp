@@ -34,6 +34,9 @@ class Receiver {
 
  private:
   void move_word(uint32_t peer, const Immediate& imm);
+  void take_message(uint32_t peer, const Immediate& imm);
+  void open_letter(uint32_t source, uint64_t number);
+  void return_credit(uint32_t peer);
   void touch(Kind kind, uint32_t source, uint64_t seq);
 
   struct Touched {
@@ -51,6 +54,7 @@ class Receiver {
   ArrivalTable table_;
   std::vector<uint32_t> ranks_, number_of_;  // of peers; by rank
   std::vector<CreditReturn> returns_;
+  std::vector<MessagesIn> messages_;
   std::vector<Touched> touched_;  // since the last publish
 };
 

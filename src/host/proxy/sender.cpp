@@ -9,11 +9,16 @@
 namespace ucclep::proxy {
 namespace {
 
-// All that may wait for one peer: the chunks and headers of N operations of each kind (P9).
+// All that may wait for one peer: the chunks and headers of N operations of each kind, and the messages of the channel
+// (P9).
 uint32_t most_waiting(const GroupShape& shape) {
   uint32_t messages = 0;
   for (uint32_t kind = 0; kind < num_kinds; ++kind) messages += shape.in_flight * (shape.places.chunks(kind) + 1);
-  return messages;
+  return messages + (shape.channel.rows > 0 ? channel_window : 0);
+}
+
+bool is_of_channel(const Command& command) {
+  return command.operation() == CommandOp::channel_put || command.operation() == CommandOp::letter;
 }
 
 bool is_header(const Command& command) {
@@ -55,6 +60,34 @@ const char* Sender::take(uint32_t number, const Command& command) {
                     (whole.operation() == CommandOp::none || waiting_.push(number, whole));
   if (!fits) return "more messages wait than there can be";
   peer.waiting += (is_header(command) ? 1 : 0) + (whole.operation() == CommandOp::none ? 0 : 1);
+  activate(number);
+  return nullptr;
+}
+
+const char* Sender::take_message(uint32_t number, const Command& command) {
+  Peer& peer = peers_[number];
+  if (shape_.channel.rows == 0) return "the group has no channel";
+  const uint64_t numbered = peer.messages.number_of(command.epoch());
+  if (numbered == 0) return "no message that is under way has that number";
+  peer.messages.take(numbered);
+  const Message& message = message_of(number, command);
+  if (command.operation() == CommandOp::letter) {
+    if (message.letter.row >= shape_.channel.rows) return "there is no such signal";
+  } else {
+    const Line& line = lines_[number].lines[line_of(number, command)];
+    const auto has = [](const std::vector<uint32_t>& regions, uint32_t id) {
+      return user_window(id) < regions.size() && regions[user_window(id)] != UCCLEP_NO_REGION;
+    };
+    if (!has(ports_[line.port].regions, message.from_window) || !has(line.regions, message.to_window)) {
+      return "it names a window that is not registered any more";
+    }
+  }
+  if (peer.given_up) {
+    counts_.dropped.add(1);
+    return nullptr;
+  }
+  if (!waiting_.push(number, command)) return "more messages wait than there can be";
+  ++peer.waiting;
   activate(number);
   return nullptr;
 }
@@ -116,6 +149,11 @@ bool Sender::all_returned() const {
                      [](const Peer& peer) { return peer.given_up || peer.credits.in_flight() == 0; });
 }
 
+bool Sender::all_placed() const {
+  return std::all_of(peers_.begin(), peers_.end(),
+                     [](const Peer& peer) { return peer.given_up || peer.messages.all_placed(); });
+}
+
 uint64_t Sender::rows_waiting() const {
   uint64_t rows = 0;
   for (const Peer& peer : peers_) rows += peer.given_up ? 0 : peer.gather.rows_waiting();
@@ -159,12 +197,10 @@ bool Sender::chain_messages(uint32_t number) {
   std::vector<Line>& lines = lines_[number].lines;
   while (!waiting_.is_empty(number)) {
     const Command command = waiting_.front(number);
-    const KindPlaces& places = shape_.places.of(command);
-    // Chunks take the connections in turn, headers the first.
-    const size_t turn = is_header(command) ? 0 : command.row() / places.rows_per_chunk % lines.size();
+    const size_t turn = line_of(number, command);
     if (stall(peer.waits_for_credit, !peer.credits.available(), counts_.credit_stalls)) return false;
     if (lines[turn].chained == Line::longest_chain) return false;
-    if (stall(peer.waits_for_nic, !has_room(lines[turn], command.bytes()), counts_.nic_stalls)) return false;
+    if (stall(peer.waits_for_nic, !has_room(lines[turn], bytes_of(number, command)), counts_.nic_stalls)) return false;
     peer.credits.take();
     counts_.most_in_flight.raise_to(peer.credits.in_flight());
     chain_message(number, lines[turn], command);
@@ -173,6 +209,23 @@ bool Sender::chain_messages(uint32_t number) {
     ++peer.posted;
   }
   return true;
+}
+
+// Chunks and messages of the channel take the connections in turn, headers the first.
+size_t Sender::line_of(uint32_t number, const Command& command) const {
+  const size_t lines = lines_[number].lines.size();
+  if (is_of_channel(command)) return command.epoch() % lines;
+  return is_header(command) ? 0 : command.row() / shape_.places.of(command).rows_per_chunk % lines;
+}
+
+// It stays in its slot until it is placed.
+const Message& Sender::message_of(uint32_t number, const Command& command) const {
+  return shape_.channel.message(lines_[number].rank, peers_[number].messages.number_of(command.epoch()));
+}
+
+uint64_t Sender::bytes_of(uint32_t number, const Command& command) const {
+  if (!is_of_channel(command)) return command.bytes();
+  return command.operation() == CommandOp::letter ? sizeof(Letter) : message_of(number, command).bytes;
 }
 
 // Takes the room, too.
@@ -191,6 +244,26 @@ transport::Operation& Sender::chain(Line& line, const Immediate& imm, uint64_t s
 }
 
 void Sender::chain_message(uint32_t number, Line& line, const Command& command) {
+  is_of_channel(command) ? chain_of_channel(number, line, command) : chain_rows(number, line, command);
+}
+
+void Sender::chain_of_channel(uint32_t number, Line& line, const Command& command) {
+  const uint32_t rank = lines_[number].rank;
+  const uint64_t numbered = peers_[number].messages.number_of(command.epoch());
+  const bool letter = command.operation() == CommandOp::letter;
+  const Message& message = shape_.channel.message(rank, numbered);
+  const uint32_t from = letter ? 0 : user_window(message.from_window), to = letter ? 0 : user_window(message.to_window);
+  transport::Operation& operation = chain(line, message_arrives(numbered, shape_.rank, letter), numbered);
+  operation.local_region = ports_[line.port].regions[from];
+  operation.remote_region = line.regions[to];
+  operation.local_offset = letter ? shape_.channel.message_at(rank, numbered) : message.from_offset;
+  operation.remote_offset = letter ? shape_.channel.letter_at(shape_.rank, numbered) : message.to_offset;
+  operation.bytes = letter ? sizeof(Letter) : message.bytes;
+  counts_.channel.add(1);
+  counts_.bytes.add(operation.bytes);
+}
+
+void Sender::chain_rows(uint32_t number, Line& line, const Command& command) {
   const auto kind = static_cast<Kind>(command.kind());
   const KindPlaces& places = shape_.places.of(command);
   const uint64_t seq = peers_[number].gather.seq_of(kind, command.epoch());
@@ -234,6 +307,7 @@ bool Sender::stall(bool& waits, bool now, Counter& stalls) {
 
 const char* operation_of_cookie(uint64_t cookie) {
   const auto kind = static_cast<uint32_t>(unpack(static_cast<uint32_t>(cookie)).kind);
+  if (kind == static_cast<uint32_t>(ImmKind::message)) return "channel";
   return kind < 2 * num_kinds ? kind_name(static_cast<Kind>(kind % num_kinds)) : "proxy";
 }
 
@@ -242,6 +316,7 @@ std::string words_of_cookie(uint64_t cookie) {
   const char* operation = operation_of_cookie(cookie);
   const uint64_t seq = cookie >> 32;
   if (imm.kind == ImmKind::word) return "a word of control";
+  if (imm.kind == ImmKind::message) return fmt::format("{} of the channel", imm.epoch != 0 ? "a signal" : "a put");
   if (static_cast<uint32_t>(imm.kind) >= num_kinds) return fmt::format("the header of {} {}", operation, seq);
   return fmt::format("chunk {} of {} {}", imm.value, operation, seq);
 }

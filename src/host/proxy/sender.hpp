@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "host/proxy/channel.hpp"
 #include "host/proxy/chunk_gather.hpp"
 #include "host/proxy/credits.hpp"
 #include "host/proxy/port.hpp"
@@ -20,6 +21,7 @@ namespace ucclep::proxy {
 struct GroupShape {
   uint32_t rank = 0, ranks = 0, in_flight = 2;
   Places places;
+  ChannelPlaces channel = {};
   CreditShape credits;
   uint32_t timeout_ms = 0;
   bool traced = false;  // what is sent and received is logged
@@ -33,12 +35,15 @@ class Sender {
 
   // A command of the rank's kernels, for a peer of this share. Null, or why it cannot be right.
   const char* take(uint32_t peer, const Command& command);
+  const char* take_message(uint32_t peer, const Command& command);
   // Tells the peer the value of a word, the latest if there are several before it can be sent.
   void owe(uint32_t peer, Word word, uint64_t value);
   // What came from the peer.
   void credit_returned(uint32_t peer, uint32_t value);
   bool consumed(uint32_t peer, Kind kind, uint32_t value);  // true: the word grew
   uint64_t consumed_by(uint32_t peer, Kind kind) const;
+  bool placed(uint32_t peer, uint32_t value) { return peers_[peer].messages.placed(value); }  // likewise
+  uint64_t placed_at(uint32_t peer) const { return peers_[peer].messages.placed(); }
 
   // Posts what can be posted. True when there was any.
   bool pump();
@@ -57,6 +62,8 @@ class Sender {
   bool idle() const;
   // The peers have dealt with all that they were sent.
   bool all_returned() const;
+  // And messages of the channel lie with them.
+  bool all_placed() const;
   uint64_t rows_waiting() const;
 
  private:
@@ -65,6 +72,7 @@ class Sender {
         : gather(places, in_flight), credits(credits) {}
     ChunkGather gather;
     SendCredits credits;
+    MessagesOut messages;
     uint64_t owed[num_words] = {}, told[num_words] = {};
     GrowingWord consumed[num_kinds];
     uint64_t posted = 0;
@@ -81,6 +89,11 @@ class Sender {
   bool has_room(const Line& line, uint64_t bytes);
   transport::Operation& chain(Line& line, const Immediate& imm, uint64_t seq);
   void chain_message(uint32_t peer, Line& line, const Command& command);
+  void chain_rows(uint32_t peer, Line& line, const Command& command);
+  void chain_of_channel(uint32_t peer, Line& line, const Command& command);
+  size_t line_of(uint32_t peer, const Command& command) const;
+  uint64_t bytes_of(uint32_t peer, const Command& command) const;
+  const Message& message_of(uint32_t peer, const Command& command) const;
   bool post(Line& line);
   bool stall(bool& waits, bool now, Counter& stalls);
 

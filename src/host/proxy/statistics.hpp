@@ -25,7 +25,8 @@ struct GroupCounts {
   T dropped{};                       // for a peer that is lost
   T puts{}, chunks{};                // puts - chunks: merged into another's write
   T headers{}, words{};              // messages; of the words' values only the latest is sent
-  T bytes{};                         // of chunks and headers
+  T channel{};                       // messages of the channel
+  T bytes{};                         // of chunks and headers, and of those
   T bytes_in{};                      // of arrivals of which the transport tells the length
   T doorbells{};                     // chains posted
   T credit_stalls{};                 // a peer had no credit left
@@ -46,6 +47,7 @@ inline void add_to(GroupStatistics& sum, const GroupCounts<Counter>& part) {
   sum.chunks += part.chunks.get();
   sum.headers += part.headers.get();
   sum.words += part.words.get();
+  sum.channel += part.channel.get();
   sum.bytes += part.bytes.get();
   sum.bytes_in += part.bytes_in.get();
   sum.doorbells += part.doorbells.get();

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// A message of the channel from one domain to another (channel.hpp): a put, or a letter, which moves one of the
+// receiver's words on. The messages of a rank to a peer are numbered, from 1. One is placed when it and all before it
+// have come; so a letter is opened only when the puts before it lie where they should. At most channel_window of them
+// are not known to be placed: that many slots hold what they say.
+//
+// clang-format off
+// | who releases                          | who acquires                  | scope  | what is ordered                       |
+// |---------------------------------------|-------------------------------|--------|---------------------------------------|
+// | the lane that sends: fence, then the  | RingReader::poll, then the    | system | the message, sources of puts, and all |
+// |   command                             |   NIC's read                  |        |   that the lane has seen              |
+// | the proxy at the other end: store of  | wait_signal, barrier:         | system | puts before the letter before their   |
+// |   the word that a letter names        |   load_acquire                |        |   readers                             |
+// | the sender's proxy: store of `placed` | is_placed: load_acquire; then | system,| puts before what follows; the NIC's   |
+// |                                       |   store_release for others    |   gpu  |   reads of slots and sources before   |
+// |                                       |                               |        |   they are written again              |
+// clang-format on
+#pragma once
+#include <cstdint>
+
+namespace ucclep {
+
+constexpr uint32_t channel_window = 32;
+constexpr uint64_t channel_piece = 256 * 1024;  // bytes of one message; a longer put is several
+
+// It travels as it is.
+struct Letter {
+  uint64_t row, value;  // of words, one for each sender: a signal or, behind these, a team; what it has reached
+};
+
+// As it lies with the sender, for its proxy.
+struct Message {
+  Letter letter;                           // of a letter
+  uint64_t to_offset, from_offset, bytes;  // of a put
+  uint32_t to_window, from_window;         // ids
+};
+
+// What proxies tell kernels of the channel, in host memory. A word has one writer, and only grows.
+struct ChannelWords {
+  uint64_t* placed = nullptr;  // [rank]: the last of this rank's messages to it that is placed
+  uint64_t* moved = nullptr;   // [row][rank]: by letters of the rank
+};
+
+}  // namespace ucclep

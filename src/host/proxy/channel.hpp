@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// The channel of a group at its proxies (ucclep/device/message.hpp): where messages lie, which of a peer's have come,
+// and which of those to a peer are under way.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "host/proxy/credits.hpp"
+#include "ucclep/device/message.hpp"
+
+namespace ucclep::proxy {
+
+// Regions of a group: its own window, and behind it the user's, by id.
+constexpr uint32_t user_window(uint32_t id) {
+  return 1 + id;
+}
+
+struct ChannelPlaces {
+  uint32_t rows = 0;                   // signals and teams; 0: the group has no channel
+  const std::byte* window = nullptr;   // the group's own, here
+  uint64_t messages = 0, letters = 0;  // offsets there: [rank][channel_window]
+  ChannelWords words = {};
+
+  uint64_t message_at(uint32_t rank, uint64_t number) const {
+    return messages + sizeof(Message) * (uint64_t{rank} * channel_window + number % channel_window);
+  }
+  uint64_t letter_at(uint32_t rank, uint64_t number) const {
+    return letters + sizeof(Letter) * (uint64_t{rank} * channel_window + number % channel_window);
+  }
+  const Message& message(uint32_t rank, uint64_t number) const {
+    return *reinterpret_cast<const Message*>(window + message_at(rank, number));
+  }
+  const Letter& letter(uint32_t rank, uint64_t number) const {
+    return *reinterpret_cast<const Letter*>(window + letter_at(rank, number));
+  }
+};
+
+// Of a receiver, for one peer: messages in any order, and twice.
+class MessagesIn {
+ public:
+  // value: the number, truncated. False: it has come before.
+  bool arrive(uint32_t value, bool letter) {
+    const uint64_t ahead = (value - in_order_) % imm_values;
+    if (ahead == 0 || ahead > channel_window) return false;
+    const uint64_t bit = uint64_t{1} << (ahead - 1);
+    if ((here_ & bit) != 0) return false;
+    here_ |= bit;
+    if (letter) letters_ |= bit;
+    return true;
+  }
+  // Past what has come without a gap; open(number) for each letter among it, in order.
+  template <class Open>
+  void advance(Open&& open) {
+    for (; (here_ & 1) != 0; here_ >>= 1, letters_ >>= 1) {
+      ++in_order_;
+      if ((letters_ & 1) != 0) open(in_order_);
+    }
+  }
+  uint64_t in_order() const { return in_order_; }
+
+ private:
+  uint64_t in_order_ = 0;
+  uint64_t here_ = 0, letters_ = 0;  // a bit for each number above
+};
+static_assert(channel_window <= 64 && 2 * channel_window <= imm_values);
+
+// Of a sender, for one peer.
+class MessagesOut {
+ public:
+  // Of the number whose low bits a command names: 0 if none of those is meant that can be under way.
+  uint64_t number_of(uint32_t low) const {
+    const uint32_t ahead = low - static_cast<uint32_t>(placed_.value());
+    return ahead == 0 || ahead > channel_window ? 0 : placed_.value() + ahead;
+  }
+  void take(uint64_t number) { last_ = number > last_ ? number : last_; }
+  bool placed(uint32_t value) { return placed_.move(value); }  // true: it grew
+  uint64_t placed() const { return placed_.value(); }
+  bool all_placed() const { return placed_.value() == last_; }
+
+ private:
+  GrowingWord placed_;
+  uint64_t last_ = 0;
+};
+
+}  // namespace ucclep::proxy
