@@ -8,10 +8,11 @@
 // | simt.hpp              | scopes (thread, lanes<N>, warp, block) and the verbs that all kernels are written in       |
 // | objects.hpp           | what ucclEpGroupGetDevice, ucclEpHandleGetDevice and ucclEpWindowGetDevice fill            |
 // | channel.hpp           | put, put_signal, signal, wait_signal, flush, barrier                                       |
-// | ll_open_dispatch.hpp  | ll::dispatch_begin, dispatch_send, dispatch_end                                            |
-// | ll_open_combine.hpp   | ll::combine_begin, combine_send, combine_end                                               |
-// | ht_open_dispatch.hpp  | ht::dispatch_begin, dispatch_send, dispatch_end                                            |
-// | ht_open_combine.hpp   | ht::combine_begin, combine_send, combine_end                                               |
+// | ll_open_dispatch.hpp  | ll::dispatch_begin, dispatch_send, dispatch_end; ll_open_dispatch_recv.hpp: dispatch_rows, |
+// |                       |   dispatch_recv                                                                            |
+// | ll_open_combine.hpp   | ll::combine_begin, combine_send, combine_end; ll_open_combine_recv.hpp: combine_recv       |
+// | ht_open_dispatch.hpp  | ht::dispatch_begin, dispatch_send, dispatch_end; ht_open_dispatch_recv.hpp: dispatch_recv  |
+// | ht_open_combine.hpp   | ht::combine_begin, combine_send, combine_end; ht_open_combine_recv.hpp: combine_recv       |
 // clang-format on
 //
 // Kernels are compiled without contraction of products and sums (nvcc: -fmad=false, clang: -ffp-contract=off), so that

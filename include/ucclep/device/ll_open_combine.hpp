@@ -4,7 +4,7 @@
 //   const auto op = ll::combine_begin(handle, shape);       every thread of the grid
 //   ll::combine_send(warp{}, op, row_index, row);           each row once: any scope, block and order
 //   ll::combine_end(block{}, op);                           every block, once, after its last send
-// and then ucclEpCompleteCombine.
+// and then ucclEpCompleteCombine, or combine_recv in the same kernel (ll_open_combine_recv.hpp).
 //
 // In EXPERT_MAJOR a rank sends one partial row for the copies of a row (open_copies.hpp).
 //

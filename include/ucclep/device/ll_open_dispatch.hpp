@@ -4,7 +4,7 @@
 //   const auto op = ll::dispatch_begin(handle, shape);                    every thread of the grid
 //   ll::dispatch_send(warp{}, op, token, row, scales, experts, weights);  each token once: any scope, block and order
 //   ll::dispatch_end(block{}, op, tokens);                                every block, once, after its last send
-// and then ucclEpCompleteDispatch.
+// and then ucclEpCompleteDispatch, or dispatch_recv in the same kernel (ll_open_dispatch_recv.hpp).
 //
 // clang-format off
 // | who writes                                   | who reads                              | ordered by                  |
