@@ -137,6 +137,23 @@ UCCLEP_FN void tell_another(const ChannelArgs& args) {
   }
 }
 
+// Signals and barriers alone.
+template <class Coop>
+UCCLEP_FN void greet(const ChannelArgs& args) {
+  const uint32_t ranks = args.group.shape.ranks;
+  if (!comes_along<Coop>()) return;
+  for (uint32_t round = 1; round <= args.rounds; ++round) {
+    for (uint32_t to = 0; to < ranks; ++to) signal(Coop{}, args.group, named<Coop>(to), ready);
+    bool ok = wait_signal(Coop{}, args.group, ready, uint64_t{round} * ranks) && barrier(Coop{}, args.group, world);
+    if (ok && is_first<Coop>() && Coop::rank() == 0) {
+      const uint64_t counted = channel::signal_sum(args.group, ready), least = uint64_t{round} * ranks;
+      count(args, 0, counted < least || counted >= least + ranks);  // some may be a round ahead
+    }
+    if (!ok && Coop::rank() == 0) count(args, 1, 1);
+    if (!ok) return;
+  }
+}
+
 // Row 3 in two launches, between which the host tells: what the first has flushed the second finds.
 template <class Coop>
 UCCLEP_FN void put_all(const ChannelArgs& args) {
@@ -252,6 +269,9 @@ UCCLEP_KERNEL(channel_flush, ChannelArgs) {
 }
 UCCLEP_KERNEL(channel_tell_another, ChannelArgs) {
   in_scope(args.scope, [&](auto coop) { tell_another<decltype(coop)>(args); });
+}
+UCCLEP_KERNEL(channel_greet, ChannelArgs) {
+  in_scope(args.scope, [&](auto coop) { greet<decltype(coop)>(args); });
 }
 UCCLEP_KERNEL(channel_put_all, ChannelArgs) {
   in_scope(args.scope, [&](auto coop) { put_all<decltype(coop)>(args); });

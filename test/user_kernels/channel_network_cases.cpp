@@ -45,23 +45,25 @@ void in_scopes(const std::string& kernel, uint32_t rounds, uint64_t bytes) {
   });
 }
 
-TEST_CASE("channel between domains: puts come before their signals", "[process][reduced]") {
+TEST_CASE("channel between domains: puts come before their signals", "[process][reduced][host]") {
   in_scopes("exchange", 4, 2001);
 }
 
-TEST_CASE("channel between domains: what was put to one peer is there when another has told it", "[process][reduced]") {
+TEST_CASE("channel between domains: what was put to one peer is there when another has told it",
+          "[process][reduced][host]") {
   in_scopes("tell_another", 6, 640);
 }
 
-TEST_CASE("channel between domains: puts come before a barrier", "[process][reduced]") {
+TEST_CASE("channel between domains: puts come before a barrier", "[process][reduced][host]") {
   in_scopes("meet", 3, 1040);
 }
 
-TEST_CASE("channel between domains: all scopes of a grid signal at once, and none is lost", "[process][reduced]") {
+TEST_CASE("channel between domains: all scopes of a grid signal at once, and none is lost",
+          "[process][reduced][host]") {
   in_scopes("at_once", 2, 64);
 }
 
-TEST_CASE("channel between domains: what was put before a flush is there", "[process][reduced]") {
+TEST_CASE("channel between domains: what was put before a flush is there", "[process][reduced][host]") {
   in_scopes([](const std::string& transport, ChannelScope scope) {
     run_across(transport, 520, [&](Rank& rank, Channel& channel) {
       channel.args.scope = scope;
@@ -77,7 +79,8 @@ TEST_CASE("channel between domains: what was put before a flush is there", "[pro
   });
 }
 
-TEST_CASE("channel between domains: a put of several messages, and more of them than may be under way", "[process]") {
+TEST_CASE("channel between domains: a put of several messages, and more of them than may be under way",
+          "[process][host]") {
   run_across("faulty:seed=3:loopback", 2 * channel_piece + 100, [](Rank&, Channel& channel) {
     channel.args.rounds = 2;
     channel.args.scope = ChannelScope::block;
@@ -90,7 +93,8 @@ TEST_CASE("channel between domains: a put of several messages, and more of them 
   });
 }
 
-TEST_CASE("channel between domains: windows come and go beside groups, before and after them", "[process][reduced]") {
+TEST_CASE("channel between domains: windows come and go beside groups, before and after them",
+          "[process][reduced][host]") {
   run_across("loopback", 100, [](Rank& rank, Channel& channel) {
     const Group later = make_group(channel.comm, config_with(num_signals, ranks));
     channel.args.scope = ChannelScope::warp;
@@ -108,7 +112,7 @@ TEST_CASE("channel between domains: windows come and go beside groups, before an
   });
 }
 
-TEST_CASE("channel between domains: a window that is deregistered has got what was put", "[process][reduced]") {
+TEST_CASE("channel between domains: a window that is deregistered has got what was put", "[process][reduced][host]") {
   run_across("faulty:seed=5,delay=1500:loopback", 4096, [](Rank&, Channel& channel) {
     channel.args.scope = ChannelScope::warp;
     channel.args.rounds = 7;
@@ -118,7 +122,8 @@ TEST_CASE("channel between domains: a window that is deregistered has got what w
   });
 }
 
-TEST_CASE("channel between domains: ranges that do not exist are refused by the one who puts", "[process][reduced]") {
+TEST_CASE("channel between domains: ranges that do not exist are refused by the one who puts",
+          "[process][reduced][host]") {
   run_across("loopback", 64, [](Rank& rank, Channel& channel) {
     channel.args.peer = (rank.rank + 2) % ranks;
     channel.args.signal = 0;
@@ -137,25 +142,23 @@ TEST_CASE("channel between domains: ranges that do not exist are refused by the 
   });
 }
 
-TEST_CASE("channel between domains: windows that no NIC reaches leave a record, and no signal", "[process][reduced]") {
-  run_across("loopback", 64, [](Rank& rank, Channel& channel) {
-    NetworkView& network = *channel.args.group.network;  // as it is where windows lie in a GPU's memory
-    network.reaches_windows = 0;
+// The one case that GPUs have, too: there it is so.
+TEST_CASE("channel between domains: windows that no NIC reaches leave a record, and signals reach all ranks",
+          "[process][reduced]") {
+  run_across("faulty:seed=6:loopback", 64, [](Rank& rank, Channel& channel) {
+    if (test_gpus() == 0) channel.args.group.network->reaches_windows = 0;
     channel.args.peer = (rank.rank + 2) % ranks;
     channel.args.signal = 0;
     channel.launch("wrong");
     channel.stream.synchronize();
     left_record(channel, ucclEpNotSupported, "in two domains");
-    network.reaches_windows = 1;
-    rank.board.add(0);
-    rank.board.wait(0, ranks);
-    channel.args.rounds = 1;
+    channel.args.rounds = 5;
     channel.args.scope = ChannelScope::warp;
-    channel.run("exchange");
+    channel.run("greet");  // counts from nothing: no put has signalled
   });
 }
 
-TEST_CASE("channel between domains: waits end in time, and by an abort", "[process][reduced]") {
+TEST_CASE("channel between domains: waits end in time, and by an abort", "[process][reduced][host]") {
   const auto lonely = [](const char* transport, int signal, const std::function<void(Channel&)>& begin) {
     run_ranks(2, [&](Rank& rank) {
       Channel channel(rank, in_nodes_of(rank, 1, transport), 64, 150);
