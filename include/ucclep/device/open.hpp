@@ -94,10 +94,14 @@ UCCLEP_FN bool last_out(const OpenOperation& open) {
   return sync_block_or(thread_id() == 0 && leave(open.handle.group.state, open.ok, true));
 }
 
-// What an operation that a kernel receives consists of, besides its rows: `sent`, all blocks have begun it and sent
-// theirs, and `asked`, somebody has asked for rows; ended: it is all there. In HandleState::brought with the low half
-// of the operation's number above, and the rows so far below, so that a word needs no beginning.
-constexpr uint64_t asked = uint64_t{1} << 29, sent = uint64_t{1} << 30, ended = uint64_t{1} << 31;
+// What an operation that a kernel receives consists of, in HandleState::brought: below these bits the rows so far,
+// above them the low half of the operation's number, so that a word needs no beginning. This one: somebody has asked
+// for rows.
+constexpr uint64_t asked = uint64_t{1} << 29;
+// All blocks have begun the operation, and sent their rows.
+constexpr uint64_t sent = uint64_t{1} << 30;
+// It is all there.
+constexpr uint64_t ended = uint64_t{1} << 31;
 
 // Lane verb: `news` is there, and `rows` more. True: they were the last of all, and the caller ends the operation.
 UCCLEP_FN bool bring(const OpenOperation& open, Kind kind, uint64_t news, uint32_t rows, uint64_t all) {
