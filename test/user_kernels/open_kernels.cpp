@@ -9,23 +9,32 @@ using test::OpenDispatchArgs;
 using test::ReceiveCombineArgs;
 using test::ReceiveDispatchArgs;
 using test::RoundArgs;
+using test::RoundParts;
 
-// Calls body(i) for every i below count, each by one scope of the grid, in another order for every seed. All scopes of
-// a block call it equally often; those that have nothing to do get `count`.
-template <class Coop, class Body>
-UCCLEP_FN void share_out(uint32_t count, uint32_t seed, Body&& body) {
-  const uint32_t per_block = block_size() / Coop::size(), all = per_block * grid_size();
-  const uint32_t mine = thread_id() / Coop::size() * grid_size() + (block_id() + seed) % grid_size();
-  for (uint32_t begin = 0; begin < count; begin += all) {
-    const uint32_t i = begin + mine;
-    body(i < count ? (i + seed) % count : count);
+// Shares out every i below count, each to one scope of the grid, in another order for every seed. All scopes of a block
+// take equally many turns; one that has nothing to do in its turn gets `count`. (No lambdas: used by several kernels
+// they become functions, for which clang compiles wrong code for AMD.)
+template <class Coop>
+struct Shares {
+  uint32_t count, seed, all, mine;
+
+  UCCLEP_FN Shares(uint32_t count, uint32_t seed) : count(count), seed(seed) {
+    all = block_size() / Coop::size() * grid_size();
+    mine = thread_id() / Coop::size() * grid_size() + (block_id() + seed) % grid_size();
   }
-}
+  UCCLEP_FN uint32_t turns() const { return (count + all - 1) / all; }
+  UCCLEP_FN uint32_t item(uint32_t turn) const {
+    const uint32_t i = turn * all + mine;
+    return i < count ? (i + seed) % count : count;
+  }
+};
 
 template <class Coop>
 UCCLEP_FN ll::OpenDispatch send_tokens(const OpenDispatchArgs& args) {
   const auto op = ll::dispatch_begin(args.handle, args.shape);
-  share_out<Coop>(args.tokens, args.seed, [&](uint32_t i) {
+  const Shares<Coop> shares(args.tokens, args.seed);
+  for (uint32_t turn = 0; turn < shares.turns(); ++turn) {
+    const uint32_t i = shares.item(turn);
     const uint32_t row = i < args.tokens ? i : 0, token = i < args.tokens ? i : ~0u;
     const auto* weights = reinterpret_cast<const float*>(args.weights.at(row));
     if (args.wide_ids) {
@@ -35,7 +44,7 @@ UCCLEP_FN ll::OpenDispatch send_tokens(const OpenDispatchArgs& args) {
       ll::dispatch_send(Coop{}, op, token, args.rows.at(row), args.scales.at(row),
                         reinterpret_cast<const int32_t*>(args.experts.at(row)), weights);
     }
-  });
+  }
   ll::dispatch_end(block{}, op, args.said);
   return op;
 }
@@ -43,31 +52,25 @@ UCCLEP_FN ll::OpenDispatch send_tokens(const OpenDispatchArgs& args) {
 template <class Coop>
 UCCLEP_FN ll::OpenCombine send_rows(const OpenCombineArgs& args) {
   const auto op = ll::combine_begin(args.handle, args.shape);
-  share_out<Coop>(args.count, args.seed, [&](uint32_t i) {
+  const Shares<Coop> shares(args.count, args.seed);
+  for (uint32_t turn = 0; turn < shares.turns(); ++turn) {
+    const uint32_t i = shares.item(turn);
     ll::combine_send(Coop{}, op, i < args.count ? i : ~0u, args.rows.at(i < args.count ? i : 0));
-  });
+  }
   ll::combine_end(block{}, op);
   return op;
-}
-
-// Calls body(first, last) for all tiles of `count`, as share_out; who has nothing to do gets (0, 0).
-template <class Coop, class Body>
-UCCLEP_FN void share_out_tiles(uint32_t count, uint32_t tile, uint32_t seed, Body&& body) {
-  const uint32_t tiles = (count + tile - 1) / tile;
-  share_out<Coop>(tiles, seed, [&](uint32_t i) {
-    const uint32_t first = i < tiles ? i * tile : 0, end = i < tiles ? first + tile : 0;
-    body(first, end < count ? end : count);
-  });
 }
 
 template <class Coop>
 UCCLEP_FN ht::OpenDispatch send_routed_tokens(const OpenDispatchArgs& args) {
   const auto op = ht::dispatch_begin(args.handle, args.shape);
-  share_out<Coop>(args.tokens, args.seed, [&](uint32_t i) {
+  const Shares<Coop> shares(args.tokens, args.seed);
+  for (uint32_t turn = 0; turn < shares.turns(); ++turn) {
+    const uint32_t i = shares.item(turn);
     const uint32_t row = i < args.tokens ? i : 0, token = i < args.tokens ? i : ~0u;
     ht::dispatch_send(Coop{}, op, token, args.rows.at(row), args.scales.at(row),
                       reinterpret_cast<const float*>(args.weights.at(row)));
-  });
+  }
   ht::dispatch_end(block{}, op, args.said);
   return op;
 }
@@ -75,52 +78,86 @@ UCCLEP_FN ht::OpenDispatch send_routed_tokens(const OpenDispatchArgs& args) {
 template <class Coop>
 UCCLEP_FN ht::OpenCombine send_routed_rows(const OpenCombineArgs& args) {
   const auto op = ht::combine_begin(args.handle, args.shape);
-  share_out<Coop>(args.count, args.seed, [&](uint32_t i) {
+  const Shares<Coop> shares(args.count, args.seed);
+  for (uint32_t turn = 0; turn < shares.turns(); ++turn) {
+    const uint32_t i = shares.item(turn);
     ht::combine_send(Coop{}, op, i < args.count ? i : ~0u, args.rows.at(i < args.count ? i : 0));
-  });
+  }
   ht::combine_end(block{}, op);
   return op;
 }
 
+// The same for ranges of `tile`; who has nothing to do in its turn gets an empty one.
+template <class Coop>
+struct Tiles {
+  Shares<Coop> shares;
+  uint32_t rows, tile;
+
+  UCCLEP_FN Tiles(uint32_t rows, uint32_t tile, uint32_t seed)
+      : shares((rows + tile - 1) / tile, seed), rows(rows), tile(tile) {}
+  UCCLEP_FN uint32_t turns() const { return shares.turns(); }
+  UCCLEP_FN uint32_t first(uint32_t turn) const {
+    const uint32_t i = shares.item(turn);
+    return i < shares.count ? i * tile : rows;
+  }
+  UCCLEP_FN uint32_t last(uint32_t turn) const {
+    const uint32_t begin = first(turn);
+    return rows - begin < tile ? rows : begin + tile;
+  }
+};
+
 // Of an operation that is open, in LL or in HT.
 template <class Coop, class Open>
 UCCLEP_FN void receive_rows(const Open& op, const ReceiveDispatchArgs& args) {
-  share_out_tiles<Coop>(args.rows, args.tile, args.send.seed,
-                        [&](uint32_t first, uint32_t last) { dispatch_recv(Coop{}, op, args.out, first, last); });
+  const Tiles<Coop> tiles(args.rows, args.tile, args.send.seed);
+  for (uint32_t turn = 0; turn < tiles.turns(); ++turn) {
+    dispatch_recv(Coop{}, op, args.out, tiles.first(turn), tiles.last(turn));
+  }
 }
 template <class Coop, class Open>
 UCCLEP_FN void receive_tokens(const Open& op, const ReceiveCombineArgs& args) {
   if (args.tokens == 0) combine_recv(Coop{}, op, args.out, 0, 0);
-  share_out_tiles<Coop>(args.tokens, args.tile, args.send.seed,
-                        [&](uint32_t first, uint32_t last) { combine_recv(Coop{}, op, args.out, first, last); });
+  const Tiles<Coop> tiles(args.tokens, args.tile, args.send.seed);
+  for (uint32_t turn = 0; turn < tiles.turns(); ++turn) {
+    combine_recv(Coop{}, op, args.out, tiles.first(turn), tiles.last(turn));
+  }
 }
 
 template <class Coop>
-UCCLEP_FN void receive_dispatch(const ReceiveDispatchArgs& args) {
-  const auto op = send_tokens<Coop>(args.send);
-  share_out<Coop>(args.zones, args.send.seed, [&](uint32_t zone) {
+UCCLEP_FN void receive_zones(const ll::OpenDispatch& op, const ReceiveDispatchArgs& args) {
+  const Shares<Coop> shares(args.zones, args.send.seed);
+  for (uint32_t turn = 0; turn < shares.turns(); ++turn) {
+    const uint32_t zone = shares.item(turn);
     uint32_t rows = 0;
     const bool good = ll::dispatch_rows(Coop{}, op, zone, rows);
     if (good && zone < args.zones && Coop::rank() == 0) args.zone_rows[zone] = static_cast<int32_t>(rows);
-  });
-  receive_rows<Coop>(op, args);
+  }
 }
 
-UCCLEP_FN bool all_blocks(const RoundArgs& args) {
+// Between two operations of a kernel.
+UCCLEP_FN bool goes_on(const RoundArgs& args) {
   const ucclEpDeviceGroup& group = args.dispatch.send.handle.group;
-  return grid_sync(args.barrier, begin_wait(group.timeout_ns, group.abort_word));
+  return args.parts != RoundParts::both || grid_sync(args.barrier, begin_wait(group.timeout_ns, group.abort_word));
 }
 
 template <class Coop>
 UCCLEP_FN void whole_round(const RoundArgs& args) {
-  receive_dispatch<Coop>(args.dispatch);
-  if (all_blocks(args)) receive_tokens<Coop>(send_rows<Coop>(args.combine.send), args.combine);
+  if (args.parts != RoundParts::combine) {
+    const auto op = send_tokens<Coop>(args.dispatch.send);
+    receive_zones<Coop>(op, args.dispatch);
+    receive_rows<Coop>(op, args.dispatch);
+  }
+  if (args.parts == RoundParts::dispatch || !goes_on(args)) return;
+  receive_tokens<Coop>(send_rows<Coop>(args.combine.send), args.combine);
 }
 
 template <class Coop>
 UCCLEP_FN void whole_routed_round(const RoundArgs& args) {
-  receive_rows<Coop>(send_routed_tokens<Coop>(args.dispatch.send), args.dispatch);
-  if (all_blocks(args)) receive_tokens<Coop>(send_routed_rows<Coop>(args.combine.send), args.combine);
+  if (args.parts != RoundParts::combine) {
+    receive_rows<Coop>(send_routed_tokens<Coop>(args.dispatch.send), args.dispatch);
+  }
+  if (args.parts == RoundParts::dispatch || !goes_on(args)) return;
+  receive_tokens<Coop>(send_routed_rows<Coop>(args.combine.send), args.combine);
 }
 
 UCCLEP_KERNEL(open_dispatch_thread, OpenDispatchArgs) {
@@ -171,30 +208,6 @@ UCCLEP_KERNEL(open_ht_combine_warp, OpenCombineArgs) {
 UCCLEP_KERNEL(open_ht_combine_block, OpenCombineArgs) {
   send_routed_rows<block>(args);
 }
-UCCLEP_KERNEL(receive_dispatch_thread, ReceiveDispatchArgs) {
-  receive_dispatch<thread>(args);
-}
-UCCLEP_KERNEL(receive_dispatch_lanes4, ReceiveDispatchArgs) {
-  receive_dispatch<lanes<4>>(args);
-}
-UCCLEP_KERNEL(receive_dispatch_warp, ReceiveDispatchArgs) {
-  receive_dispatch<warp>(args);
-}
-UCCLEP_KERNEL(receive_dispatch_block, ReceiveDispatchArgs) {
-  receive_dispatch<block>(args);
-}
-UCCLEP_KERNEL(receive_combine_thread, ReceiveCombineArgs) {
-  receive_tokens<thread>(send_rows<thread>(args.send), args);
-}
-UCCLEP_KERNEL(receive_combine_lanes4, ReceiveCombineArgs) {
-  receive_tokens<lanes<4>>(send_rows<lanes<4>>(args.send), args);
-}
-UCCLEP_KERNEL(receive_combine_warp, ReceiveCombineArgs) {
-  receive_tokens<warp>(send_rows<warp>(args.send), args);
-}
-UCCLEP_KERNEL(receive_combine_block, ReceiveCombineArgs) {
-  receive_tokens<block>(send_rows<block>(args.send), args);
-}
 UCCLEP_KERNEL(round_thread, RoundArgs) {
   whole_round<thread>(args);
 }
@@ -206,30 +219,6 @@ UCCLEP_KERNEL(round_warp, RoundArgs) {
 }
 UCCLEP_KERNEL(round_block, RoundArgs) {
   whole_round<block>(args);
-}
-UCCLEP_KERNEL(receive_ht_dispatch_thread, ReceiveDispatchArgs) {
-  receive_rows<thread>(send_routed_tokens<thread>(args.send), args);
-}
-UCCLEP_KERNEL(receive_ht_dispatch_lanes4, ReceiveDispatchArgs) {
-  receive_rows<lanes<4>>(send_routed_tokens<lanes<4>>(args.send), args);
-}
-UCCLEP_KERNEL(receive_ht_dispatch_warp, ReceiveDispatchArgs) {
-  receive_rows<warp>(send_routed_tokens<warp>(args.send), args);
-}
-UCCLEP_KERNEL(receive_ht_dispatch_block, ReceiveDispatchArgs) {
-  receive_rows<block>(send_routed_tokens<block>(args.send), args);
-}
-UCCLEP_KERNEL(receive_ht_combine_thread, ReceiveCombineArgs) {
-  receive_tokens<thread>(send_routed_rows<thread>(args.send), args);
-}
-UCCLEP_KERNEL(receive_ht_combine_lanes4, ReceiveCombineArgs) {
-  receive_tokens<lanes<4>>(send_routed_rows<lanes<4>>(args.send), args);
-}
-UCCLEP_KERNEL(receive_ht_combine_warp, ReceiveCombineArgs) {
-  receive_tokens<warp>(send_routed_rows<warp>(args.send), args);
-}
-UCCLEP_KERNEL(receive_ht_combine_block, ReceiveCombineArgs) {
-  receive_tokens<block>(send_routed_rows<block>(args.send), args);
 }
 UCCLEP_KERNEL(round_ht_thread, RoundArgs) {
   whole_routed_round<thread>(args);

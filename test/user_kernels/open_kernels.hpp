@@ -43,15 +43,16 @@ struct ReceiveCombineArgs {
   uint32_t tokens, tile;
 };
 
-// Both in one kernel.
+enum class RoundParts { dispatch, combine, both };
+
 struct RoundArgs {
+  RoundParts parts;
   ReceiveDispatchArgs dispatch;
   ReceiveCombineArgs combine;
   GridBarrier* barrier;
 };
 
-// open_dispatch_SCOPE, open_combine_SCOPE; receive_dispatch_SCOPE, receive_combine_SCOPE, round_SCOPE. Of HT:
-// open_ht_dispatch_SCOPE and so on, round_ht_SCOPE.
+// open_dispatch_SCOPE, open_combine_SCOPE, round_SCOPE; of HT: open_ht_dispatch_SCOPE and so on, round_ht_SCOPE.
 inline constexpr const char* scopes[] = {"thread", "lanes4", "warp", "block"};
 
 }  // namespace ucclep::test

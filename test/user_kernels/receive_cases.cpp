@@ -56,39 +56,36 @@ void check_zone_rows(const Exchange& exchange, int rank, Words& words) {
   words.zone_rows.verify(rank);
 }
 
+void launch_round(Exchange& exchange, Session& at, const std::string& scope, const RoundArgs& args) {
+  const char* kernel = exchange.scenario().ll() ? "round_" : "round_ht_";
+  launch_user(at.handle, kernel + scope, &args, sizeof args, at.stream);
+}
+
 // Which operations of a round kernels receive; the others are the host's calls. one_kernel: both in the same.
 struct Received {
   bool dispatch = true, combine = true, one_kernel = false;
 };
 
-void launch(Session& at, const Scenario& scenario, const char* what, const std::string& scope, const auto& args) {
-  std::string kernel = what;
-  if (!scenario.ll()) kernel += kernel == "round_" ? "ht_" : "";
-  if (!scenario.ll() && kernel.starts_with("receive_")) kernel.insert(sizeof "receive_" - 1, "ht_");
-  launch_user(at.handle, kernel + scope, &args, sizeof args, at.stream);
-}
-
 void receive_round(const Rank& rank, Session& at, Exchange& exchange, const std::string& scope, uint32_t seed,
                    const Received& received) {
-  const Scenario& scenario = exchange.scenario();
+  const bool ll = exchange.scenario().ll();
   Words words(exchange, at.comm);
-  if (received.one_kernel) {
-    const RoundArgs args{received_dispatch(exchange, at.handle, seed, words),
-                         received_combine(exchange, at.handle, seed),
-                         static_cast<GridBarrier*>(words.barrier.get()->data)};
-    launch(at, scenario, "round_", scope, args);
-  } else if (received.dispatch) {
-    launch(at, scenario, "receive_dispatch_", scope, received_dispatch(exchange, at.handle, seed, words));
+  RoundArgs args{RoundParts::both, received_dispatch(exchange, at.handle, seed, words),
+                 received_combine(exchange, at.handle, seed), static_cast<GridBarrier*>(words.barrier.get()->data)};
+  if (!received.one_kernel) args.parts = RoundParts::dispatch;
+  if (received.dispatch) {
+    launch_round(exchange, at, scope, args);
   } else {
     exchange.dispatch(at.handle, at.stream);
   }
   at.stream.synchronize();
   exchange.check_dispatch();
-  if (scenario.ll() && received.dispatch) check_zone_rows(exchange, rank.rank, words);
+  if (ll && received.dispatch) check_zone_rows(exchange, rank.rank, words);
   if (!received.one_kernel && received.combine) {
-    launch(at, scenario, "receive_combine_", scope, received_combine(exchange, at.handle, seed));
+    args.parts = RoundParts::combine;
+    launch_round(exchange, at, scope, args);
   } else if (!received.one_kernel) {
-    if (!scenario.ll() && received.dispatch) {  // so that the host knows of the dispatch; there is nothing left to do
+    if (!ll && received.dispatch) {  // so that the host knows of the dispatch; there is nothing left to do
       ok(ucclEpCompleteDispatch(at.handle, &exchange.dispatch_out, &exchange.dispatch_config, at.stream),
          "ucclEpCompleteDispatch");
     }
@@ -178,10 +175,10 @@ TEST_CASE("user kernels receive: what a kernel did not ask for, the second half 
       Exchange exchange(rank, at.comm, scenario, seed);
       const Words words(exchange, at.comm);
       const ucclEpTensor_t* cumulative = exchange.dispatch_out.cumulative_tokens_per_expert;
-      ReceiveDispatchArgs args = received_dispatch(exchange, at.handle, seed, words);
-      args.rows /= 2;
+      RoundArgs args{RoundParts::dispatch, received_dispatch(exchange, at.handle, seed, words), {}, nullptr};
+      args.dispatch.rows /= 2;
       exchange.dispatch_out.cumulative_tokens_per_expert = cumulative;
-      launch_user(at.handle, "receive_dispatch_warp", &args, sizeof args, at.stream);
+      launch_round(exchange, at, "warp", args);
       ok(ucclEpCompleteDispatch(at.handle, &exchange.dispatch_out, &exchange.dispatch_config, at.stream),
          "ucclEpCompleteDispatch");
       at.stream.synchronize();
@@ -201,9 +198,9 @@ TEST_CASE("user kernels receive: ranks that disagree on the shape end without a 
     Session at(rank, scenario);
     Exchange exchange(rank, at.comm, scenario);
     const Words words(exchange, at.comm);
-    ReceiveDispatchArgs args = received_dispatch(exchange, at.handle, 1, words);
-    if (rank.rank == 1) args.send.shape.hidden /= 2;
-    launch_user(at.handle, "receive_dispatch_warp", &args, sizeof args, at.stream);
+    RoundArgs args{RoundParts::dispatch, received_dispatch(exchange, at.handle, 1, words), {}, nullptr};
+    if (rank.rank == 1) args.dispatch.send.shape.hidden /= 2;
+    launch_round(exchange, at, "warp", args);
     at.stream.synchronize();
     left_record(at, "settings", "hidden");
     exchange.check_untouched();
@@ -218,8 +215,8 @@ TEST_CASE("user kernels receive: a peer that sends nothing is named in time", "[
     if (rank.rank == 0) {
       Exchange exchange(rank, at.comm, scenario);
       const Words words(exchange, at.comm);
-      const ReceiveDispatchArgs args = received_dispatch(exchange, at.handle, 1, words);
-      launch_user(at.handle, "receive_dispatch_lanes4", &args, sizeof args, at.stream);
+      launch_round(exchange, at, "lanes4",
+                   {RoundParts::dispatch, received_dispatch(exchange, at.handle, 1, words), {}, nullptr});
       ucclEpStreamSynchronize(at.comm, at.stream);
       const ucclEpAsyncError_t error = async_error(at.comm);
       require(error.code == ucclEpTimeout && error.peer == 1, std::string("another record: ") + error.text);

@@ -43,6 +43,7 @@ struct StagedPartials : Returns {
 template <class Element, class Coop>
 UCCLEP_FN void sum_token(const OpenCombine& open, const CombineRows& out, uint32_t token, const StagedPartials& from) {
   const uint32_t bytes = open.shape.token_bytes();
+  const void* const biases[] = {out.bias, out.bias2};
   for (uint32_t at = 16 * Near<Coop>::rank(); at < bytes; at += 16 * Near<Coop>::size()) {
     Vector<Element> sum{};
     for (uint32_t i = 0; i < from.count; ++i) {
@@ -53,7 +54,7 @@ UCCLEP_FN void sum_token(const OpenCombine& open, const CombineRows& out, uint32
         sum.add(term);
       }
     }
-    for (const void* bias : {out.bias, out.bias2}) {
+    for (const void* const bias : biases) {
       if (bias == nullptr) continue;
       sum.add(Vector<Element>::unpack(load16(row_at(const_cast<void*>(bias), token, bytes) + at)));
     }

@@ -57,9 +57,10 @@ UCCLEP_FN bool sum_part(const OpenCombine& open, const Op& op, const CombineRows
   const uint32_t bytes = open.shape.token_bytes();
   if (!every_lane(from.wait_parts(open, op, range.begin / batches, ceil_div(range.end, batches)))) return false;
   const combining::Partials partials{from.rows, from.ranks, from.lines, from.count};
+  const void* const biases[] = {out.bias, out.bias2};
   const auto write = [&](uint32_t index, combining::BatchSum<Element>& sum) {
     const uint32_t length = batch_length(bytes, index), at = index * line_batch_bytes;
-    for (const void* bias : {out.bias, out.bias2}) {
+    for (const void* const bias : biases) {
       if (bias == nullptr) continue;
       LineBatch batch;
       batch.read(row_at(const_cast<void*>(bias), token, bytes) + at, length);
@@ -77,6 +78,7 @@ UCCLEP_FN bool sum_words(const OpenCombine& open, const Op& op, const CombineRow
                          const TokenPartials& from) {
   const uint32_t bytes = open.shape.token_bytes();
   if (!from.wait_parts(open, op, 0, combining::bulk_parts(bytes))) return false;
+  const void* const biases[] = {out.bias, out.bias2};
   for (uint32_t at = 8 * Coop::rank(); at < bytes; at += 8 * Coop::size()) {
     WordSum<Element> sum;
     for (uint32_t i = 0; i < from.count; ++i) {
@@ -85,7 +87,7 @@ UCCLEP_FN bool sum_words(const OpenCombine& open, const Op& op, const CombineRow
       const uint64_t word = line ? line_word(from.rows[i], at) : *reinterpret_cast<const uint64_t*>(from.rows[i] + at);
       sum.add(sum.unpack(word));
     }
-    for (const void* bias : {out.bias, out.bias2}) {
+    for (const void* const bias : biases) {
       if (bias == nullptr) continue;
       sum.begun = true;
       sum.add(sum.unpack(*reinterpret_cast<const uint64_t*>(row_at(const_cast<void*>(bias), token, bytes) + at)));
