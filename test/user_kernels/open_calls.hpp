@@ -29,7 +29,10 @@ struct Opened {
 // Dispatch and combine, checked.
 void there_and_home(Exchange& exchange, Session& at, const std::string& scope, uint32_t seed, const Opened& opened);
 
-// Rounds from every scope, the host's calls in between. A failure says which round it was.
+// All scopes; under a sanitizer one of less than a warp, and one of more.
+std::vector<std::string> scopes_of_run();
+
+// Rounds from each of them, the host's calls in between. A failure says which round it was.
 using OpenRound = std::function<void(const std::string& scope, uint32_t seed, const Opened& opened)>;
 void from_every_scope(const OpenRound& round);
 

@@ -115,13 +115,13 @@ void run_received(Scenario scenario) {
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Session at(rank, scenario);
     uint32_t seed = 0;
-    for (const char* scope : scopes) {
+    for (const std::string& scope : scopes_of_run()) {
       constexpr Received apart[] = {{}, {.dispatch = false}, {.combine = false}};
       for (const Received& received : {Received{.one_kernel = true}, apart[seed / 2 % 3]}) {
         try {
           receive_routing(rank, at, scenario, scope, ++seed, received);
         } catch (const Failure& failure) {
-          throw Failure(std::string(scope) + ", round " + std::to_string(seed) + ": " + failure.what());
+          throw Failure(scope + ", round " + std::to_string(seed) + ": " + failure.what());
         }
       }
     }
