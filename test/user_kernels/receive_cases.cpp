@@ -167,6 +167,28 @@ TEST_CASE("user kernels receive: nothing comes, and one rank alone", "[process]"
   run_received_layouts({.ranks = 1, .experts = 4, .top_k = 2, .max_tokens = 5});
 }
 
+TEST_CASE("user kernels receive: rows for which a group has no room", "[process]") {
+  for (const Layout layout : {Layout::ht_flat, Layout::ht_expert_major}) {
+    Scenario scenario{.layout = layout, .experts = 8, .top_k = 3, .max_tokens = 7, .max_recv = 9};
+    if (scenario.by_expert()) scenario.alignment = 2;
+    scenario.overflow = UCCLEP_OVERFLOW_DROP;
+    run_received(scenario);
+    scenario.overflow = UCCLEP_OVERFLOW_ERROR;
+    run_ranks(scenario.ranks, [&](Rank& rank) {
+      Session at(rank, scenario);
+      Exchange exchange(rank, at.comm, scenario);
+      const Words words(exchange, at.comm);
+      exchange.update(at.handle, at.stream);
+      launch_round(exchange, at, "warp",
+                   {RoundParts::dispatch, received_dispatch(exchange, at.handle, 1, words), {}, nullptr});
+      at.stream.synchronize();
+      exchange.check_dispatch();
+      const ucclEpAsyncError_t error = async_error(at.comm);
+      require(error.code == ucclEpOverflow, std::string("another record: ") + error.text);
+    });
+  }
+}
+
 TEST_CASE("user kernels receive: what a kernel did not ask for, the second half brings", "[process][reduced]") {
   const Scenario scenario{.layout = Layout::ll_expert_major, .max_tokens = 6, .carried = true};
   run_ranks(scenario.ranks, [&](Rank& rank) {

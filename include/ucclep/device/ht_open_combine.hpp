@@ -150,7 +150,7 @@ UCCLEP_FN void send_dropped(const OpenCombine& open) {
 UCCLEP_FN bool combine_end(block, const OpenCombine& open) {
   if (!last_out(open)) return open.ok;
   send_dropped(open);
-  if (thread_id() == 0) end_sending(open, Kind::combine, open.memory().state()->tokens);
+  leave_to_receive(open, Kind::combine);
   return true;
 }
 

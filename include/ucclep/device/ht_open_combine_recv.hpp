@@ -85,8 +85,8 @@ UCCLEP_FN bool combine_recv(Coop, const OpenCombine& open, const CombineRows& ou
   }
   if (Coop::any(!ok)) return false;
   Coop::sync();
-  if (Coop::rank() == 0 && bring(open, Kind::combine, asked, tokens, asked | sent | all)) end_received(op);
-  return good;
+  const bool ended = Coop::rank() != 0 || !bring(open, Kind::combine, tokens, all) || end_received(open, op);
+  return good && !Coop::any(!ended);
 }
 
 }  // namespace ht

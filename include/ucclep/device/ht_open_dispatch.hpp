@@ -19,7 +19,7 @@
 // A row is read during its dispatch_send only. No wait but dispatch_begin's, for slots that peers still read.
 // Floor: as dispatch's (high_throughput.hpp); peers pull a row as soon as it is staged.
 #pragma once
-#include "ucclep/device/ht_open_rows.hpp"
+#include "ucclep/device/ht_open.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ht {
@@ -95,12 +95,7 @@ UCCLEP_FN bool dispatch_end(block, const OpenDispatch& open, uint32_t tokens) {
   if (!last_out(open)) return open.ok;
   HandleState* const state = open.memory().state();
   if (tokens != state->tokens) refuse(open.op(), Field::tokens, state->tokens, tokens);
-  if (thread_id() == 0) state->opened[static_cast<uint32_t>(Kind::dispatch)] = open.seq;
-  const uint64_t all = asked | sent | rows_here<block>(open);
-  if (sync_block_or(thread_id() == 0 && bring(open, Kind::dispatch, sent, 0, all))) {
-    const bool good = agree<block>(open, open.op()) == HeaderResult::good;
-    if (thread_id() == 0) end_dispatch(open, good);
-  }
+  leave_to_receive(open, Kind::dispatch);
   return true;
 }
 

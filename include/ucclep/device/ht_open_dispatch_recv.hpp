@@ -20,9 +20,63 @@
 #pragma once
 #include "ucclep/device/ht_open_dispatch.hpp"
 #include "ucclep/device/ht_receive.hpp"
+#include "ucclep/device/open_receive.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ht {
+
+// Rows of the output that come from one source: rows [begin, end), of which the source's first is `base`; expert:
+// local, in EXPERT_MAJOR.
+struct Segment {
+  uint32_t source, expert, base, count, begin, end;
+
+  static UCCLEP_FN Segment of(const OpenDispatch& open, uint32_t source, uint32_t expert, uint32_t first,
+                              uint32_t last) {
+    const HandleMemory memory = open.memory();
+    Segment s{source, expert, memory.recv_base()[source], memory.rows_from()[source], 0, 0};
+    if (open.by_expert()) {
+      s.base = memory.expert_base(source)[expert];
+      s.count = memory.counts_from(source)[expert];
+    }
+    s.begin = first > s.base ? first : s.base;
+    s.end = last < s.base + s.count ? last : s.base + s.count;
+    if (s.end < s.begin) s.end = s.begin;
+    return s;
+  }
+};
+
+// Lane verb: body(segment) for all that rows [first, last) consist of. False: body has said so.
+template <class Body>
+UCCLEP_FN bool each_segment(const OpenDispatch& open, uint32_t first, uint32_t last, Body&& body) {
+  const GroupShape& shape = open.handle.group.shape;
+  const uint32_t experts = open.by_expert() ? shape.local_experts() : 1;
+  for (uint32_t expert = 0; expert < experts; ++expert) {
+    for (uint32_t source = 0; source < shape.ranks; ++source) {
+      const Segment segment = Segment::of(open, source, expert, first, last);
+      if (segment.begin != segment.end && !body(segment)) return false;
+    }
+  }
+  return true;
+}
+
+// Lane verb: of the rows that were routed here, those that a group with a limit keeps.
+UCCLEP_FN uint32_t rows_kept(const OpenDispatch& open) {
+  const uint32_t rows = open.memory().state()->rows, most = open.handle.group.shape.recv_rows;
+  return rows < most ? rows : most;
+}
+
+// Verb of members that are near: how many of them come from some source, and are no pads.
+template <class Coop>
+UCCLEP_FN uint32_t rows_here(const OpenDispatch& open) {
+  const GroupShape& shape = open.handle.group.shape;
+  const uint32_t kept = rows_kept(open), items = shape.ranks * (open.by_expert() ? shape.local_experts() : 1);
+  uint32_t mine = 0;
+  for (uint32_t i = Near<Coop>::rank(); i < items; i += Near<Coop>::size()) {
+    const Segment segment = Segment::of(open, i % shape.ranks, i / shape.ranks, 0, kept);
+    mine += segment.end - segment.begin;
+  }
+  return Near<Coop>::sum(mine);
+}
 
 // Lane verb: the place, among the rows of its source, of none of a segment's rows is below `lowest` or at `end`.
 struct Places {
@@ -151,6 +205,21 @@ UCCLEP_FN void take_rest(const OpenDispatch& open, const DispatchRows& out, uint
   }
 }
 
+// Verb of the scope that brings the last row: what combine needs to know, where ranks agree; of rows beyond a group's
+// limit as well, which nobody asks for. They leave a record, unless the group drops them in silence.
+template <class Coop>
+UCCLEP_FN bool end_dispatch(const OpenDispatch& open, const Op& op) {
+  HandleState* const state = open.memory().state();
+  const uint32_t rows = state->rows, kept = rows_kept(open);
+  const auto note = [&](const Segment& at) { return take_rows<Coop>(open, op, {}, at); };
+  if (open.by_expert() && kept < rows && !each_segment(open, kept, rows, note)) return false;
+  if (Coop::rank() != 0) return true;
+  state->weighted = open.settings.weights_at_dispatch;
+  state->capacity = kept;
+  if (op.group.tells_dropped != 0) tell_dropped(op, rows, kept);
+  return true;
+}
+
 // Verb of the scope, after dispatch_end: rows [first, last) of the output to `out`; waits until they are there, at most
 // the group's timeout. Pads become zero; rows past the last say that they hold nothing, as after ucclEpDispatch. Every
 // row that is no pad is asked for exactly once, by any scope, in any order and block. lanes<N>: all groups of a warp
@@ -172,8 +241,10 @@ UCCLEP_FN bool dispatch_recv(Coop, const OpenDispatch& open, const DispatchRows&
   if (good) take_rest<Coop>(open, out, first, last);
   if (Coop::any(!ok)) return false;
   Coop::sync();
-  if (Coop::rank() == 0 && bring(open, Kind::dispatch, asked, brought, asked | sent | all)) end_dispatch(open, good);
-  return good;
+  const bool ends = Coop::any(Coop::rank() == 0 && bring(open, Kind::dispatch, brought, all));
+  const bool ended =
+      !ends || ((!good || end_dispatch<Coop>(open, op)) && (Coop::rank() != 0 || end_received(open, op)));
+  return good && !Coop::any(!ended);
 }
 
 }  // namespace ht

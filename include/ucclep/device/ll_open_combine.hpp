@@ -132,7 +132,7 @@ UCCLEP_FN void combine_send(Coop, const OpenCombine& open, uint32_t row_index, c
 // Verb of every block, after its last send. False: the operation has failed.
 UCCLEP_FN bool combine_end(block, const OpenCombine& open) {
   if (!last_out(open)) return open.ok;
-  if (thread_id() == 0) end_sending(open, Kind::combine, open.memory().state()->tokens);
+  leave_to_receive(open, Kind::combine);
   return true;
 }
 

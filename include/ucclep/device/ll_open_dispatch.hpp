@@ -251,8 +251,8 @@ UCCLEP_FN bool dispatch_end(block, const OpenDispatch& open, uint32_t tokens) {
   if (thread_id() == 0) {
     memory.state()->tokens = sent.routing.tokens;
     memory.state()->top_k = sent.routing.top_k;
-    memory.state()->opened[static_cast<uint32_t>(Kind::dispatch)] = op.seq;
   }
+  leave_to_receive(open, Kind::dispatch);
   return true;
 }
 

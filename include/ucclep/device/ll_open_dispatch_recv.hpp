@@ -304,15 +304,13 @@ UCCLEP_FN bool keep_counts(const OpenDispatch& open, const Op& op, uint32_t all,
   return true;
 }
 
-// Verb of the scope: `rows` of `all` are there; ends the operation with the last. (This rank's own header has come, so
-// all its blocks have sent.)
+// Verb of the scope: `rows` of `all` are there; ends the operation with the last.
 template <class Coop>
 UCCLEP_FN bool count_brought(const OpenDispatch& open, const Op& op, uint32_t rows, uint32_t all, bool good) {
   Coop::sync();
-  if (!Coop::any(Coop::rank() == 0 && bring(open, Kind::dispatch, asked, rows, asked | all))) return true;
+  if (!Coop::any(Coop::rank() == 0 && bring(open, Kind::dispatch, rows, all))) return true;
   const bool ok = keep_counts<Coop>(open, op, all, good);
-  if (ok && Coop::rank() == 0) end_received(op);
-  return ok;
+  return ok && (Coop::rank() != 0 || end_received(open, op));
 }
 
 // Verb of the scope, after dispatch_end: waits until everybody has said what comes. rows: of the slab of a local expert

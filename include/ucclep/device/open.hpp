@@ -94,37 +94,13 @@ UCCLEP_FN bool last_out(const OpenOperation& open) {
   return sync_block_or(thread_id() == 0 && leave(open.handle.group.state, open.ok, true));
 }
 
-// What an operation that a kernel receives consists of, in HandleState::brought: below these bits the rows so far,
-// above them the low half of the operation's number, so that a word needs no beginning. This one: somebody has asked
-// for rows.
-constexpr uint64_t asked = uint64_t{1} << 29;
-// All blocks have begun the operation, and sent their rows.
-constexpr uint64_t sent = uint64_t{1} << 30;
-// It is all there.
-constexpr uint64_t ended = uint64_t{1} << 31;
-
-// Lane verb: `news` is there, and `rows` more. True: they were the last of all, and the caller ends the operation.
-UCCLEP_FN bool bring(const OpenOperation& open, Kind kind, uint64_t news, uint32_t rows, uint64_t all) {
-  uint64_t* const word = &open.memory().state()->brought[static_cast<uint32_t>(kind)];
-  const uint64_t number = open.seq << 32;
-  uint64_t seen = load_relaxed<Scope::gpu>(word);
-  while (true) {
-    const uint64_t so_far = seen >> 32 == number >> 32 ? seen & 0xffffffffu : 0, now = (so_far | news) + rows;
-    if ((so_far & ended) != 0 || (now == so_far && now != all)) return false;
-    if (compare_exchange<Scope::gpu>(word, seen, number | now | (now == all ? ended : 0))) return now == all;
+// Verb of the last block out: the operation is for its second half, or for who receives it in the kernel.
+UCCLEP_FN void leave_to_receive(const OpenOperation& open, Kind kind) {
+  sync_block();  // what all threads have written is released
+  if (thread_id() == 0) {
+    store_release<Scope::gpu>(&open.memory().state()->opened[static_cast<uint32_t>(kind)], open.seq);
   }
-}
-
-// Lane verb of the last: the operation has ended here. Peers hear of it when the next one begins.
-UCCLEP_FN void end_received(const Op& op) {
-  mark(op, Mark::end);
-  store_relaxed<Scope::gpu>(&op.group.state->seq[static_cast<uint32_t>(op.kind)], op.seq);
-}
-
-// Lane verb of the last block out of a combine: it is for its second half, or has `rows` to receive here.
-UCCLEP_FN void end_sending(const OpenOperation& open, Kind kind, uint32_t rows) {
-  open.memory().state()->opened[static_cast<uint32_t>(kind)] = open.seq;
-  if (bring(open, kind, sent, 0, asked | sent | rows)) end_received(open.of(kind, Operation::combine));
+  sync_block();  // a lane of its warp may wait for it next
 }
 
 }  // namespace UCCLEP_SIMT_NAMESPACE

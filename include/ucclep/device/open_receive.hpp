@@ -12,6 +12,8 @@
 // |-------------------------------------|--------------------------------------|-------------------------------|
 // | the ticket of a call that is not    | the ticket of the last               | what all calls have read, and |
 // |   the last (acq_rel, gpu)           |   (compare_exchange: acq_rel, gpu)   |   noted, before the end       |
+// | leave_to_receive: store_release     | end_received: load_acquire (gpu)     | all that the rank's blocks    |
+// |   (gpu), by the last block out      |                                      |   have sent before the end    |
 #pragma once
 #include "ucclep/device/open.hpp"
 #include "ucclep/device/row_in.hpp"
@@ -53,6 +55,36 @@ UCCLEP_FN HeaderResult agree(const OpenOperation& open, const Op& op) {
   }
   if (Coop::any(lost)) return HeaderResult::lost;
   return Coop::any(differs) ? HeaderResult::differs : HeaderResult::good;
+}
+
+// Lane verb: `rows` more of an operation are there, of `all`. True: they were the last, and the caller ends the
+// operation. HandleState::brought: the low half of its number, whether it has ended, and the rows so far, so that a
+// word needs no beginning.
+UCCLEP_FN bool bring(const OpenOperation& open, Kind kind, uint32_t rows, uint64_t all) {
+  constexpr uint64_t ended = uint64_t{1} << 31;
+  uint64_t* const word = &open.memory().state()->brought[static_cast<uint32_t>(kind)];
+  const uint64_t number = open.seq << 32;
+  uint64_t seen = load_relaxed<Scope::gpu>(word);
+  while (true) {
+    const uint64_t so_far = seen >> 32 == number >> 32 ? seen & 0xffffffffu : 0, now = so_far + rows;
+    if ((so_far & ended) != 0 || (rows == 0 && now != all)) return false;
+    if (compare_exchange<Scope::gpu>(word, seen, number | now | (now == all ? ended : 0))) return now == all;
+  }
+}
+
+// Lane verb of the last: the operation has ended here. Peers hear of it when the next one begins. All blocks of this
+// rank have begun it then: one that has not would begin the next one instead.
+UCCLEP_FN bool end_received(const OpenOperation& open, const Op& op) {
+  const auto kind = static_cast<uint32_t>(op.kind);
+  const uint64_t* const opened = &open.memory().state()->opened[kind];
+  const Wait wait = begin_wait_for_blocks(op, op.group.abort_word);
+  if (!wait_until(wait, [&] { return load_acquire<Scope::gpu>(opened) == op.seq; })) {
+    report_blocks(op, wait);
+    return false;
+  }
+  mark(op, Mark::end);
+  store_relaxed<Scope::gpu>(&op.group.state->seq[kind], op.seq);
+  return true;
 }
 
 // Lane verb: of a received row selection k, if it is an expert of this rank.

@@ -142,15 +142,24 @@ UCCLEP_FN bool every_thread(bool ok) {
   return !sync_block_or(!ok);
 }
 
-// Grid verb. Other blocks may be waiting for a peer meanwhile, and it is for them to say that it did not come: so the
-// blocks wait longer for each other than for peers, and leave early by the abort word, the group's or another.
-UCCLEP_FN bool sync_grid(const Op& op, const uint32_t* abort_word) {
+// A wait for other blocks of the rank. They may be waiting for a peer meanwhile, and it is for them to say that it did
+// not come: so blocks wait longer for each other than for peers, and leave early by the abort word, the group's or
+// another.
+UCCLEP_FN Wait begin_wait_for_blocks(const Op& op, const uint32_t* abort_word) {
   constexpr uint64_t patience_ns = 1000000000;
-  const Wait wait = begin_wait(2 * op.group.timeout_ns + patience_ns, abort_word);
+  return begin_wait(2 * op.group.timeout_ns + patience_ns, abort_word);
+}
+// Verb of one thread, after such a wait.
+UCCLEP_FN void report_blocks(const Op& op, const Wait& wait) {
+  if (aborted(wait)) return;
+  report_fatal(op.group.errors, op.group.abort_word, record_of(op, ucclEpInternalError, Phase::grid, -1));
+}
+
+// Grid verb.
+UCCLEP_FN bool sync_grid(const Op& op, const uint32_t* abort_word) {
+  const Wait wait = begin_wait_for_blocks(op, abort_word);
   if (grid_sync(&op.group.state->barrier, wait)) return true;
-  if (thread_id() == 0 && !aborted(wait)) {
-    report_fatal(op.group.errors, op.group.abort_word, record_of(op, ucclEpInternalError, Phase::grid, -1));
-  }
+  if (thread_id() == 0) report_blocks(op, wait);
   return false;
 }
 
