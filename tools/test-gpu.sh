@@ -220,7 +220,7 @@ tool_run() {  # name of the case, command...: passes by its exit status and what
 examples_program() {
   begin_program examples || return 0
   local name path
-  for name in fused_quantise_dispatch fused_topk_dispatch gemm_epilogue_combine gradient_epilogue ring_all_gather; do
+  for name in fused_quantise_dispatch fused_topk_dispatch gemm_epilogue_combine gradient_epilogue layers_in_one_kernel ring_all_gather; do
     mine || continue
     path=$(executable $name) || { add_failure $name "not in $folder"; continue; }
     if out_of_time; then not_run=$((not_run + 1)); continue; fi
