@@ -22,21 +22,25 @@
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ll {
 
-// Lane verb: what a header says of the rows that come.
-UCCLEP_FN bool facts_from(const Op& op, uint32_t source, HeaderFacts& facts) {
-  const Packet* const header = header_packets(op, op.me(), source);
-  uint64_t rows = 0, tokens = 0;
-  if (!wait_packet(op, Phase::header, source, header + HeaderLayout::rows, rows)) return false;
-  if (!wait_packet(op, Phase::header, source, header + HeaderLayout::tokens, tokens)) return false;
-  facts = {static_cast<uint32_t>(rows), static_cast<uint32_t>(tokens), static_cast<Form>(rows >> 32)};
-  return true;
-}
-UCCLEP_FN bool count_from(const Op& op, uint32_t source, uint32_t expert, uint32_t& count) {
-  uint64_t counts = 0;
-  if (!wait_packet(op, Phase::header, source, counts_packet(op, source, expert), counts)) return false;
-  count = count_of(counts, expert);
-  return true;
-}
+// What the header of a source says of the rows that come: in all, and for a local expert.
+struct Announced {
+  HeaderFacts facts;
+  uint32_t count;
+
+  // Lane verb, which waits.
+  UCCLEP_FN bool read(const Op& op, uint32_t source, uint32_t expert) {
+    const Packet* const header = header_packets(op, op.me(), source);
+    uint64_t said[3];
+    if (!wait_packets(op, source,
+                      {header + HeaderLayout::rows, header + HeaderLayout::tokens, counts_packet(op, source, expert)},
+                      said)) {
+      return false;
+    }
+    facts = {static_cast<uint32_t>(said[0]), static_cast<uint32_t>(said[1]), static_cast<Form>(said[0] >> 32)};
+    count = count_of(said[2], expert);
+    return true;
+  }
+};
 
 // Lane verb: does a token of `source` come, and as which of its rows.
 UCCLEP_FN bool find_place(const Op& op, uint32_t source, uint32_t token, bool& comes, uint32_t& place) {
@@ -138,10 +142,9 @@ UCCLEP_FN bool each_segment(const OpenDispatch& open, const Op& op, uint32_t zon
   rows = 0;
   const bool by_expert = open.by_expert();
   for (uint32_t source = by_expert ? 0 : zone; source < (by_expert ? op.ranks() : zone + 1); ++source) {
-    Segment segment{zone, source, rows, 0, 0, 0, {}};
-    if (!facts_from(op, source, segment.facts)) return false;
-    segment.count = segment.facts.rows;
-    if (by_expert && !count_from(op, source, zone, segment.count)) return false;
+    Announced said;
+    if (!said.read(op, source, by_expert ? zone : 0)) return false;
+    Segment segment{zone, source, rows, by_expert ? said.count : said.facts.rows, 0, 0, said.facts};
     rows += segment.count;
     segment.begin = first > segment.base ? first : segment.base;
     segment.end = last < rows ? last : rows;
@@ -150,23 +153,36 @@ UCCLEP_FN bool each_segment(const OpenDispatch& open, const Op& op, uint32_t zon
   return true;
 }
 
-// Verb of a whole scope, all groups of a warp together: how many rows there are here in all.
+// Verb of a whole scope, all groups of a warp together: how many rows there are here in all. In EXPERT_MAJOR a packet
+// counts those for two experts.
 template <class Coop>
 UCCLEP_FN bool rows_here(const OpenDispatch& open, const Op& op, uint32_t& all) {
-  const uint32_t local = op.group.shape.local_experts();
-  const uint32_t items = open.by_expert() ? op.ranks() * local : op.ranks();
+  constexpr uint32_t at_once = 4;
+  const uint32_t of_source = open.by_expert() ? (op.group.shape.local_experts() + 1) / 2 : 1;
+  const uint32_t items = op.ranks() * of_source, step = Near<Coop>::size();
   uint32_t mine = 0;
   bool ok = true;
-  for (uint32_t i = Near<Coop>::rank(); i < items && ok; i += Near<Coop>::size()) {
-    uint32_t count = 0;
-    HeaderFacts facts{};
-    if (open.by_expert()) {
-      ok = count_from(op, i / local, i % local, count);
-    } else {
-      ok = facts_from(op, i, facts);
-      count = facts.rows;
+  for (uint32_t first = Near<Coop>::rank(); first < items && ok; first += at_once * step) {
+    Packet seen[at_once];
+    const auto packet = [&](uint32_t item) {
+      const uint32_t source = item / of_source;
+      return open.by_expert() ? counts_packet(op, source, item % of_source * 2)
+                              : header_packets(op, op.me(), source) + HeaderLayout::rows;
+    };
+    UCCLEP_UNROLL
+    for (uint32_t i = 0; i < at_once; ++i) {
+      if (first + i * step < items) seen[i] = load_packet(packet(first + i * step));
     }
-    mine += count;
+    UCCLEP_UNROLL
+    for (uint32_t i = 0; i < at_once; ++i) {
+      const uint32_t item = first + i * step;
+      if (item >= items) continue;
+      uint64_t said = seen[i].value;
+      if (seen[i].epoch != op.seq) {
+        ok = ok && wait_packet(op, Phase::header, item / of_source, packet(item), said);
+      }
+      mine += static_cast<uint32_t>(said) + (open.by_expert() ? static_cast<uint32_t>(said >> 32) : 0);
+    }
   }
   all = Near<Coop>::sum(mine);
   return !Coop::any(!ok);
@@ -279,22 +295,22 @@ UCCLEP_FN bool keep_counts(const OpenDispatch& open, const Op& op, uint32_t all,
   for (uint32_t expert = Coop::rank(); good && expert < local; expert += Coop::size()) {
     uint32_t base = 0;
     for (uint32_t source = 0; source < ranks; ++source) {
-      uint32_t count = 0;
-      if (!count_from(op, source, expert, count)) return false;
+      Announced said;
+      if (!said.read(op, source, expert)) return false;
       memory.expert_base(source)[expert] = base;
-      memory.counts_from(source)[expert] = count;
-      base += count;
+      memory.counts_from(source)[expert] = said.count;
+      base += said.count;
     }
   }
   for (uint32_t rank = Coop::rank(); good && rank <= ranks; rank += Coop::size()) {
     uint32_t before = 0;
-    HeaderFacts facts{};
+    Announced said{};
     for (uint32_t source = 0; source <= rank && source < ranks; ++source) {
-      before += facts.rows;
-      if (!facts_from(op, source, facts)) return false;
+      before += said.facts.rows;
+      if (!said.read(op, source, 0)) return false;
     }
-    if (rank < ranks) memory.rows_from()[rank] = facts.rows;
-    memory.recv_base()[rank] = rank < ranks ? before : before + facts.rows;
+    if (rank < ranks) memory.rows_from()[rank] = said.facts.rows;
+    memory.recv_base()[rank] = rank < ranks ? before : before + said.facts.rows;
   }
   if (Coop::rank() != 0) return true;
   HandleState* const state = memory.state();

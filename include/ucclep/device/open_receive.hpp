@@ -11,7 +11,7 @@
 // | who releases                        | who acquires                         | what is ordered               |
 // |-------------------------------------|--------------------------------------|-------------------------------|
 // | the ticket of a call that is not    | the ticket of the last               | what all calls have read, and |
-// |   the last (acq_rel, gpu)           |   (compare_exchange: acq_rel, gpu)   |   noted, before the end       |
+// |   the last (acq_rel, gpu)           |   (acq_rel, gpu)                     |   noted, before the end       |
 // | leave_to_receive: store_release     | end_received: load_acquire (gpu)     | all that the rank's blocks    |
 // |   (gpu), by the last block out      |                                      |   have sent before the end    |
 #pragma once
@@ -40,17 +40,32 @@ struct CombineRows {
 
 namespace UCCLEP_SIMT_NAMESPACE {
 
+// Lane verb: some packets of the header of a source, which are looked at together; what is late is waited for.
+template <uint32_t count>
+UCCLEP_FN bool wait_packets(const Op& op, uint32_t source, const Packet* const (&at)[count],
+                            uint64_t (&values)[count]) {
+  Packet seen[count];
+  UCCLEP_UNROLL
+  for (uint32_t i = 0; i < count; ++i) seen[i] = load_packet(at[i]);
+  bool ok = true;
+  UCCLEP_UNROLL
+  for (uint32_t i = 0; i < count; ++i) {
+    values[i] = seen[i].value;
+    if (seen[i].epoch != op.seq) ok = ok && wait_packet(op, Phase::header, source, at[i], values[i]);
+  }
+  return ok;
+}
+
 // Verb of the scope: everybody's header is here, and says the same.
 template <class Coop>
 UCCLEP_FN HeaderResult agree(const OpenOperation& open, const Op& op) {
   bool lost = false, differs = false;
   for (uint32_t source = Coop::rank(); source < op.ranks() && !lost; source += Coop::size()) {
     const Packet* const header = header_packets(op, op.me(), source);
-    uint64_t low = 0, high = 0;
-    lost = !wait_packet(op, Phase::header, source, header + HeaderLayout::settings_low, low) ||
-           !wait_packet(op, Phase::header, source, header + HeaderLayout::settings_high, high);
-    if (lost || (low == open.settings.low() && high == open.settings.high())) continue;
-    report_difference(op, source, open.settings, low, high);
+    uint64_t said[2];
+    lost = !wait_packets(op, source, {header + HeaderLayout::settings_low, header + HeaderLayout::settings_high}, said);
+    if (lost || (said[0] == open.settings.low() && said[1] == open.settings.high())) continue;
+    report_difference(op, source, open.settings, said[0], said[1]);
     differs = true;
   }
   if (Coop::any(lost)) return HeaderResult::lost;
@@ -58,18 +73,19 @@ UCCLEP_FN HeaderResult agree(const OpenOperation& open, const Op& op) {
 }
 
 // Lane verb: `rows` more of an operation are there, of `all`. True: they were the last, and the caller ends the
-// operation. HandleState::brought: the low half of its number, whether it has ended, and the rows so far, so that a
-// word needs no beginning.
-UCCLEP_FN bool bring(const OpenOperation& open, Kind kind, uint32_t rows, uint64_t all) {
-  constexpr uint64_t ended = uint64_t{1} << 31;
+// operation; where there is none, the first call does. HandleState::brought: the low half of the operation's number,
+// and below it the rows so far, so that a word needs no beginning. (Only the first calls exchange it: when many do, one
+// succeeds at a time.)
+UCCLEP_FN bool bring(const OpenOperation& open, Kind kind, uint32_t rows, uint32_t all) {
+  if (rows == 0 && all != 0) return false;
   uint64_t* const word = &open.memory().state()->brought[static_cast<uint32_t>(kind)];
   const uint64_t number = open.seq << 32;
   uint64_t seen = load_relaxed<Scope::gpu>(word);
-  while (true) {
-    const uint64_t so_far = seen >> 32 == number >> 32 ? seen & 0xffffffffu : 0, now = so_far + rows;
-    if ((so_far & ended) != 0 || (rows == 0 && now != all)) return false;
-    if (compare_exchange<Scope::gpu>(word, seen, number | now | (now == all ? ended : 0))) return now == all;
+  while (seen >> 32 != number >> 32) {
+    if (compare_exchange<Scope::gpu>(word, seen, number | rows)) return rows == all;
   }
+  if (rows == 0) return false;
+  return static_cast<uint32_t>(fetch_add_acq_rel<Scope::gpu>(word, uint64_t{rows})) + rows == all;
 }
 
 // Lane verb of the last: the operation has ended here. Peers hear of it when the next one begins. All blocks of this

@@ -25,15 +25,29 @@ inline constexpr bool whole_warps<warp> = true;
 template <>
 inline constexpr bool whole_warps<block> = true;
 
+constexpr uint32_t put_at_once = 4;  // batches or vectors that are read before the first of them is stored
+
 template <class Coop, class Each, class Word>
 UCCLEP_FN void put_lines(uint32_t bytes, uint64_t epoch, Each&& each, Word&& word) {
   if constexpr (whole_warps<Coop>) {
-    const uint32_t all = line_batches(bytes);
-    for (uint32_t index = Coop::rank() / wave_size; index < all; index += Coop::size() / wave_size) {
-      const uint32_t begin = index * line_batch_bytes, length = batch_length(bytes, index);
-      LineBatch batch;
-      batch.fill(length, [&](uint32_t s, uint32_t i) { return word(begin + LineBatch::offset(s) + 8 * i); });
-      each([&](char* lines) { batch.send(lines + index * LineBatch::lines * line_bytes, length, epoch); });
+    const uint32_t all = line_batches(bytes), step = Coop::size() / wave_size;
+    for (uint32_t first = Coop::rank() / wave_size; first < all; first += put_at_once * step) {
+      LineBatch batch[put_at_once] = {};
+      UCCLEP_UNROLL
+      for (uint32_t i = 0; i < put_at_once; ++i) {
+        const uint32_t index = first + i * step, begin = index * line_batch_bytes;
+        if (index >= all) continue;
+        batch[i].fill(batch_length(bytes, index),
+                      [&](uint32_t s, uint32_t half) { return word(begin + LineBatch::offset(s) + 8 * half); });
+      }
+      UCCLEP_UNROLL
+      for (uint32_t i = 0; i < put_at_once; ++i) {
+        const uint32_t index = first + i * step;
+        if (index >= all) continue;
+        each([&](char* lines) {
+          batch[i].send(lines + index * LineBatch::lines * line_bytes, batch_length(bytes, index), epoch);
+        });
+      }
     }
   } else {
     for (uint32_t at = 8 * Coop::rank(); at < bytes; at += 8 * Coop::size()) {
@@ -68,11 +82,22 @@ UCCLEP_FN uint64_t scale_word(const char* scales, uint32_t at, uint32_t all) {
 // bytes: a multiple of 16.
 template <class Coop, class Each, class Word>
 UCCLEP_FN void put_bytes(uint32_t bytes, Each&& each, Word&& word) {
-  for (uint32_t at = 16 * Coop::rank(); at < bytes; at += 16 * Coop::size()) {
-    const uint64_t low = word(at), high = word(at + 8);
-    const vec16 value{static_cast<uint32_t>(low), static_cast<uint32_t>(low >> 32), static_cast<uint32_t>(high),
-                      static_cast<uint32_t>(high >> 32)};
-    each([&](char* row) { store16(row + at, value); });
+  const uint32_t step = 16 * Coop::size();
+  for (uint32_t first = 16 * Coop::rank(); first < bytes; first += put_at_once * step) {
+    vec16 values[put_at_once] = {};
+    UCCLEP_UNROLL
+    for (uint32_t i = 0; i < put_at_once; ++i) {
+      const uint32_t at = first + i * step;
+      if (at >= bytes) continue;
+      const uint64_t low = word(at), high = word(at + 8);
+      values[i] = {static_cast<uint32_t>(low), static_cast<uint32_t>(low >> 32), static_cast<uint32_t>(high),
+                   static_cast<uint32_t>(high >> 32)};
+    }
+    UCCLEP_UNROLL
+    for (uint32_t i = 0; i < put_at_once; ++i) {
+      const uint32_t at = first + i * step;
+      if (at < bytes) each([&](char* row) { store16(row + at, values[i]); });
+    }
   }
 }
 
