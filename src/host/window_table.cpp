@@ -35,6 +35,7 @@ uint32_t WindowTable::free_id() const {
 
 void WindowTable::write(const ucclEpWindow& window, int64_t timeout_ms) {
   std::vector<char*> begins;
+  begins.reserve(window.memory.of.size());
   const std::vector<uint64_t>& sizes = window.memory.bytes;
   for (const auto& memory : window.memory.of) {
     begins.push_back(memory ? static_cast<char*>(memory->data()) : nullptr);

@@ -33,14 +33,12 @@ UCCLEP_FN void put_lines(uint32_t bytes, uint64_t epoch, Each&& each, Word&& wor
     const uint32_t all = line_batches(bytes), step = Coop::size() / wave_size;
     for (uint32_t first = Coop::rank() / wave_size; first < all; first += put_at_once * step) {
       LineBatch batch[put_at_once] = {};
-      UCCLEP_UNROLL
       for (uint32_t i = 0; i < put_at_once; ++i) {
         const uint32_t index = first + i * step, begin = index * line_batch_bytes;
         if (index >= all) continue;
         batch[i].fill(batch_length(bytes, index),
                       [&](uint32_t s, uint32_t half) { return word(begin + LineBatch::offset(s) + 8 * half); });
       }
-      UCCLEP_UNROLL
       for (uint32_t i = 0; i < put_at_once; ++i) {
         const uint32_t index = first + i * step;
         if (index >= all) continue;
@@ -85,7 +83,6 @@ UCCLEP_FN void put_bytes(uint32_t bytes, Each&& each, Word&& word) {
   const uint32_t step = 16 * Coop::size();
   for (uint32_t first = 16 * Coop::rank(); first < bytes; first += put_at_once * step) {
     vec16 values[put_at_once] = {};
-    UCCLEP_UNROLL
     for (uint32_t i = 0; i < put_at_once; ++i) {
       const uint32_t at = first + i * step;
       if (at >= bytes) continue;
@@ -93,7 +90,6 @@ UCCLEP_FN void put_bytes(uint32_t bytes, Each&& each, Word&& word) {
       values[i] = {static_cast<uint32_t>(low), static_cast<uint32_t>(low >> 32), static_cast<uint32_t>(high),
                    static_cast<uint32_t>(high >> 32)};
     }
-    UCCLEP_UNROLL
     for (uint32_t i = 0; i < put_at_once; ++i) {
       const uint32_t at = first + i * step;
       if (at < bytes) each([&](char* row) { store16(row + at, values[i]); });
