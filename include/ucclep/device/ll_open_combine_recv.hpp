@@ -5,10 +5,10 @@
 // after combine_end in the same block, instead of ucclEpCompleteCombine (open_receive.hpp says when the operation
 // ends). All ranks may do so, or some.
 //
-// | who writes                            | who reads                             | ordered by |
-// |---------------------------------------|---------------------------------------|------------------------------------|
-// | the peers' partial rows               | combine_recv                          | as in CompleteCombine | |
-// combine_recv: the results             | the scope, after it                   | the scope's sync                   |
+// | who writes                | who reads           | ordered by            |
+// |---------------------------|---------------------|-----------------------|
+// | the peers' partial rows   | combine_recv        | as in CompleteCombine |
+// | combine_recv: the results | the scope, after it | the scope's sync      |
 //
 // Floor: as combine's (ll_combine.hpp).
 #pragma once

@@ -6,11 +6,11 @@
 // after dispatch_end in the same block, instead of ucclEpCompleteDispatch (open_receive.hpp says when the operation
 // ends). All ranks may do so, or some.
 //
-// | who writes                            | who reads                             | ordered by |
-// |---------------------------------------|---------------------------------------|------------------------------------|
-// | the peers' rows, metas and headers    | dispatch_recv                         | as in CompleteDispatch | |
-// dispatch_recv: the output             | the scope, after it                   | the scope's sync                   |
-// | dispatch_recv: what combine needs     | combine_send, the host's calls        | the end of the operation |
+// | who writes                         | who reads                      | ordered by               |
+// |------------------------------------|--------------------------------|--------------------------|
+// | the peers' rows, metas and headers | dispatch_recv                  | as in CompleteDispatch   |
+// | dispatch_recv: the output          | the scope, after it            | the scope's sync         |
+// | dispatch_recv: what combine needs  | combine_send, the host's calls | the end of the operation |
 //
 // Which rows an expert has of a source stands in their metas: a scope reads those of all rows of the sources that its
 // rows come from. So many rows asked for by a block cost less than as many calls for a few.
