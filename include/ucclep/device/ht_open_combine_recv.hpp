@@ -5,11 +5,10 @@
 // after combine_end in the same block, instead of ucclEpCompleteCombine (open_receive.hpp says when the operation
 // ends). All ranks may do so, or some.
 //
-// | who writes                            | who reads                             | ordered by |
-// |---------------------------------------|---------------------------------------|------------------------------------|
-// | the peers' staged partial rows        | combine_recv                          | publish and acquire of the run's |
-// |                                       |                                       |   word (system) | | combine_recv:
-// the results             | the scope, after it                   | the scope's sync                   |
+// | who writes                     | who reads           | ordered by                        |
+// |--------------------------------|---------------------|-----------------------------------|
+// | the peers' staged partial rows | combine_recv        | the run's word (publish, acquire) |
+// | combine_recv: the results      | the scope, after it | the scope's sync                  |
 //
 // Floor: as combine's (ht_combine.hpp).
 #pragma once
