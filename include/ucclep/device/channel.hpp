@@ -40,6 +40,7 @@
 // otherwise, such as sync_block.
 #pragma once
 #include "ucclep/device/channel_network.hpp"
+#include "ucclep/device/copy.hpp"
 
 namespace ucclep {
 
@@ -72,19 +73,11 @@ UCCLEP_FN bool inside(const ucclEpDeviceGroup& group, int rank, uint64_t size, u
 // 16 bytes at a time where all addresses allow it.
 template <class Coop>
 UCCLEP_FN void copy(char* to, const char* from, uint64_t bytes) {
-  constexpr uint32_t in_flight = 4, unit = sizeof(vec16);
+  constexpr uint32_t unit = sizeof(vec16);
   const bool aligned = (reinterpret_cast<uint64_t>(to) | reinterpret_cast<uint64_t>(from)) % unit == 0;
-  const uint64_t units = aligned ? bytes / unit : 0, step = Coop::size();
-  uint64_t i = Coop::rank();
-  for (; i + (in_flight - 1) * step < units; i += in_flight * step) {
-    vec16 values[in_flight];
-    UCCLEP_UNROLL
-    for (uint32_t j = 0; j < in_flight; ++j) values[j] = load16(from + unit * (i + j * step));
-    UCCLEP_UNROLL
-    for (uint32_t j = 0; j < in_flight; ++j) store16(to + unit * (i + j * step), values[j]);
-  }
-  for (; i < units; i += step) store16(to + unit * i, load16(from + unit * i));
-  for (uint64_t at = units * unit + Coop::rank(); at < bytes; at += step) to[at] = from[at];
+  const uint64_t vectors = aligned ? bytes / unit * unit : 0;
+  copy_vectors<Coop>(to, from, vectors);
+  for (uint64_t at = vectors + Coop::rank(); at < bytes; at += Coop::size()) to[at] = from[at];
 }
 
 // True: the bytes are on their way.

@@ -8,6 +8,7 @@
 // |   end_lines: fence, epoch     |   of the line's epoch            |                                         |
 // | publish of a row's epoch      | wait_word: load_acquire (system) | the row before its words are read       |
 #pragma once
+#include "ucclep/device/copy.hpp"
 #include "ucclep/device/row_out.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
@@ -40,22 +41,6 @@ UCCLEP_FN bool wait_lines(const Op& op, Phase phase, uint32_t peer, const char* 
     if (!wait_word(op, phase, peer, lines + line * line_bytes + line_payload)) return false;
   }
   return true;
-}
-
-// Verb of `Members`: bytes, a multiple of 16, several vectors a member under way.
-template <class Members>
-UCCLEP_FN void copy_vectors(char* to, const char* from, uint64_t bytes) {
-  constexpr uint32_t in_flight = 4, unit = sizeof(vec16);
-  const uint64_t units = bytes / unit, step = Members::size();
-  uint64_t i = Members::rank();
-  for (; i + (in_flight - 1) * step < units; i += in_flight * step) {
-    vec16 values[in_flight];
-    UCCLEP_UNROLL
-    for (uint32_t j = 0; j < in_flight; ++j) values[j] = load16(from + unit * (i + j * step));
-    UCCLEP_UNROLL
-    for (uint32_t j = 0; j < in_flight; ++j) store16(to + unit * (i + j * step), values[j]);
-  }
-  for (; i < units; i += step) store16(to + unit * i, load16(from + unit * i));
 }
 
 // Lane verb: of a row's scales, of which there are `all` bytes, those that a word at offset `at` holds. They have no
