@@ -84,12 +84,7 @@ void ProxyGroup::paused(Step&& step) {
     if (!threads_[i]->let_go(*shares_[i], Deadline::after_ms(let_go_ms))) {
       fail(ucclEpTimeout, "a proxy thread did not pause within {} ms", let_go_ms);
     }
-    std::optional<Error> error;
-    try {
-      step(*shares_[i]);
-    } catch (const Error& failed) {
-      error = failed;
-    }
+    const std::optional<Error> error = attempt([&] { step(*shares_[i]); });
     threads_[i]->adopt(shares_[i]);
     if (error) throw *error;
   }
