@@ -74,9 +74,9 @@ struct Vector<Fp32> {
   }
 };
 
-// 8 bytes of a sum, as one of less than a warp makes it: a sum starts with its first term.
+// A sum that starts with its first term; of words of 8 bytes, a half of it.
 template <class Element>
-struct WordSum {
+struct TermSum {
   Vector<Element> sum{};
   bool begun = false;
 

@@ -109,7 +109,7 @@ UCCLEP_FN char* staging_of(const OpenCombine& open, const Home& home, uint32_t i
 
 // Verb of the scope: one row of the experts' output, `hidden` elements, 16-byte aligned. row_index: where dispatch put
 // the row; one where it put nothing sends nothing, and so do pads. row: in EXPERT_MAJOR in memory of the GPU, unchanged
-// until CompleteCombine has ended; in FLAT in any memory that the scope can read, and only until the call returns.
+// until the combine has ended; in FLAT in any memory that the scope can read, and only until the call returns.
 // lanes<N>: all groups of a warp call it together.
 template <class Coop>
 UCCLEP_FN void combine_send(Coop, const OpenCombine& open, uint32_t row_index, const void* row) {

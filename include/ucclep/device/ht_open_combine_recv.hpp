@@ -44,20 +44,16 @@ UCCLEP_FN void sum_token(const OpenCombine& open, const CombineRows& out, uint32
   const uint32_t bytes = open.shape.token_bytes();
   const void* const biases[] = {out.bias, out.bias2};
   for (uint32_t at = 16 * Near<Coop>::rank(); at < bytes; at += 16 * Near<Coop>::size()) {
-    Vector<Element> sum{};
+    TermSum<Element> sum;
     for (uint32_t i = 0; i < from.count; ++i) {
-      const auto term = Vector<Element>::unpack(from.rows[i] == nullptr ? vec16{} : load16(from.rows[i] + at));
-      if (i == 0) {
-        sum = term;
-      } else {
-        sum.add(term);
-      }
+      sum.add(Vector<Element>::unpack(from.rows[i] == nullptr ? vec16{} : load16(from.rows[i] + at)));
     }
+    sum.begun = true;  // also where the token has no expert: the bias is added to zero
     for (const void* const bias : biases) {
       if (bias == nullptr) continue;
       sum.add(Vector<Element>::unpack(load16(row_at(const_cast<void*>(bias), token, bytes) + at)));
     }
-    store16(row_at(out.tokens, token, bytes) + at, sum.pack());
+    store16(row_at(out.tokens, token, bytes) + at, sum.sum.pack());
   }
 }
 
@@ -67,25 +63,14 @@ UCCLEP_FN void sum_token(const OpenCombine& open, const CombineRows& out, uint32
 // there is nothing to do. False: the operation has failed, or ranks disagree and there are no results.
 template <class Coop>
 UCCLEP_FN bool combine_recv(Coop, const OpenCombine& open, const CombineRows& out, uint32_t first, uint32_t last) {
-  if (!open.ok) return false;
-  const Op op = open.op();
-  const HeaderResult result = agree<Coop>(open, op);
-  if (result == HeaderResult::lost) return false;
-  const bool good = result == HeaderResult::good;
-  const uint32_t all = open.memory().state()->tokens, end = last < all ? last : all;
-  const uint32_t tokens = first < end ? end - first : 0;
-  bool ok = true;
-  for (uint32_t i = Near<Coop>::index(); i < tokens && good && ok; i += Near<Coop>::count()) {
-    StagedPartials from(open, first + i);
-    ok = from.wait(open, op);
-    if (!ok) break;
-    with_element(open.shape.dtype,
-                 [&](auto element) { sum_token<decltype(element), Coop>(open, out, first + i, from); });
-  }
-  if (Coop::any(!ok)) return false;
-  Coop::sync();
-  const bool ended = Coop::rank() != 0 || !bring(open, Kind::combine, tokens, all) || end_received(open, op);
-  return good && !Coop::any(!ended);
+  return receive_tokens<Coop>(open, first, last, [&](const Op& op, uint32_t begin, uint32_t end) {
+    for (uint32_t token = begin + Near<Coop>::index(); token < end; token += Near<Coop>::count()) {
+      StagedPartials from(open, token);
+      if (!from.wait(open, op)) return false;
+      with_element(open.shape.dtype, [&](auto element) { sum_token<decltype(element), Coop>(open, out, token, from); });
+    }
+    return true;
+  });
 }
 
 }  // namespace ht

@@ -116,7 +116,7 @@ UCCLEP_FN void send_partial(const OpenCombine& open, const Home& home, const Cop
 
 // Verb of the scope: one row of the experts' output, `hidden` elements, 16-byte aligned. row_index: where dispatch put
 // the row, counted over all leading dimensions of its output; one where it put nothing sends nothing. row: in memory of
-// the GPU, unchanged until CompleteCombine has ended; where no other copy of it is on this rank (so in RANK_MAJOR) in
+// the GPU, unchanged until the combine has ended; where no other copy of it is on this rank (so in RANK_MAJOR) in
 // any memory that the scope can read, and only until the call returns.
 // lanes<N>: all groups of a warp call it together.
 template <class Coop>

@@ -80,7 +80,7 @@ UCCLEP_FN bool sum_words(const OpenCombine& open, const Op& op, const CombineRow
   if (!from.wait_parts(open, op, 0, combining::bulk_parts(bytes))) return false;
   const void* const biases[] = {out.bias, out.bias2};
   for (uint32_t at = 8 * Coop::rank(); at < bytes; at += 8 * Coop::size()) {
-    WordSum<Element> sum;
+    TermSum<Element> sum;
     for (uint32_t i = 0; i < from.count; ++i) {
       const bool line = (from.lines >> i & 1) != 0;
       if (line && !wait_lines(op, Phase::rows, from.ranks[i], from.rows[i], at, at + 8)) return false;
@@ -123,20 +123,10 @@ UCCLEP_FN bool sum_tokens(const OpenCombine& open, const Op& op, const CombineRo
 // there is nothing to do. False: the operation has failed, or ranks disagree and there are no results.
 template <class Coop>
 UCCLEP_FN bool combine_recv(Coop, const OpenCombine& open, const CombineRows& out, uint32_t first, uint32_t last) {
-  if (!open.ok) return false;
-  const Op op = open.op();
-  const HeaderResult result = agree<Coop>(open, op);
-  if (result == HeaderResult::lost) return false;
-  const bool good = result == HeaderResult::good;
-  const uint32_t all = open.memory().state()->tokens, end = last < all ? last : all;
-  const uint32_t tokens = first < end ? end - first : 0;
-  const bool ok = !good || with_element(open.shape.dtype, [&](auto element) {
-    return sum_tokens<decltype(element), Coop>(open, op, out, end - tokens, end);
+  return receive_tokens<Coop>(open, first, last, [&](const Op& op, uint32_t begin, uint32_t end) {
+    return with_element(open.shape.dtype,
+                        [&](auto element) { return sum_tokens<decltype(element), Coop>(open, op, out, begin, end); });
   });
-  if (Coop::any(!ok)) return false;
-  Coop::sync();
-  const bool ended = Coop::rank() != 0 || !bring(open, Kind::combine, tokens, all) || end_received(open, op);
-  return good && !Coop::any(!ended);
 }
 
 }  // namespace ll

@@ -42,7 +42,7 @@ struct Copies {
 template <class Element>
 UCCLEP_FN uint64_t sum_word(const Copies& copies, uint32_t at) {
   if (copies.rows == nullptr) return copies.word(0, at);
-  WordSum<Element> sum;
+  TermSum<Element> sum;
   for (uint32_t i = 0; i < copies.count; ++i) {
     auto term = sum.unpack(copies.word(i, at));
     if (copies.weighted) term.scale(copies.entries[i].weight);

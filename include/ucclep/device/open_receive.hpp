@@ -179,4 +179,22 @@ UCCLEP_FN char* row_at(void* rows, uint32_t row, uint32_t bytes) {
   return static_cast<char*>(rows) + uint64_t{row} * bytes;
 }
 
+// Verb of the scope: a combine_recv, whose results of tokens [first, last) sum(op, first, last) makes, a verb of the
+// members that says whether all terms came.
+template <class Coop, class Open, class Sum>
+UCCLEP_FN bool receive_tokens(const Open& open, uint32_t first, uint32_t last, Sum&& sum) {
+  if (!open.ok) return false;
+  const Op op = open.op();
+  const HeaderResult result = agree<Coop>(open, op);
+  if (result == HeaderResult::lost) return false;
+  const bool good = result == HeaderResult::good;
+  const uint32_t all = open.memory().state()->tokens, end = last < all ? last : all;
+  const uint32_t tokens = first < end ? end - first : 0;
+  const bool ok = !good || sum(op, end - tokens, end);
+  if (Coop::any(!ok)) return false;
+  Coop::sync();
+  const bool ended = Coop::rank() != 0 || !bring(open, Kind::combine, tokens, all) || end_received(open, op);
+  return good && !Coop::any(!ended);
+}
+
 }  // namespace UCCLEP_SIMT_NAMESPACE
