@@ -220,8 +220,10 @@ typedef struct {
   int64_t max_recv_tokens_per_rank; /**< rows that HT keeps of those received, with duplicates and padding; 0 = all */
   int num_sms;                      /**< SMs that the library's kernels may use */
   int timeout_ms;                   /**< of a wait; 0 = the communicator's */
-  int enable_mask; /**< 1: a peer that misses its deadline is masked, and the others go on without it; one domain */
-  int overflow;    /**< UCCLEP_OVERFLOW_* */
+  /** 1: a peer that misses its deadline is masked, and the others go on without it; one domain, and of operations with
+   *  send_only one of a kind in flight */
+  int enable_mask;
+  int overflow;                                         /**< UCCLEP_OVERFLOW_* */
   int (*alloc_fn)(void** ptr, size_t bytes, void* ctx); /**< plain workspace; 0 on success; both functions or none */
   int (*free_fn)(void* ptr, void* ctx);                 /**< takes back what alloc_fn gave; 0 on success */
   void* alloc_ctx;                                      /**< handed to both */
@@ -475,7 +477,7 @@ ucclEpResult_t ucclEpMaskQuery(ucclEpGroup_t group, int* device_mask, ucclEpStre
  * masked rank is ucclEpInvalidUsage. */
 ucclEpResult_t ucclEpMaskUpdate(ucclEpGroup_t group, const int* host_mask, ucclEpStream_t stream);
 /** [collective] Brings back all ranks whose process lived. Every handle needs a dispatch before its next combine, and
- * in HT an Update before that. */
+ * in HT an Update before that; halves that are pending are given up. */
 ucclEpResult_t ucclEpMaskClear(ucclEpGroup_t group, ucclEpStream_t stream);
 
 /* ---- Handle and operations ---- */

@@ -137,7 +137,13 @@ struct CombineCall {
   ucclEpCombineConfig_t config;
 
   bool backward() const { return config.pass == UCCLEP_PASS_BACKWARD; }
-  Course course() const { return course_of(handle, Kind::combine, config.send_only, opened); }
+  // With masks, rows with weights of this combine leave when everybody is known to take part, and perhaps once more.
+  Course course() const {
+    const Course course = course_of(handle, Kind::combine, config.send_only, opened);
+    const bool late_weights = inputs.topk_weights != nullptr && config.pass == UCCLEP_PASS_FORWARD;
+    const bool held_back = course == Course::first_half && handle.group->mask_words && late_weights;
+    return held_back && handle.low_latency() ? Course::held_back : course;
+  }
   // Its kernel knows no other form.
   bool in_lines() const {
     return handle.low_latency() && course() == Course::whole && handle.group->shape().lines_only();
@@ -166,7 +172,6 @@ void launch_call(const CombineCall& call, ucclEpDataType_t dtype, const LaunchSh
 }
 
 void check_opened(const CombineCall& call) {
-  check_user_kernels(*call.handle.group);
   if (call.config.send_only != 0) {
     fail(ucclEpInvalidArgument, "config.send_only is 1, but this is the second half of what a kernel began");
   }

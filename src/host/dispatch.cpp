@@ -126,7 +126,6 @@ void complete_dispatch(ucclEpHandle& handle, const ucclEpDispatchOutputs_t* outp
   DispatchCall call{handle, UCCLEP_DISPATCH_INPUTS_INIT, read_struct(outputs, "outputs"), read_struct(config, "config"),
                     true};
   checked_stream(*handle.group->comm, stream);
-  check_user_kernels(*handle.group);
   if (call.config.quant != UCCLEP_QUANT_NONE) {
     fail(ucclEpInvalidArgument,
          "config.quant is {}, but rows that a kernel sent stay as they are: expected UCCLEP_QUANT_NONE",

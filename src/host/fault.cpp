@@ -31,10 +31,10 @@ OperationName operation_name(Operation operation) {
 }
 
 const char* phase_name(Phase phase) {
-  constexpr const char* names[] = {"none",    "routing",    "slot",     "header",   "settings", "rows",
-                                   "weights", "staging",    "grid",     "capacity", "shape",    "tokens",
-                                   "ring",    "handle_mem", "argument", "window",   "signal",   "barrier",
-                                   "mask",    "unrouted",   "placed",   "reach"};
+  constexpr const char* names[] = {"none",    "routing",    "slot",      "header",   "settings", "rows",
+                                   "weights", "staging",    "grid",      "capacity", "shape",    "tokens",
+                                   "ring",    "handle_mem", "argument",  "window",   "signal",   "barrier",
+                                   "mask",    "unrouted",   "receiving", "placed",   "reach"};
   const auto i = static_cast<size_t>(phase);
   return i < std::size(names) ? names[i] : "unknown";
 }
@@ -96,6 +96,9 @@ std::string channel_sentence(const ErrorRecord& r, int rank) {
     case Phase::placed:
       return fmt::format("the channel: rank {} waited {} ms for rank {} to have {} messages of it, it has {}", rank,
                          waited_ms, r.peer, r.expected, r.got);
+    case Phase::mask:
+      return fmt::format("the channel: a kernel of rank {} used it in a group with enable_mask, which has none yet",
+                         rank);
     case Phase::reach:
       return fmt::format(
           "put: ranks {} and {} are in two domains, and NICs do not reach windows in a GPU's memory yet; "
@@ -146,6 +149,10 @@ std::string sentence(const ErrorRecord& r, int rank) {
       return fmt::format("{}: a kernel of rank {} began it on a handle that has {}", operation, rank,
                          r.operation == Operation::combine ? "dispatched nothing since its last ucclEpHandleUpdate"
                                                            : "no routing: ucclEpHandleUpdate comes first");
+    case Phase::receiving:
+      return fmt::format(
+          "{} {}: a kernel of rank {} asked for rows of it; in groups with enable_mask ucclEpComplete brings them",
+          operation, r.epoch, rank);
     case Phase::handle_mem:
       return fmt::format("{} {}: config.handle_mem of rank {} was written to since a handle filled it", operation,
                          r.epoch, rank);

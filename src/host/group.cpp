@@ -77,11 +77,16 @@ void fill_device(ucclEpGroup& group) {
   d.tells_dropped = group.config.overflow == UCCLEP_OVERFLOW_ERROR ? 1 : 0;
 }
 
-// P13: a masked peer, or one that died, may still have its window written.
-void check_lasts(const SharedMemory& window) {
-  if (window.ticket().way != MemoryTicket::Way::ipc_handle) return;
-  fail(ucclEpNotSupported,
-       "config.enable_mask: this GPU shares memory by IPC handles only, which do not outlive their process");
+// Of the network: with masks what concerns one peer is its loss.
+proxy::FaultSink faults_of(ucclEpGroup& group) {
+  if (group.config.enable_mask == 0) return {};
+  return [&group](const proxy::Fault& fault) {
+    if (fault.peer >= 0 && fault.code != ucclEpInternalError) {
+      mask_lost(group, fault.peer, fault.sentence);
+    } else {
+      raise_network_fault(*group.comm, fault);
+    }
+  };
 }
 
 ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
@@ -106,7 +111,6 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
     group->device.layout = WindowLayout::of(group->device.shape);
     if (agreement.failed()) return;
     own = comm.device->share(group->device.layout.bytes);
-    if (group->config.enable_mask != 0) check_lasts(*own);
     if (comm.network) of_network = comm.device->share_pinned(group->device.layout.network_bytes);
   });
   agreement.settle(*comm.bootstrap, comm.deadline());
@@ -117,8 +121,8 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
   resources.attempt([&] {
     if (comm.network) {
       SharedMemory& window = *group->network_windows.of[static_cast<size_t>(comm.rank())];
-      group->network =
-          std::make_unique<GroupNetwork>(comm, group->shape(), group->device.layout, window, timeout_ms(*group));
+      group->network = std::make_unique<GroupNetwork>(comm, group->shape(), group->device.layout, window,
+                                                      timeout_ms(*group), faults_of(*group));
     }
     if (group->config.enable_mask != 0) group->mask_words = make_mask_words(*comm.device);
     const size_t bytes = WorkspaceLayout::of(group->shape()).bytes;
@@ -195,17 +199,6 @@ ucclEpGroup& usable(ucclEpGroup_t group) {
   return *group;
 }
 
-void check_user_kernels(const ucclEpGroup& group) {
-  check_one_domain(group.comm->wiring, "operations of user kernels");
-  check_channel(group);
-}
-
-void check_channel(const ucclEpGroup& group) {
-  if (group.mask_words) {
-    fail(ucclEpNotSupported, "the group has enable_mask, which this version has for operations of the library only");
-  }
-}
-
 void release_retired(ucclEpGroup& group) {
   if (group.retired.empty() || group.captured) return;
   if (group.comm->device->event_synchronize(group.last_operation, 0) == ucclEpSuccess) group.retired.clear();
@@ -217,8 +210,11 @@ void destroy_group(ucclEpGroup_t group) {
   std::vector<proxy::Transfer> transfers;
   if (!comm.faults->fatal()) {
     best_effort("group", "ucclEpGroupDestroy went on alone", [&] {
-      if (group->network) group->network->stop();
-      if (group->network && group->trace) transfers = group->network->transfers();
+      if (!group->network) return;
+      const bool stopped = group->network->stop(group->mask_words && has_masked(*group));
+      if (stopped && group->trace) transfers = group->network->transfers();
+    });
+    best_effort("group", "ucclEpGroupDestroy went on alone", [&] {
       comm.bootstrap->barrier_living(comm.deadline());  // a peer may still read this rank's window until then
     });
   }
@@ -269,7 +265,7 @@ ucclEpResult_t ucclEpGroupDestroy(ucclEpGroup_t group) {
 ucclEpResult_t ucclEpGroupGetDevice(ucclEpGroup_t group, ucclEpDeviceGroup* out) {
   return guarded("ucclEpGroupGetDevice", group == nullptr ? nullptr : group->comm, [&] {
     const ucclEpGroup& g = usable(group);
-    check_channel(g);
+    if (g.mask_words) fail(ucclEpNotSupported, "the group has enable_mask, with which this version has no channel");
     check_device_struct(out);
     *out = g.device;
   });

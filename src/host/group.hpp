@@ -27,12 +27,11 @@ struct ucclEpGroup {
   ucclEpDeviceGroup device;    // what kernels get
 
   ucclep::PeerMemory windows;
-  // Where not all ranks are in one domain:
-  ucclep::PeerMemory network_windows;
-  std::unique_ptr<ucclep::GroupNetwork> network;
+  ucclep::PeerMemory network_windows;  // where not all ranks are in one domain
   std::unique_ptr<ucclep::GroupTrace> trace;
   ucclep::Workspace workspace;                    // WorkspaceLayout
   ucclep::Workspace copies;                       // CopyTables, once a user's kernel may want them
+  std::unique_ptr<ucclep::GroupNetwork> network;  // with several domains; ends before the workspace goes
   ucclEpEvent_t last_operation = nullptr;         // recorded after every launch of this group
   bool captured = false;                          // a graph holds an operation: it may replay at any time
   std::shared_ptr<ucclep::MaskWords> mask_words;  // with enable_mask
@@ -99,11 +98,6 @@ void launch_mended(ucclEpGroup& group, const Kernel& kernel, const Kernel& mend,
   launch(group, mend, LaunchShape{1, shape.block, 0}, args, stream);
   launch(group, kernel, shape, args, stream);
 }
-
-// Error(ucclEpNotSupported) where kernels of the user's cannot take part in the group's operations.
-void check_user_kernels(const ucclEpGroup& group);
-// The same of what they do beside these.
-void check_channel(const ucclEpGroup& group);
 
 // Frees what handles destroyed earlier left, if no operation is in flight.
 void release_retired(ucclEpGroup& group);

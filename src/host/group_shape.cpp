@@ -26,14 +26,6 @@ void check_range(const char* field, int64_t value, int64_t least, int64_t most) 
   }
 }
 
-void check_supported(const ucclEpGroupConfig_t& config, const NodeShape& nodes) {
-  if (config.enable_mask != 0 && nodes.nodes > 0) {
-    fail(ucclEpNotSupported,
-         "config.enable_mask: this version has masks within one domain only; elsewhere a peer that misses its deadline "
-         "is ucclEpTimeout");
-  }
-}
-
 // Each field may be within its limits and their product not: offsets are 64-bit.
 void check_window(const ucclEpGroupConfig_t& config, int nranks) {
   constexpr double most = 0x1p56, bytes_per_selection = 64;
@@ -73,7 +65,6 @@ ucclEpGroupConfig_t checked_config(const ucclEpGroupConfig_t& given, int nranks,
     fail(ucclEpInvalidArgument, "config.{} is NULL and the other one is not: give both or none",
          config.alloc_fn == nullptr ? "alloc_fn" : "free_fn");
   }
-  check_supported(config, nodes);
   check_window(config, nranks);
   config.max_in_flight = config.max_in_flight == 0 ? default_in_flight : std::bit_ceil(unsigned(config.max_in_flight));
   if (config.ll_max_tokens_per_rank == 0) config.ll_max_tokens_per_rank = config.max_tokens_per_rank;

@@ -50,6 +50,12 @@ void check_in_flight(const ucclEpHandle& handle, Kind kind) {
   const ucclEpGroup& group = *handle.group;
   const auto oldest = std::ranges::find(group.halves, kind, &ucclEpGroup::Half::kind);
   if (oldest == group.halves.end()) return;
+  if (group.mask_words) {
+    fail(ucclEpInvalidUsage,
+         "a {} with send_only is pending, and the group has enable_mask, with which it has one of a kind in flight: "
+         "complete it before the next one",
+         name_of(kind));
+  }
   const uint64_t since = group.called[static_cast<uint32_t>(kind)] - oldest->number;
   if (since + 1 < group.shape().in_flight) return;
   fail(ucclEpInvalidUsage,

@@ -13,8 +13,9 @@ void check_nothing_pending(const ucclEpHandle& handle);
 
 // How an operation goes. in_halves: by the kernels of halves, one after the other, since a half of its kind is pending,
 // of which those of whole operations know nothing; or in HT since the group has masks, with which a second half may run
-// again, and a first one not. second_half: of what a user's kernel has opened.
-enum class Course { whole, in_halves, first_half, second_half };
+// again, and a first one not. held_back: whole, as the second half: the first can do nothing. second_half: of what a
+// user's kernel has opened.
+enum class Course { whole, in_halves, first_half, held_back, second_half };
 
 Course course_of(const ucclEpHandle& handle, Kind kind, int send_only, bool opened);
 
@@ -34,14 +35,15 @@ void launch_operation(ucclEpHandle& handle, Kind kind, Course course, const Oper
                       const LaunchShape& shape, const Args& args, ucclEpStream_t stream) {
   ucclEpGroup& group = *handle.group;
   const Kernel& mend = mend_of(handle, kind);
-  const auto second = [&group, &mend, kernel = kernels.second, shape, args](ucclEpStream_t on) {
+  const Kernel& later = course == Course::held_back ? kernels.whole : kernels.second;
+  const auto second = [&group, &mend, kernel = later, shape, args](ucclEpStream_t on) {
     launch_mended(group, kernel, mend, shape, args, on);
   };
   if (course == Course::whole) launch_mended(group, kernels.whole, mend, shape, args, stream);
   if (course == Course::in_halves || course == Course::first_half) launch(group, kernels.first, shape, args, stream);
   if (course == Course::in_halves || course == Course::second_half) second(stream);
   note_operation(handle, kind);
-  if (course == Course::first_half) keep_second_half(handle, kind, second, stream);
+  if (course == Course::first_half || course == Course::held_back) keep_second_half(handle, kind, second, stream);
 }
 
 // The handle is about to go. What is pending keeps its slot, and no later operation gets it; a capture without a second

@@ -75,6 +75,10 @@ HandleView settings_of(const ucclEpGroup& group, const ucclEpHandleConfig_t& con
   check_config(config);
   const int mode = resolved_mode(config.mode, config.layout, group.config);
   check_layout(mode, config);
+  if (mode == UCCLEP_MODE_HT && group.mask_words && group.network) {
+    fail(ucclEpNotSupported,
+         "config.mode: the group has enable_mask and ranks in several domains, where this version has LL only");
+  }
   HandleView d{};
   d.mode = mode;
   d.layout = config.layout;
@@ -284,7 +288,6 @@ ucclEpResult_t ucclEpHandleWaitCounts(ucclEpHandle_t handle, int64_t* recv_total
 ucclEpResult_t ucclEpHandleGetDevice(ucclEpHandle_t handle, ucclEpDeviceHandle* out) {
   return guarded("ucclEpHandleGetDevice", comm_of(handle), [&] {
     const ucclEpHandle& h = usable(handle);
-    check_user_kernels(*h.group);
     if (h.memory.data() == nullptr) {
       fail(ucclEpNotSupported, "the handle is on config.handle_mem: user kernels take one with memory of its own");
     }

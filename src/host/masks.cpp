@@ -35,6 +35,17 @@ std::string mask_image(const ucclEpGroup& group) {
   return image;
 }
 
+namespace {
+
+// Who is lost first, then that all are to leave.
+void tell_lost(const ucclEpGroup& group, int rank) {
+  Device& device = *group.comm->device;
+  device.poke(&group.device.masks->of(static_cast<uint32_t>(rank)).lost, lost_bit);
+  device.poke(&group.device.masks->leave, leave_now);
+}
+
+}  // namespace
+
 bool mask_dead(ucclEpComm& comm, int rank, const std::string& sentence) {
   const auto masks = [](const ucclEpGroup* group) { return group->device.masks != nullptr; };
   {
@@ -46,10 +57,16 @@ bool mask_dead(ucclEpComm& comm, int rank, const std::string& sentence) {
   if (comm.stopped || is_complete(comm.errors->fatal)) return true;  // what is over stays over
   for (const ucclEpGroup* group : comm.groups) {
     if (!masks(group)) continue;  // created meanwhile: its waits have their deadline
-    comm.device->poke(&group->device.masks->of(static_cast<uint32_t>(rank)).lost, lost_bit);
-    comm.device->poke(&group->device.masks->leave, leave_now);
+    tell_lost(*group, rank);
   }
   return true;
+}
+
+void mask_lost(ucclEpGroup& group, int rank, const std::string& sentence) {
+  ucclEpComm& comm = *group.comm;
+  comm.faults->note(ucclEpTimeout, "group", "network", rank, sentence + "; it is masked");
+  const std::lock_guard lock(comm.groups_mutex);
+  if (!comm.stopped && !is_complete(comm.errors->fatal)) tell_lost(group, rank);
 }
 
 void stop_kernels(ucclEpComm& comm) {
@@ -61,6 +78,21 @@ void stop_kernels(ucclEpComm& comm) {
   }
 }
 
+namespace {
+
+bool told(const ucclEpGroup& group, uint32_t rank) {
+  return std::atomic_ref(group.mask_words->told[rank]).load(std::memory_order_relaxed) != 0;
+}
+
+}  // namespace
+
+bool has_masked(const ucclEpGroup& group) {
+  for (uint32_t rank = 0; rank < group.shape().ranks; ++rank) {
+    if (told(group, rank) || !group.comm->bootstrap->alive(static_cast<int>(rank))) return true;
+  }
+  return is_complete(group.mask_words->evicted);
+}
+
 void check_not_evicted(const ucclEpGroup& group) {
   if (!group.mask_words) return;
   const ErrorRecord& record = group.mask_words->evicted;
@@ -70,10 +102,6 @@ void check_not_evicted(const ucclEpGroup& group) {
 }
 
 namespace {
-
-bool told(const ucclEpGroup& group, uint32_t rank) {
-  return std::atomic_ref(group.mask_words->told[rank]).load(std::memory_order_relaxed) != 0;
-}
 
 ucclEpGroup& with_masks(ucclEpGroup_t group) {
   ucclEpGroup& g = usable(group);
@@ -148,6 +176,28 @@ MaskArgs agree_on_numbers(ucclEpGroup& group, const Deadline& deadline) {
   return args;
 }
 
+bool has_bit(const MaskArgs& args, uint32_t rank) {
+  return (args.active[rank / 64] >> rank % 64 & 1) != 0;
+}
+
+// What is still under way between the ranks never arrives, and kernels find fresh rings and words.
+void renew_network(ucclEpGroup& group, const MaskArgs& args, ucclEpStream_t stream, const Deadline& deadline) {
+  ucclEpComm& comm = *group.comm;
+  Renewal renewal;
+  for (uint32_t rank = 0; rank < group.shape().ranks; ++rank) renewal.living.push_back(has_bit(args, rank));
+  for (uint32_t kind = 0; kind < num_kinds; ++kind) renewal.first[kind] = args.next[kind] - 1;
+  try {
+    group.network->renew(renewal);
+  } catch (const Error& error) {  // the group has no network any more
+    comm.faults->raise(error.code(), "ucclEpMaskClear", "network", -1, error.what());
+    throw;
+  }
+  std::vector<char> image(sizeof(NetworkView) + NetworkTables::of(group.shape()).nodes);
+  std::memcpy(image.data(), &group.network->view(), sizeof(NetworkView));
+  comm.device->memcpy_async(group.device.network, image.data(), image.size(), stream);
+  synchronize(group, stream, deadline);
+}
+
 // Between the two meetings nobody stores anything for the group anywhere else.
 void clear(ucclEpGroup& group, ucclEpStream_t stream) {
   ucclEpComm& comm = *group.comm;
@@ -158,12 +208,15 @@ void clear(ucclEpGroup& group, ucclEpStream_t stream) {
   comm.device->memcpy_async(group.mask_words->seq, group.device.state->seq, sizeof group.mask_words->seq, stream);
   synchronize(group, stream, deadline);
   MaskArgs args = agree_on_numbers(group, deadline);
+  if (group.network) renew_network(group, args, stream, deadline);
   launch(group, kernels::mask_clear, args, stream);
   synchronize(group, stream, deadline);
   for (ucclEpHandle_t handle : group.handles) {
     handle->routing->dispatched = false;                           // numbers of before mean nothing
     if (!handle->low_latency()) handle->routing->updated = false;  // who was masked has counts of another world
+    handle->routing->pending.reset();                              // a rank that was masked could not complete it
   }
+  group.halves.clear();
   comm.bootstrap->barrier_living(deadline);
 }
 

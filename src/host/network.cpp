@@ -86,8 +86,7 @@ uint32_t rows_of_words(const GroupShape& shape) {
 
 uint64_t words_bytes(const GroupShape& shape) {
   const uint64_t of_channel = (1 + uint64_t{rows_of_words(shape)}) * shape.ranks;
-  return sizeof(uint64_t) *
-         (Arrivals::progress_words(shape.ranks, shape.in_flight) + Arrivals::consumed_words(shape.ranks) + of_channel);
+  return sizeof(uint64_t) * (Arrivals::words(shape.ranks, shape.in_flight) + of_channel);
 }
 
 transport::Memory host_memory(const SharedMemory& memory) {
@@ -103,13 +102,22 @@ proxy::ChannelPlaces channel_of(const GroupShape& shape, const WindowLayout& lay
           {words, words + shape.ranks}};
 }
 
-proxy::Allgather allgather_of(ucclEpComm& comm) {
-  return [&comm](std::span<const std::byte> mine) {
+std::vector<std::byte> bytes_of(const std::string& text) {
+  const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
+  return {bytes, bytes + text.size()};
+}
+
+// living: who is gone brings nothing.
+proxy::Allgather allgather_of(ucclEpComm& comm, bool living = false) {
+  return [&comm, living](std::span<const std::byte> mine) {
     const std::string text(reinterpret_cast<const char*>(mine.data()), mine.size());
-    std::vector<std::vector<std::byte>> all;
-    for (const std::string& one : comm.bootstrap->collect(text, comm.deadline())) {
-      const auto* bytes = reinterpret_cast<const std::byte*>(one.data());
-      all.emplace_back(bytes, bytes + one.size());
+    std::vector<std::vector<std::byte>> all(static_cast<size_t>(comm.nranks()));
+    if (living) {
+      for (const auto& [rank, one] : comm.bootstrap->collect_living(text, comm.deadline())) {
+        all[static_cast<size_t>(rank)] = bytes_of(one);
+      }
+    } else {
+      std::ranges::transform(comm.bootstrap->collect(text, comm.deadline()), all.begin(), bytes_of);
     }
     return all;
   };
@@ -128,6 +136,12 @@ void add(ucclEpStats_t& sum, const ucclEpStats_t& part) {
 
 }  // namespace
 
+// Ranks that lost nothing themselves would else wait for this one until their time is up.
+void raise_network_fault(ucclEpComm& comm, const proxy::Fault& fault) {
+  comm.faults->raise(fault.code, fault.operation, "network", fault.peer, fault.sentence);
+  comm.bootstrap->abort(fault.sentence);
+}
+
 proxy::Engine& CommNetwork::engine() {
   if (engine_ != nullptr) return *engine_;
   const Wiring& wiring = comm_.wiring;
@@ -145,11 +159,7 @@ proxy::Engine& CommNetwork::engine() {
   } else {
     config.nics.push_back({transport, ""});
   }
-  // Ranks that lost nothing themselves would else wait for this one until their time is up.
-  config.faults = [&comm = comm_](const proxy::Fault& fault) {
-    comm.faults->raise(fault.code, fault.operation, "network", fault.peer, fault.sentence);
-    comm.bootstrap->abort(fault.sentence);
-  };
+  config.faults = [&comm = comm_](const proxy::Fault& fault) { raise_network_fault(comm, fault); };
   engine_ = std::make_unique<proxy::Engine>(std::move(config));
   return *engine_;
 }
@@ -205,29 +215,31 @@ void GroupNetwork::FreeHost::operator()(uint64_t* words) const {
 }
 
 GroupNetwork::GroupNetwork(ucclEpComm& comm, const GroupShape& shape, const WindowLayout& layout, SharedMemory& window,
-                           int timeout_ms)
+                           int timeout_ms, proxy::FaultSink faults)
     : comm_(comm),
-      rings_(*comm.device, rings_of(shape, comm.traits, comm.wiring.of(comm.rank()).proxies.size()),
-             static_cast<uint64_t>(timeout_ms) * 1'000'000, comm.abort_word),
-      words_(static_cast<uint64_t*>(comm.device->alloc_host(words_bytes(shape))), {comm.device.get()}) {
+      goes_on_(faults != nullptr),
+      rings_shape_(rings_of(shape, comm.traits, comm.wiring.of(comm.rank()).proxies.size())),
+      rings_(*comm.device, rings_shape_, static_cast<uint64_t>(timeout_ms) * 1'000'000, comm.abort_word),
+      words_bytes_(words_bytes(shape)),
+      words_(static_cast<uint64_t*>(comm.device->alloc_host(words_bytes_)), {comm.device.get()}) {
   comm.network->engine();  // what it lacks, is said before anything is connected
-  uint64_t* const consumed = words_.get() + Arrivals::progress_words(shape.ranks, shape.in_flight);
   spec_.shape.rank = static_cast<uint32_t>(comm.rank());
   spec_.shape.ranks = shape.ranks;
   spec_.shape.in_flight = shape.in_flight;
   const std::vector<uint32_t> words = node_words(comm.wiring.plan);
   const NodeTable nodes{words.data(), shape.ranks, shape.nodes.nodes, shape.nodes.turns};
   spec_.shape.places = places_of(shape, layout, nodes, spec_.shape.rank);
-  uint64_t* const of_channel = consumed + Arrivals::consumed_words(shape.ranks);
+  uint64_t* const of_channel = words_.get() + Arrivals::words(shape.ranks, shape.in_flight);
   spec_.shape.channel = channel_of(shape, layout, window, of_channel);
   spec_.shape.credits.in_flight = shape.in_flight;
   spec_.shape.credits.messages = channel_window;
   spec_.shape.timeout_ms = static_cast<uint32_t>(timeout_ms);
   spec_.shape.traced = comm.trace != nullptr;
   spec_.rings = &rings_;
-  spec_.words = {words_.get(), consumed, shape.ranks, shape.in_flight};
+  spec_.words = Arrivals::in(words_.get(), shape.ranks, shape.in_flight);
   spec_.windows = {host_memory(window)};
   spec_.lines = comm.network->lines();
+  spec_.faults = std::move(faults);
   view_ = {rings_.fifo(), spec_.words, {}, spec_.shape.channel.words, windows_are_reached(comm)};
   for (uint32_t kind = 0; kind < std::size(view_.rows_per_chunk); ++kind) {
     view_.rows_per_chunk[kind] = spec_.shape.places.kinds[kind].rows_per_chunk;
@@ -239,14 +251,14 @@ GroupNetwork::~GroupNetwork() {
 }
 
 void GroupNetwork::connect() {
-  proxies_ = comm_.network->engine().attach(spec_, allgather_of(comm_));
+  proxies_ = comm_.network->engine().attach(spec_, allgather_of(comm_, goes_on_));
   comm_.network->add(*this);
   comm_.windows->for_each([this](uint32_t id, const SharedMemory& memory) { add_window(id, memory); });
 }
 
 void GroupNetwork::add_window(uint32_t id, const SharedMemory& memory) {
   if (!windows_are_reached(comm_)) return;
-  const auto allgather = allgather_of(comm_);
+  const auto allgather = allgather_of(comm_, goes_on_);
   proxy::ParcelWriter out;
   auto error = proxy::attempt([&] {
     for (const transport::Key& key : proxies_->offer_window(id, host_memory(memory))) out.bytes(&key, sizeof key);
@@ -268,9 +280,33 @@ void GroupNetwork::add_window(uint32_t id, const SharedMemory& memory) {
   }
 }
 
-void GroupNetwork::stop() {
-  comm_.bootstrap->barrier(comm_.deadline());  // who has gone returns no credits: that would take the whole time
-  proxies_->stop(comm_.timeout_ms(), allgather_of(comm_));
+bool GroupNetwork::stop(bool has_lost) {
+  if (goes_on_) {
+    const auto all = comm_.bootstrap->allgather_living(has_lost, comm_.deadline());
+    if (std::ranges::any_of(all, [](const auto& one) { return one.second; })) return false;
+  } else {
+    comm_.bootstrap->barrier(comm_.deadline());  // who has gone returns no credits: that would take the whole time
+  }
+  proxies_->stop(comm_.timeout_ms(), allgather_of(comm_, goes_on_));
+  return true;
+}
+
+void GroupNetwork::renew(const Renewal& renewal) {
+  comm_.network->remove(*this);  // its counts are kept
+  proxies_.reset();
+  rings_ =
+      proxy::CommandRings(*comm_.device, rings_shape_, uint64_t{spec_.shape.timeout_ms} * 1'000'000, comm_.abort_word);
+  view_.fifo = rings_.fifo();
+  spec_.shape.first = renewal.first;
+  std::fill_n(words_.get(), words_bytes_ / sizeof(uint64_t), uint64_t{0});
+  for (uint32_t kind = 0; kind < num_kinds; ++kind) {
+    std::fill_n(spec_.words.consumed_of(static_cast<Kind>(kind), 0), spec_.shape.ranks, renewal.first[kind]);
+  }
+  const std::vector<std::vector<uint32_t>> lines = comm_.network->lines();
+  for (size_t rank = 0; rank < lines.size(); ++rank) {
+    spec_.lines[rank] = renewal.living[rank] ? lines[rank] : std::vector<uint32_t>{};
+  }
+  connect();
 }
 
 void GroupNetwork::add_to(ucclEpStats_t& sum) const {

@@ -18,6 +18,9 @@ namespace ucclep {
 
 class GroupNetwork;
 
+// From any thread: what ends the communicator, on all ranks.
+void raise_network_fault(ucclEpComm& comm, const proxy::Fault& fault);
+
 // Of a communicator. The threads start with its first group.
 class CommNetwork {
  public:
@@ -49,20 +52,31 @@ class CommNetwork {
   ucclEpStats_t ended_ = UCCLEP_STATS_INIT;
 };
 
+// How a group begins anew: who lives, and the numbers before its first operation of each kind.
+struct Renewal {
+  std::vector<bool> living;  // by rank
+  proxy::KindNumbers first{};
+};
+
 // Of a group. Its destructor ends it at once; what is under way is lost.
 class GroupNetwork {
  public:
-  // This rank's memory for it. window: of the network. timeout_ms: of the group.
+  // This rank's memory for it. window: of the network. timeout_ms: of the group. faults: of a group that goes on
+  // without a peer that is lost; else the communicator ends.
   GroupNetwork(ucclEpComm& comm, const GroupShape& shape, const WindowLayout& layout, SharedMemory& window,
-               int timeout_ms);
+               int timeout_ms, proxy::FaultSink faults = {});
   ~GroupNetwork();
   GroupNetwork(const GroupNetwork&) = delete;
   GroupNetwork& operator=(const GroupNetwork&) = delete;
 
   // Collective, on all ranks or on none: connections stand, and commands may come.
   void connect();
-  // Collective: when all that kernels have asked for has been done, everywhere.
-  void stop();
+  // Collective: when all that kernels have asked for has been done, everywhere; true then. Among the living: false
+  // where anybody has lost a rank, as writes to that may end only when their time is up.
+  bool stop(bool has_lost);
+  // Collective among the living, while nobody's kernels use it: empty rings, and connections that have carried nothing.
+  // The view() has changed, of which kernels have a copy.
+  void renew(const Renewal& renewal);
   // After that: what went over the network, if the communicator is traced.
   std::vector<proxy::Transfer> transfers() const { return proxies_->transfers(); }
 
@@ -80,7 +94,10 @@ class GroupNetwork {
   };
 
   ucclEpComm& comm_;
+  const bool goes_on_;  // without ranks that are lost
+  const proxy::RingsShape rings_shape_;
   proxy::CommandRings rings_;
+  const uint64_t words_bytes_;
   std::unique_ptr<uint64_t, FreeHost> words_;  // Arrivals, then ChannelWords
   NetworkView view_{};
   proxy::GroupSpec spec_;

@@ -81,8 +81,6 @@ void check_operation(const ucclEpHandle& handle, Kind kind, int send_only, int p
   check_in_flight(handle, kind);
   if (send_only != 0 && send_only != 1)
     fail(ucclEpInvalidArgument, "config.send_only is {}, expected 0 or 1", send_only);
-  if (send_only != 0 && handle.group->mask_words)
-    fail(ucclEpNotSupported, "config.send_only is 1, but the group has enable_mask, with which operations are whole");
   if (pass != UCCLEP_PASS_FORWARD && pass != UCCLEP_PASS_BACKWARD) {
     fail(ucclEpInvalidArgument, "config.pass is {}, expected one of UCCLEP_PASS_*", pass);
   }

@@ -172,14 +172,4 @@ Wiring exchange_wiring(Bootstrap& bootstrap, const RankFacts& own, const std::ve
   return wiring;
 }
 
-void check_one_domain(const Wiring& wiring, const char* what) {
-  const auto size = static_cast<int>(wiring.ranks.size());
-  for (int rank = 1; rank < size; ++rank) {
-    const topology::RankPlan &first = wiring.of(0), &other = wiring.of(rank);
-    if (other.domain == first.domain) continue;
-    fail(ucclEpNotSupported, "rank {} is in domain {}, rank 0 in domain {}: this version has {} within one domain only",
-         rank, other.domain, first.domain, what);
-  }
-}
-
 }  // namespace ucclep

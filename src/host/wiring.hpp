@@ -37,7 +37,4 @@ topology::RankFacts facts_of_this_rank(const Config& config, const ucclEpCommCon
 Wiring exchange_wiring(Bootstrap& bootstrap, const topology::RankFacts& own, const std::vector<int>& node_sizes,
                        Deadline deadline);
 
-// For what does not go across domains yet: ucclEpNotSupported where the ranks are not one. what: "windows".
-void check_one_domain(const Wiring& wiring, const char* what);
-
 }  // namespace ucclep

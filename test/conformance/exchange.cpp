@@ -414,7 +414,10 @@ ucclEpGroupConfig_t limited(ucclEpGroupConfig_t config, int timeout_ms) {
 }  // namespace
 
 Session::Session(const Rank& rank, const Scenario& scenario, int timeout_ms)
-    : comm(rank),
+    : Session(rank, comm_config(rank), scenario, timeout_ms) {}
+
+Session::Session(const Rank& rank, const ucclEpCommConfig_t& config, const Scenario& scenario, int timeout_ms)
+    : comm(rank, config),
       group(make_group(comm, limited(group_config({scenario}), timeout_ms))),
       handle(make_handle(group, handle_config(scenario))),
       stream(comm) {}

@@ -96,6 +96,7 @@ class Exchange {
 struct Session {
   // timeout_ms: of the group, so that a short one does not bound how long ranks need to meet.
   Session(const Rank& rank, const Scenario& scenario, int timeout_ms = 0);
+  Session(const Rank& rank, const ucclEpCommConfig_t& config, const Scenario& scenario, int timeout_ms = 0);
   Comm comm;
   Group group;
   Handle handle;

@@ -228,6 +228,33 @@ TEST_CASE("halves: as many as may be in flight, completed in any order, and one 
   }
 }
 
+// Rank 0 goes on with a slot that the others have yet to read, though they have read the next: it waits for them.
+TEST_CASE("halves: a slot is not written again before all have read it", "[halves][process][reduced][driver][nodes]") {
+  for (const Scenario& layout : in_all_layouts({})) {
+    run_ranks(4, [&](Rank& rank) {
+      Crew crew(rank, medium(layout, 375), 2);
+      crew.dispatch(0);
+      crew.dispatch(1);
+      crew.complete(1);
+      if (rank.rank != 0) {
+        rank.board.wait(0, 1);
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      }
+      crew.complete(0);
+      crew.stream.synchronize();
+      crew.exchange(0).check_dispatch();
+      crew.exchange(0).refresh(76);
+      crew.dispatch(0);
+      if (rank.rank == 0) rank.board.post(0);
+      crew.complete(0);
+      crew.stream.synchronize();
+      crew.exchange(0).check_dispatch();
+      crew.exchange(1).check_dispatch();
+      no_async_error(crew.comm);
+    });
+  }
+}
+
 TEST_CASE("halves: of both kinds and modes at once", "[halves][process][driver][nodes]") {
   run_ranks(4, [&](Rank& rank) {
     const Scenario ll = medium({.layout = Layout::ll_expert_major}, 380), ht = medium({.layout = Layout::ht_flat}, 381);

@@ -114,32 +114,41 @@ TEST_CASE("handle_mem: what others filled is nothing to go on with") {
   }
 }
 
+// By the caller, or by a handle of another group.
+void go_on_with_lost_memory(const Scenario& scenario, bool other_group) {
+  run_ranks(1, [&](Rank& rank) {
+    Comm comm(rank);
+    Stream stream(comm);
+    Group group = make_group(comm, group_config({scenario})), other = make_group(comm, group_config({scenario}));
+    Tensor memory = memory_for(comm, group, scenario);
+    Handle forward = handle_on(group, scenario, memory);
+    round_trip(rank, comm, forward, stream, scenario);
+    if (other_group) {
+      round_trip(rank, comm, handle_on(other, scenario, memory), stream, scenario);
+    } else {
+      memory.poison();
+    }
+    Handle backward = handle_on(group, scenario, memory);
+    Exchange gradients(rank, comm, backward_of(scenario));
+    if (scenario.ll()) {
+      gradients.combine(backward, stream);
+    } else {
+      gradients.dispatch(backward, stream);
+    }
+    stream.synchronize();
+    gradients.check_untouched();
+    ucclEpAsyncError_t error = UCCLEP_ASYNC_ERROR_INIT;
+    ok(ucclEpCommGetAsyncError(comm, &error), "ucclEpCommGetAsyncError");
+    require(error.code == ucclEpInvalidArgument && std::string(error.text).find("handle_mem") != std::string::npos,
+            error.text);
+    ok(ucclEpCommClearAsyncError(comm), "ucclEpCommClearAsyncError");
+    round_trip(rank, comm, backward, stream, scenario);  // an Update makes it good
+  });
+}
+
 TEST_CASE("handle_mem: memory that was written to meanwhile is told, and no row goes by it", "[reduced]") {
   for (const Scenario& scenario : trained({.ranks = 1, .experts = 4})) {
-    run_ranks(1, [&](Rank& rank) {
-      Comm comm(rank);
-      Stream stream(comm);
-      Group group = make_group(comm, group_config({scenario}));
-      Tensor memory = memory_for(comm, group, scenario);
-      Handle forward = handle_on(group, scenario, memory);
-      round_trip(rank, comm, forward, stream, scenario);
-      memory.poison();
-      Handle backward = handle_on(group, scenario, memory);
-      Exchange gradients(rank, comm, backward_of(scenario));
-      if (scenario.ll()) {
-        gradients.combine(backward, stream);
-      } else {
-        gradients.dispatch(backward, stream);
-      }
-      stream.synchronize();
-      gradients.check_untouched();
-      ucclEpAsyncError_t error = UCCLEP_ASYNC_ERROR_INIT;
-      ok(ucclEpCommGetAsyncError(comm, &error), "ucclEpCommGetAsyncError");
-      require(error.code == ucclEpInvalidArgument && std::string(error.text).find("handle_mem") != std::string::npos,
-              error.text);
-      ok(ucclEpCommClearAsyncError(comm), "ucclEpCommClearAsyncError");
-      round_trip(rank, comm, backward, stream, scenario);  // an Update makes it good
-    });
+    for (const bool other_group : {false, true}) go_on_with_lost_memory(scenario, other_group);
   }
 }
 

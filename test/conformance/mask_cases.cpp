@@ -69,7 +69,7 @@ void late_ranks(const Scenario& scenario, Stops when, const std::vector<int>& lo
   });
 }
 
-TEST_CASE("LL goes on without a rank that does not come to a dispatch", "[process][reduced][driver][masks]") {
+TEST_CASE("LL goes on without a rank that does not come to a dispatch", "[process][reduced][driver][nodes][masks]") {
   late_ranks(lines(Layout::ll_expert_major), Stops::before_dispatch);
 }
 TEST_CASE("LL RANK_MAJOR goes on without a rank that does not come to a dispatch", "[masks]") {
@@ -78,7 +78,7 @@ TEST_CASE("LL RANK_MAJOR goes on without a rank that does not come to a dispatch
 TEST_CASE("LL goes on without a rank that does not come to a combine", "[process][masks]") {
   late_ranks(lines(Layout::ll_expert_major), Stops::before_combine);
 }
-TEST_CASE("LL RANK_MAJOR goes on without a rank that does not come to a combine", "[reduced][masks]") {
+TEST_CASE("LL RANK_MAJOR goes on without a rank that does not come to a combine", "[reduced][nodes][masks]") {
   late_ranks(lines(Layout::ll_rank_major), Stops::before_combine);
 }
 TEST_CASE("LL in BULK form goes on without a rank that does not come to a dispatch", "[masks]") {
@@ -87,13 +87,13 @@ TEST_CASE("LL in BULK form goes on without a rank that does not come to a dispat
 TEST_CASE("LL in BULK form goes on without a rank that does not come to a combine", "[masks]") {
   late_ranks(bulk(Layout::ll_rank_major), Stops::before_combine);
 }
-TEST_CASE("LL with quantised rows goes on without a rank", "[masks]") {
+TEST_CASE("LL with quantised rows goes on without a rank", "[nodes][masks]") {
   Scenario scenario = lines(Layout::ll_expert_major);
   scenario.quant = UCCLEP_QUANT_FP8_128;
   scenario.scales = Scales{};
   late_ranks(scenario, Stops::before_dispatch);
 }
-TEST_CASE("LL with weights of the combine goes on without a rank", "[masks]") {
+TEST_CASE("LL with weights of the combine goes on without a rank", "[nodes][masks]") {
   Scenario scenario = lines(Layout::ll_expert_major);
   scenario.weights = Weights::with_combine;
   scenario.combine_dtype = ucclEpFloat32;
@@ -244,8 +244,7 @@ void masked_at_once(const Scenario& scenario) {
     round_trip(rank, at.comm, at.handle, at.stream, scenario);
     meet(rank, 0);
     if (rank.rank != missing) {
-      const int mask[ranks] = {1, 1, 1, 0};
-      ok(ucclEpMaskUpdate(at.group, mask, at.stream), "ucclEpMaskUpdate");
+      mask_missing(at);
       require_masked(at, true);
       const int all[ranks] = {1, 1, 1, 1};
       refused(ucclEpMaskUpdate(at.group, all, at.stream), ucclEpInvalidUsage, "ucclEpMaskUpdate", {"rank 3"});
@@ -260,8 +259,11 @@ void masked_at_once(const Scenario& scenario) {
   });
 }
 
-TEST_CASE("a rank that the others mask is left out at once, and hears of it", "[process][reduced][driver][masks]") {
-  for (const Layout layout : {Layout::ll_expert_major, Layout::ht_flat}) masked_at_once(lines(layout));
+TEST_CASE("a rank that the others mask is left out at once, and hears of it",
+          "[process][reduced][driver][nodes][masks]") {
+  for (const Scenario& scenario : here({lines(Layout::ll_expert_major), lines(Layout::ht_flat)})) {
+    masked_at_once(scenario);
+  }
 }
 
 void masked_between(const Scenario& scenario) {
@@ -274,8 +276,7 @@ void masked_between(const Scenario& scenario) {
     exchange.check_dispatch();
     meet(rank, 0);
     if (rank.rank != missing) {
-      const int mask[ranks] = {1, 1, 1, 0};
-      ok(ucclEpMaskUpdate(at.group, mask, at.stream), "ucclEpMaskUpdate");
+      mask_missing(at);
       exchange.leave_out(missing, true);
       exchange.combine(at.handle, at.stream);
       at.stream.synchronize();
@@ -287,16 +288,47 @@ void masked_between(const Scenario& scenario) {
   });
 }
 
-TEST_CASE("a rank that is masked between dispatch and combine gives nothing back", "[masks]") {
-  for (const Layout layout : {Layout::ll_rank_major, Layout::ht_flat, Layout::ht_expert_major}) {
-    masked_between(lines(layout));
+TEST_CASE("a rank that is masked between dispatch and combine gives nothing back", "[nodes][masks]") {
+  for (const Scenario& scenario :
+       here({lines(Layout::ll_rank_major), lines(Layout::ht_flat), lines(Layout::ht_expert_major)})) {
+    masked_between(scenario);
+  }
+}
+
+// What it had sent stays in the windows of the others, and is not taken for what it sends when it is back.
+void masked_while_it_waits(const Scenario& scenario) {
+  run_ranks(ranks, [&](Rank& rank) {
+    Masked at(rank, scenario);
+    round_trip(rank, at.comm, at.handle, at.stream, scenario);
+    meet(rank, 0);
+    if (rank.rank == missing) {
+      Exchange exchange(rank, at.comm, scenario, 2);
+      update_and_dispatch(exchange, at);
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      rank.board.post(3);
+      at.stream.synchronize();
+      exchange.check_untouched();
+      has_heard(rank, at, exchange);
+    } else {
+      rank.board.wait(3, 1);
+      mask_missing(at);
+      at.stream.synchronize();
+    }
+    comes_back(rank, at, scenario);
+  });
+}
+
+TEST_CASE("a rank is masked while it waits, with its rows sent, and comes back", "[process][nodes][masks]") {
+  for (const Scenario& scenario :
+       here({lines(Layout::ll_expert_major), bulk(Layout::ll_rank_major), lines(Layout::ht_flat)})) {
+    masked_while_it_waits(scenario);
   }
 }
 
 // Not so late that it misses the deadline.
-TEST_CASE("a rank that comes in time is not masked", "[reduced][masks]") {
-  for (const Layout layout : all_layouts) {
-    const Scenario scenario = lines(layout);
+TEST_CASE("a rank that comes in time is not masked", "[reduced][nodes][masks]") {
+  for (const Scenario& scenario : here({lines(Layout::ll_expert_major), lines(Layout::ll_rank_major),
+                                        lines(Layout::ht_flat), lines(Layout::ht_expert_major)})) {
     run_ranks(ranks, [&](Rank& rank) {
       Masked at(rank, scenario, 20000);
       Exchange exchange(rank, at.comm, scenario);
@@ -321,11 +353,11 @@ TEST_CASE("a rank that comes in time is not masked", "[reduced][masks]") {
 TEST_CASE("LL goes on without two ranks that do not come to a dispatch", "[masks]") {
   late_ranks(lines(Layout::ll_expert_major), Stops::before_dispatch, {2, 3});
 }
-TEST_CASE("LL goes on without two ranks that do not come to a combine", "[masks]") {
+TEST_CASE("LL goes on without two ranks that do not come to a combine", "[nodes][masks]") {
   late_ranks(bulk(Layout::ll_rank_major), Stops::before_combine, {2, 3});
 }
 
-TEST_CASE("ranks are lost one after the other until one is left", "[masks]") {
+TEST_CASE("ranks are lost one after the other until one is left", "[nodes][masks]") {
   const Scenario scenario = lines(Layout::ll_expert_major);
   run_ranks(ranks, [&](Rank& rank) {
     Masked at(rank, scenario, 1000);
@@ -403,10 +435,6 @@ TEST_CASE("arguments of masks that make no sense are refused", "[process][masks]
     refused(ucclEpMaskUpdate(at.group, mask, at.stream), ucclEpInvalidArgument, "ucclEpMaskUpdate", {"itself"});
     ucclEpDeviceGroup on_device;
     refused(ucclEpGroupGetDevice(at.group, &on_device), ucclEpNotSupported, "ucclEpGroupGetDevice", {"enable_mask"});
-    Exchange half(rank, at.comm, scenario, 3);
-    half.update(at.handle, at.stream);
-    half.dispatch_config.send_only = 1;
-    refused(half.try_dispatch(at.handle, at.stream), ucclEpNotSupported, "ucclEpDispatch", {"enable_mask"});
     round_trip(rank, at.comm, at.handle, at.stream, scenario);
     ok(ucclEpMaskClear(at.group, at.stream), "ucclEpMaskClear");
     Exchange exchange(rank, at.comm, scenario, 1);

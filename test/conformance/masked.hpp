@@ -22,7 +22,10 @@ constexpr int ranks = 4, missing = 3;
 inline const int short_ms = reduced() ? 2000 : 1200;
 
 struct Masked {
-  Masked(const Rank& rank, const Scenario& scenario, int timeout_ms = short_ms) : comm(rank), stream(comm) {
+  Masked(const Rank& rank, const Scenario& scenario, int timeout_ms = short_ms)
+      : Masked(rank, comm_config(rank), scenario, timeout_ms) {}
+  Masked(const Rank& rank, const ucclEpCommConfig_t& of_comm, const Scenario& scenario, int timeout_ms)
+      : comm(rank, of_comm), stream(comm) {
     ucclEpGroupConfig_t config = group_config({scenario});
     config.enable_mask = 1;
     config.timeout_ms = timeout_ms;
@@ -60,6 +63,11 @@ inline std::vector<int64_t> mask_without(const std::vector<int>& lost) {
 
 inline void require_masked(Masked& at, bool masked) {
   require_mask(at, masked ? mask_without({missing}) : mask_without({}));
+}
+
+inline void mask_missing(Masked& at) {
+  const int mask[ranks] = {1, 1, 1, 0};
+  ok(ucclEpMaskUpdate(at.group, mask, at.stream), "ucclEpMaskUpdate");
 }
 
 // The record of a peer that was masked: one of data, which the caller may clear. peers: one of these is named.
@@ -134,6 +142,12 @@ inline void comes_back(const Rank& rank, Masked& at, const Scenario& scenario) {
 inline Scenario lines(Layout layout) {
   return {
       .layout = layout, .ranks = ranks, .max_tokens = 8, .tokens = {8, 3, 0, 6}, .hidden = 256, .rule = uniform(10)};
+}
+
+// Of these, what groups with masks have here: between domains LL.
+inline std::vector<Scenario> here(std::vector<Scenario> scenarios) {
+  if (crosses_nodes(ranks)) std::erase_if(scenarios, [](const Scenario& scenario) { return !scenario.ll(); });
+  return scenarios;
 }
 
 // Too many bytes for lines.

@@ -157,26 +157,6 @@ TEST_CASE("network: an abort ends operations and groups on all ranks", "[driver]
   });
 }
 
-TEST_CASE("network: what does not go across domains yet says so", "[driver][network][process][reduced]") {
-  run_ranks(4, [](Rank& rank) {
-    const Scenario scenario{.layout = Layout::ll_rank_major, .ranks = 4, .experts = 8};
-    Comm comm(rank, in_nodes_of(rank, 2));
-    const Group group = make_group(comm, group_config({scenario}));
-    const Handle handle = make_handle(group, handle_config(scenario));
-    const auto not_yet = [](ucclEpResult_t result, const char* call) {
-      refused(result, ucclEpNotSupported, call, {"one domain only"});
-    };
-    ucclEpDeviceHandle device_handle;
-    not_yet(ucclEpHandleGetDevice(handle, &device_handle), "ucclEpHandleGetDevice");
-    const Exchange exchange(rank, comm, scenario);
-    not_yet(ucclEpCompleteDispatch(handle, &exchange.dispatch_out, &exchange.dispatch_config, nullptr),
-            "ucclEpCompleteDispatch");
-    not_yet(
-        ucclEpCompleteCombine(handle, &exchange.combine_in, &exchange.combine_out, &exchange.combine_config, nullptr),
-        "ucclEpCompleteCombine");
-  });
-}
-
 TEST_CASE("network: ucclEpGroupQuery says what a group takes of the host", "[driver][network][process][reduced]") {
   run_ranks(2, [](Rank& rank) {
     Comm comm(rank, in_nodes_of(rank, 1));

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "conformance/exchange.hpp"
+#include "conformance/masked.hpp"
 #include "conformance/nodes.hpp"
 
 namespace ucclep::test {
@@ -120,6 +121,36 @@ TEST_CASE("network fault: a connection that breaks ends operations on all ranks 
     world.meet(2, 4);
     rank.board.wait(1, 1, 0.1);  // at least one of them
     world.end(at_once);
+  });
+}
+
+// 0 and 2 mask each other; 1 and 3 have lost nobody.
+TEST_CASE("network fault: with masks a connection that breaks masks the rank at its other end", "[faults]") {
+  const Scenario scenario = masked::lines(Layout::ll_rank_major);
+  run_ranks(masked::ranks, [&](Rank& rank) {
+    const char* transport = "faulty:delay=0,withhold=0,repeat=0,break=9,at=0,peer=0:loopback";
+    masked::Masked at(rank, in_nodes_of(rank, 2, transport), scenario, long_ms);
+    const bool loses = rank.rank % 2 == 0;
+    const auto begin = Clock::now();
+    for (uint64_t round = 1; round <= 8; ++round) {  // in one of these it breaks
+      Exchange exchange(rank, at.comm, scenario, round);
+      masked::update_and_dispatch(exchange, at);
+      exchange.combine(at.handle, at.stream);
+      at.stream.synchronize();
+    }
+    require(Clock::now() - begin < at_once, "the loss was not told at once");
+    if (loses) {
+      const ucclEpAsyncError_t error = async_error(at.comm);
+      require(error.peer == 2 - rank.rank && holds(error.text, "has lost its connection to rank"), error.text);
+      masked::require_record(at, {2 - rank.rank});
+      masked::require_mask(at, masked::mask_without({2 - rank.rank}));
+    } else {
+      masked::require_masked(at, false);
+    }
+    masked::round_without(rank, at, scenario, 9, loses ? std::vector<int>{2 - rank.rank} : std::vector<int>{});
+    masked::meet(rank, 0);
+    ok(ucclEpMaskClear(at.group, at.stream), "ucclEpMaskClear");
+    masked::require_masked(at, false);
   });
 }
 

@@ -44,7 +44,27 @@ std::vector<Scenario> the_rest(int ranks) {
   return all;
 }
 
+std::vector<Scenario> with_limits(int ranks) {
+  std::vector<Scenario> all;
+  // About as many as come: some ranks drop rows and others do not.
+  all.push_back({.experts = 2 * ranks,
+                 .top_k = 3,
+                 .max_tokens = 9,
+                 .hidden = 72,
+                 .alignment = 4,
+                 .max_recv = 26,
+                 .overflow = UCCLEP_OVERFLOW_ERROR,
+                 .rule = uniform(10)});
+  Scenario few{.experts = 2 * ranks, .top_k = 4, .max_tokens = 7, .hidden = 256, .biases = 1, .max_recv = 5};
+  few.quant = UCCLEP_QUANT_FP8_128;
+  few.scales = Scales{ucclEpFloat32, 0, true};
+  few.overflow = UCCLEP_OVERFLOW_DROP;
+  all.push_back(few);
+  return all;
+}
+
 bool exists(const Scenario& scenario) {
+  if (scenario.max_recv > 0 && scenario.ll()) return false;
   const bool late = scenario.weights == Weights::with_combine || scenario.weights == Weights::with_both;
   return scenario.layout == Layout::ll_expert_major || !late;
 }

@@ -9,8 +9,10 @@ namespace ucclep::test {
 
 std::vector<Scenario> some_of_everything(int ranks);
 std::vector<Scenario> the_rest(int ranks);
+// Groups that keep fewer rows than may come, with a record and in silence.
+std::vector<Scenario> with_limits(int ranks);
 
-// Only LL EXPERT_MAJOR applies weights, so no others can come late.
+// Only LL EXPERT_MAJOR applies weights, so no others can come late; only HT keeps to limits.
 bool exists(const Scenario& scenario);
 
 }  // namespace ucclep::test

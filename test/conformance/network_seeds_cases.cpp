@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Conformance over a network that reorders, delays, repeats, drops links and stands still, from seeds. Every ten seeds
-// in a row share out all pairs of a case and a shape among themselves at random. What ranks say that they ran, and what
-// the faulty transport says that it did, is read at the end: each pair ran once in every ten seeds, at least 30 % of
-// the writes were applied out of order, and faults of every kind struck.
+// in a row share out all pairs of a case and a shape among themselves at random, and in every fifty each pair takes all
+// manners in turn. What ranks say that they ran, and what the faulty transport says that it did, is read at the end:
+// each pair ran once in every ten seeds, in each manner once in every fifty, at least 30 % of the writes were applied
+// out of order, and faults of every kind struck.
 //
 // UCCLEP_TEST_SEEDS=n, UCCLEP_TEST_FIRST_SEED=n, UCCLEP_TEST_TRANSPORT: what is made faulty (loopback).
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <cstdio>
@@ -16,11 +18,12 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <sstream>
 #include <string>
 #include <thread>
 
-#include "conformance/exchange.hpp"
+#include "conformance/network_batch.hpp"
 #include "conformance/network_scenarios.hpp"
 #include "conformance/nodes.hpp"
 #include "support/test_env.hpp"
@@ -46,7 +49,9 @@ std::vector<Pair> all_pairs() {
   for (size_t shape = 0; shape < shapes().size(); ++shape) {
     const int ranks = ranks_of(shapes()[shape]);
     std::vector<Scenario> scenarios = some_of_everything(ranks);
-    for (const Scenario& one : the_rest(ranks)) scenarios.push_back(one);
+    for (const auto& more : {the_rest(ranks), with_limits(ranks)}) {
+      scenarios.insert(scenarios.end(), more.begin(), more.end());
+    }
     for (const Scenario& one : scenarios) {
       for (Scenario in_layout : in_all_layouts(one)) {
         in_layout.ranks = ranks;
@@ -56,6 +61,10 @@ std::vector<Pair> all_pairs() {
     }
   }
   return pairs;
+}
+
+Manner manner_of(const Pair& pair, unsigned seed) {
+  return static_cast<Manner>(((seed - 1) / together + pair.number) % all_manners);
 }
 
 // A tenth of them, by shape. The same for each rank's process.
@@ -99,12 +108,15 @@ class Record {
   Record(const Record&) = delete;
   Record& operator=(const Record&) = delete;
 
-  void add(const char* what, size_t pair) const { std::ofstream(directory_ / what, std::ios::app) << pair << '\n'; }
-  // How often each pair is in it.
-  std::map<size_t, unsigned> count(const char* what) const {
-    std::map<size_t, unsigned> times;
-    std::ifstream file(directory_ / what);
-    for (size_t pair; file >> pair;) ++times[pair];
+  void add(size_t pair, Manner manner) const {
+    std::ofstream(directory_ / "ran", std::ios::app) << pair << ' ' << static_cast<unsigned>(manner) << '\n';
+  }
+  // How often each pair ran in each manner.
+  using Times = std::array<unsigned, all_manners>;
+  std::map<size_t, Times> ran() const {
+    std::map<size_t, Times> times;
+    std::ifstream file(directory_ / "ran");
+    for (size_t pair, manner; file >> pair >> manner;) ++times[pair].at(manner);
     return times;
   }
   // Sums of the numbers of all endpoints of `faulty`, by name: "payloads overtaken".
@@ -128,50 +140,32 @@ class Record {
   bool own_ = false;
 };
 
-// Two routings on two handles, enqueued in one go, so that their operations overlap on the network.
-class Twins {
- public:
-  Twins(const Rank& rank, ucclEpComm_t comm, const Scenario& scenario, uint64_t seed)
-      : carried_(scenario.carried), first_(rank, comm, scenario, seed), second_(rank, comm, scenario, seed + 1) {}
-  void enqueue(ucclEpHandle_t first, ucclEpHandle_t second, ucclEpStream_t stream) {
-    for (auto [exchange, handle] : {std::pair{&first_, first}, {&second_, second}}) {
-      if (!carried_) exchange->update(handle, stream);
-      exchange->dispatch(handle, stream);
-      exchange->combine(handle, stream);
-    }
-  }
-  void check() {
-    for (Exchange* exchange : {&first_, &second_}) {
-      exchange->check_counters();
-      exchange->check_dispatch();
-      exchange->check_combine();
-    }
-  }
-
- private:
-  const bool carried_;
-  Exchange first_, second_;
-};
-
+// Two rounds on as many handles as may be in flight; the second one backward, where the manner and the layout have it.
 // One rank begins each time when the others have sent all that they could.
 void run_pair(Rank& rank, ucclEpComm_t comm, Stream& stream, const Pair& pair, unsigned seed, const Record& record) {
+  const Manner manner = manner_of(pair, seed);
+  const uint64_t draw = mix(seed, pair.number);
   ucclEpGroupConfig_t config = group_config({pair.scenario});
   // A group for rows as long as a chunk: each of the short ones is a message of its own.
-  if (mix(seed, pair.number) % 8 != 0) config.max_token_bytes = 1 << 16;
+  if (draw % 8 != 0) config.max_token_bytes = 1 << 16;
+  config.max_in_flight = has_halves(manner) && draw / 8 % 4 == 0 ? 4 : 2;
   const Group group = make_group(comm, config);
-  const Handle first = make_handle(group, handle_config(pair.scenario));
-  const Handle second = make_handle(group, handle_config(pair.scenario));
-  if (rank.rank == 0) record.add("ran", pair.number);
+  std::vector<Handle> handles;
+  for (int i = 0; i < config.max_in_flight; ++i) handles.push_back(make_handle(group, handle_config(pair.scenario)));
+  if (rank.rank == 0) record.add(pair.number, manner);
   for (unsigned round = 0; round < 2; ++round) {
-    Twins twins(rank, comm, pair.scenario, mix(seed, pair.number) + 2 * round);
+    const bool back = round == 1 && goes_back(manner) && pair.scenario.layout != Layout::ll_rank_major;
+    const Scenario scenario = back ? backward_of(pair.scenario) : pair.scenario;
+    Batch batch(rank, comm, handles, scenario, draw + (back ? 0 : 4 * round));
+    if (has_halves(manner)) batch.halve(draw + round);
+    if (manner == Manner::in_windows) batch.lend(draw + round);
     const bool late =
         static_cast<unsigned>(rank.rank) == mix(seed, pair.number, round) % static_cast<unsigned>(rank.count);
     if (late) std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    twins.enqueue(first, second, stream);
+    batch.enqueue(stream);
     stream.synchronize();
-    twins.check();
+    batch.check();
   }
-  no_async_error(comm);
 }
 
 std::string again(unsigned seed, const std::string& inner) {
@@ -193,7 +187,7 @@ void run_ranks_of_seed(int count, unsigned seed, const std::string& inner, const
   run_ranks(count, body);
 }
 
-// A connection breaks, or a NIC dies, somewhere on the way.
+// A connection breaks, or a NIC dies, somewhere on the way; every other time in halves.
 void run_to_the_end(unsigned seed, const std::string& inner) {
   const char* what = seed % 2 == 0 ? ",break=" : ",kill=";
   const std::string transport =
@@ -205,9 +199,11 @@ void run_to_the_end(unsigned seed, const std::string& inner) {
     const Handle handle = make_handle(group, handle_config(scenario));
     Stream stream(comm);
     Exchange exchange(rank, comm, scenario);
+    exchange.dispatch_config.send_only = exchange.combine_config.send_only = seed / 2 % 2 == 0 ? 0 : 1;
     ucclEpResult_t result = exchange.try_update(handle, stream);
     for (int i = 0; i < 1000 && result == ucclEpSuccess; ++i) {
       result = i % 2 == 0 ? exchange.try_dispatch(handle, stream) : exchange.try_combine(handle, stream);
+      if (result == ucclEpSuccess) result = ucclEpComplete(handle, stream);
       if (result == ucclEpSuccess) result = ucclEpStreamSynchronize(comm, stream);
     }
     require(result == ucclEpRemoteError || result == ucclEpSystemError, transport + ": " + async_error(comm).text);
@@ -236,21 +232,32 @@ void run_seed(unsigned seed, const std::string& inner, const Record& record) {
   run_to_the_end(seed, inner);
 }
 
+// Of what each `turns` turns of ten seeds in a row have once: as often as it must and can come in these seeds.
+void check_times(unsigned times, unsigned first, unsigned count, unsigned turns) {
+  const unsigned begin = first - 1, end = begin + count;
+  const unsigned whole = end / together - std::min(end / together, (begin + together - 1) / together);
+  const unsigned touched = (end + together - 1) / together - begin / together;
+  CHECK(times >= whole / turns);
+  CHECK(times <= (touched + turns - 1) / turns);
+}
+
 void check_record(const Record& record, unsigned first, unsigned count) {
-  const std::map<size_t, unsigned> ran = record.count("ran");
+  const std::map<size_t, Record::Times> ran = record.ran();
   const size_t pairs = all_pairs().size();
+  size_t in_manners = 0;
   for (size_t pair = 0; pair < pairs; ++pair) {
-    const unsigned times = ran.count(pair) ? ran.at(pair) : 0;
+    const Record::Times times = ran.count(pair) ? ran.at(pair) : Record::Times{};
     INFO("pair " << pair);
-    CHECK(times >= count / together);
-    CHECK(times <= (count + 2 * (together - 1)) / together);
-    if (first % together == 1 && count % together == 0) CHECK(times == count / together);
+    check_times(std::accumulate(times.begin(), times.end(), 0u), first, count, 1);
+    for (const unsigned in_manner : times) check_times(in_manner, first, count, all_manners);
+    in_manners += all_manners - static_cast<size_t>(std::count(times.begin(), times.end(), 0u));
   }
   std::map<std::string, uint64_t> faults = record.faults();
   const double overtaken = static_cast<double>(faults["payloads overtaken"]) / static_cast<double>(faults["writes"]);
   std::ostringstream text;
-  text << count << " seeds, " << ran.size() << " of " << pairs << " pairs ran; out of order: " << 100 * overtaken
-       << " % of " << faults["writes"] << " writes";
+  text << count << " seeds, " << ran.size() << " of " << pairs << " pairs ran, " << in_manners << " of their "
+       << pairs * all_manners << " manners; out of order: " << 100 * overtaken << " % of " << faults["writes"]
+       << " writes";
   for (const auto& [name, sum] : faults) text << "; " << name << " " << sum;
   WARN(text.str());
   CHECK(!ran.empty());

@@ -164,6 +164,13 @@ TEST_CASE("more tokens, choices or bytes than the group allows", "[process][redu
       Exchange large(rank, at.comm, bytes);
       large.update(at.handle, at.stream);
       refused(large.try_dispatch(at.handle, at.stream), ucclEpInvalidArgument, "ucclEpDispatch", {"max_token_bytes"});
+      Scenario scales = scenario;  // of which a row alone is as long as it may be
+      scales.dtype = ucclEpFloat8e4m3;
+      scales.hidden = scenario.row_bytes();
+      scales.scales = Scales{};
+      Exchange scaled(rank, at.comm, scales);
+      refused(scaled.try_dispatch(at.handle, at.stream), ucclEpInvalidArgument, "ucclEpDispatch",
+              {"4 of scales", "max_token_bytes"});
       at.stream.synchronize();  // the update reads topk_idx
     });
   }
@@ -196,22 +203,29 @@ TEST_CASE("expert ids out of range or twice count as -1 and leave a record", "[p
   }
 }
 
-TEST_CASE("one bad expert id on one rank leaves its record there", "[process]") {
+TEST_CASE("one bad expert id on one rank leaves its record there, and a later one leaves that", "[process]") {
   for (const ucclEpDataType_t type : {ucclEpInt32, ucclEpInt64}) {
-    Scenario scenario = small(Layout::ht_flat);
-    scenario.idx = type;
-    scenario.rule = [](const Scenario& self, uint64_t seed, int rank, int64_t token) {
-      std::vector<int64_t> row = uniform()(self, seed, rank, token);
-      if (rank == 1 && token == 2) row[1] = 4;
-      return row;
+    const auto with_id = [type](int64_t bad) {
+      Scenario scenario = small(Layout::ht_flat);
+      scenario.idx = type;
+      scenario.rule = [bad](const Scenario& self, uint64_t seed, int rank, int64_t token) {
+        std::vector<int64_t> row = uniform()(self, seed, rank, token);
+        if (rank == 1 && token == 2) row[1] = bad;
+        return row;
+      };
+      return scenario;
     };
     run_ranks(2, [&](Rank& rank) {
-      Session at(rank, scenario);
-      round_trip(rank, at.comm, at.handle, at.stream, scenario);
-      const ucclEpAsyncError_t error = async_error(at.comm);
-      require(error.code == (rank.rank == 1 ? ucclEpInvalidArgument : ucclEpSuccess),
-              "the record is " + std::to_string(error.code));
-      if (rank.rank == 1) require(error.rank == 1, "the record names rank " + std::to_string(error.rank));
+      Session at(rank, with_id(4));
+      for (const int64_t bad : {4, 9}) {
+        round_trip(rank, at.comm, at.handle, at.stream, with_id(bad));
+        const ucclEpAsyncError_t error = async_error(at.comm);
+        require(error.code == (rank.rank == 1 ? ucclEpInvalidArgument : ucclEpSuccess),
+                "the record is " + std::to_string(error.code));
+        if (rank.rank != 1) continue;
+        require(error.rank == 1, "the record names rank " + std::to_string(error.rank));
+        require(std::string(error.text).find("the id 4,") != std::string::npos, error.text);
+      }
     });
   }
 }

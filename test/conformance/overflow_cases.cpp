@@ -5,6 +5,7 @@
 #include <string>
 
 #include "conformance/exchange.hpp"
+#include "conformance/overflow.hpp"
 #include "support/test_env.hpp"
 
 namespace ucclep::test {
@@ -34,27 +35,12 @@ int64_t most_rows(const Scenario& scenario, uint64_t routing_seed) {
   return *std::max_element(rows.begin(), rows.end());
 }
 
-// A record exactly where this rank has dropped rows and the group tells it. It is forgotten.
-void check_record(ucclEpComm_t comm, const Scenario& scenario, uint64_t routing_seed, int rank) {
-  const Contents contents(scenario, routing_seed, 1);
-  const int64_t total = contents.placed(rank).total, kept = contents.kept_rows(rank);
-  const ucclEpAsyncError_t error = async_error(comm);
-  if (scenario.overflow == UCCLEP_OVERFLOW_DROP || total <= kept) {
-    require(error.code == ucclEpSuccess, "rank " + std::to_string(rank) + " has a record: " + error.text);
-    return;
-  }
-  const std::string text = error.text, facts = std::to_string(total) + " rows and keeps " + std::to_string(kept);
-  require(error.code == ucclEpOverflow, "rank " + std::to_string(rank) + " has no record of " + facts);
-  require(text.find(facts) != std::string::npos, "the record does not say " + facts + ": " + text);
-  ok(ucclEpCommClearAsyncError(comm), "ucclEpCommClearAsyncError");
-}
-
 // Each trip leaves the record that it should.
 void run_limited(const std::vector<Scenario>& scenarios, const Trip& trip = round_trip, int rounds = 1) {
   const auto with_record = [&](const Rank& rank, ucclEpComm_t comm, ucclEpHandle_t handle, Stream& stream,
                                const Scenario& scenario, uint64_t seed) {
     trip(rank, comm, handle, stream, scenario, seed);
-    check_record(comm, scenario, seed, rank.rank);
+    check_overflow_record(comm, scenario, {seed}, rank.rank);
   };
   run_each(scenarios, with_record, rounds);
 }

@@ -17,7 +17,8 @@ enum Purpose : uint64_t {
   scale_element,
   combine_element,
   weight_row_element,
-  bias_element
+  bias_element,
+  row_key
 };
 
 uint64_t stir(uint64_t x) {
@@ -153,7 +154,7 @@ Scenario backward_of(Scenario scenario) {
 }
 
 Contents::Contents(const Scenario& scenario, uint64_t routing_seed, uint64_t data_seed)
-    : scenario_(&scenario), data_seed_(data_seed) {
+    : scenario_(&scenario), data_seed_(data_seed), row_keys_(static_cast<size_t>(scenario.ranks)) {
   raw_ = {scenario.ranks, scenario.experts, {}};
   for (int rank = 0; rank < scenario.ranks; ++rank) {
     reference::Routing routing{scenario.tokens_of(rank), scenario.top_k, {}, {}};
@@ -178,6 +179,7 @@ Contents::Contents(const Scenario& scenario, uint64_t routing_seed, uint64_t dat
 void Contents::leave_out(int rank, bool sends) {
   world_.absent.push_back(rank);
   if (!sends) world_.rank[static_cast<size_t>(rank)].tokens = 0;
+  row_keys_.assign(row_keys_.size(), {});
 }
 
 void Contents::element(ucclEpDataType_t dtype, bool any_bits, uint64_t hash, uint8_t* out) const {
@@ -240,10 +242,25 @@ Contents::Row Contents::received(int rank, int64_t token) const {
   return row;
 }
 
+// Of a row of combine's input: whose it is, not where it lies. Of a rank that is lost, ranks may have received more or
+// less, so what they send back lies elsewhere than a third one would think.
+uint64_t Contents::row_key(int destination, int64_t row) const {
+  std::vector<uint64_t>& keys = row_keys_[static_cast<size_t>(destination)];
+  if (keys.empty()) {
+    for (const reference::Slot& slot : placed(destination).slots) {
+      const auto at = static_cast<size_t>(slot.row);
+      if (at >= keys.size()) keys.resize(at + 1);
+      keys[at] = mix(Purpose::row_key, static_cast<uint64_t>(slot.source), static_cast<uint64_t>(slot.token),
+                     static_cast<uint64_t>(slot.expert) + 1);
+    }
+  }
+  return keys.at(static_cast<size_t>(row));
+}
+
 float Contents::combine_input(int destination, int64_t row, int64_t column) const {
   uint8_t bytes[4];
   const uint64_t hash =
-      mix(Purpose::combine_element, data_seed_, static_cast<uint64_t>(destination), static_cast<uint64_t>(row));
+      mix(Purpose::combine_element, data_seed_, static_cast<uint64_t>(destination), row_key(destination, row));
   element(scenario_->combine_dtype, false, stir(hash + static_cast<uint64_t>(column)), bytes);
   return reference::load(scenario_->combine_dtype, bytes);
 }
@@ -259,7 +276,7 @@ float Contents::bias(int which, int rank, int64_t token, int64_t column) const {
 float Contents::weight_row(int destination, int64_t row, int k) const {
   uint8_t bytes[4];
   const uint64_t hash =
-      mix(Purpose::weight_row_element, data_seed_, static_cast<uint64_t>(destination), static_cast<uint64_t>(row));
+      mix(Purpose::weight_row_element, data_seed_, static_cast<uint64_t>(destination), row_key(destination, row));
   element(ucclEpFloat32, false, stir(hash + static_cast<uint64_t>(k)), bytes);
   return reference::load(ucclEpFloat32, bytes);
 }

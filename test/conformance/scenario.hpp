@@ -129,12 +129,14 @@ class Contents {
 
  private:
   reference::CombineProblem problem(int rank) const;
+  uint64_t row_key(int destination, int64_t row) const;
   void element(ucclEpDataType_t dtype, bool any_bits, uint64_t hash, uint8_t* out) const;
 
   const Scenario* scenario_;
   uint64_t data_seed_;
   reference::World raw_, world_;
   std::vector<reference::Routing> combine_;
+  mutable std::vector<std::vector<uint64_t>> row_keys_;  // by destination and row, of those that were asked for
 };
 
 }  // namespace ucclep::test

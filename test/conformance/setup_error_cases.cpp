@@ -6,6 +6,7 @@
 #include <string>
 
 #include "conformance/exchange.hpp"
+#include "conformance/nodes.hpp"
 #include "support/test_env.hpp"
 
 namespace ucclep::test {
@@ -235,13 +236,28 @@ TEST_CASE("a group that is bad on one rank is refused on all", "[process]") {
       if (rank.rank == 1) difference.change(config);
       ucclEpGroup_t group = nullptr;
       refused(ucclEpGroupCreate(&group, at.comm, &config), ucclEpInvalidArgument, "ucclEpGroupCreate",
-              {difference.field});
+              {"rank 1: config." + std::string(difference.field) + " is"});  // not that ranks differ
     }
     round_trip(rank, at.comm, at.handle, at.stream, scenario);
   });
 }
 
 // ---- Masks ----
+
+TEST_CASE("between domains a group with masks has no HT, and says so", "[process][network]") {
+  Scenario ht = small(Layout::ht_flat), ll = small(Layout::ll_expert_major);
+  run_ranks(2, [&](Rank& rank) {
+    Comm comm(rank, in_nodes_of(rank, 1, "loopback"));
+    ucclEpGroupConfig_t config = group_config({ll});
+    config.enable_mask = 1;
+    const Group group = make_group(comm, config);
+    ucclEpHandle_t handle = nullptr;
+    const ucclEpHandleConfig_t of_ht = handle_config(ht), of_ll = handle_config(ll);
+    refused(ucclEpHandleCreate(&handle, group, &of_ht), ucclEpNotSupported, "ucclEpHandleCreate", {"enable_mask"});
+    Stream stream(comm);
+    round_trip(rank, comm, make_handle(group, of_ll), stream, ll);
+  });
+}
 
 TEST_CASE("a group without masks has none to change", "[process]") {
   const Scenario scenario = small(Layout::ll_expert_major);

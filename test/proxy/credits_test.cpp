@@ -15,8 +15,8 @@ namespace {
 static_assert(CreditShape{}.is_sound() && CreditShape{2048, 2048, 8}.is_sound() && CreditShape{1, 1, 2}.is_sound());
 static_assert(!CreditShape{2049, 1, 2}.is_sound() && !CreditShape{8, 9, 2}.is_sound() &&
               !CreditShape{8, 0, 2}.is_sound());
-static_assert(CreditShape{64, 16, 2}.entries() == 64 + 4 + 1 + 9);
-static_assert(CreditShape{64, 16, 2, 32}.entries() == 64 + 4 + 1 + 9 + 32);
+static_assert(CreditShape{64, 16, 2}.entries() == 64 + 4 + 1 + 9 + 1);
+static_assert(CreditShape{64, 16, 2, 32}.entries() == 64 + 4 + 1 + 9 + 32 + 1);
 
 TEST_CASE("credits: a window of data messages, and no more", "[credits]") {
   SendCredits credits({.window = 3, .return_every = 1});
@@ -81,6 +81,17 @@ TEST_CASE("credits: a word grows, whatever order its values come in", "[credits]
     CHECK(word.move(static_cast<uint32_t>(value % imm_values)));
     CHECK_FALSE(word.move(static_cast<uint32_t>((value - 2) % imm_values)));
     CHECK(word.value() == value);
+  }
+}
+
+TEST_CASE("credits: a word grows from wherever it begins", "[credits]") {
+  for (const uint64_t begin : {uint64_t{4095}, uint64_t{1'000'003}, (uint64_t{1} << 40) + 77}) {
+    GrowingWord word(begin);
+    CHECK(word.value() == begin);
+    CHECK_FALSE(word.move(static_cast<uint32_t>(begin % imm_values)));
+    CHECK_FALSE(word.move(static_cast<uint32_t>((begin - 1) % imm_values)));
+    CHECK(word.move(static_cast<uint32_t>((begin + 2) % imm_values)));
+    CHECK(word.value() == begin + 2);
   }
 }
 

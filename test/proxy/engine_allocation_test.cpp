@@ -47,6 +47,12 @@ TEST_CASE("engine: proxy threads allocate nothing while they work", "[engine]") 
     counting = true;
     for (uint32_t i = 0; i < 30; ++i) me.exchange(i % 2 == 0 ? Kind::dispatch : Kind::combine, random);
     me.meet();
+    for (uint32_t peer = 0; peer < me.ranks(); ++peer) {
+      if (peer == me.rank()) continue;
+      me.part(peer);
+      me.until([&] { return me.parted(peer); }, "the parting");
+    }
+    me.meet();
     counting = false;
     me.meet();
     const proxy::GroupStatistics group = me.group().statistics();

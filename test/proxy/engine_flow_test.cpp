@@ -138,6 +138,35 @@ TEST_CASE("engine: chunks of a destination take all NICs in turn", "[engine]") {
   CHECK(watches[0].messages > chunks / 3);
 }
 
+TEST_CASE("engine: of the numbers before the first operation nobody is told", "[engine]") {
+  TeamShape shape;
+  shape.first = {0, 1'000'003, 4095};
+  const TeamResult quiet = run_team(shape, [](Rank&) {});
+  CHECK(quiet.groups[0].words == 0);
+  CHECK(quiet.groups[0].arrivals == 0);
+  // The operation before the first is over, for rows and for readers.
+  run_loose_team(shape, [](Rank& me) {
+    me.expects_faults();
+    me.attach();
+    const auto wrong = [&](CommandOp operation, uint32_t epoch, const char* why) {
+      const size_t known = me.faults().size();
+      me.push(1 - me.rank(), {.epoch = epoch,
+                              .destination = static_cast<uint16_t>(1 - me.rank()),
+                              .operation = operation,
+                              .kind = static_cast<uint8_t>(kind)});
+      me.until([&] { return me.faults().size() > known; }, why);
+      contains(me.faults().back().sentence, why);
+    };
+    wrong(CommandOp::header, 1'000'003, "its operation is over");
+    wrong(CommandOp::header, 1'000'006, "has not finished reading");
+    wrong(CommandOp::consumed, 1'000'006, "so many operations cannot have been read");
+    me.meet();
+    std::mt19937_64 random(me.rank());
+    for (int i = 0; i < 3; ++i) me.exchange(kind, random);
+    me.meet();
+  });
+}
+
 TEST_CASE("engine: commands go on through many laps of a small ring", "[engine]") {
   TeamShape shape;
   shape.capacity_log2 = 5;

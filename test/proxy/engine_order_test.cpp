@@ -14,7 +14,7 @@ namespace {
 
 // A shape and as many operations as fit a moment, all from a seed.
 TeamResult exchange_all(TeamShape shape, uint64_t seed, uint32_t operations) {
-  INFO("seed " << seed << ", " << shape.transport);
+  INFO("seed " << seed << ", " << shape.transport << ", from " << shape.first[1] << " and " << shape.first[2] << " on");
   std::mt19937_64 random(seed);
   const auto below = [&](uint64_t n) { return static_cast<uint32_t>(random() % n); };
   shape.ranks = 2 + below(2);
@@ -66,6 +66,24 @@ TEST_CASE("engine: everything arrives in whatever order the network delivers", "
   }
   CHECK(disorder.early * 10 > disorder.chunks);
   CHECK(disorder.repeated > 0);
+}
+
+// Numbers go on where another group's ended: every one of these is truncated on the way, and some carry over.
+TEST_CASE("engine: everything arrives, whatever number the first operation has", "[engine]") {
+  const proxy::KindNumbers firsts[] = {{0, 1'000'003, 77},
+                                       {0, 4095, 4093},
+                                       {0, 31, 1'000'003},
+                                       {0, 0xffff'fffe, 0x7fff'ffff},
+                                       {0, (uint64_t{1} << 40) + 12345, (uint64_t{1} << 32) - 2}};
+  uint64_t seed = 1;
+  for (const proxy::KindNumbers& first : firsts) {
+    for (const char* transport : {"loopback", "faulty:hide=source:loopback"}) {
+      TeamShape shape;
+      shape.transport = transport;
+      shape.first = first;
+      exchange_all(shape, seed++, 30);
+    }
+  }
 }
 
 // Epochs and the numbers of messages that were dealt with are truncated: past the end of both.

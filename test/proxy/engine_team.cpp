@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <numeric>
 #include <thread>
+#include <utility>
 
 #include "base/error.hpp"
 
@@ -87,27 +89,20 @@ void Rank::build() {
   uint64_t bytes = 0;
   spec_.shape.places = places_of(shape_, &bytes);
   window_.resize(bytes / sizeof(uint64_t));
-  const uint64_t progress_words = Arrivals::progress_words(shape_.ranks, shape_.in_flight);
-  words_.resize(progress_words + Arrivals::consumed_words(shape_.ranks));
-  rings_ = std::make_unique<proxy::CommandRings>(
-      *device_, proxy::RingsShape{shape_.bulk_log2, shape_.control_log2, 16, shape_.capacity_log2},
-      uint64_t{patience_ms} * 1'000'000, &abort_);
-  for (uint32_t ring = 0; ring < rings_->count(); ++ring) writers_.emplace_back(rings_->fifo(), ring);
-
+  words_.resize(Arrivals::words(shape_.ranks, shape_.in_flight));
+  build_rings();
   spec_.shape.rank = rank_;
   spec_.shape.ranks = shape_.ranks;
   spec_.shape.in_flight = shape_.in_flight;
   spec_.shape.credits = shape_.credits;
   spec_.shape.credits.in_flight = shape_.in_flight;
   spec_.shape.timeout_ms = shape_.timeout_ms;
-  spec_.rings = rings_.get();
-  spec_.words = {words_.data(), words_.data() + progress_words, shape_.ranks, shape_.in_flight};
+  spec_.words = Arrivals::in(words_.data(), shape_.ranks, shape_.in_flight);
+  begin_behind(shape_.first);
   spec_.windows = {{UCCLEP_MEMORY_HOST, 0, window_.data(), bytes, -1, 0}};
-  spec_.lines.resize(shape_.ranks);
-  for (uint32_t peer = 0; peer < shape_.ranks; ++peer) {
-    for (uint32_t line = 0; line < shape_.lines && peer != rank_; ++line)
-      spec_.lines[peer].push_back(line % shape_.nics);
-  }
+  std::vector<uint32_t> all(shape_.ranks);
+  std::iota(all.begin(), all.end(), 0);
+  connect_to(all);
   spec_.sends = shape_.sends;
   config_.rank = rank_;
   config_.cpus.assign(shape_.threads, -1);
@@ -118,6 +113,35 @@ void Rank::build() {
     faults_.push_back(fault);
   };
   if (shape_.change) shape_.change(rank_, config_, spec_);
+}
+
+void Rank::build_rings() {
+  rings_ = std::make_unique<proxy::CommandRings>(
+      *device_, proxy::RingsShape{shape_.bulk_log2, shape_.control_log2, 16, shape_.capacity_log2},
+      uint64_t{patience_ms} * 1'000'000, &abort_);
+  writers_.clear();
+  for (uint32_t ring = 0; ring < rings_->count(); ++ring) writers_.emplace_back(rings_->fifo(), ring);
+  spec_.rings = rings_.get();
+}
+
+void Rank::begin_behind(const proxy::KindNumbers& first) {
+  spec_.shape.first = seq_ = first;
+  for (const Kind kind : used) std::fill_n(spec_.words.consumed_of(kind, 0), shape_.ranks, seq(kind));
+}
+
+void Rank::renew(const std::vector<uint32_t>& peers, const proxy::KindNumbers& first) {
+  build_rings();
+  std::fill(words_.begin(), words_.end(), 0);
+  begin_behind(first);
+  connect_to(peers);
+}
+
+void Rank::connect_to(const std::vector<uint32_t>& peers) {
+  spec_.lines.assign(shape_.ranks, {});
+  for (const uint32_t peer : peers) {
+    for (uint32_t line = 0; line < shape_.lines && peer != rank_; ++line)
+      spec_.lines[peer].push_back(line % shape_.nics);
+  }
 }
 
 Rank::~Rank() {
@@ -139,7 +163,7 @@ void Rank::exchange(Kind kind, std::mt19937_64& random) {
   };
   std::vector<Step> steps;
   for (uint32_t peer = 0; peer < ranks(); ++peer) {
-    if (peer == rank_) continue;
+    if (!has_lines(peer)) continue;
     fill(kind, peer);
     steps.push_back({peer, 0, 0});
     const uint32_t all = rows_to(kind, rank_, peer);
@@ -158,16 +182,15 @@ void Rank::exchange(Kind kind, std::mt19937_64& random) {
     }
   }
   for (uint32_t peer = 0; peer < ranks(); ++peer) {
-    if (peer != rank_) receive(kind, peer);
+    if (has_lines(peer)) receive(kind, peer);
   }
   consume(kind);
 }
 
 void Rank::begin(Kind kind) {
   const uint64_t next = ++seq_[static_cast<uint32_t>(kind)];
-  if (next <= shape_.in_flight) return;
   for (uint32_t peer = 0; peer < ranks(); ++peer) {
-    if (peer == rank_) continue;
+    if (!has_lines(peer)) continue;
     until([&] { return consumed_by(kind, peer) + shape_.in_flight >= next; },
           fmt::format("rank {} to have read {} {}", peer, proxy::kind_name(kind), next - shape_.in_flight));
   }
@@ -229,7 +252,6 @@ void Rank::receive(Kind kind, uint32_t source) {
   const auto slot = static_cast<uint32_t>(seq(kind) % shape_.in_flight);
   const std::string what =
       fmt::format("{} {} from rank {} to rank {}", proxy::kind_name(kind), seq(kind), source, rank_);
-  const auto* rows = reinterpret_cast<const uint64_t*>(at(places.rows_to, slot, source));
   const uint32_t all = rows_to(kind, source, rank_) * (row_bytes(kind) / 8);
   const uint32_t words_of_chunk = shape_.rows_per_chunk * (row_bytes(kind) / 8);
   bool announced = false;
@@ -247,18 +269,48 @@ void Rank::receive(Kind kind, uint32_t source) {
         }
         announced = now.announced;
         below = now.below;
-        for (; word < std::min(all, below * words_of_chunk); ++word) {
-          check(rows[word] == pattern(kind, seq(kind), source, rank_, word), fmt::format("{}: word {}", what, word));
-        }
+        const uint32_t here = std::min(all, below * words_of_chunk);
+        compare_words(kind, source, std::exchange(word, here), here);
         return now.complete;
       },
       what);
   check(announced && word == all, what + ": complete, and not all of it here");
 }
 
+void Rank::compare_words(Kind kind, uint32_t source, uint32_t from, uint32_t to) {
+  const auto slot = static_cast<uint32_t>(seq(kind) % shape_.in_flight);
+  const auto* rows = reinterpret_cast<const uint64_t*>(at(spec_.shape.places[kind].rows_to, slot, source));
+  for (uint32_t word = from; word < to; ++word) {
+    check(
+        rows[word] == pattern(kind, seq(kind), source, rank_, word),
+        fmt::format("{} {} from rank {} to rank {}: word {}", proxy::kind_name(kind), seq(kind), source, rank_, word));
+  }
+}
+
+void Rank::compare(Kind kind, uint32_t source) {
+  const uint32_t words_of_row = row_bytes(kind) / 8;
+  const uint32_t rows = std::min(rows_to(kind, source, rank_), progress(kind, source).below * shape_.rows_per_chunk);
+  compare_words(kind, source, 0, rows * words_of_row);
+}
+
+void Rank::spoil(Kind kind, uint32_t destination) {
+  const proxy::KindPlaces& places = spec_.shape.places[kind];
+  const auto slot = static_cast<uint32_t>(seq(kind) % shape_.in_flight);
+  std::fill_n(at(places.header_from, slot, destination), shape_.header_bytes, std::byte{0xee});
+  std::fill_n(at(places.rows_from, slot, destination), uint64_t{shape_.rows} * shape_.row_bytes, std::byte{0xee});
+}
+
+void Rank::part(uint32_t peer) {
+  push(peer, {.destination = static_cast<uint16_t>(peer), .operation = CommandOp::part}, true);
+}
+
+bool Rank::is_set(uint64_t* word) {
+  return std::atomic_ref(*word).load(std::memory_order_acquire) != 0;
+}
+
 void Rank::consume(Kind kind) {
   for (uint32_t peer = 0; peer < ranks(); ++peer) {
-    if (peer == rank_) continue;
+    if (!has_lines(peer)) continue;
     push(peer,
          {.epoch = static_cast<uint32_t>(seq(kind)),
           .destination = static_cast<uint16_t>(peer),

@@ -32,6 +32,7 @@ struct TeamShape {
   uint32_t rows = 24, row_bytes = 64, rows_per_chunk = 4, header_bytes = 32;
   uint32_t sends = 1024, timeout_ms = 20'000;
   proxy::CreditShape credits = {};
+  proxy::KindNumbers first = {};  // of each kind the number before that of its first operation
   // Of one rank, before its engine is made.
   std::function<void(uint32_t rank, proxy::EngineConfig&, proxy::GroupSpec&)> change = {};
 };
@@ -52,10 +53,15 @@ class Rank {
   void stop(int64_t timeout_ms = 20'000) { group_->stop(timeout_ms, allgather()); }
   void end() { group_.reset(); }
   void end_engine() { group_.reset(), engine_.reset(); }
+  void leave() { meeting_.leave(rank_); }  // as the others see it, it is gone
+  void come_back() { meeting_.come_back(); }
+  // Before attach: with connections to these ranks alone, from these numbers on, and with fresh rings.
+  void renew(const std::vector<uint32_t>& peers, const proxy::KindNumbers& first);
+  bool has_lines(uint32_t peer) const { return !spec_.lines[peer].empty(); }
   proxy::Allgather allgather();
   void meet() { allgather()({}); }
 
-  // One whole operation with all others, rows in an order drawn from `random`.
+  // One whole operation with all that it has lines to, rows in an order drawn from `random`.
   void exchange(Kind kind, std::mt19937_64& random);
   // Its parts.
   void begin(Kind kind);  // waits until there is room
@@ -65,13 +71,18 @@ class Rank {
   void fill(Kind kind, uint32_t destination);  // header and rows
   void put(Kind kind, uint32_t destination, uint32_t row, uint32_t rows);
   void header(Kind kind, uint32_t destination);
-  void send(Kind kind, uint32_t destination);  // all of these, rows one by one
-  void receive(Kind kind, uint32_t source);    // waits for all, and compares
-  void consume(Kind kind);                     // tells all others
+  void send(Kind kind, uint32_t destination);   // all of these, rows one by one
+  void receive(Kind kind, uint32_t source);     // waits for all, and compares
+  void compare(Kind kind, uint32_t source);     // what is said to be here
+  void spoil(Kind kind, uint32_t destination);  // what fill has put there
+  void consume(Kind kind);                      // tells all others
   void push(uint32_t destination, const CommandFields& fields, bool control = false);
 
   Progress progress(Kind kind, uint32_t source) const;
   uint64_t consumed_by(Kind kind, uint32_t rank) const;
+  void part(uint32_t peer);
+  bool parted(uint32_t peer) const { return is_set(spec_.words.parted + peer); }
+  bool evicted(uint32_t peer) const { return is_set(spec_.words.evicted + peer); }
   void until(const std::function<bool()>& reached, const std::string& what) const;
 
   std::vector<proxy::Fault> faults() const;
@@ -80,6 +91,11 @@ class Rank {
 
  private:
   void build();
+  void build_rings();
+  void connect_to(const std::vector<uint32_t>& peers);
+  void begin_behind(const proxy::KindNumbers& first);
+  static bool is_set(uint64_t* word);
+  void compare_words(Kind kind, uint32_t source, uint32_t from, uint32_t to);
   std::byte* at(const proxy::Area& area, uint32_t slot, uint32_t rank);
 
   const uint32_t rank_;
@@ -94,7 +110,7 @@ class Rank {
   proxy::GroupSpec spec_;
   std::shared_ptr<proxy::Engine> engine_;
   std::unique_ptr<proxy::ProxyGroup> group_;
-  uint64_t seq_[num_kinds] = {};
+  proxy::KindNumbers seq_ = {};
   mutable std::mutex mutex_;
   std::vector<proxy::Fault> faults_;
   bool expects_faults_ = false;

@@ -91,6 +91,24 @@ TEST_CASE("gather: an epoch goes on past 32 bits", "[gather]") {
   }
 }
 
+TEST_CASE("gather: operations begin behind the number that is given", "[gather]") {
+  const Places places = small_places(8, 4);
+  for (const uint64_t first : {uint64_t{1'000'003}, uint64_t{0xffff'ffff}, (uint64_t{1} << 40) + 7}) {
+    INFO("from " << first << " on");
+    ChunkGather gather(places, 2, {0, first, 0});
+    Command chunk;
+    CHECK(gather.seq_of(Kind::dispatch, static_cast<uint32_t>(first + 2)) == first + 2);
+    CHECK(gather.take(header(first, 0), &chunk) != nullptr);
+    CHECK(gather.take(header(first - 1, 0), &chunk) != nullptr);
+    CHECK(gather.take(put(first + 1, 0, 4), &chunk) == nullptr);
+    CHECK(chunk.rows() == 4);
+    CHECK(gather.take(header(first + 2, 0), &chunk) == nullptr);
+    CHECK(gather.take(header(first + 3, 0), &chunk) != nullptr);
+    CHECK(gather.take(header(first + 1, 4), &chunk) == nullptr);
+    CHECK(gather.take(header(first + 3, 0), &chunk) == nullptr);
+  }
+}
+
 TEST_CASE("gather: an operation does not take the slot of one that is not over", "[gather]") {
   const Places places = small_places(8, 4);
   ChunkGather gather(places, 2);

@@ -19,6 +19,9 @@ class Meeting {
  public:
   explicit Meeting(uint32_t ranks) : parts_(ranks) {}
   std::vector<std::vector<std::byte>> allgather(uint32_t rank, std::span<const std::byte> mine);
+  // The others meet without the rank, which brings nothing.
+  void leave(uint32_t rank);
+  void come_back();  // while nobody meets
   void give_up();
   bool given_up();
 
@@ -26,7 +29,9 @@ class Meeting {
   std::mutex mutex_;
   std::condition_variable moved_;
   std::vector<std::vector<std::byte>> parts_, all_;
-  uint32_t here_ = 0;
+  void move_on_if_all_are_here();
+
+  uint32_t here_ = 0, gone_ = 0;
   uint64_t round_ = 0;
   bool given_up_ = false;
 };

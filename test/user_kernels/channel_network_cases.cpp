@@ -45,25 +45,25 @@ void in_scopes(const std::string& kernel, uint32_t rounds, uint64_t bytes) {
   });
 }
 
-TEST_CASE("channel between domains: puts come before their signals", "[process][reduced][host]") {
+TEST_CASE("channel between domains: puts come before their signals", "[process][reduced][host][seeds]") {
   in_scopes("exchange", 4, 2001);
 }
 
 TEST_CASE("channel between domains: what was put to one peer is there when another has told it",
-          "[process][reduced][host]") {
+          "[process][reduced][host][seeds]") {
   in_scopes("tell_another", 6, 640);
 }
 
-TEST_CASE("channel between domains: puts come before a barrier", "[process][reduced][host]") {
+TEST_CASE("channel between domains: puts come before a barrier", "[process][reduced][host][seeds]") {
   in_scopes("meet", 3, 1040);
 }
 
 TEST_CASE("channel between domains: all scopes of a grid signal at once, and none is lost",
-          "[process][reduced][host]") {
+          "[process][reduced][host][seeds]") {
   in_scopes("at_once", 2, 64);
 }
 
-TEST_CASE("channel between domains: what was put before a flush is there", "[process][reduced][host]") {
+TEST_CASE("channel between domains: what was put before a flush is there", "[process][reduced][host][seeds]") {
   in_scopes([](const std::string& transport, ChannelScope scope) {
     run_across(transport, 520, [&](Rank& rank, Channel& channel) {
       channel.args.scope = scope;

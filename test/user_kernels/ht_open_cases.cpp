@@ -8,25 +8,11 @@
 namespace ucclep::test {
 namespace {
 
-// One routing, forward and backward. The host's calls are halves, which lend nothing.
-void open_round(const Rank& rank, Session& at, const Scenario& scenario, const std::string& scope, uint32_t seed,
-                const Opened& opened) {
-  Exchange exchange(rank, at.comm, scenario, scenario.seed + seed);
-  exchange.update(at.handle, at.stream);
-  there_and_home(exchange, at, scope, seed, opened);
-  exchange.check_counters();
-  Scenario backward = backward_of(scenario);
-  backward.weight_rows = false;
-  Exchange gradients(rank, at.comm, backward, scenario.seed + seed);
-  gradients.refresh(seed + 1000);
-  there_and_home(gradients, at, scope, seed + 1, opened);
-}
-
 void run_open(const Scenario& scenario, bool records = false) {
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Session at(rank, scenario);
     from_every_scope([&](const std::string& scope, uint32_t seed, const Opened& opened) {
-      open_round(rank, at, scenario, scope, seed, opened);
+      routed_round(rank, at, scenario, scope, seed, opened);
       if (!records) no_async_error(at.comm);
     });
   });
@@ -39,11 +25,11 @@ void run_open_layouts(Scenario scenario, bool records = false) {
   }
 }
 
-TEST_CASE("user kernels in HT: rows and sums, forward and backward", "[process][reduced]") {
+TEST_CASE("user kernels in HT: rows and sums, forward and backward", "[process][nodes][reduced]") {
   run_open({.layout = Layout::ht_flat, .experts = 16, .top_k = 4, .max_tokens = 21, .hidden = 72});
 }
 
-TEST_CASE("user kernels in HT: rows by expert, with pads", "[process][reduced]") {
+TEST_CASE("user kernels in HT: rows by expert, with pads", "[process][nodes][reduced]") {
   run_open({.layout = Layout::ht_expert_major,
             .experts = 16,
             .top_k = 4,
@@ -53,14 +39,14 @@ TEST_CASE("user kernels in HT: rows by expert, with pads", "[process][reduced]")
             .rule = uniform(20)});
 }
 
-TEST_CASE("user kernels in HT: many copies of a row on one rank, every type of combine", "[process]") {
+TEST_CASE("user kernels in HT: many copies of a row on one rank, every type of combine", "[process][nodes]") {
   for (const ucclEpDataType_t dtype : {ucclEpBfloat16, ucclEpFloat16, ucclEpFloat32}) {
     run_open_layouts(
         {.ranks = 2, .experts = 16, .top_k = 12, .max_tokens = 4, .dtype = dtype, .combine_dtype = dtype, .biases = 2});
   }
 }
 
-TEST_CASE("user kernels in HT: fp8 rows with scales of any width", "[process][reduced]") {
+TEST_CASE("user kernels in HT: fp8 rows with scales of any width", "[process][nodes][reduced]") {
   run_open_layouts({.max_tokens = 6,
                     .hidden = 144,
                     .dtype = ucclEpFloat8e4m3,
@@ -68,7 +54,8 @@ TEST_CASE("user kernels in HT: fp8 rows with scales of any width", "[process][re
                     .scales = Scales{.dtype = ucclEpFloat32, .width = 7}});
 }
 
-TEST_CASE("user kernels in HT: tokens differ between ranks, entries are -1, rows are strided", "[process][reduced]") {
+TEST_CASE("user kernels in HT: tokens differ between ranks, entries are -1, rows are strided",
+          "[process][nodes][reduced]") {
   run_open({.layout = Layout::ht_flat,
             .experts = 16,
             .top_k = 3,
@@ -79,7 +66,7 @@ TEST_CASE("user kernels in HT: tokens differ between ranks, entries are -1, rows
             .rule = uniform(40)});
 }
 
-TEST_CASE("user kernels in HT: no weights, and one rank alone", "[process]") {
+TEST_CASE("user kernels in HT: no weights, and one rank alone", "[process][nodes]") {
   run_open_layouts({.ranks = 1, .experts = 4, .max_tokens = 5, .weights = Weights::none});
 }
 
@@ -93,16 +80,16 @@ void run_short(Layout layout) {
   run_open(scenario);
 }
 
-TEST_CASE("user kernels in HT: rows that the output has no room for count as zero", "[process][reduced]") {
+TEST_CASE("user kernels in HT: rows that the output has no room for count as zero", "[process][nodes][reduced]") {
   run_short(Layout::ht_flat);
 }
 
-TEST_CASE("user kernels in HT: copies that the output has no room for are missing in their sums", "[process]") {
+TEST_CASE("user kernels in HT: copies that the output has no room for are missing in their sums", "[process][nodes]") {
   run_short(Layout::ht_expert_major);
 }
 
 // Copies of rows wait for the last of them in memory that all handles of a group use.
-TEST_CASE("user kernels in HT: two handles by expert, with other pads, in turn", "[process][reduced]") {
+TEST_CASE("user kernels in HT: two handles by expert, with other pads, in turn", "[process][nodes][reduced]") {
   const Scenario scenario{
       .layout = Layout::ht_expert_major, .experts = 12, .top_k = 5, .max_tokens = 9, .alignment = 4};
   Scenario padded = scenario;
@@ -111,16 +98,16 @@ TEST_CASE("user kernels in HT: two handles by expert, with other pads, in turn",
     Session at(rank, scenario);
     Handle other = make_handle(at.group, handle_config(padded));
     for (uint32_t seed = 1; seed < 4; ++seed) {
-      open_round(rank, at, scenario, "lanes4", seed, {});
+      routed_round(rank, at, scenario, "lanes4", seed, {});
       std::swap(at.handle, other);
-      open_round(rank, at, padded, "warp", seed, {});
+      routed_round(rank, at, padded, "warp", seed, {});
       std::swap(at.handle, other);
     }
     no_async_error(at.comm);
   });
 }
 
-TEST_CASE("user kernels in HT: what does not fit is named, and the group stays usable", "[process][reduced]") {
+TEST_CASE("user kernels in HT: what does not fit is named, and the group stays usable", "[process][nodes][reduced]") {
   const Scenario scenario{.layout = Layout::ht_flat, .max_tokens = 4};
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Session at(rank, scenario);
@@ -128,7 +115,7 @@ TEST_CASE("user kernels in HT: what does not fit is named, and the group stays u
     const auto refuse = [&](const char* phase, const char* words, auto&& spoil) {
       OpenDispatchArgs args = dispatch_args(exchange, at.handle, 1);
       spoil(args);
-      launch_user(at.handle, "open_ht_dispatch_warp", &args, sizeof args, at.stream);
+      launch_open(exchange, at.handle, "warp", args, at.stream);
       at.stream.synchronize();
       left_record(at, phase, words);
     };
@@ -144,12 +131,12 @@ TEST_CASE("user kernels in HT: what does not fit is named, and the group stays u
        "ucclEpCompleteDispatch");
     at.stream.synchronize();
     exchange.check_untouched();
-    open_round(rank, at, scenario, "warp", 1, {});
+    routed_round(rank, at, scenario, "warp", 1, {});
     no_async_error(at.comm);
   });
 }
 
-TEST_CASE("user kernels in HT: a combine of what was not dispatched is named", "[process][reduced]") {
+TEST_CASE("user kernels in HT: a combine of what was not dispatched is named", "[process][nodes][reduced]") {
   const Scenario scenario{.layout = Layout::ht_flat, .max_tokens = 4};
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Session at(rank, scenario);
@@ -157,7 +144,7 @@ TEST_CASE("user kernels in HT: a combine of what was not dispatched is named", "
     for (int round = 0; round < 2; ++round) {  // nor does the dispatch of an earlier routing count
       exchange.update(at.handle, at.stream);
       const OpenCombineArgs args = combine_args(exchange, at.handle, 1);
-      launch_user(at.handle, "open_ht_combine_warp", &args, sizeof args, at.stream);
+      launch_open(exchange, at.handle, "warp", args, at.stream);
       at.stream.synchronize();
       left_record(at, "unrouted", "dispatched nothing since its last ucclEpHandleUpdate");
       there_and_home(exchange, at, "warp", 1, {});
@@ -194,7 +181,7 @@ TEST_CASE("user kernels in HT: a rank that lends its output hears for whom it wa
   });
 }
 
-TEST_CASE("user kernels in HT: another number of tokens than was routed is named", "[process]") {
+TEST_CASE("user kernels in HT: another number of tokens than was routed is named", "[process][nodes]") {
   const Scenario scenario{.layout = Layout::ht_flat, .max_tokens = 4};
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Session at(rank, scenario);
@@ -209,7 +196,7 @@ TEST_CASE("user kernels in HT: another number of tokens than was routed is named
   });
 }
 
-TEST_CASE("user kernels in HT: ranks that disagree on the shape end without a row", "[process][reduced]") {
+TEST_CASE("user kernels in HT: ranks that disagree on the shape end without a row", "[process][nodes][reduced]") {
   const Scenario scenario{.layout = Layout::ht_flat, .max_tokens = 4};
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Session at(rank, scenario);
@@ -221,11 +208,11 @@ TEST_CASE("user kernels in HT: ranks that disagree on the shape end without a ro
     at.stream.synchronize();
     left_record(at, "settings", "hidden");
     exchange.check_untouched();
-    open_round(rank, at, scenario, "block", 2, {});
+    routed_round(rank, at, scenario, "block", 2, {});
   });
 }
 
-TEST_CASE("user kernels in HT: what the host refuses", "[process][reduced]") {
+TEST_CASE("user kernels in HT: what the host refuses", "[process][nodes][reduced]") {
   const Scenario scenario{.layout = Layout::ht_expert_major, .max_tokens = 4};
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Session at(rank, scenario);

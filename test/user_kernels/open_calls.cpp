@@ -23,6 +23,30 @@ ucclEpDeviceHandle device_of(ucclEpHandle_t handle) {
 
 }  // namespace
 
+void launch_round(const Exchange& exchange, ucclEpHandle_t handle, const std::string& scope, const RoundArgs& args,
+                  ucclEpStream_t stream, UserGrid grid) {
+  const char* kernel = exchange.scenario().ll() ? "round_" : "round_ht_";
+  launch_user(handle, kernel + scope, &args, sizeof args, stream, grid);
+}
+
+void launch_open(const Exchange& exchange, ucclEpHandle_t handle, const std::string& scope,
+                 const OpenDispatchArgs& args, ucclEpStream_t stream, UserGrid grid) {
+  RoundArgs round{};
+  round.parts = RoundParts::dispatch;
+  round.dispatch.send = args;
+  round.receives = false;
+  launch_round(exchange, handle, scope, round, stream, grid);
+}
+
+void launch_open(const Exchange& exchange, ucclEpHandle_t handle, const std::string& scope, const OpenCombineArgs& args,
+                 ucclEpStream_t stream) {
+  RoundArgs round{};
+  round.parts = RoundParts::combine;
+  round.combine.send = args;
+  round.receives = false;
+  launch_round(exchange, handle, scope, round, stream);
+}
+
 OpenDispatchArgs dispatch_args(Exchange& exchange, ucclEpHandle_t handle, uint32_t seed) {
   const Scenario& scenario = exchange.scenario();
   const ucclEpDispatchInputs_t& in = exchange.dispatch_in;
@@ -49,8 +73,7 @@ OpenDispatchArgs dispatch_args(Exchange& exchange, ucclEpHandle_t handle, uint32
 
 void open_dispatch(Exchange& exchange, ucclEpHandle_t handle, const std::string& scope, const OpenDispatchArgs& args,
                    ucclEpStream_t stream, UserGrid grid) {
-  const char* mode = exchange.scenario().ll() ? "open_dispatch_" : "open_ht_dispatch_";
-  launch_user(handle, mode + scope, &args, sizeof args, stream, grid);
+  launch_open(exchange, handle, scope, args, stream, grid);
   ok(ucclEpCompleteDispatch(handle, &exchange.dispatch_out, &exchange.dispatch_config, stream),
      "ucclEpCompleteDispatch");
 }
@@ -75,15 +98,18 @@ OpenCombineArgs combine_args(Exchange& exchange, ucclEpHandle_t handle, uint32_t
   return args;
 }
 
-void open_combine(Exchange& exchange, ucclEpHandle_t handle, const std::string& scope, uint32_t seed,
+void open_combine(Exchange& exchange, ucclEpHandle_t handle, const std::string& scope, const OpenCombineArgs& args,
                   ucclEpStream_t stream) {
-  const OpenCombineArgs args = combine_args(exchange, handle, seed);
-  const char* mode = exchange.scenario().ll() ? "open_combine_" : "open_ht_combine_";
-  launch_user(handle, mode + scope, &args, sizeof args, stream);
+  launch_open(exchange, handle, scope, args, stream);
   ucclEpCombineInputs_t biases = exchange.combine_in;
   biases.tokens = nullptr;
   ok(ucclEpCompleteCombine(handle, &biases, &exchange.combine_out, &exchange.combine_config, stream),
      "ucclEpCompleteCombine");
+}
+
+void open_combine(Exchange& exchange, ucclEpHandle_t handle, const std::string& scope, uint32_t seed,
+                  ucclEpStream_t stream) {
+  open_combine(exchange, handle, scope, combine_args(exchange, handle, seed), stream);
 }
 
 void there_and_home(Exchange& exchange, Session& at, const std::string& scope, uint32_t seed, const Opened& opened) {
@@ -101,6 +127,19 @@ void there_and_home(Exchange& exchange, Session& at, const std::string& scope, u
   }
   at.stream.synchronize();
   exchange.check_combine();
+}
+
+void routed_round(const Rank& rank, Session& at, const Scenario& scenario, const std::string& scope, uint32_t seed,
+                  const Opened& opened) {
+  Exchange exchange(rank, at.comm, scenario, scenario.seed + seed);
+  exchange.update(at.handle, at.stream);
+  there_and_home(exchange, at, scope, seed, opened);
+  exchange.check_counters();
+  Scenario backward = backward_of(scenario);
+  backward.weight_rows = false;
+  Exchange gradients(rank, at.comm, backward, scenario.seed + seed);
+  gradients.refresh(seed + 1000);
+  there_and_home(gradients, at, scope, seed + 1, opened);
 }
 
 std::vector<std::string> scopes_of_run() {

@@ -9,6 +9,14 @@
 
 namespace ucclep::test {
 
+void launch_round(const Exchange& exchange, ucclEpHandle_t handle, const std::string& scope, const RoundArgs& args,
+                  ucclEpStream_t stream, UserGrid grid = {});
+// The first half alone.
+void launch_open(const Exchange& exchange, ucclEpHandle_t handle, const std::string& scope,
+                 const OpenDispatchArgs& args, ucclEpStream_t stream, UserGrid grid = {});
+void launch_open(const Exchange& exchange, ucclEpHandle_t handle, const std::string& scope, const OpenCombineArgs& args,
+                 ucclEpStream_t stream);
+
 // seed: of the order in which rows are sent.
 OpenDispatchArgs dispatch_args(Exchange& exchange, ucclEpHandle_t handle, uint32_t seed);
 void open_dispatch(Exchange& exchange, ucclEpHandle_t handle, const std::string& scope, const OpenDispatchArgs& args,
@@ -18,6 +26,8 @@ void open_dispatch(Exchange& exchange, ucclEpHandle_t handle, const std::string&
 
 // All rows of the tensor, those that hold nothing as well.
 OpenCombineArgs combine_args(Exchange& exchange, ucclEpHandle_t handle, uint32_t seed);
+void open_combine(Exchange& exchange, ucclEpHandle_t handle, const std::string& scope, const OpenCombineArgs& args,
+                  ucclEpStream_t stream);
 void open_combine(Exchange& exchange, ucclEpHandle_t handle, const std::string& scope, uint32_t seed,
                   ucclEpStream_t stream);
 
@@ -28,6 +38,10 @@ struct Opened {
 
 // Dispatch and combine, checked.
 void there_and_home(Exchange& exchange, Session& at, const std::string& scope, uint32_t seed, const Opened& opened);
+
+// One routing of HT, forward and backward. The host's calls lend nothing: they have no windows.
+void routed_round(const Rank& rank, Session& at, const Scenario& scenario, const std::string& scope, uint32_t seed,
+                  const Opened& opened);
 
 // All scopes; under a sanitizer one of less than a warp, and one of more.
 std::vector<std::string> scopes_of_run();

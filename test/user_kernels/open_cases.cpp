@@ -33,22 +33,22 @@ void run_open_layouts(Scenario scenario) {
   }
 }
 
-TEST_CASE("user kernels: rows that travel as lines", "[process][reduced]") {
+TEST_CASE("user kernels: rows that travel as lines", "[process][nodes][reduced]") {
   run_open_layouts({.experts = 16, .top_k = 4, .max_tokens = 9, .hidden = 72});
 }
 
-TEST_CASE("user kernels: rows that travel in bulk", "[process][reduced]") {
+TEST_CASE("user kernels: rows that travel in bulk", "[process][nodes][reduced]") {
   run_open_layouts({.experts = 16, .top_k = 4, .max_tokens = 21, .hidden = 1032});
 }
 
-TEST_CASE("user kernels: many copies of a row on one rank, every type of combine", "[process][reduced]") {
+TEST_CASE("user kernels: many copies of a row on one rank, every type of combine", "[process][nodes][reduced]") {
   for (const ucclEpDataType_t dtype : {ucclEpBfloat16, ucclEpFloat16, ucclEpFloat32}) {
     run_open_layouts(
         {.ranks = 2, .experts = 16, .top_k = 12, .max_tokens = 7, .dtype = dtype, .combine_dtype = dtype, .biases = 2});
   }
 }
 
-TEST_CASE("user kernels: fp8 rows with scales of any width", "[process]") {
+TEST_CASE("user kernels: fp8 rows with scales of any width", "[process][nodes]") {
   for (const ucclEpDataType_t scale : {ucclEpFloat32, ucclEpFloat8e8m0}) {
     run_open_layouts({.max_tokens = 6,
                       .hidden = 144,
@@ -58,20 +58,20 @@ TEST_CASE("user kernels: fp8 rows with scales of any width", "[process]") {
   }
 }
 
-TEST_CASE("user kernels: tokens differ between ranks, entries are -1, ids are int32", "[process][reduced]") {
+TEST_CASE("user kernels: tokens differ between ranks, entries are -1, ids are int32", "[process][nodes][reduced]") {
   run_open_layouts(
       {.experts = 16, .top_k = 3, .max_tokens = 20, .tokens = {20, 7, 1, 0}, .idx = ucclEpInt32, .rule = uniform(40)});
 }
 
-TEST_CASE("user kernels: strided rows", "[process]") {
+TEST_CASE("user kernels: strided rows", "[process][nodes]") {
   run_open_layouts({.max_tokens = 5, .hidden = 48, .strided = true});
 }
 
-TEST_CASE("user kernels: one rank alone", "[process]") {
+TEST_CASE("user kernels: one rank alone", "[process][nodes]") {
   run_open_layouts({.ranks = 1, .experts = 4, .top_k = 2, .max_tokens = 5});
 }
 
-TEST_CASE("user kernels: ids that are out of range or there twice leave a data record", "[process][reduced]") {
+TEST_CASE("user kernels: ids that are out of range or there twice leave a data record", "[process][nodes][reduced]") {
   const Scenario scenario{.layout = Layout::ll_expert_major, .max_tokens = 6, .carried = true, .rule = bad_ids()};
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Session at(rank, scenario);
@@ -85,7 +85,7 @@ TEST_CASE("user kernels: ids that are out of range or there twice leave a data r
   });
 }
 
-TEST_CASE("user kernels: a shape that does not fit is named, and the group stays usable", "[process]") {
+TEST_CASE("user kernels: a shape that does not fit is named, and the group stays usable", "[process][nodes]") {
   const Scenario scenario{.layout = Layout::ll_expert_major, .max_tokens = 4, .carried = true};
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Session at(rank, scenario);
@@ -110,14 +110,14 @@ TEST_CASE("user kernels: a shape that does not fit is named, and the group stays
     exchange.dispatch(at.handle, at.stream);
     OpenCombineArgs bytes = combine_args(exchange, at.handle, 1);
     bytes.shape.dtype = ucclEpFloat8e4m3;
-    launch_user(at.handle, "open_combine_warp", &bytes, sizeof bytes, at.stream);
+    launch_open(exchange, at.handle, "warp", bytes, at.stream);
     at.stream.synchronize();
     left_record(at, "shape", "tokens.dtype");
     open_round(rank, at, scenario, "warp", 1);
   });
 }
 
-TEST_CASE("user kernels: combine wants the weights that EXPERT_MAJOR multiplies with", "[process]") {
+TEST_CASE("user kernels: combine wants the weights that EXPERT_MAJOR multiplies with", "[process][nodes]") {
   const Scenario scenario{
       .layout = Layout::ll_expert_major, .max_tokens = 4, .weights = Weights::with_combine, .carried = true};
   run_ranks(scenario.ranks, [&](Rank& rank) {
@@ -125,7 +125,7 @@ TEST_CASE("user kernels: combine wants the weights that EXPERT_MAJOR multiplies 
     Exchange exchange(rank, at.comm, scenario);
     exchange.dispatch(at.handle, at.stream);
     const OpenCombineArgs args = combine_args(exchange, at.handle, 1);
-    launch_user(at.handle, "open_combine_warp", &args, sizeof args, at.stream);
+    launch_open(exchange, at.handle, "warp", args, at.stream);
     at.stream.synchronize();
     left_record(at, "shape", "topk_weights given with dispatch");
     exchange.combine(at.handle, at.stream);
@@ -135,7 +135,7 @@ TEST_CASE("user kernels: combine wants the weights that EXPERT_MAJOR multiplies 
 }
 
 // Blocks are counted as they end, and so are those that failed: neither count runs into the other.
-TEST_CASE("user kernels: more blocks than 16 bits can count", "[process]") {
+TEST_CASE("user kernels: more blocks than 16 bits can count", "[process][nodes]") {
   const Scenario scenario{
       .layout = Layout::ll_expert_major, .ranks = 1, .experts = 4, .max_tokens = 4, .carried = true};
   run_ranks(scenario.ranks, [&](Rank& rank) {
@@ -148,7 +148,7 @@ TEST_CASE("user kernels: more blocks than 16 bits can count", "[process]") {
   });
 }
 
-TEST_CASE("user kernels: more tokens than there may be are named", "[process]") {
+TEST_CASE("user kernels: more tokens than there may be are named", "[process][nodes]") {
   const Scenario scenario{.layout = Layout::ll_expert_major, .max_tokens = 4, .carried = true};
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Session at(rank, scenario);
@@ -162,7 +162,7 @@ TEST_CASE("user kernels: more tokens than there may be are named", "[process]") 
   });
 }
 
-TEST_CASE("user kernels: ranks that disagree on the shape end without a row", "[process]") {
+TEST_CASE("user kernels: ranks that disagree on the shape end without a row", "[process][nodes]") {
   const Scenario scenario{.layout = Layout::ll_expert_major, .max_tokens = 4, .carried = true};
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Session at(rank, scenario);
@@ -177,7 +177,7 @@ TEST_CASE("user kernels: ranks that disagree on the shape end without a row", "[
   });
 }
 
-TEST_CASE("user kernels: an output with too few rows for what a kernel dispatched", "[process][reduced]") {
+TEST_CASE("user kernels: an output with too few rows for what a kernel dispatched", "[process][nodes][reduced]") {
   const Scenario scenario{.layout = Layout::ll_expert_major, .max_tokens = 6, .carried = true};
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Session at(rank, scenario);
@@ -192,7 +192,7 @@ TEST_CASE("user kernels: an output with too few rows for what a kernel dispatche
   });
 }
 
-TEST_CASE("user kernels: what the host refuses", "[process]") {
+TEST_CASE("user kernels: what the host refuses", "[process][nodes]") {
   const Scenario scenario{.layout = Layout::ll_expert_major, .max_tokens = 4, .carried = true};
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Session at(rank, scenario);

@@ -20,6 +20,7 @@ struct OpenDispatchArgs {
   Rows rows, scales, experts, weights;
   uint32_t tokens, said, seed;  // said: to dispatch_end
   bool wide_ids;                // int64
+  uint32_t again;               // LL: so many of the tokens are sent once more
 };
 
 struct OpenCombineArgs {
@@ -50,9 +51,10 @@ struct RoundArgs {
   ReceiveDispatchArgs dispatch;
   ReceiveCombineArgs combine;
   GridBarrier* barrier;
+  bool receives = true;  // false: the host completes what the kernel sends
 };
 
-// open_dispatch_SCOPE, open_combine_SCOPE, round_SCOPE; of HT: open_ht_dispatch_SCOPE and so on, round_ht_SCOPE.
+// One kernel for all of them, as compilers for GPUs take long for each: round_SCOPE, of HT round_ht_SCOPE.
 inline constexpr const char* scopes[] = {"thread", "lanes4", "warp", "block"};
 
 }  // namespace ucclep::test

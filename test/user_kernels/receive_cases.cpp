@@ -3,128 +3,17 @@
 // from every scope, a few rows at a time and in any order; one after the other in one kernel, too.
 #include <catch2/catch.hpp>
 
-#include "open_calls.hpp"
+#include "receive_calls.hpp"
+#include "support/test_env.hpp"
 
 namespace ucclep::test {
 namespace {
-
-void* data_of(const ucclEpTensor_t* tensor) {
-  return tensor == nullptr ? nullptr : tensor->data;
-}
-
-// What kernels need besides the exchange.
-struct Words {
-  Tensor zone_rows, barrier;
-
-  Words(const Exchange& exchange, ucclEpComm_t comm)
-      : zone_rows(comm, "rows of zones", ucclEpInt32, {exchange.dispatch_out.tokens->sizes[0]}),
-        barrier(comm, "barrier", ucclEpInt32, {sizeof(GridBarrier) / sizeof(int32_t)}) {
-    barrier.set_integers({0, 0});
-    barrier.upload();
-  }
-};
-
-ReceiveDispatchArgs received_dispatch(Exchange& exchange, ucclEpHandle_t handle, uint32_t seed, const Words& words) {
-  ucclEpDispatchOutputs_t& out = exchange.dispatch_out;
-  out.cumulative_tokens_per_expert = nullptr;  // what no kernel writes is not expected
-  ReceiveDispatchArgs args{};
-  args.send = dispatch_args(exchange, handle, seed);
-  args.out = {data_of(out.tokens), data_of(out.scales), static_cast<int32_t*>(data_of(out.topk_idx)),
-              static_cast<float*>(data_of(out.topk_weights)), static_cast<int64_t*>(data_of(out.src_info))};
-  args.zones = args.rows = static_cast<uint32_t>(out.tokens->sizes[0]);
-  if (exchange.scenario().ll()) args.rows *= static_cast<uint32_t>(out.tokens->sizes[1]);
-  args.tile = 1 + seed * 11 % 48;
-  args.zone_rows = static_cast<int32_t*>(words.zone_rows.get()->data);
-  return args;
-}
-
-ReceiveCombineArgs received_combine(Exchange& exchange, ucclEpHandle_t handle, uint32_t seed) {
-  ReceiveCombineArgs args{};
-  args.send = combine_args(exchange, handle, seed);
-  args.out = {data_of(exchange.combine_out.tokens), data_of(exchange.combine_in.bias),
-              data_of(exchange.combine_in.bias2)};
-  args.tokens = static_cast<uint32_t>(exchange.combine_out.tokens->sizes[0]);
-  args.tile = 1 + seed * 3 % 5;
-  return args;
-}
-
-void check_zone_rows(const Exchange& exchange, int rank, Words& words) {
-  const reference::Counters counts =
-      reference::counters(exchange.contents().world(), exchange.scenario().shape(), rank);
-  words.zone_rows.set_integers(exchange.scenario().by_expert() ? counts.tokens_per_expert_unpadded
-                                                               : counts.tokens_per_rank);
-  words.zone_rows.verify(rank);
-}
-
-void launch_round(Exchange& exchange, Session& at, const std::string& scope, const RoundArgs& args) {
-  const char* kernel = exchange.scenario().ll() ? "round_" : "round_ht_";
-  launch_user(at.handle, kernel + scope, &args, sizeof args, at.stream);
-}
-
-// Which operations of a round kernels receive; the others are the host's calls. one_kernel: both in the same.
-struct Received {
-  bool dispatch = true, combine = true, one_kernel = false;
-};
-
-void receive_round(const Rank& rank, Session& at, Exchange& exchange, const std::string& scope, uint32_t seed,
-                   const Received& received) {
-  const bool ll = exchange.scenario().ll();
-  Words words(exchange, at.comm);
-  RoundArgs args{RoundParts::both, received_dispatch(exchange, at.handle, seed, words),
-                 received_combine(exchange, at.handle, seed), static_cast<GridBarrier*>(words.barrier.get()->data)};
-  if (!received.one_kernel) args.parts = RoundParts::dispatch;
-  if (received.dispatch) {
-    launch_round(exchange, at, scope, args);
-  } else {
-    exchange.dispatch(at.handle, at.stream);
-  }
-  at.stream.synchronize();
-  exchange.check_dispatch();
-  if (ll && received.dispatch) check_zone_rows(exchange, rank.rank, words);
-  if (!received.one_kernel && received.combine) {
-    args.parts = RoundParts::combine;
-    launch_round(exchange, at, scope, args);
-  } else if (!received.one_kernel) {
-    if (!ll && received.dispatch) {  // so that the host knows of the dispatch; there is nothing left to do
-      ok(ucclEpCompleteDispatch(at.handle, &exchange.dispatch_out, &exchange.dispatch_config, at.stream),
-         "ucclEpCompleteDispatch");
-    }
-    exchange.combine(at.handle, at.stream);
-  }
-  at.stream.synchronize();
-  exchange.check_combine();
-  no_async_error(at.comm);
-}
-
-// One routing; in HT forward and backward.
-void receive_routing(const Rank& rank, Session& at, const Scenario& scenario, const std::string& scope, uint32_t seed,
-                     const Received& received) {
-  Exchange exchange(rank, at.comm, scenario, scenario.seed + seed);
-  if (!scenario.ll()) exchange.update(at.handle, at.stream);
-  receive_round(rank, at, exchange, scope, seed, received);
-  if (scenario.ll()) return;
-  Scenario backward = backward_of(scenario);
-  backward.weight_rows = false;
-  Exchange gradients(rank, at.comm, backward, scenario.seed + seed);
-  gradients.refresh(seed + 1000);
-  receive_round(rank, at, gradients, scope, seed + 1, received);
-}
 
 void run_received(Scenario scenario) {
   scenario.carried = scenario.ll();
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Session at(rank, scenario);
-    uint32_t seed = 0;
-    for (const std::string& scope : scopes_of_run()) {
-      constexpr Received apart[] = {{}, {.dispatch = false}, {.combine = false}};
-      for (const Received& received : {Received{.one_kernel = true}, apart[seed / 2 % 3]}) {
-        try {
-          receive_routing(rank, at, scenario, scope, ++seed, received);
-        } catch (const Failure& failure) {
-          throw Failure(scope + ", round " + std::to_string(seed) + ": " + failure.what());
-        }
-      }
-    }
+    receive_rounds(rank, at, scenario);
   });
 }
 
@@ -135,22 +24,58 @@ void run_received_layouts(Scenario scenario) {
   }
 }
 
-TEST_CASE("user kernels receive: rows that travel as lines", "[process][reduced]") {
-  run_received_layouts({.experts = 16, .top_k = 4, .max_tokens = 9, .hidden = 72});
+// Of fp32 sums with several terms every change of the order shows.
+TEST_CASE("user kernels receive: rows that travel as lines", "[process][nodes][reduced]") {
+  run_received_layouts({.experts = 16, .top_k = 4, .max_tokens = 9, .hidden = 72, .combine_dtype = ucclEpFloat32});
 }
 
-TEST_CASE("user kernels receive: rows that travel in bulk", "[process][reduced]") {
+TEST_CASE("user kernels receive: rows that travel in bulk", "[process][nodes][reduced]") {
   run_received_layouts({.experts = 16, .top_k = 4, .max_tokens = 21, .hidden = 1032});
 }
 
-TEST_CASE("user kernels receive: many copies of a row on one rank, every type of combine", "[process][long]") {
+// Rank 0 makes the host's calls, with one SM; the others receive in kernels, in one or in two.
+void run_beside_the_host(Scenario scenario, bool late) {
+  scenario.carried = scenario.ll();
+  run_ranks(scenario.ranks, [&](Rank& rank) {
+    Session at(rank, scenario);
+    const bool host = rank.rank == 0;
+    Scenario own = scenario;
+    own.num_sms = host ? 1 : 0;
+    uint32_t seed = 0;
+    for (const std::string& scope : scopes_of_run()) {
+      ++seed;
+      receive_routing(
+          rank, at, own, scope, seed,
+          {.dispatch = !host, .combine = !host, .one_kernel = !host && seed % 2 == 0, .late = host && late});
+    }
+  });
+}
+
+TEST_CASE("user kernels receive: beside a rank that makes the host's calls", "[process][nodes]") {
+  for (const Layout layout : all_layouts) {
+    run_beside_the_host({.layout = layout, .experts = 16, .top_k = 4, .max_tokens = 9, .hidden = 1032}, false);
+  }
+}
+
+// Rank 0 says how many before it sends them, while the others wait.
+TEST_CASE("user kernels receive: many rows that come long after their header", "[process][nodes][reduced]") {
+  run_beside_the_host({.layout = Layout::ll_rank_major,
+                       .experts = 16,
+                       .top_k = 4,
+                       .max_tokens = 128,
+                       .tokens = {reduced() ? 32 : 128, 1, 0, 1},
+                       .hidden = 4104},
+                      true);
+}
+
+TEST_CASE("user kernels receive: many copies of a row on one rank, every type of combine", "[process][nodes][long]") {
   for (const ucclEpDataType_t dtype : {ucclEpBfloat16, ucclEpFloat16, ucclEpFloat32}) {
     run_received_layouts(
         {.ranks = 2, .experts = 16, .top_k = 12, .max_tokens = 7, .dtype = dtype, .combine_dtype = dtype, .biases = 2});
   }
 }
 
-TEST_CASE("user kernels receive: fp8 rows with scales", "[process]") {
+TEST_CASE("user kernels receive: fp8 rows with scales", "[process][nodes]") {
   run_received_layouts({.max_tokens = 6,
                         .hidden = 144,
                         .dtype = ucclEpFloat8e4m3,
@@ -158,16 +83,16 @@ TEST_CASE("user kernels receive: fp8 rows with scales", "[process]") {
                         .scales = Scales{.dtype = ucclEpFloat8e8m0, .width = 7}});
 }
 
-TEST_CASE("user kernels receive: tokens differ between ranks, entries are -1", "[process][reduced]") {
+TEST_CASE("user kernels receive: tokens differ between ranks, entries are -1", "[process][nodes][reduced]") {
   run_received_layouts({.experts = 16, .top_k = 3, .max_tokens = 20, .tokens = {20, 7, 1, 0}, .rule = uniform(40)});
 }
 
-TEST_CASE("user kernels receive: nothing comes, and one rank alone", "[process]") {
+TEST_CASE("user kernels receive: nothing comes, and one rank alone", "[process][nodes]") {
   run_received_layouts({.experts = 8, .top_k = 2, .max_tokens = 5, .rule = uniform(100)});
   run_received_layouts({.ranks = 1, .experts = 4, .top_k = 2, .max_tokens = 5});
 }
 
-TEST_CASE("user kernels receive: rows for which a group has no room", "[process]") {
+TEST_CASE("user kernels receive: rows for which a group has no room", "[process][nodes]") {
   for (const Layout layout : {Layout::ht_flat, Layout::ht_expert_major}) {
     Scenario scenario{.layout = layout, .experts = 8, .top_k = 3, .max_tokens = 7, .max_recv = 9};
     if (scenario.by_expert()) scenario.alignment = 2;
@@ -177,11 +102,8 @@ TEST_CASE("user kernels receive: rows for which a group has no room", "[process]
     run_ranks(scenario.ranks, [&](Rank& rank) {
       Session at(rank, scenario);
       Exchange exchange(rank, at.comm, scenario);
-      const Words words(exchange, at.comm);
       exchange.update(at.handle, at.stream);
-      launch_round(exchange, at, "warp",
-                   {RoundParts::dispatch, received_dispatch(exchange, at.handle, 1, words), {}, nullptr});
-      at.stream.synchronize();
+      receive_dispatch(exchange, at, "warp", 1);
       exchange.check_dispatch();
       const ucclEpAsyncError_t error = async_error(at.comm);
       require(error.code == ucclEpOverflow, std::string("another record: ") + error.text);
@@ -189,7 +111,7 @@ TEST_CASE("user kernels receive: rows for which a group has no room", "[process]
   }
 }
 
-TEST_CASE("user kernels receive: what a kernel did not ask for, the second half brings", "[process][reduced]") {
+TEST_CASE("user kernels receive: what a kernel did not ask for, the second half brings", "[process][nodes][reduced]") {
   const Scenario scenario{.layout = Layout::ll_expert_major, .max_tokens = 6, .carried = true};
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Session at(rank, scenario);
@@ -200,7 +122,7 @@ TEST_CASE("user kernels receive: what a kernel did not ask for, the second half 
       RoundArgs args{RoundParts::dispatch, received_dispatch(exchange, at.handle, seed, words), {}, nullptr};
       args.dispatch.rows /= 2;
       exchange.dispatch_out.cumulative_tokens_per_expert = cumulative;
-      launch_round(exchange, at, "warp", args);
+      launch_round(exchange, at.handle, "warp", args, at.stream);
       ok(ucclEpCompleteDispatch(at.handle, &exchange.dispatch_out, &exchange.dispatch_config, at.stream),
          "ucclEpCompleteDispatch");
       at.stream.synchronize();
@@ -214,7 +136,7 @@ TEST_CASE("user kernels receive: what a kernel did not ask for, the second half 
   });
 }
 
-TEST_CASE("user kernels receive: ranks that disagree on the shape end without a row", "[process]") {
+TEST_CASE("user kernels receive: ranks that disagree on the shape end without a row", "[process][nodes]") {
   const Scenario scenario{.layout = Layout::ll_expert_major, .max_tokens = 4, .carried = true};
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Session at(rank, scenario);
@@ -222,7 +144,7 @@ TEST_CASE("user kernels receive: ranks that disagree on the shape end without a 
     const Words words(exchange, at.comm);
     RoundArgs args{RoundParts::dispatch, received_dispatch(exchange, at.handle, 1, words), {}, nullptr};
     if (rank.rank == 1) args.dispatch.send.shape.hidden /= 2;
-    launch_round(exchange, at, "warp", args);
+    launch_round(exchange, at.handle, "warp", args, at.stream);
     at.stream.synchronize();
     left_record(at, "settings", "hidden");
     exchange.check_untouched();
@@ -230,15 +152,15 @@ TEST_CASE("user kernels receive: ranks that disagree on the shape end without a 
   });
 }
 
-TEST_CASE("user kernels receive: a peer that sends nothing is named in time", "[process]") {
+TEST_CASE("user kernels receive: a peer that sends nothing is named in time", "[process][nodes]") {
   const Scenario scenario{.layout = Layout::ll_expert_major, .ranks = 2, .max_tokens = 4, .carried = true};
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Session at(rank, scenario, 300);
     if (rank.rank == 0) {
       Exchange exchange(rank, at.comm, scenario);
       const Words words(exchange, at.comm);
-      launch_round(exchange, at, "lanes4",
-                   {RoundParts::dispatch, received_dispatch(exchange, at.handle, 1, words), {}, nullptr});
+      launch_round(exchange, at.handle, "lanes4",
+                   {RoundParts::dispatch, received_dispatch(exchange, at.handle, 1, words), {}, nullptr}, at.stream);
       ucclEpStreamSynchronize(at.comm, at.stream);
       const ucclEpAsyncError_t error = async_error(at.comm);
       require(error.code == ucclEpTimeout && error.peer == 1, std::string("another record: ") + error.text);

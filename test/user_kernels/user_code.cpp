@@ -2,3 +2,4 @@
 // All kernels in one module, as a GPU loads them.
 #include "channel_kernels.cpp"
 #include "open_kernels.cpp"
+#include "open_more_kernels.cpp"

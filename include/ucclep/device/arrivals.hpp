@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the proxy threads of a rank say of arrivals (P8, P9). Each word has one writer, the proxy thread to which its
-// rank belongs, and only grows. The words lie in host memory; lanes that wait look at them in turn (network.hpp).
+// What the proxy threads of a rank say of arrivals (P8, P9), and of peers that part (P12). Each word has one writer,
+// the proxy thread to which its rank belongs, and only grows. The words lie in host memory; lanes that wait look at
+// them in turn (network.hpp).
 //
 // clang-format off
 // | who releases                   | who acquires                | scope  | what is ordered                                  |
@@ -11,6 +12,10 @@
 // |   word                         |                             |        |   write into it, and into what it was sent from  |
 // | the warp that has read:        | RingReader::poll            | system | the same at the other end: reads here before the |
 // |   order_before_push            |                             |        |   peer hears that they are over                  |
+// | proxy: store of a parted word  | load_acquire of the word    | system | the NIC's last read of what was put out for the  |
+// |                                |                             |        |   rank before the next write there               |
+// | proxy: store of an evicted     | load_acquire of the word    | system | nothing: what came before counts by its own      |
+// |   word                         |                             |        |   words                                          |
 // clang-format on
 #pragma once
 #include "ucclep/device/arch/arch.hpp"
@@ -40,8 +45,19 @@ struct Progress {
 struct Arrivals {
   uint64_t* progress;  // [kind][seq % in_flight][source]
   uint64_t* consumed;  // [kind][rank]: the last operation of the kind that the rank has finished reading
+  uint64_t* evicted;   // [rank]: 1: the rank has masked this one
+  uint64_t* parted;    // [rank]: 1: CommandOp::part has been carried out: the NIC reads nothing more for the rank
   uint32_t ranks, in_flight;
 
+  // All of them, one behind the other.
+  static constexpr Arrivals in(uint64_t* words, uint32_t ranks, uint32_t in_flight) {
+    uint64_t* const consumed = words + progress_words(ranks, in_flight);
+    uint64_t* const evicted = consumed + consumed_words(ranks);
+    return {words, consumed, evicted, evicted + ranks, ranks, in_flight};
+  }
+  static constexpr uint64_t words(uint32_t ranks, uint32_t in_flight) {
+    return progress_words(ranks, in_flight) + consumed_words(ranks) + 2 * uint64_t{ranks};
+  }
   static constexpr uint64_t progress_words(uint32_t ranks, uint32_t in_flight) {
     return uint64_t{num_kinds} * in_flight * ranks;
   }

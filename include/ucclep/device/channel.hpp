@@ -6,8 +6,9 @@
 // Each function takes a scope: thread{}, lanes<N>{}, warp{} or block{}; all members call it with the same arguments,
 // and what one member did is done by the scope. All groups of lanes<N> in a warp call it together; one that has nothing
 // to do names no_peer. What can fail ends in a record and changes nothing: a peer, a signal or a range that does not
-// exist is ucclEpInvalidArgument and later calls go on; a wait that reaches the group's timeout is ucclEpTimeout, which
-// ends the communicator, and false; so is what the abort word ends.
+// exist is ucclEpInvalidArgument, the channel of a group with enable_mask ucclEpNotSupported, and later calls go on; a
+// wait that reaches the group's timeout is ucclEpTimeout, which ends the communicator, and false; so is what the abort
+// word ends.
 //
 // To peers of this rank's domain a put and a signal are stores by the members, to others messages for the proxy threads
 // (message.hpp). The caller need not know which, but for these:
@@ -51,6 +52,15 @@ inline constexpr int no_peer = -1;  // instead of a peer: this scope has nothing
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace channel {
 
+// Groups with enable_mask have no channel: nobody would be told of a count that a lost rank never makes. There one
+// member leaves a record.
+template <class Coop>
+UCCLEP_FN bool given(const ucclEpDeviceGroup& group) {
+  if (group.masks == nullptr) return true;
+  if (Coop::rank() == 0) report_not_supported(group.errors, Phase::mask, -1);
+  return false;
+}
+
 // index is below count. If not, one member leaves a record.
 template <class Coop>
 UCCLEP_FN bool exists(const ucclEpDeviceGroup& group, Field field, int index, uint32_t count) {
@@ -84,7 +94,7 @@ UCCLEP_FN void copy(char* to, const char* from, uint64_t bytes) {
 template <class Coop>
 UCCLEP_FN bool try_put(const ucclEpDeviceGroup& group, int peer, const ucclEpDeviceWindow& dst, uint64_t dst_offset,
                        const ucclEpDeviceWindow& src, uint64_t src_offset, uint64_t bytes) {
-  if (peer == no_peer || !exists<Coop>(group, Field::peer, peer, group.shape.ranks) ||
+  if (peer == no_peer || !given<Coop>(group) || !exists<Coop>(group, Field::peer, peer, group.shape.ranks) ||
       !inside<Coop>(group, group.rank, src.bytes, src_offset, bytes) ||
       !inside<Coop>(group, peer, dst.peer_bytes[peer], dst_offset, bytes)) {
     return false;
@@ -176,7 +186,8 @@ UCCLEP_FN void put(Coop, const ucclEpDeviceGroup& group, int peer, const ucclEpD
 template <class Coop>
 UCCLEP_FN void signal(Coop, const ucclEpDeviceGroup& group, int peer, int id) {
   Coop::sync();
-  const bool good = peer != no_peer && channel::exists<Coop>(group, Field::peer, peer, group.shape.ranks) &&
+  const bool good = peer != no_peer && channel::given<Coop>(group) &&
+                    channel::exists<Coop>(group, Field::peer, peer, group.shape.ranks) &&
                     channel::exists<Coop>(group, Field::signal, id, group.shape.signals);
   bool ok = good;
   if (group.network != nullptr) {
@@ -201,7 +212,7 @@ UCCLEP_FN void put_signal(Coop coop, const ucclEpDeviceGroup& group, int peer, c
 // Waits until this rank was signalled so many times since the group was made, by whomever.
 template <class Coop>
 UCCLEP_FN bool wait_signal(Coop, const ucclEpDeviceGroup& group, int id, uint64_t at_least) {
-  bool ok = channel::exists<Coop>(group, Field::signal, id, group.shape.signals);
+  bool ok = channel::given<Coop>(group) && channel::exists<Coop>(group, Field::signal, id, group.shape.signals);
   if (ok && Coop::rank() == 0) ok = channel::await_signal(group, id, at_least);
   return channel::all_of<Coop>(ok);
 }
@@ -209,6 +220,7 @@ UCCLEP_FN bool wait_signal(Coop, const ucclEpDeviceGroup& group, int id, uint64_
 // The sources of this scope's puts may be written again, their bytes are there. False: the group has failed.
 template <class Coop>
 UCCLEP_FN bool flush(Coop, const ucclEpDeviceGroup& group) {
+  if (!channel::given<Coop>(group)) return false;
   fence_acq_rel<Scope::system>();
   bool ok = load_relaxed<Scope::system>(group.abort_word) == 0;
   if (group.network != nullptr) {
@@ -222,6 +234,7 @@ UCCLEP_FN bool flush(Coop, const ucclEpDeviceGroup& group) {
 // warp.
 template <class Coop>
 UCCLEP_FN bool barrier(Coop, const ucclEpDeviceGroup& group, Team team) {
+  if (!channel::given<Coop>(group)) return false;
   uint64_t* last = &group.channel->barriers[team];
   const uint64_t number = load_relaxed<Scope::gpu>(last) + 1;
   const uint32_t ranks = group.shape.ranks, row = group.shape.signals + team;

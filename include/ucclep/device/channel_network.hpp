@@ -20,6 +20,12 @@ UCCLEP_FN ErrorRecord record_of(Phase phase, int peer, uint64_t expected, uint64
   return record;
 }
 
+UCCLEP_FN void report_not_supported(DeviceErrors* errors, Phase phase, int peer) {
+  ErrorRecord record = record_of(phase, peer, 0, 0);
+  record.code = ucclEpNotSupported;
+  report_data(errors, record);
+}
+
 UCCLEP_COLD_FN void report_late(DeviceErrors* errors, uint32_t* abort_word, ErrorRecord record, uint64_t start_ns) {
   record.code = ucclEpTimeout;
   record.waited_ns = clock_ns() - start_ns;
@@ -120,9 +126,7 @@ UCCLEP_FN bool put_by_network(const ucclEpDeviceGroup& group, int peer, const uc
   const bool reaches = group.network->reaches_windows != 0;
   if (Coop::rank() != 0) return reaches;
   if (!reaches) {
-    ErrorRecord record = record_of(Phase::reach, peer, 0, 0);
-    record.code = ucclEpNotSupported;
-    report_data(group.errors, record);
+    report_not_supported(group.errors, Phase::reach, peer);
     return false;
   }
   Message message{};

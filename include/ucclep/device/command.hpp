@@ -33,6 +33,9 @@ enum class CommandOp : uint8_t {
   // Of the channel, with the number of the message as epoch (message.hpp):
   channel_put = 4,
   letter = 5,
+  // This rank has masked the destination: no other field counts. Nothing that was put for it leaves from then on. Once
+  // what had left is out of the NIC's hands the destination is told, and Arrivals::parted says so here.
+  part = 6,
 };
 
 // Of a put, and of the header of such an operation: its rows go from node to node (HT), not from rank to rank.

@@ -123,6 +123,24 @@ UCCLEP_FN bool push_lane(const Fifo& fifo, uint32_t ring, const Command& command
   return settle_ring(fifo, ring, mine, 1);
 }
 
+// One command from any number of lanes, which nobody has counted: kernels of users. It takes a position only where that
+// is not above the mark, and waits before it does, so the room above the mark stays to those who have been counted.
+UCCLEP_FN bool push_below_mark(const Fifo& fifo, uint32_t ring, const Command& command) {
+  uint64_t* const head = fifo.heads + ring * fifo_stride;
+  for (;;) {
+    uint64_t position = load_relaxed<Scope::gpu>(head);
+    const uint64_t seen = load_relaxed<Scope::gpu>(head + fifo_seen_word);
+    if (seen + fifo.high_water < position + 1) {
+      const uint64_t read = await_position(fifo, ring, position + 1 - fifo.high_water);
+      if (read == 0) return false;
+      store_relaxed<Scope::gpu>(head + fifo_seen_word, read);
+    } else if (compare_exchange<Scope::gpu>(head, position, position + 1)) {
+      write_command(fifo, ring, position, command);
+      return true;
+    }
+  }
+}
+
 // ---- Warp verbs. They order nothing; all lanes get the same answer.
 
 // Before a push: what the warp's lanes wrote, and what they have seen, comes before the commands.

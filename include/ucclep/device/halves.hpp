@@ -52,6 +52,16 @@ UCCLEP_FN void end_first(const Op& op, const HandleMemory& memory, bool ok) {
   store_relaxed<Scope::gpu>(&memory.state()->sent[kind], op.seq);
 }
 
+// Block verb: the one or the other. Wire::masks: the group may have some.
+template <class Wire>
+UCCLEP_FN void end_first_of(const Op& op, const HandleMemory& memory, bool ok) {
+  if (Wire::masks && op.group.masks != nullptr) {
+    leave_open(op, memory, ok);
+  } else {
+    end_first(op, memory, ok);
+  }
+}
+
 // The operation of a second half.
 struct Second {
   Op op;
@@ -81,11 +91,12 @@ struct Second {
   template <class Wire>
   UCCLEP_FN void end(bool ok) const {
     ok = every_thread(ok);
+    if constexpr (Wire::network) ok = ok && Wire::all_in(op);
     if (opened) {  // until now the group has taken no other operation of the kind
-      end_operation(op, ok);
+      const bool last = end_operation(op, ok, Wire::network);
+      if constexpr (Wire::network) tell_read<Wire>(last);
       return;
     }
-    if constexpr (Wire::network) ok = ok && Wire::all_in(op);
     if (!ok) bulk_wait_written();  // a warp that gave up may have stores under way
     sync_block();
     const auto kind = static_cast<uint32_t>(op.kind);
@@ -102,6 +113,13 @@ struct Second {
     if (read < op.seq) return;
     tell_consumed(op, read);
     if constexpr (Wire::network) Wire::tell({op.group, op.kind, op.name, read, op.slot});
+  }
+
+ private:
+  // Block verb. last: in the last block out. Peers with windows hear it when the next operation begins.
+  template <class Wire>
+  UCCLEP_FN void tell_read(bool last) const {
+    if (last) Wire::tell({op.group, op.kind, op.name, last_read(op, op.seq), op.slot});
   }
 };
 

@@ -16,6 +16,7 @@ namespace ht {
 
 // What OneNode has (ht_wire.hpp), and what only network kernels ask for.
 struct AcrossNodes : ByNetwork {
+  static constexpr bool masks = false;
   // ---- Update
 
   // Lane verb: the column of a node is the union of those of its ranks.
@@ -90,7 +91,10 @@ struct AcrossNodes : ByNetwork {
     relay::note_rows(op, memory, good);
   }
   static UCCLEP_FN bool relay_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const Worker& worker) {
-    return relay::relay_rows(args, op, stage, worker);
+    return relay::relay_rows(
+        args, op, worker, [&](const HtDispatchArgs& now, const Op& here, uint32_t block, uint32_t first, uint32_t end) {
+          return relay::relay_run(here, memory_of(now), now, stage, block, first, end);
+        });
   }
   template <class Element>
   static UCCLEP_FN bool send_sums(const HtCombineArgs& args, const Op& op, const Stage& stage, SumRing& ring,

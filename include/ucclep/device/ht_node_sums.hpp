@@ -33,23 +33,31 @@ UCCLEP_FN uint32_t* pool_places_at(const Op& op, uint32_t home) {
   return reinterpret_cast<uint32_t*>(words_at(op, home) + op.group.layout.relay_places);
 }
 
+// Lane verb: partial row i of those that this relay adds up for a home, once it is staged. NULL: there is none, or
+// nothing is left of it.
+UCCLEP_FN bool staged_term(const Op& op, const HandleMemory& memory, uint32_t partial_bytes, uint32_t block,
+                           uint32_t place, uint32_t i, const char*& row) {
+  row = nullptr;
+  if (i >= memory.relay_counts(block)[place]) return true;
+  const WindowLayout& window = op.group.layout;
+  const NodeTable nodes = nodes_of(op);
+  const RelayEntry entry = memory.relay_entries(block, place)[i];
+  const uint64_t words = window.relay_words_of(op.group.shape, op.slot, block, nodes.index_of(entry.rank));
+  const bool ok = wait_word(op, Phase::rows, entry.rank, op.mine() + words + 8 * uint64_t{entry.place / run_rows});
+  const Staged at{entry.rank, nodes.rank_of(block, op.me()), entry.place};
+  row = staged_partial(op, partial_bytes, at, words + window.relay_places);
+  return ok;
+}
+
 // Warp verb: the partial rows that this relay adds up for a home, once they are staged. Of what was dropped there are
 // none.
 UCCLEP_FN bool staged_terms(const Op& op, const HandleMemory& memory, const HtCombineArgs& args, uint32_t block,
                             uint32_t place, Terms& terms) {
-  const WindowLayout& window = op.group.layout;
-  const uint32_t home = nodes_of(op).rank_of(block, op.me()), i = lane_id();
-  bool ok = true;
   const char* row = nullptr;
-  if (i < memory.relay_counts(block)[place]) {
-    const RelayEntry entry = memory.relay_entries(block, place)[i];
-    const uint64_t words = window.relay_words_of(op.group.shape, op.slot, block, nodes_of(op).index_of(entry.rank));
-    ok = wait_word(op, Phase::rows, entry.rank, op.mine() + words + 8 * uint64_t{entry.place / run_rows});
-    row = staged_partial(op, args.partial_bytes, {entry.rank, home, entry.place}, words + window.relay_places);
-  }
+  const bool ok = staged_term(op, memory, args.partial_bytes, block, place, lane_id(), row);
   const uint64_t mask = ballot(row != nullptr);
   if (row != nullptr) {
-    const uint32_t order = count_lanes(mask & ((uint64_t{1} << i) - 1));
+    const uint32_t order = count_lanes(mask & ((uint64_t{1} << lane_id()) - 1));
     terms.rows[order] = row;
     if (args.weights_back) weights_of(terms)[order] = weights_behind(row, args.row_bytes);
   }
@@ -58,17 +66,32 @@ UCCLEP_FN bool staged_terms(const Op& op, const HandleMemory& memory, const HtCo
   return every_lane(ok);
 }
 
+// Sums of the home that gets most of them from here.
+UCCLEP_FN uint32_t most_sums(const HandleMemory& memory) {
+  uint32_t most = 0;
+  for (uint32_t block = 0; block < memory.shape.nodes.blocks(); ++block) {
+    const uint32_t rows = uniform(memory.relayed()[block]);
+    most = rows > most ? rows : most;
+  }
+  return most;
+}
+
+// Where a sum for a home waits for a NIC to take it there.
+UCCLEP_FN char* sum_out(const Op& op, uint32_t partial_bytes, uint32_t block, uint32_t place) {
+  return network::mine(op) + op.group.layout.sums_out_for(op.group.shape, op.slot, block) +
+         uint64_t{place} * partial_bytes;
+}
+// Where the sum of a node, to this rank, has landed.
+UCCLEP_FN const char* sum_in(const Op& op, uint32_t partial_bytes, uint32_t node, uint32_t place) {
+  return network::mine(op) + op.group.layout.sums_in_of(op.group.shape, op.slot, node) +
+         uint64_t{place} * partial_bytes;
+}
+
 // Verb of the summing warps of the grid: blocks in turn, low places first.
 template <class Element>
 UCCLEP_FN bool send_sums(const HtCombineArgs& args, const Op& op, const Stage& stage, SumRing& ring,
                          const Worker& worker) {
-  const Parked blocks = op.group.shape.nodes.blocks();
-  uint32_t most = 0;
-  for (uint32_t block = 0; block < blocks; ++block) {
-    const uint32_t rows = uniform(memory_of(args).relayed()[block]);
-    most = rows > most ? rows : most;
-  }
-  const Parked items = most * blocks;
+  const Parked blocks = op.group.shape.nodes.blocks(), items = most_sums(memory_of(args)) * blocks;
   for (Parked item = worker.index; item < items; item += worker.workers) {
     const HtCombineArgs& now = read_again(args);
     const Op here = op.with(now.group);
@@ -76,8 +99,7 @@ UCCLEP_FN bool send_sums(const HtCombineArgs& args, const Op& op, const Stage& s
     if (place >= uniform(memory_of(now).relayed()[block])) continue;
     Terms terms{reinterpret_cast<const char**>(stage.scratch()), 0, 0};
     if (!staged_terms(here, memory_of(now), now, block, place, terms)) return false;
-    char* const to = network::mine(here) + here.group.layout.sums_out_for(here.group.shape, here.slot, block) +
-                     uint64_t{place} * now.partial_bytes;
+    char* const to = sum_out(here, now.partial_bytes, block, place);
     if (now.weights_back) sum_weights(terms, here.group.shape.top_k, weights_behind(to, now.row_bytes));
     ring.sum<Element>(terms, uniform(now.row_bytes),
                       [&](uint32_t offset, const Vector<Element>& sum) { store16(to + offset, sum.pack()); });
@@ -122,10 +144,7 @@ UCCLEP_FN bool sum_own_node(const Op& op, const HandleMemory& memory, const HtCo
   }
   bool ok = true;
   if (away) ok = network::wait_row(same, nodes.relay(same.me(), of), place, between_nodes_flag);
-  if (away) {
-    terms.rows[order] = network::mine(same) + same.group.layout.sums_in_of(same.group.shape, same.slot, of) +
-                        uint64_t{place} * now.partial_bytes;
-  }
+  if (away) terms.rows[order] = sum_in(same, now.partial_bytes, of, place);
   if (leads) terms.rows[order] = own_sum(same);
   if (has_term && now.weights_back) weights_of(terms)[order] = weights_behind(terms.rows[order], now.row_bytes);
   terms = {terms.rows, count_lanes(mask), 0};

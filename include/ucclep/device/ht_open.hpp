@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What HT dispatch (ht_open_dispatch.hpp) and combine (ht_open_combine.hpp) share when a user's kernel opens them. It
-// sends READY, and stages rows in this rank's window; the second half waits for the peers' READY, and pulls.
+// sends READY, and stages rows in this rank's window; the second half waits for the peers' READY, and pulls. What
+// groups whose ranks are in several domains need beside that, they get at run time (ht_open_network.hpp).
 #pragma once
-#include "ucclep/device/ht_wire.hpp"
-#include "ucclep/device/open.hpp"
+#include "ucclep/device/ht_open_network.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ht {
@@ -32,7 +32,9 @@ struct Begun {
     if (!ok || block_id() != 0) return ok;
     const HandleMemory mine = memory(handle);
     auto* words = reinterpret_cast<uint32_t*>(mine.scratch_of_warp());
-    return lend_out<OneNode>(op, mine, settings, {}, words, {warp_id(), block::warps()});
+    const Worker worker{warp_id(), block::warps()};
+    if (!networked(op)) return lend_out<OneNode>(op, mine, settings, {}, words, worker);
+    return every_thread(lend_out<AcrossNodes>(op, mine, settings, {}, words, worker));
   }
 };
 
@@ -49,7 +51,7 @@ UCCLEP_FN Begun begin(const ucclEpDeviceHandle& handle, const RowShape& shape, K
     if (thread_id() == 0) report_data(op.group.errors, record_of(op, ucclEpInvalidArgument, Phase::unrouted, -1));
     ok = false;
   }
-  return {op, ok && slots_free(op, opening)};
+  return {op, ok && open_slots_free(op, opening)};
 }
 
 }  // namespace ht

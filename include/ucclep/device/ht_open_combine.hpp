@@ -8,8 +8,11 @@
 // and then ucclEpCompleteCombine, with config.pass as in the shape. All ranks open the combine, or call ucclEpCombine
 // with send_only.
 //
-// In FLAT a row is staged as it is, in EXPERT_MAJOR the sum of its copies for the local experts (open_copies.hpp). No
-// wait but combine_begin's: for slots that peers still read, and in EXPERT_MAJOR for the other blocks of the grid.
+// In FLAT a row is staged as it is, in EXPERT_MAJOR the sum of its copies for the local experts (open_copies.hpp). In
+// one domain there is no wait but combine_begin's: for slots that peers still read, and in EXPERT_MAJOR for the other
+// blocks of the grid. Between domains combine_end waits in every block, at most the group's timeout, for combine_begin
+// of all ranks and for the sends of those of its domain, of which it adds up what goes to homes elsewhere
+// (ht_open_network.hpp): so no rank's sends may wait for what another rank does after its combine_end.
 //
 // clang-format off
 // | who writes                                  | who reads                             | ordered by                          |
@@ -18,8 +21,8 @@
 // | combine_send: copies of a row               | the combine_send of the last of them  | the row's ticket (acq_rel, gpu)     |
 // | combine_send: a row to this rank's staging, | the combine_send of the run's last    | the run's ticket (acq_rel, gpu)     |
 // |   in a group with a limit its place         |   row                                 |                                     |
-// | the same                                    | CompleteCombine of the home           | publish of the run's word (system), |
-// |                                             |                                       |   after the last ticket             |
+// | the same                                    | CompleteCombine of the home, or       | publish of the run's word (system), |
+// |                                             |   combine_end of its relay here       |   after the last ticket             |
 // | the last block: the handle's state          | CompleteCombine, on the same stream   | the end of the kernel               |
 // clang-format on
 //
@@ -58,6 +61,7 @@ UCCLEP_FN Home home_of(const OpenCombine& open, uint32_t row_index) {
   const HandleMemory memory = open.memory();
   if (open.by_expert()) return noted_home(open.handle, row_index);
   const uint32_t rank = last_up_to(memory.recv_base(), memory.shape.ranks, row_index);
+  if (is_masked(open.handle.group, rank)) return {};
   return {rank, row_index - memory.recv_base()[rank], 0, true};
 }
 
@@ -79,17 +83,17 @@ UCCLEP_FN Copies copies_of(const OpenCombine& open, const Home& home, const void
 }
 
 // Lane verb: one more row of its run is staged, or nothing is left of it (index: no_place); the last says so to the
-// home.
+// home, or to its relay in this node.
 UCCLEP_FN void count_in(const OpenCombine& open, const Home& home, uint32_t index) {
   const Op op = open.op();
   const HandleMemory memory = open.memory();
-  if (op.group.shape.pool_rows != 0) OneNode::pool_places(op, home.rank)[home.place] = index;
+  if (op.group.shape.pool_rows != 0) AcrossNodes::pool_places(op, home.rank)[home.place] = index;
   const uint32_t run = home.place / run_rows, left = memory.rows_from()[home.rank] - run * run_rows;
   const uint32_t rows = left < run_rows ? left : run_rows;
   uint32_t* const in = memory.runs_in(home.rank) + run;
   if (fetch_add_acq_rel<Scope::gpu>(in, uint32_t{1}) + 1 != rows) return;
   store_relaxed<Scope::gpu>(in, uint32_t{0});  // for the next combine
-  publish(OneNode::run_words(op, home.rank) + run, op.seq);
+  publish(AcrossNodes::run_words(op, home.rank) + run, op.seq);
 }
 
 // The row of the output that stands for a partial row: that of its first copy. In a group with a limit it is the one of
@@ -130,11 +134,11 @@ UCCLEP_FN void combine_send(Coop, const OpenCombine& open, uint32_t row_index, c
   if (sends && Coop::rank() == 0) count_in(open, home, index);
 }
 
-// Verb of the last block: partial rows of which dispatch had no room for any copy count as zero.
+// Grid verb: partial rows of which dispatch had no room for any copy count as zero.
 UCCLEP_FN void send_dropped(const OpenCombine& open) {
   const HandleMemory memory = open.memory();
   const bool pooled = memory.shape.pool_rows != 0;
-  for (uint32_t i = memory.state()->capacity + warp_id(); i < memory.state()->rows; i += block::warps()) {
+  for (uint32_t i = memory.state()->capacity + grid_warp(); i < memory.state()->rows; i += grid_warps()) {
     const Home home = home_of(open, i);
     if (!home.valid || first_copy(open, home, i) != i) continue;
     if (!pooled) {
@@ -148,8 +152,10 @@ UCCLEP_FN void send_dropped(const OpenCombine& open) {
 
 // Verb of every block, after its last send. False: the operation has failed.
 UCCLEP_FN bool combine_end(block, const OpenCombine& open) {
-  if (!last_out(open)) return open.ok;
-  send_dropped(open);
+  const Op op = open.op();
+  if (open.ok) send_dropped(open);
+  const bool ok = open.ok && (!networked(op) || relay_combine(open, op));
+  if (!last_out(open, ok)) return ok;
   leave_to_receive(open, Kind::combine);
   return true;
 }

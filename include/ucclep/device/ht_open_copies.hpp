@@ -30,13 +30,29 @@ struct CopyMemory {
   }
 };
 
-// Grid verb: notes whose each row of the zones is, of those that were dropped as well. After its barrier all may ask.
+// Grid verb: rows of a zone that masked ranks were to send.
+UCCLEP_FN void forget_masked(const Op& op, const ucclEpDeviceHandle& handle, uint32_t expert) {
+  if (op.group.masks == nullptr) return;
+  const HandleMemory memory{handle.view, handle.group.shape};
+  const uint32_t first = block_id() * block_size() + thread_id(), step = grid_size() * block_size();
+  for (uint32_t source = 0; source < op.ranks(); ++source) {
+    if (!is_masked(op.group, source)) continue;
+    const uint32_t base = memory.expert_base(source)[expert] - memory.expert_base(0)[expert];
+    for (uint32_t i = first; i < memory.counts_from(source)[expert]; i += step) {
+      CopyMemory(handle).homes(expert)[base + i] = no_place;
+    }
+  }
+}
+
+// Grid verb: notes whose each row of the zones is, of those that were dropped as well; those of masked ranks are
+// nobody's. After its barrier all may ask. With masks nothing ends the wait for other blocks early: all are to send.
 UCCLEP_FN bool note_homes(const Op& op, const ucclEpDeviceHandle& handle) {
   const HandleMemory memory{handle.view, handle.group.shape};
   const CopyMemory copies(handle);
   const uint32_t first = block_id() * block_size() + thread_id(), step = grid_size() * block_size();
   for (uint32_t source = 0; source < op.ranks(); ++source) {
     for (uint32_t place = first; place < memory.rows_from()[source]; place += step) {
+      if (is_masked(op.group, source)) continue;
       const RecvEntry* const entries = memory.recv_entries(source, place);
       for (uint32_t i = 0; i < memory.recv_count(source)[place]; ++i) {
         const uint32_t row = entries[i].row - memory.expert_base(0)[entries[i].expert];
@@ -44,7 +60,8 @@ UCCLEP_FN bool note_homes(const Op& op, const ucclEpDeviceHandle& handle) {
       }
     }
   }
-  return sync_grid(op, op.group.abort_word);
+  for (uint32_t expert = 0; expert < memory.shape.local_experts(); ++expert) forget_masked(op, handle, expert);
+  return sync_grid(op, op.group.masks != nullptr ? &op.group.masks->never : op.group.abort_word);
 }
 
 // Lane verb: which of `count` ascending numbers is the last that is not above the value; the first is not.
@@ -68,7 +85,7 @@ UCCLEP_FN Home noted_home(const ucclEpDeviceHandle& handle, uint32_t row_index) 
   const uint32_t expert = last_up_to(memory.expert_base(0), memory.shape.local_experts(), row_index);
   if (row_index >= memory.expert_base(last)[expert] + memory.counts_from(last)[expert]) return {};  // a pad
   const uint32_t home = CopyMemory(handle).homes(expert)[row_index - memory.expert_base(0)[expert]];
-  return {home / tokens, home % tokens, expert, true};
+  return home == no_place ? Home{} : Home{home / tokens, home % tokens, expert, true};
 }
 
 }  // namespace ht

@@ -9,7 +9,8 @@
 //
 // | who writes                        | who reads                       | ordered by                          |
 // |-----------------------------------|---------------------------------|-------------------------------------|
-// | the peers' staged rows and metas  | dispatch_recv                   | the meta's epoch (publish, acquire) |
+// | the peers' staged rows and metas, | dispatch_recv                   | the meta's epoch (publish, acquire) |
+// |   or their relays'                |                                 |                                     |
 // | dispatch_recv: the output         | the scope, after it             | the scope's sync                    |
 // | dispatch_recv: what combine needs | combine_begin, the host's calls | the end of the operation            |
 //
@@ -99,7 +100,7 @@ struct StagedRow {
   UCCLEP_FN bool wait() const {
     return wait_word(op, Phase::staging, source, meta + MetaLayout::of(op.group.shape.top_k).epoch);
   }
-  UCCLEP_FN const char* row() const { return OneNode::staged_row(op, open.wire, source, meta); }
+  UCCLEP_FN const char* row() const { return AcrossNodes::staged_row(op, open.wire, source, meta); }
   UCCLEP_FN ReceivedSelection selection(uint32_t k) const { return read_selection(op.group.shape, meta, k); }
   UCCLEP_FN uint32_t position(uint32_t k) const { return selection(k).position; }
   UCCLEP_FN float weight(uint32_t k) const { return selection(k).weight; }
@@ -226,8 +227,8 @@ UCCLEP_FN bool end_dispatch(const OpenDispatch& open, const Op& op) {
 // and nothing comes.
 template <class Coop>
 UCCLEP_FN bool dispatch_recv(Coop, const OpenDispatch& open, const DispatchRows& out, uint32_t first, uint32_t last) {
-  if (!open.ok) return false;
   const Op op = open.op();
+  if (!may_receive(open, op)) return false;
   const HeaderResult result = agree<Coop>(open, op);
   if (result == HeaderResult::lost) return false;
   const bool good = result == HeaderResult::good;

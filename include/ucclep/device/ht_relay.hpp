@@ -177,8 +177,10 @@ UCCLEP_FN bool relay_run(const Op& op, const HandleMemory& memory, const HtDispa
   return true;
 }
 
-// Verb of the relaying warps of the grid: blocks in turn, low places first, as they come.
-UCCLEP_FN bool relay_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const Worker& worker) {
+// Verb of the relaying warps of the grid: blocks in turn, low places first, as they come. run(args, op, block, first,
+// end) as relay_run.
+template <class Args, class Run>
+UCCLEP_FN bool relay_rows(const Args& args, const Op& op, const Worker& worker, Run&& run) {
   const Parked blocks = op.group.shape.nodes.blocks();
   uint32_t most = 0;
   for (uint32_t block = 0; block < blocks; ++block) {
@@ -188,13 +190,13 @@ UCCLEP_FN bool relay_rows(const HtDispatchArgs& args, const Op& op, Stage& stage
   }
   const Parked items = (most + rows_at_once - 1) / rows_at_once * blocks;
   for (Parked item = worker.index; item < items; item += worker.workers) {
-    const HtDispatchArgs& now = read_again(args);
+    const Args& now = read_again(args);
     const Op here = op.with(now.group);
     const uint32_t block = item % blocks, first = item / blocks * rows_at_once;
     const uint32_t source = nodes_of(here).rank_of(block, here.me());
     if (source == NodeTable::no_rank) continue;
     const uint32_t rows = rows_of(here, source), end = rows < first + rows_at_once ? rows : first + rows_at_once;
-    if (first < rows && !relay_run(here, memory_of(now), now, stage, block, first, end)) return false;
+    if (first < rows && !run(now, here, block, first, end)) return false;
   }
   return true;
 }

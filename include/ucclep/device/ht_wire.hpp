@@ -70,15 +70,5 @@ struct OneNodeOfLiving : OneNode {
   static UCCLEP_FN bool reaches(const Op& op, uint32_t rank) { return !is_masked(op.group, rank); }
 };
 
-// Block verb, last thing of a first half.
-template <class Wire>
-UCCLEP_FN void end_first_of(const Op& op, const HandleMemory& memory, bool ok) {
-  if (Wire::masks && op.group.masks != nullptr) {
-    leave_open(op, memory, ok);
-  } else {
-    end_first(op, memory, ok);
-  }
-}
-
 }  // namespace ht
 }  // namespace UCCLEP_SIMT_NAMESPACE

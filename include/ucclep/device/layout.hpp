@@ -196,10 +196,15 @@ struct HeaderLayout {
   static UCCLEP_HD constexpr uint32_t present_packets(uint32_t tokens) { return (tokens + 63) / 64; }
   // On the network, weights that come with combine (P7) follow READY, by place: so many packets a row.
   static UCCLEP_HD constexpr uint32_t weight_packets(uint32_t top_k) { return (top_k + 1) / 2; }
+  // And there, of a dispatch that a user's kernel opened, behind the tokens that come, by place: so many packets a row,
+  // of u32: which of this source's rows it is in the order of sending, and the positions of its selections.
+  static UCCLEP_HD constexpr uint32_t place_packets(uint32_t top_k) { return (top_k + 2) / 2; }
+  static UCCLEP_HD constexpr uint32_t places(uint32_t local_experts, uint32_t tokens) {
+    return present(local_experts) + present_packets(tokens);
+  }
   static UCCLEP_HD constexpr uint32_t most_packets(const GroupShape& s) {
-    const uint32_t all = present(s.local_experts()) + present_packets(s.ll_tokens);
-    const uint32_t late = s.networked != 0 ? counts + s.ll_tokens * weight_packets(s.top_k) : 0;
-    const uint32_t most = all > late ? all : late;
+    const uint32_t by_row = s.networked != 0 ? s.ll_tokens * place_packets(s.top_k) : 0;  // no fewer than weights take
+    const uint32_t most = places(s.local_experts(), s.ll_tokens) + by_row;
     return most > least_packets ? most : least_packets;
   }
 };

@@ -93,6 +93,16 @@ struct BulkPath<ByWindows> {
     const MetaLayout layout = MetaLayout::of(op.group.shape.top_k);
     return wait_word(op, Phase::rows, source, meta + uint64_t{index} * layout.bytes + layout.epoch);
   }
+  // Warp verb: of a row that left before it was counted, which row of the landing it is. False: its header did not come
+  // whole.
+  static UCCLEP_FN bool find(const Op& op, const Inbox& inbox, uint32_t source, uint32_t place, Parked& index) {
+    index = inbox.find_token(op, source, place);
+    return true;
+  }
+  // Warp verb: what the row says of lane k's selection, and besides it its header.
+  static UCCLEP_FN ReceivedSelection selection(const Op& op, const Inbox&, const char* meta, uint32_t, uint32_t) {
+    return read_meta(op.group.shape, meta);
+  }
   static UCCLEP_FN BulkPlace landed(const Op& op, const WireShape& wire, uint32_t source, uint32_t index) {
     const WindowLayout& window = op.group.layout;
     char* const meta = op.mine() + window.ll_meta_of(op.slot, source);
@@ -111,9 +121,10 @@ UCCLEP_FN bool expand_bulk(const Op& op, const LlDispatchArgs& args, Stage& stag
   const auto [meta, row] = BulkPath<Wire>::landed(op.with(now.group), now.output.wire, source, index);
   stage.fetch(row, now.output.wire.token_bytes);
   const Arrival arrival{source, place, meta_token(meta)};
-  const ReceivedSelection selection = read_meta(now.group.shape, meta);
   const Op same = op.with(now.group);
-  const uint32_t base = base_of(same, BlockTables::of(stage, now).inbox, now.output, source, selection);
+  const Inbox inbox = BlockTables::of(stage, now).inbox;
+  const ReceivedSelection selection = BulkPath<Wire>::selection(same, inbox, meta, source, place);
+  const uint32_t base = base_of(same, inbox, now.output, source, selection);
   const Target target = target_of(same, memory_of(now), now.output, arrival, selection, base);
   deliver_row(stage, read_again(args).output, row, target);
   return true;

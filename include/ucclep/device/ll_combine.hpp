@@ -402,7 +402,8 @@ class CombinePath<ll::ByWindows> {
 };
 
 // Grid verb: the whole exchange. send(): all partial rows out; reduce(): the results, when everybody is known to take
-// part.
+// part. Rows to other domains are put out once, so where they wait for weights and the group has masks the first run
+// ends before them, and the second, when the mend has settled who takes part, sends all of them.
 template <class Forms, Part part, class Send, class Reduce>
 UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const HandleMemory& memory, const CombineArgs& args,
                              Send&& send, Reduce&& reduce) {
@@ -414,6 +415,7 @@ UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const HandleM
   const bool routed = is_routed(op, memory, uniform(updated));
   if (!Path::begin(op, memory, args, routed)) return false;
   if (!routed) return true;
+  if (Wire::network && args.late_weights && args.group.masks != nullptr && args.group.again == 0) return false;
   // Normally rows fly while the headers do. Where this rank is going to wait for weights it first makes sure that
   // everybody means to send them.
   HeaderResult ready = HeaderResult::good;
@@ -457,7 +459,7 @@ UCCLEP_FN void combine_ll(const CombineArgs& args) {
   };
   const bool ok = exchange_rows<Forms, part>(op, opening, memory, args, send, reduce);
   if constexpr (part == Part::first) {
-    end_first(op, memory, ok);
+    end_first_of<typename Forms::Wire>(op, memory, ok);
   } else {
     Forms::Wire::end(op, ok);
   }
@@ -468,7 +470,7 @@ template <class Element, class Forms>
 UCCLEP_FN void complete_combine(const CombineArgs& args) {
   using Wire = typename Forms::Wire;
   Stage stage(args.piece_bytes);
-  const Second second = Second::of(args, Kind::combine, Operation::combine);
+  const Second second = Second::of<Wire::masks>(args, Kind::combine, Operation::combine);
   if (!second.any) return;
   const Op& op = second.op;
   const HandleMemory memory{args.handle, args.group.shape};

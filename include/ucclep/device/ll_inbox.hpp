@@ -6,9 +6,12 @@
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ll {
 
-// Packets of the header that `source` sent here.
+// Packets of a header; and of the one that `source` sent here, in one domain or once it has been brought.
+UCCLEP_FN const Packet* counts_packet(const Packet* header, uint32_t expert) {
+  return header + HeaderLayout::counts + expert / 2;
+}
 UCCLEP_FN const Packet* counts_packet(const Op& op, uint32_t source, uint32_t expert) {
-  return header_packets(op, op.me(), source) + HeaderLayout::counts + expert / 2;
+  return counts_packet(header_packets(op, op.me(), source), expert);
 }
 UCCLEP_FN const Packet* present_packet(const Op& op, uint32_t source, uint32_t i) {
   return header_packets(op, op.me(), source) + HeaderLayout::present(op.group.shape.local_experts()) + i;
@@ -16,6 +19,24 @@ UCCLEP_FN const Packet* present_packet(const Op& op, uint32_t source, uint32_t i
 // Of such a packet, as its value.
 UCCLEP_FN uint32_t count_of(uint64_t counts, uint32_t expert) {
   return static_cast<uint32_t>(counts >> (32 * (expert % 2)));
+}
+
+// Lane verb: the first row of `source` in the slab of a local expert: what sources below it have for that expert.
+// header(s): that of source s.
+template <class Header>
+UCCLEP_FN uint32_t rows_below(uint32_t source, uint32_t expert, Header&& header) {
+  constexpr uint32_t batch = 4;  // packets under way
+  uint32_t base = 0;
+  for (uint32_t first = 0; first < source; first += batch) {
+    uint64_t counts[batch];
+    UCCLEP_UNROLL
+    for (uint32_t i = 0; i < batch; ++i) {
+      counts[i] = first + i < source ? load_packet(counts_packet(header(first + i), expert)).value : 0;
+    }
+    UCCLEP_UNROLL
+    for (uint32_t i = 0; i < batch; ++i) base += count_of(counts[i], expert);
+  }
+  return base;
 }
 
 struct Inbox {
@@ -82,22 +103,10 @@ struct Inbox {
     return token;
   }
 
-  // Lane verb: the first row of `source` in the slab of a local expert: what sources below it have for that expert.
-  // (Those of masked ranks are zero, ll_mend.hpp.)
+  // Lane verb: rows_below. (The counts of masked ranks are zero, ll_mend.hpp.)
   UCCLEP_FN uint32_t slab_base(const Op& op, uint32_t source, uint32_t expert) const {
     if (bases) return bases[source * op.group.shape.local_experts() + expert];
-    constexpr uint32_t batch = 4;  // packets under way
-    uint32_t base = 0;
-    for (uint32_t first = 0; first < source; first += batch) {
-      uint64_t counts[batch];
-      UCCLEP_UNROLL
-      for (uint32_t i = 0; i < batch; ++i) {
-        counts[i] = first + i < source ? load_packet(counts_packet(op, first + i, expert)).value : 0;
-      }
-      UCCLEP_UNROLL
-      for (uint32_t i = 0; i < batch; ++i) base += count_of(counts[i], expert);
-    }
-    return base;
+    return rows_below(source, expert, [&](uint32_t s) { return header_packets(op, op.me(), s); });
   }
 
  private:

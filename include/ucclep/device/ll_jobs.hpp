@@ -20,6 +20,7 @@ struct Job {
 // How an operation reaches the ranks: all of them by their windows. The other way is network.hpp.
 struct ByWindows {
   static constexpr bool network = false;
+  static constexpr bool masks = true;  // there may be some
   using Consumed = ConsumedOfLiving;
 
   // Where the header for a peer is put together.

@@ -46,25 +46,34 @@ UCCLEP_FN bool row_has_come(const Op& op, const WireShape& wire, const char* row
   return all && lines_have_come(op, row + (lines.meta + lines.tokens) * line_bytes, wire.scale_bytes());
 }
 
+// Lane verb: does a token come, of a header that says it by token.
+UCCLEP_FN bool comes(const Op& op, const Packet* header, uint32_t token) {
+  const uint64_t bits = load_packet(header + HeaderLayout::present(op.group.shape.local_experts()) + token / 64).value;
+  return (bits >> token % 64 & 1) != 0;
+}
+
 // Warp verb, when its header has come: all rows of a dispatch.
 UCCLEP_FN bool rows_have_come(const Op& op, const WireShape& wire, uint32_t source) {
   const GroupShape& shape = op.group.shape;
   const Packet* header = header_packets(op, op.me(), source);
   const uint64_t said = load_packet(header + HeaderLayout::rows).value;
+  const auto form = static_cast<Form>(said >> 32);
+  const auto tokens = static_cast<uint32_t>(load_packet(header + HeaderLayout::tokens).value);
   bool all = true;
-  if (by_token(static_cast<Form>(said >> 32))) {
+  if (form == Form::line) {
     const char* rows = op.mine() + op.group.layout.ll_lines_of(op.slot, source);
     const uint64_t row_bytes = uint64_t{ll::RowLines::of(shape, wire).all()} * line_bytes;
-    const auto tokens = static_cast<uint32_t>(load_packet(header + HeaderLayout::tokens).value);
     for (uint32_t token = lane_id(); token < tokens; token += wave_size) {
-      const uint64_t bits = load_packet(header + HeaderLayout::present(shape.local_experts()) + token / 64).value;
-      if ((bits >> token % 64 & 1) != 0) all = all && row_has_come(op, wire, rows + token * row_bytes);
+      if (comes(op, header, token)) all = all && row_has_come(op, wire, rows + token * row_bytes);
     }
   } else {
+    const bool placed = form == Form::placed;
+    const uint32_t end = placed ? tokens : static_cast<uint32_t>(said);
     const MetaLayout meta = MetaLayout::of(shape.top_k);
     const char* metas = op.mine() + op.group.layout.ll_meta_of(op.slot, source);
-    for (uint32_t place = lane_id(); place < static_cast<uint32_t>(said); place += wave_size) {
-      const char* epoch = metas + uint64_t{place} * meta.bytes + meta.epoch;
+    for (uint32_t index = lane_id(); index < end; index += wave_size) {
+      if (placed && !comes(op, header, index)) continue;
+      const char* epoch = metas + uint64_t{index} * meta.bytes + meta.epoch;
       all = all && load_acquire<Scope::system>(reinterpret_cast<const uint64_t*>(epoch)) == op.seq;
     }
   }
@@ -116,6 +125,11 @@ UCCLEP_FN void after_dispatch(const LlDispatchArgs& args) {
   const auto decide = [&](uint32_t rank) {
     bool header = false;
     const bool whole = settle(op, rank, [&] {
+      if (!op.has_window(rank)) {
+        const Come come = come_by_network(op, rank, header);
+        header = header || come != Come::nothing;
+        return come == Come::all;
+      }
       header = header_has_come(op, rank);
       return header && rows_have_come(op, args.output.wire, rank);
     });
@@ -152,8 +166,14 @@ UCCLEP_FN bool partials_have_come(const Op& op, const CombineArgs& args, uint32_
 UCCLEP_FN void after_combine(const CombineArgs& args) {
   const Op op = next_operation(args.group, Kind::combine, Operation::combine, Opening::of(args.group, Kind::combine));
   const auto decide = [&](uint32_t rank) {
+    bool header = false;
     // Rows with weights of this combine leave when everybody is known to take part: the second run sends them.
     settle(op, rank, [&] {
+      if (!op.has_window(rank)) {
+        const Come come = come_by_network(op, rank, header);
+        header = header || come != Come::nothing;
+        return come == Come::all || (args.late_weights && header);
+      }
       return have_come(op, header_packets(op, op.me(), rank), HeaderLayout::counts) &&
              (args.late_weights || partials_have_come(op, args, rank));
     });

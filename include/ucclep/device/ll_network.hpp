@@ -7,9 +7,13 @@
 // On a GPU that window is across the bus. So rows go there as whole lines, and come from there by bulk copies, several
 // of a warp under way, each row once.
 //
+// A user's kernel may send rows before they are counted (ll_open_dispatch.hpp): they leave as they are sent, and the
+// header says behind its counts where they are.
+//
 // Floor: rows to other domains * (meta + row bytes) / NIC bandwidth, a message's flight, and a proxy at both ends.
 #pragma once
 #include "ucclep/device/ll_combine.hpp"
+#include "ucclep/device/ll_inbox.hpp"
 #include "ucclep/device/low_latency.hpp"
 #include "ucclep/device/network.hpp"
 #include "ucclep/device/sum_ring.hpp"
@@ -43,8 +47,9 @@ struct UnsentRow {
     }
     rank = to;
     place = selection.place;
-    row_bytes = static_cast<uint32_t>(network_row_bytes(op.group.shape, args.source.wire.row_bytes));
-    char* const meta = network::mine(op) + window.out_rows_for(op.group.shape, op.slot, to) + at * row_bytes;
+    const auto bytes = static_cast<uint32_t>(network_row_bytes(op.group.shape, args.source.wire.row_bytes));
+    row_bytes = is_masked(op.group, to) ? 0 : bytes;
+    char* const meta = network::mine(op) + window.out_rows_for(op.group.shape, op.slot, to) + at * bytes;
     return {meta, meta + layout.bytes};
   }
   UCCLEP_FN void publish_all(const Op& op) {
@@ -63,16 +68,46 @@ template <>
 struct BulkPath<ByNetwork> {
   using Out = UnsentRow;
 
-  static UCCLEP_FN bool wait(const Op& op, uint32_t source, uint32_t place) {
-    if (op.has_window(source)) return BulkPath<ByWindows>::wait(op, source, place);
-    return lane_id() != 0 || network::wait_row(op, source, place);
+  static UCCLEP_FN bool wait(const Op& op, uint32_t source, uint32_t index) {
+    if (op.has_window(source)) return BulkPath<ByWindows>::wait(op, source, index);
+    return lane_id() != 0 || network::wait_row(op, source, index);
   }
-  static UCCLEP_FN BulkPlace landed(const Op& op, const WireShape& wire, uint32_t source, uint32_t place) {
-    if (op.has_window(source)) return BulkPath<ByWindows>::landed(op, wire, source, place);
+  // From another domain such rows come in the order of sending (ll_open_dispatch.hpp).
+  static UCCLEP_FN bool find(const Op& op, const Inbox& inbox, uint32_t source, uint32_t place, Parked& index) {
+    if (op.has_window(source)) return BulkPath<ByWindows>::find(op, inbox, source, place, index);
+    uint64_t words = 0;
+    if (!wait_place(op, inbox, source, place, words)) return false;
+    index = static_cast<uint32_t>(broadcast(words, 0));
+    return true;
+  }
+  static UCCLEP_FN ReceivedSelection selection(const Op& op, const Inbox& inbox, const char* meta, uint32_t source,
+                                               uint32_t place) {
+    ReceivedSelection selection = read_meta(op.group.shape, meta);
+    if (op.has_window(source) || inbox.facts[source].form != Form::placed) return selection;
+    uint64_t words = 0;
+    wait_place(op, inbox, source, place, words);  // it is there: find() has seen it
+    const uint32_t word = lane_id() + 1;
+    const uint64_t pair = shfl(words, word / 2);
+    selection.position = static_cast<uint32_t>(word % 2 == 0 ? pair : pair >> 32);
+    return selection;
+  }
+  static UCCLEP_FN BulkPlace landed(const Op& op, const WireShape& wire, uint32_t source, uint32_t index) {
+    if (op.has_window(source)) return BulkPath<ByWindows>::landed(op, wire, source, index);
     const GroupShape& shape = op.group.shape;
     char* const meta = network::mine(op) + op.group.layout.in_rows_of(shape, op.slot, source) +
-                       place * network_row_bytes(shape, wire.row_bytes);
+                       index * network_row_bytes(shape, wire.row_bytes);
     return {meta, meta + MetaLayout::of(shape.top_k).bytes};
+  }
+
+ private:
+  // Warp verb: a packet to each lane of what the header says of a place (HeaderLayout::places).
+  static UCCLEP_FN bool wait_place(const Op& op, const Inbox& inbox, uint32_t source, uint32_t place, uint64_t& words) {
+    const GroupShape& shape = op.group.shape;
+    const uint32_t packets = HeaderLayout::place_packets(shape.top_k);
+    const Packet* const places =
+        header_packets(op, op.me(), source) + HeaderLayout::places(shape.local, inbox.facts[source].tokens);
+    const Packet* const mine = places + uint64_t{place} * packets + lane_id();
+    return every_lane(lane_id() >= packets || wait_packet(op, Phase::header, source, mine, words));
   }
 };
 
@@ -89,8 +124,10 @@ class CombinePath<ByNetwork> {
   // Weights that come with combine go with READY, by place, and so do those of the backward pass: whether all ranks
   // mean to send them shows when they are there.
   static UCCLEP_FN bool begin(const Op& op, const HandleMemory& memory, const CombineArgs& args, bool updated) {
+    if (op.group.again != 0) return true;  // in the first run
     for (uint32_t i = block_id(); i < op.ranks(); i += grid_size()) {
       const uint32_t peer = op.rotated(i);
+      if (is_masked(op.group, peer)) continue;
       const bool remote = !op.has_window(peer), weights = remote && updated && args.late_weights,
                  weights_back = remote && updated && args.weights_back;
       Packet* const header = ByNetwork::header_for(op, peer);
@@ -117,7 +154,7 @@ class CombinePath<ByNetwork> {
       const bool by_window = i >= op.ranks();
       const Parked home = op.rotated(1 + i - (by_window ? op.ranks() : 0));
       if (op.has_window(home) != by_window) continue;
-      const Parked rows = memory.rows_from()[home];
+      const Parked rows = is_masked(op.group, home) ? 0 : memory.rows_from()[home];
       for (; item < rows; item += job.warps()) {
         const CombineArgs& now = read_again(args);
         if (!send_row<Element>(op.with(now.group), memory_of(now), now, home, item)) return false;
@@ -143,7 +180,7 @@ class CombinePath<ByNetwork> {
 
   static UCCLEP_FN void give_up(const Op& op, const HandleMemory& memory, const CombineArgs& args) {
     for (uint32_t home = grid_warp(); home < op.ranks(); home += grid_warps()) {
-      if (op.has_window(home)) continue;
+      if (op.has_window(home) || is_masked(op.group, home)) continue;
       if (!network::push_as_they_are(op, home, memory.rows_from()[home], args.row_bytes)) return;
     }
   }

@@ -11,8 +11,12 @@
 // | who writes                        | who reads                             | ordered by                            |
 // |-----------------------------------|---------------------------------------|---------------------------------------|
 // | combine_send: copies of a row     | the combine_send of the last of them  | the row's ticket (acq_rel, gpu)       |
-// | combine_send: partial rows        | CompleteCombine of the peers          | the lines' epochs; BULK: publish      |
+// | combine_send: partial rows        | CompleteCombine of the peers          | the lines' epochs; BULK: publish;     |
+// |                                   |                                       |   to other domains open_network.hpp   |
 // | the last block: the handle's state| CompleteCombine, on the same stream   | the end of the kernel                 |
+//
+// Waits: combine_begin, for slots that peers still read; between domains combine_begin and combine_send, while proxies
+// have too many commands.
 //
 // Floor: as combine's (ll_combine.hpp).
 #pragma once
@@ -27,6 +31,24 @@ struct OpenCombine : OpenOperation {
   // What it is in records and traces.
   UCCLEP_FN Op op() const { return of(Kind::combine, Operation::combine); }
 };
+
+// Block verb of every block: READY to all. To peers of other domains it says how many partial rows will come.
+UCCLEP_FN bool open_ready_out(const Op& op, const Settings& settings, const HandleMemory& memory) {
+  if (op.group.network == nullptr) {
+    ready_out(op, settings);
+    return true;
+  }
+  bool ok = true;
+  const bool updated = memory.state()->updated == memory.handle.stamp;
+  for (uint32_t i = grid_warp(); i < op.ranks(); i += grid_warps()) {
+    const uint32_t peer = op.rotated(i);
+    if (is_masked(op.group, peer)) continue;
+    store_header(op, ByNetwork::header_for(op, peer), settings, 0, Form::bulk, 0, nullptr);
+    if (lane_id() != 0 || op.has_window(peer)) continue;
+    ok = network::push_header_alone(op, peer, updated ? memory.rows_from()[peer] : 0, HeaderLayout::counts) && ok;
+  }
+  return every_thread(ok);
+}
 
 // Block verb of every block: the handle's group begins a combine of what the handle's last dispatch brought, which was
 // complete before. shape: {hidden, dtype, 0, K}.
@@ -52,8 +74,7 @@ UCCLEP_FN OpenCombine combine_begin(const ucclEpDeviceHandle& handle, const RowS
     refuse(op, Field::weights_at_dispatch, 1, 0);
     ok = false;
   }
-  ok = ok && slots_free(op, opening);
-  if (ok) ready_out(op, settings);
+  ok = ok && open_slots_free(op, opening) && open_ready_out(op, settings, memory);
   // Where ranks disagreed in the dispatch nothing came, and nothing goes back.
   return {{handle, shape, settings, op.seq, op.slot, ok && state.updated != 0}};
 }
@@ -86,17 +107,24 @@ UCCLEP_FN Copies copies_of(const OpenCombine& open, const Home& home, const void
           true};
 }
 
+// Where a partial row goes: to its home, or to where the network takes it.
+UCCLEP_FN char* partial_at(const Op& op, const Home& home, uint32_t bytes, bool line) {
+  const WindowLayout& window = op.group.layout;
+  if (network::is_away(op, home.rank)) {
+    return network::mine(op) + window.out_back_for(op.group.shape, op.slot, home.rank) + uint64_t{home.place} * bytes;
+  }
+  return op.window(home.rank) +
+         (line ? window.back_lines_of(op.slot, op.me()) + home.place * combining::line_row_bytes(bytes)
+               : window.back_rows_of(op.slot, op.me()) + uint64_t{home.place} * bytes);
+}
+
 // Verb of the scope: the partial row home.
 template <class Element, class Coop>
 UCCLEP_FN void send_partial(const OpenCombine& open, const Home& home, const Copies& copies, bool sends) {
   const Op op = open.op();
-  const WindowLayout& window = op.group.layout;
-  const uint32_t bytes = open.shape.token_bytes();
-  char* landing = op.window(home.rank);
-  const uint32_t rows = open.memory().rows_from()[home.rank];
+  const uint32_t bytes = open.shape.token_bytes(), rows = open.memory().rows_from()[home.rank];
   const bool line = combining::form_of(op.group.shape, bytes, rows) == Form::line;
-  char* to = landing + (line ? window.back_lines_of(op.slot, op.me()) + home.place * combining::line_row_bytes(bytes)
-                             : window.back_rows_of(op.slot, op.me()) + uint64_t{home.place} * bytes);
+  char* const to = partial_at(op, home, bytes, line);
   const auto each = [&](auto&& store) { store(to); };
   const auto word = [&](uint32_t at) { return sum_word<Element>(copies, at); };
   if (sends && line) put_lines<Coop>(bytes, op.seq, each, word);
@@ -107,8 +135,12 @@ UCCLEP_FN void send_partial(const OpenCombine& open, const Home& home, const Cop
     end_lines<Coop>(bytes, op.seq, each);
     return;
   }
+  if (network::is_away(op, home.rank)) {
+    if (Coop::rank() == 0) network::push_row_alone(op, home.rank, home.place, bytes);
+    return;
+  }
   const uint32_t parts = combining::bulk_parts(bytes);
-  auto* words = reinterpret_cast<uint64_t*>(landing + window.back_epochs_of(op.slot, op.me()));
+  auto* words = reinterpret_cast<uint64_t*>(op.window(home.rank) + op.group.layout.back_epochs_of(op.slot, op.me()));
   for (uint32_t p = Coop::rank(); p < parts; p += Coop::size()) {
     publish(words + uint64_t{home.place} * parts + p, op.seq);
   }
@@ -124,7 +156,7 @@ UCCLEP_FN void combine_send(Coop, const OpenCombine& open, uint32_t row_index, c
   if (!open.ok) return;
   const Home home = home_of(open, row_index);
   const Copies copies = copies_of(open, home, row);
-  const bool sends = all_here<Coop>(home, copies);
+  const bool sends = all_here<Coop>(home, copies) && !is_masked(open.handle.group, home.rank);
   with_element(open.shape.dtype,
                [&](auto element) { send_partial<decltype(element), Coop>(open, home, copies, sends); });
 }

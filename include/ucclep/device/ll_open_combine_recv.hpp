@@ -31,17 +31,23 @@ struct TokenPartials : Returns {
       lines |= uint64_t{line} << i;
       rows[i] = line ? op.mine() + op.group.layout.back_lines_of(op.slot, ranks[i]) +
                            places[i] * combining::line_row_bytes(bytes)
-                     : ByWindows::landed_back(op, ranks[i]) + uint64_t{places[i]} * bytes;
+                     : network::landed_back(op, ranks[i]) + uint64_t{places[i]} * bytes;
     }
   }
 
-  // Lane verb: what has no epochs inside is there as far as the parts [begin, end).
+  // Lane verb: what has no epochs inside is there as far as the parts [begin, end). In a group of several domains rows
+  // are whole (ll_network.hpp), and the first part's word says so.
   UCCLEP_FN bool wait_parts(const OpenCombine& open, const Op& op, uint32_t begin, uint32_t end) const {
     const uint32_t parts = combining::bulk_parts(open.shape.token_bytes());
+    const bool whole = op.group.network != nullptr;
     for (uint32_t i = 0; i < count; ++i) {
       if ((lines >> i & 1) != 0) continue;
+      if (network::is_away(op, ranks[i])) {
+        if (!network::wait_row(op, ranks[i], places[i])) return false;
+        continue;
+      }
       const char* words = op.mine() + op.group.layout.back_epochs_of(op.slot, ranks[i]) + 8ull * places[i] * parts;
-      for (uint32_t part = begin; part < end; ++part) {
+      for (uint32_t part = whole ? 0 : begin; part < (whole ? 1 : end); ++part) {
         if (!wait_word(op, Phase::rows, ranks[i], words + 8 * part)) return false;
       }
     }

@@ -14,9 +14,12 @@
 // |   weights                                    |                                        |                             |
 // | the last block: rows in BULK form            | CompleteDispatch of the peers          | publish of the metas' epochs|
 // | the last block: the handle's state           | CompleteDispatch, on the same stream   | the end of the kernel       |
+// | dispatch_send, to other domains: rows; the   | CompleteDispatch of the peers          | open_network.hpp            |
+// |   last block: their places                   |                                        |                             |
 // clang-format on
 //
-// A row is read during its dispatch_send only. No wait but dispatch_begin's, for slots that peers still read.
+// A row is read during its dispatch_send only. In one domain there is no wait but dispatch_begin's, for slots that
+// peers still read. Between domains dispatch_send and dispatch_end may wait while proxies have too many commands.
 // Floor: as dispatch's (ll_lines.hpp), but positions leave after the last row instead of with the first.
 #pragma once
 #include "ucclep/device/ll_lines.hpp"
@@ -54,7 +57,7 @@ UCCLEP_FN OpenDispatch dispatch_begin(const ucclEpDeviceHandle& handle, const Ro
   Opening opening = Opening::of(handle.group, Kind::dispatch);
   const Op op = next_operation(handle.group, Kind::dispatch, Operation::dispatch, opening);
   opening.last = last_read(op, opening.last);
-  const bool ok = fits(op, handle, shape, UCCLEP_MODE_LL, handle.group.shape.top_k) && slots_free(op, opening);
+  const bool ok = fits(op, handle, shape, UCCLEP_MODE_LL, handle.group.shape.top_k) && open_slots_free(op, opening);
   const WireShape wire = WireShape::of(shape.token_bytes(), shape.scale_bytes, 1);
   // How many tokens there are, nobody knows yet: as if there were as many as there can be.
   const Form form = form_of(handle.group.shape, wire, handle.view.tokens) == Form::line ? Form::line : Form::placed;
@@ -83,6 +86,7 @@ struct Choices {
     }
     return no_bad_id;
   }
+  UCCLEP_FN uint32_t rank(uint32_t k) const { return static_cast<uint32_t>(expert(k)) / shape.local_experts(); }
   // A bit for each k that is the first with an expert of its rank.
   UCCLEP_FN uint32_t ranks() const {
     const uint32_t local = shape.local_experts();
@@ -114,6 +118,85 @@ UCCLEP_FN void keep_choices(const OpenDispatch& open, uint32_t token, const Choi
   }
 }
 
+// A row on its way to ranks of other domains, a bit of `ranks` for each. They leave when they are sent: they lie there
+// in the order of sending, and what follows from counting goes behind the header (HeaderLayout::places).
+struct AwayRow {
+  const OpenDispatch& open;
+  uint32_t token, ranks;
+
+  template <class Index>
+  static UCCLEP_FN AwayRow of(const OpenDispatch& open, uint32_t token, const Choices<Index>& choices, uint32_t ranks) {
+    const Op op = open.op();
+    uint32_t away = 0;
+    for (uint32_t left = op.group.network != nullptr ? ranks : 0; left != 0; left &= left - 1) {
+      const uint32_t k = first_lane(left);
+      if (!op.has_window(choices.rank(k))) away |= 1u << k;
+    }
+    return {open, token, away};
+  }
+  UCCLEP_FN uint64_t bytes() const { return network_row_bytes(open.handle.group.shape, open.wire.row_bytes); }
+  UCCLEP_FN uint32_t rank(uint32_t k) const {
+    const HandleMemory memory = open.memory();
+    const auto* const experts = memory.at<int32_t>(memory.handle.offsets.topk);
+    return static_cast<uint32_t>(experts[uint64_t{token} * memory.shape.top_k + k]) / memory.shape.local_experts();
+  }
+  // Until dispatch_end has counted, the place is which of the rows to that rank this is. no_place: it does not go
+  // there, since the rank is masked; or a token was sent again, and there is no room.
+  UCCLEP_FN uint32_t& place(uint32_t k) const {
+    const HandleMemory memory = open.memory();
+    return memory.at<uint32_t>(memory.handle.offsets.places)[uint64_t{token} * memory.shape.top_k + k];
+  }
+
+  // Lane verb, after keep_choices.
+  UCCLEP_FN void take_places() const {
+    for (uint32_t left = ranks; left != 0; left &= left - 1) {
+      const uint32_t k = first_lane(left);
+      place(k) = no_place;
+      if (is_masked(open.handle.group, rank(k))) continue;
+      const uint32_t taken = fetch_add_relaxed<Scope::gpu>(open.memory().sent_to() + rank(k), 1u);
+      if (taken < open.handle.view.tokens) place(k) = taken;
+    }
+  }
+  // Calls store(address) for each row that waits to be sent.
+  template <class Store>
+  UCCLEP_FN void each(Store&& store) const {
+    const Op op = open.op();
+    for (uint32_t left = ranks; left != 0; left &= left - 1) {
+      const uint32_t k = first_lane(left), at = place(k);
+      if (at == no_place) continue;
+      store(network::mine(op) + op.group.layout.out_rows_for(op.group.shape, op.slot, rank(k)) + at * bytes());
+    }
+  }
+  // Lane verb, after the scope's sync.
+  UCCLEP_FN void push() const {
+    for (uint32_t left = ranks; left != 0; left &= left - 1) {
+      const uint32_t k = first_lane(left);
+      if (place(k) != no_place && !network::push_row_alone(open.op(), rank(k), place(k), bytes())) return;
+    }
+  }
+};
+
+// Verb of the scope: such a row.
+template <class Coop, class Word, class ScaleWord>
+UCCLEP_FN void send_away(const AwayRow& away, const float* weights, Word&& row_word, ScaleWord&& scale_word) {
+  Coop::sync();  // the token's choices are kept
+  if (Coop::rank() == 0) away.take_places();
+  Coop::sync();
+  const HandleMemory memory = away.open.memory();
+  const WireShape& wire = away.open.wire;
+  const uint32_t meta_bytes = MetaLayout::of(memory.shape.top_k).bytes;
+  const auto to = [&](uint64_t at) {
+    return [&, at](auto&& store) { away.each([&](char* row) { store(row + at); }); };
+  };
+  if (away.ranks != 0) {
+    put_bytes<Coop>(meta_bytes, to(0), [&](uint32_t at) { return meta_word(memory, away.token, weights, at); });
+    put_bytes<Coop>(wire.token_bytes, to(meta_bytes), row_word);
+    put_bytes<Coop>(wire.row_bytes - wire.token_bytes, to(meta_bytes + wire.token_bytes), scale_word);
+  }
+  Coop::sync();
+  if (Coop::rank() == 0) away.push();
+}
+
 // Verb of the scope: one token. row: `hidden` elements, 16-byte aligned, in any memory that the scope can read, as are
 // scales (scale_bytes of them; NULL where that is 0), experts (K ids, int32 or int64) and weights (K, or NULL where
 // rows have none). lanes<N>: all groups of a warp call it together; token >= the tokens of dispatch_end sends nothing.
@@ -126,7 +209,9 @@ UCCLEP_FN void dispatch_send(Coop, const OpenDispatch& open, uint32_t token, con
   const WindowLayout& window = op.group.layout;
   const bool sends = token < open.handle.view.tokens;
   const Choices<Index> choices{experts, shape};
-  const uint32_t ranks = sends ? choices.ranks() : 0;
+  const uint32_t all_ranks = sends ? choices.ranks() : 0;
+  const AwayRow away = AwayRow::of(open, token, choices, all_ranks);
+  const uint32_t ranks = all_ranks & ~away.ranks;
   const uint32_t token_bytes = open.wire.token_bytes, scale_bytes = open.shape.scale_bytes;
   const auto row_word = [&](uint32_t at) {
     return *reinterpret_cast<const uint64_t*>(static_cast<const char*>(row) + at);
@@ -138,8 +223,7 @@ UCCLEP_FN void dispatch_send(Coop, const OpenDispatch& open, uint32_t token, con
   const auto to = [&](uint64_t at) {
     return [&, at](auto&& store) {
       for (uint32_t left = ranks; left != 0; left &= left - 1) {
-        const auto expert = static_cast<uint32_t>(choices.expert(first_lane(left)));
-        store(op.window(expert / shape.local_experts()) + at);
+        store(op.window(choices.rank(first_lane(left))) + at);
       }
     };
   };
@@ -164,6 +248,7 @@ UCCLEP_FN void dispatch_send(Coop, const OpenDispatch& open, uint32_t token, con
       put_bytes<Coop>(token_bytes, to(begin), row_word);
       put_bytes<Coop>(open.wire.row_bytes - token_bytes, to(begin + token_bytes), word_of_scales);
     }
+    if (op.group.network != nullptr) send_away<Coop>(away, weights, row_word, word_of_scales);
     Coop::sync();
   }
   if (sends && Coop::rank() == 0) report_bad_id(op, choices.bad());
@@ -213,7 +298,7 @@ UCCLEP_FN void send_meta(const Op& op, const SentDispatch& sent, Form form, uint
         [&](uint32_t at) { return *reinterpret_cast<const uint64_t*>(scratch + at); });
     return;
   }
-  const bool sends = selection.sends();
+  const bool sends = selection.sends() && op.has_window(selection.rank);
   char* meta = op.window(sends ? selection.rank : op.me()) + op.group.layout.ll_meta_of(op.slot, op.me()) +
                uint64_t{token} * layout.bytes;
   Addresses{sends, meta}.each([&](char* to) {
@@ -225,6 +310,51 @@ UCCLEP_FN void send_meta(const Op& op, const SentDispatch& sent, Form form, uint
   if (sends) publish(reinterpret_cast<uint64_t*>(meta + layout.epoch), op.seq);
 }
 static_assert(MetaLayout::of(max_top_k).bytes <= HandleLayout::meta_scratch);
+
+// Where the header for a peer is put together.
+UCCLEP_FN Packet* open_header_for(const Op& op, uint32_t peer) {
+  return op.group.network != nullptr ? ByNetwork::header_for(op, peer) : header_packets(op, peer, op.me());
+}
+
+// Warp verb, before the token's places are kept: behind the headers for other domains, what counting found out.
+UCCLEP_FN void tell_places(const Op& op, const SentDispatch& sent, uint32_t token, const Selection& selection) {
+  const GroupShape& shape = op.group.shape;
+  const HandleMemory memory = memory_of(sent);
+  const uint32_t packets = HeaderLayout::place_packets(shape.top_k), k = lane_id();
+  const bool away = selection.sends() && !op.has_window(selection.rank);
+  uint32_t taken = away ? memory.at<uint32_t>(memory.handle.offsets.places)[uint64_t{token} * shape.top_k + k] : 0;
+  if (taken == no_place) taken = 0;  // push_headers leaves a record
+  const uint32_t odd = shfl(selection.position, k == 0 ? 0 : (2 * k - 1) % wave_size);
+  const uint32_t even = shfl(selection.position, 2 * k % wave_size);
+  for (uint64_t left = ballot(away); left != 0; left &= left - 1) {
+    const uint32_t lane = first_lane(left);
+    const uint32_t rank = broadcast(selection.rank, lane), place = broadcast(selection.place, lane),
+                   row = broadcast(taken, lane);
+    const uint64_t low = k == 0 ? row : odd;
+    Packet* const to = ByNetwork::header_for(op, rank) + HeaderLayout::places(shape.local, sent.routing.tokens);
+    if (k < packets) store_packet(to + uint64_t{place} * packets + k, low | uint64_t{even} << 32, op.seq);
+  }
+}
+
+// Verb of the last block: the headers to other domains are whole. They announce all rows that were sent there, also
+// those of tokens that dispatch_end does not count.
+UCCLEP_FN void push_headers(const Op& op, const SentDispatch& sent) {
+  const HandleMemory memory = memory_of(sent);
+  const GroupShape& shape = op.group.shape;
+  const uint32_t packets = HeaderLayout::place_packets(shape.top_k), most = sent.handle.tokens;
+  sync_block();
+  bool again = false;
+  for (uint32_t peer = thread_id(); peer < op.ranks(); peer += block_size()) {
+    if (op.has_window(peer) || is_masked(op.group, peer)) continue;
+    uint32_t& taken = memory.sent_to()[peer];
+    const uint32_t rows = taken < most ? taken : most, counted = memory.rows_to()[peer];
+    again = again || taken > most;
+    taken = 0;
+    network::push_header_alone(op, peer, rows,
+                               HeaderLayout::places(shape.local, sent.routing.tokens) + counted * packets);
+  }
+  if (sync_block_or(again)) refuse(op, Field::tokens, most, most + 1);  // tokens that were sent more than once
+}
 
 // Verb of every block, after its last send: the last block out counts what was sent and says so to the peers. tokens:
 // T, sent as 0 .. T - 1; of more than B the first B count, and a data record says so. False: the operation has failed.
@@ -240,14 +370,17 @@ UCCLEP_FN bool dispatch_end(block, const OpenDispatch& open, uint32_t tokens) {
   int64_t bad = no_bad_id;  // dispatch_send has reported them
   for (uint32_t i = 0; i < op.ranks(); ++i) {
     const uint32_t peer = op.rotated(i);
-    send_routed_header(op, sent, sets, peer, header_packets(op, peer, op.me()), open.form, &bad);
+    if (is_masked(op.group, peer)) continue;
+    send_routed_header(op, sent, sets, peer, open_header_for(op, peer), open.form, &bad);
   }
   IdAhead ahead;
   ahead.read(sent, warp_id());
   place_tokens(op, sent, {block_id(), 1}, sets, ahead, &bad,
                [&](const Op& same, const SentDispatch& now, uint32_t token, const Selection& selection) {
                  send_meta(same, now, open.form, token, selection);
+                 if (same.group.network != nullptr) tell_places(same, now, token, selection);
                });
+  if (op.group.network != nullptr) push_headers(op, sent);
   if (thread_id() == 0) {
     memory.state()->tokens = sent.routing.tokens;
     memory.state()->top_k = sent.routing.top_k;

@@ -29,10 +29,10 @@ struct Announced {
 
   // Lane verb, which waits.
   UCCLEP_FN bool read(const Op& op, uint32_t source, uint32_t expert) {
-    const Packet* const header = header_packets(op, op.me(), source);
+    const Packet* const header = network::header_from(op, source);
     uint64_t said[3];
     if (!wait_packets(op, source,
-                      {header + HeaderLayout::rows, header + HeaderLayout::tokens, counts_packet(op, source, expert)},
+                      {header + HeaderLayout::rows, header + HeaderLayout::tokens, counts_packet(header, expert)},
                       said)) {
       return false;
     }
@@ -70,17 +70,22 @@ UCCLEP_FN bool find_token(const Op& op, uint32_t source, uint32_t place, uint32_
   }
 }
 
-// A row of `source` where it has landed: by its token, or by its place where it was counted before it left.
+// A row of `source` where it has landed: by its token, by its place where it was counted before it left, or, from
+// another domain, in the order of sending, of which the header says where each place is.
 struct LandedRow {
   const Op& op;
   uint32_t source;
   const char *meta, *tokens, *scales;
-  bool lines;
+  bool lines, away;
+  uint32_t arrived = 0;          // from another domain: as which row
+  const Packet* said = nullptr;  // of the place; NULL: the meta has the positions
 
-  UCCLEP_FN LandedRow(const OpenDispatch& open, const Op& op, uint32_t source, Form form, uint32_t index)
-      : op(op), source(source), lines(form == Form::line) {
+  UCCLEP_FN LandedRow(const OpenDispatch& open, const Op& op, uint32_t source, const HeaderFacts& facts, uint32_t index)
+      : op(op), source(source), lines(facts.form == Form::line), away(network::is_away(op, source)) {
     const WindowLayout& window = op.group.layout;
-    if (lines) {
+    if (away) {
+      land_away(open, facts, index);
+    } else if (lines) {
       const RowLines parts = RowLines::of(op.group.shape, open.wire);
       meta = op.mine() + window.ll_lines_of(op.slot, source) + uint64_t{index} * parts.all() * line_bytes;
       tokens = meta + parts.meta * line_bytes;
@@ -91,10 +96,26 @@ struct LandedRow {
       scales = tokens + open.wire.token_bytes;
     }
   }
+  UCCLEP_FN void land_away(const OpenDispatch& open, const HeaderFacts& facts, uint32_t place) {
+    const GroupShape& shape = op.group.shape;
+    if (by_token(facts.form)) {
+      const uint32_t first = HeaderLayout::places(shape.local, facts.tokens);
+      said = network::header_from(op, source) + first + uint64_t{place} * HeaderLayout::place_packets(shape.top_k);
+    }
+    arrived = said != nullptr ? said_word(0) : place;
+    meta = network::mine(op) + op.group.layout.in_rows_of(shape, op.slot, source) +
+           arrived * network_row_bytes(shape, open.wire.row_bytes);
+    tokens = meta + layout().bytes;
+    scales = tokens + open.wire.token_bytes;
+  }
+  UCCLEP_FN uint32_t said_word(uint32_t i) const {
+    return static_cast<uint32_t>(load_packet(said + i / 2).value >> 32 * (i % 2));
+  }
   UCCLEP_FN MetaLayout layout() const { return MetaLayout::of(op.group.shape.top_k); }
 
   // Lane verb: waits for the meta, in BULK form with it for the row.
   UCCLEP_FN bool wait_meta() const {
+    if (away) return network::wait_row(op, source, arrived);
     if (lines) return wait_lines(op, Phase::rows, source, meta, 0, layout().body_bytes());
     return wait_word(op, Phase::rows, source, meta + layout().epoch);
   }
@@ -107,7 +128,9 @@ struct LandedRow {
     return static_cast<uint32_t>(word(meta, at / 8 * 8) >> 8 * (at % 8));
   }
   UCCLEP_FN uint32_t token() const { return meta_word(0); }
-  UCCLEP_FN uint32_t position(uint32_t k) const { return meta_word(layout().positions + 4 * k); }
+  UCCLEP_FN uint32_t position(uint32_t k) const {
+    return said != nullptr ? said_word(1 + k) : meta_word(layout().positions + 4 * k);
+  }
   UCCLEP_FN float weight(uint32_t k) const { return float_of(meta_word(layout().weights + 4 * k)); }
   UCCLEP_FN int32_t expert(uint32_t k) const {
     const auto id = static_cast<uint16_t>(meta_word(layout().experts + 2 * k));
@@ -126,6 +149,11 @@ struct Segment {
   uint32_t zone, source, base, count, begin, end;
   HeaderFacts facts;
 };
+
+// Do its rows lie by token? From another domain they never do.
+UCCLEP_FN bool lies_by_token(const Op& op, const Segment& at) {
+  return by_token(at.facts.form) && !network::is_away(op, at.source);
+}
 
 UCCLEP_FN uint32_t zones_of(const OpenDispatch& open) {
   return open.by_expert() ? open.handle.group.shape.local_experts() : open.handle.group.shape.ranks;
@@ -165,9 +193,8 @@ UCCLEP_FN bool rows_here(const OpenDispatch& open, const Op& op, uint32_t& all) 
   for (uint32_t first = Near<Coop>::rank(); first < items && ok; first += at_once * step) {
     Packet seen[at_once];
     const auto packet = [&](uint32_t item) {
-      const uint32_t source = item / of_source;
-      return open.by_expert() ? counts_packet(op, source, item % of_source * 2)
-                              : header_packets(op, op.me(), source) + HeaderLayout::rows;
+      const Packet* const header = network::header_from(op, item / of_source);
+      return open.by_expert() ? counts_packet(header, item % of_source * 2) : header + HeaderLayout::rows;
     };
     UCCLEP_UNROLL
     for (uint32_t i = 0; i < at_once; ++i) {
@@ -192,14 +219,14 @@ UCCLEP_FN bool rows_here(const OpenDispatch& open, const Op& op, uint32_t& all) 
 template <class Coop>
 UCCLEP_FN bool find_rows(const OpenDispatch& open, const Op& op, const Segment& at) {
   const HandleMemory memory = open.memory();
-  const bool tokens = by_token(at.facts.form);
+  const bool tokens = lies_by_token(op, at);
   const uint32_t all = tokens ? at.facts.tokens : at.facts.rows, top_k = op.group.shape.top_k;
   for (uint32_t i = Coop::rank(); i < all; i += Coop::size()) {
     bool comes = true;
     uint32_t place = i;
     if (tokens && !find_place(op, at.source, i, comes, place)) return false;
     if (!comes) continue;
-    const LandedRow row(open, op, at.source, at.facts.form, i);
+    const LandedRow row(open, op, at.source, at.facts, i);
     if (!row.wait_meta()) return false;
     for (uint32_t k = 0; k < top_k; ++k) {
       if (row.local_expert(k) != at.zone) continue;
@@ -225,9 +252,9 @@ UCCLEP_FN bool take_rest(const OpenDispatch& open, const DispatchRows& out, cons
   }
   if (out.src_info && Near<Coop>::rank() == 0) out.src_info[index] = int64_t{at.source} << 32 | row.token();
   if (open.by_expert()) {
-    const Inbox inbox{nullptr, nullptr, nullptr};
+    const auto header = [&](uint32_t source) { return network::header_from(row.op, source); };
     note_copies<Coop>(open, row, place, at.zone,
-                      [&](uint32_t expert) { return inbox.slab_base(row.op, row.source, expert); });
+                      [&](uint32_t expert) { return rows_below(row.source, expert, header); });
   }
   for (uint32_t b = 8 * Near<Coop>::rank(); out.scales && b < scale_bytes; b += 8 * Near<Coop>::size()) {
     if (row.lines && !wait_lines(row.op, Phase::rows, at.source, row.scales, b, b + 8)) return false;
@@ -275,8 +302,8 @@ UCCLEP_FN bool take_rows(const OpenDispatch& open, const Op& op, const DispatchR
     const uint32_t row = at.begin + item / count, part = item % count;
     const uint32_t place = open.by_expert() ? open.memory().row_homes(at.zone)[row] % tokens : row;
     uint32_t where = place;
-    if (by_token(at.facts.form) && !find_token(op, at.source, place, where)) return false;
-    const LandedRow landed(open, op, at.source, at.facts.form, where);
+    if (lies_by_token(op, at) && !find_token(op, at.source, place, where)) return false;
+    const LandedRow landed(open, op, at.source, at.facts, where);
     const uint32_t index = at.zone * rows_of_zone(open) + row;
     if ((part == 0 || !landed.lines) && !landed.wait_meta()) return false;
     if (part == 0 && !take_rest<Coop>(open, out, landed, at, place, index)) return false;
@@ -335,8 +362,8 @@ UCCLEP_FN bool count_brought(const OpenDispatch& open, const Op& op, uint32_t ro
 template <class Coop>
 UCCLEP_FN bool dispatch_rows(Coop, const OpenDispatch& open, uint32_t zone, uint32_t& rows) {
   rows = 0;
-  if (!open.ok) return false;
   const Op op = open.op();
+  if (!may_receive(open, op)) return false;
   const HeaderResult result = agree<Coop>(open, op);
   if (result == HeaderResult::lost) return false;
   uint32_t all = 0;
@@ -355,8 +382,8 @@ UCCLEP_FN bool dispatch_rows(Coop, const OpenDispatch& open, uint32_t zone, uint
 // False: the operation has failed, or ranks disagree and nothing comes.
 template <class Coop>
 UCCLEP_FN bool dispatch_recv(Coop, const OpenDispatch& open, const DispatchRows& out, uint32_t first, uint32_t last) {
-  if (!open.ok) return false;
   const Op op = open.op();
+  if (!may_receive(open, op)) return false;
   const HeaderResult result = agree<Coop>(open, op);
   if (result == HeaderResult::lost) return false;
   uint32_t all = 0, brought = 0;

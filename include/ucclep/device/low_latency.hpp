@@ -109,8 +109,9 @@ UCCLEP_FN bool expand_rows(const Op& op, const LlDispatchArgs& args, const Job& 
         const LlDispatchArgs& now = read_again(args);
         const Op same = op.with(now.group);
         Parked index = item;
-        if (Forms::by_token && form == static_cast<uint32_t>(Form::placed)) {
-          index = BlockTables::of(stage, now).inbox.find_token(same, source, item);
+        if (form == static_cast<uint32_t>(Form::placed) &&
+            !BulkPath<typename Forms::Wire>::find(same, BlockTables::of(stage, now).inbox, source, item, index)) {
+          return false;
         }
         if (!expand_bulk<typename Forms::Wire>(same, now, stage, source, item, index)) return false;
       }
@@ -236,7 +237,7 @@ UCCLEP_FN void dispatch(const LlDispatchArgs& args) {
   }
   const bool ok = exchange_rows<Row, Forms, part>(op, opening, args, stage);
   if constexpr (part == Part::first) {
-    end_first(op, memory_of(args), ok);
+    end_first_of<typename Forms::Wire>(op, memory_of(args), ok);
   } else {
     Forms::Wire::end(op, ok);
   }
@@ -245,13 +246,14 @@ UCCLEP_FN void dispatch(const LlDispatchArgs& args) {
 // The second half, also of a dispatch that a user's kernel opened (ll_open_dispatch.hpp). Where none is open: nothing.
 template <class Row, class Forms>
 UCCLEP_FN void complete_dispatch(const LlDispatchArgs& args) {
+  using Wire = typename Forms::Wire;
   Stage stage(args.piece_bytes);
-  const Second second = Second::of(args, Kind::dispatch, Operation::dispatch);
+  const Second second = Second::of<Wire::masks>(args, Kind::dispatch, Operation::dispatch);
   if (!second.any) return;
-  if (counts_here()) hide_total(args.counters);
+  if (counts_here() && args.group.again == 0) hide_total(args.counters);
   const bool ok = second.may_read() && receive_rows<Row, Forms>(second.op, args, Jobs::of_one().receive, stage);
   const LlDispatchArgs& now = read_again(args);
-  Second::of(now, Kind::dispatch, Operation::dispatch).template end<typename Forms::Wire>(ok);
+  Second::of<Wire::masks>(now, Kind::dispatch, Operation::dispatch).template end<Wire>(ok);
 }
 
 // HandleUpdate: local, takes no sequence number. Keeps the checked ids; what follows from them the dispatch counts.

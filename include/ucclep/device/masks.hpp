@@ -6,7 +6,7 @@
 // have one launch more, their first half (halves.hpp), which waits for no peer's rows; what may run again is the
 // second.
 #pragma once
-#include "ucclep/device/objects.hpp"
+#include "ucclep/device/network_view.hpp"
 
 namespace ucclep {
 
@@ -74,6 +74,31 @@ UCCLEP_FN uint64_t* evicted_by(const ucclEpDeviceGroup& group, uint32_t rank, ui
   return reinterpret_cast<uint64_t*>(group.windows[rank] + group.layout.evicted_word(peer));
 }
 
+// Lane verb: has the peer masked this rank. networked: some ranks may be reached by it only; kernels of other groups do
+// not contain it.
+template <bool networked = true>
+UCCLEP_FN bool is_evicted_by(const ucclEpDeviceGroup& group, uint32_t peer) {
+  const uint64_t* word = evicted_by(group, static_cast<uint32_t>(group.rank), peer);
+  if constexpr (networked) {
+    if (group.windows[peer] == nullptr) word = group.network->arrivals.evicted + peer;
+  }
+  return load_relaxed<Scope::system>(word) != 0;
+}
+
+// Lane verb: tells the rank that this one masks it, before this one writes over what the other may yet read. One that
+// the host has told of, which is dead or has no connection, reads nothing.
+template <bool networked = true>
+UCCLEP_FN void evict(const ucclEpDeviceGroup& group, uint32_t rank) {
+  if constexpr (networked) {
+    if (group.windows[rank] == nullptr) {
+      const bool told = load_relaxed<Scope::system>(&group.masks->of(rank).lost) == lost_bit;
+      return network::part_from(group.network, rank, told ? 0 : group.timeout_ns, &group.masks->leave);
+    }
+  }
+  store_relaxed<Scope::system>(evicted_by(group, rank, static_cast<uint32_t>(group.rank)), uint64_t{1});
+  fence_acq_rel<Scope::system>();
+}
+
 // Everybody leaves, unless the communicator has been aborted: then they do already.
 UCCLEP_FN void leave_all(GroupMasks* masks) {
   uint32_t expected = 0;
@@ -81,9 +106,10 @@ UCCLEP_FN void leave_all(GroupMasks* masks) {
 }
 
 // Verb of a block's threads: has an active peer masked this rank. Then everybody leaves, and the mend says so.
+template <bool networked = true>
 UCCLEP_FN bool was_evicted(const ucclEpDeviceGroup& group) {
   for (uint32_t p = thread_id(); p < group.shape.ranks; p += block_size()) {
-    if (load_relaxed<Scope::system>(evicted_by(group, group.rank, p)) == 0 || is_masked(group, p)) continue;
+    if (!is_evicted_by<networked>(group, p) || is_masked(group, p)) continue;
     leave_all(group.masks);
     return true;
   }
@@ -112,14 +138,18 @@ UCCLEP_FN bool note_lost(uint32_t* abort_word, Operation operation, uint64_t seq
 
 // Verb of a block's threads, in the place of the waits of slots_free: false: this rank is out, or all is. Those who are
 // lost are not waited for, and nobody leaves for their sake: whoever does has sent all that others wait for.
+template <bool networked>
 UCCLEP_COLD_FN bool slots_free_of_living(const ucclEpDeviceGroup& group, Kind kind, uint64_t needed) {
-  if (was_evicted(group)) return false;
+  if (was_evicted<networked>(group)) return false;
   GroupMasks* const masks = group.masks;
   const Wait wait = begin_wait(group.timeout_ns, &masks->leave);
   for (uint32_t p = thread_id(); p < group.shape.ranks; p += block_size()) {
     const auto* word =
         reinterpret_cast<const uint64_t*>(group.windows[group.rank] + group.layout.consumed_word(group.shape, kind, p));
     while (load_acquire<Scope::system>(word) < needed && !is_lost(masks, p) && !is_masked(masks, p)) {
+      if constexpr (networked) {
+        if (group.windows[p] == nullptr) network::look(network::Source::of(group, kind, needed, p));
+      }
       pause();
       if (load_relaxed<Scope::system>(&masks->leave) == 1) return false;
       if (timed_out(wait)) {
@@ -127,9 +157,7 @@ UCCLEP_COLD_FN bool slots_free_of_living(const ucclEpDeviceGroup& group, Kind ki
       }
     }
     if (is_masked(masks, p) || load_acquire<Scope::system>(word) >= needed) continue;
-    // It may yet read what this rank is going to write over: before that it is told, and looks in the mend.
-    store_relaxed<Scope::system>(evicted_by(group, p, static_cast<uint32_t>(group.rank)), uint64_t{1});
-    fence_acq_rel<Scope::system>();
+    evict<networked>(group, p);  // it looks in the mend
   }
   return load_relaxed<Scope::system>(&masks->leave) != 1;
 }

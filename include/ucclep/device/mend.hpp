@@ -5,7 +5,7 @@
 // then finds all that it asks for. What "everything" is, ll_mend.hpp and ht_mend.hpp say. And the three functions of
 // masks, of one block as well.
 #pragma once
-#include "ucclep/device/signal.hpp"
+#include "ucclep/device/network.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace mending {
@@ -24,7 +24,7 @@ UCCLEP_FN void mask_rank(const ucclEpDeviceGroup& group, uint32_t rank, Kind kin
   for (uint32_t k = 0; k < num_kinds; ++k) {
     store_relaxed<Scope::gpu>(&mask.last[k], k == static_cast<uint32_t>(kind) ? last : 0);
   }
-  store_relaxed<Scope::system>(evicted_by(group, rank, group.rank), uint64_t{1});
+  evict(group, rank);
   const uint64_t next = load_relaxed<Scope::gpu>(&group.state->seq[static_cast<uint32_t>(Kind::dispatch)]) + 1;
   if (kind != Kind::dispatch || next != last) count_nothing(group, rank, next);
   count_nothing(group, rank, next + 1);
@@ -54,6 +54,24 @@ UCCLEP_FN bool have_come(const Op& op, const Packet* packets, uint32_t count) {
   bool all = true;
   for (uint32_t i = lane_id(); i < count; i += wave_size) all = all && has_come(op, packets + i);
   return every_lane(all);
+}
+
+// What has come of a rank that only the network reaches.
+enum class Come { nothing, header, all };
+
+// Warp verb. header: it has come before; else it is brought to where those of peers land.
+UCCLEP_FN Come come_by_network(const Op& op, uint32_t rank, bool header) {
+  uint64_t word = 0;
+  if (lane_id() == 0) {
+    const auto source = network::Source::of(op.group, op.kind, op.seq, rank);
+    network::look(source);
+    word = load_acquire<Scope::gpu>(source.seen().progress_of(op.kind, op.seq, rank));
+  }
+  const Progress progress = Progress::of_word(broadcast(word, 0));
+  if (progress.seq != op.seq || !progress.announced) return Come::nothing;
+  sync_warp();
+  if (!header) network::bring_header(op, rank);
+  return progress.complete ? Come::all : Come::header;
 }
 
 // Waits of the mend for one rank: until come() is true of all of it, or the rank is lost. Warp verb; come is one, too.
@@ -101,7 +119,7 @@ UCCLEP_FN bool mend(const Op& op, Decide&& decide) {
   const uint64_t next_dispatch = dispatched + (again && op.kind == Kind::dispatch ? 2 : 1);
   if (evicted) {
     for (uint32_t p = thread_id(); p < op.ranks(); p += block_size()) {
-      if (is_masked(group, p) || load_relaxed<Scope::system>(evicted_by(group, op.me(), p)) == 0) continue;
+      if (is_masked(group, p) || !is_evicted_by(group, p)) continue;
       keep_first(masks.evicted, record_of(op, ucclEpRemoteError, Phase::mask, static_cast<int32_t>(p)));
     }
     again = false;

@@ -31,39 +31,7 @@
 // A slot may be written again only when all that its operation brings has come: a write that is late would come to lie
 // over the next one. So an operation waits for all of it (all_in), also where it ends without a row.
 #pragma once
-#include "ucclep/device/arrivals.hpp"
-#include "ucclep/device/fifo.hpp"
 #include "ucclep/device/routing.hpp"
-
-namespace ucclep {
-
-// NetworkTables follow it in memory.
-struct NetworkView {
-  Fifo fifo;
-  Arrivals arrivals;                       // by the proxy threads
-  uint32_t rows_per_chunk[2 * num_kinds];  // rows that arrive together; behind those from rank to rank, from node to
-                                           // node (between_nodes_flag)
-  ChannelWords channel;                    // by the proxy threads
-  uint32_t reaches_windows;                // 1: NICs reach the user's windows
-};
-
-// Offsets.
-struct NetworkTables {
-  uint64_t seen;   // u64 [kind][slot][source]: progress words that lanes have seen. Consumed words: in the window
-  uint64_t turns;  // u32 [kind][source]: 1 while a lane looks at the source's words
-  uint64_t nodes;  // what the group's NodeTable is a view of
-  uint64_t bytes;
-
-  static UCCLEP_HD constexpr NetworkTables of(const GroupShape& shape) {
-    NetworkTables at{};
-    at.turns = at.seen + sizeof(uint64_t) * Arrivals::progress_words(shape.ranks, shape.in_flight);
-    at.nodes = at.turns + sizeof(uint32_t) * num_kinds * shape.ranks;
-    at.bytes = at.nodes + sizeof(uint32_t) * NodeTable::word_count(shape.ranks, shape.nodes.nodes);
-    return at;
-  }
-};
-
-}  // namespace ucclep
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace network {
@@ -145,48 +113,9 @@ UCCLEP_FN bool push_as_they_are(const Op& op, uint32_t peer, uint32_t rows, uint
 
 // ---- What comes in. Lane verbs.
 
-// Whose words of which operation.
-struct Source {
-  NetworkView* network;
-  uint64_t* window;  // consumed words of this rank's window
-  uint64_t seq;
-  Kind kind;
-  uint32_t rank;
-
-  static UCCLEP_FN Source of(const Op& op, uint32_t rank) {
-    return {op.group.network, reinterpret_cast<uint64_t*>(op.mine() + op.group.layout.consumed), op.seq, op.kind, rank};
-  }
-  // As lanes of this device have seen them.
-  UCCLEP_FN Arrivals seen() const {
-    const Arrivals& arrivals = network->arrivals;
-    return {reinterpret_cast<uint64_t*>(network + 1), window, arrivals.ranks, arrivals.in_flight};
-  }
-};
-static_assert(NetworkTables::of({}).seen == 0);
-
-// Passes on what the proxies say, unless another lane is about to.
-UCCLEP_COLD_FN void look(Source source) {
-  const Arrivals &arrivals = source.network->arrivals, seen = source.seen();
-  auto* const turn =
-      reinterpret_cast<uint32_t*>(seen.progress + Arrivals::progress_words(arrivals.ranks, arrivals.in_flight)) +
-      static_cast<uint32_t>(source.kind) * arrivals.ranks + source.rank;
-  uint32_t nobody = 0;
-  if (load_relaxed<Scope::gpu>(turn) != 0 || !compare_exchange<Scope::gpu>(turn, nobody, uint32_t{1})) return;
-  uint64_t* const progress = seen.progress_of(source.kind, source.seq, source.rank);
-  uint64_t* const consumed = seen.consumed_of(source.kind, source.rank);
-  const uint64_t* const told = arrivals.consumed_of(source.kind, source.rank);
-  const uint64_t last = load_relaxed<Scope::gpu>(progress), now = load_relaxed<Scope::system>(told);  // they come
-  const uint64_t come = load_acquire<Scope::system>(arrivals.progress_of(source.kind, source.seq, source.rank));
-  if (come != last) store_release<Scope::gpu>(progress, come);
-  if (now != load_relaxed<Scope::gpu>(consumed)) {
-    store_release<Scope::gpu>(consumed, load_acquire<Scope::system>(told));
-  }
-  store_release<Scope::gpu>(turn, uint32_t{0});
-}
-
 template <class Enough>
 UCCLEP_FN bool wait_progress(const Op& op, Phase phase, uint32_t rank, Enough&& enough) {
-  const Source source = Source::of(op, rank);
+  const Source source = Source::of(op.group, op.kind, op.seq, rank);
   const uint64_t* const word = source.seen().progress_of(op.kind, op.seq, rank);
   return wait_peer(op, phase, rank, [&] {
     const Progress progress = Progress::of_word(load_acquire<Scope::gpu>(word));
@@ -232,14 +161,14 @@ UCCLEP_FN void bring_header(const Op& op, uint32_t source) {
 // Some ranks by their windows, the others by the network.
 struct ByNetwork {
   static constexpr bool network = true;
-  static constexpr bool masks = false;
+  static constexpr bool masks = true;  // of LL
 
   // Lane verb. A rank without a window has its word there, too: what lanes have seen.
   struct Consumed {
-    // There are no masks, but with the call that waits for the living nvcc hoists fewer loads, and spills nothing.
-    static constexpr bool masks = true;
+    // HT has none, but with the call that waits for the living nvcc hoists fewer loads, and spills nothing.
+    static constexpr bool masks = true, networked = true;
     UCCLEP_FN uint64_t operator()(const Op& op, uint32_t peer) const {
-      if (!op.has_window(peer)) network::look(network::Source::of(op, peer));
+      if (!op.has_window(peer)) network::look(network::Source::of(op.group, op.kind, op.seq, peer));
       return ConsumedWord{}(op, peer);
     }
   };
@@ -257,7 +186,8 @@ struct ByNetwork {
     for (uint32_t i = first; i < op.ranks() && warp_id() == 0 && ok; i += step * wave_size) {
       const uint32_t turn = i + lane_id() * step;
       const uint32_t peer = op.rotated(turn < op.ranks() ? turn : 0);
-      const bool mine = turn < op.ranks() && !op.has_window(peer);  // else another block's
+      // Else another block's, or nobody's.
+      const bool mine = turn < op.ranks() && !op.has_window(peer) && !is_masked(op.group, peer);
       ok = network::push_header(op, mine, peer, mine ? memory.rows_to()[peer] : 0, packets);
     }
     return every_thread(ok);
@@ -270,7 +200,7 @@ struct ByNetwork {
     bool ok = true;
     for (uint32_t i = warp_id(); i < op.ranks() && ok; i += block::warps()) {
       const uint32_t source = op.rotated(i);
-      if (op.has_window(source)) continue;
+      if (op.has_window(source) || is_absent(op.group, op.kind, op.seq, source)) continue;
       const uint64_t start = wait_ns.data ? clock_ns() : 0;
       ok = every_lane(lane_id() != 0 || network::wait_header(op, source));
       sync_warp();
@@ -290,11 +220,11 @@ struct ByNetwork {
                                : network::mine(op) + op.group.layout.in_back_of(op.group.shape, op.slot, rank);
   }
 
-  // Block verb: all that the operation brings has come, from all.
+  // Block verb: all that the operation brings has come, from all that are not masked: nobody reads the slots of others.
   static UCCLEP_FN bool all_in(const Op& op) {
     bool ok = true;
     for (uint32_t source = thread_id(); source < op.ranks(); source += block_size()) {
-      if (!op.has_window(source)) ok = network::wait_all(op, source) && ok;
+      if (!op.has_window(source) && !is_masked(op.group, source)) ok = network::wait_all(op, source) && ok;
     }
     return every_thread(ok);
   }
@@ -309,7 +239,7 @@ struct ByNetwork {
     const Fifo& fifo = op.group.network->fifo;
     for (uint32_t first = 0; first < op.ranks(); first += block_size()) {
       const uint32_t peer = first + thread_id();
-      const bool remote = peer < op.ranks() && !op.has_window(peer);
+      const bool remote = peer < op.ranks() && !op.has_window(peer) && !is_masked(op.group, peer);
       CommandFields command;
       command.operation = CommandOp::consumed;
       if (!network::push_to(op, remote, control_ring(fifo, peer), peer, command)) return;

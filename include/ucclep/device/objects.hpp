@@ -122,10 +122,10 @@ struct HandleView {
   HandleLayout offsets;
 };
 
-struct NetworkView;  // network.hpp
+struct NetworkView;  // network_view.hpp
 struct GroupMasks;   // masks.hpp
 
-inline constexpr unsigned device_abi = 12;  // changes with any of the structs below
+inline constexpr unsigned device_abi = 14;  // changes with any of the structs below
 
 }  // namespace ucclep
 

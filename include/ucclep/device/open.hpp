@@ -8,6 +8,7 @@
 // 512. The handle is a parameter of the kernel.
 #pragma once
 #include "ucclep/device/halves.hpp"
+#include "ucclep/device/open_network.hpp"
 #include "ucclep/device/row_out.hpp"
 
 namespace ucclep {
@@ -87,11 +88,23 @@ UCCLEP_FN bool fits(const Op& op, const ucclEpDeviceHandle& handle, const RowSha
   return false;
 }
 
+// Block verb, before anything is sent: slots_free, in a group of any kind. With masks the operation is noted as begun,
+// so that the launch after its second half mends it.
+UCCLEP_FN bool open_slots_free(const Op& op, const Opening& opening) {
+  if (op.group.masks != nullptr && !begins(op.group, op.kind, op.seq)) return false;
+  if (op.group.network != nullptr) return slots_free(op, opening, ByNetwork::Consumed{});
+  return slots_free(op, opening, ConsumedOfLiving{});
+}
+
 // Block verb, last thing of the launch: true in the last block out, which sees all that the others wrote, if none of
-// them has failed.
-UCCLEP_FN bool last_out(const OpenOperation& open) {
+// them has failed. ok: this one has not.
+UCCLEP_FN bool last_out(const OpenOperation& open, bool ok) {
   sync_block();
-  return sync_block_or(thread_id() == 0 && leave(open.handle.group.state, open.ok, true));
+  return sync_block_or(thread_id() == 0 && leave(open.handle.group.state, ok, true));
+}
+// The same where nothing can have failed since the operation began.
+UCCLEP_FN bool last_out(const OpenOperation& open) {
+  return last_out(open, open.ok);
 }
 
 // Verb of the last block out: the operation is for its second half, or for who receives it in the kernel.

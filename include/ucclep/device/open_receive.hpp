@@ -56,18 +56,27 @@ UCCLEP_FN bool wait_packets(const Op& op, uint32_t source, const Packet* const (
   return ok;
 }
 
-// Verb of the scope: everybody's header is here, and says the same.
+// May a scope receive: not with masks, where what is lost of an operation is mended after its second half.
+UCCLEP_FN bool may_receive(const OpenOperation& open, const Op& op) {
+  if (op.group.masks == nullptr) return open.ok;
+  report_data(op.group.errors, record_of(op, ucclEpNotSupported, Phase::receiving, -1));
+  return false;
+}
+
+// Verb of the scope: everybody's header is here, and says the same. Those from other domains are here whole then.
 template <class Coop>
 UCCLEP_FN HeaderResult agree(const OpenOperation& open, const Op& op) {
   bool lost = false, differs = false;
   for (uint32_t source = Coop::rank(); source < op.ranks() && !lost; source += Coop::size()) {
-    const Packet* const header = header_packets(op, op.me(), source);
+    const Packet* const header = network::header_from(op, source);
     uint64_t said[2];
-    lost = !wait_packets(op, source, {header + HeaderLayout::settings_low, header + HeaderLayout::settings_high}, said);
+    lost = !network::header_came(op, source) ||
+           !wait_packets(op, source, {header + HeaderLayout::settings_low, header + HeaderLayout::settings_high}, said);
     if (lost || (said[0] == open.settings.low() && said[1] == open.settings.high())) continue;
     report_difference(op, source, open.settings, said[0], said[1]);
     differs = true;
   }
+  if (op.group.network != nullptr) Coop::sync();  // one has seen that a header is whole, and all read it
   if (Coop::any(lost)) return HeaderResult::lost;
   return Coop::any(differs) ? HeaderResult::differs : HeaderResult::good;
 }
@@ -88,8 +97,8 @@ UCCLEP_FN bool bring(const OpenOperation& open, Kind kind, uint32_t rows, uint32
   return static_cast<uint32_t>(fetch_add_acq_rel<Scope::gpu>(word, uint64_t{rows})) + rows == all;
 }
 
-// Lane verb of the last: the operation has ended here. Peers hear of it when the next one begins. All blocks of this
-// rank have begun it then: one that has not would begin the next one instead.
+// Lane verb of the last: the operation has ended here. Peers hear of it when the next one begins, those of other
+// domains now. All blocks of this rank have begun it then: one that has not would begin the next one instead.
 UCCLEP_FN bool end_received(const OpenOperation& open, const Op& op) {
   const auto kind = static_cast<uint32_t>(op.kind);
   const uint64_t* const opened = &open.memory().state()->opened[kind];
@@ -98,6 +107,7 @@ UCCLEP_FN bool end_received(const OpenOperation& open, const Op& op) {
     report_blocks(op, wait);
     return false;
   }
+  if (op.group.network != nullptr && !network::end_alone(op)) return false;
   mark(op, Mark::end);
   store_relaxed<Scope::gpu>(&op.group.state->seq[kind], op.seq);
   return true;
@@ -183,8 +193,8 @@ UCCLEP_FN char* row_at(void* rows, uint32_t row, uint32_t bytes) {
 // members that says whether all terms came.
 template <class Coop, class Open, class Sum>
 UCCLEP_FN bool receive_tokens(const Open& open, uint32_t first, uint32_t last, Sum&& sum) {
-  if (!open.ok) return false;
   const Op op = open.op();
+  if (!may_receive(open, op)) return false;
   const HeaderResult result = agree<Coop>(open, op);
   if (result == HeaderResult::lost) return false;
   const bool good = result == HeaderResult::good;

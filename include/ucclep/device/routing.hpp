@@ -40,6 +40,7 @@ struct HandleMemory {
   UCCLEP_FN uint32_t* copies_in(uint32_t source) const {
     return at<uint32_t>(handle.offsets.copies_in) + uint64_t{source} * handle.tokens;
   }
+  UCCLEP_FN uint32_t* sent_to() const { return at<uint32_t>(handle.offsets.sent_to); }
   UCCLEP_FN uint32_t* runs_in(uint32_t home) const {
     return at<uint32_t>(handle.offsets.runs_in) + home * ceil_div(handle.tokens, run_rows);
   }

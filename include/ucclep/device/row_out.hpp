@@ -68,11 +68,20 @@ UCCLEP_FN void end_lines(uint32_t bytes, uint64_t epoch, Each&& each) {
   }
 }
 
-// Lane verb: 8 bytes of a row's scales, zero past the last. They have no alignment.
+// Lane verb: 8 bytes of a row's scales, zero past the last. Where these have the alignment of floats, two loads at
+// once; else byte by byte.
 UCCLEP_FN uint64_t scale_word(const char* scales, uint32_t at, uint32_t all) {
+  typedef uint32_t AnyWord __attribute__((may_alias));
+  const char* from = scales + at;
+  if (at + 8 <= all && reinterpret_cast<uint64_t>(from) % 4 == 0) {
+    const auto* halves = reinterpret_cast<const AnyWord*>(from);
+    return halves[0] | uint64_t{halves[1]} << 32;
+  }
+  const uint32_t left = at < all ? all - at : 0, count = left < 8 ? left : 8;
   uint64_t word = 0;
-  for (uint32_t i = 0; i < 8 && at + i < all; ++i) {
-    word |= uint64_t{static_cast<unsigned char>(scales[at + i])} << 8 * i;
+  UCCLEP_KEEP_LOOP
+  for (uint32_t i = 0; i < count; ++i) {
+    word |= uint64_t{static_cast<unsigned char>(from[i])} << 8 * i;
   }
   return word;
 }

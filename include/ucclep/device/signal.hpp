@@ -218,6 +218,7 @@ UCCLEP_FN bool tells_consumed() {
 // Lane verb: what slots_free waits for, of a peer that stores the word itself. Of others: network.hpp.
 struct ConsumedWord {
   static constexpr bool masks = false;  // true: in a group with masks, of those who are not lost
+  static constexpr bool networked = false;
   UCCLEP_FN uint64_t operator()(const Op& op, uint32_t peer) const {
     return load_acquire<Scope::system>(consumed_by(op.group, op.kind, peer));
   }
@@ -245,7 +246,7 @@ UCCLEP_FN bool slots_free(const Op& op, const Opening& opening, Consumed consume
   bool waits = needed != 0;
   if constexpr (Consumed::masks) {
     if (op.group.masks != nullptr) {
-      ok = slots_free_of_living(read_again(op.group), op.kind, needed);
+      ok = slots_free_of_living<Consumed::networked>(read_again(op.group), op.kind, needed);
       waits = false;
     }
   }

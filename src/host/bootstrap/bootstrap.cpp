@@ -288,18 +288,25 @@ void Bootstrap::barrier(Deadline deadline) {
 void Bootstrap::barrier_living(Deadline deadline) {
   impl_->round(wire::RoundKind::living, "", deadline);
 }
-void Bootstrap::gather_living(const std::string& mine, Deadline deadline,
-                              const std::function<void(int rank, const char* part)>& each) {
-  const int32_t own = rank();
-  const std::string part = std::string(reinterpret_cast<const char*>(&own), sizeof own) + mine;
+std::vector<std::pair<int, std::string>> Bootstrap::collect_living(const std::string& mine, Deadline deadline) {
+  std::string part;
+  put_piece(part, std::to_string(rank()));
+  put_piece(part, mine);
   const std::string all = impl_->round(wire::RoundKind::living, part, deadline);
-  if (all.size() % part.size() != 0) fail(ucclEpInternalError, "the living brought {} bytes in all", all.size());
-  for (size_t at = 0; at < all.size(); at += part.size()) {
-    int32_t of = 0;
-    std::memcpy(&of, all.data() + at, sizeof of);
-    if (of < 0 || of >= nranks()) fail(ucclEpInternalError, "one of the living calls itself rank {}", of);
-    each(of, all.data() + at + sizeof of);
+  std::vector<std::pair<int, std::string>> texts;
+  PieceReader reader(all);
+  while (const auto name = reader.next()) {
+    const int of = std::atoi(name->c_str());
+    auto text = reader.next();
+    if (of < 0 || of >= nranks() || !text) fail(ucclEpInternalError, "one of the living calls itself rank {}", *name);
+    texts.emplace_back(of, std::move(*text));
   }
+  if (!reader.at_end())
+    fail(ucclEpInternalError, "the living brought {} bytes in all, not all of them texts", all.size());
+  return texts;
+}
+void Bootstrap::throw_size(int rank, size_t bytes, size_t expected) {
+  fail(ucclEpInternalError, "rank {}, one of the living, brought {} bytes, expected {}", rank, bytes, expected);
 }
 void Bootstrap::agree(const std::string& contribution, Deadline deadline) {
   impl_->round(wire::RoundKind::agree, contribution, deadline);

@@ -68,12 +68,15 @@ class Bootstrap {
   std::vector<std::pair<int, T>> allgather_living(const T& mine, Deadline deadline) {
     static_assert(std::is_trivially_copyable_v<T>);
     std::vector<std::pair<int, T>> all;
-    gather_living({reinterpret_cast<const char*>(&mine), sizeof(T)}, deadline, [&](int rank, const char* part) {
+    for (const auto& [rank, text] : collect_living({reinterpret_cast<const char*>(&mine), sizeof(T)}, deadline)) {
+      if (text.size() != sizeof(T)) throw_size(rank, text.size(), sizeof(T));
       all.emplace_back(rank, T{});
-      std::memcpy(&all.back().second, part, sizeof(T));
-    });
+      std::memcpy(&all.back().second, text.data(), sizeof(T));
+    }
     return all;
   }
+  // The same with texts of any length, ranks ascending.
+  std::vector<std::pair<int, std::string>> collect_living(const std::string& mine, Deadline deadline);
 
   // Called once per lost rank (died, aborted, or unreachable) from a thread of the bootstrap, at once for ranks that
   // are lost already. After close(), or after setting another handler, the old one does not run any more. The handler
@@ -90,8 +93,7 @@ class Bootstrap {
  private:
   friend class Agreement;
   void agree(const std::string& contribution, Deadline deadline);
-  void gather_living(const std::string& mine, Deadline deadline,
-                     const std::function<void(int rank, const char* part)>& each);
+  [[noreturn]] static void throw_size(int rank, size_t bytes, size_t expected);
   struct Impl;
   explicit Bootstrap(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;

@@ -16,6 +16,10 @@ std::vector<std::vector<std::byte>> agree(const Allgather& allgather, uint32_t r
   out.bytes(mine.data(), mine.size());
   std::vector<std::vector<std::byte>> brought;
   for (const std::vector<std::byte>& parcel : allgather(out.parcel())) {
+    if (parcel.empty()) {
+      brought.emplace_back();
+      continue;
+    }
     ParcelReader in(parcel, static_cast<uint32_t>(brought.size()));
     const auto code = result_of(in.number());
     const std::string text = in.text();

@@ -13,11 +13,12 @@
 
 namespace ucclep::proxy {
 
-// What each rank brings, in the order of ranks. All ranks call it equally often; it throws on all or on none.
+// What each rank brings, in the order of ranks: never nothing, but for a rank that is gone. All others call it equally
+// often; it throws on all or on none.
 using Allgather = std::function<std::vector<std::vector<std::byte>>(std::span<const std::byte>)>;
 
 // Ends a step that may have failed on some ranks: throws the error of the first rank that has one, on all ranks.
-// Returns what each rank brings.
+// Returns what each rank brings; a rank that is gone agrees and brings nothing.
 std::vector<std::vector<std::byte>> agree(const Allgather& allgather, uint32_t rank, const Error* error,
                                           std::span<const std::byte> mine = {});
 

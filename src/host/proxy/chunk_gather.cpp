@@ -5,8 +5,8 @@
 
 namespace ucclep::proxy {
 
-ChunkGather::ChunkGather(const Places& places, uint32_t in_flight)
-    : places_(places), in_flight_(in_flight), slots_(size_t{num_kinds} * in_flight) {
+ChunkGather::ChunkGather(const Places& places, uint32_t in_flight, const KindNumbers& first)
+    : places_(places), in_flight_(in_flight), first_(first), newest_(first), slots_(size_t{num_kinds} * in_flight) {
   uint64_t counts = 0;
   for (uint32_t kind = 0; kind < num_kinds; ++kind) {
     first_count_[kind] = counts;
@@ -43,7 +43,8 @@ const char* ChunkGather::take(const Command& command, Command* whole) {
 const char* ChunkGather::open(Kind kind, uint64_t seq, const Command& command) {
   Slot& slot = slots_[index(kind, seq)];
   const KindPlaces& places = places_.of(command);
-  if (seq == 0 || static_cast<int64_t>(seq) < 0 || seq < slot.seq) return "its operation is over";
+  const uint64_t first = first_[static_cast<uint32_t>(kind)];
+  if (static_cast<int64_t>(seq) <= static_cast<int64_t>(first) || seq < slot.seq) return "its operation is over";
   if (seq == slot.seq) return slot.places == &places ? nullptr : "its operation has rows of another sort";
   const bool over = slot.seq == 0 || (slot.total != unknown && slot.gone == slot.places->chunks_of(slot.total));
   if (!over) return "not all of an operation has been sent whose slot it takes";

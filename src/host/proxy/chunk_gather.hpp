@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "host/proxy/immediate.hpp"
 #include "host/proxy/places.hpp"
 #include "ucclep/device/command.hpp"
 
@@ -12,8 +13,8 @@ namespace ucclep::proxy {
 
 class ChunkGather {
  public:
-  // places outlive it.
-  ChunkGather(const Places& places, uint32_t in_flight);
+  // places outlive it. first: of each kind the number before that of its first operation.
+  ChunkGather(const Places& places, uint32_t in_flight, const KindNumbers& first = {});
 
   // A put or a header. Null, or why it cannot be right. `whole`: the put of the one chunk that has become whole by it,
   // else CommandOp::none.
@@ -43,7 +44,8 @@ class ChunkGather {
 
   const Places& places_;
   const uint32_t in_flight_;
-  uint64_t newest_[num_kinds] = {};
+  const KindNumbers first_;
+  KindNumbers newest_;
   std::vector<Slot> slots_;
   std::vector<uint16_t> counts_;  // rows put, by chunk
   uint64_t first_count_[num_kinds] = {};

@@ -182,6 +182,7 @@ void Connector::join(uint32_t rank, std::span<const std::byte> offer) {
     std::span<const std::byte> address;
     std::vector<Key> keys;
   };
+  if (offer.empty() && spec_.lines[rank].empty()) return;  // it is gone
   ParcelReader in(offer, rank);
   window_ = std::min(window_, in.number());
   std::vector<Offered> offered(in.count());

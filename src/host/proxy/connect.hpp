@@ -36,12 +36,14 @@ struct GroupSpec {
   Arrivals words{};                          // in memory that the host and the kernels reach
   std::vector<transport::Memory> windows;    // of host memory, in the same order on all ranks
   std::vector<std::vector<uint32_t>> lines;  // by rank: the NICs of the connections to it, in an order that both agree
-                                             // on; none where no proxy is needed
+                                             // on; none where no proxy is needed, or the rank is gone
   uint32_t sends = 1024;                     // operations of an endpoint that are unfinished at once, at most
+  FaultSink faults = {};                     // empty: the engine's
 };
 
 // Hands the parts of each thread's share, connected, to `build`, which makes of them what will send; when it returns
-// all ranks have done so. shape.credits may have become smaller, equally on all ranks.
+// all ranks have done so. shape.credits may have become smaller, equally on all ranks. Some ranks may be gone
+// (agree.hpp): the others connect without them.
 void connect_group(GroupSpec& spec, std::vector<std::unique_ptr<Nic>>& nics, uint32_t threads,
                    const Allgather& allgather, const std::function<void(std::vector<GroupShare::Parts>)>& build);
 

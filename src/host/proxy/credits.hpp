@@ -19,9 +19,10 @@ struct CreditShape {
     return window > 0 && window <= imm_values / 2 && return_every > 0 && return_every <= window;
   }
   // Control messages of one peer that may lie there unread: it can return only what it was sent, and its operations get
-  // on only by what it is sent, as messages of the channel do. So they need no credit of their own, just these entries.
+  // on only by what it is sent, as messages of the channel do; and it parts once. So they need no credit of their own,
+  // just these entries.
   constexpr uint32_t control_entries() const {
-    return window / return_every + 1 + num_kinds * (in_flight + 1) + messages;
+    return window / return_every + 1 + num_kinds * (in_flight + 1) + messages + 1;
   }
   // Receive entries for one peer.
   constexpr uint32_t entries() const { return window + control_entries(); }
@@ -70,6 +71,8 @@ class CreditReturn {
 // A word that a peer moves on, such as `consumed`: of the truncated values that come, in any order, the largest counts.
 class GrowingWord {
  public:
+  explicit GrowingWord(uint64_t begin = 0) : known_(begin) {}
+
   // True when it grew. No value may be older or newer than what is known by half of the range.
   bool move(uint32_t value) {
     const uint64_t more = (value - known_) % imm_values;
@@ -80,7 +83,7 @@ class GrowingWord {
   uint64_t value() const { return known_; }
 
  private:
-  uint64_t known_ = 0;
+  uint64_t known_;
 };
 
 }  // namespace ucclep::proxy

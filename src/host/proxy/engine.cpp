@@ -19,7 +19,7 @@ constexpr int64_t let_go_ms = 10'000;
 ProxyGroup::ProxyGroup(const GroupSpec& spec, std::vector<GroupShare::Parts> parts, std::vector<ProxyThread*> threads,
                        const FaultSink& faults)
     : rank_(spec.shape.rank), credits_(spec.shape.credits), threads_(std::move(threads)) {
-  const auto consumed = std::make_shared<ConsumedHere>();
+  const auto consumed = std::make_shared<ConsumedHere>(spec.shape.first);
   shares_.reserve(parts.size());
   for (GroupShare::Parts& part : parts) {
     ports_ += static_cast<uint32_t>(part.ports.size());
@@ -144,7 +144,7 @@ std::unique_ptr<ProxyGroup> Engine::attach(GroupSpec spec, const Allgather& allg
   for (const auto& thread : threads_) threads.push_back(thread.get());
   std::unique_ptr<ProxyGroup> group;
   connect_group(spec, nics_, static_cast<uint32_t>(threads_.size()), allgather, [&](auto parts) {
-    group = std::make_unique<ProxyGroup>(spec, std::move(parts), threads, config_.faults);
+    group = std::make_unique<ProxyGroup>(spec, std::move(parts), threads, spec.faults ? spec.faults : config_.faults);
   });
   group->start();
   return group;

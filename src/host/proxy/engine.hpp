@@ -74,7 +74,9 @@ class Engine {
  public:
   explicit Engine(EngineConfig config);
 
-  // Opens and connects, on all ranks or on none (connect.hpp). The engine outlives the group.
+  // Opens and connects, on all ranks or on none (connect.hpp). The engine outlives the group. One that ended may be
+  // followed by another over the same windows; of what its peers still send nothing comes there. Its rings are not used
+  // again: commands may be left in them.
   std::unique_ptr<ProxyGroup> attach(GroupSpec spec, const Allgather& allgather);
 
   std::vector<ThreadStatistics> statistics() const;

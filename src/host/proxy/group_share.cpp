@@ -32,6 +32,7 @@ GroupShare::GroupShare(const GroupShape& shape, Parts parts, const Arrivals& wor
       watched_(parts_.peers.size()),
       sink_(std::move(sink)) {
   for (uint32_t number = 0; number < parts_.peers.size(); ++number) number_of_[parts_.peers[number].rank] = number;
+  parting_.reserve(parts_.peers.size());
   rings_.reserve(parts_.rings.size());
   // Lanes that wait for room shall not wait for the last command of a lap.
   for (const RingMemory& ring : parts_.rings) rings_.emplace_back(ring, batch, (uint64_t{1} << ring.capacity_log2) / 8);
@@ -47,6 +48,7 @@ bool GroupShare::step() {
     if (!moved && sender_.all_placed()) calm_.add(1);
     if (draining) receiver_.return_credits();
   }
+  if (!parting_.empty()) moved |= complete_partings();
   moved |= sender_.pump();
   // After the posts: where lanes sleep, as those of the host device may, this wakes them by a system call.
   for (RingReader& ring : rings_) ring.release_all();
@@ -89,6 +91,7 @@ void GroupShare::carry_out(const Command& command) {
                      : c.operation == CommandOp::consumed    ? "consumed"
                      : c.operation == CommandOp::channel_put ? "put of the channel"
                      : c.operation == CommandOp::letter      ? "signal of the channel"
+                     : c.operation == CommandOp::part        ? "parting"
                                                              : "unknown";
   report({ucclEpInternalError, kind_name(kind), c.destination,
           fmt::format("rank {}: a command of its kernels cannot be right, {}: {} of {} {} for rank {}, {} rows from {} "
@@ -108,9 +111,20 @@ const char* GroupShare::what_is_wrong(const Command& command) {
     case CommandOp::channel_put:
     case CommandOp::letter:
       return sender_.take_message(peer, command);
+    case CommandOp::part:
+      if (sender_.part(peer)) parting_.push_back(peer);
+      return nullptr;
     default:
       return "there is no such operation";
   }
+}
+
+bool GroupShare::complete_partings() {
+  return std::erase_if(parting_, [&](uint32_t peer) {
+           if (!sender_.complete_parting(peer)) return false;
+           receiver_.tell_parted(peer);
+           return true;
+         }) > 0;
 }
 
 bool GroupShare::poll(Port& port) {
@@ -120,6 +134,7 @@ bool GroupShare::poll(Port& port) {
   for (const transport::Completion& one : std::span(completions).first(count)) {
     if (one.kind == UCCLEP_COMPLETION_DONE) {
       port.give(one.bytes);
+      sender_.ended(port.peer_of[one.peer]);
     } else if (one.kind == UCCLEP_COMPLETION_ERROR) {
       take_error(port, one);
     } else if (!hushed) {
@@ -132,7 +147,10 @@ bool GroupShare::poll(Port& port) {
 
 void GroupShare::take_error(Port& port, const transport::Completion& one) {
   const bool of_operation = one.operation != UCCLEP_OPERATION_NONE;
-  if (of_operation) port.give(one.bytes);
+  if (of_operation) {
+    port.give(one.bytes);
+    sender_.ended(port.peer_of[one.peer]);
+  }
   const std::string_view words = one.words != nullptr ? one.words : "its transport says no more";
   if (one.peer < port.peer_of.size()) {
     lose(port.peer_of[one.peer], one.code, words, of_operation ? std::optional(one.cookie) : std::nullopt);
@@ -141,9 +159,9 @@ void GroupShare::take_error(Port& port, const transport::Completion& one) {
   for (const uint32_t peer : port.peer_of) lose(peer, one.code, words, std::nullopt);
 }
 
-// The peers may go once all are drained.
+// The peers may go once all are drained, and those that are parted from whenever they like.
 void GroupShare::lose(uint32_t peer, ucclEpResult_t code, std::string_view words, std::optional<uint64_t> cookie) {
-  if (hushed_.load(std::memory_order_relaxed)) sender_.give_up(peer);
+  if (hushed_.load(std::memory_order_relaxed) || sender_.parted(peer)) sender_.give_up(peer);
   if (sender_.given_up(peer)) return;
   const auto known = std::find_if(losses_.begin(), losses_.end(), [&](const Loss& loss) { return loss.peer == peer; });
   if (known == losses_.end()) {

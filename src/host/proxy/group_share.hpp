@@ -5,7 +5,7 @@
 //
 // What is lost or wrong is told to the sink and stays between this rank and that peer: a peer whose connection broke
 // is sent nothing any more, a command that cannot be right is dropped, and all else goes on. Whether the communicator
-// can go on is the sink's to decide.
+// can go on is the sink's to decide. What is lost of a peer from which the kernels have parted is no fault.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -79,6 +79,7 @@ class GroupShare {
   bool read(RingReader& ring);
   void carry_out(const Command& command);
   const char* what_is_wrong(const Command& command);
+  bool complete_partings();
   bool poll(Port& port);
   void take_error(Port& port, const transport::Completion& completion);
   void lose(uint32_t peer, ucclEpResult_t code, std::string_view words, std::optional<uint64_t> cookie);
@@ -98,7 +99,8 @@ class GroupShare {
   std::vector<RingReader> rings_;
   std::vector<Watched> watched_;  // by number
   Clock::time_point last_watch_ = Clock::now();
-  std::vector<Loss> losses_;  // of this round
+  std::vector<uint32_t> parting_;  // peers that are parted from, while something posted to them has not ended
+  std::vector<Loss> losses_;       // of this round
   FaultSink sink_;
   mutable std::mutex mutex_;
   std::optional<Fault> first_fault_;

@@ -11,6 +11,7 @@
 //                              the message's number, truncated
 // clang-format on
 #pragma once
+#include <array>
 #include <cstdint>
 
 #include "ucclep/device/layout.hpp"
@@ -30,10 +31,13 @@ enum class ImmKind : uint8_t {
 };
 static_assert(static_cast<uint32_t>(ImmKind::header_update) == num_kinds);
 
-// `consumed` of each kind, how many data messages a receiver has dealt with, and how many of the channel lie there
-// without a gap.
-enum class Word : uint8_t { consumed_update, consumed_dispatch, consumed_combine, credit, placed };
-constexpr uint32_t num_words = num_kinds + 2;
+// `consumed` of each kind, how many data messages a receiver has dealt with, how many of the channel lie there without
+// a gap, and 1 from a rank that has masked the one it tells: the last word that it sends.
+enum class Word : uint8_t { consumed_update, consumed_dispatch, consumed_combine, credit, placed, parted };
+constexpr uint32_t num_words = num_kinds + 3;
+
+// A number of an operation for each kind.
+using KindNumbers = std::array<uint64_t, num_kinds>;
 
 constexpr uint32_t imm_epoch_bits = 5, imm_value_bits = 12;
 constexpr uint32_t imm_epochs = 1u << imm_epoch_bits, imm_values = 1u << imm_value_bits;

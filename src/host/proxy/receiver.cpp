@@ -97,6 +97,10 @@ void Receiver::move_word(uint32_t peer, const Immediate& imm) {
     if (sender_.placed(peer, imm.value)) store(shape_.channel.words.placed + ranks_[peer], sender_.placed_at(peer));
     return;
   }
+  if (imm.epoch == static_cast<uint32_t>(Word::parted)) {
+    sender_.give_up(peer);  // it takes in nothing more, and returns nothing
+    return store(words_.evicted + ranks_[peer], 1);
+  }
   if (imm.epoch >= num_kinds) return counts_.foreign.add(1);
   const auto kind = static_cast<Kind>(imm.epoch);
   if (sender_.consumed(peer, kind, imm.value)) {
@@ -114,6 +118,7 @@ const char* Receiver::consume(uint32_t peer, const Command& command) {
   if (step < 0 && static_cast<uint64_t>(-static_cast<int64_t>(step)) > known) return "no operation has that number";
   while (known < seq && !here.compare_exchange_weak(known, seq, std::memory_order_release, std::memory_order_relaxed)) {
   }
+  if (sender_.takes_nothing(peer)) counts_.dropped.add(1);
   sender_.owe(peer, consumed_word(static_cast<Kind>(command.kind())), seq);
   return nullptr;
 }
@@ -138,6 +143,10 @@ void Receiver::publish() {
     store(words_.progress_of(one.kind, one.seq, one.source), table_.progress(one.kind, one.source, one.seq).word());
   }
   touched_.clear();
+}
+
+void Receiver::tell_parted(uint32_t peer) {
+  store(words_.parted + ranks_[peer], 1);
 }
 
 }  // namespace ucclep::proxy

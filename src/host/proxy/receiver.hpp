@@ -15,6 +15,9 @@ namespace ucclep::proxy {
 // The last operation of each kind that the rank's kernels have finished reading; for all threads of the group. It is
 // raised before any peer hears of it, so whatever a peer sends after that finds it raised.
 struct ConsumedHere {
+  explicit ConsumedHere(const KindNumbers& first) {
+    for (uint32_t kind = 0; kind < num_kinds; ++kind) of[kind].store(first[kind], std::memory_order_relaxed);
+  }
   std::atomic<uint64_t> of[num_kinds]{};
 };
 
@@ -31,6 +34,8 @@ class Receiver {
   void return_credits();
   // What has arrived becomes visible to the kernels.
   void publish();
+  // The kernels may write again where they had put something out for the peer.
+  void tell_parted(uint32_t peer);
 
  private:
   void move_word(uint32_t peer, const Immediate& imm);

@@ -27,6 +27,14 @@ bool is_header(const Command& command) {
 
 }  // namespace
 
+Sender::Peer::Peer(const GroupShape& shape)
+    : gather(shape.places, shape.in_flight, shape.first), credits(shape.credits) {
+  for (uint32_t kind = 0; kind < num_kinds; ++kind) {
+    owed[kind] = told[kind] = shape.first[kind];
+    consumed[kind] = GrowingWord(shape.first[kind]);
+  }
+}
+
 Sender::Sender(const GroupShape& shape, std::vector<Port>& ports, std::vector<PeerLines>& peers,
                GroupCounts<Counter>& counts, TransferLog* log)
     : shape_(shape),
@@ -37,11 +45,16 @@ Sender::Sender(const GroupShape& shape, std::vector<Port>& ports, std::vector<Pe
       waiting_(static_cast<uint32_t>(peers.size()), static_cast<uint32_t>(peers.size()) * most_waiting(shape)) {
   peers_.reserve(peers.size());
   active_.reserve(peers.size());
-  for (size_t i = 0; i < peers.size(); ++i) peers_.emplace_back(shape.places, shape.in_flight, shape.credits);
+  for (size_t i = 0; i < peers.size(); ++i) peers_.emplace_back(shape);
 }
 
 const char* Sender::take(uint32_t number, const Command& command) {
   Peer& peer = peers_[number];
+  // Kernels go on without such a peer: they neither wait for it nor put all of an operation for it.
+  if (peer.takes_nothing()) {
+    counts_.dropped.add(1);
+    return nullptr;
+  }
   if (command.kind() >= num_kinds) return "there is no such kind of operation";
   const auto kind = static_cast<Kind>(command.kind());
   const uint64_t seq = peer.gather.seq_of(kind, command.epoch());
@@ -51,10 +64,6 @@ const char* Sender::take(uint32_t number, const Command& command) {
   Command whole;
   if (const char* wrong = peer.gather.take(command, &whole)) return wrong;
   if (command.operation() == CommandOp::put) counts_.puts.add(1);
-  if (peer.given_up) {
-    counts_.dropped.add(1);
-    return nullptr;
-  }
   // The header first, which says what to expect.
   const bool fits = (!is_header(command) || waiting_.push(number, command)) &&
                     (whole.operation() == CommandOp::none || waiting_.push(number, whole));
@@ -66,6 +75,10 @@ const char* Sender::take(uint32_t number, const Command& command) {
 
 const char* Sender::take_message(uint32_t number, const Command& command) {
   Peer& peer = peers_[number];
+  if (peer.takes_nothing()) {
+    counts_.dropped.add(1);
+    return nullptr;
+  }
   if (shape_.channel.rows == 0) return "the group has no channel";
   const uint64_t numbered = peer.messages.number_of(command.epoch());
   if (numbered == 0) return "no message that is under way has that number";
@@ -82,10 +95,6 @@ const char* Sender::take_message(uint32_t number, const Command& command) {
       return "it names a window that is not registered any more";
     }
   }
-  if (peer.given_up) {
-    counts_.dropped.add(1);
-    return nullptr;
-  }
   if (!waiting_.push(number, command)) return "more messages wait than there can be";
   ++peer.waiting;
   activate(number);
@@ -95,7 +104,7 @@ const char* Sender::take_message(uint32_t number, const Command& command) {
 void Sender::owe(uint32_t number, Word word, uint64_t value) {
   Peer& peer = peers_[number];
   uint64_t& owed = peer.owed[static_cast<uint32_t>(word)];
-  if (value <= owed || peer.given_up) return;
+  if (value <= owed || peer.takes_nothing()) return;
   owed = value;
   activate(number);
 }
@@ -123,8 +132,28 @@ bool Sender::pump() {
 }
 
 void Sender::give_up(uint32_t number) {
+  peers_[number].given_up = true;
+  drop_all(number);
+}
+
+bool Sender::part(uint32_t number) {
+  if (std::exchange(peers_[number].parted, true)) return false;
+  drop_all(number);
+  return true;
+}
+
+bool Sender::complete_parting(uint32_t number) {
   Peer& peer = peers_[number];
-  peer.given_up = true;
+  if (peer.unfinished > 0) return false;
+  if (!peer.given_up) {
+    peer.owed[static_cast<uint32_t>(Word::parted)] = 1;
+    activate(number);
+  }
+  return true;
+}
+
+void Sender::drop_all(uint32_t number) {
+  Peer& peer = peers_[number];
   for (; !waiting_.is_empty(number); waiting_.pop(number)) counts_.dropped.add(1);
   peer.waiting = 0;
   std::copy(peer.owed, peer.owed + num_words, peer.told);
@@ -146,17 +175,17 @@ bool Sender::idle() const {
 
 bool Sender::all_returned() const {
   return std::all_of(peers_.begin(), peers_.end(),
-                     [](const Peer& peer) { return peer.given_up || peer.credits.in_flight() == 0; });
+                     [](const Peer& peer) { return peer.takes_nothing() || peer.credits.in_flight() == 0; });
 }
 
 bool Sender::all_placed() const {
   return std::all_of(peers_.begin(), peers_.end(),
-                     [](const Peer& peer) { return peer.given_up || peer.messages.all_placed(); });
+                     [](const Peer& peer) { return peer.takes_nothing() || peer.messages.all_placed(); });
 }
 
 uint64_t Sender::rows_waiting() const {
   uint64_t rows = 0;
-  for (const Peer& peer : peers_) rows += peer.given_up ? 0 : peer.gather.rows_waiting();
+  for (const Peer& peer : peers_) rows += peer.takes_nothing() ? 0 : peer.gather.rows_waiting();
   return rows;
 }
 
@@ -172,7 +201,7 @@ bool Sender::advance(uint32_t number) {
   all = chain_messages(number) && all;
   bool posted = false;
   for (Line& line : lines_[number].lines) {
-    posted |= post(line);
+    posted |= post(peer, line);
     all = all && line.chained == 0;
   }
   peer.active = !all;
@@ -288,12 +317,13 @@ void Sender::chain_rows(uint32_t number, Line& line, const Command& command) {
 }
 
 // One doorbell. What the endpoint does not take stays chained.
-bool Sender::post(Line& line) {
+bool Sender::post(Peer& peer, Line& line) {
   if (line.chained == 0) return false;
   const uint32_t taken = ports_[line.port].endpoint->post(line.number, std::span(line.chain).first(line.chained));
   if (taken == 0) return false;
   std::copy(line.chain.begin() + taken, line.chain.begin() + line.chained, line.chain.begin());
   line.chained -= taken;
+  peer.unfinished += taken;
   counts_.doorbells.add(1);
   return true;
 }

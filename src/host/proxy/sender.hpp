@@ -20,6 +20,9 @@ namespace ucclep::proxy {
 // What all halves and shares of a group have in common.
 struct GroupShape {
   uint32_t rank = 0, ranks = 0, in_flight = 2;
+  // Of each kind the number before that of its first operation, the same on all ranks. Until a peer or the kernels say
+  // more, it counts as read; nobody is told of it, and no word of the kernels is stored for it.
+  KindNumbers first = {};
   Places places;
   ChannelPlaces channel = {};
   CreditShape credits;
@@ -47,9 +50,19 @@ class Sender {
 
   // Posts what can be posted. True when there was any.
   bool pump();
+  // An operation that was posted to the peer has ended, well or not.
+  void ended(uint32_t peer) { --peers_[peer].unfinished; }
   // Nothing is sent to the peer any more; what waits is dropped.
   void give_up(uint32_t peer);
   bool given_up(uint32_t peer) const { return peers_[peer].given_up; }
+  // The same, but that the peer, unless it is given up, shall hear of it. False: it has been parted from before.
+  bool part(uint32_t peer);
+  bool parted(uint32_t peer) const { return peers_[peer].parted; }
+  // Of a peer that is parted from, until it is true, and then not again: all that was posted to it has ended. Networks
+  // keep no order, so only now is it told.
+  bool complete_parting(uint32_t peer);
+  // Commands and words for it are dropped.
+  bool takes_nothing(uint32_t peer) const { return peers_[peer].takes_nothing(); }
 
   // Of a peer, also over messages that wait: it grows while the peer gets on.
   struct Backlog {
@@ -68,8 +81,8 @@ class Sender {
 
  private:
   struct Peer {
-    Peer(const Places& places, uint32_t in_flight, const CreditShape& credits)
-        : gather(places, in_flight), credits(credits) {}
+    explicit Peer(const GroupShape& shape);
+    bool takes_nothing() const { return given_up || parted; }
     ChunkGather gather;
     SendCredits credits;
     MessagesOut messages;
@@ -77,11 +90,13 @@ class Sender {
     GrowingWord consumed[num_kinds];
     uint64_t posted = 0;
     uint32_t waiting = 0;
-    bool active = false;  // in active_
-    bool given_up = false;
+    uint32_t unfinished = 0;  // operations posted
+    bool active = false;      // in active_
+    bool given_up = false, parted = false;
     bool waits_for_credit = false, waits_for_nic = false;
   };
 
+  void drop_all(uint32_t peer);
   void activate(uint32_t peer);
   bool advance(uint32_t peer);
   bool chain_words(uint32_t peer);
@@ -94,7 +109,7 @@ class Sender {
   size_t line_of(uint32_t peer, const Command& command) const;
   uint64_t bytes_of(uint32_t peer, const Command& command) const;
   const Message& message_of(uint32_t peer, const Command& command) const;
-  bool post(Line& line);
+  bool post(Peer& peer, Line& line);
   bool stall(bool& waits, bool now, Counter& stalls);
 
   const GroupShape& shape_;

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+// Peers that are parted from: what still leaves for them, who hears of it, and that the others go on.
+#include <fmt/format.h>
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <thread>
+
+#include "engine_team.hpp"
+#include "support/test_env.hpp"
+#include "watched_transport.hpp"
+
+namespace ucclep::test {
+namespace {
+
+constexpr Kind kind = Kind::dispatch;
+constexpr CommandFields row_of_1{
+    .epoch = 1, .bytes = 64, .destination = 1, .rows = 1, .operation = CommandOp::put, .kind = 1};
+
+void push_rows(Rank& me, uint32_t peer, uint32_t rows) {
+  CommandFields row = row_of_1;
+  row.destination = static_cast<uint16_t>(peer);
+  for (row.row = 0; row.row < rows; ++row.row) me.push(peer, row);
+}
+
+// For rank 0.
+auto with_nic(NicWatch& watch, const std::string& transport) {
+  return [&watch, transport](uint32_t rank, proxy::EngineConfig& config, proxy::GroupSpec&) {
+    if (rank == 0) config.nics = {{std::make_shared<WatchedTransport>(watch, transport), ""}};
+  };
+}
+
+// Long enough for many rounds of a proxy thread.
+void a_while() {
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+}
+
+TEST_CASE("engine: a peer that is parted from is told when what had left has ended, and not before", "[engine][part]") {
+  TeamShape shape;
+  shape.ranks = 3;
+  shape.rows_per_chunk = 1;
+  shape.credits = {.window = 4, .return_every = 1};
+  NicWatch watch;
+  shape.change = with_nic(watch, "loopback");
+  run_loose_team(shape, [&](Rank& me) {
+    me.attach();
+    me.begin(kind);
+    if (me.rank() == 0) {
+      const auto counts = [&] { return me.group().statistics(); };
+      watch.held = true;
+      push_rows(me, 1, 24);
+      me.until([&] { return watch.messages == 4; }, "the window to be full");
+      me.part(1);
+      me.until([&] { return counts().dropped == 20; }, "what waits to be dropped");
+      a_while();
+      check(!me.parted(1) && counts().words == 0, "it was told while the NIC had not ended");
+      watch.held = false;
+      me.until([&] { return me.parted(1) && counts().words == 1; }, "the parting to be told");
+      me.part(1);
+      a_while();
+      check(counts().words == 1, "it was told twice");
+      me.send(kind, 2);
+    } else {
+      me.until([&] { return me.evicted(0) == (me.rank() == 1); }, "rank 0 to say that it has masked this one");
+    }
+    if (me.rank() == 1) check(!me.evicted(2) && me.progress(kind, 0).below == 4, "something else came");
+    if (me.rank() == 2) me.receive(kind, 0);
+    me.meet();
+    check(me.parted(1) == (me.rank() == 0) && !me.parted(2) && !me.evicted(2), "another rank was parted from");
+  });
+}
+
+TEST_CASE("engine: commands for a peer that is parted from are dropped, whatever they say", "[engine][part]") {
+  run_loose_team({}, [](Rank& me) {
+    me.attach();
+    me.begin(kind);
+    if (me.rank() == 0) {
+      const auto counts = [&] { return me.group().statistics(); };
+      me.part(1);
+      me.until([&] { return me.parted(1); }, "the parting");
+      uint64_t dropped = 0;
+      const auto is_dropped = [&](CommandOp operation, uint32_t epoch) {
+        CommandFields fields = row_of_1;
+        fields.operation = operation;
+        fields.epoch = epoch;
+        me.push(1, fields);
+        ++dropped;
+        me.until([&] { return counts().dropped == dropped; }, fmt::format("command {} to be dropped", dropped));
+      };
+      is_dropped(CommandOp::put, 1);
+      is_dropped(CommandOp::put, 1);  // the same row
+      is_dropped(CommandOp::put, 3);  // not before the peer has read one
+      is_dropped(CommandOp::header, 99);
+      is_dropped(CommandOp::channel_put, 1);
+      // What is read here counts: else 4 were too many.
+      is_dropped(CommandOp::consumed, 2);
+      is_dropped(CommandOp::consumed, 4);
+      check(counts().words == 1 && counts().chunks == 0, "something was sent");
+    } else {
+      // Who hears of it sends nothing there either: it would not be taken in.
+      me.until([&] { return me.evicted(0); }, "rank 0 to part");
+      me.send(kind, 0);
+      me.consume(kind);
+      me.until([&] { return me.group().statistics().dropped > 1; }, "rows and a word for rank 0 to be dropped");
+    }
+    me.meet();
+    if (me.rank() == 0) check(me.consumed_by(kind, 1) == 0, "rank 1 has sent a word");
+    check(me.group().statistics().bad_commands == 0, "bad commands");
+    check(me.faults().empty(), "a fault");
+  });
+}
+
+TEST_CASE("engine: rows that are put out may be overwritten when a peer has been parted from", "[engine][part]") {
+  for (uint64_t seed = 1; seed <= 5 * seeds(); ++seed) {
+    INFO("seed " << seed);
+    TeamShape shape;
+    shape.transport = fmt::format("faulty:seed={}:loopback", seed);
+    shape.rows_per_chunk = 1 + seed % 3;
+    run_loose_team(shape, [&](Rank& me) {
+      me.attach();
+      me.begin(kind);
+      if (me.rank() == 0) {
+        me.fill(kind, 1);
+        for (uint32_t row = 0; row < me.rows_to(kind, 0, 1); ++row) me.put(kind, 1, row, 1);
+        if (seed % 2 == 0) me.until([&] { return me.group().statistics().chunks > 0; }, "a chunk to leave");
+        me.part(1);
+        me.until([&] { return me.parted(1); }, "the parting");
+        me.spoil(kind, 1);
+        me.meet();
+      } else {
+        me.meet();
+        me.until([&] { return me.evicted(0); }, "rank 0 to part");
+        a_while();
+        me.compare(kind, 0);
+      }
+      me.meet();
+    });
+  }
+}
+
+TEST_CASE("engine: who has lost its connection parts without telling", "[engine][part]") {
+  TeamShape shape;
+  NicWatch watch;
+  shape.change = with_nic(watch, "faulty:delay=0,withhold=0,repeat=0,break=1,peer=0:loopback");
+  run_loose_team(shape, [](Rank& me) {
+    me.expects_faults();
+    me.attach();
+    me.begin(kind);
+    if (me.rank() == 0) {
+      push_rows(me, 1, 4);
+      me.wait_for_fault();
+      me.part(1);
+      me.until([&] { return me.parted(1); }, "the parting");
+      a_while();
+      check(me.faults().size() == 1 && me.group().statistics().words == 0, "it was told");
+    }
+    me.meet();
+    check(!me.evicted(1 - me.rank()), "somebody was told");
+  });
+}
+
+TEST_CASE("engine: a peer that is lost while it is parted from is no fault", "[engine][part]") {
+  TeamShape shape;
+  shape.rows_per_chunk = 1;
+  NicWatch watch;
+  shape.change = with_nic(watch, "faulty:delay=0,withhold=0,repeat=0,break=3,peer=0:loopback");
+  run_loose_team(shape, [&](Rank& me) {
+    me.attach();
+    me.begin(kind);
+    if (me.rank() == 0) {
+      watch.held = true;
+      push_rows(me, 1, 4);
+      me.until([&] { return watch.messages == 4; }, "all to be posted");
+      me.part(1);
+      me.until([&] { return me.group().statistics().commands == 5; }, "the command to be carried out");
+      check(!me.parted(1), "what was posted has not ended");
+      watch.held = false;
+      me.until([&] { return me.parted(1); }, "the parting");
+      a_while();
+      check(me.group().statistics().words == 0, "a word for a peer that is lost");
+    }
+    me.meet();
+    check(!me.evicted(0) && me.faults().empty(), "it was told");
+  });
+}
+
+TEST_CASE("engine: a peer that has died may be parted from, which is no fault", "[engine][part]") {
+  TeamShape shape;
+  shape.ranks = 3;
+  run_loose_team(shape, [](Rank& me) {
+    me.attach();
+    if (me.rank() == 1) me.end_engine();
+    me.meet();
+    if (me.rank() == 1) return me.meet();
+    me.part(1);
+    me.until([&] { return me.parted(1); }, "the parting");
+    a_while();
+    const uint32_t other = 2 - me.rank();
+    me.begin(kind);
+    me.send(kind, other);
+    me.receive(kind, other);
+    me.meet();
+    check(me.faults().empty(), "a fault");
+  });
+}
+
+TEST_CASE("engine: a group may have a sink of its own for what is wrong in it", "[engine][part]") {
+  TeamShape shape;
+  std::atomic<int> told = 0;
+  shape.change = [&](uint32_t rank, proxy::EngineConfig&, proxy::GroupSpec& spec) {
+    if (rank == 0) spec.faults = [&](const proxy::Fault& fault) { told += fault.peer == 1 ? 1 : 100; };
+  };
+  run_loose_team(shape, [&](Rank& me) {
+    me.expects_faults();
+    me.attach();
+    CommandFields bad = row_of_1;
+    bad.destination = static_cast<uint16_t>(1 - me.rank());
+    bad.rows = 0;
+    me.push(bad.destination, bad);
+    if (me.rank() == 0) {
+      me.until([&] { return told == 1; }, "the group's sink to be told");
+      check(me.faults().empty(), "the engine's sink was told");
+    } else {
+      check(me.wait_for_fault().peer == 0, "the engine's sink was not told");
+    }
+    me.meet();
+  });
+}
+
+}  // namespace
+}  // namespace ucclep::test

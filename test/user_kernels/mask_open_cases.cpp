@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operations that a user's kernel opens in groups with enable_mask: the second half on the host goes on without a rank
+// that is lost, as operations of the library do.
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "conformance/masked.hpp"
+#include "open_calls.hpp"
+#include "receive_calls.hpp"
+
+namespace ucclep::test {
+namespace {
+
+using namespace masked;
+
+// What kernels send comes with weights, and LL operations with their routing.
+std::vector<Scenario> scenarios() {
+  std::vector<Scenario> all;
+  for (const Layout layout : all_layouts) {
+    for (Scenario scenario : {lines(layout), bulk(layout)}) {
+      scenario.carried = scenario.ll();
+      all.push_back(scenario);
+    }
+  }
+  if (reduced()) all = {all.front(), all[3], all[4], all.back()};
+  return here(all);
+}
+
+void begin(Exchange& exchange, Masked& at, const std::string& scope) {
+  if (!exchange.scenario().ll()) exchange.update(at.handle, at.stream);
+  open_dispatch(exchange, at.handle, scope, 1, at.stream);
+  at.stream.synchronize();
+}
+
+void end(Exchange& exchange, Masked& at, const std::string& scope) {
+  open_combine(exchange, at.handle, scope, 2, at.stream);
+  at.stream.synchronize();
+  exchange.check_combine();
+}
+
+void open_round(Exchange& exchange, Masked& at, const std::string& scope) {
+  begin(exchange, at, scope);
+  exchange.check_dispatch();
+  end(exchange, at, scope);
+}
+
+TEST_CASE("user kernels with masks: nobody is late", "[process][nodes][reduced]") {
+  for (const Scenario& scenario : scenarios()) {
+    run_ranks(ranks, [&](Rank& rank) {
+      Masked at(rank, scenario, 20000);
+      uint64_t seed = 0;
+      for (const std::string& scope : scopes_of_run()) {
+        Exchange exchange(rank, at.comm, scenario, ++seed);
+        open_round(exchange, at, scope);
+        round_trip(rank, at.comm, at.handle, at.stream, scenario, ++seed);
+      }
+      require_masked(at, false);
+      no_async_error(at.comm);
+    });
+  }
+}
+
+enum class Missing { dispatch, combine };
+
+void late(const Scenario& scenario, Missing what) {
+  run_ranks(ranks, [&](Rank& rank) {
+    Masked at(rank, scenario);
+    round_trip(rank, at.comm, at.handle, at.stream, scenario);
+    Exchange exchange(rank, at.comm, scenario, 2);
+    const bool comes = rank.rank != missing;
+    if (comes && what == Missing::dispatch) exchange.leave_out(missing);
+    meet(rank, 0);
+    if (comes || what == Missing::combine) {
+      begin(exchange, at, "warp");
+      exchange.check_dispatch();
+    }
+    if (comes) {
+      if (what == Missing::combine) exchange.leave_out(missing, true);
+      end(exchange, at, "block");
+      require_record(at);
+      require_masked(at, true);
+      // Nobody waits for it any more.
+      Exchange next(rank, at.comm, scenario, 3);
+      next.leave_out(missing);
+      open_round(next, at, "lanes4");
+      no_async_error(at.comm);
+    }
+    meet(rank, 1);
+    if (!comes && what == Missing::combine) {
+      open_combine(exchange, at.handle, "warp", 2, at.stream);
+      at.stream.synchronize();
+      has_heard(rank, at, exchange);
+    }
+    comes_back(rank, at, scenario);
+  });
+}
+
+TEST_CASE("user kernels with masks: a rank that does not come to a dispatch", "[process][nodes][reduced]") {
+  for (const Scenario& scenario : scenarios()) late(scenario, Missing::dispatch);
+}
+TEST_CASE("user kernels with masks: a rank that does not come to a combine", "[process][long]") {
+  for (const Scenario& scenario : scenarios()) late(scenario, Missing::combine);
+}
+
+// HT: its rows were counted, and are zero rows; nothing of them goes back.
+TEST_CASE("user kernels with masks: a rank that is masked after the Update", "[process][reduced]") {
+  for (const Layout layout : {Layout::ht_flat, Layout::ht_expert_major}) {
+    const Scenario scenario = lines(layout);
+    run_ranks(ranks, [&](Rank& rank) {
+      Masked at(rank, scenario, 20000);
+      Exchange exchange(rank, at.comm, scenario, 2);
+      exchange.update(at.handle, at.stream);
+      at.stream.synchronize();
+      meet(rank, 0);
+      if (rank.rank != missing) {
+        mask_missing(at);
+        exchange.expect_blank(missing);
+        open_dispatch(exchange, at.handle, "warp", 1, at.stream);
+        at.stream.synchronize();
+        exchange.check_dispatch();
+        exchange.leave_out(missing, true);
+        end(exchange, at, "thread");
+        no_async_error(at.comm);
+      }
+      meet(rank, 1);
+      comes_back(rank, at, scenario);
+    });
+  }
+}
+
+TEST_CASE("user kernels with masks: what a kernel asks for itself is refused, and the host brings it",
+          "[process][nodes]") {
+  for (Scenario scenario : here({lines(Layout::ll_rank_major), lines(Layout::ht_flat)})) {
+    scenario.carried = scenario.ll();
+    run_ranks(ranks, [&](Rank& rank) {
+      Masked at(rank, scenario, 20000);
+      Exchange exchange(rank, at.comm, scenario, 2);
+      if (!scenario.ll()) exchange.update(at.handle, at.stream);
+      const Words words(exchange, at.comm);
+      const RoundArgs args{RoundParts::dispatch, received_dispatch(exchange, at.handle, 1, words), {}, nullptr};
+      launch_round(exchange, at.handle, "warp", args, at.stream);
+      at.stream.synchronize();
+      exchange.check_untouched();
+      const ucclEpAsyncError_t error = async_error(at.comm);
+      require(error.code == ucclEpNotSupported && std::string(error.text).find("enable_mask") != std::string::npos,
+              std::string("another record: ") + error.text);
+      ok(ucclEpCommClearAsyncError(at.comm), "ucclEpCommClearAsyncError");
+      ok(ucclEpCompleteDispatch(at.handle, &exchange.dispatch_out, &exchange.dispatch_config, at.stream),
+         "ucclEpCompleteDispatch");
+      at.stream.synchronize();
+      exchange.check_dispatch();
+      end(exchange, at, "warp");
+      no_async_error(at.comm);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace ucclep::test

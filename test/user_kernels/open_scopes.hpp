@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the kernels do, for any scope.
+#pragma once
+#include "open_kernels.hpp"
+
+namespace UCCLEP_SIMT_NAMESPACE {
+
+using test::OpenCombineArgs;
+using test::OpenDispatchArgs;
+using test::ReceiveCombineArgs;
+using test::ReceiveDispatchArgs;
+using test::RoundArgs;
+using test::RoundParts;
+
+// Shares out every i below count, each to one scope of the grid, in another order for every seed. All scopes of a block
+// take equally many turns; one that has nothing to do in its turn gets `count`. (No lambdas: used by several kernels
+// they become functions, for which clang compiles wrong code for AMD.)
+template <class Coop>
+struct Shares {
+  uint32_t count, seed, all, mine;
+
+  UCCLEP_FN Shares(uint32_t count, uint32_t seed) : count(count), seed(seed) {
+    all = block_size() / Coop::size() * grid_size();
+    mine = thread_id() / Coop::size() * grid_size() + (block_id() + seed) % grid_size();
+  }
+  UCCLEP_FN uint32_t turns() const { return (count + all - 1) / all; }
+  UCCLEP_FN uint32_t item(uint32_t turn) const {
+    const uint32_t i = turn * all + mine;
+    return i < count ? (i + seed) % count : count;
+  }
+};
+
+template <class Coop>
+UCCLEP_FN ll::OpenDispatch send_tokens(const OpenDispatchArgs& args) {
+  const auto op = ll::dispatch_begin(args.handle, args.shape);
+  const Shares<Coop> shares(args.tokens + args.again, args.seed);
+  for (uint32_t turn = 0; turn < shares.turns(); ++turn) {
+    const uint32_t i = shares.item(turn);
+    const bool any = i < shares.count;
+    const uint32_t row = !any ? 0 : i < args.tokens ? i : i - args.tokens, token = any ? row : ~0u;
+    const auto* weights = reinterpret_cast<const float*>(args.weights.at(row));
+    if (args.wide_ids) {
+      ll::dispatch_send(Coop{}, op, token, args.rows.at(row), args.scales.at(row),
+                        reinterpret_cast<const int64_t*>(args.experts.at(row)), weights);
+    } else {
+      ll::dispatch_send(Coop{}, op, token, args.rows.at(row), args.scales.at(row),
+                        reinterpret_cast<const int32_t*>(args.experts.at(row)), weights);
+    }
+  }
+  ll::dispatch_end(block{}, op, args.said);
+  return op;
+}
+
+// Of a combine that has begun, in LL or in HT.
+template <class Coop, class Open>
+UCCLEP_FN Open send_rows(const Open& op, const OpenCombineArgs& args) {
+  const Shares<Coop> shares(args.count, args.seed);
+  for (uint32_t turn = 0; turn < shares.turns(); ++turn) {
+    const uint32_t i = shares.item(turn);
+    combine_send(Coop{}, op, i < args.count ? i : ~0u, args.rows.at(i < args.count ? i : 0));
+  }
+  combine_end(block{}, op);
+  return op;
+}
+
+template <class Coop>
+UCCLEP_FN ht::OpenDispatch send_routed_tokens(const OpenDispatchArgs& args) {
+  const auto op = ht::dispatch_begin(args.handle, args.shape);
+  const Shares<Coop> shares(args.tokens, args.seed);
+  for (uint32_t turn = 0; turn < shares.turns(); ++turn) {
+    const uint32_t i = shares.item(turn);
+    const uint32_t row = i < args.tokens ? i : 0, token = i < args.tokens ? i : ~0u;
+    ht::dispatch_send(Coop{}, op, token, args.rows.at(row), args.scales.at(row),
+                      reinterpret_cast<const float*>(args.weights.at(row)));
+  }
+  ht::dispatch_end(block{}, op, args.said);
+  return op;
+}
+
+// The same for ranges of `tile`; who has nothing to do in its turn gets an empty one.
+template <class Coop>
+struct Tiles {
+  Shares<Coop> shares;
+  uint32_t rows, tile;
+
+  UCCLEP_FN Tiles(uint32_t rows, uint32_t tile, uint32_t seed)
+      : shares((rows + tile - 1) / tile, seed), rows(rows), tile(tile) {}
+  UCCLEP_FN uint32_t turns() const { return shares.turns(); }
+  UCCLEP_FN uint32_t first(uint32_t turn) const {
+    const uint32_t i = shares.item(turn);
+    return i < shares.count ? i * tile : rows;
+  }
+  UCCLEP_FN uint32_t last(uint32_t turn) const {
+    const uint32_t begin = first(turn);
+    return rows - begin < tile ? rows : begin + tile;
+  }
+};
+
+// Of an operation that is open, in LL or in HT.
+template <class Coop, class Open>
+UCCLEP_FN void receive_rows(const Open& op, const ReceiveDispatchArgs& args) {
+  const Tiles<Coop> tiles(args.rows, args.tile, args.send.seed);
+  for (uint32_t turn = 0; turn < tiles.turns(); ++turn) {
+    dispatch_recv(Coop{}, op, args.out, tiles.first(turn), tiles.last(turn));
+  }
+}
+template <class Coop, class Open>
+UCCLEP_FN void receive_tokens(const Open& op, const ReceiveCombineArgs& args) {
+  if (args.tokens == 0) combine_recv(Coop{}, op, args.out, 0, 0);
+  const Tiles<Coop> tiles(args.tokens, args.tile, args.send.seed);
+  for (uint32_t turn = 0; turn < tiles.turns(); ++turn) {
+    combine_recv(Coop{}, op, args.out, tiles.first(turn), tiles.last(turn));
+  }
+}
+
+template <class Coop>
+UCCLEP_FN void receive_zones(const ll::OpenDispatch& op, const ReceiveDispatchArgs& args) {
+  const Shares<Coop> shares(args.zones, args.send.seed);
+  for (uint32_t turn = 0; turn < shares.turns(); ++turn) {
+    const uint32_t zone = shares.item(turn);
+    uint32_t rows = 0;
+    const bool good = ll::dispatch_rows(Coop{}, op, zone, rows);
+    if (good && zone < args.zones && Coop::rank() == 0) args.zone_rows[zone] = static_cast<int32_t>(rows);
+  }
+}
+
+// Between two operations of a kernel.
+UCCLEP_FN bool goes_on(const RoundArgs& args) {
+  const ucclEpDeviceGroup& group = args.dispatch.send.handle.group;
+  return args.parts != RoundParts::both || grid_sync(args.barrier, begin_wait(group.timeout_ns, group.abort_word));
+}
+
+template <class Coop>
+UCCLEP_FN void whole_round(const RoundArgs& args) {
+  if (args.parts != RoundParts::combine) {
+    const auto op = send_tokens<Coop>(args.dispatch.send);
+    if (args.receives) receive_zones<Coop>(op, args.dispatch);
+    if (args.receives) receive_rows<Coop>(op, args.dispatch);
+  }
+  if (args.parts == RoundParts::dispatch || !goes_on(args)) return;
+  const OpenCombineArgs& send = args.combine.send;
+  const auto op = send_rows<Coop>(ll::combine_begin(send.handle, send.shape), send);
+  if (args.receives) receive_tokens<Coop>(op, args.combine);
+}
+
+template <class Coop>
+UCCLEP_FN void whole_routed_round(const RoundArgs& args) {
+  if (args.parts != RoundParts::combine) {
+    const auto op = send_routed_tokens<Coop>(args.dispatch.send);
+    if (args.receives) receive_rows<Coop>(op, args.dispatch);
+  }
+  if (args.parts == RoundParts::dispatch || !goes_on(args)) return;
+  const OpenCombineArgs& send = args.combine.send;
+  const auto op = send_rows<Coop>(ht::combine_begin(send.handle, send.shape), send);
+  if (args.receives) receive_tokens<Coop>(op, args.combine);
+}
+
+}  // namespace UCCLEP_SIMT_NAMESPACE
