@@ -82,7 +82,7 @@ proxy::FaultSink faults_of(ucclEpGroup& group) {
   if (group.config.enable_mask == 0) return {};
   return [&group](const proxy::Fault& fault) {
     if (fault.peer >= 0 && fault.code != ucclEpInternalError) {
-      mask_lost(group, fault.peer, fault.sentence);
+      mask_lost(group, fault.peer, fault.code != ucclEpTimeout, fault.sentence);
     } else {
       raise_network_fault(*group.comm, fault);
     }
@@ -207,18 +207,21 @@ void release_retired(ucclEpGroup& group) {
 void destroy_group(ucclEpGroup_t group) {
   ucclEpComm& comm = *group->comm;
   drain(*group);
-  std::vector<proxy::Transfer> transfers;
   if (!comm.faults->fatal()) {
     best_effort("group", "ucclEpGroupDestroy went on alone", [&] {
-      if (!group->network) return;
-      const bool stopped = group->network->stop(group->mask_words && has_masked(*group));
-      if (stopped && group->trace) transfers = group->network->transfers();
+      if (group->network) group->network->stop(group->mask_words && has_masked(*group));
     });
     best_effort("group", "ucclEpGroupDestroy went on alone", [&] {
       comm.bootstrap->barrier_living(comm.deadline());  // a peer may still read this rank's window until then
     });
   }
-  if (group->trace) group->trace->write(transfers);
+  if (group->trace) {
+    std::vector<proxy::Transfer> transfers;
+    best_effort("group", "what went over the network is not in the trace", [&] {
+      if (group->network) transfers = group->network->end();
+    });
+    group->trace->write(transfers);
+  }
   while (!group->handles.empty()) destroy_handle(group->handles.back());
   group->retired.clear();
   group->handle_memories.clear();

@@ -38,9 +38,9 @@ std::string mask_image(const ucclEpGroup& group) {
 namespace {
 
 // Who is lost first, then that all are to leave.
-void tell_lost(const ucclEpGroup& group, int rank) {
+void tell_lost(const ucclEpGroup& group, int rank, bool gone) {
   Device& device = *group.comm->device;
-  device.poke(&group.device.masks->of(static_cast<uint32_t>(rank)).lost, lost_bit);
+  device.poke(&group.device.masks->of(static_cast<uint32_t>(rank)).lost, lost_bit | (gone ? gone_bit : 0));
   device.poke(&group.device.masks->leave, leave_now);
 }
 
@@ -57,16 +57,16 @@ bool mask_dead(ucclEpComm& comm, int rank, const std::string& sentence) {
   if (comm.stopped || is_complete(comm.errors->fatal)) return true;  // what is over stays over
   for (const ucclEpGroup* group : comm.groups) {
     if (!masks(group)) continue;  // created meanwhile: its waits have their deadline
-    tell_lost(*group, rank);
+    tell_lost(*group, rank, true);
   }
   return true;
 }
 
-void mask_lost(ucclEpGroup& group, int rank, const std::string& sentence) {
+void mask_lost(ucclEpGroup& group, int rank, bool gone, const std::string& sentence) {
   ucclEpComm& comm = *group.comm;
   comm.faults->note(ucclEpTimeout, "group", "network", rank, sentence + "; it is masked");
   const std::lock_guard lock(comm.groups_mutex);
-  if (!comm.stopped && !is_complete(comm.errors->fatal)) tell_lost(group, rank);
+  if (!comm.stopped && !is_complete(comm.errors->fatal)) tell_lost(group, rank, gone);
 }
 
 void stop_kernels(ucclEpComm& comm) {

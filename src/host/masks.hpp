@@ -27,8 +27,9 @@ std::string mask_image(const ucclEpGroup& group);
 // A rank has died. True if that ends no group of this communicator: all of them mask it.
 bool mask_dead(ucclEpComm& comm, int rank, const std::string& sentence);
 
-// Of a group with masks, from any thread: the rank is lost to it, as the sentence says, and is masked.
-void mask_lost(ucclEpGroup& group, int rank, const std::string& sentence);
+// Of a group with masks, from any thread: the rank is lost to it, as the sentence says, and is masked. gone: nothing
+// leads there any more.
+void mask_lost(ucclEpGroup& group, int rank, bool gone, const std::string& sentence);
 
 // Tells the kernels of all groups to leave: everything is over.
 void stop_kernels(ucclEpComm& comm);

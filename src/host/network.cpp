@@ -280,19 +280,27 @@ void GroupNetwork::add_window(uint32_t id, const SharedMemory& memory) {
   }
 }
 
-bool GroupNetwork::stop(bool has_lost) {
+void GroupNetwork::stop(bool has_lost) {
   if (goes_on_) {
     const auto all = comm_.bootstrap->allgather_living(has_lost, comm_.deadline());
-    if (std::ranges::any_of(all, [](const auto& one) { return one.second; })) return false;
+    if (std::ranges::any_of(all, [](const auto& one) { return one.second; })) return;
   } else {
     comm_.bootstrap->barrier(comm_.deadline());  // who has gone returns no credits: that would take the whole time
   }
   proxies_->stop(comm_.timeout_ms(), allgather_of(comm_, goes_on_));
-  return true;
+}
+
+std::vector<proxy::Transfer> GroupNetwork::end() {
+  if (proxies_ != nullptr) {
+    const std::vector<proxy::Transfer> latest = proxies_->end();
+    transfers_.insert(transfers_.end(), latest.begin(), latest.end());
+  }
+  return std::exchange(transfers_, {});
 }
 
 void GroupNetwork::renew(const Renewal& renewal) {
   comm_.network->remove(*this);  // its counts are kept
+  transfers_ = end();
   proxies_.reset();
   rings_ =
       proxy::CommandRings(*comm_.device, rings_shape_, uint64_t{spec_.shape.timeout_ms} * 1'000'000, comm_.abort_word);

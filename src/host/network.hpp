@@ -71,14 +71,14 @@ class GroupNetwork {
 
   // Collective, on all ranks or on none: connections stand, and commands may come.
   void connect();
-  // Collective: when all that kernels have asked for has been done, everywhere; true then. Among the living: false
+  // Collective: comes back when all that kernels have asked for has been done, everywhere. Among the living at once
   // where anybody has lost a rank, as writes to that may end only when their time is up.
-  bool stop(bool has_lost);
+  void stop(bool has_lost);
   // Collective among the living, while nobody's kernels use it: empty rings, and connections that have carried nothing.
   // The view() has changed, of which kernels have a copy.
   void renew(const Renewal& renewal);
-  // After that: what went over the network, if the communicator is traced.
-  std::vector<proxy::Transfer> transfers() const { return proxies_->transfers(); }
+  // Nothing but its destructor may follow. What went over the network, if the communicator is traced.
+  std::vector<proxy::Transfer> end();
 
   void add_window(uint32_t id, const SharedMemory& memory);
   void remove_window(uint32_t id) { proxies_->forget_window(id); }
@@ -102,6 +102,7 @@ class GroupNetwork {
   NetworkView view_{};
   proxy::GroupSpec spec_;
   std::unique_ptr<proxy::ProxyGroup> proxies_;
+  std::vector<proxy::Transfer> transfers_;  // of before a renewal
 };
 
 // The nodes of HT are the plan's domains: what reaches each other's windows. None where there is one domain.

@@ -11,11 +11,13 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "conformance/exchange.hpp"
+#include "conformance/masked.hpp"
 #include "conformance/nodes.hpp"
 #include "support/test_env.hpp"
 
@@ -162,6 +164,39 @@ TEST_CASE("trace: what went over the network to whom, and what came", "[driver][
           CHECK(end >= begin);
         }
       }
+    }
+  }
+}
+
+// The operations that the rank's trace has of what went to the peer.
+std::set<std::string> sent_to(const json& events, int rank, int peer, const std::string& kind) {
+  std::set<std::string> names;
+  for (const json& event : events) {
+    if (event["pid"] != rank || event.value("cat", "") != "group 0: to rank " + std::to_string(peer)) continue;
+    if (event["name"].get<std::string>().starts_with(kind)) names.insert(event["name"]);
+  }
+  return names;
+}
+
+TEST_CASE("trace: what went over the network before ranks came back, and with one that is masked",
+          "[driver][network][masks][reduced]") {
+  const Tracing tracing;
+  const Scenario scenario = small(Layout::ll_rank_major);
+  run_ranks(masked::ranks, {.processes = true}, [&](Rank& rank) {
+    masked::Masked at(rank, in_nodes_of(rank, 2), scenario, 60'000);
+    for (const uint64_t seed : {1, 2}) {
+      round_trip(rank, at.comm, at.handle, at.stream, scenario, seed);
+      masked::meet(rank, static_cast<int>(seed));
+      if (rank.rank != masked::missing) masked::mask_missing(at);
+      at.stream.synchronize();
+      if (seed == 1) ok(ucclEpMaskClear(at.group, at.stream), "ucclEpMaskClear");
+    }
+  });
+  const json events = tracing.events();
+  for (int rank = 0; rank < masked::ranks; ++rank) {
+    for (const int peer : {rank < 2 ? 2 : 0, rank < 2 ? 3 : 1}) {
+      INFO("rank " << rank << " to " << peer);
+      CHECK(sent_to(events, rank, peer, "dispatch ").size() == 2);
     }
   }
 }

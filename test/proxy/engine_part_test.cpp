@@ -160,6 +160,34 @@ TEST_CASE("engine: who has lost its connection parts without telling", "[engine]
   });
 }
 
+TEST_CASE("engine: a peer that takes nothing in is told all the same that it is parted from", "[engine][part]") {
+  TeamShape shape;
+  shape.timeout_ms = 200;
+  shape.rows_per_chunk = 1;
+  shape.credits = {.window = 1, .return_every = 1};
+  NicWatch slow;
+  slow.held = true;
+  shape.change = [&](uint32_t rank, proxy::EngineConfig& config, proxy::GroupSpec&) {
+    if (rank == 1) config.nics = {{std::make_shared<WatchedTransport>(slow), ""}};
+  };
+  run_loose_team(shape, [&](Rank& me) {
+    me.expects_faults();
+    me.attach();
+    me.begin(kind);
+    if (me.rank() == 0) {
+      push_rows(me, 1, 3);
+      check(me.wait_for_fault().code == ucclEpTimeout, "another fault");
+      me.part(1);
+      me.until([&] { return me.parted(1); }, "the parting");
+      slow.held = false;
+    } else {
+      me.until([&] { return me.evicted(0); }, "rank 0 to say that it has masked this one");
+    }
+    me.meet();
+    check(me.faults().size() == (me.rank() == 0 ? 1 : 0), "another fault");
+  });
+}
+
 TEST_CASE("engine: a peer that is lost while it is parted from is no fault", "[engine][part]") {
   TeamShape shape;
   shape.rows_per_chunk = 1;

@@ -16,7 +16,8 @@ namespace ht {
 
 // What OneNode has (ht_wire.hpp), and what only network kernels ask for.
 struct AcrossNodes : ByNetwork {
-  static constexpr bool masks = false;
+  static constexpr bool masks = false;  // a relay that is lost would take rows of others along: there are no such groups
+
   // ---- Update
 
   // Lane verb: the column of a node is the union of those of its ranks.

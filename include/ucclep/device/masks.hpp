@@ -15,10 +15,14 @@ constexpr uint64_t all_operations = ~uint64_t{0};
 struct RankMask {
   uint64_t last[num_kinds];  // the last operation with rows of this rank; all_operations: it is active
   uint64_t blank;            // the dispatch in which its rows are zero rows: not all of them came
-  uint32_t lost;             // not 0: a wait for it has missed its deadline, in this Phase; or it has died: Phase::none
+  uint32_t lost;             // not 0: a wait for it has missed its deadline, in this Phase; or the host has said so, of
+                             // one that may live and of one that has gone: Phase::none
   uint32_t unused;
 };
-constexpr uint32_t lost_bit = 0x80000000u;
+constexpr uint32_t lost_bit = 0x80000000u, gone_bit = 0x40000000u;
+constexpr Phase phase_lost_in(uint32_t lost) {
+  return static_cast<Phase>(lost & ~(lost_bit | gone_bit));
+}
 constexpr uint32_t leave_now = 2;  // somebody is lost: all leave, and the operation is mended
 
 // Of one group, in device memory.
@@ -86,13 +90,13 @@ UCCLEP_FN bool is_evicted_by(const ucclEpDeviceGroup& group, uint32_t peer) {
 }
 
 // Lane verb: tells the rank that this one masks it, before this one writes over what the other may yet read. One that
-// the host has told of, which is dead or has no connection, reads nothing.
+// has died, or has no connection, reads nothing.
 template <bool networked = true>
 UCCLEP_FN void evict(const ucclEpDeviceGroup& group, uint32_t rank) {
   if constexpr (networked) {
     if (group.windows[rank] == nullptr) {
-      const bool told = load_relaxed<Scope::system>(&group.masks->of(rank).lost) == lost_bit;
-      return network::part_from(group.network, rank, told ? 0 : group.timeout_ns, &group.masks->leave);
+      const bool gone = (load_relaxed<Scope::system>(&group.masks->of(rank).lost) & gone_bit) != 0;
+      return network::part_from(group.network, rank, gone ? 0 : group.timeout_ns, &group.masks->leave);
     }
   }
   store_relaxed<Scope::system>(evicted_by(group, rank, static_cast<uint32_t>(group.rank)), uint64_t{1});

@@ -35,9 +35,9 @@ UCCLEP_FN uint32_t lost_in(const ucclEpDeviceGroup& group, uint32_t rank) {
   return load_relaxed<Scope::system>(&group.masks->of(rank).lost);
 }
 
-// Lane verb: the record of a peer that missed its deadline. Of one that died the host has made it.
+// Lane verb: the record of a peer that missed its deadline. Of one that the host has told of, it has made it.
 UCCLEP_FN void report_lost(const Op& op, uint32_t rank, uint32_t lost) {
-  const auto phase = static_cast<Phase>(lost & ~lost_bit);
+  const Phase phase = phase_lost_in(lost);
   if (phase == Phase::none) return;
   ErrorRecord record = record_of(op, ucclEpTimeout, phase, static_cast<int32_t>(rank));
   record.waited_ns = op.group.timeout_ns;

@@ -290,15 +290,17 @@ void Bootstrap::barrier_living(Deadline deadline) {
 }
 std::vector<std::pair<int, std::string>> Bootstrap::collect_living(const std::string& mine, Deadline deadline) {
   std::string part;
-  put_piece(part, std::to_string(rank()));
+  const int self = rank();
+  put_piece(part, {reinterpret_cast<const char*>(&self), sizeof self});
   put_piece(part, mine);
   const std::string all = impl_->round(wire::RoundKind::living, part, deadline);
   std::vector<std::pair<int, std::string>> texts;
   PieceReader reader(all);
   while (const auto name = reader.next()) {
-    const int of = std::atoi(name->c_str());
+    int of = -1;
+    if (name->size() == sizeof of) std::memcpy(&of, name->data(), sizeof of);
     auto text = reader.next();
-    if (of < 0 || of >= nranks() || !text) fail(ucclEpInternalError, "one of the living calls itself rank {}", *name);
+    if (of < 0 || of >= nranks() || !text) fail(ucclEpInternalError, "one of the living calls itself rank {}", of);
     texts.emplace_back(of, std::move(*text));
   }
   if (!reader.at_end())

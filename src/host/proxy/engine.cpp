@@ -32,8 +32,26 @@ void ProxyGroup::start() {
 }
 
 ProxyGroup::~ProxyGroup() {
+  leave();
+}
+
+bool ProxyGroup::leave() {
   const Deadline deadline = Deadline::after_ms(let_go_ms);
-  for (size_t i = 0; i < shares_.size(); ++i) threads_[i]->let_go(*shares_[i], deadline);
+  bool left = true;
+  for (size_t i = 0; i < threads_.size(); ++i) left = threads_[i]->let_go(*shares_[i], deadline) && left;
+  threads_.clear();
+  return left;
+}
+
+std::vector<Transfer> ProxyGroup::end() {
+  std::vector<Transfer> all;
+  if (!leave()) return all;
+  for (const auto& share : shares_) {
+    if (share->log() == nullptr) continue;
+    const std::vector<Transfer> part = share->log()->all();
+    all.insert(all.end(), part.begin(), part.end());
+  }
+  return all;
 }
 
 void ProxyGroup::stop(int64_t timeout_ms, const Allgather& allgather) {
@@ -80,7 +98,7 @@ void ProxyGroup::wait(Done&& done, Deadline deadline, const char* what) const {
 // Step by step, each share while its thread does not touch it.
 template <class Step>
 void ProxyGroup::paused(Step&& step) {
-  for (size_t i = 0; i < shares_.size(); ++i) {
+  for (size_t i = 0; i < threads_.size(); ++i) {
     if (!threads_[i]->let_go(*shares_[i], Deadline::after_ms(let_go_ms))) {
       fail(ucclEpTimeout, "a proxy thread did not pause within {} ms", let_go_ms);
     }
@@ -116,16 +134,6 @@ GroupStatistics ProxyGroup::statistics() const {
   GroupStatistics sum;
   for (const auto& share : shares_) add_to(sum, share->counts());
   return sum;
-}
-
-std::vector<Transfer> ProxyGroup::transfers() const {
-  std::vector<Transfer> all;
-  for (const auto& share : shares_) {
-    if (share->log() == nullptr) continue;
-    const std::vector<Transfer> part = share->log()->all();
-    all.insert(all.end(), part.begin(), part.end());
-  }
-  return all;
 }
 
 Engine::Engine(EngineConfig config) : config_(std::move(config)) {

@@ -30,7 +30,7 @@ struct EngineConfig {
   FaultSink faults;
 };
 
-// A group's proxies. Ended by its destructor, at once: what is under way is lost.
+// A group's proxies. Ended by end() or its destructor, at once: what is under way is lost.
 class ProxyGroup {
  public:
   ProxyGroup(const GroupSpec& spec, std::vector<GroupShare::Parts> parts, std::vector<ProxyThread*> threads,
@@ -54,8 +54,8 @@ class ProxyGroup {
   void settle(Deadline deadline) const;
 
   GroupStatistics statistics() const;
-  // Of a traced group, after a stop that did not throw.
-  std::vector<Transfer> transfers() const;
+  // Nothing but its destructor and its counts may follow. Of a traced group: what went over the network.
+  std::vector<Transfer> end();
   const CreditShape& credits() const { return credits_; }  // as all ranks can grant them
 
  private:
@@ -63,11 +63,12 @@ class ProxyGroup {
   void wait(Done&& done, Deadline deadline, const char* what) const;
   template <class Step>
   void paused(Step&& step);
+  bool leave();  // true: no thread is about it any more
 
   uint32_t rank_, ports_ = 0;
   CreditShape credits_;
   std::vector<std::shared_ptr<GroupShare>> shares_;  // by thread
-  std::vector<ProxyThread*> threads_;
+  std::vector<ProxyThread*> threads_;  // none: it has ended
 };
 
 class Engine {

@@ -161,8 +161,7 @@ void GroupShare::take_error(Port& port, const transport::Completion& one) {
 
 // The peers may go once all are drained, and those that are parted from whenever they like.
 void GroupShare::lose(uint32_t peer, ucclEpResult_t code, std::string_view words, std::optional<uint64_t> cookie) {
-  if (hushed_.load(std::memory_order_relaxed) || sender_.parted(peer)) sender_.give_up(peer);
-  if (sender_.given_up(peer)) return;
+  if (hushed_.load(std::memory_order_relaxed) || sender_.takes_nothing(peer)) return sender_.lose(peer);
   const auto known = std::find_if(losses_.begin(), losses_.end(), [&](const Loss& loss) { return loss.peer == peer; });
   if (known == losses_.end()) {
     losses_.push_back({peer, code, std::string(words), cookie});
@@ -174,7 +173,7 @@ void GroupShare::lose(uint32_t peer, ucclEpResult_t code, std::string_view words
 void GroupShare::report_losses() {
   for (const Loss& loss : std::exchange(losses_, {})) {
     const uint32_t rank = parts_.peers[loss.peer].rank;
-    sender_.give_up(loss.peer);
+    sender_.lose(loss.peer);
     const std::string what = loss.cookie ? words_of_cookie(*loss.cookie) : "nothing under way";
     report(
         {loss.code, loss.cookie ? operation_of_cookie(*loss.cookie) : "proxy", static_cast<int>(rank),

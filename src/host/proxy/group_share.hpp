@@ -61,7 +61,7 @@ class GroupShare {
   void import_window(uint32_t id, const std::vector<std::vector<transport::Key>>& keys);  // by rank
   void forget_window(uint32_t id);
 
-  // When it is silent, and the group is traced.
+  // Of a traced group, when no thread steps it; else null.
   const TransferLog* log() const { return log_.get(); }
 
  private:

@@ -98,7 +98,7 @@ void Receiver::move_word(uint32_t peer, const Immediate& imm) {
     return;
   }
   if (imm.epoch == static_cast<uint32_t>(Word::parted)) {
-    sender_.give_up(peer);  // it takes in nothing more, and returns nothing
+    sender_.lose(peer);  // it takes in nothing more, and returns nothing
     return store(words_.evicted + ranks_[peer], 1);
   }
   if (imm.epoch >= num_kinds) return counts_.foreign.add(1);

@@ -136,6 +136,11 @@ void Sender::give_up(uint32_t number) {
   drop_all(number);
 }
 
+void Sender::lose(uint32_t number) {
+  peers_[number].lost = true;
+  give_up(number);
+}
+
 bool Sender::part(uint32_t number) {
   if (std::exchange(peers_[number].parted, true)) return false;
   drop_all(number);
@@ -145,7 +150,7 @@ bool Sender::part(uint32_t number) {
 bool Sender::complete_parting(uint32_t number) {
   Peer& peer = peers_[number];
   if (peer.unfinished > 0) return false;
-  if (!peer.given_up) {
+  if (!peer.lost) {
     peer.owed[static_cast<uint32_t>(Word::parted)] = 1;
     activate(number);
   }

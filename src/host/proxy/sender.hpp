@@ -55,7 +55,9 @@ class Sender {
   // Nothing is sent to the peer any more; what waits is dropped.
   void give_up(uint32_t peer);
   bool given_up(uint32_t peer) const { return peers_[peer].given_up; }
-  // The same, but that the peer, unless it is given up, shall hear of it. False: it has been parted from before.
+  // The same of a peer that no word reaches, or that needs none.
+  void lose(uint32_t peer);
+  // The same, but that the peer, unless it is lost, shall hear of it. False: it has been parted from before.
   bool part(uint32_t peer);
   bool parted(uint32_t peer) const { return peers_[peer].parted; }
   // Of a peer that is parted from, until it is true, and then not again: all that was posted to it has ended. Networks
@@ -92,7 +94,7 @@ class Sender {
     uint32_t waiting = 0;
     uint32_t unfinished = 0;  // operations posted
     bool active = false;      // in active_
-    bool given_up = false, parted = false;
+    bool given_up = false, lost = false, parted = false;
     bool waits_for_credit = false, waits_for_nic = false;
   };
 
