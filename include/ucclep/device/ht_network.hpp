@@ -16,7 +16,8 @@ namespace ht {
 
 // What OneNode has (ht_wire.hpp), and what only network kernels ask for.
 struct AcrossNodes : ByNetwork {
-  static constexpr bool masks = false;  // a relay that is lost would take rows of others along: there are no such groups
+  // A relay that is lost would take rows of others along: there are no such groups.
+  static constexpr bool masks = false;
 
   // ---- Update
 

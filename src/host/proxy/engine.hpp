@@ -68,7 +68,7 @@ class ProxyGroup {
   uint32_t rank_, ports_ = 0;
   CreditShape credits_;
   std::vector<std::shared_ptr<GroupShare>> shares_;  // by thread
-  std::vector<ProxyThread*> threads_;  // none: it has ended
+  std::vector<ProxyThread*> threads_;                // none: it has ended
 };
 
 class Engine {
