@@ -52,7 +52,7 @@ std::vector<char> workspace_image(const ucclEpGroup& group) {
   }
   if (!group.network) return image;
   std::memcpy(image.data() + at.network, &group.network->view(), sizeof(NetworkView));
-  const std::vector<uint32_t> nodes = node_words(group.comm->wiring.plan);
+  const std::vector<uint32_t> nodes = node_words(group.comm->wiring.plan, shape.masked != 0);
   std::memcpy(image.data() + at.tables + NetworkTables::of(shape).nodes, nodes.data(), nodes.size() * sizeof(uint32_t));
   return image;
 }
@@ -105,7 +105,7 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
   agreement.attempt([&] { asked = read_struct(given, "config"); });
   agree_on(agreement, asked);
   agreement.attempt([&] {
-    const NodeShape nodes = node_shape(comm.wiring.plan);
+    const NodeShape nodes = node_shape(comm.wiring.plan, asked.enable_mask != 0);
     group->config = checked_config(asked, comm.nranks(), comm.traits, nodes);
     group->device.shape = shape_of(group->config, comm.nranks(), comm.traits, nodes);
     group->device.layout = WindowLayout::of(group->device.shape);
@@ -152,7 +152,7 @@ ucclEpGroupLimits_t limits_of(const ucclEpComm* comm, const ucclEpGroupConfig_t&
   const DeviceTraits traits = comm ? comm->traits
                                    : expected_traits(Config::from_environment().device.value_or(UCCLEP_DEVICE_AUTO),
                                                      UCCLEP_DEVICE_INDEX_CURRENT);
-  const NodeShape nodes = comm ? node_shape(comm->wiring.plan) : NodeShape{};
+  const NodeShape nodes = comm ? node_shape(comm->wiring.plan, asked.enable_mask != 0) : NodeShape{};
   const ucclEpGroupConfig_t config = checked_config(asked, nranks, traits, nodes);
   const GroupShape shape = shape_of(config, nranks, traits, nodes);
   ucclEpGroupLimits_t limits = UCCLEP_GROUP_LIMITS_INIT;

@@ -75,10 +75,6 @@ HandleView settings_of(const ucclEpGroup& group, const ucclEpHandleConfig_t& con
   check_config(config);
   const int mode = resolved_mode(config.mode, config.layout, group.config);
   check_layout(mode, config);
-  if (mode == UCCLEP_MODE_HT && group.mask_words && group.network) {
-    fail(ucclEpNotSupported,
-         "config.mode: the group has enable_mask and ranks in several domains, where this version has LL only");
-  }
   HandleView d{};
   d.mode = mode;
   d.layout = config.layout;
@@ -290,6 +286,12 @@ ucclEpResult_t ucclEpHandleGetDevice(ucclEpHandle_t handle, ucclEpDeviceHandle* 
     const ucclEpHandle& h = usable(handle);
     if (h.memory.data() == nullptr) {
       fail(ucclEpNotSupported, "the handle is on config.handle_mem: user kernels take one with memory of its own");
+    }
+    if (!h.low_latency() && h.group->mask_words && h.group->network) {
+      fail(
+          ucclEpNotSupported,
+          "the handle is one of HT, and its group has enable_mask and ranks in several domains: there this version has "
+          "no user kernels for HT");
     }
     check_device_struct(out);
     char* const copies = copies_for(h);

@@ -226,7 +226,7 @@ GroupNetwork::GroupNetwork(ucclEpComm& comm, const GroupShape& shape, const Wind
   spec_.shape.rank = static_cast<uint32_t>(comm.rank());
   spec_.shape.ranks = shape.ranks;
   spec_.shape.in_flight = shape.in_flight;
-  const std::vector<uint32_t> words = node_words(comm.wiring.plan);
+  const std::vector<uint32_t> words = node_words(comm.wiring.plan, shape.masked != 0);
   const NodeTable nodes{words.data(), shape.ranks, shape.nodes.nodes, shape.nodes.turns};
   spec_.shape.places = places_of(shape, layout, nodes, spec_.shape.rank);
   uint64_t* const of_channel = words_.get() + Arrivals::words(shape.ranks, shape.in_flight);
@@ -283,7 +283,7 @@ void GroupNetwork::add_window(uint32_t id, const SharedMemory& memory) {
 void GroupNetwork::stop(bool has_lost) {
   if (goes_on_) {
     const auto all = comm_.bootstrap->allgather_living(has_lost, comm_.deadline());
-    if (std::ranges::any_of(all, [](const auto& one) { return one.second; })) return;
+    if (std::ranges::any_of(all, [](const auto& one) { return one.second; })) return proxies_->hush();
   } else {
     comm_.bootstrap->barrier(comm_.deadline());  // who has gone returns no credits: that would take the whole time
   }
@@ -331,20 +331,21 @@ void GroupNetwork::add_to(ucclEpStats_t& sum) const {
   add(sum, part);
 }
 
-NodeShape node_shape(const topology::Plan& plan) {
+NodeShape node_shape(const topology::Plan& plan, bool apart) {
   if (plan.domains.size() == 1) return {};
+  if (apart) return {static_cast<uint32_t>(plan.ranks.size()), 1, 1};
   const auto [least, most] =
       std::ranges::minmax(plan.domains | std::views::transform([](const auto& domain) { return domain.ranks.size(); }));
   return {static_cast<uint32_t>(plan.domains.size()), static_cast<uint32_t>(most),
           static_cast<uint32_t>(ceil_div(most, least))};
 }
 
-std::vector<uint32_t> node_words(const topology::Plan& plan) {
-  const size_t ranks = plan.ranks.size();
+std::vector<uint32_t> node_words(const topology::Plan& plan, bool apart) {
+  const size_t ranks = plan.ranks.size(), nodes = apart ? ranks : plan.domains.size();
   std::vector<uint32_t> words(2 * ranks), members;
-  for (size_t node = 0; node < plan.domains.size(); ++node) {
+  for (size_t node = 0; node < nodes; ++node) {
     words.push_back(static_cast<uint32_t>(members.size()));
-    const std::vector<int>& of_node = plan.domains[node].ranks;
+    const std::vector<int> of_node = apart ? std::vector<int>{static_cast<int>(node)} : plan.domains[node].ranks;
     for (size_t i = 0; i < of_node.size(); ++i) {
       words[static_cast<size_t>(of_node[i])] = static_cast<uint32_t>(node);
       words[ranks + static_cast<size_t>(of_node[i])] = static_cast<uint32_t>(i);

@@ -106,9 +106,10 @@ class GroupNetwork {
 };
 
 // The nodes of HT are the plan's domains: what reaches each other's windows. None where there is one domain.
-NodeShape node_shape(const topology::Plan& plan);
+// apart, as for groups with masks: each rank is one of its own, whose loss takes no rows of others along.
+NodeShape node_shape(const topology::Plan& plan, bool apart);
 // What a NodeTable is a view of.
-std::vector<uint32_t> node_words(const topology::Plan& plan);
+std::vector<uint32_t> node_words(const topology::Plan& plan, bool apart);
 
 // Host memory that a group takes for the network.
 uint64_t network_host_bytes(const GroupShape& shape, const DeviceTraits& traits, size_t proxy_threads);

@@ -100,7 +100,8 @@ TEST_CASE("LL with weights of the combine goes on without a rank", "[nodes][mask
   late_ranks(scenario, Stops::before_combine);
 }
 
-TEST_CASE("HT FLAT goes on without a rank that does not come to an Update", "[process][reduced][driver][masks]") {
+TEST_CASE("HT FLAT goes on without a rank that does not come to an Update",
+          "[process][reduced][driver][nodes][masks]") {
   late_ranks(lines(Layout::ht_flat), Stops::before_dispatch);
 }
 TEST_CASE("HT EXPERT_MAJOR goes on without a rank that does not come to an Update", "[masks]") {
@@ -111,17 +112,17 @@ TEST_CASE("HT EXPERT_MAJOR goes on without a rank that does not come to an Updat
 TEST_CASE("HT FLAT goes on without a rank that does not come to a dispatch", "[process][masks]") {
   late_ranks(lines(Layout::ht_flat), Stops::before_rows);
 }
-TEST_CASE("HT EXPERT_MAJOR goes on without a rank that does not come to a dispatch", "[reduced][masks]") {
+TEST_CASE("HT EXPERT_MAJOR goes on without a rank that does not come to a dispatch", "[reduced][nodes][masks]") {
   Scenario scenario = bulk(Layout::ht_expert_major);
   scenario.alignment = 4;
   scenario.quant = UCCLEP_QUANT_FP8_128;
   scenario.scales = Scales{};
   late_ranks(scenario, Stops::before_rows);
 }
-TEST_CASE("HT FLAT goes on without a rank that does not come to a combine", "[reduced][masks]") {
+TEST_CASE("HT FLAT goes on without a rank that does not come to a combine", "[reduced][nodes][masks]") {
   late_ranks(bulk(Layout::ht_flat), Stops::before_combine);
 }
-TEST_CASE("HT EXPERT_MAJOR goes on without a rank that does not come to a combine", "[process][masks]") {
+TEST_CASE("HT EXPERT_MAJOR goes on without a rank that does not come to a combine", "[process][nodes][masks]") {
   late_ranks(bulk(Layout::ht_expert_major), Stops::before_combine);
 }
 TEST_CASE("HT with Update and dispatch in one call goes on without a rank", "[masks]") {
@@ -129,7 +130,7 @@ TEST_CASE("HT with Update and dispatch in one call goes on without a rank", "[ma
   scenario.carried = true;
   late_ranks(scenario, Stops::before_dispatch);
 }
-TEST_CASE("HT with a limit of rows goes on without a rank", "[masks]") {
+TEST_CASE("HT with a limit of rows goes on without a rank", "[nodes][masks]") {
   for (const Stops when : {Stops::before_rows, Stops::before_combine}) {
     Scenario scenario = lines(Layout::ht_flat);
     scenario.max_recv = 9;
@@ -137,12 +138,12 @@ TEST_CASE("HT with a limit of rows goes on without a rank", "[masks]") {
     late_ranks(scenario, when);
   }
 }
-TEST_CASE("HT goes on without two ranks that do not come", "[masks]") {
+TEST_CASE("HT goes on without two ranks that do not come", "[nodes][masks]") {
   late_ranks(lines(Layout::ht_expert_major), Stops::before_dispatch, {2, 3});
   late_ranks(lines(Layout::ht_flat), Stops::before_combine, {2, 3});
 }
 
-TEST_CASE("HT backward goes on without a rank that came to the forward pass", "[masks]") {
+TEST_CASE("HT backward goes on without a rank that came to the forward pass", "[nodes][masks]") {
   for (const Layout layout : {Layout::ht_flat, Layout::ht_expert_major}) {
     const Scenario scenario = lines(layout), backward = backward_of(scenario);
     run_ranks(ranks, [&](Rank& rank) {
@@ -170,7 +171,7 @@ TEST_CASE("HT backward goes on without a rank that came to the forward pass", "[
   }
 }
 
-TEST_CASE("HT and LL of one group go on without the rank that one of them has lost", "[process][masks]") {
+TEST_CASE("HT and LL of one group go on without the rank that one of them has lost", "[process][nodes][masks]") {
   Scenario ll = lines(Layout::ll_expert_major);
   ll.ll_max_tokens = ll.max_tokens;
   const Scenario ht = lines(Layout::ht_flat);
@@ -201,7 +202,7 @@ TEST_CASE("HT and LL of one group go on without the rank that one of them has lo
   });
 }
 
-TEST_CASE("HT: ucclEpHandleWaitCounts waits until who does not come is masked", "[process][masks]") {
+TEST_CASE("HT: ucclEpHandleWaitCounts waits until who does not come is masked", "[process][nodes][masks]") {
   const Scenario scenario = lines(Layout::ht_flat);
   run_ranks(ranks, [&](Rank& rank) {
     Masked at(rank, scenario);
@@ -224,7 +225,7 @@ TEST_CASE("HT: ucclEpHandleWaitCounts waits until who does not come is masked", 
 }
 
 // The rank that comes back has counts of another world than the others.
-TEST_CASE("HT: after MaskClear a handle needs an Update", "[process][masks]") {
+TEST_CASE("HT: after MaskClear a handle needs an Update", "[process][nodes][masks]") {
   const Scenario scenario = lines(Layout::ht_flat);
   run_ranks(ranks, [&](Rank& rank) {
     Masked at(rank, scenario, 20000);
@@ -261,7 +262,7 @@ void masked_at_once(const Scenario& scenario) {
 
 TEST_CASE("a rank that the others mask is left out at once, and hears of it",
           "[process][reduced][driver][nodes][masks]") {
-  for (const Scenario& scenario : here({lines(Layout::ll_expert_major), lines(Layout::ht_flat)})) {
+  for (const Scenario& scenario : {lines(Layout::ll_expert_major), lines(Layout::ht_flat)}) {
     masked_at_once(scenario);
   }
 }
@@ -290,7 +291,7 @@ void masked_between(const Scenario& scenario) {
 
 TEST_CASE("a rank that is masked between dispatch and combine gives nothing back", "[nodes][masks]") {
   for (const Scenario& scenario :
-       here({lines(Layout::ll_rank_major), lines(Layout::ht_flat), lines(Layout::ht_expert_major)})) {
+       {lines(Layout::ll_rank_major), lines(Layout::ht_flat), lines(Layout::ht_expert_major)}) {
     masked_between(scenario);
   }
 }
@@ -320,15 +321,15 @@ void masked_while_it_waits(const Scenario& scenario) {
 
 TEST_CASE("a rank is masked while it waits, with its rows sent, and comes back", "[process][nodes][masks]") {
   for (const Scenario& scenario :
-       here({lines(Layout::ll_expert_major), bulk(Layout::ll_rank_major), lines(Layout::ht_flat)})) {
+       {lines(Layout::ll_expert_major), bulk(Layout::ll_rank_major), lines(Layout::ht_flat)}) {
     masked_while_it_waits(scenario);
   }
 }
 
 // Not so late that it misses the deadline.
 TEST_CASE("a rank that comes in time is not masked", "[reduced][nodes][masks]") {
-  for (const Scenario& scenario : here({lines(Layout::ll_expert_major), lines(Layout::ll_rank_major),
-                                        lines(Layout::ht_flat), lines(Layout::ht_expert_major)})) {
+  for (const Scenario& scenario : {lines(Layout::ll_expert_major), lines(Layout::ll_rank_major), lines(Layout::ht_flat),
+                                   lines(Layout::ht_expert_major)}) {
     run_ranks(ranks, [&](Rank& rank) {
       Masked at(rank, scenario, 20000);
       Exchange exchange(rank, at.comm, scenario);

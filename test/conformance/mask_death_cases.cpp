@@ -71,7 +71,7 @@ TEST_CASE("kill -9 before a combine: the others go on", "[process][nodes][killed
 TEST_CASE("kill -9 before an Update of HT: the others go on", "[process][driver][masks]") {
   dies(lines(Layout::ht_flat), Stops::before_dispatch);
 }
-TEST_CASE("kill -9 before a combine of HT: the others go on", "[process][masks]") {
+TEST_CASE("kill -9 before a combine of HT: the others go on", "[process][nodes][killed][masks]") {
   dies(bulk(Layout::ht_expert_major), Stops::before_combine);
 }
 
@@ -318,13 +318,14 @@ TEST_CASE("kill -9 in the middle of a dispatch: the others go on", "[process][no
 TEST_CASE("kill -9 in the middle of a combine: the others go on", "[process][nodes][killed][masks]") {
   ends_within(lines(Layout::ll_rank_major), Within::combine, Ends::killed);
 }
-TEST_CASE("kill -9 in the middle of a dispatch of HT: the others go on", "[process][masks]") {
+TEST_CASE("kill -9 in the middle of a dispatch of HT: the others go on", "[process][nodes][killed][masks]") {
   ends_within(bulk(Layout::ht_flat), Within::dispatch, Ends::killed);
 }
-TEST_CASE("kill -9 in the middle of a combine of HT: the others go on", "[process][masks]") {
+TEST_CASE("kill -9 in the middle of a combine of HT: the others go on", "[process][nodes][killed][masks]") {
   ends_within(lines(Layout::ht_expert_major), Within::combine, Ends::killed);
 }
-TEST_CASE("a process that stops in the middle of an Update of HT is masked, and comes back", "[process][masks]") {
+TEST_CASE("a process that stops in the middle of an Update of HT is masked, and comes back",
+          "[process][nodes][killed][masks]") {
   ends_within(lines(Layout::ht_expert_major), Within::dispatch, Ends::stopped);
 }
 TEST_CASE("a process that stops in the middle of a combine of HT is masked, and comes back", "[process][masks]") {

@@ -21,7 +21,7 @@ std::vector<Scenario> all_scenarios() {
   std::vector<Scenario> all{with_combine_weights()};
   for (const Layout layout : all_layouts) all.push_back(lines(layout));
   all.push_back(bulk(Layout::ll_rank_major));
-  return here(all);
+  return all;
 }
 
 void in_halves(Exchange& exchange) {
@@ -87,7 +87,7 @@ TEST_CASE("masks in halves: nobody is late", "[process][reduced][driver][nodes][
 
 TEST_CASE("masks in halves: a rank that comes to no half", "[process][reduced][nodes][masks]") {
   for (const Scenario& scenario :
-       here({lines(Layout::ll_expert_major), bulk(Layout::ll_rank_major), lines(Layout::ht_flat)})) {
+       {lines(Layout::ll_expert_major), bulk(Layout::ll_rank_major), lines(Layout::ht_flat)}) {
     with_missing(
         scenario, short_ms,
         [&](Rank& rank, Masked& at, Exchange& exchange) {
@@ -133,8 +133,8 @@ TEST_CASE("masks in halves: a rank that does not complete", "[process][masks][lo
 
 TEST_CASE("masks in halves: a rank that is masked between the halves, by the caller or by another operation",
           "[process][reduced][nodes][masks]") {
-  for (const Scenario& scenario : here({lines(Layout::ll_expert_major), lines(Layout::ll_rank_major),
-                                        lines(Layout::ht_flat), lines(Layout::ht_expert_major)})) {
+  for (const Scenario& scenario : {lines(Layout::ll_expert_major), lines(Layout::ll_rank_major), lines(Layout::ht_flat),
+                                   lines(Layout::ht_expert_major)}) {
     for (const bool by_caller : {true, false}) {
       run_ranks(ranks, [&](Rank& rank) {
         Masked at(rank, scenario, by_caller ? 20000 : short_ms);

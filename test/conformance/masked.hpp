@@ -139,15 +139,15 @@ inline void comes_back(const Rank& rank, Masked& at, const Scenario& scenario) {
   round_trip(rank, at.comm, at.handle, at.stream, scenario, 8);
 }
 
+// Sums of groups with masks are those of one node, wherever the ranks are.
 inline Scenario lines(Layout layout) {
-  return {
-      .layout = layout, .ranks = ranks, .max_tokens = 8, .tokens = {8, 3, 0, 6}, .hidden = 256, .rule = uniform(10)};
-}
-
-// Of these, what groups with masks have here: between domains LL.
-inline std::vector<Scenario> here(std::vector<Scenario> scenarios) {
-  if (crosses_nodes(ranks)) std::erase_if(scenarios, [](const Scenario& scenario) { return !scenario.ll(); });
-  return scenarios;
+  return {.layout = layout,
+          .ranks = ranks,
+          .max_tokens = 8,
+          .tokens = {8, 3, 0, 6},
+          .hidden = 256,
+          .rule = uniform(10),
+          .nodes = {ranks}};
 }
 
 // Too many bytes for lines.
@@ -157,7 +157,8 @@ inline Scenario bulk(Layout layout) {
           .max_tokens = 16,
           .tokens = {16, 9, 0, 13},
           .hidden = 1024,
-          .rule = uniform(10)};
+          .rule = uniform(10),
+          .nodes = {ranks}};
 }
 
 }  // namespace ucclep::test::masked

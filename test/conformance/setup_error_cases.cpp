@@ -244,21 +244,6 @@ TEST_CASE("a group that is bad on one rank is refused on all", "[process]") {
 
 // ---- Masks ----
 
-TEST_CASE("between domains a group with masks has no HT, and says so", "[process][network]") {
-  Scenario ht = small(Layout::ht_flat), ll = small(Layout::ll_expert_major);
-  run_ranks(2, [&](Rank& rank) {
-    Comm comm(rank, in_nodes_of(rank, 1, "loopback"));
-    ucclEpGroupConfig_t config = group_config({ll});
-    config.enable_mask = 1;
-    const Group group = make_group(comm, config);
-    ucclEpHandle_t handle = nullptr;
-    const ucclEpHandleConfig_t of_ht = handle_config(ht), of_ll = handle_config(ll);
-    refused(ucclEpHandleCreate(&handle, group, &of_ht), ucclEpNotSupported, "ucclEpHandleCreate", {"enable_mask"});
-    Stream stream(comm);
-    round_trip(rank, comm, make_handle(group, of_ll), stream, ll);
-  });
-}
-
 TEST_CASE("a group without masks has none to change", "[process]") {
   const Scenario scenario = small(Layout::ll_expert_major);
   run_ranks(2, [&](Rank& rank) {

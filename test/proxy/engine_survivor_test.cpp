@@ -4,6 +4,8 @@
 
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <chrono>
+#include <thread>
 
 #include "base/error.hpp"
 #include "engine_team.hpp"
@@ -121,6 +123,29 @@ void survive(const std::string& transport) {
 TEST_CASE("engine: a group ends at once, and another follows it over the same windows", "[engine][survivor]") {
   survive("loopback");
   for (int seed = 1; seed <= 5; ++seed) survive(fmt::format("faulty:seed={},delay=200,repeat=0:loopback", seed));
+}
+
+TEST_CASE("engine: who is about to end minds no peer that ends first", "[engine][survivor]") {
+  for (const bool hushed : {true, false}) {
+    TeamShape shape;
+    shape.transport = "faulty:seed=3,delay=20000,repeat=0:loopback";
+    run_loose_team(shape, [&](Rank& me) {
+      me.expects_faults();
+      me.attach();
+      me.begin(kind);
+      if (me.rank() == 1) {
+        me.send(kind, 0);
+        me.until([&] { return me.group().statistics().chunks > 0; }, "a chunk to leave");
+        if (hushed) me.group().hush();
+      }
+      me.meet();
+      if (me.rank() == 0) me.end_engine();
+      if (me.rank() == 1 && !hushed) me.wait_for_fault();
+      if (me.rank() == 1 && hushed) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      check(me.faults().empty() == (hushed || me.rank() == 0), "faults");
+      me.meet();
+    });
+  }
 }
 
 }  // namespace

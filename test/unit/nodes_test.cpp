@@ -36,8 +36,10 @@ TEST_CASE("nodes: each rank has one relay in every other node, and there a block
     std::vector<int> sizes;
     for (uint64_t node = 0; node < 2 + random() % 5; ++node) sizes.push_back(1 + static_cast<int>(random() % 6));
     const topology::Plan plan = plan_of(sizes, random);
-    const NodeShape shape = node_shape(plan);
-    const std::vector<uint32_t> words = node_words(plan);
+    const bool apart = round % 4 == 0;
+    if (apart) sizes.assign(plan.ranks.size(), 1);
+    const NodeShape shape = node_shape(plan, apart);
+    const std::vector<uint32_t> words = node_words(plan, apart);
     const auto ranks = static_cast<uint32_t>(plan.ranks.size());
     REQUIRE(words.size() == NodeTable::word_count(ranks, shape.nodes));
     const NodeTable nodes{words.data(), ranks, shape.nodes, shape.turns};
@@ -71,7 +73,7 @@ TEST_CASE("nodes: each rank has one relay in every other node, and there a block
 
 TEST_CASE("nodes: one domain has none") {
   std::mt19937_64 random(1);
-  CHECK(node_shape(plan_of({4}, random)).nodes == 0);
+  for (const bool apart : {false, true}) CHECK(node_shape(plan_of({4}, random), apart).nodes == 0);
 }
 
 }  // namespace

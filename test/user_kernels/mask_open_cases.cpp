@@ -5,6 +5,7 @@
 #include <string>
 
 #include "conformance/masked.hpp"
+#include "conformance/nodes.hpp"
 #include "open_calls.hpp"
 #include "receive_calls.hpp"
 
@@ -12,6 +13,12 @@ namespace ucclep::test {
 namespace {
 
 using namespace masked;
+
+// Between domains user kernels have LL only.
+std::vector<Scenario> here(std::vector<Scenario> scenarios) {
+  if (crosses_nodes(ranks)) std::erase_if(scenarios, [](const Scenario& scenario) { return !scenario.ll(); });
+  return scenarios;
+}
 
 // What kernels send comes with weights, and LL operations with their routing.
 std::vector<Scenario> scenarios() {
@@ -153,6 +160,17 @@ TEST_CASE("user kernels with masks: what a kernel asks for itself is refused, an
       no_async_error(at.comm);
     });
   }
+}
+
+TEST_CASE("user kernels with masks: between domains they have no HT, and it says so", "[process][reduced][network]") {
+  const Scenario ht = lines(Layout::ht_flat), ll = lines(Layout::ll_expert_major);
+  run_ranks(ranks, [&](Rank& rank) {
+    const Masked at(rank, in_nodes_of(rank, 2), ht, 20000);
+    const Handle of_ll = make_handle(at.group, handle_config(ll));
+    ucclEpDeviceHandle device;
+    refused(ucclEpHandleGetDevice(at.handle, &device), ucclEpNotSupported, "ucclEpHandleGetDevice", {"enable_mask"});
+    ok(ucclEpHandleGetDevice(of_ll, &device), "ucclEpHandleGetDevice");
+  });
 }
 
 }  // namespace

@@ -55,7 +55,7 @@ UCCLEP_FN void end_first(const Op& op, const HandleMemory& memory, bool ok) {
 // Block verb: the one or the other. Wire::masks: the group may have some.
 template <class Wire>
 UCCLEP_FN void end_first_of(const Op& op, const HandleMemory& memory, bool ok) {
-  if (Wire::masks && op.group.masks != nullptr) {
+  if (has_masks<Wire>(op.group)) {
     leave_open(op, memory, ok);
   } else {
     end_first(op, memory, ok);

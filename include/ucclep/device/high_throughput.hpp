@@ -43,7 +43,7 @@ template <class Wire>
 UCCLEP_FN bool exchange_counts(const Op& op, const Opening& opening, const HtUpdateArgs& args) {
   if (block_id() == 0) announce_update(memory_of(args), args.counters);
   const bool free = slots_free(op, opening, typename Wire::Consumed{});
-  if (!Wire::masks && !free) return false;
+  if (!has_masks<Wire>(args.group) && !free) return false;
   bool sent = true;
   const bool routed = route<Wire>(op, args, [&](uint32_t peer) {
     if (Wire::masks && !free) return;
@@ -51,6 +51,7 @@ UCCLEP_FN bool exchange_counts(const Op& op, const Opening& opening, const HtUpd
     const HandleMemory memory = memory_of(now);
     const uint32_t local = now.group.shape.local_experts();
     const Op same = op.with(now.group);
+    if (!Wire::has_header_for(same, peer)) return;
     store_header(same, Wire::header_for(same, peer), now.settings, memory.rows_to()[peer], Form::bulk,
                  now.routing.tokens, memory.counts_to() + uint64_t{peer} * local);
     sent = sent && Wire::header_stored(same, peer, 0, HeaderLayout::packets(local));
@@ -63,7 +64,7 @@ template <class Wire>
 UCCLEP_FN void update(const HtUpdateArgs& args) {
   const Opening opening = Opening::of(args.group, Kind::update);
   const Op op = next_operation(args.group, Kind::update, Operation::update, opening);
-  if (Wire::masks && !begins(args.group, Kind::update, op.seq)) return;
+  if (has_masks<Wire>(args.group) && !begins(args.group, Kind::update, op.seq)) return;
   Wire::end_update(op, exchange_counts<Wire>(op, opening, args));
 }
 
@@ -142,8 +143,7 @@ UCCLEP_FN void dispatch(const HtDispatchArgs& args) {
   const Op op = next_operation(args.group, Kind::dispatch, Operation::dispatch, opening);
   if constexpr (part == Part::first) {
     opening.last = last_read(op, opening.last);
-    const bool masked = Wire::masks && args.group.masks != nullptr;
-    if (masked && !begins(args.group, Kind::dispatch, op.seq)) return;
+    if (has_masks<Wire>(args.group) && !begins(args.group, Kind::dispatch, op.seq)) return;
   }
   const HandleMemory memory{args.handle, args.group.shape};
   const bool ok = exchange_rows<Row, Wire, part>(op, opening, memory, args, stage);
@@ -165,13 +165,20 @@ UCCLEP_FN void complete_dispatch(const HtDispatchArgs& args) {
   const Op& op = second.op;
   const HandleMemory memory{args.handle, args.group.shape};
   const auto receive = [&] {
-    const HeaderResult ready = ready_before(op, memory, args.settings, args.wait_ns, stage);
-    if (ready != HeaderResult::good) return ready == HeaderResult::differs;
+    const HeaderResult ready = ready_before<Wire>(op, memory, args.settings, args.wait_ns, stage);
     const HtDispatchArgs& now = read_again(args);
     const Op here = op.with(now.group);
+    const bool masked = has_masks<Wire>(now.group);
+    if constexpr (Wire::network) {
+      if (masked) Wire::note_rows_late(here, memory_of(now), ready == HeaderResult::good);
+    }
+    if (ready != HeaderResult::good) return ready == HeaderResult::differs;
     fill_rest<Wire>(here, memory_of(now), now);
-    if (Wire::masks && now.group.masks != nullptr) blank_absent(here, memory_of(now), now.output);
-    return every_thread(pull_rows<Wire, Part::second>(now, here, stage, {grid_warp(), grid_warps()}));
+    if (masked) blank_absent(here, memory_of(now), now.output);
+    const Worker worker{grid_warp(), grid_warps()};
+    bool ok = true;
+    if constexpr (Wire::network) ok = !masked || Wire::relay_rows_late(read_again(args), here, stage, worker);
+    return every_thread(ok && pull_rows<Wire, Part::second>(read_again(args), here, stage, worker));
   };
   const bool ok = second.may_read() && receive();
   const HtDispatchArgs& now = read_again(args);

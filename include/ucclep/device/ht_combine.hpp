@@ -125,14 +125,14 @@ UCCLEP_FN void stage_runs(const Op& op, const HandleMemory& memory, const HtComb
   }
 }
 
-// Warp verb: the partial rows of one token that come by windows, ranks ascending, once they are there: where they were
-// lent, or where they are staged.
+// Warp verb: the partial rows of one token that are terms of their own, ranks ascending, once they are there: where
+// they were lent, where they are staged, or where they landed.
 template <class Wire>
 UCCLEP_FN bool partials_of(const Op& op, const HandleMemory& memory, const HtCombineArgs& args, const Lease* leases,
                            uint32_t token, Terms& terms) {
   const WindowLayout& window = op.group.layout;
   const Selection selection = selection_of(memory, token);
-  const bool sends = selection.sends() && Wire::reaches(op, selection.rank);
+  const bool sends = selection.sends() && Wire::is_term(op, selection.rank);
   const uint64_t mask = ballot(sends);
   uint32_t order = 0;
   for (uint64_t left = mask; left != 0; left &= left - 1) {
@@ -146,6 +146,8 @@ UCCLEP_FN bool partials_of(const Op& op, const HandleMemory& memory, const HtCom
     const Lease& lease = leases[rank];
     if (lease.given) {
       if (lease.holds(place)) row = lease.token(place);
+    } else if (Wire::network && !op.has_window(rank)) {
+      if constexpr (Wire::network && Wire::masks) ok = Wire::partial_in(op, args.partial_bytes, rank, place, row);
     } else {
       const uint64_t words = window.back_epochs_of(op.slot, rank);
       ok = wait_word(op, Phase::rows, rank, op.mine() + words + 8 * uint64_t{place / run_rows});
@@ -180,7 +182,10 @@ UCCLEP_FN bool sum_tokens(const Op& op, const HandleMemory& memory, const HtComb
     const Op here = op.with(now.group);
     if (!partials_of<Wire>(here, memory_of(now), now, leases, token, terms)) return false;
     if constexpr (Wire::network) {
-      if (!Wire::template sum_own_node<Element>(here, memory_of(now), now, token, ring, terms)) return false;
+      if (!has_masks<Wire>(now.group) &&
+          !Wire::template sum_own_node<Element>(here, memory_of(now), now, token, ring, terms)) {
+        return false;
+      }
     }
     if (now.weights_back) {
       sum_weights(terms, memory.state()->top_k, reinterpret_cast<float*>(now.weights_out.at(0, token)));
@@ -257,8 +262,7 @@ UCCLEP_FN void send_combine(const HtCombineArgs& args) {
   Stage stage(args.piece_bytes);
   const Op op = next_operation(args.group, Kind::combine, Operation::combine, opening);
   opening.last = last_read(op, opening.last);
-  const bool masked = Wire::masks && args.group.masks != nullptr;
-  if (masked && !begins(args.group, Kind::combine, op.seq)) return;
+  if (has_masks<Wire>(args.group) && !begins(args.group, Kind::combine, op.seq)) return;
   const HandleMemory memory{args.handle, args.group.shape};
   const bool ok = send_partials<Element, Wire>(op, opening, memory, args, stage);
   const HtCombineArgs& now = read_again(args);
@@ -275,7 +279,7 @@ UCCLEP_FN void complete_combine(const HtCombineArgs& args) {
   const Op& op = second.op;
   const HandleMemory memory{args.handle, args.group.shape};
   const auto receive = [&] {
-    const HeaderResult ready = ready_before(op, memory, args.settings, args.wait_ns, stage);
+    const HeaderResult ready = ready_before<Wire>(op, memory, args.settings, args.wait_ns, stage);
     if (ready != HeaderResult::good) return ready == HeaderResult::differs;
     Lease* leases = leases_of(stage);
     if (thread_id() == 0 && args.zones == Zones::sources && !args.opened) {

@@ -166,19 +166,22 @@ UCCLEP_FN HeaderResult exchange_ready(const Op& op, const Opening& opening, cons
   auto* words = reinterpret_cast<uint32_t*>(stage.scratch());
   const bool sent = lend_out<Wire>(op, memory, settings, offer, words, {grid_warp(), grid_warps()});
   if (Wire::network && !every_thread(sent)) return HeaderResult::lost;
-  if (!Wire::headers_in(op, 0, wait_ns)) return HeaderResult::lost;
-  if (Wire::masks && op.group.masks != nullptr) {
+  if (has_masks<Wire>(op.group)) {
     lease_nothing(op, leases_of(stage));
   } else {
+    if (!Wire::headers_in(op, 0, wait_ns)) return HeaderResult::lost;
     const HeaderResult ready = leases_in(op, settings, wait_ns, leases_of(stage), words);
     if (ready != HeaderResult::good) return ready;
   }
   return is_routed(op, memory, uniform(memory.state()->updated)) ? HeaderResult::good : HeaderResult::differs;
 }
 
-// Block verb, of a second half: what the first has waited for, again; or, after a user's kernel, for the first time.
+// Block verb, of a second half: what the first has waited for, again; or for the first time, after a user's kernel or
+// in a group with masks.
+template <class Wire>
 UCCLEP_FN HeaderResult ready_before(const Op& op, const HandleMemory& memory, const Settings& settings,
                                     const View& wait_ns, const Stage& stage) {
+  if (has_masks<Wire>(op.group) && !Wire::headers_in(op, 0, wait_ns)) return HeaderResult::lost;
   auto* words = reinterpret_cast<uint32_t*>(stage.scratch());
   const HeaderResult ready = leases_in(op, settings, wait_ns, leases_of(stage), words);
   if (ready != HeaderResult::good) return ready;

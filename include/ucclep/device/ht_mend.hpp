@@ -2,6 +2,7 @@
 // The mend of HT operations (mend.hpp). A rank that is lost in an Update counts as its header says, if that came, or
 // has no rows. Of one that is lost in a dispatch all rows count if they were all staged, or else none: then rows that
 // were announced are zero rows with weight 0 and topk_idx -1. The second run pulls from its window, which outlives it.
+// By the network rows come here, and all of them count when they have.
 #pragma once
 #include "ucclep/device/ht_receive.hpp"
 #include "ucclep/device/mend.hpp"
@@ -23,7 +24,10 @@ UCCLEP_FN void after_update(const HtUpdateArgs& args) {
   const Op op = next_operation(args.group, Kind::update, Operation::update, Opening::of(args.group, Kind::update));
   const auto decide = [&](uint32_t rank) {
     const uint32_t packets = HeaderLayout::packets(op.group.shape.local_experts());
-    const bool header = settle(op, rank, [&] { return have_come(op, header_packets(op, op.me(), rank), packets); });
+    FromNetwork come;
+    const bool header = settle(op, rank, [&] {
+      return op.has_window(rank) ? have_come(op, header_packets(op, op.me(), rank), packets) : come.all(op, rank);
+    });
     return header ? op.seq : 0;
   };
   mend(op, decide);
@@ -44,8 +48,11 @@ UCCLEP_FN void after_dispatch(const HtDispatchArgs& args) {
   const Op op =
       next_operation(args.group, Kind::dispatch, Operation::dispatch, Opening::of(args.group, Kind::dispatch));
   const auto decide = [&](uint32_t rank) {
-    const bool whole =
-        settle(op, rank, [&] { return ready_has_come(op, rank) && staged_rows_have_come(op, memory_of(args), rank); });
+    FromNetwork come;
+    const bool whole = settle(op, rank, [&] {
+      if (!op.has_window(rank)) return come.all(op, rank);
+      return ready_has_come(op, rank) && staged_rows_have_come(op, memory_of(args), rank);
+    });
     return whole ? op.seq : 0;
   };
   mend(op, decide);
@@ -65,7 +72,11 @@ UCCLEP_FN bool partials_have_come(const Op& op, const HandleMemory& memory, uint
 UCCLEP_FN void after_combine(const HtCombineArgs& args) {
   const Op op = next_operation(args.group, Kind::combine, Operation::combine, Opening::of(args.group, Kind::combine));
   const auto decide = [&](uint32_t rank) {
-    settle(op, rank, [&] { return ready_has_come(op, rank) && partials_have_come(op, memory_of(args), rank); });
+    FromNetwork come;
+    settle(op, rank, [&] {
+      if (!op.has_window(rank)) return come.all(op, rank);
+      return ready_has_come(op, rank) && partials_have_come(op, memory_of(args), rank);
+    });
     return uint64_t{0};
   };
   mend(op, decide);

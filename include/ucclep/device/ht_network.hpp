@@ -16,7 +16,6 @@ namespace ht {
 
 // What OneNode has (ht_wire.hpp), and what only network kernels ask for.
 struct AcrossNodes : ByNetwork {
-  // A relay that is lost would take rows of others along: there are no such groups.
   static constexpr bool masks = false;
 
   // ---- Update
@@ -40,6 +39,7 @@ struct AcrossNodes : ByNetwork {
   static UCCLEP_FN uint32_t node_of(const ucclEpDeviceGroup& group, uint32_t rank) {
     return network::nodes_of(group).node_of(rank);
   }
+  static UCCLEP_FN bool has_header_for(const Op&, uint32_t) { return true; }
   static UCCLEP_FN const uint32_t* barrier_abort(const Op& op) { return op.group.abort_word; }
   static UCCLEP_FN void end_update(const Op& op, bool ok) { ByNetwork::end(op, ok); }
 
@@ -71,11 +71,12 @@ struct AcrossNodes : ByNetwork {
   // ---- Dispatch and combine
 
   static UCCLEP_FN bool reaches(const Op& op, uint32_t rank) { return op.has_window(rank); }
+  static UCCLEP_FN bool is_term(const Op& op, uint32_t rank) { return op.has_window(rank); }
   static UCCLEP_FN void end(const Op& op, bool ok, bool) { ByNetwork::end(op, ok); }
 
   using Away = relay::Away;
   static UCCLEP_FN bool push_run(const Op& op, const HtDispatchArgs& args, uint32_t begin, uint32_t end) {
-    return relay::push_run(op.with(args.group), memory_of(args), args, begin, end);
+    return relay::push_run<false>(op.with(args.group), memory_of(args), args, begin, end);
   }
   static UCCLEP_FN const char* staged_row(const Op& op, const WireShape& wire, uint32_t source, const char* meta) {
     return op.has_window(source) ? OneNode::staged_row(op, wire, source, meta)
@@ -90,10 +91,10 @@ struct AcrossNodes : ByNetwork {
 
   // ---- What a relay does, and what becomes of sums of nodes
   static UCCLEP_FN void note_rows(const Op& op, const HandleMemory& memory, bool good) {
-    relay::note_rows(op, memory, good);
+    relay::note_rows<false>(op, memory, good);
   }
   static UCCLEP_FN bool relay_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const Worker& worker) {
-    return relay::relay_rows(
+    return relay::relay_rows<false>(
         args, op, worker, [&](const HtDispatchArgs& now, const Op& here, uint32_t block, uint32_t first, uint32_t end) {
           return relay::relay_run(here, memory_of(now), now, stage, block, first, end);
         });
@@ -101,12 +102,68 @@ struct AcrossNodes : ByNetwork {
   template <class Element>
   static UCCLEP_FN bool send_sums(const HtCombineArgs& args, const Op& op, const Stage& stage, SumRing& ring,
                                   const Worker& worker) {
-    return relay::send_sums<Element>(args, op, stage, ring, worker);
+    return relay::send_sums<Element, false>(args, op, stage, ring, worker);
   }
   template <class Element>
   static UCCLEP_FN bool sum_own_node(const Op& op, const HandleMemory& memory, const HtCombineArgs& args,
                                      uint32_t token, SumRing& ring, Terms& terms) {
     return relay::sum_own_node<Element>(op, memory, args, token, ring, terms);
+  }
+};
+
+// The same in kernels of groups that may have masks. In those that do every rank is a node of its own (nodes.hpp), and
+// so its own relay: a relay that is lost takes no rows of others along. Rows cross the network once for each rank, and
+// sums are those of one domain. What waits for others is left to the second half, which may run again.
+struct AcrossNodesOfLiving : AcrossNodes {
+  static constexpr bool masks = true;
+
+  static UCCLEP_FN const uint32_t* barrier_abort(const Op& op) {
+    return op.group.masks != nullptr ? &op.group.masks->never : op.group.abort_word;
+  }
+  // Headers are put out once.
+  static UCCLEP_FN bool has_header_for(const Op& op, uint32_t peer) {
+    return op.has_window(peer) || (op.group.again == 0 && !is_masked(op.group, peer));
+  }
+  static UCCLEP_FN bool header_stored(const Op& op, uint32_t peer, uint32_t rows, uint32_t packets) {
+    return is_masked(op.group, peer) || AcrossNodes::header_stored(op, peer, rows, packets);
+  }
+  static UCCLEP_FN bool reaches(const Op& op, uint32_t rank) {
+    return op.has_window(rank) && !is_masked(op.group, rank);
+  }
+  static UCCLEP_FN bool push_run(const Op& op, const HtDispatchArgs& args, uint32_t begin, uint32_t end) {
+    return relay::push_run<true>(op.with(args.group), memory_of(args), args, begin, end);
+  }
+
+  static UCCLEP_FN void note_rows(const Op& op, const HandleMemory& memory, bool good) {
+    if (op.group.masks == nullptr) AcrossNodes::note_rows(op, memory, good);
+  }
+  static UCCLEP_FN bool relay_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const Worker& worker) {
+    return op.group.masks != nullptr || AcrossNodes::relay_rows(args, op, stage, worker);
+  }
+  // Of a second half, in a group with masks.
+  static UCCLEP_FN void note_rows_late(const Op& op, const HandleMemory& memory, bool good) {
+    relay::note_rows<true>(op, memory, good);
+  }
+  static UCCLEP_FN bool relay_rows_late(const HtDispatchArgs& args, const Op& op, Stage& stage, const Worker& worker) {
+    return relay::relay_rows<true>(
+        args, op, worker, [&](const HtDispatchArgs& now, const Op& here, uint32_t block, uint32_t first, uint32_t end) {
+          return relay::relay_run(here, memory_of(now), now, stage, block, first, end);
+        });
+  }
+
+  static UCCLEP_FN bool is_term(const Op& op, uint32_t rank) {
+    return op.group.masks != nullptr ? !is_masked(op.group, rank) : op.has_window(rank);
+  }
+  // Lane verb: a partial row of a rank that is a term and has no window.
+  static UCCLEP_FN bool partial_in(const Op& op, uint32_t partial_bytes, uint32_t rank, uint32_t place,
+                                   const char*& row) {
+    row = relay::sum_in(op, partial_bytes, relay::nodes_of(op).node_of(rank), place);
+    return network::wait_row(op, rank, place, between_nodes_flag);
+  }
+  template <class Element>
+  static UCCLEP_FN bool send_sums(const HtCombineArgs& args, const Op& op, const Stage& stage, SumRing& ring,
+                                  const Worker& worker) {
+    return relay::send_sums<Element, true>(args, op, stage, ring, worker);
   }
 };
 

@@ -87,8 +87,8 @@ UCCLEP_FN const char* sum_in(const Op& op, uint32_t partial_bytes, uint32_t node
          uint64_t{place} * partial_bytes;
 }
 
-// Verb of the summing warps of the grid: blocks in turn, low places first.
-template <class Element>
+// Verb of the summing warps of the grid: blocks in turn, low places first. masks: the group may have some.
+template <class Element, bool masks>
 UCCLEP_FN bool send_sums(const HtCombineArgs& args, const Op& op, const Stage& stage, SumRing& ring,
                          const Worker& worker) {
   const Parked blocks = op.group.shape.nodes.blocks(), items = most_sums(memory_of(args)) * blocks;
@@ -97,6 +97,9 @@ UCCLEP_FN bool send_sums(const HtCombineArgs& args, const Op& op, const Stage& s
     const Op here = op.with(now.group);
     const uint32_t block = item % blocks, place = item / blocks;
     if (place >= uniform(memory_of(now).relayed()[block])) continue;
+    if constexpr (masks) {
+      if (is_masked(now.group, nodes_of(here).rank_of(block, here.me()))) continue;
+    }
     Terms terms{reinterpret_cast<const char**>(stage.scratch()), 0, 0};
     if (!staged_terms(here, memory_of(now), now, block, place, terms)) return false;
     char* const to = sum_out(here, now.partial_bytes, block, place);

@@ -151,11 +151,11 @@ struct GiveRows {
 UCCLEP_COLD_FN bool relay_dispatch(OpenOperation open, Op op, uint32_t wire_row_bytes) {
   const HandleMemory memory = open.memory();
   const HeaderResult ready = ready_of_all(open, op);
-  relay::note_rows(op, memory, ready == HeaderResult::good);
+  relay::note_rows<false>(op, memory, ready == HeaderResult::good);
   if (ready != HeaderResult::good) return ready == HeaderResult::differs;
   const OpenRelay args{open.handle.group, open.handle.view,
                        static_cast<uint32_t>(relayed_row_bytes(memory.shape, wire_row_bytes))};
-  return every_thread(relay::relay_rows(args, op, {grid_warp(), grid_warps()}, GiveRows{}));
+  return every_thread(relay::relay_rows<false>(args, op, {grid_warp(), grid_warps()}, GiveRows{}));
 }
 
 // Warp verb: the sum of the rows that the lanes of the mask have, in their order, to `to`.

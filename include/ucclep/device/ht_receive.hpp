@@ -182,7 +182,7 @@ UCCLEP_FN bool was_counted(const Op& op) {
 template <class Wire>
 UCCLEP_FN void count_rows(const Op& op, const HandleMemory& memory, const View& cumulative) {
   if (!cumulative.data || block_id() != 0) return;
-  if (Wire::masks && op.group.masks != nullptr && was_counted(op)) return;
+  if (has_masks<Wire>(op.group) && was_counted(op)) return;
   for (uint32_t l = thread_id(); l < op.group.shape.local_experts(); l += block_size()) {
     uint32_t count = 0;
     for (uint32_t s = 0; s < op.ranks(); ++s) count += memory.counts_from(s)[l];

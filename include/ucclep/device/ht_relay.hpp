@@ -73,7 +73,8 @@ class Away {
 };
 static_assert(MetaLayout::of(max_top_k).bytes + 4 * max_top_k <= StageShape::scratch_bytes);
 
-// Warp verb: rows of tokens [begin, end) have been put together.
+// Warp verb: rows of tokens [begin, end) have been put together. masks: the group may have some.
+template <bool masks>
 UCCLEP_FN bool push_run(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, uint32_t begin,
                         uint32_t end) {
   const GroupShape& shape = op.group.shape;
@@ -82,7 +83,8 @@ UCCLEP_FN bool push_run(const Op& op, const HandleMemory& memory, const HtDispat
   for (uint32_t token = begin; token < end; ++token) {
     const Selection selection = selection_of(memory, token);
     const uint32_t place = lane_id() < shape.top_k ? memory.node_places(token)[lane_id()] : no_place;
-    const bool active = place != no_place;
+    bool active = place != no_place;
+    if constexpr (masks) active = active && !is_masked(op.group, selection.rank);
     if (ballot(active) == 0) continue;
     const uint32_t to = active ? nodes.relay(op.me(), nodes.node_of(selection.rank)) : 0;
     if (!network::push_rows(op, active, to, place, 1, row_bytes, between_nodes_flag)) return false;
@@ -100,11 +102,22 @@ UCCLEP_FN uint32_t rows_of(const Op& op, uint32_t source) {
   return uniform(static_cast<uint32_t>(load_packet(header + HeaderLayout::rows).value));
 }
 
+// The rank whose rows a block has in this dispatch; NodeTable::no_rank: nobody's. masks: the group may have some.
+template <bool masks>
+UCCLEP_FN uint32_t source_of(const Op& op, uint32_t block) {
+  const uint32_t source = nodes_of(op).rank_of(block, op.me());
+  if constexpr (masks) {
+    if (source != NodeTable::no_rank && is_absent(op.group, op.kind, op.seq, source)) return NodeTable::no_rank;
+  }
+  return source;
+}
+
 // Block verb, for combine and later operations: how many rows each block has. None where ranks differ.
+template <bool masks>
 UCCLEP_FN void note_rows(const Op& op, const HandleMemory& memory, bool good) {
   if (block_id() != 0) return;
   for (uint32_t block = thread_id(); block < op.group.shape.nodes.blocks(); block += block_size()) {
-    const uint32_t source = nodes_of(op).rank_of(block, op.me());
+    const uint32_t source = source_of<masks>(op, block);
     const bool any = good && source != NodeTable::no_rank;
     memory.relayed()[block] =
         any ? static_cast<uint32_t>(load_packet(header_packets(op, op.me(), source) + HeaderLayout::rows).value) : 0;
@@ -125,7 +138,7 @@ struct Addressee {
     const uint32_t place = reinterpret_cast<const uint32_t*>(row + layout.bytes)[k];
     if (expert == no_expert || place == no_place) return {};
     const uint32_t rank = expert / shape.local_experts();
-    return {op.has_window(rank), rank, place};
+    return {nodes_of(op).node_of(rank) == own_node(op), rank, place};
   }
 };
 
@@ -179,13 +192,12 @@ UCCLEP_FN bool relay_run(const Op& op, const HandleMemory& memory, const HtDispa
 
 // Verb of the relaying warps of the grid: blocks in turn, low places first, as they come. run(args, op, block, first,
 // end) as relay_run.
-template <class Args, class Run>
+template <bool masks, class Args, class Run>
 UCCLEP_FN bool relay_rows(const Args& args, const Op& op, const Worker& worker, Run&& run) {
   const Parked blocks = op.group.shape.nodes.blocks();
   uint32_t most = 0;
   for (uint32_t block = 0; block < blocks; ++block) {
-    const uint32_t source = nodes_of(op).rank_of(block, op.me()),
-                   rows = source == NodeTable::no_rank ? 0 : rows_of(op, source);
+    const uint32_t source = source_of<masks>(op, block), rows = source == NodeTable::no_rank ? 0 : rows_of(op, source);
     most = rows > most ? rows : most;
   }
   const Parked items = (most + rows_at_once - 1) / rows_at_once * blocks;
@@ -193,7 +205,7 @@ UCCLEP_FN bool relay_rows(const Args& args, const Op& op, const Worker& worker, 
     const Args& now = read_again(args);
     const Op here = op.with(now.group);
     const uint32_t block = item % blocks, first = item / blocks * rows_at_once;
-    const uint32_t source = nodes_of(here).rank_of(block, here.me());
+    const uint32_t source = source_of<masks>(here, block);
     if (source == NodeTable::no_rank) continue;
     const uint32_t rows = rows_of(here, source), end = rows < first + rows_at_once ? rows : first + rows_at_once;
     if (first < rows && !run(now, here, block, first, end)) return false;

@@ -152,7 +152,7 @@ UCCLEP_FN void place_selections(const HtUpdateArgs& args, const HtSets& sets, ui
   if constexpr (Wire::network) {
     const uint32_t node = Wire::node_of(args.group, rank), column = shape.ranks + shape.experts + node;
     const bool leads = first_lane(match_any(valid ? token_bits | node : nobody)) == lane_id() && valid;
-    if (used && leads && node != Wire::node_of(args.group, static_cast<uint32_t>(args.group.rank))) {
+    if (used && leads && args.group.windows[rank] == nullptr) {
       node_place = counts[column] + Wire::count_before(sets, column, token);
     }
   }

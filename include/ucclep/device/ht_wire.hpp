@@ -24,6 +24,8 @@ struct OneNode {
   static UCCLEP_FN void end_update(const Op& op, bool ok) { end_operation(op, ok); }
 
   // ---- Headers
+  // Does an Update have one for the peer that has not left yet.
+  static UCCLEP_FN bool has_header_for(const Op&, uint32_t) { return true; }
   // Where the one for a peer is put together; and a warp verb, when the warp has done so.
   static UCCLEP_FN Packet* header_for(const Op& op, uint32_t peer) { return header_packets(op, peer, op.me()); }
   static UCCLEP_FN bool header_stored(const Op&, uint32_t, uint32_t, uint32_t) { return true; }
@@ -34,6 +36,8 @@ struct OneNode {
 
   // ---- Dispatch and combine
   static UCCLEP_FN bool reaches(const Op&, uint32_t) { return true; }  // the other's window
+  // Is a partial row of the rank a term of its own at home.
+  static UCCLEP_FN bool is_term(const Op&, uint32_t) { return true; }
   static UCCLEP_FN void end(const Op& op, bool ok, bool lent) { end_lending(op, ok, lent); }
 
   // Where else a row goes: nowhere.
@@ -68,6 +72,7 @@ struct OneNodeOfLiving : OneNode {
   // barrier, so nothing need end the wait for it.
   static UCCLEP_FN const uint32_t* barrier_abort(const Op& op) { return &op.group.masks->never; }
   static UCCLEP_FN bool reaches(const Op& op, uint32_t rank) { return !is_masked(op.group, rank); }
+  static UCCLEP_FN bool is_term(const Op& op, uint32_t rank) { return !is_masked(op.group, rank); }
 };
 
 }  // namespace ht

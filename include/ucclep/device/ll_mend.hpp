@@ -123,18 +123,14 @@ UCCLEP_FN void after_dispatch(const LlDispatchArgs& args) {
   const Op op =
       next_operation(args.group, Kind::dispatch, Operation::dispatch, Opening::of(args.group, Kind::dispatch));
   const auto decide = [&](uint32_t rank) {
-    bool header = false;
+    FromNetwork come;
     const bool whole = settle(op, rank, [&] {
-      if (!op.has_window(rank)) {
-        const Come come = come_by_network(op, rank, header);
-        header = header || come != Come::nothing;
-        return come == Come::all;
-      }
-      header = header_has_come(op, rank);
-      return header && rows_have_come(op, args.output.wire, rank);
+      if (!op.has_window(rank)) return come.all(op, rank);
+      come.header = header_has_come(op, rank);
+      return come.header && rows_have_come(op, args.output.wire, rank);
     });
-    if (header && !whole && lane_id() == 0) store_relaxed<Scope::gpu>(&args.group.masks->of(rank).blank, op.seq);
-    return header ? op.seq : 0;
+    if (come.header && !whole && lane_id() == 0) store_relaxed<Scope::gpu>(&args.group.masks->of(rank).blank, op.seq);
+    return come.header ? op.seq : 0;
   };
   if (!mend(op, decide)) return;
   for (uint32_t source = 0; source < op.ranks(); ++source) {
@@ -166,14 +162,10 @@ UCCLEP_FN bool partials_have_come(const Op& op, const CombineArgs& args, uint32_
 UCCLEP_FN void after_combine(const CombineArgs& args) {
   const Op op = next_operation(args.group, Kind::combine, Operation::combine, Opening::of(args.group, Kind::combine));
   const auto decide = [&](uint32_t rank) {
-    bool header = false;
+    FromNetwork come;
     // Rows with weights of this combine leave when everybody is known to take part: the second run sends them.
     settle(op, rank, [&] {
-      if (!op.has_window(rank)) {
-        const Come come = come_by_network(op, rank, header);
-        header = header || come != Come::nothing;
-        return come == Come::all || (args.late_weights && header);
-      }
+      if (!op.has_window(rank)) return come.all(op, rank) || (args.late_weights && come.header);
       return have_come(op, header_packets(op, op.me(), rank), HeaderLayout::counts) &&
              (args.late_weights || partials_have_come(op, args, rank));
     });

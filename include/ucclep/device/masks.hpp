@@ -53,6 +53,12 @@ struct MaskArgs {
 
 namespace UCCLEP_SIMT_NAMESPACE {
 
+// Has the group masks, in kernels whose Wire knows of them.
+template <class Wire>
+UCCLEP_FN bool has_masks(const ucclEpDeviceGroup& group) {
+  return Wire::masks && group.masks != nullptr;
+}
+
 // Is the rank masked: nothing is sent to it, and combine adds nothing of it.
 UCCLEP_FN bool is_masked(GroupMasks* masks, uint32_t rank) {
   return masks != nullptr && load_relaxed<Scope::gpu>(&masks->of(rank).last[0]) != all_operations;

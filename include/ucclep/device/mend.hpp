@@ -74,6 +74,17 @@ UCCLEP_FN Come come_by_network(const Op& op, uint32_t rank, bool header) {
   return progress.complete ? Come::all : Come::header;
 }
 
+// Of a rank that only the network reaches. Warp verb: has all of it come.
+struct FromNetwork {
+  bool header = false;  // has been brought to where those of peers land
+
+  UCCLEP_FN bool all(const Op& op, uint32_t rank) {
+    const Come come = come_by_network(op, rank, header);
+    header = header || come != Come::nothing;
+    return come == Come::all;
+  }
+};
+
 // Waits of the mend for one rank: until come() is true of all of it, or the rank is lost. Warp verb; come is one, too.
 template <class Come>
 UCCLEP_FN bool settle(const Op& op, uint32_t rank, Come&& come) {

@@ -31,7 +31,7 @@ UCCLEP_KERNEL(ht_update_of_living, HtUpdateArgs) {
   ht::update<ht::OneNodeOfLiving>(args);
 }
 UCCLEP_KERNEL(ht_update_network, HtUpdateArgs) {
-  ht::update<ht::AcrossNodes>(args);
+  ht::update<ht::AcrossNodesOfLiving>(args);
 }
 UCCLEP_KERNEL(ht_dispatch_network, HtDispatchArgs) {
   ht::dispatch<ForwardRow, ht::AcrossNodes>(args);
@@ -59,13 +59,13 @@ UCCLEP_KERNEL(ht_complete_dispatch, HtDispatchArgs) {
   ht::complete_dispatch<ht::OneNodeOfLiving>(args);
 }
 UCCLEP_KERNEL(ht_send_dispatch_network, HtDispatchArgs) {
-  ht::dispatch<ForwardRow, ht::AcrossNodes, Part::first>(args);
+  ht::dispatch<ForwardRow, ht::AcrossNodesOfLiving, Part::first>(args);
 }
 UCCLEP_KERNEL(ht_send_dispatch_fp8_network, HtDispatchArgs) {
-  ht::dispatch<QuantiseRow, ht::AcrossNodes, Part::first>(args);
+  ht::dispatch<QuantiseRow, ht::AcrossNodesOfLiving, Part::first>(args);
 }
 UCCLEP_KERNEL(ht_complete_dispatch_network, HtDispatchArgs) {
-  ht::complete_dispatch<ht::AcrossNodes>(args);
+  ht::complete_dispatch<ht::AcrossNodesOfLiving>(args);
 }
 UCCLEP_KERNEL(ht_send_combine_bf16, HtCombineArgs) {
   ht::send_combine<Bf16, ht::OneNodeOfLiving>(args);
@@ -86,22 +86,22 @@ UCCLEP_KERNEL(ht_complete_combine_fp32, HtCombineArgs) {
   ht::complete_combine<Fp32, ht::OneNodeOfLiving>(args);
 }
 UCCLEP_KERNEL(ht_send_combine_bf16_network, HtCombineArgs) {
-  ht::send_combine<Bf16, ht::AcrossNodes>(args);
+  ht::send_combine<Bf16, ht::AcrossNodesOfLiving>(args);
 }
 UCCLEP_KERNEL(ht_send_combine_fp16_network, HtCombineArgs) {
-  ht::send_combine<Fp16, ht::AcrossNodes>(args);
+  ht::send_combine<Fp16, ht::AcrossNodesOfLiving>(args);
 }
 UCCLEP_KERNEL(ht_send_combine_fp32_network, HtCombineArgs) {
-  ht::send_combine<Fp32, ht::AcrossNodes>(args);
+  ht::send_combine<Fp32, ht::AcrossNodesOfLiving>(args);
 }
 UCCLEP_KERNEL(ht_complete_combine_bf16_network, HtCombineArgs) {
-  ht::complete_combine<Bf16, ht::AcrossNodes>(args);
+  ht::complete_combine<Bf16, ht::AcrossNodesOfLiving>(args);
 }
 UCCLEP_KERNEL(ht_complete_combine_fp16_network, HtCombineArgs) {
-  ht::complete_combine<Fp16, ht::AcrossNodes>(args);
+  ht::complete_combine<Fp16, ht::AcrossNodesOfLiving>(args);
 }
 UCCLEP_KERNEL(ht_complete_combine_fp32_network, HtCombineArgs) {
-  ht::complete_combine<Fp32, ht::AcrossNodes>(args);
+  ht::complete_combine<Fp32, ht::AcrossNodesOfLiving>(args);
 }
 
 }  // namespace UCCLEP_SIMT_NAMESPACE

@@ -43,6 +43,10 @@ bool ProxyGroup::leave() {
   return left;
 }
 
+void ProxyGroup::hush() {
+  for (const auto& share : shares_) share->hush();
+}
+
 std::vector<Transfer> ProxyGroup::end() {
   std::vector<Transfer> all;
   if (!leave()) return all;
@@ -75,11 +79,11 @@ void ProxyGroup::stop(int64_t timeout_ms, const Allgather& allgather) {
   try {
     agree(allgather, rank_, error ? &*error : nullptr);
   } catch (const Error&) {
-    for (const auto& share : shares_) share->hush();
+    hush();
     throw;
   }
   attempt([&] {
-    for (const auto& share : shares_) share->hush();
+    hush();
     wait([](const GroupShare& share) { return share.silent(); }, deadline, "end what was under way");
   });
   agree(allgather, rank_, error ? &*error : nullptr);
