@@ -220,8 +220,8 @@ typedef struct {
   int64_t max_recv_tokens_per_rank; /**< rows that HT keeps of those received, with duplicates and padding; 0 = all */
   int num_sms;                      /**< SMs that the library's kernels may use */
   int timeout_ms;                   /**< of a wait; 0 = the communicator's */
-  /** 1: a peer that misses its deadline is masked, and the others go on without it; of operations with send_only one of a
-   *  kind in flight. HT between domains takes more memory then, and sums are those of one domain */
+  /** 1: a peer that misses its deadline is masked, and the others go on without it; of operations with send_only one of
+   * a kind in flight. HT between domains takes more memory then, and sums are those of one domain */
   int enable_mask;
   int overflow;                                         /**< UCCLEP_OVERFLOW_* */
   int (*alloc_fn)(void** ptr, size_t bytes, void* ctx); /**< plain workspace; 0 on success; both functions or none */
