@@ -19,6 +19,7 @@ Scenario with_combine_weights() {
 
 std::vector<Scenario> all_scenarios() {
   std::vector<Scenario> all{with_combine_weights()};
+  if (reduced()) return {all.front(), lines(Layout::ht_flat)};
   for (const Layout layout : all_layouts) all.push_back(lines(layout));
   all.push_back(bulk(Layout::ll_rank_major));
   return all;
