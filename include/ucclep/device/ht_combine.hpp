@@ -130,6 +130,7 @@ UCCLEP_FN void stage_runs(const Op& op, const HandleMemory& memory, const HtComb
 template <class Wire>
 UCCLEP_FN bool partials_of(const Op& op, const HandleMemory& memory, const HtCombineArgs& args, const Lease* leases,
                            uint32_t token, Terms& terms) {
+  constexpr bool lands = Wire::network && Wire::masks;  // rows of ranks come by the network, not sums of nodes
   const WindowLayout& window = op.group.layout;
   const Selection selection = selection_of(memory, token);
   const bool sends = selection.sends() && Wire::is_term(op, selection.rank);
@@ -146,8 +147,8 @@ UCCLEP_FN bool partials_of(const Op& op, const HandleMemory& memory, const HtCom
     const Lease& lease = leases[rank];
     if (lease.given) {
       if (lease.holds(place)) row = lease.token(place);
-    } else if (Wire::network && !op.has_window(rank)) {
-      if constexpr (Wire::network && Wire::masks) ok = Wire::partial_in(op, args.partial_bytes, rank, place, row);
+    } else if (lands && !op.has_window(rank)) {
+      if constexpr (lands) ok = Wire::partial_in(op, args.partial_bytes, rank, place, row);
     } else {
       const uint64_t words = window.back_epochs_of(op.slot, rank);
       ok = wait_word(op, Phase::rows, rank, op.mine() + words + 8 * uint64_t{place / run_rows});

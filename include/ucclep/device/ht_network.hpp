@@ -74,7 +74,7 @@ struct AcrossNodes : ByNetwork {
   static UCCLEP_FN bool is_term(const Op& op, uint32_t rank) { return op.has_window(rank); }
   static UCCLEP_FN void end(const Op& op, bool ok, bool) { ByNetwork::end(op, ok); }
 
-  using Away = relay::Away;
+  using Away = relay::Away<false>;
   static UCCLEP_FN bool push_run(const Op& op, const HtDispatchArgs& args, uint32_t begin, uint32_t end) {
     return relay::push_run<false>(op.with(args.group), memory_of(args), args, begin, end);
   }
@@ -130,6 +130,7 @@ struct AcrossNodesOfLiving : AcrossNodes {
   static UCCLEP_FN bool reaches(const Op& op, uint32_t rank) {
     return op.has_window(rank) && !is_masked(op.group, rank);
   }
+  using Away = relay::Away<true>;
   static UCCLEP_FN bool push_run(const Op& op, const HtDispatchArgs& args, uint32_t begin, uint32_t end) {
     return relay::push_run<true>(op.with(args.group), memory_of(args), args, begin, end);
   }

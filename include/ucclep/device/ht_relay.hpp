@@ -29,7 +29,9 @@ constexpr uint32_t place_word = 1;
 
 // ---- The source
 
-// A row to other nodes. A lane whose selection is the first of another node has the row's place there.
+// A row to other nodes. A lane whose selection is the first of another node has the row's place there. masks: the group
+// may have some; rows for a rank that is masked have no places of their own.
+template <bool masks>
 class Away {
  public:
   UCCLEP_FN Away(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, uint32_t token,
@@ -37,6 +39,7 @@ class Away {
     const GroupShape& shape = op.group.shape;
     const uint32_t place = lane_id() < shape.top_k ? memory.node_places(token)[lane_id()] : no_place;
     active_ = place != no_place;
+    if constexpr (masks) active_ = active_ && !is_masked(op.group, selection.rank);
     if (!active_) return;
     row_ = network::mine(op) + op.group.layout.relay_out_for(shape, op.slot, nodes_of(op).node_of(selection.rank)) +
            place * relayed_row_bytes(shape, args.source.wire.row_bytes);
