@@ -300,6 +300,9 @@ std::vector<proxy::Transfer> GroupNetwork::end() {
 
 void GroupNetwork::renew(const Renewal& renewal) {
   comm_.network->remove(*this);  // its counts are kept
+  // Nobody closes a connection before all have ceased to mind what they lose.
+  proxies_->hush();
+  comm_.bootstrap->barrier_living(comm_.deadline());
   transfers_ = end();
   proxies_.reset();
   rings_ =

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "conformance/masked.hpp"
+#include "conformance/nodes.hpp"
 #include "ucclep/device/objects.hpp"
 
 namespace ucclep::test {
@@ -28,10 +29,12 @@ void goes_on(const Rank& rank, Masked& at, Exchange& exchange, Stops when) {
   has_heard(rank, at, exchange);
 }
 
-// Those ranks do not come, all to the same operation.
-void late_ranks(const Scenario& scenario, Stops when, const std::vector<int>& lost = {missing}) {
+// Those ranks do not come, all to the same operation. transport: of two nodes; null: where the environment has them.
+void late_ranks(const Scenario& scenario, Stops when, const std::vector<int>& lost = {missing},
+                const char* transport = nullptr) {
   run_ranks(ranks, [&](Rank& rank) {
-    Masked at(rank, scenario);
+    const bool apart = transport != nullptr;
+    Masked at(rank, apart ? in_nodes_of(rank, 2, transport) : comm_config(rank), scenario, short_ms);
     round_trip(rank, at.comm, at.handle, at.stream, scenario);
     Exchange exchange(rank, at.comm, scenario, 2);
     const bool sends = when == Stops::before_combine, stops = among(lost, rank.rank);
@@ -141,6 +144,27 @@ TEST_CASE("HT with a limit of rows goes on without a rank", "[nodes][masks]") {
 TEST_CASE("HT goes on without two ranks that do not come", "[nodes][masks]") {
   late_ranks(lines(Layout::ht_expert_major), Stops::before_dispatch, {2, 3});
   late_ranks(lines(Layout::ht_flat), Stops::before_combine, {2, 3});
+}
+
+Scenario any_scenario(uint64_t draw) {
+  const Layout layout = all_layouts[draw % std::size(all_layouts)];
+  Scenario scenario = draw / 4 % 2 == 0 ? lines(layout) : bulk(layout);
+  if (layout == Layout::ht_expert_major) scenario.alignment = 1 << draw / 8 % 3;
+  if (layout == Layout::ll_expert_major && draw / 32 % 2 == 0) scenario.weights = Weights::with_combine;
+  return scenario;
+}
+
+TEST_CASE("masks over a network that does what it likes: ranks that do not come", "[network][masks][seeds]") {
+  for (unsigned seed = first_seed(); seed < first_seed() + seeds(); ++seed) {
+    INFO("again: UCCLEP_DEVICE=host UCCLEP_TEST_SEEDS=1 UCCLEP_TEST_FIRST_SEED="
+         << seed << " conformance_test '[masks][seeds]'");
+    const Scenario scenario = any_scenario(mix(seed));
+    const Stops stops[] = {Stops::before_dispatch, Stops::before_combine, Stops::before_rows};
+    const Stops when = stops[mix(seed, 1) % (scenario.ll() ? 2 : 3)];
+    const std::vector<int> lost = mix(seed, 2) % 3 == 0 ? std::vector<int>{2, 3} : std::vector<int>{missing};
+    const std::string transport = "faulty:delay=400,seed=" + std::to_string(seed) + ":loopback";
+    late_ranks(scenario, when, lost, transport.c_str());
+  }
 }
 
 TEST_CASE("HT backward goes on without a rank that came to the forward pass", "[nodes][masks]") {
@@ -413,6 +437,20 @@ void aborted(int late, int timeout_ms, int after_ms) {
     }
     meet(rank, 1);
   });
+}
+
+// Between domains each time over new connections, whose ends nobody takes for a loss.
+TEST_CASE("ranks come together again and again", "[process][nodes][masks]") {
+  for (const Scenario& scenario : {lines(Layout::ll_expert_major), lines(Layout::ht_flat)}) {
+    run_ranks(ranks, [&](Rank& rank) {
+      Masked at(rank, scenario, 20000);
+      for (uint64_t round = 1; round <= 20; ++round) {
+        round_trip(rank, at.comm, at.handle, at.stream, scenario, round);
+        ok(ucclEpMaskClear(at.group, at.stream), "ucclEpMaskClear");
+        no_async_error(at.comm);
+      }
+    });
+  }
 }
 
 TEST_CASE("abort from another thread ends an operation that waits for a rank to mask", "[reduced][masks]") {

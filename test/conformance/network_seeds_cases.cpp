@@ -78,11 +78,6 @@ std::map<size_t, std::vector<Pair>> share_of(unsigned seed) {
   return share;
 }
 
-unsigned first_seed() {
-  const char* first = std::getenv("UCCLEP_TEST_FIRST_SEED");
-  return first == nullptr ? 1 : static_cast<unsigned>(std::atoi(first));
-}
-
 // Where ranks, of this process or others, leave what they ran, and the library its log. Of the process that began.
 class Record {
  public:

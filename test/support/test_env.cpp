@@ -24,6 +24,11 @@ unsigned seeds() {
   return reduced() ? 1 : 3;
 }
 
+unsigned first_seed() {
+  const char* first = std::getenv("UCCLEP_TEST_FIRST_SEED");
+  return first == nullptr ? 1 : static_cast<unsigned>(std::strtoul(first, nullptr, 10));
+}
+
 unsigned iterations(unsigned usual) {
   const char* text = std::getenv("UCCLEP_TEST_ITERATIONS");
   const unsigned long asked = text == nullptr ? 0 : std::strtoul(text, nullptr, 10);

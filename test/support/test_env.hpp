@@ -10,6 +10,8 @@ bool reduced();
 
 // How many seeds a case that tries several should try.
 unsigned seeds();
+// The first of them.
+unsigned first_seed();
 
 // How often a case that repeats itself should do so: UCCLEP_TEST_ITERATIONS, or else what is usual for it.
 unsigned iterations(unsigned usual);

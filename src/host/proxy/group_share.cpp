@@ -183,6 +183,7 @@ void GroupShare::report_losses() {
 
 // A peer that returns no credit, though its NIC does its work.
 void GroupShare::watch(Clock::time_point now) {
+  if (hushed_.load(std::memory_order_relaxed)) return;
   // Who did not look for long cannot say that nothing moved.
   const auto timeout = std::chrono::milliseconds(shape_.timeout_ms);
   const bool rested = now - std::exchange(last_watch_, now) > timeout / 4;
