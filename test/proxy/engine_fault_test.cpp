@@ -205,9 +205,7 @@ TEST_CASE("engine: a peer that takes nothing in is told when its time is up", "[
   shape.credits = {.window = 1, .return_every = 1};
   NicWatch slow;
   slow.held = true;
-  shape.change = [&](uint32_t rank, proxy::EngineConfig& config, proxy::GroupSpec&) {
-    if (rank == 1) config.nics = {{std::make_shared<WatchedTransport>(slow), ""}};
-  };
+  shape.change = with_nic(1, slow);
   run_loose_team(shape, [](Rank& me) {
     me.expects_faults();
     me.attach();

@@ -73,9 +73,7 @@ TEST_CASE("engine: a receiver that is slow is sent a window of messages, and los
   shape.credits = {.window = 8, .return_every = 2};
   NicWatch slow;
   slow.held = true;
-  shape.change = [&](uint32_t rank, proxy::EngineConfig& config, proxy::GroupSpec&) {
-    if (rank == 1) config.nics = {{std::make_shared<WatchedTransport>(slow), ""}};
-  };
+  shape.change = with_nic(1, slow);
   const TeamResult result = run_team(shape, [&](Rank& me) {
     me.begin(kind);
     me.send(kind, 1 - me.rank());
@@ -185,9 +183,7 @@ TEST_CASE("engine: where a NIC has few receives, all ranks send less at once", "
   shape.credits = {.window = 64, .return_every = 16};
   NicWatch watch;
   watch.limit = [](transport::Traits& traits) { traits.receives = 2 * 40; };
-  shape.change = [&](uint32_t rank, proxy::EngineConfig& config, proxy::GroupSpec&) {
-    if (rank == 2) config.nics = {{std::make_shared<WatchedTransport>(watch), ""}};
-  };
+  shape.change = with_nic(2, watch);
   run_team(shape, [&](Rank& me) {
     const proxy::CreditShape credits = me.group().credits();
     check(credits.window < 40 && credits.entries() <= 40 && credits.is_sound(),

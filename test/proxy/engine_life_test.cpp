@@ -48,9 +48,7 @@ TEST_CASE("engine: whatever fails while connecting is the same error on all rank
     if (rank == 0) config.nics = {{std::make_shared<WatchedTransport>(watch), "a"}};
   };
   all_say(shape, ucclEpInvalidArgument, "rank 0: loopback has no NICs, it was given a");
-  shape.change = [&](uint32_t rank, proxy::EngineConfig& config, proxy::GroupSpec&) {
-    if (rank == 0) config.nics = {{std::make_shared<WatchedTransport>(watch), ""}};
-  };
+  shape.change = with_nic(0, watch);
   all_say(shape, ucclEpNotSupported, "rank 0: messages of 256 bytes; NIC  takes 255");
 }
 
@@ -86,9 +84,7 @@ TEST_CASE("engine: a stop that cannot end well says why on all ranks, in time", 
   shape.rows_per_chunk = 4;
   shape.credits = {.window = 1, .return_every = 1};
   NicWatch slow;
-  shape.change = [&](uint32_t rank, proxy::EngineConfig& config, proxy::GroupSpec&) {
-    if (rank == 1) config.nics = {{std::make_shared<WatchedTransport>(slow), ""}};
-  };
+  shape.change = with_nic(1, slow);
   slow.held = true;
   run_loose_team(shape, [](Rank& me) {
     me.attach();
@@ -135,9 +131,7 @@ TEST_CASE("engine: what a group has under way when it is ended is in no other gr
   shape.rows_per_chunk = 1;
   NicWatch watch;
   watch.limit = [](transport::Traits& traits) { traits.max_bytes = 100; };
-  shape.change = [&](uint32_t rank, proxy::EngineConfig& config, proxy::GroupSpec&) {
-    if (rank == 0) config.nics = {{std::make_shared<WatchedTransport>(watch), ""}};
-  };
+  shape.change = with_nic(0, watch);
   run_loose_team(shape, [&](Rank& me) {
     me.expects_faults();
     Rank sibling(me);

@@ -24,13 +24,6 @@ void push_rows(Rank& me, uint32_t peer, uint32_t rows) {
   for (row.row = 0; row.row < rows; ++row.row) me.push(peer, row);
 }
 
-// For rank 0.
-auto with_nic(NicWatch& watch, const std::string& transport) {
-  return [&watch, transport](uint32_t rank, proxy::EngineConfig& config, proxy::GroupSpec&) {
-    if (rank == 0) config.nics = {{std::make_shared<WatchedTransport>(watch, transport), ""}};
-  };
-}
-
 // Long enough for many rounds of a proxy thread.
 void a_while() {
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -42,7 +35,7 @@ TEST_CASE("engine: a peer that is parted from is told when what had left has end
   shape.rows_per_chunk = 1;
   shape.credits = {.window = 4, .return_every = 1};
   NicWatch watch;
-  shape.change = with_nic(watch, "loopback");
+  shape.change = with_nic(0, watch);
   run_loose_team(shape, [&](Rank& me) {
     me.attach();
     me.begin(kind);
@@ -142,7 +135,7 @@ TEST_CASE("engine: rows that are put out may be overwritten when a peer has been
 TEST_CASE("engine: who has lost its connection parts without telling", "[engine][part]") {
   TeamShape shape;
   NicWatch watch;
-  shape.change = with_nic(watch, "faulty:delay=0,withhold=0,repeat=0,break=1,peer=0:loopback");
+  shape.change = with_nic(0, watch, "faulty:delay=0,withhold=0,repeat=0,break=1,peer=0:loopback");
   run_loose_team(shape, [](Rank& me) {
     me.expects_faults();
     me.attach();
@@ -167,9 +160,7 @@ TEST_CASE("engine: a peer that takes nothing in is told all the same that it is 
   shape.credits = {.window = 1, .return_every = 1};
   NicWatch slow;
   slow.held = true;
-  shape.change = [&](uint32_t rank, proxy::EngineConfig& config, proxy::GroupSpec&) {
-    if (rank == 1) config.nics = {{std::make_shared<WatchedTransport>(slow), ""}};
-  };
+  shape.change = with_nic(1, slow);
   run_loose_team(shape, [&](Rank& me) {
     me.expects_faults();
     me.attach();
@@ -192,7 +183,7 @@ TEST_CASE("engine: a peer that is lost while it is parted from is no fault", "[e
   TeamShape shape;
   shape.rows_per_chunk = 1;
   NicWatch watch;
-  shape.change = with_nic(watch, "faulty:delay=0,withhold=0,repeat=0,break=3,peer=0:loopback");
+  shape.change = with_nic(0, watch, "faulty:delay=0,withhold=0,repeat=0,break=3,peer=0:loopback");
   run_loose_team(shape, [&](Rank& me) {
     me.attach();
     me.begin(kind);

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "transport/transport.hpp"
 
@@ -82,5 +83,12 @@ class WatchedTransport : public transport::Transport {
   NicWatch& watch_;
   std::unique_ptr<transport::Transport> inner_;
 };
+
+// What a team changes of that rank's engine: its NIC is this one.
+inline auto with_nic(uint32_t of, NicWatch& watch, const std::string& inner = "loopback") {
+  return [of, &watch, inner](uint32_t rank, auto& config, auto&) {
+    if (rank == of) config.nics = {{std::make_shared<WatchedTransport>(watch, inner), ""}};
+  };
+}
 
 }  // namespace ucclep::test

@@ -93,8 +93,9 @@ struct AcrossNodes : ByNetwork {
   static UCCLEP_FN void note_rows(const Op& op, const HandleMemory& memory, bool good) {
     relay::note_rows<false>(op, memory, good);
   }
+  template <bool of_living = false>
   static UCCLEP_FN bool relay_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const Worker& worker) {
-    return relay::relay_rows<false>(
+    return relay::relay_rows<of_living>(
         args, op, worker, [&](const HtDispatchArgs& now, const Op& here, uint32_t block, uint32_t first, uint32_t end) {
           return relay::relay_run(here, memory_of(now), now, stage, block, first, end);
         });
@@ -146,10 +147,7 @@ struct AcrossNodesOfLiving : AcrossNodes {
     relay::note_rows<true>(op, memory, good);
   }
   static UCCLEP_FN bool relay_rows_late(const HtDispatchArgs& args, const Op& op, Stage& stage, const Worker& worker) {
-    return relay::relay_rows<true>(
-        args, op, worker, [&](const HtDispatchArgs& now, const Op& here, uint32_t block, uint32_t first, uint32_t end) {
-          return relay::relay_run(here, memory_of(now), now, stage, block, first, end);
-        });
+    return AcrossNodes::relay_rows<true>(args, op, stage, worker);
   }
 
   static UCCLEP_FN bool is_term(const Op& op, uint32_t rank) {

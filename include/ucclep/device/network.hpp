@@ -161,11 +161,12 @@ UCCLEP_FN void bring_header(const Op& op, uint32_t source) {
 // Some ranks by their windows, the others by the network.
 struct ByNetwork {
   static constexpr bool network = true;
-  static constexpr bool masks = true;  // of LL
+  static constexpr bool masks = true;
 
   // Lane verb. A rank without a window has its word there, too: what lanes have seen.
   struct Consumed {
-    // HT has none, but with the call that waits for the living nvcc hoists fewer loads, and spills nothing.
+    // Whole operations of HT have none, but with the call that waits for the living nvcc hoists fewer loads, and spills
+    // nothing.
     static constexpr bool masks = true, networked = true;
     UCCLEP_FN uint64_t operator()(const Op& op, uint32_t peer) const {
       if (!op.has_window(peer)) network::look(network::Source::of(op.group, op.kind, op.seq, peer));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which ranks are a node, and who takes in whose rows. A node is here what reaches each other's windows: a domain. HT
-// sends a row to a node once, to a rank of it that is the source's relay there, and so along rails: the relay has the
-// source's index in its own node, modulo that node's ranks. What a relay takes in, and what it sends back, lies in
-// blocks, one for each rank of which it is the relay.
+// Which ranks are a node, and who takes in whose rows. A node is here what reaches each other's windows: a domain; in
+// groups with masks, which lose ranks one by one, a rank. HT sends a row to a node once, to a rank of it that is the
+// source's relay there, and so along rails: the relay has the source's index in its own node, modulo that node's
+// ranks. What a relay takes in, and what it sends back, lies in blocks, one for each rank of which it is the relay.
 #pragma once
 #include <cstdint>
 
