@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations in two halves (send_only), and which may be in flight (protocol P2).
 #pragma once
+#include <type_traits>
+
 #include "device/kernels/kernels.hpp"
 #include "host/handle.hpp"
+#include "ucclep/device/combine.hpp"
 
 namespace ucclep {
 
@@ -13,8 +16,8 @@ void check_nothing_pending(const ucclEpHandle& handle);
 
 // How an operation goes. in_halves: by the kernels of halves, one after the other, since a half of its kind is pending,
 // of which those of whole operations know nothing; or in HT since the group has masks, with which a second half may run
-// again, and a first one not. held_back: whole, as the second half: the first can do nothing. second_half: of what a
-// user's kernel has opened.
+// again, and a first one not. held_back: whole, as the second half: what has to be mended before rows leave is not begun
+// by the first. second_half: of what a user's kernel has opened.
 enum class Course { whole, in_halves, first_half, held_back, second_half };
 
 Course course_of(const ucclEpHandle& handle, Kind kind, int send_only, bool opened);
@@ -30,6 +33,22 @@ struct OperationKernels {
 void note_operation(ucclEpHandle& handle, Kind kind);
 void keep_second_half(ucclEpHandle& handle, Kind kind, SecondHalf::Launch launch, ucclEpStream_t stream);
 
+// With masks late weights leave first, alone (Announce).
+template <class Args>
+void launch_all(ucclEpGroup& group, const Kernel& kernel, const Kernel& mend, const LaunchShape& shape, Args args,
+                ucclEpStream_t stream) {
+  if constexpr (std::is_same_v<Args, CombineArgs>) {
+    if (group.mask_words && args.late_weights) {
+      args.announce = Announce::alone;
+      launch(group, kernel, shape, args, stream);
+      launch(group, mend, LaunchShape{1, shape.block, 0}, args, stream);
+      args.announce = Announce::before;
+      args.group.timeout_ns *= 2;  // before its rows leave a peer may have waited as long as it may
+    }
+  }
+  launch_mended(group, kernel, mend, shape, args, stream);
+}
+
 template <class Args>
 void launch_operation(ucclEpHandle& handle, Kind kind, Course course, const OperationKernels& kernels,
                       const LaunchShape& shape, const Args& args, ucclEpStream_t stream) {
@@ -37,9 +56,9 @@ void launch_operation(ucclEpHandle& handle, Kind kind, Course course, const Oper
   const Kernel& mend = mend_of(handle, kind);
   const Kernel& later = course == Course::held_back ? kernels.whole : kernels.second;
   const auto second = [&group, &mend, kernel = later, shape, args](ucclEpStream_t on) {
-    launch_mended(group, kernel, mend, shape, args, on);
+    launch_all(group, kernel, mend, shape, args, on);
   };
-  if (course == Course::whole) launch_mended(group, kernels.whole, mend, shape, args, stream);
+  if (course == Course::whole) launch_all(group, kernels.whole, mend, shape, args, stream);
   if (course == Course::in_halves || course == Course::first_half) launch(group, kernels.first, shape, args, stream);
   if (course == Course::in_halves || course == Course::second_half) second(stream);
   note_operation(handle, kind);

@@ -194,6 +194,48 @@ TEST_CASE("kill -9 at any moment: rows count whole or not at all", "[process][ma
   }
 }
 
+// Ranks 2 and 3 are killed one shortly after the other, the second perhaps while the others mend what the first has
+// left.
+void two_die(const Scenario& scenario, int after_us, int apart_us) {
+  const std::vector<int> lost{2, missing};
+  run_ranks(ranks, {.processes = true, .killed = {lost.begin(), lost.end()}}, [&](Rank& rank) {
+    Masked at(rank, scenario, 20000);
+    round_trip(rank, at.comm, at.handle, at.stream, scenario);
+    Exchange exchange(rank, at.comm, scenario);
+    meet(rank, 0);
+    std::thread killer;
+    if (among(lost, rank.rank)) {
+      killer = std::thread([&] {
+        std::this_thread::sleep_for(std::chrono::microseconds(after_us + (rank.rank == missing ? 0 : apart_us)));
+        kill(getpid(), SIGKILL);
+      });
+    }
+    for (int round = 0; round < 20; ++round) {
+      update_and_dispatch(exchange, at);
+      exchange.combine(at.handle, at.stream);
+      at.stream.synchronize();
+    }
+    if (killer.joinable()) killer.join();
+    const auto begin = Clock::now();
+    while (at.mask() != mask_without(lost)) require(seconds_since(begin) < 15, "somebody has not been noticed");
+    Exchange last(rank, at.comm, scenario, 2);
+    for (const int peer : lost) last.leave_out(peer);
+    update_and_dispatch(last, at);
+    last.combine(at.handle, at.stream);
+    at.stream.synchronize();
+    last.check_dispatch();
+    last.check_combine();
+    require_record(at, lost);
+  });
+}
+
+TEST_CASE("kill -9 of two ranks, one shortly after the other: the others go on", "[process][nodes][killed][masks]") {
+  for (int i = 0; i < 3; ++i) {
+    two_die(lines(Layout::ll_expert_major), 300 * i, 50 * i);
+    two_die(lines(Layout::ht_flat), 400 * i, 50 * i);
+  }
+}
+
 // ---- Processes that stop, and go on when the others have masked them ----
 
 // The process of this rank's siblings that is stopped: /proc/<pid>/stat is "pid (name) state parent ..".
@@ -317,6 +359,12 @@ TEST_CASE("kill -9 in the middle of a dispatch: the others go on", "[process][no
 }
 TEST_CASE("kill -9 in the middle of a combine: the others go on", "[process][nodes][killed][masks]") {
   ends_within(lines(Layout::ll_rank_major), Within::combine, Ends::killed);
+}
+// Between its READY, which brings weights, and its rows.
+TEST_CASE("kill -9 in the middle of a combine with its weights: the others go on", "[process][nodes][killed][masks]") {
+  Scenario scenario = lines(Layout::ll_expert_major);
+  scenario.weights = Weights::with_combine;
+  ends_within(scenario, Within::combine, Ends::killed);
 }
 TEST_CASE("kill -9 in the middle of a dispatch of HT: the others go on", "[process][nodes][killed][masks]") {
   ends_within(bulk(Layout::ht_flat), Within::dispatch, Ends::killed);

@@ -83,8 +83,11 @@ struct Second {
   }
 
   // Block verb. Nothing is read after a fatal error: what came before may be half done. The word may be set between two
-  // looks, so all threads go by what one of them saw.
-  UCCLEP_FN bool may_read() const { return every_thread(load_relaxed<Scope::system>(op.group.abort_word) == 0); }
+  // looks, so all threads go by what one of them saw. Who runs again has all that it reads, whoever is lost meanwhile.
+  UCCLEP_FN bool may_read() const {
+    const uint32_t word = load_relaxed<Scope::system>(op.group.abort_word);
+    return every_thread(word == 0 || (op.group.again != 0 && word == leave_now));
+  }
 
   // Block verb, last thing of the half. Consumed words have no gaps: where an older operation is pending, its end
   // tells.

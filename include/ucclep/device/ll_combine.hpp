@@ -402,8 +402,7 @@ class CombinePath<ll::ByWindows> {
 };
 
 // Grid verb: the whole exchange. send(): all partial rows out; reduce(): the results, when everybody is known to take
-// part. Rows to other domains are put out once, so where they wait for weights and the group has masks the first run
-// ends before them, and the second, when the mend has settled who takes part, sends all of them.
+// part.
 template <class Forms, Part part, class Send, class Reduce>
 UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const HandleMemory& memory, const CombineArgs& args,
                              Send&& send, Reduce&& reduce) {
@@ -412,19 +411,22 @@ UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const HandleM
   const uint32_t updated = memory.state()->updated;  // it comes while the peers' words do
   if (!slots_free(op, opening, typename Wire::Consumed{})) return false;
   if constexpr (Forms::bulk) acquire_then_bulk();
-  const bool routed = is_routed(op, memory, uniform(updated));
-  if (!Path::begin(op, memory, args, routed)) return false;
+  const bool routed = is_routed(op, memory, uniform(updated)), first = args.group.again == 0;
+  if (first && args.announce != Announce::before && !Path::begin(op, memory, args, routed)) return false;
+  if (args.announce == Announce::alone) {
+    if (routed) send_weights<Wire>(op, memory, args);
+    return false;  // the operation has not ended
+  }
   if (!routed) return true;
-  if (Wire::network && args.late_weights && args.group.masks != nullptr && args.group.again == 0) return false;
   // Normally rows fly while the headers do. Where this rank is going to wait for weights it first makes sure that
   // everybody means to send them.
   HeaderResult ready = HeaderResult::good;
   if (args.late_weights) {
     if (!Wire::headers_in(op, grid_size() - 1, args.wait_ns)) return false;
     ready = ready_in(op, args.settings, args.wait_ns);
-    if (ready == HeaderResult::differs) Path::give_up(op, memory, args);
+    if (ready == HeaderResult::differs && first) Path::give_up(op, memory, args);
     if (ready != HeaderResult::good) return ready == HeaderResult::differs;
-    send_weights<Wire>(op, memory, args);
+    if (args.announce == Announce::with_rows) send_weights<Wire>(op, memory, args);
   }
   if (args.weights_back) send_weight_rows<Wire>(op, memory, args);
   if (!every_thread(send())) return false;
@@ -451,8 +453,7 @@ UCCLEP_FN void combine_ll(const CombineArgs& args) {
   const HandleMemory memory{args.handle, args.group.shape};
   const ll::Jobs jobs = part == Part::first ? ll::Jobs::of_one() : ll::Jobs::of(sending_percent, false);
   CombinePath<typename Forms::Wire> path(stage);
-  // All that needs nothing of a peer has left in the first run.
-  const bool sends = jobs.send.mine() && (args.group.again == 0 || args.late_weights);
+  const bool sends = jobs.send.mine() && args.group.again == 0;
   const auto send = [&] { return !sends || path.template send<Element, Forms>(op, memory, args, jobs.send); };
   const auto reduce = [&] {
     return !jobs.receive.mine() || path.template reduce<Element, Forms>(op, memory, args, jobs.receive);

@@ -159,19 +159,36 @@ UCCLEP_FN bool partials_have_come(const Op& op, const CombineArgs& args, uint32_
   return have_come(op, weights, rows * combining::weight_packets(op.group.shape));
 }
 
+// Warp verb, when READY of a rank has come that its window brings: late weights. One that means another combine sends
+// none.
+UCCLEP_FN bool weights_have_come(const Op& op, const CombineArgs& args, uint32_t rank) {
+  const HandleMemory memory = memory_of(args);
+  const Packet* header = header_packets(op, op.me(), rank);
+  const bool means_this = load_packet(header + HeaderLayout::settings_low).value == args.settings.low() &&
+                          load_packet(header + HeaderLayout::settings_high).value == args.settings.high();
+  if (!means_this || memory.state()->updated != memory.handle.stamp) return true;
+  return have_come(op, combining::weights_from<ll::ByWindows>(op, rank),
+                   memory.rows_from()[rank] * combining::weight_packets(op.group.shape));
+}
+
+// After READY and late weights have left alone, and after the combine itself.
 UCCLEP_FN void after_combine(const CombineArgs& args) {
   const Op op = next_operation(args.group, Kind::combine, Operation::combine, Opening::of(args.group, Kind::combine));
+  const bool alone = args.announce == Announce::alone;
   const auto decide = [&](uint32_t rank) {
     FromNetwork come;
-    // Rows with weights of this combine leave when everybody is known to take part: the second run sends them.
+    const uint64_t start = clock_ns();
     settle(op, rank, [&] {
-      if (!op.has_window(rank)) return come.all(op, rank) || (args.late_weights && come.header);
+      if (!op.has_window(rank)) return come.all(op, rank) || (alone && come.header);
       return have_come(op, header_packets(op, op.me(), rank), HeaderLayout::counts) &&
-             (args.late_weights || partials_have_come(op, args, rank));
+             (alone ? weights_have_come(op, args, rank) : partials_have_come(op, args, rank));
     });
+    if (alone && args.wait_ns.data && lane_id() == 0) {
+      *reinterpret_cast<int64_t*>(args.wait_ns.at(0, 0, rank)) += static_cast<int64_t>(clock_ns() - start);
+    }
     return uint64_t{0};
   };
-  mend(op, decide);
+  mend(op, decide, alone ? Then::goes_on : Then::runs_again);
 }
 
 }  // namespace mending

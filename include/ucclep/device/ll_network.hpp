@@ -124,7 +124,6 @@ class CombinePath<ByNetwork> {
   // Weights that come with combine go with READY, by place, and so do those of the backward pass: whether all ranks
   // mean to send them shows when they are there.
   static UCCLEP_FN bool begin(const Op& op, const HandleMemory& memory, const CombineArgs& args, bool updated) {
-    if (op.group.again != 0) return true;  // in the first run
     for (uint32_t i = block_id(); i < op.ranks(); i += grid_size()) {
       const uint32_t peer = op.rotated(i);
       if (is_masked(op.group, peer)) continue;

@@ -115,10 +115,13 @@ UCCLEP_FN void remind_of_deaths(const ucclEpDeviceGroup& group) {
   }
 }
 
+// What an operation does that has not ended.
+enum class Then { runs_again, goes_on };
+
 // Block verb of the only block: decide(rank), a warp verb, for every active rank, if the operation is to run again;
 // ranks that were lost are masked then, and by it.
 template <class Decide>
-UCCLEP_FN bool mend(const Op& op, Decide&& decide) {
+UCCLEP_FN bool mend(const Op& op, Decide&& decide, Then then = Then::runs_again) {
   const ucclEpDeviceGroup& group = op.group;
   GroupMasks& masks = *group.masks;
   const auto kind = static_cast<uint32_t>(op.kind);
@@ -158,7 +161,7 @@ UCCLEP_FN bool mend(const Op& op, Decide&& decide) {
   }
   sync_block();
   if (thread_id() == 0) {
-    if (again) store_relaxed<Scope::gpu>(&masks.again[kind], op.seq);
+    if (again && then == Then::runs_again) store_relaxed<Scope::gpu>(&masks.again[kind], op.seq);
     uint32_t expected = leave_now;
     compare_exchange<Scope::system>(&masks.leave, expected, uint32_t{0});
   }
