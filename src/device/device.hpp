@@ -26,6 +26,7 @@ struct DeviceTraits {
   unsigned line_bytes = 0;        // P15: a store of this many bytes with an epoch in it arrives whole,
   unsigned line_payload = 0;      // and carries this many bytes of data
   size_t window_granularity = 1;  // window memory takes a multiple of it
+  bool nics_reach = true;         // memory that is shared or offered, and not only share_pinned's
 };
 
 // What another process needs to know to map memory. It travels as it is; a descriptor travels besides.
@@ -82,6 +83,15 @@ class StreamCapture {
   virtual void record_at_replay(ucclEpEvent_t event, ucclEpStream_t stream) = 0;
 };
 
+// Copies between host memory and the device's while kernels run, one after the other. For one thread. What has begun
+// ends before its destructor does, if it ends in time.
+class CopyQueue {
+ public:
+  virtual ~CopyQueue() = default;
+  virtual void copy(void* to, const void* from, size_t bytes) = 0;
+  virtual uint64_t ended() = 0;  // so many of the copies, in their order
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -123,6 +133,7 @@ class Device {
   // Writes a word of device memory at once, while kernels run that poll it. From any thread.
   virtual void poke(uint32_t* word, uint32_t value) = 0;
   virtual void memcpy_async(void* dst, const void* src, size_t bytes, ucclEpStream_t stream) = 0;
+  virtual std::unique_ptr<CopyQueue> copy_queue() = 0;
   // args: a trivially copyable struct, copied during the call.
   virtual void launch(const Kernel& kernel, const LaunchShape& shape, const void* args, size_t arg_bytes,
                       ucclEpStream_t stream) = 0;

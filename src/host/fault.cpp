@@ -99,11 +99,6 @@ std::string channel_sentence(const ErrorRecord& r, int rank) {
     case Phase::mask:
       return fmt::format("the channel: a kernel of rank {} used it in a group with enable_mask, which has none yet",
                          rank);
-    case Phase::reach:
-      return fmt::format(
-          "put: ranks {} and {} are in two domains, and NICs do not reach windows in a GPU's memory yet; "
-          "nothing was put",
-          rank, r.peer);
     default:
       return fmt::format("barrier {}: rank {} waited {} ms for rank {} to come", r.epoch, rank, waited_ms, r.peer);
   }

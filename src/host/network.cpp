@@ -96,9 +96,11 @@ transport::Memory host_memory(const SharedMemory& memory) {
 proxy::ChannelPlaces channel_of(const GroupShape& shape, const WindowLayout& layout, const SharedMemory& window,
                                 uint64_t* words) {
   return {rows_of_words(shape),
-          static_cast<const std::byte*>(window.host_data()),
+          static_cast<std::byte*>(window.host_data()),
           layout.messages,
           layout.letters,
+          layout.staged_out,
+          layout.staged_in,
           {words, words + shape.ranks}};
 }
 
@@ -240,7 +242,8 @@ GroupNetwork::GroupNetwork(ucclEpComm& comm, const GroupShape& shape, const Wind
   spec_.windows = {host_memory(window)};
   spec_.lines = comm.network->lines();
   spec_.faults = std::move(faults);
-  view_ = {rings_.fifo(), spec_.words, {}, spec_.shape.channel.words, windows_are_reached(comm)};
+  if (shape.stages_puts != 0) spec_.copies = [&device = *comm.device] { return device.copy_queue(); };
+  view_ = {rings_.fifo(), spec_.words, {}, spec_.shape.channel.words};
   for (uint32_t kind = 0; kind < std::size(view_.rows_per_chunk); ++kind) {
     view_.rows_per_chunk[kind] = spec_.shape.places.kinds[kind].rows_per_chunk;
   }
@@ -257,8 +260,12 @@ void GroupNetwork::connect() {
 }
 
 void GroupNetwork::add_window(uint32_t id, const SharedMemory& memory) {
-  if (!windows_are_reached(comm_)) return;
   const auto allgather = allgather_of(comm_, goes_on_);
+  if (spec_.copies) {
+    const auto error = proxy::attempt([&] { proxies_->keep_window(id, memory.data(), memory.bytes()); });
+    proxy::agree(allgather, spec_.shape.rank, error ? &*error : nullptr);
+    return;
+  }
   proxy::ParcelWriter out;
   auto error = proxy::attempt([&] {
     for (const transport::Key& key : proxies_->offer_window(id, host_memory(memory))) out.bytes(&key, sizeof key);
@@ -366,10 +373,6 @@ uint64_t network_host_bytes(const GroupShape& shape, const DeviceTraits& traits,
 
 bool pins_windows(const ucclEpComm& comm) {
   return comm.network != nullptr && comm.traits.kind != UCCLEP_DEVICE_HOST;
-}
-
-bool windows_are_reached(const ucclEpComm& comm) {
-  return comm.network != nullptr && comm.traits.kind == UCCLEP_DEVICE_HOST;
 }
 
 void check_reach(const ucclEpComm& comm) {

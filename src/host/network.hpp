@@ -31,7 +31,7 @@ class CommNetwork {
   // By rank: over which NICs of the engine a group is connected to it; none within this rank's domain.
   std::vector<std::vector<uint32_t>> lines() const;
   // Collective, on all ranks or on none: a window of the user's, which NICs reach from now on for all groups, those
-  // that come later included. Nothing where it lies in a GPU's memory.
+  // that come later included, or into which the proxies copy.
   void add_window(uint32_t id, const SharedMemory& memory);
   // Collective in its first part: what kernels have put comes to lie where it should. Then nobody uses it any more.
   void settle(Deadline deadline) const;
@@ -116,9 +116,6 @@ uint64_t network_host_bytes(const GroupShape& shape, const DeviceTraits& traits,
 
 // Whether the windows of the network lie in pinned host memory.
 bool pins_windows(const ucclEpComm& comm);
-
-// Whether NICs reach the user's windows: the same on all ranks.
-bool windows_are_reached(const ucclEpComm& comm);
 
 // Error(ucclEpNotSupported) where groups cannot connect all ranks.
 void check_reach(const ucclEpComm& comm);

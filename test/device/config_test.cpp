@@ -48,7 +48,7 @@ TEST_CASE("host device: variables are read", "[config]") {
   const Variable wave("UCCLEP_HOST_WAVE", "64");
   const Variable workers("UCCLEP_HOST_WORKERS", "3");
   const Variable seed("UCCLEP_HOST_SEED", "17");
-  const Variable mode("UCCLEP_HOST_MODE", "residency=4,lockstep,deferred");
+  const Variable mode("UCCLEP_HOST_MODE", "residency=4,lockstep,deferred,apart");
   const Variable watchdog("UCCLEP_HOST_WATCHDOG_MS", "250");
   const auto config = HostDeviceConfig::from_environment();
   CHECK(config.wave == 64);
@@ -57,6 +57,7 @@ TEST_CASE("host device: variables are read", "[config]") {
   CHECK(config.residency == 4);
   CHECK(config.lockstep);
   CHECK(config.deferred);
+  CHECK(config.apart);
   CHECK(config.watchdog_ms == 250);
 }
 

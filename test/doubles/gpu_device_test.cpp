@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <thread>
 #include <vector>
 
 #include "device/kernels/put_signal.hpp"
@@ -311,6 +312,34 @@ TEST_CASE("gpu device: a wait is bounded, and a word can be written while a kern
   }
 }
 
+TEST_CASE("gpu device: a queue copies while a kernel runs, and says how many copies have ended", "[gpu_device]") {
+  for (const DriverFacts* facts : both_drivers) {
+    INFO(facts->vendor);
+    Machine machine(*facts);
+    Exchange exchange(machine);
+    Device& device = machine.first();
+    device.allow(*exchange.windows[1]);
+    exchange.launch(0, exchange.windows[1]->data());  // nobody signals back
+    auto* const host = static_cast<int*>(device.alloc_host(3 * sizeof(int)));
+    auto* const data = static_cast<int*>(device.alloc(sizeof(int)));
+    for (int i = 0; i < 2; ++i) {
+      const std::unique_ptr<CopyQueue> copies = device.copy_queue();
+      CHECK(copies->ended() == 0);
+      host[0] = 5 + i;
+      copies->copy(data, host, sizeof(int));
+      copies->copy(host + 1, data, sizeof(int));
+      while (copies->ended() < 2) std::this_thread::yield();
+      CHECK(host[1] == 5 + i);
+      copies->copy(host + 2, data, sizeof(int));  // ends before the queue does
+    }
+    CHECK(host[2] == 6);
+    device.poke(exchange.abort_word(0), 1);
+    CHECK(device.stream_synchronize(nullptr, timeout_ms) == ucclEpSuccess);
+    device.free(data);
+    device.free_host(host);
+  }
+}
+
 TEST_CASE("gpu device: the communicator hears of what a driver says of a kernel later", "[gpu_device]") {
   for (const DriverFacts* facts : both_drivers) {
     Machine machine(*facts);
@@ -377,6 +406,7 @@ struct Operations {
         {"is_capturing", [this] { return device.is_capturing(stream), Made{}; }},
         {"poke", [this] { return device.poke(static_cast<uint32_t*>(data), 1), Made{}; }},
         {"memcpy_async", [this] { return device.memcpy_async(data, data, 0, stream), Made{}; }},
+        {"copy_queue", [this] { return queue(); }},
         {"launch", [this] { return launch(), Made{}; }},
     };
   }
@@ -393,6 +423,12 @@ struct Operations {
   }
   static Made held(std::unique_ptr<SharedMemory> memory) {
     return {[kept = std::shared_ptr<SharedMemory>(std::move(memory))]() mutable { kept.reset(); }};
+  }
+  Made queue() {
+    const std::shared_ptr<CopyQueue> copies = device.copy_queue();
+    copies->copy(data, data, 0);
+    while (copies->ended() == 0) std::this_thread::yield();
+    return {[kept = copies]() mutable { kept.reset(); }};
   }
   void launch() {
     PutSignalArgs args{};  // a rank without peers

@@ -15,8 +15,8 @@
 //   - A put to another domain may read its source until the put is flushed, as said below.
 //   - Before a signal or a barrier tells anything, this rank waits until its puts to all other peers in other domains
 //     lie there: one way through the network and back. So put to all first, and then signal all.
-//   - NICs reach windows in host memory. Where windows lie in a GPU's memory a put to another domain leaves a data
-//     record, ucclEpNotSupported, and put_signal does not signal then. signal and barrier reach all ranks.
+//   - NICs reach windows in host memory. Where windows lie in a GPU's memory the proxies copy what is put into host
+//     memory, and from there at the other end: two copies over the buses more.
 //
 // A signal counts: each call adds one to the count that the caller's rank has with the peer, and wait_signal looks at
 // the sum over all ranks. Counts never go back and begin at 0 with the group.
@@ -57,7 +57,7 @@ namespace channel {
 template <class Coop>
 UCCLEP_FN bool given(const ucclEpDeviceGroup& group) {
   if (group.masks == nullptr) return true;
-  if (Coop::rank() == 0) report_not_supported(group.errors, Phase::mask, -1);
+  if (Coop::rank() == 0) report_masked(group.errors);
   return false;
 }
 
@@ -100,7 +100,8 @@ UCCLEP_FN bool try_put(const ucclEpDeviceGroup& group, int peer, const ucclEpDev
     return false;
   }
   if (by_network(group, static_cast<uint32_t>(peer))) {
-    return put_by_network<Coop>(group, peer, dst, dst_offset, src, src_offset, bytes);
+    if (Coop::rank() == 0) put_by_network(group, peer, dst, dst_offset, src, src_offset, bytes);
+    return true;
   }
   copy<Coop>(dst.peers[peer] + dst_offset, src.data + src_offset, bytes);
   return true;

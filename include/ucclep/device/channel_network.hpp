@@ -20,8 +20,8 @@ UCCLEP_FN ErrorRecord record_of(Phase phase, int peer, uint64_t expected, uint64
   return record;
 }
 
-UCCLEP_FN void report_not_supported(DeviceErrors* errors, Phase phase, int peer) {
-  ErrorRecord record = record_of(phase, peer, 0, 0);
+UCCLEP_FN void report_masked(DeviceErrors* errors) {
+  ErrorRecord record = record_of(Phase::mask, -1, 0, 0);
   record.code = ucclEpNotSupported;
   report_data(errors, record);
 }
@@ -45,6 +45,7 @@ struct Route {
   uint32_t* abort_word;
   uint64_t timeout_ns;
   uint32_t peer;
+  uint32_t put_window;  // numbers after which a put's slots are another put's
 
   static UCCLEP_FN Route to(const ucclEpDeviceGroup& group, uint32_t peer) {
     char* const window = group.windows[group.shape.ranks + static_cast<uint32_t>(group.rank)];
@@ -54,7 +55,8 @@ struct Route {
             group.errors,
             group.abort_word,
             group.timeout_ns,
-            peer};
+            peer,
+            group.shape.stages_puts != 0 ? staged_window : channel_window};
   }
 };
 
@@ -88,7 +90,8 @@ UCCLEP_COLD_FN bool await_puts(Route route) {
 UCCLEP_FN bool try_send(const Route& route, CommandOp what, const Message& message) {
   uint64_t last = load_relaxed<Scope::gpu>(&route.line->sent);
   const uint64_t number = last + 1;
-  if (number > channel_window && !is_placed(route, number - channel_window)) return false;
+  const uint32_t window = what == CommandOp::channel_put ? route.put_window : channel_window;
+  if (number > window && !is_placed(route, number - window)) return false;
   if (!compare_exchange<Scope::gpu>(&route.line->sent, last, number)) return false;
   route.messages[number % channel_window] = message;
   if (what == CommandOp::channel_put) {
@@ -119,24 +122,17 @@ UCCLEP_FN bool send_letter(const ucclEpDeviceGroup& group, uint32_t peer, uint32
   return send(Route::to(group, peer), CommandOp::letter, message);
 }
 
-// Scope verb. False: NICs do not reach the windows.
-template <class Coop>
-UCCLEP_FN bool put_by_network(const ucclEpDeviceGroup& group, int peer, const ucclEpDeviceWindow& dst,
+// Lane verb.
+UCCLEP_FN void put_by_network(const ucclEpDeviceGroup& group, int peer, const ucclEpDeviceWindow& dst,
                               uint64_t dst_offset, const ucclEpDeviceWindow& src, uint64_t src_offset, uint64_t bytes) {
-  const bool reaches = group.network->reaches_windows != 0;
-  if (Coop::rank() != 0) return reaches;
-  if (!reaches) {
-    report_not_supported(group.errors, Phase::reach, peer);
-    return false;
-  }
+  const uint64_t piece = group.shape.stages_puts != 0 ? staged_piece : channel_piece;
   Message message{};
   message.to_window = dst.id, message.from_window = src.id;
-  for (uint64_t at = 0; at < bytes; at += channel_piece) {
+  for (uint64_t at = 0; at < bytes; at += piece) {
     message.to_offset = dst_offset + at, message.from_offset = src_offset + at;
-    message.bytes = bytes - at < channel_piece ? bytes - at : channel_piece;
+    message.bytes = bytes - at < piece ? bytes - at : piece;
     if (!send(Route::to(group, static_cast<uint32_t>(peer)), CommandOp::channel_put, message)) break;
   }
-  return true;
 }
 
 // Scope verb, after its sync: puts to all peers of other domains but one have come to lie there. Each member asks for

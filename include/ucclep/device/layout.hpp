@@ -92,6 +92,7 @@ struct GroupShape {
   uint32_t signals;         // of the channel, for kernels of users
   uint32_t masked;          // 1: a peer that misses its deadline is masked
   uint32_t networked;       // 1: some ranks are reached by the network only; nothing travels as LINE then
+  uint32_t stages_puts;     // 1: NICs do not reach the user's windows, and puts go by host memory (message.hpp)
   NodeShape nodes;          // of a networked group
 
   UCCLEP_HD constexpr uint32_t local_experts() const { return local; }
@@ -229,6 +230,7 @@ struct WindowLayout {
   uint64_t relay_out, relay_in, relay_rows;  // relay_rows: as sums_rows
   uint64_t sums_out, sums_in;
   uint64_t messages, letters;
+  uint64_t staged_out, staged_in;
   uint64_t network_bytes;  // 0: there is none
 
   static UCCLEP_HD constexpr uint64_t block_of(const GroupShape& s, uint32_t slot, uint32_t rank) {
@@ -292,7 +294,9 @@ struct WindowLayout {
     w.sums_in = w.sums_out + w.sums_rows * blocks_in;
     w.messages = w.sums_in + w.sums_rows * nodes;
     w.letters = w.messages + sizeof(Message) * channel_window * s.ranks;
-    w.network_bytes = round_up(w.letters + sizeof(Letter) * channel_window * s.ranks, page);
+    w.staged_out = round_up(w.letters + sizeof(Letter) * channel_window * s.ranks, page);
+    w.staged_in = w.staged_out + s.stages_puts * staged_slot * staged_window * s.ranks;
+    w.network_bytes = round_up(w.staged_in + s.stages_puts * staged_slot * staged_window * s.ranks, page);
     return w;
   }
 

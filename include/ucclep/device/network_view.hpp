@@ -16,7 +16,6 @@ struct NetworkView {
   uint32_t rows_per_chunk[2 * num_kinds];  // rows that arrive together; behind those from rank to rank, from node to
                                            // node (between_nodes_flag)
   ChannelWords channel;                    // by the proxy threads
-  uint32_t reaches_windows;                // 1: NICs reach the user's windows
 };
 
 // Offsets.

@@ -35,8 +35,7 @@ enum class Phase : uint32_t {
   unrouted,
   receiving,
   // of the channel between domains
-  placed,
-  reach
+  placed
 };
 
 // Fields of Settings, to name the one that differs between ranks or does not fit.

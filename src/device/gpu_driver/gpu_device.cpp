@@ -8,9 +8,11 @@
 #include <utility>
 
 #include "base/log.hpp"
+#include "device/gpu_driver/copy_queue.hpp"
 #include "device/gpu_driver/gpu_traits.hpp"
 #include "device/gpu_driver/kernel_code.hpp"
 #include "device/gpu_driver/offered_memory.hpp"
+#include "device/gpu_driver/own_stream.hpp"
 #include "device/gpu_driver/pinned_memory.hpp"
 #include "device/gpu_driver/primary_context.hpp"
 #include "device/gpu_driver/shared_memory.hpp"
@@ -42,27 +44,6 @@ ucclEpResult_t poll(const Driver& driver, int64_t timeout_ms, const char* what, 
     if (waited > spin) std::this_thread::sleep_for(nap);
   }
 }
-
-// The library's own stream on a device.
-class SetupStream {
- public:
-  SetupStream(const Driver& driver, Context context) : driver_(driver), context_(context) {
-    const Current current(driver, context);
-    driver.check(driver.api().stream_create(&stream_, stream_non_blocking), "creating a stream");
-  }
-  ~SetupStream() {
-    undo(driver_, context_, "destroying a stream",
-         [this](const DriverApi& api) { return api.stream_destroy(stream_); });
-  }
-  SetupStream(const SetupStream&) = delete;
-  SetupStream& operator=(const SetupStream&) = delete;
-  Stream get() const { return stream_; }
-
- private:
-  const Driver& driver_;
-  Context context_;
-  Stream stream_ = nullptr;
-};
 
 class GpuDevice : public Device {
  public:
@@ -207,6 +188,9 @@ class GpuDevice : public Device {
     const Current current = enter();
     driver_.copy(dst, src, bytes, stream_of(stream));
   }
+  std::unique_ptr<CopyQueue> copy_queue() override {
+    return std::make_unique<DriverCopyQueue>(driver_, context_.get());
+  }
   void launch(const Kernel& kernel, const LaunchShape& shape, const void* args, size_t,
               ucclEpStream_t stream) override {
     const Current current = enter();
@@ -256,7 +240,7 @@ class GpuDevice : public Device {
   PrimaryContext context_;
   const DeviceTraits traits_;
   KernelCode code_;
-  SetupStream setup_stream_;
+  OwnStream setup_stream_;
   std::map<void*, std::unique_ptr<MappedAllocation>> shareable_;
   std::function<void(const std::string&)> on_fault_;
 };

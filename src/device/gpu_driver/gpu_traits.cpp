@@ -65,6 +65,7 @@ DeviceTraits gpu_device_traits(const Driver& driver, int index) {
   if (ask(attribute.cooperative_launch) == 0) fail(ucclEpNotSupported, "{} has no cooperative launch", traits.name);
   if (ask(attribute.virtual_memory) == 0) fail(ucclEpNotSupported, "{} has no virtual memory functions", traits.name);
   traits.window_granularity = window_granularity(driver, ordinal);
+  traits.nics_reach = false;
   return traits;
 }
 

@@ -31,8 +31,10 @@ void parse_mode(HostDeviceConfig& config) {
       config.lockstep = true;
     } else if (mode == "deferred") {
       config.deferred = true;
+    } else if (mode == "apart") {
+      config.apart = true;
     } else {
-      fail(ucclEpInvalidArgument, "UCCLEP_HOST_MODE: \"{}\" is not residency=N, lockstep or deferred", mode);
+      fail(ucclEpInvalidArgument, "UCCLEP_HOST_MODE: \"{}\" is not residency=N, lockstep, deferred or apart", mode);
     }
   }
 }

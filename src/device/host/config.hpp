@@ -9,6 +9,7 @@
 //   residency=n                at most n blocks of a device are resident, in index order; the rest queue
 //   lockstep                   a diverged warp runs one side until it reconverges at a warp or block verb, or ends
 //   deferred                   bulk copies read and write some time between their issue and the wait that needs them
+//   apart                      NICs do not reach the user's windows, and copies of a queue take their time
 // UCCLEP_HOST_WATCHDOG_MS=n    a launch that does nothing but spin for so long is ended and reported; 0: never, since
 //                              the library's kernels bound their waits themselves (default 0, with lockstep 10000)
 #pragma once
@@ -23,6 +24,7 @@ struct HostDeviceConfig {
   unsigned residency = 0;  // 0: all blocks
   bool lockstep = false;
   bool deferred = false;
+  bool apart = false;
   int64_t watchdog_ms = 0;
 
   static HostDeviceConfig from_environment();

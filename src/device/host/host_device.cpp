@@ -2,6 +2,8 @@
 #include "device/host/host_device.hpp"
 
 #include <atomic>
+#include <cstring>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -48,6 +50,31 @@ std::shared_ptr<Machine> share_machine(const HostDeviceConfig& config) {
   }
   return machine;
 }
+
+// A copy is made when somebody asks whether it has ended, one each time: none is there at once.
+class LateCopies : public CopyQueue {
+ public:
+  ~LateCopies() override {
+    while (!begun_.empty()) ended();
+  }
+  void copy(void* to, const void* from, size_t bytes) override { begun_.push_back({to, from, bytes}); }
+  uint64_t ended() override {
+    if (begun_.empty()) return ended_;
+    const Copy& copy = begun_.front();
+    std::memcpy(copy.to, copy.from, copy.bytes);
+    begun_.pop_front();
+    return ++ended_;
+  }
+
+ private:
+  struct Copy {
+    void* to;
+    const void* from;
+    size_t bytes;
+  };
+  std::deque<Copy> begun_;
+  uint64_t ended_ = 0;
+};
 
 class HostDevice : public Device, public StreamCapture {
  public:
@@ -146,6 +173,7 @@ class HostDevice : public Device, public StreamCapture {
   void memcpy_async(void* dst, const void* src, size_t bytes, ucclEpStream_t stream) override {
     streams().copy(find(stream), dst, src, bytes);
   }
+  std::unique_ptr<CopyQueue> copy_queue() override { return std::make_unique<LateCopies>(); }
   void launch(const Kernel& kernel, const LaunchShape& shape, const void* args, size_t arg_bytes,
               ucclEpStream_t stream) override {
     check(kernel, shape);
@@ -231,6 +259,7 @@ DeviceTraits host_device_traits(int index, const HostDeviceConfig& config) {
   traits.shared_bytes = host_shared_bytes;
   traits.line_bytes = sizeof(uint64_t) * 2;  // a packet: the epoch is released after the value
   traits.line_payload = sizeof(uint64_t);
+  traits.nics_reach = !config.apart;
   return traits;
 }
 

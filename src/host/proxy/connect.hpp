@@ -39,6 +39,7 @@ struct GroupSpec {
                                              // on; none where no proxy is needed, or the rank is gone
   uint32_t sends = 1024;                     // operations of an endpoint that are unfinished at once, at most
   FaultSink faults = {};                     // empty: the engine's
+  std::function<std::unique_ptr<CopyQueue>()> copies = {};  // for a thread; empty: NICs reach the user's windows
 };
 
 // Hands the parts of each thread's share, connected, to `build`, which makes of them what will send; when it returns

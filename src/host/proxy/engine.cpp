@@ -23,7 +23,8 @@ ProxyGroup::ProxyGroup(const GroupSpec& spec, std::vector<GroupShare::Parts> par
   shares_.reserve(parts.size());
   for (GroupShare::Parts& part : parts) {
     ports_ += static_cast<uint32_t>(part.ports.size());
-    shares_.push_back(std::make_shared<GroupShare>(spec.shape, std::move(part), spec.words, consumed, faults));
+    shares_.push_back(std::make_shared<GroupShare>(spec.shape, std::move(part), spec.words, consumed, faults,
+                                                   spec.copies ? spec.copies() : nullptr));
   }
 }
 
@@ -110,6 +111,10 @@ void ProxyGroup::paused(Step&& step) {
     threads_[i]->adopt(shares_[i]);
     if (error) throw *error;
   }
+}
+
+void ProxyGroup::keep_window(uint32_t id, void* data, uint64_t bytes) {
+  paused([&](GroupShare& share) { share.keep_window(id, data, bytes); });
 }
 
 std::vector<transport::Key> ProxyGroup::offer_window(uint32_t id, const transport::Memory& memory) {

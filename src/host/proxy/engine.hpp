@@ -51,6 +51,8 @@ class ProxyGroup {
   // have offered. settle: waits until every put and signal has come to lie at its peer, of those that were pushed
   // before.
   uint32_t ports() const { return ports_; }
+  // keep: the same of a window that NICs do not reach, when all ranks have done so.
+  void keep_window(uint32_t id, void* data, uint64_t bytes);
   std::vector<transport::Key> offer_window(uint32_t id, const transport::Memory& memory);
   void import_window(uint32_t id, const std::vector<std::vector<transport::Key>>& keys);  // by rank, by port
   void forget_window(uint32_t id);

@@ -12,6 +12,7 @@ namespace {
 
 constexpr uint32_t none = 0xffffffff;
 constexpr size_t batch = 64;  // commands, completions
+constexpr std::chrono::seconds last_copies{1};
 
 uint32_t& region_of(std::vector<uint32_t>& regions, uint32_t id) {
   if (regions.size() <= user_window(id)) regions.resize(user_window(id) + 1, UCCLEP_NO_REGION);
@@ -21,13 +22,14 @@ uint32_t& region_of(std::vector<uint32_t>& regions, uint32_t id) {
 }  // namespace
 
 GroupShare::GroupShare(const GroupShape& shape, Parts parts, const Arrivals& words,
-                       std::shared_ptr<ConsumedHere> consumed, FaultSink sink)
+                       std::shared_ptr<ConsumedHere> consumed, FaultSink sink, std::unique_ptr<CopyQueue> copies)
     : shape_(shape),
       parts_(std::move(parts)),
       consumed_(std::move(consumed)),
       log_(shape_.traced ? std::make_unique<TransferLog>(shape_.ranks, shape_.in_flight) : nullptr),
-      sender_(shape_, parts_.ports, parts_.peers, counts_, log_.get()),
-      receiver_(shape_, words, *consumed_, sender_, parts_.peers, counts_, log_.get()),
+      staging_(copies ? std::make_unique<Staging>(shape_.channel, shape_.ranks, std::move(copies)) : nullptr),
+      sender_(shape_, parts_.ports, parts_.peers, counts_, log_.get(), staging_.get()),
+      receiver_(shape_, words, *consumed_, sender_, parts_.peers, counts_, log_.get(), staging_.get()),
       number_of_(shape.ranks, none),
       watched_(parts_.peers.size()),
       sink_(std::move(sink)) {
@@ -49,6 +51,7 @@ bool GroupShare::step() {
     if (draining) receiver_.return_credits();
   }
   if (!parting_.empty()) moved |= complete_partings();
+  if (staging_ != nullptr) moved |= poll_copies();
   moved |= sender_.pump();
   // After the posts: where lanes sleep, as those of the host device may, this wakes them by a system call.
   for (RingReader& ring : rings_) ring.release_all();
@@ -62,7 +65,7 @@ bool GroupShare::step() {
 
 // After a round in which nothing happened.
 void GroupShare::look_whether_drained() {
-  if (drained_.load(std::memory_order_relaxed) || !sender_.idle() || !sender_.all_returned()) return;
+  if (drained_.load(std::memory_order_relaxed) || under_way() || !sender_.all_returned()) return;
   if (const uint64_t rows = sender_.rows_waiting(); rows > 0) {
     report(
         {ucclEpInternalError, "proxy", -1,
@@ -145,6 +148,16 @@ bool GroupShare::poll(Port& port) {
   return count > 0;
 }
 
+bool GroupShare::poll_copies() {
+  const bool moved = staging_->poll([&](uint32_t rank, uint64_t number) { receiver_.placed(rank, number); });
+  if (const auto why = staging_->failure()) {
+    report({ucclEpUnhandledDeviceError, "channel", -1,
+            fmt::format("rank {}: what was put could not be copied between host memory and a window: {}", shape_.rank,
+                        *why)});
+  }
+  return moved;
+}
+
 void GroupShare::take_error(Port& port, const transport::Completion& one) {
   const bool of_operation = one.operation != UCCLEP_OPERATION_NONE;
   if (of_operation) {
@@ -217,6 +230,10 @@ void GroupShare::import_window(uint32_t id, const std::vector<std::vector<transp
 }
 
 void GroupShare::forget_window(uint32_t id) {
+  if (staging_ != nullptr) {  // where the communicator has failed, copies may be under way
+    for (const auto begin = Clock::now(); copies() && Clock::now() - begin < last_copies;) poll_copies();
+    return staging_->forget_window(id);
+  }
   for (PeerLines& peer : parts_.peers) {
     for (Line& line : peer.lines) {
       const uint32_t region = std::exchange(region_of(line.regions, id), UCCLEP_NO_REGION);

@@ -31,14 +31,15 @@ class GroupShare {
     std::vector<PeerLines> peers;
     std::vector<RingMemory> rings;
   };
-  // consumed: the same for all shares of the group. sink is called by the proxy thread.
+  // consumed: the same for all shares of the group. sink is called by the proxy thread. copies: where NICs do not reach
+  // the user's windows.
   GroupShare(const GroupShape& shape, Parts parts, const Arrivals& words, std::shared_ptr<ConsumedHere> consumed,
-             FaultSink sink);
+             FaultSink sink, std::unique_ptr<CopyQueue> copies = nullptr);
 
   // The proxy thread, again and again. True when anything happened.
   bool step();
   // Something waits, or has not ended.
-  bool under_way() const { return !sender_.idle(); }
+  bool under_way() const { return !sender_.idle() || copies(); }
   // And this now and then.
   void watch(Clock::time_point now);
 
@@ -56,7 +57,9 @@ class GroupShare {
   std::optional<Fault> first_fault() const;
   const GroupCounts<Counter>& counts() const { return counts_; }
 
-  // While no thread steps it: a window of the user's. The keys are in the order of the rank's ports.
+  // While no thread steps it: a window of the user's. The keys are in the order of the rank's ports. keep: of one that
+  // NICs do not reach.
+  void keep_window(uint32_t id, void* data, uint64_t bytes) { staging_->keep_window(id, data, bytes); }
   void register_window(uint32_t id, const transport::Memory& memory, std::vector<transport::Key>& keys);
   void import_window(uint32_t id, const std::vector<std::vector<transport::Key>>& keys);  // by rank
   void forget_window(uint32_t id);
@@ -81,6 +84,8 @@ class GroupShare {
   const char* what_is_wrong(const Command& command);
   bool complete_partings();
   bool poll(Port& port);
+  bool poll_copies();
+  bool copies() const { return staging_ != nullptr && !staging_->idle(); }
   void take_error(Port& port, const transport::Completion& completion);
   void lose(uint32_t peer, ucclEpResult_t code, std::string_view words, std::optional<uint64_t> cookie);
   void report_losses();
@@ -93,6 +98,7 @@ class GroupShare {
   GroupCounts<Counter> counts_;
   Counter calm_;
   std::unique_ptr<TransferLog> log_;
+  std::unique_ptr<Staging> staging_;  // or none
   Sender sender_;
   Receiver receiver_;
   std::vector<uint32_t> number_of_;  // of a peer, by rank

@@ -24,13 +24,15 @@ void store(uint64_t* word, uint64_t value) {
 }  // namespace
 
 Receiver::Receiver(const GroupShape& shape, const Arrivals& words, ConsumedHere& consumed, Sender& sender,
-                   const std::vector<PeerLines>& peers, GroupCounts<Counter>& counts, TransferLog* log)
+                   const std::vector<PeerLines>& peers, GroupCounts<Counter>& counts, TransferLog* log,
+                   Staging* staging)
     : shape_(shape),
       words_(words),
       consumed_(consumed),
       sender_(sender),
       counts_(counts),
       log_(log),
+      staging_(staging),
       table_({.ranks = shape.ranks, .in_flight = shape.in_flight, .chunks = most_chunks_of(shape.places)}),
       number_of_(shape.ranks, none),
       returns_(peers.size(), CreditReturn(shape.credits)),
@@ -77,10 +79,22 @@ void Receiver::return_credit(uint32_t peer) {
 
 void Receiver::take_message(uint32_t peer, const Immediate& imm) {
   if (shape_.channel.rows == 0) return counts_.foreign.add(1);
-  MessagesIn& messages = messages_[peer];
-  if (!messages.arrive(imm.value, imm.epoch != 0)) return counts_.repeated.add(1);
+  const bool letter = imm.epoch != 0;
+  const uint64_t number = messages_[peer].arrive(imm.value, letter);
+  if (number == 0) return counts_.repeated.add(1);
   return_credit(peer);
-  messages.advance([&](uint64_t number) { open_letter(imm.source, number); });
+  if (staging_ != nullptr && !letter) {
+    if (staging_->begin_in(imm.source, number)) return;
+    counts_.foreign.add(1);
+  }
+  placed(imm.source, number);
+}
+
+void Receiver::placed(uint32_t source, uint64_t number) {
+  const uint32_t peer = number_of_[source];
+  MessagesIn& messages = messages_[peer];
+  messages.place(number);
+  messages.advance([&](uint64_t letter) { open_letter(source, letter); });
   sender_.owe(peer, Word::placed, messages.in_order());
 }
 

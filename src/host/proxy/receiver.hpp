@@ -25,13 +25,16 @@ class Receiver {
  public:
   // All of these outlive it; peers and their numbers as in Sender.
   Receiver(const GroupShape& shape, const Arrivals& words, ConsumedHere& consumed, Sender& sender,
-           const std::vector<PeerLines>& peers, GroupCounts<Counter>& counts, TransferLog* log = nullptr);
+           const std::vector<PeerLines>& peers, GroupCounts<Counter>& counts, TransferLog* log = nullptr,
+           Staging* staging = nullptr);
 
   void arrive(uint32_t immediate);
   // The kernels' CommandOp::consumed, which the peer shall hear. Null, or why it cannot be right.
   const char* consume(uint32_t peer, const Command& command);
   // Also credits that are not due yet: whoever is about to end waits for all of its own.
   void return_credits();
+  // The bytes of a put lie where they belong.
+  void placed(uint32_t source, uint64_t number);
   // What has arrived becomes visible to the kernels.
   void publish();
   // The kernels may write again where they had put something out for the peer.
@@ -56,6 +59,7 @@ class Receiver {
   Sender& sender_;
   GroupCounts<Counter>& counts_;
   TransferLog* log_;
+  Staging* staging_;
   ArrivalTable table_;
   std::vector<uint32_t> ranks_, number_of_;  // of peers; by rank
   std::vector<CreditReturn> returns_;

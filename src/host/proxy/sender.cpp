@@ -36,12 +36,13 @@ Sender::Peer::Peer(const GroupShape& shape)
 }
 
 Sender::Sender(const GroupShape& shape, std::vector<Port>& ports, std::vector<PeerLines>& peers,
-               GroupCounts<Counter>& counts, TransferLog* log)
+               GroupCounts<Counter>& counts, TransferLog* log, Staging* staging)
     : shape_(shape),
       ports_(ports),
       lines_(peers),
       counts_(counts),
       log_(log),
+      staging_(staging),
       waiting_(static_cast<uint32_t>(peers.size()), static_cast<uint32_t>(peers.size()) * most_waiting(shape)) {
   peers_.reserve(peers.size());
   active_.reserve(peers.size());
@@ -86,19 +87,27 @@ const char* Sender::take_message(uint32_t number, const Command& command) {
   const Message& message = message_of(number, command);
   if (command.operation() == CommandOp::letter) {
     if (message.letter.row >= shape_.channel.rows) return "there is no such signal";
-  } else {
-    const Line& line = lines_[number].lines[line_of(number, command)];
-    const auto has = [](const std::vector<uint32_t>& regions, uint32_t id) {
-      return user_window(id) < regions.size() && regions[user_window(id)] != UCCLEP_NO_REGION;
-    };
-    if (!has(ports_[line.port].regions, message.from_window) || !has(line.regions, message.to_window)) {
-      return "it names a window that is not registered any more";
-    }
+  } else if (const char* wrong = begin_put(number, command, numbered, message)) {
+    return wrong;
   }
   if (!waiting_.push(number, command)) return "more messages wait than there can be";
   ++peer.waiting;
   activate(number);
   return nullptr;
+}
+
+const char* Sender::begin_put(uint32_t number, const Command& command, uint64_t numbered, const Message& message) {
+  bool known = false;
+  if (staging_ != nullptr) {
+    known = staging_->begin_out(lines_[number].rank, numbered, message);
+  } else {
+    const Line& line = lines_[number].lines[line_of(number, command)];
+    const auto has = [](const std::vector<uint32_t>& regions, uint32_t id) {
+      return user_window(id) < regions.size() && regions[user_window(id)] != UCCLEP_NO_REGION;
+    };
+    known = has(ports_[line.port].regions, message.from_window) && has(line.regions, message.to_window);
+  }
+  return known ? nullptr : "it names a window that is not registered any more";
 }
 
 void Sender::owe(uint32_t number, Word word, uint64_t value) {
@@ -232,6 +241,7 @@ bool Sender::chain_messages(uint32_t number) {
   while (!waiting_.is_empty(number)) {
     const Command command = waiting_.front(number);
     const size_t turn = line_of(number, command);
+    if (waits_for_copy(number, command)) return false;
     if (stall(peer.waits_for_credit, !peer.credits.available(), counts_.credit_stalls)) return false;
     if (lines[turn].chained == Line::longest_chain) return false;
     if (stall(peer.waits_for_nic, !has_room(lines[turn], bytes_of(number, command)), counts_.nic_stalls)) return false;
@@ -252,6 +262,11 @@ size_t Sender::line_of(uint32_t number, const Command& command) const {
   return is_header(command) ? 0 : command.row() / shape_.places.of(command).rows_per_chunk % lines;
 }
 
+bool Sender::waits_for_copy(uint32_t number, const Command& command) const {
+  return staging_ != nullptr && command.operation() == CommandOp::channel_put &&
+         !staging_->is_out(lines_[number].rank, peers_[number].messages.number_of(command.epoch()));
+}
+
 // It stays in its slot until it is placed.
 const Message& Sender::message_of(uint32_t number, const Command& command) const {
   return shape_.channel.message(lines_[number].rank, peers_[number].messages.number_of(command.epoch()));
@@ -259,7 +274,8 @@ const Message& Sender::message_of(uint32_t number, const Command& command) const
 
 uint64_t Sender::bytes_of(uint32_t number, const Command& command) const {
   if (!is_of_channel(command)) return command.bytes();
-  return command.operation() == CommandOp::letter ? sizeof(Letter) : message_of(number, command).bytes;
+  if (command.operation() == CommandOp::letter) return sizeof(Letter);
+  return message_of(number, command).bytes + (staging_ != nullptr ? sizeof(StagedPut) : 0);
 }
 
 // Takes the room, too.
@@ -286,13 +302,21 @@ void Sender::chain_of_channel(uint32_t number, Line& line, const Command& comman
   const uint64_t numbered = peers_[number].messages.number_of(command.epoch());
   const bool letter = command.operation() == CommandOp::letter;
   const Message& message = shape_.channel.message(rank, numbered);
-  const uint32_t from = letter ? 0 : user_window(message.from_window), to = letter ? 0 : user_window(message.to_window);
+  const bool within = letter || staging_ != nullptr;  // from the group's own window into the peer's
   transport::Operation& operation = chain(line, message_arrives(numbered, shape_.rank, letter), numbered);
-  operation.local_region = ports_[line.port].regions[from];
-  operation.remote_region = line.regions[to];
-  operation.local_offset = letter ? shape_.channel.message_at(rank, numbered) : message.from_offset;
-  operation.remote_offset = letter ? shape_.channel.letter_at(shape_.rank, numbered) : message.to_offset;
-  operation.bytes = letter ? sizeof(Letter) : message.bytes;
+  operation.local_region = ports_[line.port].regions[within ? 0 : user_window(message.from_window)];
+  operation.remote_region = line.regions[within ? 0 : user_window(message.to_window)];
+  operation.bytes = bytes_of(number, command);
+  if (letter) {
+    operation.local_offset = shape_.channel.message_at(rank, numbered);
+    operation.remote_offset = shape_.channel.letter_at(shape_.rank, numbered);
+  } else if (staging_ != nullptr) {
+    operation.local_offset = shape_.channel.staged_out_at(rank, numbered);
+    operation.remote_offset = shape_.channel.staged_in_at(shape_.rank, numbered);
+  } else {
+    operation.local_offset = message.from_offset;
+    operation.remote_offset = message.to_offset;
+  }
   counts_.channel.add(1);
   counts_.bytes.add(operation.bytes);
 }

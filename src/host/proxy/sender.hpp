@@ -12,6 +12,7 @@
 #include "host/proxy/credits.hpp"
 #include "host/proxy/port.hpp"
 #include "host/proxy/set_aside.hpp"
+#include "host/proxy/staging.hpp"
 #include "host/proxy/statistics.hpp"
 #include "host/proxy/transfer_log.hpp"
 
@@ -32,9 +33,10 @@ struct GroupShape {
 
 class Sender {
  public:
-  // All of these outlive it. peers: their order gives the numbers by which everything here names them. log: or NULL.
+  // All of these outlive it. peers: their order gives the numbers by which everything here names them. log, staging: or
+  // NULL.
   Sender(const GroupShape& shape, std::vector<Port>& ports, std::vector<PeerLines>& peers, GroupCounts<Counter>& counts,
-         TransferLog* log = nullptr);
+         TransferLog* log = nullptr, Staging* staging = nullptr);
 
   // A command of the rank's kernels, for a peer of this share. Null, or why it cannot be right.
   const char* take(uint32_t peer, const Command& command);
@@ -108,6 +110,8 @@ class Sender {
   void chain_message(uint32_t peer, Line& line, const Command& command);
   void chain_rows(uint32_t peer, Line& line, const Command& command);
   void chain_of_channel(uint32_t peer, Line& line, const Command& command);
+  const char* begin_put(uint32_t peer, const Command& command, uint64_t numbered, const Message& message);
+  bool waits_for_copy(uint32_t peer, const Command& command) const;
   size_t line_of(uint32_t peer, const Command& command) const;
   uint64_t bytes_of(uint32_t peer, const Command& command) const;
   const Message& message_of(uint32_t peer, const Command& command) const;
@@ -119,6 +123,7 @@ class Sender {
   std::vector<PeerLines>& lines_;
   GroupCounts<Counter>& counts_;
   TransferLog* log_;
+  Staging* staging_;
   std::vector<Peer> peers_;
   SetAside waiting_;
   std::vector<uint32_t> active_;  // peers that have something to send
