@@ -16,8 +16,8 @@ void check_nothing_pending(const ucclEpHandle& handle);
 
 // How an operation goes. in_halves: by the kernels of halves, one after the other, since a half of its kind is pending,
 // of which those of whole operations know nothing; or in HT since the group has masks, with which a second half may run
-// again, and a first one not. held_back: whole, as the second half: what has to be mended before rows leave is not begun
-// by the first. second_half: of what a user's kernel has opened.
+// again, and a first one not. held_back: whole, as the second half: what has to be mended before rows leave is not
+// begun by the first. second_half: of what a user's kernel has opened.
 enum class Course { whole, in_halves, first_half, held_back, second_half };
 
 Course course_of(const ucclEpHandle& handle, Kind kind, int send_only, bool opened);

@@ -22,8 +22,7 @@ DriverCopyQueue::~DriverCopyQueue() {
   });
   for (Event event : begun_) unused_.push_back(event);
   for (Event event : unused_) {
-    undo(driver_, context_, "destroying an event",
-         [event](const DriverApi& api) { return api.event_destroy(event); });
+    undo(driver_, context_, "destroying an event", [event](const DriverApi& api) { return api.event_destroy(event); });
   }
 }
 
