@@ -33,16 +33,17 @@ struct OperationKernels {
 void note_operation(ucclEpHandle& handle, Kind kind);
 void keep_second_half(ucclEpHandle& handle, Kind kind, SecondHalf::Launch launch, ucclEpStream_t stream);
 
-// With masks late weights leave first, alone (Announce).
+// With masks late weights leave first (CombineArgs::announced).
 template <class Args>
 void launch_all(ucclEpGroup& group, const Kernel& kernel, const Kernel& mend, const LaunchShape& shape, Args args,
                 ucclEpStream_t stream) {
   if constexpr (std::is_same_v<Args, CombineArgs>) {
     if (group.mask_words && args.late_weights) {
-      args.announce = Announce::alone;
-      launch(group, kernel, shape, args, stream);
-      launch(group, mend, LaunchShape{1, shape.block, 0}, args, stream);
-      args.announce = Announce::before;
+      const bool networked = group.shape().networked != 0;
+      launch(group, networked ? kernels::ll_announce_weights_network : kernels::ll_announce_weights, shape, args,
+             stream);
+      launch(group, kernels::ll_mend_weights, LaunchShape{1, shape.block, 0}, args, stream);
+      args.announced = true;
       args.group.timeout_ns *= 2;  // before its rows leave a peer may have waited as long as it may
     }
   }

@@ -10,10 +10,6 @@
 
 namespace ucclep {
 
-// When READY and late weights leave. In groups with masks that is a launch before all others, and its mend settles whom
-// rows may count on: whoever has to wait for weights would keep its rows from all others meanwhile (P12).
-enum class Announce : uint8_t { with_rows, alone, before };
-
 struct CombineArgs {
   ucclEpDeviceGroup group;
   HandleView handle;
@@ -31,7 +27,8 @@ struct CombineArgs {
   bool ranked;        // RANK_MAJOR
   bool weighted;      // products with weights: forward LL EXPERT_MAJOR
   bool late_weights;  // P7: those of this combine
-  Announce announce;
+  bool announced;     // with masks: READY and late weights have left in a launch before this one, and its mend has
+                      // settled whom rows may count on (P12): who waits for weights keeps its rows from all others
   bool weights_back;  // backward, with weight_rows
   bool opened;        // of a second half: the first was a user's kernel
   uint32_t row_bytes;

@@ -411,12 +411,8 @@ UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const HandleM
   const uint32_t updated = memory.state()->updated;  // it comes while the peers' words do
   if (!slots_free(op, opening, typename Wire::Consumed{})) return false;
   if constexpr (Forms::bulk) acquire_then_bulk();
-  const bool routed = is_routed(op, memory, uniform(updated)), first = args.group.again == 0;
-  if (first && args.announce != Announce::before && !Path::begin(op, memory, args, routed)) return false;
-  if (args.announce == Announce::alone) {
-    if (routed) send_weights<Wire>(op, memory, args);
-    return false;  // the operation has not ended
-  }
+  const bool routed = is_routed(op, memory, uniform(updated));
+  if (!args.announced && !Path::begin(op, memory, args, routed)) return false;
   if (!routed) return true;
   // Normally rows fly while the headers do. Where this rank is going to wait for weights it first makes sure that
   // everybody means to send them.
@@ -424,9 +420,9 @@ UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const HandleM
   if (args.late_weights) {
     if (!Wire::headers_in(op, grid_size() - 1, args.wait_ns)) return false;
     ready = ready_in(op, args.settings, args.wait_ns);
-    if (ready == HeaderResult::differs && first) Path::give_up(op, memory, args);
+    if (ready == HeaderResult::differs) Path::give_up(op, memory, args);
     if (ready != HeaderResult::good) return ready == HeaderResult::differs;
-    if (args.announce == Announce::with_rows) send_weights<Wire>(op, memory, args);
+    if (!args.announced) send_weights<Wire>(op, memory, args);
   }
   if (args.weights_back) send_weight_rows<Wire>(op, memory, args);
   if (!every_thread(send())) return false;
@@ -439,6 +435,19 @@ UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const HandleM
   }
   if (ready != HeaderResult::good) return ready == HeaderResult::differs;  // every rank ends without a row
   return reduce() && (!args.weights_back || sum_weight_rows<Wire>(op, memory, args));
+}
+
+// In a group with masks, before all else of a combine with late weights (CombineArgs::announced): READY and they leave,
+// and nobody is waited for. Its mend follows, and then the operation, which has the same number.
+template <class Wire>
+UCCLEP_FN void announce_weights(const CombineArgs& args) {
+  const Opening opening = Opening::of(args.group, Kind::combine);
+  const Op op = next_operation(args.group, Kind::combine, Operation::combine, opening);
+  if (!begins(args.group, Kind::combine, op.seq)) return;
+  const HandleMemory memory{args.handle, args.group.shape};
+  if (!slots_free(op, opening, typename Wire::Consumed{})) return;
+  const bool routed = memory.state()->updated == memory.handle.stamp;
+  if (CombinePath<Wire>::begin(op, memory, args, routed) && routed) send_weights<Wire>(op, memory, args);
 }
 
 // The whole operation, or its first half.

@@ -171,24 +171,37 @@ UCCLEP_FN bool weights_have_come(const Op& op, const CombineArgs& args, uint32_t
                    memory.rows_from()[rank] * combining::weight_packets(op.group.shape));
 }
 
-// After READY and late weights have left alone, and after the combine itself.
-UCCLEP_FN void after_combine(const CombineArgs& args) {
+// After READY and late weights have left alone.
+UCCLEP_FN void after_weights(const CombineArgs& args) {
   const Op op = next_operation(args.group, Kind::combine, Operation::combine, Opening::of(args.group, Kind::combine));
-  const bool alone = args.announce == Announce::alone;
   const auto decide = [&](uint32_t rank) {
     FromNetwork come;
     const uint64_t start = clock_ns();
     settle(op, rank, [&] {
-      if (!op.has_window(rank)) return come.all(op, rank) || (alone && come.header);
+      if (!op.has_window(rank)) return come.all(op, rank) || come.header;
       return have_come(op, header_packets(op, op.me(), rank), HeaderLayout::counts) &&
-             (alone ? weights_have_come(op, args, rank) : partials_have_come(op, args, rank));
+             weights_have_come(op, args, rank);
     });
-    if (alone && args.wait_ns.data && lane_id() == 0) {
+    if (args.wait_ns.data && lane_id() == 0) {
       *reinterpret_cast<int64_t*>(args.wait_ns.at(0, 0, rank)) += static_cast<int64_t>(clock_ns() - start);
     }
     return uint64_t{0};
   };
-  mend(op, decide, alone ? Then::goes_on : Then::runs_again);
+  mend(op, decide, Then::goes_on);
+}
+
+UCCLEP_FN void after_combine(const CombineArgs& args) {
+  const Op op = next_operation(args.group, Kind::combine, Operation::combine, Opening::of(args.group, Kind::combine));
+  const auto decide = [&](uint32_t rank) {
+    FromNetwork come;
+    settle(op, rank, [&] {
+      if (!op.has_window(rank)) return come.all(op, rank);
+      return have_come(op, header_packets(op, op.me(), rank), HeaderLayout::counts) &&
+             partials_have_come(op, args, rank);
+    });
+    return uint64_t{0};
+  };
+  mend(op, decide);
 }
 
 }  // namespace mending

@@ -124,6 +124,7 @@ class CombinePath<ByNetwork> {
   // Weights that come with combine go with READY, by place, and so do those of the backward pass: whether all ranks
   // mean to send them shows when they are there.
   static UCCLEP_FN bool begin(const Op& op, const HandleMemory& memory, const CombineArgs& args, bool updated) {
+    if (op.group.again != 0) return true;  // in the first run
     for (uint32_t i = block_id(); i < op.ranks(); i += grid_size()) {
       const uint32_t peer = op.rotated(i);
       if (is_masked(op.group, peer)) continue;
@@ -178,6 +179,7 @@ class CombinePath<ByNetwork> {
   }
 
   static UCCLEP_FN void give_up(const Op& op, const HandleMemory& memory, const CombineArgs& args) {
+    if (op.group.again != 0) return;
     for (uint32_t home = grid_warp(); home < op.ranks(); home += grid_warps()) {
       if (op.has_window(home) || is_masked(op.group, home)) continue;
       if (!network::push_as_they_are(op, home, memory.rows_from()[home], args.row_bytes)) return;

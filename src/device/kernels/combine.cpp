@@ -5,6 +5,12 @@
 
 namespace UCCLEP_SIMT_NAMESPACE {
 
+UCCLEP_KERNEL(ll_announce_weights, CombineArgs) {
+  combining::announce_weights<ll::ByWindows>(args);
+}
+UCCLEP_KERNEL(ll_announce_weights_network, CombineArgs) {
+  combining::announce_weights<ByNetwork>(args);
+}
 UCCLEP_KERNEL(ll_combine_bf16, CombineArgs) {
   combining::combine_ll<Bf16, ll::AnyForm>(args);
 }

@@ -73,6 +73,9 @@ inline constexpr Kernel ht_complete_combine_fp16_network{"ht_complete_combine_fp
 inline constexpr Kernel ht_send_combine_fp32_network{"ht_send_combine_fp32_network", false};
 inline constexpr Kernel ht_complete_combine_fp32_network{"ht_complete_combine_fp32_network", false};
 inline constexpr Kernel ll_mend_dispatch{"ll_mend_dispatch", false};
+inline constexpr Kernel ll_announce_weights{"ll_announce_weights", false};
+inline constexpr Kernel ll_announce_weights_network{"ll_announce_weights_network", false};
+inline constexpr Kernel ll_mend_weights{"ll_mend_weights", false};
 inline constexpr Kernel ll_mend_combine{"ll_mend_combine", false};
 inline constexpr Kernel ht_mend_update{"ht_mend_update", false};
 inline constexpr Kernel ht_mend_dispatch{"ht_mend_dispatch", false};

@@ -8,6 +8,9 @@ namespace UCCLEP_SIMT_NAMESPACE {
 UCCLEP_KERNEL(ll_mend_dispatch, LlDispatchArgs) {
   mending::after_dispatch(args);
 }
+UCCLEP_KERNEL(ll_mend_weights, CombineArgs) {
+  mending::after_weights(args);
+}
 UCCLEP_KERNEL(ll_mend_combine, CombineArgs) {
   mending::after_combine(args);
 }
