@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Groups with enable_mask: a rank that is late, stops or dies is masked, and the others go on without it, with the
 // results of a world that does not have it; a rank that lives comes back with ucclEpMaskClear.
-#include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "conformance/masked.hpp"
 #include "conformance/nodes.hpp"
-#include "ucclep/device/masks.hpp"
 #include "ucclep/device/objects.hpp"
 
 namespace ucclep::test {
@@ -462,51 +459,6 @@ TEST_CASE("abort from another thread ends an operation that waits for a rank to 
 }
 TEST_CASE("abort from another thread ends a mend", "[masks]") {
   aborted(2, 4000, 4500);
-}
-
-// Says in a group's words what is said of a rank that dies, as soon as the mend of a dispatch has asked for it again.
-class DiesMeanwhile {
- public:
-  DiesMeanwhile(GroupMasks& masks, uint32_t rank)
-      : masks_(masks), rank_(rank), watcher_([this](const std::stop_token& stop) { watch(stop); }) {}
-
- private:
-  void watch(const std::stop_token& stop) {
-    std::atomic_ref<uint64_t> again(masks_.again[static_cast<uint32_t>(Kind::dispatch)]);
-    const uint64_t before = again;
-    while (again == before && !stop.stop_requested()) {
-    }
-    std::atomic_ref(masks_.of(rank_).lost) = lost_bit;
-    std::atomic_ref(masks_.leave) = leave_now;
-  }
-  GroupMasks& masks_;
-  uint32_t rank_;
-  std::jthread watcher_;
-};
-
-TEST_CASE("HT: who runs again has all that it reads, whoever is lost meanwhile", "[masks]") {
-  if (test_gpus() > 0) return skip_case("a group's words lie in a GPU's memory");
-  const Scenario scenario = lines(Layout::ht_flat);
-  run_ranks(ranks, [&](Rank& rank) {
-    Masked at(rank, scenario);
-    round_trip(rank, at.comm, at.handle, at.stream, scenario);
-    Exchange exchange(rank, at.comm, scenario, 2);
-    exchange.update(at.handle, at.stream);
-    at.stream.synchronize();
-    meet(rank, 0);
-    if (rank.rank != missing) {
-      ucclEpDeviceHandle on_device;
-      ok(ucclEpHandleGetDevice(at.handle, &on_device), "ucclEpHandleGetDevice");
-      std::optional<DiesMeanwhile> dies;
-      if (rank.rank == 0) dies.emplace(*on_device.group.masks, 2);
-      exchange.expect_blank(missing);
-      exchange.dispatch(at.handle, at.stream);
-      at.stream.synchronize();
-      exchange.check_dispatch();
-      require_record(at);
-    }
-    comes_back(rank, at, scenario);
-  });
 }
 
 TEST_CASE("arguments of masks that make no sense are refused", "[process][masks]") {

@@ -4,15 +4,18 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <thread>
 
 #include "conformance/masked.hpp"
+#include "ucclep/device/masks.hpp"
 
 namespace ucclep::test {
 namespace {
@@ -234,6 +237,51 @@ TEST_CASE("kill -9 of two ranks, one shortly after the other: the others go on",
     two_die(lines(Layout::ll_expert_major), 300 * i, 50 * i);
     two_die(lines(Layout::ht_flat), 400 * i, 50 * i);
   }
+}
+
+// Says in a group's words what is said of a rank that dies, as soon as the mend of a dispatch has asked for it again.
+class DiesMeanwhile {
+ public:
+  DiesMeanwhile(GroupMasks& masks, uint32_t rank)
+      : masks_(masks), rank_(rank), watcher_([this](const std::stop_token& stop) { watch(stop); }) {}
+
+ private:
+  void watch(const std::stop_token& stop) {
+    std::atomic_ref<uint64_t> again(masks_.again[static_cast<uint32_t>(Kind::dispatch)]);
+    const uint64_t before = again;
+    while (again == before && !stop.stop_requested()) {
+    }
+    std::atomic_ref(masks_.of(rank_).lost) = lost_bit;
+    std::atomic_ref(masks_.leave) = leave_now;
+  }
+  GroupMasks& masks_;
+  uint32_t rank_;
+  std::jthread watcher_;
+};
+
+TEST_CASE("HT: who runs again has all that it reads, whoever is lost meanwhile", "[masks]") {
+  if (test_gpus() > 0) return skip_case("a group's words lie in a GPU's memory");
+  const Scenario scenario = lines(Layout::ht_flat);
+  run_ranks(ranks, [&](Rank& rank) {
+    Masked at(rank, scenario);
+    round_trip(rank, at.comm, at.handle, at.stream, scenario);
+    Exchange exchange(rank, at.comm, scenario, 2);
+    exchange.update(at.handle, at.stream);
+    at.stream.synchronize();
+    meet(rank, 0);
+    if (rank.rank != missing) {
+      ucclEpDeviceHandle on_device;
+      ok(ucclEpHandleGetDevice(at.handle, &on_device), "ucclEpHandleGetDevice");
+      std::optional<DiesMeanwhile> dies;
+      if (rank.rank == 0) dies.emplace(*on_device.group.masks, 2);
+      exchange.expect_blank(missing);
+      exchange.dispatch(at.handle, at.stream);
+      at.stream.synchronize();
+      exchange.check_dispatch();
+      require_record(at);
+    }
+    comes_back(rank, at, scenario);
+  });
 }
 
 // ---- Processes that stop, and go on when the others have masked them ----
