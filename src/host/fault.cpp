@@ -144,10 +144,6 @@ std::string sentence(const ErrorRecord& r, int rank) {
       return fmt::format("{}: a kernel of rank {} began it on a handle that has {}", operation, rank,
                          r.operation == Operation::combine ? "dispatched nothing since its last ucclEpHandleUpdate"
                                                            : "no routing: ucclEpHandleUpdate comes first");
-    case Phase::receiving:
-      return fmt::format(
-          "{} {}: a kernel of rank {} asked for rows of it; in groups with enable_mask ucclEpComplete brings them",
-          operation, r.epoch, rank);
     case Phase::handle_mem:
       return fmt::format("{} {}: config.handle_mem of rank {} was written to since a handle filled it", operation,
                          r.epoch, rank);

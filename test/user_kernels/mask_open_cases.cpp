@@ -4,34 +4,14 @@
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "conformance/masked.hpp"
 #include "conformance/nodes.hpp"
+#include "mask_scenarios.hpp"
 #include "open_calls.hpp"
-#include "receive_calls.hpp"
 
 namespace ucclep::test {
 namespace {
 
 using namespace masked;
-
-// Between domains user kernels have LL only.
-std::vector<Scenario> here(std::vector<Scenario> scenarios) {
-  if (crosses_nodes(ranks)) std::erase_if(scenarios, [](const Scenario& scenario) { return !scenario.ll(); });
-  return scenarios;
-}
-
-// What kernels send comes with weights, and LL operations with their routing.
-std::vector<Scenario> scenarios() {
-  std::vector<Scenario> all;
-  for (const Layout layout : all_layouts) {
-    for (Scenario scenario : {lines(layout), bulk(layout)}) {
-      scenario.carried = scenario.ll();
-      all.push_back(scenario);
-    }
-  }
-  if (reduced()) all = {all[3], all[4]};
-  return here(all);
-}
 
 void begin(Exchange& exchange, Masked& at, const std::string& scope) {
   if (!exchange.scenario().ll()) exchange.update(at.handle, at.stream);
@@ -52,7 +32,7 @@ void open_round(Exchange& exchange, Masked& at, const std::string& scope) {
 }
 
 TEST_CASE("user kernels with masks: nobody is late", "[process][nodes][reduced]") {
-  for (const Scenario& scenario : scenarios()) {
+  for (const Scenario& scenario : scenarios_of_kernels()) {
     run_ranks(ranks, [&](Rank& rank) {
       Masked at(rank, scenario, 20000);
       uint64_t seed = 0;
@@ -66,8 +46,6 @@ TEST_CASE("user kernels with masks: nobody is late", "[process][nodes][reduced]"
     });
   }
 }
-
-enum class Missing { dispatch, combine };
 
 void late(const Scenario& scenario, Missing what) {
   run_ranks(ranks, [&](Rank& rank) {
@@ -103,10 +81,10 @@ void late(const Scenario& scenario, Missing what) {
 }
 
 TEST_CASE("user kernels with masks: a rank that does not come to a dispatch", "[process][nodes][reduced]") {
-  for (const Scenario& scenario : scenarios()) late(scenario, Missing::dispatch);
+  for (const Scenario& scenario : scenarios_of_kernels()) late(scenario, Missing::dispatch);
 }
 TEST_CASE("user kernels with masks: a rank that does not come to a combine", "[process][long]") {
-  for (const Scenario& scenario : scenarios()) late(scenario, Missing::combine);
+  for (const Scenario& scenario : scenarios_of_kernels()) late(scenario, Missing::combine);
 }
 
 // HT: its rows were counted, and are zero rows; nothing of them goes back.
@@ -131,33 +109,6 @@ TEST_CASE("user kernels with masks: a rank that is masked after the Update", "[p
       }
       meet(rank, 1);
       comes_back(rank, at, scenario);
-    });
-  }
-}
-
-TEST_CASE("user kernels with masks: what a kernel asks for itself is refused, and the host brings it",
-          "[process][nodes]") {
-  for (Scenario scenario : here({lines(Layout::ll_rank_major), lines(Layout::ht_flat)})) {
-    scenario.carried = scenario.ll();
-    run_ranks(ranks, [&](Rank& rank) {
-      Masked at(rank, scenario, 20000);
-      Exchange exchange(rank, at.comm, scenario, 2);
-      if (!scenario.ll()) exchange.update(at.handle, at.stream);
-      const Words words(exchange, at.comm);
-      const RoundArgs args{RoundParts::dispatch, received_dispatch(exchange, at.handle, 1, words), {}, nullptr};
-      launch_round(exchange, at.handle, "warp", args, at.stream);
-      at.stream.synchronize();
-      exchange.check_untouched();
-      const ucclEpAsyncError_t error = async_error(at.comm);
-      require(error.code == ucclEpNotSupported && std::string(error.text).find("enable_mask") != std::string::npos,
-              std::string("another record: ") + error.text);
-      ok(ucclEpCommClearAsyncError(at.comm), "ucclEpCommClearAsyncError");
-      ok(ucclEpCompleteDispatch(at.handle, &exchange.dispatch_out, &exchange.dispatch_config, at.stream),
-         "ucclEpCompleteDispatch");
-      at.stream.synchronize();
-      exchange.check_dispatch();
-      end(exchange, at, "warp");
-      no_async_error(at.comm);
     });
   }
 }

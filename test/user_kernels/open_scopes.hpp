@@ -127,7 +127,7 @@ UCCLEP_FN void receive_zones(const ll::OpenDispatch& op, const ReceiveDispatchAr
 // Between two operations of a kernel.
 UCCLEP_FN bool goes_on(const RoundArgs& args) {
   const ucclEpDeviceGroup& group = args.dispatch.send.handle.group;
-  return args.parts != RoundParts::both || grid_sync(args.barrier, begin_wait(group.timeout_ns, group.abort_word));
+  return args.parts != RoundParts::both || grid_sync(args.barrier, begin_wait_for_blocks(group));
 }
 
 template <class Coop>

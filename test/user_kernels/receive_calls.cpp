@@ -45,14 +45,14 @@ ReceiveCombineArgs received_combine(Exchange& exchange, ucclEpHandle_t handle, u
   return args;
 }
 
-void receive_dispatch(Exchange& exchange, Session& at, const std::string& scope, uint32_t seed) {
+void receive_dispatch(Exchange& exchange, const Place& at, const std::string& scope, uint32_t seed) {
   const Words words(exchange, at.comm);
   launch_round(exchange, at.handle, scope,
                {RoundParts::dispatch, received_dispatch(exchange, at.handle, seed, words), {}, nullptr}, at.stream);
   at.stream.synchronize();
 }
 
-void receive_round(const Rank& rank, Session& at, Exchange& exchange, const std::string& scope, uint32_t seed,
+void receive_round(const Rank& rank, const Place& at, Exchange& exchange, const std::string& scope, uint32_t seed,
                    const Received& received) {
   const bool ll = exchange.scenario().ll();
   Words words(exchange, at.comm);
@@ -83,8 +83,8 @@ void receive_round(const Rank& rank, Session& at, Exchange& exchange, const std:
   no_async_error(at.comm);
 }
 
-void receive_routing(const Rank& rank, Session& at, const Scenario& scenario, const std::string& scope, uint32_t seed,
-                     const Received& received) {
+void receive_routing(const Rank& rank, const Place& at, const Scenario& scenario, const std::string& scope,
+                     uint32_t seed, const Received& received) {
   Exchange exchange(rank, at.comm, scenario, scenario.seed + seed);
   if (!scenario.ll()) exchange.update(at.handle, at.stream);
   receive_round(rank, at, exchange, scope, seed, received);
@@ -96,7 +96,7 @@ void receive_routing(const Rank& rank, Session& at, const Scenario& scenario, co
   receive_round(rank, at, gradients, scope, seed + 1, received);
 }
 
-void receive_rounds(const Rank& rank, Session& at, const Scenario& scenario) {
+void receive_rounds(const Rank& rank, const Place& at, const Scenario& scenario) {
   uint32_t seed = 0;
   for (const std::string& scope : scopes_of_run()) {
     constexpr Received apart[] = {{}, {.dispatch = false}, {.combine = false}};

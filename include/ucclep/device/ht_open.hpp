@@ -42,10 +42,9 @@ struct Begun {
 // combine of what was not dispatched.
 UCCLEP_FN Begun begin(const ucclEpDeviceHandle& handle, const RowShape& shape, Kind kind, Operation name) {
   Opening opening = Opening::of(handle.group, kind);
-  const Op op = next_operation(handle.group, kind, name, opening);
-  opening.last = last_read(op, opening.last);
+  const Op op = open_next(handle, kind, name, opening);
   const HandleState& state = *HandleMemory{handle.view, handle.group.shape}.state();
-  bool ok = fits(op, handle, shape, UCCLEP_MODE_HT, state.top_k);
+  bool ok = op.seq != 0 && fits(op, handle, shape, UCCLEP_MODE_HT, state.top_k);
   const bool ready = state.updated == handle.view.stamp && (kind != Kind::combine || state.capacity != not_dispatched);
   if (ok && !ready) {
     if (thread_id() == 0) report_data(op.group.errors, record_of(op, ucclEpInvalidArgument, Phase::unrouted, -1));

@@ -145,10 +145,31 @@ UCCLEP_FN void take_row(const StagedRow& row, const DispatchRows& out, uint32_t 
   }
 }
 
+// Lane verb: a row of the output with nothing in it.
+UCCLEP_FN void zero_row(const OpenDispatch& open, const DispatchRows& out, uint32_t row) {
+  char* const tokens = row_at(out.tokens, row, open.wire.token_bytes);
+  for (uint32_t b = 0; out.tokens && b < open.wire.token_bytes; b += 16) store16(tokens + b, vec16{});
+  char* const scales = row_at(out.scales, row, open.shape.scale_bytes);
+  for (uint32_t b = 0; out.scales && b < open.shape.scale_bytes; ++b) scales[b] = 0;
+  if (out.topk_weights && open.by_expert()) out.topk_weights[row] = 0.0f;
+  if (out.src_info) out.src_info[row] = -1;
+}
+
+// Verb of members of a scope: the rows of a segment that were announced and do not come (P12).
+template <class Coop>
+UCCLEP_FN void blank_rows(const OpenDispatch& open, const DispatchRows& out, const Segment& at) {
+  for (uint32_t row = at.begin + Coop::rank(); row < at.end; row += Coop::size()) zero_row(open, out, row);
+  if (!open.by_expert()) mark_unused<Coop>(open, out, at.begin, at.end);
+}
+
 // Verb of members of a scope: the rows of a segment, by the places that they may have. A warp looks at as many metas as
 // it has lanes at once.
 template <class Coop>
 UCCLEP_FN bool take_rows(const OpenDispatch& open, const Op& op, const DispatchRows& out, const Segment& at) {
+  if (is_absent(op.group, op.kind, op.seq, at.source)) {
+    blank_rows<Coop>(open, out, at);
+    return true;
+  }
   const Places places = Places::of(open, at);
   const uint32_t looks = whole_warps<Coop> && open.by_expert() ? wave_size : 1;
   for (uint32_t first = places.lowest + Near<Coop>::index() * looks; first < places.end;
@@ -195,12 +216,7 @@ UCCLEP_FN void take_rest(const OpenDispatch& open, const DispatchRows& out, uint
     const uint32_t used = memory.expert_base(source)[expert] + memory.counts_from(source)[expert];
     const auto padded = static_cast<uint32_t>(begin + round_up(used - begin, memory.handle.expert_alignment));
     for (uint32_t row = (first > used ? first : used) + Coop::rank(); row < padded && row < end; row += Coop::size()) {
-      char* const tokens = row_at(out.tokens, row, open.wire.token_bytes);
-      for (uint32_t b = 0; out.tokens && b < open.wire.token_bytes; b += 16) store16(tokens + b, vec16{});
-      char* const scales = row_at(out.scales, row, open.shape.scale_bytes);
-      for (uint32_t b = 0; out.scales && b < open.shape.scale_bytes; ++b) scales[b] = 0;
-      if (out.topk_weights) out.topk_weights[row] = 0.0f;
-      if (out.src_info) out.src_info[row] = -1;
+      zero_row(open, out, row);
     }
   }
 }
@@ -228,7 +244,7 @@ UCCLEP_FN bool end_dispatch(const OpenDispatch& open, const Op& op) {
 template <class Coop>
 UCCLEP_FN bool dispatch_recv(Coop, const OpenDispatch& open, const DispatchRows& out, uint32_t first, uint32_t last) {
   const Op op = open.op();
-  if (!may_receive(open, op)) return false;
+  if (!may_receive<Coop>(open, op)) return false;
   const HeaderResult result = agree<Coop>(open, op);
   if (result == HeaderResult::lost) return false;
   const bool good = result == HeaderResult::good;
@@ -239,7 +255,7 @@ UCCLEP_FN bool dispatch_recv(Coop, const OpenDispatch& open, const DispatchRows&
     return !good || take_rows<Coop>(open, op, out, at);
   });
   if (good) take_rest<Coop>(open, out, first, last);
-  if (Coop::any(!ok)) return false;
+  if (Coop::any(!ok) || !was_sound<Coop>(op)) return false;
   Coop::sync();
   const bool ends = Coop::any(Coop::rank() == 0 && bring(open, Kind::dispatch, brought, all));
   const bool ended =

@@ -22,16 +22,16 @@ UCCLEP_FN uint32_t count_of(uint64_t counts, uint32_t expert) {
 }
 
 // Lane verb: the first row of `source` in the slab of a local expert: what sources below it have for that expert.
-// header(s): that of source s.
-template <class Header>
-UCCLEP_FN uint32_t rows_below(uint32_t source, uint32_t expert, Header&& header) {
+// counts_from(s): the counts_packet of source s for it, as its value.
+template <class Counts>
+UCCLEP_FN uint32_t rows_below(uint32_t source, uint32_t expert, Counts&& counts_from) {
   constexpr uint32_t batch = 4;  // packets under way
   uint32_t base = 0;
   for (uint32_t first = 0; first < source; first += batch) {
     uint64_t counts[batch];
     UCCLEP_UNROLL
     for (uint32_t i = 0; i < batch; ++i) {
-      counts[i] = first + i < source ? load_packet(counts_packet(header(first + i), expert)).value : 0;
+      counts[i] = first + i < source ? counts_from(first + i) : 0;
     }
     UCCLEP_UNROLL
     for (uint32_t i = 0; i < batch; ++i) base += count_of(counts[i], expert);
@@ -106,7 +106,7 @@ struct Inbox {
   // Lane verb: rows_below. (The counts of masked ranks are zero, ll_mend.hpp.)
   UCCLEP_FN uint32_t slab_base(const Op& op, uint32_t source, uint32_t expert) const {
     if (bases) return bases[source * op.group.shape.local_experts() + expert];
-    return rows_below(source, expert, [&](uint32_t s) { return header_packets(op, op.me(), s); });
+    return rows_below(source, expert, [&](uint32_t s) { return load_packet(counts_packet(op, s, expert)).value; });
   }
 
  private:

@@ -103,8 +103,8 @@ UCCLEP_FN uint32_t count_from(const Op& op, uint32_t source, uint32_t expert) {
   return static_cast<uint32_t>(expert % 2 != 0 ? pair >> 32 : pair);
 }
 
-// Block verb: the rows of a source of which not all came.
-UCCLEP_FN void blank_rows(const Op& op, const DispatchOutput& out, uint32_t source) {
+// Block verb: the rows of a source of which not all came. In slabs they are noted as its own, for user kernels.
+UCCLEP_FN void blank_rows(const Op& op, const HandleMemory& memory, const DispatchOutput& out, uint32_t source) {
   if (out.zones == Zones::sources) {
     const auto rows =
         static_cast<uint32_t>(load_packet(header_packets(op, op.me(), source) + HeaderLayout::rows).value);
@@ -115,7 +115,10 @@ UCCLEP_FN void blank_rows(const Op& op, const DispatchOutput& out, uint32_t sour
     uint32_t base = 0;
     for (uint32_t below = 0; below < source; ++below) base += count_from(op, below, expert);
     const uint32_t rows = count_from(op, source, expert);
-    for (uint32_t row = warp_id(); row < rows; row += block::warps()) blank_row(out, expert, base + row);
+    for (uint32_t row = warp_id(); row < rows; row += block::warps()) {
+      blank_row(out, expert, base + row);
+      if (lane_id() == 0) memory.row_homes(expert)[base + row] = source * memory.handle.tokens;
+    }
   }
 }
 
@@ -134,7 +137,7 @@ UCCLEP_FN void after_dispatch(const LlDispatchArgs& args) {
   };
   if (!mend(op, decide)) return;
   for (uint32_t source = 0; source < op.ranks(); ++source) {
-    if (is_blank(args.group, op.seq, source)) blank_rows(op, args.output, source);
+    if (is_blank(args.group, op.seq, source)) blank_rows(op, memory_of(args), args.output, source);
   }
 }
 

@@ -54,8 +54,7 @@ UCCLEP_FN bool open_ready_out(const Op& op, const Settings& settings, const Hand
 // complete before. shape: {hidden, dtype, 0, K}.
 UCCLEP_FN OpenCombine combine_begin(const ucclEpDeviceHandle& handle, const RowShape& shape) {
   Opening opening = Opening::of(handle.group, Kind::combine);
-  const Op op = next_operation(handle.group, Kind::combine, Operation::combine, opening);
-  opening.last = last_read(op, opening.last);
+  const Op op = open_next(handle, Kind::combine, Operation::combine, opening);
   const HandleMemory memory{handle.view, handle.group.shape};
   const HandleState state = *memory.state();
   Settings settings;
@@ -65,7 +64,7 @@ UCCLEP_FN OpenCombine combine_begin(const ucclEpDeviceHandle& handle, const RowS
   settings.layout = static_cast<uint32_t>(handle.view.layout);
   settings.dtype = settings.output_dtype = static_cast<uint32_t>(shape.dtype);
   settings.weights_at_dispatch = state.weighted;
-  bool ok = fits(op, handle, shape, UCCLEP_MODE_LL, handle.group.shape.top_k);
+  bool ok = op.seq != 0 && fits(op, handle, shape, UCCLEP_MODE_LL, handle.group.shape.top_k);
   if (ok && !shape.sums()) {
     refuse(op, Field::dtype, ucclEpBfloat16, shape.dtype);
     ok = false;
@@ -79,19 +78,20 @@ UCCLEP_FN OpenCombine combine_begin(const ucclEpDeviceHandle& handle, const RowS
   return {{handle, shape, settings, op.seq, op.slot, ok && state.updated != 0}};
 }
 
-// Lane verb: whose row it is.
+// Lane verb: whose row it is. Those of masked ranks, which may be zero rows, are nobody's.
 UCCLEP_FN Home home_of(const OpenCombine& open, uint32_t row_index) {
   const HandleMemory memory = open.memory();
   const uint32_t tokens = open.handle.view.tokens, ranks = memory.shape.ranks, slab = ranks * tokens;
   if (!open.by_expert()) {
     const uint32_t rank = row_index / tokens, place = row_index % tokens;
-    if (rank >= ranks || place >= memory.rows_from()[rank]) return {};
+    if (rank >= ranks || place >= memory.rows_from()[rank] || is_masked(open.handle.group, rank)) return {};
     return {rank, place, 0, true};
   }
   const uint32_t expert = row_index / slab, row = row_index % slab;
   if (expert >= memory.shape.local_experts()) return {};
   if (row >= memory.expert_base(ranks - 1)[expert] + memory.counts_from(ranks - 1)[expert]) return {};
   const uint32_t home = memory.row_homes(expert)[row];
+  if (is_masked(open.handle.group, home / tokens)) return {};
   return {home / tokens, home % tokens, expert, true};
 }
 
@@ -156,7 +156,7 @@ UCCLEP_FN void combine_send(Coop, const OpenCombine& open, uint32_t row_index, c
   if (!open.ok) return;
   const Home home = home_of(open, row_index);
   const Copies copies = copies_of(open, home, row);
-  const bool sends = all_here<Coop>(home, copies) && !is_masked(open.handle.group, home.rank);
+  const bool sends = all_here<Coop>(home, copies);
   with_element(open.shape.dtype,
                [&](auto element) { send_partial<decltype(element), Coop>(open, home, copies, sends); });
 }

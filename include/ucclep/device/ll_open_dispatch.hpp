@@ -55,9 +55,9 @@ UCCLEP_FN Settings dispatch_settings(const ucclEpDeviceHandle& handle, const Row
 // most the group's timeout.
 UCCLEP_FN OpenDispatch dispatch_begin(const ucclEpDeviceHandle& handle, const RowShape& shape) {
   Opening opening = Opening::of(handle.group, Kind::dispatch);
-  const Op op = next_operation(handle.group, Kind::dispatch, Operation::dispatch, opening);
-  opening.last = last_read(op, opening.last);
-  const bool ok = fits(op, handle, shape, UCCLEP_MODE_LL, handle.group.shape.top_k) && open_slots_free(op, opening);
+  const Op op = open_next(handle, Kind::dispatch, Operation::dispatch, opening);
+  const bool ok =
+      op.seq != 0 && fits(op, handle, shape, UCCLEP_MODE_LL, handle.group.shape.top_k) && open_slots_free(op, opening);
   const WireShape wire = WireShape::of(shape.token_bytes(), shape.scale_bytes, 1);
   // How many tokens there are, nobody knows yet: as if there were as many as there can be.
   const Form form = form_of(handle.group.shape, wire, handle.view.tokens) == Form::line ? Form::line : Form::placed;

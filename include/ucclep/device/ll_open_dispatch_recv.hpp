@@ -22,13 +22,16 @@
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ll {
 
-// What the header of a source says of the rows that come: in all, and for a local expert.
+// What the header of a source says of the rows that come: in all, and for a local expert. Of one that is absent: none.
 struct Announced {
   HeaderFacts facts;
   uint32_t count;
 
   // Lane verb, which waits.
   UCCLEP_FN bool read(const Op& op, uint32_t source, uint32_t expert) {
+    facts = {};
+    count = 0;
+    if (is_absent(op.group, op.kind, op.seq, source)) return true;
     const Packet* const header = network::header_from(op, source);
     uint64_t said[3];
     if (!wait_packets(op, source,
@@ -196,14 +199,17 @@ UCCLEP_FN bool rows_here(const OpenDispatch& open, const Op& op, uint32_t& all) 
       const Packet* const header = network::header_from(op, item / of_source);
       return open.by_expert() ? counts_packet(header, item % of_source * 2) : header + HeaderLayout::rows;
     };
+    const auto comes = [&](uint32_t item) {
+      return item < items && !is_absent(op.group, op.kind, op.seq, item / of_source);
+    };
     UCCLEP_UNROLL
     for (uint32_t i = 0; i < at_once; ++i) {
-      if (first + i * step < items) seen[i] = load_packet(packet(first + i * step));
+      if (comes(first + i * step)) seen[i] = load_packet(packet(first + i * step));
     }
     UCCLEP_UNROLL
     for (uint32_t i = 0; i < at_once; ++i) {
       const uint32_t item = first + i * step;
-      if (item >= items) continue;
+      if (!comes(item)) continue;
       uint64_t said = seen[i].value;
       if (seen[i].epoch != op.seq) {
         ok = ok && wait_packet(op, Phase::header, item / of_source, packet(item), said);
@@ -238,6 +244,14 @@ UCCLEP_FN bool find_rows(const OpenDispatch& open, const Op& op, const Segment& 
   return true;
 }
 
+// Lane verb: the first row of a source in the slab of a local expert. All headers that have rows are here.
+UCCLEP_FN uint32_t slab_base(const Op& op, uint32_t source, uint32_t expert) {
+  return rows_below(source, expert, [&](uint32_t below) {
+    if (is_absent(op.group, op.kind, op.seq, below)) return uint64_t{0};
+    return load_packet(counts_packet(network::header_from(op, below), expert)).value;
+  });
+}
+
 // Verb of members of a scope that are near: ids, weights, source and scales of a row at `index` of the output.
 template <class Coop>
 UCCLEP_FN bool take_rest(const OpenDispatch& open, const DispatchRows& out, const LandedRow& row, const Segment& at,
@@ -252,9 +266,8 @@ UCCLEP_FN bool take_rest(const OpenDispatch& open, const DispatchRows& out, cons
   }
   if (out.src_info && Near<Coop>::rank() == 0) out.src_info[index] = int64_t{at.source} << 32 | row.token();
   if (open.by_expert()) {
-    const auto header = [&](uint32_t source) { return network::header_from(row.op, source); };
     note_copies<Coop>(open, row, place, at.zone,
-                      [&](uint32_t expert) { return rows_below(row.source, expert, header); });
+                      [&](uint32_t expert) { return slab_base(row.op, row.source, expert); });
   }
   for (uint32_t b = 8 * Near<Coop>::rank(); out.scales && b < scale_bytes; b += 8 * Near<Coop>::size()) {
     if (row.lines && !wait_lines(row.op, Phase::rows, at.source, row.scales, b, b + 8)) return false;
@@ -363,7 +376,7 @@ template <class Coop>
 UCCLEP_FN bool dispatch_rows(Coop, const OpenDispatch& open, uint32_t zone, uint32_t& rows) {
   rows = 0;
   const Op op = open.op();
-  if (!may_receive(open, op)) return false;
+  if (!may_receive<Coop>(open, op)) return false;
   const HeaderResult result = agree<Coop>(open, op);
   if (result == HeaderResult::lost) return false;
   uint32_t all = 0;
@@ -371,7 +384,7 @@ UCCLEP_FN bool dispatch_rows(Coop, const OpenDispatch& open, uint32_t zone, uint
   if (good && !rows_here<Coop>(open, op, all)) return false;
   const bool found =
       !good || zone >= zones_of(open) || each_segment(open, op, zone, 0, 0, rows, [](const Segment&) { return true; });
-  if (Coop::any(!found)) return false;
+  if (Coop::any(!found) || !was_sound<Coop>(op)) return false;
   return count_brought<Coop>(open, op, 0, all, good) && good;
 }
 
@@ -383,7 +396,7 @@ UCCLEP_FN bool dispatch_rows(Coop, const OpenDispatch& open, uint32_t zone, uint
 template <class Coop>
 UCCLEP_FN bool dispatch_recv(Coop, const OpenDispatch& open, const DispatchRows& out, uint32_t first, uint32_t last) {
   const Op op = open.op();
-  if (!may_receive(open, op)) return false;
+  if (!may_receive<Coop>(open, op)) return false;
   const HeaderResult result = agree<Coop>(open, op);
   if (result == HeaderResult::lost) return false;
   uint32_t all = 0, brought = 0;
@@ -407,7 +420,7 @@ UCCLEP_FN bool dispatch_recv(Coop, const OpenDispatch& open, const DispatchRows&
     brought += at.end - at.begin;
     return take_rows<Coop>(open, op, out, at);
   });
-  if (Coop::any(!ok)) return false;
+  if (Coop::any(!ok) || !was_sound<Coop>(op)) return false;
   return count_brought<Coop>(open, op, brought, all, good) && good;
 }
 

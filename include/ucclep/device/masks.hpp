@@ -115,10 +115,10 @@ UCCLEP_FN void leave_all(GroupMasks* masks) {
   compare_exchange<Scope::system>(&masks->leave, expected, leave_now);
 }
 
-// Verb of a block's threads: has an active peer masked this rank. Then everybody leaves, and the mend says so.
-template <bool networked = true>
+// Verb of a scope's members: has an active peer masked this rank. Then everybody leaves, and the mend says so.
+template <bool networked = true, class Coop = block>
 UCCLEP_FN bool was_evicted(const ucclEpDeviceGroup& group) {
-  for (uint32_t p = thread_id(); p < group.shape.ranks; p += block_size()) {
+  for (uint32_t p = Coop::rank(); p < group.shape.ranks; p += Coop::size()) {
     if (!is_evicted_by<networked>(group, p) || is_masked(group, p)) continue;
     leave_all(group.masks);
     return true;

@@ -45,7 +45,7 @@ struct OpenOperation {
   const ucclEpDeviceHandle& handle;
   RowShape shape;
   Settings settings;
-  uint64_t seq;
+  uint64_t seq;  // 0: none begins here, as another is open
   Parked slot;
   bool ok;  // false: the group has failed, or the shape does not fit. Sends do nothing
 
@@ -88,10 +88,30 @@ UCCLEP_FN bool fits(const Op& op, const ucclEpDeviceHandle& handle, const RowSha
   return false;
 }
 
-// Block verb, before anything is sent: slots_free, in a group of any kind. With masks the operation is noted as begun,
-// so that the launch after its second half mends it.
+// Block verb, in a group with masks: has the handle an operation open, or the group one of this kind, that a kernel
+// could not receive. ucclEpComplete brings it, and nothing begins before.
+UCCLEP_FN bool still_open(const Op& op, const ucclEpDeviceHandle& handle) {
+  GroupMasks* const masks = op.group.masks;
+  if (masks == nullptr) return false;
+  const HandleState* const state = HandleMemory{handle.view, handle.group.shape}.state();
+  bool open = load_relaxed<Scope::gpu>(&masks->begun[static_cast<uint32_t>(op.kind)]) == op.seq;
+  for (uint32_t kind = 0; kind < num_kinds; ++kind) {
+    const uint64_t last = load_relaxed<Scope::gpu>(&op.group.state->seq[kind]);
+    open = open || load_relaxed<Scope::gpu>(&state->opened[kind]) == last + 1;
+  }
+  return !every_thread(!open);
+}
+
+// Block verb of every block: the operation that begins, or one with the number 0.
+UCCLEP_FN Op open_next(const ucclEpDeviceHandle& handle, Kind kind, Operation name, Opening& opening) {
+  const Op op = next_operation(handle.group, kind, name, opening);
+  opening.last = last_read(op, opening.last);
+  if (still_open(op, handle)) return {handle.group, kind, name, 0, 0};
+  return op;
+}
+
+// Block verb, before anything is sent: slots_free, in a group of any kind.
 UCCLEP_FN bool open_slots_free(const Op& op, const Opening& opening) {
-  if (op.group.masks != nullptr && !begins(op.group, op.kind, op.seq)) return false;
   if (op.group.network != nullptr) return slots_free(op, opening, ByNetwork::Consumed{});
   return slots_free(op, opening, ConsumedOfLiving{});
 }
@@ -99,6 +119,7 @@ UCCLEP_FN bool open_slots_free(const Op& op, const Opening& opening) {
 // Block verb, last thing of the launch: true in the last block out, which sees all that the others wrote, if none of
 // them has failed. ok: this one has not.
 UCCLEP_FN bool last_out(const OpenOperation& open, bool ok) {
+  if (open.seq == 0) return false;  // some blocks may not come, and the next launch counts from 0
   sync_block();
   return sync_block_or(thread_id() == 0 && leave(open.handle.group.state, ok, true));
 }
@@ -107,11 +128,15 @@ UCCLEP_FN bool last_out(const OpenOperation& open) {
   return last_out(open, open.ok);
 }
 
-// Verb of the last block out: the operation is for its second half, or for who receives it in the kernel.
+// Verb of the last block out: the operation is for its second half, or for who receives it in the kernel. With masks it
+// has begun only now: one that was not opened there is nothing to mend of.
 UCCLEP_FN void leave_to_receive(const OpenOperation& open, Kind kind) {
+  const auto k = static_cast<uint32_t>(kind);
+  GroupMasks* const masks = open.handle.group.masks;
   sync_block();  // what all threads have written is released
   if (thread_id() == 0) {
-    store_release<Scope::gpu>(&open.memory().state()->opened[static_cast<uint32_t>(kind)], open.seq);
+    if (masks != nullptr) store_relaxed<Scope::gpu>(&masks->begun[k], open.seq);
+    store_release<Scope::gpu>(&open.memory().state()->opened[k], open.seq);
   }
   sync_block();  // a lane of its warp may wait for it next
 }

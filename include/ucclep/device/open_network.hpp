@@ -89,18 +89,21 @@ UCCLEP_FN const char* landed_back(const Op& op, uint32_t rank) {
                                      : op.mine() + op.group.layout.back_rows_of(op.slot, rank);
 }
 
-// Lane verb of who ends an operation that a kernel has received: all that it brings has come, and peers of other
+// Lane verbs of who ends an operation that a kernel has received: all that it brings has come; and peers of other
 // domains hear that it has been read.
-UCCLEP_FN bool end_alone(const Op& op) {
+UCCLEP_FN bool all_in_alone(const Op& op) {
   for (uint32_t source = 0; source < op.ranks(); ++source) {
-    if (is_away(op, source) && !wait_all(op, source)) return false;
+    if (is_away(op, source) && !is_masked(op.group, source) && !wait_all(op, source)) return false;
   }
+  return true;
+}
+UCCLEP_FN bool tell_alone(const Op& op) {
   Sending sending = Sending::of(op);
   sending.seq = last_read(op, op.seq);
   CommandFields command;
   command.operation = CommandOp::consumed;
   for (uint32_t peer = 0; peer < op.ranks(); ++peer) {
-    if (is_away(op, peer) && !push_alone(sending, peer, command)) return false;
+    if (is_away(op, peer) && !is_masked(op.group, peer) && !push_alone(sending, peer, command)) return false;
   }
   return true;
 }

@@ -8,13 +8,23 @@
 // (in the same kernel: after a barrier of the grid). What a kernel did not ask for, ucclEpCompleteDispatch or
 // ucclEpCompleteCombine brings, and all the rest once more.
 //
+// With masks (enable_mask) a call returns false, too, when a peer is lost meanwhile. The operation is open then,
+// nothing begins on the handle, and ucclEpCompleteDispatch or ucclEpCompleteCombine brings it all, without the rank
+// that is lost; what the kernel has of that rank may count for nothing. Of HT, and where the host has completed no
+// dispatch of the handle yet, ucclEpCompleteDispatch comes before ucclEpCompleteCombine in any case. All blocks come to
+// a barrier between two operations, whatever their calls have returned, and wait there with
+// begin_wait_for_blocks(group).
+//
 // | who releases                        | who acquires                         | what is ordered               |
 // |-------------------------------------|--------------------------------------|-------------------------------|
 // | the ticket of a call that is not    | the ticket of the last               | what all calls have read, and |
 // |   the last (acq_rel, gpu)           |   (acq_rel, gpu)                     |   noted, before the end       |
 // | leave_to_receive: store_release     | end_received: load_acquire (gpu)     | all that the rank's blocks    |
-// |   (gpu), by the last block out      |                                      |   have sent before the end    |
+// |   (gpu), by the last block out      |   with masks all_sent, before waits  |   have sent before the end    |
+// | a peer that masks this rank: fence  | was_sound: fence (system), then the  | what was read before what the |
+// |   (system) after the word           |   word                               |   peer writes there next      |
 #pragma once
+#include "ucclep/device/mend.hpp"
 #include "ucclep/device/open.hpp"
 #include "ucclep/device/row_in.hpp"
 
@@ -56,11 +66,33 @@ UCCLEP_FN bool wait_packets(const Op& op, uint32_t source, const Packet* const (
   return ok;
 }
 
-// May a scope receive: not with masks, where what is lost of an operation is mended after its second half.
-UCCLEP_FN bool may_receive(const OpenOperation& open, const Op& op) {
-  if (op.group.masks == nullptr) return open.ok;
-  report_data(op.group.errors, record_of(op, ucclEpNotSupported, Phase::receiving, -1));
+// Lane verb: all blocks of this rank have sent what they had.
+UCCLEP_FN bool all_sent(const OpenOperation& open, const Op& op) {
+  const uint64_t* const opened = &open.memory().state()->opened[static_cast<uint32_t>(op.kind)];
+  const Wait wait = begin_wait_for_blocks(op, op.group.abort_word);
+  if (wait_until(wait, [&] { return load_acquire<Scope::gpu>(opened) == op.seq; })) return true;
+  report_blocks(op, wait);
   return false;
+}
+
+// Verb of the scope: may it receive. With masks when all that this rank sends has left (P12): who waits for a peer may
+// give up, and others wait for these rows. And nobody waits for the own rank, which cannot be lost.
+template <class Coop>
+UCCLEP_FN bool may_receive(const OpenOperation& open, const Op& op) {
+  if (!open.ok || op.group.masks == nullptr) return open.ok;
+  const bool sent = Coop::rank() != 0 || all_sent(open, op);
+  Coop::sync();
+  return !Coop::any(!sent);
+}
+
+// Verb of the scope, after all that it has read: nobody wrote over it meanwhile. A peer that has masked this rank says
+// so first (P12), and may.
+template <class Coop>
+UCCLEP_FN bool was_sound(const Op& op) {
+  if (op.group.masks == nullptr) return true;
+  Coop::sync();
+  fence_acq_rel<Scope::system>();
+  return !Coop::any(was_evicted<true, Coop>(op.group));
 }
 
 // Verb of the scope: everybody's header is here, and says the same. Those from other domains are here whole then.
@@ -68,6 +100,7 @@ template <class Coop>
 UCCLEP_FN HeaderResult agree(const OpenOperation& open, const Op& op) {
   bool lost = false, differs = false;
   for (uint32_t source = Coop::rank(); source < op.ranks() && !lost; source += Coop::size()) {
+    if (is_absent(op.group, op.kind, op.seq, source)) continue;
     const Packet* const header = network::header_from(op, source);
     uint64_t said[2];
     lost = !network::header_came(op, source) ||
@@ -97,20 +130,24 @@ UCCLEP_FN bool bring(const OpenOperation& open, Kind kind, uint32_t rows, uint32
   return static_cast<uint32_t>(fetch_add_acq_rel<Scope::gpu>(word, uint64_t{rows})) + rows == all;
 }
 
+// Lane verb, at the end of a dispatch that no mend follows: who looks up in the headers of the next one where rows
+// begin finds none of masked ranks.
+UCCLEP_FN void count_no_masked(const Op& op) {
+  if (op.kind != Kind::dispatch || op.group.masks == nullptr) return;
+  for (uint32_t rank = 0; rank < op.ranks(); ++rank) {
+    if (is_masked(op.group, rank)) mending::count_nothing(op.group, rank, op.seq + 1);
+  }
+}
+
 // Lane verb of the last: the operation has ended here. Peers hear of it when the next one begins, those of other
 // domains now. All blocks of this rank have begun it then: one that has not would begin the next one instead.
 UCCLEP_FN bool end_received(const OpenOperation& open, const Op& op) {
-  const auto kind = static_cast<uint32_t>(op.kind);
-  const uint64_t* const opened = &open.memory().state()->opened[kind];
-  const Wait wait = begin_wait_for_blocks(op, op.group.abort_word);
-  if (!wait_until(wait, [&] { return load_acquire<Scope::gpu>(opened) == op.seq; })) {
-    report_blocks(op, wait);
-    return false;
-  }
-  if (op.group.network != nullptr && !network::end_alone(op)) return false;
+  const bool networked = op.group.network != nullptr;
+  if (!all_sent(open, op) || (networked && !network::all_in_alone(op))) return false;
+  count_no_masked(op);
   mark(op, Mark::end);
-  store_relaxed<Scope::gpu>(&op.group.state->seq[kind], op.seq);
-  return true;
+  store_relaxed<Scope::gpu>(&op.group.state->seq[static_cast<uint32_t>(op.kind)], op.seq);
+  return !networked || network::tell_alone(op);
 }
 
 // Lane verb: of a received row selection k, if it is an expert of this rank.
@@ -161,7 +198,7 @@ UCCLEP_FN void note_copies(const OpenOperation& open, const Row& row, uint32_t p
 }
 
 // The ranks that return a partial row of a token, ascending, and its places there: as each member of a scope knows
-// them.
+// them. Masked ones return none.
 struct Returns {
   uint32_t ranks[max_top_k], places[max_top_k], count = 0;
 
@@ -173,6 +210,7 @@ struct Returns {
     for (uint32_t k = 0; k < top_k; ++k) {
       if (place_of[k] == no_place) continue;
       const uint32_t rank = static_cast<uint32_t>(experts[k]) / local;
+      if (is_masked(open.handle.group, rank)) continue;
       uint32_t at = count++;
       for (; at > 0 && ranks[at - 1] > rank; --at) {
         ranks[at] = ranks[at - 1];
@@ -194,14 +232,14 @@ UCCLEP_FN char* row_at(void* rows, uint32_t row, uint32_t bytes) {
 template <class Coop, class Open, class Sum>
 UCCLEP_FN bool receive_tokens(const Open& open, uint32_t first, uint32_t last, Sum&& sum) {
   const Op op = open.op();
-  if (!may_receive(open, op)) return false;
+  if (!may_receive<Coop>(open, op)) return false;
   const HeaderResult result = agree<Coop>(open, op);
   if (result == HeaderResult::lost) return false;
   const bool good = result == HeaderResult::good;
   const uint32_t all = open.memory().state()->tokens, end = last < all ? last : all;
   const uint32_t tokens = first < end ? end - first : 0;
   const bool ok = !good || sum(op, end - tokens, end);
-  if (Coop::any(!ok)) return false;
+  if (Coop::any(!ok) || !was_sound<Coop>(op)) return false;
   Coop::sync();
   const bool ended = Coop::rank() != 0 || !bring(open, Kind::combine, tokens, all) || end_received(open, op);
   return good && !Coop::any(!ended);

@@ -145,9 +145,15 @@ UCCLEP_FN bool every_thread(bool ok) {
 // A wait for other blocks of the rank. They may be waiting for a peer meanwhile, and it is for them to say that it did
 // not come: so blocks wait longer for each other than for peers, and leave early by the abort word, the group's or
 // another.
+constexpr uint64_t block_patience_ns = 1000000000;
 UCCLEP_FN Wait begin_wait_for_blocks(const Op& op, const uint32_t* abort_word) {
-  constexpr uint64_t patience_ns = 1000000000;
-  return begin_wait(2 * op.group.timeout_ns + patience_ns, abort_word);
+  return begin_wait(2 * op.group.timeout_ns + block_patience_ns, abort_word);
+}
+// The same at a barrier of a user's kernel between two operations. With masks no lost peer ends it: all blocks go on,
+// or none.
+UCCLEP_FN Wait begin_wait_for_blocks(const ucclEpDeviceGroup& group) {
+  const uint32_t* const word = group.masks != nullptr ? &group.masks->never : group.abort_word;
+  return begin_wait(2 * group.timeout_ns + block_patience_ns, word);
 }
 // Verb of one thread, after such a wait.
 UCCLEP_FN void report_blocks(const Op& op, const Wait& wait) {
