@@ -51,7 +51,7 @@ std::shared_ptr<Machine> share_machine(const HostDeviceConfig& config) {
   return machine;
 }
 
-// A copy is made when somebody asks whether it has ended, one each time: none is there at once.
+// A copy is made when it has been asked often whether it has ended: what does not wait for it finds that it is not.
 class LateCopies : public CopyQueue {
  public:
   ~LateCopies() override {
@@ -59,7 +59,8 @@ class LateCopies : public CopyQueue {
   }
   void copy(void* to, const void* from, size_t bytes) override { begun_.push_back({to, from, bytes}); }
   uint64_t ended() override {
-    if (begun_.empty()) return ended_;
+    if (begun_.empty() || ++asked_ < asks_per_copy) return ended_;
+    asked_ = 0;
     const Copy& copy = begun_.front();
     std::memcpy(copy.to, copy.from, copy.bytes);
     begun_.pop_front();
@@ -72,8 +73,10 @@ class LateCopies : public CopyQueue {
     const void* from;
     size_t bytes;
   };
+  static constexpr unsigned asks_per_copy = 100;
   std::deque<Copy> begun_;
   uint64_t ended_ = 0;
+  unsigned asked_ = 0;
 };
 
 class HostDevice : public Device, public StreamCapture {
