@@ -2,6 +2,7 @@
 #include "device/host/host_device.hpp"
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -51,32 +52,36 @@ std::shared_ptr<Machine> share_machine(const HostDeviceConfig& config) {
   return machine;
 }
 
-// A copy is made when it has been asked often whether it has ended: what does not wait for it finds that it is not.
+// A copy is made a while after it has begun: who does not wait for it does not find it.
 class LateCopies : public CopyQueue {
  public:
   ~LateCopies() override {
-    while (!begun_.empty()) ended();
+    while (!begun_.empty()) make_first();
   }
-  void copy(void* to, const void* from, size_t bytes) override { begun_.push_back({to, from, bytes}); }
+  void copy(void* to, const void* from, size_t bytes) override {
+    begun_.push_back({to, from, bytes, Clock::now() + std::chrono::microseconds(500)});
+  }
   uint64_t ended() override {
-    if (begun_.empty() || ++asked_ < asks_per_copy) return ended_;
-    asked_ = 0;
-    const Copy& copy = begun_.front();
-    std::memcpy(copy.to, copy.from, copy.bytes);
-    begun_.pop_front();
-    return ++ended_;
+    while (!begun_.empty() && begun_.front().due <= Clock::now()) make_first();
+    return ended_;
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
   struct Copy {
     void* to;
     const void* from;
     size_t bytes;
+    Clock::time_point due;
   };
-  static constexpr unsigned asks_per_copy = 100;
+  void make_first() {
+    const Copy& copy = begun_.front();
+    std::memcpy(copy.to, copy.from, copy.bytes);
+    begun_.pop_front();
+    ++ended_;
+  }
   std::deque<Copy> begun_;
   uint64_t ended_ = 0;
-  unsigned asked_ = 0;
 };
 
 class HostDevice : public Device, public StreamCapture {
