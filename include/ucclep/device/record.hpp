@@ -33,7 +33,6 @@ enum class Phase : uint32_t {
   mask,
   // of a user's kernel
   unrouted,
-  receiving,
   // of the channel between domains
   placed
 };
