@@ -462,7 +462,7 @@ UCCLEP_FN void combine_ll(const CombineArgs& args) {
   const HandleMemory memory{args.handle, args.group.shape};
   const ll::Jobs jobs = part == Part::first ? ll::Jobs::of_one() : ll::Jobs::of(sending_percent, false);
   CombinePath<typename Forms::Wire> path(stage);
-  const bool sends = jobs.send.mine() && args.group.again == 0;
+  const bool sends = jobs.send.mine() && args.group.again == 0;  // the second run sends no rows again
   const auto send = [&] { return !sends || path.template send<Element, Forms>(op, memory, args, jobs.send); };
   const auto reduce = [&] {
     return !jobs.receive.mine() || path.template reduce<Element, Forms>(op, memory, args, jobs.receive);

@@ -9,7 +9,7 @@
 //
 // A thread owns rings, the connections of the destinations whose commands come by these rings, and all that comes from
 // these ranks: between a command and its post, and between an arrival and its word, lies no lock, no allocation and no
-// system call. protocol.md says what travels.
+// system call, but where puts are staged: then the driver copies (staging.hpp). protocol.md says what travels.
 #pragma once
 #include <cstdint>
 #include <memory>
