@@ -249,7 +249,8 @@ class DiesMeanwhile {
   void watch(const std::stop_token& stop) {
     std::atomic_ref<uint64_t> again(masks_.again[static_cast<uint32_t>(Kind::dispatch)]);
     const uint64_t before = again;
-    while (again == before && !stop.stop_requested()) {
+    while (again == before) {
+      if (stop.stop_requested()) return;
     }
     std::atomic_ref(masks_.of(rank_).lost) = lost_bit;
     std::atomic_ref(masks_.leave) = leave_now;

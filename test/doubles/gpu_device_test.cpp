@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <functional>
 #include <thread>
@@ -292,22 +293,41 @@ TEST_CASE("gpu device: a window of pinned memory is shared as others are, and th
   }
 }
 
+// A kernel runs on the first device that waits for a signal until it is told to stop.
+struct Waiting {
+  explicit Waiting(const DriverFacts& facts) : machine(facts), exchange(machine), device(machine.first()) {
+    device.allow(*exchange.windows[1]);
+    exchange.launch(0, exchange.windows[1]->data());
+  }
+  void stop() {
+    device.poke(exchange.abort_word(0), 1);
+    CHECK(device.stream_synchronize(nullptr, timeout_ms) == ucclEpSuccess);
+    CHECK(exchange.wrong_and_timed_out(0)[1] == 1);
+  }
+  Machine machine;
+  Exchange exchange;
+  Device& device;
+};
+
+void await_copies(CopyQueue& copies, uint64_t count) {
+  const auto begin = std::chrono::steady_clock::now();
+  while (copies.ended() < count) {
+    REQUIRE(std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(timeout_ms));
+    std::this_thread::yield();
+  }
+}
+
 TEST_CASE("gpu device: a wait is bounded, and a word can be written while a kernel runs", "[gpu_device]") {
   for (const DriverFacts* facts : both_drivers) {
     INFO(facts->vendor);
-    Machine machine(*facts);
-    Exchange exchange(machine);
-    Device& device = machine.first();
-    device.allow(*exchange.windows[1]);
-    exchange.launch(0, exchange.windows[1]->data());  // nobody signals back
+    Waiting waiting(*facts);
+    Device& device = waiting.device;
     const ucclEpEvent_t event = device.event_create();
     device.event_record(event, nullptr);
     CHECK(device.stream_synchronize(nullptr, 20) == ucclEpTimeout);
     CHECK(device.event_synchronize(event, 0) == ucclEpTimeout);
-    device.poke(exchange.abort_word(0), 1);
-    CHECK(device.stream_synchronize(nullptr, timeout_ms) == ucclEpSuccess);
+    waiting.stop();
     CHECK(device.event_synchronize(event, timeout_ms) == ucclEpSuccess);
-    CHECK(exchange.wrong_and_timed_out(0)[1] == 1);
     device.event_destroy(event);
   }
 }
@@ -315,11 +335,8 @@ TEST_CASE("gpu device: a wait is bounded, and a word can be written while a kern
 TEST_CASE("gpu device: a queue copies while a kernel runs, and says how many copies have ended", "[gpu_device]") {
   for (const DriverFacts* facts : both_drivers) {
     INFO(facts->vendor);
-    Machine machine(*facts);
-    Exchange exchange(machine);
-    Device& device = machine.first();
-    device.allow(*exchange.windows[1]);
-    exchange.launch(0, exchange.windows[1]->data());  // nobody signals back
+    Waiting waiting(*facts);
+    Device& device = waiting.device;
     auto* const host = static_cast<int*>(device.alloc_host(3 * sizeof(int)));
     auto* const data = static_cast<int*>(device.alloc(sizeof(int)));
     for (int i = 0; i < 2; ++i) {
@@ -328,13 +345,12 @@ TEST_CASE("gpu device: a queue copies while a kernel runs, and says how many cop
       host[0] = 5 + i;
       copies->copy(data, host, sizeof(int));
       copies->copy(host + 1, data, sizeof(int));
-      while (copies->ended() < 2) std::this_thread::yield();
+      await_copies(*copies, 2);
       CHECK(host[1] == 5 + i);
       copies->copy(host + 2, data, sizeof(int));  // ends before the queue does
     }
     CHECK(host[2] == 6);
-    device.poke(exchange.abort_word(0), 1);
-    CHECK(device.stream_synchronize(nullptr, timeout_ms) == ucclEpSuccess);
+    waiting.stop();
     device.free(data);
     device.free_host(host);
   }
@@ -427,7 +443,7 @@ struct Operations {
   Made queue() {
     const std::shared_ptr<CopyQueue> copies = device.copy_queue();
     copies->copy(data, data, 0);
-    while (copies->ended() == 0) std::this_thread::yield();
+    await_copies(*copies, 1);
     return {[kept = copies]() mutable { kept.reset(); }};
   }
   void launch() {
