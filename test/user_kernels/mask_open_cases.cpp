@@ -87,30 +87,13 @@ TEST_CASE("user kernels with masks: a rank that does not come to a combine", "[p
   for (const Scenario& scenario : scenarios_of_kernels()) late(scenario, Missing::combine);
 }
 
-// HT: its rows were counted, and are zero rows; nothing of them goes back.
 TEST_CASE("user kernels with masks: a rank that is masked after the Update", "[process][reduced]") {
-  for (const Layout layout : {Layout::ht_flat, Layout::ht_expert_major}) {
-    const Scenario scenario = lines(layout);
-    run_ranks(ranks, [&](Rank& rank) {
-      Masked at(rank, scenario, 20000);
-      Exchange exchange(rank, at.comm, scenario, 2);
-      exchange.update(at.handle, at.stream);
-      at.stream.synchronize();
-      meet(rank, 0);
-      if (rank.rank != missing) {
-        mask_missing(at);
-        exchange.expect_blank(missing);
+  masked_after_update(
+      [](Exchange& exchange, Masked& at) {
         open_dispatch(exchange, at.handle, "warp", 1, at.stream);
         at.stream.synchronize();
-        exchange.check_dispatch();
-        exchange.leave_out(missing, true);
-        end(exchange, at, "thread");
-        no_async_error(at.comm);
-      }
-      meet(rank, 1);
-      comes_back(rank, at, scenario);
-    });
-  }
+      },
+      [](Exchange& exchange, Masked& at) { end(exchange, at, "thread"); });
 }
 
 TEST_CASE("user kernels with masks: between domains they have no HT, and it says so", "[process][reduced][network]") {

@@ -162,30 +162,12 @@ TEST_CASE("user kernels with masks receive: a rank that was masked before", "[pr
   }
 }
 
-// HT: its rows were counted, and are zero rows; nothing of them goes back.
 TEST_CASE("user kernels with masks receive: a rank that is masked after the Update", "[process][reduced]") {
-  for (const Layout layout : {Layout::ht_flat, Layout::ht_expert_major}) {
-    const Scenario scenario = lines(layout);
-    run_ranks(ranks, [&](Rank& rank) {
-      Masked at(rank, scenario, 20000);
-      Exchange exchange(rank, at.comm, scenario, 2);
-      exchange.update(at.handle, at.stream);
-      at.stream.synchronize();
-      meet(rank, 0);
-      if (rank.rank != missing) {
-        mask_missing(at);
-        exchange.expect_blank(missing);
-        receive(exchange, at, RoundParts::dispatch, "lanes4", 1);
-        exchange.check_dispatch();
-        exchange.leave_out(missing, true);
-        receive(exchange, at, RoundParts::combine, "warp", 1);
-        exchange.check_combine();
-        no_async_error(at.comm);
-      }
-      meet(rank, 1);
-      comes_back(rank, at, scenario);
-    });
-  }
+  masked_after_update([](Exchange& exchange, Masked& at) { receive(exchange, at, RoundParts::dispatch, "lanes4", 1); },
+                      [](Exchange& exchange, Masked& at) {
+                        receive(exchange, at, RoundParts::combine, "warp", 1);
+                        exchange.check_combine();
+                      });
 }
 
 }  // namespace

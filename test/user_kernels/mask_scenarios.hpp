@@ -24,4 +24,31 @@ inline std::vector<Scenario> scenarios_of_kernels() {
 
 enum class Missing { dispatch, combine };
 
+// HT: rows of the rank were counted, and are zero rows; nothing of them goes back. dispatch and combine, by kernels,
+// of those who are left; combine checks its results.
+template <class Dispatch, class Combine>
+void masked_after_update(Dispatch&& dispatch, Combine&& combine) {
+  for (const Layout layout : {Layout::ht_flat, Layout::ht_expert_major}) {
+    const Scenario scenario = lines(layout);
+    run_ranks(ranks, [&](Rank& rank) {
+      Masked at(rank, scenario, 20000);
+      Exchange exchange(rank, at.comm, scenario, 2);
+      exchange.update(at.handle, at.stream);
+      at.stream.synchronize();
+      meet(rank, 0);
+      if (rank.rank != missing) {
+        mask_missing(at);
+        exchange.expect_blank(missing);
+        dispatch(exchange, at);
+        exchange.check_dispatch();
+        exchange.leave_out(missing, true);
+        combine(exchange, at);
+        no_async_error(at.comm);
+      }
+      meet(rank, 1);
+      comes_back(rank, at, scenario);
+    });
+  }
+}
+
 }  // namespace ucclep::test::masked
