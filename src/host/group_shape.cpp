@@ -92,8 +92,8 @@ GroupShape shape_of(const ucclEpGroupConfig_t& config, int nranks, const DeviceT
   shape.token_bytes = round_up(static_cast<uint64_t>(config.max_token_bytes), 16);
   shape.nodes = nodes;
   shape.networked = nodes.nodes > 0 ? 1 : 0;
-  shape.stages_puts = shape.networked != 0 && !traits.nics_reach ? 1 : 0;
   shape.masked = static_cast<uint32_t>(config.enable_mask);
+  shape.stages_puts = shape.networked != 0 && shape.masked == 0 && !traits.nics_reach ? 1 : 0;
   if (shape.networked != 0) {
     shape.ll_bulk_tokens = shape.ll_tokens;
     return shape;
