@@ -287,12 +287,6 @@ ucclEpResult_t ucclEpHandleGetDevice(ucclEpHandle_t handle, ucclEpDeviceHandle* 
     if (h.memory.data() == nullptr) {
       fail(ucclEpNotSupported, "the handle is on config.handle_mem: user kernels take one with memory of its own");
     }
-    if (!h.low_latency() && h.group->mask_words && h.group->network) {
-      fail(
-          ucclEpNotSupported,
-          "the handle is one of HT, and its group has enable_mask and ranks in several domains: there this version has "
-          "no user kernels for HT");
-    }
     check_device_struct(out);
     char* const copies = copies_for(h);
     out->group = h.group->device;

@@ -127,6 +127,7 @@ ucclEpGroupConfig_t group_config(const std::vector<Scenario>& scenarios) {
     config.ll_max_tokens_per_rank = std::max(config.ll_max_tokens_per_rank, scenario.ll_max_tokens);
     config.max_recv_tokens_per_rank = scenario.max_recv;
     config.overflow = scenario.overflow;
+    config.enable_mask = scenario.masked ? 1 : 0;
     const auto element = static_cast<int64_t>(reference::element_bytes(scenario.combine_dtype));
     config.max_token_bytes =
         std::max({config.max_token_bytes, scenario.row_bytes(), scenario.combined_hidden() * element});

@@ -73,7 +73,8 @@ struct Scenario {
   int num_sms = 0;
   Rule rule = uniform();
   uint64_t seed = 1;
-  std::vector<int> nodes = {};  // ranks of each; empty: as the environment has them
+  std::vector<int> nodes = {};  // ranks of each, of which sums are made; empty: as the environment has them
+  bool masked = false;          // the group has enable_mask
 
   bool ll() const { return layout == Layout::ll_expert_major || layout == Layout::ll_rank_major; }
   bool by_expert() const { return layout == Layout::ll_expert_major || layout == Layout::ht_expert_major; }

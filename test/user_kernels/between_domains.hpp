@@ -14,14 +14,15 @@ inline std::string reordering(uint32_t seed) {
   return "faulty:seed=" + std::to_string(seed) + ",delay=" + std::to_string(20 * (seed % 5)) + ":loopback";
 }
 
-// In each of the layouts, on a communicator of its own. timeout_ms: of the group.
+// In each of the layouts, on a communicator of its own. With masks sums are those of one domain. timeout_ms: of the
+// group.
 using SessionBody = std::function<void(Rank&, Session&, const Scenario&)>;
 inline void run_between_domains(const Nodes& nodes, const std::string& transport, const Scenario& asked,
                                 std::initializer_list<Layout> layouts, const SessionBody& body, int timeout_ms = 0) {
   for (const Layout layout : layouts) {
     Scenario scenario = asked;
     scenario.ranks = ranks_of(nodes);
-    scenario.nodes = nodes;
+    scenario.nodes = asked.masked ? Nodes{scenario.ranks} : nodes;
     scenario.layout = layout;
     scenario.carried = scenario.ll();
     if (!scenario.by_expert()) scenario.alignment = 1;

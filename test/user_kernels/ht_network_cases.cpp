@@ -97,6 +97,28 @@ TEST_CASE("user kernels in HT between domains: rows for which there is no room",
   run_received({1, 3}, reordering(9), scenario);
 }
 
+// Rows that no relay brings, and partial rows that leave one by one.
+TEST_CASE("user kernels in HT between domains: with masks, while nobody is lost", "[process][host]") {
+  Scenario scenario = usual(4);
+  scenario.masked = true;
+  for (unsigned seed = 1; seed <= seeds(); seed += 3) {
+    run_open({2, 2}, reordering(seed), scenario);
+    run_received({1, 3}, reordering(seed + 1), scenario);
+  }
+}
+
+TEST_CASE("user kernels in HT between domains: with masks, rows for which there is no room",
+          "[process][reduced][host]") {
+  Scenario scenario{.experts = 16, .top_k = 4, .max_tokens = 12, .slack = -7};
+  scenario.masked = true;
+  run_open({2, 2}, "loopback", scenario, true);
+  scenario.slack = 0;
+  scenario.max_recv = 19;
+  scenario.overflow = UCCLEP_OVERFLOW_DROP;
+  run_open({1, 3}, reordering(8), scenario);
+  run_received({2, 2}, reordering(9), scenario);
+}
+
 // A rank's way to do its operations: a kernel opens them, or receives them as well; or the host's calls.
 enum class Way { opened, received, halves, whole };
 
@@ -120,7 +142,9 @@ void go(const Rank& rank, Session& at, const Scenario& scenario, uint32_t round,
 
 TEST_CASE("user kernels in HT between domains: every rank goes its own way", "[process][reduced][host]") {
   for (unsigned seed = 1; seed <= seeds(); seed += 2) {
-    run_across(seed % 3 == 0 ? Nodes{1, 3} : Nodes{2, 2}, reordering(seed), usual(4),
+    Scenario scenario = usual(4);
+    scenario.masked = seed % 4 == 3;
+    run_across(seed % 3 == 0 ? Nodes{1, 3} : Nodes{2, 2}, reordering(seed), scenario,
                [](Rank& rank, Session& at, const Scenario& scenario) {
                  for (uint32_t round = 1; round <= 8; ++round) {
                    const auto way = static_cast<Way>(mix(scenario.seed, round, static_cast<uint64_t>(rank.rank)) % 4);

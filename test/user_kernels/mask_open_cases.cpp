@@ -4,7 +4,6 @@
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "conformance/nodes.hpp"
 #include "mask_scenarios.hpp"
 #include "open_calls.hpp"
 
@@ -87,24 +86,13 @@ TEST_CASE("user kernels with masks: a rank that does not come to a combine", "[p
   for (const Scenario& scenario : scenarios_of_kernels()) late(scenario, Missing::combine);
 }
 
-TEST_CASE("user kernels with masks: a rank that is masked after the Update", "[process][reduced]") {
+TEST_CASE("user kernels with masks: a rank that is masked after the Update", "[process][nodes][reduced]") {
   masked_after_update(
       [](Exchange& exchange, Masked& at) {
         open_dispatch(exchange, at.handle, "warp", 1, at.stream);
         at.stream.synchronize();
       },
       [](Exchange& exchange, Masked& at) { end(exchange, at, "thread"); });
-}
-
-TEST_CASE("user kernels with masks: between domains they have no HT, and it says so", "[process][reduced][network]") {
-  const Scenario ht = lines(Layout::ht_flat), ll = lines(Layout::ll_expert_major);
-  run_ranks(ranks, [&](Rank& rank) {
-    const Masked at(rank, in_nodes_of(rank, 2), ht, 20000);
-    const Handle of_ll = make_handle(at.group, handle_config(ll));
-    ucclEpDeviceHandle device;
-    refused(ucclEpHandleGetDevice(at.handle, &device), ucclEpNotSupported, "ucclEpHandleGetDevice", {"enable_mask"});
-    ok(ucclEpHandleGetDevice(of_ll, &device), "ucclEpHandleGetDevice");
-  });
 }
 
 }  // namespace

@@ -7,8 +7,7 @@
 
 namespace ucclep::test::masked {
 
-// What kernels send comes with weights, and LL operations with their routing. Between domains user kernels have LL
-// only.
+// What kernels send comes with weights, and LL operations with their routing.
 inline std::vector<Scenario> scenarios_of_kernels() {
   std::vector<Scenario> all;
   for (const Layout layout : all_layouts) {
@@ -18,7 +17,6 @@ inline std::vector<Scenario> scenarios_of_kernels() {
     }
   }
   if (reduced()) all = {all[3], all[4]};
-  if (crosses_nodes(ranks)) std::erase_if(all, [](const Scenario& scenario) { return !scenario.ll(); });
   return all;
 }
 

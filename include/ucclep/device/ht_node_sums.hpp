@@ -38,10 +38,11 @@ UCCLEP_FN uint32_t* pool_places_at(const Op& op, uint32_t home) {
 UCCLEP_FN bool staged_term(const Op& op, const HandleMemory& memory, uint32_t partial_bytes, uint32_t block,
                            uint32_t place, uint32_t i, const char*& row) {
   row = nullptr;
-  if (i >= memory.relay_counts(block)[place]) return true;
+  const bool alone = op.group.masks != nullptr;  // a relay of its own rows
+  if (i >= (alone ? 1 : memory.relay_counts(block)[place])) return true;
   const WindowLayout& window = op.group.layout;
   const NodeTable nodes = nodes_of(op);
-  const RelayEntry entry = memory.relay_entries(block, place)[i];
+  const RelayEntry entry = alone ? RelayEntry{op.me(), place} : memory.relay_entries(block, place)[i];
   const uint64_t words = window.relay_words_of(op.group.shape, op.slot, block, nodes.index_of(entry.rank));
   const bool ok = wait_word(op, Phase::rows, entry.rank, op.mine() + words + 8 * uint64_t{entry.place / run_rows});
   const Staged at{entry.rank, nodes.rank_of(block, op.me()), entry.place};

@@ -9,16 +9,19 @@
 // with send_only.
 //
 // In FLAT a row is staged as it is, in EXPERT_MAJOR the sum of its copies for the local experts (open_copies.hpp). In
-// one domain there is no wait but combine_begin's: for slots that peers still read, and in EXPERT_MAJOR for the other
-// blocks of the grid. Between domains combine_end waits in every block, at most the group's timeout, for combine_begin
-// of all ranks and for the sends of those of its domain, of which it adds up what goes to homes elsewhere
-// (ht_open_network.hpp): so no rank's sends may wait for what another rank does after its combine_end.
+// one domain, and with masks, there is no wait but combine_begin's: for slots that peers still read, and in
+// EXPERT_MAJOR for the other blocks of the grid. Else, between domains, combine_end waits in every block, at most the
+// group's timeout, for combine_begin of all ranks and for the sends of those of its domain, of which it adds up what
+// goes to homes elsewhere (ht_open_network.hpp): so no rank's sends may wait for what another rank does after its
+// combine_end.
 //
 // clang-format off
 // | who writes                                  | who reads                             | ordered by                          |
 // |---------------------------------------------|---------------------------------------|-------------------------------------|
 // | combine_begin: homes of rows (EXPERT_MAJOR) | combine_send                          | the grid's barrier                  |
 // | combine_send: copies of a row               | the combine_send of the last of them  | the row's ticket (acq_rel, gpu)     |
+// | combine_send: a row for another domain,     | its NIC, at the command of the        | push_alone, after the scope's sync  |
+// |   with masks                                |   scope's first member                |                                     |
 // | combine_send: a row to this rank's staging, | the combine_send of the run's last    | the run's ticket (acq_rel, gpu)     |
 // |   in a group with a limit its place         |   row                                 |                                     |
 // | the same                                    | CompleteCombine of the home, or       | publish of the run's word (system), |
@@ -83,9 +86,13 @@ UCCLEP_FN Copies copies_of(const OpenCombine& open, const Home& home, const void
 }
 
 // Lane verb: one more row of its run is staged, or nothing is left of it (index: no_place); the last says so to the
-// home, or to its relay in this node.
+// home, or to its relay in this node. One that needs no relay leaves; a push that fails has ended the operation.
 UCCLEP_FN void count_in(const OpenCombine& open, const Home& home, uint32_t index) {
   const Op op = open.op();
+  if (lands_alone(op, home.rank)) {
+    network::push_row_alone(op, home.rank, home.place, open.shape.token_bytes(), between_nodes_flag);
+    return;
+  }
   const HandleMemory memory = open.memory();
   if (op.group.shape.pool_rows != 0) AcrossNodes::pool_places(op, home.rank)[home.place] = index;
   const uint32_t run = home.place / run_rows, left = memory.rows_from()[home.rank] - run * run_rows;
@@ -106,9 +113,10 @@ UCCLEP_FN uint32_t first_copy(const OpenCombine& open, const Home& home, uint32_
 UCCLEP_FN char* staging_of(const OpenCombine& open, const Home& home, uint32_t index) {
   const Op op = open.op();
   const WindowLayout& window = op.group.layout;
-  const uint64_t bytes = open.shape.token_bytes();
-  if (op.group.shape.pool_rows != 0) return op.mine() + window.pool_of(op.slot) + index * bytes;
-  return op.mine() + window.back_rows_of(op.slot, home.rank) + home.place * bytes;
+  const uint32_t bytes = open.shape.token_bytes();
+  if (lands_alone(op, home.rank)) return relay::sum_out(op, bytes, relay::own_block(op, home.rank), home.place);
+  if (op.group.shape.pool_rows != 0) return op.mine() + window.pool_of(op.slot) + uint64_t{index} * bytes;
+  return op.mine() + window.back_rows_of(op.slot, home.rank) + uint64_t{home.place} * bytes;
 }
 
 // Verb of the scope: one row of the experts' output, `hidden` elements, 16-byte aligned. row_index: where dispatch put
@@ -141,7 +149,7 @@ UCCLEP_FN void send_dropped(const OpenCombine& open) {
   for (uint32_t i = memory.state()->capacity + grid_warp(); i < memory.state()->rows; i += grid_warps()) {
     const Home home = home_of(open, i);
     if (!home.valid || first_copy(open, home, i) != i) continue;
-    if (!pooled) {
+    if (!pooled || lands_alone(open.op(), home.rank)) {
       char* const to = staging_of(open, home, i);
       put_bytes<warp>(open.shape.token_bytes(), [&](auto&& store) { store(to); }, [](uint32_t) { return uint64_t{0}; });
     }
@@ -154,7 +162,7 @@ UCCLEP_FN void send_dropped(const OpenCombine& open) {
 UCCLEP_FN bool combine_end(block, const OpenCombine& open) {
   const Op op = open.op();
   if (open.ok) send_dropped(open);
-  const bool ok = open.ok && (!networked(op) || relay_combine(open, op));
+  const bool ok = open.ok && (!relays(op) || relay_combine(open, op));
   if (!last_out(open, ok)) return ok;
   leave_to_receive(open, Kind::combine);
   return true;

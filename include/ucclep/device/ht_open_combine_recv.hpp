@@ -8,7 +8,8 @@
 // | who writes                     | who reads           | ordered by                        |
 // |--------------------------------|---------------------|-----------------------------------|
 // | the peers' staged partial rows | combine_recv        | the run's word (publish, acquire) |
-// | sums of other nodes, by a NIC  | combine_recv        | wait_row (network.hpp)            |
+// | sums of other nodes, or with   | combine_recv        | wait_row (network.hpp)            |
+// |   masks partial rows, by a NIC |                     |                                   |
 // | combine_recv: the results      | the scope, after it | the scope's sync                  |
 //
 // Floor: as combine's (ht_combine.hpp).
@@ -20,8 +21,8 @@
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ht {
 
-// The partial rows of one token where they are staged, in windows that are mapped here, ranks ascending; NULL: nothing
-// is left of one.
+// The partial rows of one token that are terms of their own, ranks ascending: where they are staged, in windows that
+// are mapped here, or with masks where they have landed. NULL: nothing is left of one.
 struct StagedPartials {
   const char* rows[max_top_k];
   uint32_t count = 0;
@@ -32,7 +33,12 @@ struct StagedPartials {
     const Returns from(open, token);
     for (uint32_t i = 0; i < from.count; ++i) {
       const uint32_t rank = from.ranks[i], place = from.places[i];
-      if (networked(op) && !op.has_window(rank)) continue;
+      if (lands_alone(op, rank)) {
+        if (!network::wait_row(op, rank, place, between_nodes_flag)) return false;
+        rows[count++] = relay::sum_in(op, open.shape.token_bytes(), relay::nodes_of(op).node_of(rank), place);
+        continue;
+      }
+      if (network::is_away(op, rank)) continue;
       const uint64_t words = window.back_epochs_of(op.slot, rank);
       if (!wait_word(op, Phase::rows, rank, op.mine() + words + 8 * uint64_t{place / run_rows})) return false;
       rows[count++] =
@@ -48,7 +54,7 @@ UCCLEP_FN Vector<Element> term_of(const char* row, uint32_t at) {
   return Vector<Element>::unpack(row == nullptr ? vec16{} : load16(row + at));
 }
 
-// Lane verb: 16 bytes of what the ranks add up to that have their windows here.
+// Lane verb: 16 bytes of what these add up to.
 template <class Element>
 UCCLEP_FN TermSum<Element> sum_here(const StagedPartials& from, uint32_t at) {
   TermSum<Element> sum;
@@ -89,10 +95,10 @@ UCCLEP_FN bool receive_token(const OpenCombine& open, const Op& op, const Combin
   StagedPartials from;
   if (!from.wait(open, op, token)) return false;
   NodeSums away;
-  if (networked(op) && !away.wait(open, op, token)) return false;
+  if (relays(op) && !away.wait(open, op, token)) return false;
   with_element(open.shape.dtype, [&](auto element) {
     using Element = decltype(element);
-    if (networked(op)) {
+    if (relays(op)) {
       store_token<Element, Coop>(open, out, token, [&](uint32_t at) { return sum_nodes<Element>(from, away, at); });
     } else {
       store_token<Element, Coop>(open, out, token, [&](uint32_t at) { return sum_here<Element>(from, at); });

@@ -132,7 +132,7 @@ UCCLEP_FN void dispatch_send(Coop, const OpenDispatch& open, uint32_t token, con
 // another number of them. False: the operation has failed.
 UCCLEP_FN bool dispatch_end(block, const OpenDispatch& open, uint32_t tokens) {
   const Op op = open.op();
-  const bool ok = open.ok && (!networked(op) || relay_dispatch(open, op, open.wire.row_bytes));
+  const bool ok = open.ok && (!relays(op) || relay_dispatch(open, op, open.wire.row_bytes));
   if (!last_out(open, ok)) return ok;
   HandleState* const state = open.memory().state();
   if (tokens != state->tokens) refuse(op, Field::tokens, state->tokens, tokens);

@@ -11,6 +11,8 @@
 // |-----------------------------------|---------------------------------|-------------------------------------|
 // | the peers' staged rows and metas, | dispatch_recv                   | the meta's epoch (publish, acquire) |
 // |   or their relays'                |                                 |                                     |
+// | with masks: rows and metas from   | dispatch_recv                   | wait_row (network.hpp)              |
+// |   other domains, by a NIC         |                                 |                                     |
 // | dispatch_recv: the output         | the scope, after it             | the scope's sync                    |
 // | dispatch_recv: what combine needs | combine_begin, the host's calls | the end of the operation            |
 //
@@ -96,11 +98,15 @@ struct StagedRow {
   const char* meta;
 
   UCCLEP_FN StagedRow(const OpenDispatch& open, const Op& op, uint32_t source, uint32_t place)
-      : open(open), op(op), source(source), place(place), meta(landed_meta(op, source, place)) {}
+      : open(open), op(op), source(source), place(place), meta(meta_of(open, op, source, place)) {}
   UCCLEP_FN bool wait() const {
+    if (lands_alone(op, source)) return network::wait_row(op, source, place, between_nodes_flag);
     return wait_word(op, Phase::staging, source, meta + MetaLayout::of(op.group.shape.top_k).epoch);
   }
-  UCCLEP_FN const char* row() const { return AcrossNodes::staged_row(op, open.wire, source, meta); }
+  UCCLEP_FN const char* row() const {
+    if (lands_alone(op, source)) return meta + relayed_head_bytes(op.group.shape);
+    return AcrossNodes::staged_row(op, open.wire, source, meta);
+  }
   UCCLEP_FN ReceivedSelection selection(uint32_t k) const { return read_selection(op.group.shape, meta, k); }
   UCCLEP_FN uint32_t position(uint32_t k) const { return selection(k).position; }
   UCCLEP_FN float weight(uint32_t k) const { return selection(k).weight; }
@@ -119,6 +125,14 @@ struct StagedRow {
       return index >= at.begin && index < at.end ? index : no_place;
     }
     return no_place;
+  }
+
+ private:
+  static UCCLEP_FN const char* meta_of(const OpenDispatch& open, const Op& op, uint32_t source, uint32_t place) {
+    if (!lands_alone(op, source)) return landed_meta(op, source, place);
+    const GroupShape& shape = op.group.shape;
+    return network::mine(op) + op.group.layout.relay_in_of(shape, op.slot, relay::own_block(op, source)) +
+           place * relayed_row_bytes(shape, open.wire.row_bytes);
   }
 };
 
@@ -221,6 +235,17 @@ UCCLEP_FN void take_rest(const OpenDispatch& open, const DispatchRows& out, uint
   }
 }
 
+// Verb of members of a scope: for combine, how many rows have landed that no relay has counted.
+template <class Coop>
+UCCLEP_FN void note_landed(const OpenDispatch& open, const Op& op) {
+  const HandleMemory memory = open.memory();
+  for (uint32_t source = Coop::rank(); source < op.ranks(); source += Coop::size()) {
+    if (!lands_alone(op, source)) continue;
+    const bool absent = is_absent(op.group, op.kind, op.seq, source);
+    memory.relayed()[relay::own_block(op, source)] = absent ? 0 : memory.rows_from()[source];
+  }
+}
+
 // Verb of the scope that brings the last row: what combine needs to know, where ranks agree; of rows beyond a group's
 // limit as well, which nobody asks for. They leave a record, unless the group drops them in silence.
 template <class Coop>
@@ -229,6 +254,7 @@ UCCLEP_FN bool end_dispatch(const OpenDispatch& open, const Op& op) {
   const uint32_t rows = state->rows, kept = rows_kept(open);
   const auto note = [&](const Segment& at) { return take_rows<Coop>(open, op, {}, at); };
   if (open.by_expert() && kept < rows && !each_segment(open, kept, rows, note)) return false;
+  note_landed<Coop>(open, op);
   if (Coop::rank() != 0) return true;
   state->weighted = open.settings.weights_at_dispatch;
   state->capacity = kept;

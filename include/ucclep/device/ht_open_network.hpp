@@ -5,6 +5,9 @@
 // for the sends of other ranks, and for nothing that somebody receives. Home adds up its own node and then the nodes
 // (NodeSums).
 //
+// With masks every rank is a node of its own, and nobody relays for another: a rank takes the rows of a dispatch where
+// they have landed, and who sends a partial row puts it out for its home. The ends of both wait for nobody.
+//
 // clang-format off
 // | who writes                                  | who reads                               | ordered by                     |
 // |---------------------------------------------|-----------------------------------------|--------------------------------|
@@ -32,6 +35,14 @@ namespace ht {
 UCCLEP_FN bool networked(const Op& op) {
   return op.group.network != nullptr;
 }
+// And rows that are relayed to them, or sums of nodes that come from them.
+UCCLEP_FN bool relays(const Op& op) {
+  return networked(op) && op.group.masks == nullptr;
+}
+// Does the rank get rows, and give them, by the network and without a relay.
+UCCLEP_FN bool lands_alone(const Op& op, uint32_t rank) {
+  return op.group.masks != nullptr && network::is_away(op, rank);
+}
 
 // ---- The source of a dispatch
 
@@ -55,11 +66,15 @@ struct RowsAway {
   uint32_t token, row_bytes;
 
   // Of selection k, if it is the first of another node.
-  UCCLEP_FN uint32_t place(uint32_t k) const { return memory.node_places(token)[k]; }
-  UCCLEP_FN uint32_t node(uint32_t k) const {
-    const auto* const experts = memory.at<int32_t>(memory.handle.offsets.topk) + uint64_t{token} * memory.shape.top_k;
-    return relay::nodes_of(op).node_of(static_cast<uint32_t>(experts[k]) / memory.shape.local_experts());
+  UCCLEP_FN uint32_t place(uint32_t k) const {
+    const uint32_t place = memory.node_places(token)[k];
+    return place != no_place && is_masked(op.group, rank(k)) ? no_place : place;
   }
+  UCCLEP_FN uint32_t rank(uint32_t k) const {
+    const auto* const experts = memory.at<int32_t>(memory.handle.offsets.topk) + uint64_t{token} * memory.shape.top_k;
+    return static_cast<uint32_t>(experts[k]) / memory.shape.local_experts();
+  }
+  UCCLEP_FN uint32_t node(uint32_t k) const { return relay::nodes_of(op).node_of(rank(k)); }
   UCCLEP_FN char* row(uint32_t k) const {
     return network::mine(op) + op.group.layout.relay_out_for(memory.shape, op.slot, node(k)) +
            uint64_t{place(k)} * row_bytes;
@@ -133,7 +148,7 @@ struct GiveRows {
     for (uint32_t place = first; place < end; ++place) {
       const char* const row = landed + uint64_t{place} * relay.row_bytes;
       const relay::Addressee to = relay::Addressee::of(op, row);
-      relay::keep_addressees(memory, block, place, to);
+      relay::keep_addressees(op, memory, block, place, to);
       give_meta(op, row, source, place, to);
     }
     sync_warp();  // all of them are stored before any lane publishes one

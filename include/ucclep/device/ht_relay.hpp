@@ -24,6 +24,11 @@ UCCLEP_FN uint32_t own_node(const Op& op) {
   return nodes_of(op).node_of(op.me());
 }
 
+// The block of a rank whose relay in this node is this rank.
+UCCLEP_FN uint32_t own_block(const Op& op, uint32_t rank) {
+  return nodes_of(op).block_of(rank, own_node(op));
+}
+
 // Which of a meta line's words says where the row lies at the relay. Elsewhere it is 0.
 constexpr uint32_t place_word = 1;
 
@@ -145,8 +150,11 @@ struct Addressee {
   }
 };
 
-// Warp verb: for combine, where the partial rows of a row will lie, ranks ascending.
-UCCLEP_FN void keep_addressees(const HandleMemory& memory, uint32_t block, uint32_t place, const Addressee& to) {
+// Warp verb: for combine, where the partial rows of a row will lie, ranks ascending. With masks it is this rank alone
+// that has one, at the same place.
+UCCLEP_FN void keep_addressees(const Op& op, const HandleMemory& memory, uint32_t block, uint32_t place,
+                               const Addressee& to) {
+  if (op.group.masks != nullptr) return;
   const uint64_t mask = ballot(to.mine);
   uint32_t order = 0;
   for (uint64_t left = mask; left != 0; left &= left - 1) {
@@ -178,7 +186,7 @@ UCCLEP_FN bool relay_run(const Op& op, const HandleMemory& memory, const HtDispa
       reinterpret_cast<uint32_t*>(meta)[w] = w == place_word ? place : reinterpret_cast<const uint32_t*>(row)[w];
     }
     const Addressee to = Addressee::of(op, row);
-    keep_addressees(memory, block, place, to);
+    keep_addressees(op, memory, block, place, to);
     char* const there = to.mine ? meta_at(op, to.rank, source, to.place) : meta;
     smem_to_bulk();
     bulk_store(to.mine, there, meta, layout.body_bytes());
