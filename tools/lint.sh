@@ -57,6 +57,11 @@ long_files() {  # a report, never a failure
 conformance() {  # the tests that docs/conformance.md names are there
   tools/check_conformance.py
 }
+mutants_apply() {  # what `make mutants` applies; a patch of another line than the one meant would prove nothing
+  local patch bad=0
+  for patch in test/mutants/*.patch; do git apply --check "$patch" || bad=1; done
+  return $bad
+}
 documented() {  # doxygen has nothing to say about the public headers
   local pages status=0
   pages=$(mktemp -d)
@@ -74,7 +79,7 @@ tidy() {  # clang-tidy-19
 checks=("$@")
 if [ ${#checks[@]} -eq 0 ]; then
   tools/deps.sh lint || exit 1
-  checks=(formatted licensed one_place_for_targets no_abort long_files conformance documented tidy)
+  checks=(formatted licensed one_place_for_targets no_abort long_files conformance mutants_apply documented tidy)
 fi
 for name in "${checks[@]}"; do
   check "$name"
