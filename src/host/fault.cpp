@@ -96,9 +96,6 @@ std::string channel_sentence(const ErrorRecord& r, int rank) {
     case Phase::placed:
       return fmt::format("the channel: rank {} waited {} ms for rank {} to have {} messages of it, it has {}", rank,
                          waited_ms, r.peer, r.expected, r.got);
-    case Phase::mask:
-      return fmt::format("the channel: a kernel of rank {} used it in a group with enable_mask, which has none yet",
-                         rank);
     default:
       return fmt::format("barrier {}: rank {} waited {} ms for rank {} to come", r.epoch, rank, waited_ms, r.peer);
   }

@@ -268,7 +268,6 @@ ucclEpResult_t ucclEpGroupDestroy(ucclEpGroup_t group) {
 ucclEpResult_t ucclEpGroupGetDevice(ucclEpGroup_t group, ucclEpDeviceGroup* out) {
   return guarded("ucclEpGroupGetDevice", group == nullptr ? nullptr : group->comm, [&] {
     const ucclEpGroup& g = usable(group);
-    if (g.mask_words) fail(ucclEpNotSupported, "the group has enable_mask, with which this version has no channel");
     check_device_struct(out);
     *out = g.device;
   });

@@ -260,8 +260,7 @@ void GroupNetwork::connect() {
 }
 
 void GroupNetwork::add_window(uint32_t id, const SharedMemory& memory) {
-  if (goes_on_) return;  // with masks there is no channel, and nothing else puts into windows
-  const auto allgather = allgather_of(comm_);
+  const auto allgather = allgather_of(comm_, goes_on_);
   if (spec_.copies) {
     const auto error = proxy::attempt([&] { proxies_->keep_window(id, memory.data(), memory.bytes()); });
     proxy::agree(allgather, spec_.shape.rank, error ? &*error : nullptr);

@@ -473,8 +473,6 @@ TEST_CASE("arguments of masks that make no sense are refused", "[process][masks]
     mask[1] = 1;
     mask[rank.rank] = 0;
     refused(ucclEpMaskUpdate(at.group, mask, at.stream), ucclEpInvalidArgument, "ucclEpMaskUpdate", {"itself"});
-    ucclEpDeviceGroup on_device;
-    refused(ucclEpGroupGetDevice(at.group, &on_device), ucclEpNotSupported, "ucclEpGroupGetDevice", {"enable_mask"});
     round_trip(rank, at.comm, at.handle, at.stream, scenario);
     ok(ucclEpMaskClear(at.group, at.stream), "ucclEpMaskClear");
     Exchange exchange(rank, at.comm, scenario, 1);

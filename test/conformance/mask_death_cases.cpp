@@ -112,7 +112,7 @@ class Losing {
   void dispatch() {
     update_and_dispatch(exchange_, at_);
     at_.stream.synchronize();
-    const bool lost = !masked_ && at_.mask()[missing] == 0;
+    const bool lost = !masked_ && mask_of(at_)[missing] == 0;
     came_ = masked_ ? Came::nothing : lost ? what_came(exchange_, rank_, at_) : Came::everything;
     if (came_ == Came::header) exchange_.expect_blank(missing);
     if (came_ == Came::nothing) exchange_.leave_out(missing);
@@ -125,7 +125,7 @@ class Losing {
     if (came_ == Came::header) exchange_.leave_out(missing, true);
     exchange_.combine(at_.handle, at_.stream);
     at_.stream.synchronize();
-    masked_ = at_.mask()[missing] == 0;
+    masked_ = mask_of(at_)[missing] == 0;
     try {
       exchange_.check_combine();
     } catch (const Failure&) {
@@ -220,7 +220,7 @@ void two_die(const Scenario& scenario, int after_us, int apart_us) {
     }
     if (killer.joinable()) killer.join();
     const auto begin = Clock::now();
-    while (at.mask() != mask_without(lost)) require(seconds_since(begin) < 15, "somebody has not been noticed");
+    while (mask_of(at) != mask_without(lost)) require(seconds_since(begin) < 15, "somebody has not been noticed");
     Exchange last(rank, at.comm, scenario, 2);
     for (const int peer : lost) last.leave_out(peer);
     update_and_dispatch(last, at);

@@ -32,20 +32,21 @@ struct Masked {
     group = make_group(comm, config);
     handle = make_handle(group, handle_config(scenario));
   }
-  std::vector<int64_t> mask() {
-    Tensor mask(comm, "mask", ucclEpInt32, {ranks});
-    ok(ucclEpMaskQuery(group, static_cast<int*>(mask.get()->data), stream), "ucclEpMaskQuery");
-    stream.synchronize();
-    return mask.integers();
-  }
   Comm comm;
   Group group;
   Handle handle;
   Stream stream;
 };
 
-inline void require_mask(Masked& at, const std::vector<int64_t>& expected) {
-  const std::vector<int64_t> mask = at.mask();
+// Here and below `at` has a group with its communicator, handle and stream.
+inline std::vector<int64_t> mask_of(auto& at) {
+  Tensor mask(at.comm, "mask", ucclEpInt32, {ranks});
+  ok(ucclEpMaskQuery(at.group, static_cast<int*>(mask.get()->data), at.stream), "ucclEpMaskQuery");
+  at.stream.synchronize();
+  return mask.integers();
+}
+inline void require_mask(auto& at, const std::vector<int64_t>& expected) {
+  const std::vector<int64_t> mask = mask_of(at);
   std::string seen;
   for (const int64_t entry : mask) seen += " " + std::to_string(entry);
   require(mask == expected, "MaskQuery shows" + seen);
@@ -61,17 +62,17 @@ inline std::vector<int64_t> mask_without(const std::vector<int>& lost) {
   return mask;
 }
 
-inline void require_masked(Masked& at, bool masked) {
+inline void require_masked(auto& at, bool masked) {
   require_mask(at, masked ? mask_without({missing}) : mask_without({}));
 }
 
-inline void mask_missing(Masked& at) {
+inline void mask_missing(auto& at) {
   const int mask[ranks] = {1, 1, 1, 0};
   ok(ucclEpMaskUpdate(at.group, mask, at.stream), "ucclEpMaskUpdate");
 }
 
 // The record of a peer that was masked: one of data, which the caller may clear. peers: one of these is named.
-inline void require_record(Masked& at, const std::vector<int>& peers = {missing}) {
+inline void require_record(auto& at, const std::vector<int>& peers = {missing}) {
   const ucclEpAsyncError_t error = async_error(at.comm);
   require(error.code == ucclEpTimeout && among(peers, error.peer), "the record is another: " + std::string(error.text));
   require(std::string(error.text).find("rank " + std::to_string(error.peer)) != std::string::npos,
@@ -86,16 +87,16 @@ inline void meet(const Rank& rank, int word) {
 }
 
 // A dispatch that carries its routing needs no Update.
-inline void update_routing(Exchange& exchange, Masked& at) {
+inline void update_routing(Exchange& exchange, auto& at) {
   if (!exchange.scenario().carried) exchange.update(at.handle, at.stream);
 }
-inline void update_and_dispatch(Exchange& exchange, Masked& at) {
+inline void update_and_dispatch(Exchange& exchange, auto& at) {
   update_routing(exchange, at);
   exchange.dispatch(at.handle, at.stream);
 }
 
 // Another round of the survivors', in which nobody waits for the masked ranks.
-inline void round_without(const Rank& rank, Masked& at, const Scenario& scenario, uint64_t seed,
+inline void round_without(const Rank& rank, auto& at, const Scenario& scenario, uint64_t seed,
                           const std::vector<int>& lost = {missing}) {
   Exchange exchange(rank, at.comm, scenario, seed);
   for (const int peer : lost) exchange.leave_out(peer);
@@ -110,7 +111,7 @@ inline void round_without(const Rank& rank, Masked& at, const Scenario& scenario
 }
 
 // A rank that was masked: whatever it calls next of the group is refused, and the record stays.
-inline void has_heard(const Rank& rank, Masked& at, Exchange& exchange) {
+inline void has_heard(const Rank& rank, auto& at, Exchange& exchange) {
   const ucclEpAsyncError_t error = async_error(at.comm);
   require(error.code == ucclEpRemoteError && error.rank == rank.rank,
           "the record is another: " + std::string(error.text));
@@ -121,7 +122,7 @@ inline void has_heard(const Rank& rank, Masked& at, Exchange& exchange) {
 }
 
 // It hears of it at its next operation, which writes nothing. In HT that is the Update.
-inline void hears(const Rank& rank, Masked& at, const Scenario& scenario) {
+inline void hears(const Rank& rank, auto& at, const Scenario& scenario) {
   Exchange exchange(rank, at.comm, scenario);
   update_routing(exchange, at);
   if (scenario.ll() || scenario.carried) exchange.dispatch(at.handle, at.stream);
@@ -130,7 +131,7 @@ inline void hears(const Rank& rank, Masked& at, const Scenario& scenario) {
   has_heard(rank, at, exchange);
 }
 
-inline void comes_back(const Rank& rank, Masked& at, const Scenario& scenario) {
+inline void comes_back(const Rank& rank, auto& at, const Scenario& scenario) {
   meet(rank, 2);
   ok(ucclEpMaskClear(at.group, at.stream), "ucclEpMaskClear");
   require_masked(at, false);

@@ -113,30 +113,6 @@ TEST_CASE("channel: peers, signals and ranges that do not exist leave a record a
   });
 }
 
-// A handle leads kernels to its group.
-TEST_CASE("channel: in a group with enable_mask every call leaves a record and does nothing", "[process][reduced]") {
-  run_ranks(2, [](Rank& rank) {
-    Channel channel(rank, 64, 20000);
-    ucclEpGroupConfig_t config = config_with(num_signals, rank.count);
-    config.enable_mask = 1;
-    const Group masked = make_group(channel.comm, config);
-    const Handle handle = make_handle(masked, handle_config(any_scenario(rank.count)));
-    ucclEpDeviceHandle device;
-    ok(ucclEpHandleGetDevice(handle, &device), "ucclEpHandleGetDevice");
-    channel.args.group = device.group;
-    channel.args.peer = 1 - rank.rank;
-    channel.args.rounds = 1;
-    for (const char* kernel : {"wrong", "put_and_flush", "greet", "nobody"}) {
-      channel.args.result[1] = 0;
-      channel.args.signal = std::string(kernel) == "nobody" ? -1 : 0;  // there: a barrier
-      channel.launch(kernel);
-      channel.stream.synchronize();
-      left_record(channel, ucclEpNotSupported, "enable_mask");
-      require((channel.args.result[1] != 0) == (std::string(kernel) != "wrong"), "a call has come back with true");
-    }
-  });
-}
-
 TEST_CASE("channel: a wait that nobody answers ends in time, and says what it waited for", "[process][reduced]") {
   struct Lonely {
     int signal;

@@ -16,10 +16,11 @@ inline Scenario any_scenario(int count) {
   return {.layout = Layout::ll_expert_major, .ranks = count, .max_tokens = 4};
 }
 
-inline ucclEpGroupConfig_t config_with(int signals, int count, int timeout_ms = 0) {
+inline ucclEpGroupConfig_t config_with(int signals, int count, int timeout_ms = 0, bool masked = false) {
   ucclEpGroupConfig_t config = group_config({any_scenario(count)});
   config.num_signals = signals;
   config.timeout_ms = timeout_ms;
+  config.enable_mask = masked ? 1 : 0;
   return config;
 }
 
@@ -27,9 +28,9 @@ inline ucclEpGroupConfig_t config_with(int signals, int count, int timeout_ms = 
 class Channel {
  public:
   Channel(const Rank& rank, uint64_t bytes, int timeout_ms = 0) : Channel(rank, comm_config(rank), bytes, timeout_ms) {}
-  Channel(const Rank& rank, const ucclEpCommConfig_t& config, uint64_t bytes, int timeout_ms = 0)
+  Channel(const Rank& rank, const ucclEpCommConfig_t& config, uint64_t bytes, int timeout_ms = 0, bool masked = false)
       : comm(rank, config),
-        group(make_group(comm, config_with(num_signals, rank.count, timeout_ms))),
+        group(make_group(comm, config_with(num_signals, rank.count, timeout_ms, masked))),
         handle(make_handle(group, handle_config(any_scenario(rank.count)))),
         stream(comm) {
     const uint64_t window_bytes = static_cast<uint64_t>(rank.count) * bytes + 8;  // a word behind the messages
@@ -41,6 +42,7 @@ class Channel {
     args.result = static_cast<uint64_t*>(result);
     ok(ucclEpGroupGetDevice(group, &args.group), "ucclEpGroupGetDevice");
     args.bytes = bytes;
+    args.absent = no_peer;
   }
   ~Channel() { forget_windows(); }
 

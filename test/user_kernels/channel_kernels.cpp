@@ -72,7 +72,7 @@ UCCLEP_FN void put_signal_message(const ChannelArgs& args, int to, int id) {
 // Row 1: put_signal. One scope sends to all; all wait for the sum over all senders, and tell that they have read.
 template <class Coop, bool told_before_put = false>
 UCCLEP_FN void exchange(const ChannelArgs& args) {
-  const uint32_t ranks = args.group.shape.ranks;
+  const uint32_t ranks = args.group.shape.ranks, present = args.absent == no_peer ? ranks : ranks - 1;
   if (!comes_along<Coop>()) return;
   for (uint32_t round = 1; round <= args.rounds; ++round) {
     for (uint32_t i = 0; i < ranks; ++i) {
@@ -83,10 +83,12 @@ UCCLEP_FN void exchange(const ChannelArgs& args) {
       if constexpr (told_before_put) put_message<Coop>(args, to);
       if constexpr (!told_before_put) put_signal_message<Coop>(args, to, ready);
     }
-    bool ok = wait_signal(Coop{}, args.group, ready, uint64_t{round} * ranks);
-    for (uint32_t from = 0; ok && from < ranks; ++from) check_message<Coop>(args, round, static_cast<int>(from));
+    bool ok = wait_signal(Coop{}, args.group, ready, uint64_t{round} * present);
+    for (int from = 0; ok && from < static_cast<int>(ranks); ++from) {
+      if (from != args.absent) check_message<Coop>(args, round, from);
+    }
     for (uint32_t to = 0; to < ranks; ++to) signal(Coop{}, args.group, named<Coop>(to), taken);
-    ok = ok && wait_signal(Coop{}, args.group, taken, uint64_t{round} * ranks);
+    ok = ok && wait_signal(Coop{}, args.group, taken, uint64_t{round} * present);
     if (!ok && Coop::rank() == 0) count(args, 1, 1);
     if (!ok) return;
   }

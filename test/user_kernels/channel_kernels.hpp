@@ -15,6 +15,7 @@ struct ChannelArgs {
   uint64_t bytes;              // of a message
   uint32_t rounds, seed;
   int peer, signal;  // of calls that are wrong
+  int absent;        // a rank that does not take part, or no_peer
   ChannelScope scope;
   uint64_t* result;  // [0] wrong bytes and counts, [1] calls that gave up
 };

@@ -6,9 +6,15 @@
 // Each function takes a scope: thread{}, lanes<N>{}, warp{} or block{}; all members call it with the same arguments,
 // and what one member did is done by the scope. All groups of lanes<N> in a warp call it together; one that has nothing
 // to do names no_peer. What can fail ends in a record and changes nothing: a peer, a signal or a range that does not
-// exist is ucclEpInvalidArgument, the channel of a group with enable_mask ucclEpNotSupported, and later calls go on; a
-// wait that reaches the group's timeout is ucclEpTimeout, which ends the communicator, and false; so is what the abort
-// word ends.
+// exist is ucclEpInvalidArgument, and later calls go on; a wait that reaches the group's timeout is ucclEpTimeout,
+// which ends the communicator, and false; so is what the abort word ends.
+//
+// In a group with enable_mask a wait that reaches the timeout ends with the same record, and nothing else does: if the
+// record names a peer, as that of a signal does not, it is lost, and the group's next operation masks it. To one that
+// is lost or masked, or has masked this rank, puts and signals do nothing; barriers and flushes do not wait for it, and
+// what it had signalled stays counted. A barrier is false where a peer that is active here has masked this rank. What a
+// rank has put before it hears that it is masked may still come. ucclEpMaskClear, while no kernel of any rank uses the
+// channel, begins all counts and barriers anew.
 //
 // To peers of this rank's domain a put and a signal are stores by the members, to others messages for the proxy threads
 // (message.hpp). The caller need not know which, but for these:
@@ -19,7 +25,7 @@
 //     memory, and from there at the other end: two copies over the buses more.
 //
 // A signal counts: each call adds one to the count that the caller's rank has with the peer, and wait_signal looks at
-// the sum over all ranks. Counts never go back and begin at 0 with the group.
+// the sum over all ranks. Counts never go back and begin at 0 with the group (and with ucclEpMaskClear).
 //
 // What orders what. "Seen by" a rank: after it has come back from the call on the right with true.
 // clang-format off
@@ -52,15 +58,6 @@ inline constexpr int no_peer = -1;  // instead of a peer: this scope has nothing
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace channel {
 
-// Groups with enable_mask have no channel: nobody would be told of a count that a lost rank never makes. There one
-// member leaves a record.
-template <class Coop>
-UCCLEP_FN bool given(const ucclEpDeviceGroup& group) {
-  if (group.masks == nullptr) return true;
-  if (Coop::rank() == 0) report_masked(group.errors);
-  return false;
-}
-
 // index is below count. If not, one member leaves a record.
 template <class Coop>
 UCCLEP_FN bool exists(const ucclEpDeviceGroup& group, Field field, int index, uint32_t count) {
@@ -90,13 +87,14 @@ UCCLEP_FN void copy(char* to, const char* from, uint64_t bytes) {
   for (uint64_t at = vectors + Coop::rank(); at < bytes; at += Coop::size()) to[at] = from[at];
 }
 
-// True: the bytes are on their way.
+// True: the bytes are on their way. To a peer that is gone none are.
 template <class Coop>
 UCCLEP_FN bool try_put(const ucclEpDeviceGroup& group, int peer, const ucclEpDeviceWindow& dst, uint64_t dst_offset,
                        const ucclEpDeviceWindow& src, uint64_t src_offset, uint64_t bytes) {
-  if (peer == no_peer || !given<Coop>(group) || !exists<Coop>(group, Field::peer, peer, group.shape.ranks) ||
+  if (peer == no_peer || !exists<Coop>(group, Field::peer, peer, group.shape.ranks) ||
       !inside<Coop>(group, group.rank, src.bytes, src_offset, bytes) ||
-      !inside<Coop>(group, peer, dst.peer_bytes[peer], dst_offset, bytes)) {
+      !inside<Coop>(group, peer, dst.peer_bytes[peer], dst_offset, bytes) ||
+      is_gone(group, static_cast<uint32_t>(peer))) {
     return false;
   }
   if (by_network(group, static_cast<uint32_t>(peer))) {
@@ -143,25 +141,26 @@ UCCLEP_FN uint64_t signal_sum(const ucclEpDeviceGroup& group, int id) {
 }
 
 UCCLEP_FN bool await_signal(const ucclEpDeviceGroup& group, int id, uint64_t at_least) {
-  const Wait wait = begin_wait(group.timeout_ns, group.abort_word);
   uint64_t sum = 0;
-  if (wait_until(wait, [&] { return (sum = signal_sum(group, id)) >= at_least; })) return true;
-  if (aborted(wait)) return false;
-  ErrorRecord record = record_of(Phase::signal, -1, at_least, sum);
-  record.epoch = static_cast<uint64_t>(id);
-  report_late(group.errors, group.abort_word, record, wait.start_ns);
-  return false;
+  return await(
+      Bounds::of(group), [&] { return (sum = signal_sum(group, id)) >= at_least; },
+      [&] {
+        ErrorRecord record = record_of(Phase::signal, -1, at_least, sum);
+        record.epoch = static_cast<uint64_t>(id);
+        return record;
+      });
 }
 
+// Of one that is gone nothing is awaited.
 UCCLEP_FN bool await_peer(const ucclEpDeviceGroup& group, uint32_t row, uint32_t peer, uint64_t number) {
-  const Wait wait = begin_wait(group.timeout_ns, group.abort_word);
   const uint64_t* word = word_of(group, row, peer);
-  if (wait_until(wait, [&] { return load_acquire<Scope::system>(word) >= number; })) return true;
-  if (aborted(wait)) return false;
-  ErrorRecord record = record_of(Phase::barrier, static_cast<int>(peer), number, 0);
-  record.epoch = number;
-  report_late(group.errors, group.abort_word, record, wait.start_ns);
-  return false;
+  return await(
+      Bounds::of(group), [&] { return load_acquire<Scope::system>(word) >= number || is_gone(group, peer); },
+      [&] {
+        ErrorRecord record = record_of(Phase::barrier, static_cast<int>(peer), number, 0);
+        record.epoch = number;
+        return record;
+      });
 }
 
 // What one member has seen, all have; and they agree.
@@ -187,9 +186,9 @@ UCCLEP_FN void put(Coop, const ucclEpDeviceGroup& group, int peer, const ucclEpD
 template <class Coop>
 UCCLEP_FN void signal(Coop, const ucclEpDeviceGroup& group, int peer, int id) {
   Coop::sync();
-  const bool good = peer != no_peer && channel::given<Coop>(group) &&
-                    channel::exists<Coop>(group, Field::peer, peer, group.shape.ranks) &&
-                    channel::exists<Coop>(group, Field::signal, id, group.shape.signals);
+  const bool good = peer != no_peer && channel::exists<Coop>(group, Field::peer, peer, group.shape.ranks) &&
+                    channel::exists<Coop>(group, Field::signal, id, group.shape.signals) &&
+                    !channel::is_gone(group, static_cast<uint32_t>(peer));
   bool ok = good;
   if (group.network != nullptr) {
     if (good) ok = channel::await_puts_to_all<Coop>(group, peer);
@@ -213,7 +212,7 @@ UCCLEP_FN void put_signal(Coop coop, const ucclEpDeviceGroup& group, int peer, c
 // Waits until this rank was signalled so many times since the group was made, by whomever.
 template <class Coop>
 UCCLEP_FN bool wait_signal(Coop, const ucclEpDeviceGroup& group, int id, uint64_t at_least) {
-  bool ok = channel::given<Coop>(group) && channel::exists<Coop>(group, Field::signal, id, group.shape.signals);
+  bool ok = channel::exists<Coop>(group, Field::signal, id, group.shape.signals);
   if (ok && Coop::rank() == 0) ok = channel::await_signal(group, id, at_least);
   return channel::all_of<Coop>(ok);
 }
@@ -221,9 +220,8 @@ UCCLEP_FN bool wait_signal(Coop, const ucclEpDeviceGroup& group, int id, uint64_
 // The sources of this scope's puts may be written again, their bytes are there. False: the group has failed.
 template <class Coop>
 UCCLEP_FN bool flush(Coop, const ucclEpDeviceGroup& group) {
-  if (!channel::given<Coop>(group)) return false;
   fence_acq_rel<Scope::system>();
-  bool ok = load_relaxed<Scope::system>(group.abort_word) == 0;
+  bool ok = !channel::has_failed(group.abort_word);
   if (group.network != nullptr) {
     Coop::sync();
     ok = ok && channel::await_puts_to_all<Coop>(group, no_peer);
@@ -235,11 +233,12 @@ UCCLEP_FN bool flush(Coop, const ucclEpDeviceGroup& group) {
 // warp.
 template <class Coop>
 UCCLEP_FN bool barrier(Coop, const ucclEpDeviceGroup& group, Team team) {
-  if (!channel::given<Coop>(group)) return false;
   uint64_t* last = &group.channel->barriers[team];
   const uint64_t number = load_relaxed<Scope::gpu>(last) + 1;
   const uint32_t ranks = group.shape.ranks, row = group.shape.signals + team;
-  const auto meets = [&](uint32_t peer) { return team == world || !channel::by_network(group, peer); };
+  const auto meets = [&](uint32_t peer) {
+    return (team == world || !channel::by_network(group, peer)) && !channel::is_gone(group, peer);
+  };
   Coop::sync();
   if (Coop::rank() == 0) store_relaxed<Scope::gpu>(last, number);
   bool ok = true;
@@ -253,6 +252,7 @@ UCCLEP_FN bool barrier(Coop, const ucclEpDeviceGroup& group, Team team) {
   for (uint32_t peer = Coop::rank(); peer < ranks && ok; peer += Coop::size()) {
     if (meets(peer)) ok = channel::await_peer(group, row, peer, number);
   }
+  if (group.masks != nullptr) ok = !was_evicted<true, Coop>(group) && ok;
   return channel::all_of<Coop>(ok);
 }
 // The barrier of a warp, whose groups come as one.

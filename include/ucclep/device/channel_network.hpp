@@ -20,44 +20,83 @@ UCCLEP_FN ErrorRecord record_of(Phase phase, int peer, uint64_t expected, uint64
   return record;
 }
 
-UCCLEP_FN void report_masked(DeviceErrors* errors) {
-  ErrorRecord record = record_of(Phase::mask, -1, 0, 0);
-  record.code = ucclEpNotSupported;
-  report_data(errors, record);
+// Has the communicator failed. What waits of operations leave for, a lost peer, ends no wait of the channel.
+UCCLEP_FN bool has_failed(const uint32_t* abort_word) {
+  return load_relaxed<Scope::system>(abort_word) == 1;
 }
 
-UCCLEP_COLD_FN void report_late(DeviceErrors* errors, uint32_t* abort_word, ErrorRecord record, uint64_t start_ns) {
+// Lane verb, after a wait that lasted to its end. Without masks the communicator is lost; with them the peer, if the
+// record names one.
+UCCLEP_COLD_FN void report_late(DeviceErrors* errors, uint32_t* abort_word, GroupMasks* masks, ErrorRecord record) {
   record.code = ucclEpTimeout;
-  record.waited_ns = clock_ns() - start_ns;
-  report_fatal(errors, abort_word, record);
+  if (masks == nullptr) return report_fatal(errors, abort_word, record);
+  report_data(errors, record);
+  if (record.peer >= 0) lose(masks, static_cast<uint32_t>(record.peer));
+}
+
+// What waits go by.
+struct Bounds {
+  DeviceErrors* errors;
+  uint32_t* abort_word;
+  GroupMasks* masks;
+  uint64_t timeout_ns;
+
+  static UCCLEP_FN Bounds of(const ucclEpDeviceGroup& group) {
+    return {group.errors, group.abort_word, group.masks, group.timeout_ns};
+  }
+};
+
+// Lane verb: waits until done(), at most the group's timeout. late(): what is on record then.
+template <class Done, class Late>
+UCCLEP_FN bool await(const Bounds& bounds, Done&& done, Late&& late) {
+  const uint64_t start = clock_ns();
+  for (unsigned polls = 1; !done(); ++polls) {
+    pause();
+    if (polls % polls_per_check != 0) continue;
+    if (has_failed(bounds.abort_word)) return false;
+    const uint64_t waited = clock_ns() - start;
+    if (waited < bounds.timeout_ns) continue;
+    ErrorRecord record = late();
+    record.waited_ns = waited;
+    report_late(bounds.errors, bounds.abort_word, bounds.masks, record);
+    return false;
+  }
+  return true;
 }
 
 UCCLEP_FN bool by_network(const ucclEpDeviceGroup& group, uint32_t peer) {
   return group.network != nullptr && group.windows[peer] == nullptr;
 }
 
+// Lane verb, with masks: nothing goes to the peer, and nobody waits for it, as it is masked, or will be, or has masked
+// this rank. evicted: where it says so.
+UCCLEP_FN bool is_gone(GroupMasks* masks, const uint64_t* evicted, uint32_t peer) {
+  return masks != nullptr &&
+         (is_masked(masks, peer) || is_lost(masks, peer) || load_relaxed<Scope::system>(evicted) != 0);
+}
+UCCLEP_FN bool is_gone(const ucclEpDeviceGroup& group, uint32_t peer) {
+  return group.masks != nullptr && is_gone(group.masks, word_of_eviction(group, peer), peer);
+}
+
 // To one peer, in few words.
 struct Route {
+  Bounds bounds;
   NetworkView* network;
   MessageLine* line;
   Message* messages;
-  DeviceErrors* errors;
-  uint32_t* abort_word;
-  uint64_t timeout_ns;
   uint32_t peer;
   uint32_t put_window;  // numbers after which a put's slots are another put's
 
   static UCCLEP_FN Route to(const ucclEpDeviceGroup& group, uint32_t peer) {
     char* const window = group.windows[group.shape.ranks + static_cast<uint32_t>(group.rank)];
-    return {group.network,
+    return {Bounds::of(group),
+            group.network,
             group.channel->lines(group.shape) + peer,
             reinterpret_cast<Message*>(window + group.layout.message_to(peer, 0)),
-            group.errors,
-            group.abort_word,
-            group.timeout_ns,
             peer,
             group.shape.stages_puts != 0 ? staged_window : channel_window};
   }
+  UCCLEP_FN bool is_gone() const { return channel::is_gone(bounds.masks, network->arrivals.evicted + peer, peer); }
 };
 
 // Lane verb, of a message and all before it. The bus is crossed only for what nobody here knows yet.
@@ -69,15 +108,15 @@ UCCLEP_FN bool is_placed(const Route& route, uint64_t number) {
   return true;
 }
 
+// Lane verb: nothing is left to wait for where the peer is gone.
 template <class Predicate>
 UCCLEP_FN bool wait_for_peer(const Route& route, uint64_t number, Predicate&& done) {
-  const Wait wait = begin_wait(route.timeout_ns, route.abort_word);
-  if (wait_until(wait, done)) return true;
-  if (aborted(wait)) return false;
-  const uint64_t placed = load_relaxed<Scope::system>(route.network->channel.placed + route.peer);
-  ErrorRecord record = record_of(Phase::placed, static_cast<int>(route.peer), number, placed);
-  report_late(route.errors, route.abort_word, record, wait.start_ns);
-  return false;
+  return await(
+      route.bounds, [&] { return route.is_gone() || done(); },
+      [&] {
+        const uint64_t placed = load_relaxed<Scope::system>(route.network->channel.placed + route.peer);
+        return record_of(Phase::placed, static_cast<int>(route.peer), number, placed);
+      });
 }
 
 // Lane verb: all puts to the peer lie there that this rank has sent and the lane knows of.

@@ -84,15 +84,19 @@ UCCLEP_FN uint64_t* evicted_by(const ucclEpDeviceGroup& group, uint32_t rank, ui
   return reinterpret_cast<uint64_t*>(group.windows[rank] + group.layout.evicted_word(peer));
 }
 
-// Lane verb: has the peer masked this rank. networked: some ranks may be reached by it only; kernels of other groups do
-// not contain it.
+// Where a peer says here that it has masked this rank. networked: some ranks may be reached by it only; kernels of
+// other groups do not contain it.
+template <bool networked = true>
+UCCLEP_FN const uint64_t* word_of_eviction(const ucclEpDeviceGroup& group, uint32_t peer) {
+  if constexpr (networked) {
+    if (group.windows[peer] == nullptr) return group.network->arrivals.evicted + peer;
+  }
+  return evicted_by(group, static_cast<uint32_t>(group.rank), peer);
+}
+// Lane verb: has it.
 template <bool networked = true>
 UCCLEP_FN bool is_evicted_by(const ucclEpDeviceGroup& group, uint32_t peer) {
-  const uint64_t* word = evicted_by(group, static_cast<uint32_t>(group.rank), peer);
-  if constexpr (networked) {
-    if (group.windows[peer] == nullptr) word = group.network->arrivals.evicted + peer;
-  }
-  return load_relaxed<Scope::system>(word) != 0;
+  return load_relaxed<Scope::system>(word_of_eviction<networked>(group, peer)) != 0;
 }
 
 // Lane verb: tells the rank that this one masks it, before this one writes over what the other may yet read. One that
@@ -128,6 +132,13 @@ UCCLEP_FN bool was_evicted(const ucclEpDeviceGroup& group) {
 
 UCCLEP_FN bool is_lost(GroupMasks* masks, uint32_t rank) {
   return load_relaxed<Scope::system>(&masks->of(rank).lost) != 0;
+}
+
+// Lane verb: the rank is lost, as the caller has put on record; the next mend masks it.
+UCCLEP_FN void lose(GroupMasks* masks, uint32_t rank) {
+  store_relaxed<Scope::system>(&masks->of(rank).lost, lost_bit | static_cast<uint32_t>(Phase::none));
+  fence_acq_rel<Scope::system>();  // who leaves sees why
+  leave_all(masks);
 }
 
 constexpr uint32_t kind_of(Operation operation) {

@@ -184,8 +184,21 @@ UCCLEP_FN void query_masks(const MaskArgs& args) {
   }
 }
 
+// Block verb: counts and barriers of the channel, what peers have said of theirs here, and numbers of messages.
+UCCLEP_FN void clear_channel(const ucclEpDeviceGroup& group) {
+  const uint32_t words = static_cast<uint32_t>(ChannelState::bytes(group.shape) / sizeof(uint64_t));
+  auto* const own = reinterpret_cast<uint64_t*>(group.channel);
+  for (uint32_t i = thread_id(); i < words; i += block_size()) store_relaxed<Scope::gpu>(own + i, uint64_t{0});
+  auto* const said =
+      reinterpret_cast<uint64_t*>(group.windows[group.rank] + group.layout.signal_word(group.shape, 0, 0));
+  for (uint32_t i = thread_id(); i < (group.shape.signals + num_teams) * group.shape.ranks; i += block_size()) {
+    store_relaxed<Scope::system>(said + i, uint64_t{0});
+  }
+}
+
 // MaskClear: all ranks that live begin anew, with numbers that no operation has had.
 UCCLEP_FN void clear_masks(const MaskArgs& args) {
+  clear_channel(args.group);
   const ucclEpDeviceGroup& group = args.group;
   GroupMasks& masks = *group.masks;
   for (uint32_t p = thread_id(); p < group.shape.ranks; p += block_size()) {

@@ -221,7 +221,9 @@ void GroupShare::register_window(uint32_t id, const transport::Memory& memory, s
 }
 
 void GroupShare::import_window(uint32_t id, const std::vector<std::vector<transport::Key>>& keys) {
-  for (PeerLines& peer : parts_.peers) {
+  for (uint32_t number = 0; number < parts_.peers.size(); ++number) {
+    PeerLines& peer = parts_.peers[number];
+    if (sender_.takes_nothing(number)) continue;  // its connections may have ended
     for (Line& line : peer.lines) {
       const transport::Key& key = keys[peer.rank].at(line.peer_port);
       region_of(line.regions, id) = parts_.ports[line.port].endpoint->import_region(line.number, key);
