@@ -194,8 +194,10 @@ void CommNetwork::add_window(uint32_t id, const SharedMemory& memory) {
   for (GroupNetwork* group : groups_) group->add_window(id, memory);
 }
 
-void CommNetwork::settle(Deadline deadline) const {
-  for (const GroupNetwork* group : groups_) group->settle(deadline);
+void CommNetwork::settle() const {
+  for (const GroupNetwork* group : groups_) {
+    best_effort("network", "what kernels had put was not waited for", [&] { group->settle(); });
+  }
 }
 
 void CommNetwork::remove_window(uint32_t id) {
@@ -285,6 +287,11 @@ void GroupNetwork::add_window(uint32_t id, const SharedMemory& memory) {
     best_effort("network", "a window was not given back", [&] { proxies_->forget_window(id); });
     throw;
   }
+}
+
+// With masks some of it may be for a rank that has lost this one, and will not say that it is there.
+void GroupNetwork::settle() const {
+  proxies_->settle(goes_on_ ? Deadline::after_ms(spec_.shape.timeout_ms) : comm_.deadline());
 }
 
 void GroupNetwork::stop(bool has_lost) {

@@ -34,7 +34,7 @@ class CommNetwork {
   // that come later included, or into which the proxies copy.
   void add_window(uint32_t id, const SharedMemory& memory);
   // Collective in its first part: what kernels have put comes to lie where it should. Then nobody uses it any more.
-  void settle(Deadline deadline) const;
+  void settle() const;
   void remove_window(uint32_t id);
   // Any thread: of all groups, those that are gone included.
   ucclEpStats_t statistics() const;
@@ -82,7 +82,7 @@ class GroupNetwork {
 
   void add_window(uint32_t id, const SharedMemory& memory);
   void remove_window(uint32_t id) { proxies_->forget_window(id); }
-  void settle(Deadline deadline) const { proxies_->settle(deadline); }
+  void settle() const;
 
   const NetworkView& view() const { return view_; }
   void add_to(ucclEpStats_t& sum) const;

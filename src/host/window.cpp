@@ -91,9 +91,7 @@ void deregister_window(ucclEpComm& comm, ucclEpWindow_t window) {
          static_cast<void*>(window));
   }
   drain(comm);
-  if (comm.network && !comm.faults->fatal()) {
-    best_effort("window", "ucclEpWindowDeregister went on", [&] { comm.network->settle(comm.deadline()); });
-  }
+  if (comm.network && !comm.faults->fatal()) comm.network->settle();
   Agreement agreement("ucclEpWindowDeregister");
   agreement.field("window (by id)", window->id);
   const bool together = meets(comm, [&] { agreement.settle(*comm.bootstrap, comm.deadline()); });

@@ -132,6 +132,21 @@ TEST_CASE("channel with masks: nothing goes to a masked rank, and nothing comes 
   });
 }
 
+// Each rank's second peer in the other domain gets nothing from it for a while. Who waits for its puts to that one is
+// itself waited for, and not lost.
+TEST_CASE("channel with masks: puts that do not get there lose their rank, and no other",
+          "[process][reduced][host][apart]") {
+  run_ranks(ranks, [](Rank& rank) {
+    MaskedChannel channel(rank, "faulty:outage=1,peer=1,ms=3500:loopback", short_ms);
+    channel.args.rounds = 1;
+    require(!channel.all_true("meet"), "a barrier came back with true, for which puts were not there");
+    require(async_error(channel.comm).code == ucclEpTimeout, "no record says so");
+    if (rank.rank == 0) require_mask(channel, {1, 1, 1, 0});
+    if (rank.rank == 2) require_mask(channel, {1, 0, 1, 1});
+    meet(rank, 1);
+  });
+}
+
 TEST_CASE("channel with masks: a signal that nobody sends ends its wait, and nothing else", "[process][reduced]") {
   run_masked(300, [](Rank& rank, MaskedChannel& channel) {
     channel.args.signal = 1;

@@ -152,15 +152,29 @@ UCCLEP_FN bool await_signal(const ucclEpDeviceGroup& group, int id, uint64_t at_
 }
 
 // Of one that is gone nothing is awaited.
-UCCLEP_FN bool await_peer(const ucclEpDeviceGroup& group, uint32_t row, uint32_t peer, uint64_t number) {
+UCCLEP_FN bool await_peer(const ucclEpDeviceGroup& group, const Bounds& bounds, uint32_t row, uint32_t peer,
+                          uint64_t number) {
   const uint64_t* word = word_of(group, row, peer);
   return await(
-      Bounds::of(group), [&] { return load_acquire<Scope::system>(word) >= number || is_gone(group, peer); },
+      bounds, [&] { return load_acquire<Scope::system>(word) >= number || is_gone(group, peer); },
       [&] {
         ErrorRecord record = record_of(Phase::barrier, static_cast<int>(peer), number, 0);
         record.epoch = number;
         return record;
       });
+}
+
+// How long a barrier waits for a peer. With masks that may have spent the time of another wait before it comes, and
+// comes all the same.
+UCCLEP_FN Bounds bounds_of_barrier(const ucclEpDeviceGroup& group) {
+  Bounds bounds = Bounds::of(group);
+  if (group.masks != nullptr && group.network != nullptr) bounds.limit_ns *= 2;
+  return bounds;
+}
+
+// Does the scope go on to tell others, though it may have lost a peer: these wait for it.
+UCCLEP_FN bool goes_on(const ucclEpDeviceGroup& group, bool ok) {
+  return ok || (group.masks != nullptr && !has_failed(group.abort_word));
 }
 
 // What one member has seen, all have; and they agree.
@@ -191,7 +205,7 @@ UCCLEP_FN void signal(Coop, const ucclEpDeviceGroup& group, int peer, int id) {
                     !channel::is_gone(group, static_cast<uint32_t>(peer));
   bool ok = good;
   if (group.network != nullptr) {
-    if (good) ok = channel::await_puts_to_all<Coop>(group, peer);
+    if (good) ok = channel::goes_on(group, channel::await_puts_to_all<Coop>(group, peer));
     ok = channel::all_of<Coop>(ok);
   }
   if (ok && Coop::rank() == 0) channel::count_up(group, peer, id);
@@ -236,21 +250,21 @@ UCCLEP_FN bool barrier(Coop, const ucclEpDeviceGroup& group, Team team) {
   uint64_t* last = &group.channel->barriers[team];
   const uint64_t number = load_relaxed<Scope::gpu>(last) + 1;
   const uint32_t ranks = group.shape.ranks, row = group.shape.signals + team;
-  const auto meets = [&](uint32_t peer) {
-    return (team == world || !channel::by_network(group, peer)) && !channel::is_gone(group, peer);
-  };
+  const auto meets = [&](uint32_t peer) { return team == world || !channel::by_network(group, peer); };
   Coop::sync();
   if (Coop::rank() == 0) store_relaxed<Scope::gpu>(last, number);
   bool ok = true;
   if (group.network != nullptr) {
     ok = channel::all_of<Coop>(channel::await_puts_to_all<Coop>(group, no_peer));
+    if (!channel::all_of<Coop>(channel::goes_on(group, ok))) return false;
   }
-  for (uint32_t peer = Coop::rank(); peer < ranks && ok; peer += Coop::size()) {
-    if (meets(peer)) ok = channel::tell(group, peer, row, number);
+  for (uint32_t peer = Coop::rank(); peer < ranks; peer += Coop::size()) {
+    if (meets(peer)) ok = channel::tell(group, peer, row, number) && ok;
   }
   Coop::sync();  // no member waits before all have told
-  for (uint32_t peer = Coop::rank(); peer < ranks && ok; peer += Coop::size()) {
-    if (meets(peer)) ok = channel::await_peer(group, row, peer, number);
+  const channel::Bounds bounds = channel::bounds_of_barrier(group);
+  for (uint32_t peer = Coop::rank(); peer < ranks; peer += Coop::size()) {
+    if (meets(peer)) ok = channel::await_peer(group, bounds, row, peer, number) && ok;
   }
   if (group.masks != nullptr) ok = !was_evicted<true, Coop>(group) && ok;
   return channel::all_of<Coop>(ok);

@@ -34,28 +34,27 @@ UCCLEP_COLD_FN void report_late(DeviceErrors* errors, uint32_t* abort_word, Grou
   if (record.peer >= 0) lose(masks, static_cast<uint32_t>(record.peer));
 }
 
-// What waits go by.
+// What waits that begin now go by. Several may share the time.
 struct Bounds {
   DeviceErrors* errors;
   uint32_t* abort_word;
   GroupMasks* masks;
-  uint64_t timeout_ns;
+  uint64_t start_ns, limit_ns;
 
   static UCCLEP_FN Bounds of(const ucclEpDeviceGroup& group) {
-    return {group.errors, group.abort_word, group.masks, group.timeout_ns};
+    return {group.errors, group.abort_word, group.masks, clock_ns(), group.timeout_ns};
   }
 };
 
-// Lane verb: waits until done(), at most the group's timeout. late(): what is on record then.
+// Lane verb: waits until done(), or the time is up. late(): what is on record then.
 template <class Done, class Late>
 UCCLEP_FN bool await(const Bounds& bounds, Done&& done, Late&& late) {
-  const uint64_t start = clock_ns();
   for (unsigned polls = 1; !done(); ++polls) {
     pause();
     if (polls % polls_per_check != 0) continue;
     if (has_failed(bounds.abort_word)) return false;
-    const uint64_t waited = clock_ns() - start;
-    if (waited < bounds.timeout_ns) continue;
+    const uint64_t waited = clock_ns() - bounds.start_ns;
+    if (waited < bounds.limit_ns) continue;
     ErrorRecord record = late();
     record.waited_ns = waited;
     report_late(bounds.errors, bounds.abort_word, bounds.masks, record);
@@ -179,9 +178,9 @@ UCCLEP_FN void put_by_network(const ucclEpDeviceGroup& group, int peer, const uc
 template <class Coop>
 UCCLEP_FN bool await_puts_to_all(const ucclEpDeviceGroup& group, int but) {
   bool ok = true;
-  for (uint32_t peer = Coop::rank(); peer < group.shape.ranks && ok; peer += Coop::size()) {
+  for (uint32_t peer = Coop::rank(); peer < group.shape.ranks; peer += Coop::size()) {
     if (static_cast<int>(peer) == but || group.windows[peer] != nullptr) continue;
-    ok = await_puts(Route::to(group, peer));
+    ok = await_puts(Route::to(group, peer)) && ok;
   }
   return ok;
 }

@@ -34,7 +34,7 @@ struct GroupMasks {
   uint64_t again[num_kinds];  // the operation that is to run again
   uint64_t counted;           // the dispatch that the caller's counters have
   ErrorRecord* evicted;       // host memory: a peer has masked this rank
-  uint32_t* told;             // [R], host memory: 1 for a rank that was masked
+  uint32_t* told;             // [R], host memory: 1 for a rank that is masked, or that the next mend masks
 
   UCCLEP_HD RankMask* ranks() { return reinterpret_cast<RankMask*>(this + 1); }
   UCCLEP_HD RankMask& of(uint32_t rank) { return ranks()[rank]; }
@@ -137,6 +137,7 @@ UCCLEP_FN bool is_lost(GroupMasks* masks, uint32_t rank) {
 // Lane verb: the rank is lost, as the caller has put on record; the next mend masks it.
 UCCLEP_FN void lose(GroupMasks* masks, uint32_t rank) {
   store_relaxed<Scope::system>(&masks->of(rank).lost, lost_bit | static_cast<uint32_t>(Phase::none));
+  store_relaxed<Scope::system>(&masks->told[rank], uint32_t{1});
   fence_acq_rel<Scope::system>();  // who leaves sees why
   leave_all(masks);
 }
