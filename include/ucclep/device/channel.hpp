@@ -164,10 +164,11 @@ UCCLEP_FN bool await_peer(const ucclEpDeviceGroup& group, const Bounds& bounds, 
       });
 }
 
-// How long a barrier waits for a peer. With masks that may have spent the time of another wait before it comes, and
-// comes all the same.
+// What the waits of a barrier go by that begins now. With masks a peer may have spent the time of another wait before
+// it comes, and comes all the same.
 UCCLEP_FN Bounds bounds_of_barrier(const ucclEpDeviceGroup& group) {
   Bounds bounds = Bounds::of(group);
+  bounds.start_ns = clock_ns();
   if (group.masks != nullptr && group.network != nullptr) bounds.limit_ns *= 2;
   return bounds;
 }

@@ -34,26 +34,29 @@ UCCLEP_COLD_FN void report_late(DeviceErrors* errors, uint32_t* abort_word, Grou
   if (record.peer >= 0) lose(masks, static_cast<uint32_t>(record.peer));
 }
 
-// What waits that begin now go by. Several may share the time.
+// What a wait goes by.
 struct Bounds {
   DeviceErrors* errors;
   uint32_t* abort_word;
   GroupMasks* masks;
-  uint64_t start_ns, limit_ns;
+  uint64_t limit_ns;
+  uint64_t start_ns;  // of several waits that share the time; 0: when it is seen that there is something to wait for
 
   static UCCLEP_FN Bounds of(const ucclEpDeviceGroup& group) {
-    return {group.errors, group.abort_word, group.masks, clock_ns(), group.timeout_ns};
+    return {group.errors, group.abort_word, group.masks, group.timeout_ns, 0};
   }
 };
 
 // Lane verb: waits until done(), or the time is up. late(): what is on record then.
 template <class Done, class Late>
 UCCLEP_FN bool await(const Bounds& bounds, Done&& done, Late&& late) {
+  uint64_t start = bounds.start_ns;
   for (unsigned polls = 1; !done(); ++polls) {
+    if (start == 0) start = clock_ns();
     pause();
     if (polls % polls_per_check != 0) continue;
     if (has_failed(bounds.abort_word)) return false;
-    const uint64_t waited = clock_ns() - bounds.start_ns;
+    const uint64_t waited = clock_ns() - start;
     if (waited < bounds.limit_ns) continue;
     ErrorRecord record = late();
     record.waited_ns = waited;
