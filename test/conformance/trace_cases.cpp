@@ -201,7 +201,7 @@ TEST_CASE("trace: what went over the network before ranks came back, and with on
   }
 }
 
-TEST_CASE("trace: the latest operations are kept, and a graph's are among them", "[reduced]") {
+TEST_CASE("trace: the latest operations are kept, and a graph's are among them", "[reduced][host]") {
   const Tracing tracing;
   constexpr int replays = 20;
   const Scenario scenario = small(Layout::ht_flat);
