@@ -107,8 +107,7 @@ TEST_CASE("user kernels in HT between domains: with masks, while nobody is lost"
   }
 }
 
-TEST_CASE("user kernels in HT between domains: with masks, rows for which there is no room",
-          "[process][reduced][host]") {
+TEST_CASE("user kernels in HT between domains: with masks, rows for which there is no room", "[process][host]") {
   Scenario scenario{.experts = 16, .top_k = 4, .max_tokens = 12, .slack = -7};
   scenario.masked = true;
   run_open({2, 2}, "loopback", scenario, true);

@@ -16,7 +16,10 @@ inline std::vector<Scenario> scenarios_of_kernels() {
       all.push_back(scenario);
     }
   }
-  if (reduced()) all = {all[3], all[4]};
+  if (reduced())
+    all = {all[3], all[4]};
+  else if (crosses_nodes(ranks))
+    all = {all[0], all[3], all[4], all[7]};  // all the same, of each layout one
   return all;
 }
 
