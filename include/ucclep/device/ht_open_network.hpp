@@ -68,7 +68,8 @@ struct RowsAway {
   // Of selection k, if it is the first of another node.
   UCCLEP_FN uint32_t place(uint32_t k) const {
     const uint32_t place = memory.node_places(token)[k];
-    return place != no_place && is_masked(op.group, rank(k)) ? no_place : place;
+    if (place == no_place || op.group.masks == nullptr) return place;
+    return is_masked(op.group, rank(k)) ? no_place : place;
   }
   UCCLEP_FN uint32_t rank(uint32_t k) const {
     const auto* const experts = memory.at<int32_t>(memory.handle.offsets.topk) + uint64_t{token} * memory.shape.top_k;
