@@ -224,7 +224,7 @@ UCCLEP_FN void put_signal(Coop coop, const ucclEpDeviceGroup& group, int peer, c
   signal(coop, group, sent ? peer : no_peer, id);
 }
 
-// Waits until this rank was signalled so many times since the group was made, by whomever.
+// Waits until this rank's count of the signal is so large, by whomever.
 template <class Coop>
 UCCLEP_FN bool wait_signal(Coop, const ucclEpDeviceGroup& group, int id, uint64_t at_least) {
   bool ok = channel::exists<Coop>(group, Field::signal, id, group.shape.signals);
@@ -232,7 +232,8 @@ UCCLEP_FN bool wait_signal(Coop, const ucclEpDeviceGroup& group, int id, uint64_
   return channel::all_of<Coop>(ok);
 }
 
-// The sources of this scope's puts may be written again, their bytes are there. False: the group has failed.
+// The sources of this scope's puts may be written again, their bytes are there. False: the group has failed, or with
+// masks a peer was lost to which some had been put.
 template <class Coop>
 UCCLEP_FN bool flush(Coop, const ucclEpDeviceGroup& group) {
   fence_acq_rel<Scope::system>();
