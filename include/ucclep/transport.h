@@ -166,7 +166,8 @@ typedef struct {
   /** Bytes that are no address of this transport, or are of another version of it, are ucclEpInvalidArgument. */
   ucclEpResult_t (*connect)(ucclEpTransportEndpoint_t endpoint, uint32_t peer, uint32_t self, const void* address,
                             size_t length, ucclEpTransportSentence_t* why);
-  /** Remote regions of the peer are gone too. No completion of its operations is reported afterwards. */
+  /** Remote regions of the peer are gone too. No completion of its operations is reported afterwards. If the transport
+     can, it tells the peer by an ERROR, even one that sends nothing: it may be waiting for writes. */
   void (*disconnect)(ucclEpTransportEndpoint_t endpoint, uint32_t peer);
 
   /** Makes memory reachable for connected peers, by the key that they import. */

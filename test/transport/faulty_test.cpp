@@ -9,6 +9,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/error.hpp"
@@ -157,6 +158,26 @@ TEST_CASE("faulty: a connection breaks at the operation that was asked for", "[f
   CHECK(failed >= 10);
   CHECK(fault_statistics(*pair.endpoint[0]).broken == 1);
   CHECK(fault_statistics(*pair.endpoint[1]).broken == 0);
+}
+
+// Who only waits for the other's writes posts nothing that could fail.
+TEST_CASE("faulty: a connection that breaks is told at its other end, though nothing is sent there", "[faulty]") {
+  Pair pair("faulty:break=3,peer=1,at=0:loopback");
+  std::vector<std::string> told;
+  for (uint32_t turn = 0; turn < 2000 && told.empty(); ++turn) {
+    const Operation operation = pair.write(0, bytes);
+    if (turn < 3) pair.endpoint[0]->post(1, {&operation, 1});
+    pair.poll(0);
+    for (const Completion& completion : pair.poll(1)) {
+      if (completion.kind != UCCLEP_COMPLETION_ERROR) continue;
+      CHECK(completion.operation == UCCLEP_OPERATION_NONE);
+      CHECK(completion.peer == 0);
+      told.emplace_back(completion.words);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  REQUIRE(told.size() == 1);
+  CHECK(told[0] == "loopback: peer 0 has ended the connection");
 }
 
 TEST_CASE("faulty: a killed endpoint says so to its owner and nothing to its peers", "[faulty]") {

@@ -8,7 +8,7 @@
 //   withhold=N   the completion of an operation waits for up to N polls (default 40)
 //   repeat=N     N percent of the arrivals are reported twice (default 10)
 //   hide=source, hide=length, hide=both
-//   break=N      a connection breaks at its N-th operation
+//   break=N      a connection breaks at its N-th operation; its other end hears of it as the inner transport tells it
 //   kill=N       the endpoint dies at its N-th operation: its peers hear nothing of it any more
 //   outage=N     a connection carries nothing from its N-th operation on, for `ms`; then all of it goes on
 //   stall=N      whoever polls the endpoint when its N-th operation, and all else that it took, has ended stands still

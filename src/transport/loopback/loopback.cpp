@@ -51,10 +51,10 @@ class LoopbackEndpoint : public Endpoint {
                 .max_bytes = 0} {}
 
   ~LoopbackEndpoint() override {
+    segment_->header().closed.store(1, std::memory_order_release);  // first: see look_after
     for (auto& connection : connections_) {
       if (connection) connection->in.close();
     }
-    segment_->header().closed.store(1, std::memory_order_release);
   }
 
   const Traits& traits() const override { return traits_; }
@@ -128,6 +128,7 @@ class LoopbackEndpoint : public Endpoint {
       if (connection.peer->header().closed.load(std::memory_order_acquire) == 1) {
         return lose(number, ucclEpRemoteError, "has closed its endpoint");
       }
+      if (connection.out.ended()) return lose(number, ucclEpRemoteError, "has ended the connection");
       const Operation& operation = sends_[slot];
       const bool with_imm = (operation.flags & UCCLEP_OPERATION_IMM) != 0;
       if (!connection.out.open() || (with_imm && connection.out.full())) return;
@@ -170,12 +171,17 @@ class LoopbackEndpoint : public Endpoint {
 
   void look_after_peers() noexcept {
     for (uint32_t number = 0; number < connections_.size(); ++number) {
-      if (!connections_[number] || sends_.broken(number)) continue;
-      // A process that closed its endpoint first may well have ended.
-      if (connections_[number]->peer->header().closed.load(std::memory_order_acquire) == 1) continue;
-      pollfd ended{connections_[number]->process.get(), POLLIN, 0};
-      if (ended.fd >= 0 && ::poll(&ended, 1, 0) == 1) lose(number, ucclEpRemoteError, "is a process that has ended");
+      if (connections_[number] && !sends_.broken(number)) look_after(number, *connections_[number]);
     }
+  }
+
+  void look_after(uint32_t number, Connection& connection) noexcept {
+    const bool ended = connection.out.ended();
+    // A process that closed its endpoint first may well have ended, and so have its connections.
+    if (connection.peer->header().closed.load(std::memory_order_acquire) == 1) return;
+    if (ended) return lose(number, ucclEpRemoteError, "has ended the connection");
+    pollfd process{connection.process.get(), POLLIN, 0};
+    if (process.fd >= 0 && ::poll(&process, 1, 0) == 1) lose(number, ucclEpRemoteError, "is a process that has ended");
   }
 
   uint32_t take_arrivals(std::span<Completion> completions) noexcept {

@@ -12,9 +12,15 @@ class RingProducer {
       : words_(&segment.ring(ring)),
         entries_(segment.ring_entries(ring)),
         mask_(segment.entries() - 1),
+        first_turns_(words_->turns.load(std::memory_order_acquire)),
         tail_(words_->tail.load(std::memory_order_relaxed)) {}
 
-  bool open() const noexcept { return words_->open.load(std::memory_order_acquire) == 1; }
+  bool open() const noexcept { return words_->turns.load(std::memory_order_acquire) % 2 == 1; }
+  // It has been open since this end began.
+  bool ended() const noexcept {
+    const uint32_t turns = words_->turns.load(std::memory_order_acquire);
+    return turns % 2 == 0 && turns != first_turns_;
+  }
   bool full() noexcept {
     if (tail_ - head_ <= mask_) return false;
     head_ = words_->head.load(std::memory_order_acquire);
@@ -30,6 +36,7 @@ class RingProducer {
   RingWords* words_;
   RingEntry* entries_;
   uint64_t mask_;
+  uint32_t first_turns_;
   uint64_t tail_, head_ = 0;
 };
 
@@ -40,10 +47,10 @@ class RingConsumer {
     // What an earlier connection left behind is nobody's.
     head_ = tail_ = words_->tail.load(std::memory_order_acquire);
     words_->head.store(head_, std::memory_order_release);
-    words_->open.store(1, std::memory_order_release);
+    turn();
   }
 
-  void close() noexcept { words_->open.store(0, std::memory_order_release); }
+  void close() noexcept { turn(); }
   bool empty() noexcept {
     if (head_ != tail_) return false;
     tail_ = words_->tail.load(std::memory_order_acquire);
@@ -57,6 +64,8 @@ class RingConsumer {
   }
 
  private:
+  void turn() noexcept { words_->turns.fetch_add(1, std::memory_order_release); }
+
   RingWords* words_;
   RingEntry* entries_;
   uint64_t mask_;

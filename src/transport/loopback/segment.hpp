@@ -35,12 +35,13 @@ struct RingEntry {
 };
 
 // One producer, the peer; one consumer, the owner. The producer's release of `tail` after the payload and the entry is
-// what the consumer's acquire of `tail` meets; `head` goes the same way back, for the entries. `open` is 1 while the
-// owner is connected to the peer: until then nothing may be written.
+// what the consumer's acquire of `tail` meets; `head` goes the same way back, for the entries. `turns` is odd while the
+// owner is connected to the peer, and goes up when it connects and when it disconnects: while it is even nothing may be
+// written.
 struct RingWords {
   alignas(64) std::atomic<uint64_t> tail;
   alignas(64) std::atomic<uint64_t> head;
-  std::atomic<uint32_t> open;
+  std::atomic<uint32_t> turns;
 };
 
 struct SegmentHeader {
