@@ -51,7 +51,7 @@ class LoopbackEndpoint : public Endpoint {
                 .max_bytes = 0} {}
 
   ~LoopbackEndpoint() override {
-    segment_->header().closed.store(1, std::memory_order_release);  // first: see look_after
+    segment_->header().closed.store(1, std::memory_order_release);  // first: see standing_of
     for (auto& connection : connections_) {
       if (connection) connection->in.close();
     }
@@ -120,15 +120,24 @@ class LoopbackEndpoint : public Endpoint {
   }
 
  private:
+  enum class Standing { connected, ended, closed };
+
+  // An endpoint that closes says so before it ends its connections. So `ended` is looked at first: the acquire of its
+  // `turns` shows `closed`.
+  static Standing standing_of(const Connection& connection) noexcept {
+    const bool ended = connection.out.ended();
+    if (connection.peer->header().closed.load(std::memory_order_acquire) == 1) return Standing::closed;
+    return ended ? Standing::ended : Standing::connected;
+  }
+
   // Carries out what waits for the peer, as far as its ring has room.
   void advance(uint32_t number) noexcept {
     if (!connections_[number]) return;
     Connection& connection = *connections_[number];
     for (uint32_t slot = sends_.next(number); slot != SendTable::none; slot = sends_.next(number)) {
-      if (connection.peer->header().closed.load(std::memory_order_acquire) == 1) {
-        return lose(number, ucclEpRemoteError, "has closed its endpoint");
-      }
-      if (connection.out.ended()) return lose(number, ucclEpRemoteError, "has ended the connection");
+      const Standing standing = standing_of(connection);
+      if (standing == Standing::closed) return lose(number, ucclEpRemoteError, "has closed its endpoint");
+      if (standing == Standing::ended) return lose(number, ucclEpRemoteError, "has ended the connection");
       const Operation& operation = sends_[slot];
       const bool with_imm = (operation.flags & UCCLEP_OPERATION_IMM) != 0;
       if (!connection.out.open() || (with_imm && connection.out.full())) return;
@@ -175,11 +184,10 @@ class LoopbackEndpoint : public Endpoint {
     }
   }
 
-  void look_after(uint32_t number, Connection& connection) noexcept {
-    const bool ended = connection.out.ended();
-    // A process that closed its endpoint first may well have ended, and so have its connections.
-    if (connection.peer->header().closed.load(std::memory_order_acquire) == 1) return;
-    if (ended) return lose(number, ucclEpRemoteError, "has ended the connection");
+  void look_after(uint32_t number, const Connection& connection) noexcept {
+    const Standing standing = standing_of(connection);
+    if (standing == Standing::closed) return;  // it said so, and its process may well have ended
+    if (standing == Standing::ended) return lose(number, ucclEpRemoteError, "has ended the connection");
     pollfd process{connection.process.get(), POLLIN, 0};
     if (process.fd >= 0 && ::poll(&process, 1, 0) == 1) lose(number, ucclEpRemoteError, "is a process that has ended");
   }
