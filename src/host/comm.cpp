@@ -11,6 +11,7 @@
 #include "host/guard.hpp"
 #include "host/masks.hpp"
 #include "host/open_device.hpp"
+#include "host/other_end.hpp"
 #include "host/structs.hpp"
 #include "host/text_out.hpp"
 #include "topology/json.hpp"
@@ -53,6 +54,7 @@ void watch(ucclEpComm& comm) {
     if (mask_dead(comm, rank, sentence)) return;
     faults->raise(ucclEpRemoteError, "communicator", "liveness", rank, sentence);
   });
+  comm.bootstrap->on_told([&comm](int rank, const std::string& text) { hear_of_loss(comm, rank, text); });
 }
 
 std::string sizes_text(const std::vector<int>& sizes) {
@@ -137,6 +139,7 @@ void destroy(ucclEpComm* comm) {
     best_effort("comm", "ucclEpCommDestroy went on alone", [&] { comm->bootstrap->barrier_living(comm->deadline()); });
   }
   comm->bootstrap->on_peer_loss({});
+  comm->bootstrap->on_told({});
   comm->bootstrap->close();
   comm->device_memory.clear();
   for (void* memory : comm->host_memory) best_effort("comm", went_on, [&] { device.free_host(memory); });

@@ -13,6 +13,7 @@
 #include "host/handle.hpp"
 #include "host/network.hpp"
 #include "host/open_device.hpp"
+#include "host/other_end.hpp"
 #include "host/plan.hpp"
 #include "host/structs.hpp"
 
@@ -81,11 +82,9 @@ void fill_device(ucclEpGroup& group) {
 proxy::FaultSink faults_of(ucclEpGroup& group) {
   if (group.config.enable_mask == 0) return {};
   return [&group](const proxy::Fault& fault) {
-    if (fault.peer >= 0 && fault.code != ucclEpInternalError) {
-      mask_lost(group, fault.peer, fault.code != ucclEpTimeout, fault.sentence);
-    } else {
-      raise_network_fault(*group.comm, fault);
-    }
+    if (fault.peer < 0 || fault.code == ucclEpInternalError) return raise_network_fault(*group.comm, fault);
+    if (fault.code == ucclEpTimeout) return mask_lost(group, fault.peer, false, fault.sentence);
+    lose_connection(group, fault.peer, fault.sentence);
   };
 }
 
@@ -114,6 +113,7 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
     if (comm.network) of_network = comm.device->share_pinned(group->device.layout.network_bytes);
   });
   agreement.settle(*comm.bootstrap, comm.deadline());
+  group->number = comm.next_object++;
   group->windows = exchange_memory(comm, std::move(own), "ucclEpGroupCreate");
   if (comm.network) group->network_windows = exchange_memory(comm, std::move(of_network), "ucclEpGroupCreate");
 

@@ -23,6 +23,7 @@ struct ucclEpGroup {
   ucclEpGroup& operator=(const ucclEpGroup&) = delete;
 
   ucclEpComm* comm = nullptr;
+  uint64_t number = 0;         // of the communicator's objects: the same on all ranks
   ucclEpGroupConfig_t config;  // as asked, defaults filled in
   ucclEpDeviceGroup device;    // what kernels get
 

@@ -35,16 +35,17 @@ std::string mask_image(const ucclEpGroup& group) {
   return image;
 }
 
-namespace {
+void note_masked(ucclEpComm& comm, const char* operation, const char* phase, int rank, const std::string& sentence) {
+  comm.faults->note(ucclEpTimeout, operation, phase, rank, fmt::format("{}; rank {} is masked", sentence, rank));
+}
 
-// Who is lost first, then that all are to leave.
+// Who is lost first, then that all are to leave. What is over stays over.
 void tell_lost(const ucclEpGroup& group, int rank, bool gone) {
+  if (group.comm->stopped || is_complete(group.comm->errors->fatal)) return;
   Device& device = *group.comm->device;
   device.poke(&group.device.masks->of(static_cast<uint32_t>(rank)).lost, lost_bit | (gone ? gone_bit : 0));
   device.poke(&group.device.masks->leave, leave_now);
 }
-
-}  // namespace
 
 bool mask_dead(ucclEpComm& comm, int rank, const std::string& sentence) {
   const auto masks = [](const ucclEpGroup* group) { return group->device.masks != nullptr; };
@@ -52,9 +53,8 @@ bool mask_dead(ucclEpComm& comm, int rank, const std::string& sentence) {
     const std::lock_guard lock(comm.groups_mutex);
     if (comm.groups.empty() || !std::all_of(comm.groups.begin(), comm.groups.end(), masks)) return false;
   }
-  comm.faults->note(ucclEpTimeout, "communicator", "liveness", rank, sentence + "; it is masked");
+  note_masked(comm, "communicator", "liveness", rank, sentence);
   const std::lock_guard lock(comm.groups_mutex);
-  if (comm.stopped || is_complete(comm.errors->fatal)) return true;  // what is over stays over
   for (const ucclEpGroup* group : comm.groups) {
     if (!masks(group)) continue;  // created meanwhile: its waits have their deadline
     tell_lost(*group, rank, true);
@@ -63,10 +63,9 @@ bool mask_dead(ucclEpComm& comm, int rank, const std::string& sentence) {
 }
 
 void mask_lost(ucclEpGroup& group, int rank, bool gone, const std::string& sentence) {
-  ucclEpComm& comm = *group.comm;
-  comm.faults->note(ucclEpTimeout, "group", "network", rank, sentence + "; it is masked");
-  const std::lock_guard lock(comm.groups_mutex);
-  if (!comm.stopped && !is_complete(comm.errors->fatal)) tell_lost(group, rank, gone);
+  note_masked(*group.comm, "group", "network", rank, sentence);
+  const std::lock_guard lock(group.comm->groups_mutex);
+  tell_lost(group, rank, gone);
 }
 
 void stop_kernels(ucclEpComm& comm) {

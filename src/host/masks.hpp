@@ -31,6 +31,10 @@ bool mask_dead(ucclEpComm& comm, int rank, const std::string& sentence);
 // leads there any more.
 void mask_lost(ucclEpGroup& group, int rank, bool gone, const std::string& sentence);
 
+// The two parts of that. The record comes first, and without comm.groups_mutex; the kernels are told under it.
+void note_masked(ucclEpComm& comm, const char* operation, const char* phase, int rank, const std::string& sentence);
+void tell_lost(const ucclEpGroup& group, int rank, bool gone);
+
 // Tells the kernels of all groups to leave: everything is over.
 void stop_kernels(ucclEpComm& comm);
 

@@ -312,13 +312,28 @@ std::vector<proxy::Transfer> GroupNetwork::end() {
   return std::exchange(transfers_, {});
 }
 
+std::optional<uint64_t> GroupNetwork::renewal() const {
+  const uint64_t renewals = renewals_.load(std::memory_order_relaxed);
+  return renewals % 2 == 0 ? std::optional(renewals) : std::nullopt;
+}
+
+bool GroupNetwork::lose(int rank) {
+  const std::lock_guard lock(lost_mutex_);
+  return lost_.insert(rank).second;
+}
+
 void GroupNetwork::renew(const Renewal& renewal) {
+  renewals_.fetch_add(1, std::memory_order_relaxed);
   comm_.network->remove(*this);  // its counts are kept
   // Nobody closes a connection before all have ceased to mind what they lose.
   proxies_->hush();
   comm_.bootstrap->barrier_living(comm_.deadline());
   transfers_ = end();
   proxies_.reset();
+  {
+    const std::lock_guard lock(lost_mutex_);
+    lost_.clear();
+  }
   rings_ =
       proxy::CommandRings(*comm_.device, rings_shape_, uint64_t{spec_.shape.timeout_ms} * 1'000'000, comm_.abort_word);
   view_.fifo = rings_.fifo();
@@ -332,6 +347,7 @@ void GroupNetwork::renew(const Renewal& renewal) {
     spec_.lines[rank] = renewal.living[rank] ? lines[rank] : std::vector<uint32_t>{};
   }
   connect();
+  renewals_.fetch_add(1, std::memory_order_relaxed);
 }
 
 void GroupNetwork::add_to(ucclEpStats_t& sum) const {

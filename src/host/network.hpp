@@ -2,8 +2,11 @@
 // What a communicator and its groups have of the network, where not all ranks are in one domain: the proxy threads of
 // this rank, and of each group its command rings, the words that its kernels poll, and its part of the proxies.
 #pragma once
+#include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <vector>
 
 #include "device/device.hpp"
@@ -77,6 +80,10 @@ class GroupNetwork {
   // Collective among the living, while nobody's kernels use it: empty rings, and connections that have carried nothing.
   // The view() has changed, of which kernels have a copy.
   void renew(const Renewal& renewal);
+  // Any thread: names the connections that stand, on this rank as on all that live; none while they are made anew.
+  std::optional<uint64_t> renewal() const;
+  // Any thread: the connections to a rank are lost. False: they have been.
+  bool lose(int rank);
   // Nothing but its destructor may follow. What went over the network, if the communicator is traced.
   std::vector<proxy::Transfer> end();
 
@@ -100,6 +107,9 @@ class GroupNetwork {
   const uint64_t words_bytes_;
   std::unique_ptr<uint64_t, FreeHost> words_;  // Arrivals, then ChannelWords
   NetworkView view_{};
+  std::atomic<uint64_t> renewals_{0};  // begun and ended: odd while there is one
+  std::mutex lost_mutex_;
+  std::set<int> lost_;  // ranks
   proxy::GroupSpec spec_;
   std::unique_ptr<proxy::ProxyGroup> proxies_;
   std::vector<proxy::Transfer> transfers_;  // of before a renewal

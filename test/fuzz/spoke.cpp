@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "host/bootstrap/spoke.hpp"
+#include "host/lost_connection.hpp"
 #include "target.hpp"
 
 using namespace ucclep;
@@ -15,6 +16,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Fd own(pair[0]), hub(pair[1]);
   Spoke spoke(std::move(own), 1);
   spoke.on_loss([](int rank, const std::string&) { fuzz::require(rank != 1, "a loss is another rank's"); });
+  spoke.on_told([](int, const std::string& text) {
+    const auto lost = decode_lost_connection(text);
+    if (lost) fuzz::require(encode(*lost) == text, "what a rank has lost reads as it was written");
+  });
   // All that the socket takes, then the end of the stream: the round ends by what came, or because the hub is gone.
   fuzz::require(send(hub.get(), data, size, MSG_NOSIGNAL) >= 0 || size == 0, "the hub's end takes bytes");
   shutdown(hub.get(), SHUT_WR);

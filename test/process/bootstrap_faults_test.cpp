@@ -268,6 +268,36 @@ TEST_CASE("an abort wakes the rank itself and is told to the others, with its re
   }
 }
 
+TEST_CASE("a rank tells another one something, and whoever has gone hears nothing") {
+  ucclEpUniqueId id = local_rendezvous();
+  auto outcomes = run_processes(3, [&](int rank) {
+    auto bootstrap = join(id, rank, 3);
+    std::mutex mutex;
+    std::string told;
+    bootstrap->on_told([&](int from, const std::string& text) {
+      const std::lock_guard lock(mutex);
+      told += fmt::format("[{} {}]", from, text);
+    });
+    const auto heard = [&] {
+      const std::lock_guard lock(mutex);
+      return told;
+    };
+    bootstrap->barrier(Deadline::after_ms(10000));
+    if (rank == 1) raise(SIGKILL);
+    Deadline deadline = Deadline::after_ms(10000);
+    while (bootstrap->alive(1) && !deadline.expired()) sleep_ms(5);
+    bootstrap->tell(1, "who is there?");
+    bootstrap->tell(2 - rank, "");
+    bootstrap->tell(2 - rank, std::string(100'000, 'a'));
+    const std::string all = fmt::format("[{} ][{} {}]", 2 - rank, 2 - rank, std::string(100'000, 'a'));
+    while (heard().size() < all.size() && !deadline.expired()) sleep_ms(5);
+    bootstrap->barrier_living(Deadline::after_ms(10000));
+    bootstrap->on_told(nullptr);
+    return std::string(heard() == all ? "all" : "something else");
+  });
+  for (size_t rank : {0, 2}) CHECK(outcomes[rank].text == "all");
+}
+
 TEST_CASE("a handler that comes late hears of earlier losses, and a removed one of nothing") {
   ucclEpUniqueId id = local_rendezvous();
   auto outcomes = run_processes(3, [&](int rank) {

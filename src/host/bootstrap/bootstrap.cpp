@@ -317,6 +317,12 @@ void Bootstrap::agree(const std::string& contribution, Deadline deadline) {
 void Bootstrap::on_peer_loss(std::function<void(int rank, const std::string& sentence)> handler) {
   impl_->spoke->on_loss(std::move(handler));
 }
+void Bootstrap::tell(int rank, const std::string& text) {
+  if (!impl_->forked()) impl_->spoke->tell(rank, text);
+}
+void Bootstrap::on_told(std::function<void(int rank, const std::string& text)> handler) {
+  impl_->spoke->on_told(std::move(handler));
+}
 bool Bootstrap::alive(int rank) const {
   return impl_->spoke->alive(rank);
 }

@@ -117,6 +117,10 @@ class HubLoop {
             rank, FrameType::lost,
             member(rank).name + (frame.payload.empty() ? " aborted the communicator"
                                                        : " has given the communicator up: " + frame.payload));
+      case FrameType::tell:
+        if (header.detail >= members_.size()) break;
+        return send(static_cast<int>(header.detail), {.type = FrameType::tell, .detail = static_cast<uint32_t>(rank)},
+                    std::make_shared<const std::string>(std::move(frame.payload)));
       case FrameType::result:
       case FrameType::lost:
         break;  // only the hub sends these

@@ -91,6 +91,19 @@ void Spoke::on_loss(LossHandler handler) {
   report_losses();
 }
 
+void Spoke::on_told(TellHandler handler) {
+  std::lock_guard lock(handler_mutex_);
+  tell_handler_ = std::move(handler);
+}
+
+void Spoke::tell(int rank, std::string text) {
+  {
+    std::lock_guard lock(mutex_);
+    to_tell_.emplace_back(rank, std::move(text));
+  }
+  poller_.wake();
+}
+
 bool Spoke::alive(int rank) const {
   std::lock_guard lock(mutex_);
   return !lost_.contains(rank) && !left_.contains(rank);
@@ -139,6 +152,7 @@ void Spoke::serve() {
       std::lock_guard lock(mutex_);
       if (stopping_) return;
     }
+    send_told();
     if (events.empty()) continue;
     IoStatus status = reader.fill(socket_.get());
     while (auto frame = reader.next()) handle(std::move(*frame));
@@ -146,9 +160,25 @@ void Spoke::serve() {
   }
 }
 
+void Spoke::send_told() {
+  std::vector<std::pair<int, std::string>> all;
+  {
+    std::lock_guard lock(mutex_);
+    all.swap(to_tell_);
+  }
+  for (const auto& [rank, text] : all) {
+    send({.type = FrameType::tell, .detail = static_cast<uint32_t>(rank)}, text, Deadline::after_ms(grace_ms));
+  }
+}
+
 void Spoke::handle(Frame frame) {
   const wire::FrameHeader& header = frame.header;
   int rank = static_cast<int>(header.detail);
+  if (header.type == FrameType::tell) {
+    std::lock_guard lock(handler_mutex_);
+    if (tell_handler_) tell_handler_(rank, frame.payload);
+    return;
+  }
   {
     std::lock_guard lock(mutex_);
     if (header.type == FrameType::result && header.sequence + 1 == next_sequence_) {
