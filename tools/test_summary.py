@@ -55,10 +55,11 @@ class Counts:
         run = f"{tree}/{entry['name'].split(' / ')[-1].split(':')[-1]}"
         result = entry["result"]
         path = entry["env"].get("UCCLEP_TEST_REPORT")
+        if result == "SKIP":
+            self.skipped[(run, "")] = "exit code 77"
+            return
         if path is None:
-            if result == "SKIP":
-                self.skipped[(run, "")] = "exit code 77"
-            elif result in GOOD:
+            if result in GOOD:
                 self.passed.add((run, ""))
             else:
                 self.failed[(run, "")] = result.lower()

@@ -26,10 +26,10 @@ template <class... Args>
   throw Error(code, fmt::format(format, std::forward<Args>(args)...));
 }
 
-// A code that came from another process. What is none of ucclEpResult_t's counts as ucclEpInternalError.
+// How something ended in another process. What is none of ucclEpResult_t's, or no end, counts as ucclEpInternalError.
 constexpr ucclEpResult_t result_of(int64_t number) noexcept {
-  return number >= ucclEpSuccess && number <= ucclEpOverflow ? static_cast<ucclEpResult_t>(number)
-                                                             : ucclEpInternalError;
+  const bool ends = number >= ucclEpSuccess && number <= ucclEpOverflow && number != ucclEpInProgress;
+  return ends ? static_cast<ucclEpResult_t>(number) : ucclEpInternalError;
 }
 
 }  // namespace ucclep

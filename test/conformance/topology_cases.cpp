@@ -98,6 +98,16 @@ TEST_CASE("topology: JSON and info say where the ranks of one machine are", "[pr
   });
 }
 
+// Nobody asks for virtual nodes here; two_namespaces.sh has two.
+TEST_CASE("topology: network namespaces are nodes of their own", "[nodes]") {
+  run_ranks(4, [](Rank& rank) {
+    ucclEpCommConfig_t config = comm_config(rank);
+    config.ranks_per_node = 0;
+    Comm comm(rank, config);
+    expect(info_of(comm).num_nodes, std::getenv("UCCLEP_TEST_SECOND_NAMESPACE") == nullptr ? 1 : 2, "num_nodes");
+  });
+}
+
 TEST_CASE("topology: the text's length is told", "[process]") {
   run_ranks(2, [](Rank& rank) {
     Comm comm(rank);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/ranks.hpp"
 
+#include <fcntl.h>
+#include <sched.h>
 #include <spawn.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -8,6 +10,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
@@ -180,11 +183,25 @@ pid_t start_child(int fd, int call, int rank, int count) {
   return pid;
 }
 
+// Where a run has two network namespaces: ranks of odd nodes are in the second one.
+void enter_namespace(int rank) {
+  const char* path = std::getenv("UCCLEP_TEST_SECOND_NAMESPACE");
+  const std::vector<int> nodes = nodes_of_environment(rank + 1);
+  if (path == nullptr || nodes.empty() || nodes.back() % 2 == 0) return;
+  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0 || setns(fd, CLONE_NEWNET) != 0) {
+    std::fprintf(stderr, "rank %d: no way into the network namespace %s: %s\n", rank, path, std::strerror(errno));
+    std::_Exit(3);
+  }
+  close(fd);
+}
+
 // In a child: runs the body if this is the call that the child was started for, and does not return then.
 void run_as_child(const char* request, int call, const std::function<void(Rank&)>& body) {
   int wanted = -1, rank = -1, count = 0;
   std::istringstream(request) >> wanted >> rank >> count;
   if (call != wanted) return;
+  enter_namespace(rank);
   void* memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, shared_fd, 0);
   if (memory == MAP_FAILED) std::_Exit(3);
   auto& shared = *static_cast<Shared*>(memory);

@@ -50,6 +50,13 @@ class Summary(unittest.TestCase):
         self.run_sample("build-tsan", "sample", "[good]")
         self.assertEqual(self.summary()[1][-1], "6 passed, 0 failed")
 
+    def test_a_run_that_says_that_it_was_skipped(self):
+        self.run_sample("build", "sample", "[good]")
+        self.add("build", "namespaces", "SKIP", 77, os.path.join(self.folder.name, "none.tsv"))
+        code, lines = self.summary()
+        self.assertEqual((code, lines[-2:]), (0, ["2 skipped", "3 passed, 0 failed"]))
+        self.assertTrue(any("namespaces" in line and "exit code 77" in line for line in lines))
+
     def test_failed_cases_are_named(self):
         self.run_sample("build", "sample", "[bad],[good]")
         code, lines = self.summary()

@@ -13,10 +13,11 @@ TEST_CASE("fail throws an Error with the code and the formatted sentence", "[bas
   }
 }
 
-TEST_CASE("A code from another process is one of ours, or an internal error", "[base]") {
+TEST_CASE("A code from another process is an end, or an internal error", "[base]") {
   CHECK(ucclep::result_of(0) == ucclEpSuccess);
   CHECK(ucclep::result_of(12) == ucclEpOverflow);
-  for (const int64_t none : {int64_t{-1}, int64_t{13}, int64_t{INT64_MIN}, int64_t{1} << 32}) {
+  for (const int64_t none :
+       {int64_t{-1}, int64_t{ucclEpInProgress}, int64_t{13}, int64_t{INT64_MIN}, int64_t{1} << 32}) {
     CHECK(ucclep::result_of(none) == ucclEpInternalError);
   }
 }
