@@ -27,15 +27,46 @@ stage() {  # name, command...
   times+=("$name $((SECONDS - begin)) s")
   return $status
 }
+# The trees that come later are built while the tests of earlier ones run, of which many only wait: at an idle priority, so that
+# they take no core that a test could have.
+build_ahead() {  # tree...
+  chrt --idle --pid 0 $BASHPID 2>/dev/null || true
+  local tree status
+  for tree in "$@"; do
+    status=0
+    tools/build.sh "$tree" >"$ahead/$tree.log" 2>&1 || status=$?
+    echo $status >"$ahead/$tree.part"
+    mv "$ahead/$tree.part" "$ahead/$tree.status"
+  done
+}
+await_build() {  # tree
+  while [ ! -f "$ahead/$1.status" ] && kill -0 $builder 2>/dev/null; do sleep 0.2; done
+  cat "$ahead/$1.log"
+  return "$(cat "$ahead/$1.status" || echo 1)"
+}
 run_tests() {  # failures are counted by test_summary.py
   rm -rf "$1/test-reports" "$1/meson-logs/testlog.json"
   mkdir -p "$1/test-reports"
   meson test -C "$1" --no-rebuild --print-errorlogs "${suites[@]}" </dev/null
 }
 
-for tree in "${trees[@]}"; do
+does_not_build() {
+  echo "test.sh: $1 does not build" >&2
+  exit 1
+}
+
+echo "== ${trees[0]}"
+stage "building ${trees[0]}" tools/build.sh "${trees[0]}" || does_not_build "${trees[0]}"
+ahead=$(mktemp -d)
+set -m  # in a process group of its own, which ends with this script
+build_ahead "${trees[@]:1}" &
+builder=$!
+set +m
+trap 'kill -- -$builder 2>/dev/null; rm -rf "$ahead"' EXIT
+stage "testing ${trees[0]}" run_tests "${trees[0]}"
+for tree in "${trees[@]:1}"; do
   echo "== $tree"
-  stage "building $tree" tools/build.sh "$tree" || { echo "test.sh: $tree does not build" >&2; exit 1; }
+  stage "waiting for $tree" await_build "$tree" || does_not_build "$tree"
   stage "testing $tree" run_tests "$tree"
 done
 if [ ${#reports[@]} -gt 0 ]; then
