@@ -18,15 +18,17 @@ const char* const description =
 
 const char* const footer = R"(Rows of the table:
   write   messages that leave one side for the other, in thousands a second, until the
-          last has arrived; GB/s are their bytes
+          last has arrived; GB/s are their bytes. With --both each side sends so many, and
+          the figures are those of one
   trip    a message there and one back, half the time, in us
 The median of the repeats counts. Each message is counted by its immediate, and what lies
 at the receiver after a run is compared in every byte. With --bare a program that does the
 same without this library runs in turn with ours: `ratio` is the median of ours to the
 next of its own; more is better for write, less for trip.
 With --as FILE the rows are what operations between nodes sent (dispatch_perf or
-combine_perf --nodes N -J FILE): a rank's bytes of one operation in as many writes, and
-how the operation's time compares.
+combine_perf --nodes N -J FILE): a rank's bytes of one operation in as many writes, in both
+directions at once and each in a place of its own, as ranks do; and how the operation's
+time compares.
 Two processes of this machine; or on two machines: --listen PORT on one, and
 --connect HOST:PORT, which prints, on the other, with the same transport.
 Exit code: 0 = nothing is wrong, 2 = bad command line, 1 = all else.)";
@@ -41,6 +43,9 @@ void check(const TransportOptions& o) {
     require(window >= 1 && window <= 4096, fmt::format("-W {}: expected 1 to 4096", window));
   }
   require(!o.bytes.empty() && !o.windows.empty(), "-b, -W: expected at least one value");
+  const auto widest = static_cast<uint64_t>(*std::max_element(o.windows.begin(), o.windows.end()));
+  require(o.slots == 0 || (o.slots >= widest && o.slots <= 1 << 20),
+          fmt::format("--slots {}: expected the window, {}, to 2^20", o.slots, widest));
   require(o.seconds > 0 && o.seconds <= 60, fmt::format("-t {}: expected more than 0, at most 60", o.seconds));
   require(o.messages <= uint64_t{1} << 31, fmt::format("-m {}: expected at most 2^31", o.messages));
   require(o.repeats >= 1 && o.repeats <= 1000, fmt::format("-n {}: expected 1 to 1000", o.repeats));
@@ -67,6 +72,8 @@ TransportOptions parse_transport_options(int argc, char** argv, bool* done) {
   app.add_option("--nic", o.nic, "Which NIC (the transport's choice)");
   list("-b,--bytes", o.bytes, "Bytes of a message; or a list (64,7168,65536)");
   list("-W,--window", o.windows, "Messages that are unfinished at a time; or a list (64)");
+  app.add_option("--slots", o.slots, "Places that messages lie in, in turn (as many as the window)");
+  app.add_flag("--both", o.both, "Both sides send at once");
   app.add_option("-t,--seconds", o.seconds, "Length of a run, about")->capture_default_str();
   app.add_option("-m,--messages", o.messages, "Messages of a run, instead of a length");
   app.add_option("-n,--repeats", o.repeats, "Runs of each row")->capture_default_str();
@@ -92,6 +99,7 @@ TransportOptions parse_transport_options(int argc, char** argv, bool* done) {
     o.operations = read_wire_file(as);
     o.bytes.clear();
     for (const WireOperation& operation : o.operations) o.bytes.push_back(operation.bytes);
+    o.both = true;
   }
   check(o);
   return o;

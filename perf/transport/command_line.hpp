@@ -15,11 +15,13 @@ struct TransportOptions {
   std::string memory = "host", device = "auto";  // of which pinned memory is
   std::vector<uint64_t> bytes = {64, 7168, 65536};
   std::vector<int> windows = {64};
+  uint64_t slots = 0;     // places that the messages of a side have, in turn; 0: as many as the window
+  bool both = false;      // each side sends
   double seconds = 0.2;   // of a run, about
   uint64_t messages = 0;  // of a run; 0: what takes `seconds`
   int repeats = 5;
   std::string bare;                       // the yardstick: a program
-  std::vector<WireOperation> operations;  // of the file --as: they are the rows, in the place of `bytes`
+  std::vector<WireOperation> operations;  // of the file --as: they are the rows, in the place of `bytes` and `slots`
   std::string listen, connect;            // two machines: a port; host:port
   std::vector<int> cpus;                  // of the side that sends, of the other; none: any
   int timeout_ms = 10000;

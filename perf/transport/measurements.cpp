@@ -37,12 +37,21 @@ double bare_seconds(const TransportOptions& options, const TransportRun& run) {
 std::vector<TransportRow> rows_of(const TransportOptions& options) {
   std::vector<TransportRow> rows;
   const auto add = [&](TransportTest test, int window, uint64_t bytes, uint64_t messages) -> TransportRow& {
-    rows.emplace_back().what = {test, static_cast<uint32_t>(window), bytes, messages, 0};
+    TransportRun& run = rows.emplace_back().what;
+    run.test = test;
+    run.window = static_cast<uint32_t>(window);
+    run.both = options.both && test == TransportTest::write;
+    run.slots = test == TransportTest::trip ? 1 : std::max(options.slots, static_cast<uint64_t>(window));
+    run.bytes = bytes;
+    run.messages = messages;
     return rows.back();
   };
   if (!options.operations.empty()) {
-    for (const WireOperation& one : options.operations)
-      add(TransportTest::write, options.windows.front(), one.bytes, one.messages).operation = &one;
+    for (const WireOperation& one : options.operations) {
+      TransportRow& row = add(TransportTest::write, options.windows.front(), one.bytes, one.messages);
+      row.operation = &one;
+      row.what.slots = one.messages;
+    }
     return rows;
   }
   for (const int window : options.windows) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One side of transport_perf: an endpoint, a window, and the runs that both sides take part in. Side 0 sends and times,
-// side 1 receives and compares.
+// One side of transport_perf: an endpoint, memory, and the runs that both sides take part in. Side 0 leads and times;
+// it sends and side 1 receives and compares, or both do both.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -18,8 +18,10 @@ enum class TransportTest : uint32_t { write, trip, end };
 // Of one run. Both sides are given the same.
 struct TransportRun {
   TransportTest test = TransportTest::end;
-  uint32_t window = 1;
-  uint64_t bytes = 0, messages = 0, number = 0;  // number: of the run, for its bytes
+  uint32_t window = 1;                           // messages that are unfinished at a time
+  bool both = false;                             // each side sends
+  uint64_t slots = 1;                            // places that the messages of a side have, in turn
+  uint64_t bytes = 0, messages = 0, number = 0;  // messages: of a side; number: of the run, for its bytes
 };
 
 struct TransportResult {
@@ -35,24 +37,28 @@ class Side {
   void follow();                                  // side 1: until the end
 
  private:
-  void until(uint64_t& count, uint64_t goal);
-  void post(uint32_t immediate, uint64_t slot, uint64_t bytes);
+  bool sends(const TransportRun& run) const { return side_ == 0 || run.both || run.test == TransportTest::trip; }
+  bool receives(const TransportRun& run) const { return side_ == 1 || run.both || run.test == TransportTest::trip; }
+  void begin(const TransportRun& run);
+  transport::Operation message(const TransportRun& run, uint64_t number) const;
+  void post(const transport::Operation& operation);
+  void post_some(const TransportRun& run, uint64_t& sent);
   void poll();
-  double write_all(const TransportRun& run);
-  double trips(const TransportRun& run);
+  void until(uint64_t& count, uint64_t goal);
+  void write_all(const TransportRun& run);
+  void trips(const TransportRun& run);
   TransportResult take(const TransportRun& run);
-  void fill(const TransportRun& run);
-  uint64_t slots_of(const TransportRun& run) const;
 
   int side_;
   const TransportOptions& options_;
   Channel channel_;
   std::unique_ptr<transport::Transport> transport_;
-  std::unique_ptr<SideMemory> window_;
+  std::unique_ptr<SideMemory> memory_;  // slots to send from, then as many to receive into
   std::unique_ptr<transport::Endpoint> endpoint_;
   uint32_t region_ = 0, remote_ = 0;
   std::vector<transport::Operation> chain_;
-  uint64_t posted_ = 0, done_ = 0, arrived_ = 0, immediates_ = 0;  // immediates_: their sum
+  uint64_t posted_ = 0, done_ = 0;
+  uint64_t arrived_ = 0, immediates_ = 0, answers_ = 0;  // of the run; immediates_: their sum
 };
 
 }  // namespace ucclep::perf

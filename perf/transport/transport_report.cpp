@@ -25,6 +25,8 @@ Json row_json(const TransportRow& row) {
                {"unit", row.unit()},
                {"bytes", row.what.bytes},
                {"window", row.what.window},
+               {"slots", row.what.slots},
+               {"both", row.what.both},
                {"messages", row.what.messages},
                {"gigabytes_per_second", gigabytes(row)}};
   json.update(comparison_json(row, row.ratio()));
@@ -42,8 +44,8 @@ Json row_json(const TransportRow& row) {
 
 TransportReport::TransportReport(const TransportOptions& options)
     : options_(options), environment_(read_environment()), start_time_(utc_now()) {
-  line("# transport_perf version {} commit {}: {}{}{}, two processes, {} memory", version, commit, options.transport,
-       options.nic.empty() ? "" : " on ", options.nic, options.memory);
+  line("# transport_perf version {} commit {}: {}{}{}, two processes{}, {} memory", version, commit, options.transport,
+       options.nic.empty() ? "" : " on ", options.nic, options.both ? " that both send" : "", options.memory);
   line("# runs of {} s: {} of each row{}", options.seconds, options.repeats,
        options.bare.empty() ? "" : ", in turn with the yardstick");
   if (options.corrupt) line("# one bit of every run is corrupted: this run has to fail");
@@ -63,8 +65,8 @@ void TransportReport::row(const TransportRow& row) {
   if (row.operation == nullptr) return;
   const WireOperation& one = *row.operation;
   const double allowed = one.allowed_us(row.us());
-  line("#   {}, {} tokens: {:.1f} us; a rank's bytes in as many writes: {:.1f} us; {:.1f} allowed: {}", one.name,
-       one.tokens, one.us, row.us(), allowed, one.us <= allowed ? "kept" : "missed");
+  line("#   {}, {} tokens: {:.1f} us; a rank's bytes in as many writes, both ways: {:.1f} us; {:.1f} allowed: {}",
+       one.name, one.tokens, one.us, row.us(), allowed, one.us <= allowed ? "kept" : "missed");
 }
 
 void TransportReport::say_target() const {

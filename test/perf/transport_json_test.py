@@ -40,6 +40,17 @@ def check_row(row, has_bare):
         expect(abs(row["ratio"] - ratio) < 1e-6 * ratio, f"{name}: ratio {row['ratio']} instead of {ratio}")
 
 
+def check_both(tool):
+    """50 messages of each side lie in 20 places."""
+    for more in ((), ("--corrupt",)):
+        command = [tool, "loopback", "-b", "1,100", "-W", "16", "-m", "50", "-n", "1", "--both", "--slots", "20", *more]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+        wanted = "verified 300 messages, 0 wrong" if not more else "verified 300 messages, 6 wrong"
+        expect((done.returncode == 0) == (not more) and wanted in done.stdout, f"{' '.join(command)}: {done.stdout}")
+    few = subprocess.run([tool, "loopback", "-W", "16", "--slots", "15"], stderr=subprocess.PIPE, text=True, check=False)
+    expect(few.returncode == 2 and "--slots 15" in few.stderr, f"fewer slots than the window has: {few.stderr}")
+
+
 def check_as(tool):
     """The 2 ranks of each file sent 4000 bytes in 10 messages in all."""
     for mode, allowed in (("ll", lambda wire: 1.5 * wire + 25), ("ht", lambda wire: wire / 0.8)):
@@ -52,7 +63,7 @@ def check_as(tool):
             rows = run(tool, "loopback", "--as", path)["results"]
         expect(len(rows) == 1, f"{len(rows)} rows for one operation")
         row, operation = rows[0], rows[0]["operation"]
-        expect((row["name"], row["bytes"], row["messages"]) == ("write", 400, 5), f"it was repeated as {row}")
+        expect([row[key] for key in ("name", "bytes", "messages", "slots", "both")] == ["write", 400, 5, 5, True], f"it was repeated as {row}")
         expect((operation["name"], operation["tokens"], operation["us"]) == ("combine", 8, 123.0), f"the operation: {operation}")
         wire = 5 / row["value"]["p50"] * 1e3
         expect(abs(operation["wire_us"] - wire) < 1e-6 * wire, f"{operation['wire_us']} us on the wire instead of {wire}")
@@ -77,6 +88,7 @@ def main(tool, bare):
         for row in result["results"]:
             check_row(row, bool(more))
     check_as(tool)
+    check_both(tool)
     port = str(free_port())
     options = ["loopback", "-b", "64", "-m", "100", "-n", "1"]
     with subprocess.Popen([tool, *options, "--listen", port]) as other:
