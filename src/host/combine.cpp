@@ -104,7 +104,7 @@ void check_weight_rows(const ucclEpHandle& handle, const ucclEpCombineInputs_t& 
 }
 
 struct CombineKernels {
-  OperationKernels ll, ll_lines, ll_network, ht, ht_network;
+  OperationKernels ll, ll_lines, ll_lines_of_living, ll_network, ht, ht_network;
 };
 
 const CombineKernels& kernels_of(ucclEpDataType_t dtype) {
@@ -112,16 +112,19 @@ const CombineKernels& kernels_of(ucclEpDataType_t dtype) {
   static constexpr CombineKernels bf16{
       {ll_combine_bf16, ll_send_combine_bf16, ll_complete_combine_bf16},
       {ll_combine_bf16_lines, ll_send_combine_bf16, ll_complete_combine_bf16},
+      {ll_combine_bf16_lines_of_living, ll_send_combine_bf16, ll_complete_combine_bf16},
       {ll_combine_bf16_network, ll_send_combine_bf16_network, ll_complete_combine_bf16_network},
       {ht_combine_bf16, ht_send_combine_bf16, ht_complete_combine_bf16},
       {ht_combine_bf16_network, ht_send_combine_bf16_network, ht_complete_combine_bf16_network}},
       fp16{{ll_combine_fp16, ll_send_combine_fp16, ll_complete_combine_fp16},
            {ll_combine_fp16_lines, ll_send_combine_fp16, ll_complete_combine_fp16},
+           {ll_combine_fp16_lines_of_living, ll_send_combine_fp16, ll_complete_combine_fp16},
            {ll_combine_fp16_network, ll_send_combine_fp16_network, ll_complete_combine_fp16_network},
            {ht_combine_fp16, ht_send_combine_fp16, ht_complete_combine_fp16},
            {ht_combine_fp16_network, ht_send_combine_fp16_network, ht_complete_combine_fp16_network}},
       fp32{{ll_combine_fp32, ll_send_combine_fp32, ll_complete_combine_fp32},
            {ll_combine_fp32_lines, ll_send_combine_fp32, ll_complete_combine_fp32},
+           {ll_combine_fp32_lines_of_living, ll_send_combine_fp32, ll_complete_combine_fp32},
            {ll_combine_fp32_network, ll_send_combine_fp32_network, ll_complete_combine_fp32_network},
            {ht_combine_fp32, ht_send_combine_fp32, ht_complete_combine_fp32},
            {ht_combine_fp32_network, ht_send_combine_fp32_network, ht_complete_combine_fp32_network}};
@@ -155,7 +158,8 @@ const OperationKernels& kernels_of(const CombineCall& call, ucclEpDataType_t dty
   const bool networked = call.handle.group->shape().networked != 0;
   if (!call.handle.low_latency()) return networked ? kernels.ht_network : kernels.ht;
   if (networked) return kernels.ll_network;
-  return call.in_lines() ? kernels.ll_lines : kernels.ll;
+  if (!call.in_lines()) return kernels.ll;
+  return call.handle.group->shape().masked != 0 ? kernels.ll_lines_of_living : kernels.ll_lines;
 }
 
 // HT FLAT: peers may read their rows from the input themselves, but for weights of the backward pass. A half lends

@@ -32,12 +32,14 @@ const OperationKernels& kernels_of(const DispatchCall& call) {
          {ll_dispatch_fp8, ll_send_dispatch_fp8, ll_complete_dispatch_fp8}},
       ll_lines{{ll_dispatch_lines, ll_send_dispatch, ll_complete_dispatch},
                {ll_dispatch_fp8_lines, ll_send_dispatch_fp8, ll_complete_dispatch_fp8}},
+      ll_lines_of_living{{ll_dispatch_lines_of_living, ll_send_dispatch, ll_complete_dispatch},
+                         {ll_dispatch_fp8_lines_of_living, ll_send_dispatch_fp8, ll_complete_dispatch_fp8}},
       ll_network{{ll_dispatch_network, ll_send_dispatch_network, ll_complete_dispatch_network},
                  {ll_dispatch_fp8_network, ll_send_dispatch_fp8_network, ll_complete_dispatch_network}};
   const bool networked = call.shape().networked != 0;
   const Both& both = !call.handle.low_latency() ? networked ? ht_network : ht
                      : networked                ? ll_network
-                     : call.in_lines()          ? ll_lines
+                     : call.in_lines()          ? call.shape().masked != 0 ? ll_lines_of_living : ll_lines
                                                 : ll;
   return call.quantised() ? both.quantising : both.forwarding;
 }

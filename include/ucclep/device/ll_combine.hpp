@@ -33,7 +33,7 @@ UCCLEP_FN void send_weights(const Op& op, const HandleMemory& memory, const Comb
   for (uint32_t token = grid_warp(); token < tokens; token += grid_warps()) {
     const Selection selection = selection_of(memory, token);
     const uint64_t pair = weight_pair(memory, args, token);
-    for (uint64_t left = ballot(selection.sends() && !is_masked(op.group, selection.rank)); left != 0;
+    for (uint64_t left = ballot(selection.sends() && !is_masked<Wire>(op.group, selection.rank)); left != 0;
          left &= left - 1) {
       const uint32_t lane = first_lane(left);
       const uint32_t rank = broadcast(selection.rank, lane), place = broadcast(selection.place, lane);
@@ -188,7 +188,7 @@ UCCLEP_FN bool send_ll_rows(const Op& op, const HandleMemory& memory, const Comb
                                           job.warps(), most_batches<Forms>);
   for (Parked i = 1; i <= op.ranks(); i += 1) {
     const CombineArgs& now = read_again(args);
-    const Parked home = op.rotated(i), rows = is_masked(now.group, home) ? 0 : rows_from.at(home);
+    const Parked home = op.rotated(i), rows = is_masked<typename Forms::Wire>(now.group, home) ? 0 : rows_from.at(home);
     if (!Forms::bulk || form_of(now.group.shape, now.row_bytes, rows) == Form::line) {
       const Parked parts = row_parts.count(), items = rows * parts;
       for (; item < items; item += job.warps()) {
@@ -234,7 +234,7 @@ UCCLEP_FN bool gather_partials(const Op& op, const HandleMemory& memory, const C
   const WindowLayout& window = op.group.layout;
   const RankWords rows_to = RankWords::of(op, memory.rows_to());
   const Selection selection = selection_of(memory, token);
-  const bool sends = selection.sends() && !is_masked(op.group, selection.rank);
+  const bool sends = selection.sends() && !is_masked<typename Forms::Wire>(op.group, selection.rank);
   const uint32_t rows = rows_to.at(selection.rank);
   const Terms terms = Terms::in(stage.scratch());
   partials = {terms.rows, reinterpret_cast<uint32_t*>(terms.weights), 0, 0};  // partials have no weights
@@ -401,6 +401,11 @@ class CombinePath<ll::ByWindows> {
   Stage& stage_;
 };
 
+template <>
+class CombinePath<ll::ByWindowsOfAll> : public CombinePath<ll::ByWindows> {
+  using CombinePath<ll::ByWindows>::CombinePath;
+};
+
 // Grid verb: the whole exchange. send(): all partial rows out; reduce(): the results, when everybody is known to take
 // part.
 template <class Forms, Part part, class Send, class Reduce>
@@ -457,7 +462,7 @@ UCCLEP_FN void combine_ll(const CombineArgs& args) {
   Opening opening = Opening::of(args.group, Kind::combine);
   Stage stage(args.piece_bytes, Forms::bulk);
   const Op op = next_operation(args.group, Kind::combine, Operation::combine, opening);
-  if (args.group.masks != nullptr && !begins(args.group, Kind::combine, op.seq)) return;
+  if (has_masks<typename Forms::Wire>(args.group) && !begins(args.group, Kind::combine, op.seq)) return;
   if constexpr (part == Part::first) opening.last = last_read(op, opening.last);
   const HandleMemory memory{args.handle, args.group.shape};
   const ll::Jobs jobs = part == Part::first ? ll::Jobs::of_one() : ll::Jobs::of(sending_percent, false);

@@ -40,6 +40,12 @@ struct ByWindows {
   static UCCLEP_FN void end(const Op& op, bool ok) { end_operation(op, ok); }
 };
 
+// The same in kernels of groups without masks.
+struct ByWindowsOfAll : ByWindows {
+  static constexpr bool masks = false;
+  using Consumed = ConsumedWord;
+};
+
 // The forms in which rows of a group may travel. Where B rows fit as lines there is no other, and a kernel that knows
 // it has half the code: most of it runs once, so it is fetched from memory as it runs. by_token: they may lie by token.
 struct AnyForm {
@@ -48,6 +54,9 @@ struct AnyForm {
 };
 struct LinesOnly {
   static constexpr bool bulk = false, by_token = true;
+  using Wire = ByWindowsOfAll;
+};
+struct LinesOfLiving : LinesOnly {
   using Wire = ByWindows;
 };
 

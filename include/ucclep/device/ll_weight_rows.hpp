@@ -32,7 +32,7 @@ UCCLEP_FN void send_weight_rows(const Op& op, const HandleMemory& memory, const 
   for (uint32_t i = 0; i < op.ranks(); ++i) {
     const uint32_t home = op.rotated(i), rows = memory.rows_from()[home];
     if (Wire::network && !op.has_window(home)) continue;
-    if (is_masked(op.group, home)) continue;
+    if (is_masked<Wire>(op.group, home)) continue;
     auto* to = reinterpret_cast<Packet*>(op.window(home) + op.group.layout.ll_weights_of(op.slot, op.me()));
     for (uint32_t place = grid_warp(); place < rows; place += grid_warps()) {
       store_weight_row(op, memory, args, home, place, to);
@@ -54,7 +54,7 @@ UCCLEP_FN bool sum_weights_of(const Op& op, const HandleMemory& memory, const Co
   const uint32_t packets = weight_packets(op.group.shape), k = lane_id();
   const Selection selection = selection_of(memory, token);
   WeightSum sum;
-  uint64_t left = ballot(selection.sends() && !is_masked(op.group, selection.rank));
+  uint64_t left = ballot(selection.sends() && !is_masked<Wire>(op.group, selection.rank));
   while (left != 0) {  // ranks ascending
     uint32_t next = first_lane(left);
     for (uint64_t others = left & (left - 1); others != 0; others &= others - 1) {

@@ -45,8 +45,9 @@ UCCLEP_FN bool counts_here() {
 }
 
 // Verb of that block: the counters of the caller, and the counts that combine needs.
+template <class Wire>
 UCCLEP_FN bool count_arrivals(const Op& op, const LlDispatchArgs& args, const Stage& stage) {
-  GroupMasks* const masks = read_again(args).group.masks;
+  GroupMasks* const masks = Wire::masks ? read_again(args).group.masks : nullptr;
   if (masks != nullptr && load_relaxed<Scope::gpu>(&masks->counted) == op.seq) return true;  // in the first run
   const HandleMemory memory = memory_of(args);
   if (thread_id() == 0) {
@@ -64,7 +65,7 @@ UCCLEP_FN bool count_arrivals(const Op& op, const LlDispatchArgs& args, const St
   const HandleMemory kept = memory_of(here);
   place_rows<false>(op.with(here.group), kept, tables.header_words(kept), here.output.zones, here.counters,
                     tables.scratch);
-  GroupMasks* const counted = read_again(args).group.masks;
+  GroupMasks* const counted = Wire::masks ? read_again(args).group.masks : nullptr;
   if (counted != nullptr && thread_id() == 0) store_relaxed<Scope::gpu>(&counted->counted, op.seq);
   return true;
 }
@@ -127,7 +128,7 @@ UCCLEP_FN bool expand_rows(const Op& op, const LlDispatchArgs& args, const Job& 
 template <class Row, class Forms>
 UCCLEP_FN bool receive_rows(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage) {
   if (!Forms::Wire::headers_in(op, grid_size() - 1, args.counters.wait_ns)) return false;
-  if (counts_here() && !count_arrivals(op, args, stage)) return false;
+  if (counts_here() && !count_arrivals<typename Forms::Wire>(op, args, stage)) return false;
   if (!job.mine()) return true;
   const LlDispatchArgs& now = read_again(args);
   const HeaderResult ready =
@@ -154,7 +155,7 @@ UCCLEP_FN bool send_headers(const Op& op, const LlDispatchArgs& args, const Job&
     const LlDispatchArgs& now = read_again(args);
     const Op same = op.with(now.group);
     const uint32_t peer = op.rotated(i);
-    if (is_masked(now.group, peer)) continue;
+    if (is_masked<Wire>(now.group, peer)) continue;
     send_routed_header(same, now, sets, peer, Wire::header_for(same, peer), form, bad);
   }
   const LlDispatchArgs& now = read_again(args);
@@ -230,7 +231,7 @@ UCCLEP_FN void dispatch(const LlDispatchArgs& args) {
   Stage stage(args.piece_bytes, Forms::bulk);
   const Op op = next_operation(args.group, Kind::dispatch, Operation::dispatch, opening);
   if constexpr (part == Part::first) opening.last = last_read(op, opening.last);
-  if (read_again(args).group.masks != nullptr && !begins(args.group, Kind::dispatch, op.seq)) return;
+  if (has_masks<typename Forms::Wire>(read_again(args).group) && !begins(args.group, Kind::dispatch, op.seq)) return;
   if (counts_here() && args.group.again == 0) {
     hide_total(args.counters);
     if (thread_id() == 0) note_routing(memory_of(args), args.routing);

@@ -67,6 +67,13 @@ UCCLEP_FN bool is_masked(const ucclEpDeviceGroup& group, uint32_t rank) {
   return is_masked(read_again(group).masks, rank);
 }
 
+// The same in kernels of groups that may have masks. Those of other groups ask nothing.
+template <class Wire>
+UCCLEP_FN bool is_masked(const ucclEpDeviceGroup& group, uint32_t rank) {
+  if constexpr (Wire::masks) return is_masked(group, rank);
+  return false;
+}
+
 // Has operation `seq` no rows of the rank, and no header.
 UCCLEP_FN bool is_absent(const ucclEpDeviceGroup& group, Kind kind, uint64_t seq, uint32_t rank) {
   GroupMasks* const masks = read_again(group).masks;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// LL combine and its halves, one entry point per element type. _lines: for groups whose rows all travel as lines;
-// _network: for groups in several domains.
+// LL combine and its halves, one entry point per element type. _lines: for groups whose rows all travel as lines,
+// of_living: that have masks; _network: for groups in several domains.
 #include "ucclep/device/ll_network.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
@@ -16,6 +16,9 @@ UCCLEP_KERNEL(ll_combine_bf16, CombineArgs) {
 }
 UCCLEP_KERNEL(ll_combine_bf16_lines, CombineArgs) {
   combining::combine_ll<Bf16, ll::LinesOnly>(args);
+}
+UCCLEP_KERNEL(ll_combine_bf16_lines_of_living, CombineArgs) {
+  combining::combine_ll<Bf16, ll::LinesOfLiving>(args);
 }
 UCCLEP_KERNEL(ll_combine_bf16_network, CombineArgs) {
   combining::combine_ll<Bf16, ll::AcrossDomains>(args);
@@ -38,6 +41,9 @@ UCCLEP_KERNEL(ll_combine_fp16, CombineArgs) {
 UCCLEP_KERNEL(ll_combine_fp16_lines, CombineArgs) {
   combining::combine_ll<Fp16, ll::LinesOnly>(args);
 }
+UCCLEP_KERNEL(ll_combine_fp16_lines_of_living, CombineArgs) {
+  combining::combine_ll<Fp16, ll::LinesOfLiving>(args);
+}
 UCCLEP_KERNEL(ll_combine_fp16_network, CombineArgs) {
   combining::combine_ll<Fp16, ll::AcrossDomains>(args);
 }
@@ -58,6 +64,9 @@ UCCLEP_KERNEL(ll_combine_fp32, CombineArgs) {
 }
 UCCLEP_KERNEL(ll_combine_fp32_lines, CombineArgs) {
   combining::combine_ll<Fp32, ll::LinesOnly>(args);
+}
+UCCLEP_KERNEL(ll_combine_fp32_lines_of_living, CombineArgs) {
+  combining::combine_ll<Fp32, ll::LinesOfLiving>(args);
 }
 UCCLEP_KERNEL(ll_combine_fp32_network, CombineArgs) {
   combining::combine_ll<Fp32, ll::AcrossDomains>(args);
