@@ -218,8 +218,7 @@ UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const LlDispa
   if (part == Part::first && !relays) return true;
   if (!jobs.receive.mine() && !counts_here()) return true;
   const LlDispatchArgs& sent = read_again(args);
-  const View wait_ns = part == Part::first ? View{} : sent.counters.wait_ns;
-  if (!Forms::Wire::headers_in(op.with(sent.group), grid_size() - 1, wait_ns)) return false;
+  if (!Forms::Wire::headers_in(op.with(sent.group), grid_size() - 1, sent.counters.wait_ns)) return false;
   if constexpr (Forms::Wire::network) {
     const LlDispatchArgs& now = read_again(args);
     if (relays && !BulkPath<typename Forms::Wire>::relay_rows(op.with(now.group), now, jobs.receive, stage))
