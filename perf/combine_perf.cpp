@@ -8,8 +8,8 @@ using namespace ucclep::perf;
 namespace {
 
 std::vector<Plan> plan(Endpoint& endpoint) {
-  const Part there{"dispatch", endpoint.shape().wire_row_bytes()},
-      back{"combine", endpoint.shape().combine_row_bytes()};
+  const Part there{"dispatch", endpoint.shape().wire_row_bytes(), endpoint.dispatches_by_node()},
+      back{"combine", endpoint.shape().combine_row_bytes(), endpoint.combines_by_node()};
   const auto dispatch = [&] {
     endpoint.update();
     endpoint.dispatch();

@@ -21,7 +21,7 @@ std::vector<Plan> plan(Endpoint& endpoint) {
     endpoint.run(dispatch);
     return endpoint.check_dispatch();
   };
-  const std::vector<Part> parts = {{"dispatch", row}};
+  const std::vector<Part> parts = {{"dispatch", row, endpoint.dispatches_by_node()}};
   if (endpoint.shape().mode == UCCLEP_MODE_LL) return {{"dispatch", parts, {}, dispatch, check}};
   return {{"update", {}, {}, update, check_update},
           {"dispatch", parts, update, dispatch, check},

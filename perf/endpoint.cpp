@@ -3,13 +3,16 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <thread>
 
 #include "api.hpp"
 #include "environment.hpp"
+#include "host/ll_copies.hpp"
 #include "numeric.hpp"
+#include "ucclep/device/layout.hpp"
 
 namespace ucclep::perf {
 
@@ -75,6 +78,8 @@ void Endpoint::create_group() {
       static_cast<int64_t>(std::max({shape_.wire_row_bytes(), shape_.input_row_bytes(), shape_.combine_row_bytes()}));
   check(ucclEpGroupQuery(comm_, &config, &limits_), "ucclEpGroupQuery", comm_);
 
+  ll_by_node_ = shape_.mode == UCCLEP_MODE_LL && group_copies_by_node(config);
+
   // All ranks stand still on both sides of the measurement, which sees all that live in this process.
   team_.barrier();
   const uint64_t before = process_memory_bytes();
@@ -90,6 +95,24 @@ void Endpoint::create_group() {
   handle.mode = shape_.mode;
   handle.layout = shape_.layout;
   check(ucclEpHandleCreate(&handle_, group_, &handle), "ucclEpHandleCreate", comm_);
+}
+
+// What the library's rule says of the group, or who forced it: no function of the API tells.
+bool Endpoint::group_copies_by_node(const ucclEpGroupConfig_t& config) const {
+  const char* const text = std::getenv("UCCLEP_LL_COPIES");
+  const std::string asked = text == nullptr ? "auto" : text;
+  CopyShape copies{static_cast<uint32_t>(config.num_experts),
+                   static_cast<uint32_t>(config.top_k),
+                   static_cast<uint32_t>(config.max_tokens_per_rank),
+                   0,
+                   {}};
+  copies.row_bytes = MetaLayout::of(copies.top_k).bytes + round_up(static_cast<uint64_t>(config.max_token_bytes), 16);
+  copies.node_sizes.resize(1 + static_cast<size_t>(*std::max_element(node_of_rank_.begin(), node_of_rank_.end())));
+  for (const int node : node_of_rank_) ++copies.node_sizes[static_cast<size_t>(node)];
+  return copies_by_node(asked == "rank"   ? LlCopies::rank
+                        : asked == "node" ? LlCopies::node
+                                          : LlCopies::automatic,
+                        copies);
 }
 
 void Endpoint::create_tensors() {

@@ -57,9 +57,12 @@ class Endpoint {
   Tally check_dispatch();
   Tally check_combine();
   Traffic traffic() const { return count_traffic(shape_, routing_); }
-  Crossing crossing(const std::vector<size_t>& row_bytes) const {
-    return count_crossing(shape_, routing_, row_bytes, node_of_rank_);
+  Crossing crossing(const std::vector<Part>& parts) const {
+    return count_crossing(shape_, routing_, parts, node_of_rank_);
   }
+  // Whether rows of dispatch, and of combine, cross once for each node.
+  bool dispatches_by_node() const { return combines_by_node() || ll_by_node_; }
+  bool combines_by_node() const { return shape_.mode == UCCLEP_MODE_HT; }
   // What this rank's proxies have sent, when the operations of all ranks have ended and nothing more follows.
   // Collective.
   Wire wire();
@@ -67,6 +70,7 @@ class Endpoint {
  private:
   void create_communicator();
   void create_group();
+  bool group_copies_by_node(const ucclEpGroupConfig_t& config) const;
   void create_tensors();
   void register_windows();
   ucclEpCounters_t counters() const;
@@ -95,6 +99,7 @@ class Endpoint {
   ucclEpGroup_t group_ = nullptr;
   ucclEpGroupLimits_t limits_;
   uint64_t measured_group_bytes_ = 0;
+  bool ll_by_node_ = false;  // rows of an LL dispatch
   ucclEpHandle_t handle_ = nullptr;
   std::unique_ptr<DeviceMemory> memory_;
   std::vector<int> node_of_rank_;

@@ -35,7 +35,7 @@ Bandwidths bandwidths(const Series& series, int ranks, double time_us) {
   return {rate(series.traffic.remote), rate(series.traffic.distinct), rate(series.traffic.selections)};
 }
 
-WireFigures wire_figures(const Series& series, int mode, const std::vector<int>& node_of_rank) {
+WireFigures wire_figures(const Series& series, const std::vector<int>& node_of_rank) {
   const double iterations = static_cast<double>(series.samples.size());
   size_t pairs = 0;
   for (const int one : node_of_rank) {
@@ -45,11 +45,11 @@ WireFigures wire_figures(const Series& series, int mode, const std::vector<int>&
   figures.bytes = static_cast<double>(series.wire.bytes) / iterations;
   figures.messages = static_cast<double>(series.wire.messages) / iterations;
   const Crossing& rows = series.wire.rows;
-  figures.must_cross_rows = static_cast<double>(mode == UCCLEP_MODE_LL ? rows.to_ranks : rows.to_nodes) / iterations *
-                            static_cast<double>(series.parts.size());
-  figures.must_cross_bytes = series.parts.empty() ? 0
-                                                  : figures.must_cross_rows * static_cast<double>(series.row_bytes) /
-                                                        static_cast<double>(series.parts.size());
+  for (const Part& part : series.parts) {
+    const double crossing = static_cast<double>(part.by_node ? rows.to_nodes : rows.to_ranks) / iterations;
+    figures.must_cross_rows += crossing;
+    figures.must_cross_bytes += crossing * static_cast<double>(part.row_bytes);
+  }
   figures.messages_allowed =
       2.0 * static_cast<double>(pairs) * series.operations() + static_cast<double>(rows.pieces) / iterations;
   return figures;

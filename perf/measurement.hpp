@@ -23,12 +23,6 @@ struct Timing {
   bool aligned = false;  // ranks start inside an untimed operation, not at a barrier of the host
 };
 
-// A part of a timed thing that moves rows: "dispatch" or "combine".
-struct Part {
-  std::string operation;
-  size_t row_bytes;  // scales included
-};
-
 // What all ranks' proxies sent in the timed iterations, and what had to cross.
 struct Wire {
   uint64_t bytes = 0, messages = 0;
@@ -70,10 +64,10 @@ Bandwidths bandwidths(const Series& series, int ranks, double time_us);
 // Of an iteration, over all ranks.
 struct WireFigures {
   double bytes = 0, messages = 0;
-  double must_cross_rows = 0, must_cross_bytes = 0;  // in LL a row for each rank of another node, in HT for each node
+  double must_cross_rows = 0, must_cross_bytes = 0;
   double messages_allowed = 0;  // for each ordered pair of ranks of two nodes 2, and one for each 32 KiB
 };
-WireFigures wire_figures(const Series& series, int mode, const std::vector<int>& node_of_rank);
+WireFigures wire_figures(const Series& series, const std::vector<int>& node_of_rank);
 
 class Team;
 // Makes a rank's result everybody's: the slowest rank of each iteration, the tallies of all.

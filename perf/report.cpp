@@ -79,7 +79,7 @@ std::vector<int> Report::node_of_rank() const {
 // Bytes and messages of an iteration, beside what the routing asks for.
 void Report::wire(const Series& series) const {
   if (series.wire.messages == 0) return;
-  const WireFigures f = wire_figures(series, options_.shape().mode, node_of_rank());
+  const WireFigures f = wire_figures(series, node_of_rank());
   line(
       "#   wire, {}: {:.0f} bytes in {:.1f} messages; {:.0f} bytes of {:.1f} rows must cross{}; {:.1f} messages "
       "allowed",

@@ -65,7 +65,7 @@ Json series_json(const Series& series, int tokens, const JsonInput& input) {
     json["bandwidth_gb_s"] = {{"wire", rate.wire}, {"logical", rate.logical}, {"selection", rate.selection}};
   }
   if (series.wire.messages > 0) {
-    const WireFigures f = wire_figures(series, input.options.shape().mode, input.node_of_rank);
+    const WireFigures f = wire_figures(series, input.node_of_rank);
     json["on_the_wire"] = {{"bytes", f.bytes},
                            {"messages", f.messages},
                            {"must_cross_bytes", f.must_cross_bytes},

@@ -35,11 +35,7 @@ Series measure_series(Endpoint& endpoint, const Plan& plan) {
   Series series;
   series.name = plan.name;
   series.parts = plan.parts;
-  std::vector<size_t> row_bytes;
-  for (const Part& part : plan.parts) {
-    series.row_bytes += part.row_bytes;
-    row_bytes.push_back(part.row_bytes);
-  }
+  for (const Part& part : plan.parts) series.row_bytes += part.row_bytes;
   endpoint.begin_series();
   for (int i = -o.warmup; i < o.iterations; ++i) {
     endpoint.prepare();
@@ -54,7 +50,7 @@ Series measure_series(Endpoint& endpoint, const Plan& plan) {
     const uint64_t runs = endpoint.timing().aligned ? 2 : 1;
     series.wire.bytes += (after.bytes - before.bytes) / runs;
     series.wire.messages += (after.messages - before.messages) / runs;
-    series.wire.rows += endpoint.crossing(row_bytes);
+    series.wire.rows += endpoint.crossing(plan.parts);
     const bool last = i + 1 == o.iterations;
     if (o.check > 0 && (last || (i + 1) % o.check == 0)) series.tally += plan.check();
   }

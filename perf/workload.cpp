@@ -199,12 +199,12 @@ Crossing& Crossing::operator+=(const Crossing& other) {
   return *this;
 }
 
-Crossing count_crossing(const Shape& shape, const Routing& routing, const std::vector<size_t>& row_bytes,
+Crossing count_crossing(const Shape& shape, const Routing& routing, const std::vector<Part>& parts,
                         const std::vector<int>& node_of_rank) {
   constexpr size_t piece = 32 * 1024;
   Crossing crossing;
   for (int rank = 0; rank < shape.ranks; ++rank) {
-    std::vector<size_t> rows(shape.ranks);
+    std::vector<size_t> to_rank(shape.ranks), to_node(shape.ranks);
     for (int token = 0; token < routing.tokens(); ++token) {
       std::set<int> ranks, nodes;
       const int32_t* experts = routing.experts(rank, token);
@@ -214,12 +214,15 @@ Crossing count_crossing(const Shape& shape, const Routing& routing, const std::v
         ranks.insert(other);
         nodes.insert(node_of_rank[other]);
       }
-      for (const int other : ranks) ++rows[other];
+      for (const int other : ranks) ++to_rank[other];
+      for (const int other : nodes) ++to_node[other];
       crossing.to_ranks += ranks.size();
       crossing.to_nodes += nodes.size();
     }
-    for (const size_t bytes : row_bytes) {
-      for (const size_t count : rows) crossing.pieces += (count * bytes + piece - 1) / piece;
+    for (const Part& part : parts) {
+      for (const size_t count : part.by_node ? to_node : to_rank) {
+        crossing.pieces += (count * part.row_bytes + piece - 1) / piece;
+      }
     }
   }
   return crossing;

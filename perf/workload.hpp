@@ -4,6 +4,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "ucclep/ucclep.h"
@@ -78,15 +79,22 @@ struct Traffic {
 };
 Traffic count_traffic(const Shape& shape, const Routing& routing);
 
+// A part of a timed thing that moves rows: "dispatch" or "combine".
+struct Part {
+  std::string operation;
+  size_t row_bytes;      // scales included
+  bool by_node = false;  // a row crosses once for each node that wants it, or has a part in it, not for each rank
+};
+
 // Rows that cross nodes in an iteration, all ranks together.
 struct Crossing {
   uint64_t to_ranks = 0;  // one per (token, rank of another node)
   uint64_t to_nodes = 0;  // one per (token, other node)
-  uint64_t pieces = 0;    // of 32 KiB, of what each rank has for each rank of another node
+  uint64_t pieces = 0;    // of 32 KiB, of what each rank has for each other node, or for each of its ranks
   Crossing& operator+=(const Crossing& other);
 };
-// row_bytes: of each time that the rows cross, there or back. node_of_rank: numbers from 0 on.
-Crossing count_crossing(const Shape& shape, const Routing& routing, const std::vector<size_t>& row_bytes,
+// node_of_rank: numbers from 0 on.
+Crossing count_crossing(const Shape& shape, const Routing& routing, const std::vector<Part>& parts,
                         const std::vector<int>& node_of_rank);
 
 }  // namespace ucclep::perf

@@ -24,6 +24,11 @@ Config Config::from_environment() {
   config.topo_file = env::text("UCCLEP_TOPO_FILE").value_or("");
   config.zero_copy_with_mask = env::flag("UCCLEP_ZERO_COPY_WITH_MASK").value_or(false);
   config.trace_file = env::text("UCCLEP_TRACE").value_or("");
+  if (const auto copies = env::choice("UCCLEP_LL_COPIES", {{"auto", static_cast<int>(LlCopies::automatic)},
+                                                           {"rank", static_cast<int>(LlCopies::rank)},
+                                                           {"node", static_cast<int>(LlCopies::node)}})) {
+    config.ll_copies = static_cast<LlCopies>(*copies);
+  }
   return config;
 }
 

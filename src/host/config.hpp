@@ -5,18 +5,21 @@
 #include <string>
 #include <vector>
 
+#include "host/ll_copies.hpp"
+
 namespace ucclep {
 
 struct Config {
-  std::optional<int> device;         // UCCLEP_DEVICE=auto|cuda|hip|host -> UCCLEP_DEVICE_*
-  std::string transport;             // UCCLEP_TRANSPORT; empty: choose
-  std::vector<std::string> nics;     // UCCLEP_NICS; empty: choose
-  std::vector<int> nodes;            // UCCLEP_NODES=3,5: sizes of virtual nodes; empty: discover
-  std::string socket_ifname;         // UCCLEP_SOCKET_IFNAME, see bootstrap/address.hpp; empty: choose
-  std::optional<int> timeout_ms;     // UCCLEP_TIMEOUT_MS
-  std::string topo_file;             // UCCLEP_TOPO_FILE; empty: discover
-  bool zero_copy_with_mask = false;  // UCCLEP_ZERO_COPY_WITH_MASK
-  std::string trace_file;            // UCCLEP_TRACE, a pattern with %r and %p; empty: no trace
+  std::optional<int> device;                 // UCCLEP_DEVICE=auto|cuda|hip|host -> UCCLEP_DEVICE_*
+  std::string transport;                     // UCCLEP_TRANSPORT; empty: choose
+  std::vector<std::string> nics;             // UCCLEP_NICS; empty: choose
+  std::vector<int> nodes;                    // UCCLEP_NODES=3,5: sizes of virtual nodes; empty: discover
+  std::string socket_ifname;                 // UCCLEP_SOCKET_IFNAME, see bootstrap/address.hpp; empty: choose
+  std::optional<int> timeout_ms;             // UCCLEP_TIMEOUT_MS
+  std::string topo_file;                     // UCCLEP_TOPO_FILE; empty: discover
+  bool zero_copy_with_mask = false;          // UCCLEP_ZERO_COPY_WITH_MASK
+  std::string trace_file;                    // UCCLEP_TRACE, a pattern with %r and %p; empty: no trace
+  LlCopies ll_copies = LlCopies::automatic;  // UCCLEP_LL_COPIES=auto|rank|node
 
   // Sets up the log as well (UCCLEP_DEBUG, UCCLEP_DEBUG_FILE). Throws Error(ucclEpInvalidArgument) that names the
   // first variable that does not parse.

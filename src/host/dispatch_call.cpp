@@ -285,6 +285,7 @@ void fill_settings(DispatchCall& call) {
   s.round_scale = static_cast<uint32_t>(call.config.round_scale);
   s.pass = static_cast<uint32_t>(call.config.pass);
   s.weights_at_dispatch = call.weighted ? 1 : 0;
+  s.node_copies = call.handle.low_latency() && !call.opened ? call.shape().node_copies : 0;
 }
 
 void fill_output(DispatchCall& call) {

@@ -34,6 +34,24 @@ void agree_on(Agreement& agreement, const ucclEpGroupConfig_t& config) {
       .field("max_in_flight", config.max_in_flight);
 }
 
+// As WindowLayout and kernels want it, of a communicator whose ranks may be in several domains.
+GroupShape shape_on(const ucclEpComm& comm, const ucclEpGroupConfig_t& checked, const NodeShape& nodes) {
+  GroupShape shape = shape_of(checked, comm.nranks(), comm.traits, nodes);
+  if (shape.networked == 0 || shape.masked != 0) return shape;
+  CopyShape copies{shape.experts, shape.top_k, shape.ll_tokens, network_row_bytes(shape, shape.token_bytes), {}};
+  for (const topology::Domain& domain : comm.wiring.plan.domains) {
+    copies.node_sizes.push_back(static_cast<uint32_t>(domain.ranks.size()));
+  }
+  shape.node_copies = copies_by_node(comm.config.ll_copies, copies) ? 1 : 0;
+  const CopyTimes times = copy_times(copies);
+  log::info("group",
+            "LL dispatch sends a row once to each {} (UCCLEP_LL_COPIES={}; predicted: to each rank {:.0f} us, "
+            "to each node {:.0f} us)",
+            shape.node_copies != 0 ? "node" : "rank", copies_name(comm.config.ll_copies), times.by_rank_us,
+            times.by_node_us);
+  return shape;
+}
+
 int timeout_ms(const ucclEpGroup& group) {
   return group.comm->timeout_ms(group.config.timeout_ms);
 }
@@ -103,10 +121,11 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
   });
   agreement.attempt([&] { asked = read_struct(given, "config"); });
   agree_on(agreement, asked);
+  agreement.field("UCCLEP_LL_COPIES", copies_name(comm.config.ll_copies));
   agreement.attempt([&] {
     const NodeShape nodes = node_shape(comm.wiring.plan, asked.enable_mask != 0);
     group->config = checked_config(asked, comm.nranks(), comm.traits, nodes);
-    group->device.shape = shape_of(group->config, comm.nranks(), comm.traits, nodes);
+    group->device.shape = shape_on(comm, group->config, nodes);
     group->device.layout = WindowLayout::of(group->device.shape);
     if (agreement.failed()) return;
     own = comm.device->share(group->device.layout.bytes);
@@ -154,7 +173,7 @@ ucclEpGroupLimits_t limits_of(const ucclEpComm* comm, const ucclEpGroupConfig_t&
                                                      UCCLEP_DEVICE_INDEX_CURRENT);
   const NodeShape nodes = comm ? node_shape(comm->wiring.plan, asked.enable_mask != 0) : NodeShape{};
   const ucclEpGroupConfig_t config = checked_config(asked, nranks, traits, nodes);
-  const GroupShape shape = shape_of(config, nranks, traits, nodes);
+  const GroupShape shape = comm ? shape_on(*comm, config, nodes) : shape_of(config, nranks, traits, nodes);
   ucclEpGroupLimits_t limits = UCCLEP_GROUP_LIMITS_INIT;
   const WindowLayout layout = WindowLayout::of(shape);
   uint64_t on_device = WorkspaceLayout::of(shape).bytes + round_up(layout.bytes, traits.window_granularity);

@@ -22,7 +22,7 @@ uint32_t rows_per_chunk(uint32_t rows, uint64_t row_bytes) {
   return static_cast<uint32_t>(std::max(ceil_div(chunk_bytes, row_bytes), ceil_div(rows, proxy::most_chunks)));
 }
 
-// Where rows of HT are sent from and land, by node and block (ucclep/device/nodes.hpp).
+// Where rows for nodes are sent from and land, and sums of HT, by node and block (ucclep/device/nodes.hpp).
 void add_relays(proxy::Places& places, const GroupShape& shape, const WindowLayout& w, const NodeTable& nodes,
                 uint32_t self) {
   const uint32_t own = nodes.node_of(self), count = shape.nodes.nodes, blocks = shape.nodes.blocks();
@@ -64,7 +64,7 @@ proxy::Places places_of(const GroupShape& shape, const WindowLayout& w, const No
     to.header_to = {0, w.in_header(shape, kind, 0, 0), slot_bytes, w.header_bytes};
     to.header_bytes = static_cast<uint32_t>(w.header_bytes);
     if (kind == Kind::update) continue;  // which has no rows
-    to.rows = i < num_kinds ? shape.ll_tokens : shape.ht_tokens;
+    to.rows = i < num_kinds ? shape.ll_tokens : kind == Kind::dispatch ? relayed_rows(shape) : shape.ht_tokens;
     to.rows_per_chunk = rows_per_chunk(to.rows, to.row_bytes);
   }
   return places;

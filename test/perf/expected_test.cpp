@@ -155,11 +155,12 @@ TEST_CASE("rows that cross nodes, of a routing by hand", "[perf][expected]") {
   const int32_t experts[4][3] = {{0, 2, 3}, {0, 1, 3}, {2, 3, 1}, {0, 1, 2}};
   for (int rank = 0; rank < 4; ++rank) std::copy_n(experts[rank], 3, routing.experts(rank, 0));
   const Shape shape = shape_of(4, 4, 3, UCCLEP_MODE_LL, UCCLEP_LAYOUT_EXPERT_MAJOR);
-  const Crossing crossing = count_crossing(shape, routing, {100, 40'000}, {0, 0, 1, 1});
+  const Crossing crossing = count_crossing(shape, routing, {{"dispatch", 100}, {"combine", 40'000}}, {0, 0, 1, 1});
   CHECK(crossing.to_ranks == 2 + 1 + 1 + 2);
   CHECK(crossing.to_nodes == 4);
   CHECK(crossing.pieces == 6 * (1 + 2));
-  CHECK(count_crossing(shape, routing, {100}, {0, 0, 0, 0}).to_ranks == 0);
+  CHECK(count_crossing(shape, routing, {{"dispatch", 40'000, true}}, {0, 0, 1, 1}).pieces == 4 * 2);
+  CHECK(count_crossing(shape, routing, {{"dispatch", 100}}, {0, 0, 0, 0}).to_ranks == 0);
 }
 
 TEST_CASE("the combine reference multiplies, adds and rounds in the documented order", "[perf][expected]") {

@@ -88,17 +88,21 @@ TEST_CASE("perf tools: what the wire has is held against what must cross", "[per
   Series series;
   series.name = "dispatch+combine";
   series.row_bytes = 3000;
-  series.parts = {{"dispatch", 1000}, {"combine", 2000}};
+  series.parts = {{"dispatch", 1000, false}, {"combine", 2000, false}};
   series.samples.resize(2);
   series.wire = {130'000, 60, {40, 30, 14}};  // of 2 iterations
   const std::vector<int> nodes{0, 0, 1};
-  const WireFigures ll = wire_figures(series, UCCLEP_MODE_LL, nodes);
+  const WireFigures ll = wire_figures(series, nodes);
   CHECK(ll.bytes == Approx(65'000));
   CHECK(ll.messages == Approx(30));
   CHECK(ll.must_cross_rows == Approx(40));  // 20 there, 20 back
   CHECK(ll.must_cross_bytes == Approx(60'000));
   CHECK(ll.messages_allowed == Approx(4 * 2 * 2 + 7));  // pairs, a header and a word, operations; pieces
-  CHECK(wire_figures(series, UCCLEP_MODE_HT, nodes).must_cross_rows == Approx(30));
+  series.parts[0].by_node = true;
+  CHECK(wire_figures(series, nodes).must_cross_rows == Approx(35));  // 15 there, 20 back
+  CHECK(wire_figures(series, nodes).must_cross_bytes == Approx(55'000));
+  series.parts[1].by_node = true;
+  CHECK(wire_figures(series, nodes).must_cross_rows == Approx(30));
 }
 
 TEST_CASE("perf tools: a bad command line names the option", "[perf][options]") {

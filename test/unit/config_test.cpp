@@ -36,6 +36,7 @@ TEST_CASE("an empty environment asks for nothing") {
   CHECK(config.nics.empty());
   CHECK(config.nodes.empty());
   CHECK_FALSE(config.zero_copy_with_mask);
+  CHECK(config.ll_copies == LlCopies::automatic);
 }
 
 TEST_CASE("every variable of the environment reaches the configuration") {
@@ -47,7 +48,8 @@ TEST_CASE("every variable of the environment reaches the configuration") {
                            {"UCCLEP_TIMEOUT_MS", "1234"},
                            {"UCCLEP_TOPO_FILE", "topo.json"},
                            {"UCCLEP_ZERO_COPY_WITH_MASK", "1"},
-                           {"UCCLEP_TRACE", "trace.%r.json"}});
+                           {"UCCLEP_TRACE", "trace.%r.json"},
+                           {"UCCLEP_LL_COPIES", "node"}});
   Config config = Config::from_environment();
   CHECK(config.device == UCCLEP_DEVICE_HOST);
   CHECK(config.transport == "efa");
@@ -58,12 +60,14 @@ TEST_CASE("every variable of the environment reaches the configuration") {
   CHECK(config.topo_file == "topo.json");
   CHECK(config.zero_copy_with_mask);
   CHECK(config.trace_file == "trace.%r.json");
+  CHECK(config.ll_copies == LlCopies::node);
 }
 
 TEST_CASE("a variable that does not parse is named") {
-  std::map<std::string, std::string> bad{{"UCCLEP_DEVICE", "gpu"}, {"UCCLEP_NICS", "a,,b"},
-                                         {"UCCLEP_NODES", "3,0"},  {"UCCLEP_TIMEOUT_MS", "abc"},
-                                         {"UCCLEP_DEBUG", "LOUD"}, {"UCCLEP_ZERO_COPY_WITH_MASK", "yes"}};
+  std::map<std::string, std::string> bad{{"UCCLEP_DEVICE", "gpu"},    {"UCCLEP_NICS", "a,,b"},
+                                         {"UCCLEP_NODES", "3,0"},     {"UCCLEP_TIMEOUT_MS", "abc"},
+                                         {"UCCLEP_DEBUG", "LOUD"},    {"UCCLEP_ZERO_COPY_WITH_MASK", "yes"},
+                                         {"UCCLEP_LL_COPIES", "both"}};
   for (const auto& [name, value] : bad) {
     Environment environment(std::map<std::string, std::string>{{name, value}});
     try {

@@ -2,6 +2,7 @@
 // LL operations that a user's kernel opens, between domains: what the cases of one domain do not have. Those run
 // between virtual nodes as well (tag [nodes]).
 #include <catch2/catch.hpp>
+#include <cstdlib>
 #include <string>
 
 #include "between_domains.hpp"
@@ -41,6 +42,36 @@ TEST_CASE("user kernels between domains: some ranks open their operations, other
                  no_async_error(at.comm);
                });
   }
+}
+
+// Rows of user kernels are not counted before they leave, and go to each rank. All ranks may open an operation of a
+// group whose rows go to each node once, or none.
+TEST_CASE("user kernels between domains: where rows of the host's calls cross once for each node",
+          "[process][reduced]") {
+  const struct Asked {
+    Asked() { setenv("UCCLEP_LL_COPIES", "node", 1); }
+    ~Asked() { unsetenv("UCCLEP_LL_COPIES"); }
+  } asked;
+  run_across({2, 2}, reordering(7), {.experts = 16, .top_k = 4, .max_tokens = 9},
+             [&](Rank& rank, Session& at, const Scenario& scenario) {
+               for (uint32_t round = 1; round <= 4; ++round) {
+                 Exchange exchange(rank, at.comm, scenario, scenario.seed + round);
+                 there_and_home(exchange, at, scopes[round % 4], round,
+                                {.dispatch = round % 2 == 0, .combine = round > 2});
+               }
+               Exchange mixed(rank, at.comm, scenario);
+               if (rank.rank == 1) {
+                 open_dispatch(mixed, at.handle, "warp", 1, at.stream);
+               } else {
+                 mixed.dispatch(at.handle, at.stream);
+               }
+               at.stream.synchronize();
+               left_record(at, "settings", "UCCLEP_LL_COPIES");
+               mixed.check_untouched();
+               Exchange again(rank, at.comm, scenario, 9);
+               there_and_home(again, at, "block", 9, {.dispatch = false, .combine = false});
+               no_async_error(at.comm);
+             });
 }
 
 TEST_CASE("user kernels between domains: received in the kernel", "[process][reduced]") {

@@ -46,23 +46,23 @@ struct HandleLayout {
   uint64_t topk;       // i32 [B][K] expert or -1
   uint64_t
       places;  // u32 [B][K] place among the rows to that rank; no_place but for the token's first selection of the rank
-  uint64_t positions;     // u32 [B][K] position among the rows of that expert
-  uint64_t chunks;        // u32 [C][R + E + nodes] rows (per rank, expert, node) of each block that routed
-  uint64_t rows_to;       // u32 [R]
-  uint64_t counts_to;     // u32 [E]
-  uint64_t rows_from;     // u32 [R]
-  uint64_t tokens_from;   // u32 [R]
-  uint64_t forms_from;    // u32 [R]
-  uint64_t counts_from;   // u32 [R][L]
-  uint64_t recv_base;     // u32 [R + 1] rows of lower sources
-  uint64_t expert_base;   // u32 [R][L] first row of that source in the zone or slab of that expert
-  uint64_t recv_count;    // u32 [R][B] entries of a received row
-  uint64_t recv_entries;  // RecvEntry [R][B][K]
-  uint64_t token_sets;    // u32 [R + E][B / 32]; HT: only where blocks cannot hold them (TokenSetShape)
+  uint64_t positions;      // u32 [B][K] position among the rows of that expert
+  uint64_t chunks;         // u32 [C][R + E + nodes] rows (per rank, expert, node) of each block that routed
+  uint64_t rows_to;        // u32 [R]
+  uint64_t counts_to;      // u32 [E]
+  uint64_t rows_from;      // u32 [R]
+  uint64_t tokens_from;    // u32 [R]
+  uint64_t forms_from;     // u32 [R]
+  uint64_t counts_from;    // u32 [R][L]
+  uint64_t recv_base;      // u32 [R + 1] rows of lower sources
+  uint64_t expert_base;    // u32 [R][L] first row of that source in the zone or slab of that expert
+  uint64_t recv_count;     // u32 [R][B] entries of a received row
+  uint64_t recv_entries;   // RecvEntry [R][B][K]
+  uint64_t token_sets;     // u32 [R + E][B / 32]; HT: only where blocks cannot hold them (TokenSetShape)
+  uint64_t rows_to_nodes;  // u32 [nodes] HT between nodes, and LL where it sends a row to a node once
   // HT between nodes:
   uint64_t node_places;    // u32 [B][K] place among the rows to that node; no_place but for the token's first selection
                            // of another node
-  uint64_t rows_to_nodes;  // u32 [nodes]
   uint64_t relay_counts;   // u32 [blocks][B] entries of a row that was relayed, ranks ascending
   uint64_t relay_entries;  // RelayEntry [blocks][B][K]
   // For operations that a user's kernel opens (open.hpp):
@@ -108,7 +108,7 @@ struct HandleLayout {
     const bool in_handle = low_latency || TokenSetShape::of(s).tokens == 0;
     h.token_sets = take(in_handle ? TokenSetShape::bytes_of(s, round_up(tokens, 64)) : 0);
     h.node_places = take(nodes == 0 ? 0 : 4 * tokens * s.top_k);
-    h.rows_to_nodes = take(4 * nodes);
+    h.rows_to_nodes = take(4 * (low_latency ? uint64_t{s.node_copies} * s.nodes.nodes : nodes));
     h.relay_counts = take(4 * tokens * blocks);
     h.relay_entries = take(sizeof(RelayEntry) * tokens * s.top_k * blocks);
     h.metas = take(uint64_t{most_warps} * meta_scratch);

@@ -20,21 +20,12 @@ struct AcrossNodes : ByNetwork {
 
   // ---- Update
 
-  // Lane verb: the column of a node is the union of those of its ranks.
+  // Lane verb.
   static UCCLEP_FN uint32_t count_before(const TokenSets<HtUpdateArgs>& sets, uint32_t column, uint32_t token) {
     const ucclEpDeviceGroup& group = sets.args.group;
     const uint32_t first_node = group.shape.ranks + group.shape.experts;
     if (column < first_node) return sets.count_before(column, token);
-    const NodeTable nodes = network::nodes_of(group);
-    const uint32_t node = column - first_node, members = nodes.size_of(node);
-    const uint32_t stop = sets.end, bits = (token < stop ? token : stop) - sets.first;
-    uint32_t count = 0;
-    for (uint32_t w = 0; w * 32 < bits; ++w) {
-      uint32_t any = 0;
-      for (uint32_t i = 0; i < members; ++i) any |= sets.set(nodes.member(node, i))[w];
-      count += count_lanes(bits - w * 32 < 32 ? any & ((1u << bits % 32) - 1) : any);
-    }
-    return count;
+    return network::count_before(sets, network::nodes_of(group), column - first_node, token);
   }
   static UCCLEP_FN uint32_t node_of(const ucclEpDeviceGroup& group, uint32_t rank) {
     return network::nodes_of(group).node_of(rank);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of an HT dispatch on their way to other nodes. A row leaves once for each node that wants it, to the source's
-// relay there (nodes.hpp): {meta line, its place at each rank, row}. The relay keeps it where it landed, and gives its
-// meta line to the ranks of the node that want it; they pull the row from there, as they pull what is staged.
+// relay there (relayed_row.hpp). The relay keeps it where it landed, and gives its meta line to the ranks of the node
+// that want it; they pull the row from there, as they pull what is staged.
 //
 // clang-format off
 // | who releases                                   | who acquires                    | what is ordered              |
@@ -20,9 +20,8 @@ namespace relay {
 UCCLEP_FN NodeTable nodes_of(const Op& op) {
   return network::nodes_of(op.group);
 }
-UCCLEP_FN uint32_t own_node(const Op& op) {
-  return nodes_of(op).node_of(op.me());
-}
+using network::Addressee;
+using network::own_node;
 
 // The block of a rank whose relay in this node is this rank.
 UCCLEP_FN uint32_t own_block(const Op& op, uint32_t rank) {
@@ -53,9 +52,7 @@ class Away {
 
   // Warp verbs. What follows the body of the meta line, before that is built; and then all of it.
   UCCLEP_FN void write_places(const GroupShape& shape, char* scratch, const Selection& selection) const {
-    auto* places = reinterpret_cast<uint32_t*>(scratch + MetaLayout::of(shape.top_k).bytes);
-    if (lane_id() < (shape.top_k + 3) / 4 * 4) places[lane_id()] = selection.place;
-    if (lane_id() < 4) (places - 4)[lane_id()] = 0;
+    network::write_places(shape, scratch, selection.place);
   }
   UCCLEP_FN void send_head(const GroupShape& shape, const char* scratch) {
     bulk_store(active_, active_ ? row_ : const_cast<char*>(scratch), scratch, relayed_head_bytes(shape));
@@ -131,24 +128,6 @@ UCCLEP_FN void note_rows(const Op& op, const HandleMemory& memory, bool good) {
         any ? static_cast<uint32_t>(load_packet(header_packets(op, op.me(), source) + HeaderLayout::rows).value) : 0;
   }
 }
-
-// Of a row, lane k's selection: which rank of this node it is for, and the row's place there.
-struct Addressee {
-  bool mine = false;
-  uint32_t rank = 0, place = 0;
-
-  static UCCLEP_FN Addressee of(const Op& op, const char* row) {
-    const GroupShape& shape = op.group.shape;
-    const MetaLayout layout = MetaLayout::of(shape.top_k);
-    const uint32_t k = lane_id();
-    if (k >= shape.top_k) return {};
-    const uint32_t expert = reinterpret_cast<const uint16_t*>(row + layout.experts)[k];
-    const uint32_t place = reinterpret_cast<const uint32_t*>(row + layout.bytes)[k];
-    if (expert == no_expert || place == no_place) return {};
-    const uint32_t rank = expert / shape.local_experts();
-    return {nodes_of(op).node_of(rank) == own_node(op), rank, place};
-  }
-};
 
 // Warp verb: for combine, where the partial rows of a row will lie, ranks ascending. With masks it is this rank alone
 // that has one, at the same place.

@@ -26,9 +26,10 @@
 //   headers         [kind][slot][rank]    out, and in
 //   LL rows         [slot][rank]          {meta line, row}[B] out, and in, by place
 //   partial rows    [slot][rank]          rows[B] out, and in
-//   relay           [slot][node] [block]  HT between nodes: rows for a node, where they are sent from and where its
-//                                         relay takes them in, from where its node's ranks read them; sums of a node
-//                                         for a home, where its relay sends them from and, by [node], where they land
+//   relay           [slot][node] [block]  rows for a node, of HT, and of LL where it sends such: where they are sent
+//                                         from and where its relay takes them in, from where in HT its node's ranks
+//                                         read them; in HT sums of a node for a home, where its relay sends them from
+//                                         and, by [node], where they land
 //   channel         [rank][message]       what waits to be sent, and letters that came (message.hpp)
 // Peers look at nothing else there. Headers that come by the network are copied to where those of peers land (network.hpp).
 // clang-format on
@@ -93,6 +94,7 @@ struct GroupShape {
   uint32_t masked;          // 1: a peer that misses its deadline is masked
   uint32_t networked;       // 1: some ranks are reached by the network only; nothing travels as LINE then
   uint32_t stages_puts;     // 1: NICs do not reach the user's windows, and puts go by host memory (message.hpp)
+  uint32_t node_copies;     // 1: a row of an LL dispatch goes to a node once, not to each of its ranks (ll_relay.hpp)
   NodeShape nodes;          // of a networked group
 
   UCCLEP_HD constexpr uint32_t local_experts() const { return local; }
@@ -142,13 +144,18 @@ UCCLEP_HD constexpr uint64_t network_row_bytes(const GroupShape& shape, uint64_t
   return MetaLayout::of(shape.top_k).bytes + row_bytes;
 }
 
-// A row of HT for all ranks of a node: its meta line, the place that it has at the rank of each of its selections, and
+// A row for all ranks of a node: its meta line, the place that it has at the rank of each of its selections, and
 // what it has in BULK form.
 UCCLEP_HD constexpr uint32_t relayed_head_bytes(const GroupShape& shape) {
   return MetaLayout::of(shape.top_k).bytes + static_cast<uint32_t>(round_up(4 * shape.top_k, 16));
 }
 UCCLEP_HD constexpr uint64_t relayed_row_bytes(const GroupShape& shape, uint64_t row_bytes) {
   return relayed_head_bytes(shape) + row_bytes;
+}
+
+// Such rows from one rank to one node, at most.
+UCCLEP_HD constexpr uint32_t relayed_rows(const GroupShape& shape) {
+  return shape.node_copies != 0 && shape.ll_tokens > shape.ht_tokens ? shape.ll_tokens : shape.ht_tokens;
 }
 
 // In the backward pass partial rows of HT have their weights behind them, f32 [K].
@@ -188,7 +195,7 @@ struct BackLayout {
 struct HeaderLayout {
   static constexpr uint32_t settings_low = 0, settings_high = 1;
   static constexpr uint32_t rows = 2;    // rows for the receiver | form of the rows << 32
-  static constexpr uint32_t tokens = 3;  // T of the sender
+  static constexpr uint32_t tokens = 3;  // T of the sender | rows that it has for the receiver to relay (LL) << 32
   static constexpr uint32_t counts = 4;  // two u32 per packet: the sender's rows for each local expert of the receiver
   static UCCLEP_HD constexpr uint32_t packets(uint32_t counts_or_words) { return counts + (counts_or_words + 1) / 2; }
   static constexpr uint32_t least_packets = 10;  // what a lender says in HT's READY, instead of counts
@@ -281,7 +288,7 @@ struct WindowLayout {
     const uint64_t blocks = uint64_t{s.in_flight} * s.ranks, headers = w.header_bytes * num_kinds * blocks;
     w.net_rows_of_rank = round_up(network_row_bytes(s, s.token_bytes) * s.ll_tokens, unit);
     w.net_back_of_rank = round_up(s.token_bytes * s.ll_tokens, unit);
-    w.relay_rows = round_up(relayed_row_bytes(s, s.token_bytes) * s.ht_tokens, unit);
+    w.relay_rows = round_up(relayed_row_bytes(s, s.token_bytes) * relayed_rows(s), unit);
     w.out_headers = 0;
     w.in_headers = w.out_headers + headers;
     w.out_rows = round_up(w.in_headers + headers, page);
@@ -373,8 +380,8 @@ struct WindowLayout {
     return in_back + net_back_of_rank * block_of(s, slot, rank);
   }
 
-  // HT between nodes, there too: rows for a node, and where its relay takes them in; sums of a node, where its relay
-  // sends them from and where they land.
+  // There too: rows for a node, and where its relay takes them in; of HT sums of a node, where its relay sends them
+  // from and where they land.
   UCCLEP_HD constexpr uint64_t relay_out_for(const GroupShape& s, uint32_t slot, uint32_t node) const {
     return relay_out + relay_rows * (uint64_t{slot} * s.nodes.nodes + node);
   }

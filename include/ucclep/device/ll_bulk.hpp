@@ -14,24 +14,39 @@ namespace ll {
 
 struct BulkPlace {
   char *meta, *row;
+  bool active;  // else any addresses, to which nothing goes
 };
+
+// Where a row of `source` lands at a rank whose window is mapped here. index: by place or by token.
+UCCLEP_FN BulkPlace landing_at(const Op& op, const WireShape& wire, uint32_t rank, uint32_t source, uint32_t index) {
+  const WindowLayout& window = op.group.layout;
+  char* const base = op.window(rank);
+  return {base + window.ll_meta_of(op.slot, source) + uint64_t{index} * MetaLayout::of(op.group.shape.top_k).bytes,
+          base + window.ll_rows_of(op.slot, source) + uint64_t{index} * wire.row_bytes, true};
+}
 
 // A row in BULK form that is under way: its epoch is published when it has arrived. A lane per destination.
 struct Unpublished {
   char* epoch = nullptr;  // NULL: nothing
 
+  // Warp verbs of a token that is being counted: its selections, before; where other tokens go, for each round of the
+  // sets; before its meta line is built. (Those of a row to a node: ll_network.hpp.)
+  UCCLEP_FN void choose(const LlDispatchArgs&, const Selection&) {}
+  template <class Sets>
+  UCCLEP_FN void add_before(const LlDispatchArgs&, const Sets&, uint32_t) {}
+  UCCLEP_FN void write_places(const LlDispatchArgs&, char*, const Selection&) const {}
+
   // Warp verb: where the row goes.
   UCCLEP_FN BulkPlace begin(const Op& op, const LlDispatchArgs& args, const Selection& selection) {
-    const WindowLayout& window = op.group.layout;
-    const MetaLayout layout = MetaLayout::of(op.group.shape.top_k);
     const bool sends = selection.sends();
-    char* const peer = op.window(sends ? selection.rank : op.me());
-    const uint64_t place = sends ? selection.place : 0;
-    char* const meta = peer + window.ll_meta_of(op.slot, op.me()) + place * layout.bytes;
-    if (sends) epoch = meta + layout.epoch;
-    return {meta, peer + window.ll_rows_of(op.slot, op.me()) + place * args.source.wire.row_bytes};
+    const uint32_t to = sends ? selection.rank : op.me(), place = sends ? selection.place : 0;
+    const BulkPlace there = landing_at(op, args.source.wire, to, op.me(), place);
+    if (sends) epoch = there.meta + MetaLayout::of(op.group.shape.top_k).epoch;
+    return {there.meta, there.row, sends};
   }
-  UCCLEP_FN void publish_all(const Op& op) {
+  // Warp verb: what goes behind the body of a meta line.
+  UCCLEP_FN void send_places(const LlDispatchArgs&, const BulkPlace&, const char*) const {}
+  UCCLEP_FN void publish_all(const Op& op, const LlDispatchArgs&) {
     bulk_wait_written();
     if (epoch) publish(reinterpret_cast<uint64_t*>(epoch), op.seq);
     epoch = nullptr;
@@ -44,11 +59,12 @@ template <class Row, class Out>
 UCCLEP_FN void send_token(const Op& op, const LlDispatchArgs& args, Stage& stage, uint32_t token,
                           const Selection& selection, Out& unpublished) {
   const GroupShape& shape = op.group.shape;
-  const bool sends = selection.sends();
+  unpublished.write_places(args, stage.scratch(), selection);
   build_meta(shape, token, selection, weight_of(shape, args.topk_weights, token, selection), stage.scratch());
   const BulkPlace to = unpublished.begin(op, args, selection);
-  bulk_store(sends, to.meta, stage.scratch(), MetaLayout::of(shape.top_k).body_bytes());
-  Row::send(stage, args.source, token, RowSink{sends, to.row});
+  bulk_store(to.active, to.meta, stage.scratch(), MetaLayout::of(shape.top_k).body_bytes());
+  unpublished.send_places(args, to, stage.scratch());
+  Row::send(stage, args.source, token, RowSink{to.active, to.row});
 }
 
 // Verb of the blocks that send: all tokens. A block goes through its rounds as one, since its warps share the sets.
@@ -62,20 +78,23 @@ UCCLEP_FN void send_tokens(const Op& op, const LlDispatchArgs& args, const Job& 
     const Parked token = begin + job.warp(), next = begin + job.warps();
     Selection selection{-1, 0, no_place, 0};
     if (token < tokens) {
-      unpublished.publish_all(op);
+      unpublished.publish_all(op, here);
       Row::fetch(stage, here.source, token);  // it arrives while the warp counts
       selection = begin_selection(here.group.shape, here.routing, token, bad);
+      unpublished.choose(here, selection);
     }
     for (Parked first = 0; first < next && first < tokens; first += sets.capacity) {
       sets.require(first, tokens, bad);
-      if (token < tokens) sets.add_before(token, selection);
+      if (token >= tokens) continue;
+      sets.add_before(token, selection);
+      unpublished.add_before(read_again(args), sets, token);
     }
     if (token >= tokens) continue;
     const LlDispatchArgs& now = read_again(args);
     keep_selection(memory_of(now), now.routing, token, selection);
     send_token<Row>(op.with(now.group), now, stage, token, selection, unpublished);
   }
-  unpublished.publish_all(op);
+  unpublished.publish_all(op, read_again(args));
 }
 
 // How rows in BULK form leave, and where they are when they have come. index: which row of the landing, by place or by
@@ -88,7 +107,7 @@ struct BulkPath<ByWindows> {
   using Out = Unpublished;
 
   // Lane verb.
-  static UCCLEP_FN bool wait(const Op& op, uint32_t source, uint32_t index) {
+  static UCCLEP_FN bool wait(const Op& op, const LlDispatchArgs&, uint32_t source, uint32_t index) {
     const char* meta = op.mine() + op.group.layout.ll_meta_of(op.slot, source);
     const MetaLayout layout = MetaLayout::of(op.group.shape.top_k);
     return wait_word(op, Phase::rows, source, meta + uint64_t{index} * layout.bytes + layout.epoch);
@@ -103,11 +122,8 @@ struct BulkPath<ByWindows> {
   static UCCLEP_FN ReceivedSelection selection(const Op& op, const Inbox&, const char* meta, uint32_t, uint32_t) {
     return read_meta(op.group.shape, meta);
   }
-  static UCCLEP_FN BulkPlace landed(const Op& op, const WireShape& wire, uint32_t source, uint32_t index) {
-    const WindowLayout& window = op.group.layout;
-    char* const meta = op.mine() + window.ll_meta_of(op.slot, source);
-    return {meta + uint64_t{index} * MetaLayout::of(op.group.shape.top_k).bytes,
-            op.mine() + window.ll_rows_of(op.slot, source) + uint64_t{index} * wire.row_bytes};
+  static UCCLEP_FN BulkPlace landed(const Op& op, const LlDispatchArgs& args, uint32_t source, uint32_t index) {
+    return landing_at(op, args.output.wire, op.me(), source, index);
   }
 };
 
@@ -115,10 +131,10 @@ struct BulkPath<ByWindows> {
 template <class Wire>
 UCCLEP_FN bool expand_bulk(const Op& op, const LlDispatchArgs& args, Stage& stage, const Parked& source,
                            const Parked& place, const Parked& index) {
-  if (!every_lane(BulkPath<Wire>::wait(op, source, index))) return false;
+  if (!every_lane(BulkPath<Wire>::wait(op, args, source, index))) return false;
   acquire_then_bulk();
   const LlDispatchArgs& now = read_again(args);
-  const auto [meta, row] = BulkPath<Wire>::landed(op.with(now.group), now.output.wire, source, index);
+  const auto [meta, row, active] = BulkPath<Wire>::landed(op.with(now.group), now, source, index);
   stage.fetch(row, now.output.wire.token_bytes);
   const Arrival arrival{source, place, meta_token(meta)};
   const Op same = op.with(now.group);

@@ -25,8 +25,13 @@ struct ByWindows {
 
   // Where the header for a peer is put together.
   static UCCLEP_FN Packet* header_for(const Op& op, uint32_t peer) { return header_packets(op, peer, op.me()); }
+  // Lane verb, for the header: rows that the peer relays, as far as the sets have them.
+  template <class Sets>
+  static UCCLEP_FN uint32_t count_relayed(const Op&, const HandleMemory&, const Sets&, uint32_t) {
+    return 0;
+  }
   // Block verb, when this block has stored those of a dispatch: for rotated(first), rotated(first + step) and so on.
-  static UCCLEP_FN bool counts_stored(const Op&, const HandleMemory&, uint32_t, uint32_t) { return true; }
+  static UCCLEP_FN bool counts_stored(const Op&, const HandleMemory&, bool, uint32_t, uint32_t) { return true; }
   // Block verb: before headers are read. by: the block that has the time for it.
   static UCCLEP_FN bool headers_in(const Op&, uint32_t, const View&) { return true; }
   // Lane verb: a part of a partial row in BULK form; word: its epoch.

@@ -7,6 +7,9 @@
 // On a GPU that window is across the bus. So rows go there as whole lines, and come from there by bulk copies, several
 // of a warp under way, each row once.
 //
+// Rows of a dispatch go to each rank, or to each node once (ll_relay.hpp): as the group's cost rule says, the same way
+// on all ranks (src/host/ll_copies.hpp).
+//
 // A user's kernel may send rows before they are counted (ll_open_dispatch.hpp): they leave as they are sent, and the
 // header says behind its counts where they are.
 //
@@ -14,6 +17,7 @@
 #pragma once
 #include "ucclep/device/ll_combine.hpp"
 #include "ucclep/device/ll_inbox.hpp"
+#include "ucclep/device/ll_relay.hpp"
 #include "ucclep/device/low_latency.hpp"
 #include "ucclep/device/network.hpp"
 #include "ucclep/device/sum_ring.hpp"
@@ -26,41 +30,82 @@ struct AcrossDomains {
   using Wire = ByNetwork;
 };
 
-// A row under way: to peers by their windows, and into what the network takes. A lane per destination.
+// A row under way: to peers by their windows, and into what the network takes, for ranks or for nodes. A lane per
+// destination.
 struct UnsentRow {
-  char* epoch = nullptr;         // of a peer with a window; NULL: none
-  uint32_t rank = 0, place = 0;  // of another peer, where row_bytes is not 0
+  char* epoch = nullptr;                          // of a peer with a window; NULL: none
+  uint32_t rank = NodeTable::no_rank, place = 0;  // of another peer, where row_bytes is not 0
   uint32_t row_bytes = 0;
   Parked failed = 0;  // pushes: nothing may be pushed any more
 
+  // Where rows go to nodes: a lane whose selection is the first of another node has the relay's rank and the row's
+  // place among those for the node, others no rank.
+  UCCLEP_FN void choose(const LlDispatchArgs& args, const Selection& selection) {
+    if (args.settings.node_copies == 0) return;
+    const NodeTable nodes = network::nodes_of(args.group);
+    const auto me = static_cast<uint32_t>(args.group.rank);
+    const bool valid = selection.expert >= 0;
+    const uint32_t node = valid ? nodes.node_of(selection.rank) : nodes.nodes + lane_id();
+    const bool leads = first_lane(match_any(node)) == lane_id() && valid && node != nodes.node_of(me);
+    rank = leads ? nodes.relay(me, node) : NodeTable::no_rank;
+    place = 0;
+  }
+  template <class Sets>
+  UCCLEP_FN void add_before(const LlDispatchArgs& args, const Sets& sets, uint32_t token) {
+    if (args.settings.node_copies == 0 || rank == NodeTable::no_rank || token < sets.first) return;
+    const NodeTable nodes = network::nodes_of(args.group);
+    place += network::count_before(sets, nodes, nodes.node_of(rank), token);
+  }
+  UCCLEP_FN void write_places(const LlDispatchArgs& args, char* scratch, const Selection& selection) const {
+    if (args.settings.node_copies != 0) network::write_places(args.group.shape, scratch, selection.place);
+  }
+
   UCCLEP_FN BulkPlace begin(const Op& op, const LlDispatchArgs& args, const Selection& selection) {
-    const WindowLayout& window = op.group.layout;
-    const MetaLayout layout = MetaLayout::of(op.group.shape.top_k);
     const bool sends = selection.sends();
     const uint32_t to = sends ? selection.rank : op.me();
-    const uint64_t at = sends ? selection.place : 0;
     if (op.has_window(to)) {
-      char* const peer = op.window(to);
-      char* const meta = peer + window.ll_meta_of(op.slot, op.me()) + at * layout.bytes;
-      if (sends) epoch = meta + layout.epoch;
-      return {meta, peer + window.ll_rows_of(op.slot, op.me()) + at * args.source.wire.row_bytes};
+      const BulkPlace there = landing_at(op, args.source.wire, to, op.me(), sends ? selection.place : 0);
+      if (sends) epoch = there.meta + MetaLayout::of(op.group.shape.top_k).epoch;
+      return {there.meta, there.row, sends};
     }
-    rank = to;
-    place = selection.place;
-    const auto bytes = static_cast<uint32_t>(network_row_bytes(op.group.shape, args.source.wire.row_bytes));
-    row_bytes = is_masked(op.group, to) ? 0 : bytes;
-    char* const meta = network::mine(op) + window.out_rows_for(op.group.shape, op.slot, to) + at * bytes;
-    return {meta, meta + layout.bytes};
+    return args.settings.node_copies != 0 ? begin_for_node(op, args) : begin_for_rank(op, args, selection);
   }
-  UCCLEP_FN void publish_all(const Op& op) {
+  UCCLEP_FN void send_places(const LlDispatchArgs& args, const BulkPlace& to, const char* scratch) const {
+    if (args.settings.node_copies == 0) return;
+    const GroupShape& shape = args.group.shape;
+    const uint32_t body = MetaLayout::of(shape.top_k).body_bytes();
+    bulk_store(row_bytes != 0, to.meta + body, scratch + body, relayed_head_bytes(shape) - body);
+  }
+  UCCLEP_FN void publish_all(const Op& op, const LlDispatchArgs& args) {
     bulk_wait_written();
     if (failed == 0 && ballot(row_bytes != 0) != 0) {
-      failed += network::push_rows(op, row_bytes != 0, rank, place, 1, row_bytes) ? 0 : 1;
+      const uint8_t flags = args.settings.node_copies != 0 ? between_nodes_flag : uint8_t{0};
+      failed += network::push_rows(op, row_bytes != 0, rank, place, 1, row_bytes, flags) ? 0 : 1;
     }
     if (epoch) publish(reinterpret_cast<uint64_t*>(epoch), op.seq);
     epoch = nullptr;
     row_bytes = 0;
     sync_warp();  // the scratch is free for the next token
+  }
+
+ private:
+  UCCLEP_FN BulkPlace begin_for_rank(const Op& op, const LlDispatchArgs& args, const Selection& selection) {
+    const GroupShape& shape = op.group.shape;
+    rank = selection.rank;
+    place = selection.place;
+    const auto bytes = static_cast<uint32_t>(network_row_bytes(shape, args.source.wire.row_bytes));
+    row_bytes = is_masked(op.group, rank) ? 0 : bytes;
+    char* const meta = network::mine(op) + op.group.layout.out_rows_for(shape, op.slot, rank) + uint64_t{place} * bytes;
+    return {meta, meta + MetaLayout::of(shape.top_k).bytes, true};
+  }
+  UCCLEP_FN BulkPlace begin_for_node(const Op& op, const LlDispatchArgs& args) {
+    if (rank == NodeTable::no_rank) return {op.mine(), op.mine(), false};  // another lane's row is for that node
+    const GroupShape& shape = op.group.shape;
+    row_bytes = static_cast<uint32_t>(relayed_row_bytes(shape, args.source.wire.row_bytes));
+    const uint32_t node = network::nodes_of(op.group).node_of(rank);
+    char* const meta =
+        network::mine(op) + op.group.layout.relay_out_for(shape, op.slot, node) + uint64_t{place} * row_bytes;
+    return {meta, meta + relayed_head_bytes(shape), true};
   }
 };
 
@@ -68,9 +113,16 @@ template <>
 struct BulkPath<ByNetwork> {
   using Out = UnsentRow;
 
-  static UCCLEP_FN bool wait(const Op& op, uint32_t source, uint32_t index) {
-    if (op.has_window(source)) return BulkPath<ByWindows>::wait(op, source, index);
+  // Does a row lie in this rank's window: its source, or its source's relay in this node, has stored it there.
+  static UCCLEP_FN bool by_window(const Op& op, const LlDispatchArgs& args, uint32_t source) {
+    return op.has_window(source) || args.settings.node_copies != 0;
+  }
+  static UCCLEP_FN bool wait(const Op& op, const LlDispatchArgs& args, uint32_t source, uint32_t index) {
+    if (by_window(op, args, source)) return BulkPath<ByWindows>::wait(op, args, source, index);
     return lane_id() != 0 || network::wait_row(op, source, index);
+  }
+  static UCCLEP_FN bool relay_rows(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage) {
+    return relay_all(op, args, job, stage);
   }
   // From another domain such rows come in the order of sending (ll_open_dispatch.hpp).
   static UCCLEP_FN bool find(const Op& op, const Inbox& inbox, uint32_t source, uint32_t place, Parked& index) {
@@ -91,12 +143,12 @@ struct BulkPath<ByNetwork> {
     selection.position = static_cast<uint32_t>(word % 2 == 0 ? pair : pair >> 32);
     return selection;
   }
-  static UCCLEP_FN BulkPlace landed(const Op& op, const WireShape& wire, uint32_t source, uint32_t index) {
-    if (op.has_window(source)) return BulkPath<ByWindows>::landed(op, wire, source, index);
+  static UCCLEP_FN BulkPlace landed(const Op& op, const LlDispatchArgs& args, uint32_t source, uint32_t index) {
+    if (by_window(op, args, source)) return BulkPath<ByWindows>::landed(op, args, source, index);
     const GroupShape& shape = op.group.shape;
     char* const meta = network::mine(op) + op.group.layout.in_rows_of(shape, op.slot, source) +
-                       index * network_row_bytes(shape, wire.row_bytes);
-    return {meta, meta + MetaLayout::of(shape.top_k).bytes};
+                       index * network_row_bytes(shape, args.output.wire.row_bytes);
+    return {meta, meta + MetaLayout::of(shape.top_k).bytes, true};
   }
 
  private:

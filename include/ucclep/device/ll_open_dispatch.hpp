@@ -371,7 +371,8 @@ UCCLEP_FN bool dispatch_end(block, const OpenDispatch& open, uint32_t tokens) {
   for (uint32_t i = 0; i < op.ranks(); ++i) {
     const uint32_t peer = op.rotated(i);
     if (is_masked(op.group, peer)) continue;
-    send_routed_header(op, sent, sets, peer, open_header_for(op, peer), open.form, &bad);
+    send_routed_header(op, sent, sets, peer, open_header_for(op, peer), open.form, &bad,
+                       [](const auto&) { return 0u; });  // they go to each rank, as they are not counted yet
   }
   IdAhead ahead;
   ahead.read(sent, warp_id());

@@ -59,9 +59,10 @@ UCCLEP_FN uint32_t add_count(const TokenSets<Args>& sets, uint32_t column, uint3
 }
 
 // Block verb: the header for one peer, whose packets the threads share out, each kind by warps of its own.
-template <class Args>
+// relayed(sets) counts the rows that the peer relays, after each round.
+template <class Args, class Relayed>
 UCCLEP_FN void send_routed_header(const Op& op, const Args& args, TokenSets<Args>& sets, uint32_t peer, Packet* header,
-                                  Form form, int64_t* bad) {
+                                  Form form, int64_t* bad, Relayed&& relayed) {
   const HandleMemory memory = memory_of(args);
   const Parked local = memory.shape.local_experts(), experts = peer * local, tokens = args.routing.tokens;
   const uint32_t pairs = (local + 1) / 2, fixed = round_up(pairs, wave_size), bits = fixed + wave_size;
@@ -80,9 +81,11 @@ UCCLEP_FN void send_routed_header(const Op& op, const Args& args, TokenSets<Args
       } else if (i >= bits) {
         store_packet(header + HeaderLayout::present(local) + first / 64 + i - bits, sets.bits(peer, i - bits), op.seq);
       } else if (i >= fixed && i - fixed < HeaderLayout::counts) {
-        const uint32_t rows = i - fixed == HeaderLayout::rows ? add_count(sets, peer, memory.rows_to() + peer) : 0;
+        const uint32_t rows = i - fixed == HeaderLayout::rows     ? add_count(sets, peer, memory.rows_to() + peer)
+                              : i - fixed == HeaderLayout::tokens ? relayed(sets)
+                                                                  : 0;
         const uint64_t value = i - fixed == HeaderLayout::rows     ? rows | uint64_t{static_cast<uint32_t>(form)} << 32
-                               : i - fixed == HeaderLayout::tokens ? uint64_t{uint32_t{tokens}}
+                               : i - fixed == HeaderLayout::tokens ? uint32_t{tokens} | uint64_t{rows} << 32
                                : i - fixed == HeaderLayout::settings_low ? args.settings.low()
                                                                          : args.settings.high();
         if (whole) store_packet(header + i - fixed, value, op.seq);

@@ -3,7 +3,7 @@
 // the landing slot of its source, so nothing is negotiated; the receiver expands it to its experts.
 //
 // Steps of one rank, all blocks taking part, without a barrier between them:
-//   slots free -> headers, metas and rows out -> headers in -> expand what has arrived -> end
+//   slots free -> headers, metas and rows out -> headers in (-> relay) -> expand what has arrived -> end
 //
 // | a row travels as         | its data              | made visible by                                          |
 // |--------------------------|-----------------------|----------------------------------------------------------|
@@ -123,11 +123,10 @@ UCCLEP_FN bool expand_rows(const Op& op, const LlDispatchArgs& args, const Job& 
   return true;
 }
 
-// Verb of the blocks that receive, and of the block that counts what arrives: from everybody's headers to the rows in
-// the output.
+// Verb of the blocks that receive, and of the block that counts what arrives, after headers_in: from everybody's
+// headers to the rows in the output.
 template <class Row, class Forms>
 UCCLEP_FN bool receive_rows(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage) {
-  if (!Forms::Wire::headers_in(op, grid_size() - 1, args.counters.wait_ns)) return false;
   if (counts_here() && !count_arrivals<typename Forms::Wire>(op, args, stage)) return false;
   if (!job.mine()) return true;
   const LlDispatchArgs& now = read_again(args);
@@ -156,10 +155,13 @@ UCCLEP_FN bool send_headers(const Op& op, const LlDispatchArgs& args, const Job&
     const Op same = op.with(now.group);
     const uint32_t peer = op.rotated(i);
     if (is_masked<Wire>(now.group, peer)) continue;
-    send_routed_header(same, now, sets, peer, Wire::header_for(same, peer), form, bad);
+    send_routed_header(same, now, sets, peer, Wire::header_for(same, peer), form, bad, [&](const LlSets& counted) {
+      return now.settings.node_copies != 0 ? Wire::count_relayed(same, memory_of(now), counted, peer) : 0;
+    });
   }
   const LlDispatchArgs& now = read_again(args);
-  return Wire::counts_stored(op.with(now.group), memory_of(now), job.blocks - 1 - job.block(), job.blocks);
+  return Wire::counts_stored(op.with(now.group), memory_of(now), now.settings.node_copies != 0,
+                             job.blocks - 1 - job.block(), job.blocks);
 }
 
 // The blocks that send metas: few are left to those that send no header.
@@ -212,8 +214,18 @@ UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const LlDispa
     if (form == Form::bulk) jobs.send = jobs.count;
   }
   if (args.group.again == 0 && !send_rows<Row, Forms>(op, opening, args, stage, jobs, form)) return false;
-  if constexpr (part == Part::first) return true;
+  bool relays = false;
+  if constexpr (Forms::Wire::network) relays = read_again(args).settings.node_copies != 0;
+  if (part == Part::first && !relays) return true;
   if (!jobs.receive.mine() && !counts_here()) return true;
+  const LlDispatchArgs& sent = read_again(args);
+  if (!Forms::Wire::headers_in(op.with(sent.group), grid_size() - 1, sent.counters.wait_ns)) return false;
+  if constexpr (Forms::Wire::network) {
+    const LlDispatchArgs& now = read_again(args);
+    if (relays && !BulkPath<typename Forms::Wire>::relay_rows(op.with(now.group), now, jobs.receive, stage))
+      return false;
+  }
+  if constexpr (part == Part::first) return true;
   const LlDispatchArgs& now = read_again(args);
   return receive_rows<Row, Forms>(op.with(now.group), now, jobs.receive, stage);
 }
@@ -252,7 +264,8 @@ UCCLEP_FN void complete_dispatch(const LlDispatchArgs& args) {
   const Second second = Second::of<Wire::masks>(args, Kind::dispatch, Operation::dispatch);
   if (!second.any) return;
   if (counts_here() && args.group.again == 0) hide_total(args.counters);
-  const bool ok = second.may_read() && receive_rows<Row, Forms>(second.op, args, Jobs::of_one().receive, stage);
+  const bool ok = second.may_read() && Wire::headers_in(second.op, grid_size() - 1, args.counters.wait_ns) &&
+                  receive_rows<Row, Forms>(second.op, args, Jobs::of_one().receive, stage);
   const LlDispatchArgs& now = read_again(args);
   Second::of<Wire::masks>(now, Kind::dispatch, Operation::dispatch).template end<Wire>(ok);
 }

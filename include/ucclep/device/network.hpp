@@ -31,19 +31,10 @@
 // A slot may be written again only when all that its operation brings has come: a write that is late would come to lie
 // over the next one. So an operation waits for all of it (all_in), also where it ends without a row.
 #pragma once
-#include "ucclep/device/routing.hpp"
+#include "ucclep/device/relayed_row.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace network {
-
-UCCLEP_FN char* table(const ucclEpDeviceGroup& group, uint64_t offset) {
-  return reinterpret_cast<char*>(group.network + 1) + offset;
-}
-UCCLEP_FN NodeTable nodes_of(const ucclEpDeviceGroup& group) {
-  const NodeShape& shape = group.shape.nodes;
-  return {reinterpret_cast<const uint32_t*>(table(group, NetworkTables::of(group.shape).nodes)), group.shape.ranks,
-          shape.nodes, shape.turns};
-}
 
 // The window that NICs read and write, of a rank whose other window is mapped here.
 UCCLEP_FN char* window(const Op& op, uint32_t rank) {
@@ -180,7 +171,18 @@ struct ByNetwork {
                                      op.group.layout.out_header(op.group.shape, op.kind, op.slot, peer));
   }
 
-  static UCCLEP_FN bool counts_stored(const Op& op, const HandleMemory& memory, uint32_t first, uint32_t step) {
+  template <class Sets>
+  static UCCLEP_FN uint32_t count_relayed(const Op& op, const HandleMemory& memory, const Sets& sets, uint32_t peer) {
+    const NodeTable nodes = network::nodes_of(op.group);
+    const uint32_t node = nodes.node_of(peer);
+    if (op.has_window(peer) || nodes.relay(op.me(), node) != peer) return 0;
+    uint32_t& sum = memory.rows_to_nodes()[node];
+    const uint32_t earlier = sets.first == 0 ? 0 : sum;
+    return sum = earlier + network::count_before(sets, nodes, node, sets.end);
+  }
+  // node_copies: rows go to relays, whom the header tells how many.
+  static UCCLEP_FN bool counts_stored(const Op& op, const HandleMemory& memory, bool node_copies, uint32_t first,
+                                      uint32_t step) {
     sync_block();
     bool ok = true;
     const uint32_t packets = HeaderLayout::packets(memory.shape.local_experts());
@@ -189,9 +191,16 @@ struct ByNetwork {
       const uint32_t peer = op.rotated(turn < op.ranks() ? turn : 0);
       // Else another block's, or nobody's.
       const bool mine = turn < op.ranks() && !op.has_window(peer) && !is_masked(op.group, peer);
-      ok = network::push_header(op, mine, peer, mine ? memory.rows_to()[peer] : 0, packets);
+      const uint32_t rows = !mine ? 0 : node_copies ? relayed_by(op, memory, peer) : memory.rows_to()[peer];
+      ok = network::push_header(op, mine, peer, rows, packets, node_copies ? between_nodes_flag : uint8_t{0});
     }
     return every_thread(ok);
+  }
+  // Lane verb: of what count_relayed has counted.
+  static UCCLEP_FN uint32_t relayed_by(const Op& op, const HandleMemory& memory, uint32_t peer) {
+    const NodeTable nodes = network::nodes_of(op.group);
+    const uint32_t node = nodes.node_of(peer);
+    return nodes.relay(op.me(), node) == peer ? memory.rows_to_nodes()[node] : 0;
   }
 
   // One block brings all headers, and all others wait for their packets, as for those of peers. wait_ns: gets the

@@ -56,13 +56,14 @@ struct Settings {
   uint32_t quant = 0, round_scale = 0, pass = 0;
   uint32_t alignment_log2 = 0;
   uint32_t weights_at_dispatch = 0, weights_at_combine = 0;
+  uint32_t node_copies = 0;  // of an LL dispatch: a row goes to a node once. Rows of user kernels go to each rank
 
   UCCLEP_HD constexpr uint64_t low() const { return uint64_t{hidden} | uint64_t{scale_bytes} << 32; }
   UCCLEP_HD constexpr uint64_t high() const {
     return uint64_t{top_k} | uint64_t{mode} << 8 | uint64_t{layout} << 12 | uint64_t{dtype} << 16 |
            uint64_t{output_dtype} << 24 | uint64_t{scale_dtype} << 32 | uint64_t{quant} << 40 |
            uint64_t{round_scale} << 42 | uint64_t{pass} << 43 | uint64_t{alignment_log2} << 44 |
-           uint64_t{weights_at_dispatch} << 52 | uint64_t{weights_at_combine} << 53;
+           uint64_t{weights_at_dispatch} << 52 | uint64_t{weights_at_combine} << 53 | uint64_t{node_copies} << 54;
   }
 };
 
@@ -88,7 +89,8 @@ UCCLEP_HD constexpr SettingsDifference difference(uint64_t my_low, uint64_t my_h
                              {Field::pass, 43, 1},
                              {Field::expert_alignment, 44, 8},
                              {Field::weights_at_dispatch, 52, 1},
-                             {Field::weights_at_combine, 53, 1}};
+                             {Field::weights_at_combine, 53, 1},
+                             {Field::node_copies, 54, 1}};
   for (const Bits& f : fields) {
     const uint64_t mask = (uint64_t{1} << f.width) - 1;
     const auto mine = static_cast<uint32_t>(my_high >> f.shift & mask),
@@ -125,7 +127,7 @@ struct HandleView {
 struct NetworkView;  // network_view.hpp
 struct GroupMasks;   // masks.hpp
 
-inline constexpr unsigned device_abi = 15;  // changes with any of the structs below
+inline constexpr unsigned device_abi = 16;  // changes with any of the structs below
 
 }  // namespace ucclep
 

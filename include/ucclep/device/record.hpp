@@ -54,6 +54,7 @@ enum class Field : uint32_t {
   expert_alignment,
   weights_at_dispatch,
   weights_at_combine,
+  node_copies,
   // of a user's kernel
   tokens,
   threads,
