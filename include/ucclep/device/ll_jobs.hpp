@@ -15,7 +15,14 @@ struct Job {
   UCCLEP_FN uint32_t block() const { return block_id() - first; }
   UCCLEP_FN uint32_t warp() const { return warp_id() * blocks + block(); }
   UCCLEP_FN uint32_t warps() const { return blocks * (block_size() / wave_size); }
+  // So many of them, and those behind these: all where there are no more.
+  UCCLEP_FN Job head(uint32_t count) const { return {first, blocks < count ? uint32_t{blocks} : count}; }
+  UCCLEP_FN Job rest(uint32_t count) const { return blocks > count ? Job{first + count, blocks - count} : *this; }
 };
+
+// Blocks that put rows together for the network. They fill a NIC, or a bus to the host, and the chunks that are first
+// in order leave while others are read; from more blocks all chunks would be complete at the same time, late.
+constexpr uint32_t network_blocks = 4;
 
 // How an operation reaches the ranks: all of them by their windows. The other way is network.hpp.
 struct ByWindows {

@@ -4,8 +4,8 @@
 // threads, which send a chunk as one write when all its rows are there. All others travel in BULK form, as ever: a
 // fence is nothing beside the network.
 //
-// On a GPU that window is across the bus. So rows go there as whole lines, and come from there by bulk copies, several
-// of a warp under way, each row once.
+// For a GPU that window may be across the bus. So rows go there as whole lines, and come from there by bulk copies,
+// several of a warp under way, each row once.
 //
 // Rows of a dispatch go to each rank, or to each node once (ll_relay.hpp): as the group's cost rule says, the same way
 // on all ranks (src/host/ll_copies.hpp).
@@ -198,22 +198,16 @@ class CombinePath<ByNetwork> {
     return true;
   }
 
-  // What only the network reaches comes first; to the windows of others while it flies.
+  // What only the network reaches, by few blocks; to the windows of others meanwhile, by others.
   template <class Element, class Forms>
   UCCLEP_FN bool send(const Op& op, const HandleMemory& memory, const CombineArgs& args, const ll::Job& job) {
-    Parked item = job.warp();
-    for (Parked i = 0; i < 2 * op.ranks(); i += 1) {
-      const bool by_window = i >= op.ranks();
-      const Parked home = op.rotated(1 + i - (by_window ? op.ranks() : 0));
-      if (op.has_window(home) != by_window) continue;
-      const Parked rows = is_masked(op.group, home) ? 0 : memory.rows_from()[home];
-      for (; item < rows; item += job.warps()) {
-        const CombineArgs& now = read_again(args);
-        if (!send_row<Element>(op.with(now.group), memory_of(now), now, home, item)) return false;
-      }
-      item -= rows;
+    bool ok = true;
+    for (Parked pass = 0; pass < 2 && ok; pass += 1) {  // the code is there once
+      const bool by_window = pass != 0;
+      ok = send_to<Element>(op, memory, args, by_window ? job.rest(ll::network_blocks) : job.head(ll::network_blocks),
+                            by_window);
     }
-    return true;
+    return ok;
   }
 
   template <class Element, class Forms>
@@ -239,6 +233,25 @@ class CombinePath<ByNetwork> {
   }
 
  private:
+  // Verb of the blocks of the job: to all homes by their windows, or to all others.
+  template <class Element>
+  UCCLEP_FN bool send_to(const Op& op, const HandleMemory& memory, const CombineArgs& args, const ll::Job& job,
+                         bool by_window) {
+    if (!job.mine()) return true;
+    Parked item = job.warp();
+    for (Parked i = 1; i <= op.ranks(); i += 1) {
+      const Parked home = op.rotated(i);
+      if (op.has_window(home) != by_window) continue;
+      const Parked rows = is_masked(op.group, home) ? 0 : memory.rows_from()[home];
+      for (; item < rows; item += job.warps()) {
+        const CombineArgs& now = read_again(args);
+        if (!send_row<Element>(op.with(now.group), memory_of(now), now, home, item)) return false;
+      }
+      item -= rows;
+    }
+    return true;
+  }
+
   // Block verb: of all rows that came from `home`.
   static UCCLEP_FN void store_weight_rows(const Op& op, const HandleMemory& memory, const CombineArgs& args,
                                           uint32_t home, Packet* to) {

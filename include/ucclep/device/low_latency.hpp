@@ -209,6 +209,7 @@ UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const LlDispa
                     : Forms::bulk    ? form_of(args.group.shape, args.source.wire, args.routing.tokens)
                                      : Form::line;
   Jobs jobs = part == Part::whole && form == Form::line ? Jobs::of(sending_percent<Row>) : Jobs::of_one();
+  if constexpr (Forms::Wire::network) jobs.send = jobs.send.head(network_blocks);
   if (TokenSetShape::of(op.group.shape).tokens == 0) {  // the sets lie in the handle: one block has them
     jobs.count = {grid_size() - 1, 1};
     if (form == Form::bulk) jobs.send = jobs.count;
