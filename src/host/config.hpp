@@ -16,7 +16,9 @@ struct Config {
   std::optional<int> timeout_ms;     // UCCLEP_TIMEOUT_MS
   std::string topo_file;             // UCCLEP_TOPO_FILE; empty: discover
   bool zero_copy_with_mask = false;  // UCCLEP_ZERO_COPY_WITH_MASK
-  std::string trace_file;            // UCCLEP_TRACE, a pattern with %r and %p; empty: no trace
+  enum class NetworkMemory { automatic, device, host };
+  NetworkMemory network_memory = NetworkMemory::automatic;  // UCCLEP_NETWORK_MEMORY=auto|device|host
+  std::string trace_file;                                   // UCCLEP_TRACE, a pattern with %r and %p; empty: no trace
 
   // Sets up the log as well (UCCLEP_DEBUG, UCCLEP_DEBUG_FILE). Throws Error(ucclEpInvalidArgument) that names the
   // first variable that does not parse.

@@ -4,8 +4,8 @@
 // threads, which send a chunk as one write when all its rows are there. All others travel in BULK form, as ever: a
 // fence is nothing beside the network.
 //
-// On a GPU that window is across the bus. So rows go there as whole lines, and come from there by bulk copies, several
-// of a warp under way, each row once.
+// For a GPU that window may be across the bus. So rows go there as whole lines, and come from there by bulk copies,
+// several of a warp under way, each row once.
 //
 // A user's kernel may send rows before they are counted (ll_open_dispatch.hpp): they leave as they are sent, and the
 // header says behind its counts where they are.
