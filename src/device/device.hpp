@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/fd.hpp"
+#include "device/nic_access.hpp"
 #include "ucclep/ucclep.h"
 
 namespace ucclep {
@@ -26,7 +27,8 @@ struct DeviceTraits {
   unsigned line_bytes = 0;        // P15: a store of this many bytes with an epoch in it arrives whole,
   unsigned line_payload = 0;      // and carries this many bytes of data
   size_t window_granularity = 1;  // window memory takes a multiple of it
-  bool nics_reach = true;         // memory that is shared or offered, and not only share_pinned's
+  bool nics_reach = true;         // memory that is shared or offered, and not only share_pinned's. Of a GPU: the
+                                  // communicator finds out (network_memory.hpp)
 };
 
 // What another process needs to know to map memory. It travels as it is; a descriptor travels besides.
@@ -115,6 +117,7 @@ class Device {
   virtual std::unique_ptr<SharedMemory> map(const MemoryTicket& ticket, Fd fd) = 0;  // what another process offers
   // Memory that another device of this process and of this kind shares: kernels of this one may access it from now on.
   virtual void allow(SharedMemory& memory) = 0;
+  virtual NicAccess* nic_access() { return nullptr; }  // NULL: its memory is the host's
 
   virtual ucclEpStream_t stream_create() = 0;
   virtual void stream_destroy(ucclEpStream_t stream) = 0;  // work in flight still ends

@@ -46,6 +46,12 @@ void share_out_sms(ucclEpComm& comm) {
   log::info("comm", "{} ranks share {}: {} SMs each", sharers, comm.traits.name, comm.traits.num_sms);
 }
 
+void prepare_network(ucclEpComm& comm) {
+  const NetworkMemory memory = choose_network_memory(comm);
+  comm.traits.nics_reach = comm.traits.nics_reach || memory.in_device();
+  comm.network = std::make_unique<CommNetwork>(comm, memory);
+}
+
 void watch(ucclEpComm& comm) {
   FaultLog* faults = comm.faults.get();
   comm.device->on_fault(
@@ -102,8 +108,8 @@ ucclEpComm_t init(const char* function, const ucclEpCommConfig_t* given, int nra
   agreement.settle(*comm->bootstrap, comm->deadline());
   comm->wiring = exchange_wiring(*comm->bootstrap, facts, comm->config.nodes, comm->deadline());
   comm->faults = std::make_unique<FaultLog>(comm->errors, comm->rank(), [raw = comm.get()] { stop_kernels(*raw); });
-  if (comm->wiring.plan.domains.size() > 1) comm->network = std::make_unique<CommNetwork>(*comm);
   share_out_sms(*comm);
+  if (comm->wiring.plan.domains.size() > 1) prepare_network(*comm);
   watch(*comm);
   keep_errors_of(comm.get());
   log::info("comm", "rank {} of {} on {}, timeout {} ms", comm->rank(), comm->nranks(), comm->traits.name,

@@ -23,6 +23,11 @@ Config Config::from_environment() {
   if (auto ms = env::integer("UCCLEP_TIMEOUT_MS", 1, INT_MAX)) config.timeout_ms = static_cast<int>(*ms);
   config.topo_file = env::text("UCCLEP_TOPO_FILE").value_or("");
   config.zero_copy_with_mask = env::flag("UCCLEP_ZERO_COPY_WITH_MASK").value_or(false);
+  config.network_memory = static_cast<Config::NetworkMemory>(
+      env::choice("UCCLEP_NETWORK_MEMORY", {{"auto", static_cast<int>(Config::NetworkMemory::automatic)},
+                                            {"device", static_cast<int>(Config::NetworkMemory::device)},
+                                            {"host", static_cast<int>(Config::NetworkMemory::host)}})
+          .value_or(static_cast<int>(Config::NetworkMemory::automatic)));
   config.trace_file = env::text("UCCLEP_TRACE").value_or("");
   if (const auto copies = env::choice("UCCLEP_LL_COPIES", {{"auto", static_cast<int>(LlCopies::automatic)},
                                                            {"rank", static_cast<int>(LlCopies::rank)},

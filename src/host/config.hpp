@@ -20,6 +20,8 @@ struct Config {
   bool zero_copy_with_mask = false;          // UCCLEP_ZERO_COPY_WITH_MASK
   std::string trace_file;                    // UCCLEP_TRACE, a pattern with %r and %p; empty: no trace
   LlCopies ll_copies = LlCopies::automatic;  // UCCLEP_LL_COPIES=auto|rank|node
+  enum class NetworkMemory { automatic, device, host };
+  NetworkMemory network_memory = NetworkMemory::automatic;  // UCCLEP_NETWORK_MEMORY=auto|device|host
 
   // Sets up the log as well (UCCLEP_DEBUG, UCCLEP_DEBUG_FILE). Throws Error(ucclEpInvalidArgument) that names the
   // first variable that does not parse.

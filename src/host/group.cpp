@@ -106,6 +106,10 @@ proxy::FaultSink faults_of(ucclEpGroup& group) {
   };
 }
 
+std::unique_ptr<SharedMemory> share_with_nics(const ucclEpComm& comm, uint64_t bytes) {
+  return comm.network->memory().in_device() ? comm.device->share(bytes) : comm.device->share_pinned(bytes);
+}
+
 ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
   static std::atomic<uint64_t> groups = 0;
   auto group = std::make_unique<ucclEpGroup>();
@@ -129,7 +133,7 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
     group->device.layout = WindowLayout::of(group->device.shape);
     if (agreement.failed()) return;
     own = comm.device->share(group->device.layout.bytes);
-    if (comm.network) of_network = comm.device->share_pinned(group->device.layout.network_bytes);
+    if (comm.network) of_network = share_with_nics(comm, group->device.layout.network_bytes);
   });
   agreement.settle(*comm.bootstrap, comm.deadline());
   group->number = comm.next_object++;
@@ -155,7 +159,7 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
   log::info("group", "{} experts, top-{}, B {} / {} (LL), windows {} bytes, of the network {}{}",
             group->config.num_experts, group->config.top_k, group->config.max_tokens_per_rank,
             group->config.ll_max_tokens_per_rank, group->device.layout.bytes, group->device.layout.network_bytes,
-            pins_windows(comm) ? " of pinned host memory" : "");
+            comm.network ? " in " + comm.network->memory().text() : "");
   if (group->mask_words) comm.faults->watch(&group->mask_words->evicted);
   const std::lock_guard lock(comm.groups_mutex);
   comm.groups.push_back(group.get());
@@ -179,8 +183,11 @@ ucclEpGroupLimits_t limits_of(const ucclEpComm* comm, const ucclEpGroupConfig_t&
   uint64_t on_device = WorkspaceLayout::of(shape).bytes + round_up(layout.bytes, traits.window_granularity);
   if (shape.networked != 0) {
     const size_t threads = comm->wiring.of(comm->rank()).proxies.size();
+    const bool gpu = traits.kind != UCCLEP_DEVICE_HOST, in_device = comm->network->memory().in_device();
     uint64_t on_host = network_host_bytes(shape, traits, threads);
-    (pins_windows(*comm) ? on_host : on_device) += layout.network_bytes;
+    (gpu ? on_host : on_device) += layout.channel_bytes;
+    (gpu && !in_device ? on_host : on_device) +=
+        in_device ? round_up(layout.network_bytes, traits.window_granularity) : layout.network_bytes;
     limits.host_bytes = static_cast<int64_t>(on_host);
   }
   limits.device_bytes = static_cast<int64_t>(on_device);
@@ -209,7 +216,8 @@ void drain(ucclEpGroup& group) {
 }  // namespace
 
 uint64_t window_bytes(const ucclEpGroup& group) {
-  return group.device.layout.bytes + group.device.layout.network_bytes;
+  const WindowLayout& layout = group.device.layout;
+  return layout.bytes + layout.network_bytes + layout.channel_bytes;
 }
 
 ucclEpGroup& usable(ucclEpGroup_t group) {

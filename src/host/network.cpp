@@ -89,10 +89,6 @@ uint64_t words_bytes(const GroupShape& shape) {
   return sizeof(uint64_t) * (Arrivals::words(shape.ranks, shape.in_flight) + of_channel);
 }
 
-transport::Memory host_memory(const SharedMemory& memory) {
-  return {UCCLEP_MEMORY_HOST, 0, memory.host_data(), memory.bytes(), memory.fd(), memory.ticket().offset};
-}
-
 proxy::ChannelPlaces channel_of(const GroupShape& shape, const WindowLayout& layout, const SharedMemory& window,
                                 uint64_t* words) {
   return {rows_of_words(shape),
@@ -146,21 +142,11 @@ void raise_network_fault(ucclEpComm& comm, const proxy::Fault& fault) {
 
 proxy::Engine& CommNetwork::engine() {
   if (engine_ != nullptr) return *engine_;
-  const Wiring& wiring = comm_.wiring;
-  const topology::RankPlan& own = wiring.of(comm_.rank());
-  const std::shared_ptr<transport::Transport> transport = transport::make_transport(wiring.transport(comm_.transport));
   proxy::EngineConfig config;
   config.rank = static_cast<uint32_t>(comm_.rank());
-  for (const topology::Proxy& proxy : own.proxies) config.cpus.push_back(proxy.cpu);
-  by_nics_ = transport->takes_nics() && !own.nics.empty();
-  if (by_nics_) {
-    const topology::Machine& machine = *wiring.ranks[static_cast<size_t>(comm_.rank())].machine;
-    for (const topology::NicUse& use : own.nics) {
-      config.nics.push_back({transport, machine.nics[static_cast<size_t>(use.nic)].name});
-    }
-  } else {
-    config.nics.push_back({transport, ""});
-  }
+  for (const topology::Proxy& proxy : comm_.wiring.of(comm_.rank()).proxies) config.cpus.push_back(proxy.cpu);
+  config.nics = nics_of(comm_);
+  by_nics_ = !config.nics.front().name.empty();
   config.faults = [&comm = comm_](const proxy::Fault& fault) { raise_network_fault(comm, fault); };
   engine_ = std::make_unique<proxy::Engine>(std::move(config));
   return *engine_;
@@ -188,6 +174,14 @@ ucclEpStats_t CommNetwork::statistics() const {
   ucclEpStats_t sum = ended_;
   for (const GroupNetwork* group : groups_) group->add_to(sum);
   return sum;
+}
+
+void CommNetwork::check_window(const SharedMemory& memory) const {
+  try {
+    nic_region(*comm_.device, memory_, memory);
+  } catch (const Error& error) {
+    fail(error.code(), "{}; UCCLEP_NETWORK_MEMORY=host keeps NICs off windows, and puts are copied", error.what());
+  }
 }
 
 void CommNetwork::add_window(uint32_t id, const SharedMemory& memory) {
@@ -222,6 +216,8 @@ GroupNetwork::GroupNetwork(ucclEpComm& comm, const GroupShape& shape, const Wind
                            int timeout_ms, proxy::FaultSink faults)
     : comm_(comm),
       goes_on_(faults != nullptr),
+      channel_(comm.device->share_pinned(layout.channel_bytes)),
+      rows_(nic_region(*comm.device, comm.network->memory(), window)),
       rings_shape_(rings_of(shape, comm.traits, comm.wiring.of(comm.rank()).proxies.size())),
       rings_(*comm.device, rings_shape_, static_cast<uint64_t>(timeout_ms) * 1'000'000, comm.abort_word),
       words_bytes_(words_bytes(shape)),
@@ -234,18 +230,19 @@ GroupNetwork::GroupNetwork(ucclEpComm& comm, const GroupShape& shape, const Wind
   const NodeTable nodes{words.data(), shape.ranks, shape.nodes.nodes, shape.nodes.turns};
   spec_.shape.places = places_of(shape, layout, nodes, spec_.shape.rank);
   uint64_t* const of_channel = words_.get() + Arrivals::words(shape.ranks, shape.in_flight);
-  spec_.shape.channel = channel_of(shape, layout, window, of_channel);
+  spec_.shape.channel = channel_of(shape, layout, *channel_, of_channel);
   spec_.shape.credits.in_flight = shape.in_flight;
   spec_.shape.credits.messages = channel_window;
   spec_.shape.timeout_ms = static_cast<uint32_t>(timeout_ms);
   spec_.shape.traced = comm.trace != nullptr;
   spec_.rings = &rings_;
   spec_.words = Arrivals::in(words_.get(), shape.ranks, shape.in_flight);
-  spec_.windows = {host_memory(window)};
+  spec_.windows = {rows_.memory, nic_region(*comm.device, {}, *channel_).memory};
+  spec_.flush = flush_of(*comm.device, comm.network->memory());
   spec_.lines = comm.network->lines();
   spec_.faults = std::move(faults);
   if (shape.stages_puts != 0) spec_.copies = [&device = *comm.device] { return device.copy_queue(); };
-  view_ = {rings_.fifo(), spec_.words, {}, spec_.shape.channel.words};
+  view_ = {rings_.fifo(), spec_.words, {}, spec_.shape.channel.words, static_cast<char*>(channel_->data())};
   for (uint32_t kind = 0; kind < std::size(view_.rows_per_chunk); ++kind) {
     view_.rows_per_chunk[kind] = spec_.shape.places.kinds[kind].rows_per_chunk;
   }
@@ -270,7 +267,8 @@ void GroupNetwork::add_window(uint32_t id, const SharedMemory& memory) {
   }
   proxy::ParcelWriter out;
   auto error = proxy::attempt([&] {
-    for (const transport::Key& key : proxies_->offer_window(id, host_memory(memory))) out.bytes(&key, sizeof key);
+    const NicRegion region = nic_region(*comm_.device, comm_.network->memory(), memory);
+    for (const transport::Key& key : proxies_->offer_window(id, region.memory)) out.bytes(&key, sizeof key);
   });
   try {
     const auto offers = proxy::agree(allgather, spec_.shape.rank, error ? &*error : nullptr, out.parcel());
@@ -394,8 +392,17 @@ uint64_t network_host_bytes(const GroupShape& shape, const DeviceTraits& traits,
   return proxy::CommandRings::host_bytes(rings_of(shape, traits, proxy_threads)) + words_bytes(shape);
 }
 
-bool pins_windows(const ucclEpComm& comm) {
-  return comm.network != nullptr && comm.traits.kind != UCCLEP_DEVICE_HOST;
+std::vector<proxy::NicConfig> nics_of(const ucclEpComm& comm) {
+  const Wiring& wiring = comm.wiring;
+  const topology::RankPlan& own = wiring.of(comm.rank());
+  const std::shared_ptr<transport::Transport> transport = transport::make_transport(wiring.transport(comm.transport));
+  if (!transport->takes_nics() || own.nics.empty()) return {{transport, ""}};
+  const topology::Machine& machine = *wiring.ranks[static_cast<size_t>(comm.rank())].machine;
+  std::vector<proxy::NicConfig> nics;
+  for (const topology::NicUse& use : own.nics) {
+    nics.push_back({transport, machine.nics[static_cast<size_t>(use.nic)].name});
+  }
+  return nics;
 }
 
 void check_reach(const ucclEpComm& comm) {

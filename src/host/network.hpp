@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "device/device.hpp"
+#include "host/network_memory.hpp"
 #include "host/proxy/engine.hpp"
 #include "topology/plan.hpp"
 #include "ucclep/device/network.hpp"
@@ -27,12 +28,15 @@ void raise_network_fault(ucclEpComm& comm, const proxy::Fault& fault);
 // Of a communicator. The threads start with its first group.
 class CommNetwork {
  public:
-  explicit CommNetwork(ucclEpComm& comm) : comm_(comm) {}
+  CommNetwork(ucclEpComm& comm, const NetworkMemory& memory) : comm_(comm), memory_(memory) {}
 
   // The transport and the proxy threads. Error: the transport has no name, or this machine lacks what it needs.
   proxy::Engine& engine();
   // By rank: over which NICs of the engine a group is connected to it; none within this rank's domain.
   std::vector<std::vector<uint32_t>> lines() const;
+  const NetworkMemory& memory() const { return memory_; }
+  // Error(ucclEpNotSupported): NICs that reach GPU memory do not reach this window of the user's.
+  void check_window(const SharedMemory& memory) const;
   // Collective, on all ranks or on none: a window of the user's, which NICs reach from now on for all groups, those
   // that come later included, or into which the proxies copy.
   void add_window(uint32_t id, const SharedMemory& memory);
@@ -48,6 +52,7 @@ class CommNetwork {
   void remove(const GroupNetwork& group);
 
   ucclEpComm& comm_;
+  const NetworkMemory memory_;
   std::unique_ptr<proxy::Engine> engine_;
   bool by_nics_ = false;  // the engine has those of the plan; else one without a name
   mutable std::mutex mutex_;
@@ -64,8 +69,8 @@ struct Renewal {
 // Of a group. Its destructor ends it at once; what is under way is lost.
 class GroupNetwork {
  public:
-  // This rank's memory for it. window: of the network. timeout_ms: of the group. faults: of a group that goes on
-  // without a peer that is lost; else the communicator ends.
+  // This rank's memory for it. window: of the network, which outlives it. timeout_ms: of the group. faults: of a group
+  // that goes on without a peer that is lost; else the communicator ends.
   GroupNetwork(ucclEpComm& comm, const GroupShape& shape, const WindowLayout& layout, SharedMemory& window,
                int timeout_ms, proxy::FaultSink faults = {});
   ~GroupNetwork();
@@ -101,7 +106,9 @@ class GroupNetwork {
   };
 
   ucclEpComm& comm_;
-  const bool goes_on_;  // without ranks that are lost
+  const bool goes_on_;                           // without ranks that are lost
+  const std::unique_ptr<SharedMemory> channel_;  // the window of the channel
+  const NicRegion rows_;                         // the window of the network
   const proxy::RingsShape rings_shape_;
   proxy::CommandRings rings_;
   const uint64_t words_bytes_;
@@ -124,8 +131,9 @@ std::vector<uint32_t> node_words(const topology::Plan& plan, bool apart);
 // Host memory that a group takes for the network.
 uint64_t network_host_bytes(const GroupShape& shape, const DeviceTraits& traits, size_t proxy_threads);
 
-// Whether the windows of the network lie in pinned host memory.
-bool pins_windows(const ucclEpComm& comm);
+// The NICs of this rank's proxies: those of the plan, or one without a name. Error: no such transport, or what it
+// lacks.
+std::vector<proxy::NicConfig> nics_of(const ucclEpComm& comm);
 
 // Error(ucclEpNotSupported) where groups cannot connect all ranks.
 void check_reach(const ucclEpComm& comm);

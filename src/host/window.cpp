@@ -47,6 +47,7 @@ ucclEpWindow_t register_window(ucclEpComm& comm, void* ptr, size_t bytes) {
            max_windows);
     }
     own = comm.device->offer(ptr, bytes, !comm.one_process());
+    if (comm.network) comm.network->check_window(*own);
     window->allocation = allocation_around(comm, ptr);
   });
   agreement.settle(*comm.bootstrap, comm.deadline());

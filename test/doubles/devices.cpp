@@ -137,25 +137,38 @@ Code device_name(char* name, int bytes, DeviceOrdinal device) {
   });
 }
 
+// As cuda.h and hip_runtime_api.h number them, not as the library does. CUDA's last five: NICs get at memory by its
+// addresses, also at virtual memory, and as dma-bufs; the host may flush what they write; nothing is ordered without
+// that.
+std::optional<int> attribute_of(DeviceOrdinal device, int attribute) {
+  const Attribute known[] = {{VENDOR(10, 87), wave},
+                             {VENDOR(16, 63), num_sms},
+                             {VENDOR(97, 74), shared_bytes},
+                             {VENDOR(95, 10), 1},
+                             {VENDOR(102, 89), 1},
+                             {VENDOR(50, 69), 0},
+                             {VENDOR(33, 67), VENDOR(0x10, 0x40) + device},
+                             {VENDOR(34, 68), 0},
+                             {VENDOR(116, -1), 1},
+                             {VENDOR(110, -1), 1},
+                             {VENDOR(124, -1), 1},
+                             {VENDOR(117, -1), 1},
+                             {VENDOR(118, -1), 0}};
+  const auto asked = [](const std::string& key) { return asked_value("UCCLEP_DOUBLE_ATTRIBUTE", key.c_str()); };
+  const std::string number = std::to_string(attribute);
+  for (const Attribute& entry : known) {
+    if (entry.number != attribute) continue;
+    return asked(number + "@" + std::to_string(device)).value_or(asked(number).value_or(entry.value));
+  }
+  return std::nullopt;
+}
+
 Code device_attribute(int* value, int attribute, DeviceOrdinal device) {
   return answer(__func__, [&] {
     gpu(device);
-    // As cuda.h and hip_runtime_api.h number them, not as the library does.
-    const Attribute known[] = {{VENDOR(10, 87), wave},
-                               {VENDOR(16, 63), num_sms},
-                               {VENDOR(97, 74), shared_bytes},
-                               {VENDOR(95, 10), 1},
-                               {VENDOR(102, 89), 1},
-                               {VENDOR(50, 69), 0},
-                               {VENDOR(33, 67), VENDOR(0x10, 0x40) + device},
-                               {VENDOR(34, 68), 0}};
-    const std::optional<int> asked = asked_value("UCCLEP_DOUBLE_ATTRIBUTE", std::to_string(attribute).c_str());
-    for (const Attribute& entry : known) {
-      if (entry.number != attribute) continue;
-      *value = asked.value_or(entry.value);
-      return;
-    }
-    throw Refusal{invalid_value};
+    const std::optional<int> known = attribute_of(device, attribute);
+    expect(known.has_value(), invalid_value);
+    *value = *known;
   });
 }
 

@@ -8,10 +8,11 @@
 //   UCCLEP_DOUBLE_DEVICES=4              how many GPUs there are
 //   UCCLEP_DOUBLE_LINKED=2               so many consecutive GPUs have links with each other (all of them)
 //   UCCLEP_DOUBLE_VERSION=12080          of the driver
-//   UCCLEP_DOUBLE_ATTRIBUTE=number:value what device_attribute answers for a number
+//   UCCLEP_DOUBLE_ATTRIBUTE=number:value what device_attribute answers for a number; number@2:value: of GPU 2
+//   UCCLEP_DOUBLE_PEER_MEMORY=1          NICs reach memory of the GPUs by its addresses
 //   UCCLEP_DOUBLE_FAIL=member:code       every call of the function that DriverApi calls so answers the code; of all
 //                                        functions that concern a context, if the member is "all"
-// and the functions of hooks.hpp.
+// each also as a list with commas, and the functions of hooks.hpp.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -66,6 +67,7 @@ Code answer(const char* function, Body&& body) noexcept {
 
 // "number:value" or "name:value" in the environment.
 std::optional<int> asked_value(const char* variable, const char* key);
+std::optional<int> attribute_of(DeviceOrdinal device, int attribute);
 
 // A device; it exists while its primary context is retained.
 struct Gpu {
@@ -85,10 +87,14 @@ constexpr int shared_bytes = VENDOR(128, 64) * 1024;
 struct Range {
   void* base;
   size_t bytes;
+  DeviceOrdinal device = -1;  // whose it is, if that is known
+  bool for_nics = false;      // it was allocated for them, too
 };
-std::optional<Range> mapped_range(const void* data);  // of virtual memory
+std::optional<Range> mapped_range(const void* data);     // of virtual memory
+std::optional<Range> allocated_range(const void* data);  // of ordinary memory of a device
 
 // What the caller has made and not destroyed.
 extern std::atomic<int> live_objects;
+extern std::atomic<int64_t> live_device_bytes, live_host_bytes;  // allocations, and what is pinned
 
 }  // namespace ucclep::doubles

@@ -51,6 +51,9 @@ Export<decltype(Table::address_range)> address_range asm(VENDOR("cuMemGetAddress
 Export<decltype(Table::ipc_get)> ipc_get asm(VENDOR("cuIpcGetMemHandle", "hipIpcGetMemHandle"));
 Export<decltype(Table::ipc_open)> ipc_open asm(VENDOR("cuIpcOpenMemHandle_v2", "hipIpcOpenMemHandle"));
 Export<decltype(Table::ipc_close)> ipc_close asm(VENDOR("cuIpcCloseMemHandle", "hipIpcCloseMemHandle"));
+Export<decltype(Table::dma_buf)> dma_buf asm(VENDOR("cuMemGetHandleForAddressRange", "no_hip_dma_buf"));
+Export<decltype(Table::flush_nic_writes)> flush_nic_writes asm(VENDOR("cuFlushGPUDirectRDMAWrites",
+                                                                      "no_hip_flush_nic_writes"));
 
 Export<decltype(Table::allocation_granularity)> allocation_granularity asm(VENDOR("cuMemGetAllocationGranularity",
                                                                                   "hipMemGetAllocationGranularity"));

@@ -10,6 +10,7 @@
 namespace ucclep::doubles {
 
 std::atomic<int> live_objects = 0;
+std::atomic<int64_t> live_device_bytes = 0, live_host_bytes = 0;
 
 namespace {
 
@@ -53,9 +54,12 @@ bool counted_out(std::string_view function) {
 
 std::optional<int> asked_value(const char* variable, const char* key) {
   const char* text = std::getenv(variable);
-  const char* colon = text == nullptr ? nullptr : std::strchr(text, ':');
-  if (colon == nullptr || std::string_view(text, colon) != key) return std::nullopt;
-  return std::atoi(colon + 1);
+  for (; text != nullptr; text = std::strchr(text, ',')) {
+    if (*text == ',') ++text;
+    const char* colon = std::strchr(text, ':');
+    if (colon != nullptr && std::string_view(text, colon) == key) return std::atoi(colon + 1);
+  }
+  return std::nullopt;
 }
 
 Code asked_failure(const char* function) {
@@ -92,4 +96,8 @@ bool ucclep_double_has_failed() {
 }
 int ucclep_double_live_objects() {
   return ucclep::doubles::live_objects;
+}
+void ucclep_double_live_bytes(int64_t* device, int64_t* host) {
+  *device = ucclep::doubles::live_device_bytes;
+  *host = ucclep::doubles::live_host_bytes;
 }

@@ -38,7 +38,8 @@ struct Opened {
 };
 
 std::mutex mutex;
-std::map<void*, size_t> allocations;  // of devices
+std::map<void*, Range> allocations;  // of devices
+std::map<void*, size_t> of_host;
 std::map<Reference, Opened> opened;
 std::map<void*, Range> registered;  // of the host, by its address there: where devices see it
 
@@ -65,7 +66,8 @@ Code mem_alloc(void** data, size_t bytes) {
     *data = current_gpu().device->alloc_shareable(bytes, true);
     std::memset(*data, garbage, bytes);
     const std::lock_guard lock(mutex);
-    allocations[*data] = bytes;
+    allocations[*data] = {*data, bytes, current_gpu().ordinal, true};
+    live_device_bytes += static_cast<int64_t>(bytes);
     ++live_objects;
   });
 }
@@ -76,21 +78,27 @@ Code mem_free(void* data) {
     expect_no_capture();
     const std::lock_guard lock(mutex);
     current_gpu().device->free(data);
-    allocations.erase(data);
+    if (const auto found = allocations.find(data); found != allocations.end()) {
+      live_device_bytes -= static_cast<int64_t>(found->second.bytes);
+      allocations.erase(found);
+    }
     --live_objects;
   });
+}
+
+std::optional<Range> allocated_range(const void* data) {
+  const std::lock_guard lock(mutex);
+  const auto after = allocations.upper_bound(const_cast<void*>(data));
+  if (after == allocations.begin()) return std::nullopt;
+  const Range& range = std::prev(after)->second;
+  const auto offset = static_cast<const char*>(data) - static_cast<char*>(range.base);
+  return offset < static_cast<ptrdiff_t>(range.bytes) ? std::optional(range) : std::nullopt;
 }
 
 Code address_range(void** base, size_t* bytes, void* data) {
   return answer(__func__, [&] {
     std::optional<Range> range = mapped_range(data);
-    const std::lock_guard lock(mutex);
-    const auto after = allocations.upper_bound(data);
-    if (!range && after != allocations.begin()) {
-      const auto& [begin, length] = *std::prev(after);
-      if (static_cast<char*>(data) - static_cast<char*>(begin) < static_cast<ptrdiff_t>(length))
-        range = {begin, length};
-    }
+    if (!range) range = allocated_range(data);
     expect(range.has_value(), not_found);
     *base = range->base;
     *bytes = range->bytes;
@@ -102,7 +110,7 @@ Code ipc_get(IpcHandle* handle, void* base) {
     const std::lock_guard lock(mutex);
     const auto found = allocations.find(base);
     expect(found != allocations.end(), invalid_value);
-    const size_t bytes = found->second;
+    const size_t bytes = found->second.bytes;
     const Reference reference{getpid(), current_gpu().device->offer(base, bytes, true)->fd(), bytes};
     std::memcpy(handle->bytes, &reference, sizeof reference);
   });
@@ -144,6 +152,9 @@ Code host_alloc(void** data, size_t bytes, unsigned flags) {
     expect_no_capture();
     *data = current_gpu().device->alloc_host(bytes);
     std::memset(*data, garbage, bytes);
+    const std::lock_guard lock(mutex);
+    of_host[*data] = bytes;
+    live_host_bytes += static_cast<int64_t>(bytes);
     ++live_objects;
   });
 }
@@ -153,6 +164,11 @@ Code host_free(void* data) {
     expect(data != nullptr, invalid_value);
     expect_no_capture();
     current_gpu().device->free_host(data);
+    const std::lock_guard lock(mutex);
+    if (const auto found = of_host.find(data); found != of_host.end()) {
+      live_host_bytes -= static_cast<int64_t>(found->second);
+      of_host.erase(found);
+    }
     --live_objects;
   });
 }
@@ -168,6 +184,7 @@ Code host_register(void* data, size_t bytes, unsigned flags) {
     void* alias = mremap(data, 0, bytes, MREMAP_MAYMOVE);  // a second mapping of shared memory
     expect(alias != MAP_FAILED, invalid_value);
     registered[data] = {alias, bytes};
+    live_host_bytes += static_cast<int64_t>(bytes);
     ++live_objects;
   });
 }
@@ -180,6 +197,7 @@ Code host_unregister(void* data) {
     const auto found = registered.find(data);
     expect(found != registered.end(), not_registered);
     munmap(found->second.base, found->second.bytes);
+    live_host_bytes -= static_cast<int64_t>(found->second.bytes);
     registered.erase(found);
     --live_objects;
   });

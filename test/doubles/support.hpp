@@ -19,13 +19,15 @@ inline const std::array<const gpu::DriverFacts*, 2> both_drivers = {&gpu::cuda_f
 // A variable of the environment for a scope. Nothing else may run meanwhile that reads the environment.
 class Setting {
  public:
-  Setting(const char* variable, const std::string& value) : variable_(variable) { setenv(variable, value.c_str(), 1); }
-  ~Setting() { unsetenv(variable_); }
+  Setting(const std::string& variable, const std::string& value) : variable_(variable) {
+    setenv(variable.c_str(), value.c_str(), 1);
+  }
+  ~Setting() { unsetenv(variable_.c_str()); }
   Setting(const Setting&) = delete;
   Setting& operator=(const Setting&) = delete;
 
  private:
-  const char* variable_;
+  const std::string variable_;
 };
 
 // The hooks of a double. Fails the case where the loader finds another library of that name, or none.
@@ -37,6 +39,8 @@ class Double {
     fail_after_ = find<UcclepDoubleFailAfter>("ucclep_double_fail_after");
     has_failed_ = find<UcclepDoubleHasFailed>("ucclep_double_has_failed");
     live_objects_ = find<UcclepDoubleLiveObjects>("ucclep_double_live_objects");
+    live_bytes_ = find<UcclepDoubleLiveBytes>("ucclep_double_live_bytes");
+    flushes_ = find<UcclepDoubleFlushes>("ucclep_double_flushes");
   }
   Double(const Double&) = delete;
   Double& operator=(const Double&) = delete;
@@ -55,6 +59,15 @@ class Double {
     return api;
   }
   int live_objects() const { return live_objects_(); }
+  struct Bytes {
+    int64_t device = 0, host = 0;
+  };
+  Bytes live_bytes() const {
+    Bytes bytes;
+    live_bytes_(&bytes.device, &bytes.host);
+    return bytes;
+  }
+  int flushes(int scope) const { return flushes_(scope); }
 
  private:
   template <class Hook>
@@ -68,6 +81,8 @@ class Double {
   UcclepDoubleFailAfter* fail_after_;
   UcclepDoubleHasFailed* has_failed_;
   UcclepDoubleLiveObjects* live_objects_;
+  UcclepDoubleLiveBytes* live_bytes_;
+  UcclepDoubleFlushes* flushes_;
 };
 
 // The call throws an Error with this code and all these words.

@@ -20,8 +20,19 @@ namespace {
 constexpr size_t granularity = 2 << 20;
 
 struct Allocation {
+  Allocation(Fd memory, bool exportable, size_t bytes, DeviceOrdinal device = -1, bool for_nics = false)
+      : fd(std::move(memory)), exportable(exportable), bytes(bytes), device(device), for_nics(for_nics) {
+    live_device_bytes += static_cast<int64_t>(bytes);
+  }
+  Allocation(const Allocation&) = delete;
+  Allocation& operator=(const Allocation&) = delete;
+  ~Allocation() { live_device_bytes -= static_cast<int64_t>(bytes); }
+
   Fd fd;
   bool exportable;
+  size_t bytes;          // 0: another process's
+  DeviceOrdinal device;  // -1: likewise
+  bool for_nics;
 };
 
 struct Reservation {
@@ -69,6 +80,8 @@ void check_properties(const AllocationProperties& properties) {
              properties.location.type == location_device && properties.location.id >= 0 &&
              properties.location.id < gpu_count(),
          invalid_value);
+  const bool may = attribute_of(properties.location.id, 110).value_or(0) != 0;
+  expect(properties.rdma_capable == 0 || may, invalid_value);
 }
 
 // New memory holds garbage.
@@ -92,7 +105,8 @@ std::optional<Range> mapped_range(const void* data) {
   const std::lock_guard lock(mutex);
   const auto found = mapped_at(data);
   if (found == reservations.end()) return std::nullopt;
-  return Range{found->first, found->second.bytes};
+  const Allocation& allocation = *found->second.mapped;
+  return Range{found->first, found->second.bytes, allocation.device, allocation.for_nics};
 }
 
 Code allocation_granularity(size_t* bytes, const AllocationProperties* properties, int option) {
@@ -112,7 +126,8 @@ Code allocation_create(AllocationHandle* handle, size_t bytes, const AllocationP
     expect(static_cast<bool>(fd), out_of_memory);
     fill(fd.get(), bytes);
     const std::lock_guard lock(mutex);
-    *handle = hold(std::make_shared<Allocation>(std::move(fd), properties->handle_types != 0));
+    *handle = hold(std::make_shared<Allocation>(std::move(fd), properties->handle_types != 0, bytes,
+                                                properties->location.id, properties->rdma_capable != 0));
   });
 }
 
@@ -154,7 +169,7 @@ Code allocation_import(AllocationHandle* handle, void* shareable, int type) {
     Fd fd(fcntl(static_cast<int>(reinterpret_cast<intptr_t>(shareable)), F_DUPFD_CLOEXEC, 0));
     expect(static_cast<bool>(fd), invalid_value);
     const std::lock_guard lock(mutex);
-    *handle = hold(std::make_shared<Allocation>(std::move(fd), true));
+    *handle = hold(std::make_shared<Allocation>(std::move(fd), true, 0));
   });
 }
 

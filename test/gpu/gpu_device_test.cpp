@@ -165,6 +165,24 @@ TEST_CASE("gpu: a window of pinned memory is reached by the host, and through it
   }
 }
 
+// What a NIC does with it no machine without one shows.
+TEST_CASE("gpu: memory is handed to NICs, and flushed, where the driver says that it can be", "[gpu]") {
+  for (const auto& device : open_all()) {
+    NicAccess& nics = *device->nic_access();
+    const auto window = device->share(1 << 20);
+    if (nics.facts().dma_buf) {
+      auto* const begin = static_cast<char*>(window->data());
+      CHECK(nics.dma_buf(begin, window->bytes()).offset == 0);
+      const DmaBuf part = nics.dma_buf(begin + 5000, 5000);
+      CHECK(part.fd.get() >= 0);
+      CHECK(part.offset == 5000 % static_cast<uint64_t>(sysconf(_SC_PAGESIZE)));
+    }
+    for (const NicWritesReach readers : {NicWritesReach::owner, NicWritesReach::all_devices}) {
+      if (nics.facts().writes.flushes) nics.flush(readers);
+    }
+  }
+}
+
 TEST_CASE("gpu: data arrives with its signal at every other GPU", "[gpu]") {
   const auto devices = open_all();
   const auto ranks = static_cast<unsigned>(devices.size());

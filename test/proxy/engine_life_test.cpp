@@ -41,7 +41,7 @@ TEST_CASE("engine: whatever fails while connecting is the same error on all rank
   shape.change = [](uint32_t, proxy::EngineConfig&, proxy::GroupSpec& spec) {
     spec.windows[0].kind = UCCLEP_MEMORY_CUDA;
   };
-  all_say(shape, ucclEpNotSupported, "rank 0: proxies for windows of memory other than the host's");
+  all_say(shape, ucclEpNotSupported, "rank 0: loopback: a region of memory other than the host's");
   NicWatch watch;
   watch.limit = [](transport::Traits& traits) { traits.max_message = 255; };
   shape.change = [&](uint32_t rank, proxy::EngineConfig& config, proxy::GroupSpec&) {

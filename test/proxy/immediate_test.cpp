@@ -31,6 +31,12 @@ TEST_CASE("immediate: what a chunk, a header, a word and a message say", "[immed
   CHECK(word_moves(Word::parted, 1, 3) == Immediate{ImmKind::word, 5, 3, 1});
   CHECK(consumed_word(Kind::update) == Word::consumed_update);
   CHECK(consumed_word(Kind::combine) == Word::consumed_combine);
+  // Into memory that kernels read; what is not known for a letter may do so.
+  for (const Immediate& imm : {chunk, header, message_arrives(1, 0, false), Immediate{ImmKind::message, 2, 0, 1}}) {
+    CHECK(brings_bytes(imm));
+  }
+  CHECK_FALSE(brings_bytes(word));
+  CHECK_FALSE(brings_bytes(letter));
 }
 
 }  // namespace

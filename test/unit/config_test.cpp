@@ -48,6 +48,7 @@ TEST_CASE("every variable of the environment reaches the configuration") {
                            {"UCCLEP_TIMEOUT_MS", "1234"},
                            {"UCCLEP_TOPO_FILE", "topo.json"},
                            {"UCCLEP_ZERO_COPY_WITH_MASK", "1"},
+                           {"UCCLEP_NETWORK_MEMORY", "device"},
                            {"UCCLEP_TRACE", "trace.%r.json"},
                            {"UCCLEP_LL_COPIES", "node"}});
   Config config = Config::from_environment();
@@ -59,15 +60,16 @@ TEST_CASE("every variable of the environment reaches the configuration") {
   CHECK(config.timeout_ms == 1234);
   CHECK(config.topo_file == "topo.json");
   CHECK(config.zero_copy_with_mask);
+  CHECK(config.network_memory == Config::NetworkMemory::device);
   CHECK(config.trace_file == "trace.%r.json");
   CHECK(config.ll_copies == LlCopies::node);
 }
 
 TEST_CASE("a variable that does not parse is named") {
-  std::map<std::string, std::string> bad{{"UCCLEP_DEVICE", "gpu"},    {"UCCLEP_NICS", "a,,b"},
-                                         {"UCCLEP_NODES", "3,0"},     {"UCCLEP_TIMEOUT_MS", "abc"},
-                                         {"UCCLEP_DEBUG", "LOUD"},    {"UCCLEP_ZERO_COPY_WITH_MASK", "yes"},
-                                         {"UCCLEP_LL_COPIES", "both"}};
+  std::map<std::string, std::string> bad{{"UCCLEP_DEVICE", "gpu"},         {"UCCLEP_NICS", "a,,b"},
+                                         {"UCCLEP_NODES", "3,0"},          {"UCCLEP_TIMEOUT_MS", "abc"},
+                                         {"UCCLEP_DEBUG", "LOUD"},         {"UCCLEP_ZERO_COPY_WITH_MASK", "yes"},
+                                         {"UCCLEP_NETWORK_MEMORY", "gpu"}, {"UCCLEP_LL_COPIES", "both"}};
   for (const auto& [name, value] : bad) {
     Environment environment(std::map<std::string, std::string>{{name, value}});
     try {

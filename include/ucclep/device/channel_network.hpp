@@ -90,11 +90,10 @@ struct Route {
   uint32_t put_window;  // numbers after which a put's slots are another put's
 
   static UCCLEP_FN Route to(const ucclEpDeviceGroup& group, uint32_t peer) {
-    char* const window = group.windows[group.shape.ranks + static_cast<uint32_t>(group.rank)];
     return {Bounds::of(group),
             group.network,
             group.channel->lines(group.shape) + peer,
-            reinterpret_cast<Message*>(window + group.layout.message_to(peer, 0)),
+            reinterpret_cast<Message*>(group.network->channel_window + group.layout.message_to(peer, 0)),
             peer,
             group.shape.stages_puts != 0 ? staged_window : channel_window};
   }

@@ -21,8 +21,8 @@
 //                                         the pool
 //   signals         [signal][rank]        one 64-bit word: how often the rank has signalled; then its last barriers
 //
-// A networked group has a second window a rank, which NICs read and write: on a GPU the first lies in its memory and
-// this one in pinned host memory, over the bus.
+// A networked group has a second window a rank, which NICs read and write: in a GPU's memory if they reach that, else in
+// pinned host memory, over the bus (P11).
 //   headers         [kind][slot][rank]    out, and in
 //   LL rows         [slot][rank]          {meta line, row}[B] out, and in, by place
 //   partial rows    [slot][rank]          rows[B] out, and in
@@ -30,8 +30,9 @@
 //                                         from and where its relay takes them in, from where in HT its node's ranks
 //                                         read them; in HT sums of a node for a home, where its relay sends them from
 //                                         and, by [node], where they land
-//   channel         [rank][message]       what waits to be sent, and letters that came (message.hpp)
-// Peers look at nothing else there. Headers that come by the network are copied to where those of peers land (network.hpp).
+// Of it peers read what is at a relay. Headers that come by the network are copied to where those of peers land
+// (network.hpp). What the proxies read and write themselves lies in a third one, in host memory in any case:
+//   channel         [rank][message]       what waits to be sent, letters that came, and puts that are copied (message.hpp)
 // clang-format on
 //
 // Epoch positions of packets, lines and words never hold anything else, whatever the rows of earlier operations were:
@@ -236,9 +237,12 @@ struct WindowLayout {
   uint64_t out_back, in_back, net_back_of_rank;
   uint64_t relay_out, relay_in, relay_rows;  // relay_rows: as sums_rows
   uint64_t sums_out, sums_in;
+  uint64_t network_bytes;  // 0: there is none
+
+  // Of the channel's.
   uint64_t messages, letters;
   uint64_t staged_out, staged_in;
-  uint64_t network_bytes;  // 0: there is none
+  uint64_t channel_bytes;  // 0: there is none
 
   static UCCLEP_HD constexpr uint64_t block_of(const GroupShape& s, uint32_t slot, uint32_t rank) {
     return uint64_t{slot} * s.ranks + rank;
@@ -299,11 +303,12 @@ struct WindowLayout {
     w.relay_in = w.relay_out + w.relay_rows * nodes;
     w.sums_out = w.relay_in + w.relay_rows * blocks_in;
     w.sums_in = w.sums_out + w.sums_rows * blocks_in;
-    w.messages = w.sums_in + w.sums_rows * nodes;
+    w.network_bytes = round_up(w.sums_in + w.sums_rows * nodes, page);
+    w.messages = 0;
     w.letters = w.messages + sizeof(Message) * channel_window * s.ranks;
     w.staged_out = round_up(w.letters + sizeof(Letter) * channel_window * s.ranks, page);
     w.staged_in = w.staged_out + s.stages_puts * staged_slot * staged_window * s.ranks;
-    w.network_bytes = round_up(w.staged_in + s.stages_puts * staged_slot * staged_window * s.ranks, page);
+    w.channel_bytes = round_up(w.staged_in + s.stages_puts * staged_slot * staged_window * s.ranks, page);
     return w;
   }
 
@@ -394,7 +399,8 @@ struct WindowLayout {
   UCCLEP_HD constexpr uint64_t sums_in_of(const GroupShape& s, uint32_t slot, uint32_t node) const {
     return sums_in + sums_rows * (uint64_t{slot} * s.nodes.nodes + node);
   }
-  // Of the channel: this rank's message of that number to `rank`, and the letter of that number that `rank` has sent.
+  // In the channel's window: this rank's message of that number to `rank`, and the letter of that number that `rank`
+  // has sent.
   UCCLEP_HD constexpr uint64_t message_to(uint32_t rank, uint64_t number) const {
     return messages + sizeof(Message) * (uint64_t{rank} * channel_window + number % channel_window);
   }

@@ -22,11 +22,11 @@
 // |   the network, to the peer's proxy  |   consumed word               |        |   here                                    |
 // clang-format on
 // Words of proxies lie in host memory, and to poll them crosses the bus. So of all lanes that wait for a rank one at a
-// time reads them, and stores what it saw where all others wait. A reader sees the payload, in host memory, that the
-// word stands for though it has acquired another word, of another lane, at the narrower scope: the proxy's release at
-// system scope comes before the looking lane's acquire, that before its release at gpu scope, and this before the
-// reader's acquire; both are lanes of one device, so both pairs synchronize, and what happens before is transitive
-// whatever the scopes are of which it is made.
+// time reads them, and stores what it saw where all others wait. A reader sees the payload, in host memory or flushed
+// (P11), that the word stands for though it has acquired another word, of another lane, at the narrower scope: the
+// proxy's release at system scope comes before the looking lane's acquire, that before its release at gpu scope, and
+// this before the reader's acquire; both are lanes of one device, so both pairs synchronize, and what happens before is
+// transitive whatever the scopes are of which it is made.
 //
 // A slot may be written again only when all that its operation brings has come: a write that is late would come to lie
 // over the next one. So an operation waits for all of it (all_in), also where it ends without a row.

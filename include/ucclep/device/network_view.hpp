@@ -16,6 +16,7 @@ struct NetworkView {
   uint32_t rows_per_chunk[2 * num_kinds];  // rows that arrive together; behind those from rank to rank, from node to
                                            // node (between_nodes_flag)
   ChannelWords channel;                    // by the proxy threads
+  char* channel_window;                    // this rank's, in host memory
 };
 
 // Offsets.

@@ -10,8 +10,16 @@
 namespace ucclep::gpu {
 
 // libcuda: the VMM functions and stream capture that the table names are all there from 12.0 on.
-const DriverFacts cuda_facts{
-    UCCLEP_DEVICE_CUDA, "CUDA", "libcuda.so.1", 12000, "sm_", "NVIDIA", "nvlink", 0, {10, 16, 97, 95, 102, 50, 33, 34}};
+const DriverFacts cuda_facts{UCCLEP_DEVICE_CUDA,
+                             "CUDA",
+                             "libcuda.so.1",
+                             12000,
+                             "sm_",
+                             "NVIDIA",
+                             "nvlink",
+                             0,
+                             {10, 16, 97, 95, 102, 50, 33, 34},
+                             {124, 116, 110, 117, 118}};
 // libamdhip64 counts 6.0 as 60000000. Coherent host memory has to be asked for.
 const DriverFacts hip_facts{UCCLEP_DEVICE_HIP,
                             "HIP",
@@ -21,7 +29,8 @@ const DriverFacts hip_facts{UCCLEP_DEVICE_HIP,
                             "AMD",
                             "xgmi",
                             0x40000000,
-                            {87, 63, 74, 10, 89, 69, 67, 68}};
+                            {87, 63, 74, 10, 89, 69, 67, 68},
+                            {}};
 
 namespace {
 

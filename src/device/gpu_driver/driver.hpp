@@ -25,6 +25,10 @@ struct DriverFacts {
     int warp_size, multiprocessors, shared_bytes_per_block, cooperative_launch, virtual_memory;
     int pci_domain, pci_bus, pci_device;
   } attribute;
+  // Likewise, of what NICs can do with its memory. 0: not known.
+  struct {
+    int dma_buf, peer_memory, peer_memory_of_virtual, flush_options, writes_ordering;
+  } nic_attribute;
 };
 
 extern const DriverFacts cuda_facts, hip_facts;

@@ -100,6 +100,8 @@ struct DriverApi {
   Code (*ipc_get)(IpcHandle* handle, void* base);
   Code (*ipc_open)(void** base, IpcHandle handle, unsigned flags);
   Code (*ipc_close)(void* base);
+  Code (*dma_buf)(void* fd, void* data, size_t bytes, int type, unsigned long long flags);  // CUDA
+  Code (*flush_nic_writes)(int target, int scope);                                          // CUDA
 
   Code (*allocation_granularity)(size_t* bytes, const AllocationProperties* properties, int option);
   Code (*allocation_create)(AllocationHandle* handle, size_t bytes, const AllocationProperties* properties,
@@ -175,6 +177,8 @@ void each_function(DriverApi& api, Visit&& visit) {
   visit(api.ipc_get, "cuIpcGetMemHandle", "hipIpcGetMemHandle");
   visit(api.ipc_open, "cuIpcOpenMemHandle_v2", "hipIpcOpenMemHandle");
   visit(api.ipc_close, "cuIpcCloseMemHandle", "hipIpcCloseMemHandle");
+  visit(api.dma_buf, "cuMemGetHandleForAddressRange", nullptr);
+  visit(api.flush_nic_writes, "cuFlushGPUDirectRDMAWrites", nullptr);
 
   visit(api.allocation_granularity, "cuMemGetAllocationGranularity", "hipMemGetAllocationGranularity");
   visit(api.allocation_create, "cuMemCreate", "hipMemCreate");

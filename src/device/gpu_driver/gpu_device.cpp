@@ -9,6 +9,7 @@
 
 #include "base/log.hpp"
 #include "device/gpu_driver/copy_queue.hpp"
+#include "device/gpu_driver/gpu_nic_access.hpp"
 #include "device/gpu_driver/gpu_traits.hpp"
 #include "device/gpu_driver/kernel_code.hpp"
 #include "device/gpu_driver/offered_memory.hpp"
@@ -52,7 +53,8 @@ class GpuDevice : public Device {
         context_(driver, device_ordinal(driver, index)),
         traits_(gpu_device_traits(driver, index)),
         code_(driver, context_.get(), traits_.shared_bytes, traits_.name),
-        setup_stream_(driver, context_.get()) {}
+        setup_stream_(driver, context_.get()),
+        nic_access_(driver, context_.ordinal(), context_.get()) {}
 
   const DeviceTraits& traits() const override { return traits_; }
   void on_fault(std::function<void(const std::string&)> handler) override { on_fault_ = std::move(handler); }
@@ -128,6 +130,7 @@ class GpuDevice : public Device {
     const Current current = enter();
     static_cast<ReachableMemory&>(memory).allow(context_.ordinal());
   }
+  NicAccess* nic_access() override { return &nic_access_; }
 
   ucclEpStream_t stream_create() override {
     const Current current = enter();
@@ -241,6 +244,7 @@ class GpuDevice : public Device {
   const DeviceTraits traits_;
   KernelCode code_;
   OwnStream setup_stream_;
+  GpuNicAccess nic_access_;
   std::map<void*, std::unique_ptr<MappedAllocation>> shareable_;
   std::function<void(const std::string&)> on_fault_;
 };

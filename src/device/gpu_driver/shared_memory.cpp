@@ -8,8 +8,14 @@
 namespace ucclep::gpu {
 namespace {
 
-AllocationProperties properties_on(DeviceOrdinal device) {
+// NICs reach it where the driver lets them.
+AllocationProperties properties_on(const Driver& driver, DeviceOrdinal device) {
   AllocationProperties properties{};
+  if (const int attribute = driver.facts().nic_attribute.peer_memory_of_virtual; attribute != 0) {
+    int capable = 0;
+    driver.check(driver.api().device_attribute(&capable, attribute, device), "asking what NICs can do with a device");
+    properties.rdma_capable = capable != 0 ? 1 : 0;
+  }
   properties.type = allocation_pinned;
   properties.handle_types = handle_posix_fd;
   properties.location = {location_device, device};
@@ -19,7 +25,7 @@ AllocationProperties properties_on(DeviceOrdinal device) {
 }  // namespace
 
 size_t window_granularity(const Driver& driver, DeviceOrdinal device) {
-  const AllocationProperties properties = properties_on(device);
+  const AllocationProperties properties = properties_on(driver, device);
   size_t granularity = 0;
   driver.check(driver.api().allocation_granularity(&granularity, &properties, granularity_recommended),
                "asking for the granularity of window memory");
@@ -31,7 +37,7 @@ std::unique_ptr<MappedAllocation> MappedAllocation::create(const Driver& driver,
   const size_t mapped = round_up(bytes, window_granularity(driver, device));
   std::unique_ptr<MappedAllocation> memory(new MappedAllocation(driver, mapped, 0, bytes));
   const DriverApi& api = driver.api();
-  const AllocationProperties properties = properties_on(device);
+  const AllocationProperties properties = properties_on(driver, device);
   HeldAllocation handle(driver);
   driver.check(api.allocation_create(handle.receive(), mapped, &properties, 0), "allocating window memory");
   handle.hold();

@@ -10,14 +10,16 @@
 
 namespace ucclep::proxy {
 
-// Regions of a group: its own window, and behind it the user's, by id.
+// Regions of a group: rows and headers, what the proxies of a channel read and write themselves, and behind these the
+// windows of the user's, by id.
+constexpr uint32_t channel_region = 1;
 constexpr uint32_t user_window(uint32_t id) {
-  return 1 + id;
+  return 2 + id;
 }
 
 struct ChannelPlaces {
   uint32_t rows = 0;                       // signals and teams; 0: the group has no channel
-  std::byte* window = nullptr;             // the group's own, here
+  std::byte* window = nullptr;             // the channel's, here
   uint64_t messages = 0, letters = 0;      // offsets there: [rank][channel_window]
   uint64_t staged_out = 0, staged_in = 0;  // likewise, of staged puts: [rank][staged_window]
   ChannelWords words = {};

@@ -49,13 +49,7 @@ class Connector {
 void Connector::check() const {
   const GroupShape& shape = spec_.shape;
   std::vector<uint64_t> bytes;
-  for (const transport::Memory& window : spec_.windows) {
-    // Those of a GPU would have to be flushed before their arrival is told (P11).
-    if (window.kind != UCCLEP_MEMORY_HOST) {
-      fail(ucclEpNotSupported, "proxies for windows of memory other than the host's");
-    }
-    bytes.push_back(window.bytes);
-  }
+  for (const transport::Memory& window : spec_.windows) bytes.push_back(window.bytes);
   check_places(shape.places, shape.ranks, shape.in_flight, bytes);
   if (shape.rank >= shape.ranks || spec_.lines.size() != shape.ranks || spec_.words.ranks != shape.ranks ||
       spec_.words.in_flight != shape.in_flight || !shape.credits.is_sound() ||
@@ -106,13 +100,15 @@ void Connector::open(OpenPort& open) {
   Port& port = parts_[open.thread].ports[open.port];
   Nic& nic = *nics_[open.nic];
   const auto peers = static_cast<uint32_t>(port.peer_of.size());
+  uint32_t kinds = UCCLEP_MEMORY_HOST;
+  for (const transport::Memory& window : spec_.windows) kinds |= window.kind;
   port.nic = &nic.in_flight;
   port.endpoint = nic.config.transport->open({.nic = nic.config.name.c_str(),
                                               .peers = peers,
                                               .sends = spec_.sends,
                                               .receives = peers * shape.credits.entries(),
                                               .timeout_ms = shape.timeout_ms,
-                                              .memory = UCCLEP_MEMORY_HOST});
+                                              .memory = kinds});
   const Traits& traits = port.endpoint->traits();
   port.sends = traits.sends;
   nic.in_flight.narrow(traits.max_bytes == 0 ? InFlight::any_bytes : traits.max_bytes, InFlight::any_messages);

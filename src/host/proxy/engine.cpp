@@ -24,7 +24,7 @@ ProxyGroup::ProxyGroup(const GroupSpec& spec, std::vector<GroupShare::Parts> par
   for (GroupShare::Parts& part : parts) {
     ports_ += static_cast<uint32_t>(part.ports.size());
     shares_.push_back(std::make_shared<GroupShare>(spec.shape, std::move(part), spec.words, consumed, faults,
-                                                   spec.copies ? spec.copies() : nullptr));
+                                                   spec.copies ? spec.copies() : nullptr, spec.flush));
   }
 }
 

@@ -7,6 +7,8 @@
 #include <array>
 #include <utility>
 
+#include "base/error.hpp"
+
 namespace ucclep::proxy {
 namespace {
 
@@ -22,7 +24,8 @@ uint32_t& region_of(std::vector<uint32_t>& regions, uint32_t id) {
 }  // namespace
 
 GroupShare::GroupShare(const GroupShape& shape, Parts parts, const Arrivals& words,
-                       std::shared_ptr<ConsumedHere> consumed, FaultSink sink, std::unique_ptr<CopyQueue> copies)
+                       std::shared_ptr<ConsumedHere> consumed, FaultSink sink, std::unique_ptr<CopyQueue> copies,
+                       std::function<void()> flush)
     : shape_(shape),
       parts_(std::move(parts)),
       consumed_(std::move(consumed)),
@@ -32,6 +35,7 @@ GroupShare::GroupShare(const GroupShape& shape, Parts parts, const Arrivals& wor
       receiver_(shape_, words, *consumed_, sender_, parts_.peers, counts_, log_.get(), staging_.get()),
       number_of_(shape.ranks, none),
       watched_(parts_.peers.size()),
+      flush_(std::move(flush)),
       sink_(std::move(sink)) {
   for (uint32_t number = 0; number < parts_.peers.size(); ++number) number_of_[parts_.peers[number].rank] = number;
   parting_.reserve(parts_.peers.size());
@@ -133,19 +137,38 @@ bool GroupShare::complete_partings() {
 bool GroupShare::poll(Port& port) {
   std::array<transport::Completion, batch> completions;
   const uint32_t count = port.endpoint->poll(completions);
-  const bool hushed = hushed_.load(std::memory_order_relaxed);
-  for (const transport::Completion& one : std::span(completions).first(count)) {
+  const std::span<const transport::Completion> come = std::span(completions).first(count);
+  const bool takes_in = !hushed_.load(std::memory_order_relaxed) && flush(come);
+  for (const transport::Completion& one : come) {
     if (one.kind == UCCLEP_COMPLETION_DONE) {
       port.give(one.bytes);
       sender_.ended(port.peer_of[one.peer]);
     } else if (one.kind == UCCLEP_COMPLETION_ERROR) {
       take_error(port, one);
-    } else if (!hushed) {
+    } else if (takes_in) {
       if (one.bytes != UCCLEP_UNKNOWN_LENGTH) counts_.bytes_in.add(one.bytes);
       receiver_.arrive(one.imm);
     }
   }
   return count > 0;
+}
+
+// P11, before anybody hears of what has come: words of progress, letters, and that puts are placed. Once for all that
+// the endpoint has reported. False: nothing may be told any more.
+bool GroupShare::flush(std::span<const transport::Completion> come) {
+  const auto brings = [](const transport::Completion& one) {
+    return one.kind == UCCLEP_COMPLETION_ARRIVAL && brings_bytes(unpack(one.imm));
+  };
+  if (!flush_ || flush_failed_ || std::ranges::none_of(come, brings)) return !flush_failed_;
+  try {
+    flush_();
+  } catch (const Error& error) {
+    flush_failed_ = true;
+    report(
+        {ucclEpUnhandledDeviceError, "network", -1,
+         fmt::format("rank {}: what has come cannot be made visible to its kernels: {}", shape_.rank, error.what())});
+  }
+  return !flush_failed_;
 }
 
 bool GroupShare::poll_copies() {

@@ -9,9 +9,11 @@
 #pragma once
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -32,9 +34,9 @@ class GroupShare {
     std::vector<RingMemory> rings;
   };
   // consumed: the same for all shares of the group. sink is called by the proxy thread. copies: where NICs do not reach
-  // the user's windows.
+  // the user's windows. flush: as in GroupSpec.
   GroupShare(const GroupShape& shape, Parts parts, const Arrivals& words, std::shared_ptr<ConsumedHere> consumed,
-             FaultSink sink, std::unique_ptr<CopyQueue> copies = nullptr);
+             FaultSink sink, std::unique_ptr<CopyQueue> copies = nullptr, std::function<void()> flush = {});
 
   // The proxy thread, again and again. True when anything happened.
   bool step();
@@ -84,6 +86,7 @@ class GroupShare {
   const char* what_is_wrong(const Command& command);
   bool complete_partings();
   bool poll(Port& port);
+  bool flush(std::span<const transport::Completion> come);
   bool poll_copies();
   bool copies() const { return staging_ != nullptr && !staging_->idle(); }
   void take_error(Port& port, const transport::Completion& completion);
@@ -107,6 +110,8 @@ class GroupShare {
   Clock::time_point last_watch_ = Clock::now();
   std::vector<uint32_t> parting_;  // peers that are parted from, while something posted to them has not ended
   std::vector<Loss> losses_;       // of this round
+  const std::function<void()> flush_;
+  bool flush_failed_ = false;
   FaultSink sink_;
   mutable std::mutex mutex_;
   std::optional<Fault> first_fault_;

@@ -81,6 +81,10 @@ constexpr Immediate message_arrives(uint64_t number, uint32_t source, bool lette
   return {ImmKind::message, static_cast<uint8_t>(letter), static_cast<uint16_t>(source),
           static_cast<uint16_t>(number % imm_values)};
 }
+// Into memory that kernels read: rows, a header, a put. A word brings none, and letters are the proxies' to read.
+constexpr bool brings_bytes(const Immediate& imm) {
+  return imm.kind != ImmKind::word && imm != message_arrives(imm.value, imm.source, true);
+}
 constexpr Word consumed_word(Kind kind) {
   return static_cast<Word>(kind);
 }

@@ -302,10 +302,10 @@ void Sender::chain_of_channel(uint32_t number, Line& line, const Command& comman
   const uint64_t numbered = peers_[number].messages.number_of(command.epoch());
   const bool letter = command.operation() == CommandOp::letter;
   const Message& message = shape_.channel.message(rank, numbered);
-  const bool within = letter || staging_ != nullptr;  // from the group's own window into the peer's
+  const bool within = letter || staging_ != nullptr;  // from the channel's window into the peer's
   transport::Operation& operation = chain(line, message_arrives(numbered, shape_.rank, letter), numbered);
-  operation.local_region = ports_[line.port].regions[within ? 0 : user_window(message.from_window)];
-  operation.remote_region = line.regions[within ? 0 : user_window(message.to_window)];
+  operation.local_region = ports_[line.port].regions[within ? channel_region : user_window(message.from_window)];
+  operation.remote_region = line.regions[within ? channel_region : user_window(message.to_window)];
   operation.bytes = bytes_of(number, command);
   if (letter) {
     operation.local_offset = shape_.channel.message_at(rank, numbered);

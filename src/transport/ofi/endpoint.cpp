@@ -74,6 +74,7 @@ void OfiEndpoint::open(const Config& config) {
   endpoint_.reset(endpoint);
   check(fi_ep_bind(endpoint, &queue->fid, FI_TRANSMIT | FI_RECV), "fi_ep_bind of the completion queue");
   check(fi_ep_bind(endpoint, &addresses->fid, 0), "fi_ep_bind of the address vector");
+  if (duties_.device_memory) duties_.device_memory = reaches_device_memory();
   check(fi_enable(endpoint), "fi_enable");
 
   regions_.emplace(library_, duties_, *domain, *endpoint, token_);
@@ -96,6 +97,17 @@ void OfiEndpoint::open(const Config& config) {
              .max_message = limit(max_rma_size, info_->ep_attr->max_msg_size),
              .max_bytes = 0};
   if (duties_.device_memory) traits_.memory |= UCCLEP_MEMORY_CUDA | UCCLEP_MEMORY_HIP;
+}
+
+// Else a provider may copy what its NIC does not reach by itself, at times that no flush knows of. EFA promises it when
+// it is asked to; its fabric efa-direct always does, and only says so.
+bool OfiEndpoint::reaches_device_memory() const {
+  int mode = FI_HMEM_P2P_REQUIRED;
+  size_t bytes = sizeof(mode);
+  if (fi_setopt(&endpoint_->fid, FI_OPT_ENDPOINT, FI_OPT_FI_HMEM_P2P, &mode, bytes) == 0) return true;
+  mode = FI_HMEM_P2P_ENABLED;
+  return fi_getopt(&endpoint_->fid, FI_OPT_ENDPOINT, FI_OPT_FI_HMEM_P2P, &mode, &bytes) == 0 &&
+         mode == FI_HMEM_P2P_REQUIRED;
 }
 
 // Of writes and reads, by what newer libfabric says of these alone: EFA injects messages, but no writes.

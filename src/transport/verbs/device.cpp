@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/verbs/device.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -150,12 +148,9 @@ Grant grant(const Device& device, const Config& config) {
 uint32_t memory_kinds(const Library& library, const NicFamily& family) {
   uint32_t kinds = UCCLEP_MEMORY_HOST;
   if (family.dma_buf && library.reg_dmabuf_mr != nullptr) kinds |= UCCLEP_MEMORY_DMABUF;
-  // Drivers of GPUs give their memory to NICs through modules of their own.
-  const auto loaded = [](const char* path) { return access(path, F_OK) == 0; };
-  if (family.peer_memory && (loaded("/sys/module/nvidia_peermem") || loaded("/sys/kernel/mm/memory_peers/nv_mem"))) {
-    kinds |= UCCLEP_MEMORY_CUDA;
-  }
-  if (family.peer_memory && loaded("/sys/kernel/mm/memory_peers/amdkfd")) kinds |= UCCLEP_MEMORY_HIP;
+  // Drivers of GPUs give their memory to NICs through modules of their own, which have had several names: whether there
+  // is one a registration shows.
+  if (family.peer_memory) kinds |= UCCLEP_MEMORY_CUDA | UCCLEP_MEMORY_HIP;
   return kinds;
 }
 

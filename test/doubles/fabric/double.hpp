@@ -26,6 +26,7 @@ struct ProviderRow {
   size_t regions;
   bool ordered;          // delivers in the order of posting
   bool events;           // an immediate needs a region that was registered for events
+  int p2p;               // FI_OPT_FI_HMEM_P2P: 0: it does not know the option, 1: takes it, 2: says that it is required
   unsigned connects_in;  // the first operations for a peer find it not connected yet
 };
 

@@ -140,8 +140,18 @@ int name_of(fid_t fid, void* room, size_t* bytes) {
   return 0;
 }
 
+int set_option(fid_t fid, int level, int option, const void* value, size_t bytes) {
+  const bool p2p = level == FI_OPT_ENDPOINT && option == FI_OPT_FI_HMEM_P2P && end_of(fid).row.p2p == 1;
+  if (!p2p) return -FI_ENOPROTOOPT;
+  return bytes == sizeof(int) && *static_cast<const int*>(value) == FI_HMEM_P2P_REQUIRED ? 0 : -FI_EINVAL;
+}
+
 int option_of(fid_t fid, int level, int option, void* value, size_t* bytes) {
   const ProviderRow& row = end_of(fid).row;
+  if (level == FI_OPT_ENDPOINT && option == FI_OPT_FI_HMEM_P2P && row.p2p == 2) {
+    *static_cast<int*>(value) = FI_HMEM_P2P_REQUIRED;
+    return 0;
+  }
   const size_t known = option == opt_inject_rma_size ? row.inject_rma
                        : option == opt_max_rma_size  ? row.max_rma
                                                      : ProviderRow::unknown;
@@ -157,7 +167,10 @@ fi_ops end_ops = table<fi_ops>([](auto& t) {
   t.bind = bind_end;
   t.control = enable_end;
 });
-fi_ops_ep end_calls = table<fi_ops_ep>([](auto& t) { t.getopt = option_of; });
+fi_ops_ep end_calls = table<fi_ops_ep>([](auto& t) {
+  t.getopt = option_of;
+  t.setopt = set_option;
+});
 fi_ops_cm end_names = table<fi_ops_cm>([](auto& t) { t.getname = name_of; });
 fi_ops_msg end_messages = table<fi_ops_msg>([](auto& t) { t.recv = receive; });
 fi_ops_rma end_rma = table<fi_ops_rma>([](auto& t) {

@@ -145,6 +145,7 @@ int open_domain(fid_fabric*, fi_info* info, fid_domain** made, void* context) {
   domain->ops = &domain_calls;
   domain->mr = &domain_regions;
   domain->row = &row_of(*info);
+  domain->device_memory = (info->caps & FI_HMEM) != 0;
   *made = domain;
   return 0;
 }

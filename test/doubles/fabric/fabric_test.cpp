@@ -140,11 +140,15 @@ TEST_CASE("ofi: each provider gets what it asks for", "[fabric]") {
 TEST_CASE("ofi: device memory is asked for when it is to be registered", "[fabric]") {
   Config gpu = config;
   gpu.memory = UCCLEP_MEMORY_HOST | UCCLEP_MEMORY_CUDA;
+  for (const char* row : {"efa", "efa-direct"}) {  // the one takes it as an option, the other says that it is so
+    play(row);
+    CHECK(make_transport("ofi:efa")->open(gpu)->traits().memory ==
+          (UCCLEP_MEMORY_HOST | UCCLEP_MEMORY_CUDA | UCCLEP_MEMORY_HIP));
+    CHECK((seen().mr_mode & FI_MR_HMEM) != 0);
+  }
+  // A provider that may copy by itself, and one without it, still have host memory.
   play("shm");
-  CHECK(make_transport("ofi:shm")->open(gpu)->traits().memory ==
-        (UCCLEP_MEMORY_HOST | UCCLEP_MEMORY_CUDA | UCCLEP_MEMORY_HIP));
-  CHECK((seen().mr_mode & FI_MR_HMEM) != 0);
-  // A provider without it still has host memory.
+  CHECK(make_transport("ofi:shm")->open(gpu)->traits().memory == UCCLEP_MEMORY_HOST);
   play("tcp");
   CHECK(make_transport("ofi:tcp")->open(gpu)->traits().memory == UCCLEP_MEMORY_HOST);
 }

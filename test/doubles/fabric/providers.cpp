@@ -24,18 +24,19 @@ constexpr ProviderRow rows[] = {
     // The device itself (SRD). Without "unsolicited write receive" each immediate uses up a receive, and a write cannot
     // be injected although a send can.
     {"efa-direct", "efa", "efa-direct", FI_HMEM, FI_CONTEXT2 | FI_RX_CQ_DATA, efa_regions | FI_MR_LOCAL, 4, 4, 128, 256,
-     32, 1 << 30, 0, 1 << 30, 64, false, false, 0},
+     32, 1 << 30, 0, 1 << 30, 64, false, false, 2, 0},
     // With software above it, on a device that needs no receives.
-    {"efa", "efa", "efa", FI_HMEM, 0, efa_regions, 4, 4, 256, 256, 3928, endless, 3928, 1 << 30, 64, false, false, 0},
+    {"efa", "efa", "efa", FI_HMEM, 0, efa_regions, 4, 4, 256, 256, 3928, endless, 3928, 1 << 30, 64, false, false, 1,
+     0},
     // An immediate needs a region that was registered for events.
     {"cxi", "cxi", "cxi", FI_HMEM | FI_RMA_EVENT, 0, FI_MR_ENDPOINT | FI_MR_ALLOCATED | FI_MR_PROV_KEY, 8, 8, 512, 1024,
-     192, 0xffffffff, none, none, 100, false, true, 0},
-    {"tcp", "tcp", "tcp", FI_RMA_EVENT, 0, 0, 8, 8, 256, 256, 128, endless, none, none, 1024, true, false, 0},
-    {"net", "net", "net", FI_RMA_EVENT, 0, 0, 8, 8, 256, 256, 128, endless, none, none, 1024, true, false, 0},
+     192, 0xffffffff, none, none, 100, false, true, 0, 0},
+    {"tcp", "tcp", "tcp", FI_RMA_EVENT, 0, 0, 8, 8, 256, 256, 128, endless, none, none, 1024, true, false, 0, 0},
+    {"net", "net", "net", FI_RMA_EVENT, 0, 0, 8, 8, 256, 256, 128, endless, none, none, 1024, true, false, 0, 0},
     {"shm", "shm", "shm", FI_RMA_EVENT | FI_HMEM, 0, FI_MR_VIRT_ADDR, 8, 8, 1024, 1024, 4096, endless, none, none, 1024,
-     true, false, 0},
+     true, false, 0, 0},
     {"rxm", "verbs;ofi_rxm", "IB-0xfe80000000000000", 0, 0, efa_regions | FI_MR_LOCAL, 4, 4, 192, 192, 192, 1 << 30,
-     none, none, 256, true, false, 5},
+     none, none, 256, true, false, 0, 5},
 };
 
 std::vector<const ProviderRow*> played() {

@@ -2,6 +2,7 @@
 #include <rdma/fi_errno.h>
 
 #include "doubles/fabric/objects.hpp"
+#include "doubles/gpu_memory.hpp"
 
 namespace ucclep::test {
 namespace {
@@ -40,6 +41,14 @@ int enable_region(fid* fid, int command, void*) {
   return 0;
 }
 
+// Memory of a GPU is called so. The provider makes the dma-buf itself, where the GPU has some.
+bool takes(const Domain& domain, const fi_mr_attr& wanted) {
+  const int gpu = doubles::nic_access(wanted.mr_iov->iov_base);
+  if (wanted.iface == FI_HMEM_SYSTEM) return gpu == 0;
+  return wanted.iface == FI_HMEM_CUDA && domain.device_memory &&
+         (gpu & (ucclep_double_by_address | ucclep_double_by_dma_buf)) != 0;
+}
+
 fi_ops region_ops = table<fi_ops>([](auto& t) {
   t.close = close_region;
   t.bind = bind_region;
@@ -55,7 +64,7 @@ int register_region(fid* of, const fi_mr_attr* wanted, uint64_t flags, fid_mr** 
   const ProviderRow& row = *domain.row;
   wire.seen.region_flags = flags;
   if ((flags & ~(row.caps & FI_RMA_EVENT)) != 0) return -FI_EBADFLAGS;
-  if (wanted->iov_count != 1) return -FI_EINVAL;
+  if (wanted->iov_count != 1 || !takes(domain, *wanted)) return -FI_EINVAL;
   if (domain.regions == row.regions) return -FI_ENOSPC;
   const bool own_keys = (row.mr_mode & FI_MR_PROV_KEY) == 0;
   const uint64_t number = wire.next_number++ * 16 + 1;

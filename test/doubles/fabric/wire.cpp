@@ -4,7 +4,8 @@
 #include <rdma/fi_errno.h>
 
 #include <algorithm>
-#include <cstring>
+
+#include "doubles/gpu_memory.hpp"
 
 namespace ucclep::test {
 namespace {
@@ -81,7 +82,7 @@ bool Wire::carry_out(End& end, const End::Request& request) {
     return true;
   }
   if (request.bytes > 0)
-    std::memmove(request.reads ? request.local : remote, request.reads ? remote : request.local, request.bytes);
+    doubles::nic_write(request.reads ? request.local : remote, request.reads ? remote : request.local, request.bytes);
   if (request.announced) {
     fi_context2* receive = nullptr;
     if (uses_receive) {

@@ -21,6 +21,7 @@ namespace ucclep::test {
 
 struct Domain : fid_domain {
   const ProviderRow* row = nullptr;
+  bool device_memory = false;     // it was asked for
   size_t regions = 0, users = 0;  // whatever has to be closed before it
 };
 

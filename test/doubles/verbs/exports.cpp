@@ -7,6 +7,8 @@
 #include <cstring>
 #include <iterator>
 
+#include "doubles/dma_buf.hpp"
+#include "doubles/gpu_memory.hpp"
 #include "doubles/verbs/fabric.hpp"
 
 namespace ucclep::test {
@@ -14,14 +16,14 @@ namespace {
 
 constexpr uint32_t big = 1 << 30;
 constexpr NicLimits families[] = {
-    {"mlx5", 0x02c9, true, 32768, 4194303, 8192, 32767, 828, big, 0, false},
-    {"infiniband", 0x02c9, false, 32768, 4194303, 8192, 32767, 828, big, 0, false},
-    {"bnxt_re", 0x14e4, true, 65407, 8388607, 4096, 65535, 96, big, 256, false},
-    {"ionic", 0x1dd8, true, 65535, 65535, 0, 0, 32, big, 256, false},
-    {"irdma", 0x8086, true, 4063, 1048574, 0, 0, 48, 2147483647, 0, false},
-    {"erdma", 0x1ded, true, 8192, 1048576, 0, 0, 96, big, 0, false},
-    {"rxe", 0xffffff, true, 16384, 32767, 65408, 32768, 400, 1 << 23, 0, true},
-    {"stranger", 0x1234, true, 64, 200, 16, 40, 0, 1 << 20, 0, false},
+    {"mlx5", 0x02c9, true, 32768, 4194303, 8192, 32767, 828, big, 0, false, true, true},
+    {"infiniband", 0x02c9, false, 32768, 4194303, 8192, 32767, 828, big, 0, false, true, true},
+    {"bnxt_re", 0x14e4, true, 65407, 8388607, 4096, 65535, 96, big, 256, false, true, true},
+    {"ionic", 0x1dd8, true, 65535, 65535, 0, 0, 32, big, 256, false, true, true},
+    {"irdma", 0x8086, true, 4063, 1048574, 0, 0, 48, 2147483647, 0, false, true, false},
+    {"erdma", 0x1ded, true, 8192, 1048576, 0, 0, 96, big, 0, false, false, false},
+    {"rxe", 0xffffff, true, 16384, 32767, 65408, 32768, 400, 1 << 23, 0, true, false, false},
+    {"stranger", 0x1234, true, 64, 200, 16, 40, 0, 1 << 20, 0, false, true, true},
 };
 
 const NicLimits* played() {
@@ -59,6 +61,16 @@ template <class Object>
 Object* refused(int code) {
   errno = code;
   return nullptr;
+}
+
+ibv_mr* register_memory(ibv_pd* domain, char* memory, size_t bytes, uint64_t iova, unsigned access) {
+  Fabric& fabric = Fabric::get();
+  const std::lock_guard lock(fabric.lock);
+  const uint32_t key = fabric.next_number++ << 8;
+  auto* region = new Registered{{domain->context, domain, memory, bytes, key, key, key}, iova};
+  fabric.seen.access = access;
+  fabric.regions[key] = region;
+  return region;
 }
 
 int post_send(ibv_qp* to, ibv_send_wr* wr, ibv_send_wr** bad) {
@@ -131,6 +143,8 @@ int poll_cq(ibv_cq* of, int room, ibv_wc* out) {
 }  // namespace ucclep::test
 
 using namespace ucclep::test;
+using ucclep::doubles::nic_access;
+using ucclep::doubles::read_dma_buf;
 
 extern "C" {
 
@@ -313,21 +327,29 @@ int ibv_destroy_qp(ibv_qp* of) {
   return 0;
 }
 
-ibv_mr* ibv_reg_mr_iova2(ibv_pd* domain, void* data, size_t bytes, uint64_t, unsigned access) {
-  Fabric& fabric = Fabric::get();
-  const std::lock_guard lock(fabric.lock);
-  const uint32_t key = fabric.next_number++ << 8;
-  auto* region = new ibv_mr{domain->context, domain, data, bytes, key, key, key};
-  fabric.seen.access = access;
-  fabric.regions[key] = region;
-  return region;
+ibv_mr* ibv_reg_mr_iova2(ibv_pd* domain, void* data, size_t bytes, uint64_t iova, unsigned access) {
+  const int gpu = nic_access(data);
+  const bool peer_memory = (gpu & ucclep_double_by_address) != 0 && limits_of(domain->context).addresses_of_gpus;
+  if (gpu != 0 && !peer_memory) return refused<ibv_mr>(EFAULT);
+  return register_memory(domain, static_cast<char*>(data), bytes, iova, access);
+}
+
+ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* domain, uint64_t offset, size_t bytes, uint64_t iova, int fd, int access) {
+  const auto content = read_dma_buf(fd);
+  if (!limits_of(domain->context).dma_bufs) return refused<ibv_mr>(EOPNOTSUPP);
+  if (!content) return refused<ibv_mr>(EBADF);
+  constexpr uint64_t page = 4096;
+  if (offset > content->bytes || bytes > content->bytes - offset || offset % page != iova % page) {
+    return refused<ibv_mr>(EINVAL);
+  }
+  return register_memory(domain, content->data + offset, bytes, iova, static_cast<unsigned>(access));
 }
 
 int ibv_dereg_mr(ibv_mr* region) {
   Fabric& fabric = Fabric::get();
   const std::lock_guard lock(fabric.lock);
   fabric.regions.erase(region->rkey);
-  delete region;
+  delete static_cast<Registered*>(region);
   return 0;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "doubles/verbs/fabric.hpp"
 
-#include <cstring>
+#include "doubles/gpu_memory.hpp"
 
 namespace ucclep::test {
 namespace {
@@ -29,10 +29,10 @@ Fabric& Fabric::get() {
 char* Fabric::memory(uint32_t key, uint64_t address, uint64_t bytes) {
   const auto found = regions.find(key);
   if (found == regions.end()) return nullptr;
-  const auto base = reinterpret_cast<uint64_t>(found->second->addr);
+  const Registered& region = *found->second;
   const bool inside =
-      address >= base && bytes <= found->second->length && address - base <= found->second->length - bytes;
-  return inside ? reinterpret_cast<char*>(address) : nullptr;
+      address >= region.iova && bytes <= region.length && address - region.iova <= region.length - bytes;
+  return inside ? static_cast<char*>(region.addr) + (address - region.iova) : nullptr;
 }
 
 void Fabric::complete(Pair& pair, const Pair::Request& request, ibv_wc_status status) {
@@ -100,7 +100,7 @@ bool Fabric::carry_out(Pair& pair, const Pair::Request& request) {
       return true;
     }
     const bool reads = request.wr.opcode == IBV_WR_RDMA_READ;
-    std::memmove(reads ? local : remote, reads ? remote : local, bytes);
+    doubles::nic_write(reads ? local : remote, reads ? remote : local, bytes);
   }
   if (announced) {
     ibv_wc wc{};

@@ -51,10 +51,14 @@ struct Pair : ibv_qp {
   std::chrono::steady_clock::time_point silent_since{};  // the peer does not answer
 };
 
+struct Registered : ibv_mr {
+  uint64_t iova;  // what its first byte is called on the wire
+};
+
 struct Fabric {
   std::mutex lock;
   std::unordered_map<uint32_t, Pair*> pairs;
-  std::unordered_map<uint32_t, ibv_mr*> regions;
+  std::unordered_map<uint32_t, Registered*> regions;
   uint32_t next_number = 100;
   Seen seen{};
 

@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0
+// P11, where windows lie that NICs read and write: over doubles of a GPU's driver and of NICs, which see to it that
+// what a NIC writes into a GPU's memory is not there before it is flushed, if the platform orders nothing.
+#include <unistd.h>
+
+#include <array>
+#include <catch2/catch.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <list>
+#include <map>
+#include <set>
+
+#include "conformance/exchange.hpp"
+#include "conformance/network_scenarios.hpp"
+#include "conformance/nodes.hpp"
+#include "device/nic_access.hpp"
+#include "doubles/support.hpp"
+#include "support/test_env.hpp"
+#include "user_kernels/channel_fixture.hpp"
+
+namespace ucclep::test {
+namespace {
+
+// As cuda.h numbers them.
+constexpr int to_owner = 100, to_all_devices = 200;
+constexpr const char* no_dma_buf = "124:0";
+constexpr const char* efa = "ofi:efa";
+
+using Settings = std::map<std::string, std::string>;  // of the environment
+
+// A machine with two NICs of these names.
+std::string topology_with(const std::array<std::string, 2>& nics) {
+  std::ifstream file(UCCLEP_TEST_TWO_NICS);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  for (size_t i = 0; i < nics.size(); ++i) {
+    const std::string there = "mlx5_" + std::to_string(i + 1);
+    const size_t at = text.find(there);
+    REQUIRE(at != std::string::npos);
+    text.replace(at, there.size(), nics[i]);
+  }
+  return text;
+}
+
+// What a case asks of the platform, and what the library says of it in its log.
+class Platform {
+ public:
+  explicit Platform(const Settings& settings = {}) : double_(gpu::cuda_facts) {
+    std::ofstream(log().path, std::ios::trunc);
+    for (const auto& [variable, value] : settings) settings_.emplace_back(variable, value);
+    std::ofstream(topology_) << topology_with(nics_of(settings));
+    settings_.emplace_back("UCCLEP_TOPO_FILE", topology_);
+    for (const int scope : {to_owner, to_all_devices}) before_[scope] = double_.flushes(scope);
+  }
+  ~Platform() { std::remove(topology_.c_str()); }
+  int flushes(int scope) const { return double_.flushes(scope) - before_.at(scope); }
+  // What ranks said of the memory, each once.
+  std::multiset<std::string> said() const {
+    std::multiset<std::string> lines;
+    std::ifstream file(log().path);
+    for (std::string line; std::getline(file, line);) {
+      const size_t begin = line.find("NICs read and write");
+      if (begin != std::string::npos) lines.insert(line.substr(begin));
+    }
+    return lines;
+  }
+  // All of so many ranks, this sentence.
+  void all_said(int ranks, const std::string& sentence) const {
+    const std::multiset<std::string> lines = said();
+    CHECK(lines.size() == static_cast<size_t>(ranks));
+    for (const std::string& line : lines) CHECK_THAT(line, Catch::Matchers::Contains(sentence));
+  }
+  const Double& driver() const { return double_; }
+
+ private:
+  // Those of the doubles: of verbs the first has no active port.
+  static std::array<std::string, 2> nics_of(const Settings& settings) {
+    const auto verbs = settings.find("UCCLEP_DOUBLE_NIC");
+    if (verbs == settings.end()) return {"efa_0", "efa_1"};
+    return {verbs->second + "_1", verbs->second + "_2"};
+  }
+
+  // Of the process, which has it open.
+  struct Log {
+    const std::string path = "/tmp/ucclep_network_memory_" + std::to_string(getpid());
+    ~Log() { std::remove(path.c_str()); }
+  };
+  static const Log& log() {
+    static const Log log;
+    std::ofstream(log.path, std::ios::app);
+    return log;
+  }
+
+  // The library reads a file of topology once.
+  static inline int number_ = 0;
+  std::string topology_ = log().path + "_" + std::to_string(number_++) + ".xml";
+  Double double_;
+  std::list<Setting> settings_;
+  Setting level_{"UCCLEP_DEBUG", "INFO"}, file_{"UCCLEP_DEBUG_FILE", log().path};
+  std::map<int, int> before_;
+};
+
+// Bit for bit.
+void exchange_rows(const Nodes& nodes, const std::string& transport, size_t scenarios, int rounds = 3,
+                   const std::set<Layout>& layouts = {std::begin(all_layouts), std::end(all_layouts)}) {
+  const int ranks = ranks_of(nodes);
+  run_ranks(ranks, [&](Rank& rank) {
+    Comm comm(rank, in_nodes(rank, nodes, transport.c_str()));
+    Stream stream(comm);
+    const std::vector<Scenario> all = some_of_everything(ranks);
+    for (size_t i = 0; i < scenarios; ++i) {
+      for (Scenario scenario : in_all_layouts(all[i])) {
+        scenario.ranks = ranks;
+        scenario.nodes = nodes;
+        if (!exists(scenario) || layouts.count(scenario.layout) == 0) continue;
+        const Group group = make_group(comm, group_config({scenario}));
+        const Handle handle = make_handle(group, handle_config(scenario));
+        for (int round = 0; round < rounds; ++round) {
+          round_trip(rank, comm, handle, stream, scenario, static_cast<uint64_t>(round) + 1);
+        }
+      }
+    }
+    no_async_error(comm);
+  });
+}
+
+TEST_CASE("network memory: the rule of flushes", "[memory]") {
+  using enum NicWritesReach;
+  for (const bool flushes : {false, true}) {
+    CHECK(flush_rule({all_devices, flushes}, all_devices) == FlushRule::nothing);
+    CHECK(flush_rule({all_devices, flushes}, owner) == FlushRule::nothing);
+    CHECK(flush_rule({owner, flushes}, owner) == FlushRule::nothing);
+  }
+  CHECK(flush_rule({owner, true}, all_devices) == FlushRule::by_driver);
+  CHECK(flush_rule({nobody, true}, owner) == FlushRule::by_driver);
+  CHECK(flush_rule({owner, false}, all_devices) == FlushRule::unknown);
+  CHECK(flush_rule({nobody, false}, owner) == FlushRule::unknown);
+}
+
+TEST_CASE("network memory: rows in the memory of GPUs by dma-bufs and flushes", "[memory]") {
+  const Platform platform(Settings{{"UCCLEP_DOUBLE_NIC", "mlx5"}});
+  exchange_rows({2, 2}, "verbs", 2);
+  platform.all_said(4, "the GPU's memory, by dma-buf, flushed by its driver");
+  // Peers of the domain read what is at a relay.
+  CHECK(platform.flushes(to_all_devices) > 0);
+  CHECK(platform.flushes(to_owner) == 0);
+}
+
+TEST_CASE("network memory: the same by the addresses of GPUs, where they have no dma-bufs", "[memory]") {
+  const Platform platform(
+      {{"UCCLEP_DOUBLE_NIC", "bnxt_re"}, {"UCCLEP_DOUBLE_ATTRIBUTE", no_dma_buf}, {"UCCLEP_DOUBLE_PEER_MEMORY", "1"}});
+  exchange_rows({1, 1, 1}, "verbs", 1);
+  platform.all_said(3, "the GPU's memory, by its addresses, flushed by its driver");
+  CHECK(platform.flushes(to_owner) > 0);
+  CHECK(platform.flushes(to_all_devices) == 0);
+}
+
+TEST_CASE("network memory: libfabric registers the memory of GPUs where it promises not to copy", "[memory]") {
+  const std::string provider = GENERATE("efa", "efa-direct");
+  const Platform platform(Settings{{"UCCLEP_DOUBLE_PROVIDERS", provider}});
+  exchange_rows({2, 1}, efa, 1);
+  platform.all_said(3, "the GPU's memory, by its addresses");
+}
+
+TEST_CASE("network memory: a platform that orders writes of NICs needs no flush", "[memory]") {
+  const Platform platform(Settings{{"UCCLEP_DOUBLE_NIC", "mlx5"}, {"UCCLEP_DOUBLE_ATTRIBUTE", "118:200,117:0"}});
+  exchange_rows({2, 2}, "verbs", 1, 1);
+  platform.all_said(4, "the GPU's memory, by dma-buf, where writes of NICs need no flush");
+  CHECK(platform.flushes(to_owner) + platform.flushes(to_all_devices) == 0);
+}
+
+// Where they do not reach it, or nobody knows when what they write is seen, all is in host memory, and says why.
+TEST_CASE("network memory: what any rank lacks puts all in host memory", "[memory]") {
+  struct Lack {
+    const char* transport;
+    Settings settings;
+    std::string reason;
+  };
+  const auto lack = GENERATE(
+      values<Lack>({{"verbs",
+                     {{"UCCLEP_DOUBLE_NIC", "mlx5"}, {"UCCLEP_DOUBLE_ATTRIBUTE", "117:0"}},
+                     "rank 0: nothing makes a NIC's writes into its GPU's memory visible"},
+                    {"verbs",
+                     {{"UCCLEP_DOUBLE_NIC", "mlx5"}, {"UCCLEP_DOUBLE_ATTRIBUTE", "118:100,117:0"}},
+                     "rank 0: nothing makes"},
+                    {"verbs",
+                     {{"UCCLEP_DOUBLE_NIC", "mlx5"}, {"UCCLEP_DOUBLE_ATTRIBUTE", "124@2:0,116@2:0"}},
+                     "rank 2: the CUDA driver gives NICs no hold"},
+                    {"verbs",
+                     {{"UCCLEP_DOUBLE_NIC", "irdma"}, {"UCCLEP_DOUBLE_ATTRIBUTE", no_dma_buf}},
+                     "rank 0: dma-buf: the GPU's driver offers none; peer memory: the transport verbs takes none"},
+                    {"verbs",
+                     {{"UCCLEP_DOUBLE_NIC", "mlx5"}, {"UCCLEP_DOUBLE_ATTRIBUTE", no_dma_buf}},
+                     "peer memory: verbs: registering 65536 bytes"},
+                    {"verbs", {{"UCCLEP_DOUBLE_NIC", "erdma"}}, "rank 0: dma-buf: the transport verbs takes none"},
+                    {efa, {{"UCCLEP_DOUBLE_PROVIDERS", "efa"}, {"UCCLEP_DOUBLE_ATTRIBUTE", "124:0,110:0"}}, "rank 0: "},
+                    {"ofi:shm", {{"UCCLEP_DOUBLE_PROVIDERS", "shm"}}, "the transport ofi:shm takes none"},
+                    {"loopback", {}, "the transport loopback takes none"}}));
+  const Platform platform(lack.settings);
+  exchange_rows({2, 1}, lack.transport, 1, 1, {Layout::ht_flat});
+  platform.all_said(3, "NICs read and write host memory only (");
+  platform.all_said(3, lack.reason);
+  CHECK(platform.flushes(to_owner) + platform.flushes(to_all_devices) == 0);
+}
+
+TEST_CASE("network memory: UCCLEP_NETWORK_MEMORY keeps it on the host, or insists", "[memory]") {
+  SECTION("host") {
+    const Platform platform(Settings{{"UCCLEP_DOUBLE_NIC", "mlx5"}, {"UCCLEP_NETWORK_MEMORY", "host"}});
+    exchange_rows({1, 1}, "verbs", 1, 1);
+    platform.all_said(2, "host memory only (rank 0: UCCLEP_NETWORK_MEMORY=host)");
+  }
+  SECTION("device") {
+    const Platform platform(Settings{{"UCCLEP_DOUBLE_NIC", "mlx5"}, {"UCCLEP_NETWORK_MEMORY", "DEVICE"}});
+    exchange_rows({1, 1}, "verbs", 1, 1);
+    platform.all_said(2, "the GPU's memory");
+  }
+  const auto refused_at_init = [](const char* transport, ucclEpResult_t code, const std::vector<std::string>& words) {
+    run_ranks(3, [&](Rank& rank) {
+      const ucclEpCommConfig_t config = in_nodes_of(rank, 1, transport);
+      ucclEpComm_t comm = nullptr;
+      refused(ucclEpCommInitRank(&comm, rank.count, rank.ids[0], rank.rank, &config), code, "ucclEpCommInitRank",
+              words);
+    });
+  };
+  SECTION("device, which one rank cannot have") {
+    const Platform platform(
+        {{"UCCLEP_DOUBLE_NIC", "mlx5"}, {"UCCLEP_DOUBLE_ATTRIBUTE", "117@1:0"}, {"UCCLEP_NETWORK_MEMORY", "device"}});
+    refused_at_init("verbs", ucclEpNotSupported,
+                    {"UCCLEP_NETWORK_MEMORY=device", "rank 1 cannot", "neither order, nor a flush"});
+  }
+  SECTION("device, without NICs that have it") {
+    const Platform platform(Settings{{"UCCLEP_NETWORK_MEMORY", "device"}});
+    refused_at_init("loopback", ucclEpNotSupported, {"UCCLEP_NETWORK_MEMORY=device", "rank 0 cannot", "loopback"});
+  }
+  SECTION("nonsense") {
+    const Platform platform;
+    run_ranks(2, [](Rank& rank) {  // the id is there
+      if (rank.rank == 0) setenv("UCCLEP_NETWORK_MEMORY", "gpu", 1);
+      rank.board.add(0);
+      rank.board.wait(0, 2);
+      const ucclEpCommConfig_t config = in_nodes_of(rank, 1, "loopback");
+      ucclEpComm_t comm = nullptr;
+      refused(ucclEpCommInitRank(&comm, rank.count, rank.ids[0], rank.rank, &config), ucclEpInvalidArgument,
+              "ucclEpCommInitRank", {"UCCLEP_NETWORK_MEMORY=\"gpu\"", "auto|device|host"});
+    });
+    unsetenv("UCCLEP_NETWORK_MEMORY");
+  }
+}
+
+void run_channel(const Nodes& nodes, const char* transport, const std::function<void(Rank&, Channel&)>& body) {
+  run_ranks(ranks_of(nodes), [&](Rank& rank) {
+    Channel channel(rank, in_nodes(rank, nodes, transport), 2001);
+    require(channel.args.group.shape.stages_puts == 0, "puts are copied");
+    channel.args.scope = ChannelScope::warp;
+    channel.args.rounds = 3;
+    body(rank, channel);
+  });
+}
+
+TEST_CASE("network memory: puts go from window to window without a copy, and come before their signals", "[memory]") {
+  const bool by_verbs = GENERATE(true, false);
+  const Platform platform(by_verbs ? Settings{{"UCCLEP_DOUBLE_NIC", "mlx5"}}
+                                   : Settings{{"UCCLEP_DOUBLE_PROVIDERS", "efa"}});
+  run_channel({2, 2}, by_verbs ? "verbs" : efa, [](Rank& rank, Channel& channel) {
+    channel.run("exchange");
+    rank.board.add(0);
+    rank.board.wait(0, 4);
+    channel.renew_windows();
+    channel.args.seed = 1;
+    channel.run("meet");
+  });
+  CHECK(platform.flushes(to_all_devices) > 0);
+}
+
+TEST_CASE("network memory: what was put before a flush is there, and what a peer has told of", "[memory]") {
+  const Platform platform(Settings{{"UCCLEP_DOUBLE_NIC", "mlx5"}});
+  run_channel({2, 2}, "verbs", [](Rank& rank, Channel& channel) {
+    channel.run("tell_another");
+    rank.board.add(0);
+    rank.board.wait(0, 4);
+    channel.args.rounds = 1;
+    channel.args.seed = 5;
+    channel.run("put_and_flush");
+    rank.board.add(0);
+    rank.board.wait(0, 8);
+    channel.run("check_all");
+  });
+}
+
+TEST_CASE("network memory: a window that NICs do not get hold of is refused, with what helps", "[memory]") {
+  const Platform platform(Settings{{"UCCLEP_DOUBLE_NIC", "mlx5"}});
+  run_ranks(2, [](Rank& rank) {
+    Comm comm(rank, in_nodes_of(rank, 1, "verbs"));
+    const Group group = make_group(comm, config_with(num_signals, rank.count));
+    void* memory = nullptr;
+    ok(ucclEpMemAlloc(comm, &memory, 4096), "ucclEpMemAlloc");
+    const auto turn = [&](uint32_t count) {
+      rank.board.add(0);
+      rank.board.wait(0, count);
+    };
+    turn(2);
+    if (rank.rank == 0) setenv("UCCLEP_DOUBLE_FAIL", "dma_buf:801", 1);
+    turn(4);
+    ucclEpWindow_t window = nullptr;
+    refused(ucclEpWindowRegister(comm, memory, 4096, &window), ucclEpNotSupported, "ucclEpWindowRegister",
+            {"4096 bytes", "have no dma-buf", "code 801", "UCCLEP_NETWORK_MEMORY=host"});
+    turn(6);
+    if (rank.rank == 0) unsetenv("UCCLEP_DOUBLE_FAIL");
+    turn(8);
+    ok(ucclEpWindowRegister(comm, memory, 4096, &window), "ucclEpWindowRegister");
+    ok(ucclEpWindowDeregister(comm, window), "ucclEpWindowDeregister");
+  });
+}
+
+TEST_CASE("network memory: a flush that fails ends the communicator, with the driver's words", "[memory]") {
+  const Platform platform(Settings{{"UCCLEP_DOUBLE_NIC", "mlx5"}});
+  run_ranks(2, [](Rank& rank) {
+    const Scenario scenario{.layout = Layout::ll_rank_major, .ranks = 2, .nodes = {1, 1}};
+    const Session at(rank, in_nodes_of(rank, 1, "verbs"), scenario);
+    Exchange exchange(rank, at.comm, scenario);
+    exchange.update(at.handle, at.stream);
+    rank.board.add(0);
+    rank.board.wait(0, 2);
+    if (rank.rank == 0) setenv("UCCLEP_DOUBLE_FAIL", "flush_nic_writes:719", 1);
+    rank.board.add(0);
+    rank.board.wait(0, 4);
+    const bool begun = exchange.try_dispatch(at.handle, at.stream) == ucclEpSuccess;  // the other may be ahead
+    require(!begun || ucclEpStreamSynchronize(at.comm, at.stream) != ucclEpSuccess, "it went on");
+    const std::string text = async_error(at.comm).text;
+    require(text.find("flushing what NICs have written") != std::string::npos, text);
+    rank.board.add(0);
+    rank.board.wait(0, 6);
+  });
+  unsetenv("UCCLEP_DOUBLE_FAIL");
+}
+
+// Within 5 % of what the driver gives out.
+TEST_CASE("network memory: ucclEpGroupQuery says where the bytes are", "[memory]") {
+  const std::string where = GENERATE("host", "device");
+  const Platform platform(Settings{{"UCCLEP_DOUBLE_NIC", "mlx5"}, {"UCCLEP_NETWORK_MEMORY", where}});
+  ucclEpGroupLimits_t limits = UCCLEP_GROUP_LIMITS_INIT;
+  Double::Bytes before, after;
+  run_ranks(2, [&](Rank& rank) {
+    Comm comm(rank, in_nodes_of(rank, 1, "verbs"));
+    ucclEpGroupConfig_t config = group_config({Scenario{.layout = Layout::ll_rank_major, .ranks = 2, .experts = 4}});
+    config.max_tokens_per_rank = 8192;  // windows that are large beside what is rounded up
+    uint32_t turn = 0;
+    const auto meet = [&](Double::Bytes* bytes) {
+      rank.board.add(0);
+      rank.board.wait(0, ++turn * 2);
+      if (rank.rank == 0 && bytes != nullptr) *bytes = platform.driver().live_bytes();
+      rank.board.add(1);
+      rank.board.wait(1, turn * 2);
+    };
+    meet(&before);
+    const Group group = make_group(comm, config);
+    meet(&after);
+    ucclEpGroupLimits_t mine = UCCLEP_GROUP_LIMITS_INIT;
+    ok(ucclEpGroupQuery(comm, &config, &mine), "ucclEpGroupQuery");
+    ucclEpDeviceGroup device;
+    ok(ucclEpGroupGetDevice(group, &device), "ucclEpGroupGetDevice");
+    const auto rows = static_cast<int64_t>(device.layout.network_bytes);
+    require((where == "device" ? mine.device_bytes : mine.host_bytes) > rows, "the window is somewhere else");
+    if (rank.rank == 0) limits = mine;
+  });
+  // Of two ranks.
+  const auto on_device = static_cast<double>(after.device - before.device) / 2;
+  const auto on_host = static_cast<double>(after.host - before.host) / 2;
+  CHECK(static_cast<double>(limits.device_bytes) == Approx(on_device).epsilon(0.05));
+  CHECK(static_cast<double>(limits.host_bytes) == Approx(on_host).epsilon(0.05));
+}
+
+}  // namespace
+}  // namespace ucclep::test
