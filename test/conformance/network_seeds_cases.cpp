@@ -207,7 +207,7 @@ void run_to_the_end(unsigned seed, const std::string& inner) {
 }
 
 void run_seed(unsigned seed, const std::string& inner, const Record& record) {
-  const std::string transport = "faulty:delay=1200,seed=" + std::to_string(seed) +
+  const std::string transport = "faulty:delay=2000,seed=" + std::to_string(seed) +
                                 ",outage=" + std::to_string(3 + seed % 20) + ",stall=" + std::to_string(3 + seed % 17) +
                                 ",ms=5" + (seed % 3 == 0 ? ",hide=both:" : ":") + inner;
   for (const auto& [shape, pairs] : share_of(seed)) {
