@@ -399,6 +399,7 @@ std::vector<proxy::NicConfig> nics_of(const ucclEpComm& comm) {
   if (!transport->takes_nics() || own.nics.empty()) return {{transport, ""}};
   const topology::Machine& machine = *wiring.ranks[static_cast<size_t>(comm.rank())].machine;
   std::vector<proxy::NicConfig> nics;
+  nics.reserve(own.nics.size());
   for (const topology::NicUse& use : own.nics) {
     nics.push_back({transport, machine.nics[static_cast<size_t>(use.nic)].name});
   }

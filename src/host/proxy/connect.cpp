@@ -49,6 +49,7 @@ class Connector {
 void Connector::check() const {
   const GroupShape& shape = spec_.shape;
   std::vector<uint64_t> bytes;
+  bytes.reserve(spec_.windows.size());
   for (const transport::Memory& window : spec_.windows) bytes.push_back(window.bytes);
   check_places(shape.places, shape.ranks, shape.in_flight, bytes);
   if (shape.rank >= shape.ranks || spec_.lines.size() != shape.ranks || spec_.words.ranks != shape.ranks ||
