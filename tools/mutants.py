@@ -67,21 +67,27 @@ def copy_sources():
         shutil.copy(source, copy)
 
 
+def introspected(what):
+    return json.loads(checked("meson", "introspect", f"--{what}", BUILD))
+
+
 def tests_of_build():
-    known = json.loads(checked("meson", "introspect", "--tests", BUILD))
-    return {test["name"]: test for test in known}
+    """By name, each with the files to build for it: its program, and the libraries in the folders that it looks into."""
+    tests = {test["name"]: test for test in introspected("tests")}
+    libraries = [file for target in introspected("targets") if target["type"].startswith("shared ") for file in target["filename"]]
+    for test in tests.values():
+        folders = test["env"].get("LD_LIBRARY_PATH", "").split(":")
+        files = [test["cmd"][0], *(file for file in libraries if os.path.dirname(file) in folders)]
+        test["files"] = {os.path.relpath(file, BUILD) for file in files}
+    return tests
 
 
-def build(programs):
-    return run("ninja", "-C", BUILD, *sorted(programs))
+def build(files):
+    return run("ninja", "-C", BUILD, *sorted(files))
 
 
 def limit_memory():
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-
-
-def program_of(test):
-    return os.path.relpath(test["cmd"][0], BUILD)
 
 
 def passes(test, cases, environment):
@@ -104,7 +110,7 @@ def judge(mutant, test):
         copy_sources()
         return "the patch does not apply any more"
     try:
-        built = build([program_of(test)])
+        built = build(test["files"])
         if built.returncode != 0:
             return "it does not compile:\n" + built.stdout[-3000:]
         survived, said = passes(test, mutant.cases, mutant.environment.items())
@@ -126,7 +132,7 @@ def main():
     for mutant in mutants:
         if mutant.test not in tests:
             sys.exit(f"mutants.py: {mutant.name}: there is no test {mutant.test}")
-    built = build({program_of(tests[mutant.test]) for mutant in mutants})
+    built = build(set().union(*(tests[mutant.test]["files"] for mutant in mutants)))
     if built.returncode != 0:
         sys.exit("mutants.py: the library does not build:\n" + built.stdout[-6000:])
 

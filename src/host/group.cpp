@@ -106,17 +106,13 @@ proxy::FaultSink faults_of(ucclEpGroup& group) {
   };
 }
 
-std::unique_ptr<SharedMemory> share_with_nics(const ucclEpComm& comm, uint64_t bytes) {
-  return comm.network->memory().in_device() ? comm.device->share(bytes) : comm.device->share_pinned(bytes);
-}
-
 ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
   static std::atomic<uint64_t> groups = 0;
   auto group = std::make_unique<ucclEpGroup>();
   group->serial = ++groups;
   group->comm = &comm;
   group->device = {};
-  std::shared_ptr<SharedMemory> own, of_network;
+  std::shared_ptr<SharedMemory> own;
   Agreement agreement("ucclEpGroupCreate");
   ucclEpGroupConfig_t asked = UCCLEP_GROUP_CONFIG_INIT;
   agreement.attempt([&] {
@@ -133,18 +129,20 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
     group->device.layout = WindowLayout::of(group->device.shape);
     if (agreement.failed()) return;
     own = comm.device->share(group->device.layout.bytes);
-    if (comm.network) of_network = share_with_nics(comm, group->device.layout.network_bytes);
   });
   agreement.settle(*comm.bootstrap, comm.deadline());
   group->number = comm.next_object++;
   group->windows = exchange_memory(comm, std::move(own), "ucclEpGroupCreate");
-  if (comm.network) group->network_windows = exchange_memory(comm, std::move(of_network), "ucclEpGroupCreate");
+  NetworkWindow of_network;
+  if (comm.network) {
+    of_network = share_network_window(comm, group->device.layout.network_bytes);
+    group->network_windows = exchange_memory(comm, of_network.memory, "ucclEpGroupCreate");
+  }
 
   Agreement resources("ucclEpGroupCreate");
   resources.attempt([&] {
     if (comm.network) {
-      SharedMemory& window = *group->network_windows.of[static_cast<size_t>(comm.rank())];
-      group->network = std::make_unique<GroupNetwork>(comm, group->shape(), group->device.layout, window,
+      group->network = std::make_unique<GroupNetwork>(comm, group->shape(), group->device.layout, of_network,
                                                       timeout_ms(*group), faults_of(*group));
     }
     if (group->config.enable_mask != 0) group->mask_words = make_mask_words(*comm.device);
@@ -159,7 +157,7 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
   log::info("group", "{} experts, top-{}, B {} / {} (LL), windows {} bytes, of the network {}{}",
             group->config.num_experts, group->config.top_k, group->config.max_tokens_per_rank,
             group->config.ll_max_tokens_per_rank, group->device.layout.bytes, group->device.layout.network_bytes,
-            comm.network ? " in " + comm.network->memory().text() : "");
+            comm.network ? " in " + of_network.where.text() : "");
   if (group->mask_words) comm.faults->watch(&group->mask_words->evicted);
   const std::lock_guard lock(comm.groups_mutex);
   comm.groups.push_back(group.get());

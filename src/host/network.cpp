@@ -212,12 +212,12 @@ void GroupNetwork::FreeHost::operator()(uint64_t* words) const {
   best_effort("network", "words of a group were not freed", [&] { device->free_host(words); });
 }
 
-GroupNetwork::GroupNetwork(ucclEpComm& comm, const GroupShape& shape, const WindowLayout& layout, SharedMemory& window,
-                           int timeout_ms, proxy::FaultSink faults)
+GroupNetwork::GroupNetwork(ucclEpComm& comm, const GroupShape& shape, const WindowLayout& layout,
+                           const NetworkWindow& window, int timeout_ms, proxy::FaultSink faults)
     : comm_(comm),
       goes_on_(faults != nullptr),
       channel_(comm.device->share_pinned(layout.channel_bytes)),
-      rows_(nic_region(*comm.device, comm.network->memory(), window)),
+      rows_(nic_region(*comm.device, window.where, *window.memory)),
       rings_shape_(rings_of(shape, comm.traits, comm.wiring.of(comm.rank()).proxies.size())),
       rings_(*comm.device, rings_shape_, static_cast<uint64_t>(timeout_ms) * 1'000'000, comm.abort_word),
       words_bytes_(words_bytes(shape)),
@@ -238,7 +238,7 @@ GroupNetwork::GroupNetwork(ucclEpComm& comm, const GroupShape& shape, const Wind
   spec_.rings = &rings_;
   spec_.words = Arrivals::in(words_.get(), shape.ranks, shape.in_flight);
   spec_.windows = {rows_.memory, nic_region(*comm.device, {}, *channel_).memory};
-  spec_.flush = flush_of(*comm.device, comm.network->memory());
+  spec_.flush = flush_of(*comm.device, comm.network->memory());  // also of what is put into windows of the user's
   spec_.lines = comm.network->lines();
   spec_.faults = std::move(faults);
   if (shape.stages_puts != 0) spec_.copies = [&device = *comm.device] { return device.copy_queue(); };

@@ -69,9 +69,9 @@ struct Renewal {
 // Of a group. Its destructor ends it at once; what is under way is lost.
 class GroupNetwork {
  public:
-  // This rank's memory for it. window: of the network, which outlives it. timeout_ms: of the group. faults: of a group
+  // This rank's memory for it. window: which outlives it. timeout_ms: of the group. faults: of a group
   // that goes on without a peer that is lost; else the communicator ends.
-  GroupNetwork(ucclEpComm& comm, const GroupShape& shape, const WindowLayout& layout, SharedMemory& window,
+  GroupNetwork(ucclEpComm& comm, const GroupShape& shape, const WindowLayout& layout, const NetworkWindow& window,
                int timeout_ms, proxy::FaultSink faults = {});
   ~GroupNetwork();
   GroupNetwork(const GroupNetwork&) = delete;

@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "base/log.hpp"
+#include "host/bootstrap/agreement.hpp"
 #include "host/comm.hpp"
+#include "host/network.hpp"
 
 namespace ucclep {
 namespace {
@@ -13,18 +15,30 @@ using Way = NetworkMemory::Way;
 
 constexpr size_t trial_bytes = 64 * 1024;
 
-// What one rank says to the others.
-struct Ability {
-  bool insists = false;
-  std::string reason;  // why it cannot have GPU memory; empty: it can
+// What all ranks say of GPU memory.
+struct Verdict {
+  int rank = -1;  // the first that cannot have it
+  std::string reason;
+
+  bool good() const { return rank < 0; }
 };
 
-std::string packed(const Ability& ability) {
-  return (ability.insists ? "1" : "0") + ability.reason;
-}
-Ability unpacked(const std::string& text) {
-  if (text.empty()) return {};
-  return {text.front() == '1', text.substr(1)};
+// Collective. reason: why this rank cannot; empty: it can. Error: some cannot, and some rank insists.
+Verdict ask_all(const ucclEpComm& comm, const std::string& reason) {
+  const bool insists = comm.config.network_memory == Config::NetworkMemory::device;
+  Verdict verdict;
+  int insisting = -1;
+  const std::vector<std::string> all = comm.bootstrap->collect((insists ? "1" : "0") + reason, comm.deadline());
+  for (int rank = comm.nranks() - 1; rank >= 0; --rank) {
+    const std::string& said = all[static_cast<size_t>(rank)];
+    if (said.starts_with('1')) insisting = rank;
+    if (said.size() > 1) verdict = {rank, said.substr(1)};
+  }
+  if (!verdict.good() && insisting >= 0) {
+    fail(ucclEpNotSupported, "UCCLEP_NETWORK_MEMORY=device of rank {}: rank {} cannot: {}", insisting, verdict.rank,
+         verdict.reason);
+  }
+  return verdict;
 }
 
 uint32_t kind_of(const DeviceTraits& traits, Way way) {
@@ -39,15 +53,12 @@ NicWritesReach readers_of(const ucclEpComm& comm) {
   return plan.domains[domain].ranks.size() > 1 ? NicWritesReach::all_devices : NicWritesReach::owner;
 }
 
-// Empty: it works. Else why not.
-std::string try_way(const ucclEpComm& comm, const std::vector<proxy::NicConfig>& nics, Way way) {
-  Device& device = *comm.device;
-  const uint32_t kind = kind_of(comm.traits, way);
-  const NetworkMemory where{way, {}, {}};
+// Whether all NICs get hold of it. Empty: they do. Else why not.
+std::string why_not(const ucclEpComm& comm, const NetworkMemory& where, const SharedMemory& memory) {
+  const uint32_t kind = kind_of(comm.traits, where.way);
   try {
-    const std::unique_ptr<SharedMemory> trial = device.share(trial_bytes);
-    const NicRegion region = nic_region(device, where, *trial);
-    for (const proxy::NicConfig& nic : nics) {
+    const NicRegion region = nic_region(*comm.device, where, memory);
+    for (const proxy::NicConfig& nic : nics_of(comm)) {
       const auto endpoint = nic.transport->open({.nic = nic.name.c_str(),
                                                  .peers = 1,
                                                  .sends = 16,
@@ -66,17 +77,18 @@ std::string try_way(const ucclEpComm& comm, const std::vector<proxy::NicConfig>&
   return "";
 }
 
+std::string try_way(const ucclEpComm& comm, Way way) {
+  try {
+    return why_not(comm, {way, {}, {}}, *comm.device->share(trial_bytes));
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
 // The first way that works; else the reason of each.
 Way find_way(const ucclEpComm& comm, const NicFacts& facts, std::string& reason) {
-  std::vector<proxy::NicConfig> nics;
-  try {
-    nics = nics_of(comm);
-  } catch (const Error& error) {
-    reason = error.what();
-    return Way::host;
-  }
   const auto attempt = [&](bool offered, Way way, const char* name) {
-    const std::string why = offered ? try_way(comm, nics, way) : "the GPU's driver offers none";
+    const std::string why = offered ? try_way(comm, way) : "the GPU's driver offers none";
     if (!why.empty()) reason += fmt::format("{}{}: {}", reason.empty() ? "" : "; ", name, why);
     return why.empty();
   };
@@ -118,26 +130,32 @@ std::string NetworkMemory::text() const {
 }
 
 NetworkMemory choose_network_memory(const ucclEpComm& comm) {
-  Ability own{comm.config.network_memory == Config::NetworkMemory::device, ""};
-  NetworkMemory can = explore(comm, own.reason);
-  if (can.in_device()) own.reason.clear();
-  const std::vector<std::string> all = comm.bootstrap->collect(packed(own), comm.deadline());
-  int cannot = -1, insists = -1;
-  std::string why;
-  for (int rank = comm.nranks() - 1; rank >= 0; --rank) {
-    const Ability ability = unpacked(all[static_cast<size_t>(rank)]);
-    if (ability.insists) insists = rank;
-    if (ability.reason.empty()) continue;
-    cannot = rank;
-    why = ability.reason;
-  }
-  if (cannot >= 0 && insists >= 0) {
-    fail(ucclEpNotSupported, "UCCLEP_NETWORK_MEMORY=device of rank {}: rank {} cannot: {}", insists, cannot, why);
-  }
-  if (cannot >= 0) can = {};
+  std::string reason;
+  NetworkMemory can = explore(comm, reason);
+  if (can.in_device()) reason.clear();
+  const Verdict all = ask_all(comm, reason);
+  if (!all.good()) can = {};
   log::info("network", "NICs read and write {}{}", can.text(),
-            cannot < 0 ? "" : fmt::format(" only (rank {}: {})", cannot, why));
+            all.good() ? "" : fmt::format(" only (rank {}: {})", all.rank, all.reason));
   return can;
+}
+
+NetworkWindow share_network_window(const ucclEpComm& comm, uint64_t bytes) {
+  NetworkWindow window{comm.network->memory(), nullptr};
+  const auto share = [&](auto&& allocate) {
+    Agreement agreement("ucclEpGroupCreate");
+    agreement.attempt([&] { window.memory = allocate(); });
+    agreement.settle(*comm.bootstrap, comm.deadline());
+  };
+  if (window.where.in_device()) {
+    share([&] { return comm.device->share(bytes); });
+    const Verdict all = ask_all(comm, why_not(comm, window.where, *window.memory));
+    if (all.good()) return window;
+    log::warn("network", "a group's window of {} bytes is in host memory (rank {}: {})", bytes, all.rank, all.reason);
+    window = {};
+  }
+  share([&] { return comm.device->share_pinned(bytes); });
+  return window;
 }
 
 NicRegion nic_region(Device& device, const NetworkMemory& where, const SharedMemory& memory) {

@@ -56,12 +56,12 @@ class Platform {
   }
   ~Platform() { std::remove(topology_.c_str()); }
   int flushes(int scope) const { return double_.flushes(scope) - before_.at(scope); }
-  // What ranks said of the memory, each once.
-  std::multiset<std::string> said() const {
+  // What ranks said that begins so.
+  std::multiset<std::string> said(const std::string& words = "NICs read and write") const {
     std::multiset<std::string> lines;
     std::ifstream file(log().path);
     for (std::string line; std::getline(file, line);) {
-      const size_t begin = line.find("NICs read and write");
+      const size_t begin = line.find(words);
       if (begin != std::string::npos) lines.insert(line.substr(begin));
     }
     return lines;
@@ -205,6 +205,71 @@ TEST_CASE("network memory: what any rank lacks puts all in host memory", "[memor
   CHECK(platform.flushes(to_owner) + platform.flushes(to_all_devices) == 0);
 }
 
+void run_channel(const Nodes& nodes, const char* transport, const std::function<void(Rank&, Channel&)>& body,
+                 const ucclEpGroupConfig_t& config = config_with(num_signals, 4)) {
+  run_ranks(ranks_of(nodes), [&](Rank& rank) {
+    Channel channel(rank, in_nodes(rank, nodes, transport), 2001, config);
+    require(channel.args.group.shape.stages_puts == 0, "puts are copied");
+    channel.args.scope = ChannelScope::warp;
+    channel.args.rounds = 3;
+    body(rank, channel);
+  });
+}
+
+// NICs may reach less of a GPU than it has, and each group has a window of its own.
+TEST_CASE("network memory: a group whose window NICs do not get hold of has it in host memory", "[memory]") {
+  const std::string in_host = "a group's window of";
+  SECTION("all groups") {
+    const Platform platform(Settings{{"UCCLEP_DOUBLE_NIC", "mlx5"}, {"UCCLEP_DOUBLE_REACH", "70000"}});
+    exchange_rows({2, 2}, "verbs", 1, 2);
+    platform.all_said(4, "the GPU's memory, by dma-buf");
+    CHECK(platform.said(in_host).size() >= 4);
+  }
+  SECTION("puts go from window to window all the same") {
+    const Platform platform(Settings{{"UCCLEP_DOUBLE_NIC", "mlx5"}, {"UCCLEP_DOUBLE_REACH", "70000"}});
+    ucclEpGroupConfig_t config = config_with(num_signals, 4);
+    config.max_tokens_per_rank = 8192;
+    run_channel({2, 2}, "verbs", [](Rank&, Channel& channel) { channel.run("exchange"); }, config);
+    CHECK(platform.said(in_host).size() == 4);
+    CHECK(platform.flushes(to_all_devices) > 0);
+  }
+  SECTION("a large group beside a small one") {
+    constexpr int64_t reach = 32 << 20;
+    const Platform platform(Settings{{"UCCLEP_DOUBLE_NIC", "mlx5"}, {"UCCLEP_DOUBLE_REACH", std::to_string(reach)}});
+    run_ranks(2, [](Rank& rank) {
+      Comm comm(rank, in_nodes_of(rank, 1, "verbs"));
+      Stream stream(comm);
+      const Scenario scenario{.layout = Layout::ht_flat, .ranks = 2, .experts = 4, .nodes = {1, 1}};
+      ucclEpGroupConfig_t config = group_config({scenario});
+      const Group small = make_group(comm, config);
+      config.max_tokens_per_rank = 65536;
+      const Group large = make_group(comm, config);
+      for (const Group* group : {&small, &large}) {
+        ucclEpDeviceGroup device;
+        ok(ucclEpGroupGetDevice(*group, &device), "ucclEpGroupGetDevice");
+        require((static_cast<int64_t>(device.layout.network_bytes) > reach) == (group == &large), "the sizes");
+        const Handle handle = make_handle(*group, handle_config(scenario));
+        for (uint64_t seed = 1; seed <= 3; ++seed) round_trip(rank, comm, handle, stream, scenario, seed);
+      }
+      no_async_error(comm);
+    });
+    CHECK(platform.said(in_host).size() == 2);
+    CHECK(platform.flushes(to_owner) > 0);
+  }
+  SECTION("where UCCLEP_NETWORK_MEMORY insists") {
+    const Platform platform(
+        Settings{{"UCCLEP_DOUBLE_NIC", "mlx5"}, {"UCCLEP_DOUBLE_REACH", "70000"}, {"UCCLEP_NETWORK_MEMORY", "device"}});
+    run_ranks(2, [](Rank& rank) {
+      Comm comm(rank, in_nodes_of(rank, 1, "verbs"));
+      ucclEpGroupConfig_t config = group_config({Scenario{.layout = Layout::ht_flat, .ranks = 2}});
+      config.max_tokens_per_rank = 8192;
+      ucclEpGroup_t group = nullptr;
+      refused(ucclEpGroupCreate(&group, comm, &config), ucclEpNotSupported, "ucclEpGroupCreate",
+              {"UCCLEP_NETWORK_MEMORY=device of rank 0", "rank 0 cannot", "registering"});
+    });
+  }
+}
+
 TEST_CASE("network memory: UCCLEP_NETWORK_MEMORY keeps it on the host, or insists", "[memory]") {
   SECTION("host") {
     const Platform platform(Settings{{"UCCLEP_DOUBLE_NIC", "mlx5"}, {"UCCLEP_NETWORK_MEMORY", "host"}});
@@ -247,16 +312,6 @@ TEST_CASE("network memory: UCCLEP_NETWORK_MEMORY keeps it on the host, or insist
     });
     unsetenv("UCCLEP_NETWORK_MEMORY");
   }
-}
-
-void run_channel(const Nodes& nodes, const char* transport, const std::function<void(Rank&, Channel&)>& body) {
-  run_ranks(ranks_of(nodes), [&](Rank& rank) {
-    Channel channel(rank, in_nodes(rank, nodes, transport), 2001);
-    require(channel.args.group.shape.stages_puts == 0, "puts are copied");
-    channel.args.scope = ChannelScope::warp;
-    channel.args.rounds = 3;
-    body(rank, channel);
-  });
 }
 
 TEST_CASE("network memory: puts go from window to window without a copy, and come before their signals", "[memory]") {

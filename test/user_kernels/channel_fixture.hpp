@@ -29,8 +29,10 @@ class Channel {
  public:
   Channel(const Rank& rank, uint64_t bytes, int timeout_ms = 0) : Channel(rank, comm_config(rank), bytes, timeout_ms) {}
   Channel(const Rank& rank, const ucclEpCommConfig_t& config, uint64_t bytes, int timeout_ms = 0, bool masked = false)
+      : Channel(rank, config, bytes, config_with(num_signals, rank.count, timeout_ms, masked)) {}
+  Channel(const Rank& rank, const ucclEpCommConfig_t& config, uint64_t bytes, const ucclEpGroupConfig_t& of_group)
       : comm(rank, config),
-        group(make_group(comm, config_with(num_signals, rank.count, timeout_ms, masked))),
+        group(make_group(comm, of_group)),
         handle(make_handle(group, handle_config(any_scenario(rank.count)))),
         stream(comm) {
     const uint64_t window_bytes = static_cast<uint64_t>(rank.count) * bytes + 8;  // a word behind the messages

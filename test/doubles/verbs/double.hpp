@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A libibverbs.so.1 for machines without NICs: UCCLEP_DOUBLE_NIC names the family that it plays ("none": there is no
 // device). Three devices FAMILY_0 to FAMILY_2, of which the first has no active port, reach each other within a
-// process. It refuses what goes beyond the family's limits. They are written here a second time: what the library's
-// table says is not taken from it.
+// process. UCCLEP_DOUBLE_REACH: so many bytes of a GPU's memory at most are registered at once. It refuses what goes
+// beyond the family's limits. They are written here a second time: what the library's table says is not taken from it.
 #pragma once
 #include <infiniband/verbs.h>
 

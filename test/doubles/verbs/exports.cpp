@@ -334,9 +334,16 @@ ibv_mr* ibv_reg_mr_iova2(ibv_pd* domain, void* data, size_t bytes, uint64_t iova
   return register_memory(domain, static_cast<char*>(data), bytes, iova, access);
 }
 
+// Of a GPU's memory.
+static size_t within_reach() {
+  const char* bytes = std::getenv("UCCLEP_DOUBLE_REACH");
+  return bytes == nullptr ? SIZE_MAX : std::strtoull(bytes, nullptr, 10);
+}
+
 ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* domain, uint64_t offset, size_t bytes, uint64_t iova, int fd, int access) {
   const auto content = read_dma_buf(fd);
   if (!limits_of(domain->context).dma_bufs) return refused<ibv_mr>(EOPNOTSUPP);
+  if (bytes > within_reach()) return refused<ibv_mr>(ENOMEM);
   if (!content) return refused<ibv_mr>(EBADF);
   constexpr uint64_t page = 4096;
   if (offset > content->bytes || bytes > content->bytes - offset || offset % page != iova % page) {
