@@ -9,7 +9,8 @@
 #   --only NAMES  of the programs: gpu_device, litmus, conformance, conformance-processes, network, network-processes, nodes-of-2,
 #                 nodes-of-1, nodes-of-2-net, nodes-of-1-net, network-faults, network-copies, graphs, graphs-processes, stress,
 #                 stress-processes, user-kernels, user-kernels-processes, examples, perf, memcheck, racecheck
-#   UCCLEP_TEST_ITERATIONS=N in the environment: of stress and litmus, 10000 by default
+#   UCCLEP_TEST_ITERATIONS=N in the environment: of stress and litmus, 10000 by default; of stress among processes a 20th of it
+#                 where four of them share fewer GPUs
 #   --json FILE   date, GPUs, commit, counts, seconds and values of each program
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -290,7 +291,11 @@ UCCLEP_TEST_PROCESSES=1 catch_program network-copies network_test "[copies][redu
 catch_program graphs graph_test "$cases_of_all"
 UCCLEP_TEST_PROCESSES=1 catch_program graphs-processes graph_test "[process]$cases_of_all"
 catch_program stress conformance_test '[stress]'
+# Its four ranks, where there are fewer GPUs, take turns on them: a switch for each wait.
+iterations=$UCCLEP_TEST_ITERATIONS
+[ "$gpus" -ge 4 ] || UCCLEP_TEST_ITERATIONS=$((iterations / 20 + 1))
 UCCLEP_TEST_PROCESSES=1 catch_program stress-processes conformance_test '[stress]'
+UCCLEP_TEST_ITERATIONS=$iterations
 if [ "$vendor" = cuda ]; then
   catch_program user-kernels user_kernels_test "$cases_of_all"
   UCCLEP_TEST_PROCESSES=1 catch_program user-kernels-processes user_kernels_test "[process]$cases_of_all"

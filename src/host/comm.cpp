@@ -90,8 +90,10 @@ ucclEpComm_t init(const char* function, const ucclEpCommConfig_t* given, int nra
     comm->transport = asked_transport(comm->config, asked);
     comm->device = open_device(comm->config.device.value_or(asked.device), asked.device_index, comm->rank());
     comm->errors = static_cast<DeviceErrors*>(comm->device->alloc_host(sizeof(DeviceErrors)));
-    constexpr size_t words = 2;  // behind the word itself stands that it is none of a group with masks
-    comm->abort_word = static_cast<uint32_t*>(comm->device->alloc(words * sizeof(uint32_t)));
+    // Behind the word itself stands that it is none of a group with masks; then the claims of the records.
+    comm->abort_word = static_cast<uint32_t*>(comm->device->alloc(4 * sizeof(uint32_t)));
+    await_record(comm->errors->fatal, comm->abort_word + 2);
+    await_record(comm->errors->data, comm->abort_word + 3);
     if (!comm->config.trace_file.empty()) {
       comm->trace = std::make_unique<Trace>(comm->config.trace_file, comm->rank(), *comm->device);
     }

@@ -12,8 +12,6 @@
 namespace ucclep {
 namespace {
 
-constexpr uint32_t record_complete = 2;
-
 struct OperationName {
   const char* name;
   const char* function;
@@ -172,8 +170,17 @@ ucclEpAsyncError_t made_here(int rank, ucclEpResult_t code, const char* operatio
 
 }  // namespace
 
-bool is_complete(const ErrorRecord& record) {
-  return std::atomic_ref(const_cast<uint32_t&>(record.state)).load(std::memory_order_acquire) == record_complete;
+void await_record(RecordSlot& slot, uint32_t* claim) {
+  slot = {};
+  slot.claim = claim;
+  slot.wanted = 1;
+}
+
+bool is_complete(const RecordSlot& slot) {
+  const auto load = [](const uint32_t& word) {
+    return std::atomic_ref(const_cast<uint32_t&>(word)).load(std::memory_order_acquire);
+  };
+  return load(slot.written) == load(slot.wanted);
 }
 
 ucclEpAsyncError_t describe(const ErrorRecord& record, int rank) {
@@ -191,7 +198,7 @@ ucclEpAsyncError_t describe(const ErrorRecord& record, int rank) {
 
 void FaultLog::raise(ucclEpResult_t code, const char* operation, const char* phase, int peer, const std::string& text) {
   const std::lock_guard lock(mutex_);
-  if (raised_ || std::atomic_ref(errors_->fatal.state).load(std::memory_order_acquire) != 0) return;
+  if (raised_ || is_complete(errors_->fatal)) return;
   raised_ = made_here(rank_, code, operation, phase, peer, text);
   log::warn("fault", "{}", text);
   try {
@@ -207,30 +214,30 @@ void FaultLog::note(ucclEpResult_t code, const char* operation, const char* phas
   if (!noted_) noted_ = made_here(rank_, code, operation, phase, peer, text);
 }
 
-void FaultLog::watch(const ErrorRecord* record) {
+void FaultLog::watch(const RecordSlot* slot) {
   const std::lock_guard lock(mutex_);
-  watched_.push_back(record);
+  watched_.push_back(slot);
 }
 
-void FaultLog::unwatch(const ErrorRecord* record) {
+void FaultLog::unwatch(const RecordSlot* slot) {
   const std::lock_guard lock(mutex_);
-  std::erase(watched_, record);
+  std::erase(watched_, slot);
 }
 
 std::optional<ucclEpAsyncError_t> FaultLog::fatal() const {
   const std::lock_guard lock(mutex_);
   if (raised_) return raised_;
-  if (is_complete(errors_->fatal)) return describe(errors_->fatal, rank_);
+  if (is_complete(errors_->fatal)) return describe(errors_->fatal.record, rank_);
   return std::nullopt;
 }
 
 ucclEpAsyncError_t FaultLog::current() const {
   if (auto error = fatal()) return *error;
   const std::lock_guard lock(mutex_);
-  for (const ErrorRecord* record : watched_) {
-    if (is_complete(*record)) return describe(*record, rank_);
+  for (const RecordSlot* slot : watched_) {
+    if (is_complete(*slot)) return describe(slot->record, rank_);
   }
-  if (is_complete(errors_->data)) return describe(errors_->data, rank_);
+  if (is_complete(errors_->data)) return describe(errors_->data.record, rank_);
   if (noted_) return *noted_;
   ucclEpAsyncError_t none = UCCLEP_ASYNC_ERROR_INIT;
   none.rank = rank_;
@@ -249,7 +256,7 @@ void FaultLog::clear_data() {
   const std::lock_guard lock(mutex_);
   noted_.reset();
   // A record that is being written at this moment is not the caller's to clear.
-  if (is_complete(errors_->data)) std::atomic_ref(errors_->data.state).store(0, std::memory_order_release);
+  if (is_complete(errors_->data)) std::atomic_ref(errors_->data.wanted).fetch_add(1, std::memory_order_release);
 }
 
 }  // namespace ucclep

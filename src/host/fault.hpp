@@ -26,8 +26,8 @@ class FaultLog {
   // Any thread: a data record. Ignored if there is one already.
   void note(ucclEpResult_t code, const char* operation, const char* phase, int peer, const std::string& sentence);
   // Records of a third kind, each of a group's, while it lasts.
-  void watch(const ErrorRecord* record);
-  void unwatch(const ErrorRecord* record);
+  void watch(const RecordSlot* slot);
+  void unwatch(const RecordSlot* slot);
   // The fatal record if there is one, else one that is watched, else the data record, else code ucclEpSuccess.
   ucclEpAsyncError_t current() const;
   std::optional<ucclEpAsyncError_t> fatal() const;
@@ -40,11 +40,13 @@ class FaultLog {
   std::function<void()> stop_;
   mutable std::mutex mutex_;
   std::optional<ucclEpAsyncError_t> raised_, noted_;
-  std::vector<const ErrorRecord*> watched_;
+  std::vector<const RecordSlot*> watched_;
 };
 
-// Written to its end. Any thread.
-bool is_complete(const ErrorRecord& record);
+// Before kernels know of the slot. claim: a word of zeros in the memory of the device whose kernels write there.
+void await_record(RecordSlot& slot, uint32_t* claim);
+// There is a record, written to its end. Any thread.
+bool is_complete(const RecordSlot& slot);
 
 // The sentence of a kernel's record; exposed for tests.
 ucclEpAsyncError_t describe(const ErrorRecord& record, int rank);

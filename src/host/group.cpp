@@ -89,6 +89,7 @@ void fill_device(ucclEpGroup& group) {
   if (group.mask_words) {
     d.masks = reinterpret_cast<GroupMasks*>(group.workspace.data() + at.masks);
     d.abort_word = &d.masks->leave;
+    await_record(group.mask_words->evicted, &d.masks->evicted_claim);
   }
   d.user_windows = group.comm->windows->addresses();
   if (group.trace) d.trace = group.trace->entries();

@@ -94,9 +94,9 @@ bool has_masked(const ucclEpGroup& group) {
 
 void check_not_evicted(const ucclEpGroup& group) {
   if (!group.mask_words) return;
-  const ErrorRecord& record = group.mask_words->evicted;
-  if (!is_complete(record)) return;
-  const ucclEpAsyncError_t error = describe(record, group.comm->rank());
+  const RecordSlot& slot = group.mask_words->evicted;
+  if (!is_complete(slot)) return;
+  const ucclEpAsyncError_t error = describe(slot.record, group.comm->rank());
   throw Error(error.code, error.text);
 }
 

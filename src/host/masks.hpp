@@ -14,7 +14,7 @@ namespace ucclep {
 
 // In host memory that kernels write.
 struct MaskWords {
-  ErrorRecord evicted;       // complete: a peer has masked this rank
+  RecordSlot evicted;        // complete: a peer has masked this rank
   uint64_t seq[num_kinds];   // where MaskClear reads the group's numbers
   uint32_t told[max_ranks];  // 1: masked
 };

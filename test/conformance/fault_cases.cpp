@@ -320,11 +320,12 @@ void kill_one(Layout layout) {
   for (const std::string& name : left_behind()) CHECK(before.count(name) == 1);
 }
 
-TEST_CASE("kill -9 in LL: the others name the dead rank in time, and nothing is left", "[process][driver][nodes]") {
+TEST_CASE("kill -9 in LL: the others name the dead rank in time, and nothing is left",
+          "[process][driver][nodes][killed]") {
   kill_one(Layout::ll_expert_major);
 }
 
-TEST_CASE("kill -9 in HT: the others name the dead rank in time, and nothing is left", "[process][nodes]") {
+TEST_CASE("kill -9 in HT: the others name the dead rank in time, and nothing is left", "[process][nodes][killed]") {
   kill_one(Layout::ht_flat);
 }
 

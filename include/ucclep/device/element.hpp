@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // 16 bytes of a row as fp32 numbers, for the sums of combine. Multiplication and addition are separate instructions,
-// each rounded: kernels are compiled without contraction (-fmad=false, -ffp-contract=off).
+// each rounded: kernels are compiled without contraction (-fmad=false, -ffp-contract=off). A NaN stays one; sign and
+// payload are the target's, as with any arithmetic.
 #pragma once
 #include "ucclep/device/numeric.hpp"
 #include "ucclep/device/simt.hpp"
@@ -16,17 +17,22 @@ struct Fp32 {};
 
 namespace UCCLEP_SIMT_NAMESPACE {
 
-UCCLEP_FN float widen(Bf16, uint32_t bits) {
-  return from_bf16(static_cast<uint16_t>(bits));
+// Two elements, as they lie in a word.
+struct Pair {
+  float low, high;
+};
+
+UCCLEP_FN Pair widen(Bf16, uint32_t pair) {
+  return {float_of(pair << 16), float_of(pair & 0xffff0000)};
 }
-UCCLEP_FN float widen(Fp16, uint32_t bits) {
-  return from_fp16(static_cast<uint16_t>(bits));
+UCCLEP_FN Pair widen(Fp16, uint32_t pair) {
+  return {widen_fp16(static_cast<uint16_t>(pair)), widen_fp16(static_cast<uint16_t>(pair >> 16))};
 }
-UCCLEP_FN uint32_t narrow(Bf16, float value) {
-  return to_bf16(value);
+UCCLEP_FN uint32_t narrow(Bf16, Pair x) {
+  return to_bf16_pair(x.low, x.high);
 }
-UCCLEP_FN uint32_t narrow(Fp16, float value) {
-  return to_fp16(value);
+UCCLEP_FN uint32_t narrow(Fp16, Pair x) {
+  return to_fp16_pair(x.low, x.high);
 }
 
 template <class Element>
@@ -38,13 +44,17 @@ struct Vector {
     const uint32_t words[4] = {v.x, v.y, v.z, v.w};
     Vector out;
     UCCLEP_UNROLL
-    for (uint32_t i = 0; i < size; ++i) out.x[i] = widen(Element{}, words[i / 2] >> (16 * (i % 2)) & 0xffff);
+    for (uint32_t i = 0; i < 4; ++i) {
+      const Pair pair = widen(Element{}, words[i]);
+      out.x[2 * i] = pair.low;
+      out.x[2 * i + 1] = pair.high;
+    }
     return out;
   }
   UCCLEP_FN vec16 pack() const {
     uint32_t words[4];
     UCCLEP_UNROLL
-    for (uint32_t i = 0; i < 4; ++i) words[i] = narrow(Element{}, x[2 * i]) | narrow(Element{}, x[2 * i + 1]) << 16;
+    for (uint32_t i = 0; i < 4; ++i) words[i] = narrow(Element{}, Pair{x[2 * i], x[2 * i + 1]});
     return {words[0], words[1], words[2], words[3]};
   }
   UCCLEP_FN void add(const Vector& other) {

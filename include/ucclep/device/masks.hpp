@@ -29,11 +29,12 @@ constexpr uint32_t leave_now = 2;  // somebody is lost: all leave, and the opera
 struct GroupMasks {
   uint32_t leave;             // the group's abort word: 1 as ever, leave_now
   uint32_t masked;            // 1: the abort word is one of these. Behind others there is 0
-  uint32_t never, unused;     // 0: for a wait that ends for no peer's sake
+  uint32_t never;             // 0: for a wait that ends for no peer's sake
+  uint32_t evicted_claim;     // of the record below
   uint64_t begun[num_kinds];  // the last operation that has begun
   uint64_t again[num_kinds];  // the operation that is to run again
   uint64_t counted;           // the dispatch that the caller's counters have
-  ErrorRecord* evicted;       // host memory: a peer has masked this rank
+  RecordSlot* evicted;        // host memory: a peer has masked this rank
   uint32_t* told;             // [R], host memory: 1 for a rank that is masked, or that the next mend masks
 
   UCCLEP_HD RankMask* ranks() { return reinterpret_cast<RankMask*>(this + 1); }

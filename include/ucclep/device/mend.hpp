@@ -222,7 +222,7 @@ UCCLEP_FN void clear_masks(const MaskArgs& args) {
   }
   uint32_t expected = leave_now;
   compare_exchange<Scope::system>(&masks.leave, expected, uint32_t{0});
-  store_release<Scope::system>(&masks.evicted->state, uint32_t{0});
+  forget(masks.evicted);
 }
 
 }  // namespace mending

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a kernel says when something went wrong. Host memory that kernels can write: the first error of each kind is
-// kept.
+// kept, until the host forgets it.
 #pragma once
 #include "ucclep/device/simt.hpp"
 
@@ -63,8 +63,7 @@ enum class Field : uint32_t {
 };
 
 struct ErrorRecord {
-  uint32_t state;  // 0 free, 1 being written, 2 complete
-  int32_t code;    // ucclEpResult_t
+  int32_t code;  // ucclEpResult_t
   Operation operation;
   Phase phase;
   int32_t peer;  // -1: none
@@ -72,9 +71,23 @@ struct ErrorRecord {
   uint64_t epoch, waited_ns, expected, got;
 };
 
+// Records have numbers, from 1. Who writes one claims its number in the device's own memory: not every bus carries
+// atomic operations into the host's.
+//
+// | who releases                        | who acquires                 | what is ordered                              |
+// |-------------------------------------|------------------------------|----------------------------------------------|
+// | kernel: store of `written` (system) | host: load of `written`      | the whole record before it is read           |
+// | host: store of `wanted`             | kernel: load of it (system)  | the reading of a record before it is written |
+struct RecordSlot {
+  uint32_t* claim;  // device memory: the last number that somebody writes, or has written
+  uint32_t wanted;  // the number of the next record; of the one that is here until it is forgotten
+  uint32_t written;
+  ErrorRecord record;
+};
+
 // A fatal record ends the communicator; a data record lets later operations go on (api: Faults).
 struct DeviceErrors {
-  ErrorRecord fatal, data;
+  RecordSlot fatal, data;
 };
 
 }  // namespace ucclep
@@ -82,19 +95,18 @@ struct DeviceErrors {
 namespace UCCLEP_SIMT_NAMESPACE {
 
 // Keeps the first record: losers of the race leave it alone.
-UCCLEP_FN void keep_first(ErrorRecord* slot, const ErrorRecord& record) {
-  uint32_t expected = 0;
-  if (!compare_exchange<Scope::system>(&slot->state, expected, uint32_t{1})) return;
-  slot->code = record.code;
-  slot->operation = record.operation;
-  slot->phase = record.phase;
-  slot->peer = record.peer;
-  slot->field = record.field;
-  slot->epoch = record.epoch;
-  slot->waited_ns = record.waited_ns;
-  slot->expected = record.expected;
-  slot->got = record.got;
-  store_release<Scope::system>(&slot->state, uint32_t{2});
+UCCLEP_FN void keep_first(RecordSlot* slot, const ErrorRecord& record) {
+  const uint32_t number = load_acquire<Scope::system>(&slot->wanted);
+  uint32_t claimed = number - 1;
+  if (!compare_exchange<Scope::gpu>(slot->claim, claimed, number)) return;
+  slot->record = record;
+  store_release<Scope::system>(&slot->written, number);
+}
+
+// A record that is being written at this moment stays.
+UCCLEP_FN void forget(RecordSlot* slot) {
+  const uint32_t written = load_acquire<Scope::system>(&slot->written);
+  if (written == load_relaxed<Scope::system>(&slot->wanted)) store_release<Scope::system>(&slot->wanted, written + 1);
 }
 
 UCCLEP_FN void report_data(DeviceErrors* errors, const ErrorRecord& record) {

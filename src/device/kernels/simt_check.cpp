@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/kernels/simt_check.hpp"
 
-#include "ucclep/device/numeric.hpp"
-#include "ucclep/device/simt.hpp"
+#include "ucclep/device/element.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 
@@ -117,12 +116,32 @@ UCCLEP_FN void check_copies(const SimtCheckArgs& args, unsigned char* shared, co
   }
 }
 
-// The host's test covers the conversions; here it is enough that a target computes the same.
+// A NaN is one, whichever.
+UCCLEP_FN bool same(float a, float b) {
+  return float_bits(a) == float_bits(b) || (a != a && b != b);
+}
+
+// What a target converts by instructions, against the arithmetic that the host's test covers: all narrow numbers, and
+// the fp32 numbers that begin like one of bf16, at ties and beside them.
 UCCLEP_FN bool right_conversions() {
-  const uint32_t spread = 2654435761u * (thread_id() + 1);
-  uint32_t sum = to_bf16(float_of(spread)) + to_fp16(from_bf16(static_cast<uint16_t>(0x3f81 + thread_id())));
-  sum += to_e4m3(from_fp16(static_cast<uint16_t>(spread))) + to_e8m0_up(from_e4m3(static_cast<uint8_t>(spread)));
-  return sum != 0 && to_bf16(1.00390625f) == 0x3f80 && to_fp16(65520.0f) == 0x7c00 && to_e4m3(465.0f) == 0x7e;
+  constexpr uint32_t rests[] = {0, 1, 0x0fff, 0x1000, 0x1001, 0x3000, 0x7fff, 0x8000, 0x8001, 0xffff};
+  constexpr uint32_t one_bf16 = 0x3f80, one_fp16 = 0x3c00, one_e4m3 = 0x38;
+  bool right = true;
+  for (uint32_t code = block_id() * block_size() + thread_id(); code < 0x10000; code += grid_size() * block_size()) {
+    const Pair bf16 = widen(Bf16{}, code | one_bf16 << 16), fp16 = widen(Fp16{}, code | one_fp16 << 16);
+    right &= same(bf16.low, from_bf16(static_cast<uint16_t>(code))) && bf16.high == 1;
+    right &= same(fp16.low, from_fp16(static_cast<uint16_t>(code))) && fp16.high == 1;
+    for (const uint32_t rest : rests) {
+      const float x = float_of(code << 16 | rest);
+      const uint32_t to_bf16_here = narrow(Bf16{}, {1, x}), to_fp16_here = narrow(Fp16{}, {x, 1});
+      right &= (to_bf16_here & 0xffff) == one_bf16 && to_fp16_here >> 16 == one_fp16;
+      right &= same(from_bf16(static_cast<uint16_t>(to_bf16_here >> 16)), from_bf16(to_bf16(x)));
+      right &= same(from_fp16(static_cast<uint16_t>(to_fp16_here)), from_fp16(to_fp16(x)));
+      right &= to_e4m3_pair(x, 1) == (to_e4m3(x) | one_e4m3 << 8);
+    }
+  }
+  return right && to_bf16(1.00390625f) == 0x3f80 && to_fp16(65520.0f) == 0x7c00 && to_e4m3(465.0f) == 0x7e &&
+         to_e8m0_up(1.5f) == 128;
 }
 
 }  // namespace UCCLEP_SIMT_NAMESPACE

@@ -329,6 +329,15 @@ UCCLEP_FN void pause() {
   __builtin_amdgcn_s_sleep(1);
 }
 
+// ---- fp16, as in numeric.hpp: kernels begin with rounding to nearest even, and with subnormal numbers of fp16.
+UCCLEP_FN uint32_t to_fp16_pair(float low, float high) {
+  return __builtin_bit_cast(uint16_t, static_cast<_Float16>(low)) |
+         uint32_t{__builtin_bit_cast(uint16_t, static_cast<_Float16>(high))} << 16;
+}
+UCCLEP_FN float widen_fp16(uint16_t value) {
+  return static_cast<float>(__builtin_bit_cast(_Float16, value));
+}
+
 }  // namespace UCCLEP_SIMT_NAMESPACE
 
 #include "ucclep/device/arch/narrow.hpp"

@@ -366,6 +366,23 @@ UCCLEP_FN const T& read_again(const T& arguments) {
   return arguments;
 }
 
+// ---- fp16 and bf16. As in numeric.hpp, but of a NaN sign and payload are lost.
+UCCLEP_FN uint32_t to_bf16_pair(float low, float high) {
+  uint32_t both;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  return both;
+}
+UCCLEP_FN uint32_t to_fp16_pair(float low, float high) {
+  uint32_t both;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  return both;
+}
+UCCLEP_FN float widen_fp16(uint16_t value) {
+  float wide;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(value));
+  return wide;
+}
+
 // ---- fp8. As to_e4m3 of numeric.hpp, two at a time; the instruction alone would lose the sign of a NaN.
 UCCLEP_FN uint32_t to_e4m3_pair(float low, float high) {
   uint16_t both;

@@ -14,6 +14,7 @@
 
 #include "ucclep/device/arch/host_executor.hpp"
 #include "ucclep/device/arch/qualifiers.hpp"
+#include "ucclep/device/numeric.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 
@@ -260,6 +261,14 @@ UCCLEP_FN uint64_t clock_ns() {
 }
 UCCLEP_FN void pause() {
   executor::pause();
+}
+
+// --- fp16 ---
+UCCLEP_FN uint32_t to_fp16_pair(float low, float high) {
+  return to_fp16(low) | uint32_t{to_fp16(high)} << 16;
+}
+UCCLEP_FN float widen_fp16(uint16_t value) {
+  return from_fp16(value);
 }
 
 }  // namespace UCCLEP_SIMT_NAMESPACE
