@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Conversions between fp32 and the narrow formats, in integer arithmetic: the same bits on every target, whatever its
-// rounding mode, flush-to-zero setting or conversion instructions do. Narrowing rounds to nearest, ties to even. Where a
-// target has instructions that give these bits, its arch header uses them.
+// rounding mode, flush-to-zero setting or conversion instructions do. Narrowing rounds to nearest, ties to even. Where
+// a target has instructions that give these bits, its arch header uses them.
 #pragma once
 #include <cstdint>
 

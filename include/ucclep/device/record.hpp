@@ -99,7 +99,17 @@ UCCLEP_FN void keep_first(RecordSlot* slot, const ErrorRecord& record) {
   const uint32_t number = load_acquire<Scope::system>(&slot->wanted);
   uint32_t claimed = number - 1;
   if (!compare_exchange<Scope::gpu>(slot->claim, claimed, number)) return;
-  slot->record = record;
+  // Field by field: a copy of the whole would go by the stack of a lane.
+  ErrorRecord& to = slot->record;
+  to.code = record.code;
+  to.operation = record.operation;
+  to.phase = record.phase;
+  to.peer = record.peer;
+  to.field = record.field;
+  to.epoch = record.epoch;
+  to.waited_ns = record.waited_ns;
+  to.expected = record.expected;
+  to.got = record.got;
   store_release<Scope::system>(&slot->written, number);
 }
 
