@@ -5,6 +5,7 @@
 #pragma once
 #include "ucclep/device/numeric.hpp"
 #include "ucclep/device/simt.hpp"
+#include "ucclep/ucclep.h"
 
 namespace ucclep {
 
