@@ -89,6 +89,7 @@ class Exchange {
   std::optional<Tensor> per_expert_, unpadded_, offsets_, per_rank_, per_expert_rank_, total_;
   ucclEpCounters_t counters_ = UCCLEP_COUNTERS_INIT;
   int64_t* total_host_ = nullptr;
+  std::optional<ucclEpStream_t> last_stream_;
   int blank_ = -1;
   std::vector<int64_t> cumulative_before_, wait_before_, combine_wait_before_;
 };
