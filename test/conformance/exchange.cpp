@@ -4,8 +4,6 @@
 #include <cstring>
 #include <exception>
 
-#include "support/test_env.hpp"
-
 namespace ucclep::test {
 namespace {
 
