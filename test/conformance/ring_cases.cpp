@@ -33,6 +33,10 @@ std::vector<Scenario> in_layouts_of_ht(const Scenario& scenario) {
   return scenarios;
 }
 
+bool holds(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
 // A group for rows as long as a chunk: each of the short ones is a chunk of its own.
 ucclEpGroupConfig_t of_short_chunks(const Scenario& scenario) {
   ucclEpGroupConfig_t config = group_config({scenario});
@@ -265,6 +269,43 @@ TEST_CASE("rings: a sender holds back what has no room yet", "[rings][reduced]")
   }
 }
 
+// 0 and 2 lose their connection while both hold chunks back for a ring that is full; 1 and 3 hear of it. Nobody waits
+// until the time is up.
+TEST_CASE("rings: a connection that breaks while a ring is full ends operations on all ranks at once",
+          "[rings][reduced]") {
+  const Asked asked("2");
+  const Nodes nodes{2, 2};
+  for (const int when : {9, 14, 20}) {
+    const std::string transport =
+        "faulty:delay=0,withhold=0,repeat=0,break=" + std::to_string(when) + ",at=0,peer=0:loopback";
+    run_ranks(4, [&](Rank& rank) {
+      const Scenario scenario = to_the_other_node(nodes);
+      Comm comm(rank, in_nodes(rank, nodes, transport.c_str()));
+      ucclEpGroupConfig_t config = of_short_chunks(scenario);
+      config.timeout_ms = 120'000;
+      Group group = make_group(comm, config);
+      Handle handle = make_handle(group, handle_config(scenario));
+      Stream stream(comm);
+      Exchange exchange(rank, comm, scenario);
+      const auto begin = std::chrono::steady_clock::now();
+      ucclEpResult_t result = exchange.try_update(handle, stream);
+      for (int i = 0; i < 1000 && result == ucclEpSuccess; ++i) {
+        result = i % 2 == 0 ? exchange.try_dispatch(handle, stream) : exchange.try_combine(handle, stream);
+        if (result == ucclEpSuccess) result = ucclEpStreamSynchronize(comm, stream);
+      }
+      const ucclEpAsyncError_t error = async_error(comm);
+      require(result == ucclEpRemoteError && error.code == result, error.text);
+      require(
+          holds(error.text, "has lost its connection to rank") || holds(error.text, "has given the communicator up"),
+          error.text);
+      if (rank.rank == 0) require(stats_of(comm).credit_stalls > 0, "no ring was full");
+      handle.reset();
+      group.reset();
+      require(std::chrono::steady_clock::now() - begin < std::chrono::seconds(10), "it took long");
+    });
+  }
+}
+
 // What a group takes of a rank's device, as it is said, and its windows, where they are made.
 struct Bytes {
   double said = 0, windows = 0;
@@ -337,7 +378,7 @@ TEST_CASE("rings: the settings of one rank differ: refused on all, no row writte
       require(exchange.try_dispatch(handle, stream) == ucclEpSuccess, "a dispatch was refused at once");
       stream.synchronize();
       const ucclEpAsyncError_t error = async_error(comm);
-      require(error.code == ucclEpInvalidArgument && std::string(error.text).find("hidden") != std::string::npos,
+      require(error.code == ucclEpInvalidArgument && holds(error.text, "hidden"),
               std::string("another record: ") + error.text);
       rank.board.add(wrong);  // the next one may be in time to leave its record here
       rank.board.wait(wrong, static_cast<uint32_t>(rank.count));

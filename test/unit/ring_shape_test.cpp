@@ -149,6 +149,8 @@ GroupShape usual(uint32_t tokens) {
   shape.in_flight = 2;
   shape.ht_tokens = tokens;
   shape.ll_tokens = 1;
+  shape.line_bytes = 128;
+  shape.line_payload = 120;
   shape.token_bytes = 14336;
   shape.networked = 1;
   shape.nodes = {2, 8, 1};
