@@ -66,4 +66,4 @@ wheel:
 	@RELEASE=$(RELEASE) tools/wheel.sh
 
 clean:
-	rm -rf build build-tsan build-asan build-fuzz build-mutants build-docs dist
+	rm -rf build build-tsan build-asan build-fuzz build-lint build-mutants build-docs dist

@@ -35,13 +35,13 @@ class DriverLibrary {
 };
 
 // Both vendors' names differ in how they begin, and in one suffix.
-struct Vendor {
+struct Names {
   const char *library, *prefix, *begin_capture;
 };
-constexpr Vendor cuda{"libcuda.so.1", "cu", "StreamBeginCapture_v2"};
-constexpr Vendor hip{"libamdhip64.so.6", "hip", "StreamBeginCapture"};
+constexpr Names cuda{"libcuda.so.1", "cu", "StreamBeginCapture_v2"};
+constexpr Names hip{"libamdhip64.so.6", "hip", "StreamBeginCapture"};
 
-const Vendor& vendor_of(int device) {
+const Names& vendor_of(int device) {
   if (device == UCCLEP_DEVICE_CUDA) return cuda;
   if (device == UCCLEP_DEVICE_HIP) return hip;
   throw PerfError("--graph needs GPUs: what it times is a launch of their driver");
@@ -50,7 +50,7 @@ const Vendor& vendor_of(int device) {
 }  // namespace
 
 GraphApi open_graph_api(int device, int index) {
-  const Vendor& vendor = vendor_of(device);
+  const Names& vendor = vendor_of(device);
   const DriverLibrary library(vendor.library);
   const auto find = [&](auto& function, const std::string& name) {
     library.find(function, (vendor.prefix + name).c_str());

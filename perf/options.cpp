@@ -213,10 +213,6 @@ void set_sweep(Options& o) {
   if (o.max_tokens == 0) o.max_tokens = std::max(o.min_tokens, o.mode == "ll" ? 1024 : 8192);
 }
 
-void require(bool condition, const std::string& sentence) {
-  if (!condition) throw UsageError(sentence);
-}
-
 void check_options(const Options& o) {
   for (auto [name, value, least] : {std::tuple{"-b", o.min_tokens, 1},
                                     {"-g", o.gpus, 1},

@@ -4,10 +4,15 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <string>
 
 #include "options.hpp"
 
 namespace ucclep::perf {
+
+inline void require(bool condition, const std::string& sentence) {
+  if (!condition) throw UsageError(sentence);
+}
 
 // False: --help or --version was asked for, and is printed. Throws UsageError.
 inline bool parse(CLI::App& app, int argc, char** argv) {

@@ -9,7 +9,7 @@
 namespace ucclep::perf {
 namespace {
 
-size_t bytes_of(const ucclEpTensor_t& tensor) {
+size_t tensor_bytes(const ucclEpTensor_t& tensor) {
   size_t bytes = element_bytes(tensor.dtype);
   for (int i = 0; i < tensor.ndim; ++i) bytes *= static_cast<size_t>(tensor.sizes[i]);
   return bytes;
@@ -21,7 +21,7 @@ Windows::Windows(ucclEpComm_t comm, const std::vector<const ucclEpTensor_t*>& te
   for (const ucclEpTensor_t* tensor : tensors) {
     if (tensor->data == nullptr) continue;
     ucclEpWindow_t window = nullptr;
-    check(ucclEpWindowRegister(comm_, tensor->data, bytes_of(*tensor), &window), "ucclEpWindowRegister", comm_);
+    check(ucclEpWindowRegister(comm_, tensor->data, tensor_bytes(*tensor), &window), "ucclEpWindowRegister", comm_);
     windows_.push_back(window);
   }
 }

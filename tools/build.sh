@@ -7,15 +7,17 @@ cd "$(dirname "$0")/.."
 tree=${1:?usage: tools/build.sh build|build-tsan|build-asan|build-fuzz [ninja target...]}
 shift
 
+# Files are compiled a dozen at a time, for build time; in build-fuzz by themselves, as its programs take single objects.
 # Line numbers are all the debug information that a backtrace needs. The sanitizer trees hold no GPU code, which nothing there could
 # run, and are little optimised, for build time.
 options=(-Ddebug=false -Dc_args=-g1 -Dcpp_args=-g1)
+joined=(-Dunity=on -Dunity_size=12)
 sanitizer_options=(-Dcuda=disabled -Dhip=disabled -Doptimization=1 -Db_lundef=false)
 case $tree in
-  build) ;;
+  build) options+=("${joined[@]}") ;;
   # gcc's ThreadSanitizer takes minutes where clang's takes seconds.
-  build-tsan) options+=(-Db_sanitize=thread "${sanitizer_options[@]}") ;;
-  build-asan) options+=(-Db_sanitize=address,undefined "${sanitizer_options[@]}") ;;
+  build-tsan) options+=(-Db_sanitize=thread "${joined[@]}" "${sanitizer_options[@]}") ;;
+  build-asan) options+=(-Db_sanitize=address,undefined "${joined[@]}" "${sanitizer_options[@]}") ;;
   build-fuzz) options+=(-Dfuzz=true -Db_sanitize=address,undefined "${sanitizer_options[@]}") ;;
   *) echo "build.sh: no such build tree: $tree" >&2; exit 1 ;;
 esac

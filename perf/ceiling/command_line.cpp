@@ -38,10 +38,6 @@ in every bit. Exit code: 0 = nothing is wrong, 2 = bad command line, 1 = all els
 On 4 H200, with the default sizes, the floor column has what such kernels are known to
 take there, and a last line says whether this run is within 3 % of all of them.)";
 
-void require(bool condition, const std::string& sentence) {
-  if (!condition) throw UsageError(sentence);
-}
-
 void check(const CeilingOptions& o) {
   for (auto [name, value, least] : {std::tuple{"-g", o.ranks, 0},
                                     {"--ht-tokens", *std::min_element(o.ht_tokens.begin(), o.ht_tokens.end()), 1},

@@ -28,10 +28,6 @@ order of its producer. The median of the repeats counts. `ratio` is that to the 
 ring (more is better) or to the bare flag (less is better), which run in turn with it.
 Exit code: 0 = nothing is wrong, 2 = bad command line, 1 = all else.)";
 
-void require(bool condition, const std::string& sentence) {
-  if (!condition) throw UsageError(sentence);
-}
-
 void require_all(const char* name, const std::vector<int>& values, int least, int most) {
   for (int value : values) {
     require(value >= least && value <= most, fmt::format("{} {}: expected {} to {}", name, value, least, most));

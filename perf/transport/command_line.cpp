@@ -33,10 +33,6 @@ Two processes of this machine; or on two machines: --listen PORT on one, and
 --connect HOST:PORT, which prints, on the other, with the same transport.
 Exit code: 0 = nothing is wrong, 2 = bad command line, 1 = all else.)";
 
-void require(bool condition, const std::string& sentence) {
-  if (!condition) throw UsageError(sentence);
-}
-
 void check(const TransportOptions& o) {
   for (uint64_t bytes : o.bytes) require(bytes <= 1 << 30, fmt::format("-b {}: expected at most 2^30", bytes));
   for (int window : o.windows) {

@@ -120,7 +120,7 @@ ucclEpComm_t init(const char* function, const ucclEpCommConfig_t* given, int nra
   return comm.release();
 }
 
-constexpr const char* went_on = "ucclEpCommDestroy went on";
+constexpr const char* comm_went_on = "ucclEpCommDestroy went on";
 
 // Copies that the caller left in flight use memory that goes now, and unmapping waits for nothing.
 void drain_streams(ucclEpComm& comm) {
@@ -128,7 +128,7 @@ void drain_streams(ucclEpComm& comm) {
   std::vector<ucclEpStream_t> streams(comm.streams.begin(), comm.streams.end());
   streams.push_back(nullptr);
   for (ucclEpStream_t stream : streams) {
-    best_effort("comm", went_on, [&] {
+    best_effort("comm", comm_went_on, [&] {
       if (!comm.device->is_capturing(stream)) comm.device->stream_synchronize(stream, deadline.remaining_ms());
     });
   }
@@ -141,8 +141,8 @@ void destroy(ucclEpComm* comm) {
   comm->graphs.clear();
   Device& device = *comm->device;
   comm->windows->clear();  // before the ranks meet: none frees memory that another one has mapped
-  for (ucclEpStream_t stream : comm->streams) best_effort("comm", went_on, [&] { device.stream_destroy(stream); });
-  for (ucclEpEvent_t event : comm->events) best_effort("comm", went_on, [&] { device.event_destroy(event); });
+  for (ucclEpStream_t stream : comm->streams) best_effort("comm", comm_went_on, [&] { device.stream_destroy(stream); });
+  for (ucclEpEvent_t event : comm->events) best_effort("comm", comm_went_on, [&] { device.event_destroy(event); });
   if (!comm->faults->fatal()) {
     best_effort("comm", "ucclEpCommDestroy went on alone", [&] { comm->bootstrap->barrier_living(comm->deadline()); });
   }
@@ -150,7 +150,7 @@ void destroy(ucclEpComm* comm) {
   comm->bootstrap->on_told({});
   comm->bootstrap->close();
   comm->device_memory.clear();
-  for (void* memory : comm->host_memory) best_effort("comm", went_on, [&] { device.free_host(memory); });
+  for (void* memory : comm->host_memory) best_effort("comm", comm_went_on, [&] { device.free_host(memory); });
   device.on_fault({});
   forget_errors_of(comm);
   delete comm;

@@ -224,12 +224,12 @@ ucclEpGroupLimits_t limits_of(const ucclEpComm* comm, const ucclEpGroupConfig_t&
   return limits;
 }
 
-constexpr const char* went_on = "ucclEpGroupDestroy went on";
+constexpr const char* group_went_on = "ucclEpGroupDestroy went on";
 
 // Kernels in flight use the memory that goes now. They end: all their waits are bounded, and watch the abort word.
 void drain(ucclEpGroup& group) {
   const ucclEpComm& comm = *group.comm;
-  best_effort("group", went_on, [&] {
+  best_effort("group", group_went_on, [&] {
     const ucclEpResult_t drained = comm.device->event_synchronize(group.last_operation, comm.timeout_ms());
     if (drained == ucclEpSuccess) return;
     comm.faults->raise(drained, "ucclEpGroupDestroy", "drain", -1, "an operation of the group did not end in time");

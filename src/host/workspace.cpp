@@ -11,14 +11,14 @@
 namespace ucclep {
 namespace {
 
-constexpr size_t alignment = 128;
+constexpr size_t workspace_alignment = 128;
 constexpr int64_t copy_timeout_ms = 60000;
 
 }  // namespace
 
 Workspace::Workspace(Device& device, const ucclEpGroupConfig_t& config, size_t bytes, const std::vector<char>& image)
     : device_(&device) {
-  const size_t padded = bytes + alignment;  // a caller's allocator may align less
+  const size_t padded = bytes + workspace_alignment;  // a caller's allocator may align less
   if (config.alloc_fn != nullptr) {
     const int failed = config.alloc_fn(&allocated_, padded, config.alloc_ctx);
     if (failed != 0 || allocated_ == nullptr) {
@@ -30,7 +30,7 @@ Workspace::Workspace(Device& device, const ucclEpGroupConfig_t& config, size_t b
   } else {
     allocated_ = device.alloc(padded);
   }
-  data_ = reinterpret_cast<char*>(round_up(reinterpret_cast<uintptr_t>(allocated_), alignment));
+  data_ = reinterpret_cast<char*>(round_up(reinterpret_cast<uintptr_t>(allocated_), workspace_alignment));
   // Stream-ordered, since the memory may be a GPU's; waited for, since the image goes.
   device.memcpy_async(data_, image.data(), image.size(), nullptr);
   if (device.stream_synchronize(nullptr, copy_timeout_ms) != ucclEpSuccess) {

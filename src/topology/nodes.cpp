@@ -9,10 +9,6 @@
 namespace ucclep::topology {
 namespace {
 
-const RankFacts& of(const std::vector<RankFacts>& ranks, int rank) {
-  return ranks[static_cast<size_t>(rank)];
-}
-
 // Groups of ranks with the same key, in the order of their first ones.
 template <class KeyOf>
 std::vector<std::vector<int>> group_by(const std::vector<RankFacts>& ranks, KeyOf key_of) {
@@ -29,7 +25,7 @@ std::vector<std::vector<int>> group_by(const std::vector<RankFacts>& ranks, KeyO
 // A virtual node passes memory on as a real one does.
 void check_one_node(const std::vector<RankFacts>& ranks, const std::vector<int>& members) {
   for (const int rank : members) {
-    if (of(ranks, rank).node == of(ranks, members.front()).node) continue;
+    if (facts_of(ranks, rank).node == facts_of(ranks, members.front()).node) continue;
     fail(ucclEpInvalidArgument,
          "ranks {} and {} would be in one virtual node, but do not share a machine and its memory", members.front(),
          rank);
@@ -83,9 +79,9 @@ bool linked(const RankFacts& a, const RankFacts& b) {
 }
 
 std::string kind_of(const std::vector<RankFacts>& ranks, const std::vector<int>& members) {
-  const RankFacts& first = of(ranks, members.front());
+  const RankFacts& first = facts_of(ranks, members.front());
   const auto all = [&](auto condition) {
-    return std::ranges::all_of(members, [&](int r) { return condition(of(ranks, r)); });
+    return std::ranges::all_of(members, [&](int r) { return condition(facts_of(ranks, r)); });
   };
   if (!all([](const RankFacts& facts) { return gpu_of(facts) != nullptr; })) return "memory";
   return all([&](const RankFacts& facts) { return linked(first, facts); }) ? gpu_of(first)->links.kind : "pcie";
@@ -93,10 +89,10 @@ std::string kind_of(const std::vector<RankFacts>& ranks, const std::vector<int>&
 
 // The fabric that all GPUs of a node belong to; empty if there is none.
 std::string fabric_of(const std::vector<RankFacts>& ranks, const std::vector<int>& node) {
-  const Gpu* first = gpu_of(of(ranks, node.front()));
+  const Gpu* first = gpu_of(facts_of(ranks, node.front()));
   if (first == nullptr) return {};
   const bool common = std::ranges::all_of(node, [&](int rank) {
-    const Gpu* gpu = gpu_of(of(ranks, rank));
+    const Gpu* gpu = gpu_of(facts_of(ranks, rank));
     return gpu != nullptr && gpu->links.fabric == first->links.fabric;
   });
   return common ? first->links.fabric : "";
@@ -110,11 +106,11 @@ void divide(const std::vector<int>& node, int size, std::vector<std::vector<int>
 }
 
 int ranks_per_domain_of(const std::vector<RankFacts>& ranks, const std::vector<int>& node) {
-  const int size = of(ranks, node.front()).ranks_per_domain;
+  const int size = facts_of(ranks, node.front()).ranks_per_domain;
   for (const int rank : node) {
-    if (of(ranks, rank).ranks_per_domain == size) continue;
+    if (facts_of(ranks, rank).ranks_per_domain == size) continue;
     fail(ucclEpInvalidArgument, "ranks_per_domain of rank {} is {}, but rank {} of the same node gave {}", rank,
-         of(ranks, rank).ranks_per_domain, node.front(), size);
+         facts_of(ranks, rank).ranks_per_domain, node.front(), size);
   }
   return size;
 }
@@ -122,13 +118,13 @@ int ranks_per_domain_of(const std::vector<RankFacts>& ranks, const std::vector<i
 }  // namespace
 
 std::vector<std::vector<int>> group_by_machine(const std::vector<RankFacts>& ranks) {
-  return group_by(ranks, [&](int rank) { return of(ranks, rank).node.boot_id; });
+  return group_by(ranks, [&](int rank) { return facts_of(ranks, rank).node.boot_id; });
 }
 
 std::vector<std::vector<int>> group_by_node(const std::vector<RankFacts>& ranks, const std::vector<int>& node_sizes) {
   if (!node_sizes.empty()) return nodes_of_sizes(ranks, expand(node_sizes, ranks.size()));
   if (std::ranges::all_of(ranks, [](const RankFacts& facts) { return facts.ranks_per_node == 0; })) {
-    return group_by(ranks, [&](int rank) { return of(ranks, rank).node; });
+    return group_by(ranks, [&](int rank) { return facts_of(ranks, rank).node; });
   }
   std::vector<int> size_of_rank;
   for (const RankFacts& facts : ranks) {

@@ -36,10 +36,6 @@ void check(const std::vector<RankFacts>& ranks) {
   }
 }
 
-const RankFacts& of(const std::vector<RankFacts>& ranks, int rank) {
-  return ranks[static_cast<size_t>(rank)];
-}
-
 std::vector<int> allowed_nics(const RankFacts& facts, int rank) {
   if (facts.nics.empty()) return best_nics(*facts.machine);
   return nics_by_name(*facts.machine, facts.nics, fmt::format("UCCLEP_NICS of rank {}", rank));
@@ -73,7 +69,8 @@ MachinePlan plan_machine(const std::vector<RankFacts>& ranks, const std::vector<
   std::vector<Seat> seats;
   seats.reserve(members.size());
   for (const int rank : members) {
-    seats.push_back({of(ranks, rank).machine.get(), of(ranks, rank).gpu, allowed_nics(of(ranks, rank), rank)});
+    seats.push_back(
+        {facts_of(ranks, rank).machine.get(), facts_of(ranks, rank).gpu, allowed_nics(facts_of(ranks, rank), rank)});
   }
   MachinePlan machine{members, rails_of(seats)};
   const std::vector<std::vector<int>> dealt = deal_nics(seats);
@@ -81,7 +78,7 @@ MachinePlan plan_machine(const std::vector<RankFacts>& ranks, const std::vector<
   for (size_t i = 0; i < members.size(); ++i) {
     RankPlan& rank = plan.ranks[static_cast<size_t>(members[i])];
     rank.nics = uses_of(seats[i], dealt[i], machine.rails);
-    rank.proxies = proxies.plan(of(ranks, members[i]), rank.nics);
+    rank.proxies = proxies.plan(facts_of(ranks, members[i]), rank.nics);
   }
   return machine;
 }

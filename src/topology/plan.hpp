@@ -23,6 +23,10 @@ struct RankFacts {
   int proxy_threads = 0;          // 0: two for each four cores that it has, at most four
 };
 
+inline const RankFacts& facts_of(const std::vector<RankFacts>& ranks, int rank) {
+  return ranks[static_cast<size_t>(rank)];
+}
+
 struct NicUse {
   int nic = 0;  // index in the rank's machine->nics
   int rail = 0;

@@ -10,15 +10,6 @@
 namespace ucclep::test {
 namespace {
 
-// In all layouts that have a backward pass.
-std::vector<Scenario> trained(const Scenario& scenario) {
-  std::vector<Scenario> scenarios;
-  for (const Scenario& one : in_all_layouts(scenario)) {
-    if (one.layout != Layout::ll_rank_major) scenarios.push_back(one);
-  }
-  return scenarios;
-}
-
 void train(const std::vector<Scenario>& scenarios, int rounds = 1) {
   run_each(scenarios, there_and_back, rounds);
 }

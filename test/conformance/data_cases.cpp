@@ -8,14 +8,14 @@
 namespace ucclep::test {
 namespace {
 
-Scenario small() {
+Scenario small_rows() {
   return {.experts = 8, .top_k = 3, .max_tokens = 7};
 }
 
 TEST_CASE("rows of 16 bytes, and of every multiple up to 160", "[process][reduced]") {
   std::vector<Scenario> scenarios;
   for (int64_t bytes = 16; bytes <= 160; bytes += 16) {
-    Scenario scenario = small();
+    Scenario scenario = small_rows();
     scenario.hidden = bytes / 2;
     scenario.layout = all_layouts[bytes / 16 % 4];
     scenarios.push_back(scenario);
@@ -26,7 +26,7 @@ TEST_CASE("rows of 16 bytes, and of every multiple up to 160", "[process][reduce
 TEST_CASE("rows around the sizes of copies", "[process]") {
   std::vector<Scenario> scenarios;
   for (const int64_t bytes : {496, 512, 528, 1008, 1040, 2032, 2064, 4080, 4096, 4112, 8176, 8208}) {
-    Scenario scenario = small();
+    Scenario scenario = small_rows();
     scenario.max_tokens = 3;
     scenario.ranks = 2;
     scenario.hidden = bytes / 2;
@@ -54,19 +54,19 @@ TEST_CASE("hidden size 16384", "[process]") {
 }
 
 TEST_CASE("fp16 tokens", "[process]") {
-  Scenario scenario = small();
+  Scenario scenario = small_rows();
   scenario.dtype = scenario.combine_dtype = ucclEpFloat16;
   run_all(in_all_layouts(scenario));
 }
 
 TEST_CASE("fp32 tokens", "[process][reduced]") {
-  Scenario scenario = small();
+  Scenario scenario = small_rows();
   scenario.dtype = scenario.combine_dtype = ucclEpFloat32;
   run_all(in_all_layouts(scenario));
 }
 
 TEST_CASE("dispatch and combine have different dtypes and sizes", "[process]") {
-  Scenario scenario = small();
+  Scenario scenario = small_rows();
   scenario.dtype = ucclEpFloat16;
   scenario.combine_dtype = ucclEpFloat32;
   scenario.combine_hidden = 40;
@@ -75,7 +75,7 @@ TEST_CASE("dispatch and combine have different dtypes and sizes", "[process]") {
 
 TEST_CASE("NaN and infinity are forwarded bit for bit", "[process][reduced][nodes]") {
   for (const ucclEpDataType_t dtype : {ucclEpBfloat16, ucclEpFloat16, ucclEpFloat32}) {
-    Scenario scenario = small();
+    Scenario scenario = small_rows();
     scenario.dtype = dtype;
     scenario.any_bits = true;
     run_all(in_all_layouts(scenario));
@@ -83,7 +83,7 @@ TEST_CASE("NaN and infinity are forwarded bit for bit", "[process][reduced][node
 }
 
 TEST_CASE("rows that lie further apart than they are long", "[process]") {
-  Scenario scenario = small();
+  Scenario scenario = small_rows();
   scenario.strided = true;
   scenario.biases = 2;
   run_all(in_all_layouts(scenario));
@@ -91,7 +91,7 @@ TEST_CASE("rows that lie further apart than they are long", "[process]") {
 
 TEST_CASE("tensors in plain memory of the process", "[process][reduced]") {
   if (test_gpus() > 0) return skip_case("GPUs do not reach pageable memory");
-  Scenario scenario = small();
+  Scenario scenario = small_rows();
   scenario.memory = Memory::plain;
   scenario.biases = 1;
   run_all(in_all_layouts(scenario));
@@ -100,7 +100,7 @@ TEST_CASE("tensors in plain memory of the process", "[process][reduced]") {
 // ---- Bytes with scales ----
 
 Scenario bytes(ucclEpDataType_t dtype, const Scales& scales) {
-  Scenario scenario = small();
+  Scenario scenario = small_rows();
   scenario.dtype = dtype;
   scenario.hidden = 256;
   scenario.combine_hidden = 64;
@@ -146,7 +146,7 @@ TEST_CASE("fp4 with e4m3 scales by columns and aligned zones", "[process]") {
 void quantise(const Scales& scales, bool round_scale) {
   std::vector<Scenario> scenarios;
   for (const int64_t hidden : {128, 512, 640, 1024}) {
-    Scenario scenario = small();
+    Scenario scenario = small_rows();
     scenario.layout = all_layouts[scenarios.size()];
     scenario.hidden = hidden;
     scenario.quant = UCCLEP_QUANT_FP8_128;
@@ -183,7 +183,7 @@ TEST_CASE("fp8 quantisation with four exponents in a word", "[process][reduced][
 // Scales of a row have 512 bytes of shared memory: 128 of fp32.
 TEST_CASE("fp8 quantisation of the longest row, and of one that is too long", "[process]") {
   for (const Layout layout : {Layout::ll_expert_major, Layout::ht_flat}) {
-    Scenario longest = small();
+    Scenario longest = small_rows();
     longest.layout = layout;
     longest.hidden = 128 * 128;
     longest.quant = UCCLEP_QUANT_FP8_128;
@@ -204,20 +204,20 @@ TEST_CASE("fp8 quantisation of the longest row, and of one that is too long", "[
 // ---- Weights and biases ----
 
 TEST_CASE("weights with dispatch", "[process]") {
-  Scenario scenario = small();
+  Scenario scenario = small_rows();
   scenario.weights = Weights::with_dispatch;
   run_all(in_all_layouts(scenario));
 }
 
 TEST_CASE("LL expert-major: weights with combine", "[process][reduced][driver][checked][nodes]") {
-  Scenario scenario = small();
+  Scenario scenario = small_rows();
   scenario.layout = Layout::ll_expert_major;
   scenario.weights = Weights::with_combine;
   run(scenario, 3);
 }
 
 TEST_CASE("LL expert-major: weights of combine win over those of dispatch", "[process]") {
-  Scenario scenario = small();
+  Scenario scenario = small_rows();
   scenario.layout = Layout::ll_expert_major;
   scenario.weights = Weights::with_both;
   run(scenario, 3);
@@ -225,7 +225,7 @@ TEST_CASE("LL expert-major: weights of combine win over those of dispatch", "[pr
 
 TEST_CASE("layouts that sum rows as they are need no weights", "[process]") {
   for (const Layout layout : {Layout::ll_rank_major, Layout::ht_flat, Layout::ht_expert_major}) {
-    Scenario scenario = small();
+    Scenario scenario = small_rows();
     scenario.layout = layout;
     scenario.weights = Weights::none;
     run(scenario);
@@ -233,14 +233,14 @@ TEST_CASE("layouts that sum rows as they are need no weights", "[process]") {
 }
 
 TEST_CASE("one bias", "[process]") {
-  Scenario scenario = small();
+  Scenario scenario = small_rows();
   scenario.biases = 1;
   run_all(in_all_layouts(scenario));
 }
 
 TEST_CASE("two biases in every dtype", "[process][reduced][nodes]") {
   for (const ucclEpDataType_t dtype : {ucclEpBfloat16, ucclEpFloat16, ucclEpFloat32}) {
-    Scenario scenario = small();
+    Scenario scenario = small_rows();
     scenario.biases = 2;
     scenario.dtype = scenario.combine_dtype = dtype;
     run_all(in_all_layouts(scenario));
@@ -251,7 +251,7 @@ TEST_CASE("two biases in every dtype", "[process][reduced][nodes]") {
 
 TEST_CASE("global numbers of received experts", "[process][reduced][nodes]") {
   for (const Layout layout : {Layout::ll_rank_major, Layout::ht_flat}) {
-    Scenario scenario = small();
+    Scenario scenario = small_rows();
     scenario.layout = layout;
     scenario.global_ids = true;
     run(scenario);
@@ -259,14 +259,14 @@ TEST_CASE("global numbers of received experts", "[process][reduced][nodes]") {
 }
 
 TEST_CASE("int32 topk_idx in, int64 out", "[process][reduced]") {
-  Scenario scenario = small();
+  Scenario scenario = small_rows();
   scenario.idx = ucclEpInt32;
   scenario.idx_out = ucclEpInt64;
   run_all(in_all_layouts(scenario));
 }
 
 TEST_CASE("int64 counters and int32 source tokens", "[process]") {
-  Scenario scenario = small();
+  Scenario scenario = small_rows();
   scenario.counter = ucclEpInt64;
   scenario.src_info = ucclEpInt32;
   scenario.offsets_with_total = true;

@@ -398,6 +398,12 @@ void Exchange::check_combine() {
   for (const auto* input : {&combine_tokens_, &combine_weights_, &weight_rows_, &bias_, &bias2_}) verify(*input, rank_);
 }
 
+void Exchange::check_all() {
+  check_counters();
+  check_dispatch();
+  check_combine();
+}
+
 void Exchange::check_untouched() {
   for (const auto* tensor : {&tokens_out_, &scales_out_, &combined_, &combined_weights_}) verify(*tensor, rank_);
 }
@@ -455,6 +461,12 @@ std::vector<Scenario> in_all_layouts(const Scenario& scenario) {
     scenarios.back().layout = layout;
     if (layout != Layout::ht_expert_major) scenarios.back().alignment = 1;  // the others have no zones to pad
   }
+  return scenarios;
+}
+
+std::vector<Scenario> trained(const Scenario& scenario) {
+  std::vector<Scenario> scenarios = in_all_layouts(scenario);
+  std::erase_if(scenarios, [](const Scenario& one) { return one.layout == Layout::ll_rank_major; });
   return scenarios;
 }
 

@@ -29,6 +29,7 @@ class Exchange {
   void check_counters();
   void check_dispatch();
   void check_combine();
+  void check_all();
   // For operations that must not write: all outputs are as they were before.
   void check_untouched();
 
@@ -112,6 +113,7 @@ inline constexpr Layout all_layouts[] = {Layout::ll_expert_major, Layout::ll_ran
                                          Layout::ht_expert_major};
 // The scenario in each of them.
 std::vector<Scenario> in_all_layouts(const Scenario& scenario);
+std::vector<Scenario> trained(const Scenario& scenario);  // in all layouts that have a backward pass
 
 // Update, dispatch, combine, and then the same backward with gradients of their own; all checked.
 void there_and_back(const Rank& rank, ucclEpComm_t comm, ucclEpHandle_t handle, Stream& stream,

@@ -73,12 +73,6 @@ void enqueue_all(Exchange& exchange, Session& at) {
   ok(ucclEpComplete(at.handle, at.stream), "ucclEpComplete");
 }
 
-void check_all(Exchange& exchange) {
-  exchange.check_counters();
-  exchange.check_dispatch();
-  exchange.check_combine();
-}
-
 // In turn, one rank launches its replay when all others have seen that theirs waits for it.
 void replay(const Rank& rank, Session& at, Exchange& exchange, const Graph& graph, Milestones& milestones, int late) {
   constexpr int ready = 1, waiting = 2;
@@ -106,7 +100,7 @@ void capture_and_replay(Layout layout, int replays, bool warm, bool halves = fal
     if (warm) {
       enqueue_all(exchange, at);
       at.stream.synchronize();
-      check_all(exchange);
+      exchange.check_all();
       exchange.reroute(2);
     }
     milestones.meet(before_capture);
@@ -117,7 +111,7 @@ void capture_and_replay(Layout layout, int replays, bool warm, bool halves = fal
       exchange.reroute(100 + static_cast<uint64_t>(i));
       try {
         replay(rank, at, exchange, graph, milestones, i % rank.count);
-        check_all(exchange);
+        exchange.check_all();
       } catch (const Failure& failure) {
         throw Failure("replay " + std::to_string(i) + ": " + failure.what());
       }
@@ -127,7 +121,7 @@ void capture_and_replay(Layout layout, int replays, bool warm, bool halves = fal
     enqueue_all(exchange, at);
     if (!scenario.ll()) is_expected_total(exchange, rank, waited_total(at.handle));
     at.stream.synchronize();
-    check_all(exchange);
+    exchange.check_all();
     no_async_error(at.comm);
   });
 }
@@ -186,8 +180,8 @@ TEST_CASE("graph: halves of two handles around each other", "[driver][process][g
         milestones.meet(1);
         graph.launch(at.stream);
         at.stream.synchronize();
-        check_all(one);
-        check_all(other);
+        one.check_all();
+        other.check_all();
       }
       no_async_error(at.comm);
     });
@@ -213,7 +207,7 @@ TEST_CASE("graph: a capture contains both halves", "[driver][process][graph]") {
     exchange.combine(at.handle, at.stream);
     ok(ucclEpComplete(at.handle, at.stream), "ucclEpComplete");
     at.stream.synchronize();
-    check_all(exchange);
+    exchange.check_all();
     exchange.reroute(2);
     milestones.meet(1);
     const Graph second(*capturing, at.stream, [&] {
@@ -226,7 +220,7 @@ TEST_CASE("graph: a capture contains both halves", "[driver][process][graph]") {
     milestones.meet(1);
     second.launch(at.stream);
     at.stream.synchronize();
-    check_all(exchange);
+    exchange.check_all();
   });
 }
 
@@ -263,8 +257,8 @@ TEST_CASE("graph: two captured handles and two streams joined by events", "[driv
       milestones.meet(1);
       graph.launch(at.stream);
       at.stream.synchronize();
-      check_all(one);
-      check_all(other);
+      one.check_all();
+      other.check_all();
     }
     ok(ucclEpEventRecord(at.comm, join, side), "ucclEpEventRecord");
     ok(ucclEpEventSynchronize(at.comm, join), "ucclEpEventSynchronize");
@@ -358,7 +352,7 @@ TEST_CASE("graph: what a capture refuses, and what it does not", "[driver][proce
       milestones.meet(1);
       graph.launch(at.stream);
       at.stream.synchronize();
-      check_all(exchange);
+      exchange.check_all();
       const auto expected = reference::routing_counts(exchange.contents().world(), rank.rank).tokens_per_rank;
       counts.set_integers(expected);
       copy.set_integers(expected);

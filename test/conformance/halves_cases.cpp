@@ -21,7 +21,7 @@ void complete(ucclEpHandle_t handle, ucclEpStream_t stream) {
   ok(ucclEpComplete(handle, stream), "ucclEpComplete");
 }
 
-void update(Exchange& exchange, ucclEpHandle_t handle, ucclEpStream_t stream) {
+void update_forward(Exchange& exchange, ucclEpHandle_t handle, ucclEpStream_t stream) {
   if (!exchange.scenario().carried && exchange.scenario().pass == UCCLEP_PASS_FORWARD) exchange.update(handle, stream);
 }
 
@@ -30,7 +30,7 @@ void halves_round_trip(const Rank& rank, ucclEpComm_t comm, ucclEpHandle_t handl
                        const Scenario& scenario, uint64_t seed) {
   Exchange exchange(rank, comm, scenario, seed);
   in_halves(exchange);
-  update(exchange, handle, stream);
+  update_forward(exchange, handle, stream);
   exchange.dispatch(handle, stream);
   stream.synchronize();
   exchange.check_untouched();
@@ -129,7 +129,7 @@ struct Crew {
       handles.push_back(make_handle(*group, handle_config(scenario)));
       exchanges.push_back(std::make_unique<Exchange>(rank, comm, scenario, scenario.seed + static_cast<uint64_t>(i)));
       in_halves(*exchanges.back());
-      update(*exchanges.back(), handles.back(), stream);
+      update_forward(*exchanges.back(), handles.back(), stream);
     }
   }
 
@@ -319,7 +319,7 @@ TEST_CASE("halves: on two streams that events order", "[halves][process][driver]
       const Event sent(at.comm), received(at.comm);
       Exchange exchange(rank, at.comm, medium(layout, 400));
       in_halves(exchange);
-      update(exchange, at.handle, at.stream);
+      update_forward(exchange, at.handle, at.stream);
       exchange.dispatch(at.handle, at.stream);
       ok(ucclEpEventRecord(at.comm, sent, at.stream), "ucclEpEventRecord");
       ok(ucclEpStreamWaitEvent(at.comm, side, sent), "ucclEpStreamWaitEvent");
@@ -350,7 +350,7 @@ TEST_CASE("halves: calls out of order are refused, and nothing is lost", "[halve
         refused(other.try_combine(at.handle, at.stream), ucclEpInvalidUsage, "ucclEpCombine",
                 {pending, "pending", "ucclEpComplete"});
       };
-      update(exchange, at.handle, at.stream);
+      update_forward(exchange, at.handle, at.stream);
       exchange.dispatch_config.send_only = 2;
       refused(exchange.try_dispatch(at.handle, at.stream), ucclEpInvalidArgument, "ucclEpDispatch", {"send_only", "2"});
       in_halves(exchange);

@@ -21,12 +21,6 @@ void enqueue_all(Exchange& exchange, ucclEpHandle_t handle, ucclEpStream_t strea
   exchange.combine(handle, stream);
 }
 
-void check_all(Exchange& exchange) {
-  exchange.check_counters();
-  exchange.check_dispatch();
-  exchange.check_combine();
-}
-
 void begin(ucclEpComm_t comm, ucclEpStream_t stream) {
   ok(ucclEpStreamBeginCapture(comm, stream), "ucclEpStreamBeginCapture");
 }
@@ -73,7 +67,7 @@ TEST_CASE("host graph: two graphs are launched in a row on another stream, and d
         require(total == expected, "HandleWaitCounts after a replay says " + std::to_string(total));
       }
       other.synchronize();
-      for (Exchange* exchange : {&one, &two, &three}) check_all(*exchange);
+      for (Exchange* exchange : {&one, &two, &three}) exchange->check_all();
       meet(rank, 1 + static_cast<int>(layout));
       round_trip(rank, at.comm, at.handle, at.stream, scenario, 4);
       no_async_error(at.comm);
@@ -93,7 +87,7 @@ TEST_CASE("host graph: group and communicator go while a replay is in flight, th
     launch(at.comm, graph, at.stream);
     at.handle.release();
     ok(ucclEpGroupDestroy(at.group.release()), "ucclEpGroupDestroy");  // waits for the replay
-    check_all(exchange);
+    exchange.check_all();
     refused(ucclEpGraphLaunch(at.comm, graph, at.stream), ucclEpInvalidUsage, "ucclEpGraphLaunch",
             {"a group that was destroyed"});
     Group group = make_group(at.comm, group_config({scenario}));
@@ -104,7 +98,7 @@ TEST_CASE("host graph: group and communicator go while a replay is in flight, th
     enqueue_all(exchange, handle, at.stream);
     launch(at.comm, end(at.comm, at.stream), at.stream);
     at.stream.synchronize();
-    check_all(exchange);
+    exchange.check_all();
     no_async_error(at.comm);
   });  // CommDestroy takes both graphs with it
 }
@@ -145,7 +139,7 @@ TEST_CASE("host graph: bad arguments and calls out of order", "[host][graph]") {
     ok(ucclEpGraphDestroy(at.comm, nullptr), "ucclEpGraphDestroy of NULL");
     launch(at.comm, graph, nullptr);
     ok(ucclEpStreamSynchronize(at.comm, nullptr), "ucclEpStreamSynchronize");
-    check_all(exchange);
+    exchange.check_all();
     ok(ucclEpGraphDestroy(at.comm, graph), "ucclEpGraphDestroy");
     refused(ucclEpGraphDestroy(at.comm, graph), ucclEpInvalidArgument, "ucclEpGraphDestroy", {"was not made"});
   });

@@ -38,7 +38,7 @@ void run_lending(const Scenario& scenario, const Share& share, int rounds = redu
 Share all() {
   return [](int, Which) { return Lends::whole; };
 }
-Share ranks(unsigned mask) {
+Share only_ranks(unsigned mask) {
   return [mask](int rank, Which) { return (mask >> rank & 1) != 0 ? Lends::whole : Lends::no; };
 }
 Share but(Which missing) {
@@ -57,7 +57,7 @@ TEST_CASE("lending: some ranks, and the others do not", "[process][reduced][node
   for (const unsigned mask : {0x1u, 0x6u, 0xbu}) {
     Scenario scenario = flat();
     scenario.seed = 500 + mask;
-    run_lending(scenario, ranks(mask));
+    run_lending(scenario, only_ranks(mask));
   }
 }
 
@@ -77,9 +77,9 @@ TEST_CASE("lending: ranks without tokens, dropped choices, one SM", "[process][r
   scenario.rule = uniform(40);
   scenario.num_sms = 1;
   run_lending(scenario, all());
-  run_lending(scenario, ranks(0x5));
+  run_lending(scenario, only_ranks(0x5));
   scenario.rule = only({-1, -1, -1});
-  run_lending(scenario, ranks(0xd));
+  run_lending(scenario, only_ranks(0xd));
 }
 
 TEST_CASE("lending: long rows that lie apart, carried routing, biases", "[process]") {
@@ -91,7 +91,7 @@ TEST_CASE("lending: long rows that lie apart, carried routing, biases", "[proces
   scenario.biases = 2;
   scenario.global_ids = true;
   run_lending(scenario, all());
-  run_lending(scenario, ranks(0x9));
+  run_lending(scenario, only_ranks(0x9));
 }
 
 TEST_CASE("lending: one rank, and two", "[process]") {
@@ -110,7 +110,7 @@ TEST_CASE("lending: rows that do not fit are dropped and recorded", "[process][r
       scenario.slack = -missing;
       run_ranks(scenario.ranks, [&](Rank& rank) {
         Session at(rank, scenario);
-        exchange_rows(rank, at, scenario, ranks(mask), 1);
+        exchange_rows(rank, at, scenario, only_ranks(mask), 1);
         require(async_error(at.comm).code == ucclEpOverflow, "expected the record ucclEpOverflow");
       });
     }
@@ -124,7 +124,7 @@ TEST_CASE("lending: rows that the group does not keep are dropped", "[process][r
       Scenario scenario = flat();
       scenario.max_recv = limit;
       scenario.overflow = UCCLEP_OVERFLOW_DROP;
-      run_lending(scenario, ranks(mask));
+      run_lending(scenario, only_ranks(mask));
     }
   }
 }
@@ -140,11 +140,11 @@ Scenario fp8(const Scales& format) {
 
 TEST_CASE("lending: fp8 rows with their scales", "[process][reduced][nodes]") {
   run_lending(fp8({ucclEpFloat32, 4, false}), all());
-  run_lending(fp8({ucclEpFloat32, 4, false}), ranks(0x6));
+  run_lending(fp8({ucclEpFloat32, 4, false}), only_ranks(0x6));
   run_lending(fp8({ucclEpFloat32, 3, false}), all());
   run_lending(fp8({ucclEpFloat32, 5, true}), all());
   run_lending(fp8({ucclEpUint8, 7, false}), all());
-  run_lending(fp8({ucclEpBfloat16, 3, true}), ranks(0xb));
+  run_lending(fp8({ucclEpBfloat16, 3, true}), only_ranks(0xb));
 }
 
 TEST_CASE("lending: fp8 rows without their scales are not lent", "[process]") {
@@ -160,7 +160,7 @@ TEST_CASE("lending: quantisation on the way", "[process][reduced]") {
   for (const bool columns : {false, true}) {
     scenario.scales = Scales{ucclEpFloat32, 0, columns};
     run_lending(scenario, all());
-    run_lending(scenario, ranks(0x3));
+    run_lending(scenario, only_ranks(0x3));
   }
   scenario.round_scale = true;
   scenario.scales = Scales{ucclEpInt32, 0, true};

@@ -10,7 +10,7 @@
 namespace ucclep::test {
 namespace {
 
-Scenario small(Layout layout, int top_k = 2) {
+Scenario short_lived(Layout layout, int top_k = 2) {
   return {.layout = layout, .top_k = top_k, .max_tokens = 6, .hidden = 32};
 }
 
@@ -24,7 +24,7 @@ void check_pair(Exchange& exchange, ucclEpHandle_t handle, Stream& stream) {
 
 TEST_CASE("one update serves several pairs of dispatch and combine", "[process][reduced][nodes]") {
   for (const Layout layout : all_layouts) {
-    const Scenario scenario = small(layout);
+    const Scenario scenario = short_lived(layout);
     run_ranks(4, [&](Rank& rank) {
       Session at(rank, scenario);
       Exchange exchange(rank, at.comm, scenario);
@@ -40,7 +40,7 @@ TEST_CASE("one update serves several pairs of dispatch and combine", "[process][
 }
 
 TEST_CASE("counters of LL are written by the first dispatch after the update only", "[process]") {
-  const Scenario scenario = small(Layout::ll_expert_major);
+  const Scenario scenario = short_lived(Layout::ll_expert_major);
   run_ranks(4, [&](Rank& rank) {
     Session at(rank, scenario);
     Exchange exchange(rank, at.comm, scenario);
@@ -67,7 +67,7 @@ TEST_CASE("dispatch carries the routing", "[process][reduced][driver][checked]")
 
 TEST_CASE("updates and carried routing take turns on one handle", "[process]") {
   for (const Layout layout : all_layouts) {
-    const Scenario updated = small(layout);
+    const Scenario updated = short_lived(layout);
     Scenario carried = updated;
     carried.carried = true;
     run_ranks(4, [&](Rank& rank) {
@@ -81,7 +81,7 @@ TEST_CASE("updates and carried routing take turns on one handle", "[process]") {
 
 TEST_CASE("dispatch and combine with only what is required", "[process]") {
   for (const Layout layout : all_layouts) {
-    const Scenario scenario = small(layout);
+    const Scenario scenario = short_lived(layout);
     run_ranks(4, [&](Rank& rank) {
       Session at(rank, scenario);
       Exchange exchange(rank, at.comm, scenario);
@@ -117,7 +117,7 @@ TEST_CASE("dispatch and combine with only what is required", "[process]") {
 
 TEST_CASE("two handles with different numbers of choices interleave", "[process]") {
   for (const Layout layout : all_layouts) {
-    const Scenario one = small(layout, 1), two = small(layout, 2);
+    const Scenario one = short_lived(layout, 1), two = short_lived(layout, 2);
     run_ranks(4, [&](Rank& rank) {
       Comm comm(rank);
       Stream stream(comm);
@@ -159,7 +159,7 @@ TEST_CASE("LL and HT take turns on one group", "[process][reduced][driver][check
 }
 
 TEST_CASE("LL and HT operations are in flight together", "[process]") {
-  const Scenario ll = small(Layout::ll_rank_major), ht = small(Layout::ht_flat);
+  const Scenario ll = short_lived(Layout::ll_rank_major), ht = short_lived(Layout::ht_flat);
   run_ranks(4, [&](Rank& rank) {
     Comm comm(rank);
     Stream stream(comm);
@@ -182,7 +182,7 @@ TEST_CASE("LL and HT operations are in flight together", "[process]") {
 }
 
 TEST_CASE("two groups on one communicator", "[process]") {
-  const Scenario one = small(Layout::ll_expert_major);
+  const Scenario one = short_lived(Layout::ll_expert_major);
   const Scenario two{.layout = Layout::ht_expert_major, .experts = 16, .top_k = 5, .max_tokens = 13, .hidden = 8};
   run_ranks(4, [&](Rank& rank) {
     Session first(rank, one);
@@ -196,7 +196,7 @@ TEST_CASE("two groups on one communicator", "[process]") {
 }
 
 TEST_CASE("two communicators are independent", "[process]") {
-  const Scenario scenario = small(Layout::ht_flat);
+  const Scenario scenario = short_lived(Layout::ht_flat);
   run_ranks(4, {.communicators = 2}, [&](Rank& rank) {
     Comm one(rank, comm_config(rank), 0), two(rank, comm_config(rank), 1);
     Stream first(one), second(two);
@@ -215,7 +215,7 @@ TEST_CASE("two communicators are independent", "[process]") {
 }
 
 TEST_CASE("a communicator after a communicator", "[process][reduced][driver]") {
-  const Scenario scenario = small(Layout::ll_expert_major);
+  const Scenario scenario = short_lived(Layout::ll_expert_major);
   run_ranks(3, {.communicators = 3}, [&](Rank& rank) {
     for (int id = 0; id < 3; ++id) {
       Scenario three = scenario;
@@ -232,7 +232,7 @@ TEST_CASE("a communicator after a communicator", "[process][reduced][driver]") {
 
 TEST_CASE("operations on two streams ordered by events", "[process][reduced][driver][checked]") {
   for (const Layout layout : {Layout::ll_expert_major, Layout::ht_flat}) {
-    const Scenario scenario = small(layout);
+    const Scenario scenario = short_lived(layout);
     run_ranks(4, [&](Rank& rank) {
       Session at(rank, scenario);
       Stream other(at.comm);
@@ -258,7 +258,7 @@ TEST_CASE("operations on two streams ordered by events", "[process][reduced][dri
 
 TEST_CASE("operations on the default stream", "[process][driver]") {
   run_ranks(4, [&](Rank& rank) {
-    const Scenario scenario = small(Layout::ll_rank_major);
+    const Scenario scenario = short_lived(Layout::ll_rank_major);
     Session at(rank, scenario);
     Exchange exchange(rank, at.comm, scenario);
     exchange.update(at.handle, nullptr);
@@ -296,7 +296,7 @@ TEST_CASE("the same input gives the same bytes in every run", "[process]") {
 TEST_CASE("more operations than slots run without a synchronisation between", "[process][reduced][nodes]") {
   const int rounds = reduced() ? 6 : 25;
   for (const Layout layout : all_layouts) {
-    const Scenario scenario = small(layout);
+    const Scenario scenario = short_lived(layout);
     run_ranks(4, [&](Rank& rank) {
       Session at(rank, scenario);
       Exchange exchange(rank, at.comm, scenario);
@@ -313,7 +313,7 @@ TEST_CASE("more operations than slots run without a synchronisation between", "[
 }
 
 TEST_CASE("destroyed in every order, and objects left to their owners", "[process]") {
-  const Scenario scenario = small(Layout::ht_flat);
+  const Scenario scenario = short_lived(Layout::ht_flat);
   run_ranks(2, {.communicators = 3}, [&](Rank& rank) {
     Scenario two = scenario;
     two.ranks = 2;
@@ -341,7 +341,7 @@ TEST_CASE("destroyed in every order, and objects left to their owners", "[proces
 
 TEST_CASE("a handle is destroyed while its operations are in flight", "[process][reduced][driver]") {
   for (const Layout layout : {Layout::ll_expert_major, Layout::ht_expert_major}) {
-    const Scenario scenario = small(layout);
+    const Scenario scenario = short_lived(layout);
     run_ranks(4, [&](Rank& rank) {
       Session at(rank, scenario);
       for (uint64_t round = 0; round < 5; ++round) {
@@ -361,7 +361,7 @@ TEST_CASE("a handle is destroyed while its operations are in flight", "[process]
 
 TEST_CASE("ucclEpComplete with nothing pending does nothing", "[process][reduced]") {
   for (const Layout layout : all_layouts) {
-    const Scenario scenario = small(layout);
+    const Scenario scenario = short_lived(layout);
     run_ranks(4, [&](Rank& rank) {
       Session at(rank, scenario);
       ok(ucclEpComplete(at.handle, at.stream), "ucclEpComplete before the first operation");
@@ -398,7 +398,7 @@ TEST_CASE("the mode that AUTO means follows from the layout and the group's size
 }
 
 TEST_CASE("max_in_flight from 2 to 8", "[process][nodes]") {
-  const Scenario scenario = small(Layout::ll_expert_major);
+  const Scenario scenario = short_lived(Layout::ll_expert_major);
   run_ranks(4, [&](Rank& rank) {
     Comm comm(rank);
     Stream stream(comm);

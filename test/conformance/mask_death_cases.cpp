@@ -22,15 +22,15 @@ namespace {
 
 using namespace masked;
 
-enum class Stops { before_dispatch, before_combine };
+enum class Dies { before_dispatch, before_combine };
 
 // Rank 3 dies. How soon the others hear of it is the system's business; none of them waits for its time limit.
-void dies(const Scenario& scenario, Stops when) {
+void dies(const Scenario& scenario, Dies when) {
   run_ranks(ranks, {.processes = true, .killed = {missing}}, [&](Rank& rank) {
     Masked at(rank, scenario, 20000);
     round_trip(rank, at.comm, at.handle, at.stream, scenario);
     Exchange exchange(rank, at.comm, scenario, 2);
-    const bool sends = when == Stops::before_combine;
+    const bool sends = when == Dies::before_combine;
     if (!sends && rank.rank != missing) exchange.leave_out(missing);
     meet(rank, 0);
     if (!sends && rank.rank == missing) kill(getpid(), SIGKILL);
@@ -66,16 +66,16 @@ void dies(const Scenario& scenario, Stops when) {
 }
 
 TEST_CASE("kill -9 before a dispatch: the others go on", "[process][driver][nodes][killed][masks]") {
-  dies(lines(Layout::ll_expert_major), Stops::before_dispatch);
+  dies(lines(Layout::ll_expert_major), Dies::before_dispatch);
 }
 TEST_CASE("kill -9 before a combine: the others go on", "[process][nodes][killed][masks]") {
-  dies(bulk(Layout::ll_rank_major), Stops::before_combine);
+  dies(bulk(Layout::ll_rank_major), Dies::before_combine);
 }
 TEST_CASE("kill -9 before an Update of HT: the others go on", "[process][driver][masks]") {
-  dies(lines(Layout::ht_flat), Stops::before_dispatch);
+  dies(lines(Layout::ht_flat), Dies::before_dispatch);
 }
 TEST_CASE("kill -9 before a combine of HT: the others go on", "[process][nodes][killed][masks]") {
-  dies(bulk(Layout::ht_expert_major), Stops::before_combine);
+  dies(bulk(Layout::ht_expert_major), Dies::before_combine);
 }
 
 // What came of rank 3, seen in the counts and in its first row.
@@ -311,12 +311,12 @@ pid_t await_stopped() {
 }
 
 // Rank 3 stops before a dispatch, or between a dispatch and its combine.
-void stops(const Scenario& scenario, Stops when) {
+void stops(const Scenario& scenario, Dies when) {
   run_ranks(ranks, {.processes = true}, [&](Rank& rank) {
     Masked at(rank, scenario);
     round_trip(rank, at.comm, at.handle, at.stream, scenario);
     Exchange exchange(rank, at.comm, scenario, 2);
-    const bool sends = when == Stops::before_combine;
+    const bool sends = when == Dies::before_combine;
     if (!sends && rank.rank != missing) exchange.leave_out(missing);
     meet(rank, 0);
     if (!sends && rank.rank == missing) kill(getpid(), SIGSTOP);
@@ -343,10 +343,10 @@ void stops(const Scenario& scenario, Stops when) {
 }
 
 TEST_CASE("a process that stops before a dispatch is masked, and comes back", "[process][nodes][killed][masks]") {
-  stops(lines(Layout::ll_expert_major), Stops::before_dispatch);
+  stops(lines(Layout::ll_expert_major), Dies::before_dispatch);
 }
 TEST_CASE("a process that stops between dispatch and combine is masked, and comes back", "[process][masks]") {
-  stops(lines(Layout::ll_rank_major), Stops::before_combine);
+  stops(lines(Layout::ll_rank_major), Dies::before_combine);
 }
 
 // ---- In the middle of an operation ----

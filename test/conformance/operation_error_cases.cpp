@@ -12,10 +12,6 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-Scenario small(Layout layout) {
-  return {.layout = layout, .ranks = 2, .experts = 4, .top_k = 2, .max_tokens = 4};
-}
-
 // A case for one layout with two ranks: `wrong` makes refused calls; then a whole exchange must still work.
 void then_works(const Scenario& scenario, const std::function<void(Rank&, Session&, Exchange&)>& wrong) {
   run_ranks(scenario.ranks, [&](Rank& rank) {
@@ -32,7 +28,7 @@ void then_works(const Scenario& scenario, const std::function<void(Rank&, Sessio
 // ---- Handle and operations ----
 
 TEST_CASE("handles without a layout, and combinations that do not exist", "[process][reduced]") {
-  const Scenario scenario = small(Layout::ht_flat);
+  const Scenario scenario = pair_of_ranks(Layout::ht_flat);
   then_works(scenario, [](Rank&, Session& at, Exchange&) {
     const auto create = [&](int mode, int layout, int alignment = 0) {
       ucclEpHandleConfig_t config = UCCLEP_HANDLE_CONFIG_INIT;
@@ -54,7 +50,7 @@ TEST_CASE("handles without a layout, and combinations that do not exist", "[proc
 
 TEST_CASE("required tensors that are NULL are named", "[process][reduced]") {
   for (const Layout layout : all_layouts) {
-    then_works(small(layout), [](Rank&, Session& at, Exchange& exchange) {
+    then_works(pair_of_ranks(layout), [](Rank&, Session& at, Exchange& exchange) {
       refused(ucclEpHandleUpdate(at.handle, nullptr, nullptr, at.stream), ucclEpInvalidArgument, "ucclEpHandleUpdate",
               {"topk_idx"});
       exchange.update(at.handle, at.stream);
@@ -77,7 +73,7 @@ TEST_CASE("required tensors that are NULL are named", "[process][reduced]") {
 
 TEST_CASE("combine's tensors that are NULL or of another shape", "[process]") {
   for (const Layout layout : all_layouts) {
-    const Scenario scenario = small(layout);
+    const Scenario scenario = pair_of_ranks(layout);
     run_ranks(2, [&](Rank& rank) {
       Session at(rank, scenario);
       Exchange exchange(rank, at.comm, scenario);
@@ -107,7 +103,7 @@ TEST_CASE("combine's tensors that are NULL or of another shape", "[process]") {
 }
 
 TEST_CASE("LL expert-major: combine without any weights", "[process]") {
-  Scenario scenario = small(Layout::ll_expert_major);
+  Scenario scenario = pair_of_ranks(Layout::ll_expert_major);
   scenario.weights = Weights::none;
   run_ranks(2, [&](Rank& rank) {
     Session at(rank, scenario);
@@ -122,7 +118,7 @@ TEST_CASE("LL expert-major: combine without any weights", "[process]") {
 
 TEST_CASE("tensors with a bad dtype, shape, stride or address", "[process][reduced]") {
   for (const Layout layout : all_layouts) {
-    then_works(small(layout), [](Rank&, Session& at, Exchange& exchange) {
+    then_works(pair_of_ranks(layout), [](Rank&, Session& at, Exchange& exchange) {
       exchange.update(at.handle, at.stream);
       const ucclEpTensor_t good = *exchange.dispatch_in.tokens;
       const auto try_tokens = [&](const std::function<void(ucclEpTensor_t&)>& change, const Words& words) {
@@ -147,7 +143,7 @@ TEST_CASE("tensors with a bad dtype, shape, stride or address", "[process][reduc
 
 TEST_CASE("more tokens, choices or bytes than the group allows", "[process][reduced]") {
   for (const Layout layout : all_layouts) {
-    const Scenario scenario = small(layout);
+    const Scenario scenario = pair_of_ranks(layout);
     then_works(scenario, [&](Rank& rank, Session& at, Exchange&) {
       Scenario tokens = scenario;
       tokens.max_tokens = 5;
@@ -178,7 +174,7 @@ TEST_CASE("more tokens, choices or bytes than the group allows", "[process][redu
 
 TEST_CASE("dispatch before any routing is refused", "[process]") {
   for (const Layout layout : all_layouts) {
-    then_works(small(layout), [](Rank&, Session& at, Exchange& exchange) {
+    then_works(pair_of_ranks(layout), [](Rank&, Session& at, Exchange& exchange) {
       refused(exchange.try_dispatch(at.handle, at.stream), ucclEpInvalidUsage, "ucclEpDispatch");
     });
   }
@@ -206,7 +202,7 @@ TEST_CASE("expert ids out of range or twice count as -1 and leave a record", "[p
 TEST_CASE("one bad expert id on one rank leaves its record there, and a later one leaves that", "[process]") {
   for (const ucclEpDataType_t type : {ucclEpInt32, ucclEpInt64}) {
     const auto with_id = [type](int64_t bad) {
-      Scenario scenario = small(Layout::ht_flat);
+      Scenario scenario = pair_of_ranks(Layout::ht_flat);
       scenario.idx = type;
       scenario.rule = [bad](const Scenario& self, uint64_t seed, int rank, int64_t token) {
         std::vector<int64_t> row = uniform()(self, seed, rank, token);

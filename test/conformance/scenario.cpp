@@ -154,6 +154,10 @@ Scenario backward_of(Scenario scenario) {
   return scenario;
 }
 
+Scenario pair_of_ranks(Layout layout) {
+  return {.layout = layout, .ranks = 2, .experts = 4, .top_k = 2, .max_tokens = 4};
+}
+
 Contents::Contents(const Scenario& scenario, uint64_t routing_seed, uint64_t data_seed)
     : scenario_(&scenario), data_seed_(data_seed), row_keys_(static_cast<size_t>(scenario.ranks)) {
   raw_ = {scenario.ranks, scenario.experts, {}};

@@ -95,6 +95,7 @@ ucclEpGroupConfig_t group_config(const std::vector<Scenario>& scenarios);
 ucclEpHandleConfig_t handle_config(const Scenario& scenario);
 // What its gradients do on the same handle.
 Scenario backward_of(Scenario scenario);
+Scenario pair_of_ranks(Layout layout);  // small
 
 // The contents that belong to a scenario. Routing and data have seeds of their own: one routing serves many dispatches.
 class Contents {

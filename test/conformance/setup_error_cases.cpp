@@ -12,10 +12,6 @@
 namespace ucclep::test {
 namespace {
 
-Scenario small(Layout layout) {
-  return {.layout = layout, .ranks = 2, .experts = 4, .top_k = 2, .max_tokens = 4};
-}
-
 // ---- Structs at the boundary ----
 
 TEST_CASE("C50 INIT gives every struct its size and magic", "[process][reduced]") {
@@ -33,7 +29,7 @@ TEST_CASE("C50 INIT gives every struct its size and magic", "[process][reduced]"
 }
 
 TEST_CASE("C51 a larger struct with a zero tail is accepted, anything else is not", "[process][reduced]") {
-  const Scenario scenario = small(Layout::ht_flat);
+  const Scenario scenario = pair_of_ranks(Layout::ht_flat);
   run_ranks(2, [&](Rank& rank) {
     Session at(rank, scenario);
     struct Larger {
@@ -80,7 +76,7 @@ TEST_CASE("C52 a struct that the library fills is written up to the caller's siz
 
 TEST_CASE("a wrong magic fails alone and at once", "[process]") {
   run_ranks(2, [&](Rank& rank) {
-    const Scenario scenario = small(Layout::ll_expert_major);
+    const Scenario scenario = pair_of_ranks(Layout::ll_expert_major);
     Session at(rank, scenario);
     if (rank.rank == 0) {
       ucclEpGroupConfig_t config = group_config({scenario});
@@ -202,7 +198,7 @@ TEST_CASE("a group that differs on one rank is refused on all, with rank and fie
       {"max_recv_tokens_per_rank", [](ucclEpGroupConfig_t& config) { config.max_recv_tokens_per_rank = 9; }},
       {"overflow", [](ucclEpGroupConfig_t& config) { config.overflow = UCCLEP_OVERFLOW_DROP; }},
       {"max_in_flight", [](ucclEpGroupConfig_t& config) { config.max_in_flight = 4; }}};
-  Scenario scenario = small(Layout::ht_flat);
+  Scenario scenario = pair_of_ranks(Layout::ht_flat);
   scenario.ranks = 4;
   run_ranks(4, [&](Rank& rank) {
     Session at(rank, scenario);
@@ -228,7 +224,7 @@ TEST_CASE("a group that is bad on one rank is refused on all", "[process]") {
       {"overflow", [](ucclEpGroupConfig_t& config) { config.overflow = 2; }},
       {"max_in_flight", [](ucclEpGroupConfig_t& config) { config.max_in_flight = 9; }},
       {"free_fn", [](ucclEpGroupConfig_t& config) { config.alloc_fn = [](void**, size_t, void*) { return 1; }; }}};
-  const Scenario scenario = small(Layout::ht_flat);
+  const Scenario scenario = pair_of_ranks(Layout::ht_flat);
   run_ranks(2, [&](Rank& rank) {
     Session at(rank, scenario);
     for (const Difference& difference : bad) {
@@ -245,7 +241,7 @@ TEST_CASE("a group that is bad on one rank is refused on all", "[process]") {
 // ---- Masks ----
 
 TEST_CASE("a group without masks has none to change", "[process]") {
-  const Scenario scenario = small(Layout::ll_expert_major);
+  const Scenario scenario = pair_of_ranks(Layout::ll_expert_major);
   run_ranks(2, [&](Rank& rank) {
     Session at(rank, scenario);
     const int active[2] = {1, 1};

@@ -82,7 +82,7 @@ double wall_us() {
   return std::chrono::duration<double, std::micro>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-Scenario small(Layout layout) {
+Scenario traced(Layout layout) {
   return {.layout = layout, .ranks = 4, .experts = 8, .top_k = 2, .max_tokens = 8, .hidden = 64};
 }
 
@@ -120,7 +120,7 @@ void check_operations(const json& events, int rank, const std::vector<std::strin
 void trace_all(Layout layout, const std::vector<std::string>& kinds) {
   const Tracing tracing;
   const double begin = wall_us();
-  run_ranks(4, {.processes = true}, [&](Rank& rank) { run_rounds(rank, comm_config(rank), small(layout)); });
+  run_ranks(4, {.processes = true}, [&](Rank& rank) { run_rounds(rank, comm_config(rank), traced(layout)); });
   constexpr double slack_us = 1000;  // between the clocks of a device and of the wall
   const Span test{begin - slack_us, wall_us() + slack_us};
   const json events = tracing.events();
@@ -142,7 +142,7 @@ TEST_CASE("trace: every operation of HT of every rank is there, with its steps",
 TEST_CASE("trace: what went over the network to whom, and what came", "[driver][network][reduced]") {
   const Tracing tracing;
   run_ranks(4, {.processes = true},
-            [&](Rank& rank) { run_rounds(rank, in_nodes_of(rank, 2), small(Layout::ll_rank_major)); });
+            [&](Rank& rank) { run_rounds(rank, in_nodes_of(rank, 2), traced(Layout::ll_rank_major)); });
   const json events = tracing.events();
   for (int rank = 0; rank < 4; ++rank) {
     for (int peer = 0; peer < 4; ++peer) {
@@ -181,7 +181,7 @@ std::set<std::string> sent_to(const json& events, int rank, int peer, const std:
 TEST_CASE("trace: what went over the network before ranks came back, and with one that is masked",
           "[driver][network][masks][reduced]") {
   const Tracing tracing;
-  const Scenario scenario = small(Layout::ll_rank_major);
+  const Scenario scenario = traced(Layout::ll_rank_major);
   run_ranks(masked::ranks, {.processes = true}, [&](Rank& rank) {
     masked::Masked at(rank, in_nodes_of(rank, 2), scenario, 60'000);
     for (const uint64_t seed : {1, 2}) {
@@ -204,7 +204,7 @@ TEST_CASE("trace: what went over the network before ranks came back, and with on
 TEST_CASE("trace: the latest operations are kept, and a graph's are among them", "[reduced][host]") {
   const Tracing tracing;
   constexpr int replays = 20;
-  const Scenario scenario = small(Layout::ht_flat);
+  const Scenario scenario = traced(Layout::ht_flat);
   run_ranks(4, [&](Rank& rank) {
     Session at(rank, scenario);
     Exchange exchange(rank, at.comm, scenario);
@@ -235,7 +235,7 @@ TEST_CASE("trace: a file that cannot be opened is named, a full disk costs the t
     });
   }
   const Tracing tracing("/dev/full");
-  run_ranks(4, {.processes = true}, [](Rank& rank) { run_rounds(rank, comm_config(rank), small(Layout::ht_flat)); });
+  run_ranks(4, {.processes = true}, [](Rank& rank) { run_rounds(rank, comm_config(rank), traced(Layout::ht_flat)); });
 }
 
 TEST_CASE("trace: a file that another process keeps locked is waited for no longer than a moment") {
@@ -243,7 +243,7 @@ TEST_CASE("trace: a file that another process keeps locked is waited for no long
   const int file = open(std::getenv("UCCLEP_TRACE"), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   REQUIRE(file >= 0);
   REQUIRE(flock(file, LOCK_EX) == 0);
-  run_ranks(4, [](Rank& rank) { run_rounds(rank, comm_config(rank), small(Layout::ht_flat)); });
+  run_ranks(4, [](Rank& rank) { run_rounds(rank, comm_config(rank), traced(Layout::ht_flat)); });
   struct stat facts{};
   CHECK((fstat(file, &facts) == 0 && facts.st_size == 0));
   close(file);

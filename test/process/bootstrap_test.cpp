@@ -41,14 +41,6 @@ std::string gather_all_sizes(Bootstrap& bootstrap) {
   return "equal";
 }
 
-void check_all(const std::vector<Outcome>& outcomes, ucclEpResult_t code, const std::string& text) {
-  for (size_t rank = 0; rank < outcomes.size(); ++rank) {
-    INFO("rank " << rank << ": " << outcomes[rank].text);
-    CHECK(outcomes[rank].code == code);
-    CHECK_THAT(outcomes[rank].text, Contains(text));
-  }
-}
-
 // An allgather among threads, as a caller's framework would bring it.
 struct ThreadAllgather {
   explicit ThreadAllgather(int nranks) : world(static_cast<size_t>(nranks)), parts(world) {}

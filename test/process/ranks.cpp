@@ -134,6 +134,14 @@ std::vector<Outcome> run_processes(int nranks, const Body& body) {
   return outcomes;
 }
 
+void check_all(const std::vector<Outcome>& outcomes, ucclEpResult_t code, const std::string& text) {
+  for (size_t rank = 0; rank < outcomes.size(); ++rank) {
+    INFO("rank " << rank << ": " << outcomes[rank].text);
+    CHECK(outcomes[rank].code == code);
+    CHECK_THAT(outcomes[rank].text, Catch::Contains(text));
+  }
+}
+
 ucclEpUniqueId local_rendezvous() {
   return open_rendezvous("lo");
 }

@@ -61,6 +61,8 @@ class RankProcess {
 };
 
 std::vector<Outcome> run_processes(int nranks, const Body& body);
+void check_all(const std::vector<Outcome>& outcomes, ucclEpResult_t code,
+               const std::string& text);  // contained in each
 
 ucclEpUniqueId local_rendezvous();  // on loopback
 std::unique_ptr<Bootstrap> join(const ucclEpUniqueId& id, int rank, int nranks, int64_t timeout_ms = 30000);

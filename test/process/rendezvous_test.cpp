@@ -21,14 +21,6 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-void check_all(const std::vector<Outcome>& outcomes, ucclEpResult_t code, const std::string& text) {
-  for (size_t rank = 0; rank < outcomes.size(); ++rank) {
-    INFO("rank " << rank << ": " << outcomes[rank].text);
-    CHECK(outcomes[rank].code == code);
-    CHECK_THAT(outcomes[rank].text, Contains(text));
-  }
-}
-
 // True when the rendezvous hangs up.
 bool is_refused(int socket) {
   char byte = 0;

@@ -12,8 +12,6 @@
 namespace ucclep::test {
 namespace {
 
-constexpr Kind kind = Kind::dispatch;
-
 TEST_CASE("engine: a command that cannot be right is told and dropped, and the others are carried out", "[engine]") {
   const CommandFields good{
       .epoch = 1, .row = 0, .bytes = 32, .destination = 1, .rows = 2, .operation = CommandOp::put, .kind = 1};

@@ -11,8 +11,6 @@
 namespace ucclep::test {
 namespace {
 
-constexpr Kind kind = Kind::dispatch;
-
 TEST_CASE("engine: rows that are put one by one leave as one write for each chunk", "[engine]") {
   const TeamShape shape;
   std::vector<uint64_t> rows(2), chunks(2);

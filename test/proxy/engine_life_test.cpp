@@ -11,8 +11,6 @@
 namespace ucclep::test {
 namespace {
 
-constexpr Kind kind = Kind::dispatch;
-
 TEST_CASE("engine: whatever fails while connecting is the same error on all ranks", "[engine]") {
   const auto all_say = [](const TeamShape& shape, ucclEpResult_t code, const std::string& sentence) {
     run_loose_team(shape, [&](Rank& me) {

@@ -14,7 +14,6 @@
 namespace ucclep::test {
 namespace {
 
-constexpr Kind kind = Kind::dispatch;
 constexpr CommandFields row_of_1{
     .epoch = 1, .bytes = 64, .destination = 1, .rows = 1, .operation = CommandOp::put, .kind = 1};
 

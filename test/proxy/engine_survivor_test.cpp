@@ -13,8 +13,6 @@
 namespace ucclep::test {
 namespace {
 
-constexpr Kind kind = Kind::dispatch;
-
 void exchange_some(Rank& me, uint64_t seed) {
   std::mt19937_64 random(seed * 64 + me.rank());
   for (uint32_t i = 0; i < 6; ++i) me.exchange(i % 3 == 0 ? Kind::combine : kind, random);

@@ -24,6 +24,8 @@ void contains(const std::string& sentence, const std::string& part);
 // The sentence of the Error that the step throws.
 std::string refused(ucclEpResult_t code, const std::function<void()>& step);
 
+inline constexpr Kind kind = Kind::dispatch;  // what most cases exchange
+
 struct TeamShape {
   uint32_t ranks = 2, in_flight = 2;
   std::string transport = "loopback";

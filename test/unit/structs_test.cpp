@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "base/error.hpp"
+#include "refusal.hpp"
 
 namespace {
 
@@ -29,17 +29,7 @@ namespace {
 
 using ucclep::read_struct;
 using ucclep::write_struct;
-
-template <class F>
-std::string refusal(F&& call) {
-  try {
-    call();
-  } catch (const ucclep::Error& error) {
-    CHECK(error.code() == ucclEpInvalidArgument);
-    return error.what();
-  }
-  return "accepted";
-}
+using ucclep::test::refusal;
 
 // A caller's struct in memory of exactly `size` bytes, so that a sanitizer sees a read beyond it.
 template <class T>

@@ -7,11 +7,12 @@
 #include <initializer_list>
 #include <string>
 
-#include "base/error.hpp"
+#include "refusal.hpp"
 
 namespace {
 
 using namespace ucclep;
+using ucclep::test::refusal;
 
 alignas(64) char memory[4096];
 
@@ -30,16 +31,6 @@ TensorView view(const ucclEpTensor_t& made) {
   return required_tensor(&made, "inputs.tokens");
 }
 
-template <class F>
-std::string refusal(F&& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    CHECK(error.code() == ucclEpInvalidArgument);
-    return error.what();
-  }
-  return "accepted";
-}
 std::string refusal_of(const ucclEpTensor_t& made) {
   return refusal([&] { view(made); });
 }

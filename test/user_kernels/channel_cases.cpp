@@ -9,13 +9,11 @@
 namespace ucclep::test {
 namespace {
 
-constexpr int ranks = 4;
-
 // In every scope, with messages in whole 16 bytes and others. Counts go on from launch to launch: a group for each.
 void in_every_scope(const std::string& kernel, uint32_t rounds, std::initializer_list<uint64_t> sizes) {
   for (const ChannelScope scope : channel_scopes) {
     for (const uint64_t bytes : sizes) {
-      run_ranks(ranks, [&](Rank& rank) {
+      run_ranks(channel_ranks, [&](Rank& rank) {
         Channel channel(rank, bytes);
         channel.args.rounds = rounds;
         channel.args.seed = static_cast<uint32_t>(bytes);
@@ -48,7 +46,7 @@ TEST_CASE("channel: a put after its signal is reported as a race", "[reduced]") 
   is_reported("broken: a put after its signal");
 }
 TEST_CASE("broken: a put after its signal", "[.broken]") {
-  run_ranks(ranks, [&](Rank& rank) {
+  run_ranks(channel_ranks, [&](Rank& rank) {
     Channel channel(rank, 2000);
     channel.args.rounds = 1;
     channel.launch("told_before_put");
@@ -58,7 +56,7 @@ TEST_CASE("broken: a put after its signal", "[.broken]") {
 #endif
 
 TEST_CASE("channel: counts go on over launches, and barriers between them", "[process]") {
-  run_ranks(ranks, [&](Rank& rank) {
+  run_ranks(channel_ranks, [&](Rank& rank) {
     Channel channel(rank, 256);
     for (uint32_t launch = 0; launch < 3; ++launch) {
       channel.args.seed = launch;
@@ -81,7 +79,7 @@ void all_are_there(const Rank& rank) {
 
 TEST_CASE("channel: peers, signals and ranges that do not exist leave a record and move nothing",
           "[process][reduced]") {
-  run_ranks(ranks, [&](Rank& rank) {
+  run_ranks(channel_ranks, [&](Rank& rank) {
     Channel channel(rank, 64);
     const auto refuse = [&](int peer, int signal, uint64_t bytes, const char* words) {
       channel.args.peer = peer;
@@ -98,7 +96,7 @@ TEST_CASE("channel: peers, signals and ranges that do not exist leave a record a
     };
     copy(channel.args.out.data, sent.data());
     copy(there.data(), channel.args.in.data);
-    refuse(ranks, 0, 64, "named peer 4 to the channel, expected 0 to 3");
+    refuse(channel_ranks, 0, 64, "named peer 4 to the channel, expected 0 to 3");
     refuse(-7, 0, 64, "named peer -7");
     refuse(rank.rank, num_signals, 64, "named signal 3 to the channel, expected 0 to 2");
     refuse(rank.rank, 0, 1 << 20, "has 264");

@@ -10,6 +10,7 @@
 
 namespace ucclep::test {
 
+inline constexpr int channel_ranks = 4;
 inline constexpr int num_signals = 3;
 
 inline Scenario any_scenario(int count) {

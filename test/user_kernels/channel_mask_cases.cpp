@@ -78,7 +78,7 @@ void go_on(const Rank& rank, MaskedChannel& channel) {
   require(channel.barrier(), "the channel waits for a rank that is masked");
 }
 
-TEST_CASE("channel with masks: while nobody is lost, and anew after MaskClear", "[process][reduced][apart]") {
+TEST_CASE("channel with masks: while nobody is lost, and anew after MaskClear", "[process][reduced][apart][masked]") {
   run_masked(20000, [](Rank& rank, MaskedChannel& channel) {
     for (const char* kernel : {"exchange", "meet", "at_once"}) {
       channel.run(kernel);
@@ -92,7 +92,7 @@ TEST_CASE("channel with masks: while nobody is lost, and anew after MaskClear", 
 }
 
 TEST_CASE("channel with masks: a rank that does not come to a barrier is lost, and the others go on",
-          "[process][reduced][apart]") {
+          "[process][reduced][apart][masked]") {
   run_masked(short_ms, [](Rank& rank, MaskedChannel& channel) {
     if (rank.rank != missing) {
       require(!channel.barrier(), "a barrier came back with true, to which a rank did not come");
@@ -108,7 +108,8 @@ TEST_CASE("channel with masks: a rank that does not come to a barrier is lost, a
   });
 }
 
-TEST_CASE("channel with masks: nothing goes to a masked rank, and nothing comes of it", "[process][reduced][apart]") {
+TEST_CASE("channel with masks: nothing goes to a masked rank, and nothing comes of it",
+          "[process][reduced][apart][masked]") {
   run_masked(20000, [](Rank& rank, MaskedChannel& channel) {
     if (rank.rank != missing) {
       mask_missing(channel);
@@ -135,7 +136,8 @@ TEST_CASE("channel with masks: nothing goes to a masked rank, and nothing comes 
 
 // Rank 0 puts, and gets nothing to rank 3 for a while; nor does rank 1, nor do ranks 2 and 3 to rank 1. Rank 0 waits
 // for its put, and ranks 1 and 2 for rank 0, which they do not lose.
-TEST_CASE("channel with masks: puts that do not get there lose their rank, and no other", "[process][host][apart]") {
+TEST_CASE("channel with masks: puts that do not get there lose their rank, and no other",
+          "[process][host][apart][masked]") {
   run_ranks(ranks, [](Rank& rank) {
     MaskedChannel channel(rank, "faulty:outage=1,peer=1,ms=3500:loopback", short_ms);
     channel.args.rounds = 1;
@@ -149,7 +151,8 @@ TEST_CASE("channel with masks: puts that do not get there lose their rank, and n
   });
 }
 
-TEST_CASE("channel with masks: a signal that nobody sends ends its wait, and nothing else", "[process][reduced]") {
+TEST_CASE("channel with masks: a signal that nobody sends ends its wait, and nothing else",
+          "[process][reduced][masked]") {
   run_masked(300, [](Rank& rank, MaskedChannel& channel) {
     channel.args.signal = 1;
     channel.args.rounds = 5;
@@ -162,7 +165,7 @@ TEST_CASE("channel with masks: a signal that nobody sends ends its wait, and not
 }
 
 // Nobody waits for its time limit. The death may be put on record more than once, as it shows in several places.
-TEST_CASE("channel with masks: kill -9, and the others' barriers go on", "[process][apart][killed]") {
+TEST_CASE("channel with masks: kill -9, and the others' barriers go on", "[process][apart][killed][masked]") {
   for (const char* network : networks) {
     run_ranks(ranks, {.processes = true, .killed = {missing}}, [&](Rank& rank) {
       MaskedChannel channel(rank, network, 20000);

@@ -11,10 +11,9 @@
 namespace ucclep::test {
 namespace {
 
-constexpr int ranks = 4;
-
-void run_across(const std::string& transport, uint64_t bytes, const std::function<void(Rank&, Channel&)>& body) {
-  run_ranks(ranks, [&](Rank& rank) {
+void run_channel_across(const std::string& transport, uint64_t bytes,
+                        const std::function<void(Rank&, Channel&)>& body) {
+  run_ranks(channel_ranks, [&](Rank& rank) {
     Channel channel(rank, in_nodes_of(rank, 2, transport.c_str()), bytes);
     body(rank, channel);
   });
@@ -36,7 +35,7 @@ void in_scopes(const std::function<void(const std::string&, ChannelScope)>& run)
 
 void in_scopes(const std::string& kernel, uint32_t rounds, uint64_t bytes) {
   in_scopes([&](const std::string& transport, ChannelScope scope) {
-    run_across(transport, bytes, [&](Rank&, Channel& channel) {
+    run_channel_across(transport, bytes, [&](Rank&, Channel& channel) {
       channel.args.rounds = rounds;
       channel.args.seed = static_cast<uint32_t>(bytes);
       channel.args.scope = scope;
@@ -65,14 +64,14 @@ TEST_CASE("channel between domains: all scopes of a grid signal at once, and non
 
 TEST_CASE("channel between domains: what was put before a flush is there", "[process][reduced][apart][seeds]") {
   in_scopes([](const std::string& transport, ChannelScope scope) {
-    run_across(transport, 520, [&](Rank& rank, Channel& channel) {
+    run_channel_across(transport, 520, [&](Rank& rank, Channel& channel) {
       channel.args.scope = scope;
       for (channel.args.rounds = 1; channel.args.rounds <= 3; ++channel.args.rounds) {
         for (const char* kernel : {"put_and_flush", "check_all"}) {
           channel.run(kernel);
           rank.board.add(0);
           const uint32_t launches = 2 * channel.args.rounds - (kernel[0] == 'p' ? 1 : 0);
-          rank.board.wait(0, launches * ranks);
+          rank.board.wait(0, launches * channel_ranks);
         }
       }
     });
@@ -81,12 +80,12 @@ TEST_CASE("channel between domains: what was put before a flush is there", "[pro
 
 TEST_CASE("channel between domains: a put of several messages, and more of them than may be under way",
           "[process][apart]") {
-  run_across("faulty:seed=3:loopback", 2 * channel_piece + 100, [](Rank&, Channel& channel) {
+  run_channel_across("faulty:seed=3:loopback", 2 * channel_piece + 100, [](Rank&, Channel& channel) {
     channel.args.rounds = 2;
     channel.args.scope = ChannelScope::block;
     channel.run("exchange");
   });
-  run_across("faulty:seed=4:loopback", 48, [](Rank&, Channel& channel) {
+  run_channel_across("faulty:seed=4:loopback", 48, [](Rank&, Channel& channel) {
     channel.args.rounds = 2 * channel_window;
     channel.args.scope = ChannelScope::warp;
     channel.run("exchange");
@@ -95,25 +94,25 @@ TEST_CASE("channel between domains: a put of several messages, and more of them 
 
 TEST_CASE("channel between domains: windows come and go beside groups, before and after them",
           "[process][reduced][apart]") {
-  run_across("loopback", 100, [](Rank& rank, Channel& channel) {
-    const Group later = make_group(channel.comm, config_with(num_signals, ranks));
+  run_channel_across("loopback", 100, [](Rank& rank, Channel& channel) {
+    const Group later = make_group(channel.comm, config_with(num_signals, channel_ranks));
     channel.args.scope = ChannelScope::warp;
     channel.args.rounds = 1;
     channel.run("exchange");
     for (uint32_t turn = 0; turn < 3; ++turn) {
-      const Group group = make_group(channel.comm, config_with(num_signals, ranks));  // after the windows
+      const Group group = make_group(channel.comm, config_with(num_signals, channel_ranks));  // after the windows
       channel.renew_windows();
       ok(ucclEpGroupGetDevice(turn == 1 ? later : group, &channel.args.group), "ucclEpGroupGetDevice");
       channel.args.seed = turn;
       channel.run("exchange");
     }
     rank.board.add(0);
-    rank.board.wait(0, ranks);
+    rank.board.wait(0, channel_ranks);
   });
 }
 
 TEST_CASE("channel between domains: a window that is deregistered has got what was put", "[process][reduced][apart]") {
-  run_across("faulty:seed=5,delay=1500:loopback", 4096, [](Rank&, Channel& channel) {
+  run_channel_across("faulty:seed=5,delay=1500:loopback", 4096, [](Rank&, Channel& channel) {
     channel.args.scope = ChannelScope::warp;
     channel.args.rounds = 7;
     channel.run("put_all");  // without a flush
@@ -124,8 +123,8 @@ TEST_CASE("channel between domains: a window that is deregistered has got what w
 
 TEST_CASE("channel between domains: ranges that do not exist are refused by the one who puts",
           "[process][reduced][apart]") {
-  run_across("loopback", 64, [](Rank& rank, Channel& channel) {
-    channel.args.peer = (rank.rank + 2) % ranks;
+  run_channel_across("loopback", 64, [](Rank& rank, Channel& channel) {
+    channel.args.peer = (rank.rank + 2) % channel_ranks;
     channel.args.signal = 0;
     for (const uint64_t bytes : {uint64_t{265}, UINT64_MAX}) {
       channel.args.bytes = bytes;
@@ -134,7 +133,7 @@ TEST_CASE("channel between domains: ranges that do not exist are refused by the 
       left_record(channel, ucclEpInvalidArgument, "has 264");
     }
     rank.board.add(0);
-    rank.board.wait(0, ranks);
+    rank.board.wait(0, channel_ranks);
     channel.args.bytes = 64;
     channel.args.rounds = 1;
     channel.args.scope = ChannelScope::warp;

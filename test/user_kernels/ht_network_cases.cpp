@@ -12,13 +12,13 @@
 namespace ucclep::test {
 namespace {
 
-void run_across(const Nodes& nodes, const std::string& transport, const Scenario& scenario, const SessionBody& body,
-                int timeout_ms = 0) {
+void run_ht_across(const Nodes& nodes, const std::string& transport, const Scenario& scenario, const SessionBody& body,
+                   int timeout_ms = 0) {
   run_between_domains(nodes, transport, scenario, {Layout::ht_flat, Layout::ht_expert_major}, body, timeout_ms);
 }
 
-void run_open(const Nodes& nodes, const std::string& transport, const Scenario& asked, bool records = false) {
-  run_across(nodes, transport, asked, [records](Rank& rank, Session& at, const Scenario& scenario) {
+void run_ht_open_across(const Nodes& nodes, const std::string& transport, const Scenario& asked, bool records = false) {
+  run_ht_across(nodes, transport, asked, [records](Rank& rank, Session& at, const Scenario& scenario) {
     from_every_scope([&](const std::string& scope, uint32_t seed, const Opened& opened) {
       routed_round(rank, at, scenario, scope, seed, opened);
     });
@@ -27,7 +27,7 @@ void run_open(const Nodes& nodes, const std::string& transport, const Scenario& 
 }
 
 void run_received(const Nodes& nodes, const std::string& transport, const Scenario& scenario) {
-  run_across(nodes, transport, scenario, receive_rounds);
+  run_ht_across(nodes, transport, scenario, receive_rounds);
 }
 
 Scenario usual(int ranks) {
@@ -35,7 +35,7 @@ Scenario usual(int ranks) {
 }
 
 TEST_CASE("user kernels in HT between domains: rows and sums, forward and backward", "[process][reduced][host]") {
-  run_open({2, 2}, reordering(1), usual(4));
+  run_ht_open_across({2, 2}, reordering(1), usual(4));
 }
 
 TEST_CASE("user kernels in HT between domains: received, too", "[process][reduced][host]") {
@@ -45,7 +45,7 @@ TEST_CASE("user kernels in HT between domains: received, too", "[process][reduce
 TEST_CASE("user kernels in HT between domains: networks that reorder, repeat and withhold", "[process][host]") {
   const std::vector<Nodes> worlds{{2, 2}, {1, 3}, {1, 1, 1, 1}};
   for (unsigned seed = 1; seed <= seeds(); ++seed) {
-    run_open(worlds[seed % worlds.size()], reordering(seed), usual(4));
+    run_ht_open_across(worlds[seed % worlds.size()], reordering(seed), usual(4));
     run_received(worlds[(seed + 1) % worlds.size()], reordering(seed), usual(4));
   }
 }
@@ -53,12 +53,12 @@ TEST_CASE("user kernels in HT between domains: networks that reorder, repeat and
 TEST_CASE("user kernels in HT between domains: a node of three ranks and one of five", "[process][host]") {
   Scenario scenario{.experts = 32, .top_k = 4, .max_tokens = 12, .hidden = 136, .alignment = 8, .rule = uniform(30)};
   scenario.tokens = {12, 0, 1, 12, 0, 1, 12, 7};
-  run_open({3, 5}, "loopback", scenario);
+  run_ht_open_across({3, 5}, "loopback", scenario);
   run_received({3, 5}, reordering(3), scenario);
 }
 
 TEST_CASE("user kernels in HT between domains: a node relays for all ranks of a larger one", "[process][host]") {
-  run_open({1, 3}, "loopback", usual(4));
+  run_ht_open_across({1, 3}, "loopback", usual(4));
   run_received({3, 1}, reordering(4), usual(4));
 }
 
@@ -67,7 +67,7 @@ TEST_CASE("user kernels in HT between domains: many terms, every type of combine
   for (const ucclEpDataType_t dtype : {ucclEpFloat32, ucclEpFloat16}) {
     Scenario scenario{.experts = 16, .top_k = 12, .max_tokens = 5, .dtype = dtype, .combine_dtype = dtype};
     scenario.biases = 2;
-    run_open({2, 2}, "loopback", scenario);
+    run_ht_open_across({2, 2}, "loopback", scenario);
     run_received({2, 1, 1}, reordering(5), scenario);
   }
 }
@@ -78,38 +78,39 @@ TEST_CASE("user kernels in HT between domains: fp8 rows with scales of any width
                           .dtype = ucclEpFloat8e4m3,
                           .any_bits = true,
                           .scales = Scales{.dtype = ucclEpFloat32, .width = 7}};
-  run_open({2, 2}, "loopback", scenario);
+  run_ht_open_across({2, 2}, "loopback", scenario);
   run_received({1, 3}, "loopback", scenario);
 }
 
 TEST_CASE("user kernels in HT between domains: nothing comes, and one expert for a token", "[process][host]") {
   run_received({2, 2}, "loopback", {.experts = 8, .top_k = 2, .max_tokens = 5, .rule = uniform(100)});
-  run_open({1, 1, 2}, reordering(7), {.experts = 8, .top_k = 1, .max_tokens = 33, .rule = only({5})});
+  run_ht_open_across({1, 1, 2}, reordering(7), {.experts = 8, .top_k = 1, .max_tokens = 33, .rule = only({5})});
 }
 
 void run_without_room(bool masked) {
   Scenario scenario{.experts = 16, .top_k = 4, .max_tokens = 12, .slack = -7};
   scenario.masked = masked;
-  run_open({2, 2}, "loopback", scenario, true);
+  run_ht_open_across({2, 2}, "loopback", scenario, true);
   scenario.slack = 0;
   scenario.max_recv = 19;
   scenario.overflow = UCCLEP_OVERFLOW_DROP;
-  run_open({2, 2}, reordering(8), scenario);
+  run_ht_open_across({2, 2}, reordering(8), scenario);
   run_received({1, 3}, reordering(9), scenario);
 }
 TEST_CASE("user kernels in HT between domains: rows for which there is no room", "[process][reduced][host]") {
   run_without_room(false);
 }
-TEST_CASE("user kernels in HT between domains: with masks, rows for which there is no room", "[process][host]") {
+TEST_CASE("user kernels in HT between domains: with masks, rows for which there is no room",
+          "[process][host][masked]") {
   run_without_room(true);
 }
 
 // Rows that no relay brings, and partial rows that leave one by one.
-TEST_CASE("user kernels in HT between domains: with masks, while nobody is lost", "[process][host]") {
+TEST_CASE("user kernels in HT between domains: with masks, while nobody is lost", "[process][host][masked]") {
   Scenario scenario = usual(4);
   scenario.masked = true;
   for (unsigned seed = 1; seed <= seeds(); seed += 3) {
-    run_open({2, 2}, reordering(seed), scenario);
+    run_ht_open_across({2, 2}, reordering(seed), scenario);
     run_received({1, 3}, reordering(seed + 1), scenario);
   }
 }
@@ -139,28 +140,29 @@ TEST_CASE("user kernels in HT between domains: every rank goes its own way", "[p
   for (unsigned seed = 1; seed <= seeds(); seed += 2) {
     Scenario scenario = usual(4);
     scenario.masked = seed % 4 == 3;
-    run_across(seed % 3 == 0 ? Nodes{1, 3} : Nodes{2, 2}, reordering(seed), scenario,
-               [](Rank& rank, Session& at, const Scenario& scenario) {
-                 for (uint32_t round = 1; round <= 8; ++round) {
-                   const auto way = static_cast<Way>(mix(scenario.seed, round, static_cast<uint64_t>(rank.rank)) % 4);
-                   go(rank, at, scenario, round, way);
-                 }
-                 no_async_error(at.comm);
-               });
+    run_ht_across(seed % 3 == 0 ? Nodes{1, 3} : Nodes{2, 2}, reordering(seed), scenario,
+                  [](Rank& rank, Session& at, const Scenario& scenario) {
+                    for (uint32_t round = 1; round <= 8; ++round) {
+                      const auto way =
+                          static_cast<Way>(mix(scenario.seed, round, static_cast<uint64_t>(rank.rank)) % 4);
+                      go(rank, at, scenario, round, way);
+                    }
+                    no_async_error(at.comm);
+                  });
   }
 }
 
 TEST_CASE("user kernels in HT between domains: rows of many chunks", "[process][host]") {
-  run_across({1, 1}, reordering(6), {.experts = 4, .top_k = 2, .max_tokens = 24, .hidden = 7168},
-             [](Rank& rank, Session& at, const Scenario& scenario) {
-               for (uint32_t round = 1; round <= 3; ++round) go(rank, at, scenario, round, Way(round % 2));
-               no_async_error(at.comm);
-             });
+  run_ht_across({1, 1}, reordering(6), {.experts = 4, .top_k = 2, .max_tokens = 24, .hidden = 7168},
+                [](Rank& rank, Session& at, const Scenario& scenario) {
+                  for (uint32_t round = 1; round <= 3; ++round) go(rank, at, scenario, round, Way(round % 2));
+                  no_async_error(at.comm);
+                });
 }
 
 // A rank that has read what a kernel opened, but not yet the half before it, says so: who sends the next one waits.
 TEST_CASE("user kernels in HT between domains: operations while a half is pending", "[process][reduced][host]") {
-  run_across({2, 2}, reordering(1), usual(4), [](Rank& rank, Session& at, const Scenario& scenario) {
+  run_ht_across({2, 2}, reordering(1), usual(4), [](Rank& rank, Session& at, const Scenario& scenario) {
     const Handle other = make_handle(at.group, handle_config(scenario));
     for (uint32_t round = 1; round <= 4; ++round) {
       Exchange half(rank, at.comm, scenario, scenario.seed + round);
@@ -191,7 +193,7 @@ TEST_CASE("user kernels in HT between domains: operations while a half is pendin
 
 TEST_CASE("user kernels in HT between domains: ranks that disagree on the shape end without a row",
           "[process][reduced][host]") {
-  run_across({2, 2}, reordering(2), usual(4), [](Rank& rank, Session& at, const Scenario& scenario) {
+  run_ht_across({2, 2}, reordering(2), usual(4), [](Rank& rank, Session& at, const Scenario& scenario) {
     for (uint32_t round = 1; round <= 3; ++round) {
       Exchange exchange(rank, at.comm, scenario, round);
       exchange.update(at.handle, at.stream);
@@ -219,7 +221,7 @@ TEST_CASE("user kernels in HT between domains: ranks that disagree on the shape 
 TEST_CASE("user kernels in HT between domains: a rank that does not come is named in time",
           "[process][reduced][host]") {
   for (const bool dispatches : {false, true}) {
-    run_across(
+    run_ht_across(
         {1, 1}, "loopback", {.experts = 4, .max_tokens = 4},
         [dispatches](Rank& rank, Session& at, const Scenario& scenario) {
           Exchange exchange(rank, at.comm, scenario);

@@ -8,7 +8,7 @@
 namespace ucclep::test {
 namespace {
 
-void run_open(const Scenario& scenario, bool records = false) {
+void run_ht_open(const Scenario& scenario, bool records = false) {
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Session at(rank, scenario);
     from_every_scope([&](const std::string& scope, uint32_t seed, const Opened& opened) {
@@ -18,66 +18,66 @@ void run_open(const Scenario& scenario, bool records = false) {
   });
 }
 
-void run_open_layouts(Scenario scenario, bool records = false) {
+void run_ht_open_layouts(Scenario scenario, bool records = false) {
   for (const Layout layout : {Layout::ht_flat, Layout::ht_expert_major}) {
     scenario.layout = layout;
-    run_open(scenario, records);
+    run_ht_open(scenario, records);
   }
 }
 
 TEST_CASE("user kernels in HT: rows and sums, forward and backward", "[process][nodes][reduced]") {
-  run_open({.layout = Layout::ht_flat, .experts = 16, .top_k = 4, .max_tokens = 21, .hidden = 72});
+  run_ht_open({.layout = Layout::ht_flat, .experts = 16, .top_k = 4, .max_tokens = 21, .hidden = 72});
 }
 
 TEST_CASE("user kernels in HT: rows by expert, with pads", "[process][nodes][reduced]") {
-  run_open({.layout = Layout::ht_expert_major,
-            .experts = 16,
-            .top_k = 4,
-            .max_tokens = 13,
-            .tokens = {13, 12, 1, 0},
-            .alignment = 8,
-            .rule = uniform(20)});
+  run_ht_open({.layout = Layout::ht_expert_major,
+               .experts = 16,
+               .top_k = 4,
+               .max_tokens = 13,
+               .tokens = {13, 12, 1, 0},
+               .alignment = 8,
+               .rule = uniform(20)});
 }
 
 TEST_CASE("user kernels in HT: many copies of a row on one rank, every type of combine", "[process][nodes]") {
   for (const ucclEpDataType_t dtype : {ucclEpBfloat16, ucclEpFloat16, ucclEpFloat32}) {
-    run_open_layouts(
+    run_ht_open_layouts(
         {.ranks = 2, .experts = 16, .top_k = 12, .max_tokens = 4, .dtype = dtype, .combine_dtype = dtype, .biases = 2});
   }
 }
 
 TEST_CASE("user kernels in HT: fp8 rows with scales of any width", "[process][nodes][reduced]") {
-  run_open_layouts({.max_tokens = 6,
-                    .hidden = 144,
-                    .dtype = ucclEpFloat8e4m3,
-                    .any_bits = true,
-                    .scales = Scales{.dtype = ucclEpFloat32, .width = 7}});
+  run_ht_open_layouts({.max_tokens = 6,
+                       .hidden = 144,
+                       .dtype = ucclEpFloat8e4m3,
+                       .any_bits = true,
+                       .scales = Scales{.dtype = ucclEpFloat32, .width = 7}});
 }
 
 TEST_CASE("user kernels in HT: tokens differ between ranks, entries are -1, rows are strided",
           "[process][nodes][reduced]") {
-  run_open({.layout = Layout::ht_flat,
-            .experts = 16,
-            .top_k = 3,
-            .max_tokens = 20,
-            .tokens = {20, 7, 1, 0},
-            .idx = ucclEpInt32,
-            .strided = true,
-            .rule = uniform(40)});
+  run_ht_open({.layout = Layout::ht_flat,
+               .experts = 16,
+               .top_k = 3,
+               .max_tokens = 20,
+               .tokens = {20, 7, 1, 0},
+               .idx = ucclEpInt32,
+               .strided = true,
+               .rule = uniform(40)});
 }
 
 TEST_CASE("user kernels in HT: no weights, and one rank alone", "[process][nodes]") {
-  run_open_layouts({.ranks = 1, .experts = 4, .max_tokens = 5, .weights = Weights::none});
+  run_ht_open_layouts({.ranks = 1, .experts = 4, .max_tokens = 5, .weights = Weights::none});
 }
 
 void run_short(Layout layout) {
   Scenario scenario{.layout = layout, .experts = 16, .top_k = 4, .max_tokens = 12};
   scenario.slack = -7;
-  run_open(scenario, true);
+  run_ht_open(scenario, true);
   scenario.slack = 0;
   scenario.max_recv = 19;
   scenario.overflow = UCCLEP_OVERFLOW_DROP;
-  run_open(scenario);
+  run_ht_open(scenario);
 }
 
 TEST_CASE("user kernels in HT: rows that the output has no room for count as zero", "[process][nodes][reduced]") {

@@ -12,8 +12,8 @@
 namespace ucclep::test {
 namespace {
 
-void run_across(const Nodes& nodes, const std::string& transport, const Scenario& scenario, const SessionBody& body,
-                int timeout_ms = 0) {
+void run_ll_across(const Nodes& nodes, const std::string& transport, const Scenario& scenario, const SessionBody& body,
+                   int timeout_ms = 0) {
   run_between_domains(nodes, transport, scenario, {Layout::ll_expert_major, Layout::ll_rank_major}, body, timeout_ms);
 }
 
@@ -30,17 +30,17 @@ void open_rounds(const Rank& rank, Session& at, const Scenario& scenario) {
 TEST_CASE("user kernels between domains: some ranks open their operations, others do not", "[process][reduced]") {
   for (uint32_t seed = 1; seed <= seeds(); ++seed) {
     const Nodes nodes = seed % 2 == 0 ? Nodes{2, 2} : Nodes{1, 3};
-    run_across(nodes, reordering(seed), {.experts = 16, .top_k = 4, .max_tokens = 11, .biases = 1},
-               [&](Rank& rank, Session& at, const Scenario& scenario) {
-                 for (uint32_t round = 1; round <= 6; ++round) {
-                   const uint32_t mine = round + static_cast<uint32_t>(rank.rank);
-                   Exchange exchange(rank, at.comm, scenario, scenario.seed + round);
-                   there_and_home(exchange, at, scopes[mine % 4], round,
-                                  {.dispatch = mine % 2 == 0, .combine = mine % 3 != 0});
-                   exchange.check_counters();
-                 }
-                 no_async_error(at.comm);
-               });
+    run_ll_across(nodes, reordering(seed), {.experts = 16, .top_k = 4, .max_tokens = 11, .biases = 1},
+                  [&](Rank& rank, Session& at, const Scenario& scenario) {
+                    for (uint32_t round = 1; round <= 6; ++round) {
+                      const uint32_t mine = round + static_cast<uint32_t>(rank.rank);
+                      Exchange exchange(rank, at.comm, scenario, scenario.seed + round);
+                      there_and_home(exchange, at, scopes[mine % 4], round,
+                                     {.dispatch = mine % 2 == 0, .combine = mine % 3 != 0});
+                      exchange.check_counters();
+                    }
+                    no_async_error(at.comm);
+                  });
   }
 }
 
@@ -52,81 +52,81 @@ TEST_CASE("user kernels between domains: where rows of the host's calls cross on
     Asked() { setenv("UCCLEP_LL_COPIES", "node", 1); }
     ~Asked() { unsetenv("UCCLEP_LL_COPIES"); }
   } asked;
-  run_across({2, 2}, reordering(7), {.experts = 16, .top_k = 4, .max_tokens = 9},
-             [&](Rank& rank, Session& at, const Scenario& scenario) {
-               for (uint32_t round = 1; round <= 4; ++round) {
-                 Exchange exchange(rank, at.comm, scenario, scenario.seed + round);
-                 there_and_home(exchange, at, scopes[round % 4], round,
-                                {.dispatch = round % 2 == 0, .combine = round > 2});
-               }
-               Exchange mixed(rank, at.comm, scenario);
-               if (rank.rank == 1) {
-                 open_dispatch(mixed, at.handle, "warp", 1, at.stream);
-               } else {
-                 mixed.dispatch(at.handle, at.stream);
-               }
-               at.stream.synchronize();
-               left_record(at, "settings", "UCCLEP_LL_COPIES");
-               mixed.check_untouched();
-               Exchange again(rank, at.comm, scenario, 9);
-               there_and_home(again, at, "block", 9, {.dispatch = false, .combine = false});
-               no_async_error(at.comm);
-             });
+  run_ll_across({2, 2}, reordering(7), {.experts = 16, .top_k = 4, .max_tokens = 9},
+                [&](Rank& rank, Session& at, const Scenario& scenario) {
+                  for (uint32_t round = 1; round <= 4; ++round) {
+                    Exchange exchange(rank, at.comm, scenario, scenario.seed + round);
+                    there_and_home(exchange, at, scopes[round % 4], round,
+                                   {.dispatch = round % 2 == 0, .combine = round > 2});
+                  }
+                  Exchange mixed(rank, at.comm, scenario);
+                  if (rank.rank == 1) {
+                    open_dispatch(mixed, at.handle, "warp", 1, at.stream);
+                  } else {
+                    mixed.dispatch(at.handle, at.stream);
+                  }
+                  at.stream.synchronize();
+                  left_record(at, "settings", "UCCLEP_LL_COPIES");
+                  mixed.check_untouched();
+                  Exchange again(rank, at.comm, scenario, 9);
+                  there_and_home(again, at, "block", 9, {.dispatch = false, .combine = false});
+                  no_async_error(at.comm);
+                });
 }
 
 TEST_CASE("user kernels between domains: received in the kernel", "[process][reduced]") {
-  run_across({2, 2}, reordering(6), {.experts = 16, .top_k = 4, .max_tokens = 9}, receive_rounds);
+  run_ll_across({2, 2}, reordering(6), {.experts = 16, .top_k = 4, .max_tokens = 9}, receive_rounds);
 }
 
 TEST_CASE("user kernels between domains: a node of three ranks and one of five, tokens of several chunks and of none",
           "[process]") {
-  run_across({3, 5}, reordering(2),
-             {.experts = 16, .top_k = 5, .max_tokens = 9, .tokens = {9, 0, 4, 9, 1, 0, 7, 2}, .rule = uniform(30)},
-             open_rounds);
-  run_across({1, 1}, reordering(3), {.experts = 4, .top_k = 2, .max_tokens = 130, .hidden = 2048}, open_rounds);
+  run_ll_across({3, 5}, reordering(2),
+                {.experts = 16, .top_k = 5, .max_tokens = 9, .tokens = {9, 0, 4, 9, 1, 0, 7, 2}, .rule = uniform(30)},
+                open_rounds);
+  run_ll_across({1, 1}, reordering(3), {.experts = 4, .top_k = 2, .max_tokens = 130, .hidden = 2048}, open_rounds);
 }
 
 TEST_CASE("user kernels between domains: one expert for a token, and 32", "[process]") {
-  run_across({1, 1}, reordering(4), {.experts = 8, .top_k = 1, .max_tokens = 7}, open_rounds);
-  run_across({1, 2}, reordering(5), {.experts = 66, .top_k = 32, .max_tokens = 5}, open_rounds);
+  run_ll_across({1, 1}, reordering(4), {.experts = 8, .top_k = 1, .max_tokens = 7}, open_rounds);
+  run_ll_across({1, 2}, reordering(5), {.experts = 66, .top_k = 32, .max_tokens = 5}, open_rounds);
 }
 
 TEST_CASE("user kernels between domains: what dispatch_end does not count does not come", "[process][reduced]") {
-  run_across({1, 1}, reordering(1), {.experts = 4, .max_tokens = 6},
-             [](Rank& rank, Session& at, const Scenario& scenario) {
-               Exchange nothing(rank, at.comm, scenario);
-               OpenDispatchArgs args = dispatch_args(nothing, at.handle, 1);
-               args.said = 0;
-               open_dispatch(nothing, at.handle, "warp", args, at.stream);
-               at.stream.synchronize();
-               nothing.check_untouched();
-               open_rounds(rank, at, scenario);
-             });
+  run_ll_across({1, 1}, reordering(1), {.experts = 4, .max_tokens = 6},
+                [](Rank& rank, Session& at, const Scenario& scenario) {
+                  Exchange nothing(rank, at.comm, scenario);
+                  OpenDispatchArgs args = dispatch_args(nothing, at.handle, 1);
+                  args.said = 0;
+                  open_dispatch(nothing, at.handle, "warp", args, at.stream);
+                  at.stream.synchronize();
+                  nothing.check_untouched();
+                  open_rounds(rank, at, scenario);
+                });
 }
 
 TEST_CASE("user kernels between domains: a token that is sent twice", "[process]") {
-  run_across({1, 1}, reordering(1), {.experts = 2, .top_k = 2, .max_tokens = 6, .tokens = {4, 4}},
-             [](Rank& rank, Session& at, const Scenario& scenario) {
-               const auto again = [&](uint32_t tokens) {
-                 Exchange exchange(rank, at.comm, scenario);
-                 OpenDispatchArgs args = dispatch_args(exchange, at.handle, 0);
-                 args.again = tokens;
-                 open_dispatch(exchange, at.handle, "block", args, at.stream, {.blocks = 1, .threads = 64});
-                 at.stream.synchronize();
-                 if (tokens == 1) exchange.check_dispatch();
-               };
-               again(1);
-               no_async_error(at.comm);
-               again(4);
-               left_record(at, "shape", "tokens is 7, expected 6");
-               open_rounds(rank, at, scenario);
-             });
+  run_ll_across({1, 1}, reordering(1), {.experts = 2, .top_k = 2, .max_tokens = 6, .tokens = {4, 4}},
+                [](Rank& rank, Session& at, const Scenario& scenario) {
+                  const auto again = [&](uint32_t tokens) {
+                    Exchange exchange(rank, at.comm, scenario);
+                    OpenDispatchArgs args = dispatch_args(exchange, at.handle, 0);
+                    args.again = tokens;
+                    open_dispatch(exchange, at.handle, "block", args, at.stream, {.blocks = 1, .threads = 64});
+                    at.stream.synchronize();
+                    if (tokens == 1) exchange.check_dispatch();
+                  };
+                  again(1);
+                  no_async_error(at.comm);
+                  again(4);
+                  left_record(at, "shape", "tokens is 7, expected 6");
+                  open_rounds(rank, at, scenario);
+                });
 }
 
 // In the first half, or in the second.
 TEST_CASE("user kernels between domains: a rank that does not come is named in time", "[process][reduced]") {
   const Scenario scenario{.experts = 4, .max_tokens = 4};
-  run_across(
+  run_ll_across(
       {1, 1}, "loopback", scenario,
       [&](Rank& rank, Session& at, const Scenario& in_layout) {
         Exchange exchange(rank, at.comm, in_layout);
@@ -134,7 +134,7 @@ TEST_CASE("user kernels between domains: a rank that does not come is named in t
         is_named_in_time(rank, at);
       },
       150);
-  run_across(
+  run_ll_across(
       {1, 1}, "loopback", scenario,
       [&](Rank& rank, Session& at, const Scenario& in_layout) {
         Exchange exchange(rank, at.comm, in_layout);

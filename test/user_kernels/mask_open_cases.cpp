@@ -30,7 +30,7 @@ void open_round(Exchange& exchange, Masked& at, const std::string& scope) {
   end(exchange, at, scope);
 }
 
-TEST_CASE("user kernels with masks: nobody is late", "[process][nodes][reduced]") {
+TEST_CASE("user kernels with masks: nobody is late", "[process][nodes][reduced][masked]") {
   for (const Scenario& scenario : scenarios_of_kernels()) {
     run_ranks(ranks, [&](Rank& rank) {
       Masked at(rank, scenario, 20000);
@@ -46,7 +46,7 @@ TEST_CASE("user kernels with masks: nobody is late", "[process][nodes][reduced]"
   }
 }
 
-void late(const Scenario& scenario, Missing what) {
+void late_to_open(const Scenario& scenario, Missing what) {
   run_ranks(ranks, [&](Rank& rank) {
     Masked at(rank, scenario);
     round_trip(rank, at.comm, at.handle, at.stream, scenario);
@@ -79,14 +79,14 @@ void late(const Scenario& scenario, Missing what) {
   });
 }
 
-TEST_CASE("user kernels with masks: a rank that does not come to a dispatch", "[process][nodes][reduced]") {
-  for (const Scenario& scenario : scenarios_of_kernels()) late(scenario, Missing::dispatch);
+TEST_CASE("user kernels with masks: a rank that does not come to a dispatch", "[process][nodes][reduced][masked]") {
+  for (const Scenario& scenario : scenarios_of_kernels()) late_to_open(scenario, Missing::dispatch);
 }
-TEST_CASE("user kernels with masks: a rank that does not come to a combine", "[process][long]") {
-  for (const Scenario& scenario : scenarios_of_kernels()) late(scenario, Missing::combine);
+TEST_CASE("user kernels with masks: a rank that does not come to a combine", "[process][long][masked]") {
+  for (const Scenario& scenario : scenarios_of_kernels()) late_to_open(scenario, Missing::combine);
 }
 
-TEST_CASE("user kernels with masks: a rank that is masked after the Update", "[process][nodes][reduced]") {
+TEST_CASE("user kernels with masks: a rank that is masked after the Update", "[process][nodes][reduced][masked]") {
   masked_after_update(
       [](Exchange& exchange, Masked& at) {
         open_dispatch(exchange, at.handle, "warp", 1, at.stream);

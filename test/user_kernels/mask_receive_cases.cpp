@@ -51,7 +51,7 @@ void round_without_missing(const Rank& rank, Masked& at, const Scenario& scenari
   no_async_error(at.comm);  // a wait that had lasted to its end would be on record
 }
 
-TEST_CASE("user kernels with masks receive: nobody is late", "[process][nodes][reduced]") {
+TEST_CASE("user kernels with masks receive: nobody is late", "[process][nodes][reduced][masked]") {
   for (const Scenario& scenario : scenarios_of_kernels()) {
     run_ranks(ranks, [&](Rank& rank) {
       Masked at(rank, scenario, 20000);
@@ -63,7 +63,8 @@ TEST_CASE("user kernels with masks receive: nobody is late", "[process][nodes][r
   }
 }
 
-TEST_CASE("user kernels with masks receive: after the last row there is nothing to complete", "[process][nodes]") {
+TEST_CASE("user kernels with masks receive: after the last row there is nothing to complete",
+          "[process][nodes][masked]") {
   for (const Scenario& scenario : scenarios_of_kernels()) {
     run_ranks(ranks, [&](Rank& rank) {
       Masked at(rank, scenario, 20000);
@@ -103,7 +104,7 @@ void lose_combine(Exchange& exchange, Masked& at) {
   exchange.check_combine();
 }
 
-void late(const Scenario& scenario, Missing what) {
+void late_to_receive(const Scenario& scenario, Missing what) {
   run_ranks(ranks, [&](Rank& rank) {
     Masked at(rank, scenario);
     round_trip(rank, at.comm, at.handle, at.stream, scenario);
@@ -137,14 +138,16 @@ void late(const Scenario& scenario, Missing what) {
   });
 }
 
-TEST_CASE("user kernels with masks receive: a rank that does not come to a dispatch", "[process][nodes][reduced]") {
-  for (const Scenario& scenario : scenarios_of_kernels()) late(scenario, Missing::dispatch);
+TEST_CASE("user kernels with masks receive: a rank that does not come to a dispatch",
+          "[process][nodes][reduced][masked]") {
+  for (const Scenario& scenario : scenarios_of_kernels()) late_to_receive(scenario, Missing::dispatch);
 }
-TEST_CASE("user kernels with masks receive: a rank that does not come to a combine", "[process][nodes][reduced]") {
-  for (const Scenario& scenario : scenarios_of_kernels()) late(scenario, Missing::combine);
+TEST_CASE("user kernels with masks receive: a rank that does not come to a combine",
+          "[process][nodes][reduced][masked]") {
+  for (const Scenario& scenario : scenarios_of_kernels()) late_to_receive(scenario, Missing::combine);
 }
 
-TEST_CASE("user kernels with masks receive: a rank that was masked before", "[process][nodes][reduced]") {
+TEST_CASE("user kernels with masks receive: a rank that was masked before", "[process][nodes][reduced][masked]") {
   for (const Scenario& scenario : scenarios_of_kernels()) {
     run_ranks(ranks, [&](Rank& rank) {
       Masked at(rank, scenario, 20000);
@@ -162,7 +165,7 @@ TEST_CASE("user kernels with masks receive: a rank that was masked before", "[pr
   }
 }
 
-TEST_CASE("user kernels with masks receive: a rank that is masked after the Update", "[process][reduced]") {
+TEST_CASE("user kernels with masks receive: a rank that is masked after the Update", "[process][reduced][masked]") {
   masked_after_update([](Exchange& exchange, Masked& at) { receive(exchange, at, RoundParts::dispatch, "lanes4", 1); },
                       [](Exchange& exchange, Masked& at) {
                         receive(exchange, at, RoundParts::combine, "warp", 1);

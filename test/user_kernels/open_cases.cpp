@@ -16,7 +16,7 @@ void open_round(const Rank& rank, Session& at, const Scenario& scenario, const s
   no_async_error(at.comm);
 }
 
-void run_open(Scenario scenario) {
+void run_ll_open(Scenario scenario) {
   scenario.carried = true;  // counters come with the dispatch
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Session at(rank, scenario);
@@ -26,49 +26,49 @@ void run_open(Scenario scenario) {
   });
 }
 
-void run_open_layouts(Scenario scenario) {
+void run_ll_open_layouts(Scenario scenario) {
   for (const Layout layout : {Layout::ll_expert_major, Layout::ll_rank_major}) {
     scenario.layout = layout;
-    run_open(scenario);
+    run_ll_open(scenario);
   }
 }
 
 TEST_CASE("user kernels: rows that travel as lines", "[process][nodes][reduced]") {
-  run_open_layouts({.experts = 16, .top_k = 4, .max_tokens = 9, .hidden = 72});
+  run_ll_open_layouts({.experts = 16, .top_k = 4, .max_tokens = 9, .hidden = 72});
 }
 
 TEST_CASE("user kernels: rows that travel in bulk", "[process][nodes][reduced]") {
-  run_open_layouts({.experts = 16, .top_k = 4, .max_tokens = 21, .hidden = 1032});
+  run_ll_open_layouts({.experts = 16, .top_k = 4, .max_tokens = 21, .hidden = 1032});
 }
 
 TEST_CASE("user kernels: many copies of a row on one rank, every type of combine", "[process][nodes][reduced]") {
   for (const ucclEpDataType_t dtype : {ucclEpBfloat16, ucclEpFloat16, ucclEpFloat32}) {
-    run_open_layouts(
+    run_ll_open_layouts(
         {.ranks = 2, .experts = 16, .top_k = 12, .max_tokens = 7, .dtype = dtype, .combine_dtype = dtype, .biases = 2});
   }
 }
 
 TEST_CASE("user kernels: fp8 rows with scales of any width", "[process][nodes]") {
   for (const ucclEpDataType_t scale : {ucclEpFloat32, ucclEpFloat8e8m0}) {
-    run_open_layouts({.max_tokens = 6,
-                      .hidden = 144,
-                      .dtype = ucclEpFloat8e4m3,
-                      .any_bits = true,
-                      .scales = Scales{.dtype = scale, .width = 7}});
+    run_ll_open_layouts({.max_tokens = 6,
+                         .hidden = 144,
+                         .dtype = ucclEpFloat8e4m3,
+                         .any_bits = true,
+                         .scales = Scales{.dtype = scale, .width = 7}});
   }
 }
 
 TEST_CASE("user kernels: tokens differ between ranks, entries are -1, ids are int32", "[process][nodes][reduced]") {
-  run_open_layouts(
+  run_ll_open_layouts(
       {.experts = 16, .top_k = 3, .max_tokens = 20, .tokens = {20, 7, 1, 0}, .idx = ucclEpInt32, .rule = uniform(40)});
 }
 
 TEST_CASE("user kernels: strided rows", "[process][nodes]") {
-  run_open_layouts({.max_tokens = 5, .hidden = 48, .strided = true});
+  run_ll_open_layouts({.max_tokens = 5, .hidden = 48, .strided = true});
 }
 
 TEST_CASE("user kernels: one rank alone", "[process][nodes]") {
-  run_open_layouts({.ranks = 1, .experts = 4, .top_k = 2, .max_tokens = 5});
+  run_ll_open_layouts({.ranks = 1, .experts = 4, .top_k = 2, .max_tokens = 5});
 }
 
 TEST_CASE("user kernels: ids that are out of range or there twice leave a data record", "[process][nodes][reduced]") {

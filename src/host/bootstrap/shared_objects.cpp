@@ -9,13 +9,13 @@ namespace ucclep {
 namespace {
 
 // Never destroyed: ranks may withdraw while the process exits.
-struct Registry {
+struct PublishedObjects {
   std::mutex mutex;
   std::map<SharedObjectKey, std::shared_ptr<void>> objects;
 
-  static Registry& instance() {
-    static auto* registry = new Registry;
-    return *registry;
+  static PublishedObjects& instance() {
+    static auto* published = new PublishedObjects;
+    return *published;
   }
 };
 
@@ -33,26 +33,26 @@ Publication& Publication::operator=(Publication&& other) noexcept {
 void Publication::withdraw() noexcept {
   if (!std::exchange(published_, false)) return;
   std::shared_ptr<void> last;  // an object may withdraw others when it goes: not under the lock
-  Registry& registry = Registry::instance();
-  std::lock_guard lock(registry.mutex);
-  auto found = registry.objects.find(key_);
-  if (found == registry.objects.end()) return;
+  PublishedObjects& published = PublishedObjects::instance();
+  std::lock_guard lock(published.mutex);
+  auto found = published.objects.find(key_);
+  if (found == published.objects.end()) return;
   last = std::move(found->second);
-  registry.objects.erase(found);
+  published.objects.erase(found);
 }
 
 Publication publish(const SharedObjectKey& key, std::shared_ptr<void> object) {
-  Registry& registry = Registry::instance();
-  std::lock_guard lock(registry.mutex);
-  registry.objects.insert_or_assign(key, std::move(object));
+  PublishedObjects& published = PublishedObjects::instance();
+  std::lock_guard lock(published.mutex);
+  published.objects.insert_or_assign(key, std::move(object));
   return Publication(key);
 }
 
 std::shared_ptr<void> lookup(const SharedObjectKey& key) {
-  Registry& registry = Registry::instance();
-  std::lock_guard lock(registry.mutex);
-  auto found = registry.objects.find(key);
-  return found == registry.objects.end() ? nullptr : found->second;
+  PublishedObjects& published = PublishedObjects::instance();
+  std::lock_guard lock(published.mutex);
+  auto found = published.objects.find(key);
+  return found == published.objects.end() ? nullptr : found->second;
 }
 
 }  // namespace ucclep

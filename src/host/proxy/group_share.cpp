@@ -12,7 +12,6 @@
 namespace ucclep::proxy {
 namespace {
 
-constexpr uint32_t none = 0xffffffff;
 constexpr size_t batch = 64;  // commands, completions
 constexpr std::chrono::seconds last_copies{1};
 
@@ -33,7 +32,7 @@ GroupShare::GroupShare(const GroupShape& shape, Parts parts, const Arrivals& wor
       staging_(copies ? std::make_unique<Staging>(shape_.channel, shape_.ranks, std::move(copies)) : nullptr),
       sender_(shape_, parts_.ports, parts_.peers, counts_, log_.get(), staging_.get()),
       receiver_(shape_, words, *consumed_, sender_, parts_.peers, counts_, log_.get(), staging_.get()),
-      number_of_(shape.ranks, none),
+      number_of_(shape.ranks, no_connection),
       watched_(parts_.peers.size()),
       flush_(std::move(flush)),
       sink_(std::move(sink)) {
@@ -108,8 +107,8 @@ void GroupShare::carry_out(const Command& command) {
 }
 
 const char* GroupShare::what_is_wrong(const Command& command) {
-  const uint32_t peer = command.destination() < shape_.ranks ? number_of_[command.destination()] : none;
-  if (peer == none) return "no connection of that ring leads to the rank";
+  const uint32_t peer = command.destination() < shape_.ranks ? number_of_[command.destination()] : no_connection;
+  if (peer == no_connection) return "no connection of that ring leads to the rank";
   switch (command.operation()) {
     case CommandOp::put:
     case CommandOp::header:

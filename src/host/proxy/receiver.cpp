@@ -8,8 +8,6 @@
 namespace ucclep::proxy {
 namespace {
 
-constexpr uint32_t none = 0xffffffff;
-
 uint32_t most_chunks_of(const Places& places) {
   uint32_t most = 0;
   for (const KindPlaces& kind : places.kinds) most = std::max(most, kind.chunks());
@@ -34,7 +32,7 @@ Receiver::Receiver(const GroupShape& shape, const Arrivals& words, ConsumedHere&
       log_(log),
       staging_(staging),
       table_({.ranks = shape.ranks, .in_flight = shape.in_flight, .chunks = most_chunks_of(shape.places)}),
-      number_of_(shape.ranks, none),
+      number_of_(shape.ranks, no_connection),
       returns_(peers.size(), CreditReturn(shape.credits)),
       freed_(shape.places.has_rings() ? peers.size() * (num_words - words_without_rings) : 0),
       messages_(peers.size()) {
@@ -48,8 +46,8 @@ Receiver::Receiver(const GroupShape& shape, const Arrivals& words, ConsumedHere&
 void Receiver::arrive(uint32_t immediate) {
   counts_.arrivals.add(1);
   const Immediate imm = unpack(immediate);
-  const uint32_t peer = imm.source < number_of_.size() ? number_of_[imm.source] : none;
-  if (peer == none) return counts_.foreign.add(1);
+  const uint32_t peer = imm.source < number_of_.size() ? number_of_[imm.source] : no_connection;
+  if (peer == no_connection) return counts_.foreign.add(1);
   if (imm.kind == ImmKind::word) return move_word(peer, imm);
   if (imm.kind == ImmKind::message) return take_message(peer, imm);
   const auto kind = static_cast<Kind>(static_cast<uint32_t>(imm.kind) % num_kinds);

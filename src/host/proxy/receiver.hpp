@@ -12,6 +12,8 @@
 
 namespace ucclep::proxy {
 
+inline constexpr uint32_t no_connection = 0xffffffff;  // instead of a peer's number
+
 // The last operation of each kind that the rank's kernels have finished reading; for all threads of the group. It is
 // raised before any peer hears of it, so whatever a peer sends after that finds it raised.
 struct ConsumedHere {
