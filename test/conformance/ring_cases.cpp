@@ -17,12 +17,12 @@
 namespace ucclep::test {
 namespace {
 
-constexpr const char* variable = "UCCLEP_HT_RING";
+constexpr const char* ring_variable = "UCCLEP_HT_RING";
 
 // Of this process, and of those that run_ranks starts.
-struct Asked {
-  explicit Asked(const char* ring) { setenv(variable, ring, 1); }
-  ~Asked() { unsetenv(variable); }
+struct RingsAsked {
+  explicit RingsAsked(const char* ring) { setenv(ring_variable, ring, 1); }
+  ~RingsAsked() { unsetenv(ring_variable); }
 };
 
 std::vector<Scenario> in_layouts_of_ht(const Scenario& scenario) {
@@ -33,7 +33,7 @@ std::vector<Scenario> in_layouts_of_ht(const Scenario& scenario) {
   return scenarios;
 }
 
-bool holds(const std::string& text, const std::string& part) {
+bool says(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
@@ -45,8 +45,8 @@ ucclEpGroupConfig_t of_short_chunks(const Scenario& scenario) {
 }
 
 // In the layouts of HT, `rounds` routings on one handle. Gradients follow the last one.
-void run_in(const Nodes& nodes, const std::string& transport, const std::vector<Scenario>& scenarios, int rounds = 3,
-            int num_sms = 0) {
+void run_rings(const Nodes& nodes, const std::string& transport, const std::vector<Scenario>& scenarios, int rounds = 3,
+               int num_sms = 0) {
   INFO("transport: " << transport);
   run_ranks(ranks_of(nodes), [&](Rank& rank) {
     Comm comm(rank, in_nodes(rank, nodes, transport.c_str()));
@@ -76,7 +76,7 @@ void run_in(const Nodes& nodes, const std::string& transport, const std::vector<
 // ---- Rows and sums ----
 
 TEST_CASE("rings: rows and sums in rings of two chunks, there and back, in nodes of all sorts", "[rings][reduced]") {
-  const Asked asked("2");
+  const RingsAsked asked("2");
   const std::vector<Nodes> worlds{{2, 2}, {2, 2, 2, 2}, {4, 4}, {1, 1, 1, 1, 1, 1, 1, 1}, {3, 5}};
   for (const Nodes& nodes : worlds) {
     std::vector<Scenario> scenarios = some_of_everything(ranks_of(nodes));
@@ -84,30 +84,30 @@ TEST_CASE("rings: rows and sums in rings of two chunks, there and back, in nodes
     if (turn > 0) scenarios = {scenarios[turn], scenarios[(turn + 2) % scenarios.size()]};
     if (reduced()) scenarios.resize(1);
     if (reduced() && turn > 1) break;
-    run_in(nodes, transport_under_test(), scenarios);
+    run_rings(nodes, transport_under_test(), scenarios);
   }
 }
 
 TEST_CASE("rings: bytes with scales, nobody and everybody, one expert for a token", "[rings]") {
-  const Asked asked("2");
-  run_in({2, 3}, transport_under_test(), the_rest(5));
+  const RingsAsked asked("2");
+  run_rings({2, 3}, transport_under_test(), the_rest(5));
 }
 
 // Of two ranks that relay for several each, and one that relays for all.
 TEST_CASE("rings: a node of one rank, and one block that does it all", "[rings][reduced]") {
-  const Asked asked("2");
-  run_in({1, 4}, transport_under_test(), {some_of_everything(5).front()});
-  run_in({3, 2}, transport_under_test(), {some_of_everything(5)[0]}, 3, 1);
-  if (!reduced()) run_in({1, 1, 1, 1, 1, 1, 1, 1}, transport_under_test(), {some_of_everything(8)[2]}, 3, 1);
+  const RingsAsked asked("2");
+  run_rings({1, 4}, transport_under_test(), {some_of_everything(5).front()});
+  run_rings({3, 2}, transport_under_test(), {some_of_everything(5)[0]}, 3, 1);
+  if (!reduced()) run_rings({1, 1, 1, 1, 1, 1, 1, 1}, transport_under_test(), {some_of_everything(8)[2]}, 3, 1);
 }
 
 TEST_CASE("rings: longer ones, and chunks of several rows", "[rings]") {
   for (const char* chunks : {"3", "9"}) {  // of which a sender is told one at a time, or two
-    const Asked asked(chunks);
-    run_in({2, 2}, transport_under_test(), {{.experts = 8, .top_k = 3, .max_tokens = 40, .hidden = 136}});
+    const RingsAsked asked(chunks);
+    run_rings({2, 2}, transport_under_test(), {{.experts = 8, .top_k = 3, .max_tokens = 40, .hidden = 136}});
   }
   // Five rows of these are a chunk, as they are sent.
-  const Asked asked("2");
+  const RingsAsked asked("2");
   run_ranks(4, [&](Rank& rank) {
     const Nodes nodes{2, 2};
     Comm comm(rank, in_nodes(rank, nodes, "loopback"));
@@ -123,7 +123,7 @@ TEST_CASE("rings: longer ones, and chunks of several rows", "[rings]") {
 }
 
 TEST_CASE("rings: groups that keep fewer rows than come", "[rings]") {
-  const Asked asked("2");
+  const RingsAsked asked("2");
   const Nodes nodes{2, 2};
   run_ranks(4, [&](Rank& rank) {
     Comm comm(rank, in_nodes(rank, nodes, "faulty:seed=6:loopback"));
@@ -152,26 +152,26 @@ TEST_CASE("rings: groups that keep fewer rows than come", "[rings]") {
 // Numbers of operations go past those that immediates tell apart, and counts of freed chunks past what their words
 // hold.
 TEST_CASE("rings: epochs and counts that wrap", "[rings][wrap]") {
-  const Asked asked("2");
+  const RingsAsked asked("2");
   const Scenario scenario{.experts = 8, .top_k = 3, .max_tokens = 12, .hidden = 16};
-  run_in({2, 2}, "faulty:delay=300,seed=7:" + transport_under_test(), {scenario}, 36);
+  run_rings({2, 2}, "faulty:delay=300,seed=7:" + transport_under_test(), {scenario}, 36);
 }
 
 TEST_CASE("rings: a network that reorders, repeats and withholds", "[rings][reduced]") {
   const std::vector<Nodes> worlds{{2, 2}, {3, 5}, {2, 1, 2}, {4, 1}};
   for (unsigned seed = first_seed(); seed < first_seed() + seeds(); ++seed) {
-    const Asked asked(seed % 3 == 0 ? "3" : "2");
+    const RingsAsked asked(seed % 3 == 0 ? "3" : "2");
     const std::string transport = "faulty:seed=" + std::to_string(seed) + ":" + transport_under_test();
     const Nodes& nodes = worlds[seed % worlds.size()];
     const std::vector<Scenario> all = some_of_everything(ranks_of(nodes));
-    run_in(nodes, transport, {all[seed % all.size()], all[(seed / 4 + 1) % all.size()]});
+    run_rings(nodes, transport, {all[seed % all.size()], all[(seed / 4 + 1) % all.size()]});
   }
 }
 
 // As many operations under way as may be, on ranks of which each decides for itself how it calls them; combines are
 // completed in another order than they began, each with a ring of its own; a late rank.
 TEST_CASE("rings: halves, and gradients", "[rings][reduced]") {
-  const Asked asked("2");
+  const RingsAsked asked("2");
   const std::vector<Nodes> worlds{{2, 2}, {3, 2}};
   for (unsigned seed = first_seed(); seed < first_seed() + seeds(); ++seed) {
     const Nodes nodes = worlds[seed % worlds.size()];
@@ -204,7 +204,7 @@ TEST_CASE("rings: halves, and gradients", "[rings][reduced]") {
 
 // Rows of LL, of either way, have room of their own in the same windows; halves of LL are pending while HT dispatches.
 TEST_CASE("rings: LL and HT take turns on one group", "[rings][reduced]") {
-  const Asked asked("2");
+  const RingsAsked asked("2");
   const Nodes nodes{2, 2};
   for (const char* copies : {"node", "rank"}) {
     setenv("UCCLEP_LL_COPIES", copies, 1);
@@ -253,7 +253,7 @@ Scenario to_the_other_node(const Nodes& nodes) {
 TEST_CASE("rings: a sender holds back what has no room yet", "[rings][reduced]") {
   const Nodes nodes{2, 2};
   for (const char* ring : {"2", "off"}) {
-    const Asked asked(ring);
+    const RingsAsked asked(ring);
     run_ranks(4, [&](Rank& rank) {
       const Scenario scenario = to_the_other_node(nodes);
       Comm comm(rank, in_nodes(rank, nodes, "loopback"));
@@ -273,7 +273,7 @@ TEST_CASE("rings: a sender holds back what has no room yet", "[rings][reduced]")
 // until the time is up.
 TEST_CASE("rings: a connection that breaks while a ring is full ends operations on all ranks at once",
           "[rings][reduced]") {
-  const Asked asked("2");
+  const RingsAsked asked("2");
   const Nodes nodes{2, 2};
   for (const int when : {9, 14, 20}) {
     const std::string transport =
@@ -295,9 +295,8 @@ TEST_CASE("rings: a connection that breaks while a ring is full ends operations 
       }
       const ucclEpAsyncError_t error = async_error(comm);
       require(result == ucclEpRemoteError && error.code == result, error.text);
-      require(
-          holds(error.text, "has lost its connection to rank") || holds(error.text, "has given the communicator up"),
-          error.text);
+      require(says(error.text, "has lost its connection to rank") || says(error.text, "has given the communicator up"),
+              error.text);
       if (rank.rank == 0) require(stats_of(comm).credit_stalls > 0, "no ring was full");
       handle.reset();
       group.reset();
@@ -307,12 +306,12 @@ TEST_CASE("rings: a connection that breaks while a ring is full ends operations 
 }
 
 // What a group takes of a rank's device, as it is said, and its windows, where they are made.
-struct Bytes {
+struct GroupBytes {
   double said = 0, windows = 0;
 };
-Bytes bytes_of(const Nodes& nodes, const ucclEpGroupConfig_t& config, const char* ring, bool made) {
-  const Asked asked(ring);
-  Bytes bytes;
+GroupBytes bytes_with(const Nodes& nodes, const ucclEpGroupConfig_t& config, const char* ring, bool made) {
+  const RingsAsked asked(ring);
+  GroupBytes bytes;
   run_ranks(ranks_of(nodes), [&](Rank& rank) {
     Comm comm(rank, in_nodes(rank, nodes, "loopback"));
     ucclEpGroupLimits_t limits = UCCLEP_GROUP_LIMITS_INIT;
@@ -335,7 +334,7 @@ TEST_CASE("rings: ucclEpGroupQuery says the smaller windows, and they are what i
   scenario.max_tokens = 256;
   ucclEpGroupConfig_t config = of_short_chunks(scenario);
   config.ll_max_tokens_per_rank = 1;
-  const Bytes all = bytes_of(nodes, config, "off", false), rings = bytes_of(nodes, config, "2", true);
+  const GroupBytes all = bytes_with(nodes, config, "off", false), rings = bytes_with(nodes, config, "2", true);
   // In each of two slots, from each of two nodes, rows and sums of 256 tokens less those of two.
   CHECK(all.said - rings.said == Approx(2.0 * 2 * 2 * 254 * 65536).epsilon(0.02));
   CHECK(rings.windows == Approx(rings.said).epsilon(0.05));
@@ -348,10 +347,10 @@ TEST_CASE("rings: by themselves they are there only where all would take too muc
   ucclEpGroupConfig_t config = of_short_chunks({.layout = Layout::ht_flat, .ranks = 2, .experts = 2, .top_k = 1});
   config.ll_max_tokens_per_rank = 1;
   config.max_tokens_per_rank = 1024;
-  CHECK(bytes_of(nodes, config, "auto", false).said == bytes_of(nodes, config, "off", false).said);
+  CHECK(bytes_with(nodes, config, "auto", false).said == bytes_with(nodes, config, "off", false).said);
   config.max_tokens_per_rank = 16384;
-  const double all = bytes_of(nodes, config, "off", false).said, chosen = bytes_of(nodes, config, "auto", false).said,
-               few = bytes_of(nodes, config, "2", false).said;
+  const double all = bytes_with(nodes, config, "off", false).said,
+               chosen = bytes_with(nodes, config, "auto", false).said, few = bytes_with(nodes, config, "2", false).said;
   constexpr double gib = 1 << 30;
   CHECK(all - chosen > 6 * gib);
   CHECK(all - chosen < 6.2 * gib);
@@ -362,7 +361,7 @@ TEST_CASE("rings: by themselves they are there only where all would take too muc
 
 TEST_CASE("rings: the settings of one rank differ: refused on all, no row written, and the group works on",
           "[rings][reduced]") {
-  const Asked asked("2");
+  const RingsAsked asked("2");
   const Nodes nodes{2, 2};
   const Scenario common{.layout = Layout::ht_flat, .max_tokens = 16, .hidden = 64, .nodes = nodes};
   Scenario other = common;
@@ -378,7 +377,7 @@ TEST_CASE("rings: the settings of one rank differ: refused on all, no row writte
       require(exchange.try_dispatch(handle, stream) == ucclEpSuccess, "a dispatch was refused at once");
       stream.synchronize();
       const ucclEpAsyncError_t error = async_error(comm);
-      require(error.code == ucclEpInvalidArgument && holds(error.text, "hidden"),
+      require(error.code == ucclEpInvalidArgument && says(error.text, "hidden"),
               std::string("another record: ") + error.text);
       rank.board.add(wrong);  // the next one may be in time to leave its record here
       rank.board.wait(wrong, static_cast<uint32_t>(rank.count));
@@ -405,17 +404,17 @@ TEST_CASE("rings: the settings of one rank differ: refused on all, no row writte
 
 TEST_CASE("rings: ranks that are asked for different ones make no group", "[rings]") {
   run_ranks(4, {.processes = true}, [](Rank& rank) {
-    setenv(variable, rank.rank == 2 ? "3" : "2", 1);
+    setenv(ring_variable, rank.rank == 2 ? "3" : "2", 1);
     Comm comm(rank, in_nodes_of(rank, 2, "loopback"));
     const ucclEpGroupConfig_t config = group_config({Scenario{.layout = Layout::ht_flat}});
     ucclEpGroup_t group = nullptr;
     refused(ucclEpGroupCreate(&group, comm, &config), ucclEpInvalidArgument, "ucclEpGroupCreate",
-            {variable, "rank 2", "3"});
+            {ring_variable, "rank 2", "3"});
   });
 }
 
 TEST_CASE("rings: kernels of users do not receive from them", "[rings]") {
-  const Asked asked("2");
+  const RingsAsked asked("2");
   const Nodes nodes{2, 2};
   run_ranks(4, [&](Rank& rank) {
     const Scenario scenario = to_the_other_node(nodes);
@@ -424,7 +423,7 @@ TEST_CASE("rings: kernels of users do not receive from them", "[rings]") {
     const Handle handle = make_handle(group, handle_config(scenario));
     ucclEpDeviceHandle device;
     refused(ucclEpHandleGetDevice(handle, &device), ucclEpNotSupported, "ucclEpHandleGetDevice",
-            {"rings of 2 chunks", variable});
+            {"rings of 2 chunks", ring_variable});
     Exchange exchange(rank, comm, scenario);
     Stream stream(comm);
     refused(ucclEpCompleteDispatch(handle, &exchange.dispatch_out, &exchange.dispatch_config, stream),
@@ -441,7 +440,7 @@ TEST_CASE("rings: kernels of users do not receive from them", "[rings]") {
 }
 
 TEST_CASE("rings: groups with masks have none", "[rings]") {
-  const Asked asked("2");
+  const RingsAsked asked("2");
   const Nodes nodes{2, 2};
   run_ranks(4, [&](Rank& rank) {
     Scenario scenario = to_the_other_node({1, 1, 1, 1});  // of which sums are made

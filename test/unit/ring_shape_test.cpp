@@ -140,7 +140,7 @@ TEST_CASE("freed chunks: a value says of which operation of a slot it is") {
 }
 
 // Two nodes of eight ranks.
-GroupShape usual(uint32_t tokens) {
+GroupShape two_nodes(uint32_t tokens) {
   GroupShape shape{};
   shape.ranks = 16;
   shape.experts = 256;
@@ -159,10 +159,10 @@ GroupShape usual(uint32_t tokens) {
 
 TEST_CASE("rings: by themselves above 2 GiB, and then as large as that allows") {
   const AskedRing automatic;
-  GroupShape shape = usual(4096);
+  GroupShape shape = two_nodes(4096);
   REQUIRE(landing_bytes(shape) < most_landing_bytes);
   CHECK(ring_chunks(automatic, shape) == 0);
-  shape = usual(65536);
+  shape = two_nodes(65536);
   REQUIRE(landing_bytes(shape) > most_landing_bytes);
   shape.ring = ring_chunks(automatic, shape);
   CHECK(shape.ring > 2);
@@ -172,12 +172,12 @@ TEST_CASE("rings: by themselves above 2 GiB, and then as large as that allows") 
 }
 
 TEST_CASE("rings: as they are asked for, where they take less room") {
-  const GroupShape shape = usual(4096);
+  const GroupShape shape = two_nodes(4096);
   CHECK(ring_chunks({AskedRing::off}, shape) == 0);
   CHECK(ring_chunks({2}, shape) == 2);
   CHECK(ring_chunks({100}, shape) == 100);
-  CHECK(ring_chunks({1000}, shape) == 0);  // 820 chunks are all of them
-  CHECK(ring_chunks({2}, usual(3)) == 0);  // one chunk
+  CHECK(ring_chunks({1000}, shape) == 0);      // 820 chunks are all of them
+  CHECK(ring_chunks({2}, two_nodes(3)) == 0);  // one chunk
   GroupShape other = shape;
   other.masked = 1;
   CHECK(ring_chunks({2}, other) == 0);
