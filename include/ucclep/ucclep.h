@@ -334,9 +334,10 @@ typedef struct {
 /** Of one call; the same on all ranks but for num_sms. */
 typedef struct {
   unsigned size, magic;
-  int send_only;   /**< 1: start the transfer only; ucclEpComplete finishes it. HT in a group with rings (UCCLEP_HT_RING)
-                        transfers all at once, and writes the outputs, before ucclEpComplete, which is called all the same */
-  int quant;       /**< UCCLEP_QUANT_* */
+  int send_only; /**< 1: start the transfer only; ucclEpComplete finishes it. HT in a group with rings (UCCLEP_HT_RING)
+                      transfers all at once, and writes the outputs, before ucclEpComplete, which is called all the same
+                  */
+  int quant;     /**< UCCLEP_QUANT_* */
   int round_scale; /**< 1: scales are powers of two */
   int pass;        /**< UCCLEP_PASS_* */
   int num_sms;     /**< of every kernel that the call launches together; 0 = the group's */

@@ -110,12 +110,12 @@ void Receiver::move_word(uint32_t peer, const Immediate& imm) {
     if (sender_.placed(peer, imm.value)) store(shape_.channel.words.placed + ranks_[peer], sender_.placed_at(peer));
     return;
   }
+  if (imm.epoch >= words_without_rings && imm.epoch < num_words && shape_.places.has_rings()) {
+    return sender_.freed(peer, Freed::of_word(imm.epoch), imm.value);
+  }
   if (imm.epoch == static_cast<uint32_t>(Word::parted)) {
     sender_.lose(peer);  // it takes in nothing more, and returns nothing
     return store(words_.evicted + ranks_[peer], 1);
-  }
-  if (imm.epoch >= words_without_rings && imm.epoch < num_words && shape_.places.has_rings()) {
-    return sender_.freed(peer, Freed::of_word(imm.epoch), imm.value);
   }
   if (imm.epoch >= num_kinds) return counts_.foreign.add(1);
   const auto kind = static_cast<Kind>(imm.epoch);
