@@ -97,13 +97,14 @@ holds "rings of two chunks" safety
 if [ "${1:-}" != short ]; then
   holds "rings, told of two at a time" safety -DRING=3 -DTOLD=2 -DCHUNKS=5
   holds "rings, rows for both" safety -DCHUNKS=5
+  holds "rings, words that repeat" safety -DREPEATS -DCHUNKS=3
   holds "rings, another operation" safety -DOPS=2 -DCHUNKS=3
 fi
 landed='assertion violated (landing['
 fails CREDIT_TOO_EARLY "$landed"
 fails TELLS_FIRST "$landed"
 fails OUT_OF_ORDER "$landed" -DCHUNKS=5
-fails ADDS "$landed"
+fails ADDS "$landed" -DREPEATS
 fails OLDER_WORD_WINS 'invalid end state'
 fails NO_OPERATION "$landed" -DOPS=2
 fails WIDE_RUN 'invalid end state'

@@ -5,7 +5,7 @@
  *   - that all operations end, with rings of two chunks (no invalid end state).
  *
  * Two sources send an operation's chunks, of a row each, to one relay, where each of them has a ring. Their proxies send what
- * there is room for, in any order. Writes arrive in any order; so do words of what has been freed, perhaps several times, and after
+ * there is room for, in any order. Writes arrive in any order; so do words of what has been freed, with REPEATS several times, and after
  * the operation that they are of. The relay has one warp, which goes through the chunks of all sources in turn; while it waits for one it frees what
  * has been read of that source. The ranks of its node, itself perhaps among them, pull the rows that they are told of: from each
  * source in order, and of any source that has one. Sums at home are the same with the home as the only reader.
@@ -41,9 +41,9 @@
 #define tells_first false
 #endif
 #ifdef OUT_OF_ORDER /* chunks are freed in order: a count says which */
-#define in_order false
+#define next_is_read(s, q) (is_read(s, 0, q) + is_read(s, 1, q) + is_read(s, 2, q) + is_read(s, 3, q) > freed[s])
 #else
-#define in_order true
+#define next_is_read(s, q) is_read(s, freed[s], q)
 #endif
 #ifdef WIDE_RUN /* the relay waits for no chunk before it has told of the one before */
 #define ahead RING
@@ -137,10 +137,14 @@ end:
      }
   :: atomic {
        words[s] != 0 -> choose(words[s], i);
+#ifdef REPEATS /* it may come again */
        if
        :: words[s] = words[s] & ~(1 << i)
-       :: skip /* it comes again */
+       :: skip
        fi;
+#else
+       words[s] = words[s] & ~(1 << i);
+#endif
        f = i % (CHUNKS + 1);
 #ifndef NO_OPERATION
        if
@@ -171,9 +175,7 @@ end:
 
 /* ---- The relay ---- */
 
-#define reads(s, q) (is_read(s, 0, q) + is_read(s, 1, q) + is_read(s, 2, q) + is_read(s, 3, q))
-#define may_free(s, q) \
-  (freed[s] < CHUNKS && is_freed_at(freed[s]) && (in_order -> is_read(s, freed[s], q) : reads(s, q) > freed[s]))
+#define may_free(s, q) (freed[s] < CHUNKS && is_freed_at(freed[s]) && next_is_read(s, q))
 
 inline free_awaiting(s, c) {
   d_step {

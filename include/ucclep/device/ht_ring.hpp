@@ -6,7 +6,8 @@
 // No ring of two chunks or more is a deadlock. Of the rows of a source, or the sums of a node, the lowest that has not
 // been read lies in the lowest chunk that is not freed, and that has room. So it comes, and it is read: rows of a
 // source are relayed and pulled in order of place, and no stream of them waits for another; sums are read in order of
-// tokens, and so of place. All blocks have to be resident. Who waits for a row frees what it may be waiting for.
+// tokens, and so of place. All blocks have to be resident. Who waits for a row frees what it may be waiting for, and
+// nobody else does: with a ring in the way there is always somebody who waits.
 //
 // clang-format off
 // | who releases                                   | who acquires                    | what is ordered              |
@@ -54,10 +55,10 @@ UCCLEP_FN bool push_freed(const Op& op, bool active, uint32_t sender, uint32_t c
 // Warp verb: frees the chunks of a ring that have been read, unless another warp is about to. rows: that the sender has
 // in all. is_read(place): lane verb: nobody will read the row any more. False: the operation has failed.
 template <class IsRead>
-UCCLEP_FN bool free_chunks(const Op& op, FreedChunks* state, uint32_t sender, uint32_t rows, IsRead&& is_read) {
-  const RingShape ring = shape_of(op);
-  const uint32_t chunks = ring.chunks_of(rows);
-  if (chunks <= ring.chunks) return true;  // all have room
+UCCLEP_FN bool free_chunks(const Op& op, FreedChunks* state, const Parked& sender, const Parked& rows,
+                           IsRead&& is_read) {
+  const Parked of_chunk = shape_of(op).rows_per_chunk, chunks = shape_of(op).chunks_of(rows);
+  if (chunks <= shape_of(op).chunks) return true;  // all have room
   uint32_t mine = 0, before = 0;
   if (lane_id() == 0) {
     uint32_t nobody = 0;
@@ -66,32 +67,34 @@ UCCLEP_FN bool free_chunks(const Op& op, FreedChunks* state, uint32_t sender, ui
     before = RingTag::chunks_in(load_relaxed<Scope::gpu>(&state->word), op.seq);
   }
   if (broadcast(mine, 0) == 0) return true;
-  before = broadcast(before, 0);
-  uint32_t freed = before;
-  for (; freed < chunks; ++freed) {
-    const uint32_t first = freed * ring.rows_per_chunk, most = first + ring.rows_per_chunk;
-    const uint32_t end = most < rows ? most : rows;
+  const Parked known = broadcast(before, 0);
+  Parked freed = known;
+  for (; freed < chunks; freed += 1) {
+    const uint32_t first = freed * of_chunk, most = first + of_chunk, all_rows = rows,
+                   end = most < all_rows ? most : all_rows;
     bool all = true;
     for (uint32_t place = first + lane_id(); place < end && all; place += wave_size) all = is_read(place);
     if (!every_lane(all)) break;
   }
-  const bool ok = freed == before || push_freed(op, lane_id() == 0, sender, freed);
+  const bool ok = freed == known || push_freed(op, lane_id() == 0, sender, freed);
   if (lane_id() == 0) {
-    if (freed != before) store_relaxed<Scope::gpu>(&state->word, RingTag::of_chunk(op.seq, freed));
+    if (freed != known) store_relaxed<Scope::gpu>(&state->word, RingTag::of_chunk(op.seq, freed));
     store_release<Scope::gpu>(&state->turn, 0u);
   }
   sync_warp();
   return ok;
 }
 
-// Warp verb: waits for a row of a source, or the sum of a relay. free(): frees what it may need.
+// Warp verb: waits for a row of a source, or the sum of a relay. free(op): frees what it may need.
 template <class Free>
-UCCLEP_FN bool wait_landed(const Op& op, uint32_t source, uint32_t place, Free&& free) {
+UCCLEP_FN bool wait_landed(const Op& op, const Parked& source, const Parked& place, Free&& free) {
   bool ok = true;
-  const bool waited = wait_peer_warp(op, Phase::rows, source, [&] {
-    const uint32_t here = lane_id() == 0 && network::row_is_here(op, source, place, flags) ? 1 : 0;
+  const uint32_t peer = source;
+  const bool waited = wait_peer_warp(op, Phase::rows, peer, [&] {
+    const Op now = op.with(read_again(op.group));
+    const uint32_t here = lane_id() == 0 && network::row_is_here(now, source, place, flags) ? 1 : 0;
     if (broadcast(here, 0) != 0) return true;
-    ok = free();
+    ok = free(now);
     return !ok;
   });
   sync_warp();

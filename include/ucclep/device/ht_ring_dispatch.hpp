@@ -22,8 +22,8 @@ UCCLEP_FN uint64_t* pulled_word(const Op& op, uint32_t at, uint32_t block, uint3
 }
 
 // Lane verb: all ranks that a row of a block is for have pulled it.
-UCCLEP_FN bool is_pulled(const Op& op, const HandleMemory& memory, const RingShape& ring, uint32_t block,
-                         uint32_t place) {
+UCCLEP_FN bool is_pulled(const Op& op, const HandleMemory& memory, uint32_t block, uint32_t place) {
+  const RingShape ring = shape_of(op);
   const uint64_t relayed = RingTag::of_chunk(op.seq, ring.chunk_of(place));
   if (load_acquire<Scope::gpu>(relayed_word(op, ring, block, place)) != relayed) return false;
   const uint32_t count = memory.relay_counts(block)[place];
@@ -37,29 +37,30 @@ UCCLEP_FN bool is_pulled(const Op& op, const HandleMemory& memory, const RingSha
 }
 
 // Warp verb.
-UCCLEP_FN bool free_rows(const Op& op, const HandleMemory& memory, uint32_t block) {
-  const RingShape ring = shape_of(op);
-  const uint32_t source = relay::nodes_of(op).rank_of(block, op.me());
+UCCLEP_FN bool free_rows(const Op& op, const HandleMemory& memory, const Parked& block) {
+  const Parked source = relay::nodes_of(op).rank_of(block, op.me());
   FreedChunks* const state = freed_at(op, op.group.layout.ring.freed_of_block(op.group.shape.nodes, op.slot, block));
   return free_chunks(op, state, source, relay::rows_of(op, source),
-                     [&](uint32_t place) { return is_pulled(op, memory, ring, block, place); });
+                     [&](uint32_t place) { return is_pulled(op, memory, block, place); });
 }
 
 // Warp verb: rows [first, end) of a block, of one chunk and at most rows_at_once.
-UCCLEP_FN bool relay_run(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage,
-                         uint32_t block, uint32_t first, uint32_t end) {
-  const RingShape ring = shape_of(op);
-  const uint32_t source = relay::nodes_of(op).rank_of(block, op.me());
-  if (!wait_landed(op, source, end - 1, [&] { return free_rows(op, memory, block); })) return false;
-  relay::give_metas(op, memory, args, stage, block, first, end,
-                    [&](uint32_t place) { return ring.position_of(place); });
+UCCLEP_FN bool relay_run(const HtDispatchArgs& args, const Op& op, Stage& stage, const Parked& block,
+                         const Parked& first, const Parked& end) {
+  const auto free = [&](const Op& now) { return free_rows(now, {args.handle, now.group.shape}, block); };
+  if (!wait_landed(op, relay::nodes_of(op).rank_of(block, op.me()), end - 1, free)) return false;
+  const HtDispatchArgs& now = read_again(args);
+  const Op here = op.with(now.group);
+  relay::give_metas(here, memory_of(now), now, stage, block, first, end,
+                    [&](uint32_t place) { return shape_of(here).position_of(place); });
+  const Op same = op.with(read_again(args).group);
   if (lane_id() < end - first) {
-    const uint64_t tag = RingTag::of_chunk(op.seq, ring.chunk_of(first));
-    store_release<Scope::gpu>(relayed_word(op, ring, block, first + lane_id()), tag);
+    const RingShape ring = shape_of(same);
+    const uint64_t tag = RingTag::of_chunk(same.seq, ring.chunk_of(first));
+    store_release<Scope::gpu>(relayed_word(same, ring, block, first + lane_id()), tag);
   }
   sync_warp();
-  // What has been read of the chunks before, while there is nothing to wait for.
-  return end % ring.rows_per_chunk != 0 || free_rows(op, memory, block);
+  return true;
 }
 
 // Verb of the relaying warps of the grid: chunks of all blocks in turn, low places first. A run ends with its chunk:
@@ -72,21 +73,19 @@ UCCLEP_FN bool relay_rows(const HtDispatchArgs& args, const Op& op, Stage& stage
     const uint32_t rows = source == NodeTable::no_rank ? 0 : relay::rows_of(op, source);
     most = rows > most ? rows : most;
   }
-  const RingShape ring = shape_of(op);
-  const Parked of_chunk = ring.rows_per_chunk;
-  const Parked runs = (ring.rows_per_chunk + relay::rows_at_once - 1) / relay::rows_at_once;
-  const Parked items = ring.chunks_of(most) * runs * blocks;
+  const Parked of_chunk = shape_of(op).rows_per_chunk;
+  const Parked runs = (of_chunk + relay::rows_at_once - 1) / relay::rows_at_once;
+  const Parked items = shape_of(op).chunks_of(most) * runs * blocks;
   for (Parked item = worker.index; item < items; item += worker.workers) {
     const HtDispatchArgs& now = read_again(args);
     const Op here = op.with(now.group);
     const uint32_t block = item % blocks, turn = item / blocks;
-    const uint32_t chunk = turn / runs, within = turn % runs * relay::rows_at_once;
     const uint32_t source = relay::source_of<false>(here, block);
     if (source == NodeTable::no_rank) continue;
-    const uint32_t rows = relay::rows_of(here, source), first = chunk * of_chunk + within;
+    const uint32_t within = turn % runs * relay::rows_at_once, first = turn / runs * of_chunk + within;
     const uint32_t left = of_chunk - within, run = left < relay::rows_at_once ? left : relay::rows_at_once;
-    const uint32_t end = rows < first + run ? rows : first + run;
-    if (first < rows && !relay_run(here, memory_of(now), now, stage, block, first, end)) return false;
+    const uint32_t rows = relay::rows_of(here, source), end = rows < first + run ? rows : first + run;
+    if (first < rows && !relay_run(now, here, stage, block, first, end)) return false;
   }
   return true;
 }
@@ -96,19 +95,18 @@ UCCLEP_FN bool relay_rows(const HtDispatchArgs& args, const Op& op, Stage& stage
 // Rows that this rank takes in, as streams: places of a source modulo `classes`, each in order. A stream has one warp;
 // a warp may have several, and takes a row of whichever has one.
 struct Streams {
-  Sources sources;
-  uint32_t classes, count;
+  Parked first, sources;  // whose rows: as Sources
+  Parked classes;
 
-  static UCCLEP_FN Streams of(const Op& op, const HandleMemory& memory, bool own_stay, uint32_t warps) {
-    Streams s{Sources::of(op, memory, own_stay), 1, 0};
-    while (s.classes < ring_streams && 2 * s.classes * s.sources.count <= warps) s.classes *= 2;
-    s.count = s.classes * s.sources.count;
-    return s;
+  static UCCLEP_FN Streams of(const Op& op, bool own_stay, uint32_t warps) {
+    const uint32_t first = own_stay ? 1 : 0, sources = op.ranks() - first;
+    uint32_t classes = 1;
+    while (classes < ring_streams && 2 * classes * sources <= warps) classes *= 2;
+    return {first, sources, classes};
   }
-  UCCLEP_FN uint32_t source_of(const Op& op, uint32_t stream) const {
-    return op.rotated(stream % sources.count + sources.first);
-  }
-  UCCLEP_FN uint32_t first_of(uint32_t stream) const { return stream / sources.count; }
+  UCCLEP_FN uint32_t count() const { return classes * sources; }
+  UCCLEP_FN uint32_t source_of(const Op& op, uint32_t stream) const { return op.rotated(stream % sources + first); }
+  UCCLEP_FN uint32_t first_place(uint32_t stream) const { return stream / sources; }
 };
 static_assert((ring_streams & (ring_streams - 1)) == 0, "classes divide it, so that each of its words has one writer");
 
@@ -140,7 +138,7 @@ struct StreamLook {
 
   static UCCLEP_FN StreamLook at(const Op& op, const HandleMemory& memory, const Streams& streams, uint32_t stream) {
     StreamLook look;
-    if (stream >= streams.count) return look;
+    if (stream >= streams.count()) return look;
     look.source = streams.source_of(op, stream);
     look.place = next_places(op)[stream];
     if (look.place >= memory.rows_from()[look.source]) return look;
@@ -152,53 +150,57 @@ struct StreamLook {
   }
 };
 
-// Warp verb: the next row of each of a warp's streams that has one. pulled, waits: there was one; there are some that
-// have none yet, and of which source. False: the operation has failed.
+// What a warp's streams have come to.
+struct Pulled {
+  bool some = false, waits = false;  // a row was pulled; some have none yet
+  bool ok = true;                    // false: the operation has failed
+};
+
+// Warp verb: the next row of each of a warp's streams that has one. source: of one that has none yet.
 template <class Wire>
-UCCLEP_FN bool pull_round(const HtDispatchArgs& args, const Op& op, Stage& stage, const Streams& streams,
-                          const Worker& worker, bool& pulled, bool& waits, uint32_t& source) {
-  pulled = waits = false;
-  for (uint32_t base = worker.index; base < streams.count; base += worker.workers * wave_size) {
-    const uint32_t stream = base + lane_id() * worker.workers;
-    const StreamLook look = StreamLook::at(op, memory_of(args), streams, stream);
+UCCLEP_FN Pulled pull_round(const HtDispatchArgs& args, const Op& op, Stage& stage, const Streams& streams,
+                            const Parked& begin, const Parked& step, uint32_t& source) {
+  Pulled pulled;
+  for (Parked base = begin; base < streams.count(); base += step * wave_size) {
+    const uint32_t stream = base + lane_id() * step;
+    const HtDispatchArgs& seen = read_again(args);
+    const StreamLook look = StreamLook::at(op.with(seen.group), memory_of(seen), streams, stream);
     for (uint64_t left = ballot(look.ready); left != 0; left &= left - 1) {
       const HtDispatchArgs& now = read_again(args);
       const uint32_t lane = first_lane(left), place = broadcast(look.place, lane);
-      if (!pull_one<Wire>(op.with(now.group), memory_of(now), now, stage, broadcast(look.source, lane), place)) {
-        return false;
+      const Op here = op.with(now.group);
+      if (!pull_one<Wire>(here, memory_of(now), now, stage, broadcast(look.source, lane), place)) {
+        return {true, true, false};
       }
-      if (lane_id() == lane) next_places(op)[stream] = place + streams.classes;
-      pulled = true;
+      if (lane_id() == lane) next_places(here)[stream] = place + streams.classes;
+      pulled.some = true;
     }
     const uint64_t waiting = ballot(look.waits);
-    if (waiting != 0 && !waits) source = broadcast(look.source, first_lane(waiting));
-    waits = waits || waiting != 0;
+    if (waiting != 0 && !pulled.waits) source = broadcast(look.source, first_lane(waiting));
+    pulled.waits = pulled.waits || waiting != 0;
   }
-  return true;
+  return pulled;
 }
 
 // Verb of the pulling warps of the grid. FLAT: own rows stay where they are.
 template <class Wire>
 UCCLEP_FN bool pull_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const Worker& worker) {
-  const bool own_stay = args.output.zones == Zones::sources;
-  const Streams streams = Streams::of(op, memory_of(args), own_stay, worker.workers);
-  for (uint32_t stream = worker.index + lane_id() * worker.workers; stream < streams.count;
-       stream += worker.workers * wave_size) {
-    next_places(op)[stream] = streams.first_of(stream);
+  const Streams streams = Streams::of(op, args.output.zones == Zones::sources, worker.workers);
+  const Parked begin = worker.index, step = worker.workers;
+  for (uint32_t stream = begin + lane_id() * step; stream < streams.count(); stream += step * wave_size) {
+    next_places(op)[stream] = streams.first_place(stream);
   }
-  bool ok = true, more = true;
+  Pulled pulled{true, true, true};
   uint32_t source = op.me();
-  while (more && ok) {
-    const bool waited = wait_peer_warp(op, Phase::staging, source, [&] {
-      bool pulled = false, waits = false;
-      ok = pull_round<Wire>(args, op, stage, streams, worker, pulled, waits, source);
-      more = pulled || waits;
-      return pulled || !more || !ok;
+  bool waited = true;
+  while (waited && pulled.ok && (pulled.some || pulled.waits)) {
+    waited = wait_peer_warp(op, Phase::staging, source, [&] {
+      pulled = pull_round<Wire>(args, op, stage, streams, begin, step, source);
+      return pulled.some || !pulled.waits || !pulled.ok;
     });
-    ok = ok && waited;
   }
   bulk_wait_written();
-  return ok;
+  return waited && pulled.ok;
 }
 
 }  // namespace ring

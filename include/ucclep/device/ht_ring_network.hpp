@@ -54,8 +54,8 @@ struct ByRings : AcrossNodes {
                                      uint32_t token, SumRing& ring, Terms& terms) {
     return relay::sum_own_node<Element, ring::InRing>(op, memory, args, token, ring, terms);
   }
-  static UCCLEP_FN bool sums_read(const HtCombineArgs& args, const Op& op, uint32_t token) {
-    return ring::sums_read(op.with(args.group), memory_of(args), token);
+  static UCCLEP_FN void sums_read(const HtCombineArgs& args, const Op& op, uint32_t token) {
+    ring::sums_read(op.with(args.group), memory_of(args), token);
   }
 };
 
