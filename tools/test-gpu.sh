@@ -7,8 +7,8 @@
 #   --shard I/N   every N-th case, from the I-th on (1..N)
 #   --seconds S   no work is begun after S seconds; what was not run is said, and the exit status is 1
 #   --only NAMES  of the programs: gpu_device, litmus, conformance, conformance-processes, network, network-processes, nodes-of-2,
-#                 nodes-of-1, nodes-of-2-net, nodes-of-1-net, network-faults, network-copies, graphs, graphs-processes, stress,
-#                 stress-processes, user-kernels, user-kernels-processes, examples, perf, memcheck, racecheck
+#                 nodes-of-1, nodes-of-2-net, nodes-of-1-net, network-faults, network-copies, network-rings, graphs,
+#                 graphs-processes, stress, stress-processes, user-kernels, user-kernels-processes, examples, perf, memcheck, racecheck
 #   UCCLEP_TEST_ITERATIONS=N in the environment: of stress and litmus, 10000 by default; of stress among processes a 20th of it
 #                 where four of them share fewer GPUs
 #   --json FILE   date, GPUs, commit, counts, seconds and values of each program
@@ -288,6 +288,7 @@ for ranks in 2 1; do
 done
 catch_program network-faults network_test "[faults]$cases_of_all"
 UCCLEP_TEST_PROCESSES=1 catch_program network-copies network_test "[copies][reduced]$cases_of_all"
+UCCLEP_TEST_PROCESSES=1 catch_program network-rings network_test "[rings][reduced]$cases_of_all"
 catch_program graphs graph_test "$cases_of_all"
 UCCLEP_TEST_PROCESSES=1 catch_program graphs-processes graph_test "[process]$cases_of_all"
 catch_program stress conformance_test '[stress]'

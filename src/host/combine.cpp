@@ -104,7 +104,7 @@ void check_weight_rows(const ucclEpHandle& handle, const ucclEpCombineInputs_t& 
 }
 
 struct CombineKernels {
-  OperationKernels ll, ll_lines, ll_lines_of_living, ll_network, ht, ht_network;
+  OperationKernels ll, ll_lines, ll_lines_of_living, ll_network, ht, ht_network, ht_rings;
 };
 
 const CombineKernels& kernels_of(ucclEpDataType_t dtype) {
@@ -115,19 +115,22 @@ const CombineKernels& kernels_of(ucclEpDataType_t dtype) {
       {ll_combine_bf16_lines_of_living, ll_send_combine_bf16, ll_complete_combine_bf16},
       {ll_combine_bf16_network, ll_send_combine_bf16_network, ll_complete_combine_bf16_network},
       {ht_combine_bf16, ht_send_combine_bf16, ht_complete_combine_bf16},
-      {ht_combine_bf16_network, ht_send_combine_bf16_network, ht_complete_combine_bf16_network}},
+      {ht_combine_bf16_network, ht_send_combine_bf16_network, ht_complete_combine_bf16_network},
+      {ht_combine_bf16_rings, ht_send_combine_bf16_rings, ht_complete_combine_bf16_rings}},
       fp16{{ll_combine_fp16, ll_send_combine_fp16, ll_complete_combine_fp16},
            {ll_combine_fp16_lines, ll_send_combine_fp16, ll_complete_combine_fp16},
            {ll_combine_fp16_lines_of_living, ll_send_combine_fp16, ll_complete_combine_fp16},
            {ll_combine_fp16_network, ll_send_combine_fp16_network, ll_complete_combine_fp16_network},
            {ht_combine_fp16, ht_send_combine_fp16, ht_complete_combine_fp16},
-           {ht_combine_fp16_network, ht_send_combine_fp16_network, ht_complete_combine_fp16_network}},
+           {ht_combine_fp16_network, ht_send_combine_fp16_network, ht_complete_combine_fp16_network},
+           {ht_combine_fp16_rings, ht_send_combine_fp16_rings, ht_complete_combine_fp16_rings}},
       fp32{{ll_combine_fp32, ll_send_combine_fp32, ll_complete_combine_fp32},
            {ll_combine_fp32_lines, ll_send_combine_fp32, ll_complete_combine_fp32},
            {ll_combine_fp32_lines_of_living, ll_send_combine_fp32, ll_complete_combine_fp32},
            {ll_combine_fp32_network, ll_send_combine_fp32_network, ll_complete_combine_fp32_network},
            {ht_combine_fp32, ht_send_combine_fp32, ht_complete_combine_fp32},
-           {ht_combine_fp32_network, ht_send_combine_fp32_network, ht_complete_combine_fp32_network}};
+           {ht_combine_fp32_network, ht_send_combine_fp32_network, ht_complete_combine_fp32_network},
+           {ht_combine_fp32_rings, ht_send_combine_fp32_rings, ht_complete_combine_fp32_rings}};
   return dtype == ucclEpBfloat16 ? bf16 : dtype == ucclEpFloat16 ? fp16 : fp32;
 }
 
@@ -156,7 +159,9 @@ struct CombineCall {
 const OperationKernels& kernels_of(const CombineCall& call, ucclEpDataType_t dtype) {
   const CombineKernels& kernels = kernels_of(dtype);
   const bool networked = call.handle.group->shape().networked != 0;
-  if (!call.handle.low_latency()) return networked ? kernels.ht_network : kernels.ht;
+  if (!call.handle.low_latency()) {
+    return call.handle.group->shape().ring != 0 ? kernels.ht_rings : networked ? kernels.ht_network : kernels.ht;
+  }
   if (networked) return kernels.ll_network;
   if (!call.in_lines()) return kernels.ll;
   return call.handle.group->shape().masked != 0 ? kernels.ll_lines_of_living : kernels.ll_lines;
@@ -262,7 +267,10 @@ void combine(const CombineCall& call, ucclEpStream_t stream) {
   ucclEpGroup& group = *handle.group;
   checked_stream(*group.comm, stream);
   check_operation(handle, Kind::combine, call.config.send_only, call.config.pass, call.config.num_sms);
-  if (call.opened) check_opened(call);
+  if (call.opened) {
+    refuse_rings(handle);
+    check_opened(call);
+  }
   check_state(handle);
   if (call.inputs.scales != nullptr) fail(ucclEpNotSupported, "inputs.scales: combine takes bf16, fp16 and fp32 rows");
   check_pass(call);

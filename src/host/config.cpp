@@ -34,6 +34,11 @@ Config Config::from_environment() {
                                                            {"node", static_cast<int>(LlCopies::node)}})) {
     config.ll_copies = static_cast<LlCopies>(*copies);
   }
+  if (const auto chunks =
+          env::choice_or_integer("UCCLEP_HT_RING", {{"auto", AskedRing::automatic}, {"off", AskedRing::off}},
+                                 RingShape::least_chunks, RingShape::most_chunks)) {
+    config.ht_ring.chunks = static_cast<uint32_t>(*chunks);
+  }
   return config;
 }
 

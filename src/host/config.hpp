@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "host/ht_ring.hpp"
 #include "host/ll_copies.hpp"
 
 namespace ucclep {
@@ -20,6 +21,7 @@ struct Config {
   bool zero_copy_with_mask = false;          // UCCLEP_ZERO_COPY_WITH_MASK
   std::string trace_file;                    // UCCLEP_TRACE, a pattern with %r and %p; empty: no trace
   LlCopies ll_copies = LlCopies::automatic;  // UCCLEP_LL_COPIES=auto|rank|node
+  AskedRing ht_ring;                         // UCCLEP_HT_RING=auto|off|CHUNKS
   enum class NetworkMemory { automatic, device, host };
   NetworkMemory network_memory = NetworkMemory::automatic;  // UCCLEP_NETWORK_MEMORY=auto|device|host
 

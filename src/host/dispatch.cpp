@@ -28,6 +28,8 @@ const OperationKernels& kernels_of(const DispatchCall& call) {
                            {ht_dispatch_fp8, ht_send_dispatch_fp8, ht_complete_dispatch}},
       ht_network{{ht_dispatch_network, ht_send_dispatch_network, ht_complete_dispatch_network},
                  {ht_dispatch_fp8_network, ht_send_dispatch_fp8_network, ht_complete_dispatch_network}},
+      ht_rings{{ht_dispatch_rings, ht_dispatch_rings, ht_dispatch_rings},
+               {ht_dispatch_fp8_rings, ht_dispatch_fp8_rings, ht_dispatch_fp8_rings}},
       ll{{ll_dispatch, ll_send_dispatch, ll_complete_dispatch},
          {ll_dispatch_fp8, ll_send_dispatch_fp8, ll_complete_dispatch_fp8}},
       ll_lines{{ll_dispatch_lines, ll_send_dispatch, ll_complete_dispatch},
@@ -37,7 +39,8 @@ const OperationKernels& kernels_of(const DispatchCall& call) {
       ll_network{{ll_dispatch_network, ll_send_dispatch_network, ll_complete_dispatch_network},
                  {ll_dispatch_fp8_network, ll_send_dispatch_fp8_network, ll_complete_dispatch_network}};
   const bool networked = call.shape().networked != 0;
-  const Both& both = !call.handle.low_latency() ? networked ? ht_network : ht
+  const Both& of_ht = call.shape().ring != 0 ? ht_rings : networked ? ht_network : ht;
+  const Both& both = !call.handle.low_latency() ? of_ht
                      : networked                ? ll_network
                      : call.in_lines()          ? call.shape().masked != 0 ? ll_lines_of_living : ll_lines
                                                 : ll;
@@ -125,6 +128,7 @@ void dispatch(ucclEpHandle& handle, const ucclEpDispatchInputs_t* inputs, const 
 
 void complete_dispatch(ucclEpHandle& handle, const ucclEpDispatchOutputs_t* outputs,
                        const ucclEpDispatchConfig_t* config, ucclEpStream_t stream) {
+  refuse_rings(handle);
   DispatchCall call{handle, UCCLEP_DISPATCH_INPUTS_INIT, read_struct(outputs, "outputs"), read_struct(config, "config"),
                     true};
   checked_stream(*handle.group->comm, stream);

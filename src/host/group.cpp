@@ -16,6 +16,7 @@
 #include "host/other_end.hpp"
 #include "host/plan.hpp"
 #include "host/structs.hpp"
+#include "ucclep/device/ht_lease.hpp"
 
 namespace ucclep {
 namespace {
@@ -34,6 +35,27 @@ void agree_on(Agreement& agreement, const ucclEpGroupConfig_t& config) {
       .field("max_in_flight", config.max_in_flight);
 }
 
+// Rings of HT. A block has to relay while it pulls.
+uint32_t ring_on(const ucclEpComm& comm, const ucclEpGroupConfig_t& checked, const GroupShape& shape) {
+  const AskedRing& asked = comm.config.ht_ring;
+  uint32_t chunks = ring_chunks(asked, shape);
+  if (chunks != 0) {
+    const LaunchPlan plan = plan_rows(comm.traits, checked.num_sms, sizeof(Lease) * shape.ranks, Moves::bulk);
+    if (plan.shape.block < 2 * comm.traits.wave && asked.chunks != AskedRing::automatic) {
+      fail(ucclEpNotSupported,
+           "UCCLEP_HT_RING={} needs blocks of two warps, and {} has shared memory for one, with tables of {} ranks",
+           asked.text(), comm.traits.name, shape.ranks);
+    }
+    if (plan.shape.block < 2 * comm.traits.wave) chunks = 0;
+  }
+  GroupShape chosen = shape;
+  chosen.ring = chunks;
+  log::info("group", "HT's rows from other nodes land in {} (UCCLEP_HT_RING={}): {} bytes, room for all takes {}",
+            chunks != 0 ? fmt::format("rings of {} chunks", chunks) : "room for all of them", asked.text(),
+            landing_bytes(chosen), landing_bytes(shape));
+  return chunks;
+}
+
 // As WindowLayout and kernels want it, of a communicator whose ranks may be in several domains.
 GroupShape shape_on(const ucclEpComm& comm, const ucclEpGroupConfig_t& checked, const NodeShape& nodes) {
   GroupShape shape = shape_of(checked, comm.nranks(), comm.traits, nodes);
@@ -44,6 +66,7 @@ GroupShape shape_on(const ucclEpComm& comm, const ucclEpGroupConfig_t& checked, 
   }
   shape.node_copies = copies_by_node(comm.config.ll_copies, copies) ? 1 : 0;
   const CopyTimes times = copy_times(copies);
+  shape.ring = ring_on(comm, checked, shape);
   log::info("group",
             "LL dispatch sends a row once to each {} (UCCLEP_LL_COPIES={}; predicted: to each rank {:.0f} us, "
             "to each node {:.0f} us)",
@@ -123,6 +146,7 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
   agreement.attempt([&] { asked = read_struct(given, "config"); });
   agree_on(agreement, asked);
   agreement.field("UCCLEP_LL_COPIES", copies_name(comm.config.ll_copies));
+  agreement.field("UCCLEP_HT_RING", comm.config.ht_ring.text());
   agreement.attempt([&] {
     const NodeShape nodes = node_shape(comm.wiring.plan, asked.enable_mask != 0);
     group->config = checked_config(asked, comm.nranks(), comm.traits, nodes);
@@ -131,6 +155,7 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
     if (agreement.failed()) return;
     own = comm.device->share(group->device.layout.bytes);
   });
+  agreement.field("the chunks of HT's rings", group->device.shape.ring);
   agreement.settle(*comm.bootstrap, comm.deadline());
   group->number = comm.next_object++;
   group->windows = exchange_memory(comm, std::move(own), "ucclEpGroupCreate");

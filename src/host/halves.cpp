@@ -66,6 +66,9 @@ void check_in_flight(const ucclEpHandle& handle, Kind kind) {
 Course course_of(const ucclEpHandle& handle, Kind kind, int send_only, bool opened) {
   const ucclEpGroup& group = *handle.group;
   if (opened) return Course::second_half;
+  // Relays of rings wait for those who pull. The kernel knows of halves that are pending.
+  const bool by_rings = group.shape().ring != 0 && !handle.low_latency() && kind == Kind::dispatch;
+  if (by_rings) return send_only != 0 ? Course::at_once : Course::whole;
   if (send_only != 0) return Course::first_half;
   if (group.mask_words && !handle.low_latency()) return Course::in_halves;
   const bool pending = std::ranges::find(group.halves, kind, &ucclEpGroup::Half::kind) != group.halves.end();

@@ -17,8 +17,9 @@ void check_nothing_pending(const ucclEpHandle& handle);
 // How an operation goes. in_halves: by the kernels of halves, one after the other, since a half of its kind is pending,
 // of which those of whole operations know nothing; or in HT since the group has masks, with which a second half may run
 // again, and a first one not. held_back: whole, as the second half: what has to be mended before rows leave is not
-// begun by the first. second_half: of what a user's kernel has opened.
-enum class Course { whole, in_halves, first_half, held_back, second_half };
+// begun by the first. second_half: of what a user's kernel has opened. at_once: whole, by the call of the first half,
+// after which the second has nothing to do.
+enum class Course { whole, in_halves, first_half, held_back, second_half, at_once };
 
 Course course_of(const ucclEpHandle& handle, Kind kind, int send_only, bool opened);
 
@@ -59,10 +60,11 @@ void launch_operation(ucclEpHandle& handle, Kind kind, Course course, const Oper
   const auto second = [&group, &mend, kernel = later, shape, args](ucclEpStream_t on) {
     launch_all(group, kernel, mend, shape, args, on);
   };
-  if (course == Course::whole) launch_all(group, kernels.whole, mend, shape, args, stream);
+  if (course == Course::whole || course == Course::at_once) launch_all(group, kernels.whole, mend, shape, args, stream);
   if (course == Course::in_halves || course == Course::first_half) launch(group, kernels.first, shape, args, stream);
   if (course == Course::in_halves || course == Course::second_half) second(stream);
   note_operation(handle, kind);
+  if (course == Course::at_once) keep_second_half(handle, kind, [](ucclEpStream_t) {}, stream);
   if (course == Course::first_half || course == Course::held_back) keep_second_half(handle, kind, second, stream);
 }
 

@@ -238,6 +238,15 @@ void destroy_handle(ucclEpHandle_t handle) {
   delete handle;
 }
 
+void refuse_rings(const ucclEpHandle& handle) {
+  if (handle.low_latency() || handle.group->shape().ring == 0) return;
+  fail(
+      ucclEpNotSupported,
+      "rows of HT land in rings of {} chunks in this group, from which user kernels do not receive: UCCLEP_HT_RING=off "
+      "gives all of them room",
+      handle.group->shape().ring);
+}
+
 ucclEpHandle& usable(ucclEpHandle_t handle) {
   require(handle, "handle");
   check_not_evicted(usable(handle->group));
@@ -287,6 +296,7 @@ ucclEpResult_t ucclEpHandleGetDevice(ucclEpHandle_t handle, ucclEpDeviceHandle* 
     if (h.memory.data() == nullptr) {
       fail(ucclEpNotSupported, "the handle is on config.handle_mem: user kernels take one with memory of its own");
     }
+    refuse_rings(h);
     check_device_struct(out);
     char* const copies = copies_for(h);
     out->group = h.group->device;

@@ -67,6 +67,8 @@ void note_call(ucclEpHandle& handle, bool captured);
 
 // A handle whose communicator has no fatal record.
 ucclEpHandle& usable(ucclEpHandle_t handle);
+// Error(ucclEpNotSupported) for HT in a group with rings: of what concerns user kernels.
+void refuse_rings(const ucclEpHandle& handle);
 
 inline ucclEpComm_t comm_of(ucclEpGroup_t group) {
   return group ? group->comm : nullptr;

@@ -15,11 +15,25 @@
 namespace ucclep {
 namespace {
 
-// Of a message, at least, where there is so much to send. Rows of half the group's longest still make 32 KiB.
-constexpr uint64_t chunk_bytes = 64 * 1024;
-
 uint32_t rows_per_chunk(uint32_t rows, uint64_t row_bytes) {
-  return static_cast<uint32_t>(std::max(ceil_div(chunk_bytes, row_bytes), ceil_div(rows, proxy::most_chunks)));
+  return static_cast<uint32_t>(
+      std::max(ceil_div(RingShape::chunk_bytes, row_bytes), ceil_div(rows, proxy::most_chunks)));
+}
+
+// Between two nodes, in rows that have places of their own, and in those of rings.
+uint32_t placed_rows(const GroupShape& shape, Kind kind) {
+  if (shape.ring == 0) return kind == Kind::dispatch ? relayed_rows(shape) : shape.ht_tokens;
+  return kind == Kind::dispatch && shape.node_copies != 0 ? shape.ll_tokens : 0;
+}
+void add_rings(proxy::Places& places, const GroupShape& shape) {
+  if (shape.ring == 0) return;
+  for (const Kind kind : {Kind::dispatch, Kind::combine}) {
+    proxy::KindPlaces& ring = places.by_rings(kind);
+    ring = places.between_nodes(kind);
+    ring.rows = shape.ht_tokens;
+    ring.ring = kind == Kind::dispatch ? ring_of_rows(shape) : ring_of_sums(shape);
+    ring.rows_per_chunk = ring.ring.rows_per_chunk;
+  }
 }
 
 // Where rows for nodes are sent from and land, and sums of HT, by node and block (ucclep/device/nodes.hpp).
@@ -32,11 +46,11 @@ void add_relays(proxy::Places& places, const GroupShape& shape, const WindowLayo
   proxy::KindPlaces& dispatch = places.between_nodes(Kind::dispatch);
   dispatch.row_bytes = static_cast<uint32_t>(relayed_row_bytes(shape, shape.token_bytes));
   dispatch.rows_from = area(w.relay_out, w.relay_rows, count);
-  dispatch.rows_to = area(w.relay_in, w.relay_rows, blocks);
+  dispatch.rows_to = area(w.relay_in, w.relay_landing, blocks);
   proxy::KindPlaces& combine = places.between_nodes(Kind::combine);
   combine.row_bytes = static_cast<uint32_t>(shape.token_bytes) + weight_row_bytes(shape);
   combine.rows_from = area(w.sums_out, w.sums_rows, blocks);
-  combine.rows_to = area(w.sums_in, w.sums_rows, count);
+  combine.rows_to = area(w.sums_in, w.sums_landing, count);
   for (uint32_t peer = 0; peer < shape.ranks; ++peer) {
     dispatch.from_block.push_back(nodes.node_of(peer));
     dispatch.to_block.push_back(nodes.block_of(self, nodes.node_of(peer)));
@@ -56,7 +70,7 @@ proxy::Places places_of(const GroupShape& shape, const WindowLayout& w, const No
   combine.rows_from = {0, w.out_back, w.net_back_of_rank * shape.ranks, w.net_back_of_rank};
   combine.rows_to = {0, w.in_back, w.net_back_of_rank * shape.ranks, w.net_back_of_rank};
   add_relays(places, shape, w, nodes, self);
-  for (uint32_t i = 0; i < std::size(places.kinds); ++i) {
+  for (uint32_t i = 0; i < 2 * num_kinds; ++i) {
     proxy::KindPlaces& to = places.kinds[i];
     const auto kind = static_cast<Kind>(i % num_kinds);
     const uint64_t slot_bytes = w.header_bytes * shape.ranks;
@@ -64,9 +78,10 @@ proxy::Places places_of(const GroupShape& shape, const WindowLayout& w, const No
     to.header_to = {0, w.in_header(shape, kind, 0, 0), slot_bytes, w.header_bytes};
     to.header_bytes = static_cast<uint32_t>(w.header_bytes);
     if (kind == Kind::update) continue;  // which has no rows
-    to.rows = i < num_kinds ? shape.ll_tokens : kind == Kind::dispatch ? relayed_rows(shape) : shape.ht_tokens;
+    to.rows = i < num_kinds ? shape.ll_tokens : placed_rows(shape, kind);
     to.rows_per_chunk = rows_per_chunk(to.rows, to.row_bytes);
   }
+  add_rings(places, shape);
   return places;
 }
 
@@ -233,6 +248,11 @@ GroupNetwork::GroupNetwork(ucclEpComm& comm, const GroupShape& shape, const Wind
   spec_.shape.channel = channel_of(shape, layout, *channel_, of_channel);
   spec_.shape.credits.in_flight = shape.in_flight;
   spec_.shape.credits.messages = channel_window;
+  for (const Kind kind : {Kind::dispatch, Kind::combine}) {
+    const RingShape& ring = spec_.shape.places.by_rings(kind).ring;
+    view_.rings[static_cast<uint32_t>(kind)] = ring;
+    spec_.shape.credits.freed += ring.words_under_way();
+  }
   spec_.shape.timeout_ms = static_cast<uint32_t>(timeout_ms);
   spec_.shape.traced = comm.trace != nullptr;
   spec_.rings = &rings_;
@@ -242,7 +262,10 @@ GroupNetwork::GroupNetwork(ucclEpComm& comm, const GroupShape& shape, const Wind
   spec_.lines = comm.network->lines();
   spec_.faults = std::move(faults);
   if (shape.stages_puts != 0) spec_.copies = [&device = *comm.device] { return device.copy_queue(); };
-  view_ = {rings_.fifo(), spec_.words, {}, spec_.shape.channel.words, static_cast<char*>(channel_->data())};
+  view_.fifo = rings_.fifo();
+  view_.arrivals = spec_.words;
+  view_.channel = spec_.shape.channel.words;
+  view_.channel_window = static_cast<char*>(channel_->data());
   for (uint32_t kind = 0; kind < std::size(view_.rows_per_chunk); ++kind) {
     view_.rows_per_chunk[kind] = spec_.shape.places.kinds[kind].rows_per_chunk;
   }

@@ -28,7 +28,8 @@ const std::set<std::string, std::less<>> variables = {"UCCLEP_DEVICE",
                                                       "UCCLEP_HOST_WORKERS",
                                                       "UCCLEP_HOST_WATCHDOG_MS",
                                                       "UCCLEP_ZERO_COPY_WITH_MASK",
-                                                      "UCCLEP_LL_COPIES"};
+                                                      "UCCLEP_LL_COPIES",
+                                                      "UCCLEP_HT_RING"};
 
 topology::Machine machine() {
   topology::Machine one;

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Usage: check.sh [short]
-# Has spin search the models of the protocol (slots.pml, masks.pml, parting.pml) to their end, in several sizes, and their broken variants, in each
+# Has spin search the models of the protocol (slots.pml, masks.pml, parting.pml, rings.pml) to their end, in several sizes, and their broken variants, in each
 # of which spin has to find what is wrong. short: one size of each, and the variants. Exit status 77: there is no spin.
 set -uo pipefail
 models=$(cd "$(dirname "$0")" && pwd)
@@ -91,4 +91,23 @@ fails HASTY "$wrong"
 fails KEEPS_SENDING "$wrong"
 fails MUTE 'invalid end state'
 fails OLD_CONNECTIONS 'invalid end state' -DBOTH
+
+model=$models/rings.pml
+holds "rings of two chunks" safety
+if [ "${1:-}" != short ]; then
+  holds "rings, told of two at a time" safety -DRING=3 -DTOLD=2 -DCHUNKS=5
+  holds "rings, rows for both" safety -DCHUNKS=5
+  holds "rings, words that repeat" safety -DREPEATS -DCHUNKS=3
+  holds "rings, another operation" safety -DOPS=2 -DCHUNKS=3
+fi
+landed='assertion violated (landing['
+fails CREDIT_TOO_EARLY "$landed"
+fails TELLS_FIRST "$landed"
+fails OUT_OF_ORDER "$landed" -DCHUNKS=5
+fails ADDS "$landed" -DREPEATS
+fails OLDER_WORD_WINS 'invalid end state'
+fails NO_OPERATION "$landed" -DOPS=2
+fails WIDE_RUN 'invalid end state'
+fails SOURCES_IN_TURN 'invalid end state'
+fails FREES_AWAITED 'invalid end state' -DTOLD=2 -DRING=3 -DCHUNKS=6
 [ $failures -eq 0 ]

@@ -147,6 +147,128 @@ TEST_CASE("gather: an operation has rows of one sort, the next may have those of
   CHECK(gather.take(between_nodes(put(3, 6, 2, 128)), &chunk) != nullptr);
 }
 
+// ---- Rings
+
+Places ring_places(uint32_t rows, uint32_t rows_per_chunk, uint32_t chunks) {
+  Places places = small_places(1, 1);
+  KindPlaces& kind = places.by_rings(Kind::dispatch);
+  kind = {.rows = rows, .row_bytes = 64, .rows_per_chunk = rows_per_chunk, .header_bytes = 32};
+  kind.ring.rows_per_chunk = rows_per_chunk;
+  kind.ring.chunks = chunks;
+  return places;
+}
+Command by_ring(const Command& command) {
+  CommandFields fields = command.fields();
+  fields.flags = between_nodes_flag | by_ring_flag;
+  return fields;
+}
+// As it travels.
+uint32_t word_of(uint64_t seq, uint32_t in_flight, uint32_t chunks) {
+  return static_cast<uint32_t>(Freed::value(seq, in_flight, chunks) % imm_values);
+}
+
+TEST_CASE("gather: chunks leave only when a ring has room for them, and then all of them", "[gather][rings]") {
+  for (uint64_t seed = 1; seed <= 20 * test::seeds(); ++seed) {
+    INFO("seed " << seed);
+    std::mt19937_64 random(seed);
+    const auto below = [&](uint64_t n) { return static_cast<uint32_t>(random() % n); };
+    const uint32_t most = 1 + below(60), of_chunk = 1 + below(4), in_flight = 2, ring = 2 + below(4);
+    const Places places = ring_places(most, of_chunk, ring);
+    ChunkGather gather(places, in_flight);
+    for (uint64_t seq = 1; seq < 40; ++seq) {
+      const uint32_t rows = below(most + 1), chunks = (rows + of_chunk - 1) / of_chunk;
+      std::vector<Command> commands{by_ring(header(seq, rows))};
+      for (uint32_t row = 0, piece = 0; row < rows; row += piece) {
+        piece = 1 + below(std::min(rows - row, of_chunk - row % of_chunk));
+        commands.push_back(by_ring(put(seq, row, piece)));
+      }
+      std::shuffle(commands.begin(), commands.end(), random);
+      std::set<uint32_t> sent;
+      uint32_t freed = 0;
+      const auto send = [&](const Command& chunk) {
+        const uint32_t number = chunk.row() / of_chunk;
+        REQUIRE(chunk.flags() == (between_nodes_flag | by_ring_flag));
+        REQUIRE(chunk.rows() == std::min(of_chunk, rows - chunk.row()));
+        REQUIRE(chunk.bytes() == 64u * chunk.rows());
+        REQUIRE(chunk.destination() == 3);
+        REQUIRE(number < freed + ring);
+        REQUIRE(sent.insert(number).second);
+      };
+      // What is free only grows, but words come in any order, and late ones of operations before.
+      const auto hear = [&] {
+        const uint32_t old = below(freed + 1);
+        while (sent.count(freed) != 0 && below(3) != 0) ++freed;
+        const Freed word{Kind::dispatch, static_cast<uint32_t>(seq % in_flight)};
+        gather.free(word, word_of(seq, in_flight, freed), send);
+        gather.free(word, word_of(seq, in_flight, old), send);
+        if (seq > in_flight) gather.free(word, word_of(seq - in_flight, in_flight, 20), send);
+      };
+      for (const Command& command : commands) {
+        Command chunk;
+        const char* wrong = gather.take(command, &chunk);
+        REQUIRE(std::string(wrong == nullptr ? "" : wrong).empty());
+        if (chunk.operation() != CommandOp::none) send(chunk);
+        if (below(2) == 0) hear();
+      }
+      while (sent.size() < chunks) hear();
+      REQUIRE(gather.rows_waiting() == 0);
+    }
+  }
+}
+
+TEST_CASE("gather: what is held back is counted, and its operation is not over", "[gather][rings]") {
+  const Places places = ring_places(8, 2, 2);
+  ChunkGather gather(places, 2);
+  Command chunk;
+  std::vector<uint32_t> sent;
+  const auto send = [&](const Command& command) { sent.push_back(command.row()); };
+  CHECK(gather.take(by_ring(header(1, 7)), &chunk) == nullptr);
+  CHECK(gather.take(by_ring(put(1, 4, 2)), &chunk) == nullptr);
+  CHECK(chunk.operation() == CommandOp::none);
+  CHECK(gather.take(by_ring(put(1, 6, 1)), &chunk) == nullptr);
+  CHECK(chunk.operation() == CommandOp::none);
+  CHECK(gather.take_held() == 2);
+  CHECK(gather.take_held() == 0);
+  CHECK(gather.rows_waiting() == 3);
+  CHECK(gather.take(by_ring(put(1, 2, 2)), &chunk) == nullptr);
+  CHECK(chunk.row() == 2);
+  CHECK(gather.take(by_ring(put(1, 0, 2)), &chunk) == nullptr);
+  CHECK(chunk.row() == 0);
+  CHECK(gather.take(by_ring(header(3, 0)), &chunk) != nullptr);
+  gather.free({Kind::combine, 1}, word_of(1, 2, 2), send);   // of another kind
+  gather.free({Kind::dispatch, 0}, word_of(2, 2, 2), send);  // of another slot
+  CHECK(sent.empty());
+  gather.free({Kind::dispatch, 1}, word_of(1, 2, 1), send);
+  CHECK(sent == std::vector<uint32_t>{4});
+  gather.free({Kind::dispatch, 1}, word_of(1, 2, 4), send);
+  CHECK(sent == std::vector<uint32_t>{4, 6});
+  CHECK(gather.rows_waiting() == 0);
+  CHECK(gather.take(by_ring(header(3, 0)), &chunk) == nullptr);
+}
+
+TEST_CASE("places: a ring has the chunks of its rows, and no more than its words count", "[gather][rings]") {
+  const auto refusal = [](uint32_t rows, uint32_t of_chunk, uint32_t of_ring, uint64_t window) -> std::string {
+    Places places = ring_places(rows, of_chunk, 2);
+    KindPlaces& kind = places.by_rings(Kind::dispatch);
+    kind.ring.rows_per_chunk = of_ring;
+    kind.rows_from = {1, 0, 0, 0};
+    kind.rows_to = {0, 0, 0, 0};
+    kind.header_bytes = 0;
+    const uint64_t windows[] = {window, uint64_t{1} << 30};
+    try {
+      check_places(places, 4, 2, windows);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(refusal(100, 4, 4, 2 * 4 * 64).empty());  // room for two chunks
+  CHECK_THAT(refusal(100, 4, 4, 2 * 4 * 64 - 1), Catch::Contains("dispatch: the rows that land"));
+  CHECK_THAT(refusal(100, 4, 5, 1 << 20), Catch::Contains("a ring of chunks of 5 rows, where 25 chunks have 4"));
+  CHECK(refusal(1023, 1, 1, 1 << 20).empty());
+  CHECK_THAT(refusal(1024, 1, 1, 1 << 20), Catch::Contains("at most 1023"));
+}
+
 TEST_CASE("places: areas lie within their windows, and commands can name all rows", "[gather]") {
   const auto refusal = [](const auto& change, uint64_t window = 1 << 20) -> std::string {
     Places places = small_places(10, 4);

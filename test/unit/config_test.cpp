@@ -50,7 +50,8 @@ TEST_CASE("every variable of the environment reaches the configuration") {
                            {"UCCLEP_ZERO_COPY_WITH_MASK", "1"},
                            {"UCCLEP_NETWORK_MEMORY", "device"},
                            {"UCCLEP_TRACE", "trace.%r.json"},
-                           {"UCCLEP_LL_COPIES", "node"}});
+                           {"UCCLEP_LL_COPIES", "node"},
+                           {"UCCLEP_HT_RING", "12"}});
   Config config = Config::from_environment();
   CHECK(config.device == UCCLEP_DEVICE_HOST);
   CHECK(config.transport == "efa");
@@ -63,6 +64,20 @@ TEST_CASE("every variable of the environment reaches the configuration") {
   CHECK(config.network_memory == Config::NetworkMemory::device);
   CHECK(config.trace_file == "trace.%r.json");
   CHECK(config.ll_copies == LlCopies::node);
+  CHECK(config.ht_ring.chunks == 12);
+}
+
+TEST_CASE("rings of HT are there by a rule, or not, or of so many chunks") {
+  const std::map<std::string, uint32_t> meanings{
+      {"auto", AskedRing::automatic}, {"", AskedRing::automatic}, {"OFF", AskedRing::off}, {"2", 2}, {"1023", 1023}};
+  for (const auto& [value, chunks] : meanings) {
+    const Environment environment(std::map<std::string, std::string>{{"UCCLEP_HT_RING", value}});
+    CHECK(Config::from_environment().ht_ring.chunks == chunks);
+  }
+  for (const char* value : {"0", "1", "1024", "-2", "2 ", "on"}) {
+    const Environment environment(std::map<std::string, std::string>{{"UCCLEP_HT_RING", value}});
+    CHECK_THROWS_WITH(Config::from_environment(), Contains("expected auto, off, or an integer from 2 to 1023"));
+  }
 }
 
 TEST_CASE("a variable that does not parse is named") {

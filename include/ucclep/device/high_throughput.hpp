@@ -114,7 +114,11 @@ UCCLEP_FN bool move_rows(const Op& op, const HandleMemory& memory, const HtDispa
   }
   if constexpr (part == Part::whole) {
     if (teams.clerks.has_me() && own_lent) ok = receive_metas(read_again(args), op, stage, teams.clerks.me());
-    if (teams.pullers.has_me() && ok) ok = pull_rows<Wire, part>(read_again(args), op, stage, teams.pullers.me());
+    if constexpr (Wire::rings) {
+      if (teams.pullers.has_me() && ok) ok = Wire::pull_rows(read_again(args), op, stage, teams.pullers.me());
+    } else {
+      if (teams.pullers.has_me() && ok) ok = pull_rows<Wire, part>(read_again(args), op, stage, teams.pullers.me());
+    }
   }
   return every_thread(ok);
 }
@@ -135,7 +139,8 @@ UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const HandleM
   return move_rows<Row, Wire, part>(op.with(now.group), memory_of(now), now, stage, leases_of(stage));
 }
 
-// The whole operation, or its first half: that stages all rows that are not sent, and relays.
+// The whole operation, or its first half: that stages all rows that are not sent, and relays. With rings it is always
+// the whole, as relays wait for those who pull, and runs also where other halves are pending.
 template <class Row, class Wire, Part part = Part::whole>
 UCCLEP_FN void dispatch(const HtDispatchArgs& args) {
   Opening opening = Opening::of(args.group, Kind::dispatch);
@@ -145,6 +150,7 @@ UCCLEP_FN void dispatch(const HtDispatchArgs& args) {
     opening.last = last_read(op, opening.last);
     if (has_masks<Wire>(args.group) && !begins(args.group, Kind::dispatch, op.seq)) return;
   }
+  if constexpr (Wire::rings) opening.last = last_read(op, opening.last);
   const HandleMemory memory{args.handle, args.group.shape};
   const bool ok = exchange_rows<Row, Wire, part>(op, opening, memory, args, stage);
   const HtDispatchArgs& now = read_again(args);

@@ -193,6 +193,7 @@ UCCLEP_FN bool sum_tokens(const Op& op, const HandleMemory& memory, const HtComb
     }
     ring.sum<Element>(terms, bytes,
                       [&](uint32_t offset, Vector<Element>& sum) { combining::store_result(now, sum, token, offset); });
+    if constexpr (Wire::rings) Wire::sums_read(read_again(args), op, token);
   }
   return true;
 }

@@ -88,8 +88,9 @@ UCCLEP_FN const char* sum_in(const Op& op, uint32_t partial_bytes, uint32_t node
          uint64_t{place} * partial_bytes;
 }
 
-// Verb of the summing warps of the grid: blocks in turn, low places first. masks: the group may have some.
-template <class Element, bool masks>
+// Verb of the summing warps of the grid: blocks in turn, low places first. masks: the group may have some. flags: of
+// the sums.
+template <class Element, bool masks, uint8_t flags = between_nodes_flag>
 UCCLEP_FN bool send_sums(const HtCombineArgs& args, const Op& op, const Stage& stage, SumRing& ring,
                          const Worker& worker) {
   const Parked blocks = op.group.shape.nodes.blocks(), items = most_sums(memory_of(args)) * blocks;
@@ -110,15 +111,24 @@ UCCLEP_FN bool send_sums(const HtCombineArgs& args, const Op& op, const Stage& s
     const HtCombineArgs& then = read_again(args);
     const Op same = op.with(then.group);
     const uint32_t home = nodes_of(same).rank_of(item % blocks, same.me());
-    if (!network::push_rows(same, lane_id() == 0, home, item / blocks, 1, then.partial_bytes, between_nodes_flag)) {
+    if (!network::push_rows(same, lane_id() == 0, home, item / blocks, 1, then.partial_bytes, flags)) {
       return false;
     }
   }
   return true;
 }
 
+// Where sums of nodes lie that each have a place of their own.
+struct Landed {
+  // Warp verb: waits for those that the active lanes name.
+  static UCCLEP_FN bool wait(const Op& op, const HandleMemory&, bool active, uint32_t node, uint32_t place) {
+    return !active || network::wait_row(op, nodes_of(op).relay(op.me(), node), place, between_nodes_flag);
+  }
+  static UCCLEP_FN uint32_t position(const Op&, uint32_t place) { return place; }
+};
+
 // Warp verb: from the partial rows of a token that are of this node to the sums of all its nodes, ascending.
-template <class Element>
+template <class Element, class Sums = Landed>
 UCCLEP_FN bool sum_own_node(const Op& op, const HandleMemory& memory, const HtCombineArgs& args, uint32_t token,
                             SumRing& ring, Terms& terms) {
   const auto own_sum = [&](const Op& same) {
@@ -146,9 +156,8 @@ UCCLEP_FN bool sum_own_node(const Op& op, const HandleMemory& memory, const HtCo
   for (uint64_t left = mask; left != 0; left &= left - 1) {
     if (broadcast(of, first_lane(left)) < of) ++order;
   }
-  bool ok = true;
-  if (away) ok = network::wait_row(same, nodes.relay(same.me(), of), place, between_nodes_flag);
-  if (away) terms.rows[order] = sum_in(same, now.partial_bytes, of, place);
+  const bool ok = Sums::wait(same, routed, away, of, place);
+  if (away) terms.rows[order] = sum_in(same, now.partial_bytes, of, Sums::position(same, place));
   if (leads) terms.rows[order] = own_sum(same);
   if (has_term && now.weights_back) weights_of(terms)[order] = weights_behind(terms.rows[order], now.row_bytes);
   terms = {terms.rows, count_lanes(mask), 0};

@@ -78,8 +78,8 @@ class Away {
 };
 static_assert(MetaLayout::of(max_top_k).bytes + 4 * max_top_k <= StageShape::scratch_bytes);
 
-// Warp verb: rows of tokens [begin, end) have been put together. masks: the group may have some.
-template <bool masks>
+// Warp verb: rows of tokens [begin, end) have been put together. masks: the group may have some. flags: of the rows.
+template <bool masks, uint8_t flags = between_nodes_flag>
 UCCLEP_FN bool push_run(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, uint32_t begin,
                         uint32_t end) {
   const GroupShape& shape = op.group.shape;
@@ -92,7 +92,7 @@ UCCLEP_FN bool push_run(const Op& op, const HandleMemory& memory, const HtDispat
     if constexpr (masks) active = active && !is_masked(op.group, selection.rank);
     if (ballot(active) == 0) continue;
     const uint32_t to = active ? nodes.relay(op.me(), nodes.node_of(selection.rank)) : 0;
-    if (!network::push_rows(op, active, to, place, 1, row_bytes, between_nodes_flag)) return false;
+    if (!network::push_rows(op, active, to, place, 1, row_bytes, flags)) return false;
   }
   return true;
 }
@@ -143,13 +143,14 @@ UCCLEP_FN void keep_addressees(const Op& op, const HandleMemory& memory, uint32_
   if (lane_id() == 0) memory.relay_counts(block)[place] = count_lanes(mask);
 }
 
-// Warp verb: rows [first, end) of a block, at most rows_at_once, to the ranks that they are for.
-UCCLEP_FN bool relay_run(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage,
-                         uint32_t block, uint32_t first, uint32_t end) {
+// Warp verb: rows [first, end) of a block, at most rows_at_once, which have come, to the ranks that they are for.
+// position(place): where the row lies.
+template <class Position>
+UCCLEP_FN void give_metas(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage,
+                          uint32_t block, uint32_t first, uint32_t end, Position&& position) {
   const GroupShape& shape = op.group.shape;
   const MetaLayout layout = MetaLayout::of(shape.top_k);
   const uint32_t source = nodes_of(op).rank_of(block, op.me());
-  if (!every_lane(lane_id() != 0 || network::wait_row(op, source, end - 1, between_nodes_flag))) return false;
   const uint64_t row_bytes = relayed_row_bytes(shape, args.output.wire.row_bytes);
   const char* const landed = network::mine(op) + op.group.layout.relay_in_of(shape, op.slot, block);
   uint64_t* epochs[rows_at_once] = {};
@@ -159,7 +160,7 @@ UCCLEP_FN bool relay_run(const Op& op, const HandleMemory& memory, const HtDispa
   for (uint32_t i = 0; i < rows_at_once; ++i) {
     const uint32_t place = first + i;
     if (place >= end) break;
-    const char* const row = landed + place * row_bytes;
+    const char* const row = landed + position(place) * row_bytes;
     char* const meta = stage.slot(i);
     for (uint32_t w = lane_id(); w < layout.body_bytes() / 4; w += wave_size) {
       reinterpret_cast<uint32_t*>(meta)[w] = w == place_word ? place : reinterpret_cast<const uint32_t*>(row)[w];
@@ -177,6 +178,14 @@ UCCLEP_FN bool relay_run(const Op& op, const HandleMemory& memory, const HtDispa
     if (epochs[i] != nullptr) publish(epochs[i], op.seq);
   }
   sync_warp();
+}
+
+// Warp verb: the same rows, which are waited for.
+UCCLEP_FN bool relay_run(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage,
+                         uint32_t block, uint32_t first, uint32_t end) {
+  const uint32_t source = nodes_of(op).rank_of(block, op.me());
+  if (!every_lane(lane_id() != 0 || network::wait_row(op, source, end - 1, between_nodes_flag))) return false;
+  give_metas(op, memory, args, stage, block, first, end, [](uint32_t place) { return place; });
   return true;
 }
 
@@ -205,14 +214,22 @@ UCCLEP_FN bool relay_rows(const Args& args, const Op& op, const Worker& worker, 
 
 // ---- The ranks of its node
 
-// A row that came from another node: where its relay has it.
-UCCLEP_FN const char* row_at_relay(const Op& op, const WireShape& wire, uint32_t source, const char* meta) {
+// A row that came from another node: its place there, and where its relay has it. position(place): as above.
+UCCLEP_FN uint32_t node_place(const char* meta) {
+  return reinterpret_cast<const uint32_t*>(meta)[place_word];
+}
+template <class Position>
+UCCLEP_FN const char* row_at_relay(const Op& op, const WireShape& wire, uint32_t source, const char* meta,
+                                   Position&& position) {
   const GroupShape& shape = op.group.shape;
   const NodeTable nodes = nodes_of(op);
-  const uint32_t node = own_node(op), place = reinterpret_cast<const uint32_t*>(meta)[place_word];
+  const uint32_t node = own_node(op);
   return network::window(op, nodes.relay(source, node)) +
          op.group.layout.relay_in_of(shape, op.slot, nodes.block_of(source, node)) +
-         place * relayed_row_bytes(shape, wire.row_bytes) + relayed_head_bytes(shape);
+         position(node_place(meta)) * relayed_row_bytes(shape, wire.row_bytes) + relayed_head_bytes(shape);
+}
+UCCLEP_FN const char* row_at_relay(const Op& op, const WireShape& wire, uint32_t source, const char* meta) {
+  return row_at_relay(op, wire, source, meta, [](uint32_t place) { return place; });
 }
 
 }  // namespace relay

@@ -12,6 +12,7 @@ namespace ht {
 struct OneNode {
   static constexpr bool network = false;
   static constexpr bool masks = false;  // true: in a group with masks, of those who are not lost
+  static constexpr bool rings = false;  // true: rows from other nodes land in rings
   using Consumed = ConsumedWord;
 
   // ---- Update

@@ -19,6 +19,7 @@
 //   own sums        [slot]                rows[B]: HT between nodes, what the ranks of the own node add up to for a token
 //   relay words     [slot][block][member] HT between nodes: epochs of runs that a relay of the home adds up, and places in
 //                                         the pool
+//   rings           [slot][block] [node]  in a group with rings (ht_ring.hpp): what of them has been read
 //   signals         [signal][rank]        one 64-bit word: how often the rank has signalled; then its last barriers
 //
 // A networked group has a second window a rank, which NICs read and write: in a GPU's memory if they reach that, else in
@@ -29,7 +30,7 @@
 //   relay           [slot][node] [block]  rows for a node, of HT, and of LL where it sends such: where they are sent
 //                                         from and where its relay takes them in, from where in HT its node's ranks
 //                                         read them; in HT sums of a node for a home, where its relay sends them from
-//                                         and, by [node], where they land
+//                                         and, by [node], where they land. In a group with rings these land in rings
 // Of it peers read what is at a relay. Headers that come by the network are copied to where those of peers land
 // (network.hpp). What the proxies read and write themselves lies in a third one, in host memory in any case:
 //   channel         [rank][message]       what waits to be sent, letters that came, and puts that are copied (message.hpp)
@@ -43,6 +44,7 @@
 
 #include "ucclep/device/message.hpp"
 #include "ucclep/device/nodes.hpp"
+#include "ucclep/device/ring_words.hpp"
 
 namespace ucclep {
 
@@ -96,6 +98,7 @@ struct GroupShape {
   uint32_t networked;       // 1: some ranks are reached by the network only; nothing travels as LINE then
   uint32_t stages_puts;     // 1: NICs do not reach the user's windows, and puts go by host memory (message.hpp)
   uint32_t node_copies;     // 1: a row of an LL dispatch goes to a node once, not to each of its ranks (ll_relay.hpp)
+  uint32_t ring;            // chunks of the rings in which HT's rows from node to node land; 0: all have room
   NodeShape nodes;          // of a networked group
 
   UCCLEP_HD constexpr uint32_t local_experts() const { return local; }
@@ -192,6 +195,14 @@ struct BackLayout {
   }
 };
 
+// How rows at a relay, and sums at home, land in a group with rings.
+UCCLEP_HD constexpr RingShape ring_of_rows(const GroupShape& s) {
+  return RingShape::of(s.ht_tokens, relayed_row_bytes(s, s.token_bytes), s.ring);
+}
+UCCLEP_HD constexpr RingShape ring_of_sums(const GroupShape& s) {
+  return RingShape::of(s.ht_tokens, s.token_bytes + weight_row_bytes(s), s.ring);
+}
+
 // Packets of a header, in order.
 struct HeaderLayout {
   static constexpr uint32_t settings_low = 0, settings_high = 1;
@@ -228,6 +239,8 @@ struct WindowLayout {
   uint64_t back_places, back_lines;                                // offsets inside those
   uint64_t own_sums, sums_rows;                                    // sums_rows: bytes of a node's, of a block's
   uint64_t relay_words, relay_places, relay_words_of_member;
+  uint64_t rings;
+  RingWords ring;  // offsets from there on
   uint64_t signals;
   uint64_t bytes;
 
@@ -237,7 +250,8 @@ struct WindowLayout {
   uint64_t out_back, in_back, net_back_of_rank;
   uint64_t relay_out, relay_in, relay_rows;  // relay_rows: as sums_rows
   uint64_t sums_out, sums_in;
-  uint64_t network_bytes;  // 0: there is none
+  uint64_t relay_landing, sums_landing;  // bytes of a block's, of a node's: as those, or a ring
+  uint64_t network_bytes;                // 0: there is none
 
   // Of the channel's.
   uint64_t messages, letters;
@@ -246,6 +260,11 @@ struct WindowLayout {
 
   static UCCLEP_HD constexpr uint64_t block_of(const GroupShape& s, uint32_t slot, uint32_t rank) {
     return uint64_t{slot} * s.ranks + rank;
+  }
+  // Rows of LL for nodes, which lie in the same places, have no ring.
+  static UCCLEP_HD constexpr uint64_t relay_ring_bytes(const GroupShape& s, uint64_t unit) {
+    const uint32_t of_ring = ring_of_rows(s).rows(), of_ll = s.node_copies != 0 ? s.ll_tokens : 0;
+    return round_up(relayed_row_bytes(s, s.token_bytes) * (of_ring > of_ll ? of_ring : of_ll), unit);
   }
   static UCCLEP_HD constexpr WindowLayout of(const GroupShape& s) {
     constexpr uint64_t page = 4096, unit = 128;
@@ -285,7 +304,9 @@ struct WindowLayout {
     w.relay_places = run_word_bytes(s);
     w.relay_words_of_member = round_up(w.relay_places + pool_place_bytes(s), unit);
     w.relay_words = w.own_sums + s.networked * w.sums_rows * s.in_flight;
-    w.signals = round_up(w.relay_words + w.relay_words_of_member * s.nodes.most * blocks_in, page);
+    w.rings = round_up(w.relay_words + w.relay_words_of_member * s.nodes.most * blocks_in, unit);
+    w.ring = s.ring == 0 ? RingWords{} : RingWords::of(s.in_flight, s.ranks, s.nodes, ring_of_rows(s), ring_of_sums(s));
+    w.signals = round_up(w.rings + w.ring.bytes, page);
     w.bytes = round_up(w.signals + 8ull * (s.signals + num_teams) * s.ranks, page);
     if (s.networked == 0) return w;
 
@@ -300,10 +321,13 @@ struct WindowLayout {
     w.out_back = round_up(w.in_rows + w.net_rows_of_rank * blocks, page);
     w.in_back = w.out_back + w.net_back_of_rank * blocks;
     w.relay_out = round_up(w.in_back + w.net_back_of_rank * blocks, page);
+    w.relay_landing = s.ring == 0 ? w.relay_rows : relay_ring_bytes(s, unit);
+    w.sums_landing =
+        s.ring == 0 ? w.sums_rows : round_up((s.token_bytes + weight_row_bytes(s)) * ring_of_sums(s).rows(), unit);
     w.relay_in = w.relay_out + w.relay_rows * nodes;
-    w.sums_out = w.relay_in + w.relay_rows * blocks_in;
+    w.sums_out = w.relay_in + w.relay_landing * blocks_in;
     w.sums_in = w.sums_out + w.sums_rows * blocks_in;
-    w.network_bytes = round_up(w.sums_in + w.sums_rows * nodes, page);
+    w.network_bytes = round_up(w.sums_in + w.sums_landing * nodes, page);
     w.messages = 0;
     w.letters = w.messages + sizeof(Message) * channel_window * s.ranks;
     w.staged_out = round_up(w.letters + sizeof(Letter) * channel_window * s.ranks, page);
@@ -391,13 +415,13 @@ struct WindowLayout {
     return relay_out + relay_rows * (uint64_t{slot} * s.nodes.nodes + node);
   }
   UCCLEP_HD constexpr uint64_t relay_in_of(const GroupShape& s, uint32_t slot, uint32_t block) const {
-    return relay_in + relay_rows * (uint64_t{slot} * s.nodes.blocks() + block);
+    return relay_in + relay_landing * (uint64_t{slot} * s.nodes.blocks() + block);
   }
   UCCLEP_HD constexpr uint64_t sums_out_for(const GroupShape& s, uint32_t slot, uint32_t block) const {
     return sums_out + sums_rows * (uint64_t{slot} * s.nodes.blocks() + block);
   }
   UCCLEP_HD constexpr uint64_t sums_in_of(const GroupShape& s, uint32_t slot, uint32_t node) const {
-    return sums_in + sums_rows * (uint64_t{slot} * s.nodes.nodes + node);
+    return sums_in + sums_landing * (uint64_t{slot} * s.nodes.nodes + node);
   }
   // In the channel's window: this rank's message of that number to `rank`, and the letter of that number that `rank`
   // has sent.

@@ -107,9 +107,10 @@ UCCLEP_FN bool wait_peer(const Op& op, Phase phase, uint32_t peer, Predicate&& a
   return true;
 }
 
-// Warp verb: the same with a predicate that all lanes evaluate together and whose answer is the same for all.
+// Warp verb: the same with a predicate that all lanes evaluate together and whose answer is the same for all. It may
+// say another peer, too.
 template <class Predicate>
-UCCLEP_FN bool wait_peer_warp(const Op& op, Phase phase, uint32_t peer, Predicate&& arrived) {
+UCCLEP_FN bool wait_peer_warp(const Op& op, Phase phase, const uint32_t& peer, Predicate&& arrived) {
   Wait wait{};
   for (unsigned polls = 0; !arrived(); ++polls) {
     if (polls == 0) wait = begin_wait(op.group.timeout_ns, op.group.abort_word);

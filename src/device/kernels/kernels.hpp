@@ -77,6 +77,18 @@ inline constexpr Kernel ht_send_combine_fp16_network{"ht_send_combine_fp16_netwo
 inline constexpr Kernel ht_complete_combine_fp16_network{"ht_complete_combine_fp16_network", false};
 inline constexpr Kernel ht_send_combine_fp32_network{"ht_send_combine_fp32_network", false};
 inline constexpr Kernel ht_complete_combine_fp32_network{"ht_complete_combine_fp32_network", false};
+// Those of groups with rings meet: their blocks wait for each other.
+inline constexpr Kernel ht_dispatch_rings{"ht_dispatch_rings"};
+inline constexpr Kernel ht_dispatch_fp8_rings{"ht_dispatch_fp8_rings"};
+inline constexpr Kernel ht_combine_bf16_rings{"ht_combine_bf16_rings"};
+inline constexpr Kernel ht_send_combine_bf16_rings{"ht_send_combine_bf16_rings", false};
+inline constexpr Kernel ht_complete_combine_bf16_rings{"ht_complete_combine_bf16_rings"};
+inline constexpr Kernel ht_combine_fp16_rings{"ht_combine_fp16_rings"};
+inline constexpr Kernel ht_send_combine_fp16_rings{"ht_send_combine_fp16_rings", false};
+inline constexpr Kernel ht_complete_combine_fp16_rings{"ht_complete_combine_fp16_rings"};
+inline constexpr Kernel ht_combine_fp32_rings{"ht_combine_fp32_rings"};
+inline constexpr Kernel ht_send_combine_fp32_rings{"ht_send_combine_fp32_rings", false};
+inline constexpr Kernel ht_complete_combine_fp32_rings{"ht_complete_combine_fp32_rings"};
 inline constexpr Kernel ll_mend_dispatch{"ll_mend_dispatch", false};
 inline constexpr Kernel ll_announce_weights{"ll_announce_weights", false};
 inline constexpr Kernel ll_announce_weights_network{"ll_announce_weights_network", false};

@@ -51,6 +51,8 @@ const char* ChunkGather::open(Kind kind, uint64_t seq, const Command& command) {
   slot = {};
   slot.seq = seq;
   slot.places = &places;
+  slot.destination = command.destination();
+  slot.flags = command.flags();
   const uint32_t chunks = places.chunks();
   if (chunks > 0) std::fill_n(&count(kind, seq, 0), chunks, uint16_t{0});
   uint64_t& newest = newest_[static_cast<uint32_t>(kind)];
@@ -76,7 +78,7 @@ const char* ChunkGather::put(Kind kind, uint64_t seq, const Command& command, Co
   waiting_ += rows;
   slot.row_bytes = row_bytes;
   slot.end = std::max(slot.end, end);
-  close_if_whole(kind, seq, chunk, command, whole);
+  close_if_whole(kind, seq, chunk, whole);
   return nullptr;
 }
 
@@ -89,27 +91,43 @@ const char* ChunkGather::header(Kind kind, uint64_t seq, const Command& command,
   if (command.bytes() > places.header_bytes) return "it is longer than headers of the group are";
   slot.total = total;
   // A last chunk that is shorter could not be known as whole before.
-  if (total % places.rows_per_chunk != 0) close_if_whole(kind, seq, total / places.rows_per_chunk, command, whole);
+  if (total % places.rows_per_chunk != 0) close_if_whole(kind, seq, total / places.rows_per_chunk, whole);
   return nullptr;
 }
 
-void ChunkGather::close_if_whole(Kind kind, uint64_t seq, uint32_t chunk, const Command& command, Command* whole) {
-  const KindPlaces& places = places_.of(command);
+void ChunkGather::close_if_whole(Kind kind, uint64_t seq, uint32_t chunk, Command* whole) {
+  const Slot& slot = slots_[index(kind, seq)];
+  if (!is_whole(kind, seq, chunk)) return;
+  if (slot.places->ring.chunks != 0 && !slot.places->ring.has_room(chunk, slot.freed)) {
+    ++held_;
+    return;
+  }
+  *whole = leave(kind, seq, chunk);
+}
+
+uint32_t ChunkGather::rows_of(const Slot& slot, uint32_t chunk) const {
+  const uint32_t most = slot.places->rows_per_chunk, first = chunk * most;
+  return slot.total == unknown ? most : first >= slot.total ? 0 : std::min(most, slot.total - first);
+}
+
+bool ChunkGather::is_whole(Kind kind, uint64_t seq, uint32_t chunk) {
+  const uint32_t rows = rows_of(slots_[index(kind, seq)], chunk);
+  return rows != 0 && count(kind, seq, chunk) == rows;
+}
+
+Command ChunkGather::leave(Kind kind, uint64_t seq, uint32_t chunk) {
   Slot& slot = slots_[index(kind, seq)];
-  const uint32_t first = chunk * places.rows_per_chunk, there = count(kind, seq, chunk);
-  const uint32_t of_chunk =
-      slot.total == unknown ? places.rows_per_chunk : std::min(places.rows_per_chunk, slot.total - first);
-  if (there != of_chunk) return;
+  const uint32_t rows = count(kind, seq, chunk);
   ++slot.gone;
-  waiting_ -= there;
-  *whole = CommandFields{.epoch = command.epoch(),
-                         .row = first,
-                         .bytes = there * slot.row_bytes,
-                         .destination = command.destination(),
-                         .rows = static_cast<uint16_t>(there),
-                         .operation = CommandOp::put,
-                         .kind = command.kind(),
-                         .flags = command.flags()};
+  waiting_ -= rows;
+  return CommandFields{.epoch = static_cast<uint32_t>(seq),
+                       .row = chunk * slot.places->rows_per_chunk,
+                       .bytes = rows * slot.row_bytes,
+                       .destination = slot.destination,
+                       .rows = static_cast<uint16_t>(rows),
+                       .operation = CommandOp::put,
+                       .kind = static_cast<uint8_t>(kind),
+                       .flags = slot.flags};
 }
 
 }  // namespace ucclep::proxy

@@ -98,6 +98,7 @@ void GroupShare::carry_out(const Command& command) {
                      : c.operation == CommandOp::channel_put ? "put of the channel"
                      : c.operation == CommandOp::letter      ? "signal of the channel"
                      : c.operation == CommandOp::part        ? "parting"
+                     : c.operation == CommandOp::freed       ? "freeing"
                                                              : "unknown";
   report({ucclEpInternalError, kind_name(kind), c.destination,
           fmt::format("rank {}: a command of its kernels cannot be right, {}: {} of {} {} for rank {}, {} rows from {} "
@@ -114,6 +115,8 @@ const char* GroupShare::what_is_wrong(const Command& command) {
       return sender_.take(peer, command);
     case CommandOp::consumed:
       return receiver_.consume(peer, command);
+    case CommandOp::freed:
+      return receiver_.free(peer, command);
     case CommandOp::channel_put:
     case CommandOp::letter:
       return sender_.take_message(peer, command);

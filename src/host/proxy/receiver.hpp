@@ -33,6 +33,8 @@ class Receiver {
   void arrive(uint32_t immediate);
   // The kernels' CommandOp::consumed, which the peer shall hear. Null, or why it cannot be right.
   const char* consume(uint32_t peer, const Command& command);
+  // The kernels' CommandOp::freed, likewise.
+  const char* free(uint32_t peer, const Command& command);
   // Also credits that are not due yet: whoever is about to end waits for all of its own.
   void return_credits();
   // The bytes of a put lie where they belong.
@@ -65,6 +67,7 @@ class Receiver {
   ArrivalTable table_;
   std::vector<uint32_t> ranks_, number_of_;  // of peers; by rank
   std::vector<CreditReturn> returns_;
+  std::vector<uint64_t> freed_;  // [peer][word from words_without_rings on]: as the peer was told last
   std::vector<MessagesIn> messages_;
   std::vector<Touched> touched_;  // since the last publish
 };

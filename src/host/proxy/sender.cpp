@@ -43,7 +43,8 @@ Sender::Sender(const GroupShape& shape, std::vector<Port>& ports, std::vector<Pe
       counts_(counts),
       log_(log),
       staging_(staging),
-      waiting_(static_cast<uint32_t>(peers.size()), static_cast<uint32_t>(peers.size()) * most_waiting(shape)) {
+      waiting_(static_cast<uint32_t>(peers.size()), static_cast<uint32_t>(peers.size()) * most_waiting(shape)),
+      words_(shape.places.has_rings() ? num_words : words_without_rings) {
   peers_.reserve(peers.size());
   active_.reserve(peers.size());
   for (size_t i = 0; i < peers.size(); ++i) peers_.emplace_back(shape);
@@ -65,13 +66,18 @@ const char* Sender::take(uint32_t number, const Command& command) {
   Command whole;
   if (const char* wrong = peer.gather.take(command, &whole)) return wrong;
   if (command.operation() == CommandOp::put) counts_.puts.add(1);
+  counts_.credit_stalls.add(peer.gather.take_held());
   // The header first, which says what to expect.
-  const bool fits = (!is_header(command) || waiting_.push(number, command)) &&
-                    (whole.operation() == CommandOp::none || waiting_.push(number, whole));
-  if (!fits) return "more messages wait than there can be";
-  peer.waiting += (is_header(command) ? 1 : 0) + (whole.operation() == CommandOp::none ? 0 : 1);
+  const bool fits = (!is_header(command) || set_aside(number, command)) &&
+                    (whole.operation() == CommandOp::none || set_aside(number, whole));
+  return fits ? nullptr : "more messages wait than there can be";
+}
+
+bool Sender::set_aside(uint32_t number, const Command& command) {
+  if (!waiting_.push(number, command)) return false;
+  ++peers_[number].waiting;
   activate(number);
-  return nullptr;
+  return true;
 }
 
 const char* Sender::take_message(uint32_t number, const Command& command) {
@@ -90,10 +96,7 @@ const char* Sender::take_message(uint32_t number, const Command& command) {
   } else if (const char* wrong = begin_put(number, command, numbered, message)) {
     return wrong;
   }
-  if (!waiting_.push(number, command)) return "more messages wait than there can be";
-  ++peer.waiting;
-  activate(number);
-  return nullptr;
+  return set_aside(number, command) ? nullptr : "more messages wait than there can be";
 }
 
 const char* Sender::begin_put(uint32_t number, const Command& command, uint64_t numbered, const Message& message) {
@@ -120,6 +123,13 @@ void Sender::owe(uint32_t number, Word word, uint64_t value) {
 
 void Sender::credit_returned(uint32_t number, uint32_t value) {
   peers_[number].credits.returned(value);
+}
+
+// There is room in the list for all chunks of all operations.
+void Sender::freed(uint32_t number, const Freed& freed, uint32_t value) {
+  Peer& peer = peers_[number];
+  if (peer.takes_nothing() || freed.slot >= shape_.in_flight) return;
+  peer.gather.free(freed, value, [&](const Command& put) { set_aside(number, put); });
 }
 
 bool Sender::consumed(uint32_t number, Kind kind, uint32_t value) {
@@ -225,7 +235,7 @@ bool Sender::advance(uint32_t number) {
 bool Sender::chain_words(uint32_t number) {
   Peer& peer = peers_[number];
   Line& line = lines_[number].lines.front();
-  for (uint32_t word = 0; word < num_words; ++word) {
+  for (uint32_t word = 0; word < words_; ++word) {
     if (peer.told[word] == peer.owed[word]) continue;
     if (!has_room(line, 0)) return false;
     peer.told[word] = peer.owed[word];
@@ -335,12 +345,13 @@ void Sender::chain_rows(uint32_t number, Line& line, const Command& command) {
   if (command.bytes() == 0) return;
   const Area& from = header ? places.header_from : places.rows_from;
   const Area& to = header ? places.header_to : places.rows_to;
-  const uint64_t within = header ? 0 : uint64_t{command.row()} * (command.bytes() / command.rows());
+  const uint64_t row_bytes = header ? 0 : command.bytes() / command.rows();
+  const uint64_t within = row_bytes * command.row(), landing = row_bytes * places.position_of(command.row());
   operation.local_region = ports_[line.port].regions[from.window];
   operation.remote_region = line.regions[to.window];
   const uint32_t rank = lines_[number].rank;
   operation.local_offset = header ? from.at(slot, rank) : places.from(slot, rank) + within;
-  operation.remote_offset = header ? to.at(slot, shape_.rank) : places.to(slot, rank, shape_.rank) + within;
+  operation.remote_offset = header ? to.at(slot, shape_.rank) : places.to(slot, rank, shape_.rank) + landing;
   operation.bytes = command.bytes();
   counts_.bytes.add(command.bytes());
 }

@@ -45,6 +45,7 @@ class Sender {
   void owe(uint32_t peer, Word word, uint64_t value);
   // What came from the peer.
   void credit_returned(uint32_t peer, uint32_t value);
+  void freed(uint32_t peer, const Freed& freed, uint32_t value);
   bool consumed(uint32_t peer, Kind kind, uint32_t value);  // true: the word grew
   uint64_t consumed_by(uint32_t peer, Kind kind) const;
   bool placed(uint32_t peer, uint32_t value) { return peers_[peer].messages.placed(value); }  // likewise
@@ -100,6 +101,7 @@ class Sender {
     bool waits_for_credit = false, waits_for_nic = false;
   };
 
+  bool set_aside(uint32_t peer, const Command& command);
   void drop_all(uint32_t peer);
   void activate(uint32_t peer);
   bool advance(uint32_t peer);
@@ -126,6 +128,7 @@ class Sender {
   Staging* staging_;
   std::vector<Peer> peers_;
   SetAside waiting_;
+  const uint32_t words_;          // that there are in such a group
   std::vector<uint32_t> active_;  // peers that have something to send
   uint32_t turn_ = 0;
 };

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// HT between nodes in groups with rings: what AcrossNodes has, but for how rows and sums land. Kernels of their own, so
+// that those of other groups stay as they are. Such groups have no masks.
+#pragma once
+#include "ucclep/device/ht_network.hpp"
+#include "ucclep/device/ht_ring_combine.hpp"
+#include "ucclep/device/ht_ring_dispatch.hpp"
+
+namespace UCCLEP_SIMT_NAMESPACE {
+namespace ht {
+
+struct ByRings : AcrossNodes {
+  static constexpr bool rings = true;
+
+  static UCCLEP_FN bool header_stored(const Op& op, uint32_t peer, uint32_t rows, uint32_t packets) {
+    return op.has_window(peer) || network::push_header(op, lane_id() == 0, peer, rows, packets, ring::flags);
+  }
+  // What was announced comes, and nobody reads it.
+  static UCCLEP_FN void give_up(const Op& op, const HandleMemory& memory, HeaderResult ready, uint64_t row_bytes) {
+    if (ready != HeaderResult::differs || !ring::free_all(op)) return;
+    for (uint32_t peer = grid_warp(); peer < op.ranks(); peer += grid_warps()) {
+      const uint32_t rows = uniform(announced(op, memory, peer)), bytes = static_cast<uint32_t>(row_bytes);
+      if (!network::push_as_they_are(op, peer, rows, bytes, ring::flags)) return;
+    }
+  }
+  // Of a whole operation. A dispatch may have others pending that began before it.
+  static UCCLEP_FN void end(const Op& op, bool ok, bool) {
+    if (!end_operation(op, every_thread(ok) && all_in(op), true)) return;
+    tell({op.group, op.kind, op.name, last_read(op, op.seq), op.slot});
+  }
+
+  static UCCLEP_FN bool push_run(const Op& op, const HtDispatchArgs& args, uint32_t begin, uint32_t end) {
+    return relay::push_run<false, ring::flags>(op.with(args.group), memory_of(args), args, begin, end);
+  }
+  static UCCLEP_FN const char* staged_row(const Op& op, const WireShape& wire, uint32_t source, const char* meta) {
+    if (op.has_window(source)) return OneNode::staged_row(op, wire, source, meta);
+    return relay::row_at_relay(op, wire, source, meta,
+                               [&](uint32_t place) { return ring::shape_of(op).position_of(place); });
+  }
+  static UCCLEP_FN bool relay_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const Worker& worker) {
+    return ring::relay_rows(args, op, stage, worker);
+  }
+  static UCCLEP_FN bool pull_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const Worker& worker) {
+    return ring::pull_rows<ByRings>(args, op, stage, worker);
+  }
+
+  template <class Element>
+  static UCCLEP_FN bool send_sums(const HtCombineArgs& args, const Op& op, const Stage& stage, SumRing& ring,
+                                  const Worker& worker) {
+    return relay::send_sums<Element, false, ring::flags>(args, op, stage, ring, worker);
+  }
+  template <class Element>
+  static UCCLEP_FN bool sum_own_node(const Op& op, const HandleMemory& memory, const HtCombineArgs& args,
+                                     uint32_t token, SumRing& ring, Terms& terms) {
+    return relay::sum_own_node<Element, ring::InRing>(op, memory, args, token, ring, terms);
+  }
+  static UCCLEP_FN void sums_read(const HtCombineArgs& args, const Op& op, uint32_t token) {
+    ring::sums_read(op.with(args.group), memory_of(args), token);
+  }
+};
+
+}  // namespace ht
+}  // namespace UCCLEP_SIMT_NAMESPACE
