@@ -202,6 +202,33 @@ TEST_CASE("rings: halves, and gradients", "[rings][reduced]") {
   }
 }
 
+TEST_CASE("rings: with send_only a dispatch is over when its first half is, and is completed all the same", "[rings]") {
+  const RingsAsked asked("2");
+  const Nodes nodes{2, 2};
+  const Scenario scenario{.ranks = 4, .experts = 8, .top_k = 3, .max_tokens = 12, .nodes = nodes};
+  run_ranks(4, [&](Rank& rank) {
+    Comm comm(rank, in_nodes(rank, nodes, "faulty:seed=8:loopback"));
+    Stream stream(comm);
+    for (const Scenario& in_layout : in_layouts_of_ht(scenario)) {
+      const Group group = make_group(comm, of_short_chunks(in_layout));
+      const Handle handle = make_handle(group, handle_config(in_layout));
+      Exchange exchange(rank, comm, in_layout);
+      exchange.dispatch_config.send_only = 1;
+      exchange.update(handle, stream);
+      exchange.dispatch(handle, stream);
+      stream.synchronize();
+      exchange.check_dispatch();
+      refused(exchange.try_dispatch(handle, stream), ucclEpInvalidUsage, "ucclEpDispatch", {"pending"});
+      ok(ucclEpComplete(handle, stream), "ucclEpComplete");
+      ok(ucclEpComplete(handle, stream), "ucclEpComplete of nothing");
+      exchange.combine(handle, stream);
+      stream.synchronize();
+      exchange.check_combine();
+    }
+    no_async_error(comm);
+  });
+}
+
 // Rows of LL, of either way, have room of their own in the same windows; halves of LL are pending while HT dispatches.
 TEST_CASE("rings: LL and HT take turns on one group", "[rings][reduced]") {
   const RingsAsked asked("2");

@@ -5,7 +5,7 @@
  *   - that all operations end, with rings of two chunks (no invalid end state).
  *
  * Two sources send an operation's chunks, of a row each, to one relay, where each of them has a ring. Their proxies send what
- * there is room for, in any order. Writes arrive in any order; so do words of what has been freed, with REPEATS several times, and after
+ * there is room for, in any order. Writes arrive in any order; so do words of what has been freed, with REPEATS one of them twice, and after
  * the operation that they are of. The relay has one warp, which goes through the chunks of all sources in turn; while it waits for one it frees what
  * has been read of that source. The ranks of its node, itself perhaps among them, pull the rows that they are told of: from each
  * source in order, and of any source that has one. Sums at home are the same with the home as the only reader.
@@ -41,7 +41,7 @@
 #define tells_first false
 #endif
 #ifdef OUT_OF_ORDER /* chunks are freed in order: a count says which */
-#define next_is_read(s, q) (is_read(s, 0, q) + is_read(s, 1, q) + is_read(s, 2, q) + is_read(s, 3, q) > freed[s])
+#define next_is_read(s, q) (is_read(s, 0, q) + is_read(s, 1, q) + is_read(s, 2, q) > freed[s]) /* of three chunks */
 #else
 #define next_is_read(s, q) is_read(s, freed[s], q)
 #endif
@@ -80,10 +80,11 @@ byte flying[SOURCES];                         /* likewise, on the network */
 byte freed[SOURCES], told[SOURCES];           /* of the relay: in its operation */
 byte owed[SOURCES], posted[SOURCES];          /* of its proxy: the word that the source shall have, and has been sent */
 int words[SOURCES];                           /* on the network, a bit for each tag less those of operation 0 */
+bool repeated;                                /* a word has come twice */
 byte ended[OPS + 1];                          /* readers, by operation */
 
-/* The last chunk is for both members, and of many the first; the others of a source are for one. */
-#define is_for(s, c, m) ((c) == CHUNKS - 1 || (CHUNKS > 4 && (c) == 0) || (m) == (s))
+/* The last chunk is for both members, and the first, but of four; the others of a source are for one. */
+#define is_for(s, c, m) ((c) == CHUNKS - 1 || (CHUNKS != 4 && (c) == 0) || (m) == (s))
 #define has_pulled(s, c, m, q) (!is_for(s, c, m) || pulled[of(s, m)] >= tag(q, (c) + 1))
 #define is_read(s, c, q) \
   (relayed[at(s, c)] == (q) && (!waits_for_pulls || (has_pulled(s, c, 0, q) && has_pulled(s, c, 1, q))))
@@ -137,10 +138,10 @@ end:
      }
   :: atomic {
        words[s] != 0 -> choose(words[s], i);
-#ifdef REPEATS /* it may come again */
+#ifdef REPEATS /* one may come again */
        if
        :: words[s] = words[s] & ~(1 << i)
-       :: skip
+       :: !repeated -> repeated = true
        fi;
 #else
        words[s] = words[s] & ~(1 << i);
