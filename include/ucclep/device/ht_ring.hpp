@@ -52,21 +52,30 @@ UCCLEP_FN bool push_freed(const Op& op, bool active, uint32_t sender, uint32_t c
   return network::push_to(op, active, control_ring(op.group.network->fifo, sender), sender, command);
 }
 
+// Lane verb: there may be something to free: the first row of the next chunk has been read, and no other warp looks. It
+// spares those who wait the look of a whole warp.
+template <class IsRead>
+UCCLEP_FN bool may_free(const Op& op, const FreedChunks* state, uint32_t rows, IsRead&& is_read) {
+  const RingShape ring = shape_of(op);
+  const uint32_t chunks = ring.chunks_of(rows);
+  if (chunks <= ring.chunks || load_relaxed<Scope::gpu>(&state->turn) != 0) return false;  // all have room
+  const uint32_t freed = RingTag::chunks_in(load_relaxed<Scope::gpu>(&state->word), op.seq);
+  return freed < chunks && is_read(freed * ring.rows_per_chunk);
+}
+
 // Warp verb: frees the chunks of a ring that have been read, unless another warp is about to. rows: that the sender has
 // in all. is_read(place): lane verb: nobody will read the row any more. False: the operation has failed.
 template <class IsRead>
 UCCLEP_FN bool free_chunks(const Op& op, FreedChunks* state, const Parked& sender, const Parked& rows,
                            IsRead&& is_read) {
-  const Parked of_chunk = shape_of(op).rows_per_chunk, chunks = shape_of(op).chunks_of(rows);
-  if (chunks <= shape_of(op).chunks) return true;  // all have room
   uint32_t mine = 0, before = 0;
   if (lane_id() == 0) {
     uint32_t nobody = 0;
-    mine =
-        load_relaxed<Scope::gpu>(&state->turn) == 0 && compare_exchange<Scope::gpu>(&state->turn, nobody, 1u) ? 1 : 0;
+    mine = may_free(op, state, rows, is_read) && compare_exchange<Scope::gpu>(&state->turn, nobody, 1u) ? 1 : 0;
     before = RingTag::chunks_in(load_relaxed<Scope::gpu>(&state->word), op.seq);
   }
   if (broadcast(mine, 0) == 0) return true;
+  const Parked of_chunk = shape_of(op).rows_per_chunk, chunks = shape_of(op).chunks_of(rows);
   const Parked known = broadcast(before, 0);
   Parked freed = known;
   for (; freed < chunks; freed += 1) {
