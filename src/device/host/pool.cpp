@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/host/pool.hpp"
 
+#include <algorithm>
 #include <chrono>
 
 #include "base/thread.hpp"
@@ -38,10 +39,29 @@ void Pool::submit(Launch& launch) {
   wake_sleepers();
 }
 
+// A launch that ends may be followed by the next one of its stream.
+void Pool::drop_pending(const DeviceState& device) {
+  while (Launch* const launch = take_whole(device)) {
+    const unsigned blocks = launch->shape.grid - launch->next_block;
+    if (launch->unfinished.fetch_sub(blocks, std::memory_order_acq_rel) == blocks) on_finished(*launch);
+  }
+}
+
+Launch* Pool::take_whole(const DeviceState& device) {
+  std::lock_guard lock(mutex_);
+  const auto of_device = [&](const Launch* launch) { return launch->device.get() == &device; };
+  const auto it = std::ranges::find_if(pending_, of_device);
+  if (it == pending_.end()) return nullptr;
+  Launch* const launch = *it;
+  pending_.erase(it);
+  return launch;
+}
+
 bool Pool::close(DeviceState& device) {
   constexpr int64_t patience_ms = 10'000;
   device.closed = true;
   for (int64_t waited_ms = 0; waited_ms < patience_ms; ++waited_ms) {
+    drop_pending(device);
     {
       std::lock_guard lock(mutex_);
       if (device.resident == 0) return true;

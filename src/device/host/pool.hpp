@@ -48,6 +48,9 @@ class Pool {
   bool stopping() const { return stopping_.load(std::memory_order_relaxed); }
 
  private:
+  // Blocks of the device that nobody took are dropped before they begin.
+  void drop_pending(const DeviceState& device);
+  Launch* take_whole(const DeviceState& device);  // with all blocks that are left of it; null: none is pending
   bool takeable(const Launch& launch) const;
 
   const bool gated_;
