@@ -71,14 +71,18 @@ TEST_CASE("RingShape: a sender that is out of room is told of some that is free"
   }
 }
 
-TEST_CASE("RingTag: words of an operation only grow, and are above all of those before it") {
-  for (const uint64_t seq : {uint64_t{1}, uint64_t{77}, uint64_t{1} << 35}) {
-    CHECK(RingTag::of_chunk(seq, 0) > RingTag::of_chunk(seq - 1, RingShape::most_chunks));
-    CHECK(RingTag::of_place(seq, 0) > RingTag::of_place(seq - 1, (1u << 24) + ring_streams));
-    CHECK(RingTag::of_place(seq, 4) < RingTag::of_place(seq, 5));
+// Of an operation's number as many bits count as there is room for.
+TEST_CASE("RingTag: a word counts for its operation, and for no other") {
+  for (const uint64_t seq : {uint64_t{1}, uint64_t{77}, uint64_t{1} << 35, uint64_t{1} << 39, uint64_t{1} << 54}) {
+    const uint32_t most_place = (1u << 24) + ring_streams;
     CHECK(RingTag::chunks_in(RingTag::of_chunk(seq, 9), seq) == 9);
-    CHECK(RingTag::chunks_in(RingTag::of_chunk(seq, 9), seq + 1) == 0);
+    CHECK(RingTag::places_in(RingTag::of_place(seq, most_place), seq) == most_place);
+    for (const uint64_t other : {seq - 1, seq + 1}) {
+      CHECK(RingTag::chunks_in(RingTag::of_chunk(other, RingShape::most_chunks), seq) == 0);
+      CHECK(RingTag::places_in(RingTag::of_place(other, most_place), seq) == 0);
+    }
     CHECK(RingTag::chunks_in(0, seq) == 0);
+    CHECK(RingTag::places_in(0, seq) == 0);
   }
 }
 

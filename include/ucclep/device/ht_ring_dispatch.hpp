@@ -31,7 +31,7 @@ UCCLEP_FN bool is_pulled(const Op& op, const HandleMemory& memory, uint32_t bloc
   for (uint32_t i = 0; i < count; ++i) {
     const RelayEntry to = memory.relay_entries(block, place)[i];
     const uint64_t pulled = load_acquire<Scope::system>(pulled_word(op, op.me(), block, to.rank, to.place));
-    if (pulled < RingTag::of_place(op.seq, to.place + 1)) return false;
+    if (RingTag::places_in(pulled, op.seq) <= to.place) return false;
   }
   return true;
 }

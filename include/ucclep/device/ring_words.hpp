@@ -12,9 +12,15 @@ struct RingTag {
 
   static UCCLEP_HD constexpr uint64_t of_chunk(uint64_t seq, uint32_t chunk) { return seq << chunk_bits | chunk; }
   static UCCLEP_HD constexpr uint64_t of_place(uint64_t seq, uint32_t place) { return seq << place_bits | place; }
-  // Of a word of chunks; 0 where it is of another operation.
-  static UCCLEP_HD constexpr uint32_t chunks_in(uint64_t word, uint64_t seq) {
-    return word >> chunk_bits == seq ? static_cast<uint32_t>(word & ((1u << chunk_bits) - 1)) : 0;
+  // 0 where the word is of another operation. Of seq the bits count that fit: a word is mistaken for one of 2^39
+  // operations later, if nobody has written it since.
+  static UCCLEP_HD constexpr uint32_t chunks_in(uint64_t word, uint64_t seq) { return count_in<chunk_bits>(word, seq); }
+  static UCCLEP_HD constexpr uint32_t places_in(uint64_t word, uint64_t seq) { return count_in<place_bits>(word, seq); }
+
+ private:
+  template <unsigned bits>
+  static UCCLEP_HD constexpr uint32_t count_in(uint64_t word, uint64_t seq) {
+    return (word ^ seq << bits) >> bits == 0 ? static_cast<uint32_t>(word & ((1u << bits) - 1)) : 0;
   }
 };
 static_assert(RingShape::most_chunks < 1u << RingTag::chunk_bits);
