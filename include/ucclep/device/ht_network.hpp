@@ -52,10 +52,14 @@ struct AcrossNodes : ByNetwork {
   }
   // Grid verb, where the operation ends without a row. row_bytes: of what was announced.
   static UCCLEP_FN void give_up(const Op& op, const HandleMemory& memory, HeaderResult ready, uint64_t row_bytes) {
-    if (ready != HeaderResult::differs) return;
+    if (ready == HeaderResult::differs) push_announced<between_nodes_flag>(op, memory, row_bytes);
+  }
+  // Grid verb: as it is. flags: of the rows.
+  template <uint8_t flags>
+  static UCCLEP_FN void push_announced(const Op& op, const HandleMemory& memory, uint64_t row_bytes) {
     for (uint32_t peer = grid_warp(); peer < op.ranks(); peer += grid_warps()) {
       const uint32_t rows = uniform(announced(op, memory, peer)), bytes = static_cast<uint32_t>(row_bytes);
-      if (!network::push_as_they_are(op, peer, rows, bytes, between_nodes_flag)) return;
+      if (!network::push_as_they_are(op, peer, rows, bytes, flags)) return;
     }
   }
 

@@ -214,19 +214,16 @@ UCCLEP_FN bool relay_rows(const Args& args, const Op& op, const Worker& worker, 
 
 // ---- The ranks of its node
 
-// A row that came from another node: its place there, and where its relay has it. position(place): as above.
-UCCLEP_FN uint32_t node_place(const char* meta) {
-  return reinterpret_cast<const uint32_t*>(meta)[place_word];
-}
+// A row that came from another node: where its relay has it. position(place): as above.
 template <class Position>
 UCCLEP_FN const char* row_at_relay(const Op& op, const WireShape& wire, uint32_t source, const char* meta,
                                    Position&& position) {
   const GroupShape& shape = op.group.shape;
   const NodeTable nodes = nodes_of(op);
-  const uint32_t node = own_node(op);
+  const uint32_t node = own_node(op), place = reinterpret_cast<const uint32_t*>(meta)[place_word];
   return network::window(op, nodes.relay(source, node)) +
          op.group.layout.relay_in_of(shape, op.slot, nodes.block_of(source, node)) +
-         position(node_place(meta)) * relayed_row_bytes(shape, wire.row_bytes) + relayed_head_bytes(shape);
+         position(place) * relayed_row_bytes(shape, wire.row_bytes) + relayed_head_bytes(shape);
 }
 UCCLEP_FN const char* row_at_relay(const Op& op, const WireShape& wire, uint32_t source, const char* meta) {
   return row_at_relay(op, wire, source, meta, [](uint32_t place) { return place; });

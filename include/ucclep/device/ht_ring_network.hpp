@@ -17,11 +17,7 @@ struct ByRings : AcrossNodes {
   }
   // What was announced comes, and nobody reads it.
   static UCCLEP_FN void give_up(const Op& op, const HandleMemory& memory, HeaderResult ready, uint64_t row_bytes) {
-    if (ready != HeaderResult::differs || !ring::free_all(op)) return;
-    for (uint32_t peer = grid_warp(); peer < op.ranks(); peer += grid_warps()) {
-      const uint32_t rows = uniform(announced(op, memory, peer)), bytes = static_cast<uint32_t>(row_bytes);
-      if (!network::push_as_they_are(op, peer, rows, bytes, ring::flags)) return;
-    }
+    if (ready == HeaderResult::differs && ring::free_all(op)) push_announced<ring::flags>(op, memory, row_bytes);
   }
   // Of a whole operation. A dispatch may have others pending that began before it.
   static UCCLEP_FN void end(const Op& op, bool ok, bool) {
