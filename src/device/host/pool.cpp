@@ -39,7 +39,6 @@ void Pool::submit(Launch& launch) {
   wake_sleepers();
 }
 
-// A launch that ends may be followed by the next one of its stream.
 void Pool::drop_pending(const DeviceState& device) {
   while (Launch* const launch = take_whole(device)) {
     const unsigned blocks = launch->shape.grid - launch->next_block;
@@ -47,10 +46,13 @@ void Pool::drop_pending(const DeviceState& device) {
   }
 }
 
+auto Pool::first_pending(const DeviceState& device) {
+  return std::ranges::find_if(pending_, [&](const Launch* launch) { return launch->device.get() == &device; });
+}
+
 Launch* Pool::take_whole(const DeviceState& device) {
   std::lock_guard lock(mutex_);
-  const auto of_device = [&](const Launch* launch) { return launch->device.get() == &device; };
-  const auto it = std::ranges::find_if(pending_, of_device);
+  const auto it = first_pending(device);
   if (it == pending_.end()) return nullptr;
   Launch* const launch = *it;
   pending_.erase(it);
@@ -64,7 +66,7 @@ bool Pool::close(DeviceState& device) {
     drop_pending(device);
     {
       std::lock_guard lock(mutex_);
-      if (device.resident == 0) return true;
+      if (device.resident == 0 && first_pending(device) == pending_.end()) return true;
     }
     wake_sleepers();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -115,16 +117,17 @@ bool Pool::has_work() {
   return false;
 }
 
+// A launch that ends submits the next one of its stream before its device can be seen without a block: close relies on
+// it.
 void Pool::block_ended(Launch& launch) {
+  const std::shared_ptr<DeviceState> device = launch.device;  // the launch may go
+  const bool last = launch.unfinished.fetch_sub(1, std::memory_order_acq_rel) == 1;
+  if (last) on_finished(launch);
   {
     std::lock_guard lock(mutex_);
-    --launch.device->resident;
+    --device->resident;
   }
-  if (launch.device->residency != 0) wake_sleepers();
-  if (launch.unfinished.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-    on_finished(launch);
-    wake_sleepers();
-  }
+  if (last || device->residency != 0) wake_sleepers();
 }
 
 }  // namespace ucclep::executor

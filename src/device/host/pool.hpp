@@ -48,9 +48,10 @@ class Pool {
   bool stopping() const { return stopping_.load(std::memory_order_relaxed); }
 
  private:
-  // Blocks of the device that nobody took are dropped before they begin.
+  // Blocks of the device that nobody took are dropped before they begin, also of what follows in their streams.
   void drop_pending(const DeviceState& device);
   Launch* take_whole(const DeviceState& device);  // with all blocks that are left of it; null: none is pending
+  auto first_pending(const DeviceState& device);  // the caller holds the lock
   bool takeable(const Launch& launch) const;
 
   const bool gated_;
