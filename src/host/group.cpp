@@ -35,18 +35,22 @@ void agree_on(Agreement& agreement, const ucclEpGroupConfig_t& config) {
       .field("max_in_flight", config.max_in_flight);
 }
 
+bool has_blocks_of_two_warps(const ucclEpComm& comm, const ucclEpGroupConfig_t& checked, const GroupShape& shape) {
+  const LaunchPlan plan = plan_rows(comm.traits, checked.num_sms, sizeof(Lease) * shape.ranks, Moves::bulk);
+  return plan.shape.block >= 2 * comm.traits.wave;
+}
+
 // Rings of HT. A block has to relay while it pulls.
 uint32_t ring_on(const ucclEpComm& comm, const ucclEpGroupConfig_t& checked, const GroupShape& shape) {
   const AskedRing& asked = comm.config.ht_ring;
   uint32_t chunks = ring_chunks(asked, shape);
-  if (chunks != 0) {
-    const LaunchPlan plan = plan_rows(comm.traits, checked.num_sms, sizeof(Lease) * shape.ranks, Moves::bulk);
-    if (plan.shape.block < 2 * comm.traits.wave && asked.chunks != AskedRing::automatic) {
+  if (chunks != 0 && !has_blocks_of_two_warps(comm, checked, shape)) {
+    if (asked.chunks != AskedRing::automatic) {
       fail(ucclEpNotSupported,
            "UCCLEP_HT_RING={} needs blocks of two warps, and {} has shared memory for one, with tables of {} ranks",
            asked.text(), comm.traits.name, shape.ranks);
     }
-    if (plan.shape.block < 2 * comm.traits.wave) chunks = 0;
+    chunks = 0;
   }
   GroupShape chosen = shape;
   chosen.ring = chunks;
