@@ -9,9 +9,10 @@
 #include <string>
 
 #include "conformance/exchange.hpp"
-#include "conformance/network_batch.hpp"
+#include "conformance/in_nodes.hpp"
 #include "conformance/network_scenarios.hpp"
 #include "conformance/nodes.hpp"
+#include "support/environment.hpp"
 #include "support/test_env.hpp"
 #include "ucclep/device/layout.hpp"
 
@@ -20,133 +21,60 @@ namespace {
 
 constexpr const char* variable = "UCCLEP_LL_COPIES";
 
-// Of this process, and of those that run_ranks starts.
-struct Asked {
-  explicit Asked(const char* copies) { setenv(variable, copies, 1); }
-  ~Asked() { unsetenv(variable); }
-};
-
-std::vector<Scenario> in_layouts_of_ll(const Scenario& scenario) {
-  std::vector<Scenario> scenarios;
-  for (const Scenario& one : in_all_layouts(scenario)) {
-    if (one.ll() && exists(one)) scenarios.push_back(one);
-  }
-  return scenarios;
+Environment copies_asked(const char* copies) {
+  return Environment(variable, copies);
 }
 
-// In the layouts of LL, with so many routings that all slots are used again. num_sms: 0: all.
-void run_in(const Nodes& nodes, const std::string& transport, const std::vector<Scenario>& scenarios, int num_sms = 0) {
-  INFO("transport: " << transport);
-  run_ranks(ranks_of(nodes), [&](Rank& rank) {
-    Comm comm(rank, in_nodes(rank, nodes, transport.c_str()));
-    Stream stream(comm);
-    for (size_t i = 0; i < scenarios.size(); ++i) {
-      for (Scenario scenario : in_layouts_of_ll(scenarios[i])) {
-        scenario.ranks = rank.count;
-        scenario.nodes = nodes;
-        scenario.num_sms = num_sms;
-        try {
-          const Group group = make_group(comm, group_config({scenario}));
-          const Handle handle = make_handle(group, handle_config(scenario));
-          for (uint64_t round = 0; round < 3; ++round) {
-            round_trip(rank, comm, handle, stream, scenario, scenario.seed + round);
-          }
-          no_async_error(comm);
-        } catch (const Failure& failure) {
-          throw Failure(transport + ", scenario " + std::to_string(i) + ": " + failure.what());
-        }
-      }
-    }
-  });
+std::vector<Scenario> in_layouts_of_ll(const Scenario& scenario) {
+  return in_layouts_of(true, scenario);
+}
+
+void run_in(const Nodes& nodes, const std::vector<Scenario>& scenarios, int num_sms = 0) {
+  run_in_nodes(nodes, transport_under_test(), scenarios, {.num_sms = num_sms});
 }
 
 TEST_CASE("node copies: rows and sums, in nodes of all sorts", "[copies][reduced]") {
-  const Asked asked("node");
-  const std::vector<Nodes> worlds{{2, 2}, {2, 2, 2, 2}, {4, 4}, {3, 5}, {1, 4}};
-  for (const Nodes& nodes : worlds) {
-    std::vector<Scenario> scenarios = some_of_everything(ranks_of(nodes));
-    const auto turn = static_cast<size_t>(&nodes - worlds.data());
-    if (turn > 0) scenarios = {scenarios[turn], scenarios[(turn + 2) % scenarios.size()]};
-    if (reduced()) scenarios.resize(1);
-    if (reduced() && turn > 1) break;
-    run_in(nodes, transport_under_test(), scenarios);
-  }
+  const Environment asked = copies_asked("node");
+  run_in_worlds({{2, 2}, {2, 2, 2, 2}, {4, 4}, {3, 5}, {1, 4}}, {});
 }
 
 TEST_CASE("node copies: bytes with scales, nobody and everybody, one expert for a token, and 32", "[copies]") {
-  const Asked asked("node");
-  run_in({2, 3}, transport_under_test(), the_rest(5));
-  run_in({2, 2}, transport_under_test(), {{.experts = 64, .top_k = 32, .max_tokens = 5}});
+  const Environment asked = copies_asked("node");
+  run_in({2, 3}, the_rest(5));
+  run_in({2, 2}, {{.experts = 64, .top_k = 32, .max_tokens = 5}});
 }
 
 TEST_CASE("node copies: one block does it all", "[copies][reduced]") {
-  const Asked asked("node");
-  run_in({3, 2}, transport_under_test(), {some_of_everything(5)[0], some_of_everything(5)[1]}, 1);
+  const Environment asked = copies_asked("node");
+  run_in({3, 2}, {some_of_everything(5)[0], some_of_everything(5)[1]}, 1);
 }
 
 // The sets of so many experts are counted in rounds, and those of more than that in the handle's memory, by one block.
 TEST_CASE("node copies: tokens that are counted in rounds", "[copies]") {
-  const Asked asked("node");
-  run_in({2, 2}, transport_under_test(),
-         {{.experts = 1600, .top_k = 4, .max_tokens = 130, .hidden = 16, .rule = uniform(20)},
-          {.experts = 3200, .top_k = 4, .max_tokens = 9, .hidden = 16}});
+  const Environment asked = copies_asked("node");
+  run_in({2, 2}, {{.experts = 1600, .top_k = 4, .max_tokens = 130, .hidden = 16, .rule = uniform(20)},
+                  {.experts = 3200, .top_k = 4, .max_tokens = 9, .hidden = 16}});
 }
 
 TEST_CASE("node copies: rows longer than what a warp has under way, and of many chunks", "[copies]") {
-  const Asked asked("node");
-  run_in({2, 2}, transport_under_test(),
-         {{.experts = 8, .top_k = 3, .max_tokens = 12, .hidden = 7168},
-          {.experts = 8, .top_k = 3, .max_tokens = 2, .hidden = 20000}});
+  const Environment asked = copies_asked("node");
+  run_in({2, 2}, {{.experts = 8, .top_k = 3, .max_tokens = 12, .hidden = 7168},
+                  {.experts = 8, .top_k = 3, .max_tokens = 2, .hidden = 20000}});
 }
 
 TEST_CASE("node copies: a network that reorders, repeats and withholds", "[copies][reduced]") {
-  const Asked asked("node");
-  const std::vector<Nodes> worlds{{2, 2}, {3, 5}, {2, 1, 2}, {4, 1}};
-  for (unsigned seed = first_seed(); seed < first_seed() + seeds(); ++seed) {
-    const std::string transport = "faulty:seed=" + std::to_string(seed) + ":" + transport_under_test();
-    const Nodes& nodes = worlds[seed % worlds.size()];
-    const std::vector<Scenario> all = some_of_everything(ranks_of(nodes));
-    run_in(nodes, transport, {all[seed % all.size()], all[(seed / 4 + 1) % all.size()]});
-  }
+  const Environment asked = copies_asked("node");
+  for (unsigned seed = first_seed(); seed < first_seed() + seeds(); ++seed) run_reordered(seed, {});
 }
 
-// As many operations under way as may be, whole and in halves, on ranks of which each decides for itself, forward and
-// backward; a late rank.
 TEST_CASE("node copies: halves, and gradients", "[copies][reduced]") {
-  const Asked asked("node");
-  const std::vector<Nodes> worlds{{2, 2}, {3, 2}};
-  for (unsigned seed = first_seed(); seed < first_seed() + seeds(); ++seed) {
-    const Nodes nodes = worlds[seed % worlds.size()];
-    const std::string transport = "faulty:delay=400,seed=" + std::to_string(seed) + ":" + transport_under_test();
-    run_ranks(ranks_of(nodes), [&](Rank& rank) {
-      Comm comm(rank, in_nodes(rank, nodes, transport.c_str()));
-      Stream stream(comm);
-      for (Scenario scenario : in_layouts_of_ll(some_of_everything(rank.count)[seed % 4])) {
-        scenario.ranks = rank.count;
-        scenario.nodes = nodes;
-        ucclEpGroupConfig_t config = group_config({scenario});
-        config.max_token_bytes = 1 << 16;  // rows as long as a chunk: each of the short ones is a message of its own
-        config.max_in_flight = seed % 2 == 0 ? 2 : 4;
-        const Group group = make_group(comm, config);
-        std::vector<Handle> handles;
-        for (int i = 0; i < config.max_in_flight; ++i) handles.push_back(make_handle(group, handle_config(scenario)));
-        for (unsigned round = 0; round < 3; ++round) {
-          const bool back = round == 2 && scenario.layout != Layout::ll_rank_major;
-          Batch batch(rank, comm, handles, back ? backward_of(scenario) : scenario, seed + (back ? 4 : 4 * round));
-          if (round > 0) batch.halve(seed + round);
-          batch.enqueue(stream);
-          stream.synchronize();
-          batch.check();
-        }
-        no_async_error(comm);
-      }
-    });
-  }
+  const Environment asked = copies_asked("node");
+  for (unsigned seed = first_seed(); seed < first_seed() + seeds(); ++seed) run_halves(seed, {.short_chunks = true});
 }
 
 // Domains that are smaller than nodes are what relays know.
 TEST_CASE("node copies: domains inside a node", "[copies][reduced]") {
-  const Asked asked("node");
+  const Environment asked = copies_asked("node");
   const Scenario common{.ranks = 5, .experts = 10, .top_k = 3, .biases = 1, .nodes = {2, 2, 1}};
   run_ranks(common.ranks, [&](Rank& rank) {
     ucclEpCommConfig_t config = in_nodes_of(rank, rank.count, "loopback");
@@ -164,7 +92,7 @@ TEST_CASE("node copies: domains inside a node", "[copies][reduced]") {
 
 // Rows for nodes of both modes lie in the same places, of which LL may need more.
 TEST_CASE("node copies: LL and HT take turns on one group", "[copies][reduced]") {
-  const Asked asked("node");
+  const Environment asked = copies_asked("node");
   const Nodes nodes{2, 2};
   for (const int of_ll : {19, 0}) {
     if (of_ll == 0 && reduced()) break;
@@ -187,7 +115,7 @@ TEST_CASE("node copies: LL and HT take turns on one group", "[copies][reduced]")
 
 // Captured once, with the routing of the moment.
 TEST_CASE("node copies: a graph is replayed with other routings", "[copies][host]") {
-  const Asked asked("node");
+  const Environment asked = copies_asked("node");
   const Nodes nodes{2, 3};
   for (Scenario scenario : in_layouts_of_ll({.ranks = 5, .experts = 10, .top_k = 3, .max_tokens = 6, .nodes = nodes})) {
     scenario.carried = true;
@@ -292,7 +220,7 @@ TEST_CASE("node copies: a row crosses once for each node, or for each rank, as i
                             .hidden = 1024,
                             .rule = uniform(10)};
     for (const bool by_node : {true, false}) {
-      const Asked asked(by_node ? "node" : "rank");
+      const Environment asked = copies_asked(by_node ? "node" : "rank");
       count_bytes(nodes, scenario, by_node);
     }
     if (reduced()) break;
@@ -301,7 +229,7 @@ TEST_CASE("node copies: a row crosses once for each node, or for each rank, as i
 
 // With the group's shape alone the rule decides: little goes to each rank, much to each node.
 TEST_CASE("node copies: the rule chooses", "[copies]") {
-  const Asked asked("auto");
+  const Environment asked = copies_asked("auto");
   const Scenario little{.layout = Layout::ll_expert_major, .experts = 8, .top_k = 4, .max_tokens = 4, .hidden = 1024};
   count_bytes({2, 2}, little, false);
   Scenario much = little;
@@ -317,7 +245,7 @@ TEST_CASE("node copies: the rule chooses", "[copies]") {
 
 TEST_CASE("node copies: the settings of one rank differ: refused on all, no row written, and the group works on",
           "[copies][reduced]") {
-  const Asked asked("node");
+  const Environment asked = copies_asked("node");
   const Nodes nodes{2, 2};
   const Scenario common{.layout = Layout::ll_rank_major, .hidden = 64, .nodes = nodes};
   Scenario other = common;
@@ -359,7 +287,7 @@ TEST_CASE("node copies: ranks that are asked for different ways make no group", 
 // Of GPUs the network's window may be the host's.
 TEST_CASE("node copies: ucclEpGroupQuery says what rows for nodes take", "[copies][reduced][host]") {
   for (const char* copies : {"rank", "node"}) {
-    const Asked asked(copies);
+    const Environment asked = copies_asked(copies);
     run_ranks(4, [](Rank& rank) {
       ucclEpGroupConfig_t config = group_config({Scenario{.layout = Layout::ll_rank_major, .hidden = 2048}});
       config.ll_max_tokens_per_rank = 64 * config.max_tokens_per_rank;  // rows of LL for nodes are most of the memory

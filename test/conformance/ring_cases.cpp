@@ -8,9 +8,11 @@
 #include <thread>
 
 #include "conformance/exchange.hpp"
+#include "conformance/in_nodes.hpp"
 #include "conformance/network_batch.hpp"
 #include "conformance/network_scenarios.hpp"
 #include "conformance/nodes.hpp"
+#include "support/environment.hpp"
 #include "support/test_env.hpp"
 #include "ucclep/device/objects.hpp"
 
@@ -19,95 +21,53 @@ namespace {
 
 constexpr const char* ring_variable = "UCCLEP_HT_RING";
 
-// Of this process, and of those that run_ranks starts.
-struct RingsAsked {
-  explicit RingsAsked(const char* ring) { setenv(ring_variable, ring, 1); }
-  ~RingsAsked() { unsetenv(ring_variable); }
-};
+Environment ring_asked(const char* ring) {
+  return Environment(ring_variable, ring);
+}
 
 std::vector<Scenario> in_layouts_of_ht(const Scenario& scenario) {
-  std::vector<Scenario> scenarios;
-  for (const Scenario& one : in_all_layouts(scenario)) {
-    if (!one.ll() && exists(one)) scenarios.push_back(one);
-  }
-  return scenarios;
+  return in_layouts_of(false, scenario);
 }
 
 bool says(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// A group for rows as long as a chunk: each of the short ones is a chunk of its own.
-ucclEpGroupConfig_t of_short_chunks(const Scenario& scenario) {
-  ucclEpGroupConfig_t config = group_config({scenario});
-  config.max_token_bytes = 1 << 16;
-  return config;
-}
+constexpr InNodes by_rings{.ll = false, .short_chunks = true, .gradients = true};
 
-// In the layouts of HT, `rounds` routings on one handle. Gradients follow the last one.
-void run_rings(const Nodes& nodes, const std::string& transport, const std::vector<Scenario>& scenarios, int rounds = 3,
-               int num_sms = 0) {
-  INFO("transport: " << transport);
-  run_ranks(ranks_of(nodes), [&](Rank& rank) {
-    Comm comm(rank, in_nodes(rank, nodes, transport.c_str()));
-    Stream stream(comm);
-    for (size_t i = 0; i < scenarios.size(); ++i) {
-      for (Scenario scenario : in_layouts_of_ht(scenarios[i])) {
-        scenario.ranks = rank.count;
-        scenario.nodes = nodes;
-        scenario.num_sms = num_sms;
-        try {
-          const Group group = make_group(comm, of_short_chunks(scenario));
-          const Handle handle = make_handle(group, handle_config(scenario));
-          for (int round = 0; round < rounds; ++round) {
-            const bool back = round == rounds - 1 && scenario.max_recv == 0;
-            (back ? there_and_back : round_trip)(rank, comm, handle, stream, scenario,
-                                                 scenario.seed + static_cast<uint64_t>(round));
-          }
-          if (scenario.max_recv == 0) no_async_error(comm);
-        } catch (const Failure& failure) {
-          throw Failure(transport + ", scenario " + std::to_string(i) + ": " + failure.what());
-        }
-      }
-    }
-  });
+void run_rings(const Nodes& nodes, const std::vector<Scenario>& scenarios, int num_sms = 0) {
+  InNodes how = by_rings;
+  how.num_sms = num_sms;
+  run_in_nodes(nodes, transport_under_test(), scenarios, how);
 }
 
 // ---- Rows and sums ----
 
 TEST_CASE("rings: rows and sums in rings of two chunks, there and back, in nodes of all sorts", "[rings][reduced]") {
-  const RingsAsked asked("2");
-  const std::vector<Nodes> worlds{{2, 2}, {2, 2, 2, 2}, {4, 4}, {1, 1, 1, 1, 1, 1, 1, 1}, {3, 5}};
-  for (const Nodes& nodes : worlds) {
-    std::vector<Scenario> scenarios = some_of_everything(ranks_of(nodes));
-    const auto turn = static_cast<size_t>(&nodes - worlds.data());
-    if (turn > 0) scenarios = {scenarios[turn], scenarios[(turn + 2) % scenarios.size()]};
-    if (reduced()) scenarios.resize(1);
-    if (reduced() && turn > 1) break;
-    run_rings(nodes, transport_under_test(), scenarios);
-  }
+  const Environment asked = ring_asked("2");
+  run_in_worlds({{2, 2}, {2, 2, 2, 2}, {4, 4}, {1, 1, 1, 1, 1, 1, 1, 1}, {3, 5}}, by_rings);
 }
 
 TEST_CASE("rings: bytes with scales, nobody and everybody, one expert for a token", "[rings]") {
-  const RingsAsked asked("2");
-  run_rings({2, 3}, transport_under_test(), the_rest(5));
+  const Environment asked = ring_asked("2");
+  run_rings({2, 3}, the_rest(5));
 }
 
 // Of two ranks that relay for several each, and one that relays for all.
 TEST_CASE("rings: a node of one rank, and one block that does it all", "[rings][reduced]") {
-  const RingsAsked asked("2");
-  run_rings({1, 4}, transport_under_test(), {some_of_everything(5).front()});
-  run_rings({3, 2}, transport_under_test(), {some_of_everything(5)[0]}, 3, 1);
-  if (!reduced()) run_rings({1, 1, 1, 1, 1, 1, 1, 1}, transport_under_test(), {some_of_everything(8)[2]}, 3, 1);
+  const Environment asked = ring_asked("2");
+  run_rings({1, 4}, {some_of_everything(5).front()});
+  run_rings({3, 2}, {some_of_everything(5)[0]}, 1);
+  if (!reduced()) run_rings({1, 1, 1, 1, 1, 1, 1, 1}, {some_of_everything(8)[2]}, 1);
 }
 
 TEST_CASE("rings: longer ones, and chunks of several rows", "[rings]") {
   for (const char* chunks : {"3", "9"}) {  // of which a sender is told one at a time, or two
-    const RingsAsked asked(chunks);
-    run_rings({2, 2}, transport_under_test(), {{.experts = 8, .top_k = 3, .max_tokens = 40, .hidden = 136}});
+    const Environment asked = ring_asked(chunks);
+    run_rings({2, 2}, {{.experts = 8, .top_k = 3, .max_tokens = 40, .hidden = 136}});
   }
   // Five rows of these are a chunk, as they are sent.
-  const RingsAsked asked("2");
+  const Environment asked = ring_asked("2");
   run_ranks(4, [&](Rank& rank) {
     const Nodes nodes{2, 2};
     Comm comm(rank, in_nodes(rank, nodes, "loopback"));
@@ -123,7 +83,7 @@ TEST_CASE("rings: longer ones, and chunks of several rows", "[rings]") {
 }
 
 TEST_CASE("rings: groups that keep fewer rows than come", "[rings]") {
-  const RingsAsked asked("2");
+  const Environment asked = ring_asked("2");
   const Nodes nodes{2, 2};
   run_ranks(4, [&](Rank& rank) {
     Comm comm(rank, in_nodes(rank, nodes, "faulty:seed=6:loopback"));
@@ -152,58 +112,28 @@ TEST_CASE("rings: groups that keep fewer rows than come", "[rings]") {
 // Numbers of operations go past those that immediates tell apart, and counts of freed chunks past what their words
 // hold.
 TEST_CASE("rings: epochs and counts that wrap", "[rings][wrap]") {
-  const RingsAsked asked("2");
+  const Environment asked = ring_asked("2");
   const Scenario scenario{.experts = 8, .top_k = 3, .max_tokens = 12, .hidden = 16};
-  run_rings({2, 2}, "faulty:delay=300,seed=7:" + transport_under_test(), {scenario}, 36);
+  InNodes how = by_rings;
+  how.rounds = 36;
+  run_in_nodes({2, 2}, "faulty:delay=300,seed=7:" + transport_under_test(), {scenario}, how);
 }
 
 TEST_CASE("rings: a network that reorders, repeats and withholds", "[rings][reduced]") {
-  const std::vector<Nodes> worlds{{2, 2}, {3, 5}, {2, 1, 2}, {4, 1}};
   for (unsigned seed = first_seed(); seed < first_seed() + seeds(); ++seed) {
-    const RingsAsked asked(seed % 3 == 0 ? "3" : "2");
-    const std::string transport = "faulty:seed=" + std::to_string(seed) + ":" + transport_under_test();
-    const Nodes& nodes = worlds[seed % worlds.size()];
-    const std::vector<Scenario> all = some_of_everything(ranks_of(nodes));
-    run_rings(nodes, transport, {all[seed % all.size()], all[(seed / 4 + 1) % all.size()]});
+    const Environment asked = ring_asked(seed % 3 == 0 ? "3" : "2");
+    run_reordered(seed, by_rings);
   }
 }
 
-// As many operations under way as may be, on ranks of which each decides for itself how it calls them; combines are
-// completed in another order than they began, each with a ring of its own; a late rank.
+// Combines are completed in another order than they began, each with a ring of its own.
 TEST_CASE("rings: halves, and gradients", "[rings][reduced]") {
-  const RingsAsked asked("2");
-  const std::vector<Nodes> worlds{{2, 2}, {3, 2}};
-  for (unsigned seed = first_seed(); seed < first_seed() + seeds(); ++seed) {
-    const Nodes nodes = worlds[seed % worlds.size()];
-    const std::string transport = "faulty:delay=400,seed=" + std::to_string(seed) + ":" + transport_under_test();
-    run_ranks(ranks_of(nodes), [&](Rank& rank) {
-      Comm comm(rank, in_nodes(rank, nodes, transport.c_str()));
-      Stream stream(comm);
-      for (Scenario scenario : in_layouts_of_ht(some_of_everything(rank.count)[seed % 4])) {
-        scenario.ranks = rank.count;
-        scenario.nodes = nodes;
-        ucclEpGroupConfig_t config = of_short_chunks(scenario);
-        config.max_in_flight = seed % 2 == 0 ? 2 : 4;
-        const Group group = make_group(comm, config);
-        std::vector<Handle> handles;
-        for (int i = 0; i < config.max_in_flight; ++i) handles.push_back(make_handle(group, handle_config(scenario)));
-        for (unsigned round = 0; round < 3; ++round) {
-          const bool back = round == 2;
-          Batch batch(rank, comm, handles, back ? backward_of(scenario) : scenario, seed + (round == 0 ? 0 : 4));
-          if (round > 0) batch.halve(seed + round);
-          if (static_cast<unsigned>(rank.rank) == seed % 4) std::this_thread::sleep_for(std::chrono::milliseconds(2));
-          batch.enqueue(stream);
-          stream.synchronize();
-          batch.check();
-        }
-        no_async_error(comm);
-      }
-    });
-  }
+  const Environment asked = ring_asked("2");
+  for (unsigned seed = first_seed(); seed < first_seed() + seeds(); ++seed) run_halves(seed, by_rings);
 }
 
 TEST_CASE("rings: with send_only a dispatch is over when its first half is, and is completed all the same", "[rings]") {
-  const RingsAsked asked("2");
+  const Environment asked = ring_asked("2");
   const Nodes nodes{2, 2};
   const Scenario scenario{.ranks = 4, .experts = 8, .top_k = 3, .max_tokens = 12, .nodes = nodes};
   run_ranks(4, [&](Rank& rank) {
@@ -231,10 +161,10 @@ TEST_CASE("rings: with send_only a dispatch is over when its first half is, and 
 
 // Rows of LL, of either way, have room of their own in the same windows; halves of LL are pending while HT dispatches.
 TEST_CASE("rings: LL and HT take turns on one group", "[rings][reduced]") {
-  const RingsAsked asked("2");
+  const Environment asked = ring_asked("2");
   const Nodes nodes{2, 2};
   for (const char* copies : {"node", "rank"}) {
-    setenv("UCCLEP_LL_COPIES", copies, 1);
+    const Environment of_ll("UCCLEP_LL_COPIES", copies);
     run_ranks(4, [&](Rank& rank) {
       const std::vector<Scenario> scenarios =
           in_all_layouts({.experts = 16, .top_k = 4, .max_tokens = 11, .ll_max_tokens = 19, .nodes = nodes});
@@ -264,7 +194,6 @@ TEST_CASE("rings: LL and HT take turns on one group", "[rings][reduced]") {
       }
       no_async_error(comm);
     });
-    unsetenv("UCCLEP_LL_COPIES");
     if (reduced()) break;
   }
 }
@@ -280,7 +209,7 @@ Scenario to_the_other_node(const Nodes& nodes) {
 TEST_CASE("rings: a sender holds back what has no room yet", "[rings][reduced]") {
   const Nodes nodes{2, 2};
   for (const char* ring : {"2", "off"}) {
-    const RingsAsked asked(ring);
+    const Environment asked = ring_asked(ring);
     run_ranks(4, [&](Rank& rank) {
       const Scenario scenario = to_the_other_node(nodes);
       Comm comm(rank, in_nodes(rank, nodes, "loopback"));
@@ -300,7 +229,7 @@ TEST_CASE("rings: a sender holds back what has no room yet", "[rings][reduced]")
 // until the time is up.
 TEST_CASE("rings: a connection that breaks while a ring is full ends operations on all ranks at once",
           "[rings][reduced]") {
-  const RingsAsked asked("2");
+  const Environment asked = ring_asked("2");
   const Nodes nodes{2, 2};
   for (const int when : {9, 14, 20}) {
     const std::string transport =
@@ -337,7 +266,7 @@ struct GroupBytes {
   double said = 0, windows = 0;
 };
 GroupBytes bytes_with(const Nodes& nodes, const ucclEpGroupConfig_t& config, const char* ring, bool made) {
-  const RingsAsked asked(ring);
+  const Environment asked = ring_asked(ring);
   GroupBytes bytes;
   run_ranks(ranks_of(nodes), [&](Rank& rank) {
     Comm comm(rank, in_nodes(rank, nodes, "loopback"));
@@ -388,7 +317,7 @@ TEST_CASE("rings: by themselves they are there only where all would take too muc
 
 TEST_CASE("rings: the settings of one rank differ: refused on all, no row written, and the group works on",
           "[rings][reduced]") {
-  const RingsAsked asked("2");
+  const Environment asked = ring_asked("2");
   const Nodes nodes{2, 2};
   const Scenario common{.layout = Layout::ht_flat, .max_tokens = 16, .hidden = 64, .nodes = nodes};
   Scenario other = common;
@@ -406,6 +335,7 @@ TEST_CASE("rings: the settings of one rank differ: refused on all, no row writte
       const ucclEpAsyncError_t error = async_error(comm);
       require(error.code == ucclEpInvalidArgument && says(error.text, "hidden"),
               std::string("another record: ") + error.text);
+      exchange.check_untouched();
       rank.board.add(wrong);  // the next one may be in time to leave its record here
       rank.board.wait(wrong, static_cast<uint32_t>(rank.count));
       ok(ucclEpCommClearAsyncError(comm), "ucclEpCommClearAsyncError");
@@ -441,7 +371,7 @@ TEST_CASE("rings: ranks that are asked for different ones make no group", "[ring
 }
 
 TEST_CASE("rings: kernels of users do not receive from them", "[rings]") {
-  const RingsAsked asked("2");
+  const Environment asked = ring_asked("2");
   const Nodes nodes{2, 2};
   run_ranks(4, [&](Rank& rank) {
     const Scenario scenario = to_the_other_node(nodes);
@@ -467,7 +397,7 @@ TEST_CASE("rings: kernels of users do not receive from them", "[rings]") {
 }
 
 TEST_CASE("rings: groups with masks have none", "[rings]") {
-  const RingsAsked asked("2");
+  const Environment asked = ring_asked("2");
   const Nodes nodes{2, 2};
   run_ranks(4, [&](Rank& rank) {
     Scenario scenario = to_the_other_node({1, 1, 1, 1});  // of which sums are made

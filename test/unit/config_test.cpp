@@ -2,31 +2,15 @@
 #include "host/config.hpp"
 
 #include <catch2/catch.hpp>
-#include <cstdlib>
-#include <map>
 #include <string>
 
 #include "base/error.hpp"
+#include "support/environment.hpp"
 #include "ucclep/ucclep.h"
 
 using namespace ucclep;
 using Catch::Matchers::Contains;
-
-namespace {
-
-struct Environment {
-  explicit Environment(std::map<std::string, std::string> values) : values_(std::move(values)) {
-    for (const auto& [name, value] : values_) setenv(name.c_str(), value.c_str(), 1);
-  }
-  ~Environment() {
-    for (const auto& [name, value] : values_) unsetenv(name.c_str());
-  }
-
- private:
-  std::map<std::string, std::string> values_;
-};
-
-}  // namespace
+using test::Environment;
 
 TEST_CASE("an empty environment asks for nothing") {
   Config config = Config::from_environment();

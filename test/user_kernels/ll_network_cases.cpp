@@ -2,11 +2,11 @@
 // LL operations that a user's kernel opens, between domains: what the cases of one domain do not have. Those run
 // between virtual nodes as well (tag [nodes]).
 #include <catch2/catch.hpp>
-#include <cstdlib>
 #include <string>
 
 #include "between_domains.hpp"
 #include "receive_calls.hpp"
+#include "support/environment.hpp"
 #include "support/test_env.hpp"
 
 namespace ucclep::test {
@@ -48,10 +48,7 @@ TEST_CASE("user kernels between domains: some ranks open their operations, other
 // group whose rows go to each node once, or none.
 TEST_CASE("user kernels between domains: where rows of the host's calls cross once for each node",
           "[process][reduced]") {
-  const struct Asked {
-    Asked() { setenv("UCCLEP_LL_COPIES", "node", 1); }
-    ~Asked() { unsetenv("UCCLEP_LL_COPIES"); }
-  } asked;
+  const Environment asked("UCCLEP_LL_COPIES", "node");
   run_ll_across({2, 2}, reordering(7), {.experts = 16, .top_k = 4, .max_tokens = 9},
                 [&](Rank& rank, Session& at, const Scenario& scenario) {
                   for (uint32_t round = 1; round <= 4; ++round) {

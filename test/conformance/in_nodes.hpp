@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole cases between virtual nodes that hold for the layouts of a mode, however its rows cross.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "conformance/nodes.hpp"
+#include "conformance/scenario.hpp"
+
+namespace ucclep::test {
+
+struct InNodes {
+  bool ll = true;             // the mode
+  bool short_chunks = false;  // see of_short_chunks
+  bool gradients = false;     // they follow the last routing
+  int rounds = 3;             // routings on a handle: all slots are used again
+  int num_sms = 0;            // 0: all
+};
+
+std::vector<Scenario> in_layouts_of(bool ll, const Scenario& scenario);
+
+// A group for rows as long as a chunk: each of the short ones is a chunk, and a message, of its own.
+ucclEpGroupConfig_t of_short_chunks(const Scenario& scenario);
+
+void run_in_nodes(const Nodes& nodes, const std::string& transport, const std::vector<Scenario>& scenarios,
+                  const InNodes& how);
+// The first world with some of everything, the others with two scenarios each; reduced: two worlds, one each.
+void run_in_worlds(const std::vector<Nodes>& worlds, const InNodes& how);
+// A network that reorders, repeats and withholds; worlds and scenarios by the seed.
+void run_reordered(unsigned seed, const InNodes& how);
+// As many operations under way as may be, whole and in halves, on ranks of which each decides for itself, forward and
+// backward; a late rank.
+void run_halves(unsigned seed, const InNodes& how);
+
+}  // namespace ucclep::test
