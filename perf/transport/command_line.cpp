@@ -19,7 +19,8 @@ const char* const description =
 const char* const footer = R"(Rows of the table:
   write   messages that leave one side for the other, in thousands a second, until the
           last has arrived; GB/s are their bytes. With --both each side sends so many, and
-          the figures are those of one
+          the figures are those of one. With --pairs N so do N pairs at once, and
+          the figures are those of the slowest
   trip    a message there and one back, half the time, in us
 The median of the repeats counts. Each message is counted by its immediate, and what lies
 at the receiver after a run is compared in every byte. With --bare a program that does the
@@ -27,8 +28,8 @@ same without this library runs in turn with ours: `ratio` is the median of ours 
 next of its own; more is better for write, less for trip.
 With --as FILE the rows are what operations between nodes sent (dispatch_perf or
 combine_perf --nodes N -J FILE): a rank's bytes of one operation in as many writes, in both
-directions at once and each in a place of its own, as ranks do; and how the operation's
-time compares.
+directions at once, each in a place of its own and for all ranks at once, as operations
+do; and how the operation's time compares.
 Two processes of this machine; or on two machines: --listen PORT on one, and
 --connect HOST:PORT, which prints, on the other, with the same transport.
 Exit code: 0 = nothing is wrong, 2 = bad command line, 1 = all else.)";
@@ -45,7 +46,11 @@ void check(const TransportOptions& o) {
   require(o.seconds > 0 && o.seconds <= 60, fmt::format("-t {}: expected more than 0, at most 60", o.seconds));
   require(o.messages <= uint64_t{1} << 31, fmt::format("-m {}: expected at most 2^31", o.messages));
   require(o.repeats >= 1 && o.repeats <= 1000, fmt::format("-n {}: expected 1 to 1000", o.repeats));
-  require(o.cpus.empty() || o.cpus.size() == 2, "--cpus: expected two CPUs");
+  require(o.pairs >= 1 && o.pairs <= 64, fmt::format("--pairs {}: expected 1 to 64", o.pairs));
+  require(o.pairs == 1 || (o.bare.empty() && o.listen.empty() && o.connect.empty()),
+          "--pairs: those of one machine, without a yardstick");
+  require(o.cpus.empty() || o.cpus.size() == 2 * static_cast<size_t>(o.pairs),
+          fmt::format("--cpus: expected {} CPUs, one for each process", 2 * o.pairs));
   require(o.timeout_ms >= 1 && o.timeout_ms <= 3'600'000,
           fmt::format("--timeout-ms {}: expected 1 to 3600000", o.timeout_ms));
   require(o.listen.empty() || o.connect.empty(), "--listen and --connect are the two ends: one of them");
@@ -70,10 +75,11 @@ TransportOptions parse_transport_options(int argc, char** argv, bool* done) {
   list("-W,--window", o.windows, "Messages that are unfinished at a time; or a list (64)");
   app.add_option("--slots", o.slots, "Places that messages lie in, in turn (as many as the window)");
   app.add_flag("--both", o.both, "Both sides send at once");
+  app.add_option("--pairs", o.pairs, "Pairs of processes that do the same at once (1; with --as half of its ranks)");
   app.add_option("-t,--seconds", o.seconds, "Length of a run, about")->capture_default_str();
   app.add_option("-m,--messages", o.messages, "Messages of a run, instead of a length");
   app.add_option("-n,--repeats", o.repeats, "Runs of each row")->capture_default_str();
-  app.add_option("--memory", o.memory, "host, or pinned: windows as groups of GPUs have them, of GPU 0 and GPU 1")
+  app.add_option("--memory", o.memory, "host, or pinned: windows as groups of GPUs have them, a GPU for each process")
       ->check(CLI::IsMember({"host", "pinned"}))
       ->capture_default_str();
   app.add_option("--device", o.device, "Whose pinned memory: auto, cuda or hip")
@@ -84,7 +90,7 @@ TransportOptions parse_transport_options(int argc, char** argv, bool* done) {
   app.add_option("--bare", o.bare, "A program to compare with, such as bare_ofi of the tests");
   app.add_option("--listen", o.listen, "Wait for the other side at this port");
   app.add_option("--connect", o.connect, "Host and port of the other side");
-  list("--cpus", o.cpus, "CPU of the side that sends, and of the other, the yardstick's as well (any)");
+  list("--cpus", o.cpus, "CPU of each side that sends, then of each other, the yardstick's as well (any)");
   app.add_option("-J,--json", o.json, "Write options, environment and all samples to this file");
   app.add_option("--timeout-ms", o.timeout_ms, "Longest wait; the side that listens waits 60 times as long")
       ->capture_default_str();
@@ -96,6 +102,7 @@ TransportOptions parse_transport_options(int argc, char** argv, bool* done) {
     o.bytes.clear();
     for (const WireOperation& operation : o.operations) o.bytes.push_back(operation.bytes);
     o.both = true;
+    if (app.count("--pairs") == 0) o.pairs = std::max(1, o.operations.front().ranks / 2);
   }
   check(o);
   return o;

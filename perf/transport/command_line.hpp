@@ -9,6 +9,14 @@
 
 namespace ucclep::perf {
 
+// One of the processes that measure.
+struct Place {
+  int pair = 0, side = 0;
+
+  // As ranks of two nodes are numbered: those of side 0 come first.
+  int of_all(int pairs) const { return side * pairs + pair; }
+};
+
 struct TransportOptions {
   std::vector<std::string> arguments;  // as given, for the JSON file
   std::string transport = "loopback", nic;
@@ -17,13 +25,14 @@ struct TransportOptions {
   std::vector<int> windows = {64};
   uint64_t slots = 0;     // places that the messages of a side have, in turn; 0: as many as the window
   bool both = false;      // each side sends
+  int pairs = 1;          // that do the same at once
   double seconds = 0.2;   // of a run, about
   uint64_t messages = 0;  // of a run; 0: what takes `seconds`
   int repeats = 5;
   std::string bare;                       // the yardstick: a program
   std::vector<WireOperation> operations;  // of the file --as: they are the rows, in the place of `bytes` and `slots`
   std::string listen, connect;            // two machines: a port; host:port
-  std::vector<int> cpus;                  // of the side that sends, of the other; none: any
+  std::vector<int> cpus;                  // by Place::of_all; none: any
   int timeout_ms = 10000;
   bool corrupt = false;
   std::string json;

@@ -13,6 +13,8 @@
 namespace ucclep::perf {
 namespace {
 
+using Lead = std::function<TransportResult(const TransportRun&)>;
+
 double value_of(const TransportRun& run, double seconds) {
   const auto messages = static_cast<double>(run.messages);
   return run.test == TransportTest::write ? messages / seconds * 1e-3 : seconds / messages / 2 * 1e6;
@@ -62,15 +64,15 @@ std::vector<TransportRow> rows_of(const TransportOptions& options) {
 }
 
 // The first messages connect the two sides.
-void warm_up(Side& side, TransportRun run) {
+void warm_up(const Lead& lead, TransportRun run) {
   run.messages = std::max<uint64_t>(100, 4 * run.window);
-  side.lead(run);
+  lead(run);
 }
 
 // As many messages as take about the time that was asked for.
-uint64_t messages_for(Side& side, const TransportOptions& options, TransportRun run) {
+uint64_t messages_for(const Lead& lead, const TransportOptions& options, TransportRun run) {
   run.messages = 8 * std::max<uint64_t>(100, 4 * run.window);
-  const double seconds = side.lead(run).seconds;
+  const double seconds = lead(run).seconds;
   return std::clamp<uint64_t>(static_cast<uint64_t>(options.seconds / seconds * static_cast<double>(run.messages)),
                               run.window, 1 << 26);
 }
@@ -89,16 +91,16 @@ double TransportRow::us() const {
   return what.test == TransportTest::write ? messages / value * 1e3 : 2 * messages * value;
 }
 
-void measure_transport(Side& side, const TransportOptions& options,
+void measure_transport(const Lead& lead, const TransportOptions& options,
                        const std::function<void(const TransportRow&)>& done) {
   uint64_t number = 0;
   for (TransportRow& row : rows_of(options)) {
     row.what.number = ++number;
-    warm_up(side, row.what);
-    if (row.what.messages == 0) row.what.messages = messages_for(side, options, row.what);
+    warm_up(lead, row.what);
+    if (row.what.messages == 0) row.what.messages = messages_for(lead, options, row.what);
     for (int repeat = 0; repeat < options.repeats; ++repeat) {
       row.what.number = ++number;
-      const TransportResult result = side.lead(row.what);
+      const TransportResult result = lead(row.what);
       row.values.push_back(value_of(row.what, result.seconds));
       row.verified += result.verified;
       row.wrong += result.wrong;
@@ -106,7 +108,7 @@ void measure_transport(Side& side, const TransportOptions& options,
     }
     done(row);
   }
-  side.lead({});
+  lead({});
 }
 
 }  // namespace ucclep::perf

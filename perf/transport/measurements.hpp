@@ -18,7 +18,8 @@ struct TransportRow : Comparison {  // thousands of messages a second, or us one
   double ratio() const;  // the median of those of neighbours; 0 without a yardstick
 };
 
-void measure_transport(Side& side, const TransportOptions& options,
+// lead: takes part in a run, with all sides.
+void measure_transport(const std::function<TransportResult(const TransportRun&)>& lead, const TransportOptions& options,
                        const std::function<void(const TransportRow&)>& done);
 
 }  // namespace ucclep::perf

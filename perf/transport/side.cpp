@@ -53,12 +53,12 @@ double seconds_since(Clock::time_point begin) {
 
 }  // namespace
 
-Side::Side(int side, const TransportOptions& options, Channel channel)
-    : side_(side),
+Side::Side(Place place, const TransportOptions& options, Channel channel)
+    : side_(place.side),
       options_(options),
       channel_(std::move(channel)),
       transport_(transport::make_transport(options.transport)),
-      memory_(make_side_memory(options, side, memory_bytes(options))) {
+      memory_(make_side_memory(options, place, memory_bytes(options))) {
   const auto sends = static_cast<uint32_t>(*std::max_element(options.windows.begin(), options.windows.end()));
   endpoint_ = transport_->open({options.nic.c_str(), 1, std::max(sends + 1, 2u), std::max(2 * sends, 256u),
                                 static_cast<uint32_t>(options.timeout_ms), UCCLEP_MEMORY_HOST});
@@ -176,11 +176,12 @@ void Side::trips(const TransportRun& run) {
   }
 }
 
-TransportResult Side::lead(const TransportRun& run) {
+TransportResult Side::lead(const TransportRun& run, const std::function<void()>& ready) {
   if (run.test != TransportTest::end) begin(run);
   channel_.send(run);
   if (run.test == TransportTest::end) return {};
   channel_.receive<char>([&] { poll(); });  // the other side is ready
+  ready();
   const auto start = Clock::now();
   run.test == TransportTest::write ? write_all(run) : trips(run);
   const double seconds = seconds_since(start);

@@ -3,6 +3,7 @@
 // it sends and side 1 receives and compares, or both do both.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -31,10 +32,11 @@ struct TransportResult {
 
 class Side {
  public:
-  Side(int side, const TransportOptions& options, Channel channel);
+  Side(Place place, const TransportOptions& options, Channel channel);
 
-  TransportResult lead(const TransportRun& run);  // side 0
-  void follow();                                  // side 1: until the end
+  // Side 0. ready is called when both sides are, before the time begins.
+  TransportResult lead(const TransportRun& run, const std::function<void()>& ready = [] {});
+  void follow();  // side 1: until the end
 
  private:
   bool sends(const TransportRun& run) const { return side_ == 0 || run.both || run.test == TransportTest::trip; }

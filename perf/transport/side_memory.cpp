@@ -41,13 +41,14 @@ class GpuPinnedMemory : public SideMemory {
 
 }  // namespace
 
-std::unique_ptr<SideMemory> make_side_memory(const TransportOptions& options, int side, size_t bytes) {
+std::unique_ptr<SideMemory> make_side_memory(const TransportOptions& options, Place place, size_t bytes) {
   if (options.memory == "host") return std::make_unique<HostMemory>(bytes);
   std::string why;
   const gpu::Driver* driver = find_gpu_driver(options.device, &why);
   if (driver == nullptr) fail(ucclEpNotSupported, "pinned memory is that of a GPU: {}", why);
   gpu::DeviceOrdinal device = 0;
-  driver->check(driver->api().device_get(&device, side % driver->device_count()), "opening a device");
+  driver->check(driver->api().device_get(&device, place.of_all(options.pairs) % driver->device_count()),
+                "opening a device");
   return std::make_unique<GpuPinnedMemory>(*driver, device, bytes);
 }
 

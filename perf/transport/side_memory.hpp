@@ -17,7 +17,7 @@ class SideMemory {
   virtual transport::Memory region() const = 0;
 };
 
-// Pinned memory is that of the GPU with the side's number. Error(ucclEpNotSupported) where no GPU is.
-std::unique_ptr<SideMemory> make_side_memory(const TransportOptions& options, int side, size_t bytes);
+// Pinned memory is that of the GPU with the number of the place. Error(ucclEpNotSupported) where no GPU is.
+std::unique_ptr<SideMemory> make_side_memory(const TransportOptions& options, Place place, size_t bytes);
 
 }  // namespace ucclep::perf

@@ -44,8 +44,9 @@ Json row_json(const TransportRow& row) {
 
 TransportReport::TransportReport(const TransportOptions& options)
     : options_(options), environment_(read_environment()), start_time_(utc_now()) {
-  line("# transport_perf version {} commit {}: {}{}{}, two processes{}, {} memory", version, commit, options.transport,
-       options.nic.empty() ? "" : " on ", options.nic, options.both ? " that both send" : "", options.memory);
+  line("# transport_perf version {} commit {}: {}{}{}, {} processes{}, {} memory", version, commit, options.transport,
+       options.nic.empty() ? "" : " on ", options.nic, 2 * options.pairs, options.both ? " that all send" : "",
+       options.memory);
   line("# runs of {} s: {} of each row{}", options.seconds, options.repeats,
        options.bare.empty() ? "" : ", in turn with the yardstick");
   if (options.corrupt) line("# one bit of every run is corrupted: this run has to fail");
@@ -95,6 +96,7 @@ std::string TransportReport::write_json() const {
                 {{"transport", options_.transport},
                  {"nic", options_.nic},
                  {"memory", options_.memory},
+                 {"pairs", options_.pairs},
                  {"cpus", options_.cpus},
                  {"seconds", options_.seconds},
                  {"messages", options_.messages},

@@ -12,10 +12,11 @@
 namespace ucclep::perf {
 namespace {
 
-WireOperation operation_of(const Json& series, const Json& sent, double ranks) {
+WireOperation operation_of(const Json& series, const Json& sent, int ranks) {
   constexpr uint64_t unit = 16;
   const double messages = std::max(1.0, sent.at("messages").get<double>() / ranks);
   WireOperation operation;
+  operation.ranks = ranks;
   operation.name = series.at("name");
   operation.messages = static_cast<uint64_t>(messages + 0.5);
   const double bytes = sent.at("bytes").get<double>() / ranks / static_cast<double>(operation.messages);
@@ -36,7 +37,7 @@ std::vector<WireOperation> read_wire_file(const std::string& path) {
   if (!file) throw UsageError(fmt::format("--as {}: the file cannot be read", path));
   try {
     const Json json = Json::parse(file);
-    const auto ranks = static_cast<double>(json.at("ranks").size());
+    const auto ranks = static_cast<int>(json.at("ranks").size());
     for (const Json& result : json.at("results")) {
       for (const Json& series : result.at("series")) {
         if (!series.contains("on_the_wire")) continue;

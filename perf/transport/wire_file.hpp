@@ -10,7 +10,7 @@ namespace ucclep::perf {
 // Of one rank, on average.
 struct WireOperation {
   std::string name;  // "dispatch+combine"
-  int tokens = 0;
+  int ranks = 0, tokens = 0;
   bool low_latency = false;
   uint64_t bytes = 0, messages = 0;  // bytes: of a message
   double us = 0;                     // of the operation

@@ -51,16 +51,30 @@ def check_both(tool):
     expect(few.returncode == 2 and "--slots 15" in few.stderr, f"fewer slots than the window has: {few.stderr}")
 
 
+def check_pairs(tool):
+    """Three pairs have verified three times as much, and a mistake in any of them is seen."""
+    command = [tool, "loopback", "-b", "100", "-W", "16", "-m", "50", "-n", "1", "--pairs", "3"]
+    for more, wanted in (((), "verified 300 messages, 0 wrong"), (("--corrupt",), "verified 300 messages, 9 wrong")):
+        done = subprocess.run([*command, *more], stdout=subprocess.PIPE, text=True, check=False)
+        expect((done.returncode == 0) == (not more) and wanted in done.stdout, f"{' '.join(command)}: {done.stdout}")
+    for more, named in ((("--bare", tool), "--pairs"), (("--connect", "here:1"), "--pairs"), (("--cpus", "0,0"), "--cpus")):
+        refused = subprocess.run([*command, *more], stderr=subprocess.PIPE, text=True, check=False)
+        expect(refused.returncode == 2 and named in refused.stderr, f"{more}: {refused.stderr}")
+
+
 def check_as(tool):
-    """The 2 ranks of each file sent 4000 bytes in 10 messages in all."""
-    for mode, allowed in (("ll", lambda wire: 1.5 * wire + 25), ("ht", lambda wire: wire / 0.8)):
-        sent = {"name": "combine", "time": "host_us", "host_us": {"p50": 123.0}, "on_the_wire": {"bytes": 4000, "messages": 10}}
-        operations = {"options": {"mode": mode}, "ranks": [{}, {}], "results": [{"tokens": 8, "series": [{"name": "update"}, sent]}]}
+    """The ranks of each file sent 2000 bytes in 5 messages each."""
+    for mode, ranks, allowed in (("ll", 2, lambda wire: 1.5 * wire + 25), ("ht", 4, lambda wire: wire / 0.8)):
+        wire = {"bytes": 2000 * ranks, "messages": 5 * ranks}
+        sent = {"name": "combine", "time": "host_us", "host_us": {"p50": 123.0}, "on_the_wire": wire}
+        operations = {"options": {"mode": mode}, "ranks": ranks * [{}], "results": [{"tokens": 8, "series": [{"name": "update"}, sent]}]}
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "operations.json")
             with open(path, "w", encoding="utf-8") as file:
                 json.dump(operations, file)
-            rows = run(tool, "loopback", "--as", path)["results"]
+            result = run(tool, "loopback", "--as", path)
+        rows = result["results"]
+        expect(result["options"]["pairs"] == ranks // 2, f"{result['options']['pairs']} pairs for {ranks} ranks")
         expect(len(rows) == 1, f"{len(rows)} rows for one operation")
         row, operation = rows[0], rows[0]["operation"]
         expect([row[key] for key in ("name", "bytes", "messages", "slots", "both")] == ["write", 400, 5, 5, True], f"it was repeated as {row}")
@@ -89,6 +103,7 @@ def main(tool, bare):
             check_row(row, bool(more))
     check_as(tool)
     check_both(tool)
+    check_pairs(tool)
     port = str(free_port())
     options = ["loopback", "-b", "64", "-m", "100", "-n", "1"]
     with subprocess.Popen([tool, *options, "--listen", port]) as other:
