@@ -239,6 +239,25 @@ TEST_CASE("kill -9 of two ranks, one shortly after the other: the others go on",
   }
 }
 
+// The death ends what waits for rows, and the mend waits for those of rank 2, which is late.
+TEST_CASE("abort from another thread ends a mend", "[process][killed][masks]") {
+  const Scenario scenario = lines(Layout::ll_expert_major);
+  run_ranks(ranks, {.processes = true, .killed = {missing}}, [&](Rank& rank) {
+    Masked at(rank, scenario, 20000);
+    round_trip(rank, at.comm, at.handle, at.stream, scenario);
+    meet(rank, 0);
+    if (rank.rank == missing) kill(getpid(), SIGKILL);
+    if (rank.rank < 2) {
+      Exchange exchange(rank, at.comm, scenario, 2);
+      update_and_dispatch(exchange, at);
+      exchange.combine(at.handle, at.stream);
+      is_aborted(at, exchange, std::chrono::milliseconds(500));
+    }
+    rank.board.add(1);
+    rank.board.wait(1, ranks - 1, 60);
+  });
+}
+
 // Says in a group's words what is said of a rank that dies, as soon as the mend of a dispatch has asked for it again.
 class DiesMeanwhile {
  public:

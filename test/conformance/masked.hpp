@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "conformance/exchange.hpp"
@@ -129,6 +130,26 @@ inline void hears(const Rank& rank, auto& at, const Scenario& scenario) {
   at.stream.synchronize();
   exchange.check_untouched();
   has_heard(rank, at, exchange);
+}
+
+// Another thread aborts, after a while, what waits for a rank with a time limit of 20 s.
+inline void is_aborted(auto& at, Exchange& exchange, std::chrono::milliseconds after) {
+  Clock::time_point begin;
+  std::thread other([&] {
+    std::this_thread::sleep_for(after);
+    begin = Clock::now();
+    ok(ucclEpCommAbort(at.comm), "ucclEpCommAbort");
+  });
+  const ucclEpResult_t result = ucclEpStreamSynchronize(at.comm, at.stream);
+  other.join();
+  const double took = seconds_since(begin);
+  answered(result, ucclEpAborted, at.comm, "ucclEpStreamSynchronize");
+  require(took < 10, "it took " + std::to_string(took) + " s");
+  require(async_error(at.comm).code == ucclEpAborted, "the record is another");
+  require(exchange.try_dispatch(at.handle, at.stream) == ucclEpAborted, "a later dispatch was not refused");
+  const int mask[ranks] = {1, 1, 1, 1};
+  require(ucclEpMaskUpdate(at.group, mask, at.stream) == ucclEpAborted, "MaskUpdate was not refused");
+  require(ucclEpMaskClear(at.group, at.stream) == ucclEpAborted, "MaskClear was not refused");
 }
 
 inline void comes_back(const Rank& rank, auto& at, const Scenario& scenario) {

@@ -213,7 +213,9 @@ void run_seed(unsigned seed, const std::string& inner, const Record& record) {
   for (const auto& [shape, pairs] : share_of(seed)) {
     const Nodes& nodes = shapes()[shape];
     run_ranks_of_seed(ranks_of(nodes), seed, inner, [&, &of_shape = pairs](Rank& rank) {
-      Comm comm(rank, in_nodes(rank, nodes, transport.c_str()));
+      ucclEpCommConfig_t config = in_nodes(rank, nodes, transport.c_str());
+      config.proxy_threads = static_cast<int>(1 + seed % 2);
+      Comm comm(rank, config);
       Stream stream(comm);
       for (const Pair& pair : of_shape) {
         try {
