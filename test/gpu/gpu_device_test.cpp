@@ -4,6 +4,7 @@
 
 #include <catch2/catch.hpp>
 #include <iostream>
+#include <thread>
 #include <vector>
 
 #include "device/gpu_driver/gpu_device.hpp"
@@ -180,6 +181,38 @@ TEST_CASE("gpu: memory is handed to NICs, and flushed, where the driver says tha
     for (const NicWritesReach readers : {NicWritesReach::owner, NicWritesReach::all_devices}) {
       if (nics.facts().writes.flushes) nics.flush(readers);
     }
+  }
+}
+
+// A kernel of a rank whose peer does not come, and others behind it, as an operation and its mend are.
+TEST_CASE("gpu: a word is written while a kernel runs and others wait behind it", "[gpu]") {
+  constexpr unsigned ranks = 2, words = 1024, behind = 3;
+  for (const auto& device : open_all()) {
+    INFO(device->traits().name);
+    const auto window = device->share(put_signal_window_bytes(ranks, words));
+    device->allow(*window);
+    auto* counts = static_cast<uint64_t*>(device->alloc(64));
+    PutSignalArgs args{};
+    args.ranks = ranks;
+    args.words = words;
+    args.epoch = 1;
+    args.limit_ns = 30'000'000'000;
+    for (unsigned r = 0; r < ranks; ++r) args.windows[r] = static_cast<unsigned char*>(window->data());
+    args.rank = 1;  // its own row is there, and rank 0's never
+    args.wrong = counts;
+    args.timed_out = counts + 1;
+    args.abort_word = reinterpret_cast<uint32_t*>(counts + 2);
+    const ucclEpStream_t stream = device->stream_create();
+    for (unsigned i = 0; i <= behind; ++i) {
+      device->launch({"put_signal"}, {device->traits().num_sms, 512, 0}, &args, sizeof args, stream);
+    }
+    CHECK(device->stream_synchronize(stream, 100) == ucclEpTimeout);
+    std::thread other([&] { device->poke(reinterpret_cast<uint32_t*>(counts + 2), 1); });
+    CHECK(device->stream_synchronize(stream, 10'000) == ucclEpSuccess);
+    other.join();
+    REQUIRE(device->stream_synchronize(stream, timeout_ms) == ucclEpSuccess);
+    device->stream_destroy(stream);
+    device->free(counts);
   }
 }
 
