@@ -17,7 +17,7 @@
 namespace ucclep::doubles {
 namespace {
 
-constexpr size_t granularity = 2 << 20;
+constexpr size_t granularity = 64 << 10;  // a small one: tests make thousands of windows
 
 struct Allocation {
   Allocation(Fd memory, bool exportable, size_t bytes, DeviceOrdinal device = -1, bool for_nics = false)

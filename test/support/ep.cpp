@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/ep.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -130,8 +131,11 @@ namespace {
 
 constexpr size_t margin = 256;  // keeps the alignment that token rows need
 
-uint8_t pattern(size_t at) {
-  return static_cast<uint8_t>(0xc3 ^ (at * 89 + (at >> 8) * 37));
+// It repeats itself after 65536 bytes.
+std::vector<uint8_t> make_pattern() {
+  std::vector<uint8_t> bytes(1 << 16);
+  for (size_t at = 0; at < bytes.size(); ++at) bytes[at] = static_cast<uint8_t>(0xc3 ^ (at * 89 + (at >> 8) * 37));
+  return bytes;
 }
 
 }  // namespace
@@ -203,15 +207,21 @@ uint8_t* Tensor::element(int64_t row, int64_t column) {
 }
 
 void Tensor::fill_row(int64_t row, const void* bytes) {
-  const size_t size = element_bytes(tensor_.dtype);
-  for (int64_t column = 0; column < columns(); ++column) {
-    std::memcpy(element(row, column), static_cast<const uint8_t*>(bytes) + static_cast<size_t>(column) * size, size);
+  const size_t size = element_bytes(tensor_.dtype), step = static_cast<size_t>(strides_.back()) * size;
+  const auto count = static_cast<size_t>(columns());
+  uint8_t* const first = this->row(row);
+  if (step == size) {
+    std::memcpy(first, bytes, count * size);
+    return;
+  }
+  for (size_t column = 0; column < count; ++column) {
+    std::memcpy(first + column * step, static_cast<const uint8_t*>(bytes) + column * size, size);
   }
 }
 
 void Tensor::zero_row(int64_t row) {
-  for (int64_t column = 0; column < columns(); ++column)
-    std::memset(element(row, column), 0, element_bytes(tensor_.dtype));
+  const std::vector<uint8_t> zeros(static_cast<size_t>(columns()) * element_bytes(tensor_.dtype));
+  fill_row(row, zeros.data());
 }
 
 void Tensor::set_integer(int64_t row, int64_t column, int64_t value) {
@@ -225,7 +235,10 @@ void Tensor::set_integers(const std::vector<int64_t>& values) {
 }
 
 void Tensor::poison() {
-  for (size_t i = 0; i < image_.size(); ++i) image_[i] = pattern(i);
+  static const std::vector<uint8_t> pattern = make_pattern();
+  for (size_t at = 0; at < image_.size(); at += pattern.size()) {
+    std::memcpy(image_.data() + at, pattern.data(), std::min(pattern.size(), image_.size() - at));
+  }
   upload();
 }
 
