@@ -3,60 +3,18 @@
 #include "transport/faulty/faulty.hpp"
 
 #include <algorithm>
-#include <array>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <cstring>
-#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/error.hpp"
+#include "transport/pair.hpp"
 
 namespace ucclep::transport {
 namespace {
-
-// Two endpoints of one thread; 0 writes to 1.
-struct Pair {
-  static constexpr uint64_t window_bytes = 1 << 16;
-
-  explicit Pair(const std::string& name) : transport(make_transport(name)) {
-    const Config config{nullptr, 2, 256, 4096, 20000, 0};
-    Key keys[2];
-    for (int i = 0; i < 2; ++i) {
-      endpoint[i] = transport->open(config);
-      window[i].resize(window_bytes);
-      const Memory memory{UCCLEP_MEMORY_HOST, 0, window[i].data(), window_bytes, -1, 0};
-      region[i] = endpoint[i]->register_region(memory, &keys[i]);
-    }
-    for (uint32_t i = 0; i < 2; ++i) endpoint[i]->connect(1 - i, i, endpoint[1 - i]->address());
-    remote = endpoint[0]->import_region(1, keys[1]);
-  }
-
-  Operation write(uint32_t number, uint64_t bytes) const {
-    return {.kind = UCCLEP_OPERATION_WRITE,
-            .flags = UCCLEP_OPERATION_IMM,
-            .local_region = region[0],
-            .remote_region = remote,
-            .local_offset = number * bytes,
-            .remote_offset = number * bytes,
-            .bytes = bytes,
-            .cookie = number,
-            .imm = number};
-  }
-
-  std::vector<Completion> poll(int of) {
-    std::array<Completion, 64> completions;
-    const uint32_t count = endpoint[of]->poll(completions);
-    return {completions.begin(), completions.begin() + count};
-  }
-
-  std::unique_ptr<Transport> transport;
-  std::unique_ptr<Endpoint> endpoint[2];
-  std::vector<char> window[2];
-  uint32_t region[2], remote = 0;
-};
 
 constexpr uint32_t writes = 200;
 constexpr uint64_t bytes = 64;

@@ -23,6 +23,9 @@ namespace loopback {
 namespace {
 
 constexpr uint32_t smallest_ring = 64;
+// Bytes that are copied before arrivals are looked at again, or an operation that is longer. Who copied all that is
+// posted would see what comes meanwhile when it is over.
+constexpr uint64_t burst = 64 << 10;
 
 struct Connection {
   std::shared_ptr<Segment> peer;
@@ -104,13 +107,14 @@ class LoopbackEndpoint : public Endpoint {
   uint32_t post(uint32_t peer, std::span<const Operation> operations) noexcept override {
     uint32_t taken = 0;
     while (taken < operations.size() && sends_.take(peer, operations[taken])) ++taken;
-    advance(peer);
+    uint64_t left = burst;
+    advance(peer, left);
     return taken;
   }
 
   uint32_t poll(std::span<Completion> completions) noexcept override {
     if (sends_.watch()) look_after_peers();
-    for (uint32_t peer = 0; peer < connections_.size() && sends_.anything_waits(); ++peer) advance(peer);
+    if (sends_.anything_waits()) advance_all();
     // In turns, so that neither keeps the other from a caller with little room.
     arrivals_first_ = !arrivals_first_;
     uint32_t count = arrivals_first_ ? take_arrivals(completions) : sends_.report(completions);
@@ -130,11 +134,21 @@ class LoopbackEndpoint : public Endpoint {
     return ended ? Standing::ended : Standing::connected;
   }
 
-  // Carries out what waits for the peer, as far as its ring has room.
-  void advance(uint32_t number) noexcept {
+  // In turns, so that each peer is once the first.
+  void advance_all() noexcept {
+    const auto peers = static_cast<uint32_t>(connections_.size());
+    uint64_t left = burst;
+    for (uint32_t i = 0; i < peers && left > 0; ++i) {
+      first_peer_ = first_peer_ + 1 < peers ? first_peer_ + 1 : 0;
+      advance(first_peer_, left);
+    }
+  }
+
+  // Carries out what waits for the peer, as far as its ring has room and the burst allows.
+  void advance(uint32_t number, uint64_t& left) noexcept {
     if (!connections_[number]) return;
     Connection& connection = *connections_[number];
-    for (uint32_t slot = sends_.next(number); slot != SendTable::none; slot = sends_.next(number)) {
+    for (uint32_t slot = sends_.next(number); slot != SendTable::none && left > 0; slot = sends_.next(number)) {
       const Standing standing = standing_of(connection);
       if (standing == Standing::closed) return lose(number, ucclEpRemoteError, "has closed its endpoint");
       if (standing == Standing::ended) return lose(number, ucclEpRemoteError, "has ended the connection");
@@ -142,6 +156,7 @@ class LoopbackEndpoint : public Endpoint {
       const bool with_imm = (operation.flags & UCCLEP_OPERATION_IMM) != 0;
       if (!connection.out.open() || (with_imm && connection.out.full())) return;
       if (!copy(number, operation)) return;
+      left -= std::min(left, operation.bytes);
       if (with_imm) connection.out.push(operation.imm, operation.bytes);
       sends_.begin(slot);
       sends_.returned(slot);
@@ -220,7 +235,7 @@ class LoopbackEndpoint : public Endpoint {
   RemoteRegions<PeerRegion> remote_;
   std::vector<std::optional<Connection>> connections_;
   Traits traits_;
-  uint32_t first_ring_ = 0;
+  uint32_t first_ring_ = 0, first_peer_ = 0;
   bool arrivals_first_ = false;
 };
 
