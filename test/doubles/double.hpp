@@ -33,7 +33,7 @@ using namespace gpu;
 constexpr unsigned wave = VENDOR(32, 64);
 
 // Codes of both drivers besides those that the library knows.
-constexpr Code invalid_value = 1, invalid_device = 101, invalid_context = 201, invalid_handle = 400, not_found = 500,
+constexpr Code invalid_value = 1, invalid_device = 101, invalid_context = 201, invalid_handle = 400,
                already_registered = 712, not_registered = 713, launch_failed = 719, cooperative_launch_too_large = 720,
                not_supported = 801, unknown = 999;
 

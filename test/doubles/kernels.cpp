@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Modules and launches: the library's kernels for the host, by the names that they have in GPU code. A kernel gets the
 // bytes that the launch's parameters point to.
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <string>
@@ -15,11 +16,16 @@
 namespace ucclep::doubles {
 namespace {
 
+struct LoadedModule;
 struct LoadedFunction {
   const executor::KernelRegistration* kernel;
+  LoadedModule* module;
   unsigned most_shared_bytes;
 };
-using LoadedModule = std::map<std::string, LoadedFunction>;
+struct LoadedModule {
+  std::map<std::string, LoadedFunction> functions;
+  std::atomic<bool> launched = false;
+};
 
 std::mutex mutex;
 std::map<Module, std::unique_ptr<LoadedModule>> modules;
@@ -66,7 +72,10 @@ Code module_function(Function* function, Module module, const char* name) {
     expect(text.starts_with(prefix), not_found);
     const auto* kernel = executor::find_kernel(wave, name + prefix.size());
     expect(kernel != nullptr, not_found);
-    const auto [entry, is_new] = module_of(module).try_emplace(name, LoadedFunction{kernel, most_shared_by_default});
+    LoadedModule& loaded = module_of(module);
+    const auto [entry, is_new] =
+        loaded.functions.try_emplace(name, LoadedFunction{kernel, &loaded, most_shared_by_default});
+    expect(!is_new || !loaded.launched, not_supported);  // a driver would load it now, and wait for what runs
     *function = reinterpret_cast<Function>(&entry->second);
   });
 }
@@ -84,6 +93,7 @@ Code launch(Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z
     Gpu& gpu = current_gpu();
     expect(!gpu.faulted, launch_failed);
     const LoadedFunction& loaded = function_of(function);
+    loaded.module->launched = true;
     expect(grid_x != 0 && grid_y == 1 && grid_z == 1 && block_x != 0 && block_x <= 1024 && block_y == 1 && block_z == 1,
            invalid_value);
     expect(shared <= loaded.most_shared_bytes, invalid_value);

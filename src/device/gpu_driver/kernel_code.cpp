@@ -5,6 +5,7 @@
 
 #include "base/log.hpp"
 #include "device/kernels/gpu_code.hpp"
+#include "device/kernels/kernel_names.hpp"
 
 namespace ucclep::gpu {
 
@@ -12,6 +13,10 @@ namespace {
 
 bool is_for(const GpuCode& blob, const Driver& driver) {
   return std::string_view(blob.target).starts_with(driver.facts().code) && !blob.code.empty();
+}
+
+std::string symbol_of(const char* name) {
+  return std::string("ucclep_") + name;
 }
 
 [[noreturn]] void refuse(const std::string& device_name) {
@@ -36,6 +41,7 @@ KernelCode::KernelCode(const Driver& driver, Context context, size_t shared_byte
     const Code loaded = driver.api().module_load(&module_, blob.code.data());
     if (loaded == success) {
       log::info("device", "{}: the code for {}", device_name, blob.target);
+      load_all();
       return;
     }
     if (loaded != no_binary_for_gpu) driver.check(loaded, "loading the library's kernels");
@@ -48,18 +54,35 @@ KernelCode::~KernelCode() {
        [this](const DriverApi& api) { return api.module_unload(module_); });
 }
 
-Function KernelCode::find(const char* name) {
-  std::lock_guard lock(mutex_);
-  Function& function = functions_[name];
-  if (function != nullptr) return function;
-  const OutsideCapture outside(driver_);
-  Function found = nullptr;
-  const std::string symbol = std::string("ucclep_") + name;
-  driver_.check(driver_.api().module_function(&found, module_, symbol.c_str()), symbol.c_str());
+// A driver loads a kernel when it is first asked for, and then waits for kernels that run, and all that comes after
+// waits with it: also the word that would have ended those.
+void KernelCode::load_all() {
+  try {
+    for (const char* name : kernel_names()) load(name);
+  } catch (...) {
+    driver_.api().module_unload(module_);
+    throw;
+  }
+}
+
+Function KernelCode::load(const char* name) {
+  Function function = nullptr;
+  const std::string symbol = symbol_of(name);
+  const Code code = driver_.api().module_function(&function, module_, symbol.c_str());
+  if (code == not_found) return nullptr;
+  driver_.check(code, symbol.c_str());
   driver_.check(
-      driver_.api().function_set_attribute(found, function_max_dynamic_shared, static_cast<int>(shared_bytes_)),
+      driver_.api().function_set_attribute(function, function_max_dynamic_shared, static_cast<int>(shared_bytes_)),
       "asking for a block's shared memory");
-  function = found;
+  return functions_[name] = function;
+}
+
+Function KernelCode::find(const char* name) {
+  const std::lock_guard lock(mutex_);
+  if (const auto known = functions_.find(name); known != functions_.end()) return known->second;
+  const OutsideCapture outside(driver_);
+  const Function function = load(name);  // of a test, which has code of its own
+  if (function == nullptr) driver_.check(not_found, symbol_of(name).c_str());
   return function;
 }
 

@@ -24,6 +24,9 @@ class KernelCode {
   Function find(const char* name);
 
  private:
+  void load_all();
+  Function load(const char* name);  // NULL: the code has none of that name
+
   const Driver& driver_;
   Context context_;
   size_t shared_bytes_;
