@@ -4,7 +4,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <functional>
@@ -49,12 +48,12 @@ bool follow(const TransportOptions& options, int pair, Fd socket) {
 bool lead(const TransportOptions& options, Fd socket, OtherPairs others) {
   Side side = open_side(options, {.pair = 0, .side = 0}, std::move(socket));
   TransportReport report(options);
-  const auto run_all = [&](const TransportRun& run) {
+  const auto run_everywhere = [&](const TransportRun& run) {
     others.begin(run);
     const TransportResult own = side.lead(run, [&] { others.start(); });
     return others.slowest(own);
   };
-  measure_transport(run_all, options, [&](const TransportRow& row) { report.row(row); });
+  measure_transport(run_everywhere, options, [&](const TransportRow& row) { report.row(row); });
   return report.close();
 }
 
@@ -88,11 +87,13 @@ class Children {
   }
   // Whether all of them ended well.
   bool wait() const {
-    return std::ranges::all_of(pids_, [](pid_t pid) {
+    bool good = true;
+    for (const pid_t pid : pids_) {
       int status = 0;
       waitpid(pid, &status, 0);
-      return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-    });
+      good = good && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    }
+    return good;
   }
 
  private:
