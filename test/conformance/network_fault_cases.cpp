@@ -28,19 +28,12 @@ Scenario some(int ranks) {
   return {.layout = Layout::ll_rank_major, .ranks = ranks, .experts = 2 * ranks};
 }
 
-// One proxy thread, whose one endpoint numbers all ranks of the other node: settings of `faulty` mean those numbers.
-ucclEpCommConfig_t by_one_thread(const Rank& rank, int ranks_per_node, const char* transport) {
-  ucclEpCommConfig_t config = in_nodes_of(rank, ranks_per_node, transport);
-  config.proxy_threads = 1;
-  return config;
-}
-
 // A group that has done nothing yet.
 struct World {
   World(Rank& world_rank, const Scenario& what, int ranks_per_node, const char* transport, int timeout_ms)
       : rank(world_rank),
         scenario(what),
-        comm(rank, by_one_thread(rank, ranks_per_node, transport)),
+        comm(rank, by_one_thread(in_nodes_of(rank, ranks_per_node, transport))),
         group(make_group(comm, with_timeout(timeout_ms))),
         handle(make_handle(group, handle_config(scenario))),
         stream(comm),
@@ -136,7 +129,7 @@ TEST_CASE("network fault: a connection that breaks ends operations on all ranks 
 // lost, and a last one without them. Nobody's time is up on the way.
 void lose_peers(Rank& rank, const char* transport, const std::vector<int>& lost) {
   const Scenario scenario = masked::lines(Layout::ll_rank_major);
-  masked::Masked at(rank, by_one_thread(rank, 2, transport), scenario, long_ms);
+  masked::Masked at(rank, by_one_thread(in_nodes_of(rank, 2, transport)), scenario, long_ms);
   const auto begin = Clock::now();
   for (uint64_t round = 1; round <= 8; ++round) {
     Exchange exchange(rank, at.comm, scenario, round);
@@ -189,7 +182,7 @@ TEST_CASE("network fault: a NIC that dies ends operations on all ranks at once",
 // Operations over a transport that holds all of them up for so long, once: they are right in the end.
 void sit_out(Rank& rank, const char* transport, milliseconds held_up) {
   const Scenario scenario = some(4);
-  Comm comm(rank, by_one_thread(rank, 2, transport));
+  Comm comm(rank, by_one_thread(in_nodes_of(rank, 2, transport)));
   Group group = make_group(comm, group_config({scenario}));
   Handle handle = make_handle(group, handle_config(scenario));
   Stream stream(comm);

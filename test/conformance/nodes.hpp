@@ -35,6 +35,12 @@ inline ucclEpCommConfig_t in_nodes_of(const Rank& rank, int size, const char* tr
   return config;
 }
 
+// By one proxy thread, whose one endpoint numbers all ranks of other nodes: settings of `faulty` mean those numbers.
+inline ucclEpCommConfig_t by_one_thread(ucclEpCommConfig_t config) {
+  config.proxy_threads = 1;
+  return config;
+}
+
 // UCCLEP_TEST_TRANSPORT, for cases that hold over all of them.
 inline std::string transport_under_test() {
   const char* asked = std::getenv("UCCLEP_TEST_TRANSPORT");

@@ -22,7 +22,9 @@ const char* const networks[] = {nullptr, "faulty:seed=11,delay=40:loopback"};
 class MaskedChannel : public Channel {
  public:
   MaskedChannel(const Rank& rank, const char* network, int timeout_ms)
-      : Channel(rank, network == nullptr ? comm_config(rank) : in_nodes_of(rank, 2, network), bytes, timeout_ms, true) {
+      : MaskedChannel(rank, network == nullptr ? comm_config(rank) : in_nodes_of(rank, 2, network), timeout_ms) {}
+  MaskedChannel(const Rank& rank, const ucclEpCommConfig_t& config, int timeout_ms)
+      : Channel(rank, config, bytes, timeout_ms, true) {
     args.scope = ChannelScope::warp;
     args.rounds = 2;
     meet(rank, 0);
@@ -139,7 +141,8 @@ TEST_CASE("channel with masks: nothing goes to a masked rank, and nothing comes 
 TEST_CASE("channel with masks: puts that do not get there lose their rank, and no other",
           "[process][host][apart][masked]") {
   run_ranks(ranks, [](Rank& rank) {
-    MaskedChannel channel(rank, "faulty:outage=1,peer=1,ms=3500:loopback", short_ms);
+    MaskedChannel channel(rank, by_one_thread(in_nodes_of(rank, 2, "faulty:outage=1,peer=1,ms=3500:loopback")),
+                          short_ms);
     channel.args.rounds = 1;
     const bool came = rank.rank == 0 ? channel.all_true("meet") : channel.barrier();
     const std::vector<int64_t> mask = mask_of(channel);
