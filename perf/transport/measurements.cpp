@@ -13,8 +13,6 @@
 namespace ucclep::perf {
 namespace {
 
-using Lead = std::function<TransportResult(const TransportRun&)>;
-
 double value_of(const TransportRun& run, double seconds) {
   const auto messages = static_cast<double>(run.messages);
   return run.test == TransportTest::write ? messages / seconds * 1e-3 : seconds / messages / 2 * 1e6;

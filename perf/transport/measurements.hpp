@@ -18,8 +18,10 @@ struct TransportRow : Comparison {  // thousands of messages a second, or us one
   double ratio() const;  // the median of those of neighbours; 0 without a yardstick
 };
 
-// lead: takes part in a run, with all sides.
-void measure_transport(const std::function<TransportResult(const TransportRun&)>& lead, const TransportOptions& options,
+// Leads a run of all sides.
+using Lead = std::function<TransportResult(const TransportRun&)>;
+
+void measure_transport(const Lead& lead, const TransportOptions& options,
                        const std::function<void(const TransportRow&)>& done);
 
 }  // namespace ucclep::perf

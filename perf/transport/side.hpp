@@ -35,7 +35,7 @@ class Side {
   Side(Place place, const TransportOptions& options, Channel channel);
 
   // Side 0. ready is called when both sides are, before the time begins.
-  TransportResult lead(const TransportRun& run, const std::function<void()>& ready = [] {});
+  TransportResult lead(const TransportRun& run, const std::function<void()>& ready);
   void follow();  // side 1: until the end
 
  private:
