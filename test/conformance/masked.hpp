@@ -135,14 +135,16 @@ inline void hears(const Rank& rank, auto& at, const Scenario& scenario) {
 // Another thread aborts, after a while, what waits for a rank with a time limit of 20 s.
 inline void is_aborted(auto& at, Exchange& exchange, std::chrono::milliseconds after) {
   Clock::time_point begin;
+  ucclEpResult_t abort = ucclEpSuccess;
   std::thread other([&] {
     std::this_thread::sleep_for(after);
     begin = Clock::now();
-    ok(ucclEpCommAbort(at.comm), "ucclEpCommAbort");
+    abort = ucclEpCommAbort(at.comm);
   });
   const ucclEpResult_t result = ucclEpStreamSynchronize(at.comm, at.stream);
   other.join();
   const double took = seconds_since(begin);
+  ok(abort, "ucclEpCommAbort");
   answered(result, ucclEpAborted, at.comm, "ucclEpStreamSynchronize");
   require(took < 10, "it took " + std::to_string(took) + " s");
   require(async_error(at.comm).code == ucclEpAborted, "the record is another");

@@ -5,13 +5,13 @@
 #include <catch2/catch.hpp>
 #include <iostream>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "device/gpu_driver/gpu_device.hpp"
 #include "device/gpu_driver/gpu_traits.hpp"
 #include "device/kernels/put_signal.hpp"
 #include "device/kernels/simt_check.hpp"
+#include "device/kernels/trace_clock.hpp"
 #include "support/test_env.hpp"
 
 namespace ucclep {
@@ -185,46 +185,41 @@ TEST_CASE("gpu: memory is handed to NICs, and flushed, where the driver says tha
   }
 }
 
-// A kernel of a rank whose peer does not come, and others behind it, as an operation and its mend are.
-void write_word_while_waiting(Device& device, size_t shared_bytes, size_t shared_behind) {
-  constexpr unsigned ranks = 2, words = 1024, behind = 3;
-  const auto window = device.share(put_signal_window_bytes(ranks, words));
-  device.allow(*window);
-  auto* counts = static_cast<uint64_t*>(device.alloc(64));
-  PutSignalArgs args{};
-  args.ranks = ranks;
-  args.rank = 1;  // its own row is there, and rank 0's never
-  args.words = words;
-  args.epoch = 1;
-  args.limit_ns = 30'000'000'000;
-  for (unsigned r = 0; r < ranks; ++r) args.windows[r] = static_cast<unsigned char*>(window->data());
-  args.wrong = counts;
-  args.timed_out = counts + 1;
-  auto* const abort_word = reinterpret_cast<uint32_t*>(counts + 2);
-  args.abort_word = abort_word;
-  const ucclEpStream_t stream = device.stream_create();
-  for (unsigned i = 0; i <= behind; ++i) {
-    const size_t shared = i == 0 ? shared_bytes : shared_behind;
-    device.launch({.name = "put_signal", .meets = false}, {device.traits().num_sms, 512, shared}, &args, sizeof args,
-                  stream);
-  }
-  CHECK(device.stream_synchronize(stream, 100) == ucclEpTimeout);
-  std::thread other([&] { device.poke(abort_word, 1); });
-  CHECK(device.stream_synchronize(stream, 10'000) == ucclEpSuccess);
-  other.join();
-  REQUIRE(device.stream_synchronize(stream, timeout_ms) == ucclEpSuccess);
-  device.stream_destroy(stream);
-  device.free(counts);
-}
-
-TEST_CASE("gpu: a word is written while a kernel runs and others wait behind it", "[gpu]") {
+// A kernel of a rank whose peer does not come, and one behind it that has not run before, as a mend behind its
+// operation.
+TEST_CASE("gpu: a word is written while a kernel runs and another waits behind it", "[gpu]") {
+  constexpr unsigned ranks = 2, words = 1024;
   for (const auto& device : open_all()) {
     INFO(device->traits().name);
-    const size_t all = device->traits().shared_bytes - 1024;  // a kernel may have some of its own
-    for (const auto& [shared, behind] : {std::pair<size_t, size_t>{0, 0}, {all, all}, {all, 0}, {0, all}}) {
-      INFO(shared << " bytes of shared memory, and " << behind << " behind it");
-      write_word_while_waiting(*device, shared, behind);
-    }
+    const auto window = device->share(put_signal_window_bytes(ranks, words));
+    device->allow(*window);
+    auto* counts = static_cast<uint64_t*>(device->alloc(64));
+    auto* now_ns = static_cast<uint64_t*>(device->alloc_host(sizeof(uint64_t)));
+    PutSignalArgs args{};
+    args.ranks = ranks;
+    args.rank = 1;  // its own row is there, and rank 0's never
+    args.words = words;
+    args.epoch = 1;
+    args.limit_ns = 30'000'000'000;
+    for (unsigned r = 0; r < ranks; ++r) args.windows[r] = static_cast<unsigned char*>(window->data());
+    args.wrong = counts;
+    args.timed_out = counts + 1;
+    auto* const abort_word = reinterpret_cast<uint32_t*>(counts + 2);
+    args.abort_word = abort_word;
+    const TraceClockArgs behind{now_ns};
+    const ucclEpStream_t stream = device->stream_create();
+    device->launch({.name = "put_signal", .meets = false}, {1, 512, 0}, &args, sizeof args, stream);
+    device->launch({.name = "trace_clock", .meets = false}, {1, device->traits().wave, 0}, &behind, sizeof behind,
+                   stream);
+    CHECK(device->stream_synchronize(stream, 100) == ucclEpTimeout);
+    std::thread other([&] { device->poke(abort_word, 1); });
+    CHECK(device->stream_synchronize(stream, 10'000) == ucclEpSuccess);
+    other.join();
+    REQUIRE(device->stream_synchronize(stream, timeout_ms) == ucclEpSuccess);
+    CHECK(*now_ns != 0);
+    device->stream_destroy(stream);
+    device->free_host(now_ns);
+    device->free(counts);
   }
 }
 

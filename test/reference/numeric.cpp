@@ -11,7 +11,7 @@
 namespace ucclep::reference {
 namespace {
 
-// Of a normal number. Tests ask for millions of them: std::ldexp takes ten times as long.
+// Of a normal number. Tests ask for millions of them.
 double power_of_two(int exponent) {
   return std::bit_cast<double>(static_cast<uint64_t>(exponent + 1023) << 52);
 }
