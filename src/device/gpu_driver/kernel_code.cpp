@@ -54,8 +54,8 @@ KernelCode::~KernelCode() {
        [this](const DriverApi& api) { return api.module_unload(module_); });
 }
 
-// A driver loads a kernel when it is first asked for, and then waits for kernels that run, and all that comes after
-// waits with it: also the word that would have ended those.
+// A driver may load a kernel when it is first asked for, and wait for kernels that run, and all that comes after waits
+// with it: also the word that would end those (docs/decisions.md).
 void KernelCode::load_all() {
   try {
     for (const char* name : kernel_names()) load(name);
