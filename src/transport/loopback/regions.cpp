@@ -12,6 +12,7 @@
 #include "base/deadline.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "transport/loopback/nic_copy.hpp"
 
 namespace ucclep::transport::loopback {
 namespace {
@@ -127,7 +128,7 @@ PeerRegion::Outcome PeerRegion::copy(bool write, char* local, uint64_t offset, u
   if (offset > bytes_ || bytes > bytes_ - offset) return Outcome::outside;
   entry_->users.fetch_add(1);
   const bool there = entry_->generation.load() == generation_;
-  if (there) std::memcpy(write ? data_ + offset : local, write ? local : data_ + offset, bytes);
+  if (there) nic_copy(write ? data_ + offset : local, write ? local : data_ + offset, bytes);
   entry_->users.fetch_sub(1);
   return there ? Outcome::done : Outcome::gone;
 }

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies as a NIC does: to memory, past the caches of the core that copies. A core that stores fetches each line that
+// it overwrites, and keeps it: one thread copies half as much that way of what a GPU wrote, and the GPU that reads the
+// copy takes it out of that core's cache (perf/results/h200-host-copies.json).
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+namespace ucclep::transport::loopback {
+
+constexpr size_t copy_line = 64;
+constexpr size_t least_past_caches = 2048;  // what is less leaves too much of its first and last lines to plain stores
+
+#ifdef __SSE2__
+// Lines that begin at `to`. Afterwards all is visible to who acquires what this thread releases, as with plain stores.
+inline void copy_lines_past_caches(char* to, const char* from, size_t lines) noexcept {
+  for (; lines > 0; --lines, to += copy_line, from += copy_line) {
+    __m128i piece[copy_line / sizeof(__m128i)];
+    std::memcpy(piece, from, copy_line);
+    for (size_t i = 0; i < copy_line / sizeof(__m128i); ++i)
+      _mm_stream_si128(reinterpret_cast<__m128i*>(to) + i, piece[i]);
+  }
+  _mm_sfence();  // those stores are not ordered by a release
+}
+#else
+inline void copy_lines_past_caches(char* to, const char* from, size_t lines) noexcept {
+  std::memcpy(to, from, lines * copy_line);
+}
+#endif
+
+inline void nic_copy(char* to, const char* from, size_t bytes) noexcept {
+  if (bytes < least_past_caches) {
+    std::memcpy(to, from, bytes);
+    return;
+  }
+  const size_t head = -reinterpret_cast<uintptr_t>(to) % copy_line, lines = (bytes - head) / copy_line;
+  const size_t tail = head + lines * copy_line;
+  std::memcpy(to, from, head);
+  copy_lines_past_caches(to + head, from + head, lines);
+  std::memcpy(to + tail, from + tail, bytes - tail);
+}
+
+}  // namespace ucclep::transport::loopback
