@@ -37,6 +37,9 @@ inline void run_between_domains(const Nodes& nodes, const std::string& transport
   }
 }
 
+// A limit within which an operation ends that has all its ranks, under a sanitizer on a loaded machine, too.
+inline constexpr int ms_for_the_first = 2000;
+
 // Two ranks, of which the first waits for the other, which does not come.
 inline void is_named_in_time(const Rank& rank, const Session& at) {
   if (rank.rank == 0) {

@@ -232,7 +232,7 @@ TEST_CASE("user kernels in HT between domains: a rank that does not come is name
           if (rank.rank == 0 && dispatches) open_combine(exchange, at.handle, "warp", 1, at.stream);
           is_named_in_time(rank, at);
         },
-        300);
+        dispatches ? ms_for_the_first : 300);
   }
 }
 

@@ -140,7 +140,7 @@ TEST_CASE("user kernels between domains: a rank that does not come is named in t
         if (rank.rank == 0) open_combine(exchange, at.handle, "warp", 1, at.stream);
         is_named_in_time(rank, at);
       },
-      150);
+      ms_for_the_first);
 }
 
 }  // namespace
