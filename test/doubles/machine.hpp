@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // For tests of GPU devices over the doubles.
 #pragma once
+#include <chrono>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "device/gpu_driver/gpu_device.hpp"
@@ -36,6 +38,14 @@ std::vector<T> download(Device& device, const void* from, size_t count) {
   device.memcpy_async(to.data(), from, count * sizeof(T), nullptr);
   REQUIRE(device.stream_synchronize(nullptr, timeout_ms) == ucclEpSuccess);
   return to;
+}
+
+inline void await_copies(CopyQueue& copies, uint64_t count) {
+  const auto begin = std::chrono::steady_clock::now();
+  while (copies.ended() < count) {
+    REQUIRE(std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(timeout_ms));
+    std::this_thread::yield();
+  }
 }
 
 }  // namespace ucclep::test
