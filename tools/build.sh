@@ -17,8 +17,7 @@ case $tree in
   build) options+=("${joined[@]}") ;;
   # gcc's ThreadSanitizer takes minutes where clang's takes seconds.
   build-tsan) options+=(-Db_sanitize=thread "${joined[@]}" "${sanitizer_options[@]}") ;;
-  # What UBSan knows of the sizes of objects, ASan knows better.
-  build-asan) options+=(-Db_sanitize=address,undefined -Dcpp_args='-g1 -fno-sanitize=object-size' "${joined[@]}" "${sanitizer_options[@]}") ;;
+  build-asan) options+=(-Db_sanitize=address,undefined "${joined[@]}" "${sanitizer_options[@]}") ;;
   build-fuzz) options+=(-Dfuzz=true -Db_sanitize=address,undefined "${sanitizer_options[@]}") ;;
   *) echo "build.sh: no such build tree: $tree" >&2; exit 1 ;;
 esac

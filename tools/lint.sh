@@ -71,9 +71,11 @@ documented() {  # doxygen has nothing to say about the public headers
 }
 tidy() {  # clang-tidy-19, by the commands of a tree that is only configured, a dozen files as one: most of its time goes to their headers
   rm -rf build-lint && meson setup build-lint -Dcuda=disabled -Dhip=disabled -Dpython=disabled -Dunity=on -Dunity_size=12 >/dev/null || return 1
-  find build-lint/src/base build-lint/src/topology build-lint/src/host -name '*-unity*.cpp' | sort |
-    timeout 900 xargs -r -P "$(nproc)" -n 1 timeout 300 clang-tidy-19 -p build-lint --quiet --checks=-bugprone-suspicious-include \
-      --extra-arg=-Wno-unknown-warning-option 2> >(grep -vE " warnings?( and .*)? generated" >&2)
+  local files
+  mapfile -t files < <(grep -lrE 'src/(base|topology|host)/' build-lint --include='*-unity*.cpp' | sort)
+  if [ ${#files[@]} -eq 0 ]; then echo "no files of src/ in build-lint"; return 1; fi
+  printf '%s\n' "${files[@]}" | timeout 900 xargs -P "$(nproc)" -n 1 timeout 300 clang-tidy-19 -p build-lint --quiet \
+    --checks=-bugprone-suspicious-include --extra-arg=-Wno-unknown-warning-option 2> >(grep -vE " warnings?( and .*)? generated" >&2)
 }
 
 

@@ -187,11 +187,13 @@ TEST_CASE("gpu device: kernels get their arguments", "[gpu_device]") {
     CHECK(seen[100] == grid * threads);
     CHECK(std::count(seen.begin(), seen.begin() + static_cast<int>(SimtCheck::count), 0u) ==
           static_cast<int>(SimtCheck::count));
+    const auto launch = [&](const char* kernel, unsigned blocks) {
+      device.launch({kernel}, {blocks, threads, shared}, &launched, sizeof launched, nullptr);
+    };
     is_refused(ucclEpUnhandledDeviceError, {"ucclep_no_such_kernel: named symbol not found"},
-               [&] { device.launch({"no_such_kernel"}, {1, 64, 0}, &launched, sizeof launched, nullptr); });
-    is_refused(ucclEpUnhandledDeviceError, {"simt_check: too many blocks in cooperative launch"}, [&] {
-      device.launch({"simt_check"}, {grid + 1, threads, shared}, &launched, sizeof launched, nullptr);
-    });
+               [&] { launch("no_such_kernel", 1); });
+    is_refused(ucclEpUnhandledDeviceError, {"simt_check: too many blocks in cooperative launch"},
+               [&] { launch("simt_check", grid + 1); });
     for (void* data : {static_cast<void*>(words), static_cast<void*>(source), static_cast<void*>(launched.words),
                        launched.packets, static_cast<void*>(launched.copies)}) {
       device.free(data);
