@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies as a NIC does: to memory, past the caches of the core that copies. A core that stores fetches each line that
-// it overwrites, and keeps it: one thread copies half as much that way of what a GPU wrote, and the GPU that reads the
-// copy takes it out of that core's cache (perf/results/h200-host-copies.json).
+// Copies as a NIC does: to memory, past the caches of the core that copies. On an H200's host one thread copies twice
+// as much so of what a GPU wrote as memcpy does, and the GPU reads the copy sooner (perf/results/h200-host-copies.json).
+// Other processors than x86 copy as memcpy does.
 #pragma once
 #include <cstddef>
 #include <cstdint>
