@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies as a NIC does: to memory, past the caches of the core that copies. On an H200's host one thread copies twice
-// as much so of what a GPU wrote as memcpy does, and the GPU reads the copy sooner (perf/results/h200-host-copies.json).
-// Other processors than x86 copy as memcpy does.
+// as much so of what a GPU wrote as memcpy does, and the GPU reads the copy sooner
+// (perf/results/h200-host-copies.json). Other processors than x86 copy as memcpy does.
 #pragma once
 #include <cstddef>
 #include <cstdint>
