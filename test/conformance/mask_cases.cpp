@@ -383,6 +383,35 @@ TEST_CASE("LL goes on without two ranks that do not come to a combine", "[nodes]
   late_ranks(bulk(Layout::ll_rank_major), Stops::before_combine, {2, 3});
 }
 
+// Else who finds out about both at once goes on a time limit before who does not, and waits for it as long: either
+// takes the other for lost.
+TEST_CASE("ranks that are lost together cost the others one time limit", "[process][nodes][masks]") {
+  constexpr int limit_ms = 3000;
+  for (const Scenario& scenario :
+       {lines(Layout::ll_expert_major), bulk(Layout::ll_rank_major), lines(Layout::ht_flat)}) {
+    run_ranks(ranks, [&](Rank& rank) {
+      Masked at(rank, scenario, limit_ms);
+      const std::vector<int> lost{1, 2, 3};
+      round_trip(rank, at.comm, at.handle, at.stream, scenario);
+      meet(rank, 0);
+      if (rank.rank == 0) {
+        Exchange exchange(rank, at.comm, scenario, 2);
+        for (const int peer : lost) exchange.leave_out(peer);
+        const Clock::time_point begin = Clock::now();
+        update_and_dispatch(exchange, at);
+        at.stream.synchronize();
+        const double took = seconds_since(begin);
+        require(took < 1.75 * limit_ms / 1000, "it took " + std::to_string(took) + " s");
+        exchange.check_counters();
+        exchange.check_dispatch();
+        require_record(at, lost);
+        require_mask(at, mask_without(lost));
+      }
+      comes_back(rank, at, scenario);
+    });
+  }
+}
+
 TEST_CASE("ranks are lost one after the other until one is left", "[nodes][masks]") {
   const Scenario scenario = lines(Layout::ll_expert_major);
   run_ranks(ranks, [&](Rank& rank) {

@@ -137,7 +137,7 @@ void run_threads(Shared& shared, int count, const std::function<void(Rank&)>& bo
     }
   }
   for (std::thread& thread : threads) thread.join();
-  if (!in_time) FAIL("the ranks had to be aborted after " << seconds << " s");
+  if (!in_time) FAIL_CHECK("the ranks had to be aborted after " << seconds << " s");
 }
 
 // ---- Processes ----

@@ -22,13 +22,14 @@ UCCLEP_FN bool ready_has_come(const Op& op, uint32_t source) {
 
 UCCLEP_FN void after_update(const HtUpdateArgs& args) {
   const Op op = next_operation(args.group, Kind::update, Operation::update, Opening::of(args.group, Kind::update));
-  const auto decide = [&](uint32_t rank) {
+  const auto decide = [&](uint32_t rank, const Patience& patience) {
     const uint32_t packets = HeaderLayout::packets(op.group.shape.local_experts());
-    FromNetwork come;
-    const bool header = settle(op, rank, [&] {
-      return op.has_window(rank) ? have_come(op, header_packets(op, op.me(), rank), packets) : come.all(op, rank);
+    FromNetwork network;
+    const Come come = settle(op, rank, patience, [&] {
+      if (!op.has_window(rank)) return network.come(op, rank);
+      return have_come(op, header_packets(op, op.me(), rank), packets) ? Come::all : Come::nothing;
     });
-    return header ? op.seq : 0;
+    return come == Come::all ? op.seq : 0;
   };
   mend(op, decide);
 }
@@ -47,13 +48,14 @@ UCCLEP_FN bool staged_rows_have_come(const Op& op, const HandleMemory& memory, u
 UCCLEP_FN void after_dispatch(const HtDispatchArgs& args) {
   const Op op =
       next_operation(args.group, Kind::dispatch, Operation::dispatch, Opening::of(args.group, Kind::dispatch));
-  const auto decide = [&](uint32_t rank) {
-    FromNetwork come;
-    const bool whole = settle(op, rank, [&] {
-      if (!op.has_window(rank)) return come.all(op, rank);
-      return ready_has_come(op, rank) && staged_rows_have_come(op, memory_of(args), rank);
+  const auto decide = [&](uint32_t rank, const Patience& patience) {
+    FromNetwork network;
+    const Come come = settle(op, rank, patience, [&] {
+      if (!op.has_window(rank)) return network.come(op, rank);
+      if (!ready_has_come(op, rank)) return Come::nothing;
+      return staged_rows_have_come(op, memory_of(args), rank) ? Come::all : Come::header;
     });
-    return whole ? op.seq : 0;
+    return come == Come::all ? op.seq : 0;
   };
   mend(op, decide);
 }
@@ -71,11 +73,12 @@ UCCLEP_FN bool partials_have_come(const Op& op, const HandleMemory& memory, uint
 
 UCCLEP_FN void after_combine(const HtCombineArgs& args) {
   const Op op = next_operation(args.group, Kind::combine, Operation::combine, Opening::of(args.group, Kind::combine));
-  const auto decide = [&](uint32_t rank) {
-    FromNetwork come;
-    settle(op, rank, [&] {
-      if (!op.has_window(rank)) return come.all(op, rank);
-      return ready_has_come(op, rank) && partials_have_come(op, memory_of(args), rank);
+  const auto decide = [&](uint32_t rank, const Patience& patience) {
+    FromNetwork network;
+    settle(op, rank, patience, [&] {
+      if (!op.has_window(rank)) return network.come(op, rank);
+      if (!ready_has_come(op, rank)) return Come::nothing;
+      return partials_have_come(op, memory_of(args), rank) ? Come::all : Come::header;
     });
     return uint64_t{0};
   };

@@ -125,15 +125,15 @@ UCCLEP_FN void blank_rows(const Op& op, const HandleMemory& memory, const Dispat
 UCCLEP_FN void after_dispatch(const LlDispatchArgs& args) {
   const Op op =
       next_operation(args.group, Kind::dispatch, Operation::dispatch, Opening::of(args.group, Kind::dispatch));
-  const auto decide = [&](uint32_t rank) {
-    FromNetwork come;
-    const bool whole = settle(op, rank, [&] {
-      if (!op.has_window(rank)) return come.all(op, rank);
-      come.header = header_has_come(op, rank);
-      return come.header && rows_have_come(op, args.output.wire, rank);
+  const auto decide = [&](uint32_t rank, const Patience& patience) {
+    FromNetwork network;
+    const Come come = settle(op, rank, patience, [&] {
+      if (!op.has_window(rank)) return network.come(op, rank);
+      if (!header_has_come(op, rank)) return Come::nothing;
+      return rows_have_come(op, args.output.wire, rank) ? Come::all : Come::header;
     });
-    if (come.header && !whole && lane_id() == 0) store_relaxed<Scope::gpu>(&args.group.masks->of(rank).blank, op.seq);
-    return come.header ? op.seq : 0;
+    if (come == Come::header && lane_id() == 0) store_relaxed<Scope::gpu>(&args.group.masks->of(rank).blank, op.seq);
+    return come != Come::nothing ? op.seq : 0;
   };
   if (!mend(op, decide)) return;
   for (uint32_t source = 0; source < op.ranks(); ++source) {
@@ -162,6 +162,11 @@ UCCLEP_FN bool partials_have_come(const Op& op, const CombineArgs& args, uint32_
   return have_come(op, weights, rows * combining::weight_packets(op.group.shape));
 }
 
+// Warp verb: READY of a combine.
+UCCLEP_FN bool combine_header_has_come(const Op& op, uint32_t rank) {
+  return have_come(op, header_packets(op, op.me(), rank), HeaderLayout::counts);
+}
+
 // Warp verb, when READY of a rank has come that its window brings: late weights. One that means another combine sends
 // none.
 UCCLEP_FN bool weights_have_come(const Op& op, const CombineArgs& args, uint32_t rank) {
@@ -177,13 +182,13 @@ UCCLEP_FN bool weights_have_come(const Op& op, const CombineArgs& args, uint32_t
 // After READY and late weights have left alone.
 UCCLEP_FN void after_weights(const CombineArgs& args) {
   const Op op = next_operation(args.group, Kind::combine, Operation::combine, Opening::of(args.group, Kind::combine));
-  const auto decide = [&](uint32_t rank) {
-    FromNetwork come;
+  const auto decide = [&](uint32_t rank, const Patience& patience) {
+    FromNetwork network;
     const uint64_t start = clock_ns();
-    settle(op, rank, [&] {
-      if (!op.has_window(rank)) return come.all(op, rank) || come.header;
-      return have_come(op, header_packets(op, op.me(), rank), HeaderLayout::counts) &&
-             weights_have_come(op, args, rank);
+    settle(op, rank, patience, [&] {
+      if (!op.has_window(rank)) return network.come(op, rank) != Come::nothing ? Come::all : Come::nothing;
+      if (!combine_header_has_come(op, rank)) return Come::nothing;
+      return weights_have_come(op, args, rank) ? Come::all : Come::header;
     });
     if (args.wait_ns.data && lane_id() == 0) {
       *reinterpret_cast<int64_t*>(args.wait_ns.at(0, 0, rank)) += static_cast<int64_t>(clock_ns() - start);
@@ -195,12 +200,12 @@ UCCLEP_FN void after_weights(const CombineArgs& args) {
 
 UCCLEP_FN void after_combine(const CombineArgs& args) {
   const Op op = next_operation(args.group, Kind::combine, Operation::combine, Opening::of(args.group, Kind::combine));
-  const auto decide = [&](uint32_t rank) {
-    FromNetwork come;
-    settle(op, rank, [&] {
-      if (!op.has_window(rank)) return come.all(op, rank);
-      return have_come(op, header_packets(op, op.me(), rank), HeaderLayout::counts) &&
-             partials_have_come(op, args, rank);
+  const auto decide = [&](uint32_t rank, const Patience& patience) {
+    FromNetwork network;
+    settle(op, rank, patience, [&] {
+      if (!op.has_window(rank)) return network.come(op, rank);
+      if (!combine_header_has_come(op, rank)) return Come::nothing;
+      return partials_have_come(op, args, rank) ? Come::all : Come::header;
     });
     return uint64_t{0};
   };

@@ -56,52 +56,71 @@ UCCLEP_FN bool have_come(const Op& op, const Packet* packets, uint32_t count) {
   return every_lane(all);
 }
 
-// What has come of a rank that only the network reaches.
-enum class Come { nothing, header, all };
+// What has come of a rank, least first.
+enum class Come : uint32_t { nothing, header, all };
 
-// Warp verb. header: it has come before; else it is brought to where those of peers land.
-UCCLEP_FN Come come_by_network(const Op& op, uint32_t rank, bool header) {
-  uint64_t word = 0;
-  if (lane_id() == 0) {
-    const auto source = network::Source::of(op.group, op.kind, op.seq, rank);
-    network::look(source);
-    word = load_acquire<Scope::gpu>(source.seen().progress_of(op.kind, op.seq, rank));
-  }
-  const Progress progress = Progress::of_word(broadcast(word, 0));
-  if (progress.seq != op.seq || !progress.announced) return Come::nothing;
-  sync_warp();
-  if (!header) network::bring_header(op, rank);
-  return progress.complete ? Come::all : Come::header;
-}
-
-// Of a rank that only the network reaches. Warp verb: has all of it come.
+// Of one that only the network reaches. header: has been brought to where those of peers land.
 struct FromNetwork {
-  bool header = false;  // has been brought to where those of peers land
+  bool header = false;
 
-  UCCLEP_FN bool all(const Op& op, uint32_t rank) {
-    const Come come = come_by_network(op, rank, header);
-    header = header || come != Come::nothing;
-    return come == Come::all;
+  // Warp verb.
+  UCCLEP_FN Come come(const Op& op, uint32_t rank) {
+    uint64_t word = 0;
+    if (lane_id() == 0) {
+      const auto source = network::Source::of(op.group, op.kind, op.seq, rank);
+      network::look(source);
+      word = load_acquire<Scope::gpu>(source.seen().progress_of(op.kind, op.seq, rank));
+    }
+    const Progress progress = Progress::of_word(broadcast(word, 0));
+    if (progress.seq != op.seq || !progress.announced) return Come::nothing;
+    sync_warp();
+    if (!header) network::bring_header(op, rank);
+    header = true;
+    return progress.complete ? Come::all : Come::header;
   }
 };
 
-// Waits of the mend for one rank: until come() is true of all of it, or the rank is lost. Warp verb; come is one, too.
-template <class Come>
-UCCLEP_FN bool settle(const Op& op, uint32_t rank, Come&& come) {
-  const Wait wait = begin_wait(op.group.timeout_ns, op.group.abort_word);
-  for (;;) {
-    uint32_t verdict = 0;
+// How long the mend waits, for all ranks from one moment on. Where a wait of the operation has missed its deadline all
+// ranks have had the time limit already, since the operation began: one that has sent nothing is lost at once, one that
+// has sent a header has half of the limit. So ranks that are lost together cost one time limit, and those that live do
+// not drift apart by another, after which they would take each other for lost.
+struct Patience {
+  Wait wait;
+  bool deadline_missed;
+
+  UCCLEP_FN bool ends(Come come) const {
+    if (!deadline_missed) return timed_out(wait);
+    return come == Come::nothing || clock_ns() - wait.start_ns >= wait.limit_ns / 2;
+  }
+};
+
+// Lane verb: has a wait for what the rank sends missed its deadline. One for its slots, or for room to command puts to
+// it, comes before rows leave: what others send may have waited as long.
+UCCLEP_FN bool missed_deadline(const ucclEpDeviceGroup& group, uint32_t rank) {
+  const Phase phase = phase_lost_in(lost_in(group, rank));
+  return phase != Phase::none && phase != Phase::consumed && phase != Phase::ring && !is_masked(group, rank);
+}
+
+// Waits of the mend for one rank: until all of it has come, or the rank is lost. Warp verb; come() is one, too.
+template <class HasCome>
+UCCLEP_FN Come settle(const Op& op, uint32_t rank, const Patience& patience, HasCome&& come) {
+  Come before = Come::nothing;
+  for (uint32_t verdict = 0;;) {
+    const Come now = come();  // asked once more, after the verdict
+    if (now == Come::all) return now;
+    if (verdict != 0 && now == before) {
+      if (verdict == 2 && lane_id() == 0) {
+        store_relaxed<Scope::system>(&op.group.masks->of(rank).lost, lost_bit | static_cast<uint32_t>(Phase::rows));
+      }
+      return now;
+    }
+    before = now;
+    pause();
     if (lane_id() == 0) {
-      const bool over = lost_in(op.group, rank) != 0 || load_relaxed<Scope::system>(wait.abort_word) == 1;
-      verdict = over ? 1 : timed_out(wait) ? 2 : 0;
+      const bool over = lost_in(op.group, rank) != 0 || load_relaxed<Scope::system>(patience.wait.abort_word) == 1;
+      verdict = over ? 1 : patience.ends(now) ? 2 : 0;
     }
     verdict = broadcast(verdict, 0);
-    if (come()) return true;  // asked once more, after the verdict
-    if (verdict == 2 && lane_id() == 0) {
-      store_relaxed<Scope::system>(&op.group.masks->of(rank).lost, lost_bit | static_cast<uint32_t>(Phase::rows));
-    }
-    if (verdict != 0) return false;
-    pause();
   }
 }
 
@@ -118,8 +137,8 @@ UCCLEP_FN void remind_of_deaths(const ucclEpDeviceGroup& group) {
 // What an operation does that has not ended.
 enum class Then { runs_again, goes_on };
 
-// Block verb of the only block: decide(rank), a warp verb, for every active rank, if the operation is to run again;
-// ranks that were lost are masked then, and by it.
+// Block verb of the only block: decide(rank, patience), a warp verb, for every active rank, if the operation is to run
+// again; ranks that were lost are masked then, and by it.
 template <class Decide>
 UCCLEP_FN bool mend(const Op& op, Decide&& decide, Then then = Then::runs_again) {
   const ucclEpDeviceGroup& group = op.group;
@@ -145,12 +164,15 @@ UCCLEP_FN bool mend(const Op& op, Decide&& decide, Then then = Then::runs_again)
     }
     return false;
   }
+  bool missed = false;
+  for (uint32_t p = thread_id(); p < op.ranks(); p += block_size()) missed = missed || missed_deadline(group, p);
+  const Patience patience{begin_wait(group.timeout_ns, group.abort_word), !every_thread(!missed)};
   for (uint32_t rank = warp_id(); rank < op.ranks() && !evicted; rank += block::warps()) {
     if (is_masked(group, rank)) {
       if (lane_id() == 0) count_nothing(group, rank, next_dispatch);
       continue;
     }
-    const uint64_t last = again ? decide(rank) : 0;
+    const uint64_t last = again ? decide(rank, patience) : 0;
     const uint32_t lost = broadcast(lane_id() == 0 ? lost_in(group, rank) : 0, 0);
     if (lost == 0) continue;
     sync_warp();

@@ -13,8 +13,7 @@ from .groups import Groups
 from .rows import FP8, fp8_view
 
 LIVE_RESULTS = 2
-#: With masks a rank that is so late is masked. Several that are missing at once are waited for one after the other, and on
-#: the host device all of that has to fit into the communicator's 100 s. UCCLEP_TIMEOUT_MS goes before both.
+#: With masks a rank that is so late is masked, and several that are missing at once. UCCLEP_TIMEOUT_MS goes before it.
 MASK_AFTER_MS = 20000
 
 
