@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a proxy thread waits for work: it spins, then gives way, then sleeps for a sixteenth of the time for which
-// nothing has come, at most a millisecond, or 50 us while something of its own is under way. So what comes after a
-// pause waits for a sixteenth of the pause at most, and a thread that has nothing to do costs next to nothing. Nobody
-// wakes it: lanes of a GPU could not.
+// nothing has come, at most a millisecond. While something of its own is under way it gives way after several rounds
+// only, for 20 ms before it sleeps, for at most 50 us. So what comes after a pause waits for a sixteenth of the pause
+// at most, and a thread that has nothing to do costs next to nothing. Nobody wakes it: lanes of a GPU could not.
 #pragma once
 #include <chrono>
 #include <cstdint>
