@@ -105,4 +105,30 @@ void run_halves(unsigned seed, const InNodes& how) {
   });
 }
 
+void run_where_one_differs(const Scenario& common, const Scenario& other, const ucclEpGroupConfig_t& config,
+                           const std::function<void(const AmongThem&)>& more) {
+  run_ranks(common.ranks, [&](Rank& rank) {
+    Comm comm(rank, in_nodes(rank, common.nodes, "faulty:seed=4:loopback"));
+    Stream stream(comm);
+    const Group group = make_group(comm, config);
+    const Handle handle = make_handle(group, handle_config(common));
+    for (int wrong = 0; wrong < rank.count; ++wrong) {
+      Exchange exchange(rank, comm, rank.rank == wrong ? other : common);
+      exchange.update(handle, stream);
+      require(exchange.try_dispatch(handle, stream) == ucclEpSuccess, "a dispatch was refused at once");
+      stream.synchronize();
+      const ucclEpAsyncError_t error = async_error(comm);
+      require(error.code == ucclEpInvalidArgument && std::string(error.text).find("hidden") != std::string::npos,
+              std::string("another record: ") + error.text);
+      exchange.check_untouched();
+      rank.board.add(wrong);  // the next one may be in time to leave its record here
+      rank.board.wait(wrong, static_cast<uint32_t>(rank.count));
+      ok(ucclEpCommClearAsyncError(comm), "ucclEpCommClearAsyncError");
+      round_trip(rank, comm, handle, stream, common, 3);
+      if (more) more({rank, comm, handle, stream, wrong});
+    }
+    no_async_error(comm);
+  });
+}
+
 }  // namespace ucclep::test

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whole cases between virtual nodes that hold for the layouts of a mode, however its rows cross.
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "conformance/nodes.hpp"
 #include "conformance/scenario.hpp"
+#include "support/ep.hpp"
 
 namespace ucclep::test {
 
@@ -31,5 +33,18 @@ void run_reordered(unsigned seed, const InNodes& how);
 // As many operations under way as may be, whole and in halves, on ranks of which each decides for itself, forward and
 // backward; a late rank.
 void run_halves(unsigned seed, const InNodes& how);
+
+// What a rank has in run_where_one_differs, on which `wrong` is the one that differs.
+struct AmongThem {
+  Rank& rank;
+  Comm& comm;
+  const Handle& handle;
+  Stream& stream;
+  int wrong;
+};
+// Each rank in turn dispatches `other` where the rest dispatch `common`: refused on all, which names the hidden size,
+// no row written, and the group works on. Then `more`.
+void run_where_one_differs(const Scenario& common, const Scenario& other, const ucclEpGroupConfig_t& config,
+                           const std::function<void(const AmongThem&)>& more = {});
 
 }  // namespace ucclep::test

@@ -246,31 +246,10 @@ TEST_CASE("node copies: the rule chooses", "[copies]") {
 TEST_CASE("node copies: the settings of one rank differ: refused on all, no row written, and the group works on",
           "[copies][reduced]") {
   const Environment asked = copies_asked("node");
-  const Nodes nodes{2, 2};
-  const Scenario common{.layout = Layout::ll_rank_major, .hidden = 64, .nodes = nodes};
+  const Scenario common{.layout = Layout::ll_rank_major, .hidden = 64, .nodes = {2, 2}};
   Scenario other = common;
   other.hidden = 136;
-  run_ranks(common.ranks, [&](Rank& rank) {
-    Comm comm(rank, in_nodes(rank, nodes, "faulty:seed=4:loopback"));
-    Stream stream(comm);
-    const Group group = make_group(comm, group_config({common, other}));
-    const Handle handle = make_handle(group, handle_config(common));
-    for (int wrong = 0; wrong < rank.count; ++wrong) {
-      Exchange exchange(rank, comm, rank.rank == wrong ? other : common);
-      exchange.update(handle, stream);
-      require(exchange.try_dispatch(handle, stream) == ucclEpSuccess, "a dispatch was refused at once");
-      stream.synchronize();
-      const ucclEpAsyncError_t error = async_error(comm);
-      require(error.code == ucclEpInvalidArgument && std::string(error.text).find("hidden") != std::string::npos,
-              std::string("another record: ") + error.text);
-      exchange.check_untouched();
-      rank.board.add(wrong);  // the next one may be in time to leave its record here
-      rank.board.wait(wrong, static_cast<uint32_t>(rank.count));
-      ok(ucclEpCommClearAsyncError(comm), "ucclEpCommClearAsyncError");
-      round_trip(rank, comm, handle, stream, common, 3);
-    }
-    no_async_error(comm);
-  });
+  run_where_one_differs(common, other, group_config({common, other}));
 }
 
 TEST_CASE("node copies: ranks that are asked for different ways make no group", "[copies]") {

@@ -318,44 +318,24 @@ TEST_CASE("rings: by themselves they are there only where all would take too muc
 TEST_CASE("rings: the settings of one rank differ: refused on all, no row written, and the group works on",
           "[rings][reduced]") {
   const Environment asked = ring_asked("2");
-  const Nodes nodes{2, 2};
-  const Scenario common{.layout = Layout::ht_flat, .max_tokens = 16, .hidden = 64, .nodes = nodes};
+  const Scenario common{.layout = Layout::ht_flat, .max_tokens = 16, .hidden = 64, .nodes = {2, 2}};
   Scenario other = common;
   other.hidden = 136;
-  run_ranks(common.ranks, [&](Rank& rank) {
-    Comm comm(rank, in_nodes(rank, nodes, "faulty:seed=4:loopback"));
-    Stream stream(comm);
-    const Group group = make_group(comm, of_short_chunks(common));
-    const Handle handle = make_handle(group, handle_config(common));
-    for (int wrong = 0; wrong < rank.count; ++wrong) {
-      Exchange exchange(rank, comm, rank.rank == wrong ? other : common);
-      exchange.update(handle, stream);
-      require(exchange.try_dispatch(handle, stream) == ucclEpSuccess, "a dispatch was refused at once");
-      stream.synchronize();
-      const ucclEpAsyncError_t error = async_error(comm);
-      require(error.code == ucclEpInvalidArgument && says(error.text, "hidden"),
-              std::string("another record: ") + error.text);
-      exchange.check_untouched();
-      rank.board.add(wrong);  // the next one may be in time to leave its record here
-      rank.board.wait(wrong, static_cast<uint32_t>(rank.count));
-      ok(ucclEpCommClearAsyncError(comm), "ucclEpCommClearAsyncError");
-      round_trip(rank, comm, handle, stream, common, 3);
-      // Sums that one rank expects to be longer.
-      Exchange combined(rank, comm, common);
-      combined.update(handle, stream);
-      combined.dispatch(handle, stream);
-      stream.synchronize();
-      combined.check_dispatch();
-      if (rank.rank == wrong) combined.combine_config.pass = UCCLEP_PASS_BACKWARD;
-      require(combined.try_combine(handle, stream) == ucclEpSuccess, "a combine was refused at once");
-      stream.synchronize();
-      require(async_error(comm).code == ucclEpInvalidArgument, "another record");
-      rank.board.add(10 + wrong);
-      rank.board.wait(10 + wrong, static_cast<uint32_t>(rank.count));
-      ok(ucclEpCommClearAsyncError(comm), "ucclEpCommClearAsyncError");
-      round_trip(rank, comm, handle, stream, common, 4);
-    }
-    no_async_error(comm);
+  run_where_one_differs(common, other, of_short_chunks(common), [&](const AmongThem& at) {
+    // Sums that one rank expects to be longer.
+    Exchange combined(at.rank, at.comm, common);
+    combined.update(at.handle, at.stream);
+    combined.dispatch(at.handle, at.stream);
+    at.stream.synchronize();
+    combined.check_dispatch();
+    if (at.rank.rank == at.wrong) combined.combine_config.pass = UCCLEP_PASS_BACKWARD;
+    require(combined.try_combine(at.handle, at.stream) == ucclEpSuccess, "a combine was refused at once");
+    at.stream.synchronize();
+    require(async_error(at.comm).code == ucclEpInvalidArgument, "another record");
+    at.rank.board.add(10 + at.wrong);
+    at.rank.board.wait(10 + at.wrong, static_cast<uint32_t>(at.rank.count));
+    ok(ucclEpCommClearAsyncError(at.comm), "ucclEpCommClearAsyncError");
+    round_trip(at.rank, at.comm, at.handle, at.stream, common, 4);
   });
 }
 
