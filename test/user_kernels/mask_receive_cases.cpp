@@ -2,7 +2,9 @@
 // Operations that a user's kernel sends and receives in groups with enable_mask. Where nobody is lost they end in the
 // kernel; else the second half on the host brings all rows, as if the kernel had received none.
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <string>
+#include <thread>
 
 #include "mask_scenarios.hpp"
 #include "receive_calls.hpp"
@@ -145,6 +147,37 @@ TEST_CASE("user kernels with masks receive: a rank that does not come to a dispa
 TEST_CASE("user kernels with masks receive: a rank that does not come to a combine",
           "[process][nodes][reduced][masked]") {
   for (const Scenario& scenario : scenarios_of_kernels()) late_to_receive(scenario, Missing::combine);
+}
+
+// A kernel has given up a dispatch: all leave the next combine at once, in which nobody has waited yet.
+TEST_CASE("user kernels with masks receive: who is late for another operation than the one that lost a rank comes",
+          "[process][nodes][masked]") {
+  Scenario scenario = lines(Layout::ll_expert_major);
+  scenario.carried = true;
+  run_ranks(ranks, [&](Rank& rank) {
+    Masked at(rank, scenario, 2000);
+    const Handle routed = make_handle(at.group, handle_config(scenario));
+    Exchange before(rank, at.comm, scenario, 1), given_up(rank, at.comm, scenario, 2);
+    before.dispatch(routed, at.stream);
+    at.stream.synchronize();
+    before.check_dispatch();
+    meet(rank, 0);
+    if (rank.rank != missing) {
+      receive(given_up, at, RoundParts::dispatch, "block", 1);
+      if (rank.rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(700));
+      before.leave_out(missing, true);
+      before.combine(routed, at.stream);
+      at.stream.synchronize();
+      before.check_combine();
+      given_up.leave_out(missing);
+      complete_dispatch(given_up, at);
+      given_up.check_dispatch();
+      require_record(at);
+      require_masked(at, true);
+    }
+    meet(rank, 1);
+    comes_back(rank, at, scenario);
+  });
 }
 
 TEST_CASE("user kernels with masks receive: a rank that was masked before", "[process][nodes][reduced][masked]") {

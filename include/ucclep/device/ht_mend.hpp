@@ -24,9 +24,9 @@ UCCLEP_FN void after_update(const HtUpdateArgs& args) {
   const Op op = next_operation(args.group, Kind::update, Operation::update, Opening::of(args.group, Kind::update));
   const auto decide = [&](uint32_t rank, const Patience& patience) {
     const uint32_t packets = HeaderLayout::packets(op.group.shape.local_experts());
-    FromNetwork network;
+    FromNetwork from;
     const Come come = settle(op, rank, patience, [&] {
-      if (!op.has_window(rank)) return network.come(op, rank);
+      if (!op.has_window(rank)) return from.come(op, rank);
       return have_come(op, header_packets(op, op.me(), rank), packets) ? Come::all : Come::nothing;
     });
     return come == Come::all ? op.seq : 0;
@@ -49,9 +49,9 @@ UCCLEP_FN void after_dispatch(const HtDispatchArgs& args) {
   const Op op =
       next_operation(args.group, Kind::dispatch, Operation::dispatch, Opening::of(args.group, Kind::dispatch));
   const auto decide = [&](uint32_t rank, const Patience& patience) {
-    FromNetwork network;
+    FromNetwork from;
     const Come come = settle(op, rank, patience, [&] {
-      if (!op.has_window(rank)) return network.come(op, rank);
+      if (!op.has_window(rank)) return from.come(op, rank);
       if (!ready_has_come(op, rank)) return Come::nothing;
       return staged_rows_have_come(op, memory_of(args), rank) ? Come::all : Come::header;
     });
@@ -74,9 +74,9 @@ UCCLEP_FN bool partials_have_come(const Op& op, const HandleMemory& memory, uint
 UCCLEP_FN void after_combine(const HtCombineArgs& args) {
   const Op op = next_operation(args.group, Kind::combine, Operation::combine, Opening::of(args.group, Kind::combine));
   const auto decide = [&](uint32_t rank, const Patience& patience) {
-    FromNetwork network;
+    FromNetwork from;
     settle(op, rank, patience, [&] {
-      if (!op.has_window(rank)) return network.come(op, rank);
+      if (!op.has_window(rank)) return from.come(op, rank);
       if (!ready_has_come(op, rank)) return Come::nothing;
       return partials_have_come(op, memory_of(args), rank) ? Come::all : Come::header;
     });

@@ -126,9 +126,9 @@ UCCLEP_FN void after_dispatch(const LlDispatchArgs& args) {
   const Op op =
       next_operation(args.group, Kind::dispatch, Operation::dispatch, Opening::of(args.group, Kind::dispatch));
   const auto decide = [&](uint32_t rank, const Patience& patience) {
-    FromNetwork network;
+    FromNetwork from;
     const Come come = settle(op, rank, patience, [&] {
-      if (!op.has_window(rank)) return network.come(op, rank);
+      if (!op.has_window(rank)) return from.come(op, rank);
       if (!header_has_come(op, rank)) return Come::nothing;
       return rows_have_come(op, args.output.wire, rank) ? Come::all : Come::header;
     });
@@ -183,10 +183,10 @@ UCCLEP_FN bool weights_have_come(const Op& op, const CombineArgs& args, uint32_t
 UCCLEP_FN void after_weights(const CombineArgs& args) {
   const Op op = next_operation(args.group, Kind::combine, Operation::combine, Opening::of(args.group, Kind::combine));
   const auto decide = [&](uint32_t rank, const Patience& patience) {
-    FromNetwork network;
+    FromNetwork from;
     const uint64_t start = clock_ns();
     settle(op, rank, patience, [&] {
-      if (!op.has_window(rank)) return network.come(op, rank) != Come::nothing ? Come::all : Come::nothing;
+      if (!op.has_window(rank)) return from.come(op, rank) != Come::nothing ? Come::all : Come::nothing;
       if (!combine_header_has_come(op, rank)) return Come::nothing;
       return weights_have_come(op, args, rank) ? Come::all : Come::header;
     });
@@ -201,9 +201,9 @@ UCCLEP_FN void after_weights(const CombineArgs& args) {
 UCCLEP_FN void after_combine(const CombineArgs& args) {
   const Op op = next_operation(args.group, Kind::combine, Operation::combine, Opening::of(args.group, Kind::combine));
   const auto decide = [&](uint32_t rank, const Patience& patience) {
-    FromNetwork network;
+    FromNetwork from;
     settle(op, rank, patience, [&] {
-      if (!op.has_window(rank)) return network.come(op, rank);
+      if (!op.has_window(rank)) return from.come(op, rank);
       if (!combine_header_has_come(op, rank)) return Come::nothing;
       return partials_have_come(op, args, rank) ? Come::all : Come::header;
     });

@@ -56,8 +56,8 @@ UCCLEP_FN bool have_come(const Op& op, const Packet* packets, uint32_t count) {
   return every_lane(all);
 }
 
-// What has come of a rank, least first.
-enum class Come : uint32_t { nothing, header, all };
+// What has come of a rank.
+enum class Come { nothing, header, all };
 
 // Of one that only the network reaches. header: has been brought to where those of peers land.
 struct FromNetwork {
@@ -80,10 +80,10 @@ struct FromNetwork {
   }
 };
 
-// How long the mend waits, for all ranks from one moment on. Where a wait of the operation has missed its deadline all
-// ranks have had the time limit already, since the operation began: one that has sent nothing is lost at once, one that
-// has sent a header has half of the limit. So ranks that are lost together cost one time limit, and those that live do
-// not drift apart by another, after which they would take each other for lost.
+// How long the mend waits, for all ranks from one moment on. Where a wait of this operation has missed its deadline all
+// ranks have had the time limit already, since it began: one that has sent nothing is lost at once, one that has sent a
+// header has half of the limit. So ranks that are lost together cost one time limit, and those that live do not drift
+// apart by another, after which they would take each other for lost.
 struct Patience {
   Wait wait;
   bool deadline_missed;
@@ -93,13 +93,6 @@ struct Patience {
     return come == Come::nothing || clock_ns() - wait.start_ns >= wait.limit_ns / 2;
   }
 };
-
-// Lane verb: has a wait for what the rank sends missed its deadline. One for its slots, or for room to command puts to
-// it, comes before rows leave: what others send may have waited as long.
-UCCLEP_FN bool missed_deadline(const ucclEpDeviceGroup& group, uint32_t rank) {
-  const Phase phase = phase_lost_in(lost_in(group, rank));
-  return phase != Phase::none && phase != Phase::consumed && phase != Phase::ring && !is_masked(group, rank);
-}
 
 // Waits of the mend for one rank: until all of it has come, or the rank is lost. Warp verb; come() is one, too.
 template <class HasCome>
@@ -164,9 +157,8 @@ UCCLEP_FN bool mend(const Op& op, Decide&& decide, Then then = Then::runs_again)
     }
     return false;
   }
-  bool missed = false;
-  for (uint32_t p = thread_id(); p < op.ranks(); p += block_size()) missed = missed || missed_deadline(group, p);
-  const Patience patience{begin_wait(group.timeout_ns, group.abort_word), !every_thread(!missed)};
+  const Patience patience{begin_wait(group.timeout_ns, group.abort_word),
+                          load_relaxed<Scope::gpu>(&masks.missed[kind]) == op.seq};
   for (uint32_t rank = warp_id(); rank < op.ranks() && !evicted; rank += block::warps()) {
     if (is_masked(group, rank)) {
       if (lane_id() == 0) count_nothing(group, rank, next_dispatch);
