@@ -148,6 +148,7 @@ UCCLEP_FN bool partials_of(const Op& op, const HandleMemory& memory, const HtCom
     if (lease.given) {
       if (lease.holds(place)) row = lease.token(place);
     } else if (lands && !op.has_window(rank)) {
+      // NOLINTNEXTLINE(bugprone-redundant-branch-condition): other Wires have no such function
       if constexpr (lands) ok = Wire::partial_in(op, args.partial_bytes, rank, place, row);
     } else {
       const uint64_t words = window.back_epochs_of(op.slot, rank);

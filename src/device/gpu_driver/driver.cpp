@@ -71,8 +71,6 @@ Driver::Driver(const DriverFacts& facts, const char* library) : facts_(facts) {
   check(counted, "counting the devices");
 }
 
-Driver::~Driver() = default;
-
 void Driver::load_functions() {
   each_function(api_, [this](auto& member, const char* in_cuda, const char* in_hip) {
     const char* name = facts_.kind == UCCLEP_DEVICE_CUDA ? in_cuda : in_hip;

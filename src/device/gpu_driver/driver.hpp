@@ -40,7 +40,6 @@ class Driver {
   static const Driver& get(const DriverFacts& facts);
   // Opens a library by name, for get and for tests of what can be wrong with one.
   Driver(const DriverFacts& facts, const char* library);
-  ~Driver();
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
 

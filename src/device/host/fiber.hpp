@@ -125,7 +125,7 @@ inline void switch_fiber(Fiber& from, Fiber& to, [[maybe_unused]] bool ends = fa
 #if defined(UCCLEP_ASAN)
   __sanitizer_start_switch_fiber(ends ? nullptr : &from.fake_stack, to.bottom, to.size);
 #endif
-  const auto back = jump(to.context, &from.context);
+  const auto back = jump(to.context, static_cast<void*>(&from.context));
 #if defined(UCCLEP_ASAN)
   __sanitizer_finish_switch_fiber(from.fake_stack, nullptr, nullptr);
 #endif

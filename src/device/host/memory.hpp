@@ -14,7 +14,7 @@ class DeviceMemory {
  public:
   explicit DeviceMemory(size_t bytes);
   void* data() const { return data_.get(); }
-  void leak() { data_.release(); }
+  void leak() { static_cast<void>(data_.release()); }
 
  private:
   struct Free {

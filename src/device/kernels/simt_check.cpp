@@ -48,7 +48,7 @@ UCCLEP_FN bool check_words(const SimtCheckArgs& args, T* words, SimtCheck check,
     simt_expect(args, SimtCheck::grid, false);
     return false;
   }
-  const T threads = static_cast<T>(block_size() * grid_size());
+  const T threads = static_cast<T>(block_size()) * static_cast<T>(grid_size());
   simt_expect(args, check, load_acquire<Scope::gpu>(&words[0]) == threads);
   simt_expect(args, check, load_acquire<Scope::system>(&words[1]) == 2 * threads);
   return true;
