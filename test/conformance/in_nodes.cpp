@@ -17,7 +17,17 @@ ucclEpGroupConfig_t config_of(const Scenario& scenario, const InNodes& how) {
   return how.short_chunks ? of_short_chunks(scenario) : group_config({scenario});
 }
 
+InNodes on_some_sms(InNodes how, unsigned seed) {
+  if (how.num_sms == 0) how.num_sms = sms_of(mix(seed, 5));
+  return how;
+}
+
 }  // namespace
+
+int sms_of(uint64_t draw) {
+  constexpr int some[] = {1, 1, 2, 0};
+  return some[draw % std::size(some)];
+}
 
 std::vector<Scenario> in_layouts_of(bool ll, const Scenario& scenario) {
   std::vector<Scenario> scenarios = in_all_layouts(scenario);
@@ -73,7 +83,7 @@ void run_reordered(unsigned seed, const InNodes& how) {
   const Nodes& nodes = worlds[seed % worlds.size()];
   const std::vector<Scenario> all = some_of_everything(ranks_of(nodes));
   run_in_nodes(nodes, "faulty:seed=" + std::to_string(seed) + ":" + transport_under_test(),
-               {all[seed % all.size()], all[(seed / 4 + 1) % all.size()]}, how);
+               {all[seed % all.size()], all[(seed / 4 + 1) % all.size()]}, on_some_sms(how, seed));
 }
 
 void run_halves(unsigned seed, const InNodes& how) {
@@ -86,6 +96,7 @@ void run_halves(unsigned seed, const InNodes& how) {
     for (Scenario scenario : in_layouts_of(how.ll, some_of_everything(rank.count)[seed % 4])) {
       scenario.ranks = rank.count;
       scenario.nodes = nodes;
+      scenario.num_sms = on_some_sms(how, seed).num_sms;
       ucclEpGroupConfig_t config = config_of(scenario, how);
       config.max_in_flight = seed % 2 == 0 ? 2 : 4;
       const Group group = make_group(comm, config);

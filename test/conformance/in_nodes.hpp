@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whole cases between virtual nodes that hold for the layouts of a mode, however its rows cross.
 #pragma once
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -16,8 +17,11 @@ struct InNodes {
   bool short_chunks = false;  // see of_short_chunks
   bool gradients = false;     // they follow the last routing
   int rounds = 3;             // routings on a handle: all slots are used again
-  int num_sms = 0;            // 0: all
+  int num_sms = 0;            // 0: all, or what a seed says
 };
+
+// Blocks of a group's kernels, or of a call's: seldom all (0), since more lanes take longer on few cores.
+int sms_of(uint64_t draw);
 
 std::vector<Scenario> in_layouts_of(bool ll, const Scenario& scenario);
 

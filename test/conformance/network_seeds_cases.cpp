@@ -23,6 +23,7 @@
 #include <string>
 #include <thread>
 
+#include "conformance/in_nodes.hpp"
 #include "conformance/network_batch.hpp"
 #include "conformance/network_scenarios.hpp"
 #include "conformance/nodes.hpp"
@@ -135,12 +136,6 @@ class Record {
   bool own_ = false;
 };
 
-// Of the group's kernels, and of a call: a rank's own. Seldom all, since more lanes take longer on few cores.
-int sms(uint64_t draw) {
-  constexpr int some[] = {1, 1, 2, 0};
-  return some[draw % std::size(some)];
-}
-
 // Two rounds on as many handles as may be in flight; the second one backward, where the manner and the layout have it.
 // One rank begins each time when the others have sent all that they could.
 void run_pair(Rank& rank, ucclEpComm_t comm, Stream& stream, const Pair& pair, unsigned seed, const Record& record) {
@@ -150,7 +145,7 @@ void run_pair(Rank& rank, ucclEpComm_t comm, Stream& stream, const Pair& pair, u
   // A group for rows as long as a chunk: each of the short ones is a message of its own.
   if (draw % 8 != 0) config.max_token_bytes = 1 << 16;
   config.max_in_flight = has_halves(manner) && draw / 8 % 4 == 0 ? 4 : 2;
-  config.num_sms = sms(draw / 32);
+  config.num_sms = sms_of(draw / 32);
   const Group group = make_group(comm, config);
   std::vector<Handle> handles;
   for (int i = 0; i < config.max_in_flight; ++i) handles.push_back(make_handle(group, handle_config(pair.scenario)));
@@ -158,7 +153,7 @@ void run_pair(Rank& rank, ucclEpComm_t comm, Stream& stream, const Pair& pair, u
   for (unsigned round = 0; round < 2; ++round) {
     const bool back = round == 1 && goes_back(manner) && pair.scenario.layout != Layout::ll_rank_major;
     Scenario scenario = back ? backward_of(pair.scenario) : pair.scenario;
-    scenario.num_sms = sms(mix(draw, static_cast<uint64_t>(rank.rank), round));
+    scenario.num_sms = sms_of(mix(draw, static_cast<uint64_t>(rank.rank), round));
     Batch batch(rank, comm, handles, scenario, draw + (back ? 0 : 4 * round));
     if (has_halves(manner)) batch.halve(draw + round);
     if (manner == Manner::in_windows) batch.lend(draw + round);
