@@ -166,23 +166,31 @@ void run_pair(Rank& rank, ucclEpComm_t comm, Stream& stream, const Pair& pair, u
   }
 }
 
-std::string again(unsigned seed, const std::string& inner) {
+// The one command that repeats the seeds.
+std::string again(unsigned first, size_t count, const std::string& inner) {
   const std::string program = std::filesystem::read_symlink("/proc/self/exe");
   const std::string processes = ranks_are_processes() ? "UCCLEP_TEST_PROCESSES=1 " : "";
-  return "again: " + processes + "UCCLEP_DEVICE=host UCCLEP_TEST_TRANSPORT=" + inner + " UCCLEP_TEST_SEEDS=1 " +
-         "UCCLEP_TEST_FIRST_SEED=" + std::to_string(seed) + " " + program + " '[seeds]'";
+  return "again: " + processes + "UCCLEP_DEVICE=host UCCLEP_TEST_TRANSPORT=" + inner +
+         " UCCLEP_TEST_SEEDS=" + std::to_string(count) + " UCCLEP_TEST_FIRST_SEED=" + std::to_string(first) + " " +
+         program + " '[seeds]'";
 }
 
+// Seeds in a row, with a communicator each.
+struct Seeds {
+  unsigned first;
+  int count;
+};
+
 // run_ranks that says, in one line, how to repeat what failed.
-void run_ranks_of_seed(int count, unsigned seed, const std::string& inner, const std::function<void(Rank&)>& body) {
+void run_ranks_of(const Seeds& seeds, int ranks, const std::string& inner, const std::function<void(Rank&)>& body) {
   struct Say {
     std::string how;
     ~Say() {
       const bool failed = std::uncaught_exceptions() > 0 || !Catch::getResultCapture().lastAssertionPassed();
       if (failed && !is_rank_process()) std::fprintf(stderr, "%s\n", how.c_str());
     }
-  } const say{again(seed, inner)};
-  run_ranks(count, body);
+  } const say{again(seeds.first, static_cast<size_t>(seeds.count), inner)};
+  run_ranks(ranks, {.communicators = seeds.count, .seconds = 60.0 * seeds.count}, body);
 }
 
 // A connection breaks, or a NIC dies, somewhere on the way; every other time in halves.
@@ -190,7 +198,7 @@ void run_to_the_end(unsigned seed, const std::string& inner) {
   const char* what = seed % 2 == 0 ? ",break=" : ",kill=";
   const std::string transport =
       "faulty:seed=" + std::to_string(seed) + what + std::to_string(5 + mix(seed) % 60) + ":" + inner;
-  run_ranks_of_seed(4, seed, inner, [&](Rank& rank) {
+  run_ranks_of({seed, 1}, 4, inner, [&](Rank& rank) {
     const Scenario scenario{.layout = Layout::ll_expert_major, .ranks = 4, .experts = 8};
     Comm comm(rank, in_nodes_of(rank, 2, transport.c_str()));
     const Group group = make_group(comm, group_config({scenario}));
@@ -209,27 +217,38 @@ void run_to_the_end(unsigned seed, const std::string& inner) {
   });
 }
 
-void run_seed(unsigned seed, const std::string& inner, const Record& record) {
+// The pairs of one seed and one shape.
+void run_share(Rank& rank, unsigned seed, int id, size_t shape, const std::string& inner, const Record& record) {
   const std::string transport = "faulty:delay=2000,seed=" + std::to_string(seed) +
                                 ",outage=" + std::to_string(3 + seed % 20) + ",stall=" + std::to_string(3 + seed % 17) +
                                 ",ms=5" + (seed % 3 == 0 ? ",hide=both:" : ":") + inner;
-  for (const auto& [shape, pairs] : share_of(seed)) {
-    const Nodes& nodes = shapes()[shape];
-    run_ranks_of_seed(ranks_of(nodes), seed, inner, [&, &of_shape = pairs](Rank& rank) {
-      ucclEpCommConfig_t config = in_nodes(rank, nodes, transport.c_str());
-      config.proxy_threads = seed % 5 == 0 ? 2 : 1;
-      Comm comm(rank, config);
-      Stream stream(comm);
-      for (const Pair& pair : of_shape) {
-        try {
-          run_pair(rank, comm, stream, pair, seed, record);
-        } catch (const Failure& failure) {
-          throw Failure("pair " + std::to_string(pair.number) + ": " + failure.what());
-        }
+  ucclEpCommConfig_t config = in_nodes(rank, shapes()[shape], transport.c_str());
+  config.proxy_threads = seed % 5 == 0 ? 2 : 1;
+  Comm comm(rank, config, id);
+  Stream stream(comm);
+  const std::vector<Pair> pairs = share_of(seed)[shape];
+  for (const Pair& pair : pairs) {
+    try {
+      run_pair(rank, comm, stream, pair, seed, record);
+    } catch (const Failure& failure) {
+      throw Failure("pair " + std::to_string(pair.number) + ": " + failure.what() + "; " + again(seed, 1, inner));
+    }
+  }
+}
+
+// Ranks that are processes take long to start: they stay for all of these seeds.
+void run_seeds(const Seeds& seeds, const std::string& inner, const Record& record) {
+  for (size_t shape = 0; shape < shapes().size(); ++shape) {
+    bool any = false;  // of few pairs, in short runs
+    for (int i = 0; i < seeds.count; ++i) any |= share_of(seeds.first + static_cast<unsigned>(i)).count(shape) != 0;
+    if (!any) continue;
+    run_ranks_of(seeds, ranks_of(shapes()[shape]), inner, [&](Rank& rank) {
+      for (int i = 0; i < seeds.count; ++i) {
+        run_share(rank, seeds.first + static_cast<unsigned>(i), i, shape, inner, record);
       }
     });
   }
-  run_to_the_end(seed, inner);
+  for (int i = 0; i < seeds.count; ++i) run_to_the_end(seeds.first + static_cast<unsigned>(i), inner);
 }
 
 // Of what each `turns` turns of ten seeds in a row have once: as often as it must and can come in these seeds.
@@ -273,7 +292,10 @@ TEST_CASE("network seeds: every pair of a case and a shape, over a network that 
   const Record record;
   const unsigned first = first_seed(), count = seeds();
   const std::string inner = transport_under_test();
-  for (unsigned seed = first; seed < first + count; ++seed) run_seed(seed, inner, record);
+  const unsigned at_once = ranks_are_processes() ? 4 : 1;
+  for (unsigned seed = first; seed < first + count; seed += at_once) {
+    run_seeds({seed, static_cast<int>(std::min(at_once, first + count - seed))}, inner, record);
+  }
   if (!reduced()) check_record(record, first, count);
 }
 
