@@ -101,7 +101,15 @@ class HostDevice : public Device, public StreamCapture {
     streams().add_user(1);
   }
   ~HostDevice() override {
-    best_effort("device", "a host device was not taken down", [this] { take_down(); });
+    streams().add_user(-1);
+    best_effort("device", "the default stream of a host device was not destroyed",
+                [this] { streams().destroy_stream(default_stream_.get()); });
+    state_->on_fault(nullptr);
+    if (!machine_->pool.close(*state_)) {
+      log::warn("device", "host device {}: a kernel still runs; its memory is not freed", traits_.index);
+      for (auto& [data, memory] : memory_) memory.leak();
+      for (auto& [data, memory] : shareable_) static_cast<void>(memory.release());
+    }
   }
 
   const DeviceTraits& traits() const override { return traits_; }
@@ -200,17 +208,6 @@ class HostDevice : public Device, public StreamCapture {
   }
 
  private:
-  void take_down() {
-    streams().add_user(-1);
-    streams().destroy_stream(default_stream_.get());
-    state_->on_fault(nullptr);
-    if (!machine_->pool.close(*state_)) {
-      log::warn("device", "host device {}: a kernel still runs; its memory is not freed", traits_.index);
-      for (auto& [data, memory] : memory_) memory.leak();
-      for (auto& [data, memory] : shareable_) static_cast<void>(memory.release());
-    }
-  }
-
   class HostGraph : public Graph {
    public:
     HostGraph(HostDevice& device, std::shared_ptr<executor::Graph> steps) : device_(device), steps_(std::move(steps)) {}
