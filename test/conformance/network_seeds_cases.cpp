@@ -166,20 +166,20 @@ void run_pair(Rank& rank, ucclEpComm_t comm, Stream& stream, const Pair& pair, u
   }
 }
 
-// The one command that repeats the seeds.
-std::string again(unsigned first, size_t count, const std::string& inner) {
-  const std::string program = std::filesystem::read_symlink("/proc/self/exe");
-  const std::string processes = ranks_are_processes() ? "UCCLEP_TEST_PROCESSES=1 " : "";
-  return "again: " + processes + "UCCLEP_DEVICE=host UCCLEP_TEST_TRANSPORT=" + inner +
-         " UCCLEP_TEST_SEEDS=" + std::to_string(count) + " UCCLEP_TEST_FIRST_SEED=" + std::to_string(first) + " " +
-         program + " '[seeds]'";
-}
-
 // Seeds in a row, with a communicator each.
 struct Seeds {
   unsigned first;
   int count;
 };
+
+// The one command that repeats them.
+std::string again(const Seeds& seeds, const std::string& inner) {
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe");
+  const std::string processes = ranks_are_processes() ? "UCCLEP_TEST_PROCESSES=1 " : "";
+  return "again: " + processes + "UCCLEP_DEVICE=host UCCLEP_TEST_TRANSPORT=" + inner +
+         " UCCLEP_TEST_SEEDS=" + std::to_string(seeds.count) +
+         " UCCLEP_TEST_FIRST_SEED=" + std::to_string(seeds.first) + " " + program + " '[seeds]'";
+}
 
 // run_ranks that says, in one line, how to repeat what failed.
 void run_ranks_of(const Seeds& seeds, int ranks, const std::string& inner, const std::function<void(Rank&)>& body) {
@@ -189,7 +189,7 @@ void run_ranks_of(const Seeds& seeds, int ranks, const std::string& inner, const
       const bool failed = std::uncaught_exceptions() > 0 || !Catch::getResultCapture().lastAssertionPassed();
       if (failed && !is_rank_process()) std::fprintf(stderr, "%s\n", how.c_str());
     }
-  } const say{again(seeds.first, static_cast<size_t>(seeds.count), inner)};
+  } const say{again(seeds, inner)};
   run_ranks(ranks, {.communicators = seeds.count, .seconds = 60.0 * seeds.count}, body);
 }
 
@@ -231,7 +231,7 @@ void run_share(Rank& rank, unsigned seed, int id, size_t shape, const std::strin
     try {
       run_pair(rank, comm, stream, pair, seed, record);
     } catch (const Failure& failure) {
-      throw Failure("pair " + std::to_string(pair.number) + ": " + failure.what() + "; " + again(seed, 1, inner));
+      throw Failure("pair " + std::to_string(pair.number) + ": " + failure.what() + "; " + again({seed, 1}, inner));
     }
   }
 }
