@@ -33,16 +33,19 @@ TEST_CASE("transport: post and poll allocate nothing", "[transport]") {
       chain[i] = Member::with_imm(me.write(peer, 0, 4096, 1000), static_cast<uint32_t>(me.rank()));
     }
     std::array<transport::Completion, 32> completions;
-    unsigned posted = 0, done = 0, arrived = 0, failed = 0;
+    unsigned posted = 0, done = 0, arrived = 0;
+    const char* failed = nullptr;
     me.barrier();
     const auto one_round = [&](unsigned goal) {
       const Deadline deadline = Deadline::after_ms(60000);
-      while ((done < posted || posted < goal || arrived < goal) && failed == 0 && !deadline.expired()) {
+      while ((done < posted || posted < goal || arrived < goal) && failed == nullptr && !deadline.expired()) {
         if (posted < goal) posted += me.endpoint().post(static_cast<uint32_t>(peer), chain);
         const uint32_t count = me.endpoint().poll(completions);
         for (uint32_t i = 0; i < count; ++i) {
-          const uint32_t kind = completions[i].kind;
-          (kind == UCCLEP_COMPLETION_ARRIVAL ? arrived : kind == UCCLEP_COMPLETION_DONE ? done : failed) += 1;
+          const transport::Completion& completion = completions[i];
+          arrived += completion.kind == UCCLEP_COMPLETION_ARRIVAL;
+          done += completion.kind == UCCLEP_COMPLETION_DONE;
+          if (completion.kind == UCCLEP_COMPLETION_ERROR) failed = completion.words;
         }
       }
     };
@@ -51,9 +54,10 @@ TEST_CASE("transport: post and poll allocate nothing", "[transport]") {
     counting = true;
     one_round(writes);
     counting = false;
-    check(failed == 0, "a write failed");
+    check(failed == nullptr, fmt::format("a write failed: {}", failed == nullptr ? "" : failed));
     check(counted == 0, fmt::format("{} allocations in {} writes", counted, writes));
-    check(done >= writes && arrived >= writes, "the writes did not end");
+    check(done >= writes && arrived >= writes,
+          fmt::format("of {} writes {} ended and {} arrived", writes, done, arrived));
     me.barrier();
   });
 }

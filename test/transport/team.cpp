@@ -25,6 +25,7 @@ namespace {
 
 constexpr int64_t patience_ms = 90000;
 const std::string not_here = "not here: ";  // heads the outcome of a member whose transport this machine lacks
+const std::string others_fault = "another member gave up";
 
 std::string text_of(const char* variable, const char* otherwise) {
   const char* value = std::getenv(variable);
@@ -108,6 +109,22 @@ void run_processes(const TeamOptions& options, Board& board, const std::function
   }
 }
 
+void judge(const TeamOptions& options, const Board& board) {
+  std::vector<std::string> outcomes;
+  for (int rank = 0; rank < options.members; ++rank) outcomes.emplace_back(board.page[rank].outcome);
+  const auto is_not_here = [](const std::string& outcome) { return outcome.rfind(not_here, 0) == 0; };
+  // What one member lacks and another has is a fault.
+  if (std::all_of(outcomes.begin(), outcomes.end(), is_not_here)) return skip_case(outcomes.front());
+  // Who failed by itself comes first: reports name the first failure alone.
+  for (const bool by_others : {false, true}) {
+    for (size_t rank = 0; rank < outcomes.size(); ++rank) {
+      if ((outcomes[rank] == others_fault) != by_others) continue;
+      INFO("member " << rank << ", " << options.transport);
+      CHECK(outcomes[rank] == "ok");
+    }
+  }
+}
+
 }  // namespace
 
 std::string transport_under_test() {
@@ -161,7 +178,7 @@ void Member::connect(int peer) {
 }
 
 void Member::check_on_others() const {
-  if (board_.given_up) throw Failure("another member gave up");
+  if (board_.given_up) throw Failure(others_fault);
 }
 
 void Member::until(const std::function<bool()>& reached, const std::string& what) {
@@ -319,12 +336,7 @@ void run_team(const TeamOptions& options, const std::function<void(Member&)>& bo
   BoardMemory memory;
   Board& board = *memory.board;
   (members_are_processes() ? run_processes : run_threads)(options, board, body);
-  for (int rank = 0; rank < options.members; ++rank) {
-    const std::string outcome = board.page[rank].outcome;
-    if (outcome.rfind(not_here, 0) == 0) return skip_case(outcome);
-    INFO("member " << rank << ", " << options.transport);
-    CHECK(outcome == "ok");
-  }
+  judge(options, board);
 }
 
 void run_team(const std::function<void(Member&)>& body) {
