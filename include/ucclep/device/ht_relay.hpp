@@ -3,11 +3,16 @@
 // relay there (relayed_row.hpp). The relay keeps it where it landed, and gives its meta line to the ranks of the node
 // that want it; they pull the row from there, as they pull what is staged.
 //
+// Where it landed in host memory (GroupShape::brings), each of them would read it over the bus, whose other end proxies
+// and NICs need. So the relay brings it into its GPU's memory first, and its meta line says so.
+// Floor: rows * row bytes / bus bandwidth, beside the network's; without, that times the ranks that want a row.
+//
 // clang-format off
 // | who releases                                   | who acquires                    | what is ordered              |
 // |------------------------------------------------|---------------------------------|------------------------------|
-// | relay, of what its proxy told it: publish of a | wait_word, then                 | the row in the relay's       |
-// |   meta line's epoch, after bulk_wait_written   |   acquire_then_bulk             |   window before it is pulled |
+// | relay, of what its proxy told it, or of what   | wait_word, then                 | the row in the relay's       |
+// |   it brought: publish of a meta line's epoch,  |   acquire_then_bulk             |   window before it is pulled |
+// |   after bulk_wait_written                      |                                 |                              |
 // clang-format on
 #pragma once
 #include "ucclep/device/ht_send.hpp"
@@ -30,6 +35,8 @@ UCCLEP_FN uint32_t own_block(const Op& op, uint32_t rank) {
 
 // Which of a meta line's words says where the row lies at the relay. Elsewhere it is 0.
 constexpr uint32_t place_word = 1;
+// In that word, whose places are below 2^30: the relay has brought the row into its own memory.
+constexpr uint32_t brought_flag = 1u << 31;
 
 // ---- The source
 
@@ -143,16 +150,49 @@ UCCLEP_FN void keep_addressees(const Op& op, const HandleMemory& memory, uint32_
   if (lane_id() == 0) memory.relay_counts(block)[place] = count_lanes(mask);
 }
 
+// Rows of a block on their way to the ranks that they are for.
+struct Giver {
+  const Op& op;
+  const HandleMemory& memory;
+  uint32_t block, source;
+
+  // Warp verb: a row's meta line, but for the epoch. where: its word there. head: of the row. meta: shared memory to
+  // put it together in. Of a lane that has a rank: where the epoch goes.
+  UCCLEP_FN uint64_t* meta_of(uint32_t where, const char* head, char* meta) const {
+    const MetaLayout layout = MetaLayout::of(op.group.shape.top_k);
+    for (uint32_t w = lane_id(); w < layout.body_bytes() / 4; w += wave_size) {
+      reinterpret_cast<uint32_t*>(meta)[w] = w == place_word ? where : reinterpret_cast<const uint32_t*>(head)[w];
+    }
+    const Addressee to = Addressee::of(op, head);
+    keep_addressees(op, memory, block, where & ~brought_flag, to);
+    char* const there = to.mine ? meta_at(op, to.rank, source, to.place) : meta;
+    smem_to_bulk();
+    bulk_store(to.mine, there, meta, layout.body_bytes());
+    return to.mine ? reinterpret_cast<uint64_t*>(there + layout.epoch) : nullptr;
+  }
+
+  // The same, and the row to `brought`. Its head is read with it.
+  UCCLEP_FN uint64_t* meta_and_row(Stage& stage, uint32_t place, const char* row, uint32_t bytes, char* brought) const {
+    uint64_t* epoch = nullptr;
+    stage.fetch(row, bytes);
+    stage.drain(row, bytes, [&](const char* piece, uint64_t at, uint32_t count) {
+      if (at == 0) epoch = meta_of(place | brought_flag, piece, stage.scratch());
+      bulk_store(lane_id() == 0, brought + at, piece, count);
+    });
+    return epoch;
+  }
+};
+
 // Warp verb: rows [first, end) of a block, at most rows_at_once, which have come, to the ranks that they are for.
 // position(place): where the row lies.
 template <class Position>
-UCCLEP_FN void give_metas(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage,
-                          uint32_t block, uint32_t first, uint32_t end, Position&& position) {
+UCCLEP_FN void give_rows(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage,
+                         uint32_t block, uint32_t first, uint32_t end, Position&& position) {
   const GroupShape& shape = op.group.shape;
-  const MetaLayout layout = MetaLayout::of(shape.top_k);
-  const uint32_t source = nodes_of(op).rank_of(block, op.me());
-  const uint64_t row_bytes = relayed_row_bytes(shape, args.output.wire.row_bytes);
+  const Giver giver{op, memory, block, nodes_of(op).rank_of(block, op.me())};
+  const auto row_bytes = static_cast<uint32_t>(relayed_row_bytes(shape, args.output.wire.row_bytes));
   const char* const landed = network::mine(op) + op.group.layout.relay_in_of(shape, op.slot, block);
+  char* const brought = op.mine() + op.group.layout.brought_of(shape, op.slot, block);
   uint64_t* epochs[rows_at_once] = {};
   acquire_then_bulk();
   bulk_wait_read();
@@ -160,17 +200,9 @@ UCCLEP_FN void give_metas(const Op& op, const HandleMemory& memory, const HtDisp
   for (uint32_t i = 0; i < rows_at_once; ++i) {
     const uint32_t place = first + i;
     if (place >= end) break;
-    const char* const row = landed + position(place) * row_bytes;
-    char* const meta = stage.slot(i);
-    for (uint32_t w = lane_id(); w < layout.body_bytes() / 4; w += wave_size) {
-      reinterpret_cast<uint32_t*>(meta)[w] = w == place_word ? place : reinterpret_cast<const uint32_t*>(row)[w];
-    }
-    const Addressee to = Addressee::of(op, row);
-    keep_addressees(op, memory, block, place, to);
-    char* const there = to.mine ? meta_at(op, to.rank, source, to.place) : meta;
-    smem_to_bulk();
-    bulk_store(to.mine, there, meta, layout.body_bytes());
-    if (to.mine) epochs[i] = reinterpret_cast<uint64_t*>(there + layout.epoch);
+    const uint64_t at = uint64_t{position(place)} * row_bytes;
+    epochs[i] = shape.brings != 0 ? giver.meta_and_row(stage, place, landed + at, row_bytes, brought + at)
+                                  : giver.meta_of(place, landed + at, stage.slot(i));
   }
   bulk_wait_written();
   UCCLEP_UNROLL
@@ -185,7 +217,7 @@ UCCLEP_FN bool relay_run(const Op& op, const HandleMemory& memory, const HtDispa
                          uint32_t block, uint32_t first, uint32_t end) {
   const uint32_t source = nodes_of(op).rank_of(block, op.me());
   if (!every_lane(lane_id() != 0 || network::wait_row(op, source, end - 1, between_nodes_flag))) return false;
-  give_metas(op, memory, args, stage, block, first, end, [](uint32_t place) { return place; });
+  give_rows(op, memory, args, stage, block, first, end, [](uint32_t place) { return place; });
   return true;
 }
 
@@ -220,10 +252,12 @@ UCCLEP_FN const char* row_at_relay(const Op& op, const WireShape& wire, uint32_t
                                    Position&& position) {
   const GroupShape& shape = op.group.shape;
   const NodeTable nodes = nodes_of(op);
-  const uint32_t node = own_node(op), place = reinterpret_cast<const uint32_t*>(meta)[place_word];
-  return network::window(op, nodes.relay(source, node)) +
-         op.group.layout.relay_in_of(shape, op.slot, nodes.block_of(source, node)) +
-         position(place) * relayed_row_bytes(shape, wire.row_bytes) + relayed_head_bytes(shape);
+  const uint32_t node = own_node(op), at = nodes.relay(source, node), block = nodes.block_of(source, node);
+  const uint32_t where = reinterpret_cast<const uint32_t*>(meta)[place_word];
+  const char* const rows = (where & brought_flag) != 0
+                               ? op.window(at) + op.group.layout.brought_of(shape, op.slot, block)
+                               : network::window(op, at) + op.group.layout.relay_in_of(shape, op.slot, block);
+  return rows + position(where & ~brought_flag) * relayed_row_bytes(shape, wire.row_bytes) + relayed_head_bytes(shape);
 }
 UCCLEP_FN const char* row_at_relay(const Op& op, const WireShape& wire, uint32_t source, const char* meta) {
   return row_at_relay(op, wire, source, meta, [](uint32_t place) { return place; });

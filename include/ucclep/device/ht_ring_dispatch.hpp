@@ -51,8 +51,8 @@ UCCLEP_FN bool relay_run(const HtDispatchArgs& args, const Op& op, Stage& stage,
   if (!wait_landed(op, relay::nodes_of(op).rank_of(block, op.me()), end - 1, free)) return false;
   const HtDispatchArgs& now = read_again(args);
   const Op here = op.with(now.group);
-  relay::give_metas(here, memory_of(now), now, stage, block, first, end,
-                    [&](uint32_t place) { return shape_of(here).position_of(place); });
+  relay::give_rows(here, memory_of(now), now, stage, block, first, end,
+                   [&](uint32_t place) { return shape_of(here).position_of(place); });
   const Op same = op.with(read_again(args).group);
   if (lane_id() < end - first) {
     const RingShape ring = shape_of(same);

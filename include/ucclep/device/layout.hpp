@@ -19,6 +19,8 @@
 //   own sums        [slot]                rows[B]: HT between nodes, what the ranks of the own node add up to for a token
 //   relay words     [slot][block][member] HT between nodes: epochs of runs that a relay of the home adds up, and places in
 //                                         the pool
+//   brought         [slot][block]         HT between nodes, where the network's window is in host memory and ranks have a
+//                                         relay in common: rows that have landed there, as there
 //   rings           [slot][block] [node]  in a group with rings (ht_ring.hpp): what of them has been read
 //   signals         [signal][rank]        one 64-bit word: how often the rank has signalled; then its last barriers
 //
@@ -99,6 +101,7 @@ struct GroupShape {
   uint32_t stages_puts;     // 1: NICs do not reach the user's windows, and puts go by host memory (message.hpp)
   uint32_t node_copies;     // 1: a row of an LL dispatch goes to a node once, not to each of its ranks (ll_relay.hpp)
   uint32_t ring;            // chunks of the rings in which HT's rows from node to node land; 0: all have room
+  uint32_t brings;          // 1: relays of HT bring rows into their GPU's memory (ht_relay.hpp)
   NodeShape nodes;          // of a networked group
 
   UCCLEP_HD constexpr uint32_t local_experts() const { return local; }
@@ -199,6 +202,9 @@ struct BackLayout {
 UCCLEP_HD constexpr RingShape ring_of_rows(const GroupShape& s) {
   return RingShape::of(s.ht_tokens, relayed_row_bytes(s, s.token_bytes), s.ring);
 }
+UCCLEP_HD constexpr uint32_t rows_at_relay(const GroupShape& s) {
+  return s.ring == 0 ? s.ht_tokens : ring_of_rows(s).rows();
+}
 UCCLEP_HD constexpr RingShape ring_of_sums(const GroupShape& s) {
   return RingShape::of(s.ht_tokens, s.token_bytes + weight_row_bytes(s), s.ring);
 }
@@ -239,6 +245,7 @@ struct WindowLayout {
   uint64_t back_places, back_lines;                                // offsets inside those
   uint64_t own_sums, sums_rows;                                    // sums_rows: bytes of a node's, of a block's
   uint64_t relay_words, relay_places, relay_words_of_member;
+  uint64_t brought, brought_rows;  // brought_rows: bytes of a block's; 0: there are none
   uint64_t rings;
   RingWords ring;  // offsets from there on
   uint64_t signals;
@@ -304,7 +311,9 @@ struct WindowLayout {
     w.relay_places = run_word_bytes(s);
     w.relay_words_of_member = round_up(w.relay_places + pool_place_bytes(s), unit);
     w.relay_words = w.own_sums + s.networked * w.sums_rows * s.in_flight;
-    w.rings = round_up(w.relay_words + w.relay_words_of_member * s.nodes.most * blocks_in, unit);
+    w.brought = round_up(w.relay_words + w.relay_words_of_member * s.nodes.most * blocks_in, unit);
+    w.brought_rows = s.brings * round_up(relayed_row_bytes(s, s.token_bytes) * rows_at_relay(s), unit);
+    w.rings = w.brought + w.brought_rows * blocks_in;
     w.ring = s.ring == 0 ? RingWords{} : RingWords::of(s.in_flight, s.ranks, s.nodes, ring_of_rows(s), ring_of_sums(s));
     w.signals = round_up(w.rings + w.ring.bytes, page);
     w.bytes = round_up(w.signals + 8ull * (s.signals + num_teams) * s.ranks, page);
@@ -431,12 +440,16 @@ struct WindowLayout {
   UCCLEP_HD constexpr uint64_t letter_of(uint32_t rank, uint64_t number) const {
     return letters + sizeof(Letter) * (uint64_t{rank} * channel_window + number % channel_window);
   }
-  // In the first window: sums of the own node, by token; and what members of the node say of their partial rows.
+  // In the first window: sums of the own node, by token; what members of the node say of their partial rows; and rows
+  // that a relay has brought.
   UCCLEP_HD constexpr uint64_t own_sums_of(uint32_t slot) const { return own_sums + sums_rows * slot; }
   UCCLEP_HD constexpr uint64_t relay_words_of(const GroupShape& s, uint32_t slot, uint32_t block,
                                               uint32_t member) const {
     const uint64_t index = uint64_t{slot} * s.nodes.blocks() + block;
     return relay_words + relay_words_of_member * (index * s.nodes.most + member);
+  }
+  UCCLEP_HD constexpr uint64_t brought_of(const GroupShape& s, uint32_t slot, uint32_t block) const {
+    return brought + brought_rows * (uint64_t{slot} * s.nodes.blocks() + block);
   }
 };
 
