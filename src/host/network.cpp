@@ -15,9 +15,13 @@
 namespace ucclep {
 namespace {
 
+// The largest operation is 64 messages or more, so that its first and last ones add little to it; larger ones than
+// these cost no less for each byte (docs/tuning.md).
+constexpr uint64_t least_chunks = 64, largest_chunk = 4 * RingShape::chunk_bytes;
+
 uint32_t rows_per_chunk(uint32_t rows, uint64_t row_bytes) {
-  return static_cast<uint32_t>(
-      std::max(ceil_div(RingShape::chunk_bytes, row_bytes), ceil_div(rows, proxy::most_chunks)));
+  const uint64_t bytes = std::clamp(rows * row_bytes / least_chunks, RingShape::chunk_bytes, largest_chunk);
+  return static_cast<uint32_t>(std::max(ceil_div(bytes, row_bytes), ceil_div(rows, proxy::most_chunks)));
 }
 
 // Between two nodes, in rows that have places of their own, and in those of rings.
