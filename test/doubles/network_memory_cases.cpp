@@ -270,6 +270,27 @@ TEST_CASE("network memory: a group whose window NICs do not get hold of has it i
   }
 }
 
+// Shared memory for one warp: it sends, relays and pulls in turn. So it has no rings, which are freed while rows are
+// pulled.
+TEST_CASE("network memory: HT in blocks of one warp, and no rings for them", "[memory]") {
+  const Setting shared_memory("UCCLEP_DOUBLE_ATTRIBUTE", "97:24576");
+  SECTION("rows with room for all") {
+    const Platform platform;
+    exchange_rows({2, 2}, "loopback", 2, 2, {Layout::ht_flat, Layout::ht_expert_major});
+  }
+  SECTION("rings that are asked for") {
+    const Setting asked("UCCLEP_HT_RING", "2");
+    run_ranks(4, [](Rank& rank) {
+      Comm comm(rank, in_nodes_of(rank, 2, "loopback"));
+      ucclEpGroupConfig_t config = group_config({Scenario{.layout = Layout::ht_flat}});
+      config.max_tokens_per_rank = 8192;  // more than a ring holds
+      ucclEpGroup_t group = nullptr;
+      refused(ucclEpGroupCreate(&group, comm, &config), ucclEpNotSupported, "ucclEpGroupCreate",
+              {"UCCLEP_HT_RING=2", "blocks of two warps", "4 ranks"});
+    });
+  }
+}
+
 TEST_CASE("network memory: UCCLEP_NETWORK_MEMORY keeps it on the host, or insists", "[memory]") {
   SECTION("host") {
     const Platform platform(Settings{{"UCCLEP_DOUBLE_NIC", "mlx5"}, {"UCCLEP_NETWORK_MEMORY", "host"}});
