@@ -54,9 +54,10 @@ uint32_t ring_on(const ucclEpComm& comm, const ucclEpGroupConfig_t& checked, con
   }
   GroupShape chosen = shape;
   chosen.ring = chunks;
-  log::info("group", "HT's rows from other nodes land in {} (UCCLEP_HT_RING={}): {} bytes, room for all takes {}",
+  log::info("group", "HT's rows from other nodes land in {} (UCCLEP_HT_RING={}): {} bytes, room for all takes {}{}",
             chunks != 0 ? fmt::format("rings of {} chunks", chunks) : "room for all of them", asked.text(),
-            landing_bytes(chosen), landing_bytes(shape));
+            landing_bytes(chosen), landing_bytes(shape),
+            shape.brings != 0 ? "; relays bring them into their devices' memory" : "");
   return chunks;
 }
 
