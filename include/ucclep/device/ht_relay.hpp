@@ -171,38 +171,56 @@ struct Giver {
     return to.mine ? reinterpret_cast<uint64_t*>(there + layout.epoch) : nullptr;
   }
 
-  // The same, and the row to `brought`. Its head is read with it.
-  UCCLEP_FN uint64_t* meta_and_row(Stage& stage, uint32_t place, const char* row, uint32_t bytes, char* brought) const {
+  // The same, and the row to `brought`, with its head; and then the epochs.
+  UCCLEP_FN void bring(Stage& stage, uint32_t place, const char* row, uint32_t bytes, char* brought) const {
     uint64_t* epoch = nullptr;
     stage.fetch(row, bytes);
     stage.drain(row, bytes, [&](const char* piece, uint64_t at, uint32_t count) {
       if (at == 0) epoch = meta_of(place | brought_flag, piece, stage.scratch());
       bulk_store(lane_id() == 0, brought + at, piece, count);
     });
-    return epoch;
+    bulk_wait_written();
+    if (epoch != nullptr) publish(epoch, op.seq);
+    sync_warp();
   }
 };
 
-// Warp verb: rows [first, end) of a block, at most rows_at_once, which have come, to the ranks that they are for.
+// Warp verb: rows [first, end) of a block, which have come, to the ranks that they are for; they are brought.
 // position(place): where the row lies.
+template <class Position>
+UCCLEP_FN void bring_rows(const Op& op, const HtDispatchArgs& args, Stage& stage, const Parked& block,
+                          const Parked& first, const Parked& end, Position&& position) {
+  for (Parked place = first; place < end; place += 1) {
+    const HtDispatchArgs& now = read_again(args);
+    const Op here = op.with(now.group);
+    const GroupShape& shape = now.group.shape;
+    const WindowLayout& layout = now.group.layout;
+    const auto bytes = static_cast<uint32_t>(relayed_row_bytes(shape, now.output.wire.row_bytes));
+    const uint64_t at = uint64_t{position(place)} * bytes;
+    const HandleMemory memory = memory_of(now);
+    const Giver giver{here, memory, block, nodes_of(here).rank_of(block, here.me())};
+    giver.bring(stage, place, network::mine(here) + layout.relay_in_of(shape, here.slot, block) + at, bytes,
+                here.mine() + layout.brought_of(shape, here.slot, block) + at);
+  }
+}
+
+// The same of at most rows_at_once rows, which stay where they are, unless the group has them brought.
 template <class Position>
 UCCLEP_FN void give_rows(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage,
                          uint32_t block, uint32_t first, uint32_t end, Position&& position) {
   const GroupShape& shape = op.group.shape;
-  const Giver giver{op, memory, block, nodes_of(op).rank_of(block, op.me())};
-  const auto row_bytes = static_cast<uint32_t>(relayed_row_bytes(shape, args.output.wire.row_bytes));
-  const char* const landed = network::mine(op) + op.group.layout.relay_in_of(shape, op.slot, block);
-  char* const brought = op.mine() + op.group.layout.brought_of(shape, op.slot, block);
-  uint64_t* epochs[rows_at_once] = {};
   acquire_then_bulk();
+  if (shape.brings != 0) return bring_rows(op, args, stage, block, first, end, position);
+  const Giver giver{op, memory, block, nodes_of(op).rank_of(block, op.me())};
+  const uint64_t row_bytes = relayed_row_bytes(shape, args.output.wire.row_bytes);
+  const char* const landed = network::mine(op) + op.group.layout.relay_in_of(shape, op.slot, block);
+  uint64_t* epochs[rows_at_once] = {};
   bulk_wait_read();
   UCCLEP_UNROLL
   for (uint32_t i = 0; i < rows_at_once; ++i) {
     const uint32_t place = first + i;
     if (place >= end) break;
-    const uint64_t at = uint64_t{position(place)} * row_bytes;
-    epochs[i] = shape.brings != 0 ? giver.meta_and_row(stage, place, landed + at, row_bytes, brought + at)
-                                  : giver.meta_of(place, landed + at, stage.slot(i));
+    epochs[i] = giver.meta_of(place, landed + position(place) * row_bytes, stage.slot(i));
   }
   bulk_wait_written();
   UCCLEP_UNROLL
