@@ -2,7 +2,8 @@
 // Which ranks are a node, and who takes in whose rows. A node is here what reaches each other's windows: a domain; in
 // groups with masks, which lose ranks one by one, a rank. HT sends a row to a node once, to a rank of it that is the
 // source's relay there, and so along rails: the relay has the source's index in its own node, modulo that node's
-// ranks. What a relay takes in, and what it sends back, lies in blocks, one for each rank of which it is the relay.
+// ranks. What a relay takes in, and what it sends back, lies in blocks, one for each rank of which it is the relay: of
+// other nodes, in order.
 #pragma once
 #include <cstdint>
 
@@ -16,7 +17,7 @@ struct NodeShape {
   uint32_t most = 0;   // ranks of the largest
   uint32_t turns = 0;  // ranks of one node that have the same relay in another, at most
 
-  UCCLEP_HD constexpr uint32_t blocks() const { return nodes * turns; }
+  UCCLEP_HD constexpr uint32_t blocks() const { return nodes == 0 ? 0 : (nodes - 1) * turns; }
 };
 
 // A view of a table of words: node of a rank [R], its index there [R], first member of a node [nodes + 1], members [R].
@@ -39,15 +40,16 @@ struct NodeTable {
   UCCLEP_HD constexpr uint32_t relay(uint32_t rank, uint32_t node) const {
     return member(node, index_of(rank) % size_of(node));
   }
-  // The block of `rank` at its relay in that node.
+  // The block of `rank` at its relay in that node. Of a rank of the node itself it means nothing.
   UCCLEP_HD constexpr uint32_t block_of(uint32_t rank, uint32_t node) const {
-    return node_of(rank) * turns + index_of(rank) / size_of(node);
+    const uint32_t own = node_of(rank), other = own > node || own == nodes - 1 ? own - 1 : own;
+    return other * turns + index_of(rank) / size_of(node);
   }
   // The rank whose block it is at that relay; no_rank: nobody's.
   UCCLEP_HD constexpr uint32_t rank_of(uint32_t block, uint32_t relay) const {
-    const uint32_t node = block / turns, own = node_of(relay);
+    const uint32_t own = node_of(relay), other = block / turns, node = other < own ? other : other + 1;
     const uint32_t index = index_of(relay) + block % turns * size_of(own);
-    return node == own || index >= size_of(node) ? no_rank : member(node, index);
+    return index >= size_of(node) ? no_rank : member(node, index);
   }
 
  private:
