@@ -234,7 +234,8 @@ TEST_CASE("network memory: a group whose window NICs do not get hold of has it i
     const Platform platform(Settings{{"UCCLEP_DOUBLE_NIC", "mlx5"}, {"UCCLEP_DOUBLE_REACH", "70000"}});
     ucclEpGroupConfig_t config = config_with(num_signals, 4);
     config.max_tokens_per_rank = 8192;
-    run_channel({2, 2}, "verbs", [](Rank&, Channel& channel) { channel.run("exchange"); }, config);
+    const auto exchange = [](Rank&, Channel& channel) { channel.run("exchange"); };
+    run_channel({2, 2}, "verbs", exchange, config);
     CHECK(platform.said(in_host).size() == 4);
     CHECK(platform.flushes(to_all_devices) > 0);
   }

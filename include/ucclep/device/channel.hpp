@@ -233,7 +233,7 @@ UCCLEP_FN bool wait_signal(Coop, const ucclEpDeviceGroup& group, int id, uint64_
 }
 
 // The sources of this scope's puts may be written again, their bytes are there. False: the group has failed, or with
-// masks a peer was lost to which some had been put.
+// masks this wait has lost a peer to which some had been put.
 template <class Coop>
 UCCLEP_FN bool flush(Coop, const ucclEpDeviceGroup& group) {
   fence_acq_rel<Scope::system>();
