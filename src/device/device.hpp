@@ -108,6 +108,8 @@ class Device {
   virtual void free(void* data) = 0;           // of either
   virtual void* alloc_host(size_t bytes) = 0;  // host memory that kernels can access; zeroed
   virtual void free_host(void* data) = 0;
+  // Where the host's memory comes from that it allocates from now on: a NUMA node as the kernel counts them.
+  virtual void place_host_memory(int /*node*/) {}                 // a device that is the host has it from its threads
   virtual std::unique_ptr<SharedMemory> share(size_t bytes) = 0;  // new window memory, zeroed
   // The same in host memory that stays where it is: threads of the host reach it, and any NIC.
   virtual std::unique_ptr<SharedMemory> share_pinned(size_t bytes) = 0;

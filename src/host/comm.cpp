@@ -6,6 +6,7 @@
 
 #include "base/best_effort.hpp"
 #include "base/log.hpp"
+#include "base/near_node.hpp"
 #include "host/bootstrap/agreement.hpp"
 #include "host/group.hpp"
 #include "host/guard.hpp"
@@ -44,6 +45,20 @@ void share_out_sms(ucclEpComm& comm) {
   comm.shares_device = true;
   comm.traits.num_sms = std::max(1u, comm.traits.num_sms / sharers);
   log::info("comm", "{} ranks share {}: {} SMs each", sharers, comm.traits.name, comm.traits.num_sms);
+}
+
+// What its GPU, proxies and NICs share in host memory lies near the GPU, and so near the NICs that the rank uses.
+void place_host_memory(ucclEpComm& comm) {
+  const int node = comm.wiring.numa_node_of_gpu(comm.rank());
+  if (node < 0) return;
+  const NearNode trial(node);
+  if (trial.prefers()) {
+    comm.device->place_host_memory(node);
+    log::info("comm", "{} is near NUMA node {}: host memory comes from there", comm.traits.name, node);
+  } else {
+    log::info("comm", "{} is near NUMA node {}, but host memory comes from anywhere: {}", comm.traits.name, node,
+              std::strerror(trial.error()));
+  }
 }
 
 void prepare_network(ucclEpComm& comm) {
@@ -111,6 +126,7 @@ ucclEpComm_t init(const char* function, const ucclEpCommConfig_t* given, int nra
   comm->wiring = exchange_wiring(*comm->bootstrap, facts, comm->config.nodes, comm->deadline());
   comm->faults = std::make_unique<FaultLog>(comm->errors, comm->rank(), [raw = comm.get()] { stop_kernels(*raw); });
   share_out_sms(*comm);
+  place_host_memory(*comm);
   if (comm->wiring.plan.domains.size() > 1) prepare_network(*comm);
   watch(*comm);
   keep_errors_of(comm.get());

@@ -122,6 +122,12 @@ std::vector<int> Wiring::sharers_of_gpu(int rank) const {
   return sharers;
 }
 
+int Wiring::numa_node_of_gpu(int rank) const {
+  const RankFacts& facts = ranks[static_cast<size_t>(rank)];
+  const int index = facts.gpu < 0 ? -1 : facts.machine->gpus[static_cast<size_t>(facts.gpu)].place.numa;
+  return index < 0 ? -1 : facts.machine->numa_nodes[static_cast<size_t>(index)].number;
+}
+
 std::string Wiring::nic_names(int rank) const {
   std::vector<std::string> names;
   const Machine& machine = *ranks[static_cast<size_t>(rank)].machine;

@@ -20,6 +20,7 @@ struct Wiring {
 
   const topology::RankPlan& of(int rank) const { return plan.ranks[static_cast<size_t>(rank)]; }
   std::vector<int> sharers_of_gpu(int rank) const;  // the ranks of the GPU that this rank uses, itself included
+  int numa_node_of_gpu(int rank) const;             // as the kernel counts; -1: it has no GPU, or none is the nearest
   std::string nic_names(int rank) const;            // "mlx5_0,mlx5_1"
   // The name asked for; without one, what serves where no rank is on another machine. Empty: no rank needs any.
   std::string transport(const std::string& asked) const;

@@ -14,6 +14,8 @@ using UcclepDoubleHasFailed = bool();
 using UcclepDoubleLiveObjects = int();
 // Bytes of devices and of the host that are allocated or pinned.
 using UcclepDoubleLiveBytes = void(int64_t* device, int64_t* host);
+// How often a thread that prefers this NUMA node, one of the first 64, had host memory allocated, or pinned.
+using UcclepDoubleHostMemoryNear = void(int node, int* allocated, int* pinned);
 // For doubles of NICs. How one gets at memory: bits; 0: it is the host's.
 enum { ucclep_double_of_device = 1, ucclep_double_by_address = 2, ucclep_double_by_dma_buf = 4 };
 using UcclepDoubleNicAccess = int(const void* data);
@@ -26,6 +28,7 @@ UcclepDoubleFailAfter ucclep_double_fail_after;
 UcclepDoubleHasFailed ucclep_double_has_failed;
 UcclepDoubleLiveObjects ucclep_double_live_objects;
 UcclepDoubleLiveBytes ucclep_double_live_bytes;
+UcclepDoubleHostMemoryNear ucclep_double_host_memory_near;
 UcclepDoubleNicAccess ucclep_double_nic_access;
 UcclepDoubleNicWrite ucclep_double_nic_write;
 UcclepDoubleFlushes ucclep_double_flushes;

@@ -2,11 +2,15 @@
 // Memory of a device and of the host. New memory holds garbage, as a driver's may. That of a device is a memfd, so that
 // an IPC handle can lead another process to it: it names the descriptor in the owner's process.
 #include <fcntl.h>
+#include <linux/mempolicy.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <bit>
 #include <cstring>
 #include <map>
 #include <string>
@@ -15,6 +19,7 @@
 
 #include "doubles/capture.hpp"
 #include "doubles/exports.hpp"
+#include "doubles/hooks.hpp"
 
 namespace ucclep::doubles {
 namespace {
@@ -42,6 +47,17 @@ std::map<void*, Range> allocations;  // of devices
 std::map<void*, size_t> of_host;
 std::map<Reference, Opened> opened;
 std::map<void*, Range> registered;  // of the host, by its address there: where devices see it
+
+// How often, by the node that the thread prefers which has it done.
+using ByNode = std::array<std::atomic<int>, 64>;
+ByNode allocated_near, pinned_near;
+
+void note_node(ByNode& times) {
+  int policy = MPOL_DEFAULT;
+  std::array<uint64_t, 16> nodes{};
+  if (syscall(SYS_get_mempolicy, &policy, nodes.data(), 64 * nodes.size(), nullptr, 0ul) != 0) return;
+  if (policy == MPOL_PREFERRED && nodes[0] != 0) ++times[static_cast<size_t>(std::countr_zero(nodes[0]))];
+}
 
 void* map_memory_of(const Reference& reference) {
   const std::string path = "/proc/" + std::to_string(reference.owner) + "/fd/" + std::to_string(reference.fd);
@@ -150,6 +166,7 @@ Code host_alloc(void** data, size_t bytes, unsigned flags) {
     constexpr unsigned coherent = VENDOR(0, 0x40000000);
     expect(bytes != 0 && flags == (host_portable | host_mapped | coherent), invalid_value);
     expect_no_capture();
+    note_node(allocated_near);
     *data = current_gpu().device->alloc_host(bytes);
     std::memset(*data, garbage, bytes);
     const std::lock_guard lock(mutex);
@@ -179,6 +196,7 @@ Code host_register(void* data, size_t bytes, unsigned flags) {
     current_gpu();
     expect(data != nullptr && bytes != 0 && flags == (host_portable | host_mapped), invalid_value);
     expect_no_capture();
+    note_node(pinned_near);
     const std::lock_guard lock(mutex);
     expect(registered.count(data) == 0, already_registered);
     void* alias = mremap(data, 0, bytes, MREMAP_MAYMOVE);  // a second mapping of shared memory
@@ -237,3 +255,8 @@ Code memcpy_async_kind(void* to, const void* from, size_t bytes, int kind, Strea
 }
 
 }  // namespace ucclep::doubles
+
+void ucclep_double_host_memory_near(int node, int* allocated, int* pinned) {
+  *allocated = ucclep::doubles::allocated_near.at(static_cast<size_t>(node));
+  *pinned = ucclep::doubles::pinned_near.at(static_cast<size_t>(node));
+}

@@ -41,6 +41,7 @@ class Double {
     live_objects_ = find<UcclepDoubleLiveObjects>("ucclep_double_live_objects");
     live_bytes_ = find<UcclepDoubleLiveBytes>("ucclep_double_live_bytes");
     flushes_ = find<UcclepDoubleFlushes>("ucclep_double_flushes");
+    host_memory_near_ = find<UcclepDoubleHostMemoryNear>("ucclep_double_host_memory_near");
   }
   Double(const Double&) = delete;
   Double& operator=(const Double&) = delete;
@@ -68,6 +69,14 @@ class Double {
     return bytes;
   }
   int flushes(int scope) const { return flushes_(scope); }
+  struct Times {
+    int allocated = 0, pinned = 0;
+  };
+  Times host_memory_near(int node) const {
+    Times times;
+    host_memory_near_(node, &times.allocated, &times.pinned);
+    return times;
+  }
 
  private:
   template <class Hook>
@@ -83,6 +92,7 @@ class Double {
   UcclepDoubleLiveObjects* live_objects_;
   UcclepDoubleLiveBytes* live_bytes_;
   UcclepDoubleFlushes* flushes_;
+  UcclepDoubleHostMemoryNear* host_memory_near_;
 };
 
 // The call throws an Error with this code and all these words.

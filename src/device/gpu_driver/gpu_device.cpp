@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/log.hpp"
+#include "base/near_node.hpp"
 #include "device/gpu_driver/copy_queue.hpp"
 #include "device/gpu_driver/gpu_nic_access.hpp"
 #include "device/gpu_driver/gpu_traits.hpp"
@@ -91,6 +92,7 @@ class GpuDevice : public Device {
   void* alloc_host(size_t bytes) override {
     const Current current = enter();
     const OutsideCapture outside(driver_);
+    const NearNode near(node_of_host_memory_);
     void* data = nullptr;
     const unsigned flags = host_portable | host_mapped | driver_.facts().coherent;
     driver_.check(api().host_alloc(&data, bytes != 0 ? bytes : 1, flags), "allocating host memory for the device");
@@ -102,6 +104,7 @@ class GpuDevice : public Device {
     const OutsideCapture outside(driver_);
     driver_.check(api().host_free(data), "freeing host memory of the device");
   }
+  void place_host_memory(int node) override { node_of_host_memory_ = node; }
   std::unique_ptr<SharedMemory> share(size_t bytes) override {
     const Current current = enter();
     auto memory = MappedAllocation::create(driver_, context_.ordinal(), bytes, true);
@@ -111,6 +114,7 @@ class GpuDevice : public Device {
   std::unique_ptr<SharedMemory> share_pinned(size_t bytes) override {
     const Current current = enter();
     const OutsideCapture outside(driver_);
+    const NearNode near(node_of_host_memory_);
     return std::make_unique<PinnedMemory>(driver_, context_.ordinal(), bytes);
   }
   std::unique_ptr<SharedMemory> offer(void* data, size_t bytes, bool beyond_process) override {
@@ -246,6 +250,7 @@ class GpuDevice : public Device {
   OwnStream setup_stream_;
   GpuNicAccess nic_access_;
   std::map<void*, std::unique_ptr<MappedAllocation>> shareable_;
+  int node_of_host_memory_ = -1;
   std::function<void(const std::string&)> on_fault_;
 };
 
