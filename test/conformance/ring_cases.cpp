@@ -296,7 +296,7 @@ TEST_CASE("rings: ucclEpGroupQuery says the smaller windows, and they are what i
   ucclEpGroupConfig_t config = of_short_chunks(scenario);
   config.ll_max_tokens_per_rank = 1;
   const GroupBytes all = bytes_with(nodes, config, "off", false), rings = bytes_with(nodes, config, "2", true);
-  // In each of two slots, rows of one other node, perhaps twice, and sums of two nodes, of 256 tokens less those of two.
+  // In each of two slots, rows of one other node, perhaps twice, and sums of two nodes, of 256 tokens less two.
   const double landings = rings.brought ? 4 : 3;
   CHECK(all.said - rings.said == Approx(landings * 2 * 254 * 65536).epsilon(0.02));
   CHECK(rings.windows == Approx(rings.said).epsilon(0.05));
