@@ -5,38 +5,47 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <cstring>
 
 namespace ucclep {
 namespace {
 
-// glibc has neither. The kernel takes one bit less than it is told of.
-long set_policy(int policy, const unsigned long* nodes, unsigned long count) {
-  return syscall(SYS_set_mempolicy, policy, nodes, count + 1);
-}
-long get_policy(int* policy, unsigned long* nodes, unsigned long count) {
-  return syscall(SYS_get_mempolicy, policy, nodes, count, nullptr, 0ul);
-}
-
+constexpr unsigned most_nodes = 1024;  // as many as any kernel counts
 constexpr unsigned word_bits = 8 * sizeof(unsigned long);
+
+// glibc has neither.
+bool get_policy(int* policy) {
+  return syscall(SYS_get_mempolicy, policy, nullptr, 0ul, nullptr, 0ul) == 0;
+}
+bool prefer(unsigned node) {
+  std::array<unsigned long, most_nodes / word_bits> nodes{};
+  nodes[node / word_bits] = 1ul << node % word_bits;
+  // The kernel takes one bit less than it is told of.
+  return syscall(SYS_set_mempolicy, MPOL_PREFERRED, nodes.data(), most_nodes + 1ul) == 0;
+}
 
 }  // namespace
 
 NearNode::NearNode(int node) {
   if (node < 0) return;
-  Nodes nodes{};
+  int policy = MPOL_DEFAULT;
   if (static_cast<unsigned>(node) >= most_nodes) {
-    error_ = EINVAL;
-    return;
+    why_not_ = "no kernel has so many nodes";
+  } else if (!get_policy(&policy)) {
+    why_not_ = std::string("get_mempolicy: ") + std::strerror(errno);
+  } else if (policy != MPOL_DEFAULT) {
+    why_not_ = "the thread has a policy of its own";
+  } else if (!prefer(static_cast<unsigned>(node))) {
+    why_not_ = std::string("set_mempolicy: ") + std::strerror(errno);
+  } else {
+    prefers_ = true;
   }
-  nodes[static_cast<unsigned>(node) / word_bits] = 1ul << static_cast<unsigned>(node) % word_bits;
-  prefers_ = get_policy(&policy_before_, nodes_before_.data(), most_nodes) == 0 &&
-             set_policy(MPOL_PREFERRED, nodes.data(), most_nodes) == 0;
-  if (!prefers_) error_ = errno;
 }
 
 NearNode::~NearNode() {
-  if (prefers_) set_policy(policy_before_, nodes_before_.data(), most_nodes);
+  if (prefers_) syscall(SYS_set_mempolicy, MPOL_DEFAULT, nullptr, 0ul);
 }
 
 }  // namespace ucclep

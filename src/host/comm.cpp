@@ -56,8 +56,8 @@ void place_host_memory(ucclEpComm& comm) {
     comm.device->place_host_memory(node);
     log::info("comm", "{} is near NUMA node {}: host memory comes from there", comm.traits.name, node);
   } else {
-    log::info("comm", "{} is near NUMA node {}, but host memory comes from anywhere: {}", comm.traits.name, node,
-              std::strerror(trial.error()));
+    log::info("comm", "{} is near NUMA node {}, but host memory is not placed: {}", comm.traits.name, node,
+              trial.why_not());
   }
 }
 
