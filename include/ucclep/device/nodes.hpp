@@ -40,8 +40,7 @@ struct NodeTable {
   UCCLEP_HD constexpr uint32_t relay(uint32_t rank, uint32_t node) const {
     return member(node, index_of(rank) % size_of(node));
   }
-  // The block of `rank` at its relay in that node. Of a rank of the node itself it means nothing: one that exists, for
-  // tables of all ranks.
+  // The block of `rank` at its relay in that node. Of a rank of the node itself one that exists, and means nothing.
   UCCLEP_HD constexpr uint32_t block_of(uint32_t rank, uint32_t node) const {
     const uint32_t own = node_of(rank), other = own > node || own == nodes - 1 ? own - 1 : own;
     return other * turns + index_of(rank) / size_of(node);
