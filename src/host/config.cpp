@@ -8,6 +8,18 @@
 #include "ucclep/ucclep.h"
 
 namespace ucclep {
+namespace {
+
+AskedRing asked_ring(const char* variable) {
+  AskedRing asked;
+  if (const auto chunks = env::choice_or_integer(variable, {{"auto", AskedRing::automatic}, {"off", AskedRing::off}},
+                                                 RingShape::least_chunks, RingShape::most_chunks)) {
+    asked.chunks = static_cast<uint32_t>(*chunks);
+  }
+  return asked;
+}
+
+}  // namespace
 
 Config Config::from_environment() {
   log::init_from_environment();
@@ -34,11 +46,8 @@ Config Config::from_environment() {
                                                            {"node", static_cast<int>(LlCopies::node)}})) {
     config.ll_copies = static_cast<LlCopies>(*copies);
   }
-  if (const auto chunks =
-          env::choice_or_integer("UCCLEP_HT_RING", {{"auto", AskedRing::automatic}, {"off", AskedRing::off}},
-                                 RingShape::least_chunks, RingShape::most_chunks)) {
-    config.ht_ring.chunks = static_cast<uint32_t>(*chunks);
-  }
+  config.ht_ring = asked_ring("UCCLEP_HT_RING");
+  config.ht_relay_ring = asked_ring("UCCLEP_HT_RELAY_RING");
   return config;
 }
 

@@ -22,6 +22,7 @@ struct Config {
   std::string trace_file;                    // UCCLEP_TRACE, a pattern with %r and %p; empty: no trace
   LlCopies ll_copies = LlCopies::automatic;  // UCCLEP_LL_COPIES=auto|rank|node
   AskedRing ht_ring;                         // UCCLEP_HT_RING=auto|off|CHUNKS
+  AskedRing ht_relay_ring;                   // UCCLEP_HT_RELAY_RING=auto|off|CHUNKS
   enum class NetworkMemory { automatic, device, host };
   NetworkMemory network_memory = NetworkMemory::automatic;  // UCCLEP_NETWORK_MEMORY=auto|device|host
 

@@ -54,11 +54,24 @@ uint32_t ring_on(const ucclEpComm& comm, const ucclEpGroupConfig_t& checked, con
   }
   GroupShape chosen = shape;
   chosen.ring = chunks;
-  log::info("group", "HT's rows from other nodes land in {} (UCCLEP_HT_RING={}): {} bytes, room for all takes {}{}",
+  log::info("group", "HT's rows from other nodes land in {} (UCCLEP_HT_RING={}): {} bytes, room for all takes {}",
             chunks != 0 ? fmt::format("rings of {} chunks", chunks) : "room for all of them", asked.text(),
-            landing_bytes(chosen), landing_bytes(shape),
-            shape.brings != 0 ? "; relays bring them into their devices' memory" : "");
+            landing_bytes(chosen), landing_bytes(shape));
   return chunks;
+}
+
+// Of relays that bring rows into their device's memory.
+uint32_t relay_ring_on(const ucclEpComm& comm, const GroupShape& shape) {
+  const AskedRing& asked = comm.config.ht_relay_ring;
+  GroupShape chosen = shape;
+  chosen.relay_ring = relay_ring_chunks(asked, shape);
+  if (shape.brings != 0) {
+    log::info(
+        "group", "relays of HT bring rows into their devices' memory from {} (UCCLEP_HT_RELAY_RING={}): {} bytes",
+        chosen.relay_ring != 0 ? fmt::format("rings of {} chunks", ring_of_rows(chosen).chunks) : "where they land",
+        asked.text(), landing_bytes(chosen));
+  }
+  return chosen.relay_ring;
 }
 
 // As WindowLayout and kernels want it, of a communicator whose ranks may be in several domains.
@@ -72,6 +85,7 @@ GroupShape shape_on(const ucclEpComm& comm, const ucclEpGroupConfig_t& checked, 
   shape.node_copies = copies_by_node(comm.config.ll_copies, copies) ? 1 : 0;
   const CopyTimes times = copy_times(copies);
   shape.ring = ring_on(comm, checked, shape);
+  shape.relay_ring = relay_ring_on(comm, shape);
   log::info("group",
             "LL dispatch sends a row once to each {} (UCCLEP_LL_COPIES={}; predicted: to each rank {:.0f} us, "
             "to each node {:.0f} us)",
@@ -152,6 +166,7 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
   agree_on(agreement, asked);
   agreement.field("UCCLEP_LL_COPIES", copies_name(comm.config.ll_copies));
   agreement.field("UCCLEP_HT_RING", comm.config.ht_ring.text());
+  agreement.field("UCCLEP_HT_RELAY_RING", comm.config.ht_relay_ring.text());
   agreement.attempt([&] {
     const NodeShape nodes = node_shape(comm.wiring.plan, asked.enable_mask != 0);
     group->config = checked_config(asked, comm.nranks(), comm.traits, nodes);

@@ -37,4 +37,9 @@ uint32_t ring_chunks(const AskedRing& asked, const GroupShape& shape) {
   return landing_with(shape, chunks) < all ? chunks : 0;
 }
 
+uint32_t relay_ring_chunks(const AskedRing& asked, const GroupShape& shape) {
+  if (shape.brings == 0 || shape.ring != 0 || asked.chunks == AskedRing::off) return 0;
+  return asked.chunks == AskedRing::automatic ? usual_relay_ring : asked.chunks;
+}
+
 }  // namespace ucclep

@@ -9,7 +9,7 @@
 
 namespace ucclep {
 
-// UCCLEP_HT_RING.
+// UCCLEP_HT_RING, UCCLEP_HT_RELAY_RING.
 struct AskedRing {
   static constexpr uint32_t automatic = 0xffffffff, off = 0;
   uint32_t chunks = automatic;
@@ -25,5 +25,9 @@ uint64_t landing_bytes(const GroupShape& shape);
 
 // GroupShape::ring of a group that has none yet. 0: none, also where they would take as much room as all that may come.
 uint32_t ring_chunks(const AskedRing& asked, const GroupShape& shape);
+
+// GroupShape::relay_ring. Its reader empties it as it fills, so few chunks do: 4 MiB at most, unless rows are longer.
+constexpr uint32_t usual_relay_ring = 16;
+uint32_t relay_ring_chunks(const AskedRing& asked, const GroupShape& shape);
 
 }  // namespace ucclep

@@ -15,29 +15,18 @@
 namespace ucclep {
 namespace {
 
-// The largest operation is 64 messages or more, so that its first and last ones add little to it; larger ones than
-// these cost no less for each byte (docs/tuning.md).
-constexpr uint64_t least_chunks = 64, largest_chunk = 4 * RingShape::chunk_bytes;
-
-uint32_t rows_per_chunk(uint32_t rows, uint64_t row_bytes) {
-  const uint64_t bytes = std::clamp(rows * row_bytes / least_chunks, RingShape::chunk_bytes, largest_chunk);
-  return static_cast<uint32_t>(std::max(ceil_div(bytes, row_bytes), ceil_div(rows, proxy::most_chunks)));
-}
-
 // Between two nodes, in rows that have places of their own, and in those of rings.
 uint32_t placed_rows(const GroupShape& shape, Kind kind) {
-  if (shape.ring == 0) return kind == Kind::dispatch ? relayed_rows(shape) : shape.ht_tokens;
-  return kind == Kind::dispatch && shape.node_copies != 0 ? shape.ll_tokens : 0;
+  if (kind == Kind::combine) return shape.ring == 0 ? shape.ht_tokens : 0;
+  if (!relays_by_ring(shape)) return relayed_rows(shape);
+  return shape.node_copies != 0 ? shape.ll_tokens : 0;
 }
-void add_rings(proxy::Places& places, const GroupShape& shape) {
-  if (shape.ring == 0) return;
-  for (const Kind kind : {Kind::dispatch, Kind::combine}) {
-    proxy::KindPlaces& ring = places.by_rings(kind);
-    ring = places.between_nodes(kind);
-    ring.rows = shape.ht_tokens;
-    ring.ring = kind == Kind::dispatch ? ring_of_rows(shape) : ring_of_sums(shape);
-    ring.rows_per_chunk = ring.ring.rows_per_chunk;
-  }
+void add_ring(proxy::Places& places, const GroupShape& shape, Kind kind, const RingShape& rows) {
+  proxy::KindPlaces& ring = places.by_rings(kind);
+  ring = places.between_nodes(kind);
+  ring.rows = shape.ht_tokens;
+  ring.ring = rows;
+  ring.rows_per_chunk = rows.rows_per_chunk;
 }
 
 // Where rows for nodes are sent from and land, and sums of HT, by node and block (ucclep/device/nodes.hpp).
@@ -83,18 +72,20 @@ proxy::Places places_of(const GroupShape& shape, const WindowLayout& w, const No
     to.header_bytes = static_cast<uint32_t>(w.header_bytes);
     if (kind == Kind::update) continue;  // which has no rows
     to.rows = i < num_kinds ? shape.ll_tokens : placed_rows(shape, kind);
-    to.rows_per_chunk = rows_per_chunk(to.rows, to.row_bytes);
+    to.rows_per_chunk = rows_of_chunk(to.rows, to.row_bytes, proxy::most_chunks);
   }
-  add_rings(places, shape);
+  if (relays_by_ring(shape)) add_ring(places, shape, Kind::dispatch, ring_of_rows(shape));
+  if (shape.ring != 0) add_ring(places, shape, Kind::combine, ring_of_sums(shape));
   return places;
 }
 
 // A ring of each sort for each thread, and room for what all warps of an operation, and the threads of the block that
-// ends it, push at once; and for all messages of the channel that may be under way, which wait for no room.
+// ends it, push at once, and relays in kernels of users, of which one at a time frees chunks of a peer; and for all
+// messages of the channel that may be under way, which wait for no room.
 proxy::RingsShape rings_of(const GroupShape& shape, const DeviceTraits& traits, size_t threads) {
   const auto log2 = static_cast<uint32_t>(std::bit_width(threads - 1));
   const unsigned warps = traits.num_sms * (traits.max_block / traits.wave);
-  const unsigned of_operation = warps * std::min(shape.top_k, shape.ranks) + traits.max_block;
+  const unsigned of_operation = warps * std::min(shape.top_k, shape.ranks) + traits.max_block + shape.ranks;
   return {log2, log2, of_operation + channel_window * shape.ranks, 0};
 }
 

@@ -1,45 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // HT between virtual nodes whose rows and sums land in rings of chunks (UCCLEP_HT_RING): the same rows and sums as
 // ever, in less room, and no ring of two chunks that stands still.
-#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdlib>
-#include <string>
-#include <thread>
 
-#include "conformance/exchange.hpp"
-#include "conformance/in_nodes.hpp"
 #include "conformance/network_batch.hpp"
 #include "conformance/network_scenarios.hpp"
-#include "conformance/nodes.hpp"
-#include "support/environment.hpp"
+#include "conformance/ring_scenarios.hpp"
 #include "support/test_env.hpp"
 #include "ucclep/device/objects.hpp"
 
 namespace ucclep::test {
 namespace {
-
-constexpr const char* ring_variable = "UCCLEP_HT_RING";
-
-Environment ring_asked(const char* ring) {
-  return Environment(ring_variable, ring);
-}
-
-std::vector<Scenario> in_layouts_of_ht(const Scenario& scenario) {
-  return in_layouts_of(false, scenario);
-}
-
-bool says(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
-constexpr InNodes by_rings{.ll = false, .short_chunks = true, .gradients = true};
-
-void run_rings(const Nodes& nodes, const std::vector<Scenario>& scenarios, int num_sms = 0) {
-  InNodes how = by_rings;
-  how.num_sms = num_sms;
-  run_in_nodes(nodes, transport_under_test(), scenarios, how);
-}
 
 // ---- Rows and sums ----
 
@@ -159,132 +131,24 @@ TEST_CASE("rings: with send_only a dispatch is over when its first half is, and 
   });
 }
 
-// Rows of LL, of either way, have room of their own in the same windows; halves of LL are pending while HT dispatches.
 TEST_CASE("rings: LL and HT take turns on one group", "[rings][reduced]") {
   const Environment asked = ring_asked("2");
-  const Nodes nodes{2, 2};
-  for (const char* copies : {"node", "rank"}) {
-    const Environment of_ll("UCCLEP_LL_COPIES", copies);
-    run_ranks(4, [&](Rank& rank) {
-      const std::vector<Scenario> scenarios =
-          in_all_layouts({.experts = 16, .top_k = 4, .max_tokens = 11, .ll_max_tokens = 19, .nodes = nodes});
-      Comm comm(rank, in_nodes(rank, nodes, "faulty:seed=3:loopback"));
-      Stream stream(comm);
-      ucclEpGroupConfig_t config = group_config(scenarios);
-      config.max_token_bytes = 1 << 16;
-      config.max_in_flight = 4;
-      const Group group = make_group(comm, config);
-      for (uint64_t round = 1; round <= 3; ++round) {
-        for (const Scenario& scenario : scenarios) {
-          const Handle handle = make_handle(group, handle_config(scenario));
-          round_trip(rank, comm, handle, stream, scenario, round);
-        }
-        const Handle low = make_handle(group, handle_config(scenarios[0]));
-        Exchange pending(rank, comm, scenarios[0], round + 10);
-        pending.dispatch_config.send_only = 1;
-        pending.update(low, stream);
-        pending.dispatch(low, stream);
-        const Handle high = make_handle(group, handle_config(scenarios[2]));
-        round_trip(rank, comm, high, stream, scenarios[2], round + 20);
-        ok(ucclEpComplete(low, stream), "ucclEpComplete");
-        pending.combine(low, stream);
-        stream.synchronize();
-        pending.check_dispatch();
-        pending.check_combine();
-      }
-      no_async_error(comm);
-    });
-    if (reduced()) break;
-  }
+  run_turns_with_ll();
 }
 
 // ---- What is held back ----
 
-Scenario to_the_other_node(const Nodes& nodes) {
-  Scenario scenario{.layout = Layout::ht_flat, .ranks = 4, .experts = 4, .top_k = 4, .max_tokens = 24, .nodes = nodes};
-  return scenario;
-}
-
-// All rows go to both nodes. Of 24 chunks a ring has two: most of them wait for others to be freed.
 TEST_CASE("rings: a sender holds back what has no room yet", "[rings][reduced]") {
-  const Nodes nodes{2, 2};
   for (const char* ring : {"2", "off"}) {
-    const Environment asked = ring_asked(ring);
-    run_ranks(4, [&](Rank& rank) {
-      const Scenario scenario = to_the_other_node(nodes);
-      Comm comm(rank, in_nodes(rank, nodes, "loopback"));
-      const Group group = make_group(comm, of_short_chunks(scenario));
-      const Handle handle = make_handle(group, handle_config(scenario));
-      Stream stream(comm);
-      round_trip(rank, comm, handle, stream, scenario);
-      const bool held = stats_of(comm).credit_stalls > 0;
-      require(held == (std::string(ring) != "off"), held ? "chunks were held back" : "no chunk was held back");
-      rank.board.add(0);
-      rank.board.wait(0, 4);
-    });
+    const Environment asked = ring_asked(ring), of_relays = relay_ring_asked("off");
+    run_held_back(std::string(ring) != "off");
   }
 }
 
-// 0 and 2 lose their connection while both hold chunks back for a ring that is full; 1 and 3 hear of it. Nobody waits
-// until the time is up.
 TEST_CASE("rings: a connection that breaks while a ring is full ends operations on all ranks at once",
           "[rings][reduced]") {
   const Environment asked = ring_asked("2");
-  const Nodes nodes{2, 2};
-  for (const int when : {9, 14, 20}) {
-    const std::string transport =
-        "faulty:delay=0,withhold=0,repeat=0,break=" + std::to_string(when) + ",at=0,peer=0:loopback";
-    run_ranks(4, [&](Rank& rank) {
-      const Scenario scenario = to_the_other_node(nodes);
-      Comm comm(rank, by_one_thread(in_nodes(rank, nodes, transport.c_str())));
-      ucclEpGroupConfig_t config = of_short_chunks(scenario);
-      config.timeout_ms = 120'000;
-      Group group = make_group(comm, config);
-      Handle handle = make_handle(group, handle_config(scenario));
-      Stream stream(comm);
-      Exchange exchange(rank, comm, scenario);
-      const auto begin = std::chrono::steady_clock::now();
-      ucclEpResult_t result = exchange.try_update(handle, stream);
-      for (int i = 0; i < 1000 && result == ucclEpSuccess; ++i) {
-        result = i % 2 == 0 ? exchange.try_dispatch(handle, stream) : exchange.try_combine(handle, stream);
-        if (result == ucclEpSuccess) result = ucclEpStreamSynchronize(comm, stream);
-      }
-      const ucclEpAsyncError_t error = async_error(comm);
-      require(result == ucclEpRemoteError && error.code == result, error.text);
-      require(says(error.text, "has lost its connection to rank") || says(error.text, "has given the communicator up"),
-              error.text);
-      if (rank.rank == 0) require(stats_of(comm).credit_stalls > 0, "no ring was full");
-      handle.reset();
-      group.reset();
-      require(std::chrono::steady_clock::now() - begin < std::chrono::seconds(10), "it took long");
-    });
-  }
-}
-
-// What a group takes of a rank's device, as it is said, and its windows, where they are made.
-struct GroupBytes {
-  double said = 0, windows = 0;
-  bool brought = false;  // rows land, and are brought into as much room
-};
-GroupBytes bytes_with(const Nodes& nodes, const ucclEpGroupConfig_t& config, const char* ring, bool made) {
-  const Environment asked = ring_asked(ring);
-  GroupBytes bytes;
-  run_ranks(ranks_of(nodes), [&](Rank& rank) {
-    Comm comm(rank, in_nodes(rank, nodes, "loopback"));
-    ucclEpGroupLimits_t limits = UCCLEP_GROUP_LIMITS_INIT;
-    ok(ucclEpGroupQuery(comm, &config, &limits), "ucclEpGroupQuery");
-    ucclEpCommInfo_t info = UCCLEP_COMM_INFO_INIT;
-    ucclEpDeviceGroup device{};
-    if (made) {
-      const Group group = make_group(comm, config);
-      ok(ucclEpCommGetInfo(comm, &info), "ucclEpCommGetInfo");
-      ok(ucclEpGroupGetDevice(group, &device), "ucclEpGroupGetDevice");
-    }
-    if (rank.rank != 0) return;
-    bytes = {static_cast<double>(limits.device_bytes), static_cast<double>(info.window_bytes),
-             device.shape.brings != 0};
-  });
-  return bytes;
+  run_broken_while_full();
 }
 
 // Of GPUs the network's window may be the host's.
@@ -295,10 +159,12 @@ TEST_CASE("rings: ucclEpGroupQuery says the smaller windows, and they are what i
   scenario.max_tokens = 256;
   ucclEpGroupConfig_t config = of_short_chunks(scenario);
   config.ll_max_tokens_per_rank = 1;
-  const GroupBytes all = bytes_with(nodes, config, "off", false), rings = bytes_with(nodes, config, "2", true);
-  // In each of two slots, rows of one other node, perhaps twice, and sums of two nodes, of 256 tokens less two.
+  const Environment of_relays = relay_ring_asked("off");
+  const GroupBytes all = bytes_with(ring_variable, "off", nodes, config),
+                   rings = bytes_with(ring_variable, "2", nodes, config, true);
+  // In each of two slots, rows of one other node, perhaps twice, and sums of two nodes, of 256 tokens less two chunks.
   const double landings = rings.brought ? 4 : 3;
-  CHECK(all.said - rings.said == Approx(landings * 2 * 254 * 65536).epsilon(0.02));
+  CHECK(all.said - rings.said == Approx(landings * 2 * (256 - 2 * 4) * 65536).epsilon(0.02));
   CHECK(rings.windows == Approx(rings.said).epsilon(0.05));
 }
 
@@ -309,10 +175,10 @@ TEST_CASE("rings: by themselves they are there only where all would take too muc
   ucclEpGroupConfig_t config = of_short_chunks({.layout = Layout::ht_flat, .ranks = 2, .experts = 2, .top_k = 1});
   config.ll_max_tokens_per_rank = 1;
   config.max_tokens_per_rank = 1024;
-  CHECK(bytes_with(nodes, config, "auto", false).said == bytes_with(nodes, config, "off", false).said);
+  const auto said = [&](const char* ring) { return bytes_with(ring_variable, ring, nodes, config).said; };
+  CHECK(said("auto") == said("off"));
   config.max_tokens_per_rank = 16384;
-  const double all = bytes_with(nodes, config, "off", false).said,
-               chosen = bytes_with(nodes, config, "auto", false).said, few = bytes_with(nodes, config, "2", false).said;
+  const double all = said("off"), chosen = said("auto"), few = said("2");
   constexpr double gib = 1 << 30;
   CHECK(all - chosen > 4 * gib);
   CHECK(all - chosen < 4.2 * gib);
@@ -324,25 +190,7 @@ TEST_CASE("rings: by themselves they are there only where all would take too muc
 TEST_CASE("rings: the settings of one rank differ: refused on all, no row written, and the group works on",
           "[rings][reduced]") {
   const Environment asked = ring_asked("2");
-  const Scenario common{.layout = Layout::ht_flat, .max_tokens = 16, .hidden = 64, .nodes = {2, 2}};
-  Scenario other = common;
-  other.hidden = 136;
-  run_where_one_differs(common, other, of_short_chunks(common), [&](const AmongThem& at) {
-    // Sums that one rank expects to be longer.
-    Exchange combined(at.rank, at.comm, common);
-    combined.update(at.handle, at.stream);
-    combined.dispatch(at.handle, at.stream);
-    at.stream.synchronize();
-    combined.check_dispatch();
-    if (at.rank.rank == at.wrong) combined.combine_config.pass = UCCLEP_PASS_BACKWARD;
-    require(combined.try_combine(at.handle, at.stream) == ucclEpSuccess, "a combine was refused at once");
-    at.stream.synchronize();
-    require(async_error(at.comm).code == ucclEpInvalidArgument, "another record");
-    at.rank.board.add(10 + at.wrong);
-    at.rank.board.wait(10 + at.wrong, static_cast<uint32_t>(at.rank.count));
-    ok(ucclEpCommClearAsyncError(at.comm), "ucclEpCommClearAsyncError");
-    round_trip(at.rank, at.comm, at.handle, at.stream, common, 4);
-  });
+  run_where_a_ring_differs();
 }
 
 TEST_CASE("rings: ranks that are asked for different ones make no group", "[rings]") {

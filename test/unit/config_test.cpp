@@ -55,12 +55,17 @@ TEST_CASE("rings of HT are there by a rule, or not, or of so many chunks") {
   const std::map<std::string, uint32_t> meanings{
       {"auto", AskedRing::automatic}, {"", AskedRing::automatic}, {"OFF", AskedRing::off}, {"2", 2}, {"1023", 1023}};
   for (const auto& [value, chunks] : meanings) {
-    const Environment environment(std::map<std::string, std::string>{{"UCCLEP_HT_RING", value}});
+    const Environment environment(
+        std::map<std::string, std::string>{{"UCCLEP_HT_RING", value}, {"UCCLEP_HT_RELAY_RING", "7"}});
     CHECK(Config::from_environment().ht_ring.chunks == chunks);
+    CHECK(Config::from_environment().ht_relay_ring.chunks == 7);
   }
   for (const char* value : {"0", "1", "1024", "-2", "2 ", "on"}) {
-    const Environment environment(std::map<std::string, std::string>{{"UCCLEP_HT_RING", value}});
-    CHECK_THROWS_WITH(Config::from_environment(), Contains("expected auto, off, or an integer from 2 to 1023"));
+    for (const char* variable : {"UCCLEP_HT_RING", "UCCLEP_HT_RELAY_RING"}) {
+      const Environment environment(std::map<std::string, std::string>{{variable, value}});
+      CHECK_THROWS_WITH(Config::from_environment(),
+                        Contains(variable) && Contains("expected auto, off, or an integer from 2 to 1023"));
+    }
   }
 }
 

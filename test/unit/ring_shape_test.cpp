@@ -14,17 +14,20 @@
 namespace ucclep {
 namespace {
 
-TEST_CASE("RingShape: chunks of 64 KiB at least, and no more of them than a word counts") {
-  CHECK(RingShape::of(4096, 14784, 8).rows_per_chunk == 5);
+TEST_CASE("RingShape: chunks of 64 to 256 KiB, and no more of them than a word counts") {
+  CHECK(RingShape::of(64, 14784, 8).rows_per_chunk == 5);
+  CHECK(RingShape::of(512, 14784, 8).rows_per_chunk == 8);  // a 64th of them
+  CHECK(RingShape::of(4096, 14784, 8).rows_per_chunk == 18);
   CHECK(RingShape::of(4096, 14784, 8).chunks == 8);
-  CHECK(RingShape::of(4096, 65536, 8).rows_per_chunk == 5);  // 820 chunks of one row each would do, but not 4096
+  CHECK(RingShape::of(65536, 14784, 8).rows_per_chunk == 65);  // more would be too many chunks
   CHECK(RingShape::of(1023, 1 << 20, 8).rows_per_chunk == 1);
   CHECK(RingShape::of(1024, 1 << 20, 8).rows_per_chunk == 2);
   for (const uint32_t rows : {1u, 5u, 1023u, 1024u, 4096u, 65536u, 1u << 24}) {
     for (const uint64_t bytes : {16u, 1000u, 14784u, 65536u, 70000u}) {
       const RingShape ring = RingShape::of(rows, bytes, 2);
       CHECK(ring.chunks_of(rows) <= RingShape::most_chunks);
-      CHECK((ring.rows_per_chunk * bytes >= RingShape::chunk_bytes || ring.chunks_of(rows) == 1));
+      CHECK((ring.rows_per_chunk * bytes >= 65536 || ring.chunks_of(rows) == 1));
+      CHECK(((ring.rows_per_chunk - 1) * bytes < 262144 || ring.chunks_of(rows) > RingShape::most_chunks / 2));
     }
   }
 }
@@ -180,7 +183,7 @@ TEST_CASE("rings: as they are asked for, where they take less room") {
   CHECK(ring_chunks({AskedRing::off}, shape) == 0);
   CHECK(ring_chunks({2}, shape) == 2);
   CHECK(ring_chunks({100}, shape) == 100);
-  CHECK(ring_chunks({1000}, shape) == 0);      // 820 chunks are all of them
+  CHECK(ring_chunks({1000}, shape) == 0);      // 228 chunks are all of them
   CHECK(ring_chunks({2}, two_nodes(3)) == 0);  // one chunk
   GroupShape other = shape;
   other.masked = 1;
@@ -194,6 +197,31 @@ TEST_CASE("rings: as they are asked for, where they take less room") {
   other.ll_tokens = 4096;
   other.ring = 2;
   CHECK(WindowLayout::of(other).relay_landing == WindowLayout::of(other).relay_rows);
+}
+
+TEST_CASE("rings of relays: where rows are brought, in groups without rings") {
+  const AskedRing automatic;
+  GroupShape shape = two_nodes(4096);
+  CHECK(relay_ring_chunks(automatic, shape) == 0);
+  const uint64_t all = landing_bytes(shape);
+  shape.brings = 1;
+  CHECK(relay_ring_chunks(automatic, shape) == usual_relay_ring);
+  CHECK(relay_ring_chunks({3}, shape) == 3);
+  CHECK(relay_ring_chunks({AskedRing::off}, shape) == 0);
+  GroupShape other = shape;
+  other.ring = 2;
+  CHECK(relay_ring_chunks(automatic, other) == 0);
+  // What lands takes less room, what is brought as much as ever, and sums, too.
+  shape.relay_ring = relay_ring_chunks(automatic, shape);
+  const WindowLayout layout = WindowLayout::of(shape);
+  CHECK(layout.relay_landing < (5 << 20));
+  CHECK(landing_bytes(shape) < all);
+  CHECK(layout.brought_rows == layout.relay_rows);
+  CHECK(layout.sums_landing == layout.sums_rows);
+  // Rows of LL that go to nodes have room of their own there.
+  shape.node_copies = 1;
+  shape.ll_tokens = 4096;
+  CHECK(WindowLayout::of(shape).relay_landing == WindowLayout::of(shape).relay_rows);
 }
 
 }  // namespace

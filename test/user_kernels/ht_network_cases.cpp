@@ -7,6 +7,7 @@
 
 #include "between_domains.hpp"
 #include "receive_calls.hpp"
+#include "support/environment.hpp"
 #include "support/test_env.hpp"
 
 namespace ucclep::test {
@@ -38,7 +39,7 @@ TEST_CASE("user kernels in HT between domains: rows and sums, forward and backwa
   run_ht_open_across({2, 2}, reordering(1), usual(4));
 }
 
-TEST_CASE("user kernels in HT between domains: received, too", "[process][reduced][host]") {
+TEST_CASE("user kernels in HT between domains: received, too", "[process][reduced][host][apart]") {
   run_received({2, 2}, reordering(2), usual(4));
 }
 
@@ -136,7 +137,7 @@ void go(const Rank& rank, Session& at, const Scenario& scenario, uint32_t round,
   exchange.check_combine();
 }
 
-TEST_CASE("user kernels in HT between domains: every rank goes its own way", "[process][reduced][host]") {
+TEST_CASE("user kernels in HT between domains: every rank goes its own way", "[process][reduced][host][apart]") {
   for (unsigned seed = 1; seed <= seeds(); seed += 2) {
     Scenario scenario = usual(4);
     scenario.masked = seed % 4 == 3;
@@ -156,6 +157,19 @@ TEST_CASE("user kernels in HT between domains: rows of many chunks", "[process][
   run_ht_across({1, 1}, reordering(6), {.experts = 4, .top_k = 2, .max_tokens = 24, .hidden = 7168},
                 [](Rank& rank, Session& at, const Scenario& scenario) {
                   for (uint32_t round = 1; round <= 3; ++round) go(rank, at, scenario, round, Way(round % 2));
+                  no_async_error(at.comm);
+                });
+}
+
+// Five of these rows are a chunk, and two chunks a ring, if NICs do not reach the device.
+TEST_CASE("user kernels in HT between domains: rows that relays take from a ring", "[process][reduced][host][apart]") {
+  const Environment asked("UCCLEP_HT_RELAY_RING", "2");
+  run_ht_across({2, 2}, reordering(6), {.experts = 8, .top_k = 4, .max_tokens = 32, .hidden = 7168},
+                [](Rank& rank, Session& at, const Scenario& scenario) {
+                  for (uint32_t round = 1; round <= 4; ++round) {
+                    const auto way = static_cast<Way>(mix(scenario.seed, round, static_cast<uint64_t>(rank.rank)) % 4);
+                    go(rank, at, scenario, round, way);
+                  }
                   no_async_error(at.comm);
                 });
 }

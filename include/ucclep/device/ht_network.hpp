@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // HT between ranks of which some are reached by the network only. A row crosses it once for each node that wants it
 // (ht_relay.hpp), and a sum comes back from each node (ht_node_sums.hpp). A relay has room for all rows of all ranks
-// whose relay it is, so nobody waits for space while an operation runs.
+// whose relay it is, and where they land first in a ring it empties that itself (ht_ring_relay.hpp): nobody waits for
+// space while an operation runs, but for proxies, for relays.
 //
 // A relay waits for what comes from the network; who pulls or adds for relays and for senders, who wait for neither.
 // Rows at a relay are written over when all ranks of its node have told the source that they are done (P1).
@@ -10,6 +11,7 @@
 #pragma once
 #include "ucclep/device/ht_combine.hpp"
 #include "ucclep/device/ht_node_sums.hpp"
+#include "ucclep/device/ht_ring_relay.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ht {
@@ -37,7 +39,7 @@ struct AcrossNodes : ByNetwork {
   // ---- Headers
 
   static UCCLEP_FN bool header_stored(const Op& op, uint32_t peer, uint32_t rows, uint32_t packets) {
-    return op.has_window(peer) || network::push_header(op, lane_id() == 0, peer, rows, packets, between_nodes_flag);
+    return op.has_window(peer) || network::push_header(op, lane_id() == 0, peer, rows, packets, relay::flags_of(op));
   }
   // A source announces to its relays the rows for their nodes, a relay to homes the sums of its node.
   static UCCLEP_FN uint32_t announced(const Op& op, const HandleMemory& memory, uint32_t peer) {
@@ -52,14 +54,14 @@ struct AcrossNodes : ByNetwork {
   }
   // Grid verb, where the operation ends without a row. row_bytes: of what was announced.
   static UCCLEP_FN void give_up(const Op& op, const HandleMemory& memory, HeaderResult ready, uint64_t row_bytes) {
-    if (ready == HeaderResult::differs) push_announced<between_nodes_flag>(op, memory, row_bytes);
+    if (ready != HeaderResult::differs || (relay::lands_in_rings(op) && !ring::free_all(op))) return;
+    push_announced(op, memory, row_bytes);
   }
-  // Grid verb: as it is. flags: of the rows.
-  template <uint8_t flags>
+  // Grid verb: as it is.
   static UCCLEP_FN void push_announced(const Op& op, const HandleMemory& memory, uint64_t row_bytes) {
     for (uint32_t peer = grid_warp(); peer < op.ranks(); peer += grid_warps()) {
       const uint32_t rows = uniform(announced(op, memory, peer)), bytes = static_cast<uint32_t>(row_bytes);
-      if (!network::push_as_they_are(op, peer, rows, bytes, flags)) return;
+      if (!network::push_as_they_are(op, peer, rows, bytes, relay::flags_of(op))) return;
     }
   }
 
@@ -90,6 +92,7 @@ struct AcrossNodes : ByNetwork {
   }
   template <bool of_living = false>
   static UCCLEP_FN bool relay_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const Worker& worker) {
+    if (!of_living && relay::lands_in_rings(op)) return ring::relay_rows(args, op, stage, worker);
     return relay::relay_rows<of_living>(
         args, op, worker, [&](const HtDispatchArgs& now, const Op& here, uint32_t block, uint32_t first, uint32_t end) {
           return relay::relay_run(here, memory_of(now), now, stage, block, first, end);

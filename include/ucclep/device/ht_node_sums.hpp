@@ -88,9 +88,8 @@ UCCLEP_FN const char* sum_in(const Op& op, uint32_t partial_bytes, uint32_t node
          uint64_t{place} * partial_bytes;
 }
 
-// Verb of the summing warps of the grid: blocks in turn, low places first. masks: the group may have some. flags: of
-// the sums.
-template <class Element, bool masks, uint8_t flags = between_nodes_flag>
+// Verb of the summing warps of the grid: blocks in turn, low places first. masks: the group may have some.
+template <class Element, bool masks>
 UCCLEP_FN bool send_sums(const HtCombineArgs& args, const Op& op, const Stage& stage, SumRing& ring,
                          const Worker& worker) {
   const Parked blocks = op.group.shape.nodes.blocks(), items = most_sums(memory_of(args)) * blocks;
@@ -111,7 +110,7 @@ UCCLEP_FN bool send_sums(const HtCombineArgs& args, const Op& op, const Stage& s
     const HtCombineArgs& then = read_again(args);
     const Op same = op.with(then.group);
     const uint32_t home = nodes_of(same).rank_of(item % blocks, same.me());
-    if (!network::push_rows(same, lane_id() == 0, home, item / blocks, 1, then.partial_bytes, flags)) {
+    if (!network::push_rows(same, lane_id() == 0, home, item / blocks, 1, then.partial_bytes, flags_of(same))) {
       return false;
     }
   }

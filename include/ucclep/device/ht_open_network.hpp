@@ -23,6 +23,7 @@
 //
 // Floor: as that of ht_network.hpp. There is no shared memory to stage in: words go from memory to memory.
 #pragma once
+#include "ucclep/device/copy.hpp"
 #include "ucclep/device/element.hpp"
 #include "ucclep/device/ht_network.hpp"
 #include "ucclep/device/open.hpp"
@@ -98,7 +99,7 @@ struct RowsAway {
     for (uint32_t k = Coop::rank(); k < memory.shape.top_k; k += Coop::size()) {
       if (place(k) == no_place) continue;
       const uint32_t peer = relay::nodes_of(op).relay(op.me(), node(k));
-      if (!network::push_row_alone(op, peer, place(k), row_bytes, between_nodes_flag)) return;
+      if (!network::push_row_alone(op, peer, place(k), row_bytes, relay::flags_of(op))) return;
     }
   }
 };
@@ -137,29 +138,60 @@ UCCLEP_FN void give_meta(const Op& op, const char* row, uint32_t source, uint32_
 }
 static_assert(relay::place_word == 1, "the upper half of the first word");
 
+// The rows of a block, where they have landed.
+struct Landing {
+  const Op& op;
+  const GroupShape& shape;
+  uint32_t block, row_bytes;
+
+  UCCLEP_FN const char* row(uint32_t place) const {
+    const uint32_t position = relay::lands_in_rings(op) ? ring::shape_of(op).position_of(place) : place;
+    return network::mine(op) + op.group.layout.relay_in_of(shape, op.slot, block) + uint64_t{position} * row_bytes;
+  }
+  // Warp verb: a row into this device's memory, where the group has them brought. Returns what its meta line says of
+  // where it lies.
+  UCCLEP_FN uint32_t bring(uint32_t place) const {
+    if (shape.brings == 0) return place;
+    char* const to = op.mine() + op.group.layout.brought_of(shape, op.slot, block) + uint64_t{place} * row_bytes;
+    copy_vectors<warp>(to, row(place), row_bytes);
+    return place | relay::brought_flag;
+  }
+};
+
 // Warp verb: rows [first, end) of a block to the ranks of this node that they are for.
 struct GiveRows {
   UCCLEP_FN bool operator()(const OpenRelay& relay, const Op& op, uint32_t block, uint32_t first, uint32_t end) const {
     const HandleMemory memory = memory_of(relay);
     const uint64_t epoch = MetaLayout::of(memory.shape.top_k).epoch;
     const uint32_t source = relay::nodes_of(op).rank_of(block, op.me());
-    if (!every_lane(lane_id() != 0 || network::wait_row(op, source, end - 1, between_nodes_flag))) return false;
-    sync_warp();
-    const char* const landed = network::mine(op) + op.group.layout.relay_in_of(memory.shape, op.slot, block);
+    if (!landed(op, memory, block, end - 1)) return false;
+    const Landing from{op, memory.shape, block, relay.row_bytes};
     for (uint32_t place = first; place < end; ++place) {
-      const char* const row = landed + uint64_t{place} * relay.row_bytes;
-      const relay::Addressee to = relay::Addressee::of(op, row);
+      const relay::Addressee to = relay::Addressee::of(op, from.row(place));
       relay::keep_addressees(op, memory, block, place, to);
-      give_meta(op, row, source, place, to);
+      give_meta(op, from.row(place), source, from.bring(place), to);
     }
     sync_warp();  // all of them are stored before any lane publishes one
     for (uint32_t place = first; place < end; ++place) {
-      const relay::Addressee to = relay::Addressee::of(op, landed + uint64_t{place} * relay.row_bytes);
+      const relay::Addressee to = relay::Addressee::of(op, from.row(place));
       if (!to.mine) continue;
       publish(reinterpret_cast<uint64_t*>(meta_at(op, to.rank, source, to.place) + epoch), op.seq);
     }
     sync_warp();
+    if (relay::lands_in_rings(op)) ring::rows_relayed(op, block, first, end);
     return true;
+  }
+
+ private:
+  // Warp verb: waits for a row.
+  static UCCLEP_FN bool landed(const Op& op, const HandleMemory& memory, uint32_t block, uint32_t place) {
+    const uint32_t source = relay::nodes_of(op).rank_of(block, op.me());
+    if (relay::lands_in_rings(op)) {
+      return ring::wait_landed(op, source, place, [&](const Op& now) { return ring::free_rows(now, memory, block); });
+    }
+    const bool here = every_lane(lane_id() != 0 || network::wait_row(op, source, place, between_nodes_flag));
+    sync_warp();
+    return here;
   }
 };
 
@@ -168,7 +200,8 @@ UCCLEP_COLD_FN bool relay_dispatch(OpenOperation open, Op op, uint32_t wire_row_
   const HandleMemory memory = open.memory();
   const HeaderResult ready = ready_of_all(open, op);
   relay::note_rows<false>(op, memory, ready == HeaderResult::good);
-  if (ready != HeaderResult::good) return ready == HeaderResult::differs;
+  if (ready == HeaderResult::differs) return !relay::lands_in_rings(op) || every_thread(ring::free_all(op));
+  if (ready != HeaderResult::good) return false;
   const OpenRelay args{open.handle.group, open.handle.view,
                        static_cast<uint32_t>(relayed_row_bytes(memory.shape, wire_row_bytes))};
   return every_thread(relay::relay_rows<false>(args, op, {grid_warp(), grid_warps()}, GiveRows{}));

@@ -33,6 +33,15 @@ UCCLEP_FN uint32_t own_block(const Op& op, uint32_t rank) {
   return nodes_of(op).block_of(rank, own_node(op));
 }
 
+// Do rows of the operation land in rings at relays, or its sums at home (ht_ring.hpp)? And the flags of either.
+UCCLEP_FN bool lands_in_rings(const Op& op) {
+  return op.kind == Kind::dispatch ? relays_by_ring(op.group.shape)
+                                   : op.kind == Kind::combine && op.group.shape.ring != 0;
+}
+UCCLEP_FN uint8_t flags_of(const Op& op) {
+  return lands_in_rings(op) ? between_nodes_flag | by_ring_flag : between_nodes_flag;
+}
+
 // Which of a meta line's words says where the row lies at the relay. Elsewhere it is 0.
 constexpr uint32_t place_word = 1;
 // In that word, whose places are below 2^30: the relay has brought the row into its own memory.
@@ -85,8 +94,8 @@ class Away {
 };
 static_assert(MetaLayout::of(max_top_k).bytes + 4 * max_top_k <= StageShape::scratch_bytes);
 
-// Warp verb: rows of tokens [begin, end) have been put together. masks: the group may have some. flags: of the rows.
-template <bool masks, uint8_t flags = between_nodes_flag>
+// Warp verb: rows of tokens [begin, end) have been put together. masks: the group may have some.
+template <bool masks>
 UCCLEP_FN bool push_run(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, uint32_t begin,
                         uint32_t end) {
   const GroupShape& shape = op.group.shape;
@@ -99,7 +108,7 @@ UCCLEP_FN bool push_run(const Op& op, const HandleMemory& memory, const HtDispat
     if constexpr (masks) active = active && !is_masked(op.group, selection.rank);
     if (ballot(active) == 0) continue;
     const uint32_t to = active ? nodes.relay(op.me(), nodes.node_of(selection.rank)) : 0;
-    if (!network::push_rows(op, active, to, place, 1, row_bytes, flags)) return false;
+    if (!network::push_rows(op, active, to, place, 1, row_bytes, flags_of(op))) return false;
   }
   return true;
 }
@@ -196,11 +205,12 @@ UCCLEP_FN void bring_rows(const Op& op, const HtDispatchArgs& args, Stage& stage
     const GroupShape& shape = now.group.shape;
     const WindowLayout& layout = now.group.layout;
     const auto bytes = static_cast<uint32_t>(relayed_row_bytes(shape, now.output.wire.row_bytes));
-    const uint64_t at = uint64_t{position(place)} * bytes;
+    const uint64_t landed = uint64_t{position(place)} * bytes,
+                   brought = shape.ring == 0 ? uint64_t{place} * bytes : landed;  // room for all, or as there
     const HandleMemory memory = memory_of(now);
     const Giver giver{here, memory, block, nodes_of(here).rank_of(block, here.me())};
-    giver.bring(stage, place, network::mine(here) + layout.relay_in_of(shape, here.slot, block) + at, bytes,
-                here.mine() + layout.brought_of(shape, here.slot, block) + at);
+    giver.bring(stage, place, network::mine(here) + layout.relay_in_of(shape, here.slot, block) + landed, bytes,
+                here.mine() + layout.brought_of(shape, here.slot, block) + brought);
   }
 }
 

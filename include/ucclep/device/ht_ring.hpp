@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rings in which rows from other nodes land at their relay, and sums of nodes at home, where a group has no room for
-// all that may come (RingShape). Who sends puts rows out as ever, and waits for nobody: its proxy holds back what has
-// no room yet (ChunkGather). Who reads frees chunks, in order, and says how many.
+// all that may come (GroupShape::ring); and those in which rows land in host memory before their relay brings them to
+// where there is room for all (GroupShape::relay_ring). Who sends puts rows out as ever, and waits for nobody: its
+// proxy holds back what has no room yet (ChunkGather). Who reads frees chunks, in order, and says how many.
 //
 // No ring of two chunks or more is a deadlock. Of the rows of a source, or the sums of a node, the lowest that has not
 // been read lies in the lowest chunk that is not freed, and that has room. So it comes, and it is read: rows of a
@@ -29,8 +30,6 @@ namespace UCCLEP_SIMT_NAMESPACE {
 namespace ht {
 namespace ring {
 
-constexpr uint8_t flags = between_nodes_flag | by_ring_flag;
-
 UCCLEP_FN RingShape shape_of(const Op& op) {
   return op.group.network->rings[static_cast<uint32_t>(op.kind)];
 }
@@ -47,7 +46,7 @@ UCCLEP_FN FreedChunks* freed_at(const Op& op, uint64_t offset) {
 UCCLEP_FN bool push_freed(const Op& op, bool active, uint32_t sender, uint32_t chunks) {
   CommandFields command;
   command.operation = CommandOp::freed;
-  command.flags = flags;
+  command.flags = relay::flags_of(op);
   command.row = chunks;
   return network::push_to(op, active, control_ring(op.group.network->fifo, sender), sender, command);
 }
@@ -101,7 +100,7 @@ UCCLEP_FN bool wait_landed(const Op& op, const Parked& source, const Parked& pla
   const uint32_t peer = source;
   const bool waited = wait_peer_warp(op, Phase::rows, peer, [&] {
     const Op now = op.with(read_again(op.group));
-    const uint32_t here = lane_id() == 0 && network::row_is_here(now, source, place, flags) ? 1 : 0;
+    const uint32_t here = lane_id() == 0 && network::row_is_here(now, source, place, relay::flags_of(now)) ? 1 : 0;
     if (broadcast(here, 0) != 0) return true;
     ok = free(now);
     return !ok;

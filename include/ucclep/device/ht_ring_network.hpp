@@ -12,39 +12,21 @@ namespace ht {
 struct ByRings : AcrossNodes {
   static constexpr bool rings = true;
 
-  static UCCLEP_FN bool header_stored(const Op& op, uint32_t peer, uint32_t rows, uint32_t packets) {
-    return op.has_window(peer) || network::push_header(op, lane_id() == 0, peer, rows, packets, ring::flags);
-  }
-  // What was announced comes, and nobody reads it.
-  static UCCLEP_FN void give_up(const Op& op, const HandleMemory& memory, HeaderResult ready, uint64_t row_bytes) {
-    if (ready == HeaderResult::differs && ring::free_all(op)) push_announced<ring::flags>(op, memory, row_bytes);
-  }
   // Of a whole operation. A dispatch may have others pending that began before it.
   static UCCLEP_FN void end(const Op& op, bool ok, bool) {
     if (!end_operation(op, every_thread(ok) && all_in(op), true)) return;
     tell({op.group, op.kind, op.name, last_read(op, op.seq), op.slot});
   }
 
-  static UCCLEP_FN bool push_run(const Op& op, const HtDispatchArgs& args, uint32_t begin, uint32_t end) {
-    return relay::push_run<false, ring::flags>(op.with(args.group), memory_of(args), args, begin, end);
-  }
   static UCCLEP_FN const char* staged_row(const Op& op, const WireShape& wire, uint32_t source, const char* meta) {
     if (op.has_window(source)) return OneNode::staged_row(op, wire, source, meta);
     return relay::row_at_relay(op, wire, source, meta,
                                [&](uint32_t place) { return ring::shape_of(op).position_of(place); });
   }
-  static UCCLEP_FN bool relay_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const Worker& worker) {
-    return ring::relay_rows(args, op, stage, worker);
-  }
   static UCCLEP_FN bool pull_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const Worker& worker) {
     return ring::pull_rows<ByRings>(args, op, stage, worker);
   }
 
-  template <class Element>
-  static UCCLEP_FN bool send_sums(const HtCombineArgs& args, const Op& op, const Stage& stage, SumRing& ring,
-                                  const Worker& worker) {
-    return relay::send_sums<Element, false, ring::flags>(args, op, stage, ring, worker);
-  }
   template <class Element>
   static UCCLEP_FN bool sum_own_node(const Op& op, const HandleMemory& memory, const HtCombineArgs& args,
                                      uint32_t token, SumRing& ring, Terms& terms) {

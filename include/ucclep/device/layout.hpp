@@ -21,7 +21,8 @@
 //                                         the pool
 //   brought         [slot][block]         HT between nodes, where the network's window is in host memory and ranks have a
 //                                         relay in common: rows that have landed there, as there
-//   rings           [slot][block] [node]  in a group with rings (ht_ring.hpp): what of them has been read
+//   rings           [slot][block] [node]  where rows at relays, or sums, land in rings (ht_ring.hpp): what of them has
+//                                         been read
 //   signals         [signal][rank]        one 64-bit word: how often the rank has signalled; then its last barriers
 //
 // A networked group has a second window a rank, which NICs read and write: in a GPU's memory if they reach that, else in
@@ -32,7 +33,8 @@
 //   relay           [slot][node] [block]  rows for a node, of HT, and of LL where it sends such: where they are sent
 //                                         from and where its relay takes them in, from where in HT its node's ranks
 //                                         read them; in HT sums of a node for a home, where its relay sends them from
-//                                         and, by [node], where they land. In a group with rings these land in rings
+//                                         and, by [node], where they land. In a group with rings these land in rings;
+//                                         rows that are brought do so in any group
 // Of it peers read what is at a relay. Headers that come by the network are copied to where those of peers land
 // (network.hpp). What the proxies read and write themselves lies in a third one, in host memory in any case:
 //   channel         [rank][message]       what waits to be sent, letters that came, and puts that are copied (message.hpp)
@@ -102,6 +104,7 @@ struct GroupShape {
   uint32_t node_copies;     // 1: a row of an LL dispatch goes to a node once, not to each of its ranks (ll_relay.hpp)
   uint32_t ring;            // chunks of the rings in which HT's rows from node to node land; 0: all have room
   uint32_t brings;          // 1: relays of HT bring rows into their GPU's memory (ht_relay.hpp)
+  uint32_t relay_ring;      // then, of a group without rings: chunks of the ring in which they land before; 0: none
   NodeShape nodes;          // of a networked group
 
   UCCLEP_HD constexpr uint32_t local_experts() const { return local; }
@@ -198,11 +201,14 @@ struct BackLayout {
   }
 };
 
-// How rows at a relay, and sums at home, land in a group with rings.
+// How rows of HT at a relay land where they do so in a ring, and sums at home in a group with rings.
 UCCLEP_HD constexpr RingShape ring_of_rows(const GroupShape& s) {
-  return RingShape::of(s.ht_tokens, relayed_row_bytes(s, s.token_bytes), s.ring);
+  return RingShape::of(s.ht_tokens, relayed_row_bytes(s, s.token_bytes), s.ring != 0 ? s.ring : s.relay_ring);
 }
-UCCLEP_HD constexpr uint32_t rows_at_relay(const GroupShape& s) {
+UCCLEP_HD constexpr bool relays_by_ring(const GroupShape& s) {
+  return s.ring != 0 || s.relay_ring != 0;
+}
+UCCLEP_HD constexpr uint32_t rows_brought(const GroupShape& s) {
   return s.ring == 0 ? s.ht_tokens : ring_of_rows(s).rows();
 }
 UCCLEP_HD constexpr RingShape ring_of_sums(const GroupShape& s) {
@@ -312,9 +318,9 @@ struct WindowLayout {
     w.relay_words_of_member = round_up(w.relay_places + pool_place_bytes(s), unit);
     w.relay_words = w.own_sums + s.networked * w.sums_rows * s.in_flight;
     w.brought = round_up(w.relay_words + w.relay_words_of_member * s.nodes.most * blocks_in, unit);
-    w.brought_rows = s.brings * round_up(relayed_row_bytes(s, s.token_bytes) * rows_at_relay(s), unit);
+    w.brought_rows = s.brings * round_up(relayed_row_bytes(s, s.token_bytes) * rows_brought(s), unit);
     w.rings = w.brought + w.brought_rows * blocks_in;
-    w.ring = s.ring == 0 ? RingWords{} : RingWords::of(s.in_flight, s.ranks, s.nodes, ring_of_rows(s), ring_of_sums(s));
+    if (relays_by_ring(s)) w.ring = RingWords::of(s.in_flight, s.ranks, s.nodes, ring_of_rows(s), ring_of_sums(s));
     w.signals = round_up(w.rings + w.ring.bytes, page);
     w.bytes = round_up(w.signals + 8ull * (s.signals + num_teams) * s.ranks, page);
     if (s.networked == 0) return w;
@@ -330,7 +336,7 @@ struct WindowLayout {
     w.out_back = round_up(w.in_rows + w.net_rows_of_rank * blocks, page);
     w.in_back = w.out_back + w.net_back_of_rank * blocks;
     w.relay_out = round_up(w.in_back + w.net_back_of_rank * blocks, page);
-    w.relay_landing = s.ring == 0 ? w.relay_rows : relay_ring_bytes(s, unit);
+    w.relay_landing = relays_by_ring(s) ? relay_ring_bytes(s, unit) : w.relay_rows;
     w.sums_landing =
         s.ring == 0 ? w.sums_rows : round_up((s.token_bytes + weight_row_bytes(s)) * ring_of_sums(s).rows(), unit);
     w.relay_in = w.relay_out + w.relay_rows * nodes;

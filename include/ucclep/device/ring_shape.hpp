@@ -9,11 +9,21 @@
 
 namespace ucclep {
 
+// Rows of a chunk, where an operation has `rows` at most and may have `most` chunks. The largest operation is 64
+// messages or more, so that its first and last ones add little to it; smaller ones than the least cost more for each
+// byte, larger ones than the largest no less (docs/tuning.md).
+UCCLEP_HD constexpr uint32_t rows_of_chunk(uint32_t rows, uint64_t row_bytes, uint32_t most) {
+  constexpr uint64_t least_bytes = 64 * 1024, largest_bytes = 4 * least_bytes, usual_chunks = 64;
+  const uint64_t part = rows * row_bytes / usual_chunks;
+  const uint64_t bytes = part < least_bytes ? least_bytes : part < largest_bytes ? part : largest_bytes;
+  const uint64_t usual = (bytes + row_bytes - 1) / row_bytes, least = (uint64_t{rows} + most - 1) / most;
+  return static_cast<uint32_t>(usual > least ? usual : least);
+}
+
 // Of the rows that one rank sends another in an operation of a kind. Equal on all ranks.
 struct RingShape {
   static constexpr uint32_t least_chunks = 2;    // one lands while the other is read
   static constexpr uint32_t most_chunks = 1023;  // of an operation, and so of a ring: a freed word has 10 bits for them
-  static constexpr uint64_t chunk_bytes = 64 * 1024;  // at least, where there is so much to send
 
   uint32_t rows_per_chunk = 1;
   uint32_t chunks = 0;  // 0: there is no ring
@@ -21,9 +31,7 @@ struct RingShape {
   // asked: chunks. A ring has no more of them than an operation.
   static UCCLEP_HD constexpr RingShape of(uint32_t rows, uint64_t row_bytes, uint32_t asked) {
     RingShape ring{};
-    const uint64_t usual = (chunk_bytes + row_bytes - 1) / row_bytes,
-                   least = (uint64_t{rows} + most_chunks - 1) / most_chunks;
-    ring.rows_per_chunk = static_cast<uint32_t>(usual > least ? usual : least);
+    ring.rows_per_chunk = rows_of_chunk(rows, row_bytes, most_chunks);
     const uint32_t all = ring.chunks_of(rows);
     ring.chunks = asked < all ? asked : all;
     return ring;

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// HT between virtual nodes whose NICs do not reach devices: rows land in rings of host memory, which relays empty into
+// their devices' memory (UCCLEP_HT_RELAY_RING). The same rows and sums as ever, and nothing of what a group without
+// rings can do is missing. Where NICs reach the device nothing is brought, and these cases are those of any group.
+#include <catch2/catch.hpp>
+#include <cstdlib>
+
+#include "conformance/network_scenarios.hpp"
+#include "conformance/ring_scenarios.hpp"
+#include "support/test_env.hpp"
+#include "ucclep/device/objects.hpp"
+
+namespace ucclep::test {
+namespace {
+
+// Do relays of such a group bring rows?
+bool rows_are_brought() {
+  const Nodes nodes{2, 2};
+  return bytes_with(relay_ring_variable, "2", nodes, of_short_chunks(to_the_other_node(nodes)), true).brought;
+}
+
+TEST_CASE("relay rings: rows and sums by rings of two chunks, in nodes of all sorts", "[rings][reduced]") {
+  const Environment asked = relay_ring_asked("2");
+  run_in_worlds({{2, 2}, {2, 2, 2, 2}, {4, 4}, {3, 5}}, by_rings);
+}
+
+// Of two ranks that relay for several each, and one that relays for all, with one block.
+TEST_CASE("relay rings: a node of one rank, and one block that does it all", "[rings][reduced]") {
+  const Environment asked = relay_ring_asked("2");
+  run_rings({1, 4}, {some_of_everything(5).front()});
+  run_rings({3, 2}, {some_of_everything(5)[0]}, 1);
+}
+
+TEST_CASE("relay rings: longer ones, chunks of several rows, and as many as there are by themselves", "[rings]") {
+  for (const char* chunks : {"3", "9", "auto"}) {
+    const Environment asked = relay_ring_asked(chunks);
+    run_rings({2, 2}, {{.experts = 8, .top_k = 3, .max_tokens = 40, .hidden = 136}});
+  }
+  const Environment asked = relay_ring_asked("2");
+  InNodes long_rows = by_rings;  // five are a chunk
+  long_rows.short_chunks = false;
+  run_in_nodes({2, 2}, transport_under_test(), {{.experts = 8, .top_k = 3, .max_tokens = 64, .hidden = 7168}},
+               long_rows);
+}
+
+TEST_CASE("relay rings: epochs and counts that wrap", "[rings][wrap]") {
+  const Environment asked = relay_ring_asked("2");
+  InNodes how = by_rings;
+  how.rounds = 36;
+  run_in_nodes({2, 2}, "faulty:delay=300,seed=7:" + transport_under_test(),
+               {{.experts = 8, .top_k = 3, .max_tokens = 12, .hidden = 16}}, how);
+}
+
+TEST_CASE("relay rings: a network that reorders, repeats and withholds", "[rings][reduced]") {
+  for (unsigned seed = first_seed(); seed < first_seed() + seeds(); ++seed) {
+    const Environment asked = relay_ring_asked(seed % 3 == 0 ? "3" : "2");
+    run_reordered(seed, by_rings);
+  }
+}
+
+// Both operations have halves, and each of those under way the ring of its slot.
+TEST_CASE("relay rings: halves, and gradients", "[rings][reduced]") {
+  const Environment asked = relay_ring_asked("2");
+  for (unsigned seed = first_seed(); seed < first_seed() + seeds(); ++seed) run_halves(seed, by_rings);
+}
+
+// First halves send and relay: all ranks have ended theirs before any begins its second.
+TEST_CASE("relay rings: first halves bring all rows that were held back", "[rings][reduced]") {
+  const Environment asked = relay_ring_asked("2");
+  const Nodes nodes{2, 2};
+  run_ranks(4, [&](Rank& rank) {
+    const Scenario scenario = to_the_other_node(nodes);
+    Comm comm(rank, in_nodes(rank, nodes, "loopback"));
+    const Group group = make_group(comm, of_short_chunks(scenario));
+    const Handle handle = make_handle(group, handle_config(scenario));
+    Stream stream(comm);
+    for (uint64_t round = 1; round <= 3; ++round) {
+      Exchange exchange(rank, comm, scenario, round);
+      exchange.dispatch_config.send_only = 1;
+      exchange.update(handle, stream);
+      exchange.dispatch(handle, stream);
+      stream.synchronize();
+      rank.board.add(round);
+      rank.board.wait(round, 4);  // all have ended their first halves
+      ok(ucclEpComplete(handle, stream), "ucclEpComplete");
+      exchange.combine(handle, stream);
+      stream.synchronize();
+      exchange.check_dispatch();
+      exchange.check_combine();
+    }
+    no_async_error(comm);
+  });
+}
+
+TEST_CASE("relay rings: LL and HT take turns on one group", "[rings][reduced]") {
+  const Environment asked = relay_ring_asked("2");
+  run_turns_with_ll();
+}
+
+TEST_CASE("relay rings: a sender holds back what has no room yet", "[rings][reduced]") {
+  const bool brought = rows_are_brought();
+  for (const char* ring : {"2", "off"}) {
+    const Environment asked = relay_ring_asked(ring);
+    run_held_back(brought && std::string(ring) != "off");
+  }
+}
+
+TEST_CASE("relay rings: a connection that breaks while a ring is full ends operations on all ranks at once",
+          "[rings][reduced]") {
+  if (!rows_are_brought()) return skip_case("NICs reach the devices");
+  const Environment asked = relay_ring_asked("2");
+  run_broken_while_full();
+}
+
+TEST_CASE("relay rings: the settings of one rank differ: refused on all, no row written, and the group works on",
+          "[rings][reduced]") {
+  const Environment asked = relay_ring_asked("2");
+  run_where_a_ring_differs();
+}
+
+// In each of two slots, rows of one other node, of 256 tokens less two chunks. Sums have room for all.
+TEST_CASE("relay rings: ucclEpGroupQuery says the smaller windows, and they are what it says",
+          "[rings][reduced][host]") {
+  if (ranks_are_processes()) return skip_case("what a rank is told is compared here");
+  const Nodes nodes{2, 2};
+  Scenario scenario = to_the_other_node(nodes);
+  scenario.max_tokens = 256;
+  ucclEpGroupConfig_t config = of_short_chunks(scenario);
+  config.ll_max_tokens_per_rank = 1;
+  const GroupBytes all = bytes_with(relay_ring_variable, "off", nodes, config),
+                   rings = bytes_with(relay_ring_variable, "2", nodes, config, true);
+  const double landings = rings.brought ? 1 : 0;
+  CHECK(all.said - rings.said == Approx(landings * 2 * (256 - 2 * 4) * 65536).epsilon(0.02));
+  CHECK(rings.windows == Approx(rings.said).epsilon(0.05));
+}
+
+TEST_CASE("relay rings: ranks that are asked for different ones make no group", "[rings]") {
+  run_ranks(4, {.processes = true}, [](Rank& rank) {
+    setenv(relay_ring_variable, rank.rank == 2 ? "3" : "2", 1);
+    Comm comm(rank, in_nodes_of(rank, 2, "loopback"));
+    const ucclEpGroupConfig_t config = group_config({Scenario{.layout = Layout::ht_flat}});
+    ucclEpGroup_t group = nullptr;
+    refused(ucclEpGroupCreate(&group, comm, &config), ucclEpInvalidArgument, "ucclEpGroupCreate",
+            {relay_ring_variable, "rank 2", "3"});
+  });
+}
+
+TEST_CASE("relay rings: kernels of users work in groups that have them", "[rings]") {
+  const Environment asked = relay_ring_asked("2");
+  const Nodes nodes{2, 2};
+  run_ranks(4, [&](Rank& rank) {
+    const Scenario scenario = to_the_other_node(nodes);
+    Comm comm(rank, in_nodes(rank, nodes, "loopback"));
+    const Group group = make_group(comm, of_short_chunks(scenario));
+    const Handle handle = make_handle(group, handle_config(scenario));
+    ucclEpDeviceHandle device;
+    ok(ucclEpHandleGetDevice(handle, &device), "ucclEpHandleGetDevice");
+    require(device.group.shape.ring == 0, "the group has rings");
+    require(device.group.shape.relay_ring == 2 * device.group.shape.brings, "relays have other rings");
+    Stream stream(comm);
+    round_trip(rank, comm, handle, stream, scenario);
+  });
+}
+
+}  // namespace
+}  // namespace ucclep::test
