@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // HT between virtual nodes whose NICs do not reach devices: rows land in rings of host memory, which relays empty into
 // their devices' memory (UCCLEP_HT_RELAY_RING). The same rows and sums as ever, and nothing of what a group without
-// rings can do is missing. Where NICs reach the device nothing is brought, and these cases are those of any group.
+// rings can do is missing. [brought]: where NICs reach the device nothing is, and these cases are those of any group.
 #include <catch2/catch.hpp>
 #include <cstdlib>
 
@@ -19,19 +19,20 @@ bool rows_are_brought() {
   return bytes_with(relay_ring_variable, "2", nodes, of_short_chunks(to_the_other_node(nodes)), true).brought;
 }
 
-TEST_CASE("relay rings: rows and sums by rings of two chunks, in nodes of all sorts", "[rings][reduced]") {
+TEST_CASE("relay rings: rows and sums by rings of two chunks, in nodes of all sorts", "[rings][brought][reduced]") {
   const Environment asked = relay_ring_asked("2");
   run_in_worlds({{2, 2}, {2, 2, 2, 2}, {4, 4}, {3, 5}}, by_rings);
 }
 
 // Of two ranks that relay for several each, and one that relays for all, with one block.
-TEST_CASE("relay rings: a node of one rank, and one block that does it all", "[rings][reduced]") {
+TEST_CASE("relay rings: a node of one rank, and one block that does it all", "[rings][brought][reduced]") {
   const Environment asked = relay_ring_asked("2");
   run_rings({1, 4}, {some_of_everything(5).front()});
   run_rings({3, 2}, {some_of_everything(5)[0]}, 1);
 }
 
-TEST_CASE("relay rings: longer ones, chunks of several rows, and as many as there are by themselves", "[rings]") {
+TEST_CASE("relay rings: longer ones, chunks of several rows, and as many as there are by themselves",
+          "[rings][brought]") {
   for (const char* chunks : {"3", "9", "auto"}) {
     const Environment asked = relay_ring_asked(chunks);
     run_rings({2, 2}, {{.experts = 8, .top_k = 3, .max_tokens = 40, .hidden = 136}});
@@ -43,7 +44,7 @@ TEST_CASE("relay rings: longer ones, chunks of several rows, and as many as ther
                long_rows);
 }
 
-TEST_CASE("relay rings: epochs and counts that wrap", "[rings][wrap]") {
+TEST_CASE("relay rings: epochs and counts that wrap", "[rings][brought][wrap]") {
   const Environment asked = relay_ring_asked("2");
   InNodes how = by_rings;
   how.rounds = 36;
@@ -51,7 +52,7 @@ TEST_CASE("relay rings: epochs and counts that wrap", "[rings][wrap]") {
                {{.experts = 8, .top_k = 3, .max_tokens = 12, .hidden = 16}}, how);
 }
 
-TEST_CASE("relay rings: a network that reorders, repeats and withholds", "[rings][reduced]") {
+TEST_CASE("relay rings: a network that reorders, repeats and withholds", "[rings][brought][reduced]") {
   for (unsigned seed = first_seed(); seed < first_seed() + seeds(); ++seed) {
     const Environment asked = relay_ring_asked(seed % 3 == 0 ? "3" : "2");
     run_reordered(seed, by_rings);
@@ -59,13 +60,13 @@ TEST_CASE("relay rings: a network that reorders, repeats and withholds", "[rings
 }
 
 // Both operations have halves, and each of those under way the ring of its slot.
-TEST_CASE("relay rings: halves, and gradients", "[rings][reduced]") {
+TEST_CASE("relay rings: halves, and gradients", "[rings][brought][reduced]") {
   const Environment asked = relay_ring_asked("2");
   for (unsigned seed = first_seed(); seed < first_seed() + seeds(); ++seed) run_halves(seed, by_rings);
 }
 
 // First halves send and relay: all ranks have ended theirs before any begins its second.
-TEST_CASE("relay rings: first halves bring all rows that were held back", "[rings][reduced]") {
+TEST_CASE("relay rings: first halves bring all rows that were held back", "[rings][brought][reduced]") {
   const Environment asked = relay_ring_asked("2");
   const Nodes nodes{2, 2};
   run_ranks(4, [&](Rank& rank) {
@@ -92,12 +93,12 @@ TEST_CASE("relay rings: first halves bring all rows that were held back", "[ring
   });
 }
 
-TEST_CASE("relay rings: LL and HT take turns on one group", "[rings][reduced]") {
+TEST_CASE("relay rings: LL and HT take turns on one group", "[rings][brought][reduced]") {
   const Environment asked = relay_ring_asked("2");
   run_turns_with_ll();
 }
 
-TEST_CASE("relay rings: a sender holds back what has no room yet", "[rings][reduced]") {
+TEST_CASE("relay rings: a sender holds back what has no room yet", "[rings][brought][reduced]") {
   const bool brought = rows_are_brought();
   for (const char* ring : {"2", "off"}) {
     const Environment asked = relay_ring_asked(ring);
@@ -106,21 +107,21 @@ TEST_CASE("relay rings: a sender holds back what has no room yet", "[rings][redu
 }
 
 TEST_CASE("relay rings: a connection that breaks while a ring is full ends operations on all ranks at once",
-          "[rings][reduced]") {
+          "[rings][brought][reduced]") {
   if (!rows_are_brought()) return skip_case("NICs reach the devices");
   const Environment asked = relay_ring_asked("2");
   run_broken_while_full();
 }
 
 TEST_CASE("relay rings: the settings of one rank differ: refused on all, no row written, and the group works on",
-          "[rings][reduced]") {
+          "[rings][brought][reduced]") {
   const Environment asked = relay_ring_asked("2");
   run_where_a_ring_differs();
 }
 
 // In each of two slots, rows of one other node, of 256 tokens less two chunks. Sums have room for all.
 TEST_CASE("relay rings: ucclEpGroupQuery says the smaller windows, and they are what it says",
-          "[rings][reduced][host]") {
+          "[rings][brought][reduced][host]") {
   if (ranks_are_processes()) return skip_case("what a rank is told is compared here");
   const Nodes nodes{2, 2};
   Scenario scenario = to_the_other_node(nodes);
@@ -134,7 +135,7 @@ TEST_CASE("relay rings: ucclEpGroupQuery says the smaller windows, and they are 
   CHECK(rings.windows == Approx(rings.said).epsilon(0.05));
 }
 
-TEST_CASE("relay rings: ranks that are asked for different ones make no group", "[rings]") {
+TEST_CASE("relay rings: ranks that are asked for different ones make no group", "[rings][brought]") {
   run_ranks(4, {.processes = true}, [](Rank& rank) {
     setenv(relay_ring_variable, rank.rank == 2 ? "3" : "2", 1);
     Comm comm(rank, in_nodes_of(rank, 2, "loopback"));
@@ -145,7 +146,7 @@ TEST_CASE("relay rings: ranks that are asked for different ones make no group", 
   });
 }
 
-TEST_CASE("relay rings: kernels of users work in groups that have them", "[rings]") {
+TEST_CASE("relay rings: kernels of users work in groups that have them", "[rings][brought]") {
   const Environment asked = relay_ring_asked("2");
   const Nodes nodes{2, 2};
   run_ranks(4, [&](Rank& rank) {
