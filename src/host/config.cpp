@@ -10,13 +10,11 @@
 namespace ucclep {
 namespace {
 
-AskedRing asked_ring(const char* variable) {
-  AskedRing asked;
-  if (const auto chunks = env::choice_or_integer(variable, {{"auto", AskedRing::automatic}, {"off", AskedRing::off}},
-                                                 RingShape::least_chunks, RingShape::most_chunks)) {
-    asked.chunks = static_cast<uint32_t>(*chunks);
-  }
-  return asked;
+constexpr std::initializer_list<std::pair<const char*, int64_t>> ring_choices{{"auto", AskedRing::automatic},
+                                                                              {"off", AskedRing::off}};
+
+AskedRing asked_ring(std::optional<int64_t> chunks) {
+  return {chunks ? static_cast<uint32_t>(*chunks) : AskedRing::automatic};
 }
 
 }  // namespace
@@ -46,8 +44,10 @@ Config Config::from_environment() {
                                                            {"node", static_cast<int>(LlCopies::node)}})) {
     config.ll_copies = static_cast<LlCopies>(*copies);
   }
-  config.ht_ring = asked_ring("UCCLEP_HT_RING");
-  config.ht_relay_ring = asked_ring("UCCLEP_HT_RELAY_RING");
+  config.ht_ring = asked_ring(
+      env::choice_or_integer("UCCLEP_HT_RING", ring_choices, RingShape::least_chunks, RingShape::most_chunks));
+  config.ht_relay_ring = asked_ring(
+      env::choice_or_integer("UCCLEP_HT_RELAY_RING", ring_choices, RingShape::least_chunks, RingShape::most_chunks));
   return config;
 }
 

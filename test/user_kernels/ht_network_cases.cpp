@@ -161,17 +161,19 @@ TEST_CASE("user kernels in HT between domains: rows of many chunks", "[process][
                 });
 }
 
-// Five of these rows are a chunk, and two chunks a ring, if NICs do not reach the device.
+// Five of these rows are a chunk, or one, and two chunks a ring, if NICs do not reach the device.
 TEST_CASE("user kernels in HT between domains: rows that relays take from a ring", "[process][reduced][host][apart]") {
   const Environment asked("UCCLEP_HT_RELAY_RING", "2");
-  run_ht_across({2, 2}, reordering(6), {.experts = 8, .top_k = 4, .max_tokens = 32, .hidden = 7168},
-                [](Rank& rank, Session& at, const Scenario& scenario) {
-                  for (uint32_t round = 1; round <= 4; ++round) {
-                    const auto way = static_cast<Way>(mix(scenario.seed, round, static_cast<uint64_t>(rank.rank)) % 4);
-                    go(rank, at, scenario, round, way);
-                  }
-                  no_async_error(at.comm);
-                });
+  for (const Scenario& rows : {Scenario{.experts = 8, .top_k = 4, .max_tokens = 32, .hidden = 7168},
+                               Scenario{.experts = 4, .top_k = 2, .max_tokens = 8, .hidden = 32768}}) {
+    run_ht_across({2, 2}, reordering(6), rows, [](Rank& rank, Session& at, const Scenario& scenario) {
+      for (uint32_t round = 1; round <= 4; ++round) {
+        const auto way = static_cast<Way>(mix(scenario.seed, round, static_cast<uint64_t>(rank.rank)) % 4);
+        go(rank, at, scenario, round, way);
+      }
+      no_async_error(at.comm);
+    });
+  }
 }
 
 // A rank that has read what a kernel opened, but not yet the half before it, says so: who sends the next one waits.

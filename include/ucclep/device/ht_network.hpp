@@ -73,7 +73,7 @@ struct AcrossNodes : ByNetwork {
 
   using Away = relay::Away<false>;
   static UCCLEP_FN bool push_run(const Op& op, const HtDispatchArgs& args, uint32_t begin, uint32_t end) {
-    return relay::push_run<false>(op.with(args.group), memory_of(args), args, begin, end);
+    return relay::push_run<false>(op.with(args.group), memory_of(args), args, begin, end, relay::flags_of);
   }
   static UCCLEP_FN const char* staged_row(const Op& op, const WireShape& wire, uint32_t source, const char* meta) {
     return op.has_window(source) ? OneNode::staged_row(op, wire, source, meta)
@@ -92,10 +92,11 @@ struct AcrossNodes : ByNetwork {
   }
   template <bool of_living = false>
   static UCCLEP_FN bool relay_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const Worker& worker) {
-    if (!of_living && relay::lands_in_rings(op)) return ring::relay_rows(args, op, stage, worker);
     return relay::relay_rows<of_living>(
-        args, op, worker, [&](const HtDispatchArgs& now, const Op& here, uint32_t block, uint32_t first, uint32_t end) {
-          return relay::relay_run(here, memory_of(now), now, stage, block, first, end);
+        args, op, worker, relay::rows_together(op),
+        [&](const HtDispatchArgs& now, const Op& here, uint32_t block, uint32_t first, uint32_t end) {
+          if constexpr (of_living) return relay::relay_run(here, memory_of(now), now, stage, block, first, end);
+          return ring::relay_run<false>(now, here, stage, block, first, end);
         });
   }
   template <class Element>
@@ -131,7 +132,7 @@ struct AcrossNodesOfLiving : AcrossNodes {
   }
   using Away = relay::Away<true>;
   static UCCLEP_FN bool push_run(const Op& op, const HtDispatchArgs& args, uint32_t begin, uint32_t end) {
-    return relay::push_run<true>(op.with(args.group), memory_of(args), args, begin, end);
+    return relay::push_run<true>(op.with(args.group), memory_of(args), args, begin, end, relay::flags_of);
   }
 
   static UCCLEP_FN void note_rows(const Op& op, const HandleMemory& memory, bool good) {

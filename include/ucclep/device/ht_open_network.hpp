@@ -204,7 +204,8 @@ UCCLEP_COLD_FN bool relay_dispatch(OpenOperation open, Op op, uint32_t wire_row_
   if (ready != HeaderResult::good) return false;
   const OpenRelay args{open.handle.group, open.handle.view,
                        static_cast<uint32_t>(relayed_row_bytes(memory.shape, wire_row_bytes))};
-  return every_thread(relay::relay_rows<false>(args, op, {grid_warp(), grid_warps()}, GiveRows{}));
+  return every_thread(
+      relay::relay_rows<false>(args, op, {grid_warp(), grid_warps()}, relay::rows_together(op), GiveRows{}));
 }
 
 // Warp verb: the sum of the rows that the lanes of the mask have, in their order, to `to`.

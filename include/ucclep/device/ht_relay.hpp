@@ -33,10 +33,10 @@ UCCLEP_FN uint32_t own_block(const Op& op, uint32_t rank) {
   return nodes_of(op).block_of(rank, own_node(op));
 }
 
-// Do rows of the operation land in rings at relays, or its sums at home (ht_ring.hpp)? And the flags of either.
+// Do rows of the operation land in rings at relays, or its sums at home (ht_ring.hpp)? And the flags of either. Asked
+// anew each time: an answer that is kept takes a register.
 UCCLEP_FN bool lands_in_rings(const Op& op) {
-  return op.kind == Kind::dispatch ? relays_by_ring(op.group.shape)
-                                   : op.kind == Kind::combine && op.group.shape.ring != 0;
+  return op.group.network->rings[static_cast<uint32_t>(op.kind)].chunks != 0;
 }
 UCCLEP_FN uint8_t flags_of(const Op& op) {
   return lands_in_rings(op) ? between_nodes_flag | by_ring_flag : between_nodes_flag;
@@ -94,10 +94,11 @@ class Away {
 };
 static_assert(MetaLayout::of(max_top_k).bytes + 4 * max_top_k <= StageShape::scratch_bytes);
 
-// Warp verb: rows of tokens [begin, end) have been put together. masks: the group may have some.
-template <bool masks>
+// Warp verb: rows of tokens [begin, end) have been put together. masks: the group may have some. flags(op): of the
+// rows.
+template <bool masks, class Flags>
 UCCLEP_FN bool push_run(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, uint32_t begin,
-                        uint32_t end) {
+                        uint32_t end, Flags&& flags) {
   const GroupShape& shape = op.group.shape;
   const NodeTable nodes = nodes_of(op);
   const auto row_bytes = static_cast<uint32_t>(relayed_row_bytes(shape, args.source.wire.row_bytes));
@@ -108,7 +109,9 @@ UCCLEP_FN bool push_run(const Op& op, const HandleMemory& memory, const HtDispat
     if constexpr (masks) active = active && !is_masked(op.group, selection.rank);
     if (ballot(active) == 0) continue;
     const uint32_t to = active ? nodes.relay(op.me(), nodes.node_of(selection.rank)) : 0;
-    if (!network::push_rows(op, active, to, place, 1, row_bytes, flags_of(op))) return false;
+    if (!network::push_rows(op, active, to, place, 1, row_bytes, flags(op.with(read_again(args).group)))) {
+      return false;
+    }
   }
   return true;
 }
@@ -249,24 +252,33 @@ UCCLEP_FN bool relay_run(const Op& op, const HandleMemory& memory, const HtDispa
   return true;
 }
 
+// So many rows come together: a run ends with them. Where they land in rings these are a chunk's, since the next one
+// may come only when one before has been read.
+UCCLEP_FN uint32_t rows_together(const Op& op) {
+  return lands_in_rings(op) ? op.group.network->rings[static_cast<uint32_t>(op.kind)].rows_per_chunk : rows_at_once;
+}
+
 // Verb of the relaying warps of the grid: blocks in turn, low places first, as they come. run(args, op, block, first,
 // end) as relay_run.
 template <bool masks, class Args, class Run>
-UCCLEP_FN bool relay_rows(const Args& args, const Op& op, const Worker& worker, Run&& run) {
+UCCLEP_FN bool relay_rows(const Args& args, const Op& op, const Worker& worker, const Parked& together, Run&& run) {
   const Parked blocks = op.group.shape.nodes.blocks();
   uint32_t most = 0;
   for (uint32_t block = 0; block < blocks; ++block) {
     const uint32_t source = source_of<masks>(op, block), rows = source == NodeTable::no_rank ? 0 : rows_of(op, source);
     most = rows > most ? rows : most;
   }
-  const Parked items = (most + rows_at_once - 1) / rows_at_once * blocks;
+  const Parked runs = (together + rows_at_once - 1) / rows_at_once;
+  const Parked items = (most + together - 1) / together * runs * blocks;
   for (Parked item = worker.index; item < items; item += worker.workers) {
     const Args& now = read_again(args);
     const Op here = op.with(now.group);
-    const uint32_t block = item % blocks, first = item / blocks * rows_at_once;
+    const uint32_t block = item % blocks, turn = item / blocks;
     const uint32_t source = source_of<masks>(here, block);
     if (source == NodeTable::no_rank) continue;
-    const uint32_t rows = rows_of(here, source), end = rows < first + rows_at_once ? rows : first + rows_at_once;
+    const uint32_t within = turn % runs * rows_at_once, first = turn / runs * together + within;
+    const uint32_t left = together - within, count = left < rows_at_once ? left : rows_at_once;
+    const uint32_t rows = rows_of(here, source), end = rows < first + count ? rows : first + count;
     if (first < rows && !run(now, here, block, first, end)) return false;
   }
   return true;

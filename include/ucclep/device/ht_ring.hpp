@@ -30,6 +30,8 @@ namespace UCCLEP_SIMT_NAMESPACE {
 namespace ht {
 namespace ring {
 
+constexpr uint8_t flags = between_nodes_flag | by_ring_flag;  // of rows and sums that land in rings
+
 UCCLEP_FN RingShape shape_of(const Op& op) {
   return op.group.network->rings[static_cast<uint32_t>(op.kind)];
 }
@@ -46,7 +48,7 @@ UCCLEP_FN FreedChunks* freed_at(const Op& op, uint64_t offset) {
 UCCLEP_FN bool push_freed(const Op& op, bool active, uint32_t sender, uint32_t chunks) {
   CommandFields command;
   command.operation = CommandOp::freed;
-  command.flags = relay::flags_of(op);
+  command.flags = flags;
   command.row = chunks;
   return network::push_to(op, active, control_ring(op.group.network->fifo, sender), sender, command);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// HT between nodes in groups with rings: what AcrossNodes has, but for how rows and sums land. Kernels of their own, so
-// that those of other groups stay as they are. Such groups have no masks.
+// HT between nodes in groups with rings: what AcrossNodes has, but for how rows and sums land, and that it need not ask
+// whether they do so in rings. Kernels of their own, so that those of other groups stay as they are. Such groups have
+// no masks.
 #pragma once
 #include "ucclep/device/ht_network.hpp"
 #include "ucclep/device/ht_ring_combine.hpp"
@@ -18,10 +19,24 @@ struct ByRings : AcrossNodes {
     tell({op.group, op.kind, op.name, last_read(op, op.seq), op.slot});
   }
 
+  static UCCLEP_FN bool header_stored(const Op& op, uint32_t peer, uint32_t rows, uint32_t packets) {
+    return op.has_window(peer) || network::push_header(op, lane_id() == 0, peer, rows, packets, ring::flags);
+  }
+  static UCCLEP_FN bool push_run(const Op& op, const HtDispatchArgs& args, uint32_t begin, uint32_t end) {
+    return relay::push_run<false>(op.with(args.group), memory_of(args), args, begin, end,
+                                  [](const Op&) { return ring::flags; });
+  }
   static UCCLEP_FN const char* staged_row(const Op& op, const WireShape& wire, uint32_t source, const char* meta) {
     if (op.has_window(source)) return OneNode::staged_row(op, wire, source, meta);
     return relay::row_at_relay(op, wire, source, meta,
                                [&](uint32_t place) { return ring::shape_of(op).position_of(place); });
+  }
+  static UCCLEP_FN bool relay_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const Worker& worker) {
+    return relay::relay_rows<false>(
+        args, op, worker, ring::shape_of(op).rows_per_chunk,
+        [&](const HtDispatchArgs& now, const Op& here, uint32_t block, uint32_t first, uint32_t end) {
+          return ring::relay_run<true>(now, here, stage, block, first, end);
+        });
   }
   static UCCLEP_FN bool pull_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const Worker& worker) {
     return ring::pull_rows<ByRings>(args, op, stage, worker);

@@ -53,43 +53,21 @@ UCCLEP_FN void rows_relayed(const Op& op, uint32_t block, uint32_t first, uint32
   sync_warp();
 }
 
-// Warp verb: rows [first, end) of a block, of one chunk and at most rows_at_once.
+// Warp verb: rows [first, end) of a block, at most rows_at_once. always: they land in a ring, else perhaps.
+template <bool always>
 UCCLEP_FN bool relay_run(const HtDispatchArgs& args, const Op& op, Stage& stage, const Parked& block,
                          const Parked& first, const Parked& end) {
-  const auto free = [&](const Op& now) { return free_rows(now, {args.handle, now.group.shape}, block); };
+  const auto by_ring = [](const Op& now) { return always || relay::lands_in_rings(now); };
+  const auto free = [&](const Op& now) {
+    return !by_ring(now) || free_rows(now, {args.handle, now.group.shape}, block);
+  };
   if (!wait_landed(op, relay::nodes_of(op).rank_of(block, op.me()), end - 1, free)) return false;
   const HtDispatchArgs& now = read_again(args);
   const Op here = op.with(now.group);
   relay::give_rows(here, memory_of(now), now, stage, block, first, end,
-                   [&](uint32_t place) { return shape_of(here).position_of(place); });
-  rows_relayed(op.with(read_again(args).group), block, first, end);
-  return true;
-}
-
-// Verb of the relaying warps of the grid: chunks of all blocks in turn, low places first. A run ends with its chunk:
-// the next one may come only when one before has been read.
-UCCLEP_FN bool relay_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const Worker& worker) {
-  const Parked blocks = op.group.shape.nodes.blocks();
-  uint32_t most = 0;
-  for (uint32_t block = 0; block < blocks; ++block) {
-    const uint32_t source = relay::source_of<false>(op, block);
-    const uint32_t rows = source == NodeTable::no_rank ? 0 : relay::rows_of(op, source);
-    most = rows > most ? rows : most;
-  }
-  const Parked of_chunk = shape_of(op).rows_per_chunk;
-  const Parked runs = (of_chunk + relay::rows_at_once - 1) / relay::rows_at_once;
-  const Parked items = shape_of(op).chunks_of(most) * runs * blocks;
-  for (Parked item = worker.index; item < items; item += worker.workers) {
-    const HtDispatchArgs& now = read_again(args);
-    const Op here = op.with(now.group);
-    const uint32_t block = item % blocks, turn = item / blocks;
-    const uint32_t source = relay::source_of<false>(here, block);
-    if (source == NodeTable::no_rank) continue;
-    const uint32_t within = turn % runs * relay::rows_at_once, first = turn / runs * of_chunk + within;
-    const uint32_t left = of_chunk - within, run = left < relay::rows_at_once ? left : relay::rows_at_once;
-    const uint32_t rows = relay::rows_of(here, source), end = rows < first + run ? rows : first + run;
-    if (first < rows && !relay_run(now, here, stage, block, first, end)) return false;
-  }
+                   [&](uint32_t place) { return by_ring(here) ? shape_of(here).position_of(place) : place; });
+  const Op same = op.with(read_again(args).group);
+  if (by_ring(same)) rows_relayed(same, block, first, end);
   return true;
 }
 
