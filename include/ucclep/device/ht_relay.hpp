@@ -35,8 +35,11 @@ UCCLEP_FN uint32_t own_block(const Op& op, uint32_t rank) {
 
 // Do rows of the operation land in rings at relays, or its sums at home (ht_ring.hpp)? And the flags of either. Asked
 // anew each time: an answer that is kept takes a register.
+UCCLEP_FN const RingShape& ring_of(const Op& op) {
+  return op.group.network->rings[static_cast<uint32_t>(op.kind)];
+}
 UCCLEP_FN bool lands_in_rings(const Op& op) {
-  return op.group.network->rings[static_cast<uint32_t>(op.kind)].chunks != 0;
+  return ring_of(op).chunks != 0;
 }
 UCCLEP_FN uint8_t flags_of(const Op& op) {
   return lands_in_rings(op) ? between_nodes_flag | by_ring_flag : between_nodes_flag;
@@ -255,7 +258,7 @@ UCCLEP_FN bool relay_run(const Op& op, const HandleMemory& memory, const HtDispa
 // So many rows come together: a run ends with them. Where they land in rings these are a chunk's, since the next one
 // may come only when one before has been read.
 UCCLEP_FN uint32_t rows_together(const Op& op) {
-  return lands_in_rings(op) ? op.group.network->rings[static_cast<uint32_t>(op.kind)].rows_per_chunk : rows_at_once;
+  return lands_in_rings(op) ? ring_of(op).rows_per_chunk : rows_at_once;
 }
 
 // Verb of the relaying warps of the grid: blocks in turn, low places first, as they come. run(args, op, block, first,

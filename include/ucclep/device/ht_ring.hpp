@@ -33,7 +33,7 @@ namespace ring {
 constexpr uint8_t flags = between_nodes_flag | by_ring_flag;  // of rows and sums that land in rings
 
 UCCLEP_FN RingShape shape_of(const Op& op) {
-  return op.group.network->rings[static_cast<uint32_t>(op.kind)];
+  return relay::ring_of(op);
 }
 
 // A word of a ring in the window of a rank of this node.
