@@ -3,7 +3,6 @@
 // their devices' memory (UCCLEP_HT_RELAY_RING). The same rows and sums as ever, and nothing of what a group without
 // rings can do is missing. [brought]: where NICs reach the device nothing is, and these cases are those of any group.
 #include <catch2/catch.hpp>
-#include <cstdlib>
 
 #include "conformance/network_scenarios.hpp"
 #include "conformance/ring_scenarios.hpp"
@@ -136,17 +135,10 @@ TEST_CASE("relay rings: ucclEpGroupQuery says the smaller windows, and they are 
 }
 
 TEST_CASE("relay rings: ranks that are asked for different ones make no group", "[rings][brought]") {
-  run_ranks(4, {.processes = true}, [](Rank& rank) {
-    setenv(relay_ring_variable, rank.rank == 2 ? "3" : "2", 1);
-    Comm comm(rank, in_nodes_of(rank, 2, "loopback"));
-    const ucclEpGroupConfig_t config = group_config({Scenario{.layout = Layout::ht_flat}});
-    ucclEpGroup_t group = nullptr;
-    refused(ucclEpGroupCreate(&group, comm, &config), ucclEpInvalidArgument, "ucclEpGroupCreate",
-            {relay_ring_variable, "rank 2", "3"});
-  });
+  run_where_ranks_are_asked_for_others(relay_ring_variable);
 }
 
-TEST_CASE("relay rings: kernels of users work in groups that have them", "[rings][brought]") {
+TEST_CASE("relay rings: handles are given to kernels of users", "[rings][brought]") {
   const Environment asked = relay_ring_asked("2");
   const Nodes nodes{2, 2};
   run_ranks(4, [&](Rank& rank) {

@@ -2,7 +2,6 @@
 // HT between virtual nodes whose rows and sums land in rings of chunks (UCCLEP_HT_RING): the same rows and sums as
 // ever, in less room, and no ring of two chunks that stands still.
 #include <catch2/catch.hpp>
-#include <cstdlib>
 
 #include "conformance/network_batch.hpp"
 #include "conformance/network_scenarios.hpp"
@@ -194,14 +193,7 @@ TEST_CASE("rings: the settings of one rank differ: refused on all, no row writte
 }
 
 TEST_CASE("rings: ranks that are asked for different ones make no group", "[rings]") {
-  run_ranks(4, {.processes = true}, [](Rank& rank) {
-    setenv(ring_variable, rank.rank == 2 ? "3" : "2", 1);
-    Comm comm(rank, in_nodes_of(rank, 2, "loopback"));
-    const ucclEpGroupConfig_t config = group_config({Scenario{.layout = Layout::ht_flat}});
-    ucclEpGroup_t group = nullptr;
-    refused(ucclEpGroupCreate(&group, comm, &config), ucclEpInvalidArgument, "ucclEpGroupCreate",
-            {ring_variable, "rank 2", "3"});
-  });
+  run_where_ranks_are_asked_for_others(ring_variable);
 }
 
 TEST_CASE("rings: kernels of users do not receive from them", "[rings]") {
