@@ -26,7 +26,8 @@ uint64_t landing_bytes(const GroupShape& shape);
 // GroupShape::ring of a group that has none yet. 0: none, also where they would take as much room as all that may come.
 uint32_t ring_chunks(const AskedRing& asked, const GroupShape& shape);
 
-// GroupShape::relay_ring. Its reader empties it as it fills, so few chunks do: 4 MiB at most, unless rows are longer.
+// GroupShape::relay_ring. Its reader empties it as it fills, so few chunks do: 4 MiB, unless rows are long or very
+// many.
 constexpr uint32_t usual_relay_ring = 16;
 uint32_t relay_ring_chunks(const AskedRing& asked, const GroupShape& shape);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // HT between ranks of which some are reached by the network only. A row crosses it once for each node that wants it
 // (ht_relay.hpp), and a sum comes back from each node (ht_node_sums.hpp). A relay has room for all rows of all ranks
-// whose relay it is, and where they land first in a ring it empties that itself (ht_ring_relay.hpp): nobody waits for
-// space while an operation runs, but for proxies, for relays.
+// whose relay it is, and where they land first in a ring it empties that itself (ht_ring_relay.hpp): only proxies wait
+// for space while an operation runs.
 //
 // A relay waits for what comes from the network; who pulls or adds for relays and for senders, who wait for neither.
 // Rows at a relay are written over when all ranks of its node have told the source that they are done (P1).

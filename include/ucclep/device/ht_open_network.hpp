@@ -15,6 +15,9 @@
 // |                                             |   members                               |   sync                         |
 // | a source's NIC: rows, where they land       | the relay, and for pulling its node     | wait_row, then publish of the  |
 // |                                             |                                         |   meta's epoch                 |
+// | the relay: a row that it brings, by all     | its node, in bulk                       | the sync of the warp, publish  |
+// |   lanes                                     |                                         |   of the meta's epoch, then    |
+// |                                             |                                         |   acquire_then_bulk            |
 // | combine_send: a partial row, its run's word | relay_combine of the home's relay here  | publish of the run's word,     |
 // |   at the home's relay                       |                                         |   wait_word                    |
 // | relay_combine: a sum                        | its NIC; at home NodeSums               | order_before_push; wait_row    |
