@@ -26,17 +26,37 @@
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ht {
 
-// Of a block's warps some stage, the others add. Staging is local, and has to be ahead of the links, no more; where a
-// partial row is itself a sum, it reads several rows for one. A block of one warp does both, one after the other.
+// Of a block's warps some stage, the others add. Staging is local, and has to be ahead of the links; where a partial
+// row is itself a sum, it reads several rows for one. A block of one warp does both, one after the other.
 struct CombineTeams {
   Team stagers, adders;
 
   static UCCLEP_FN CombineTeams of(bool stages, bool sums) {
-    const uint32_t warps = block::warps(), of_seven = sums ? 5 : 2;
+    const uint32_t warps = block::warps();
     if (!stages) return {{0, 0}, {0, warps}};
     if (warps == 1) return {{0, 1}, {0, 1}};
-    const uint32_t wanted = (warps * of_seven + 6) / 7, stagers = wanted < warps ? wanted : warps - 1;
+    const uint32_t wanted = sums ? (2 * warps + 2) / 3 : (warps + 1) / 2;
+    const uint32_t stagers = wanted < warps ? wanted : warps - 1;
     return {{0, stagers}, {stagers, warps - stagers}};
+  }
+};
+
+// The tokens of a block, which its adders take one by one, in order: every grid_size()-th of the rank's. Who waits for
+// a row keeps none of the others from the next token.
+struct TokenPool {
+  uint32_t* taken;  // in the block's shared memory
+
+  // Block verb: where it lies, behind the leases. Others may take from it after the next sync_block.
+  static UCCLEP_FN TokenPool of(const Op& op, const Stage& stage) {
+    const TokenPool pool{reinterpret_cast<uint32_t*>(leases_of(stage) + op.ranks())};
+    if (thread_id() == 0) *pool.taken = 0;
+    return pool;
+  }
+  // Warp verb: the next token; at or past their number when none is left.
+  UCCLEP_FN uint32_t take() const {
+    uint32_t index = 0;
+    if (lane_id() == 0) index = fetch_add_relaxed<Scope::gpu>(taken, 1u);
+    return broadcast(index, 0) * grid_size() + block_id();
   }
 };
 
@@ -175,9 +195,9 @@ UCCLEP_FN bool partials_of(const Op& op, const HandleMemory& memory, const HtCom
 // Verb of the summing warps of the grid.
 template <class Element, class Wire>
 UCCLEP_FN bool sum_tokens(const Op& op, const HandleMemory& memory, const HtCombineArgs& args, const Lease* leases,
-                          const Stage& stage, SumRing& ring, const Worker& worker) {
+                          const Stage& stage, SumRing& ring, const TokenPool& pool) {
   const Parked tokens = memory.state()->tokens;
-  for (Parked token = worker.index; token < tokens; token += worker.workers) {
+  for (Parked token = pool.take(); token < tokens; token = pool.take()) {
     const HtCombineArgs& now = read_again(args);
     const uint32_t bytes = uniform(now.row_bytes);
     Terms terms{reinterpret_cast<const char**>(stage.scratch()), 0, 0};
@@ -211,6 +231,7 @@ UCCLEP_FN bool exchange_partials(const Op& op, const Opening& opening, const Han
   if (thread_id() == 0 && args.zones == Zones::sources) {
     leases[op.me()] = own_lease(memory, args.tokens, View{}, args.capacity, op.me());
   }
+  const TokenPool pool = TokenPool::of(op, stage);
   sync_block();
   SumRing ring(stage);
   const CombineTeams teams = CombineTeams::of(!args.offer.tokens.given(), args.zones != Zones::sources);
@@ -221,7 +242,7 @@ UCCLEP_FN bool exchange_partials(const Op& op, const Opening& opening, const Han
     if (teams.adders.has_me()) ok = Wire::template send_sums<Element>(now, op, stage, ring, teams.adders.me());
   }
   if (teams.adders.has_me() && ok) {
-    ok = sum_tokens<Element, Wire>(op.with(now.group), memory_of(now), now, leases, stage, ring, teams.adders.me());
+    ok = sum_tokens<Element, Wire>(op.with(now.group), memory_of(now), now, leases, stage, ring, pool);
   }
   return every_thread(ok);
 }
@@ -288,10 +309,10 @@ UCCLEP_FN void complete_combine(const HtCombineArgs& args) {
     if (thread_id() == 0 && args.zones == Zones::sources && !args.opened) {
       leases[op.me()] = own_lease(memory, args.tokens, View{}, args.capacity, op.me());
     }
+    const TokenPool pool = TokenPool::of(op, stage);
     sync_block();
     SumRing ring(stage);
-    const Worker worker{grid_warp(), grid_warps()};
-    return sum_tokens<Element, Wire>(op, memory, args, leases, stage, ring, worker);
+    return sum_tokens<Element, Wire>(op, memory, args, leases, stage, ring, pool);
   };
   second.end<Wire>(second.may_read() && receive());
 }

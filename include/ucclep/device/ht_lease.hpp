@@ -47,6 +47,11 @@ struct Lease {
   UCCLEP_HD char* scale(uint32_t place) const { return scales.data + (int64_t{base} + place) * scales.stride; }
 };
 
+// What a block of combine has of them in shared memory: those of all ranks, and behind them its TokenPool.
+UCCLEP_HD constexpr uint64_t combine_table_bytes(uint32_t ranks) {
+  return sizeof(Lease) * ranks + 16;
+}
+
 // What a rank lends to all. The host fills it.
 struct Offer {
   Lent tokens, scales;
