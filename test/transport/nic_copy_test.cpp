@@ -13,7 +13,7 @@ bool copies_exactly(const std::string& from, size_t from_offset, size_t to_offse
   std::string expected(sizeof(to), '.');
   expected.replace(to_offset, bytes, from, from_offset, bytes);
   std::memset(to, '.', sizeof(to));
-  nic_copy(to + to_offset, from.data() + from_offset, bytes);
+  copy_past_caches(to + to_offset, from.data() + from_offset, bytes);
   return std::memcmp(to, expected.data(), sizeof(to)) == 0;
 }
 

@@ -353,6 +353,7 @@ void Sender::chain_rows(uint32_t number, Line& line, const Command& command) {
   operation.local_offset = header ? from.at(slot, rank) : places.from(slot, rank) + within;
   operation.remote_offset = header ? to.at(slot, shape_.rank) : places.to(slot, rank, shape_.rank) + landing;
   operation.bytes = command.bytes();
+  if (!header && places.ring.chunks != 0) operation.flags |= UCCLEP_OPERATION_REUSED;
   counts_.bytes.add(command.bytes());
 }
 

@@ -176,7 +176,7 @@ class LoopbackEndpoint : public Endpoint {
       lose(number, ucclEpInvalidArgument, "was sent an operation on a region that was not imported from it");
       return false;
     }
-    switch (remote->copy(operation.kind == UCCLEP_OPERATION_WRITE, local, operation.remote_offset, operation.bytes)) {
+    switch (remote->copy(operation, local)) {
       case PeerRegion::Outcome::gone:
         lose(number, ucclEpRemoteError, "has taken back the region of an operation");
         return false;

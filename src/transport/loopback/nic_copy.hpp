@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies as a NIC does: to memory, past the caches of the core that copies. On an H200's host one thread copies twice
-// as much so of what a GPU wrote as memcpy does, and the GPU reads the copy sooner
-// (perf/results/h200-host-copies.json). Other processors than x86 copy as memcpy does.
+// Copies as a NIC does: to memory, past the caches of the core that copies; but into the caches of the host, where what
+// it writes is still there from the last time. On an H200's host one thread copies twice as much past the caches of
+// what a GPU wrote as memcpy does, and the GPU reads the copy sooner (perf/results/h200-host-copies.json); into a ring
+// of chunks memcpy is faster (docs/tuning.md). Other processors than x86 copy as memcpy does.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -33,7 +34,11 @@ inline void copy_lines_past_caches(char* to, const char* from, size_t lines) noe
 }
 #endif
 
-inline void nic_copy(char* to, const char* from, size_t bytes) noexcept {
+inline void copy_into_caches(char* to, const char* from, size_t bytes) noexcept {
+  std::memcpy(to, from, bytes);
+}
+
+inline void copy_past_caches(char* to, const char* from, size_t bytes) noexcept {
   if (bytes < least_past_caches) {
     std::memcpy(to, from, bytes);
     return;

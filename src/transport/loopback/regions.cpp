@@ -124,11 +124,16 @@ PeerRegion::PeerRegion(std::shared_ptr<Segment> peer, const Key& key) : peer_(st
   data_ = mapping_->data() + offset;
 }
 
-PeerRegion::Outcome PeerRegion::copy(bool write, char* local, uint64_t offset, uint64_t bytes) const noexcept {
-  if (offset > bytes_ || bytes > bytes_ - offset) return Outcome::outside;
+PeerRegion::Outcome PeerRegion::copy(const Operation& operation, char* local) const noexcept {
+  if (operation.remote_offset > bytes_ || operation.bytes > bytes_ - operation.remote_offset) return Outcome::outside;
   entry_->users.fetch_add(1);
   const bool there = entry_->generation.load() == generation_;
-  if (there) nic_copy(write ? data_ + offset : local, write ? local : data_ + offset, bytes);
+  if (there) {
+    char* remote = data_ + operation.remote_offset;
+    const bool write = operation.kind == UCCLEP_OPERATION_WRITE;
+    const bool reused = (operation.flags & UCCLEP_OPERATION_REUSED) != 0;
+    (reused ? copy_into_caches : copy_past_caches)(write ? remote : local, write ? local : remote, operation.bytes);
+  }
   entry_->users.fetch_sub(1);
   return there ? Outcome::done : Outcome::gone;
 }

@@ -44,8 +44,9 @@ class PeerRegion {
   PeerRegion(std::shared_ptr<Segment> peer, const Key& key);
 
   enum class Outcome { done, gone, outside };
-  // write: local to remote. A region that its owner takes back meanwhile stays until the copy has ended.
-  Outcome copy(bool write, char* local, uint64_t remote_offset, uint64_t bytes) const noexcept;
+  // local: of the operation's local region. A region that its owner takes back meanwhile stays until the copy has
+  // ended.
+  Outcome copy(const Operation& operation, char* local) const noexcept;
   uint64_t bytes() const { return bytes_; }
 
  private:
