@@ -276,7 +276,7 @@ void combine(const CombineCall& call, ucclEpStream_t stream) {
   check_pass(call);
   const TensorView rows = check_rows(call);
   CombineArgs args = arguments_of(call, rows);
-  const size_t tables = handle.low_latency() ? 0 : combine_table_bytes(group.shape().ranks);
+  const size_t tables = handle.low_latency() ? 0 : lease_table_bytes(group.shape().ranks);
   const LaunchPlan plan =
       plan_rows(group.comm->traits, call.config.num_sms > 0 ? call.config.num_sms : group.config.num_sms, tables,
                 call.in_lines() ? Moves::lines : Moves::bulk);

@@ -14,7 +14,7 @@ namespace {
 LaunchPlan plan_of(const DispatchCall& call) {
   const ucclEpGroup& group = *call.handle.group;
   const size_t tables =
-      call.handle.low_latency() ? BlockTableLayout::of(call.shape()).bytes : sizeof(Lease) * call.shape().ranks;
+      call.handle.low_latency() ? BlockTableLayout::of(call.shape()).bytes : lease_table_bytes(call.shape().ranks);
   return plan_rows(group.comm->traits, call.config.num_sms > 0 ? call.config.num_sms : group.config.num_sms, tables,
                    call.in_lines() ? Moves::lines : Moves::bulk);
 }

@@ -45,18 +45,21 @@ struct CombineTeams {
 // a row keeps none of the others from the next token.
 struct TokenPool {
   uint32_t* taken;  // in the block's shared memory
+  Parked first, step;
 
-  // Block verb: where it lies, behind the leases. Others may take from it after the next sync_block.
-  static UCCLEP_FN TokenPool of(const Op& op, const Stage& stage) {
-    const TokenPool pool{reinterpret_cast<uint32_t*>(leases_of(stage) + op.ranks())};
-    if (thread_id() == 0) *pool.taken = 0;
-    return pool;
+  // Before the leases: an address that is known anyway takes no register of its own.
+  static UCCLEP_FN TokenPool of(const Stage& stage) {
+    return {reinterpret_cast<uint32_t*>(stage.beyond()), block_id(), grid_size()};
+  }
+  // Block verb. Others may take after the next sync_block.
+  UCCLEP_FN void fill() const {
+    if (thread_id() == 0) *taken = 0;
   }
   // Warp verb: the next token; at or past their number when none is left.
   UCCLEP_FN uint32_t take() const {
     uint32_t index = 0;
     if (lane_id() == 0) index = fetch_add_relaxed<Scope::gpu>(taken, 1u);
-    return broadcast(index, 0) * grid_size() + block_id();
+    return first + broadcast(index, 0) * step;
   }
 };
 
@@ -195,7 +198,8 @@ UCCLEP_FN bool partials_of(const Op& op, const HandleMemory& memory, const HtCom
 // Verb of the summing warps of the grid.
 template <class Element, class Wire>
 UCCLEP_FN bool sum_tokens(const Op& op, const HandleMemory& memory, const HtCombineArgs& args, const Lease* leases,
-                          const Stage& stage, SumRing& ring, const TokenPool& pool) {
+                          const Stage& stage, SumRing& ring) {
+  const TokenPool pool = TokenPool::of(stage);
   const Parked tokens = memory.state()->tokens;
   for (Parked token = pool.take(); token < tokens; token = pool.take()) {
     const HtCombineArgs& now = read_again(args);
@@ -231,7 +235,7 @@ UCCLEP_FN bool exchange_partials(const Op& op, const Opening& opening, const Han
   if (thread_id() == 0 && args.zones == Zones::sources) {
     leases[op.me()] = own_lease(memory, args.tokens, View{}, args.capacity, op.me());
   }
-  const TokenPool pool = TokenPool::of(op, stage);
+  TokenPool::of(stage).fill();
   sync_block();
   SumRing ring(stage);
   const CombineTeams teams = CombineTeams::of(!args.offer.tokens.given(), args.zones != Zones::sources);
@@ -242,7 +246,7 @@ UCCLEP_FN bool exchange_partials(const Op& op, const Opening& opening, const Han
     if (teams.adders.has_me()) ok = Wire::template send_sums<Element>(now, op, stage, ring, teams.adders.me());
   }
   if (teams.adders.has_me() && ok) {
-    ok = sum_tokens<Element, Wire>(op.with(now.group), memory_of(now), now, leases, stage, ring, pool);
+    ok = sum_tokens<Element, Wire>(op.with(now.group), memory_of(now), now, leases, stage, ring);
   }
   return every_thread(ok);
 }
@@ -309,10 +313,10 @@ UCCLEP_FN void complete_combine(const HtCombineArgs& args) {
     if (thread_id() == 0 && args.zones == Zones::sources && !args.opened) {
       leases[op.me()] = own_lease(memory, args.tokens, View{}, args.capacity, op.me());
     }
-    const TokenPool pool = TokenPool::of(op, stage);
+    TokenPool::of(stage).fill();
     sync_block();
     SumRing ring(stage);
-    return sum_tokens<Element, Wire>(op, memory, args, leases, stage, ring, pool);
+    return sum_tokens<Element, Wire>(op, memory, args, leases, stage, ring);
   };
   second.end<Wire>(second.may_read() && receive());
 }

@@ -47,9 +47,10 @@ struct Lease {
   UCCLEP_HD char* scale(uint32_t place) const { return scales.data + (int64_t{base} + place) * scales.stride; }
 };
 
-// What a block of combine has of them in shared memory: those of all ranks, and behind them its TokenPool.
-UCCLEP_HD constexpr uint64_t combine_table_bytes(uint32_t ranks) {
-  return sizeof(Lease) * ranks + 16;
+// Of a block, in shared memory: room for what its warps take tokens from (TokenPool), then [ranks] leases.
+constexpr uint32_t before_leases = 16;
+UCCLEP_HD constexpr uint64_t lease_table_bytes(uint32_t ranks) {
+  return before_leases + sizeof(Lease) * ranks;
 }
 
 // What a rank lends to all. The host fills it.
@@ -124,9 +125,8 @@ UCCLEP_FN bool lend_out(const Op& op, const HandleMemory& memory, const Settings
   return ok;
 }
 
-// Of a block: [ranks], in shared memory.
 UCCLEP_FN Lease* leases_of(const Stage& stage) {
-  return reinterpret_cast<Lease*>(stage.beyond());
+  return reinterpret_cast<Lease*>(stage.beyond() + before_leases);
 }
 
 // Block verb: every block reads every rank's READY itself, so all blocks decide alike without a barrier between them.
