@@ -34,12 +34,9 @@ inline void copy_lines_past_caches(char* to, const char* from, size_t lines) noe
 }
 #endif
 
-inline void copy_into_caches(char* to, const char* from, size_t bytes) noexcept {
-  std::memcpy(to, from, bytes);
-}
-
-inline void copy_past_caches(char* to, const char* from, size_t bytes) noexcept {
-  if (bytes < least_past_caches) {
+// reused: what lies at `to` is in the caches from the last time.
+inline void nic_copy(char* to, const char* from, size_t bytes, bool reused) noexcept {
+  if (reused || bytes < least_past_caches) {
     std::memcpy(to, from, bytes);
     return;
   }

@@ -132,7 +132,7 @@ PeerRegion::Outcome PeerRegion::copy(const Operation& operation, char* local) co
     char* remote = data_ + operation.remote_offset;
     const bool write = operation.kind == UCCLEP_OPERATION_WRITE;
     const bool reused = (operation.flags & UCCLEP_OPERATION_REUSED) != 0;
-    (reused ? copy_into_caches : copy_past_caches)(write ? remote : local, write ? local : remote, operation.bytes);
+    nic_copy(write ? remote : local, write ? local : remote, operation.bytes, reused);
   }
   entry_->users.fetch_sub(1);
   return there ? Outcome::done : Outcome::gone;
