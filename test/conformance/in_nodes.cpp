@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <cstdlib>
 #include <thread>
 
 #include "conformance/exchange.hpp"
@@ -139,6 +140,17 @@ void run_where_one_differs(const Scenario& common, const Scenario& other, const 
       if (more) more({rank, comm, handle, stream, wrong});
     }
     no_async_error(comm);
+  });
+}
+
+void run_where_one_is_asked_for(const char* other, const char* variable, const char* common, Layout layout) {
+  run_ranks(4, {.processes = true}, [&](Rank& rank) {
+    setenv(variable, rank.rank == 2 ? other : common, 1);
+    Comm comm(rank, in_nodes_of(rank, 2, "loopback"));
+    const ucclEpGroupConfig_t config = group_config({Scenario{.layout = layout}});
+    ucclEpGroup_t group = nullptr;
+    refused(ucclEpGroupCreate(&group, comm, &config), ucclEpInvalidArgument, "ucclEpGroupCreate",
+            {variable, "rank 2", common, other});
   });
 }
 

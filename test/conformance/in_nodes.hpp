@@ -50,5 +50,7 @@ struct AmongThem {
 // no row written, and the group works on. Then `more`.
 void run_where_one_differs(const Scenario& common, const Scenario& other, const ucclEpGroupConfig_t& config,
                            const std::function<void(const AmongThem&)>& more = {});
+// One rank has another value of the variable than the rest: no group of the layout, on any.
+void run_where_one_is_asked_for(const char* other, const char* variable, const char* common, Layout layout);
 
 }  // namespace ucclep::test

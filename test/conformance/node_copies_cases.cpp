@@ -3,7 +3,6 @@
 // ever, and no byte more on the wire than the routing asks for.
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <cstdlib>
 #include <map>
 #include <set>
 #include <string>
@@ -253,14 +252,7 @@ TEST_CASE("node copies: the settings of one rank differ: refused on all, no row 
 }
 
 TEST_CASE("node copies: ranks that are asked for different ways make no group", "[copies]") {
-  run_ranks(4, {.processes = true}, [](Rank& rank) {
-    setenv(variable, rank.rank == 2 ? "rank" : "node", 1);
-    Comm comm(rank, in_nodes_of(rank, 2, "loopback"));
-    const ucclEpGroupConfig_t config = group_config({Scenario{.layout = Layout::ll_rank_major}});
-    ucclEpGroup_t group = nullptr;
-    refused(ucclEpGroupCreate(&group, comm, &config), ucclEpInvalidArgument, "ucclEpGroupCreate",
-            {variable, "rank 2", "node"});
-  });
+  run_where_one_is_asked_for("rank", variable, "node", Layout::ll_rank_major);
 }
 
 // Of GPUs the network's window may be the host's.

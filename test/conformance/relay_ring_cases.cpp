@@ -135,7 +135,7 @@ TEST_CASE("relay rings: ucclEpGroupQuery says the smaller windows, and they are 
 }
 
 TEST_CASE("relay rings: ranks that are asked for different ones make no group", "[rings][brought]") {
-  run_where_ranks_are_asked_for_others(relay_ring_variable);
+  run_where_one_is_asked_for("3", relay_ring_variable, "2", Layout::ht_flat);
 }
 
 TEST_CASE("relay rings: handles are given to kernels of users", "[rings][brought]") {

@@ -2,7 +2,6 @@
 #include "conformance/ring_scenarios.hpp"
 
 #include <chrono>
-#include <cstdlib>
 #include <thread>
 
 #include "conformance/network_scenarios.hpp"
@@ -112,17 +111,6 @@ void run_broken_while_full() {
       require(std::chrono::steady_clock::now() - begin < std::chrono::seconds(10), "it took long");
     });
   }
-}
-
-void run_where_ranks_are_asked_for_others(const char* variable) {
-  run_ranks(4, {.processes = true}, [&](Rank& rank) {
-    setenv(variable, rank.rank == 2 ? "3" : "2", 1);
-    Comm comm(rank, in_nodes_of(rank, 2, "loopback"));
-    const ucclEpGroupConfig_t config = group_config({Scenario{.layout = Layout::ht_flat}});
-    ucclEpGroup_t group = nullptr;
-    refused(ucclEpGroupCreate(&group, comm, &config), ucclEpInvalidArgument, "ucclEpGroupCreate",
-            {variable, "rank 2", "3"});
-  });
 }
 
 GroupBytes bytes_with(const char* variable, const char* ring, const Nodes& nodes, const ucclEpGroupConfig_t& config,

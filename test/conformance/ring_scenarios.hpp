@@ -45,9 +45,6 @@ void run_broken_while_full();
 // One rank expects longer rows, and then longer sums.
 void run_where_a_ring_differs();
 
-// One rank is asked for rings of other chunks than the rest.
-void run_where_ranks_are_asked_for_others(const char* variable);
-
 // What a group takes of a rank's device, as it is said, and its windows, where they are made.
 struct GroupBytes {
   double said = 0, windows = 0;
