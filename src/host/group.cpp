@@ -60,7 +60,7 @@ uint32_t ring_on(const ucclEpComm& comm, const ucclEpGroupConfig_t& checked, con
   return chunks;
 }
 
-// Of relays that bring rows into their device's memory.
+// Of relays that bring rows into their device's memory, and homes that bring sums.
 uint32_t relay_ring_on(const ucclEpComm& comm, const GroupShape& shape) {
   const AskedRing& asked = comm.config.ht_relay_ring;
   GroupShape chosen = shape;

@@ -17,8 +17,8 @@ namespace {
 
 // Between two nodes, in rows that have places of their own, and in those of rings.
 uint32_t placed_rows(const GroupShape& shape, Kind kind) {
-  if (kind == Kind::combine) return shape.ring == 0 ? shape.ht_tokens : 0;
-  if (!relays_by_ring(shape)) return relayed_rows(shape);
+  if (kind == Kind::combine) return lands_by_ring(shape) ? 0 : shape.ht_tokens;
+  if (!lands_by_ring(shape)) return relayed_rows(shape);
   return shape.node_copies != 0 ? shape.ll_tokens : 0;
 }
 void add_ring(proxy::Places& places, const GroupShape& shape, Kind kind, const RingShape& rows) {
@@ -74,8 +74,10 @@ proxy::Places places_of(const GroupShape& shape, const WindowLayout& w, const No
     to.rows = i < num_kinds ? shape.ll_tokens : placed_rows(shape, kind);
     to.rows_per_chunk = rows_of_chunk(to.rows, to.row_bytes, proxy::most_chunks);
   }
-  if (relays_by_ring(shape)) add_ring(places, shape, Kind::dispatch, ring_of_rows(shape));
-  if (shape.ring != 0) add_ring(places, shape, Kind::combine, ring_of_sums(shape));
+  if (lands_by_ring(shape)) {
+    add_ring(places, shape, Kind::dispatch, ring_of_rows(shape));
+    add_ring(places, shape, Kind::combine, ring_of_sums(shape));
+  }
   return places;
 }
 

@@ -64,8 +64,8 @@ TEST_CASE("relay rings: halves, and gradients", "[rings][brought][reduced]") {
   for (unsigned seed = first_seed(); seed < first_seed() + seeds(); ++seed) run_halves(seed, by_rings);
 }
 
-// First halves send and relay: all ranks have ended theirs before any begins its second.
-TEST_CASE("relay rings: first halves bring all rows that were held back", "[rings][brought][reduced]") {
+// First halves send, relay and bring: all ranks have ended theirs before any begins its second.
+TEST_CASE("relay rings: first halves bring all rows and sums that were held back", "[rings][brought][reduced]") {
   const Environment asked = relay_ring_asked("2");
   const Nodes nodes{2, 2};
   run_ranks(4, [&](Rank& rank) {
@@ -74,16 +74,21 @@ TEST_CASE("relay rings: first halves bring all rows that were held back", "[ring
     const Group group = make_group(comm, of_short_chunks(scenario));
     const Handle handle = make_handle(group, handle_config(scenario));
     Stream stream(comm);
+    uint64_t halves = 0;
+    const auto complete = [&] {
+      stream.synchronize();
+      rank.board.add(++halves);
+      rank.board.wait(halves, 4);  // all have ended their first halves
+      ok(ucclEpComplete(handle, stream), "ucclEpComplete");
+    };
     for (uint64_t round = 1; round <= 3; ++round) {
       Exchange exchange(rank, comm, scenario, round);
-      exchange.dispatch_config.send_only = 1;
+      exchange.dispatch_config.send_only = exchange.combine_config.send_only = 1;
       exchange.update(handle, stream);
       exchange.dispatch(handle, stream);
-      stream.synchronize();
-      rank.board.add(round);
-      rank.board.wait(round, 4);  // all have ended their first halves
-      ok(ucclEpComplete(handle, stream), "ucclEpComplete");
+      complete();
       exchange.combine(handle, stream);
+      complete();
       stream.synchronize();
       exchange.check_dispatch();
       exchange.check_combine();
@@ -118,7 +123,8 @@ TEST_CASE("relay rings: the settings of one rank differ: refused on all, no row 
   run_where_a_ring_differs();
 }
 
-// In each of two slots, rows of one other node, of 256 tokens less two chunks. Sums have room for all.
+// In each of two slots, rows of one other node, of 256 tokens less two chunks; of sums of two nodes, of which what is
+// brought of the other one takes 256 again.
 TEST_CASE("relay rings: ucclEpGroupQuery says the smaller windows, and they are what it says",
           "[rings][brought][reduced][host]") {
   if (ranks_are_processes()) return skip_case("what a rank is told is compared here");
@@ -130,7 +136,7 @@ TEST_CASE("relay rings: ucclEpGroupQuery says the smaller windows, and they are 
   const GroupBytes all = bytes_with(relay_ring_variable, "off", nodes, config),
                    rings = bytes_with(relay_ring_variable, "2", nodes, config, true);
   const double landings = rings.brought ? 1 : 0;
-  CHECK(all.said - rings.said == Approx(landings * 2 * (256 - 2 * 4) * 65536).epsilon(0.02));
+  CHECK(all.said - rings.said == Approx(landings * 2 * (3 * (256 - 2 * 4) - 256) * 65536).epsilon(0.02));
   CHECK(rings.windows == Approx(rings.said).epsilon(0.05));
 }
 

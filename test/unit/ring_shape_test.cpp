@@ -211,13 +211,17 @@ TEST_CASE("rings of relays: where rows are brought, in groups without rings") {
   GroupShape other = shape;
   other.ring = 2;
   CHECK(relay_ring_chunks(automatic, other) == 0);
-  // What lands takes less room, what is brought as much as ever, and sums, too.
+  // What lands takes less room, what is brought as much as ever, with a word for each sum.
   shape.relay_ring = relay_ring_chunks(automatic, shape);
   const WindowLayout layout = WindowLayout::of(shape);
   CHECK(layout.relay_landing < (5 << 20));
   CHECK(landing_bytes(shape) < all);
   CHECK(layout.brought_rows == layout.relay_rows);
-  CHECK(layout.sums_landing == layout.sums_rows);
+  CHECK(layout.sums_landing < (5 << 20));
+  CHECK(layout.brought_sums_of_node == layout.sums_rows + 8 * 4096);
+  CHECK(layout.brought_sums_from(shape, 1, 1, 0) - layout.brought_sums_from(shape, 0, 1, 0) ==
+        layout.brought_sums_of_node);
+  CHECK(layout.brought_sums_from(shape, 1, 0, 1) + layout.brought_sums_of_node <= layout.rings);
   // Rows of LL that go to nodes have room of their own there.
   shape.node_copies = 1;
   shape.ll_tokens = 4096;

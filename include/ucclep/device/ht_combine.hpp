@@ -5,6 +5,7 @@
 //
 //   slots free -> READY out -> READY in -> runs of partial rows staged | per token: wait for its rows, pull and add,
 //   write -> end
+// Between nodes those who have staged may have sums of other nodes to bring (ht_brought_sums.hpp).
 // Floor: partial rows from peers * row bytes / link bandwidth, plus READY's way, the first run's, and one sum.
 //
 // Runs are staged for all homes in turn, by place, and sums take tokens in order: what was staged first is wanted
@@ -244,6 +245,7 @@ UCCLEP_FN bool exchange_partials(const Op& op, const Opening& opening, const Han
   bool ok = true;
   if constexpr (Wire::network) {
     if (teams.adders.has_me()) ok = Wire::template send_sums<Element>(now, op, stage, ring, teams.adders.me());
+    if (teams.stagers.has_me() && ok) ok = Wire::bring_sums(read_again(args), op, stage, teams.stagers.me());
   }
   if (teams.adders.has_me() && ok) {
     ok = sum_tokens<Element, Wire>(op.with(now.group), memory_of(now), now, leases, stage, ring);
@@ -262,7 +264,8 @@ UCCLEP_FN void combine(const HtCombineArgs& args) {
   Wire::end(op.with(now.group), ok, now.offer.tokens.given());
 }
 
-// Block verb: the first half stages what others pull, and as a relay adds up what goes to other nodes.
+// Block verb: the first half stages what others pull, as a relay adds up what goes to other nodes, and brings what
+// comes from there.
 template <class Element, class Wire>
 UCCLEP_FN bool send_partials(const Op& op, const Opening& opening, const HandleMemory& memory,
                              const HtCombineArgs& args, Stage& stage) {
@@ -280,6 +283,7 @@ UCCLEP_FN bool send_partials(const Op& op, const Opening& opening, const HandleM
     if (teams.adders.has_me()) {
       ok = Wire::template send_sums<Element>(read_again(args), op, stage, ring, teams.adders.me());
     }
+    if (teams.stagers.has_me() && ok) ok = Wire::bring_sums(read_again(args), op, stage, teams.stagers.me());
   }
   return every_thread(ok);
 }

@@ -9,6 +9,7 @@
 //
 // Floor: rows to other nodes * (head + row bytes) / NIC bandwidth, a message's flight, and the relay's way.
 #pragma once
+#include "ucclep/device/ht_brought_sums.hpp"
 #include "ucclep/device/ht_combine.hpp"
 #include "ucclep/device/ht_node_sums.hpp"
 #include "ucclep/device/ht_ring_relay.hpp"
@@ -104,10 +105,16 @@ struct AcrossNodes : ByNetwork {
                                   const Worker& worker) {
     return relay::send_sums<Element, false>(args, op, stage, ring, worker);
   }
+  static UCCLEP_FN bool bring_sums(const HtCombineArgs& args, const Op& op, Stage& stage, const Worker& worker) {
+    return brought::bring_sums(
+        args, op, worker, [&](const HtCombineArgs& now, const Op& here, uint32_t node, uint32_t first, uint32_t end) {
+          return brought::bring_staged(now, here, stage, node, first, end);
+        });
+  }
   template <class Element>
   static UCCLEP_FN bool sum_own_node(const Op& op, const HandleMemory& memory, const HtCombineArgs& args,
                                      uint32_t token, SumRing& ring, Terms& terms) {
-    return relay::sum_own_node<Element>(op, memory, args, token, ring, terms);
+    return relay::sum_own_node<Element, brought::Sums>(op, memory, args, token, ring, terms);
   }
 };
 

@@ -117,17 +117,20 @@ UCCLEP_FN bool send_sums(const HtCombineArgs& args, const Op& op, const Stage& s
   return true;
 }
 
-// Where sums of nodes lie that each have a place of their own.
+// Sums of nodes that have room for all of them where they land.
 struct Landed {
-  // Warp verb: waits for those that the active lanes name.
-  static UCCLEP_FN bool wait(const Op& op, const HandleMemory&, bool active, uint32_t node, uint32_t place) {
-    return !active || network::wait_row(op, nodes_of(op).relay(op.me(), node), place, between_nodes_flag);
+  // Lane verb.
+  static UCCLEP_FN bool wait_alone(const Op& op, uint32_t node, uint32_t place) {
+    return network::wait_row(op, nodes_of(op).relay(op.me(), node), place, between_nodes_flag);
   }
-  static UCCLEP_FN uint32_t position(const Op&, uint32_t place) { return place; }
+  static UCCLEP_FN const char* row(const Op& op, uint32_t partial_bytes, uint32_t node, uint32_t place) {
+    return sum_in(op, partial_bytes, node, place);
+  }
 };
 
-// Warp verb: from the partial rows of a token that are of this node to the sums of all its nodes, ascending.
-template <class Element, class Sums = Landed>
+// Warp verb: from the partial rows of a token that are of this node to the sums of all its nodes, ascending. Sums:
+// where those of other nodes are; wait: warp verb, for those that the active lanes name; row: one of them, then.
+template <class Element, class Sums>
 UCCLEP_FN bool sum_own_node(const Op& op, const HandleMemory& memory, const HtCombineArgs& args, uint32_t token,
                             SumRing& ring, Terms& terms) {
   const auto own_sum = [&](const Op& same) {
@@ -156,7 +159,7 @@ UCCLEP_FN bool sum_own_node(const Op& op, const HandleMemory& memory, const HtCo
     if (broadcast(of, first_lane(left)) < of) ++order;
   }
   const bool ok = Sums::wait(same, routed, away, of, place);
-  if (away) terms.rows[order] = sum_in(same, now.partial_bytes, of, Sums::position(same, place));
+  if (away) terms.rows[order] = Sums::row(same, now.partial_bytes, of, place);
   if (leads) terms.rows[order] = own_sum(same);
   if (has_term && now.weights_back) weights_of(terms)[order] = weights_behind(terms.rows[order], now.row_bytes);
   terms = {terms.rows, count_lanes(mask), 0};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What HT operations that a user's kernel opens do between domains. A row that other nodes want goes to each of them
 // once, by whoever sends it (RowsAway). At the end of a dispatch every block relays what other nodes have sent to this
-// one (relay_dispatch), at the end of a combine it adds up what goes to homes elsewhere (relay_combine); so these wait
-// for the sends of other ranks, and for nothing that somebody receives. Home adds up its own node and then the nodes
-// (NodeSums).
+// one (relay_dispatch), at the end of a combine it adds up what goes to homes elsewhere and brings what comes from
+// there (relay_combine); so these wait for the sends of other ranks, and for nothing that somebody receives. Home adds
+// up its own node and then the nodes (NodeSums).
 //
 // With masks every rank is a node of its own, and nobody relays for another: a rank takes the rows of a dispatch where
 // they have landed, and who sends a partial row puts it out for its home. The ends of both wait for nobody.
@@ -21,6 +21,8 @@
 // | combine_send: a partial row, its run's word | relay_combine of the home's relay here  | publish of the run's word,     |
 // |   at the home's relay                       |                                         |   wait_word                    |
 // | relay_combine: a sum                        | its NIC; at home NodeSums               | order_before_push; wait_row    |
+// | relay_combine: a sum that it brings         | NodeSums                                | sync_warp, publish of its      |
+// |                                             |                                         |   word; wait_word              |
 // | relay_dispatch: what combine needs to know  | combine_begin, the host's calls         | the end of the operation       |
 // clang-format on
 //
@@ -109,11 +111,11 @@ struct RowsAway {
 
 // ---- Relays
 
-// What they need of an open operation. row_bytes: of a row as it crosses.
+// What they need of an open operation. partial_bytes: of a row, or a sum, as it crosses.
 struct OpenRelay {
   const ucclEpDeviceGroup& group;
   const HandleView& handle;
-  uint32_t row_bytes;
+  uint32_t partial_bytes;
 };
 // For loops over rows (simt.hpp).
 UCCLEP_FN const OpenRelay& read_again(const OpenRelay& relay) {
@@ -168,7 +170,7 @@ struct GiveRows {
     const uint64_t epoch = MetaLayout::of(memory.shape.top_k).epoch;
     const uint32_t source = relay::nodes_of(op).rank_of(block, op.me());
     if (!landed(op, memory, block, end - 1)) return false;
-    const Landing from{op, memory.shape, block, relay.row_bytes};
+    const Landing from{op, memory.shape, block, relay.partial_bytes};
     for (uint32_t place = first; place < end; ++place) {
       const relay::Addressee to = relay::Addressee::of(op, from.row(place));
       relay::keep_addressees(op, memory, block, place, to);
@@ -237,8 +239,15 @@ UCCLEP_FN bool send_sum(const OpenOperation& open, const Op& op, uint32_t block,
   with_element(open.shape.dtype, [&](auto element) { store_sum<decltype(element)>(mask, row, to, bytes); });
   const uint32_t home = relay::nodes_of(op).rank_of(block, op.me());
   sync_warp();
-  return every_lane(lane_id() != 0 || network::push_row_alone(op, home, place, bytes, between_nodes_flag));
+  return every_lane(lane_id() != 0 || network::push_row_alone(op, home, place, bytes, relay::flags_of(op)));
 }
+
+// Warp verb: sums that come from a node, as brought::bring_run.
+struct BringSums {
+  UCCLEP_FN bool operator()(const OpenRelay& relay, const Op& op, uint32_t node, uint32_t first, uint32_t end) const {
+    return brought::bring_run(relay, op, node, first, end, copy_vectors<warp>, sync_warp);
+  }
+};
 
 // Block verb of every block, after its last send of a combine. False: it has failed.
 UCCLEP_COLD_FN bool relay_combine(OpenOperation open, Op op) {
@@ -251,6 +260,8 @@ UCCLEP_COLD_FN bool relay_combine(OpenOperation open, Op op) {
       const uint32_t block = item % blocks, place = item / blocks;
       if (place < uniform(memory.relayed()[block])) ok = send_sum(open, op, block, place);
     }
+    const OpenRelay args{open.handle.group, open.handle.view, open.shape.token_bytes()};
+    ok = ok && brought::bring_sums(args, op, {grid_warp(), grid_warps()}, BringSums{});
   } else {
     AcrossNodes::give_up(op, memory, ready, open.shape.token_bytes());
   }
@@ -267,14 +278,13 @@ struct NodeSums {
   // Lane verb: waits until they are there.
   UCCLEP_FN bool wait(const OpenOperation& open, const Op& op, uint32_t token) {
     const HandleMemory memory = open.memory();
-    const NodeTable table = relay::nodes_of(op);
     const RowsAway away{op, memory, token, 0};
     for (uint32_t k = 0; k < memory.shape.top_k; ++k) {
       const uint32_t place = away.place(k);
       if (place == no_place) continue;
       const uint32_t node = away.node(k);
-      if (!network::wait_row(op, table.relay(op.me(), node), place, between_nodes_flag)) return false;
-      insert(node, relay::sum_in(op, open.shape.token_bytes(), node, place));
+      if (!brought::Sums::wait_alone(op, node, place)) return false;
+      insert(node, brought::Sums::row(op, open.shape.token_bytes(), node, place));
       if (node < relay::own_node(op)) ++before;
     }
     return true;

@@ -261,30 +261,39 @@ UCCLEP_FN uint32_t rows_together(const Op& op) {
   return lands_in_rings(op) ? ring_of(op).rows_per_chunk : rows_at_once;
 }
 
-// Verb of the relaying warps of the grid: blocks in turn, low places first, as they come. run(args, op, block, first,
-// end) as relay_run.
-template <bool masks, class Args, class Run>
-UCCLEP_FN bool relay_rows(const Args& args, const Op& op, const Worker& worker, const Parked& together, Run&& run) {
-  const Parked blocks = op.group.shape.nodes.blocks();
+// Verb of warps of the grid: what comes in `streams` of them, in turn, low places first, as it comes. rows(args, op,
+// stream): how many. run(args, op, stream, first, end): rows of one stream, at most rows_at_once.
+template <class Args, class Rows, class Run>
+UCCLEP_FN bool in_runs(const Args& args, const Op& op, const Worker& worker, const Parked& streams,
+                       const Parked& together, Rows&& rows, Run&& run) {
   uint32_t most = 0;
-  for (uint32_t block = 0; block < blocks; ++block) {
-    const uint32_t source = source_of<masks>(op, block), rows = source == NodeTable::no_rank ? 0 : rows_of(op, source);
-    most = rows > most ? rows : most;
+  for (uint32_t stream = 0; stream < streams; ++stream) {
+    const uint32_t of_stream = rows(args, op, stream);
+    most = of_stream > most ? of_stream : most;
   }
   const Parked runs = (together + rows_at_once - 1) / rows_at_once;
-  const Parked items = (most + together - 1) / together * runs * blocks;
+  const Parked items = (most + together - 1) / together * runs * streams;
   for (Parked item = worker.index; item < items; item += worker.workers) {
     const Args& now = read_again(args);
     const Op here = op.with(now.group);
-    const uint32_t block = item % blocks, turn = item / blocks;
-    const uint32_t source = source_of<masks>(here, block);
-    if (source == NodeTable::no_rank) continue;
+    const uint32_t stream = item % streams, turn = item / streams, all = rows(now, here, stream);
     const uint32_t within = turn % runs * rows_at_once, first = turn / runs * together + within;
+    if (first >= all) continue;
     const uint32_t left = together - within, count = left < rows_at_once ? left : rows_at_once;
-    const uint32_t rows = rows_of(here, source), end = rows < first + count ? rows : first + count;
-    if (first < rows && !run(now, here, block, first, end)) return false;
+    const uint32_t end = all < first + count ? all : first + count;
+    if (!run(now, here, stream, first, end)) return false;
   }
   return true;
+}
+
+// Verb of the relaying warps of the grid: the rows of all blocks. run(args, op, block, first, end) as relay_run.
+template <bool masks, class Args, class Run>
+UCCLEP_FN bool relay_rows(const Args& args, const Op& op, const Worker& worker, const Parked& together, Run&& run) {
+  const auto rows = [](const Args&, const Op& here, uint32_t block) {
+    const uint32_t source = source_of<masks>(here, block);
+    return source == NodeTable::no_rank ? 0 : rows_of(here, source);
+  };
+  return in_runs(args, op, worker, op.group.shape.nodes.blocks(), together, rows, run);
 }
 
 // ---- The ranks of its node

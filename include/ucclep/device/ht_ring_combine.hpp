@@ -28,7 +28,7 @@ UCCLEP_FN bool free_sums(const Op& op, const HandleMemory& memory, const Parked&
                      [&](uint32_t place) { return is_summed(op, node, place); });
 }
 
-// Where sums of nodes land, as relay::Landed.
+// Where sums of nodes land, for relay::sum_own_node.
 struct InRing {
   static UCCLEP_FN bool wait(const Op& op, const HandleMemory& memory, bool active, uint32_t node, uint32_t place) {
     for (uint64_t left = ballot(active); left != 0; left &= left - 1) {
@@ -39,7 +39,9 @@ struct InRing {
     }
     return true;
   }
-  static UCCLEP_FN uint32_t position(const Op& op, uint32_t place) { return shape_of(op).position_of(place); }
+  static UCCLEP_FN const char* row(const Op& op, uint32_t partial_bytes, uint32_t node, uint32_t place) {
+    return relay::sum_in(op, partial_bytes, node, shape_of(op).position_of(place));
+  }
 };
 
 // Warp verb: the sums of a token have been read.

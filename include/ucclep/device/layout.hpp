@@ -21,6 +21,8 @@
 //                                         the pool
 //   brought         [slot][block]         HT between nodes, where the network's window is in host memory and ranks have a
 //                                         relay in common: rows that have landed there, as there
+//   brought sums    [slot][other node]    then, where sums of nodes land in a ring first: rows[B] of these, and a 64-bit
+//                                         word for each: the last seq in which it has come here
 //   rings           [slot][block] [node]  where rows at relays, or sums, land in rings (ht_ring.hpp): what of them has
 //                                         been read
 //   signals         [signal][rank]        one 64-bit word: how often the rank has signalled; then its last barriers
@@ -34,7 +36,7 @@
 //                                         from and where its relay takes them in, from where in HT its node's ranks
 //                                         read them; in HT sums of a node for a home, where its relay sends them from
 //                                         and, by [node], where they land. In a group with rings these land in rings;
-//                                         rows that are brought do so in any group
+//                                         rows and sums that are brought do so in any group
 // Of it peers read what is at a relay. Headers that come by the network are copied to where those of peers land
 // (network.hpp). What the proxies read and write themselves lies in a third one, in host memory in any case:
 //   channel         [rank][message]       what waits to be sent, letters that came, and puts that are copied (message.hpp)
@@ -104,7 +106,7 @@ struct GroupShape {
   uint32_t node_copies;     // 1: a row of an LL dispatch goes to a node once, not to each of its ranks (ll_relay.hpp)
   uint32_t ring;            // chunks of the rings in which HT's rows from node to node land; 0: all have room
   uint32_t brings;          // 1: relays of HT bring rows into their GPU's memory (ht_relay.hpp)
-  uint32_t relay_ring;      // then, of a group without rings: chunks of the ring in which they land before; 0: none
+  uint32_t relay_ring;      // then, of a group without rings: chunks of the rings in which rows and sums land; 0: none
   NodeShape nodes;          // of a networked group
 
   UCCLEP_HD constexpr uint32_t local_experts() const { return local; }
@@ -201,18 +203,18 @@ struct BackLayout {
   }
 };
 
-// How rows of HT at a relay land where they do so in a ring, and sums at home in a group with rings.
+// How rows of HT at a relay land where they do so in a ring, and sums at home.
 UCCLEP_HD constexpr RingShape ring_of_rows(const GroupShape& s) {
   return RingShape::of(s.ht_tokens, relayed_row_bytes(s, s.token_bytes), s.ring != 0 ? s.ring : s.relay_ring);
 }
-UCCLEP_HD constexpr bool relays_by_ring(const GroupShape& s) {
+UCCLEP_HD constexpr bool lands_by_ring(const GroupShape& s) {
   return s.ring != 0 || s.relay_ring != 0;
 }
 UCCLEP_HD constexpr uint32_t rows_brought(const GroupShape& s) {
   return s.ring == 0 ? s.ht_tokens : ring_of_rows(s).rows();
 }
 UCCLEP_HD constexpr RingShape ring_of_sums(const GroupShape& s) {
-  return RingShape::of(s.ht_tokens, s.token_bytes + weight_row_bytes(s), s.ring);
+  return RingShape::of(s.ht_tokens, s.token_bytes + weight_row_bytes(s), s.ring != 0 ? s.ring : s.relay_ring);
 }
 
 // Packets of a header, in order.
@@ -252,6 +254,7 @@ struct WindowLayout {
   uint64_t own_sums, sums_rows;                                    // sums_rows: bytes of a node's, of a block's
   uint64_t relay_words, relay_places, relay_words_of_member;
   uint64_t brought, brought_rows;  // brought_rows: bytes of a block's; 0: there are none
+  uint64_t brought_sums, brought_sums_words, brought_sums_of_node;  // words: offset in a node's; bytes of that, or 0
   uint64_t rings;
   RingWords ring;  // offsets from there on
   uint64_t signals;
@@ -319,8 +322,13 @@ struct WindowLayout {
     w.relay_words = w.own_sums + s.networked * w.sums_rows * s.in_flight;
     w.brought = round_up(w.relay_words + w.relay_words_of_member * s.nodes.most * blocks_in, unit);
     w.brought_rows = s.brings * round_up(relayed_row_bytes(s, s.token_bytes) * rows_brought(s), unit);
-    w.rings = w.brought + w.brought_rows * blocks_in;
-    if (relays_by_ring(s)) w.ring = RingWords::of(s.in_flight, s.ranks, s.nodes, ring_of_rows(s), ring_of_sums(s));
+    w.brought_sums = w.brought + w.brought_rows * blocks_in;
+    w.brought_sums_words = w.sums_rows;
+    w.brought_sums_of_node = s.relay_ring == 0 ? 0 : w.brought_sums_words + round_up(8ull * s.ht_tokens, unit);
+    w.rings = w.brought_sums + w.brought_sums_of_node * s.in_flight * (s.relay_ring == 0 ? 0 : s.nodes.nodes - 1);
+    if (lands_by_ring(s))
+      w.ring =
+          RingWords::of(s.in_flight, s.ranks, s.nodes, ring_of_rows(s), s.ring != 0 ? ring_of_sums(s) : RingShape{});
     w.signals = round_up(w.rings + w.ring.bytes, page);
     w.bytes = round_up(w.signals + 8ull * (s.signals + num_teams) * s.ranks, page);
     if (s.networked == 0) return w;
@@ -336,9 +344,9 @@ struct WindowLayout {
     w.out_back = round_up(w.in_rows + w.net_rows_of_rank * blocks, page);
     w.in_back = w.out_back + w.net_back_of_rank * blocks;
     w.relay_out = round_up(w.in_back + w.net_back_of_rank * blocks, page);
-    w.relay_landing = relays_by_ring(s) ? relay_ring_bytes(s, unit) : w.relay_rows;
+    w.relay_landing = lands_by_ring(s) ? relay_ring_bytes(s, unit) : w.relay_rows;
     w.sums_landing =
-        s.ring == 0 ? w.sums_rows : round_up((s.token_bytes + weight_row_bytes(s)) * ring_of_sums(s).rows(), unit);
+        lands_by_ring(s) ? round_up((s.token_bytes + weight_row_bytes(s)) * ring_of_sums(s).rows(), unit) : w.sums_rows;
     w.relay_in = w.relay_out + w.relay_rows * nodes;
     w.sums_out = w.relay_in + w.relay_landing * blocks_in;
     w.sums_in = w.sums_out + w.sums_rows * blocks_in;
@@ -447,7 +455,7 @@ struct WindowLayout {
     return letters + sizeof(Letter) * (uint64_t{rank} * channel_window + number % channel_window);
   }
   // In the first window: sums of the own node, by token; what members of the node say of their partial rows; and rows
-  // that a relay has brought.
+  // that a relay has brought, and sums that home has.
   UCCLEP_HD constexpr uint64_t own_sums_of(uint32_t slot) const { return own_sums + sums_rows * slot; }
   UCCLEP_HD constexpr uint64_t relay_words_of(const GroupShape& s, uint32_t slot, uint32_t block,
                                               uint32_t member) const {
@@ -456,6 +464,11 @@ struct WindowLayout {
   }
   UCCLEP_HD constexpr uint64_t brought_of(const GroupShape& s, uint32_t slot, uint32_t block) const {
     return brought + brought_rows * (uint64_t{slot} * s.nodes.blocks() + block);
+  }
+  UCCLEP_HD constexpr uint64_t brought_sums_from(const GroupShape& s, uint32_t slot, uint32_t node,
+                                                 uint32_t own) const {
+    const uint32_t other = node < own ? node : node - 1;
+    return brought_sums + brought_sums_of_node * (uint64_t{slot} * (s.nodes.nodes - 1) + other);
   }
 };
 

@@ -127,7 +127,7 @@ struct HandleView {
 struct NetworkView;  // network_view.hpp
 struct GroupMasks;   // masks.hpp
 
-inline constexpr unsigned device_abi = 21;  // changes with any of the structs below
+inline constexpr unsigned device_abi = 22;  // changes with any of the structs below
 
 }  // namespace ucclep
 
