@@ -12,12 +12,6 @@
 namespace ucclep::test {
 namespace {
 
-// Do relays of such a group bring rows?
-bool rows_are_brought() {
-  const Nodes nodes{2, 2};
-  return bytes_with(relay_ring_variable, "2", nodes, of_short_chunks(to_the_other_node(nodes)), true).brought;
-}
-
 TEST_CASE("relay rings: rows and sums by rings of two chunks, in nodes of all sorts", "[rings][brought][reduced]") {
   const Environment asked = relay_ring_asked("2");
   run_in_worlds({{2, 2}, {2, 2, 2, 2}, {4, 4}, {3, 5}}, by_rings);
@@ -103,18 +97,16 @@ TEST_CASE("relay rings: LL and HT take turns on one group", "[rings][brought][re
 }
 
 TEST_CASE("relay rings: a sender holds back what has no room yet", "[rings][brought][reduced]") {
-  const bool brought = rows_are_brought();
   for (const char* ring : {"2", "off"}) {
     const Environment asked = relay_ring_asked(ring);
-    run_held_back(brought && std::string(ring) != "off");
+    run_held_back(RingsOf::relays, std::string(ring) != "off");
   }
 }
 
 TEST_CASE("relay rings: a connection that breaks while a ring is full ends operations on all ranks at once",
           "[rings][brought][reduced]") {
-  if (!rows_are_brought()) return skip_case("NICs reach the devices");
   const Environment asked = relay_ring_asked("2");
-  run_broken_while_full();
+  run_broken_while_full(RingsOf::relays);
 }
 
 TEST_CASE("relay rings: the settings of one rank differ: refused on all, no row written, and the group works on",

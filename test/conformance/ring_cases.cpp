@@ -140,14 +140,14 @@ TEST_CASE("rings: LL and HT take turns on one group", "[rings][reduced]") {
 TEST_CASE("rings: a sender holds back what has no room yet", "[rings][reduced]") {
   for (const char* ring : {"2", "off"}) {
     const Environment asked = ring_asked(ring), of_relays = relay_ring_asked("off");
-    run_held_back(std::string(ring) != "off");
+    run_held_back(RingsOf::group, std::string(ring) != "off");
   }
 }
 
 TEST_CASE("rings: a connection that breaks while a ring is full ends operations on all ranks at once",
           "[rings][reduced]") {
   const Environment asked = ring_asked("2");
-  run_broken_while_full();
+  run_broken_while_full(RingsOf::group);
 }
 
 // Of GPUs the network's window may be the host's.

@@ -35,12 +35,15 @@ Scenario to_the_other_node(const Nodes& nodes);
 // LL, of either way, and HT on one group; halves of LL are pending while HT dispatches.
 void run_turns_with_ll();
 
-// held: most of the chunks wait for others to be freed.
-void run_held_back(bool held);
+// Whose rings a case asks for: a group's, or those of its relays, which has them only where relays bring rows.
+enum class RingsOf { group, relays };
+
+// Where there are rings, most of the chunks wait for others to be freed. asked: for some.
+void run_held_back(RingsOf rings, bool asked);
 
 // 0 and 2 lose their connection while both hold chunks back for a ring that is full; 1 and 3 hear of it. Nobody waits
 // until the time is up.
-void run_broken_while_full();
+void run_broken_while_full(RingsOf rings);
 
 // One rank expects longer rows, and then longer sums.
 void run_where_a_ring_differs();
