@@ -59,6 +59,10 @@ UCCLEP_FN bool free_sums(const Op& op, const HandleMemory& memory, const Parked&
       [&](uint32_t place) { return load_acquire<Scope::gpu>(word_of(op, node, place)) == op.seq; });
 }
 
+UCCLEP_FN uint32_t sum_bytes(const HtCombineArgs& args) {
+  return args.partial_bytes;
+}
+
 // Warp verb: sums [first, end) of a node, at most rows_at_once, once they have landed. copy(to, from, bytes): warp
 // verb; written(): after it a publish of any lane covers what was copied.
 template <class Args, class Copy, class Written>
@@ -70,7 +74,7 @@ UCCLEP_FN bool bring_run(const Args& args, const Op& op, const Parked& node, con
   for (Parked place = first; place < end; place += 1) {
     const Args& now = read_again(args);
     const Op here = op.with(now.group);
-    const uint32_t bytes = uniform(now.partial_bytes), at = place;
+    const uint32_t bytes = uniform(sum_bytes(now)), at = place;
     copy(sums_from(here, node) + uint64_t{at} * bytes,
          relay::sum_in(here, bytes, node, ring::shape_of(here).position_of(at)), bytes);
   }

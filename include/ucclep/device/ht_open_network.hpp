@@ -111,15 +111,18 @@ struct RowsAway {
 
 // ---- Relays
 
-// What they need of an open operation. partial_bytes: of a row, or a sum, as it crosses.
+// What they need of an open operation. row_bytes: of a row, or a sum, as it crosses.
 struct OpenRelay {
   const ucclEpDeviceGroup& group;
   const HandleView& handle;
-  uint32_t partial_bytes;
+  uint32_t row_bytes;
 };
 // For loops over rows (simt.hpp).
 UCCLEP_FN const OpenRelay& read_again(const OpenRelay& relay) {
   return relay;  // it lies in no kernel's arguments
+}
+UCCLEP_FN uint32_t sum_bytes(const OpenRelay& relay) {
+  return relay.row_bytes;
 }
 
 // Block verb of every block: what everybody's READY says. Those from other nodes block 0 brings.
@@ -170,7 +173,7 @@ struct GiveRows {
     const uint64_t epoch = MetaLayout::of(memory.shape.top_k).epoch;
     const uint32_t source = relay::nodes_of(op).rank_of(block, op.me());
     if (!landed(op, memory, block, end - 1)) return false;
-    const Landing from{op, memory.shape, block, relay.partial_bytes};
+    const Landing from{op, memory.shape, block, relay.row_bytes};
     for (uint32_t place = first; place < end; ++place) {
       const relay::Addressee to = relay::Addressee::of(op, from.row(place));
       relay::keep_addressees(op, memory, block, place, to);

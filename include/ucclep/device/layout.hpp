@@ -325,10 +325,10 @@ struct WindowLayout {
     w.brought_sums = w.brought + w.brought_rows * blocks_in;
     w.brought_sums_words = w.sums_rows;
     w.brought_sums_of_node = s.relay_ring == 0 ? 0 : w.brought_sums_words + round_up(8ull * s.ht_tokens, unit);
-    w.rings = w.brought_sums + w.brought_sums_of_node * s.in_flight * (s.relay_ring == 0 ? 0 : s.nodes.nodes - 1);
-    if (lands_by_ring(s))
-      w.ring =
-          RingWords::of(s.in_flight, s.ranks, s.nodes, ring_of_rows(s), s.ring != 0 ? ring_of_sums(s) : RingShape{});
+    const uint64_t others = s.nodes.nodes == 0 ? 0 : s.nodes.nodes - 1;
+    w.rings = w.brought_sums + w.brought_sums_of_node * s.in_flight * others;
+    const RingShape read_there = s.ring != 0 ? ring_of_sums(s) : RingShape{};  // sums that are not brought
+    if (lands_by_ring(s)) w.ring = RingWords::of(s.in_flight, s.ranks, s.nodes, ring_of_rows(s), read_there);
     w.signals = round_up(w.rings + w.ring.bytes, page);
     w.bytes = round_up(w.signals + 8ull * (s.signals + num_teams) * s.ranks, page);
     if (s.networked == 0) return w;
