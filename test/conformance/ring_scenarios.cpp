@@ -98,7 +98,7 @@ void run_broken_while_full(RingsOf rings) {
       ucclEpGroupConfig_t config = of_short_chunks(scenario);
       config.timeout_ms = 120'000;
       Group group = make_group(comm, config);
-      if (!may_have(rings, group)) return;
+      const bool fills = may_have(rings, group);
       Handle handle = make_handle(group, handle_config(scenario));
       Stream stream(comm);
       Exchange exchange(rank, comm, scenario);
@@ -112,7 +112,7 @@ void run_broken_while_full(RingsOf rings) {
       require(result == ucclEpRemoteError && error.code == result, error.text);
       require(says(error.text, "has lost its connection to rank") || says(error.text, "has given the communicator up"),
               error.text);
-      if (rank.rank == 0) require(stats_of(comm).credit_stalls > 0, "no ring was full");
+      if (rank.rank == 0 && fills) require(stats_of(comm).credit_stalls > 0, "no ring was full");
       handle.reset();
       group.reset();
       require(std::chrono::steady_clock::now() - begin < std::chrono::seconds(10), "it took long");

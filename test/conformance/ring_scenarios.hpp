@@ -41,8 +41,8 @@ enum class RingsOf { group, relays };
 // Where there are rings, most of the chunks wait for others to be freed. asked: for some.
 void run_held_back(RingsOf rings, bool asked);
 
-// 0 and 2 lose their connection while both hold chunks back for a ring that is full; 1 and 3 hear of it. Nobody waits
-// until the time is up.
+// 0 and 2 lose their connection while both hold chunks back for a ring that is full, where there is one; 1 and 3 hear
+// of it. Nobody waits until the time is up.
 void run_broken_while_full(RingsOf rings);
 
 // One rank expects longer rows, and then longer sums.

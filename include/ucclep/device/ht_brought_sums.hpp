@@ -32,32 +32,23 @@ UCCLEP_FN uint64_t* word_of(const Op& op, uint32_t node, uint32_t place) {
   return reinterpret_cast<uint64_t*>(sums_from(op, node) + op.group.layout.brought_sums_words) + place;
 }
 
-// Where sums of nodes are added from, as relay::Landed: where they were brought to, or in a group that brings none
-// where they have landed.
+// Where sums of nodes are added from, for relay::sum_own_node: where they were brought to, or in a group that brings
+// none where they have landed, with room for all of them.
 struct Sums {
   // Lane verb.
   static UCCLEP_FN bool wait_alone(const Op& op, uint32_t node, uint32_t place) {
-    if (!relay::lands_in_rings(op)) return relay::Landed::wait_alone(op, node, place);
-    const auto* const word = reinterpret_cast<const char*>(word_of(op, node, place));
-    return wait_word(op, Phase::rows, relay::nodes_of(op).relay(op.me(), node), word);
+    const uint32_t from = relay::nodes_of(op).relay(op.me(), node);
+    if (!relay::lands_in_rings(op)) return network::wait_row(op, from, place, between_nodes_flag);
+    return wait_word(op, Phase::rows, from, reinterpret_cast<const char*>(word_of(op, node, place)));
   }
   static UCCLEP_FN bool wait(const Op& op, const HandleMemory&, bool active, uint32_t node, uint32_t place) {
     return !active || wait_alone(op, node, place);
   }
   static UCCLEP_FN const char* row(const Op& op, uint32_t partial_bytes, uint32_t node, uint32_t place) {
-    if (!relay::lands_in_rings(op)) return relay::Landed::row(op, partial_bytes, node, place);
+    if (!relay::lands_in_rings(op)) return relay::sum_in(op, partial_bytes, node, place);
     return sums_from(op, node) + uint64_t{place} * partial_bytes;
   }
 };
-
-// Warp verb: frees what has been brought of the ring of a node.
-UCCLEP_FN bool free_sums(const Op& op, const HandleMemory& memory, const Parked& node) {
-  const WindowLayout& layout = op.group.layout;
-  FreedChunks* const state = ring::freed_at(op, layout.ring.freed_of_node(op.group.shape.nodes, op.slot, node));
-  return ring::free_chunks(
-      op, state, relay::nodes_of(op).relay(op.me(), node), uniform(memory.rows_to_nodes()[node]),
-      [&](uint32_t place) { return load_acquire<Scope::gpu>(word_of(op, node, place)) == op.seq; });
-}
 
 UCCLEP_FN uint32_t sum_bytes(const HtCombineArgs& args) {
   return args.partial_bytes;
@@ -68,7 +59,12 @@ UCCLEP_FN uint32_t sum_bytes(const HtCombineArgs& args) {
 template <class Args, class Copy, class Written>
 UCCLEP_FN bool bring_run(const Args& args, const Op& op, const Parked& node, const Parked& first, const Parked& end,
                          Copy&& copy, Written&& written) {
-  const auto free = [&](const Op& now) { return free_sums(now, memory_of(args), node); };
+  const auto free = [&](const Op& now) {
+    const auto is_brought = [&](uint32_t place) {
+      return load_acquire<Scope::gpu>(word_of(now, node, place)) == now.seq;
+    };
+    return ring::free_sums(now, memory_of(args), node, is_brought);
+  };
   if (!ring::wait_landed(op, relay::nodes_of(op).relay(op.me(), node), end - 1, free)) return false;
   acquire_then_bulk();
   for (Parked place = first; place < end; place += 1) {

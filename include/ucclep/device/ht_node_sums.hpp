@@ -117,17 +117,6 @@ UCCLEP_FN bool send_sums(const HtCombineArgs& args, const Op& op, const Stage& s
   return true;
 }
 
-// Sums of nodes that have room for all of them where they land.
-struct Landed {
-  // Lane verb.
-  static UCCLEP_FN bool wait_alone(const Op& op, uint32_t node, uint32_t place) {
-    return network::wait_row(op, nodes_of(op).relay(op.me(), node), place, between_nodes_flag);
-  }
-  static UCCLEP_FN const char* row(const Op& op, uint32_t partial_bytes, uint32_t node, uint32_t place) {
-    return sum_in(op, partial_bytes, node, place);
-  }
-};
-
 // Warp verb: from the partial rows of a token that are of this node to the sums of all its nodes, ascending. Sums:
 // where those of other nodes are; wait: warp verb, for those that the active lanes name; row: one of them, then.
 template <class Element, class Sums>

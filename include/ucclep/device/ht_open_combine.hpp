@@ -151,7 +151,9 @@ UCCLEP_FN void send_dropped(const OpenCombine& open) {
     if (!home.valid || first_copy(open, home, i) != i) continue;
     if (!pooled || lands_alone(open.op(), home.rank)) {
       char* const to = staging_of(open, home, i);
-      put_bytes<warp>(open.shape.token_bytes(), [&](auto&& store) { store(to); }, [](uint32_t) { return uint64_t{0}; });
+      const auto there = [&](auto&& store) { store(to); };
+      const auto zero = [](uint32_t) { return uint64_t{0}; };
+      put_bytes<warp>(open.shape.token_bytes(), there, zero);
     }
     sync_warp();
     if (lane_id() == 0) count_in(open, home, no_place);

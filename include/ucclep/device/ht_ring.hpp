@@ -95,6 +95,14 @@ UCCLEP_FN bool free_chunks(const Op& op, FreedChunks* state, const Parked& sende
   return ok;
 }
 
+// Warp verb: the same of the ring in which sums of a node land at home.
+template <class IsRead>
+UCCLEP_FN bool free_sums(const Op& op, const HandleMemory& memory, const Parked& node, IsRead&& is_read) {
+  FreedChunks* const state = freed_at(op, op.group.layout.ring.freed_of_node(op.group.shape.nodes, op.slot, node));
+  return free_chunks(op, state, relay::nodes_of(op).relay(op.me(), node), uniform(memory.rows_to_nodes()[node]),
+                     is_read);
+}
+
 // Warp verb: waits for a row of a source, or the sum of a relay. free(op): frees what it may need.
 template <class Free>
 UCCLEP_FN bool wait_landed(const Op& op, const Parked& source, const Parked& place, Free&& free) {

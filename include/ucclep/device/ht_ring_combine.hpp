@@ -21,20 +21,16 @@ UCCLEP_FN bool is_summed(const Op& op, uint32_t node, uint32_t place) {
          RingTag::of_chunk(op.seq, ring.chunk_of(place));
 }
 
-// Warp verb.
-UCCLEP_FN bool free_sums(const Op& op, const HandleMemory& memory, const Parked& node) {
-  FreedChunks* const state = freed_at(op, op.group.layout.ring.freed_of_node(op.group.shape.nodes, op.slot, node));
-  return free_chunks(op, state, relay::nodes_of(op).relay(op.me(), node), uniform(memory.rows_to_nodes()[node]),
-                     [&](uint32_t place) { return is_summed(op, node, place); });
-}
-
 // Where sums of nodes land, for relay::sum_own_node.
 struct InRing {
   static UCCLEP_FN bool wait(const Op& op, const HandleMemory& memory, bool active, uint32_t node, uint32_t place) {
     for (uint64_t left = ballot(active); left != 0; left &= left - 1) {
       const Parked from = broadcast(node, first_lane(left)), at = broadcast(place, first_lane(left));
       const Parked sender = relay::nodes_of(op).relay(op.me(), from);
-      const auto free = [&](const Op& now) { return free_sums(now, {memory.handle, now.group.shape}, from); };
+      const auto free = [&](const Op& now) {
+        return free_sums(now, {memory.handle, now.group.shape}, from,
+                         [&](uint32_t of) { return is_summed(now, from, of); });
+      };
       if (!wait_landed(op, sender, at, free)) return false;
     }
     return true;
