@@ -41,6 +41,7 @@ fuzz:
 	@tools/fuzz.sh
 
 mutants:
+	@tools/deps.sh mutants
 	@tools/mutants.py
 
 model:
