@@ -49,7 +49,6 @@ UCCLEP_FN void keep_entries(const HandleMemory& memory, uint32_t source, uint32_
 // A row that has arrived.
 struct Arrival {
   uint32_t source, place, token;
-  bool notes = true;  // false: another warp has a part of the same row, and notes what there is to note
 };
 
 // Is lane k's selection of a row an expert of this rank, and which.
@@ -85,29 +84,37 @@ UCCLEP_FN void store_choice(const Op& op, const DispatchOutput& out, int64_t out
   }
 }
 
-// Warp verb: where a row goes; ids, weights and src_info are written here, tokens and scales by the caller to the
-// targets returned. base: the first row of the source, in the zone or slab of lane k's expert, or among all sources. A
-// row at or past the capacity is dropped: no target, but its place stays counted.
-UCCLEP_FN Target place_row(const Op& op, const HandleMemory& memory, const DispatchOutput& out, const Arrival& arrival,
-                           const ReceivedSelection& s, uint32_t base) {
-  const auto [source, place, token, notes] = arrival;
+// Warp verb: where a row goes. base: the first row of the source, in the zone or slab of lane k's expert, or among all
+// sources. A row at or past the capacity is dropped: no target, but its place stays counted.
+UCCLEP_FN Target place_row(const Op& op, const DispatchOutput& out, const Arrival& arrival, const ReceivedSelection& s,
+                           uint32_t base) {
   uint32_t expert = 0;
   const bool mine = is_mine(op, s, expert);
   Target target{};
   if (out.zones == Zones::sources) {
     target.active = lane_id() == 0;
-    target.outer = out.ranked ? source : 0;
-    target.inner = int64_t{base} + place;
+    target.outer = out.ranked ? arrival.source : 0;
+    target.inner = int64_t{base} + arrival.place;
   } else {
     target.active = mine;
     target.outer = out.zones == Zones::slabs ? expert : 0;
     if (mine) target.inner = int64_t{base} + s.position;
-    if (notes) keep_entries(memory, source, place, s, target, expert, out.top_k);
   }
   if (target.inner >= static_cast<int64_t>(out.capacity)) target.active = false;
-  if (!notes) return target;
+  return target;
+}
+
+// Warp verb, after it, once for each row: ids, weights and src_info, and what combine needs. Tokens and scales are the
+// caller's.
+UCCLEP_FN void note_placed(const Op& op, const HandleMemory& memory, const DispatchOutput& out, const Arrival& arrival,
+                           const ReceivedSelection& s, const Target& target) {
+  if (out.zones != Zones::sources) {
+    uint32_t expert = 0;
+    const Target counted{is_mine(op, s, expert), target.outer, target.inner};
+    keep_entries(memory, arrival.source, arrival.place, s, counted, expert, out.top_k);
+  }
   if (target.active) {
-    store_source(out, target.outer, target.inner, source, token);
+    store_source(out, target.outer, target.inner, arrival.source, arrival.token);
     if (out.zones != Zones::sources && out.topk_weights.data) {
       *reinterpret_cast<float*>(out.topk_weights.at(target.outer, target.inner)) = s.weight;
     }
@@ -115,7 +122,6 @@ UCCLEP_FN Target place_row(const Op& op, const HandleMemory& memory, const Dispa
   if (out.zones == Zones::sources && target.inner < static_cast<int64_t>(out.capacity)) {
     if (lane_id() < out.top_k) store_choice(op, out, target.outer, target.inner, lane_id(), s);
   }
-  return target;
 }
 
 // Warp verb: the scales of a row, packed at `from` (window or shared memory), to every target.

@@ -68,13 +68,17 @@ struct HeaderWords {
   static UCCLEP_FN HeaderWords in(uint32_t ranks, uint32_t* words, uint32_t* counts) {
     return {words, words + ranks, words + 2 * ranks, counts};
   }
+  // Lane verb.
+  UCCLEP_FN void put(uint32_t source, const HeaderFacts& facts) const {
+    rows[source] = facts.rows;
+    tokens[source] = facts.tokens;
+    forms[source] = static_cast<uint32_t>(facts.form);
+  }
   // Verb of a block's threads.
   UCCLEP_FN void keep(const HandleMemory& memory) const {
     const HeaderWords kept = of(memory);
     for (uint32_t s = thread_id(); s < memory.shape.ranks; s += block_size()) {
-      kept.rows[s] = rows[s];
-      kept.tokens[s] = tokens[s];
-      kept.forms[s] = forms[s];
+      kept.put(s, {rows[s], tokens[s], static_cast<Form>(forms[s])});
     }
     for (uint32_t e = thread_id(); e < memory.shape.experts; e += block_size()) kept.counts[e] = counts[e];
   }
@@ -131,14 +135,44 @@ UCCLEP_FN void tell_dropped(const Op& op, uint64_t rows, uint64_t capacity) {
   report_data(op.group.errors, record);
 }
 
-// Block verb: for every local expert, where each source's rows begin; counters on the way. Returns the rows of all
-// zones.
+// A local expert's rows: where its zone or slab begins among them all, how many all sources have, and with padding.
+struct ExpertRows {
+  uint32_t expert, offset, count, padded;
+};
+
+// Lane verb: where each source's rows for an expert begin, and the expert's counters. counts: [R][L].
+template <bool to_handle>
+UCCLEP_FN void place_expert(const HandleMemory& memory, const uint32_t* counts, Zones zones, const CounterViews& out,
+                            const ExpertRows& rows) {
+  const uint32_t local = memory.shape.local_experts(), ranks = memory.shape.ranks, l = rows.expert;
+  constexpr uint32_t batch = 4;  // loads in flight: none goes ahead of a store that may be to the same place
+  uint32_t row = zones == Zones::experts ? rows.offset : 0;
+  for (uint32_t first = 0; first < ranks; first += batch) {
+    uint32_t from[batch];
+    UCCLEP_UNROLL
+    for (uint32_t j = 0; j < batch; ++j) from[j] = first + j < ranks ? counts[(first + j) * local + l] : 0;
+    UCCLEP_UNROLL
+    for (uint32_t j = 0; j < batch; ++j) {
+      if (first + j >= ranks) break;
+      memory.expert_base(first + j)[l] = row;
+      row += from[j];
+      store_index(out.tokens_per_expert_rank, l, first + j, from[j]);
+    }
+  }
+  const uint32_t kept = to_handle ? rows_kept(memory.shape, zones, rows.offset, rows.padded) : rows.padded;
+  store_index(out.tokens_per_expert, 0, l, kept);
+  store_index(out.tokens_per_expert_unpadded, 0, l, rows.count);
+  store_index(out.expert_offsets, 0, l, rows.offset);
+  if (out.cumulative.data) *reinterpret_cast<int32_t*>(out.cumulative.at(0, 0, l)) += static_cast<int32_t>(rows.count);
+  if constexpr (to_handle) store_relaxed<Scope::system>(&out.host_counts->rows_of_experts()[l], int64_t{kept});
+}
+
+// Block verb: the same for every local expert. Returns the rows of all zones.
 template <bool to_handle>
 UCCLEP_FN uint32_t scan_experts(const HandleMemory& memory, const HeaderWords& words, Zones zones,
                                 const CounterViews& out, uint32_t* scratch) {
   const Parked local = memory.shape.local_experts(), ranks = memory.shape.ranks;
   const Parked alignment = zones == Zones::experts ? memory.handle.expert_alignment : 1;
-  constexpr uint32_t batch = 4;  // loads in flight: none goes ahead of a store that may be to the same place
   uint32_t carry = 0;
   for (uint32_t first = 0; first < local; first += block_size()) {
     const uint32_t l = first + thread_id();
@@ -150,28 +184,7 @@ UCCLEP_FN uint32_t scan_experts(const HandleMemory& memory, const HeaderWords& w
     uint32_t total = 0;
     const uint32_t offset = carry + block_scan_exclusive(padded, scratch, &total);
     carry += total;
-    if (l >= local) continue;
-    uint32_t row = zones == Zones::experts ? offset : 0;
-    for (uint32_t first_rank = 0; first_rank < ranks; first_rank += batch) {
-      uint32_t counts[batch];
-      UCCLEP_UNROLL
-      for (uint32_t j = 0; j < batch; ++j) {
-        counts[j] = first_rank + j < ranks ? words.counts[(first_rank + j) * local + l] : 0;
-      }
-      UCCLEP_UNROLL
-      for (uint32_t j = 0; j < batch; ++j) {
-        if (first_rank + j >= ranks) break;
-        memory.expert_base(first_rank + j)[l] = row;
-        row += counts[j];
-        store_index(out.tokens_per_expert_rank, l, first_rank + j, counts[j]);
-      }
-    }
-    const uint32_t kept = to_handle ? rows_kept(memory.shape, zones, offset, padded) : padded;
-    store_index(out.tokens_per_expert, 0, l, kept);
-    store_index(out.tokens_per_expert_unpadded, 0, l, count);
-    store_index(out.expert_offsets, 0, l, offset);
-    if (out.cumulative.data) *reinterpret_cast<int32_t*>(out.cumulative.at(0, 0, l)) += static_cast<int32_t>(count);
-    if constexpr (to_handle) store_relaxed<Scope::system>(&out.host_counts->rows_of_experts()[l], int64_t{kept});
+    if (l < local) place_expert<to_handle>(memory, words.counts, zones, out, {l, offset, count, padded});
   }
   if (thread_id() == 0 && out.num_expert_offsets > local) store_index(out.expert_offsets, 0, local, carry);
   return carry;
@@ -190,15 +203,19 @@ UCCLEP_FN void announce_update(const HandleMemory& memory, const CounterViews& o
   hide_total(out);
 }
 
-// Block verb: one release store makes the counts of an Update known to the host, another the total. rows -1: ranks
-// disagreed, nothing comes.
+// Lane verb, of one that is after the counters' stores: one release store makes the total known to the host. rows -1:
+// ranks disagreed, nothing comes.
+UCCLEP_FN void tell_total(const CounterViews& out, bool mine, int64_t rows) {
+  if (!mine || !out.recv_total_host) return;
+  publish(reinterpret_cast<uint64_t*>(out.recv_total_host), static_cast<uint64_t>(rows < 0 ? 0 : rows));
+}
+
+// Block verb: that, and another one for the counts of an Update.
 template <bool to_handle>
 UCCLEP_FN void tell_host(const HandleMemory& memory, const CounterViews& out, int64_t rows) {
   sync_block();
   const uint32_t other_warp = block::warps() > 1 ? wave_size : 0;  // each waits for the host's memory
-  if (thread_id() == other_warp && out.recv_total_host) {
-    publish(reinterpret_cast<uint64_t*>(out.recv_total_host), static_cast<uint64_t>(rows < 0 ? 0 : rows));
-  }
+  tell_total(out, thread_id() == other_warp, rows);
   if constexpr (!to_handle) return;
   if (thread_id() != 0) return;
   const uint64_t updates = memory.state()->updates + 1;
@@ -208,12 +225,21 @@ UCCLEP_FN void tell_host(const HandleMemory& memory, const CounterViews& out, in
   publish(&out.host_counts->sequence, 2 * updates);
 }
 
-// Rows of the output that one source fills: its rows, or their copies for the local experts.
-UCCLEP_FN uint32_t output_rows_from(const HeaderWords& words, uint32_t local, Zones zones, uint32_t source) {
-  if (zones == Zones::sources) return words.rows[source];
+// Lane verb: the counter of rows of the output that one source fills: its rows, or their copies for the local experts,
+// of which counts says how many.
+UCCLEP_FN void count_source(const GroupShape& shape, Zones zones, const CounterViews& out, uint32_t source,
+                            uint32_t rows, const uint32_t* counts) {
+  if (!out.tokens_per_rank.data) return;
   uint32_t copies = 0;
-  for (uint32_t l = 0; l < local; ++l) copies += words.counts[source * local + l];
-  return copies;
+  for (uint32_t l = 0; zones != Zones::sources && l < shape.local_experts(); ++l) copies += counts[l];
+  store_index(out.tokens_per_rank, 0, source, zones == Zones::sources ? rows : copies);
+}
+
+// Verb of one thread: all rows of the output are counted, or ranks disagree.
+UCCLEP_FN void note_total(const HandleMemory& memory, const CounterViews& out, bool good, uint32_t rows) {
+  if (good) store_index(out.recv_total, 0, 0, rows);
+  memory.state()->rows = good ? rows : 0;
+  memory.state()->updated = good ? memory.handle.stamp : 0;
 }
 
 // Verb of one block, after receive_headers: the places of all rows in the output, and the counters. scratch:
@@ -224,9 +250,7 @@ UCCLEP_FN void place_rows(const Op& op, const HandleMemory& memory, const Header
   bool good = true;
   for (uint32_t s = thread_id(); s < op.ranks(); s += block_size()) {
     good = good && words.forms[s] != settings_differ;
-    if (out.tokens_per_rank.data) {
-      store_index(out.tokens_per_rank, 0, s, output_rows_from(words, memory.shape.local_experts(), zones, s));
-    }
+    count_source(memory.shape, zones, out, s, words.rows[s], words.counts + s * memory.shape.local_experts());
   }
   good = every_thread(good);
   uint32_t rows = 0;
@@ -234,12 +258,8 @@ UCCLEP_FN void place_rows(const Op& op, const HandleMemory& memory, const Header
     const uint32_t by_source = scan_sources(memory, words, scratch);
     const uint32_t by_expert = scan_experts<to_handle>(memory, words, zones, out, scratch);
     rows = zones == Zones::sources ? by_source : by_expert;
-    if (thread_id() == 0) store_index(out.recv_total, 0, 0, rows);
   }
-  if (thread_id() == 0) {
-    memory.state()->rows = rows;
-    memory.state()->updated = good ? memory.handle.stamp : 0;
-  }
+  if (thread_id() == 0) note_total(memory, out, good, rows);
   tell_host<to_handle>(memory, out, good ? int64_t{rows} : int64_t{-1});
 }
 

@@ -33,7 +33,9 @@ UCCLEP_FN bool pull_row(const Op& op, const HandleMemory& memory, const HtDispat
   } else if (is_mine(op, selection, expert)) {
     base = memory.expert_base(source)[expert];
   }
-  const Target target = place_row(op, memory, args.output, {source, place, token}, selection, base);
+  const Arrival arrival{source, place, token};
+  const Target target = place_row(op, args.output, arrival, selection, base);
+  note_placed(op, memory, args.output, arrival, selection, target);
   deliver_row(stage, args.output, row, target);
   return true;
 }

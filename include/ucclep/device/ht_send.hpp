@@ -112,7 +112,9 @@ UCCLEP_FN void keep_own(const Op& op, const HandleMemory& memory, const HtDispat
     s.weight = *reinterpret_cast<const float*>(args.topk_weights.at(0, token, lane_id()));
   }
   const uint32_t place = broadcast(selection.place, first_lane(mine));
-  place_row(op, memory, args.output, {op.me(), place, token}, s, memory.recv_base()[op.me()]);
+  const Arrival arrival{op.me(), place, token};
+  const Target target = place_row(op, args.output, arrival, s, memory.recv_base()[op.me()]);
+  note_placed(op, memory, args.output, arrival, s, target);
 }
 
 // Warp verb: one own row to all that want it. A first half writes nothing of the output: the own rows are staged, too.

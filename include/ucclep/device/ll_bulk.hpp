@@ -141,7 +141,8 @@ UCCLEP_FN bool expand_bulk(const Op& op, const LlDispatchArgs& args, Stage& stag
   const Inbox inbox = BlockTables::of(stage, now).inbox;
   const ReceivedSelection selection = BulkPath<Wire>::selection(same, inbox, meta, source, place);
   const uint32_t base = base_of(same, inbox, now.output, source, selection);
-  const Target target = target_of(same, memory_of(now), now.output, arrival, selection, base);
+  const Target target = place_row(same, now.output, arrival, selection, base);
+  note_row(same, memory_of(now), now.output, arrival, selection, target);
   deliver_row(stage, read_again(args).output, row, target);
   return true;
 }

@@ -44,9 +44,6 @@ struct Inbox {
   uint16_t* tokens;    // [R][B rounded up]: by place, which token a row that lies by token is; NULL: no table
   uint32_t* bases;     // [R][L]: first row of a source in the slab of an expert; NULL: no table
 
-  // For who needs no tables: only waits for the headers to be whole.
-  UCCLEP_FN Inbox without_tables() const { return {facts, nullptr, nullptr}; }
-
   // Block verb, after ready_in has filled the facts: waits for what else the headers say, and fills the tables. slabs:
   // the layout has slabs, and bases matter. False: a header did not come whole. (Not all at once: so many who look for
   // what is not there yet hold up the header itself.)
@@ -140,23 +137,24 @@ struct Inbox {
   }
 };
 
-// Warp verb: where a row goes, in the layouts of LL. base: the first row of its source in the slab of lane k's expert.
-UCCLEP_FN Target target_of(const Op& op, const HandleMemory& memory, const DispatchOutput& out, const Arrival& arrival,
-                           const ReceivedSelection& selection, uint32_t base) {
-  const Target target = place_row(op, memory, out, arrival, selection, base);
+// Warp verb, after place_row: what there is to note of a row in the layouts of LL.
+UCCLEP_FN void note_row(const Op& op, const HandleMemory& memory, const DispatchOutput& out, const Arrival& arrival,
+                        const ReceivedSelection& selection, const Target& target) {
+  note_placed(op, memory, out, arrival, selection, target);
   uint32_t expert = 0;
-  if (arrival.notes && target.active && out.zones == Zones::slabs && is_mine(op, selection, expert)) {
+  if (target.active && out.zones == Zones::slabs && is_mine(op, selection, expert)) {
     memory.row_homes(expert)[target.inner] = arrival.source * memory.handle.tokens + arrival.place;
   }
-  return target;
 }
 
-// Lane verb: such a base, where it matters; else 0.
-UCCLEP_FN uint32_t base_of(const Op& op, const Inbox& inbox, const DispatchOutput& out, uint32_t source,
+// Lane verb: the first row of a source in the slab of lane k's expert, where it matters; else 0. Way: below, or
+// ll_headers.hpp.
+template <class Way>
+UCCLEP_FN uint32_t base_of(const Op& op, const Way& way, const DispatchOutput& out, uint32_t source,
                            const ReceivedSelection& selection) {
   uint32_t expert = 0;
   const bool matters = out.zones == Zones::slabs && is_mine(op, selection, expert);
-  return matters ? inbox.slab_base(op, source, expert) : 0;
+  return matters ? way.slab_base(op, source, expert) : 0;
 }
 
 // A way to find a row, by the tables: `index` is its place here. The other way is ll_headers.hpp.
@@ -168,6 +166,10 @@ struct ByTables {
   UCCLEP_FN ByTables(const Op& op, const Inbox& inbox, uint32_t source, uint32_t index)
       : inbox(inbox), token(uniform(inbox.find_token(op, source, index))), place(index) {}
   UCCLEP_FN bool find(const Op&, uint32_t) const { return true; }
+  // Lane verb.
+  UCCLEP_FN uint32_t slab_base(const Op& op, uint32_t source, uint32_t expert) const {
+    return inbox.slab_base(op, source, expert);
+  }
 };
 
 }  // namespace ll

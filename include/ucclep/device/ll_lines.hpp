@@ -428,13 +428,18 @@ UCCLEP_FN bool receive_scales(const Op& op, const DispatchOutput& out, Stage& st
   return true;
 }
 
-// Warp verb: one part of a row of `source`, from its lines to where it stays. Span: how it comes; Way, index: how it is
-// found.
+// What a warp has of a row: a part of its batches or, behind those, its scales, or nothing. notes: and what is to be
+// noted of the row.
+struct RowPart {
+  Parked source, token, part;
+  bool notes;
+};
+
+// Warp verb: that, from the row's lines to where it stays. Span: how it comes; Way: how it is found.
 template <class Span, class Way>
 UCCLEP_FN bool receive_part(const Op& op, const LlDispatchArgs& args, Stage& stage, const RowParts& parts,
-                            const Parked& source, const Parked& index, const Parked& part) {
-  Way way(op, BlockTables::of(stage, args).inbox, source, index);
-  const Parked token = way.token;
+                            const RowPart& which, Way& way) {
+  const Parked token = which.token, source = which.source, part = which.part;
   const GroupShape& shape = op.group.shape;
   const RowLines lines = RowLines::of(shape, args.output.wire);
   const auto row_of = [&](const Op& same) {
@@ -449,19 +454,22 @@ UCCLEP_FN bool receive_part(const Op& op, const LlDispatchArgs& args, Stage& sta
   if (!line_load(op, Phase::rows, source, meta, row_of(op), MetaLayout::of(shape.top_k).body_bytes())) return false;
   const LlDispatchArgs& now = read_again(args);
   const Op at_meta = op.with(now.group);
-  const Arrival arrival{source, way.place, token, part == 0};
+  const Arrival arrival{source, way.place, token};
   const ReceivedSelection selection = read_meta(now.group.shape, meta);
-  const uint32_t base = base_of(at_meta, way.inbox, now.output, source, selection);
-  const Target target = target_of(at_meta, memory_of(now), now.output, arrival, selection, base);
+  const uint32_t base = base_of(at_meta, way, now.output, source, selection);
+  const Target target = place_row(at_meta, now.output, arrival, selection, base);
+  if (which.notes) note_row(at_meta, memory_of(now), now.output, arrival, selection, target);
   sync_warp();  // all lanes have read the scratch
   const LlDispatchArgs& here = read_again(args);
   const Op same = op.with(here.group);
   const char* row = row_of(same);
-  if (part == parts.count()) {
-    return receive_scales(same, here.output, stage, source, row + (lines.meta + lines.tokens) * line_bytes, target);
+  if (part < parts.count()) {
+    if (!span.receive(same, source, here.output.wire, row + lines.batch(range.begin))) return false;
+    write_span(read_again(args).output, stage, span, target);
+  } else if (part == parts.count() && scales_apart(here.output.wire)) {
+    const char* const scales = row + (lines.meta + lines.tokens) * line_bytes;
+    if (!receive_scales(same, here.output, stage, source, scales, target)) return false;
   }
-  if (!span.receive(same, source, here.output.wire, row + lines.batch(range.begin))) return false;
-  write_span(read_again(args).output, stage, span, target);
   return true;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The shared memory of a block of an LL dispatch.
 #pragma once
-#include "ucclep/device/ll_inbox.hpp"
+#include "ucclep/device/ll_headers.hpp"
 #include "ucclep/device/stage.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
@@ -22,6 +22,11 @@ struct BlockTables {
              at.tokens != at.bases ? reinterpret_cast<uint16_t*>(base + at.tokens) : nullptr,
              at.bases != at.scratch ? reinterpret_cast<uint32_t*>(base + at.bases) : nullptr},
             reinterpret_cast<uint32_t*>(base + at.scratch)};
+  }
+
+  // Where rows are found by headers.
+  static UCCLEP_FN HeaderTable headers_of(const Stage& stage, const LlDispatchArgs& args) {
+    return {stage.beyond(), args.tables};
   }
 
   // For the block that counts: where the inbox will be, if there is room.

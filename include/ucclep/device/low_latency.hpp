@@ -32,10 +32,11 @@ struct Quantise {
 };
 
 // Verb of the blocks that receive: entries of unused RANK_MAJOR rows.
-UCCLEP_FN void mark_unused_rows(const Op& op, const LlDispatchArgs& args, const Job& job, const HeaderFacts* facts) {
+UCCLEP_FN void mark_unused_rows(const Op& op, const LlDispatchArgs& args, const Job& job, const Stage& stage) {
   if (!args.output.ranked) return;
   for (uint32_t source = 0; source < op.ranks(); ++source) {
-    mark_unused(args.output, source, facts[source].rows, args.output.top_k, {job.block(), job.blocks});
+    mark_unused(args.output, source, BlockTables::of(stage, args).inbox.facts[source].rows, args.output.top_k,
+                {job.block(), job.blocks});
   }
 }
 
@@ -44,16 +45,31 @@ UCCLEP_FN bool counts_here() {
   return block_id() == grid_size() - 1;
 }
 
-// Verb of that block: the counters of the caller, and the counts that combine needs.
+// With masks the first of two runs may have counted.
 template <class Wire>
-UCCLEP_FN bool count_arrivals(const Op& op, const LlDispatchArgs& args, const Stage& stage) {
-  GroupMasks* const masks = Wire::masks ? read_again(args).group.masks : nullptr;
-  if (masks != nullptr && load_relaxed<Scope::gpu>(&masks->counted) == op.seq) return true;  // in the first run
+UCCLEP_FN bool is_counted(const Op& op) {
+  GroupMasks* const masks = Wire::masks ? read_again(op.group).masks : nullptr;
+  return masks != nullptr && load_relaxed<Scope::gpu>(&masks->counted) == op.seq;
+}
+template <class Wire>
+UCCLEP_FN void note_counted(const Op& op) {
+  GroupMasks* const masks = Wire::masks ? read_again(op.group).masks : nullptr;
+  if (masks != nullptr && thread_id() == 0) store_relaxed<Scope::gpu>(&masks->counted, op.seq);
+}
+
+// Verb of the block that counts, before it waits for headers.
+UCCLEP_FN void begin_counting(const Op& op, const LlDispatchArgs& args) {
+  if (thread_id() != 0) return;
   const HandleMemory memory = memory_of(args);
-  if (thread_id() == 0) {
-    memory.state()->weighted = args.settings.weights_at_dispatch;
-    if (args.routing.kept) check_stamp(op, memory, memory.state()->updated);
-  }
+  memory.state()->weighted = args.settings.weights_at_dispatch;
+  if (args.routing.kept) check_stamp(op, memory, memory.state()->updated);
+}
+
+// Verb of that block: from the headers to the counters of the caller, and the counts that combine needs.
+template <class Wire>
+UCCLEP_FN bool count_by_tables(const Op& op, const LlDispatchArgs& args, const Stage& stage) {
+  begin_counting(op, args);
+  const HandleMemory memory = memory_of(args);
   const bool complete = receive_headers(op, BlockTables::of(stage, args).header_words(memory), args.settings,
                                         args.counters.wait_ns, {warp_id(), block::warps()});
   if (!every_thread(complete)) return false;
@@ -65,8 +81,7 @@ UCCLEP_FN bool count_arrivals(const Op& op, const LlDispatchArgs& args, const St
   const HandleMemory kept = memory_of(here);
   place_rows<false>(op.with(here.group), kept, tables.header_words(kept), here.output.zones, here.counters,
                     tables.scratch);
-  GroupMasks* const counted = Wire::masks ? read_again(args).group.masks : nullptr;
-  if (counted != nullptr && thread_id() == 0) store_relaxed<Scope::gpu>(&counted->counted, op.seq);
+  note_counted<Wire>(op);
   return true;
 }
 
@@ -78,34 +93,40 @@ constexpr uint32_t most_batches = Forms::bulk          ? 2
                                   : Row::Lines::scaled ? 4
                                                        : 5;
 
+// Into how many parts rows are cut: as many as if all rows of all peers came here, which have about as many tokens as
+// this rank. That is known before the headers are.
+UCCLEP_FN uint32_t rows_expected(const LlDispatchArgs& args) {
+  return args.group.shape.ranks * (args.routing.tokens != 0 ? args.routing.tokens : args.group.shape.ll_tokens);
+}
+template <class Row, class Forms>
+UCCLEP_FN RowParts parts_here(const LlDispatchArgs& args, const Job& job) {
+  return RowParts::of(args.output.wire.batches, rows_expected(args), job.warps(), most_batches<Row, Forms>);
+}
+
 // Verb of the blocks that receive: rows of all sources, the own ones first, as they arrive. An item is a row in BULK
 // form, or a part of a row in LINE form.
 template <class Row, class Forms>
 UCCLEP_FN bool expand_rows(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage) {
   using Span = LineSpan<Row::Lines::scaled, most_batches<Row, Forms>>;
-  using Way = std::conditional_t<Forms::bulk, ByTables, ByHeaders>;
-  // As many parts as if all rows of all peers came here, which have about as many tokens as this rank: that is known
-  // before the headers are.
-  const uint32_t tokens = args.routing.tokens != 0 ? args.routing.tokens : args.group.shape.ll_tokens;
-  const RowParts row_parts =
-      RowParts::of(args.output.wire.batches, op.ranks() * tokens, job.warps(), most_batches<Row, Forms>);
+  const RowParts row_parts = parts_here<Row, Forms>(args, job);
   Parked item = job.warp();
   for (Parked i = 0; i < op.ranks(); i += 1) {
     const Parked source = op.rotated(i);
     const LlDispatchArgs& here = read_again(args);
     const HeaderFacts facts = BlockTables::of(stage, here).inbox.facts[source];
     const Parked form = static_cast<uint32_t>(facts.form), rows = facts.rows;
-    if (Forms::by_token && (!Forms::bulk || form == static_cast<uint32_t>(Form::line))) {
-      const Parked parts = row_parts.count() + (scales_apart(here.output.wire) ? 1 : 0),
-                   items = (Forms::bulk ? uint32_t{rows} : facts.tokens) * parts;
+    if (Forms::by_token && form == static_cast<uint32_t>(Form::line)) {
+      const Parked parts = row_parts.count() + (scales_apart(here.output.wire) ? 1 : 0), items = rows * parts;
       for (; item < items; item += job.warps()) {
         const LlDispatchArgs& now = read_again(args);
-        if (!receive_part<Span, Way>(op.with(now.group), now, stage, row_parts, source, item / parts, item % parts)) {
-          return false;
-        }
+        const Op same = op.with(now.group);
+        const uint32_t index = item / parts, part = item - index * parts;
+        ByTables way(same, BlockTables::of(stage, now).inbox, source, index);
+        const RowPart which{source, way.token, part, part == 0};
+        if (!receive_part<Span>(same, now, stage, row_parts, which, way)) return false;
       }
       item -= items;
-    } else if constexpr (Forms::bulk) {
+    } else {
       for (; item < rows; item += job.warps()) {
         const LlDispatchArgs& now = read_again(args);
         const Op same = op.with(now.group);
@@ -119,25 +140,96 @@ UCCLEP_FN bool expand_rows(const Op& op, const LlDispatchArgs& args, const Job& 
       item -= rows;
     }
   }
-  if constexpr (Forms::bulk) bulk_wait_written();
+  bulk_wait_written();
   return true;
+}
+
+template <class Row, class Forms>
+UCCLEP_FN bool receive_by_tables(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage) {
+  const Inbox inbox = BlockTables::of(stage, args).inbox;
+  const HeaderResult ready = ready_in(op, args.settings, View{}, inbox.facts);
+  if (ready != HeaderResult::good) return ready == HeaderResult::differs;  // every rank ends without a row
+  const LlDispatchArgs& here = read_again(args);
+  if (!inbox.fill(op.with(here.group), here.output.zones == Zones::slabs)) return false;
+  mark_unused_rows(op.with(here.group), here, job, stage);
+  return expand_rows<Row, Forms>(op, args, job, stage);
+}
+
+// The parts of all rows that may come, token by token, so that a warp knows its first before any header is there. Where
+// there are warps enough, what is to be noted of a row is a part of its own.
+struct PartsByToken {
+  RowParts cut;
+  Parked parts, ranks;  // of a row; of the group
+  bool notes_apart;
+
+  static UCCLEP_FN PartsByToken of(const RowParts& cut, const LlDispatchArgs& args, uint32_t warps) {
+    const uint32_t parts = cut.count() + (scales_apart(args.output.wire) ? 1 : 0);
+    const bool apart = 2 * (parts + 1) * rows_expected(args) <= warps;
+    return {cut, parts + (apart ? 1 : 0), args.group.shape.ranks, apart};
+  }
+  UCCLEP_FN RowPart part_of(const Op& op, uint32_t item) const {
+    const uint32_t row = item / parts, part = item - row * parts, token = row / ranks;
+    return {op.rotated(row - token * ranks), token, part, part == (notes_apart ? parts - 1 : 0)};
+  }
+};
+
+// The parts that are this warp's, of rows that are found by headers.
+template <class Row, class Forms>
+UCCLEP_FN bool expand_by_headers(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage,
+                                 const PartsByToken& work) {
+  using Span = LineSpan<Row::Lines::scaled, most_batches<Row, Forms>>;
+  const Parked tokens = BlockTables::headers_of(stage, args).most_tokens(op.ranks());
+  for (Parked item = job.warp();; item += job.warps()) {
+    const LlDispatchArgs& now = read_again(args);
+    const Op same = op.with(now.group);
+    const RowPart which = work.part_of(same, item);
+    if (which.token >= tokens) return true;
+    ByHeaders way{BlockTables::headers_of(stage, now), which.token};
+    if (!receive_part<Span>(same, now, stage, work.cut, which, way)) return false;
+  }
+}
+
+// Counting, then receiving, where rows are found by headers: each if it is for this block to do. Both read the headers
+// by the same instructions: what one block alone does is slow to be fetched.
+template <class Row, class Forms>
+UCCLEP_FN bool receive_by_headers(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage) {
+  const bool counts = counts_here() && !is_counted<typename Forms::Wire>(op);
+  if (!counts && !job.mine()) return true;
+  if (counts) begin_counting(op, args);
+  const PartsByToken work = PartsByToken::of(parts_here<Row, Forms>(args, job), args, job.warps());
+  const HeaderTable::Reading reading{counts, counts || args.output.zones == Zones::slabs};
+  const HeaderResult ready =
+      BlockTables::headers_of(stage, args).receive(op, args.settings, reading, args.counters.wait_ns);
+  if (ready == HeaderResult::lost) return false;
+  const LlDispatchArgs& now = read_again(args);
+  const Op same = op.with(now.group);
+  if (counts) {
+    const HeaderTable table = BlockTables::headers_of(stage, now);
+    if (warp_id() == 0) {
+      place_few(memory_of(now), table, now.output.zones, now.counters, ready == HeaderResult::good);
+    }
+    note_counted<typename Forms::Wire>(same);
+    if (!job.mine()) return true;
+    table.leave_out_blank(same);
+  }
+  if (ready == HeaderResult::differs) return true;  // every rank ends without a row
+  mark_unused_rows(same, now, job, stage);
+  return expand_by_headers<Row, Forms>(same, now, job, stage, work);
 }
 
 // Verb of the blocks that receive, and of the block that counts what arrives, after headers_in: from everybody's
 // headers to the rows in the output.
 template <class Row, class Forms>
 UCCLEP_FN bool receive_rows(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage) {
-  if (counts_here() && !count_arrivals<typename Forms::Wire>(op, args, stage)) return false;
-  if (!job.mine()) return true;
-  const LlDispatchArgs& now = read_again(args);
-  const HeaderResult ready =
-      ready_in(op.with(now.group), now.settings, View{}, BlockTables::of(stage, now).inbox.facts);
-  if (ready != HeaderResult::good) return ready == HeaderResult::differs;  // every rank ends without a row
-  const LlDispatchArgs& here = read_again(args);
-  const Inbox tables = BlockTables::of(stage, here).inbox, inbox = Forms::bulk ? tables : tables.without_tables();
-  if (!inbox.fill(op.with(here.group), here.output.zones == Zones::slabs)) return false;
-  mark_unused_rows(op.with(here.group), here, job, inbox.facts);
-  return expand_rows<Row, Forms>(op, args, job, stage);
+  if constexpr (!Forms::bulk) {
+    return receive_by_headers<Row, Forms>(op, args, job, stage);
+  } else {
+    using Wire = typename Forms::Wire;
+    if (counts_here() && !is_counted<Wire>(op) && !count_by_tables<Wire>(op, args, stage)) return false;
+    if (!job.mine()) return true;
+    const LlDispatchArgs& now = read_again(args);
+    return receive_by_tables<Row, Forms>(op.with(now.group), now, job, stage);
+  }
 }
 
 // Percent of the blocks that send: the links are full from few SMs, and quantising takes more.

@@ -417,7 +417,6 @@ UCCLEP_FN HeaderResult receive_header(const Op& op, uint32_t source, const Setti
       if (2 * i + 1 < local) counts[2 * i + 1] = static_cast<uint32_t>(value >> 32);
     }
   }
-  if (!counts && is_blank(op.group, op.seq, source)) facts.rows = facts.tokens = 0;  // counted, but not received
   return every_lane(ok) ? HeaderResult::good : HeaderResult::lost;
 }
 
@@ -439,6 +438,7 @@ UCCLEP_FN HeaderResult ready_in(const Op& op, const Settings& settings, const Vi
     HeaderFacts facts{};
     const uint64_t start = wait_ns.data ? clock_ns() : 0;
     const HeaderResult result = receive_header(op, source, settings, facts, nullptr);
+    if (is_blank(op.group, op.seq, source)) facts.rows = facts.tokens = 0;  // counted, but not received
     lost = result == HeaderResult::lost;
     differs = differs || result == HeaderResult::differs;
     if (all && lane_id() == 0) all[source] = facts;
