@@ -93,8 +93,8 @@ constexpr uint32_t most_batches = Forms::bulk          ? 2
                                   : Row::Lines::scaled ? 4
                                                        : 5;
 
-// Into how many parts rows are cut: as many as if all rows of all peers came here, which have about as many tokens as
-// this rank. That is known before the headers are.
+// What is known before the headers are: as many rows as if all of all peers came here, which have about as many tokens
+// as this rank; and into how many parts each is cut.
 UCCLEP_FN uint32_t rows_expected(const LlDispatchArgs& args) {
   return args.group.shape.ranks * (args.routing.tokens != 0 ? args.routing.tokens : args.group.shape.ll_tokens);
 }
