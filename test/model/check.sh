@@ -13,6 +13,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder" || exit 1
 failures=0
+read -ra compiler <<<"${CC:-cc}"  # it may be two words, as in "ccache cc"
 
 search() {  # optimisation; properties: safety or cycles; then the definitions of $model. What spin says goes to ./said.
   local properties=(-DSAFETY) run=(./pan -m100000)
@@ -21,7 +22,7 @@ search() {  # optimisation; properties: safety or cycles; then the definitions o
     run+=(-l)
   fi
   rm -f pan pan.*
-  spin "${@:3}" -a "$model" >said 2>&1 && "${CC:-cc}" "$1" -w -DCOLLAPSE -DMEMLIM=3500 "${properties[@]}" -o pan pan.c >>said 2>&1 &&
+  spin "${@:3}" -a "$model" >said 2>&1 && "${compiler[@]}" "$1" -w -DCOLLAPSE -DMEMLIM=3500 "${properties[@]}" -o pan pan.c >>said 2>&1 &&
     timeout 900 "${run[@]}" >said 2>&1
 }
 outcome() { grep -oE '^pan:[0-9]+: .*|errors: [0-9]+|[0-9]+ states, stored|Search not completed|max search depth too small' said | tr '\n' ';'; }
