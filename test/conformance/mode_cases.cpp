@@ -216,6 +216,15 @@ TEST_CASE("LL with more experts and tokens than a block's tables hold", "[proces
   }
 }
 
+// Rows so small that all of them are lines on every device, among ranks so few that they are found by headers.
+TEST_CASE("LL rows of more tokens than a word has bits, found by headers", "[process][reduced]") {
+  for (const Layout layout : {Layout::ll_expert_major, Layout::ll_rank_major}) {
+    Scenario scenario{.layout = layout, .ranks = 3, .experts = 6, .top_k = 1, .max_tokens = 130, .hidden = 8};
+    scenario.tokens = {130, 65, 64};
+    run(scenario);
+  }
+}
+
 TEST_CASE("4097 tokens in HT", "[process][slow]") {
   for (const Layout layout : {Layout::ht_flat, Layout::ht_expert_major}) {
     run({.layout = layout, .ranks = 2, .experts = 4, .top_k = 2, .max_tokens = 4097, .hidden = 8});
