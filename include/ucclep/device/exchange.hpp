@@ -203,10 +203,10 @@ UCCLEP_FN void announce_update(const HandleMemory& memory, const CounterViews& o
   hide_total(out);
 }
 
-// Lane verb, of one that is after the counters' stores: one release store makes the total known to the host. rows -1:
-// ranks disagreed, nothing comes.
-UCCLEP_FN void tell_total(const CounterViews& out, bool mine, int64_t rows) {
-  if (!mine || !out.recv_total_host) return;
+// Verb of one thread, after the counters' stores: one release store makes the total known to the host. rows -1: ranks
+// disagreed, nothing comes.
+UCCLEP_FN void tell_total(const CounterViews& out, int64_t rows) {
+  if (!out.recv_total_host) return;
   publish(reinterpret_cast<uint64_t*>(out.recv_total_host), static_cast<uint64_t>(rows < 0 ? 0 : rows));
 }
 
@@ -215,7 +215,7 @@ template <bool to_handle>
 UCCLEP_FN void tell_host(const HandleMemory& memory, const CounterViews& out, int64_t rows) {
   sync_block();
   const uint32_t other_warp = block::warps() > 1 ? wave_size : 0;  // each waits for the host's memory
-  tell_total(out, thread_id() == other_warp, rows);
+  if (thread_id() == other_warp) tell_total(out, rows);
   if constexpr (!to_handle) return;
   if (thread_id() != 0) return;
   const uint64_t updates = memory.state()->updates + 1;

@@ -124,8 +124,8 @@ struct HeaderTable {
   }
 };
 
-// Verb of one warp, after HeaderTable::receive with all counts: what place_rows does of few ranks, without a barrier: a
-// block that does something by itself is slow to fetch its instructions. good: all ranks have the same settings.
+// Verb of one warp, after HeaderTable::receive with all counts: what place_rows does, of few ranks and without a
+// barrier. good: all ranks have the same settings.
 UCCLEP_FN void place_few(const HandleMemory& memory, const HeaderTable& table, Zones zones, const CounterViews& out,
                          bool good) {
   const GroupShape& shape = memory.shape;
@@ -160,7 +160,7 @@ UCCLEP_FN void place_few(const HandleMemory& memory, const HeaderTable& table, Z
     note_total(memory, out, good, zones == Zones::sources ? rows : copies);
   }
   sync_warp();
-  tell_total(out, lane_id() == 0, good ? int64_t{zones == Zones::sources ? rows : copies} : -1);
+  if (lane_id() == 0) tell_total(out, good ? int64_t{zones == Zones::sources ? rows : copies} : -1);
 }
 
 // A way to find a row, by what its source's header says.

@@ -189,8 +189,7 @@ UCCLEP_FN bool expand_by_headers(const Op& op, const LlDispatchArgs& args, const
   }
 }
 
-// Counting, then receiving, where rows are found by headers: each if it is for this block to do. Both read the headers
-// by the same instructions: what one block alone does is slow to be fetched.
+// Counting, then receiving, where rows are found by headers: each if it is for this block to do.
 template <class Row, class Forms>
 UCCLEP_FN bool receive_by_headers(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage) {
   const bool counts = counts_here() && !is_counted<typename Forms::Wire>(op);
