@@ -217,7 +217,7 @@ TEST_CASE("LL with more experts and tokens than a block's tables hold", "[proces
 }
 
 // So few and small that all of them are lines on the host device, too, among ranks so few that they are found by
-// headers. (Of more tokens than a word has bits they are on GPUs alone: "512, 513 and 1025 tokens in LL".)
+// headers. (Of more tokens than a word has bits: ../device/header_rows_test.cpp, and on GPUs.)
 TEST_CASE("LL rows that are found by headers", "[process][reduced]") {
   for (const Layout layout : {Layout::ll_expert_major, Layout::ll_rank_major}) {
     Scenario scenario{.layout = layout, .ranks = 3, .experts = 6, .top_k = 2, .max_tokens = 7, .hidden = 16};

@@ -4,6 +4,7 @@
 #include "trial_kernels.hpp"
 
 #include "device/kernels/put_signal_body.hpp"
+#include "ucclep/device/ll_headers.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 
@@ -232,6 +233,21 @@ UCCLEP_KERNEL(trial_relay_without_wait_written, TrialArgs) {
 }
 UCCLEP_KERNEL(trial_relay_without_fence, TrialArgs) {
   relay_and_check<LeftOut::fence>(args);
+}
+
+// One warp asks about `rounds` tokens of rank 0 of one rank. data: its HeaderFacts, and from byte 64 on which tokens
+// come. out: the place of a token's row + 1, or 0.
+UCCLEP_KERNEL(trial_finds_rows, TrialArgs) {
+  ucclEpDeviceGroup group{};
+  group.shape.ll_tokens = 64 * 32;
+  const Op op{group, Kind::dispatch, Operation::dispatch, 1, 0};
+  BlockTableLayout at{};
+  at.present = 64;
+  for (uint32_t token = 0; token < args.rounds; ++token) {
+    ll::ByHeaders way{{reinterpret_cast<char*>(args.data), at}, token};
+    const bool found = way.find(op, 0);
+    if (lane_id() == 0) args.out[token] = found ? way.place + 1 : 0;
+  }
 }
 
 }  // namespace ucclep
