@@ -279,7 +279,7 @@ void combine(const CombineCall& call, ucclEpStream_t stream) {
   const size_t tables = handle.low_latency() ? 0 : lease_table_bytes(group.shape().ranks);
   const LaunchPlan plan =
       plan_rows(group.comm->traits, call.config.num_sms > 0 ? call.config.num_sms : group.config.num_sms, tables,
-                call.in_lines() ? Moves::lines : Moves::bulk);
+                call.in_lines() ? Moves::in_lines(group.shape(), args.output_rows) : Moves{});
   args.piece_bytes = plan.piece_bytes;
   if (handle.low_latency()) {
     launch_call(call, rows.dtype(), plan.shape, args, stream);
