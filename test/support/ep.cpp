@@ -44,7 +44,7 @@ int test_gpus() {
   return gpus == nullptr ? 0 : std::atoi(gpus);
 }
 
-static int test_device() {
+int test_device() {
   const char* device = std::getenv("UCCLEP_TEST_DEVICE");
   return device != nullptr && std::strcmp(device, "hip") == 0 ? UCCLEP_DEVICE_HIP : UCCLEP_DEVICE_CUDA;
 }

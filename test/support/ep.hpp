@@ -57,6 +57,8 @@ using Handle = Owned<ucclEpHandle_t, ucclEpHandleDestroy>;
 // UCCLEP_TEST_GPUS: so many GPUs are shared out to the ranks, of NVIDIA, or with UCCLEP_TEST_DEVICE=hip of AMD. 0, or
 // not set: the host device.
 int test_gpus();
+// Of which kind: UCCLEP_DEVICE_CUDA or UCCLEP_DEVICE_HIP.
+int test_device();
 // Ranks of one process that share a GPU wait for each other in driver calls that wait for the whole device.
 bool shares_gpus(int ranks);
 

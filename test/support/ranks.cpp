@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "support/ep.hpp"
+#include "support/gpu_contexts.hpp"
 #include "support/test_env.hpp"
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -315,6 +316,7 @@ void run_ranks(int count, const RunOptions& options, const std::function<void(Ra
   SUCCEED();
   if (options.processes || ranks_are_processes()) return run_processes(count, options, call);
   if (shares_gpus(count)) return skip_case(std::to_string(count) + " ranks as threads need as many GPUs");
+  hold_gpu_contexts();
   auto shared = std::make_unique<Shared>();
   make_ids(*shared, options.communicators);
   run_threads(*shared, count, body, options.seconds);
