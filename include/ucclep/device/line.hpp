@@ -18,20 +18,60 @@ UCCLEP_FN bool ends_line(uint32_t packet) {
   return packet % line_lanes == line_lanes - 1;
 }
 
-// What a warp has in hand of a row in LINE form: up to line_batch_bytes of it, in registers, some 16-byte packets a
-// lane. Bytes go from memory to lines and from lines to memory without another stop. `bytes`, a multiple of 8: how many
-// there are; row, lines: where they begin. What a lane does in each step differs by constants only: a warp waits for
-// its own instructions as much as for memory.
-struct LineBatch {
+// What a warp has in hand of a row in LINE form, in registers, some 16-byte packets a lane. What a lane does in each
+// step differs by constants only: a warp waits for its own instructions as much as for memory. used(s): this lane has a
+// packet in that step; of a line all have, or none.
+struct LinePackets {
   static constexpr uint32_t lines = line_batch_bytes / line_payload, packets = lines * line_lanes;
   static constexpr uint32_t steps = (packets + wave_size - 1) / wave_size;
-  static constexpr uint32_t step_bytes = wave_size / line_lanes * line_payload;  // of the row
   Packet part[steps];  // {first 8 bytes, second 8 bytes or epoch}
+
+  // Does this lane's packet of any step end a line?
+  static UCCLEP_FN bool ends() { return ends_line(lane_id()); }
+
+  // Warp verb: to a peer's lines.
+  template <class Used>
+  UCCLEP_FN void send_used(char* lines_there, uint64_t epoch, Used&& used) const {
+    auto* to = reinterpret_cast<Packet*>(lines_there) + lane_id();
+    UCCLEP_UNROLL
+    for (uint32_t s = 0; s < steps; ++s) {
+      if (!used(s)) continue;
+      store_packet(to + s * wave_size, part[s].value, ends() ? epoch : part[s].epoch);
+    }
+  }
+
+  // Warp verb: begins to read lines that may not be there yet.
+  template <class Used>
+  UCCLEP_FN void peek_used(const char* lines_here, Used&& used) {
+    const auto* from = reinterpret_cast<const Packet*>(lines_here) + lane_id();
+    UCCLEP_UNROLL
+    for (uint32_t s = 0; s < steps; ++s) part[s] = used(s) ? load_packet(from + s * wave_size) : Packet{};
+  }
+
+  // Warp verb, after peek: are all of them there? Else the whole warp looks again: a line's lanes must read it
+  // together.
+  template <class Used>
+  UCCLEP_FN bool used_arrived(uint64_t seq, Used&& used) const {
+    bool late = false;
+    UCCLEP_UNROLL
+    for (uint32_t s = 0; s < steps; ++s) late = late || (used(s) && part[s].epoch != seq);
+    return ballot(late && ends()) == 0;
+  }
+};
+
+// The same of a row as it stands, up to line_batch_bytes of it: from memory to lines and from lines to memory without
+// another stop. `bytes`, a multiple of 8: how many there are; row, lines: where they begin.
+class LineBatch : public LinePackets {
+  static UCCLEP_FN auto up_to(uint32_t bytes) {
+    const uint32_t end = (bytes + line_payload - 1) / line_payload * line_lanes;
+    return [end](uint32_t s) { return lane_id() + s * wave_size < end; };
+  }
+
+ public:
+  static constexpr uint32_t step_bytes = wave_size / line_lanes * line_payload;  // of the row
 
   // Where the data of this lane's packet of a step lies in the row.
   static UCCLEP_FN uint32_t offset(uint32_t step) { return line_offset(lane_id()) + step * step_bytes; }
-  // Does this lane's packet of any step end a line?
-  static UCCLEP_FN bool ends() { return ends_line(lane_id()); }
 
   // Warp verb: word(step, i) gives this lane's words 0 and 1 of a step.
   template <class Word>
@@ -49,51 +89,23 @@ struct LineBatch {
     fill(bytes, [&](uint32_t s, uint32_t i) { return reinterpret_cast<const uint64_t*>(from + s * step_bytes)[i]; });
   }
 
-  // Warp verb: to a peer's lines.
+  // Warp verbs, as above.
   UCCLEP_FN void send(char* lines_there, uint32_t bytes, uint64_t epoch) const {
-    const uint32_t end = packets_of(bytes);
-    auto* to = reinterpret_cast<Packet*>(lines_there) + lane_id();
-    UCCLEP_UNROLL
-    for (uint32_t s = 0; s < steps; ++s) {
-      if (lane_id() + s * wave_size >= end) continue;
-      store_packet(to + s * wave_size, part[s].value, ends() ? epoch : part[s].epoch);
-    }
+    send_used(lines_there, epoch, up_to(bytes));
   }
+  UCCLEP_FN void peek(const char* lines_here, uint32_t bytes) { peek_used(lines_here, up_to(bytes)); }
+  UCCLEP_FN bool arrived(uint32_t bytes, uint64_t seq) const { return used_arrived(seq, up_to(bytes)); }
+  UCCLEP_FN void settle() {}
 
-  // Warp verb: begins to read lines that may not be there yet.
-  UCCLEP_FN void peek(const char* lines_here, uint32_t bytes) {
-    const uint32_t end = packets_of(bytes);
-    const auto* from = reinterpret_cast<const Packet*>(lines_here) + lane_id();
-    UCCLEP_UNROLL
-    for (uint32_t s = 0; s < steps; ++s) {
-      part[s] = lane_id() + s * wave_size < end ? load_packet(from + s * wave_size) : Packet{};
-    }
-  }
-
-  // Warp verb, after peek: are all of them there? Else the whole warp looks again: a line's lanes must read it
-  // together.
-  UCCLEP_FN bool arrived(uint32_t bytes, uint64_t seq) const {
-    const uint32_t end = packets_of(bytes);
-    bool late = false;
-    UCCLEP_UNROLL
-    for (uint32_t s = 0; s < steps; ++s) late = late || (lane_id() + s * wave_size < end && part[s].epoch != seq);
-    return ballot(late && ends()) == 0;
-  }
-
-  // Warp verb: to memory, as far as [begin, end) of the batch. row: where byte 0 would lie.
-  UCCLEP_FN void write(char* row, uint32_t end, uint32_t begin = 0) const {
+  // Warp verb: to memory, as far as they are tokens.
+  UCCLEP_FN void write(char* row, uint32_t end) const {
     char* to = row + line_offset(lane_id());
     UCCLEP_UNROLL
     for (uint32_t s = 0; s < steps; ++s) {
       auto* words = reinterpret_cast<uint64_t*>(to + s * step_bytes);
-      if (offset(s) < end && offset(s) >= begin) words[0] = part[s].value;
-      if (offset(s) + 8 < end && offset(s) + 8 >= begin && !ends()) words[1] = part[s].epoch;
+      if (offset(s) < end) words[0] = part[s].value;
+      if (offset(s) + 8 < end && !ends()) words[1] = part[s].epoch;
     }
-  }
-
- private:
-  static UCCLEP_FN uint32_t packets_of(uint32_t bytes) {
-    return (bytes + line_payload - 1) / line_payload * line_lanes;
   }
 };
 static_assert(line_batch_bytes % line_payload == 0 && wave_size % line_lanes == 0);

@@ -7,10 +7,12 @@
 //   lines of a row:  meta | batches of tokens (and scales of a row that is quantised) | scales of any other row
 // Floor: rows to peers * row bytes * line_bytes / line_payload / link bandwidth, one flight of a line, and the launch.
 #pragma once
+#include <type_traits>
+
 #include "ucclep/device/ll_jobs.hpp"
 #include "ucclep/device/ll_routing.hpp"
 #include "ucclep/device/ll_tables.hpp"
-#include "ucclep/device/quantise.hpp"
+#include "ucclep/device/quantised_batch.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ll {
@@ -60,46 +62,22 @@ UCCLEP_FN Addresses lines_of_token(const Op& op, const RowLines& lines, uint32_t
   return {sends, landing + uint64_t{token} * lines.all() * line_bytes};
 }
 
-// A batch of a row: {bytes of tokens, bytes of scales behind them}, and where both begin in the row.
-struct BatchShape {
-  uint32_t tokens, scales, first_token, first_scale;
-
-  static UCCLEP_FN BatchShape of(const WireShape& wire, uint32_t index) {
-    BatchShape batch{wire.batch_bytes, wire.batch_scale_bytes, index * wire.batch_bytes,
-                     index * wire.batch_scale_bytes};
-    if (wire.token_bytes - batch.first_token > wire.batch_bytes) return batch;
-    batch.tokens = wire.token_bytes - batch.first_token;
-    if (wire.batch_scale_bytes != 0) batch.scales = wire.scale_bytes() - batch.first_scale;
-    return batch;
-  }
-  UCCLEP_FN uint32_t bytes() const { return (tokens + scales + 7) / 8 * 8; }
-};
-
 // Neighbouring batches of a row, all in the registers of a warp, or under way there, together. Loops end at `count`:
-// what is not there costs no instruction. scaled: batches carry scales behind their tokens. wire: of the rows.
+// what is not there costs no instruction. scaled: batches carry scales, too. wire: of the rows.
 template <bool scaled, uint32_t most>
 struct LineSpan {
-  LineBatch batch[most];
+  std::conditional_t<scaled, QuantisedBatch, LineBatch> batch[most];
   Parked begin = 0, count = 0;
-  uint32_t last_tokens = 0, last_scales = 0;  // all batches but the last of a row are whole
+  uint32_t last_tokens = 0;  // all batches but the last of a row are whole
 
   UCCLEP_FN void cover(const WireShape& wire, const BatchRange& range) {
     begin = range.begin;
     count = range.count();
-    const BatchShape last = BatchShape::of(wire, range.begin + range.count() - 1);
-    last_tokens = last.tokens;
-    last_scales = scaled ? last.scales : 0;
+    last_tokens = wire.batch_tokens(range.begin + range.count() - 1);
   }
 
   UCCLEP_FN uint32_t tokens(const WireShape& wire, uint32_t i) const {
     return i + 1 == count ? last_tokens : wire.batch_bytes;
-  }
-  UCCLEP_FN uint32_t scales(const WireShape& wire, uint32_t i) const {
-    if constexpr (!scaled) return 0;
-    return i + 1 == count ? last_scales : wire.batch_scale_bytes;
-  }
-  UCCLEP_FN uint32_t bytes(const WireShape& wire, uint32_t i) const {
-    return (tokens(wire, i) + scales(wire, i) + 7) / 8 * 8;
   }
   static UCCLEP_FN uint32_t lines_before(uint32_t i) { return i * LineBatch::lines * line_bytes; }
 
@@ -108,7 +86,7 @@ struct LineSpan {
     UCCLEP_UNROLL
     for (uint32_t i = 0; i < most; ++i) {
       if (i >= count) continue;
-      batch[i].send(lines_there + lines_before(i), bytes(wire, i), epoch);
+      batch[i].send(lines_there + lines_before(i), tokens(wire, i), epoch);
     }
   }
   // Warp verb: begins to read lines that may not be there yet. lines_here: of the first batch.
@@ -116,22 +94,27 @@ struct LineSpan {
     UCCLEP_UNROLL
     for (uint32_t i = 0; i < most; ++i) {
       if (i >= count) continue;
-      batch[i].peek(lines_here + lines_before(i), bytes(wire, i));
+      batch[i].peek(lines_here + lines_before(i), tokens(wire, i));
     }
   }
   // Warp verb, after peek: waits until all are there. What is late is looked at again.
   UCCLEP_FN bool receive(const Op& op, uint32_t peer, const WireShape& wire, const char* lines_here) {
-    return wait_peer_warp(op, Phase::rows, peer, [&] {
+    const bool there = wait_peer_warp(op, Phase::rows, peer, [&] {
       bool all = true;
       UCCLEP_UNROLL
       for (uint32_t i = 0; i < most; ++i) {
         if (i >= count) continue;
-        if (batch[i].arrived(bytes(wire, i), op.seq)) continue;
-        batch[i].peek(lines_here + lines_before(i), bytes(wire, i));
+        if (batch[i].arrived(tokens(wire, i), op.seq)) continue;
+        batch[i].peek(lines_here + lines_before(i), tokens(wire, i));
         all = false;
       }
       return all;
     });
+    UCCLEP_UNROLL
+    for (uint32_t i = 0; i < most; ++i) {
+      if (i < count) batch[i].settle();
+    }
+    return there;
   }
   // Warp verb: what they carry of tokens, to a row.
   UCCLEP_FN void write(const WireShape& wire, char* row) const {
@@ -143,23 +126,16 @@ struct LineSpan {
       to += wire.batch_bytes;
     }
   }
-  // Warp verb: what they carry of scales, to shared memory; those of batch i begin at scale_room * i.
-  static constexpr uint32_t scale_room = 32;
-  UCCLEP_FN void write_scales(const WireShape& wire, char* smem) const {
-    UCCLEP_UNROLL
-    for (uint32_t i = 0; i < most; ++i) {
-      if (i >= count) continue;
-      batch[i].write(smem + scale_room * i - tokens(wire, i), bytes(wire, i), tokens(wire, i));
-    }
-  }
 };
-static_assert(line_batch_bytes - line_batch_quantised >= 32);
 
-// Batches of a row as they stand.
+// Batches of a row as they stand. read begins to read them, and may come long before send.
 struct ForwardBatches {
   static constexpr bool scaled = false;
   template <uint32_t most>
-  static UCCLEP_FN void read(Stage&, const RowSource& source, uint32_t token, LineSpan<scaled, most>& span) {
+  struct Raw {};
+
+  template <uint32_t most>
+  static UCCLEP_FN void read(const RowSource& source, uint32_t token, LineSpan<scaled, most>& span, Raw<most>&) {
     const char* from = source.tokens.at(0, token) + span.begin * source.wire.batch_bytes;
     UCCLEP_UNROLL
     for (uint32_t i = 0; i < most; ++i) {
@@ -168,56 +144,43 @@ struct ForwardBatches {
       from += source.wire.batch_bytes;
     }
   }
+  template <uint32_t most>
+  static UCCLEP_FN void send(const RowSource& source, LineSpan<scaled, most>& span, const Raw<most>&,
+                             const RowLines& lines, const Addresses& rows, uint64_t epoch) {
+    rows.each([&](char* row) { span.send(source.wire, row + lines.batch(span.begin), epoch); });
+  }
 };
 
-// Batches of a row that is quantised on its way: one after the other is put together in shared memory, when all of them
-// have been asked for.
+// Batches of a row that is quantised on its way: each when it is sent, so that the links have the first while the
+// others are quantised.
 struct QuantiseBatches {
   static constexpr bool scaled = true;
-  static constexpr uint32_t step_elements = wave_size * quant_per_lane,
-                            steps = (line_batch_quantised + step_elements - 1) / step_elements;
+  template <uint32_t most>
+  struct Raw {
+    QuantisedBatch::Raw batch[most];
+  };
 
   template <uint32_t most>
-  static UCCLEP_FN void read(Stage& stage, const RowSource& source, uint32_t token, LineSpan<scaled, most>& span) {
+  static UCCLEP_FN void read(const RowSource& source, uint32_t token, LineSpan<scaled, most>& span, Raw<most>& raw) {
     const char* from = source.tokens.at(0, token) + 2 * uint64_t{span.begin} * line_batch_quantised;
-    vec16 x[most][steps] = {};
     UCCLEP_UNROLL
     for (uint32_t i = 0; i < most; ++i) {
       if (i >= span.count) continue;
-      const char* const batch = from + 2 * line_batch_quantised * i;
-      UCCLEP_UNROLL
-      for (uint32_t s = 0; s < steps; ++s) {
-        if (element(s) < span.tokens(source.wire, i)) x[i][s] = load16(batch + 2 * element(s));
-      }
-    }
-    UCCLEP_UNROLL
-    for (uint32_t i = 0; i < most; ++i) {
-      if (i >= span.count) continue;
-      quantise_batch(stage.slot(0), source, x[i], span.tokens(source.wire, i), span.bytes(source.wire, i));
-      span.batch[i].read(stage.slot(0), span.bytes(source.wire, i));
-      sync_warp();  // the slot is free for the next batch
+      raw.batch[i].read(from + 2 * line_batch_quantised * i, span.tokens(source.wire, i));
     }
   }
-
- private:
-  static UCCLEP_FN uint32_t element(uint32_t step) { return step * step_elements + lane_id() * quant_per_lane; }
-
-  // tokens, bytes: of the batch, the latter with its scales.
-  static UCCLEP_FN void quantise_batch(char* to, const RowSource& source, const vec16 (&x)[steps], uint32_t tokens,
-                                       uint32_t bytes) {
-    if (lane_id() * 8 < bytes - tokens) *reinterpret_cast<uint64_t*>(to + tokens + lane_id() * 8) = 0;
-    sync_warp();  // a last word may have bytes of no group: they are zero
+  template <uint32_t most>
+  static UCCLEP_FN void send(const RowSource& source, LineSpan<scaled, most>& span, const Raw<most>& raw,
+                             const RowLines& lines, const Addresses& rows, uint64_t epoch) {
     UCCLEP_UNROLL
-    for (uint32_t s = 0; s < steps; ++s) {
-      const bool used = element(s) < tokens;
-      const uint64_t packed = quantise(source, x[s], used, element(s), to + tokens);
-      if (used) *reinterpret_cast<uint64_t*>(to + element(s)) = packed;
+    for (uint32_t i = 0; i < most; ++i) {
+      if (i >= span.count) continue;
+      span.batch[i].quantise(source, raw.batch[i]);
+      const uint32_t elements = span.tokens(source.wire, i);
+      rows.each([&](char* row) { span.batch[i].send(row + lines.batch(span.begin + i), elements, epoch); });
     }
-    sync_warp();
   }
 };
-static_assert(line_batch_quantised % quant_group == 0 &&
-              line_batch_quantised + line_batch_quantised / quant_group * sizeof(float) + 3 <= line_batch_bytes);
 
 // Warp verb: the scales of a row that travels as it stands, in lines of their own.
 UCCLEP_FN void send_scales(Stage& stage, const RowSource& source, uint32_t token, const RowLines& lines,
@@ -250,7 +213,8 @@ struct LineSender {
   Parked item = 0, items = 0;
   Parked batches_at_once = 1;  // 1 where there is no more room, and the compiler knows it
   LineSpan<Batches::scaled, most> span;
-  Selection selection;
+  typename Batches::template Raw<most> raw;
+  int64_t id = -1;  // lane k's of the token
 
   UCCLEP_FN LineSender(const LlDispatchArgs& args, const Job& job, Stage& stage, int64_t* bad)
       : args(args), job(job), stage(stage), bad(bad) {}
@@ -272,9 +236,9 @@ struct LineSender {
     const uint32_t tokens = now.routing.tokens, token = item % tokens, part = item / tokens;
     if (parts(now.source.wire).has(part)) {
       span.cover(now.source.wire, most > 1 ? parts(now.source.wire).range(part) : BatchRange{part, part + 1});
-      Batches::read(stage, now.source, token, span);
+      Batches::read(now.source, token, span, raw);
     }
-    selection = begin_selection(now.group.shape, now.routing, token, bad);  // the ids arrive while the batches do
+    id = given_id(now.routing, token);  // looked at when the slot is free: nothing waits for it before
   }
 
   UCCLEP_FN RowParts parts(const WireShape& wire) const { return {wire.batches, batches_at_once}; }
@@ -286,11 +250,12 @@ struct LineSender {
       const uint32_t tokens = now.routing.tokens, token = item % tokens, part = item / tokens;
       const WireShape& wire = now.source.wire;
       const RowLines lines = RowLines::of(now.group.shape, wire);
+      const Selection selection = select(now.group.shape, id, bad);
       const Addresses rows = lines_of_token(op.with(now.group), lines, token, selection);
       if (!parts(wire).has(part)) {
         send_scales(stage, now.source, token, lines, rows, op.seq);
       } else {
-        rows.each([&](char* row) { span.send(wire, row + lines.batch(span.begin), op.seq); });
+        Batches::send(now.source, span, raw, lines, rows, op.seq);
       }
       item += job.warps();
       read();
@@ -357,20 +322,23 @@ UCCLEP_FN void send_metas(const Op& op, const LlDispatchArgs& args, const Job& j
   place_tokens(op, args, job, sets, ahead, bad, put);
 }
 
-// Warp verb: the scales of a span, a group of quantised elements a lane, from shared memory to every target.
+// Warp verb: the scales of a span, one a lane, to every target.
 template <uint32_t most>
-UCCLEP_FN void spread_quantised(const DispatchOutput& out, const LineSpan<true, most>& span, const char* smem,
-                                const Target& target) {
-  constexpr uint32_t groups = line_batch_quantised / quant_group;  // of a batch
-  static_assert(most * groups <= wave_size);
+UCCLEP_FN void spread_quantised(const DispatchOutput& out, const LineSpan<true, most>& span, const Target& target) {
+  constexpr uint32_t groups = QuantisedBatch::groups;  // of a batch
+  static_assert(most * groups + sizeof(uint32_t) - 1 <= wave_size);
   const bool floats = out.wire.batch_scale_bytes == groups * sizeof(float);  // else a byte each
-  const uint32_t last = floats ? span.last_scales / uint32_t{sizeof(float)} : span.last_scales;
-  const bool mine = lane_id() < (span.count - 1) * groups + last;
-  const char* from = smem + lane_id() / groups * span.scale_room;
-  const uint32_t group = lane_id() % groups, at = span.begin * groups + lane_id();
-  const uint32_t size = out.wire.scale_element_bytes;
+  const uint32_t first = span.begin * groups, come = (span.count - 1) * groups + span.last_tokens / quant_group;
+  // A row's last word may have bytes of no group: they are zero.
+  const uint32_t all = floats ? out.wire.scale_count : out.wire.scale_bytes();
+  const bool mine = lane_id() < (span.begin + span.count == out.wire.batches ? all - first : come);
+  const uint32_t at = first + lane_id(), size = out.wire.scale_element_bytes;
   uint32_t scale = 0;
-  if (mine) scale = floats ? reinterpret_cast<const uint32_t*>(from)[group] : static_cast<uint8_t>(from[group]);
+  UCCLEP_UNROLL
+  for (uint32_t i = 0; i < most; ++i) {
+    const uint32_t of_batch = span.batch[i].scale(lane_id() % groups);
+    if (lane_id() < come && lane_id() / groups == i) scale = of_batch;
+  }
   for (uint64_t left = ballot(target.active); left != 0; left &= left - 1) {
     const uint32_t lane = first_lane(left);
     const int64_t outer = broadcast(target.outer, lane), inner = broadcast(target.inner, lane);
@@ -385,17 +353,10 @@ UCCLEP_FN void spread_quantised(const DispatchOutput& out, const LineSpan<true, 
 
 // Warp verb: what came to every target.
 template <bool scaled, uint32_t most>
-UCCLEP_FN void write_span(const DispatchOutput& out, Stage& stage, const LineSpan<scaled, most>& span,
-                          const Target& target) {
+UCCLEP_FN void write_span(const DispatchOutput& out, const LineSpan<scaled, most>& span, const Target& target) {
   char* to = target.active ? out.tokens.at(target.outer, target.inner) : nullptr;
   Addresses{target.active, to}.each([&](char* row) { span.write(out.wire, row); });
-  if constexpr (scaled) {
-    char* scales = stage.slot(0);
-    span.write_scales(out.wire, scales);
-    sync_warp();
-    spread_quantised(out, span, scales, target);
-    sync_warp();  // the slot is free for the next span
-  }
+  if constexpr (scaled) spread_quantised(out, span, target);
 }
 
 // Warp verb: bytes [begin, begin + count) of a row's scales, from shared memory to every target. Elements have any
@@ -465,7 +426,7 @@ UCCLEP_FN bool receive_part(const Op& op, const LlDispatchArgs& args, Stage& sta
   const char* row = row_of(same);
   if (part < parts.count()) {
     if (!span.receive(same, source, here.output.wire, row + lines.batch(range.begin))) return false;
-    write_span(read_again(args).output, stage, span, target);
+    write_span(read_again(args).output, span, target);
   } else if (part == parts.count() && scales_apart(here.output.wire)) {
     const char* const scales = row + (lines.meta + lines.tokens) * line_bytes;
     if (!receive_scales(same, here.output, stage, source, scales, target)) return false;

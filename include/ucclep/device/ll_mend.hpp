@@ -40,7 +40,14 @@ UCCLEP_FN bool row_has_come(const Op& op, const WireShape& wire, const char* row
   const ll::RowLines lines = ll::RowLines::of(shape, wire);
   bool all = lines_have_come(op, row, MetaLayout::of(shape.top_k).body_bytes());
   for (uint32_t i = 0; i < wire.batches; ++i) {
-    all = all && lines_have_come(op, row + lines.batch(i), ll::BatchShape::of(wire, i).bytes());
+    const char* const batch = row + lines.batch(i);
+    const uint32_t tokens = wire.batch_tokens(i);
+    if (wire.batch_scale_bytes == 0) {
+      all = all && lines_have_come(op, batch, tokens);
+    } else {
+      all = all && lines_have_come(op, batch, QuantisedBatch::group_payload(tokens)) &&
+            lines_have_come(op, batch + QuantisedBatch::behind_groups, QuantisedBatch::behind_payload(tokens));
+    }
   }
   if (!ll::scales_apart(wire)) return all;
   return all && lines_have_come(op, row + (lines.meta + lines.tokens) * line_bytes, wire.scale_bytes());

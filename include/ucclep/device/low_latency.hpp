@@ -235,7 +235,7 @@ UCCLEP_FN bool receive_rows(const Op& op, const LlDispatchArgs& args, const Job&
 template <class Row>
 constexpr uint32_t sending_percent = 22;
 template <>
-inline constexpr uint32_t sending_percent<Quantise> = 28;
+inline constexpr uint32_t sending_percent<Quantise> = 40;
 
 // Verb of the blocks that count: the header for every peer. The last blocks begin: they get tokens last.
 template <class Wire>

@@ -7,44 +7,60 @@ namespace UCCLEP_SIMT_NAMESPACE {
 
 constexpr uint32_t quant_group = 128;  // elements that share a scale
 constexpr uint32_t quant_per_lane = 8;
-constexpr uint32_t quant_lanes = quant_group / quant_per_lane;  // of a group, side by side
 
 UCCLEP_FN uint32_t larger(uint32_t a, uint32_t b) {
   return a > b ? a : b;
 }
 
-// Warp verb: this lane's 8 elements, of which `element` is the first; a group is quant_lanes lanes. Lanes that are not
-// used only take part in the shuffles. The scale of group g goes to scales, element g of it.
-UCCLEP_FN uint64_t quantise(const RowSource& source, const vec16& x, bool used, uint32_t element, char* scales) {
-  const uint32_t words[4] = {x.x, x.y, x.z, x.w};
-  // The largest |x| has the largest bits without the sign; a NaN is larger than all and makes the whole group NaN.
+// What a lane makes of its elements, 8 a vector.
+template <uint32_t vectors>
+struct Quantised {
+  uint64_t packed[vectors];
+  uint32_t scale;  // of the group: the bits of a float, or the exponent
+
+  // Lane verb, for one lane of group g: to element g of a row's scales.
+  UCCLEP_FN void keep_scale(const RowSource& source, char* scales, uint32_t g) const {
+    if (source.scale_powers) {
+      scales[g] = static_cast<char>(scale);
+    } else {
+      reinterpret_cast<uint32_t*>(scales)[g] = scale;
+    }
+  }
+};
+
+// Warp verb: a group is the lanes side by side that hold it. Lanes without elements only take part in the shuffles.
+template <uint32_t vectors>
+UCCLEP_FN Quantised<vectors> quantise_group(const RowSource& source, const vec16 (&x)[vectors]) {
+  constexpr uint32_t lanes = quant_group / (quant_per_lane * vectors);
+  // The largest |x| has the largest bits without the sign; a NaN is larger than all and makes the whole group NaN. They
+  // are compared with those of the other half of the word below them, which decide nothing.
   uint32_t top = 0;
-  for (uint32_t w : words) top = larger(top, larger(w & 0x7fff, w >> 16 & 0x7fff));
-  for (uint32_t mask = quant_lanes / 2; mask > 0; mask /= 2) top = larger(top, shfl_xor(top, mask));
+  for (const vec16& v : x) {
+    const uint32_t words[4] = {v.x, v.y, v.z, v.w};
+    for (uint32_t w : words) top = larger(top, larger(w << 1, w << 17));
+  }
+  for (uint32_t mask = lanes / 2; mask > 0; mask /= 2) top = larger(top, shfl_xor(top, mask));
   const float floor = 1e-4f;
-  float a = from_bf16(static_cast<uint16_t>(top));
+  float a = from_bf16(static_cast<uint16_t>(top >> 17));
   if (a < floor) a = floor;
   const float fine = a / 448.0f;
   const uint8_t power = to_e8m0_up(fine);
   const float scale = source.round_scale ? from_e8m0(power) : fine;
   // A power of two has an exact inverse: to multiply by it is to divide by the scale.
   const float inverse = (source.round_scale ? 1.0f : 448.0f) / (source.round_scale ? scale : a);
-  uint64_t packed = 0;
+  Quantised<vectors> made{{}, source.scale_powers ? uint32_t{power} : float_bits(scale)};
   UCCLEP_UNROLL
-  for (uint32_t i = 0; i < quant_per_lane / 2; ++i) {
-    const float low = from_bf16(static_cast<uint16_t>(words[i]));
-    const float high = from_bf16(static_cast<uint16_t>(words[i] >> 16));
-    const uint32_t pair = to_e4m3_pair(low * inverse, high * inverse);
-    packed |= uint64_t{pair} << (16 * i);
-  }
-  if (used && element % quant_group == 0) {
-    if (source.scale_powers) {
-      scales[element / quant_group] = static_cast<char>(power);
-    } else {
-      reinterpret_cast<float*>(scales)[element / quant_group] = scale;
+  for (uint32_t v = 0; v < vectors; ++v) {
+    const uint32_t words[4] = {x[v].x, x[v].y, x[v].z, x[v].w};
+    UCCLEP_UNROLL
+    for (uint32_t i = 0; i < quant_per_lane / 2; ++i) {
+      const float low = from_bf16(static_cast<uint16_t>(words[i]));
+      const float high = from_bf16(static_cast<uint16_t>(words[i] >> 16));
+      const uint32_t pair = to_e4m3_pair(low * inverse, high * inverse);
+      made.packed[v] |= uint64_t{pair} << (16 * i);
     }
   }
-  return packed;
+  return made;
 }
 
 // Quantises and sends a row in BULK form. A piece is quantised where it lies: element i is read from bytes 2i, 2i + 1
@@ -79,11 +95,12 @@ struct QuantiseRow {
     for (uint32_t e = 0; e < count; e += wave_size * quant_per_lane) {
       const uint32_t at = e + lane_id() * quant_per_lane;
       const bool used = at < count;
-      vec16 x{};
-      if (used) x = load16(piece + 2 * at);
+      vec16 x[1] = {};
+      if (used) x[0] = load16(piece + 2 * at);
       sync_warp();  // all have read what is now written over
-      const uint64_t packed = quantise(source, x, used, first + at, scales);
-      if (used) *reinterpret_cast<uint64_t*>(piece + at) = packed;
+      const Quantised<1> made = quantise_group(source, x);
+      if (used) *reinterpret_cast<uint64_t*>(piece + at) = made.packed[0];
+      if (used && (first + at) % quant_group == 0) made.keep_scale(source, scales, (first + at) / quant_group);
       sync_warp();
     }
   }

@@ -12,11 +12,16 @@ struct WireShape {
   uint32_t scale_count;          // elements of scales per row
   uint32_t scale_element_bytes;  // 1, 2, 4 or 8
   uint32_t row_bytes;            // tokens and padded scales
-  // In LINE form a batch carries batch_bytes of the tokens and, behind them, batch_scale_bytes of the scales, the last
-  // batch what is left of both. batch_scale_bytes 0: scales have lines of their own.
+  // In LINE form a batch carries batch_bytes of the tokens and the batch_scale_bytes of their scales, the last batch
+  // what is left of both. batch_scale_bytes 0: scales have lines of their own.
   uint32_t batch_bytes, batch_scale_bytes;
   uint32_t batches;
 
+  // Bytes of tokens in a batch.
+  UCCLEP_HD constexpr uint32_t batch_tokens(uint32_t index) const {
+    const uint32_t left = token_bytes - index * batch_bytes;
+    return left < batch_bytes ? left : batch_bytes;
+  }
   UCCLEP_HD constexpr uint32_t scale_bytes() const { return scale_count * scale_element_bytes; }
   static constexpr WireShape of(uint32_t token_bytes, uint32_t scale_count, uint32_t scale_element_bytes) {
     const auto scales = static_cast<uint32_t>(round_up(uint64_t{scale_count} * scale_element_bytes, 16));

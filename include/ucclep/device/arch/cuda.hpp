@@ -387,7 +387,8 @@ UCCLEP_FN float widen_fp16(uint16_t value) {
 UCCLEP_FN uint32_t to_e4m3_pair(float low, float high) {
   uint16_t both;
   asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(both) : "f"(high), "f"(low));
-  return both | (__float_as_uint(low) >> 24 & 0x80u) | (__float_as_uint(high) >> 16 & 0x8000u);
+  const uint32_t high_bytes = __byte_perm(__float_as_uint(low), __float_as_uint(high), 0x0073);
+  return both | (high_bytes & 0x8080u);
 }
 
 // ---- Time.
