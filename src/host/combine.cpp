@@ -104,7 +104,7 @@ void check_weight_rows(const ucclEpHandle& handle, const ucclEpCombineInputs_t& 
 }
 
 struct CombineKernels {
-  OperationKernels ll, ll_lines, ll_lines_of_living, ll_network, ht, ht_network, ht_rings;
+  OperationKernels ll, ll_lines, ll_few, ll_lines_of_living, ll_network, ht, ht_network, ht_rings;
 };
 
 const CombineKernels& kernels_of(ucclEpDataType_t dtype) {
@@ -112,6 +112,7 @@ const CombineKernels& kernels_of(ucclEpDataType_t dtype) {
   static constexpr CombineKernels bf16{
       {ll_combine_bf16, ll_send_combine_bf16, ll_complete_combine_bf16},
       {ll_combine_bf16_lines, ll_send_combine_bf16, ll_complete_combine_bf16},
+      {ll_combine_bf16_few, ll_send_combine_bf16, ll_complete_combine_bf16},
       {ll_combine_bf16_lines_of_living, ll_send_combine_bf16, ll_complete_combine_bf16},
       {ll_combine_bf16_network, ll_send_combine_bf16_network, ll_complete_combine_bf16_network},
       {ht_combine_bf16, ht_send_combine_bf16, ht_complete_combine_bf16},
@@ -119,6 +120,7 @@ const CombineKernels& kernels_of(ucclEpDataType_t dtype) {
       {ht_combine_bf16_rings, ht_send_combine_bf16_rings, ht_complete_combine_bf16_rings}},
       fp16{{ll_combine_fp16, ll_send_combine_fp16, ll_complete_combine_fp16},
            {ll_combine_fp16_lines, ll_send_combine_fp16, ll_complete_combine_fp16},
+           {ll_combine_fp16_few, ll_send_combine_fp16, ll_complete_combine_fp16},
            {ll_combine_fp16_lines_of_living, ll_send_combine_fp16, ll_complete_combine_fp16},
            {ll_combine_fp16_network, ll_send_combine_fp16_network, ll_complete_combine_fp16_network},
            {ht_combine_fp16, ht_send_combine_fp16, ht_complete_combine_fp16},
@@ -126,6 +128,7 @@ const CombineKernels& kernels_of(ucclEpDataType_t dtype) {
            {ht_combine_fp16_rings, ht_send_combine_fp16_rings, ht_complete_combine_fp16_rings}},
       fp32{{ll_combine_fp32, ll_send_combine_fp32, ll_complete_combine_fp32},
            {ll_combine_fp32_lines, ll_send_combine_fp32, ll_complete_combine_fp32},
+           {ll_combine_fp32_few, ll_send_combine_fp32, ll_complete_combine_fp32},
            {ll_combine_fp32_lines_of_living, ll_send_combine_fp32, ll_complete_combine_fp32},
            {ll_combine_fp32_network, ll_send_combine_fp32_network, ll_complete_combine_fp32_network},
            {ht_combine_fp32, ht_send_combine_fp32, ht_complete_combine_fp32},
@@ -156,7 +159,7 @@ struct CombineCall {
   }
 };
 
-const OperationKernels& kernels_of(const CombineCall& call, ucclEpDataType_t dtype) {
+const OperationKernels& kernels_of(const CombineCall& call, ucclEpDataType_t dtype, bool few) {
   const CombineKernels& kernels = kernels_of(dtype);
   const bool networked = call.handle.group->shape().networked != 0;
   if (!call.handle.low_latency()) {
@@ -164,7 +167,8 @@ const OperationKernels& kernels_of(const CombineCall& call, ucclEpDataType_t dty
   }
   if (networked) return kernels.ll_network;
   if (!call.in_lines()) return kernels.ll;
-  return call.handle.group->shape().masked != 0 ? kernels.ll_lines_of_living : kernels.ll_lines;
+  if (call.handle.group->shape().masked != 0) return kernels.ll_lines_of_living;
+  return few ? kernels.ll_few : kernels.ll_lines;
 }
 
 // HT FLAT: peers may read their rows from the input themselves, but for weights of the backward pass. A half lends
@@ -176,8 +180,8 @@ Offer offer_of(const CombineCall& call, const TensorView& tokens, const CombineA
 
 template <class Args>
 void launch_call(const CombineCall& call, ucclEpDataType_t dtype, const LaunchShape& shape, const Args& args,
-                 ucclEpStream_t stream) {
-  launch_operation(call.handle, Kind::combine, call.course(), kernels_of(call, dtype), shape, args, stream);
+                 ucclEpStream_t stream, bool few = false) {
+  launch_operation(call.handle, Kind::combine, call.course(), kernels_of(call, dtype, few), shape, args, stream);
 }
 
 void check_opened(const CombineCall& call) {
@@ -279,10 +283,12 @@ void combine(const CombineCall& call, ucclEpStream_t stream) {
   const size_t tables = handle.low_latency() ? 0 : lease_table_bytes(group.shape().ranks);
   const LaunchPlan plan =
       plan_rows(group.comm->traits, call.config.num_sms > 0 ? call.config.num_sms : group.config.num_sms, tables,
-                call.in_lines() ? Moves::in_lines(group.shape(), args.output_rows) : Moves{});
+                call.in_lines() ? Moves::lines : Moves::bulk);
   args.piece_bytes = plan.piece_bytes;
   if (handle.low_latency()) {
-    launch_call(call, rows.dtype(), plan.shape, args, stream);
+    const uint32_t wave = group.comm->traits.wave;
+    const bool few = ll_rows_are_few(args, plan.shape.grid, plan.shape.block / wave, wave);
+    launch_call(call, rows.dtype(), plan.shape, args, stream, few);
   } else {
     launch_call(call, rows.dtype(), plan.shape, HtCombineArgs{args, offer_of(call, rows, args)}, stream);
   }

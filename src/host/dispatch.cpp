@@ -16,7 +16,7 @@ LaunchPlan plan_of(const DispatchCall& call) {
   const size_t tables =
       call.handle.low_latency() ? BlockTableLayout::of(call.shape()).bytes : lease_table_bytes(call.shape().ranks);
   return plan_rows(group.comm->traits, call.config.num_sms > 0 ? call.config.num_sms : group.config.num_sms, tables,
-                   call.in_lines() ? Moves::in_lines(call.shape(), call.num_tokens) : Moves{});
+                   call.in_lines() ? Moves::lines : Moves::bulk);
 }
 
 const OperationKernels& kernels_of(const DispatchCall& call) {

@@ -28,22 +28,14 @@ unsigned threads(const DeviceTraits& traits) {
   return traits.wave * (traits.kind == UCCLEP_DEVICE_HOST ? std::min(host_warps, most) : most);
 }
 
-// Warps of a block that all go through their steps at once take each other's turns. Where few lines come, fewer do:
-// some for each batch, as part of the blocks sends, and never less than hide a latency.
-unsigned warps_for(const Moves& moves, unsigned blocks) {
-  constexpr unsigned least = 8;
-  if (!moves.lines) return ~0u;
-  return std::max(least, static_cast<unsigned>(ceil_div(3 * moves.batches, 2 * uint64_t{blocks})));
-}
-
 }  // namespace
 
-LaunchPlan plan_rows(const DeviceTraits& traits, int num_sms, size_t tables, const Moves& moves) {
-  const unsigned most = std::min(threads(traits) / traits.wave, warps_for(moves, blocks(traits, num_sms)));
+LaunchPlan plan_rows(const DeviceTraits& traits, int num_sms, size_t tables, Moves moves) {
+  const unsigned most = threads(traits) / traits.wave;
   const size_t space = traits.shared_bytes > tables ? traits.shared_bytes - tables : 0;
   constexpr uint32_t unit = StageShape::piece_unit;
   LaunchPlan plan;
-  plan.piece_bytes = moves.lines                         ? line_batch_bytes
+  plan.piece_bytes = moves == Moves::lines               ? line_batch_bytes
                      : traits.kind == UCCLEP_DEVICE_HOST ? host_piece_bytes
                                                          : gpu_piece_bytes;
   const auto fit = [&] { return static_cast<unsigned>(space / StageShape::bytes_per_warp(plan.piece_bytes)); };

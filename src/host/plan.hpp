@@ -11,20 +11,11 @@ struct LaunchPlan {
   uint32_t piece_bytes;
 };
 
-// How rows move through a block: in bulk through its shared memory, or as lines through registers, a batch at a time.
-struct Moves {
-  bool lines = false;
-  uint64_t batches = 0;  // lines: those that come
-
-  // LL: rows of so many tokens of every rank. How many peers have is not known: about as many as this rank.
-  static Moves in_lines(const GroupShape& shape, uint64_t tokens) {
-    return {true, shape.ranks * tokens * ceil_div(shape.token_bytes, line_batch_bytes)};
-  }
-};
-
 // num_sms: 0 = all that this rank has. All blocks are resident at once, one per SM.
+// How rows move through a block: in bulk through its shared memory, or as lines through registers, a batch at a time.
+enum class Moves { bulk, lines };
 // Kernels that move rows. tables: bytes of shared memory that a block needs besides its stages.
-LaunchPlan plan_rows(const DeviceTraits& traits, int num_sms, size_t tables = 0, const Moves& moves = {});
+LaunchPlan plan_rows(const DeviceTraits& traits, int num_sms, size_t tables = 0, Moves moves = Moves::bulk);
 
 // Kernels that count, and nothing else.
 LaunchShape plan_counting(const DeviceTraits& traits, int num_sms);

@@ -2,6 +2,8 @@
 // Dispatch and combine in every layout: with regular routing as the peers test it, and with random routing.
 #include <catch2/catch.hpp>
 
+#include <algorithm>
+
 #include "conformance/exchange.hpp"
 #include "support/test_env.hpp"
 
@@ -223,6 +225,30 @@ TEST_CASE("LL rows that are found by headers", "[process][reduced]") {
     Scenario scenario{.layout = layout, .ranks = 3, .experts = 6, .top_k = 2, .max_tokens = 7, .hidden = 16};
     scenario.tokens = {7, 5, 6};
     run(scenario);
+  }
+}
+
+// A rank with so few tokens combines batch by batch (ll_combine_few.hpp), and its peers, which have more, as ever; rows
+// have more copies on a rank than a warp reads at once, and two batches, the last not full. There are so few that the
+// host device has all of them as lines.
+TEST_CASE("LL combine of few rows, and of more from peers", "[process][reduced]") {
+  struct Size {
+    int64_t hidden;
+    std::vector<int64_t> tokens;
+  };
+  for (const ucclEpDataType_t dtype : {ucclEpBfloat16, ucclEpFloat16, ucclEpFloat32}) {
+    for (const Size& size : {Size{8, {4, 3}}, Size{8, {1, 6}}, Size{8, {0, 2}}, Size{520, {2, 1}}}) {
+      run({.layout = Layout::ll_expert_major,
+           .ranks = 2,
+           .experts = 20,
+           .top_k = 10,
+           .max_tokens = static_cast<int>(*std::ranges::max_element(size.tokens)),
+           .tokens = size.tokens,
+           .hidden = size.hidden,
+           .dtype = dtype,
+           .combine_dtype = dtype,
+           .biases = 2});
+    }
   }
 }
 

@@ -43,6 +43,19 @@ UCCLEP_FN void send_weights(const Op& op, const HandleMemory& memory, const Comb
   }
 }
 
+// Warp verb: copies of a row become terms. Lane i has copy i, if it is one.
+UCCLEP_FN void keep_terms(const CombineArgs& args, const RecvEntry& entry, bool is_one, Terms& terms) {
+  const bool present = is_one && entry.row < args.capacity;
+  const uint64_t mask = ballot(present);
+  if (present) {
+    const uint32_t at = count_lanes(mask & ((uint64_t{1} << lane_id()) - 1));
+    terms.rows[at] = args.tokens.at(args.zones == Zones::slabs ? entry.expert : 0, entry.row);
+    terms.weights[at] = args.weighted ? entry.weight : 1.0f;
+  }
+  terms.count = count_lanes(mask);
+  sync_warp();
+}
+
 // Warp verb: the copies of one received row, experts ascending. False: the home's weights did not come.
 template <class Wire>
 UCCLEP_FN bool gather_copies(const Op& op, const HandleMemory& memory, const CombineArgs& args, uint32_t home,
@@ -62,15 +75,7 @@ UCCLEP_FN bool gather_copies(const Op& op, const HandleMemory& memory, const Com
   if (i >= count) entry = RecvEntry{};
   const uint64_t pair = shfl(late, entry.k / 2);
   if (args.late_weights) entry.weight = float_of(static_cast<uint32_t>(entry.k % 2 ? pair >> 32 : pair));
-  const bool present = i < count && entry.row < args.capacity;
-  const uint64_t mask = ballot(present);
-  if (present) {
-    const uint32_t at = count_lanes(mask & ((uint64_t{1} << i) - 1));
-    terms.rows[at] = args.tokens.at(args.zones == Zones::slabs ? entry.expert : 0, entry.row);
-    terms.weights[at] = args.weighted ? entry.weight : 1.0f;
-  }
-  terms.count = count_lanes(mask);
-  sync_warp();
+  keep_terms(args, entry, i < count, terms);
   return true;
 }
 
@@ -94,7 +99,7 @@ UCCLEP_FN bool send_line_part(const Op& op, const HandleMemory& memory, const Co
   }
   Terms terms = Terms::in(stage.scratch());
   if (!gather_copies<ll::ByWindows>(op, memory, args, home.rank, home.place, terms)) return false;
-  sum_batches<Element>(CopyTerms<Forms>{terms, args.row_bytes}, range,
+  sum_batches<Element>(CopyTerms<TermGroup<Forms>>{terms, args.row_bytes}, range,
                        [&](uint32_t index, const BatchSum<Element>& sum) { send(index, sum.rounded()); });
   sync_warp();  // the scratch is free for the next part
   return true;
@@ -122,10 +127,11 @@ UCCLEP_FN bool send_bulk_part(const Op& op, const HandleMemory& memory, const Co
     bulk_wait_read();
     const uint32_t from = first / line_batch_bytes;
     const BatchRange range{from, from + line_batches(bytes)};
-    sum_batches<Element>(
-        CopyTerms<ll::AnyForm>{terms, args.row_bytes}, range, [&](uint32_t index, const BatchSum<Element>& sum) {
-          sum.rounded().write(stage.slot(0) + (index - from) * line_batch_bytes, batch_length(args.row_bytes, index));
-        });
+    sum_batches<Element>(CopyTerms<TermGroup<ll::AnyForm>>{terms, args.row_bytes}, range,
+                         [&](uint32_t index, const BatchSum<Element>& sum) {
+                           sum.rounded().write(stage.slot(0) + (index - from) * line_batch_bytes,
+                                               batch_length(args.row_bytes, index));
+                         });
     smem_to_bulk();
     send(stage.slot(0), 0, bytes);
   }
@@ -141,7 +147,7 @@ template <class Element, class Forms>
 UCCLEP_FN bool send_ll_rows(const Op& op, const HandleMemory& memory, const CombineArgs& args, const ll::Job& job,
                             Stage& stage) {
   Parked item = job.warp();
-  const RankWords rows_from = RankWords::of(op, memory.rows_from());
+  const RankWords rows_from = RankWords::of(op.ranks(), memory.rows_from());
   const RowParts row_parts = RowParts::of(line_batches(args.row_bytes), uniform(rows_from.total(op.ranks())),
                                           job.warps(), most_batches<Forms>);
   for (Parked i = 1; i <= op.ranks(); i += 1) {
@@ -261,14 +267,13 @@ UCCLEP_FN void announce_weights(const CombineArgs& args) {
 // The whole operation, or its first half.
 template <class Element, class Forms, Part part = Part::whole>
 UCCLEP_FN void combine_ll(const CombineArgs& args) {
-  constexpr uint32_t sending_percent = 70;  // senders read and sum several rows for one that they send
   Opening opening = Opening::of(args.group, Kind::combine);
   Stage stage(args.piece_bytes, Forms::bulk);
   const Op op = next_operation(args.group, Kind::combine, Operation::combine, opening);
   if (has_masks<typename Forms::Wire>(args.group) && !begins(args.group, Kind::combine, op.seq)) return;
   if constexpr (part == Part::first) opening.last = last_read(op, opening.last);
   const HandleMemory memory{args.handle, args.group.shape};
-  const ll::Jobs jobs = part == Part::first ? ll::Jobs::of_one() : ll::Jobs::of(sending_percent, false);
+  const ll::Jobs jobs = part == Part::first ? ll::Jobs::of_one() : ll::Jobs::of(ll_combine_sends, false);
   CombinePath<typename Forms::Wire> path(stage);
   const bool sends = jobs.send.mine() && args.group.again == 0;  // the second run sends no rows again
   const auto send = [&] { return !sends || path.template send<Element, Forms>(op, memory, args, jobs.send); };

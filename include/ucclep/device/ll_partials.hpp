@@ -26,8 +26,8 @@ struct RankWords {
   uint32_t mine;
   bool spread;
 
-  static UCCLEP_FN RankWords of(const Op& op, const uint32_t* words) {
-    return {words, lane_id() < op.ranks() ? words[lane_id()] : 0, op.ranks() <= wave_size};
+  static UCCLEP_FN RankWords of(uint32_t ranks, const uint32_t* words) {
+    return {words, lane_id() < ranks ? words[lane_id()] : 0, ranks <= wave_size};
   }
   // Warp verb: the sum over all ranks.
   UCCLEP_FN uint32_t total(uint32_t ranks) const {
@@ -35,6 +35,14 @@ struct RankWords {
     uint32_t sum = 0;
     for (uint32_t rank = 0; rank < ranks; ++rank) sum += words[rank];
     return sum;
+  }
+  // Warp verb: the largest of all.
+  UCCLEP_FN uint32_t most(uint32_t ranks) const {
+    if (spread) return reduce_max(mine);
+    uint32_t largest = 0;
+    UCCLEP_KEEP_LOOP
+    for (uint32_t rank = 0; rank < ranks; ++rank) largest = words[rank] < largest ? largest : words[rank];
+    return largest;
   }
   // Warp verb: of a rank of the lane's own.
   UCCLEP_FN uint32_t at(uint32_t rank) const {
@@ -63,22 +71,29 @@ struct Partials {
   }
 };
 
+// Warp verb: how many of those in the mask are from lower ranks.
+UCCLEP_FN uint32_t order_of(const Selection& selection, uint64_t mask) {
+  uint32_t order = 0;
+  UCCLEP_KEEP_LOOP
+  for (uint64_t left = mask; left != 0; left &= left - 1) {
+    if (broadcast(selection.rank, first_lane(left)) < selection.rank) ++order;
+  }
+  return order;
+}
+
 // Warp verb: where they are; the BULK ones are waited for as far as `part`.
 template <class Forms>
 UCCLEP_FN bool gather_partials(const Op& op, const HandleMemory& memory, const CombineArgs& args, Stage& stage,
                                uint32_t token, uint32_t part, Partials& partials) {
   const WindowLayout& window = op.group.layout;
-  const RankWords rows_to = RankWords::of(op, memory.rows_to());
+  const RankWords rows_to = RankWords::of(op.ranks(), memory.rows_to());
   const Selection selection = selection_of(memory, token);
   const bool sends = selection.sends() && !is_masked<typename Forms::Wire>(op.group, selection.rank);
   const uint32_t rows = rows_to.at(selection.rank);
   const Terms terms = Terms::in(stage.scratch());
   partials = {terms.rows, reinterpret_cast<uint32_t*>(terms.weights), 0, 0};  // partials have no weights
   const uint64_t mask = ballot(sends);
-  uint32_t order = 0;
-  for (uint64_t left = mask; left != 0; left &= left - 1) {
-    if (broadcast(selection.rank, first_lane(left)) < selection.rank) ++order;
-  }
+  const uint32_t order = order_of(selection, mask);
   bool ok = true, line = false;
   if (sends) {
     const uint32_t rank = selection.rank;
@@ -103,9 +118,9 @@ UCCLEP_FN bool gather_partials(const Op& op, const HandleMemory& memory, const C
 }
 
 // They, as terms of the result.
-template <class Forms>
+template <class Forms, class TermsTogether = TermGroup<Forms>>
 struct PartialTerms {
-  using Group = TermGroup<Forms>;
+  using Group = TermsTogether;
   static constexpr bool weighted = false;
   const Op& op;
   const Partials& partials;
@@ -128,21 +143,23 @@ struct PartialTerms {
   }
   // What is late is looked at again. Who is named when the time is up: the first that was late.
   UCCLEP_FN bool wait(Group& group, uint32_t index, uint32_t first) const {
-    const uint32_t bytes = batch_length(row_bytes, index);
     uint32_t late = first;
-    const auto all_here = [&] {
-      bool all = true;
-      UCCLEP_UNROLL
-      for (uint32_t i = 0; i < Group::most; ++i) {
-        if (first + i >= partials.count) break;
-        if (!in_lines(first + i) || group.term[i].arrived(bytes, op.seq)) continue;
-        group.term[i].peek(partials.lines(first + i, index), bytes);
-        if (all) late = first + i;
-        all = false;
-      }
-      return all;
-    };
-    return all_here() || wait_peer_warp(op, Phase::rows, partials.ranks[late], all_here);
+    const auto here = [&] { return all_here(group, index, first, late); };
+    return here() || wait_peer_warp(op, Phase::rows, partials.ranks[late], here);
+  }
+  // One look. late: the first that was.
+  UCCLEP_FN bool all_here(Group& group, uint32_t index, uint32_t first, uint32_t& late) const {
+    const uint32_t bytes = batch_length(row_bytes, index);
+    bool all = true;
+    UCCLEP_UNROLL
+    for (uint32_t i = 0; i < Group::most; ++i) {
+      if (first + i >= partials.count) break;
+      if (!in_lines(first + i) || group.term[i].arrived(bytes, op.seq)) continue;
+      group.term[i].peek(partials.lines(first + i, index), bytes);
+      if (all) late = first + i;
+      all = false;
+    }
+    return all;
   }
 };
 
@@ -156,6 +173,15 @@ UCCLEP_FN void add_bias_batch(BatchSum<Element>& sum, const View& bias, uint32_t
   sum.add(batch, 1.0f, false);
 }
 
+// Warp verb: one batch of the result of one token.
+template <class Element>
+UCCLEP_FN void write_sum(const CombineArgs& args, uint32_t token, uint32_t index, BatchSum<Element>& sum) {
+  const uint32_t bytes = batch_length(args.row_bytes, index);
+  add_bias_batch(sum, args.bias, token, index, bytes);
+  add_bias_batch(sum, args.bias2, token, index, bytes);
+  sum.rounded().write(args.output.at(0, token) + index * line_batch_bytes, bytes);
+}
+
 // Warp verb: one part of the result of one token.
 template <class Element, class Forms>
 UCCLEP_FN bool reduce_part(const Op& op, const HandleMemory& memory, const CombineArgs& args, Stage& stage,
@@ -163,12 +189,7 @@ UCCLEP_FN bool reduce_part(const Op& op, const HandleMemory& memory, const Combi
   Partials partials;
   const uint32_t bulk_part = range.begin * line_batch_bytes / ll_part_bytes;
   if (!gather_partials<Forms>(op, memory, args, stage, token, bulk_part, partials)) return false;
-  const auto write = [&](uint32_t index, BatchSum<Element>& sum) {
-    const uint32_t bytes = batch_length(args.row_bytes, index);
-    add_bias_batch(sum, args.bias, token, index, bytes);
-    add_bias_batch(sum, args.bias2, token, index, bytes);
-    sum.rounded().write(args.output.at(0, token) + index * line_batch_bytes, bytes);
-  };
+  const auto write = [&](uint32_t index, BatchSum<Element>& sum) { write_sum(args, token, index, sum); };
   if (!sum_batches<Element>(PartialTerms<Forms>{op, partials, args.row_bytes}, range, write)) return false;
   sync_warp();  // the scratch is free for the next part
   return true;

@@ -53,11 +53,13 @@ struct BatchSum {
 };
 
 // Terms of a batch that are on their way to a warp together, as many as its registers hold.
-template <class Forms>
-struct TermGroup {
-  static constexpr uint32_t most = Forms::bulk ? 1 : 2;
+template <uint32_t terms>
+struct GroupOf {
+  static constexpr uint32_t most = terms;
   LineBatch term[most];
 };
+template <class Forms>
+using TermGroup = GroupOf<Forms::bulk ? 1 : 2>;
 
 // Warp verb: the sum of each batch of the range, to put(index, sum). While some terms are added the next ones come.
 // terms: look(group, index, first) begins to read terms first, first + 1, .. of batch index, wait(group, index, first)
@@ -90,10 +92,30 @@ UCCLEP_FN bool sum_batches(const TermsOfRow& terms, const BatchRange& range, Put
   return true;
 }
 
+// Warp verb: the sum of one batch, while no other comes: by fewer instructions. may(): asked when terms are on their
+// way, before any is waited for; false: the end.
+template <class Element, class TermsOfRow, class May, class Put>
+UCCLEP_FN bool sum_batch(const TermsOfRow& terms, uint32_t index, May&& may, Put&& put) {
+  using Group = typename TermsOfRow::Group;
+  Group group;
+  BatchSum<Element> sum;
+  for (uint32_t first = 0; first == 0 || first < terms.count(); first += Group::most) {
+    terms.look(group, index, first);
+    if (!may() || !terms.wait(group, index, first)) return false;
+    UCCLEP_UNROLL
+    for (uint32_t i = 0; i < Group::most; ++i) {
+      if (first + i >= terms.count()) break;
+      sum.add(group.term[i], terms.weight(first + i), TermsOfRow::weighted);
+    }
+  }
+  put(index, sum);
+  return true;
+}
+
 // The copies of one row on this rank, as terms of its partial row.
-template <class Forms>
+template <class TermsTogether>
 struct CopyTerms {
-  using Group = TermGroup<Forms>;
+  using Group = TermsTogether;
   static constexpr bool weighted = true;
   const Terms& terms;
   uint32_t row_bytes;

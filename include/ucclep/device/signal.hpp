@@ -5,8 +5,8 @@
 // clang-format off
 // | who releases                       | who acquires                  | what is ordered                         |
 // |------------------------------------|-------------------------------|-----------------------------------------|
-// | slots_free of the reader's next    | slots_free: load_acquire      | the reader's last read of a slot before |
-// |   operation: publish of consumed   |   (system)                    |   the writer's next write into it       |
+// | slots_free of the reader's next    | slots_free, and of a warp:    | the reader's last read of a slot before |
+// |   operation: publish of consumed   |   load_acquire (system)       |   the writer's next write into it       |
 // |   (system), after the end of the   |                               |                                         |
 // |   launch that read it              |                               |                                         |
 // | end_lending: publish of consumed   | end_lending of the lender:    | the last access to a lent tensor before |
@@ -21,6 +21,12 @@
 
 namespace UCCLEP_SIMT_NAMESPACE {
 
+// Peers in an order of this rank's own, so that not everybody talks to the same rank at once.
+UCCLEP_FN uint32_t rotated(const ucclEpDeviceGroup& group, uint32_t i) {
+  const uint32_t ranks = group.shape.ranks, rank = static_cast<uint32_t>(group.rank) + i;
+  return rank < ranks ? rank : rank - ranks;
+}
+
 struct Op {
   const ucclEpDeviceGroup& group;
   Kind kind;
@@ -33,11 +39,7 @@ struct Op {
   UCCLEP_FN char* window(uint32_t rank) const { return group.windows[rank]; }
   UCCLEP_FN char* mine() const { return group.windows[group.rank]; }
   UCCLEP_FN bool has_window(uint32_t rank) const { return group.windows[rank] != nullptr; }  // else: by the network
-  // Peers in an order of this rank's own, so that not everybody talks to the same rank at once.
-  UCCLEP_FN uint32_t rotated(uint32_t i) const {
-    const uint32_t rank = me() + i;
-    return rank < ranks() ? rank : rank - ranks();
-  }
+  UCCLEP_FN uint32_t rotated(uint32_t i) const { return ucclep::rotated(group, i); }
   // The same operation with arguments from read_again.
   UCCLEP_FN Op with(const ucclEpDeviceGroup& same) const { return {same, kind, name, seq, slot}; }
 };
@@ -170,9 +172,12 @@ UCCLEP_FN bool sync_grid(const Op& op, const uint32_t* abort_word) {
   return false;
 }
 
+// mine: this rank's window.
+UCCLEP_FN const uint64_t* consumed_in(const char* mine, const ucclEpDeviceGroup& group, Kind kind, uint32_t peer) {
+  return reinterpret_cast<const uint64_t*>(mine + group.layout.consumed_word(group.shape, kind, peer));
+}
 UCCLEP_FN const uint64_t* consumed_by(const ucclEpDeviceGroup& group, Kind kind, uint32_t peer) {
-  return reinterpret_cast<const uint64_t*>(group.windows[group.rank] +
-                                           group.layout.consumed_word(group.shape, kind, peer));
+  return consumed_in(group.windows[group.rank], group, kind, peer);
 }
 
 // What every block asks for first, all at once: one latency of the memory, not three. Words never go back, so what was
@@ -192,6 +197,12 @@ struct Opening {
   }
 };
 
+// The same for a warp that asks about its slots later (slots_free_of_warp): nothing here waits for another load.
+UCCLEP_FN Opening opening_of_warp(const ucclEpDeviceGroup& group, Kind kind) {
+  return {load_relaxed<Scope::gpu>(&group.state->seq[static_cast<uint32_t>(kind)]), 0,
+          load_relaxed<Scope::system>(group.abort_word)};
+}
+
 // Verb of one thread of a block.
 UCCLEP_FN void mark(const Op& op, Mark what) {
   TraceEntry* const entries = op.group.trace;
@@ -203,18 +214,29 @@ UCCLEP_FN Op next_operation(const ucclEpDeviceGroup& group, Kind kind, Operation
   return {group, kind, name, seq, group.shape.slot_of(seq)};
 }
 
-UCCLEP_COLD_FN void publish_to_windows(char* const* windows, uint32_t ranks, uint64_t word, uint64_t value) {
-  for (uint32_t p = thread_id(); p < ranks; p += block_size()) {
+// Threads that share out peers by number.
+struct ThreadShare {
+  uint32_t first, step;
+};
+
+UCCLEP_COLD_FN void publish_to_windows(char* const* windows, uint32_t ranks, uint64_t word, uint64_t value,
+                                       ThreadShare share) {
+  for (uint32_t p = share.first; p < ranks; p += share.step) {
     char* const window = windows[p];
     if (window != nullptr) publish(reinterpret_cast<uint64_t*>(window + word), value);
   }
 }
 
-// Verb of a block's threads: tells every peer whose window is mapped here that this rank has finished reading operation
+// Verb of those threads: tells every peer whose window is mapped here that this rank has finished reading operation
 // `seq` of the kind.
-UCCLEP_FN void tell_consumed(const Op& op, uint64_t seq) {
+UCCLEP_FN void tell_consumed(const Op& op, uint64_t seq, ThreadShare share) {
   const ucclEpDeviceGroup& group = op.group;
-  publish_to_windows(group.windows, group.shape.ranks, group.layout.consumed_word(group.shape, op.kind, op.me()), seq);
+  publish_to_windows(group.windows, group.shape.ranks, group.layout.consumed_word(group.shape, op.kind, op.me()), seq,
+                     share);
+}
+// Verb of a block's threads.
+UCCLEP_FN void tell_consumed(const Op& op, uint64_t seq) {
+  tell_consumed(op, seq, {thread_id(), block_size()});
 }
 
 // The block that tells peers what was consumed: one that LL operations have receive, so with time to spare.
@@ -236,6 +258,12 @@ struct ConsumedOfLiving : ConsumedWord {
   static constexpr bool masks = true;
 };
 
+// What a peer must have consumed before this operation writes to its slot. 0: nothing, the slot is new.
+UCCLEP_FN uint64_t consumed_needed(const Op& op) {
+  const GroupShape& shape = read_again(op.group).shape;
+  return op.seq > shape.in_flight ? op.seq - shape.in_flight : 0;
+}
+
 // Block verb, before anything is sent: tells the peers that the operation before was read, and waits until every peer
 // has finished with the slot that this operation is going to use (P1). A peer cannot be two operations ahead of what it
 // was told, as it has needed this rank's rows of the one between: so nobody waits for what is told only now. What a
@@ -247,8 +275,7 @@ UCCLEP_FN bool slots_free(const Op& op, const Opening& opening, Consumed consume
   const bool marks = block_id() == 0 && thread_id() == 0;
   if (marks) mark(op, Mark::begin);
   if (tells_consumed() && opening.abort == 0 && opening.last != 0) tell_consumed(op, opening.last);
-  const GroupShape& shape = read_again(op.group).shape;
-  const uint64_t needed = op.seq > shape.in_flight ? op.seq - shape.in_flight : 0;
+  const uint64_t needed = consumed_needed(op);
   bool ok = opening.abort == 0;
   bool waits = needed != 0;
   if constexpr (Consumed::masks) {
@@ -265,6 +292,21 @@ UCCLEP_FN bool slots_free(const Op& op, const Opening& opening, Consumed consume
   }
   ok = every_thread(ok);
   if (marks) mark(op, Mark::slots_free);
+  return ok;
+}
+
+// Warp verb: the same for a warp alone, in a group without masks, which has read where its window is. Who tells is for
+// the caller to say.
+UCCLEP_FN bool slots_free_of_warp(const Op& op, const Opening& opening, const char* mine) {
+  const uint64_t needed = consumed_needed(op);
+  bool ok = opening.abort == 0;
+  for (uint32_t p = lane_id(); needed != 0 && p < op.ranks() && ok; p += wave_size) {
+    ok = wait_peer(op, Phase::consumed, p, [&] {
+      return load_acquire<Scope::system>(consumed_in(mine, read_again(op.group), op.kind, p)) >= needed;
+    });
+  }
+  ok = every_lane(ok);
+  sync_warp();  // what a lane has acquired is ordered before what all of them store
   return ok;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // LL combine and its halves, one entry point per element type. _lines: for groups whose rows all travel as lines,
-// of_living: that have masks; _network: for groups in several domains.
+// _few: and few of them; of_living: that have masks; _network: for groups in several domains.
+#include "ucclep/device/ll_combine_few.hpp"
 #include "ucclep/device/ll_network.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
@@ -16,6 +17,9 @@ UCCLEP_KERNEL(ll_combine_bf16, CombineArgs) {
 }
 UCCLEP_KERNEL(ll_combine_bf16_lines, CombineArgs) {
   combining::combine_ll<Bf16, ll::LinesOnly>(args);
+}
+UCCLEP_KERNEL(ll_combine_bf16_few, CombineArgs) {
+  combining::combine_few<Bf16>(args);
 }
 UCCLEP_KERNEL(ll_combine_bf16_lines_of_living, CombineArgs) {
   combining::combine_ll<Bf16, ll::LinesOfLiving>(args);
@@ -41,6 +45,9 @@ UCCLEP_KERNEL(ll_combine_fp16, CombineArgs) {
 UCCLEP_KERNEL(ll_combine_fp16_lines, CombineArgs) {
   combining::combine_ll<Fp16, ll::LinesOnly>(args);
 }
+UCCLEP_KERNEL(ll_combine_fp16_few, CombineArgs) {
+  combining::combine_few<Fp16>(args);
+}
 UCCLEP_KERNEL(ll_combine_fp16_lines_of_living, CombineArgs) {
   combining::combine_ll<Fp16, ll::LinesOfLiving>(args);
 }
@@ -64,6 +71,9 @@ UCCLEP_KERNEL(ll_combine_fp32, CombineArgs) {
 }
 UCCLEP_KERNEL(ll_combine_fp32_lines, CombineArgs) {
   combining::combine_ll<Fp32, ll::LinesOnly>(args);
+}
+UCCLEP_KERNEL(ll_combine_fp32_few, CombineArgs) {
+  combining::combine_few<Fp32>(args);
 }
 UCCLEP_KERNEL(ll_combine_fp32_lines_of_living, CombineArgs) {
   combining::combine_ll<Fp32, ll::LinesOfLiving>(args);
