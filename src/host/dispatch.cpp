@@ -19,7 +19,7 @@ LaunchPlan plan_of(const DispatchCall& call) {
                    call.in_lines() ? Moves::lines : Moves::bulk);
 }
 
-const OperationKernels& kernels_of(const DispatchCall& call) {
+const OperationKernels& kernels_of(const DispatchCall& call, bool few) {
   using namespace kernels;
   struct Both {
     OperationKernels forwarding, quantising;
@@ -34,6 +34,8 @@ const OperationKernels& kernels_of(const DispatchCall& call) {
          {ll_dispatch_fp8, ll_send_dispatch_fp8, ll_complete_dispatch_fp8}},
       ll_lines{{ll_dispatch_lines, ll_send_dispatch, ll_complete_dispatch},
                {ll_dispatch_fp8_lines, ll_send_dispatch_fp8, ll_complete_dispatch_fp8}},
+      ll_few{{ll_dispatch_few, ll_send_dispatch, ll_complete_dispatch},
+             {ll_dispatch_fp8_few, ll_send_dispatch_fp8, ll_complete_dispatch_fp8}},
       ll_lines_of_living{{ll_dispatch_lines_of_living, ll_send_dispatch, ll_complete_dispatch},
                          {ll_dispatch_fp8_lines_of_living, ll_send_dispatch_fp8, ll_complete_dispatch_fp8}},
       ll_network{{ll_dispatch_network, ll_send_dispatch_network, ll_complete_dispatch_network},
@@ -42,14 +44,16 @@ const OperationKernels& kernels_of(const DispatchCall& call) {
   const Both& of_ht = call.shape().ring != 0 ? ht_rings : networked ? ht_network : ht;
   const Both& both = !call.handle.low_latency() ? of_ht
                      : networked                ? ll_network
+                     : few                      ? ll_few
                      : call.in_lines()          ? call.shape().masked != 0 ? ll_lines_of_living : ll_lines
                                                 : ll;
   return call.quantised() ? both.quantising : both.forwarding;
 }
 
 template <class Args>
-void launch_call(const DispatchCall& call, const LaunchPlan& plan, const Args& args, ucclEpStream_t stream) {
-  launch_operation(call.handle, Kind::dispatch, call.course, kernels_of(call), plan.shape, args, stream);
+void launch_call(const DispatchCall& call, const LaunchPlan& plan, const Args& args, ucclEpStream_t stream,
+                 bool few = false) {
+  launch_operation(call.handle, Kind::dispatch, call.course, kernels_of(call, few), plan.shape, args, stream);
 }
 
 void launch_ll(const DispatchCall& call, const LaunchPlan& plan, ucclEpStream_t stream) {
@@ -66,7 +70,8 @@ void launch_ll(const DispatchCall& call, const LaunchPlan& plan, ucclEpStream_t 
   args.piece_bytes = plan.piece_bytes;
   args.opened = call.opened;
   announce_total(call.counters);
-  launch_call(call, plan, args, stream);
+  const uint32_t warps = plan.shape.block / call.handle.group->comm->traits.wave;
+  launch_call(call, plan, args, stream, call.in_lines() && ll_tokens_are_few(args, plan.shape.grid, warps));
 }
 
 // HT FLAT: peers may write rows into the output themselves, if they reach all that a row consists of. A half lends

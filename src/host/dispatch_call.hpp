@@ -31,7 +31,7 @@ struct DispatchCall {
   bool backward() const { return config.pass == UCCLEP_PASS_BACKWARD; }
   bool quantised() const { return config.quant == UCCLEP_QUANT_FP8_128; }
   // Its kernel knows no other form.
-  bool in_lines() const { return handle.low_latency() && course == Course::whole && rows_by_headers(shape()); }
+  bool in_lines() const { return handle.low_latency() && course == Course::whole && shape().rows_by_headers(); }
   const GroupShape& shape() const { return handle.group->shape(); }
 };
 

@@ -252,6 +252,27 @@ TEST_CASE("LL combine of few rows, and of more from peers", "[process][reduced]"
   }
 }
 
+// A rank with so few tokens tells what they chose (ll_dispatch_few.hpp); of peers that have more it knows where rows
+// stay by their metas, as these do of all.
+TEST_CASE("LL dispatch of few tokens, and of more from peers", "[process][reduced]") {
+  for (const std::vector<int64_t>& tokens :
+       std::vector<std::vector<int64_t>>{{2, 2}, {1, 6}, {0, 2}, {1, 1, 1}, {1, 5, 0}}) {
+    for (const bool quantised : {false, true}) {
+      Scenario scenario{.layout = Layout::ll_expert_major, .experts = 12, .top_k = 3, .hidden = quantised ? 128 : 8};
+      scenario.ranks = static_cast<int>(tokens.size());
+      scenario.max_tokens = static_cast<int>(*std::ranges::max_element(tokens));
+      scenario.tokens = tokens;
+      scenario.rule = uniform(30);
+      scenario.carried = quantised;
+      if (quantised) {
+        scenario.scales = Scales{};
+        scenario.quant = UCCLEP_QUANT_FP8_128;
+      }
+      run(scenario);
+    }
+  }
+}
+
 TEST_CASE("4097 tokens in HT", "[process][slow]") {
   for (const Layout layout : {Layout::ht_flat, Layout::ht_expert_major}) {
     run({.layout = layout, .ranks = 2, .experts = 4, .top_k = 2, .max_tokens = 4097, .hidden = 8});

@@ -180,23 +180,33 @@ TEST_CASE("dispatch before any routing is refused", "[process]") {
   }
 }
 
+void count_as_none(const Scenario& bad) {
+  run_ranks(bad.ranks, [&](Rank& rank) {
+    Session at(rank, bad);
+    round_trip(rank, at.comm, at.handle, at.stream, bad);
+    const ucclEpAsyncError_t error = async_error(at.comm);
+    require(error.code == ucclEpInvalidArgument, "the record is " + std::to_string(error.code));
+    require(std::string(error.text).find("topk_idx") != std::string::npos,
+            std::string("the record says: ") + error.text);
+    ok(ucclEpCommClearAsyncError(at.comm), "ucclEpCommClearAsyncError");
+    Scenario good = bad;
+    good.rule = uniform();
+    round_trip(rank, at.comm, at.handle, at.stream, good, 2);
+    no_async_error(at.comm);
+  });
+}
+
 TEST_CASE("expert ids out of range or twice count as -1 and leave a record", "[process][reduced][nodes]") {
-  Scenario scenario{.experts = 16, .top_k = 5, .max_tokens = 30, .idx = ucclEpInt64, .rule = bad_ids()};
-  for (const Scenario& layout : in_all_layouts(scenario)) {
-    run_ranks(4, [&](Rank& rank) {
-      Session at(rank, layout);
-      round_trip(rank, at.comm, at.handle, at.stream, layout);
-      const ucclEpAsyncError_t error = async_error(at.comm);
-      require(error.code == ucclEpInvalidArgument, "the record is " + std::to_string(error.code));
-      require(std::string(error.text).find("topk_idx") != std::string::npos,
-              std::string("the record says: ") + error.text);
-      ok(ucclEpCommClearAsyncError(at.comm), "ucclEpCommClearAsyncError");
-      Scenario good = layout;
-      good.rule = uniform();
-      round_trip(rank, at.comm, at.handle, at.stream, good, 2);
-      no_async_error(at.comm);
-    });
+  for (const Scenario& layout :
+       in_all_layouts({.experts = 16, .top_k = 5, .max_tokens = 30, .idx = ucclEpInt64, .rule = bad_ids()})) {
+    count_as_none(layout);
   }
+  Scenario few{
+      .layout = Layout::ll_expert_major, .ranks = 2, .top_k = 3, .max_tokens = 2, .hidden = 8, .carried = true};
+  few.rule = [](const Scenario& self, uint64_t, int, int64_t token) -> std::vector<int64_t> {
+    return token == 0 ? std::vector<int64_t>{7, self.experts, 2} : std::vector<int64_t>{-5, 7, 7};
+  };
+  count_as_none(few);
 }
 
 TEST_CASE("one bad expert id on one rank leaves its record there, and a later one leaves that", "[process]") {

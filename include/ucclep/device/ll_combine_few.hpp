@@ -19,12 +19,6 @@ UCCLEP_FN Op combine_of(const CombineArgs& args, const Opening& opening) {
   return next_operation(args.group, Kind::combine, Operation::combine, opening);
 }
 
-// Warp verb: one warp, which likely has nothing else to do, tells the peers that the operation before was read.
-UCCLEP_FN void tell_read(const Op& op, const Opening& opening) {
-  if (!tells_consumed() || warp_id() != block::warps() - 1) return;
-  if (opening.last != 0) tell_consumed(op, opening.last, {lane_id(), wave_size});
-}
-
 // May this warp write to its peers' slots: asked once.
 struct SlotsOfWarp {
   const Opening& opening;

@@ -6,6 +6,7 @@
 //
 // Floor of what follows the headers: one read of the row's meta and lines.
 #pragma once
+#include "ucclep/device/ll_choices.hpp"
 #include "ucclep/device/ll_inbox.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
@@ -28,21 +29,33 @@ struct HeaderTable {
     return counts() + source * shape.local_experts();
   }
 
+  // What a source's tokens chose, where `told` says that it told so.
+  UCCLEP_FN uint16_t* choices_of(uint32_t source) const {
+    return reinterpret_cast<uint16_t*>(base + at.choices) + source * most_choices;
+  }
+  UCCLEP_FN uint32_t& told(uint32_t source) const { return reinterpret_cast<uint32_t*>(base + at.told)[source]; }
+
   // Why the headers are read: to receive rows, or to count them, also those that the mend has written. counts: those of
   // experts are wanted.
   struct Reading {
     bool counting, counts;
   };
 
-  // Block verb: waits for everybody's header, whole. wait_ns: of who counts.
-  UCCLEP_FN HeaderResult receive(const Op& op, const Settings& settings, const Reading& reading,
-                                 const View& wait_ns) const {
-    bool ok = true;
+  // Block verb: waits for everybody's header, whole, or with by_choices as far as it tells these. wait_ns: of who
+  // counts. ok: so far, of every thread.
+  template <bool by_choices>
+  UCCLEP_FN HeaderResult receive(const Op& op, const Settings& settings, const Reading& reading, const View& wait_ns,
+                                 bool ok = true) const {
     for (uint32_t i = warp_id(); i < op.ranks() && ok; i += block::warps()) {
       const uint32_t source = op.rotated(i);
       const bool timed = reading.counting && wait_ns.data;
       const uint64_t start = timed ? clock_ns() : 0;
-      ok = receive_from(op.with(read_again(op.group)), settings, source, reading);
+      const Op same = op.with(read_again(op.group));
+      if constexpr (by_choices) {
+        ok = receive_told_from(same, settings, source, reading);
+      } else {
+        ok = receive_from(same, settings, source, reading);
+      }
       if (timed && lane_id() == 0) {
         *reinterpret_cast<int64_t*>(wait_ns.at(0, 0, source)) += static_cast<int64_t>(clock_ns() - start);
       }
@@ -82,6 +95,43 @@ struct HeaderTable {
     const bool blank = is_blank(op.group, op.seq, source);
     if (lane_id() == 0) facts(source) = blank && !reading.counting ? blanked(said) : said;
     return result == HeaderResult::differs || receive_rest(op, source, blank ? 0 : said.tokens, reading.counts);
+  }
+
+  // Warp verb: the same where a source may tell what its tokens chose; in a group without masks.
+  UCCLEP_FN bool receive_told_from(const Op& op, const Settings& settings, uint32_t source,
+                                   const Reading& reading) const {
+    const uint32_t local = op.group.shape.local_experts();
+    for (uint32_t l = lane_id(); l < local && reading.counts; l += wave_size) counts_of(op.group.shape, source)[l] = 0;
+    uint64_t value = 0;
+    if (!receive_told(op, source, value)) return false;
+    HeaderFacts said{};
+    const bool differs = check_header(op, source, settings, value, said) == HeaderResult::differs;
+    if (differs) said.form = refused;
+    const bool tells = (broadcast(value, HeaderLayout::tokens) & HeaderLayout::choices_follow) != 0;
+    if (lane_id() == 0) {
+      facts(source) = said;
+      told(source) = tells ? 1 : 0;
+    }
+    if (differs) return true;
+    if (!tells) return receive_rest(op, source, said.tokens, reading.counts);
+    keep_choices(op, source, value, reading.counts);
+    return true;
+  }
+  // Warp verb: what came of those, lane i's packet.
+  UCCLEP_FN void keep_choices(const Op& op, uint32_t source, uint64_t value, bool counts) const {
+    const uint32_t i = lane_id(), packet = i - HeaderLayout::counts - 1;
+    if (i == HeaderLayout::counts) *present_of(op.group.shape, source) = value;
+    sync_warp();  // counts are zero
+    if (packet >= HeaderLayout::choice_packets) return;
+    reinterpret_cast<uint64_t*>(choices_of(source))[packet] = value;
+    UCCLEP_UNROLL
+    for (uint32_t j = 0; j < 4; ++j) {
+      const uint32_t expert = static_cast<uint32_t>(value >> 16 * j) & 0xffff;
+      const uint32_t local = expert - op.me() * op.group.shape.local_experts();
+      if (counts && is_of(op.group.shape, op.me(), expert)) {
+        fetch_add_relaxed<Scope::gpu>(counts_of(op.group.shape, source) + local, 1u);
+      }
+    }
   }
 
   // Warp verb: the counts, and behind them which tokens come, a few packets of a lane at a time.

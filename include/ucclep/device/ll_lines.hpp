@@ -307,17 +307,21 @@ struct MetaAhead : IdAhead {
   }
 };
 
+// Warp verb: the meta line of a token's rows. weight: lane k's.
+UCCLEP_FN void send_meta(const Op& op, const LlDispatchArgs& args, Stage& stage, uint32_t token,
+                         const Selection& selection, float weight) {
+  const GroupShape& shape = args.group.shape;
+  build_meta(shape, token, selection, selection.expert >= 0 ? weight : 0.0f, stage.scratch());
+  const RowLines lines = RowLines::of(shape, args.source.wire);
+  const uint32_t bytes = MetaLayout::of(shape.top_k).body_bytes();
+  lines_of_token(op, lines, token, selection).each([&](char* row) { line_store(row, stage.scratch(), bytes, op.seq); });
+}
+
 // Verb of those blocks: a meta line for every row.
 UCCLEP_FN void send_metas(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage, LlSets& sets,
                           MetaAhead& ahead, int64_t* bad) {
-  const auto put = [&](const Op& op, const LlDispatchArgs& args, uint32_t token, const Selection& selection) {
-    const GroupShape& shape = args.group.shape;
-    build_meta(shape, token, selection, selection.expert >= 0 ? ahead.weight : 0.0f, stage.scratch());
-    const RowLines lines = RowLines::of(shape, args.source.wire);
-    const uint32_t bytes = MetaLayout::of(shape.top_k).body_bytes();
-    lines_of_token(op, lines, token, selection).each([&](char* row) {
-      line_store(row, stage.scratch(), bytes, op.seq);
-    });
+  const auto put = [&](const Op& same, const LlDispatchArgs& now, uint32_t token, const Selection& selection) {
+    send_meta(same, now, stage, token, selection, ahead.weight);
   };
   place_tokens(op, args, job, sets, ahead, bad, put);
 }

@@ -295,8 +295,14 @@ UCCLEP_FN bool slots_free(const Op& op, const Opening& opening, Consumed consume
   return ok;
 }
 
-// Warp verb: the same for a warp alone, in a group without masks, which has read where its window is. Who tells is for
-// the caller to say.
+// Warp verb, where warps ask for themselves, as below: one, which likely has nothing else to do, tells the peers that
+// the operation before was read.
+UCCLEP_FN void tell_read(const Op& op, const Opening& opening) {
+  if (!tells_consumed() || warp_id() != block::warps() - 1) return;
+  if (opening.last != 0) tell_consumed(op, opening.last, {lane_id(), wave_size});
+}
+
+// Warp verb: slots_free for a warp alone, in a group without masks, which has read where its window is. Nobody is told.
 UCCLEP_FN bool slots_free_of_warp(const Op& op, const Opening& opening, const char* mine) {
   const uint64_t needed = consumed_needed(op);
   bool ok = opening.abort == 0;
@@ -367,6 +373,14 @@ UCCLEP_FN Packet* header_packets(const Op& op, uint32_t receiver, uint32_t sourc
                                    op.group.layout.header(op.group.shape, op.kind, op.slot, source));
 }
 
+// Packet i of the fixed ones of a header. tokens: that packet's, whole.
+UCCLEP_FN uint64_t fixed_packet(uint32_t i, const Settings& settings, uint32_t rows, Form form, uint64_t tokens) {
+  return i == HeaderLayout::settings_low    ? settings.low()
+         : i == HeaderLayout::settings_high ? settings.high()
+         : i == HeaderLayout::rows          ? rows | uint64_t{static_cast<uint32_t>(form)} << 32
+                                            : tokens;
+}
+
 // Warp verb: the header of this rank for one peer, stored by all lanes before any of them goes on: it may go on to wait
 // for the peer, which waits for this. counts: this rank's rows for each expert of the peer, or that many words of
 // another kind, or NULL.
@@ -376,14 +390,8 @@ UCCLEP_FN void store_header(const Op& op, Packet* header, const Settings& settin
   const uint32_t packets = counts ? HeaderLayout::packets(local) : HeaderLayout::counts;
   for (uint32_t i = lane_id(); i < packets; i += wave_size) {
     uint64_t value = 0;
-    if (i == HeaderLayout::settings_low) {
-      value = settings.low();
-    } else if (i == HeaderLayout::settings_high) {
-      value = settings.high();
-    } else if (i == HeaderLayout::rows) {
-      value = uint64_t{rows} | uint64_t{static_cast<uint32_t>(form)} << 32;
-    } else if (i == HeaderLayout::tokens) {
-      value = tokens;
+    if (i < HeaderLayout::counts) {
+      value = fixed_packet(i, settings, rows, form, tokens);
     } else {
       const uint32_t expert = 2 * (i - HeaderLayout::counts);
       value = counts[expert];
@@ -427,9 +435,23 @@ UCCLEP_FN void report_difference(const Op& op, uint32_t source, const Settings& 
   report_data(op.group.errors, record);
 }
 
+// Warp verb: the facts of a header whose fixed packets have come, lane i's the i-th, if its settings are this rank's.
+// A difference is a data record: the operation ends without writing a row, on every rank, since each sees it somewhere.
+UCCLEP_FN HeaderResult check_header(const Op& op, uint32_t source, const Settings& settings, uint64_t packet,
+                                    HeaderFacts& facts) {
+  const uint64_t low = broadcast(packet, HeaderLayout::settings_low),
+                 high = broadcast(packet, HeaderLayout::settings_high);
+  const uint64_t rows = broadcast(packet, HeaderLayout::rows), tokens = broadcast(packet, HeaderLayout::tokens);
+  if (low != settings.low() || high != settings.high()) {
+    if (lane_id() == 0) report_difference(op, source, settings, low, high);
+    return HeaderResult::differs;
+  }
+  facts = {static_cast<uint32_t>(rows), static_cast<uint32_t>(tokens), static_cast<Form>(rows >> 32)};
+  return HeaderResult::good;
+}
+
 // Warp verb: waits for the header of one source, compares the settings, and stores its counts, or words (if wanted),
 // and facts.
-// A difference is a data record: the operation ends without writing a row, on every rank, since each sees it somewhere.
 UCCLEP_FN HeaderResult receive_header(const Op& op, uint32_t source, const Settings& settings, HeaderFacts& facts,
                                       uint32_t* counts, uint32_t words = 0) {
   const Packet* header = header_packets(op, op.me(), source);
@@ -444,14 +466,7 @@ UCCLEP_FN HeaderResult receive_header(const Op& op, uint32_t source, const Setti
   bool ok = true;
   if (lane_id() < HeaderLayout::counts) ok = wait_packet(op, Phase::header, source, header + lane_id(), value);
   if (!every_lane(ok)) return HeaderResult::lost;
-  const uint64_t low = broadcast(value, HeaderLayout::settings_low),
-                 high = broadcast(value, HeaderLayout::settings_high);
-  const uint64_t rows = broadcast(value, HeaderLayout::rows), tokens = broadcast(value, HeaderLayout::tokens);
-  if (low != settings.low() || high != settings.high()) {
-    if (lane_id() == 0) report_difference(op, source, settings, low, high);
-    return HeaderResult::differs;
-  }
-  facts = {static_cast<uint32_t>(rows), static_cast<uint32_t>(tokens), static_cast<Form>(rows >> 32)};
+  if (check_header(op, source, settings, value, facts) == HeaderResult::differs) return HeaderResult::differs;
   if (counts) {
     for (uint32_t i = lane_id(); 2 * i < local; i += wave_size) {
       ok = ok && wait_packet(op, Phase::header, source, header + HeaderLayout::counts + i, value);

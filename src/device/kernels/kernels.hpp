@@ -11,6 +11,8 @@ inline constexpr Kernel ll_dispatch{"ll_dispatch", false};
 inline constexpr Kernel ll_dispatch_fp8{"ll_dispatch_fp8", false};
 inline constexpr Kernel ll_dispatch_lines{"ll_dispatch_lines", false};
 inline constexpr Kernel ll_dispatch_fp8_lines{"ll_dispatch_fp8_lines", false};
+inline constexpr Kernel ll_dispatch_few{"ll_dispatch_few", false};
+inline constexpr Kernel ll_dispatch_fp8_few{"ll_dispatch_fp8_few", false};
 inline constexpr Kernel ll_dispatch_lines_of_living{"ll_dispatch_lines_of_living", false};
 inline constexpr Kernel ll_dispatch_fp8_lines_of_living{"ll_dispatch_fp8_lines_of_living", false};
 inline constexpr Kernel ll_dispatch_network{"ll_dispatch_network", false};

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// LL entry points. _lines: for groups whose rows all travel as lines, of_living: that have masks; _network: for groups
-// in several domains. send, complete: the halves; what arrives by the network is alike, quantised or not.
+// LL entry points. _lines: for groups whose rows all travel as lines, _few: and few of them; of_living: that have
+// masks; _network: for groups in several domains. send, complete: the halves; what arrives by the network is alike,
+// quantised or not.
+#include "ucclep/device/ll_dispatch_few.hpp"
 #include "ucclep/device/ll_network.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
@@ -19,6 +21,12 @@ UCCLEP_KERNEL(ll_dispatch_lines, LlDispatchArgs) {
 }
 UCCLEP_KERNEL(ll_dispatch_fp8_lines, LlDispatchArgs) {
   ll::dispatch<ll::Quantise, ll::LinesOnly>(args);
+}
+UCCLEP_KERNEL(ll_dispatch_few, LlDispatchArgs) {
+  ll::dispatch_few<ll::Forward>(args);
+}
+UCCLEP_KERNEL(ll_dispatch_fp8_few, LlDispatchArgs) {
+  ll::dispatch_few<ll::Quantise>(args);
 }
 UCCLEP_KERNEL(ll_dispatch_lines_of_living, LlDispatchArgs) {
   ll::dispatch<ll::Forward, ll::LinesOfLiving>(args);
