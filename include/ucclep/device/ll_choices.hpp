@@ -33,7 +33,7 @@ struct Choices {
     UCCLEP_UNROLL
     for (uint32_t s = 0; s < steps; ++s) {
       const uint32_t token = entry(s) >> shift, expert = choices.expert[s];
-      const uint32_t key = expert == no_expert ? no_expert << 16 | lane_id() : token << 16 | expert;  // matches nobody
+      const uint32_t key = expert == no_expert ? ~lane_id() : token << 16 | expert;  // no_expert matches nobody
       if (first_lane(match_any(key)) != lane_id()) choices.expert[s] = no_expert;
     }
     return choices;
