@@ -12,17 +12,17 @@ namespace ll {
 
 // The choices of one rank in the registers of a warp: expert ids, no_expert where there is none. Choice k of a token is
 // entry (token << shift) + k.
-struct Choices {
+struct RankChoices {
   static constexpr uint32_t steps = most_choices / wave_size;
   uint32_t expert[steps];
 
   static UCCLEP_FN uint32_t entry(uint32_t step) { return step * wave_size + lane_id(); }
 
   // Warp verb: a rank's own. What is no id of an expert, or there twice, counts as none: sets of tokens report it.
-  static UCCLEP_FN Choices of(const LlDispatchArgs& args) {
+  static UCCLEP_FN RankChoices of(const LlDispatchArgs& args) {
     const RoutingInput& input = args.routing;
     const uint32_t shift = args.tables.choice_shift;
-    Choices choices;
+    RankChoices choices;
     UCCLEP_UNROLL
     for (uint32_t s = 0; s < steps; ++s) {
       const uint32_t token = entry(s) >> shift, k = entry(s) - (token << shift);
@@ -40,8 +40,8 @@ struct Choices {
   }
 
   // Warp verb: of a rank that said so. words: most_choices of them.
-  static UCCLEP_FN Choices in(const uint16_t* words) {
-    Choices choices;
+  static UCCLEP_FN RankChoices in(const uint16_t* words) {
+    RankChoices choices;
     UCCLEP_UNROLL
     for (uint32_t s = 0; s < steps; ++s) choices.expert[s] = words[entry(s)];
     return choices;
@@ -74,7 +74,7 @@ UCCLEP_FN bool is_of(const GroupShape& shape, uint32_t rank, uint32_t expert) {
 }
 
 // Warp verb: which tokens have a row at the rank, a bit each.
-UCCLEP_FN uint64_t tokens_to(const LlDispatchArgs& args, const Choices& choices, uint32_t rank) {
+UCCLEP_FN uint64_t tokens_to(const LlDispatchArgs& args, const RankChoices& choices, uint32_t rank) {
   const uint32_t shift = args.tables.choice_shift, begin = lane_id() << shift;
   const uint64_t of_token = (uint64_t{1} << (1u << shift)) - 1;
   const uint64_t sent = choices.where([&](uint32_t expert) { return is_of(args.group.shape, rank, expert); });
@@ -82,7 +82,7 @@ UCCLEP_FN uint64_t tokens_to(const LlDispatchArgs& args, const Choices& choices,
 }
 
 // Warp verb: the fixed packets of the header for a peer, which of the tokens come there, and what all of them chose.
-UCCLEP_FN void tell_choices(const Op& op, const LlDispatchArgs& args, const Choices& choices, uint32_t peer) {
+UCCLEP_FN void tell_choices(const Op& op, const LlDispatchArgs& args, const RankChoices& choices, uint32_t peer) {
   const GroupShape& shape = op.group.shape;
   const uint64_t present = tokens_to(args, choices, peer);
   constexpr uint32_t fixed = HeaderLayout::counts, first = fixed + 1;
@@ -103,7 +103,7 @@ UCCLEP_FN void tell_choices(const Op& op, const LlDispatchArgs& args, const Choi
 }
 
 // Warp verb: the rest of that header, the rows for each of the peer's experts; and what the handle keeps of all this.
-UCCLEP_FN void tell_counts(const Op& op, const LlDispatchArgs& args, const Choices& choices, uint32_t peer) {
+UCCLEP_FN void tell_counts(const Op& op, const LlDispatchArgs& args, const RankChoices& choices, uint32_t peer) {
   const HandleMemory memory = memory_of(args);
   const uint32_t local = memory.shape.local_experts(), end = args.routing.tokens << args.tables.choice_shift;
   const uint32_t rows = count_lanes(tokens_to(args, choices, peer));
@@ -127,7 +127,8 @@ UCCLEP_FN void tell_counts(const Op& op, const LlDispatchArgs& args, const Choic
 }
 
 // Warp verb: what lies before a token's selections, as TokenSets::add_before.
-UCCLEP_FN void add_before(const LlDispatchArgs& args, const Choices& choices, uint32_t token, Selection& selection) {
+UCCLEP_FN void add_before(const LlDispatchArgs& args, const RankChoices& choices, uint32_t token,
+                          Selection& selection) {
   const uint32_t shift = args.tables.choice_shift;
   const uint64_t earlier_tokens = (uint64_t{1} << token) - 1, earlier = (uint64_t{1} << (token << shift)) - 1;
   for (uint64_t left = ballot(selection.expert >= 0); left != 0; left &= left - 1) {

@@ -35,8 +35,8 @@ UCCLEP_FN bool send_few(const Opening& opening, const LlDispatchArgs& args, cons
 }
 
 // Warp verb: the meta of a token, and what combine needs of it. ahead: has been read for it.
-UCCLEP_FN void say_token(const Op& op, const LlDispatchArgs& args, const Choices& choices, Stage& stage, uint32_t token,
-                         const MetaAhead& ahead, int64_t* bad) {
+UCCLEP_FN void say_token(const Op& op, const LlDispatchArgs& args, const RankChoices& choices, Stage& stage,
+                         uint32_t token, const MetaAhead& ahead, int64_t* bad) {
   Selection selection = select(args.group.shape, ahead.id, bad);
   add_before(args, choices, token, selection);
   send_meta(op, args, stage, token, selection, ahead.weight);
@@ -53,7 +53,7 @@ UCCLEP_FN bool say_few(const Opening& opening, const LlDispatchArgs& args, const
   if (!job.mine() || job.warp() >= things) return true;
   MetaAhead ahead;
   ahead.read(args, job.warp() - 2 * ranks);  // of no token, if it is a peer's turn
-  const Choices choices = Choices::of(args);
+  const RankChoices choices = RankChoices::of(args);
   const char* const mine = args.group.windows[args.group.rank];
   const Op op = dispatch_of(args, opening);
   if (!slots_free_of_warp(op, opening, mine)) return false;
@@ -78,7 +78,7 @@ UCCLEP_FN bool say_few(const Opening& opening, const LlDispatchArgs& args, const
 UCCLEP_FN ReceivedSelection chosen(const Op& op, const HeaderTable& table, uint32_t source, uint32_t token) {
   const uint32_t begin = token << table.at.choice_shift;
   const uint16_t* const words = table.choices_of(source);
-  const Choices choices = Choices::in(words);
+  const RankChoices choices = RankChoices::in(words);
   const uint32_t expert = lane_id() >> table.at.choice_shift == 0 ? words[begin + lane_id()] : uint32_t{no_expert};
   const uint64_t earlier = (uint64_t{1} << begin) - 1;
   ReceivedSelection selection;
