@@ -102,6 +102,7 @@ struct HeaderTable {
                                    const Reading& reading) const {
     const uint32_t local = op.group.shape.local_experts();
     for (uint32_t l = lane_id(); l < local && reading.counts; l += wave_size) counts_of(op.group.shape, source)[l] = 0;
+    sync_warp();  // other lanes write or add to them
     uint64_t value = 0;
     if (!receive_told(op, source, value)) return false;
     HeaderFacts said{};
@@ -121,7 +122,6 @@ struct HeaderTable {
   UCCLEP_FN void keep_choices(const Op& op, uint32_t source, uint64_t value, bool counts) const {
     const uint32_t i = lane_id(), packet = i - HeaderLayout::counts - 1;
     if (i == HeaderLayout::counts) *present_of(op.group.shape, source) = value;
-    sync_warp();  // counts are zero
     if (packet >= HeaderLayout::choice_packets) return;
     reinterpret_cast<uint64_t*>(choices_of(source))[packet] = value;
     UCCLEP_UNROLL
