@@ -18,7 +18,7 @@ struct RankChoices {
 
   static UCCLEP_FN uint32_t entry(uint32_t step) { return step * wave_size + lane_id(); }
 
-  // Warp verb: a rank's own. What is no id of an expert, or there twice, counts as none: sets of tokens report it.
+  // Warp verb: a rank's own. What is no id of an expert, or there twice, counts as none: who sends metas reports it.
   static UCCLEP_FN RankChoices of(const LlDispatchArgs& args) {
     const RoutingInput& input = args.routing;
     const uint32_t shift = args.tables.choice_shift;
