@@ -26,11 +26,15 @@ void check_same_shape(const std::string& path, const Json& measured, const Optio
   }
 }
 
+const char* bare_dispatch(const Options& options) {
+  if (options.mode != "ll" || options.layout != "expert_major") return "dispatch";
+  return options.quant ? "dispatch-cast" : "dispatch-experts";
+}
+
 }  // namespace
 
 CeilingFile::CeilingFile(const std::string& path, const Options& options)
-    : mode_(options.mode),
-      dispatch_(mode_ == "ll" && options.layout == "expert_major" ? "dispatch-experts" : "dispatch") {
+    : mode_(options.mode), dispatch_(bare_dispatch(options)) {
   std::ifstream file(path);
   if (!file) throw PerfError(fmt::format("--ceiling {}: the file cannot be read", path));
   try {

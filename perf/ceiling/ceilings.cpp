@@ -33,6 +33,7 @@ class Measurement {
       copy("ll-dispatch", "fp8", placement, {Operation::ll_dispatch, fp8(), rounds, ll_sms()}, known ? 9.3 : 0);
       copy("ll-dispatch-experts", "bf16", expanded, {Operation::ll_dispatch, bf16(), rounds, ll_sms()}, 0);
       copy("ll-dispatch-experts", "fp8", expanded, {Operation::ll_dispatch, fp8(), rounds, ll_sms()}, 0);
+      copy("ll-dispatch-cast", "fp8", expanded, {Operation::ll_cast, fp8(), rounds, ll_sms()}, 0);
       copy("ll-combine", "bf16", placement, {Operation::ll_combine, bf16(), rounds, ll_sms()}, known ? 18.9 : 0);
     }
   }

@@ -26,6 +26,7 @@ const char* const footer = R"(Rows of the table:
   ll-dispatch   the same as ht-dispatch over lines that carry their epoch, with the copy
                 to the output; rounds 1: one launch; rounds n: one launch of n, per round
   ll-dispatch-experts  the same, with a copy for each expert, as in EXPERT_MAJOR
+  ll-dispatch-cast  the same, of bf16 that becomes fp8 with scales on the way
   ll-combine    each row back to the rank of its token, summed there, over such lines
   all-to-all    every row to, or from, one other rank, on all SMs
   flag          one way of a word from rank 0 to rank 1, without order and as release

@@ -8,6 +8,7 @@
 
 #include "api.hpp"
 #include "numeric.hpp"
+#include "ucclep/device/layout.hpp"
 
 namespace ucclep::perf {
 namespace {
@@ -27,6 +28,8 @@ Kernel kernel_of(Operation operation) {
       return {"ceiling_pull", false};
     case Operation::ll_dispatch:
       return {"ceiling_ll_dispatch", false};
+    case Operation::ll_cast:
+      return {"ceiling_ll_dispatch_cast", false};
     default:
       return {"ceiling_ll_combine", false};
   }
@@ -36,7 +39,7 @@ Kernel kernel_of(Operation operation) {
 
 CopyRun::CopyRun(Machine& machine, const Shape& shape, const Placement& placement, const CopyCase& wanted)
     : machine_(machine), shape_(shape), placement_(placement), case_(wanted) {
-  const size_t bytes = input_rows() * case_.row_bytes;
+  const size_t bytes = input_rows() * input_row_bytes();
   // On the host device, which is there to test the kernels, two do.
   const size_t enough = machine.traits().kind == UCCLEP_DEVICE_HOST ? 1 : cold_bytes / bytes + 1;
   inputs_ = static_cast<int>(std::max<size_t>(2, enough));
@@ -47,6 +50,9 @@ CopyRun::CopyRun(Machine& machine, const Shape& shape, const Placement& placemen
 size_t CopyRun::input_rows() const {
   return combines() ? placement_.most_received() : placement_.tokens;
 }
+size_t CopyRun::input_row_bytes() const {
+  return casts() ? shape_.combine_row_bytes() : case_.row_bytes;
+}
 size_t CopyRun::output_rows() const {
   if (combines()) return placement_.tokens;
   int most = 0;
@@ -56,7 +62,9 @@ size_t CopyRun::output_rows() const {
 
 size_t CopyRun::landing_bytes() const {
   const DeviceTraits& traits = machine_.traits();
-  const size_t lines = (case_.row_bytes + traits.line_payload - 1) / traits.line_payload;
+  const size_t batches = (shape_.hidden + line_batch_quantised - 1) / line_batch_quantised;
+  const size_t lines = casts() ? batches * (line_batch_bytes / traits.line_payload)
+                               : (case_.row_bytes + traits.line_payload - 1) / traits.line_payload;
   const size_t rows =
       combines() ? static_cast<size_t>(placement_.tokens) * machine_.ranks() : placement_.most_received();
   return rows * lines * traits.line_bytes;
@@ -64,7 +72,7 @@ size_t CopyRun::landing_bytes() const {
 
 // The input of a pull, and the output of a push, lie in the windows.
 void CopyRun::allocate() {
-  const size_t input = inputs_ * input_rows() * case_.row_bytes, output = output_rows() * case_.row_bytes;
+  const size_t input = inputs_ * input_rows() * input_row_bytes(), output = output_rows() * case_.row_bytes;
   const bool pull = case_.operation == Operation::pull, push = case_.operation == Operation::push;
   windows_ = machine_.share(pull ? input : push ? output : line_launches * case_.rounds * landing_bytes());
   for (int rank = 0; rank < machine_.ranks(); ++rank) {
@@ -78,7 +86,14 @@ void CopyRun::allocate() {
 
 void CopyRun::row_of(int input, int source, int token, int part, std::byte* row) const {
   const Kind kind = combines() ? Kind::expert_output : Kind::tokens;
-  fill_row(ucclEpBfloat16, row_key(shape_, input, kind, source, token, part), row, case_.row_bytes);
+  fill_row(ucclEpBfloat16, row_key(shape_, input, kind, source, token, part), row, input_row_bytes());
+}
+
+void CopyRun::arrival_of(int input, int source, int token, std::byte* row) const {
+  if (!casts()) return row_of(input, source, token, 0, row);
+  Shape shape = shape_;
+  shape.quant = true;
+  received_row(shape, input, source, token, row, row + shape.row_bytes());
 }
 
 // As the kernels do: fp32, in the order of the ranks, rounded once.
@@ -110,17 +125,18 @@ void CopyRun::fill(int rank) {
                                                   : memory_[rank].input.data();
   const size_t used = combines() ? origins.size() : static_cast<size_t>(placement_.tokens);
   for (int input = 0; input < inputs_; ++input) {
-    machine_.write_rows(
-        rank, rows + input * input_rows() * case_.row_bytes, case_.row_bytes, used, [&](size_t i, std::byte* where) {
-          const auto row = static_cast<int>(i);
-          if (combines()) {
-            row_of(input, origins[row] / placement_.tokens, origins[row] % placement_.tokens, rank, where);
-          } else {
-            row_of(input, rank, row, 0, where);
-          }
-          // The byte with sign and exponent, so that no rounding hides it.
-          if (case_.corrupt && rank == 0 && row == 0) where[1] ^= std::byte{0xff};
-        });
+    machine_.write_rows(rank, rows + input * input_rows() * input_row_bytes(), input_row_bytes(), used,
+                        [&](size_t i, std::byte* where) {
+                          const auto row = static_cast<int>(i);
+                          if (combines()) {
+                            row_of(input, origins[row] / placement_.tokens, origins[row] % placement_.tokens, rank,
+                                   where);
+                          } else {
+                            row_of(input, rank, row, 0, where);
+                          }
+                          // The byte with sign and exponent, so that no rounding hides it.
+                          if (case_.corrupt && rank == 0 && row == 0) where[1] ^= std::byte{0xff};
+                        });
   }
 }
 
@@ -135,7 +151,7 @@ CeilingCopyArgs CopyRun::args(int rank, int launch, uint64_t epoch) const {
   args.rounds = static_cast<uint32_t>(case_.rounds);
   args.inputs = static_cast<uint32_t>(inputs_);
   args.first_input = static_cast<uint32_t>(launch % inputs_);
-  args.input_stride = input_rows() * case_.row_bytes;
+  args.input_stride = input_rows() * input_row_bytes();
   args.first_landing = static_cast<uint32_t>(launch % line_launches * case_.rounds);
   args.landing_stride = landing_bytes();
   args.input = memory.input.data();
@@ -213,7 +229,7 @@ Tally CopyRun::verify() {
       if (combines()) {
         sum_of(input, rank, index, expected.data());
       } else {
-        row_of(input, origins[i] / placement_.tokens, origins[i] % placement_.tokens, 0, expected.data());
+        arrival_of(input, origins[i] / placement_.tokens, origins[i] % placement_.tokens, expected.data());
       }
       ++tally.verified;
       if (std::memcmp(row, expected.data(), case_.row_bytes) != 0) {

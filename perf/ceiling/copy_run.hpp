@@ -15,13 +15,14 @@ enum class Operation {
   push,         // tokens into outputs
   pull,         // sums of rows that lie at their receivers
   ll_dispatch,  // tokens as lines, copied to the output
+  ll_cast,      // the same, bf16 to fp8 with scales on the way
   ll_combine,   // rows back as lines, summed
 };
 
 struct CopyCase {
   Operation operation;
-  size_t row_bytes;
-  int rounds;  // in one launch, lines only
+  size_t row_bytes;  // as rows arrive
+  int rounds;        // in one launch, lines only
   unsigned sms;
   bool corrupt = false;
 };
@@ -40,13 +41,16 @@ class CopyRun {
     DeviceArray input, output, places, origins, copies;
   };
   bool combines() const { return case_.operation == Operation::pull || case_.operation == Operation::ll_combine; }
-  bool lines() const { return case_.operation == Operation::ll_dispatch || case_.operation == Operation::ll_combine; }
-  size_t input_rows() const;   // of one input
+  bool casts() const { return case_.operation == Operation::ll_cast; }
+  bool lines() const { return case_.operation != Operation::push && case_.operation != Operation::pull; }
+  size_t input_rows() const;  // of one input
+  size_t input_row_bytes() const;
   size_t output_rows() const;  // that are allocated
   size_t landing_bytes() const;
   void allocate();
   void fill(int rank);
-  void row_of(int input, int source, int token, int part, std::byte* row) const;
+  void row_of(int input, int source, int token, int part, std::byte* row) const;  // as it is given
+  void arrival_of(int input, int source, int token, std::byte* row) const;        // of a token
   void sum_of(int input, int source, int token, std::byte* row) const;
   CeilingCopyArgs args(int rank, int launch, uint64_t epoch) const;
   std::vector<int32_t> origins_of_output(int rank) const;  // source * tokens + token of each row

@@ -44,6 +44,7 @@ def main(ceiling_perf, dispatch_perf, combine_perf):
         runs = run(os.path.join(folder, "dispatch.json"), dispatch_perf, "-g", "4", "--mode", "ht", "-b", "16", "-e", "32",
                    "--dtype", "bf16,fp8", "--sms", "1,2", "--layout", "flat,expert_major", "--ceiling", path)
         pair = run(os.path.join(folder, "combine.json"), combine_perf, "-g", "4", "-b", "8", "--ceiling", path)
+        cast = run(os.path.join(folder, "cast.json"), dispatch_perf, "-g", "4", "--mode", "ll", "-b", "8", "-e", "8", "--quant", "--ceiling", path)
     chosen = [(r["options"]["layout"], r["options"]["dtype"], r["options"]["sms"]) for r in runs]
     expect(chosen == [(layout, dtype, sms) for layout in ("flat", "expert_major") for dtype in ("bf16", "fp8") for sms in (1, 2)],
            f"the runs are {chosen}")
@@ -57,6 +58,7 @@ def main(ceiling_perf, dispatch_perf, combine_perf):
             for series, us in ((update, 0), (dispatch, wanted), (both, wanted)):
                 check_ratio(series, us)
                 expect(series["call_ns"]["min"] > 0, f"the calls of {series['name']} took no time")
+    check_ratio(cast["results"][0]["series"][0], ceiling["ll-dispatch-cast", 8, 528])
     there, back = ceiling["ll-dispatch-experts", 8, 1024], ceiling["ll-combine", 8, 1024]
     both, combine = pair["results"][0]["series"]
     check_ratio(both, there + back)

@@ -28,8 +28,11 @@ struct CeilingFlagArgs {
   CeilingLimit limit;
 };
 
-// Rows of `row_bytes` (a multiple of 16). Round r uses epoch + r, the landing at first_landing + r, and the input at
-// (first_input + r) % inputs.
+// What arrives of 128 bf16 elements that are cast on their way: fp8, and an fp32 scale.
+constexpr uint32_t ceiling_group_bytes = 128 + sizeof(float);
+
+// Rows of `row_bytes`, as they arrive (a multiple of 16; of ceiling_group_bytes if they are cast). Round r uses epoch +
+// r, the landing at first_landing + r, and the input at (first_input + r) % inputs.
 struct CeilingCopyArgs {
   uint32_t ranks, rank;
   uint32_t tokens;    // of this rank

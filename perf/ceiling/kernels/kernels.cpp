@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entry points.
+#include "ceiling/kernels/cast_lines.hpp"
 #include "ceiling/kernels/flags.hpp"
 #include "ceiling/kernels/lines.hpp"
 #include "ceiling/kernels/pull.hpp"
@@ -27,6 +28,13 @@ UCCLEP_KERNEL(ceiling_ll_dispatch, CeilingCopyArgs) {
     const LineRound round(args, i);
     send_tokens(round);
     if (!receive_rows(round)) return round.give_up();
+  }
+}
+UCCLEP_KERNEL(ceiling_ll_dispatch_cast, CeilingCopyArgs) {
+  for (uint32_t i = 0; i < args.rounds; ++i) {
+    const LineRound round(args, i);
+    send_cast(round);
+    if (!receive_cast(round)) return round.give_up();
   }
 }
 UCCLEP_KERNEL(ceiling_ll_combine, CeilingCopyArgs) {

@@ -46,10 +46,20 @@ struct LinePart {
   }
 };
 
+// Warp verb: until look(), a warp verb, says that all is there.
+template <class Look>
+UCCLEP_FN bool wait_lines(Look&& look, const Wait& wait) {
+  for (uint32_t polls = 1;; ++polls) {
+    if (look()) return true;
+    if (polls % 32 == 0 && ballot(aborted(wait) || timed_out(wait)) != 0) return false;
+    pause();
+  }
+}
+
 // Warp verb: the packets at lines[0 .. N), those that are not null, when all of their lines have the epoch.
 template <uint32_t N>
 UCCLEP_FN bool receive_packets(const Packet* const (&lines)[N], uint64_t epoch, Packet (&seen)[N], const Wait& wait) {
-  for (uint32_t polls = 1;; ++polls) {
+  const auto look = [&] {
     UCCLEP_UNROLL
     for (uint32_t i = 0; i < N; ++i) {
       if (lines[i] != nullptr) seen[i] = load_packet(lines[i]);
@@ -60,10 +70,9 @@ UCCLEP_FN bool receive_packets(const Packet* const (&lines)[N], uint64_t epoch, 
       const uint64_t there = shfl(seen[i].epoch, lane_id() | (line_lanes - 1));
       missing |= lines[i] != nullptr && there != epoch;
     }
-    if (ballot(missing) == 0) return true;
-    if (polls % 32 == 0 && ballot(aborted(wait) || timed_out(wait)) != 0) return false;
-    pause();
-  }
+    return ballot(missing) == 0;
+  };
+  return wait_lines(look, wait);
 }
 
 struct LineRound {
