@@ -166,7 +166,7 @@ struct Numbers {
 MaskArgs agree_on_numbers(ucclEpGroup& group, const Deadline& deadline) {
   MaskArgs args{};
   Numbers mine{};
-  std::memcpy(mine.seq, group.mask_words->seq, sizeof mine.seq);
+  for (uint32_t kind = 0; kind < num_kinds; ++kind) mine.seq[kind] = EndedWord::seq(group.mask_words->ended[kind]);
   for (const auto& [rank, theirs] : group.comm->bootstrap->allgather_living(mine, deadline)) {
     set_bit(args, static_cast<uint32_t>(rank));
     for (uint32_t kind = 0; kind < num_kinds; ++kind) args.next[kind] = std::max(args.next[kind], theirs.seq[kind]);
@@ -204,7 +204,7 @@ void clear(ucclEpGroup& group, ucclEpStream_t stream) {
   refuse_in_capture(comm);
   const Deadline deadline = comm.deadline();
   synchronize(group, stream, deadline);
-  comm.device->memcpy_async(group.mask_words->seq, group.device.state->seq, sizeof group.mask_words->seq, stream);
+  comm.device->memcpy_async(group.mask_words->ended, group.device.state->ended, sizeof group.mask_words->ended, stream);
   synchronize(group, stream, deadline);
   MaskArgs args = agree_on_numbers(group, deadline);
   if (group.network) renew_network(group, args, stream, deadline);

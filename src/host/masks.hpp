@@ -14,9 +14,9 @@ namespace ucclep {
 
 // In host memory that kernels write.
 struct MaskWords {
-  RecordSlot evicted;        // complete: a peer has masked this rank
-  uint64_t seq[num_kinds];   // where MaskClear reads the group's numbers
-  uint32_t told[max_ranks];  // 1: masked
+  RecordSlot evicted;         // complete: a peer has masked this rank
+  uint64_t ended[num_kinds];  // where MaskClear reads the group's numbers
+  uint32_t told[max_ranks];   // 1: masked
 };
 
 std::shared_ptr<MaskWords> make_mask_words(Device& device);

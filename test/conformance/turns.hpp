@@ -40,7 +40,7 @@ inline void set_sequences(ucclEpGroup_t group, uint64_t seq) {
   ucclEpDeviceGroup device;
   ok(ucclEpGroupGetDevice(group, &device), "ucclEpGroupGetDevice");
   for (uint32_t kind = 0; kind < num_kinds; ++kind) {
-    device.state->seq[kind] = seq;
+    device.state->ended[kind] = EndedWord::of(seq);
     for (uint32_t peer = 0; peer < device.shape.ranks; ++peer) {
       char* word =
           device.windows[device.rank] + device.layout.consumed_word(device.shape, static_cast<Kind>(kind), peer);

@@ -105,5 +105,6 @@ Export<decltype(Table::function_set_attribute)> function_set_attribute asm(VENDO
 Export<decltype(Table::launch)> launch asm(VENDOR("cuLaunchKernel", "hipModuleLaunchKernel"));
 Export<decltype(Table::launch_cooperative)> launch_cooperative asm(VENDOR("cuLaunchCooperativeKernel",
                                                                           "hipModuleLaunchCooperativeKernel"));
+Export<decltype(Table::launch_with)> launch_with asm(VENDOR("cuLaunchKernelEx", "no_hip_launch_with"));
 
 }  // namespace ucclep::doubles

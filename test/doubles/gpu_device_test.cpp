@@ -239,6 +239,40 @@ struct Exchange {
   std::vector<uint64_t*> counts;
 };
 
+// Where the driver has it, and only for kernels whose blocks do not meet; nothing else about a launch differs.
+TEST_CASE("gpu device: launches begin early where that is asked for", "[gpu_device]") {
+  const auto exchanges = [](Machine& machine) {
+    Exchange exchange(machine);
+    for (unsigned r = 0; r < 2; ++r) machine.devices[r]->allow(*exchange.windows[1 - r]);
+    for (unsigned r = 0; r < 2; ++r) exchange.launch(r, exchange.windows[1 - r]->data());
+    for (unsigned r = 0; r < 2; ++r) CHECK(exchange.wrong_and_timed_out(r) == std::vector<uint64_t>{0, 0});
+  };
+  const auto begins_early = [&](const DriverFacts& facts) {
+    INFO(facts.vendor);
+    Machine machine(facts);
+    const Setting refused("UCCLEP_DOUBLE_FAIL", "launch_with:719");
+    try {
+      exchanges(machine);
+    } catch (const Error& error) {
+      CHECK_THAT(error.what(), Catch::Matchers::Contains("put_signal: unspecified launch failure (code 719)"));
+      return true;
+    }
+    return false;
+  };
+  const DriverFacts &cuda = *both_drivers[0], &hip = *both_drivers[1];
+  REQUIRE(cuda.kind == UCCLEP_DEVICE_CUDA);
+  CHECK(!begins_early(cuda));
+  const Setting early("UCCLEP_EARLY_START", "1");
+  CHECK(begins_early(cuda));
+  CHECK(!begins_early(hip));
+  {
+    const Setting before_graphs_had_it("UCCLEP_DOUBLE_VERSION", "12020");
+    CHECK(!begins_early(cuda));
+  }
+  Machine machine(cuda);
+  exchanges(machine);
+}
+
 TEST_CASE("gpu device: a window is shared by reference and by descriptor", "[gpu_device]") {
   for (const DriverFacts* facts : both_drivers) {
     INFO(facts->vendor);

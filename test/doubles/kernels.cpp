@@ -111,4 +111,17 @@ Code launch_cooperative(Function function, unsigned grid_x, unsigned grid_y, uns
   return launch(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, args, nullptr);
 }
 
+// An early start changes nothing that anybody may rely on: here launches of a stream run one after the other.
+Code launch_with(const LaunchConfig* config, Function function, void** args, void** extra) {
+  return answer(__func__, [&] {
+    const LaunchConfig& c = *config;
+    for (unsigned i = 0; i < c.num_attributes; ++i) {
+      expect(c.attributes[i].name == early_start.name && c.attributes[i].value == 1, invalid_value);
+    }
+    const Code code = launch(function, c.grid_x, c.grid_y, c.grid_z, c.block_x, c.block_y, c.block_z, c.shared_bytes,
+                             c.stream, args, extra);
+    expect(code == success, code);
+  });
+}
+
 }  // namespace ucclep::doubles

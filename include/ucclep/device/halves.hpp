@@ -75,8 +75,7 @@ struct Second {
     const bool masked = masks && group.masks != nullptr, opened = args.opened || masked;
     const auto k = static_cast<uint32_t>(kind);
     HandleState* const state = HandleMemory{args.handle, group.shape}.state();
-    const uint64_t seq =
-        opened ? load_relaxed<Scope::gpu>(&group.state->seq[k]) + 1 : load_relaxed<Scope::gpu>(&state->sent[k]);
+    const uint64_t seq = opened ? last_ended(group, kind) + 1 : load_relaxed<Scope::gpu>(&state->sent[k]);
     bool any = !opened || uniform(state->opened[k] == seq ? 1u : 0u) != 0;
     if constexpr (masks) any = any && (!masked || begins(group, kind, seq));
     return {{group, kind, name, seq, group.shape.slot_of(seq)}, opened, any};
@@ -112,7 +111,7 @@ struct Second {
       if (last) store_relaxed<Scope::gpu>(pending, load_relaxed<Scope::gpu>(pending) & ~(1u << op.slot));
     }
     if (!sync_block_or(last)) return;
-    const uint64_t read = last_read(op, load_relaxed<Scope::gpu>(&state->seq[kind]));
+    const uint64_t read = last_read(op, last_ended(op.group, op.kind));
     if (read < op.seq) return;
     tell_consumed(op, read);
     if constexpr (Wire::network) Wire::tell({op.group, op.kind, op.name, read, op.slot});

@@ -56,6 +56,7 @@ struct ByWindows {
 struct ByWindowsOfAll : ByWindows {
   static constexpr bool masks = false;
   using Consumed = ConsumedWord;
+  static UCCLEP_FN void end(const Op& op, bool ok) { end_share(op, ok); }
 };
 
 // The forms in which rows of a group may travel. Where B rows fit as lines there is no other, and a kernel that knows

@@ -25,7 +25,7 @@ UCCLEP_FN void mask_rank(const ucclEpDeviceGroup& group, uint32_t rank, Kind kin
     store_relaxed<Scope::gpu>(&mask.last[k], k == static_cast<uint32_t>(kind) ? last : 0);
   }
   evict(group, rank);
-  const uint64_t next = load_relaxed<Scope::gpu>(&group.state->seq[static_cast<uint32_t>(Kind::dispatch)]) + 1;
+  const uint64_t next = last_ended(group, Kind::dispatch) + 1;
   if (kind != Kind::dispatch || next != last) count_nothing(group, rank, next);
   count_nothing(group, rank, next + 1);
   store_relaxed<Scope::system>(&group.masks->told[rank], uint32_t{1});
@@ -141,7 +141,7 @@ UCCLEP_FN bool mend(const Op& op, Decide&& decide, Then then = Then::runs_again)
   // op is the operation after the last that has ended.
   bool again = load_relaxed<Scope::gpu>(&masks.begun[kind]) == op.seq && load_relaxed<Scope::system>(&masks.leave) != 1;
   again = every_thread(again);
-  const uint64_t dispatched = load_relaxed<Scope::gpu>(&group.state->seq[static_cast<uint32_t>(Kind::dispatch)]);
+  const uint64_t dispatched = last_ended(group, Kind::dispatch);
   const uint64_t next_dispatch = dispatched + (again && op.kind == Kind::dispatch ? 2 : 1);
   if (evicted) {
     for (uint32_t p = thread_id(); p < op.ranks(); p += block_size()) {
@@ -231,7 +231,7 @@ UCCLEP_FN void clear_masks(const MaskArgs& args) {
   }
   if (thread_id() != 0) return;
   for (uint32_t kind = 0; kind < num_kinds; ++kind) {
-    store_relaxed<Scope::gpu>(&group.state->seq[kind], args.next[kind] - 1);
+    set_ended(group, static_cast<Kind>(kind), args.next[kind] - 1);
     store_relaxed<Scope::gpu>(&masks.again[kind], uint64_t{0});
   }
   uint32_t expected = leave_now;

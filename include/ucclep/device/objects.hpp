@@ -9,9 +9,22 @@
 
 namespace ucclep {
 
-// The group's words in device memory. Every block reads seq at entry; only the last block out advances it (P3).
+// Which operation of a kind was the last to end here, and how far the next has: where blocks that leave add their
+// shares, all shares together are one operation. So no block waits to hear whether it was the last (P3).
+struct EndedWord {
+  static constexpr uint32_t share_bits = 20;
+  static constexpr uint64_t whole = uint64_t{1} << share_bits;  // more than a grid has blocks
+
+  static UCCLEP_HD constexpr uint64_t of(uint64_t seq) { return seq << share_bits; }
+  static UCCLEP_HD constexpr uint64_t seq(uint64_t word) { return word >> share_bits; }
+  static UCCLEP_HD constexpr uint64_t share(uint32_t block, uint32_t blocks) {
+    return block == 0 ? whole - (blocks - 1) : 1;
+  }
+};
+
+// The group's words in device memory. Every block reads the kind's word at entry.
 struct GroupState {
-  uint64_t seq[num_kinds];  // the last operation of each kind that has ended here
+  uint64_t ended[num_kinds];  // EndedWord of each kind
   uint64_t exited;  // blocks of the running launch that have ended, and of these, from bit 32 on, those that gave up
   GridBarrier barrier;
   uint32_t pending[num_kinds];  // a bit for each slot whose operation has been sent, and not received yet (halves.hpp)
@@ -127,7 +140,7 @@ struct HandleView {
 struct NetworkView;  // network_view.hpp
 struct GroupMasks;   // masks.hpp
 
-inline constexpr unsigned device_abi = 22;  // changes with any of the structs below
+inline constexpr unsigned device_abi = 23;  // changes with any of the structs below
 
 }  // namespace ucclep
 

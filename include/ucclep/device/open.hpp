@@ -96,7 +96,7 @@ UCCLEP_FN bool still_open(const Op& op, const ucclEpDeviceHandle& handle) {
   const HandleState* const state = HandleMemory{handle.view, handle.group.shape}.state();
   bool open = load_relaxed<Scope::gpu>(&masks->begun[static_cast<uint32_t>(op.kind)]) == op.seq;
   for (uint32_t kind = 0; kind < num_kinds; ++kind) {
-    const uint64_t last = load_relaxed<Scope::gpu>(&op.group.state->seq[kind]);
+    const uint64_t last = last_ended(op.group, static_cast<Kind>(kind));
     open = open || load_relaxed<Scope::gpu>(&state->opened[kind]) == last + 1;
   }
   return !every_thread(!open);

@@ -146,7 +146,7 @@ UCCLEP_FN bool end_received(const OpenOperation& open, const Op& op) {
   if (!all_sent(open, op) || (networked && !network::all_in_alone(op))) return false;
   count_no_masked(op);
   mark(op, Mark::end);
-  store_relaxed<Scope::gpu>(&op.group.state->seq[static_cast<uint32_t>(op.kind)], op.seq);
+  set_ended(op.group, op.kind, op.seq);
   return !networked || network::tell_alone(op);
 }
 

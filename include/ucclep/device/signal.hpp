@@ -180,6 +180,14 @@ UCCLEP_FN const uint64_t* consumed_by(const ucclEpDeviceGroup& group, Kind kind,
   return consumed_in(group.windows[group.rank], group, kind, peer);
 }
 
+// Lane verbs: the last operation of a kind that has ended here.
+UCCLEP_FN uint64_t last_ended(const ucclEpDeviceGroup& group, Kind kind) {
+  return EndedWord::seq(load_relaxed<Scope::gpu>(&group.state->ended[static_cast<uint32_t>(kind)]));
+}
+UCCLEP_FN void set_ended(const ucclEpDeviceGroup& group, Kind kind, uint64_t seq) {
+  store_relaxed<Scope::gpu>(&group.state->ended[static_cast<uint32_t>(kind)], EndedWord::of(seq));
+}
+
 // What every block asks for first, all at once: one latency of the memory, not three. Words never go back, so what was
 // enough early still is.
 struct Opening {
@@ -188,8 +196,7 @@ struct Opening {
   uint32_t abort;
 
   static UCCLEP_FN Opening of(const ucclEpDeviceGroup& group, Kind kind) {
-    Opening opening{load_relaxed<Scope::gpu>(&group.state->seq[static_cast<uint32_t>(kind)]), 0,
-                    load_relaxed<Scope::system>(group.abort_word)};
+    Opening opening{last_ended(group, kind), 0, load_relaxed<Scope::system>(group.abort_word)};
     if (thread_id() < group.shape.ranks) {
       opening.consumed = load_acquire<Scope::system>(consumed_by(group, kind, thread_id()));
     }
@@ -199,8 +206,7 @@ struct Opening {
 
 // The same for a warp that asks about its slots later (slots_free_of_warp): nothing here waits for another load.
 UCCLEP_FN Opening opening_of_warp(const ucclEpDeviceGroup& group, Kind kind) {
-  return {load_relaxed<Scope::gpu>(&group.state->seq[static_cast<uint32_t>(kind)]), 0,
-          load_relaxed<Scope::system>(group.abort_word)};
+  return {last_ended(group, kind), 0, load_relaxed<Scope::system>(group.abort_word)};
 }
 
 // Verb of one thread of a block.
@@ -333,18 +339,33 @@ UCCLEP_FN bool leave(GroupState* state, bool ok, bool ordered) {
 // Block verb, last thing of an operation: the last block out advances the sequence, and is told so; ordered as above.
 // After a fatal error nothing moves: the communicator is dead.
 UCCLEP_FN bool end_operation(const Op& op, bool ok, bool ordered = false) {
-  GroupState* state = op.group.state;
   if (!ok) bulk_wait_written();  // a warp that gave up may have stores under way
   ok = every_thread(ok);         // one that did is enough: with masks the operation is mended
   bool last = false;
   if (thread_id() == 0) {
-    last = leave(state, ok, ordered);
+    last = leave(op.group.state, ok, ordered);
     if (last) {
       mark(op, Mark::end);
-      store_relaxed<Scope::gpu>(&state->seq[static_cast<uint32_t>(op.kind)], op.seq);
+      set_ended(op.group, op.kind, op.seq);
     }
   }
   return ordered && sync_block_or(last);
+}
+
+// The same in a kernel of groups without masks, where nobody is to know which block was the last, but for a trace: a
+// block that gave up never adds its share. Nothing is waited for.
+UCCLEP_FN void end_share(const Op& op, bool ok) {
+  if (!ok) bulk_wait_written();
+  ok = every_thread(ok);
+  if (thread_id() != 0 || !ok) return;
+  uint64_t* const word = &op.group.state->ended[static_cast<uint32_t>(op.kind)];
+  const uint64_t share = EndedWord::share(block_id(), grid_size());
+  let_next_begin();
+  if (op.group.trace == nullptr) {
+    fetch_add_relaxed<Scope::gpu>(word, share);
+  } else if (EndedWord::seq(fetch_add_relaxed<Scope::gpu>(word, share) + share) == op.seq) {
+    mark(op, Mark::end);
+  }
 }
 
 // The same for an operation in which ranks may lend tensors of their callers (P14): what was read here is told at once.

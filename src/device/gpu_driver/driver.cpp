@@ -94,12 +94,16 @@ void Driver::refuse_without_gpu() const {
   fail(ucclEpNotSupported, "the {} driver finds no GPU", facts_.vendor);
 }
 
-void Driver::check_version() const {
-  int version = 0;
-  check(api_.driver_version(&version), "asking for the driver's version");
-  if (version >= facts_.oldest_version) return;
-  fail(ucclEpNotSupported, "the {} driver has version {}, this library needs {} or newer", facts_.vendor, version,
+void Driver::check_version() {
+  check(api_.driver_version(&version_), "asking for the driver's version");
+  if (version_ >= facts_.oldest_version) return;
+  fail(ucclEpNotSupported, "the {} driver has version {}, this library needs {} or newer", facts_.vendor, version_,
        facts_.oldest_version);
+}
+
+bool Driver::has_early_start() const {
+  constexpr int first_in_graphs = 12030;
+  return api_.launch_with != nullptr && version_ >= first_in_graphs;
 }
 
 std::string Driver::words(Code code) const {

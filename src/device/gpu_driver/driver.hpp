@@ -46,6 +46,8 @@ class Driver {
   const DriverFacts& facts() const { return facts_; }
   const DriverApi& api() const { return api_; }
   int device_count() const { return device_count_; }
+  // Launches may ask for early_start, also those that are captured.
+  bool has_early_start() const;
 
   // Throws for every code but success: "CUDA: what: the driver's own words (code)".
   void check(Code code, const char* what) const {
@@ -61,11 +63,12 @@ class Driver {
   [[noreturn]] void refuse_without_gpu() const;
   void load_functions();
   void start(const char* library) const;
-  void check_version() const;
+  void check_version();
 
   const DriverFacts& facts_;
   void* library_ = nullptr;
   DriverApi api_{};
+  int version_ = 0;
   int device_count_ = 0;
 };
 

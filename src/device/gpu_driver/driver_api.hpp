@@ -58,6 +58,22 @@ struct IpcHandle {
 };
 inline constexpr unsigned ipc_lazy_peer_access = 1;
 
+// CUlaunchAttribute, CUlaunchConfig.
+struct LaunchAttribute {
+  int name;
+  alignas(8) int value;
+  char rest[60];
+};
+struct LaunchConfig {
+  unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes;
+  Stream stream;
+  const LaunchAttribute* attributes;
+  unsigned num_attributes;
+};
+static_assert(sizeof(LaunchAttribute) == 72 && sizeof(LaunchConfig) == 56);
+// The kernel's blocks may begin before the launch ahead of it has ended, when all of that one's have said so or ended.
+inline constexpr LaunchAttribute early_start{6, 1, {}};
+
 // What stream_is_capturing answers; anything else means a capture, also a broken one.
 inline constexpr int capture_none = 0;
 // A thread in this mode may do what a capture forbids, its own or one of another thread.
@@ -138,6 +154,7 @@ struct DriverApi {
                  unsigned block_y, unsigned block_z, unsigned shared_bytes, Stream stream, void** args, void** extra);
   Code (*launch_cooperative)(Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
                              unsigned block_y, unsigned block_z, unsigned shared_bytes, Stream stream, void** args);
+  Code (*launch_with)(const LaunchConfig* config, Function function, void** args, void** extra);  // CUDA
 };
 
 // Calls visit(member, name in libcuda, name in libamdhip64) for every function. NULL: that driver has none.
@@ -212,6 +229,7 @@ void each_function(DriverApi& api, Visit&& visit) {
   visit(api.function_set_attribute, "cuFuncSetAttribute", "hipFuncSetAttribute");
   visit(api.launch, "cuLaunchKernel", "hipModuleLaunchKernel");
   visit(api.launch_cooperative, "cuLaunchCooperativeKernel", "hipModuleLaunchCooperativeKernel");
+  visit(api.launch_with, "cuLaunchKernelEx", nullptr);
 }
 
 }  // namespace ucclep::gpu

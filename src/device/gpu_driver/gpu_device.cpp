@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/env.hpp"
 #include "base/log.hpp"
 #include "base/near_node.hpp"
 #include "device/gpu_driver/copy_queue.hpp"
@@ -53,6 +54,7 @@ class GpuDevice : public Device {
       : driver_(driver),
         context_(driver, device_ordinal(driver, index)),
         traits_(gpu_device_traits(driver, index)),
+        starts_early_(driver.has_early_start() && env::flag("UCCLEP_EARLY_START").value_or(false)),
         code_(driver, context_.get(), traits_.shared_bytes, traits_.name),
         setup_stream_(driver, context_.get()),
         nic_access_(driver, context_.ordinal(), context_.get()) {}
@@ -203,19 +205,26 @@ class GpuDevice : public Device {
     const Current current = enter();
     log::info("device", "{}: {} on {} blocks of {} lanes, {} bytes of shared memory", traits_.name, kernel.name,
               shape.grid, shape.block, shape.shared_bytes);
-    void* parameters[] = {const_cast<void*>(args)};  // the driver copies them
-    const auto shared = static_cast<unsigned>(shape.shared_bytes);
-    const Function function = code_.find(kernel.name);
-    driver_.check(kernel.meets ? api().launch_cooperative(function, shape.grid, 1, 1, shape.block, 1, 1, shared,
-                                                          stream_of(stream), parameters)
-                               : api().launch(function, shape.grid, 1, 1, shape.block, 1, 1, shared, stream_of(stream),
-                                              parameters, nullptr),
-                  kernel.name);
+    driver_.check(start(kernel, shape, const_cast<void*>(args), stream_of(stream)), kernel.name);
   }
 
  private:
   const DriverApi& api() const { return driver_.api(); }
   Current enter() const { return Current(driver_, context_.get()); }
+
+  // The driver copies the arguments.
+  Code start(const Kernel& kernel, const LaunchShape& shape, void* args, Stream stream) {
+    const Function function = code_.find(kernel.name);
+    const auto shared = static_cast<unsigned>(shape.shared_bytes);
+    if (kernel.meets) {
+      return api().launch_cooperative(function, shape.grid, 1, 1, shape.block, 1, 1, shared, stream, &args);
+    }
+    if (!starts_early_) {
+      return api().launch(function, shape.grid, 1, 1, shape.block, 1, 1, shared, stream, &args, nullptr);
+    }
+    const LaunchConfig config{shape.grid, 1, 1, shape.block, 1, 1, shared, stream, &early_start, 1};
+    return api().launch_with(&config, function, &args, nullptr);
+  }
 
   ucclEpEvent_t create_event(unsigned flags) const {
     const Current current = enter();
@@ -246,6 +255,7 @@ class GpuDevice : public Device {
   const Driver& driver_;
   PrimaryContext context_;
   const DeviceTraits traits_;
+  const bool starts_early_;  // kernels whose blocks do not meet
   KernelCode code_;
   OwnStream setup_stream_;
   GpuNicAccess nic_access_;

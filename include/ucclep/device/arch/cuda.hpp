@@ -401,8 +401,24 @@ UCCLEP_FN void pause() {
   __nanosleep(20);
 }
 
+// ---- Launches of one stream. A kernel may have been launched before the one ahead of it has ended: it waits here
+// until that has, and sees all that it wrote.
+UCCLEP_FN void wait_for_stream() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+// Verb of a thread for its block: when all blocks have said so, or ended, blocks of the next launch may take the place
+// of those that end. Where nothing is waited for any more: those blocks wait for this launch.
+UCCLEP_FN void let_next_begin() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
 }  // namespace UCCLEP_SIMT_NAMESPACE
 
 // One block of 512 threads per SM: at most 128 registers a thread.
-#define UCCLEP_KERNEL(name, ArgsType) \
-  extern "C" __global__ void __launch_bounds__(512, 1) ucclep_##name(const __grid_constant__ ArgsType args)
+#define UCCLEP_KERNEL(name, ArgsType)                                                                         \
+  UCCLEP_FN void name##_body(const ArgsType& args);                                                           \
+  extern "C" __global__ void __launch_bounds__(512, 1) ucclep_##name(const __grid_constant__ ArgsType args) { \
+    ::ucclep::wait_for_stream();                                                                              \
+    name##_body(args);                                                                                        \
+  }                                                                                                           \
+  UCCLEP_FN void name##_body([[maybe_unused]] const ArgsType& args)

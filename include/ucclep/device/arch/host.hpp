@@ -271,6 +271,9 @@ UCCLEP_FN float widen_fp16(uint16_t value) {
   return from_fp16(value);
 }
 
+// ---- Launches of one stream begin one after the other.
+UCCLEP_FN void let_next_begin() {}
+
 }  // namespace UCCLEP_SIMT_NAMESPACE
 
 #include "ucclep/device/arch/narrow.hpp"
