@@ -2,7 +2,7 @@
 // From topk_idx to places (protocol P5): what a handle holds of a routing, and what the scans of HT (ht_routing.hpp)
 // and LL (ll_routing.hpp) share besides token_sets.hpp.
 #pragma once
-#include "ucclep/device/signal.hpp"
+#include "ucclep/device/header.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 
