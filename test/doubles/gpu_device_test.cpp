@@ -269,8 +269,14 @@ TEST_CASE("gpu device: launches begin early where that is asked for", "[gpu_devi
     const Setting before_graphs_had_it("UCCLEP_DOUBLE_VERSION", "12020");
     CHECK(!begins_early(cuda));
   }
-  Machine machine(cuda);
-  exchanges(machine);
+  {
+    Machine machine(cuda);
+    exchanges(machine);
+  }
+  const Setting no_flag("UCCLEP_EARLY_START", "yes");
+  for (const DriverFacts* facts : both_drivers) {
+    is_refused(ucclEpInvalidArgument, {"UCCLEP_EARLY_START", "yes"}, [&] { Machine machine(*facts); });
+  }
 }
 
 TEST_CASE("gpu device: a window is shared by reference and by descriptor", "[gpu_device]") {

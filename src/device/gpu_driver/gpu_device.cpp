@@ -54,7 +54,7 @@ class GpuDevice : public Device {
       : driver_(driver),
         context_(driver, device_ordinal(driver, index)),
         traits_(gpu_device_traits(driver, index)),
-        starts_early_(driver.has_early_start() && env::flag("UCCLEP_EARLY_START").value_or(false)),
+        starts_early_(env::flag("UCCLEP_EARLY_START").value_or(false) && driver.has_early_start()),
         code_(driver, context_.get(), traits_.shared_bytes, traits_.name),
         setup_stream_(driver, context_.get()),
         nic_access_(driver, context_.ordinal(), context_.get()) {}
