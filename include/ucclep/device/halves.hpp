@@ -37,8 +37,7 @@ UCCLEP_FN uint64_t last_read(const Op& op, uint64_t last) {
 // Block verb, last thing of a first half in a group with masks: the operation is open, as a user's kernel leaves it, so
 // that the second half can run again.
 UCCLEP_FN void leave_open(const Op& op, const HandleMemory& memory, bool ok) {
-  if (!ok) bulk_wait_written();  // a warp that gave up may have stores under way
-  ok = every_thread(ok);
+  ok = all_done(ok);
   if (thread_id() != 0 || !leave(op.group.state, ok, true)) return;
   memory.state()->opened[static_cast<uint32_t>(op.kind)] = op.seq;
 }

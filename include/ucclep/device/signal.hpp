@@ -12,6 +12,7 @@
 // | end_lending: publish of consumed   | end_lending of the lender:    | the last access to a lent tensor before |
 // |   (system), after the last block's |   load_acquire (system)       |   its owner goes on (ht_lease.hpp)      |
 // |   ticket (fetch_add_acq_rel, gpu)  |                               |                                         |
+// | end_share: fetch_add_relaxed (gpu) | last_ended of the next launch | nothing: the end of the launch does that |
 // | publish of a row's or chunk's      | wait_word: load_acquire       | the row before its readers              |
 // |   epoch (system)                   |   (system)                    |                                         |
 // clang-format on
@@ -335,11 +336,17 @@ UCCLEP_FN bool leave(GroupState* state, bool ok, bool ordered) {
   return out < gave_up;
 }
 
+// Block verb, after the block's last access: none of its warps has given up. One that has may have stores under way;
+// one is enough: with masks the operation is mended.
+UCCLEP_FN bool all_done(bool ok) {
+  if (!ok) bulk_wait_written();
+  return every_thread(ok);
+}
+
 // Block verb, last thing of an operation: the last block out advances the sequence, and is told so; ordered as above.
 // After a fatal error nothing moves: the communicator is dead.
 UCCLEP_FN bool end_operation(const Op& op, bool ok, bool ordered = false) {
-  if (!ok) bulk_wait_written();  // a warp that gave up may have stores under way
-  ok = every_thread(ok);         // one that did is enough: with masks the operation is mended
+  ok = all_done(ok);
   bool last = false;
   if (thread_id() == 0) {
     last = leave(op.group.state, ok, ordered);
@@ -354,9 +361,7 @@ UCCLEP_FN bool end_operation(const Op& op, bool ok, bool ordered = false) {
 // The same in a kernel of groups without masks, where nobody is to know which block was the last, but for a trace: a
 // block that gave up never adds its share. Nothing is waited for.
 UCCLEP_FN void end_share(const Op& op, bool ok) {
-  if (!ok) bulk_wait_written();
-  ok = every_thread(ok);
-  if (thread_id() != 0 || !ok) return;
+  if (!all_done(ok) || thread_id() != 0) return;
   uint64_t* const word = &op.group.state->ended[static_cast<uint32_t>(op.kind)];
   const uint64_t share = EndedWord::share(block_id(), grid_size());
   let_next_begin();
