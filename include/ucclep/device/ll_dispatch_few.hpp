@@ -14,26 +14,6 @@
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ll {
 
-UCCLEP_FN Op dispatch_of(const LlDispatchArgs& args, const Opening& opening) {
-  return next_operation(args.group, Kind::dispatch, Operation::dispatch, opening);
-}
-
-// Verb of the warps that send: all batches of all tokens.
-template <class Row>
-UCCLEP_FN bool send_few(const Opening& opening, const LlDispatchArgs& args, const Job& job, Stage& stage,
-                        int64_t* bad) {
-  LineSender<typename Row::Lines, most_sent<Row, LinesOnly>> sender(args, job, stage, bad);
-  sender.begin();
-  const char* const mine = args.group.windows[args.group.rank];
-  const Op op = dispatch_of(args, opening);
-  const bool marks = block_id() == 0 && thread_id() == 0;
-  if (marks) mark(op, Mark::begin);
-  if (!slots_free_of_warp(op, opening, mine)) return false;
-  if (marks) mark(op, Mark::slots_free);
-  sender.send(op);
-  return true;
-}
-
 // Warp verb: the meta of a token, and what combine needs of it. ahead: has been read for it.
 UCCLEP_FN void say_token(const Op& op, const LlDispatchArgs& args, const RankChoices& choices, Stage& stage,
                          uint32_t token, const MetaAhead& ahead, int64_t* bad) {
@@ -119,9 +99,7 @@ UCCLEP_FN bool receive_batch(const Op& op, const LlDispatchArgs& args, BatchIn<R
   const uint32_t base = base_of(op, way, args.output, source, selection);
   const Target target = place_row(op, args.output, {source, way.place, token}, selection, base);
   const LlDispatchArgs& now = read_again(args);
-  if (!batch.span.receive(op.with(now.group), source, now.output.wire, batch.lines)) return false;
-  write_span(now.output, batch.span, target);
-  return true;
+  return deliver_span(op.with(now.group), source, now.output, batch.span, batch.lines, target);
 }
 
 // Verb of the warps that receive, when the headers are in. A part of a row is a batch, or what is to be noted of it.
@@ -181,7 +159,7 @@ UCCLEP_FN void dispatch_few(const LlDispatchArgs& args) {
   }
   int64_t bad = no_bad_id;
   bool ok = (!jobs.count.mine() || say_few(opening, args, jobs.count, stage, &bad)) &&
-            (!jobs.send.mine() || send_few<Row>(opening, args, jobs.send, stage, &bad));
+            (!jobs.send.mine() || send_lines<Row>(opening, args, jobs.send, stage, &bad));
   const Op op = dispatch_of(args, opening);
   report_bad_id(op, bad);
   if (jobs.receive.mine() || counts_here()) ok = receive_few<Row>(opening, args, jobs.receive, stage, ok);

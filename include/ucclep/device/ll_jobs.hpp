@@ -61,15 +61,17 @@ struct ByWindowsOfAll : ByWindows {
 
 // The forms in which rows of a group may travel. Where B rows fit as lines there is no other, and a kernel that knows
 // it has half the code: most of it runs once, so it is fetched from memory as it runs. by_token: they may lie by token.
+// warps_alone: a warp that sends waits for nothing but its own row and its slot.
 struct AnyForm {
-  static constexpr bool bulk = true, by_token = true;
+  static constexpr bool bulk = true, by_token = true, warps_alone = false;
   using Wire = ByWindows;
 };
 struct LinesOnly {
-  static constexpr bool bulk = false, by_token = true;
+  static constexpr bool bulk = false, by_token = true, warps_alone = true;
   using Wire = ByWindowsOfAll;
 };
 struct LinesOfLiving : LinesOnly {
+  static constexpr bool warps_alone = false;
   using Wire = ByWindows;
 };
 

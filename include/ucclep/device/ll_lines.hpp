@@ -66,6 +66,10 @@ UCCLEP_FN Addresses lines_of_token(const Op& op, const RowLines& lines, uint32_t
 // what is not there costs no instruction. scaled: batches carry scales, too. wire: of the rows.
 template <bool scaled, uint32_t most>
 struct LineSpan {
+  // Batches that are quantised come faster than all warps could look at them again and again: a lane looks at the last
+  // line of each, and the warp reads it once. Others come as fast as the links have them, and are looked at whole.
+  static constexpr bool by_ends = scaled && most > 1;
+
   std::conditional_t<scaled, QuantisedBatch, LineBatch> batch[most];
   Parked begin = 0, count = 0;
   uint32_t last_tokens = 0;  // all batches but the last of a row are whole
@@ -91,40 +95,53 @@ struct LineSpan {
   }
   // Warp verb: begins to read lines that may not be there yet. lines_here: of the first batch.
   UCCLEP_FN void peek(const WireShape& wire, const char* lines_here) {
-    UCCLEP_UNROLL
-    for (uint32_t i = 0; i < most; ++i) {
-      if (i >= count) continue;
-      batch[i].peek(lines_here + lines_before(i), tokens(wire, i));
-    }
+    if constexpr (!by_ends) read(wire, lines_here, all());
   }
-  // Warp verb, after peek: waits until all are there. What is late is looked at again.
-  UCCLEP_FN bool receive(const Op& op, uint32_t peer, const WireShape& wire, const char* lines_here) {
-    const bool there = wait_peer_warp(op, Phase::rows, peer, [&] {
-      bool all = true;
+  // Warp verb, after peek: waits until all are there, and gives ready, a warp verb, the number of each batch that is.
+  template <class Ready>
+  UCCLEP_FN bool receive(const Op& op, uint32_t peer, const WireShape& wire, const char* lines_here, Ready&& ready) {
+    uint32_t missing = all();
+    return wait_peer_warp(op, Phase::rows, peer, [&] {
+      const uint32_t come = by_ends ? ended(op, wire, lines_here, missing) : missing;
+      if constexpr (by_ends) read(wire, lines_here, come);
       UCCLEP_UNROLL
       for (uint32_t i = 0; i < most; ++i) {
-        if (i >= count) continue;
-        if (batch[i].arrived(tokens(wire, i), op.seq)) continue;
-        batch[i].peek(lines_here + lines_before(i), tokens(wire, i));
-        all = false;
+        const uint32_t bit = 1u << i;
+        if ((come & bit) == 0) continue;
+        if (batch[i].arrived(tokens(wire, i), op.seq)) {
+          batch[i].settle();
+          ready(i);
+          missing &= ~bit;
+        } else if constexpr (!by_ends) {
+          read(wire, lines_here, bit);  // again
+        }
       }
-      return all;
+      return missing == 0;
     });
-    UCCLEP_UNROLL
-    for (uint32_t i = 0; i < most; ++i) {
-      if (i < count) batch[i].settle();
-    }
-    return there;
   }
-  // Warp verb: what they carry of tokens, to a row.
-  UCCLEP_FN void write(const WireShape& wire, char* row) const {
-    char* to = row + begin * wire.batch_bytes;
+  // Warp verb: what batch i carries of tokens, to a row.
+  UCCLEP_FN void write(const WireShape& wire, char* row, uint32_t i) const {
+    batch[i].write(row + (begin + i) * wire.batch_bytes, tokens(wire, i));
+  }
+
+ private:
+  // Of batches, a bit for each.
+  UCCLEP_FN uint32_t all() const { return (1u << count) - 1; }
+  UCCLEP_FN void read(const WireShape& wire, const char* lines_here, uint32_t which) {
     UCCLEP_UNROLL
     for (uint32_t i = 0; i < most; ++i) {
-      if (i >= count) continue;
-      batch[i].write(to, tokens(wire, i));
-      to += wire.batch_bytes;
+      if ((which >> i & 1) != 0) batch[i].peek(lines_here + lines_before(i), tokens(wire, i));
     }
+  }
+  // Those whose last line is there.
+  UCCLEP_FN uint32_t ended(const Op& op, const WireShape& wire, const char* lines_here, uint32_t which) const {
+    const uint32_t i = lane_id();
+    bool there = false;
+    if (i < most && (which >> i & 1) != 0) {
+      const char* const line = lines_here + lines_before(i) + batch[0].last_line(tokens(wire, i)) * line_bytes;
+      there = load_relaxed<Scope::system>(reinterpret_cast<const uint64_t*>(line + line_payload)) == op.seq;
+    }
+    return static_cast<uint32_t>(ballot(there));
   }
 };
 
@@ -355,12 +372,15 @@ UCCLEP_FN void spread_quantised(const DispatchOutput& out, const LineSpan<true, 
   }
 }
 
-// Warp verb: what came to every target.
+// Warp verb, after peek: a span from its lines to every target, each batch as soon as it is there.
 template <bool scaled, uint32_t most>
-UCCLEP_FN void write_span(const DispatchOutput& out, const LineSpan<scaled, most>& span, const Target& target) {
-  char* to = target.active ? out.tokens.at(target.outer, target.inner) : nullptr;
-  Addresses{target.active, to}.each([&](char* row) { span.write(out.wire, row); });
+UCCLEP_FN bool deliver_span(const Op& op, uint32_t source, const DispatchOutput& out, LineSpan<scaled, most>& span,
+                            const char* lines, const Target& target) {
+  const Addresses rows{target.active, target.active ? out.tokens.at(target.outer, target.inner) : nullptr};
+  const auto write = [&](uint32_t i) { rows.each([&](char* row) { span.write(out.wire, row, i); }); };
+  if (!span.receive(op, source, out.wire, lines, write)) return false;
   if constexpr (scaled) spread_quantised(out, span, target);
+  return true;
 }
 
 // Warp verb: bytes [begin, begin + count) of a row's scales, from shared memory to every target. Elements have any
@@ -429,8 +449,7 @@ UCCLEP_FN bool receive_part(const Op& op, const LlDispatchArgs& args, Stage& sta
   const Op same = op.with(here.group);
   const char* row = row_of(same);
   if (part < parts.count()) {
-    if (!span.receive(same, source, here.output.wire, row + lines.batch(range.begin))) return false;
-    write_span(read_again(args).output, span, target);
+    if (!deliver_span(same, source, here.output, span, row + lines.batch(range.begin), target)) return false;
   } else if (part == parts.count() && scales_apart(here.output.wire)) {
     const char* const scales = row + (lines.meta + lines.tokens) * line_bytes;
     if (!receive_scales(same, here.output, stage, source, scales, target)) return false;

@@ -295,8 +295,7 @@ UCCLEP_FN bool take_tokens(const OpenDispatch& open, const LandedRow& row, const
     span.cover(wire, range);
     const char* const lines = row.tokens + range.begin * LineBatch::lines * line_bytes;
     span.peek(wire, lines);
-    if (!span.receive(row.op, row.source, wire, lines)) return false;
-    span.write(wire, to);
+    if (!span.receive(row.op, row.source, wire, lines, [&](uint32_t i) { span.write(wire, to, i); })) return false;
   } else {
     for (uint32_t b = 8 * Coop::rank(); b < wire.token_bytes; b += 8 * Coop::size()) {
       if (!wait_lines(row.op, Phase::rows, row.source, row.tokens, b, b + 8)) return false;

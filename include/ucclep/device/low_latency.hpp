@@ -262,6 +262,26 @@ UCCLEP_FN Job meta_job(const Job& count, uint32_t ranks, uint32_t tokens) {
   return tokens <= apart.warps() ? apart : count;
 }
 
+UCCLEP_FN Op dispatch_of(const LlDispatchArgs& args, const Opening& opening) {
+  return next_operation(args.group, Kind::dispatch, Operation::dispatch, opening);
+}
+
+// Verb of warps that send, each for itself (P1), in a group without masks.
+template <class Row>
+UCCLEP_FN bool send_lines(const Opening& opening, const LlDispatchArgs& args, const Job& job, Stage& stage,
+                          int64_t* bad) {
+  LineSender<typename Row::Lines, most_sent<Row, LinesOnly>> sender(args, job, stage, bad);
+  sender.begin();
+  const char* const mine = args.group.windows[args.group.rank];
+  const Op op = dispatch_of(args, opening);
+  const bool marks = block_id() == 0 && thread_id() == 0;
+  if (marks) mark(op, Mark::begin);
+  if (!slots_free_of_warp(op, opening, mine)) return false;
+  if (marks) mark(op, Mark::slots_free);
+  sender.send(op);
+  return true;
+}
+
 // The half that sends.
 template <class Row, class Forms>
 UCCLEP_FN bool send_rows(const Op& op, const Opening& opening, const LlDispatchArgs& args, Stage& stage,
@@ -270,7 +290,7 @@ UCCLEP_FN bool send_rows(const Op& op, const Opening& opening, const LlDispatchA
   LlSets sets = sets_in(BlockTables::of(stage, args).sets, args);
   int64_t bad = no_bad_id;
   LineSender<typename Row::Lines, most_sent<Row, Forms>> sender(args, jobs.send, stage, &bad);
-  const bool sends_lines = Forms::by_token && form == Form::line && jobs.send.mine();
+  const bool sends_lines = Forms::by_token && !Forms::warps_alone && form == Form::line && jobs.send.mine();
   if (!Forms::bulk && sends_lines) sender.begin();
   const Job metas = meta_job(jobs.count, op.ranks(), args.routing.tokens);
   MetaAhead ahead;
@@ -322,6 +342,21 @@ UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const LlDispa
   return receive_rows<Row, Forms>(op.with(now.group), now, jobs.receive, stage);
 }
 
+// Block verb, in a group without masks: what its warps send. False: the block has nothing else to do, and has ended.
+template <class Row>
+UCCLEP_FN bool send_ahead(const LlDispatchArgs& args, Stage& stage) {
+  const Job job = Jobs::of(sending_percent<Row>).send;
+  if (!job.mine()) return true;
+  const Opening opening = opening_of_warp(args.group, Kind::dispatch);
+  int64_t bad = no_bad_id;
+  const bool ok = send_lines<Row>(opening, args, job, stage, &bad);
+  const Op op = dispatch_of(args, opening);
+  report_bad_id(op, bad);
+  if (!jobs_are_apart()) return every_thread(ok);
+  LinesOnly::Wire::end(op, ok);
+  return false;
+}
+
 // Verb of one thread.
 UCCLEP_FN void note_routing(const HandleMemory& memory, const RoutingInput& routing) {
   memory.state()->tokens = routing.tokens;
@@ -331,9 +366,12 @@ UCCLEP_FN void note_routing(const HandleMemory& memory, const RoutingInput& rout
 // The whole operation, or its first half. Block verb of every block of the grid.
 template <class Row, class Forms, Part part = Part::whole>
 UCCLEP_FN void dispatch(const LlDispatchArgs& args) {
-  Opening opening = Opening::of(args.group, Kind::dispatch);
   Stage stage(args.piece_bytes, Forms::bulk);
-  const Op op = next_operation(args.group, Kind::dispatch, Operation::dispatch, opening);
+  if constexpr (Forms::warps_alone) {
+    if (!send_ahead<Row>(args, stage)) return;
+  }
+  Opening opening = Opening::of(args.group, Kind::dispatch);
+  const Op op = dispatch_of(args, opening);
   if constexpr (part == Part::first) opening.last = last_read(op, opening.last);
   if (has_masks<typename Forms::Wire>(read_again(args).group) && !begins(args.group, Kind::dispatch, op.seq)) return;
   if (counts_here() && args.group.again == 0) {

@@ -42,6 +42,10 @@ struct QuantisedBatch : LinePackets {
     return (tails ? 1 : elements / quant_group) * line_payload;
   }
 
+  static UCCLEP_FN uint32_t last_line(uint32_t elements) {
+    return behind_groups / line_bytes + (tails ? 0 : elements / quant_group - 1);
+  }
+
   // used(s) of a batch of so many elements.
   static UCCLEP_FN auto up_to(uint32_t elements) {
     return [elements](uint32_t s) {
