@@ -229,29 +229,52 @@ TEST_CASE("halves: as many as may be in flight, completed in any order, and one 
 }
 
 // Rank 0 goes on with a slot that the others have yet to read, though they have read the next: it waits for them.
+// Rank 0 dispatches for the third time before its peers have read the first; in one piece, or in halves.
+void write_slot_again(const Scenario& scenario, bool whole) {
+  run_ranks(scenario.ranks, [&](Rank& rank) {
+    Crew crew(rank, scenario, 2);
+    crew.dispatch(0);
+    crew.dispatch(1);
+    crew.complete(1);
+    if (rank.rank != 0) {
+      rank.board.wait(0, 1);
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+    crew.complete(0);
+    crew.stream.synchronize();
+    crew.exchange(0).check_dispatch();
+    crew.exchange(0).refresh(76);
+    if (rank.rank == 0 && whole) in_halves(crew.exchange(0), false);
+    crew.dispatch(0);
+    if (rank.rank == 0) rank.board.post(0);
+    crew.complete(0);
+    crew.stream.synchronize();
+    crew.exchange(0).check_dispatch();
+    crew.exchange(1).check_dispatch();
+    no_async_error(crew.comm);
+  });
+}
+
 TEST_CASE("halves: a slot is not written again before all have read it", "[halves][process][reduced][driver][nodes]") {
-  for (const Scenario& layout : in_all_layouts({})) {
-    run_ranks(4, [&](Rank& rank) {
-      Crew crew(rank, medium(layout, 375), 2);
-      crew.dispatch(0);
-      crew.dispatch(1);
-      crew.complete(1);
-      if (rank.rank != 0) {
-        rank.board.wait(0, 1);
-        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  for (const Scenario& layout : in_all_layouts({})) write_slot_again(medium(layout, 375), false);
+}
+
+// By kernels whose warps wait for slots each for itself: of few tokens, and of more.
+TEST_CASE("halves: nor by a whole dispatch, whose warps ask for themselves", "[halves][process][reduced][driver]") {
+  const Scenario small{.layout = Layout::ll_expert_major, .experts = 12, .top_k = 3, .hidden = 8, .seed = 376};
+  for (const std::vector<int64_t>& tokens : std::vector<std::vector<int64_t>>{{2, 2}, {7, 5}}) {
+    for (const bool quantised : {false, true}) {
+      Scenario scenario = small;
+      scenario.ranks = 2;
+      scenario.tokens = tokens;
+      scenario.max_tokens = static_cast<int>(tokens.front());
+      if (quantised) {
+        scenario.hidden = 128;
+        scenario.scales = Scales{};
+        scenario.quant = UCCLEP_QUANT_FP8_128;
       }
-      crew.complete(0);
-      crew.stream.synchronize();
-      crew.exchange(0).check_dispatch();
-      crew.exchange(0).refresh(76);
-      crew.dispatch(0);
-      if (rank.rank == 0) rank.board.post(0);
-      crew.complete(0);
-      crew.stream.synchronize();
-      crew.exchange(0).check_dispatch();
-      crew.exchange(1).check_dispatch();
-      no_async_error(crew.comm);
-    });
+      write_slot_again(scenario, true);
+    }
   }
 }
 
