@@ -69,8 +69,9 @@ struct LineSpan {
   // Batches that are quantised come faster than all warps could look at them again and again: a lane looks at the last
   // line of each, and the warp reads it once. Others come as fast as the links have them, and are looked at whole.
   static constexpr bool by_ends = scaled && most > 1;
+  using Batch = std::conditional_t<scaled, QuantisedBatch, LineBatch>;
 
-  std::conditional_t<scaled, QuantisedBatch, LineBatch> batch[most];
+  Batch batch[most];
   Parked begin = 0, count = 0;
   uint32_t last_tokens = 0;  // all batches but the last of a row are whole
 
@@ -125,7 +126,7 @@ struct LineSpan {
   }
 
  private:
-  // Of batches, a bit for each.
+  // Sets of batches are a bit for each.
   UCCLEP_FN uint32_t all() const { return (1u << count) - 1; }
   UCCLEP_FN void read(const WireShape& wire, const char* lines_here, uint32_t which) {
     UCCLEP_UNROLL
@@ -138,7 +139,7 @@ struct LineSpan {
     const uint32_t i = lane_id();
     bool there = false;
     if (i < most && (which >> i & 1) != 0) {
-      const char* const line = lines_here + lines_before(i) + batch[0].last_line(tokens(wire, i)) * line_bytes;
+      const char* const line = lines_here + lines_before(i) + Batch::last_line(tokens(wire, i)) * line_bytes;
       there = load_relaxed<Scope::system>(reinterpret_cast<const uint64_t*>(line + line_payload)) == op.seq;
     }
     return static_cast<uint32_t>(ballot(there));

@@ -342,7 +342,8 @@ UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const LlDispa
   return receive_rows<Row, Forms>(op.with(now.group), now, jobs.receive, stage);
 }
 
-// Block verb, in a group without masks: what its warps send. False: the block has nothing else to do, and has ended.
+// Block verb, in a group without masks: what its warps send. False: the block has ended, as most have nothing else to
+// do, or has given up.
 template <class Row>
 UCCLEP_FN bool send_ahead(const LlDispatchArgs& args, Stage& stage) {
   const Job job = Jobs::of(sending_percent<Row>).send;
