@@ -260,7 +260,7 @@ TEST_CASE("halves: a slot is not written again before all have read it", "[halve
 }
 
 // By kernels whose warps wait for slots each for itself: of few tokens, and of more.
-TEST_CASE("halves: nor by a whole dispatch, whose warps ask for themselves", "[halves][process][reduced][driver]") {
+TEST_CASE("halves: nor by a whole dispatch, whose warps ask for themselves", "[halves][driver]") {
   const Scenario small{.layout = Layout::ll_expert_major, .experts = 12, .top_k = 3, .hidden = 8, .seed = 376};
   for (const std::vector<int64_t>& tokens : std::vector<std::vector<int64_t>>{{2, 2}, {7, 5}}) {
     for (const bool quantised : {false, true}) {
