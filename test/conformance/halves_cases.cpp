@@ -229,7 +229,7 @@ TEST_CASE("halves: as many as may be in flight, completed in any order, and one 
 }
 
 // Rank 0 goes on with a slot that the others have yet to read, though they have read the next: it waits for them.
-// Rank 0 dispatches for the third time before its peers have read the first; in one piece, or in halves.
+// whole: it takes that operation in one piece.
 void write_slot_again(const Scenario& scenario, bool whole) {
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Crew crew(rank, scenario, 2);

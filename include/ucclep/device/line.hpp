@@ -95,7 +95,6 @@ class LineBatch : public LinePackets {
   }
   UCCLEP_FN void peek(const char* lines_here, uint32_t bytes) { peek_used(lines_here, up_to(bytes)); }
   UCCLEP_FN bool arrived(uint32_t bytes, uint64_t seq) const { return used_arrived(seq, up_to(bytes)); }
-  static UCCLEP_FN uint32_t last_line(uint32_t bytes) { return (bytes - 1) / line_payload; }
   UCCLEP_FN void settle() {}
 
   // Warp verb: to memory, as far as they are tokens.

@@ -61,19 +61,21 @@ struct ByWindowsOfAll : ByWindows {
 
 // The forms in which rows of a group may travel. Where B rows fit as lines there is no other, and a kernel that knows
 // it has half the code: most of it runs once, so it is fetched from memory as it runs. by_token: they may lie by token.
-// warps_alone: a warp that sends waits for nothing but its own row and its slot.
 struct AnyForm {
-  static constexpr bool bulk = true, by_token = true, warps_alone = false;
+  static constexpr bool bulk = true, by_token = true;
   using Wire = ByWindows;
 };
 struct LinesOnly {
-  static constexpr bool bulk = false, by_token = true, warps_alone = true;
+  static constexpr bool bulk = false, by_token = true;
   using Wire = ByWindowsOfAll;
 };
 struct LinesOfLiving : LinesOnly {
-  static constexpr bool warps_alone = false;
   using Wire = ByWindows;
 };
+
+// A warp that sends waits for nothing but its own row and its slot: with masks slots are for a block to ask about.
+template <class Forms>
+constexpr bool warps_alone = !Forms::bulk && !Forms::Wire::masks;
 
 // A small grid does everything one after the other, with all its blocks.
 UCCLEP_FN bool jobs_are_apart() {

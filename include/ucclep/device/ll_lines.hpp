@@ -66,12 +66,11 @@ UCCLEP_FN Addresses lines_of_token(const Op& op, const RowLines& lines, uint32_t
 // what is not there costs no instruction. scaled: batches carry scales, too. wire: of the rows.
 template <bool scaled, uint32_t most>
 struct LineSpan {
-  // Batches that are quantised come faster than all warps could look at them again and again: a lane looks at the last
-  // line of each, and the warp reads it once. Others come as fast as the links have them, and are looked at whole.
+  // Of quantised batches a lane looks at the last line, and the warp reads the batch when that is there; others are
+  // looked at whole, again and again. Each is slower the other way (docs/tuning.md).
   static constexpr bool by_ends = scaled && most > 1;
-  using Batch = std::conditional_t<scaled, QuantisedBatch, LineBatch>;
 
-  Batch batch[most];
+  std::conditional_t<scaled, QuantisedBatch, LineBatch> batch[most];
   Parked begin = 0, count = 0;
   uint32_t last_tokens = 0;  // all batches but the last of a row are whole
 
@@ -103,8 +102,11 @@ struct LineSpan {
   UCCLEP_FN bool receive(const Op& op, uint32_t peer, const WireShape& wire, const char* lines_here, Ready&& ready) {
     uint32_t missing = all();
     return wait_peer_warp(op, Phase::rows, peer, [&] {
-      const uint32_t come = by_ends ? ended(op, wire, lines_here, missing) : missing;
-      if constexpr (by_ends) read(wire, lines_here, come);
+      uint32_t come = missing;
+      if constexpr (by_ends) {
+        come = ended(op, wire, lines_here, missing);
+        read(wire, lines_here, come);
+      }
       UCCLEP_UNROLL
       for (uint32_t i = 0; i < most; ++i) {
         const uint32_t bit = 1u << i;
@@ -134,12 +136,12 @@ struct LineSpan {
       if ((which >> i & 1) != 0) batch[i].peek(lines_here + lines_before(i), tokens(wire, i));
     }
   }
-  // Those whose last line is there.
+  // Those whose last line is there. The others may be late all the same: arrived() looks at all.
   UCCLEP_FN uint32_t ended(const Op& op, const WireShape& wire, const char* lines_here, uint32_t which) const {
     const uint32_t i = lane_id();
     bool there = false;
     if (i < most && (which >> i & 1) != 0) {
-      const char* const line = lines_here + lines_before(i) + Batch::last_line(tokens(wire, i)) * line_bytes;
+      const char* const line = lines_here + lines_before(i) + QuantisedBatch::last_line(tokens(wire, i)) * line_bytes;
       there = load_relaxed<Scope::system>(reinterpret_cast<const uint64_t*>(line + line_payload)) == op.seq;
     }
     return static_cast<uint32_t>(ballot(there));

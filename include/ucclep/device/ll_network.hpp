@@ -26,7 +26,7 @@ namespace UCCLEP_SIMT_NAMESPACE {
 namespace ll {
 
 struct AcrossDomains {
-  static constexpr bool bulk = true, by_token = false, warps_alone = false;
+  static constexpr bool bulk = true, by_token = false;
   using Wire = ByNetwork;
 };
 

@@ -290,7 +290,7 @@ UCCLEP_FN bool send_rows(const Op& op, const Opening& opening, const LlDispatchA
   LlSets sets = sets_in(BlockTables::of(stage, args).sets, args);
   int64_t bad = no_bad_id;
   LineSender<typename Row::Lines, most_sent<Row, Forms>> sender(args, jobs.send, stage, &bad);
-  const bool sends_lines = Forms::by_token && !Forms::warps_alone && form == Form::line && jobs.send.mine();
+  const bool sends_lines = Forms::by_token && !warps_alone<Forms> && form == Form::line && jobs.send.mine();
   if (!Forms::bulk && sends_lines) sender.begin();
   const Job metas = meta_job(jobs.count, op.ranks(), args.routing.tokens);
   MetaAhead ahead;
@@ -368,7 +368,7 @@ UCCLEP_FN void note_routing(const HandleMemory& memory, const RoutingInput& rout
 template <class Row, class Forms, Part part = Part::whole>
 UCCLEP_FN void dispatch(const LlDispatchArgs& args) {
   Stage stage(args.piece_bytes, Forms::bulk);
-  if constexpr (Forms::warps_alone) {
+  if constexpr (warps_alone<Forms>) {
     if (!send_ahead<Row>(args, stage)) return;
   }
   Opening opening = Opening::of(args.group, Kind::dispatch);

@@ -42,6 +42,7 @@ struct QuantisedBatch : LinePackets {
     return (tails ? 1 : elements / quant_group) * line_payload;
   }
 
+  // The one that is sent last.
   static UCCLEP_FN uint32_t last_line(uint32_t elements) {
     return behind_groups / line_bytes + (tails ? 0 : elements / quant_group - 1);
   }
