@@ -11,6 +11,7 @@
 #                 graphs-processes, stress, stress-processes, user-kernels, user-kernels-processes, examples, perf, memcheck, racecheck
 #   UCCLEP_TEST_ITERATIONS=N in the environment: of stress and litmus, 10000 by default; of stress among processes a 20th of it
 #                 where four of them share fewer GPUs
+#   UCCLEP_TEST_CASE_SECONDS=N in the environment: what a case may take, 150 by default
 #   --json FILE   date, GPUs, commit, counts, seconds and values of each program
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -134,10 +135,10 @@ run_batch() {  # seconds, command...
         passed) passed=$((passed + 1)) ;;
         skipped) skipped=$((skipped + 1)); echo "skipped: $program: $name: $reason" ;;
         failed)
-          if [ $late = yes ]; then running=$name; continue; fi  # it was killed: see below
+          if [ $late = yes ]; then running=$name; continue; fi  # the time was up: see below
           add_failure "$name" failed
           show_output ;;
-        end) ended=yes ;;
+        end) ended=yes; continue ;;
       esac
       running=''
     done <"$scratch/report"
@@ -148,8 +149,12 @@ run_batch() {  # seconds, command...
       cases=()
       return
     fi
-    add_failure "${running:-the run}" "no end within $limit s"
-    show_output
+    if [ -n "$running" ] && [ ${#begun[@]} -gt 1 ]; then
+      begun[$running]=''  # it shared the time with the cases before it: it has all of it in the next process
+    else
+      add_failure "${running:-the run}" "no end within $limit s"
+      show_output
+    fi
   elif [ $status -ne 0 ] && [ $failed -eq $before ]; then
     add_failure "${running:-the run}" "exit code $status"
     show_output
@@ -181,7 +186,7 @@ join() {
   echo "$*"
 }
 
-batch=12 batch_seconds=150
+batch=12 case_seconds=${UCCLEP_TEST_CASE_SECONDS:-150}
 catch_program() {  # name, executable, filter, command prefix...
   begin_program "$1" || return 0
   local path filter=$3 all=() cases=() rest name
@@ -193,7 +198,7 @@ catch_program() {  # name, executable, filter, command prefix...
     if out_of_time; then not_run=$((not_run + ${#all[@]})); break; fi
     cases=("${all[@]:0:batch}")
     rest=("${all[@]:batch}")
-    run_batch $batch_seconds "${@:4}" "$path"
+    run_batch $case_seconds "${@:4}" "$path"
     all=("${cases[@]}" "${rest[@]}")
   done
   end_program

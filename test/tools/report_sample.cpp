@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <chrono>
+#include <thread>
 
 #include "support/test_env.hpp"
 
@@ -48,4 +50,17 @@ TEST_CASE("throws after a skip", "[bad]") {
 
 TEST_CASE("is killed", "[killed]") {
   raise(SIGKILL);
+}
+
+// Each within three seconds, not all of them.
+TEST_CASE("takes two seconds", "[network]") {
+  std::this_thread::sleep_for(std::chrono::seconds(2));
+}
+
+TEST_CASE("takes two seconds more", "[network]") {
+  std::this_thread::sleep_for(std::chrono::seconds(2));
+}
+
+TEST_CASE("does not end", "[network]") {
+  std::this_thread::sleep_for(std::chrono::seconds(300));
 }

@@ -49,6 +49,11 @@ for shard in 1/3 2/3 3/3; do
 done
 expect "cases in all shards" 6 $sum
 
+# What a case may take is not what a process of several may.
+UCCLEP_TEST_CASE_SECONDS=3 run --only network
+expect "cases that take their time, and one that does not end" "2 passed, 1 failed" "$last"
+grep -q '^FAILED: network: does not end: no end within 3 s$' "$bundle/log" || { cat "$bundle/log"; exit 1; }
+
 stub dispatch_perf 'echo "verified 5 rows, 0 wrong"'
 stub combine_perf 'echo "verified 5 rows, 1 wrong"; exit 1'
 run --only perf
