@@ -35,6 +35,8 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
+case_seconds=${UCCLEP_TEST_CASE_SECONDS:-150}
+[[ $case_seconds =~ ^[1-9][0-9]*$ ]] || fail_usage "UCCLEP_TEST_CASE_SECONDS takes a number"
 if [ -z "$folder" ]; then
   folder=$here
   [ -e "$folder/libucclep.so.0" ] || folder=$here/../build
@@ -186,7 +188,7 @@ join() {
   echo "$*"
 }
 
-batch=12 case_seconds=${UCCLEP_TEST_CASE_SECONDS:-150}
+batch=12
 catch_program() {  # name, executable, filter, command prefix...
   begin_program "$1" || return 0
   local path filter=$3 all=() cases=() rest name
