@@ -25,6 +25,7 @@
 #include "base/log.hpp"
 #include "device/kernels/kernels.hpp"
 #include "device/kernels/trace_clock.hpp"
+#include "host/trace_marks.hpp"
 
 namespace ucclep {
 namespace {
@@ -35,6 +36,11 @@ constexpr int64_t calls_track = 0, first_group_track = 100, tracks_of_group = 10
 constexpr int64_t max_tracks_of_kind = 8;  // operations in flight
 constexpr size_t calls_at_once = 4096;     // are kept before they are written
 constexpr std::array<const char*, num_kinds> kind_names{"update", "dispatch", "combine"};
+
+// A step ends with a mark.
+const char* step_name(Mark mark) {
+  return mark == Mark::slots_free ? "slots" : mark == Mark::headers_in ? "headers" : "rows";
+}
 
 template <class Clock>
 int64_t ns_of() {
@@ -168,32 +174,19 @@ GroupTrace::~GroupTrace() {
 void GroupTrace::add_operations(std::vector<json>& events, Kind kind) const {
   const auto k = static_cast<uint32_t>(kind);
   const int64_t first_track = first_group_track + tracks_of_group * number_ + max_tracks_of_kind * k;
-  std::vector<TraceEntry> all(entries_ + k * trace_depth, entries_ + (k + 1) * trace_depth);
-  std::erase_if(all, [](const TraceEntry& entry) { return entry.seq == 0; });
-  std::ranges::sort(all, {}, &TraceEntry::seq);
-  const auto slots = static_cast<uint32_t>(std::min<size_t>(in_flight_, all.size()));
-  for (uint32_t slot = 0; slot < slots; ++slot) {
-    events.push_back(trace_.track_name(first_track + (all[slot].seq % in_flight_),
-                                       fmt::format("group {}: {}", number_, kind_names[k])));
+  const auto track_of = [&](const TracedOperation& operation) { return first_track + operation.seq % in_flight_; };
+  const std::vector<TracedOperation> all = operations_in({entries_ + k * trace_depth, trace_depth});
+  for (size_t slot = 0; slot < std::min<size_t>(in_flight_, all.size()); ++slot) {
+    events.push_back(trace_.track_name(track_of(all[slot]), fmt::format("group {}: {}", number_, kind_names[k])));
   }
-  for (const TraceEntry& entry : all) {
-    const auto at = [&](Mark mark) { return entry.ns[static_cast<uint32_t>(mark)]; };
-    const uint64_t begin = at(Mark::begin), end = at(Mark::end);
-    const int64_t track = first_track + entry.seq % in_flight_;
+  for (const TracedOperation& operation : all) {
     const auto add = [&](std::string name, uint64_t from, uint64_t to) {
-      events.push_back(span(trace_.rank_, track, std::move(name), trace_.device_us(from), trace_.device_us(to)));
+      events.push_back(
+          span(trace_.rank_, track_of(operation), std::move(name), trace_.device_us(from), trace_.device_us(to)));
     };
-    const bool ended = end >= begin;
-    const uint64_t last = std::max({begin, at(Mark::slots_free), at(Mark::headers_in), end});
-    add(fmt::format("{} {}{}", kind_names[k], entry.seq, ended ? "" : ", not ended"), begin, last);
-    uint64_t step = begin;
-    for (const auto& [mark, name] :
-         {std::pair{Mark::slots_free, "slots"}, {Mark::headers_in, "headers"}, {Mark::end, "rows"}}) {
-      if (at(mark) < begin) continue;                // of an earlier operation, or none
-      const uint64_t to = std::max(step, at(mark));  // a block may have had the headers before another had its slots
-      add(name, step, to);
-      step = to;
-    }
+    add(fmt::format("{} {}{}", kind_names[k], operation.seq, operation.ended ? "" : ", not ended"), operation.begin,
+        operation.end);
+    for (const TracedStep& step : operation.steps) add(step_name(step.mark), step.begin, step.end);
   }
 }
 

@@ -19,6 +19,7 @@
 #include "conformance/exchange.hpp"
 #include "conformance/masked.hpp"
 #include "conformance/nodes.hpp"
+#include "support/environment.hpp"
 #include "support/test_env.hpp"
 
 namespace ucclep::test {
@@ -32,7 +33,7 @@ class Tracing {
   explicit Tracing(const std::string& file = "") {
     if (std::getenv("UCCLEP_TRACE") != nullptr) return;
     own_ = true;
-    std::string path = std::filesystem::temp_directory_path() / "ucclep-trace-XXXXXX";
+    std::string path = std::filesystem::temp_directory_path() / "ep-test-trace-XXXXXX";
     REQUIRE(mkdtemp(path.data()) != nullptr);
     directory_ = path;
     file_ = file.empty() ? directory_ / "trace.json" : std::filesystem::path(file);
@@ -86,9 +87,9 @@ Scenario traced(Layout layout) {
   return {.layout = layout, .ranks = 4, .experts = 8, .top_k = 2, .max_tokens = 8, .hidden = 64};
 }
 
-constexpr int rounds = 3;
+constexpr int few_rounds = 3;
 
-void run_rounds(Rank& rank, const ucclEpCommConfig_t& config, const Scenario& scenario) {
+void run_rounds(Rank& rank, const ucclEpCommConfig_t& config, const Scenario& scenario, int rounds = few_rounds) {
   Comm comm(rank, config);
   const Group group = make_group(comm, group_config({scenario}));
   const Handle handle = make_handle(group, handle_config(scenario));
@@ -97,15 +98,21 @@ void run_rounds(Rank& rank, const ucclEpCommConfig_t& config, const Scenario& sc
     round_trip(rank, comm, handle, stream, scenario, 1 + static_cast<uint64_t>(round));
 }
 
-void check_operations(const json& events, int rank, const std::vector<std::string>& kinds, const Span& test) {
-  for (const std::string& kind : kinds) {
-    for (int seq = 1; seq <= rounds; ++seq) {
+struct Expected {
+  std::vector<std::string> kinds;
+  int rounds = few_rounds;
+  Span test{};
+};
+
+void check_operations(const json& events, int rank, const Expected& expected) {
+  for (const std::string& kind : expected.kinds) {
+    for (int seq = 1; seq <= expected.rounds; ++seq) {
       const std::string name = kind + " " + std::to_string(seq);
       INFO("rank " << rank << ", " << name);
       const std::vector<Span> found = spans(events, rank, name);
       REQUIRE(found.size() == 1);
       CHECK(found[0].end > found[0].begin);
-      CHECK(within(found[0], test));
+      CHECK(within(found[0], expected.test));
       for (const char* step : {"slots", "headers", "rows"}) {
         INFO("step " << step);
         int inside = 0;
@@ -117,26 +124,37 @@ void check_operations(const json& events, int rank, const std::vector<std::strin
 }
 
 // In processes: these come back from run_ranks in the first one only.
-void trace_all(Layout layout, const std::vector<std::string>& kinds) {
+void trace_all(const Scenario& scenario, Expected expected) {
   const Tracing tracing;
   const double begin = wall_us();
-  run_ranks(4, {.processes = true}, [&](Rank& rank) { run_rounds(rank, comm_config(rank), traced(layout)); });
+  run_ranks(scenario.ranks, {.processes = true},
+            [&](Rank& rank) { run_rounds(rank, comm_config(rank), scenario, expected.rounds); });
   constexpr double slack_us = 1000;  // between the clocks of a device and of the wall
-  const Span test{begin - slack_us, wall_us() + slack_us};
+  expected.test = {begin - slack_us, wall_us() + slack_us};
   const json events = tracing.events();
-  for (int rank = 0; rank < 4; ++rank) {
-    check_operations(events, rank, kinds, test);
+  for (int rank = 0; rank < scenario.ranks; ++rank) {
+    check_operations(events, rank, expected);
     CHECK(spans(events, rank, "ucclEpGroupCreate").size() == 1);
   }
-  CHECK(spans(events, 4, "dispatch 1").empty());
+  CHECK(spans(events, scenario.ranks, "dispatch 1").empty());
 }
 
 TEST_CASE("trace: every operation of LL of every rank is there, with its steps", "[driver][reduced]") {
-  trace_all(Layout::ll_expert_major, {"dispatch", "combine"});
+  trace_all(traced(Layout::ll_expert_major), {{"dispatch", "combine"}});
+}
+
+// So few rows that combine has the kernel whose warps are for themselves, and on the host device a thread for each
+// block.
+TEST_CASE("trace: no step of LL is before its operation began, whichever warp comes first", "[driver][reduced]") {
+  const Environment workers("UCCLEP_HOST_WORKERS", "8");
+  Scenario scenario = traced(Layout::ll_expert_major);
+  scenario.ranks = 2;
+  scenario.max_tokens = 1;
+  trace_all(scenario, {{"dispatch", "combine"}, 60});
 }
 
 TEST_CASE("trace: every operation of HT of every rank is there, with its steps", "[driver][reduced]") {
-  trace_all(Layout::ht_flat, {"update", "dispatch", "combine"});
+  trace_all(traced(Layout::ht_flat), {{"update", "dispatch", "combine"}});
 }
 
 TEST_CASE("trace: what went over the network to whom, and what came", "[driver][network][reduced]") {
@@ -147,7 +165,7 @@ TEST_CASE("trace: what went over the network to whom, and what came", "[driver][
   for (int rank = 0; rank < 4; ++rank) {
     for (int peer = 0; peer < 4; ++peer) {
       for (const char* direction : {"to", "from"}) {
-        for (int seq = 1; seq <= rounds; ++seq) {
+        for (int seq = 1; seq <= few_rounds; ++seq) {
           INFO("rank " << rank << " " << direction << " " << peer << ", dispatch " << seq);
           double begin = 0, end = 0;
           int messages = 0;

@@ -15,7 +15,7 @@ enum class Mark : uint32_t {
 inline constexpr uint32_t num_marks = 4;
 inline constexpr uint32_t trace_depth = 4096;  // operations of a kind that are remembered
 
-// By the clock of the device. A step that an operation does not have is older than its begin.
+// By the clock of the device. A mark that an operation does not make is of one that had the entry before.
 struct TraceEntry {
   uint64_t seq, ns[num_marks];
 };

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the marks that kernels left (ucclep/device/trace.hpp) say of a group's operations of one kind.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ucclep/device/trace.hpp"
+
+namespace ucclep {
+
+// Times are of the device's clock.
+struct TracedStep {
+  Mark mark;  // that ends it
+  uint64_t begin, end;
+};
+
+struct TracedOperation {
+  uint64_t seq, begin, end;
+  bool ended;
+  std::vector<TracedStep> steps;  // those that it has, one after the other
+};
+
+// By sequence number. An operation begins with the first of its marks, whichever it is: nothing orders what two warps
+// read off the clock.
+std::vector<TracedOperation> operations_in(std::span<const TraceEntry> ring);
+
+}  // namespace ucclep
