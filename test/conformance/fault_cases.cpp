@@ -245,7 +245,8 @@ TEST_CASE("the group's time limit counts before the communicator's", "[process]"
 
 // ---- Death ----
 
-// Files of this library's under a directory that would outlive the process.
+// Files of this library's under a directory that would outlive the process. Those of tests, which may run beside this
+// one, are called ep-test-*.
 std::set<std::string> left_behind() {
   std::set<std::string> names;
   for (const char* directory : {"/dev/shm", "/tmp"}) {
@@ -315,8 +316,7 @@ void kill_one(Layout layout) {
     require_names(sentence, 2);
     require(std::string(ucclEpGetLastError(at.comm)).size() > 0, "there is no last error");
   });
-  // Other programs of the same library may run on this machine: what they make and delete meanwhile is no fault of
-  // ours.
+  // Other programs of the same library may run on this machine: what they delete meanwhile is no fault of ours.
   for (const std::string& name : left_behind()) CHECK(before.count(name) == 1);
 }
 

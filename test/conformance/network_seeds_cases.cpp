@@ -87,7 +87,7 @@ class Record {
       directory_ = known;
       return;
     }
-    std::string path = std::filesystem::temp_directory_path() / "ucclep-seeds-XXXXXX";
+    std::string path = std::filesystem::temp_directory_path() / "ep-test-seeds-XXXXXX";
     REQUIRE(mkdtemp(path.data()) != nullptr);
     directory_ = path;
     own_ = true;

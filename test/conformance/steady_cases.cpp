@@ -141,7 +141,7 @@ class Tracer {
  public:
   // Empty, or why there is none.
   std::string attach() {
-    path_ = std::filesystem::temp_directory_path() / ("ucclep-strace-" + std::to_string(getpid()));
+    path_ = std::filesystem::temp_directory_path() / ("ep-test-strace-" + std::to_string(getpid()));
     const std::vector<std::string> threads = proxies();
     std::vector<std::string> words{"strace", "-o", path_};
     for (const std::string& thread : threads) words.insert(words.end(), {"-p", thread});

@@ -34,7 +34,7 @@ class Log {
   }
 
  private:
-  char name_[32] = "/tmp/ucclep-device-XXXXXX";
+  char name_[32] = "/tmp/ep-test-device-XXXXXX";
 };
 
 int kind_of(int asked) {

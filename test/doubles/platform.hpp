@@ -78,7 +78,7 @@ class Platform {
 
   // Of the process, which has it open.
   struct Log {
-    const std::string path = "/tmp/ucclep_network_memory_" + std::to_string(getpid());
+    const std::string path = "/tmp/ep-test-network-memory-" + std::to_string(getpid());
     ~Log() { std::remove(path.c_str()); }
   };
   static const Log& log() {

@@ -18,7 +18,7 @@ namespace {
 class Sysfs {
  public:
   Sysfs() {
-    std::array<char, 32> name{"/tmp/ucclep-sysfs-XXXXXX"};
+    std::array<char, 32> name{"/tmp/ep-test-sysfs-XXXXXX"};
     REQUIRE(mkdtemp(name.data()) != nullptr);
     root_ = name.data();
   }

@@ -24,7 +24,7 @@ namespace {
 class File {
  public:
   explicit File(const std::string& text) {
-    std::array<char, 32> name{"/tmp/ucclep-topology-XXXXXX"};
+    std::array<char, 32> name{"/tmp/ep-test-topology-XXXXXX"};
     const int fd = mkstemp(name.data());
     REQUIRE(fd >= 0);
     close(fd);

@@ -23,7 +23,7 @@ namespace {
 struct LogDirectory {
   std::string path;
   LogDirectory() {
-    char name[] = "/tmp/ucclep-log-XXXXXX";
+    char name[] = "/tmp/ep-test-log-XXXXXX";
     path = mkdtemp(name);
   }
   ~LogDirectory() {
