@@ -145,7 +145,7 @@ TEST_CASE("trace: every operation of LL of every rank is there, with its steps",
 
 // So few rows that combine has the kernel whose warps are for themselves, and on the host device a thread for each
 // block.
-TEST_CASE("trace: no step of LL is before its operation began, whichever warp comes first", "[driver][reduced]") {
+TEST_CASE("trace: no step of LL is before its operation began, whichever warp comes first", "[driver]") {
   const Environment workers("UCCLEP_HOST_WORKERS", "8");
   Scenario scenario = traced(Layout::ll_expert_major);
   scenario.ranks = 2;
