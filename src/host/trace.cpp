@@ -107,7 +107,7 @@ void TraceFile::append(const std::vector<json>& events) noexcept {
       log::warn("trace", "{}: another process keeps it locked; the rest of the trace is lost", name_);
       return;
     }
-    struct stat facts{};
+    struct stat facts = {};
     if (::fstat(fd_.get(), &facts) == 0 && facts.st_size == 0) text[0] = '[';
     for (std::string_view left = text; !left.empty();) {
       const ssize_t written = ::write(fd_.get(), left.data(), left.size());
@@ -184,8 +184,8 @@ void GroupTrace::add_operations(std::vector<json>& events, Kind kind) const {
       events.push_back(
           span(trace_.rank_, track_of(operation), std::move(name), trace_.device_us(from), trace_.device_us(to)));
     };
-    add(fmt::format("{} {}{}", kind_names[k], operation.seq, operation.ended ? "" : ", not ended"), operation.begin,
-        operation.end);
+    add(fmt::format("{} {}{}", kind_names[k], operation.seq, operation.ended() ? "" : ", not ended"), operation.begin,
+        operation.end());
     for (const TracedStep& step : operation.steps) add(step_name(step.mark), step.begin, step.end);
   }
 }

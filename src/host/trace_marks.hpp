@@ -13,12 +13,16 @@ namespace ucclep {
 struct TracedStep {
   Mark mark;  // that ends it
   uint64_t begin, end;
+
+  bool operator==(const TracedStep&) const = default;
 };
 
 struct TracedOperation {
-  uint64_t seq, begin, end;
-  bool ended;
+  uint64_t seq, begin;
   std::vector<TracedStep> steps;  // those that it has, one after the other
+
+  uint64_t end() const { return steps.empty() ? begin : steps.back().end; }
+  bool ended() const { return !steps.empty() && steps.back().mark == Mark::end; }
 };
 
 // By sequence number. An operation begins with the first of its marks, whichever it is: nothing orders what two warps

@@ -18,11 +18,7 @@ TraceEntry entry(uint64_t seq, std::initializer_list<uint64_t> ns) {
   return made;
 }
 
-void check_step(const TracedStep& step, Mark mark, uint64_t begin, uint64_t end) {
-  CHECK(step.mark == mark);
-  CHECK(step.begin == begin);
-  CHECK(step.end == end);
-}
+using Steps = std::vector<TracedStep>;
 
 TEST_CASE("trace marks: operations in their order, each with its steps") {
   const std::vector<TraceEntry> ring{{}, entry(2, {50, 60, 70, 80}), entry(1, {10, 20, 30, 40}), {}};
@@ -30,13 +26,10 @@ TEST_CASE("trace marks: operations in their order, each with its steps") {
   REQUIRE(all.size() == 2);
   CHECK(all[0].seq == 1);
   CHECK(all[1].seq == 2);
-  CHECK(all[1].ended);
+  CHECK(all[1].ended());
   CHECK(all[1].begin == 50);
-  CHECK(all[1].end == 80);
-  REQUIRE(all[1].steps.size() == 3);
-  check_step(all[1].steps[0], Mark::slots_free, 50, 60);
-  check_step(all[1].steps[1], Mark::headers_in, 60, 70);
-  check_step(all[1].steps[2], Mark::end, 70, 80);
+  CHECK(all[1].end() == 80);
+  CHECK(all[1].steps == Steps{{Mark::slots_free, 50, 60}, {Mark::headers_in, 60, 70}, {Mark::end, 70, 80}});
 }
 
 TEST_CASE("trace marks: another warp may have marked a step before the first one marked the begin") {
@@ -44,14 +37,9 @@ TEST_CASE("trace marks: another warp may have marked a step before the first one
   const std::vector<TracedOperation> all = operations_in(ring);
   REQUIRE(all.size() == 2);
   CHECK(all[0].begin == 8);
-  REQUIRE(all[0].steps.size() == 3);
-  check_step(all[0].steps[0], Mark::slots_free, 8, 8);
-  check_step(all[0].steps[1], Mark::headers_in, 8, 30);
+  CHECK(all[0].steps == Steps{{Mark::slots_free, 8, 8}, {Mark::headers_in, 8, 30}, {Mark::end, 30, 40}});
   CHECK(all[1].begin == 50);
-  REQUIRE(all[1].steps.size() == 3);
-  check_step(all[1].steps[0], Mark::slots_free, 50, 55);
-  check_step(all[1].steps[1], Mark::headers_in, 55, 55);
-  check_step(all[1].steps[2], Mark::end, 55, 80);
+  CHECK(all[1].steps == Steps{{Mark::slots_free, 50, 55}, {Mark::headers_in, 55, 55}, {Mark::end, 55, 80}});
 }
 
 TEST_CASE("trace marks: a step that an operation does not have is not that of the one that had its entry") {
@@ -62,13 +50,11 @@ TEST_CASE("trace marks: a step that an operation does not have is not that of th
   REQUIRE(all.size() == 4);
   CHECK(all[2].seq == 5);
   CHECK(all[2].begin == 51);
-  CHECK(all[2].ended);
-  REQUIRE(all[2].steps.size() == 1);
-  check_step(all[2].steps[0], Mark::end, 51, 54);
-  CHECK_FALSE(all[3].ended);
-  REQUIRE(all[3].steps.size() == 1);
-  check_step(all[3].steps[0], Mark::slots_free, 61, 62);
-  CHECK(all[3].end == 62);
+  CHECK(all[2].ended());
+  CHECK(all[2].steps == Steps{{Mark::end, 51, 54}});
+  CHECK_FALSE(all[3].ended());
+  CHECK(all[3].steps == Steps{{Mark::slots_free, 61, 62}});
+  CHECK(all[3].end() == 62);
 }
 
 TEST_CASE("trace marks: of the oldest operation, whose forerunner is gone, nothing is older than its begin") {
