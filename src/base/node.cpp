@@ -18,7 +18,7 @@ NodeId this_node() {
   if (!file || read(file.get(), id.boot_id.data(), id.boot_id.size() - 1) <= 0) {
     this_process().hex().copy(id.boot_id.data(), id.boot_id.size() - 1);
   }
-  struct stat status{};
+  struct stat status = {};
   if (stat("/proc/self/ns/net", &status) == 0) id.network_namespace = status.st_ino;
   return id;
 }

@@ -27,7 +27,7 @@ constexpr size_t size_limit = size_t{16} << 20;  // a machine with 4096 CPUs tak
 
 std::string text_of(const std::string& path) {
   const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a pipe must not block
-  struct stat status{};
+  struct stat status = {};
   if (!file || fstat(file.get(), &status) != 0) refuse_unreadable(path);
   if (!S_ISREG(status.st_mode)) fail(ucclEpInvalidArgument, "the topology file {} is no regular file", path);
   if (status.st_size > static_cast<off_t>(size_limit)) {

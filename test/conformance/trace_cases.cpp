@@ -262,7 +262,7 @@ TEST_CASE("trace: a file that another process keeps locked is waited for no long
   REQUIRE(file >= 0);
   REQUIRE(flock(file, LOCK_EX) == 0);
   run_ranks(4, [](Rank& rank) { run_rounds(rank, comm_config(rank), traced(Layout::ht_flat)); });
-  struct stat facts{};
+  struct stat facts = {};
   CHECK((fstat(file, &facts) == 0 && facts.st_size == 0));
   close(file);
 }
