@@ -251,6 +251,8 @@ CombineArgs arguments_of(const CombineCall& call, const TensorView& rows) {
   args.ranked = handle.device.layout == UCCLEP_LAYOUT_RANK_MAJOR;
   args.weighted = args.zones == Zones::slabs && !call.backward();
   args.row_bytes = static_cast<uint32_t>(row_bytes);
+  args.ranks = Divisor(group.shape().ranks);
+  args.batches = Divisor(static_cast<uint32_t>(ceil_div(args.row_bytes, line_batch_bytes)));
   args.partial_bytes = args.row_bytes + (args.weights_back ? weight_row_bytes(group.shape()) : 0);
   args.settings = handle_settings(handle, handle.routing->top_k);
   args.settings.hidden = static_cast<uint32_t>(hidden);

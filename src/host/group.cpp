@@ -124,6 +124,7 @@ void fill_device(ucclEpGroup& group) {
   d.rank = group.comm->rank();
   d.state = reinterpret_cast<GroupState*>(group.workspace.data());
   d.windows = reinterpret_cast<char* const*>(group.workspace.data() + at.windows);
+  d.mine = static_cast<char*>(group.windows.of[static_cast<size_t>(d.rank)]->data());
   d.channel = reinterpret_cast<ChannelState*>(group.workspace.data() + at.channel);
   if (group.network) d.network = reinterpret_cast<NetworkView*>(group.workspace.data() + at.network);
   d.errors = group.comm->errors;

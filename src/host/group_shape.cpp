@@ -75,7 +75,7 @@ GroupShape shape_of(const ucclEpGroupConfig_t& config, int nranks, const DeviceT
   GroupShape shape{};
   shape.ranks = static_cast<uint32_t>(nranks);
   shape.experts = static_cast<uint32_t>(config.num_experts);
-  shape.local = shape.experts / shape.ranks;
+  shape.local = Divisor(shape.experts / shape.ranks);
   shape.top_k = static_cast<uint32_t>(config.top_k);
   shape.in_flight = static_cast<uint32_t>(config.max_in_flight);
   shape.ht_tokens = static_cast<uint32_t>(config.max_tokens_per_rank);

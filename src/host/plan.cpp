@@ -72,7 +72,7 @@ uint32_t most_experts(const DeviceTraits& traits, uint32_t ranks, const NodeShap
   shape.nodes = nodes;
   shape.ranks = ranks;
   const auto fits = [&](uint32_t of_rank) {
-    shape.local = of_rank;
+    shape.local = Divisor(of_rank);
     shape.experts = of_rank * ranks;
     return ht::ScanTables::bytes(shape, chunk_tokens) <= traits.shared_bytes;
   };

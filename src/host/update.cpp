@@ -34,11 +34,12 @@ void note_update(ucclEpHandle& handle, const RoutingInput& routing) {
   handle.routing->updated = true;
   handle.routing->dispatched = false;
   handle.routing->tokens = routing.tokens;
-  handle.routing->top_k = static_cast<int>(routing.top_k);
+  handle.routing->top_k = static_cast<int>(routing.top_k.value);
 }
 
 RoutingInput routing_input(const TensorView& topk_idx) {
-  return {view_of(topk_idx), static_cast<uint32_t>(topk_idx.size(0)), static_cast<uint32_t>(topk_idx.size(1)), 0};
+  return {view_of(topk_idx), static_cast<uint32_t>(topk_idx.size(0)), Divisor(static_cast<uint32_t>(topk_idx.size(1))),
+          0};
 }
 
 RoutingInput kept_routing(const ucclEpHandle& handle) {
@@ -46,7 +47,8 @@ RoutingInput kept_routing(const ucclEpHandle& handle) {
   ids.data = handle.device.memory + handle.device.offsets.topk;
   ids.element = ids.element_bytes = sizeof(int32_t);
   ids.inner = ids.element * handle.group->shape().top_k;
-  return {ids, static_cast<uint32_t>(handle.routing->tokens), static_cast<uint32_t>(handle.routing->top_k), 0, true};
+  return {ids, static_cast<uint32_t>(handle.routing->tokens), Divisor(static_cast<uint32_t>(handle.routing->top_k)), 0,
+          true};
 }
 
 TensorView checked_topk_idx(const ucclEpTensor_t* tensor, const char* name, int64_t max_tokens,
@@ -104,7 +106,7 @@ void update_ht(ucclEpHandle& handle, const RoutingInput& routing, CounterViews c
   counters.host_counts = handle.routing->counts.get();
   counters.host_call = captured ? 0 : handle.routing->updates_called + 1;
   announce_total(counters);
-  const Settings settings = handle_settings(handle, static_cast<int>(routing.top_k));
+  const Settings settings = handle_settings(handle, static_cast<int>(routing.top_k.value));
   const int sms = num_sms > 0 ? num_sms : group.config.num_sms;
   const RoutingPlan plan = plan_routing(group.comm->traits, group.shape(), sms, routing.tokens);
   HtUpdateArgs args{group.device, handle.device, routing, settings, zones_of(handle), counters};

@@ -151,7 +151,7 @@ GroupShape two_nodes(uint32_t tokens) {
   GroupShape shape{};
   shape.ranks = 16;
   shape.experts = 256;
-  shape.local = 16;
+  shape.local = Divisor(16);
   shape.top_k = 8;
   shape.in_flight = 2;
   shape.ht_tokens = tokens;

@@ -115,8 +115,7 @@ UCCLEP_FN bool tell(const ucclEpDeviceGroup& group, uint32_t peer, uint32_t row,
 // Where a peer says it here.
 UCCLEP_FN const uint64_t* word_of(const ucclEpDeviceGroup& group, uint32_t row, uint32_t source) {
   if (by_network(group, source)) return group.network->channel.moved + uint64_t{row} * group.shape.ranks + source;
-  return reinterpret_cast<const uint64_t*>(group.windows[group.rank] +
-                                           group.layout.signal_word(group.shape, row, source));
+  return reinterpret_cast<const uint64_t*>(group.mine + group.layout.signal_word(group.shape, row, source));
 }
 
 // Lane verb. Of several lanes that signal at once, one tells for all, so that a word only grows and no other waits.

@@ -26,6 +26,7 @@ struct CombineArgs {
   bool weights_back;  // backward, with weight_rows
   bool opened;        // of a second half: the first was a user's kernel
   uint32_t row_bytes;
+  Divisor ranks, batches;  // of the group; of a row in LINE form
   uint32_t piece_bytes;
   uint32_t partial_bytes;  // HT: of a row on its way home, behind which are its weights, if there are any
   Settings settings;

@@ -147,10 +147,10 @@ UCCLEP_FN void dispatch(const HtDispatchArgs& args) {
   Stage stage(args.piece_bytes);
   const Op op = next_operation(args.group, Kind::dispatch, Operation::dispatch, opening);
   if constexpr (part == Part::first) {
-    opening.last = last_read(op, opening.last);
+    opening.ended = EndedWord::of(last_read(op, opening.last()));
     if (has_masks<Wire>(args.group) && !begins(args.group, Kind::dispatch, op.seq)) return;
   }
-  if constexpr (Wire::rings) opening.last = last_read(op, opening.last);
+  if constexpr (Wire::rings) opening.ended = EndedWord::of(last_read(op, opening.last()));
   const HandleMemory memory{args.handle, args.group.shape};
   const bool ok = exchange_rows<Row, Wire, part>(op, opening, memory, args, stage);
   const HtDispatchArgs& now = read_again(args);

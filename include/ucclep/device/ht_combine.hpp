@@ -293,7 +293,7 @@ UCCLEP_FN void send_combine(const HtCombineArgs& args) {
   Opening opening = Opening::of(args.group, Kind::combine);
   Stage stage(args.piece_bytes);
   const Op op = next_operation(args.group, Kind::combine, Operation::combine, opening);
-  opening.last = last_read(op, opening.last);
+  opening.ended = EndedWord::of(last_read(op, opening.last()));
   if (has_masks<Wire>(args.group) && !begins(args.group, Kind::combine, op.seq)) return;
   const HandleMemory memory{args.handle, args.group.shape};
   const bool ok = send_partials<Element, Wire>(op, opening, memory, args, stage);

@@ -56,9 +56,9 @@ struct RowsHere {
   const Op& op;
   const int32_t* experts;
   const uint32_t* places;
-  uint32_t top_k, local;
+  uint32_t top_k;
 
-  UCCLEP_FN uint32_t rank(uint32_t k) const { return static_cast<uint32_t>(experts[k]) / local; }
+  UCCLEP_FN uint32_t rank(uint32_t k) const { return op.group.shape.rank_of(static_cast<uint32_t>(experts[k])); }
   UCCLEP_FN bool has(uint32_t k) const {
     return places[k] != no_place && !network::is_away(op, rank(k)) && !is_masked(op.group, rank(k));
   }
@@ -104,7 +104,7 @@ UCCLEP_FN void dispatch_send(Coop, const OpenDispatch& open, uint32_t token, con
   const bool sends = token < memory.state()->tokens;
   const uint64_t first = sends ? uint64_t{token} * top_k : 0;
   const RowsHere here{op, memory.at<int32_t>(memory.handle.offsets.topk) + first,
-                      memory.at<uint32_t>(memory.handle.offsets.places) + first, top_k, memory.shape.local_experts()};
+                      memory.at<uint32_t>(memory.handle.offsets.places) + first, top_k};
   const RowsAway away{op, memory, token, static_cast<uint32_t>(relayed_row_bytes(memory.shape, open.wire.row_bytes))};
   const bool wanted = sends && here.any(), crosses = sends && networked(op) && away.any();
   if (wanted) {

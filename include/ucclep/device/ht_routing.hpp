@@ -113,7 +113,7 @@ UCCLEP_FN void add_blocks(const Op& op, const HtUpdateArgs& args, const ScanShar
       }
     }
     const bool is_rank = c < shape.ranks;
-    if (!sends_header(op, shares, is_rank ? c : (c - shape.ranks) / shape.local_experts())) continue;
+    if (!sends_header(op, shares, is_rank ? c : shape.rank_of(c - shape.ranks))) continue;
     (is_rank ? memory.rows_to()[c] : memory.counts_to()[c - shape.ranks]) = total;
   }
 }
@@ -146,7 +146,7 @@ UCCLEP_FN void place_selections(const HtUpdateArgs& args, const HtSets& sets, ui
     *bad = id;
     valid = false;
   }
-  const uint32_t rank = valid ? expert / shape.local_experts() : 0;
+  const uint32_t rank = valid ? shape.rank_of(expert) : 0;
   const bool sends = first_lane(match_any(valid ? token_bits | rank : nobody)) == lane_id() && valid;
   uint32_t node_place = no_place;
   if constexpr (Wire::network) {

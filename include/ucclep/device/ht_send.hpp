@@ -96,7 +96,7 @@ UCCLEP_FN void publish_run(const Op& op, const HandleMemory& memory, const Lease
     const uint32_t place = memory.at<uint32_t>(memory.handle.offsets.places)[i];
     if (place == no_place) continue;
     const auto expert = static_cast<uint32_t>(memory.at<int32_t>(memory.handle.offsets.topk)[i]);
-    const uint32_t rank = expert / op.group.shape.local_experts();
+    const uint32_t rank = op.group.shape.rank_of(expert);
     if (!Wire::reaches(op, rank) || !pulls(leases[rank])) continue;
     char* meta = meta_at(op, rank, op.me(), place);
     publish(reinterpret_cast<uint64_t*>(meta + MetaLayout::of(top_k).epoch), op.seq);

@@ -48,6 +48,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ucclep/device/divisor.hpp"
 #include "ucclep/device/message.hpp"
 #include "ucclep/device/nodes.hpp"
 #include "ucclep/device/ring_words.hpp"
@@ -92,10 +93,11 @@ constexpr uint32_t most_rows = 0xffffffffu;
 
 // What every offset follows from. Equal on all ranks of the group.
 struct GroupShape {
-  uint32_t ranks, experts, local;  // local: experts / ranks, for kernels, to which a division is long
-  uint32_t top_k, in_flight;       // in_flight: a power of two
-  uint32_t ht_tokens, ll_tokens;   // B of each mode
-  uint32_t recv_rows;              // what lies at or past it in an HT dispatch's output is dropped; most_rows: nothing
+  uint32_t ranks, experts;
+  Divisor local;                  // experts / ranks
+  uint32_t top_k, in_flight;      // in_flight: a power of two
+  uint32_t ht_tokens, ll_tokens;  // B of each mode
+  uint32_t recv_rows;             // what lies at or past it in an HT dispatch's output is dropped; most_rows: nothing
   // Where that is less than all ranks can send: rows of the one pool in which a rank stages partial rows of HT for all
   // homes. 0: each home has rows of its own.
   uint32_t pool_rows;
@@ -113,7 +115,8 @@ struct GroupShape {
   uint32_t relay_ring;      // then, of a group without rings: chunks of the rings in which rows and sums land; 0: none
   NodeShape nodes;          // of a networked group
 
-  UCCLEP_HD constexpr uint32_t local_experts() const { return local; }
+  UCCLEP_HD constexpr uint32_t local_experts() const { return local.value; }
+  UCCLEP_HD constexpr uint32_t rank_of(uint32_t expert) const { return local.quotient(expert); }
   UCCLEP_HD constexpr uint32_t slot_of(uint64_t seq) const { return static_cast<uint32_t>(seq) & (in_flight - 1); }
   UCCLEP_HD constexpr bool lines_only() const { return ll_bulk_tokens == 0; }  // rows of LL
   // Where these come from few ranks, a warp finds its row in its source's header (ll_headers.hpp), which says of few

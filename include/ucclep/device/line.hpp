@@ -121,17 +121,25 @@ struct BatchRange {
 
 // How rows are cut into parts, each of which a warp takes.
 struct RowParts {
-  Parked batches, of_part;  // of a row; of a part
+  Parked batches, of_part, count;  // of a row; of a part; parts of a row
 
   // All rows shared out to so many warps, one part each if parts of `most` batches are large enough: to find out what a
-  // part belongs to takes a warp as long as several batches that are under way together.
-  static UCCLEP_FN RowParts of(uint32_t batches, uint32_t rows, uint32_t warps, uint32_t most) {
-    const uint32_t parts = rows < warps ? warps / (rows == 0 ? 1 : rows) : 1;  // that each row may have
-    const uint32_t fair = (batches + parts - 1) / parts;
-    return {batches, fair < most ? fair : most};
+  // part belongs to takes a warp as long as several batches that are under way together. Nothing is divided by what the
+  // compiler does not know.
+  template <uint32_t most>
+  static UCCLEP_FN RowParts of(uint32_t batches, uint32_t rows, uint32_t warps) {
+    uint32_t of_part = most, count = (batches + most - 1) / most;
+    UCCLEP_UNROLL
+    for (uint32_t fewer = most - 1; fewer > 0; --fewer) {
+      const uint32_t more = (batches + fewer - 1) / fewer;
+      if (more * rows <= warps) of_part = fewer, count = more;
+    }
+    return {batches, of_part, count};
   }
-  UCCLEP_FN uint32_t count() const { return (batches + of_part - 1) / of_part; }
-  UCCLEP_FN bool has(uint32_t part) const { return part * of_part < batches; }
+  // In parts of that size.
+  static UCCLEP_FN RowParts of_size(uint32_t batches, uint32_t of_part) {
+    return {batches, of_part, (batches + of_part - 1) / of_part};
+  }
   UCCLEP_FN BatchRange range(uint32_t part) const {
     const uint32_t begin = part * of_part, end = begin + of_part;
     return {begin, end < batches ? end : uint32_t{batches}};

@@ -18,16 +18,27 @@ struct RankChoices {
 
   static UCCLEP_FN uint32_t entry(uint32_t step) { return step * wave_size + lane_id(); }
 
-  // Warp verb: a rank's own. What is no id of an expert, or there twice, counts as none: who sends metas reports it.
-  static UCCLEP_FN RankChoices of(const LlDispatchArgs& args) {
-    const RoutingInput& input = args.routing;
+  // A rank's own, on their way.
+  struct Ahead {
+    IndexAhead ids[steps];
+
+    UCCLEP_FN void read(const LlDispatchArgs& args) {
+      const RoutingInput& input = args.routing;
+      UCCLEP_UNROLL
+      for (uint32_t s = 0; s < steps; ++s) {
+        const uint32_t token = entry(s) >> args.tables.choice_shift, k = entry(s) - (token << args.tables.choice_shift);
+        if (token < input.tokens && k < input.top_k) ids[s].read(input.topk_idx, token, k);
+      }
+    }
+  };
+
+  // Warp verb: those. What is no id of an expert, or there twice, counts as none: who sends metas reports it.
+  static UCCLEP_FN RankChoices of(const LlDispatchArgs& args, const Ahead& ahead) {
     const uint32_t shift = args.tables.choice_shift;
     RankChoices choices;
     UCCLEP_UNROLL
     for (uint32_t s = 0; s < steps; ++s) {
-      const uint32_t token = entry(s) >> shift, k = entry(s) - (token << shift);
-      const bool given = token < input.tokens && k < input.top_k;
-      const int64_t id = given ? load_index(input.topk_idx, token, k) : -1;
+      const int64_t id = ahead.ids[s].value(args.routing.topk_idx);
       choices.expert[s] = id >= 0 && id < args.group.shape.experts ? static_cast<uint32_t>(id) : no_expert;
     }
     UCCLEP_UNROLL

@@ -148,13 +148,13 @@ UCCLEP_FN bool send_ll_rows(const Op& op, const HandleMemory& memory, const Comb
                             Stage& stage) {
   Parked item = job.warp();
   const RankWords rows_from = RankWords::of(op.ranks(), memory.rows_from());
-  const RowParts row_parts = RowParts::of(line_batches(args.row_bytes), uniform(rows_from.total(op.ranks())),
-                                          job.warps(), most_batches<Forms>);
+  const RowParts row_parts = RowParts::of<most_batches<Forms>>(line_batches(args.row_bytes),
+                                                               uniform(rows_from.total(op.ranks())), job.warps());
   for (Parked i = 1; i <= op.ranks(); i += 1) {
     const CombineArgs& now = read_again(args);
     const Parked home = op.rotated(i), rows = is_masked<typename Forms::Wire>(now.group, home) ? 0 : rows_from.at(home);
     if (!Forms::bulk || form_of(now.group.shape, now.row_bytes, rows) == Form::line) {
-      const Parked parts = row_parts.count(), items = rows * parts;
+      const Parked parts = row_parts.count, items = rows * parts;
       for (; item < items; item += job.warps()) {
         const CombineArgs& here = read_again(args);
         const Op same = op.with(here.group);
@@ -271,7 +271,7 @@ UCCLEP_FN void combine_ll(const CombineArgs& args) {
   Stage stage(args.piece_bytes, Forms::bulk);
   const Op op = next_operation(args.group, Kind::combine, Operation::combine, opening);
   if (has_masks<typename Forms::Wire>(args.group) && !begins(args.group, Kind::combine, op.seq)) return;
-  if constexpr (part == Part::first) opening.last = last_read(op, opening.last);
+  if constexpr (part == Part::first) opening.ended = EndedWord::of(last_read(op, opening.last()));
   const HandleMemory memory{args.handle, args.group.shape};
   const ll::Jobs jobs = part == Part::first ? ll::Jobs::of_one() : ll::Jobs::of(ll_combine_sends, false);
   CombinePath<typename Forms::Wire> path(stage);

@@ -22,11 +22,10 @@ UCCLEP_FN Op combine_of(const CombineArgs& args, const Opening& opening) {
 // May this warp write to its peers' slots: asked once.
 struct SlotsOfWarp {
   const Opening& opening;
-  const char* mine;
   bool free = false;
 
   UCCLEP_FN bool wait(const Op& op) {
-    if (!free) free = slots_free_of_warp(op, opening, mine);
+    if (!free) free = slots_free_of_warp(op, opening);
     return free;
   }
 };
@@ -35,14 +34,14 @@ struct SlotsOfWarp {
 struct ReadyOfAll {
   static_assert(HeaderLayout::settings_low == 0 && HeaderLayout::settings_high == 1);
   const Settings& settings;
-  const char* mine;
   Packet packet{};
   HeaderResult result = HeaderResult::lost;  // as far as is known
 
   static UCCLEP_FN uint32_t packets(uint32_t ranks) { return 2 * ranks; }
   UCCLEP_FN const Packet* at(const Op& op, uint32_t i) const {
     const ucclEpDeviceGroup& group = op.group;
-    return reinterpret_cast<const Packet*>(mine + group.layout.header(group.shape, op.kind, op.slot, i / 2)) + i % 2;
+    return reinterpret_cast<const Packet*>(group.mine + group.layout.header(group.shape, op.kind, op.slot, i / 2)) +
+           i % 2;
   }
   UCCLEP_FN bool expected(uint64_t value, uint32_t i) const {
     return value == (i % 2 == 0 ? settings.low() : settings.high());
@@ -118,9 +117,8 @@ struct SentBatch {
   Parked home, place, batch;
 
   static UCCLEP_FN SentBatch of(const CombineArgs& args, uint32_t item) {
-    const uint32_t ranks = args.group.shape.ranks, batches = line_batches(args.row_bytes);
-    const uint32_t row = item / batches, place = row / ranks;
-    return {rotated(args.group, row - place * ranks + 1), place, item - row * batches};
+    const uint32_t row = args.batches.quotient(item), place = args.ranks.quotient(row);
+    return {rotated(args.group, row - place * args.ranks.value + 1), place, item - row * args.batches.value};
   }
 };
 
@@ -164,14 +162,12 @@ struct SendAhead {
   CopiesAhead copies;
   RankWords rows_from{};
   uint32_t updated = 0;
-  const char* mine = nullptr;
 
   UCCLEP_FN void read(const CombineArgs& args, const ll::Job& job) {
     const HandleMemory memory = memory_of(args);
     find(args, job.warp());
     rows_from = RankWords::of(args.group.shape.ranks, memory.rows_from());
     updated = memory.state()->updated;
-    mine = args.group.windows[args.group.rank];
   }
   UCCLEP_FN void find(const CombineArgs& args, uint32_t item) {
     which = SentBatch::of(args, item);
@@ -188,7 +184,7 @@ UCCLEP_FN bool send_few(const Opening& opening, const CombineArgs& args, const l
   if (block_id() == 0 && thread_id() == 0) mark(op, Mark::begin);
   if (!is_routed(op, memory_of(args), uniform(ahead.updated))) return true;
   const Parked items = ahead.rows_from.most(op.ranks()) * op.ranks() * line_batches(args.row_bytes);
-  SlotsOfWarp slots{opening, ahead.mine};
+  SlotsOfWarp slots{opening};
   Parked item = job.warp();
   while (item < items) {
     const CombineArgs& now = read_again(args);
@@ -233,14 +229,13 @@ UCCLEP_FN bool note_waits(const Op& op, const View& wait_ns) {
 }
 
 // Warp verb: where the lines of a token's partial rows are. Lane k has selection k.
-UCCLEP_FN Partials line_partials(const Op& op, const CombineArgs& args, const Selection& selection, const char* mine,
-                                 Stage& stage) {
+UCCLEP_FN Partials line_partials(const Op& op, const CombineArgs& args, const Selection& selection, Stage& stage) {
   const Terms terms = Terms::in(stage.scratch());
   const uint64_t mask = ballot(selection.sends());
   const Partials partials{terms.rows, reinterpret_cast<uint32_t*>(terms.weights), 0, count_lanes(mask)};
   const uint32_t order = order_of(selection, mask);
   if (selection.sends()) {
-    partials.rows[order] = mine + op.group.layout.back_lines_of(op.slot, selection.rank) +
+    partials.rows[order] = op.mine() + op.group.layout.back_lines_of(op.slot, selection.rank) +
                            selection.place * line_row_bytes(args.row_bytes);
     partials.ranks[order] = selection.rank;
   }
@@ -253,19 +248,16 @@ struct ReceiveAhead {
   Parked token, batch;
   Selection selection{};
   uint32_t updated = 0;
-  const char* mine = nullptr;
 
   UCCLEP_FN ReceiveAhead(const CombineArgs& args, const ll::Job& job) : token(0), batch(0) {
     const HandleMemory memory = memory_of(args);
-    find(args, job.warp());
     updated = memory.state()->updated;
-    mine = args.group.windows[args.group.rank];
+    find(args, job.warp());  // last: an expert's rank is waited for
   }
   UCCLEP_FN void find(const CombineArgs& args, uint32_t item) {
     const HandleMemory memory = memory_of(args);
-    const uint32_t batches = line_batches(args.row_bytes);
-    token = item / batches;
-    batch = item - token * batches;
+    token = args.batches.quotient(item);
+    batch = item - token * args.batches.value;
     selection = selection_of(memory, token < memory.handle.tokens ? uint32_t{token} : 0);
   }
 };
@@ -274,7 +266,7 @@ struct ReceiveAhead {
 template <class Element>
 UCCLEP_FN bool receive_batch(const Op& op, const CombineArgs& args, Stage& stage, const ReceiveAhead& which,
                              ReadyOfAll& ready) {
-  const Partials partials = line_partials(op, args, which.selection, ready.mine, stage);
+  const Partials partials = line_partials(op, args, which.selection, stage);
   const bool ok = sum_batch<Element>(
       PartialsAndReady<Element>{{op, partials, args.row_bytes}, ready}, which.batch, [] { return true; },
       [&](uint32_t index, BatchSum<Element>& sum) { write_sum(args, which.token, index, sum); });
@@ -290,13 +282,13 @@ UCCLEP_FN bool receive_few(const Opening& opening, const CombineArgs& args, cons
   const Op op = combine_of(args, opening);
   if (!every_lane(opening.abort == 0)) return false;  // what the operation before left behind may be half done
   tell_read(op, opening);
-  if (!send_ready(op, args, job, {opening, ahead.mine})) return false;
+  if (!send_ready(op, args, job, {opening})) return false;
   const HandleMemory memory = memory_of(args);
   if (!is_routed(op, memory, uniform(ahead.updated))) return true;
   const Parked items = tokens_out(op, memory, args, job) * line_batches(args.row_bytes);
   const bool last = job.warp() == job.warps() - 1;
   if (last && args.wait_ns.data && !note_waits(op, args.wait_ns)) return false;
-  ReadyOfAll ready{args.settings, ahead.mine};
+  ReadyOfAll ready{args.settings};
   bool ok = true;
   Parked item = job.warp();
   while (item < items && ok) {

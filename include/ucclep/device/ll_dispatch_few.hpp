@@ -17,7 +17,7 @@ namespace ll {
 // Warp verb: the meta of a token, and what combine needs of it. ahead: has been read for it.
 UCCLEP_FN void say_token(const Op& op, const LlDispatchArgs& args, const RankChoices& choices, Stage& stage,
                          uint32_t token, const MetaAhead& ahead, int64_t* bad) {
-  Selection selection = select(args.group.shape, ahead.id, bad);
+  Selection selection = select(args.group.shape, ahead.value(args.routing), bad);
   add_before(args, choices, token, selection);
   send_meta(op, args, stage, token, selection, ahead.weight);
   keep_selection(memory_of(args), args.routing, token, selection);
@@ -26,17 +26,18 @@ UCCLEP_FN void say_token(const Op& op, const LlDispatchArgs& args, const RankCho
 
 // Verb of the warps of the blocks that count, but of the last if there are others: it counts what comes. One tells a
 // peer the choices, one the counts, one sends the meta of a token.
-UCCLEP_FN bool say_few(const Opening& opening, const LlDispatchArgs& args, const Job& counting, Stage& stage,
-                       int64_t* bad) {
+UCCLEP_FN bool say_few(const LlDispatchArgs& args, const Job& counting, Stage& stage, int64_t* bad) {
   const Job job{counting.first, counting.blocks > 1 ? counting.blocks - 1 : 1};
   const Parked ranks = args.group.shape.ranks, things = 2 * ranks + args.routing.tokens;
   if (!job.mine() || job.warp() >= things) return true;
   MetaAhead ahead;
   ahead.read(args, job.warp() - 2 * ranks);  // of no token, if it is a peer's turn
-  const RankChoices choices = RankChoices::of(args);
-  const char* const mine = args.group.windows[args.group.rank];
+  RankChoices::Ahead chosen;
+  chosen.read(args);
+  const Opening opening = opening_with_slots(args.group, Kind::dispatch);
+  const RankChoices choices = RankChoices::of(args, chosen);
   const Op op = dispatch_of(args, opening);
-  if (!slots_free_of_warp(op, opening, mine)) return false;
+  if (!slots_free_of_warp(op, opening)) return false;
   UCCLEP_KEEP_LOOP
   for (Parked i = job.warp(); i < things; i += job.warps()) {
     const LlDispatchArgs& now = read_again(args);
@@ -129,7 +130,8 @@ UCCLEP_FN bool expand_few(const Op& op, const LlDispatchArgs& args, const Job& j
 template <class Row>
 UCCLEP_FN bool receive_few(const Opening& opening, const LlDispatchArgs& args, const Job& job, Stage& stage, bool ok) {
   const Op op = dispatch_of(args, opening);
-  const PartsByToken work{{args.output.wire.batches, 1}, args.output.wire.batches + 1, op.ranks(), true};
+  const PartsByToken work{RowParts::of_size(args.output.wire.batches, 1), args.output.wire.batches + 1, op.ranks(),
+                          true};
   BatchIn<Row> first(op, args, work, job.warp());
   if (opening.abort != 0) ok = false;  // what the operation before left behind may be half done
   if (every_lane(ok)) tell_read(op, opening);
@@ -158,8 +160,8 @@ UCCLEP_FN void dispatch_few(const LlDispatchArgs& args) {
     if (thread_id() == 0) note_routing(memory_of(args), args.routing);
   }
   int64_t bad = no_bad_id;
-  bool ok = (!jobs.count.mine() || say_few(opening, args, jobs.count, stage, &bad)) &&
-            (!jobs.send.mine() || send_lines<Row>(opening, args, jobs.send, stage, &bad));
+  bool ok = (!jobs.count.mine() || say_few(args, jobs.count, stage, &bad)) &&
+            (!jobs.send.mine() || send_lines<Row>(args, jobs.send, stage, &bad));
   const Op op = dispatch_of(args, opening);
   report_bad_id(op, bad);
   if (jobs.receive.mine() || counts_here()) ok = receive_few<Row>(opening, args, jobs.receive, stage, ok);

@@ -230,11 +230,12 @@ struct LineSender {
   const Job& job;
   Stage& stage;
   int64_t* bad;
-  Parked item = 0, items = 0;
+  Parked token = 0, part = 0;  // this warp's next
+  Parked parts = 0;            // of a row's batches
   Parked batches_at_once = 1;  // 1 where there is no more room, and the compiler knows it
   LineSpan<Batches::scaled, most> span;
   typename Batches::template Raw<most> raw;
-  int64_t id = -1;  // lane k's of the token
+  IdAhead id;  // looked at when the slot is free
 
   UCCLEP_FN LineSender(const LlDispatchArgs& args, const Job& job, Stage& stage, int64_t* bad)
       : args(args), job(job), stage(stage), bad(bad) {}
@@ -242,54 +243,48 @@ struct LineSender {
   UCCLEP_FN void begin() {
     const LlDispatchArgs& now = read_again(args);
     const WireShape& wire = now.source.wire;
-    item = job.warp();
-    if constexpr (most > 1) {
-      batches_at_once = RowParts::of(wire.batches, now.routing.tokens, job.warps(), most).of_part;
-    }
-    items = now.routing.tokens * (parts(wire).count() + (scales_apart(wire) ? 1 : 0));
-    read();
+    const RowParts cut = RowParts::of<most>(wire.batches, now.routing.tokens, job.warps());
+    if constexpr (most > 1) batches_at_once = cut.of_part;
+    parts = cut.count;
+    read(job.warp());
   }
 
-  UCCLEP_FN void read() {
-    if (item >= items) return;
+  // The part that is so many further on, if there is one: of `tokens` tokens one part, then the next. A row has few
+  // parts: a division would take longer.
+  UCCLEP_FN void read(uint32_t further) {
     const LlDispatchArgs& now = read_again(args);
-    const uint32_t tokens = now.routing.tokens, token = item % tokens, part = item / tokens;
-    if (parts(now.source.wire).has(part)) {
-      span.cover(now.source.wire, most > 1 ? parts(now.source.wire).range(part) : BatchRange{part, part + 1});
+    const WireShape& wire = now.source.wire;
+    const uint32_t tokens = now.routing.tokens, end = all_parts(wire);
+    uint32_t to_token = token + further, to_part = part;
+    for (; to_token >= tokens && to_part < end; ++to_part) to_token -= tokens;
+    token = to_token, part = to_part;
+    if (part >= end) return;
+    if (part < parts) {
+      const uint32_t first = part * batches_at_once, left = wire.batches - first;
+      span.cover(wire, {first, first + (left < batches_at_once ? left : uint32_t{batches_at_once})});
       Batches::read(now.source, token, span, raw);
     }
-    id = given_id(now.routing, token);  // looked at when the slot is free: nothing waits for it before
+    id.read(now, token);
   }
 
-  UCCLEP_FN RowParts parts(const WireShape& wire) const { return {wire.batches, batches_at_once}; }
+  UCCLEP_FN uint32_t all_parts(const WireShape& wire) const { return parts + (scales_apart(wire) ? 1 : 0); }
 
   // After begin, when the slot is free.
   UCCLEP_FN void send(const Op& op) {
-    while (item < items) {
+    for (;;) {
       const LlDispatchArgs& now = read_again(args);
-      const uint32_t tokens = now.routing.tokens, token = item % tokens, part = item / tokens;
       const WireShape& wire = now.source.wire;
+      if (part >= all_parts(wire)) return;
       const RowLines lines = RowLines::of(now.group.shape, wire);
-      const Selection selection = select(now.group.shape, id, bad);
+      const Selection selection = select(now.group.shape, id.value(now.routing), bad);
       const Addresses rows = lines_of_token(op.with(now.group), lines, token, selection);
-      if (!parts(wire).has(part)) {
+      if (part >= parts) {
         send_scales(stage, now.source, token, lines, rows, op.seq);
       } else {
         Batches::send(now.source, span, raw, lines, rows, op.seq);
       }
-      item += job.warps();
-      read();
+      read(job.warps());
     }
-  }
-};
-
-// Lane k's id of a token, read ahead of the token's turn.
-struct IdAhead {
-  int64_t id = -1;
-
-  template <class Args>
-  UCCLEP_FN void read(const Args& args, uint32_t token) {
-    id = token < args.routing.tokens ? given_id(args.routing, token) : -1;
   }
 };
 
@@ -302,7 +297,7 @@ UCCLEP_FN void place_tokens(const Op& op, const Args& args, const Job& job, Toke
   for (Parked begin = 0; begin + job.block() < tokens; begin += job.warps()) {
     const Args& here = read_again(args);
     const Parked token = begin + job.warp();
-    Selection selection = select(here.group.shape, ahead.id, bad);
+    Selection selection = select(here.group.shape, ahead.value(here.routing), bad);
     for (Parked first = 0; first < tokens; first += sets.capacity) {
       sets.require(first, tokens, bad);
       if (token < tokens) sets.add_before(token, selection);
@@ -433,7 +428,7 @@ UCCLEP_FN bool receive_part(const Op& op, const LlDispatchArgs& args, Stage& sta
   const auto row_of = [&](const Op& same) {
     return same.mine() + same.group.layout.ll_lines_of(same.slot, source) + uint64_t{token} * lines.all() * line_bytes;
   };
-  const BatchRange range = part < parts.count() ? parts.range(part) : BatchRange{0, 0};
+  const BatchRange range = part < parts.count ? parts.range(part) : BatchRange{0, 0};
   Span span;
   span.cover(args.output.wire, range);
   span.peek(args.output.wire, row_of(op) + lines.batch(range.begin));  // on its way while the rest is read
@@ -451,9 +446,9 @@ UCCLEP_FN bool receive_part(const Op& op, const LlDispatchArgs& args, Stage& sta
   const LlDispatchArgs& here = read_again(args);
   const Op same = op.with(here.group);
   const char* row = row_of(same);
-  if (part < parts.count()) {
+  if (part < parts.count) {
     if (!deliver_span(same, source, here.output, span, row + lines.batch(range.begin), target)) return false;
-  } else if (part == parts.count() && scales_apart(here.output.wire)) {
+  } else if (part == parts.count && scales_apart(here.output.wire)) {
     const char* const scales = row + (lines.meta + lines.tokens) * line_bytes;
     if (!receive_scales(same, here.output, stage, source, scales, target)) return false;
   }

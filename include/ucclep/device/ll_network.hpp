@@ -157,7 +157,7 @@ struct BulkPath<ByNetwork> {
     const GroupShape& shape = op.group.shape;
     const uint32_t packets = HeaderLayout::place_packets(shape.top_k);
     const Packet* const places =
-        header_packets(op, op.me(), source) + HeaderLayout::places(shape.local, inbox.facts[source].tokens);
+        header_packets(op, op.me(), source) + HeaderLayout::places(shape.local_experts(), inbox.facts[source].tokens);
     const Packet* const mine = places + uint64_t{place} * packets + lane_id();
     return every_lane(lane_id() >= packets || wait_packet(op, Phase::header, source, mine, words));
   }

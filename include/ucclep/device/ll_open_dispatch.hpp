@@ -86,18 +86,13 @@ struct Choices {
     }
     return no_bad_id;
   }
-  UCCLEP_FN uint32_t rank(uint32_t k) const { return static_cast<uint32_t>(expert(k)) / shape.local_experts(); }
+  UCCLEP_FN uint32_t rank(uint32_t k) const { return shape.rank_of(static_cast<uint32_t>(expert(k))); }
   // A bit for each k that is the first with an expert of its rank.
   UCCLEP_FN uint32_t ranks() const {
-    const uint32_t local = shape.local_experts();
     uint32_t first = 0;
     for (uint32_t k = 0; k < shape.top_k; ++k) {
-      const int32_t mine = expert(k);
-      bool seen = mine < 0;
-      for (uint32_t j = 0; j < k && !seen; ++j) {
-        const int32_t other = expert(j);
-        seen = other >= 0 && static_cast<uint32_t>(other) / local == static_cast<uint32_t>(mine) / local;
-      }
+      bool seen = expert(k) < 0;
+      for (uint32_t j = 0; j < k && !seen; ++j) seen = expert(j) >= 0 && rank(j) == rank(k);
       if (!seen) first |= 1u << k;
     }
     return first;
@@ -280,7 +275,7 @@ UCCLEP_FN SentDispatch sent_dispatch(const OpenDispatch& open, uint32_t tokens) 
   weights.data = handle.memory + handle.offsets.weights;
   ids.element = weights.element = ids.element_bytes = weights.element_bytes = 4;
   ids.inner = weights.inner = 4 * int64_t{top_k};
-  return {open.handle.group, handle, {ids, tokens, top_k, 0}, open.settings, weights, {open.wire}};
+  return {open.handle.group, handle, {ids, tokens, Divisor(top_k), 0}, open.settings, weights, {open.wire}};
 }
 
 // Warp verb: the meta of a token to all ranks that get its row.
@@ -331,7 +326,8 @@ UCCLEP_FN void tell_places(const Op& op, const SentDispatch& sent, uint32_t toke
     const uint32_t rank = broadcast(selection.rank, lane), place = broadcast(selection.place, lane),
                    row = broadcast(taken, lane);
     const uint64_t low = k == 0 ? row : odd;
-    Packet* const to = ByNetwork::header_for(op, rank) + HeaderLayout::places(shape.local, sent.routing.tokens);
+    Packet* const to =
+        ByNetwork::header_for(op, rank) + HeaderLayout::places(shape.local_experts(), sent.routing.tokens);
     if (k < packets) store_packet(to + uint64_t{place} * packets + k, low | uint64_t{even} << 32, op.seq);
   }
 }
@@ -351,7 +347,7 @@ UCCLEP_FN void push_headers(const Op& op, const SentDispatch& sent) {
     again = again || taken > most;
     taken = 0;
     network::push_header_alone(op, peer, rows,
-                               HeaderLayout::places(shape.local, sent.routing.tokens) + counted * packets);
+                               HeaderLayout::places(shape.local_experts(), sent.routing.tokens) + counted * packets);
   }
   if (sync_block_or(again)) refuse(op, Field::tokens, most, most + 1);  // tokens that were sent more than once
 }

@@ -102,7 +102,7 @@ struct LandedRow {
   UCCLEP_FN void land_away(const OpenDispatch& open, const HeaderFacts& facts, uint32_t place) {
     const GroupShape& shape = op.group.shape;
     if (by_token(facts.form)) {
-      const uint32_t first = HeaderLayout::places(shape.local, facts.tokens);
+      const uint32_t first = HeaderLayout::places(shape.local_experts(), facts.tokens);
       said = network::header_from(op, source) + first + uint64_t{place} * HeaderLayout::place_packets(shape.top_k);
     }
     arrived = said != nullptr ? said_word(0) : place;
@@ -308,8 +308,8 @@ UCCLEP_FN bool take_tokens(const OpenDispatch& open, const LandedRow& row, const
 // Verb of members of a scope: the rows of a segment. A block's warps take parts of rows.
 template <class Coop>
 UCCLEP_FN bool take_rows(const OpenDispatch& open, const Op& op, const DispatchRows& out, const Segment& at) {
-  const RowParts parts{open.wire.batches, whole_warps<Coop> ? received_batches : open.wire.batches};
-  const uint32_t count = parts.count(), items = (at.end - at.begin) * count, tokens = open.handle.view.tokens;
+  const RowParts parts = RowParts::of_size(open.wire.batches, whole_warps<Coop> ? received_batches : open.wire.batches);
+  const uint32_t count = parts.count, items = (at.end - at.begin) * count, tokens = open.handle.view.tokens;
   for (uint32_t item = Near<Coop>::index(); item < items; item += Near<Coop>::count()) {
     const uint32_t row = at.begin + item / count, part = item % count;
     const uint32_t place = open.by_expert() ? open.memory().row_homes(at.zone)[row] % tokens : row;

@@ -17,10 +17,18 @@ UCCLEP_FN LlSets sets_in(uint32_t* shared, const LlDispatchArgs& args) {
   return {args, memory_of(args).token_sets(), (args.handle.tokens + 63) / 64 * 64};
 }
 
-// Lane verb: id k of a token as it was given.
-UCCLEP_FN int64_t given_id(const RoutingInput& input, uint32_t token) {
-  return lane_id() < input.top_k ? load_index(input.topk_idx, token, lane_id()) : -1;
-}
+// Lane k's id of a token as it was given, read ahead of the token's turn.
+struct IdAhead : IndexAhead {
+  template <class Args>
+  UCCLEP_FN void read(const Args& args, uint32_t token) {
+    read_from(args.routing, token);
+  }
+  UCCLEP_FN void read_from(const RoutingInput& input, uint32_t token) {
+    narrow = -1, wide = -1;
+    if (lane_id() < input.top_k && token < input.tokens) IndexAhead::read(input.topk_idx, token, lane_id());
+  }
+  UCCLEP_FN int64_t value(const RoutingInput& input) const { return IndexAhead::value(input.topk_idx); }
+};
 
 // Warp verb: lane k's selection of a token, before anything is counted. given: lane k's id.
 UCCLEP_FN Selection select(const GroupShape& shape, int64_t given, int64_t* bad) {
@@ -29,14 +37,16 @@ UCCLEP_FN Selection select(const GroupShape& shape, int64_t given, int64_t* bad)
   if (!in_range && given != -1) *bad = given;
   const uint32_t id = without_repeats(shape, in_range ? static_cast<uint32_t>(given) : uint32_t{no_expert}, bad);
   const bool valid = id != no_expert;
-  Selection s{valid ? static_cast<int32_t>(id) : -1, valid ? id / shape.local_experts() : 0, no_place, 0};
+  Selection s{valid ? static_cast<int32_t>(id) : -1, valid ? shape.rank_of(id) : 0, no_place, 0};
   const bool sends = first_lane(match_any(valid ? s.rank : shape.ranks + k)) == k && valid;
   if (sends) s.place = 0;
   return s;
 }
 
 UCCLEP_FN Selection begin_selection(const GroupShape& shape, const RoutingInput& input, uint32_t token, int64_t* bad) {
-  return select(shape, given_id(input, token), bad);
+  IdAhead id;
+  id.read_from(input, token);
+  return select(shape, id.value(input), bad);
 }
 
 // Warp verb: what combine will need of it. Ids that the handle keeps already are read by all blocks: they stay.

@@ -100,7 +100,7 @@ UCCLEP_FN uint32_t rows_expected(const LlDispatchArgs& args) {
 }
 template <class Row, class Forms>
 UCCLEP_FN RowParts parts_here(const LlDispatchArgs& args, const Job& job) {
-  return RowParts::of(args.output.wire.batches, rows_expected(args), job.warps(), most_batches<Row, Forms>);
+  return RowParts::of<most_batches<Row, Forms>>(args.output.wire.batches, rows_expected(args), job.warps());
 }
 
 // Verb of the blocks that receive: rows of all sources, the own ones first, as they arrive. An item is a row in BULK
@@ -116,7 +116,7 @@ UCCLEP_FN bool expand_rows(const Op& op, const LlDispatchArgs& args, const Job& 
     const HeaderFacts facts = BlockTables::of(stage, here).inbox.facts[source];
     const Parked form = static_cast<uint32_t>(facts.form), rows = facts.rows;
     if (Forms::by_token && form == static_cast<uint32_t>(Form::line)) {
-      const Parked parts = row_parts.count() + (scales_apart(here.output.wire) ? 1 : 0), items = rows * parts;
+      const Parked parts = row_parts.count + (scales_apart(here.output.wire) ? 1 : 0), items = rows * parts;
       for (; item < items; item += job.warps()) {
         const LlDispatchArgs& now = read_again(args);
         const Op same = op.with(now.group);
@@ -163,7 +163,7 @@ struct PartsByToken {
   bool notes_apart;
 
   static UCCLEP_FN PartsByToken of(const RowParts& cut, const LlDispatchArgs& args, uint32_t warps) {
-    const uint32_t parts = cut.count() + (scales_apart(args.output.wire) ? 1 : 0);
+    const uint32_t parts = cut.count + (scales_apart(args.output.wire) ? 1 : 0);
     const bool apart = 2 * (parts + 1) * rows_expected(args) <= warps;
     return {cut, parts + (apart ? 1 : 0), args.group.shape.ranks, apart};
   }
@@ -268,15 +268,14 @@ UCCLEP_FN Op dispatch_of(const LlDispatchArgs& args, const Opening& opening) {
 
 // Verb of warps that send, each for itself (P1), in a group without masks.
 template <class Row>
-UCCLEP_FN bool send_lines(const Opening& opening, const LlDispatchArgs& args, const Job& job, Stage& stage,
-                          int64_t* bad) {
+UCCLEP_FN bool send_lines(const LlDispatchArgs& args, const Job& job, Stage& stage, int64_t* bad) {
   LineSender<typename Row::Lines, most_sent<Row, LinesOnly>> sender(args, job, stage, bad);
   sender.begin();
-  const char* const mine = args.group.windows[args.group.rank];
+  const Opening opening = opening_with_slots(args.group, Kind::dispatch);
   const Op op = dispatch_of(args, opening);
   const bool marks = block_id() == 0 && thread_id() == 0;
   if (marks) mark(op, Mark::begin);
-  if (!slots_free_of_warp(op, opening, mine)) return false;
+  if (!slots_free_of_warp(op, opening)) return false;
   if (marks) mark(op, Mark::slots_free);
   sender.send(op);
   return true;
@@ -348,10 +347,10 @@ template <class Row>
 UCCLEP_FN bool send_ahead(const LlDispatchArgs& args, Stage& stage) {
   const Job job = Jobs::of(sending_percent<Row>).send;
   if (!job.mine()) return true;
-  const Opening opening = opening_of_warp(args.group, Kind::dispatch);
   int64_t bad = no_bad_id;
-  const bool ok = send_lines<Row>(opening, args, job, stage, &bad);
-  const Op op = dispatch_of(args, opening);
+  const bool ok = send_lines<Row>(args, job, stage, &bad);
+  // Asked for again: the operation cannot end without this block's share.
+  const Op op = dispatch_of(args, opening_of_warp(args.group, Kind::dispatch));
   report_bad_id(op, bad);
   if (!jobs_are_apart()) return every_thread(ok);
   LinesOnly::Wire::end(op, ok);
@@ -373,7 +372,7 @@ UCCLEP_FN void dispatch(const LlDispatchArgs& args) {
   }
   Opening opening = Opening::of(args.group, Kind::dispatch);
   const Op op = dispatch_of(args, opening);
-  if constexpr (part == Part::first) opening.last = last_read(op, opening.last);
+  if constexpr (part == Part::first) opening.ended = EndedWord::of(last_read(op, opening.last()));
   if (has_masks<typename Forms::Wire>(read_again(args).group) && !begins(args.group, Kind::dispatch, op.seq)) return;
   if (counts_here() && args.group.again == 0) {
     hide_total(args.counters);

@@ -177,8 +177,7 @@ UCCLEP_COLD_FN bool slots_free_of_living(const ucclEpDeviceGroup& group, Kind ki
   GroupMasks* const masks = group.masks;
   const Wait wait = begin_wait(group.timeout_ns, &masks->leave);
   for (uint32_t p = thread_id(); p < group.shape.ranks; p += block_size()) {
-    const auto* word =
-        reinterpret_cast<const uint64_t*>(group.windows[group.rank] + group.layout.consumed_word(group.shape, kind, p));
+    const auto* word = reinterpret_cast<const uint64_t*>(group.mine + group.layout.consumed_word(group.shape, kind, p));
     while (load_acquire<Scope::system>(word) < needed && !is_lost(masks, p) && !is_masked(masks, p)) {
       if constexpr (networked) {
         if (group.windows[p] == nullptr) network::look(network::Source::of(group, kind, needed, p));

@@ -13,7 +13,7 @@ namespace mending {
 // Lane verb: who looks up in the headers of a dispatch where rows begin (Inbox::slab_base) finds none of the rank.
 UCCLEP_FN void count_nothing(const ucclEpDeviceGroup& group, uint32_t rank, uint64_t seq) {
   const uint64_t header = group.layout.header(group.shape, Kind::dispatch, group.shape.slot_of(seq), rank);
-  auto* packets = reinterpret_cast<Packet*>(group.windows[group.rank] + header) + HeaderLayout::counts;
+  auto* packets = reinterpret_cast<Packet*>(group.mine + header) + HeaderLayout::counts;
   for (uint32_t i = 0; 2 * i < group.shape.local_experts(); ++i) store_packet(packets + i, 0, 0);
 }
 
@@ -203,8 +203,7 @@ UCCLEP_FN void clear_channel(const ucclEpDeviceGroup& group) {
   const uint32_t words = static_cast<uint32_t>(ChannelState::bytes(group.shape) / sizeof(uint64_t));
   auto* const own = reinterpret_cast<uint64_t*>(group.channel);
   for (uint32_t i = thread_id(); i < words; i += block_size()) store_relaxed<Scope::gpu>(own + i, uint64_t{0});
-  auto* const said =
-      reinterpret_cast<uint64_t*>(group.windows[group.rank] + group.layout.signal_word(group.shape, 0, 0));
+  auto* const said = reinterpret_cast<uint64_t*>(group.mine + group.layout.signal_word(group.shape, 0, 0));
   for (uint32_t i = thread_id(); i < (group.shape.signals + num_teams) * group.shape.ranks; i += block_size()) {
     store_relaxed<Scope::system>(said + i, uint64_t{0});
   }
@@ -220,8 +219,7 @@ UCCLEP_FN void clear_masks(const MaskArgs& args) {
     RankMask& mask = masks.of(p);
     for (uint32_t kind = 0; kind < num_kinds; ++kind) {
       store_relaxed<Scope::gpu>(&mask.last[kind], active ? all_operations : 0);
-      char* const word =
-          group.windows[group.rank] + group.layout.consumed_word(group.shape, static_cast<Kind>(kind), p);
+      char* const word = group.mine + group.layout.consumed_word(group.shape, static_cast<Kind>(kind), p);
       const uint64_t consumed = active ? args.next[kind] - 1 : all_operations;
       store_relaxed<Scope::system>(reinterpret_cast<uint64_t*>(word), consumed);
     }

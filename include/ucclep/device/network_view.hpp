@@ -50,8 +50,7 @@ struct Source {
   uint32_t rank;
 
   static UCCLEP_FN Source of(const ucclEpDeviceGroup& group, Kind kind, uint64_t seq, uint32_t rank) {
-    return {group.network, reinterpret_cast<uint64_t*>(group.windows[group.rank] + group.layout.consumed), seq, kind,
-            rank};
+    return {group.network, reinterpret_cast<uint64_t*>(group.mine + group.layout.consumed), seq, kind, rank};
   }
   // As lanes of this device have seen them.
   UCCLEP_FN Arrivals seen() const {

@@ -140,7 +140,7 @@ struct HandleView {
 struct NetworkView;  // network_view.hpp
 struct GroupMasks;   // masks.hpp
 
-inline constexpr unsigned device_abi = 23;  // changes with any of the structs below
+inline constexpr unsigned device_abi = 24;  // changes with any of the structs below
 
 }  // namespace ucclep
 
@@ -156,6 +156,7 @@ struct ucclEpDeviceGroup {
   // [ranks], device memory: every rank's window as it is mapped here; NULL: only the network reaches the rank. In a
   // networked group the windows of the network follow, [ranks]
   char* const* windows = nullptr;
+  char* mine = nullptr;                    // this rank's own, which nobody has to look up
   ucclep::GroupState* state = nullptr;     // device memory
   ucclep::DeviceErrors* errors = nullptr;  // host memory
   uint32_t* abort_word = nullptr;  // device memory: every wait polls it. 0: go on. Behind it: GroupMasks::masked

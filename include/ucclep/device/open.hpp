@@ -105,7 +105,7 @@ UCCLEP_FN bool still_open(const Op& op, const ucclEpDeviceHandle& handle) {
 // Block verb of every block: the operation that begins, or one with the number 0.
 UCCLEP_FN Op open_next(const ucclEpDeviceHandle& handle, Kind kind, Operation name, Opening& opening) {
   const Op op = next_operation(handle.group, kind, name, opening);
-  opening.last = last_read(op, opening.last);
+  opening.ended = EndedWord::of(last_read(op, opening.last()));
   if (still_open(op, handle)) return {handle.group, kind, name, 0, 0};
   return op;
 }

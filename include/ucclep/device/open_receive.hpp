@@ -204,12 +204,12 @@ struct Returns {
 
   UCCLEP_FN Returns(const OpenOperation& open, uint32_t token) {
     const HandleMemory memory = open.memory();
-    const uint32_t top_k = memory.shape.top_k, local = memory.shape.local_experts();
+    const uint32_t top_k = memory.shape.top_k;
     const auto* const experts = memory.at<int32_t>(memory.handle.offsets.topk) + uint64_t{token} * top_k;
     const auto* const place_of = memory.at<uint32_t>(memory.handle.offsets.places) + uint64_t{token} * top_k;
     for (uint32_t k = 0; k < top_k; ++k) {
       if (place_of[k] == no_place) continue;
-      const uint32_t rank = static_cast<uint32_t>(experts[k]) / local;
+      const uint32_t rank = memory.shape.rank_of(static_cast<uint32_t>(experts[k]));
       if (is_masked(open.handle.group, rank)) continue;
       uint32_t at = count++;
       for (; at > 0 && ranks[at - 1] > rank; --at) {

@@ -56,7 +56,7 @@ struct Addressee {
     const uint32_t expert = reinterpret_cast<const uint16_t*>(row + layout.experts)[k];
     const uint32_t place = reinterpret_cast<const uint32_t*>(row + layout.bytes)[k];
     if (expert == no_expert || place == no_place) return {};
-    const uint32_t rank = expert / shape.local_experts();
+    const uint32_t rank = shape.rank_of(expert);
     return {nodes_of(op.group).node_of(rank) == own_node(op), rank, place};
   }
 };

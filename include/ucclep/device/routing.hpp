@@ -105,13 +105,14 @@ UCCLEP_FN Selection selection_of(const HandleMemory& memory, uint32_t token) {
   s.expert = memory.at<int32_t>(memory.handle.offsets.topk)[i];
   s.position = memory.at<uint32_t>(memory.handle.offsets.positions)[i];
   s.place = memory.at<uint32_t>(memory.handle.offsets.places)[i];
-  if (s.expert >= 0) s.rank = static_cast<uint32_t>(s.expert) / memory.shape.local_experts();
+  if (s.expert >= 0) s.rank = memory.shape.rank_of(static_cast<uint32_t>(s.expert));
   return s;
 }
 
 struct RoutingInput {
   View topk_idx;  // [T, K] int32 or int64
-  uint32_t tokens, top_k;
+  uint32_t tokens;
+  Divisor top_k;
   uint32_t set_tokens;  // HT: tokens whose sets a block holds at a time
   bool kept = false;    // LL: what the handle's memory has kept of an Update
 };
@@ -120,6 +121,23 @@ UCCLEP_FN int64_t load_index(const View& view, int64_t row, int64_t column) {
   const char* at = view.at(0, row, column);
   return view.element_bytes == 8 ? *reinterpret_cast<const int64_t*>(at) : *reinterpret_cast<const int32_t*>(at);
 }
+
+// An entry of such a tensor on its way. Nothing is done with it before value(), so that nothing waits for it: to extend
+// an int32 right behind its load would hold up all that a warp asks for afterwards.
+struct IndexAhead {
+  int32_t narrow = -1;
+  int64_t wide = -1;
+
+  UCCLEP_FN void read(const View& view, int64_t row, int64_t column) {
+    const char* at = view.at(0, row, column);
+    if (view.element_bytes == 8) {
+      wide = *reinterpret_cast<const int64_t*>(at);
+    } else {
+      narrow = *reinterpret_cast<const int32_t*>(at);
+    }
+  }
+  UCCLEP_FN int64_t value(const View& view) const { return view.element_bytes == 8 ? wide : narrow; }
+};
 
 constexpr int64_t no_bad_id = -1;  // -1 is a legal entry
 

@@ -47,7 +47,7 @@ UCCLEP_FN void count_routing(const RoutingCountsArgs& args) {
     if (!in_range && id != -1) bad = id;
     const uint32_t expert = without_repeats(shape, in_range ? static_cast<uint32_t>(id) : no_expert, &bad);
     const bool valid = expert != no_expert;
-    const uint32_t rank = valid ? expert / shape.local_experts() : shape.ranks + lane_id();
+    const uint32_t rank = valid ? shape.rank_of(expert) : shape.ranks + lane_id();
     const bool sends = first_lane(match_any(rank)) == lane_id() && valid;
     if (valid && args.tokens_per_expert.data) add_index(args.tokens_per_expert, expert);
     if (sends && args.tokens_per_rank.data) add_index(args.tokens_per_rank, rank);

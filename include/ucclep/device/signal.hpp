@@ -37,7 +37,7 @@ struct Op {
   UCCLEP_FN uint32_t ranks() const { return group.shape.ranks; }
   UCCLEP_FN uint32_t me() const { return static_cast<uint32_t>(group.rank); }
   UCCLEP_FN char* window(uint32_t rank) const { return group.windows[rank]; }
-  UCCLEP_FN char* mine() const { return group.windows[group.rank]; }
+  UCCLEP_FN char* mine() const { return group.mine; }
   UCCLEP_FN bool has_window(uint32_t rank) const { return group.windows[rank] != nullptr; }  // else: by the network
   UCCLEP_FN uint32_t rotated(uint32_t i) const { return ucclep::rotated(group, i); }
   // The same operation with arguments from read_again.
@@ -172,17 +172,16 @@ UCCLEP_FN bool sync_grid(const Op& op, const uint32_t* abort_word) {
   return false;
 }
 
-// mine: this rank's window.
-UCCLEP_FN const uint64_t* consumed_in(const char* mine, const ucclEpDeviceGroup& group, Kind kind, uint32_t peer) {
-  return reinterpret_cast<const uint64_t*>(mine + group.layout.consumed_word(group.shape, kind, peer));
-}
 UCCLEP_FN const uint64_t* consumed_by(const ucclEpDeviceGroup& group, Kind kind, uint32_t peer) {
-  return consumed_in(group.windows[group.rank], group, kind, peer);
+  return reinterpret_cast<const uint64_t*>(group.mine + group.layout.consumed_word(group.shape, kind, peer));
 }
 
 // Lane verbs: the last operation of a kind that has ended here.
+UCCLEP_FN uint64_t ended_word(const ucclEpDeviceGroup& group, Kind kind) {
+  return load_relaxed<Scope::gpu>(&group.state->ended[static_cast<uint32_t>(kind)]);
+}
 UCCLEP_FN uint64_t last_ended(const ucclEpDeviceGroup& group, Kind kind) {
-  return EndedWord::seq(load_relaxed<Scope::gpu>(&group.state->ended[static_cast<uint32_t>(kind)]));
+  return EndedWord::seq(ended_word(group, kind));
 }
 UCCLEP_FN void set_ended(const ucclEpDeviceGroup& group, Kind kind, uint64_t seq) {
   store_relaxed<Scope::gpu>(&group.state->ended[static_cast<uint32_t>(kind)], EndedWord::of(seq));
@@ -191,12 +190,14 @@ UCCLEP_FN void set_ended(const ucclEpDeviceGroup& group, Kind kind, uint64_t seq
 // What every block asks for first, all at once: one latency of the memory, not three. Words never go back, so what was
 // enough early still is.
 struct Opening {
-  uint64_t last;      // sequence number of the operation before
-  uint64_t consumed;  // thread p: by peer p
+  uint64_t ended;     // EndedWord of the operation before, as it came: who shifts it waits for it
+  uint64_t consumed;  // thread p, or lane p of a warp that asks for itself: by peer p; 0 if that is asked later
   uint32_t abort;
 
+  UCCLEP_FN uint64_t last() const { return EndedWord::seq(ended); }
+
   static UCCLEP_FN Opening of(const ucclEpDeviceGroup& group, Kind kind) {
-    Opening opening{last_ended(group, kind), 0, load_relaxed<Scope::system>(group.abort_word)};
+    Opening opening{ended_word(group, kind), 0, load_relaxed<Scope::system>(group.abort_word)};
     if (thread_id() < group.shape.ranks) {
       opening.consumed = load_acquire<Scope::system>(consumed_by(group, kind, thread_id()));
     }
@@ -206,7 +207,17 @@ struct Opening {
 
 // The same for a warp that asks about its slots later (slots_free_of_warp): nothing here waits for another load.
 UCCLEP_FN Opening opening_of_warp(const ucclEpDeviceGroup& group, Kind kind) {
-  return {last_ended(group, kind), 0, load_relaxed<Scope::system>(group.abort_word)};
+  return {ended_word(group, kind), 0, load_relaxed<Scope::system>(group.abort_word)};
+}
+
+// Warp verb, behind all else that the warp asks for early: the same, and which slots are free, as is known now. An
+// acquire is waited for at once, so here ends what a warp can ask for in one latency.
+UCCLEP_FN Opening opening_with_slots(const ucclEpDeviceGroup& group, Kind kind) {
+  Opening opening = opening_of_warp(group, kind);
+  if (lane_id() < group.shape.ranks) {
+    opening.consumed = load_acquire<Scope::system>(consumed_by(group, kind, lane_id()));
+  }
+  return opening;
 }
 
 // Verb of one thread of a block.
@@ -216,7 +227,7 @@ UCCLEP_FN void mark(const Op& op, Mark what) {
 }
 
 UCCLEP_FN Op next_operation(const ucclEpDeviceGroup& group, Kind kind, Operation name, const Opening& opening) {
-  const uint64_t seq = opening.last + 1;
+  const uint64_t seq = opening.last() + 1;
   return {group, kind, name, seq, group.shape.slot_of(seq)};
 }
 
@@ -280,7 +291,7 @@ template <class Consumed = ConsumedWord>
 UCCLEP_FN bool slots_free(const Op& op, const Opening& opening, Consumed consumed = {}) {
   const bool marks = block_id() == 0 && thread_id() == 0;
   if (marks) mark(op, Mark::begin);
-  if (tells_consumed() && opening.abort == 0 && opening.last != 0) tell_consumed(op, opening.last);
+  if (tells_consumed() && opening.abort == 0 && opening.last() != 0) tell_consumed(op, opening.last());
   const uint64_t needed = consumed_needed(op);
   bool ok = opening.abort == 0;
   bool waits = needed != 0;
@@ -305,16 +316,17 @@ UCCLEP_FN bool slots_free(const Op& op, const Opening& opening, Consumed consume
 // the operation before was read.
 UCCLEP_FN void tell_read(const Op& op, const Opening& opening) {
   if (!tells_consumed() || warp_id() != block::warps() - 1) return;
-  if (opening.last != 0) tell_consumed(op, opening.last, {lane_id(), wave_size});
+  if (opening.last() != 0) tell_consumed(op, opening.last(), {lane_id(), wave_size});
 }
 
-// Warp verb: slots_free for a warp alone, in a group without masks, which has read where its window is. Nobody is told.
-UCCLEP_FN bool slots_free_of_warp(const Op& op, const Opening& opening, const char* mine) {
+// Warp verb: slots_free for a warp alone, in a group without masks. Nobody is told.
+UCCLEP_FN bool slots_free_of_warp(const Op& op, const Opening& opening) {
   const uint64_t needed = consumed_needed(op);
   bool ok = opening.abort == 0;
   for (uint32_t p = lane_id(); needed != 0 && p < op.ranks() && ok; p += wave_size) {
+    if (p == lane_id() && opening.consumed >= needed) continue;
     ok = wait_peer(op, Phase::consumed, p, [&] {
-      return load_acquire<Scope::system>(consumed_in(mine, read_again(op.group), op.kind, p)) >= needed;
+      return load_acquire<Scope::system>(consumed_by(read_again(op.group), op.kind, p)) >= needed;
     });
   }
   ok = every_lane(ok);

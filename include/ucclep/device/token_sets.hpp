@@ -36,14 +36,16 @@ struct TokenSets {
     sync_block();
     const uint32_t entries = (end - first) * input.top_k;
     for (uint32_t i = thread_id(); i < entries; i += batch * block_size()) {
-      int64_t ids[batch];
+      IndexAhead ids[batch];
+      uint32_t tokens[batch];
       UCCLEP_UNROLL
       for (uint32_t j = 0; j < batch; ++j) {
-        const uint32_t at = i + j * block_size(), token = at / input.top_k;
-        ids[j] = at < entries ? load_index(input.topk_idx, first + token, at - token * input.top_k) : -1;
+        const uint32_t at = i + j * block_size();
+        tokens[j] = input.top_k.quotient(at);
+        if (at < entries) ids[j].read(input.topk_idx, first + tokens[j], at - tokens[j] * input.top_k);
       }
       UCCLEP_UNROLL
-      for (uint32_t j = 0; j < batch; ++j) add((i + j * block_size()) / input.top_k, ids[j], bad);
+      for (uint32_t j = 0; j < batch; ++j) add(tokens[j], ids[j].value(input.topk_idx), bad);
     }
     sync_block();
   }
@@ -56,7 +58,7 @@ struct TokenSets {
       return;
     }
     const auto expert = static_cast<uint32_t>(id);
-    const uint32_t rank = expert / shape.local_experts();
+    const uint32_t rank = shape.rank_of(expert);
     if (is_masked(args.group, rank)) return;
     set_bits(set(shape.ranks + expert) + token / 32, 1u << token % 32);
     set_bits(set(rank) + token / 32, 1u << token % 32);
