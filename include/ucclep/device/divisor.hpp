@@ -16,8 +16,8 @@ struct Divisor {
 
   UCCLEP_HD constexpr operator uint32_t() const { return value; }
 
-  // number / value. Exact while (number + 1) * value is less than 2^32 (after A. D. Robison, N-bit unsigned division via
-  // N-bit multiply-add, 2005): for numbers below 65535 and values of 16 bits, always.
+  // number / value. Exact while (number + 1) * value is less than 2^32 (after A. D. Robison, N-bit unsigned division
+  // via N-bit multiply-add, 2005): for numbers below 65535 and values of 16 bits, always.
   UCCLEP_HD constexpr uint32_t quotient(uint32_t number) const {
     return static_cast<uint32_t>(uint64_t{inverse} * (number + 1) >> 32);
   }
