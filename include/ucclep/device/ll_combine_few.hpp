@@ -112,7 +112,8 @@ struct PartialsAndReady : PartialTerms<ll::LinesOnly, GroupOf<partials_at_once<E
 };
 
 // A batch of a partial row, as an item of a warp that sends: all of a row, then the rows of that place of all homes,
-// peers first, then the next place. So a warp knows its first before it knows how many rows there are.
+// peers first, then the next place. So a warp knows its first before it knows how many rows there are. (A rank's rows
+// fit its LINE landing, 4 MiB: there are no more than 2^12 batches of a home, which is far within Divisor's range.)
 struct SentBatch {
   Parked home, place, batch;
 

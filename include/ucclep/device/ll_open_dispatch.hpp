@@ -361,8 +361,7 @@ UCCLEP_FN bool dispatch_end(block, const OpenDispatch& open, uint32_t tokens) {
   if (tokens > most) refuse(op, Field::tokens, most, tokens);
   const SentDispatch sent = sent_dispatch(open, tokens < most ? tokens : most);
   const HandleMemory memory = open.memory();
-  TokenSets<SentDispatch> sets{sent, memory.token_sets(),
-                               static_cast<uint32_t>(round_up(uint64_t{open.handle.view.tokens}, 64))};
+  auto sets = TokenSets<SentDispatch>::in_handle(sent, memory.token_sets(), open.handle.view.tokens);
   int64_t bad = no_bad_id;  // dispatch_send has reported them
   for (uint32_t i = 0; i < op.ranks(); ++i) {
     const uint32_t peer = op.rotated(i);

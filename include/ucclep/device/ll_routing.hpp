@@ -14,7 +14,7 @@ using LlSets = TokenSets<LlDispatchArgs>;
 UCCLEP_FN LlSets sets_in(uint32_t* shared, const LlDispatchArgs& args) {
   const uint32_t tokens = TokenSetShape::of(args.group.shape).tokens;
   if (tokens != 0) return {args, shared, tokens};
-  return {args, memory_of(args).token_sets(), (args.handle.tokens + 63) / 64 * 64};
+  return LlSets::in_handle(args, memory_of(args).token_sets(), args.handle.tokens);
 }
 
 // Lane k's id of a token as it was given, read ahead of the token's turn.
