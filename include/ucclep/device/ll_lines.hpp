@@ -260,8 +260,7 @@ struct LineSender {
     token = to_token, part = to_part;
     if (part >= end) return;
     if (part < parts) {
-      const uint32_t first = part * batches_at_once, left = wire.batches - first;
-      span.cover(wire, {first, first + (left < batches_at_once ? left : uint32_t{batches_at_once})});
+      span.cover(wire, RowParts{wire.batches, batches_at_once, parts}.range(part));
       Batches::read(now.source, token, span, raw);
     }
     id.read(now, token);
