@@ -20,7 +20,7 @@ TEST_CASE("divisor: quotients are exact as far as is promised") {
   }
 }
 
-TEST_CASE("divisor: nothing is not divided by, and can be told") {
-  CHECK(Divisor(0).value == 0);
-  CHECK(Divisor{}.value == 0);
+TEST_CASE("divisor: of nothing one can be made, of a handle that has no routing yet") {
+  volatile uint32_t nothing = 0;  // not known to the compiler, which would not divide by it
+  CHECK(Divisor(nothing).value == 0);
 }
