@@ -10,9 +10,9 @@
 
 #include "api.hpp"
 #include "environment.hpp"
-#include "host/ll_copies.hpp"
+#include "host/context/ll_copies.hpp"
 #include "numeric.hpp"
-#include "ucclep/device/layout.hpp"
+#include "ucclep/device/layout/window.hpp"
 
 namespace ucclep::perf {
 

@@ -8,7 +8,7 @@
 
 #include "api.hpp"
 #include "numeric.hpp"
-#include "ucclep/device/layout.hpp"
+#include "ucclep/device/layout/window.hpp"
 
 namespace ucclep::perf {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "fifo/bench.hpp"
-#include "host/proxy/command_rings.hpp"
+#include "proxy/command_rings.hpp"
 
 namespace ucclep::perf {
 

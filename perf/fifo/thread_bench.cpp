@@ -18,7 +18,7 @@
 #include "fifo/bench.hpp"
 #include "fifo/consumer.hpp"
 #include "fifo/kernels/arguments.hpp"
-#include "host/proxy/ring_writer.hpp"
+#include "proxy/ring_writer.hpp"
 
 namespace ucclep::perf {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "conformance/masked.hpp"
 #include "conformance/nodes.hpp"
-#include "ucclep/device/objects.hpp"
+#include "ucclep/device/layout/objects.hpp"
 
 namespace ucclep::test {
 namespace {

@@ -15,7 +15,7 @@
 #include <thread>
 
 #include "conformance/masked.hpp"
-#include "ucclep/device/masks.hpp"
+#include "ucclep/device/layout/masks.hpp"
 
 namespace ucclep::test {
 namespace {

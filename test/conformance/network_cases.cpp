@@ -14,7 +14,7 @@
 #include "conformance/exchange.hpp"
 #include "conformance/nodes.hpp"
 #include "support/test_env.hpp"
-#include "ucclep/device/objects.hpp"
+#include "ucclep/device/layout/objects.hpp"
 
 namespace ucclep::test {
 namespace {

@@ -13,7 +13,7 @@
 #include "conformance/nodes.hpp"
 #include "support/environment.hpp"
 #include "support/test_env.hpp"
-#include "ucclep/device/layout.hpp"
+#include "ucclep/device/layout/window.hpp"
 
 namespace ucclep::test {
 namespace {

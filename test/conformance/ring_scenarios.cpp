@@ -6,7 +6,7 @@
 
 #include "conformance/network_scenarios.hpp"
 #include "support/test_env.hpp"
-#include "ucclep/device/objects.hpp"
+#include "ucclep/device/layout/objects.hpp"
 
 namespace ucclep::test {
 namespace {

@@ -5,7 +5,7 @@
 #include <deque>
 
 #include "conformance/exchange.hpp"
-#include "ucclep/device/objects.hpp"
+#include "ucclep/device/layout/objects.hpp"
 
 namespace ucclep::test {
 

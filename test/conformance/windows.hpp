@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "support/ep.hpp"
-#include "ucclep/device/objects.hpp"
+#include "ucclep/device/layout/objects.hpp"
 
 namespace ucclep::test {
 

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "trial.hpp"
-#include "ucclep/device/ll_args.hpp"
+#include "ucclep/device/ll/args.hpp"
 
 namespace ucclep::test {
 namespace {

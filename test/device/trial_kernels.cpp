@@ -4,7 +4,7 @@
 #include "trial_kernels.hpp"
 
 #include "device/kernels/put_signal_body.hpp"
-#include "ucclep/device/ll_headers.hpp"
+#include "ucclep/device/ll/headers.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which device a rank gets. One case, in this order: a driver that was opened once stays.
-#include "host/open_device.hpp"
+#include "host/context/open_device.hpp"
 
 #include <unistd.h>
 

@@ -2,7 +2,7 @@
 // What the examples launch their kernels with on the host device.
 #include <memory>
 
-#include "host/comm.hpp"
+#include "host/api/comm.hpp"
 
 namespace example {
 

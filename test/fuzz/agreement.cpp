@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What ranks bring to an agreement, the first byte says how many of them.
-#include "host/bootstrap/agreement.hpp"
+#include "bootstrap/agreement.hpp"
 
-#include "host/bootstrap/pieces.hpp"
+#include "bootstrap/pieces.hpp"
 #include "target.hpp"
 
 using namespace ucclep;

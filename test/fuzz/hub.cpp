@@ -4,8 +4,8 @@
 #include <array>
 #include <vector>
 
-#include "host/bootstrap/rounds.hpp"
-#include "host/bootstrap/stream_io.hpp"
+#include "bootstrap/rounds.hpp"
+#include "bootstrap/stream_io.hpp"
 #include "target.hpp"
 
 using namespace ucclep;

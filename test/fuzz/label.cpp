@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "host/bootstrap/descriptor_label.hpp"
+#include "bootstrap/descriptor_label.hpp"
 #include "target.hpp"
 
 using namespace ucclep;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What ranks say of their connections, and the agreements that the steps of a group end with.
-#include "host/proxy/parcel.hpp"
+#include "proxy/parcel.hpp"
 
-#include "host/proxy/agree.hpp"
+#include "proxy/agree.hpp"
 #include "target.hpp"
 #include "transport/transport.hpp"
 

@@ -5,9 +5,9 @@
 
 #include <vector>
 
-#include "host/bootstrap/doorkeeper.hpp"
-#include "host/bootstrap/roll_call.hpp"
-#include "host/bootstrap/stream_io.hpp"
+#include "bootstrap/doorkeeper.hpp"
+#include "bootstrap/roll_call.hpp"
+#include "bootstrap/stream_io.hpp"
 #include "target.hpp"
 
 using namespace ucclep;

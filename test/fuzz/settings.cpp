@@ -3,8 +3,8 @@
 #include <set>
 
 #include "device/host/config.hpp"
-#include "host/bootstrap/address.hpp"
-#include "host/config.hpp"
+#include "bootstrap/address.hpp"
+#include "host/context/config.hpp"
 #include "target.hpp"
 #include "topology/nic_list.hpp"
 #include "topology/plan.hpp"

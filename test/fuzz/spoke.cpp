@@ -4,8 +4,8 @@
 
 #include <utility>
 
-#include "host/bootstrap/spoke.hpp"
-#include "host/lost_connection.hpp"
+#include "bootstrap/spoke.hpp"
+#include "host/network/lost_connection.hpp"
 #include "target.hpp"
 
 using namespace ucclep;

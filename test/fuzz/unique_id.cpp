@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The 128 bytes that users pass around.
-#include "host/bootstrap/unique_id.hpp"
+#include "bootstrap/unique_id.hpp"
 
 #include "target.hpp"
 

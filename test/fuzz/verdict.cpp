@@ -2,8 +2,8 @@
 // What a rank hears of a rendezvous.
 #include <sys/socket.h>
 
-#include "host/bootstrap/rendezvous.hpp"
-#include "host/bootstrap/stream_io.hpp"
+#include "bootstrap/rendezvous.hpp"
+#include "bootstrap/stream_io.hpp"
 #include "target.hpp"
 
 using namespace ucclep;

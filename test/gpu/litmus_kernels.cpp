@@ -2,7 +2,7 @@
 // One text for the host and for GPUs, as the library's kernels are. A form says how a row is written and read; its
 // parameters leave out what the protocol demands.
 #include "gpu/litmus.hpp"
-#include "ucclep/device/line.hpp"
+#include "ucclep/device/rows/line.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace litmus {

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "base/error.hpp"
-#include "host/bootstrap/bootstrap.hpp"
+#include "bootstrap/bootstrap.hpp"
 #include "ranks.hpp"
 
 using namespace ucclep;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/bootstrap/bootstrap.hpp"
+#include "bootstrap/bootstrap.hpp"
 
 #include <catch2/catch.hpp>
 #include <condition_variable>
@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "base/error.hpp"
-#include "host/bootstrap/agreement.hpp"
+#include "bootstrap/agreement.hpp"
 #include "ranks.hpp"
 #include "support/test_env.hpp"
 

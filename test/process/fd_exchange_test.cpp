@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/bootstrap/fd_exchange.hpp"
+#include "bootstrap/fd_exchange.hpp"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -16,8 +16,8 @@
 #include <thread>
 
 #include "base/error.hpp"
-#include "host/bootstrap/bootstrap.hpp"
-#include "host/bootstrap/shared_objects.hpp"
+#include "bootstrap/bootstrap.hpp"
+#include "bootstrap/shared_objects.hpp"
 #include "ranks.hpp"
 
 using namespace ucclep;

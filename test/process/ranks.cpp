@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "base/error.hpp"
-#include "host/bootstrap/stream_io.hpp"
+#include "bootstrap/stream_io.hpp"
 
 // A process that opened a rendezvous has a thread, and may fork all the same.
 extern "C" const char* __tsan_default_options();

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/fd.hpp"
-#include "host/bootstrap/bootstrap.hpp"
+#include "bootstrap/bootstrap.hpp"
 #include "ucclep/ucclep.h"
 
 namespace ucclep::test {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/bootstrap/rendezvous.hpp"
+#include "bootstrap/rendezvous.hpp"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "base/error.hpp"
-#include "host/bootstrap/stream_io.hpp"
+#include "bootstrap/stream_io.hpp"
 #include "ranks.hpp"
 
 using namespace ucclep;

@@ -8,7 +8,7 @@
 #include <tuple>
 
 #include "base/error.hpp"
-#include "host/proxy/arrival_table.hpp"
+#include "proxy/arrival_table.hpp"
 #include "support/test_env.hpp"
 
 namespace ucclep::proxy {

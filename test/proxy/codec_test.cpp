@@ -3,8 +3,8 @@
 #include <string>
 
 #include "base/error.hpp"
-#include "host/proxy/command_limits.hpp"
-#include "ucclep/device/command.hpp"
+#include "proxy/command_limits.hpp"
+#include "ucclep/device/layout/command.hpp"
 
 namespace ucclep {
 namespace {

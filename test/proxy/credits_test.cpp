@@ -4,9 +4,9 @@
 #include <random>
 #include <vector>
 
-#include "host/proxy/credits.hpp"
-#include "host/proxy/in_flight.hpp"
-#include "host/proxy/set_aside.hpp"
+#include "proxy/credits.hpp"
+#include "proxy/in_flight.hpp"
+#include "proxy/set_aside.hpp"
 #include "support/test_env.hpp"
 
 namespace ucclep::proxy {

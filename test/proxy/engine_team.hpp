@@ -12,8 +12,8 @@
 
 #include "base/deadline.hpp"
 #include "device/host/host_device.hpp"
-#include "host/proxy/engine.hpp"
-#include "host/proxy/ring_writer.hpp"
+#include "proxy/engine.hpp"
+#include "proxy/ring_writer.hpp"
 #include "meeting.hpp"
 
 namespace ucclep::test {

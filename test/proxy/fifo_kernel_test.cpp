@@ -9,7 +9,7 @@
 #include "base/deadline.hpp"
 #include "device/host/host_device.hpp"
 #include "fifo_kernels.hpp"
-#include "host/proxy/command_rings.hpp"
+#include "proxy/command_rings.hpp"
 #include "raw_ring.hpp"
 #include "support/test_env.hpp"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Arguments of the kernels that push commands in tests.
 #pragma once
-#include "ucclep/device/fifo.hpp"
+#include "ucclep/device/network/fifo.hpp"
 
 namespace ucclep::test {
 

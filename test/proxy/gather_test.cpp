@@ -8,8 +8,8 @@
 #include <string>
 
 #include "base/error.hpp"
-#include "host/proxy/chunk_gather.hpp"
-#include "host/proxy/immediate.hpp"
+#include "proxy/chunk_gather.hpp"
+#include "proxy/immediate.hpp"
 #include "support/test_env.hpp"
 
 namespace ucclep::proxy {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <catch2/catch.hpp>
 
-#include "host/proxy/immediate.hpp"
+#include "proxy/immediate.hpp"
 
 namespace ucclep::proxy {
 namespace {

@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-#include "host/proxy/channel.hpp"
+#include "proxy/channel.hpp"
 #include "support/test_env.hpp"
 
 namespace ucclep::proxy {

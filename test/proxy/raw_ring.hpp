@@ -4,8 +4,8 @@
 #include <atomic>
 #include <vector>
 
-#include "host/proxy/ring_reader.hpp"
-#include "host/proxy/ring_writer.hpp"
+#include "proxy/ring_reader.hpp"
+#include "proxy/ring_writer.hpp"
 
 namespace ucclep::test {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // When a proxy thread gives way, and when it sleeps.
-#include "host/proxy/rest.hpp"
+#include "proxy/rest.hpp"
 
 #include <catch2/catch.hpp>
 

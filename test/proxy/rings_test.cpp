@@ -6,8 +6,8 @@
 
 #include "base/error.hpp"
 #include "device/host/host_device.hpp"
-#include "host/proxy/command_rings.hpp"
-#include "host/proxy/ring_deal.hpp"
+#include "proxy/command_rings.hpp"
+#include "proxy/ring_deal.hpp"
 
 namespace ucclep {
 namespace {

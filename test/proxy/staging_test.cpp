@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Puts by way of host memory: what is copied when, what is refused, and that a copy which fails is told.
-#include "host/proxy/staging.hpp"
+#include "proxy/staging.hpp"
 
 #include <catch2/catch.hpp>
 #include <cstring>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/proxy/transfer_log.hpp"
+#include "proxy/transfer_log.hpp"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

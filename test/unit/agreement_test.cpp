@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/bootstrap/agreement.hpp"
+#include "bootstrap/agreement.hpp"
 
 #include <catch2/catch.hpp>
 

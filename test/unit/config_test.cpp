@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/config.hpp"
+#include "host/context/config.hpp"
 
 #include <catch2/catch.hpp>
 #include <string>

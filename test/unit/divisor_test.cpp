@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <catch2/catch.hpp>
 
-#include "ucclep/device/divisor.hpp"
+#include "ucclep/device/simt/divisor.hpp"
 
 using ucclep::Divisor;
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/last_error.hpp"
+#include "host/context/last_error.hpp"
 
 #include <catch2/catch.hpp>
 #include <string>
 #include <thread>
 
-#include "host/comm.hpp"
-#include "host/guard.hpp"
+#include "host/api/comm.hpp"
+#include "host/boundary/guard.hpp"
 
 namespace {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rule by which rows of an LL dispatch cross once for each node, or for each rank.
-#include "host/ll_copies.hpp"
+#include "host/context/ll_copies.hpp"
 
 #include <catch2/catch.hpp>
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who is whose relay, for nodes of all sorts of sizes.
-#include "ucclep/device/nodes.hpp"
+#include "ucclep/device/layout/nodes.hpp"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <random>
 #include <vector>
 
-#include "host/network.hpp"
+#include "host/network/network.hpp"
 
 namespace ucclep {
 namespace {

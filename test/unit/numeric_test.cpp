@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "ucclep/device/numeric.hpp"
+#include "ucclep/device/arch/numeric.hpp"
 
 namespace {
 

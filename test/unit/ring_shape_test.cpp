@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rings in which rows of HT land: where the row of a place lies, what has room, their words, and which groups have
 // them.
-#include "ucclep/device/ring_shape.hpp"
+#include "ucclep/device/layout/ring_shape.hpp"
 
 #include <catch2/catch.hpp>
 #include <map>
 #include <set>
 
-#include "host/ht_ring.hpp"
-#include "host/proxy/immediate.hpp"
-#include "ucclep/device/ring_words.hpp"
+#include "host/context/ht_ring.hpp"
+#include "proxy/immediate.hpp"
+#include "ucclep/device/layout/ring_words.hpp"
 
 namespace ucclep {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/bootstrap/roll_call.hpp"
+#include "bootstrap/roll_call.hpp"
 
 #include <catch2/catch.hpp>
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/bootstrap/rounds.hpp"
+#include "bootstrap/rounds.hpp"
 
 #include <catch2/catch.hpp>
 
-#include "host/bootstrap/agreement.hpp"
+#include "bootstrap/agreement.hpp"
 
 using namespace ucclep;
 using Catch::Matchers::Contains;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/bootstrap/shared_objects.hpp"
+#include "bootstrap/shared_objects.hpp"
 
 #include <catch2/catch.hpp>
 

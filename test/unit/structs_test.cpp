@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/structs.hpp"
+#include "host/boundary/structs.hpp"
 
 #include <catch2/catch.hpp>
 #include <cstring>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/tensor.hpp"
+#include "host/boundary/tensor.hpp"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

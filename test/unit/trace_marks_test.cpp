@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What marks of kernels say: steps follow each other, whichever warp read the clock first, and none is of another
 // operation.
-#include "host/trace_marks.hpp"
+#include "host/context/trace_marks.hpp"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/bootstrap/unique_id.hpp"
+#include "bootstrap/unique_id.hpp"
 
 #include <catch2/catch.hpp>
 

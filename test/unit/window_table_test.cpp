@@ -2,7 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "device/host/host_device.hpp"
-#include "host/window.hpp"
+#include "host/memory/window.hpp"
 
 using namespace ucclep;
 

@@ -7,7 +7,7 @@
 #include <map>
 #include <mutex>
 
-#include "host/handle.hpp"
+#include "host/group/handle.hpp"
 #include "support/ep.hpp"
 
 // From user_code.S.

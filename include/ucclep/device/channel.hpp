@@ -47,7 +47,7 @@
 // otherwise, such as sync_block.
 #pragma once
 #include "ucclep/device/channel_network.hpp"
-#include "ucclep/device/copy.hpp"
+#include "ucclep/device/simt/copy.hpp"
 
 namespace ucclep {
 

@@ -4,7 +4,7 @@
 // No wait lies between taking a number and the command: a lane that gives up leaves no number that nobody sends, and no
 // lane of its warp waits for it. The window bounds what is in a ring, so nobody waits there (rings_of, network.cpp).
 #pragma once
-#include "ucclep/device/network.hpp"
+#include "ucclep/device/protocol/by_network.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace channel {

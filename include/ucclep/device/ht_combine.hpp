@@ -1,328 +1,173 @@
 // SPDX-License-Identifier: Apache-2.0
-// HT combine. A partial row crosses a link once: its home pulls it, and adds it up at once. Some warps of every block
-// stage partial rows in this rank's window, the others add up what homes here are waiting for, so that sums are made
-// while rows fly. The arithmetic is that of combine.hpp.
+// HT combine from a user's kernel: the epilogue of the experts' last GEMM, forward or backward, sends the rows that it
+// has finished.
 //
-//   slots free -> READY out -> READY in -> runs of partial rows staged | per token: wait for its rows, pull and add,
-//   write -> end
-// Between nodes those who have staged may have sums of other nodes to bring (ht_brought_sums.hpp).
-// Floor: partial rows from peers * row bytes / link bandwidth, plus READY's way, the first run's, and one sum.
+//   const auto op = ht::combine_begin(handle, shape);       every thread of the grid
+//   ht::combine_send(warp{}, op, row_index, row);           each row once: any scope, block and order
+//   ht::combine_end(block{}, op);                           every block, once, after its last send
+// and then ucclEpCompleteCombine, with config.pass as in the shape. All ranks open the combine, or call ucclEpCombine
+// with send_only.
 //
-// Runs are staged for all homes in turn, by place, and sums take tokens in order: what was staged first is wanted
-// first. A sum waits for stagers only, and a stager for nobody. In FLAT a partial row is a row of the caller's: of this
-// rank it is read where it is, and of a rank that has lent its tensor too; such a rank stages nothing.
+// In FLAT a row is staged as it is, in EXPERT_MAJOR the sum of its copies for the local experts (open_copies.hpp). In
+// one domain, and with masks, there is no wait but combine_begin's: for slots that peers still read, and in
+// EXPERT_MAJOR for the other blocks of the grid. Else, between domains, combine_end waits in every block, at most the
+// group's timeout, for combine_begin of all ranks and for the sends of those of its domain, of which it adds up what
+// goes to homes elsewhere; and where sums land in rings for the sends of all ranks, since it brings these
+// (ht_open_network.hpp). So no rank's sends may wait for what another rank does after its combine_end.
 //
 // clang-format off
-// | who releases                                   | who acquires                    | what is ordered              |
-// |------------------------------------------------|---------------------------------|------------------------------|
-// | publish of a run's word, after                 | wait_word, then                 | the run's partial rows       |
-// |   bulk_wait_written                            |   acquire_then_bulk             |   before the sums            |
+// | who writes                                  | who reads                             | ordered by                          |
+// |---------------------------------------------|---------------------------------------|-------------------------------------|
+// | combine_begin: homes of rows (EXPERT_MAJOR) | combine_send                          | the grid's barrier                  |
+// | combine_send: copies of a row               | the combine_send of the last of them  | the row's ticket (acq_rel, gpu)     |
+// | combine_send: a row for another domain,     | its NIC, at the command of the        | push_alone, after the scope's sync  |
+// |   with masks                                |   scope's first member                |                                     |
+// | combine_send: a row to this rank's staging, | the combine_send of the run's last    | the run's ticket (acq_rel, gpu)     |
+// |   in a group with a limit its place         |   row                                 |                                     |
+// | the same                                    | CompleteCombine of the home, or       | publish of the run's word (system), |
+// |                                             |   combine_end of its relay here       |   after the last ticket             |
+// | the last block: the handle's state          | CompleteCombine, on the same stream   | the end of the kernel               |
 // clang-format on
+//
+// Floor: as combine's (ht_combine.hpp); a home pulls a run of rows as soon as the last of them is staged.
 #pragma once
-#include "ucclep/device/halves.hpp"
-#include "ucclep/device/ht_pool.hpp"
-#include "ucclep/device/ht_weight_rows.hpp"
-#include "ucclep/device/ht_wire.hpp"
+#include "ucclep/device/user/ht.hpp"
+#include "ucclep/device/user/ht_copies.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ht {
 
-// Of a block's warps some stage, the others add. Staging is local, and has to be ahead of the links; where a partial
-// row is itself a sum, it reads several rows for one. A block of one warp does both, one after the other.
-struct CombineTeams {
-  Team stagers, adders;
-
-  static UCCLEP_FN CombineTeams of(bool stages, bool sums) {
-    const uint32_t warps = block::warps();
-    if (!stages) return {{0, 0}, {0, warps}};
-    if (warps == 1) return {{0, 1}, {0, 1}};
-    const uint32_t wanted = sums ? (2 * warps + 2) / 3 : (warps + 1) / 2;
-    const uint32_t stagers = wanted < warps ? wanted : warps - 1;
-    return {{0, stagers}, {stagers, warps - stagers}};
-  }
+// A combine that is open, as every thread of the grid holds it.
+struct OpenCombine : OpenOperation {
+  // What it is in records and traces.
+  UCCLEP_FN Op op() const { return of(Kind::combine, Operation::combine); }
 };
 
-// The tokens of a block, which its adders take one by one, in order: every grid_size()-th of the rank's. Who waits for
-// a row keeps none of the others from the next token.
-struct TokenPool {
-  uint32_t* taken;  // in the block's shared memory
-  Parked first, step;
-
-  // Before the leases: an address that is known anyway takes no register of its own.
-  static UCCLEP_FN TokenPool of(const Stage& stage) {
-    return {reinterpret_cast<uint32_t*>(stage.beyond()), block_id(), grid_size()};
+// Block verb of every block: the handle's group begins a combine of what the handle's last dispatch brought, which was
+// complete before. shape: {hidden, dtype, 0, K}, with its pass.
+UCCLEP_FN OpenCombine combine_begin(const ucclEpDeviceHandle& handle, const RowShape& shape) {
+  Begun begun = begin(handle, shape, Kind::combine, Operation::combine);
+  const HandleMemory memory = begun.memory(handle);
+  Settings settings = open_settings(memory, shape);
+  if (shape.pass == UCCLEP_PASS_FORWARD) settings.weights_at_dispatch = memory.state()->weighted;
+  if (begun.ok && !shape.sums()) {
+    refuse(begun.op, Field::dtype, ucclEpBfloat16, shape.dtype);
+    begun.ok = false;
   }
-  // Block verb. Others may take after the next sync_block.
-  UCCLEP_FN void fill() const {
-    if (thread_id() == 0) *taken = 0;
-  }
-  // Warp verb: the next token; at or past their number when none is left.
-  UCCLEP_FN uint32_t take() const {
-    uint32_t index = 0;
-    if (lane_id() == 0) index = fetch_add_relaxed<Scope::gpu>(taken, 1u);
-    return first + broadcast(index, 0) * step;
-  }
-};
-
-// Warp verb: the copies of one received row, experts ascending.
-UCCLEP_FN Terms copies_of(const HandleMemory& memory, const HtCombineArgs& args, char* scratch, uint32_t home,
-                          uint32_t place) {
-  const uint32_t count = memory.recv_count(home)[place], i = lane_id();
-  RecvEntry entry{};
-  if (i < count) entry = memory.recv_entries(home, place)[i];
-  const bool present = i < count && entry.row < args.capacity;
-  const uint64_t mask = ballot(present);
-  Terms terms{reinterpret_cast<const char**>(scratch), count_lanes(mask), 0};
-  if (present) terms.rows[count_lanes(mask & ((uint64_t{1} << i) - 1))] = args.tokens.at(0, entry.row);
-  sync_warp();
-  return terms;
+  bool ok = begun.ready_out(handle, settings);
+  if (ok && handle.view.layout == UCCLEP_LAYOUT_EXPERT_MAJOR) ok = note_homes(begun.op, handle);
+  return {{handle, shape, settings, begun.op.seq, begun.op.slot, ok}};
 }
 
-// Warp verb: the partial row of (home, place) to its place in the staging. In FLAT it is the caller's row; at or past
-// the capacity, zeros.
-template <class Element>
-UCCLEP_FN void stage_partial(const HandleMemory& memory, const HtCombineArgs& args, Stage& stage, SumRing& ring,
-                             char* to, uint32_t home, uint32_t place) {
-  const uint32_t bytes = uniform(args.row_bytes);
-  Terms terms{};
-  if (args.zones == Zones::sources) {
-    const uint64_t index = uint64_t{memory.recv_base()[home]} + place;
-    if (ballot(index < args.capacity) != 0) {
-      const char* row = args.tokens.at(0, static_cast<int64_t>(index));
-      stage.fetch(row, bytes);
-      stage.drain(row, bytes, [&](const char* piece, uint64_t offset, uint32_t length) {
-        bulk_store(lane_id() == 0, to + offset, piece, length);
-      });
-      return;
-    }
-  } else {
-    terms = copies_of(memory, args, stage.scratch(), home, place);
-  }
-  ring.sum<Element>(terms, bytes,
-                    [&](uint32_t offset, const Vector<Element>& sum) { store16_stream(to + offset, sum.pack()); });
+// Lane verb: of one of the N rows.
+UCCLEP_FN Home home_of(const OpenCombine& open, uint32_t row_index) {
+  const HandleMemory memory = open.memory();
+  if (open.by_expert()) return noted_home(open.handle, row_index);
+  const uint32_t rank = last_up_to(memory.recv_base(), memory.shape.ranks, row_index);
+  if (is_masked(open.handle.group, rank)) return {};
+  return {rank, row_index - memory.recv_base()[rank], 0, true};
 }
 
-// Warp verb: a run of partial rows for one home, and the word that says so.
-template <class Element, class Wire>
-UCCLEP_FN void stage_run(const Op& op, const HtCombineArgs& args, Stage& stage, SumRing& ring, uint32_t home,
-                         uint32_t rows, uint32_t run) {
-  const bool pooled = op.group.shape.pool_rows != 0;
+// Lane verb: what is staged with this copy, if it is the last. Those for which dispatch had no room are missing: they
+// are of the highest experts.
+UCCLEP_FN Copies copies_of(const OpenCombine& open, const Home& home, const void* row) {
+  if (!home.valid || !open.by_expert()) return Copies::none(row);
+  const HandleMemory memory = open.memory();
+  const CopyMemory copies(open.handle);
+  const RecvEntry* const entries = memory.recv_entries(home.rank, home.place);
+  uint32_t count = memory.recv_count(home.rank)[home.place];
+  while (entries[count - 1].row >= memory.state()->capacity) --count;
+  return {static_cast<const char*>(row),
+          copies.rows(home.rank, home.place),
+          copies.in(home.rank, home.place),
+          entries,
+          count,
+          false};
+}
+
+// Lane verb: one more row of its run is staged, or nothing is left of it (index: no_place); the last says so to the
+// home, or to its relay in this node. One that needs no relay leaves; a push that fails has ended the operation.
+UCCLEP_FN void count_in(const OpenCombine& open, const Home& home, uint32_t index) {
+  const Op op = open.op();
+  if (lands_alone(op, home.rank)) {
+    network::push_row_alone(op, home.rank, home.place, open.shape.token_bytes(), between_nodes_flag);
+    return;
+  }
+  const HandleMemory memory = open.memory();
+  if (op.group.shape.pool_rows != 0) AcrossNodes::pool_places(op, home.rank)[home.place] = index;
+  const uint32_t run = home.place / run_rows, left = memory.rows_from()[home.rank] - run * run_rows;
+  const uint32_t rows = left < run_rows ? left : run_rows;
+  uint32_t* const in = memory.runs_in(home.rank) + run;
+  if (fetch_add_acq_rel<Scope::gpu>(in, uint32_t{1}) + 1 != rows) return;
+  store_relaxed<Scope::gpu>(in, uint32_t{0});  // for the next combine
+  publish(AcrossNodes::run_words(op, home.rank) + run, op.seq);
+}
+
+// The row of the output that stands for a partial row: that of its first copy. In a group with a limit it is the one of
+// the pool, too (ht_pool.hpp).
+UCCLEP_FN uint32_t first_copy(const OpenCombine& open, const Home& home, uint32_t row_index) {
+  return open.by_expert() ? open.memory().recv_entries(home.rank, home.place)[0].row : row_index;
+}
+
+// Where a partial row is staged.
+UCCLEP_FN char* staging_of(const OpenCombine& open, const Home& home, uint32_t index) {
+  const Op op = open.op();
   const WindowLayout& window = op.group.layout;
-  char* to = op.mine() + (pooled ? window.pool_of(op.slot) : window.back_rows_of(op.slot, home));
-  const uint32_t begin = run * run_rows;
-  const uint32_t end = begin + run_rows < rows ? begin + run_rows : rows;
-  for (uint32_t place = begin; place < end; ++place) {
-    const HtCombineArgs& now = read_again(args);
-    uint32_t index = place;
-    if (pooled) {
-      index = uniform(pool_row(memory_of(now), now, home, place));
-      if (lane_id() == 0) Wire::pool_places(op, home)[place] = index;
-      if (index == no_place) continue;
-    }
-    char* const row = to + uint64_t{index} * now.partial_bytes;
-    stage_partial<Element>(memory_of(now), now, stage, ring, row, home, place);
-    if (now.weights_back) stage_weights(memory_of(now), now, row, home, place);
-  }
-  bulk_wait_written();
-  if (lane_id() == 0) publish(Wire::run_words(op, home) + run, op.seq);
+  const uint32_t bytes = open.shape.token_bytes();
+  if (lands_alone(op, home.rank)) return relay::sum_out(op, bytes, relay::own_block(op, home.rank), home.place);
+  if (op.group.shape.pool_rows != 0) return op.mine() + window.pool_of(op.slot) + uint64_t{index} * bytes;
+  return op.mine() + window.back_rows_of(op.slot, home.rank) + uint64_t{home.place} * bytes;
 }
 
-// Verb of the staging warps of the grid.
-template <class Element, class Wire>
-UCCLEP_FN void stage_runs(const Op& op, const HandleMemory& memory, const HtCombineArgs& args, Stage& stage,
-                          SumRing& ring, const Worker& worker) {
-  const uint32_t skipped = args.zones == Zones::sources ? 1 : 0;  // this rank's own rows
-  const Parked homes = op.ranks() - skipped;
-  if (homes == 0) return;
-  uint32_t most = 0;
-  for (uint32_t r = 0; r < op.ranks(); ++r) {
-    const uint32_t rows = uniform(memory.rows_from()[r]);
-    most = rows > most ? rows : most;
-  }
-  const Parked items = (most + run_rows - 1) / run_rows * homes;
-  for (Parked item = worker.index; item < items; item += worker.workers) {
-    const HtCombineArgs& now = read_again(args);
-    const uint32_t home = op.rotated(item % homes + skipped), run = item / homes;
-    if (Wire::masks && is_masked(now.group, home)) continue;  // of its rows there may be none
-    const uint32_t rows = uniform(memory_of(now).rows_from()[home]);
-    if (run * run_rows < rows) stage_run<Element, Wire>(op.with(now.group), now, stage, ring, home, rows, run);
-  }
-}
-
-// Warp verb: the partial rows of one token that are terms of their own, ranks ascending, once they are there: where
-// they were lent, where they are staged, or where they landed.
-template <class Wire>
-UCCLEP_FN bool partials_of(const Op& op, const HandleMemory& memory, const HtCombineArgs& args, const Lease* leases,
-                           uint32_t token, Terms& terms) {
-  constexpr bool lands = Wire::network && Wire::masks;  // rows of ranks come by the network, not sums of nodes
-  const WindowLayout& window = op.group.layout;
-  const Selection selection = selection_of(memory, token);
-  const bool sends = selection.sends() && Wire::is_term(op, selection.rank);
-  const uint64_t mask = ballot(sends);
-  uint32_t order = 0;
-  for (uint64_t left = mask; left != 0; left &= left - 1) {
-    if (broadcast(selection.rank, first_lane(left)) < selection.rank) ++order;
-  }
-  terms = {terms.rows, count_lanes(mask), 0};
-  bool ok = true;
-  const char* row = nullptr;
+// Verb of the scope: one row of the experts' output, `hidden` elements, 16-byte aligned. row_index: where dispatch put
+// the row; one where it put nothing sends nothing, and so do pads. row: in EXPERT_MAJOR in memory of the GPU, unchanged
+// until the combine has ended; in FLAT in any memory that the scope can read, and only until the call returns.
+// lanes<N>: all groups of a warp call it together.
+template <class Coop>
+UCCLEP_FN void combine_send(Coop, const OpenCombine& open, uint32_t row_index, const void* row) {
+  if (!open.ok) return;
+  const Home home = row_index < open.memory().state()->capacity ? home_of(open, row_index) : Home{};
+  const Copies copies = copies_of(open, home, row);
+  const bool sends = open.by_expert() ? all_here<Coop>(home, copies) : home.valid;
+  const uint32_t index = sends ? first_copy(open, home, row_index) : 0;
   if (sends) {
-    const uint32_t rank = selection.rank, place = selection.place;
-    const Lease& lease = leases[rank];
-    if (lease.given) {
-      if (lease.holds(place)) row = lease.token(place);
-    } else if (lands && !op.has_window(rank)) {
-      // NOLINTNEXTLINE(bugprone-redundant-branch-condition): other Wires have no such function
-      if constexpr (lands) ok = Wire::partial_in(op, args.partial_bytes, rank, place, row);
-    } else {
-      const uint64_t words = window.back_epochs_of(op.slot, rank);
-      ok = wait_word(op, Phase::rows, rank, op.mine() + words + 8 * uint64_t{place / run_rows});
-      row = staged_partial(op, args.partial_bytes, {rank, op.me(), place}, window.back_places_of(op.slot, rank));
-    }
-    terms.rows[order] = row;
-    if (args.weights_back) {
-      const bool own = lease.given;  // a rank with weights to return lends nothing to others
-      const float* weights = row == nullptr ? nullptr : weights_behind(row, args.row_bytes);
-      if (own && row != nullptr) {
-        weights = reinterpret_cast<const float*>(args.weight_rows.at(0, int64_t{lease.base} + place));
-      }
-      weights_of(terms)[order] = weights;
-    }
+    char* const to = staging_of(open, home, index);
+    with_element(open.shape.dtype, [&](auto element) {
+      put_bytes<Coop>(
+          open.shape.token_bytes(), [&](auto&& store) { store(to); },
+          [&](uint32_t at) { return sum_word<decltype(element)>(copies, at); });
+    });
   }
-  for (uint64_t left = ballot(sends && row == nullptr); left != 0; left &= left - 1) {
-    terms.zero |= uint64_t{1} << broadcast(order, first_lane(left));
-  }
-  acquire_then_bulk();
-  return every_lane(ok);
+  Coop::sync();
+  if (sends && Coop::rank() == 0) count_in(open, home, index);
 }
 
-// Verb of the summing warps of the grid.
-template <class Element, class Wire>
-UCCLEP_FN bool sum_tokens(const Op& op, const HandleMemory& memory, const HtCombineArgs& args, const Lease* leases,
-                          const Stage& stage, SumRing& ring) {
-  const TokenPool pool = TokenPool::of(stage);
-  const Parked tokens = memory.state()->tokens;
-  for (Parked token = pool.take(); token < tokens; token = pool.take()) {
-    const HtCombineArgs& now = read_again(args);
-    const uint32_t bytes = uniform(now.row_bytes);
-    Terms terms{reinterpret_cast<const char**>(stage.scratch()), 0, 0};
-    const Op here = op.with(now.group);
-    if (!partials_of<Wire>(here, memory_of(now), now, leases, token, terms)) return false;
-    if constexpr (Wire::network) {
-      if (!has_masks<Wire>(now.group) &&
-          !Wire::template sum_own_node<Element>(here, memory_of(now), now, token, ring, terms)) {
-        return false;
-      }
+// Grid verb: partial rows of which dispatch had no room for any copy count as zero.
+UCCLEP_FN void send_dropped(const OpenCombine& open) {
+  const HandleMemory memory = open.memory();
+  const bool pooled = memory.shape.pool_rows != 0;
+  for (uint32_t i = memory.state()->capacity + grid_warp(); i < memory.state()->rows; i += grid_warps()) {
+    const Home home = home_of(open, i);
+    if (!home.valid || first_copy(open, home, i) != i) continue;
+    if (!pooled || lands_alone(open.op(), home.rank)) {
+      char* const to = staging_of(open, home, i);
+      const auto there = [&](auto&& store) { store(to); };
+      const auto zero = [](uint32_t) { return uint64_t{0}; };
+      put_bytes<warp>(open.shape.token_bytes(), there, zero);
     }
-    if (now.weights_back) {
-      sum_weights(terms, memory.state()->top_k, reinterpret_cast<float*>(now.weights_out.at(0, token)));
-    }
-    ring.sum<Element>(terms, bytes,
-                      [&](uint32_t offset, Vector<Element>& sum) { combining::store_result(now, sum, token, offset); });
-    if constexpr (Wire::rings) Wire::sums_read(read_again(args), op, token);
+    sync_warp();
+    if (lane_id() == 0) count_in(open, home, no_place);
   }
+}
+
+// Verb of every block, after its last send. False: the operation has failed.
+UCCLEP_FN bool combine_end(block, const OpenCombine& open) {
+  const Op op = open.op();
+  if (open.ok) send_dropped(open);
+  const bool ok = open.ok && (!relays(op) || relay_combine(open, op));
+  if (!last_out(open, ok)) return ok;
+  leave_to_receive(open, Kind::combine);
   return true;
-}
-
-template <class Element, class Wire>
-UCCLEP_FN bool exchange_partials(const Op& op, const Opening& opening, const HandleMemory& memory,
-                                 const HtCombineArgs& args, Stage& stage) {
-  const HeaderResult ready = exchange_ready<Wire>(op, opening, memory, args.settings, args.offer, args.wait_ns, stage);
-  if (ready != HeaderResult::good) {
-    if constexpr (Wire::network) Wire::give_up(op, memory, ready, args.partial_bytes);
-    return ready == HeaderResult::differs;
-  }
-  Lease* leases = leases_of(stage);
-  if (thread_id() == 0 && args.zones == Zones::sources) {
-    leases[op.me()] = own_lease(memory, args.tokens, View{}, args.capacity, op.me());
-  }
-  TokenPool::of(stage).fill();
-  sync_block();
-  SumRing ring(stage);
-  const CombineTeams teams = CombineTeams::of(!args.offer.tokens.given(), args.zones != Zones::sources);
-  if (teams.stagers.has_me()) stage_runs<Element, Wire>(op, memory, args, stage, ring, teams.stagers.me());
-  const HtCombineArgs& now = read_again(args);
-  bool ok = true;
-  if constexpr (Wire::network) {
-    if (teams.adders.has_me()) ok = Wire::template send_sums<Element>(now, op, stage, ring, teams.adders.me());
-    if (teams.stagers.has_me() && ok) ok = Wire::bring_sums(read_again(args), op, stage, teams.stagers.me());
-  }
-  if (teams.adders.has_me() && ok) {
-    ok = sum_tokens<Element, Wire>(op.with(now.group), memory_of(now), now, leases, stage, ring);
-  }
-  return every_thread(ok);
-}
-
-template <class Element, class Wire>
-UCCLEP_FN void combine(const HtCombineArgs& args) {
-  const Opening opening = Opening::of(args.group, Kind::combine);
-  Stage stage(args.piece_bytes);
-  const Op op = next_operation(args.group, Kind::combine, Operation::combine, opening);
-  const HandleMemory memory{args.handle, args.group.shape};
-  const bool ok = exchange_partials<Element, Wire>(op, opening, memory, args, stage);
-  const HtCombineArgs& now = read_again(args);
-  Wire::end(op.with(now.group), ok, now.offer.tokens.given());
-}
-
-// Block verb: the first half stages what others pull, as a relay adds up what goes to other nodes, and brings what
-// comes from there.
-template <class Element, class Wire>
-UCCLEP_FN bool send_partials(const Op& op, const Opening& opening, const HandleMemory& memory,
-                             const HtCombineArgs& args, Stage& stage) {
-  const HeaderResult ready = exchange_ready<Wire>(op, opening, memory, args.settings, args.offer, args.wait_ns, stage);
-  if (ready != HeaderResult::good) {
-    if constexpr (Wire::network) Wire::give_up(op, memory, ready, args.partial_bytes);
-    return ready == HeaderResult::differs;
-  }
-  SumRing ring(stage);
-  const CombineTeams all{{0, block::warps()}, {0, 0}};
-  const CombineTeams teams = Wire::network ? CombineTeams::of(true, args.zones != Zones::sources) : all;
-  if (teams.stagers.has_me()) stage_runs<Element, Wire>(op, memory, args, stage, ring, teams.stagers.me());
-  bool ok = true;
-  if constexpr (Wire::network) {
-    if (teams.adders.has_me()) {
-      ok = Wire::template send_sums<Element>(read_again(args), op, stage, ring, teams.adders.me());
-    }
-    if (teams.stagers.has_me() && ok) ok = Wire::bring_sums(read_again(args), op, stage, teams.stagers.me());
-  }
-  return every_thread(ok);
-}
-
-template <class Element, class Wire>
-UCCLEP_FN void send_combine(const HtCombineArgs& args) {
-  Opening opening = Opening::of(args.group, Kind::combine);
-  Stage stage(args.piece_bytes);
-  const Op op = next_operation(args.group, Kind::combine, Operation::combine, opening);
-  opening.ended = EndedWord::of(last_read(op, opening.last()));
-  if (has_masks<Wire>(args.group) && !begins(args.group, Kind::combine, op.seq)) return;
-  const HandleMemory memory{args.handle, args.group.shape};
-  const bool ok = send_partials<Element, Wire>(op, opening, memory, args, stage);
-  const HtCombineArgs& now = read_again(args);
-  end_first_of<Wire>(op.with(now.group), memory_of(now), ok);
-}
-
-// The second half, also of a combine that a user's kernel opened (ht_open_combine.hpp), which has staged this rank's
-// own rows, too. Where none is open: nothing.
-template <class Element, class Wire>
-UCCLEP_FN void complete_combine(const HtCombineArgs& args) {
-  Stage stage(args.piece_bytes);
-  const Second second = Second::of<Wire::masks>(args, Kind::combine, Operation::combine);
-  if (!second.any) return;
-  const Op& op = second.op;
-  const HandleMemory memory{args.handle, args.group.shape};
-  const auto receive = [&] {
-    const HeaderResult ready = ready_before<Wire>(op, memory, args.settings, args.wait_ns, stage);
-    if (ready != HeaderResult::good) return ready == HeaderResult::differs;
-    Lease* leases = leases_of(stage);
-    if (thread_id() == 0 && args.zones == Zones::sources && !args.opened) {
-      leases[op.me()] = own_lease(memory, args.tokens, View{}, args.capacity, op.me());
-    }
-    TokenPool::of(stage).fill();
-    sync_block();
-    SumRing ring(stage);
-    return sum_tokens<Element, Wire>(op, memory, args, leases, stage, ring);
-  };
-  second.end<Wire>(second.may_read() && receive());
 }
 
 }  // namespace ht

@@ -3,7 +3,7 @@
 // a batch of the row (quantised_batch.hpp), made once and stored to each rank that wants it.
 #pragma once
 #include "ceiling/kernels/lines.hpp"
-#include "ucclep/device/quantised_batch.hpp"
+#include "ucclep/device/rows/quantised_batch.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 

@@ -2,7 +2,7 @@
 // Ranks that meet before a measurement, and how long a flag takes from one GPU to another.
 #pragma once
 #include "ceiling/kernels/arguments.hpp"
-#include "ucclep/device/simt.hpp"
+#include "ucclep/device/simt/simt.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 

@@ -3,7 +3,7 @@
 // ranks, and written as bf16.
 #pragma once
 #include "ceiling/kernels/push.hpp"
-#include "ucclep/device/element.hpp"
+#include "ucclep/device/simt/element.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 

@@ -2,7 +2,7 @@
 // Dispatch at its simplest: a row is loaded once, and stored to its place at each rank that wants it.
 #pragma once
 #include "ceiling/kernels/arguments.hpp"
-#include "ucclep/device/signal.hpp"
+#include "ucclep/device/protocol/operation.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "ucclep/device/layout.hpp"
+#include "ucclep/device/layout/window.hpp"
 
 namespace ucclep::gpu {
 namespace {

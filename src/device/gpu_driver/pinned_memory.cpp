@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "ucclep/device/layout.hpp"
+#include "ucclep/device/layout/window.hpp"
 
 namespace ucclep::gpu {
 namespace {

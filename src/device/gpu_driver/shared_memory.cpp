@@ -3,7 +3,7 @@
 
 #include "base/log.hpp"
 #include "device/gpu_driver/held_allocation.hpp"
-#include "ucclep/device/layout.hpp"
+#include "ucclep/device/layout/window.hpp"
 
 namespace ucclep::gpu {
 namespace {

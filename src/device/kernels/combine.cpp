@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // LL combine and its halves, one entry point per element type. _lines: for groups whose rows all travel as lines,
 // _few: and few of them; of_living: that have masks; _network: for groups in several domains.
-#include "ucclep/device/ll_combine_few.hpp"
-#include "ucclep/device/ll_network.hpp"
+#include "ucclep/device/ll/combine_few.hpp"
+#include "ucclep/device/ll/network.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // HT entry points; combine has one per element type. _network: for groups in several domains. send, complete: the
 // halves, and what groups with masks have instead of whole operations.
-#include "ucclep/device/high_throughput.hpp"
-#include "ucclep/device/ht_network.hpp"
-#include "ucclep/device/quantise.hpp"
+#include "ucclep/device/ht/dispatch.hpp"
+#include "ucclep/device/ht/nodes/network.hpp"
+#include "ucclep/device/rows/quantise.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // HT between nodes in groups with rings (ht_ring.hpp). A dispatch is always whole; of a combine there are halves, too.
-#include "ucclep/device/high_throughput.hpp"
-#include "ucclep/device/ht_ring_network.hpp"
-#include "ucclep/device/quantise.hpp"
+#include "ucclep/device/ht/dispatch.hpp"
+#include "ucclep/device/ht/nodes/by_rings.hpp"
+#include "ucclep/device/rows/quantise.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 

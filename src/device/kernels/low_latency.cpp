@@ -2,8 +2,8 @@
 // LL entry points. _lines: for groups whose rows all travel as lines, _few: and few of them; of_living: that have
 // masks; _network: for groups in several domains. send, complete: the halves; what arrives by the network is alike,
 // quantised or not.
-#include "ucclep/device/ll_dispatch_few.hpp"
-#include "ucclep/device/ll_network.hpp"
+#include "ucclep/device/ll/dispatch_few.hpp"
+#include "ucclep/device/ll/network.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 

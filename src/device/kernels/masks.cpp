@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What groups with masks do besides their operations: a mend after each, and the three functions of masks. One block.
-#include "ucclep/device/ht_mend.hpp"
-#include "ucclep/device/ll_mend.hpp"
+#include "ucclep/device/recovery/ht.hpp"
+#include "ucclep/device/recovery/ll.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 

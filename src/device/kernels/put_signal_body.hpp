@@ -3,7 +3,7 @@
 // caught.
 #pragma once
 #include "device/kernels/put_signal.hpp"
-#include "ucclep/device/simt.hpp"
+#include "ucclep/device/simt/simt.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ucclep/device/routing_counts.hpp"
+#include "ucclep/device/protocol/routing_counts.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/kernels/simt_check.hpp"
 
-#include "ucclep/device/element.hpp"
+#include "ucclep/device/simt/element.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 

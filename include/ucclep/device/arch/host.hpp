@@ -14,7 +14,7 @@
 
 #include "ucclep/device/arch/host_executor.hpp"
 #include "ucclep/device/arch/qualifiers.hpp"
-#include "ucclep/device/numeric.hpp"
+#include "ucclep/device/arch/numeric.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 

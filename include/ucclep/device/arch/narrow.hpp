@@ -2,7 +2,7 @@
 // Narrowing to fp8 and bf16 by arithmetic, for targets without an instruction that gives the same bits.
 // Included by arch/amdgcn.hpp and arch/host.hpp.
 #pragma once
-#include "ucclep/device/numeric.hpp"
+#include "ucclep/device/arch/numeric.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 

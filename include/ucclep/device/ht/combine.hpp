@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+// HT combine. A partial row crosses a link once: its home pulls it, and adds it up at once. Some warps of every block
+// stage partial rows in this rank's window, the others add up what homes here are waiting for, so that sums are made
+// while rows fly. The arithmetic is that of combine.hpp.
+//
+//   slots free -> READY out -> READY in -> runs of partial rows staged | per token: wait for its rows, pull and add,
+//   write -> end
+// Between nodes those who have staged may have sums of other nodes to bring (ht_brought_sums.hpp).
+// Floor: partial rows from peers * row bytes / link bandwidth, plus READY's way, the first run's, and one sum.
+//
+// Runs are staged for all homes in turn, by place, and sums take tokens in order: what was staged first is wanted
+// first. A sum waits for stagers only, and a stager for nobody. In FLAT a partial row is a row of the caller's: of this
+// rank it is read where it is, and of a rank that has lent its tensor too; such a rank stages nothing.
+//
+// clang-format off
+// | who releases                                   | who acquires                    | what is ordered              |
+// |------------------------------------------------|---------------------------------|------------------------------|
+// | publish of a run's word, after                 | wait_word, then                 | the run's partial rows       |
+// |   bulk_wait_written                            |   acquire_then_bulk             |   before the sums            |
+// clang-format on
+#pragma once
+#include "ucclep/device/protocol/halves.hpp"
+#include "ucclep/device/ht/pool.hpp"
+#include "ucclep/device/ht/weight_rows.hpp"
+#include "ucclep/device/ht/wire.hpp"
+
+namespace UCCLEP_SIMT_NAMESPACE {
+namespace ht {
+
+// Of a block's warps some stage, the others add. Staging is local, and has to be ahead of the links; where a partial
+// row is itself a sum, it reads several rows for one. A block of one warp does both, one after the other.
+struct CombineTeams {
+  Team stagers, adders;
+
+  static UCCLEP_FN CombineTeams of(bool stages, bool sums) {
+    const uint32_t warps = block::warps();
+    if (!stages) return {{0, 0}, {0, warps}};
+    if (warps == 1) return {{0, 1}, {0, 1}};
+    const uint32_t wanted = sums ? (2 * warps + 2) / 3 : (warps + 1) / 2;
+    const uint32_t stagers = wanted < warps ? wanted : warps - 1;
+    return {{0, stagers}, {stagers, warps - stagers}};
+  }
+};
+
+// The tokens of a block, which its adders take one by one, in order: every grid_size()-th of the rank's. Who waits for
+// a row keeps none of the others from the next token.
+struct TokenPool {
+  uint32_t* taken;  // in the block's shared memory
+  Parked first, step;
+
+  // Before the leases: an address that is known anyway takes no register of its own.
+  static UCCLEP_FN TokenPool of(const Stage& stage) {
+    return {reinterpret_cast<uint32_t*>(stage.beyond()), block_id(), grid_size()};
+  }
+  // Block verb. Others may take after the next sync_block.
+  UCCLEP_FN void fill() const {
+    if (thread_id() == 0) *taken = 0;
+  }
+  // Warp verb: the next token; at or past their number when none is left.
+  UCCLEP_FN uint32_t take() const {
+    uint32_t index = 0;
+    if (lane_id() == 0) index = fetch_add_relaxed<Scope::gpu>(taken, 1u);
+    return first + broadcast(index, 0) * step;
+  }
+};
+
+// Warp verb: the copies of one received row, experts ascending.
+UCCLEP_FN Terms copies_of(const HandleMemory& memory, const HtCombineArgs& args, char* scratch, uint32_t home,
+                          uint32_t place) {
+  const uint32_t count = memory.recv_count(home)[place], i = lane_id();
+  RecvEntry entry{};
+  if (i < count) entry = memory.recv_entries(home, place)[i];
+  const bool present = i < count && entry.row < args.capacity;
+  const uint64_t mask = ballot(present);
+  Terms terms{reinterpret_cast<const char**>(scratch), count_lanes(mask), 0};
+  if (present) terms.rows[count_lanes(mask & ((uint64_t{1} << i) - 1))] = args.tokens.at(0, entry.row);
+  sync_warp();
+  return terms;
+}
+
+// Warp verb: the partial row of (home, place) to its place in the staging. In FLAT it is the caller's row; at or past
+// the capacity, zeros.
+template <class Element>
+UCCLEP_FN void stage_partial(const HandleMemory& memory, const HtCombineArgs& args, Stage& stage, SumRing& ring,
+                             char* to, uint32_t home, uint32_t place) {
+  const uint32_t bytes = uniform(args.row_bytes);
+  Terms terms{};
+  if (args.zones == Zones::sources) {
+    const uint64_t index = uint64_t{memory.recv_base()[home]} + place;
+    if (ballot(index < args.capacity) != 0) {
+      const char* row = args.tokens.at(0, static_cast<int64_t>(index));
+      stage.fetch(row, bytes);
+      stage.drain(row, bytes, [&](const char* piece, uint64_t offset, uint32_t length) {
+        bulk_store(lane_id() == 0, to + offset, piece, length);
+      });
+      return;
+    }
+  } else {
+    terms = copies_of(memory, args, stage.scratch(), home, place);
+  }
+  ring.sum<Element>(terms, bytes,
+                    [&](uint32_t offset, const Vector<Element>& sum) { store16_stream(to + offset, sum.pack()); });
+}
+
+// Warp verb: a run of partial rows for one home, and the word that says so.
+template <class Element, class Wire>
+UCCLEP_FN void stage_run(const Op& op, const HtCombineArgs& args, Stage& stage, SumRing& ring, uint32_t home,
+                         uint32_t rows, uint32_t run) {
+  const bool pooled = op.group.shape.pool_rows != 0;
+  const WindowLayout& window = op.group.layout;
+  char* to = op.mine() + (pooled ? window.pool_of(op.slot) : window.back_rows_of(op.slot, home));
+  const uint32_t begin = run * run_rows;
+  const uint32_t end = begin + run_rows < rows ? begin + run_rows : rows;
+  for (uint32_t place = begin; place < end; ++place) {
+    const HtCombineArgs& now = read_again(args);
+    uint32_t index = place;
+    if (pooled) {
+      index = uniform(pool_row(memory_of(now), now, home, place));
+      if (lane_id() == 0) Wire::pool_places(op, home)[place] = index;
+      if (index == no_place) continue;
+    }
+    char* const row = to + uint64_t{index} * now.partial_bytes;
+    stage_partial<Element>(memory_of(now), now, stage, ring, row, home, place);
+    if (now.weights_back) stage_weights(memory_of(now), now, row, home, place);
+  }
+  bulk_wait_written();
+  if (lane_id() == 0) publish(Wire::run_words(op, home) + run, op.seq);
+}
+
+// Verb of the staging warps of the grid.
+template <class Element, class Wire>
+UCCLEP_FN void stage_runs(const Op& op, const HandleMemory& memory, const HtCombineArgs& args, Stage& stage,
+                          SumRing& ring, const Worker& worker) {
+  const uint32_t skipped = args.zones == Zones::sources ? 1 : 0;  // this rank's own rows
+  const Parked homes = op.ranks() - skipped;
+  if (homes == 0) return;
+  uint32_t most = 0;
+  for (uint32_t r = 0; r < op.ranks(); ++r) {
+    const uint32_t rows = uniform(memory.rows_from()[r]);
+    most = rows > most ? rows : most;
+  }
+  const Parked items = (most + run_rows - 1) / run_rows * homes;
+  for (Parked item = worker.index; item < items; item += worker.workers) {
+    const HtCombineArgs& now = read_again(args);
+    const uint32_t home = op.rotated(item % homes + skipped), run = item / homes;
+    if (Wire::masks && is_masked(now.group, home)) continue;  // of its rows there may be none
+    const uint32_t rows = uniform(memory_of(now).rows_from()[home]);
+    if (run * run_rows < rows) stage_run<Element, Wire>(op.with(now.group), now, stage, ring, home, rows, run);
+  }
+}
+
+// Warp verb: the partial rows of one token that are terms of their own, ranks ascending, once they are there: where
+// they were lent, where they are staged, or where they landed.
+template <class Wire>
+UCCLEP_FN bool partials_of(const Op& op, const HandleMemory& memory, const HtCombineArgs& args, const Lease* leases,
+                           uint32_t token, Terms& terms) {
+  constexpr bool lands = Wire::network && Wire::masks;  // rows of ranks come by the network, not sums of nodes
+  const WindowLayout& window = op.group.layout;
+  const Selection selection = selection_of(memory, token);
+  const bool sends = selection.sends() && Wire::is_term(op, selection.rank);
+  const uint64_t mask = ballot(sends);
+  uint32_t order = 0;
+  for (uint64_t left = mask; left != 0; left &= left - 1) {
+    if (broadcast(selection.rank, first_lane(left)) < selection.rank) ++order;
+  }
+  terms = {terms.rows, count_lanes(mask), 0};
+  bool ok = true;
+  const char* row = nullptr;
+  if (sends) {
+    const uint32_t rank = selection.rank, place = selection.place;
+    const Lease& lease = leases[rank];
+    if (lease.given) {
+      if (lease.holds(place)) row = lease.token(place);
+    } else if (lands && !op.has_window(rank)) {
+      // NOLINTNEXTLINE(bugprone-redundant-branch-condition): other Wires have no such function
+      if constexpr (lands) ok = Wire::partial_in(op, args.partial_bytes, rank, place, row);
+    } else {
+      const uint64_t words = window.back_epochs_of(op.slot, rank);
+      ok = wait_word(op, Phase::rows, rank, op.mine() + words + 8 * uint64_t{place / run_rows});
+      row = staged_partial(op, args.partial_bytes, {rank, op.me(), place}, window.back_places_of(op.slot, rank));
+    }
+    terms.rows[order] = row;
+    if (args.weights_back) {
+      const bool own = lease.given;  // a rank with weights to return lends nothing to others
+      const float* weights = row == nullptr ? nullptr : weights_behind(row, args.row_bytes);
+      if (own && row != nullptr) {
+        weights = reinterpret_cast<const float*>(args.weight_rows.at(0, int64_t{lease.base} + place));
+      }
+      weights_of(terms)[order] = weights;
+    }
+  }
+  for (uint64_t left = ballot(sends && row == nullptr); left != 0; left &= left - 1) {
+    terms.zero |= uint64_t{1} << broadcast(order, first_lane(left));
+  }
+  acquire_then_bulk();
+  return every_lane(ok);
+}
+
+// Verb of the summing warps of the grid.
+template <class Element, class Wire>
+UCCLEP_FN bool sum_tokens(const Op& op, const HandleMemory& memory, const HtCombineArgs& args, const Lease* leases,
+                          const Stage& stage, SumRing& ring) {
+  const TokenPool pool = TokenPool::of(stage);
+  const Parked tokens = memory.state()->tokens;
+  for (Parked token = pool.take(); token < tokens; token = pool.take()) {
+    const HtCombineArgs& now = read_again(args);
+    const uint32_t bytes = uniform(now.row_bytes);
+    Terms terms{reinterpret_cast<const char**>(stage.scratch()), 0, 0};
+    const Op here = op.with(now.group);
+    if (!partials_of<Wire>(here, memory_of(now), now, leases, token, terms)) return false;
+    if constexpr (Wire::network) {
+      if (!has_masks<Wire>(now.group) &&
+          !Wire::template sum_own_node<Element>(here, memory_of(now), now, token, ring, terms)) {
+        return false;
+      }
+    }
+    if (now.weights_back) {
+      sum_weights(terms, memory.state()->top_k, reinterpret_cast<float*>(now.weights_out.at(0, token)));
+    }
+    ring.sum<Element>(terms, bytes,
+                      [&](uint32_t offset, Vector<Element>& sum) { combining::store_result(now, sum, token, offset); });
+    if constexpr (Wire::rings) Wire::sums_read(read_again(args), op, token);
+  }
+  return true;
+}
+
+template <class Element, class Wire>
+UCCLEP_FN bool exchange_partials(const Op& op, const Opening& opening, const HandleMemory& memory,
+                                 const HtCombineArgs& args, Stage& stage) {
+  const HeaderResult ready = exchange_ready<Wire>(op, opening, memory, args.settings, args.offer, args.wait_ns, stage);
+  if (ready != HeaderResult::good) {
+    if constexpr (Wire::network) Wire::give_up(op, memory, ready, args.partial_bytes);
+    return ready == HeaderResult::differs;
+  }
+  Lease* leases = leases_of(stage);
+  if (thread_id() == 0 && args.zones == Zones::sources) {
+    leases[op.me()] = own_lease(memory, args.tokens, View{}, args.capacity, op.me());
+  }
+  TokenPool::of(stage).fill();
+  sync_block();
+  SumRing ring(stage);
+  const CombineTeams teams = CombineTeams::of(!args.offer.tokens.given(), args.zones != Zones::sources);
+  if (teams.stagers.has_me()) stage_runs<Element, Wire>(op, memory, args, stage, ring, teams.stagers.me());
+  const HtCombineArgs& now = read_again(args);
+  bool ok = true;
+  if constexpr (Wire::network) {
+    if (teams.adders.has_me()) ok = Wire::template send_sums<Element>(now, op, stage, ring, teams.adders.me());
+    if (teams.stagers.has_me() && ok) ok = Wire::bring_sums(read_again(args), op, stage, teams.stagers.me());
+  }
+  if (teams.adders.has_me() && ok) {
+    ok = sum_tokens<Element, Wire>(op.with(now.group), memory_of(now), now, leases, stage, ring);
+  }
+  return every_thread(ok);
+}
+
+template <class Element, class Wire>
+UCCLEP_FN void combine(const HtCombineArgs& args) {
+  const Opening opening = Opening::of(args.group, Kind::combine);
+  Stage stage(args.piece_bytes);
+  const Op op = next_operation(args.group, Kind::combine, Operation::combine, opening);
+  const HandleMemory memory{args.handle, args.group.shape};
+  const bool ok = exchange_partials<Element, Wire>(op, opening, memory, args, stage);
+  const HtCombineArgs& now = read_again(args);
+  Wire::end(op.with(now.group), ok, now.offer.tokens.given());
+}
+
+// Block verb: the first half stages what others pull, as a relay adds up what goes to other nodes, and brings what
+// comes from there.
+template <class Element, class Wire>
+UCCLEP_FN bool send_partials(const Op& op, const Opening& opening, const HandleMemory& memory,
+                             const HtCombineArgs& args, Stage& stage) {
+  const HeaderResult ready = exchange_ready<Wire>(op, opening, memory, args.settings, args.offer, args.wait_ns, stage);
+  if (ready != HeaderResult::good) {
+    if constexpr (Wire::network) Wire::give_up(op, memory, ready, args.partial_bytes);
+    return ready == HeaderResult::differs;
+  }
+  SumRing ring(stage);
+  const CombineTeams all{{0, block::warps()}, {0, 0}};
+  const CombineTeams teams = Wire::network ? CombineTeams::of(true, args.zones != Zones::sources) : all;
+  if (teams.stagers.has_me()) stage_runs<Element, Wire>(op, memory, args, stage, ring, teams.stagers.me());
+  bool ok = true;
+  if constexpr (Wire::network) {
+    if (teams.adders.has_me()) {
+      ok = Wire::template send_sums<Element>(read_again(args), op, stage, ring, teams.adders.me());
+    }
+    if (teams.stagers.has_me() && ok) ok = Wire::bring_sums(read_again(args), op, stage, teams.stagers.me());
+  }
+  return every_thread(ok);
+}
+
+template <class Element, class Wire>
+UCCLEP_FN void send_combine(const HtCombineArgs& args) {
+  Opening opening = Opening::of(args.group, Kind::combine);
+  Stage stage(args.piece_bytes);
+  const Op op = next_operation(args.group, Kind::combine, Operation::combine, opening);
+  opening.ended = EndedWord::of(last_read(op, opening.last()));
+  if (has_masks<Wire>(args.group) && !begins(args.group, Kind::combine, op.seq)) return;
+  const HandleMemory memory{args.handle, args.group.shape};
+  const bool ok = send_partials<Element, Wire>(op, opening, memory, args, stage);
+  const HtCombineArgs& now = read_again(args);
+  end_first_of<Wire>(op.with(now.group), memory_of(now), ok);
+}
+
+// The second half, also of a combine that a user's kernel opened (ht_open_combine.hpp), which has staged this rank's
+// own rows, too. Where none is open: nothing.
+template <class Element, class Wire>
+UCCLEP_FN void complete_combine(const HtCombineArgs& args) {
+  Stage stage(args.piece_bytes);
+  const Second second = Second::of<Wire::masks>(args, Kind::combine, Operation::combine);
+  if (!second.any) return;
+  const Op& op = second.op;
+  const HandleMemory memory{args.handle, args.group.shape};
+  const auto receive = [&] {
+    const HeaderResult ready = ready_before<Wire>(op, memory, args.settings, args.wait_ns, stage);
+    if (ready != HeaderResult::good) return ready == HeaderResult::differs;
+    Lease* leases = leases_of(stage);
+    if (thread_id() == 0 && args.zones == Zones::sources && !args.opened) {
+      leases[op.me()] = own_lease(memory, args.tokens, View{}, args.capacity, op.me());
+    }
+    TokenPool::of(stage).fill();
+    sync_block();
+    SumRing ring(stage);
+    return sum_tokens<Element, Wire>(op, memory, args, leases, stage, ring);
+  };
+  second.end<Wire>(second.may_read() && receive());
+}
+
+}  // namespace ht
+}  // namespace UCCLEP_SIMT_NAMESPACE

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// HT: for training and prefill, where bandwidth counts. HandleUpdate routes and exchanges counts, so every row has its
+// final place before anything moves. A row crosses each link once, and is written once at the far side: by its sender,
+// where the receiver has lent its output, else by the receiver, which pulls it from the sender's staging.
+//
+//   update:    slots free -> route G -> headers out -> headers in -> positions -> end
+//   dispatch:  slots free -> READY out -> READY in -> metas out | rows out | rows or metas in -> end
+// Floor of dispatch: rows from peers * row bytes / link bandwidth, plus READY's way. No barrier between ranks; one
+// between blocks, in the update.
+//
+// The warps of a block are divided: they send, receive, or are clerks, and none of them waits for another. Who sends
+// waits for nobody, and a receiver for senders only.
+#pragma once
+#include "ucclep/device/ht/receive.hpp"
+#include "ucclep/device/ht/routing.hpp"
+#include "ucclep/device/ht/wire.hpp"
+#include "ucclep/device/rows/quantise.hpp"
+
+namespace UCCLEP_SIMT_NAMESPACE {
+namespace ht {
+
+// Verb of one block, for the launches that follow: everybody's counts, and what comes of them.
+template <class Wire>
+UCCLEP_FN bool take_counts(const Op& op, const HtUpdateArgs& args) {
+  const HandleMemory memory = memory_of(args);
+  if (thread_id() == 0) {
+    memory.state()->tokens = args.routing.tokens;
+    memory.state()->top_k = args.routing.top_k;
+    memory.state()->capacity = not_dispatched;
+  }
+  if (!Wire::headers_in(op, block_id(), View{})) return false;
+  const bool complete =
+      receive_headers(op.with(args.group), HeaderWords::of(memory), args.settings, View{}, {warp_id(), block::warps()});
+  if (!every_thread(complete)) return false;
+  const HtUpdateArgs& now = read_again(args);
+  if (thread_id() == 0) mark(op.with(now.group), Mark::headers_in);
+  place_rows<true>(op.with(now.group), memory_of(now), HeaderWords::of(memory_of(now)), now.zones, now.counters,
+                   static_cast<uint32_t*>(shared_memory()));
+  return true;
+}
+
+template <class Wire>
+UCCLEP_FN bool exchange_counts(const Op& op, const Opening& opening, const HtUpdateArgs& args) {
+  if (block_id() == 0) announce_update(memory_of(args), args.counters);
+  const bool free = slots_free(op, opening, typename Wire::Consumed{});
+  if (!has_masks<Wire>(args.group) && !free) return false;
+  bool sent = true;
+  const bool routed = route<Wire>(op, args, [&](uint32_t peer) {
+    if (Wire::masks && !free) return;
+    const HtUpdateArgs& now = read_again(args);
+    const HandleMemory memory = memory_of(now);
+    const uint32_t local = now.group.shape.local_experts();
+    const Op same = op.with(now.group);
+    if (!Wire::has_header_for(same, peer)) return;
+    store_header(same, Wire::header_for(same, peer), now.settings, memory.rows_to()[peer], Form::bulk,
+                 now.routing.tokens, memory.counts_to() + uint64_t{peer} * local);
+    sent = sent && Wire::header_stored(same, peer, 0, HeaderLayout::packets(local));
+  });
+  if (Wire::network && !every_thread(sent)) return false;
+  return free && routed && (block_id() != 0 || take_counts<Wire>(op, read_again(args)));
+}
+
+template <class Wire>
+UCCLEP_FN void update(const HtUpdateArgs& args) {
+  const Opening opening = Opening::of(args.group, Kind::update);
+  const Op op = next_operation(args.group, Kind::update, Operation::update, opening);
+  if (has_masks<Wire>(args.group) && !begins(args.group, Kind::update, op.seq)) return;
+  Wire::end_update(op, exchange_counts<Wire>(op, opening, args));
+}
+
+// The warps of a block by what they do. One that stands in several teams works for one after the other.
+struct Teams {
+  Team clerks, senders, pullers;
+
+  // lent: to this rank's peers, or by one of them to this rank.
+  static UCCLEP_FN Teams of(bool own_lent, bool peers_lent) {
+    const uint32_t warps = block::warps();
+    const uint32_t clerks = own_lent || peers_lent ? (warps + 6) / 7 : 0;
+    const uint32_t movers = warps > clerks ? warps - clerks : warps;
+    // Staging is local and has to be ahead of the pulling, no more. Rows that are sent over a link take as long as rows
+    // that are pulled over one.
+    uint32_t senders = own_lent ? movers : peers_lent ? movers / 2 : movers * 2 / 7;
+    if (senders == 0) senders = 1;
+    const uint32_t left = own_lent ? 0 : movers > senders ? movers - senders : movers;
+    return {{0, clerks}, {warps - movers, senders}, {warps - left, left}};
+  }
+};
+
+// Block verb: what everybody has lent, and who does what here.
+template <class Row, class Wire, Part part>
+UCCLEP_FN bool move_rows(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage,
+                         Lease* leases) {
+  const DispatchOutput& out = args.output;
+  if (part == Part::whole && thread_id() == 0 && out.zones == Zones::sources) {
+    leases[op.me()] = own_lease(memory, out.tokens, out.scales, out.capacity, op.me());
+  }
+  sync_block();
+  bool pulled = false, peers_lent = false;
+  for (uint32_t r = 0; r < op.ranks(); ++r) {
+    pulled = pulled || pulls(leases[r]);
+    peers_lent = peers_lent || (r != op.me() && !pulls(leases[r]));
+  }
+  const bool own_lent = args.offer.tokens.given();
+  constexpr bool pulls_later = part == Part::first;
+  const Teams teams = Teams::of(own_lent || pulls_later, peers_lent || Wire::network);  // relays are clerks
+  if (!Wire::network && teams.clerks.has_me() && peers_lent)
+    send_metas(read_again(args), op, stage, leases, teams.clerks.me());
+  bool ok = true;
+  if (teams.senders.has_me()) {
+    ok = send_rows<Row, Wire, part>(read_again(args), op, stage, leases, pulled, teams.senders.me());
+  }
+  if constexpr (Wire::network) {
+    if (teams.clerks.has_me() && ok) ok = Wire::relay_rows(read_again(args), op, stage, teams.clerks.me());
+  }
+  if constexpr (part == Part::whole) {
+    if (teams.clerks.has_me() && own_lent) ok = receive_metas(read_again(args), op, stage, teams.clerks.me());
+    if constexpr (Wire::rings) {
+      if (teams.pullers.has_me() && ok) ok = Wire::pull_rows(read_again(args), op, stage, teams.pullers.me());
+    } else {
+      if (teams.pullers.has_me() && ok) ok = pull_rows<Wire, part>(read_again(args), op, stage, teams.pullers.me());
+    }
+  }
+  return every_thread(ok);
+}
+
+template <class Row, class Wire, Part part>
+UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const HandleMemory& memory,
+                             const HtDispatchArgs& args, Stage& stage) {
+  const HeaderResult ready = exchange_ready<Wire>(op, opening, memory, args.settings, args.offer, args.wait_ns, stage);
+  if constexpr (Wire::network) Wire::note_rows(op, memory, ready == HeaderResult::good);
+  if (ready != HeaderResult::good) {
+    if constexpr (Wire::network) {
+      Wire::give_up(op, memory, ready, relayed_row_bytes(op.group.shape, args.source.wire.row_bytes));
+    }
+    return ready == HeaderResult::differs;
+  }
+  if constexpr (part == Part::whole) fill_rest<Wire>(op, memory, args);
+  const HtDispatchArgs& now = read_again(args);
+  return move_rows<Row, Wire, part>(op.with(now.group), memory_of(now), now, stage, leases_of(stage));
+}
+
+// The whole operation, or its first half: that stages all rows that are not sent, and relays. With rings it is always
+// the whole, as relays wait for those who pull, and runs also where other halves are pending.
+template <class Row, class Wire, Part part = Part::whole>
+UCCLEP_FN void dispatch(const HtDispatchArgs& args) {
+  Opening opening = Opening::of(args.group, Kind::dispatch);
+  Stage stage(args.piece_bytes);
+  const Op op = next_operation(args.group, Kind::dispatch, Operation::dispatch, opening);
+  if constexpr (part == Part::first) {
+    opening.ended = EndedWord::of(last_read(op, opening.last()));
+    if (has_masks<Wire>(args.group) && !begins(args.group, Kind::dispatch, op.seq)) return;
+  }
+  if constexpr (Wire::rings) opening.ended = EndedWord::of(last_read(op, opening.last()));
+  const HandleMemory memory{args.handle, args.group.shape};
+  const bool ok = exchange_rows<Row, Wire, part>(op, opening, memory, args, stage);
+  const HtDispatchArgs& now = read_again(args);
+  if constexpr (part == Part::first) {
+    end_first_of<Wire>(op.with(now.group), memory_of(now), ok);
+  } else {
+    Wire::end(op.with(now.group), ok, now.offer.tokens.given());
+  }
+}
+
+// The second half, also of a dispatch that a user's kernel opened (ht_open_dispatch.hpp): pulls what was staged. Where
+// none is open: nothing.
+template <class Wire>
+UCCLEP_FN void complete_dispatch(const HtDispatchArgs& args) {
+  Stage stage(args.piece_bytes);
+  const Second second = Second::of<Wire::masks>(args, Kind::dispatch, Operation::dispatch);
+  if (!second.any) return;
+  const Op& op = second.op;
+  const HandleMemory memory{args.handle, args.group.shape};
+  const auto receive = [&] {
+    const HeaderResult ready = ready_before<Wire>(op, memory, args.settings, args.wait_ns, stage);
+    const HtDispatchArgs& now = read_again(args);
+    const Op here = op.with(now.group);
+    const bool masked = has_masks<Wire>(now.group);
+    if constexpr (Wire::network) {
+      if (masked) Wire::note_rows_late(here, memory_of(now), ready == HeaderResult::good);
+    }
+    if (ready != HeaderResult::good) return ready == HeaderResult::differs;
+    fill_rest<Wire>(here, memory_of(now), now);
+    if (masked) blank_absent(here, memory_of(now), now.output);
+    const Worker worker{grid_warp(), grid_warps()};
+    bool ok = true;
+    if constexpr (Wire::network) ok = !masked || Wire::relay_rows_late(read_again(args), here, stage, worker);
+    return every_thread(ok && pull_rows<Wire, Part::second>(read_again(args), here, stage, worker));
+  };
+  const bool ok = second.may_read() && receive();
+  const HtDispatchArgs& now = read_again(args);
+  Second::of<Wire::masks>(now, Kind::dispatch, Operation::dispatch).template end<Wire>(ok);
+}
+
+}  // namespace ht
+}  // namespace UCCLEP_SIMT_NAMESPACE

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+// HT's READY (protocol P14): I have begun, with these settings; and, where the caller's tensor lies in a window of the
+// caller's, here it is. Peers then write rows to where they belong (dispatch), or read them where they are (combine),
+// without a copy in between. What is lent is given back by the consumed word: a rank that has lent a tensor ends its
+// operation only when every peer has ended its own part of it.
+//
+// clang-format off
+// | who releases                                   | who acquires                    | what is ordered              |
+// |------------------------------------------------|---------------------------------|------------------------------|
+// | lend_out of a lender: fence_acq_rel, then      | leases_in: load_packet, then    | the caller's earlier writes  |
+// |   store_packet                                 |   fence_acq_rel and             |   and reads before the       |
+// |                                                |   acquire_then_bulk             |   peer's reads and writes    |
+// | end_lending: publish of consumed, after        | end_lending of the lender:      | the peer's reads and writes  |
+// |   bulk_wait_written and the last ticket        |   load_acquire                  |   before the lender's caller |
+// clang-format on
+#pragma once
+#include "ucclep/device/protocol/routing.hpp"
+#include "ucclep/device/rows/stage.hpp"
+
+namespace ucclep {
+
+// A tensor of the caller's in one of the caller's windows, for peers to reach.
+struct Lent {
+  static constexpr uint32_t nowhere = 0xffffffffu;  // + 1 is OfferWords' 0
+  uint32_t window = nowhere;                        // its id
+  uint32_t stride = 0, step = 0;                    // bytes from row to row, and from element to element
+  uint64_t offset = 0;                              // of the first row
+
+  UCCLEP_HD bool given() const { return window != nowhere; }
+};
+
+// A tensor in another rank's, or in one's own, memory. data NULL: not lent.
+struct LeasedTensor {
+  char* data;
+  int64_t stride, step;  // bytes from row to row, and from element to element
+};
+
+// What one rank has lent to this one. Rows are counted from `base`, and at or past the capacity there are none. A
+// tensor without a row has no address, and may be lent all the same.
+struct Lease {
+  bool given;
+  LeasedTensor tokens, scales;
+  uint32_t base, capacity;
+
+  UCCLEP_HD bool holds(uint32_t place) const { return uint64_t{base} + place < capacity; }
+  UCCLEP_HD char* token(uint32_t place) const { return tokens.data + (int64_t{base} + place) * tokens.stride; }
+  UCCLEP_HD char* scale(uint32_t place) const { return scales.data + (int64_t{base} + place) * scales.stride; }
+};
+
+// Of a block, in shared memory: room for what its warps take tokens from (TokenPool), then [ranks] leases.
+constexpr uint32_t before_leases = 16;
+UCCLEP_HD constexpr uint64_t lease_table_bytes(uint32_t ranks) {
+  return before_leases + sizeof(Lease) * ranks;
+}
+
+// What a rank lends to all. The host fills it.
+struct Offer {
+  Lent tokens, scales;
+  uint32_t capacity;
+};
+
+// READY's words behind the settings, two to a packet.
+struct OfferWords {
+  static constexpr uint32_t base = 0, capacity = 1, tokens = 2, scales = 7;
+  // Of a tensor. window: its id + 1; 0: not lent, as where the rank has no header. The offset has two words.
+  static constexpr uint32_t window = 0, stride = 1, step = 2, offset = 3;
+  static constexpr uint32_t count = 12;
+};
+static_assert(HeaderLayout::packets(OfferWords::count) <= HeaderLayout::least_packets);
+
+}  // namespace ucclep
+
+namespace UCCLEP_SIMT_NAMESPACE {
+namespace ht {
+
+UCCLEP_FN void offer_tensor(uint32_t* words, const Lent& tensor) {
+  words[OfferWords::window] = tensor.window + 1;
+  words[OfferWords::stride] = tensor.stride;
+  words[OfferWords::step] = tensor.step;
+  words[OfferWords::offset] = static_cast<uint32_t>(tensor.offset);
+  words[OfferWords::offset + 1] = static_cast<uint32_t>(tensor.offset >> 32);
+}
+
+UCCLEP_FN LeasedTensor leased_tensor(const Op& op, uint32_t owner, const uint32_t* words) {
+  const uint32_t window = words[OfferWords::window];
+  if (window == 0) return {nullptr, 0, 0};
+  const uint64_t offset = uint64_t{words[OfferWords::offset + 1]} << 32 | words[OfferWords::offset];
+  char* begin = op.group.user_windows[uint64_t{window - 1} * op.ranks() + owner];
+  return {begin + offset, words[OfferWords::stride], words[OfferWords::step]};
+}
+
+// Warp verb: what READY's words say.
+UCCLEP_FN void take_lease(const Op& op, uint32_t source, const uint32_t* words, Lease& lease) {
+  const bool given = words[OfferWords::tokens + OfferWords::window] != 0;
+  if (given) fence_acq_rel<Scope::system>();
+  if (lane_id() != 0) return;
+  lease = {given, leased_tensor(op, source, words + OfferWords::tokens),
+           leased_tensor(op, source, words + OfferWords::scales), words[OfferWords::base], words[OfferWords::capacity]};
+}
+
+// One of the warps of the grid that do the same.
+struct Worker {
+  uint32_t index, workers;
+};
+
+// Verb of the workers: READY to every peer. words: OfferWords::count of them, memory of the warp's own.
+template <class Wire>
+UCCLEP_FN bool lend_out(const Op& op, const HandleMemory& memory, const Settings& settings, const Offer& offer,
+                        uint32_t* words, const Worker& worker) {
+  bool ok = true;
+  for (uint32_t i = worker.index; i < op.ranks() && ok; i += worker.workers) {
+    const uint32_t peer = op.rotated(i);
+    if (lane_id() == 0) {
+      words[OfferWords::base] = memory.recv_base()[peer];
+      words[OfferWords::capacity] = offer.capacity;
+      offer_tensor(words + OfferWords::tokens, offer.tokens);
+      offer_tensor(words + OfferWords::scales, offer.scales);
+    }
+    sync_warp();
+    if (offer.tokens.given()) fence_acq_rel<Scope::system>();
+    const uint32_t rows = Wire::announced(op, memory, peer);
+    store_header(op, Wire::header_for(op, peer), settings, rows, Form::bulk, 0, words, OfferWords::count);
+    ok = Wire::header_stored(op, peer, rows, HeaderLayout::packets(OfferWords::count));
+  }
+  return ok;
+}
+
+UCCLEP_FN Lease* leases_of(const Stage& stage) {
+  return reinterpret_cast<Lease*>(stage.beyond() + before_leases);
+}
+
+// Block verb: every block reads every rank's READY itself, so all blocks decide alike without a barrier between them.
+// words as above.
+UCCLEP_FN HeaderResult leases_in(const Op& op, const Settings& settings, const View& wait_ns, Lease* leases,
+                                 uint32_t* words) {
+  bool lost = false, differs = false;
+  for (uint32_t i = warp_id(); i < op.ranks() && !lost; i += block::warps()) {
+    const uint32_t source = op.rotated(i);
+    HeaderFacts facts{};
+    const uint64_t start = clock_ns();
+    const HeaderResult result = receive_header(op, source, settings, facts, words, OfferWords::count);
+    lost = result == HeaderResult::lost;
+    differs = differs || result == HeaderResult::differs;
+    sync_warp();
+    if (result == HeaderResult::good) take_lease(op, source, words, leases[source]);
+    if (wait_ns.data && block_id() == 0 && lane_id() == 0) {
+      *reinterpret_cast<int64_t*>(wait_ns.at(0, 0, source)) += static_cast<int64_t>(clock_ns() - start);
+    }
+    sync_warp();  // the words are free for the next header
+  }
+  if (!every_thread(!lost)) return HeaderResult::lost;
+  if (thread_id() == 0) mark(op, Mark::headers_in);
+  if (!every_thread(!differs)) return HeaderResult::differs;
+  acquire_then_bulk();
+  return HeaderResult::good;
+}
+
+// Block verb, in a group with masks: nobody lends (P13), so nobody waits for READY before rows leave.
+UCCLEP_FN void lease_nothing(const Op& op, Lease* leases) {
+  for (uint32_t r = thread_id(); r < op.ranks(); r += block_size()) leases[r] = {};
+  sync_block();
+}
+
+// Block verb, the first of an operation whose counts are known: everybody's leases, in shared memory. lost: this rank
+// gives up; differs: ranks differ, or did in the update, and every rank ends without a row.
+template <class Wire>
+UCCLEP_FN HeaderResult exchange_ready(const Op& op, const Opening& opening, const HandleMemory& memory,
+                                      const Settings& settings, const Offer& offer, const View& wait_ns,
+                                      const Stage& stage) {
+  if (!slots_free(op, opening, typename Wire::Consumed{})) return HeaderResult::lost;
+  auto* words = reinterpret_cast<uint32_t*>(stage.scratch());
+  const bool sent = lend_out<Wire>(op, memory, settings, offer, words, {grid_warp(), grid_warps()});
+  if (Wire::network && !every_thread(sent)) return HeaderResult::lost;
+  if (has_masks<Wire>(op.group)) {
+    lease_nothing(op, leases_of(stage));
+  } else {
+    if (!Wire::headers_in(op, 0, wait_ns)) return HeaderResult::lost;
+    const HeaderResult ready = leases_in(op, settings, wait_ns, leases_of(stage), words);
+    if (ready != HeaderResult::good) return ready;
+  }
+  return is_routed(op, memory, uniform(memory.state()->updated)) ? HeaderResult::good : HeaderResult::differs;
+}
+
+// Block verb, of a second half: what the first has waited for, again; or for the first time, after a user's kernel or
+// in a group with masks.
+template <class Wire>
+UCCLEP_FN HeaderResult ready_before(const Op& op, const HandleMemory& memory, const Settings& settings,
+                                    const View& wait_ns, const Stage& stage) {
+  if (has_masks<Wire>(op.group) && !Wire::headers_in(op, 0, wait_ns)) return HeaderResult::lost;
+  auto* words = reinterpret_cast<uint32_t*>(stage.scratch());
+  const HeaderResult ready = leases_in(op, settings, wait_ns, leases_of(stage), words);
+  if (ready != HeaderResult::good) return ready;
+  return memory.state()->updated == memory.handle.stamp ? HeaderResult::good : HeaderResult::differs;
+}
+
+// The warps of every block that do the same: a run of them.
+struct Team {
+  uint32_t first, warps;
+
+  UCCLEP_FN bool has_me() const { return warp_id() >= first && warp_id() - first < warps; }
+  // Neighbours are on different SMs, so that little work uses them all.
+  UCCLEP_FN Worker me() const { return {(warp_id() - first) * grid_size() + block_id(), warps * grid_size()}; }
+};
+
+// In FLAT this rank's own rows never leave: it is as if it had lent itself the tensors.
+UCCLEP_FN Lease own_lease(const HandleMemory& memory, const View& tokens, const View& scales, uint64_t capacity,
+                          uint32_t me) {
+  return {true,
+          {tokens.data, tokens.inner, tokens.element},
+          {scales.data, scales.inner, scales.element},
+          memory.recv_base()[me],
+          static_cast<uint32_t>(capacity)};
+}
+
+}  // namespace ht
+}  // namespace UCCLEP_SIMT_NAMESPACE

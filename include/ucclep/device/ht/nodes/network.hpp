@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// HT between ranks of which some are reached by the network only. A row crosses it once for each node that wants it
+// (ht_relay.hpp), and a sum comes back from each node (ht_node_sums.hpp). A relay has room for all rows of all ranks
+// whose relay it is, and where they land first in a ring it empties that itself (ht_ring_relay.hpp): only proxies wait
+// for space while an operation runs.
+//
+// A relay waits for what comes from the network; who pulls or adds for relays and for senders, who wait for neither.
+// Rows at a relay are written over when all ranks of its node have told the source that they are done (P1).
+//
+// Floor: rows to other nodes * (head + row bytes) / NIC bandwidth, a message's flight, and the relay's way.
+#pragma once
+#include "ucclep/device/ht/nodes/brought_sums.hpp"
+#include "ucclep/device/ht/combine.hpp"
+#include "ucclep/device/ht/nodes/node_sums.hpp"
+#include "ucclep/device/ht/nodes/ring_relay.hpp"
+
+namespace UCCLEP_SIMT_NAMESPACE {
+namespace ht {
+
+// What OneNode has (ht_wire.hpp), and what only network kernels ask for.
+struct AcrossNodes : ByNetwork {
+  static constexpr bool masks = false;
+
+  // ---- Update
+
+  // Lane verb.
+  static UCCLEP_FN uint32_t count_before(const TokenSets<HtUpdateArgs>& sets, uint32_t column, uint32_t token) {
+    const ucclEpDeviceGroup& group = sets.args.group;
+    const uint32_t first_node = group.shape.ranks + group.shape.experts;
+    if (column < first_node) return sets.count_before(column, token);
+    return network::count_before(sets, network::nodes_of(group), column - first_node, token);
+  }
+  static UCCLEP_FN uint32_t node_of(const ucclEpDeviceGroup& group, uint32_t rank) {
+    return network::nodes_of(group).node_of(rank);
+  }
+  static UCCLEP_FN bool has_header_for(const Op&, uint32_t) { return true; }
+  static UCCLEP_FN const uint32_t* barrier_abort(const Op& op) { return op.group.abort_word; }
+  static UCCLEP_FN void end_update(const Op& op, bool ok) { ByNetwork::end(op, ok); }
+
+  // ---- Headers
+
+  static UCCLEP_FN bool header_stored(const Op& op, uint32_t peer, uint32_t rows, uint32_t packets) {
+    return op.has_window(peer) || network::push_header(op, lane_id() == 0, peer, rows, packets, relay::flags_of(op));
+  }
+  // A source announces to its relays the rows for their nodes, a relay to homes the sums of its node.
+  static UCCLEP_FN uint32_t announced(const Op& op, const HandleMemory& memory, uint32_t peer) {
+    const NodeTable nodes = relay::nodes_of(op);
+    if (op.has_window(peer) || memory.state()->updated != memory.handle.stamp) return 0;
+    if (op.kind == Kind::dispatch) {
+      const uint32_t node = nodes.node_of(peer);
+      return nodes.relay(op.me(), node) == peer ? memory.rows_to_nodes()[node] : 0;
+    }
+    const uint32_t node = relay::own_node(op);
+    return nodes.relay(peer, node) == op.me() ? memory.relayed()[nodes.block_of(peer, node)] : 0;
+  }
+  // Grid verb, where the operation ends without a row. row_bytes: of what was announced.
+  static UCCLEP_FN void give_up(const Op& op, const HandleMemory& memory, HeaderResult ready, uint64_t row_bytes) {
+    if (ready != HeaderResult::differs || (relay::lands_in_rings(op) && !ring::free_all(op))) return;
+    push_announced(op, memory, row_bytes);
+  }
+  // Grid verb: as it is.
+  static UCCLEP_FN void push_announced(const Op& op, const HandleMemory& memory, uint64_t row_bytes) {
+    for (uint32_t peer = grid_warp(); peer < op.ranks(); peer += grid_warps()) {
+      const uint32_t rows = uniform(announced(op, memory, peer)), bytes = static_cast<uint32_t>(row_bytes);
+      if (!network::push_as_they_are(op, peer, rows, bytes, relay::flags_of(op))) return;
+    }
+  }
+
+  // ---- Dispatch and combine
+
+  static UCCLEP_FN bool reaches(const Op& op, uint32_t rank) { return op.has_window(rank); }
+  static UCCLEP_FN bool is_term(const Op& op, uint32_t rank) { return op.has_window(rank); }
+  static UCCLEP_FN void end(const Op& op, bool ok, bool) { ByNetwork::end(op, ok); }
+
+  using Away = relay::Away<false>;
+  static UCCLEP_FN bool push_run(const Op& op, const HtDispatchArgs& args, uint32_t begin, uint32_t end) {
+    return relay::push_run<false>(op.with(args.group), memory_of(args), args, begin, end, relay::flags_of);
+  }
+  static UCCLEP_FN const char* staged_row(const Op& op, const WireShape& wire, uint32_t source, const char* meta) {
+    return op.has_window(source) ? OneNode::staged_row(op, wire, source, meta)
+                                 : relay::row_at_relay(op, wire, source, meta);
+  }
+  static UCCLEP_FN uint64_t* run_words(const Op& op, uint32_t home) {
+    return op.has_window(home) ? OneNode::run_words(op, home) : relay::run_words_at(op, home);
+  }
+  static UCCLEP_FN uint32_t* pool_places(const Op& op, uint32_t home) {
+    return op.has_window(home) ? OneNode::pool_places(op, home) : relay::pool_places_at(op, home);
+  }
+
+  // ---- What a relay does, and what becomes of sums of nodes
+  static UCCLEP_FN void note_rows(const Op& op, const HandleMemory& memory, bool good) {
+    relay::note_rows<false>(op, memory, good);
+  }
+  template <bool of_living = false>
+  static UCCLEP_FN bool relay_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const Worker& worker) {
+    return relay::relay_rows<of_living>(
+        args, op, worker, relay::rows_together(op),
+        [&](const HtDispatchArgs& now, const Op& here, uint32_t block, uint32_t first, uint32_t end) {
+          if constexpr (of_living) return relay::relay_run(here, memory_of(now), now, stage, block, first, end);
+          return ring::relay_run<false>(now, here, stage, block, first, end);
+        });
+  }
+  template <class Element>
+  static UCCLEP_FN bool send_sums(const HtCombineArgs& args, const Op& op, const Stage& stage, SumRing& ring,
+                                  const Worker& worker) {
+    return relay::send_sums<Element, false>(args, op, stage, ring, worker);
+  }
+  static UCCLEP_FN bool bring_sums(const HtCombineArgs& args, const Op& op, Stage& stage, const Worker& worker) {
+    return brought::bring_sums(
+        args, op, worker, [&](const HtCombineArgs& now, const Op& here, uint32_t node, uint32_t first, uint32_t end) {
+          return brought::bring_staged(now, here, stage, node, first, end);
+        });
+  }
+  template <class Element>
+  static UCCLEP_FN bool sum_own_node(const Op& op, const HandleMemory& memory, const HtCombineArgs& args,
+                                     uint32_t token, SumRing& ring, Terms& terms) {
+    return relay::sum_own_node<Element, brought::Sums>(op, memory, args, token, ring, terms);
+  }
+};
+
+// The same in kernels of groups that may have masks. In those that do every rank is a node of its own (nodes.hpp), and
+// so its own relay: a relay that is lost takes no rows of others along. Rows cross the network once for each rank, and
+// sums are those of one domain. What waits for others is left to the second half, which may run again.
+struct AcrossNodesOfLiving : AcrossNodes {
+  static constexpr bool masks = true;
+
+  static UCCLEP_FN const uint32_t* barrier_abort(const Op& op) {
+    return op.group.masks != nullptr ? &op.group.masks->never : op.group.abort_word;
+  }
+  // Headers are put out once.
+  static UCCLEP_FN bool has_header_for(const Op& op, uint32_t peer) {
+    return op.has_window(peer) || (op.group.again == 0 && !is_masked(op.group, peer));
+  }
+  static UCCLEP_FN bool header_stored(const Op& op, uint32_t peer, uint32_t rows, uint32_t packets) {
+    return is_masked(op.group, peer) || AcrossNodes::header_stored(op, peer, rows, packets);
+  }
+  static UCCLEP_FN bool reaches(const Op& op, uint32_t rank) {
+    return op.has_window(rank) && !is_masked(op.group, rank);
+  }
+  using Away = relay::Away<true>;
+  static UCCLEP_FN bool push_run(const Op& op, const HtDispatchArgs& args, uint32_t begin, uint32_t end) {
+    return relay::push_run<true>(op.with(args.group), memory_of(args), args, begin, end, relay::flags_of);
+  }
+
+  static UCCLEP_FN void note_rows(const Op& op, const HandleMemory& memory, bool good) {
+    if (op.group.masks == nullptr) AcrossNodes::note_rows(op, memory, good);
+  }
+  static UCCLEP_FN bool relay_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const Worker& worker) {
+    return op.group.masks != nullptr || AcrossNodes::relay_rows(args, op, stage, worker);
+  }
+  // Of a second half, in a group with masks.
+  static UCCLEP_FN void note_rows_late(const Op& op, const HandleMemory& memory, bool good) {
+    relay::note_rows<true>(op, memory, good);
+  }
+  static UCCLEP_FN bool relay_rows_late(const HtDispatchArgs& args, const Op& op, Stage& stage, const Worker& worker) {
+    return AcrossNodes::relay_rows<true>(args, op, stage, worker);
+  }
+
+  static UCCLEP_FN bool is_term(const Op& op, uint32_t rank) {
+    return op.group.masks != nullptr ? !is_masked(op.group, rank) : op.has_window(rank);
+  }
+  // Lane verb: a partial row of a rank that is a term and has no window.
+  static UCCLEP_FN bool partial_in(const Op& op, uint32_t partial_bytes, uint32_t rank, uint32_t place,
+                                   const char*& row) {
+    row = relay::sum_in(op, partial_bytes, relay::nodes_of(op).node_of(rank), place);
+    return network::wait_row(op, rank, place, between_nodes_flag);
+  }
+  template <class Element>
+  static UCCLEP_FN bool send_sums(const HtCombineArgs& args, const Op& op, const Stage& stage, SumRing& ring,
+                                  const Worker& worker) {
+    return relay::send_sums<Element, true>(args, op, stage, ring, worker);
+  }
+};
+
+}  // namespace ht
+}  // namespace UCCLEP_SIMT_NAMESPACE

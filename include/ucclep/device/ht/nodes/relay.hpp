@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of an HT dispatch on their way to other nodes. A row leaves once for each node that wants it, to the source's
+// relay there (relayed_row.hpp). The relay keeps it where it landed, and gives its meta line to the ranks of the node
+// that want it; they pull the row from there, as they pull what is staged.
+//
+// Where it landed in host memory (GroupShape::brings), each of them would read it over the bus, whose other end proxies
+// and NICs need. So the relay brings it into its GPU's memory first, and its meta line says so.
+// Floor: rows * row bytes / bus bandwidth, beside the network's; without, that times the ranks that want a row.
+//
+// clang-format off
+// | who releases                                   | who acquires                    | what is ordered              |
+// |------------------------------------------------|---------------------------------|------------------------------|
+// | relay, of what its proxy told it, or of what   | wait_word, then                 | the row in the relay's       |
+// |   it brought: publish of a meta line's epoch,  |   acquire_then_bulk             |   window before it is pulled |
+// |   after bulk_wait_written                      |                                 |                              |
+// clang-format on
+#pragma once
+#include "ucclep/device/ht/send.hpp"
+#include "ucclep/device/protocol/by_network.hpp"
+
+namespace UCCLEP_SIMT_NAMESPACE {
+namespace ht {
+namespace relay {
+
+UCCLEP_FN NodeTable nodes_of(const Op& op) {
+  return network::nodes_of(op.group);
+}
+using network::Addressee;
+using network::own_node;
+
+// The block of a rank whose relay in this node is this rank.
+UCCLEP_FN uint32_t own_block(const Op& op, uint32_t rank) {
+  return nodes_of(op).block_of(rank, own_node(op));
+}
+
+// Do rows of the operation land in rings at relays, or its sums at home (ht_ring.hpp)? And the flags of either. Asked
+// anew each time: an answer that is kept takes a register.
+UCCLEP_FN const RingShape& ring_of(const Op& op) {
+  return op.group.network->rings[static_cast<uint32_t>(op.kind)];
+}
+UCCLEP_FN bool lands_in_rings(const Op& op) {
+  return ring_of(op).chunks != 0;
+}
+UCCLEP_FN uint8_t flags_of(const Op& op) {
+  return lands_in_rings(op) ? between_nodes_flag | by_ring_flag : between_nodes_flag;
+}
+
+// Which of a meta line's words says where the row lies at the relay. Elsewhere it is 0.
+constexpr uint32_t place_word = 1;
+// In that word, whose places are below 2^30: the relay has brought the row into its own memory.
+constexpr uint32_t brought_flag = 1u << 31;
+
+// ---- The source
+
+// A row to other nodes. A lane whose selection is the first of another node has the row's place there. masks: the group
+// may have some; rows for a rank that is masked have no places of their own.
+template <bool masks>
+class Away {
+ public:
+  UCCLEP_FN Away(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, uint32_t token,
+                 const Selection& selection) {
+    const GroupShape& shape = op.group.shape;
+    const uint32_t place = lane_id() < shape.top_k ? memory.node_places(token)[lane_id()] : no_place;
+    active_ = place != no_place;
+    if constexpr (masks) active_ = active_ && !is_masked(op.group, selection.rank);
+    if (!active_) return;
+    row_ = network::mine(op) + op.group.layout.relay_out_for(shape, op.slot, nodes_of(op).node_of(selection.rank)) +
+           place * relayed_row_bytes(shape, args.source.wire.row_bytes);
+  }
+  UCCLEP_FN bool any() const { return ballot(active_) != 0; }
+
+  // Warp verbs. What follows the body of the meta line, before that is built; and then all of it.
+  UCCLEP_FN void write_places(const GroupShape& shape, char* scratch, const Selection& selection) const {
+    network::write_places(shape, scratch, selection.place);
+  }
+  UCCLEP_FN void send_head(const GroupShape& shape, const char* scratch) {
+    bulk_store(active_, active_ ? row_ : const_cast<char*>(scratch), scratch, relayed_head_bytes(shape));
+    if (active_) row_ += relayed_head_bytes(shape);
+  }
+
+  // The row itself, to other nodes and to all that RowTargets knows.
+  struct Targets {
+    const Away& away;
+    const RowTargets& others;
+    char* idle;  // any memory
+
+    UCCLEP_FN void put(const char* smem, uint64_t at, uint32_t bytes) const {
+      bulk_store(away.active_, away.active_ ? away.row_ + at : idle, smem, bytes);
+      others.put(smem, at, bytes);
+    }
+  };
+  UCCLEP_FN Targets and_to(const RowTargets& others, char* idle) const { return {*this, others, idle}; }
+
+ private:
+  bool active_ = false;
+  char* row_ = nullptr;
+};
+static_assert(MetaLayout::of(max_top_k).bytes + 4 * max_top_k <= StageShape::scratch_bytes);
+
+// Warp verb: rows of tokens [begin, end) have been put together. masks: the group may have some. flags(op): of the
+// rows.
+template <bool masks, class Flags>
+UCCLEP_FN bool push_run(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, uint32_t begin,
+                        uint32_t end, Flags&& flags) {
+  const GroupShape& shape = op.group.shape;
+  const NodeTable nodes = nodes_of(op);
+  const auto row_bytes = static_cast<uint32_t>(relayed_row_bytes(shape, args.source.wire.row_bytes));
+  for (uint32_t token = begin; token < end; ++token) {
+    const Selection selection = selection_of(memory, token);
+    const uint32_t place = lane_id() < shape.top_k ? memory.node_places(token)[lane_id()] : no_place;
+    bool active = place != no_place;
+    if constexpr (masks) active = active && !is_masked(op.group, selection.rank);
+    if (ballot(active) == 0) continue;
+    const uint32_t to = active ? nodes.relay(op.me(), nodes.node_of(selection.rank)) : 0;
+    if (!network::push_rows(op, active, to, place, 1, row_bytes, flags(op.with(read_again(args).group)))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// ---- The relay
+
+constexpr uint32_t rows_at_once = StageShape::slots;  // whose meta lines are announced together
+
+// Rows that a rank of another node sends to this relay: its READY says so.
+UCCLEP_FN uint32_t rows_of(const Op& op, uint32_t source) {
+  const Packet* header = header_packets(op, op.me(), source);
+  return uniform(static_cast<uint32_t>(load_packet(header + HeaderLayout::rows).value));
+}
+
+// The rank whose rows a block has in this dispatch; NodeTable::no_rank: nobody's. masks: the group may have some.
+template <bool masks>
+UCCLEP_FN uint32_t source_of(const Op& op, uint32_t block) {
+  const uint32_t source = nodes_of(op).rank_of(block, op.me());
+  if constexpr (masks) {
+    if (source != NodeTable::no_rank && is_absent(op.group, op.kind, op.seq, source)) return NodeTable::no_rank;
+  }
+  return source;
+}
+
+// Block verb, for combine and later operations: how many rows each block has. None where ranks differ.
+template <bool masks>
+UCCLEP_FN void note_rows(const Op& op, const HandleMemory& memory, bool good) {
+  if (block_id() != 0) return;
+  for (uint32_t block = thread_id(); block < op.group.shape.nodes.blocks(); block += block_size()) {
+    const uint32_t source = source_of<masks>(op, block);
+    const bool any = good && source != NodeTable::no_rank;
+    memory.relayed()[block] =
+        any ? static_cast<uint32_t>(load_packet(header_packets(op, op.me(), source) + HeaderLayout::rows).value) : 0;
+  }
+}
+
+// Warp verb: for combine, where the partial rows of a row will lie, ranks ascending. With masks it is this rank alone
+// that has one, at the same place.
+UCCLEP_FN void keep_addressees(const Op& op, const HandleMemory& memory, uint32_t block, uint32_t place,
+                               const Addressee& to) {
+  if (op.group.masks != nullptr) return;
+  const uint64_t mask = ballot(to.mine);
+  uint32_t order = 0;
+  for (uint64_t left = mask; left != 0; left &= left - 1) {
+    if (broadcast(to.rank, first_lane(left)) < to.rank) ++order;
+  }
+  if (to.mine) memory.relay_entries(block, place)[order] = {to.rank, to.place};
+  if (lane_id() == 0) memory.relay_counts(block)[place] = count_lanes(mask);
+}
+
+// Rows of a block on their way to the ranks that they are for.
+struct Giver {
+  const Op& op;
+  const HandleMemory& memory;
+  uint32_t block, source;
+
+  // Warp verb: a row's meta line, but for the epoch. where: its word there. head: of the row. meta: shared memory to
+  // put it together in. Of a lane that has a rank: where the epoch goes.
+  UCCLEP_FN uint64_t* meta_of(uint32_t where, const char* head, char* meta) const {
+    const MetaLayout layout = MetaLayout::of(op.group.shape.top_k);
+    for (uint32_t w = lane_id(); w < layout.body_bytes() / 4; w += wave_size) {
+      reinterpret_cast<uint32_t*>(meta)[w] = w == place_word ? where : reinterpret_cast<const uint32_t*>(head)[w];
+    }
+    const Addressee to = Addressee::of(op, head);
+    keep_addressees(op, memory, block, where & ~brought_flag, to);
+    char* const there = to.mine ? meta_at(op, to.rank, source, to.place) : meta;
+    smem_to_bulk();
+    bulk_store(to.mine, there, meta, layout.body_bytes());
+    return to.mine ? reinterpret_cast<uint64_t*>(there + layout.epoch) : nullptr;
+  }
+
+  // The same, and the row to `brought`, with its head; and then the epochs.
+  UCCLEP_FN void bring(Stage& stage, uint32_t place, const char* row, uint32_t bytes, char* brought) const {
+    uint64_t* epoch = nullptr;
+    stage.fetch(row, bytes);
+    stage.drain(row, bytes, [&](const char* piece, uint64_t at, uint32_t count) {
+      if (at == 0) epoch = meta_of(place | brought_flag, piece, stage.scratch());
+      bulk_store(lane_id() == 0, brought + at, piece, count);
+    });
+    bulk_wait_written();
+    if (epoch != nullptr) publish(epoch, op.seq);
+    sync_warp();
+  }
+};
+
+// Warp verb: rows [first, end) of a block, which have come, to the ranks that they are for; they are brought.
+// position(place): where the row lies.
+template <class Position>
+UCCLEP_FN void bring_rows(const Op& op, const HtDispatchArgs& args, Stage& stage, const Parked& block,
+                          const Parked& first, const Parked& end, Position&& position) {
+  for (Parked place = first; place < end; place += 1) {
+    const HtDispatchArgs& now = read_again(args);
+    const Op here = op.with(now.group);
+    const GroupShape& shape = now.group.shape;
+    const WindowLayout& layout = now.group.layout;
+    const auto bytes = static_cast<uint32_t>(relayed_row_bytes(shape, now.output.wire.row_bytes));
+    const uint64_t landed = uint64_t{position(place)} * bytes,
+                   brought = shape.ring == 0 ? uint64_t{place} * bytes : landed;  // room for all, or as there
+    const HandleMemory memory = memory_of(now);
+    const Giver giver{here, memory, block, nodes_of(here).rank_of(block, here.me())};
+    giver.bring(stage, place, network::mine(here) + layout.relay_in_of(shape, here.slot, block) + landed, bytes,
+                here.mine() + layout.brought_of(shape, here.slot, block) + brought);
+  }
+}
+
+// The same of at most rows_at_once rows, which stay where they are, unless the group has them brought.
+template <class Position>
+UCCLEP_FN void give_rows(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage,
+                         uint32_t block, uint32_t first, uint32_t end, Position&& position) {
+  const GroupShape& shape = op.group.shape;
+  acquire_then_bulk();
+  if (shape.brings != 0) return bring_rows(op, args, stage, block, first, end, position);
+  const Giver giver{op, memory, block, nodes_of(op).rank_of(block, op.me())};
+  const uint64_t row_bytes = relayed_row_bytes(shape, args.output.wire.row_bytes);
+  const char* const landed = network::mine(op) + op.group.layout.relay_in_of(shape, op.slot, block);
+  uint64_t* epochs[rows_at_once] = {};
+  bulk_wait_read();
+  UCCLEP_UNROLL
+  for (uint32_t i = 0; i < rows_at_once; ++i) {
+    const uint32_t place = first + i;
+    if (place >= end) break;
+    epochs[i] = giver.meta_of(place, landed + position(place) * row_bytes, stage.slot(i));
+  }
+  bulk_wait_written();
+  UCCLEP_UNROLL
+  for (uint32_t i = 0; i < rows_at_once; ++i) {
+    if (epochs[i] != nullptr) publish(epochs[i], op.seq);
+  }
+  sync_warp();
+}
+
+// Warp verb: the same rows, which are waited for.
+UCCLEP_FN bool relay_run(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage,
+                         uint32_t block, uint32_t first, uint32_t end) {
+  const uint32_t source = nodes_of(op).rank_of(block, op.me());
+  if (!every_lane(lane_id() != 0 || network::wait_row(op, source, end - 1, between_nodes_flag))) return false;
+  give_rows(op, memory, args, stage, block, first, end, [](uint32_t place) { return place; });
+  return true;
+}
+
+// So many rows come together: a run ends with them. Where they land in rings these are a chunk's, since the next one
+// may come only when one before has been read.
+UCCLEP_FN uint32_t rows_together(const Op& op) {
+  return lands_in_rings(op) ? ring_of(op).rows_per_chunk : rows_at_once;
+}
+
+// Verb of warps of the grid: what comes in `streams` of them, in turn, low places first, as it comes. rows(args, op,
+// stream): how many. run(args, op, stream, first, end): rows of one stream, at most rows_at_once.
+template <class Args, class Rows, class Run>
+UCCLEP_FN bool in_runs(const Args& args, const Op& op, const Worker& worker, const Parked& streams,
+                       const Parked& together, Rows&& rows, Run&& run) {
+  uint32_t most = 0;
+  for (uint32_t stream = 0; stream < streams; ++stream) {
+    const uint32_t of_stream = rows(args, op, stream);
+    most = of_stream > most ? of_stream : most;
+  }
+  const Parked runs = (together + rows_at_once - 1) / rows_at_once;
+  const Parked items = (most + together - 1) / together * runs * streams;
+  for (Parked item = worker.index; item < items; item += worker.workers) {
+    const Args& now = read_again(args);
+    const Op here = op.with(now.group);
+    const uint32_t stream = item % streams, turn = item / streams, all = rows(now, here, stream);
+    const uint32_t within = turn % runs * rows_at_once, first = turn / runs * together + within;
+    if (first >= all) continue;
+    const uint32_t left = together - within, count = left < rows_at_once ? left : rows_at_once;
+    const uint32_t end = all < first + count ? all : first + count;
+    if (!run(now, here, stream, first, end)) return false;
+  }
+  return true;
+}
+
+// Verb of the relaying warps of the grid: the rows of all blocks. run(args, op, block, first, end) as relay_run.
+template <bool masks, class Args, class Run>
+UCCLEP_FN bool relay_rows(const Args& args, const Op& op, const Worker& worker, const Parked& together, Run&& run) {
+  const auto rows = [](const Args&, const Op& here, uint32_t block) {
+    const uint32_t source = source_of<masks>(here, block);
+    return source == NodeTable::no_rank ? 0 : rows_of(here, source);
+  };
+  return in_runs(args, op, worker, op.group.shape.nodes.blocks(), together, rows, run);
+}
+
+// ---- The ranks of its node
+
+// A row that came from another node: where its relay has it. position(place): as above.
+template <class Position>
+UCCLEP_FN const char* row_at_relay(const Op& op, const WireShape& wire, uint32_t source, const char* meta,
+                                   Position&& position) {
+  const GroupShape& shape = op.group.shape;
+  const NodeTable nodes = nodes_of(op);
+  const uint32_t node = own_node(op), at = nodes.relay(source, node), block = nodes.block_of(source, node);
+  const uint32_t where = reinterpret_cast<const uint32_t*>(meta)[place_word];
+  const char* const rows = (where & brought_flag) != 0
+                               ? op.window(at) + op.group.layout.brought_of(shape, op.slot, block)
+                               : network::window(op, at) + op.group.layout.relay_in_of(shape, op.slot, block);
+  return rows + position(where & ~brought_flag) * relayed_row_bytes(shape, wire.row_bytes) + relayed_head_bytes(shape);
+}
+UCCLEP_FN const char* row_at_relay(const Op& op, const WireShape& wire, uint32_t source, const char* meta) {
+  return row_at_relay(op, wire, source, meta, [](uint32_t place) { return place; });
+}
+
+}  // namespace relay
+}  // namespace ht
+}  // namespace UCCLEP_SIMT_NAMESPACE

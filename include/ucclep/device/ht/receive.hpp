@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+// The receiving side of an HT dispatch. Where this rank has lent its output, rows come by themselves, and only ids,
+// weights and sources are filled in from the metas. Otherwise it pulls its rows from the senders' staging as their
+// metas come in. The rest, pads and unused rows, is filled in by everybody first.
+#pragma once
+#include "ucclep/device/protocol/halves.hpp"
+#include "ucclep/device/ht/args.hpp"
+
+namespace UCCLEP_SIMT_NAMESPACE {
+namespace ht {
+
+UCCLEP_FN const char* landed_meta(const Op& op, uint32_t source, uint32_t place) {
+  return op.mine() + op.group.layout.ht_meta_of(op.slot, source) +
+         uint64_t{place} * MetaLayout::of(op.group.shape.top_k).bytes;
+}
+
+// Warp verb: one row, once it is staged.
+template <class Wire>
+UCCLEP_FN bool pull_row(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage,
+                        uint32_t source, uint32_t place) {
+  const char* meta = landed_meta(op, source, place);
+  bool ok = true;
+  if (lane_id() == 0) ok = wait_word(op, Phase::staging, source, meta + MetaLayout::of(op.group.shape.top_k).epoch);
+  if (!every_lane(ok)) return false;
+  acquire_then_bulk();
+  const uint32_t token = meta_token(meta);
+  const char* row = Wire::staged_row(op, args.output.wire, source, meta);
+  stage.fetch(row, args.output.wire.token_bytes);
+  const ReceivedSelection selection = read_meta(op.group.shape, meta);
+  uint32_t base = 0, expert = 0;
+  if (args.output.zones == Zones::sources) {
+    base = memory.recv_base()[source];
+  } else if (is_mine(op, selection, expert)) {
+    base = memory.expert_base(source)[expert];
+  }
+  const Arrival arrival{source, place, token};
+  const Target target = place_row(op, args.output, arrival, selection, base);
+  note_placed(op, memory, args.output, arrival, selection, target);
+  deliver_row(stage, args.output, row, target);
+  return true;
+}
+
+// Sources whose rows this rank takes in, and how many rows the largest has. In FLAT its own stay where they are, but
+// for those of a first half.
+struct Sources {
+  uint32_t first, count, most;
+
+  static UCCLEP_FN Sources of(const Op& op, const HandleMemory& memory, bool own_stay) {
+    Sources s{own_stay ? 1u : 0u, 0, 0};
+    s.count = op.ranks() - s.first;
+    for (uint32_t i = s.first; i < op.ranks(); ++i) {
+      const uint32_t rows = uniform(memory.rows_from()[op.rotated(i)]);
+      s.most = rows > s.most ? rows : s.most;
+    }
+    return s;
+  }
+};
+
+// Verb of the pulling warps of the grid: low places first, since those are staged first, of all sources in turn.
+template <class Wire, Part part>
+UCCLEP_FN bool pull_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const Worker& worker) {
+  const bool own_stay = part == Part::whole && args.output.zones == Zones::sources;
+  const Sources sources = Sources::of(op, memory_of(args), own_stay);
+  const Parked first = sources.first, count = sources.count, items = sources.most * sources.count;
+  for (Parked item = worker.index; item < items; item += worker.workers) {
+    const HtDispatchArgs& now = read_again(args);
+    const Op here = op.with(now.group);
+    const uint32_t source = here.rotated(item % count + first), place = item / count;
+    if (Wire::masks && is_absent(now.group, here.kind, here.seq, source)) continue;
+    if (place >= uniform(memory_of(now).rows_from()[source])) continue;
+    if (!pull_row<Wire>(here, memory_of(now), now, stage, source, place)) return false;
+  }
+  bulk_wait_written();
+  return true;
+}
+
+constexpr uint32_t meta_rows = 8;  // whose metas a warp takes at a time
+
+// Warp verb: ids, weights and sources of rows [first, end) of one source that come by themselves (FLAT).
+UCCLEP_FN bool take_metas(const Op& op, const HandleMemory& memory, const DispatchOutput& out, const Stage& stage,
+                          uint32_t source, uint32_t first, uint32_t end) {
+  const GroupShape& shape = op.group.shape;
+  const MetaLayout layout = MetaLayout::of(shape.top_k);
+  const uint32_t base = memory.recv_base()[source], lines = lines_of(shape, layout.body_bytes());
+  const char* landed = op.mine() + op.group.layout.ht_lines_of(op.slot, source) + first * meta_line_bytes(shape);
+  const uint32_t bytes = lines * line_payload;  // of a row
+  bulk_wait_read();                             // this warp may have sent from the slot
+  if (!line_load(op, Phase::staging, source, stage.slot(0), landed, uint64_t{end - first} * bytes)) return false;
+  for (uint32_t i = lane_id(); i < (end - first) * out.top_k; i += wave_size) {
+    const uint32_t at = i / out.top_k, k = i % out.top_k;
+    const uint64_t row = uint64_t{base} + first + at;
+    if (row >= out.capacity) continue;
+    const char* meta = stage.slot(0) + at * bytes;
+    ReceivedSelection s;
+    const uint16_t expert = reinterpret_cast<const uint16_t*>(meta + layout.experts)[k];
+    if (expert != no_expert) s = {expert, reinterpret_cast<const float*>(meta + layout.weights)[k], 0};
+    store_choice(op, out, 0, static_cast<int64_t>(row), k, s);
+    if (k == 0) store_source(out, 0, static_cast<int64_t>(row), source, meta_token(meta));
+  }
+  sync_warp();  // all lanes have read the metas
+  return true;
+}
+static_assert(meta_rows * (MetaLayout::of(max_top_k).bytes + line_payload) <=
+              StageShape::piece_unit * StageShape::slots);
+
+// Verb of the clerks of the grid.
+UCCLEP_FN bool receive_metas(const HtDispatchArgs& args, const Op& op, const Stage& stage, const Worker& worker) {
+  const Sources sources = Sources::of(op, memory_of(args), true);
+  const Parked count = sources.count, items = (sources.most + meta_rows - 1) / meta_rows * sources.count;
+  for (Parked item = worker.index; item < items; item += worker.workers) {
+    const HtDispatchArgs& now = read_again(args);
+    const Op here = op.with(now.group);
+    const uint32_t source = here.rotated(item % count + 1), first = item / count * meta_rows;
+    const uint32_t rows = uniform(memory_of(now).rows_from()[source]);
+    const uint32_t end = rows < first + meta_rows ? rows : first + meta_rows;
+    if (first < rows && !take_metas(here, memory_of(now), now.output, stage, source, first, end)) return false;
+  }
+  return true;
+}
+
+// Warp verb: a row of zeros: a pad of a zone, or in the place of one that does not come.
+UCCLEP_FN void zero_row(const DispatchOutput& out, int64_t row) {
+  char* tokens = out.tokens.at(0, row);
+  for (uint32_t b = lane_id() * 16; b < out.wire.token_bytes; b += wave_size * 16) store16(tokens + b, vec16{});
+  for (uint32_t e = lane_id(); e < out.wire.scale_count; e += wave_size) {
+    char* scale = out.scales.at(0, row, e);
+    for (uint32_t i = 0; i < out.wire.scale_element_bytes; ++i) scale[i] = 0;
+  }
+  if (lane_id() != 0) return;
+  if (out.topk_weights.data) *reinterpret_cast<float*>(out.topk_weights.at(0, row)) = 0.0f;
+  View info = out.src_info;
+  if (!info.data) return;
+  info.data = info.at(0, row);
+  store_index(info, 0, 0, -1);
+}
+
+// Grid verb: what lies between a zone's last row and its padded end.
+UCCLEP_FN void zero_pads(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args) {
+  const uint32_t local = op.group.shape.local_experts(), last = op.ranks() - 1;
+  for (uint32_t l = grid_warp(); l < local; l += grid_warps()) {
+    const uint64_t end = memory.expert_base(last)[l] + uint64_t{memory.counts_from(last)[l]};
+    const uint64_t begin = memory.expert_base(0)[l];
+    const uint64_t padded = begin + round_up(end - begin, memory.handle.expert_alignment);
+    for (uint64_t row = end; row < padded && row < args.output.capacity; ++row)
+      zero_row(args.output, static_cast<int64_t>(row));
+  }
+}
+
+// Grid verb: rows [begin, end) that have been announced and do not come.
+UCCLEP_FN void blank_rows(const Op& op, const DispatchOutput& out, uint32_t begin, uint64_t end) {
+  for (uint64_t row = begin + uint64_t{grid_warp()}; row < end && row < out.capacity; row += grid_warps()) {
+    zero_row(out, static_cast<int64_t>(row));
+    if (out.zones == Zones::experts) continue;
+    if (lane_id() < out.top_k) store_choice(op, out, 0, static_cast<int64_t>(row), lane_id(), ReceivedSelection{});
+  }
+}
+
+// Grid verb: of ranks that have no part in this dispatch, or not all of theirs has come (P12), what the routing says.
+UCCLEP_FN void blank_absent(const Op& op, const HandleMemory& memory, const DispatchOutput& out) {
+  for (uint32_t source = 0; source < op.ranks(); ++source) {
+    if (!is_absent(op.group, op.kind, op.seq, source)) continue;
+    if (out.zones == Zones::sources) {
+      const uint32_t begin = memory.recv_base()[source];
+      blank_rows(op, out, begin, begin + uint64_t{memory.rows_from()[source]});
+      continue;
+    }
+    for (uint32_t l = 0; l < op.group.shape.local_experts(); ++l) {
+      const uint32_t begin = memory.expert_base(source)[l];
+      blank_rows(op, out, begin, begin + uint64_t{memory.counts_from(source)[l]});
+    }
+  }
+}
+
+// Block verb of the block that counts: has this dispatch been counted, in its first run. From now on it has.
+UCCLEP_FN bool was_counted(const Op& op) {
+  uint64_t* const counted = &op.group.masks->counted;
+  const bool was = load_relaxed<Scope::gpu>(counted) == op.seq;
+  sync_block();
+  if (thread_id() == 0) store_relaxed<Scope::gpu>(counted, op.seq);
+  return was;
+}
+
+// Grid verb: adds the rows of this dispatch to the caller's statistics.
+template <class Wire>
+UCCLEP_FN void count_rows(const Op& op, const HandleMemory& memory, const View& cumulative) {
+  if (!cumulative.data || block_id() != 0) return;
+  if (has_masks<Wire>(op.group) && was_counted(op)) return;
+  for (uint32_t l = thread_id(); l < op.group.shape.local_experts(); l += block_size()) {
+    uint32_t count = 0;
+    for (uint32_t s = 0; s < op.ranks(); ++s) count += memory.counts_from(s)[l];
+    *reinterpret_cast<int32_t*>(cumulative.at(0, 0, l)) += static_cast<int32_t>(count);
+  }
+}
+
+// Grid verb: what combine needs to know of this dispatch, where a user's kernel opens it.
+UCCLEP_FN void note_dispatch(const HandleMemory& memory, const HtDispatchArgs& args) {
+  if (block_id() != 0 || thread_id() != 0) return;
+  HandleState* const state = memory.state();
+  state->weighted = args.settings.weights_at_dispatch;
+  state->capacity = args.output.capacity < state->rows ? static_cast<uint32_t>(args.output.capacity) : state->rows;
+}
+
+// Grid verb: everything of the output that no row fills.
+template <class Wire>
+UCCLEP_FN void fill_rest(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args) {
+  note_dispatch(memory, args);
+  if (op.group.tells_dropped != 0 && block_id() == 0 && thread_id() == 0) {
+    tell_dropped(op, memory.state()->rows, args.output.capacity);
+  }
+  count_rows<Wire>(op, memory, args.cumulative);
+  if (args.output.zones == Zones::experts) zero_pads(op, memory, args);
+  const uint64_t rows = memory.state()->rows, capacity = args.output.capacity;
+  mark_unused(args.output, 0, rows < capacity ? rows : capacity, args.settings.top_k, {block_id(), grid_size()});
+}
+
+}  // namespace ht
+}  // namespace UCCLEP_SIMT_NAMESPACE

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+// The scan of P5, by the whole grid, as HT's Update does it. A block has neighbouring tokens, and counts them by their
+// sets; counts of lower blocks are added after one barrier of the grid. The first block has no tokens where there are
+// others: it waits for the peers' headers meanwhile.
+//
+// clang-format off
+// | who releases                         | who acquires                         | what is ordered                      |
+// |--------------------------------------|--------------------------------------|--------------------------------------|
+// | sync_grid                            | sync_grid                            | every block's counts before anybody  |
+// |                                      |                                      |   sums them up                       |
+// clang-format on
+#pragma once
+#include "ucclep/device/ht/args.hpp"
+#include "ucclep/device/protocol/token_sets.hpp"
+
+namespace UCCLEP_SIMT_NAMESPACE {
+namespace ht {
+
+using HtSets = TokenSets<HtUpdateArgs>;
+
+// A block's shared memory while it routes. A column each for a rank, for an expert, and then for a node.
+struct ScanTables {
+  uint32_t* counts;  // of each column the block's rows; after the barrier those of lower blocks, and of its own earlier
+                     // tiles
+  uint32_t* sets;    // HtSets; what goes to a node is in those of its ranks
+
+  static UCCLEP_HD constexpr uint64_t columns(const GroupShape& s) {
+    return uint64_t{s.ranks} + s.experts + s.nodes.nodes;
+  }
+  static UCCLEP_HD constexpr uint64_t counts_bytes(const GroupShape& s) { return round_up(4 * columns(s), 16); }
+  // set_tokens: a multiple of 32.
+  static UCCLEP_HD constexpr uint64_t bytes(const GroupShape& s, uint32_t set_tokens) {
+    return counts_bytes(s) + 4 * (uint64_t{s.ranks} + s.experts) * (set_tokens / 32);
+  }
+
+  static UCCLEP_FN ScanTables of(const GroupShape& shape) {
+    auto* base = static_cast<char*>(shared_memory());
+    return {reinterpret_cast<uint32_t*>(base), reinterpret_cast<uint32_t*>(base + counts_bytes(shape))};
+  }
+};
+
+// Which of the grid's blocks have tokens, and which tokens. At most one block per chunk_tokens, since each leaves its
+// counts in the handle.
+struct ScanShares {
+  uint32_t first;             // block
+  uint32_t of_block, blocks;  // tokens; blocks that have any
+
+  static UCCLEP_HD ScanShares of(uint32_t tokens, uint32_t grid) {
+    const uint32_t first = grid > 1 ? 1 : 0;
+    auto share = static_cast<uint32_t>(ceil_div(tokens, grid - first));
+    if (share < chunk_tokens) share = chunk_tokens;
+    return {first, share, static_cast<uint32_t>(ceil_div(tokens, share))};
+  }
+  // Of this block, among those that route; past them all for one that does not.
+  UCCLEP_FN uint32_t index() const { return block_id() - first; }
+  UCCLEP_FN bool mine() const { return index() < blocks; }
+  UCCLEP_FN uint32_t begin() const { return index() * of_block; }
+  UCCLEP_FN uint32_t end(uint32_t tokens) const { return tokens - begin() < of_block ? tokens : begin() + of_block; }
+};
+
+// Block verb: what of tokens [begin, end) goes to each rank, expert and node. Wire: ht_wire.hpp.
+template <class Wire>
+UCCLEP_FN void count_tokens(const HtUpdateArgs& args, HtSets& sets, const Parked& begin, const Parked& end,
+                            int64_t* bad) {
+  for (Parked first = begin; first < end; first += sets.capacity) {
+    sets.require(first, end, bad);
+    const GroupShape& shape = read_again(args).group.shape;
+    uint32_t* counts = ScanTables::of(shape).counts;
+    for (uint32_t c = thread_id(); c < ScanTables::columns(shape); c += block_size()) {
+      counts[c] = (first == begin ? 0 : counts[c]) + Wire::count_before(sets, c, sets.end);
+    }
+  }
+}
+
+// Block verb: the counts of a routing block, for the others. Every thread has made those that it leaves.
+UCCLEP_FN void leave_counts(const HtUpdateArgs& args, uint32_t index) {
+  const HtUpdateArgs& now = read_again(args);
+  const uint32_t* counts = ScanTables::of(now.group.shape).counts;
+  uint32_t* chunk = memory_of(now).chunk(index);
+  for (uint32_t c = thread_id(); c < ScanTables::columns(now.group.shape); c += block_size()) chunk[c] = counts[c];
+}
+
+// Which of the routing blocks sends the header to a peer, and so needs the totals for it.
+UCCLEP_FN bool sends_header(const Op& op, const ScanShares& shares, uint32_t peer) {
+  const uint32_t i = peer >= op.me() ? peer - op.me() : peer + op.ranks() - op.me();
+  return i % (grid_size() - shares.first) == shares.index();
+}
+
+// Block verb, after the grid's barrier: what lower blocks have, and the totals for the peers of this block.
+template <class Wire>
+UCCLEP_FN void add_blocks(const Op& op, const HtUpdateArgs& args, const ScanShares& shares) {
+  constexpr uint32_t batch = 8;  // loads in flight
+  const HandleMemory memory = memory_of(args);
+  const GroupShape& shape = memory.shape;
+  uint32_t* counts = ScanTables::of(shape).counts;
+  for (uint32_t c = thread_id(); c < ScanTables::columns(shape); c += block_size()) {
+    uint32_t before = 0, total = 0;
+    for (uint32_t first = 0; first < shares.blocks; first += batch) {
+      uint32_t of_blocks[batch];
+      UCCLEP_UNROLL
+      for (uint32_t j = 0; j < batch; ++j) of_blocks[j] = first + j < shares.blocks ? memory.chunk(first + j)[c] : 0;
+      UCCLEP_UNROLL
+      for (uint32_t j = 0; j < batch; ++j) {
+        total += of_blocks[j];
+        if (first + j < shares.index()) before += of_blocks[j];
+      }
+    }
+    counts[c] = before;
+    if constexpr (Wire::network) {
+      if (c >= shape.ranks + shape.experts) {
+        if (shares.index() == 0) memory.rows_to_nodes()[c - shape.ranks - shape.experts] = total;
+        continue;
+      }
+    }
+    const bool is_rank = c < shape.ranks;
+    if (!sends_header(op, shares, is_rank ? c : shape.rank_of(c - shape.ranks))) continue;
+    (is_rank ? memory.rows_to()[c] : memory.counts_to()[c - shape.ranks]) = total;
+  }
+}
+
+// Block verb of the routing blocks.
+template <class Header>
+UCCLEP_FN void send_headers(const Op& op, const ScanShares& shares, Header&& header) {
+  const uint32_t senders = grid_size() - shares.first;
+  for (uint32_t i = warp_id() * senders + shares.index(); i < op.ranks(); i += block::warps() * senders) {
+    header(op.rotated(i));
+  }
+}
+
+// Warp verb: the selections of wave_size / K tokens from `first` on, side by side, into the handle.
+template <class Wire>
+UCCLEP_FN void place_selections(const HtUpdateArgs& args, const HtSets& sets, uint32_t first, uint32_t end,
+                                int64_t* bad) {
+  const HandleMemory memory = memory_of(args);
+  const RoutingInput& input = args.routing;
+  const GroupShape& shape = memory.shape;
+  const uint32_t* counts = ScanTables::of(shape).counts;
+  const uint32_t side = lane_id() / shape.top_k, k = lane_id() - side * shape.top_k, token = first + side;
+  const bool used = side < wave_size / shape.top_k && token < end;
+  int64_t id = -1;
+  if (used && k < input.top_k) id = load_index(input.topk_idx, token, k);
+  bool valid = id >= 0 && id < shape.experts;
+  const auto expert = static_cast<uint32_t>(id);
+  const uint32_t nobody = 0xffff0000u | lane_id(), token_bits = side << 16;
+  if (first_lane(match_any(valid ? token_bits | expert : nobody)) != lane_id()) {
+    *bad = id;
+    valid = false;
+  }
+  const uint32_t rank = valid ? shape.rank_of(expert) : 0;
+  const bool sends = first_lane(match_any(valid ? token_bits | rank : nobody)) == lane_id() && valid;
+  uint32_t node_place = no_place;
+  if constexpr (Wire::network) {
+    const uint32_t node = Wire::node_of(args.group, rank), column = shape.ranks + shape.experts + node;
+    const bool leads = first_lane(match_any(valid ? token_bits | node : nobody)) == lane_id() && valid;
+    if (used && leads && args.group.windows[rank] == nullptr) {
+      node_place = counts[column] + Wire::count_before(sets, column, token);
+    }
+  }
+  if (!used) return;
+  if constexpr (Wire::network) memory.node_places(token)[k] = node_place;
+  const uint64_t i = uint64_t{token} * shape.top_k + k;
+  memory.at<int32_t>(memory.handle.offsets.topk)[i] = valid ? static_cast<int32_t>(expert) : -1;
+  memory.at<uint32_t>(memory.handle.offsets.places)[i] =
+      sends ? counts[rank] + sets.count_before(rank, token) : no_place;
+  const uint32_t column = sets.column_of(expert);
+  memory.at<uint32_t>(memory.handle.offsets.positions)[i] =
+      valid ? counts[column] + sets.count_before(column, token) : 0;
+}
+
+// Block verb, after add_blocks: tokens [begin, end) into the handle.
+template <class Wire>
+UCCLEP_FN void place_tokens(const HtUpdateArgs& args, HtSets& sets, const Parked& begin, const Parked& end,
+                            int64_t* bad) {
+  const Parked step = wave_size / args.group.shape.top_k;
+  for (Parked first = begin; first < end; first += sets.capacity) {
+    sets.require(first, end, bad);
+    for (Parked token = first + warp_id() * step; token < sets.end; token += block::warps() * step) {
+      place_selections<Wire>(read_again(args), sets, token, sets.end, bad);
+    }
+    if (sets.end == end) break;
+    sync_block();
+    const GroupShape& shape = read_again(args).group.shape;
+    uint32_t* counts = ScanTables::of(shape).counts;
+    for (uint32_t c = thread_id(); c < ScanTables::columns(shape); c += block_size()) {
+      counts[c] += Wire::count_before(sets, c, sets.end);
+    }
+    sync_block();
+  }
+}
+
+// Grid verb: routes all tokens of this rank. header(peer) sends the header, and is called by a warp as soon as rows_to
+// and counts_to hold what is for that peer. selection_of is for the next launch.
+template <class Wire, class Header>
+UCCLEP_FN bool route(const Op& op, const HtUpdateArgs& args, Header&& header) {
+  const ScanShares shares = ScanShares::of(args.routing.tokens, grid_size());
+  const bool mine = shares.mine();
+  const Parked begin = mine ? shares.begin() : 0, end = mine ? shares.end(args.routing.tokens) : 0;
+  HtSets sets{args, ScanTables::of(args.group.shape).sets, args.routing.set_tokens};
+  int64_t bad = no_bad_id;
+  count_tokens<Wire>(args, sets, begin, end, &bad);
+  if (mine) leave_counts(args, shares.index());
+  if (!sync_grid(op, Wire::barrier_abort(op))) return false;
+  if (block_id() < shares.first) return true;
+  const HtUpdateArgs& now = read_again(args);
+  add_blocks<Wire>(op.with(now.group), now, shares);
+  sync_block();
+  send_headers(op, shares, header);
+  place_tokens<Wire>(read_again(args), sets, begin, end, &bad);
+  report_bad_id(op, bad);
+  return true;
+}
+
+}  // namespace ht
+}  // namespace UCCLEP_SIMT_NAMESPACE

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where every byte of a handle's memory lives, which its own rank's kernels alone write and read: the routing, and what
+// the exchange of counts told. As in layout.hpp, plain arithmetic on the group's shape.
+#pragma once
+#include "ucclep/device/layout/window.hpp"
+
+namespace ucclep {
+
+// One row that this rank received, as combine needs it: where it lies for each local expert, experts ascending.
+struct alignas(16) RecvEntry {
+  uint32_t row;     // in the expert's slab (LL) or in the output (HT)
+  uint32_t expert;  // local
+  float weight;     // given with dispatch
+  uint32_t k;       // which of the source's selections: finds a weight given with combine
+};
+
+// Where a partial row of a node lies that a relay adds up for a home elsewhere: in the staging of a rank, by place.
+struct alignas(8) RelayEntry {
+  uint32_t rank, place;
+};
+
+// Tokens whose sets a block holds at a time; more take more rounds. A group with very many experts keeps its sets in
+// the handle's memory, and then one block counts.
+struct TokenSetShape {
+  uint32_t tokens;  // a multiple of 64, as the token bits of a header are; 0: in the handle
+
+  static constexpr uint32_t shared_bytes = 24 * 1024;
+  static UCCLEP_HD constexpr TokenSetShape of(const GroupShape& shape) {
+    const uint32_t fit = shared_bytes * 8 / (shape.ranks + shape.experts) / 64 * 64,
+                   all = (shape.ll_tokens + 63) / 64 * 64;
+    return {fit < all ? fit : all};
+  }
+  static UCCLEP_HD constexpr uint64_t bytes_of(const GroupShape& shape, uint64_t tokens) {
+    return round_up((uint64_t{shape.ranks} + shape.experts) * (tokens / 32) * 4, 16);
+  }
+  UCCLEP_HD constexpr uint64_t bytes(const GroupShape& shape) const { return bytes_of(shape, tokens); }
+};
+
+// A handle's device memory. B is that of the handle's mode, C its chunks.
+struct HandleLayout {
+  uint64_t copies_in;  // u32 [R][B] how many of `copies` there are so far; LL
+  uint64_t runs_in;    // u32 [R][B / run_rows] partial rows of a run that a user's kernel has staged so far; HT
+  uint64_t relayed;    // u32 [blocks] rows that the last dispatch brought for this node; HT between nodes
+  uint64_t sent_to;    // u32 [R] rows that a user's kernel has sent to a rank of another domain so far; LL
+  uint64_t zeroed;     // bytes that begin as zero: the state and what is above
+  uint64_t topk;       // i32 [B][K] expert or -1
+  uint64_t
+      places;  // u32 [B][K] place among the rows to that rank; no_place but for the token's first selection of the rank
+  uint64_t positions;      // u32 [B][K] position among the rows of that expert
+  uint64_t chunks;         // u32 [C][R + E + nodes] rows (per rank, expert, node) of each block that routed
+  uint64_t rows_to;        // u32 [R]
+  uint64_t counts_to;      // u32 [E]
+  uint64_t rows_from;      // u32 [R]
+  uint64_t tokens_from;    // u32 [R]
+  uint64_t forms_from;     // u32 [R]
+  uint64_t counts_from;    // u32 [R][L]
+  uint64_t recv_base;      // u32 [R + 1] rows of lower sources
+  uint64_t expert_base;    // u32 [R][L] first row of that source in the zone or slab of that expert
+  uint64_t recv_count;     // u32 [R][B] entries of a received row
+  uint64_t recv_entries;   // RecvEntry [R][B][K]
+  uint64_t token_sets;     // u32 [R + E][B / 32]; HT: only where blocks cannot hold them (TokenSetShape)
+  uint64_t rows_to_nodes;  // u32 [nodes] HT between nodes, and LL where it sends a row to a node once
+  // HT between nodes:
+  uint64_t node_places;    // u32 [B][K] place among the rows to that node; no_place but for the token's first selection
+                           // of another node
+  uint64_t relay_counts;   // u32 [blocks][B] entries of a row that was relayed, ranks ascending
+  uint64_t relay_entries;  // RelayEntry [blocks][B][K]
+  // For operations that a user's kernel opens (open.hpp):
+  uint64_t metas;  // [most_warps][meta_scratch] in which a warp puts together what it sends
+  // LL, for the same:
+  uint64_t weights;    // f32 [B][K] what the rows of the dispatch were given
+  uint64_t row_homes;  // u32 [L][R * B] of a row in a slab: source rank * B + place
+  uint64_t copies;     // const char* [R][B][K] copies of a received row that combine was given, experts ascending
+  uint64_t bytes;
+
+  static constexpr uint32_t most_warps = 16, meta_scratch = 512;
+
+  static UCCLEP_HD constexpr HandleLayout of(const GroupShape& s, uint64_t tokens, bool low_latency) {
+    constexpr uint64_t unit = 128;
+    const uint64_t columns = uint64_t{s.ranks} + s.experts + s.nodes.nodes;
+    const uint64_t nodes = low_latency ? 0 : s.nodes.nodes, blocks = low_latency ? 0 : s.nodes.blocks();
+    HandleLayout h{};
+    uint64_t at = unit;  // HandleState comes first
+    const auto take = [&at](uint64_t bytes) {
+      const uint64_t offset = at;
+      at = round_up(at + bytes, unit);
+      return offset;
+    };
+    h.copies_in = take(low_latency ? 4 * tokens * s.ranks : 0);
+    h.runs_in = take(low_latency ? 0 : 4 * ceil_div(tokens, run_rows) * s.ranks);
+    h.relayed = take(4 * blocks);
+    h.sent_to = take(low_latency && s.networked != 0 ? 4ull * s.ranks : 0);
+    h.zeroed = at;
+    h.topk = take(4 * tokens * s.top_k);
+    h.places = take(4 * tokens * s.top_k);
+    h.positions = take(4 * tokens * s.top_k);
+    h.chunks = take(4 * ceil_div(tokens, chunk_tokens) * columns);
+    h.rows_to = take(4ull * s.ranks);
+    h.counts_to = take(4ull * s.experts);
+    h.rows_from = take(4ull * s.ranks);
+    h.tokens_from = take(4ull * s.ranks);
+    h.forms_from = take(4ull * s.ranks);
+    h.counts_from = take(4ull * s.experts);
+    h.recv_base = take(4ull * (s.ranks + 1));
+    h.expert_base = take(4ull * s.experts);
+    h.recv_count = take(4 * s.ranks * tokens);
+    h.recv_entries = take(sizeof(RecvEntry) * s.ranks * tokens * s.top_k);
+    const bool in_handle = low_latency || TokenSetShape::of(s).tokens == 0;
+    h.token_sets = take(in_handle ? TokenSetShape::bytes_of(s, round_up(tokens, 64)) : 0);
+    h.node_places = take(nodes == 0 ? 0 : 4 * tokens * s.top_k);
+    h.rows_to_nodes = take(4 * (low_latency ? uint64_t{s.node_copies} * s.nodes.nodes : nodes));
+    h.relay_counts = take(4 * tokens * blocks);
+    h.relay_entries = take(sizeof(RelayEntry) * tokens * s.top_k * blocks);
+    h.metas = take(uint64_t{most_warps} * meta_scratch);
+    if (low_latency) {
+      h.weights = take(4 * tokens * s.top_k);
+      h.row_homes = take(4 * tokens * s.experts);
+      h.copies = take(8 * tokens * s.ranks * s.top_k);
+    }
+    h.bytes = at;
+    return h;
+  }
+};
+
+// In the place of HandleState::capacity since an HT Update that no dispatch has followed.
+constexpr uint32_t not_dispatched = 0xffffffffu;
+
+// At the start of a handle's memory. Written by kernels only, on the handle's stream.
+struct HandleState {
+  uint32_t tokens;              // T of the last Update
+  uint32_t top_k;               // K of the last Update
+  uint32_t updated;             // the handle's stamp once routed; 0 again when ranks disagreed on the settings
+  uint32_t rows;                // N, after the exchange
+  uint32_t weighted;            // 1: the last dispatch came with weights
+  uint32_t capacity;            // HT: of these N, how many the last dispatch had room for, or not_dispatched
+  uint64_t opened[num_kinds];   // the last operation of a kind that a user's kernel opened
+  uint64_t updates;             // HT Updates that have ended
+  uint64_t sent[num_kinds];     // the last operation of a kind whose first half has ended here (send_only)
+  uint64_t brought[num_kinds];  // of the last that a user's kernel received: how much (open_receive.hpp)
+};
+static_assert(sizeof(HandleState) <= 128, "what follows begins there");
+
+}  // namespace ucclep

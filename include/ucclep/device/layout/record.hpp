@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a kernel says when something went wrong. Host memory that kernels can write: the first error of each kind is
+// kept, until the host forgets it.
+#pragma once
+#include "ucclep/device/simt/simt.hpp"
+
+namespace ucclep {
+
+enum class Operation : uint32_t { none = 0, update = 1, dispatch = 2, combine = 3, routing_counts = 4, channel = 5 };
+
+// What was being waited for, or checked.
+enum class Phase : uint32_t {
+  none = 0,
+  routing,
+  consumed,
+  header,
+  settings,
+  rows,
+  weights,
+  staging,
+  grid,
+  capacity,
+  shape,
+  tokens,
+  ring,
+  handle_mem,
+  // of the channel
+  argument,
+  window,
+  signal,
+  barrier,
+  // of masks
+  mask,
+  // of a user's kernel
+  unrouted,
+  // of the channel between domains
+  placed
+};
+
+// Fields of Settings, to name the one that differs between ranks or does not fit.
+enum class Field : uint32_t {
+  none = 0,
+  hidden,
+  scale_bytes,
+  top_k,
+  mode,
+  layout,
+  dtype,
+  output_dtype,
+  scale_dtype,
+  quant,
+  round_scale,
+  pass,
+  expert_alignment,
+  weights_at_dispatch,
+  weights_at_combine,
+  node_copies,
+  // of a user's kernel
+  tokens,
+  threads,
+  peer,
+  signal
+};
+
+struct ErrorRecord {
+  int32_t code;  // ucclEpResult_t
+  Operation operation;
+  Phase phase;
+  int32_t peer;  // -1: none
+  Field field;
+  uint64_t epoch, waited_ns, expected, got;
+};
+
+// Records have numbers, from 1. Who writes one claims its number in the device's own memory: not every bus carries
+// atomic operations into the host's.
+//
+// | who releases                        | who acquires                 | what is ordered                              |
+// |-------------------------------------|------------------------------|----------------------------------------------|
+// | kernel: store of `written` (system) | host: load of `written`      | the whole record before it is read           |
+// | host: store of `wanted`             | kernel: load of it (system)  | the reading of a record before it is written |
+struct RecordSlot {
+  uint32_t* claim;  // device memory: the last number that somebody writes, or has written
+  uint32_t wanted;  // the number of the next record; of the one that is here until it is forgotten
+  uint32_t written;
+  ErrorRecord record;
+};
+
+// A fatal record ends the communicator; a data record lets later operations go on (api: Faults).
+struct DeviceErrors {
+  RecordSlot fatal, data;
+};
+
+}  // namespace ucclep
+
+namespace UCCLEP_SIMT_NAMESPACE {
+
+// Keeps the first record: losers of the race leave it alone.
+UCCLEP_FN void keep_first(RecordSlot* slot, const ErrorRecord& record) {
+  const uint32_t number = load_acquire<Scope::system>(&slot->wanted);
+  uint32_t claimed = number - 1;
+  if (!compare_exchange<Scope::gpu>(slot->claim, claimed, number)) return;
+  // Field by field: a copy of the whole would go by the stack of a lane.
+  ErrorRecord& to = slot->record;
+  to.code = record.code;
+  to.operation = record.operation;
+  to.phase = record.phase;
+  to.peer = record.peer;
+  to.field = record.field;
+  to.epoch = record.epoch;
+  to.waited_ns = record.waited_ns;
+  to.expected = record.expected;
+  to.got = record.got;
+  store_release<Scope::system>(&slot->written, number);
+}
+
+// A record that is being written at this moment stays.
+UCCLEP_FN void forget(RecordSlot* slot) {
+  const uint32_t written = load_acquire<Scope::system>(&slot->written);
+  if (written == load_relaxed<Scope::system>(&slot->wanted)) store_release<Scope::system>(&slot->wanted, written + 1);
+}
+
+UCCLEP_FN void report_data(DeviceErrors* errors, const ErrorRecord& record) {
+  keep_first(&errors->data, record);
+}
+
+// The record is complete before anybody is told to leave.
+UCCLEP_FN void report_fatal(DeviceErrors* errors, uint32_t* abort_word, const ErrorRecord& record) {
+  keep_first(&errors->fatal, record);
+  store_release<Scope::system>(abort_word, uint32_t{1});
+}
+
+}  // namespace UCCLEP_SIMT_NAMESPACE

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+// Combine in LL: few rows, so a row is cut into parts, and every warp sums, sends and receives parts of its own. In
+// LINE form nothing but the data itself is waited for; in BULK form a part is announced by an epoch word.
+//
+//   slots free -> READY headers out -> [weights out, if given here] -> partial rows out -> READY headers in
+//   -> per token: wait for its rows, add, write -> end
+// Floor: partial rows to peers * row bytes * line_bytes / line_payload / link bandwidth, one flight of a line, and the
+// launch.
+#pragma once
+#include "ucclep/device/protocol/halves.hpp"
+#include "ucclep/device/ll/partials.hpp"
+#include "ucclep/device/ll/weight_rows.hpp"
+
+namespace UCCLEP_SIMT_NAMESPACE {
+namespace combining {
+
+// Lane k's weights of two selections of a token, as a packet carries them.
+UCCLEP_FN uint64_t weight_pair(const HandleMemory& memory, const CombineArgs& args, uint32_t token) {
+  const uint32_t k = lane_id();
+  float weight = 0;
+  if (k < memory.state()->top_k && token < args.output_rows) {
+    weight = *reinterpret_cast<const float*>(args.topk_weights.at(0, token, k));
+  }
+  return pair_of(weight);
+}
+
+// Grid verb (P7): weights that come with combine go to the far sides as packets of the same seq, two to a packet.
+template <class Wire>
+UCCLEP_FN void send_weights(const Op& op, const HandleMemory& memory, const CombineArgs& args) {
+  const uint32_t packets = weight_packets(op.group.shape), tokens = uniform(memory.state()->tokens);
+  for (uint32_t token = grid_warp(); token < tokens; token += grid_warps()) {
+    const Selection selection = selection_of(memory, token);
+    const uint64_t pair = weight_pair(memory, args, token);
+    for (uint64_t left = ballot(selection.sends() && !is_masked<Wire>(op.group, selection.rank)); left != 0;
+         left &= left - 1) {
+      const uint32_t lane = first_lane(left);
+      const uint32_t rank = broadcast(selection.rank, lane), place = broadcast(selection.place, lane);
+      if (Wire::network && !op.has_window(rank)) continue;  // they went with READY
+      auto* to = reinterpret_cast<Packet*>(op.window(rank) + op.group.layout.ll_weights_of(op.slot, op.me()));
+      if (lane_id() < packets) store_packet(to + uint64_t{place} * packets + lane_id(), pair, op.seq);
+    }
+    sync_warp();  // no lane goes on to wait for a peer that may wait for these
+  }
+}
+
+// Warp verb: copies of a row become terms. Lane i has copy i, if it is one.
+UCCLEP_FN void keep_terms(const CombineArgs& args, const RecvEntry& entry, bool is_one, Terms& terms) {
+  const bool present = is_one && entry.row < args.capacity;
+  const uint64_t mask = ballot(present);
+  if (present) {
+    const uint32_t at = count_lanes(mask & ((uint64_t{1} << lane_id()) - 1));
+    terms.rows[at] = args.tokens.at(args.zones == Zones::slabs ? entry.expert : 0, entry.row);
+    terms.weights[at] = args.weighted ? entry.weight : 1.0f;
+  }
+  terms.count = count_lanes(mask);
+  sync_warp();
+}
+
+// Warp verb: the copies of one received row, experts ascending. False: the home's weights did not come.
+template <class Wire>
+UCCLEP_FN bool gather_copies(const Op& op, const HandleMemory& memory, const CombineArgs& args, uint32_t home,
+                             uint32_t place, Terms& terms) {
+  const GroupShape& shape = op.group.shape;
+  const uint32_t count = memory.recv_count(home)[place], i = lane_id();
+  uint64_t late = 0;
+  if (args.late_weights) {
+    const uint32_t packets = weight_packets(shape);
+    const Packet* from = weights_from<Wire>(op, home);
+    bool ok = true;
+    if (i < packets) ok = wait_packet(op, Phase::weights, home, from + uint64_t{place} * packets + i, late);
+    if (!every_lane(ok)) return false;
+  }
+  RecvEntry entry{};
+  if (i < shape.top_k) entry = memory.recv_entries(home, place)[i];  // does not wait for the count
+  if (i >= count) entry = RecvEntry{};
+  const uint64_t pair = shfl(late, entry.k / 2);
+  if (args.late_weights) entry.weight = float_of(static_cast<uint32_t>(entry.k % 2 ? pair >> 32 : pair));
+  keep_terms(args, entry, i < count, terms);
+  return true;
+}
+
+// Where a partial row goes: a place among the rows that this rank sends back to `rank`.
+struct Home {
+  uint32_t rank, place;
+};
+
+// Warp verb: one part of the partial row of a home to its lines there.
+template <class Element, class Forms>
+UCCLEP_FN bool send_line_part(const Op& op, const HandleMemory& memory, const CombineArgs& args, Stage& stage,
+                              const Home& home, const BatchRange& range) {
+  char* lines = op.window(home.rank) + op.group.layout.back_lines_of(op.slot, op.me()) +
+                home.place * line_row_bytes(args.row_bytes);
+  const auto send = [&](uint32_t index, const LineBatch& batch) {
+    batch.send(lines + index * LineBatch::lines * line_bytes, batch_length(args.row_bytes, index), op.seq);
+  };
+  if (args.zones == Zones::sources) {  // the caller's row is the partial row
+    copy_batches<Forms>(args.tokens.at(args.ranked ? home.rank : 0, home.place), args.row_bytes, range, send);
+    return true;
+  }
+  Terms terms = Terms::in(stage.scratch());
+  if (!gather_copies<ll::ByWindows>(op, memory, args, home.rank, home.place, terms)) return false;
+  sum_batches<Element>(CopyTerms<TermGroup<Forms>>{terms, args.row_bytes}, range,
+                       [&](uint32_t index, const BatchSum<Element>& sum) { send(index, sum.rounded()); });
+  sync_warp();  // the scratch is free for the next part
+  return true;
+}
+
+// Warp verb: one part (of ll_part_bytes) of the partial row of (home, place) in BULK form, and the word that says so.
+template <class Element>
+UCCLEP_FN bool send_bulk_part(const Op& op, const HandleMemory& memory, const CombineArgs& args, Stage& stage,
+                              uint32_t home, uint32_t place, uint32_t part) {
+  const WindowLayout& window = op.group.layout;
+  const uint32_t first = part * ll_part_bytes, left = uniform(args.row_bytes) - first;
+  const uint32_t bytes = left < ll_part_bytes ? left : ll_part_bytes;
+  char* landing = op.window(home);
+  char* to = landing + window.back_rows_of(op.slot, op.me()) + uint64_t{place} * args.row_bytes + first;
+  const auto send = [&](const char* piece, uint64_t offset, uint32_t length) {
+    bulk_store(lane_id() == 0, to + offset, piece, length);
+  };
+  if (args.zones == Zones::sources) {  // the caller's row is the partial row
+    const char* row = args.tokens.at(args.ranked ? home : 0, place) + first;
+    stage.fetch(row, bytes);
+    stage.drain(row, bytes, send);
+  } else {
+    Terms terms = Terms::in(stage.scratch());
+    if (!gather_copies<ll::ByWindows>(op, memory, args, home, place, terms)) return false;
+    bulk_wait_read();
+    const uint32_t from = first / line_batch_bytes;
+    const BatchRange range{from, from + line_batches(bytes)};
+    sum_batches<Element>(CopyTerms<TermGroup<ll::AnyForm>>{terms, args.row_bytes}, range,
+                         [&](uint32_t index, const BatchSum<Element>& sum) {
+                           sum.rounded().write(stage.slot(0) + (index - from) * line_batch_bytes,
+                                               batch_length(args.row_bytes, index));
+                         });
+    smem_to_bulk();
+    send(stage.slot(0), 0, bytes);
+  }
+  bulk_wait_written();
+  auto* words = reinterpret_cast<uint64_t*>(landing + window.back_epochs_of(op.slot, op.me()));
+  if (lane_id() == 0) publish(words + place * bulk_parts(uniform(args.row_bytes)) + part, op.seq);
+  return true;
+}
+static_assert(ll_part_bytes <= StageShape::piece_unit);
+
+// Verb of the blocks that send: the partial rows of every home, peers first: the own rows need no link.
+template <class Element, class Forms>
+UCCLEP_FN bool send_ll_rows(const Op& op, const HandleMemory& memory, const CombineArgs& args, const ll::Job& job,
+                            Stage& stage) {
+  Parked item = job.warp();
+  const RankWords rows_from = RankWords::of(op.ranks(), memory.rows_from());
+  const RowParts row_parts = RowParts::of<most_batches<Forms>>(line_batches(args.row_bytes),
+                                                               uniform(rows_from.total(op.ranks())), job.warps());
+  for (Parked i = 1; i <= op.ranks(); i += 1) {
+    const CombineArgs& now = read_again(args);
+    const Parked home = op.rotated(i), rows = is_masked<typename Forms::Wire>(now.group, home) ? 0 : rows_from.at(home);
+    if (!Forms::bulk || form_of(now.group.shape, now.row_bytes, rows) == Form::line) {
+      const Parked parts = row_parts.count, items = rows * parts;
+      for (; item < items; item += job.warps()) {
+        const CombineArgs& here = read_again(args);
+        const Op same = op.with(here.group);
+        if (!send_line_part<Element, Forms>(same, memory_of(here), here, stage, {home, item / parts},
+                                            row_parts.range(item % parts))) {
+          return false;
+        }
+      }
+      item -= items;
+    } else if constexpr (Forms::bulk) {
+      const Parked parts = bulk_parts(now.row_bytes), items = rows * parts;
+      for (; item < items; item += job.warps()) {
+        const CombineArgs& here = read_again(args);
+        const Op same = op.with(here.group);
+        if (!send_bulk_part<Element>(same, memory_of(here), here, stage, home, item / parts, item % parts))
+          return false;
+      }
+      item -= items;
+    }
+  }
+  return true;
+}
+
+// How a combine begins, how partial rows leave, and how they are added up: by a warp, with its stage. The other way is
+// ll_network.hpp.
+template <class Wire>
+class CombinePath;
+
+template <>
+class CombinePath<ll::ByWindows> {
+ public:
+  explicit UCCLEP_FN CombinePath(Stage& stage) : stage_(stage) {}
+
+  // Grid verb: READY to everybody. updated: the dispatch before brought rows.
+  static UCCLEP_FN bool begin(const Op& op, const HandleMemory&, const CombineArgs& args, bool) {
+    ready_out(op, args.settings);
+    return true;
+  }
+  // Verb of the blocks that send.
+  template <class Element, class Forms>
+  UCCLEP_FN bool send(const Op& op, const HandleMemory& memory, const CombineArgs& args, const ll::Job& job) {
+    return send_ll_rows<Element, Forms>(op, memory, args, job, stage_);
+  }
+  // Verb of the blocks that receive.
+  template <class Element, class Forms>
+  UCCLEP_FN bool reduce(const Op& op, const HandleMemory& memory, const CombineArgs& args, const ll::Job& job) {
+    return reduce_ll_tokens<Element, Forms>(op, memory, args, job, stage_);
+  }
+  // Ranks differ, and none of the rows that were announced will be sent.
+  static UCCLEP_FN void give_up(const Op&, const HandleMemory&, const CombineArgs&) {}
+
+ private:
+  Stage& stage_;
+};
+
+template <>
+class CombinePath<ll::ByWindowsOfAll> : public CombinePath<ll::ByWindows> {
+  using CombinePath<ll::ByWindows>::CombinePath;
+};
+
+// Grid verb: the whole exchange. send(): all partial rows out; reduce(): the results, when everybody is known to take
+// part.
+template <class Forms, Part part, class Send, class Reduce>
+UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const HandleMemory& memory, const CombineArgs& args,
+                             Send&& send, Reduce&& reduce) {
+  using Wire = typename Forms::Wire;
+  using Path = CombinePath<Wire>;
+  const uint32_t updated = memory.state()->updated;  // it comes while the peers' words do
+  if (!slots_free(op, opening, typename Wire::Consumed{})) return false;
+  if constexpr (Forms::bulk) acquire_then_bulk();
+  const bool routed = is_routed(op, memory, uniform(updated));
+  if (!args.announced && !Path::begin(op, memory, args, routed)) return false;
+  if (!routed) return true;
+  // Normally rows fly while the headers do. Where this rank is going to wait for weights it first makes sure that
+  // everybody means to send them.
+  HeaderResult ready = HeaderResult::good;
+  if (args.late_weights) {
+    if (!Wire::headers_in(op, grid_size() - 1, args.wait_ns)) return false;
+    ready = ready_in(op, args.settings, args.wait_ns);
+    if (ready == HeaderResult::differs) Path::give_up(op, memory, args);
+    if (ready != HeaderResult::good) return ready == HeaderResult::differs;
+    if (!args.announced) send_weights<Wire>(op, memory, args);
+  }
+  if (args.weights_back) send_weight_rows<Wire>(op, memory, args);
+  if (!every_thread(send())) return false;
+  if constexpr (part == Part::first) return true;
+  const CombineArgs& now = read_again(args);
+  const Op here = op.with(now.group);
+  if (!now.late_weights) {
+    if (!Wire::headers_in(here, grid_size() - 1, now.wait_ns)) return false;
+    ready = ready_in(here, now.settings, now.wait_ns);
+  }
+  if (ready != HeaderResult::good) return ready == HeaderResult::differs;  // every rank ends without a row
+  return reduce() && (!args.weights_back || sum_weight_rows<Wire>(op, memory, args));
+}
+
+// In a group with masks, before all else of a combine with late weights (CombineArgs::announced): READY and they leave,
+// and nobody is waited for. Its mend follows, and then the operation, which has the same number.
+template <class Wire>
+UCCLEP_FN void announce_weights(const CombineArgs& args) {
+  const Opening opening = Opening::of(args.group, Kind::combine);
+  const Op op = next_operation(args.group, Kind::combine, Operation::combine, opening);
+  if (!begins(args.group, Kind::combine, op.seq)) return;
+  const HandleMemory memory{args.handle, args.group.shape};
+  if (!slots_free(op, opening, typename Wire::Consumed{})) return;
+  const bool routed = memory.state()->updated == memory.handle.stamp;
+  if (CombinePath<Wire>::begin(op, memory, args, routed) && routed) send_weights<Wire>(op, memory, args);
+}
+
+// The whole operation, or its first half.
+template <class Element, class Forms, Part part = Part::whole>
+UCCLEP_FN void combine_ll(const CombineArgs& args) {
+  Opening opening = Opening::of(args.group, Kind::combine);
+  Stage stage(args.piece_bytes, Forms::bulk);
+  const Op op = next_operation(args.group, Kind::combine, Operation::combine, opening);
+  if (has_masks<typename Forms::Wire>(args.group) && !begins(args.group, Kind::combine, op.seq)) return;
+  if constexpr (part == Part::first) opening.ended = EndedWord::of(last_read(op, opening.last()));
+  const HandleMemory memory{args.handle, args.group.shape};
+  const ll::Jobs jobs = part == Part::first ? ll::Jobs::of_one() : ll::Jobs::of(ll_combine_sends, false);
+  CombinePath<typename Forms::Wire> path(stage);
+  const bool sends = jobs.send.mine() && args.group.again == 0;  // the second run sends no rows again
+  const auto send = [&] { return !sends || path.template send<Element, Forms>(op, memory, args, jobs.send); };
+  const auto reduce = [&] {
+    return !jobs.receive.mine() || path.template reduce<Element, Forms>(op, memory, args, jobs.receive);
+  };
+  const bool ok = exchange_rows<Forms, part>(op, opening, memory, args, send, reduce);
+  if constexpr (part == Part::first) {
+    end_first_of<typename Forms::Wire>(op, memory, ok);
+  } else {
+    Forms::Wire::end(op, ok);
+  }
+}
+
+// The second half, also of a combine that a user's kernel opened (ll_open_combine.hpp). Where none is open: nothing.
+template <class Element, class Forms>
+UCCLEP_FN void complete_combine(const CombineArgs& args) {
+  using Wire = typename Forms::Wire;
+  Stage stage(args.piece_bytes);
+  const Second second = Second::of<Wire::masks>(args, Kind::combine, Operation::combine);
+  if (!second.any) return;
+  const Op& op = second.op;
+  const HandleMemory memory{args.handle, args.group.shape};
+  CombinePath<Wire> path(stage);
+  const auto receive = [&] {
+    if (memory.state()->updated != memory.handle.stamp) return true;  // nothing was sent
+    if (!Wire::headers_in(op, grid_size() - 1, args.wait_ns)) return false;
+    const HeaderResult ready = ready_in(op, args.settings, args.wait_ns);
+    if (ready != HeaderResult::good) return ready == HeaderResult::differs;
+    return path.template reduce<Element, Forms>(op, memory, args, ll::Jobs::of_one().receive) &&
+           (!args.weights_back || sum_weight_rows<Wire>(op, memory, args));
+  };
+  second.end<Wire>(second.may_read() && receive());
+}
+
+}  // namespace combining
+}  // namespace UCCLEP_SIMT_NAMESPACE

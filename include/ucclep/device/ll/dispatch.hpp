@@ -1,0 +1,418 @@
+// SPDX-License-Identifier: Apache-2.0
+// LL dispatch: for decode, where latency counts. A row leaves as soon as it is read, once per destination rank, into
+// the landing slot of its source, so nothing is negotiated; the receiver expands it to its experts.
+//
+// Steps of one rank, all blocks taking part, without a barrier between them:
+//   slots free -> headers, metas and rows out -> headers in (-> relay) -> expand what has arrived -> end
+//
+// | a row travels as         | its data              | made visible by                                          |
+// |--------------------------|-----------------------|----------------------------------------------------------|
+// | LINE (ll_lines.hpp)      | lines, epochs inside  | each line by itself                                      |
+// | BULK (ll_bulk.hpp)       | bulk stores, then meta| bulk_wait_written, publish of the meta's epoch (system   |
+// |                          |                       |   release) -> load_acquire, acquire_then_bulk            |
+#pragma once
+#include <type_traits>
+
+#include "ucclep/device/protocol/halves.hpp"
+#include "ucclep/device/ll/bulk.hpp"
+#include "ucclep/device/ll/headers.hpp"
+#include "ucclep/device/ll/lines.hpp"
+
+namespace UCCLEP_SIMT_NAMESPACE {
+namespace ll {
+
+// How rows become what travels.
+struct Forward {
+  using Lines = ForwardBatches;
+  using Bulk = ForwardRow;
+};
+struct Quantise {
+  using Lines = QuantiseBatches;
+  using Bulk = QuantiseRow;
+};
+
+// Verb of the blocks that receive: entries of unused RANK_MAJOR rows.
+UCCLEP_FN void mark_unused_rows(const Op& op, const LlDispatchArgs& args, const Job& job, const Stage& stage) {
+  if (!args.output.ranked) return;
+  for (uint32_t source = 0; source < op.ranks(); ++source) {
+    mark_unused(args.output, source, BlockTables::of(stage, args).inbox.facts[source].rows, args.output.top_k,
+                {job.block(), job.blocks});
+  }
+}
+
+// The block that counts what arrives: the last, which has no token to send unless there are many.
+UCCLEP_FN bool counts_here() {
+  return block_id() == grid_size() - 1;
+}
+
+// With masks the first of two runs may have counted.
+template <class Wire>
+UCCLEP_FN bool is_counted(const Op& op) {
+  GroupMasks* const masks = Wire::masks ? read_again(op.group).masks : nullptr;
+  return masks != nullptr && load_relaxed<Scope::gpu>(&masks->counted) == op.seq;
+}
+template <class Wire>
+UCCLEP_FN void note_counted(const Op& op) {
+  GroupMasks* const masks = Wire::masks ? read_again(op.group).masks : nullptr;
+  if (masks != nullptr && thread_id() == 0) store_relaxed<Scope::gpu>(&masks->counted, op.seq);
+}
+
+// Verb of the block that counts, before it waits for headers.
+UCCLEP_FN void begin_counting(const Op& op, const LlDispatchArgs& args) {
+  if (thread_id() != 0) return;
+  const HandleMemory memory = memory_of(args);
+  memory.state()->weighted = args.settings.weights_at_dispatch;
+  if (args.routing.kept) check_stamp(op, memory, memory.state()->updated);
+}
+
+// Verb of that block: from the headers to the counters of the caller, and the counts that combine needs.
+template <class Wire>
+UCCLEP_FN bool count_by_tables(const Op& op, const LlDispatchArgs& args, const Stage& stage) {
+  begin_counting(op, args);
+  const HandleMemory memory = memory_of(args);
+  const bool complete = receive_headers(op, BlockTables::of(stage, args).header_words(memory), args.settings,
+                                        args.counters.wait_ns, {warp_id(), block::warps()});
+  if (!every_thread(complete)) return false;
+  const LlDispatchArgs& now = read_again(args);
+  const HeaderWords words = BlockTables::of(stage, now).header_words(memory_of(now));
+  if (words.rows != memory_of(now).rows_from()) words.keep(memory_of(now));
+  const LlDispatchArgs& here = read_again(args);
+  const BlockTables tables = BlockTables::of(stage, here);
+  const HandleMemory kept = memory_of(here);
+  place_rows<false>(op.with(here.group), kept, tables.header_words(kept), here.output.zones, here.counters,
+                    tables.scratch);
+  note_counted<Wire>(op);
+  return true;
+}
+
+// Batches of a row that a warp sends at once, and receives, at most: as many as its registers hold.
+template <class Row, class Forms>
+constexpr uint32_t most_sent = !Forms::bulk && Row::Lines::scaled ? 2 : 1;
+template <class Row, class Forms>
+constexpr uint32_t most_batches = Forms::bulk          ? 2
+                                  : Row::Lines::scaled ? 4
+                                                       : 5;
+
+// What is known before the headers are: as many rows as if all of all peers came here, which have about as many tokens
+// as this rank; and into how many parts each is cut.
+UCCLEP_FN uint32_t rows_expected(const LlDispatchArgs& args) {
+  return args.group.shape.ranks * (args.routing.tokens != 0 ? args.routing.tokens : args.group.shape.ll_tokens);
+}
+template <class Row, class Forms>
+UCCLEP_FN RowParts parts_here(const LlDispatchArgs& args, const Job& job) {
+  return RowParts::of<most_batches<Row, Forms>>(args.output.wire.batches, rows_expected(args), job.warps());
+}
+
+// Verb of the blocks that receive: rows of all sources, the own ones first, as they arrive. An item is a row in BULK
+// form, or a part of a row in LINE form.
+template <class Row, class Forms>
+UCCLEP_FN bool expand_rows(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage) {
+  using Span = LineSpan<Row::Lines::scaled, most_batches<Row, Forms>>;
+  const RowParts row_parts = parts_here<Row, Forms>(args, job);
+  Parked item = job.warp();
+  for (Parked i = 0; i < op.ranks(); i += 1) {
+    const Parked source = op.rotated(i);
+    const LlDispatchArgs& here = read_again(args);
+    const HeaderFacts facts = BlockTables::of(stage, here).inbox.facts[source];
+    const Parked form = static_cast<uint32_t>(facts.form), rows = facts.rows;
+    if (Forms::by_token && form == static_cast<uint32_t>(Form::line)) {
+      const Parked parts = row_parts.count + (scales_apart(here.output.wire) ? 1 : 0), items = rows * parts;
+      for (; item < items; item += job.warps()) {
+        const LlDispatchArgs& now = read_again(args);
+        const Op same = op.with(now.group);
+        const uint32_t index = item / parts, part = item - index * parts;
+        ByTables way(same, BlockTables::of(stage, now).inbox, source, index);
+        const RowPart which{source, way.token, part, part == 0};
+        if (!receive_part<Span>(same, now, stage, row_parts, which, way)) return false;
+      }
+      item -= items;
+    } else {
+      for (; item < rows; item += job.warps()) {
+        const LlDispatchArgs& now = read_again(args);
+        const Op same = op.with(now.group);
+        Parked index = item;
+        if (form == static_cast<uint32_t>(Form::placed) &&
+            !BulkPath<typename Forms::Wire>::find(same, BlockTables::of(stage, now).inbox, source, item, index)) {
+          return false;
+        }
+        if (!expand_bulk<typename Forms::Wire>(same, now, stage, source, item, index)) return false;
+      }
+      item -= rows;
+    }
+  }
+  bulk_wait_written();
+  return true;
+}
+
+template <class Row, class Forms>
+UCCLEP_FN bool receive_by_tables(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage) {
+  const Inbox inbox = BlockTables::of(stage, args).inbox;
+  const HeaderResult ready = ready_in(op, args.settings, View{}, inbox.facts);
+  if (ready != HeaderResult::good) return ready == HeaderResult::differs;  // every rank ends without a row
+  const LlDispatchArgs& here = read_again(args);
+  if (!inbox.fill(op.with(here.group), here.output.zones == Zones::slabs)) return false;
+  mark_unused_rows(op.with(here.group), here, job, stage);
+  return expand_rows<Row, Forms>(op, args, job, stage);
+}
+
+// The parts of all rows that may come, token by token, so that a warp knows its first before any header is there. Where
+// there are warps enough, what is to be noted of a row is a part of its own.
+struct PartsByToken {
+  RowParts cut;
+  Parked parts, ranks;  // of a row; of the group
+  bool notes_apart;
+
+  static UCCLEP_FN PartsByToken of(const RowParts& cut, const LlDispatchArgs& args, uint32_t warps) {
+    const uint32_t parts = cut.count + (scales_apart(args.output.wire) ? 1 : 0);
+    const bool apart = 2 * (parts + 1) * rows_expected(args) <= warps;
+    return {cut, parts + (apart ? 1 : 0), args.group.shape.ranks, apart};
+  }
+  UCCLEP_FN RowPart part_of(const Op& op, uint32_t item) const {
+    const uint32_t row = item / parts, part = item - row * parts, token = row / ranks;
+    return {op.rotated(row - token * ranks), token, part, part == (notes_apart ? parts - 1 : 0)};
+  }
+};
+
+// The parts that are this warp's, of rows that are found by headers.
+template <class Row, class Forms>
+UCCLEP_FN bool expand_by_headers(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage,
+                                 const PartsByToken& work) {
+  using Span = LineSpan<Row::Lines::scaled, most_batches<Row, Forms>>;
+  const Parked tokens = BlockTables::headers_of(stage, args).most_tokens(op.ranks());
+  for (Parked item = job.warp();; item += job.warps()) {
+    const LlDispatchArgs& now = read_again(args);
+    const Op same = op.with(now.group);
+    const RowPart which = work.part_of(same, item);
+    if (which.token >= tokens) return true;
+    ByHeaders way{BlockTables::headers_of(stage, now), which.token};
+    if (!receive_part<Span>(same, now, stage, work.cut, which, way)) return false;
+  }
+}
+
+// Counting, then receiving, where rows are found by headers: each if it is for this block to do.
+template <class Row, class Forms>
+UCCLEP_FN bool receive_by_headers(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage) {
+  const bool counts = counts_here() && !is_counted<typename Forms::Wire>(op);
+  if (!counts && !job.mine()) return true;
+  if (counts) begin_counting(op, args);
+  const PartsByToken work = PartsByToken::of(parts_here<Row, Forms>(args, job), args, job.warps());
+  const HeaderTable::Reading reading{counts, counts || args.output.zones == Zones::slabs};
+  const HeaderResult ready =
+      BlockTables::headers_of(stage, args).receive<false>(op, args.settings, reading, args.counters.wait_ns);
+  if (ready == HeaderResult::lost) return false;
+  const LlDispatchArgs& now = read_again(args);
+  const Op same = op.with(now.group);
+  if (counts) {
+    const HeaderTable table = BlockTables::headers_of(stage, now);
+    if (warp_id() == 0) {
+      place_few(memory_of(now), table, now.output.zones, now.counters, ready == HeaderResult::good);
+    }
+    note_counted<typename Forms::Wire>(same);
+    if (!job.mine()) return true;
+    table.leave_out_blank(same);
+  }
+  if (ready == HeaderResult::differs) return true;  // every rank ends without a row
+  mark_unused_rows(same, now, job, stage);
+  return expand_by_headers<Row, Forms>(same, now, job, stage, work);
+}
+
+// Verb of the blocks that receive, and of the block that counts what arrives, after headers_in: from everybody's
+// headers to the rows in the output.
+template <class Row, class Forms>
+UCCLEP_FN bool receive_rows(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage) {
+  if constexpr (!Forms::bulk) {
+    return receive_by_headers<Row, Forms>(op, args, job, stage);
+  } else {
+    using Wire = typename Forms::Wire;
+    if (counts_here() && !is_counted<Wire>(op) && !count_by_tables<Wire>(op, args, stage)) return false;
+    if (!job.mine()) return true;
+    const LlDispatchArgs& now = read_again(args);
+    return receive_by_tables<Row, Forms>(op.with(now.group), now, job, stage);
+  }
+}
+
+// Percent of the blocks that send: the links are full from few SMs, and quantising takes more.
+template <class Row>
+constexpr uint32_t sending_percent = 22;
+template <>
+inline constexpr uint32_t sending_percent<Quantise> = 40;
+
+// Verb of the blocks that count: the header for every peer. The last blocks begin: they get tokens last.
+template <class Wire>
+UCCLEP_FN bool send_headers(const Op& op, const LlDispatchArgs& args, const Job& job, LlSets& sets, Form form,
+                            int64_t* bad) {
+  for (Parked i = job.blocks - 1 - job.block(); i < op.ranks(); i += job.blocks) {
+    const LlDispatchArgs& now = read_again(args);
+    const Op same = op.with(now.group);
+    const uint32_t peer = op.rotated(i);
+    if (is_masked<Wire>(now.group, peer)) continue;
+    send_routed_header(same, now, sets, peer, Wire::header_for(same, peer), form, bad, [&](const LlSets& counted) {
+      return now.settings.node_copies != 0 ? Wire::count_relayed(same, memory_of(now), counted, peer) : 0;
+    });
+  }
+  const LlDispatchArgs& now = read_again(args);
+  return Wire::counts_stored(op.with(now.group), memory_of(now), now.settings.node_copies != 0,
+                             job.blocks - 1 - job.block(), job.blocks);
+}
+
+// The blocks that send metas: few are left to those that send no header.
+UCCLEP_FN Job meta_job(const Job& count, uint32_t ranks, uint32_t tokens) {
+  if (count.blocks <= ranks) return count;
+  const Job apart{count.first, count.blocks - ranks};
+  return tokens <= apart.warps() ? apart : count;
+}
+
+UCCLEP_FN Op dispatch_of(const LlDispatchArgs& args, const Opening& opening) {
+  return next_operation(args.group, Kind::dispatch, Operation::dispatch, opening);
+}
+
+// Verb of warps that send, each for itself (P1), in a group without masks.
+template <class Row>
+UCCLEP_FN bool send_lines(const LlDispatchArgs& args, const Job& job, Stage& stage, int64_t* bad) {
+  LineSender<typename Row::Lines, most_sent<Row, LinesOnly>> sender(args, job, stage, bad);
+  sender.begin();
+  const Opening opening = opening_with_slots(args.group, Kind::dispatch);
+  const Op op = dispatch_of(args, opening);
+  const bool marks = block_id() == 0 && thread_id() == 0;
+  if (marks) mark(op, Mark::begin);
+  if (!slots_free_of_warp(op, opening)) return false;
+  if (marks) mark(op, Mark::slots_free);
+  sender.send(op);
+  return true;
+}
+
+// The half that sends.
+template <class Row, class Forms>
+UCCLEP_FN bool send_rows(const Op& op, const Opening& opening, const LlDispatchArgs& args, Stage& stage,
+                         const Jobs& jobs, Form form) {
+  using Wire = typename Forms::Wire;
+  LlSets sets = sets_in(BlockTables::of(stage, args).sets, args);
+  int64_t bad = no_bad_id;
+  LineSender<typename Row::Lines, most_sent<Row, Forms>> sender(args, jobs.send, stage, &bad);
+  const bool sends_lines = Forms::by_token && !warps_alone<Forms> && form == Form::line && jobs.send.mine();
+  if (!Forms::bulk && sends_lines) sender.begin();
+  const Job metas = meta_job(jobs.count, op.ranks(), args.routing.tokens);
+  MetaAhead ahead;
+  if (jobs.count.mine()) {  // needs no peer
+    if (Forms::by_token && metas.mine()) ahead.read(args, metas.warp());
+    sets.require(0, args.routing.tokens, &bad);
+  }
+  if (!slots_free(op, opening, typename Wire::Consumed{})) return false;
+  if constexpr (Forms::bulk) acquire_then_bulk();
+  if (jobs.count.mine() && !send_headers<Wire>(op, args, jobs.count, sets, form, &bad)) return false;
+  if (Forms::by_token && (!Forms::bulk || form == Form::line)) {
+    if (metas.mine()) send_metas(op, args, metas, stage, sets, ahead, &bad);
+    if (Forms::bulk && sends_lines) sender.begin();
+    if (sends_lines) sender.send(op);
+  } else if constexpr (Forms::bulk) {
+    if (jobs.send.mine())
+      send_tokens<typename Row::Bulk, typename BulkPath<Wire>::Out>(op, args, jobs.send, stage, sets, &bad);
+  }
+  report_bad_id(op, bad);
+  return true;
+}
+
+// The whole exchange; the second run only receives: all rows have left in the first.
+template <class Row, class Forms, Part part>
+UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const LlDispatchArgs& args, Stage& stage) {
+  const Form form = !Forms::by_token ? Form::bulk
+                    : Forms::bulk    ? form_of(args.group.shape, args.source.wire, args.routing.tokens)
+                                     : Form::line;
+  Jobs jobs = part == Part::whole && form == Form::line ? Jobs::of(sending_percent<Row>) : Jobs::of_one();
+  if constexpr (Forms::Wire::network) jobs.send = jobs.send.head(network_blocks);
+  if (TokenSetShape::of(op.group.shape).tokens == 0) {  // the sets lie in the handle: one block has them
+    jobs.count = {grid_size() - 1, 1};
+    if (form == Form::bulk) jobs.send = jobs.count;
+  }
+  if (args.group.again == 0 && !send_rows<Row, Forms>(op, opening, args, stage, jobs, form)) return false;
+  bool relays = false;
+  if constexpr (Forms::Wire::network) relays = read_again(args).settings.node_copies != 0;
+  if (part == Part::first && !relays) return true;
+  if (!jobs.receive.mine() && !counts_here()) return true;
+  const LlDispatchArgs& sent = read_again(args);
+  if (!Forms::Wire::headers_in(op.with(sent.group), grid_size() - 1, sent.counters.wait_ns)) return false;
+  if constexpr (Forms::Wire::network) {
+    const LlDispatchArgs& now = read_again(args);
+    if (relays && !BulkPath<typename Forms::Wire>::relay_rows(op.with(now.group), now, jobs.receive, stage))
+      return false;
+  }
+  if constexpr (part == Part::first) return true;
+  const LlDispatchArgs& now = read_again(args);
+  return receive_rows<Row, Forms>(op.with(now.group), now, jobs.receive, stage);
+}
+
+// Block verb, in a group without masks: what its warps send. False: the block has ended, as most have nothing else to
+// do, or has given up.
+template <class Row>
+UCCLEP_FN bool send_ahead(const LlDispatchArgs& args, Stage& stage) {
+  const Job job = Jobs::of(sending_percent<Row>).send;
+  if (!job.mine()) return true;
+  int64_t bad = no_bad_id;
+  const bool ok = send_lines<Row>(args, job, stage, &bad);
+  // Asked for again: the operation cannot end without this block's share.
+  const Op op = dispatch_of(args, opening_of_warp(args.group, Kind::dispatch));
+  report_bad_id(op, bad);
+  if (!jobs_are_apart()) return every_thread(ok);
+  LinesOnly::Wire::end(op, ok);
+  return false;
+}
+
+// Verb of one thread.
+UCCLEP_FN void note_routing(const HandleMemory& memory, const RoutingInput& routing) {
+  memory.state()->tokens = routing.tokens;
+  memory.state()->top_k = routing.top_k;
+}
+
+// The whole operation, or its first half. Block verb of every block of the grid.
+template <class Row, class Forms, Part part = Part::whole>
+UCCLEP_FN void dispatch(const LlDispatchArgs& args) {
+  Stage stage(args.piece_bytes, Forms::bulk);
+  if constexpr (warps_alone<Forms>) {
+    if (!send_ahead<Row>(args, stage)) return;
+  }
+  Opening opening = Opening::of(args.group, Kind::dispatch);
+  const Op op = dispatch_of(args, opening);
+  if constexpr (part == Part::first) opening.ended = EndedWord::of(last_read(op, opening.last()));
+  if (has_masks<typename Forms::Wire>(read_again(args).group) && !begins(args.group, Kind::dispatch, op.seq)) return;
+  if (counts_here() && args.group.again == 0) {
+    hide_total(args.counters);
+    if (thread_id() == 0) note_routing(memory_of(args), args.routing);
+  }
+  const bool ok = exchange_rows<Row, Forms, part>(op, opening, args, stage);
+  if constexpr (part == Part::first) {
+    end_first_of<typename Forms::Wire>(op, memory_of(args), ok);
+  } else {
+    Forms::Wire::end(op, ok);
+  }
+}
+
+// The second half, also of a dispatch that a user's kernel opened (ll_open_dispatch.hpp). Where none is open: nothing.
+template <class Row, class Forms>
+UCCLEP_FN void complete_dispatch(const LlDispatchArgs& args) {
+  using Wire = typename Forms::Wire;
+  Stage stage(args.piece_bytes);
+  const Second second = Second::of<Wire::masks>(args, Kind::dispatch, Operation::dispatch);
+  if (!second.any) return;
+  if (counts_here() && args.group.again == 0) hide_total(args.counters);
+  const bool ok = second.may_read() && Wire::headers_in(second.op, grid_size() - 1, args.counters.wait_ns) &&
+                  receive_rows<Row, Forms>(second.op, args, Jobs::of_one().receive, stage);
+  const LlDispatchArgs& now = read_again(args);
+  Second::of<Wire::masks>(now, Kind::dispatch, Operation::dispatch).template end<Wire>(ok);
+}
+
+// HandleUpdate: local, takes no sequence number. Keeps the checked ids; what follows from them the dispatch counts.
+UCCLEP_FN void update(const LlUpdateArgs& args) {
+  const Op op{args.group, Kind::update, Operation::update, 0, 0};
+  const HandleMemory memory{args.handle, args.group.shape};
+  int64_t bad = no_bad_id;
+  for (uint32_t token = grid_warp(); token < args.routing.tokens; token += grid_warps()) {
+    keep_selection(memory, args.routing, token, begin_selection(args.group.shape, args.routing, token, &bad));
+  }
+  report_bad_id(op, bad);
+  if (block_id() != 0 || thread_id() != 0) return;
+  note_routing(memory, args.routing);
+  memory.state()->updated = args.handle.stamp;
+}
+
+}  // namespace ll
+}  // namespace UCCLEP_SIMT_NAMESPACE

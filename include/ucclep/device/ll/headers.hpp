@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+// LL dispatch of rows that come in LINE form only, from few ranks. A block has what all headers say in its shared
+// memory, as it stands there, after one barrier: a warp asks about its row itself, where the tables of a block
+// (ll_inbox.hpp) would first have to be put together. Which row a warp has does not depend on what comes: it goes
+// through the tokens of all sources, and skips those that have no row here.
+//
+// Floor of what follows the headers: one read of the row's meta and lines.
+#pragma once
+#include "ucclep/device/ll/choices.hpp"
+#include "ucclep/device/ll/inbox.hpp"
+
+namespace UCCLEP_SIMT_NAMESPACE {
+namespace ll {
+
+struct HeaderTable {
+  char* const base;  // what the block shares
+  const BlockTableLayout& at;
+
+  UCCLEP_FN HeaderFacts& facts(uint32_t source) const {
+    return reinterpret_cast<HeaderFacts*>(base + at.facts)[source];
+  }
+  // Which of a source's tokens have a row here, a bit for each.
+  UCCLEP_FN uint64_t* present_of(const GroupShape& shape, uint32_t source) const {
+    return reinterpret_cast<uint64_t*>(base + at.present) + source * HeaderLayout::present_packets(shape.ll_tokens);
+  }
+  // [R][L]: rows of a source for each expert, where they are wanted.
+  UCCLEP_FN uint32_t* counts() const { return reinterpret_cast<uint32_t*>(base + at.bases); }
+  UCCLEP_FN uint32_t* counts_of(const GroupShape& shape, uint32_t source) const {
+    return counts() + source * shape.local_experts();
+  }
+
+  // What a source's tokens chose, where `told` says that it told so.
+  UCCLEP_FN uint16_t* choices_of(uint32_t source) const {
+    return reinterpret_cast<uint16_t*>(base + at.choices) + source * most_choices;
+  }
+  UCCLEP_FN uint32_t& told(uint32_t source) const { return reinterpret_cast<uint32_t*>(base + at.told)[source]; }
+
+  // Why the headers are read: to receive rows, or to count them, also those that the mend has written. counts: those of
+  // experts are wanted.
+  struct Reading {
+    bool counting, counts;
+  };
+
+  // Block verb: waits for everybody's header, whole, or with by_choices as far as it tells these. wait_ns: of who
+  // counts. ok: so far, of every thread.
+  template <bool by_choices>
+  UCCLEP_FN HeaderResult receive(const Op& op, const Settings& settings, const Reading& reading, const View& wait_ns,
+                                 bool ok = true) const {
+    for (uint32_t i = warp_id(); i < op.ranks() && ok; i += block::warps()) {
+      const uint32_t source = op.rotated(i);
+      const bool timed = reading.counting && wait_ns.data;
+      const uint64_t start = timed ? clock_ns() : 0;
+      const Op same = op.with(read_again(op.group));
+      if constexpr (by_choices) {
+        ok = receive_told_from(same, settings, source, reading);
+      } else {
+        ok = receive_from(same, settings, source, reading);
+      }
+      if (timed && lane_id() == 0) {
+        *reinterpret_cast<int64_t*>(wait_ns.at(0, 0, source)) += static_cast<int64_t>(clock_ns() - start);
+      }
+    }
+    if (!every_thread(ok)) return HeaderResult::lost;
+    if (thread_id() == 0) mark(op, Mark::headers_in);
+    bool differs = false;
+    for (uint32_t s = 0; s < op.ranks(); ++s) differs = differs || facts(s).form == refused;
+    return differs ? HeaderResult::differs : HeaderResult::good;
+  }
+
+  // Verb of the block that has counted, before it receives.
+  UCCLEP_FN void leave_out_blank(const Op& op) const {
+    sync_block();
+    const uint32_t source = thread_id();
+    if (source < op.ranks() && is_blank(op.group, op.seq, source)) facts(source) = blanked(facts(source));
+    sync_block();
+  }
+
+  // Lane verb, after receive: the most tokens that a source has.
+  UCCLEP_FN uint32_t most_tokens(uint32_t ranks) const {
+    uint32_t most = 0;
+    for (uint32_t s = 0; s < ranks; ++s) most = facts(s).tokens > most ? facts(s).tokens : most;
+    return most;
+  }
+
+ private:
+  static UCCLEP_FN HeaderFacts blanked(const HeaderFacts& said) { return {0, 0, said.form}; }
+  static constexpr Form refused = static_cast<Form>(settings_differ);
+
+  // Warp verb. The first packets are waited for before the others are looked at: many who look at many hold them up.
+  UCCLEP_FN bool receive_from(const Op& op, const Settings& settings, uint32_t source, const Reading& reading) const {
+    HeaderFacts said{};
+    const HeaderResult result = receive_header(op, source, settings, said, nullptr);
+    if (result == HeaderResult::lost) return false;
+    if (result == HeaderResult::differs) said.form = refused;
+    const bool blank = is_blank(op.group, op.seq, source);
+    if (lane_id() == 0) facts(source) = blank && !reading.counting ? blanked(said) : said;
+    return result == HeaderResult::differs || receive_rest(op, source, blank ? 0 : said.tokens, reading.counts);
+  }
+
+  // Warp verb: the same where a source may tell what its tokens chose; in a group without masks.
+  UCCLEP_FN bool receive_told_from(const Op& op, const Settings& settings, uint32_t source,
+                                   const Reading& reading) const {
+    const uint32_t local = op.group.shape.local_experts();
+    for (uint32_t l = lane_id(); l < local && reading.counts; l += wave_size) counts_of(op.group.shape, source)[l] = 0;
+    sync_warp();  // other lanes write or add to them
+    uint64_t value = 0;
+    if (!receive_told(op, source, value)) return false;
+    HeaderFacts said{};
+    const bool differs = check_header(op, source, settings, value, said) == HeaderResult::differs;
+    if (differs) said.form = refused;
+    const bool tells = (broadcast(value, HeaderLayout::tokens) & HeaderLayout::choices_follow) != 0;
+    if (lane_id() == 0) {
+      facts(source) = said;
+      told(source) = tells ? 1 : 0;
+    }
+    if (differs) return true;
+    if (!tells) return receive_rest(op, source, said.tokens, reading.counts);
+    keep_choices(op, source, value, reading.counts);
+    return true;
+  }
+  // Warp verb: what came of those, lane i's packet.
+  UCCLEP_FN void keep_choices(const Op& op, uint32_t source, uint64_t value, bool counts) const {
+    const uint32_t i = lane_id(), packet = i - HeaderLayout::counts - 1;
+    if (i == HeaderLayout::counts) *present_of(op.group.shape, source) = value;
+    if (packet >= HeaderLayout::choice_packets) return;
+    reinterpret_cast<uint64_t*>(choices_of(source))[packet] = value;
+    UCCLEP_UNROLL
+    for (uint32_t j = 0; j < 4; ++j) {
+      const uint32_t expert = static_cast<uint32_t>(value >> 16 * j) & 0xffff;
+      const uint32_t local = expert - op.me() * op.group.shape.local_experts();
+      if (counts && is_of(op.group.shape, op.me(), expert)) {
+        fetch_add_relaxed<Scope::gpu>(counts_of(op.group.shape, source) + local, 1u);
+      }
+    }
+  }
+
+  // Warp verb: the counts, and behind them which tokens come, a few packets of a lane at a time.
+  UCCLEP_FN bool receive_rest(const Op& op, uint32_t source, uint32_t tokens, bool counts) const {
+    constexpr uint32_t most = 4;
+    const GroupShape& shape = op.group.shape;
+    const uint32_t pairs = (shape.local_experts() + 1) / 2;
+    const uint32_t end = pairs + HeaderLayout::present_packets(tokens);
+    const Packet* const rest = header_packets(op, op.me(), source) + HeaderLayout::counts;
+    const bool absent = is_absent(op.group, op.kind, op.seq, source);  // it counts nothing
+    for (uint32_t first = counts ? 0 : pairs; first < end; first += most * wave_size) {
+      uint64_t value[most] = {};
+      const bool ok = wait_peer_warp(op, Phase::header, source, [&] {
+        bool late = false;
+        UCCLEP_UNROLL
+        for (uint32_t j = 0; j < most; ++j) {
+          const uint32_t i = first + lane_id() + j * wave_size;
+          if (i >= end || absent) continue;
+          const Packet seen = load_packet(rest + i);
+          value[j] = seen.value;
+          late = late || seen.epoch != op.seq;
+        }
+        return ballot(late) == 0;
+      });
+      if (!ok) return false;
+      UCCLEP_UNROLL
+      for (uint32_t j = 0; j < most; ++j) keep(shape, source, first + lane_id() + j * wave_size, value[j], end);
+    }
+    return true;
+  }
+  // Lane verb: one of those packets.
+  UCCLEP_FN void keep(const GroupShape& shape, uint32_t source, uint32_t i, uint64_t value, uint32_t end) const {
+    const uint32_t local = shape.local_experts(), pairs = (local + 1) / 2;
+    if (i >= pairs) {
+      if (i < end) present_of(shape, source)[i - pairs] = value;
+      return;
+    }
+    counts_of(shape, source)[2 * i] = static_cast<uint32_t>(value);
+    if (2 * i + 1 < local) counts_of(shape, source)[2 * i + 1] = static_cast<uint32_t>(value >> 32);
+  }
+};
+
+// Verb of one warp, after HeaderTable::receive with all counts: what place_rows does, of few ranks and without a
+// barrier. good: all ranks have the same settings.
+UCCLEP_FN void place_few(const HandleMemory& memory, const HeaderTable& table, Zones zones, const CounterViews& out,
+                         bool good) {
+  const GroupShape& shape = memory.shape;
+  const Parked ranks = shape.ranks, local = shape.local_experts();
+  uint32_t copies = 0;
+  for (Parked first = 0; first < local && good; first += wave_size) {
+    const uint32_t l = first + lane_id();
+    uint32_t count = 0;
+    for (uint32_t s = 0; s < ranks && l < local; ++s) {
+      const uint32_t from = table.counts_of(shape, s)[l];
+      memory.counts_from(s)[l] = from;
+      count += from;
+    }
+    const uint32_t upto = copies + scan_add(count);
+    if (l < local) place_expert<false>(memory, table.counts(), zones, out, {l, upto - count, count, count});
+    copies = shfl(upto, wave_size - 1);
+  }
+  if (lane_id() == 0 && good && out.num_expert_offsets > local) store_index(out.expert_offsets, 0, local, copies);
+  uint32_t rows = 0, below = 0;
+  for (uint32_t s = 0; s < ranks; ++s) {
+    below = s == lane_id() ? rows : below;
+    rows += table.facts(s).rows;
+  }
+  if (lane_id() < ranks) {
+    const uint32_t s = lane_id();
+    HeaderWords::of(memory).put(s, table.facts(s));
+    memory.recv_base()[s] = below;
+    if (good) count_source(shape, zones, out, s, table.facts(s).rows, table.counts_of(shape, s));
+  }
+  if (lane_id() == 0) {
+    memory.recv_base()[ranks] = rows;
+    note_total(memory, out, good, zones == Zones::sources ? rows : copies);
+  }
+  sync_warp();
+  if (lane_id() == 0) tell_total(out, good ? int64_t{zones == Zones::sources ? rows : copies} : -1);
+}
+
+// A way to find a row, by what its source's header says.
+struct ByHeaders {
+  const HeaderTable table;
+  uint32_t token, place = 0;
+
+  // Warp verb: does the row come here? After this its place is known.
+  UCCLEP_FN bool find(const Op& op, uint32_t source) {
+    if (token >= table.facts(source).tokens) return false;
+    const uint64_t* const words = table.present_of(op.group.shape, source);
+    const uint32_t whole = token / 64;
+    const uint64_t last = words[whole];
+    if ((last >> token % 64 & 1) == 0) return false;
+    place = count_lanes(last & ((uint64_t{1} << token % 64) - 1));
+    if (whole != 0) place += reduce_add(lane_id() < whole ? static_cast<uint32_t>(count_lanes(words[lane_id()])) : 0u);
+    return true;
+  }
+  // Lane verb: the first row of `source` in the slab of a local expert.
+  UCCLEP_FN uint32_t slab_base(const Op& op, uint32_t source, uint32_t expert) const {
+    uint32_t base = 0;
+    for (uint32_t s = 0; s < source; ++s) base += table.counts_of(op.group.shape, s)[expert];
+    return base;
+  }
+};
+
+}  // namespace ll
+}  // namespace UCCLEP_SIMT_NAMESPACE

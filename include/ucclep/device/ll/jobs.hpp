@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who does what in an LL operation. Sending fills the links from few SMs and then waits for them, receiving waits for
+// the links anyway: so some blocks send while others receive what has arrived, and neither waits for the other.
+#pragma once
+#include "ucclep/device/protocol/routing.hpp"
+
+namespace UCCLEP_SIMT_NAMESPACE {
+namespace ll {
+
+// Neighbouring blocks that do something together. Their warps share out work by index, neighbours on different SMs.
+struct Job {
+  Parked first, blocks;
+
+  UCCLEP_FN bool mine() const { return block_id() - first < blocks; }
+  UCCLEP_FN uint32_t block() const { return block_id() - first; }
+  UCCLEP_FN uint32_t warp() const { return warp_id() * blocks + block(); }
+  UCCLEP_FN uint32_t warps() const { return blocks * (block_size() / wave_size); }
+  // So many of them, and those behind these: all where there are no more.
+  UCCLEP_FN Job head(uint32_t count) const { return {first, blocks < count ? uint32_t{blocks} : count}; }
+  UCCLEP_FN Job rest(uint32_t count) const { return blocks > count ? Job{first + count, blocks - count} : *this; }
+};
+
+// Blocks that put rows together for the network. They fill a NIC, or a bus to the host, and the chunks that are first
+// in order leave while others are read; from more blocks all chunks would be complete at the same time, late.
+constexpr uint32_t network_blocks = 4;
+
+// How an operation reaches the ranks: all of them by their windows. The other way is network.hpp.
+struct ByWindows {
+  static constexpr bool network = false;
+  static constexpr bool masks = true;  // there may be some
+  using Consumed = ConsumedOfLiving;
+
+  // Where the header for a peer is put together.
+  static UCCLEP_FN Packet* header_for(const Op& op, uint32_t peer) { return header_packets(op, peer, op.me()); }
+  // Lane verb, for the header: rows that the peer relays, as far as the sets have them.
+  template <class Sets>
+  static UCCLEP_FN uint32_t count_relayed(const Op&, const HandleMemory&, const Sets&, uint32_t) {
+    return 0;
+  }
+  // Block verb, when this block has stored those of a dispatch: for rotated(first), rotated(first + step) and so on.
+  static UCCLEP_FN bool counts_stored(const Op&, const HandleMemory&, bool, uint32_t, uint32_t) { return true; }
+  // Block verb: before headers are read. by: the block that has the time for it.
+  static UCCLEP_FN bool headers_in(const Op&, uint32_t, const View&) { return true; }
+  // Lane verb: a part of a partial row in BULK form; word: its epoch.
+  static UCCLEP_FN bool wait_part(const Op& op, uint32_t rank, uint32_t, const char* word) {
+    return wait_word(op, Phase::rows, rank, word);
+  }
+  // Where partial rows of a rank land.
+  static UCCLEP_FN const char* landed_back(const Op& op, uint32_t rank) {
+    return op.mine() + op.group.layout.back_rows_of(op.slot, rank);
+  }
+  static UCCLEP_FN void end(const Op& op, bool ok) { end_operation(op, ok); }
+};
+
+// The same in kernels of groups without masks.
+struct ByWindowsOfAll : ByWindows {
+  static constexpr bool masks = false;
+  using Consumed = ConsumedWord;
+  static UCCLEP_FN void end(const Op& op, bool ok) { end_share(op, ok); }
+};
+
+// The forms in which rows of a group may travel. Where B rows fit as lines there is no other, and a kernel that knows
+// it has half the code: most of it runs once, so it is fetched from memory as it runs. by_token: they may lie by token.
+struct AnyForm {
+  static constexpr bool bulk = true, by_token = true;
+  using Wire = ByWindows;
+};
+struct LinesOnly {
+  static constexpr bool bulk = false, by_token = true;
+  using Wire = ByWindowsOfAll;
+};
+struct LinesOfLiving : LinesOnly {
+  using Wire = ByWindows;
+};
+
+// A warp that sends waits for nothing but its own row and its slot: with masks slots are for a block to ask about.
+template <class Forms>
+constexpr bool warps_alone = !Forms::bulk && !Forms::Wire::masks;
+
+// A small grid does everything one after the other, with all its blocks.
+UCCLEP_FN bool jobs_are_apart() {
+  return grid_size() >= 4;
+}
+struct Jobs {
+  Job send, receive, count;
+
+  // Everybody does everything.
+  static UCCLEP_FN Jobs of_one() {
+    const Job all{0, grid_size()};
+    return {all, all, all};
+  }
+  // percent: of the blocks that do not count, that send. counts: there is something to count.
+  static UCCLEP_FN Jobs of(uint32_t percent, bool counts = true) {
+    if (!jobs_are_apart()) return of_one();
+    const uint32_t count = counts ? 1 + grid_size() / 16 : 0, movers = grid_size() - count,
+                   share = movers * percent / 100;
+    const uint32_t send = share == 0 ? 1 : share;
+    return {{0, send}, {send, movers - send}, {movers, count}};
+  }
+};
+
+}  // namespace ll
+}  // namespace UCCLEP_SIMT_NAMESPACE

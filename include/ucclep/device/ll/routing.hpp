@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// The routing of an LL dispatch. A barrier of the grid costs more than what it would share out: every block that counts
+// reads all of the rank's ids, and has the sets of all tokens, or of as many as fit, in rounds.
+#pragma once
+#include "ucclep/device/ll/args.hpp"
+#include "ucclep/device/protocol/token_sets.hpp"
+
+namespace UCCLEP_SIMT_NAMESPACE {
+namespace ll {
+
+using LlSets = TokenSets<LlDispatchArgs>;
+
+// In the block's shared memory, or else in the handle's.
+UCCLEP_FN LlSets sets_in(uint32_t* shared, const LlDispatchArgs& args) {
+  const uint32_t tokens = TokenSetShape::of(args.group.shape).tokens;
+  if (tokens != 0) return {args, shared, tokens};
+  return LlSets::in_handle(args, memory_of(args).token_sets(), args.handle.tokens);
+}
+
+// Lane k's id of a token as it was given, read ahead of the token's turn.
+struct IdAhead : IndexAhead {
+  template <class Args>
+  UCCLEP_FN void read(const Args& args, uint32_t token) {
+    read_from(args.routing, token);
+  }
+  UCCLEP_FN void read_from(const RoutingInput& input, uint32_t token) {
+    narrow = -1, wide = -1;
+    if (lane_id() < input.top_k && token < input.tokens) IndexAhead::read(input.topk_idx, token, lane_id());
+  }
+  UCCLEP_FN int64_t value(const RoutingInput& input) const { return IndexAhead::value(input.topk_idx); }
+};
+
+// Warp verb: lane k's selection of a token, before anything is counted. given: lane k's id.
+UCCLEP_FN Selection select(const GroupShape& shape, int64_t given, int64_t* bad) {
+  const uint32_t k = lane_id();
+  const bool in_range = given >= 0 && given < shape.experts;
+  if (!in_range && given != -1) *bad = given;
+  const uint32_t id = without_repeats(shape, in_range ? static_cast<uint32_t>(given) : uint32_t{no_expert}, bad);
+  const bool valid = id != no_expert;
+  Selection s{valid ? static_cast<int32_t>(id) : -1, valid ? shape.rank_of(id) : 0, no_place, 0};
+  const bool sends = first_lane(match_any(valid ? s.rank : shape.ranks + k)) == k && valid;
+  if (sends) s.place = 0;
+  return s;
+}
+
+UCCLEP_FN Selection begin_selection(const GroupShape& shape, const RoutingInput& input, uint32_t token, int64_t* bad) {
+  IdAhead id;
+  id.read_from(input, token);
+  return select(shape, id.value(input), bad);
+}
+
+// Warp verb: what combine will need of it. Ids that the handle keeps already are read by all blocks: they stay.
+UCCLEP_FN void keep_selection(const HandleMemory& memory, const RoutingInput& input, uint32_t token,
+                              const Selection& s) {
+  const uint32_t k = lane_id();
+  if (k >= memory.shape.top_k) return;
+  const uint64_t i = uint64_t{token} * memory.shape.top_k + k;
+  auto* ids = memory.at<int32_t>(memory.handle.offsets.topk);
+  if (input.topk_idx.data != reinterpret_cast<const char*>(ids)) ids[i] = s.expert;
+  memory.at<uint32_t>(memory.handle.offsets.places)[i] = s.place;
+  memory.at<uint32_t>(memory.handle.offsets.positions)[i] = s.position;
+}
+
+// Lane verb: the counts of two experts after this round, and before it what earlier rounds have left in the handle.
+template <class Args>
+UCCLEP_FN uint32_t add_count(const TokenSets<Args>& sets, uint32_t column, uint32_t* sum) {
+  const uint32_t earlier = sets.first == 0 ? 0 : *sum;
+  return *sum = earlier + sets.count(column);
+}
+
+// Block verb: the header for one peer, whose packets the threads share out, each kind by warps of its own.
+// relayed(sets) counts the rows that the peer relays, after each round.
+template <class Args, class Relayed>
+UCCLEP_FN void send_routed_header(const Op& op, const Args& args, TokenSets<Args>& sets, uint32_t peer, Packet* header,
+                                  Form form, int64_t* bad, Relayed&& relayed) {
+  const HandleMemory memory = memory_of(args);
+  const Parked local = memory.shape.local_experts(), experts = peer * local, tokens = args.routing.tokens;
+  const uint32_t pairs = (local + 1) / 2, fixed = round_up(pairs, wave_size), bits = fixed + wave_size;
+  for (uint32_t first = 0; first == 0 || first < tokens; first += sets.capacity) {
+    sets.require(first, tokens, bad);
+    const uint32_t groups = by_token(form) ? HeaderLayout::present_packets(sets.end - first) : 0;
+    const bool whole = sets.end == tokens;
+    for (uint32_t i = thread_id(); i < bits + groups; i += block_size()) {
+      if (i < pairs) {
+        const uint32_t expert = experts + 2 * i;
+        uint64_t value = add_count(sets, sets.column_of(expert), memory.counts_to() + expert);
+        if (2 * i + 1 < local) {
+          value |= uint64_t{add_count(sets, sets.column_of(expert + 1), memory.counts_to() + expert + 1)} << 32;
+        }
+        if (whole) store_packet(header + HeaderLayout::counts + i, value, op.seq);
+      } else if (i >= bits) {
+        store_packet(header + HeaderLayout::present(local) + first / 64 + i - bits, sets.bits(peer, i - bits), op.seq);
+      } else if (i >= fixed && i - fixed < HeaderLayout::counts) {
+        const uint32_t rows = i - fixed == HeaderLayout::rows     ? add_count(sets, peer, memory.rows_to() + peer)
+                              : i - fixed == HeaderLayout::tokens ? relayed(sets)
+                                                                  : 0;
+        const uint64_t value = i - fixed == HeaderLayout::rows     ? rows | uint64_t{static_cast<uint32_t>(form)} << 32
+                               : i - fixed == HeaderLayout::tokens ? uint32_t{tokens} | uint64_t{rows} << 32
+                               : i - fixed == HeaderLayout::settings_low ? args.settings.low()
+                                                                         : args.settings.high();
+        if (whole) store_packet(header + i - fixed, value, op.seq);
+      }
+    }
+  }
+  sync_warp();  // all lanes have stored theirs before any goes on to wait for the peer, which waits for this
+}
+
+}  // namespace ll
+}  // namespace UCCLEP_SIMT_NAMESPACE

@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: Apache-2.0
+// LL dispatch from a user's kernel: the one that computes the rows, or their experts, sends them.
+//
+//   const auto op = ll::dispatch_begin(handle, shape);                    every thread of the grid
+//   ll::dispatch_send(warp{}, op, token, row, scales, experts, weights);  each token once: any scope, block and order
+//   ll::dispatch_end(block{}, op, tokens);                                every block, once, after its last send
+// and then ucclEpCompleteDispatch, or dispatch_recv in the same kernel (ll_open_dispatch_recv.hpp).
+//
+// clang-format off
+// | who writes                                   | who reads                              | ordered by                  |
+// |----------------------------------------------|----------------------------------------|-----------------------------|
+// | dispatch_send: rows in LINE form             | CompleteDispatch of the peers          | the lines' epochs           |
+// | dispatch_send: rows in BULK form, experts,   | the last block in dispatch_end         | its ticket (acq_rel, gpu)   |
+// |   weights                                    |                                        |                             |
+// | the last block: rows in BULK form            | CompleteDispatch of the peers          | publish of the metas' epochs|
+// | the last block: the handle's state           | CompleteDispatch, on the same stream   | the end of the kernel       |
+// | dispatch_send, to other domains: rows; the   | CompleteDispatch of the peers          | open_network.hpp            |
+// |   last block: their places                   |                                        |                             |
+// clang-format on
+//
+// A row is read during its dispatch_send only. In one domain there is no wait but dispatch_begin's, for slots that
+// peers still read. Between domains dispatch_send and dispatch_end may wait while proxies have too many commands.
+// Floor: as dispatch's (ll_lines.hpp), but positions leave after the last row instead of with the first.
+#pragma once
+#include "ucclep/device/ll/lines.hpp"
+#include "ucclep/device/user/operation.hpp"
+
+namespace UCCLEP_SIMT_NAMESPACE {
+namespace ll {
+
+// A dispatch that is open, as every thread of the grid holds it.
+struct OpenDispatch : OpenOperation {
+  WireShape wire;  // how rows lie on the wire
+  Form form;       // in which of the wire forms
+
+  // What it is in records and traces.
+  UCCLEP_FN Op op() const { return of(Kind::dispatch, Operation::dispatch); }
+};
+
+// What all ranks must agree on.
+UCCLEP_FN Settings dispatch_settings(const ucclEpDeviceHandle& handle, const RowShape& shape) {
+  Settings s;
+  s.hidden = shape.hidden;
+  s.scale_bytes = shape.scale_bytes;
+  s.top_k = shape.top_k;
+  s.mode = UCCLEP_MODE_LL;
+  s.layout = static_cast<uint32_t>(handle.view.layout);
+  s.dtype = s.output_dtype = static_cast<uint32_t>(shape.dtype);
+  s.scale_dtype = static_cast<uint32_t>(shape.scale_dtype);
+  s.weights_at_dispatch = handle.view.layout == UCCLEP_LAYOUT_EXPERT_MAJOR || shape.weighted ? 1 : 0;
+  return s;
+}
+
+// Block verb of every block: the handle's group begins a dispatch. Waits until peers have finished with the slots; at
+// most the group's timeout.
+UCCLEP_FN OpenDispatch dispatch_begin(const ucclEpDeviceHandle& handle, const RowShape& shape) {
+  Opening opening = Opening::of(handle.group, Kind::dispatch);
+  const Op op = open_next(handle, Kind::dispatch, Operation::dispatch, opening);
+  const bool ok =
+      op.seq != 0 && fits(op, handle, shape, UCCLEP_MODE_LL, handle.group.shape.top_k) && open_slots_free(op, opening);
+  const WireShape wire = WireShape::of(shape.token_bytes(), shape.scale_bytes, 1);
+  // How many tokens there are, nobody knows yet: as if there were as many as there can be.
+  const Form form = form_of(handle.group.shape, wire, handle.view.tokens) == Form::line ? Form::line : Form::placed;
+  return {{handle, shape, dispatch_settings(handle, shape), op.seq, op.slot, ok}, wire, form};
+}
+
+// The experts of one token, where the caller has them.
+template <class Index>
+struct Choices {
+  const Index* ids;
+  const GroupShape& shape;
+
+  // Expert k, or -1: out of range, or there twice.
+  UCCLEP_FN int32_t expert(uint32_t k) const {
+    const auto id = static_cast<int64_t>(ids[k]);
+    if (id < 0 || id >= shape.experts) return -1;
+    for (uint32_t j = 0; j < k; ++j) {
+      if (static_cast<int64_t>(ids[j]) == id) return -1;
+    }
+    return static_cast<int32_t>(id);
+  }
+  // An id that counts as -1 but is another, or no_bad_id.
+  UCCLEP_FN int64_t bad() const {
+    for (uint32_t k = 0; k < shape.top_k; ++k) {
+      if (static_cast<int64_t>(ids[k]) != expert(k)) return static_cast<int64_t>(ids[k]);
+    }
+    return no_bad_id;
+  }
+  UCCLEP_FN uint32_t rank(uint32_t k) const { return shape.rank_of(static_cast<uint32_t>(expert(k))); }
+  // A bit for each k that is the first with an expert of its rank.
+  UCCLEP_FN uint32_t ranks() const {
+    uint32_t first = 0;
+    for (uint32_t k = 0; k < shape.top_k; ++k) {
+      bool seen = expert(k) < 0;
+      for (uint32_t j = 0; j < k && !seen; ++j) seen = expert(j) >= 0 && rank(j) == rank(k);
+      if (!seen) first |= 1u << k;
+    }
+    return first;
+  }
+};
+
+// Verb of the scope: the routing of a token, for dispatch_end and for combine.
+template <class Coop, class Index>
+UCCLEP_FN void keep_choices(const OpenDispatch& open, uint32_t token, const Choices<Index>& choices,
+                            const float* weights) {
+  const HandleMemory memory = open.memory();
+  const uint32_t top_k = memory.shape.top_k;
+  auto* ids = memory.at<int32_t>(memory.handle.offsets.topk) + uint64_t{token} * top_k;
+  auto* kept = memory.at<float>(memory.handle.offsets.weights) + uint64_t{token} * top_k;
+  for (uint32_t k = Coop::rank(); k < top_k; k += Coop::size()) {
+    ids[k] = choices.expert(k);
+    kept[k] = weights != nullptr ? weights[k] : 0.0f;
+  }
+}
+
+// A row on its way to ranks of other domains, a bit of `ranks` for each. They leave when they are sent: they lie there
+// in the order of sending, and what follows from counting goes behind the header (HeaderLayout::places).
+struct AwayRow {
+  const OpenDispatch& open;
+  uint32_t token, ranks;
+
+  template <class Index>
+  static UCCLEP_FN AwayRow of(const OpenDispatch& open, uint32_t token, const Choices<Index>& choices, uint32_t ranks) {
+    const Op op = open.op();
+    uint32_t away = 0;
+    for (uint32_t left = op.group.network != nullptr ? ranks : 0; left != 0; left &= left - 1) {
+      const uint32_t k = first_lane(left);
+      if (!op.has_window(choices.rank(k))) away |= 1u << k;
+    }
+    return {open, token, away};
+  }
+  UCCLEP_FN uint64_t bytes() const { return network_row_bytes(open.handle.group.shape, open.wire.row_bytes); }
+  UCCLEP_FN uint32_t rank(uint32_t k) const {
+    const HandleMemory memory = open.memory();
+    const auto* const experts = memory.at<int32_t>(memory.handle.offsets.topk);
+    return static_cast<uint32_t>(experts[uint64_t{token} * memory.shape.top_k + k]) / memory.shape.local_experts();
+  }
+  // Until dispatch_end has counted, the place is which of the rows to that rank this is. no_place: it does not go
+  // there, since the rank is masked; or a token was sent again, and there is no room.
+  UCCLEP_FN uint32_t& place(uint32_t k) const {
+    const HandleMemory memory = open.memory();
+    return memory.at<uint32_t>(memory.handle.offsets.places)[uint64_t{token} * memory.shape.top_k + k];
+  }
+
+  // Lane verb, after keep_choices.
+  UCCLEP_FN void take_places() const {
+    for (uint32_t left = ranks; left != 0; left &= left - 1) {
+      const uint32_t k = first_lane(left);
+      place(k) = no_place;
+      if (is_masked(open.handle.group, rank(k))) continue;
+      const uint32_t taken = fetch_add_relaxed<Scope::gpu>(open.memory().sent_to() + rank(k), 1u);
+      if (taken < open.handle.view.tokens) place(k) = taken;
+    }
+  }
+  // Calls store(address) for each row that waits to be sent.
+  template <class Store>
+  UCCLEP_FN void each(Store&& store) const {
+    const Op op = open.op();
+    for (uint32_t left = ranks; left != 0; left &= left - 1) {
+      const uint32_t k = first_lane(left), at = place(k);
+      if (at == no_place) continue;
+      store(network::mine(op) + op.group.layout.out_rows_for(op.group.shape, op.slot, rank(k)) + at * bytes());
+    }
+  }
+  // Lane verb, after the scope's sync.
+  UCCLEP_FN void push() const {
+    for (uint32_t left = ranks; left != 0; left &= left - 1) {
+      const uint32_t k = first_lane(left);
+      if (place(k) != no_place && !network::push_row_alone(open.op(), rank(k), place(k), bytes())) return;
+    }
+  }
+};
+
+// Verb of the scope: such a row.
+template <class Coop, class Word, class ScaleWord>
+UCCLEP_FN void send_away(const AwayRow& away, const float* weights, Word&& row_word, ScaleWord&& scale_word) {
+  Coop::sync();  // the token's choices are kept
+  if (Coop::rank() == 0) away.take_places();
+  Coop::sync();
+  const HandleMemory memory = away.open.memory();
+  const WireShape& wire = away.open.wire;
+  const uint32_t meta_bytes = MetaLayout::of(memory.shape.top_k).bytes;
+  const auto to = [&](uint64_t at) {
+    return [&, at](auto&& store) { away.each([&](char* row) { store(row + at); }); };
+  };
+  if (away.ranks != 0) {
+    put_bytes<Coop>(meta_bytes, to(0), [&](uint32_t at) { return meta_word(memory, away.token, weights, at); });
+    put_bytes<Coop>(wire.token_bytes, to(meta_bytes), row_word);
+    put_bytes<Coop>(wire.row_bytes - wire.token_bytes, to(meta_bytes + wire.token_bytes), scale_word);
+  }
+  Coop::sync();
+  if (Coop::rank() == 0) away.push();
+}
+
+// Verb of the scope: one token. row: `hidden` elements, 16-byte aligned, in any memory that the scope can read, as are
+// scales (scale_bytes of them; NULL where that is 0), experts (K ids, int32 or int64) and weights (K, or NULL where
+// rows have none). lanes<N>: all groups of a warp call it together; token >= the tokens of dispatch_end sends nothing.
+template <class Coop, class Index>
+UCCLEP_FN void dispatch_send(Coop, const OpenDispatch& open, uint32_t token, const void* row, const void* scales,
+                             const Index* experts, const float* weights) {
+  if (!open.ok) return;
+  const Op op = open.op();
+  const GroupShape& shape = op.group.shape;
+  const WindowLayout& window = op.group.layout;
+  const bool sends = token < open.handle.view.tokens;
+  const Choices<Index> choices{experts, shape};
+  const uint32_t all_ranks = sends ? choices.ranks() : 0;
+  const AwayRow away = AwayRow::of(open, token, choices, all_ranks);
+  const uint32_t ranks = all_ranks & ~away.ranks;
+  const uint32_t token_bytes = open.wire.token_bytes, scale_bytes = open.shape.scale_bytes;
+  const auto row_word = [&](uint32_t at) {
+    return *reinterpret_cast<const uint64_t*>(static_cast<const char*>(row) + at);
+  };
+  const auto word_of_scales = [&](uint32_t at) {
+    return scale_word(static_cast<const char*>(scales), at, scale_bytes);
+  };
+  // To offset `at` of every landing where the row goes.
+  const auto to = [&](uint64_t at) {
+    return [&, at](auto&& store) {
+      for (uint32_t left = ranks; left != 0; left &= left - 1) {
+        store(op.window(choices.rank(first_lane(left))) + at);
+      }
+    };
+  };
+  if (sends) keep_choices<Coop>(open, token, choices, weights);
+  if (open.form == Form::line) {
+    const RowLines lines = RowLines::of(shape, open.wire);
+    const uint64_t begin = window.ll_lines_of(op.slot, op.me()) + uint64_t{token} * lines.all() * line_bytes;
+    const uint64_t tokens_at = begin + uint64_t{lines.meta} * line_bytes;
+    const uint64_t scales_at = tokens_at + uint64_t{lines.tokens} * line_bytes;
+    if (ranks != 0) {
+      put_lines<Coop>(token_bytes, op.seq, to(tokens_at), row_word);
+      put_lines<Coop>(scale_bytes, op.seq, to(scales_at), word_of_scales);
+    }
+    Coop::sync();
+    if (ranks != 0) {
+      end_lines<Coop>(token_bytes, op.seq, to(tokens_at));
+      end_lines<Coop>(scale_bytes, op.seq, to(scales_at));
+    }
+  } else {
+    const uint64_t begin = window.ll_rows_of(op.slot, op.me()) + uint64_t{token} * open.wire.row_bytes;
+    if (ranks != 0) {
+      put_bytes<Coop>(token_bytes, to(begin), row_word);
+      put_bytes<Coop>(open.wire.row_bytes - token_bytes, to(begin + token_bytes), word_of_scales);
+    }
+    if (op.group.network != nullptr) send_away<Coop>(away, weights, row_word, word_of_scales);
+    Coop::sync();
+  }
+  if (sends && Coop::rank() == 0) report_bad_id(op, choices.bad());
+}
+
+// What the last block needs of a dispatch to count it, under the names that ll_routing.hpp and ll_lines.hpp know.
+struct SentDispatch {
+  struct Source {
+    WireShape wire;
+  };
+  const ucclEpDeviceGroup& group;
+  const HandleView& handle;
+  RoutingInput routing;
+  Settings settings;
+  View topk_weights;
+  Source source;
+};
+// For loops over tokens (simt.hpp).
+UCCLEP_FN const SentDispatch& read_again(const SentDispatch& sent) {
+  return sent;  // it lies in no kernel's arguments
+}
+
+// The dispatch whose `tokens` have been sent.
+UCCLEP_FN SentDispatch sent_dispatch(const OpenDispatch& open, uint32_t tokens) {
+  const HandleView& handle = open.handle.view;
+  const uint32_t top_k = open.shape.top_k;
+  View ids, weights;
+  ids.data = handle.memory + handle.offsets.topk;
+  weights.data = handle.memory + handle.offsets.weights;
+  ids.element = weights.element = ids.element_bytes = weights.element_bytes = 4;
+  ids.inner = weights.inner = 4 * int64_t{top_k};
+  return {open.handle.group, handle, {ids, tokens, Divisor(top_k), 0}, open.settings, weights, {open.wire}};
+}
+
+// Warp verb: the meta of a token to all ranks that get its row.
+UCCLEP_FN void send_meta(const Op& op, const SentDispatch& sent, Form form, uint32_t token,
+                         const Selection& selection) {
+  const GroupShape& shape = op.group.shape;
+  const MetaLayout layout = MetaLayout::of(shape.top_k);
+  char* scratch = memory_of(sent).scratch_of_warp();
+  build_meta(shape, token, selection, weight_of(shape, sent.topk_weights, token, selection), scratch);
+  sync_warp();
+  if (form == Form::line) {
+    const RowLines lines = RowLines::of(shape, sent.source.wire);
+    put_lines<warp>(
+        layout.body_bytes(), op.seq, [&](auto&& store) { lines_of_token(op, lines, token, selection).each(store); },
+        [&](uint32_t at) { return *reinterpret_cast<const uint64_t*>(scratch + at); });
+    return;
+  }
+  const bool sends = selection.sends() && op.has_window(selection.rank);
+  char* meta = op.window(sends ? selection.rank : op.me()) + op.group.layout.ll_meta_of(op.slot, op.me()) +
+               uint64_t{token} * layout.bytes;
+  Addresses{sends, meta}.each([&](char* to) {
+    put_bytes<warp>(
+        layout.body_bytes(), [&](auto&& store) { store(to); },
+        [&](uint32_t at) { return *reinterpret_cast<const uint64_t*>(scratch + at); });
+  });
+  sync_warp();
+  if (sends) publish(reinterpret_cast<uint64_t*>(meta + layout.epoch), op.seq);
+}
+static_assert(MetaLayout::of(max_top_k).bytes <= HandleLayout::meta_scratch);
+
+// Where the header for a peer is put together.
+UCCLEP_FN Packet* open_header_for(const Op& op, uint32_t peer) {
+  return op.group.network != nullptr ? ByNetwork::header_for(op, peer) : header_packets(op, peer, op.me());
+}
+
+// Warp verb, before the token's places are kept: behind the headers for other domains, what counting found out.
+UCCLEP_FN void tell_places(const Op& op, const SentDispatch& sent, uint32_t token, const Selection& selection) {
+  const GroupShape& shape = op.group.shape;
+  const HandleMemory memory = memory_of(sent);
+  const uint32_t packets = HeaderLayout::place_packets(shape.top_k), k = lane_id();
+  const bool away = selection.sends() && !op.has_window(selection.rank);
+  uint32_t taken = away ? memory.at<uint32_t>(memory.handle.offsets.places)[uint64_t{token} * shape.top_k + k] : 0;
+  if (taken == no_place) taken = 0;  // push_headers leaves a record
+  const uint32_t odd = shfl(selection.position, k == 0 ? 0 : (2 * k - 1) % wave_size);
+  const uint32_t even = shfl(selection.position, 2 * k % wave_size);
+  for (uint64_t left = ballot(away); left != 0; left &= left - 1) {
+    const uint32_t lane = first_lane(left);
+    const uint32_t rank = broadcast(selection.rank, lane), place = broadcast(selection.place, lane),
+                   row = broadcast(taken, lane);
+    const uint64_t low = k == 0 ? row : odd;
+    Packet* const to =
+        ByNetwork::header_for(op, rank) + HeaderLayout::places(shape.local_experts(), sent.routing.tokens);
+    if (k < packets) store_packet(to + uint64_t{place} * packets + k, low | uint64_t{even} << 32, op.seq);
+  }
+}
+
+// Verb of the last block: the headers to other domains are whole. They announce all rows that were sent there, also
+// those of tokens that dispatch_end does not count.
+UCCLEP_FN void push_headers(const Op& op, const SentDispatch& sent) {
+  const HandleMemory memory = memory_of(sent);
+  const GroupShape& shape = op.group.shape;
+  const uint32_t packets = HeaderLayout::place_packets(shape.top_k), most = sent.handle.tokens;
+  sync_block();
+  bool again = false;
+  for (uint32_t peer = thread_id(); peer < op.ranks(); peer += block_size()) {
+    if (op.has_window(peer) || is_masked(op.group, peer)) continue;
+    uint32_t& taken = memory.sent_to()[peer];
+    const uint32_t rows = taken < most ? taken : most, counted = memory.rows_to()[peer];
+    again = again || taken > most;
+    taken = 0;
+    network::push_header_alone(op, peer, rows,
+                               HeaderLayout::places(shape.local_experts(), sent.routing.tokens) + counted * packets);
+  }
+  if (sync_block_or(again)) refuse(op, Field::tokens, most, most + 1);  // tokens that were sent more than once
+}
+
+// Verb of every block, after its last send: the last block out counts what was sent and says so to the peers. tokens:
+// T, sent as 0 .. T - 1; of more than B the first B count, and a data record says so. False: the operation has failed.
+UCCLEP_FN bool dispatch_end(block, const OpenDispatch& open, uint32_t tokens) {
+  if (!last_out(open)) return open.ok;
+  const Op op = open.op();
+  const uint32_t most = open.handle.view.tokens;  // dispatch_send has sent no more
+  if (tokens > most) refuse(op, Field::tokens, most, tokens);
+  const SentDispatch sent = sent_dispatch(open, tokens < most ? tokens : most);
+  const HandleMemory memory = open.memory();
+  auto sets = TokenSets<SentDispatch>::in_handle(sent, memory.token_sets(), open.handle.view.tokens);
+  int64_t bad = no_bad_id;  // dispatch_send has reported them
+  for (uint32_t i = 0; i < op.ranks(); ++i) {
+    const uint32_t peer = op.rotated(i);
+    if (is_masked(op.group, peer)) continue;
+    send_routed_header(op, sent, sets, peer, open_header_for(op, peer), open.form, &bad,
+                       [](const auto&) { return 0u; });  // they go to each rank, as they are not counted yet
+  }
+  IdAhead ahead;
+  ahead.read(sent, warp_id());
+  place_tokens(op, sent, {block_id(), 1}, sets, ahead, &bad,
+               [&](const Op& same, const SentDispatch& now, uint32_t token, const Selection& selection) {
+                 send_meta(same, now, open.form, token, selection);
+                 if (same.group.network != nullptr) tell_places(same, now, token, selection);
+               });
+  if (op.group.network != nullptr) push_headers(op, sent);
+  if (thread_id() == 0) {
+    memory.state()->tokens = sent.routing.tokens;
+    memory.state()->top_k = sent.routing.top_k;
+  }
+  leave_to_receive(open, Kind::dispatch);
+  return true;
+}
+
+}  // namespace ll
+}  // namespace UCCLEP_SIMT_NAMESPACE

@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: Apache-2.0
+// LL dispatch received by a user's kernel, the one that sent it: who computes with some rows waits for these alone.
+//
+//   ll::dispatch_rows(warp{}, op, zone, rows);              how many rows of an expert, or of a source, there are
+//   ll::dispatch_recv(block{}, op, out, first, last);       rows [first, last) of the output, each once
+// after dispatch_end in the same block, instead of ucclEpCompleteDispatch (open_receive.hpp says when the operation
+// ends). All ranks may do so, or some.
+//
+// | who writes                         | who reads                      | ordered by               |
+// |------------------------------------|--------------------------------|--------------------------|
+// | the peers' rows, metas and headers | dispatch_recv                  | as in CompleteDispatch   |
+// | dispatch_recv: the output          | the scope, after it            | the scope's sync         |
+// | dispatch_recv: what combine needs  | combine_send, the host's calls | the end of the operation |
+//
+// Which rows an expert has of a source stands in their metas: a scope reads those of all rows of the sources that its
+// rows come from. So many rows asked for by a block cost less than as many calls for a few.
+// Floor: as dispatch's (ll_lines.hpp).
+#pragma once
+#include "ucclep/device/ll_dispatch.hpp"
+#include "ucclep/device/user/receive.hpp"
+
+namespace UCCLEP_SIMT_NAMESPACE {
+namespace ll {
+
+// What the header of a source says of the rows that come: in all, and for a local expert. Of one that is absent: none.
+struct Announced {
+  HeaderFacts facts;
+  uint32_t count;
+
+  // Lane verb, which waits.
+  UCCLEP_FN bool read(const Op& op, uint32_t source, uint32_t expert) {
+    facts = {};
+    count = 0;
+    if (is_absent(op.group, op.kind, op.seq, source)) return true;
+    const Packet* const header = network::header_from(op, source);
+    uint64_t said[3];
+    if (!wait_packets(op, source,
+                      {header + HeaderLayout::rows, header + HeaderLayout::tokens, counts_packet(header, expert)},
+                      said)) {
+      return false;
+    }
+    facts = {static_cast<uint32_t>(said[0]), static_cast<uint32_t>(said[1]), static_cast<Form>(said[0] >> 32)};
+    count = count_of(said[2], expert);
+    return true;
+  }
+};
+
+// Lane verb: does a token of `source` come, and as which of its rows.
+UCCLEP_FN bool find_place(const Op& op, uint32_t source, uint32_t token, bool& comes, uint32_t& place) {
+  place = 0;
+  for (uint32_t i = 0; i <= token / 64; ++i) {
+    uint64_t bits = 0;
+    if (!wait_packet(op, Phase::header, source, present_packet(op, source, i), bits)) return false;
+    comes = (bits >> token % 64 & 1) != 0;
+    if (i == token / 64) bits &= (uint64_t{1} << token % 64) - 1;
+    place += static_cast<uint32_t>(count_lanes(bits));
+  }
+  return true;
+}
+// The other way: which token its row at `place` is.
+UCCLEP_FN bool find_token(const Op& op, uint32_t source, uint32_t place, uint32_t& token) {
+  for (uint32_t i = 0;; ++i) {
+    uint64_t bits = 0;
+    if (!wait_packet(op, Phase::header, source, present_packet(op, source, i), bits)) return false;
+    const auto here = static_cast<uint32_t>(count_lanes(bits));
+    if (place >= here) {
+      place -= here;
+      continue;
+    }
+    for (; place > 0; --place) bits &= bits - 1;
+    token = 64 * i + first_lane(bits);
+    return true;
+  }
+}
+
+// A row of `source` where it has landed: by its token, by its place where it was counted before it left, or, from
+// another domain, in the order of sending, of which the header says where each place is.
+struct LandedRow {
+  const Op& op;
+  uint32_t source;
+  const char *meta, *tokens, *scales;
+  bool lines, away;
+  uint32_t arrived = 0;          // from another domain: as which row
+  const Packet* said = nullptr;  // of the place; NULL: the meta has the positions
+
+  UCCLEP_FN LandedRow(const OpenDispatch& open, const Op& op, uint32_t source, const HeaderFacts& facts, uint32_t index)
+      : op(op), source(source), lines(facts.form == Form::line), away(network::is_away(op, source)) {
+    const WindowLayout& window = op.group.layout;
+    if (away) {
+      land_away(open, facts, index);
+    } else if (lines) {
+      const RowLines parts = RowLines::of(op.group.shape, open.wire);
+      meta = op.mine() + window.ll_lines_of(op.slot, source) + uint64_t{index} * parts.all() * line_bytes;
+      tokens = meta + parts.meta * line_bytes;
+      scales = tokens + parts.tokens * line_bytes;
+    } else {
+      meta = op.mine() + window.ll_meta_of(op.slot, source) + uint64_t{index} * layout().bytes;
+      tokens = op.mine() + window.ll_rows_of(op.slot, source) + uint64_t{index} * open.wire.row_bytes;
+      scales = tokens + open.wire.token_bytes;
+    }
+  }
+  UCCLEP_FN void land_away(const OpenDispatch& open, const HeaderFacts& facts, uint32_t place) {
+    const GroupShape& shape = op.group.shape;
+    if (by_token(facts.form)) {
+      const uint32_t first = HeaderLayout::places(shape.local_experts(), facts.tokens);
+      said = network::header_from(op, source) + first + uint64_t{place} * HeaderLayout::place_packets(shape.top_k);
+    }
+    arrived = said != nullptr ? said_word(0) : place;
+    meta = network::mine(op) + op.group.layout.in_rows_of(shape, op.slot, source) +
+           arrived * network_row_bytes(shape, open.wire.row_bytes);
+    tokens = meta + layout().bytes;
+    scales = tokens + open.wire.token_bytes;
+  }
+  UCCLEP_FN uint32_t said_word(uint32_t i) const {
+    return static_cast<uint32_t>(load_packet(said + i / 2).value >> 32 * (i % 2));
+  }
+  UCCLEP_FN MetaLayout layout() const { return MetaLayout::of(op.group.shape.top_k); }
+
+  // Lane verb: waits for the meta, in BULK form with it for the row.
+  UCCLEP_FN bool wait_meta() const {
+    if (away) return network::wait_row(op, source, arrived);
+    if (lines) return wait_lines(op, Phase::rows, source, meta, 0, layout().body_bytes());
+    return wait_word(op, Phase::rows, source, meta + layout().epoch);
+  }
+  // Lane verb: 8 bytes of a part that is there.
+  UCCLEP_FN uint64_t word(const char* part, uint32_t at) const {
+    return lines ? line_word(part, at) : *reinterpret_cast<const uint64_t*>(part + at);
+  }
+  // Lane verbs, after wait_meta.
+  UCCLEP_FN uint32_t meta_word(uint32_t at) const {
+    return static_cast<uint32_t>(word(meta, at / 8 * 8) >> 8 * (at % 8));
+  }
+  UCCLEP_FN uint32_t token() const { return meta_word(0); }
+  UCCLEP_FN uint32_t position(uint32_t k) const {
+    return said != nullptr ? said_word(1 + k) : meta_word(layout().positions + 4 * k);
+  }
+  UCCLEP_FN float weight(uint32_t k) const { return float_of(meta_word(layout().weights + 4 * k)); }
+  UCCLEP_FN int32_t expert(uint32_t k) const {
+    const auto id = static_cast<uint16_t>(meta_word(layout().experts + 2 * k));
+    return id == no_expert ? -1 : id;
+  }
+  // Of selection k.
+  UCCLEP_FN uint32_t local_expert(uint32_t k) const {
+    uint32_t local = 0;
+    return is_mine(op, {expert(k), 0, 0}, local) ? local : not_here;
+  }
+};
+
+// Rows of the output that come from one source: rows [begin, end) of a zone, the slab of an expert or the rows of a
+// source, whose first of this source is `base`, of which there are `count`.
+struct Segment {
+  uint32_t zone, source, base, count, begin, end;
+  HeaderFacts facts;
+};
+
+// Do its rows lie by token? From another domain they never do.
+UCCLEP_FN bool lies_by_token(const Op& op, const Segment& at) {
+  return by_token(at.facts.form) && !network::is_away(op, at.source);
+}
+
+UCCLEP_FN uint32_t zones_of(const OpenDispatch& open) {
+  return open.by_expert() ? open.handle.group.shape.local_experts() : open.handle.group.shape.ranks;
+}
+UCCLEP_FN uint32_t rows_of_zone(const OpenDispatch& open) {
+  return open.by_expert() ? open.handle.group.shape.ranks * open.handle.view.tokens : open.handle.view.tokens;
+}
+
+// Lane verb: body(segment) for all that rows [first, last) of a zone consist of; rows: of the zone. False: a header did
+// not come, or body has said so.
+template <class Body>
+UCCLEP_FN bool each_segment(const OpenDispatch& open, const Op& op, uint32_t zone, uint32_t first, uint32_t last,
+                            uint32_t& rows, Body&& body) {
+  rows = 0;
+  const bool by_expert = open.by_expert();
+  for (uint32_t source = by_expert ? 0 : zone; source < (by_expert ? op.ranks() : zone + 1); ++source) {
+    Announced said;
+    if (!said.read(op, source, by_expert ? zone : 0)) return false;
+    Segment segment{zone, source, rows, by_expert ? said.count : said.facts.rows, 0, 0, said.facts};
+    rows += segment.count;
+    segment.begin = first > segment.base ? first : segment.base;
+    segment.end = last < rows ? last : rows;
+    if (segment.begin < segment.end && !body(segment)) return false;
+  }
+  return true;
+}
+
+// Verb of a whole scope, all groups of a warp together: how many rows there are here in all. In EXPERT_MAJOR a packet
+// counts those for two experts.
+template <class Coop>
+UCCLEP_FN bool rows_here(const OpenDispatch& open, const Op& op, uint32_t& all) {
+  constexpr uint32_t at_once = 4;
+  const uint32_t of_source = open.by_expert() ? (op.group.shape.local_experts() + 1) / 2 : 1;
+  const uint32_t items = op.ranks() * of_source, step = Near<Coop>::size();
+  uint32_t mine = 0;
+  bool ok = true;
+  for (uint32_t first = Near<Coop>::rank(); first < items && ok; first += at_once * step) {
+    Packet seen[at_once];
+    const auto packet = [&](uint32_t item) {
+      const Packet* const header = network::header_from(op, item / of_source);
+      return open.by_expert() ? counts_packet(header, item % of_source * 2) : header + HeaderLayout::rows;
+    };
+    const auto comes = [&](uint32_t item) {
+      return item < items && !is_absent(op.group, op.kind, op.seq, item / of_source);
+    };
+    UCCLEP_UNROLL
+    for (uint32_t i = 0; i < at_once; ++i) {
+      if (comes(first + i * step)) seen[i] = load_packet(packet(first + i * step));
+    }
+    UCCLEP_UNROLL
+    for (uint32_t i = 0; i < at_once; ++i) {
+      const uint32_t item = first + i * step;
+      if (!comes(item)) continue;
+      uint64_t said = seen[i].value;
+      if (seen[i].epoch != op.seq) {
+        ok = ok && wait_packet(op, Phase::header, item / of_source, packet(item), said);
+      }
+      mine += static_cast<uint32_t>(said) + (open.by_expert() ? static_cast<uint32_t>(said >> 32) : 0);
+    }
+  }
+  all = Near<Coop>::sum(mine);
+  return !Coop::any(!ok);
+}
+
+// Verb of members of a scope: notes whose rows those of a segment are (EXPERT_MAJOR).
+template <class Coop>
+UCCLEP_FN bool find_rows(const OpenDispatch& open, const Op& op, const Segment& at) {
+  const HandleMemory memory = open.memory();
+  const bool tokens = lies_by_token(op, at);
+  const uint32_t all = tokens ? at.facts.tokens : at.facts.rows, top_k = op.group.shape.top_k;
+  for (uint32_t i = Coop::rank(); i < all; i += Coop::size()) {
+    bool comes = true;
+    uint32_t place = i;
+    if (tokens && !find_place(op, at.source, i, comes, place)) return false;
+    if (!comes) continue;
+    const LandedRow row(open, op, at.source, at.facts, i);
+    if (!row.wait_meta()) return false;
+    for (uint32_t k = 0; k < top_k; ++k) {
+      if (row.local_expert(k) != at.zone) continue;
+      const uint32_t index = at.base + row.position(k);
+      if (index < at.begin || index >= at.end) continue;
+      memory.row_homes(at.zone)[index] = at.source * open.handle.view.tokens + place;
+    }
+  }
+  return true;
+}
+
+// Lane verb: the first row of a source in the slab of a local expert. All headers that have rows are here.
+UCCLEP_FN uint32_t slab_base(const Op& op, uint32_t source, uint32_t expert) {
+  return rows_below(source, expert, [&](uint32_t below) {
+    if (is_absent(op.group, op.kind, op.seq, below)) return uint64_t{0};
+    return load_packet(counts_packet(network::header_from(op, below), expert)).value;
+  });
+}
+
+// Verb of members of a scope that are near: ids, weights, source and scales of a row at `index` of the output.
+template <class Coop>
+UCCLEP_FN bool take_rest(const OpenDispatch& open, const DispatchRows& out, const LandedRow& row, const Segment& at,
+                         uint32_t place, uint32_t index) {
+  const uint32_t top_k = open.shape.top_k, scale_bytes = open.shape.scale_bytes;
+  for (uint32_t k = Near<Coop>::rank(); k < top_k; k += Near<Coop>::size()) {
+    if (!open.by_expert()) {
+      store_choice(open, out, index, k, {row.expert(k), row.weight(k), 0});
+    } else if (out.topk_weights && row.local_expert(k) == at.zone) {
+      out.topk_weights[index] = row.weight(k);
+    }
+  }
+  if (out.src_info && Near<Coop>::rank() == 0) out.src_info[index] = int64_t{at.source} << 32 | row.token();
+  if (open.by_expert()) {
+    note_copies<Coop>(open, row, place, at.zone,
+                      [&](uint32_t expert) { return slab_base(row.op, row.source, expert); });
+  }
+  for (uint32_t b = 8 * Near<Coop>::rank(); out.scales && b < scale_bytes; b += 8 * Near<Coop>::size()) {
+    if (row.lines && !wait_lines(row.op, Phase::rows, at.source, row.scales, b, b + 8)) return false;
+    store_scale_word(row_at(out.scales, index, scale_bytes), b, scale_bytes, row.word(row.scales, b));
+  }
+  return true;
+}
+
+constexpr uint32_t received_batches = 4;  // of a row in LINE form that a warp has under way
+
+// Verb of members of a scope that are near: part of the tokens of a row.
+template <class Coop>
+UCCLEP_FN bool take_tokens(const OpenDispatch& open, const LandedRow& row, const RowParts& parts, uint32_t part,
+                           char* to) {
+  const WireShape& wire = open.wire;
+  const BatchRange range = parts.range(part);
+  if (!row.lines) {
+    const uint32_t all = range.end * wire.batch_bytes, end = all < wire.token_bytes ? all : wire.token_bytes;
+    const uint32_t begin = range.begin * wire.batch_bytes;
+    copy_vectors<Near<Coop>>(to + begin, row.tokens + begin, end - begin);
+    return true;
+  }
+  if constexpr (whole_warps<Coop>) {
+    LineSpan<false, received_batches> span;
+    span.cover(wire, range);
+    const char* const lines = row.tokens + range.begin * LineBatch::lines * line_bytes;
+    span.peek(wire, lines);
+    if (!span.receive(row.op, row.source, wire, lines, [&](uint32_t i) { span.write(wire, to, i); })) return false;
+  } else {
+    for (uint32_t b = 8 * Coop::rank(); b < wire.token_bytes; b += 8 * Coop::size()) {
+      if (!wait_lines(row.op, Phase::rows, row.source, row.tokens, b, b + 8)) return false;
+      *reinterpret_cast<uint64_t*>(to + b) = line_word(row.tokens, b);
+    }
+  }
+  return true;
+}
+
+// Verb of members of a scope: the rows of a segment. A block's warps take parts of rows.
+template <class Coop>
+UCCLEP_FN bool take_rows(const OpenDispatch& open, const Op& op, const DispatchRows& out, const Segment& at) {
+  const RowParts parts = RowParts::of_size(open.wire.batches, whole_warps<Coop> ? received_batches : open.wire.batches);
+  const uint32_t count = parts.count, items = (at.end - at.begin) * count, tokens = open.handle.view.tokens;
+  for (uint32_t item = Near<Coop>::index(); item < items; item += Near<Coop>::count()) {
+    const uint32_t row = at.begin + item / count, part = item % count;
+    const uint32_t place = open.by_expert() ? open.memory().row_homes(at.zone)[row] % tokens : row;
+    uint32_t where = place;
+    if (lies_by_token(op, at) && !find_token(op, at.source, place, where)) return false;
+    const LandedRow landed(open, op, at.source, at.facts, where);
+    const uint32_t index = at.zone * rows_of_zone(open) + row;
+    if ((part == 0 || !landed.lines) && !landed.wait_meta()) return false;
+    if (part == 0 && !take_rest<Coop>(open, out, landed, at, place, index)) return false;
+    char* const to = row_at(out.tokens, index, open.wire.token_bytes);
+    if (out.tokens && !take_tokens<Coop>(open, landed, parts, part, to)) return false;
+  }
+  return true;
+}
+
+// Verb of members of the scope that ends the operation: what the headers said, for combine. Where ranks disagree:
+// that nothing has come.
+template <class Coop>
+UCCLEP_FN bool keep_counts(const OpenDispatch& open, const Op& op, uint32_t all, bool good) {
+  const HandleMemory memory = open.memory();
+  const uint32_t local = op.group.shape.local_experts(), ranks = op.ranks();
+  for (uint32_t expert = Coop::rank(); good && expert < local; expert += Coop::size()) {
+    uint32_t base = 0;
+    for (uint32_t source = 0; source < ranks; ++source) {
+      Announced said;
+      if (!said.read(op, source, expert)) return false;
+      memory.expert_base(source)[expert] = base;
+      memory.counts_from(source)[expert] = said.count;
+      base += said.count;
+    }
+  }
+  for (uint32_t rank = Coop::rank(); good && rank <= ranks; rank += Coop::size()) {
+    uint32_t before = 0;
+    Announced said{};
+    for (uint32_t source = 0; source <= rank && source < ranks; ++source) {
+      before += said.facts.rows;
+      if (!said.read(op, source, 0)) return false;
+    }
+    if (rank < ranks) memory.rows_from()[rank] = said.facts.rows;
+    memory.recv_base()[rank] = rank < ranks ? before : before + said.facts.rows;
+  }
+  if (Coop::rank() != 0) return true;
+  HandleState* const state = memory.state();
+  state->rows = all;
+  state->weighted = open.settings.weights_at_dispatch;
+  state->updated = good ? open.handle.view.stamp : 0;
+  return true;
+}
+
+// Verb of the scope: `rows` of `all` are there; ends the operation with the last.
+template <class Coop>
+UCCLEP_FN bool count_brought(const OpenDispatch& open, const Op& op, uint32_t rows, uint32_t all, bool good) {
+  Coop::sync();
+  if (!Coop::any(Coop::rank() == 0 && bring(open, Kind::dispatch, rows, all))) return true;
+  const bool ok = keep_counts<Coop>(open, op, all, good);
+  return ok && (Coop::rank() != 0 || end_received(open, op));
+}
+
+// Verb of the scope, after dispatch_end: waits until everybody has said what comes. rows: of the slab of a local expert
+// (EXPERT_MAJOR) or of a source (RANK_MAJOR). lanes<N>: all groups of a warp call it together; a zone that does not
+// exist has no rows. False: the operation has failed, or ranks disagree and nothing comes.
+template <class Coop>
+UCCLEP_FN bool dispatch_rows(Coop, const OpenDispatch& open, uint32_t zone, uint32_t& rows) {
+  rows = 0;
+  const Op op = open.op();
+  if (!may_receive<Coop>(open, op)) return false;
+  const HeaderResult result = agree<Coop>(open, op);
+  if (result == HeaderResult::lost) return false;
+  uint32_t all = 0;
+  const bool good = result == HeaderResult::good;
+  if (good && !rows_here<Coop>(open, op, all)) return false;
+  const bool found =
+      !good || zone >= zones_of(open) || each_segment(open, op, zone, 0, 0, rows, [](const Segment&) { return true; });
+  if (Coop::any(!found) || !was_sound<Coop>(op)) return false;
+  return count_brought<Coop>(open, op, 0, all, good) && good;
+}
+
+// Verb of the scope, after dispatch_end: rows [first, last) of the output, counted over all its leading dimensions, to
+// `out`; waits until they are there, at most the group's timeout. Rows that hold nothing are passed over in
+// EXPERT_MAJOR, and say so in RANK_MAJOR. Every row that holds something is asked for exactly once, by any scope, in
+// any order and block. lanes<N>: all groups of a warp call it together, with first = last where there is nothing to do.
+// False: the operation has failed, or ranks disagree and nothing comes.
+template <class Coop>
+UCCLEP_FN bool dispatch_recv(Coop, const OpenDispatch& open, const DispatchRows& out, uint32_t first, uint32_t last) {
+  const Op op = open.op();
+  if (!may_receive<Coop>(open, op)) return false;
+  const HeaderResult result = agree<Coop>(open, op);
+  if (result == HeaderResult::lost) return false;
+  uint32_t all = 0, brought = 0;
+  const bool good = result == HeaderResult::good;
+  if (good && !rows_here<Coop>(open, op, all)) return false;
+  const uint32_t zone_rows = rows_of_zone(open), most = zones_of(open) * zone_rows, end = last < most ? last : most;
+  const auto each = [&](auto&& body) {
+    for (uint32_t zone = first / zone_rows; good && zone * zone_rows < end; ++zone) {
+      const uint32_t begin = zone * zone_rows, from = first > begin ? first - begin : 0;
+      uint32_t rows = 0;
+      if (!each_segment(open, op, zone, from, end - begin, rows, body)) return false;
+      const uint32_t unused = from > rows ? from : rows, rest = end - begin < zone_rows ? end - begin : zone_rows;
+      if (!open.by_expert()) mark_unused<Coop>(open, out, begin + unused, begin + rest);
+    }
+    return true;
+  };
+  bool ok = !open.by_expert() || each([&](const Segment& at) { return find_rows<Coop>(open, op, at); });
+  if (Coop::any(!ok)) return false;
+  Coop::sync();  // what one member has found, all have
+  ok = each([&](const Segment& at) {
+    brought += at.end - at.begin;
+    return take_rows<Coop>(open, op, out, at);
+  });
+  if (Coop::any(!ok) || !was_sound<Coop>(op)) return false;
+  return count_brought<Coop>(open, op, brought, all, good) && good;
+}
+
+}  // namespace ll
+}  // namespace UCCLEP_SIMT_NAMESPACE

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operations in two halves (P2, P3): the first sends, and the SMs are free; the second receives. The first takes the
+// sequence number and leaves it in the handle, so later operations of the kind, of other handles, may run between the
+// two. Kernels of whole operations know nothing of this: they run only where no half of their kind is pending.
+//
+// clang-format off
+// | who releases                       | who acquires                  | what is ordered                         |
+// |------------------------------------|-------------------------------|-----------------------------------------|
+// | first half: the end of its launch  | second half, on a stream that | number and pending bit, what both keep  |
+// |                                    |   is ordered after it         |   in the handle                         |
+// | Second::end: publish of consumed   | slots_free: load_acquire      | the last read of all slots up to that   |
+// |   (system), after the last block's |   (system)                    |   number before they are written again  |
+// |   ticket (fetch_add_acq_rel, gpu)  |                               |                                         |
+// clang-format on
+#pragma once
+#include "ucclep/device/protocol/routing.hpp"
+
+namespace ucclep {
+
+// Of an operation, what a kernel does.
+enum class Part { whole, first, second };
+
+}  // namespace ucclep
+
+namespace UCCLEP_SIMT_NAMESPACE {
+
+// Lane verb: the last operation up to which this rank has finished reading all; `last` is the last that has ended, or
+// its first half. Not more than N - 1 follow the oldest that is pending: each slot of the ring is one of these.
+UCCLEP_FN uint64_t last_read(const Op& op, uint64_t last) {
+  const uint32_t pending = load_relaxed<Scope::gpu>(&op.group.state->pending[static_cast<uint32_t>(op.kind)]);
+  if (pending == 0) return last;
+  uint64_t seq = last - (op.group.shape.in_flight - 1);
+  while ((pending >> op.group.shape.slot_of(seq) & 1) == 0) seq += 1;
+  return seq - 1;
+}
+
+// Block verb, last thing of a first half in a group with masks: the operation is open, as a user's kernel leaves it, so
+// that the second half can run again.
+UCCLEP_FN void leave_open(const Op& op, const HandleMemory& memory, bool ok) {
+  ok = all_done(ok);
+  if (thread_id() != 0 || !leave(op.group.state, ok, true)) return;
+  memory.state()->opened[static_cast<uint32_t>(op.kind)] = op.seq;
+}
+
+// Block verb, last thing of any other.
+UCCLEP_FN void end_first(const Op& op, const HandleMemory& memory, bool ok) {
+  if (!end_operation(op, ok, true) || thread_id() != 0) return;
+  const auto kind = static_cast<uint32_t>(op.kind);
+  uint32_t* const pending = &op.group.state->pending[kind];
+  store_relaxed<Scope::gpu>(pending, load_relaxed<Scope::gpu>(pending) | 1u << op.slot);
+  store_relaxed<Scope::gpu>(&memory.state()->sent[kind], op.seq);
+}
+
+// Block verb: the one or the other. Wire::masks: the group may have some.
+template <class Wire>
+UCCLEP_FN void end_first_of(const Op& op, const HandleMemory& memory, bool ok) {
+  if (has_masks<Wire>(op.group)) {
+    leave_open(op, memory, ok);
+  } else {
+    end_first(op, memory, ok);
+  }
+}
+
+// The operation of a second half.
+struct Second {
+  Op op;
+  bool opened;  // the first half was a user's kernel, or has left it open for the sake of masks
+  bool any;     // there is one, and this launch is to run it
+
+  // masks: the group may have some.
+  template <bool masks = false, class Args>
+  static UCCLEP_FN Second of(const Args& args, Kind kind, Operation name) {
+    const ucclEpDeviceGroup& group = args.group;
+    const bool masked = masks && group.masks != nullptr, opened = args.opened || masked;
+    const auto k = static_cast<uint32_t>(kind);
+    HandleState* const state = HandleMemory{args.handle, group.shape}.state();
+    const uint64_t seq = opened ? last_ended(group, kind) + 1 : load_relaxed<Scope::gpu>(&state->sent[k]);
+    bool any = !opened || uniform(state->opened[k] == seq ? 1u : 0u) != 0;
+    if constexpr (masks) any = any && (!masked || begins(group, kind, seq));
+    return {{group, kind, name, seq, group.shape.slot_of(seq)}, opened, any};
+  }
+
+  // Block verb. Nothing is read after a fatal error: what came before may be half done. The word may be set between two
+  // looks, so all threads go by what one of them saw. Who runs again has all that it reads, whoever is lost meanwhile.
+  UCCLEP_FN bool may_read() const {
+    const uint32_t word = load_relaxed<Scope::system>(op.group.abort_word);
+    return every_thread(word == 0 || (op.group.again != 0 && word == leave_now));
+  }
+
+  // Block verb, last thing of the half. Consumed words have no gaps: where an older operation is pending, its end
+  // tells.
+  template <class Wire>
+  UCCLEP_FN void end(bool ok) const {
+    ok = every_thread(ok);
+    if constexpr (Wire::network) ok = ok && Wire::all_in(op);
+    if (opened) {  // until now the group has taken no other operation of the kind
+      const bool last = end_operation(op, ok, Wire::network);
+      if constexpr (Wire::network) tell_read<Wire>(last);
+      return;
+    }
+    if (!ok) bulk_wait_written();  // a warp that gave up may have stores under way
+    sync_block();
+    const auto kind = static_cast<uint32_t>(op.kind);
+    GroupState* const state = op.group.state;
+    bool last = false;
+    if (thread_id() == 0) {
+      last = leave(state, ok, true);
+      uint32_t* const pending = &state->pending[kind];
+      if (last) mark(op, Mark::end);
+      if (last) store_relaxed<Scope::gpu>(pending, load_relaxed<Scope::gpu>(pending) & ~(1u << op.slot));
+    }
+    if (!sync_block_or(last)) return;
+    const uint64_t read = last_read(op, last_ended(op.group, op.kind));
+    if (read < op.seq) return;
+    tell_consumed(op, read);
+    if constexpr (Wire::network) Wire::tell({op.group, op.kind, op.name, read, op.slot});
+  }
+
+ private:
+  // Block verb. last: in the last block out. Peers with windows hear it when the next operation begins.
+  template <class Wire>
+  UCCLEP_FN void tell_read(bool last) const {
+    if (last) Wire::tell({op.group, op.kind, op.name, last_read(op, op.seq), op.slot});
+  }
+};
+
+}  // namespace UCCLEP_SIMT_NAMESPACE

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// What ranks tell each other when an operation begins (protocol P14): its settings, how many rows come, and in which
+// form. A header is a run of packets. Each arrives whole, and by its epoch; store_packet and load_packet order nothing
+// else.
+#pragma once
+#include "ucclep/device/protocol/operation.hpp"
+
+namespace UCCLEP_SIMT_NAMESPACE {
+
+// How the rows of one source travel (P15). Said in its header. placed: as BULK, but by token.
+enum class Form : uint32_t { bulk = 0, line = 1, placed = 2 };
+
+// Rows that left before they were counted lie by token.
+UCCLEP_FN bool by_token(Form form) {
+  return form != Form::bulk;
+}
+
+UCCLEP_FN Packet* header_packets(const Op& op, uint32_t receiver, uint32_t source) {
+  return reinterpret_cast<Packet*>(op.window(receiver) +
+                                   op.group.layout.header(op.group.shape, op.kind, op.slot, source));
+}
+
+// Packet i of the fixed ones of a header. tokens: that packet's, whole.
+UCCLEP_FN uint64_t fixed_packet(uint32_t i, const Settings& settings, uint32_t rows, Form form, uint64_t tokens) {
+  return i == HeaderLayout::settings_low    ? settings.low()
+         : i == HeaderLayout::settings_high ? settings.high()
+         : i == HeaderLayout::rows          ? rows | uint64_t{static_cast<uint32_t>(form)} << 32
+                                            : tokens;
+}
+
+// Warp verb: the header of this rank for one peer, stored by all lanes before any of them goes on: it may go on to wait
+// for the peer, which waits for this. counts: this rank's rows for each expert of the peer, or that many words of
+// another kind, or NULL.
+UCCLEP_FN void store_header(const Op& op, Packet* header, const Settings& settings, uint32_t rows, Form form,
+                            uint32_t tokens, const uint32_t* counts, uint32_t words = 0) {
+  const uint32_t local = words != 0 ? words : counts ? op.group.shape.local_experts() : 0;
+  const uint32_t packets = counts ? HeaderLayout::packets(local) : HeaderLayout::counts;
+  for (uint32_t i = lane_id(); i < packets; i += wave_size) {
+    uint64_t value = 0;
+    if (i < HeaderLayout::counts) {
+      value = fixed_packet(i, settings, rows, form, tokens);
+    } else {
+      const uint32_t expert = 2 * (i - HeaderLayout::counts);
+      value = counts[expert];
+      if (expert + 1 < local) value |= uint64_t{counts[expert + 1]} << 32;
+    }
+    store_packet(header + i, value, op.seq);
+  }
+  sync_warp();
+}
+
+// To a peer whose window is mapped here.
+UCCLEP_FN void send_header(const Op& op, uint32_t peer, const Settings& settings, uint32_t rows, Form form,
+                           uint32_t tokens, const uint32_t* counts, uint32_t words = 0) {
+  store_header(op, header_packets(op, peer, op.me()), settings, rows, form, tokens, counts, words);
+}
+
+struct HeaderFacts {
+  uint32_t rows, tokens;
+  Form form;
+};
+
+// Lane verb: one packet of a header, waited for.
+UCCLEP_FN bool wait_packet(const Op& op, Phase phase, uint32_t peer, const Packet* packet, uint64_t& value) {
+  return wait_peer(op, phase, peer, [&] {
+    const Packet seen = load_packet(packet);
+    value = seen.value;
+    return seen.epoch == op.seq;
+  });
+}
+
+// What is known after reading a header.
+enum class HeaderResult { good, differs, lost };
+
+// Lane verb: a source whose packed settings are others leaves a data record.
+UCCLEP_FN void report_difference(const Op& op, uint32_t source, const Settings& settings, uint64_t low, uint64_t high) {
+  const SettingsDifference found = difference(settings.low(), settings.high(), low, high);
+  ErrorRecord record = record_of(op, ucclEpInvalidArgument, Phase::settings, static_cast<int32_t>(source));
+  record.field = found.field;
+  record.expected = found.mine;
+  record.got = found.theirs;
+  report_data(op.group.errors, record);
+}
+
+// Warp verb: the facts of a header whose fixed packets have come, lane i's the i-th, if its settings are this rank's.
+// A difference is a data record: the operation ends without writing a row, on every rank, since each sees it somewhere.
+UCCLEP_FN HeaderResult check_header(const Op& op, uint32_t source, const Settings& settings, uint64_t packet,
+                                    HeaderFacts& facts) {
+  const uint64_t low = broadcast(packet, HeaderLayout::settings_low),
+                 high = broadcast(packet, HeaderLayout::settings_high);
+  const uint64_t rows = broadcast(packet, HeaderLayout::rows), tokens = broadcast(packet, HeaderLayout::tokens);
+  if (low != settings.low() || high != settings.high()) {
+    if (lane_id() == 0) report_difference(op, source, settings, low, high);
+    return HeaderResult::differs;
+  }
+  facts = {static_cast<uint32_t>(rows), static_cast<uint32_t>(tokens), static_cast<Form>(rows >> 32)};
+  return HeaderResult::good;
+}
+
+// Warp verb: waits for the header of one source, compares the settings, and stores its counts, or words (if wanted),
+// and facts.
+UCCLEP_FN HeaderResult receive_header(const Op& op, uint32_t source, const Settings& settings, HeaderFacts& facts,
+                                      uint32_t* counts, uint32_t words = 0) {
+  const Packet* header = header_packets(op, op.me(), source);
+  const uint32_t local = words != 0 ? words : op.group.shape.local_experts();
+  if (is_absent(op.group, op.kind, op.seq, source)) {
+    facts = {};
+    for (uint32_t i = lane_id(); counts && i < local; i += wave_size) counts[i] = 0;
+    return HeaderResult::good;
+  }
+  // The fixed packets: lanes 0-3 read one each, all learn all four.
+  uint64_t value = 0;
+  bool ok = true;
+  if (lane_id() < HeaderLayout::counts) ok = wait_packet(op, Phase::header, source, header + lane_id(), value);
+  if (!every_lane(ok)) return HeaderResult::lost;
+  if (check_header(op, source, settings, value, facts) == HeaderResult::differs) return HeaderResult::differs;
+  if (counts) {
+    for (uint32_t i = lane_id(); 2 * i < local; i += wave_size) {
+      ok = ok && wait_packet(op, Phase::header, source, header + HeaderLayout::counts + i, value);
+      counts[2 * i] = static_cast<uint32_t>(value);
+      if (2 * i + 1 < local) counts[2 * i + 1] = static_cast<uint32_t>(value >> 32);
+    }
+  }
+  return every_lane(ok) ? HeaderResult::good : HeaderResult::lost;
+}
+
+// Grid verb: the first thing of an operation that needs no counts (P14's READY): I am here, with these settings.
+UCCLEP_FN void ready_out(const Op& op, const Settings& settings) {
+  for (uint32_t i = grid_warp(); i < op.ranks(); i += grid_warps()) {
+    if (is_masked(op.group, op.rotated(i))) continue;
+    send_header(op, op.rotated(i), settings, 0, Form::bulk, 0, nullptr);
+  }
+}
+
+// Block verb: every block reads every rank's header itself, so all blocks decide alike without a barrier between them.
+// all: in shared memory, gets what each of them says; or NULL.
+UCCLEP_FN HeaderResult ready_in(const Op& op, const Settings& settings, const View& wait_ns,
+                                HeaderFacts* all = nullptr) {
+  bool lost = false, differs = false;
+  for (uint32_t i = warp_id(); i < op.ranks() && !lost; i += block::warps()) {
+    const uint32_t source = op.rotated(i);
+    HeaderFacts facts{};
+    const uint64_t start = wait_ns.data ? clock_ns() : 0;
+    const HeaderResult result = receive_header(op, source, settings, facts, nullptr);
+    if (is_blank(op.group, op.seq, source)) facts.rows = facts.tokens = 0;  // counted, but not received
+    lost = result == HeaderResult::lost;
+    differs = differs || result == HeaderResult::differs;
+    if (all && lane_id() == 0) all[source] = facts;
+    if (wait_ns.data && block_id() == grid_size() - 1 && lane_id() == 0) {
+      *reinterpret_cast<int64_t*>(wait_ns.at(0, 0, source)) += static_cast<int64_t>(clock_ns() - start);
+    }
+  }
+  if (!every_thread(!lost)) return HeaderResult::lost;
+  if (thread_id() == 0) mark(op, Mark::headers_in);
+  return every_thread(!differs) ? HeaderResult::good : HeaderResult::differs;
+}
+
+}  // namespace UCCLEP_SIMT_NAMESPACE

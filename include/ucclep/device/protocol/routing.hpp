@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// From topk_idx to places (protocol P5): what a handle holds of a routing, and what the scans of HT (ht_routing.hpp)
+// and LL (ll_routing.hpp) share besides token_sets.hpp.
+#pragma once
+#include "ucclep/device/protocol/header.hpp"
+
+namespace UCCLEP_SIMT_NAMESPACE {
+
+// Typed access to a handle's memory (HandleLayout).
+struct HandleMemory {
+  const HandleView& handle;
+  const GroupShape& shape;
+
+  template <class T>
+  UCCLEP_FN T* at(uint64_t offset) const {
+    return reinterpret_cast<T*>(handle.memory + offset);
+  }
+  UCCLEP_FN HandleState* state() const { return at<HandleState>(0); }
+  UCCLEP_FN uint32_t* rows_to() const { return at<uint32_t>(handle.offsets.rows_to); }
+  UCCLEP_FN uint32_t* counts_to() const { return at<uint32_t>(handle.offsets.counts_to); }
+  UCCLEP_FN uint32_t* rows_from() const { return at<uint32_t>(handle.offsets.rows_from); }
+  UCCLEP_FN uint32_t* tokens_from() const { return at<uint32_t>(handle.offsets.tokens_from); }
+  UCCLEP_FN uint32_t* forms_from() const { return at<uint32_t>(handle.offsets.forms_from); }
+  UCCLEP_FN uint32_t* counts_from(uint32_t source) const {
+    return at<uint32_t>(handle.offsets.counts_from) + uint64_t{source} * shape.local_experts();
+  }
+  UCCLEP_FN uint32_t* recv_base() const { return at<uint32_t>(handle.offsets.recv_base); }
+  UCCLEP_FN uint32_t* expert_base(uint32_t source) const {
+    return at<uint32_t>(handle.offsets.expert_base) + uint64_t{source} * shape.local_experts();
+  }
+  UCCLEP_FN uint32_t* recv_count(uint32_t source) const {
+    return at<uint32_t>(handle.offsets.recv_count) + uint64_t{source} * handle.tokens;
+  }
+  UCCLEP_FN RecvEntry* recv_entries(uint32_t source, uint32_t place) const {
+    return at<RecvEntry>(handle.offsets.recv_entries) + (uint64_t{source} * handle.tokens + place) * shape.top_k;
+  }
+  UCCLEP_FN uint32_t* row_homes(uint32_t local_expert) const {
+    return at<uint32_t>(handle.offsets.row_homes) + uint64_t{local_expert} * shape.ranks * handle.tokens;
+  }
+  UCCLEP_FN uint32_t* copies_in(uint32_t source) const {
+    return at<uint32_t>(handle.offsets.copies_in) + uint64_t{source} * handle.tokens;
+  }
+  UCCLEP_FN uint32_t* sent_to() const { return at<uint32_t>(handle.offsets.sent_to); }
+  UCCLEP_FN uint32_t* runs_in(uint32_t home) const {
+    return at<uint32_t>(handle.offsets.runs_in) + home * ceil_div(handle.tokens, run_rows);
+  }
+  UCCLEP_FN char* scratch_of_warp() const {
+    return at<char>(handle.offsets.metas) + warp_id() * HandleLayout::meta_scratch;
+  }
+  UCCLEP_FN const char** copies(uint32_t source, uint32_t place) const {
+    return at<const char*>(handle.offsets.copies) + (uint64_t{source} * handle.tokens + place) * shape.top_k;
+  }
+  UCCLEP_FN uint32_t* token_sets() const { return at<uint32_t>(handle.offsets.token_sets); }
+  // Columns 0..R-1: ranks; R..R+E-1: experts; then nodes.
+  UCCLEP_FN uint32_t* chunk(uint32_t index) const {
+    return at<uint32_t>(handle.offsets.chunks) + uint64_t{index} * (shape.ranks + shape.experts + shape.nodes.nodes);
+  }
+  UCCLEP_FN uint32_t* node_places(uint32_t token) const {
+    return at<uint32_t>(handle.offsets.node_places) + uint64_t{token} * shape.top_k;
+  }
+  UCCLEP_FN uint32_t* rows_to_nodes() const { return at<uint32_t>(handle.offsets.rows_to_nodes); }
+  UCCLEP_FN uint32_t* relayed() const { return at<uint32_t>(handle.offsets.relayed); }
+  UCCLEP_FN uint32_t* relay_counts(uint32_t block) const {
+    return at<uint32_t>(handle.offsets.relay_counts) + uint64_t{block} * handle.tokens;
+  }
+  UCCLEP_FN RelayEntry* relay_entries(uint32_t block, uint32_t place) const {
+    return at<RelayEntry>(handle.offsets.relay_entries) + (uint64_t{block} * handle.tokens + place) * shape.top_k;
+  }
+};
+
+template <class Args>
+UCCLEP_FN HandleMemory memory_of(const Args& args) {
+  return {args.handle, args.group.shape};
+}
+
+// Verb of one thread: does a handle's memory hold a routing of such a handle, or none. On memory of the caller's
+// something else may have been written since.
+UCCLEP_FN void check_stamp(const Op& op, const HandleMemory& memory, uint32_t updated) {
+  if (updated == 0 || updated == memory.handle.stamp) return;
+  report_data(op.group.errors, record_of(op, ucclEpInvalidArgument, Phase::handle_mem, -1));
+}
+
+// Grid verb: may an operation go by what the memory holds. updated: HandleState's.
+UCCLEP_FN bool is_routed(const Op& op, const HandleMemory& memory, uint32_t updated) {
+  if (block_id() == 0 && thread_id() == 0) check_stamp(op, memory, updated);
+  return updated == memory.handle.stamp;
+}
+
+// What one lane knows of its selection k of a token. Lanes beyond K have none.
+struct Selection {
+  int32_t expert;     // -1: none
+  uint32_t rank;      // of the expert
+  uint32_t place;     // no_place unless this is the token's first selection of that rank: the lane that sends the row
+  uint32_t position;  // among this rank's rows of that expert
+  UCCLEP_FN bool sends() const { return place != no_place; }
+};
+
+// Warp verb, after routing: selection lane_id() of a token.
+UCCLEP_FN Selection selection_of(const HandleMemory& memory, uint32_t token) {
+  Selection s{-1, 0, no_place, 0};
+  const uint32_t k = lane_id();
+  if (k >= memory.shape.top_k) return s;
+  const uint64_t i = uint64_t{token} * memory.shape.top_k + k;
+  // One latency, not two: none waits for another.
+  s.expert = memory.at<int32_t>(memory.handle.offsets.topk)[i];
+  s.position = memory.at<uint32_t>(memory.handle.offsets.positions)[i];
+  s.place = memory.at<uint32_t>(memory.handle.offsets.places)[i];
+  if (s.expert >= 0) s.rank = memory.shape.rank_of(static_cast<uint32_t>(s.expert));
+  return s;
+}
+
+struct RoutingInput {
+  View topk_idx;  // [T, K] int32 or int64
+  uint32_t tokens;
+  Divisor top_k;
+  uint32_t set_tokens;  // HT: tokens whose sets a block holds at a time
+  bool kept = false;    // LL: what the handle's memory has kept of an Update
+};
+
+UCCLEP_FN int64_t load_index(const View& view, int64_t row, int64_t column) {
+  const char* at = view.at(0, row, column);
+  return view.element_bytes == 8 ? *reinterpret_cast<const int64_t*>(at) : *reinterpret_cast<const int32_t*>(at);
+}
+
+// An entry of such a tensor on its way. Nothing is done with it before value(), so that nothing waits for it: to extend
+// an int32 right behind its load would hold up all that a warp asks for afterwards.
+struct IndexAhead {
+  int32_t narrow = -1;
+  int64_t wide = -1;
+
+  UCCLEP_FN void read(const View& view, int64_t row, int64_t column) {
+    const char* at = view.at(0, row, column);
+    if (view.element_bytes == 8) {
+      wide = *reinterpret_cast<const int64_t*>(at);
+    } else {
+      narrow = *reinterpret_cast<const int32_t*>(at);
+    }
+  }
+  UCCLEP_FN int64_t value(const View& view) const { return view.element_bytes == 8 ? wide : narrow; }
+};
+
+constexpr int64_t no_bad_id = -1;  // -1 is a legal entry
+
+// Lane verb: an id that counted as -1 leaves a data record.
+UCCLEP_FN void report_bad_id(const Op& op, int64_t bad) {
+  if (bad == no_bad_id) return;
+  ErrorRecord record = record_of(op, ucclEpInvalidArgument, Phase::routing, -1);
+  record.expected = op.group.shape.experts;
+  record.got = static_cast<uint64_t>(bad);
+  report_data(op.group.errors, record);
+}
+
+// Warp verb: of lanes with the same expert the lowest keeps it, the others count as having none (no_expert).
+UCCLEP_FN uint32_t without_repeats(const GroupShape& shape, uint32_t id, int64_t* bad) {
+  const uint32_t k = lane_id();
+  const bool first = first_lane(match_any(id == no_expert ? shape.experts + k : id)) == k;  // no_expert matches nobody
+  if (!first) *bad = id;
+  return first ? id : no_expert;
+}
+
+}  // namespace UCCLEP_SIMT_NAMESPACE

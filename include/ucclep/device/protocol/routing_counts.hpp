@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Counts of a routing without a handle (ucclEpGetRoutingCounts): what DeepEP calls the dispatch layout. Local to the
+// rank.
+#pragma once
+#include "ucclep/device/protocol/exchange.hpp"
+
+namespace ucclep {
+
+struct RoutingCountsArgs {
+  ucclEpDeviceGroup group;
+  RoutingInput routing;
+  View tokens_per_rank;    // [R], or not given
+  View tokens_per_expert;  // [E]
+  View is_token_in_rank;   // [T, R] bytes
+};
+
+}  // namespace ucclep
+
+namespace UCCLEP_SIMT_NAMESPACE {
+
+UCCLEP_FN void add_index(const View& view, int64_t column) {
+  char* at = view.at(0, 0, column);
+  if (view.element_bytes == 8) {
+    fetch_add_relaxed<Scope::gpu>(reinterpret_cast<int64_t*>(at), int64_t{1});
+  } else {
+    fetch_add_relaxed<Scope::gpu>(reinterpret_cast<int32_t*>(at), int32_t{1});
+  }
+}
+
+// Block verb of a grid of one block: zeroes, then counts.
+UCCLEP_FN void count_routing(const RoutingCountsArgs& args) {
+  const GroupShape& shape = args.group.shape;
+  const Op op{args.group, Kind::update, Operation::routing_counts, 0, 0};
+  const uint32_t tokens = args.routing.tokens;
+  for (uint32_t r = thread_id(); r < shape.ranks; r += block_size()) store_index(args.tokens_per_rank, 0, r, 0);
+  for (uint32_t e = thread_id(); e < shape.experts; e += block_size()) store_index(args.tokens_per_expert, 0, e, 0);
+  sync_block();
+  int64_t bad = no_bad_id;
+  for (uint32_t token = warp_id(); token < tokens; token += block::warps()) {
+    if (args.is_token_in_rank.data) {
+      for (uint32_t r = lane_id(); r < shape.ranks; r += wave_size) *args.is_token_in_rank.at(0, token, r) = 0;
+      sync_warp();
+    }
+    int64_t id = -1;
+    if (lane_id() < args.routing.top_k) id = load_index(args.routing.topk_idx, token, lane_id());
+    const bool in_range = id >= 0 && id < shape.experts;
+    if (!in_range && id != -1) bad = id;
+    const uint32_t expert = without_repeats(shape, in_range ? static_cast<uint32_t>(id) : no_expert, &bad);
+    const bool valid = expert != no_expert;
+    const uint32_t rank = valid ? shape.rank_of(expert) : shape.ranks + lane_id();
+    const bool sends = first_lane(match_any(rank)) == lane_id() && valid;
+    if (valid && args.tokens_per_expert.data) add_index(args.tokens_per_expert, expert);
+    if (sends && args.tokens_per_rank.data) add_index(args.tokens_per_rank, rank);
+    if (sends && args.is_token_in_rank.data) *args.is_token_in_rank.at(0, token, rank) = 1;
+    sync_warp();
+  }
+  report_bad_id(op, bad);
+}
+
+}  // namespace UCCLEP_SIMT_NAMESPACE

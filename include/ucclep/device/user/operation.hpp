@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// What dispatch and combine share when a user's kernel opens them, in LL (ll_open_dispatch.hpp, ll_open_combine.hpp)
+// and in HT (ht_open_dispatch.hpp, ht_open_combine.hpp): rows leave when they are ready, not when the kernel has ended.
+// The second half is ucclEpCompleteDispatch or ucclEpCompleteCombine, on a stream after the kernel; until it has ended,
+// the group takes no other operation of that kind, and the handle none at all.
+//
+// The kernel is launched with all its blocks resident at once. A block has a multiple of wave_size threads, at most
+// 512. The handle is a parameter of the kernel.
+#pragma once
+#include "ucclep/device/protocol/halves.hpp"
+#include "ucclep/device/user/network.hpp"
+#include "ucclep/device/user/row_out.hpp"
+
+namespace ucclep {
+
+// The rows of an operation: the same on all ranks, and for all rows.
+struct RowShape {
+  uint32_t hidden;                                  // elements; a row's bytes are a multiple of 16
+  ucclEpDataType_t dtype;                           // combine: bf16, fp16 or fp32
+  uint32_t scale_bytes = 0;                         // of a row; 0: no scales
+  uint32_t top_k = 0;                               // LL: the group's; a row with fewer has -1. HT: the routing's
+  ucclEpDataType_t scale_dtype = ucclEpNoDataType;  // with scale_bytes
+  bool weighted = false;                            // rows come with weights; in EXPERT_MAJOR of LL they always do
+  int pass = UCCLEP_PASS_FORWARD;                   // of an HT operation
+
+  // Bytes of an element.
+  UCCLEP_HD constexpr uint32_t element_bytes() const {
+    if (dtype == ucclEpFloat32) return 4;
+    return dtype == ucclEpBfloat16 || dtype == ucclEpFloat16 ? 2 : 1;
+  }
+  // Bytes of a row, without scales.
+  UCCLEP_HD constexpr uint32_t token_bytes() const { return hidden * element_bytes(); }
+  // Can combine sum such rows?
+  UCCLEP_HD constexpr bool sums() const {
+    return dtype == ucclEpBfloat16 || dtype == ucclEpFloat16 || dtype == ucclEpFloat32;
+  }
+};
+
+}  // namespace ucclep
+
+namespace UCCLEP_SIMT_NAMESPACE {
+
+// An operation that is open, as every thread of the grid holds it.
+struct OpenOperation {
+  const ucclEpDeviceHandle& handle;
+  RowShape shape;
+  Settings settings;
+  uint64_t seq;  // 0: none begins here, as another is open
+  Parked slot;
+  bool ok;  // false: the group has failed, or the shape does not fit. Sends do nothing
+
+  UCCLEP_FN Op of(Kind kind, Operation name) const { return {handle.group, kind, name, seq, slot}; }
+  UCCLEP_FN HandleMemory memory() const { return {handle.view, handle.group.shape}; }
+  UCCLEP_FN bool by_expert() const { return handle.view.layout == UCCLEP_LAYOUT_EXPERT_MAJOR; }
+};
+
+// All threads of some blocks: the first record stays.
+UCCLEP_FN void refuse(const Op& op, Field field, uint64_t expected, uint64_t got) {
+  if (thread_id() != 0) return;
+  ErrorRecord record = record_of(op, ucclEpInvalidArgument, Phase::shape, -1);
+  record.field = field;
+  record.expected = expected;
+  record.got = got;
+  report_data(op.group.errors, record);
+}
+
+constexpr uint32_t most_threads = 512;  // of a block (simt.hpp)
+
+// Do shape and block fit the group and the handle, whose mode has to be this one, with rows of top_k experts? If not, a
+// data record says why.
+UCCLEP_FN bool fits(const Op& op, const ucclEpDeviceHandle& handle, const RowShape& shape, int mode, uint32_t top_k) {
+  const GroupShape& group = handle.group.shape;
+  const uint64_t token_bytes = uint64_t{shape.hidden} * shape.element_bytes();
+  const uint64_t bytes = round_up(token_bytes, 16) + round_up(uint64_t{shape.scale_bytes}, 16);
+  if (block_size() > most_threads || block_size() % wave_size != 0) {
+    refuse(op, Field::threads, most_threads, block_size());
+  } else if (handle.view.mode != mode) {
+    refuse(op, Field::mode, static_cast<uint64_t>(mode), static_cast<uint64_t>(handle.view.mode));
+  } else if (shape.pass != UCCLEP_PASS_FORWARD && (mode == UCCLEP_MODE_LL || shape.pass != UCCLEP_PASS_BACKWARD)) {
+    refuse(op, Field::pass, UCCLEP_PASS_FORWARD, static_cast<uint64_t>(shape.pass));
+  } else if (shape.hidden == 0 || token_bytes % 16 != 0 || bytes > group.token_bytes) {
+    refuse(op, Field::hidden, group.token_bytes, bytes);
+  } else if (shape.top_k != top_k) {
+    refuse(op, Field::top_k, top_k, shape.top_k);
+  } else {
+    return true;
+  }
+  return false;
+}
+
+// Block verb, in a group with masks: has the handle an operation open, or the group one of this kind, that a kernel
+// could not receive. ucclEpComplete brings it, and nothing begins before.
+UCCLEP_FN bool still_open(const Op& op, const ucclEpDeviceHandle& handle) {
+  GroupMasks* const masks = op.group.masks;
+  if (masks == nullptr) return false;
+  const HandleState* const state = HandleMemory{handle.view, handle.group.shape}.state();
+  bool open = load_relaxed<Scope::gpu>(&masks->begun[static_cast<uint32_t>(op.kind)]) == op.seq;
+  for (uint32_t kind = 0; kind < num_kinds; ++kind) {
+    const uint64_t last = last_ended(op.group, static_cast<Kind>(kind));
+    open = open || load_relaxed<Scope::gpu>(&state->opened[kind]) == last + 1;
+  }
+  return !every_thread(!open);
+}
+
+// Block verb of every block: the operation that begins, or one with the number 0.
+UCCLEP_FN Op open_next(const ucclEpDeviceHandle& handle, Kind kind, Operation name, Opening& opening) {
+  const Op op = next_operation(handle.group, kind, name, opening);
+  opening.ended = EndedWord::of(last_read(op, opening.last()));
+  if (still_open(op, handle)) return {handle.group, kind, name, 0, 0};
+  return op;
+}
+
+// Block verb, before anything is sent: slots_free, in a group of any kind.
+UCCLEP_FN bool open_slots_free(const Op& op, const Opening& opening) {
+  if (op.group.network != nullptr) return slots_free(op, opening, ByNetwork::Consumed{});
+  return slots_free(op, opening, ConsumedOfLiving{});
+}
+
+// Block verb, last thing of the launch: true in the last block out, which sees all that the others wrote, if none of
+// them has failed. ok: this one has not.
+UCCLEP_FN bool last_out(const OpenOperation& open, bool ok) {
+  if (open.seq == 0) return false;  // some blocks may not come, and the next launch counts from 0
+  sync_block();
+  return sync_block_or(thread_id() == 0 && leave(open.handle.group.state, ok, true));
+}
+// The same where nothing can have failed since the operation began.
+UCCLEP_FN bool last_out(const OpenOperation& open) {
+  return last_out(open, open.ok);
+}
+
+// Verb of the last block out: the operation is for its second half, or for who receives it in the kernel. With masks it
+// has begun only now: one that was not opened there is nothing to mend of.
+UCCLEP_FN void leave_to_receive(const OpenOperation& open, Kind kind) {
+  const auto k = static_cast<uint32_t>(kind);
+  GroupMasks* const masks = open.handle.group.masks;
+  sync_block();  // what all threads have written is released
+  if (thread_id() == 0) {
+    if (masks != nullptr) store_relaxed<Scope::gpu>(&masks->begun[k], open.seq);
+    store_release<Scope::gpu>(&open.memory().state()->opened[k], open.seq);
+  }
+  sync_block();  // a lane of its warp may wait for it next
+}
+
+}  // namespace UCCLEP_SIMT_NAMESPACE

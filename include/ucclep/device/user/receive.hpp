@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+// What receiving in a user's kernel has in common, in LL and in HT: instead of the second half that the library
+// launches (open.hpp), scopes of the grid ask for the rows that they go on with, wait for no others, and need no launch
+// between sending, computing and sending back.
+//
+// Every row is asked for once. The call that brings the last of them ends the operation, and where there is none the
+// first call does. So the next operation of the kind, in the same kernel or a later one, comes after all of these calls
+// (in the same kernel: after a barrier of the grid). What a kernel did not ask for, ucclEpCompleteDispatch or
+// ucclEpCompleteCombine brings, and all the rest once more.
+//
+// With masks (enable_mask) a call returns false, too, when a peer is lost meanwhile. The operation is open then,
+// nothing begins on the handle, and ucclEpCompleteDispatch or ucclEpCompleteCombine brings it all, without the rank
+// that is lost; what the kernel has of that rank may count for nothing. Of HT, and where the host has completed no
+// dispatch of the handle yet, ucclEpCompleteDispatch comes before ucclEpCompleteCombine in any case. All blocks come to
+// a barrier between two operations, whatever their calls have returned, and wait there with
+// begin_wait_for_blocks(group).
+//
+// | who releases                        | who acquires                         | what is ordered               |
+// |-------------------------------------|--------------------------------------|-------------------------------|
+// | the ticket of a call that is not    | the ticket of the last               | what all calls have read, and |
+// |   the last (acq_rel, gpu)           |   (acq_rel, gpu)                     |   noted, before the end       |
+// | leave_to_receive: store_release     | end_received: load_acquire (gpu)     | all that the rank's blocks    |
+// |   (gpu), by the last block out      |   with masks all_sent, before waits  |   have sent before the end    |
+// | a peer that masks this rank: fence  | was_sound: fence (system), then the  | what was read before what the |
+// |   (system) after the word           |   word                               |   peer writes there next      |
+#pragma once
+#include "ucclep/device/recovery/repair.hpp"
+#include "ucclep/device/user/operation.hpp"
+#include "ucclep/device/user/row_in.hpp"
+
+namespace ucclep {
+
+// Where rows of a dispatch go: row i of the output, counted over all its leading dimensions, at index i of each. NULL:
+// not wanted.
+struct DispatchRows {
+  void* tokens = nullptr;         // [.][hidden], 16-byte aligned
+  void* scales = nullptr;         // [.][scale_bytes]
+  int32_t* topk_idx = nullptr;    // [.][K] as the handle's expert_ids says; -1: of another rank. Not in EXPERT_MAJOR
+  float* topk_weights = nullptr;  // [.][K], in EXPERT_MAJOR [.]
+  int64_t* src_info = nullptr;    // [.] the row's rank << 32 | its token there
+};
+
+// Where results of a combine go, and what is added to them: [T][hidden], 16-byte aligned. bias: NULL for none.
+struct CombineRows {
+  void* tokens = nullptr;
+  const void *bias = nullptr, *bias2 = nullptr;
+};
+
+}  // namespace ucclep
+
+namespace UCCLEP_SIMT_NAMESPACE {
+
+// Lane verb: some packets of the header of a source, which are looked at together; what is late is waited for.
+template <uint32_t count>
+UCCLEP_FN bool wait_packets(const Op& op, uint32_t source, const Packet* const (&at)[count],
+                            uint64_t (&values)[count]) {
+  Packet seen[count];
+  UCCLEP_UNROLL
+  for (uint32_t i = 0; i < count; ++i) seen[i] = load_packet(at[i]);
+  bool ok = true;
+  UCCLEP_UNROLL
+  for (uint32_t i = 0; i < count; ++i) {
+    values[i] = seen[i].value;
+    if (seen[i].epoch != op.seq) ok = ok && wait_packet(op, Phase::header, source, at[i], values[i]);
+  }
+  return ok;
+}
+
+// Lane verb: all blocks of this rank have sent what they had.
+UCCLEP_FN bool all_sent(const OpenOperation& open, const Op& op) {
+  const uint64_t* const opened = &open.memory().state()->opened[static_cast<uint32_t>(op.kind)];
+  const Wait wait = begin_wait_for_blocks(op, op.group.abort_word);
+  if (wait_until(wait, [&] { return load_acquire<Scope::gpu>(opened) == op.seq; })) return true;
+  report_blocks(op, wait);
+  return false;
+}
+
+// Verb of the scope: may it receive. With masks when all that this rank sends has left (P12): who waits for a peer may
+// give up, and others wait for these rows. And nobody waits for the own rank, which cannot be lost.
+template <class Coop>
+UCCLEP_FN bool may_receive(const OpenOperation& open, const Op& op) {
+  if (!open.ok || op.group.masks == nullptr) return open.ok;
+  const bool sent = Coop::rank() != 0 || all_sent(open, op);
+  Coop::sync();
+  return !Coop::any(!sent);
+}
+
+// Verb of the scope, after all that it has read: nobody wrote over it meanwhile. A peer that has masked this rank says
+// so first (P12), and may.
+template <class Coop>
+UCCLEP_FN bool was_sound(const Op& op) {
+  if (op.group.masks == nullptr) return true;
+  Coop::sync();
+  fence_acq_rel<Scope::system>();
+  return !Coop::any(was_evicted<true, Coop>(op.group));
+}
+
+// Verb of the scope: everybody's header is here, and says the same. Those from other domains are here whole then.
+template <class Coop>
+UCCLEP_FN HeaderResult agree(const OpenOperation& open, const Op& op) {
+  bool lost = false, differs = false;
+  for (uint32_t source = Coop::rank(); source < op.ranks() && !lost; source += Coop::size()) {
+    if (is_absent(op.group, op.kind, op.seq, source)) continue;
+    const Packet* const header = network::header_from(op, source);
+    uint64_t said[2];
+    lost = !network::header_came(op, source) ||
+           !wait_packets(op, source, {header + HeaderLayout::settings_low, header + HeaderLayout::settings_high}, said);
+    if (lost || (said[0] == open.settings.low() && said[1] == open.settings.high())) continue;
+    report_difference(op, source, open.settings, said[0], said[1]);
+    differs = true;
+  }
+  if (op.group.network != nullptr) Coop::sync();  // one has seen that a header is whole, and all read it
+  if (Coop::any(lost)) return HeaderResult::lost;
+  return Coop::any(differs) ? HeaderResult::differs : HeaderResult::good;
+}
+
+// Lane verb: `rows` more of an operation are there, of `all`. True: they were the last, and the caller ends the
+// operation; where there is none, the first call does. HandleState::brought: the low half of the operation's number,
+// and below it the rows so far, so that a word needs no beginning. (Only the first calls exchange it: when many do, one
+// succeeds at a time.)
+UCCLEP_FN bool bring(const OpenOperation& open, Kind kind, uint32_t rows, uint32_t all) {
+  if (rows == 0 && all != 0) return false;
+  uint64_t* const word = &open.memory().state()->brought[static_cast<uint32_t>(kind)];
+  const uint64_t number = open.seq << 32;
+  uint64_t seen = load_relaxed<Scope::gpu>(word);
+  while (seen >> 32 != number >> 32) {
+    if (compare_exchange<Scope::gpu>(word, seen, number | rows)) return rows == all;
+  }
+  if (rows == 0) return false;
+  return static_cast<uint32_t>(fetch_add_acq_rel<Scope::gpu>(word, uint64_t{rows})) + rows == all;
+}
+
+// Lane verb, at the end of a dispatch that no mend follows: who looks up in the headers of the next one where rows
+// begin finds none of masked ranks.
+UCCLEP_FN void count_no_masked(const Op& op) {
+  if (op.kind != Kind::dispatch || op.group.masks == nullptr) return;
+  for (uint32_t rank = 0; rank < op.ranks(); ++rank) {
+    if (is_masked(op.group, rank)) mending::count_nothing(op.group, rank, op.seq + 1);
+  }
+}
+
+// Lane verb of the last: the operation has ended here. Peers hear of it when the next one begins, those of other
+// domains now. All blocks of this rank have begun it then: one that has not would begin the next one instead.
+UCCLEP_FN bool end_received(const OpenOperation& open, const Op& op) {
+  const bool networked = op.group.network != nullptr;
+  if (!all_sent(open, op) || (networked && !network::all_in_alone(op))) return false;
+  count_no_masked(op);
+  mark(op, Mark::end);
+  set_ended(op.group, op.kind, op.seq);
+  return !networked || network::tell_alone(op);
+}
+
+// Lane verb: of a received row selection k, if it is an expert of this rank.
+UCCLEP_FN void store_choice(const OpenOperation& open, const DispatchRows& out, uint32_t row, uint32_t k,
+                            const ReceivedSelection& s) {
+  uint32_t expert = 0;
+  const Op op = open.of(Kind::dispatch, Operation::dispatch);
+  const bool mine = is_mine(op, s, expert), global = open.handle.view.expert_ids == UCCLEP_EXPERT_IDS_GLOBAL;
+  const uint64_t at = uint64_t{row} * open.shape.top_k + k;
+  if (out.topk_idx) out.topk_idx[at] = !mine ? -1 : global ? s.expert : static_cast<int32_t>(expert);
+  if (out.topk_weights) out.topk_weights[at] = mine ? s.weight : 0.0f;
+}
+
+// Verb of some members of a scope: rows [begin, end), which hold nothing, say so.
+template <class Coop>
+UCCLEP_FN void mark_unused(const OpenOperation& open, const DispatchRows& out, uint32_t begin, uint32_t end) {
+  for (uint32_t row = begin + Coop::rank(); row < end; row += Coop::size()) {
+    for (uint32_t k = 0; k < open.shape.top_k; ++k) store_choice(open, out, row, k, ReceivedSelection{});
+    if (out.src_info && open.handle.view.mode == UCCLEP_MODE_LL) out.src_info[row] = -1;
+  }
+}
+
+// Of a selection whose expert is another rank's, instead of a local expert.
+constexpr uint32_t not_here = 0xffffffffu;
+
+// Verb of members that are near: what combine needs to know of a row of EXPERT_MAJOR, its copies by expert. Noted with
+// the copy for the lowest of its local experts; expert: of this copy. row: its source, and local_expert(k), position(k)
+// and weight(k) of its selections. base(expert): the first row of the source in the zone or slab of that expert.
+template <class Coop, class Row, class Base>
+UCCLEP_FN void note_copies(const OpenOperation& open, const Row& row, uint32_t place, uint32_t expert, Base&& base) {
+  const HandleMemory memory = open.memory();
+  const uint32_t top_k = open.shape.top_k;
+  for (uint32_t k = Near<Coop>::rank(); k < top_k; k += Near<Coop>::size()) {
+    const uint32_t mine = row.local_expert(k);
+    uint32_t copies = 0, order = 0, lowest = not_here;
+    for (uint32_t j = 0; j < top_k; ++j) {
+      const uint32_t other = row.local_expert(j);
+      if (other == not_here) continue;
+      copies += 1;
+      if (other < mine) order += 1;
+      if (other < lowest) lowest = other;
+    }
+    if (lowest != expert) return;
+    if (k == 0) memory.recv_count(row.source)[place] = copies;
+    if (mine == not_here) continue;
+    memory.recv_entries(row.source, place)[order] = {base(mine) + row.position(k), mine, row.weight(k), k};
+  }
+}
+
+// The ranks that return a partial row of a token, ascending, and its places there: as each member of a scope knows
+// them. Masked ones return none.
+struct Returns {
+  uint32_t ranks[max_top_k], places[max_top_k], count = 0;
+
+  UCCLEP_FN Returns(const OpenOperation& open, uint32_t token) {
+    const HandleMemory memory = open.memory();
+    const uint32_t top_k = memory.shape.top_k;
+    const auto* const experts = memory.at<int32_t>(memory.handle.offsets.topk) + uint64_t{token} * top_k;
+    const auto* const place_of = memory.at<uint32_t>(memory.handle.offsets.places) + uint64_t{token} * top_k;
+    for (uint32_t k = 0; k < top_k; ++k) {
+      if (place_of[k] == no_place) continue;
+      const uint32_t rank = memory.shape.rank_of(static_cast<uint32_t>(experts[k]));
+      if (is_masked(open.handle.group, rank)) continue;
+      uint32_t at = count++;
+      for (; at > 0 && ranks[at - 1] > rank; --at) {
+        ranks[at] = ranks[at - 1];
+        places[at] = places[at - 1];
+      }
+      ranks[at] = rank;
+      places[at] = place_of[k];
+    }
+  }
+};
+
+// A row's place in the output, of `bytes` each.
+UCCLEP_FN char* row_at(void* rows, uint32_t row, uint32_t bytes) {
+  return static_cast<char*>(rows) + uint64_t{row} * bytes;
+}
+
+// Verb of the scope: a combine_recv, whose results of tokens [first, last) sum(op, first, last) makes, a verb of the
+// members that says whether all terms came.
+template <class Coop, class Open, class Sum>
+UCCLEP_FN bool receive_tokens(const Open& open, uint32_t first, uint32_t last, Sum&& sum) {
+  const Op op = open.op();
+  if (!may_receive<Coop>(open, op)) return false;
+  const HeaderResult result = agree<Coop>(open, op);
+  if (result == HeaderResult::lost) return false;
+  const bool good = result == HeaderResult::good;
+  const uint32_t all = open.memory().state()->tokens, end = last < all ? last : all;
+  const uint32_t tokens = first < end ? end - first : 0;
+  const bool ok = !good || sum(op, end - tokens, end);
+  if (Coop::any(!ok) || !was_sound<Coop>(op)) return false;
+  Coop::sync();
+  const bool ended = Coop::rank() != 0 || !bring(open, Kind::combine, tokens, all) || end_received(open, op);
+  return good && !Coop::any(!ended);
+}
+
+}  // namespace UCCLEP_SIMT_NAMESPACE

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bootstrap/bootstrap.hpp"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include "base/log.hpp"
+#include "bootstrap/hub.hpp"
+#include "bootstrap/pieces.hpp"
+#include "bootstrap/rendezvous.hpp"
+#include "bootstrap/spoke.hpp"
+#include "bootstrap/wire.hpp"
+
+namespace ucclep {
+namespace {
+
+// How a rank introduces itself to all others, once, when the star stands.
+struct PeerCard {
+  NodeId node;
+  Token process;
+  int32_t pid = 0;
+  char host[60] = {};
+};
+static_assert(std::is_trivially_copyable_v<PeerCard>);
+
+PeerCard own_card() {
+  PeerCard card;
+  card.node = this_node();
+  card.process = this_process();
+  card.pid = getpid();
+  wire::put_text(card.host, host_name());
+  return card;
+}
+
+// Where rank 0's hub is and how to get in.
+struct Meeting {
+  Fd listener;  // rank 0 only
+  SocketAddress hub;
+  Token secret;
+  Token comm_id;
+};
+
+// The first and only thing that goes through the caller's allgather.
+struct JoinCard {
+  uint64_t magic = 0;
+  uint32_t version = 0;
+  int32_t rank = 0;
+  int32_t nranks = 0;
+  int32_t code = 0;
+  WireAddress hub;
+  Token secret;
+  Token comm_id;
+  char text[176] = {};
+};
+static_assert(std::is_trivially_copyable_v<JoinCard> && sizeof(JoinCard) == 256);
+
+void check_card(const JoinCard& card, int rank, int own_rank, int nranks) {
+  if (card.magic != wire::magic || card.version != wire::version || card.rank != rank) {
+    fail(ucclEpInvalidArgument,
+         "the caller's allgather brought rank {} something else than rank {}'s part at rank {}'s place "
+         "(magic {:#x}, version {}, rank {})",
+         own_rank, rank, rank, card.magic, card.version, card.rank);
+  }
+  if (card.nranks != nranks) {
+    fail(ucclEpInvalidArgument, "nranks differs between ranks: rank {} gave {}, rank {} gave {}", rank, card.nranks,
+         own_rank, nranks);
+  }
+  if (card.code != 0) {
+    throw Error(result_of(card.code), fmt::format("rank {}: {}", rank, wire::get_text(card.text)));
+  }
+}
+
+Meeting meet_by_callback(const ucclEpBootstrap_t& callback, int rank, int nranks, const std::string& socket_ifname) {
+  Meeting meeting;
+  std::vector<JoinCard> cards(static_cast<size_t>(nranks));
+  JoinCard& mine = cards[static_cast<size_t>(rank)];
+  mine.magic = wire::magic;
+  mine.version = wire::version;
+  mine.rank = rank;
+  mine.nranks = nranks;
+  if (rank == 0) {
+    try {
+      meeting.listener = listen_on(local_address(socket_ifname), &meeting.hub);
+      mine.hub = to_wire(meeting.hub);
+      mine.secret = Token::random();
+      mine.comm_id = Token::random();
+    } catch (const Error& error) {  // the others are waiting in their allgather: they must hear of it
+      mine.code = error.code();
+      wire::put_text(mine.text, error.what());
+    }
+  }
+  int failure = callback.allgather(callback.ctx, cards.data(), sizeof(JoinCard));
+  if (failure != 0) fail(ucclEpSystemError, "the caller's allgather returned {} on rank {}", failure, rank);
+  for (int other = 0; other < nranks; ++other) check_card(cards[static_cast<size_t>(other)], other, rank, nranks);
+  meeting.hub = from_wire(cards.front().hub);
+  meeting.secret = cards.front().secret;
+  meeting.comm_id = cards.front().comm_id;
+  return meeting;
+}
+
+Meeting meet_by_id(const UniqueId& id, int rank, int nranks, const std::string& socket_ifname, Deadline deadline) {
+  RendezvousVisit visit(id, deadline);
+  Meeting meeting;
+  meeting.secret = id.secret;
+  wire::Greeting greeting;
+  greeting.rank = rank;
+  greeting.nranks = nranks;
+  greeting.pid = getpid();
+  wire::put_text(greeting.host, ucclep::host_name());
+  if (rank == 0) {
+    // The side from which this rank reached the rendezvous is the side from which the others can reach this rank.
+    WireAddress side = to_wire(socket_ifname.empty() ? local_side(visit.socket()) : local_address(socket_ifname));
+    side.port = 0;
+    meeting.listener = listen_on(from_wire(side), &meeting.hub);
+    greeting.hub = to_wire(meeting.hub);
+  }
+  wire::Verdict verdict = visit.meet(greeting);
+  meeting.hub = from_wire(verdict.hub);
+  meeting.comm_id = verdict.comm_id;
+  return meeting;
+}
+
+}  // namespace
+
+struct Bootstrap::Impl {
+  const pid_t owner = getpid();
+  int rank;
+  int nranks;
+  Token comm_id;
+  std::vector<PeerCard> cards;
+  std::vector<std::string> hosts;
+  std::unique_ptr<Hub> hub;  // rank 0 only; ends when the spoke has closed, so it is destroyed after it
+  std::unique_ptr<Spoke> spoke;
+
+  Impl(Meeting meeting, int own_rank, int world, Deadline deadline)
+      : rank(own_rank), nranks(world), comm_id(meeting.comm_id), cards(static_cast<size_t>(world)) {
+    spoke = std::make_unique<Spoke>(rank == 0 ? start_hub(meeting) : connect_to_hub(meeting, deadline), rank);
+    introduce(deadline);
+  }
+
+  Fd start_hub(Meeting& meeting) {
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) {
+      fail(ucclEpSystemError, "socketpair: {}", std::strerror(errno));
+    }
+    Fd own = Fd::process_private(pair[0]);
+    hub = std::make_unique<Hub>(std::move(meeting.listener), meeting.secret, nranks, Fd::process_private(pair[1]));
+    return own;
+  }
+
+  Fd connect_to_hub(const Meeting& meeting, Deadline deadline) const {
+    Fd socket = connect_to(meeting.hub, deadline, "rank 0");
+    wire::Greeting greeting;
+    greeting.purpose = wire::Purpose::hub;
+    greeting.secret = meeting.secret;
+    greeting.rank = rank;
+    greeting.nranks = nranks;
+    greeting.pid = getpid();
+    wire::put_text(greeting.host, ucclep::host_name());
+    if (send_all(socket.get(), &greeting, sizeof(greeting), deadline) != IoStatus::done) {
+      fail(ucclEpRemoteError, "rank 0 at {} hung up on rank {}", meeting.hub.text(), rank);
+    }
+    return socket;
+  }
+
+  void introduce(Deadline deadline) {
+    PeerCard& mine = cards[static_cast<size_t>(rank)];
+    mine = own_card();
+    allgather(cards.data(), sizeof(PeerCard), deadline);
+    for (const PeerCard& card : cards) hosts.emplace_back(wire::get_text(card.host));
+    spoke->name_hub(fmt::format("rank 0 (pid {} on {})", cards.front().pid, hosts.front()));
+    log::info("bootstrap", "rank {} of {} has joined communicator {}", rank, nranks, comm_id.hex());
+  }
+
+  void allgather(void* buf, size_t bytes_per_rank, Deadline deadline) const {
+    auto* bytes = static_cast<char*>(buf);
+    std::string mine(bytes + static_cast<size_t>(rank) * bytes_per_rank, bytes_per_rank);
+    std::string all = round(wire::RoundKind::gather, mine, deadline);
+    if (all.size() != bytes_per_rank * static_cast<size_t>(nranks)) {
+      fail(ucclEpInternalError, "an allgather of {} bytes per rank returned {} bytes for {} ranks", bytes_per_rank,
+           all.size(), nranks);
+    }
+    if (!all.empty()) std::memcpy(buf, all.data(), all.size());
+  }
+
+  std::string round(wire::RoundKind kind, const std::string& part, Deadline deadline) const {
+    if (forked()) {
+      fail(ucclEpInvalidUsage, "the communicator of process {} cannot be used in its forked child {}", owner, getpid());
+    }
+    return spoke->round(kind, part, deadline);
+  }
+
+  // A child has neither the threads nor the sockets of its parent.
+  bool forked() const { return owner != getpid(); }
+
+  const PeerCard& card(int peer) const { return cards.at(static_cast<size_t>(peer)); }
+  const PeerCard& own() const { return card(rank); }
+};
+
+ucclEpUniqueId open_rendezvous(const std::string& socket_ifname) {
+  return encode(start_rendezvous(socket_ifname));
+}
+
+std::unique_ptr<Bootstrap> Bootstrap::join(const ucclEpUniqueId& id, int rank, int nranks,
+                                           const std::string& socket_ifname, Deadline deadline) {
+  Meeting meeting = meet_by_id(decode(id), rank, nranks, socket_ifname, deadline);
+  return std::unique_ptr<Bootstrap>(new Bootstrap(std::make_unique<Impl>(std::move(meeting), rank, nranks, deadline)));
+}
+
+std::unique_ptr<Bootstrap> Bootstrap::join(const ucclEpBootstrap_t& callback, int rank, int nranks,
+                                           const std::string& socket_ifname, Deadline deadline) {
+  // Alone: without a place in the buffer this rank cannot take part.
+  if (nranks <= 0) fail(ucclEpInvalidArgument, "nranks is {}: expected at least 1", nranks);
+  if (rank < 0 || rank >= nranks) {
+    fail(ucclEpInvalidArgument, "rank {} is out of range: expected 0 to {}, because nranks = {}", rank, nranks - 1,
+         nranks);
+  }
+  if (callback.allgather == nullptr) fail(ucclEpInvalidArgument, "the bootstrap's allgather is NULL");
+  Meeting meeting = meet_by_callback(callback, rank, nranks, socket_ifname);
+  return std::unique_ptr<Bootstrap>(new Bootstrap(std::make_unique<Impl>(std::move(meeting), rank, nranks, deadline)));
+}
+
+Bootstrap::Bootstrap(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Bootstrap::~Bootstrap() {
+  close();
+  // What other threads of the parent held at the fork is never given back: left as it is.
+  if (impl_->forked()) {
+    [[maybe_unused]] const Impl* abandoned = impl_.release();
+  }
+}
+
+int Bootstrap::rank() const {
+  return impl_->rank;
+}
+int Bootstrap::nranks() const {
+  return impl_->nranks;
+}
+const Token& Bootstrap::comm_id() const {
+  return impl_->comm_id;
+}
+int Bootstrap::pid(int rank) const {
+  return impl_->card(rank).pid;
+}
+const std::string& Bootstrap::host_name(int rank) const {
+  return impl_->hosts.at(static_cast<size_t>(rank));
+}
+const NodeId& Bootstrap::node(int rank) const {
+  return impl_->card(rank).node;
+}
+bool Bootstrap::same_node(int rank) const {
+  return impl_->card(rank).node == impl_->own().node;
+}
+bool Bootstrap::same_process(int rank) const {
+  return impl_->card(rank).process == impl_->own().process;
+}
+
+std::vector<int> Bootstrap::node_ranks() const {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < nranks(); ++rank) {
+    if (same_node(rank)) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+void Bootstrap::allgather(void* buf, size_t bytes_per_rank, Deadline deadline) {
+  impl_->allgather(buf, bytes_per_rank, deadline);
+}
+std::vector<std::string> Bootstrap::collect(const std::string& mine, Deadline deadline) {
+  std::string part;
+  put_piece(part, mine);
+  const std::string all = impl_->round(wire::RoundKind::collect, part, deadline);
+  std::vector<std::string> texts;
+  PieceReader reader(all);
+  while (auto text = reader.next()) texts.push_back(std::move(*text));
+  if (!reader.at_end() || texts.size() != static_cast<size_t>(nranks())) {
+    fail(ucclEpInternalError, "a collection of texts brought {} of them for {} ranks", texts.size(), nranks());
+  }
+  return texts;
+}
+void Bootstrap::barrier(Deadline deadline) {
+  impl_->round(wire::RoundKind::gather, "", deadline);
+}
+void Bootstrap::barrier_living(Deadline deadline) {
+  impl_->round(wire::RoundKind::living, "", deadline);
+}
+std::vector<std::pair<int, std::string>> Bootstrap::collect_living(const std::string& mine, Deadline deadline) {
+  std::string part;
+  const int self = rank();
+  put_piece(part, {reinterpret_cast<const char*>(&self), sizeof self});
+  put_piece(part, mine);
+  const std::string all = impl_->round(wire::RoundKind::living, part, deadline);
+  std::vector<std::pair<int, std::string>> texts;
+  PieceReader reader(all);
+  while (const auto name = reader.next()) {
+    int of = -1;
+    if (name->size() == sizeof of) std::memcpy(&of, name->data(), sizeof of);
+    auto text = reader.next();
+    if (of < 0 || of >= nranks() || !text) fail(ucclEpInternalError, "one of the living calls itself rank {}", of);
+    texts.emplace_back(of, std::move(*text));
+  }
+  if (!reader.at_end())
+    fail(ucclEpInternalError, "the living brought {} bytes in all, not all of them texts", all.size());
+  return texts;
+}
+void Bootstrap::throw_size(int rank, size_t bytes, size_t expected) {
+  fail(ucclEpInternalError, "rank {}, one of the living, brought {} bytes, expected {}", rank, bytes, expected);
+}
+void Bootstrap::agree(const std::string& contribution, Deadline deadline) {
+  impl_->round(wire::RoundKind::agree, contribution, deadline);
+}
+
+void Bootstrap::on_peer_loss(std::function<void(int rank, const std::string& sentence)> handler) {
+  impl_->spoke->on_loss(std::move(handler));
+}
+void Bootstrap::tell(int rank, const std::string& text) {
+  if (!impl_->forked()) impl_->spoke->tell(rank, text);
+}
+void Bootstrap::on_told(std::function<void(int rank, const std::string& text)> handler) {
+  impl_->spoke->on_told(std::move(handler));
+}
+bool Bootstrap::alive(int rank) const {
+  return impl_->spoke->alive(rank);
+}
+void Bootstrap::abort(const std::string& why) {
+  if (!impl_->forked()) impl_->spoke->abort(why);
+}
+
+void Bootstrap::close() {
+  if (impl_->forked()) return;
+  impl_->spoke->close();
+  impl_->hub.reset();
+}
+
+}  // namespace ucclep

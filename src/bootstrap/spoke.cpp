@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bootstrap/spoke.hpp"
+
+#include <sys/socket.h>
+
+#include <utility>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "base/thread.hpp"
+
+namespace ucclep {
+namespace {
+
+using wire::FrameType;
+
+// What the hub gets to answer a rank whose time is up, and to take a goodbye.
+constexpr int grace_ms = 1000;
+
+}  // namespace
+
+Spoke::Spoke(Fd socket, int rank) : rank_(rank), socket_(std::move(socket)) {
+  poller_.add(socket_.get());
+  thread_ = start_service_thread("ucclep-boot", rank, [this] { serve(); });
+}
+
+Spoke::~Spoke() {
+  close();
+}
+
+std::string Spoke::round(wire::RoundKind kind, const std::string& part, Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  result_.reset();
+  if (over()) throw_why_over();
+  uint64_t sequence = next_sequence_++;
+  lock.unlock();
+  send({.type = FrameType::part, .sequence = sequence, .detail = static_cast<uint32_t>(kind)}, part, deadline);
+  lock.lock();
+  if (!wait_for_result(lock, deadline)) {
+    // The hub answers this with the end of the round for everybody, or that end is on its way already.
+    lock.unlock();
+    auto waited = static_cast<uint32_t>(deadline.total_ms());
+    Deadline last = Deadline::after_ms(grace_ms);
+    send({.type = FrameType::give_up, .sequence = sequence, .detail = waited}, "", last);
+    lock.lock();
+    if (!wait_for_result(lock, last)) {
+      fail(ucclEpTimeout, "{}, where all ranks meet, did not answer rank {} within {} ms", hub_name_, rank_, waited);
+    }
+  }
+  if (!result_) throw_why_over();
+  Result result = std::move(*result_);
+  if (result.code != ucclEpSuccess) throw Error(result.code, result.payload);
+  return std::move(result.payload);
+}
+
+bool Spoke::wait_for_result(std::unique_lock<std::mutex>& lock, Deadline deadline) {
+  return changed_.wait_until(lock, deadline.at(), [this] { return over(); });
+}
+
+void Spoke::throw_why_over() const {
+  if (aborted_ && why_aborted_.empty()) fail(ucclEpAborted, "the communicator was aborted by rank {} itself", rank_);
+  if (aborted_) fail(ucclEpAborted, "rank {} has given the communicator up: {}", rank_, why_aborted_);
+  auto loss = lost_.find(0);
+  if (loss != lost_.end()) fail(ucclEpRemoteError, "{}", loss->second);
+  // It left because of what this rank, being late, has not met in a round of its own.
+  if (!lost_.empty()) fail(ucclEpRemoteError, "{} has left after {}", hub_name_, lost_.begin()->second);
+  fail(ucclEpRemoteError, "{} has left the communicator", hub_name_);
+}
+
+void Spoke::send(wire::FrameHeader header, const std::string& payload, Deadline deadline) {
+  header.length = payload.size();
+  std::lock_guard lock(send_mutex_);
+  bool sent = send_all(socket_.get(), &header, sizeof(header), deadline) == IoStatus::done &&
+              send_all(socket_.get(), payload.data(), payload.size(), deadline) == IoStatus::done;
+  // Half a frame would make nonsense of whatever follows; the reading thread sees the end and tells the caller.
+  if (!sent) shutdown(socket_.get(), SHUT_RDWR);
+}
+
+void Spoke::name_hub(const std::string& name) {
+  std::lock_guard lock(mutex_);
+  hub_name_ = name;
+}
+
+void Spoke::on_loss(LossHandler handler) {
+  {
+    std::lock_guard lock(handler_mutex_);
+    handler_ = std::move(handler);
+    reported_.clear();
+  }
+  report_losses();
+}
+
+void Spoke::on_told(TellHandler handler) {
+  std::lock_guard lock(handler_mutex_);
+  tell_handler_ = std::move(handler);
+}
+
+void Spoke::tell(int rank, std::string text) {
+  {
+    std::lock_guard lock(mutex_);
+    to_tell_.emplace_back(rank, std::move(text));
+  }
+  poller_.wake();
+}
+
+bool Spoke::alive(int rank) const {
+  std::lock_guard lock(mutex_);
+  return !lost_.contains(rank) && !left_.contains(rank);
+}
+
+void Spoke::abort(const std::string& why) {
+  {
+    std::lock_guard lock(mutex_);
+    if (std::exchange(aborted_, true)) return;
+    why_aborted_ = why;
+  }
+  changed_.notify_all();
+  // Never waits for a caller that is stuck in a send: the end of the connection says as much.
+  std::unique_lock lock(send_mutex_, std::try_to_lock);
+  const wire::FrameHeader header{.type = FrameType::abort, .length = why.size()};
+  const Deadline deadline = Deadline::after_ms(100);
+  const bool sent = lock && send_all(socket_.get(), &header, sizeof(header), deadline) == IoStatus::done &&
+                    send_all(socket_.get(), why.data(), why.size(), deadline) == IoStatus::done;
+  if (!sent) shutdown(socket_.get(), SHUT_RDWR);
+}
+
+void Spoke::close() {
+  if (std::exchange(closed_, true)) return;
+  {
+    std::lock_guard lock(mutex_);
+    leaving_ = true;
+  }
+  send({.type = FrameType::left, .detail = static_cast<uint32_t>(rank_)}, "", Deadline::after_ms(grace_ms));
+  shutdown(socket_.get(), SHUT_WR);
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait_until(lock, Deadline::after_ms(grace_ms).at(), [this] { return hub_gone_; });
+    stopping_ = true;
+  }
+  poller_.wake();
+  thread_.join();
+  poller_.remove(socket_.get());
+  socket_.reset();
+}
+
+void Spoke::serve() {
+  FrameReader reader;
+  for (;;) {
+    const auto& events = poller_.wait(-1);
+    {
+      std::lock_guard lock(mutex_);
+      if (stopping_) return;
+    }
+    send_told();
+    if (events.empty()) continue;
+    IoStatus status = reader.fill(socket_.get());
+    while (auto frame = reader.next()) handle(std::move(*frame));
+    if (status == IoStatus::closed) return hub_closed();
+  }
+}
+
+void Spoke::send_told() {
+  std::vector<std::pair<int, std::string>> all;
+  {
+    std::lock_guard lock(mutex_);
+    all.swap(to_tell_);
+  }
+  for (const auto& [rank, text] : all) {
+    send({.type = FrameType::tell, .detail = static_cast<uint32_t>(rank)}, text, Deadline::after_ms(grace_ms));
+  }
+}
+
+void Spoke::handle(Frame frame) {
+  const wire::FrameHeader& header = frame.header;
+  int rank = static_cast<int>(header.detail);
+  if (header.type == FrameType::tell) {
+    std::lock_guard lock(handler_mutex_);
+    if (tell_handler_) tell_handler_(rank, frame.payload);
+    return;
+  }
+  {
+    std::lock_guard lock(mutex_);
+    if (header.type == FrameType::result && header.sequence + 1 == next_sequence_) {
+      result_ = Result{result_of(header.detail), std::move(frame.payload)};
+    } else if (header.type == FrameType::lost) {
+      lost_.emplace(rank, std::move(frame.payload));
+    } else if (header.type == FrameType::left) {
+      left_.insert(rank);
+    }
+  }
+  changed_.notify_all();
+  if (header.type == FrameType::lost) report_losses();
+}
+
+// The handler runs before the caller wakes: whoever sees the Error finds the loss recorded.
+void Spoke::hub_closed() {
+  {
+    std::lock_guard lock(mutex_);
+    if (!leaving_ && !left_.contains(0)) {
+      lost_.emplace(0, hub_name_ + " has died: its connection closed without a goodbye");
+    }
+  }
+  report_losses();
+  {
+    std::lock_guard lock(mutex_);
+    hub_gone_ = true;
+  }
+  changed_.notify_all();
+}
+
+void Spoke::report_losses() {
+  std::lock_guard handler_lock(handler_mutex_);
+  if (!handler_) return;
+  std::map<int, std::string> lost;
+  {
+    std::lock_guard lock(mutex_);
+    lost = lost_;
+  }
+  for (const auto& [rank, sentence] : lost) {
+    if (rank != rank_ && reported_.insert(rank).second) handler_(rank, sentence);
+  }
+}
+
+}  // namespace ucclep

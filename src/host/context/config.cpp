@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/context/config.hpp"
+
+#include <climits>
+
+#include "base/env.hpp"
+#include "base/log.hpp"
+#include "ucclep/ucclep.h"
+
+namespace ucclep {
+namespace {
+
+constexpr std::initializer_list<std::pair<const char*, int64_t>> ring_choices{{"auto", AskedRing::automatic},
+                                                                              {"off", AskedRing::off}};
+
+AskedRing asked_ring(std::optional<int64_t> chunks) {
+  return {chunks ? static_cast<uint32_t>(*chunks) : AskedRing::automatic};
+}
+
+}  // namespace
+
+Config Config::from_environment() {
+  log::init_from_environment();
+  Config config;
+  config.device = env::choice("UCCLEP_DEVICE", {{"auto", UCCLEP_DEVICE_AUTO},
+                                                {"cuda", UCCLEP_DEVICE_CUDA},
+                                                {"hip", UCCLEP_DEVICE_HIP},
+                                                {"host", UCCLEP_DEVICE_HOST}});
+  config.transport = env::text("UCCLEP_TRANSPORT").value_or("");
+  config.nics = env::name_list("UCCLEP_NICS").value_or(std::vector<std::string>());
+  if (auto sizes = env::integer_list("UCCLEP_NODES", 1, INT_MAX)) config.nodes.assign(sizes->begin(), sizes->end());
+  config.socket_ifname = env::text("UCCLEP_SOCKET_IFNAME").value_or("");
+  if (auto ms = env::integer("UCCLEP_TIMEOUT_MS", 1, INT_MAX)) config.timeout_ms = static_cast<int>(*ms);
+  config.topo_file = env::text("UCCLEP_TOPO_FILE").value_or("");
+  config.zero_copy_with_mask = env::flag("UCCLEP_ZERO_COPY_WITH_MASK").value_or(false);
+  config.network_memory = static_cast<Config::NetworkMemory>(
+      env::choice("UCCLEP_NETWORK_MEMORY", {{"auto", static_cast<int>(Config::NetworkMemory::automatic)},
+                                            {"device", static_cast<int>(Config::NetworkMemory::device)},
+                                            {"host", static_cast<int>(Config::NetworkMemory::host)}})
+          .value_or(static_cast<int>(Config::NetworkMemory::automatic)));
+  config.trace_file = env::text("UCCLEP_TRACE").value_or("");
+  if (const auto copies = env::choice("UCCLEP_LL_COPIES", {{"auto", static_cast<int>(LlCopies::automatic)},
+                                                           {"rank", static_cast<int>(LlCopies::rank)},
+                                                           {"node", static_cast<int>(LlCopies::node)}})) {
+    config.ll_copies = static_cast<LlCopies>(*copies);
+  }
+  config.ht_ring = asked_ring(
+      env::choice_or_integer("UCCLEP_HT_RING", ring_choices, RingShape::least_chunks, RingShape::most_chunks));
+  config.ht_relay_ring = asked_ring(
+      env::choice_or_integer("UCCLEP_HT_RELAY_RING", ring_choices, RingShape::least_chunks, RingShape::most_chunks));
+  return config;
+}
+
+int resolve_timeout_ms(const Config& config, int group_timeout_ms, int comm_timeout_ms) {
+  if (config.timeout_ms) return *config.timeout_ms;
+  if (group_timeout_ms > 0) return group_timeout_ms;
+  return comm_timeout_ms > 0 ? comm_timeout_ms : default_timeout_ms;
+}
+
+}  // namespace ucclep

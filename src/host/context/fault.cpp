@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/context/fault.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <iterator>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+
+namespace ucclep {
+namespace {
+
+struct OperationName {
+  const char* name;
+  const char* function;
+};
+
+OperationName operation_name(Operation operation) {
+  constexpr OperationName names[] = {{"none", "no function"},
+                                     {"update", "ucclEpHandleUpdate"},
+                                     {"dispatch", "ucclEpDispatch"},
+                                     {"combine", "ucclEpCombine"},
+                                     {"routing counts", "ucclEpGetRoutingCounts"},
+                                     {"channel", "the channel"}};
+  const auto i = static_cast<size_t>(operation);
+  return i < std::size(names) ? names[i] : OperationName{"unknown", "unknown"};
+}
+
+const char* phase_name(Phase phase) {
+  constexpr const char* names[] = {"none",    "routing",    "slot",      "header",   "settings", "rows",
+                                   "weights", "staging",    "grid",      "capacity", "shape",    "tokens",
+                                   "ring",    "handle_mem", "argument",  "window",   "signal",   "barrier",
+                                   "mask",    "unrouted",   "receiving", "placed",   "reach"};
+  const auto i = static_cast<size_t>(phase);
+  return i < std::size(names) ? names[i] : "unknown";
+}
+
+const char* field_name(Field field) {
+  constexpr const char* names[] = {"none",
+                                   "hidden",
+                                   "scale bytes",
+                                   "top_k",
+                                   "mode",
+                                   "layout",
+                                   "tokens.dtype",
+                                   "output dtype",
+                                   "scales.dtype",
+                                   "quant",
+                                   "round_scale",
+                                   "pass",
+                                   "expert_alignment",
+                                   "topk_weights given with dispatch",
+                                   "topk_weights given with combine",
+                                   "one copy of a row for a node (UCCLEP_LL_COPIES; never of a user's kernel)",
+                                   "tokens",
+                                   "threads of a block",
+                                   "peer",
+                                   "signal"};
+  const auto i = static_cast<size_t>(field);
+  return i < std::size(names) ? names[i] : "unknown";
+}
+
+// What did not come, in words.
+const char* awaited(Phase phase) {
+  switch (phase) {
+    case Phase::consumed:
+      return "to finish reading an earlier operation";
+    case Phase::header:
+      return "to begin the operation";
+    case Phase::rows:
+      return "to send its rows";
+    case Phase::weights:
+      return "to send its weights";
+    case Phase::staging:
+      return "to stage its rows";
+    default:
+      return "";
+  }
+}
+
+std::string channel_sentence(const ErrorRecord& r, int rank) {
+  const uint64_t waited_ms = r.waited_ns / 1000000;
+  switch (r.phase) {
+    case Phase::argument:
+      return fmt::format("a kernel of rank {} named {} {} to the channel, expected 0 to {}", rank, field_name(r.field),
+                         static_cast<int64_t>(r.got), static_cast<int64_t>(r.expected) - 1);
+    case Phase::window:
+      return fmt::format("put: a kernel of rank {} asked for bytes up to {} of a window of which rank {} has {}", rank,
+                         r.got, r.peer, r.expected);
+    case Phase::signal:
+      return fmt::format("wait_signal: rank {} waited {} ms for signal {} to count {}, it counts {}", rank, waited_ms,
+                         r.epoch, r.expected, r.got);
+    case Phase::placed:
+      return fmt::format("the channel: rank {} waited {} ms for rank {} to have {} messages of it, it has {}", rank,
+                         waited_ms, r.peer, r.expected, r.got);
+    default:
+      return fmt::format("barrier {}: rank {} waited {} ms for rank {} to come", r.epoch, rank, waited_ms, r.peer);
+  }
+}
+
+std::string sentence(const ErrorRecord& r, int rank) {
+  const char* operation = operation_name(r.operation).function;
+  if (r.phase == Phase::ring) {
+    return fmt::format("{} {}: rank {} waited {} ms for its proxy threads to take a command for rank {}", operation,
+                       r.epoch, rank, r.waited_ns / 1000000, r.peer);
+  }
+  if (r.operation == Operation::channel) return channel_sentence(r, rank);
+  if (r.code == ucclEpTimeout) {
+    return fmt::format("{} {}: rank {} waited {} ms for rank {} {}", operation, r.epoch, rank, r.waited_ns / 1000000,
+                       r.peer, awaited(r.phase));
+  }
+  switch (r.phase) {
+    case Phase::mask:
+      return fmt::format("{} {}: rank {} has masked rank {}, whose operations on the group have ended", operation,
+                         r.epoch, r.peer, rank);
+    case Phase::settings:
+      return fmt::format("{} {}: {} is {} on rank {} and {} on rank {}; all ranks of an operation must agree",
+                         operation, r.epoch, field_name(r.field), r.expected, rank, r.got, r.peer);
+    case Phase::routing:
+      return fmt::format(
+          "{}: topk_idx of rank {} has the id {}, which is out of range (0 to {}, or -1) or twice in its row; "
+          "it counted as -1",
+          operation, rank, static_cast<int64_t>(r.got), static_cast<int64_t>(r.expected) - 1);
+    case Phase::capacity:
+      return fmt::format(
+          "{} {}: rank {} receives {} rows and keeps {}, as many as its output tensor and max_recv_tokens_per_rank "
+          "allow; the rest was dropped",
+          operation, r.epoch, rank, r.expected, r.got);
+    case Phase::shape:
+      return fmt::format("{} {}: the shape that a kernel of rank {} gave does not fit: {} is {}, expected {}",
+                         operation, r.epoch, rank, field_name(r.field), r.got, r.expected);
+    case Phase::tokens:
+      return fmt::format(
+          "{} {}: rank {} dispatched {} tokens, its output tensor has {} rows; only what both have was "
+          "written",
+          operation, r.epoch, rank, r.expected, r.got);
+    case Phase::unrouted:
+      return fmt::format("{}: a kernel of rank {} began it on a handle that has {}", operation, rank,
+                         r.operation == Operation::combine ? "dispatched nothing since its last ucclEpHandleUpdate"
+                                                           : "no routing: ucclEpHandleUpdate comes first");
+    case Phase::handle_mem:
+      return fmt::format("{} {}: config.handle_mem of rank {} was written to since a handle filled it", operation,
+                         r.epoch, rank);
+    case Phase::grid:
+      return fmt::format("{} {}: the blocks of rank {}'s kernel did not meet in time", operation, r.epoch, rank);
+    default:
+      return fmt::format("{} {}: {} on rank {}", operation, r.epoch, phase_name(r.phase), rank);
+  }
+}
+
+void copy_text(char* to, size_t space, const std::string& from) {
+  const size_t bytes = std::min(from.size(), space - 1);
+  std::memcpy(to, from.data(), bytes);
+  to[bytes] = '\0';
+}
+
+ucclEpAsyncError_t made_here(int rank, ucclEpResult_t code, const char* operation, const char* phase, int peer,
+                             const std::string& text) {
+  ucclEpAsyncError_t error = UCCLEP_ASYNC_ERROR_INIT;
+  error.code = code;
+  error.rank = rank;
+  error.peer = peer;
+  copy_text(error.op, sizeof error.op, operation);
+  copy_text(error.phase, sizeof error.phase, phase);
+  copy_text(error.text, sizeof error.text, text);
+  return error;
+}
+
+}  // namespace
+
+void await_record(RecordSlot& slot, uint32_t* claim) {
+  slot = {};
+  slot.claim = claim;
+  slot.wanted = 1;
+}
+
+bool is_complete(const RecordSlot& slot) {
+  const auto load = [](const uint32_t& word) {
+    return std::atomic_ref(const_cast<uint32_t&>(word)).load(std::memory_order_acquire);
+  };
+  return load(slot.written) == load(slot.wanted);
+}
+
+ucclEpAsyncError_t describe(const ErrorRecord& record, int rank) {
+  ucclEpAsyncError_t error = UCCLEP_ASYNC_ERROR_INIT;
+  error.code = static_cast<ucclEpResult_t>(record.code);
+  error.rank = rank;
+  error.peer = record.peer;
+  error.epoch = record.epoch;
+  error.waited_ms = record.waited_ns / 1000000;
+  copy_text(error.op, sizeof error.op, operation_name(record.operation).name);
+  copy_text(error.phase, sizeof error.phase, phase_name(record.phase));
+  copy_text(error.text, sizeof error.text, sentence(record, rank));
+  return error;
+}
+
+void FaultLog::raise(ucclEpResult_t code, const char* operation, const char* phase, int peer, const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  if (raised_ || is_complete(errors_->fatal)) return;
+  raised_ = made_here(rank_, code, operation, phase, peer, text);
+  log::warn("fault", "{}", text);
+  try {
+    stop_();
+  } catch (const Error& error) {  // kernels end all the same, when their time is up
+    log::warn("fault", "kernels in flight could not be told: {}", error.what());
+  }
+}
+
+void FaultLog::note(ucclEpResult_t code, const char* operation, const char* phase, int peer, const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  log::warn("fault", "{}", text);
+  if (!noted_) noted_ = made_here(rank_, code, operation, phase, peer, text);
+}
+
+void FaultLog::watch(const RecordSlot* slot) {
+  const std::lock_guard lock(mutex_);
+  watched_.push_back(slot);
+}
+
+void FaultLog::unwatch(const RecordSlot* slot) {
+  const std::lock_guard lock(mutex_);
+  std::erase(watched_, slot);
+}
+
+std::optional<ucclEpAsyncError_t> FaultLog::fatal() const {
+  const std::lock_guard lock(mutex_);
+  if (raised_) return raised_;
+  if (is_complete(errors_->fatal)) return describe(errors_->fatal.record, rank_);
+  return std::nullopt;
+}
+
+ucclEpAsyncError_t FaultLog::current() const {
+  if (auto error = fatal()) return *error;
+  const std::lock_guard lock(mutex_);
+  for (const RecordSlot* slot : watched_) {
+    if (is_complete(*slot)) return describe(slot->record, rank_);
+  }
+  if (is_complete(errors_->data)) return describe(errors_->data.record, rank_);
+  if (noted_) return *noted_;
+  ucclEpAsyncError_t none = UCCLEP_ASYNC_ERROR_INIT;
+  none.rank = rank_;
+  none.peer = -1;
+  return none;
+}
+
+void FaultLog::throw_if_fatal() const {
+  if (const auto error = fatal()) throw Error(error->code, error->text);
+}
+
+void FaultLog::clear_data() {
+  if (const auto error = fatal()) {
+    fail(ucclEpInvalidUsage, "the record is fatal and stays: {}", error->text);
+  }
+  const std::lock_guard lock(mutex_);
+  noted_.reset();
+  // A record that is being written at this moment is not the caller's to clear.
+  if (is_complete(errors_->data)) std::atomic_ref(errors_->data.wanted).fetch_add(1, std::memory_order_release);
+}
+
+}  // namespace ucclep

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/context/last_error.hpp"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <unordered_map>
+
+namespace ucclep {
+namespace {
+
+struct Sentence {
+  static constexpr size_t space = 1024;
+  char text[space];
+
+  void append(std::string_view more) noexcept {
+    const size_t used = std::strlen(text);
+    const size_t bytes = std::min(more.size(), space - 1 - used);
+    std::memcpy(text + used, more.data(), bytes);
+    text[used + bytes] = '\0';
+  }
+};
+
+struct ThreadSentences {
+  Sentence last{};
+  Sentence of_asked_comm{};  // a copy: the communicator's own may change while the caller reads
+};
+
+// A pointer, because all thread-local variables of a library that is opened at run time share a few hundred bytes.
+constinit thread_local ThreadSentences* of_this_thread = nullptr;
+
+void free_at_thread_end(void* sentences) {
+  of_this_thread = nullptr;
+  delete static_cast<ThreadSentences*>(sentences);
+}
+
+// Made by the first error of a thread; NULL when there is no memory even for that. Where the process has no key left
+// they stay when the thread ends: a sentence matters more.
+ThreadSentences* thread_sentences() noexcept {
+  static const std::optional<pthread_key_t> key = [] {
+    pthread_key_t made{};
+    return pthread_key_create(&made, free_at_thread_end) == 0 ? std::optional(made) : std::nullopt;
+  }();
+  if (of_this_thread == nullptr) {
+    of_this_thread = new (std::nothrow) ThreadSentences;
+    if (key) pthread_setspecific(*key, of_this_thread);
+  }
+  return of_this_thread;
+}
+
+constexpr char no_memory[] = "there is no memory left, not even for a sentence that says where it ended";
+
+struct Registry {
+  std::mutex mutex;
+  std::unordered_map<ucclEpComm_t, Sentence> sentences;
+};
+
+// Never destroyed: ranks may still run when static objects go.
+Registry& registry() {
+  static Registry& instance = *new Registry;
+  return instance;
+}
+
+}  // namespace
+
+void keep_errors_of(ucclEpComm_t comm) {
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  all.sentences.insert_or_assign(comm, Sentence{});
+}
+
+void forget_errors_of(ucclEpComm_t comm) noexcept {
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  all.sentences.erase(comm);
+}
+
+void set_last_error(ucclEpComm_t comm, std::string_view function, std::string_view sentence) noexcept {
+  Sentence said{};
+  said.append(function);
+  said.append(": ");
+  said.append(sentence);
+  if (ThreadSentences* mine = thread_sentences()) mine->last = said;
+  if (comm == nullptr) return;
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.sentences.find(comm);
+  if (found != all.sentences.end()) found->second = said;
+}
+
+}  // namespace ucclep
+
+const char* ucclEpGetLastError(ucclEpComm_t comm) {
+  using namespace ucclep;
+  if (comm == nullptr) return of_this_thread == nullptr ? "" : of_this_thread->last.text;
+  ThreadSentences* mine = thread_sentences();
+  if (mine == nullptr) return no_memory;
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.sentences.find(comm);
+  mine->of_asked_comm = found == all.sentences.end() ? Sentence{} : found->second;
+  return mine->of_asked_comm.text;
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// A group: one MoE shape on one communicator. It owns this rank's window, maps its peers', and holds the words that
+// kernels advance.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "device/device.hpp"
+#include "host/api/comm.hpp"
+#include "host/group/masks.hpp"
+#include "host/memory/peer_memory.hpp"
+#include "host/memory/workspace.hpp"
+#include "ucclep/device/layout/objects.hpp"
+
+namespace ucclep {
+struct KnownRouting;
+}
+
+struct ucclEpGroup {
+  ucclEpGroup() = default;
+  ~ucclEpGroup();
+  ucclEpGroup(const ucclEpGroup&) = delete;
+  ucclEpGroup& operator=(const ucclEpGroup&) = delete;
+
+  ucclEpComm* comm = nullptr;
+  uint64_t number = 0;         // of the communicator's objects: the same on all ranks
+  ucclEpGroupConfig_t config;  // as asked, defaults filled in
+  ucclEpDeviceGroup device;    // what kernels get
+
+  ucclep::PeerMemory windows;
+  ucclep::PeerMemory network_windows;  // where not all ranks are in one domain
+  std::unique_ptr<ucclep::GroupTrace> trace;
+  ucclep::Workspace workspace;                    // WorkspaceLayout
+  ucclep::Workspace copies;                       // CopyTables, once a user's kernel may want them
+  std::unique_ptr<ucclep::GroupNetwork> network;  // with several domains; ends before the workspace goes
+  ucclEpEvent_t last_operation = nullptr;         // recorded after every launch of this group
+  bool captured = false;                          // a graph holds an operation: it may replay at any time
+  std::shared_ptr<ucclep::MaskWords> mask_words;  // with enable_mask
+  std::vector<ucclEpHandle_t> handles;
+  struct Retired {
+    ucclep::Workspace memory;
+    std::shared_ptr<ucclep::KnownRouting> routing;
+  };
+  std::vector<Retired> retired;  // of handles that were destroyed while an operation was in flight
+
+  // Memory of the caller's that handles were created on, and what it holds.
+  struct HandleMemory {
+    const char* data;
+    uint64_t bytes;
+    uint32_t stamp;  // of the handles
+    std::shared_ptr<ucclep::KnownRouting> routing;
+  };
+  std::vector<HandleMemory> handle_memories;
+  // Operations as they were called, and those of which only the first half was, oldest first (P2).
+  struct Half {
+    ucclep::Kind kind;
+    uint64_t number;
+  };
+  uint64_t called[ucclep::num_kinds] = {};
+  std::vector<Half> halves;
+  uint64_t serial = 0;  // no other group of the process has it
+
+  const ucclep::GroupShape& shape() const { return device.shape; }
+  int64_t tokens_of_mode(int mode) const {
+    return mode == UCCLEP_MODE_LL ? config.ll_max_tokens_per_rank : config.max_tokens_per_rank;
+  }
+};
+
+namespace ucclep {
+
+void destroy_group(ucclEpGroup_t group);
+uint64_t window_bytes(const ucclEpGroup& group);
+
+// A group whose communicator has no fatal record.
+ucclEpGroup& usable(ucclEpGroup_t group);
+
+// Launches, and notes that the group has work in flight on the stream.
+template <class Args>
+void launch(ucclEpGroup& group, const Kernel& kernel, const LaunchShape& shape, const Args& args,
+            ucclEpStream_t stream) {
+  static_assert(std::is_trivially_copyable_v<Args>);
+  Device& device = *group.comm->device;
+  // Nobody promises that a GPU runs two kernels at once that it has to keep resident; ranks that share one need that.
+  const Kernel launched{kernel.name, kernel.meets && !group.comm->shares_device};
+  device.launch(launched, shape, &args, sizeof args, stream);
+  if (!device.is_capturing(stream)) return device.event_record(group.last_operation, stream);
+  // What a GPU's graph replays later, nobody can ask for here.
+  group.captured = true;
+  if (StreamCapture* capture = device.stream_capture()) capture->record_at_replay(group.last_operation, stream);
+}
+
+// An operation, or its second half. With masks it is mended, and runs again if it has to (masks.hpp).
+template <class Args>
+void launch_mended(ucclEpGroup& group, const Kernel& kernel, const Kernel& mend, const LaunchShape& shape, Args args,
+                   ucclEpStream_t stream) {
+  launch(group, kernel, shape, args, stream);
+  if (!group.mask_words) return;
+  args.group.again = 1;
+  launch(group, mend, LaunchShape{1, shape.block, 0}, args, stream);
+  launch(group, kernel, shape, args, stream);
+}
+
+// Frees what handles destroyed earlier left, if no operation is in flight.
+void release_retired(ucclEpGroup& group);
+
+}  // namespace ucclep

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/group/group_shape.hpp"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/error.hpp"
+#include "host/group/plan.hpp"
+#include "ucclep/device/layout/masks.hpp"
+#include "ucclep/device/protocol/by_network.hpp"
+#include "ucclep/device/layout/objects.hpp"
+
+namespace ucclep {
+namespace {
+
+constexpr int default_in_flight = 2, max_in_flight = 8, max_signals = 65536;
+
+// P15: operations whose rows fit here per source travel as LINE. Where a line is all but full of data it spares a fence
+// and a flag for 7 % more bytes (docs/tuning.md), so all that decoding sends; elsewhere a line costs twice its bytes,
+// so only what is small.
+constexpr uint64_t full_line_capacity = 4 * 1024 * 1024, half_line_capacity = 16 * 1024;
+
+void check_range(const char* field, int64_t value, int64_t least, int64_t most) {
+  if (value < least || value > most) {
+    fail(ucclEpInvalidArgument, "config.{} is {}, expected {} to {}", field, value, least, most);
+  }
+}
+
+// Each field may be within its limits and their product not: offsets are 64-bit.
+void check_window(const ucclEpGroupConfig_t& config, int nranks) {
+  constexpr double most = 0x1p56, bytes_per_selection = 64;
+  const double tokens = std::max(config.max_tokens_per_rank, config.ll_max_tokens_per_rank);
+  const double row = static_cast<double>(config.max_token_bytes) + bytes_per_selection * config.top_k;
+  const double bytes = 4 * tokens * row * nranks * std::max(config.max_in_flight, default_in_flight);
+  if (bytes > most) {
+    fail(ucclEpInvalidArgument,
+         "max_tokens_per_rank {} and ll_max_tokens_per_rank {} with max_token_bytes {} on {} ranks need {:.1e} bytes a "
+         "rank",
+         config.max_tokens_per_rank, config.ll_max_tokens_per_rank, config.max_token_bytes, nranks, bytes);
+  }
+}
+
+}  // namespace
+
+ucclEpGroupConfig_t checked_config(const ucclEpGroupConfig_t& given, int nranks, const DeviceTraits& traits,
+                                   const NodeShape& nodes) {
+  ucclEpGroupConfig_t config = given;
+  check_range("top_k", config.top_k, 1, max_top_k);
+  check_range("num_sms", config.num_sms, 0, INT32_MAX);
+  check_range("num_experts", config.num_experts, 1, most_experts(traits, static_cast<uint32_t>(nranks), nodes));
+  if (config.num_experts % nranks != 0) {
+    fail(ucclEpInvalidArgument, "config.num_experts is {}, expected a multiple of the {} ranks", config.num_experts,
+         nranks);
+  }
+  check_range("max_tokens_per_rank", config.max_tokens_per_rank, 1, max_tokens);
+  check_range("ll_max_tokens_per_rank", config.ll_max_tokens_per_rank, 0, max_tokens);
+  check_range("max_token_bytes", config.max_token_bytes, 1, INT32_MAX / 2);
+  check_range("max_recv_tokens_per_rank", config.max_recv_tokens_per_rank, 0, INT64_MAX);
+  check_range("timeout_ms", config.timeout_ms, 0, INT32_MAX);
+  check_range("enable_mask", config.enable_mask, 0, 1);
+  check_range("overflow", config.overflow, UCCLEP_OVERFLOW_ERROR, UCCLEP_OVERFLOW_DROP);
+  check_range("num_signals", config.num_signals, 0, max_signals);
+  if (config.max_in_flight != 0) check_range("max_in_flight", config.max_in_flight, default_in_flight, max_in_flight);
+  if ((config.alloc_fn == nullptr) != (config.free_fn == nullptr)) {
+    fail(ucclEpInvalidArgument, "config.{} is NULL and the other one is not: give both or none",
+         config.alloc_fn == nullptr ? "alloc_fn" : "free_fn");
+  }
+  check_window(config, nranks);
+  config.max_in_flight = config.max_in_flight == 0 ? default_in_flight : std::bit_ceil(unsigned(config.max_in_flight));
+  if (config.ll_max_tokens_per_rank == 0) config.ll_max_tokens_per_rank = config.max_tokens_per_rank;
+  return config;
+}
+
+GroupShape shape_of(const ucclEpGroupConfig_t& config, int nranks, const DeviceTraits& traits, const NodeShape& nodes) {
+  GroupShape shape{};
+  shape.ranks = static_cast<uint32_t>(nranks);
+  shape.experts = static_cast<uint32_t>(config.num_experts);
+  shape.local = Divisor(shape.experts / shape.ranks);
+  shape.top_k = static_cast<uint32_t>(config.top_k);
+  shape.in_flight = static_cast<uint32_t>(config.max_in_flight);
+  shape.ht_tokens = static_cast<uint32_t>(config.max_tokens_per_rank);
+  shape.ll_tokens = static_cast<uint32_t>(config.ll_max_tokens_per_rank);
+  shape.recv_rows = most_rows;
+  if (config.max_recv_tokens_per_rank != 0) {
+    shape.recv_rows = static_cast<uint32_t>(std::min(config.max_recv_tokens_per_rank, int64_t{most_rows}));
+  }
+  const bool pooled = shape.recv_rows < uint64_t{shape.ranks} * shape.ht_tokens;
+  shape.pool_rows = pooled ? shape.recv_rows : 0;
+  shape.line_bytes = traits.line_bytes;
+  shape.line_payload = traits.line_payload;
+  shape.signals = static_cast<uint32_t>(config.num_signals);
+  shape.token_bytes = round_up(static_cast<uint64_t>(config.max_token_bytes), 16);
+  shape.nodes = nodes;
+  shape.networked = nodes.nodes > 0 ? 1 : 0;
+  shape.masked = static_cast<uint32_t>(config.enable_mask);
+  shape.stages_puts = shape.networked != 0 && !traits.nics_reach ? 1 : 0;
+  shape.brings = shape.stages_puts != 0 && shape.masked == 0 && nodes.most > 1 ? 1 : 0;
+  if (shape.networked != 0) {
+    shape.ll_bulk_tokens = shape.ll_tokens;
+    return shape;
+  }
+  const bool full = 8 * traits.line_payload >= 7 * traits.line_bytes;
+  const uint64_t all_lines = shape.ll_tokens * most_lines_per_row(shape) * shape.line_bytes;
+  shape.line_capacity = std::min(all_lines, full ? full_line_capacity : half_line_capacity);
+  shape.ll_bulk_tokens = all_lines <= shape.line_capacity ? 0 : shape.ll_tokens;
+  return shape;
+}
+
+WorkspaceLayout WorkspaceLayout::of(const GroupShape& shape) {
+  constexpr uint64_t unit = 128;
+  WorkspaceLayout at{};
+  at.windows = round_up(sizeof(GroupState), unit);
+  at.channel = round_up(at.windows + sizeof(char*) * shape.ranks * (1 + shape.networked), unit);
+  at.masks = round_up(at.channel + ChannelState::bytes(shape), unit);
+  at.network = at.masks + (shape.masked != 0 ? GroupMasks::bytes(shape.ranks) : 0);
+  at.tables = at.bytes = at.network;
+  if (shape.networked != 0) {
+    at.network = round_up(at.network, unit);
+    at.tables = at.network + sizeof(NetworkView);
+    at.bytes = at.tables + NetworkTables::of(shape).bytes;
+  }
+  return at;
+}
+
+}  // namespace ucclep

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// A handle: one routing decision of a group, and what the host knows of it.
+#pragma once
+#include <functional>
+#include <optional>
+
+#include "host/group/group.hpp"
+#include "ucclep/device/protocol/exchange.hpp"
+
+namespace ucclep {
+
+// What ucclEpComplete launches.
+struct SecondHalf {
+  using Launch = std::function<void(ucclEpStream_t)>;
+  Kind kind;
+  uint64_t number;  // of the group's operations of that kind, as they were called
+  bool captured;    // the first half was
+  Launch launch;
+};
+
+// What the host knows of the routing in a handle's memory. Handles on the same memory of the caller's share it.
+struct KnownRouting {
+  std::shared_ptr<HostCounts> counts;  // written by HT updates
+
+  // Of the last Update.
+  bool updated = false;
+  int64_t tokens = 0;               // T
+  int top_k = 0;                    // K
+  int64_t updates_called = 0;       // HT, those that were not captured
+  bool captured = false;            // a graph holds an HT update: the counts may change without a call
+  uint64_t awaited_sequence = 0;    // of counts, if the last call was captured: its first replay has ended then
+  int64_t known_rows = -1;          // HandleWaitCounts returned them
+  CounterViews pending_counters{};  // LL: filled by the next dispatch
+
+  // Of the last dispatch.
+  bool dispatched = false;
+  bool weights_given = false;
+  int64_t output_rows = 0;  // HT: of the output tensors
+
+  std::optional<SecondHalf> pending;
+};
+
+}  // namespace ucclep
+
+struct ucclEpHandle {
+  ucclEpGroup* group = nullptr;
+  ucclep::HandleView device{};  // what kernels get
+  ucclep::Workspace memory;     // empty: the caller's
+  std::shared_ptr<ucclep::KnownRouting> routing;
+  std::shared_ptr<ucclep::HostCounts> new_counts;  // on the caller's memory, until it is filled through this handle
+
+  static constexpr int64_t tokens_unknown = -1;  // a user's kernel opened the dispatch
+
+  bool low_latency() const { return device.mode == UCCLEP_MODE_LL; }
+  int64_t max_tokens() const { return device.tokens; }
+};
+
+namespace ucclep {
+
+void destroy_handle(ucclEpHandle_t handle);
+
+// What the memory held is about to be replaced: an Update, or a dispatch with ids of its own.
+void begin_routing(ucclEpHandle& handle);
+
+// An HT update was enqueued, or captured.
+void note_call(ucclEpHandle& handle, bool captured);
+
+// A handle whose communicator has no fatal record.
+ucclEpHandle& usable(ucclEpHandle_t handle);
+// Error(ucclEpNotSupported) for HT in a group with rings: of what concerns user kernels.
+void refuse_rings(const ucclEpHandle& handle);
+
+inline ucclEpComm_t comm_of(ucclEpGroup_t group) {
+  return group ? group->comm : nullptr;
+}
+inline ucclEpComm_t comm_of(ucclEpHandle_t handle) {
+  return handle ? comm_of(handle->group) : nullptr;
+}
+
+}  // namespace ucclep

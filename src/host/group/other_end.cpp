@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/group/other_end.hpp"
+
+#include <algorithm>
+
+#include "base/log.hpp"
+#include "host/group/group.hpp"
+#include "host/network/lost_connection.hpp"
+#include "host/network/network.hpp"
+
+namespace ucclep {
+
+void lose_connection(ucclEpGroup& group, int rank, const std::string& sentence) {
+  if (!group.network->lose(rank)) return;
+  mask_lost(group, rank, true, sentence);
+  if (const auto renewal = group.network->renewal()) {
+    group.comm->bootstrap->tell(rank, encode({{group.number, *renewal}, sentence}));
+  }
+}
+
+void hear_of_loss(ucclEpComm& comm, int rank, const std::string& text) {
+  const auto lost = decode_lost_connection(text);
+  if (!lost) return log::warn("network", "rank {} told of something that is no lost connection", rank);
+  // Under comm.groups_mutex. A group that has ended, or has other connections by now, has lost nothing.
+  const auto concerned = [&]() -> const ucclEpGroup* {
+    const auto one = std::ranges::find(comm.groups, lost->of.group, [](const ucclEpGroup* of) { return of->number; });
+    const bool stands = one != comm.groups.end() && (*one)->mask_words && (*one)->network;
+    return stands && (*one)->network->renewal() == lost->of.renewal ? *one : nullptr;
+  };
+  {
+    const std::lock_guard lock(comm.groups_mutex);
+    const ucclEpGroup* group = concerned();
+    if (group == nullptr) return log::info("network", "{}; that connection is over here", lost->sentence);
+    if (!group->network->lose(rank)) return;
+  }
+  note_masked(comm, "group", "network", rank, lost->sentence);
+  const std::lock_guard lock(comm.groups_mutex);
+  if (const ucclEpGroup* group = concerned()) tell_lost(*group, rank, true);
+}
+
+}  // namespace ucclep

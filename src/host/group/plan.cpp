@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/group/plan.hpp"
+
+#include <algorithm>
+#include <ranges>
+
+#include "base/error.hpp"
+#include "ucclep/device/ht/routing.hpp"
+#include "ucclep/device/rows/stage.hpp"
+
+namespace ucclep {
+namespace {
+
+// A lane of the host device is a fibre of a CPU thread: a few warps keep a core as busy as many would. On a GPU 16
+// warps hide the latency of the links.
+constexpr unsigned host_warps = 4;
+// On the host a piece is a few memcpys. On GPUs 4 KB already run at the links' speed.
+constexpr uint32_t host_piece_bytes = 7680, gpu_piece_bytes = 3840;
+constexpr unsigned enough_warps = 8;  // before pieces are made smaller
+constexpr size_t block_scan_bytes = 1024;
+
+unsigned blocks(const DeviceTraits& traits, int asked) {
+  return asked > 0 ? std::min(static_cast<unsigned>(asked), traits.num_sms) : traits.num_sms;
+}
+
+unsigned threads(const DeviceTraits& traits) {
+  const unsigned most = traits.max_block / traits.wave;
+  return traits.wave * (traits.kind == UCCLEP_DEVICE_HOST ? std::min(host_warps, most) : most);
+}
+
+}  // namespace
+
+LaunchPlan plan_rows(const DeviceTraits& traits, int num_sms, size_t tables, Moves moves) {
+  const unsigned most = threads(traits) / traits.wave;
+  const size_t space = traits.shared_bytes > tables ? traits.shared_bytes - tables : 0;
+  constexpr uint32_t unit = StageShape::piece_unit;
+  LaunchPlan plan;
+  plan.piece_bytes = moves == Moves::lines               ? line_batch_bytes
+                     : traits.kind == UCCLEP_DEVICE_HOST ? host_piece_bytes
+                                                         : gpu_piece_bytes;
+  const auto fit = [&] { return static_cast<unsigned>(space / StageShape::bytes_per_warp(plan.piece_bytes)); };
+  while (fit() < std::min(most, enough_warps) && plan.piece_bytes > unit) plan.piece_bytes -= unit;
+  const unsigned warps = std::min(most, fit());
+  if (warps == 0) {
+    fail(ucclEpNotSupported, "{} gives a block {} bytes of shared memory, too few for its tables of {}", traits.name,
+         traits.shared_bytes, tables);
+  }
+  plan.shape.grid = blocks(traits, num_sms);
+  plan.shape.block = traits.wave * warps;
+  plan.shape.shared_bytes = StageShape::bytes_per_warp(plan.piece_bytes) * warps + tables;
+  return plan;
+}
+
+RoutingPlan plan_routing(const DeviceTraits& traits, const GroupShape& shape, int num_sms, uint32_t tokens) {
+  constexpr uint32_t unit = 32;
+  RoutingPlan plan;
+  plan.shape = plan_counting(traits, num_sms);
+  const uint64_t of_unit = ht::ScanTables::bytes(shape, unit) - ht::ScanTables::counts_bytes(shape);
+  const uint64_t fit = (traits.shared_bytes - ht::ScanTables::counts_bytes(shape)) / of_unit * unit;
+  const uint64_t wanted = round_up(ht::ScanShares::of(tokens, plan.shape.grid).of_block, unit);
+  plan.set_tokens = static_cast<uint32_t>(std::min(fit, wanted));
+  plan.shape.shared_bytes = std::max(block_scan_bytes, ht::ScanTables::bytes(shape, plan.set_tokens));
+  return plan;
+}
+
+LaunchShape plan_counting(const DeviceTraits& traits, int num_sms) {
+  return {blocks(traits, num_sms), threads(traits), block_scan_bytes};
+}
+
+uint32_t most_experts(const DeviceTraits& traits, uint32_t ranks, const NodeShape& nodes) {
+  GroupShape shape{};
+  shape.nodes = nodes;
+  shape.ranks = ranks;
+  const auto fits = [&](uint32_t of_rank) {
+    shape.local = Divisor(of_rank);
+    shape.experts = of_rank * ranks;
+    return ht::ScanTables::bytes(shape, chunk_tokens) <= traits.shared_bytes;
+  };
+  const auto of_rank = std::views::iota(1u, max_experts / ranks + 1);
+  return static_cast<uint32_t>(std::ranges::partition_point(of_rank, fits) - of_rank.begin()) * ranks;
+}
+
+}  // namespace ucclep

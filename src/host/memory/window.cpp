@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/memory/window.hpp"
+
+#include <utility>
+
+#include "base/best_effort.hpp"
+#include "base/log.hpp"
+#include "bootstrap/agreement.hpp"
+#include "host/api/comm.hpp"
+#include "host/group/group.hpp"
+#include "host/boundary/guard.hpp"
+#include "host/boundary/structs.hpp"
+#include "ucclep/device/layout/objects.hpp"
+
+namespace ucclep {
+namespace {
+
+void check_range(const void* ptr, size_t bytes) {
+  if (ptr == nullptr) fail(ucclEpInvalidArgument, "ptr is NULL");
+  if (bytes == 0) fail(ucclEpInvalidArgument, "bytes is 0, expected at least 1");
+  if (reinterpret_cast<uintptr_t>(ptr) > UINTPTR_MAX - bytes) {
+    fail(ucclEpInvalidArgument, "bytes is {}, which from ptr {} on is more than there are addresses", bytes, ptr);
+  }
+}
+
+std::shared_ptr<DeviceMemory> allocation_around(const ucclEpComm& comm, void* ptr) {
+  const auto after = comm.device_memory.upper_bound(ptr);
+  if (after == comm.device_memory.begin()) return nullptr;
+  const auto& memory = std::prev(after)->second;
+  return memory->holds(ptr) ? memory : nullptr;
+}
+
+ucclEpWindow_t register_window(ucclEpComm& comm, void* ptr, size_t bytes) {
+  constexpr const char* call = "ucclEpWindowRegister";
+  auto window = std::make_unique<ucclEpWindow>();
+  window->comm = &comm;
+  window->rank = comm.rank();
+  window->id = comm.windows->free_id();
+  std::shared_ptr<SharedMemory> own;
+  Agreement agreement(call);
+  agreement.field("the next window's id", window->id);
+  agreement.attempt([&] {
+    refuse_in_capture(comm);
+    check_range(ptr, bytes);
+    if (window->id >= max_windows) {
+      fail(ucclEpInvalidUsage, "the communicator has {} windows, the most that it can have: deregister one first",
+           max_windows);
+    }
+    own = comm.device->offer(ptr, bytes, !comm.one_process());
+    if (comm.network) comm.network->check_window(*own);
+    window->allocation = allocation_around(comm, ptr);
+  });
+  agreement.settle(*comm.bootstrap, comm.deadline());
+  window->memory = exchange_memory(comm, std::move(own), call);
+
+  Agreement visible(call);
+  visible.attempt([&] { comm.windows->write(*window, comm.timeout_ms()); });
+  visible.settle(*comm.bootstrap, comm.deadline());
+  if (comm.network) comm.network->add_window(window->id, *window->memory.of[static_cast<size_t>(comm.rank())]);
+  log::info("window", "window {}: {} bytes at {}", window->id, bytes, ptr);
+  return comm.windows->insert(std::move(window));
+}
+
+// Kernels in flight may use what goes now. They end: all their waits are bounded, and watch the abort word.
+void drain(const ucclEpComm& comm) {
+  for (ucclEpGroup_t group : comm.groups) {
+    best_effort("window", "ucclEpWindowDeregister went on", [&] {
+      if (comm.device->event_synchronize(group->last_operation, comm.timeout_ms()) == ucclEpSuccess) return;
+      log::warn("window", "an operation did not end within {} ms", comm.timeout_ms());
+    });
+  }
+}
+
+// False: some rank is not there any more, and this one goes on alone.
+template <class Meeting>
+bool meets(const ucclEpComm& comm, Meeting&& meeting) {
+  if (comm.faults->fatal()) return false;
+  try {
+    meeting();
+    return true;
+  } catch (const Error& error) {
+    // The others speak of another window, or of something else: nobody deregisters anything.
+    if (error.code() == ucclEpInvalidArgument || error.code() == ucclEpInvalidUsage) throw;
+    log::warn("window", "ucclEpWindowDeregister went on alone: {}", error.what());
+    return false;
+  }
+}
+
+void deregister_window(ucclEpComm& comm, ucclEpWindow_t window) {
+  if (!comm.windows->has(window)) {
+    fail(ucclEpInvalidArgument, "window {} was not registered on this communicator, or not any more",
+         static_cast<void*>(window));
+  }
+  drain(comm);
+  if (comm.network && !comm.faults->fatal()) comm.network->settle();
+  Agreement agreement("ucclEpWindowDeregister");
+  agreement.field("window (by id)", window->id);
+  const bool together = meets(comm, [&] { agreement.settle(*comm.bootstrap, comm.deadline()); });
+  if (comm.network) {
+    best_effort("window", "NICs may still reach it", [&] { comm.network->remove_window(window->id); });
+  }
+  comm.windows->take(window->id);
+  // From here on the caller may free his memory: then nobody may have it mapped any more.
+  if (together) meets(comm, [&] { comm.bootstrap->barrier(comm.deadline()); });
+}
+
+void fill(const ucclEpWindow& window, ucclEpDeviceWindow& out) {
+  const WindowTable& table = *window.comm->windows;
+  const SharedMemory& own = *window.memory.of[static_cast<size_t>(window.rank)];
+  out.id = window.id;
+  out.rank = window.rank;
+  out.ranks = window.comm->nranks();
+  out.bytes = own.bytes();
+  out.data = static_cast<char*>(own.data());
+  out.peers = table.addresses(window.id);
+  out.peer_bytes = table.sizes(window.id);
+}
+
+}  // namespace
+
+std::optional<WindowPlace> find_window(const ucclEpComm& comm, const void* data, uint64_t bytes) {
+  return comm.windows->find(data, bytes);
+}
+
+}  // namespace ucclep
+
+using namespace ucclep;
+
+ucclEpResult_t ucclEpWindowRegister(ucclEpComm_t comm, void* ptr, size_t bytes, ucclEpWindow_t* window) {
+  return guarded("ucclEpWindowRegister", comm, [&] {
+    usable(comm);
+    require(window, "window");
+    *window = register_window(*comm, ptr, bytes);
+  });
+}
+
+ucclEpResult_t ucclEpWindowDeregister(ucclEpComm_t comm, ucclEpWindow_t window) {
+  if (window == nullptr) return ucclEpSuccess;
+  return guarded("ucclEpWindowDeregister", comm, [&] {
+    require(comm, "comm");
+    refuse_destruction_in_capture(*comm);
+    deregister_window(*comm, window);
+  });
+}
+
+ucclEpResult_t ucclEpWindowGetDevice(ucclEpWindow_t window, ucclEpDeviceWindow* out) {
+  return guarded("ucclEpWindowGetDevice", window == nullptr ? nullptr : window->comm, [&] {
+    require(window, "window");
+    check_device_struct(out);
+    fill(*window, *out);
+  });
+}

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/memory/workspace.hpp"
+
+#include <utility>
+
+#include "base/best_effort.hpp"
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "ucclep/device/layout/window.hpp"
+
+namespace ucclep {
+namespace {
+
+constexpr size_t workspace_alignment = 128;
+constexpr int64_t copy_timeout_ms = 60000;
+
+}  // namespace
+
+Workspace::Workspace(Device& device, const ucclEpGroupConfig_t& config, size_t bytes, const std::vector<char>& image)
+    : device_(&device) {
+  const size_t padded = bytes + workspace_alignment;  // a caller's allocator may align less
+  if (config.alloc_fn != nullptr) {
+    const int failed = config.alloc_fn(&allocated_, padded, config.alloc_ctx);
+    if (failed != 0 || allocated_ == nullptr) {
+      allocated_ = nullptr;
+      fail(ucclEpOutOfMemory, "config.alloc_fn returned {} for {} bytes", failed, padded);
+    }
+    free_ = config.free_fn;
+    context_ = config.alloc_ctx;
+  } else {
+    allocated_ = device.alloc(padded);
+  }
+  data_ = reinterpret_cast<char*>(round_up(reinterpret_cast<uintptr_t>(allocated_), workspace_alignment));
+  // Stream-ordered, since the memory may be a GPU's; waited for, since the image goes.
+  device.memcpy_async(data_, image.data(), image.size(), nullptr);
+  if (device.stream_synchronize(nullptr, copy_timeout_ms) != ucclEpSuccess) {
+    fail(ucclEpTimeout, "the device's default stream did not end within {} ms", copy_timeout_ms);
+  }
+}
+
+Workspace::~Workspace() {
+  if (allocated_ == nullptr) return;
+  if (free_ == nullptr) {
+    best_effort("group", "workspace was not freed", [this] { device_->free(allocated_); });
+  } else if (const int failed = free_(allocated_, context_); failed != 0) {
+    log::warn("group", "config.free_fn returned {}", failed);
+  }
+}
+
+void Workspace::swap(Workspace& other) noexcept {
+  std::swap(device_, other.device_);
+  std::swap(free_, other.free_);
+  std::swap(context_, other.context_);
+  std::swap(allocated_, other.allocated_);
+  std::swap(data_, other.data_);
+}
+
+}  // namespace ucclep

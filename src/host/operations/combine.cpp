@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+// ucclEpCombine and ucclEpCompleteCombine.
+#include "ucclep/device/rows/reduce.hpp"
+
+#include "device/kernels/kernels.hpp"
+#include "host/boundary/guard.hpp"
+#include "host/group/halves.hpp"
+#include "host/group/lend.hpp"
+#include "host/group/plan.hpp"
+#include "host/boundary/structs.hpp"
+#include "host/operations/update.hpp"
+#include "host/boundary/views.hpp"
+#include "ucclep/device/ht/args.hpp"
+
+namespace ucclep {
+namespace {
+
+void check_state(const ucclEpHandle& handle) {
+  if (!handle.routing->updated || !handle.routing->dispatched) {
+    fail(ucclEpInvalidUsage,
+         "the handle has dispatched nothing since its last Update: combine returns what dispatch brought");
+  }
+}
+
+TensorView check_tokens(const ucclEpHandle& handle, const ucclEpTensor_t* tensor) {
+  const GroupShape& shape = handle.group->shape();
+  TensorView tokens = required_tensor(tensor, "inputs.tokens");
+  tokens.dtype({ucclEpBfloat16, ucclEpFloat16, ucclEpFloat32});
+  const SizeRule hidden = at_least(1, "hidden");
+  if (!handle.low_latency()) {
+    tokens.shape({exactly(handle.routing->output_rows, "rows of the tensor that dispatch filled"), hidden});
+  } else if (handle.device.layout == UCCLEP_LAYOUT_RANK_MAJOR) {
+    tokens.shape(
+        {exactly(shape.ranks, "ranks"), exactly(handle.max_tokens(), "B, the group's maximum of LL tokens"), hidden});
+  } else {
+    tokens.shape({exactly(shape.local_experts(), "local experts"),
+                  exactly(shape.ranks * handle.max_tokens(), "ranks * B"), hidden});
+  }
+  tokens.token_rows();
+  return tokens;
+}
+
+SizeRule tokens_of(const ucclEpHandle& handle) {
+  if (handle.routing->tokens == ucclEpHandle::tokens_unknown) {
+    return at_most(handle.max_tokens(), "B, the group's maximum of LL tokens");
+  }
+  return exactly(handle.routing->tokens, "tokens of the routing");
+}
+
+// [T, H], of the same type as the rows that are summed.
+View check_token_tensor(const ucclEpHandle& handle, const TensorView& tensor, const TensorView& rows) {
+  tensor.dtype({rows.dtype()}, "that of the rows")
+      .shape({tokens_of(handle), exactly(rows.size(rows.ndim() - 1), "hidden of the rows")})
+      .token_rows();
+  return view_of(tensor);
+}
+
+// P7: weights with combine win over those given with dispatch.
+View check_late_weights(const ucclEpHandle& handle, const ucclEpCombineInputs_t& inputs) {
+  const bool weighted = handle.low_latency() && handle.device.layout == UCCLEP_LAYOUT_EXPERT_MAJOR;
+  TensorView weights = optional_tensor(inputs.topk_weights, "inputs.topk_weights");
+  if (weights.given() && !weighted) {
+    fail(ucclEpInvalidArgument,
+         "inputs.topk_weights is given, but only LL EXPERT_MAJOR applies weights: weight the rows before");
+  }
+  if (weighted && !weights.given() && !handle.routing->weights_given) {
+    fail(ucclEpInvalidArgument,
+         "topk_weights were given neither with dispatch nor with combine; LL EXPERT_MAJOR applies them");
+  }
+  weights.dtype({ucclEpFloat32})
+      .shape({tokens_of(handle), exactly(handle.routing->top_k, "top-k of the routing")})
+      .adjacent_elements();
+  return view_of(weights);
+}
+
+// Backward: the rows of weights that come with the rows, and their sums; both or none.
+void check_weight_rows(const ucclEpHandle& handle, const ucclEpCombineInputs_t& inputs,
+                       const ucclEpCombineOutputs_t& outputs, CombineArgs& args) {
+  if ((inputs.topk_weights != nullptr) != (outputs.topk_weights != nullptr)) {
+    const bool in = inputs.topk_weights != nullptr;
+    fail(ucclEpInvalidArgument,
+         "{}.topk_weights is given, but {}.topk_weights is NULL: the backward pass sums the one "
+         "into the other",
+         in ? "inputs" : "outputs", in ? "outputs" : "inputs");
+  }
+  const GroupShape& shape = handle.group->shape();
+  const SizeRule k = exactly(handle.routing->top_k, "top-k of the routing");
+  TensorView rows = optional_tensor(inputs.topk_weights, "inputs.topk_weights");
+  rows.dtype({ucclEpFloat32});
+  if (handle.low_latency()) {
+    rows.shape(
+        {exactly(shape.local_experts(), "local experts"), exactly(shape.ranks * handle.max_tokens(), "ranks * B")});
+  } else if (handle.device.layout == UCCLEP_LAYOUT_FLAT) {
+    rows.shape({exactly(handle.routing->output_rows, "rows of the tensor that dispatch filled"), k});
+  } else {
+    rows.shape({exactly(handle.routing->output_rows, "rows of the tensor that dispatch filled")});
+  }
+  rows.adjacent_elements();
+  TensorView sums = optional_tensor(outputs.topk_weights, "outputs.topk_weights");
+  sums.dtype({ucclEpFloat32}).shape({tokens_of(handle), k}).adjacent_elements().no_overlap();
+  args.weight_rows = handle.device.layout == UCCLEP_LAYOUT_FLAT ? view_of(rows) : rows_view_of(rows);
+  args.weights_out = view_of(sums);
+  args.weights_back = rows.given();
+}
+
+struct CombineKernels {
+  OperationKernels ll, ll_lines, ll_few, ll_lines_of_living, ll_network, ht, ht_network, ht_rings;
+};
+
+const CombineKernels& kernels_of(ucclEpDataType_t dtype) {
+  using namespace kernels;
+  static constexpr CombineKernels bf16{
+      {ll_combine_bf16, ll_send_combine_bf16, ll_complete_combine_bf16},
+      {ll_combine_bf16_lines, ll_send_combine_bf16, ll_complete_combine_bf16},
+      {ll_combine_bf16_few, ll_send_combine_bf16, ll_complete_combine_bf16},
+      {ll_combine_bf16_lines_of_living, ll_send_combine_bf16, ll_complete_combine_bf16},
+      {ll_combine_bf16_network, ll_send_combine_bf16_network, ll_complete_combine_bf16_network},
+      {ht_combine_bf16, ht_send_combine_bf16, ht_complete_combine_bf16},
+      {ht_combine_bf16_network, ht_send_combine_bf16_network, ht_complete_combine_bf16_network},
+      {ht_combine_bf16_rings, ht_send_combine_bf16_rings, ht_complete_combine_bf16_rings}},
+      fp16{{ll_combine_fp16, ll_send_combine_fp16, ll_complete_combine_fp16},
+           {ll_combine_fp16_lines, ll_send_combine_fp16, ll_complete_combine_fp16},
+           {ll_combine_fp16_few, ll_send_combine_fp16, ll_complete_combine_fp16},
+           {ll_combine_fp16_lines_of_living, ll_send_combine_fp16, ll_complete_combine_fp16},
+           {ll_combine_fp16_network, ll_send_combine_fp16_network, ll_complete_combine_fp16_network},
+           {ht_combine_fp16, ht_send_combine_fp16, ht_complete_combine_fp16},
+           {ht_combine_fp16_network, ht_send_combine_fp16_network, ht_complete_combine_fp16_network},
+           {ht_combine_fp16_rings, ht_send_combine_fp16_rings, ht_complete_combine_fp16_rings}},
+      fp32{{ll_combine_fp32, ll_send_combine_fp32, ll_complete_combine_fp32},
+           {ll_combine_fp32_lines, ll_send_combine_fp32, ll_complete_combine_fp32},
+           {ll_combine_fp32_few, ll_send_combine_fp32, ll_complete_combine_fp32},
+           {ll_combine_fp32_lines_of_living, ll_send_combine_fp32, ll_complete_combine_fp32},
+           {ll_combine_fp32_network, ll_send_combine_fp32_network, ll_complete_combine_fp32_network},
+           {ht_combine_fp32, ht_send_combine_fp32, ht_complete_combine_fp32},
+           {ht_combine_fp32_network, ht_send_combine_fp32_network, ht_complete_combine_fp32_network},
+           {ht_combine_fp32_rings, ht_send_combine_fp32_rings, ht_complete_combine_fp32_rings}};
+  return dtype == ucclEpBfloat16 ? bf16 : dtype == ucclEpFloat16 ? fp16 : fp32;
+}
+
+// Everything of one call. opened: by a user's kernel; of the inputs only the biases count.
+struct CombineCall {
+  ucclEpHandle& handle;
+  bool opened;
+  ucclEpCombineInputs_t inputs;
+  ucclEpCombineOutputs_t outputs;
+  ucclEpCombineConfig_t config;
+
+  bool backward() const { return config.pass == UCCLEP_PASS_BACKWARD; }
+  // With masks, rows with weights of this combine leave when a mend has said whose weights have come.
+  Course course() const {
+    const Course course = course_of(handle, Kind::combine, config.send_only, opened);
+    const bool late_weights = inputs.topk_weights != nullptr && config.pass == UCCLEP_PASS_FORWARD;
+    const bool held_back = course == Course::first_half && handle.group->mask_words && late_weights;
+    return held_back && handle.low_latency() ? Course::held_back : course;
+  }
+  // Its kernel knows no other form.
+  bool in_lines() const {
+    return handle.low_latency() && course() == Course::whole && handle.group->shape().lines_only();
+  }
+};
+
+const OperationKernels& kernels_of(const CombineCall& call, ucclEpDataType_t dtype, bool few) {
+  const CombineKernels& kernels = kernels_of(dtype);
+  const bool networked = call.handle.group->shape().networked != 0;
+  if (!call.handle.low_latency()) {
+    return call.handle.group->shape().ring != 0 ? kernels.ht_rings : networked ? kernels.ht_network : kernels.ht;
+  }
+  if (networked) return kernels.ll_network;
+  if (!call.in_lines()) return kernels.ll;
+  if (call.handle.group->shape().masked != 0) return kernels.ll_lines_of_living;
+  return few ? kernels.ll_few : kernels.ll_lines;
+}
+
+// HT FLAT: peers may read their rows from the input themselves, but for weights of the backward pass. A half lends
+// nothing: it would have to wait for peers to complete theirs.
+Offer offer_of(const CombineCall& call, const TensorView& tokens, const CombineArgs& args) {
+  if (zones_of(call.handle) != Zones::sources || args.weights_back || call.course() != Course::whole) return {};
+  return {lent(*call.handle.group->comm, tokens), {}, static_cast<uint32_t>(args.capacity)};
+}
+
+template <class Args>
+void launch_call(const CombineCall& call, ucclEpDataType_t dtype, const LaunchShape& shape, const Args& args,
+                 ucclEpStream_t stream, bool few = false) {
+  launch_operation(call.handle, Kind::combine, call.course(), kernels_of(call, dtype, few), shape, args, stream);
+}
+
+void check_opened(const CombineCall& call) {
+  if (call.config.send_only != 0) {
+    fail(ucclEpInvalidArgument, "config.send_only is 1, but this is the second half of what a kernel began");
+  }
+  if (call.inputs.tokens != nullptr || call.inputs.topk_weights != nullptr) {
+    fail(ucclEpInvalidArgument, "inputs.{} is given, but the kernel that opened the combine has sent the rows",
+         call.inputs.tokens != nullptr ? "tokens" : "topk_weights");
+  }
+  if (call.backward() && call.handle.low_latency()) {
+    fail(ucclEpInvalidArgument, "config.pass is UCCLEP_PASS_BACKWARD, but LL operations of user kernels are forward");
+  }
+  if (call.outputs.topk_weights != nullptr) {
+    fail(ucclEpInvalidArgument, "outputs.topk_weights is given, but kernels send rows without weights");
+  }
+}
+
+void check_pass(const CombineCall& call) {
+  const ucclEpTensor_t* bias = call.inputs.bias != nullptr ? call.inputs.bias : call.inputs.bias2;
+  if (call.backward() && bias != nullptr) {
+    fail(ucclEpInvalidArgument, "inputs.{} is given, but the backward pass adds none",
+         call.inputs.bias != nullptr ? "bias" : "bias2");
+  }
+  if (!call.backward() && call.outputs.topk_weights != nullptr) {
+    fail(ucclEpInvalidArgument, "outputs.topk_weights is given, but only the backward pass returns weights");
+  }
+}
+
+// The rows that are summed; where a kernel has sent them, the output tells their type and width.
+TensorView check_rows(const CombineCall& call) {
+  const ucclEpHandle& handle = call.handle;
+  if (!call.opened) return check_tokens(handle, call.inputs.tokens);
+  TensorView output = required_tensor(call.outputs.tokens, "outputs.tokens");
+  output.dtype({ucclEpBfloat16, ucclEpFloat16, ucclEpFloat32}).shape({tokens_of(handle), at_least(1, "hidden")});
+  return output;
+}
+
+CombineArgs arguments_of(const CombineCall& call, const TensorView& rows) {
+  const ucclEpHandle& handle = call.handle;
+  const ucclEpGroup& group = *handle.group;
+  const int64_t hidden = rows.size(rows.ndim() - 1);
+  const int64_t row_bytes = hidden * static_cast<int64_t>(rows.element_bytes());
+  if (row_bytes > group.config.max_token_bytes) {
+    fail(ucclEpInvalidArgument, "a row of {} has {} bytes, the group's max_token_bytes is {}", rows.name(), row_bytes,
+         group.config.max_token_bytes);
+  }
+  const TensorView output = required_tensor(call.outputs.tokens, "outputs.tokens");
+  TensorView wait_ns = optional_tensor(call.outputs.wait_ns, "outputs.wait_ns");
+  wait_ns.dtype({ucclEpInt64}).shape({exactly(group.shape().ranks, "ranks")}).adjacent_elements();
+
+  CombineArgs args{};
+  args.group = group.device;
+  args.handle = handle.device;
+  if (call.backward()) {
+    check_weight_rows(handle, call.inputs, call.outputs, args);
+  } else {
+    args.topk_weights = check_late_weights(handle, call.inputs);
+    args.late_weights = call.inputs.topk_weights != nullptr;
+  }
+  args.output = check_token_tensor(handle, output.no_overlap(), rows);
+  args.output_rows = static_cast<uint32_t>(output.size(0));
+  args.bias = check_token_tensor(handle, optional_tensor(call.inputs.bias, "inputs.bias"), rows);
+  args.bias2 = check_token_tensor(handle, optional_tensor(call.inputs.bias2, "inputs.bias2"), rows);
+  args.wait_ns = view_of(wait_ns);
+  args.zones = zones_of(handle);
+  args.ranked = handle.device.layout == UCCLEP_LAYOUT_RANK_MAJOR;
+  args.weighted = args.zones == Zones::slabs && !call.backward();
+  args.row_bytes = static_cast<uint32_t>(row_bytes);
+  args.ranks = Divisor(group.shape().ranks);
+  args.batches = Divisor(static_cast<uint32_t>(ceil_div(args.row_bytes, line_batch_bytes)));
+  args.partial_bytes = args.row_bytes + (args.weights_back ? weight_row_bytes(group.shape()) : 0);
+  args.settings = handle_settings(handle, handle.routing->top_k);
+  args.settings.hidden = static_cast<uint32_t>(hidden);
+  args.settings.dtype = args.settings.output_dtype = static_cast<uint32_t>(rows.dtype());
+  args.settings.pass = static_cast<uint32_t>(call.config.pass);
+  args.settings.weights_at_dispatch = handle.routing->weights_given && !call.backward() ? 1 : 0;
+  args.settings.weights_at_combine = call.inputs.topk_weights != nullptr ? 1 : 0;
+  args.opened = call.opened;
+  if (!call.opened) {
+    args.tokens = view_of(rows);
+    args.capacity = static_cast<uint64_t>(handle.low_latency() ? rows.size(1) : rows_kept(handle, rows.size(0)));
+  }
+  return args;
+}
+
+void combine(const CombineCall& call, ucclEpStream_t stream) {
+  ucclEpHandle& handle = call.handle;
+  ucclEpGroup& group = *handle.group;
+  checked_stream(*group.comm, stream);
+  check_operation(handle, Kind::combine, call.config.send_only, call.config.pass, call.config.num_sms);
+  if (call.opened) {
+    refuse_rings(handle);
+    check_opened(call);
+  }
+  check_state(handle);
+  if (call.inputs.scales != nullptr) fail(ucclEpNotSupported, "inputs.scales: combine takes bf16, fp16 and fp32 rows");
+  check_pass(call);
+  const TensorView rows = check_rows(call);
+  CombineArgs args = arguments_of(call, rows);
+  const size_t tables = handle.low_latency() ? 0 : lease_table_bytes(group.shape().ranks);
+  const LaunchPlan plan =
+      plan_rows(group.comm->traits, call.config.num_sms > 0 ? call.config.num_sms : group.config.num_sms, tables,
+                call.in_lines() ? Moves::lines : Moves::bulk);
+  args.piece_bytes = plan.piece_bytes;
+  if (handle.low_latency()) {
+    const uint32_t wave = group.comm->traits.wave;
+    const bool few = ll_rows_are_few(args, plan.shape.grid, plan.shape.block / wave, wave);
+    launch_call(call, rows.dtype(), plan.shape, args, stream, few);
+  } else {
+    launch_call(call, rows.dtype(), plan.shape, HtCombineArgs{args, offer_of(call, rows, args)}, stream);
+  }
+}
+
+void combine(ucclEpHandle& handle, bool opened, const ucclEpCombineInputs_t* inputs,
+             const ucclEpCombineOutputs_t* outputs, const ucclEpCombineConfig_t* config, ucclEpStream_t stream) {
+  combine(
+      {handle, opened, read_struct(inputs, "inputs"), read_struct(outputs, "outputs"), read_struct(config, "config")},
+      stream);
+}
+
+}  // namespace
+}  // namespace ucclep
+
+using namespace ucclep;
+
+ucclEpResult_t ucclEpCombine(ucclEpHandle_t handle, const ucclEpCombineInputs_t* inputs,
+                             const ucclEpCombineOutputs_t* outputs, const ucclEpCombineConfig_t* config,
+                             ucclEpStream_t stream) {
+  return guarded("ucclEpCombine", comm_of(handle),
+                 [&] { combine(usable(handle), false, inputs, outputs, config, stream); });
+}
+
+ucclEpResult_t ucclEpCompleteCombine(ucclEpHandle_t handle, const ucclEpCombineInputs_t* inputs,
+                                     const ucclEpCombineOutputs_t* outputs, const ucclEpCombineConfig_t* config,
+                                     ucclEpStream_t stream) {
+  return guarded("ucclEpCompleteCombine", comm_of(handle),
+                 [&] { combine(usable(handle), true, inputs, outputs, config, stream); });
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// ucclEpDispatch and ucclEpCompleteDispatch: the checks, then one launch (HT with topk_idx: two).
+#include "device/kernels/kernels.hpp"
+#include "host/operations/dispatch_call.hpp"
+#include "host/boundary/guard.hpp"
+#include "host/group/lend.hpp"
+#include "host/group/plan.hpp"
+#include "ucclep/device/ht/dispatch.hpp"
+#include "ucclep/device/ll/dispatch.hpp"
+
+namespace ucclep {
+namespace {
+
+LaunchPlan plan_of(const DispatchCall& call) {
+  const ucclEpGroup& group = *call.handle.group;
+  const size_t tables =
+      call.handle.low_latency() ? BlockTableLayout::of(call.shape()).bytes : lease_table_bytes(call.shape().ranks);
+  return plan_rows(group.comm->traits, call.config.num_sms > 0 ? call.config.num_sms : group.config.num_sms, tables,
+                   call.in_lines() ? Moves::lines : Moves::bulk);
+}
+
+const OperationKernels& kernels_of(const DispatchCall& call, bool few) {
+  using namespace kernels;
+  struct Both {
+    OperationKernels forwarding, quantising;
+  };
+  static constexpr Both ht{{ht_dispatch, ht_send_dispatch, ht_complete_dispatch},
+                           {ht_dispatch_fp8, ht_send_dispatch_fp8, ht_complete_dispatch}},
+      ht_network{{ht_dispatch_network, ht_send_dispatch_network, ht_complete_dispatch_network},
+                 {ht_dispatch_fp8_network, ht_send_dispatch_fp8_network, ht_complete_dispatch_network}},
+      ht_rings{{ht_dispatch_rings, ht_dispatch_rings, ht_dispatch_rings},
+               {ht_dispatch_fp8_rings, ht_dispatch_fp8_rings, ht_dispatch_fp8_rings}},
+      ll{{ll_dispatch, ll_send_dispatch, ll_complete_dispatch},
+         {ll_dispatch_fp8, ll_send_dispatch_fp8, ll_complete_dispatch_fp8}},
+      ll_lines{{ll_dispatch_lines, ll_send_dispatch, ll_complete_dispatch},
+               {ll_dispatch_fp8_lines, ll_send_dispatch_fp8, ll_complete_dispatch_fp8}},
+      ll_few{{ll_dispatch_few, ll_send_dispatch, ll_complete_dispatch},
+             {ll_dispatch_fp8_few, ll_send_dispatch_fp8, ll_complete_dispatch_fp8}},
+      ll_lines_of_living{{ll_dispatch_lines_of_living, ll_send_dispatch, ll_complete_dispatch},
+                         {ll_dispatch_fp8_lines_of_living, ll_send_dispatch_fp8, ll_complete_dispatch_fp8}},
+      ll_network{{ll_dispatch_network, ll_send_dispatch_network, ll_complete_dispatch_network},
+                 {ll_dispatch_fp8_network, ll_send_dispatch_fp8_network, ll_complete_dispatch_network}};
+  const bool networked = call.shape().networked != 0;
+  const Both& of_ht = call.shape().ring != 0 ? ht_rings : networked ? ht_network : ht;
+  const Both& both = !call.handle.low_latency() ? of_ht
+                     : networked                ? ll_network
+                     : few                      ? ll_few
+                     : call.in_lines()          ? call.shape().masked != 0 ? ll_lines_of_living : ll_lines
+                                                : ll;
+  return call.quantised() ? both.quantising : both.forwarding;
+}
+
+template <class Args>
+void launch_call(const DispatchCall& call, const LaunchPlan& plan, const Args& args, ucclEpStream_t stream,
+                 bool few = false) {
+  launch_operation(call.handle, Kind::dispatch, call.course, kernels_of(call, few), plan.shape, args, stream);
+}
+
+void launch_ll(const DispatchCall& call, const LaunchPlan& plan, ucclEpStream_t stream) {
+  LlDispatchArgs args{};
+  args.group = call.handle.group->device;
+  args.handle = call.handle.device;
+  if (!call.opened) args.routing = call.topk_idx.given() ? routing_input(call.topk_idx) : kept_routing(call.handle);
+  args.settings = call.settings;
+  args.source = call.source;
+  args.topk_weights = call.topk_weights;
+  args.output = call.output;
+  args.counters = call.counters;
+  args.tables = BlockTableLayout::of(call.shape());
+  args.piece_bytes = plan.piece_bytes;
+  args.opened = call.opened;
+  announce_total(call.counters);
+  const uint32_t warps = plan.shape.block / call.handle.group->comm->traits.wave;
+  launch_call(call, plan, args, stream, call.in_lines() && ll_tokens_are_few(args, plan.shape.grid, warps));
+}
+
+// HT FLAT: peers may write rows into the output themselves, if they reach all that a row consists of. A half lends
+// nothing: it would have to wait for peers to complete theirs.
+Offer offer_of(const DispatchCall& call) {
+  if (call.output.zones != Zones::sources || call.course != Course::whole) return {};
+  const ucclEpComm& comm = *call.handle.group->comm;
+  const Offer offer{lent(comm, call.out_tokens), lent(comm, call.out_scales),
+                    static_cast<uint32_t>(call.output.capacity)};
+  return call.out_scales.given() && !offer.scales.given() ? Offer{} : offer;
+}
+
+void launch_ht(const DispatchCall& call, const LaunchPlan& plan, ucclEpStream_t stream) {
+  if (call.topk_idx.given()) {
+    CounterViews counters = call.counters;
+    counters.cumulative = counters.wait_ns = View{};
+    update_ht(call.handle, routing_input(call.topk_idx), counters, call.config.num_sms, stream);
+  }
+  HtDispatchArgs args{};
+  args.group = call.handle.group->device;
+  args.handle = call.handle.device;
+  args.settings = call.settings;
+  args.source = call.source;
+  args.topk_weights = call.topk_weights;
+  args.output = call.output;
+  args.offer = offer_of(call);
+  args.cumulative = call.counters.cumulative;
+  args.wait_ns = call.counters.wait_ns;
+  args.piece_bytes = plan.piece_bytes;
+  args.opened = call.opened;
+  launch_call(call, plan, args, stream);
+}
+
+void note_dispatch(const DispatchCall& call) {
+  call.handle.routing->dispatched = true;
+  call.handle.routing->weights_given = call.weighted;
+  call.handle.routing->output_rows = static_cast<int64_t>(call.output.rows);
+}
+
+void dispatch(ucclEpHandle& handle, const ucclEpDispatchInputs_t* inputs, const ucclEpDispatchOutputs_t* outputs,
+              const ucclEpDispatchConfig_t* config, ucclEpStream_t stream) {
+  DispatchCall call{handle, read_struct(inputs, "inputs"), read_struct(outputs, "outputs"),
+                    read_struct(config, "config")};
+  checked_stream(*handle.group->comm, stream);
+  check(call);
+  const LaunchPlan plan = plan_of(call);
+  if (handle.low_latency()) {
+    if (call.topk_idx.given()) {
+      begin_routing(handle);
+      note_update(handle, routing_input(call.topk_idx));
+    }
+    launch_ll(call, plan, stream);
+    handle.routing->pending_counters = {};
+  } else {
+    launch_ht(call, plan, stream);
+  }
+  note_dispatch(call);
+}
+
+void complete_dispatch(ucclEpHandle& handle, const ucclEpDispatchOutputs_t* outputs,
+                       const ucclEpDispatchConfig_t* config, ucclEpStream_t stream) {
+  refuse_rings(handle);
+  DispatchCall call{handle, UCCLEP_DISPATCH_INPUTS_INIT, read_struct(outputs, "outputs"), read_struct(config, "config"),
+                    true};
+  checked_stream(*handle.group->comm, stream);
+  if (call.config.quant != UCCLEP_QUANT_NONE) {
+    fail(ucclEpInvalidArgument,
+         "config.quant is {}, but rows that a kernel sent stay as they are: expected UCCLEP_QUANT_NONE",
+         call.config.quant);
+  }
+  check(call);
+  if (handle.low_latency()) {
+    launch_ll(call, plan_of(call), stream);
+    handle.routing->pending_counters = {};
+    handle.routing->updated = true;
+    handle.routing->tokens = ucclEpHandle::tokens_unknown;
+    handle.routing->top_k = call.top_k;
+  } else {
+    launch_ht(call, plan_of(call), stream);
+  }
+  note_dispatch(call);
+}
+
+}  // namespace
+}  // namespace ucclep
+
+using namespace ucclep;
+
+ucclEpResult_t ucclEpDispatch(ucclEpHandle_t handle, const ucclEpDispatchInputs_t* inputs,
+                              const ucclEpDispatchOutputs_t* outputs, const ucclEpDispatchConfig_t* config,
+                              ucclEpStream_t stream) {
+  return guarded("ucclEpDispatch", comm_of(handle),
+                 [&] { ucclep::dispatch(usable(handle), inputs, outputs, config, stream); });
+}
+
+ucclEpResult_t ucclEpCompleteDispatch(ucclEpHandle_t handle, const ucclEpDispatchOutputs_t* outputs,
+                                      const ucclEpDispatchConfig_t* config, ucclEpStream_t stream) {
+  return guarded("ucclEpCompleteDispatch", comm_of(handle),
+                 [&] { complete_dispatch(usable(handle), outputs, config, stream); });
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "proxy/agree.hpp"
+
+#include <string>
+
+#include "proxy/parcel.hpp"
+
+namespace ucclep::proxy {
+
+std::vector<std::vector<std::byte>> agree(const Allgather& allgather, uint32_t rank, const Error* error,
+                                          std::span<const std::byte> mine) {
+  ParcelWriter out;
+  const std::string sentence = error == nullptr ? "" : fmt::format("rank {}: {}", rank, error->what());
+  out.number(error == nullptr ? ucclEpSuccess : error->code());
+  out.bytes(sentence.data(), sentence.size());
+  out.bytes(mine.data(), mine.size());
+  std::vector<std::vector<std::byte>> brought;
+  for (const std::vector<std::byte>& parcel : allgather(out.parcel())) {
+    if (parcel.empty()) {
+      brought.emplace_back();
+      continue;
+    }
+    ParcelReader in(parcel, static_cast<uint32_t>(brought.size()));
+    const auto code = result_of(in.number());
+    const std::string text = in.text();
+    if (code != ucclEpSuccess) throw Error(code, text);
+    const auto theirs = in.bytes();
+    brought.emplace_back(theirs.begin(), theirs.end());
+  }
+  return brought;
+}
+
+}  // namespace ucclep::proxy

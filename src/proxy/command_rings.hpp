@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory of a group's command rings, on the host and on the device.
+#pragma once
+#include <cstdint>
+#include <memory>
+
+#include "device/device.hpp"
+#include "proxy/ring_reader.hpp"
+#include "ucclep/device/network/fifo.hpp"
+
+namespace ucclep::proxy {
+
+struct RingsShape {
+  uint32_t bulk_log2 = 0, control_log2 = 0;  // how many rings there are of each
+  // Commands that all lanes which may push at the same time can push to one ring, each in one push. It lies free above
+  // the high-water mark, so more of them would write over commands that nobody has read.
+  uint32_t at_once = 0;
+  uint32_t capacity_log2 = 0;  // of a ring; 0: as at_once asks for
+};
+
+class CommandRings {
+ public:
+  // timeout_ns, abort_word: what bounds the waits of lanes. Error(ucclEpInvalidArgument) where the shape is none.
+  CommandRings(Device& device, const RingsShape& shape, uint64_t timeout_ns, const uint32_t* abort_word);
+
+  static uint64_t host_bytes(const RingsShape& shape);  // of the host's memory that such rings take
+
+  const Fifo& fifo() const { return fifo_; }  // for kernels
+  uint32_t count() const { return (1u << fifo_.bulk_log2) + (1u << fifo_.control_log2); }
+  RingMemory memory(uint32_t ring) const;  // for its one reader
+  uint64_t stalls() const;                 // pushes that had to wait for a reader
+
+ private:
+  struct Free {
+    Device* device;
+    void (Device::*how)(void*);
+    void operator()(void* data) const;
+  };
+  template <class T>
+  using Owned = std::unique_ptr<T, Free>;
+
+  Fifo fifo_{};
+  Owned<Packet> slots_{nullptr, {}};
+  Owned<uint64_t> positions_{nullptr, {}}, heads_{nullptr, {}};
+};
+
+}  // namespace ucclep::proxy

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "proxy/connect.hpp"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "proxy/parcel.hpp"
+#include "proxy/ring_deal.hpp"
+
+namespace ucclep::proxy {
+namespace {
+
+using transport::Key;
+using transport::Traits;
+
+// An endpoint of a thread, and where it stands among all of this rank.
+struct OpenPort {
+  uint32_t thread = 0, port = 0;
+  uint32_t nic = 0;
+  std::vector<Key> keys;  // by window
+};
+
+class Connector {
+ public:
+  Connector(GroupSpec& spec, std::vector<std::unique_ptr<Nic>>& nics, uint32_t threads)
+      : spec_(spec), nics_(nics), parts_(threads) {}
+
+  void check() const;
+  void deal();
+  void open();
+  std::vector<std::byte> offer() const;
+  void join(const std::vector<std::vector<std::byte>>& offers);
+  std::vector<GroupShare::Parts> take() { return std::move(parts_); }
+
+ private:
+  void open(OpenPort& port);
+  uint32_t most_window(const Traits& traits, uint32_t peers) const;
+  void join(uint32_t rank, std::span<const std::byte> offer);
+
+  GroupSpec& spec_;
+  std::vector<std::unique_ptr<Nic>>& nics_;
+  std::vector<GroupShare::Parts> parts_;
+  std::vector<OpenPort> ports_;
+  std::map<std::pair<uint32_t, uint32_t>, uint32_t> port_of_;  // by thread and NIC: in ports_
+  uint32_t window_ = 0;                                        // data messages of a peer that fit everywhere
+};
+
+void Connector::check() const {
+  const GroupShape& shape = spec_.shape;
+  std::vector<uint64_t> bytes;
+  bytes.reserve(spec_.windows.size());
+  for (const transport::Memory& window : spec_.windows) bytes.push_back(window.bytes);
+  check_places(shape.places, shape.ranks, shape.in_flight, bytes);
+  if (shape.rank >= shape.ranks || spec_.lines.size() != shape.ranks || spec_.words.ranks != shape.ranks ||
+      spec_.words.in_flight != shape.in_flight || !shape.credits.is_sound() ||
+      shape.credits.in_flight != shape.in_flight || shape.timeout_ms == 0 || spec_.sends == 0) {
+    fail(ucclEpInvalidArgument, "rank {} of {}: words, connections, credits or limits of another shape", shape.rank,
+         shape.ranks);
+  }
+  for (uint32_t rank = 0; rank < shape.ranks; ++rank) {
+    for (const uint32_t nic : spec_.lines[rank]) {
+      if (nic >= nics_.size())
+        fail(ucclEpInvalidArgument, "a connection to rank {} by NIC {} of {}", rank, nic, nics_.size());
+    }
+  }
+}
+
+void Connector::deal() {
+  const Fifo& fifo = spec_.rings->fifo();
+  const auto threads = static_cast<uint32_t>(parts_.size());
+  for (uint32_t ring = 0; ring < spec_.rings->count(); ++ring) {
+    parts_[thread_of_ring(fifo, ring, threads)].rings.push_back(spec_.rings->memory(ring));
+  }
+  for (uint32_t rank = 0; rank < spec_.shape.ranks; ++rank) {
+    if (spec_.lines[rank].empty()) continue;
+    const uint32_t thread = thread_of_destination(fifo, rank, threads);
+    GroupShare::Parts& parts = parts_[thread];
+    PeerLines peer{rank, {}};
+    for (const uint32_t nic : spec_.lines[rank]) {
+      const auto [known, fresh] = port_of_.try_emplace({thread, nic}, static_cast<uint32_t>(ports_.size()));
+      if (fresh) {
+        ports_.push_back({thread, static_cast<uint32_t>(parts.ports.size()), nic, {}});
+        parts.ports.emplace_back().number = known->second;
+      }
+      Port& port = parts.ports[ports_[known->second].port];
+      peer.lines.push_back({.port = ports_[known->second].port, .number = static_cast<uint32_t>(port.peer_of.size())});
+      port.peer_of.push_back(static_cast<uint32_t>(parts.peers.size()));
+    }
+    parts.peers.push_back(std::move(peer));
+  }
+}
+
+void Connector::open() {
+  window_ = spec_.shape.credits.window;
+  for (OpenPort& port : ports_) open(port);
+}
+
+void Connector::open(OpenPort& open) {
+  const GroupShape& shape = spec_.shape;
+  Port& port = parts_[open.thread].ports[open.port];
+  Nic& nic = *nics_[open.nic];
+  const auto peers = static_cast<uint32_t>(port.peer_of.size());
+  uint32_t kinds = UCCLEP_MEMORY_HOST;
+  for (const transport::Memory& window : spec_.windows) kinds |= window.kind;
+  port.nic = &nic.in_flight;
+  port.endpoint = nic.config.transport->open({.nic = nic.config.name.c_str(),
+                                              .peers = peers,
+                                              .sends = spec_.sends,
+                                              .receives = peers * shape.credits.entries(),
+                                              .timeout_ms = shape.timeout_ms,
+                                              .memory = kinds});
+  const Traits& traits = port.endpoint->traits();
+  port.sends = traits.sends;
+  nic.in_flight.narrow(traits.max_bytes == 0 ? InFlight::any_bytes : traits.max_bytes, InFlight::any_messages);
+  window_ = std::min(window_, most_window(traits, peers));
+  for (const KindPlaces& kind : shape.places.kinds) {
+    const uint64_t of_channel = shape.channel.rows > 0 ? channel_piece : 0;
+    const uint64_t most = std::max<uint64_t>({kind.chunk_bytes(), kind.header_bytes, of_channel});
+    if (most > traits.max_message) {
+      fail(ucclEpNotSupported, "messages of {} bytes; NIC {} takes {}", most, nic.config.name, traits.max_message);
+    }
+  }
+  for (const transport::Memory& window : spec_.windows) {
+    Key key{};
+    port.regions.push_back(port.endpoint->register_region(window, &key));
+    open.keys.push_back(key);
+  }
+}
+
+// A NIC may have fewer receives than were asked for: every peer gets its part (P9).
+uint32_t Connector::most_window(const Traits& traits, uint32_t peers) const {
+  CreditShape shape = spec_.shape.credits;
+  while (shape.window > 0 && peers * shape.entries() > traits.receives) {
+    --shape.window;
+    shape.return_every = std::min(shape.return_every, std::max(1u, shape.window / 4));
+  }
+  if (shape.window == 0) {
+    fail(ucclEpNotSupported, "{} receives of an endpoint are too few for {} peers", traits.receives, peers);
+  }
+  return shape.window;
+}
+
+std::vector<std::byte> Connector::offer() const {
+  ParcelWriter out;
+  out.number(window_);
+  out.number(static_cast<uint32_t>(ports_.size()));
+  for (const OpenPort& open : ports_) {
+    const transport::Address address = parts_[open.thread].ports[open.port].endpoint->address();
+    out.bytes(address.data(), address.size());
+    out.number(static_cast<uint32_t>(open.keys.size()));
+    for (const Key& key : open.keys) out.bytes(&key, sizeof key);
+  }
+  // For each rank, the connections to it: which endpoint, and its number there.
+  const auto threads = static_cast<uint32_t>(parts_.size());
+  for (uint32_t rank = 0; rank < spec_.shape.ranks; ++rank) {
+    out.number(static_cast<uint32_t>(spec_.lines[rank].size()));
+    if (spec_.lines[rank].empty()) continue;
+    const uint32_t thread = thread_of_destination(spec_.rings->fifo(), rank, threads);
+    const auto& peers = parts_[thread].peers;
+    const auto peer = std::find_if(peers.begin(), peers.end(), [&](const PeerLines& one) { return one.rank == rank; });
+    for (size_t line = 0; line < peer->lines.size(); ++line) {
+      out.number(port_of_.at({thread, spec_.lines[rank][line]}));
+      out.number(peer->lines[line].number);
+    }
+  }
+  return out.parcel();
+}
+
+void Connector::join(const std::vector<std::vector<std::byte>>& offers) {
+  for (uint32_t rank = 0; rank < offers.size(); ++rank) join(rank, offers[rank]);
+  CreditShape& credits = spec_.shape.credits;
+  credits.window = window_;
+  credits.return_every = std::min(credits.return_every, std::max(1u, window_ / 4));
+}
+
+void Connector::join(uint32_t rank, std::span<const std::byte> offer) {
+  struct Offered {
+    std::span<const std::byte> address;
+    std::vector<Key> keys;
+  };
+  if (offer.empty() && spec_.lines[rank].empty()) return;  // it is gone
+  ParcelReader in(offer, rank);
+  window_ = std::min(window_, in.number());
+  std::vector<Offered> offered(in.count());
+  for (Offered& one : offered) {
+    one.address = in.bytes();
+    one.keys.resize(in.count());
+    for (Key& key : one.keys) key = in.object<Key>();
+  }
+  std::vector<std::pair<uint32_t, uint32_t>> to_here;
+  for (uint32_t other = 0; other <= spec_.shape.rank; ++other) {
+    to_here.resize(in.count());
+    for (auto& [port, number] : to_here) {
+      port = in.number();
+      number = in.number();
+    }
+  }
+  const size_t expected = spec_.lines[rank].size();
+  if (to_here.size() != expected) {
+    fail(ucclEpInvalidArgument, "rank {} has {} connections to rank {}, which has {} to it", rank, to_here.size(),
+         spec_.shape.rank, expected);
+  }
+  if (expected == 0) return;
+  const uint32_t thread = thread_of_destination(spec_.rings->fifo(), rank, static_cast<uint32_t>(parts_.size()));
+  GroupShare::Parts& parts = parts_[thread];
+  const auto peer =
+      std::find_if(parts.peers.begin(), parts.peers.end(), [&](const PeerLines& one) { return one.rank == rank; });
+  for (size_t i = 0; i < expected; ++i) {
+    Line& line = peer->lines[i];
+    const auto [port, number] = to_here[i];
+    if (port >= offered.size() || offered[port].keys.size() != spec_.windows.size()) {
+      fail(ucclEpInvalidArgument, "rank {} offers other windows or endpoints than it names", rank);
+    }
+    transport::Endpoint& endpoint = *parts.ports[line.port].endpoint;
+    endpoint.connect(line.number, number, offered[port].address);
+    line.peer_port = port;
+    for (const Key& key : offered[port].keys) line.regions.push_back(endpoint.import_region(line.number, key));
+  }
+}
+
+}  // namespace
+
+void connect_group(GroupSpec& spec, std::vector<std::unique_ptr<Nic>>& nics, uint32_t threads,
+                   const Allgather& allgather, const std::function<void(std::vector<GroupShare::Parts>)>& build) {
+  Connector connector(spec, nics, threads);
+  std::vector<std::byte> offer;
+  auto error = attempt([&] {
+    connector.check();
+    connector.deal();
+    connector.open();
+    offer = connector.offer();
+  });
+  const uint32_t rank = spec.shape.rank;
+  const auto offers = agree(allgather, rank, error ? &*error : nullptr, offer);
+  error = attempt([&] {
+    connector.join(offers);
+    build(connector.take());
+  });
+  agree(allgather, rank, error ? &*error : nullptr);
+}
+
+}  // namespace ucclep::proxy

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "proxy/receiver.hpp"
+
+#include <algorithm>
+
+#include "ucclep/device/arch/host_executor.hpp"
+
+namespace ucclep::proxy {
+namespace {
+
+uint32_t most_chunks_of(const Places& places) {
+  uint32_t most = 0;
+  for (const KindPlaces& kind : places.kinds) most = std::max(most, kind.chunks());
+  return most;
+}
+
+void store(uint64_t* word, uint64_t value) {
+  std::atomic_ref(*word).store(value, std::memory_order_release);
+  executor::note_store();
+}
+
+}  // namespace
+
+Receiver::Receiver(const GroupShape& shape, const Arrivals& words, ConsumedHere& consumed, Sender& sender,
+                   const std::vector<PeerLines>& peers, GroupCounts<Counter>& counts, TransferLog* log,
+                   Staging* staging)
+    : shape_(shape),
+      words_(words),
+      consumed_(consumed),
+      sender_(sender),
+      counts_(counts),
+      log_(log),
+      staging_(staging),
+      table_({.ranks = shape.ranks, .in_flight = shape.in_flight, .chunks = most_chunks_of(shape.places)}),
+      number_of_(shape.ranks, no_connection),
+      returns_(peers.size(), CreditReturn(shape.credits)),
+      freed_(shape.places.has_rings() ? peers.size() * (num_words - words_without_rings) : 0),
+      messages_(peers.size()) {
+  for (const PeerLines& peer : peers) {
+    number_of_[peer.rank] = static_cast<uint32_t>(ranks_.size());
+    ranks_.push_back(peer.rank);
+  }
+  touched_.reserve(256);
+}
+
+void Receiver::arrive(uint32_t immediate) {
+  counts_.arrivals.add(1);
+  const Immediate imm = unpack(immediate);
+  const uint32_t peer = imm.source < number_of_.size() ? number_of_[imm.source] : no_connection;
+  if (peer == no_connection) return counts_.foreign.add(1);
+  if (imm.kind == ImmKind::word) return move_word(peer, imm);
+  if (imm.kind == ImmKind::message) return take_message(peer, imm);
+  const auto kind = static_cast<Kind>(static_cast<uint32_t>(imm.kind) % num_kinds);
+  table_.consume(kind, consumed_.of[static_cast<uint32_t>(kind)].load(std::memory_order_acquire));
+  switch (table_.arrive(imm)) {
+    case Arrival::repeated:
+      return counts_.repeated.add(1);
+    case Arrival::stale:
+      return counts_.stale.add(1);
+    case Arrival::foreign:
+      return counts_.foreign.add(1);
+    case Arrival::fresh:
+      break;
+  }
+  counts_.early.raise_to(table_.early());
+  counts_.deepest.raise_to(table_.deepest());
+  return_credit(peer);
+  const uint64_t seq = table_.seq_of(kind, imm.epoch);
+  if (log_ != nullptr) log_->note(false, imm.source, kind, seq);
+  touch(kind, imm.source, seq);
+}
+
+void Receiver::return_credit(uint32_t peer) {
+  CreditReturn& credit = returns_[peer];
+  credit.processed();
+  if (credit.is_due()) sender_.owe(peer, Word::credit, credit.tell());
+}
+
+void Receiver::take_message(uint32_t peer, const Immediate& imm) {
+  if (shape_.channel.rows == 0) return counts_.foreign.add(1);
+  const bool letter = imm.epoch != 0;
+  const uint64_t number = messages_[peer].arrive(imm.value, letter);
+  if (number == 0) return counts_.repeated.add(1);
+  return_credit(peer);
+  if (staging_ != nullptr && !letter) {
+    if (staging_->begin_in(imm.source, number)) return;
+    counts_.foreign.add(1);
+  }
+  placed(imm.source, number);
+}
+
+void Receiver::placed(uint32_t source, uint64_t number) {
+  const uint32_t peer = number_of_[source];
+  MessagesIn& messages = messages_[peer];
+  messages.place(number);
+  messages.advance([&](uint64_t letter) { open_letter(source, letter); });
+  sender_.owe(peer, Word::placed, messages.in_order());
+}
+
+// It was read before its slot is free.
+void Receiver::open_letter(uint32_t source, uint64_t number) {
+  const Letter letter = shape_.channel.letter(source, number);
+  if (letter.row >= shape_.channel.rows) return counts_.foreign.add(1);
+  store(shape_.channel.words.moved + letter.row * shape_.ranks + source, letter.value);
+}
+
+void Receiver::move_word(uint32_t peer, const Immediate& imm) {
+  if (imm.epoch == static_cast<uint32_t>(Word::credit)) return sender_.credit_returned(peer, imm.value);
+  if (imm.epoch == static_cast<uint32_t>(Word::placed)) {
+    if (sender_.placed(peer, imm.value)) store(shape_.channel.words.placed + ranks_[peer], sender_.placed_at(peer));
+    return;
+  }
+  if (imm.epoch >= words_without_rings && imm.epoch < num_words && shape_.places.has_rings()) {
+    return sender_.freed(peer, Freed::of_word(imm.epoch), imm.value);
+  }
+  if (imm.epoch == static_cast<uint32_t>(Word::parted)) {
+    sender_.lose(peer);  // it takes in nothing more, and returns nothing
+    return store(words_.evicted + ranks_[peer], 1);
+  }
+  if (imm.epoch >= num_kinds) return counts_.foreign.add(1);
+  const auto kind = static_cast<Kind>(imm.epoch);
+  if (sender_.consumed(peer, kind, imm.value)) {
+    store(words_.consumed_of(kind, ranks_[peer]), sender_.consumed_by(peer, kind));
+  }
+}
+
+const char* Receiver::consume(uint32_t peer, const Command& command) {
+  if (command.kind() >= num_kinds) return "there is no such kind of operation";
+  std::atomic<uint64_t>& here = consumed_.of[command.kind()];
+  uint64_t known = here.load(std::memory_order_relaxed);
+  const auto step = static_cast<int32_t>(command.epoch() - static_cast<uint32_t>(known));
+  const uint64_t seq = known + static_cast<uint64_t>(static_cast<int64_t>(step));
+  if (step > static_cast<int32_t>(shape_.in_flight)) return "so many operations cannot have been read";
+  if (step < 0 && static_cast<uint64_t>(-static_cast<int64_t>(step)) > known) return "no operation has that number";
+  while (known < seq && !here.compare_exchange_weak(known, seq, std::memory_order_release, std::memory_order_relaxed)) {
+  }
+  if (sender_.takes_nothing(peer)) counts_.dropped.add(1);
+  sender_.owe(peer, consumed_word(static_cast<Kind>(command.kind())), seq);
+  return nullptr;
+}
+
+// The peer hears of several at a time. It is told in time: when it has no room left, all that it has sent since it was
+// told last has been freed, which is as much as a ring holds.
+const char* Receiver::free(uint32_t peer, const Command& command) {
+  if (command.kind() >= num_kinds) return "there is no such kind of operation";
+  const auto kind = static_cast<Kind>(command.kind());
+  const KindPlaces& places = shape_.places.of(command);
+  if (places.ring.chunks == 0) return "the group has no such ring";
+  if (command.row() > places.chunks()) return "an operation has not so many chunks";
+  const uint64_t consumed = consumed_.of[command.kind()].load(std::memory_order_relaxed);
+  const auto ahead = static_cast<int32_t>(command.epoch() - static_cast<uint32_t>(consumed));
+  const auto in_flight = static_cast<int32_t>(shape_.in_flight);
+  if (ahead > in_flight || ahead <= -in_flight) return "no operation that is under way has that number";
+  if (ahead <= 0) return nullptr;  // another ring was faster to say that it has been read, and all of it has come
+  const uint64_t seq = consumed + static_cast<uint64_t>(ahead);
+  const Freed freed{kind, static_cast<uint32_t>(seq % shape_.in_flight)};
+  const auto word = static_cast<uint32_t>(freed.word());
+  uint64_t& told = freed_[size_t{peer} * (num_words - words_without_rings) + word - words_without_rings];
+  const uint64_t now = Freed::value(seq, shape_.in_flight, command.row());
+  const uint64_t before = std::max(told, Freed::value(seq, shape_.in_flight, 0));
+  if (now < before + places.ring.told_at_once()) return nullptr;
+  told = now;
+  sender_.owe(peer, freed.word(), now);
+  return nullptr;
+}
+
+void Receiver::return_credits() {
+  for (uint32_t peer = 0; peer < returns_.size(); ++peer) {
+    if (returns_[peer].owes()) sender_.owe(peer, Word::credit, returns_[peer].tell());
+  }
+}
+
+void Receiver::touch(Kind kind, uint32_t source, uint64_t seq) {
+  if (!touched_.empty()) {
+    const Touched& last = touched_.back();
+    if (last.kind == kind && last.source == source && last.seq == seq) return;
+  }
+  if (touched_.size() == touched_.capacity()) publish();
+  touched_.push_back({kind, source, seq});
+}
+
+void Receiver::publish() {
+  for (const Touched& one : touched_) {
+    store(words_.progress_of(one.kind, one.seq, one.source), table_.progress(one.kind, one.source, one.seq).word());
+  }
+  touched_.clear();
+}
+
+void Receiver::tell_parted(uint32_t peer) {
+  store(words_.parted + ranks_[peer], 1);
+}
+
+}  // namespace ucclep::proxy

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sending half of a proxy thread's share of a group: commands in, chains of writes out. A message waits in the list
+// of its destination until there is credit, room on the NIC and room in the chain; no other destination waits for it.
+// Nothing is allocated after construction.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "proxy/channel.hpp"
+#include "proxy/chunk_gather.hpp"
+#include "proxy/credits.hpp"
+#include "proxy/port.hpp"
+#include "proxy/set_aside.hpp"
+#include "proxy/staging.hpp"
+#include "proxy/statistics.hpp"
+#include "proxy/transfer_log.hpp"
+
+namespace ucclep::proxy {
+
+// What all halves and shares of a group have in common.
+struct GroupShape {
+  uint32_t rank = 0, ranks = 0, in_flight = 2;
+  // Of each kind the number before that of its first operation, the same on all ranks. Until a peer or the kernels say
+  // more, it counts as read; nobody is told of it, and no word of the kernels is stored for it.
+  KindNumbers first = {};
+  Places places;
+  ChannelPlaces channel = {};
+  CreditShape credits;
+  uint32_t timeout_ms = 0;
+  bool traced = false;  // what is sent and received is logged
+};
+
+class Sender {
+ public:
+  // All of these outlive it. peers: their order gives the numbers by which everything here names them. log, staging: or
+  // NULL.
+  Sender(const GroupShape& shape, std::vector<Port>& ports, std::vector<PeerLines>& peers, GroupCounts<Counter>& counts,
+         TransferLog* log = nullptr, Staging* staging = nullptr);
+
+  // A command of the rank's kernels, for a peer of this share. Null, or why it cannot be right.
+  const char* take(uint32_t peer, const Command& command);
+  const char* take_message(uint32_t peer, const Command& command);
+  // Tells the peer the value of a word, the latest if there are several before it can be sent.
+  void owe(uint32_t peer, Word word, uint64_t value);
+  // What came from the peer.
+  void credit_returned(uint32_t peer, uint32_t value);
+  void freed(uint32_t peer, const Freed& freed, uint32_t value);
+  bool consumed(uint32_t peer, Kind kind, uint32_t value);  // true: the word grew
+  uint64_t consumed_by(uint32_t peer, Kind kind) const;
+  bool placed(uint32_t peer, uint32_t value) { return peers_[peer].messages.placed(value); }  // likewise
+  uint64_t placed_at(uint32_t peer) const { return peers_[peer].messages.placed(); }
+
+  // Posts what can be posted. True when there was any.
+  bool pump();
+  // An operation that was posted to the peer has ended, well or not.
+  void ended(uint32_t peer) { --peers_[peer].unfinished; }
+  // Nothing is sent to the peer any more; what waits is dropped.
+  void give_up(uint32_t peer);
+  bool given_up(uint32_t peer) const { return peers_[peer].given_up; }
+  // The same of a peer that no word reaches, or that needs none.
+  void lose(uint32_t peer);
+  // The same, but that the peer, unless it is lost, shall hear of it. False: it has been parted from before.
+  bool part(uint32_t peer);
+  bool parted(uint32_t peer) const { return peers_[peer].parted; }
+  // Of a peer that is parted from, until it is true, and then not again: all that was posted to it has ended. Networks
+  // keep no order, so only now is it told.
+  bool complete_parting(uint32_t peer);
+  // Commands and words for it are dropped.
+  bool takes_nothing(uint32_t peer) const { return peers_[peer].takes_nothing(); }
+
+  // Of a peer, also over messages that wait: it grows while the peer gets on.
+  struct Backlog {
+    bool waits = false;   // for a credit
+    uint64_t posted = 0;  // messages
+    uint32_t waiting = 0;
+  };
+  Backlog backlog(uint32_t peer) const;
+  // Nothing waits and nothing is in flight. Rows of chunks that never became whole do not count.
+  bool idle() const;
+  // The peers have dealt with all that they were sent.
+  bool all_returned() const;
+  // And messages of the channel lie with them.
+  bool all_placed() const;
+  uint64_t rows_waiting() const;
+
+ private:
+  struct Peer {
+    explicit Peer(const GroupShape& shape);
+    bool takes_nothing() const { return given_up || parted; }
+    ChunkGather gather;
+    SendCredits credits;
+    MessagesOut messages;
+    uint64_t owed[num_words] = {}, told[num_words] = {};
+    GrowingWord consumed[num_kinds];
+    uint64_t posted = 0;
+    uint32_t waiting = 0;
+    uint32_t unfinished = 0;  // operations posted
+    bool active = false;      // in active_
+    bool given_up = false, lost = false, parted = false;
+    bool waits_for_credit = false, waits_for_nic = false;
+  };
+
+  bool set_aside(uint32_t peer, const Command& command);
+  void drop_all(uint32_t peer);
+  void activate(uint32_t peer);
+  bool advance(uint32_t peer);
+  bool chain_words(uint32_t peer);
+  bool chain_messages(uint32_t peer);
+  bool has_room(const Line& line, uint64_t bytes);
+  transport::Operation& chain(Line& line, const Immediate& imm, uint64_t seq);
+  void chain_message(uint32_t peer, Line& line, const Command& command);
+  void chain_rows(uint32_t peer, Line& line, const Command& command);
+  void chain_of_channel(uint32_t peer, Line& line, const Command& command);
+  const char* begin_put(uint32_t peer, const Command& command, uint64_t numbered, const Message& message);
+  bool waits_for_copy(uint32_t peer, const Command& command) const;
+  size_t line_of(uint32_t peer, const Command& command) const;
+  uint64_t bytes_of(uint32_t peer, const Command& command) const;
+  const Message& message_of(uint32_t peer, const Command& command) const;
+  bool post(Peer& peer, Line& line);
+  bool stall(bool& waits, bool now, Counter& stalls);
+
+  const GroupShape& shape_;
+  std::vector<Port>& ports_;
+  std::vector<PeerLines>& lines_;
+  GroupCounts<Counter>& counts_;
+  TransferLog* log_;
+  Staging* staging_;
+  std::vector<Peer> peers_;
+  SetAside waiting_;
+  const uint32_t words_;          // that there are in such a group
+  std::vector<uint32_t> active_;  // peers that have something to send
+  uint32_t turn_ = 0;
+};
+
+// What a cookie says of the operation that it came with: for sentences.
+std::string words_of_cookie(uint64_t cookie);
+const char* operation_of_cookie(uint64_t cookie);
+
+}  // namespace ucclep::proxy
