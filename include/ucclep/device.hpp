@@ -19,7 +19,7 @@
 // sums have the same bits on every target.
 #pragma once
 #include "ucclep/device/channel.hpp"
-#include "ucclep/device/ht_combine_recv.hpp"
-#include "ucclep/device/ht_dispatch_recv.hpp"
-#include "ucclep/device/ll_combine_recv.hpp"
+#include "ucclep/device/ht_combine.hpp"
+#include "ucclep/device/ht_dispatch.hpp"
+#include "ucclep/device/ll_combine.hpp"
 #include "ucclep/device/ll_dispatch_recv.hpp"

@@ -5,7 +5,6 @@
 #include <map>
 #include <optional>
 
-#include "bootstrap/bootstrap.hpp"
 #include "bootstrap/pieces.hpp"
 #include "bootstrap/roll_call.hpp"
 
@@ -115,14 +114,6 @@ Agreement::Verdict Agreement::judge(const std::vector<std::string>& contribution
     }
   }
   return {};
-}
-
-void Agreement::settle(Bootstrap& bootstrap, Deadline deadline) const {
-  try {
-    bootstrap.agree(contribution(), deadline);
-  } catch (const Error& error) {
-    throw Error(error.code(), call_ + ": " + error.what());
-  }
 }
 
 }  // namespace ucclep

@@ -19,8 +19,6 @@
 
 namespace ucclep {
 
-class Bootstrap;
-
 class Agreement {
  public:
   explicit Agreement(std::string call) : call_(std::move(call)) {}
@@ -44,7 +42,15 @@ class Agreement {
   }
   bool failed() const { return code_ != ucclEpSuccess; }
 
-  void settle(Bootstrap& bootstrap, Deadline deadline) const;
+  // Collective. The bootstrap's agree() passes contributions to judge() and throws what it says.
+  template <class Bootstrap>
+  void settle(Bootstrap& bootstrap, Deadline deadline) const {
+    try {
+      bootstrap.agree(contribution(), deadline);
+    } catch (const Error& error) {
+      throw Error(error.code(), call_ + ": " + error.what());
+    }
+  }
 
   // What the hub does with the contributions, in rank order; exposed for tests.
   struct Verdict {

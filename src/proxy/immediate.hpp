@@ -14,8 +14,8 @@
 #include <array>
 #include <cstdint>
 
+#include "ucclep/device/layout/nodes.hpp"
 #include "ucclep/device/layout/window.hpp"
-#include "ucclep/device/layout/ring_shape.hpp"
 
 namespace ucclep::proxy {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ucclep/device/layout/command.hpp"
-#include "ucclep/device/layout/ring_shape.hpp"
+#include "ucclep/device/layout/nodes.hpp"
 
 namespace ucclep::proxy {
 

@@ -3,7 +3,7 @@
 #pragma once
 #include <vector>
 
-#include "topology/plan.hpp"
+#include "topology/placement.hpp"
 
 namespace ucclep::topology {
 

@@ -4,7 +4,7 @@
 #include <map>
 #include <vector>
 
-#include "topology/plan.hpp"
+#include "topology/placement.hpp"
 
 namespace ucclep::topology {
 

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "trial.hpp"
-#include "ucclep/device/ll/args.hpp"
+#include "ucclep/device/layout/arguments.hpp"
 
 namespace ucclep::test {
 namespace {

@@ -2,7 +2,7 @@
 // What the examples launch their kernels with on the host device.
 #include <memory>
 
-#include "host/api/comm.hpp"
+#include "host/context/communicator.hpp"
 
 namespace example {
 

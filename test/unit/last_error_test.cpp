@@ -5,7 +5,7 @@
 #include <string>
 #include <thread>
 
-#include "host/api/comm.hpp"
+#include "host/context/communicator.hpp"
 #include "host/boundary/guard.hpp"
 
 namespace {

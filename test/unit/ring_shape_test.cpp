@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rings in which rows of HT land: where the row of a place lies, what has room, their words, and which groups have
 // them.
-#include "ucclep/device/layout/ring_shape.hpp"
+#include "ucclep/device/layout/nodes.hpp"
 
 #include <catch2/catch.hpp>
 #include <map>
@@ -9,7 +9,6 @@
 
 #include "host/context/ht_ring.hpp"
 #include "proxy/immediate.hpp"
-#include "ucclep/device/layout/ring_words.hpp"
 
 namespace ucclep {
 namespace {

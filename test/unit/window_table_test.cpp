@@ -2,7 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "device/host/host_device.hpp"
-#include "host/memory/window.hpp"
+#include "host/memory/window_table.hpp"
 
 using namespace ucclep;
 

@@ -22,8 +22,24 @@
 // peers still read. Between domains dispatch_send and dispatch_end may wait while proxies have too many commands.
 // Floor: as dispatch's (ll_lines.hpp), but positions leave after the last row instead of with the first.
 #pragma once
+#include "ucclep/device/arch/types.hpp"
+#include "ucclep/device/layout/handle.hpp"
+#include "ucclep/device/layout/objects.hpp"
+#include "ucclep/device/layout/views.hpp"
+#include "ucclep/device/layout/window.hpp"
 #include "ucclep/device/ll/lines.hpp"
+#include "ucclep/device/ll/routing.hpp"
+#include "ucclep/device/network/fifo.hpp"
+#include "ucclep/device/protocol/by_network.hpp"
+#include "ucclep/device/protocol/header.hpp"
+#include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/routing.hpp"
+#include "ucclep/device/protocol/slots.hpp"
+#include "ucclep/device/protocol/token_sets.hpp"
+#include "ucclep/device/rows/line.hpp"
+#include "ucclep/device/user/network.hpp"
 #include "ucclep/device/user/operation.hpp"
+#include "ucclep/device/user/row_out.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ll {

@@ -16,8 +16,23 @@
 // rows come from. So many rows asked for by a block cost less than as many calls for a few.
 // Floor: as dispatch's (ll_lines.hpp).
 #pragma once
+#include "ucclep/device/arch/numeric.hpp"
+#include "ucclep/device/arch/types.hpp"
+#include "ucclep/device/layout/handle.hpp"
+#include "ucclep/device/layout/record.hpp"
+#include "ucclep/device/layout/views.hpp"
+#include "ucclep/device/layout/window.hpp"
+#include "ucclep/device/ll/inbox.hpp"
+#include "ucclep/device/ll/lines.hpp"
 #include "ucclep/device/ll_dispatch.hpp"
+#include "ucclep/device/protocol/header.hpp"
+#include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/routing.hpp"
+#include "ucclep/device/rows/line.hpp"
+#include "ucclep/device/simt/simt.hpp"
 #include "ucclep/device/user/receive.hpp"
+#include "ucclep/device/user/row_in.hpp"
+#include "ucclep/device/user/row_out.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ll {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <new>
 
-#include "device/host/bulk.hpp"
 #include "device/host/identities.hpp"
 #include "device/host/schedule.hpp"
 

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "device/host/bulk.hpp"
 
 #include <array>
 #include <cstring>

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "device/host/stream.hpp"
+#include "device/host/stream_state.hpp"
 
 namespace ucclep::executor {
 

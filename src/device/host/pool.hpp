@@ -10,12 +10,11 @@
 #include <vector>
 
 #include "device/host/launch.hpp"
+#include "device/host/worker.hpp"
 
 namespace ucclep::executor {
 
-class Worker;
-
-class Pool {
+class Pool final : public BlockSource {
  public:
   // seed 0: lanes run in a fixed order. With a seed and one worker a schedule replays: what was queued while the gate
   // was shut begins together.
@@ -35,17 +34,11 @@ class Pool {
   bool close(DeviceState& device);
 
   // --- for workers ---
-  struct Ticket {
-    Launch* launch;
-    unsigned block;
-  };
-  bool take(Ticket& ticket);
-  void block_ended(Launch& launch);
-  // Called while nothing of this worker is resident: with a gate and hence one worker, nothing of the pool. True: the
-  // gate holds something back, and wants to be looked after again soon.
-  bool tend_gate();
-  bool has_work();
-  bool stopping() const { return stopping_.load(std::memory_order_relaxed); }
+  bool take(Ticket& ticket) override;
+  void block_ended(Launch& launch) override;
+  bool tend_gate() override;
+  bool has_work() override;
+  bool stopping() const override { return stopping_.load(std::memory_order_relaxed); }
 
  private:
   // Blocks of the device that nobody took are dropped before they begin, also of what follows in their streams.

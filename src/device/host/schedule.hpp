@@ -4,7 +4,6 @@
 #pragma once
 #include <bit>
 
-#include "device/host/bulk.hpp"
 #include "device/host/worker.hpp"
 
 namespace ucclep::executor {

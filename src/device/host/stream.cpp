@@ -9,6 +9,7 @@
 #include "device/host/clock.hpp"
 #include "device/host/ordering.hpp"
 #include "device/host/pool.hpp"
+#include "device/host/stream_agent.hpp"
 
 namespace ucclep::executor {
 namespace {

@@ -4,12 +4,11 @@
 #include <sched.h>
 
 #include "device/host/clock.hpp"
-#include "device/host/pool.hpp"
 #include "device/host/sleep.hpp"
 
 namespace ucclep::executor {
 
-Worker::Worker(Pool& pool, unsigned index, uint64_t seed)
+Worker::Worker(BlockSource& pool, unsigned index, uint64_t seed)
     : pool_(pool), seeded_(seed != 0), random_((seed + index + 1) * 0x9e3779b97f4a7c15ull | 1) {}
 
 Worker::~Worker() = default;
@@ -90,7 +89,7 @@ void Worker::retire(size_t index) {
 }
 
 bool Worker::admit() {
-  Pool::Ticket ticket;
+  BlockSource::Ticket ticket;
   if (!pool_.take(ticket)) return false;
   if (spare_.empty()) spare_.push_back(std::make_unique<Block>());
   std::unique_ptr<Block> block = std::move(spare_.back());

@@ -9,11 +9,28 @@
 
 namespace ucclep::executor {
 
-class Pool;
+// Where a worker gets its blocks: the pool.
+class BlockSource {
+ public:
+  struct Ticket {
+    Launch* launch;
+    unsigned block;
+  };
+  virtual bool take(Ticket& ticket) = 0;
+  virtual void block_ended(Launch& launch) = 0;
+  // Called while nothing of this worker is resident: with a gate and hence one worker, nothing of the pool. True: the
+  // gate holds something back, and wants to be looked after again soon.
+  virtual bool tend_gate() = 0;
+  virtual bool has_work() = 0;
+  virtual bool stopping() const = 0;
+
+ protected:
+  ~BlockSource() = default;
+};
 
 class Worker {
  public:
-  Worker(Pool& pool, unsigned index, uint64_t seed);
+  Worker(BlockSource& pool, unsigned index, uint64_t seed);
   ~Worker();
   void run();  // until the pool stops
 
@@ -39,7 +56,7 @@ class Worker {
   void fault(Block& block, const Complaint& complaint);
   void watch(Block& block);
 
-  Pool& pool_;
+  BlockSource& pool_;
   const bool seeded_;
   uint64_t random_;
   int64_t idle_since_ns_ = 0;
@@ -50,6 +67,16 @@ class Worker {
 // block.cpp
 void begin_block(Block& block, Launch& launch, unsigned index, Worker& worker);
 void end_block(Block& block);  // also one whose lanes are dropped where they stand
+// bulk.cpp. Bulk copies. Usually a copy is done where it is issued. In deferred mode it is done as a GPU would: by
+// another agent, some time before the wait that needs it, its source and its destination each at a moment of their own.
+void begin_bulk(Block& block);
+void end_bulk(Block& block);  // what is still pending is forgotten
+// Deferred mode: each of the block's pending copies may take a step now.
+void advance_bulk(Block& block);
+// Deferred mode: bulk copies that the block issues from here on see what the lane did.
+void fence_bulk(Block& block);
+// Called by the last lane of the warp: what is left is written; complains of what should have been waited for.
+void finish_bulk(Lane& me);
 // verbs.cpp: runs the block's lanes until none is runnable.
 void run_lanes(Block& block);
 // The fibre of a lane.

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/api/comm.hpp"
-
 #include <algorithm>
 #include <cstring>
 
@@ -8,13 +6,17 @@
 #include "base/log.hpp"
 #include "base/near_node.hpp"
 #include "bootstrap/agreement.hpp"
-#include "host/group/group.hpp"
+#include "host/api/group.hpp"
 #include "host/boundary/guard.hpp"
-#include "host/group/masks.hpp"
-#include "host/context/open_device.hpp"
-#include "host/group/other_end.hpp"
 #include "host/boundary/structs.hpp"
 #include "host/boundary/text_out.hpp"
+#include "host/context/communicator.hpp"
+#include "host/context/open_device.hpp"
+#include "host/group/group.hpp"
+#include "host/group/masks.hpp"
+#include "host/group/other_end.hpp"
+#include "host/memory/window_table.hpp"
+#include "host/network/network.hpp"
 #include "topology/json.hpp"
 #include "topology/text.hpp"
 
@@ -174,56 +176,13 @@ void destroy(ucclEpComm* comm) {
 
 }  // namespace
 
-ucclEpComm& usable(ucclEpComm_t comm) {
-  require(comm, "comm");
-  comm->faults->throw_if_fatal();
-  return *comm;
-}
-
-ucclEpStream_t checked_stream(const ucclEpComm& comm, ucclEpStream_t stream) {
-  const bool host = comm.traits.kind == UCCLEP_DEVICE_HOST;
-  if (host && stream != nullptr && comm.streams.count(stream) == 0) {
-    fail(ucclEpInvalidArgument, "stream {} was not made by ucclEpStreamCreate on this communicator", stream);
-  }
-  return stream;
-}
-
-void refuse_in_capture(const ucclEpComm& comm) {
-  for (const ucclEpStream_t stream : comm.streams) {
-    if (comm.device->is_capturing(stream)) {
-      fail(ucclEpInvalidUsage, "stream {} is being captured into a graph, of which this call cannot be a part", stream);
-    }
-  }
-}
-
-void refuse_destruction_in_capture(const ucclEpComm& comm) {
-  if (comm.faults->fatal()) return;
-  try {
-    refuse_in_capture(comm);
-  } catch (const Error& error) {
-    if (error.code() == ucclEpInvalidUsage) throw;
-    log::warn("comm", "{}", error.what());
-  }
-}
-
-void check_wait(const ucclEpComm& comm, ucclEpResult_t waited, const char* what) {
-  comm.faults->throw_if_fatal();
-  if (waited == ucclEpSuccess) return;
-  fail(waited, "{} was not complete after {} ms", what, comm.timeout_ms());
-}
-
 }  // namespace ucclep
+
+ucclEpComm::ucclEpComm() = default;
 
 ucclEpComm::~ucclEpComm() {
   if (errors) ucclep::best_effort("comm", "error records were not freed", [this] { device->free_host(errors); });
   if (abort_word) ucclep::best_effort("comm", "the abort word was not freed", [this] { device->free(abort_word); });
-}
-
-bool ucclEpComm::one_process() const {
-  for (int r = 0; r < nranks(); ++r) {
-    if (!bootstrap->same_process(r)) return false;
-  }
-  return true;
 }
 
 using namespace ucclep;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Graphs of the host device: a stream's calls, captured once and run again. What runs is what any device runs, so these
 // show without a GPU that no operation needs the host while it runs.
-#include "host/api/comm.hpp"
 #include "host/boundary/guard.hpp"
+#include "host/context/communicator.hpp"
 
 namespace ucclep {
 namespace {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory, streams and events of the communicator's device.
 #include "base/best_effort.hpp"
-#include "host/api/comm.hpp"
 #include "host/boundary/guard.hpp"
+#include "host/context/communicator.hpp"
 
 namespace ucclep {
 namespace {

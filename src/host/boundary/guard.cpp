@@ -2,7 +2,7 @@
 #include "host/boundary/guard.hpp"
 
 #include "base/log.hpp"
-#include "host/api/comm.hpp"
+#include "host/context/communicator.hpp"
 
 namespace ucclep {
 namespace {

@@ -12,8 +12,8 @@
 #include "base/fd.hpp"
 #include "device/device.hpp"
 #include "proxy/transfer_log.hpp"
-#include "ucclep/device/layout/window.hpp"
 #include "ucclep/device/layout/trace.hpp"
+#include "ucclep/device/layout/window.hpp"
 
 namespace ucclep {
 

@@ -6,15 +6,25 @@
 #include <vector>
 
 #include "device/device.hpp"
-#include "host/api/comm.hpp"
-#include "host/group/masks.hpp"
+#include "host/context/communicator.hpp"
 #include "host/memory/peer_memory.hpp"
 #include "host/memory/workspace.hpp"
+#include "host/network/network.hpp"
+#include "ucclep/device/layout/masks.hpp"
 #include "ucclep/device/layout/objects.hpp"
 
 namespace ucclep {
+
 struct KnownRouting;
-}
+
+// In host memory that kernels write.
+struct MaskWords {
+  RecordSlot evicted;         // complete: a peer has masked this rank
+  uint64_t ended[num_kinds];  // where MaskClear reads the group's numbers
+  uint32_t told[max_ranks];   // 1: masked
+};
+
+}  // namespace ucclep
 
 struct ucclEpGroup {
   ucclEpGroup() = default;
@@ -68,7 +78,6 @@ struct ucclEpGroup {
 
 namespace ucclep {
 
-void destroy_group(ucclEpGroup_t group);
 uint64_t window_bytes(const ucclEpGroup& group);
 
 // A group whose communicator has no fatal record.

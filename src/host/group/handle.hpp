@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A handle: one routing decision of a group, and what the host knows of it.
 #pragma once
+#include <atomic>
 #include <functional>
 #include <optional>
 
@@ -57,7 +58,11 @@ struct ucclEpHandle {
 
 namespace ucclep {
 
-void destroy_handle(ucclEpHandle_t handle);
+// A word that kernels write.
+template <class T>
+T load(T& word) {
+  return std::atomic_ref(word).load(std::memory_order_acquire);
+}
 
 // What the memory held is about to be replaced: an Update, or a dispatch with ids of its own.
 void begin_routing(ucclEpHandle& handle);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/group/lend.hpp"
 
-#include "host/api/comm.hpp"
-#include "host/memory/window.hpp"
+#include "host/context/communicator.hpp"
+#include "host/memory/window_table.hpp"
 
 namespace ucclep {
 namespace {

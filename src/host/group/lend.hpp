@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensors that peers may read or write where they are, since they lie in a window of the caller's (P14).
 #pragma once
-#include "host/api/comm.hpp"
 #include "host/boundary/tensor.hpp"
+#include "host/context/communicator.hpp"
 #include "ucclep/device/ht/lease.hpp"
 
 namespace ucclep {

@@ -12,12 +12,7 @@ struct ucclEpGroup;
 
 namespace ucclep {
 
-// In host memory that kernels write.
-struct MaskWords {
-  RecordSlot evicted;         // complete: a peer has masked this rank
-  uint64_t ended[num_kinds];  // where MaskClear reads the group's numbers
-  uint32_t told[max_ranks];   // 1: masked
-};
+struct MaskWords;
 
 std::shared_ptr<MaskWords> make_mask_words(Device& device);
 
@@ -37,6 +32,9 @@ void tell_lost(const ucclEpGroup& group, int rank, bool gone);
 
 // Tells the kernels of all groups to leave: everything is over.
 void stop_kernels(ucclEpComm& comm);
+
+// Of a group with masks: its kernels have masked the rank.
+bool is_masked(const ucclEpGroup& group, uint32_t rank);
 
 // Of a group with masks: a rank is masked, or has gone.
 bool has_masked(const ucclEpGroup& group);

@@ -5,6 +5,7 @@
 
 #include "base/log.hpp"
 #include "host/group/group.hpp"
+#include "host/group/masks.hpp"
 #include "host/network/lost_connection.hpp"
 #include "host/network/network.hpp"
 

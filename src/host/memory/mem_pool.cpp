@@ -7,9 +7,6 @@
 #include <mutex>
 #include <vector>
 
-#include "host/api/comm.hpp"
-#include "host/boundary/guard.hpp"
-
 namespace ucclep {
 namespace {
 
@@ -89,28 +86,3 @@ void MemPool::give(std::map<char*, size_t>::iterator part) {
 }
 
 }  // namespace ucclep
-
-using namespace ucclep;
-
-ucclEpResult_t ucclEpMemPoolOpen(ucclEpWindow_t window) {
-  return guarded("ucclEpMemPoolOpen", window == nullptr ? nullptr : window->comm, [&] {
-    require(window, "window");
-    if (window->pool) {
-      fail(ucclEpInvalidUsage, "window {} has a pool already, which ends with the window", static_cast<void*>(window));
-    }
-    const SharedMemory& own = *window->memory.of[static_cast<size_t>(window->rank)];
-    window->pool = std::make_unique<MemPool>(window->comm->traits.index, own.data(), own.bytes());
-  });
-}
-
-void* ucclEpMemPoolAlloc(size_t bytes, int device, ucclEpStream_t) {
-  try {
-    return MemPool::allocate(device, bytes);
-  } catch (...) {
-    return nullptr;
-  }
-}
-
-void ucclEpMemPoolFree(void* ptr, size_t, int, ucclEpStream_t) {
-  MemPool::free(ptr);
-}

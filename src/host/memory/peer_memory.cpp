@@ -6,7 +6,7 @@
 
 #include "bootstrap/agreement.hpp"
 #include "bootstrap/fd_exchange.hpp"
-#include "host/api/comm.hpp"
+#include "host/context/communicator.hpp"
 
 namespace ucclep {
 namespace {

@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "device/device.hpp"
 #include "bootstrap/shared_objects.hpp"
+#include "device/device.hpp"
 
 struct ucclEpComm;
 

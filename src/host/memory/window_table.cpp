@@ -3,7 +3,8 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "host/memory/window.hpp"
+#include "host/context/communicator.hpp"
+#include "host/memory/window_table.hpp"
 
 namespace ucclep {
 namespace {
@@ -78,6 +79,10 @@ std::optional<WindowPlace> WindowTable::find(const void* data, uint64_t bytes) c
     if (offset < entry.bytes && bytes <= entry.bytes - offset) return WindowPlace{id, offset};
   }
   return std::nullopt;
+}
+
+std::optional<WindowPlace> find_window(const ucclEpComm& comm, const void* data, uint64_t bytes) {
+  return comm.windows->find(data, bytes);
 }
 
 }  // namespace ucclep

@@ -8,7 +8,8 @@
 #include <utility>
 
 #include "base/best_effort.hpp"
-#include "host/api/comm.hpp"
+#include "host/context/communicator.hpp"
+#include "host/memory/window_table.hpp"
 #include "proxy/immediate.hpp"
 #include "proxy/parcel.hpp"
 
@@ -410,20 +411,6 @@ std::vector<uint32_t> node_words(const topology::Plan& plan, bool apart) {
 
 uint64_t network_host_bytes(const GroupShape& shape, const DeviceTraits& traits, size_t proxy_threads) {
   return proxy::CommandRings::host_bytes(rings_of(shape, traits, proxy_threads)) + words_bytes(shape);
-}
-
-std::vector<proxy::NicConfig> nics_of(const ucclEpComm& comm) {
-  const Wiring& wiring = comm.wiring;
-  const topology::RankPlan& own = wiring.of(comm.rank());
-  const std::shared_ptr<transport::Transport> transport = transport::make_transport(wiring.transport(comm.transport));
-  if (!transport->takes_nics() || own.nics.empty()) return {{transport, ""}};
-  const topology::Machine& machine = *wiring.ranks[static_cast<size_t>(comm.rank())].machine;
-  std::vector<proxy::NicConfig> nics;
-  nics.reserve(own.nics.size());
-  for (const topology::NicUse& use : own.nics) {
-    nics.push_back({transport, machine.nics[static_cast<size_t>(use.nic)].name});
-  }
-  return nics;
 }
 
 void check_reach(const ucclEpComm& comm) {

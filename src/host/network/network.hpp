@@ -13,8 +13,8 @@
 #include "host/network/network_memory.hpp"
 #include "proxy/engine.hpp"
 #include "topology/plan.hpp"
-#include "ucclep/device/protocol/by_network.hpp"
 #include "ucclep/device/layout/objects.hpp"
+#include "ucclep/device/protocol/by_network.hpp"
 
 struct ucclEpComm;
 
@@ -130,10 +130,6 @@ std::vector<uint32_t> node_words(const topology::Plan& plan, bool apart);
 
 // Host memory that a group takes for the network.
 uint64_t network_host_bytes(const GroupShape& shape, const DeviceTraits& traits, size_t proxy_threads);
-
-// The NICs of this rank's proxies: those of the plan, or one without a name. Error: no such transport, or what it
-// lacks.
-std::vector<proxy::NicConfig> nics_of(const ucclEpComm& comm);
 
 // Error(ucclEpNotSupported) where groups cannot connect all ranks.
 void check_reach(const ucclEpComm& comm);

@@ -5,8 +5,7 @@
 
 #include "base/log.hpp"
 #include "bootstrap/agreement.hpp"
-#include "host/api/comm.hpp"
-#include "host/network/network.hpp"
+#include "host/context/communicator.hpp"
 
 namespace ucclep {
 namespace {
@@ -140,8 +139,8 @@ NetworkMemory choose_network_memory(const ucclEpComm& comm) {
   return can;
 }
 
-NetworkWindow share_network_window(const ucclEpComm& comm, uint64_t bytes) {
-  NetworkWindow window{comm.network->memory(), nullptr};
+NetworkWindow share_network_window(const ucclEpComm& comm, const NetworkMemory& memory, uint64_t bytes) {
+  NetworkWindow window{memory, nullptr};
   const auto share = [&](auto&& allocate) {
     Agreement agreement("ucclEpGroupCreate");
     agreement.attempt([&] { window.memory = allocate(); });
@@ -175,6 +174,20 @@ NicRegion nic_region(Device& device, const NetworkMemory& where, const SharedMem
 std::function<void()> flush_of(Device& device, const NetworkMemory& where) {
   if (where.flush != FlushRule::by_driver) return {};
   return [access = device.nic_access(), readers = where.readers] { access->flush(readers); };
+}
+
+std::vector<proxy::NicConfig> nics_of(const ucclEpComm& comm) {
+  const Wiring& wiring = comm.wiring;
+  const topology::RankPlan& own = wiring.of(comm.rank());
+  const std::shared_ptr<transport::Transport> transport = transport::make_transport(wiring.transport(comm.transport));
+  if (!transport->takes_nics() || own.nics.empty()) return {{transport, ""}};
+  const topology::Machine& machine = *wiring.ranks[static_cast<size_t>(comm.rank())].machine;
+  std::vector<proxy::NicConfig> nics;
+  nics.reserve(own.nics.size());
+  for (const topology::NicUse& use : own.nics) {
+    nics.push_back({transport, machine.nics[static_cast<size_t>(use.nic)].name});
+  }
+  return nics;
 }
 
 }  // namespace ucclep

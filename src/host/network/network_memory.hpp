@@ -41,7 +41,7 @@ struct NetworkWindow {
 };
 // Collective. Where the communicator's windows lie, if NICs get hold of so much on all ranks; else in host memory.
 // Error, on all ranks: there is not so much memory, or, ucclEpNotSupported, UCCLEP_NETWORK_MEMORY=device.
-NetworkWindow share_network_window(const ucclEpComm& comm, uint64_t bytes);
+NetworkWindow share_network_window(const ucclEpComm& comm, const NetworkMemory& memory, uint64_t bytes);
 
 // Memory as it is given to NICs, which have it when it is registered.
 struct NicRegion {
@@ -53,5 +53,9 @@ NicRegion nic_region(Device& device, const NetworkMemory& where, const SharedMem
 
 // What proxies call between an arrival and its word. Empty: nothing is owed.
 std::function<void()> flush_of(Device& device, const NetworkMemory& where);
+
+// The NICs of this rank's proxies: those of the plan, or one without a name. Error: no such transport, or what it
+// lacks.
+std::vector<proxy::NicConfig> nics_of(const ucclEpComm& comm);
 
 }  // namespace ucclep

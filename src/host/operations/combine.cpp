@@ -4,13 +4,13 @@
 
 #include "device/kernels/kernels.hpp"
 #include "host/boundary/guard.hpp"
+#include "host/boundary/structs.hpp"
+#include "host/boundary/views.hpp"
 #include "host/group/halves.hpp"
 #include "host/group/lend.hpp"
 #include "host/group/plan.hpp"
-#include "host/boundary/structs.hpp"
 #include "host/operations/update.hpp"
-#include "host/boundary/views.hpp"
-#include "ucclep/device/ht/args.hpp"
+#include "ucclep/device/layout/arguments.hpp"
 
 namespace ucclep {
 namespace {

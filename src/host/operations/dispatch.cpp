@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // ucclEpDispatch and ucclEpCompleteDispatch: the checks, then one launch (HT with topk_idx: two).
+#include "ucclep/device/ht/dispatch.hpp"
 #include "device/kernels/kernels.hpp"
-#include "host/operations/dispatch_call.hpp"
 #include "host/boundary/guard.hpp"
 #include "host/group/lend.hpp"
 #include "host/group/plan.hpp"
-#include "ucclep/device/ht/dispatch.hpp"
+#include "host/operations/dispatch_call.hpp"
 #include "ucclep/device/ll/dispatch.hpp"
 
 namespace ucclep {

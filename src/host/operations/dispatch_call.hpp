@@ -2,11 +2,11 @@
 // What a dispatch is asked to do, checked: ucclEpDispatch, and ucclEpCompleteDispatch, whose first half was a user's
 // kernel.
 #pragma once
-#include "host/group/halves.hpp"
 #include "host/boundary/structs.hpp"
-#include "host/operations/update.hpp"
 #include "host/boundary/views.hpp"
-#include "ucclep/device/ll/args.hpp"
+#include "host/group/halves.hpp"
+#include "host/operations/update.hpp"
+#include "ucclep/device/layout/arguments.hpp"
 
 namespace ucclep {
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Routing of a handle, as HandleUpdate and a dispatch that carries topk_idx share it.
 #pragma once
-#include "host/group/handle.hpp"
 #include "host/boundary/tensor.hpp"
+#include "host/group/handle.hpp"
 #include "ucclep/device/rows/deliver.hpp"
 
 namespace ucclep {

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "transport/faulty/dice.hpp"
-#include "transport/faulty/faulty.hpp"
 #include "transport/faulty/settings.hpp"
 #include "transport/send_table.hpp"
 

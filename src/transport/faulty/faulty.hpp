@@ -20,23 +20,15 @@
 // An immediate leaves apart from its payload where the inner transport keeps the order of a connection; then no arrival
 // has a length.
 #pragma once
-#include <cstdint>
 #include <memory>
 #include <string>
 
+#include "transport/faulty/settings.hpp"
 #include "transport/transport.hpp"
 
 namespace ucclep::transport {
 
 std::unique_ptr<Transport> make_faulty(const std::string& argument);
-
-// What happened at an endpoint so far.
-struct FaultStatistics {
-  uint64_t writes = 0;                                        // that have left
-  uint64_t payloads_overtaken = 0, immediates_overtaken = 0;  // by one of the same connection that was posted later
-  uint64_t depth = 0;                                         // by how many at most
-  uint64_t withheld = 0, repeated = 0, broken = 0, killed = 0, outages = 0, stalls = 0;
-};
 
 // Of an endpoint of this transport.
 const FaultStatistics& fault_statistics(const Endpoint& endpoint);

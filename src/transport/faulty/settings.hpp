@@ -19,4 +19,12 @@ struct FaultSettings {
 // Throws Error(ucclEpInvalidArgument) for what faulty.hpp does not list.
 FaultSettings parse_faults(const std::string& text);
 
+// What happened at an endpoint so far.
+struct FaultStatistics {
+  uint64_t writes = 0;                                        // that have left
+  uint64_t payloads_overtaken = 0, immediates_overtaken = 0;  // by one of the same connection that was posted later
+  uint64_t depth = 0;                                         // by how many at most
+  uint64_t withheld = 0, repeated = 0, broken = 0, killed = 0, outages = 0, stalls = 0;
+};
+
 }  // namespace ucclep::transport

@@ -343,7 +343,7 @@ UCCLEP_FN void let_next_begin() {}
 
 }  // namespace UCCLEP_SIMT_NAMESPACE
 
-#include "ucclep/device/arch/narrow.hpp"
+#include "ucclep/device/arch/numeric.hpp"
 
 // One block of 512 threads per CU, so two waves on each SIMD: at most 256 vector registers a lane, accumulation
 // registers included.

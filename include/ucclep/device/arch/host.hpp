@@ -13,8 +13,8 @@
 #include <type_traits>
 
 #include "ucclep/device/arch/host_executor.hpp"
-#include "ucclep/device/arch/qualifiers.hpp"
 #include "ucclep/device/arch/numeric.hpp"
+#include "ucclep/device/arch/qualifiers.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 
@@ -276,7 +276,6 @@ UCCLEP_FN void let_next_begin() {}
 
 }  // namespace UCCLEP_SIMT_NAMESPACE
 
-#include "ucclep/device/arch/narrow.hpp"
 #include "ucclep/device/arch/untold.hpp"
 
 // Defines a kernel: UCCLEP_KERNEL(name, ArgsType) { body that uses `args` }. Debuggers know it as ucclep_w32_name or

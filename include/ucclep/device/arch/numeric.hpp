@@ -106,3 +106,17 @@ UCCLEP_HD constexpr uint8_t to_e8m0_up(float value) {
 }
 
 }  // namespace ucclep
+
+// Narrowing to fp8 and bf16 by arithmetic, for targets without an instruction that gives the same bits.
+#if defined(__HIP__) || !defined(__CUDACC__)
+namespace UCCLEP_SIMT_NAMESPACE {
+
+UCCLEP_FN uint32_t to_e4m3_pair(float low, float high) {
+  return to_e4m3(low) | uint32_t{to_e4m3(high)} << 8;
+}
+UCCLEP_FN uint32_t to_bf16_pair(float low, float high) {
+  return to_bf16(low) | uint32_t{to_bf16(high)} << 16;
+}
+
+}  // namespace UCCLEP_SIMT_NAMESPACE
+#endif

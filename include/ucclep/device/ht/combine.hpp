@@ -19,10 +19,26 @@
 // |   bulk_wait_written                            |   acquire_then_bulk             |   before the sums            |
 // clang-format on
 #pragma once
-#include "ucclep/device/protocol/halves.hpp"
+#include "ucclep/device/arch/types.hpp"
+#include "ucclep/device/ht/lease.hpp"
 #include "ucclep/device/ht/pool.hpp"
 #include "ucclep/device/ht/weight_rows.hpp"
-#include "ucclep/device/ht/wire.hpp"
+#include "ucclep/device/layout/arguments.hpp"
+#include "ucclep/device/layout/handle.hpp"
+#include "ucclep/device/layout/objects.hpp"
+#include "ucclep/device/layout/record.hpp"
+#include "ucclep/device/layout/views.hpp"
+#include "ucclep/device/layout/window.hpp"
+#include "ucclep/device/protocol/halves.hpp"
+#include "ucclep/device/protocol/header.hpp"
+#include "ucclep/device/protocol/masks.hpp"
+#include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/routing.hpp"
+#include "ucclep/device/protocol/slots.hpp"
+#include "ucclep/device/rows/reduce.hpp"
+#include "ucclep/device/rows/stage.hpp"
+#include "ucclep/device/rows/sum_ring.hpp"
+#include "ucclep/device/simt/element.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ht {

@@ -11,10 +11,24 @@
 // The warps of a block are divided: they send, receive, or are clerks, and none of them waits for another. Who sends
 // waits for nobody, and a receiver for senders only.
 #pragma once
+#include "ucclep/device/ht/lease.hpp"
 #include "ucclep/device/ht/receive.hpp"
 #include "ucclep/device/ht/routing.hpp"
-#include "ucclep/device/ht/wire.hpp"
-#include "ucclep/device/rows/quantise.hpp"
+#include "ucclep/device/ht/send.hpp"
+#include "ucclep/device/layout/arguments.hpp"
+#include "ucclep/device/layout/handle.hpp"
+#include "ucclep/device/layout/objects.hpp"
+#include "ucclep/device/layout/trace.hpp"
+#include "ucclep/device/layout/views.hpp"
+#include "ucclep/device/layout/window.hpp"
+#include "ucclep/device/protocol/exchange.hpp"
+#include "ucclep/device/protocol/halves.hpp"
+#include "ucclep/device/protocol/header.hpp"
+#include "ucclep/device/protocol/masks.hpp"
+#include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/routing.hpp"
+#include "ucclep/device/protocol/slots.hpp"
+#include "ucclep/device/rows/stage.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ht {

@@ -14,20 +14,19 @@
 // |   bulk_wait_written and the last ticket        |   load_acquire                  |   before the lender's caller |
 // clang-format on
 #pragma once
+#include "ucclep/device/arch/types.hpp"
+#include "ucclep/device/layout/objects.hpp"
+#include "ucclep/device/layout/trace.hpp"
+#include "ucclep/device/layout/views.hpp"
+#include "ucclep/device/layout/window.hpp"
+#include "ucclep/device/protocol/header.hpp"
+#include "ucclep/device/protocol/masks.hpp"
+#include "ucclep/device/protocol/operation.hpp"
 #include "ucclep/device/protocol/routing.hpp"
+#include "ucclep/device/protocol/slots.hpp"
 #include "ucclep/device/rows/stage.hpp"
 
 namespace ucclep {
-
-// A tensor of the caller's in one of the caller's windows, for peers to reach.
-struct Lent {
-  static constexpr uint32_t nowhere = 0xffffffffu;  // + 1 is OfferWords' 0
-  uint32_t window = nowhere;                        // its id
-  uint32_t stride = 0, step = 0;                    // bytes from row to row, and from element to element
-  uint64_t offset = 0;                              // of the first row
-
-  UCCLEP_HD bool given() const { return window != nowhere; }
-};
 
 // A tensor in another rank's, or in one's own, memory. data NULL: not lent.
 struct LeasedTensor {
@@ -52,12 +51,6 @@ constexpr uint32_t before_leases = 16;
 UCCLEP_HD constexpr uint64_t lease_table_bytes(uint32_t ranks) {
   return before_leases + sizeof(Lease) * ranks;
 }
-
-// What a rank lends to all. The host fills it.
-struct Offer {
-  Lent tokens, scales;
-  uint32_t capacity;
-};
 
 // READY's words behind the settings, two to a packet.
 struct OfferWords {
@@ -210,6 +203,58 @@ UCCLEP_FN Lease own_lease(const HandleMemory& memory, const View& tokens, const 
           {scales.data, scales.inner, scales.element},
           memory.recv_base()[me],
           static_cast<uint32_t>(capacity)};
+}
+
+// Lane verb: one element of scales, 1 to 8 bytes; most have 4, and over a link a store of 4 is one store.
+UCCLEP_FN void copy_element(char* to, const char* from, uint32_t bytes) {
+  if (bytes == 4) {
+    *reinterpret_cast<uint32_t*>(to) = *reinterpret_cast<const uint32_t*>(from);
+  } else {
+    for (uint32_t i = 0; i < bytes; ++i) to[i] = from[i];
+  }
+}
+
+// Where one row goes, piece by piece: a RowSink that knows two kinds of destinations.
+struct RowTargets {
+  const WireShape& wire;
+  char* staging;  // of the row, or NULL
+  bool direct;    // this lane has a destination of its own:
+  char* tokens;
+  char* scales;
+  int64_t scale_step;
+
+  // Scales that lie in a row and fill 16 bytes each time are copied like tokens.
+  UCCLEP_FN bool bulk_scales() const {
+    const uint64_t unaligned = reinterpret_cast<uint64_t>(scales) | wire.scale_bytes();
+    return scale_step == int64_t{wire.scale_element_bytes} && unaligned % 16 == 0;
+  }
+
+  // at: in the row on the wire, tokens first.
+  UCCLEP_FN void put(const char* smem, uint64_t at, uint32_t bytes) const {
+    if (staging) bulk_store(lane_id() == 0, staging + at, smem, bytes);
+    if (at < wire.token_bytes) {
+      bulk_store(direct, tokens + at, smem, bytes);
+      return;
+    }
+    const uint64_t offset = at - wire.token_bytes;
+    const bool whole = direct && bulk_scales();
+    bulk_store(whole, scales + offset, smem, bytes);
+    for (uint64_t left = ballot(direct && !whole); left != 0; left &= left - 1) {
+      const uint32_t lane = first_lane(left);
+      char* to = reinterpret_cast<char*>(broadcast(reinterpret_cast<uint64_t>(scales), lane));
+      const int64_t step = broadcast(scale_step, lane);
+      const uint32_t size = wire.scale_element_bytes, first = static_cast<uint32_t>(offset) / size;
+      const uint32_t end = first + bytes / size < wire.scale_count ? first + bytes / size : wire.scale_count;
+      for (uint32_t e = first + lane_id(); e < end; e += wave_size)
+        copy_element(to + e * step, smem + (e - first) * size, size);
+    }
+    sync_warp();  // all lanes have read the piece
+  }
+};
+
+UCCLEP_FN char* meta_at(const Op& op, uint32_t receiver, uint32_t source, uint32_t place) {
+  return op.window(receiver) + op.group.layout.ht_meta_of(op.slot, source) +
+         uint64_t{place} * MetaLayout::of(op.group.shape.top_k).bytes;
 }
 
 }  // namespace ht

@@ -3,7 +3,11 @@
 // every home. In one with a limit all homes share a pool of so many rows: a partial row takes that row of the pool that
 // its first copy has in the output, which no other one has, and the stager says so beside the word that announces it.
 #pragma once
-#include "ucclep/device/ht/args.hpp"
+#include "ucclep/device/layout/arguments.hpp"
+#include "ucclep/device/layout/views.hpp"
+#include "ucclep/device/layout/window.hpp"
+#include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/routing.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ht {

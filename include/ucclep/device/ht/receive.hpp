@@ -3,8 +3,22 @@
 // weights and sources are filled in from the metas. Otherwise it pulls its rows from the senders' staging as their
 // metas come in. The rest, pads and unused rows, is filled in by everybody first.
 #pragma once
+#include "ucclep/device/arch/types.hpp"
+#include "ucclep/device/ht/lease.hpp"
+#include "ucclep/device/layout/arguments.hpp"
+#include "ucclep/device/layout/handle.hpp"
+#include "ucclep/device/layout/objects.hpp"
+#include "ucclep/device/layout/record.hpp"
+#include "ucclep/device/layout/views.hpp"
+#include "ucclep/device/layout/window.hpp"
 #include "ucclep/device/protocol/halves.hpp"
-#include "ucclep/device/ht/args.hpp"
+#include "ucclep/device/protocol/masks.hpp"
+#include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/routing.hpp"
+#include "ucclep/device/rows/deliver.hpp"
+#include "ucclep/device/rows/line.hpp"
+#include "ucclep/device/rows/meta.hpp"
+#include "ucclep/device/rows/stage.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ht {

@@ -10,7 +10,11 @@
 // |                                      |                                      |   sums them up                       |
 // clang-format on
 #pragma once
-#include "ucclep/device/ht/args.hpp"
+#include "ucclep/device/layout/arguments.hpp"
+#include "ucclep/device/layout/views.hpp"
+#include "ucclep/device/layout/window.hpp"
+#include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/routing.hpp"
 #include "ucclep/device/protocol/token_sets.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {

@@ -11,8 +11,21 @@
 // |   after bulk_wait_written                      |   acquire_then_bulk             |   staged, the row            |
 // clang-format on
 #pragma once
+#include "ucclep/device/arch/types.hpp"
+#include "ucclep/device/ht/lease.hpp"
+#include "ucclep/device/layout/arguments.hpp"
+#include "ucclep/device/layout/objects.hpp"
+#include "ucclep/device/layout/views.hpp"
+#include "ucclep/device/layout/window.hpp"
 #include "ucclep/device/protocol/halves.hpp"
-#include "ucclep/device/ht/args.hpp"
+#include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/routing.hpp"
+#include "ucclep/device/protocol/slots.hpp"
+#include "ucclep/device/protocol/token_sets.hpp"
+#include "ucclep/device/rows/deliver.hpp"
+#include "ucclep/device/rows/line.hpp"
+#include "ucclep/device/rows/meta.hpp"
+#include "ucclep/device/rows/stage.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ht {
@@ -23,58 +36,6 @@ constexpr uint32_t run_tokens = 4;
 // Does a rank get its rows by pulling them.
 UCCLEP_FN bool pulls(const Lease& lease) {
   return !lease.given;
-}
-
-// Lane verb: one element of scales, 1 to 8 bytes; most have 4, and over a link a store of 4 is one store.
-UCCLEP_FN void copy_element(char* to, const char* from, uint32_t bytes) {
-  if (bytes == 4) {
-    *reinterpret_cast<uint32_t*>(to) = *reinterpret_cast<const uint32_t*>(from);
-  } else {
-    for (uint32_t i = 0; i < bytes; ++i) to[i] = from[i];
-  }
-}
-
-// Where one row goes, piece by piece: a RowSink that knows two kinds of destinations.
-struct RowTargets {
-  const WireShape& wire;
-  char* staging;  // of the row, or NULL
-  bool direct;    // this lane has a destination of its own:
-  char* tokens;
-  char* scales;
-  int64_t scale_step;
-
-  // Scales that lie in a row and fill 16 bytes each time are copied like tokens.
-  UCCLEP_FN bool bulk_scales() const {
-    const uint64_t unaligned = reinterpret_cast<uint64_t>(scales) | wire.scale_bytes();
-    return scale_step == int64_t{wire.scale_element_bytes} && unaligned % 16 == 0;
-  }
-
-  // at: in the row on the wire, tokens first.
-  UCCLEP_FN void put(const char* smem, uint64_t at, uint32_t bytes) const {
-    if (staging) bulk_store(lane_id() == 0, staging + at, smem, bytes);
-    if (at < wire.token_bytes) {
-      bulk_store(direct, tokens + at, smem, bytes);
-      return;
-    }
-    const uint64_t offset = at - wire.token_bytes;
-    const bool whole = direct && bulk_scales();
-    bulk_store(whole, scales + offset, smem, bytes);
-    for (uint64_t left = ballot(direct && !whole); left != 0; left &= left - 1) {
-      const uint32_t lane = first_lane(left);
-      char* to = reinterpret_cast<char*>(broadcast(reinterpret_cast<uint64_t>(scales), lane));
-      const int64_t step = broadcast(scale_step, lane);
-      const uint32_t size = wire.scale_element_bytes, first = static_cast<uint32_t>(offset) / size;
-      const uint32_t end = first + bytes / size < wire.scale_count ? first + bytes / size : wire.scale_count;
-      for (uint32_t e = first + lane_id(); e < end; e += wave_size)
-        copy_element(to + e * step, smem + (e - first) * size, size);
-    }
-    sync_warp();  // all lanes have read the piece
-  }
-};
-
-UCCLEP_FN char* meta_at(const Op& op, uint32_t receiver, uint32_t source, uint32_t place) {
-  return op.window(receiver) + op.group.layout.ht_meta_of(op.slot, source) +
-         uint64_t{place} * MetaLayout::of(op.group.shape.top_k).bytes;
 }
 
 // Warp verb: the meta line of a token to the ranks of the lanes with `to`, but for the epoch.
@@ -210,6 +171,76 @@ UCCLEP_FN void send_metas(const HtDispatchArgs& args, const Op& op, const Stage&
     send_meta_lines(op.with(now.group), now, stage, leases, run * run_tokens, tokens);
   }
 }
+
+// What operations of HT do where all ranks reach each other's windows, without and with masks. The other way, for ranks
+// in several nodes, is ht_network.hpp.
+
+struct OneNode {
+  static constexpr bool network = false;
+  static constexpr bool masks = false;  // true: in a group with masks, of those who are not lost
+  static constexpr bool rings = false;  // true: rows from other nodes land in rings
+  using Consumed = ConsumedWord;
+
+  // ---- Update
+  // Lane verb: tokens before `token` that have a row for the column.
+  static UCCLEP_FN uint32_t count_before(const TokenSets<HtUpdateArgs>& sets, uint32_t column, uint32_t token) {
+    return sets.count_before(column, token);
+  }
+  // What ends the wait of blocks for each other.
+  static UCCLEP_FN const uint32_t* barrier_abort(const Op& op) { return op.group.abort_word; }
+  static UCCLEP_FN void end_update(const Op& op, bool ok) { end_operation(op, ok); }
+
+  // ---- Headers
+  // Does an Update have one for the peer that has not left yet.
+  static UCCLEP_FN bool has_header_for(const Op&, uint32_t) { return true; }
+  // Where the one for a peer is put together; and a warp verb, when the warp has done so.
+  static UCCLEP_FN Packet* header_for(const Op& op, uint32_t peer) { return header_packets(op, peer, op.me()); }
+  static UCCLEP_FN bool header_stored(const Op&, uint32_t, uint32_t, uint32_t) { return true; }
+  // Block verb: before they are read. by: the block that has the time for it.
+  static UCCLEP_FN bool headers_in(const Op&, uint32_t, const View&) { return true; }
+  // Rows that READY announces to a peer.
+  static UCCLEP_FN uint32_t announced(const Op&, const HandleMemory&, uint32_t) { return 0; }
+
+  // ---- Dispatch and combine
+  static UCCLEP_FN bool reaches(const Op&, uint32_t) { return true; }  // the other's window
+  // Is a partial row of the rank a term of its own at home.
+  static UCCLEP_FN bool is_term(const Op&, uint32_t) { return true; }
+  static UCCLEP_FN void end(const Op& op, bool ok, bool lent) { end_lending(op, ok, lent); }
+
+  // Where else a row goes: nowhere.
+  struct Away {
+    UCCLEP_FN Away(const Op&, const HandleMemory&, const HtDispatchArgs&, uint32_t, const Selection&) {}
+    UCCLEP_FN bool any() const { return false; }
+    UCCLEP_FN void write_places(const GroupShape&, char*, const Selection&) const {}
+    UCCLEP_FN void send_head(const GroupShape&, const char*) {}
+    UCCLEP_FN const RowTargets& and_to(const RowTargets& targets, char*) const { return targets; }
+  };
+  static UCCLEP_FN bool push_run(const Op&, const HtDispatchArgs&, uint32_t, uint32_t) { return true; }
+
+  // Where a row lies that is pulled.
+  static UCCLEP_FN const char* staged_row(const Op& op, const WireShape& wire, uint32_t source, const char* meta) {
+    return op.window(source) + op.group.layout.ht_rows_of(op.slot) + uint64_t{meta_token(meta)} * wire.row_bytes;
+  }
+  // At which a run of partial rows for a home is announced.
+  static UCCLEP_FN uint64_t* run_words(const Op& op, uint32_t home) {
+    return reinterpret_cast<uint64_t*>(op.window(home) + op.group.layout.back_epochs_of(op.slot, op.me()));
+  }
+  // Beside them, by place: which rows of the pool they take (ht_pool.hpp).
+  static UCCLEP_FN uint32_t* pool_places(const Op& op, uint32_t home) {
+    return reinterpret_cast<uint32_t*>(op.window(home) + op.group.layout.back_places_of(op.slot, op.me()));
+  }
+};
+
+// The same in kernels of groups that may have masks. Others do without, as in LL (ConsumedOfLiving).
+struct OneNodeOfLiving : OneNode {
+  static constexpr bool masks = true;
+  using Consumed = ConsumedOfLiving;
+  // A rank whose headers did not leave would wait in its mend for others who wait in theirs. No block leaves before the
+  // barrier, so nothing need end the wait for it.
+  static UCCLEP_FN const uint32_t* barrier_abort(const Op& op) { return &op.group.masks->never; }
+  static UCCLEP_FN bool reaches(const Op& op, uint32_t rank) { return !is_masked(op.group, rank); }
+  static UCCLEP_FN bool is_term(const Op& op, uint32_t rank) { return !is_masked(op.group, rank); }
+};
 
 }  // namespace ht
 }  // namespace UCCLEP_SIMT_NAMESPACE

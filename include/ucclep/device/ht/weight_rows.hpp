@@ -2,7 +2,10 @@
 // Weights of the backward pass in HT: they lie behind a partial row wherever that is staged or summed, and are complete
 // when it is. A row that is read where the caller has it, as a rank's own in FLAT, has them where the caller has them.
 #pragma once
-#include "ucclep/device/ht/args.hpp"
+#include "ucclep/device/layout/arguments.hpp"
+#include "ucclep/device/layout/window.hpp"
+#include "ucclep/device/protocol/routing.hpp"
+#include "ucclep/device/rows/stage.hpp"
 #include "ucclep/device/rows/sum_ring.hpp"
 #include "ucclep/device/rows/weight_rows.hpp"
 

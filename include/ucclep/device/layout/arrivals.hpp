@@ -18,7 +18,9 @@
 // |   word                         |                             |        |   words                                          |
 // clang-format on
 #pragma once
-#include "ucclep/device/arch/arch.hpp"
+#include <cstdint>
+
+#include "ucclep/device/arch/qualifiers.hpp"
 #include "ucclep/device/layout/window.hpp"
 
 namespace ucclep {

@@ -19,7 +19,9 @@
 // Who makes commands keeps their fields within these limits: a group that could exceed one is refused when it is
 // created (src/host/proxy/command_limits.hpp). Nothing is masked here.
 #pragma once
-#include "ucclep/device/arch/arch.hpp"
+#include <cstdint>
+#include "ucclep/device/arch/qualifiers.hpp"
+#include "ucclep/device/arch/types.hpp"
 #include "ucclep/device/layout/window.hpp"
 
 namespace ucclep {
@@ -146,6 +148,38 @@ static_assert(sizeof(Command) == sizeof(Packet));
 // never written is zero, so the parity of the first lap is 1.
 UCCLEP_HD constexpr uint64_t lap_parity(uint64_t position, uint32_t capacity_log2) {
   return (~(position >> capacity_log2) & 1) << command_field::parity_shift;
+}
+
+// The rings of a group, bulk ones first, then those for control. Passed to kernels by value.
+struct Fifo {
+  Packet* slots;                     // [rings][capacity], pinned host memory
+  uint64_t* heads;                   // [rings][fifo_stride], device memory: the head, and a position of the reader's
+  uint64_t* positions;               // [rings][fifo_stride], pinned host memory: all below has been read; and stalls
+  uint32_t bulk_log2, control_log2;  // how many rings there are of each
+  uint32_t capacity_log2;
+  uint32_t high_water;  // capacity less what all lanes that may push at the same time push at once
+  uint64_t timeout_ns;
+  const uint32_t* abort_word;
+};
+constexpr uint32_t fifo_stride = 16;      // words: one line of 128 bytes for each ring
+constexpr uint32_t fifo_seen_word = 1;    // in the head's line: no lane waits for it, many look at it
+constexpr uint32_t fifo_stalls_word = 1;  // in the position's line: pushes that had to wait for the reader
+
+// The ranks of a rail are alike modulo the size of a node, whatever that is: all bits of a number count.
+UCCLEP_HD constexpr uint32_t fifo_hash(uint32_t value, uint32_t bits) {
+  uint32_t mixed = value * 0x9e3779b1u;
+  mixed ^= mixed >> 15;
+  mixed *= 0x85ebca6bu;
+  return static_cast<uint32_t>(uint64_t{mixed} >> (32 - bits));
+}
+
+// The highest bits of one hash, so that one proxy thread can own both of a destination's rings (ring_deal.hpp).
+UCCLEP_HD constexpr uint32_t bulk_ring(const Fifo& fifo, uint32_t destination) {
+  return fifo_hash(destination, fifo.bulk_log2);
+}
+
+UCCLEP_HD constexpr uint32_t control_ring(const Fifo& fifo, uint32_t destination) {
+  return (1u << fifo.bulk_log2) + fifo_hash(destination, fifo.control_log2);
 }
 
 }  // namespace ucclep

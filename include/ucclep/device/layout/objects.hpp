@@ -2,9 +2,11 @@
 // What a kernel needs to know of a group and of a handle: plain structs that are passed to kernels by value. They stay
 // valid until their owner is destroyed. ucclEpGroupGetDevice and ucclEpHandleGetDevice fill them for user kernels.
 #pragma once
+#include "ucclep/device/arch/types.hpp"
 #include "ucclep/device/layout/handle.hpp"
 #include "ucclep/device/layout/record.hpp"
 #include "ucclep/device/layout/trace.hpp"
+#include "ucclep/device/layout/window.hpp"
 #include "ucclep/ucclep.h"
 
 namespace ucclep {

@@ -2,7 +2,7 @@
 // When the steps of an operation were, for UCCLEP_TRACE. Kernels note them in host memory, a row of words for each of
 // the last operations, so graphs that replay are seen as well. Where nobody asked, a step costs a look at an argument.
 #pragma once
-#include "ucclep/device/simt/simt.hpp"
+#include <cstdint>
 
 namespace ucclep {
 
@@ -21,14 +21,3 @@ struct TraceEntry {
 };
 
 }  // namespace ucclep
-
-namespace UCCLEP_SIMT_NAMESPACE {
-
-// Verb of one thread. entries: of the operation's kind.
-UCCLEP_COLD_FN void note_mark(TraceEntry* entries, uint64_t seq, Mark mark) {
-  TraceEntry& entry = entries[seq % trace_depth];
-  if (mark == Mark::begin) store_relaxed<Scope::system>(&entry.seq, seq);
-  store_relaxed<Scope::system>(&entry.ns[static_cast<uint32_t>(mark)], clock_ns());
-}
-
-}  // namespace UCCLEP_SIMT_NAMESPACE

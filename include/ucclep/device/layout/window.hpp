@@ -45,13 +45,12 @@
 // Epoch positions of packets, lines and words never hold anything else, whatever the rows of earlier operations were:
 // an old value is smaller than the epoch that is waited for, never equal (P4).
 #pragma once
-#include <cstddef>
 #include <cstdint>
 
-#include "ucclep/device/simt/divisor.hpp"
+#include "ucclep/device/arch/qualifiers.hpp"
 #include "ucclep/device/layout/message.hpp"
 #include "ucclep/device/layout/nodes.hpp"
-#include "ucclep/device/layout/ring_words.hpp"
+#include "ucclep/device/simt/divisor.hpp"
 
 namespace ucclep {
 

@@ -4,10 +4,20 @@
 //
 // Floor: rows to peers * row bytes / link bandwidth, one fence and one flight of a flag.
 #pragma once
+#include "ucclep/device/layout/arguments.hpp"
+#include "ucclep/device/layout/record.hpp"
+#include "ucclep/device/layout/views.hpp"
+#include "ucclep/device/layout/window.hpp"
+#include "ucclep/device/ll/inbox.hpp"
 #include "ucclep/device/ll/jobs.hpp"
 #include "ucclep/device/ll/routing.hpp"
 #include "ucclep/device/ll/tables.hpp"
-#include "ucclep/device/rows/quantise.hpp"
+#include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/routing.hpp"
+#include "ucclep/device/rows/deliver.hpp"
+#include "ucclep/device/rows/meta.hpp"
+#include "ucclep/device/rows/stage.hpp"
+#include "ucclep/device/rows/wire.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ll {

@@ -5,7 +5,14 @@
 //
 // Floor: one read of the ids, and one flight of a packet.
 #pragma once
-#include "ucclep/device/ll/args.hpp"
+#include "ucclep/device/arch/types.hpp"
+#include "ucclep/device/layout/arguments.hpp"
+#include "ucclep/device/layout/record.hpp"
+#include "ucclep/device/layout/views.hpp"
+#include "ucclep/device/layout/window.hpp"
+#include "ucclep/device/protocol/header.hpp"
+#include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/routing.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ll {

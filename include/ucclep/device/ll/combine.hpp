@@ -7,9 +7,26 @@
 // Floor: partial rows to peers * row bytes * line_bytes / line_payload / link bandwidth, one flight of a line, and the
 // launch.
 #pragma once
-#include "ucclep/device/protocol/halves.hpp"
+#include "ucclep/device/arch/numeric.hpp"
+#include "ucclep/device/arch/types.hpp"
+#include "ucclep/device/layout/arguments.hpp"
+#include "ucclep/device/layout/handle.hpp"
+#include "ucclep/device/layout/objects.hpp"
+#include "ucclep/device/layout/record.hpp"
+#include "ucclep/device/layout/views.hpp"
+#include "ucclep/device/layout/window.hpp"
+#include "ucclep/device/ll/jobs.hpp"
 #include "ucclep/device/ll/partials.hpp"
+#include "ucclep/device/ll/sums.hpp"
 #include "ucclep/device/ll/weight_rows.hpp"
+#include "ucclep/device/protocol/halves.hpp"
+#include "ucclep/device/protocol/header.hpp"
+#include "ucclep/device/protocol/masks.hpp"
+#include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/routing.hpp"
+#include "ucclep/device/protocol/slots.hpp"
+#include "ucclep/device/rows/line.hpp"
+#include "ucclep/device/rows/stage.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace combining {

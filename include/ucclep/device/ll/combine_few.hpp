@@ -9,7 +9,24 @@
 //   sequence number, kept places -> READY headers and lines in -> add, write -> end
 // Floor: the launch, three latencies of memory, a flight of a line, a latency.
 #pragma once
+#include "ucclep/device/arch/types.hpp"
+#include "ucclep/device/layout/arguments.hpp"
+#include "ucclep/device/layout/handle.hpp"
+#include "ucclep/device/layout/objects.hpp"
+#include "ucclep/device/layout/record.hpp"
+#include "ucclep/device/layout/trace.hpp"
+#include "ucclep/device/layout/window.hpp"
 #include "ucclep/device/ll/combine.hpp"
+#include "ucclep/device/ll/jobs.hpp"
+#include "ucclep/device/ll/partials.hpp"
+#include "ucclep/device/ll/sums.hpp"
+#include "ucclep/device/protocol/header.hpp"
+#include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/routing.hpp"
+#include "ucclep/device/protocol/slots.hpp"
+#include "ucclep/device/rows/line.hpp"
+#include "ucclep/device/rows/stage.hpp"
+#include "ucclep/device/simt/element.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace combining {

@@ -13,10 +13,31 @@
 #pragma once
 #include <type_traits>
 
-#include "ucclep/device/protocol/halves.hpp"
+#include "ucclep/device/arch/types.hpp"
+#include "ucclep/device/layout/arguments.hpp"
+#include "ucclep/device/layout/handle.hpp"
+#include "ucclep/device/layout/masks.hpp"
+#include "ucclep/device/layout/objects.hpp"
+#include "ucclep/device/layout/trace.hpp"
+#include "ucclep/device/layout/views.hpp"
 #include "ucclep/device/ll/bulk.hpp"
 #include "ucclep/device/ll/headers.hpp"
+#include "ucclep/device/ll/inbox.hpp"
+#include "ucclep/device/ll/jobs.hpp"
 #include "ucclep/device/ll/lines.hpp"
+#include "ucclep/device/ll/routing.hpp"
+#include "ucclep/device/ll/tables.hpp"
+#include "ucclep/device/protocol/exchange.hpp"
+#include "ucclep/device/protocol/halves.hpp"
+#include "ucclep/device/protocol/header.hpp"
+#include "ucclep/device/protocol/masks.hpp"
+#include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/routing.hpp"
+#include "ucclep/device/protocol/slots.hpp"
+#include "ucclep/device/rows/line.hpp"
+#include "ucclep/device/rows/quantise.hpp"
+#include "ucclep/device/rows/stage.hpp"
+#include "ucclep/device/rows/wire.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ll {

@@ -9,7 +9,24 @@
 //   sequence number -> choices in -> places, lines in -> write -> end
 // Floor: the launch, two latencies of memory, a flight of a packet, two latencies.
 #pragma once
+#include "ucclep/device/layout/arguments.hpp"
+#include "ucclep/device/layout/views.hpp"
+#include "ucclep/device/layout/window.hpp"
+#include "ucclep/device/ll/choices.hpp"
 #include "ucclep/device/ll/dispatch.hpp"
+#include "ucclep/device/ll/headers.hpp"
+#include "ucclep/device/ll/inbox.hpp"
+#include "ucclep/device/ll/jobs.hpp"
+#include "ucclep/device/ll/lines.hpp"
+#include "ucclep/device/ll/tables.hpp"
+#include "ucclep/device/protocol/header.hpp"
+#include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/routing.hpp"
+#include "ucclep/device/protocol/slots.hpp"
+#include "ucclep/device/rows/deliver.hpp"
+#include "ucclep/device/rows/line.hpp"
+#include "ucclep/device/rows/meta.hpp"
+#include "ucclep/device/rows/stage.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ll {

@@ -6,8 +6,18 @@
 //
 // Floor of what follows the headers: one read of the row's meta and lines.
 #pragma once
+#include "ucclep/device/arch/types.hpp"
+#include "ucclep/device/layout/arguments.hpp"
+#include "ucclep/device/layout/objects.hpp"
+#include "ucclep/device/layout/record.hpp"
+#include "ucclep/device/layout/trace.hpp"
+#include "ucclep/device/layout/views.hpp"
+#include "ucclep/device/layout/window.hpp"
 #include "ucclep/device/ll/choices.hpp"
-#include "ucclep/device/ll/inbox.hpp"
+#include "ucclep/device/protocol/exchange.hpp"
+#include "ucclep/device/protocol/header.hpp"
+#include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/routing.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ll {

@@ -1,7 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a block that receives knows of what comes: everybody's headers, as tables in its shared memory where they fit.
 #pragma once
-#include "ucclep/device/ll/args.hpp"
+#include "ucclep/device/arch/types.hpp"
+#include "ucclep/device/layout/record.hpp"
+#include "ucclep/device/layout/views.hpp"
+#include "ucclep/device/layout/window.hpp"
+#include "ucclep/device/protocol/header.hpp"
+#include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/routing.hpp"
+#include "ucclep/device/rows/deliver.hpp"
+#include "ucclep/device/rows/meta.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ll {

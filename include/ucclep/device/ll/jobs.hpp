@@ -2,7 +2,13 @@
 // Who does what in an LL operation. Sending fills the links from few SMs and then waits for them, receiving waits for
 // the links anyway: so some blocks send while others receive what has arrived, and neither waits for the other.
 #pragma once
+#include "ucclep/device/arch/types.hpp"
+#include "ucclep/device/layout/objects.hpp"
+#include "ucclep/device/layout/record.hpp"
+#include "ucclep/device/protocol/header.hpp"
+#include "ucclep/device/protocol/operation.hpp"
 #include "ucclep/device/protocol/routing.hpp"
+#include "ucclep/device/protocol/slots.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ll {

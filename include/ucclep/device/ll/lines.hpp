@@ -9,10 +9,25 @@
 #pragma once
 #include <type_traits>
 
+#include "ucclep/device/arch/types.hpp"
+#include "ucclep/device/layout/arguments.hpp"
+#include "ucclep/device/layout/record.hpp"
+#include "ucclep/device/layout/views.hpp"
+#include "ucclep/device/layout/window.hpp"
+#include "ucclep/device/ll/inbox.hpp"
 #include "ucclep/device/ll/jobs.hpp"
 #include "ucclep/device/ll/routing.hpp"
-#include "ucclep/device/ll/tables.hpp"
+#include "ucclep/device/protocol/header.hpp"
+#include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/routing.hpp"
+#include "ucclep/device/protocol/token_sets.hpp"
+#include "ucclep/device/rows/deliver.hpp"
+#include "ucclep/device/rows/line.hpp"
+#include "ucclep/device/rows/meta.hpp"
+#include "ucclep/device/rows/quantise.hpp"
 #include "ucclep/device/rows/quantised_batch.hpp"
+#include "ucclep/device/rows/stage.hpp"
+#include "ucclep/device/rows/wire.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ll {

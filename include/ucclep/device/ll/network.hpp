@@ -15,12 +15,28 @@
 //
 // Floor: rows to other domains * (meta + row bytes) / NIC bandwidth, a message's flight, and a proxy at both ends.
 #pragma once
+#include "ucclep/device/arch/types.hpp"
+#include "ucclep/device/layout/arguments.hpp"
+#include "ucclep/device/layout/command.hpp"
+#include "ucclep/device/layout/nodes.hpp"
+#include "ucclep/device/layout/record.hpp"
+#include "ucclep/device/layout/views.hpp"
+#include "ucclep/device/layout/window.hpp"
+#include "ucclep/device/ll/bulk.hpp"
 #include "ucclep/device/ll/combine.hpp"
 #include "ucclep/device/ll/inbox.hpp"
+#include "ucclep/device/ll/jobs.hpp"
+#include "ucclep/device/ll/partials.hpp"
 #include "ucclep/device/ll/relay.hpp"
-#include "ucclep/device/ll/dispatch.hpp"
 #include "ucclep/device/protocol/by_network.hpp"
+#include "ucclep/device/protocol/header.hpp"
+#include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/routing.hpp"
+#include "ucclep/device/rows/meta.hpp"
+#include "ucclep/device/rows/reduce.hpp"
+#include "ucclep/device/rows/stage.hpp"
 #include "ucclep/device/rows/sum_ring.hpp"
+#include "ucclep/device/simt/element.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ll {

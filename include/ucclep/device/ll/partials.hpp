@@ -2,9 +2,17 @@
 // Partial rows of LL combine: in which form and in how many parts they travel (both ends know the counts, and so both
 // know it), and how their home waits for them and adds them up.
 #pragma once
-#include "ucclep/device/rows/reduce.hpp"
+#include "ucclep/device/layout/arguments.hpp"
+#include "ucclep/device/layout/objects.hpp"
+#include "ucclep/device/layout/record.hpp"
+#include "ucclep/device/layout/window.hpp"
 #include "ucclep/device/ll/jobs.hpp"
 #include "ucclep/device/ll/sums.hpp"
+#include "ucclep/device/protocol/header.hpp"
+#include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/routing.hpp"
+#include "ucclep/device/rows/line.hpp"
+#include "ucclep/device/rows/stage.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace combining {

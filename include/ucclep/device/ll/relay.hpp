@@ -24,8 +24,20 @@
 // Floor: rows to other nodes * (head + row bytes) / NIC bandwidth, a message's flight, a proxy at both ends; then, of
 // what comes last, a read over the bus, a flight and a fence between peers.
 #pragma once
+#include "ucclep/device/arch/types.hpp"
+#include "ucclep/device/layout/arguments.hpp"
+#include "ucclep/device/layout/command.hpp"
+#include "ucclep/device/layout/nodes.hpp"
+#include "ucclep/device/layout/objects.hpp"
+#include "ucclep/device/layout/record.hpp"
+#include "ucclep/device/layout/views.hpp"
+#include "ucclep/device/layout/window.hpp"
 #include "ucclep/device/ll/bulk.hpp"
+#include "ucclep/device/ll/jobs.hpp"
 #include "ucclep/device/protocol/by_network.hpp"
+#include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/relayed_row.hpp"
+#include "ucclep/device/rows/stage.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ll {

@@ -2,7 +2,14 @@
 // The routing of an LL dispatch. A barrier of the grid costs more than what it would share out: every block that counts
 // reads all of the rank's ids, and has the sets of all tokens, or of as many as fit, in rounds.
 #pragma once
-#include "ucclep/device/ll/args.hpp"
+#include "ucclep/device/arch/types.hpp"
+#include "ucclep/device/layout/arguments.hpp"
+#include "ucclep/device/layout/handle.hpp"
+#include "ucclep/device/layout/views.hpp"
+#include "ucclep/device/layout/window.hpp"
+#include "ucclep/device/protocol/header.hpp"
+#include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/routing.hpp"
 #include "ucclep/device/protocol/token_sets.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {

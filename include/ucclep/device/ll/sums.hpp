@@ -2,8 +2,12 @@
 // Sums of an LL combine, and rows that are moved without one: a warp has batches of several rows, or several of one, on
 // their way to its registers together.
 #pragma once
-#include "ucclep/device/simt/element.hpp"
+#include <cstdint>
+
+#include "ucclep/device/layout/window.hpp"
 #include "ucclep/device/rows/line.hpp"
+#include "ucclep/device/simt/element.hpp"
+#include "ucclep/device/simt/simt.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace combining {

@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The shared memory of a block of an LL dispatch.
 #pragma once
+#include "ucclep/device/layout/arguments.hpp"
 #include "ucclep/device/ll/headers.hpp"
+#include "ucclep/device/ll/inbox.hpp"
+#include "ucclep/device/protocol/exchange.hpp"
+#include "ucclep/device/protocol/header.hpp"
+#include "ucclep/device/protocol/routing.hpp"
 #include "ucclep/device/rows/stage.hpp"
+#include "ucclep/device/simt/simt.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ll {

@@ -2,6 +2,14 @@
 // Weights of the backward pass in LL: packets with the epoch inside, two weights in each, by place. They land where
 // weights that come with a forward combine would (P7), in the other direction.
 #pragma once
+#include "ucclep/device/arch/numeric.hpp"
+#include "ucclep/device/arch/types.hpp"
+#include "ucclep/device/layout/arguments.hpp"
+#include "ucclep/device/layout/record.hpp"
+#include "ucclep/device/layout/window.hpp"
+#include "ucclep/device/protocol/header.hpp"
+#include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/routing.hpp"
 #include "ucclep/device/rows/weight_rows.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {

@@ -24,43 +24,15 @@
 // The last line needs no fence: position read, reservation and address of the store depend on each other, and both
 // accesses are atomic.
 #pragma once
+#include <cstdint>
+
+#include "ucclep/device/layout/arrivals.hpp"
 #include "ucclep/device/layout/command.hpp"
+#include "ucclep/device/layout/network_view.hpp"
+#include "ucclep/device/layout/objects.hpp"
+#include "ucclep/device/layout/window.hpp"
 #include "ucclep/device/simt/simt.hpp"
-
-namespace ucclep {
-
-// The rings of a group, bulk ones first, then those for control. Passed to kernels by value.
-struct Fifo {
-  Packet* slots;                     // [rings][capacity], pinned host memory
-  uint64_t* heads;                   // [rings][fifo_stride], device memory: the head, and a position of the reader's
-  uint64_t* positions;               // [rings][fifo_stride], pinned host memory: all below has been read; and stalls
-  uint32_t bulk_log2, control_log2;  // how many rings there are of each
-  uint32_t capacity_log2;
-  uint32_t high_water;  // capacity less what all lanes that may push at the same time push at once
-  uint64_t timeout_ns;
-  const uint32_t* abort_word;
-};
-
-constexpr uint32_t fifo_stride = 16;      // words: one line of 128 bytes for each ring
-constexpr uint32_t fifo_seen_word = 1;    // in the head's line: no lane waits for it, many look at it
-constexpr uint32_t fifo_stalls_word = 1;  // in the position's line: pushes that had to wait for the reader
-
-// The ranks of a rail are alike modulo the size of a node, whatever that is: all bits of a number count.
-UCCLEP_HD constexpr uint32_t fifo_hash(uint32_t value, uint32_t bits) {
-  uint32_t mixed = value * 0x9e3779b1u;
-  mixed ^= mixed >> 15;
-  mixed *= 0x85ebca6bu;
-  return static_cast<uint32_t>(uint64_t{mixed} >> (32 - bits));
-}
-// The highest bits of one hash, so that one proxy thread can own both of a destination's rings (ring_deal.hpp).
-UCCLEP_HD constexpr uint32_t bulk_ring(const Fifo& fifo, uint32_t destination) {
-  return fifo_hash(destination, fifo.bulk_log2);
-}
-UCCLEP_HD constexpr uint32_t control_ring(const Fifo& fifo, uint32_t destination) {
-  return (1u << fifo.bulk_log2) + fifo_hash(destination, fifo.control_log2);
-}
-
-}  // namespace ucclep
+#include "ucclep/ucclep.h"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 
@@ -174,5 +146,66 @@ UCCLEP_FN bool push_run(const Fifo& fifo, uint32_t ring, uint32_t count, Make&& 
   for (uint32_t i = lane_id(); i < count; i += wave_size) write_command(fifo, ring, begin + i, command(i));
   return ballot(lane_id() == 0 && !settle_ring(fifo, ring, mine, count)) == 0;
 }
+
+// ---- Arrivals (layout/arrivals.hpp) and the end of a connection.
+
+namespace network {
+
+// Whose words of which operation.
+struct Source {
+  NetworkView* network;
+  uint64_t* window;  // consumed words of this rank's window
+  uint64_t seq;
+  Kind kind;
+  uint32_t rank;
+
+  static UCCLEP_FN Source of(const ucclEpDeviceGroup& group, Kind kind, uint64_t seq, uint32_t rank) {
+    return {group.network, reinterpret_cast<uint64_t*>(group.mine + group.layout.consumed), seq, kind, rank};
+  }
+  // As lanes of this device have seen them.
+  UCCLEP_FN Arrivals seen() const {
+    const Arrivals& arrivals = network->arrivals;
+    return {reinterpret_cast<uint64_t*>(network + 1), window, nullptr, nullptr, arrivals.ranks, arrivals.in_flight};
+  }
+};
+static_assert(NetworkTables::of({}).seen == 0);
+
+// Passes on what the proxies say, unless another lane is about to.
+UCCLEP_COLD_FN void look(Source source) {
+  const Arrivals &arrivals = source.network->arrivals, seen = source.seen();
+  auto* const turn =
+      reinterpret_cast<uint32_t*>(seen.progress + Arrivals::progress_words(arrivals.ranks, arrivals.in_flight)) +
+      static_cast<uint32_t>(source.kind) * arrivals.ranks + source.rank;
+  uint32_t nobody = 0;
+  if (load_relaxed<Scope::gpu>(turn) != 0 || !compare_exchange<Scope::gpu>(turn, nobody, uint32_t{1})) return;
+  uint64_t* const progress = seen.progress_of(source.kind, source.seq, source.rank);
+  uint64_t* const consumed = seen.consumed_of(source.kind, source.rank);
+  const uint64_t* const told = arrivals.consumed_of(source.kind, source.rank);
+  const uint64_t last = load_relaxed<Scope::gpu>(progress), now = load_relaxed<Scope::system>(told);  // they come
+  const uint64_t come = load_acquire<Scope::system>(arrivals.progress_of(source.kind, source.seq, source.rank));
+  if (come != last) store_release<Scope::gpu>(progress, come);
+  if (now != load_relaxed<Scope::gpu>(consumed)) {
+    store_release<Scope::gpu>(consumed, load_acquire<Scope::system>(told));
+  }
+  store_release<Scope::gpu>(turn, uint32_t{0});
+}
+
+// Lane verb: nothing more goes to the rank, which is told that this one has masked it. Comes back when the NIC reads
+// nothing more of what was put out for it, so that it may be written over; when the time is up, as a link that has
+// stood for so long brings it nothing any more; or when *leave is 1.
+UCCLEP_COLD_FN void part_from(NetworkView* network, uint32_t rank, uint64_t timeout_ns, const uint32_t* leave) {
+  CommandFields command;
+  command.operation = CommandOp::part;
+  command.destination = static_cast<uint16_t>(rank);
+  const Fifo& fifo = network->fifo;
+  fence_acq_rel<Scope::system>();
+  if (!push_below_mark(fifo, control_ring(fifo, rank), command)) return;
+  const uint64_t* const parted = network->arrivals.parted + rank;
+  const Wait wait = begin_wait(timeout_ns, leave);
+  while (load_acquire<Scope::system>(parted) == 0 && load_relaxed<Scope::system>(leave) != 1 && !timed_out(wait))
+    pause();
+}
+
+}  // namespace network
 
 }  // namespace UCCLEP_SIMT_NAMESPACE

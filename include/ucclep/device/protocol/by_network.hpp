@@ -31,7 +31,19 @@
 // A slot may be written again only when all that its operation brings has come: a write that is late would come to lie
 // over the next one. So an operation waits for all of it (all_in), also where it ends without a row.
 #pragma once
+#include "ucclep/device/arch/types.hpp"
+#include "ucclep/device/layout/arrivals.hpp"
+#include "ucclep/device/layout/command.hpp"
+#include "ucclep/device/layout/nodes.hpp"
+#include "ucclep/device/layout/objects.hpp"
+#include "ucclep/device/layout/record.hpp"
+#include "ucclep/device/layout/window.hpp"
+#include "ucclep/device/network/fifo.hpp"
+#include "ucclep/device/protocol/header.hpp"
+#include "ucclep/device/protocol/operation.hpp"
 #include "ucclep/device/protocol/relayed_row.hpp"
+#include "ucclep/device/protocol/routing.hpp"
+#include "ucclep/device/protocol/slots.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace network {

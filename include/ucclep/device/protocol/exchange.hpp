@@ -3,39 +3,15 @@
 // source's rows begin in the output. Rows of lower-numbered sources come first, so the order does not depend on arrival
 // (P5).
 #pragma once
+#include "ucclep/device/arch/types.hpp"
+#include "ucclep/device/layout/objects.hpp"
+#include "ucclep/device/layout/record.hpp"
+#include "ucclep/device/layout/views.hpp"
+#include "ucclep/device/layout/window.hpp"
+#include "ucclep/device/protocol/header.hpp"
+#include "ucclep/device/protocol/operation.hpp"
 #include "ucclep/device/protocol/routing.hpp"
-
-namespace ucclep {
-
-// What an HT Update tells the host, in memory that both see. In a graph it runs without a call of the host.
-struct HostCounts {
-  uint64_t sequence;  // goes up by two at the end of each Update, and is odd while one of a graph is under way
-  int64_t call;       // the newest of the host's calls that has ended
-  int64_t rows;       // of the Update that ended last; -1: ranks disagreed
-  // Of each local expert, padding included, as far as they are kept; they follow in memory.
-  UCCLEP_HD int64_t* rows_of_experts() { return reinterpret_cast<int64_t*>(this + 1); }
-};
-
-// Optional outputs (ucclEpCounters_t), int32 or int64.
-struct CounterViews {
-  View tokens_per_expert, tokens_per_expert_unpadded, expert_offsets, tokens_per_rank, tokens_per_expert_rank,
-      recv_total;
-  View cumulative;              // int32 [L], added to
-  View wait_ns;                 // int64 [R], added to
-  uint32_t num_expert_offsets;  // L or L + 1
-  int64_t* recv_total_host;
-  HostCounts* host_counts;  // of an HT handle
-  int64_t host_call;        // number of the host's call of Update; 0: captured into a graph
-};
-
-// How rows of one expert (or all rows) are placed in the output.
-enum class Zones : uint32_t {
-  slabs,    // LL EXPERT_MAJOR: every expert has a slab of its own, rows count from 0
-  experts,  // HT EXPERT_MAJOR: zones one after the other, padded
-  sources   // RANK_MAJOR and FLAT: by source rank
-};
-
-}  // namespace ucclep
+#include "ucclep/device/simt/simt.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 

@@ -13,7 +13,15 @@
 // |   ticket (fetch_add_acq_rel, gpu)  |                               |                                         |
 // clang-format on
 #pragma once
+#include "ucclep/device/arch/types.hpp"
+#include "ucclep/device/layout/handle.hpp"
+#include "ucclep/device/layout/masks.hpp"
+#include "ucclep/device/layout/objects.hpp"
+#include "ucclep/device/layout/trace.hpp"
+#include "ucclep/device/protocol/masks.hpp"
+#include "ucclep/device/protocol/operation.hpp"
 #include "ucclep/device/protocol/routing.hpp"
+#include "ucclep/device/protocol/slots.hpp"
 
 namespace ucclep {
 

@@ -3,6 +3,11 @@
 // form. A header is a run of packets. Each arrives whole, and by its epoch; store_packet and load_packet order nothing
 // else.
 #pragma once
+#include "ucclep/device/arch/types.hpp"
+#include "ucclep/device/layout/objects.hpp"
+#include "ucclep/device/layout/record.hpp"
+#include "ucclep/device/layout/trace.hpp"
+#include "ucclep/device/layout/window.hpp"
 #include "ucclep/device/protocol/operation.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {

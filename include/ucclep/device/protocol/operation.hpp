@@ -1,23 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// An operation between the ranks: its sequence number, its bounded waits, the slots that it writes to and the words
-// that end it (protocol P1-P4). Its headers: header.hpp.
-//
-// clang-format off
-// | who releases                       | who acquires                  | what is ordered                         |
-// |------------------------------------|-------------------------------|-----------------------------------------|
-// | slots_free of the reader's next    | slots_free, and of a warp:    | the reader's last read of a slot before |
-// |   operation: publish of consumed   |   load_acquire (system)       |   the writer's next write into it       |
-// |   (system), after the end of the   |                               |                                         |
-// |   launch that read it              |                               |                                         |
-// | end_lending: publish of consumed   | end_lending of the lender:    | the last access to a lent tensor before |
-// |   (system), after the last block's |   load_acquire (system)       |   its owner goes on (ht_lease.hpp)      |
-// |   ticket (fetch_add_acq_rel, gpu)  |                               |                                         |
-// | end_share: fetch_add_relaxed (gpu) | last_ended of the next launch | nothing: the end of the launch does that |
-// | publish of a row's or chunk's      | wait_word: load_acquire       | the row before its readers              |
-// |   epoch (system)                   |   (system)                    |                                         |
-// clang-format on
+// An operation between the ranks: its sequence number, its error records and its bounded waits (protocol P4). Its
+// slots: slots.hpp. Its headers: header.hpp.
 #pragma once
-#include "ucclep/device/layout/masks.hpp"
+#include "ucclep/device/layout/objects.hpp"
+#include "ucclep/device/layout/record.hpp"
+#include "ucclep/device/layout/trace.hpp"
+#include "ucclep/device/protocol/masks.hpp"
+#include "ucclep/device/protocol/record.hpp"
+#include "ucclep/device/simt/simt.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 
@@ -172,229 +162,17 @@ UCCLEP_FN bool sync_grid(const Op& op, const uint32_t* abort_word) {
   return false;
 }
 
-UCCLEP_FN const uint64_t* consumed_by(const ucclEpDeviceGroup& group, Kind kind, uint32_t peer) {
-  return reinterpret_cast<const uint64_t*>(group.mine + group.layout.consumed_word(group.shape, kind, peer));
-}
-
-// Lane verbs: the last operation of a kind that has ended here.
-UCCLEP_FN uint64_t ended_word(const ucclEpDeviceGroup& group, Kind kind) {
-  return load_relaxed<Scope::gpu>(&group.state->ended[static_cast<uint32_t>(kind)]);
-}
-UCCLEP_FN uint64_t last_ended(const ucclEpDeviceGroup& group, Kind kind) {
-  return EndedWord::seq(ended_word(group, kind));
-}
-UCCLEP_FN void set_ended(const ucclEpDeviceGroup& group, Kind kind, uint64_t seq) {
-  store_relaxed<Scope::gpu>(&group.state->ended[static_cast<uint32_t>(kind)], EndedWord::of(seq));
-}
-
-// What every block asks for first, all at once: one latency of the memory, not three. Words never go back, so what was
-// enough early still is.
-struct Opening {
-  uint64_t ended;     // EndedWord of the operation before, as it came: who shifts it waits for it
-  uint64_t consumed;  // thread p, or lane p of a warp that asks for itself: by peer p; 0 if that is asked later
-  uint32_t abort;
-
-  UCCLEP_FN uint64_t last() const { return EndedWord::seq(ended); }
-
-  static UCCLEP_FN Opening of(const ucclEpDeviceGroup& group, Kind kind) {
-    Opening opening{ended_word(group, kind), 0, load_relaxed<Scope::system>(group.abort_word)};
-    if (thread_id() < group.shape.ranks) {
-      opening.consumed = load_acquire<Scope::system>(consumed_by(group, kind, thread_id()));
-    }
-    return opening;
-  }
-};
-
-// The same for a warp that asks about its slots later (slots_free_of_warp): nothing here waits for another load.
-UCCLEP_FN Opening opening_of_warp(const ucclEpDeviceGroup& group, Kind kind) {
-  return {ended_word(group, kind), 0, load_relaxed<Scope::system>(group.abort_word)};
-}
-
-// Warp verb, behind all else that the warp asks for early: the same, and which slots are free, as is known now. An
-// acquire is waited for at once, so here ends what a warp can ask for in one latency.
-UCCLEP_FN Opening opening_with_slots(const ucclEpDeviceGroup& group, Kind kind) {
-  Opening opening = opening_of_warp(group, kind);
-  if (lane_id() < group.shape.ranks) {
-    opening.consumed = load_acquire<Scope::system>(consumed_by(group, kind, lane_id()));
-  }
-  return opening;
+// Verb of one thread. entries: of the operation's kind.
+UCCLEP_COLD_FN void note_mark(TraceEntry* entries, uint64_t seq, Mark mark) {
+  TraceEntry& entry = entries[seq % trace_depth];
+  if (mark == Mark::begin) store_relaxed<Scope::system>(&entry.seq, seq);
+  store_relaxed<Scope::system>(&entry.ns[static_cast<uint32_t>(mark)], clock_ns());
 }
 
 // Verb of one thread of a block.
 UCCLEP_FN void mark(const Op& op, Mark what) {
   TraceEntry* const entries = op.group.trace;
   if (entries != nullptr) note_mark(entries + static_cast<uint32_t>(op.kind) * trace_depth, op.seq, what);
-}
-
-UCCLEP_FN Op next_operation(const ucclEpDeviceGroup& group, Kind kind, Operation name, const Opening& opening) {
-  const uint64_t seq = opening.last() + 1;
-  return {group, kind, name, seq, group.shape.slot_of(seq)};
-}
-
-// Threads that share out peers by number.
-struct ThreadShare {
-  uint32_t first, step;
-};
-
-UCCLEP_COLD_FN void publish_to_windows(char* const* windows, uint32_t ranks, uint64_t word, uint64_t value,
-                                       ThreadShare share) {
-  for (uint32_t p = share.first; p < ranks; p += share.step) {
-    char* const window = windows[p];
-    if (window != nullptr) publish(reinterpret_cast<uint64_t*>(window + word), value);
-  }
-}
-
-// Verb of those threads: tells every peer whose window is mapped here that this rank has finished reading operation
-// `seq` of the kind.
-UCCLEP_FN void tell_consumed(const Op& op, uint64_t seq, ThreadShare share) {
-  const ucclEpDeviceGroup& group = op.group;
-  publish_to_windows(group.windows, group.shape.ranks, group.layout.consumed_word(group.shape, op.kind, op.me()), seq,
-                     share);
-}
-// Verb of a block's threads.
-UCCLEP_FN void tell_consumed(const Op& op, uint64_t seq) {
-  tell_consumed(op, seq, {thread_id(), block_size()});
-}
-
-// The block that tells peers what was consumed: one that LL operations have receive, so with time to spare.
-UCCLEP_FN bool tells_consumed() {
-  return block_id() == grid_size() * 3 / 4;
-}
-
-// Lane verb: what slots_free waits for, of a peer that stores the word itself. Of others: network.hpp.
-struct ConsumedWord {
-  static constexpr bool masks = false;  // true: in a group with masks, of those who are not lost
-  static constexpr bool networked = false;
-  UCCLEP_FN uint64_t operator()(const Op& op, uint32_t peer) const {
-    return load_acquire<Scope::system>(consumed_by(op.group, op.kind, peer));
-  }
-};
-
-// The same in kernels of groups that may have masks. Others do without: the call alone costs a kernel registers.
-struct ConsumedOfLiving : ConsumedWord {
-  static constexpr bool masks = true;
-};
-
-// What a peer must have consumed before this operation writes to its slot. 0: nothing, the slot is new.
-UCCLEP_FN uint64_t consumed_needed(const Op& op) {
-  const GroupShape& shape = read_again(op.group).shape;
-  return op.seq > shape.in_flight ? op.seq - shape.in_flight : 0;
-}
-
-// Block verb, before anything is sent: tells the peers that the operation before was read, and waits until every peer
-// has finished with the slot that this operation is going to use (P1). A peer cannot be two operations ahead of what it
-// was told, as it has needed this rank's rows of the one between: so nobody waits for what is told only now. What a
-// peer read there before it said so is ordered before what this block writes there now; before bulk stores each thread
-// also has to acquire_then_bulk. False also after a fatal error: what the operation before left behind may be half
-// done.
-template <class Consumed = ConsumedWord>
-UCCLEP_FN bool slots_free(const Op& op, const Opening& opening, Consumed consumed = {}) {
-  const bool marks = block_id() == 0 && thread_id() == 0;
-  if (marks) mark(op, Mark::begin);
-  if (tells_consumed() && opening.abort == 0 && opening.last() != 0) tell_consumed(op, opening.last());
-  const uint64_t needed = consumed_needed(op);
-  bool ok = opening.abort == 0;
-  bool waits = needed != 0;
-  if constexpr (Consumed::masks) {
-    if (op.group.masks != nullptr) {
-      ok = slots_free_of_living<Consumed::networked>(read_again(op.group), op.kind, needed);
-      waits = false;
-    }
-  }
-  if (waits) {
-    for (uint32_t p = thread_id(); p < op.ranks() && ok; p += block_size()) {
-      if (p == thread_id() && opening.consumed >= needed) continue;
-      ok = wait_peer(op, Phase::consumed, p, [&] { return consumed(op, p) >= needed; });
-    }
-  }
-  ok = every_thread(ok);
-  if (marks) mark(op, Mark::slots_free);
-  return ok;
-}
-
-// Warp verb, where warps ask for themselves, as below: one, which likely has nothing else to do, tells the peers that
-// the operation before was read.
-UCCLEP_FN void tell_read(const Op& op, const Opening& opening) {
-  if (!tells_consumed() || warp_id() != block::warps() - 1) return;
-  if (opening.last() != 0) tell_consumed(op, opening.last(), {lane_id(), wave_size});
-}
-
-// Warp verb: slots_free for a warp alone, in a group without masks. Nobody is told.
-UCCLEP_FN bool slots_free_of_warp(const Op& op, const Opening& opening) {
-  const uint64_t needed = consumed_needed(op);
-  bool ok = opening.abort == 0;
-  for (uint32_t p = lane_id(); needed != 0 && p < op.ranks() && ok; p += wave_size) {
-    if (p == lane_id() && opening.consumed >= needed) continue;
-    ok = wait_peer(op, Phase::consumed, p, [&] {
-      return load_acquire<Scope::system>(consumed_by(read_again(op.group), op.kind, p)) >= needed;
-    });
-  }
-  ok = every_lane(ok);
-  sync_warp();  // what a lane has acquired is ordered before what all of them store
-  return ok;
-}
-
-// Verb of one thread of every block, after the block's last access: true in the last block out if none gave up. Blocks
-// and those that gave up are counted in one word. ordered: what all blocks did is ordered before what follows here;
-// otherwise the end of the launch does that for the next.
-UCCLEP_FN bool leave(GroupState* state, bool ok, bool ordered) {
-  constexpr uint64_t gave_up = uint64_t{1} << 32;
-  const uint64_t mine = ok ? 1 : 1 + gave_up;
-  const uint64_t before = ordered ? fetch_add_acq_rel<Scope::gpu>(&state->exited, mine)
-                                  : fetch_add_relaxed<Scope::gpu>(&state->exited, mine);
-  const uint64_t out = before + mine;
-  if (static_cast<uint32_t>(out) != grid_size()) return false;
-  store_relaxed<Scope::gpu>(&state->exited, uint64_t{0});
-  return out < gave_up;
-}
-
-// Block verb, after the block's last access: none of its warps has given up. One that has may have stores under way;
-// one is enough: with masks the operation is mended.
-UCCLEP_FN bool all_done(bool ok) {
-  if (!ok) bulk_wait_written();
-  return every_thread(ok);
-}
-
-// Block verb, last thing of an operation: the last block out advances the sequence, and is told so; ordered as above.
-// After a fatal error nothing moves: the communicator is dead.
-UCCLEP_FN bool end_operation(const Op& op, bool ok, bool ordered = false) {
-  ok = all_done(ok);
-  bool last = false;
-  if (thread_id() == 0) {
-    last = leave(op.group.state, ok, ordered);
-    if (last) {
-      mark(op, Mark::end);
-      set_ended(op.group, op.kind, op.seq);
-    }
-  }
-  return ordered && sync_block_or(last);
-}
-
-// The same in a kernel of groups without masks, where nobody is to know which block was the last, but for a trace: a
-// block that gave up never adds its share. Nothing is waited for.
-UCCLEP_FN void end_share(const Op& op, bool ok) {
-  if (!all_done(ok) || thread_id() != 0) return;
-  uint64_t* const word = &op.group.state->ended[static_cast<uint32_t>(op.kind)];
-  const uint64_t share = EndedWord::share(block_id(), grid_size());
-  let_next_begin();
-  if (op.group.trace == nullptr) {
-    fetch_add_relaxed<Scope::gpu>(word, share);
-  } else if (EndedWord::seq(fetch_add_relaxed<Scope::gpu>(word, share) + share) == op.seq) {
-    mark(op, Mark::end);
-  }
-}
-
-// The same for an operation in which ranks may lend tensors of their callers (P14): what was read here is told at once.
-// lent: peers read or write one of this rank; the operation ends when all of them have said that they have finished.
-UCCLEP_FN void end_lending(const Op& op, bool ok, bool lent) {
-  if (!end_operation(op, ok, true)) return;
-  tell_consumed(op, op.seq);
-  if (!lent) return;
-  sync_block();  // all have told before any waits: the peers do the same
-  for (uint32_t p = thread_id(); p < op.ranks(); p += block_size()) {
-    const uint64_t* word = consumed_by(op.group, op.kind, p);
-    if (!wait_peer(op, Phase::consumed, p, [&] { return load_acquire<Scope::system>(word) >= op.seq; })) return;
-  }
 }
 
 }  // namespace UCCLEP_SIMT_NAMESPACE

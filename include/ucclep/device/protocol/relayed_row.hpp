@@ -2,8 +2,15 @@
 // A row that crosses the network once for all ranks of a node, to the source's relay there (nodes.hpp): {meta line, its
 // place at the rank of each selection, row}. Of HT (ht_relay.hpp), and of LL (ll_relay.hpp).
 #pragma once
+#include <cstdint>
+
 #include "ucclep/device/layout/network_view.hpp"
-#include "ucclep/device/protocol/routing.hpp"
+#include "ucclep/device/layout/nodes.hpp"
+#include "ucclep/device/layout/objects.hpp"
+#include "ucclep/device/layout/window.hpp"
+#include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/simt/simt.hpp"
+#include "ucclep/ucclep.h"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace network {

@@ -2,7 +2,11 @@
 // From topk_idx to places (protocol P5): what a handle holds of a routing, and what the scans of HT (ht_routing.hpp)
 // and LL (ll_routing.hpp) share besides token_sets.hpp.
 #pragma once
-#include "ucclep/device/protocol/header.hpp"
+#include "ucclep/device/layout/handle.hpp"
+#include "ucclep/device/layout/objects.hpp"
+#include "ucclep/device/layout/record.hpp"
+#include "ucclep/device/layout/window.hpp"
+#include "ucclep/device/protocol/operation.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 
@@ -108,14 +112,6 @@ UCCLEP_FN Selection selection_of(const HandleMemory& memory, uint32_t token) {
   if (s.expert >= 0) s.rank = memory.shape.rank_of(static_cast<uint32_t>(s.expert));
   return s;
 }
-
-struct RoutingInput {
-  View topk_idx;  // [T, K] int32 or int64
-  uint32_t tokens;
-  Divisor top_k;
-  uint32_t set_tokens;  // HT: tokens whose sets a block holds at a time
-  bool kept = false;    // LL: what the handle's memory has kept of an Update
-};
 
 UCCLEP_FN int64_t load_index(const View& view, int64_t row, int64_t column) {
   const char* at = view.at(0, row, column);

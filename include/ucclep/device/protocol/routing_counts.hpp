@@ -2,19 +2,13 @@
 // Counts of a routing without a handle (ucclEpGetRoutingCounts): what DeepEP calls the dispatch layout. Local to the
 // rank.
 #pragma once
+#include "ucclep/device/arch/types.hpp"
+#include "ucclep/device/layout/arguments.hpp"
+#include "ucclep/device/layout/objects.hpp"
+#include "ucclep/device/layout/window.hpp"
 #include "ucclep/device/protocol/exchange.hpp"
-
-namespace ucclep {
-
-struct RoutingCountsArgs {
-  ucclEpDeviceGroup group;
-  RoutingInput routing;
-  View tokens_per_rank;    // [R], or not given
-  View tokens_per_expert;  // [E]
-  View is_token_in_rank;   // [T, R] bytes
-};
-
-}  // namespace ucclep
+#include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/routing.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 

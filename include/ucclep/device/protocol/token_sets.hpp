@@ -2,6 +2,8 @@
 // A routing as sets: for each rank and each expert the tokens that choose it, a bit a token. All that is asked of a
 // routing is how many bits are set.
 #pragma once
+#include "ucclep/device/layout/views.hpp"
+#include "ucclep/device/layout/window.hpp"
 #include "ucclep/device/protocol/routing.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {

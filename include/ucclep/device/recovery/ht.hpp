@@ -4,7 +4,14 @@
 // were announced are zero rows with weight 0 and topk_idx -1. The second run pulls from its window, which outlives it.
 // By the network rows come here, and all of them count when they have.
 #pragma once
+#include "ucclep/device/arch/types.hpp"
+#include "ucclep/device/ht/lease.hpp"
 #include "ucclep/device/ht/receive.hpp"
+#include "ucclep/device/layout/arguments.hpp"
+#include "ucclep/device/layout/window.hpp"
+#include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/routing.hpp"
+#include "ucclep/device/protocol/slots.hpp"
 #include "ucclep/device/recovery/repair.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {

@@ -7,9 +7,23 @@
 // | its header                       | zero rows with weight 0 and topk_idx -1, written here; counters as announced |
 // | nothing, or half a header        | none                                                                        |
 #pragma once
-#include "ucclep/device/ll/combine.hpp"
+#include "ucclep/device/arch/types.hpp"
+#include "ucclep/device/layout/arguments.hpp"
+#include "ucclep/device/layout/objects.hpp"
+#include "ucclep/device/layout/views.hpp"
+#include "ucclep/device/layout/window.hpp"
 #include "ucclep/device/ll/dispatch.hpp"
+#include "ucclep/device/ll/jobs.hpp"
+#include "ucclep/device/ll/lines.hpp"
+#include "ucclep/device/ll/partials.hpp"
+#include "ucclep/device/ll/weight_rows.hpp"
+#include "ucclep/device/protocol/header.hpp"
+#include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/routing.hpp"
+#include "ucclep/device/protocol/slots.hpp"
 #include "ucclep/device/recovery/repair.hpp"
+#include "ucclep/device/rows/line.hpp"
+#include "ucclep/device/rows/quantised_batch.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace mending {

@@ -5,7 +5,19 @@
 // then finds all that it asks for. What "everything" is, ll_mend.hpp and ht_mend.hpp say. And the three functions of
 // masks, of one block as well.
 #pragma once
+#include "ucclep/device/arch/types.hpp"
+#include "ucclep/device/layout/arguments.hpp"
+#include "ucclep/device/layout/arrivals.hpp"
+#include "ucclep/device/layout/masks.hpp"
+#include "ucclep/device/layout/objects.hpp"
+#include "ucclep/device/layout/record.hpp"
+#include "ucclep/device/layout/window.hpp"
+#include "ucclep/device/network/fifo.hpp"
 #include "ucclep/device/protocol/by_network.hpp"
+#include "ucclep/device/protocol/eviction.hpp"
+#include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/slots.hpp"
+#include "ucclep/device/simt/simt.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace mending {

@@ -2,24 +2,13 @@
 // A received row goes to the caller's output: where, with which ids, weights and scales, in every layout. What combine
 // needs later (which local experts, where their copies lie, weights) is kept in the handle (P3).
 #pragma once
+#include "ucclep/device/layout/objects.hpp"
+#include "ucclep/device/layout/views.hpp"
 #include "ucclep/device/protocol/exchange.hpp"
+#include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/routing.hpp"
 #include "ucclep/device/rows/meta.hpp"
-#include "ucclep/device/rows/wire.hpp"
-
-namespace ucclep {
-
-struct DispatchOutput {
-  View tokens, scales, topk_idx, topk_weights, src_info;
-  uint64_t rows;      // of the tensor (HT); of a slab (LL)
-  uint64_t capacity;  // of these rows, what may be written: in HT the group may have a limit
-  WireShape wire;
-  Zones zones;
-  uint32_t top_k;  // of the routing
-  bool ranked;     // RANK_MAJOR: rows are [source][place], else one after the other
-  bool global_ids;
-};
-
-}  // namespace ucclep
+#include "ucclep/device/rows/stage.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 

@@ -3,6 +3,9 @@
 // line is the widest store that arrives whole on the device: 128 bytes written by 8 neighbouring lanes of a warp on
 // NVIDIA, 16 bytes elsewhere. Its last 8 bytes are the epoch. The idea is NCCL's LL128 protocol.
 #pragma once
+#include "ucclep/device/arch/types.hpp"
+#include "ucclep/device/layout/record.hpp"
+#include "ucclep/device/layout/window.hpp"
 #include "ucclep/device/protocol/operation.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The meta line of a row (MetaLayout): written by the source, read where the row arrives.
 #pragma once
+#include "ucclep/device/layout/objects.hpp"
+#include "ucclep/device/layout/window.hpp"
 #include "ucclep/device/protocol/routing.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {

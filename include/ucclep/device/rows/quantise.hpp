@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // bf16 in, e4m3 out with one scale per 128 elements (UCCLEP_QUANT_FP8_128), on the way to the wire.
 #pragma once
-#include "ucclep/device/rows/wire.hpp"
+#include "ucclep/device/layout/views.hpp"
+#include "ucclep/device/rows/stage.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 

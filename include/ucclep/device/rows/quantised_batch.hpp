@@ -10,6 +10,10 @@
 // | one packet  | 8 elements each; one for each group: the scale                                            |
 // clang-format on
 #pragma once
+#include "ucclep/device/arch/types.hpp"
+#include "ucclep/device/layout/views.hpp"
+#include "ucclep/device/layout/window.hpp"
+#include "ucclep/device/rows/line.hpp"
 #include "ucclep/device/rows/quantise.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {

@@ -2,7 +2,10 @@
 // A warp's piece of shared memory, through which rows move (protocol P16: a row never has to fit). Its slots hold a
 // usual row, whose pieces are all under way at once; a longer one goes through them in turn.
 #pragma once
-#include "ucclep/device/rows/line.hpp"
+#include <cstdint>
+
+#include "ucclep/device/layout/window.hpp"
+#include "ucclep/device/simt/simt.hpp"
 
 namespace ucclep {
 

@@ -2,8 +2,11 @@
 // Sums of rows, wherever they lie: pieces of all terms go through a warp's shared memory in the order in which they are
 // added, as many under way at once as it holds. The latency of the memory, or of a link, is paid once per sum.
 #pragma once
-#include "ucclep/device/simt/element.hpp"
+#include <cstdint>
+
 #include "ucclep/device/rows/stage.hpp"
+#include "ucclep/device/simt/element.hpp"
+#include "ucclep/device/simt/simt.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 

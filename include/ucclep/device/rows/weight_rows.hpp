@@ -3,7 +3,10 @@
 // weights that came with it, and home adds up those of all ranks, in the order of P6. In LL they travel as packets of
 // their own (ll_weight_rows.hpp), in HT behind the partial row (ht_weight_rows.hpp).
 #pragma once
-#include "ucclep/device/rows/reduce.hpp"
+#include "ucclep/device/layout/arguments.hpp"
+#include "ucclep/device/layout/handle.hpp"
+#include "ucclep/device/layout/views.hpp"
+#include "ucclep/device/protocol/routing.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace combining {

@@ -3,42 +3,8 @@
 // stands, or quantised to fp8), and sent to several ranks at once.
 #pragma once
 #include "ucclep/device/arch/numeric.hpp"
+#include "ucclep/device/layout/views.hpp"
 #include "ucclep/device/rows/stage.hpp"
-
-namespace ucclep {
-
-struct WireShape {
-  uint32_t token_bytes;          // of a row, a multiple of 16
-  uint32_t scale_count;          // elements of scales per row
-  uint32_t scale_element_bytes;  // 1, 2, 4 or 8
-  uint32_t row_bytes;            // tokens and padded scales
-  // In LINE form a batch carries batch_bytes of the tokens and the batch_scale_bytes of their scales, the last batch
-  // what is left of both. batch_scale_bytes 0: scales have lines of their own.
-  uint32_t batch_bytes, batch_scale_bytes;
-  uint32_t batches;
-
-  // Bytes of tokens in a batch.
-  UCCLEP_HD constexpr uint32_t batch_tokens(uint32_t index) const {
-    const uint32_t left = token_bytes - index * batch_bytes;
-    return left < batch_bytes ? left : batch_bytes;
-  }
-  UCCLEP_HD constexpr uint32_t scale_bytes() const { return scale_count * scale_element_bytes; }
-  static constexpr WireShape of(uint32_t token_bytes, uint32_t scale_count, uint32_t scale_element_bytes) {
-    const auto scales = static_cast<uint32_t>(round_up(uint64_t{scale_count} * scale_element_bytes, 16));
-    const uint32_t batches = (token_bytes + line_batch_bytes - 1) / line_batch_bytes;
-    return {token_bytes, scale_count, scale_element_bytes, token_bytes + scales, line_batch_bytes, 0, batches};
-  }
-  // The same for rows that are quantised on their way; group_scale_bytes: of 128 elements.
-  constexpr WireShape quantised(uint32_t group_scale_bytes) const {
-    WireShape shape = *this;
-    shape.batch_bytes = line_batch_quantised;
-    shape.batch_scale_bytes = line_batch_quantised / 128 * group_scale_bytes;
-    shape.batches = (token_bytes + line_batch_quantised - 1) / line_batch_quantised;
-    return shape;
-  }
-};
-
-}  // namespace ucclep
 
 namespace UCCLEP_SIMT_NAMESPACE {
 
@@ -51,14 +17,6 @@ struct RowSink {
   UCCLEP_FN void put(const char* smem, uint64_t offset, uint32_t bytes) const {
     bulk_store(active, destination + offset, smem, bytes);
   }
-};
-
-// The rows of one dispatch as the caller gives them.
-struct RowSource {
-  View tokens, scales;
-  WireShape wire;
-  bool round_scale;   // of fp8 quantisation
-  bool scale_powers;  // scales are e8m0 exponents, one byte each
 };
 
 // Warp verb: bytes [begin, begin + count) of a row's scales, which have any stride, one after the other into shared

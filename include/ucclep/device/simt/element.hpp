@@ -3,6 +3,8 @@
 // each rounded: kernels are compiled without contraction (-fmad=false, -ffp-contract=off). A NaN stays one; sign and
 // payload are the target's, as with any arithmetic.
 #pragma once
+#include <cstdint>
+
 #include "ucclep/device/arch/numeric.hpp"
 #include "ucclep/device/simt/simt.hpp"
 #include "ucclep/ucclep.h"

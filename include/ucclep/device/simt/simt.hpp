@@ -57,18 +57,11 @@
 // acquire_then_bulk stands before a bulk_load of what was announced and before a bulk_store into a slot whose reuse was
 // just acquired.
 #pragma once
+#include <cstdint>
+
 #include "ucclep/device/arch/arch.hpp"
-
-namespace ucclep {
-
-// A barrier of the whole grid, in device memory, zero before the first use and then good for launch after launch.
-// After a false return it must be zeroed before it is used again.
-struct GridBarrier {
-  uint32_t arrived;
-  uint32_t generation;
-};
-
-}  // namespace ucclep
+#include "ucclep/device/arch/qualifiers.hpp"
+#include "ucclep/device/arch/types.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 
@@ -241,6 +234,23 @@ UCCLEP_FN T block_reduce_max(T value, T* scratch) {
   for (unsigned i = 1; i < block::warps(); ++i) largest = scratch[i] > largest ? scratch[i] : largest;
   sync_block();
   return largest;
+}
+
+// Verb of the members: 16-byte vectors, several of each member under way; bytes: a multiple of 16, as both addresses
+// are. Members: a scope, or what has its rank and size.
+template <class Members>
+UCCLEP_FN void copy_vectors(char* to, const char* from, uint64_t bytes) {
+  constexpr uint32_t in_flight = 4, unit = sizeof(vec16);
+  const uint64_t units = bytes / unit, step = Members::size();
+  uint64_t i = Members::rank();
+  for (; i + (in_flight - 1) * step < units; i += in_flight * step) {
+    vec16 values[in_flight];
+    UCCLEP_UNROLL
+    for (uint32_t j = 0; j < in_flight; ++j) values[j] = load16(from + unit * (i + j * step));
+    UCCLEP_UNROLL
+    for (uint32_t j = 0; j < in_flight; ++j) store16(to + unit * (i + j * step), values[j]);
+  }
+  for (; i < units; i += step) store16(to + unit * i, load16(from + unit * i));
 }
 
 }  // namespace UCCLEP_SIMT_NAMESPACE

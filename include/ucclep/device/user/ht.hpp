@@ -1,12 +1,328 @@
 // SPDX-License-Identifier: Apache-2.0
-// What HT dispatch (ht_open_dispatch.hpp) and combine (ht_open_combine.hpp) share when a user's kernel opens them. It
-// sends READY, and stages rows in this rank's window; the second half waits for the peers' READY, and pulls. What
-// groups whose ranks are in several domains need beside that, they get at run time (ht_open_network.hpp).
+// What HT operations that a user's kernel opens do between domains. A row that other nodes want goes to each of them
+// once, by whoever sends it (RowsAway). At the end of a dispatch every block relays what other nodes have sent to this
+// one (relay_dispatch), at the end of a combine it adds up what goes to homes elsewhere and brings what comes from
+// there (relay_combine); so these wait for the sends of other ranks, and for nothing that somebody receives. Home adds
+// up its own node and then the nodes (NodeSums).
+//
+// With masks every rank is a node of its own, and nobody relays for another: a rank takes the rows of a dispatch where
+// they have landed, and who sends a partial row puts it out for its home. The ends of both wait for nobody.
+//
+// clang-format off
+// | who writes                                  | who reads                               | ordered by                     |
+// |---------------------------------------------|-----------------------------------------|--------------------------------|
+// | dispatch_send: a row for a node             | its NIC, at the command of the scope's  | push_alone, after the scope's  |
+// |                                             |   members                               |   sync                         |
+// | a source's NIC: rows, where they land       | the relay, and for pulling its node     | wait_row, then publish of the  |
+// |                                             |                                         |   meta's epoch                 |
+// | the relay: a row that it brings, by all     | its node, in bulk                       | the sync of the warp, publish  |
+// |   lanes                                     |                                         |   of the meta's epoch, then    |
+// |                                             |                                         |   acquire_then_bulk            |
+// | combine_send: a partial row, its run's word | relay_combine of the home's relay here  | publish of the run's word,     |
+// |   at the home's relay                       |                                         |   wait_word                    |
+// | relay_combine: a sum                        | its NIC; at home NodeSums               | order_before_push; wait_row    |
+// | relay_combine: a sum that it brings         | NodeSums                                | sync_warp, publish of its      |
+// |                                             |                                         |   word; wait_word              |
+// | relay_dispatch: what combine needs to know  | combine_begin, the host's calls         | the end of the operation       |
+// clang-format on
+//
+// Floor: as that of ht_network.hpp. There is no shared memory to stage in: words go from memory to memory.
 #pragma once
-#include "ucclep/device/user/ht_nodes.hpp"
+#include "ucclep/device/ht/lease.hpp"
+#include "ucclep/device/ht/nodes/network.hpp"
+#include "ucclep/device/ht/nodes/relay.hpp"
+#include "ucclep/device/ht/nodes/ring.hpp"
+#include "ucclep/device/ht/send.hpp"
+#include "ucclep/device/layout/command.hpp"
+#include "ucclep/device/layout/handle.hpp"
+#include "ucclep/device/layout/objects.hpp"
+#include "ucclep/device/layout/record.hpp"
+#include "ucclep/device/layout/window.hpp"
+#include "ucclep/device/protocol/header.hpp"
+#include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/relayed_row.hpp"
+#include "ucclep/device/protocol/routing.hpp"
+#include "ucclep/device/protocol/slots.hpp"
+#include "ucclep/device/simt/element.hpp"
+#include "ucclep/device/simt/simt.hpp"
+#include "ucclep/device/user/network.hpp"
+#include "ucclep/device/user/operation.hpp"
+#include "ucclep/device/user/row_out.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ht {
+
+// Are there ranks that only the network reaches.
+UCCLEP_FN bool networked(const Op& op) {
+  return op.group.network != nullptr;
+}
+// And rows that are relayed to them, or sums of nodes that come from them.
+UCCLEP_FN bool relays(const Op& op) {
+  return networked(op) && op.group.masks == nullptr;
+}
+// Does the rank get rows, and give them, by the network and without a relay.
+UCCLEP_FN bool lands_alone(const Op& op, uint32_t rank) {
+  return op.group.masks != nullptr && network::is_away(op, rank);
+}
+
+// ---- The source of a dispatch
+
+// Lane verb: 8 bytes of what goes ahead of a row to another node: its meta line without an epoch, and its place at the
+// rank of each of its selections.
+UCCLEP_FN uint64_t head_word(const HandleMemory& memory, uint32_t token, const float* weights, uint32_t at) {
+  const uint32_t top_k = memory.shape.top_k;
+  const MetaLayout layout = MetaLayout::of(top_k);
+  if (at < layout.body_bytes()) return meta_word(memory, token, weights, at);
+  if (at < layout.bytes) return 0;
+  const auto* const places = memory.at<uint32_t>(memory.handle.offsets.places) + uint64_t{token} * top_k;
+  const auto place = [&](uint32_t k) { return k < top_k ? places[k] : no_place; };
+  const uint32_t k = (at - layout.bytes) / 4;
+  return place(k) | uint64_t{place(k + 1)} << 32;
+}
+
+// The rows of a token to other nodes, where they wait for a NIC. row_bytes: of a row as it crosses.
+struct RowsAway {
+  const Op& op;
+  const HandleMemory& memory;
+  uint32_t token, row_bytes;
+
+  // Of selection k, if it is the first of another node.
+  UCCLEP_FN uint32_t place(uint32_t k) const {
+    const uint32_t place = memory.node_places(token)[k];
+    if (place == no_place || op.group.masks == nullptr) return place;
+    return is_masked(op.group, rank(k)) ? no_place : place;
+  }
+  UCCLEP_FN uint32_t rank(uint32_t k) const {
+    const auto* const experts = memory.at<int32_t>(memory.handle.offsets.topk) + uint64_t{token} * memory.shape.top_k;
+    return static_cast<uint32_t>(experts[k]) / memory.shape.local_experts();
+  }
+  UCCLEP_FN uint32_t node(uint32_t k) const { return relay::nodes_of(op).node_of(rank(k)); }
+  UCCLEP_FN char* row(uint32_t k) const {
+    return network::mine(op) + op.group.layout.relay_out_for(memory.shape, op.slot, node(k)) +
+           uint64_t{place(k)} * row_bytes;
+  }
+  UCCLEP_FN bool any() const {
+    bool any = false;
+    for (uint32_t k = 0; k < memory.shape.top_k; ++k) any = any || place(k) != no_place;
+    return any;
+  }
+  // As put_bytes asks for them: to offset `at` of each.
+  template <class Store>
+  UCCLEP_FN void each(uint64_t at, Store&& store) const {
+    for (uint32_t k = 0; k < memory.shape.top_k; ++k) {
+      if (place(k) != no_place) store(row(k) + at);
+    }
+  }
+  // Verb of the scope, after its sync: they may leave. A push that fails has ended the operation.
+  template <class Coop>
+  UCCLEP_FN void push() const {
+    for (uint32_t k = Coop::rank(); k < memory.shape.top_k; k += Coop::size()) {
+      if (place(k) == no_place) continue;
+      const uint32_t peer = relay::nodes_of(op).relay(op.me(), node(k));
+      if (!network::push_row_alone(op, peer, place(k), row_bytes, relay::flags_of(op))) return;
+    }
+  }
+};
+
+// ---- Relays
+
+// What they need of an open operation. row_bytes: of a row, or a sum, as it crosses.
+struct OpenRelay {
+  const ucclEpDeviceGroup& group;
+  const HandleView& handle;
+  uint32_t row_bytes;
+};
+// For loops over rows (simt.hpp).
+UCCLEP_FN const OpenRelay& read_again(const OpenRelay& relay) {
+  return relay;  // it lies in no kernel's arguments
+}
+UCCLEP_FN uint32_t sum_bytes(const OpenRelay& relay) {
+  return relay.row_bytes;
+}
+
+// Block verb of every block: what everybody's READY says. Those from other nodes block 0 brings.
+UCCLEP_FN HeaderResult ready_of_all(const OpenOperation& open, const Op& op) {
+  if (!AcrossNodes::headers_in(op, 0, View{})) return HeaderResult::lost;
+  return ready_in(op, open.settings, View{});
+}
+
+// Warp verb: the meta line of a row, but for the epoch, to the ranks of this node that the row is for.
+UCCLEP_FN void give_meta(const Op& op, const char* row, uint32_t source, uint32_t place, const relay::Addressee& to) {
+  const char* const own = to.mine ? meta_at(op, to.rank, source, to.place) : nullptr;
+  for (uint64_t left = ballot(to.mine); left != 0; left &= left - 1) {
+    auto* const meta = reinterpret_cast<char*>(broadcast(reinterpret_cast<uint64_t>(own), first_lane(left)));
+    put_bytes<warp>(
+        MetaLayout::of(op.group.shape.top_k).body_bytes(), [&](auto&& store) { store(meta); },
+        [&](uint32_t at) {
+          const uint64_t word = *reinterpret_cast<const uint64_t*>(row + at);
+          return at == 0 ? word | uint64_t{place} << 32 : word;
+        });
+  }
+}
+static_assert(relay::place_word == 1, "the upper half of the first word");
+
+// The rows of a block, where they have landed.
+struct Landing {
+  const Op& op;
+  const GroupShape& shape;
+  uint32_t block, row_bytes;
+
+  UCCLEP_FN const char* row(uint32_t place) const {
+    const uint32_t position = relay::lands_in_rings(op) ? ring::shape_of(op).position_of(place) : place;
+    return network::mine(op) + op.group.layout.relay_in_of(shape, op.slot, block) + uint64_t{position} * row_bytes;
+  }
+  // Warp verb: a row into this device's memory, where the group has them brought. Returns what its meta line says of
+  // where it lies.
+  UCCLEP_FN uint32_t bring(uint32_t place) const {
+    if (shape.brings == 0) return place;
+    char* const to = op.mine() + op.group.layout.brought_of(shape, op.slot, block) + uint64_t{place} * row_bytes;
+    copy_vectors<warp>(to, row(place), row_bytes);
+    return place | relay::brought_flag;
+  }
+};
+
+// Warp verb: rows [first, end) of a block to the ranks of this node that they are for.
+struct GiveRows {
+  UCCLEP_FN bool operator()(const OpenRelay& relay, const Op& op, uint32_t block, uint32_t first, uint32_t end) const {
+    const HandleMemory memory = memory_of(relay);
+    const uint64_t epoch = MetaLayout::of(memory.shape.top_k).epoch;
+    const uint32_t source = relay::nodes_of(op).rank_of(block, op.me());
+    if (!landed(op, memory, block, end - 1)) return false;
+    const Landing from{op, memory.shape, block, relay.row_bytes};
+    for (uint32_t place = first; place < end; ++place) {
+      const relay::Addressee to = relay::Addressee::of(op, from.row(place));
+      relay::keep_addressees(op, memory, block, place, to);
+      give_meta(op, from.row(place), source, from.bring(place), to);
+    }
+    sync_warp();  // all of them are stored before any lane publishes one
+    for (uint32_t place = first; place < end; ++place) {
+      const relay::Addressee to = relay::Addressee::of(op, from.row(place));
+      if (!to.mine) continue;
+      publish(reinterpret_cast<uint64_t*>(meta_at(op, to.rank, source, to.place) + epoch), op.seq);
+    }
+    sync_warp();
+    if (relay::lands_in_rings(op)) ring::rows_relayed(op, block, first, end);
+    return true;
+  }
+
+ private:
+  // Warp verb: waits for a row.
+  static UCCLEP_FN bool landed(const Op& op, const HandleMemory& memory, uint32_t block, uint32_t place) {
+    const uint32_t source = relay::nodes_of(op).rank_of(block, op.me());
+    if (relay::lands_in_rings(op)) {
+      return ring::wait_landed(op, source, place, [&](const Op& now) { return ring::free_rows(now, memory, block); });
+    }
+    const bool here = every_lane(lane_id() != 0 || network::wait_row(op, source, place, between_nodes_flag));
+    sync_warp();
+    return here;
+  }
+};
+
+// Block verb of every block, after its last send of a dispatch. False: it has failed.
+UCCLEP_COLD_FN bool relay_dispatch(OpenOperation open, Op op, uint32_t wire_row_bytes) {
+  const HandleMemory memory = open.memory();
+  const HeaderResult ready = ready_of_all(open, op);
+  relay::note_rows<false>(op, memory, ready == HeaderResult::good);
+  if (ready == HeaderResult::differs) return !relay::lands_in_rings(op) || every_thread(ring::free_all(op));
+  if (ready != HeaderResult::good) return false;
+  const OpenRelay args{open.handle.group, open.handle.view,
+                       static_cast<uint32_t>(relayed_row_bytes(memory.shape, wire_row_bytes))};
+  return every_thread(
+      relay::relay_rows<false>(args, op, {grid_warp(), grid_warps()}, relay::rows_together(op), GiveRows{}));
+}
+
+// Warp verb: the sum of the rows that the lanes of the mask have, in their order, to `to`.
+template <class Element>
+UCCLEP_FN void store_sum(uint64_t mask, const char* row, char* to, uint32_t bytes) {
+  for (uint32_t begin = 0; begin < bytes; begin += 16 * wave_size) {
+    const uint32_t at = begin + 16 * lane_id();
+    TermSum<Element> sum;
+    for (uint64_t left = mask; left != 0; left &= left - 1) {
+      const auto* const term =
+          reinterpret_cast<const char*>(broadcast(reinterpret_cast<uint64_t>(row), first_lane(left)));
+      if (at < bytes) sum.add(Vector<Element>::unpack(load16(term + at)));
+    }
+    if (at < bytes) store16(to + at, sum.sum.pack());
+  }
+}
+
+// Warp verb: what goes home of a row of a block, once all of its partial rows are staged.
+UCCLEP_FN bool send_sum(const OpenOperation& open, const Op& op, uint32_t block, uint32_t place) {
+  const uint32_t bytes = open.shape.token_bytes();
+  const char* row = nullptr;
+  if (!every_lane(relay::staged_term(op, open.memory(), bytes, block, place, lane_id(), row))) return false;
+  sync_warp();
+  const uint64_t mask = ballot(row != nullptr);
+  char* const to = relay::sum_out(op, bytes, block, place);
+  with_element(open.shape.dtype, [&](auto element) { store_sum<decltype(element)>(mask, row, to, bytes); });
+  const uint32_t home = relay::nodes_of(op).rank_of(block, op.me());
+  sync_warp();
+  return every_lane(lane_id() != 0 || network::push_row_alone(op, home, place, bytes, relay::flags_of(op)));
+}
+
+// Warp verb: sums that come from a node, as brought::bring_run.
+struct BringSums {
+  UCCLEP_FN bool operator()(const OpenRelay& relay, const Op& op, uint32_t node, uint32_t first, uint32_t end) const {
+    return brought::bring_run(relay, op, node, first, end, copy_vectors<warp>, sync_warp);
+  }
+};
+
+// Block verb of every block, after its last send of a combine. False: it has failed.
+UCCLEP_COLD_FN bool relay_combine(OpenOperation open, Op op) {
+  const HandleMemory memory = open.memory();
+  const HeaderResult ready = ready_of_all(open, op);
+  bool ok = ready != HeaderResult::lost;
+  if (ready == HeaderResult::good) {
+    const uint32_t blocks = memory.shape.nodes.blocks(), items = relay::most_sums(memory) * blocks;
+    for (uint32_t item = grid_warp(); item < items && ok; item += grid_warps()) {
+      const uint32_t block = item % blocks, place = item / blocks;
+      if (place < uniform(memory.relayed()[block])) ok = send_sum(open, op, block, place);
+    }
+    const OpenRelay args{open.handle.group, open.handle.view, open.shape.token_bytes()};
+    ok = ok && brought::bring_sums(args, op, {grid_warp(), grid_warps()}, BringSums{});
+  } else {
+    AcrossNodes::give_up(op, memory, ready, open.shape.token_bytes());
+  }
+  return every_thread(ok);
+}
+
+// ---- Home
+
+// What a token gets from other nodes, nodes ascending.
+struct NodeSums {
+  const char* rows[max_top_k];
+  uint32_t nodes[max_top_k], count = 0, before = 0;  // before: of those below the own node
+
+  // Lane verb: waits until they are there.
+  UCCLEP_FN bool wait(const OpenOperation& open, const Op& op, uint32_t token) {
+    const HandleMemory memory = open.memory();
+    const RowsAway away{op, memory, token, 0};
+    for (uint32_t k = 0; k < memory.shape.top_k; ++k) {
+      const uint32_t place = away.place(k);
+      if (place == no_place) continue;
+      const uint32_t node = away.node(k);
+      if (!brought::Sums::wait_alone(op, node, place)) return false;
+      insert(node, brought::Sums::row(op, open.shape.token_bytes(), node, place));
+      if (node < relay::own_node(op)) ++before;
+    }
+    return true;
+  }
+
+ private:
+  UCCLEP_FN void insert(uint32_t node, const char* row) {
+    uint32_t at = count++;
+    for (; at > 0 && nodes[at - 1] > node; --at) {
+      nodes[at] = nodes[at - 1];
+      rows[at] = rows[at - 1];
+    }
+    nodes[at] = node;
+    rows[at] = row;
+  }
+};
+
+// What HT dispatch (ht_open_dispatch.hpp) and combine (ht_open_combine.hpp) share when a user's kernel opens them. It
+// sends READY, and stages rows in this rank's window; the second half waits for the peers' READY, and pulls. What
+// groups whose ranks are in several domains need beside that, they get at run time (ht_open_network.hpp).
 
 UCCLEP_FN Settings open_settings(const HandleMemory& memory, const RowShape& shape) {
   Settings s;

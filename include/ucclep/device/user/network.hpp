@@ -12,7 +12,13 @@
 // |                                          |                           |   others of the scope after its sync         |
 // clang-format on
 #pragma once
+#include "ucclep/device/arch/types.hpp"
+#include "ucclep/device/layout/command.hpp"
+#include "ucclep/device/layout/network_view.hpp"
+#include "ucclep/device/layout/record.hpp"
 #include "ucclep/device/protocol/by_network.hpp"
+#include "ucclep/device/protocol/halves.hpp"
+#include "ucclep/device/protocol/operation.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace network {

@@ -7,9 +7,17 @@
 // The kernel is launched with all its blocks resident at once. A block has a multiple of wave_size threads, at most
 // 512. The handle is a parameter of the kernel.
 #pragma once
+#include "ucclep/device/arch/types.hpp"
+#include "ucclep/device/layout/handle.hpp"
+#include "ucclep/device/layout/masks.hpp"
+#include "ucclep/device/layout/objects.hpp"
+#include "ucclep/device/layout/record.hpp"
+#include "ucclep/device/layout/window.hpp"
+#include "ucclep/device/protocol/by_network.hpp"
 #include "ucclep/device/protocol/halves.hpp"
-#include "ucclep/device/user/network.hpp"
-#include "ucclep/device/user/row_out.hpp"
+#include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/routing.hpp"
+#include "ucclep/device/protocol/slots.hpp"
 
 namespace ucclep {
 

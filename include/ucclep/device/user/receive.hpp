@@ -24,7 +24,20 @@
 // | a peer that masks this rank: fence  | was_sound: fence (system), then the  | what was read before what the |
 // |   (system) after the word           |   word                               |   peer writes there next      |
 #pragma once
+#include "ucclep/device/arch/types.hpp"
+#include "ucclep/device/layout/record.hpp"
+#include "ucclep/device/layout/trace.hpp"
+#include "ucclep/device/layout/window.hpp"
+#include "ucclep/device/protocol/eviction.hpp"
+#include "ucclep/device/protocol/header.hpp"
+#include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/routing.hpp"
+#include "ucclep/device/protocol/slots.hpp"
 #include "ucclep/device/recovery/repair.hpp"
+#include "ucclep/device/rows/deliver.hpp"
+#include "ucclep/device/rows/meta.hpp"
+#include "ucclep/device/simt/simt.hpp"
+#include "ucclep/device/user/network.hpp"
 #include "ucclep/device/user/operation.hpp"
 #include "ucclep/device/user/row_in.hpp"
 

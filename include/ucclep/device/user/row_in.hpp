@@ -8,7 +8,12 @@
 // |   end_lines: fence, epoch     |   of the line's epoch            |                                         |
 // | publish of a row's epoch      | wait_word: load_acquire (system) | the row before its words are read       |
 #pragma once
-#include "ucclep/device/simt/copy.hpp"
+#include <cstdint>
+
+#include "ucclep/device/layout/record.hpp"
+#include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/rows/line.hpp"
+#include "ucclep/device/simt/simt.hpp"
 #include "ucclep/device/user/row_out.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {

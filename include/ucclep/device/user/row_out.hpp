@@ -13,6 +13,8 @@
 //
 // each(store): calls store(address) for each place where the row goes. word(offset): 8 bytes of the row.
 #pragma once
+#include "ucclep/device/arch/types.hpp"
+#include "ucclep/device/layout/window.hpp"
 #include "ucclep/device/rows/line.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {

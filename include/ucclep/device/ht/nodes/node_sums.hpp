@@ -11,9 +11,20 @@
 // | the warp that stored a sum: order_before_push  | the proxy, and at home wait_row | the sum                      |
 // clang-format on
 #pragma once
+#include "ucclep/device/ht/lease.hpp"
+#include "ucclep/device/ht/nodes/ring.hpp"
 #include "ucclep/device/ht/pool.hpp"
-#include "ucclep/device/ht/nodes/relay.hpp"
 #include "ucclep/device/ht/weight_rows.hpp"
+#include "ucclep/device/layout/arguments.hpp"
+#include "ucclep/device/layout/handle.hpp"
+#include "ucclep/device/layout/nodes.hpp"
+#include "ucclep/device/layout/record.hpp"
+#include "ucclep/device/layout/window.hpp"
+#include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/routing.hpp"
+#include "ucclep/device/rows/stage.hpp"
+#include "ucclep/device/rows/sum_ring.hpp"
+#include "ucclep/device/simt/element.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ht {

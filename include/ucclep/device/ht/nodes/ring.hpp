@@ -24,10 +24,51 @@
 // |   proxy, by a word, to the sender's            |   NIC writes                    |   the next write there       |
 // clang-format on
 #pragma once
-#include "ucclep/device/ht/nodes/relay.hpp"
+#include "ucclep/device/arch/types.hpp"
+#include "ucclep/device/layout/command.hpp"
+#include "ucclep/device/layout/nodes.hpp"
+#include "ucclep/device/layout/record.hpp"
+#include "ucclep/device/layout/window.hpp"
+#include "ucclep/device/protocol/by_network.hpp"
+#include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/relayed_row.hpp"
+#include "ucclep/device/protocol/routing.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ht {
+namespace relay {
+
+UCCLEP_FN NodeTable nodes_of(const Op& op) {
+  return network::nodes_of(op.group);
+}
+using network::Addressee;
+using network::own_node;
+
+// The block of a rank whose relay in this node is this rank.
+UCCLEP_FN uint32_t own_block(const Op& op, uint32_t rank) {
+  return nodes_of(op).block_of(rank, own_node(op));
+}
+
+// Do rows of the operation land in rings at relays, or its sums at home (ht_ring.hpp)? And the flags of either. Asked
+// anew each time: an answer that is kept takes a register.
+UCCLEP_FN const RingShape& ring_of(const Op& op) {
+  return op.group.network->rings[static_cast<uint32_t>(op.kind)];
+}
+UCCLEP_FN bool lands_in_rings(const Op& op) {
+  return ring_of(op).chunks != 0;
+}
+UCCLEP_FN uint8_t flags_of(const Op& op) {
+  return lands_in_rings(op) ? between_nodes_flag | by_ring_flag : between_nodes_flag;
+}
+
+// Rows that a rank of another node sends to this relay: its READY says so.
+UCCLEP_FN uint32_t rows_of(const Op& op, uint32_t source) {
+  const Packet* header = header_packets(op, op.me(), source);
+  return uniform(static_cast<uint32_t>(load_packet(header + HeaderLayout::rows).value));
+}
+
+}  // namespace relay
+
 namespace ring {
 
 constexpr uint8_t flags = between_nodes_flag | by_ring_flag;  // of rows and sums that land in rings

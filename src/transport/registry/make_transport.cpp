@@ -5,7 +5,7 @@
 #include "transport/faulty/faulty.hpp"
 #include "transport/loopback/loopback.hpp"
 #include "transport/ofi/ofi.hpp"
-#include "transport/plugin.hpp"
+#include "transport/registry/plugin.hpp"
 #include "transport/transport.hpp"
 #include "transport/verbs/verbs.hpp"
 

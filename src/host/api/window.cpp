@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/memory/window.hpp"
+#include "host/memory/window_table.hpp"
 
 #include <utility>
 
 #include "base/best_effort.hpp"
 #include "base/log.hpp"
 #include "bootstrap/agreement.hpp"
-#include "host/api/comm.hpp"
-#include "host/group/group.hpp"
 #include "host/boundary/guard.hpp"
 #include "host/boundary/structs.hpp"
+#include "host/context/communicator.hpp"
+#include "host/group/group.hpp"
 #include "ucclep/device/layout/objects.hpp"
 
 namespace ucclep {
@@ -118,10 +118,6 @@ void fill(const ucclEpWindow& window, ucclEpDeviceWindow& out) {
 
 }  // namespace
 
-std::optional<WindowPlace> find_window(const ucclEpComm& comm, const void* data, uint64_t bytes) {
-  return comm.windows->find(data, bytes);
-}
-
 }  // namespace ucclep
 
 using namespace ucclep;
@@ -149,4 +145,27 @@ ucclEpResult_t ucclEpWindowGetDevice(ucclEpWindow_t window, ucclEpDeviceWindow* 
     check_device_struct(out);
     fill(*window, *out);
   });
+}
+
+ucclEpResult_t ucclEpMemPoolOpen(ucclEpWindow_t window) {
+  return guarded("ucclEpMemPoolOpen", window == nullptr ? nullptr : window->comm, [&] {
+    require(window, "window");
+    if (window->pool) {
+      fail(ucclEpInvalidUsage, "window {} has a pool already, which ends with the window", static_cast<void*>(window));
+    }
+    const SharedMemory& own = *window->memory.of[static_cast<size_t>(window->rank)];
+    window->pool = std::make_unique<MemPool>(window->comm->traits.index, own.data(), own.bytes());
+  });
+}
+
+void* ucclEpMemPoolAlloc(size_t bytes, int device, ucclEpStream_t) {
+  try {
+    return MemPool::allocate(device, bytes);
+  } catch (...) {
+    return nullptr;
+  }
+}
+
+void ucclEpMemPoolFree(void* ptr, size_t, int, ucclEpStream_t) {
+  MemPool::free(ptr);
 }

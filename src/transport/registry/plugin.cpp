@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/plugin.hpp"
+#include "transport/registry/plugin.hpp"
 
 #include <dlfcn.h>
 

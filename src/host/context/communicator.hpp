@@ -8,22 +8,26 @@
 #include <vector>
 
 #include "base/deadline.hpp"
-#include "device/device.hpp"
 #include "bootstrap/bootstrap.hpp"
+#include "device/device.hpp"
 #include "host/context/config.hpp"
+#include "host/context/device_memory.hpp"
 #include "host/context/fault.hpp"
-#include "host/network/network.hpp"
 #include "host/context/trace.hpp"
-#include "host/memory/window.hpp"
 #include "host/context/wiring.hpp"
 #include "ucclep/ucclep.h"
+
+namespace ucclep {
+class CommNetwork;
+class WindowTable;
+}  // namespace ucclep
 
 struct ucclEpGraph {
   std::unique_ptr<ucclep::Graph> recorded;
 };
 
 struct ucclEpComm {
-  ucclEpComm() = default;
+  ucclEpComm();
   ~ucclEpComm();
 
   ucclep::Config config;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Not instrumented: an instrumented function must begin and end as the same fibre.
-#include "device/host/ordering.hpp"
+#include "device/host/stream_agent.hpp"
 
 #include <cstdlib>
 #include <cstring>
 
 #include "device/host/fiber.hpp"
+#include "device/host/ordering.hpp"
 
 namespace ucclep::executor {
 namespace {

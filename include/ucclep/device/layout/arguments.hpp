@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the host passes to kernels by value, and what host and kernels compute from it.
+#pragma once
+#include <cstdint>
+
+#include "ucclep/device/layout/handle.hpp"
+#include "ucclep/device/layout/objects.hpp"
+#include "ucclep/device/layout/views.hpp"
+#include "ucclep/device/layout/window.hpp"
+
+namespace ucclep {
+
+// ---- LL
+
+// Where the tables of a block of an LL dispatch lie in its shared memory, behind the stages. Larger groups have no
+// tables of arrivals: they read the headers where they lie, again for every row.
+struct BlockTableLayout {
+  uint32_t facts;           // HeaderFacts [R]; before them the token sets
+  uint32_t present;         // u64 [R][B / 64 rounded up], where rows are found by headers
+  uint32_t choices, told;   // u16 [R][most_choices]; u32 [R]: where those with few tokens tell what these chose
+  uint32_t tokens, bases;   // u16 [R][B rounded up]; u32 [E]. Without a table the next one begins at the same place
+  uint32_t scratch, bytes;  // u32 [most_warps]
+  uint32_t choice_shift;    // choices of a token begin at a multiple of this power of two, so that a wave has them all
+
+  UCCLEP_HD constexpr bool has_few(uint32_t token_count) const {
+    return token_count <= most_choosers && token_count << choice_shift <= most_choices;
+  }
+
+  static constexpr uint32_t fact_bytes = 12;
+  static constexpr uint32_t most_warps = HandleLayout::most_warps;  // of a block, on any device
+  static constexpr uint32_t most_tokens = 8192, most_bases = 2048;
+  static_assert(most_header_experts <= most_bases);  // those tables hold what headers say, too
+
+  static constexpr BlockTableLayout of(const GroupShape& shape) {
+    const uint64_t tokens = round_up(shape.ll_tokens, 64) * shape.ranks;
+    BlockTableLayout at{};
+    at.facts = static_cast<uint32_t>(TokenSetShape::of(shape).bytes(shape));
+    at.present = at.facts + static_cast<uint32_t>(round_up(fact_bytes * shape.ranks, 16));
+    at.choices = at.present + (shape.rows_by_headers() ? static_cast<uint32_t>(round_up(tokens / 8, 16)) : 0);
+    at.told = at.choices + (shape.tells_choices() ? 2 * most_choices * shape.ranks : 0);
+    at.tokens = at.told + (shape.tells_choices() ? static_cast<uint32_t>(round_up(4 * shape.ranks, 16)) : 0);
+    at.bases = at.tokens + (tokens <= most_tokens ? 2 * static_cast<uint32_t>(tokens) : 0);
+    at.scratch = at.bases + (shape.experts <= most_bases ? static_cast<uint32_t>(round_up(4 * shape.experts, 16)) : 0);
+    at.bytes = at.scratch + 4 * most_warps;
+    while (1u << at.choice_shift < shape.top_k) ++at.choice_shift;
+    return at;
+  }
+};
+
+struct LlDispatchArgs {
+  ucclEpDeviceGroup group;
+  HandleView handle;
+  RoutingInput routing;  // of this call, or what the Update left in the handle
+  Settings settings;
+  RowSource source;
+  View topk_weights;  // f32 [T, K] or not given
+  DispatchOutput output;
+  CounterViews counters;
+  BlockTableLayout tables;
+  uint32_t piece_bytes;
+  bool opened;  // of a second half: the first was a user's kernel
+};
+
+// May an LL dispatch go by ll_dispatch_few.hpp? It gains where there is a warp for each batch that may come, should the
+// peers have as many tokens as this rank. Peers need not decide alike.
+UCCLEP_HD constexpr bool ll_tokens_are_few(const LlDispatchArgs& args, uint32_t blocks, uint32_t warps) {
+  const GroupShape& shape = args.group.shape;
+  const WireShape& wire = args.output.wire;
+  const uint64_t parts = uint64_t{shape.ranks} * args.routing.tokens * (wire.batches + 1);
+  return shape.tells_choices() && args.tables.has_few(args.routing.tokens) && args.output.zones == Zones::slabs &&
+         (wire.scale_count == 0 || wire.batch_scale_bytes != 0) && 2 * parts <= uint64_t{blocks} * warps;
+}
+
+struct LlUpdateArgs {
+  ucclEpDeviceGroup group;
+  HandleView handle;
+  RoutingInput routing;
+};
+
+// ---- Combine, of both modes
+
+// What LL looks at on its way comes first: a kernel fetches its arguments line by line, when it needs them.
+struct CombineArgs {
+  ucclEpDeviceGroup group;
+  HandleView handle;
+  View tokens;           // the experts' rows, laid out as dispatch's output
+  uint64_t capacity;     // rows of `tokens` (HT) or of a slab (LL); rows at or past it count as zero
+  uint32_t output_rows;  // T, as the host has it
+  Zones zones;
+  bool ranked;        // RANK_MAJOR
+  bool weighted;      // products with weights: forward LL EXPERT_MAJOR
+  bool late_weights;  // P7: those of this combine
+  bool announced;     // with masks: READY and late weights have left in a launch before this one, and its mend has
+                      // settled whom rows may count on (P12): who waits for weights keeps its rows from all others
+  bool weights_back;  // backward, with weight_rows
+  bool opened;        // of a second half: the first was a user's kernel
+  uint32_t row_bytes;
+  Divisor ranks, batches;  // of the group; of a row in LINE form
+  uint32_t piece_bytes;
+  uint32_t partial_bytes;  // HT: of a row on its way home, behind which are its weights, if there are any
+  Settings settings;
+  View output;       // [T, H]
+  View bias, bias2;  // [T, H] or not given
+  View wait_ns;
+  View topk_weights;  // f32 [T, K], if given here (LL EXPERT_MAJOR)
+  View weight_rows;   // backward: f32, a row's weights as dispatch put them out. Their sums: f32 [T, K]
+  View weights_out;
+};
+
+// Percent of the blocks of an LL combine that send: they read and sum several rows for one that they send.
+constexpr uint32_t ll_combine_sends = 70;
+
+// May an LL combine go by ll_combine_few.hpp? It takes any number of rows, but gains where there is a warp for each
+// batch of all that may come, should the peers have as many tokens as this rank. A warp has to see READY of all ranks
+// at a look. Peers need not decide alike.
+UCCLEP_HD constexpr bool ll_rows_are_few(const CombineArgs& args, uint32_t blocks, uint32_t warps, uint32_t wave) {
+  const uint64_t sending = uint64_t{blocks} * ll_combine_sends / 100 * warps,
+                 batches = uint64_t{args.output_rows} * ceil_div(args.row_bytes, line_batch_bytes);
+  return args.group.shape.ranks * batches <= sending && batches <= uint64_t{blocks} * warps - sending &&
+         2 * args.group.shape.ranks <= wave && args.zones == Zones::slabs && !args.late_weights && !args.weights_back;
+}
+
+// ---- HT
+
+struct HtUpdateArgs {
+  ucclEpDeviceGroup group;
+  HandleView handle;
+  RoutingInput routing;
+  Settings settings;
+  Zones zones;
+  CounterViews counters;
+};
+
+struct HtDispatchArgs {
+  ucclEpDeviceGroup group;
+  HandleView handle;
+  Settings settings;
+  RowSource source;
+  View topk_weights;
+  DispatchOutput output;
+  Offer offer;      // of the output
+  View cumulative;  // int32 [L], added to
+  View wait_ns;     // int64 [R], added to
+  uint32_t piece_bytes;
+  bool opened;  // of a second half: the first was a user's kernel
+};
+
+struct HtCombineArgs : CombineArgs {
+  Offer offer;  // of the experts' rows
+};
+
+// ---- Others
+
+struct RoutingCountsArgs {
+  ucclEpDeviceGroup group;
+  RoutingInput routing;
+  View tokens_per_rank;    // [R], or not given
+  View tokens_per_expert;  // [E]
+  View is_token_in_rank;   // [T, R] bytes
+};
+
+// Gets the words of a masked group: MaskUpdate, MaskQuery and MaskClear.
+struct MaskArgs {
+  ucclEpDeviceGroup group;
+  int* out;                                  // MaskQuery
+  uint64_t next[num_kinds];                  // MaskClear
+  uint64_t active[ceil_div(max_ranks, 64)];  // a bit for each rank
+};
+
+}  // namespace ucclep

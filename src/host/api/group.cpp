@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/api/group.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "base/best_effort.hpp"
+#include "base/log.hpp"
+#include "bootstrap/agreement.hpp"
+#include "host/boundary/guard.hpp"
+#include "host/boundary/structs.hpp"
+#include "host/context/open_device.hpp"
+#include "host/group/group.hpp"
+#include "host/group/group_shape.hpp"
+#include "host/group/handle.hpp"
+#include "host/group/masks.hpp"
+#include "host/group/other_end.hpp"
+#include "host/group/plan.hpp"
+#include "host/memory/window_table.hpp"
+#include "host/network/network.hpp"
+#include "ucclep/device/ht/lease.hpp"
+
+namespace ucclep {
+namespace {
+
+void agree_on(Agreement& agreement, const ucclEpGroupConfig_t& config) {
+  agreement.field("num_experts", config.num_experts)
+      .field("top_k", config.top_k)
+      .field("max_tokens_per_rank", config.max_tokens_per_rank)
+      .field("ll_max_tokens_per_rank", config.ll_max_tokens_per_rank)
+      .field("max_token_bytes", config.max_token_bytes)
+      .field("max_recv_tokens_per_rank", config.max_recv_tokens_per_rank)
+      .field("num_sms", config.num_sms)
+      .field("enable_mask", config.enable_mask)
+      .field("overflow", config.overflow)
+      .field("num_signals", config.num_signals)
+      .field("max_in_flight", config.max_in_flight);
+}
+
+bool has_blocks_of_two_warps(const ucclEpComm& comm, const ucclEpGroupConfig_t& checked, const GroupShape& shape) {
+  const LaunchPlan plan = plan_rows(comm.traits, checked.num_sms, lease_table_bytes(shape.ranks), Moves::bulk);
+  return plan.shape.block >= 2 * comm.traits.wave;
+}
+
+// Rings of HT. A block has to relay while it pulls.
+uint32_t ring_on(const ucclEpComm& comm, const ucclEpGroupConfig_t& checked, const GroupShape& shape) {
+  const AskedRing& asked = comm.config.ht_ring;
+  uint32_t chunks = ring_chunks(asked, shape);
+  if (chunks != 0 && !has_blocks_of_two_warps(comm, checked, shape)) {
+    if (asked.chunks != AskedRing::automatic) {
+      fail(ucclEpNotSupported,
+           "UCCLEP_HT_RING={} needs blocks of two warps, and {} has shared memory for one, with tables of {} ranks",
+           asked.text(), comm.traits.name, shape.ranks);
+    }
+    chunks = 0;
+  }
+  GroupShape chosen = shape;
+  chosen.ring = chunks;
+  log::info("group", "HT's rows from other nodes land in {} (UCCLEP_HT_RING={}): {} bytes, room for all takes {}",
+            chunks != 0 ? fmt::format("rings of {} chunks", chunks) : "room for all of them", asked.text(),
+            landing_bytes(chosen), landing_bytes(shape));
+  return chunks;
+}
+
+// Of relays that bring rows into their device's memory, and homes that bring sums.
+uint32_t relay_ring_on(const ucclEpComm& comm, const GroupShape& shape) {
+  const AskedRing& asked = comm.config.ht_relay_ring;
+  GroupShape chosen = shape;
+  chosen.relay_ring = relay_ring_chunks(asked, shape);
+  if (shape.brings != 0) {
+    log::info(
+        "group", "relays of HT bring rows into their devices' memory from {} (UCCLEP_HT_RELAY_RING={}): {} bytes",
+        chosen.relay_ring != 0 ? fmt::format("rings of {} chunks", ring_of_rows(chosen).chunks) : "where they land",
+        asked.text(), landing_bytes(chosen));
+  }
+  return chosen.relay_ring;
+}
+
+// As WindowLayout and kernels want it, of a communicator whose ranks may be in several domains.
+GroupShape shape_on(const ucclEpComm& comm, const ucclEpGroupConfig_t& checked, const NodeShape& nodes) {
+  GroupShape shape = shape_of(checked, comm.nranks(), comm.traits, nodes);
+  if (shape.networked == 0 || shape.masked != 0) return shape;
+  CopyShape copies{shape.experts, shape.top_k, shape.ll_tokens, network_row_bytes(shape, shape.token_bytes), {}};
+  for (const topology::Domain& domain : comm.wiring.plan.domains) {
+    copies.node_sizes.push_back(static_cast<uint32_t>(domain.ranks.size()));
+  }
+  shape.node_copies = copies_by_node(comm.config.ll_copies, copies) ? 1 : 0;
+  const CopyTimes times = copy_times(copies);
+  shape.ring = ring_on(comm, checked, shape);
+  shape.relay_ring = relay_ring_on(comm, shape);
+  log::info("group",
+            "LL dispatch sends a row once to each {} (UCCLEP_LL_COPIES={}; predicted: to each rank {:.0f} us, "
+            "to each node {:.0f} us)",
+            shape.node_copies != 0 ? "node" : "rank", copies_name(comm.config.ll_copies), times.by_rank_us,
+            times.by_node_us);
+  return shape;
+}
+
+int timeout_ms(const ucclEpGroup& group) {
+  return group.comm->timeout_ms(group.config.timeout_ms);
+}
+
+std::vector<char> workspace_image(const ucclEpGroup& group) {
+  const GroupShape& shape = group.shape();
+  const auto at = WorkspaceLayout::of(shape);
+  std::vector<char> image(at.bytes);
+  std::vector<void*> windows;
+  for (const PeerMemory* memory : {&group.windows, &group.network_windows}) {
+    for (const auto& window : memory->of) windows.push_back(window ? window->data() : nullptr);
+  }
+  std::memcpy(image.data() + at.windows, static_cast<const void*>(windows.data()), windows.size() * sizeof(void*));
+  if (group.mask_words) {
+    const std::string masks = mask_image(group);
+    std::memcpy(image.data() + at.masks, masks.data(), masks.size());
+  }
+  if (!group.network) return image;
+  std::memcpy(image.data() + at.network, &group.network->view(), sizeof(NetworkView));
+  const std::vector<uint32_t> nodes = node_words(group.comm->wiring.plan, shape.masked != 0);
+  std::memcpy(image.data() + at.tables + NetworkTables::of(shape).nodes, nodes.data(), nodes.size() * sizeof(uint32_t));
+  return image;
+}
+
+void fill_device(ucclEpGroup& group) {
+  ucclEpDeviceGroup& d = group.device;
+  const auto at = WorkspaceLayout::of(group.shape());
+  d.rank = group.comm->rank();
+  d.state = reinterpret_cast<GroupState*>(group.workspace.data());
+  d.windows = reinterpret_cast<char* const*>(group.workspace.data() + at.windows);
+  d.mine = static_cast<char*>(group.windows.of[static_cast<size_t>(d.rank)]->data());
+  d.channel = reinterpret_cast<ChannelState*>(group.workspace.data() + at.channel);
+  if (group.network) d.network = reinterpret_cast<NetworkView*>(group.workspace.data() + at.network);
+  d.errors = group.comm->errors;
+  d.abort_word = group.comm->abort_word;
+  if (group.mask_words) {
+    d.masks = reinterpret_cast<GroupMasks*>(group.workspace.data() + at.masks);
+    d.abort_word = &d.masks->leave;
+    await_record(group.mask_words->evicted, &d.masks->evicted_claim);
+  }
+  d.user_windows = group.comm->windows->addresses();
+  if (group.trace) d.trace = group.trace->entries();
+  d.timeout_ns = static_cast<uint64_t>(timeout_ms(group)) * 1000000;
+  d.tells_dropped = group.config.overflow == UCCLEP_OVERFLOW_ERROR ? 1 : 0;
+}
+
+// Of the network: with masks what concerns one peer is its loss.
+proxy::FaultSink faults_of(ucclEpGroup& group) {
+  if (group.config.enable_mask == 0) return {};
+  return [&group](const proxy::Fault& fault) {
+    if (fault.peer < 0 || fault.code == ucclEpInternalError) return raise_network_fault(*group.comm, fault);
+    if (fault.code == ucclEpTimeout) return mask_lost(group, fault.peer, false, fault.sentence);
+    lose_connection(group, fault.peer, fault.sentence);
+  };
+}
+
+ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
+  static std::atomic<uint64_t> groups = 0;
+  auto group = std::make_unique<ucclEpGroup>();
+  group->serial = ++groups;
+  group->comm = &comm;
+  group->device = {};
+  std::shared_ptr<SharedMemory> own;
+  Agreement agreement("ucclEpGroupCreate");
+  ucclEpGroupConfig_t asked = UCCLEP_GROUP_CONFIG_INIT;
+  agreement.attempt([&] {
+    refuse_in_capture(comm);
+    check_reach(comm);
+  });
+  agreement.attempt([&] { asked = read_struct(given, "config"); });
+  agree_on(agreement, asked);
+  agreement.field("UCCLEP_LL_COPIES", copies_name(comm.config.ll_copies));
+  agreement.field("UCCLEP_HT_RING", comm.config.ht_ring.text());
+  agreement.field("UCCLEP_HT_RELAY_RING", comm.config.ht_relay_ring.text());
+  agreement.attempt([&] {
+    const NodeShape nodes = node_shape(comm.wiring.plan, asked.enable_mask != 0);
+    group->config = checked_config(asked, comm.nranks(), comm.traits, nodes);
+    group->device.shape = shape_on(comm, group->config, nodes);
+    group->device.layout = WindowLayout::of(group->device.shape);
+    if (agreement.failed()) return;
+    own = comm.device->share(group->device.layout.bytes);
+  });
+  agreement.field("the chunks of HT's rings", group->device.shape.ring);
+  agreement.settle(*comm.bootstrap, comm.deadline());
+  group->number = comm.next_object++;
+  group->windows = exchange_memory(comm, std::move(own), "ucclEpGroupCreate");
+  NetworkWindow of_network;
+  if (comm.network) {
+    of_network = share_network_window(comm, comm.network->memory(), group->device.layout.network_bytes);
+    group->network_windows = exchange_memory(comm, of_network.memory, "ucclEpGroupCreate");
+  }
+
+  Agreement resources("ucclEpGroupCreate");
+  resources.attempt([&] {
+    if (comm.network) {
+      group->network = std::make_unique<GroupNetwork>(comm, group->shape(), group->device.layout, of_network,
+                                                      timeout_ms(*group), faults_of(*group));
+    }
+    if (group->config.enable_mask != 0) group->mask_words = make_mask_words(*comm.device);
+    const size_t bytes = WorkspaceLayout::of(group->shape()).bytes;
+    group->workspace = Workspace(*comm.device, group->config, bytes, workspace_image(*group));
+    group->last_operation = comm.device->marker_create();
+    if (comm.trace) group->trace = std::make_unique<GroupTrace>(*comm.trace, *comm.device, group->shape());
+    fill_device(*group);
+  });
+  resources.settle(*comm.bootstrap, comm.deadline());
+  if (group->network) group->network->connect();
+  log::info("group", "{} experts, top-{}, B {} / {} (LL), windows {} bytes, of the network {}{}",
+            group->config.num_experts, group->config.top_k, group->config.max_tokens_per_rank,
+            group->config.ll_max_tokens_per_rank, group->device.layout.bytes, group->device.layout.network_bytes,
+            comm.network ? " in " + of_network.where.text() : "");
+  if (group->mask_words) comm.faults->watch(&group->mask_words->evicted);
+  const std::lock_guard lock(comm.groups_mutex);
+  comm.groups.push_back(group.get());
+  return group.release();
+}
+
+ucclEpGroupLimits_t limits_of(const ucclEpComm* comm, const ucclEpGroupConfig_t& asked) {
+  if (comm) check_reach(*comm);
+  const int nranks = comm ? comm->nranks() : asked.nranks;
+  if (!comm && (nranks < 1 || nranks > static_cast<int>(max_ranks))) {
+    fail(ucclEpInvalidArgument, "config.nranks is {}, expected 1 to {} when comm is NULL", nranks, max_ranks);
+  }
+  const DeviceTraits traits = comm ? comm->traits
+                                   : expected_traits(Config::from_environment().device.value_or(UCCLEP_DEVICE_AUTO),
+                                                     UCCLEP_DEVICE_INDEX_CURRENT);
+  const NodeShape nodes = comm ? node_shape(comm->wiring.plan, asked.enable_mask != 0) : NodeShape{};
+  const ucclEpGroupConfig_t config = checked_config(asked, nranks, traits, nodes);
+  const GroupShape shape = comm ? shape_on(*comm, config, nodes) : shape_of(config, nranks, traits, nodes);
+  ucclEpGroupLimits_t limits = UCCLEP_GROUP_LIMITS_INIT;
+  const WindowLayout layout = WindowLayout::of(shape);
+  uint64_t on_device = WorkspaceLayout::of(shape).bytes + round_up(layout.bytes, traits.window_granularity);
+  if (shape.networked != 0) {
+    const size_t threads = comm->wiring.of(comm->rank()).proxies.size();
+    const bool gpu = traits.kind != UCCLEP_DEVICE_HOST, in_device = comm->network->memory().in_device();
+    uint64_t on_host = network_host_bytes(shape, traits, threads);
+    (gpu ? on_host : on_device) += layout.channel_bytes;
+    (gpu && !in_device ? on_host : on_device) +=
+        in_device ? round_up(layout.network_bytes, traits.window_granularity) : layout.network_bytes;
+    limits.host_bytes = static_cast<int64_t>(on_host);
+  }
+  limits.device_bytes = static_cast<int64_t>(on_device);
+  limits.max_top_k = max_top_k;
+  limits.max_experts = most_experts(traits, shape.ranks, nodes);
+  limits.max_tokens_per_rank = max_tokens;
+  limits.max_token_bytes = INT32_MAX / 2;
+  limits.max_ranks = max_ranks;
+  limits.epoch_bits = 64;
+  return limits;
+}
+
+constexpr const char* group_went_on = "ucclEpGroupDestroy went on";
+
+// Kernels in flight use the memory that goes now. They end: all their waits are bounded, and watch the abort word.
+void drain(ucclEpGroup& group) {
+  const ucclEpComm& comm = *group.comm;
+  best_effort("group", group_went_on, [&] {
+    const ucclEpResult_t drained = comm.device->event_synchronize(group.last_operation, comm.timeout_ms());
+    if (drained == ucclEpSuccess) return;
+    comm.faults->raise(drained, "ucclEpGroupDestroy", "drain", -1, "an operation of the group did not end in time");
+    comm.device->event_synchronize(group.last_operation, comm.timeout_ms());
+  });
+}
+
+}  // namespace
+
+void destroy_group(ucclEpGroup_t group) {
+  ucclEpComm& comm = *group->comm;
+  drain(*group);
+  if (!comm.faults->fatal()) {
+    best_effort("group", "ucclEpGroupDestroy went on alone", [&] {
+      if (group->network) group->network->stop(group->mask_words && has_masked(*group));
+    });
+    best_effort("group", "ucclEpGroupDestroy went on alone", [&] {
+      comm.bootstrap->barrier_living(comm.deadline());  // a peer may still read this rank's window until then
+    });
+  }
+  if (group->trace) {
+    std::vector<proxy::Transfer> transfers;
+    best_effort("group", "what went over the network is not in the trace", [&] {
+      if (group->network) transfers = group->network->end();
+    });
+    group->trace->write(transfers);
+  }
+  while (!group->handles.empty()) destroy_handle(group->handles.back());
+  group->retired.clear();
+  group->handle_memories.clear();
+  if (group->mask_words) comm.faults->unwatch(&group->mask_words->evicted);
+  {
+    const std::lock_guard lock(comm.groups_mutex);
+    comm.groups.erase(std::find(comm.groups.begin(), comm.groups.end(), group));
+  }
+  delete group;
+}
+
+}  // namespace ucclep
+
+using namespace ucclep;
+
+ucclEpResult_t ucclEpGroupQuery(ucclEpComm_t comm, const ucclEpGroupConfig_t* config, ucclEpGroupLimits_t* limits) {
+  return guarded("ucclEpGroupQuery", comm, [&] {
+    check_out_struct(limits, "limits");
+    write_struct(limits, limits_of(comm, read_struct(config, "config")), "limits");
+  });
+}
+
+ucclEpResult_t ucclEpGroupCreate(ucclEpGroup_t* group, ucclEpComm_t comm, const ucclEpGroupConfig_t* config) {
+  return guarded("ucclEpGroupCreate", comm, [&] {
+    require(group, "group");
+    check_magic(config, "config");
+    *group = create_group(usable(comm), config);
+  });
+}
+
+ucclEpResult_t ucclEpGroupDestroy(ucclEpGroup_t group) {
+  if (group == nullptr) return ucclEpSuccess;
+  return guarded("ucclEpGroupDestroy", group->comm, [&] {
+    refuse_destruction_in_capture(*group->comm);
+    destroy_group(group);
+  });
+}
+
+ucclEpResult_t ucclEpGroupGetDevice(ucclEpGroup_t group, ucclEpDeviceGroup* out) {
+  return guarded("ucclEpGroupGetDevice", group == nullptr ? nullptr : group->comm, [&] {
+    const ucclEpGroup& g = usable(group);
+    check_device_struct(out);
+    *out = g.device;
+  });
+}

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/group/handle.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <chrono>
+#include <thread>
+
+#include "base/best_effort.hpp"
+#include "host/api/group.hpp"
+#include "host/boundary/guard.hpp"
+#include "host/boundary/structs.hpp"
+#include "host/boundary/tensor.hpp"
+#include "host/boundary/views.hpp"
+#include "host/group/halves.hpp"
+#include "host/group/masks.hpp"
+#include "ucclep/device/layout/handle.hpp"
+
+namespace ucclep {
+namespace {
+
+// AUTO is a function of the group's config and the layout only, never of T (P14).
+constexpr int auto_low_latency_tokens = 256;
+
+int resolved_mode(int mode, int layout, const ucclEpGroupConfig_t& group) {
+  if (mode != UCCLEP_MODE_AUTO) return mode;
+  if (layout == UCCLEP_LAYOUT_RANK_MAJOR) return UCCLEP_MODE_LL;
+  if (layout == UCCLEP_LAYOUT_FLAT) return UCCLEP_MODE_HT;
+  return group.max_tokens_per_rank <= auto_low_latency_tokens ? UCCLEP_MODE_LL : UCCLEP_MODE_HT;
+}
+
+void check_config(const ucclEpHandleConfig_t& config) {
+  if (config.mode < UCCLEP_MODE_AUTO || config.mode > UCCLEP_MODE_HT) {
+    fail(ucclEpInvalidArgument, "config.mode is {}, expected one of UCCLEP_MODE_*", config.mode);
+  }
+  if (config.layout < UCCLEP_LAYOUT_EXPERT_MAJOR || config.layout > UCCLEP_LAYOUT_FLAT) {
+    fail(ucclEpInvalidArgument, "config.layout is {}, expected one of UCCLEP_LAYOUT_*", config.layout);
+  }
+  if (config.expert_ids != UCCLEP_EXPERT_IDS_LOCAL && config.expert_ids != UCCLEP_EXPERT_IDS_GLOBAL) {
+    fail(ucclEpInvalidArgument, "config.expert_ids is {}, expected one of UCCLEP_EXPERT_IDS_*", config.expert_ids);
+  }
+  const int alignment = config.expert_alignment;
+  constexpr int most = 1 << 20;
+  if (alignment < 0 || alignment > most || (alignment != 0 && !std::has_single_bit(static_cast<unsigned>(alignment)))) {
+    fail(ucclEpInvalidArgument, "config.expert_alignment is {}, expected a power of two up to {}, or 0", alignment,
+         most);
+  }
+}
+
+void check_layout(int mode, const ucclEpHandleConfig_t& config) {
+  const bool low_latency = mode == UCCLEP_MODE_LL;
+  if (config.layout == (low_latency ? UCCLEP_LAYOUT_FLAT : UCCLEP_LAYOUT_RANK_MAJOR)) {
+    fail(ucclEpNotSupported,
+         "layout {} is not one of {} mode: LL has EXPERT_MAJOR and RANK_MAJOR, HT EXPERT_MAJOR and FLAT",
+         low_latency ? "FLAT" : "RANK_MAJOR", low_latency ? "LL" : "HT");
+  }
+  if (config.expert_alignment > 1 && (low_latency || config.layout != UCCLEP_LAYOUT_EXPERT_MAJOR)) {
+    fail(ucclEpInvalidArgument, "config.expert_alignment is {}, but only HT EXPERT_MAJOR pads",
+         config.expert_alignment);
+  }
+}
+
+// Which handles may continue with a routing that memory holds: those of the group with these settings. Never 0.
+uint32_t stamp_of(const ucclEpGroup& group, const HandleView& view) {
+  uint64_t hash = group.serial;
+  for (const uint64_t setting :
+       {uint64_t(view.mode), uint64_t(view.layout), uint64_t(view.expert_ids), uint64_t{view.expert_alignment}}) {
+    hash = (hash ^ setting) * 0x9e3779b97f4a7c15u;
+    hash ^= hash >> 32;
+  }
+  return static_cast<uint32_t>(hash) | 1;
+}
+
+// The settings of a handle that kernels see; its memory comes later.
+HandleView settings_of(const ucclEpGroup& group, const ucclEpHandleConfig_t& config) {
+  check_config(config);
+  const int mode = resolved_mode(config.mode, config.layout, group.config);
+  check_layout(mode, config);
+  HandleView d{};
+  d.mode = mode;
+  d.layout = config.layout;
+  d.expert_ids = config.expert_ids;
+  d.expert_alignment = static_cast<uint32_t>(std::max(1, config.expert_alignment));
+  d.tokens = static_cast<uint32_t>(group.tokens_of_mode(mode));
+  d.offsets = HandleLayout::of(group.shape(), d.tokens, mode == UCCLEP_MODE_LL);
+  d.stamp = stamp_of(group, d);
+  return d;
+}
+
+std::shared_ptr<HostCounts> make_counts(const ucclEpGroup& group) {
+  Device& device = *group.comm->device;
+  const size_t bytes = sizeof(HostCounts) + sizeof(int64_t) * group.shape().local_experts();
+  return {static_cast<HostCounts*>(device.alloc_host(bytes)), [&device](HostCounts* counts) {
+            best_effort("handle", "counts of a handle were not freed", [&] { device.free_host(counts); });
+          }};
+}
+
+constexpr uint64_t memory_unit = 128;  // the caller's memory may be aligned to less
+
+uint64_t memory_bytes(const HandleView& view) {
+  return view.offsets.bytes + memory_unit;
+}
+
+// The caller's memory, if the caller has given any.
+char* checked_memory(const ucclEpHandleConfig_t& config, const HandleView& view) {
+  TensorView memory = optional_tensor(config.handle_mem, "config.handle_mem");
+  if (!memory.given()) return nullptr;
+  const auto bytes = static_cast<int64_t>(memory_bytes(view));
+  memory.dtype({ucclEpUint8}).shape({at_least(bytes, "the bytes that ucclEpHandleMemSize says")}).adjacent_elements();
+  const auto address = reinterpret_cast<uintptr_t>(view_of(memory).data);
+  return reinterpret_cast<char*>(round_up(address, memory_unit));
+}
+
+// What the memory holds already, as far as this group has filled it with such a handle. Otherwise nothing yet; and
+// what other handles had where it lies is gone.
+std::shared_ptr<KnownRouting> routing_in(ucclEpGroup& group, const HandleView& view,
+                                         const std::shared_ptr<HostCounts>& counts) {
+  std::vector<ucclEpGroup::HandleMemory>& all = group.handle_memories;
+  const uint64_t bytes = view.offsets.bytes;
+  for (const ucclEpGroup::HandleMemory& one : all) {
+    if (one.data == view.memory && one.stamp == view.stamp) return one.routing;
+  }
+  std::erase_if(all, [&](const ucclEpGroup::HandleMemory& one) {
+    return one.data < view.memory + bytes && view.memory < one.data + one.bytes;
+  });
+  auto routing = std::make_shared<KnownRouting>();
+  routing->counts = counts;
+  all.push_back({view.memory, bytes, view.stamp, routing});
+  return routing;
+}
+
+ucclEpHandle_t create_handle(ucclEpGroup& group, const ucclEpHandleConfig_t& config) {
+  auto handle = std::make_unique<ucclEpHandle>();
+  handle->group = &group;
+  HandleView& d = handle->device;
+  d = settings_of(group, config);
+  d.memory = checked_memory(config, d);
+  release_retired(group);
+  const std::shared_ptr<HostCounts> counts = make_counts(group);
+  if (d.memory != nullptr) {
+    handle->new_counts = counts;
+    handle->routing = routing_in(group, d, counts);
+  } else {
+    handle->memory = Workspace(*group.comm->device, group.config, d.offsets.bytes, std::vector<char>(d.offsets.zeroed));
+    d.memory = handle->memory.data();
+    handle->routing = std::make_shared<KnownRouting>();
+    handle->routing->counts = counts;
+  }
+  group.handles.push_back(handle.get());
+  return handle.release();
+}
+
+// Where user kernels keep copies of rows: the first handle that wants it makes it, for all of the group.
+char* copies_for(const ucclEpHandle& handle) {
+  if (handle.low_latency() || handle.device.layout != UCCLEP_LAYOUT_EXPERT_MAJOR) return nullptr;
+  ucclEpGroup& group = *handle.group;
+  if (group.copies.data() == nullptr) {
+    refuse_in_capture(*group.comm);
+    const CopyTables tables = CopyTables::of(group.shape());
+    group.copies = Workspace(*group.comm->device, group.config, tables.bytes, std::vector<char>(tables.zeroed));
+  }
+  return group.copies.data();
+}
+
+// The counts of the Update that ended last, unless one is under way. The kernel's release store of the sequence orders
+// the counts before it; when it is the same after they were read, they belong together.
+bool try_read(const ucclEpHandle& handle, std::vector<int64_t>& counts) {
+  HostCounts& shared = *handle.routing->counts;
+  const uint64_t sequence = load(shared.sequence);
+  if (sequence % 2 != 0 || sequence < handle.routing->awaited_sequence ||
+      load(shared.call) < handle.routing->updates_called)
+    return false;
+  counts.assign(1, load(shared.rows));
+  for (uint32_t l = 0; l < handle.group->shape().local_experts(); ++l) {
+    counts.push_back(load(shared.rows_of_experts()[l]));
+  }
+  return load(shared.sequence) == sequence;
+}
+
+// Rows in all, then of each local expert.
+std::vector<int64_t> wait_counts(ucclEpHandle& handle) {
+  const ucclEpGroup& group = *handle.group;
+  const ucclEpComm& comm = *group.comm;
+  // With masks the ranks may be lost one after the other.
+  const int64_t waits = group.mask_words ? group.shape().ranks + 2 : 1;
+  const Deadline deadline = Deadline::after_ms(waits * comm.timeout_ms(group.config.timeout_ms));
+  constexpr auto poll_interval = std::chrono::microseconds(50);
+  std::vector<int64_t> counts;
+  while (!try_read(handle, counts)) {
+    comm.faults->throw_if_fatal();
+    if (deadline.expired()) {
+      fail(ucclEpTimeout, "the last HandleUpdate was not complete after {} ms", deadline.total_ms());
+    }
+    std::this_thread::sleep_for(poll_interval);
+  }
+  if (counts.front() < 0) {
+    const ucclEpAsyncError_t error = comm.faults->current();
+    fail(ucclEpInvalidArgument, "the last HandleUpdate failed: {}", error.text);
+  }
+  // A replay changes them again without a call.
+  handle.routing->known_rows = handle.routing->captured ? -1 : counts.front();
+  return counts;
+}
+
+}  // namespace
+
+void destroy_handle(ucclEpHandle_t handle) {
+  ucclEpGroup& group = *handle->group;
+  if (handle->routing.use_count() == 1) forget_captured_half(*handle);
+  group.handles.erase(std::find(group.handles.begin(), group.handles.end(), handle));
+  // An operation in flight still uses the memory: it goes when the group is idle.
+  group.retired.push_back({std::move(handle->memory), handle->routing});
+  best_effort("handle", "a handle's memory stays until its group goes", [&] { release_retired(group); });
+  delete handle;
+}
+
+}  // namespace ucclep
+
+using namespace ucclep;
+
+ucclEpResult_t ucclEpHandleCreate(ucclEpHandle_t* handle, ucclEpGroup_t group, const ucclEpHandleConfig_t* config) {
+  return guarded("ucclEpHandleCreate", comm_of(group), [&] {
+    require(handle, "handle");
+    refuse_in_capture(*usable(group).comm);
+    *handle = create_handle(usable(group), read_struct(config, "config"));
+  });
+}
+
+ucclEpResult_t ucclEpHandleDestroy(ucclEpHandle_t handle) {
+  if (handle == nullptr) return ucclEpSuccess;
+  return guarded("ucclEpHandleDestroy", comm_of(handle), [&] { destroy_handle(handle); });
+}
+
+ucclEpResult_t ucclEpHandleMemSize(ucclEpGroup_t group, const ucclEpHandleConfig_t* config, size_t* bytes) {
+  return guarded("ucclEpHandleMemSize", comm_of(group), [&] {
+    require(bytes, "bytes");
+    *bytes = memory_bytes(settings_of(usable(group), read_struct(config, "config")));
+  });
+}
+
+ucclEpResult_t ucclEpHandleWaitCounts(ucclEpHandle_t handle, int64_t* recv_total, int64_t* tokens_per_expert) {
+  return guarded("ucclEpHandleWaitCounts", comm_of(handle), [&] {
+    ucclEpHandle& h = usable(handle);
+    require(recv_total, "recv_total");
+    if (h.low_latency()) fail(ucclEpInvalidUsage, "an LL handle has no counts before its dispatch; HT handles do");
+    if (!h.routing->updated) fail(ucclEpInvalidUsage, "the handle has not been updated");
+    refuse_in_capture(*h.group->comm);
+    const std::vector<int64_t> counts = wait_counts(h);
+    if (tokens_per_expert != nullptr) std::copy(counts.begin() + 1, counts.end(), tokens_per_expert);
+    *recv_total = counts.front();
+  });
+}
+
+ucclEpResult_t ucclEpHandleGetDevice(ucclEpHandle_t handle, ucclEpDeviceHandle* out) {
+  return guarded("ucclEpHandleGetDevice", comm_of(handle), [&] {
+    const ucclEpHandle& h = usable(handle);
+    if (h.memory.data() == nullptr) {
+      fail(ucclEpNotSupported, "the handle is on config.handle_mem: user kernels take one with memory of its own");
+    }
+    refuse_rings(h);
+    check_device_struct(out);
+    char* const copies = copies_for(h);
+    out->group = h.group->device;
+    out->view = h.device;
+    out->copies = copies;
+  });
+}
