@@ -40,7 +40,7 @@ licensed() {
   local file bad=0
   while read -r file; do
     head -n 2 "$file" | grep -q 'SPDX-License-Identifier: Apache-2.0' || { echo "$file: no SPDX line"; bad=1; }
-  done < <(sources src include apps test perf examples; git ls-files '*meson.build' 'tools/*.sh' 'tools/*.py' 'bindings/*.py')
+  done < <(sources src include apps test perf examples; git ls-files '*meson.build' '*.def' 'tools/*.sh' 'tools/*.py' 'bindings/*.py')
   return $bad
 }
 one_place_for_targets() {  # code that differs by target stays in arch/

@@ -6,7 +6,7 @@
 
 #include "device/device.hpp"
 #include "proxy/ring_reader.hpp"
-#include "ucclep/device/network/fifo.hpp"
+#include "ucclep/device/layout/command.hpp"
 
 namespace ucclep::proxy {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "ucclep/device/network/fifo.hpp"
+#include "ucclep/device/layout/command.hpp"
 
 namespace ucclep::proxy {
 

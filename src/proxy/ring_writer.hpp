@@ -4,7 +4,7 @@
 #pragma once
 #include <span>
 
-#include "ucclep/device/network/fifo.hpp"
+#include "ucclep/device/layout/command.hpp"
 
 namespace ucclep::proxy {
 

@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 #include <vector>
 
-#include "device/kernels/put_signal.hpp"
+#include "put_signal.hpp"
 #include "ranks.hpp"
 
 namespace ucclep::test {

@@ -3,8 +3,8 @@
 #if defined(UCCLEP_TSAN)
 #include <catch2/catch.hpp>
 
-#include "device/kernels/put_signal.hpp"
 #include "exchange.hpp"
+#include "put_signal.hpp"
 #include "support/race.hpp"
 #include "trial.hpp"
 

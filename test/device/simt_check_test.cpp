@@ -2,8 +2,8 @@
 // The kernel that tries every verb.
 #include <catch2/catch.hpp>
 
-#include "device/kernels/simt_check.hpp"
 #include "ranks.hpp"
+#include "simt_check.hpp"
 #include "support/test_env.hpp"
 
 namespace ucclep {

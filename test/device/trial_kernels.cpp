@@ -3,7 +3,7 @@
 // Compiled once per wave size.
 #include "trial_kernels.hpp"
 
-#include "device/kernels/put_signal_body.hpp"
+#include "put_signal_body.hpp"
 #include "ucclep/device/ll/headers.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {

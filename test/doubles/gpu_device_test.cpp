@@ -8,8 +8,8 @@
 #include <cstring>
 #include <vector>
 
-#include "device/kernels/put_signal.hpp"
-#include "device/kernels/simt_check.hpp"
+#include "device/put_signal.hpp"
+#include "device/simt_check.hpp"
 #include "doubles/machine.hpp"
 
 namespace ucclep {

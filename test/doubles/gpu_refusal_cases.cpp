@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "device/gpu_driver/gpu_device.hpp"
-#include "device/kernels/put_signal.hpp"
+#include "device/put_signal.hpp"
 #include "doubles/machine.hpp"
 
 namespace ucclep {

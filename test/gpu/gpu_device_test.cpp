@@ -9,9 +9,9 @@
 
 #include "device/gpu_driver/gpu_device.hpp"
 #include "device/gpu_driver/gpu_traits.hpp"
-#include "device/kernels/put_signal.hpp"
-#include "device/kernels/simt_check.hpp"
 #include "device/kernels/trace_clock.hpp"
+#include "device/put_signal.hpp"
+#include "device/simt_check.hpp"
 #include "support/test_env.hpp"
 
 namespace ucclep {

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Usage: gpu_resources.py --table FILE [--ptx FILE] [--report TARGET=FILE]... KERNEL-SOURCE...
+"""Usage: gpu_resources.py --kernels PROGRAM --table FILE [--ptx FILE]... [--report TARGET=FILE]...
 
 Checks what the GPU compilers said about every kernel, on every target that was built: no spills and no stack
 beyond what the table grants a kernel on AMD, at most so many registers and so much static shared memory as it says, and no
-kernel missing. PTX must hold no non-coherent load:
-it may return what a cache line held before a peer wrote it. Prints a table; exits 77 when no GPU code was built.
+kernel missing of those that PROGRAM prints. What the table says is for all kernels, but for those in its "kernels".
+PTX must hold no non-coherent load: it may return what a cache line held before a peer wrote it.
+Prints a table; exits 77 when no GPU code was built.
 
 Scalar registers that clang parks in lanes of vector registers on AMD are spills, too, though they stay out of memory.
 """
@@ -13,9 +14,8 @@ import argparse
 import dataclasses
 import json
 import re
+import subprocess
 import sys
-
-DEFINITION = re.compile(r"^\s*UCCLEP_KERNEL\((\w+),", re.MULTILINE)
 
 
 @dataclasses.dataclass
@@ -75,27 +75,26 @@ def parse(target, lines):
 
 def problems(reports, table, expected):
     """Sentences; reports = {target: {kernel: Kernel}}."""
-    shared = table["static_shared_bytes"]
-    for name in sorted(set(shared) - expected):
-        yield f"the table names {name}, which no source defines"
+    exceptions = table["kernels"]
+    for name in sorted(set(exceptions) - expected):
+        yield f"the table names {name}, which is no kernel of the library"
     for target, kernels in reports.items():
         for name in sorted(expected - set(kernels)):
             yield f"{name} is missing from {target}"
         for name in sorted(set(kernels) - expected):
-            yield f"{name} is in {target}, but no source defines it with UCCLEP_KERNEL"
+            yield f"{name} is in {target}, but not in kernels.def"
         for name, kernel in sorted(kernels.items()):
             where = f"{name} on {target}"
-            granted = table.get("scalar_spills", {}).get(name, 0) if target.startswith("gfx") else 0
+            allowed = table | exceptions.get(name, {})
+            granted = allowed["scalar_spills"] if target.startswith("gfx") else 0
             if kernel.spills > granted:
                 yield f"{where} spills registers ({kernel.spills})"
             if kernel.stack > granted:
                 yield f"{where} has a stack frame of {kernel.stack} bytes"
-            if not 0 < kernel.registers <= table["registers"][target]:
-                yield f"{where} uses {kernel.registers} registers, {table['registers'][target]} are allowed"
-            if name not in shared:
-                yield f"{name} has no entry in the table of static shared memory"
-            elif kernel.shared > shared[name]:
-                yield f"{where} has {kernel.shared} bytes of static shared memory, the table allows {shared[name]}"
+            if not 0 < kernel.registers <= allowed["registers"][target]:
+                yield f"{where} uses {kernel.registers} registers, {allowed['registers'][target]} are allowed"
+            if kernel.shared > allowed["static_shared_bytes"]:
+                yield f"{where} has {kernel.shared} bytes of static shared memory, {allowed['static_shared_bytes']} are allowed"
 
 
 def non_coherent_loads(ptx):
@@ -119,10 +118,10 @@ def read_lines(path):
 
 def main():
     parser = argparse.ArgumentParser()
+    parser.add_argument("--kernels", required=True)
     parser.add_argument("--table", required=True)
     parser.add_argument("--ptx", action="append", default=[])
     parser.add_argument("--report", action="append", default=[])
-    parser.add_argument("sources", nargs="+")
     options = parser.parse_args()
     if not options.report:
         print("no GPU code was built")
@@ -134,7 +133,7 @@ def main():
     show(reports)
     with open(options.table, encoding="utf-8") as file:
         table = json.load(file)
-    expected = {name for source in options.sources for name in DEFINITION.findall("\n".join(read_lines(source)))}
+    expected = set(subprocess.run([options.kernels], stdout=subprocess.PIPE, text=True, check=True).stdout.split())
     found = list(problems(reports, table, expected))
     for path in options.ptx:
         found += non_coherent_loads(read_lines(path))

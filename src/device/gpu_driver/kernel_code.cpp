@@ -5,7 +5,7 @@
 
 #include "base/log.hpp"
 #include "device/kernels/gpu_code.hpp"
-#include "device/kernels/kernel_names.hpp"
+#include "device/kernels/kernels.hpp"
 
 namespace ucclep::gpu {
 
@@ -58,7 +58,7 @@ KernelCode::~KernelCode() {
 // with it: also the word that would end those (docs/decisions.md).
 void KernelCode::load_all() {
   try {
-    for (const char* name : kernel_names()) load(name);
+    for (const char* name : kernels::names) load(name);
   } catch (...) {
     driver_.api().module_unload(module_);
     throw;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the clock of a device says, for who wants to compare it with another.
 #pragma once
-#include <cstdint>
+#include "ucclep/device/simt/simt.hpp"
 
 namespace ucclep {
 
@@ -10,3 +10,11 @@ struct TraceClockArgs {
 };
 
 }  // namespace ucclep
+
+namespace UCCLEP_SIMT_NAMESPACE {
+
+UCCLEP_FN void store_clock(const TraceClockArgs& args) {
+  if (thread_id() == 0) store_release<Scope::system>(args.now_ns, clock_ns());
+}
+
+}  // namespace UCCLEP_SIMT_NAMESPACE

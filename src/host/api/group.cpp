@@ -19,7 +19,7 @@
 #include "host/group/plan.hpp"
 #include "host/memory/window_table.hpp"
 #include "host/network/network.hpp"
-#include "ucclep/device/ht/lease.hpp"
+#include "ucclep/device/layout/views.hpp"
 
 namespace ucclep {
 namespace {

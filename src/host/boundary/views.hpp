@@ -2,7 +2,7 @@
 // From checked tensors to what kernels read: addresses and strides in bytes.
 #pragma once
 #include "host/boundary/tensor.hpp"
-#include "ucclep/device/protocol/exchange.hpp"
+#include "ucclep/device/layout/views.hpp"
 
 namespace ucclep {
 

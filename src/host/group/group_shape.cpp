@@ -7,8 +7,8 @@
 #include "base/error.hpp"
 #include "host/group/plan.hpp"
 #include "ucclep/device/layout/masks.hpp"
+#include "ucclep/device/layout/network_view.hpp"
 #include "ucclep/device/layout/objects.hpp"
-#include "ucclep/device/protocol/by_network.hpp"
 
 namespace ucclep {
 namespace {

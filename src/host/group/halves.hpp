@@ -5,7 +5,7 @@
 
 #include "device/kernels/kernels.hpp"
 #include "host/group/handle.hpp"
-#include "ucclep/device/rows/reduce.hpp"
+#include "ucclep/device/layout/arguments.hpp"
 
 namespace ucclep {
 

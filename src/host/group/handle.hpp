@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "host/group/group.hpp"
-#include "ucclep/device/protocol/exchange.hpp"
+#include "ucclep/device/layout/views.hpp"
 
 namespace ucclep {
 

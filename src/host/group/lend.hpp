@@ -3,7 +3,7 @@
 #pragma once
 #include "host/boundary/tensor.hpp"
 #include "host/context/communicator.hpp"
-#include "ucclep/device/ht/lease.hpp"
+#include "ucclep/device/layout/views.hpp"
 
 namespace ucclep {
 

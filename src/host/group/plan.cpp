@@ -6,7 +6,7 @@
 
 #include "base/error.hpp"
 #include "ucclep/device/ht/routing.hpp"
-#include "ucclep/device/rows/stage.hpp"
+#include "ucclep/device/layout/arguments.hpp"
 
 namespace ucclep {
 namespace {

@@ -13,8 +13,8 @@
 #include "host/network/network_memory.hpp"
 #include "proxy/engine.hpp"
 #include "topology/plan.hpp"
+#include "ucclep/device/layout/network_view.hpp"
 #include "ucclep/device/layout/objects.hpp"
-#include "ucclep/device/protocol/by_network.hpp"
 
 struct ucclEpComm;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ucclEpCombine and ucclEpCompleteCombine.
-#include "ucclep/device/rows/reduce.hpp"
+#include "ucclep/device/layout/arguments.hpp"
 
 #include "device/kernels/kernels.hpp"
 #include "host/boundary/guard.hpp"
@@ -10,7 +10,6 @@
 #include "host/group/lend.hpp"
 #include "host/group/plan.hpp"
 #include "host/operations/update.hpp"
-#include "ucclep/device/layout/arguments.hpp"
 
 namespace ucclep {
 namespace {
@@ -103,40 +102,6 @@ void check_weight_rows(const ucclEpHandle& handle, const ucclEpCombineInputs_t& 
   args.weights_back = rows.given();
 }
 
-struct CombineKernels {
-  OperationKernels ll, ll_lines, ll_few, ll_lines_of_living, ll_network, ht, ht_network, ht_rings;
-};
-
-const CombineKernels& kernels_of(ucclEpDataType_t dtype) {
-  using namespace kernels;
-  static constexpr CombineKernels bf16{
-      {ll_combine_bf16, ll_send_combine_bf16, ll_complete_combine_bf16},
-      {ll_combine_bf16_lines, ll_send_combine_bf16, ll_complete_combine_bf16},
-      {ll_combine_bf16_few, ll_send_combine_bf16, ll_complete_combine_bf16},
-      {ll_combine_bf16_lines_of_living, ll_send_combine_bf16, ll_complete_combine_bf16},
-      {ll_combine_bf16_network, ll_send_combine_bf16_network, ll_complete_combine_bf16_network},
-      {ht_combine_bf16, ht_send_combine_bf16, ht_complete_combine_bf16},
-      {ht_combine_bf16_network, ht_send_combine_bf16_network, ht_complete_combine_bf16_network},
-      {ht_combine_bf16_rings, ht_send_combine_bf16_rings, ht_complete_combine_bf16_rings}},
-      fp16{{ll_combine_fp16, ll_send_combine_fp16, ll_complete_combine_fp16},
-           {ll_combine_fp16_lines, ll_send_combine_fp16, ll_complete_combine_fp16},
-           {ll_combine_fp16_few, ll_send_combine_fp16, ll_complete_combine_fp16},
-           {ll_combine_fp16_lines_of_living, ll_send_combine_fp16, ll_complete_combine_fp16},
-           {ll_combine_fp16_network, ll_send_combine_fp16_network, ll_complete_combine_fp16_network},
-           {ht_combine_fp16, ht_send_combine_fp16, ht_complete_combine_fp16},
-           {ht_combine_fp16_network, ht_send_combine_fp16_network, ht_complete_combine_fp16_network},
-           {ht_combine_fp16_rings, ht_send_combine_fp16_rings, ht_complete_combine_fp16_rings}},
-      fp32{{ll_combine_fp32, ll_send_combine_fp32, ll_complete_combine_fp32},
-           {ll_combine_fp32_lines, ll_send_combine_fp32, ll_complete_combine_fp32},
-           {ll_combine_fp32_few, ll_send_combine_fp32, ll_complete_combine_fp32},
-           {ll_combine_fp32_lines_of_living, ll_send_combine_fp32, ll_complete_combine_fp32},
-           {ll_combine_fp32_network, ll_send_combine_fp32_network, ll_complete_combine_fp32_network},
-           {ht_combine_fp32, ht_send_combine_fp32, ht_complete_combine_fp32},
-           {ht_combine_fp32_network, ht_send_combine_fp32_network, ht_complete_combine_fp32_network},
-           {ht_combine_fp32_rings, ht_send_combine_fp32_rings, ht_complete_combine_fp32_rings}};
-  return dtype == ucclEpBfloat16 ? bf16 : dtype == ucclEpFloat16 ? fp16 : fp32;
-}
-
 // Everything of one call. opened: by a user's kernel; of the inputs only the biases count.
 struct CombineCall {
   ucclEpHandle& handle;
@@ -159,16 +124,24 @@ struct CombineCall {
   }
 };
 
-const OperationKernels& kernels_of(const CombineCall& call, ucclEpDataType_t dtype, bool few) {
-  const CombineKernels& kernels = kernels_of(dtype);
-  const bool networked = call.handle.group->shape().networked != 0;
+OperationKernels kernels_of(const CombineCall& call, ucclEpDataType_t dtype, bool few) {
+  using namespace kernels;
+  const auto of = [dtype](const ByType& whole, const ByType& first, const ByType& second) {
+    return OperationKernels{whole.of(dtype), first.of(dtype), second.of(dtype)};
+  };
+  const GroupShape& shape = call.handle.group->shape();
+  const bool networked = shape.networked != 0;
   if (!call.handle.low_latency()) {
-    return call.handle.group->shape().ring != 0 ? kernels.ht_rings : networked ? kernels.ht_network : kernels.ht;
+    if (shape.ring != 0) return of(ht_combine_rings, ht_send_combine_rings, ht_complete_combine_rings);
+    if (networked) return of(ht_combine_network, ht_send_combine_network, ht_complete_combine_network);
+    return of(ht_combine, ht_send_combine, ht_complete_combine);
   }
-  if (networked) return kernels.ll_network;
-  if (!call.in_lines()) return kernels.ll;
-  if (call.handle.group->shape().masked != 0) return kernels.ll_lines_of_living;
-  return few ? kernels.ll_few : kernels.ll_lines;
+  if (networked) return of(ll_combine_network, ll_send_combine_network, ll_complete_combine_network);
+  const ByType& whole = !call.in_lines()    ? ll_combine
+                        : shape.masked != 0 ? ll_combine_lines_of_living
+                        : few               ? ll_combine_few
+                                            : ll_combine_lines;
+  return of(whole, ll_send_combine, ll_complete_combine);
 }
 
 // HT FLAT: peers may read their rows from the input themselves, but for weights of the backward pass. A half lends

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // ucclEpDispatch and ucclEpCompleteDispatch: the checks, then one launch (HT with topk_idx: two).
-#include "ucclep/device/ht/dispatch.hpp"
 #include "device/kernels/kernels.hpp"
 #include "host/boundary/guard.hpp"
 #include "host/group/lend.hpp"
 #include "host/group/plan.hpp"
 #include "host/operations/dispatch_call.hpp"
-#include "ucclep/device/ll/dispatch.hpp"
+#include "ucclep/device/layout/arguments.hpp"
 
 namespace ucclep {
 namespace {
@@ -19,35 +18,21 @@ LaunchPlan plan_of(const DispatchCall& call) {
                    call.in_lines() ? Moves::lines : Moves::bulk);
 }
 
-const OperationKernels& kernels_of(const DispatchCall& call, bool few) {
+OperationKernels kernels_of(const DispatchCall& call, bool few) {
   using namespace kernels;
-  struct Both {
-    OperationKernels forwarding, quantising;
-  };
-  static constexpr Both ht{{ht_dispatch, ht_send_dispatch, ht_complete_dispatch},
-                           {ht_dispatch_fp8, ht_send_dispatch_fp8, ht_complete_dispatch}},
-      ht_network{{ht_dispatch_network, ht_send_dispatch_network, ht_complete_dispatch_network},
-                 {ht_dispatch_fp8_network, ht_send_dispatch_fp8_network, ht_complete_dispatch_network}},
-      ht_rings{{ht_dispatch_rings, ht_dispatch_rings, ht_dispatch_rings},
-               {ht_dispatch_fp8_rings, ht_dispatch_fp8_rings, ht_dispatch_fp8_rings}},
-      ll{{ll_dispatch, ll_send_dispatch, ll_complete_dispatch},
-         {ll_dispatch_fp8, ll_send_dispatch_fp8, ll_complete_dispatch_fp8}},
-      ll_lines{{ll_dispatch_lines, ll_send_dispatch, ll_complete_dispatch},
-               {ll_dispatch_fp8_lines, ll_send_dispatch_fp8, ll_complete_dispatch_fp8}},
-      ll_few{{ll_dispatch_few, ll_send_dispatch, ll_complete_dispatch},
-             {ll_dispatch_fp8_few, ll_send_dispatch_fp8, ll_complete_dispatch_fp8}},
-      ll_lines_of_living{{ll_dispatch_lines_of_living, ll_send_dispatch, ll_complete_dispatch},
-                         {ll_dispatch_fp8_lines_of_living, ll_send_dispatch_fp8, ll_complete_dispatch_fp8}},
-      ll_network{{ll_dispatch_network, ll_send_dispatch_network, ll_complete_dispatch_network},
-                 {ll_dispatch_fp8_network, ll_send_dispatch_fp8_network, ll_complete_dispatch_network}};
+  const auto pick = [&](const ByQuant& family) -> const Kernel& { return family.of(call.quantised()); };
   const bool networked = call.shape().networked != 0;
-  const Both& of_ht = call.shape().ring != 0 ? ht_rings : networked ? ht_network : ht;
-  const Both& both = !call.handle.low_latency() ? of_ht
-                     : networked                ? ll_network
-                     : few                      ? ll_few
-                     : call.in_lines()          ? call.shape().masked != 0 ? ll_lines_of_living : ll_lines
-                                                : ll;
-  return call.quantised() ? both.quantising : both.forwarding;
+  if (!call.handle.low_latency()) {
+    if (call.shape().ring != 0) return {pick(ht_dispatch_rings), pick(ht_dispatch_rings), pick(ht_dispatch_rings)};
+    if (!networked) return {pick(ht_dispatch), pick(ht_send_dispatch), ht_complete_dispatch};
+    return {pick(ht_dispatch_network), pick(ht_send_dispatch_network), ht_complete_dispatch_network};
+  }
+  if (networked) return {pick(ll_dispatch_network), pick(ll_send_dispatch_network), ll_complete_dispatch_network};
+  const ByQuant& whole = few                        ? ll_dispatch_few
+                         : !call.in_lines()         ? ll_dispatch
+                         : call.shape().masked != 0 ? ll_dispatch_lines_of_living
+                                                    : ll_dispatch_lines;
+  return {pick(whole), pick(ll_send_dispatch), pick(ll_complete_dispatch)};
 }
 
 template <class Args>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/operations/dispatch_call.hpp"
 
-#include "ucclep/device/rows/stage.hpp"
+#include "ucclep/device/layout/arguments.hpp"
 
 namespace ucclep {
 namespace {

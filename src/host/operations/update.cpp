@@ -12,9 +12,7 @@
 #include "host/boundary/views.hpp"
 #include "host/group/halves.hpp"
 #include "host/group/plan.hpp"
-#include "ucclep/device/ht/dispatch.hpp"
-#include "ucclep/device/ll/dispatch.hpp"
-#include "ucclep/device/protocol/routing_counts.hpp"
+#include "ucclep/device/layout/arguments.hpp"
 
 namespace ucclep {
 namespace {

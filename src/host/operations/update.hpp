@@ -3,7 +3,7 @@
 #pragma once
 #include "host/boundary/tensor.hpp"
 #include "host/group/handle.hpp"
-#include "ucclep/device/rows/deliver.hpp"
+#include "ucclep/device/layout/views.hpp"
 
 namespace ucclep {
 

@@ -5,7 +5,6 @@
 #include "ucclep/device/layout/arguments.hpp"
 #include "ucclep/device/layout/window.hpp"
 #include "ucclep/device/protocol/routing.hpp"
-#include "ucclep/device/rows/stage.hpp"
 #include "ucclep/device/rows/sum_ring.hpp"
 #include "ucclep/device/rows/weight_rows.hpp"
 

@@ -10,6 +10,20 @@
 
 namespace ucclep {
 
+// How a launch divides shared memory. piece_bytes is a multiple of 3840: of 256 (a quantisation group of bf16), of 16,
+// and of the 120 bytes that a 128-byte line carries; so is half of it, but for the group.
+struct StageShape {
+  static constexpr uint32_t piece_unit = 3840;
+  static constexpr uint32_t slots = 4;
+  static constexpr uint32_t scratch_bytes = 512;  // a meta line, or pointers and weights of up to 32 rows
+  static constexpr uint32_t scales_bytes = 512;   // of a row that is quantised
+  static constexpr uint32_t barriers = 16;
+  static constexpr uint32_t barrier_bytes = 8 * barriers;
+  static UCCLEP_HD constexpr uint64_t bytes_per_warp(uint32_t piece_bytes) {
+    return round_up(uint64_t{slots} * piece_bytes + scratch_bytes + scales_bytes + barrier_bytes, 128);
+  }
+};
+
 // ---- LL
 
 // Where the tables of a block of an LL dispatch lie in its shared memory, behind the stages. Larger groups have no

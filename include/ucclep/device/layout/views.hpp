@@ -110,4 +110,28 @@ struct Offer {
   uint32_t capacity;
 };
 
+// A tensor in another rank's, or in one's own, memory. data NULL: not lent.
+struct LeasedTensor {
+  char* data;
+  int64_t stride, step;  // bytes from row to row, and from element to element
+};
+
+// What one rank has lent to this one. Rows are counted from `base`, and at or past the capacity there are none. A
+// tensor without a row has no address, and may be lent all the same.
+struct Lease {
+  bool given;
+  LeasedTensor tokens, scales;
+  uint32_t base, capacity;
+
+  UCCLEP_HD bool holds(uint32_t place) const { return uint64_t{base} + place < capacity; }
+  UCCLEP_HD char* token(uint32_t place) const { return tokens.data + (int64_t{base} + place) * tokens.stride; }
+  UCCLEP_HD char* scale(uint32_t place) const { return scales.data + (int64_t{base} + place) * scales.stride; }
+};
+
+// Of a block, in shared memory: room for what its warps take tokens from (TokenPool), then [ranks] leases.
+constexpr uint32_t before_leases = 16;
+UCCLEP_HD constexpr uint64_t lease_table_bytes(uint32_t ranks) {
+  return before_leases + sizeof(Lease) * ranks;
+}
+
 }  // namespace ucclep

@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 
+#include "ucclep/device/layout/arguments.hpp"
 #include "ucclep/device/rows/stage.hpp"
 #include "ucclep/device/simt/element.hpp"
 #include "ucclep/device/simt/simt.hpp"

@@ -3,6 +3,7 @@
 // stands, or quantised to fp8), and sent to several ranks at once.
 #pragma once
 #include "ucclep/device/arch/numeric.hpp"
+#include "ucclep/device/layout/arguments.hpp"
 #include "ucclep/device/layout/views.hpp"
 #include "ucclep/device/rows/stage.hpp"
 

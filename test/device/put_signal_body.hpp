@@ -2,7 +2,7 @@
 // The body of put_signal, with the two steps that make it correct as a parameter: tests leave one out and see it
 // caught.
 #pragma once
-#include "device/kernels/put_signal.hpp"
+#include "put_signal.hpp"
 #include "ucclep/device/simt/simt.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {

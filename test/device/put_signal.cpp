@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "device/kernels/put_signal_body.hpp"
+#include "put_signal_body.hpp"
 
 namespace ucclep {
 

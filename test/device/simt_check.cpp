@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "device/kernels/simt_check.hpp"
+#include "simt_check.hpp"
 
 #include "ucclep/device/simt/element.hpp"
 
