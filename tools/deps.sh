@@ -43,7 +43,7 @@ if [ "$(id -u)" -ne 0 ]; then
   as_root=(sudo)
 fi
 
-progress_begin "Installing ${#missing[@]} Debian packages and what they need: ${missing[*]}"
+progress_begin "Installing Debian packages, and what they need: ${missing[*]}"
 apt=(env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Acquire::Retries=3 -o Dpkg::Use-Pty=0)
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
@@ -71,4 +71,4 @@ if ! apt_get install --yes --no-install-recommends "${missing[@]}"; then
   echo "deps.sh: apt-get could not install: ${missing[*]}" >&2
   exit 1
 fi
-progress_end "${#missing[@]} packages are installed"
+progress_end "installed"
