@@ -60,9 +60,9 @@ gpu_code_now() {  # Ninja's process: for which GPUs its commands compile code at
   local child target list=''
   for child in $(cat "/proc/$1/task/$1/children" 2>/dev/null || true); do
     target=$(gpu_target "$(tr '\0' ' ' <"/proc/$child/cmdline" 2>/dev/null || true)")
-    if [ -n "$target" ] && [[ " $list" != *" $target "* ]]; then list+="$target "; fi
+    if [ -n "$target" ] && [[ $list != *"$target"* ]]; then list+=${list:+, }$target; fi
   done
-  echo "${list% }"
+  echo "$list"
 }
 # Ninja says that a step has ended, and nothing while the compiler of GPU code takes minutes: then the time goes on, and what it is.
 ninja_with_progress() {
