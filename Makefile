@@ -58,10 +58,16 @@ docs:
 install: all
 	@tools/install.sh "$(PREFIX)"
 
+# build/bundle, or with NAME=before build/bundle-before; with PROGRAMS="combine_perf dispatch_perf" of those alone.
 bundle:
 	@tools/deps.sh bundle
+ifdef PROGRAMS
+	@tools/build.sh build build.ninja >/dev/null
+	@targets=$$(tools/bundle.py --targets build $(PROGRAMS)) && tools/build.sh build $$targets
+else
 	@tools/build.sh build
-	@tools/bundle.py build build/bundle
+endif
+	@tools/bundle.py build build/bundle$(if $(filter command,$(origin NAME)),-$(NAME)) $(PROGRAMS)
 
 wheel:
 	@RELEASE=$(RELEASE) tools/wheel.sh

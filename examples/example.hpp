@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <initializer_list>
 
@@ -27,8 +28,20 @@ inline void check(cudaError_t result, const char* call) {
   std::fprintf(stderr, "%s: %s\n", call, cudaGetErrorString(result));
   std::exit(1);
 }
-inline void use_device(int rank) {
-  CHECK(cudaSetDevice(rank));
+// A GPU of its own, or with --share-gpus number rank modulo the GPUs. Every rank comes to the same answer, and one says
+// it.
+inline void use_device(int rank, int ranks, bool share_gpus) {
+  int gpus = 0;
+  CHECK(cudaGetDeviceCount(&gpus));
+  if (ranks > gpus && !share_gpus) {
+    if (rank == 0) {
+      std::fprintf(stderr,
+                   "%d ranks, but the GPUs here are %d: each rank takes one, or with --share-gpus a part of one\n",
+                   ranks, gpus);
+    }
+    std::exit(2);
+  }
+  CHECK(cudaSetDevice(rank % gpus));
   CHECK(cudaFree(nullptr));  // makes the context that the library uses
 }
 #define LAUNCH(comm, kernel, blocks, threads, args) \
@@ -37,7 +50,7 @@ inline void use_device(int rank) {
     CHECK(cudaGetLastError());                      \
   } while (false)
 #else  // the host device, whose launch our tests bring
-inline void use_device(int) {}
+inline void use_device(int, int, bool) {}
 void launch(ucclEpComm_t comm, const char* kernel, unsigned blocks, unsigned threads, const void* args, size_t bytes);
 #define LAUNCH(comm, kernel, blocks, threads, args) \
   ::example::launch(comm, #kernel, blocks, threads, &(args), sizeof(args))
@@ -84,14 +97,25 @@ inline int compare(int rank, const float* got, const std::function<double(int)>&
   return report(rank, wrong, count);
 }
 
-// run(comm, rank, ranks) in a process for each of argv[1] ranks (2), on GPUs the first ones. Returns how many failed.
+// run(comm, rank, ranks) in a process for each rank, on GPUs the first ones. Returns how many failed. The arguments are
+// [RANKS (2)] [--share-gpus]: ranks that share a GPU run beside each other under NVIDIA's MPS, and without it take
+// turns.
 inline int run_ranks(int argc, char** argv, int (*run)(ucclEpComm_t, int, int)) {
-  const int ranks = argc > 1 ? std::atoi(argv[1]) : 2;
+  int ranks = 2;
+  bool share_gpus = false;
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--share-gpus") == 0) {
+      share_gpus = true;
+    } else if ((ranks = std::atoi(argv[i])) < 1) {
+      std::fprintf(stderr, "%s: expected [RANKS] [--share-gpus], not %s\n", argv[0], argv[i]);
+      return 2;
+    }
+  }
   ucclEpUniqueId id;
   CHECK(ucclEpGetUniqueId(&id));
   for (int rank = 0; rank < ranks; ++rank) {
     if (fork() != 0) continue;
-    use_device(rank);
+    use_device(rank, ranks, share_gpus);
     ucclEpComm_t comm;
     CHECK(ucclEpCommInitRank(&comm, ranks, id, rank, nullptr));
     const int failed = run(comm, rank, ranks);

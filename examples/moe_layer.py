@@ -4,7 +4,7 @@
     python -m torch.distributed.run --nproc_per_node 4 examples/moe_layer.py      experts shared out to 4 ranks
     python examples/moe_layer.py                                                  the same layer in one process
 
-On GPUs, one for each rank, where torch has some, else on the CPU. Both print the same losses.
+On GPUs, one for each rank (or --share-gpus), where torch has some, else on the CPU. Both print the same losses.
 """
 import argparse
 import os
@@ -87,18 +87,28 @@ def train(layer, steps, rank, nranks, device):
     return losses
 
 
+def gpu_of_rank(parser, share_gpus):
+    """The index of this rank's GPU: one of its own, or with --share-gpus its number modulo the GPUs."""
+    local, ranks, gpus = int(os.environ.get("LOCAL_RANK", 0)), int(os.environ.get("LOCAL_WORLD_SIZE", 1)), torch.cuda.device_count()
+    if ranks > gpus and not share_gpus:
+        parser.error(f"{ranks} ranks, but the GPUs here are {gpus}: each rank takes one, or with --share-gpus a part of one")
+    return local % gpus
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=50)
-    steps = parser.parse_args().steps
+    parser.add_argument("--share-gpus", action="store_true", help="more ranks than GPUs: under NVIDIA's MPS, else they take turns")
+    arguments = parser.parse_args()
+    steps = arguments.steps
     on_gpu = torch.cuda.is_available()
-    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))) if on_gpu else torch.device("cpu")
+    device = torch.device("cuda", gpu_of_rank(parser, arguments.share_gpus)) if on_gpu else torch.device("cpu")
     if "RANK" not in os.environ:
         train(MoeLayer().to(device), steps, 0, 1, device)
         return
     if on_gpu:
         torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if on_gpu else "gloo")
+    dist.init_process_group("nccl" if on_gpu and not arguments.share_gpus else "gloo")  # NCCL wants a GPU for each rank
     settings = {"device_index": device.index} if on_gpu else {"device": "host"}
     with ucclep.Communicator.from_torch(**settings) as comm:
         shape = dict(num_experts=EXPERTS, top_k=TOP_K, max_tokens_per_rank=BATCH, max_token_bytes=4 * HIDDEN)

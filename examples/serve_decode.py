@@ -76,12 +76,22 @@ def captured_on_host(decoder, comm):
     return step
 
 
+def gpu_of_rank(parser, share_gpus):
+    """The index of this rank's GPU: one of its own, or with --share-gpus its number modulo the GPUs."""
+    local, ranks, gpus = int(os.environ.get("LOCAL_RANK", 0)), int(os.environ.get("LOCAL_WORLD_SIZE", 1)), torch.cuda.device_count()
+    if ranks > gpus and not share_gpus:
+        parser.error(f"{ranks} ranks, but the GPUs here are {gpus}: each rank takes one, or with --share-gpus a part of one")
+    return local % gpus
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tokens", type=int, default=20, help="how many to decode")
-    tokens = parser.parse_args().tokens
+    parser.add_argument("--share-gpus", action="store_true", help="more ranks than GPUs: under NVIDIA's MPS, else they take turns")
+    arguments = parser.parse_args()
+    tokens = arguments.tokens
     on_gpu = torch.cuda.is_available()
-    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))) if on_gpu else torch.device("cpu")
+    device = torch.device("cuda", gpu_of_rank(parser, arguments.share_gpus)) if on_gpu else torch.device("cpu")
     if on_gpu:
         torch.cuda.set_device(device)
     dist.init_process_group("gloo")

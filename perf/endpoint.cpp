@@ -56,7 +56,7 @@ Endpoint::~Endpoint() {
 void Endpoint::create_communicator() {
   ucclEpCommConfig_t config = UCCLEP_COMM_CONFIG_INIT;
   config.device = options_.api_device();
-  if (config.device != UCCLEP_DEVICE_HOST) config.device_index = team_.gpu();
+  if (config.device != UCCLEP_DEVICE_HOST) config.device_index = options_.gpu_of(team_.gpu());
   config.timeout_ms = options_.timeout_ms;
   if (options_.nodes > 0) config.ranks_per_node = shape_.ranks / options_.nodes;
   if (!options_.transport.empty()) config.transport = options_.transport.c_str();

@@ -51,8 +51,8 @@ Three bandwidths, per rank (mean over the ranks), at the median time,
   logical    the same with the rows that stay on their rank
   selection  rows, one per (token, expert)
 
-Where ranks are in several nodes, a line below each row says for each series what its
-operations put on the wire, all ranks together, as the mean of an operation: bytes and
+Where ranks are in several nodes, lines below those of a size say for each operation
+what it put on the wire, all ranks together, as the mean of an operation: bytes and
 messages (ucclEpCommGetStats), beside the bytes of the rows that must cross and the
 messages that are allowed: for each pair of ranks that are not of one node, and each
 way, 2, and one for every 32 KiB that rows begin for a rank, or for a node where they
@@ -62,11 +62,11 @@ cross once for each (in HT; in LL a dispatch, as UCCLEP_LL_COPIES says).
 says, or are missing, or too many. Exit code: 0 = rows were verified and none is
 wrong, 2 = bad command line, 1 = all else, nothing verified (-c 0) included.
 
-The call column is what the calls cost the host, by the clock, at the median of the
-slowest rank. With --ceiling the ratio column is the median time over that of
-ceiling_perf, for the sizes that it measured. Before each operation on a GPU a large
-copy empties its caches. Lists as in --sms 16,24 --dtype bf16,fp8 make one run per
-combination; -J then writes an array of them.
+A size has a line for each operation that is timed. The JSON file (-J) has all samples,
+the least time, and what the calls cost the host. With --ceiling the ratio column is
+the median time over that of ceiling_perf, for the sizes that it measured. Before each
+operation on a GPU a large copy empties its caches. Lists as in --sms 16,24
+--dtype bf16,fp8 make one run per combination; -J then writes an array of them.
 
 --corrupt flips one byte of a row after its expected value is fixed and before
 the operation carries it, so that what arrives is as wrong as if the wire had
@@ -76,7 +76,13 @@ token's first expert returns (combine_perf). Such a run has to report #wrong.
 Ranks: --procs P starts P processes of T x G threads, each thread one rank;
 without it the ranks are threads of this process. Started by mpirun or srun,
 each process is one rank; that needs the plugin ucclep_perf_mpi.so beside this
-program, which is built where the build finds MPI. This program links no MPI.)";
+program, which is built where the build finds MPI. This program links no MPI.
+
+Each rank takes a GPU of its own. With --share-gpus rank r takes GPU r modulo the
+number of GPUs, and ranks that share one are processes (--procs). They run beside each
+other under NVIDIA's MPS alone (nvidia-cuda-mps-control -d); without it they take
+turns, some hundred times slower. Each may use its part of the SMs. Such times say
+nothing about ranks that have a GPU each.)";
 
 int environment_int(const char* name) {
   const char* value = std::getenv(name);
@@ -172,6 +178,8 @@ void add_options(CLI::App& app, Options& o, Texts& texts) {
   app.add_option("--device", o.device, "auto, host, cuda or hip; of GPUs each rank takes one, in order")
       ->check(CLI::IsMember(names(devices)))
       ->capture_default_str();
+  app.add_flag("--share-gpus", o.share_gpus,
+               "More ranks than GPUs: rank r takes GPU r modulo their number; with --procs (see below)");
   app.add_option("--nodes", o.nodes, "Divide the ranks into so many virtual nodes (0: as they are); see below")
       ->capture_default_str();
   app.add_option("--transport", o.transport,
@@ -202,7 +210,8 @@ void set_defaults(Options& o) {
   if (o.step == 0 && o.factor == 0) o.factor = 2;
   if (o.processes == 0 && o.child_fd < 0) o.mpi_ranks = launcher_ranks();
   const bool alone = o.processes == 0 && o.threads == 0 && o.mpi_ranks == 0;
-  if (o.gpus == 0 && alone) o.gpus = gpu_count(o.device);
+  o.gpus_here = gpu_count(o.device);
+  if (o.gpus == 0 && alone) o.gpus = o.gpus_here;
   if (o.gpus == 0) o.gpus = alone ? 8 : 1;
   if (o.threads == 0) o.threads = 1;
   if (o.nodes > 1 && o.transport.empty()) o.transport = "loopback";
@@ -211,6 +220,24 @@ void set_defaults(Options& o) {
 void set_sweep(Options& o) {
   if (o.min_tokens == 0) o.min_tokens = 1;
   if (o.max_tokens == 0) o.max_tokens = std::max(o.min_tokens, o.mode == "ll" ? 1024 : 8192);
+}
+
+std::string counted(int count, const char* what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+// Of an MPI job only the ranks themselves know how many of them are on this machine: gpu_of.
+void check_gpus(const Options& o) {
+  const int here = o.gpus_here;
+  if (here == 0 || o.mpi_ranks > 0 || o.ranks() <= here) return;
+  require(o.share_gpus, fmt::format("{} and {}: each rank takes one. --share-gpus lets processes share them, as in "
+                                    "--procs {} --share-gpus",
+                                    counted(o.ranks(), "rank"), counted(here, "GPU"), o.ranks()));
+  require(
+      o.ranks_per_process() <= here,
+      fmt::format("--share-gpus: a process has {} and the machine {}, but ranks that share a GPU are processes: use "
+                  "--procs {} without -t and -g",
+                  counted(o.ranks_per_process(), "rank"), counted(here, "GPU"), o.ranks()));
 }
 
 void check_options(const Options& o) {
@@ -251,9 +278,19 @@ void check_options(const Options& o) {
   require(!o.corrupt || o.check > 0, "--corrupt with -c 0: nothing would notice");
   require(o.mpi_ranks == 0 || o.ranks_per_process() == 1,
           "an MPI launcher starts one rank per process: no -t and no -g");
+  check_gpus(o);
 }
 
 }  // namespace
+
+int Options::gpu_of(int index) const {
+  if (gpus_here == 0 || index < gpus_here) return index;
+  require(share_gpus,
+          fmt::format("rank {} of this machine has no GPU of its own, as there {} {}: --share-gpus lets ranks "
+                      "share them",
+                      index, gpus_here == 1 ? "is" : "are", counted(gpus_here, "GPU")));
+  return index % gpus_here;
+}
 
 std::vector<int> Options::sizes() const {
   std::vector<int> result;

@@ -37,6 +37,8 @@ struct Options {
   std::string layout;  // empty: expert_major in LL, flat in HT
   std::string dtype = "bf16";
   std::string device = "auto";
+  bool share_gpus = false;
+  int gpus_here = 0;      // of this machine, as --device chooses them; 0 = the host device
   int nodes = 0;          // virtual ones; 0 = as the ranks really are
   std::string transport;  // empty: loopback with --nodes, else the library's choice
   std::string time = "auto";
@@ -66,6 +68,9 @@ struct Options {
 
   int ranks_per_process() const { return threads * gpus; }
   int ranks() const { return mpi_ranks > 0 ? mpi_ranks : ranks_per_process() * (processes > 0 ? processes : 1); }
+  // Of a rank that is the index-th of this machine. Throws UsageError where that needs --share-gpus, which is not
+  // given.
+  int gpu_of(int index) const;
   std::vector<int> sizes() const;
   // One run for each combination of what was given in lists; their options have single values.
   std::vector<Options> runs() const;

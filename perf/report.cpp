@@ -43,12 +43,6 @@ Statistics Report::times(const Series& series) const {
   return statistics(std::move(values));
 }
 
-std::string Report::rates(const Series& series, double time_us) const {
-  if (series.row_bytes == 0) return fmt::format("{:>8} {:>8} {:>8}", "-", "-", "-");
-  const Bandwidths rate = bandwidths(series, options_.ranks(), time_us);
-  return fmt::format("{:>8.3f} {:>8.3f} {:>8.3f}", rate.wire, rate.logical, rate.selection);
-}
-
 double Report::ceiling_us(const Series& series, int tokens) const {
   double sum = 0;
   for (const Part& part : series.parts) {
@@ -59,15 +53,18 @@ double Report::ceiling_us(const Series& series, int tokens) const {
   return sum;
 }
 
-std::string Report::columns(const Series& series, int tokens) const {
+std::string Report::figures(const Series& series, int tokens) const {
   const Statistics time = times(series);
-  std::vector<double> calls;
-  for (const Sample& sample : series.samples) calls.push_back(sample.call_ns);
-  std::string text = fmt::format(" {:>10.1f} {:>10.1f} {:>10.1f} {} {:>9.0f}", time.p50, time.p99, time.min,
-                                 rates(series, time.p50), statistics(calls).p50);
+  std::string text = fmt::format(" {:>10.1f} {:>10.1f}", time.p50, time.p99);
+  if (series.row_bytes == 0) {
+    text += fmt::format(" {:>7} {:>7} {:>7}", "-", "-", "-");
+  } else {
+    const Bandwidths rate = bandwidths(series, options_.ranks(), time.p50);
+    text += fmt::format(" {:>7.3f} {:>7.3f} {:>7.3f}", rate.wire, rate.logical, rate.selection);
+  }
   const double ceiling = ceiling_us(series, tokens);
   if (ceiling_) text += ceiling > 0 ? fmt::format(" {:>6.3f}", time.p50 / ceiling) : fmt::format(" {:>6}", "-");
-  return text + fmt::format(" {:>7}", series.tally.verified > 0 ? std::to_string(series.tally.wrong) : "N/A");
+  return text + fmt::format(" {:>6}", series.tally.verified > 0 ? std::to_string(series.tally.wrong) : "N/A");
 }
 
 std::vector<int> Report::node_of_rank() const {
@@ -88,7 +85,7 @@ void Report::wire(const Series& series) const {
       f.messages_allowed);
 }
 
-void Report::header(const std::vector<std::string>& series_names) const {
+void Report::header() const {
   const Options& o = options_;
   const Environment& e = environment_;
   line("# {} version {} commit {}, libucclep {}", o.tool, version, commit, e.library_version);
@@ -106,6 +103,9 @@ void Report::header(const std::vector<std::string>& series_names) const {
   const std::vector<int> nodes = node_of_rank();
   const int last_node = *std::max_element(nodes.begin(), nodes.end());
   if (last_node > 0) line("# {} nodes, over {}", last_node + 1, ranks_.front().transport);
+  if (o.gpus_here > 0 && o.mpi_ranks == 0 && o.ranks() > o.gpus_here) {
+    line("# {} ranks share {} GPUs: times are not those of ranks with a GPU each", o.ranks(), o.gpus_here);
+  }
   if (o.late_rank >= 0) line("# rank {} enters every iteration {} us late", o.late_rank, o.late_us);
   if (o.corrupt) line("# one byte of every iteration is corrupted: this run has to fail");
   line("#\n# Using devices");
@@ -129,30 +129,25 @@ void Report::header(const std::vector<std::string>& series_names) const {
        : timing_.aligned ? "events of the device, behind an untimed operation that aligns the ranks"
                          : "events of the device");
   line("#");
-  std::string names = fmt::format("# {:>9} {:>9} {:>10} {:>6}", "", "", "", "");
-  std::string titles = fmt::format("# {:>9} {:>9} {:>10} {:>6}", "tokens", "row", "count", "type");
-  std::string units = fmt::format("# {:>9} {:>9} {:>10} {:>6}", "per rank", "(B)", "(rows)", "");
-  const std::string ratio = ceiling_ ? fmt::format(" {:>6}", "ratio") : "";
-  const std::string no_unit = ceiling_ ? fmt::format(" {:>6}", "") : "";
-  for (const std::string& name : series_names) {
-    names += fmt::format(" {:^{}}", name, ceiling_ ? 86 : 79);
-    titles += fmt::format(" {:>10} {:>10} {:>10} {:>8} {:>8} {:>8} {:>9}{} {:>7}", "time p50", "p99", "min", "wire",
-                          "logical", "select", "call", ratio, "#wrong");
-    units += fmt::format(" {:>10} {:>10} {:>10} {:>8} {:>8} {:>8} {:>9}{} {:>7}", "(us)", "(us)", "(us)", "(GB/s)",
-                         "(GB/s)", "(GB/s)", "(ns)", no_unit, "");
-  }
-  for (const std::string& text : {names, titles, units}) line("{}", text.substr(0, text.find_last_not_of(' ') + 1));
+  const auto titles = [this](const std::vector<std::string>& cells) {
+    const std::string text =
+        fmt::format("# {:>8} {:>7} {:>7} {:>5}  {:<23} {:>10} {:>10} {:>7} {:>7} {:>7}{} {:>6}", cells[0], cells[1],
+                    cells[2], cells[3], cells[4], cells[5], cells[6], cells[7], cells[8], cells[9],
+                    ceiling_ ? fmt::format(" {:>6}", cells[10]) : "", cells[11]);
+    line("{}", text.substr(0, text.find_last_not_of(' ') + 1));
+  };
+  titles({"tokens", "row", "count", "type", "operation", "time p50", "p99", "wire", "logical", "select", "ratio",
+          "#wrong"});
+  titles({"per rank", "(B)", "(rows)", "", "", "(us)", "(us)", "(GB/s)", "(GB/s)", "(GB/s)", "", ""});
 }
 
 void Report::row(const SizeResult& result) {
   const Shape shape = options_.shape();
-  std::string text = fmt::format("  {:>9} {:>9} {:>10.0f} {:>6}", result.tokens, shape.wire_row_bytes(),
-                                 mean_rows(shape, result.series.front()), options_.dtype);
   for (const Series& series : result.series) {
-    text += columns(series, result.tokens);
+    line("  {:>8} {:>7} {:>7.0f} {:>5}  {:<23}{}", result.tokens, shape.wire_row_bytes(), mean_rows(shape, series),
+         options_.dtype, series.name, figures(series, result.tokens));
     tally_ += series.tally;
   }
-  line("{}", text);
   for (const Series& series : result.series) wire(series);
   results_.push_back(result);
 }

@@ -29,7 +29,7 @@ struct GroupMemory {
 class Report {
  public:
   Report(const Options& options, std::vector<RankInfo> ranks, const GroupMemory& memory, const Timing& timing);
-  void header(const std::vector<std::string>& series_names) const;
+  void header() const;
   void row(const SizeResult& result);
   // Prints the closing lines; the run as JSON.
   Json close();
@@ -37,11 +37,10 @@ class Report {
  private:
   double time_of(const Sample& sample) const { return timing_.events ? sample.device_us : sample.host_us; }
   Statistics times(const Series& series) const;
-  double ceiling_us(const Series& series, int tokens) const;  // 0: not known
-  std::string columns(const Series& series, int tokens) const;
+  double ceiling_us(const Series& series, int tokens) const;    // 0: not known
+  std::string figures(const Series& series, int tokens) const;  // the columns of the times and what follows them
   std::vector<int> node_of_rank() const;
   void wire(const Series& series) const;
-  std::string rates(const Series& series, double time_us) const;  // the three columns
   const Options& options_;
   Environment environment_;
   std::vector<RankInfo> ranks_;

@@ -29,6 +29,7 @@ Json options_json(const Options& o) {
           {"skew", o.skew},
           {"late", o.late_rank < 0 ? Json() : Json{{"rank", o.late_rank}, {"us", o.late_us}}},
           {"device", o.device},
+          {"share_gpus", o.share_gpus},
           {"nodes", o.nodes},
           {"transport", o.transport},
           {"time", o.time},

@@ -84,9 +84,7 @@ void run_once(const Options& options, const Tool& tool, Team& team, Outcome& out
   std::unique_ptr<Report> report;
   if (team.rank() == 0) {
     report = make_report(endpoint, ranks);
-    std::vector<std::string> names;
-    for (const Plan& plan : plans) names.push_back(plan.name);
-    report->header(names);
+    report->header();
   }
   for (int tokens : options.sizes()) {
     SizeResult result = measure_size(endpoint, plans, tokens);

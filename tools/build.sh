@@ -1,9 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Usage: tools/build.sh build|build-tsan|build-asan|build-fuzz [ninja target...]
-# Configures the build tree when it is new, builds it, and ends with the line that says which GPU code is embedded.
+# Configures the build tree when it is new, builds it, and ends with the line that says which GPU code is embedded. Says meanwhile
+# how far it is (on stderr); V=1 shows all that Meson and Ninja print. What a command that fails has printed is always shown.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+source tools/progress.sh
 tree=${1:?usage: tools/build.sh build|build-tsan|build-asan|build-fuzz [ninja target...]}
 shift
 
@@ -27,6 +29,7 @@ fi
 
 quietly() {  # shows the output only of a command that fails
   local log status=0
+  if [ "${V:-0}" != 0 ]; then "$@" >&2; return; fi
   log=$(mktemp)
   "$@" >"$log" 2>&1 || status=$?
   [ $status -eq 0 ] || cat "$log" >&2
@@ -34,15 +37,84 @@ quietly() {  # shows the output only of a command that fails
   return $status
 }
 
+gpu_target() {  # a command or its description: the GPU for which it compiles, or nothing
+  case $1 in
+    *sm_90a* | *gpu-ptx*) echo sm_90a ;;
+    *gfx90a*) echo gfx90a ;;
+    *gfx942*) echo gfx942 ;;
+  esac
+}
+in_words() {  # Ninja's description of a step
+  local target
+  target=$(gpu_target "$1")
+  case $1 in
+    Compiling*) echo "compiling ${1##*/}" ;;
+    Linking*) echo "linking ${1##*/}" ;;
+    Generating*' with a custom command'*)
+      set -- "${1#Generating }"
+      echo "${target:+GPU code for $target: }${target:-making }${1%% with a custom command*}" ;;
+    *) echo "$1" ;;
+  esac
+}
+gpu_code_now() {  # Ninja's process: for which GPUs its commands compile code at the moment
+  local child target list=''
+  for child in $(cat "/proc/$1/task/$1/children" 2>/dev/null || true); do
+    target=$(gpu_target "$(tr '\0' ' ' <"/proc/$child/cmdline" 2>/dev/null || true)")
+    if [ -n "$target" ] && [[ $list != *"$target"* ]]; then list+=${list:+, }$target; fi
+  done
+  echo "$list"
+}
+# Ninja says that a step has ended, and nothing while the compiler of GPU code takes minutes: then the time goes on, and what it is.
+ninja_with_progress() {
+  local log output ninja line part='' count='' what='' now status=0
+  log=$(mktemp)
+  exec {output}< <(exec env NINJA_STATUS='[%f/%t] ' ninja "$@" 2>&1)
+  ninja=$!
+  while :; do
+    line='' status=0
+    IFS= read -r -t 1 -u "$output" line || status=$?
+    if [ $status -gt 128 ]; then  # a second without a line
+      part+=$line
+      now=$(gpu_code_now "$ninja")
+    elif [ $status -ne 0 ]; then
+      break
+    else
+      line=$part$line part='' now=''
+      echo "$line" >>"$log"
+      if [[ $line =~ ^(\[[0-9]+/[0-9]+\])\ (.*)$ ]]; then count=${BASH_REMATCH[1]} what=$(in_words "${BASH_REMATCH[2]}"); fi
+    fi
+    if [ -n "$count$now" ]; then progress "${count:-[0]} $((SECONDS - progress_began)) s: ${now:+GPU code for }${now:-$what}"; fi
+  done
+  status=0
+  exec {output}<&-
+  wait "$ninja" || status=$?
+  if [ $status -eq 0 ]; then
+    progress_end "${count:-nothing to do}"
+  else
+    progress_end ''
+    grep -Ev '^(\[[0-9]+/[0-9]+\] |ninja: Entering)' "$log" >&2 || true
+  fi
+  rm -f "$log"
+  return $status
+}
+build() {
+  if [ "${V:-0}" != 0 ]; then ninja -v "$@" >&2; else ninja_with_progress "$@"; fi
+}
+
 # A tree is configured again when an optional tool has come or gone since, such as a GPU compiler.
 optional_tools=$(command -v nvcc /usr/local/cuda/bin/nvcc clang++-19 cmake mpicc | sort -u || true)
 if [ ! -f "$tree/build.ninja" ]; then
+  progress_begin "Configuring $tree with Meson"
   rm -rf "$tree"
   quietly meson setup "$tree" -Dwerror="${WERROR:-false}" "${options[@]}"
 else
   if [ -n "${WERROR:-}" ]; then quietly meson configure "$tree" -Dwerror="$WERROR"; fi
-  if [ "$optional_tools" != "$(cat "$tree/optional_tools.txt" 2>/dev/null)" ]; then quietly meson setup --reconfigure "$tree"; fi
+  if [ "$optional_tools" != "$(cat "$tree/optional_tools.txt" 2>/dev/null)" ]; then
+    progress_begin "Configuring $tree again with Meson, as compilers have come or gone"
+    quietly meson setup --reconfigure "$tree"
+  fi
 fi
 echo "$optional_tools" >"$tree/optional_tools.txt"
-quietly ninja -C "$tree" "$@"
+progress_begin "Building $tree with Ninja${*:+: $*}"
+build -C "$tree" "$@"
 cat "$tree/gpu_code.txt"

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Usage: tools/bundle.py BUILD-TREE BUNDLE
+"""Usage: tools/bundle.py BUILD-TREE BUNDLE [PROGRAM...]
+       tools/bundle.py --targets BUILD-TREE PROGRAM...
 
 Copies the shared library, the tools, the test executables and every library that they need, glibc's own excepted, and hwloc, which
 they open at run time, into one folder: stripped, and with run path $ORIGIN, so that the folder runs wherever glibc is 2.36 or newer. The
@@ -8,6 +9,10 @@ folder `fallback` in it has libfabric, which the scripts use where the machine h
 with them when it was built; MPI itself does not, as it has to be the one that the machine's mpirun belongs to. test-gpu.sh there
 runs the tests that need GPUs, perf-gpu.sh the tools on GPUs, perf-nodes-gpu.sh those between virtual nodes; commit.txt says what was
 built.
+
+With names of programs, as dispatch_perf, the bundle has those alone with the libraries that they need: small enough that bundles of two
+commits go to a machine together, where one run compares them. It has no scripts, and no fallback: there it needs the machine's own
+libfabric for transports of it. --targets prints what Ninja has to build for such a bundle.
 """
 import json
 import os
@@ -21,6 +26,7 @@ OPENED = ["libhwloc.so.15"]
 # Not beside the library, where they would be found before the machine's own, which know its NICs.
 FALLBACK = ["libfabric.so.1"]
 SIZE_LIMIT = 60 << 20
+SIZE_LIMIT_OF_PROGRAMS = 15 << 20
 # Runs only where a script of the source tree has made networks for it; looks at what the build made; has strace look at it; ask neither
 # a GPU nor the machine, and are large.
 AT_HOME = ["networks_test", "gpu_code_test", "steady_test", "host_unit_test", "executor_test", "engine_test", "fifo_test", "topology_test", "proxy_test",
@@ -54,6 +60,16 @@ def built_files(tree):
         elif target["type"] == "shared module" and folders[0] == "perf":
             plugins[os.path.basename(path)] = path
     return files, plugins
+
+
+def chosen(tree, programs):
+    """The shared library and these programs, as built_files names them."""
+    files, _ = built_files(tree)
+    for name in programs:
+        if name not in files:
+            known = sorted(name for name in files if not name.startswith("lib"))
+            sys.exit(f"bundle.py: no program {name}; there are: {' '.join(known)}")
+    return {name: path for name, path in files.items() if name in programs or name == "libucclep.so.0"}
 
 
 def needed_libraries(path):
@@ -115,27 +131,40 @@ def size_of(folder):
     return sum(os.path.getsize(os.path.join(at, name)) for at, _, names in os.walk(folder) for name in names)
 
 
-def main(tree, bundle):
-    files, plugins = built_files(tree)
-    if "libucclep.so.0" not in files:
-        sys.exit(f"bundle.py: {tree} has no libucclep.so")
-    files.update(opened_libraries(OPENED))
-    files = with_needed(files)
+def write_bundle(files, plugins, bundle):
+    files = with_needed({**files, **opened_libraries(OPENED)})
     files.update(plugins)
     shutil.rmtree(bundle, ignore_errors=True)
     copy_stripped(files, bundle)
+    with open(os.path.join(bundle, "commit.txt"), "w", encoding="utf-8") as file:
+        file.write(commit() + "\n")
+    return files
+
+
+def add_rest(bundle):
+    """What a bundle of all programs has besides."""
     copy_stripped(with_needed(opened_libraries(FALLBACK)), os.path.join(bundle, "fallback"))
     for script in ("test-gpu.sh", "perf-gpu.sh", "perf-nodes-gpu.sh"):
         shutil.copy(os.path.join(os.path.dirname(__file__), script), bundle)
-    with open(os.path.join(bundle, "commit.txt"), "w", encoding="utf-8") as file:
-        file.write(commit() + "\n")
-    size = size_of(bundle)
+
+
+def main(tree, bundle, *programs):
+    files, plugins = (chosen(tree, programs), {}) if programs else built_files(tree)
+    if "libucclep.so.0" not in files:
+        sys.exit(f"bundle.py: {tree} has no libucclep.so")
+    files = write_bundle(files, plugins, bundle)
+    if not programs:
+        add_rest(bundle)
+    size, limit = size_of(bundle), SIZE_LIMIT_OF_PROGRAMS if programs else SIZE_LIMIT
     print(f"{bundle}: {len(files)} files, {size / (1 << 20):.1f} MiB: {' '.join(sorted(files))}")
-    if size > SIZE_LIMIT:
-        sys.exit(f"bundle.py: the bundle is larger than {SIZE_LIMIT >> 20} MiB")
+    if size > limit:
+        sys.exit(f"bundle.py: the bundle is larger than {limit >> 20} MiB")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
+    if sys.argv[1:2] == ["--targets"] and len(sys.argv) > 3:
+        print(" ".join(os.path.relpath(path, os.path.realpath(sys.argv[2])) for path in chosen(sys.argv[2], sys.argv[3:]).values()))
+    elif len(sys.argv) >= 3 and not sys.argv[1].startswith("-"):
+        main(*sys.argv[1:])
+    else:
         sys.exit(__doc__)
-    main(*sys.argv[1:])

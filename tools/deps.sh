@@ -1,8 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Usage: tools/deps.sh build|test|roce|model|lint|mutants|docs|bundle|plot|python
-# Installs the Debian packages that the task needs and the machine lacks. Says nothing, and needs no network, when nothing is missing.
+# Installs the Debian packages that the task needs and the machine lacks, and says how far it is (V=1: all that apt-get prints).
+# Says nothing, and needs no network, when nothing is missing.
 set -euo pipefail
+source "$(dirname "$0")/progress.sh"
 
 build=(g++ meson ninja-build pkg-config libboost-context-dev libcli11-dev nlohmann-json3-dev libfmt-dev libfabric-dev libibverbs-dev libhwloc-dev libpugixml-dev catch2)
 declare -A lists=(
@@ -41,14 +43,32 @@ if [ "$(id -u)" -ne 0 ]; then
   as_root=(sudo)
 fi
 
-echo "Installing Debian packages: ${missing[*]}"
+progress_begin "Installing Debian packages, and what they need: ${missing[*]}"
 apt=(env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Acquire::Retries=3 -o Dpkg::Use-Pty=0)
-# A broken third-party source must not stop us: what counts is whether the installation succeeds.
-"${as_root[@]}" "${apt[@]}" update </dev/null || true
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-if ! "${as_root[@]}" "${apt[@]}" install --yes --no-install-recommends "${missing[@]}" </dev/null >"$log" 2>&1; then
+# apt-get in a pipe, which tells how far it is in lines such as pmstatus:g++:45.2:Unpacking g++ (APT::Status-Fd).
+apt_get() {
+  if [ "${V:-0}" != 0 ]; then "${as_root[@]}" "${apt[@]}" "$@" </dev/null; return; fi
+  local line kind percent text
+  "${as_root[@]}" "${apt[@]}" -o APT::Status-Fd=1 "$@" </dev/null 2>&1 | while IFS= read -r line; do
+    if [[ $line =~ ^(dlstatus|pmstatus):([^:]*|[^:]*:[^:0-9][^:]*):([0-9]+)[0-9.]*:(.*)$ ]]; then
+      kind=${BASH_REMATCH[1]} percent=${BASH_REMATCH[3]} text=${BASH_REMATCH[4]}
+      if [ "$kind" = dlstatus ]; then kind=downloading; else kind=installing; fi
+      progress "$kind, $percent %, $((SECONDS - progress_began)) s: $text"
+    else
+      echo "$line" >>"$log"
+    fi
+  done
+}
+# A broken third-party source must not stop us: what counts is whether the installation succeeds.
+progress "reading the lists of packages"
+apt_get update || true
+: >"$log"
+if ! apt_get install --yes --no-install-recommends "${missing[@]}"; then
+  progress_end ''
   cat "$log" >&2
   echo "deps.sh: apt-get could not install: ${missing[*]}" >&2
   exit 1
 fi
+progress_end "installed"

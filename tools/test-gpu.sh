@@ -10,9 +10,14 @@
 #                 nodes-of-1, nodes-of-2-net, nodes-of-1-net, network-faults, network-copies, network-rings, graphs,
 #                 graphs-processes, stress, stress-processes, user-kernels, user-kernels-processes, examples, perf, memcheck, racecheck
 #   UCCLEP_TEST_ITERATIONS=N in the environment: of stress and litmus, 10000 by default; of stress among processes a 20th of it
-#                 where four of them share fewer GPUs
+#                 where four of them take turns on fewer GPUs
 #   UCCLEP_TEST_CASE_SECONDS=N in the environment: what a case may take, 150 by default
-#   --json FILE   date, GPUs, commit, counts, seconds and values of each program
+#   --json FILE   date, GPUs, commit, counts, seconds and values of each program, and how many ranks a GPU ran at most
+# Where there are fewer GPUs than ranks, and nvidia-cuda-mps-control is on the PATH, ranks that are processes run beside each other
+# on a GPU: this script starts an MPS daemon of its own, with folders of its own, for the programs named *-processes, network-copies
+# and network-rings on fewer than 4 GPUs, and for the examples and the perf tools among 2, 4 and 8 ranks on fewer than 8; and it
+# stops it afterwards. Cases that kill ranks are left out of those programs, as a rank that dies may take the others' contexts along;
+# their twins among threads (conformance, network, user-kernels) run them without MPS. Without MPS processes take turns on a GPU.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
@@ -46,7 +51,52 @@ if [ -d "$folder/fallback" ] && [[ $(PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/d
   export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder/fallback
 fi
 scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+
+# ---- Several ranks on a GPU, beside each other: an MPS daemon of this script, which no program but those begun by with_mps uses.
+# Each rank takes its part of a GPU's SMs by itself: no limit is set here, as the library would divide what it leaves once more.
+mps_state=off mps_folder=$scratch/mps mps_reason=''
+shares_by_mps() { [ "$vendor" = cuda ] && [ "$gpus" -lt "$1" ] && [ -n "$(command -v nvidia-cuda-mps-control)" ]; }  # ranks
+with_mps() { CUDA_MPS_PIPE_DIRECTORY=$mps_folder/pipe CUDA_MPS_LOG_DIRECTORY=$mps_folder/log "$@"; }
+mps_control() {  # a line for the daemon
+  with_mps timeout -k 5 30 nvidia-cuda-mps-control <<<"$1" >"$scratch/mps-output" 2>&1
+}
+start_mps() {  # false: mps_reason says why
+  case $mps_state in on) return 0 ;; failed) return 1 ;; esac
+  local status=0
+  mps_state=on
+  rm -rf "$mps_folder"
+  (umask 077 && mkdir -p "$mps_folder/pipe" "$mps_folder/log") &&
+    with_mps timeout -k 5 30 nvidia-cuda-mps-control -d </dev/null >"$scratch/mps-output" 2>&1 || status=$?
+  mps_reason="nvidia-cuda-mps-control -d ended with $status"
+  if [ $status -eq 0 ]; then
+    if mps_control get_server_list; then
+      echo "MPS: a daemon was started, so that ranks that share a GPU run beside each other"
+      return 0
+    fi
+    mps_reason="nvidia-cuda-mps-control was started, but does not answer"
+  fi
+  mps_reason+=": $(cat "$scratch/mps-output" "$mps_folder/log/control.log" 2>/dev/null | tail -n 3 | tr '\n' ' ')"
+  echo "test-gpu.sh: no MPS: $mps_reason" >&2
+  stop_mps
+  mps_state=failed
+  return 1
+}
+stop_mps() {
+  [ "$mps_state" = on ] || return 0
+  mps_state=off
+  local pid='' tries
+  pid=$(cat "$mps_folder/pipe/nvidia-cuda-mps-control.pid" 2>/dev/null)
+  mps_control quit
+  [[ $pid =~ ^[1-9][0-9]*$ ]] || return 0
+  for ((tries = 0; tries < 100; tries++)); do
+    kill -0 "$pid" 2>/dev/null || return 0
+    sleep 0.1
+  done
+  echo "test-gpu.sh: the MPS daemon, process $pid, did not quit within 10 s, and is ended" >&2
+  kill -TERM "$pid" 2>/dev/null
+}
+
+trap 'stop_mps; rm -rf "$scratch"' EXIT
 
 executable() {  # name: its path in a bundle or in a build tree
   local path
@@ -81,6 +131,8 @@ begin=$SECONDS
 total_passed=0 total_failed=0 total_skipped=0 not_run=0 next_case=0
 failures=() programs=()
 passed=0 failed=0 skipped=0 values=()  # of one program
+under_mps=no used_mps=no most_ranks=0  # whether it runs beside others on a GPU, and has; the most ranks of one of its cases
+all_ranks=0                            # the most that a GPU ran, of all programs
 status=0 late=no                       # of one command
 quoted() {  # as a JSON string
   local text=${1//\\/\\\\}
@@ -107,7 +159,9 @@ show_output() {
 bounded() {  # seconds, command...: leaves its output, status, and whether it was late
   local start=$SECONDS
   status=0 late=no
-  { timeout -k 10 "$@" >"$scratch/output" 2>&1 </dev/null; } 2>/dev/null || status=$?
+  local run=()
+  if [ $under_mps = yes ]; then run=(with_mps) used_mps=yes; fi
+  { "${run[@]}" timeout -k 10 "$@" >"$scratch/output" 2>&1 </dev/null; } 2>/dev/null || status=$?
   # `timeout` dies of the signal that its command died of: 137 alone does not say that the time was up.
   if [ $status -eq 124 ] || { [ $status -eq 137 ] && [ $((SECONDS - start)) -ge "$1" ]; }; then late=yes; fi
 }
@@ -134,7 +188,7 @@ run_batch() {  # seconds, command...
     while IFS=$'\t' read -r event name reason; do
       case $event in
         begin) running=$name; begun[$name]=yes; continue ;;
-        passed) passed=$((passed + 1)) ;;
+        passed) passed=$((passed + 1)); ran "${reason:-0}" ;;
         skipped) skipped=$((skipped + 1)); echo "skipped: $program: $name: $reason" ;;
         failed)
           if [ $late = yes ]; then running=$name; continue; fi  # the time was up: see below
@@ -168,17 +222,32 @@ run_batch() {  # seconds, command...
     for name in "${cases[@]}"; do [ -n "${begun[$name]:-}" ] || left+=("$name"); done
   fi
   cases=("${left[@]}")
+  # What failed may have left the daemon without a working server.
+  if [ $under_mps = yes ] && [ $failed -gt $before ]; then stop_mps; fi
 }
 
 # ---- What is run: a program is a Catch2 executable with a filter and an environment.
 begin_program() {
   [[ -z $only || ,$only, == *,$1,* ]] || return 1
-  program=$1 program_begin=$SECONDS passed=0 failed=0 skipped=0 values=()
+  program=$1 program_begin=$SECONDS passed=0 failed=0 skipped=0 values=() used_mps=no most_ranks=0
+}
+ran() { [ "$1" -le $most_ranks ] || most_ranks=$1; }  # ranks
+skip_all() {  # reason, case...
+  local name
+  for name in "${@:2}"; do
+    skipped=$((skipped + 1))
+    echo "skipped: $program: $name: $1"
+  done
 }
 end_program() {
   local seconds=$((SECONDS - program_begin)) entry
   total_passed=$((total_passed + passed)) total_failed=$((total_failed + failed)) total_skipped=$((total_skipped + skipped))
   printf -v entry '{"name": %s, "passed": %d, "failed": %d, "skipped": %d, "seconds": %d' "$(quoted "$program")" $passed $failed $skipped $seconds
+  if [ $most_ranks -gt 0 ]; then
+    local on_a_gpu=$(((most_ranks + gpus - 1) / gpus))
+    if [ $on_a_gpu -gt $all_ranks ]; then all_ranks=$on_a_gpu; fi
+    entry+=", \"ranks\": $most_ranks, \"ranks_per_gpu\": $on_a_gpu, \"mps\": $([ $used_mps = yes ] && echo true || echo false)"
+  fi
   if [ ${#values[@]} -gt 0 ]; then printf -v entry '%s, "values": {%s}' "$entry" "$(join "${values[@]}")"; fi
   programs+=("$entry}")
   echo "$program: $passed passed, $failed failed, $skipped skipped, $seconds s"
@@ -198,6 +267,7 @@ catch_program() {  # name, executable, filter, command prefix...
   done < <(timeout -k 5 60 "$path" --list-test-names-only "$filter" </dev/null)
   while [ ${#all[@]} -gt 0 ]; do
     if out_of_time; then not_run=$((not_run + ${#all[@]})); break; fi
+    if [ $under_mps = yes ] && ! start_mps; then skip_all "$mps_reason" "${all[@]}"; break; fi
     cases=("${all[@]:0:batch}")
     rest=("${all[@]:batch}")
     run_batch $case_seconds "${@:4}" "$path"
@@ -206,16 +276,28 @@ catch_program() {  # name, executable, filter, command prefix...
   end_program
 }
 
-tool_run() {  # name of the case, command...: passes by its exit status and what it verified
+# As catch_program, with ranks that are processes: beside each other on a GPU where there are fewer GPUs than the suite's ranks.
+process_program() {
+  local filter=$3
+  if shares_by_mps 4; then
+    under_mps=yes filter+='~[killed]'
+  fi
+  UCCLEP_TEST_PROCESSES=1 catch_program "$1" "$2" "$filter" "${@:4}"
+  under_mps=no
+}
+
+tool_run() {  # name of the case, ranks, command...: passes by its exit status and what it verified
   mine || return 0
   if out_of_time; then not_run=$((not_run + 1)); return 0; fi
   local name=$1 line verified=no
-  bounded "$(limited 120)" "${@:2}"
+  if [ $under_mps = yes ] && ! start_mps; then skip_all "$mps_reason" "$name"; return 0; fi
+  bounded "$(limited 120)" "${@:3}"
   while IFS= read -r line; do
     [[ $line =~ ^verified\ [1-9][0-9]*\ rows,\ 0\ wrong$ ]] && verified=yes
   done <"$scratch/output"
   if [ $status -eq 0 ] && [ $verified = yes ]; then
     passed=$((passed + 1))
+    ran "$2"
   elif [ $late = yes ] && out_of_time; then
     not_run=$((not_run + 1))
   else
@@ -224,33 +306,51 @@ tool_run() {  # name of the case, command...: passes by its exit status and what
   fi
 }
 
-# Each says of every rank how many values are wrong.
+# The example says of every rank how many values are wrong.
+example_run() {  # name of the case, ranks, command...
+  mine || return 0
+  if out_of_time; then not_run=$((not_run + 1)); return 0; fi
+  if [ $under_mps = yes ] && ! start_mps; then skip_all "$mps_reason" "$1"; return 0; fi
+  bounded "$(limited 60)" "${@:3}"
+  if [ $status -eq 0 ] && [ "$(grep -c '^rank [0-9]*: 0 of [1-9][0-9]* values are wrong$' "$scratch/output")" -eq "$2" ]; then
+    passed=$((passed + 1))
+    ran "$2"
+  else
+    add_failure "$1" "exit code $status"
+    show_output
+  fi
+}
+
 examples_program() {
   begin_program examples || return 0
-  local name path
+  local name path ranks
   for name in fused_quantise_dispatch fused_topk_dispatch gemm_epilogue_combine gradient_epilogue layers_in_one_kernel ring_all_gather; do
-    mine || continue
     path=$(executable $name) || { add_failure $name "not in $folder"; continue; }
-    if out_of_time; then not_run=$((not_run + 1)); continue; fi
-    bounded "$(limited 60)" "$path" "$gpus"
-    if [ $status -eq 0 ] && [ "$(grep -c '^rank [0-9]*: 0 of [1-9][0-9]* values are wrong$' "$scratch/output")" -eq "$gpus" ]; then
-      passed=$((passed + 1))
-    else
-      add_failure "$name" "exit code $status"
-      show_output
-    fi
+    example_run $name "$gpus" "$path" "$gpus"
+    under_mps=yes
+    for ranks in 2 4 8; do
+      if shares_by_mps $ranks; then example_run "$name, $ranks ranks" $ranks "$path" $ranks --share-gpus; fi
+    done
+    under_mps=no
   done
   end_program
 }
 
 perf_program() {
   begin_program perf || return 0
-  local tool path shape=(-w 2 -n 20 --timeout-ms 30000 --device "$vendor")
+  local tool path ranks shape=(-w 2 -n 20 --timeout-ms 30000 --device "$vendor")
   for tool in dispatch_perf combine_perf; do
     path=$(executable $tool) || { add_failure $tool "not in $folder"; continue; }
-    tool_run "$tool LL" "$path" --mode ll -g "$gpus" -b 128 -e 128 "${shape[@]}"
-    tool_run "$tool HT" "$path" --mode ht -g "$gpus" -b 4096 -e 4096 "${shape[@]}"
-    tool_run "$tool LL, processes" "$path" --mode ll --procs "$gpus" -b 8 -e 8 "${shape[@]}"
+    tool_run "$tool LL" "$gpus" "$path" --mode ll -g "$gpus" -b 128 -e 128 "${shape[@]}"
+    tool_run "$tool HT" "$gpus" "$path" --mode ht -g "$gpus" -b 4096 -e 4096 "${shape[@]}"
+    tool_run "$tool LL, processes" "$gpus" "$path" --mode ll --procs "$gpus" -b 8 -e 8 "${shape[@]}"
+    under_mps=yes
+    for ranks in 2 4 8; do
+      shares_by_mps $ranks || continue
+      tool_run "$tool LL, $ranks ranks" $ranks "$path" --mode ll --procs $ranks --share-gpus -b 128 -e 128 "${shape[@]}"
+      tool_run "$tool HT, $ranks ranks" $ranks "$path" --mode ht --procs $ranks --share-gpus -b 1024 -e 1024 "${shape[@]}"
+    done
+    under_mps=no
   done
   end_program
 }
@@ -284,10 +384,8 @@ cases_of_all='~[.]~[long]~[stress]~[host]'  # [host]: what GPUs do not do
 catch_program gpu_device gpu_device_test "$cases_of_all"
 catch_program litmus litmus_test '[gpu]'
 catch_program conformance conformance_test "$cases_of_all~[network]"
-UCCLEP_TEST_PROCESSES=1 catch_program conformance-processes conformance_test "[process]$cases_of_all~[network]"
 # Between virtual nodes: groups that make nodes of their own, then cases of the suite in nodes of 2 ranks and of 1.
 catch_program network conformance_test "[network]$cases_of_all"
-UCCLEP_TEST_PROCESSES=1 catch_program network-processes conformance_test "[network][process]$cases_of_all"
 for ranks in 2 1; do
   export UCCLEP_TEST_RANKS_PER_NODE=$ranks
   UCCLEP_TRANSPORT=loopback catch_program nodes-of-$ranks conformance_test '[nodes]'
@@ -295,22 +393,26 @@ for ranks in 2 1; do
   unset UCCLEP_TEST_RANKS_PER_NODE
 done
 catch_program network-faults network_test "[faults]$cases_of_all"
-UCCLEP_TEST_PROCESSES=1 catch_program network-copies network_test "[copies][reduced]$cases_of_all"
-UCCLEP_TEST_PROCESSES=1 catch_program network-rings network_test "[rings][reduced]$cases_of_all"
 catch_program graphs graph_test "$cases_of_all"
-UCCLEP_TEST_PROCESSES=1 catch_program graphs-processes graph_test "[process]$cases_of_all"
 catch_program stress conformance_test '[stress]'
-# Its four ranks, where there are fewer GPUs, take turns on them: a switch for each wait.
+if [ "$vendor" = cuda ]; then catch_program user-kernels user_kernels_test "$cases_of_all"; fi
+
+process_program conformance-processes conformance_test "[process]$cases_of_all~[network]"
+process_program network-processes conformance_test "[network][process]$cases_of_all"
+process_program network-copies network_test "[copies][reduced]$cases_of_all"
+process_program network-rings network_test "[rings][reduced]$cases_of_all"
+process_program graphs-processes graph_test "[process]$cases_of_all"
+# Its four ranks, where they take turns: a switch for each wait.
 iterations=$UCCLEP_TEST_ITERATIONS
-[ "$gpus" -ge 4 ] || UCCLEP_TEST_ITERATIONS=$((iterations / 20 + 1))
-UCCLEP_TEST_PROCESSES=1 catch_program stress-processes conformance_test '[stress]'
+[ "$gpus" -ge 4 ] || shares_by_mps 4 || UCCLEP_TEST_ITERATIONS=$((iterations / 20 + 1))
+process_program stress-processes conformance_test '[stress]'
 UCCLEP_TEST_ITERATIONS=$iterations
 if [ "$vendor" = cuda ]; then
-  catch_program user-kernels user_kernels_test "$cases_of_all"
-  UCCLEP_TEST_PROCESSES=1 catch_program user-kernels-processes user_kernels_test "[process]$cases_of_all"
+  process_program user-kernels-processes user_kernels_test "[process]$cases_of_all"
   examples_program
 fi
 perf_program
+stop_mps
 if [ "$vendor" = cuda ]; then sanitizer_programs; fi
 
 seconds=$((SECONDS - begin))
@@ -319,7 +421,7 @@ if [ -n "$json" ]; then
   for name in "${names[@]}"; do gpu_names+=("$(quoted "$name")"); done
   {
     echo "{\"date\": \"$(date -u +%Y-%m-%dT%H:%M:%SZ)\", \"commit\": $(quoted "$commit"), \"gpu_count\": $gpus, \"gpus\": [$(join "${gpu_names[@]}")],"
-    echo " \"shard\": \"$shard/$shards\", \"passed\": $total_passed, \"failed\": $total_failed, \"skipped\": $total_skipped, \"not_run\": $not_run, \"seconds\": $seconds,"
+    echo " \"shard\": \"$shard/$shards\", \"passed\": $total_passed, \"failed\": $total_failed, \"skipped\": $total_skipped, \"not_run\": $not_run, \"seconds\": $seconds, \"ranks_per_gpu\": $all_ranks,"
     echo " \"programs\": [$(join "${programs[@]}")],"
     echo " \"failures\": [$(join "${failures[@]}")]}"
   } >"$json"

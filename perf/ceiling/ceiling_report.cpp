@@ -48,6 +48,7 @@ CeilingReport::CeilingReport(const CeilingOptions& options, const Machine& machi
   line("# hidden {} experts {} topk {} skew {} seed {} warmup iters: {} iters: {}", options.hidden, options.experts,
        options.topk, options.skew, options.seed, options.warmup, options.iterations);
   if (options.corrupt) line("# one byte of every iteration is corrupted: this run has to fail");
+  if (machine.shared()) line("# Ranks share GPUs: times are not those of ranks with a GPU each");
   line("# Times of the slowest rank, by events around one launch; the ranks meet on their devices before it");
   line("#");
   line("# {:>9} {:>9} {:>10} {:>6} {:<19} {:>4} {:>6} {:>9} {:>9} {:>9} {:>8} {:>8} {:>8} {:>7} {:>7}", "tokens", "row",
@@ -95,6 +96,7 @@ std::string CeilingReport::write_json() const {
                {"arguments", options_.arguments},
                {"options",
                 {{"ranks", machine_.ranks()},
+                 {"share_gpus", options_.share_gpus},
                  {"ht_tokens", options_.ht_tokens},
                  {"ll_tokens", options_.ll_tokens},
                  {"hidden", options_.hidden},

@@ -40,8 +40,8 @@ class Measurement {
 
   void all_to_all() {
     const Placement placement = place_all_to_all(machine_.ranks(), options_.ht_tokens.back());
-    copy("all-to-all push", "bf16", placement, {Operation::push, bf16(), 1, machine_.traits().num_sms}, 0);
-    copy("all-to-all pull", "bf16", placement, {Operation::pull, bf16(), 1, machine_.traits().num_sms}, 0);
+    copy("all-to-all push", "bf16", placement, {Operation::push, bf16(), 1, machine_.sms()}, 0);
+    copy("all-to-all pull", "bf16", placement, {Operation::pull, bf16(), 1, machine_.sms()}, 0);
   }
 
   void flags() {
@@ -54,7 +54,7 @@ class Measurement {
     Ceiling result;
     result.name = "launch, host";
     result.dtype = "-";
-    result.sms = machine_.traits().num_sms;
+    result.sms = machine_.sms();
     for (int i = -options_.warmup; i < options_.iterations; ++i) {
       const double us = machine_.launch_cost({"ceiling_flag_bare", false}, result.sms);
       if (i >= 0) result.us.push_back(us);
@@ -70,7 +70,7 @@ class Measurement {
     return shape.wire_row_bytes();
   }
   unsigned at_most_all(int sms) const {
-    const unsigned all = machine_.traits().num_sms;
+    const unsigned all = machine_.sms();
     return sms > 0 ? std::min(static_cast<unsigned>(sms), all) : all;
   }
   unsigned ht_sms() const { return at_most_all(options_.sms); }
@@ -141,7 +141,7 @@ bool floors_apply(const Machine& machine, const CeilingOptions& options) {
   const bool h200 = std::all_of(names.begin(), names.end(),
                                 [](const std::string& name) { return name.find("H200") != std::string::npos; });
   return h200 && machine.ranks() == 4 && options.hidden == usual.hidden && options.experts == usual.experts &&
-         options.topk == usual.topk && options.skew == usual.skew && options.sms == usual.sms &&
+         options.topk == usual.topk && options.skew == usual.skew && options.sms == usual.sms && !machine.shared() &&
          options.ll_sms == usual.ll_sms;
 }
 

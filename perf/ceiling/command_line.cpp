@@ -37,7 +37,10 @@ are emptied, and the ranks meet on their devices: in LL inside a launch of the s
 kernel that is not timed. What was moved last in each row of the table is compared
 in every bit. Exit code: 0 = nothing is wrong, 2 = bad command line, 1 = all else.
 On 4 H200, with the default sizes, the floor column has what such kernels are known to
-take there, and a last line says whether this run is within 3 % of all of them.)";
+take there, and a last line says whether this run is within 3 % of all of them.
+With --share-gpus all ranks run in this process, so that MPS is not needed; kernels of
+ranks that share a GPU have their part of its SMs. Such times say nothing about ranks
+that have a GPU each.)";
 
 void check(const CeilingOptions& o) {
   for (auto [name, value, least] : {std::tuple{"-g", o.ranks, 0},
@@ -105,6 +108,8 @@ CeilingOptions parse_ceiling_options(int argc, char** argv, bool* done) {
   app.add_option("--device", o.device, "auto (the GPUs of the machine), cuda, hip or host")
       ->check(CLI::IsMember({"auto", "cuda", "hip", "host"}))
       ->capture_default_str();
+  app.add_flag("--share-gpus", o.share_gpus,
+               "More ranks than GPUs: rank r takes GPU r modulo their number (see below)");
   app.add_option("--timeout-ms", o.timeout_ms, "Longest wait of a kernel")->capture_default_str();
   app.add_flag("--corrupt", o.corrupt, "Flip a byte of what rank 0 sends: the run must fail");
   *done = !parse(app, argc, argv);

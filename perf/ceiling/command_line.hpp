@@ -23,6 +23,7 @@ struct CeilingOptions {
   int timeout_ms = 10000;
   bool corrupt = false;
   std::string device = "auto";
+  bool share_gpus = false;
   std::string json;
 
   Shape shape(int of_ranks) const;

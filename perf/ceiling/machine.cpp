@@ -12,6 +12,7 @@
 #include "device/gpu_driver/gpu_device.hpp"
 #include "device/host/host_device.hpp"
 #include "find_gpu.hpp"
+#include "options.hpp"
 
 namespace ucclep::perf {
 namespace {
@@ -38,10 +39,14 @@ std::vector<std::unique_ptr<Device>> open_devices(const CeilingOptions& options)
   }
   const int there = driver->device_count();
   const int ranks = options.ranks > 0 ? options.ranks : std::min<int>(there, ceiling_max_ranks);
-  if (ranks > there || ranks < 2) {
-    throw PerfError(fmt::format("{} GPUs are here, expected at least {}: one per rank", there, std::max(ranks, 2)));
+  if (ranks < 2) {
+    throw UsageError("there is 1 GPU, and a ceiling is that of 2 ranks at least: -g 2 --share-gpus puts both on it");
   }
-  for (int i = 0; i < ranks; ++i) devices.push_back(gpu::open_gpu_device(*driver, i));
+  if (ranks > there && !options.share_gpus) {
+    throw UsageError(fmt::format(
+        "-g {}: the GPUs here are {}, and each rank takes one. --share-gpus lets ranks share them", ranks, there));
+  }
+  for (int i = 0; i < ranks; ++i) devices.push_back(gpu::open_gpu_device(*driver, i % there));
   return devices;
 }
 
@@ -67,6 +72,10 @@ Machine::Machine(const CeilingOptions& options) : timeout_ms_(options.timeout_ms
     if (rank.device->traits().kind != UCCLEP_DEVICE_HOST) {
       rank.scratch = static_cast<unsigned char*>(rank.device->alloc(2 * scratch_half_bytes));
     }
+  }
+  for (const Rank& rank : ranks_) {
+    sharers_ += rank.device->traits().kind != UCCLEP_DEVICE_HOST &&
+                rank.device->traits().index == ranks_[0].device->traits().index;
   }
   flags_ = share(2 * ranks() * ceiling_flag_stride);
 }

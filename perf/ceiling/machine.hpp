@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The devices of all ranks, driven by one thread: memory, windows that all of them reach, launches and their times.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -38,6 +39,9 @@ class Machine {
 
   int ranks() const { return static_cast<int>(ranks_.size()); }
   const DeviceTraits& traits() const { return ranks_[0].device->traits(); }
+  bool shared() const { return sharers_ > 1; }  // a GPU, by several ranks
+  // What a rank may use. Kernels of ranks that share a GPU wait for each other, so that they must run side by side.
+  unsigned sms() const { return std::max(1u, traits().num_sms / std::max(1u, sharers_)); }
   std::vector<std::string> device_names() const;
 
   DeviceArray allocate(int rank, size_t bytes) { return {*ranks_[rank].device, bytes}; }
@@ -79,7 +83,8 @@ class Machine {
 
   const int timeout_ms_;
   std::vector<Rank> ranks_;
-  Windows flags_;  // those of the meeting, then the others
+  unsigned sharers_ = 0;  // ranks on the GPU of rank 0, which has the most
+  Windows flags_;         // those of the meeting, then the others
   uint64_t next_epoch_ = 1;
 };
 

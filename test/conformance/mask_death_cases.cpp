@@ -71,7 +71,7 @@ TEST_CASE("kill -9 before a dispatch: the others go on", "[process][driver][node
 TEST_CASE("kill -9 before a combine: the others go on", "[process][nodes][killed][masks]") {
   dies(bulk(Layout::ll_rank_major), Dies::before_combine);
 }
-TEST_CASE("kill -9 before an Update of HT: the others go on", "[process][driver][masks]") {
+TEST_CASE("kill -9 before an Update of HT: the others go on", "[process][driver][killed][masks]") {
   dies(lines(Layout::ht_flat), Dies::before_dispatch);
 }
 TEST_CASE("kill -9 before a combine of HT: the others go on", "[process][nodes][killed][masks]") {
@@ -188,7 +188,7 @@ TEST_CASE("kill -9 at some moments: rows count whole or not at all", "[process][
     if (!crosses_nodes(ranks)) dies_at_any_moment(lines(Layout::ht_flat), 400 * i);
   }
 }
-TEST_CASE("kill -9 at any moment: rows count whole or not at all", "[process][masks][long]") {
+TEST_CASE("kill -9 at any moment: rows count whole or not at all", "[process][killed][masks][long]") {
   for (const Layout layout : all_layouts) {
     for (int i = 0; i < 10; ++i) {
       dies_at_any_moment(lines(layout), 200 * i);
@@ -364,7 +364,7 @@ void stops(const Scenario& scenario, Dies when) {
 TEST_CASE("a process that stops before a dispatch is masked, and comes back", "[process][nodes][killed][masks]") {
   stops(lines(Layout::ll_expert_major), Dies::before_dispatch);
 }
-TEST_CASE("a process that stops between dispatch and combine is masked, and comes back", "[process][masks]") {
+TEST_CASE("a process that stops between dispatch and combine is masked, and comes back", "[process][killed][masks]") {
   stops(lines(Layout::ll_rank_major), Dies::before_combine);
 }
 
@@ -444,7 +444,8 @@ TEST_CASE("a process that stops in the middle of an Update of HT is masked, and 
           "[process][nodes][killed][masks]") {
   ends_within(lines(Layout::ht_expert_major), Within::dispatch, Ends::stopped);
 }
-TEST_CASE("a process that stops in the middle of a combine of HT is masked, and comes back", "[process][masks]") {
+TEST_CASE("a process that stops in the middle of a combine of HT is masked, and comes back",
+          "[process][killed][masks]") {
   ends_within(bulk(Layout::ht_flat), Within::combine, Ends::stopped);
 }
 TEST_CASE("a process that stops in the middle of a dispatch is masked, and comes back",

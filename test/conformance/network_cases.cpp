@@ -112,7 +112,8 @@ int die(void**, size_t, void*) {
   return 0;
 }
 
-TEST_CASE("network: a rank that dies in the middle of a creation ends it on the others", "[driver][network][process]") {
+TEST_CASE("network: a rank that dies in the middle of a creation ends it on the others",
+          "[driver][network][process][killed]") {
   run_ranks(4, {.processes = true, .killed = {1}}, [](Rank& rank) {
     Comm comm(rank, in_nodes_of(rank, 1));
     ucclEpGroupConfig_t config = some_group(4);

@@ -220,13 +220,13 @@ void outlive(Rank& rank, When when) {
   world.end(at_once);
 }
 
-TEST_CASE("network fault: a node dies before an operation", "[faults]") {
+TEST_CASE("network fault: a node dies before an operation", "[faults][killed]") {
   run_ranks(4, {.processes = true, .killed = {2, 3}}, [](Rank& rank) { outlive(rank, When::before); });
 }
-TEST_CASE("network fault: a node dies in an operation", "[faults]") {
+TEST_CASE("network fault: a node dies in an operation", "[faults][killed]") {
   run_ranks(4, {.processes = true, .killed = {2, 3}}, [](Rank& rank) { outlive(rank, When::in); });
 }
-TEST_CASE("network fault: a node dies after an operation", "[faults]") {
+TEST_CASE("network fault: a node dies after an operation", "[faults][killed]") {
   run_ranks(4, {.processes = true, .killed = {2, 3}}, [](Rank& rank) { outlive(rank, When::after); });
 }
 

@@ -232,7 +232,7 @@ TEST_CASE("windows: a communicator is destroyed with windows registered", "[proc
   });
 }
 
-TEST_CASE("windows: after the death of a peer they are deregistered alone", "[process][driver]") {
+TEST_CASE("windows: after the death of a peer they are deregistered alone", "[process][driver][killed]") {
   run_ranks(3, {.processes = true, .killed = {2}}, [](Rank& rank) {
     Comm comm(rank);
     const Block block(comm, page);

@@ -47,6 +47,16 @@ def check_series(series, iterations, nodes):
     expect(("bandwidth_gb_s" in series) == (name != "update"), f"{name}: bandwidths {series.get('bandwidth_gb_s')}")
 
 
+def check_table(lines, tokens, wanted):
+    """A line for each operation, that fits a terminal."""
+    rows = [line for line in lines if line.startswith("  ")]
+    expect([(row.split()[0], row.split()[4]) for row in rows] == [(str(tokens), name) for name in wanted], f"the table has {rows}")
+    titles = next(line for line in lines if line.split()[:2] == ["#", "tokens"])
+    for line in [titles, *rows]:
+        expect(len(line) <= 120, f"a line of {len(line)} columns: {line}")
+        expect(len(line) == len(titles), f"titles and figures do not stand below each other: {line}")
+
+
 def main(command):
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "run.json")
@@ -62,8 +72,7 @@ def main(command):
         expect(series["time"] == ("device_us" if options["time"] == "events" else "host_us"), "the wrong clock counts")
     expect(run["aligned_by_untimed_operation"] == (options["time"] == "events"), "aligned_by_untimed_operation is wrong")
     expect(f" sms {options['sms'] or 'auto'}\n" in table, "the table's header does not name the SMs")
-    titles = next(line for line in table.splitlines() if line.split() == ["#", *wanted])
-    print(titles)
+    check_table(table.splitlines(), row["tokens"], wanted)
 
 
 if __name__ == "__main__":

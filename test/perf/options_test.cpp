@@ -128,6 +128,17 @@ TEST_CASE("perf tools: a bad command line names the option", "[perf][options]") 
   CHECK(usage_error({"-n", "0"}).find("-n 0") != std::string::npos);
 }
 
+TEST_CASE("perf tools: ranks share GPUs when they are told to", "[perf][options]") {
+  Options options = parse({"--device", "host", "-t", "4"});
+  CHECK(options.gpus_here == 0);
+  CHECK(options.gpu_of(3) == 3);  // nobody asks
+  options.gpus_here = 2;
+  CHECK(options.gpu_of(1) == 1);
+  CHECK_THROWS_WITH(options.gpu_of(3), Catch::Contains("rank 3 of this machine") && Catch::Contains("--share-gpus"));
+  options.share_gpus = true;
+  CHECK(options.gpu_of(3) == 1);
+}
+
 TEST_CASE("perf tools: percentiles are samples", "[perf][measurement]") {
   std::vector<double> values;
   for (int i = 100; i >= 1; --i) values.push_back(i);

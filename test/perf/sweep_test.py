@@ -6,6 +6,7 @@ Several runs in one, and their times in relation to a file of ceiling_perf.
 """
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,11 @@ def expect(condition, sentence):
 
 
 def run(path, *command):
-    subprocess.run([*command, *SHAPE, "-J", path], check=True, stdout=subprocess.DEVNULL)
+    text = subprocess.run([*command, *SHAPE, "-J", path], check=True, stdout=subprocess.PIPE, text=True).stdout
+    if "--ceiling" in command:  # the widest table of these
+        expect(re.search("^# +tokens .* ratio #wrong$", text, re.MULTILINE), "the table has no ratio")
+        rows = [line for line in text.splitlines() if line.startswith("  ")]
+        expect(rows and max(map(len, rows)) <= 120, f"lines of more than 120 columns: {rows}")
     with open(path, encoding="utf-8") as file:
         return json.load(file)
 

@@ -314,6 +314,9 @@ void run_ranks(int count, const RunOptions& options, const std::function<void(Ra
   if (const char* request = std::getenv(child_variable)) return run_as_child(request, call, body);
   INFO("ranks: " << count);
   SUCCEED();
+  note_ranks(count);
+  // Under MPS the death of a rank may take others' contexts along: test-gpu.sh tells these cases by their tag.
+  if (!options.killed.empty() && !case_has_tag("killed")) FAIL("the case kills ranks, and has no tag [killed]");
   if (options.processes || ranks_are_processes()) return run_processes(count, options, call);
   if (shares_gpus(count)) return skip_case(std::to_string(count) + " ranks as threads need as many GPUs");
   hold_gpu_contexts();

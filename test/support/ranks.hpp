@@ -45,7 +45,7 @@ struct Rank {
 struct RunOptions {
   int communicators = 1;      // unique ids to make
   bool processes = false;     // also where the run uses threads
-  std::set<int> killed = {};  // ranks that end by a signal
+  std::set<int> killed = {};  // ranks that end by a signal; the case is tagged [killed]
   double seconds = 60;        // for the whole body; five times as much under a sanitizer
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes one line per test case to the file named by UCCLEP_TEST_REPORT, for tools/test_summary.py:
-//   begin TAB case      passed TAB case      failed TAB case TAB reason      skipped TAB case TAB reason      end
+//   begin TAB case      passed TAB case [TAB ranks]      failed TAB case TAB reason      skipped TAB case TAB reason
+//   end
 // A case is written when it begins and when it ends, so a crash leaves the name of the case that it happened in.
 #define CATCH_CONFIG_EXTERNAL_INTERFACES
 #include <unistd.h>
@@ -33,6 +34,7 @@ class ReportListener : public Catch::TestEventListenerBase {
 
   void testCaseStarting(const Catch::TestCaseInfo& info) override {
     TestEventListenerBase::testCaseStarting(info);
+    ucclep::test::note_tags(info.tags);
     write("begin", info.name);
   }
 
@@ -50,13 +52,14 @@ class ReportListener : public Catch::TestEventListenerBase {
   void testCaseEnded(const Catch::TestCaseStats& stats) override {
     TestEventListenerBase::testCaseEnded(stats);
     const std::string reason = ucclep::test::take_skip_reason();
+    const int ranks = ucclep::test::take_ranks();
     if (!stats.totals.assertions.allOk()) {
       write("failed", stats.testInfo.name + '\t' + std::exchange(failure_, {}));
     } else if (!reason.empty()) {
       std::cout << "skipped: " << stats.testInfo.name << ": " << reason << std::endl;
       write("skipped", stats.testInfo.name + '\t' + reason);
     } else {
-      write("passed", stats.testInfo.name);
+      write("passed", stats.testInfo.name + (ranks > 0 ? '\t' + std::to_string(ranks) : ""));
     }
   }
 

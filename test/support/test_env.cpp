@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <utility>
 
@@ -10,6 +11,8 @@ namespace ucclep::test {
 namespace {
 
 std::string skip_reason;
+std::vector<std::string> case_tags;
+int most_ranks = 0;
 
 }  // namespace
 
@@ -41,6 +44,22 @@ int open_files() {
   while (readdir(directory) != nullptr) ++count;
   closedir(directory);
   return count;
+}
+
+void note_tags(std::vector<std::string> tags) {
+  case_tags = std::move(tags);
+}
+
+bool case_has_tag(const std::string& tag) {
+  return std::find(case_tags.begin(), case_tags.end(), tag) != case_tags.end();
+}
+
+void note_ranks(int ranks) {
+  most_ranks = std::max(most_ranks, ranks);
+}
+
+int take_ranks() {
+  return std::exchange(most_ranks, 0);
 }
 
 void skip_case(const std::string& reason) {

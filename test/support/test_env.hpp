@@ -2,6 +2,7 @@
 // What the run asks of a test case, what the process has, and how a case says that it cannot run.
 #pragma once
 #include <string>
+#include <vector>
 
 namespace ucclep::test {
 
@@ -18,6 +19,14 @@ unsigned iterations(unsigned usual);
 
 // How many descriptors this process has open, for comparison: counting takes some.
 int open_files();
+
+// The tags of the running case, which the listener notes.
+void note_tags(std::vector<std::string> tags);
+bool case_has_tag(const std::string& tag);
+
+// The most ranks that a case has run since the last take_ranks. For the listener.
+void note_ranks(int ranks);
+int take_ranks();
 
 // Marks the running case as skipped, unless a check fails. The caller returns from the case afterwards.
 void skip_case(const std::string& reason);
