@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Usage: tools/catch_cases.py BUILD-TREE [FILTER]
+
+Lists the Catch2 cases of each run of a configured tree, as Meson's files and the sources say: nothing has to be built. A line is
+the tier, the run and the case. FILTER is a Catch2 filter by names and tags, such as 'masks*' or '[reduced]'.
+"""
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+TIERS = ("more", "long", "nodes", "soak", "check-only")  # suites of Meson; what is in none of them belongs to `make test`
+LITERALS = r'((?:\s*"(?:[^"\\]|\\.)*")+)'
+
+
+def joined(literals):
+    """The text of adjacent string literals."""
+    return "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', literals)).replace('\\"', '"').replace("\\\\", "\\")
+
+
+def cases_of(path):
+    """The cases in a source file: pairs of name and set of tags."""
+    found = re.findall(r"^TEST_CASE\(" + LITERALS + r"(?:\s*,(?=\s*\")" + LITERALS + ")?", pathlib.Path(path).read_text(), re.MULTILINE)
+    return [(joined(name), tags_of(joined(tags))) for name, tags in found]
+
+
+def tags_of(text):
+    """As Catch2 sees them: in lower case, and "." for what is hidden."""
+    tags = set()
+    for tag in re.findall(r"\[([^\]]*)\]", text.lower()):
+        if tag.startswith(".") or tag == "!hide":
+            tags.add(".")
+        if tag.strip(".!"):
+            tags.add(tag.lstrip("."))
+    return tags
+
+
+class Filter:
+    """A filter of Catch2: groups, of which one has to match; all patterns of a group have to."""
+
+    PATTERN = re.compile(r'\s*(~?)(?:\[([^\]]*)\]|"((?:[^"\\]|\\.)*)"|((?:[^\[,"\\~]|\\.)(?:[^\[,"\\]|\\.)*))')
+
+    def __init__(self, text):
+        self.groups, position, group = [], 0, []
+        while position < len(text):
+            if text[position] == ",":
+                self.groups.append(group)
+                group, position = [], position + 1
+                continue
+            found = self.PATTERN.match(text, position)
+            if not found:
+                if text[position:].strip():
+                    raise ValueError(f"not a filter of Catch2: {text}")
+                break
+            negated, tag, quoted, name = found.groups()
+            position = found.end()
+            if tag is not None:
+                group.append((bool(negated), "tag", "." if tag == "!hide" else tag.lower()))
+            elif (name or quoted or "").strip():
+                group.append((bool(negated), "name", re.sub(r"\\(.)", r"\1", name if quoted is None else quoted).strip().lower()))
+        self.groups.append(group)
+
+    def matches(self, name, tags):
+        return any(all(negated != holds(kind, text, name, tags) for negated, kind, text in group) for group in self.groups)
+
+
+def holds(kind, text, name, tags):
+    if kind == "tag":
+        return text in tags
+    name, part = name.strip().lower(), text.strip("*")
+    if text.startswith("*") and text.endswith("*") and len(text) > 1:
+        return part in name
+    if text.startswith("*"):
+        return name.endswith(part)
+    return name.startswith(part) if text.endswith("*") else name == part
+
+
+class Run:
+    """A test of Meson: its tier, and the cases that it runs; None for what is not of Catch2."""
+
+    def __init__(self, entry, sources):
+        self.name = entry["name"]
+        suites = {suite.split(":")[-1] for suite in entry["suite"]}
+        self.tier = next((tier for tier in TIERS if tier in suites), "test")
+        self.environment = entry["env"]
+        self.command = entry["cmd"]
+        self.cases = None
+        if "UCCLEP_TEST_REPORT" in entry["env"]:
+            runs = Filter(entry["cmd"][-1])
+            program = entry["env"].get("UCCLEP_TEST_PROGRAM", entry["cmd"][0])
+            self.cases = [case for source in sources.get(program, []) for case in cases_of(source) if runs.matches(*case)]
+
+
+def introspected(tree, what):
+    done = subprocess.run(["meson", "introspect", f"--{what}", tree], text=True, stdout=subprocess.PIPE, check=True)
+    return json.loads(done.stdout)
+
+
+def parts_of(file):
+    """The C++ sources that a file is compiled from: those that Meson has joined, or itself."""
+    path = pathlib.Path(file)
+    if path.suffix != ".cpp" or not path.exists():
+        return []
+    return re.findall(r"^#include<(.*)>$", path.read_text(), re.MULTILINE) if "-unity" in path.name else [file]
+
+
+def runs_of(tree):
+    """The runs of a configured tree by name. What a program takes of another's objects is not seen."""
+    sources = {}
+    for target in introspected(tree, "targets"):
+        files = [file for group in target["target_sources"] for file in group.get("sources", []) + group.get("generated_sources", [])]
+        sources.update({file: [part for name in files for part in parts_of(name)] for file in target["filename"]})
+    return {entry["name"]: Run(entry, sources) for entry in introspected(tree, "tests")}
+
+
+def main():
+    if not 2 <= len(sys.argv) <= 3:
+        sys.exit(__doc__)
+    wanted = Filter(sys.argv[2]) if len(sys.argv) == 3 else None
+    for run in sorted(runs_of(sys.argv[1]).values(), key=lambda run: (run.tier, run.name)):
+        if run.cases is None and not wanted:
+            print(f"{run.tier}\t{run.name}")
+        for name, tags in run.cases or []:
+            if not wanted or wanted.matches(name, tags):
+                print(f"{run.tier}\t{run.name}\t{name}")
+
+
+if __name__ == "__main__":
+    main()
