@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Usage: tools/test.sh [check|more|sanitizers|long|nodes|soak]
 # Builds and runs the tests of a tier (see test/meson.build), by default those of `make test`: the tier "test" of the release tree
-# and the quick tests of Python. The last line is "N passed, M failed".
+# and the tests of Python without the mark `more`. The last line is "N passed, M failed".
 #   check       a selection that touches every component, in a tree with GPU code for one target
 #   more        the tier "more" of the release tree, and the rest of the tests of Python
 #   sanitizers  what runs under ThreadSanitizer, and under AddressSanitizer with UndefinedBehaviorSanitizer
@@ -18,7 +18,7 @@ python=
 case ${1:-} in
   "")
     suites+=(--no-suite more)
-    python=quick ;;
+    python=test ;;
   check)
     trees=(build-check)
     packages=check
