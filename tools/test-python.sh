@@ -17,5 +17,5 @@ rm -rf "$environment"
 /usr/bin/python3 -m venv --system-site-packages "$environment" &&
   "$environment/bin/pip" install --quiet --no-index --find-links build/wheels 'ucclep[deep-ep]' || exit 1
 # Skipped tests say why.
-timeout 900 "$environment/bin/python" -m pytest -q -rs -p no:cacheprovider --report "$report" --tier "$tier" "$@" bindings/python/tests </dev/null
+timeout 900 "$environment/bin/python" -m pytest -q -rs -p no:cacheprovider --report="$report" --tier="$tier" "$@" bindings/python/tests </dev/null
 tools/test_summary.py "$report"
