@@ -5,7 +5,9 @@
 Lists the Catch2 cases of each run of a configured tree, as Meson's files and the sources say: nothing has to be built. A line is
 the tier, the run and the case. FILTER is a Catch2 filter by names and tags, such as 'masks*' or '[reduced]'.
 """
+import functools
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -20,6 +22,7 @@ def joined(literals):
     return "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', literals)).replace('\\"', '"').replace("\\\\", "\\")
 
 
+@functools.cache
 def cases_of(path):
     """The cases in a source file: pairs of name and set of tags."""
     found = re.findall(r"^TEST_CASE\(" + LITERALS + r"(?:\s*,(?=\s*\")" + LITERALS + ")?", pathlib.Path(path).read_text(), re.MULTILINE)
@@ -106,13 +109,46 @@ def parts_of(file):
     return re.findall(r"^#include<(.*)>$", path.read_text(), re.MULTILINE) if "-unity" in path.name else [file]
 
 
+def inputs_of(ninja):
+    """What each file of a build.ninja is made of, by its name."""
+    made_of = {}
+    for line in ninja.replace("$\n", "").splitlines():
+        if line.startswith("build "):
+            outputs, _, rest = line[len("build "):].replace("$ ", "\0").replace("$:", "\1").partition(": ")
+            words = [word.replace("\0", " ").replace("\1", ":") for word in rest.split(" || ")[0].split(" ")[1:]]
+            for output in outputs.split(" | ")[0].split(" "):
+                made_of[output.replace("\0", " ").replace("\1", ":")] = [word for word in words if word not in ("", "|")]
+    return made_of
+
+
+def sources_of(file, made_of, tree):
+    """The C++ sources in a program: its own, and those of the objects and static libraries that it links."""
+    found, files, seen = [], [file], set()
+    while files:
+        file = files.pop()
+        if file in seen:
+            continue
+        seen.add(file)
+        if file.endswith(".cpp"):
+            found += parts_of(tree / file)
+        if file not in made_of or file.endswith(".cpp"):
+            continue
+        files += [name for name in made_of[file] if name.endswith((".cpp", ".o", ".a"))]
+    paths = {os.path.normpath(tree / source) for source in found}
+    return sorted(path for path in paths if os.path.exists(path))  # not what the build has yet to write
+
+
 def runs_of(tree):
-    """The runs of a configured tree by name. What a program takes of another's objects is not seen."""
-    sources = {}
-    for target in introspected(tree, "targets"):
-        files = [file for group in target["target_sources"] for file in group.get("sources", []) + group.get("generated_sources", [])]
-        sources.update({file: [part for name in files for part in parts_of(name)] for file in target["filename"]})
-    return {entry["name"]: Run(entry, sources) for entry in introspected(tree, "tests")}
+    """The runs of a configured tree by name."""
+    tree = pathlib.Path(tree).resolve()
+    made_of = inputs_of((tree / "build.ninja").read_text())
+    sources, runs = {}, {}
+    for entry in introspected(tree, "tests"):
+        program = entry["env"].get("UCCLEP_TEST_PROGRAM", entry["cmd"][0])
+        if "UCCLEP_TEST_REPORT" in entry["env"] and program not in sources:
+            sources[program] = sources_of(os.path.relpath(program, tree), made_of, tree)
+        runs[entry["name"]] = Run(entry, sources)
+    return runs
 
 
 def main():

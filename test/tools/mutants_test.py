@@ -48,6 +48,18 @@ class Sources(unittest.TestCase):
             self.assertEqual(catch_cases.cases_of(file.name), [("one", set()), ('two "parts" joined', {"a", ".", "slow"})])
 
 
+    def test_sources_of_a_program(self):
+        with tempfile.TemporaryDirectory() as folder:
+            tree = pathlib.Path(folder)
+            for name in "own.cpp", "lib a.cpp", "one.cpp", "other.cpp":
+                (tree / name).write_text("")
+            (tree / "p-unity0.cpp").write_text(f"#include<{tree}/one.cpp>\n#include<{tree}/made.cpp>\n")
+            ninja = ("build own.o: cpp_COMPILER own.cpp || made.hpp\nbuild p.o: cpp_COMPILER p-unity0.cpp\nbuild a.o: cpp_COMPILER lib$ a.cpp\n"
+                     "build lib.a: STATIC_LINKER a.o\nbuild other: cpp_LINKER other.o\nbuild program: cpp_LINKER own.o $\n p.o | lib.a shared.so\n")
+            found = catch_cases.sources_of("program", catch_cases.inputs_of(ninja), tree)
+            self.assertEqual([pathlib.Path(path).name for path in found], ["lib a.cpp", "one.cpp", "own.cpp"])
+
+
 class Runs(unittest.TestCase):
     def run_of(self, suites, filter_="~[.]"):
         with tempfile.NamedTemporaryFile("w", suffix=".cpp") as file:
