@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # What people type; the work is done by Meson and the scripts in tools/. WERROR=true makes warnings errors.
+# SHARD=I/N has `make mutants` try the Ith of N parts.
 PREFIX ?= /usr/local
 RELEASE ?= 0
 
-.PHONY: all perf test test-long test-nodes soak test-python test-gpu test-roce fuzz mutants model lint docs install bundle wheel clean
+.PHONY: all perf check test test-sanitizers test-more test-long test-nodes soak test-python test-gpu test-roce fuzz mutants model lint format docs install \
+  bundle wheel clean
 
 all:
 	@tools/deps.sh build
@@ -16,6 +18,15 @@ perf:
 
 test:
 	@tools/test.sh
+
+check:
+	@tools/test.sh check
+
+test-sanitizers:
+	@tools/test.sh sanitizers
+
+test-more:
+	@tools/test.sh more
 
 test-long:
 	@tools/test.sh long
@@ -42,7 +53,7 @@ fuzz:
 
 mutants:
 	@tools/deps.sh mutants
-	@tools/mutants.py
+	@tools/mutants.py $(if $(SHARD),--shard $(SHARD))
 
 model:
 	@tools/deps.sh model
@@ -50,6 +61,10 @@ model:
 
 lint:
 	@tools/lint.sh
+
+format:
+	@tools/deps.sh format
+	@tools/format.sh
 
 docs:
 	@tools/deps.sh docs
@@ -73,4 +88,4 @@ wheel:
 	@RELEASE=$(RELEASE) tools/wheel.sh
 
 clean:
-	rm -rf build build-tsan build-asan build-fuzz build-lint build-mutants build-docs dist
+	rm -rf build build-check build-tsan build-asan build-fuzz build-lint build-mutants build-docs dist

@@ -34,7 +34,7 @@ forbid() {  # Perl regular expression, files on standard input
 }
 
 formatted() {  # clang-format-19
-  sources src include apps test perf examples | grep -v '\.S$' | xargs -r clang-format-19 --dry-run -Werror
+  tools/format.sh --check
 }
 licensed() {
   local file bad=0
@@ -57,10 +57,8 @@ long_files() {  # a report, never a failure
 conformance() {  # the tests that docs/conformance.md names are there
   tools/check_conformance.py
 }
-mutants_apply() {  # what `make mutants` applies; a patch of another line than the one meant would prove nothing
-  local patch bad=0
-  for patch in test/mutants/*.patch; do patch -p1 --forward --fuzz=0 --dry-run --silent --reject-file=- -i "$patch" || bad=1; done
-  return $bad
+mutants_apply() {  # what `make mutants` applies, exactly where it was meant, and `make test` runs the cases that have to notice
+  tools/mutants.py --apply-only
 }
 documented() {  # doxygen has nothing to say about the public headers
   local pages status=0

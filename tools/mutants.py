@@ -2,7 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Breaks the library on purpose, one rule at a time, and asserts that a test notices.
 
-Usage: tools/mutants.py [name...]      (files of test/mutants without .patch; default: all)
+Usage: tools/mutants.py [--shard I/N] [--apply-only] [name...]      (files of test/mutants without .patch; default: all)
+
+--shard I/N     takes the Ith of N parts of the patches, I from 1
+--apply-only    builds and runs nothing: checks that each patch applies, and that `make test` runs the cases that it names
 
 Each patch says which rule it breaks, and which cases of which test (as in `meson test --list`) have to fail:
 
@@ -12,10 +15,11 @@ Each patch says which rule it breaks, and which cases of which test (as in `meso
     Environment: NAME=value ...        (optional)
 
 The sources are copied to build-mutants/tree, where a build without GPU code follows them. The cases have to pass there without
-any patch, and with each patch they have to fail, or not to end in time. A patch that no longer applies is an error.
+any patch, and with each patch they have to fail, or not to end in time. A patch that no longer applies is an error, and so is one
+whose cases are in no run of `make test`.
 """
+import argparse
 import concurrent.futures
-import json
 import os
 import pathlib
 import resource
@@ -23,10 +27,13 @@ import shutil
 import subprocess
 import sys
 
+import catch_cases
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 WORK = ROOT / "build-mutants"
 TREE = WORK / "tree"
 BUILD = TREE / "build"
+LISTING = WORK / "listing"  # a tree that is configured and never built
 PATCHES = ROOT / "test" / "mutants"
 SETTINGS = ["-Dcuda=disabled", "-Dhip=disabled", "-Dpython=disabled", "-Doptimization=1", "-Ddebug=false"]
 SECONDS = 120  # of the cases of one mutant
@@ -67,14 +74,10 @@ def copy_sources():
         shutil.copy(source, copy)
 
 
-def introspected(what):
-    return json.loads(checked("meson", "introspect", f"--{what}", BUILD))
-
-
 def tests_of_build():
     """By name, each with the files to build for it: its program, and the libraries in the folders that it looks into."""
-    tests = {test["name"]: test for test in introspected("tests")}
-    libraries = [file for target in introspected("targets") if target["type"].startswith("shared ") for file in target["filename"]]
+    tests = {test["name"]: test for test in catch_cases.introspected(BUILD, "tests")}
+    libraries = [file for target in catch_cases.introspected(BUILD, "targets") if target["type"].startswith("shared ") for file in target["filename"]]
     for test in tests.values():
         folders = test["env"].get("LD_LIBRARY_PATH", "").split(":")
         files = [test["cmd"][0], *(file for file in libraries if os.path.dirname(file) in folders)]
@@ -119,11 +122,65 @@ def judge(mutant, test):
         copy_sources()
 
 
+def doubt(mutant, runs, root=ROOT):
+    """What is wrong with the patch or with what it names, or None. Nothing is built."""
+    applied = run("patch", "-p1", "--forward", "--fuzz=0", "--dry-run", "--reject-file=-", "-i", mutant.path, cwd=root)
+    if applied.returncode != 0:
+        return f"the patch does not apply any more:\n{applied.stdout}"
+    named = runs.get(mutant.test)
+    if named is None:
+        return f"there is no test {mutant.test}"
+    if named.tier != "test":
+        return f"make test does not run {mutant.test}: it is of the tier {named.tier}"
+    if (named.cases is None) != (mutant.cases == ""):
+        return f"{mutant.test} has {'no ' if named.cases is None else ''}cases of Catch2: \"{mutant.cases}\""
+    wanted = catch_cases.Filter(mutant.cases)
+    if named.cases is not None and not any(wanted.matches(*case) for case in named.cases):
+        return f"{mutant.test} runs no case \"{mutant.cases}\" in make test"
+    return None
+
+
+def doubts(mutants):
+    """Prints what is wrong with the patches; how many are wrong."""
+    checked("meson", "setup", *SETTINGS, *(["--wipe"] if (LISTING / "build.ninja").exists() else []), LISTING, ROOT)
+    runs = catch_cases.runs_of(LISTING)
+    wrong = 0
+    for mutant in mutants:
+        problem = doubt(mutant, runs)
+        wrong += problem is not None
+        if problem:
+            print(f"{mutant.name}: {problem}")
+    return wrong
+
+
+def shard(text):
+    number, of = text.split("/")
+    if not 1 <= int(number) <= int(of):
+        raise ValueError(text)
+    return int(number), int(of)
+
+
+def chosen(paths, names, part):
+    """The patches of these names, or all, and of them one part of several."""
+    number, of = part
+    return [path for path in sorted(paths) if not names or path.stem in names][number - 1::of]
+
+
 def main():
-    wanted = sys.argv[1:]
-    mutants = [Mutant(path) for path in sorted(PATCHES.glob("*.patch")) if not wanted or path.stem in wanted]
-    if len(mutants) < len(wanted) or not mutants:
-        sys.exit("mutants.py: there is no such patch in test/mutants")
+    parser = argparse.ArgumentParser()
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--shard", type=shard, default=(1, 1))
+    parser.add_argument("--apply-only", action="store_true")
+    options = parser.parse_args()
+    paths = list(PATCHES.glob("*.patch"))
+    unknown = set(options.names) - {path.stem for path in paths}
+    if unknown:
+        sys.exit(f"mutants.py: there is no {sorted(unknown)[0]}.patch in test/mutants")
+    mutants = [Mutant(path) for path in chosen(paths, options.names, options.shard)]
+    if not mutants:
+        sys.exit("mutants.py: there is no patch in this part of test/mutants")
+    if options.apply_only:
+        return doubts(mutants) != 0
     TREE.mkdir(parents=True, exist_ok=True)
     copy_sources()
     if not (BUILD / "build.ninja").exists():

@@ -1,23 +1,47 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Usage: tools/test.sh [long|nodes|soak]
-# Builds and runs the tests of the release tree, the reduced ones of the two sanitizer trees, and those of Python; with `nodes` or
-# `soak`, of the release tree, the long ones between virtual nodes, or those that go on for long, and no others. The last line is "N passed, M failed".
+# Usage: tools/test.sh [check|more|sanitizers|long|nodes|soak]
+# Builds and runs the tests of a tier (see test/meson.build), by default those of `make test`: the tier "test" of the release tree
+# and the tests of Python without the mark `more`. The last line is "N passed, M failed".
+#   check       a selection that touches every component, in a tree with GPU code for one target
+#   more        the tier "more" of the release tree, and the rest of the tests of Python
+#   sanitizers  what runs under ThreadSanitizer, and under AddressSanitizer with UndefinedBehaviorSanitizer
+#   long        all of these but check, the cases marked [long], and more seeds
+#   nodes, soak what is between virtual nodes, and what goes on for long: nothing else
 set -uo pipefail
 cd "$(dirname "$0")/.."
-trees=(build build-tsan build-asan)
-reports=(build/python-report.txt)
-suites=(--no-suite long --no-suite nodes --no-suite soak)
+trees=(build)
+targets=()
+packages=test
+suites=(--no-suite check-only --no-suite long --no-suite nodes --no-suite soak)
+python=
 case ${1:-} in
+  "")
+    suites+=(--no-suite more)
+    python=test ;;
+  check)
+    trees=(build-check)
+    packages=check
+    targets=(check)
+    suites=(--suite check) ;;
+  more)
+    suites=(--suite more)
+    python=more ;;
+  sanitizers)
+    trees=(build-tsan build-asan) ;;
   long)
-    suites=(--no-suite nodes --no-suite soak)
+    trees=(build build-tsan build-asan)
+    suites=(--no-suite check-only --no-suite nodes --no-suite soak)
+    python=all
     export UCCLEP_TEST_SEEDS=${UCCLEP_TEST_SEEDS:-20} ;;
   nodes | soak)
-    suites=(--suite "$1")
-    trees=(build)
-    reports=() ;;
+    suites=(--suite "$1") ;;
+  *)
+    echo "test.sh: no such tier: $1" >&2
+    exit 1 ;;
 esac
-tools/deps.sh test || exit 1
+reports=()
+tools/deps.sh "$packages" || exit 1
 
 times=()
 stage() {  # name, command...
@@ -56,7 +80,7 @@ does_not_build() {
 }
 
 echo "== ${trees[0]}"
-stage "building ${trees[0]}" tools/build.sh "${trees[0]}" || does_not_build "${trees[0]}"
+stage "building ${trees[0]}" tools/build.sh "${trees[0]}" "${targets[@]}" || does_not_build "${trees[0]}"
 ahead=$(mktemp -d)
 set -m  # in a process group of its own, which ends with this script
 build_ahead "${trees[@]:1}" &
@@ -69,9 +93,10 @@ for tree in "${trees[@]:1}"; do
   stage "waiting for $tree" await_build "$tree" || does_not_build "$tree"
   stage "testing $tree" run_tests "$tree"
 done
-if [ ${#reports[@]} -gt 0 ]; then
+if [ -n "$python" ]; then
   echo "== Python"
-  stage "testing Python" tools/test-python.sh || true  # what failed is in its report
+  reports=(build/python-report.txt)
+  stage "testing Python" tools/test-python.sh "$python" || true  # what failed is in its report
 fi
 printf 'Time: '
 printf '%s; ' "${times[@]}"

@@ -14,11 +14,12 @@ void train(const std::vector<Scenario>& scenarios, int rounds = 1) {
   run_each(scenarios, there_and_back, rounds);
 }
 
-TEST_CASE("backward: gradients of rows and weights, slots used again", "[process][reduced][driver][checked][nodes]") {
+TEST_CASE("backward: gradients of rows and weights, slots used again",
+          "[process][reduced][driver][checked][nodes][modes]") {
   train(trained({.top_k = 3, .max_tokens = 11, .hidden = 72, .alignment = 4, .rule = uniform(20), .seed = 81}), 3);
 }
 
-TEST_CASE("backward: sums in fp32 follow one order in every layout", "[process][reduced][nodes]") {
+TEST_CASE("backward: sums in fp32 follow one order in every layout", "[process][reduced][nodes][modes]") {
   train(trained({.experts = 16,
                  .top_k = 12,
                  .max_tokens = 9,

@@ -46,7 +46,7 @@ TEST_CASE("hidden size 2880", "[process]") {
 TEST_CASE("hidden size 3584", "[process]") {
   hidden_size(3584);
 }
-TEST_CASE("hidden size 7168", "[process][reduced][driver]") {
+TEST_CASE("hidden size 7168", "[process][reduced][driver][modes]") {
   hidden_size(7168);
 }
 TEST_CASE("hidden size 16384", "[process]") {
@@ -73,7 +73,7 @@ TEST_CASE("dispatch and combine have different dtypes and sizes", "[process]") {
   run_all(in_all_layouts(scenario));
 }
 
-TEST_CASE("NaN and infinity are forwarded bit for bit", "[process][reduced][nodes]") {
+TEST_CASE("NaN and infinity are forwarded bit for bit", "[process][reduced][nodes][modes]") {
   for (const ucclEpDataType_t dtype : {ucclEpBfloat16, ucclEpFloat16, ucclEpFloat32}) {
     Scenario scenario = small_rows();
     scenario.dtype = dtype;
@@ -175,7 +175,7 @@ TEST_CASE("fp8 quantisation with e8m0 scales", "[process]") {
 TEST_CASE("fp8 quantisation with e8m0 scales by columns", "[process]") {
   quantise({ucclEpFloat8e8m0, 0, true}, true);
 }
-TEST_CASE("fp8 quantisation with four exponents in a word", "[process][reduced][nodes]") {
+TEST_CASE("fp8 quantisation with four exponents in a word", "[process][reduced][nodes][modes]") {
   quantise({ucclEpInt32, 0, false}, true);
   quantise({ucclEpInt32, 0, true}, true);
 }
@@ -209,7 +209,7 @@ TEST_CASE("weights with dispatch", "[process]") {
   run_all(in_all_layouts(scenario));
 }
 
-TEST_CASE("LL expert-major: weights with combine", "[process][reduced][driver][checked][nodes]") {
+TEST_CASE("LL expert-major: weights with combine", "[process][reduced][driver][checked][nodes][modes]") {
   Scenario scenario = small_rows();
   scenario.layout = Layout::ll_expert_major;
   scenario.weights = Weights::with_combine;

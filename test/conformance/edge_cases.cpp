@@ -135,7 +135,7 @@ TEST_CASE("C79 max_token_bytes need not be a multiple of 16", "[process]") {
 
 // ---- Sequence numbers ----
 
-TEST_CASE("C61 operations go on past sequence numbers of 8, 16, 32 and 48 bits", "[reduced]") {
+TEST_CASE("C61 operations go on past sequence numbers of 8, 16, 32 and 48 bits", "[reduced][modes]") {
   if (test_gpus() > 0) return skip_case("writes memory of the host device");
   for (const Layout layout : all_layouts) {
     const Scenario scenario{.layout = layout, .ranks = 3, .experts = 6, .max_tokens = 5, .hidden = 32};

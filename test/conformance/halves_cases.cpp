@@ -55,7 +55,8 @@ void run_halves(const std::vector<Scenario>& scenarios, int rounds = 1) {
   run_each(scenarios, halves_and_whole, rounds);
 }
 
-TEST_CASE("halves: dispatch and combine, slots used again", "[halves][process][reduced][driver][checked][nodes]") {
+TEST_CASE("halves: dispatch and combine, slots used again",
+          "[halves][process][reduced][driver][checked][nodes][modes]") {
   run_halves(
       in_all_layouts({.top_k = 3, .max_tokens = 11, .hidden = 72, .alignment = 4, .rule = uniform(20), .seed = 301}),
       reduced() ? 2 : 3);
@@ -255,7 +256,8 @@ void write_slot_again(const Scenario& scenario, bool whole) {
   });
 }
 
-TEST_CASE("halves: a slot is not written again before all have read it", "[halves][process][reduced][driver][nodes]") {
+TEST_CASE("halves: a slot is not written again before all have read it",
+          "[halves][process][reduced][driver][nodes][modes]") {
   for (const Scenario& layout : in_all_layouts({})) write_slot_again(medium(layout, 375), false);
 }
 

@@ -28,7 +28,7 @@ Handle handle_on(ucclEpGroup_t group, const Scenario& scenario, const Tensor& me
 const Scenario kept{.top_k = 3, .max_tokens = 9, .rule = uniform(10), .seed = 91};
 
 TEST_CASE("handle_mem: the backward pass has a handle of its own on the saved memory",
-          "[process][reduced][driver][checked][nodes]") {
+          "[process][reduced][driver][checked][nodes][modes]") {
   for (const Scenario& scenario : trained(kept)) {
     run_ranks(scenario.ranks, [&](Rank& rank) {
       Comm comm(rank);

@@ -49,7 +49,7 @@ TEST_CASE("C01 HT flat: rows lie by source rank and token", "[process][reduced]"
   run(one_choice(Layout::ht_flat));
 }
 
-TEST_CASE("C02 HT expert-major: one zone for each expert", "[process][reduced]") {
+TEST_CASE("C02 HT expert-major: one zone for each expert", "[process][reduced][modes]") {
   run(one_choice(Layout::ht_expert_major));
 }
 
@@ -150,7 +150,7 @@ TEST_CASE("C17 HT expert-major: zones begin at multiples of every alignment", "[
   run_all(scenarios);
 }
 
-TEST_CASE("C28 HT flat: a shorter update leaves nothing of the longer one before", "[process][reduced]") {
+TEST_CASE("C28 HT flat: a shorter update leaves nothing of the longer one before", "[process][reduced][modes]") {
   const Scenario full{.layout = Layout::ht_flat, .top_k = 1, .max_tokens = 4, .rule = one_expert};
   Scenario one_token = full;
   one_token.tokens = {1, 1, 1, 1};

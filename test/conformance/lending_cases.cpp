@@ -49,7 +49,7 @@ Scenario flat() {
   return {.layout = Layout::ht_flat, .experts = 16, .top_k = 3, .max_tokens = 41, .hidden = 72};
 }
 
-TEST_CASE("lending: all ranks", "[process][reduced][nodes]") {
+TEST_CASE("lending: all ranks", "[process][reduced][nodes][modes]") {
   run_lending(flat(), all(), 3);
 }
 

@@ -142,7 +142,7 @@ TEST_CASE("two handles with different numbers of choices interleave", "[process]
   }
 }
 
-TEST_CASE("LL and HT take turns on one group", "[process][reduced][driver][checked]") {
+TEST_CASE("LL and HT take turns on one group", "[process][reduced][driver][checked][modes]") {
   run_ranks(4, [&](Rank& rank) {
     std::vector<Scenario> scenarios = in_all_layouts({.top_k = 3, .max_tokens = 11, .ll_max_tokens = 5});
     Comm comm(rank);
@@ -230,7 +230,7 @@ TEST_CASE("a communicator after a communicator", "[process][reduced][driver]") {
   });
 }
 
-TEST_CASE("operations on two streams ordered by events", "[process][reduced][driver][checked]") {
+TEST_CASE("operations on two streams ordered by events", "[process][reduced][driver][checked][modes]") {
   for (const Layout layout : {Layout::ll_expert_major, Layout::ht_flat}) {
     const Scenario scenario = short_lived(layout);
     run_ranks(4, [&](Rank& rank) {
@@ -293,7 +293,7 @@ TEST_CASE("the same input gives the same bytes in every run", "[process]") {
   }
 }
 
-TEST_CASE("more operations than slots run without a synchronisation between", "[process][reduced][nodes]") {
+TEST_CASE("more operations than slots run without a synchronisation between", "[process][reduced][nodes][modes]") {
   const int rounds = reduced() ? 6 : 25;
   for (const Layout layout : all_layouts) {
     const Scenario scenario = short_lived(layout);

@@ -72,7 +72,8 @@ void late_ranks(const Scenario& scenario, Stops when, const std::vector<int>& lo
   });
 }
 
-TEST_CASE("LL goes on without a rank that does not come to a dispatch", "[process][reduced][driver][nodes][masks]") {
+TEST_CASE("LL goes on without a rank that does not come to a dispatch",
+          "[process][reduced][driver][nodes][masks][modes]") {
   late_ranks(lines(Layout::ll_expert_major), Stops::before_dispatch);
 }
 TEST_CASE("LL RANK_MAJOR goes on without a rank that does not come to a dispatch", "[masks]") {
@@ -122,7 +123,7 @@ TEST_CASE("HT EXPERT_MAJOR goes on without a rank that does not come to a dispat
   scenario.scales = Scales{};
   late_ranks(scenario, Stops::before_rows);
 }
-TEST_CASE("HT FLAT goes on without a rank that does not come to a combine", "[reduced][nodes][masks]") {
+TEST_CASE("HT FLAT goes on without a rank that does not come to a combine", "[reduced][nodes][masks][modes]") {
   late_ranks(bulk(Layout::ht_flat), Stops::before_combine);
 }
 TEST_CASE("HT EXPERT_MAJOR goes on without a rank that does not come to a combine", "[process][nodes][masks]") {

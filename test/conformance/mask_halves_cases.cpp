@@ -86,7 +86,7 @@ TEST_CASE("masks in halves: nobody is late", "[process][reduced][driver][nodes][
   }
 }
 
-TEST_CASE("masks in halves: a rank that comes to no half", "[process][reduced][nodes][masks]") {
+TEST_CASE("masks in halves: a rank that comes to no half", "[process][reduced][nodes][masks][modes]") {
   for (const Scenario& scenario :
        {lines(Layout::ll_expert_major), bulk(Layout::ll_rank_major), lines(Layout::ht_flat)}) {
     with_missing(

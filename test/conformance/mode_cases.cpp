@@ -44,16 +44,16 @@ TEST_CASE("C35 HT expert-major: all tokens of a rank go to the next one", "[proc
   run(to_next_rank(Layout::ht_expert_major), 2);
 }
 
-TEST_CASE("C40 LL expert-major: random routing", "[process][reduced][driver][nodes]") {
+TEST_CASE("C40 LL expert-major: random routing", "[process][reduced][driver][nodes][modes]") {
   try_seeds(Layout::ll_expert_major);
 }
-TEST_CASE("C41 LL rank-major: random routing", "[process][reduced][driver][nodes]") {
+TEST_CASE("C41 LL rank-major: random routing", "[process][reduced][driver][nodes][modes]") {
   try_seeds(Layout::ll_rank_major);
 }
-TEST_CASE("C42 HT flat: random routing", "[process][reduced][driver][nodes]") {
+TEST_CASE("C42 HT flat: random routing", "[process][reduced][driver][nodes][modes]") {
   try_seeds(Layout::ht_flat);
 }
-TEST_CASE("C43 HT expert-major: random routing with aligned zones", "[process][reduced][driver][nodes]") {
+TEST_CASE("C43 HT expert-major: random routing with aligned zones", "[process][reduced][driver][nodes][modes]") {
   for (unsigned seed = 0; seed < seeds(); ++seed) {
     Scenario scenario = random_world(Layout::ht_expert_major, seed);
     scenario.alignment = 8;
@@ -61,7 +61,7 @@ TEST_CASE("C43 HT expert-major: random routing with aligned zones", "[process][r
   }
 }
 
-TEST_CASE("C44 combine: sums in fp32 follow one order in every layout", "[process][reduced][nodes]") {
+TEST_CASE("C44 combine: sums in fp32 follow one order in every layout", "[process][reduced][nodes][modes]") {
   // fp32 rows show every change of the order; many experts a token make many terms.
   run_all(in_all_layouts({.experts = 16,
                           .top_k = 12,
@@ -91,7 +91,7 @@ TEST_CASE("C45 dropped entries: most are -1, whole tokens among them", "[process
   run_all(in_all_layouts({.experts = 16, .top_k = 3, .max_tokens = 24, .biases = 1, .rule = uniform(80), .seed = 46}));
 }
 
-TEST_CASE("C46 tokens differ between ranks: all, some, one and none", "[process][reduced][driver][nodes]") {
+TEST_CASE("C46 tokens differ between ranks: all, some, one and none", "[process][reduced][driver][nodes][modes]") {
   run_all(in_all_layouts({.experts = 16, .top_k = 4, .max_tokens = 20, .tokens = {20, 7, 1, 0}, .seed = 46}));
 }
 
@@ -149,7 +149,7 @@ TEST_CASE("every number of choices from 1 to 32", "[process]") {
   run_all(scenarios);
 }
 
-TEST_CASE("32 choices in every layout", "[process][reduced][nodes]") {
+TEST_CASE("32 choices in every layout", "[process][reduced][nodes][modes]") {
   run_all(in_all_layouts({.experts = 64, .top_k = 32, .max_tokens = 5, .hidden = 16}));
 }
 
@@ -220,7 +220,7 @@ TEST_CASE("LL with more experts and tokens than a block's tables hold", "[proces
 
 // So few and small that all of them are lines on the host device, too, among ranks so few that they are found by
 // headers. (Of more tokens than a word has bits: ../device/header_rows_test.cpp, and on GPUs.)
-TEST_CASE("LL rows that are found by headers", "[process][reduced]") {
+TEST_CASE("LL rows that are found by headers", "[process][reduced][modes]") {
   for (const Layout layout : {Layout::ll_expert_major, Layout::ll_rank_major}) {
     Scenario scenario{.layout = layout, .ranks = 3, .experts = 6, .top_k = 2, .max_tokens = 7, .hidden = 16};
     scenario.tokens = {7, 5, 6};
@@ -231,7 +231,7 @@ TEST_CASE("LL rows that are found by headers", "[process][reduced]") {
 // A rank with so few tokens combines batch by batch (ll_combine_few.hpp), and its peers, which have more, as ever; rows
 // have more copies on a rank than a warp reads at once, and two batches, the last not full. There are so few that the
 // host device has all of them as lines.
-TEST_CASE("LL combine of few rows, and of more from peers", "[process][reduced]") {
+TEST_CASE("LL combine of few rows, and of more from peers", "[process][reduced][modes]") {
   struct Size {
     int64_t hidden;
     std::vector<int64_t> tokens;
@@ -254,7 +254,7 @@ TEST_CASE("LL combine of few rows, and of more from peers", "[process][reduced]"
 
 // A rank with so few tokens tells what they chose (ll_dispatch_few.hpp); of peers that have more it knows where rows
 // stay by their metas, as these do of all.
-TEST_CASE("LL dispatch of few tokens, and of more from peers", "[process][reduced]") {
+TEST_CASE("LL dispatch of few tokens, and of more from peers", "[process][reduced][modes]") {
   for (const std::vector<int64_t>& tokens :
        std::vector<std::vector<int64_t>>{{2, 2}, {1, 6}, {0, 2}, {1, 1, 1}, {1, 5, 0}}) {
     for (const bool quantised : {false, true}) {

@@ -40,7 +40,7 @@ void run_in(const Nodes& nodes, const std::string& transport, std::vector<Scenar
   });
 }
 
-TEST_CASE("network: two nodes of two ranks", "[driver][network][reduced][shapes]") {
+TEST_CASE("network: two nodes of two ranks", "[driver][network][reduced][shapes][modes]") {
   run_in({2, 2}, transport_under_test(), some_of_everything(4));
   run_in({2, 2}, transport_under_test(), the_rest(4));
 }
@@ -112,7 +112,7 @@ TEST_CASE("network: HT with a node of one rank, which relays for all of the othe
 }
 
 // Of a dispatch and a combine: each row once to the other node, and once back, whatever ranks it is for.
-TEST_CASE("network: in HT a row goes to a node once, and a sum comes back", "[driver][process][reduced]") {
+TEST_CASE("network: in HT a row goes to a node once, and a sum comes back", "[driver][process][reduced][modes]") {
   run_ranks(4, [](Rank& rank) {
     const Nodes nodes{2, 2};
     const Scenario scenario{.layout = Layout::ht_flat,

@@ -61,12 +61,12 @@ TEST_CASE("node copies: rows longer than what a warp has under way, and of many 
                   {.experts = 8, .top_k = 3, .max_tokens = 2, .hidden = 20000}});
 }
 
-TEST_CASE("node copies: a network that reorders, repeats and withholds", "[copies][reduced]") {
+TEST_CASE("node copies: a network that reorders, repeats and withholds", "[copies][reduced][reordered]") {
   const Environment asked = copies_asked("node");
   for (unsigned seed = first_seed(); seed < first_seed() + seeds(); ++seed) run_reordered(seed, {});
 }
 
-TEST_CASE("node copies: halves, and gradients", "[copies][reduced]") {
+TEST_CASE("node copies: halves, and gradients", "[copies][reduced][reordered]") {
   const Environment asked = copies_asked("node");
   for (unsigned seed = first_seed(); seed < first_seed() + seeds(); ++seed) run_halves(seed, {.short_chunks = true});
 }

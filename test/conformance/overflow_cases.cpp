@@ -45,7 +45,8 @@ void run_limited(const std::vector<Scenario>& scenarios, const Trip& trip = roun
   run_each(scenarios, with_record, rounds);
 }
 
-TEST_CASE("overflow: limits around N, both policies, there and back", "[process][reduced][driver][checked][nodes]") {
+TEST_CASE("overflow: limits around N, both policies, there and back",
+          "[process][reduced][driver][checked][nodes][modes]") {
   std::vector<Scenario> scenarios;
   for (const Scenario& base : in_ht({.top_k = 3, .max_tokens = 11, .alignment = 4, .seed = 201})) {
     const int64_t most = most_rows(base, base.seed);

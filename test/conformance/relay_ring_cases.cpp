@@ -45,7 +45,7 @@ TEST_CASE("relay rings: epochs and counts that wrap", "[rings][brought][wrap]") 
                {{.experts = 8, .top_k = 3, .max_tokens = 12, .hidden = 16}}, how);
 }
 
-TEST_CASE("relay rings: a network that reorders, repeats and withholds", "[rings][brought][reduced]") {
+TEST_CASE("relay rings: a network that reorders, repeats and withholds", "[rings][brought][reduced][reordered]") {
   for (unsigned seed = first_seed(); seed < first_seed() + seeds(); ++seed) {
     const Environment asked = relay_ring_asked(seed % 3 == 0 ? "3" : "2");
     run_reordered(seed, by_rings);
@@ -53,7 +53,7 @@ TEST_CASE("relay rings: a network that reorders, repeats and withholds", "[rings
 }
 
 // Both operations have halves, and each of those under way the ring of its slot.
-TEST_CASE("relay rings: halves, and gradients", "[rings][brought][reduced]") {
+TEST_CASE("relay rings: halves, and gradients", "[rings][brought][reduced][reordered]") {
   const Environment asked = relay_ring_asked("2");
   for (unsigned seed = first_seed(); seed < first_seed() + seeds(); ++seed) run_halves(seed, by_rings);
 }

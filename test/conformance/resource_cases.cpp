@@ -63,7 +63,7 @@ TEST_CASE("ucclEpHandleWaitCounts gives the total and the padded counts", "[proc
   });
 }
 
-TEST_CASE("routing counts of any number of tokens", "[process][reduced][driver]") {
+TEST_CASE("routing counts of any number of tokens", "[process][reduced][driver][modes]") {
   for (const ucclEpDataType_t type : {ucclEpInt32, ucclEpInt64}) {
     for (const int64_t tokens : {int64_t{0}, int64_t{1}, int64_t{33}, int64_t{700}}) {
       Scenario scenario{.layout = Layout::ht_flat, .experts = 24, .top_k = 6, .max_tokens = 4, .rule = uniform(15)};

@@ -90,7 +90,7 @@ TEST_CASE("rings: epochs and counts that wrap", "[rings][wrap]") {
   run_in_nodes({2, 2}, "faulty:delay=300,seed=7:" + transport_under_test(), {scenario}, how);
 }
 
-TEST_CASE("rings: a network that reorders, repeats and withholds", "[rings][reduced]") {
+TEST_CASE("rings: a network that reorders, repeats and withholds", "[rings][reduced][reordered]") {
   for (unsigned seed = first_seed(); seed < first_seed() + seeds(); ++seed) {
     const Environment asked = ring_asked(seed % 3 == 0 ? "3" : "2");
     run_reordered(seed, by_rings);
@@ -98,7 +98,7 @@ TEST_CASE("rings: a network that reorders, repeats and withholds", "[rings][redu
 }
 
 // Combines are completed in another order than they began, each with a ring of its own.
-TEST_CASE("rings: halves, and gradients", "[rings][reduced]") {
+TEST_CASE("rings: halves, and gradients", "[rings][reduced][reordered]") {
   const Environment asked = ring_asked("2");
   for (unsigned seed = first_seed(); seed < first_seed() + seeds(); ++seed) run_halves(seed, by_rings);
 }

@@ -153,7 +153,7 @@ TEST_CASE("trace: no step of LL is before its operation began, whichever warp co
   trace_all(scenario, {{"dispatch", "combine"}, 60});
 }
 
-TEST_CASE("trace: every operation of HT of every rank is there, with its steps", "[driver][reduced]") {
+TEST_CASE("trace: every operation of HT of every rank is there, with its steps", "[driver][reduced][modes]") {
   trace_all(traced(Layout::ht_flat), {{"update", "dispatch", "combine"}});
 }
 

@@ -14,7 +14,7 @@
 namespace ucclep::test {
 namespace {
 
-TEST_CASE("windows: peers read and write ranges of one allocation", "[process][driver][reduced][nodes]") {
+TEST_CASE("windows: peers read and write ranges of one allocation", "[process][driver][reduced][nodes][modes]") {
   run_ranks(4, [](Rank& rank) {
     Comm comm(rank);
     Meeting together(rank);

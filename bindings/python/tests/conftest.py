@@ -8,7 +8,17 @@ from ranks import need_gpus, run_mpi, run_ranks
 
 def pytest_addoption(parser):
     parser.addoption("--device", default="host", choices=["host", "cuda"], help="where the ranks are")
+    parser.addoption("--tier", default="all", choices=["test", "more", "all"], help="test: those without the mark `more`; more: the others")
     parser.addoption("--report", help="a file for tools/test_summary.py")
+
+
+def pytest_collection_modifyitems(config, items):
+    tier = config.getoption("--tier")
+    if tier == "all":
+        return
+    others = [item for item in items if (item.get_closest_marker("more") is None) == (tier == "more")]
+    config.hook.pytest_deselected(items=others)
+    items[:] = [item for item in items if item not in others]
 
 
 @pytest.fixture
@@ -79,6 +89,7 @@ class _Report:
 
 
 def pytest_configure(config):
+    config.addinivalue_line("markers", "more: runs in `make test-more`, not in `make test`")
     slow = config.getoption("--device") == "host"  # its ranks share the CPU's cores
     os.environ.setdefault("UCCLEP_TIMEOUT_MS", "120000" if slow else "20000")
     path = config.getoption("--report")

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the ranks of a deep_ep test send, seen by all of them, and what each then has to receive."""
+import pytest
 import torch
 
 HIDDEN, EXPERTS, TOP_K, TOKENS = 256, 16, 4, 40
 ROOM = 64  # tokens per rank that a buffer has room for
+NRANKS = [2, 4, pytest.param(8, marks=pytest.mark.more)]  # eight ranks, on few cores, take longer than the others together
 
 
 def place(moe, buffer):

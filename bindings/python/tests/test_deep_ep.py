@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch")
 deep_ep = pytest.importorskip("deep_ep")
 from deep_ep import Buffer, Config, EventOverlap  # noqa: E402
 from deep_ep.utils import EventHandle  # noqa: E402
-from moe import EXPERTS, HIDDEN, ROOM, TOKENS, TOP_K, Moe, difference, from_fp8, place, to_fp8  # noqa: E402
+from moe import EXPERTS, HIDDEN, NRANKS, ROOM, TOKENS, TOP_K, Moe, difference, from_fp8, place, to_fp8  # noqa: E402
 
 @pytest.mark.parametrize("nranks", [2, 8])
 def test_c1_layout(buffers, nranks):
@@ -35,7 +35,7 @@ def payloads(moe):
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 @pytest.mark.parametrize("with_topk", [True, False])
-@pytest.mark.parametrize("nranks", [2, 4, 8])
+@pytest.mark.parametrize("nranks", NRANKS)
 def test_c2_to_c6_dispatch_and_combine(buffers, nranks, with_topk, asynchronous):
     moe = Moe(nranks, TOKENS, HIDDEN, EXPERTS, TOP_K, seed=nranks, masked=0.05)
     kinds = payloads(moe)

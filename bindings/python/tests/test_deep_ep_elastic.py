@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 deep_ep = pytest.importorskip("deep_ep")
 from deep_ep import ElasticBuffer, EPHandle  # noqa: E402
-from moe import EXPERTS, HIDDEN, TOKENS, TOP_K, Moe, difference, place, to_fp8  # noqa: E402
+from moe import EXPERTS, HIDDEN, NRANKS, TOKENS, TOP_K, Moe, difference, place, to_fp8  # noqa: E402
 
 
 def elastic(mpi, **settings):
@@ -50,7 +50,7 @@ def check_counts(moe, rank, handle, alignment):
 MODES = list(itertools.product([1, 16], [False, True], [False, True], [True, False]))
 
 
-@pytest.mark.parametrize("nranks", [2, 4, 8])
+@pytest.mark.parametrize("nranks", NRANKS)
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_c15_c16_dispatch_and_combine(buffers, nranks, asynchronous):
     moe = Moe(nranks, TOKENS, HIDDEN, EXPERTS, TOP_K, seed=nranks + 10, masked=0.05)

@@ -5,7 +5,7 @@ import ucclep
 
 torch = pytest.importorskip("torch")
 deep_ep = pytest.importorskip("deep_ep")
-from moe import EXPERTS, HIDDEN, TOP_K, Moe, difference, from_fp8, place  # noqa: E402
+from moe import EXPERTS, HIDDEN, NRANKS, TOP_K, Moe, difference, from_fp8, place  # noqa: E402
 
 MAX_TOKENS = 24
 WIDE = 512  # four exponents fill an int32
@@ -52,7 +52,7 @@ def check_received(moe, rank, got, counts, handle, use_fp8, use_ue8m0):
 @pytest.mark.parametrize("use_fp8, round_scale, use_ue8m0",
                          [(False, False, False), (True, False, False), (True, True, False), (True, True, True)])
 @pytest.mark.parametrize("asynchronous", [False, True])
-@pytest.mark.parametrize("nranks", [2, 4, 8])
+@pytest.mark.parametrize("nranks", NRANKS)
 def test_c10_c11_dispatch_and_combine(buffers, nranks, asynchronous, use_fp8, round_scale, use_ue8m0):
     moe = Moe(nranks, MAX_TOKENS, WIDE, EXPERTS, TOP_K, seed=nranks, masked=0.05)
 

@@ -66,6 +66,7 @@ def losses(*command):
     return [float(loss) for loss in re.findall(r"loss (\S+)", done.stdout)]
 
 
+@pytest.mark.more  # by far the longest; test_gradients has the layer
 def test_the_example_learns_what_one_process_learns(device):
     need_gpus(device, 4)
     alone = losses()
