@@ -51,6 +51,13 @@ no_abort() {  # a member of such a name is fine: it is declared after "void" and
   sources src include |
     forbid '(?<!void )(?<![\w.>:])(?:(?:std)?::)?(abort|_?exit|_Exit|quick_exit|terminate|assert|__trap|__builtin_trap)\s*\('
 }
+includes() {  # floors of folders, knots of modules, depth, and headers that include what they use
+  tools/check_includes.py
+}
+self_contained() {  # each public header compiles alone. arch/ is included by arch.hpp for one target at a time
+  sources include | grep '\.hpp$' | grep -vE '/arch/(amdgcn|butterfly|cuda|host|untold)\.hpp$' |
+    xargs -r -P "$(nproc)" -n 1 g++ -std=c++20 -fsyntax-only -Wall -Wextra -Wno-unused-variable -Wno-pragmas -Iinclude -x c++
+}
 long_files() {  # a report, never a failure
   sources src include apps test perf | xargs -r wc -l | awk '$2 != "total" && $1 > 500 { print $2 ": " $1 " lines, is it two things?" }'
 }
@@ -85,7 +92,7 @@ tidy_files() {  # pattern of paths, checks that are left out...
 checks=("$@")
 if [ ${#checks[@]} -eq 0 ]; then
   tools/deps.sh lint || exit 1
-  checks=(formatted licensed one_place_for_targets no_abort long_files conformance mutants_apply documented tidy)
+  checks=(formatted licensed one_place_for_targets no_abort includes self_contained long_files conformance mutants_apply documented tidy)
 fi
 for name in "${checks[@]}"; do
   check "$name"

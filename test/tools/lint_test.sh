@@ -19,7 +19,7 @@ accepted() {
   rm "$work/$2"
 }
 for target in __CUDACC__ __CUDA_ARCH__ __HIP__ __AMDGCN__ __HIP_DEVICE_COMPILE__; do
-  refused one_place_for_targets include/ucclep/device/low_latency.hpp "#ifdef $target"
+  refused one_place_for_targets include/ucclep/device/ll/dispatch.hpp "#ifdef $target"
   refused one_place_for_targets src/kernel.cpp "#  if defined(UCCLEP_X) || defined($target)"
   accepted one_place_for_targets include/ucclep/device/arch/arch.hpp "#ifdef $target"
 done

@@ -17,7 +17,7 @@
 // channel, begins all counts and barriers anew.
 //
 // To peers of this rank's domain a put and a signal are stores by the members, to others messages for the proxy threads
-// (message.hpp). The caller need not know which, but for these:
+// (layout/message.hpp). The caller need not know which, but for these:
 //   - A put to another domain may read its source until the put is flushed, as said below.
 //   - Before a signal or a barrier tells anything, this rank waits until its puts to all other peers in other domains
 //     lie there: one way through the network and back. So put to all first, and then signal all.
@@ -57,7 +57,7 @@
 #include "ucclep/device/protocol/operation.hpp"
 #include "ucclep/device/simt/simt.hpp"
 
-// The channel between domains: messages by commands for the proxy threads (message.hpp), and the waits for them.
+// The channel between domains: messages by commands for the proxy threads (layout/message.hpp), and the waits for them.
 //
 // No wait lies between taking a number and the command: a lane that gives up leaves no number that nobody sends, and no
 // lane of its warp waits for it. The window bounds what is in a ring, so nobody waits there (rings_of, network.cpp).

@@ -8,12 +8,12 @@
 // and then ucclEpCompleteCombine, with config.pass as in the shape. All ranks open the combine, or call ucclEpCombine
 // with send_only.
 //
-// In FLAT a row is staged as it is, in EXPERT_MAJOR the sum of its copies for the local experts (open_copies.hpp). In
+// In FLAT a row is staged as it is, in EXPERT_MAJOR the sum of its copies for the local experts (user/copies.hpp). In
 // one domain, and with masks, there is no wait but combine_begin's: for slots that peers still read, and in
 // EXPERT_MAJOR for the other blocks of the grid. Else, between domains, combine_end waits in every block, at most the
 // group's timeout, for combine_begin of all ranks and for the sends of those of its domain, of which it adds up what
 // goes to homes elsewhere; and where sums land in rings for the sends of all ranks, since it brings these
-// (ht_open_network.hpp). So no rank's sends may wait for what another rank does after its combine_end.
+// (user/ht.hpp). So no rank's sends may wait for what another rank does after its combine_end.
 //
 // clang-format off
 // | who writes                                  | who reads                             | ordered by                          |
@@ -29,22 +29,22 @@
 // | the last block: the handle's state          | CompleteCombine, on the same stream   | the end of the kernel               |
 // clang-format on
 //
-// Floor: as combine's (ht_combine.hpp); a home pulls a run of rows as soon as the last of them is staged.
+// Floor: as combine's (ht/combine.hpp); a home pulls a run of rows as soon as the last of them is staged.
 //
 // HT combine received by a user's kernel, the one that sent it: who goes on with a token waits for its rows alone.
 //
 //   ht::combine_recv(warp{}, op, out, first_token, last_token);   each token of the routing once
-// after combine_end in the same block, instead of ucclEpCompleteCombine (open_receive.hpp says when the operation
+// after combine_end in the same block, instead of ucclEpCompleteCombine (user/receive.hpp says when the operation
 // ends). All ranks may do so, or some.
 //
 // | who writes                     | who reads           | ordered by                        |
 // |--------------------------------|---------------------|-----------------------------------|
 // | the peers' staged partial rows | combine_recv        | the run's word (publish, acquire) |
-// | sums of other nodes, or with   | combine_recv        | wait_row (network.hpp)            |
+// | sums of other nodes, or with   | combine_recv        | wait_row (protocol/by_network.hpp)            |
 // |   masks partial rows, by a NIC |                     |                                   |
 // | combine_recv: the results      | the scope, after it | the scope's sync                  |
 //
-// Floor: as combine's (ht_combine.hpp).
+// Floor: as combine's (ht/combine.hpp).
 #pragma once
 #include "ucclep/device/arch/types.hpp"
 #include "ucclep/device/ht/nodes/network.hpp"
@@ -134,7 +134,7 @@ UCCLEP_FN void count_in(const OpenCombine& open, const Home& home, uint32_t inde
 }
 
 // The row of the output that stands for a partial row: that of its first copy. In a group with a limit it is the one of
-// the pool, too (ht_pool.hpp).
+// the pool, too (ht/pool.hpp).
 UCCLEP_FN uint32_t first_copy(const OpenCombine& open, const Home& home, uint32_t row_index) {
   return open.by_expert() ? open.memory().recv_entries(home.rank, home.place)[0].row : row_index;
 }

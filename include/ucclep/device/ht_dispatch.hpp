@@ -18,17 +18,17 @@
 //
 // A row is read during its dispatch_send only. In one domain there is no wait but dispatch_begin's, for slots that
 // peers still read. Between domains dispatch_end waits in every block, at most the group's timeout, for dispatch_begin
-// of all ranks and for what other domains send to this rank, which it relays (ht_open_network.hpp): so no rank's sends
+// of all ranks and for what other domains send to this rank, which it relays (user/ht.hpp): so no rank's sends
 // may wait for what another rank does after its dispatch_end. And dispatch_send may wait while proxies have too many
 // commands.
 //
-// Floor: as dispatch's (high_throughput.hpp); peers pull a row as soon as it is staged.
+// Floor: as dispatch's (ht/dispatch.hpp); peers pull a row as soon as it is staged.
 //
 // HT dispatch received by a user's kernel, the one that sent it: who computes with some rows waits for these alone.
 // Where they are HandleUpdate has told, so there is nothing to ask before.
 //
 //   ht::dispatch_recv(block{}, op, out, first, last);       rows [first, last) of the output, each once
-// after dispatch_end in the same block, instead of ucclEpCompleteDispatch (open_receive.hpp says when the operation
+// after dispatch_end in the same block, instead of ucclEpCompleteDispatch (user/receive.hpp says when the operation
 // ends). All ranks may do so, or some. The host's ucclEpCombine is for what the host knows to be dispatched: before it
 // comes ucclEpCompleteDispatch all the same, which finds nothing to do.
 //
@@ -36,14 +36,14 @@
 // |-----------------------------------|---------------------------------|-------------------------------------|
 // | the peers' staged rows and metas, | dispatch_recv                   | the meta's epoch (publish, acquire) |
 // |   or their relays'                |                                 |                                     |
-// | with masks: rows and metas from   | dispatch_recv                   | wait_row (network.hpp)              |
+// | with masks: rows and metas from   | dispatch_recv                   | wait_row (protocol/by_network.hpp)              |
 // |   other domains, by a NIC         |                                 |                                     |
 // | dispatch_recv: the output         | the scope, after it             | the scope's sync                    |
 // | dispatch_recv: what combine needs | combine_begin, the host's calls | the end of the operation            |
 //
 // In FLAT a row says whose it is. Which rows of a source an expert has stands in their metas: in EXPERT_MAJOR a scope
 // reads those of all that may be meant. So many rows asked for by a block cost less than as many calls for a few.
-// Floor: as dispatch's (high_throughput.hpp).
+// Floor: as dispatch's (ht/dispatch.hpp).
 #pragma once
 #include "ucclep/device/ht/nodes/network.hpp"
 #include "ucclep/device/ht/receive.hpp"

@@ -4,26 +4,26 @@
 //   const auto op = ll::combine_begin(handle, shape);       every thread of the grid
 //   ll::combine_send(warp{}, op, row_index, row);           each row once: any scope, block and order
 //   ll::combine_end(block{}, op);                           every block, once, after its last send
-// and then ucclEpCompleteCombine, or combine_recv in the same kernel (ll_open_combine_recv.hpp).
+// and then ucclEpCompleteCombine, or combine_recv in the same kernel (ll_combine.hpp).
 //
-// In EXPERT_MAJOR a rank sends one partial row for the copies of a row (open_copies.hpp).
+// In EXPERT_MAJOR a rank sends one partial row for the copies of a row (user/copies.hpp).
 //
 // | who writes                        | who reads                             | ordered by                            |
 // |-----------------------------------|---------------------------------------|---------------------------------------|
 // | combine_send: copies of a row     | the combine_send of the last of them  | the row's ticket (acq_rel, gpu)       |
 // | combine_send: partial rows        | CompleteCombine of the peers          | the lines' epochs; BULK: publish;     |
-// |                                   |                                       |   to other domains open_network.hpp   |
+// |                                   |                                       |   to other domains user/network.hpp   |
 // | the last block: the handle's state| CompleteCombine, on the same stream   | the end of the kernel                 |
 //
 // Waits: combine_begin, for slots that peers still read; between domains combine_begin and combine_send, while proxies
 // have too many commands.
 //
-// Floor: as combine's (ll_combine.hpp).
+// Floor: as combine's (ll/combine.hpp).
 //
 // LL combine received by a user's kernel, the one that sent it: who goes on with a token waits for its rows alone.
 //
 //   ll::combine_recv(warp{}, op, out, first_token, last_token);   each token of the dispatch once
-// after combine_end in the same block, instead of ucclEpCompleteCombine (open_receive.hpp says when the operation
+// after combine_end in the same block, instead of ucclEpCompleteCombine (user/receive.hpp says when the operation
 // ends). All ranks may do so, or some.
 //
 // | who writes                | who reads           | ordered by            |
@@ -31,7 +31,7 @@
 // | the peers' partial rows   | combine_recv        | as in CompleteCombine |
 // | combine_recv: the results | the scope, after it | the scope's sync      |
 //
-// Floor: as combine's (ll_combine.hpp).
+// Floor: as combine's (ll/combine.hpp).
 #pragma once
 #include "ucclep/device/layout/handle.hpp"
 #include "ucclep/device/layout/objects.hpp"
@@ -223,7 +223,7 @@ struct TokenPartials : Returns {
   }
 
   // Lane verb: what has no epochs inside is there as far as the parts [begin, end). In a group of several domains rows
-  // are whole (ll_network.hpp), and the first part's word says so.
+  // are whole (ll/network.hpp), and the first part's word says so.
   UCCLEP_FN bool wait_parts(const OpenCombine& open, const Op& op, uint32_t begin, uint32_t end) const {
     const uint32_t parts = combining::bulk_parts(open.shape.token_bytes());
     const bool whole = op.group.network != nullptr;

@@ -4,7 +4,7 @@
 //   const auto op = ll::dispatch_begin(handle, shape);                    every thread of the grid
 //   ll::dispatch_send(warp{}, op, token, row, scales, experts, weights);  each token once: any scope, block and order
 //   ll::dispatch_end(block{}, op, tokens);                                every block, once, after its last send
-// and then ucclEpCompleteDispatch, or dispatch_recv in the same kernel (ll_open_dispatch_recv.hpp).
+// and then ucclEpCompleteDispatch, or dispatch_recv in the same kernel (ll_dispatch_recv.hpp).
 //
 // clang-format off
 // | who writes                                   | who reads                              | ordered by                  |
@@ -14,13 +14,13 @@
 // |   weights                                    |                                        |                             |
 // | the last block: rows in BULK form            | CompleteDispatch of the peers          | publish of the metas' epochs|
 // | the last block: the handle's state           | CompleteDispatch, on the same stream   | the end of the kernel       |
-// | dispatch_send, to other domains: rows; the   | CompleteDispatch of the peers          | open_network.hpp            |
+// | dispatch_send, to other domains: rows; the   | CompleteDispatch of the peers          | user/network.hpp            |
 // |   last block: their places                   |                                        |                             |
 // clang-format on
 //
 // A row is read during its dispatch_send only. In one domain there is no wait but dispatch_begin's, for slots that
 // peers still read. Between domains dispatch_send and dispatch_end may wait while proxies have too many commands.
-// Floor: as dispatch's (ll_lines.hpp), but positions leave after the last row instead of with the first.
+// Floor: as dispatch's (ll/lines.hpp), but positions leave after the last row instead of with the first.
 #pragma once
 #include "ucclep/device/arch/types.hpp"
 #include "ucclep/device/layout/handle.hpp"
@@ -265,7 +265,7 @@ UCCLEP_FN void dispatch_send(Coop, const OpenDispatch& open, uint32_t token, con
   if (sends && Coop::rank() == 0) report_bad_id(op, choices.bad());
 }
 
-// What the last block needs of a dispatch to count it, under the names that ll_routing.hpp and ll_lines.hpp know.
+// What the last block needs of a dispatch to count it, under the names that ll/routing.hpp and ll/lines.hpp know.
 struct SentDispatch {
   struct Source {
     WireShape wire;
@@ -277,7 +277,7 @@ struct SentDispatch {
   View topk_weights;
   Source source;
 };
-// For loops over tokens (simt.hpp).
+// For loops over tokens (simt/simt.hpp).
 UCCLEP_FN const SentDispatch& read_again(const SentDispatch& sent) {
   return sent;  // it lies in no kernel's arguments
 }

@@ -3,7 +3,7 @@
 //
 //   ll::dispatch_rows(warp{}, op, zone, rows);              how many rows of an expert, or of a source, there are
 //   ll::dispatch_recv(block{}, op, out, first, last);       rows [first, last) of the output, each once
-// after dispatch_end in the same block, instead of ucclEpCompleteDispatch (open_receive.hpp says when the operation
+// after dispatch_end in the same block, instead of ucclEpCompleteDispatch (user/receive.hpp says when the operation
 // ends). All ranks may do so, or some.
 //
 // | who writes                         | who reads                      | ordered by               |
@@ -14,7 +14,7 @@
 //
 // Which rows an expert has of a source stands in their metas: a scope reads those of all rows of the sources that its
 // rows come from. So many rows asked for by a block cost less than as many calls for a few.
-// Floor: as dispatch's (ll_lines.hpp).
+// Floor: as dispatch's (ll/lines.hpp).
 #pragma once
 #include "ucclep/device/arch/numeric.hpp"
 #include "ucclep/device/arch/types.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // LL dispatch of bf16 rows that become fp8 with a scale for each 128 elements on their way, at its simplest: a unit is
-// a batch of the row (quantised_batch.hpp), made once and stored to each rank that wants it.
+// a batch of the row (rows/quantised_batch.hpp), made once and stored to each rank that wants it.
 #pragma once
 #include "ceiling/kernels/lines.hpp"
 #include "ucclep/device/rows/quantised_batch.hpp"

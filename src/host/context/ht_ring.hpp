@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // In how much room rows of HT land that come from other nodes, and sums that come back: a group has room for all that
-// may come, or rings of chunks where that would be too much (ucclep/device/ht_ring.hpp).
+// may come, or rings of chunks where that would be too much (ucclep/device/ht/nodes/ring.hpp).
 #pragma once
 #include <cstdint>
 #include <string>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How rows of an LL dispatch cross the network: to each rank that wants them, or once to each node, whose relay
-// forwards them (ucclep/device/ll_relay.hpp). A rule decides it for a group, from what all ranks know alike; it can be
+// forwards them (ucclep/device/ll/relay.hpp). A rule decides it for a group, from what all ranks know alike; it can be
 // forced.
 //
 //   by rank:  T * W * most(rows out, rows in) / nic

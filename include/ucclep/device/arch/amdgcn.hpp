@@ -329,7 +329,7 @@ UCCLEP_FN void pause() {
   __builtin_amdgcn_s_sleep(1);
 }
 
-// ---- fp16, as in numeric.hpp: kernels begin with rounding to nearest even, and with subnormal numbers of fp16.
+// ---- fp16, as in arch/numeric.hpp: kernels begin with rounding to nearest even, and with subnormal numbers of fp16.
 UCCLEP_FN uint32_t to_fp16_pair(float low, float high) {
   return __builtin_bit_cast(uint16_t, static_cast<_Float16>(low)) |
          uint32_t{__builtin_bit_cast(uint16_t, static_cast<_Float16>(high))} << 16;

@@ -366,7 +366,7 @@ UCCLEP_FN const T& read_again(const T& arguments) {
   return arguments;
 }
 
-// ---- fp16 and bf16. As in numeric.hpp, but of a NaN sign and payload are lost.
+// ---- fp16 and bf16. As in arch/numeric.hpp, but of a NaN sign and payload are lost.
 UCCLEP_FN uint32_t to_bf16_pair(float low, float high) {
   uint32_t both;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
@@ -383,7 +383,7 @@ UCCLEP_FN float widen_fp16(uint16_t value) {
   return wide;
 }
 
-// ---- fp8. As to_e4m3 of numeric.hpp, two at a time; the instruction alone would lose the sign of a NaN.
+// ---- fp8. As to_e4m3 of arch/numeric.hpp, two at a time; the instruction alone would lose the sign of a NaN.
 UCCLEP_FN uint32_t to_e4m3_pair(float low, float high) {
   uint16_t both;
   asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(both) : "f"(high), "f"(low));

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // HT combine. A partial row crosses a link once: its home pulls it, and adds it up at once. Some warps of every block
 // stage partial rows in this rank's window, the others add up what homes here are waiting for, so that sums are made
-// while rows fly. The arithmetic is that of combine.hpp.
+// while rows fly. The arithmetic is that of rows/reduce.hpp.
 //
 //   slots free -> READY out -> READY in -> runs of partial rows staged | per token: wait for its rows, pull and add,
 //   write -> end
-// Between nodes those who have staged may have sums of other nodes to bring (ht_brought_sums.hpp).
+// Between nodes those who have staged may have sums of other nodes to bring (ht/nodes/network.hpp).
 // Floor: partial rows from peers * row bytes / link bandwidth, plus READY's way, the first run's, and one sum.
 //
 // Runs are staged for all homes in turn, by place, and sums take tokens in order: what was staged first is wanted
@@ -317,7 +317,7 @@ UCCLEP_FN void send_combine(const HtCombineArgs& args) {
   end_first_of<Wire>(op.with(now.group), memory_of(now), ok);
 }
 
-// The second half, also of a combine that a user's kernel opened (ht_open_combine.hpp), which has staged this rank's
+// The second half, also of a combine that a user's kernel opened (ht_combine.hpp), which has staged this rank's
 // own rows, too. Where none is open: nothing.
 template <class Element, class Wire>
 UCCLEP_FN void complete_combine(const HtCombineArgs& args) {

@@ -175,7 +175,7 @@ UCCLEP_FN void dispatch(const HtDispatchArgs& args) {
   }
 }
 
-// The second half, also of a dispatch that a user's kernel opened (ht_open_dispatch.hpp): pulls what was staged. Where
+// The second half, also of a dispatch that a user's kernel opened (ht_dispatch.hpp): pulls what was staged. Where
 // none is open: nothing.
 template <class Wire>
 UCCLEP_FN void complete_dispatch(const HtDispatchArgs& args) {

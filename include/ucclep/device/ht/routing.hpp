@@ -62,7 +62,7 @@ struct ScanShares {
   UCCLEP_FN uint32_t end(uint32_t tokens) const { return tokens - begin() < of_block ? tokens : begin() + of_block; }
 };
 
-// Block verb: what of tokens [begin, end) goes to each rank, expert and node. Wire: ht_wire.hpp.
+// Block verb: what of tokens [begin, end) goes to each rank, expert and node. Wire: ht/send.hpp.
 template <class Wire>
 UCCLEP_FN void count_tokens(const HtUpdateArgs& args, HtSets& sets, const Parked& begin, const Parked& end,
                             int64_t* bad) {

@@ -173,7 +173,7 @@ UCCLEP_FN void send_metas(const HtDispatchArgs& args, const Op& op, const Stage&
 }
 
 // What operations of HT do where all ranks reach each other's windows, without and with masks. The other way, for ranks
-// in several nodes, is ht_network.hpp.
+// in several nodes, is ht/nodes/network.hpp.
 
 struct OneNode {
   static constexpr bool network = false;
@@ -225,7 +225,7 @@ struct OneNode {
   static UCCLEP_FN uint64_t* run_words(const Op& op, uint32_t home) {
     return reinterpret_cast<uint64_t*>(op.window(home) + op.group.layout.back_epochs_of(op.slot, op.me()));
   }
-  // Beside them, by place: which rows of the pool they take (ht_pool.hpp).
+  // Beside them, by place: which rows of the pool they take (ht/pool.hpp).
   static UCCLEP_FN uint32_t* pool_places(const Op& op, uint32_t home) {
     return reinterpret_cast<uint32_t*>(op.window(home) + op.group.layout.back_places_of(op.slot, op.me()));
   }

@@ -75,7 +75,7 @@ struct LlDispatchArgs {
   bool opened;  // of a second half: the first was a user's kernel
 };
 
-// May an LL dispatch go by ll_dispatch_few.hpp? It gains where there is a warp for each batch that may come, should the
+// May an LL dispatch go by ll/dispatch_few.hpp? It gains where there is a warp for each batch that may come, should the
 // peers have as many tokens as this rank. Peers need not decide alike.
 UCCLEP_HD constexpr bool ll_tokens_are_few(const LlDispatchArgs& args, uint32_t blocks, uint32_t warps) {
   const GroupShape& shape = args.group.shape;
@@ -124,7 +124,7 @@ struct CombineArgs {
 // Percent of the blocks of an LL combine that send: they read and sum several rows for one that they send.
 constexpr uint32_t ll_combine_sends = 70;
 
-// May an LL combine go by ll_combine_few.hpp? It takes any number of rows, but gains where there is a warp for each
+// May an LL combine go by ll/combine_few.hpp? It takes any number of rows, but gains where there is a warp for each
 // batch of all that may come, should the peers have as many tokens as this rank. A warp has to see READY of all ranks
 // at a look. Peers need not decide alike.
 UCCLEP_HD constexpr bool ll_rows_are_few(const CombineArgs& args, uint32_t blocks, uint32_t warps, uint32_t wave) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the proxy threads of a rank say of arrivals (P8, P9), and of peers that part (P12). Each word has one writer,
 // the proxy thread to which its rank belongs, and only grows. The words lie in host memory; lanes that wait look at
-// them in turn (network.hpp).
+// them in turn (protocol/by_network.hpp).
 //
 // clang-format off
 // | who releases                   | who acquires                | scope  | what is ordered                                  |

@@ -17,7 +17,7 @@
 // clang-format on
 //
 // Who makes commands keeps their fields within these limits: a group that could exceed one is refused when it is
-// created (src/host/proxy/command_limits.hpp). Nothing is masked here.
+// created (src/proxy/command_limits.hpp). Nothing is masked here.
 #pragma once
 #include <cstdint>
 #include "ucclep/device/arch/qualifiers.hpp"
@@ -32,7 +32,7 @@ enum class CommandOp : uint8_t {
              // its rows have been put
   header = 2,    // `row` rows come in all: the last chunk ends there. With `bytes` of the operation's header
   consumed = 3,  // all operations of the kind up to `epoch` have been read here
-  // Of the channel, with the number of the message as epoch (message.hpp):
+  // Of the channel, with the number of the message as epoch (layout/message.hpp):
   channel_put = 4,
   letter = 5,
   // This rank has masked the destination: no other field counts. Nothing that was put for it leaves from then on. Once

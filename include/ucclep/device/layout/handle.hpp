@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where every byte of a handle's memory lives, which its own rank's kernels alone write and read: the routing, and what
-// the exchange of counts told. As in layout.hpp, plain arithmetic on the group's shape.
+// the exchange of counts told. As in layout/window.hpp, plain arithmetic on the group's shape.
 #pragma once
 #include <cstdint>
 
@@ -68,7 +68,7 @@ struct HandleLayout {
                            // of another node
   uint64_t relay_counts;   // u32 [blocks][B] entries of a row that was relayed, ranks ascending
   uint64_t relay_entries;  // RelayEntry [blocks][B][K]
-  // For operations that a user's kernel opens (open.hpp):
+  // For operations that a user's kernel opens (user/operation.hpp):
   uint64_t metas;  // [most_warps][meta_scratch] in which a warp puts together what it sends
   // LL, for the same:
   uint64_t weights;    // f32 [B][K] what the rows of the dispatch were given
@@ -139,13 +139,13 @@ struct HandleState {
   uint64_t opened[num_kinds];   // the last operation of a kind that a user's kernel opened
   uint64_t updates;             // HT Updates that have ended
   uint64_t sent[num_kinds];     // the last operation of a kind whose first half has ended here (send_only)
-  uint64_t brought[num_kinds];  // of the last that a user's kernel received: how much (open_receive.hpp)
+  uint64_t brought[num_kinds];  // of the last that a user's kernel received: how much (user/receive.hpp)
 };
 static_assert(sizeof(HandleState) <= 128, "what follows begins there");
 
 // Memory of a group in which kernels of users keep the copies of a row until the last one is there: combines of HT in
-// EXPERT_MAJOR (ht_open_combine.hpp). Only one of a group is open at a time. In LL the handle has room for them
-// (handle_layout.hpp).
+// EXPERT_MAJOR (ht_combine.hpp). Only one of a group is open at a time. In LL the handle has room for them
+// (layout/handle.hpp).
 // B is that of HT, L the local experts.
 struct CopyTables {
   uint64_t in;      // u32 [R][B] how many copies of a received row there are so far

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Masks (protocol P12, P13), of groups with enable_mask. Every operation is three launches: the operation, its mend
-// (mend.hpp), and the operation again, which returns at once unless the mend has asked for it. So what blocks of one
+// (recovery/repair.hpp), and the operation again, which returns at once unless the mend has asked for it. So what blocks of one
 // launch know of the masks does not change while it runs, and they decide alike without a word between them: a wait
 // that misses its deadline only notes the peer as lost, and all leave; the mend masks it. Dispatch and combine of HT
-// have one launch more, their first half (halves.hpp), which waits for no peer's rows; what may run again is the
+// have one launch more, their first half (protocol/halves.hpp), which waits for no peer's rows; what may run again is the
 // second.
 #pragma once
 #include "ucclep/device/layout/record.hpp"

@@ -29,7 +29,7 @@ struct GroupState {
   uint64_t ended[num_kinds];  // EndedWord of each kind
   uint64_t exited;  // blocks of the running launch that have ended, and of these, from bit 32 on, those that gave up
   GridBarrier barrier;
-  uint32_t pending[num_kinds];  // a bit for each slot whose operation has been sent, and not received yet (halves.hpp)
+  uint32_t pending[num_kinds];  // a bit for each slot whose operation has been sent, and not received yet (protocol/halves.hpp)
 };
 
 // Signals to a peer: that no lane has stored there yet, and that some lane has (channel.hpp).
@@ -38,7 +38,7 @@ struct SignalCount {
 };
 
 // Messages to a peer in another domain: the last number that was taken, the last of a put, and the last of which this
-// device knows that it is placed (message.hpp).
+// device knows that it is placed (layout/message.hpp).
 struct MessageLine {
   uint64_t sent, puts, placed;
 };
@@ -139,8 +139,8 @@ struct HandleView {
   HandleLayout offsets;
 };
 
-struct NetworkView;  // network_view.hpp
-struct GroupMasks;   // masks.hpp
+struct NetworkView;  // layout/network_view.hpp
+struct GroupMasks;   // layout/masks.hpp
 
 inline constexpr unsigned device_abi = 24;  // changes with any of the structs below
 

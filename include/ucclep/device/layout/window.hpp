@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where every byte of the windows lives (the memory of a rank that its peers, or NICs, write and read); of a handle's
-// memory handle_layout.hpp says it. Plain arithmetic on the group's shape, so the host, every kernel and the tests
+// memory layout/handle.hpp says it. Plain arithmetic on the group's shape, so the host, every kernel and the tests
 // compute the same offsets.
 //
 // A window is made of rings. Slot `seq % in_flight` of a ring belongs to operation `seq` of its kind (protocol rule P1:
@@ -23,7 +23,7 @@
 //                                         relay in common: rows that have landed there, as there
 //   brought sums    [slot][other node]    then, where sums of nodes land in a ring first: rows[B] of these, and a 64-bit
 //                                         word for each: the last seq in which it has come here
-//   rings           [slot][block] [node]  where rows at relays, or sums, land in rings (ht_ring.hpp): what of them has
+//   rings           [slot][block] [node]  where rows at relays, or sums, land in rings (ht/nodes/ring.hpp): what of them has
 //                                         been read
 //   signals         [signal][rank]        one 64-bit word: how often the rank has signalled; then its last barriers
 //
@@ -38,8 +38,8 @@
 //                                         and, by [node], where they land. In a group with rings these land in rings;
 //                                         rows and sums that are brought do so in any group
 // Of it peers read what is at a relay. Headers that come by the network are copied to where those of peers land
-// (network.hpp). What the proxies read and write themselves lies in a third one, in host memory in any case:
-//   channel         [rank][message]       what waits to be sent, letters that came, and puts that are copied (message.hpp)
+// (protocol/by_network.hpp). What the proxies read and write themselves lies in a third one, in host memory in any case:
+//   channel         [rank][message]       what waits to be sent, letters that came, and puts that are copied (layout/message.hpp)
 // clang-format on
 //
 // Epoch positions of packets, lines and words never hold anything else, whatever the rows of earlier operations were:
@@ -107,10 +107,10 @@ struct GroupShape {
   uint32_t signals;         // of the channel, for kernels of users
   uint32_t masked;          // 1: a peer that misses its deadline is masked
   uint32_t networked;       // 1: some ranks are reached by the network only; nothing travels as LINE then
-  uint32_t stages_puts;     // 1: NICs do not reach the user's windows, and puts go by host memory (message.hpp)
-  uint32_t node_copies;     // 1: a row of an LL dispatch goes to a node once, not to each of its ranks (ll_relay.hpp)
+  uint32_t stages_puts;     // 1: NICs do not reach the user's windows, and puts go by host memory (layout/message.hpp)
+  uint32_t node_copies;     // 1: a row of an LL dispatch goes to a node once, not to each of its ranks (ll/relay.hpp)
   uint32_t ring;            // chunks of the rings in which HT's rows from node to node land; 0: all have room
-  uint32_t brings;          // 1: relays of HT bring rows into their GPU's memory (ht_relay.hpp)
+  uint32_t brings;          // 1: relays of HT bring rows into their GPU's memory (ht/nodes/relay.hpp)
   uint32_t relay_ring;      // then, of a group without rings: chunks of the rings in which rows and sums land; 0: none
   NodeShape nodes;          // of a networked group
 
@@ -118,8 +118,8 @@ struct GroupShape {
   UCCLEP_HD constexpr uint32_t rank_of(uint32_t expert) const { return local.quotient(expert); }
   UCCLEP_HD constexpr uint32_t slot_of(uint64_t seq) const { return static_cast<uint32_t>(seq) & (in_flight - 1); }
   UCCLEP_HD constexpr bool lines_only() const { return ll_bulk_tokens == 0; }  // rows of LL
-  // Where these come from few ranks, a warp finds its row in its source's header (ll_headers.hpp), which says of few
-  // tokens what they chose (ll_choices.hpp).
+  // Where these come from few ranks, a warp finds its row in its source's header (ll/headers.hpp), which says of few
+  // tokens what they chose (ll/choices.hpp).
   UCCLEP_HD constexpr bool rows_by_headers() const {
     return lines_only() && ranks <= most_header_ranks && ll_tokens <= most_header_tokens &&
            experts <= most_header_experts;
@@ -250,7 +250,7 @@ struct HeaderLayout {
   static UCCLEP_HD constexpr uint32_t places(uint32_t local_experts, uint32_t tokens) {
     return present(local_experts) + present_packets(tokens);
   }
-  // In a domain, of few tokens: what they chose (ll_choices.hpp), four ids a packet.
+  // In a domain, of few tokens: what they chose (ll/choices.hpp), four ids a packet.
   static constexpr uint32_t choice_packets = most_choices / 4;
   static UCCLEP_HD constexpr uint32_t choices(const GroupShape& s) { return places(s.local_experts(), s.ll_tokens); }
   static UCCLEP_HD constexpr uint32_t most_packets(const GroupShape& s) {

@@ -40,7 +40,7 @@ struct Unpublished {
   char* epoch = nullptr;  // NULL: nothing
 
   // Warp verbs of a token that is being counted: its selections, before; where other tokens go, for each round of the
-  // sets; before its meta line is built. (Those of a row to a node: ll_network.hpp.)
+  // sets; before its meta line is built. (Those of a row to a node: ll/network.hpp.)
   UCCLEP_FN void choose(const LlDispatchArgs&, const Selection&) {}
   template <class Sets>
   UCCLEP_FN void add_before(const LlDispatchArgs&, const Sets&, uint32_t) {}

@@ -196,7 +196,7 @@ UCCLEP_FN bool send_ll_rows(const Op& op, const HandleMemory& memory, const Comb
 }
 
 // How a combine begins, how partial rows leave, and how they are added up: by a warp, with its stage. The other way is
-// ll_network.hpp.
+// ll/network.hpp.
 template <class Wire>
 class CombinePath;
 
@@ -305,7 +305,7 @@ UCCLEP_FN void combine_ll(const CombineArgs& args) {
   }
 }
 
-// The second half, also of a combine that a user's kernel opened (ll_open_combine.hpp). Where none is open: nothing.
+// The second half, also of a combine that a user's kernel opened (ll_combine.hpp). Where none is open: nothing.
 template <class Element, class Forms>
 UCCLEP_FN void complete_combine(const CombineArgs& args) {
   using Wire = typename Forms::Wire;

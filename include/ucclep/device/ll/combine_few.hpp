@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// LL combine of few rows (ll_rows_are_few), which travel as lines, in a group without masks. As in ll_combine.hpp, but
+// LL combine of few rows (ll_rows_are_few), which travel as lines, in a group without masks. As in ll/combine.hpp, but
 // each warp is for itself until the end, and its index says what it has to do: one batch of a row, as a rule. So what
 // it needs of the handle is on its way together with the sequence number, and rows are while nobody knows yet whether
 // the slots are free. What must hold is looked at where it counts: that they are (P1) before a warp's lines leave, that

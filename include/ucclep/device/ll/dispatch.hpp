@@ -7,8 +7,8 @@
 //
 // | a row travels as         | its data              | made visible by                                          |
 // |--------------------------|-----------------------|----------------------------------------------------------|
-// | LINE (ll_lines.hpp)      | lines, epochs inside  | each line by itself                                      |
-// | BULK (ll_bulk.hpp)       | bulk stores, then meta| bulk_wait_written, publish of the meta's epoch (system   |
+// | LINE (ll/lines.hpp)      | lines, epochs inside  | each line by itself                                      |
+// | BULK (ll/bulk.hpp)       | bulk stores, then meta| bulk_wait_written, publish of the meta's epoch (system   |
 // |                          |                       |   release) -> load_acquire, acquire_then_bulk            |
 #pragma once
 #include <type_traits>
@@ -407,7 +407,7 @@ UCCLEP_FN void dispatch(const LlDispatchArgs& args) {
   }
 }
 
-// The second half, also of a dispatch that a user's kernel opened (ll_open_dispatch.hpp). Where none is open: nothing.
+// The second half, also of a dispatch that a user's kernel opened (ll_dispatch.hpp). Where none is open: nothing.
 template <class Row, class Forms>
 UCCLEP_FN void complete_dispatch(const LlDispatchArgs& args) {
   using Wire = typename Forms::Wire;

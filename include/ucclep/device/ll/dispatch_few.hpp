@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // LL dispatch of few tokens (ll_tokens_are_few), whose rows travel as lines, in a group without masks. As in
-// low_latency.hpp, but headers tell what the tokens chose (ll_choices.hpp), and who sends or counts is for itself: a
+// ll/dispatch.hpp, but headers tell what the tokens chose (ll/choices.hpp), and who sends or counts is for itself: a
 // warp has one thing to do, as a rule, which follows from its index, and what it needs is on its way together with the
 // sequence number. That the slots are free (P1) is looked at before a warp's lines leave.
 //

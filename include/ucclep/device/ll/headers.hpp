@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // LL dispatch of rows that come in LINE form only, from few ranks. A block has what all headers say in its shared
 // memory, as it stands there, after one barrier: a warp asks about its row itself, where the tables of a block
-// (ll_inbox.hpp) would first have to be put together. Which row a warp has does not depend on what comes: it goes
+// (ll/inbox.hpp) would first have to be put together. Which row a warp has does not depend on what comes: it goes
 // through the tokens of all sources, and skips those that have no row here.
 //
 // Floor of what follows the headers: one read of the row's meta and lines.

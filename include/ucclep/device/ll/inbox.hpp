@@ -108,7 +108,7 @@ struct Inbox {
     return token;
   }
 
-  // Lane verb: rows_below. (The counts of masked ranks are zero, ll_mend.hpp.)
+  // Lane verb: rows_below. (The counts of masked ranks are zero, recovery/ll.hpp.)
   UCCLEP_FN uint32_t slab_base(const Op& op, uint32_t source, uint32_t expert) const {
     if (bases) return bases[source * op.group.shape.local_experts() + expert];
     return rows_below(source, expert, [&](uint32_t s) { return load_packet(counts_packet(op, s, expert)).value; });
@@ -156,7 +156,7 @@ UCCLEP_FN void note_row(const Op& op, const HandleMemory& memory, const Dispatch
 }
 
 // Lane verb: the first row of a source in the slab of lane k's expert, where it matters; else 0. Way: below, or
-// ll_headers.hpp.
+// ll/headers.hpp.
 template <class Way>
 UCCLEP_FN uint32_t base_of(const Op& op, const Way& way, const DispatchOutput& out, uint32_t source,
                            const ReceivedSelection& selection) {
@@ -165,7 +165,7 @@ UCCLEP_FN uint32_t base_of(const Op& op, const Way& way, const DispatchOutput& o
   return matters ? way.slab_base(op, source, expert) : 0;
 }
 
-// A way to find a row, by the tables: `index` is its place here. The other way is ll_headers.hpp.
+// A way to find a row, by the tables: `index` is its place here. The other way is ll/headers.hpp.
 struct ByTables {
   const Inbox inbox;
   uint32_t token, place;

@@ -30,7 +30,7 @@ struct Job {
 // in order leave while others are read; from more blocks all chunks would be complete at the same time, late.
 constexpr uint32_t network_blocks = 4;
 
-// How an operation reaches the ranks: all of them by their windows. The other way is network.hpp.
+// How an operation reaches the ranks: all of them by their windows. The other way is protocol/by_network.hpp.
 struct ByWindows {
   static constexpr bool network = false;
   static constexpr bool masks = true;  // there may be some

@@ -2,7 +2,7 @@
 // LL dispatch in LINE form: nothing waits for a count, a fence or a flag. A row of one token lies at the receiver by
 // the token's number, so its bytes leave as soon as they are read; what counting finds out (positions in the experts'
 // slabs, which tokens come) follows in the row's meta line and in the header, while the rows are on the wire. Blocks
-// that send, that receive and that count are apart (ll_jobs.hpp).
+// that send, that receive and that count are apart (ll/jobs.hpp).
 //
 //   lines of a row:  meta | batches of tokens (and scales of a row that is quantised) | scales of any other row
 // Floor: rows to peers * row bytes * line_bytes / line_payload / link bandwidth, one flight of a line, and the launch.

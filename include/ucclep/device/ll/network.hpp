@@ -7,10 +7,10 @@
 // For a GPU that window may be across the bus. So rows go there as whole lines, and come from there by bulk copies,
 // several of a warp under way, each row once.
 //
-// Rows of a dispatch go to each rank, or to each node once (ll_relay.hpp): as the group's cost rule says, the same way
+// Rows of a dispatch go to each rank, or to each node once (ll/relay.hpp): as the group's cost rule says, the same way
 // on all ranks (src/host/ll_copies.hpp).
 //
-// A user's kernel may send rows before they are counted (ll_open_dispatch.hpp): they leave as they are sent, and the
+// A user's kernel may send rows before they are counted (ll_dispatch.hpp): they leave as they are sent, and the
 // header says behind its counts where they are.
 //
 // Floor: rows to other domains * (meta + row bytes) / NIC bandwidth, a message's flight, and a proxy at both ends.
@@ -140,7 +140,7 @@ struct BulkPath<ByNetwork> {
   static UCCLEP_FN bool relay_rows(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage) {
     return relay_all(op, args, job, stage);
   }
-  // From another domain such rows come in the order of sending (ll_open_dispatch.hpp).
+  // From another domain such rows come in the order of sending (ll_dispatch.hpp).
   static UCCLEP_FN bool find(const Op& op, const Inbox& inbox, uint32_t source, uint32_t place, Parked& index) {
     if (op.has_window(source)) return BulkPath<ByWindows>::find(op, inbox, source, place, index);
     uint64_t words = 0;

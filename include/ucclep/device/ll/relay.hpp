@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of an LL dispatch that cross the network once for each node (GroupShape::node_copies, Settings::node_copies).
-// They go to the source's relay in that node (nodes.hpp), with their place at each rank (relayed_row.hpp), and the
+// They go to the source's relay in that node (layout/nodes.hpp), with their place at each rank (protocol/relayed_row.hpp), and the
 // relay stores each into the landings of the ranks that want it: there it lies, and is announced, as a row of a peer
 // with a window. The header to a relay says how many rows it gets. Headers go to every rank, by the network.
 //
@@ -14,7 +14,7 @@
 // |                                              |   acquire_then_bulk                |                               |
 // | relay_row: publish of a meta line's epoch    | wait_word, then acquire_then_bulk, | the row before its receiver   |
 // |   (system), after bulk_wait_written          |   at the rank that it is for       |                               |
-// | the relay's next operation: slots_free, for  | see signal.hpp                     | the receiver's reads of a     |
+// | the relay's next operation: slots_free, for  | see protocol/operation.hpp                     | the receiver's reads of a     |
 // |   all ranks of its node                      |                                    |   landing before a relay      |
 // |                                              |                                    |   writes there again          |
 // | the end of the operation: `consumed`         | the source: slots_free             | the relay's reads before the  |

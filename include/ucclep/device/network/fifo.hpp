@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The command ring, a kernel's side: how lanes hand commands to the proxy threads of their rank (P10). The other side
-// is src/host/proxy/ring_reader.hpp.
+// is src/proxy/ring_reader.hpp.
 //
 // A ring is slots in pinned host memory, one 16-byte store per command. Its head, the next position that nobody has
 // taken, stays in device memory; positions are 64-bit and never go back. The reader publishes how far it has read, now

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // An operation between the ranks: its sequence number, its error records and its bounded waits (protocol P4). Its
-// slots: slots.hpp. Its headers: header.hpp.
+// slots: slots.hpp. Its headers: protocol/header.hpp.
 #pragma once
 #include "ucclep/device/layout/objects.hpp"
 #include "ucclep/device/layout/record.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From topk_idx to places (protocol P5): what a handle holds of a routing, and what the scans of HT (ht_routing.hpp)
-// and LL (ll_routing.hpp) share besides token_sets.hpp.
+// From topk_idx to places (protocol P5): what a handle holds of a routing, and what the scans of HT (ht/routing.hpp)
+// and LL (ll/routing.hpp) share besides protocol/token_sets.hpp.
 #pragma once
 #include "ucclep/device/layout/handle.hpp"
 #include "ucclep/device/layout/objects.hpp"

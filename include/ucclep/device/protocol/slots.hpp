@@ -9,7 +9,7 @@
 // |   (system), after the end of the   |                               |                                         |
 // |   launch that read it              |                               |                                         |
 // | end_lending: publish of consumed   | end_lending of the lender:    | the last access to a lent tensor before |
-// |   (system), after the last block's |   load_acquire (system)       |   its owner goes on (ht_lease.hpp)      |
+// |   (system), after the last block's |   load_acquire (system)       |   its owner goes on (ht/lease.hpp)      |
 // |   ticket (fetch_add_acq_rel, gpu)  |                               |                                         |
 // | end_share: fetch_add_relaxed (gpu) | last_ended of the next launch | nothing: the end of the launch does that |
 // | publish of a row's or chunk's      | wait_word: load_acquire       | the row before its readers              |
@@ -109,7 +109,7 @@ UCCLEP_FN bool tells_consumed() {
   return block_id() == grid_size() * 3 / 4;
 }
 
-// Lane verb: what slots_free waits for, of a peer that stores the word itself. Of others: network.hpp.
+// Lane verb: what slots_free waits for, of a peer that stores the word itself. Of others: protocol/by_network.hpp.
 struct ConsumedWord {
   static constexpr bool masks = false;  // true: in a group with masks, of those who are not lost
   static constexpr bool networked = false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The mend of HT operations (mend.hpp). A rank that is lost in an Update counts as its header says, if that came, or
+// The mend of HT operations (recovery/repair.hpp). A rank that is lost in an Update counts as its header says, if that came, or
 // has no rows. Of one that is lost in a dispatch all rows count if they were all staged, or else none: then rows that
 // were announced are zero rows with weight 0 and topk_idx -1. The second run pulls from its window, which outlives it.
 // By the network rows come here, and all of them count when they have.

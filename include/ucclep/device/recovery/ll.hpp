@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The mend of LL operations (mend.hpp).
+// The mend of LL operations (recovery/repair.hpp).
 //
 // | what came of a masked rank (P12) | its rows in the second run                                                  |
 // |----------------------------------|-----------------------------------------------------------------------------|

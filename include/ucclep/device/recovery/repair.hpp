@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What follows each operation in a group with masks (masks.hpp), by one block. After an operation in which nobody was
+// What follows each operation in a group with masks (layout/masks.hpp), by one block. After an operation in which nobody was
 // lost it does nothing. After one that was given up it waits until everything of every other rank has come, which needs
 // nothing more of this rank, or masks who does not deliver in time; and says that the operation is to run again, which
-// then finds all that it asks for. What "everything" is, ll_mend.hpp and ht_mend.hpp say. And the three functions of
+// then finds all that it asks for. What "everything" is, recovery/ll.hpp and recovery/ht.hpp say. And the three functions of
 // masks, of one block as well.
 #pragma once
 #include "ucclep/device/arch/types.hpp"

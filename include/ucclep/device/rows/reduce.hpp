@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What combine is in both modes (ll_combine.hpp, ht_combine.hpp): the rank that holds the experts sums its copies of a
+// What combine is in both modes (ll/combine.hpp, ht/combine.hpp): the rank that holds the experts sums its copies of a
 // row and sends one partial row home; home adds the partials of the ranks. One arithmetic tree (protocol P6): experts
 // ascending in fp32, rounded once per rank to the token type, ranks ascending in fp32, bias, one final rounding. No
 // fused multiply-add; each sum starts with its first term. `place` of a partial row is its index among the rows that

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Weights on their way home, in the backward pass: a rank has for each row that it received the gradients of the
 // weights that came with it, and home adds up those of all ranks, in the order of P6. In LL they travel as packets of
-// their own (ll_weight_rows.hpp), in HT behind the partial row (ht_weight_rows.hpp).
+// their own (ll/weight_rows.hpp), in HT behind the partial row (ht/weight_rows.hpp).
 #pragma once
 #include "ucclep/device/layout/arguments.hpp"
 #include "ucclep/device/layout/handle.hpp"

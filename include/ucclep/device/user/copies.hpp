@@ -80,7 +80,7 @@ UCCLEP_FN bool all_here(const Home& home, const Copies& copies) {
 }  // namespace UCCLEP_SIMT_NAMESPACE
 
 // Whose a row of HT EXPERT_MAJOR is, and where its copies wait for the last one, while a user's kernel combines
-// (ht_open_combine.hpp). A handle says the reverse: where the copies of a received row are.
+// (ht_combine.hpp). A handle says the reverse: where the copies of a received row are.
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ht {
 

@@ -26,7 +26,7 @@
 // | relay_dispatch: what combine needs to know  | combine_begin, the host's calls         | the end of the operation       |
 // clang-format on
 //
-// Floor: as that of ht_network.hpp. There is no shared memory to stage in: words go from memory to memory.
+// Floor: as that of ht/nodes/network.hpp. There is no shared memory to stage in: words go from memory to memory.
 #pragma once
 #include "ucclep/device/ht/lease.hpp"
 #include "ucclep/device/ht/nodes/network.hpp"
@@ -132,7 +132,7 @@ struct OpenRelay {
   const HandleView& handle;
   uint32_t row_bytes;
 };
-// For loops over rows (simt.hpp).
+// For loops over rows (simt/simt.hpp).
 UCCLEP_FN const OpenRelay& read_again(const OpenRelay& relay) {
   return relay;  // it lies in no kernel's arguments
 }
@@ -320,9 +320,9 @@ struct NodeSums {
   }
 };
 
-// What HT dispatch (ht_open_dispatch.hpp) and combine (ht_open_combine.hpp) share when a user's kernel opens them. It
+// What HT dispatch (ht_dispatch.hpp) and combine (ht_combine.hpp) share when a user's kernel opens them. It
 // sends READY, and stages rows in this rank's window; the second half waits for the peers' READY, and pulls. What
-// groups whose ranks are in several domains need beside that, they get at run time (ht_open_network.hpp).
+// groups whose ranks are in several domains need beside that, they get at run time (user/ht.hpp).
 
 UCCLEP_FN Settings open_settings(const HandleMemory& memory, const RowShape& shape) {
   Settings s;

@@ -8,7 +8,7 @@
 // |------------------------------------------|---------------------------|----------------------------------------------|
 // | push_alone, after the scope's sync:      | RingReader::poll, then    | what the scope has stored before the NIC     |
 // |   fence_acq_rel (system), the command    |   the NIC's read          |   reads it                                   |
-// | the peer's proxy, and look (network.hpp) | header_came, wait_row     | headers and rows before who asked for them;  |
+// | the peer's proxy, and look (protocol/by_network.hpp) | header_came, wait_row     | headers and rows before who asked for them;  |
 // |                                          |                           |   others of the scope after its sync         |
 // clang-format on
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What dispatch and combine share when a user's kernel opens them, in LL (ll_open_dispatch.hpp, ll_open_combine.hpp)
-// and in HT (ht_open_dispatch.hpp, ht_open_combine.hpp): rows leave when they are ready, not when the kernel has ended.
+// What dispatch and combine share when a user's kernel opens them, in LL (ll_dispatch.hpp, ll_combine.hpp)
+// and in HT (ht_dispatch.hpp, ht_combine.hpp): rows leave when they are ready, not when the kernel has ended.
 // The second half is ucclEpCompleteDispatch or ucclEpCompleteCombine, on a stream after the kernel; until it has ended,
 // the group takes no other operation of that kind, and the handle none at all.
 //
@@ -72,7 +72,7 @@ UCCLEP_FN void refuse(const Op& op, Field field, uint64_t expected, uint64_t got
   report_data(op.group.errors, record);
 }
 
-constexpr uint32_t most_threads = 512;  // of a block (simt.hpp)
+constexpr uint32_t most_threads = 512;  // of a block (simt/simt.hpp)
 
 // Do shape and block fit the group and the handle, whose mode has to be this one, with rows of top_k experts? If not, a
 // data record says why.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What receiving in a user's kernel has in common, in LL and in HT: instead of the second half that the library
-// launches (open.hpp), scopes of the grid ask for the rows that they go on with, wait for no others, and need no launch
+// launches (user/operation.hpp), scopes of the grid ask for the rows that they go on with, wait for no others, and need no launch
 // between sending, computing and sending back.
 //
 // Every row is asked for once. The call that brings the last of them ends the operation, and where there is none the

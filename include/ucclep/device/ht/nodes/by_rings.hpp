@@ -24,7 +24,7 @@ namespace UCCLEP_SIMT_NAMESPACE {
 namespace ht {
 namespace ring {
 
-// A dispatch of HT in a group with rings (ht_ring.hpp): how ranks pull rows that lie in a ring at their relay.
+// A dispatch of HT in a group with rings (ht/nodes/ring.hpp): how ranks pull rows that lie in a ring at their relay.
 
 // Rows that this rank takes in, as streams: places of a source modulo `classes`, each in order. A stream has one warp;
 // a warp may have several, and takes a row of whichever has one.
@@ -137,7 +137,7 @@ UCCLEP_FN bool pull_rows(const HtDispatchArgs& args, const Op& op, Stage& stage,
   return waited && pulled.ok;
 }
 
-// A combine of HT whose sums of nodes land in rings at home (ht_ring.hpp). Tokens are summed in order, and so their
+// A combine of HT whose sums of nodes land in rings at home (ht/nodes/ring.hpp). Tokens are summed in order, and so their
 // places at each node: a chunk is free when the last of its tokens has been summed.
 
 UCCLEP_FN uint64_t* summed_word(const Op& op, const RingShape& ring, uint32_t node, uint32_t place) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // HT between ranks of which some are reached by the network only. A row crosses it once for each node that wants it
-// (ht_relay.hpp), and a sum comes back from each node (ht_node_sums.hpp). A relay has room for all rows of all ranks
-// whose relay it is, and where they land first in a ring it empties that itself (ht_ring_relay.hpp): only proxies wait
+// (ht/nodes/relay.hpp), and a sum comes back from each node (ht/nodes/node_sums.hpp). A relay has room for all rows of all ranks
+// whose relay it is, and where they land first in a ring it empties that itself (ht/nodes/relay.hpp): only proxies wait
 // for space while an operation runs.
 //
 // A relay waits for what comes from the network; who pulls or adds for relays and for senders, who wait for neither.
@@ -34,12 +34,12 @@ namespace ht {
 namespace brought {
 
 // Sums of nodes in groups whose windows lie in host memory (GroupShape::brings): they land at home in a ring of few
-// chunks, like rows at a relay (ht_ring_relay.hpp), and home brings them into its GPU's memory, where there is room for
+// chunks, like rows at a relay (ht/nodes/relay.hpp), and home brings them into its GPU's memory, where there is room for
 // all of them. So the bus carries a sum once, in order, what NICs write stays in a cache of the host, and whoever adds
 // up may ask for sums in any order.
 //
 // Who brings waits for nothing but sums, in order of place; these wait for stagers alone. So no ring of two chunks or
-// more is a deadlock (ht_ring.hpp), whoever waits for what was brought.
+// more is a deadlock (ht/nodes/ring.hpp), whoever waits for what was brought.
 //
 // clang-format off
 // | who releases                                   | who acquires                    | what is ordered              |
@@ -134,7 +134,7 @@ UCCLEP_FN bool bring_sums(const Args& args, const Op& op, const Worker& worker, 
 
 }  // namespace brought
 
-// What OneNode has (ht_wire.hpp), and what only network kernels ask for.
+// What OneNode has (ht/send.hpp), and what only network kernels ask for.
 struct AcrossNodes : ByNetwork {
   static constexpr bool masks = false;
 
@@ -235,7 +235,7 @@ struct AcrossNodes : ByNetwork {
   }
 };
 
-// The same in kernels of groups that may have masks. In those that do every rank is a node of its own (nodes.hpp), and
+// The same in kernels of groups that may have masks. In those that do every rank is a node of its own (layout/nodes.hpp), and
 // so its own relay: a relay that is lost takes no rows of others along. Rows cross the network once for each rank, and
 // sums are those of one domain. What waits for others is left to the second half, which may run again.
 struct AcrossNodesOfLiving : AcrossNodes {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // HT combine between nodes (P6): a node's ranks are added first, ascending, and rounded; what comes home is one row for
 // each node. Ranks stage their partial rows as ever, and announce those for a home elsewhere to the home's relay
-// (nodes.hpp), which adds them up and sends the sum. Home adds up those of its own node itself, and then the nodes.
+// (layout/nodes.hpp), which adds them up and sends the sum. Home adds up those of its own node itself, and then the nodes.
 //
 // clang-format off
 // | who releases                                   | who acquires                    | what is ordered              |

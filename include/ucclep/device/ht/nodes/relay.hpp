@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of an HT dispatch on their way to other nodes. A row leaves once for each node that wants it, to the source's
-// relay there (relayed_row.hpp). The relay keeps it where it landed, and gives its meta line to the ranks of the node
+// relay there (protocol/relayed_row.hpp). The relay keeps it where it landed, and gives its meta line to the ranks of the node
 // that want it; they pull the row from there, as they pull what is staged.
 //
 // Where it landed in host memory (GroupShape::brings), each of them would read it over the bus, whose other end proxies
@@ -302,7 +302,7 @@ UCCLEP_FN const char* row_at_relay(const Op& op, const WireShape& wire, uint32_t
 
 namespace ring {
 
-// Relays whose rows land in rings (ht_ring.hpp). They tell the ranks of their node of rows as they come, as ever. A
+// Relays whose rows land in rings (ht/nodes/ring.hpp). They tell the ranks of their node of rows as they come, as ever. A
 // chunk is free when all that it is for have pulled its rows; or, where the relay brings rows into room for all of
 // them, when it has brought these, and then nobody has to wait for a rank to pull.
 

@@ -49,7 +49,7 @@ UCCLEP_FN uint32_t own_block(const Op& op, uint32_t rank) {
   return nodes_of(op).block_of(rank, own_node(op));
 }
 
-// Do rows of the operation land in rings at relays, or its sums at home (ht_ring.hpp)? And the flags of either. Asked
+// Do rows of the operation land in rings at relays, or its sums at home (ht/nodes/ring.hpp)? And the flags of either. Asked
 // anew each time: an answer that is kept takes a register.
 UCCLEP_FN const RingShape& ring_of(const Op& op) {
   return op.group.network->rings[static_cast<uint32_t>(op.kind)];
