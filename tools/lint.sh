@@ -56,7 +56,7 @@ includes() {  # floors of folders, knots of modules, depth, and headers that inc
 }
 self_contained() {  # each public header compiles alone. arch/ is included by arch.hpp for one target at a time
   sources include | grep '\.hpp$' | grep -vE '/arch/(amdgcn|butterfly|cuda|host|untold)\.hpp$' |
-    xargs -r -P "$(nproc)" -n 1 g++ -std=c++20 -fsyntax-only -Wall -Wextra -Wno-unused-variable -Wno-pragmas -Iinclude -x c++
+    xargs -r -P "$(nproc)" -I{} g++ -std=c++20 -fsyntax-only -Wall -Wextra -Wno-unused-variable -Iinclude -x c++ -include {} /dev/null
 }
 long_files() {  # a report, never a failure
   sources src include apps test perf | xargs -r wc -l | awk '$2 != "total" && $1 > 500 { print $2 ": " $1 " lines, is it two things?" }'

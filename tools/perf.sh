@@ -1,10 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs dispatch_perf and combine_perf in both modes among 8 ranks. The last line is "verified N rows, M wrong", the sum over the runs.
+# Runs dispatch_perf and combine_perf in both modes among 8 ranks, or as many as there are NVIDIA GPUs, if those are fewer. The last line is "verified N rows, M wrong", the sum over the runs.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
 ranks=8
+gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ' || true)
+if [ "$gpus" -gt 0 ] && [ "$gpus" -lt "$ranks" ]; then ranks=$gpus; fi  # a rank for each GPU
 ll_tokens=128
 ht_full=4096
 ht_tokens=$ht_full

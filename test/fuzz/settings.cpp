@@ -27,7 +27,6 @@ const std::set<std::string, std::less<>> variables = {"UCCLEP_DEVICE",
                                                       "UCCLEP_HOST_MODE",
                                                       "UCCLEP_HOST_WORKERS",
                                                       "UCCLEP_HOST_WATCHDOG_MS",
-                                                      "UCCLEP_ZERO_COPY_WITH_MASK",
                                                       "UCCLEP_LL_COPIES",
                                                       "UCCLEP_HT_RING"};
 

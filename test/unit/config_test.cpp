@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/context/config.hpp"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 #include "base/error.hpp"
@@ -19,7 +25,6 @@ TEST_CASE("an empty environment asks for nothing") {
   CHECK(config.transport.empty());
   CHECK(config.nics.empty());
   CHECK(config.nodes.empty());
-  CHECK_FALSE(config.zero_copy_with_mask);
   CHECK(config.ll_copies == LlCopies::automatic);
 }
 
@@ -31,7 +36,6 @@ TEST_CASE("every variable of the environment reaches the configuration") {
                            {"UCCLEP_SOCKET_IFNAME", "eth"},
                            {"UCCLEP_TIMEOUT_MS", "1234"},
                            {"UCCLEP_TOPO_FILE", "topo.json"},
-                           {"UCCLEP_ZERO_COPY_WITH_MASK", "1"},
                            {"UCCLEP_NETWORK_MEMORY", "device"},
                            {"UCCLEP_TRACE", "trace.%r.json"},
                            {"UCCLEP_LL_COPIES", "node"},
@@ -44,11 +48,32 @@ TEST_CASE("every variable of the environment reaches the configuration") {
   CHECK(config.socket_ifname == "eth");
   CHECK(config.timeout_ms == 1234);
   CHECK(config.topo_file == "topo.json");
-  CHECK(config.zero_copy_with_mask);
   CHECK(config.network_memory == Config::NetworkMemory::device);
   CHECK(config.trace_file == "trace.%r.json");
   CHECK(config.ll_copies == LlCopies::node);
   CHECK(config.ht_ring.chunks == 12);
+}
+
+TEST_CASE("a removed variable that is set gives one line with its successor") {
+  REQUIRE_FALSE(removed_variables().empty());
+  for (const RemovedVariable& variable : removed_variables()) {
+    std::string path = "/tmp/ucclep-removed-XXXXXX";
+    const int file = mkstemp(path.data());
+    REQUIRE(file >= 0);
+    close(file);
+    {
+      const Environment environment(std::map<std::string, std::string>{
+          {variable.name, "yes"}, {"UCCLEP_DEBUG", "WARN"}, {"UCCLEP_DEBUG_FILE", path}});
+      CHECK_NOTHROW(Config::from_environment());
+    }
+    CHECK_NOTHROW(
+        Config::from_environment());  // the log goes back to where it was; nothing is set, so nothing is written
+    std::ifstream log(path);
+    const std::string text((std::istreambuf_iterator<char>(log)), std::istreambuf_iterator<char>());
+    CHECK_THAT(text, Contains(std::string(variable.name) + " is set") && Contains(variable.successor));
+    CHECK(std::count(text.begin(), text.end(), '\n') == 1);
+    unlink(path.c_str());
+  }
 }
 
 TEST_CASE("rings of HT are there by a rule, or not, or of so many chunks") {
@@ -70,10 +95,10 @@ TEST_CASE("rings of HT are there by a rule, or not, or of so many chunks") {
 }
 
 TEST_CASE("a variable that does not parse is named") {
-  std::map<std::string, std::string> bad{{"UCCLEP_DEVICE", "gpu"},         {"UCCLEP_NICS", "a,,b"},
-                                         {"UCCLEP_NODES", "3,0"},          {"UCCLEP_TIMEOUT_MS", "abc"},
-                                         {"UCCLEP_DEBUG", "LOUD"},         {"UCCLEP_ZERO_COPY_WITH_MASK", "yes"},
-                                         {"UCCLEP_NETWORK_MEMORY", "gpu"}, {"UCCLEP_LL_COPIES", "both"}};
+  std::map<std::string, std::string> bad{{"UCCLEP_DEVICE", "gpu"},    {"UCCLEP_NICS", "a,,b"},
+                                         {"UCCLEP_NODES", "3,0"},     {"UCCLEP_TIMEOUT_MS", "abc"},
+                                         {"UCCLEP_DEBUG", "LOUD"},    {"UCCLEP_NETWORK_MEMORY", "gpu"},
+                                         {"UCCLEP_LL_COPIES", "both"}};
   for (const auto& [name, value] : bad) {
     Environment environment(std::map<std::string, std::string>{{name, value}});
     try {

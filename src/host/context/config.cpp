@@ -13,14 +13,31 @@ namespace {
 constexpr std::initializer_list<std::pair<const char*, int64_t>> ring_choices{{"auto", AskedRing::automatic},
                                                                               {"off", AskedRing::off}};
 
+constexpr RemovedVariable removed[] = {
+    {"UCCLEP_ZERO_COPY_WITH_MASK", "nothing has to be set: with enable_mask no peer writes to a tensor of the caller"},
+};
+
+void warn_of_removed_variables() {
+  for (const RemovedVariable& variable : removed) {
+    if (env::text(variable.name)) {
+      log::warn("config", "{} is set, but this version does not read it: {}", variable.name, variable.successor);
+    }
+  }
+}
+
 AskedRing asked_ring(std::optional<int64_t> chunks) {
   return {chunks ? static_cast<uint32_t>(*chunks) : AskedRing::automatic};
 }
 
 }  // namespace
 
+std::span<const RemovedVariable> removed_variables() {
+  return removed;
+}
+
 Config Config::from_environment() {
   log::init_from_environment();
+  warn_of_removed_variables();
   Config config;
   config.device = env::choice("UCCLEP_DEVICE", {{"auto", UCCLEP_DEVICE_AUTO},
                                                 {"cuda", UCCLEP_DEVICE_CUDA},
@@ -32,7 +49,6 @@ Config Config::from_environment() {
   config.socket_ifname = env::text("UCCLEP_SOCKET_IFNAME").value_or("");
   if (auto ms = env::integer("UCCLEP_TIMEOUT_MS", 1, INT_MAX)) config.timeout_ms = static_cast<int>(*ms);
   config.topo_file = env::text("UCCLEP_TOPO_FILE").value_or("");
-  config.zero_copy_with_mask = env::flag("UCCLEP_ZERO_COPY_WITH_MASK").value_or(false);
   config.network_memory = static_cast<Config::NetworkMemory>(
       env::choice("UCCLEP_NETWORK_MEMORY", {{"auto", static_cast<int>(Config::NetworkMemory::automatic)},
                                             {"device", static_cast<int>(Config::NetworkMemory::device)},

@@ -2,6 +2,7 @@
 // What the environment asks of a communicator: every UCCLEP_* variable, read once at its init.
 #pragma once
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,6 @@ struct Config {
   std::string socket_ifname;                 // UCCLEP_SOCKET_IFNAME, see bootstrap/address.hpp; empty: choose
   std::optional<int> timeout_ms;             // UCCLEP_TIMEOUT_MS
   std::string topo_file;                     // UCCLEP_TOPO_FILE; empty: discover
-  bool zero_copy_with_mask = false;          // UCCLEP_ZERO_COPY_WITH_MASK
   std::string trace_file;                    // UCCLEP_TRACE, a pattern with %r and %p; empty: no trace
   LlCopies ll_copies = LlCopies::automatic;  // UCCLEP_LL_COPIES=auto|rank|node
   AskedRing ht_ring;                         // UCCLEP_HT_RING=auto|off|CHUNKS
@@ -30,6 +30,12 @@ struct Config {
   // first variable that does not parse.
   static Config from_environment();
 };
+
+// A variable that an earlier version read. One that is set gives one WARN line, which says what takes its place.
+struct RemovedVariable {
+  const char *name, *successor;
+};
+std::span<const RemovedVariable> removed_variables();
 
 constexpr int default_timeout_ms = 100000;
 
