@@ -4,7 +4,7 @@
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-mkdir -p "$work"/{tools,src,include/ucclep/device/arch}
+mkdir -p "$work"/{tools,src,include/ucclep/device/{arch,ll}}
 cp "$1/tools/lint.sh" "$work/tools/"
 export GIT_DIR=$work/none  # the folder is no repository, wherever it lies
 
