@@ -14,7 +14,7 @@ from .enums import ExpertIds, Layout, Mode
 from .library import check, lib
 from .stream import stream_pointer
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # for annotations only: at run time nothing is imported back
     from .handle import Handle
 
 

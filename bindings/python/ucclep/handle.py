@@ -13,7 +13,7 @@ from .library import check, lib
 from .stream import stream_pointer
 from .tensor import PLACE, WRITABLE, Facts, describe, facts_of
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # for annotations only: at run time nothing is imported back
     from .group import Group
 
 # One call for all pointers of a struct: each field of its own would cost as much.

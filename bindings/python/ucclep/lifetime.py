@@ -11,7 +11,7 @@ import atexit
 import sys
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # for annotations only: at run time nothing is imported back
     from .communicator import Communicator
 
 _live: set[Communicator] = set()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .enums import Device
 from .library import check, lib
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # for annotations only: at run time nothing is imported back
     from .communicator import Communicator
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .library import check, lib
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # for annotations only: at run time nothing is imported back
     from .communicator import Communicator
 
 
