@@ -200,7 +200,9 @@ TEST_CASE("two communicators are independent", "[process]") {
   run_ranks(4, {.communicators = 2}, [&](Rank& rank) {
     Comm one(rank, comm_config(rank), 0), two(rank, comm_config(rank), 1);
     Stream first(one), second(two);
-    Group a = make_group(one, group_config({scenario})), b = make_group(two, group_config({scenario}));
+    ucclEpGroupConfig_t config = group_config({scenario});
+    config.num_sms = 8;  // blocks of both wait for peers at once, also on a GPU that four ranks share
+    Group a = make_group(one, config), b = make_group(two, config);
     Handle x = make_handle(a, handle_config(scenario)), y = make_handle(b, handle_config(scenario));
     Exchange left(rank, one, scenario, 1), right(rank, two, scenario, 2);
     left.update(x, first);
