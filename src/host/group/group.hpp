@@ -98,14 +98,14 @@ void launch(ucclEpGroup& group, const Kernel& kernel, const LaunchShape& shape, 
   if (StreamCapture* capture = device.stream_capture()) capture->record_at_replay(group.last_operation, stream);
 }
 
-// An operation, or its second half. With masks it is mended, and runs again if it has to (masks.hpp).
+// An operation, or its second half. With masks it is repaired, and runs again if it has to (masks.hpp).
 template <class Args>
-void launch_mended(ucclEpGroup& group, const Kernel& kernel, const Kernel& mend, const LaunchShape& shape, Args args,
-                   ucclEpStream_t stream) {
+void launch_repaired(ucclEpGroup& group, const Kernel& kernel, const Kernel& repair, const LaunchShape& shape,
+                     Args args, ucclEpStream_t stream) {
   launch(group, kernel, shape, args, stream);
   if (!group.mask_words) return;
   args.group.again = 1;
-  launch(group, mend, LaunchShape{1, shape.block, 0}, args, stream);
+  launch(group, repair, LaunchShape{1, shape.block, 0}, args, stream);
   launch(group, kernel, shape, args, stream);
 }
 

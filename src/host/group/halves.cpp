@@ -75,10 +75,10 @@ Course course_of(const ucclEpHandle& handle, Kind kind, int send_only, bool open
   return pending ? Course::in_halves : Course::whole;
 }
 
-const Kernel& mend_of(const ucclEpHandle& handle, Kind kind) {
+const Kernel& repair_of(const ucclEpHandle& handle, Kind kind) {
   const bool dispatches = kind == Kind::dispatch;
-  if (handle.low_latency()) return dispatches ? kernels::ll_mend_dispatch : kernels::ll_mend_combine;
-  return dispatches ? kernels::ht_mend_dispatch : kernels::ht_mend_combine;
+  if (handle.low_latency()) return dispatches ? kernels::ll_repair_dispatch : kernels::ll_repair_combine;
+  return dispatches ? kernels::ht_repair_dispatch : kernels::ht_repair_combine;
 }
 
 void note_operation(ucclEpHandle& handle, Kind kind) {

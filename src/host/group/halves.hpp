@@ -16,15 +16,15 @@ void check_nothing_pending(const ucclEpHandle& handle);
 
 // How an operation goes. in_halves: by the kernels of halves, one after the other, since a half of its kind is pending,
 // of which those of whole operations know nothing; or in HT since the group has masks, with which a second half may run
-// again, and a first one not. held_back: whole, as the second half: what has to be mended before rows leave is not
+// again, and a first one not. held_back: whole, as the second half: what has to be repaired before rows leave is not
 // begun by the first. second_half: of what a user's kernel has opened. at_once: whole, by the call of the first half,
 // after which the second has nothing to do.
 enum class Course { whole, in_halves, first_half, held_back, second_half, at_once };
 
 Course course_of(const ucclEpHandle& handle, Kind kind, int send_only, bool opened);
 
-// What mends an operation (masks.hpp).
-const Kernel& mend_of(const ucclEpHandle& handle, Kind kind);
+// What repairs an operation (masks.hpp).
+const Kernel& repair_of(const ucclEpHandle& handle, Kind kind);
 
 struct OperationKernels {
   const Kernel &whole, &first, &second;
@@ -36,31 +36,32 @@ void keep_second_half(ucclEpHandle& handle, Kind kind, SecondHalf::Launch launch
 
 // With masks late weights leave first (CombineArgs::announced).
 template <class Args>
-void launch_all(ucclEpGroup& group, const Kernel& kernel, const Kernel& mend, const LaunchShape& shape, Args args,
+void launch_all(ucclEpGroup& group, const Kernel& kernel, const Kernel& repair, const LaunchShape& shape, Args args,
                 ucclEpStream_t stream) {
   if constexpr (std::is_same_v<Args, CombineArgs>) {
     if (group.mask_words && args.late_weights) {
       const bool networked = group.shape().networked != 0;
       launch(group, networked ? kernels::ll_announce_weights_network : kernels::ll_announce_weights, shape, args,
              stream);
-      launch(group, kernels::ll_mend_weights, LaunchShape{1, shape.block, 0}, args, stream);
+      launch(group, kernels::ll_repair_weights, LaunchShape{1, shape.block, 0}, args, stream);
       args.announced = true;
       args.group.timeout_ns *= 2;  // before its rows leave a peer may have waited as long as it may
     }
   }
-  launch_mended(group, kernel, mend, shape, args, stream);
+  launch_repaired(group, kernel, repair, shape, args, stream);
 }
 
 template <class Args>
 void launch_operation(ucclEpHandle& handle, Kind kind, Course course, const OperationKernels& kernels,
                       const LaunchShape& shape, const Args& args, ucclEpStream_t stream) {
   ucclEpGroup& group = *handle.group;
-  const Kernel& mend = mend_of(handle, kind);
+  const Kernel& repair = repair_of(handle, kind);
   const Kernel& later = course == Course::held_back ? kernels.whole : kernels.second;
-  const auto second = [&group, &mend, kernel = later, shape, args](ucclEpStream_t on) {
-    launch_all(group, kernel, mend, shape, args, on);
+  const auto second = [&group, &repair, kernel = later, shape, args](ucclEpStream_t on) {
+    launch_all(group, kernel, repair, shape, args, on);
   };
-  if (course == Course::whole || course == Course::at_once) launch_all(group, kernels.whole, mend, shape, args, stream);
+  if (course == Course::whole || course == Course::at_once)
+    launch_all(group, kernels.whole, repair, shape, args, stream);
   if (course == Course::in_halves || course == Course::first_half) launch(group, kernels.first, shape, args, stream);
   if (course == Course::in_halves || course == Course::second_half) second(stream);
   note_operation(handle, kind);

@@ -111,7 +111,7 @@ struct CombineCall {
   ucclEpCombineConfig_t config;
 
   bool backward() const { return config.pass == UCCLEP_PASS_BACKWARD; }
-  // With masks, rows with weights of this combine leave when a mend has said whose weights have come.
+  // With masks, rows with weights of this combine leave when a repair has said whose weights have come.
   Course course() const {
     const Course course = course_of(handle, Kind::combine, config.send_only, opened);
     const bool late_weights = inputs.topk_weights != nullptr && config.pass == UCCLEP_PASS_FORWARD;

@@ -112,7 +112,7 @@ void update_ht(ucclEpHandle& handle, const RoutingInput& routing, CounterViews c
   const Kernel& kernel = group.shape().networked != 0 ? kernels::ht_update_network
                          : group.mask_words           ? kernels::ht_update_of_living
                                                       : kernels::ht_update;
-  launch_mended(group, kernel, kernels::ht_mend_update, plan.shape, args, stream);
+  launch_repaired(group, kernel, kernels::ht_repair_update, plan.shape, args, stream);
   note_update(handle, routing);
   note_call(handle, captured);
   handle.routing->known_rows = -1;

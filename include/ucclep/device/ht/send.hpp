@@ -235,8 +235,8 @@ struct OneNode {
 struct OneNodeOfLiving : OneNode {
   static constexpr bool masks = true;
   using Consumed = ConsumedOfLiving;
-  // A rank whose headers did not leave would wait in its mend for others who wait in theirs. No block leaves before the
-  // barrier, so nothing need end the wait for it.
+  // A rank whose headers did not leave would wait in its repair for others who wait in theirs. No block leaves before
+  // the barrier, so nothing need end the wait for it.
   static UCCLEP_FN const uint32_t* barrier_abort(const Op& op) { return &op.group.masks->never; }
   static UCCLEP_FN bool reaches(const Op& op, uint32_t rank) { return !is_masked(op.group, rank); }
   static UCCLEP_FN bool is_term(const Op& op, uint32_t rank) { return !is_masked(op.group, rank); }

@@ -104,7 +104,7 @@ struct CombineArgs {
   bool ranked;        // RANK_MAJOR
   bool weighted;      // products with weights: forward LL EXPERT_MAJOR
   bool late_weights;  // P7: those of this combine
-  bool announced;     // with masks: READY and late weights have left in a launch before this one, and its mend has
+  bool announced;     // with masks: READY and late weights have left in a launch before this one, and its repair has
                       // settled whom rows may count on (P12): who waits for weights keeps its rows from all others
   bool weights_back;  // backward, with weight_rows
   bool opened;        // of a second half: the first was a user's kernel

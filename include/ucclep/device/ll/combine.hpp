@@ -269,7 +269,7 @@ UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const HandleM
 }
 
 // In a group with masks, before all else of a combine with late weights (CombineArgs::announced): READY and they leave,
-// and nobody is waited for. Its mend follows, and then the operation, which has the same number.
+// and nobody is waited for. Its repair follows, and then the operation, which has the same number.
 template <class Wire>
 UCCLEP_FN void announce_weights(const CombineArgs& args) {
   const Opening opening = Opening::of(args.group, Kind::combine);

@@ -45,8 +45,8 @@ struct HeaderTable {
   }
   UCCLEP_FN uint32_t& told(uint32_t source) const { return reinterpret_cast<uint32_t*>(base + at.told)[source]; }
 
-  // Why the headers are read: to receive rows, or to count them, also those that the mend has written. counts: those of
-  // experts are wanted.
+  // Why the headers are read: to receive rows, or to count them, also those that the repair has written. counts: those
+  // of experts are wanted.
   struct Reading {
     bool counting, counts;
   };

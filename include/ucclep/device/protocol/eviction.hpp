@@ -45,7 +45,7 @@ UCCLEP_FN void evict(const ucclEpDeviceGroup& group, uint32_t rank) {
   fence_acq_rel<Scope::system>();
 }
 
-// Verb of a scope's members: has an active peer masked this rank. Then everybody leaves, and the mend says so.
+// Verb of a scope's members: has an active peer masked this rank. Then everybody leaves, and the repair says so.
 template <bool networked = true, class Coop = block>
 UCCLEP_FN bool was_evicted(const ucclEpDeviceGroup& group) {
   for (uint32_t p = Coop::rank(); p < group.shape.ranks; p += Coop::size()) {
@@ -76,7 +76,7 @@ UCCLEP_COLD_FN bool slots_free_of_living(const ucclEpDeviceGroup& group, Kind ki
       }
     }
     if (is_masked(masks, p) || load_acquire<Scope::system>(word) >= needed) continue;
-    evict<networked>(group, p);  // it looks in the mend
+    evict<networked>(group, p);  // it looks in the repair
   }
   return load_relaxed<Scope::system>(&masks->leave) != 1;
 }

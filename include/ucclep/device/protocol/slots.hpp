@@ -197,7 +197,7 @@ UCCLEP_FN bool leave(GroupState* state, bool ok, bool ordered) {
 }
 
 // Block verb, after the block's last access: none of its warps has given up. One that has may have stores under way;
-// one is enough: with masks the operation is mended.
+// one is enough: with masks the operation is repaired.
 UCCLEP_FN bool all_done(bool ok) {
   if (!ok) bulk_wait_written();
   return every_thread(ok);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The mend of HT operations (recovery/repair.hpp). A rank that is lost in an Update counts as its header says, if that came, or
-// has no rows. Of one that is lost in a dispatch all rows count if they were all staged, or else none: then rows that
-// were announced are zero rows with weight 0 and topk_idx -1. The second run pulls from its window, which outlives it.
-// By the network rows come here, and all of them count when they have.
+// The repair of HT operations (recovery/repair.hpp). A rank that is lost in an Update counts as its header says, if
+// that came, or has no rows. Of one that is lost in a dispatch all rows count if they were all staged, or else none:
+// then rows that were announced are zero rows with weight 0 and topk_idx -1. The second run pulls from its window,
+// which outlives it. By the network rows come here, and all of them count when they have.
 #pragma once
 #include "ucclep/device/arch/types.hpp"
 #include "ucclep/device/ht/lease.hpp"
@@ -15,7 +15,7 @@
 #include "ucclep/device/recovery/repair.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
-namespace mending {
+namespace recovery {
 
 // Rows that are to come, of those that the handle counts: where ranks differed in the Update nobody sends any.
 UCCLEP_FN uint32_t expected_rows(const HandleMemory& memory, uint32_t rows) {
@@ -38,7 +38,7 @@ UCCLEP_FN void after_update(const HtUpdateArgs& args) {
     });
     return come == Come::all ? op.seq : 0;
   };
-  mend(op, decide);
+  repair(op, decide);
 }
 
 // Warp verb: all rows of a dispatch are staged. This rank's own were, by the first half.
@@ -64,7 +64,7 @@ UCCLEP_FN void after_dispatch(const HtDispatchArgs& args) {
     });
     return come == Come::all ? op.seq : 0;
   };
-  mend(op, decide);
+  repair(op, decide);
 }
 
 // Warp verb: all partial rows of a rank are staged. Of this rank's own there may be none.
@@ -89,8 +89,8 @@ UCCLEP_FN void after_combine(const HtCombineArgs& args) {
     });
     return uint64_t{0};
   };
-  mend(op, decide);
+  repair(op, decide);
 }
 
-}  // namespace mending
+}  // namespace recovery
 }  // namespace UCCLEP_SIMT_NAMESPACE

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The mend of LL operations (recovery/repair.hpp).
+// The repair of LL operations (recovery/repair.hpp).
 //
 // | what came of a masked rank (P12) | its rows in the second run                                                  |
 // |----------------------------------|-----------------------------------------------------------------------------|
@@ -26,7 +26,7 @@
 #include "ucclep/device/rows/quantised_batch.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
-namespace mending {
+namespace recovery {
 
 // Lane verb: are lines that carry so many bytes.
 UCCLEP_FN bool lines_have_come(const Op& op, const char* lines, uint32_t bytes) {
@@ -156,7 +156,7 @@ UCCLEP_FN void after_dispatch(const LlDispatchArgs& args) {
     if (come == Come::header && lane_id() == 0) store_relaxed<Scope::gpu>(&args.group.masks->of(rank).blank, op.seq);
     return come != Come::nothing ? op.seq : 0;
   };
-  if (!mend(op, decide)) return;
+  if (!repair(op, decide)) return;
   for (uint32_t source = 0; source < op.ranks(); ++source) {
     if (is_blank(args.group, op.seq, source)) blank_rows(op, memory_of(args), args.output, source);
   }
@@ -216,7 +216,7 @@ UCCLEP_FN void after_weights(const CombineArgs& args) {
     }
     return uint64_t{0};
   };
-  mend(op, decide, Then::goes_on);
+  repair(op, decide, Then::goes_on);
 }
 
 UCCLEP_FN void after_combine(const CombineArgs& args) {
@@ -230,8 +230,8 @@ UCCLEP_FN void after_combine(const CombineArgs& args) {
     });
     return uint64_t{0};
   };
-  mend(op, decide);
+  repair(op, decide);
 }
 
-}  // namespace mending
+}  // namespace recovery
 }  // namespace UCCLEP_SIMT_NAMESPACE

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What follows each operation in a group with masks (layout/masks.hpp), by one block. After an operation in which nobody was
-// lost it does nothing. After one that was given up it waits until everything of every other rank has come, which needs
-// nothing more of this rank, or masks who does not deliver in time; and says that the operation is to run again, which
-// then finds all that it asks for. What "everything" is, recovery/ll.hpp and recovery/ht.hpp say. And the three functions of
-// masks, of one block as well.
+// What follows each operation in a group with masks (layout/masks.hpp), by one block. After an operation in which
+// nobody was lost it does nothing. After one that was given up it waits until everything of every other rank has come,
+// which needs nothing more of this rank, or masks who does not deliver in time; and says that the operation is to run
+// again, which then finds all that it asks for. What "everything" is, recovery/ll.hpp and recovery/ht.hpp say. And the
+// three functions of masks, of one block as well.
 #pragma once
 #include "ucclep/device/arch/types.hpp"
 #include "ucclep/device/layout/arguments.hpp"
@@ -20,7 +20,7 @@
 #include "ucclep/device/simt/simt.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
-namespace mending {
+namespace recovery {
 
 // Lane verb: who looks up in the headers of a dispatch where rows begin (Inbox::slab_base) finds none of the rank.
 UCCLEP_FN void count_nothing(const ucclEpDeviceGroup& group, uint32_t rank, uint64_t seq) {
@@ -92,10 +92,10 @@ struct FromNetwork {
   }
 };
 
-// How long the mend waits, for all ranks from one moment on. Where a wait of this operation has missed its deadline all
-// ranks have had the time limit already, since it began: one that has sent nothing is lost at once, one that has sent a
-// header has half of the limit. So ranks that are lost together cost one time limit, and those that live do not drift
-// apart by another, after which they would take each other for lost.
+// How long the repair waits, for all ranks from one moment on. Where a wait of this operation has missed its deadline
+// all ranks have had the time limit already, since it began: one that has sent nothing is lost at once, one that has
+// sent a header has half of the limit. So ranks that are lost together cost one time limit, and those that live do not
+// drift apart by another, after which they would take each other for lost.
 struct Patience {
   Wait wait;
   bool deadline_missed;
@@ -106,7 +106,7 @@ struct Patience {
   }
 };
 
-// Waits of the mend for one rank: until all of it has come, or the rank is lost. Warp verb; come() is one, too.
+// Waits of the repair for one rank: until all of it has come, or the rank is lost. Warp verb; come() is one, too.
 template <class HasCome>
 UCCLEP_FN Come settle(const Op& op, uint32_t rank, const Patience& patience, HasCome&& come) {
   Come before = Come::nothing;
@@ -145,7 +145,7 @@ enum class Then { runs_again, goes_on };
 // Block verb of the only block: decide(rank, patience), a warp verb, for every active rank, if the operation is to run
 // again; ranks that were lost are masked then, and by it.
 template <class Decide>
-UCCLEP_FN bool mend(const Op& op, Decide&& decide, Then then = Then::runs_again) {
+UCCLEP_FN bool repair(const Op& op, Decide&& decide, Then then = Then::runs_again) {
   const ucclEpDeviceGroup& group = op.group;
   GroupMasks& masks = *group.masks;
   const auto kind = static_cast<uint32_t>(op.kind);
@@ -249,5 +249,5 @@ UCCLEP_FN void clear_masks(const MaskArgs& args) {
   forget(masks.evicted);
 }
 
-}  // namespace mending
+}  // namespace recovery
 }  // namespace UCCLEP_SIMT_NAMESPACE

@@ -137,7 +137,7 @@ UCCLEP_FN bool last_out(const OpenOperation& open) {
 }
 
 // Verb of the last block out: the operation is for its second half, or for who receives it in the kernel. With masks it
-// has begun only now: one that was not opened there is nothing to mend of.
+// has begun only now, so that one that was not opened needs no repair.
 UCCLEP_FN void leave_to_receive(const OpenOperation& open, Kind kind) {
   const auto k = static_cast<uint32_t>(kind);
   GroupMasks* const masks = open.handle.group.masks;
