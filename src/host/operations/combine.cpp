@@ -138,7 +138,7 @@ OperationKernels kernels_of(const CombineCall& call, ucclEpDataType_t dtype, boo
   }
   if (networked) return of(ll_combine_network, ll_send_combine_network, ll_complete_combine_network);
   const ByType& whole = !call.in_lines()    ? ll_combine
-                        : shape.masked != 0 ? ll_combine_lines_of_living
+                        : shape.masked != 0 ? ll_combine_lines_masked
                         : few               ? ll_combine_few
                                             : ll_combine_lines;
   return of(whole, ll_send_combine, ll_complete_combine);

@@ -30,7 +30,7 @@ OperationKernels kernels_of(const DispatchCall& call, bool few) {
   if (networked) return {pick(ll_dispatch_network), pick(ll_send_dispatch_network), ll_complete_dispatch_network};
   const ByQuant& whole = few                        ? ll_dispatch_few
                          : !call.in_lines()         ? ll_dispatch
-                         : call.shape().masked != 0 ? ll_dispatch_lines_of_living
+                         : call.shape().masked != 0 ? ll_dispatch_lines_masked
                                                     : ll_dispatch_lines;
   return {pick(whole), pick(ll_send_dispatch), pick(ll_complete_dispatch)};
 }

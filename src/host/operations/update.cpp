@@ -110,7 +110,7 @@ void update_ht(ucclEpHandle& handle, const RoutingInput& routing, CounterViews c
   HtUpdateArgs args{group.device, handle.device, routing, settings, zones_of(handle), counters};
   args.routing.set_tokens = plan.set_tokens;
   const Kernel& kernel = group.shape().networked != 0 ? kernels::ht_update_network
-                         : group.mask_words           ? kernels::ht_update_of_living
+                         : group.mask_words           ? kernels::ht_update_masked
                                                       : kernels::ht_update;
   launch_repaired(group, kernel, kernels::ht_repair_update, plan.shape, args, stream);
   note_update(handle, routing);

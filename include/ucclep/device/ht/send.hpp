@@ -231,10 +231,10 @@ struct OneNode {
   }
 };
 
-// The same in kernels of groups that may have masks. Others do without, as in LL (ConsumedOfLiving).
-struct OneNodeOfLiving : OneNode {
+// The same in kernels of groups that may have masks. Others do without, as in LL (ConsumedMasked).
+struct OneNodeMasked : OneNode {
   static constexpr bool masks = true;
-  using Consumed = ConsumedOfLiving;
+  using Consumed = ConsumedMasked;
   // A rank whose headers did not leave would wait in its repair for others who wait in theirs. No block leaves before
   // the barrier, so nothing need end the wait for it.
   static UCCLEP_FN const uint32_t* barrier_abort(const Op& op) { return &op.group.masks->never; }

@@ -59,7 +59,7 @@ UCCLEP_FN bool was_evicted(const ucclEpDeviceGroup& group) {
 // Verb of a block's threads, in the place of the waits of slots_free: false: this rank is out, or all is. Those who are
 // lost are not waited for, and nobody leaves for their sake: whoever does has sent all that others wait for.
 template <bool networked>
-UCCLEP_COLD_FN bool slots_free_of_living(const ucclEpDeviceGroup& group, Kind kind, uint64_t needed) {
+UCCLEP_COLD_FN bool slots_free_masked(const ucclEpDeviceGroup& group, Kind kind, uint64_t needed) {
   if (was_evicted<networked>(group)) return false;
   GroupMasks* const masks = group.masks;
   const Wait wait = begin_wait(group.timeout_ns, &masks->leave);

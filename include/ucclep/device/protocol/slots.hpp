@@ -119,7 +119,7 @@ struct ConsumedWord {
 };
 
 // The same in kernels of groups that may have masks. Others do without: the call alone costs a kernel registers.
-struct ConsumedOfLiving : ConsumedWord {
+struct ConsumedMasked : ConsumedWord {
   static constexpr bool masks = true;
 };
 
@@ -145,7 +145,7 @@ UCCLEP_FN bool slots_free(const Op& op, const Opening& opening, Consumed consume
   bool waits = needed != 0;
   if constexpr (Consumed::masks) {
     if (op.group.masks != nullptr) {
-      ok = slots_free_of_living<Consumed::networked>(read_again(op.group), op.kind, needed);
+      ok = slots_free_masked<Consumed::networked>(read_again(op.group), op.kind, needed);
       waits = false;
     }
   }

@@ -350,7 +350,7 @@ struct Begun {
     auto* words = reinterpret_cast<uint32_t*>(mine.scratch_of_warp());
     const Worker worker{warp_id(), block::warps()};
     if (!networked(op)) return lend_out<OneNode>(op, mine, settings, {}, words, worker);
-    return every_thread(lend_out<AcrossNodesOfLiving>(op, mine, settings, {}, words, worker));
+    return every_thread(lend_out<AcrossNodesMasked>(op, mine, settings, {}, words, worker));
   }
 };
 

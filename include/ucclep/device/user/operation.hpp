@@ -121,7 +121,7 @@ UCCLEP_FN Op open_next(const ucclEpDeviceHandle& handle, Kind kind, Operation na
 // Block verb, before anything is sent: slots_free, in a group of any kind.
 UCCLEP_FN bool open_slots_free(const Op& op, const Opening& opening) {
   if (op.group.network != nullptr) return slots_free(op, opening, ByNetwork::Consumed{});
-  return slots_free(op, opening, ConsumedOfLiving{});
+  return slots_free(op, opening, ConsumedMasked{});
 }
 
 // Block verb, last thing of the launch: true in the last block out, which sees all that the others wrote, if none of
