@@ -124,7 +124,7 @@ struct CombineCall {
   }
 };
 
-OperationKernels kernels_of(const CombineCall& call, ucclEpDataType_t dtype, bool few) {
+OperationKernels kernels_of(const CombineCall& call, ucclEpDataType_t dtype, bool small) {
   using namespace kernels;
   const auto of = [dtype](const ByType& whole, const ByType& first, const ByType& second) {
     return OperationKernels{whole.of(dtype), first.of(dtype), second.of(dtype)};
@@ -139,7 +139,7 @@ OperationKernels kernels_of(const CombineCall& call, ucclEpDataType_t dtype, boo
   if (networked) return of(ll_combine_network, ll_send_combine_network, ll_complete_combine_network);
   const ByType& whole = !call.in_lines()    ? ll_combine
                         : shape.masked != 0 ? ll_combine_lines_masked
-                        : few               ? ll_combine_few
+                        : small             ? ll_combine_small
                                             : ll_combine_lines;
   return of(whole, ll_send_combine, ll_complete_combine);
 }
@@ -153,8 +153,8 @@ Offer offer_of(const CombineCall& call, const TensorView& tokens, const CombineA
 
 template <class Args>
 void launch_call(const CombineCall& call, ucclEpDataType_t dtype, const LaunchShape& shape, const Args& args,
-                 ucclEpStream_t stream, bool few = false) {
-  launch_operation(call.handle, Kind::combine, call.course(), kernels_of(call, dtype, few), shape, args, stream);
+                 ucclEpStream_t stream, bool small = false) {
+  launch_operation(call.handle, Kind::combine, call.course(), kernels_of(call, dtype, small), shape, args, stream);
 }
 
 void check_opened(const CombineCall& call) {
@@ -262,8 +262,8 @@ void combine(const CombineCall& call, ucclEpStream_t stream) {
   args.piece_bytes = plan.piece_bytes;
   if (handle.low_latency()) {
     const uint32_t wave = group.comm->traits.wave;
-    const bool few = ll_rows_are_few(args, plan.shape.grid, plan.shape.block / wave, wave);
-    launch_call(call, rows.dtype(), plan.shape, args, stream, few);
+    const bool small = is_small_batch(args, plan.shape.grid, plan.shape.block / wave, wave);
+    launch_call(call, rows.dtype(), plan.shape, args, stream, small);
   } else {
     launch_call(call, rows.dtype(), plan.shape, HtCombineArgs{args, offer_of(call, rows, args)}, stream);
   }

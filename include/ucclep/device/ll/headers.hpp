@@ -186,8 +186,8 @@ struct HeaderTable {
 
 // Verb of one warp, after HeaderTable::receive with all counts: what place_rows does, of few ranks and without a
 // barrier. good: all ranks have the same settings.
-UCCLEP_FN void place_few(const HandleMemory& memory, const HeaderTable& table, Zones zones, const CounterViews& out,
-                         bool good) {
+UCCLEP_FN void place_small(const HandleMemory& memory, const HeaderTable& table, Zones zones, const CounterViews& out,
+                           bool good) {
   const GroupShape& shape = memory.shape;
   const Parked ranks = shape.ranks, local = shape.local_experts();
   uint32_t copies = 0;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// LL combine of few rows (ll_rows_are_few), which travel as lines, in a group without masks. As in ll/combine.hpp, but
-// each warp is for itself until the end, and its index says what it has to do: one batch of a row, as a rule. So what
-// it needs of the handle is on its way together with the sequence number, and rows are while nobody knows yet whether
-// the slots are free. What must hold is looked at where it counts: that they are (P1) before a warp's lines leave, that
-// all ranks mean the same operation (P14) before it writes a result.
+// LL combine of a small batch (is_small_batch), whose rows travel as lines, in a group without masks. As in
+// ll/combine.hpp, but each warp is for itself until the end, and its index says what it has to do: one batch of a row,
+// as a rule. So what it needs of the handle is on its way together with the sequence number, and rows are while nobody
+// knows yet whether the slots are free. What must hold is looked at where it counts: that they are (P1) before a warp's
+// lines leave, that all ranks mean the same operation (P14) before it writes a result.
 //
 //   sequence number, kept entries -> copies -> slots free -> partial rows out
 //   sequence number, kept places -> READY headers and lines in -> add, write -> end
@@ -195,7 +195,7 @@ struct SendAhead {
 
 // Verb of the warps that send: all batches of all rows.
 template <class Element>
-UCCLEP_FN bool send_few(const Opening& opening, const CombineArgs& args, const ll::Job& job, Stage& stage) {
+UCCLEP_FN bool send_small(const Opening& opening, const CombineArgs& args, const ll::Job& job, Stage& stage) {
   SendAhead ahead;
   ahead.read(args, job);
   const Op op = combine_of(args, opening);
@@ -295,7 +295,7 @@ UCCLEP_FN bool receive_batch(const Op& op, const CombineArgs& args, Stage& stage
 // Verb of the warps that receive: all batches of all results. The last makes sure that all ranks take part, also where
 // there is nothing to receive.
 template <class Element>
-UCCLEP_FN bool receive_few(const Opening& opening, const CombineArgs& args, const ll::Job& job, Stage& stage) {
+UCCLEP_FN bool receive_small(const Opening& opening, const CombineArgs& args, const ll::Job& job, Stage& stage) {
   ReceiveAhead ahead(args, job);
   const Op op = combine_of(args, opening);
   if (!every_lane(opening.abort == 0)) return false;  // what the operation before left behind may be half done
@@ -326,12 +326,12 @@ UCCLEP_FN bool receive_few(const Opening& opening, const CombineArgs& args, cons
 
 // The whole operation.
 template <class Element>
-UCCLEP_FN void combine_few(const CombineArgs& args) {
+UCCLEP_FN void combine_small(const CombineArgs& args) {
   const ll::Jobs jobs = ll::Jobs::of(ll_combine_sends, false);
   const Opening opening = opening_of_warp(args.group, Kind::combine);
   Stage stage(args.piece_bytes, false);
-  const bool ok = (!jobs.send.mine() || send_few<Element>(opening, args, jobs.send, stage)) &&
-                  (!jobs.receive.mine() || receive_few<Element>(opening, args, jobs.receive, stage));
+  const bool ok = (!jobs.send.mine() || send_small<Element>(opening, args, jobs.send, stage)) &&
+                  (!jobs.receive.mine() || receive_small<Element>(opening, args, jobs.receive, stage));
   ll::LinesOnly::Wire::end(combine_of(args, opening), ok);
 }
 
