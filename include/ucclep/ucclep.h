@@ -5,7 +5,7 @@
  * Letters in shapes: R ranks, E experts, L = E / R local experts, T tokens of a call, K experts of a token, H elements
  * of a token's row, B the group's maximum of tokens for the handle's mode, N rows received.
  *
- * Results. A function returns ucclEpSuccess or a code; ucclEpGetLastError() has the sentence that says which argument,
+ * Results. A function returns ucclEpSuccess or a code; ucclEpGetLastError() has the message that says which argument,
  * which value and what was expected. Nothing throws, exits or aborts; nothing is printed unless UCCLEP_DEBUG asks.
  * Out-parameters are written on success only. Any call may return ucclEpInvalidArgument (a wrong object, struct or
  * value), ucclEpUnhandledDeviceError, ucclEpSystemError or ucclEpOutOfMemory; what else a function returns stands
@@ -23,7 +23,7 @@
  * Calls. Each function says which of these it is:
  * - [collective]  by every rank (the destroying ones: every living rank), in the same order; blocks for at most
  *                 timeout_ms, then ucclEpTimeout names who is missing; ucclEpInvalidUsage in stream capture. Bad or
- *                 differing arguments on one rank give every rank ucclEpInvalidArgument, and the sentence names rank
+ *                 differing arguments on one rank give every rank ucclEpInvalidArgument, and the message names rank
  *                 and field.
  * - [operation]   by every living rank, in the same order for one group; enqueued on the stream, never blocks; may be
  *                 captured. What goes wrong later is an error record of the communicator (ucclEpAsyncError_t).
@@ -87,7 +87,7 @@ typedef enum {
   ucclEpInProgress = 7,           /**< NCCL's value; no call returns it today */
   ucclEpTimeout = 8,              /**< a peer did not come within timeout_ms */
   ucclEpAborted = 9,              /**< ucclEpCommAbort was called */
-  ucclEpNotSupported = 10,        /**< not with this device, layout or version; the sentence says what to use instead */
+  ucclEpNotSupported = 10,        /**< not with this device, layout or version; the message says what to use instead */
   ucclEpOutOfMemory = 11,         /**< of host or device; nothing was allocated */
   ucclEpOverflow = 12             /**< more rows arrived than the receiver has room for */
 } ucclEpResult_t;
@@ -196,7 +196,7 @@ typedef struct {
   int rank, peer;      /**< -1: no particular one */
   uint64_t epoch;      /**< the operation's number */
   uint64_t waited_ms;  /**< for that peer, until it was given up */
-  char text[512];      /**< all of it as a sentence */
+  char text[512];      /**< all of it as an error message */
 } ucclEpAsyncError_t;
 
 /** What this rank's proxy threads have done since the communicator was made: sums over them; the last is a maximum. */
@@ -357,7 +357,7 @@ typedef struct {
 ucclEpResult_t ucclEpGetVersion(int* version);
 /** A few words for a code; never NULL. */
 const char* ucclEpGetErrorString(ucclEpResult_t result);
-/** The sentence of the last failed call: of this thread (NULL) or with this communicator; "" when there was none. Any
+/** The message of the last failed call: of this thread (NULL) or with this communicator; "" when there was none. Any
  *  thread may ask. The string belongs to the calling thread until its next libucclep call; never NULL. */
 const char* ucclEpGetLastError(ucclEpComm_t comm);
 /** [local] Version, embedded GPU code, transports. text NULL: *len = bytes needed with the final NUL; too small: the

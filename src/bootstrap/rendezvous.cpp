@@ -76,7 +76,7 @@ class Rendezvous {
     verdict.code = roll_.code();
     verdict.comm_id = comm_id_;
     verdict.hub = roll_.hub();
-    wire::put_text(verdict.text, roll_.sentence());
+    wire::put_text(verdict.text, roll_.message());
     for (auto& [fd, guest] : guests_) {
       if (std::exchange(guest.answered, true)) continue;
       // The first and only bytes of this direction: they fit into the socket's buffer.

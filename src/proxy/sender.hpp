@@ -133,7 +133,7 @@ class Sender {
   uint32_t turn_ = 0;
 };
 
-// What a cookie says of the operation that it came with: for sentences.
+// What a cookie says of the operation that it came with: for error messages.
 std::string words_of_cookie(uint64_t cookie);
 const char* operation_of_cookie(uint64_t cookie);
 

@@ -50,8 +50,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const bool arrived = guests.size() > known && greeting.rank >= 0 && greeting.rank < greeting.nranks;
     if (arrived && roll.knows(greeting.rank) && (how & 1) != 0) roll.give_up(greeting.rank);
     if (arrived && roll.knows(greeting.rank) && (how & 2) != 0) roll.vanish(greeting.rank);
-    fuzz::require(!roll.decided() || roll.code() == ucclEpSuccess || !roll.sentence().empty(),
-                  "a refusal has a sentence");
+    fuzz::require(!roll.decided() || roll.code() == ucclEpSuccess || !roll.message().empty(),
+                  "a refusal has an error message");
   }
   return 0;
 }

@@ -56,8 +56,8 @@ void check(bool good, const std::string& what) {
   if (!good) throw Failure(what);
 }
 
-void contains(const std::string& sentence, const std::string& part) {
-  check(sentence.find(part) != std::string::npos, fmt::format("'{}' does not say '{}'", sentence, part));
+void contains(const std::string& message, const std::string& part) {
+  check(message.find(part) != std::string::npos, fmt::format("'{}' does not say '{}'", message, part));
 }
 
 std::string refused(ucclEpResult_t code, const std::function<void()>& step) {
@@ -345,7 +345,7 @@ void Rank::until(const std::function<bool()>& reached, const std::string& what) 
     check(!meeting_.given_up(), "another rank has failed");
     check(!deadline.expired(), fmt::format("rank {} waited in vain for {}", rank_, what));
     if (expects_faults_) continue;
-    for (const proxy::Fault& fault : faults()) throw Failure("a fault: " + fault.sentence);
+    for (const proxy::Fault& fault : faults()) throw Failure("a fault: " + fault.message);
   }
 }
 
@@ -395,7 +395,7 @@ TeamResult run_team(const TeamShape& shape, const std::function<void(Rank&)>& bo
     body(rank);
     rank.stop();
     result.groups[rank.rank()] = rank.group().statistics();
-    for (const proxy::Fault& fault : rank.faults()) throw Failure("a fault: " + fault.sentence);
+    for (const proxy::Fault& fault : rank.faults()) throw Failure("a fault: " + fault.message);
   });
   return result;
 }

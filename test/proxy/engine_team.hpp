@@ -12,16 +12,16 @@
 
 #include "base/deadline.hpp"
 #include "device/host/host_device.hpp"
+#include "meeting.hpp"
 #include "proxy/engine.hpp"
 #include "proxy/ring_writer.hpp"
-#include "meeting.hpp"
 
 namespace ucclep::test {
 
 // In a rank: Catch2's own checks belong to the main thread.
 void check(bool good, const std::string& what);
-void contains(const std::string& sentence, const std::string& part);
-// The sentence of the Error that the step throws.
+void contains(const std::string& message, const std::string& part);
+// The message of the Error that the step throws.
 std::string refused(ucclEpResult_t code, const std::function<void()>& step);
 
 inline constexpr Kind kind = Kind::dispatch;  // what most cases exchange

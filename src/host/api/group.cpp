@@ -148,8 +148,8 @@ proxy::FaultSink faults_of(ucclEpGroup& group) {
   if (group.config.enable_mask == 0) return {};
   return [&group](const proxy::Fault& fault) {
     if (fault.peer < 0 || fault.code == ucclEpInternalError) return raise_network_fault(*group.comm, fault);
-    if (fault.code == ucclEpTimeout) return mask_lost(group, fault.peer, false, fault.sentence);
-    lose_connection(group, fault.peer, fault.sentence);
+    if (fault.code == ucclEpTimeout) return mask_lost(group, fault.peer, false, fault.message);
+    lose_connection(group, fault.peer, fault.message);
   };
 }
 

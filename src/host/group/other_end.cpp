@@ -11,11 +11,11 @@
 
 namespace ucclep {
 
-void lose_connection(ucclEpGroup& group, int rank, const std::string& sentence) {
+void lose_connection(ucclEpGroup& group, int rank, const std::string& message) {
   if (!group.network->lose(rank)) return;
-  mask_lost(group, rank, true, sentence);
+  mask_lost(group, rank, true, message);
   if (const auto renewal = group.network->renewal()) {
-    group.comm->bootstrap->tell(rank, encode({{group.number, *renewal}, sentence}));
+    group.comm->bootstrap->tell(rank, encode({{group.number, *renewal}, message}));
   }
 }
 
@@ -31,10 +31,10 @@ void hear_of_loss(ucclEpComm& comm, int rank, const std::string& text) {
   {
     const std::lock_guard lock(comm.groups_mutex);
     const ucclEpGroup* group = concerned();
-    if (group == nullptr) return log::info("network", "{}; that connection is over here", lost->sentence);
+    if (group == nullptr) return log::info("network", "{}; that connection is over here", lost->message);
     if (!group->network->lose(rank)) return;
   }
-  note_masked(comm, "group", "network", rank, lost->sentence);
+  note_masked(comm, "group", "network", rank, lost->message);
   const std::lock_guard lock(comm.groups_mutex);
   if (const ucclEpGroup* group = concerned()) tell_lost(*group, rank, true);
 }
