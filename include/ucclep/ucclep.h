@@ -479,7 +479,7 @@ ucclEpResult_t ucclEpMaskQuery(ucclEpGroup_t group, int* device_mask, ucclEpStre
  * masked rank is ucclEpInvalidUsage. */
 ucclEpResult_t ucclEpMaskUpdate(ucclEpGroup_t group, const int* host_mask, ucclEpStream_t stream);
 /** [collective] Brings back all ranks whose process lived. Every handle needs a dispatch before its next combine, and
- * in HT an Update before that; halves that are pending are given up. */
+ * in HT an Update before that; phases that are pending are given up. */
 ucclEpResult_t ucclEpMaskClear(ucclEpGroup_t group, ucclEpStream_t stream);
 
 /* ---- Handle and operations ---- */
@@ -511,17 +511,17 @@ ucclEpResult_t ucclEpDispatch(ucclEpHandle_t handle, const ucclEpDispatchInputs_
 ucclEpResult_t ucclEpCombine(ucclEpHandle_t handle, const ucclEpCombineInputs_t* inputs,
                              const ucclEpCombineOutputs_t* outputs, const ucclEpCombineConfig_t* config,
                              ucclEpStream_t stream);
-/** [operation] The second half of a send_only operation, ordered after the first: it writes the outputs. With none
+/** [operation] The receive phase of a send_only operation, ordered after the first: it writes the outputs. With none
  *  pending it does nothing. At most one may be pending on a handle, which takes no Update, Dispatch or Combine
  *  meanwhile, and of a group's operations of a kind at most max_in_flight from the oldest pending one on; one more is
- *  ucclEpInvalidUsage. A capture contains both halves. */
+ *  ucclEpInvalidUsage. A capture contains both phases. */
 ucclEpResult_t ucclEpComplete(ucclEpHandle_t handle, ucclEpStream_t stream);
-/** [operation] The second half of a dispatch that a user kernel opened (ucclep/device.hpp). outputs as for
+/** [operation] The receive phase of a dispatch that a user kernel opened (ucclep/device.hpp). outputs as for
  * ucclEpDispatch; their type and width are those of the rows that the kernel sent. Where no kernel opened one it does
  * nothing. Until it has ended, the group takes no other dispatch. */
 ucclEpResult_t ucclEpCompleteDispatch(ucclEpHandle_t handle, const ucclEpDispatchOutputs_t* outputs,
                                       const ucclEpDispatchConfig_t* config, ucclEpStream_t stream);
-/** [operation] The second half of a combine that a user kernel opened; of the inputs only bias and bias2 may be
+/** [operation] The receive phase of a combine that a user kernel opened; of the inputs only bias and bias2 may be
  * given. Where no kernel opened one it does nothing. */
 ucclEpResult_t ucclEpCompleteCombine(ucclEpHandle_t handle, const ucclEpCombineInputs_t* inputs,
                                      const ucclEpCombineOutputs_t* outputs, const ucclEpCombineConfig_t* config,

@@ -60,7 +60,7 @@ fi
 row='landing[part]==q'
 fails SHARED_PARITY 'invalid end state' -DOPS=3 "${kinds[@]}"
 fails NO_CONSUMED_CHECK "$row"
-fails ONE_HALF_TOO_MANY 'invalid end state'
+fails ONE_PHASE_TOO_MANY 'invalid end state'
 fails FIRST_BLOCK_COUNTS 'invalid end state' -DOPS=3 -DBLOCKS=2
 fails SHORT_EPOCH "$row"
 fails CREDIT_TOO_EARLY "$row"

@@ -6,8 +6,8 @@
 #include "host/boundary/guard.hpp"
 #include "host/boundary/structs.hpp"
 #include "host/boundary/views.hpp"
-#include "host/group/halves.hpp"
 #include "host/group/lend.hpp"
+#include "host/group/phases.hpp"
 #include "host/group/plan.hpp"
 #include "host/operations/update.hpp"
 
@@ -115,7 +115,7 @@ struct CombineCall {
   Course course() const {
     const Course course = course_of(handle, Kind::combine, config.send_only, opened);
     const bool late_weights = inputs.topk_weights != nullptr && config.pass == UCCLEP_PASS_FORWARD;
-    const bool held_back = course == Course::first_half && handle.group->mask_words && late_weights;
+    const bool held_back = course == Course::send_phase && handle.group->mask_words && late_weights;
     return held_back && handle.low_latency() ? Course::held_back : course;
   }
   // Its kernel knows no other form.
@@ -126,8 +126,8 @@ struct CombineCall {
 
 OperationKernels kernels_of(const CombineCall& call, ucclEpDataType_t dtype, bool small) {
   using namespace kernels;
-  const auto of = [dtype](const ByType& whole, const ByType& first, const ByType& second) {
-    return OperationKernels{whole.of(dtype), first.of(dtype), second.of(dtype)};
+  const auto of = [dtype](const ByType& whole, const ByType& send, const ByType& receive) {
+    return OperationKernels{whole.of(dtype), send.of(dtype), receive.of(dtype)};
   };
   const GroupShape& shape = call.handle.group->shape();
   const bool networked = shape.networked != 0;
@@ -144,7 +144,7 @@ OperationKernels kernels_of(const CombineCall& call, ucclEpDataType_t dtype, boo
   return of(whole, ll_send_combine, ll_complete_combine);
 }
 
-// HT FLAT: peers may read their rows from the input themselves, but for weights of the backward pass. A half lends
+// HT FLAT: peers may read their rows from the input themselves, but for weights of the backward pass. A phase lends
 // nothing: it would have to wait for peers to complete theirs.
 Offer offer_of(const CombineCall& call, const TensorView& tokens, const CombineArgs& args) {
   if (zones_of(call.handle) != Zones::sources || args.weights_back || call.course() != Course::whole) return {};
@@ -159,7 +159,7 @@ void launch_call(const CombineCall& call, ucclEpDataType_t dtype, const LaunchSh
 
 void check_opened(const CombineCall& call) {
   if (call.config.send_only != 0) {
-    fail(ucclEpInvalidArgument, "config.send_only is 1, but this is the second half of what a kernel began");
+    fail(ucclEpInvalidArgument, "config.send_only is 1, but this is the receive phase of what a kernel began");
   }
   if (call.inputs.tokens != nullptr || call.inputs.topk_weights != nullptr) {
     fail(ucclEpInvalidArgument, "inputs.{} is given, but the kernel that opened the combine has sent the rows",

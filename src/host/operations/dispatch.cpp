@@ -59,7 +59,7 @@ void launch_ll(const DispatchCall& call, const LaunchPlan& plan, ucclEpStream_t 
   launch_call(call, plan, args, stream, call.in_lines() && is_small_batch(args, plan.shape.grid, warps));
 }
 
-// HT FLAT: peers may write rows into the output themselves, if they reach all that a row consists of. A half lends
+// HT FLAT: peers may write rows into the output themselves, if they reach all that a row consists of. A phase lends
 // nothing: it would have to wait for peers to complete theirs.
 Offer offer_of(const DispatchCall& call) {
   if (call.output.zones != Zones::sources || call.course != Course::whole) return {};

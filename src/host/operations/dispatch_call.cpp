@@ -16,7 +16,7 @@ void check_config(DispatchCall& call) {
   check_operation(call.handle, Kind::dispatch, config.send_only, config.pass, config.num_sms);
   call.course = course_of(call.handle, Kind::dispatch, config.send_only, call.opened);
   if (call.opened && config.send_only != 0) {
-    fail(ucclEpInvalidArgument, "config.send_only is 1, but this is the second half of what a kernel began");
+    fail(ucclEpInvalidArgument, "config.send_only is 1, but this is the receive phase of what a kernel began");
   }
   if (call.opened && call.backward() && call.handle.low_latency()) {
     fail(ucclEpInvalidArgument, "config.pass is UCCLEP_PASS_BACKWARD, but LL operations of user kernels are forward");

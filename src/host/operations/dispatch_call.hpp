@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a dispatch is asked to do, checked: ucclEpDispatch, and ucclEpCompleteDispatch, whose first half was a user's
+// What a dispatch is asked to do, checked: ucclEpDispatch, and ucclEpCompleteDispatch, whose send phase was a user's
 // kernel.
 #pragma once
 #include "host/boundary/structs.hpp"
 #include "host/boundary/views.hpp"
-#include "host/group/halves.hpp"
+#include "host/group/phases.hpp"
 #include "host/operations/update.hpp"
 #include "ucclep/device/layout/arguments.hpp"
 

@@ -10,7 +10,7 @@
 #include "host/boundary/guard.hpp"
 #include "host/boundary/structs.hpp"
 #include "host/boundary/views.hpp"
-#include "host/group/halves.hpp"
+#include "host/group/phases.hpp"
 #include "host/group/plan.hpp"
 #include "ucclep/device/layout/arguments.hpp"
 

@@ -29,10 +29,10 @@
 #include "ucclep/device/layout/record.hpp"
 #include "ucclep/device/layout/views.hpp"
 #include "ucclep/device/layout/window.hpp"
-#include "ucclep/device/protocol/halves.hpp"
 #include "ucclep/device/protocol/header.hpp"
 #include "ucclep/device/protocol/masks.hpp"
 #include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/phases.hpp"
 #include "ucclep/device/protocol/routing.hpp"
 #include "ucclep/device/protocol/slots.hpp"
 #include "ucclep/device/rows/reduce.hpp"
@@ -280,7 +280,7 @@ UCCLEP_FN void combine(const HtCombineArgs& args) {
   Wire::end(op.with(now.group), ok, now.offer.tokens.given());
 }
 
-// Block verb: the first half stages what others pull, as a relay adds up what goes to other nodes, and brings what
+// Block verb: the send phase stages what others pull, as a relay adds up what goes to other nodes, and brings what
 // comes from there.
 template <class Element, class Wire>
 UCCLEP_FN bool send_partials(const Op& op, const Opening& opening, const HandleMemory& memory,
@@ -314,17 +314,17 @@ UCCLEP_FN void send_combine(const HtCombineArgs& args) {
   const HandleMemory memory{args.handle, args.group.shape};
   const bool ok = send_partials<Element, Wire>(op, opening, memory, args, stage);
   const HtCombineArgs& now = read_again(args);
-  end_first_of<Wire>(op.with(now.group), memory_of(now), ok);
+  end_send_phase_of<Wire>(op.with(now.group), memory_of(now), ok);
 }
 
-// The second half, also of a combine that a user's kernel opened (ht_combine.hpp), which has staged this rank's
+// The receive phase, also of a combine that a user's kernel opened (ht_combine.hpp), which has staged this rank's
 // own rows, too. Where none is open: nothing.
 template <class Element, class Wire>
 UCCLEP_FN void complete_combine(const HtCombineArgs& args) {
   Stage stage(args.piece_bytes);
-  const Second second = Second::of<Wire::masks>(args, Kind::combine, Operation::combine);
-  if (!second.any) return;
-  const Op& op = second.op;
+  const ReceivePhase phase = ReceivePhase::of<Wire::masks>(args, Kind::combine, Operation::combine);
+  if (!phase.any) return;
+  const Op& op = phase.op;
   const HandleMemory memory{args.handle, args.group.shape};
   const auto receive = [&] {
     const HeaderResult ready = ready_before<Wire>(op, memory, args.settings, args.wait_ns, stage);
@@ -338,7 +338,7 @@ UCCLEP_FN void complete_combine(const HtCombineArgs& args) {
     SumRing ring(stage);
     return sum_tokens<Element, Wire>(op, memory, args, leases, stage, ring);
   };
-  second.end<Wire>(second.may_read() && receive());
+  phase.end<Wire>(phase.may_read() && receive());
 }
 
 }  // namespace ht

@@ -22,10 +22,10 @@
 #include "ucclep/device/layout/views.hpp"
 #include "ucclep/device/layout/window.hpp"
 #include "ucclep/device/protocol/exchange.hpp"
-#include "ucclep/device/protocol/halves.hpp"
 #include "ucclep/device/protocol/header.hpp"
 #include "ucclep/device/protocol/masks.hpp"
 #include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/phases.hpp"
 #include "ucclep/device/protocol/routing.hpp"
 #include "ucclep/device/protocol/slots.hpp"
 #include "ucclep/device/rows/stage.hpp"
@@ -101,11 +101,11 @@ struct Teams {
 };
 
 // Block verb: what everybody has lent, and who does what here.
-template <class Row, class Wire, Part part>
+template <class Row, class Wire, Phases phases>
 UCCLEP_FN bool move_rows(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage,
                          Lease* leases) {
   const DispatchOutput& out = args.output;
-  if (part == Part::whole && thread_id() == 0 && out.zones == Zones::sources) {
+  if (phases == Phases::whole && thread_id() == 0 && out.zones == Zones::sources) {
     leases[op.me()] = own_lease(memory, out.tokens, out.scales, out.capacity, op.me());
   }
   sync_block();
@@ -115,29 +115,29 @@ UCCLEP_FN bool move_rows(const Op& op, const HandleMemory& memory, const HtDispa
     peers_lent = peers_lent || (r != op.me() && !pulls(leases[r]));
   }
   const bool own_lent = args.offer.tokens.given();
-  constexpr bool pulls_later = part == Part::first;
+  constexpr bool pulls_later = phases == Phases::send;
   const Teams teams = Teams::of(own_lent || pulls_later, peers_lent || Wire::network);  // relays are clerks
   if (!Wire::network && teams.clerks.has_me() && peers_lent)
     send_metas(read_again(args), op, stage, leases, teams.clerks.me());
   bool ok = true;
   if (teams.senders.has_me()) {
-    ok = send_rows<Row, Wire, part>(read_again(args), op, stage, leases, pulled, teams.senders.me());
+    ok = send_rows<Row, Wire, phases>(read_again(args), op, stage, leases, pulled, teams.senders.me());
   }
   if constexpr (Wire::network) {
     if (teams.clerks.has_me() && ok) ok = Wire::relay_rows(read_again(args), op, stage, teams.clerks.me());
   }
-  if constexpr (part == Part::whole) {
+  if constexpr (phases == Phases::whole) {
     if (teams.clerks.has_me() && own_lent) ok = receive_metas(read_again(args), op, stage, teams.clerks.me());
     if constexpr (Wire::rings) {
       if (teams.pullers.has_me() && ok) ok = Wire::pull_rows(read_again(args), op, stage, teams.pullers.me());
     } else {
-      if (teams.pullers.has_me() && ok) ok = pull_rows<Wire, part>(read_again(args), op, stage, teams.pullers.me());
+      if (teams.pullers.has_me() && ok) ok = pull_rows<Wire, phases>(read_again(args), op, stage, teams.pullers.me());
     }
   }
   return every_thread(ok);
 }
 
-template <class Row, class Wire, Part part>
+template <class Row, class Wire, Phases phases>
 UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const HandleMemory& memory,
                              const HtDispatchArgs& args, Stage& stage) {
   const HeaderResult ready = exchange_ready<Wire>(op, opening, memory, args.settings, args.offer, args.wait_ns, stage);
@@ -148,41 +148,41 @@ UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const HandleM
     }
     return ready == HeaderResult::differs;
   }
-  if constexpr (part == Part::whole) fill_rest<Wire>(op, memory, args);
+  if constexpr (phases == Phases::whole) fill_rest<Wire>(op, memory, args);
   const HtDispatchArgs& now = read_again(args);
-  return move_rows<Row, Wire, part>(op.with(now.group), memory_of(now), now, stage, leases_of(stage));
+  return move_rows<Row, Wire, phases>(op.with(now.group), memory_of(now), now, stage, leases_of(stage));
 }
 
-// The whole operation, or its first half: that stages all rows that are not sent, and relays. With rings it is always
-// the whole, as relays wait for those who pull, and runs also where other halves are pending.
-template <class Row, class Wire, Part part = Part::whole>
+// The whole operation, or its send phase: that stages all rows that are not sent, and relays. With rings it is always
+// the whole, as relays wait for those who pull, and runs also where other phases are pending.
+template <class Row, class Wire, Phases phases = Phases::whole>
 UCCLEP_FN void dispatch(const HtDispatchArgs& args) {
   Opening opening = Opening::of(args.group, Kind::dispatch);
   Stage stage(args.piece_bytes);
   const Op op = next_operation(args.group, Kind::dispatch, Operation::dispatch, opening);
-  if constexpr (part == Part::first) {
+  if constexpr (phases == Phases::send) {
     opening.ended = EndedWord::of(last_read(op, opening.last()));
     if (has_masks<Wire>(args.group) && !begins(args.group, Kind::dispatch, op.seq)) return;
   }
   if constexpr (Wire::rings) opening.ended = EndedWord::of(last_read(op, opening.last()));
   const HandleMemory memory{args.handle, args.group.shape};
-  const bool ok = exchange_rows<Row, Wire, part>(op, opening, memory, args, stage);
+  const bool ok = exchange_rows<Row, Wire, phases>(op, opening, memory, args, stage);
   const HtDispatchArgs& now = read_again(args);
-  if constexpr (part == Part::first) {
-    end_first_of<Wire>(op.with(now.group), memory_of(now), ok);
+  if constexpr (phases == Phases::send) {
+    end_send_phase_of<Wire>(op.with(now.group), memory_of(now), ok);
   } else {
     Wire::end(op.with(now.group), ok, now.offer.tokens.given());
   }
 }
 
-// The second half, also of a dispatch that a user's kernel opened (ht_dispatch.hpp): pulls what was staged. Where
+// The receive phase, also of a dispatch that a user's kernel opened (ht_dispatch.hpp): pulls what was staged. Where
 // none is open: nothing.
 template <class Wire>
 UCCLEP_FN void complete_dispatch(const HtDispatchArgs& args) {
   Stage stage(args.piece_bytes);
-  const Second second = Second::of<Wire::masks>(args, Kind::dispatch, Operation::dispatch);
-  if (!second.any) return;
-  const Op& op = second.op;
+  const ReceivePhase phase = ReceivePhase::of<Wire::masks>(args, Kind::dispatch, Operation::dispatch);
+  if (!phase.any) return;
+  const Op& op = phase.op;
   const HandleMemory memory{args.handle, args.group.shape};
   const auto receive = [&] {
     const HeaderResult ready = ready_before<Wire>(op, memory, args.settings, args.wait_ns, stage);
@@ -198,11 +198,11 @@ UCCLEP_FN void complete_dispatch(const HtDispatchArgs& args) {
     const Worker worker{grid_warp(), grid_warps()};
     bool ok = true;
     if constexpr (Wire::network) ok = !masked || Wire::relay_rows_late(read_again(args), here, stage, worker);
-    return every_thread(ok && pull_rows<Wire, Part::second>(read_again(args), here, stage, worker));
+    return every_thread(ok && pull_rows<Wire, Phases::receive>(read_again(args), here, stage, worker));
   };
-  const bool ok = second.may_read() && receive();
+  const bool ok = phase.may_read() && receive();
   const HtDispatchArgs& now = read_again(args);
-  Second::of<Wire::masks>(now, Kind::dispatch, Operation::dispatch).template end<Wire>(ok);
+  ReceivePhase::of<Wire::masks>(now, Kind::dispatch, Operation::dispatch).template end<Wire>(ok);
 }
 
 }  // namespace ht

@@ -150,7 +150,7 @@ UCCLEP_FN HeaderResult exchange_ready(const Op& op, const Opening& opening, cons
   return is_routed(op, memory, uniform(memory.state()->updated)) ? HeaderResult::good : HeaderResult::differs;
 }
 
-// Block verb, of a second half: what the first has waited for, again; or for the first time, after a user's kernel or
+// Block verb, of a receive phase: what the send phase has waited for, again; or for the first time, after a user's kernel or
 // in a group with masks.
 template <class Wire>
 UCCLEP_FN HeaderResult ready_before(const Op& op, const HandleMemory& memory, const Settings& settings,

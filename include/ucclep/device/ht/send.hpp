@@ -17,8 +17,8 @@
 #include "ucclep/device/layout/objects.hpp"
 #include "ucclep/device/layout/views.hpp"
 #include "ucclep/device/layout/window.hpp"
-#include "ucclep/device/protocol/halves.hpp"
 #include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/phases.hpp"
 #include "ucclep/device/protocol/routing.hpp"
 #include "ucclep/device/protocol/slots.hpp"
 #include "ucclep/device/protocol/token_sets.hpp"
@@ -78,8 +78,8 @@ UCCLEP_FN void keep_own(const Op& op, const HandleMemory& memory, const HtDispat
   note_placed(op, memory, args.output, arrival, s, target);
 }
 
-// Warp verb: one own row to all that want it. A first half writes nothing of the output: the own rows are staged, too.
-template <class Row, class Wire, Part part>
+// Warp verb: one own row to all that want it. A send phase writes nothing of the output: the own rows are staged, too.
+template <class Row, class Wire, Phases phases>
 UCCLEP_FN void send_row(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage,
                         const Lease* leases, uint32_t token) {
   const Selection selection = selection_of(memory, token);
@@ -95,7 +95,7 @@ UCCLEP_FN void send_row(const Op& op, const HandleMemory& memory, const HtDispat
     send_meta(op, args.topk_weights, stage, token, selection, sends && pulls(lease));
     away.send_head(op.group.shape, stage.scratch());
   }
-  if (part == Part::whole && args.output.zones == Zones::sources) {
+  if (phases == Phases::whole && args.output.zones == Zones::sources) {
     const uint64_t mine = ballot(sends && selection.rank == op.me());
     if (mine != 0) keep_own(op, memory, args, token, selection, mine);
   }
@@ -110,7 +110,7 @@ UCCLEP_FN void send_row(const Op& op, const HandleMemory& memory, const HtDispat
 }
 
 // Verb of the sending warps of the grid.
-template <class Row, class Wire, Part part>
+template <class Row, class Wire, Phases phases>
 UCCLEP_FN bool send_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const Lease* leases, bool pulled,
                          const Worker& worker) {
   const Parked tokens = memory_of(args).state()->tokens;
@@ -118,7 +118,7 @@ UCCLEP_FN bool send_rows(const HtDispatchArgs& args, const Op& op, Stage& stage,
     const uint32_t begin = run * run_tokens, all = tokens, end = all - begin < run_tokens ? all : begin + run_tokens;
     for (uint32_t token = begin; token < end; ++token) {
       const HtDispatchArgs& now = read_again(args);
-      send_row<Row, Wire, part>(op.with(now.group), memory_of(now), now, stage, leases, token);
+      send_row<Row, Wire, phases>(op.with(now.group), memory_of(now), now, stage, leases, token);
     }
     if (!pulled) continue;
     const HtDispatchArgs& now = read_again(args);

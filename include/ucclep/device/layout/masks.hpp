@@ -3,8 +3,8 @@
 // (recovery/repair.hpp), and the operation again, which returns at once unless the repair has asked for it. So what
 // blocks of one launch know of the masks does not change while it runs, and they decide alike without a word between
 // them: a wait that misses its deadline only notes the peer as lost, and all leave; the repair masks it. Dispatch and
-// combine of HT have one launch more, their first half (protocol/halves.hpp), which waits for no peer's rows; what may
-// run again is the second.
+// combine of HT have one launch more, their send phase (protocol/phases.hpp), which waits for no peer's rows; what may
+// run again is the receive phase.
 #pragma once
 #include "ucclep/device/layout/record.hpp"
 #include "ucclep/device/layout/window.hpp"

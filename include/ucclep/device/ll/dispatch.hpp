@@ -28,10 +28,10 @@
 #include "ucclep/device/ll/routing.hpp"
 #include "ucclep/device/ll/tables.hpp"
 #include "ucclep/device/protocol/exchange.hpp"
-#include "ucclep/device/protocol/halves.hpp"
 #include "ucclep/device/protocol/header.hpp"
 #include "ucclep/device/protocol/masks.hpp"
 #include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/phases.hpp"
 #include "ucclep/device/protocol/routing.hpp"
 #include "ucclep/device/protocol/slots.hpp"
 #include "ucclep/device/rows/line.hpp"
@@ -302,7 +302,7 @@ UCCLEP_FN bool send_lines(const LlDispatchArgs& args, const Job& job, Stage& sta
   return true;
 }
 
-// The half that sends.
+// The warps that send.
 template <class Row, class Forms>
 UCCLEP_FN bool send_rows(const Op& op, const Opening& opening, const LlDispatchArgs& args, Stage& stage,
                          const Jobs& jobs, Form form) {
@@ -334,12 +334,12 @@ UCCLEP_FN bool send_rows(const Op& op, const Opening& opening, const LlDispatchA
 }
 
 // The whole exchange; the second run only receives: all rows have left in the first.
-template <class Row, class Forms, Part part>
+template <class Row, class Forms, Phases phases>
 UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const LlDispatchArgs& args, Stage& stage) {
   const Form form = !Forms::by_token ? Form::bulk
                     : Forms::bulk    ? form_of(args.group.shape, args.source.wire, args.routing.tokens)
                                      : Form::line;
-  Jobs jobs = part == Part::whole && form == Form::line ? Jobs::of(sending_percent<Row>) : Jobs::of_one();
+  Jobs jobs = phases == Phases::whole && form == Form::line ? Jobs::of(sending_percent<Row>) : Jobs::of_one();
   if constexpr (Forms::Wire::network) jobs.send = jobs.send.head(network_blocks);
   if (TokenSetShape::of(op.group.shape).tokens == 0) {  // the sets lie in the handle: one block has them
     jobs.count = {grid_size() - 1, 1};
@@ -348,7 +348,7 @@ UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const LlDispa
   if (args.group.again == 0 && !send_rows<Row, Forms>(op, opening, args, stage, jobs, form)) return false;
   bool relays = false;
   if constexpr (Forms::Wire::network) relays = read_again(args).settings.node_copies != 0;
-  if (part == Part::first && !relays) return true;
+  if (phases == Phases::send && !relays) return true;
   if (!jobs.receive.mine() && !counts_here()) return true;
   const LlDispatchArgs& sent = read_again(args);
   if (!Forms::Wire::headers_in(op.with(sent.group), grid_size() - 1, sent.counters.wait_ns)) return false;
@@ -357,7 +357,7 @@ UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const LlDispa
     if (relays && !BulkPath<typename Forms::Wire>::relay_rows(op.with(now.group), now, jobs.receive, stage))
       return false;
   }
-  if constexpr (part == Part::first) return true;
+  if constexpr (phases == Phases::send) return true;
   const LlDispatchArgs& now = read_again(args);
   return receive_rows<Row, Forms>(op.with(now.group), now, jobs.receive, stage);
 }
@@ -384,8 +384,8 @@ UCCLEP_FN void note_routing(const HandleMemory& memory, const RoutingInput& rout
   memory.state()->top_k = routing.top_k;
 }
 
-// The whole operation, or its first half. Block verb of every block of the grid.
-template <class Row, class Forms, Part part = Part::whole>
+// The whole operation, or its send phase. Block verb of every block of the grid.
+template <class Row, class Forms, Phases phases = Phases::whole>
 UCCLEP_FN void dispatch(const LlDispatchArgs& args) {
   Stage stage(args.piece_bytes, Forms::bulk);
   if constexpr (warps_alone<Forms>) {
@@ -393,32 +393,32 @@ UCCLEP_FN void dispatch(const LlDispatchArgs& args) {
   }
   Opening opening = Opening::of(args.group, Kind::dispatch);
   const Op op = dispatch_of(args, opening);
-  if constexpr (part == Part::first) opening.ended = EndedWord::of(last_read(op, opening.last()));
+  if constexpr (phases == Phases::send) opening.ended = EndedWord::of(last_read(op, opening.last()));
   if (has_masks<typename Forms::Wire>(read_again(args).group) && !begins(args.group, Kind::dispatch, op.seq)) return;
   if (counts_here() && args.group.again == 0) {
     hide_total(args.counters);
     if (thread_id() == 0) note_routing(memory_of(args), args.routing);
   }
-  const bool ok = exchange_rows<Row, Forms, part>(op, opening, args, stage);
-  if constexpr (part == Part::first) {
-    end_first_of<typename Forms::Wire>(op, memory_of(args), ok);
+  const bool ok = exchange_rows<Row, Forms, phases>(op, opening, args, stage);
+  if constexpr (phases == Phases::send) {
+    end_send_phase_of<typename Forms::Wire>(op, memory_of(args), ok);
   } else {
     Forms::Wire::end(op, ok);
   }
 }
 
-// The second half, also of a dispatch that a user's kernel opened (ll_dispatch.hpp). Where none is open: nothing.
+// The receive phase, also of a dispatch that a user's kernel opened (ll_dispatch.hpp). Where none is open: nothing.
 template <class Row, class Forms>
 UCCLEP_FN void complete_dispatch(const LlDispatchArgs& args) {
   using Wire = typename Forms::Wire;
   Stage stage(args.piece_bytes);
-  const Second second = Second::of<Wire::masks>(args, Kind::dispatch, Operation::dispatch);
-  if (!second.any) return;
+  const ReceivePhase phase = ReceivePhase::of<Wire::masks>(args, Kind::dispatch, Operation::dispatch);
+  if (!phase.any) return;
   if (counts_here() && args.group.again == 0) hide_total(args.counters);
-  const bool ok = second.may_read() && Wire::headers_in(second.op, grid_size() - 1, args.counters.wait_ns) &&
-                  receive_rows<Row, Forms>(second.op, args, Jobs::of_one().receive, stage);
+  const bool ok = phase.may_read() && Wire::headers_in(phase.op, grid_size() - 1, args.counters.wait_ns) &&
+                  receive_rows<Row, Forms>(phase.op, args, Jobs::of_one().receive, stage);
   const LlDispatchArgs& now = read_again(args);
-  Second::of<Wire::masks>(now, Kind::dispatch, Operation::dispatch).template end<Wire>(ok);
+  ReceivePhase::of<Wire::masks>(now, Kind::dispatch, Operation::dispatch).template end<Wire>(ok);
 }
 
 // HandleUpdate: local, takes no sequence number. Keeps the checked ids; what follows from them the dispatch counts.

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of an LL dispatch that cross the network once for each node (GroupShape::node_copies, Settings::node_copies).
-// They go to the source's relay in that node (layout/nodes.hpp), with their place at each rank (protocol/relayed_row.hpp), and the
-// relay stores each into the landings of the ranks that want it: there it lies, and is announced, as a row of a peer
-// with a window. The header to a relay says how many rows it gets. Headers go to every rank, by the network.
+// They go to the source's relay in that node (layout/nodes.hpp), with their place at each rank
+// (protocol/relayed_row.hpp), and the relay stores each into the landings of the ranks that want it: there it lies, and
+// is announced, as a row of a peer with a window. The header to a relay says how many rows it gets. Headers go to every
+// rank, by the network.
 //
 // A rank sends, then relays, then receives. Who sends waits for nobody, who relays for the network alone, who receives
-// for relays too: so a grid of any size gets on. A first half relays (send_only): others' whole operations wait for it.
+// for relays too: so a grid of any size gets on. A send phase relays (send_only): others' whole operations wait for it.
 //
 // clang-format off
 // | who releases                                 | who acquires                       | what is ordered               |

@@ -41,7 +41,7 @@ UCCLEP_FN void after_update(const HtUpdateArgs& args) {
   repair(op, decide);
 }
 
-// Warp verb: all rows of a dispatch are staged. This rank's own were, by the first half.
+// Warp verb: all rows of a dispatch are staged. This rank's own were, by the send phase.
 UCCLEP_FN bool staged_rows_have_come(const Op& op, const HandleMemory& memory, uint32_t source) {
   const uint32_t rows = expected_rows(memory, memory.rows_from()[source]);
   bool all = true;

@@ -321,7 +321,7 @@ struct NodeSums {
 };
 
 // What HT dispatch (ht_dispatch.hpp) and combine (ht_combine.hpp) share when a user's kernel opens them. It
-// sends READY, and stages rows in this rank's window; the second half waits for the peers' READY, and pulls. What
+// sends READY, and stages rows in this rank's window; the receive phase waits for the peers' READY, and pulls. What
 // groups whose ranks are in several domains need beside that, they get at run time (user/ht.hpp).
 
 UCCLEP_FN Settings open_settings(const HandleMemory& memory, const RowShape& shape) {

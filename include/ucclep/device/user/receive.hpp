@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What receiving in a user's kernel has in common, in LL and in HT: instead of the second half that the library
+// What receiving in a user's kernel has in common, in LL and in HT: instead of the receive phase that the library
 // launches (user/operation.hpp), scopes of the grid ask for the rows that they go on with, wait for no others, and need
 // no launch between sending, computing and sending back.
 //

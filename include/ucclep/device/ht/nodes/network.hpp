@@ -237,8 +237,8 @@ struct AcrossNodes : ByNetwork {
 
 // The same in kernels of groups that may have masks. In those that do every rank is a node of its own
 // (layout/nodes.hpp), and so its own relay: a relay that is lost takes no rows of others along. Rows cross the network
-// once for each rank, and sums are those of one domain. What waits for others is left to the second half, which may run
-// again.
+// once for each rank, and sums are those of one domain. What waits for others is left to the receive phase, which may
+// run again.
 struct AcrossNodesMasked : AcrossNodes {
   static constexpr bool masks = true;
 
@@ -266,7 +266,7 @@ struct AcrossNodesMasked : AcrossNodes {
   static UCCLEP_FN bool relay_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const Worker& worker) {
     return op.group.masks != nullptr || AcrossNodes::relay_rows(args, op, stage, worker);
   }
-  // Of a second half, in a group with masks.
+  // Of a receive phase, in a group with masks.
   static UCCLEP_FN void note_rows_late(const Op& op, const HandleMemory& memory, bool good) {
     relay::note_rows<true>(op, memory, good);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations in two halves (send_only), and which may be in flight (protocol P2).
+// Operations in two phases (send_only), and which may be in flight (protocol P2).
 #pragma once
 #include <type_traits>
 
@@ -14,12 +14,12 @@ void check_in_flight(const ucclEpHandle& handle, Kind kind);
 // Of any other call that changes the handle.
 void check_nothing_pending(const ucclEpHandle& handle);
 
-// How an operation goes. in_halves: by the kernels of halves, one after the other, since a half of its kind is pending,
-// of which those of whole operations know nothing; or in HT since the group has masks, with which a second half may run
-// again, and a first one not. held_back: whole, as the second half: what has to be repaired before rows leave is not
-// begun by the first. second_half: of what a user's kernel has opened. at_once: whole, by the call of the first half,
-// after which the second has nothing to do.
-enum class Course { whole, in_halves, first_half, held_back, second_half, at_once };
+// How an operation goes. in_phases: by the kernels of phases, one after the other, since a phase of its kind is
+// pending, of which those of whole operations know nothing; or in HT since the group has masks, with which a receive
+// phase may run again, and a send phase not. held_back: whole, as the receive phase: what has to be repaired before rows
+// leave is not begun by the send phase. receive_phase: of what a user's kernel has opened. at_once: whole, by the call of
+// the send phase, after which the receive phase has nothing to do.
+enum class Course { whole, in_phases, send_phase, held_back, receive_phase, at_once };
 
 Course course_of(const ucclEpHandle& handle, Kind kind, int send_only, bool opened);
 
@@ -27,12 +27,12 @@ Course course_of(const ucclEpHandle& handle, Kind kind, int send_only, bool open
 const Kernel& repair_of(const ucclEpHandle& handle, Kind kind);
 
 struct OperationKernels {
-  const Kernel &whole, &first, &second;
+  const Kernel &whole, &send, &receive;
 };
 
-// An operation was called. Of a first half the second is kept for ucclEpComplete.
+// An operation was called. With send_only the receive phase is kept for ucclEpComplete.
 void note_operation(ucclEpHandle& handle, Kind kind);
-void keep_second_half(ucclEpHandle& handle, Kind kind, SecondHalf::Launch launch, ucclEpStream_t stream);
+void keep_receive_phase(ucclEpHandle& handle, Kind kind, PendingReceive::Launch launch, ucclEpStream_t stream);
 
 // With masks late weights leave first (CombineArgs::announced).
 template <class Args>
@@ -56,21 +56,21 @@ void launch_operation(ucclEpHandle& handle, Kind kind, Course course, const Oper
                       const LaunchShape& shape, const Args& args, ucclEpStream_t stream) {
   ucclEpGroup& group = *handle.group;
   const Kernel& repair = repair_of(handle, kind);
-  const Kernel& later = course == Course::held_back ? kernels.whole : kernels.second;
-  const auto second = [&group, &repair, kernel = later, shape, args](ucclEpStream_t on) {
+  const Kernel& later = course == Course::held_back ? kernels.whole : kernels.receive;
+  const auto receive = [&group, &repair, kernel = later, shape, args](ucclEpStream_t on) {
     launch_all(group, kernel, repair, shape, args, on);
   };
   if (course == Course::whole || course == Course::at_once)
     launch_all(group, kernels.whole, repair, shape, args, stream);
-  if (course == Course::in_halves || course == Course::first_half) launch(group, kernels.first, shape, args, stream);
-  if (course == Course::in_halves || course == Course::second_half) second(stream);
+  if (course == Course::in_phases || course == Course::send_phase) launch(group, kernels.send, shape, args, stream);
+  if (course == Course::in_phases || course == Course::receive_phase) receive(stream);
   note_operation(handle, kind);
-  if (course == Course::at_once) keep_second_half(handle, kind, [](ucclEpStream_t) {}, stream);
-  if (course == Course::first_half || course == Course::held_back) keep_second_half(handle, kind, second, stream);
+  if (course == Course::at_once) keep_receive_phase(handle, kind, [](ucclEpStream_t) {}, stream);
+  if (course == Course::send_phase || course == Course::held_back) keep_receive_phase(handle, kind, receive, stream);
 }
 
-// The handle is about to go. What is pending keeps its slot, and no later operation gets it; a capture without a second
-// half is of no use to anybody.
-void forget_captured_half(ucclEpHandle& handle);
+// The handle is about to go. What is pending keeps its slot, and no later operation gets it; a capture without
+// the receive phase is of no use to anybody.
+void forget_captured_phase(ucclEpHandle& handle);
 
 }  // namespace ucclep
