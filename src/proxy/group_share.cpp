@@ -96,7 +96,7 @@ void GroupShare::carry_out(const Command& command) {
                      : c.operation == CommandOp::header      ? "header"
                      : c.operation == CommandOp::consumed    ? "consumed"
                      : c.operation == CommandOp::channel_put ? "put of the channel"
-                     : c.operation == CommandOp::letter      ? "signal of the channel"
+                     : c.operation == CommandOp::signal      ? "signal of the channel"
                      : c.operation == CommandOp::part        ? "parting"
                      : c.operation == CommandOp::freed       ? "freeing"
                                                              : "unknown";
@@ -118,7 +118,7 @@ const char* GroupShare::what_is_wrong(const Command& command) {
     case CommandOp::freed:
       return receiver_.free(peer, command);
     case CommandOp::channel_put:
-    case CommandOp::letter:
+    case CommandOp::signal:
       return sender_.take_message(peer, command);
     case CommandOp::part:
       if (sender_.part(peer)) parting_.push_back(peer);
@@ -155,8 +155,8 @@ bool GroupShare::poll(Port& port) {
   return count > 0;
 }
 
-// P11, before anybody hears of what has come: words of progress, letters, and that puts are placed. Once for all that
-// the endpoint has reported. False: nothing may be told any more.
+// P11, before anybody hears of what has come: words of progress, signal messages, and that puts are placed. Once for
+// all that the endpoint has reported. False: nothing may be told any more.
 bool GroupShare::flush(std::span<const transport::Completion> come) {
   const auto brings = [](const transport::Completion& one) {
     return one.kind == UCCLEP_COMPLETION_ARRIVAL && brings_bytes(unpack(one.imm));

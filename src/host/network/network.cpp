@@ -107,7 +107,7 @@ proxy::ChannelPlaces channel_of(const GroupShape& shape, const WindowLayout& lay
   return {rows_of_words(shape),
           static_cast<std::byte*>(window.host_data()),
           layout.messages,
-          layout.letters,
+          layout.signal_messages,
           layout.staged_out,
           layout.staged_in,
           {words, words + shape.ranks}};
