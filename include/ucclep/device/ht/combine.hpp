@@ -9,8 +9,8 @@
 // Floor: partial rows from peers * row bytes / link bandwidth, plus READY's way, the first run's, and one sum.
 //
 // Runs are staged for all homes in turn, by place, and sums take tokens in order: what was staged first is wanted
-// first. A sum waits for stagers only, and a stager for nobody. In FLAT a partial row is a row of the caller's: of this
-// rank it is read where it is, and of a rank that has lent its tensor too; such a rank stages nothing.
+// first. A sum waits for copy warps only, and a copy warp for nobody. In FLAT a partial row is a row of the caller's:
+// of this rank it is read where it is, and of a rank that has lent its tensor too; such a rank stages nothing.
 //
 // clang-format off
 // | who releases                                   | who acquires                    | what is ordered              |
@@ -45,21 +45,21 @@ namespace ht {
 
 // Of a block's warps some stage, the others add. Staging is local, and has to be ahead of the links; where a partial
 // row is itself a sum, it reads several rows for one. A block of one warp does both, one after the other.
-struct CombineTeams {
-  Team stagers, adders;
+struct CombineWarpRoles {
+  WarpRole copy, reduce;
 
-  static UCCLEP_FN CombineTeams of(bool stages, bool sums) {
+  static UCCLEP_FN CombineWarpRoles of(bool stages, bool sums) {
     const uint32_t warps = block::warps();
     if (!stages) return {{0, 0}, {0, warps}};
     if (warps == 1) return {{0, 1}, {0, 1}};
     const uint32_t wanted = sums ? (2 * warps + 2) / 3 : (warps + 1) / 2;
-    const uint32_t stagers = wanted < warps ? wanted : warps - 1;
-    return {{0, stagers}, {stagers, warps - stagers}};
+    const uint32_t copiers = wanted < warps ? wanted : warps - 1;
+    return {{0, copiers}, {copiers, warps - copiers}};
   }
 };
 
-// The tokens of a block, which its adders take one by one, in order: every grid_size()-th of the rank's. Who waits for
-// a row keeps none of the others from the next token.
+// The tokens of a block, which its reduce warps take one by one, in order: every grid_size()-th of the rank's. Who
+// waits for a row keeps none of the others from the next token.
 struct TokenPool {
   uint32_t* taken;  // in the block's shared memory
   Parked first, step;
@@ -255,15 +255,15 @@ UCCLEP_FN bool exchange_partials(const Op& op, const Opening& opening, const Han
   TokenPool::of(stage).fill();
   sync_block();
   SumRing ring(stage);
-  const CombineTeams teams = CombineTeams::of(!args.offer.tokens.given(), args.zones != Zones::sources);
-  if (teams.stagers.has_me()) stage_runs<Element, Wire>(op, memory, args, stage, ring, teams.stagers.me());
+  const CombineWarpRoles roles = CombineWarpRoles::of(!args.offer.tokens.given(), args.zones != Zones::sources);
+  if (roles.copy.has_me()) stage_runs<Element, Wire>(op, memory, args, stage, ring, roles.copy.me());
   const HtCombineArgs& now = read_again(args);
   bool ok = true;
   if constexpr (Wire::network) {
-    if (teams.adders.has_me()) ok = Wire::template send_sums<Element>(now, op, stage, ring, teams.adders.me());
-    if (teams.stagers.has_me() && ok) ok = Wire::bring_sums(read_again(args), op, stage, teams.stagers.me());
+    if (roles.reduce.has_me()) ok = Wire::template send_sums<Element>(now, op, stage, ring, roles.reduce.me());
+    if (roles.copy.has_me() && ok) ok = Wire::bring_sums(read_again(args), op, stage, roles.copy.me());
   }
-  if (teams.adders.has_me() && ok) {
+  if (roles.reduce.has_me() && ok) {
     ok = sum_tokens<Element, Wire>(op.with(now.group), memory_of(now), now, leases, stage, ring);
   }
   return every_thread(ok);
@@ -291,15 +291,15 @@ UCCLEP_FN bool send_partials(const Op& op, const Opening& opening, const HandleM
     return ready == HeaderResult::differs;
   }
   SumRing ring(stage);
-  const CombineTeams all{{0, block::warps()}, {0, 0}};
-  const CombineTeams teams = Wire::network ? CombineTeams::of(true, args.zones != Zones::sources) : all;
-  if (teams.stagers.has_me()) stage_runs<Element, Wire>(op, memory, args, stage, ring, teams.stagers.me());
+  const CombineWarpRoles all{{0, block::warps()}, {0, 0}};
+  const CombineWarpRoles roles = Wire::network ? CombineWarpRoles::of(true, args.zones != Zones::sources) : all;
+  if (roles.copy.has_me()) stage_runs<Element, Wire>(op, memory, args, stage, ring, roles.copy.me());
   bool ok = true;
   if constexpr (Wire::network) {
-    if (teams.adders.has_me()) {
-      ok = Wire::template send_sums<Element>(read_again(args), op, stage, ring, teams.adders.me());
+    if (roles.reduce.has_me()) {
+      ok = Wire::template send_sums<Element>(read_again(args), op, stage, ring, roles.reduce.me());
     }
-    if (teams.stagers.has_me() && ok) ok = Wire::bring_sums(read_again(args), op, stage, teams.stagers.me());
+    if (roles.copy.has_me() && ok) ok = Wire::bring_sums(read_again(args), op, stage, roles.copy.me());
   }
   return every_thread(ok);
 }

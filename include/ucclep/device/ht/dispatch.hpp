@@ -8,7 +8,7 @@
 // Floor of dispatch: rows from peers * row bytes / link bandwidth, plus READY's way. No barrier between ranks; one
 // between blocks, in the update.
 //
-// The warps of a block are divided: they send, receive, or are clerks, and none of them waits for another. Who sends
+// The warps of a block are divided: they send, receive, or handle metas, and none of them waits for another. Who sends
 // waits for nobody, and a receiver for senders only.
 #pragma once
 #include "ucclep/device/ht/lease.hpp"
@@ -82,21 +82,21 @@ UCCLEP_FN void update(const HtUpdateArgs& args) {
   Wire::end_update(op, exchange_counts<Wire>(op, opening, args));
 }
 
-// The warps of a block by what they do. One that stands in several teams works for one after the other.
-struct Teams {
-  Team clerks, senders, pullers;
+// The warps of a block by what they do. One that stands in several roles works for one after the other.
+struct WarpRoles {
+  WarpRole meta, copy, fetch;
 
   // lent: to this rank's peers, or by one of them to this rank.
-  static UCCLEP_FN Teams of(bool own_lent, bool peers_lent) {
+  static UCCLEP_FN WarpRoles of(bool own_lent, bool peers_lent) {
     const uint32_t warps = block::warps();
-    const uint32_t clerks = own_lent || peers_lent ? (warps + 6) / 7 : 0;
-    const uint32_t movers = warps > clerks ? warps - clerks : warps;
+    const uint32_t metas = own_lent || peers_lent ? (warps + 6) / 7 : 0;
+    const uint32_t movers = warps > metas ? warps - metas : warps;
     // Staging is local and has to be ahead of the pulling, no more. Rows that are sent over a link take as long as rows
     // that are pulled over one.
-    uint32_t senders = own_lent ? movers : peers_lent ? movers / 2 : movers * 2 / 7;
-    if (senders == 0) senders = 1;
-    const uint32_t left = own_lent ? 0 : movers > senders ? movers - senders : movers;
-    return {{0, clerks}, {warps - movers, senders}, {warps - left, left}};
+    uint32_t copiers = own_lent ? movers : peers_lent ? movers / 2 : movers * 2 / 7;
+    if (copiers == 0) copiers = 1;
+    const uint32_t left = own_lent ? 0 : movers > copiers ? movers - copiers : movers;
+    return {{0, metas}, {warps - movers, copiers}, {warps - left, left}};
   }
 };
 
@@ -116,22 +116,22 @@ UCCLEP_FN bool move_rows(const Op& op, const HandleMemory& memory, const HtDispa
   }
   const bool own_lent = args.offer.tokens.given();
   constexpr bool pulls_later = phases == Phases::send;
-  const Teams teams = Teams::of(own_lent || pulls_later, peers_lent || Wire::network);  // relays are clerks
-  if (!Wire::network && teams.clerks.has_me() && peers_lent)
-    send_metas(read_again(args), op, stage, leases, teams.clerks.me());
+  const WarpRoles roles = WarpRoles::of(own_lent || pulls_later, peers_lent || Wire::network);  // relays are meta warps
+  if (!Wire::network && roles.meta.has_me() && peers_lent)
+    send_metas(read_again(args), op, stage, leases, roles.meta.me());
   bool ok = true;
-  if (teams.senders.has_me()) {
-    ok = send_rows<Row, Wire, phases>(read_again(args), op, stage, leases, pulled, teams.senders.me());
+  if (roles.copy.has_me()) {
+    ok = send_rows<Row, Wire, phases>(read_again(args), op, stage, leases, pulled, roles.copy.me());
   }
   if constexpr (Wire::network) {
-    if (teams.clerks.has_me() && ok) ok = Wire::relay_rows(read_again(args), op, stage, teams.clerks.me());
+    if (roles.meta.has_me() && ok) ok = Wire::relay_rows(read_again(args), op, stage, roles.meta.me());
   }
   if constexpr (phases == Phases::whole) {
-    if (teams.clerks.has_me() && own_lent) ok = receive_metas(read_again(args), op, stage, teams.clerks.me());
+    if (roles.meta.has_me() && own_lent) ok = receive_metas(read_again(args), op, stage, roles.meta.me());
     if constexpr (Wire::rings) {
-      if (teams.pullers.has_me() && ok) ok = Wire::pull_rows(read_again(args), op, stage, teams.pullers.me());
+      if (roles.fetch.has_me() && ok) ok = Wire::pull_rows(read_again(args), op, stage, roles.fetch.me());
     } else {
-      if (teams.pullers.has_me() && ok) ok = pull_rows<Wire, phases>(read_again(args), op, stage, teams.pullers.me());
+      if (roles.fetch.has_me() && ok) ok = pull_rows<Wire, phases>(read_again(args), op, stage, roles.fetch.me());
     }
   }
   return every_thread(ok);

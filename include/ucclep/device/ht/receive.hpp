@@ -117,7 +117,7 @@ UCCLEP_FN bool take_metas(const Op& op, const HandleMemory& memory, const Dispat
 static_assert(meta_rows * (MetaLayout::of(max_top_k).bytes + line_payload) <=
               StageShape::piece_unit * StageShape::slots);
 
-// Verb of the clerks of the grid.
+// Verb of the meta warps of the grid.
 UCCLEP_FN bool receive_metas(const HtDispatchArgs& args, const Op& op, const Stage& stage, const Worker& worker) {
   const Sources sources = Sources::of(op, memory_of(args), true);
   const Parked count = sources.count, items = (sources.most + meta_rows - 1) / meta_rows * sources.count;

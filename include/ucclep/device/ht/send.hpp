@@ -162,7 +162,7 @@ UCCLEP_FN void send_meta_lines(const Op& op, const HtDispatchArgs& args, const S
   }
 }
 
-// Verb of the clerks of the grid. They need not wait for rows.
+// Verb of the meta warps of the grid. They need not wait for rows.
 UCCLEP_FN void send_metas(const HtDispatchArgs& args, const Op& op, const Stage& stage, const Lease* leases,
                           const Worker& worker) {
   const Parked tokens = memory_of(args).state()->tokens;

@@ -38,8 +38,8 @@ namespace brought {
 // for all of them. So the bus carries a sum once, in order, what NICs write stays in a cache of the host, and whoever
 // adds up may ask for sums in any order.
 //
-// Who brings waits for nothing but sums, in order of place; these wait for stagers alone. So no ring of two chunks or
-// more is a deadlock (ht/nodes/ring.hpp), whoever waits for what was brought.
+// Who brings waits for nothing but sums, in order of place; these wait for copy warps alone. So no ring of two chunks
+// or more is a deadlock (ht/nodes/ring.hpp), whoever waits for what was brought.
 //
 // clang-format off
 // | who releases                                   | who acquires                    | what is ordered              |
