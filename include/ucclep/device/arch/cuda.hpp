@@ -362,7 +362,7 @@ UCCLEP_FN void acquire_then_bulk() {
 
 // ---- Kernel arguments. They lie in a constant bank that instructions read directly: none is kept in a register.
 template <class T>
-UCCLEP_FN const T& read_again(const T& arguments) {
+UCCLEP_FN const T& reload(const T& arguments) {
   return arguments;
 }
 

@@ -251,7 +251,7 @@ UCCLEP_FN void acquire_then_bulk() {
 
 // --- kernel arguments ---
 template <class T>
-UCCLEP_FN const T& read_again(const T& arguments) {
+UCCLEP_FN const T& reload(const T& arguments) {
   return arguments;
 }
 

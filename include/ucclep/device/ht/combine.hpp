@@ -128,7 +128,7 @@ UCCLEP_FN void stage_run(const Op& op, const HtCombineArgs& args, Stage& stage, 
   const uint32_t begin = run * run_rows;
   const uint32_t end = begin + run_rows < rows ? begin + run_rows : rows;
   for (uint32_t place = begin; place < end; ++place) {
-    const HtCombineArgs& now = read_again(args);
+    const HtCombineArgs& now = reload(args);
     uint32_t index = place;
     if (pooled) {
       index = uniform(pool_row(memory_of(now), now, home, place));
@@ -157,7 +157,7 @@ UCCLEP_FN void stage_runs(const Op& op, const HandleMemory& memory, const HtComb
   }
   const Parked items = (most + run_rows - 1) / run_rows * homes;
   for (Parked item = worker.index; item < items; item += worker.workers) {
-    const HtCombineArgs& now = read_again(args);
+    const HtCombineArgs& now = reload(args);
     const uint32_t home = op.rotated(item % homes + skipped), run = item / homes;
     if (Wire::masks && is_masked(now.group, home)) continue;  // of its rows there may be none
     const uint32_t rows = uniform(memory_of(now).rows_from()[home]);
@@ -219,7 +219,7 @@ UCCLEP_FN bool sum_tokens(const Op& op, const HandleMemory& memory, const HtComb
   const TokenPool pool = TokenPool::of(stage);
   const Parked tokens = memory.state()->tokens;
   for (Parked token = pool.take(); token < tokens; token = pool.take()) {
-    const HtCombineArgs& now = read_again(args);
+    const HtCombineArgs& now = reload(args);
     const uint32_t bytes = uniform(now.row_bytes);
     Terms terms{reinterpret_cast<const char**>(stage.scratch()), 0, 0};
     const Op here = op.with(now.group);
@@ -235,7 +235,7 @@ UCCLEP_FN bool sum_tokens(const Op& op, const HandleMemory& memory, const HtComb
     }
     ring.sum<Element>(terms, bytes,
                       [&](uint32_t offset, Vector<Element>& sum) { combining::store_result(now, sum, token, offset); });
-    if constexpr (Wire::rings) Wire::sums_read(read_again(args), op, token);
+    if constexpr (Wire::rings) Wire::sums_read(reload(args), op, token);
   }
   return true;
 }
@@ -257,11 +257,11 @@ UCCLEP_FN bool exchange_partials(const Op& op, const Opening& opening, const Han
   SumRing ring(stage);
   const CombineWarpRoles roles = CombineWarpRoles::of(!args.offer.tokens.given(), args.zones != Zones::sources);
   if (roles.copy.has_me()) stage_runs<Element, Wire>(op, memory, args, stage, ring, roles.copy.me());
-  const HtCombineArgs& now = read_again(args);
+  const HtCombineArgs& now = reload(args);
   bool ok = true;
   if constexpr (Wire::network) {
     if (roles.reduce.has_me()) ok = Wire::template send_sums<Element>(now, op, stage, ring, roles.reduce.me());
-    if (roles.copy.has_me() && ok) ok = Wire::bring_sums(read_again(args), op, stage, roles.copy.me());
+    if (roles.copy.has_me() && ok) ok = Wire::bring_sums(reload(args), op, stage, roles.copy.me());
   }
   if (roles.reduce.has_me() && ok) {
     ok = sum_tokens<Element, Wire>(op.with(now.group), memory_of(now), now, leases, stage, ring);
@@ -276,7 +276,7 @@ UCCLEP_FN void combine(const HtCombineArgs& args) {
   const Op op = next_operation(args.group, Kind::combine, Operation::combine, opening);
   const HandleMemory memory{args.handle, args.group.shape};
   const bool ok = exchange_partials<Element, Wire>(op, opening, memory, args, stage);
-  const HtCombineArgs& now = read_again(args);
+  const HtCombineArgs& now = reload(args);
   Wire::end(op.with(now.group), ok, now.offer.tokens.given());
 }
 
@@ -297,9 +297,9 @@ UCCLEP_FN bool send_partials(const Op& op, const Opening& opening, const HandleM
   bool ok = true;
   if constexpr (Wire::network) {
     if (roles.reduce.has_me()) {
-      ok = Wire::template send_sums<Element>(read_again(args), op, stage, ring, roles.reduce.me());
+      ok = Wire::template send_sums<Element>(reload(args), op, stage, ring, roles.reduce.me());
     }
-    if (roles.copy.has_me() && ok) ok = Wire::bring_sums(read_again(args), op, stage, roles.copy.me());
+    if (roles.copy.has_me() && ok) ok = Wire::bring_sums(reload(args), op, stage, roles.copy.me());
   }
   return every_thread(ok);
 }
@@ -313,7 +313,7 @@ UCCLEP_FN void send_combine(const HtCombineArgs& args) {
   if (has_masks<Wire>(args.group) && !begins(args.group, Kind::combine, op.seq)) return;
   const HandleMemory memory{args.handle, args.group.shape};
   const bool ok = send_partials<Element, Wire>(op, opening, memory, args, stage);
-  const HtCombineArgs& now = read_again(args);
+  const HtCombineArgs& now = reload(args);
   end_send_phase_of<Wire>(op.with(now.group), memory_of(now), ok);
 }
 

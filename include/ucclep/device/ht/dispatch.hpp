@@ -46,7 +46,7 @@ UCCLEP_FN bool take_counts(const Op& op, const HtUpdateArgs& args) {
   const bool complete =
       receive_headers(op.with(args.group), HeaderWords::of(memory), args.settings, View{}, {warp_id(), block::warps()});
   if (!every_thread(complete)) return false;
-  const HtUpdateArgs& now = read_again(args);
+  const HtUpdateArgs& now = reload(args);
   if (thread_id() == 0) mark(op.with(now.group), Mark::headers_in);
   place_rows<true>(op.with(now.group), memory_of(now), HeaderWords::of(memory_of(now)), now.zones, now.counters,
                    static_cast<uint32_t*>(shared_memory()));
@@ -61,7 +61,7 @@ UCCLEP_FN bool exchange_counts(const Op& op, const Opening& opening, const HtUpd
   bool sent = true;
   const bool routed = route<Wire>(op, args, [&](uint32_t peer) {
     if (Wire::masks && !free) return;
-    const HtUpdateArgs& now = read_again(args);
+    const HtUpdateArgs& now = reload(args);
     const HandleMemory memory = memory_of(now);
     const uint32_t local = now.group.shape.local_experts();
     const Op same = op.with(now.group);
@@ -71,7 +71,7 @@ UCCLEP_FN bool exchange_counts(const Op& op, const Opening& opening, const HtUpd
     sent = sent && Wire::header_stored(same, peer, 0, HeaderLayout::packets(local));
   });
   if (Wire::network && !every_thread(sent)) return false;
-  return free && routed && (block_id() != 0 || take_counts<Wire>(op, read_again(args)));
+  return free && routed && (block_id() != 0 || take_counts<Wire>(op, reload(args)));
 }
 
 template <class Wire>
@@ -117,21 +117,20 @@ UCCLEP_FN bool move_rows(const Op& op, const HandleMemory& memory, const HtDispa
   const bool own_lent = args.offer.tokens.given();
   constexpr bool pulls_later = phases == Phases::send;
   const WarpRoles roles = WarpRoles::of(own_lent || pulls_later, peers_lent || Wire::network);  // relays are meta warps
-  if (!Wire::network && roles.meta.has_me() && peers_lent)
-    send_metas(read_again(args), op, stage, leases, roles.meta.me());
+  if (!Wire::network && roles.meta.has_me() && peers_lent) send_metas(reload(args), op, stage, leases, roles.meta.me());
   bool ok = true;
   if (roles.copy.has_me()) {
-    ok = send_rows<Row, Wire, phases>(read_again(args), op, stage, leases, pulled, roles.copy.me());
+    ok = send_rows<Row, Wire, phases>(reload(args), op, stage, leases, pulled, roles.copy.me());
   }
   if constexpr (Wire::network) {
-    if (roles.meta.has_me() && ok) ok = Wire::relay_rows(read_again(args), op, stage, roles.meta.me());
+    if (roles.meta.has_me() && ok) ok = Wire::relay_rows(reload(args), op, stage, roles.meta.me());
   }
   if constexpr (phases == Phases::whole) {
-    if (roles.meta.has_me() && own_lent) ok = receive_metas(read_again(args), op, stage, roles.meta.me());
+    if (roles.meta.has_me() && own_lent) ok = receive_metas(reload(args), op, stage, roles.meta.me());
     if constexpr (Wire::rings) {
-      if (roles.fetch.has_me() && ok) ok = Wire::pull_rows(read_again(args), op, stage, roles.fetch.me());
+      if (roles.fetch.has_me() && ok) ok = Wire::pull_rows(reload(args), op, stage, roles.fetch.me());
     } else {
-      if (roles.fetch.has_me() && ok) ok = pull_rows<Wire, phases>(read_again(args), op, stage, roles.fetch.me());
+      if (roles.fetch.has_me() && ok) ok = pull_rows<Wire, phases>(reload(args), op, stage, roles.fetch.me());
     }
   }
   return every_thread(ok);
@@ -149,7 +148,7 @@ UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const HandleM
     return ready == HeaderResult::differs;
   }
   if constexpr (phases == Phases::whole) fill_rest<Wire>(op, memory, args);
-  const HtDispatchArgs& now = read_again(args);
+  const HtDispatchArgs& now = reload(args);
   return move_rows<Row, Wire, phases>(op.with(now.group), memory_of(now), now, stage, leases_of(stage));
 }
 
@@ -167,7 +166,7 @@ UCCLEP_FN void dispatch(const HtDispatchArgs& args) {
   if constexpr (Wire::rings) opening.ended = EndedWord::of(last_read(op, opening.last()));
   const HandleMemory memory{args.handle, args.group.shape};
   const bool ok = exchange_rows<Row, Wire, phases>(op, opening, memory, args, stage);
-  const HtDispatchArgs& now = read_again(args);
+  const HtDispatchArgs& now = reload(args);
   if constexpr (phases == Phases::send) {
     end_send_phase_of<Wire>(op.with(now.group), memory_of(now), ok);
   } else {
@@ -186,7 +185,7 @@ UCCLEP_FN void complete_dispatch(const HtDispatchArgs& args) {
   const HandleMemory memory{args.handle, args.group.shape};
   const auto receive = [&] {
     const HeaderResult ready = ready_before<Wire>(op, memory, args.settings, args.wait_ns, stage);
-    const HtDispatchArgs& now = read_again(args);
+    const HtDispatchArgs& now = reload(args);
     const Op here = op.with(now.group);
     const bool masked = has_masks<Wire>(now.group);
     if constexpr (Wire::network) {
@@ -197,11 +196,11 @@ UCCLEP_FN void complete_dispatch(const HtDispatchArgs& args) {
     if (masked) blank_absent(here, memory_of(now), now.output);
     const Worker worker{grid_warp(), grid_warps()};
     bool ok = true;
-    if constexpr (Wire::network) ok = !masked || Wire::relay_rows_late(read_again(args), here, stage, worker);
-    return every_thread(ok && pull_rows<Wire, Phases::receive>(read_again(args), here, stage, worker));
+    if constexpr (Wire::network) ok = !masked || Wire::relay_rows_late(reload(args), here, stage, worker);
+    return every_thread(ok && pull_rows<Wire, Phases::receive>(reload(args), here, stage, worker));
   };
   const bool ok = phase.may_read() && receive();
-  const HtDispatchArgs& now = read_again(args);
+  const HtDispatchArgs& now = reload(args);
   ReceivePhase::of<Wire::masks>(now, Kind::dispatch, Operation::dispatch).template end<Wire>(ok);
 }
 

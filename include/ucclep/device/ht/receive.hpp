@@ -77,7 +77,7 @@ UCCLEP_FN bool pull_rows(const HtDispatchArgs& args, const Op& op, Stage& stage,
   const Sources sources = Sources::of(op, memory_of(args), own_stay);
   const Parked first = sources.first, count = sources.count, items = sources.most * sources.count;
   for (Parked item = worker.index; item < items; item += worker.workers) {
-    const HtDispatchArgs& now = read_again(args);
+    const HtDispatchArgs& now = reload(args);
     const Op here = op.with(now.group);
     const uint32_t source = here.rotated(item % count + first), place = item / count;
     if (Wire::masks && is_absent(now.group, here.kind, here.seq, source)) continue;
@@ -122,7 +122,7 @@ UCCLEP_FN bool receive_metas(const HtDispatchArgs& args, const Op& op, const Sta
   const Sources sources = Sources::of(op, memory_of(args), true);
   const Parked count = sources.count, items = (sources.most + meta_rows - 1) / meta_rows * sources.count;
   for (Parked item = worker.index; item < items; item += worker.workers) {
-    const HtDispatchArgs& now = read_again(args);
+    const HtDispatchArgs& now = reload(args);
     const Op here = op.with(now.group);
     const uint32_t source = here.rotated(item % count + 1), first = item / count * meta_rows;
     const uint32_t rows = uniform(memory_of(now).rows_from()[source]);

@@ -68,7 +68,7 @@ UCCLEP_FN void count_tokens(const HtUpdateArgs& args, HtSets& sets, const Parked
                             int64_t* bad) {
   for (Parked first = begin; first < end; first += sets.capacity) {
     sets.require(first, end, bad);
-    const GroupShape& shape = read_again(args).group.shape;
+    const GroupShape& shape = reload(args).group.shape;
     uint32_t* counts = ScanTables::of(shape).counts;
     for (uint32_t c = thread_id(); c < ScanTables::columns(shape); c += block_size()) {
       counts[c] = (first == begin ? 0 : counts[c]) + Wire::count_before(sets, c, sets.end);
@@ -78,7 +78,7 @@ UCCLEP_FN void count_tokens(const HtUpdateArgs& args, HtSets& sets, const Parked
 
 // Block verb: the counts of a routing block, for the others. Every thread has made those that it leaves.
 UCCLEP_FN void leave_counts(const HtUpdateArgs& args, uint32_t index) {
-  const HtUpdateArgs& now = read_again(args);
+  const HtUpdateArgs& now = reload(args);
   const uint32_t* counts = ScanTables::of(now.group.shape).counts;
   uint32_t* chunk = memory_of(now).chunk(index);
   for (uint32_t c = thread_id(); c < ScanTables::columns(now.group.shape); c += block_size()) chunk[c] = counts[c];
@@ -179,11 +179,11 @@ UCCLEP_FN void place_tokens(const HtUpdateArgs& args, HtSets& sets, const Parked
   for (Parked first = begin; first < end; first += sets.capacity) {
     sets.require(first, end, bad);
     for (Parked token = first + warp_id() * step; token < sets.end; token += block::warps() * step) {
-      place_selections<Wire>(read_again(args), sets, token, sets.end, bad);
+      place_selections<Wire>(reload(args), sets, token, sets.end, bad);
     }
     if (sets.end == end) break;
     sync_block();
-    const GroupShape& shape = read_again(args).group.shape;
+    const GroupShape& shape = reload(args).group.shape;
     uint32_t* counts = ScanTables::of(shape).counts;
     for (uint32_t c = thread_id(); c < ScanTables::columns(shape); c += block_size()) {
       counts[c] += Wire::count_before(sets, c, sets.end);
@@ -205,11 +205,11 @@ UCCLEP_FN bool route(const Op& op, const HtUpdateArgs& args, Header&& header) {
   if (mine) leave_counts(args, shares.index());
   if (!sync_grid(op, Wire::barrier_abort(op))) return false;
   if (block_id() < shares.first) return true;
-  const HtUpdateArgs& now = read_again(args);
+  const HtUpdateArgs& now = reload(args);
   add_blocks<Wire>(op.with(now.group), now, shares);
   sync_block();
   send_headers(op, shares, header);
-  place_tokens<Wire>(read_again(args), sets, begin, end, &bad);
+  place_tokens<Wire>(reload(args), sets, begin, end, &bad);
   report_bad_id(op, bad);
   return true;
 }

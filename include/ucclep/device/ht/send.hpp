@@ -117,13 +117,13 @@ UCCLEP_FN bool send_rows(const HtDispatchArgs& args, const Op& op, Stage& stage,
   for (Parked run = worker.index; run * run_tokens < tokens; run += worker.workers) {
     const uint32_t begin = run * run_tokens, all = tokens, end = all - begin < run_tokens ? all : begin + run_tokens;
     for (uint32_t token = begin; token < end; ++token) {
-      const HtDispatchArgs& now = read_again(args);
+      const HtDispatchArgs& now = reload(args);
       send_row<Row, Wire, phases>(op.with(now.group), memory_of(now), now, stage, leases, token);
     }
     if (!pulled) continue;
-    const HtDispatchArgs& now = read_again(args);
+    const HtDispatchArgs& now = reload(args);
     publish_run<Wire>(op.with(now.group), memory_of(now), leases, begin, end);
-    if (!Wire::push_run(op, read_again(args), begin, end)) return false;
+    if (!Wire::push_run(op, reload(args), begin, end)) return false;
   }
   bulk_wait_written();
   return true;
@@ -167,7 +167,7 @@ UCCLEP_FN void send_metas(const HtDispatchArgs& args, const Op& op, const Stage&
                           const Worker& worker) {
   const Parked tokens = memory_of(args).state()->tokens;
   for (Parked run = worker.index; run * run_tokens < tokens; run += worker.workers) {
-    const HtDispatchArgs& now = read_again(args);
+    const HtDispatchArgs& now = reload(args);
     send_meta_lines(op.with(now.group), now, stage, leases, run * run_tokens, tokens);
   }
 }

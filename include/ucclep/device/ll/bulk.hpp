@@ -84,7 +84,7 @@ UCCLEP_FN void send_tokens(const Op& op, const LlDispatchArgs& args, const Job& 
   Out unpublished;
   const Parked tokens = args.routing.tokens;
   for (Parked begin = 0; begin + job.block() < tokens; begin += job.warps()) {
-    const LlDispatchArgs& here = read_again(args);
+    const LlDispatchArgs& here = reload(args);
     const Parked token = begin + job.warp(), next = begin + job.warps();
     Selection selection{-1, 0, no_place, 0};
     if (token < tokens) {
@@ -97,14 +97,14 @@ UCCLEP_FN void send_tokens(const Op& op, const LlDispatchArgs& args, const Job& 
       sets.require(first, tokens, bad);
       if (token >= tokens) continue;
       sets.add_before(token, selection);
-      unpublished.add_before(read_again(args), sets, token);
+      unpublished.add_before(reload(args), sets, token);
     }
     if (token >= tokens) continue;
-    const LlDispatchArgs& now = read_again(args);
+    const LlDispatchArgs& now = reload(args);
     keep_selection(memory_of(now), now.routing, token, selection);
     send_token<Row>(op.with(now.group), now, stage, token, selection, unpublished);
   }
-  unpublished.publish_all(op, read_again(args));
+  unpublished.publish_all(op, reload(args));
 }
 
 // How rows in BULK form leave, and where they are when they have come. index: which row of the landing, by place or by
@@ -143,7 +143,7 @@ UCCLEP_FN bool expand_bulk(const Op& op, const LlDispatchArgs& args, Stage& stag
                            const Parked& place, const Parked& index) {
   if (!every_lane(BulkPath<Wire>::wait(op, args, source, index))) return false;
   acquire_then_bulk();
-  const LlDispatchArgs& now = read_again(args);
+  const LlDispatchArgs& now = reload(args);
   const auto [meta, row, active] = BulkPath<Wire>::landed(op.with(now.group), now, source, index);
   stage.fetch(row, now.output.wire.token_bytes);
   const Arrival arrival{source, place, meta_token(meta)};
@@ -153,7 +153,7 @@ UCCLEP_FN bool expand_bulk(const Op& op, const LlDispatchArgs& args, Stage& stag
   const uint32_t base = base_of(same, inbox, now.output, source, selection);
   const Target target = place_row(same, now.output, arrival, selection, base);
   note_row(same, memory_of(now), now.output, arrival, selection, target);
-  deliver_row(stage, read_again(args).output, row, target);
+  deliver_row(stage, reload(args).output, row, target);
   return true;
 }
 

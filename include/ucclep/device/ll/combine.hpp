@@ -168,12 +168,12 @@ UCCLEP_FN bool send_ll_rows(const Op& op, const HandleMemory& memory, const Comb
   const RowParts row_parts = RowParts::of<most_batches<Forms>>(line_batches(args.row_bytes),
                                                                uniform(rows_from.total(op.ranks())), job.warps());
   for (Parked i = 1; i <= op.ranks(); i += 1) {
-    const CombineArgs& now = read_again(args);
+    const CombineArgs& now = reload(args);
     const Parked home = op.rotated(i), rows = is_masked<typename Forms::Wire>(now.group, home) ? 0 : rows_from.at(home);
     if (!Forms::bulk || form_of(now.group.shape, now.row_bytes, rows) == Form::line) {
       const Parked parts = row_parts.count, items = rows * parts;
       for (; item < items; item += job.warps()) {
-        const CombineArgs& here = read_again(args);
+        const CombineArgs& here = reload(args);
         const Op same = op.with(here.group);
         if (!send_line_part<Element, Forms>(same, memory_of(here), here, stage, {home, item / parts},
                                             row_parts.range(item % parts))) {
@@ -184,7 +184,7 @@ UCCLEP_FN bool send_ll_rows(const Op& op, const HandleMemory& memory, const Comb
     } else if constexpr (Forms::bulk) {
       const Parked parts = bulk_parts(now.row_bytes), items = rows * parts;
       for (; item < items; item += job.warps()) {
-        const CombineArgs& here = read_again(args);
+        const CombineArgs& here = reload(args);
         const Op same = op.with(here.group);
         if (!send_bulk_part<Element>(same, memory_of(here), here, stage, home, item / parts, item % parts))
           return false;
@@ -258,7 +258,7 @@ UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const HandleM
   if (args.weights_back) send_weight_rows<Wire>(op, memory, args);
   if (!every_thread(send())) return false;
   if constexpr (phases == Phases::send) return true;
-  const CombineArgs& now = read_again(args);
+  const CombineArgs& now = reload(args);
   const Op here = op.with(now.group);
   if (!now.late_weights) {
     if (!Wire::headers_in(here, grid_size() - 1, now.wait_ns)) return false;

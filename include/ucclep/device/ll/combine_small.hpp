@@ -205,7 +205,7 @@ UCCLEP_FN bool send_small(const Opening& opening, const CombineArgs& args, const
   SlotsOfWarp slots{opening};
   Parked item = job.warp();
   while (item < items) {
-    const CombineArgs& now = read_again(args);
+    const CombineArgs& now = reload(args);
     if (ahead.which.place < ahead.rows_from.at(ahead.which.home) &&
         !send_batch<Element>(op.with(now.group), now, stage, ahead.which, ahead.copies, slots)) {
       return false;
@@ -220,7 +220,7 @@ UCCLEP_FN bool send_small(const Opening& opening, const CombineArgs& args, const
 UCCLEP_FN bool send_ready(const Op& op, const CombineArgs& args, const ll::Job& job, SlotsOfWarp slots) {
   UCCLEP_KEEP_LOOP
   for (Parked i = job.warps() - 1 - job.warp(); i < op.ranks(); i += job.warps()) {
-    const CombineArgs& now = read_again(args);
+    const CombineArgs& now = reload(args);
     const Op same = op.with(now.group);
     if (!slots.wait(same)) return false;
     if (i == 0 && lane_id() == 0) mark(same, Mark::slots_free);
@@ -310,7 +310,7 @@ UCCLEP_FN bool receive_small(const Opening& opening, const CombineArgs& args, co
   bool ok = true;
   Parked item = job.warp();
   while (item < items && ok) {
-    const CombineArgs& now = read_again(args);
+    const CombineArgs& now = reload(args);
     ok = receive_batch<Element>(op.with(now.group), now, stage, ahead, ready);
     item += job.warps();
     if (item < items) ahead.find(now, item);

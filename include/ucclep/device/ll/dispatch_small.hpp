@@ -57,7 +57,7 @@ UCCLEP_FN bool publish_small(const LlDispatchArgs& args, const Job& counting, St
   if (!slots_free_of_warp(op, opening)) return false;
   UCCLEP_KEEP_LOOP
   for (Parked i = job.warp(); i < things; i += job.warps()) {
-    const LlDispatchArgs& now = read_again(args);
+    const LlDispatchArgs& now = reload(args);
     const Op same = op.with(now.group);
     if (i < ranks) {
       tell_choices(same, now, choices, same.rotated(i));
@@ -116,7 +116,7 @@ UCCLEP_FN bool receive_batch(const Op& op, const LlDispatchArgs& args, BatchIn<R
   const ReceivedSelection selection = chosen(op, way.table, source, token);
   const uint32_t base = base_of(op, way, args.output, source, selection);
   const Target target = place_row(op, args.output, {source, way.place, token}, selection, base);
-  const LlDispatchArgs& now = read_again(args);
+  const LlDispatchArgs& now = reload(args);
   return deliver_span(op.with(now.group), source, now.output, batch.span, batch.lines, target);
 }
 
@@ -129,7 +129,7 @@ UCCLEP_FN bool expand_small(const Op& op, const LlDispatchArgs& args, const Job&
   Parked item = job.warp();
   BatchIn<Row> batch = first;
   while (batch.which.token < tokens) {
-    const LlDispatchArgs& now = read_again(args);
+    const LlDispatchArgs& now = reload(args);
     const Op same = op.with(now.group);
     ByHeaders way{BlockTables::headers_of(stage, now), batch.which.token};
     const bool by_choices = !batch.which.notes && way.table.told(batch.which.source) != 0;
@@ -158,7 +158,7 @@ UCCLEP_FN bool receive_small(const Opening& opening, const LlDispatchArgs& args,
   const HeaderResult ready =
       BlockTables::headers_of(stage, args).receive<true>(op, args.settings, {counts, true}, args.counters.wait_ns, ok);
   if (ready == HeaderResult::lost) return false;
-  const LlDispatchArgs& now = read_again(args);
+  const LlDispatchArgs& now = reload(args);
   if (counts && warp_id() == 0) {
     place_small(memory_of(now), BlockTables::headers_of(stage, now), now.output.zones, now.counters,
                 ready == HeaderResult::good);

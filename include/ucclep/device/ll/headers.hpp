@@ -60,7 +60,7 @@ struct HeaderTable {
       const uint32_t source = op.rotated(i);
       const bool timed = reading.counting && wait_ns.data;
       const uint64_t start = timed ? clock_ns() : 0;
-      const Op same = op.with(read_again(op.group));
+      const Op same = op.with(reload(op.group));
       if constexpr (by_choices) {
         ok = receive_told_from(same, settings, source, reading);
       } else {

@@ -256,7 +256,7 @@ struct LineSender {
       : args(args), job(job), stage(stage), bad(bad) {}
 
   UCCLEP_FN void begin() {
-    const LlDispatchArgs& now = read_again(args);
+    const LlDispatchArgs& now = reload(args);
     const WireShape& wire = now.source.wire;
     const RowParts cut = RowParts::of<most>(wire.batches, now.routing.tokens, job.warps());
     if constexpr (most > 1) batches_at_once = cut.of_part;
@@ -267,7 +267,7 @@ struct LineSender {
   // The part that is so many further on, if there is one: of `tokens` tokens one part, then the next. A row has few
   // parts: a division would take longer.
   UCCLEP_FN void read(uint32_t further) {
-    const LlDispatchArgs& now = read_again(args);
+    const LlDispatchArgs& now = reload(args);
     const WireShape& wire = now.source.wire;
     const uint32_t tokens = now.routing.tokens, end = all_parts(wire);
     uint32_t to_token = token + further, to_part = part;
@@ -286,7 +286,7 @@ struct LineSender {
   // After begin, when the slot is free.
   UCCLEP_FN void send(const Op& op) {
     for (;;) {
-      const LlDispatchArgs& now = read_again(args);
+      const LlDispatchArgs& now = reload(args);
       const WireShape& wire = now.source.wire;
       if (part >= all_parts(wire)) return;
       const RowLines lines = RowLines::of(now.group.shape, wire);
@@ -309,7 +309,7 @@ UCCLEP_FN void place_tokens(const Op& op, const Args& args, const Job& job, Toke
                             int64_t* bad, Put&& put) {
   const Parked tokens = args.routing.tokens;
   for (Parked begin = 0; begin + job.block() < tokens; begin += job.warps()) {
-    const Args& here = read_again(args);
+    const Args& here = reload(args);
     const Parked token = begin + job.warp();
     Selection selection = select(here.group.shape, ahead.value(here.routing), bad);
     for (Parked first = 0; first < tokens; first += sets.capacity) {
@@ -317,9 +317,9 @@ UCCLEP_FN void place_tokens(const Op& op, const Args& args, const Job& job, Toke
       if (token < tokens) sets.add_before(token, selection);
     }
     if (token >= tokens) continue;
-    const Args& now = read_again(args);
+    const Args& now = reload(args);
     put(op.with(now.group), now, token, selection);
-    ahead.read(read_again(args), token + job.warps());
+    ahead.read(reload(args), token + job.warps());
     keep_selection(memory_of(now), now.routing, token, selection);
     sync_warp();  // all lanes have read the scratch
   }
@@ -449,7 +449,7 @@ UCCLEP_FN bool receive_part(const Op& op, const LlDispatchArgs& args, Stage& sta
   if (!way.find(op, source)) return true;
   char* meta = stage.scratch();
   if (!line_load(op, Phase::rows, source, meta, row_of(op), MetaLayout::of(shape.top_k).body_bytes())) return false;
-  const LlDispatchArgs& now = read_again(args);
+  const LlDispatchArgs& now = reload(args);
   const Op at_meta = op.with(now.group);
   const Arrival arrival{source, way.place, token};
   const ReceivedSelection selection = read_meta(now.group.shape, meta);
@@ -457,7 +457,7 @@ UCCLEP_FN bool receive_part(const Op& op, const LlDispatchArgs& args, Stage& sta
   const Target target = place_row(at_meta, now.output, arrival, selection, base);
   if (which.notes) note_row(at_meta, memory_of(now), now.output, arrival, selection, target);
   sync_warp();  // all lanes have read the scratch
-  const LlDispatchArgs& here = read_again(args);
+  const LlDispatchArgs& here = reload(args);
   const Op same = op.with(here.group);
   const char* row = row_of(same);
   if (part < parts.count) {

@@ -230,7 +230,7 @@ class CombinePath<ByNetwork> {
   UCCLEP_FN bool reduce(const Op& op, const HandleMemory& memory, const CombineArgs& args, const ll::Job& job) {
     const Parked tokens = tokens_out(op, memory, args, job);
     for (Parked token = job.warp(); token < tokens; token += job.warps()) {
-      const CombineArgs& now = read_again(args);
+      const CombineArgs& now = reload(args);
       Partials partials;
       if (!gather_partials<Forms>(op.with(now.group), memory_of(now), now, stage_, token, 0, partials)) return false;
       acquire_then_bulk();
@@ -260,7 +260,7 @@ class CombinePath<ByNetwork> {
       if (op.has_window(home) != by_window) continue;
       const Parked rows = is_masked(op.group, home) ? 0 : memory.rows_from()[home];
       for (; item < rows; item += job.warps()) {
-        const CombineArgs& now = read_again(args);
+        const CombineArgs& now = reload(args);
         if (!send_row<Element>(op.with(now.group), memory_of(now), now, home, item)) return false;
       }
       item -= rows;

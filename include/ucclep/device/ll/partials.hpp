@@ -225,7 +225,7 @@ UCCLEP_FN bool reduce_ll_tokens(const Op& op, const HandleMemory& memory, const 
   const RowParts row_parts = RowParts::of<most_batches<Forms>>(line_batches(args.row_bytes), tokens, job.warps());
   const Parked parts = row_parts.count, items = tokens * parts;
   for (Parked item = job.warp(); item < items; item += job.warps()) {
-    const CombineArgs& now = read_again(args);
+    const CombineArgs& now = reload(args);
     if (!reduce_part<Element, Forms>(op.with(now.group), memory_of(now), now, stage, item / parts,
                                      row_parts.range(item % parts))) {
       return false;

@@ -91,20 +91,20 @@ UCCLEP_FN bool relay_all(const Op& op, const LlDispatchArgs& args, const Job& jo
   Parked item = job.warp();
   const Parked blocks = op.group.shape.nodes.blocks();
   for (Parked block = 0; block < blocks; block += 1) {
-    const LlDispatchArgs& here = read_again(args);
+    const LlDispatchArgs& here = reload(args);
     const uint32_t source = network::nodes_of(here.group).rank_of(block, op.me());
     if (source == NodeTable::no_rank) continue;
     Parked rows = 0;
     if (!rows_to_relay(op.with(here.group), here.settings, source, rows)) return false;
     for (; item < rows; item += job.warps()) {
-      const LlDispatchArgs& now = read_again(args);
+      const LlDispatchArgs& now = reload(args);
       const Op same = op.with(now.group);
       unpublished.publish_all(same, now);
       if (!relay_row(same, now, stage, block, item, unpublished)) return false;
     }
     item -= rows;
   }
-  unpublished.publish_all(op, read_again(args));
+  unpublished.publish_all(op, reload(args));
   return true;
 }
 

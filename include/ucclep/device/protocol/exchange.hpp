@@ -67,7 +67,7 @@ UCCLEP_FN bool receive_headers(const Op& op, const HeaderWords& words, const Set
     const uint32_t source = op.rotated(i);
     HeaderFacts facts{};
     const uint64_t start = wait_ns.data ? clock_ns() : 0;
-    const Op same = op.with(read_again(op.group));
+    const Op same = op.with(reload(op.group));
     uint32_t* counts = words.counts + source * same.group.shape.local_experts();
     const HeaderResult result = receive_header(same, source, settings, facts, counts);
     if (result == HeaderResult::lost) return false;

@@ -19,7 +19,7 @@ UCCLEP_FN bool is_masked(GroupMasks* masks, uint32_t rank) {
   return masks != nullptr && load_relaxed<Scope::gpu>(&masks->of(rank).last[0]) != all_operations;
 }
 UCCLEP_FN bool is_masked(const ucclEpDeviceGroup& group, uint32_t rank) {
-  return is_masked(read_again(group).masks, rank);
+  return is_masked(reload(group).masks, rank);
 }
 
 // The same in kernels of groups that may have masks. Those of other groups ask nothing.
@@ -31,13 +31,13 @@ UCCLEP_FN bool is_masked(const ucclEpDeviceGroup& group, uint32_t rank) {
 
 // Has operation `seq` no rows of the rank, and no header.
 UCCLEP_FN bool is_absent(const ucclEpDeviceGroup& group, Kind kind, uint64_t seq, uint32_t rank) {
-  GroupMasks* const masks = read_again(group).masks;
+  GroupMasks* const masks = reload(group).masks;
   return masks != nullptr && load_relaxed<Scope::gpu>(&masks->of(rank).last[static_cast<uint32_t>(kind)]) < seq;
 }
 
 // Are its rows of the dispatch zero rows, which the repair has written.
 UCCLEP_FN bool is_blank(const ucclEpDeviceGroup& group, uint64_t seq, uint32_t rank) {
-  GroupMasks* const masks = read_again(group).masks;
+  GroupMasks* const masks = reload(group).masks;
   return masks != nullptr && load_relaxed<Scope::gpu>(&masks->of(rank).blank) == seq;
 }
 

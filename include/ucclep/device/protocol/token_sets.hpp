@@ -36,7 +36,7 @@ struct TokenSets {
   UCCLEP_FN void require(uint32_t from, uint32_t to, int64_t* bad) {
     if (end != 0 && first == from) return;
     sync_block();  // nobody reads the old ones any more
-    const Args& now = read_again(args);
+    const Args& now = reload(args);
     const GroupShape& shape = now.group.shape;
     const RoutingInput& input = now.routing;
     first = from;

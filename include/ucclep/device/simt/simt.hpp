@@ -18,7 +18,7 @@
 //              branch goes through one of the two: else AMD keeps masks of lanes for every loop and branch. park(value)
 //              is for Parked, below.
 // Time         clock_ns(), pause()
-// Arguments    read_again(args): for the body of a loop over tokens or rows, and for the next phase of an operation, so
+// Arguments    reload(args): for the body of a loop over tokens or rows, and for the next phase of an operation, so
 //              that AMD keeps no field in a register until then
 //
 // Memory: who calls it, what it orders, at which scope.

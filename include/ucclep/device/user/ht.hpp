@@ -133,7 +133,7 @@ struct OpenRelay {
   uint32_t row_bytes;
 };
 // For loops over rows (simt/simt.hpp).
-UCCLEP_FN const OpenRelay& read_again(const OpenRelay& relay) {
+UCCLEP_FN const OpenRelay& reload(const OpenRelay& relay) {
   return relay;  // it lies in no kernel's arguments
 }
 UCCLEP_FN uint32_t sum_bytes(const OpenRelay& relay) {

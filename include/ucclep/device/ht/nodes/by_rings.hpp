@@ -97,10 +97,10 @@ UCCLEP_FN Pulled pull_round(const HtDispatchArgs& args, const Op& op, Stage& sta
   Pulled pulled;
   for (Parked base = begin; base < streams.count(); base += step * wave_size) {
     const uint32_t stream = base + lane_id() * step;
-    const HtDispatchArgs& seen = read_again(args);
+    const HtDispatchArgs& seen = reload(args);
     const StreamLook look = StreamLook::at(op.with(seen.group), memory_of(seen), streams, stream);
     for (uint64_t left = ballot(look.ready); left != 0; left &= left - 1) {
-      const HtDispatchArgs& now = read_again(args);
+      const HtDispatchArgs& now = reload(args);
       const uint32_t lane = first_lane(left), place = broadcast(look.place, lane);
       const Op here = op.with(now.group);
       if (!pull_one<Wire>(here, memory_of(now), now, stage, broadcast(look.source, lane), place)) {
@@ -137,8 +137,8 @@ UCCLEP_FN bool pull_rows(const HtDispatchArgs& args, const Op& op, Stage& stage,
   return waited && pulled.ok;
 }
 
-// A combine of HT whose sums of nodes land in rings at home (ht/nodes/ring.hpp). Tokens are summed in order, and so their
-// places at each node: a chunk is free when the last of its tokens has been summed.
+// A combine of HT whose sums of nodes land in rings at home (ht/nodes/ring.hpp). Tokens are summed in order, and so
+// their places at each node: a chunk is free when the last of its tokens has been summed.
 
 UCCLEP_FN uint64_t* summed_word(const Op& op, const RingShape& ring, uint32_t node, uint32_t place) {
   const WindowLayout& layout = op.group.layout;

@@ -95,7 +95,7 @@ UCCLEP_FN bool bring_run(const Args& args, const Op& op, const Parked& node, con
   if (!ring::wait_landed(op, relay::nodes_of(op).relay(op.me(), node), end - 1, free)) return false;
   acquire_then_bulk();
   for (Parked place = first; place < end; place += 1) {
-    const Args& now = read_again(args);
+    const Args& now = reload(args);
     const Op here = op.with(now.group);
     const uint32_t bytes = uniform(sum_bytes(now)), at = place;
     copy(sums_from(here, node) + uint64_t{at} * bytes,

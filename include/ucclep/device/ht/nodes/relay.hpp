@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of an HT dispatch on their way to other nodes. A row leaves once for each node that wants it, to the source's
-// relay there (protocol/relayed_row.hpp). The relay keeps it where it landed, and gives its meta line to the ranks of the node
-// that want it; they pull the row from there, as they pull what is staged.
+// relay there (protocol/relayed_row.hpp). The relay keeps it where it landed, and gives its meta line to the ranks of
+// the node that want it; they pull the row from there, as they pull what is staged.
 //
 // Where it landed in host memory (GroupShape::brings), each of them would read it over the bus, whose other end proxies
 // and NICs need. So the relay brings it into its GPU's memory first, and its meta line says so.
@@ -101,7 +101,7 @@ UCCLEP_FN bool push_run(const Op& op, const HandleMemory& memory, const HtDispat
     if constexpr (masks) active = active && !is_masked(op.group, selection.rank);
     if (ballot(active) == 0) continue;
     const uint32_t to = active ? nodes.relay(op.me(), nodes.node_of(selection.rank)) : 0;
-    if (!network::push_rows(op, active, to, place, 1, row_bytes, flags(op.with(read_again(args).group)))) {
+    if (!network::push_rows(op, active, to, place, 1, row_bytes, flags(op.with(reload(args).group)))) {
       return false;
     }
   }
@@ -189,7 +189,7 @@ template <class Position>
 UCCLEP_FN void bring_rows(const Op& op, const HtDispatchArgs& args, Stage& stage, const Parked& block,
                           const Parked& first, const Parked& end, Position&& position) {
   for (Parked place = first; place < end; place += 1) {
-    const HtDispatchArgs& now = read_again(args);
+    const HtDispatchArgs& now = reload(args);
     const Op here = op.with(now.group);
     const GroupShape& shape = now.group.shape;
     const WindowLayout& layout = now.group.layout;
@@ -257,7 +257,7 @@ UCCLEP_FN bool in_runs(const Args& args, const Op& op, const Worker& worker, con
   const Parked runs = (together + rows_at_once - 1) / rows_at_once;
   const Parked items = (most + together - 1) / together * runs * streams;
   for (Parked item = worker.index; item < items; item += worker.workers) {
-    const Args& now = read_again(args);
+    const Args& now = reload(args);
     const Op here = op.with(now.group);
     const uint32_t stream = item % streams, turn = item / streams, all = rows(now, here, stream);
     const uint32_t within = turn % runs * rows_at_once, first = turn / runs * together + within;
@@ -302,8 +302,8 @@ UCCLEP_FN const char* row_at_relay(const Op& op, const WireShape& wire, uint32_t
 
 namespace ring {
 
-// Relays whose rows land in rings (ht/nodes/ring.hpp). They tell the ranks of their node of rows as they come, as ever. A
-// chunk is free when all that it is for have pulled its rows; or, where the relay brings rows into room for all of
+// Relays whose rows land in rings (ht/nodes/ring.hpp). They tell the ranks of their node of rows as they come, as ever.
+// A chunk is free when all that it is for have pulled its rows; or, where the relay brings rows into room for all of
 // them, when it has brought these, and then nobody has to wait for a rank to pull.
 
 UCCLEP_FN uint64_t* relayed_word(const Op& op, const RingShape& ring, uint32_t block, uint32_t place) {
@@ -359,11 +359,11 @@ UCCLEP_FN bool relay_run(const HtDispatchArgs& args, const Op& op, Stage& stage,
     return !by_ring(now) || free_rows(now, {args.handle, now.group.shape}, block);
   };
   if (!wait_landed(op, relay::nodes_of(op).rank_of(block, op.me()), end - 1, free)) return false;
-  const HtDispatchArgs& now = read_again(args);
+  const HtDispatchArgs& now = reload(args);
   const Op here = op.with(now.group);
   relay::give_rows(here, memory_of(now), now, stage, block, first, end,
                    [&](uint32_t place) { return by_ring(here) ? shape_of(here).position_of(place) : place; });
-  const Op same = op.with(read_again(args).group);
+  const Op same = op.with(reload(args).group);
   if (by_ring(same)) rows_relayed(same, block, first, end);
   return true;
 }

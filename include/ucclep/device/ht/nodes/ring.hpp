@@ -49,8 +49,8 @@ UCCLEP_FN uint32_t own_block(const Op& op, uint32_t rank) {
   return nodes_of(op).block_of(rank, own_node(op));
 }
 
-// Do rows of the operation land in rings at relays, or its sums at home (ht/nodes/ring.hpp)? And the flags of either. Asked
-// anew each time: an answer that is kept takes a register.
+// Do rows of the operation land in rings at relays, or its sums at home (ht/nodes/ring.hpp)? And the flags of either.
+// Asked anew each time: an answer that is kept takes a register.
 UCCLEP_FN const RingShape& ring_of(const Op& op) {
   return op.group.network->rings[static_cast<uint32_t>(op.kind)];
 }
@@ -150,7 +150,7 @@ UCCLEP_FN bool wait_landed(const Op& op, const Parked& source, const Parked& pla
   bool ok = true;
   const uint32_t peer = source;
   const bool waited = wait_peer_warp(op, Phase::rows, peer, [&] {
-    const Op now = op.with(read_again(op.group));
+    const Op now = op.with(reload(op.group));
     const uint32_t here = lane_id() == 0 && network::row_is_here(now, source, place, relay::flags_of(now)) ? 1 : 0;
     if (broadcast(here, 0) != 0) return true;
     ok = free(now);
