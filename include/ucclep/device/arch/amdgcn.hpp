@@ -24,7 +24,7 @@ UCCLEP_FN uint32_t uniform(uint32_t value) {
 }
 // A wave has more vector registers than a kernel needs, and too few scalar ones: what outer loops count is kept in the
 // former, and read back with uniform() where it is used.
-UCCLEP_FN uint32_t park(uint32_t value) {
+UCCLEP_FN uint32_t keep_in_vgpr(uint32_t value) {
   asm volatile("" : "+v"(value));
   return value;
 }

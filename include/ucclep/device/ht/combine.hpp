@@ -62,7 +62,7 @@ struct CombineWarpRoles {
 // waits for a row keeps none of the others from the next token.
 struct TokenPool {
   uint32_t* taken;  // in the block's shared memory
-  Parked first, step;
+  WarpUniform first, step;
 
   // Before the leases: an address that is known anyway takes no register of its own.
   static UCCLEP_FN TokenPool of(const Stage& stage) {
@@ -148,15 +148,15 @@ template <class Element, class Wire>
 UCCLEP_FN void stage_runs(const Op& op, const HandleMemory& memory, const HtCombineArgs& args, Stage& stage,
                           SumRing& ring, const Worker& worker) {
   const uint32_t skipped = args.zones == Zones::sources ? 1 : 0;  // this rank's own rows
-  const Parked homes = op.ranks() - skipped;
+  const WarpUniform homes = op.ranks() - skipped;
   if (homes == 0) return;
   uint32_t most = 0;
   for (uint32_t r = 0; r < op.ranks(); ++r) {
     const uint32_t rows = uniform(memory.rows_from()[r]);
     most = rows > most ? rows : most;
   }
-  const Parked items = (most + run_rows - 1) / run_rows * homes;
-  for (Parked item = worker.index; item < items; item += worker.workers) {
+  const WarpUniform items = (most + run_rows - 1) / run_rows * homes;
+  for (WarpUniform item = worker.index; item < items; item += worker.workers) {
     const HtCombineArgs& now = reload(args);
     const uint32_t home = op.rotated(item % homes + skipped), run = item / homes;
     if (Wire::masks && is_masked(now.group, home)) continue;  // of its rows there may be none
@@ -217,8 +217,8 @@ template <class Element, class Wire>
 UCCLEP_FN bool sum_tokens(const Op& op, const HandleMemory& memory, const HtCombineArgs& args, const Lease* leases,
                           const Stage& stage, SumRing& ring) {
   const TokenPool pool = TokenPool::of(stage);
-  const Parked tokens = memory.state()->tokens;
-  for (Parked token = pool.take(); token < tokens; token = pool.take()) {
+  const WarpUniform tokens = memory.state()->tokens;
+  for (WarpUniform token = pool.take(); token < tokens; token = pool.take()) {
     const HtCombineArgs& now = reload(args);
     const uint32_t bytes = uniform(now.row_bytes);
     Terms terms{reinterpret_cast<const char**>(stage.scratch()), 0, 0};

@@ -75,8 +75,8 @@ template <class Wire, Phases phases>
 UCCLEP_FN bool pull_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const Worker& worker) {
   const bool own_stay = phases == Phases::whole && args.output.zones == Zones::sources;
   const Sources sources = Sources::of(op, memory_of(args), own_stay);
-  const Parked first = sources.first, count = sources.count, items = sources.most * sources.count;
-  for (Parked item = worker.index; item < items; item += worker.workers) {
+  const WarpUniform first = sources.first, count = sources.count, items = sources.most * sources.count;
+  for (WarpUniform item = worker.index; item < items; item += worker.workers) {
     const HtDispatchArgs& now = reload(args);
     const Op here = op.with(now.group);
     const uint32_t source = here.rotated(item % count + first), place = item / count;
@@ -120,8 +120,8 @@ static_assert(meta_rows * (MetaLayout::of(max_top_k).bytes + line_payload) <=
 // Verb of the meta warps of the grid.
 UCCLEP_FN bool receive_metas(const HtDispatchArgs& args, const Op& op, const Stage& stage, const Worker& worker) {
   const Sources sources = Sources::of(op, memory_of(args), true);
-  const Parked count = sources.count, items = (sources.most + meta_rows - 1) / meta_rows * sources.count;
-  for (Parked item = worker.index; item < items; item += worker.workers) {
+  const WarpUniform count = sources.count, items = (sources.most + meta_rows - 1) / meta_rows * sources.count;
+  for (WarpUniform item = worker.index; item < items; item += worker.workers) {
     const HtDispatchArgs& now = reload(args);
     const Op here = op.with(now.group);
     const uint32_t source = here.rotated(item % count + 1), first = item / count * meta_rows;

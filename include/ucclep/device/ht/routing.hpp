@@ -64,9 +64,9 @@ struct ScanShares {
 
 // Block verb: what of tokens [begin, end) goes to each rank, expert and node. Wire: ht/send.hpp.
 template <class Wire>
-UCCLEP_FN void count_tokens(const HtUpdateArgs& args, HtSets& sets, const Parked& begin, const Parked& end,
+UCCLEP_FN void count_tokens(const HtUpdateArgs& args, HtSets& sets, const WarpUniform& begin, const WarpUniform& end,
                             int64_t* bad) {
-  for (Parked first = begin; first < end; first += sets.capacity) {
+  for (WarpUniform first = begin; first < end; first += sets.capacity) {
     sets.require(first, end, bad);
     const GroupShape& shape = reload(args).group.shape;
     uint32_t* counts = ScanTables::of(shape).counts;
@@ -173,12 +173,12 @@ UCCLEP_FN void place_selections(const HtUpdateArgs& args, const HtSets& sets, ui
 
 // Block verb, after add_blocks: tokens [begin, end) into the handle.
 template <class Wire>
-UCCLEP_FN void place_tokens(const HtUpdateArgs& args, HtSets& sets, const Parked& begin, const Parked& end,
+UCCLEP_FN void place_tokens(const HtUpdateArgs& args, HtSets& sets, const WarpUniform& begin, const WarpUniform& end,
                             int64_t* bad) {
-  const Parked step = wave_size / args.group.shape.top_k;
-  for (Parked first = begin; first < end; first += sets.capacity) {
+  const WarpUniform step = wave_size / args.group.shape.top_k;
+  for (WarpUniform first = begin; first < end; first += sets.capacity) {
     sets.require(first, end, bad);
-    for (Parked token = first + warp_id() * step; token < sets.end; token += block::warps() * step) {
+    for (WarpUniform token = first + warp_id() * step; token < sets.end; token += block::warps() * step) {
       place_selections<Wire>(reload(args), sets, token, sets.end, bad);
     }
     if (sets.end == end) break;
@@ -198,7 +198,7 @@ template <class Wire, class Header>
 UCCLEP_FN bool route(const Op& op, const HtUpdateArgs& args, Header&& header) {
   const ScanShares shares = ScanShares::of(args.routing.tokens, grid_size());
   const bool mine = shares.mine();
-  const Parked begin = mine ? shares.begin() : 0, end = mine ? shares.end(args.routing.tokens) : 0;
+  const WarpUniform begin = mine ? shares.begin() : 0, end = mine ? shares.end(args.routing.tokens) : 0;
   HtSets sets{args, ScanTables::of(args.group.shape).sets, args.routing.set_tokens};
   int64_t bad = no_bad_id;
   count_tokens<Wire>(args, sets, begin, end, &bad);

@@ -113,8 +113,8 @@ UCCLEP_FN void send_row(const Op& op, const HandleMemory& memory, const HtDispat
 template <class Row, class Wire, Phases phases>
 UCCLEP_FN bool send_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const Lease* leases, bool pulled,
                          const Worker& worker) {
-  const Parked tokens = memory_of(args).state()->tokens;
-  for (Parked run = worker.index; run * run_tokens < tokens; run += worker.workers) {
+  const WarpUniform tokens = memory_of(args).state()->tokens;
+  for (WarpUniform run = worker.index; run * run_tokens < tokens; run += worker.workers) {
     const uint32_t begin = run * run_tokens, all = tokens, end = all - begin < run_tokens ? all : begin + run_tokens;
     for (uint32_t token = begin; token < end; ++token) {
       const HtDispatchArgs& now = reload(args);
@@ -165,8 +165,8 @@ UCCLEP_FN void send_meta_lines(const Op& op, const HtDispatchArgs& args, const S
 // Verb of the meta warps of the grid. They need not wait for rows.
 UCCLEP_FN void send_metas(const HtDispatchArgs& args, const Op& op, const Stage& stage, const Lease* leases,
                           const Worker& worker) {
-  const Parked tokens = memory_of(args).state()->tokens;
-  for (Parked run = worker.index; run * run_tokens < tokens; run += worker.workers) {
+  const WarpUniform tokens = memory_of(args).state()->tokens;
+  for (WarpUniform run = worker.index; run * run_tokens < tokens; run += worker.workers) {
     const HtDispatchArgs& now = reload(args);
     send_meta_lines(op.with(now.group), now, stage, leases, run * run_tokens, tokens);
   }

@@ -82,10 +82,10 @@ template <class Row, class Out>
 UCCLEP_FN void send_tokens(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage, LlSets& sets,
                            int64_t* bad) {
   Out unpublished;
-  const Parked tokens = args.routing.tokens;
-  for (Parked begin = 0; begin + job.block() < tokens; begin += job.warps()) {
+  const WarpUniform tokens = args.routing.tokens;
+  for (WarpUniform begin = 0; begin + job.block() < tokens; begin += job.warps()) {
     const LlDispatchArgs& here = reload(args);
-    const Parked token = begin + job.warp(), next = begin + job.warps();
+    const WarpUniform token = begin + job.warp(), next = begin + job.warps();
     Selection selection{-1, 0, no_place, 0};
     if (token < tokens) {
       unpublished.publish_all(op, here);
@@ -93,7 +93,7 @@ UCCLEP_FN void send_tokens(const Op& op, const LlDispatchArgs& args, const Job& 
       selection = begin_selection(here.group.shape, here.routing, token, bad);
       unpublished.choose(here, selection);
     }
-    for (Parked first = 0; first < next && first < tokens; first += sets.capacity) {
+    for (WarpUniform first = 0; first < next && first < tokens; first += sets.capacity) {
       sets.require(first, tokens, bad);
       if (token >= tokens) continue;
       sets.add_before(token, selection);
@@ -124,7 +124,7 @@ struct BulkPath<ByWindows> {
   }
   // Warp verb: of a row that left before it was counted, which row of the landing it is. False: its header did not come
   // whole.
-  static UCCLEP_FN bool find(const Op& op, const Inbox& inbox, uint32_t source, uint32_t place, Parked& index) {
+  static UCCLEP_FN bool find(const Op& op, const Inbox& inbox, uint32_t source, uint32_t place, WarpUniform& index) {
     index = inbox.find_token(op, source, place);
     return true;
   }
@@ -139,8 +139,8 @@ struct BulkPath<ByWindows> {
 
 // Warp verb: a row in BULK form, from its landing slot to its experts.
 template <class Wire>
-UCCLEP_FN bool expand_bulk(const Op& op, const LlDispatchArgs& args, Stage& stage, const Parked& source,
-                           const Parked& place, const Parked& index) {
+UCCLEP_FN bool expand_bulk(const Op& op, const LlDispatchArgs& args, Stage& stage, const WarpUniform& source,
+                           const WarpUniform& place, const WarpUniform& index) {
   if (!every_lane(BulkPath<Wire>::wait(op, args, source, index))) return false;
   acquire_then_bulk();
   const LlDispatchArgs& now = reload(args);

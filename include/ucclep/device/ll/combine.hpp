@@ -163,15 +163,16 @@ static_assert(ll_part_bytes <= StageShape::piece_unit);
 template <class Element, class Forms>
 UCCLEP_FN bool send_ll_rows(const Op& op, const HandleMemory& memory, const CombineArgs& args, const ll::Job& job,
                             Stage& stage) {
-  Parked item = job.warp();
+  WarpUniform item = job.warp();
   const RankWords rows_from = RankWords::of(op.ranks(), memory.rows_from());
   const RowParts row_parts = RowParts::of<most_batches<Forms>>(line_batches(args.row_bytes),
                                                                uniform(rows_from.total(op.ranks())), job.warps());
-  for (Parked i = 1; i <= op.ranks(); i += 1) {
+  for (WarpUniform i = 1; i <= op.ranks(); i += 1) {
     const CombineArgs& now = reload(args);
-    const Parked home = op.rotated(i), rows = is_masked<typename Forms::Wire>(now.group, home) ? 0 : rows_from.at(home);
+    const WarpUniform home = op.rotated(i),
+                      rows = is_masked<typename Forms::Wire>(now.group, home) ? 0 : rows_from.at(home);
     if (!Forms::bulk || form_of(now.group.shape, now.row_bytes, rows) == Form::line) {
-      const Parked parts = row_parts.count, items = rows * parts;
+      const WarpUniform parts = row_parts.count, items = rows * parts;
       for (; item < items; item += job.warps()) {
         const CombineArgs& here = reload(args);
         const Op same = op.with(here.group);
@@ -182,7 +183,7 @@ UCCLEP_FN bool send_ll_rows(const Op& op, const HandleMemory& memory, const Comb
       }
       item -= items;
     } else if constexpr (Forms::bulk) {
-      const Parked parts = bulk_parts(now.row_bytes), items = rows * parts;
+      const WarpUniform parts = bulk_parts(now.row_bytes), items = rows * parts;
       for (; item < items; item += job.warps()) {
         const CombineArgs& here = reload(args);
         const Op same = op.with(here.group);

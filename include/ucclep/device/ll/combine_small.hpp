@@ -132,7 +132,7 @@ struct PartialsAndReady : PartialTerms<ll::LinesOnly, GroupOf<partials_at_once<E
 // peers first, then the next place. So a warp knows its first before it knows how many rows there are. (A rank's rows
 // fit its LINE landing, 4 MiB: there are no more than 2^12 batches of a home, which is far within Divisor's range.)
 struct SentBatch {
-  Parked home, place, batch;
+  WarpUniform home, place, batch;
 
   static UCCLEP_FN SentBatch of(const CombineArgs& args, uint32_t item) {
     const uint32_t row = args.batches.quotient(item), place = args.ranks.quotient(row);
@@ -201,9 +201,9 @@ UCCLEP_FN bool send_small(const Opening& opening, const CombineArgs& args, const
   const Op op = combine_of(args, opening);
   if (block_id() == 0 && thread_id() == 0) mark(op, Mark::begin);
   if (!is_routed(op, memory_of(args), uniform(ahead.updated))) return true;
-  const Parked items = ahead.rows_from.most(op.ranks()) * op.ranks() * line_batches(args.row_bytes);
+  const WarpUniform items = ahead.rows_from.most(op.ranks()) * op.ranks() * line_batches(args.row_bytes);
   SlotsOfWarp slots{opening};
-  Parked item = job.warp();
+  WarpUniform item = job.warp();
   while (item < items) {
     const CombineArgs& now = reload(args);
     if (ahead.which.place < ahead.rows_from.at(ahead.which.home) &&
@@ -219,7 +219,7 @@ UCCLEP_FN bool send_small(const Opening& opening, const CombineArgs& args, const
 // Verb of the warps that receive, the last of which have least to do: READY to everybody.
 UCCLEP_FN bool send_ready(const Op& op, const CombineArgs& args, const ll::Job& job, SlotsOfWarp slots) {
   UCCLEP_KEEP_LOOP
-  for (Parked i = job.warps() - 1 - job.warp(); i < op.ranks(); i += job.warps()) {
+  for (WarpUniform i = job.warps() - 1 - job.warp(); i < op.ranks(); i += job.warps()) {
     const CombineArgs& now = reload(args);
     const Op same = op.with(now.group);
     if (!slots.wait(same)) return false;
@@ -263,7 +263,7 @@ UCCLEP_FN Partials line_partials(const Op& op, const CombineArgs& args, const Se
 
 // What a warp that receives reads before: its first token is known by the caller's count.
 struct ReceiveAhead {
-  Parked token, batch;
+  WarpUniform token, batch;
   Selection selection{};
   uint32_t updated = 0;
 
@@ -303,12 +303,12 @@ UCCLEP_FN bool receive_small(const Opening& opening, const CombineArgs& args, co
   if (!send_ready(op, args, job, {opening})) return false;
   const HandleMemory memory = memory_of(args);
   if (!is_routed(op, memory, uniform(ahead.updated))) return true;
-  const Parked items = tokens_out(op, memory, args, job) * line_batches(args.row_bytes);
+  const WarpUniform items = tokens_out(op, memory, args, job) * line_batches(args.row_bytes);
   const bool last = job.warp() == job.warps() - 1;
   if (last && args.wait_ns.data && !note_waits(op, args.wait_ns)) return false;
   ReadyOfAll ready{args.settings};
   bool ok = true;
-  Parked item = job.warp();
+  WarpUniform item = job.warp();
   while (item < items && ok) {
     const CombineArgs& now = reload(args);
     ok = receive_batch<Element>(op.with(now.group), now, stage, ahead, ready);

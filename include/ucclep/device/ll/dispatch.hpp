@@ -130,14 +130,14 @@ template <class Row, class Forms>
 UCCLEP_FN bool expand_rows(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage) {
   using Span = LineSpan<Row::Lines::scaled, most_batches<Row, Forms>>;
   const RowParts row_parts = parts_here<Row, Forms>(args, job);
-  Parked item = job.warp();
-  for (Parked i = 0; i < op.ranks(); i += 1) {
-    const Parked source = op.rotated(i);
+  WarpUniform item = job.warp();
+  for (WarpUniform i = 0; i < op.ranks(); i += 1) {
+    const WarpUniform source = op.rotated(i);
     const LlDispatchArgs& here = reload(args);
     const HeaderFacts facts = BlockTables::of(stage, here).inbox.facts[source];
-    const Parked form = static_cast<uint32_t>(facts.form), rows = facts.rows;
+    const WarpUniform form = static_cast<uint32_t>(facts.form), rows = facts.rows;
     if (Forms::by_token && form == static_cast<uint32_t>(Form::line)) {
-      const Parked parts = row_parts.count + (scales_apart(here.output.wire) ? 1 : 0), items = rows * parts;
+      const WarpUniform parts = row_parts.count + (scales_apart(here.output.wire) ? 1 : 0), items = rows * parts;
       for (; item < items; item += job.warps()) {
         const LlDispatchArgs& now = reload(args);
         const Op same = op.with(now.group);
@@ -151,7 +151,7 @@ UCCLEP_FN bool expand_rows(const Op& op, const LlDispatchArgs& args, const Job& 
       for (; item < rows; item += job.warps()) {
         const LlDispatchArgs& now = reload(args);
         const Op same = op.with(now.group);
-        Parked index = item;
+        WarpUniform index = item;
         if (form == static_cast<uint32_t>(Form::placed) &&
             !BulkPath<typename Forms::Wire>::find(same, BlockTables::of(stage, now).inbox, source, item, index)) {
           return false;
@@ -180,7 +180,7 @@ UCCLEP_FN bool receive_by_tables(const Op& op, const LlDispatchArgs& args, const
 // there are warps enough, what is to be noted of a row is a part of its own.
 struct PartsByToken {
   RowParts cut;
-  Parked parts, ranks;  // of a row; of the group
+  WarpUniform parts, ranks;  // of a row; of the group
   bool notes_apart;
 
   static UCCLEP_FN PartsByToken of(const RowParts& cut, const LlDispatchArgs& args, uint32_t warps) {
@@ -199,8 +199,8 @@ template <class Row, class Forms>
 UCCLEP_FN bool expand_by_headers(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage,
                                  const PartsByToken& work) {
   using Span = LineSpan<Row::Lines::scaled, most_batches<Row, Forms>>;
-  const Parked tokens = BlockTables::headers_of(stage, args).most_tokens(op.ranks());
-  for (Parked item = job.warp();; item += job.warps()) {
+  const WarpUniform tokens = BlockTables::headers_of(stage, args).most_tokens(op.ranks());
+  for (WarpUniform item = job.warp();; item += job.warps()) {
     const LlDispatchArgs& now = reload(args);
     const Op same = op.with(now.group);
     const RowPart which = work.part_of(same, item);
@@ -262,7 +262,7 @@ inline constexpr uint32_t sending_percent<Quantise> = 40;
 template <class Wire>
 UCCLEP_FN bool send_headers(const Op& op, const LlDispatchArgs& args, const Job& job, LlSets& sets, Form form,
                             int64_t* bad) {
-  for (Parked i = job.blocks - 1 - job.block(); i < op.ranks(); i += job.blocks) {
+  for (WarpUniform i = job.blocks - 1 - job.block(); i < op.ranks(); i += job.blocks) {
     const LlDispatchArgs& now = reload(args);
     const Op same = op.with(now.group);
     const uint32_t peer = op.rotated(i);

@@ -45,7 +45,7 @@ UCCLEP_FN void say_token(const Op& op, const LlDispatchArgs& args, const RankCho
 // peer the choices, one the counts, one sends the meta of a token.
 UCCLEP_FN bool publish_small(const LlDispatchArgs& args, const Job& counting, Stage& stage, int64_t* bad) {
   const Job job{counting.first, counting.blocks > 1 ? counting.blocks - 1 : 1};
-  const Parked ranks = args.group.shape.ranks, things = 2 * ranks + args.routing.tokens;
+  const WarpUniform ranks = args.group.shape.ranks, things = 2 * ranks + args.routing.tokens;
   if (!job.mine() || job.warp() >= things) return true;
   MetaAhead ahead;
   ahead.read(args, job.warp() - 2 * ranks);  // of no token, if it is a peer's turn
@@ -56,7 +56,7 @@ UCCLEP_FN bool publish_small(const LlDispatchArgs& args, const Job& counting, St
   const Op op = dispatch_of(args, opening);
   if (!slots_free_of_warp(op, opening)) return false;
   UCCLEP_KEEP_LOOP
-  for (Parked i = job.warp(); i < things; i += job.warps()) {
+  for (WarpUniform i = job.warp(); i < things; i += job.warps()) {
     const LlDispatchArgs& now = reload(args);
     const Op same = op.with(now.group);
     if (i < ranks) {
@@ -125,8 +125,8 @@ template <class Row>
 UCCLEP_FN bool expand_small(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage,
                             const PartsByToken& work, BatchIn<Row>& first) {
   using Span = LineSpan<Row::Lines::scaled, 1>;
-  const Parked tokens = BlockTables::headers_of(stage, args).most_tokens(op.ranks());
-  Parked item = job.warp();
+  const WarpUniform tokens = BlockTables::headers_of(stage, args).most_tokens(op.ranks());
+  WarpUniform item = job.warp();
   BatchIn<Row> batch = first;
   while (batch.which.token < tokens) {
     const LlDispatchArgs& now = reload(args);

@@ -189,9 +189,9 @@ struct HeaderTable {
 UCCLEP_FN void place_small(const HandleMemory& memory, const HeaderTable& table, Zones zones, const CounterViews& out,
                            bool good) {
   const GroupShape& shape = memory.shape;
-  const Parked ranks = shape.ranks, local = shape.local_experts();
+  const WarpUniform ranks = shape.ranks, local = shape.local_experts();
   uint32_t copies = 0;
-  for (Parked first = 0; first < local && good; first += wave_size) {
+  for (WarpUniform first = 0; first < local && good; first += wave_size) {
     const uint32_t l = first + lane_id();
     uint32_t count = 0;
     for (uint32_t s = 0; s < ranks && l < local; ++s) {

@@ -15,7 +15,7 @@ namespace ll {
 
 // Neighbouring blocks that do something together. Their warps share out work by index, neighbours on different SMs.
 struct Job {
-  Parked first, blocks;
+  WarpUniform first, blocks;
 
   UCCLEP_FN bool mine() const { return block_id() - first < blocks; }
   UCCLEP_FN uint32_t block() const { return block_id() - first; }

@@ -45,7 +45,7 @@ namespace ll {
 
 // Warp verb: rows that a source has for this relay, when its header is here. None where it has other settings: then the
 // operation ends without a row, and how such rows would lie is not known.
-UCCLEP_FN bool rows_to_relay(const Op& op, const Settings& settings, uint32_t source, Parked& rows) {
+UCCLEP_FN bool rows_to_relay(const Op& op, const Settings& settings, uint32_t source, WarpUniform& rows) {
   const Packet* const header = header_packets(op, op.me(), source);
   uint64_t value = 0;
   bool ok = true;
@@ -88,13 +88,13 @@ UCCLEP_FN bool relay_row(const Op& op, const LlDispatchArgs& args, Stage& stage,
 // places first, as they come. A warp's last row is written while it waits for no other.
 UCCLEP_FN bool relay_all(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage) {
   Unpublished unpublished;
-  Parked item = job.warp();
-  const Parked blocks = op.group.shape.nodes.blocks();
-  for (Parked block = 0; block < blocks; block += 1) {
+  WarpUniform item = job.warp();
+  const WarpUniform blocks = op.group.shape.nodes.blocks();
+  for (WarpUniform block = 0; block < blocks; block += 1) {
     const LlDispatchArgs& here = reload(args);
     const uint32_t source = network::nodes_of(here.group).rank_of(block, op.me());
     if (source == NodeTable::no_rank) continue;
-    Parked rows = 0;
+    WarpUniform rows = 0;
     if (!rows_to_relay(op.with(here.group), here.settings, source, rows)) return false;
     for (; item < rows; item += job.warps()) {
       const LlDispatchArgs& now = reload(args);

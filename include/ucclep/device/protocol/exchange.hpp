@@ -147,8 +147,8 @@ UCCLEP_FN void place_expert(const HandleMemory& memory, const uint32_t* counts, 
 template <bool to_handle>
 UCCLEP_FN uint32_t scan_experts(const HandleMemory& memory, const HeaderWords& words, Zones zones,
                                 const CounterViews& out, uint32_t* scratch) {
-  const Parked local = memory.shape.local_experts(), ranks = memory.shape.ranks;
-  const Parked alignment = zones == Zones::experts ? memory.handle.expert_alignment : 1;
+  const WarpUniform local = memory.shape.local_experts(), ranks = memory.shape.ranks;
+  const WarpUniform alignment = zones == Zones::experts ? memory.handle.expert_alignment : 1;
   uint32_t carry = 0;
   for (uint32_t first = 0; first < local; first += block_size()) {
     const uint32_t l = first + thread_id();

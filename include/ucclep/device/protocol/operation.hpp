@@ -22,7 +22,7 @@ struct Op {
   Kind kind;
   Operation name;
   uint64_t seq;
-  Parked slot;  // of the rings: seq modulo in_flight
+  WarpUniform slot;  // of the rings: seq modulo in_flight
 
   UCCLEP_FN uint32_t ranks() const { return group.shape.ranks; }
   UCCLEP_FN uint32_t me() const { return static_cast<uint32_t>(group.rank); }

@@ -13,9 +13,9 @@ namespace UCCLEP_SIMT_NAMESPACE {
 template <class Args>
 struct TokenSets {
   const Args& args;
-  uint32_t* words;  // [R + E][words of a set]
-  Parked capacity;  // tokens
-  Parked first = 0, end = 0;
+  uint32_t* words;       // [R + E][words of a set]
+  WarpUniform capacity;  // tokens
+  WarpUniform first = 0, end = 0;
 
   static constexpr uint32_t batch = 4;  // ids on their way to a thread
   static constexpr uint32_t most_tokens = 1u << 21;

@@ -124,7 +124,7 @@ struct BatchRange {
 
 // How rows are cut into parts, each of which a warp takes.
 struct RowParts {
-  Parked batches, of_part, count;  // of a row; of a part; parts of a row
+  WarpUniform batches, of_part, count;  // of a row; of a part; parts of a row
 
   // All rows shared out to so many warps, one part each if parts of `most` batches are large enough: to find out what a
   // part belongs to takes a warp as long as several batches that are under way together. Nothing is divided by what the

@@ -54,7 +54,7 @@ struct OpenOperation {
   RowShape shape;
   Settings settings;
   uint64_t seq;  // 0: none begins here, as another is open
-  Parked slot;
+  WarpUniform slot;
   bool ok;  // false: the group has failed, or the shape does not fit. Sends do nothing
 
   UCCLEP_FN Op of(Kind kind, Operation name) const { return {handle.group, kind, name, seq, slot}; }

@@ -84,8 +84,8 @@ UCCLEP_FN uint32_t sum_bytes(const HtCombineArgs& args) {
 // Warp verb: sums [first, end) of a node, at most rows_at_once, once they have landed. copy(to, from, bytes): warp
 // verb; written(): after it a publish of any lane covers what was copied.
 template <class Args, class Copy, class Written>
-UCCLEP_FN bool bring_run(const Args& args, const Op& op, const Parked& node, const Parked& first, const Parked& end,
-                         Copy&& copy, Written&& written) {
+UCCLEP_FN bool bring_run(const Args& args, const Op& op, const WarpUniform& node, const WarpUniform& first,
+                         const WarpUniform& end, Copy&& copy, Written&& written) {
   const auto free = [&](const Op& now) {
     const auto is_brought = [&](uint32_t place) {
       return load_acquire<Scope::gpu>(word_of(now, node, place)) == now.seq;
@@ -94,7 +94,7 @@ UCCLEP_FN bool bring_run(const Args& args, const Op& op, const Parked& node, con
   };
   if (!ring::wait_landed(op, relay::nodes_of(op).relay(op.me(), node), end - 1, free)) return false;
   acquire_then_bulk();
-  for (Parked place = first; place < end; place += 1) {
+  for (WarpUniform place = first; place < end; place += 1) {
     const Args& now = reload(args);
     const Op here = op.with(now.group);
     const uint32_t bytes = uniform(sum_bytes(now)), at = place;
@@ -109,8 +109,8 @@ UCCLEP_FN bool bring_run(const Args& args, const Op& op, const Parked& node, con
 }
 
 // The same through shared memory.
-UCCLEP_FN bool bring_staged(const HtCombineArgs& args, const Op& op, Stage& stage, const Parked& node,
-                            const Parked& first, const Parked& end) {
+UCCLEP_FN bool bring_staged(const HtCombineArgs& args, const Op& op, Stage& stage, const WarpUniform& node,
+                            const WarpUniform& first, const WarpUniform& end) {
   const auto copy = [&](char* to, const char* from, uint32_t bytes) {
     stage.fetch(from, bytes);
     stage.drain(from, bytes, [&](const char* piece, uint64_t at, uint32_t count) {

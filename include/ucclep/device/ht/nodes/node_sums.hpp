@@ -104,8 +104,8 @@ UCCLEP_FN const char* sum_in(const Op& op, uint32_t partial_bytes, uint32_t node
 template <class Element, bool masks>
 UCCLEP_FN bool send_sums(const HtCombineArgs& args, const Op& op, const Stage& stage, SumRing& ring,
                          const Worker& worker) {
-  const Parked blocks = op.group.shape.nodes.blocks(), items = most_sums(memory_of(args)) * blocks;
-  for (Parked item = worker.index; item < items; item += worker.workers) {
+  const WarpUniform blocks = op.group.shape.nodes.blocks(), items = most_sums(memory_of(args)) * blocks;
+  for (WarpUniform item = worker.index; item < items; item += worker.workers) {
     const HtCombineArgs& now = reload(args);
     const Op here = op.with(now.group);
     const uint32_t block = item % blocks, place = item / blocks;
