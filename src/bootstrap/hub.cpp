@@ -13,7 +13,7 @@
 #include "base/log.hpp"
 #include "base/node.hpp"
 #include "base/thread.hpp"
-#include "bootstrap/doorkeeper.hpp"
+#include "bootstrap/accept_filter.hpp"
 #include "bootstrap/files_limit.hpp"
 #include "bootstrap/rounds.hpp"
 #include "bootstrap/stream_io.hpp"
@@ -196,7 +196,7 @@ class HubLoop {
   }
 
   Poller poller_;
-  Doorkeeper door_;
+  AcceptFilter door_;
   std::vector<Member> members_;  // by rank
   std::map<int, int> rank_of_;   // by descriptor
   int came_ = 0;

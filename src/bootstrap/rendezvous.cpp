@@ -9,7 +9,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/thread.hpp"
-#include "bootstrap/doorkeeper.hpp"
+#include "bootstrap/accept_filter.hpp"
 #include "bootstrap/files_limit.hpp"
 #include "bootstrap/roll_call.hpp"
 #include "bootstrap/stream_io.hpp"
@@ -100,7 +100,7 @@ class Rendezvous {
   }
 
   Poller poller_;
-  Doorkeeper door_;
+  AcceptFilter door_;
   Token comm_id_;
   RollCall roll_;
   std::map<int, Guest> guests_;     // by descriptor
