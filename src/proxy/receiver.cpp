@@ -113,7 +113,7 @@ void Receiver::move_word(uint32_t peer, const Immediate& imm) {
   if (imm.epoch >= words_without_rings && imm.epoch < num_words && shape_.places.has_rings()) {
     return sender_.freed(peer, Freed::of_word(imm.epoch), imm.value);
   }
-  if (imm.epoch == static_cast<uint32_t>(Word::parted)) {
+  if (imm.epoch == static_cast<uint32_t>(Word::detached)) {
     sender_.lose(peer);  // it takes in nothing more, and returns nothing
     return store(words_.evicted + ranks_[peer], 1);
   }
@@ -186,8 +186,8 @@ void Receiver::publish() {
   touched_.clear();
 }
 
-void Receiver::tell_parted(uint32_t peer) {
-  store(words_.parted + ranks_[peer], 1);
+void Receiver::tell_detached(uint32_t peer) {
+  store(words_.detached + ranks_[peer], 1);
 }
 
 }  // namespace ucclep::proxy

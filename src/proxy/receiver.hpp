@@ -42,7 +42,7 @@ class Receiver {
   // What has arrived becomes visible to the kernels.
   void publish();
   // The kernels may write again where they had put something out for the peer.
-  void tell_parted(uint32_t peer);
+  void tell_detached(uint32_t peer);
 
  private:
   void move_word(uint32_t peer, const Immediate& imm);

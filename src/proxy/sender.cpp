@@ -160,17 +160,17 @@ void Sender::lose(uint32_t number) {
   give_up(number);
 }
 
-bool Sender::part(uint32_t number) {
-  if (std::exchange(peers_[number].parted, true)) return false;
+bool Sender::detach(uint32_t number) {
+  if (std::exchange(peers_[number].detached, true)) return false;
   drop_all(number);
   return true;
 }
 
-bool Sender::complete_parting(uint32_t number) {
+bool Sender::complete_detach(uint32_t number) {
   Peer& peer = peers_[number];
   if (peer.unfinished > 0) return false;
   if (!peer.lost) {
-    peer.owed[static_cast<uint32_t>(Word::parted)] = 1;
+    peer.owed[static_cast<uint32_t>(Word::detached)] = 1;
     activate(number);
   }
   return true;

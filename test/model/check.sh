@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Usage: check.sh [short]
-# Has spin search the models of the protocol (slots.pml, masks.pml, parting.pml, rings.pml) to their end, in several sizes, and their broken variants, in each
+# Has spin search the models of the protocol (slots.pml, masks.pml, detaching.pml, rings.pml) to their end, in several sizes, and their broken variants, in each
 # of which spin has to find what is wrong. short: one size of each, and the variants. Exit status 77: there is no spin.
 set -uo pipefail
 models=$(cd "$(dirname "$0")" && pwd)
@@ -82,11 +82,11 @@ fails DEAF "$wrong"
 fails TOLD_LATER "$wrong"
 fails IN_HASTE '(p=='
 
-model=$models/parting.pml
-holds "parting, it breaks" safety -DBREAKS -DBOTH
+model=$models/detaching.pml
+holds "detaching, it breaks" safety -DBREAKS -DBOTH
 if [ "${1:-}" != short ]; then
-  holds "parting" safety
-  holds "parting, two slots" safety -DN=2 -DOPS=4
+  holds "detaching" safety
+  holds "detaching, two slots" safety -DN=2 -DOPS=4
 fi
 fails HASTY "$wrong"
 fails KEEPS_SENDING "$wrong"

@@ -29,7 +29,7 @@ static_assert(command(largest).in_slot(0).value == ~uint64_t{0} >> 1 &&
               command(largest).in_slot(0).epoch == ~uint64_t{0} >> 1);
 static_assert(command(largest).fields() == largest && Command().fields() == CommandFields());
 static_assert(fits(largest) && fits({}));
-static_assert(command({.destination = 7, .operation = CommandOp::part}).fields() ==
+static_assert(command({.destination = 7, .operation = CommandOp::detach}).fields() ==
               CommandFields{.destination = 7, .operation = static_cast<CommandOp>(6)});
 
 void comes_back(const CommandFields& fields) {

@@ -300,8 +300,8 @@ void Rank::spoil(Kind kind, uint32_t destination) {
   std::fill_n(at(places.rows_from, slot, destination), uint64_t{shape_.rows} * shape_.row_bytes, std::byte{0xee});
 }
 
-void Rank::part(uint32_t peer) {
-  push(peer, {.destination = static_cast<uint16_t>(peer), .operation = CommandOp::part}, true);
+void Rank::detach(uint32_t peer) {
+  push(peer, {.destination = static_cast<uint16_t>(peer), .operation = CommandOp::detach}, true);
 }
 
 bool Rank::is_set(uint64_t* word) {

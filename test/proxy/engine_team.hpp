@@ -82,8 +82,8 @@ class Rank {
 
   Progress progress(Kind kind, uint32_t source) const;
   uint64_t consumed_by(Kind kind, uint32_t rank) const;
-  void part(uint32_t peer);
-  bool parted(uint32_t peer) const { return is_set(spec_.words.parted + peer); }
+  void detach(uint32_t peer);
+  bool detached(uint32_t peer) const { return is_set(spec_.words.detached + peer); }
   bool evicted(uint32_t peer) const { return is_set(spec_.words.evicted + peer); }
   void until(const std::function<bool()>& reached, const std::string& what) const;
 

@@ -28,7 +28,7 @@ TEST_CASE("immediate: what a chunk, a header, a word and a message say", "[immed
   const Immediate signal = message_arrives(4096 * 5 + 9, 4095, true);
   CHECK(signal == Immediate{ImmKind::message, 1, 4095, 9});
   CHECK(message_arrives(4095, 0, false) == Immediate{ImmKind::message, 0, 0, 4095});
-  CHECK(word_moves(Word::parted, 1, 3) == Immediate{ImmKind::word, 5, 3, 1});
+  CHECK(word_moves(Word::detached, 1, 3) == Immediate{ImmKind::word, 5, 3, 1});
   CHECK(consumed_word(Kind::update) == Word::consumed_update);
   CHECK(consumed_word(Kind::combine) == Word::consumed_combine);
   // Into memory that kernels read; what is not known for a signal message may do so.

@@ -38,7 +38,7 @@ UCCLEP_FN void evict(const ucclEpDeviceGroup& group, uint32_t rank) {
   if constexpr (networked) {
     if (group.windows[rank] == nullptr) {
       const bool gone = (load_relaxed<Scope::system>(&group.masks->of(rank).lost) & gone_bit) != 0;
-      return network::part_from(group.network, rank, gone ? 0 : group.timeout_ns, &group.masks->leave);
+      return network::detach_from(group.network, rank, gone ? 0 : group.timeout_ns, &group.masks->leave);
     }
   }
   store_relaxed<Scope::system>(evicted_by(group, rank, static_cast<uint32_t>(group.rank)), uint64_t{1});
