@@ -29,14 +29,14 @@ UCCLEP_FN bool ready_has_come(const Op& op, uint32_t source) {
 
 UCCLEP_FN void after_update(const HtUpdateArgs& args) {
   const Op op = next_operation(args.group, Kind::update, Operation::update, Opening::of(args.group, Kind::update));
-  const auto decide = [&](uint32_t rank, const Patience& patience) {
+  const auto decide = [&](uint32_t rank, const GraceTimer& timer) {
     const uint32_t packets = HeaderLayout::packets(op.group.shape.local_experts());
     FromNetwork from;
-    const Come come = settle(op, rank, patience, [&] {
-      if (!op.has_window(rank)) return from.come(op, rank);
-      return have_come(op, header_packets(op, op.me(), rank), packets) ? Come::all : Come::nothing;
+    const Received received = wait_or_mask(op, rank, timer, [&] {
+      if (!op.has_window(rank)) return from.received(op, rank);
+      return have_come(op, header_packets(op, op.me(), rank), packets) ? Received::all : Received::nothing;
     });
-    return come == Come::all ? op.seq : 0;
+    return received == Received::all ? op.seq : 0;
   };
   repair(op, decide);
 }
@@ -55,14 +55,14 @@ UCCLEP_FN bool staged_rows_have_come(const Op& op, const HandleMemory& memory, u
 UCCLEP_FN void after_dispatch(const HtDispatchArgs& args) {
   const Op op =
       next_operation(args.group, Kind::dispatch, Operation::dispatch, Opening::of(args.group, Kind::dispatch));
-  const auto decide = [&](uint32_t rank, const Patience& patience) {
+  const auto decide = [&](uint32_t rank, const GraceTimer& timer) {
     FromNetwork from;
-    const Come come = settle(op, rank, patience, [&] {
-      if (!op.has_window(rank)) return from.come(op, rank);
-      if (!ready_has_come(op, rank)) return Come::nothing;
-      return staged_rows_have_come(op, memory_of(args), rank) ? Come::all : Come::header;
+    const Received received = wait_or_mask(op, rank, timer, [&] {
+      if (!op.has_window(rank)) return from.received(op, rank);
+      if (!ready_has_come(op, rank)) return Received::nothing;
+      return staged_rows_have_come(op, memory_of(args), rank) ? Received::all : Received::header;
     });
-    return come == Come::all ? op.seq : 0;
+    return received == Received::all ? op.seq : 0;
   };
   repair(op, decide);
 }
@@ -80,12 +80,12 @@ UCCLEP_FN bool partials_have_come(const Op& op, const HandleMemory& memory, uint
 
 UCCLEP_FN void after_combine(const HtCombineArgs& args) {
   const Op op = next_operation(args.group, Kind::combine, Operation::combine, Opening::of(args.group, Kind::combine));
-  const auto decide = [&](uint32_t rank, const Patience& patience) {
+  const auto decide = [&](uint32_t rank, const GraceTimer& timer) {
     FromNetwork from;
-    settle(op, rank, patience, [&] {
-      if (!op.has_window(rank)) return from.come(op, rank);
-      if (!ready_has_come(op, rank)) return Come::nothing;
-      return partials_have_come(op, memory_of(args), rank) ? Come::all : Come::header;
+    wait_or_mask(op, rank, timer, [&] {
+      if (!op.has_window(rank)) return from.received(op, rank);
+      if (!ready_has_come(op, rank)) return Received::nothing;
+      return partials_have_come(op, memory_of(args), rank) ? Received::all : Received::header;
     });
     return uint64_t{0};
   };
