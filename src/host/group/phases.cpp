@@ -64,17 +64,17 @@ void check_in_flight(const ucclEpHandle& handle, Kind kind) {
        name_of(kind), group.shape().in_flight);
 }
 
-Course course_of(const ucclEpHandle& handle, Kind kind, int send_only, bool opened) {
+Schedule schedule_of(const ucclEpHandle& handle, Kind kind, int send_only, bool opened) {
   const ucclEpGroup& group = *handle.group;
-  if (opened) return Course::receive_phase;
+  if (opened) return Schedule::receive_phase;
   // Relays of rings wait for those who pull. The kernel knows of phases that are pending.
   const bool by_rings = group.shape().ring != 0 && !handle.low_latency() && kind == Kind::dispatch;
-  if (by_rings) return send_only != 0 ? Course::at_once : Course::whole;
-  if (send_only != 0) return Course::send_phase;
-  if (group.mask_words && !handle.low_latency()) return Course::in_phases;
+  if (by_rings) return send_only != 0 ? Schedule::at_once : Schedule::whole;
+  if (send_only != 0) return Schedule::send_phase;
+  if (group.mask_words && !handle.low_latency()) return Schedule::in_phases;
   const bool pending = std::ranges::find(group.pending_operations, kind, &ucclEpGroup::PendingOperation::kind) !=
                        group.pending_operations.end();
-  return pending ? Course::in_phases : Course::whole;
+  return pending ? Schedule::in_phases : Schedule::whole;
 }
 
 const Kernel& repair_of(const ucclEpHandle& handle, Kind kind) {

@@ -16,12 +16,12 @@ void check_nothing_pending(const ucclEpHandle& handle);
 
 // How an operation goes. in_phases: by the kernels of phases, one after the other, since a phase of its kind is
 // pending, of which those of whole operations know nothing; or in HT since the group has masks, with which a receive
-// phase may run again, and a send phase not. held_back: whole, as the receive phase: what has to be repaired before rows
-// leave is not begun by the send phase. receive_phase: of what a user's kernel has opened. at_once: whole, by the call of
-// the send phase, after which the receive phase has nothing to do.
-enum class Course { whole, in_phases, send_phase, held_back, receive_phase, at_once };
+// phase may run again, and a send phase not. held_back: whole, as the receive phase: what has to be repaired before
+// rows leave is not begun by the send phase. receive_phase: of what a user's kernel has opened. at_once: whole, by the
+// call of the send phase, after which the receive phase has nothing to do.
+enum class Schedule { whole, in_phases, send_phase, held_back, receive_phase, at_once };
 
-Course course_of(const ucclEpHandle& handle, Kind kind, int send_only, bool opened);
+Schedule schedule_of(const ucclEpHandle& handle, Kind kind, int send_only, bool opened);
 
 // What repairs an operation (masks.hpp).
 const Kernel& repair_of(const ucclEpHandle& handle, Kind kind);
@@ -52,21 +52,23 @@ void launch_all(ucclEpGroup& group, const Kernel& kernel, const Kernel& repair, 
 }
 
 template <class Args>
-void launch_operation(ucclEpHandle& handle, Kind kind, Course course, const OperationKernels& kernels,
+void launch_operation(ucclEpHandle& handle, Kind kind, Schedule schedule, const OperationKernels& kernels,
                       const LaunchShape& shape, const Args& args, ucclEpStream_t stream) {
   ucclEpGroup& group = *handle.group;
   const Kernel& repair = repair_of(handle, kind);
-  const Kernel& later = course == Course::held_back ? kernels.whole : kernels.receive;
+  const Kernel& later = schedule == Schedule::held_back ? kernels.whole : kernels.receive;
   const auto receive = [&group, &repair, kernel = later, shape, args](ucclEpStream_t on) {
     launch_all(group, kernel, repair, shape, args, on);
   };
-  if (course == Course::whole || course == Course::at_once)
+  if (schedule == Schedule::whole || schedule == Schedule::at_once)
     launch_all(group, kernels.whole, repair, shape, args, stream);
-  if (course == Course::in_phases || course == Course::send_phase) launch(group, kernels.send, shape, args, stream);
-  if (course == Course::in_phases || course == Course::receive_phase) receive(stream);
+  if (schedule == Schedule::in_phases || schedule == Schedule::send_phase)
+    launch(group, kernels.send, shape, args, stream);
+  if (schedule == Schedule::in_phases || schedule == Schedule::receive_phase) receive(stream);
   note_operation(handle, kind);
-  if (course == Course::at_once) keep_receive_phase(handle, kind, [](ucclEpStream_t) {}, stream);
-  if (course == Course::send_phase || course == Course::held_back) keep_receive_phase(handle, kind, receive, stream);
+  if (schedule == Schedule::at_once) keep_receive_phase(handle, kind, [](ucclEpStream_t) {}, stream);
+  if (schedule == Schedule::send_phase || schedule == Schedule::held_back)
+    keep_receive_phase(handle, kind, receive, stream);
 }
 
 // The handle is about to go. What is pending keeps its slot, and no later operation gets it; a capture without

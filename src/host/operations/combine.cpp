@@ -112,15 +112,15 @@ struct CombineCall {
 
   bool backward() const { return config.pass == UCCLEP_PASS_BACKWARD; }
   // With masks, rows with weights of this combine leave when a repair has said whose weights have come.
-  Course course() const {
-    const Course course = course_of(handle, Kind::combine, config.send_only, opened);
+  Schedule schedule() const {
+    const Schedule schedule = schedule_of(handle, Kind::combine, config.send_only, opened);
     const bool late_weights = inputs.topk_weights != nullptr && config.pass == UCCLEP_PASS_FORWARD;
-    const bool held_back = course == Course::send_phase && handle.group->mask_words && late_weights;
-    return held_back && handle.low_latency() ? Course::held_back : course;
+    const bool held_back = schedule == Schedule::send_phase && handle.group->mask_words && late_weights;
+    return held_back && handle.low_latency() ? Schedule::held_back : schedule;
   }
   // Its kernel knows no other form.
   bool in_lines() const {
-    return handle.low_latency() && course() == Course::whole && handle.group->shape().lines_only();
+    return handle.low_latency() && schedule() == Schedule::whole && handle.group->shape().lines_only();
   }
 };
 
@@ -147,14 +147,14 @@ OperationKernels kernels_of(const CombineCall& call, ucclEpDataType_t dtype, boo
 // HT FLAT: peers may read their rows from the input themselves, but for weights of the backward pass. A phase lends
 // nothing: it would have to wait for peers to complete theirs.
 Offer offer_of(const CombineCall& call, const TensorView& tokens, const CombineArgs& args) {
-  if (zones_of(call.handle) != Zones::sources || args.weights_back || call.course() != Course::whole) return {};
+  if (zones_of(call.handle) != Zones::sources || args.weights_back || call.schedule() != Schedule::whole) return {};
   return {lent(*call.handle.group->comm, tokens), {}, static_cast<uint32_t>(args.capacity)};
 }
 
 template <class Args>
 void launch_call(const CombineCall& call, ucclEpDataType_t dtype, const LaunchShape& shape, const Args& args,
                  ucclEpStream_t stream, bool small = false) {
-  launch_operation(call.handle, Kind::combine, call.course(), kernels_of(call, dtype, small), shape, args, stream);
+  launch_operation(call.handle, Kind::combine, call.schedule(), kernels_of(call, dtype, small), shape, args, stream);
 }
 
 void check_opened(const CombineCall& call) {

@@ -38,7 +38,7 @@ OperationKernels kernels_of(const DispatchCall& call, bool small) {
 template <class Args>
 void launch_call(const DispatchCall& call, const LaunchPlan& plan, const Args& args, ucclEpStream_t stream,
                  bool small = false) {
-  launch_operation(call.handle, Kind::dispatch, call.course, kernels_of(call, small), plan.shape, args, stream);
+  launch_operation(call.handle, Kind::dispatch, call.schedule, kernels_of(call, small), plan.shape, args, stream);
 }
 
 void launch_ll(const DispatchCall& call, const LaunchPlan& plan, ucclEpStream_t stream) {
@@ -62,7 +62,7 @@ void launch_ll(const DispatchCall& call, const LaunchPlan& plan, ucclEpStream_t 
 // HT FLAT: peers may write rows into the output themselves, if they reach all that a row consists of. A phase lends
 // nothing: it would have to wait for peers to complete theirs.
 Offer offer_of(const DispatchCall& call) {
-  if (call.output.zones != Zones::sources || call.course != Course::whole) return {};
+  if (call.output.zones != Zones::sources || call.schedule != Schedule::whole) return {};
   const ucclEpComm& comm = *call.handle.group->comm;
   const Offer offer{lent(comm, call.out_tokens), lent(comm, call.out_scales),
                     static_cast<uint32_t>(call.output.capacity)};

@@ -21,7 +21,7 @@ struct DispatchCall {
   int64_t num_tokens = 0, hidden = 0;
   int top_k = 0;
   bool weighted = false;
-  Course course = Course::whole;
+  Schedule schedule = Schedule::whole;
   Settings settings{};
   RowSource source{};
   View topk_weights{};
@@ -31,7 +31,7 @@ struct DispatchCall {
   bool backward() const { return config.pass == UCCLEP_PASS_BACKWARD; }
   bool quantised() const { return config.quant == UCCLEP_QUANT_FP8_128; }
   // Its kernel knows no other form.
-  bool in_lines() const { return handle.low_latency() && course == Course::whole && shape().rows_by_headers(); }
+  bool in_lines() const { return handle.low_latency() && schedule == Schedule::whole && shape().rows_by_headers(); }
   const GroupShape& shape() const { return handle.group->shape(); }
 };
 
