@@ -14,7 +14,7 @@
 #include "host/context/open_device.hpp"
 #include "host/group/group.hpp"
 #include "host/group/masks.hpp"
-#include "host/group/other_end.hpp"
+#include "host/group/peer_loss.hpp"
 #include "host/memory/window_table.hpp"
 #include "host/network/network.hpp"
 #include "topology/json.hpp"

@@ -15,7 +15,7 @@
 #include "host/group/group_shape.hpp"
 #include "host/group/handle.hpp"
 #include "host/group/masks.hpp"
-#include "host/group/other_end.hpp"
+#include "host/group/peer_loss.hpp"
 #include "host/group/plan.hpp"
 #include "host/memory/window_table.hpp"
 #include "host/network/network.hpp"

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/group/other_end.hpp"
+#include "host/group/peer_loss.hpp"
 
 #include <algorithm>
 
 #include "base/log.hpp"
 #include "host/group/group.hpp"
 #include "host/group/masks.hpp"
-#include "host/network/lost_connection.hpp"
 #include "host/network/network.hpp"
+#include "host/network/peer_loss.hpp"
 
 namespace ucclep {
 
@@ -20,7 +20,7 @@ void lose_connection(ucclEpGroup& group, int rank, const std::string& message) {
 }
 
 void hear_of_loss(ucclEpComm& comm, int rank, const std::string& text) {
-  const auto lost = decode_lost_connection(text);
+  const auto lost = decode_peer_loss(text);
   if (!lost) return log::warn("network", "rank {} told of something that is no lost connection", rank);
   // Under comm.groups_mutex. A group that has ended, or has other connections by now, has lost nothing.
   const auto concerned = [&]() -> const ucclEpGroup* {
