@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the examples with kernels share: a process for each rank, tensors in memory that host and device can access, a
-// launch on either, and checks that end the process with a sentence.
+// launch on either, and checks that end the process with an error message.
 #pragma once
 #include <sys/wait.h>
 #include <ucclep/ucclep.h>

@@ -10,7 +10,7 @@
 
 namespace ucclep::perf {
 
-// Something that ends the run; what() is a whole sentence.
+// Something that ends the run; what() is a whole message.
 class PerfError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -18,10 +18,10 @@ class PerfError : public std::runtime_error {
 
 inline void check(ucclEpResult_t result, const char* call, ucclEpComm_t comm = nullptr) {
   if (result == ucclEpSuccess) return;
-  std::string sentence = ucclEpGetLastError(comm);
-  if (sentence.empty()) sentence = "no sentence";
+  std::string message = ucclEpGetLastError(comm);
+  if (message.empty()) message = "no message";
   throw PerfError(std::string(call) + ": " + ucclEpGetErrorString(result) + " (" + std::to_string(result) +
-                  "): " + sentence);
+                  "): " + message);
 }
 
 inline ucclEpTensor_t tensor(void* data, ucclEpDataType_t dtype, const std::vector<int64_t>& sizes) {

@@ -56,8 +56,8 @@ class MpiTeam : public Team {
   void allgather(void* buffer, size_t bytes_per_rank) override {
     expect_success(calls_.allgather(buffer, bytes_per_rank), "MPI_Allgather");
   }
-  void fail(const std::string& sentence) override {
-    std::fprintf(stderr, "%s\n", sentence.c_str());
+  void fail(const std::string& message) override {
+    std::fprintf(stderr, "%s\n", message.c_str());
     calls_.abort();
   }
   ucclEpResult_t init_communicator(ucclEpComm_t* comm, const ucclEpCommConfig_t& config) override {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every tool's command line is parsed alike: a mistake is one sentence that names --help.
+// Every tool's command line is parsed alike: a mistake is one message that names --help.
 #pragma once
 #include <fmt/format.h>
 
@@ -10,8 +10,8 @@
 
 namespace ucclep::perf {
 
-inline void require(bool condition, const std::string& sentence) {
-  if (!condition) throw UsageError(sentence);
+inline void require(bool condition, const std::string& message) {
+  if (!condition) throw UsageError(message);
 }
 
 // False: --help or --version was asked for, and is printed. Throws UsageError.

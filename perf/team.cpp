@@ -44,7 +44,7 @@ void futex_wake(Word& word) {
 struct SharedMemoryTeam::Header {
   Word arrived{0};     // members at the current barrier
   Word generation{0};  // barriers passed
-  Word failed{0};      // 0 none, 1 somebody writes the sentence, 2 it is written
+  Word failed{0};      // 0 none, 1 somebody writes the message, 2 it is written
   char failure[2048] = {};
 };
 
@@ -77,10 +77,10 @@ std::byte* SharedMemoryTeam::slot(int rank) const {
   return reinterpret_cast<std::byte*>(header_) + page + rank * slot_bytes;
 }
 
-void SharedMemoryTeam::fail(const std::string& sentence) {
+void SharedMemoryTeam::fail(const std::string& message) {
   uint32_t none = 0;
   if (!header_->failed.compare_exchange_strong(none, 1)) return;
-  std::snprintf(header_->failure, sizeof header_->failure, "%s", sentence.c_str());
+  std::snprintf(header_->failure, sizeof header_->failure, "%s", message.c_str());
   header_->failed.store(2);
   futex_wake(header_->generation);
 }
@@ -118,7 +118,7 @@ class SharedMemoryMember : public Team {
   int size() const override { return team_.ranks_; }
   int gpu() const override { return rank_; }
   void barrier() override { team_.barrier(); }
-  void fail(const std::string& sentence) override { team_.fail(sentence); }
+  void fail(const std::string& message) override { team_.fail(message); }
 
   void allgather(void* buffer, size_t bytes_per_rank) override {
     auto* bytes = static_cast<std::byte*>(buffer);

@@ -14,7 +14,7 @@
 
 namespace ucclep::perf {
 
-// Thrown by a wait when another rank has failed; that rank's sentence is the one to print.
+// Thrown by a wait when another rank has failed; that rank's message is the one to print.
 class TeamFailed : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -30,8 +30,8 @@ class Team {
   virtual void barrier() = 0;
   // In place: rank r's part is at buffer + r * bytes_per_rank.
   virtual void allgather(void* buffer, size_t bytes_per_rank) = 0;
-  // Keeps the first sentence, and wakes all that wait.
-  virtual void fail(const std::string& sentence) = 0;
+  // Keeps the first message, and wakes all that wait.
+  virtual void fail(const std::string& message) = 0;
   virtual ucclEpResult_t init_communicator(ucclEpComm_t* comm, const ucclEpCommConfig_t& config) = 0;
 
   template <class T>
@@ -58,7 +58,7 @@ class SharedMemoryTeam {
 
   int fd() const { return fd_; }
   std::unique_ptr<Team> member(int rank);
-  void fail(const std::string& sentence);
+  void fail(const std::string& message);
   std::string failure() const;  // empty: none
 
  private:

@@ -139,9 +139,9 @@ class DispatchChecker {
 
 }  // namespace
 
-void Tally::mistake(uint64_t rows, const std::string& sentence) {
+void Tally::mistake(uint64_t rows, const std::string& message) {
   wrong += rows;
-  if (first.empty()) first = sentence;
+  if (first.empty()) first = message;
 }
 
 Tally& Tally::operator+=(const Tally& other) {

@@ -19,7 +19,7 @@ struct Tally {
   uint64_t verified = 0;  // rows looked at: those expected, and those announced beyond them
   uint64_t wrong = 0;     // of these: wrong in any bit, missing, or too many
   std::string first;      // the first mistake, in words
-  void mistake(uint64_t rows, const std::string& sentence);
+  void mistake(uint64_t rows, const std::string& message);
   Tally& operator+=(const Tally& other);
 };
 

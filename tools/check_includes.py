@@ -44,7 +44,7 @@ DEFINITION = re.compile(
     r"|^(?:inline\s+)?constexpr\s[^(;={]*?\b(\w+)\s*[({=]",
     re.MULTILINE)
 # Names that a file declares for itself: parameters of templates, members, variables and lambdas.
-OWN = re.compile(r"\b(?:class|typename|auto|Parked)\s*[&*]{0,2}\s+(?:const\s+)?(\w+)|&&\s*(\w+)\s*[,)]"
+OWN = re.compile(r"\b(?:class|typename|auto|WarpUniform)\s*[&*]{0,2}\s+(?:const\s+)?(\w+)|&&\s*(\w+)\s*[,)]"
                  r"|^struct (\w+);|^\s+(?:static\s+)?(?:constexpr\s+)?[\w:<>]+\s[*&]?(\w+)\s*[=;,]|^\s+(\w+),?\s*$", re.MULTILINE)
 MEMBER = re.compile(r"^\s+(?:static\s+|friend\s+)*(?:UCCLEP_FN|UCCLEP_COLD_FN|UCCLEP_HD)\s[^(;={]*?\b(\w+)\(", re.MULTILINE)
 FIELDS = re.compile(r"^\s+[\w:<>]+\s[*&]?(\w+(?:,\s*\*?\w+)*);", re.MULTILINE)

@@ -29,9 +29,9 @@
  * Slow receivers. What has arrived waits for poll, up to `receives` of it. More is held back at the senders, where
  * operations stay unfinished; nothing is lost.
  *
- * Errors. Setup functions return a code and write a sentence. post and poll never fail: what is wrong with an operation
- * or a connection is a completion. A function catches its own exceptions, and neither exits nor aborts. post and poll
- * allocate nothing.
+ * Errors. Setup functions return a code and write an error message. post and poll never fail: what is wrong with an
+ * operation or a connection is a completion. A function catches its own exceptions, and neither exits nor aborts. post
+ * and poll allocate nothing.
  */
 #ifndef UCCLEP_TRANSPORT_H_
 #define UCCLEP_TRANSPORT_H_
@@ -112,7 +112,7 @@ typedef struct {
   uint32_t imm;        /**< ARRIVAL */
   uint32_t operation;  /**< DONE, ERROR: the kind of it. ERROR: NONE when the connection itself was lost */
   ucclEpResult_t code; /**< ERROR; ucclEpSuccess otherwise */
-  const char* words;   /**< ERROR: a sentence with the provider's own words; valid until the next call */
+  const char* words;   /**< ERROR: an error message with the provider's own words; valid until the next call */
 } ucclEpTransportCompletion_t;
 
 /* ---- Endpoints ---- */
@@ -143,8 +143,9 @@ typedef struct {
 
 /** Why a setup function failed. */
 typedef struct {
-  char text[256]; /**< a sentence, ended by NUL */
-} ucclEpTransportSentence_t;
+  char text[256]; /**< an error message, ended by NUL */
+} ucclEpTransportError_t;
+typedef ucclEpTransportError_t ucclEpTransportSentence_t; /**< its old name, until ABI 3 */
 
 typedef struct ucclEpTransportEndpoint* ucclEpTransportEndpoint_t; /**< the plugin's own */
 
@@ -152,11 +153,11 @@ typedef struct ucclEpTransportEndpoint* ucclEpTransportEndpoint_t; /**< the plug
 typedef struct {
   uint32_t abi;     /**< UCCLEP_TRANSPORT_ABI of the header that the plugin was built with; stays first */
   uint32_t size;    /**< sizeof(ucclEpTransportPlugin_t) */
-  const char* name; /**< for sentences */
+  const char* name; /**< for error messages */
 
   /** argument: what followed "NAME:", or "". */
   ucclEpResult_t (*open)(const char* argument, const ucclEpTransportConfig_t* config,
-                         ucclEpTransportEndpoint_t* endpoint, ucclEpTransportSentence_t* why);
+                         ucclEpTransportEndpoint_t* endpoint, ucclEpTransportError_t* why);
   /** Ends what is unfinished without a completion, and touches no memory of the caller's afterwards. */
   void (*close)(ucclEpTransportEndpoint_t endpoint);
   /** Fills what the open endpoint can do; the same until it is closed. */
@@ -164,23 +165,22 @@ typedef struct {
 
   /** *length: room for the address in, its bytes out; ucclEpInvalidArgument with *length = what is needed. */
   ucclEpResult_t (*address)(ucclEpTransportEndpoint_t endpoint, void* address, size_t* length,
-                            ucclEpTransportSentence_t* why);
+                            ucclEpTransportError_t* why);
   /** Bytes that are no address of this transport, or are of another version of it, are ucclEpInvalidArgument. */
   ucclEpResult_t (*connect)(ucclEpTransportEndpoint_t endpoint, uint32_t peer, uint32_t self, const void* address,
-                            size_t length, ucclEpTransportSentence_t* why);
+                            size_t length, ucclEpTransportError_t* why);
   /** Remote regions of the peer are gone too. No completion of its operations is reported afterwards. If the transport
      can, it tells the peer by an ERROR, even one that sends nothing: it may be waiting for writes. */
   void (*disconnect)(ucclEpTransportEndpoint_t endpoint, uint32_t peer);
 
   /** Makes memory reachable for connected peers, by the key that they import. */
   ucclEpResult_t (*register_region)(ucclEpTransportEndpoint_t endpoint, const ucclEpTransportMemory_t* memory,
-                                    uint32_t* region, ucclEpTransportKey_t* key, ucclEpTransportSentence_t* why);
+                                    uint32_t* region, ucclEpTransportKey_t* key, ucclEpTransportError_t* why);
   /** Nobody may use the region any more. A peer that does is told by an ERROR if its NIC hears of it. */
-  ucclEpResult_t (*deregister_region)(ucclEpTransportEndpoint_t endpoint, uint32_t region,
-                                      ucclEpTransportSentence_t* why);
+  ucclEpResult_t (*deregister_region)(ucclEpTransportEndpoint_t endpoint, uint32_t region, ucclEpTransportError_t* why);
   /** A region of a connected peer, to be named in operations to that peer. */
   ucclEpResult_t (*import_region)(ucclEpTransportEndpoint_t endpoint, uint32_t peer, const ucclEpTransportKey_t* key,
-                                  uint32_t* remote_region, ucclEpTransportSentence_t* why);
+                                  uint32_t* remote_region, ucclEpTransportError_t* why);
   /** Takes back what import_region gave. */
   void (*release_region)(ucclEpTransportEndpoint_t endpoint, uint32_t remote_region);
 

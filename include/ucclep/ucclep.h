@@ -5,7 +5,7 @@
  * Letters in shapes: R ranks, E experts, L = E / R local experts, T tokens of a call, K experts of a token, H elements
  * of a token's row, B the group's maximum of tokens for the handle's mode, N rows received.
  *
- * Results. A function returns ucclEpSuccess or a code; ucclEpGetLastError() has the sentence that says which argument,
+ * Results. A function returns ucclEpSuccess or a code; ucclEpGetLastError() has the message that says which argument,
  * which value and what was expected. Nothing throws, exits or aborts; nothing is printed unless UCCLEP_DEBUG asks.
  * Out-parameters are written on success only. Any call may return ucclEpInvalidArgument (a wrong object, struct or
  * value), ucclEpUnhandledDeviceError, ucclEpSystemError or ucclEpOutOfMemory; what else a function returns stands
@@ -23,7 +23,7 @@
  * Calls. Each function says which of these it is:
  * - [collective]  by every rank (the destroying ones: every living rank), in the same order; blocks for at most
  *                 timeout_ms, then ucclEpTimeout names who is missing; ucclEpInvalidUsage in stream capture. Bad or
- *                 differing arguments on one rank give every rank ucclEpInvalidArgument, and the sentence names rank
+ *                 differing arguments on one rank give every rank ucclEpInvalidArgument, and the message names rank
  *                 and field.
  * - [operation]   by every living rank, in the same order for one group; enqueued on the stream, never blocks; may be
  *                 captured. What goes wrong later is an error record of the communicator (ucclEpAsyncError_t).
@@ -87,7 +87,7 @@ typedef enum {
   ucclEpInProgress = 7,           /**< NCCL's value; no call returns it today */
   ucclEpTimeout = 8,              /**< a peer did not come within timeout_ms */
   ucclEpAborted = 9,              /**< ucclEpCommAbort was called */
-  ucclEpNotSupported = 10,        /**< not with this device, layout or version; the sentence says what to use instead */
+  ucclEpNotSupported = 10,        /**< not with this device, layout or version; the message says what to use instead */
   ucclEpOutOfMemory = 11,         /**< of host or device; nothing was allocated */
   ucclEpOverflow = 12             /**< more rows arrived than the receiver has room for */
 } ucclEpResult_t;
@@ -196,7 +196,7 @@ typedef struct {
   int rank, peer;      /**< -1: no particular one */
   uint64_t epoch;      /**< the operation's number */
   uint64_t waited_ms;  /**< for that peer, until it was given up */
-  char text[512];      /**< all of it as a sentence */
+  char text[512];      /**< all of it as an error message */
 } ucclEpAsyncError_t;
 
 /** What this rank's proxy threads have done since the communicator was made: sums over them; the last is a maximum. */
@@ -357,7 +357,7 @@ typedef struct {
 ucclEpResult_t ucclEpGetVersion(int* version);
 /** A few words for a code; never NULL. */
 const char* ucclEpGetErrorString(ucclEpResult_t result);
-/** The sentence of the last failed call: of this thread (NULL) or with this communicator; "" when there was none. Any
+/** The message of the last failed call: of this thread (NULL) or with this communicator; "" when there was none. Any
  *  thread may ask. The string belongs to the calling thread until its next libucclep call; never NULL. */
 const char* ucclEpGetLastError(ucclEpComm_t comm);
 /** [local] Version, embedded GPU code, transports. text NULL: *len = bytes needed with the final NUL; too small: the
@@ -479,7 +479,7 @@ ucclEpResult_t ucclEpMaskQuery(ucclEpGroup_t group, int* device_mask, ucclEpStre
  * masked rank is ucclEpInvalidUsage. */
 ucclEpResult_t ucclEpMaskUpdate(ucclEpGroup_t group, const int* host_mask, ucclEpStream_t stream);
 /** [collective] Brings back all ranks whose process lived. Every handle needs a dispatch before its next combine, and
- * in HT an Update before that; halves that are pending are given up. */
+ * in HT an Update before that; phases that are pending are given up. */
 ucclEpResult_t ucclEpMaskClear(ucclEpGroup_t group, ucclEpStream_t stream);
 
 /* ---- Handle and operations ---- */
@@ -511,17 +511,17 @@ ucclEpResult_t ucclEpDispatch(ucclEpHandle_t handle, const ucclEpDispatchInputs_
 ucclEpResult_t ucclEpCombine(ucclEpHandle_t handle, const ucclEpCombineInputs_t* inputs,
                              const ucclEpCombineOutputs_t* outputs, const ucclEpCombineConfig_t* config,
                              ucclEpStream_t stream);
-/** [operation] The second half of a send_only operation, ordered after the first: it writes the outputs. With none
+/** [operation] The receive phase of a send_only operation, ordered after the first: it writes the outputs. With none
  *  pending it does nothing. At most one may be pending on a handle, which takes no Update, Dispatch or Combine
  *  meanwhile, and of a group's operations of a kind at most max_in_flight from the oldest pending one on; one more is
- *  ucclEpInvalidUsage. A capture contains both halves. */
+ *  ucclEpInvalidUsage. A capture contains both phases. */
 ucclEpResult_t ucclEpComplete(ucclEpHandle_t handle, ucclEpStream_t stream);
-/** [operation] The second half of a dispatch that a user kernel opened (ucclep/device.hpp). outputs as for
+/** [operation] The receive phase of a dispatch that a user kernel opened (ucclep/device.hpp). outputs as for
  * ucclEpDispatch; their type and width are those of the rows that the kernel sent. Where no kernel opened one it does
  * nothing. Until it has ended, the group takes no other dispatch. */
 ucclEpResult_t ucclEpCompleteDispatch(ucclEpHandle_t handle, const ucclEpDispatchOutputs_t* outputs,
                                       const ucclEpDispatchConfig_t* config, ucclEpStream_t stream);
-/** [operation] The second half of a combine that a user kernel opened; of the inputs only bias and bias2 may be
+/** [operation] The receive phase of a combine that a user kernel opened; of the inputs only bias and bias2 may be
  * given. Where no kernel opened one it does nothing. */
 ucclEpResult_t ucclEpCompleteCombine(ucclEpHandle_t handle, const ucclEpCombineInputs_t* inputs,
                                      const ucclEpCombineOutputs_t* outputs, const ucclEpCombineConfig_t* config,

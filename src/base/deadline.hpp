@@ -19,7 +19,7 @@ class Deadline {
   int64_t remaining_ms() const {
     return std::max<int64_t>(0, std::chrono::ceil<std::chrono::milliseconds>(at_ - Clock::now()).count());
   }
-  // What was granted at the beginning: for sentences.
+  // What was granted at the beginning: for error messages.
   int64_t total_ms() const { return total_ms_; }
   // For poll and epoll_wait, which take an int.
   int poll_ms() const { return static_cast<int>(std::min<int64_t>(remaining_ms(), 1'000'000'000)); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An error inside the library: a result code and a sentence. It is thrown, and caught once at the C boundary.
+// An error inside the library: a result code and an error message. It is thrown, and caught once at the C boundary.
 #pragma once
 #include <fmt/format.h>
 
@@ -14,7 +14,7 @@ namespace ucclep {
 
 class Error : public std::runtime_error {
  public:
-  Error(ucclEpResult_t code, const std::string& sentence) : std::runtime_error(sentence), code_(code) {}
+  Error(ucclEpResult_t code, const std::string& message) : std::runtime_error(message), code_(code) {}
   ucclEpResult_t code() const noexcept { return code_; }
 
  private:

@@ -42,7 +42,7 @@ SocketAddress local_address(const std::string& ifname);
 Fd listen_on(const SocketAddress& address, SocketAddress* bound);
 // Empty when there is nothing to accept now. Throws Error(ucclEpSystemError) when descriptors have run out.
 Fd accept_from(int listener, SocketAddress* peer);
-// what heads the sentence of the Error: Timeout, RemoteError (nobody listens there), SystemError.
+// what heads the message of the Error: Timeout, RemoteError (nobody listens there), SystemError.
 Fd connect_to(const SocketAddress& address, Deadline deadline, const std::string& what);
 SocketAddress local_side(int socket);
 

@@ -14,7 +14,7 @@ namespace {
 struct Contribution {
   std::string call;
   ucclEpResult_t code = ucclEpInternalError;
-  std::string sentence;
+  std::string message;
   std::vector<std::pair<std::string, std::string>> fields;
 };
 
@@ -23,11 +23,11 @@ std::optional<Contribution> parse(const std::string& bytes) {
   Contribution result;
   auto call = reader.next();
   auto code = reader.next();
-  auto sentence = reader.next();
-  if (!call || !code || code->size() != 1 || !sentence) return std::nullopt;
+  auto message = reader.next();
+  if (!call || !code || code->size() != 1 || !message) return std::nullopt;
   result.call = *call;
   result.code = result_of(code->front());
-  result.sentence = *sentence;
+  result.message = *message;
   while (!reader.at_end()) {
     auto name = reader.next();
     auto value = reader.next();
@@ -58,7 +58,7 @@ std::string describe_difference(const std::string& field, const std::vector<std:
 Agreement& Agreement::error(const Error& error) {
   if (!failed()) {
     code_ = error.code();
-    sentence_ = error.what();
+    message_ = error.what();
   }
   return *this;
 }
@@ -67,7 +67,7 @@ std::string Agreement::contribution() const {
   std::string bytes;
   put_piece(bytes, call_);
   put_piece(bytes, std::string(1, static_cast<char>(code_)));
-  put_piece(bytes, sentence_);
+  put_piece(bytes, message_);
   for (const auto& [name, value] : fields_) {
     put_piece(bytes, name);
     put_piece(bytes, value);
@@ -93,7 +93,7 @@ Agreement::Verdict Agreement::judge(const std::vector<std::string>& contribution
   for (bool timeouts : {false, true}) {
     for (size_t rank = 0; rank < all.size(); ++rank) {
       if (all[rank].code == ucclEpSuccess || (all[rank].code == ucclEpTimeout) != timeouts) continue;
-      return {all[rank].code, fmt::format("rank {}: {}", rank, all[rank].sentence)};
+      return {all[rank].code, fmt::format("rank {}: {}", rank, all[rank].message)};
     }
   }
   const auto& reference = all.front().fields;

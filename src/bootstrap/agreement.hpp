@@ -55,7 +55,7 @@ class Agreement {
   // What the hub does with the contributions, in rank order; exposed for tests.
   struct Verdict {
     ucclEpResult_t code = ucclEpSuccess;
-    std::string sentence;
+    std::string message;
   };
   std::string contribution() const;
   static Verdict judge(const std::vector<std::string>& contributions);
@@ -63,7 +63,7 @@ class Agreement {
  private:
   std::string call_;
   ucclEpResult_t code_ = ucclEpSuccess;
-  std::string sentence_;
+  std::string message_;
   std::vector<std::pair<std::string, std::string>> fields_;
 };
 

@@ -314,7 +314,7 @@ void Bootstrap::agree(const std::string& contribution, Deadline deadline) {
   impl_->round(wire::RoundKind::agree, contribution, deadline);
 }
 
-void Bootstrap::on_peer_loss(std::function<void(int rank, const std::string& sentence)> handler) {
+void Bootstrap::on_peer_loss(std::function<void(int rank, const std::string& message)> handler) {
   impl_->spoke->on_loss(std::move(handler));
 }
 void Bootstrap::tell(int rank, const std::string& text) {

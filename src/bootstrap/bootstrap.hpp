@@ -81,7 +81,7 @@ class Bootstrap {
   // Called once per lost rank (died, aborted, or unreachable) from a thread of the bootstrap, at once for ranks that
   // are lost already. After close(), or after setting another handler, the old one does not run any more. The handler
   // must not call the bootstrap.
-  void on_peer_loss(std::function<void(int rank, const std::string& sentence)> handler);
+  void on_peer_loss(std::function<void(int rank, const std::string& message)> handler);
   // A text from this rank to another, from any thread, which does not wait; nothing answers. Whoever is gone gets none.
   void tell(int rank, const std::string& text);
   // Called for each text of another rank from a thread of the bootstrap; what comes while there is no handler is
@@ -90,7 +90,7 @@ class Bootstrap {
   bool alive(int rank) const;  // neither lost nor gone with a goodbye
 
   // Wakes this rank's own waits with ucclEpAborted; the other ranks see this one as lost, and hear why, if there is a
-  // sentence. Only the first call counts.
+  // message. Only the first call counts.
   void abort(const std::string& why = "");
   // Says goodbye: the other ranks do not count this one as lost. Bounded by about a second.
   void close();

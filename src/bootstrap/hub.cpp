@@ -13,7 +13,7 @@
 #include "base/log.hpp"
 #include "base/node.hpp"
 #include "base/thread.hpp"
-#include "bootstrap/doorkeeper.hpp"
+#include "bootstrap/accept_filter.hpp"
 #include "bootstrap/files_limit.hpp"
 #include "bootstrap/rounds.hpp"
 #include "bootstrap/stream_io.hpp"
@@ -52,12 +52,12 @@ class HubLoop {
     Fd socket;
     FrameReader reader;
     FrameWriter writer;
-    std::string name;  // for sentences
+    std::string name;  // for error messages
     bool came = false;
     bool waits_to_write = false;
     // Once it is lost or has said goodbye: what the others are told. Nothing more is expected from it.
     FrameType news = FrameType::lost;
-    std::shared_ptr<const std::string> sentence;
+    std::shared_ptr<const std::string> message;
   };
 
   void step(int wait_ms) {
@@ -141,20 +141,20 @@ class HubLoop {
   }
 
   // Only the first news about a rank counts.
-  void announce(int rank, FrameType news, const std::string& sentence) {
+  void announce(int rank, FrameType news, const std::string& message) {
     Member& one = member(rank);
-    if (one.sentence) return;
-    log::info("bootstrap", "{}", sentence);
+    if (one.message) return;
+    log::info("bootstrap", "{}", message);
     one.news = news;
-    one.sentence = std::make_shared<const std::string>(sentence);
+    one.message = std::make_shared<const std::string>(message);
     for (int other = 0; other < nranks(); ++other) tell(other, rank);
-    deliver(rounds_.leave(rank, sentence));
+    deliver(rounds_.leave(rank, message));
   }
 
   void tell(int rank, int about) {
     const Member& gone = member(about);
-    if (rank != about && gone.sentence) {
-      send(rank, {.type = gone.news, .detail = static_cast<uint32_t>(about)}, gone.sentence);
+    if (rank != about && gone.message) {
+      send(rank, {.type = gone.news, .detail = static_cast<uint32_t>(about)}, gone.message);
     }
   }
 
@@ -196,7 +196,7 @@ class HubLoop {
   }
 
   Poller poller_;
-  Doorkeeper door_;
+  AcceptFilter door_;
   std::vector<Member> members_;  // by rank
   std::map<int, int> rank_of_;   // by descriptor
   int came_ = 0;

@@ -9,7 +9,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/thread.hpp"
-#include "bootstrap/doorkeeper.hpp"
+#include "bootstrap/accept_filter.hpp"
 #include "bootstrap/files_limit.hpp"
 #include "bootstrap/roll_call.hpp"
 #include "bootstrap/stream_io.hpp"
@@ -76,7 +76,7 @@ class Rendezvous {
     verdict.code = roll_.code();
     verdict.comm_id = comm_id_;
     verdict.hub = roll_.hub();
-    wire::put_text(verdict.text, roll_.sentence());
+    wire::put_text(verdict.text, roll_.message());
     for (auto& [fd, guest] : guests_) {
       if (std::exchange(guest.answered, true)) continue;
       // The first and only bytes of this direction: they fit into the socket's buffer.
@@ -100,7 +100,7 @@ class Rendezvous {
   }
 
   Poller poller_;
-  Doorkeeper door_;
+  AcceptFilter door_;
   Token comm_id_;
   RollCall roll_;
   std::map<int, Guest> guests_;     // by descriptor

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where ranks that know only a unique id meet. It lives in a thread of the process that made the id, waits for all
 // ranks, tells each where rank 0's hub is, and ends. If the ranks do not fit together, or one gives up, every one of
-// them, late ones included, hears the same sentence.
+// them, late ones included, hears the same message.
 #pragma once
 #include <string>
 

@@ -29,10 +29,10 @@ std::string name_ranks(const std::vector<int>& first, size_t count) {
   return text;
 }
 
-void RollCall::refuse(ucclEpResult_t code, std::string sentence) {
+void RollCall::refuse(ucclEpResult_t code, std::string message) {
   if (decided()) return;
   code_ = code;
-  sentence_ = std::move(sentence);
+  message_ = std::move(message);
 }
 
 void RollCall::arrive(const wire::Greeting& greeting) {

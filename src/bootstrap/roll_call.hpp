@@ -19,22 +19,22 @@ class RollCall {
 
   bool knows(int rank) const { return arrived_.contains(rank); }
   bool decided() const { return code_ != ucclEpInProgress; }
-  // Success, or the code and the sentence for every rank.
+  // Success, or the code and the message for every rank.
   ucclEpResult_t code() const { return code_; }
-  const std::string& sentence() const { return sentence_; }
+  const std::string& message() const { return message_; }
   const WireAddress& hub() const { return hub_; }
   // Nobody else is expected: every rank has arrived at least once.
   bool complete() const { return nranks_ > 0 && arrived_.size() == static_cast<size_t>(nranks_); }
 
  private:
-  void refuse(ucclEpResult_t code, std::string sentence);
+  void refuse(ucclEpResult_t code, std::string message);
   std::string missing() const;
 
   int nranks_ = 0;  // as the first rank that made sense said
   std::map<int, wire::Greeting> arrived_;
   WireAddress hub_;
   ucclEpResult_t code_ = ucclEpInProgress;
-  std::string sentence_;
+  std::string message_;
 };
 
 // "rank 3", "ranks 1, 2 and 5", "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 92 more".

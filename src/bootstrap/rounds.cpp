@@ -68,10 +68,10 @@ std::vector<Rounds::Delivery> Rounds::give_up(int rank, uint64_t sequence, uint6
   return deliver_to_present(sequence, round);
 }
 
-std::vector<Rounds::Delivery> Rounds::leave(int rank, const std::string& sentence) {
+std::vector<Rounds::Delivery> Rounds::leave(int rank, const std::string& message) {
   std::string& gone = gone_[static_cast<size_t>(rank)];
   if (!gone.empty()) return {};
-  gone = sentence;
+  gone = message;
   std::vector<Delivery> all;
   for (auto entry = rounds_.begin(); entry != rounds_.end();) {
     auto current = entry++;
@@ -79,7 +79,7 @@ std::vector<Rounds::Delivery> Rounds::leave(int rank, const std::string& sentenc
     if (!round.ended) {
       // Even if its part is there: whatever the others would agree on, they could not do it with this rank.
       if (round.present[static_cast<size_t>(rank)] && round.kind != wire::RoundKind::living) {
-        end(round, ucclEpRemoteError, sentence);
+        end(round, ucclEpRemoteError, message);
       } else {
         try_end(round);
       }
@@ -129,7 +129,7 @@ void Rounds::try_end(Round& round) {
 void Rounds::finish(Round& round) const {
   if (round.kind == wire::RoundKind::agree) {
     Agreement::Verdict verdict = Agreement::judge(round.parts);
-    return end(round, verdict.code, std::move(verdict.sentence));
+    return end(round, verdict.code, std::move(verdict.message));
   }
   std::string all;
   for (const std::string& part : round.parts) all += part;

@@ -19,7 +19,7 @@ class Rounds {
     int rank;
     uint64_t sequence;
     ucclEpResult_t code;
-    std::shared_ptr<const std::string> payload;  // the result, or the sentence of the error
+    std::shared_ptr<const std::string> payload;  // the result, or the message of the error
   };
 
   explicit Rounds(int nranks);
@@ -27,8 +27,8 @@ class Rounds {
   // Each returns what is to be sent now.
   std::vector<Delivery> add_part(int rank, uint64_t sequence, wire::RoundKind kind, std::string part);
   std::vector<Delivery> give_up(int rank, uint64_t sequence, uint64_t waited_ms);
-  // sentence: why the rank brings no more parts. Only the first one of a rank counts.
-  std::vector<Delivery> leave(int rank, const std::string& sentence);
+  // message: why the rank brings no more parts. Only the first one of a rank counts.
+  std::vector<Delivery> leave(int rank, const std::string& message);
 
  private:
   struct Round {

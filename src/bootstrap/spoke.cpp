@@ -217,8 +217,8 @@ void Spoke::report_losses() {
     std::lock_guard lock(mutex_);
     lost = lost_;
   }
-  for (const auto& [rank, sentence] : lost) {
-    if (rank != rank_ && reported_.insert(rank).second) handler_(rank, sentence);
+  for (const auto& [rank, message] : lost) {
+    if (rank != rank_ && reported_.insert(rank).second) handler_(rank, message);
   }
 }
 

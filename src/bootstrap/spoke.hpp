@@ -24,7 +24,7 @@ namespace ucclep {
 
 class Spoke {
  public:
-  using LossHandler = std::function<void(int rank, const std::string& sentence)>;
+  using LossHandler = std::function<void(int rank, const std::string& message)>;
   using TellHandler = std::function<void(int rank, const std::string& text)>;
 
   Spoke(Fd socket, int rank);
@@ -35,7 +35,7 @@ class Spoke {
   // One collective round: its result, or the Error that every rank gets. One caller at a time.
   std::string round(wire::RoundKind kind, const std::string& part, Deadline deadline);
 
-  void name_hub(const std::string& name);  // for the sentence about its loss
+  void name_hub(const std::string& name);  // for the message about its loss
   void on_loss(LossHandler handler);
   void on_told(TellHandler handler);
   void tell(int rank, std::string text);

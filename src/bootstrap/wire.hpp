@@ -53,8 +53,8 @@ constexpr char give_up_byte = 'g';
 enum class FrameType : uint32_t {
   part = 1,     // to the hub: this rank's part of round `sequence`; detail = RoundKind
   give_up = 2,  // to the hub: this rank has waited `detail` ms for round `sequence`
-  result = 3,   // from the hub: the end of round `sequence`; detail = result code, payload = result or sentence
-  lost = 4,     // from the hub: rank `detail` is lost, payload = sentence
+  result = 3,   // from the hub: the end of round `sequence`; detail = result code, payload = result or message
+  lost = 4,     // from the hub: rank `detail` is lost, payload = message
   left = 5,     // from the hub: rank `detail` has said goodbye; to the hub: goodbye
   abort = 6,    // to the hub: this rank gives the communicator up; payload = why, or nothing
   tell = 7,     // to the hub: payload is for rank `detail`; from the hub: it is of rank `detail`

@@ -10,9 +10,9 @@ namespace ucclep::proxy {
 std::vector<std::vector<std::byte>> agree(const Allgather& allgather, uint32_t rank, const Error* error,
                                           std::span<const std::byte> mine) {
   ParcelWriter out;
-  const std::string sentence = error == nullptr ? "" : fmt::format("rank {}: {}", rank, error->what());
+  const std::string message = error == nullptr ? "" : fmt::format("rank {}: {}", rank, error->what());
   out.number(error == nullptr ? ucclEpSuccess : error->code());
-  out.bytes(sentence.data(), sentence.size());
+  out.bytes(message.data(), message.size());
   out.bytes(mine.data(), mine.size());
   std::vector<std::vector<std::byte>> brought;
   for (const std::vector<std::byte>& parcel : allgather(out.parcel())) {

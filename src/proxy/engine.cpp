@@ -73,7 +73,7 @@ void ProxyGroup::stop(int64_t timeout_ms, const Allgather& allgather) {
     for (const auto& share : shares_) share->drain();
     wait([](const GroupShare& share) { return share.drained(); }, deadline, "carry out all commands");
     for (const auto& share : shares_) {
-      if (const auto fault = share->first_fault()) throw Error(fault->code, fault->sentence);
+      if (const auto fault = share->first_fault()) throw Error(fault->code, fault->message);
     }
   });
   // Whoever is drained still returns credits, until all are. When one is not, nobody minds what closes.

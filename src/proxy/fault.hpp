@@ -12,7 +12,7 @@ struct Fault {
   ucclEpResult_t code = ucclEpSuccess;
   const char* operation = "proxy";  // "dispatch", or "proxy" where it concerns none alone
   int peer = -1;                    // its rank; -1: no single one
-  std::string sentence;
+  std::string message;
 };
 
 // Called by any proxy thread, once for each peer that is lost and for each command that is wrong. It does not wait.

@@ -37,7 +37,7 @@ GroupShare::GroupShare(const GroupShape& shape, Parts parts, const Arrivals& wor
       flush_(std::move(flush)),
       sink_(std::move(sink)) {
   for (uint32_t number = 0; number < parts_.peers.size(); ++number) number_of_[parts_.peers[number].rank] = number;
-  parting_.reserve(parts_.peers.size());
+  detaching_.reserve(parts_.peers.size());
   rings_.reserve(parts_.rings.size());
   // Lanes that wait for room shall not wait for the last command of a lap.
   for (const RingMemory& ring : parts_.rings) rings_.emplace_back(ring, batch, (uint64_t{1} << ring.capacity_log2) / 8);
@@ -53,7 +53,7 @@ bool GroupShare::step() {
     if (!moved && sender_.all_placed()) calm_.add(1);
     if (draining) receiver_.return_credits();
   }
-  if (!parting_.empty()) moved |= complete_partings();
+  if (!detaching_.empty()) moved |= complete_detaches();
   if (staging_ != nullptr) moved |= poll_copies();
   moved |= sender_.pump();
   // After the posts: where lanes sleep, as those of the host device may, this wakes them by a system call.
@@ -96,8 +96,8 @@ void GroupShare::carry_out(const Command& command) {
                      : c.operation == CommandOp::header      ? "header"
                      : c.operation == CommandOp::consumed    ? "consumed"
                      : c.operation == CommandOp::channel_put ? "put of the channel"
-                     : c.operation == CommandOp::letter      ? "signal of the channel"
-                     : c.operation == CommandOp::part        ? "parting"
+                     : c.operation == CommandOp::signal      ? "signal of the channel"
+                     : c.operation == CommandOp::detach      ? "detaching"
                      : c.operation == CommandOp::freed       ? "freeing"
                                                              : "unknown";
   report({ucclEpInternalError, kind_name(kind), c.destination,
@@ -118,20 +118,20 @@ const char* GroupShare::what_is_wrong(const Command& command) {
     case CommandOp::freed:
       return receiver_.free(peer, command);
     case CommandOp::channel_put:
-    case CommandOp::letter:
+    case CommandOp::signal:
       return sender_.take_message(peer, command);
-    case CommandOp::part:
-      if (sender_.part(peer)) parting_.push_back(peer);
+    case CommandOp::detach:
+      if (sender_.detach(peer)) detaching_.push_back(peer);
       return nullptr;
     default:
       return "there is no such operation";
   }
 }
 
-bool GroupShare::complete_partings() {
-  return std::erase_if(parting_, [&](uint32_t peer) {
-           if (!sender_.complete_parting(peer)) return false;
-           receiver_.tell_parted(peer);
+bool GroupShare::complete_detaches() {
+  return std::erase_if(detaching_, [&](uint32_t peer) {
+           if (!sender_.complete_detach(peer)) return false;
+           receiver_.tell_detached(peer);
            return true;
          }) > 0;
 }
@@ -155,8 +155,8 @@ bool GroupShare::poll(Port& port) {
   return count > 0;
 }
 
-// P11, before anybody hears of what has come: words of progress, letters, and that puts are placed. Once for all that
-// the endpoint has reported. False: nothing may be told any more.
+// P11, before anybody hears of what has come: words of progress, signal messages, and that puts are placed. Once for
+// all that the endpoint has reported. False: nothing may be told any more.
 bool GroupShare::flush(std::span<const transport::Completion> come) {
   const auto brings = [](const transport::Completion& one) {
     return one.kind == UCCLEP_COMPLETION_ARRIVAL && brings_bytes(unpack(one.imm));
@@ -197,7 +197,7 @@ void GroupShare::take_error(Port& port, const transport::Completion& one) {
   for (const uint32_t peer : port.peer_of) lose(peer, one.code, words, std::nullopt);
 }
 
-// The peers may go once all are drained, and those that are parted from whenever they like.
+// The peers may go once all are drained, and those that are detached whenever they like.
 void GroupShare::lose(uint32_t peer, ucclEpResult_t code, std::string_view words, std::optional<uint64_t> cookie) {
   if (hushed_.load(std::memory_order_relaxed) || sender_.takes_nothing(peer)) return sender_.lose(peer);
   const auto known = std::find_if(losses_.begin(), losses_.end(), [&](const Loss& loss) { return loss.peer == peer; });

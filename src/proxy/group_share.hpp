@@ -5,7 +5,7 @@
 //
 // What is lost or wrong is told to the sink and stays between this rank and that peer: a peer whose connection broke
 // is sent nothing any more, a command that cannot be right is dropped, and all else goes on. Whether the communicator
-// can go on is the sink's to decide. What is lost of a peer from which the kernels have parted is no fault.
+// can go on is the sink's to decide. What is lost of a peer that the kernels have detached is no fault.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -84,7 +84,7 @@ class GroupShare {
   bool read(RingReader& ring);
   void carry_out(const Command& command);
   const char* what_is_wrong(const Command& command);
-  bool complete_partings();
+  bool complete_detaches();
   bool poll(Port& port);
   bool flush(std::span<const transport::Completion> come);
   bool poll_copies();
@@ -108,8 +108,8 @@ class GroupShare {
   std::vector<RingReader> rings_;
   std::vector<Watched> watched_;  // by number
   Clock::time_point last_watch_ = Clock::now();
-  std::vector<uint32_t> parting_;  // peers that are parted from, while something posted to them has not ended
-  std::vector<Loss> losses_;       // of this round
+  std::vector<uint32_t> detaching_;  // peers that are detached, while something posted to them has not ended
+  std::vector<Loss> losses_;         // of this round
   const std::function<void()> flush_;
   bool flush_failed_ = false;
   FaultSink sink_;

@@ -5,7 +5,7 @@
 //   field    bits    largest   what
 //   kind     0..2    7         a chunk or the header of an operation of a kind, that a word moved on, or a message of
 //                              the channel
-//   epoch    3..7    31        seq of the operation, truncated; or which word; or whether the message is a letter
+//   epoch    3..7    31        seq of the operation, truncated; or which word; or whether the message is a signal message
 //   source   8..19   4095      rank
 //   value    20..31  4095      chunk; with a header how many chunks there are; or the word's value, truncated (P9); or
 //                              the message's number, truncated
@@ -35,7 +35,7 @@ static_assert(static_cast<uint32_t>(ImmKind::header_update) == num_kinds);
 // `consumed` of each kind, how many data messages a receiver has dealt with, how many of the channel lie there without
 // a gap, and 1 from a rank that has masked the one it tells: the last word that it sends. Behind these, how much of a
 // ring has been freed: of dispatch and combine, for each slot.
-enum class Word : uint8_t { consumed_update, consumed_dispatch, consumed_combine, credit, placed, parted, freed };
+enum class Word : uint8_t { consumed_update, consumed_dispatch, consumed_combine, credit, placed, detached, freed };
 constexpr uint32_t words_without_rings = num_kinds + 3;
 
 // A number of an operation for each kind.
@@ -81,11 +81,12 @@ constexpr Immediate word_moves(Word word, uint64_t value, uint32_t source) {
   return {ImmKind::word, static_cast<uint8_t>(word), static_cast<uint16_t>(source),
           static_cast<uint16_t>(value % imm_values)};
 }
-constexpr Immediate message_arrives(uint64_t number, uint32_t source, bool letter) {
-  return {ImmKind::message, static_cast<uint8_t>(letter), static_cast<uint16_t>(source),
+constexpr Immediate message_arrives(uint64_t number, uint32_t source, bool is_signal) {
+  return {ImmKind::message, static_cast<uint8_t>(is_signal), static_cast<uint16_t>(source),
           static_cast<uint16_t>(number % imm_values)};
 }
-// Into memory that kernels read: rows, a header, a put. A word brings none, and letters are the proxies' to read.
+// Into memory that kernels read: rows, a header, a put. A word brings none, and signal messages are the proxies' to
+// read.
 constexpr bool brings_bytes(const Immediate& imm) {
   return imm.kind != ImmKind::word && imm != message_arrives(imm.value, imm.source, true);
 }

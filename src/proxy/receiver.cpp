@@ -78,11 +78,11 @@ void Receiver::return_credit(uint32_t peer) {
 
 void Receiver::take_message(uint32_t peer, const Immediate& imm) {
   if (shape_.channel.rows == 0) return counts_.foreign.add(1);
-  const bool letter = imm.epoch != 0;
-  const uint64_t number = messages_[peer].arrive(imm.value, letter);
+  const bool is_signal = imm.epoch != 0;
+  const uint64_t number = messages_[peer].arrive(imm.value, is_signal);
   if (number == 0) return counts_.repeated.add(1);
   return_credit(peer);
-  if (staging_ != nullptr && !letter) {
+  if (staging_ != nullptr && !is_signal) {
     if (staging_->begin_in(imm.source, number)) return;
     counts_.foreign.add(1);
   }
@@ -93,15 +93,15 @@ void Receiver::placed(uint32_t source, uint64_t number) {
   const uint32_t peer = number_of_[source];
   MessagesIn& messages = messages_[peer];
   messages.place(number);
-  messages.advance([&](uint64_t letter) { open_letter(source, letter); });
+  messages.advance([&](uint64_t signal) { deliver_signal(source, signal); });
   sender_.owe(peer, Word::placed, messages.in_order());
 }
 
 // It was read before its slot is free.
-void Receiver::open_letter(uint32_t source, uint64_t number) {
-  const Letter letter = shape_.channel.letter(source, number);
-  if (letter.row >= shape_.channel.rows) return counts_.foreign.add(1);
-  store(shape_.channel.words.moved + letter.row * shape_.ranks + source, letter.value);
+void Receiver::deliver_signal(uint32_t source, uint64_t number) {
+  const SignalMessage signal = shape_.channel.signal_message(source, number);
+  if (signal.row >= shape_.channel.rows) return counts_.foreign.add(1);
+  store(shape_.channel.words.moved + signal.row * shape_.ranks + source, signal.value);
 }
 
 void Receiver::move_word(uint32_t peer, const Immediate& imm) {
@@ -113,7 +113,7 @@ void Receiver::move_word(uint32_t peer, const Immediate& imm) {
   if (imm.epoch >= words_without_rings && imm.epoch < num_words && shape_.places.has_rings()) {
     return sender_.freed(peer, Freed::of_word(imm.epoch), imm.value);
   }
-  if (imm.epoch == static_cast<uint32_t>(Word::parted)) {
+  if (imm.epoch == static_cast<uint32_t>(Word::detached)) {
     sender_.lose(peer);  // it takes in nothing more, and returns nothing
     return store(words_.evicted + ranks_[peer], 1);
   }
@@ -186,8 +186,8 @@ void Receiver::publish() {
   touched_.clear();
 }
 
-void Receiver::tell_parted(uint32_t peer) {
-  store(words_.parted + ranks_[peer], 1);
+void Receiver::tell_detached(uint32_t peer) {
+  store(words_.detached + ranks_[peer], 1);
 }
 
 }  // namespace ucclep::proxy

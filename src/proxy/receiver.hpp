@@ -42,12 +42,12 @@ class Receiver {
   // What has arrived becomes visible to the kernels.
   void publish();
   // The kernels may write again where they had put something out for the peer.
-  void tell_parted(uint32_t peer);
+  void tell_detached(uint32_t peer);
 
  private:
   void move_word(uint32_t peer, const Immediate& imm);
   void take_message(uint32_t peer, const Immediate& imm);
-  void open_letter(uint32_t source, uint64_t number);
+  void deliver_signal(uint32_t source, uint64_t number);
   void return_credit(uint32_t peer);
   void touch(Kind kind, uint32_t source, uint64_t seq);
 

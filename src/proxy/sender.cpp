@@ -18,7 +18,7 @@ uint32_t most_waiting(const GroupShape& shape) {
 }
 
 bool is_of_channel(const Command& command) {
-  return command.operation() == CommandOp::channel_put || command.operation() == CommandOp::letter;
+  return command.operation() == CommandOp::channel_put || command.operation() == CommandOp::signal;
 }
 
 bool is_header(const Command& command) {
@@ -91,8 +91,8 @@ const char* Sender::take_message(uint32_t number, const Command& command) {
   if (numbered == 0) return "no message that is under way has that number";
   peer.messages.take(numbered);
   const Message& message = message_of(number, command);
-  if (command.operation() == CommandOp::letter) {
-    if (message.letter.row >= shape_.channel.rows) return "there is no such signal";
+  if (command.operation() == CommandOp::signal) {
+    if (message.signal.row >= shape_.channel.rows) return "there is no such signal";
   } else if (const char* wrong = begin_put(number, command, numbered, message)) {
     return wrong;
   }
@@ -160,17 +160,17 @@ void Sender::lose(uint32_t number) {
   give_up(number);
 }
 
-bool Sender::part(uint32_t number) {
-  if (std::exchange(peers_[number].parted, true)) return false;
+bool Sender::detach(uint32_t number) {
+  if (std::exchange(peers_[number].detached, true)) return false;
   drop_all(number);
   return true;
 }
 
-bool Sender::complete_parting(uint32_t number) {
+bool Sender::complete_detach(uint32_t number) {
   Peer& peer = peers_[number];
   if (peer.unfinished > 0) return false;
   if (!peer.lost) {
-    peer.owed[static_cast<uint32_t>(Word::parted)] = 1;
+    peer.owed[static_cast<uint32_t>(Word::detached)] = 1;
     activate(number);
   }
   return true;
@@ -284,7 +284,7 @@ const Message& Sender::message_of(uint32_t number, const Command& command) const
 
 uint64_t Sender::bytes_of(uint32_t number, const Command& command) const {
   if (!is_of_channel(command)) return command.bytes();
-  if (command.operation() == CommandOp::letter) return sizeof(Letter);
+  if (command.operation() == CommandOp::signal) return sizeof(SignalMessage);
   return message_of(number, command).bytes + (staging_ != nullptr ? sizeof(StagedPut) : 0);
 }
 
@@ -310,16 +310,16 @@ void Sender::chain_message(uint32_t number, Line& line, const Command& command) 
 void Sender::chain_of_channel(uint32_t number, Line& line, const Command& command) {
   const uint32_t rank = lines_[number].rank;
   const uint64_t numbered = peers_[number].messages.number_of(command.epoch());
-  const bool letter = command.operation() == CommandOp::letter;
+  const bool is_signal = command.operation() == CommandOp::signal;
   const Message& message = shape_.channel.message(rank, numbered);
-  const bool within = letter || staging_ != nullptr;  // from the channel's window into the peer's
-  transport::Operation& operation = chain(line, message_arrives(numbered, shape_.rank, letter), numbered);
+  const bool within = is_signal || staging_ != nullptr;  // from the channel's window into the peer's
+  transport::Operation& operation = chain(line, message_arrives(numbered, shape_.rank, is_signal), numbered);
   operation.local_region = ports_[line.port].regions[within ? channel_region : user_window(message.from_window)];
   operation.remote_region = line.regions[within ? channel_region : user_window(message.to_window)];
   operation.bytes = bytes_of(number, command);
-  if (letter) {
+  if (is_signal) {
     operation.local_offset = shape_.channel.message_at(rank, numbered);
-    operation.remote_offset = shape_.channel.letter_at(shape_.rank, numbered);
+    operation.remote_offset = shape_.channel.signal_message_at(shape_.rank, numbered);
   } else if (staging_ != nullptr) {
     operation.local_offset = shape_.channel.staged_out_at(rank, numbered);
     operation.remote_offset = shape_.channel.staged_in_at(shape_.rank, numbered);

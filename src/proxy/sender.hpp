@@ -60,12 +60,12 @@ class Sender {
   bool given_up(uint32_t peer) const { return peers_[peer].given_up; }
   // The same of a peer that no word reaches, or that needs none.
   void lose(uint32_t peer);
-  // The same, but that the peer, unless it is lost, shall hear of it. False: it has been parted from before.
-  bool part(uint32_t peer);
-  bool parted(uint32_t peer) const { return peers_[peer].parted; }
-  // Of a peer that is parted from, until it is true, and then not again: all that was posted to it has ended. Networks
+  // The same, but that the peer, unless it is lost, shall hear of it. False: it has been detached before.
+  bool detach(uint32_t peer);
+  bool detached(uint32_t peer) const { return peers_[peer].detached; }
+  // Of a peer that is detached, until it is true, and then not again: all that was posted to it has ended. Networks
   // keep no order, so only now is it told.
-  bool complete_parting(uint32_t peer);
+  bool complete_detach(uint32_t peer);
   // Commands and words for it are dropped.
   bool takes_nothing(uint32_t peer) const { return peers_[peer].takes_nothing(); }
 
@@ -87,7 +87,7 @@ class Sender {
  private:
   struct Peer {
     explicit Peer(const GroupShape& shape);
-    bool takes_nothing() const { return given_up || parted; }
+    bool takes_nothing() const { return given_up || detached; }
     ChunkGather gather;
     SendCredits credits;
     MessagesOut messages;
@@ -97,7 +97,7 @@ class Sender {
     uint32_t waiting = 0;
     uint32_t unfinished = 0;  // operations posted
     bool active = false;      // in active_
-    bool given_up = false, lost = false, parted = false;
+    bool given_up = false, lost = false, detached = false;
     bool waits_for_credit = false, waits_for_nic = false;
   };
 
@@ -133,7 +133,7 @@ class Sender {
   uint32_t turn_ = 0;
 };
 
-// What a cookie says of the operation that it came with: for sentences.
+// What a cookie says of the operation that it came with: for error messages.
 std::string words_of_cookie(uint64_t cookie);
 const char* operation_of_cookie(uint64_t cookie);
 

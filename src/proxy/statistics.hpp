@@ -22,7 +22,7 @@ class Counter {
 template <class T>
 struct GroupCounts {
   T commands{}, bad_commands{};
-  T dropped{};                       // for a peer that is lost or parted from
+  T dropped{};                       // for a peer that is lost or detached
   T puts{}, chunks{};                // puts - chunks: merged into another's write
   T headers{}, words{};              // messages; of the words' values only the latest is sent
   T channel{};                       // messages of the channel

@@ -7,7 +7,7 @@
 
 namespace ucclep::topology {
 
-// `source` begins the sentence of the ucclEpInvalidArgument that other text gets.
+// `source` begins the message of the ucclEpInvalidArgument that other text gets.
 Machine machine_from_xml(const std::string& text, const std::string& source);
 
 }  // namespace ucclep::topology

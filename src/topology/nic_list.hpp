@@ -12,7 +12,7 @@ namespace ucclep::topology {
 // ("...-rdm").
 bool goes_by(const Nic& nic, const std::string& name);
 
-// Indexes in machine.nics, in the order of the names. `owner` begins the sentence of the ucclEpInvalidArgument that a
+// Indexes in machine.nics, in the order of the names. `owner` begins the message of the ucclEpInvalidArgument that a
 // name gets which does not exist, or twice: "UCCLEP_NICS of rank 3".
 std::vector<int> nics_by_name(const Machine& machine, const std::vector<std::string>& names, const std::string& owner);
 

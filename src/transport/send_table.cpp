@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
-#include "transport/sentence.hpp"
+#include "transport/error_message.hpp"
 
 namespace ucclep::transport {
 namespace {
@@ -23,7 +23,7 @@ SendTable::SendTable(const Config& config)
     fail(ucclEpInvalidArgument, "an endpoint for {} peers, {} sends and {} receives within {} ms: none may be 0",
          config.peers, config.sends, config.receives, config.timeout_ms);
   }
-  for (Peer& peer : peers_) peer.sentence.reserve(Sentence::longest);
+  for (Peer& peer : peers_) peer.message.reserve(ErrorMessage::longest);
   add_slots(2 * sends_);
 }
 
@@ -100,11 +100,11 @@ void SendTable::returned(uint32_t number) noexcept {
   }
 }
 
-void SendTable::break_connection(uint32_t number, ucclEpResult_t code, std::string_view sentence) noexcept {
+void SendTable::break_connection(uint32_t number, ucclEpResult_t code, std::string_view message) noexcept {
   Peer& peer = peers_[number];
   if (broken(number)) return;
   peer.code = code;
-  peer.sentence.assign(sentence.substr(0, Sentence::longest));
+  peer.message.assign(message.substr(0, ErrorMessage::longest));
   ++losses_;
   // In the order of posting, as far as there is one: what has begun, then what waits.
   for (uint32_t slot = 0; slot < slots(); ++slot) {
@@ -155,7 +155,7 @@ uint32_t SendTable::report(std::span<Completion> completions) noexcept {
                               .imm = 0,
                               .operation = slot.operation.kind,
                               .code = slot.failed ? peer.code : ucclEpSuccess,
-                              .words = slot.failed ? peer.sentence.c_str() : nullptr};
+                              .words = slot.failed ? peer.message.c_str() : nullptr};
       --taken_;
     }
     slot.state = State::reported;
@@ -176,7 +176,7 @@ uint32_t SendTable::report_losses(std::span<Completion> completions) noexcept {
                             .imm = 0,
                             .operation = UCCLEP_OPERATION_NONE,
                             .code = peer.code,
-                            .words = peer.sentence.c_str()};
+                            .words = peer.message.c_str()};
     peer.loss_reported = true;
     --losses_;
   }
@@ -204,9 +204,9 @@ bool SendTable::watch() noexcept {
     Peer& peer = peers_[number];
     if (rested) peer.starts = true;
     if (!stalls(peer, now)) continue;
-    const Sentence sentence("peer {} has completed none of {} operations within {} ms", number, peer.unfinished,
-                            timeout_.count());
-    break_connection(number, ucclEpTimeout, sentence.view());
+    const ErrorMessage message("peer {} has completed none of {} operations within {} ms", number, peer.unfinished,
+                               timeout_.count());
+    break_connection(number, ucclEpTimeout, message.view());
   }
   return true;
 }

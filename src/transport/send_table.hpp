@@ -40,7 +40,7 @@ class SendTable {
   void returned(uint32_t slot) noexcept;
 
   // What the peer has unfinished, and all that is taken for it later, ends in ERROR. The first reason counts.
-  void break_connection(uint32_t peer, ucclEpResult_t code, std::string_view sentence) noexcept;
+  void break_connection(uint32_t peer, ucclEpResult_t code, std::string_view message) noexcept;
   bool broken(uint32_t peer) const noexcept { return peers_[peer].code != ucclEpSuccess; }
   // The peer is as if it had never been connected: nothing of it is reported any more.
   void forget(uint32_t peer);
@@ -72,7 +72,7 @@ class SendTable {
     Clock::time_point seen_moving;
     bool starts = false;  // its time begins at the next look
     ucclEpResult_t code = ucclEpSuccess;
-    std::string sentence;
+    std::string message;
     bool loss_reported = false;
   };
 

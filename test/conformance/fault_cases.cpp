@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Peers that do not come, die, or are aborted: every rank gets an answer in time, with a sentence that names the peer,
-// and nothing is left behind.
+// Peers that do not come, die, or are aborted: every rank gets an answer in time, with an error message that names the
+// peer, and nothing is left behind.
 #include <dirent.h>
 #include <signal.h>
 #include <string.h>
@@ -30,9 +30,9 @@ Scenario any(Layout layout, int ranks = 4) {
   return {.layout = layout, .ranks = ranks, .experts = 2 * ranks, .max_tokens = 8, .hidden = 256};
 }
 
-void require_names(const std::string& sentence, int peer) {
-  require(sentence.find("rank " + std::to_string(peer)) != std::string::npos,
-          sentence + " does not name rank " + std::to_string(peer));
+void require_names(const std::string& message, int peer) {
+  require(message.find("rank " + std::to_string(peer)) != std::string::npos,
+          message + " does not name rank " + std::to_string(peer));
 }
 
 // Of a group in which a rank does not come. What all ranks do has to fit into it.
@@ -311,9 +311,9 @@ void kill_one(Layout layout) {
     }
     require(result == ucclEpTimeout || result == ucclEpRemoteError, "the answer was " + std::to_string(result));
     require(seconds_since(begin) < 15, "it took " + std::to_string(seconds_since(begin)) + " s");
-    const std::string sentence = async_error(at.comm).text;
+    const std::string message = async_error(at.comm).text;
     // A rank may learn of the death from a survivor that gave up before: it names the dead rank all the same.
-    require_names(sentence, 2);
+    require_names(message, 2);
     require(std::string(ucclEpGetLastError(at.comm)).size() > 0, "there is no last error");
   });
   // Other programs of the same library may run on this machine: what they delete meanwhile is no fault of ours.

@@ -60,11 +60,11 @@ void is_expected_total(const Exchange& exchange, const Rank& rank, int64_t total
                                  " rows after a replay, expected " + std::to_string(expected));
 }
 
-void in_halves(Exchange& exchange) {
+void in_phases(Exchange& exchange) {
   exchange.dispatch_config.send_only = exchange.combine_config.send_only = 1;
 }
 
-// Of halves both; of a whole operation Complete does nothing.
+// Of phases both; of a whole operation Complete does nothing.
 void enqueue_all(Exchange& exchange, Session& at) {
   if (!exchange.scenario().carried) exchange.update(at.handle, at.stream);
   exchange.dispatch(at.handle, at.stream);
@@ -88,7 +88,7 @@ void replay(const Rank& rank, Session& at, Exchange& exchange, const Graph& grap
   if (!exchange.scenario().ll()) is_expected_total(exchange, rank, waited_total(at.handle));
 }
 
-void capture_and_replay(Layout layout, int replays, bool warm, bool halves = false) {
+void capture_and_replay(Layout layout, int replays, bool warm, bool phases = false) {
   const Scenario scenario = scenario_of(layout);
   run_ranks(scenario.ranks, {.seconds = 200}, [&](Rank& rank) {
     constexpr int before_capture = 3, after_capture = 4;
@@ -96,7 +96,7 @@ void capture_and_replay(Layout layout, int replays, bool warm, bool halves = fal
     const auto capturing = Capturing::of(at.comm);
     Milestones milestones(rank);
     Exchange exchange(rank, at.comm, scenario);
-    if (halves) in_halves(exchange);
+    if (phases) in_phases(exchange);
     if (warm) {
       enqueue_all(exchange, at);
       at.stream.synchronize();
@@ -147,12 +147,12 @@ TEST_CASE("graph: a handle's first operations are captured", "[driver][process][
   capture_and_replay(Layout::ll_expert_major, 3, false);
 }
 
-TEST_CASE("graph: operations in halves, replayed", "[driver][process][graph]") {
+TEST_CASE("graph: operations in phases, replayed", "[driver][process][graph]") {
   for (const Layout layout : all_layouts) capture_and_replay(layout, reduced() ? 3 : 8, true, true);
   capture_and_replay(Layout::ll_rank_major, 3, false, true);
 }
 
-TEST_CASE("graph: halves of two handles around each other", "[driver][process][graph]") {
+TEST_CASE("graph: phases of two handles around each other", "[driver][process][graph]") {
   for (const Layout layout : all_layouts) {
     const Scenario scenario = scenario_of(layout);
     run_ranks(scenario.ranks, {.seconds = 100}, [&](Rank& rank) {
@@ -161,7 +161,7 @@ TEST_CASE("graph: halves of two handles around each other", "[driver][process][g
       const auto capturing = Capturing::of(at.comm);
       Milestones milestones(rank);
       Exchange one(rank, at.comm, scenario), other(rank, at.comm, scenario, 2);
-      in_halves(one);
+      in_phases(one);
       const auto complete = [&](ucclEpHandle_t handle) { ok(ucclEpComplete(handle, at.stream), "ucclEpComplete"); };
       milestones.meet(1);
       const Graph graph(*capturing, at.stream, [&] {
@@ -188,7 +188,7 @@ TEST_CASE("graph: halves of two handles around each other", "[driver][process][g
   }
 }
 
-TEST_CASE("graph: a capture contains both halves", "[driver][process][graph]") {
+TEST_CASE("graph: a capture contains both phases", "[driver][process][graph]") {
   const Scenario scenario = scenario_of(Layout::ll_expert_major);
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Session at(rank, scenario);
@@ -196,7 +196,7 @@ TEST_CASE("graph: a capture contains both halves", "[driver][process][graph]") {
     const Stream side(at.comm);
     Milestones milestones(rank);
     Exchange exchange(rank, at.comm, scenario);
-    in_halves(exchange);
+    in_phases(exchange);
     const auto not_here = [&](ucclEpStream_t stream) {
       refused(ucclEpComplete(at.handle, stream), ucclEpInvalidUsage, "ucclEpComplete", {"dispatch", "capture"});
     };

@@ -87,7 +87,7 @@ void run_reordered(unsigned seed, const InNodes& how) {
                {all[seed % all.size()], all[(seed / 4 + 1) % all.size()]}, on_some_sms(how, seed));
 }
 
-void run_halves(unsigned seed, const InNodes& how) {
+void run_phases(unsigned seed, const InNodes& how) {
   const std::vector<Nodes> worlds{{2, 2}, {3, 2}};
   const Nodes nodes = worlds[seed % worlds.size()];
   const std::string transport = "faulty:delay=400,seed=" + std::to_string(seed) + ":" + transport_under_test();
@@ -106,7 +106,7 @@ void run_halves(unsigned seed, const InNodes& how) {
       for (unsigned round = 0; round < 3; ++round) {
         const bool back = round == 2 && scenario.layout != Layout::ll_rank_major;
         Batch batch(rank, comm, handles, back ? backward_of(scenario) : scenario, seed + (back ? 4 : 4 * round));
-        if (round > 0) batch.halve(seed + round);
+        if (round > 0) batch.split(seed + round);
         if (static_cast<unsigned>(rank.rank) == seed % 4) std::this_thread::sleep_for(std::chrono::milliseconds(2));
         batch.enqueue(stream);
         stream.synchronize();

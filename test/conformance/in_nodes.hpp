@@ -34,9 +34,9 @@ void run_in_nodes(const Nodes& nodes, const std::string& transport, const std::v
 void run_in_worlds(const std::vector<Nodes>& worlds, const InNodes& how);
 // A network that reorders, repeats and withholds; worlds and scenarios by the seed.
 void run_reordered(unsigned seed, const InNodes& how);
-// As many operations under way as may be, whole and in halves, on ranks of which each decides for itself, forward and
+// As many operations under way as may be, whole and in phases, on ranks of which each decides for itself, forward and
 // backward; a late rank.
-void run_halves(unsigned seed, const InNodes& how);
+void run_phases(unsigned seed, const InNodes& how);
 
 // What a rank has in run_where_one_differs, on which `wrong` is the one that differs.
 struct AmongThem {

@@ -197,15 +197,15 @@ TEST_CASE("lending: many operations one behind the other", "[process][reduced][n
   });
 }
 
-TEST_CASE("lending: halves lend nothing, and meet ranks that do", "[process][reduced]") {
+TEST_CASE("lending: phases lend nothing, and meet ranks that do", "[process][reduced]") {
   run_ranks(4, [&](Rank& rank) {
     Session at(rank, flat());
     Exchange exchange(rank, at.comm, flat());
     const Windows windows(rank, at.comm, exchange, all());
     exchange.update(at.handle, at.stream);
     for (int round = 0; round < 4; ++round) {
-      const bool halves = round == 3 || (rank.rank + round) % 2 == 0;
-      exchange.dispatch_config.send_only = exchange.combine_config.send_only = halves ? 1 : 0;
+      const bool phases = round == 3 || (rank.rank + round) % 2 == 0;
+      exchange.dispatch_config.send_only = exchange.combine_config.send_only = phases ? 1 : 0;
       if (round > 0) exchange.refresh(static_cast<uint64_t>(20 + round));
       exchange.dispatch(at.handle, at.stream);
       ok(ucclEpComplete(at.handle, at.stream), "ucclEpComplete");

@@ -197,7 +197,7 @@ TEST_CASE("kill -9 at any moment: rows count whole or not at all", "[process][ki
   }
 }
 
-// Ranks 2 and 3 are killed one shortly after the other, the second perhaps while the others mend what the first has
+// Ranks 2 and 3 are killed one shortly after the other, the second perhaps while the others repair what the first has
 // left.
 void two_die(const Scenario& scenario, int after_us, int apart_us) {
   const std::vector<int> lost{2, missing};
@@ -239,8 +239,8 @@ TEST_CASE("kill -9 of two ranks, one shortly after the other: the others go on",
   }
 }
 
-// The death ends what waits for rows, and the mend waits for those of rank 2, which is late.
-TEST_CASE("abort from another thread ends a mend", "[process][killed][masks]") {
+// The death ends what waits for rows, and the repair waits for those of rank 2, which is late.
+TEST_CASE("abort from another thread ends a repair", "[process][killed][masks]") {
   const Scenario scenario = lines(Layout::ll_expert_major);
   run_ranks(ranks, {.processes = true, .killed = {missing}}, [&](Rank& rank) {
     Masked at(rank, scenario, 20000);
@@ -258,7 +258,7 @@ TEST_CASE("abort from another thread ends a mend", "[process][killed][masks]") {
   });
 }
 
-// Says in a group's words what is said of a rank that dies, as soon as the mend of a dispatch has asked for it again.
+// Says in a group's words what is said of a rank that dies, as soon as the repair of a dispatch has asked for it again.
 class DiesMeanwhile {
  public:
   DiesMeanwhile(GroupMasks& masks, uint32_t rank)

@@ -228,10 +228,10 @@ TEST_CASE("LL rows that are found by headers", "[process][reduced][modes]") {
   }
 }
 
-// A rank with so few tokens combines batch by batch (ll/combine_few.hpp), and its peers, which have more, as ever; rows
-// have more copies on a rank than a warp reads at once, and two batches, the last not full. There are so few that the
-// host device has all of them as lines.
-TEST_CASE("LL combine of few rows, and of more from peers", "[process][reduced][modes]") {
+// A rank with so few tokens combines batch by batch (ll/combine_small.hpp), and its peers, which have more, as ever;
+// rows have more copies on a rank than a warp reads at once, and two batches, the last not full. There are so few that
+// the host device has all of them as lines.
+TEST_CASE("LL combine of a small batch, and of more from peers", "[process][reduced][modes]") {
   struct Size {
     int64_t hidden;
     std::vector<int64_t> tokens;
@@ -252,9 +252,9 @@ TEST_CASE("LL combine of few rows, and of more from peers", "[process][reduced][
   }
 }
 
-// A rank with so few tokens tells what they chose (ll/dispatch_few.hpp); of peers that have more it knows where rows
+// A rank with so few tokens tells what they chose (ll/dispatch_small.hpp); of peers that have more it knows where rows
 // stay by their metas, as these do of all.
-TEST_CASE("LL dispatch of few tokens, and of more from peers", "[process][reduced][modes]") {
+TEST_CASE("LL dispatch of a small batch, and of more from peers", "[process][reduced][modes]") {
   for (const std::vector<int64_t>& tokens :
        std::vector<std::vector<int64_t>>{{2, 2}, {1, 6}, {0, 2}, {1, 1, 1}, {1, 5, 0}}) {
     for (const bool quantised : {false, true}) {

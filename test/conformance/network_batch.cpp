@@ -16,8 +16,8 @@ Batch::Batch(const Rank& rank, ucclEpComm_t comm, const std::vector<Handle>& han
   }
 }
 
-void Batch::halve(uint64_t draw) {
-  halved_ = true;
+void Batch::split(uint64_t draw) {
+  split_ = true;
   for (size_t i = 0; i < exchanges_.size(); ++i) {
     const bool whole = draw % 2 != 0 && mix(draw, static_cast<uint64_t>(rank_.rank), i) % 2 != 0;
     exchanges_[i].dispatch_config.send_only = exchanges_[i].combine_config.send_only = whole ? 0 : 1;
@@ -39,7 +39,7 @@ void Batch::update(size_t i, ucclEpStream_t stream) {
 }
 
 void Batch::enqueue(ucclEpStream_t stream) {
-  if (halved_) return enqueue_halves(stream);
+  if (split_) return enqueue_phases(stream);
   for (size_t i = 0; i < exchanges_.size(); ++i) {
     update(i, stream);
     exchanges_[i].dispatch(handles_[i], stream);
@@ -48,7 +48,7 @@ void Batch::enqueue(ucclEpStream_t stream) {
 }
 
 // All are in flight before the first of them is completed.
-void Batch::enqueue_halves(ucclEpStream_t stream) {
+void Batch::enqueue_phases(ucclEpStream_t stream) {
   for (size_t i = 0; i < exchanges_.size(); ++i) update(i, stream);
   for (size_t i = 0; i < exchanges_.size(); ++i) exchanges_[i].dispatch(handles_[i], stream);
   complete_all(1, stream);

@@ -10,14 +10,14 @@
 namespace ucclep::test {
 
 // in_windows: tensors lie in windows of the user's, on some ranks whole, on others with a half or not at all.
-enum class Manner { whole, halves, backward, backward_in_halves, in_windows };
+enum class Manner { whole, phases, backward, backward_in_phases, in_windows };
 inline constexpr unsigned all_manners = 5;
 
-inline bool has_halves(Manner manner) {
-  return manner == Manner::halves || manner == Manner::backward_in_halves;
+inline bool has_phases(Manner manner) {
+  return manner == Manner::phases || manner == Manner::backward_in_phases;
 }
 inline bool goes_back(Manner manner) {
-  return manner == Manner::backward || manner == Manner::backward_in_halves;
+  return manner == Manner::backward || manner == Manner::backward_in_phases;
 }
 
 // Each on a handle of its own, enqueued in one go, so that their operations overlap on the network. All ranks make the
@@ -26,8 +26,8 @@ class Batch {
  public:
   Batch(const Rank& rank, ucclEpComm_t comm, const std::vector<Handle>& handles, const Scenario& scenario,
         uint64_t first_seed);
-  // Every rank in halves, or ranks of which each decides for itself.
-  void halve(uint64_t draw);
+  // Every rank in phases, or ranks of which each decides for itself.
+  void split(uint64_t draw);
   // Collective.
   void lend(uint64_t draw);
   void enqueue(ucclEpStream_t stream);
@@ -36,7 +36,7 @@ class Batch {
 
  private:
   void update(size_t i, ucclEpStream_t stream);
-  void enqueue_halves(ucclEpStream_t stream);
+  void enqueue_phases(ucclEpStream_t stream);
   void complete_all(size_t first, ucclEpStream_t stream);
 
   const Rank& rank_;
@@ -46,7 +46,7 @@ class Batch {
   std::vector<uint64_t> seeds_;
   std::deque<Exchange> exchanges_;
   std::deque<Windows> windows_;  // go before the tensors do
-  bool halved_ = false;
+  bool split_ = false;
 };
 
 }  // namespace ucclep::test

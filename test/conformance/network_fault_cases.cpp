@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What goes wrong between virtual nodes: a code and a sentence on every rank, in time, or right results in the end.
+// What goes wrong between virtual nodes: a code and an error message on every rank, in time, or right results in the
+// end.
 #include <signal.h>
 #include <unistd.h>
 

@@ -144,7 +144,7 @@ void run_pair(Rank& rank, ucclEpComm_t comm, Stream& stream, const Pair& pair, u
   ucclEpGroupConfig_t config = group_config({pair.scenario});
   // A group for rows as long as a chunk: each of the short ones is a message of its own.
   if (draw % 8 != 0) config.max_token_bytes = 1 << 16;
-  config.max_in_flight = has_halves(manner) && draw / 8 % 4 == 0 ? 4 : 2;
+  config.max_in_flight = has_phases(manner) && draw / 8 % 4 == 0 ? 4 : 2;
   config.num_sms = sms_of(draw / 32);
   const Group group = make_group(comm, config);
   std::vector<Handle> handles;
@@ -155,7 +155,7 @@ void run_pair(Rank& rank, ucclEpComm_t comm, Stream& stream, const Pair& pair, u
     Scenario scenario = back ? backward_of(pair.scenario) : pair.scenario;
     scenario.num_sms = sms_of(mix(draw, static_cast<uint64_t>(rank.rank), round));
     Batch batch(rank, comm, handles, scenario, draw + (back ? 0 : 4 * round));
-    if (has_halves(manner)) batch.halve(draw + round);
+    if (has_phases(manner)) batch.split(draw + round);
     if (manner == Manner::in_windows) batch.lend(draw + round);
     const bool late =
         static_cast<unsigned>(rank.rank) == mix(seed, pair.number, round) % static_cast<unsigned>(rank.count);
@@ -193,7 +193,7 @@ void run_ranks_of(const Seeds& seeds, int ranks, const std::string& inner, const
   run_ranks(ranks, {.communicators = seeds.count, .seconds = 60.0 * seeds.count}, body);
 }
 
-// A connection breaks, or a NIC dies, somewhere on the way; every other time in halves.
+// A connection breaks, or a NIC dies, somewhere on the way; every other time in phases.
 void run_to_the_end(unsigned seed, const std::string& inner) {
   const char* what = seed % 2 == 0 ? ",break=" : ",kill=";
   const std::string transport =

@@ -66,9 +66,9 @@ TEST_CASE("node copies: a network that reorders, repeats and withholds", "[copie
   for (unsigned seed = first_seed(); seed < first_seed() + seeds(); ++seed) run_reordered(seed, {});
 }
 
-TEST_CASE("node copies: halves, and gradients", "[copies][reduced][reordered]") {
+TEST_CASE("node copies: phases, and gradients", "[copies][reduced][reordered]") {
   const Environment asked = copies_asked("node");
-  for (unsigned seed = first_seed(); seed < first_seed() + seeds(); ++seed) run_halves(seed, {.short_chunks = true});
+  for (unsigned seed = first_seed(); seed < first_seed() + seeds(); ++seed) run_phases(seed, {.short_chunks = true});
 }
 
 // Domains that are smaller than nodes are what relays know.

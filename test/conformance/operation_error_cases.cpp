@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Wrong arguments of operations: the documented code, a sentence that names what is wrong, nothing written, and a group
-// that works afterwards.
+// Wrong arguments of operations: the documented code, an error message that names what is wrong, nothing written, and a
+// group that works afterwards.
 #include <catch2/catch.hpp>
 #include <string>
 

@@ -52,14 +52,14 @@ TEST_CASE("relay rings: a network that reorders, repeats and withholds", "[rings
   }
 }
 
-// Both operations have halves, and each of those under way the ring of its slot.
-TEST_CASE("relay rings: halves, and gradients", "[rings][brought][reduced][reordered]") {
+// Both operations have phases, and each of those under way the ring of its slot.
+TEST_CASE("relay rings: phases, and gradients", "[rings][brought][reduced][reordered]") {
   const Environment asked = relay_ring_asked("2");
-  for (unsigned seed = first_seed(); seed < first_seed() + seeds(); ++seed) run_halves(seed, by_rings);
+  for (unsigned seed = first_seed(); seed < first_seed() + seeds(); ++seed) run_phases(seed, by_rings);
 }
 
-// First halves send, relay and bring: all ranks have ended theirs before any begins its second.
-TEST_CASE("relay rings: first halves bring all rows and sums that were held back", "[rings][brought][reduced]") {
+// Send phases send, relay and bring: all ranks have ended theirs before any begins its second.
+TEST_CASE("relay rings: send phases bring all rows and sums that were held back", "[rings][brought][reduced]") {
   const Environment asked = relay_ring_asked("2");
   const Nodes nodes{2, 2};
   run_ranks(4, [&](Rank& rank) {
@@ -68,11 +68,11 @@ TEST_CASE("relay rings: first halves bring all rows and sums that were held back
     const Group group = make_group(comm, of_short_chunks(scenario));
     const Handle handle = make_handle(group, handle_config(scenario));
     Stream stream(comm);
-    uint64_t halves = 0;
+    uint64_t phases = 0;
     const auto complete = [&] {
       stream.synchronize();
-      rank.board.add(++halves);
-      rank.board.wait(halves, 4);  // all have ended their first halves
+      rank.board.add(++phases);
+      rank.board.wait(phases, 4);  // all have ended their send phases
       ok(ucclEpComplete(handle, stream), "ucclEpComplete");
     };
     for (uint64_t round = 1; round <= 3; ++round) {

@@ -147,7 +147,7 @@ TEST_CASE("rows that do not fit are dropped and recorded", "[process][reduced]")
         const ucclEpAsyncError_t error = async_error(at.comm);
         require(error.code == ucclEpOverflow,
                 "the record is " + std::to_string(error.code) + ", expected ucclEpOverflow");
-        require(error.text[0] != 0, "the record has no sentence");
+        require(error.text[0] != 0, "the record has no message");
         ok(ucclEpCommClearAsyncError(at.comm), "ucclEpCommClearAsyncError");
         no_async_error(at.comm);
         Scenario enough = scenario;
@@ -349,7 +349,7 @@ TEST_CASE("ucclEpGroupQuery without a communicator", "[process][reduced][driver]
   });
 }
 
-// The config with one more than its limit is refused on creation, by a sentence that names the limit.
+// The config with one more than its limit is refused on creation, by an error message that names the limit.
 void is_beyond(ucclEpComm_t comm, ucclEpGroupConfig_t config, const char* field, int64_t most) {
   ucclEpGroup_t group = nullptr;
   refused(ucclEpGroupCreate(&group, comm, &config), ucclEpInvalidArgument, "ucclEpGroupCreate",

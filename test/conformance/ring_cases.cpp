@@ -98,12 +98,12 @@ TEST_CASE("rings: a network that reorders, repeats and withholds", "[rings][redu
 }
 
 // Combines are completed in another order than they began, each with a ring of its own.
-TEST_CASE("rings: halves, and gradients", "[rings][reduced][reordered]") {
+TEST_CASE("rings: phases, and gradients", "[rings][reduced][reordered]") {
   const Environment asked = ring_asked("2");
-  for (unsigned seed = first_seed(); seed < first_seed() + seeds(); ++seed) run_halves(seed, by_rings);
+  for (unsigned seed = first_seed(); seed < first_seed() + seeds(); ++seed) run_phases(seed, by_rings);
 }
 
-TEST_CASE("rings: with send_only a dispatch is over when its first half is, and is completed all the same", "[rings]") {
+TEST_CASE("rings: with send_only a dispatch is over when its send phase is, and is completed all the same", "[rings]") {
   const Environment asked = ring_asked("2");
   const Nodes nodes{2, 2};
   const Scenario scenario{.ranks = 4, .experts = 8, .top_k = 3, .max_tokens = 12, .nodes = nodes};

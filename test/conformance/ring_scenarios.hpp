@@ -32,7 +32,7 @@ void run_rings(const Nodes& nodes, const std::vector<Scenario>& scenarios, int n
 // All rows go to both nodes, in 24 chunks.
 Scenario to_the_other_node(const Nodes& nodes);
 
-// LL, of either way, and HT on one group; halves of LL are pending while HT dispatches.
+// LL, of either way, and HT on one group; phases of LL are pending while HT dispatches.
 void run_turns_with_ll();
 
 // Whose rings a case asks for: a group's, or those of its relays, which has them only where relays bring rows.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Wrong structs and configs, at the boundary and in the collective creates: the documented code, a sentence that names
-// what is wrong on every rank concerned, and a communicator that works afterwards.
+// Wrong structs and configs, at the boundary and in the collective creates: the documented code, an error message that
+// names what is wrong on every rank concerned, and a communicator that works afterwards.
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <string>

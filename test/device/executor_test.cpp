@@ -101,10 +101,10 @@ TEST_CASE("executor: a seeded launch begins though nobody waits for its stream",
 std::string complaint(const HostDeviceConfig& config, const char* kernel, const LaunchShape& shape) {
   Trial trial(config, 3);
   trial.args.bytes = 512;
-  const std::string sentence = trial.complaint(kernel, shape);
+  const std::string message = trial.complaint(kernel, shape);
   // The stream goes on.
   CHECK(trial.run("trial_nothing", {4, 64, 0}));
-  return sentence;
+  return message;
 }
 
 void names_what_is_wrong(unsigned wave) {
@@ -134,12 +134,11 @@ TEST_CASE("executor: what cannot go on is named, wave 64", "[executor]") {
 
 TEST_CASE("executor: the watchdog names a spin that never ends", "[executor]") {
   for (unsigned wave : {32u, 64u}) {
-    const std::string sentence = complaint({.wave = wave, .watchdog_ms = 200}, "trial_spins", {2, 2 * wave, 0});
+    const std::string message = complaint({.wave = wave, .watchdog_ms = 200}, "trial_spins", {2, 2 * wave, 0});
     using Catch::Matchers::Contains;
-    CHECK_THAT(sentence,
-               Contains("device 3, kernel trial_spins, block 1 of 2: warp 1 lane 2 has spun for 200 ms on the "
-                        "word at 0x"));
-    CHECK_THAT(sentence, Contains("threads of its block wait at sync_block"));
+    CHECK_THAT(message, Contains("device 3, kernel trial_spins, block 1 of 2: warp 1 lane 2 has spun for 200 ms on the "
+                                 "word at 0x"));
+    CHECK_THAT(message, Contains("threads of its block wait at sync_block"));
   }
 }
 

@@ -18,7 +18,7 @@ TEST_CASE("residency: a block that waits for a later one is named", "[modes]") {
   const LaunchShape shape{32, 64, 0};
   Trial everything({.watchdog_ms = 10'000});
   CHECK(everything.complaint("trial_waits_for_next_block", shape).empty());
-  // Many times: another worker, which drops its blocks meanwhile, must not show in the sentence. On a busy machine the
+  // Many times: another worker, which drops its blocks meanwhile, must not show in the message. On a busy machine the
   // watchdog may fire before all 16 have come.
   for (int trial = 0; trial < 100; ++trial) {
     Trial limited({.workers = 2, .residency = 16, .watchdog_ms = 10});

@@ -15,7 +15,7 @@ class Trial {
   static constexpr size_t bytes = 1 << 20;
 
   explicit Trial(const HostDeviceConfig& config, int index = 0) : device_(open_host_device(index, config)) {
-    device_->on_fault([this](const std::string& sentence) { fault_.set_value(sentence); });
+    device_->on_fault([this](const std::string& message) { fault_.set_value(message); });
     args.words = static_cast<uint64_t*>(device_->alloc(bytes));
     args.out = static_cast<uint64_t*>(device_->alloc(bytes));
     args.data = static_cast<unsigned char*>(device_->alloc(bytes));
@@ -39,10 +39,10 @@ class Trial {
   }
   // Launches a kernel that is diagnosed; empty if it was not.
   std::string complaint(const char* kernel, const LaunchShape& shape) {
-    auto sentence = fault_.get_future();
+    auto message = fault_.get_future();
     if (!run(kernel, shape)) return "the launch did not end";
-    if (sentence.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return "";
-    return sentence.get();
+    if (message.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return "";
+    return message.get();
   }
   Device& device() { return *device_; }
 

@@ -60,11 +60,11 @@ class Platform {
     }
     return lines;
   }
-  // All of so many ranks, this sentence.
-  void all_said(int ranks, const std::string& sentence) const {
+  // All of so many ranks, this message.
+  void all_said(int ranks, const std::string& message) const {
     const std::multiset<std::string> lines = said();
     CHECK(lines.size() == static_cast<size_t>(ranks));
-    for (const std::string& line : lines) CHECK_THAT(line, Catch::Matchers::Contains(sentence));
+    for (const std::string& line : lines) CHECK_THAT(line, Catch::Matchers::Contains(message));
   }
   const Double& driver() const { return double_; }
 

@@ -13,6 +13,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   PieceReader reader(input.take_all());
   for (std::string& one : contributions) one = reader.next().value_or("");
   const Agreement::Verdict verdict = Agreement::judge(contributions);
-  fuzz::require(verdict.code == ucclEpSuccess || !verdict.sentence.empty(), "a refusal has a sentence");
+  fuzz::require(verdict.code == ucclEpSuccess || !verdict.message.empty(), "a refusal has an error message");
   return 0;
 }

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "bootstrap/doorkeeper.hpp"
+#include "bootstrap/accept_filter.hpp"
 #include "bootstrap/roll_call.hpp"
 #include "bootstrap/stream_io.hpp"
 #include "target.hpp"
@@ -29,12 +29,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Poller poller;
   RollCall roll;
   std::vector<Fd> guests;
-  Doorkeeper door(poller, std::move(listener), Token{}, wire::Purpose::rendezvous,
-                  [&](Fd socket, const wire::Greeting& greeting) {
-                    reset_on_close(socket.get());
-                    guests.push_back(std::move(socket));
-                    roll.arrive(greeting);
-                  });
+  AcceptFilter door(poller, std::move(listener), Token{}, wire::Purpose::rendezvous,
+                    [&](Fd socket, const wire::Greeting& greeting) {
+                      reset_on_close(socket.get());
+                      guests.push_back(std::move(socket));
+                      roll.arrive(greeting);
+                    });
   for (int knocks = 0; knocks < 8 && !input.empty(); ++knocks) {
     const uint8_t how = input.byte();
     const auto greeting = input.object<wire::Greeting>();
@@ -50,8 +50,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const bool arrived = guests.size() > known && greeting.rank >= 0 && greeting.rank < greeting.nranks;
     if (arrived && roll.knows(greeting.rank) && (how & 1) != 0) roll.give_up(greeting.rank);
     if (arrived && roll.knows(greeting.rank) && (how & 2) != 0) roll.vanish(greeting.rank);
-    fuzz::require(!roll.decided() || roll.code() == ucclEpSuccess || !roll.sentence().empty(),
-                  "a refusal has a sentence");
+    fuzz::require(!roll.decided() || roll.code() == ucclEpSuccess || !roll.message().empty(),
+                  "a refusal has an error message");
   }
   return 0;
 }

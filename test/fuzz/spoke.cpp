@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "bootstrap/spoke.hpp"
-#include "host/network/lost_connection.hpp"
+#include "host/network/peer_loss.hpp"
 #include "target.hpp"
 
 using namespace ucclep;
@@ -17,7 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Spoke spoke(std::move(own), 1);
   spoke.on_loss([](int rank, const std::string&) { fuzz::require(rank != 1, "a loss is another rank's"); });
   spoke.on_told([](int, const std::string& text) {
-    const auto lost = decode_lost_connection(text);
+    const auto lost = decode_peer_loss(text);
     if (lost) fuzz::require(encode(*lost) == text, "what a rank has lost reads as it was written");
   });
   // All that the socket takes, then the end of the stream: the round ends by what came, or because the hub is gone.

@@ -185,7 +185,7 @@ TEST_CASE("gpu: memory is handed to NICs, and flushed, where the driver says tha
   }
 }
 
-// A kernel of a rank whose peer does not come, and one behind it that has not run before, as a mend behind its
+// A kernel of a rank whose peer does not come, and one behind it that has not run before, as a repair behind its
 // operation.
 TEST_CASE("gpu: a word is written while a kernel runs and another waits behind it", "[gpu]") {
   constexpr unsigned ranks = 2, words = 1024;

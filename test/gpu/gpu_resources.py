@@ -74,7 +74,7 @@ def parse(target, lines):
 
 
 def problems(reports, table, expected):
-    """Sentences; reports = {target: {kernel: Kernel}}."""
+    """Messages; reports = {target: {kernel: Kernel}}."""
     exceptions = table["kernels"]
     for name in sorted(set(exceptions) - expected):
         yield f"the table names {name}, which is no kernel of the library"
@@ -137,8 +137,8 @@ def main():
     found = list(problems(reports, table, expected))
     for path in options.ptx:
         found += non_coherent_loads(read_lines(path))
-    for sentence in found:
-        print(f"WRONG: {sentence}")
+    for message in found:
+        print(f"WRONG: {message}")
     return 1 if found or not expected else 0
 
 

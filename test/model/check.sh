@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Usage: check.sh [short]
-# Has spin search the models of the protocol (slots.pml, masks.pml, parting.pml, rings.pml) to their end, in several sizes, and their broken variants, in each
+# Has spin search the models of the protocol (slots.pml, masks.pml, detaching.pml, rings.pml) to their end, in several sizes, and their broken variants, in each
 # of which spin has to find what is wrong. short: one size of each, and the variants. Exit status 77: there is no spin.
 set -uo pipefail
 models=$(cd "$(dirname "$0")" && pwd)
@@ -60,7 +60,7 @@ fi
 row='landing[part]==q'
 fails SHARED_PARITY 'invalid end state' -DOPS=3 "${kinds[@]}"
 fails NO_CONSUMED_CHECK "$row"
-fails ONE_HALF_TOO_MANY 'invalid end state'
+fails ONE_PHASE_TOO_MANY 'invalid end state'
 fails FIRST_BLOCK_COUNTS 'invalid end state' -DOPS=3 -DBLOCKS=2
 fails SHORT_EPOCH "$row"
 fails CREDIT_TOO_EARLY "$row"
@@ -82,11 +82,11 @@ fails DEAF "$wrong"
 fails TOLD_LATER "$wrong"
 fails IN_HASTE '(p=='
 
-model=$models/parting.pml
-holds "parting, it breaks" safety -DBREAKS -DBOTH
+model=$models/detaching.pml
+holds "detaching, it breaks" safety -DBREAKS -DBOTH
 if [ "${1:-}" != short ]; then
-  holds "parting" safety
-  holds "parting, two slots" safety -DN=2 -DOPS=4
+  holds "detaching" safety
+  holds "detaching, two slots" safety -DN=2 -DOPS=4
 fi
 fails HASTY "$wrong"
 fails KEEPS_SENDING "$wrong"

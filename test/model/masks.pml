@@ -139,7 +139,7 @@ begin:
       :: p != r && leave && leaves_early -> rank[r].mask[p].lost = true
       fi
     }
-    /* The mend: what came of those who are lost, and that they are masked. */
+    /* The repair: what came of those who are lost, and that they are masked. */
     for (p : 0 .. RANKS - 1) {
       if
       :: p != r && !is_masked(p) && rank[r].mask[p].lost ->

@@ -58,7 +58,7 @@
 #else
 #define is_free(peer) (q <= N || from[peer].to[r].word[k].known >= q - N)
 #endif
-#ifdef ONE_HALF_TOO_MANY /* P2: at most N operations of a kind between their halves */
+#ifdef ONE_PHASE_TOO_MANY /* P2: at most N operations of a kind between their phases */
 #define OPEN (N + 1)
 #else
 #define OPEN N
@@ -91,10 +91,10 @@
 #define PARTS (CHUNKS + 1)
 #define parts_of(source, q) (1 + (source + (q)) % PARTS)
 
-mtype = { send, complete }; /* the halves of an operation */
+mtype = { send, complete }; /* the phases of an operation */
 
 typedef KindOfRank {
-  byte begun, ended;                  /* halves that were launched */
+  byte begun, ended;                  /* phases that were launched */
   byte seq;                           /* P3: the last operation that was sent */
   chan handles = [N + 1] of { byte }; /* P3: those that were sent and not completed */
   byte staging[N * PARTS];
@@ -102,8 +102,8 @@ typedef KindOfRank {
 }
 typedef Rank {
   KindOfRank ops[KINDS];
-  chan ahead = [2 * KINDS * (N + 1)] of { mtype, byte }; /* halves that a peer was the first to launch */
-  mtype half;                                            /* The kernel that runs: */
+  chan ahead = [2 * KINDS * (N + 1)] of { mtype, byte }; /* phases that a peer was the first to launch */
+  mtype phase;                                            /* The kernel that runs: */
   byte kind;
   byte tickets; /* P3: of its blocks that have ended */
   bit launches; /* of kernels, modulo 2 */
@@ -152,7 +152,7 @@ inline in_flight(source, target, kind, q, part) {
   from[source].to[target].lane[kind].flying[q] = from[source].to[target].lane[kind].flying[q] | (1 << part)
 }
 
-/* ---- Launches. P2: ranks issue the same halves in the same order. Who comes first takes any that is allowed. ---- */
+/* ---- Launches. P2: ranks issue the same phases in the same order. Who comes first takes any that is allowed. ---- */
 
 #define mine rank[r]
 #define may_send(k) (empty(mine.ahead) && mine.ops[k].begun < ops_of(k) && mine.ops[k].begun - mine.ops[k].ended < OPEN)
@@ -160,7 +160,7 @@ inline in_flight(source, target, kind, q, part) {
 #define has_ended(k) (mine.ops[k].ended == ops_of(k))
 
 inline issue(what, k) {
-  mine.half = what;
+  mine.phase = what;
   mine.kind = k;
   for (p : 0 .. RANKS - 1) {
     if
@@ -178,7 +178,7 @@ inline issue(what, k) {
 
 inline launch() {
   if
-  :: nempty(mine.ahead) -> mine.ahead?mine.half, mine.kind
+  :: nempty(mine.ahead) -> mine.ahead?mine.phase, mine.kind
   :: may_send(0) -> issue(send, 0)
   :: may_complete(0) -> issue(complete, 0)
 #if KINDS == 2
@@ -189,8 +189,8 @@ inline launch() {
   fi;
   if
   :: mine.over
-  :: !mine.over && mine.half == send -> mine.ops[mine.kind].begun++
-  :: !mine.over && mine.half == complete -> mine.ops[mine.kind].ended++
+  :: !mine.over && mine.phase == send -> mine.ops[mine.kind].begun++
+  :: !mine.over && mine.phase == complete -> mine.ops[mine.kind].ended++
   fi;
   mine.launches = 1 - mine.launches
 }
@@ -262,8 +262,8 @@ inline tell_consumed() {
 inline leave() {
   mine.tickets++;
   if
-  :: mine.tickets == COUNTS && mine.half == send -> mine.ops[k].seq = q; mine.ops[k].handles!q
-  :: mine.tickets == COUNTS && mine.half == complete -> mine.ops[k].handles?_; tell_consumed()
+  :: mine.tickets == COUNTS && mine.phase == send -> mine.ops[k].seq = q; mine.ops[k].handles!q
+  :: mine.tickets == COUNTS && mine.phase == complete -> mine.ops[k].handles?_; tell_consumed()
   :: else
   fi;
   if
@@ -273,7 +273,7 @@ inline leave() {
   k = 0; q = 0; p = 0; part = 0
 }
 
-#define starts(what) (mine.launches != seen && !mine.over && mine.half == what)
+#define starts(what) (mine.launches != seen && !mine.over && mine.phase == what)
 inline enter() {
   seen = mine.launches;
   k = mine.kind

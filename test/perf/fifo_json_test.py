@@ -11,9 +11,9 @@ import sys
 import tempfile
 
 
-def expect(condition, sentence):
+def expect(condition, message):
     if not condition:
-        sys.exit(f"fifo_json_test.py: {sentence}")
+        sys.exit(f"fifo_json_test.py: {message}")
 
 
 def run(tool, device, *more):

@@ -18,9 +18,9 @@ SERIES = {
 }
 
 
-def expect(condition, sentence):
+def expect(condition, message):
     if not condition:
-        sys.exit(f"json_test.py: {sentence}")
+        sys.exit(f"json_test.py: {message}")
 
 
 def check_wire(name, wire):

@@ -12,9 +12,9 @@ import subprocess
 import sys
 
 
-def expect(condition, sentence):
+def expect(condition, message):
     if not condition:
-        sys.exit(f"model_test.py: {sentence}")
+        sys.exit(f"model_test.py: {message}")
 
 
 def run(model, *arguments):

@@ -17,7 +17,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 shape=(--device host --experts 32 --topk 4 --hidden 256 -b 16 -n 2 --timeout-ms 60000)
 failed=0
-expect() {  # sentence, command...
+expect() {  # message, command...
   if ! "${@:2}"; then
     echo "mpi_test.sh: expected $1; the output was:" >&2
     cat "$work/output" >&2

@@ -13,9 +13,9 @@ import tempfile
 OPTIONS = {"mode": "ht", "layout": "flat", "dtype": "bf16", "quant": False, "sms": 24, "hidden": 7168, "experts": 256, "topk": 8, "skew": 0}
 
 
-def expect(condition, sentence):
+def expect(condition, message):
     if not condition:
-        sys.exit(f"plot_test.py: {sentence}")
+        sys.exit(f"plot_test.py: {message}")
 
 
 def run_of(device, tokens):

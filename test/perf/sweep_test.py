@@ -14,9 +14,9 @@ import tempfile
 SHAPE = ["--experts", "32", "--topk", "4", "--hidden", "512", "--device", "host", "--timeout-ms", "60000", "-n", "2"]
 
 
-def expect(condition, sentence):
+def expect(condition, message):
     if not condition:
-        sys.exit(f"sweep_test.py: {sentence}")
+        sys.exit(f"sweep_test.py: {message}")
 
 
 def run(path, *command):

@@ -56,7 +56,7 @@ TEST_CASE("perf team: gathers more than a slot holds", "[perf][team]") {
   CHECK(wrong == 0);
 }
 
-TEST_CASE("perf team: a failure wakes those that wait, and the first sentence stays", "[perf][team]") {
+TEST_CASE("perf team: a failure wakes those that wait, and the first message stays", "[perf][team]") {
   constexpr int ranks = 3;
   SharedMemoryTeam team(ranks);
   std::atomic<int> woken{0};

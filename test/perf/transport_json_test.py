@@ -14,9 +14,9 @@ import sys
 import tempfile
 
 
-def expect(condition, sentence):
+def expect(condition, message):
     if not condition:
-        sys.exit(f"transport_json_test.py: {sentence}")
+        sys.exit(f"transport_json_test.py: {message}")
 
 
 def run(tool, transport, *more):

@@ -26,9 +26,9 @@ void sleep_ms(int ms) {
 class Losses {
  public:
   explicit Losses(Bootstrap& bootstrap) {
-    bootstrap.on_peer_loss([this](int rank, const std::string& sentence) {
+    bootstrap.on_peer_loss([this](int rank, const std::string& message) {
       std::lock_guard lock(mutex_);
-      text_ += fmt::format("[{} {}]", rank, sentence);
+      text_ += fmt::format("[{} {}]", rank, message);
     });
   }
   std::string text() const {
@@ -62,13 +62,13 @@ TEST_CASE("a killed rank is named by every survivor long before its time is up, 
         bootstrap->barrier(Deadline::after_ms(20000));
         met.add();
         if (rank == victim) sleep_ms(60000);
-        std::string sentence = "no error";
+        std::string message = "no error";
         try {
           bootstrap->barrier(Deadline::after_ms(50000));
         } catch (const Error& error) {
-          sentence = fmt::format("{} {} ", static_cast<int>(error.code()), error.what());
+          message = fmt::format("{} {} ", static_cast<int>(error.code()), error.what());
         }
-        return sentence + losses.awaited_text() + (bootstrap->alive(victim) ? " alive" : "");
+        return message + losses.awaited_text() + (bootstrap->alive(victim) ? " alive" : "");
       });
     }
     REQUIRE(met.reaches(nranks));
@@ -79,9 +79,9 @@ TEST_CASE("a killed rank is named by every survivor long before its time is up, 
       Outcome outcome = processes[static_cast<size_t>(r)].outcome();
       INFO("victim " << victim << ", rank " << r << ": " << outcome.text);
       CHECK(outcome.code == ucclEpSuccess);
-      std::string sentence = fmt::format("rank {} (pid ", victim);
-      CHECK_THAT(outcome.text, Catch::StartsWith("6 " + sentence) && Contains(") has died"));
-      CHECK_THAT(outcome.text, Contains(fmt::format("[{} {}", victim, sentence)) && Catch::EndsWith("]"));
+      std::string message = fmt::format("rank {} (pid ", victim);
+      CHECK_THAT(outcome.text, Catch::StartsWith("6 " + message) && Contains(") has died"));
+      CHECK_THAT(outcome.text, Contains(fmt::format("[{} {}", victim, message)) && Catch::EndsWith("]"));
       CHECK(outcome.ended_ms - killed < 10000);
     }
   }
@@ -119,15 +119,15 @@ TEST_CASE("a rank that does not come is named in time by all that wait, and told
   auto outcomes = run_threads(4, [&](int rank) {
     auto bootstrap = join(id, rank, 4);
     if (rank == 2 && !told.reaches(3)) return std::string("the others still wait");
-    std::string sentence = "no error";
+    std::string message = "no error";
     try {
       bootstrap->barrier(Deadline::after_ms(rank == 1 ? 300 : 20000));
     } catch (const Error& error) {
-      sentence = fmt::format("{} {}", static_cast<int>(error.code()), error.what());
+      message = fmt::format("{} {}", static_cast<int>(error.code()), error.what());
     }
     told.add();
     bootstrap->barrier(Deadline::after_ms(20000));  // the next round is sound
-    return sentence;
+    return message;
   });
   for (const Outcome& outcome : outcomes) {
     CHECK(outcome.code == ucclEpSuccess);
@@ -199,13 +199,13 @@ TEST_CASE("a goodbye is not a loss") {
       }
       Deadline deadline = Deadline::after_ms(5000);
       while (bootstrap->alive(leaver) && !deadline.expired()) sleep_ms(5);
-      std::string sentence = "no error";
+      std::string message = "no error";
       try {
         bootstrap->barrier(Deadline::after_ms(10000));
       } catch (const Error& error) {
-        sentence = error.what();
+        message = error.what();
       }
-      return losses.text() + sentence;
+      return losses.text() + message;
     });
     CHECK(outcomes[static_cast<size_t>(leaver)].text.empty());
     CHECK_THAT(outcomes[static_cast<size_t>(1 - leaver)].text,
@@ -252,14 +252,14 @@ TEST_CASE("an abort wakes the rank itself and is told to the others, with its re
           bootstrap->abort("what comes later");
         });
       }
-      std::string sentence = "no error";
+      std::string message = "no error";
       try {
         bootstrap->barrier(Deadline::after_ms(20000));
       } catch (const Error& error) {
-        sentence = fmt::format("{} {}", static_cast<int>(error.code()), error.what());
+        message = fmt::format("{} {}", static_cast<int>(error.code()), error.what());
       }
       if (other.joinable()) other.join();
-      return sentence;
+      return message;
     });
     std::string news = fmt::format("rank {} (pid ", aborter);
     CHECK_THAT(outcomes[static_cast<size_t>(aborter)].text, Catch::StartsWith("9 ") && Contains(said));
@@ -303,7 +303,7 @@ TEST_CASE("a handler that comes late hears of earlier losses, and a removed one 
   auto outcomes = run_processes(3, [&](int rank) {
     auto bootstrap = join(id, rank, 3);
     std::string removed;
-    bootstrap->on_peer_loss([&](int, const std::string& sentence) { removed = sentence; });
+    bootstrap->on_peer_loss([&](int, const std::string& message) { removed = message; });
     bootstrap->on_peer_loss(nullptr);
     bootstrap->barrier(Deadline::after_ms(10000));
     if (rank == 1) raise(SIGKILL);
@@ -322,15 +322,15 @@ TEST_CASE("a forked child cannot use its parent's communicator, and may drop it 
     std::string said = "not forked";
     for (int i = 0; i < 5 && rank == 0; ++i) {
       RankProcess child(0, [&](int) {
-        std::string sentence = "no error";
+        std::string message = "no error";
         try {
           bootstrap->barrier(Deadline::after_ms(5000));
         } catch (const Error& error) {
-          sentence = fmt::format("{} {}", static_cast<int>(error.code()), error.what());
+          message = fmt::format("{} {}", static_cast<int>(error.code()), error.what());
         }
         bootstrap->abort();
         bootstrap.reset();
-        return sentence;
+        return message;
       });
       said = child.outcome().text;
     }

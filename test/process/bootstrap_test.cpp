@@ -152,7 +152,7 @@ TEST_CASE("ranks meet through the caller's allgather, called by the calling thre
   check_all(outcomes, ucclEpSuccess, "equal");
 }
 
-TEST_CASE("a callback that fails or mixes up the parts is an error with a sentence") {
+TEST_CASE("a callback that fails or mixes up the parts is an error with a message") {
   ucclEpBootstrap_t callback{};
   callback.allgather = [](void*, void*, size_t) { return 3; };
   auto join_alone = [&](int rank, int nranks) {
@@ -176,16 +176,16 @@ TEST_CASE("a setting that differs on one rank is told to all, and the bootstrap 
     auto bootstrap = join(id, rank, 3);
     Agreement good("ucclEpGroupCreate");
     good.field("top_k", 8).settle(*bootstrap, Deadline::after_ms(10000));
-    std::string sentence = "agreed";
+    std::string message = "agreed";
     try {
       Agreement bad("ucclEpGroupCreate");
       bad.field("num_experts", 64).field("top_k", rank == 1 ? 4 : 8);
       bad.settle(*bootstrap, Deadline::after_ms(10000));
     } catch (const Error& error) {
-      sentence = fmt::format("{} {}", static_cast<int>(error.code()), error.what());
+      message = fmt::format("{} {}", static_cast<int>(error.code()), error.what());
     }
     bootstrap->barrier(Deadline::after_ms(10000));
-    return sentence;
+    return message;
   });
   check_all(outcomes, ucclEpSuccess,
             "4 ucclEpGroupCreate: top_k differs between ranks: rank 1 gave 4, ranks 0 and 2 gave 8");

@@ -17,7 +17,7 @@ namespace ucclep::test {
 
 struct Outcome {
   ucclEpResult_t code = ucclEpSuccess;
-  std::string text;      // what the body returned, or the sentence of its Error
+  std::string text;      // what the body returned, or the message of its Error
   int64_t ended_ms = 0;  // on the machine's steady clock
 };
 

@@ -34,16 +34,16 @@ Fd call(const ucclEpUniqueId& id) {
 // A rendezvous closes a moment after its ranks have met.
 void closes(const ucclEpUniqueId& id) {
   const Deadline deadline = Deadline::after_ms(20000);
-  std::string sentence;
-  while (sentence.empty() && !deadline.expired()) {
+  std::string message;
+  while (message.empty() && !deadline.expired()) {
     try {
       call(id);
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     } catch (const Error& error) {
-      sentence = error.what();
+      message = error.what();
     }
   }
-  CHECK_THAT(sentence, Contains("nobody listens"));
+  CHECK_THAT(message, Contains("nobody listens"));
 }
 
 }  // namespace

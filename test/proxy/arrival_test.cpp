@@ -111,7 +111,7 @@ TEST_CASE("arrivals: no such rank, kind or chunk", "[arrival]") {
 }
 
 TEST_CASE("arrivals: a group too large for immediates is refused", "[arrival]") {
-  const auto sentence = [](const ArrivalShape& shape) -> std::string {
+  const auto message = [](const ArrivalShape& shape) -> std::string {
     try {
       const ArrivalTable table(shape);
     } catch (const Error& error) {
@@ -120,9 +120,9 @@ TEST_CASE("arrivals: a group too large for immediates is refused", "[arrival]") 
     }
     return "not refused";
   };
-  CHECK(sentence({4097, 2, 1}) == "the group needs 4097 ranks, an immediate of the network names 4096");
-  CHECK_THAT(sentence({1, 2, 4097}), Catch::Contains("4097 chunks"));
-  CHECK_THAT(sentence({1, 9, 1}), Catch::Contains("9 operations in flight"));
+  CHECK(message({4097, 2, 1}) == "the group needs 4097 ranks, an immediate of the network names 4096");
+  CHECK_THAT(message({1, 2, 4097}), Catch::Contains("4097 chunks"));
+  CHECK_THAT(message({1, 9, 1}), Catch::Contains("9 operations in flight"));
 }
 
 // Against a plain set, over many operations: everything delivered in a random order within the window, some of it

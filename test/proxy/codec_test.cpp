@@ -29,7 +29,7 @@ static_assert(command(largest).in_slot(0).value == ~uint64_t{0} >> 1 &&
               command(largest).in_slot(0).epoch == ~uint64_t{0} >> 1);
 static_assert(command(largest).fields() == largest && Command().fields() == CommandFields());
 static_assert(fits(largest) && fits({}));
-static_assert(command({.destination = 7, .operation = CommandOp::part}).fields() ==
+static_assert(command({.destination = 7, .operation = CommandOp::detach}).fields() ==
               CommandFields{.destination = 7, .operation = static_cast<CommandOp>(6)});
 
 void comes_back(const CommandFields& fields) {
@@ -87,7 +87,7 @@ TEST_CASE("fifo: a value beyond its field does not fit", "[codec]") {
 TEST_CASE("fifo: a group that a command cannot serve is refused with what is too much", "[codec]") {
   const proxy::CommandDemand most{4096, 1 << 24, 16383, 16ull * ((1 << 25) - 1)};
   proxy::check_command_limits(most);
-  const auto sentence = [&](uint64_t proxy::CommandDemand::* field) {
+  const auto message = [&](uint64_t proxy::CommandDemand::* field) {
     proxy::CommandDemand demand = most;
     ++(demand.*field);
     try {
@@ -98,10 +98,10 @@ TEST_CASE("fifo: a group that a command cannot serve is refused with what is too
     }
     return std::string("not refused");
   };
-  CHECK(sentence(&proxy::CommandDemand::ranks) == "the group needs 4097 ranks, a command for the network holds 4096");
-  CHECK_THAT(sentence(&proxy::CommandDemand::places), Catch::Contains("16777217 places"));
-  CHECK_THAT(sentence(&proxy::CommandDemand::rows_per_command), Catch::Contains("16384 rows"));
-  CHECK_THAT(sentence(&proxy::CommandDemand::bytes_per_command), Catch::Contains("536870897 bytes"));
+  CHECK(message(&proxy::CommandDemand::ranks) == "the group needs 4097 ranks, a command for the network holds 4096");
+  CHECK_THAT(message(&proxy::CommandDemand::places), Catch::Contains("16777217 places"));
+  CHECK_THAT(message(&proxy::CommandDemand::rows_per_command), Catch::Contains("16384 rows"));
+  CHECK_THAT(message(&proxy::CommandDemand::bytes_per_command), Catch::Contains("536870897 bytes"));
 }
 
 }  // namespace

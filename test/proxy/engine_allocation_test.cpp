@@ -49,8 +49,8 @@ TEST_CASE("engine: proxy threads allocate nothing while they work", "[engine]") 
     me.meet();
     for (uint32_t peer = 0; peer < me.ranks(); ++peer) {
       if (peer == me.rank()) continue;
-      me.part(peer);
-      me.until([&] { return me.parted(peer); }, "the parting");
+      me.detach(peer);
+      me.until([&] { return me.detached(peer); }, "the detaching");
     }
     me.meet();
     counting = false;

@@ -48,9 +48,9 @@ TEST_CASE("engine: a command that cannot be right is told and dropped, and the o
         me.push(1, bad);
         me.until([&] { return me.faults().size() > known; }, std::string("a fault: ") + one.why);
         const proxy::Fault fault = me.faults()[known++];
-        contains(fault.sentence, one.why);
-        contains(fault.sentence, fmt::format("for rank {}", bad.destination));
-        check(fault.code == ucclEpInternalError && fault.peer == bad.destination, fault.sentence);
+        contains(fault.message, one.why);
+        contains(fault.message, fmt::format("for rank {}", bad.destination));
+        check(fault.code == ucclEpInternalError && fault.peer == bad.destination, fault.message);
       }
     }
     std::mt19937_64 random(me.rank());
@@ -74,12 +74,12 @@ TEST_CASE("engine: rows that are put twice, or not as announced, are found", "[e
           .epoch = 1, .row = 8, .bytes = 64, .destination = 1, .rows = 4, .operation = CommandOp::put, .kind = 1};
       me.push(1, put);
       me.push(1, put);
-      contains(me.wait_for_fault().sentence, "put before");
+      contains(me.wait_for_fault().message, "put before");
       const auto next = [&](const CommandFields& fields, const char* why) {
         const size_t known = me.faults().size();
         me.push(1, fields);
         me.until([&] { return me.faults().size() > known; }, why);
-        contains(me.faults().back().sentence, why);
+        contains(me.faults().back().message, why);
       };
       CommandFields other = put;
       other.row = 4, other.bytes = 128;
@@ -124,10 +124,10 @@ TEST_CASE("engine: a connection that breaks is told, and the other peers hear no
         }
       }
       const proxy::Fault fault = me.wait_for_fault();
-      contains(fault.sentence, "rank 0 has lost its connection to rank 1, with chunk ");
-      contains(fault.sentence, "of dispatch 1: faulty: the connection to peer 0 broke at operation 4");
+      contains(fault.message, "rank 0 has lost its connection to rank 1, with chunk ");
+      contains(fault.message, "of dispatch 1: faulty: the connection to peer 0 broke at operation 4");
       check(fault.code == ucclEpRemoteError && fault.peer == 1 && std::string(fault.operation) == "dispatch",
-            fault.sentence);
+            fault.message);
       // What comes later for the lost peer is dropped.
       me.push(1, {.epoch = 1, .row = 24, .bytes = 0, .destination = 1, .operation = CommandOp::header, .kind = 1});
       me.until([&] { return me.group().statistics().dropped > 0; }, "the command to be dropped");
@@ -159,9 +159,9 @@ TEST_CASE("engine: a peer that dies is told within a second", "[engine]") {
     const proxy::Fault fault = me.wait_for_fault();
     // Ten times what is promised: the machine may be slow.
     check(std::chrono::steady_clock::now() - begin < std::chrono::seconds(10), "it was told late");
-    contains(fault.sentence, fmt::format("rank {} has lost its connection to rank 1, with ", me.rank()));
-    contains(fault.sentence, "has closed its endpoint");
-    check(fault.code == ucclEpRemoteError && fault.peer == 1, fault.sentence);
+    contains(fault.message, fmt::format("rank {} has lost its connection to rank 1, with ", me.rank()));
+    contains(fault.message, "has closed its endpoint");
+    check(fault.code == ucclEpRemoteError && fault.peer == 1, fault.message);
     // The others go on.
     const uint32_t other = 2 - me.rank();
     me.send(Kind::combine, other);
@@ -188,9 +188,9 @@ TEST_CASE("engine: a peer whose NIC falls silent is told when its time is up", "
     if (me.rank() == 0) {
       me.send(kind, 1);
       const proxy::Fault fault = me.wait_for_fault();
-      check(fault.code == ucclEpTimeout && fault.peer == 1, fault.sentence);
-      contains(fault.sentence, "rank 0 has lost its connection to rank 1, with ");
-      contains(fault.sentence, "within 200 ms");
+      check(fault.code == ucclEpTimeout && fault.peer == 1, fault.message);
+      contains(fault.message, "rank 0 has lost its connection to rank 1, with ");
+      contains(fault.message, "within 200 ms");
     }
     me.meet();
   });
@@ -215,8 +215,8 @@ TEST_CASE("engine: a peer that takes nothing in is told when its time is up", "[
             {.epoch = 1, .row = row, .bytes = 16, .destination = 1, .rows = 1, .operation = CommandOp::put, .kind = 1});
       }
       const proxy::Fault fault = me.wait_for_fault();
-      check(fault.code == ucclEpTimeout && fault.peer == 1, fault.sentence);
-      contains(fault.sentence, "rank 0 waited 200 ms for rank 1 to take in what it was sent; 2 messages more wait");
+      check(fault.code == ucclEpTimeout && fault.peer == 1, fault.message);
+      contains(fault.message, "rank 0 waited 200 ms for rank 1 to take in what it was sent; 2 messages more wait");
     }
     me.meet();
   });

@@ -151,7 +151,7 @@ TEST_CASE("engine: of the numbers before the first operation nobody is told", "[
                               .operation = operation,
                               .kind = static_cast<uint8_t>(kind)});
       me.until([&] { return me.faults().size() > known; }, why);
-      contains(me.faults().back().sentence, why);
+      contains(me.faults().back().message, why);
     };
     wrong(CommandOp::header, 1'000'003, "its operation is over");
     wrong(CommandOp::header, 1'000'006, "has not finished reading");

@@ -12,9 +12,9 @@ namespace ucclep::test {
 namespace {
 
 TEST_CASE("engine: whatever fails while connecting is the same error on all ranks", "[engine]") {
-  const auto all_say = [](const TeamShape& shape, ucclEpResult_t code, const std::string& sentence) {
+  const auto all_say = [](const TeamShape& shape, ucclEpResult_t code, const std::string& message) {
     run_loose_team(shape, [&](Rank& me) {
-      check(refused(code, [&] { me.attach(); }) == sentence, "another sentence");
+      check(refused(code, [&] { me.attach(); }) == message, "another message");
       // A failure leaves nothing behind.
       me.meet();
     });

@@ -56,8 +56,8 @@ void check(bool good, const std::string& what) {
   if (!good) throw Failure(what);
 }
 
-void contains(const std::string& sentence, const std::string& part) {
-  check(sentence.find(part) != std::string::npos, fmt::format("'{}' does not say '{}'", sentence, part));
+void contains(const std::string& message, const std::string& part) {
+  check(message.find(part) != std::string::npos, fmt::format("'{}' does not say '{}'", message, part));
 }
 
 std::string refused(ucclEpResult_t code, const std::function<void()>& step) {
@@ -300,8 +300,8 @@ void Rank::spoil(Kind kind, uint32_t destination) {
   std::fill_n(at(places.rows_from, slot, destination), uint64_t{shape_.rows} * shape_.row_bytes, std::byte{0xee});
 }
 
-void Rank::part(uint32_t peer) {
-  push(peer, {.destination = static_cast<uint16_t>(peer), .operation = CommandOp::part}, true);
+void Rank::detach(uint32_t peer) {
+  push(peer, {.destination = static_cast<uint16_t>(peer), .operation = CommandOp::detach}, true);
 }
 
 bool Rank::is_set(uint64_t* word) {
@@ -345,7 +345,7 @@ void Rank::until(const std::function<bool()>& reached, const std::string& what) 
     check(!meeting_.given_up(), "another rank has failed");
     check(!deadline.expired(), fmt::format("rank {} waited in vain for {}", rank_, what));
     if (expects_faults_) continue;
-    for (const proxy::Fault& fault : faults()) throw Failure("a fault: " + fault.sentence);
+    for (const proxy::Fault& fault : faults()) throw Failure("a fault: " + fault.message);
   }
 }
 
@@ -395,7 +395,7 @@ TeamResult run_team(const TeamShape& shape, const std::function<void(Rank&)>& bo
     body(rank);
     rank.stop();
     result.groups[rank.rank()] = rank.group().statistics();
-    for (const proxy::Fault& fault : rank.faults()) throw Failure("a fault: " + fault.sentence);
+    for (const proxy::Fault& fault : rank.faults()) throw Failure("a fault: " + fault.message);
   });
   return result;
 }

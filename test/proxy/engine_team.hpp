@@ -12,16 +12,16 @@
 
 #include "base/deadline.hpp"
 #include "device/host/host_device.hpp"
+#include "meeting.hpp"
 #include "proxy/engine.hpp"
 #include "proxy/ring_writer.hpp"
-#include "meeting.hpp"
 
 namespace ucclep::test {
 
 // In a rank: Catch2's own checks belong to the main thread.
 void check(bool good, const std::string& what);
-void contains(const std::string& sentence, const std::string& part);
-// The sentence of the Error that the step throws.
+void contains(const std::string& message, const std::string& part);
+// The message of the Error that the step throws.
 std::string refused(ucclEpResult_t code, const std::function<void()>& step);
 
 inline constexpr Kind kind = Kind::dispatch;  // what most cases exchange
@@ -82,8 +82,8 @@ class Rank {
 
   Progress progress(Kind kind, uint32_t source) const;
   uint64_t consumed_by(Kind kind, uint32_t rank) const;
-  void part(uint32_t peer);
-  bool parted(uint32_t peer) const { return is_set(spec_.words.parted + peer); }
+  void detach(uint32_t peer);
+  bool detached(uint32_t peer) const { return is_set(spec_.words.detached + peer); }
   bool evicted(uint32_t peer) const { return is_set(spec_.words.evicted + peer); }
   void until(const std::function<bool()>& reached, const std::string& what) const;
 

@@ -25,18 +25,18 @@ TEST_CASE("immediate: what a chunk, a header, a word and a message say", "[immed
   CHECK(header == Immediate{ImmKind::header_combine, 5, 1, 4095});
   const Immediate word = word_moves(consumed_word(Kind::dispatch), 4096 * 3 + 17, 12);
   CHECK(word == Immediate{ImmKind::word, 1, 12, 17});
-  const Immediate letter = message_arrives(4096 * 5 + 9, 4095, true);
-  CHECK(letter == Immediate{ImmKind::message, 1, 4095, 9});
+  const Immediate signal = message_arrives(4096 * 5 + 9, 4095, true);
+  CHECK(signal == Immediate{ImmKind::message, 1, 4095, 9});
   CHECK(message_arrives(4095, 0, false) == Immediate{ImmKind::message, 0, 0, 4095});
-  CHECK(word_moves(Word::parted, 1, 3) == Immediate{ImmKind::word, 5, 3, 1});
+  CHECK(word_moves(Word::detached, 1, 3) == Immediate{ImmKind::word, 5, 3, 1});
   CHECK(consumed_word(Kind::update) == Word::consumed_update);
   CHECK(consumed_word(Kind::combine) == Word::consumed_combine);
-  // Into memory that kernels read; what is not known for a letter may do so.
+  // Into memory that kernels read; what is not known for a signal message may do so.
   for (const Immediate& imm : {chunk, header, message_arrives(1, 0, false), Immediate{ImmKind::message, 2, 0, 1}}) {
     CHECK(brings_bytes(imm));
   }
   CHECK_FALSE(brings_bytes(word));
-  CHECK_FALSE(brings_bytes(letter));
+  CHECK_FALSE(brings_bytes(signal));
 }
 
 }  // namespace

@@ -11,14 +11,14 @@
 namespace ucclep::proxy {
 namespace {
 
-constexpr auto opens_nothing = [](uint64_t number) { FAIL_CHECK("letter " << number << " was opened"); };
+constexpr auto opens_nothing = [](uint64_t number) { FAIL_CHECK("signal " << number << " was delivered"); };
 
-TEST_CASE("messages: a letter is opened behind all that came before it", "[messages]") {
+TEST_CASE("messages: a signal is delivered behind all that came before it", "[messages]") {
   MessagesIn in;
   uint64_t opened = 0;
   const auto open = [&](uint64_t number) { opened = number; };
-  const auto comes = [&](uint32_t value, bool letter) {
-    const uint64_t number = in.arrive(value, letter);
+  const auto comes = [&](uint32_t value, bool is_signal) {
+    const uint64_t number = in.arrive(value, is_signal);
     if (number != 0) in.place(number);
     return number;
   };
@@ -63,33 +63,33 @@ TEST_CASE("messages: both ends agree through all orders", "[messages]") {
     std::mt19937_64 random(seed);
     MessagesIn in;
     MessagesOut out;
-    uint64_t sent = 0, opened = 0, letters = 0;
+    uint64_t sent = 0, opened = 0, signals = 0;
     std::vector<uint64_t> wire;
-    const auto is_letter = [](uint64_t number) { return number % 3 == 0; };
+    const auto is_signal = [](uint64_t number) { return number % 3 == 0; };
     while (opened < 3 * uint64_t{imm_values}) {
       while (sent < out.placed() + channel_window && random() % 4 != 0) {
         ++sent;
         REQUIRE(out.number_of(static_cast<uint32_t>(sent)) == sent);
         out.take(sent);
-        letters += is_letter(sent) ? 1 : 0;
+        signals += is_signal(sent) ? 1 : 0;
         wire.insert(wire.end(), 1 + random() % 2, sent);
       }
       std::shuffle(wire.begin(), wire.end(), random);
       for (size_t n = random() % (wire.size() + 1); n > 0; --n) {
         const uint64_t number = wire.back();
         wire.pop_back();
-        const uint64_t fresh = in.arrive(static_cast<uint32_t>(number % imm_values), is_letter(number));
+        const uint64_t fresh = in.arrive(static_cast<uint32_t>(number % imm_values), is_signal(number));
         REQUIRE((fresh == 0 || fresh == number));
         if (fresh != 0) in.place(fresh);
         in.advance([&](uint64_t next) {
-          REQUIRE((is_letter(next) && next > opened && next <= sent));
+          REQUIRE((is_signal(next) && next > opened && next <= sent));
           opened = next;
-          --letters;
+          --signals;
         });
       }
       if (random() % 2 == 0) out.placed(static_cast<uint32_t>(in.in_order() % imm_values));
     }
-    CHECK(letters < channel_window);
+    CHECK(signals < channel_window);
   }
 }
 

@@ -89,9 +89,9 @@ TEST_CASE("fifo: rings do not share slots or words", "[rings]") {
   }
 }
 
-TEST_CASE("fifo: a shape that is none is refused with a sentence", "[rings]") {
+TEST_CASE("fifo: a shape that is none is refused with an error message", "[rings]") {
   const auto device = open_host_device(0, {});
-  const auto sentence = [&](const RingsShape& shape) -> std::string {
+  const auto message = [&](const RingsShape& shape) -> std::string {
     try {
       const CommandRings rings(*device, shape, 1, nullptr);
     } catch (const Error& error) {
@@ -100,11 +100,11 @@ TEST_CASE("fifo: a shape that is none is refused with a sentence", "[rings]") {
     }
     return "not refused";
   };
-  CHECK_THAT(sentence({.bulk_log2 = 9, .at_once = 1}), Catch::Contains("2^9 bulk"));
-  CHECK_THAT(sentence({.at_once = 0}), Catch::Contains("0 commands pushed at once"));
-  CHECK_THAT(sentence({.at_once = 16, .capacity_log2 = 4}),
+  CHECK_THAT(message({.bulk_log2 = 9, .at_once = 1}), Catch::Contains("2^9 bulk"));
+  CHECK_THAT(message({.at_once = 0}), Catch::Contains("0 commands pushed at once"));
+  CHECK_THAT(message({.at_once = 16, .capacity_log2 = 4}),
              Catch::Contains("16 commands pushed at once into a ring of 2^4"));
-  CHECK_THAT(sentence({.at_once = 1u << 20}), Catch::Contains("expected 1 to"));
+  CHECK_THAT(message({.at_once = 1u << 20}), Catch::Contains("expected 1 to"));
 }
 
 }  // namespace

@@ -105,8 +105,8 @@ TEST_CASE("roce: a wrong rkey is a remote access error", "[roce]") {
       operation.remote_region = me.endpoint().import_region(1, forged);
       me.send(1, operation);
       const Event error = me.until_broken(1, "a wrong rkey");
-      check(error.code == ucclEpRemoteError, "another code: " + error.sentence);
-      check(error.sentence == "verbs rxe0: peer 1: a write failed: remote access error", error.sentence);
+      check(error.code == ucclEpRemoteError, "another code: " + error.message);
+      check(error.message == "verbs rxe0: peer 1: a write failed: remote access error", error.message);
     }
     me.barrier();
   });
@@ -143,12 +143,12 @@ TEST_CASE("roce: an address without a route, and one that nobody answers from, a
     me.barrier();
     me.disconnect(peer);
     for (const std::array<uint8_t, 4> address : {std::array<uint8_t, 4>{10, 99, 0, 1}, {10, 77, 0, 99}}) {
-      const std::string sentence = Member::refused(ucclEpSystemError, [&] {
+      const std::string message = Member::refused(ucclEpSystemError, [&] {
         me.endpoint().connect(static_cast<uint32_t>(peer), static_cast<uint32_t>(me.rank()),
                               moved(me.address(peer), peer, address));
       });
-      check(sentence.find("cannot be reached") != std::string::npos, sentence);
-      check(sentence.find("peer " + std::to_string(peer)) != std::string::npos, sentence);
+      check(message.find("cannot be reached") != std::string::npos, message);
+      check(message.find("peer " + std::to_string(peer)) != std::string::npos, message);
     }
     connect_anew(me);
     check_connection(me, 1);
@@ -183,7 +183,7 @@ TEST_CASE("roce: a link that stays down is a timeout, and works again when both 
     if (me.rank() == 0) {
       interface_of(1, "down");
       const Event error = me.send_until_broken(1, me.write(1, 0, 65536, 7168));
-      check(error.code == ucclEpTimeout && error.sentence.find("peer 1") != std::string::npos, error.sentence);
+      check(error.code == ucclEpTimeout && error.message.find("peer 1") != std::string::npos, error.message);
       interface_of(1, "up");
     }
     connect_anew(me);
@@ -196,8 +196,8 @@ TEST_CASE("roce: an interface of one's own that is down is an error at once, and
     if (me.rank() == 0) {
       interface_of(0, "down");
       const Event error = me.send_until_broken(1, me.write(1, 0, 65536, 7168));
-      check(error.code == ucclEpSystemError, "another code: " + error.sentence);
-      check(error.sentence == "verbs rxe0: peer 1: a write failed: local QP operation error", error.sentence);
+      check(error.code == ucclEpSystemError, "another code: " + error.message);
+      check(error.message == "verbs rxe0: peer 1: a write failed: local QP operation error", error.message);
       interface_of(0, "up");
     }
     connect_anew(me);

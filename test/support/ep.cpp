@@ -27,15 +27,15 @@ void ok(ucclEpResult_t result, const char* call) {
 }
 
 void refused(ucclEpResult_t result, ucclEpResult_t expected, const char* call, const std::vector<std::string>& words) {
-  const std::string sentence = ucclEpGetLastError(nullptr);
+  const std::string message = ucclEpGetLastError(nullptr);
   if (result != expected) {
-    throw Failure(std::string(call) + " answered " + std::to_string(result) + " (" + sentence + "), expected " +
+    throw Failure(std::string(call) + " answered " + std::to_string(result) + " (" + message + "), expected " +
                   std::to_string(expected));
   }
-  require(!sentence.empty(), std::string(call) + " was refused without a sentence");
+  require(!message.empty(), std::string(call) + " was refused without an error message");
   for (const std::string& word : words) {
-    require(sentence.find(word) != std::string::npos,
-            std::string(call) + " was refused with \"" + sentence + "\", which does not contain \"" + word + "\"");
+    require(message.find(word) != std::string::npos,
+            std::string(call) + " was refused with \"" + message + "\", which does not contain \"" + word + "\"");
   }
 }
 

@@ -14,9 +14,9 @@ namespace ucclep::test {
 
 // Throws Failure unless the condition holds.
 void require(bool condition, const std::string& what);
-// The call must have succeeded; the failure carries the library's sentence.
+// The call must have succeeded; the failure carries the library's error message.
 void ok(ucclEpResult_t result, const char* call);
-// The call must have answered `expected`, and its sentence must contain all the words.
+// The call must have answered `expected`, and its message must contain all the words.
 void refused(ucclEpResult_t result, ucclEpResult_t expected, const char* call,
              const std::vector<std::string>& words = {});
 // The call must have answered `expected`; the failure carries the communicator's error record.

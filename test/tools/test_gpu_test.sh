@@ -22,7 +22,7 @@ run() {  # arguments: leaves output, status and the last line
 stub gpu_device_test 'echo "no gpu: libnone.so was not found"'
 run
 expect "status without a GPU" 1 $status
-expect "sentence" "test-gpu.sh: no GPU can be used here: libnone.so was not found" "$last"
+expect "message" "test-gpu.sh: no GPU can be used here: libnone.so was not found" "$last"
 
 stub gpu_device_test 'echo "gpu cuda: CUDA 0 (\"stub\")"; echo "gpu cuda: CUDA 1 (stub)"'
 echo 0123abc >"$bundle/commit.txt"

@@ -99,7 +99,7 @@ TEST_CASE("topology file: objects nested without end", "[topology]") {
 
 TEST_CASE("topology file: values that are none", "[topology][build-tree]") {
   const std::string whole = text_of(test::topology_path("pcie-only"));
-  for (const auto& [from, to, sentence] :
+  for (const auto& [from, to, message] :
        {std::tuple{"pci_busid=\"0000:17:00.0\"", "pci_busid=\"17\"",
                    "pci_busid of a PCIDev is \"17\", expected an address as in 0000:1b:00.0"},
         {"\"0302 [10de:26b9] [0000:0000] 00\"", "\"0302\"", "pci_type of a PCIDev is \"0302\", expected a class"},
@@ -110,7 +110,7 @@ TEST_CASE("topology file: values that are none", "[topology][build-tree]") {
     const bool changed = text != whole;
     REQUIRE(changed);
     const File file(text);
-    CHECK_THAT(refusal(file.path()), Contains(sentence));
+    CHECK_THAT(refusal(file.path()), Contains(message));
   }
 }
 

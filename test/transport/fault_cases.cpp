@@ -30,8 +30,8 @@ transport::Operation knock(const Member& me) {
 
 void check_error(const Event& error, int peer) {
   check(error.peer == static_cast<uint32_t>(peer) && error.kind == UCCLEP_COMPLETION_ERROR, "an ERROR of another peer");
-  check(error.sentence.find("peer " + std::to_string(peer)) != std::string::npos,
-        "the peer is not named: " + error.sentence);
+  check(error.message.find("peer " + std::to_string(peer)) != std::string::npos,
+        "the peer is not named: " + error.message);
 }
 
 }  // namespace
@@ -208,7 +208,7 @@ TEST_CASE("transport: a peer that does not poll for too long ends in an ERROR", 
       me.barrier();
       const Event error = me.send_until_broken(1, Member::with_imm(me.write(1, 0, 4096, 65536), 1));
       check_error(error, 1);
-      check(error.code == ucclEpTimeout, "not a timeout: " + error.sentence);
+      check(error.code == ucclEpTimeout, "not a timeout: " + error.message);
       me.post(0);
     } else {
       me.barrier();

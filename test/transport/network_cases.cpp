@@ -82,9 +82,9 @@ TEST_CASE("networks: a link that is down for longer than the timeout ends in an 
     if (me.rank() == 0) {
       networks.link(false);
       const Event error = me.send_until_broken(1, Member::with_imm(me.write(1, 0, 4096, 65536), 1000));
-      check(error.peer == 1 && error.sentence.find("peer 1") != std::string::npos,
-            "peer 1 is not named: " + error.sentence);
-      check(error.code == ucclEpTimeout || error.code == ucclEpRemoteError, "another code: " + error.sentence);
+      check(error.peer == 1 && error.message.find("peer 1") != std::string::npos,
+            "peer 1 is not named: " + error.message);
+      check(error.code == ucclEpTimeout || error.code == ucclEpRemoteError, "another code: " + error.message);
       // The endpoint goes on without that peer.
       me.errors.clear();
       me.send(0, me.write(0, 0, 4096, 64));
@@ -107,8 +107,8 @@ TEST_CASE("networks: an address that nobody has ends in an ERROR", "[network]") 
       std::memcpy(&*address.end() - sizeof(listener), &listener, sizeof(listener));
       me.endpoint().connect(1, 0, address);
       const Event error = me.send_until_broken(1, Member::with_imm(me.write(0, 0, 0, 0), 1));
-      check(error.peer == 1 && error.sentence.find("peer 1") != std::string::npos,
-            "peer 1 is not named: " + error.sentence);
+      check(error.peer == 1 && error.message.find("peer 1") != std::string::npos,
+            "peer 1 is not named: " + error.message);
     }
     me.barrier();
   });

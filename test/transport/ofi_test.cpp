@@ -12,7 +12,7 @@ namespace ucclep::transport {
 using test::refusal;
 using test::says;
 
-TEST_CASE("ofi: without libfabric, or with something else in its place, there is a sentence", "[ofi]") {
+TEST_CASE("ofi: without libfabric, or with something else in its place, there is an error message", "[ofi]") {
   CHECK(says(refusal(ucclEpNotSupported, [] { ofi::Library::open("libnosuchfabric.so"); }), "libnosuchfabric.so"));
   CHECK(says(refusal(ucclEpNotSupported, [] { ofi::Library::open("libm.so.6"); }), "has no fi_getinfo"));
 }
@@ -41,9 +41,9 @@ TEST_CASE("ofi: a peer with another provider is refused", "[ofi][build-tree]") {
   const Config config{nullptr, 1, 16, 16, 1000, 0};
   const auto tcp = make_transport("ofi:tcp"), shm = make_transport("ofi:shm");
   const auto one = tcp->open(config), other = shm->open(config);
-  const std::string sentence = refusal(ucclEpInvalidArgument, [&] { one->connect(0, 0, other->address()); });
-  CHECK(says(sentence, "shm"));
-  CHECK(says(sentence, "tcp"));
+  const std::string message = refusal(ucclEpInvalidArgument, [&] { one->connect(0, 0, other->address()); });
+  CHECK(says(message, "shm"));
+  CHECK(says(message, "tcp"));
 }
 
 }  // namespace ucclep::transport

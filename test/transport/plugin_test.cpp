@@ -23,9 +23,9 @@ std::string refusal(const std::string& name, ucclEpResult_t code) {
   return "";
 }
 
-void check_words(const std::string& sentence, const std::vector<std::string>& words) {
-  INFO(sentence);
-  for (const std::string& word : words) CHECK(sentence.find(word) != std::string::npos);
+void check_words(const std::string& message, const std::vector<std::string>& words) {
+  INFO(message);
+  for (const std::string& word : words) CHECK(message.find(word) != std::string::npos);
 }
 
 }  // namespace
@@ -37,7 +37,7 @@ TEST_CASE("transport names: one that nothing answers to says what was looked for
   check_words(refusal("loopback:eth0", ucclEpInvalidArgument), {"no argument", "eth0"});
 }
 
-TEST_CASE("transport plugins: each way of being broken has its sentence", "[plugin][build-tree]") {
+TEST_CASE("transport plugins: each way of being broken has its message", "[plugin][build-tree]") {
   check_words(refusal("broken_no_entry", ucclEpInvalidArgument), {"ucclEpTransportPlugin", "broken_no_entry"});
   check_words(refusal("broken_null", ucclEpNotSupported), {"broken_null", "no table"});
   check_words(refusal("broken_abi", ucclEpInvalidArgument),
@@ -45,7 +45,7 @@ TEST_CASE("transport plugins: each way of being broken has its sentence", "[plug
   check_words(refusal("broken_hole", ucclEpInvalidArgument), {"no function close"});
 }
 
-TEST_CASE("transport plugins: the sentence of a plugin comes with its name", "[plugin][build-tree]") {
+TEST_CASE("transport plugins: the message of a plugin comes with its name", "[plugin][build-tree]") {
   const auto transport = make_transport("example");
   const auto endpoint = transport->open({nullptr, 2, 16, 16, 1000, 0});
   try {

@@ -8,7 +8,7 @@
 
 namespace ucclep::test {
 
-// The sentence of the Error that the body throws.
+// The message of the Error that the body throws.
 template <class Body>
 std::string refusal(ucclEpResult_t code, Body&& body) {
   try {
@@ -22,9 +22,9 @@ std::string refusal(ucclEpResult_t code, Body&& body) {
   return "";
 }
 
-inline bool says(const std::string& sentence, const char* words) {
-  INFO(sentence);
-  return sentence.find(words) != std::string::npos;
+inline bool says(const std::string& message, const char* words) {
+  INFO(message);
+  return message.find(words) != std::string::npos;
 }
 
 }  // namespace ucclep::test

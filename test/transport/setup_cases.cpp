@@ -21,9 +21,9 @@ TEST_CASE("transport: an endpoint for nobody, or on a NIC that does not exist, i
     Member::refused(ucclEpInvalidArgument, [&] { transport->open({nullptr, 1, 0, 1, 1000, 0}); });
     Member::refused(ucclEpInvalidArgument, [&] { transport->open({nullptr, 1, 1, 0, 1000, 0}); });
     Member::refused(ucclEpInvalidArgument, [&] { transport->open({nullptr, 1, 1, 1, 0, 0}); });
-    const auto sentence =
+    const auto message =
         Member::refused(ucclEpInvalidArgument, [&] { transport->open({"no-such-nic", 1, 1, 1, 1000, 0}); });
-    check(sentence.find("no-such-nic") != std::string::npos, "the NIC is not named: " + sentence);
+    check(message.find("no-such-nic") != std::string::npos, "the NIC is not named: " + message);
     me.barrier();
   });
 }

@@ -250,7 +250,7 @@ void Member::take(const transport::Completion& completion) {
   if (completion.kind == UCCLEP_COMPLETION_DONE) {
     ++dones;
   } else {
-    check(completion.code != ucclEpSuccess && !event.sentence.empty(), "an ERROR without a code or a sentence");
+    check(completion.code != ucclEpSuccess && !event.message.empty(), "an ERROR without a code or an error message");
     errors.push_back(std::move(event));
   }
 }
@@ -288,7 +288,7 @@ transport::Operation Member::with_imm(transport::Operation operation, uint32_t i
 
 void Member::finish() {
   until([&] { return unfinished() == 0 || !errors.empty(); }, fmt::format("{} operations to end", unfinished()));
-  if (!errors.empty()) throw Failure("an operation failed: " + errors.front().sentence);
+  if (!errors.empty()) throw Failure("an operation failed: " + errors.front().message);
 }
 
 Event Member::until_broken(int peer, const std::string& what) {

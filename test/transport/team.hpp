@@ -63,7 +63,7 @@ class Board {
 };
 
 struct Event : transport::Completion {
-  std::string sentence;  // a copy of words
+  std::string message;  // a copy of words
 };
 
 class Member {
@@ -113,7 +113,7 @@ class Member {
   Event until_broken(int peer, const std::string& what);
   // Sends until then.
   Event send_until_broken(int peer, const transport::Operation& operation);
-  // The sentence of the Error that the setup function throws.
+  // The message of the Error that the setup function throws.
   static std::string refused(ucclEpResult_t code, const std::function<void()>& setup);
 
   // Called for each arrival, the first time that its immediate comes.

@@ -22,13 +22,13 @@ TEST_CASE("equal settings agree") {
 TEST_CASE("a setting that differs is named with the ranks that differ") {
   auto verdict = Agreement::judge({with_top_k(8), with_top_k(8), with_top_k(4)});
   CHECK(verdict.code == ucclEpInvalidArgument);
-  CHECK(verdict.sentence == "top_k differs between ranks: rank 2 gave 4, ranks 0 and 1 gave 8");
+  CHECK(verdict.message == "top_k differs between ranks: rank 2 gave 4, ranks 0 and 1 gave 8");
   verdict = Agreement::judge({with_top_k(4), with_top_k(8), with_top_k(8)});
-  CHECK(verdict.sentence == "top_k differs between ranks: rank 0 gave 4, ranks 1 and 2 gave 8");
+  CHECK(verdict.message == "top_k differs between ranks: rank 0 gave 4, ranks 1 and 2 gave 8");
   verdict = Agreement::judge({with_top_k(4), with_top_k(8)});
-  CHECK(verdict.sentence == "top_k differs between ranks: rank 1 gave 8, rank 0 gave 4");
+  CHECK(verdict.message == "top_k differs between ranks: rank 1 gave 8, rank 0 gave 4");
   verdict = Agreement::judge({with_top_k(4), with_top_k(4, "")});
-  CHECK(verdict.sentence == "transport differs between ranks: rank 1 gave nothing, rank 0 gave verbs");
+  CHECK(verdict.message == "transport differs between ranks: rank 1 gave nothing, rank 0 gave verbs");
 }
 
 TEST_CASE("the error of one rank comes before differences, with its code") {
@@ -39,7 +39,7 @@ TEST_CASE("the error of one rank comes before differences, with its code") {
   failed.field("top_k", 3);
   auto verdict = Agreement::judge({with_top_k(8), failed.contribution()});
   CHECK(verdict.code == ucclEpOutOfMemory);
-  CHECK(verdict.sentence == "rank 1: no room for 17 bytes");
+  CHECK(verdict.message == "rank 1: no room for 17 bytes");
 }
 
 TEST_CASE("a timeout gives way to another rank's error") {
@@ -47,20 +47,20 @@ TEST_CASE("a timeout gives way to another rank's error") {
   late.error(Error(ucclEpTimeout, "too late"));
   Agreement failed("create");
   failed.error(Error(ucclEpSystemError, "the cause"));
-  CHECK(Agreement::judge({late.contribution(), failed.contribution()}).sentence == "rank 1: the cause");
-  CHECK(Agreement::judge({late.contribution(), with_top_k(8)}).sentence == "rank 0: too late");
+  CHECK(Agreement::judge({late.contribution(), failed.contribution()}).message == "rank 1: the cause");
+  CHECK(Agreement::judge({late.contribution(), with_top_k(8)}).message == "rank 0: too late");
 }
 
 TEST_CASE("different calls and versions do not agree") {
   auto verdict = Agreement::judge({with_top_k(8), Agreement("register").contribution()});
   CHECK(verdict.code == ucclEpInvalidUsage);
-  CHECK_THAT(verdict.sentence, Contains("rank 0 is in create") && Contains("rank 1 in register"));
+  CHECK_THAT(verdict.message, Contains("rank 0 is in create") && Contains("rank 1 in register"));
   verdict = Agreement::judge({with_top_k(8), Agreement("create").field("top_k", 8).contribution()});
   CHECK(verdict.code == ucclEpInvalidArgument);
-  CHECK_THAT(verdict.sentence, Contains("rank 1") && Contains("versions"));
+  CHECK_THAT(verdict.message, Contains("rank 1") && Contains("versions"));
   std::string cut = with_top_k(8);
   cut.pop_back();
   verdict = Agreement::judge({with_top_k(8), cut});
   CHECK(verdict.code == ucclEpInternalError);
-  CHECK_THAT(verdict.sentence, Contains("rank 1"));
+  CHECK_THAT(verdict.message, Contains("rank 1"));
 }

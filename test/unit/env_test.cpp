@@ -48,10 +48,10 @@ TEST_CASE("an unset or empty environment variable is nothing") {
 TEST_CASE("an integer of the environment is decimal, whole and in range") {
   for (const char* bad :
        {"abc", "12x", " 12", "12 ", "0x10", "1e3", "1.5", "-1", "101", "99999999999999999999", "+5"}) {
-    std::string sentence = refusal(bad, [] { env::integer(name, 0, 100); });
-    CHECK_THAT(sentence, Contains(name));
-    CHECK_THAT(sentence, Contains(std::string("\"") + bad + "\""));
-    CHECK_THAT(sentence, Contains("from 0 to 100"));
+    std::string message = refusal(bad, [] { env::integer(name, 0, 100); });
+    CHECK_THAT(message, Contains(name));
+    CHECK_THAT(message, Contains(std::string("\"") + bad + "\""));
+    CHECK_THAT(message, Contains("from 0 to 100"));
   }
   Variable variable("100");
   CHECK(env::integer(name, 0, 100) == 100);

@@ -3,7 +3,7 @@
 
 #include <catch2/catch.hpp>
 
-TEST_CASE("fail throws an Error with the code and the formatted sentence", "[base]") {
+TEST_CASE("fail throws an Error with the code and the formatted message", "[base]") {
   try {
     ucclep::fail(ucclEpTimeout, "rank {} waited {} ms for rank {}", 3, 250, 7);
     FAIL("fail() returned");

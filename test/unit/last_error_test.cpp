@@ -5,8 +5,8 @@
 #include <string>
 #include <thread>
 
-#include "host/context/communicator.hpp"
 #include "host/boundary/guard.hpp"
+#include "host/context/communicator.hpp"
 
 namespace {
 
@@ -22,13 +22,13 @@ struct FakeComm {
   ucclEpComm_t get() { return &comm; }
 };
 
-ucclEpResult_t fail_with(const char* sentence, ucclEpComm_t comm = nullptr) {
-  return guarded("ucclEpTest", comm, [&] { ucclep::fail(ucclEpInvalidUsage, "{}", sentence); });
+ucclEpResult_t fail_with(const char* message, ucclEpComm_t comm = nullptr) {
+  return guarded("ucclEpTest", comm, [&] { ucclep::fail(ucclEpInvalidUsage, "{}", message); });
 }
 
 }  // namespace
 
-TEST_CASE("The boundary turns every exception into a code and a sentence", "[api]") {
+TEST_CASE("The boundary turns every exception into a code and an error message", "[api]") {
   CHECK(guarded("ucclEpTest", nullptr, [] { ucclep::fail(ucclEpTimeout, "rank {} is late", 3); }) == ucclEpTimeout);
   CHECK(last_error() == "ucclEpTest: rank 3 is late");
   CHECK(guarded("ucclEpTest", nullptr, [] { throw std::bad_alloc(); }) == ucclEpOutOfMemory);
@@ -87,8 +87,8 @@ TEST_CASE("The string of a communicator stays as it is while others fail", "[api
   ucclep::forget_errors_of(comm.get());
 }
 
-TEST_CASE("A sentence longer than the space is cut", "[api]") {
-  const std::string long_sentence(5000, 'x');
-  fail_with(long_sentence.c_str());
-  CHECK(last_error() == ("ucclEpTest: " + long_sentence).substr(0, 1023));
+TEST_CASE("An error message longer than the space is cut", "[api]") {
+  const std::string long_message(5000, 'x');
+  fail_with(long_message.c_str());
+  CHECK(last_error() == ("ucclEpTest: " + long_message).substr(0, 1023));
 }

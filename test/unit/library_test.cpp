@@ -80,9 +80,9 @@ TEST_CASE("Functions of masks refuse a NULL group by name", "[api]") {
   for (const Function& one : mask_functions()) {
     INFO(one.name);
     CHECK(one.call(nullptr) == ucclEpInvalidArgument);
-    const std::string sentence = ucclEpGetLastError(nullptr);
-    CHECK(sentence.rfind(one.name, 0) == 0);
-    CHECK(sentence.find(" is NULL") != std::string::npos);
+    const std::string message = ucclEpGetLastError(nullptr);
+    CHECK(message.rfind(one.name, 0) == 0);
+    CHECK(message.find(" is NULL") != std::string::npos);
   }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sentence with which a call refuses an argument.
+// The message with which a call refuses an argument.
 #pragma once
 #include <catch2/catch.hpp>
 #include <string>

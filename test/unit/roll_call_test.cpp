@@ -43,29 +43,29 @@ TEST_CASE("a roll call is over when every rank has come") {
   CHECK(roll.complete());
 }
 
-TEST_CASE("ranks that do not fit together are refused in a sentence") {
+TEST_CASE("ranks that do not fit together are refused with an error message") {
   RollCall twice = after({greeting(1, 3), greeting(1, 3)});
   CHECK(twice.code() == ucclEpInvalidArgument);
-  CHECK_THAT(twice.sentence(), Contains("rank 1 came twice") && Contains("pid 101"));
+  CHECK_THAT(twice.message(), Contains("rank 1 came twice") && Contains("pid 101"));
   RollCall differing = after({greeting(0, 3), greeting(1, 4)});
   CHECK(differing.code() == ucclEpInvalidArgument);
-  CHECK_THAT(differing.sentence(), Contains("nranks differs") && Contains("gave 4") && Contains("gave 3"));
+  CHECK_THAT(differing.message(), Contains("nranks differs") && Contains("gave 4") && Contains("gave 3"));
   for (int rank : {-1, 3, 4}) {
     RollCall outside = after({greeting(rank, 3)});
     CHECK(outside.code() == ucclEpInvalidArgument);
-    CHECK_THAT(outside.sentence(), Contains("rank " + std::to_string(rank)) && Contains("expected 0 to 2"));
+    CHECK_THAT(outside.message(), Contains("rank " + std::to_string(rank)) && Contains("expected 0 to 2"));
   }
-  CHECK_THAT(after({greeting(0, 0)}).sentence(), Contains("nranks = 0"));
+  CHECK_THAT(after({greeting(0, 0)}).message(), Contains("nranks = 0"));
   wire::Greeting newer = greeting(1, 2);
   newer.version = 99;
-  CHECK_THAT(after({greeting(0, 2), newer}).sentence(), Contains("rank 1") && Contains("version 99"));
+  CHECK_THAT(after({greeting(0, 2), newer}).message(), Contains("rank 1") && Contains("version 99"));
 }
 
 TEST_CASE("who gives up names who is missing, and the decision stays") {
   RollCall roll = after({greeting(0, 4), greeting(2, 4)});
   roll.give_up(2);
   CHECK(roll.code() == ucclEpTimeout);
-  CHECK(roll.sentence() == "ranks 1 and 3 did not join within 500 ms, then rank 2 gave up (2 of 4 ranks had joined)");
+  CHECK(roll.message() == "ranks 1 and 3 did not join within 500 ms, then rank 2 gave up (2 of 4 ranks had joined)");
   roll.arrive(greeting(1, 4));
   roll.arrive(greeting(3, 4));
   roll.vanish(0);
@@ -74,11 +74,11 @@ TEST_CASE("who gives up names who is missing, and the decision stays") {
   RollCall vanished = after({greeting(0, 2)});
   vanished.vanish(0);
   CHECK(vanished.code() == ucclEpRemoteError);
-  CHECK_THAT(vanished.sentence(), Contains("rank 0 (pid 100 on host somewhere) went away"));
+  CHECK_THAT(vanished.message(), Contains("rank 0 (pid 100 on host somewhere) went away"));
 }
 
 TEST_CASE("a count of ranks that nobody could have is told without listing them") {
   RollCall roll = after({greeting(1, INT32_MAX)});
   roll.give_up(1);
-  CHECK_THAT(roll.sentence(), Contains("ranks 0, 2, 3, 4, 5, 6, 7, 8 and 2147483638 more did not join"));
+  CHECK_THAT(roll.message(), Contains("ranks 0, 2, 3, 4, 5, 6, 7, 8 and 2147483638 more did not join"));
 }

@@ -114,12 +114,12 @@ TEST_CASE("Data is aligned to its element, and NULL only when there is none", "[
 }
 
 TEST_CASE("Sizes and strides that overflow 64 bits are refused", "[tensor]") {
-  const std::string sentence = "inputs.tokens has sizes and strides that span 2^63 bytes or more";
-  CHECK(refusal_of(tensor(ucclEpInt64, {int64_t{1} << 31, int64_t{1} << 32})) == sentence);
-  CHECK(refusal_of(tensor(ucclEpInt64, {int64_t{1} << 60})) == sentence);
-  CHECK(refusal_of(tensor(ucclEpInt64, {2}, {INT64_MAX})) == sentence);
-  CHECK(refusal_of(tensor(ucclEpUint8, {2}, {INT64_MIN})) == sentence);
-  CHECK(refusal_of(tensor(ucclEpUint8, {2, 2}, {INT64_MAX / 2 + 1, INT64_MAX / 2 + 1})) == sentence);
+  const std::string message = "inputs.tokens has sizes and strides that span 2^63 bytes or more";
+  CHECK(refusal_of(tensor(ucclEpInt64, {int64_t{1} << 31, int64_t{1} << 32})) == message);
+  CHECK(refusal_of(tensor(ucclEpInt64, {int64_t{1} << 60})) == message);
+  CHECK(refusal_of(tensor(ucclEpInt64, {2}, {INT64_MAX})) == message);
+  CHECK(refusal_of(tensor(ucclEpUint8, {2}, {INT64_MIN})) == message);
+  CHECK(refusal_of(tensor(ucclEpUint8, {2, 2}, {INT64_MAX / 2 + 1, INT64_MAX / 2 + 1})) == message);
   CHECK(refusal_of(tensor(ucclEpUint8, {2, 2}, {INT64_MAX / 4, -INT64_MAX / 4})) == "accepted");
 }
 

@@ -117,7 +117,7 @@ TEST_CASE("user kernels in HT between domains: with masks, while nobody is lost"
 }
 
 // A rank's way to do its operations: a kernel opens them, or receives them as well; or the host's calls.
-enum class Way { opened, received, halves, whole };
+enum class Way { opened, received, phases, whole };
 
 void go(const Rank& rank, Session& at, const Scenario& scenario, uint32_t round, Way way) {
   Exchange exchange(rank, at.comm, scenario, scenario.seed + round);
@@ -176,8 +176,8 @@ TEST_CASE("user kernels in HT between domains: rows that relays take from a ring
   }
 }
 
-// A rank that has read what a kernel opened, but not yet the half before it, says so: who sends the next one waits.
-TEST_CASE("user kernels in HT between domains: operations while a half is pending", "[process][reduced][host]") {
+// A rank that has read what a kernel opened, but not yet the phase before it, says so: who sends the next one waits.
+TEST_CASE("user kernels in HT between domains: operations while a phase is pending", "[process][reduced][host]") {
   run_ht_across({2, 2}, reordering(1), usual(4), [](Rank& rank, Session& at, const Scenario& scenario) {
     const Handle other = make_handle(at.group, handle_config(scenario));
     for (uint32_t round = 1; round <= 4; ++round) {

@@ -126,7 +126,7 @@ TEST_CASE("user kernels in HT: what does not fit is named, and the group stays u
     exchange.update(at.handle, at.stream);
     refuse("shape", "hidden", [](OpenDispatchArgs& args) { args.shape.hidden = 1 << 20; });
     refuse("shape", "pass is 2", [](OpenDispatchArgs& args) { args.shape.pass = 2; });
-    // Nothing is open: the second halves do nothing.
+    // Nothing is open: the receive phases do nothing.
     ok(ucclEpCompleteDispatch(at.handle, &exchange.dispatch_out, &exchange.dispatch_config, at.stream),
        "ucclEpCompleteDispatch");
     at.stream.synchronize();

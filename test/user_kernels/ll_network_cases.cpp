@@ -120,7 +120,7 @@ TEST_CASE("user kernels between domains: a token that is sent twice", "[process]
                 });
 }
 
-// In the first half, or in the second.
+// In the send phase, or in the second.
 TEST_CASE("user kernels between domains: a rank that does not come is named in time", "[process][reduced]") {
   const Scenario scenario{.experts = 4, .max_tokens = 4};
   run_ll_across(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations that a user's kernel opens in groups with enable_mask: the second half on the host goes on without a rank
-// that is lost, as operations of the library do.
+// Operations that a user's kernel opens in groups with enable_mask: the receive phase on the host goes on without a
+// rank that is lost, as operations of the library do.
 #include <catch2/catch.hpp>
 #include <string>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations that a user's kernel sends and receives in groups with enable_mask. Where nobody is lost they end in the
-// kernel; else the second half on the host brings all rows, as if the kernel had received none.
+// kernel; else the receive phase on the host brings all rows, as if the kernel had received none.
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <string>

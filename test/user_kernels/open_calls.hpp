@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An exchange whose operations kernels open: their arguments, and the calls, with the second halves.
+// An exchange whose operations kernels open: their arguments, and the calls, with the receive phases.
 #pragma once
 #include <functional>
 
@@ -11,7 +11,7 @@ namespace ucclep::test {
 
 void launch_round(const Exchange& exchange, ucclEpHandle_t handle, const std::string& scope, const RoundArgs& args,
                   ucclEpStream_t stream, UserGrid grid = {});
-// The first half alone.
+// The send phase alone.
 void launch_open(const Exchange& exchange, ucclEpHandle_t handle, const std::string& scope,
                  const OpenDispatchArgs& args, ucclEpStream_t stream, UserGrid grid = {});
 void launch_open(const Exchange& exchange, ucclEpHandle_t handle, const std::string& scope, const OpenCombineArgs& args,

@@ -215,7 +215,7 @@ TEST_CASE("user kernels: what the host refuses", "[process][nodes]") {
     refused(ucclEpCompleteCombine(at.handle, &exchange.combine_in, &exchange.combine_out, &exchange.combine_config,
                                   at.stream),
             ucclEpInvalidArgument, "ucclEpCompleteCombine", {"inputs.tokens"});
-    // Nothing is open: the second half does nothing.
+    // Nothing is open: the receive phase does nothing.
     ok(ucclEpCompleteDispatch(at.handle, &exchange.dispatch_out, &exchange.dispatch_config, at.stream),
        "ucclEpCompleteDispatch");
     at.stream.synchronize();

@@ -118,7 +118,8 @@ TEST_CASE("user kernels receive: rows for which a group has no room", "[process]
   }
 }
 
-TEST_CASE("user kernels receive: what a kernel did not ask for, the second half brings", "[process][nodes][reduced]") {
+TEST_CASE("user kernels receive: what a kernel did not ask for, the receive phase brings",
+          "[process][nodes][reduced]") {
   const Scenario scenario{.layout = Layout::ll_expert_major, .max_tokens = 6, .carried = true};
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Session at(rank, scenario);

@@ -99,11 +99,11 @@ def test_every_code_has_an_exception():
             assert issubclass(errors.BY_CODE[code], ucclep.Error)
 
 
-def test_errors_carry_code_and_sentence():
+def test_errors_carry_code_and_message():
     with pytest.raises(ucclep.InvalidArgument, match="version") as caught:
         ucclep.library.check(lib.ucclEpGetVersion(None))
     assert caught.value.code == 4
-    assert caught.value.sentence in str(caught.value)
+    assert caught.value.message in str(caught.value)
 
 
 def test_version():

@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A failed call raises the exception of its code; the text is the library's sentence."""
+"""A failed call raises the exception of its code; the text is the library's error message."""
 from __future__ import annotations
 
 
 class Error(RuntimeError):
-    """What every failed call raises: `code` is the ucclEpResult_t, `sentence` what ucclEpGetLastError() said."""
+    """What every failed call raises: `code` is the ucclEpResult_t, `message` what ucclEpGetLastError() said."""
 
-    def __init__(self, code: int, sentence: str):
-        super().__init__(f"{sentence} (code {code})")
+    def __init__(self, code: int, message: str):
+        super().__init__(f"{message} (code {code})")
         self.code = code
-        self.sentence = sentence
+        self.message = message
+
+    @property
+    def sentence(self) -> str:
+        """The old name of `message`."""
+        return self.message
 
 
 class UnhandledDeviceError(Error):
@@ -45,7 +50,7 @@ class Aborted(Error):
 
 
 class NotSupported(Error, NotImplementedError):
-    """Not with this device, layout or version; the sentence says what to use instead."""
+    """Not with this device, layout or version; the message says what to use instead."""
 
 
 class OutOfMemory(Error, MemoryError):
@@ -60,5 +65,5 @@ BY_CODE = {1: UnhandledDeviceError, 2: SystemCallError, 3: InternalError, 4: Inv
            6: RemoteError, 8: Timeout, 9: Aborted, 10: NotSupported, 11: OutOfMemory, 12: Overflow}
 
 
-def error(code: int, sentence: str) -> Error:
-    return BY_CODE.get(code, Error)(code, sentence)
+def error(code: int, message: str) -> Error:
+    return BY_CODE.get(code, Error)(code, message)

@@ -135,7 +135,7 @@ class Handle:
         check(lib.ucclEpCombine(self.pointer, inputs, outputs, config, stream_pointer(stream)))
 
     def complete(self, stream: Any = None) -> None:
-        """The second half of a send_only operation; with none pending it does nothing."""
+        """The receive phase of a send_only operation; with none pending it does nothing."""
         check(lib.ucclEpComplete(self.pointer, stream_pointer(stream)))
 
     def destroy(self) -> None:

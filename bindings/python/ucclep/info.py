@@ -28,7 +28,7 @@ def try_transport(name: str) -> str:
                 info = comm.info()
                 answers[rank] = "works" + (f", over {info['nics']}" if info["nics"] else "")
         except Error as error:
-            answers[rank] = error.sentence
+            answers[rank] = error.message
 
     threads = [threading.Thread(target=rank_main, args=(rank,)) for rank in range(2)]
     for thread in threads:
@@ -72,7 +72,7 @@ def main() -> None:
     try:
         print("\n".join(device_lines()))
     except Error as error:
-        print("device: none,", error.sentence)
+        print("device: none,", error.message)
     for name in transports():
         print(f"transport {name}: {try_transport(name)}")
 

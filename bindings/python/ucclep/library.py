@@ -40,8 +40,8 @@ for _name, _arguments in abi.STRINGS.items():
 def check(code: int) -> None:
     """Raises the error of the calling thread's last call."""
     if code:
-        sentence = lib.ucclEpGetLastError(None) or lib.ucclEpGetErrorString(code)
-        raise error(code, sentence.decode(errors="replace"))
+        message = lib.ucclEpGetLastError(None) or lib.ucclEpGetErrorString(code)
+        raise error(code, message.decode(errors="replace"))
 
 
 def text_of(function, *arguments) -> str:

@@ -30,7 +30,7 @@ def _unique_id_or_reason() -> Any:
     try:
         return unique_id()
     except Error as reason:
-        return reason.code, reason.sentence
+        return reason.code, reason.message
 
 
 def _received(message: Any) -> bytes:
@@ -61,8 +61,8 @@ def by_store(store: Any, nranks: int, rank: int, name: str) -> Place:
     text = store.get(key)
     text = text.decode() if isinstance(text, bytes) else text
     if text.startswith("error "):
-        _, code, sentence = text.split(" ", 2)
-        raise error(int(code), sentence)
+        _, code, why = text.split(" ", 2)
+        raise error(int(code), why)
     return Place(nranks, rank, bytes.fromhex(text))
 
 

@@ -211,10 +211,10 @@ UCCLEP_COLD_FN bool send(Route route, CommandOp what, Message message) {
                        [&] { return try_send(route, what, message); });
 }
 
-UCCLEP_FN bool send_letter(const ucclEpDeviceGroup& group, uint32_t peer, uint32_t row, uint64_t value) {
+UCCLEP_FN bool send_signal_message(const ucclEpDeviceGroup& group, uint32_t peer, uint32_t row, uint64_t value) {
   Message message{};
-  message.letter = {row, value};
-  return send(Route::to(group, peer), CommandOp::letter, message);
+  message.signal = {row, value};
+  return send(Route::to(group, peer), CommandOp::signal, message);
 }
 
 // Lane verb.
@@ -303,7 +303,7 @@ UCCLEP_FN bool try_put(const ucclEpDeviceGroup& group, int peer, const ucclEpDev
 
 // Lane verb: what this rank says at the peer. False: the group has failed.
 UCCLEP_FN bool tell(const ucclEpDeviceGroup& group, uint32_t peer, uint32_t row, uint64_t value) {
-  if (by_network(group, peer)) return send_letter(group, peer, row, value);
+  if (by_network(group, peer)) return send_signal_message(group, peer, row, value);
   const uint64_t word = group.layout.signal_word(group.shape, row, static_cast<uint32_t>(group.rank));
   publish(reinterpret_cast<uint64_t*>(group.windows[peer] + word), value);
   return true;

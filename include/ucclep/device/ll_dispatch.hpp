@@ -278,7 +278,7 @@ struct SentDispatch {
   Source source;
 };
 // For loops over tokens (simt/simt.hpp).
-UCCLEP_FN const SentDispatch& read_again(const SentDispatch& sent) {
+UCCLEP_FN const SentDispatch& reload(const SentDispatch& sent) {
   return sent;  // it lies in no kernel's arguments
 }
 

@@ -36,7 +36,7 @@ extern const DriverFacts cuda_facts, hip_facts;
 class Driver {
  public:
   // The machine's driver, loaded and initialised once per process. Throws when there is none that can be used:
-  // ucclEpNotSupported with a sentence that says what is missing.
+  // ucclEpNotSupported with an error message that says what is missing.
   static const Driver& get(const DriverFacts& facts);
   // Opens a library by name, for get and for tests of what can be wrong with one.
   Driver(const DriverFacts& facts, const char* library);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sentences for what kernels do wrong.
+// Error messages for what kernels do wrong.
 #include <fmt/format.h>
 
 #include <bit>

@@ -249,11 +249,11 @@ void DeviceState::on_fault(std::function<void(const std::string&)> handler) {
   handler_ = std::move(handler);
 }
 
-void DeviceState::report(const std::string& sentence) {
-  log::warn("device", "{}", sentence);
+void DeviceState::report(const std::string& message) {
+  log::warn("device", "{}", message);
   std::lock_guard lock(mutex_);
   if (std::exchange(reported_, true) || handler_ == nullptr) return;
-  handler_(sentence);
+  handler_(message);
 }
 
 }  // namespace executor

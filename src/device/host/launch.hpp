@@ -31,7 +31,7 @@ struct DeviceState {
   std::atomic<bool> closed = false;  // nothing of it runs any more
 
   // The first fault is told; those that follow are its consequences.
-  void report(const std::string& sentence);
+  void report(const std::string& message);
   void on_fault(std::function<void(const std::string&)> handler);
 
  private:

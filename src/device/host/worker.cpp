@@ -73,9 +73,9 @@ void Worker::watch(Block& block) {
 
 void Worker::fault(Block& block, const Complaint& what) {
   // Described first: once the launch has failed other workers drop its blocks and take those that were not resident.
-  const std::string sentence = describe(block, what);
+  const std::string message = describe(block, what);
   if (block.launch->failed.exchange(true)) return;  // another block was first
-  block.launch->device->report(sentence);
+  block.launch->device->report(message);
 }
 
 void Worker::retire(size_t index) {

@@ -14,7 +14,7 @@
 #include "host/context/open_device.hpp"
 #include "host/group/group.hpp"
 #include "host/group/masks.hpp"
-#include "host/group/other_end.hpp"
+#include "host/group/peer_loss.hpp"
 #include "host/memory/window_table.hpp"
 #include "host/network/network.hpp"
 #include "topology/json.hpp"
@@ -72,10 +72,10 @@ void prepare_network(ucclEpComm& comm) {
 void watch(ucclEpComm& comm) {
   FaultLog* faults = comm.faults.get();
   comm.device->on_fault(
-      [faults](const std::string& sentence) { faults->raise(ucclEpInternalError, "kernel", "device", -1, sentence); });
-  comm.bootstrap->on_peer_loss([&comm, faults](int rank, const std::string& sentence) {
-    if (mask_dead(comm, rank, sentence)) return;
-    faults->raise(ucclEpRemoteError, "communicator", "liveness", rank, sentence);
+      [faults](const std::string& message) { faults->raise(ucclEpInternalError, "kernel", "device", -1, message); });
+  comm.bootstrap->on_peer_loss([&comm, faults](int rank, const std::string& message) {
+    if (mask_dead(comm, rank, message)) return;
+    faults->raise(ucclEpRemoteError, "communicator", "liveness", rank, message);
   });
   comm.bootstrap->on_told([&comm](int rank, const std::string& text) { hear_of_loss(comm, rank, text); });
 }

@@ -15,7 +15,7 @@
 #include "host/group/group_shape.hpp"
 #include "host/group/handle.hpp"
 #include "host/group/masks.hpp"
-#include "host/group/other_end.hpp"
+#include "host/group/peer_loss.hpp"
 #include "host/group/plan.hpp"
 #include "host/memory/window_table.hpp"
 #include "host/network/network.hpp"
@@ -148,8 +148,8 @@ proxy::FaultSink faults_of(ucclEpGroup& group) {
   if (group.config.enable_mask == 0) return {};
   return [&group](const proxy::Fault& fault) {
     if (fault.peer < 0 || fault.code == ucclEpInternalError) return raise_network_fault(*group.comm, fault);
-    if (fault.code == ucclEpTimeout) return mask_lost(group, fault.peer, false, fault.sentence);
-    lose_connection(group, fault.peer, fault.sentence);
+    if (fault.code == ucclEpTimeout) return mask_lost(group, fault.peer, false, fault.message);
+    lose_connection(group, fault.peer, fault.message);
   };
 }
 

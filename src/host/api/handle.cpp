@@ -13,8 +13,8 @@
 #include "host/boundary/structs.hpp"
 #include "host/boundary/tensor.hpp"
 #include "host/boundary/views.hpp"
-#include "host/group/halves.hpp"
 #include "host/group/masks.hpp"
+#include "host/group/phases.hpp"
 #include "ucclep/device/layout/handle.hpp"
 
 namespace ucclep {
@@ -207,7 +207,7 @@ std::vector<int64_t> wait_counts(ucclEpHandle& handle) {
 
 void destroy_handle(ucclEpHandle_t handle) {
   ucclEpGroup& group = *handle->group;
-  if (handle->routing.use_count() == 1) forget_captured_half(*handle);
+  if (handle->routing.use_count() == 1) forget_captured_phase(*handle);
   group.handles.erase(std::find(group.handles.begin(), group.handles.end(), handle));
   // An operation in flight still uses the memory: it goes when the group is idle.
   group.retired.push_back({std::move(handle->memory), handle->routing});

@@ -129,7 +129,7 @@ void clear(ucclEpGroup& group, ucclEpStream_t stream) {
     if (!handle->low_latency()) handle->routing->updated = false;  // who was masked has counts of another world
     handle->routing->pending.reset();                              // a rank that was masked could not complete it
   }
-  group.halves.clear();
+  group.pending_operations.clear();
   comm.bootstrap->barrier_living(deadline);
 }
 

@@ -7,9 +7,9 @@
 namespace ucclep {
 namespace {
 
-ucclEpResult_t keep(const char* function, ucclEpComm_t comm, const char* sentence, ucclEpResult_t code) noexcept {
-  set_last_error(comm, function, sentence);
-  log::warn("api", "{}: {} ({})", function, sentence, ucclEpGetErrorString(code));
+ucclEpResult_t keep(const char* function, ucclEpComm_t comm, const char* message, ucclEpResult_t code) noexcept {
+  set_last_error(comm, function, message);
+  log::warn("api", "{}: {} ({})", function, message, ucclEpGetErrorString(code));
   return code;
 }
 

@@ -20,7 +20,7 @@ namespace ucclep {
 
 class Trace;
 
-// Turns the exception that is being handled into its code and keeps its sentence. Call it in a catch block.
+// Turns the exception that is being handled into its code and keeps its message. Call it in a catch block.
 ucclEpResult_t keep_current_exception(const char* function, ucclEpComm_t comm) noexcept;
 
 // A call of the API, for UCCLEP_TRACE.
@@ -44,7 +44,7 @@ class TracedCall {
 // comm: whose last error this becomes, next to the thread's; may be NULL.
 template <class F>
 ucclEpResult_t guarded(const char* function, ucclEpComm_t comm, F&& body) noexcept {
-  static_assert(std::is_void_v<std::invoke_result_t<F>>, "every code but success needs a sentence: throw it");
+  static_assert(std::is_void_v<std::invoke_result_t<F>>, "every code but success needs an error message: throw it");
   const TracedCall call(function, comm);
   try {
     std::forward<F>(body)();

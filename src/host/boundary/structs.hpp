@@ -85,7 +85,7 @@ void check_magic(const T* object, const char* name) {
   detail::check_struct_magic(object, struct_info<T>, name);
 }
 
-// name: the argument, for the sentence. Fields that the caller's version does not know have their INIT value.
+// name: the argument, for the message. Fields that the caller's version does not know have their INIT value.
 template <class T>
 T read_struct(const T* object, const char* name) {
   static_assert(std::is_trivially_copyable_v<T> && struct_info<T>.magic != 0 &&

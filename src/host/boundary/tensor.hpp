@@ -6,8 +6,8 @@
 //                           .shape({at_most(b, "max_tokens_per_rank"), exactly(h, "hidden of this operation")})
 //                           .token_rows();
 //
-// Each check returns the view, or throws ucclEpInvalidArgument with a sentence that names the field, its value and what
-// was expected. A tensor that was not given (optional_tensor of NULL) passes every check.
+// Each check returns the view, or throws ucclEpInvalidArgument with an error message that names the field, its value
+// and what was expected. A tensor that was not given (optional_tensor of NULL) passes every check.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -22,7 +22,7 @@ namespace ucclep {
 size_t dtype_bytes(ucclEpDataType_t dtype) noexcept;      // of a storage element; 0 for a value that is no dtype
 const char* dtype_name(ucclEpDataType_t dtype) noexcept;  // "ucclEpBfloat16"; "an unknown dtype"
 
-// What the size of one dimension has to be, and why: the reason stands in the sentence.
+// What the size of one dimension has to be, and why: the reason stands in the message.
 struct SizeRule {
   int64_t least = 0;
   int64_t most = INT64_MAX;

@@ -80,7 +80,7 @@ const char* awaited(Phase phase) {
   }
 }
 
-std::string channel_sentence(const ErrorRecord& r, int rank) {
+std::string channel_message(const ErrorRecord& r, int rank) {
   const uint64_t waited_ms = r.waited_ns / 1000000;
   switch (r.phase) {
     case Phase::argument:
@@ -100,13 +100,13 @@ std::string channel_sentence(const ErrorRecord& r, int rank) {
   }
 }
 
-std::string sentence(const ErrorRecord& r, int rank) {
+std::string message(const ErrorRecord& r, int rank) {
   const char* operation = operation_name(r.operation).function;
   if (r.phase == Phase::ring) {
     return fmt::format("{} {}: rank {} waited {} ms for its proxy threads to take a command for rank {}", operation,
                        r.epoch, rank, r.waited_ns / 1000000, r.peer);
   }
-  if (r.operation == Operation::channel) return channel_sentence(r, rank);
+  if (r.operation == Operation::channel) return channel_message(r, rank);
   if (r.code == ucclEpTimeout) {
     return fmt::format("{} {}: rank {} waited {} ms for rank {} {}", operation, r.epoch, rank, r.waited_ns / 1000000,
                        r.peer, awaited(r.phase));
@@ -192,7 +192,7 @@ ucclEpAsyncError_t describe(const ErrorRecord& record, int rank) {
   error.waited_ms = record.waited_ns / 1000000;
   copy_text(error.op, sizeof error.op, operation_name(record.operation).name);
   copy_text(error.phase, sizeof error.phase, phase_name(record.phase));
-  copy_text(error.text, sizeof error.text, sentence(record, rank));
+  copy_text(error.text, sizeof error.text, message(record, rank));
   return error;
 }
 

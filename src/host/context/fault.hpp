@@ -22,9 +22,9 @@ class FaultLog {
       : errors_(errors), rank_(rank), stop_(std::move(stop)) {}
 
   // Any thread. Ignored if a fatal record is there already.
-  void raise(ucclEpResult_t code, const char* operation, const char* phase, int peer, const std::string& sentence);
+  void raise(ucclEpResult_t code, const char* operation, const char* phase, int peer, const std::string& message);
   // Any thread: a data record. Ignored if there is one already.
-  void note(ucclEpResult_t code, const char* operation, const char* phase, int peer, const std::string& sentence);
+  void note(ucclEpResult_t code, const char* operation, const char* phase, int peer, const std::string& message);
   // Records of a third kind, each of a group's, while it lasts.
   void watch(const RecordSlot* slot);
   void unwatch(const RecordSlot* slot);
@@ -48,7 +48,7 @@ void await_record(RecordSlot& slot, uint32_t* claim);
 // There is a record, written to its end. Any thread.
 bool is_complete(const RecordSlot& slot);
 
-// The sentence of a kernel's record; exposed for tests.
+// The message of a kernel's record; exposed for tests.
 ucclEpAsyncError_t describe(const ErrorRecord& record, int rank);
 
 }  // namespace ucclep

@@ -13,7 +13,7 @@
 namespace ucclep {
 namespace {
 
-struct Sentence {
+struct ErrorMessage {
   static constexpr size_t space = 1024;
   char text[space];
 
@@ -25,38 +25,38 @@ struct Sentence {
   }
 };
 
-struct ThreadSentences {
-  Sentence last{};
-  Sentence of_asked_comm{};  // a copy: the communicator's own may change while the caller reads
+struct ThreadMessages {
+  ErrorMessage last{};
+  ErrorMessage of_asked_comm{};  // a copy: the communicator's own may change while the caller reads
 };
 
 // A pointer, because all thread-local variables of a library that is opened at run time share a few hundred bytes.
-constinit thread_local ThreadSentences* of_this_thread = nullptr;
+constinit thread_local ThreadMessages* of_this_thread = nullptr;
 
-void free_at_thread_end(void* sentences) {
+void free_at_thread_end(void* messages) {
   of_this_thread = nullptr;
-  delete static_cast<ThreadSentences*>(sentences);
+  delete static_cast<ThreadMessages*>(messages);
 }
 
 // Made by the first error of a thread; NULL when there is no memory even for that. Where the process has no key left
-// they stay when the thread ends: a sentence matters more.
-ThreadSentences* thread_sentences() noexcept {
+// they stay when the thread ends: an error message matters more.
+ThreadMessages* thread_messages() noexcept {
   static const std::optional<pthread_key_t> key = [] {
     pthread_key_t made{};
     return pthread_key_create(&made, free_at_thread_end) == 0 ? std::optional(made) : std::nullopt;
   }();
   if (of_this_thread == nullptr) {
-    of_this_thread = new (std::nothrow) ThreadSentences;
+    of_this_thread = new (std::nothrow) ThreadMessages;
     if (key) pthread_setspecific(*key, of_this_thread);
   }
   return of_this_thread;
 }
 
-constexpr char no_memory[] = "there is no memory left, not even for a sentence that says where it ended";
+constexpr char no_memory[] = "there is no memory left, not even for an error message that says where it ended";
 
 struct Registry {
   std::mutex mutex;
-  std::unordered_map<ucclEpComm_t, Sentence> sentences;
+  std::unordered_map<ucclEpComm_t, ErrorMessage> messages;
 };
 
 // Never destroyed: ranks may still run when static objects go.
@@ -70,26 +70,26 @@ Registry& registry() {
 void keep_errors_of(ucclEpComm_t comm) {
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
-  all.sentences.insert_or_assign(comm, Sentence{});
+  all.messages.insert_or_assign(comm, ErrorMessage{});
 }
 
 void forget_errors_of(ucclEpComm_t comm) noexcept {
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
-  all.sentences.erase(comm);
+  all.messages.erase(comm);
 }
 
-void set_last_error(ucclEpComm_t comm, std::string_view function, std::string_view sentence) noexcept {
-  Sentence said{};
+void set_last_error(ucclEpComm_t comm, std::string_view function, std::string_view message) noexcept {
+  ErrorMessage said{};
   said.append(function);
   said.append(": ");
-  said.append(sentence);
-  if (ThreadSentences* mine = thread_sentences()) mine->last = said;
+  said.append(message);
+  if (ThreadMessages* mine = thread_messages()) mine->last = said;
   if (comm == nullptr) return;
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
-  const auto found = all.sentences.find(comm);
-  if (found != all.sentences.end()) found->second = said;
+  const auto found = all.messages.find(comm);
+  if (found != all.messages.end()) found->second = said;
 }
 
 }  // namespace ucclep
@@ -97,11 +97,11 @@ void set_last_error(ucclEpComm_t comm, std::string_view function, std::string_vi
 const char* ucclEpGetLastError(ucclEpComm_t comm) {
   using namespace ucclep;
   if (comm == nullptr) return of_this_thread == nullptr ? "" : of_this_thread->last.text;
-  ThreadSentences* mine = thread_sentences();
+  ThreadMessages* mine = thread_messages();
   if (mine == nullptr) return no_memory;
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
-  const auto found = all.sentences.find(comm);
-  mine->of_asked_comm = found == all.sentences.end() ? Sentence{} : found->second;
+  const auto found = all.messages.find(comm);
+  mine->of_asked_comm = found == all.messages.end() ? ErrorMessage{} : found->second;
   return mine->of_asked_comm.text;
 }

@@ -61,13 +61,13 @@ struct ucclEpGroup {
     std::shared_ptr<ucclep::KnownRouting> routing;
   };
   std::vector<HandleMemory> handle_memories;
-  // Operations as they were called, and those of which only the first half was, oldest first (P2).
-  struct Half {
+  // Operations as they were called, and those of which only the send phase was, oldest first (P2).
+  struct PendingOperation {
     ucclep::Kind kind;
     uint64_t number;
   };
   uint64_t called[ucclep::num_kinds] = {};
-  std::vector<Half> halves;
+  std::vector<PendingOperation> pending_operations;
   uint64_t serial = 0;  // no other group of the process has it
 
   const ucclep::GroupShape& shape() const { return device.shape; }
@@ -98,14 +98,14 @@ void launch(ucclEpGroup& group, const Kernel& kernel, const LaunchShape& shape, 
   if (StreamCapture* capture = device.stream_capture()) capture->record_at_replay(group.last_operation, stream);
 }
 
-// An operation, or its second half. With masks it is mended, and runs again if it has to (masks.hpp).
+// An operation, or its receive phase. With masks it is repaired, and runs again if it has to (masks.hpp).
 template <class Args>
-void launch_mended(ucclEpGroup& group, const Kernel& kernel, const Kernel& mend, const LaunchShape& shape, Args args,
-                   ucclEpStream_t stream) {
+void launch_repaired(ucclEpGroup& group, const Kernel& kernel, const Kernel& repair, const LaunchShape& shape,
+                     Args args, ucclEpStream_t stream) {
   launch(group, kernel, shape, args, stream);
   if (!group.mask_words) return;
   args.group.again = 1;
-  launch(group, mend, LaunchShape{1, shape.block, 0}, args, stream);
+  launch(group, repair, LaunchShape{1, shape.block, 0}, args, stream);
   launch(group, kernel, shape, args, stream);
 }
 

@@ -11,11 +11,11 @@
 namespace ucclep {
 
 // What ucclEpComplete launches.
-struct SecondHalf {
+struct PendingReceive {
   using Launch = std::function<void(ucclEpStream_t)>;
   Kind kind;
   uint64_t number;  // of the group's operations of that kind, as they were called
-  bool captured;    // the first half was
+  bool captured;    // the send phase was
   Launch launch;
 };
 
@@ -38,7 +38,7 @@ struct KnownRouting {
   bool weights_given = false;
   int64_t output_rows = 0;  // HT: of the output tensors
 
-  std::optional<SecondHalf> pending;
+  std::optional<PendingReceive> pending;
 };
 
 }  // namespace ucclep

@@ -34,8 +34,8 @@ std::string mask_image(const ucclEpGroup& group) {
   return image;
 }
 
-void note_masked(ucclEpComm& comm, const char* operation, const char* phase, int rank, const std::string& sentence) {
-  comm.faults->note(ucclEpTimeout, operation, phase, rank, fmt::format("{}; rank {} is masked", sentence, rank));
+void note_masked(ucclEpComm& comm, const char* operation, const char* phase, int rank, const std::string& message) {
+  comm.faults->note(ucclEpTimeout, operation, phase, rank, fmt::format("{}; rank {} is masked", message, rank));
 }
 
 // Who is lost first, then that all are to leave. What is over stays over.
@@ -46,13 +46,13 @@ void tell_lost(const ucclEpGroup& group, int rank, bool gone) {
   device.poke(&group.device.masks->leave, leave_now);
 }
 
-bool mask_dead(ucclEpComm& comm, int rank, const std::string& sentence) {
+bool mask_dead(ucclEpComm& comm, int rank, const std::string& message) {
   const auto masks = [](const ucclEpGroup* group) { return group->device.masks != nullptr; };
   {
     const std::lock_guard lock(comm.groups_mutex);
     if (comm.groups.empty() || !std::all_of(comm.groups.begin(), comm.groups.end(), masks)) return false;
   }
-  note_masked(comm, "communicator", "liveness", rank, sentence);
+  note_masked(comm, "communicator", "liveness", rank, message);
   const std::lock_guard lock(comm.groups_mutex);
   for (const ucclEpGroup* group : comm.groups) {
     if (!masks(group)) continue;  // created meanwhile: its waits have their deadline
@@ -61,8 +61,8 @@ bool mask_dead(ucclEpComm& comm, int rank, const std::string& sentence) {
   return true;
 }
 
-void mask_lost(ucclEpGroup& group, int rank, bool gone, const std::string& sentence) {
-  note_masked(*group.comm, "group", "network", rank, sentence);
+void mask_lost(ucclEpGroup& group, int rank, bool gone, const std::string& message) {
+  note_masked(*group.comm, "group", "network", rank, message);
   const std::lock_guard lock(group.comm->groups_mutex);
   tell_lost(group, rank, gone);
 }

@@ -20,14 +20,14 @@ std::shared_ptr<MaskWords> make_mask_words(Device& device);
 std::string mask_image(const ucclEpGroup& group);
 
 // A rank has died. True if that ends no group of this communicator: all of them mask it.
-bool mask_dead(ucclEpComm& comm, int rank, const std::string& sentence);
+bool mask_dead(ucclEpComm& comm, int rank, const std::string& message);
 
-// Of a group with masks, from any thread: the rank is lost to it, as the sentence says, and is masked. gone: nothing
+// Of a group with masks, from any thread: the rank is lost to it, as the message says, and is masked. gone: nothing
 // leads there any more.
-void mask_lost(ucclEpGroup& group, int rank, bool gone, const std::string& sentence);
+void mask_lost(ucclEpGroup& group, int rank, bool gone, const std::string& message);
 
 // The two parts of that. The record comes first, and without comm.groups_mutex; the kernels are told under it.
-void note_masked(ucclEpComm& comm, const char* operation, const char* phase, int rank, const std::string& sentence);
+void note_masked(ucclEpComm& comm, const char* operation, const char* phase, int rank, const std::string& message);
 void tell_lost(const ucclEpGroup& group, int rank, bool gone);
 
 // Tells the kernels of all groups to leave: everything is over.

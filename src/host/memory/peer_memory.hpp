@@ -20,7 +20,7 @@ struct PeerMemory {
 };
 
 // Collective: threads of a process share the object, other processes map what its ticket describes. Fails on all ranks
-// or on none. call: the function of the API, for the sentence.
+// or on none. call: the function of the API, for the message.
 PeerMemory exchange_memory(ucclEpComm& comm, std::shared_ptr<SharedMemory> own, const char* call);
 
 }  // namespace ucclep

@@ -107,7 +107,7 @@ proxy::ChannelPlaces channel_of(const GroupShape& shape, const WindowLayout& lay
   return {rows_of_words(shape),
           static_cast<std::byte*>(window.host_data()),
           layout.messages,
-          layout.letters,
+          layout.signal_messages,
           layout.staged_out,
           layout.staged_in,
           {words, words + shape.ranks}};
@@ -149,8 +149,8 @@ void add(ucclEpStats_t& sum, const ucclEpStats_t& part) {
 
 // Ranks that lost nothing themselves would else wait for this one until their time is up.
 void raise_network_fault(ucclEpComm& comm, const proxy::Fault& fault) {
-  comm.faults->raise(fault.code, fault.operation, "network", fault.peer, fault.sentence);
-  comm.bootstrap->abort(fault.sentence);
+  comm.faults->raise(fault.code, fault.operation, "network", fault.peer, fault.message);
+  comm.bootstrap->abort(fault.message);
 }
 
 proxy::Engine& CommNetwork::engine() {

@@ -6,8 +6,8 @@
 #include "host/boundary/guard.hpp"
 #include "host/boundary/structs.hpp"
 #include "host/boundary/views.hpp"
-#include "host/group/halves.hpp"
 #include "host/group/lend.hpp"
+#include "host/group/phases.hpp"
 #include "host/group/plan.hpp"
 #include "host/operations/update.hpp"
 
@@ -111,23 +111,23 @@ struct CombineCall {
   ucclEpCombineConfig_t config;
 
   bool backward() const { return config.pass == UCCLEP_PASS_BACKWARD; }
-  // With masks, rows with weights of this combine leave when a mend has said whose weights have come.
-  Course course() const {
-    const Course course = course_of(handle, Kind::combine, config.send_only, opened);
+  // With masks, rows with weights of this combine leave when a repair has said whose weights have come.
+  Schedule schedule() const {
+    const Schedule schedule = schedule_of(handle, Kind::combine, config.send_only, opened);
     const bool late_weights = inputs.topk_weights != nullptr && config.pass == UCCLEP_PASS_FORWARD;
-    const bool held_back = course == Course::first_half && handle.group->mask_words && late_weights;
-    return held_back && handle.low_latency() ? Course::held_back : course;
+    const bool held_back = schedule == Schedule::send_phase && handle.group->mask_words && late_weights;
+    return held_back && handle.low_latency() ? Schedule::held_back : schedule;
   }
   // Its kernel knows no other form.
   bool in_lines() const {
-    return handle.low_latency() && course() == Course::whole && handle.group->shape().lines_only();
+    return handle.low_latency() && schedule() == Schedule::whole && handle.group->shape().lines_only();
   }
 };
 
-OperationKernels kernels_of(const CombineCall& call, ucclEpDataType_t dtype, bool few) {
+OperationKernels kernels_of(const CombineCall& call, ucclEpDataType_t dtype, bool small) {
   using namespace kernels;
-  const auto of = [dtype](const ByType& whole, const ByType& first, const ByType& second) {
-    return OperationKernels{whole.of(dtype), first.of(dtype), second.of(dtype)};
+  const auto of = [dtype](const ByType& whole, const ByType& send, const ByType& receive) {
+    return OperationKernels{whole.of(dtype), send.of(dtype), receive.of(dtype)};
   };
   const GroupShape& shape = call.handle.group->shape();
   const bool networked = shape.networked != 0;
@@ -138,28 +138,28 @@ OperationKernels kernels_of(const CombineCall& call, ucclEpDataType_t dtype, boo
   }
   if (networked) return of(ll_combine_network, ll_send_combine_network, ll_complete_combine_network);
   const ByType& whole = !call.in_lines()    ? ll_combine
-                        : shape.masked != 0 ? ll_combine_lines_of_living
-                        : few               ? ll_combine_few
+                        : shape.masked != 0 ? ll_combine_lines_masked
+                        : small             ? ll_combine_small
                                             : ll_combine_lines;
   return of(whole, ll_send_combine, ll_complete_combine);
 }
 
-// HT FLAT: peers may read their rows from the input themselves, but for weights of the backward pass. A half lends
+// HT FLAT: peers may read their rows from the input themselves, but for weights of the backward pass. A phase lends
 // nothing: it would have to wait for peers to complete theirs.
 Offer offer_of(const CombineCall& call, const TensorView& tokens, const CombineArgs& args) {
-  if (zones_of(call.handle) != Zones::sources || args.weights_back || call.course() != Course::whole) return {};
+  if (zones_of(call.handle) != Zones::sources || args.weights_back || call.schedule() != Schedule::whole) return {};
   return {lent(*call.handle.group->comm, tokens), {}, static_cast<uint32_t>(args.capacity)};
 }
 
 template <class Args>
 void launch_call(const CombineCall& call, ucclEpDataType_t dtype, const LaunchShape& shape, const Args& args,
-                 ucclEpStream_t stream, bool few = false) {
-  launch_operation(call.handle, Kind::combine, call.course(), kernels_of(call, dtype, few), shape, args, stream);
+                 ucclEpStream_t stream, bool small = false) {
+  launch_operation(call.handle, Kind::combine, call.schedule(), kernels_of(call, dtype, small), shape, args, stream);
 }
 
 void check_opened(const CombineCall& call) {
   if (call.config.send_only != 0) {
-    fail(ucclEpInvalidArgument, "config.send_only is 1, but this is the second half of what a kernel began");
+    fail(ucclEpInvalidArgument, "config.send_only is 1, but this is the receive phase of what a kernel began");
   }
   if (call.inputs.tokens != nullptr || call.inputs.topk_weights != nullptr) {
     fail(ucclEpInvalidArgument, "inputs.{} is given, but the kernel that opened the combine has sent the rows",
@@ -262,8 +262,8 @@ void combine(const CombineCall& call, ucclEpStream_t stream) {
   args.piece_bytes = plan.piece_bytes;
   if (handle.low_latency()) {
     const uint32_t wave = group.comm->traits.wave;
-    const bool few = ll_rows_are_few(args, plan.shape.grid, plan.shape.block / wave, wave);
-    launch_call(call, rows.dtype(), plan.shape, args, stream, few);
+    const bool small = is_small_batch(args, plan.shape.grid, plan.shape.block / wave, wave);
+    launch_call(call, rows.dtype(), plan.shape, args, stream, small);
   } else {
     launch_call(call, rows.dtype(), plan.shape, HtCombineArgs{args, offer_of(call, rows, args)}, stream);
   }

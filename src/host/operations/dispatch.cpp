@@ -18,7 +18,7 @@ LaunchPlan plan_of(const DispatchCall& call) {
                    call.in_lines() ? Moves::lines : Moves::bulk);
 }
 
-OperationKernels kernels_of(const DispatchCall& call, bool few) {
+OperationKernels kernels_of(const DispatchCall& call, bool small) {
   using namespace kernels;
   const auto pick = [&](const ByQuant& family) -> const Kernel& { return family.of(call.quantised()); };
   const bool networked = call.shape().networked != 0;
@@ -28,17 +28,17 @@ OperationKernels kernels_of(const DispatchCall& call, bool few) {
     return {pick(ht_dispatch_network), pick(ht_send_dispatch_network), ht_complete_dispatch_network};
   }
   if (networked) return {pick(ll_dispatch_network), pick(ll_send_dispatch_network), ll_complete_dispatch_network};
-  const ByQuant& whole = few                        ? ll_dispatch_few
+  const ByQuant& whole = small                      ? ll_dispatch_small
                          : !call.in_lines()         ? ll_dispatch
-                         : call.shape().masked != 0 ? ll_dispatch_lines_of_living
+                         : call.shape().masked != 0 ? ll_dispatch_lines_masked
                                                     : ll_dispatch_lines;
   return {pick(whole), pick(ll_send_dispatch), pick(ll_complete_dispatch)};
 }
 
 template <class Args>
 void launch_call(const DispatchCall& call, const LaunchPlan& plan, const Args& args, ucclEpStream_t stream,
-                 bool few = false) {
-  launch_operation(call.handle, Kind::dispatch, call.course, kernels_of(call, few), plan.shape, args, stream);
+                 bool small = false) {
+  launch_operation(call.handle, Kind::dispatch, call.schedule, kernels_of(call, small), plan.shape, args, stream);
 }
 
 void launch_ll(const DispatchCall& call, const LaunchPlan& plan, ucclEpStream_t stream) {
@@ -56,13 +56,13 @@ void launch_ll(const DispatchCall& call, const LaunchPlan& plan, ucclEpStream_t 
   args.opened = call.opened;
   announce_total(call.counters);
   const uint32_t warps = plan.shape.block / call.handle.group->comm->traits.wave;
-  launch_call(call, plan, args, stream, call.in_lines() && ll_tokens_are_few(args, plan.shape.grid, warps));
+  launch_call(call, plan, args, stream, call.in_lines() && is_small_batch(args, plan.shape.grid, warps));
 }
 
-// HT FLAT: peers may write rows into the output themselves, if they reach all that a row consists of. A half lends
+// HT FLAT: peers may write rows into the output themselves, if they reach all that a row consists of. A phase lends
 // nothing: it would have to wait for peers to complete theirs.
 Offer offer_of(const DispatchCall& call) {
-  if (call.output.zones != Zones::sources || call.course != Course::whole) return {};
+  if (call.output.zones != Zones::sources || call.schedule != Schedule::whole) return {};
   const ucclEpComm& comm = *call.handle.group->comm;
   const Offer offer{lent(comm, call.out_tokens), lent(comm, call.out_scales),
                     static_cast<uint32_t>(call.output.capacity)};

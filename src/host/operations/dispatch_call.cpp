@@ -14,9 +14,9 @@ constexpr std::initializer_list<ucclEpDataType_t> row_types = {ucclEpBfloat16,  
 void check_config(DispatchCall& call) {
   const ucclEpDispatchConfig_t& config = call.config;
   check_operation(call.handle, Kind::dispatch, config.send_only, config.pass, config.num_sms);
-  call.course = course_of(call.handle, Kind::dispatch, config.send_only, call.opened);
+  call.schedule = schedule_of(call.handle, Kind::dispatch, config.send_only, call.opened);
   if (call.opened && config.send_only != 0) {
-    fail(ucclEpInvalidArgument, "config.send_only is 1, but this is the second half of what a kernel began");
+    fail(ucclEpInvalidArgument, "config.send_only is 1, but this is the receive phase of what a kernel began");
   }
   if (call.opened && call.backward() && call.handle.low_latency()) {
     fail(ucclEpInvalidArgument, "config.pass is UCCLEP_PASS_BACKWARD, but LL operations of user kernels are forward");

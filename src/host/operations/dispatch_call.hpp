@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a dispatch is asked to do, checked: ucclEpDispatch, and ucclEpCompleteDispatch, whose first half was a user's
+// What a dispatch is asked to do, checked: ucclEpDispatch, and ucclEpCompleteDispatch, whose send phase was a user's
 // kernel.
 #pragma once
 #include "host/boundary/structs.hpp"
 #include "host/boundary/views.hpp"
-#include "host/group/halves.hpp"
+#include "host/group/phases.hpp"
 #include "host/operations/update.hpp"
 #include "ucclep/device/layout/arguments.hpp"
 
@@ -21,7 +21,7 @@ struct DispatchCall {
   int64_t num_tokens = 0, hidden = 0;
   int top_k = 0;
   bool weighted = false;
-  Course course = Course::whole;
+  Schedule schedule = Schedule::whole;
   Settings settings{};
   RowSource source{};
   View topk_weights{};
@@ -31,7 +31,7 @@ struct DispatchCall {
   bool backward() const { return config.pass == UCCLEP_PASS_BACKWARD; }
   bool quantised() const { return config.quant == UCCLEP_QUANT_FP8_128; }
   // Its kernel knows no other form.
-  bool in_lines() const { return handle.low_latency() && course == Course::whole && shape().rows_by_headers(); }
+  bool in_lines() const { return handle.low_latency() && schedule == Schedule::whole && shape().rows_by_headers(); }
   const GroupShape& shape() const { return handle.group->shape(); }
 };
 

@@ -10,7 +10,7 @@
 #include "host/boundary/guard.hpp"
 #include "host/boundary/structs.hpp"
 #include "host/boundary/views.hpp"
-#include "host/group/halves.hpp"
+#include "host/group/phases.hpp"
 #include "host/group/plan.hpp"
 #include "ucclep/device/layout/arguments.hpp"
 
@@ -110,9 +110,9 @@ void update_ht(ucclEpHandle& handle, const RoutingInput& routing, CounterViews c
   HtUpdateArgs args{group.device, handle.device, routing, settings, zones_of(handle), counters};
   args.routing.set_tokens = plan.set_tokens;
   const Kernel& kernel = group.shape().networked != 0 ? kernels::ht_update_network
-                         : group.mask_words           ? kernels::ht_update_of_living
+                         : group.mask_words           ? kernels::ht_update_masked
                                                       : kernels::ht_update;
-  launch_mended(group, kernel, kernels::ht_mend_update, plan.shape, args, stream);
+  launch_repaired(group, kernel, kernels::ht_repair_update, plan.shape, args, stream);
   note_update(handle, routing);
   note_call(handle, captured);
   handle.routing->known_rows = -1;

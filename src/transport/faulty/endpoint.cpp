@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "base/log.hpp"
-#include "transport/sentence.hpp"
+#include "transport/error_message.hpp"
 
 namespace ucclep::transport {
 namespace {
@@ -196,8 +196,8 @@ void FaultyEndpoint::stop(uint32_t peer) noexcept {
 
 void FaultyEndpoint::break_line(uint32_t peer) noexcept {
   ++statistics_.broken;
-  const Sentence sentence("faulty: the connection to peer {} broke at operation {}", peer, settings_.break_at);
-  table_.break_connection(peer, ucclEpRemoteError, sentence.view());
+  const ErrorMessage message("faulty: the connection to peer {} broke at operation {}", peer, settings_.break_at);
+  table_.break_connection(peer, ucclEpRemoteError, message.view());
   inner_->disconnect(peer);
   stop(peer);
 }

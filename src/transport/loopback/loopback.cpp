@@ -11,12 +11,12 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "transport/error_message.hpp"
 #include "transport/loopback/regions.hpp"
 #include "transport/loopback/ring.hpp"
 #include "transport/loopback/segment.hpp"
 #include "transport/remote_regions.hpp"
 #include "transport/send_table.hpp"
-#include "transport/sentence.hpp"
 
 namespace ucclep::transport {
 namespace loopback {
@@ -190,7 +190,7 @@ class LoopbackEndpoint : public Endpoint {
   }
 
   void lose(uint32_t number, ucclEpResult_t code, const char* what) noexcept {
-    sends_.break_connection(number, code, Sentence("loopback: peer {} {}", number, what).view());
+    sends_.break_connection(number, code, ErrorMessage("loopback: peer {} {}", number, what).view());
   }
 
   void look_after_peers() noexcept {

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "transport/sentence.hpp"
+#include "transport/error_message.hpp"
 
 namespace ucclep::transport::ofi {
 namespace {
@@ -313,7 +313,7 @@ void OfiEndpoint::take_error() noexcept {
   std::array<char, 96> room{};
   const char* more = fi_cq_strerror(queue_.get(), error.prov_errno, error.err_data, room.data(), room.size());
   auto* context = static_cast<Context*>(error.op_context);
-  const Sentence words("{} ({})", library_.strerror(error.err), more != nullptr ? more : "");
+  const ErrorMessage words("{} ({})", library_.strerror(error.err), more != nullptr ? more : "");
   if (context == nullptr || context->slot == SendTable::none) return lose_endpoint(words.c_str());
   const uint32_t slot = context->slot;
   const char* what = table_[slot].kind == UCCLEP_OPERATION_READ ? "a read failed" : "a write failed";
@@ -323,8 +323,8 @@ void OfiEndpoint::take_error() noexcept {
 }
 
 void OfiEndpoint::lose(uint32_t number, ucclEpResult_t code, const char* what, const char* words) noexcept {
-  const Sentence sentence("ofi {}: peer {}: {}{}{}", name_, number, what, *words != '\0' ? ": " : "", words);
-  table_.break_connection(number, code, sentence.view());
+  const ErrorMessage message("ofi {}: peer {}: {}{}{}", name_, number, what, *words != '\0' ? ": " : "", words);
+  table_.break_connection(number, code, message.view());
 }
 
 void OfiEndpoint::lose_endpoint(const char* words) noexcept {

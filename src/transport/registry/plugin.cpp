@@ -15,7 +15,7 @@ namespace {
 // Calls a setup function of the plugin, and throws what it returns.
 template <class Function, class... Args>
 void call(const ucclEpTransportPlugin_t& plugin, const char* what, Function function, Args... args) {
-  ucclEpTransportSentence_t why{};
+  ucclEpTransportError_t why{};
   const ucclEpResult_t code = function(args..., &why);
   why.text[sizeof(why.text) - 1] = '\0';
   if (code == ucclEpSuccess) return;
@@ -72,7 +72,7 @@ class PluginEndpoint : public Endpoint {
   const ucclEpTransportPlugin_t& plugin_;
   ucclEpTransportEndpoint_t endpoint_;
   Traits traits_{};
-  mutable ucclEpTransportSentence_t ignored_{};
+  mutable ucclEpTransportError_t ignored_{};
 };
 
 class Plugin : public Transport {

@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "base/error.hpp"
-#include "transport/sentence.hpp"
+#include "transport/error_message.hpp"
 
 namespace ucclep::transport::verbs {
 namespace {
@@ -392,8 +392,9 @@ uint32_t VerbsEndpoint::peer_of(uint32_t pair) const noexcept {
 }
 
 void VerbsEndpoint::lose(uint32_t number, ucclEpResult_t code, const char* what, const char* words) noexcept {
-  const Sentence sentence("verbs {}: peer {}: {}{}{}", device_.name, number, what, *words != '\0' ? ": " : "", words);
-  table_.break_connection(number, code, sentence.view());
+  const ErrorMessage message("verbs {}: peer {}: {}{}{}", device_.name, number, what, *words != '\0' ? ": " : "",
+                             words);
+  table_.break_connection(number, code, message.view());
   connections_[number].stop();
 }
 

@@ -41,7 +41,7 @@ std::unique_ptr<Endpoint> connected_to_itself(Transport& transport) {
 
 }  // namespace
 
-TEST_CASE("verbs: without libibverbs, or with something else in its place, there is a sentence", "[verbs]") {
+TEST_CASE("verbs: without libibverbs, or with something else in its place, there is an error message", "[verbs]") {
   CHECK(says(refusal(ucclEpNotSupported, [] { verbs::Library::open("libnosuchverbs.so"); }), "libnosuchverbs.so"));
   CHECK(says(refusal(ucclEpNotSupported, [] { verbs::Library::open("libm.so.6"); }), "has no ibv_get_device_list"));
 }

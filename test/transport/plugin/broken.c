@@ -6,7 +6,7 @@
 int ucclep_nothing_here = 1;
 #else
 static ucclEpResult_t open_nothing(const char* argument, const ucclEpTransportConfig_t* config,
-                                   ucclEpTransportEndpoint_t* endpoint, ucclEpTransportSentence_t* why) {
+                                   ucclEpTransportEndpoint_t* endpoint, ucclEpTransportError_t* why) {
   (void)argument, (void)config, (void)endpoint, (void)why;
   return ucclEpSystemError;
 }

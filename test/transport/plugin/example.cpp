@@ -20,7 +20,7 @@ namespace {
 
 // No exception crosses the C ABI.
 template <class Body>
-ucclEpResult_t guarded(ucclEpTransportSentence_t* why, Body&& body) noexcept {
+ucclEpResult_t guarded(ucclEpTransportError_t* why, Body&& body) noexcept {
   try {
     body();
     return ucclEpSuccess;
@@ -34,7 +34,7 @@ ucclEpResult_t guarded(ucclEpTransportSentence_t* why, Body&& body) noexcept {
 }
 
 ucclEpResult_t open(const char* argument, const ucclEpTransportConfig_t* config, ucclEpTransportEndpoint_t* endpoint,
-                    ucclEpTransportSentence_t* why) {
+                    ucclEpTransportError_t* why) {
   return guarded(why, [&] {
     auto opened = std::make_unique<ucclEpTransportEndpoint>();
     opened->transport = ucclep::transport::make_loopback(argument);
@@ -51,8 +51,7 @@ void traits(ucclEpTransportEndpoint_t endpoint, ucclEpTransportTraits_t* traits)
   *traits = endpoint->endpoint->traits();
 }
 
-ucclEpResult_t address(ucclEpTransportEndpoint_t endpoint, void* address, size_t* length,
-                       ucclEpTransportSentence_t* why) {
+ucclEpResult_t address(ucclEpTransportEndpoint_t endpoint, void* address, size_t* length, ucclEpTransportError_t* why) {
   return guarded(why, [&] {
     const ucclep::transport::Address own = endpoint->endpoint->address();
     const size_t room = std::exchange(*length, own.size());
@@ -62,7 +61,7 @@ ucclEpResult_t address(ucclEpTransportEndpoint_t endpoint, void* address, size_t
 }
 
 ucclEpResult_t connect(ucclEpTransportEndpoint_t endpoint, uint32_t peer, uint32_t self, const void* address,
-                       size_t length, ucclEpTransportSentence_t* why) {
+                       size_t length, ucclEpTransportError_t* why) {
   return guarded(why,
                  [&] { endpoint->endpoint->connect(peer, self, {static_cast<const std::byte*>(address), length}); });
 }
@@ -72,16 +71,16 @@ void disconnect(ucclEpTransportEndpoint_t endpoint, uint32_t peer) {
 }
 
 ucclEpResult_t register_region(ucclEpTransportEndpoint_t endpoint, const ucclEpTransportMemory_t* memory,
-                               uint32_t* region, ucclEpTransportKey_t* key, ucclEpTransportSentence_t* why) {
+                               uint32_t* region, ucclEpTransportKey_t* key, ucclEpTransportError_t* why) {
   return guarded(why, [&] { *region = endpoint->endpoint->register_region(*memory, key); });
 }
 
-ucclEpResult_t deregister_region(ucclEpTransportEndpoint_t endpoint, uint32_t region, ucclEpTransportSentence_t* why) {
+ucclEpResult_t deregister_region(ucclEpTransportEndpoint_t endpoint, uint32_t region, ucclEpTransportError_t* why) {
   return guarded(why, [&] { endpoint->endpoint->deregister_region(region); });
 }
 
 ucclEpResult_t import_region(ucclEpTransportEndpoint_t endpoint, uint32_t peer, const ucclEpTransportKey_t* key,
-                             uint32_t* remote_region, ucclEpTransportSentence_t* why) {
+                             uint32_t* remote_region, ucclEpTransportError_t* why) {
   return guarded(why, [&] { *remote_region = endpoint->endpoint->import_region(peer, *key); });
 }
 

@@ -131,7 +131,7 @@ class LowLatency:
             return self._streams.finished(async_finish, tensors, finish), None
         if async_finish:
             raise ValueError("either async_finish or return_recv_hook")
-        # Both halves run on the caller's stream: what it does in between runs while rows are under way.
+        # Both phases run on the caller's stream: what it does in between runs while rows are under way.
         start(self._streams.here())
 
         def hook(_held: tuple = tensors) -> None:

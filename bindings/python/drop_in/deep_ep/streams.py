@@ -69,7 +69,7 @@ class GpuStreams:
         return torch.cuda.stream(self.comm_stream)
 
     def here(self) -> int:
-        """The stream of a call whose second half the caller starts."""
+        """The stream of a call whose receive phase the caller starts."""
         return torch.cuda.current_stream().cuda_stream
 
     def finished_here(self, finish: Callable[[], None] | None) -> None:

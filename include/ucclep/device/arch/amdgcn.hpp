@@ -24,7 +24,7 @@ UCCLEP_FN uint32_t uniform(uint32_t value) {
 }
 // A wave has more vector registers than a kernel needs, and too few scalar ones: what outer loops count is kept in the
 // former, and read back with uniform() where it is used.
-UCCLEP_FN uint32_t park(uint32_t value) {
+UCCLEP_FN uint32_t keep_in_vgpr(uint32_t value) {
   asm volatile("" : "+v"(value));
   return value;
 }
@@ -315,7 +315,7 @@ UCCLEP_FN void bulk_wait_written() {
 // where they are needed from here on. Known to be constant, a hundred fields would be loaded at entry, or before a
 // loop, and kept in scalar registers, of which there are not that many.
 template <class T>
-UCCLEP_FN const T& read_again(const T& arguments) {
+UCCLEP_FN const T& reload(const T& arguments) {
   const auto* address = (const __attribute__((address_space(4))) T*)&arguments;
   asm volatile("" : "+s"(address));
   return *(const T*)address;
@@ -351,6 +351,6 @@ UCCLEP_FN void let_next_begin() {}
   UCCLEP_FN void name##_body(const ArgsType& args);                                                                    \
   extern "C" __attribute__((global, amdgpu_flat_work_group_size(64, 512), amdgpu_waves_per_eu(2))) void ucclep_##name( \
       const ArgsType) {                                                                                                \
-    name##_body(::ucclep::read_again(*(const ArgsType*)__builtin_amdgcn_kernarg_segment_ptr()));                       \
+    name##_body(::ucclep::reload(*(const ArgsType*)__builtin_amdgcn_kernarg_segment_ptr()));                           \
   }                                                                                                                    \
   UCCLEP_FN void name##_body([[maybe_unused]] const ArgsType& args)

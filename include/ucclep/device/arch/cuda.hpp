@@ -82,7 +82,7 @@ UCCLEP_FN unsigned count_lanes(uint64_t mask) {
 }  // namespace UCCLEP_SIMT_NAMESPACE
 
 #include "ucclep/device/arch/butterfly.hpp"
-#include "ucclep/device/arch/untold.hpp"
+#include "ucclep/device/arch/uniform.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 
@@ -362,7 +362,7 @@ UCCLEP_FN void acquire_then_bulk() {
 
 // ---- Kernel arguments. They lie in a constant bank that instructions read directly: none is kept in a register.
 template <class T>
-UCCLEP_FN const T& read_again(const T& arguments) {
+UCCLEP_FN const T& reload(const T& arguments) {
   return arguments;
 }
 

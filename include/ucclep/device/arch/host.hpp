@@ -251,7 +251,7 @@ UCCLEP_FN void acquire_then_bulk() {
 
 // --- kernel arguments ---
 template <class T>
-UCCLEP_FN const T& read_again(const T& arguments) {
+UCCLEP_FN const T& reload(const T& arguments) {
   return arguments;
 }
 
@@ -276,7 +276,7 @@ UCCLEP_FN void let_next_begin() {}
 
 }  // namespace UCCLEP_SIMT_NAMESPACE
 
-#include "ucclep/device/arch/untold.hpp"
+#include "ucclep/device/arch/uniform.hpp"
 
 // Defines a kernel: UCCLEP_KERNEL(name, ArgsType) { body that uses `args` }. Debuggers know it as ucclep_w32_name or
 // ucclep_w64_name.

@@ -9,8 +9,8 @@
 // Floor: partial rows from peers * row bytes / link bandwidth, plus READY's way, the first run's, and one sum.
 //
 // Runs are staged for all homes in turn, by place, and sums take tokens in order: what was staged first is wanted
-// first. A sum waits for stagers only, and a stager for nobody. In FLAT a partial row is a row of the caller's: of this
-// rank it is read where it is, and of a rank that has lent its tensor too; such a rank stages nothing.
+// first. A sum waits for copy warps only, and a copy warp for nobody. In FLAT a partial row is a row of the caller's:
+// of this rank it is read where it is, and of a rank that has lent its tensor too; such a rank stages nothing.
 //
 // clang-format off
 // | who releases                                   | who acquires                    | what is ordered              |
@@ -29,10 +29,10 @@
 #include "ucclep/device/layout/record.hpp"
 #include "ucclep/device/layout/views.hpp"
 #include "ucclep/device/layout/window.hpp"
-#include "ucclep/device/protocol/halves.hpp"
 #include "ucclep/device/protocol/header.hpp"
 #include "ucclep/device/protocol/masks.hpp"
 #include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/phases.hpp"
 #include "ucclep/device/protocol/routing.hpp"
 #include "ucclep/device/protocol/slots.hpp"
 #include "ucclep/device/rows/reduce.hpp"
@@ -45,24 +45,24 @@ namespace ht {
 
 // Of a block's warps some stage, the others add. Staging is local, and has to be ahead of the links; where a partial
 // row is itself a sum, it reads several rows for one. A block of one warp does both, one after the other.
-struct CombineTeams {
-  Team stagers, adders;
+struct CombineWarpRoles {
+  WarpRole copy, reduce;
 
-  static UCCLEP_FN CombineTeams of(bool stages, bool sums) {
+  static UCCLEP_FN CombineWarpRoles of(bool stages, bool sums) {
     const uint32_t warps = block::warps();
     if (!stages) return {{0, 0}, {0, warps}};
     if (warps == 1) return {{0, 1}, {0, 1}};
     const uint32_t wanted = sums ? (2 * warps + 2) / 3 : (warps + 1) / 2;
-    const uint32_t stagers = wanted < warps ? wanted : warps - 1;
-    return {{0, stagers}, {stagers, warps - stagers}};
+    const uint32_t copiers = wanted < warps ? wanted : warps - 1;
+    return {{0, copiers}, {copiers, warps - copiers}};
   }
 };
 
-// The tokens of a block, which its adders take one by one, in order: every grid_size()-th of the rank's. Who waits for
-// a row keeps none of the others from the next token.
+// The tokens of a block, which its reduce warps take one by one, in order: every grid_size()-th of the rank's. Who
+// waits for a row keeps none of the others from the next token.
 struct TokenPool {
   uint32_t* taken;  // in the block's shared memory
-  Parked first, step;
+  WarpUniform first, step;
 
   // Before the leases: an address that is known anyway takes no register of its own.
   static UCCLEP_FN TokenPool of(const Stage& stage) {
@@ -128,7 +128,7 @@ UCCLEP_FN void stage_run(const Op& op, const HtCombineArgs& args, Stage& stage, 
   const uint32_t begin = run * run_rows;
   const uint32_t end = begin + run_rows < rows ? begin + run_rows : rows;
   for (uint32_t place = begin; place < end; ++place) {
-    const HtCombineArgs& now = read_again(args);
+    const HtCombineArgs& now = reload(args);
     uint32_t index = place;
     if (pooled) {
       index = uniform(pool_row(memory_of(now), now, home, place));
@@ -148,16 +148,16 @@ template <class Element, class Wire>
 UCCLEP_FN void stage_runs(const Op& op, const HandleMemory& memory, const HtCombineArgs& args, Stage& stage,
                           SumRing& ring, const Worker& worker) {
   const uint32_t skipped = args.zones == Zones::sources ? 1 : 0;  // this rank's own rows
-  const Parked homes = op.ranks() - skipped;
+  const WarpUniform homes = op.ranks() - skipped;
   if (homes == 0) return;
   uint32_t most = 0;
   for (uint32_t r = 0; r < op.ranks(); ++r) {
     const uint32_t rows = uniform(memory.rows_from()[r]);
     most = rows > most ? rows : most;
   }
-  const Parked items = (most + run_rows - 1) / run_rows * homes;
-  for (Parked item = worker.index; item < items; item += worker.workers) {
-    const HtCombineArgs& now = read_again(args);
+  const WarpUniform items = (most + run_rows - 1) / run_rows * homes;
+  for (WarpUniform item = worker.index; item < items; item += worker.workers) {
+    const HtCombineArgs& now = reload(args);
     const uint32_t home = op.rotated(item % homes + skipped), run = item / homes;
     if (Wire::masks && is_masked(now.group, home)) continue;  // of its rows there may be none
     const uint32_t rows = uniform(memory_of(now).rows_from()[home]);
@@ -217,9 +217,9 @@ template <class Element, class Wire>
 UCCLEP_FN bool sum_tokens(const Op& op, const HandleMemory& memory, const HtCombineArgs& args, const Lease* leases,
                           const Stage& stage, SumRing& ring) {
   const TokenPool pool = TokenPool::of(stage);
-  const Parked tokens = memory.state()->tokens;
-  for (Parked token = pool.take(); token < tokens; token = pool.take()) {
-    const HtCombineArgs& now = read_again(args);
+  const WarpUniform tokens = memory.state()->tokens;
+  for (WarpUniform token = pool.take(); token < tokens; token = pool.take()) {
+    const HtCombineArgs& now = reload(args);
     const uint32_t bytes = uniform(now.row_bytes);
     Terms terms{reinterpret_cast<const char**>(stage.scratch()), 0, 0};
     const Op here = op.with(now.group);
@@ -235,7 +235,7 @@ UCCLEP_FN bool sum_tokens(const Op& op, const HandleMemory& memory, const HtComb
     }
     ring.sum<Element>(terms, bytes,
                       [&](uint32_t offset, Vector<Element>& sum) { combining::store_result(now, sum, token, offset); });
-    if constexpr (Wire::rings) Wire::sums_read(read_again(args), op, token);
+    if constexpr (Wire::rings) Wire::sums_read(reload(args), op, token);
   }
   return true;
 }
@@ -255,15 +255,15 @@ UCCLEP_FN bool exchange_partials(const Op& op, const Opening& opening, const Han
   TokenPool::of(stage).fill();
   sync_block();
   SumRing ring(stage);
-  const CombineTeams teams = CombineTeams::of(!args.offer.tokens.given(), args.zones != Zones::sources);
-  if (teams.stagers.has_me()) stage_runs<Element, Wire>(op, memory, args, stage, ring, teams.stagers.me());
-  const HtCombineArgs& now = read_again(args);
+  const CombineWarpRoles roles = CombineWarpRoles::of(!args.offer.tokens.given(), args.zones != Zones::sources);
+  if (roles.copy.has_me()) stage_runs<Element, Wire>(op, memory, args, stage, ring, roles.copy.me());
+  const HtCombineArgs& now = reload(args);
   bool ok = true;
   if constexpr (Wire::network) {
-    if (teams.adders.has_me()) ok = Wire::template send_sums<Element>(now, op, stage, ring, teams.adders.me());
-    if (teams.stagers.has_me() && ok) ok = Wire::bring_sums(read_again(args), op, stage, teams.stagers.me());
+    if (roles.reduce.has_me()) ok = Wire::template send_sums<Element>(now, op, stage, ring, roles.reduce.me());
+    if (roles.copy.has_me() && ok) ok = Wire::bring_sums(reload(args), op, stage, roles.copy.me());
   }
-  if (teams.adders.has_me() && ok) {
+  if (roles.reduce.has_me() && ok) {
     ok = sum_tokens<Element, Wire>(op.with(now.group), memory_of(now), now, leases, stage, ring);
   }
   return every_thread(ok);
@@ -276,11 +276,11 @@ UCCLEP_FN void combine(const HtCombineArgs& args) {
   const Op op = next_operation(args.group, Kind::combine, Operation::combine, opening);
   const HandleMemory memory{args.handle, args.group.shape};
   const bool ok = exchange_partials<Element, Wire>(op, opening, memory, args, stage);
-  const HtCombineArgs& now = read_again(args);
+  const HtCombineArgs& now = reload(args);
   Wire::end(op.with(now.group), ok, now.offer.tokens.given());
 }
 
-// Block verb: the first half stages what others pull, as a relay adds up what goes to other nodes, and brings what
+// Block verb: the send phase stages what others pull, as a relay adds up what goes to other nodes, and brings what
 // comes from there.
 template <class Element, class Wire>
 UCCLEP_FN bool send_partials(const Op& op, const Opening& opening, const HandleMemory& memory,
@@ -291,15 +291,15 @@ UCCLEP_FN bool send_partials(const Op& op, const Opening& opening, const HandleM
     return ready == HeaderResult::differs;
   }
   SumRing ring(stage);
-  const CombineTeams all{{0, block::warps()}, {0, 0}};
-  const CombineTeams teams = Wire::network ? CombineTeams::of(true, args.zones != Zones::sources) : all;
-  if (teams.stagers.has_me()) stage_runs<Element, Wire>(op, memory, args, stage, ring, teams.stagers.me());
+  const CombineWarpRoles all{{0, block::warps()}, {0, 0}};
+  const CombineWarpRoles roles = Wire::network ? CombineWarpRoles::of(true, args.zones != Zones::sources) : all;
+  if (roles.copy.has_me()) stage_runs<Element, Wire>(op, memory, args, stage, ring, roles.copy.me());
   bool ok = true;
   if constexpr (Wire::network) {
-    if (teams.adders.has_me()) {
-      ok = Wire::template send_sums<Element>(read_again(args), op, stage, ring, teams.adders.me());
+    if (roles.reduce.has_me()) {
+      ok = Wire::template send_sums<Element>(reload(args), op, stage, ring, roles.reduce.me());
     }
-    if (teams.stagers.has_me() && ok) ok = Wire::bring_sums(read_again(args), op, stage, teams.stagers.me());
+    if (roles.copy.has_me() && ok) ok = Wire::bring_sums(reload(args), op, stage, roles.copy.me());
   }
   return every_thread(ok);
 }
@@ -313,18 +313,18 @@ UCCLEP_FN void send_combine(const HtCombineArgs& args) {
   if (has_masks<Wire>(args.group) && !begins(args.group, Kind::combine, op.seq)) return;
   const HandleMemory memory{args.handle, args.group.shape};
   const bool ok = send_partials<Element, Wire>(op, opening, memory, args, stage);
-  const HtCombineArgs& now = read_again(args);
-  end_first_of<Wire>(op.with(now.group), memory_of(now), ok);
+  const HtCombineArgs& now = reload(args);
+  end_send_phase_of<Wire>(op.with(now.group), memory_of(now), ok);
 }
 
-// The second half, also of a combine that a user's kernel opened (ht_combine.hpp), which has staged this rank's
+// The receive phase, also of a combine that a user's kernel opened (ht_combine.hpp), which has staged this rank's
 // own rows, too. Where none is open: nothing.
 template <class Element, class Wire>
 UCCLEP_FN void complete_combine(const HtCombineArgs& args) {
   Stage stage(args.piece_bytes);
-  const Second second = Second::of<Wire::masks>(args, Kind::combine, Operation::combine);
-  if (!second.any) return;
-  const Op& op = second.op;
+  const ReceivePhase phase = ReceivePhase::of<Wire::masks>(args, Kind::combine, Operation::combine);
+  if (!phase.any) return;
+  const Op& op = phase.op;
   const HandleMemory memory{args.handle, args.group.shape};
   const auto receive = [&] {
     const HeaderResult ready = ready_before<Wire>(op, memory, args.settings, args.wait_ns, stage);
@@ -338,7 +338,7 @@ UCCLEP_FN void complete_combine(const HtCombineArgs& args) {
     SumRing ring(stage);
     return sum_tokens<Element, Wire>(op, memory, args, leases, stage, ring);
   };
-  second.end<Wire>(second.may_read() && receive());
+  phase.end<Wire>(phase.may_read() && receive());
 }
 
 }  // namespace ht

@@ -8,7 +8,7 @@
 // Floor of dispatch: rows from peers * row bytes / link bandwidth, plus READY's way. No barrier between ranks; one
 // between blocks, in the update.
 //
-// The warps of a block are divided: they send, receive, or are clerks, and none of them waits for another. Who sends
+// The warps of a block are divided: they send, receive, or handle metas, and none of them waits for another. Who sends
 // waits for nobody, and a receiver for senders only.
 #pragma once
 #include "ucclep/device/ht/lease.hpp"
@@ -22,10 +22,10 @@
 #include "ucclep/device/layout/views.hpp"
 #include "ucclep/device/layout/window.hpp"
 #include "ucclep/device/protocol/exchange.hpp"
-#include "ucclep/device/protocol/halves.hpp"
 #include "ucclep/device/protocol/header.hpp"
 #include "ucclep/device/protocol/masks.hpp"
 #include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/phases.hpp"
 #include "ucclep/device/protocol/routing.hpp"
 #include "ucclep/device/protocol/slots.hpp"
 #include "ucclep/device/rows/stage.hpp"
@@ -46,7 +46,7 @@ UCCLEP_FN bool take_counts(const Op& op, const HtUpdateArgs& args) {
   const bool complete =
       receive_headers(op.with(args.group), HeaderWords::of(memory), args.settings, View{}, {warp_id(), block::warps()});
   if (!every_thread(complete)) return false;
-  const HtUpdateArgs& now = read_again(args);
+  const HtUpdateArgs& now = reload(args);
   if (thread_id() == 0) mark(op.with(now.group), Mark::headers_in);
   place_rows<true>(op.with(now.group), memory_of(now), HeaderWords::of(memory_of(now)), now.zones, now.counters,
                    static_cast<uint32_t*>(shared_memory()));
@@ -61,7 +61,7 @@ UCCLEP_FN bool exchange_counts(const Op& op, const Opening& opening, const HtUpd
   bool sent = true;
   const bool routed = route<Wire>(op, args, [&](uint32_t peer) {
     if (Wire::masks && !free) return;
-    const HtUpdateArgs& now = read_again(args);
+    const HtUpdateArgs& now = reload(args);
     const HandleMemory memory = memory_of(now);
     const uint32_t local = now.group.shape.local_experts();
     const Op same = op.with(now.group);
@@ -71,7 +71,7 @@ UCCLEP_FN bool exchange_counts(const Op& op, const Opening& opening, const HtUpd
     sent = sent && Wire::header_stored(same, peer, 0, HeaderLayout::packets(local));
   });
   if (Wire::network && !every_thread(sent)) return false;
-  return free && routed && (block_id() != 0 || take_counts<Wire>(op, read_again(args)));
+  return free && routed && (block_id() != 0 || take_counts<Wire>(op, reload(args)));
 }
 
 template <class Wire>
@@ -82,30 +82,30 @@ UCCLEP_FN void update(const HtUpdateArgs& args) {
   Wire::end_update(op, exchange_counts<Wire>(op, opening, args));
 }
 
-// The warps of a block by what they do. One that stands in several teams works for one after the other.
-struct Teams {
-  Team clerks, senders, pullers;
+// The warps of a block by what they do. One that stands in several roles works for one after the other.
+struct WarpRoles {
+  WarpRole meta, copy, fetch;
 
   // lent: to this rank's peers, or by one of them to this rank.
-  static UCCLEP_FN Teams of(bool own_lent, bool peers_lent) {
+  static UCCLEP_FN WarpRoles of(bool own_lent, bool peers_lent) {
     const uint32_t warps = block::warps();
-    const uint32_t clerks = own_lent || peers_lent ? (warps + 6) / 7 : 0;
-    const uint32_t movers = warps > clerks ? warps - clerks : warps;
+    const uint32_t metas = own_lent || peers_lent ? (warps + 6) / 7 : 0;
+    const uint32_t movers = warps > metas ? warps - metas : warps;
     // Staging is local and has to be ahead of the pulling, no more. Rows that are sent over a link take as long as rows
     // that are pulled over one.
-    uint32_t senders = own_lent ? movers : peers_lent ? movers / 2 : movers * 2 / 7;
-    if (senders == 0) senders = 1;
-    const uint32_t left = own_lent ? 0 : movers > senders ? movers - senders : movers;
-    return {{0, clerks}, {warps - movers, senders}, {warps - left, left}};
+    uint32_t copiers = own_lent ? movers : peers_lent ? movers / 2 : movers * 2 / 7;
+    if (copiers == 0) copiers = 1;
+    const uint32_t left = own_lent ? 0 : movers > copiers ? movers - copiers : movers;
+    return {{0, metas}, {warps - movers, copiers}, {warps - left, left}};
   }
 };
 
 // Block verb: what everybody has lent, and who does what here.
-template <class Row, class Wire, Part part>
+template <class Row, class Wire, Phases phases>
 UCCLEP_FN bool move_rows(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage,
                          Lease* leases) {
   const DispatchOutput& out = args.output;
-  if (part == Part::whole && thread_id() == 0 && out.zones == Zones::sources) {
+  if (phases == Phases::whole && thread_id() == 0 && out.zones == Zones::sources) {
     leases[op.me()] = own_lease(memory, out.tokens, out.scales, out.capacity, op.me());
   }
   sync_block();
@@ -115,29 +115,28 @@ UCCLEP_FN bool move_rows(const Op& op, const HandleMemory& memory, const HtDispa
     peers_lent = peers_lent || (r != op.me() && !pulls(leases[r]));
   }
   const bool own_lent = args.offer.tokens.given();
-  constexpr bool pulls_later = part == Part::first;
-  const Teams teams = Teams::of(own_lent || pulls_later, peers_lent || Wire::network);  // relays are clerks
-  if (!Wire::network && teams.clerks.has_me() && peers_lent)
-    send_metas(read_again(args), op, stage, leases, teams.clerks.me());
+  constexpr bool pulls_later = phases == Phases::send;
+  const WarpRoles roles = WarpRoles::of(own_lent || pulls_later, peers_lent || Wire::network);  // relays are meta warps
+  if (!Wire::network && roles.meta.has_me() && peers_lent) send_metas(reload(args), op, stage, leases, roles.meta.me());
   bool ok = true;
-  if (teams.senders.has_me()) {
-    ok = send_rows<Row, Wire, part>(read_again(args), op, stage, leases, pulled, teams.senders.me());
+  if (roles.copy.has_me()) {
+    ok = send_rows<Row, Wire, phases>(reload(args), op, stage, leases, pulled, roles.copy.me());
   }
   if constexpr (Wire::network) {
-    if (teams.clerks.has_me() && ok) ok = Wire::relay_rows(read_again(args), op, stage, teams.clerks.me());
+    if (roles.meta.has_me() && ok) ok = Wire::relay_rows(reload(args), op, stage, roles.meta.me());
   }
-  if constexpr (part == Part::whole) {
-    if (teams.clerks.has_me() && own_lent) ok = receive_metas(read_again(args), op, stage, teams.clerks.me());
+  if constexpr (phases == Phases::whole) {
+    if (roles.meta.has_me() && own_lent) ok = receive_metas(reload(args), op, stage, roles.meta.me());
     if constexpr (Wire::rings) {
-      if (teams.pullers.has_me() && ok) ok = Wire::pull_rows(read_again(args), op, stage, teams.pullers.me());
+      if (roles.fetch.has_me() && ok) ok = Wire::pull_rows(reload(args), op, stage, roles.fetch.me());
     } else {
-      if (teams.pullers.has_me() && ok) ok = pull_rows<Wire, part>(read_again(args), op, stage, teams.pullers.me());
+      if (roles.fetch.has_me() && ok) ok = pull_rows<Wire, phases>(reload(args), op, stage, roles.fetch.me());
     }
   }
   return every_thread(ok);
 }
 
-template <class Row, class Wire, Part part>
+template <class Row, class Wire, Phases phases>
 UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const HandleMemory& memory,
                              const HtDispatchArgs& args, Stage& stage) {
   const HeaderResult ready = exchange_ready<Wire>(op, opening, memory, args.settings, args.offer, args.wait_ns, stage);
@@ -148,45 +147,45 @@ UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const HandleM
     }
     return ready == HeaderResult::differs;
   }
-  if constexpr (part == Part::whole) fill_rest<Wire>(op, memory, args);
-  const HtDispatchArgs& now = read_again(args);
-  return move_rows<Row, Wire, part>(op.with(now.group), memory_of(now), now, stage, leases_of(stage));
+  if constexpr (phases == Phases::whole) fill_rest<Wire>(op, memory, args);
+  const HtDispatchArgs& now = reload(args);
+  return move_rows<Row, Wire, phases>(op.with(now.group), memory_of(now), now, stage, leases_of(stage));
 }
 
-// The whole operation, or its first half: that stages all rows that are not sent, and relays. With rings it is always
-// the whole, as relays wait for those who pull, and runs also where other halves are pending.
-template <class Row, class Wire, Part part = Part::whole>
+// The whole operation, or its send phase: that stages all rows that are not sent, and relays. With rings it is always
+// the whole, as relays wait for those who pull, and runs also where other phases are pending.
+template <class Row, class Wire, Phases phases = Phases::whole>
 UCCLEP_FN void dispatch(const HtDispatchArgs& args) {
   Opening opening = Opening::of(args.group, Kind::dispatch);
   Stage stage(args.piece_bytes);
   const Op op = next_operation(args.group, Kind::dispatch, Operation::dispatch, opening);
-  if constexpr (part == Part::first) {
+  if constexpr (phases == Phases::send) {
     opening.ended = EndedWord::of(last_read(op, opening.last()));
     if (has_masks<Wire>(args.group) && !begins(args.group, Kind::dispatch, op.seq)) return;
   }
   if constexpr (Wire::rings) opening.ended = EndedWord::of(last_read(op, opening.last()));
   const HandleMemory memory{args.handle, args.group.shape};
-  const bool ok = exchange_rows<Row, Wire, part>(op, opening, memory, args, stage);
-  const HtDispatchArgs& now = read_again(args);
-  if constexpr (part == Part::first) {
-    end_first_of<Wire>(op.with(now.group), memory_of(now), ok);
+  const bool ok = exchange_rows<Row, Wire, phases>(op, opening, memory, args, stage);
+  const HtDispatchArgs& now = reload(args);
+  if constexpr (phases == Phases::send) {
+    end_send_phase_of<Wire>(op.with(now.group), memory_of(now), ok);
   } else {
     Wire::end(op.with(now.group), ok, now.offer.tokens.given());
   }
 }
 
-// The second half, also of a dispatch that a user's kernel opened (ht_dispatch.hpp): pulls what was staged. Where
+// The receive phase, also of a dispatch that a user's kernel opened (ht_dispatch.hpp): pulls what was staged. Where
 // none is open: nothing.
 template <class Wire>
 UCCLEP_FN void complete_dispatch(const HtDispatchArgs& args) {
   Stage stage(args.piece_bytes);
-  const Second second = Second::of<Wire::masks>(args, Kind::dispatch, Operation::dispatch);
-  if (!second.any) return;
-  const Op& op = second.op;
+  const ReceivePhase phase = ReceivePhase::of<Wire::masks>(args, Kind::dispatch, Operation::dispatch);
+  if (!phase.any) return;
+  const Op& op = phase.op;
   const HandleMemory memory{args.handle, args.group.shape};
   const auto receive = [&] {
     const HeaderResult ready = ready_before<Wire>(op, memory, args.settings, args.wait_ns, stage);
-    const HtDispatchArgs& now = read_again(args);
+    const HtDispatchArgs& now = reload(args);
     const Op here = op.with(now.group);
     const bool masked = has_masks<Wire>(now.group);
     if constexpr (Wire::network) {
@@ -197,12 +196,12 @@ UCCLEP_FN void complete_dispatch(const HtDispatchArgs& args) {
     if (masked) blank_absent(here, memory_of(now), now.output);
     const Worker worker{grid_warp(), grid_warps()};
     bool ok = true;
-    if constexpr (Wire::network) ok = !masked || Wire::relay_rows_late(read_again(args), here, stage, worker);
-    return every_thread(ok && pull_rows<Wire, Part::second>(read_again(args), here, stage, worker));
+    if constexpr (Wire::network) ok = !masked || Wire::relay_rows_late(reload(args), here, stage, worker);
+    return every_thread(ok && pull_rows<Wire, Phases::receive>(reload(args), here, stage, worker));
   };
-  const bool ok = second.may_read() && receive();
-  const HtDispatchArgs& now = read_again(args);
-  Second::of<Wire::masks>(now, Kind::dispatch, Operation::dispatch).template end<Wire>(ok);
+  const bool ok = phase.may_read() && receive();
+  const HtDispatchArgs& now = reload(args);
+  ReceivePhase::of<Wire::masks>(now, Kind::dispatch, Operation::dispatch).template end<Wire>(ok);
 }
 
 }  // namespace ht

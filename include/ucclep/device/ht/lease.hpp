@@ -150,8 +150,8 @@ UCCLEP_FN HeaderResult exchange_ready(const Op& op, const Opening& opening, cons
   return is_routed(op, memory, uniform(memory.state()->updated)) ? HeaderResult::good : HeaderResult::differs;
 }
 
-// Block verb, of a second half: what the first has waited for, again; or for the first time, after a user's kernel or
-// in a group with masks.
+// Block verb, of a receive phase: what the send phase has waited for, again; or for the first time, after a user's
+// kernel or in a group with masks.
 template <class Wire>
 UCCLEP_FN HeaderResult ready_before(const Op& op, const HandleMemory& memory, const Settings& settings,
                                     const View& wait_ns, const Stage& stage) {
@@ -163,7 +163,7 @@ UCCLEP_FN HeaderResult ready_before(const Op& op, const HandleMemory& memory, co
 }
 
 // The warps of every block that do the same: a run of them.
-struct Team {
+struct WarpRole {
   uint32_t first, warps;
 
   UCCLEP_FN bool has_me() const { return warp_id() >= first && warp_id() - first < warps; }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the partial rows of HT combine are staged. A group without a limit of rows received has rows for every place of
 // every home. In one with a limit all homes share a pool of so many rows: a partial row takes that row of the pool that
-// its first copy has in the output, which no other one has, and the stager says so beside the word that announces it.
+// its first copy has in the output, which no other one has, and the copy warp says so beside the word that announces
+// it.
 #pragma once
 #include "ucclep/device/layout/arguments.hpp"
 #include "ucclep/device/layout/views.hpp"
@@ -24,8 +25,8 @@ UCCLEP_FN uint32_t pool_row(const HandleMemory& memory, const HtCombineArgs& arg
   return row < args.capacity ? static_cast<uint32_t>(row) : no_place;
 }
 
-// Lane verb, once the row's run is announced. bytes: of a partial row. places: in this rank's window, what the stager
-// said. NULL: nothing is left of it.
+// Lane verb, once the row's run is announced. bytes: of a partial row. places: in this rank's window, what the copy
+// warp said. NULL: nothing is left of it.
 UCCLEP_FN const char* staged_partial(const Op& op, uint32_t bytes, const Staged& at, uint64_t places) {
   const WindowLayout& window = op.group.layout;
   const char* const rows = op.window(at.rank);

@@ -11,9 +11,9 @@
 #include "ucclep/device/layout/record.hpp"
 #include "ucclep/device/layout/views.hpp"
 #include "ucclep/device/layout/window.hpp"
-#include "ucclep/device/protocol/halves.hpp"
 #include "ucclep/device/protocol/masks.hpp"
 #include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/phases.hpp"
 #include "ucclep/device/protocol/routing.hpp"
 #include "ucclep/device/rows/deliver.hpp"
 #include "ucclep/device/rows/line.hpp"
@@ -55,7 +55,7 @@ UCCLEP_FN bool pull_row(const Op& op, const HandleMemory& memory, const HtDispat
 }
 
 // Sources whose rows this rank takes in, and how many rows the largest has. In FLAT its own stay where they are, but
-// for those of a first half.
+// for those of a send phase.
 struct Sources {
   uint32_t first, count, most;
 
@@ -71,13 +71,13 @@ struct Sources {
 };
 
 // Verb of the pulling warps of the grid: low places first, since those are staged first, of all sources in turn.
-template <class Wire, Part part>
+template <class Wire, Phases phases>
 UCCLEP_FN bool pull_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const Worker& worker) {
-  const bool own_stay = part == Part::whole && args.output.zones == Zones::sources;
+  const bool own_stay = phases == Phases::whole && args.output.zones == Zones::sources;
   const Sources sources = Sources::of(op, memory_of(args), own_stay);
-  const Parked first = sources.first, count = sources.count, items = sources.most * sources.count;
-  for (Parked item = worker.index; item < items; item += worker.workers) {
-    const HtDispatchArgs& now = read_again(args);
+  const WarpUniform first = sources.first, count = sources.count, items = sources.most * sources.count;
+  for (WarpUniform item = worker.index; item < items; item += worker.workers) {
+    const HtDispatchArgs& now = reload(args);
     const Op here = op.with(now.group);
     const uint32_t source = here.rotated(item % count + first), place = item / count;
     if (Wire::masks && is_absent(now.group, here.kind, here.seq, source)) continue;
@@ -117,12 +117,12 @@ UCCLEP_FN bool take_metas(const Op& op, const HandleMemory& memory, const Dispat
 static_assert(meta_rows * (MetaLayout::of(max_top_k).bytes + line_payload) <=
               StageShape::piece_unit * StageShape::slots);
 
-// Verb of the clerks of the grid.
+// Verb of the meta warps of the grid.
 UCCLEP_FN bool receive_metas(const HtDispatchArgs& args, const Op& op, const Stage& stage, const Worker& worker) {
   const Sources sources = Sources::of(op, memory_of(args), true);
-  const Parked count = sources.count, items = (sources.most + meta_rows - 1) / meta_rows * sources.count;
-  for (Parked item = worker.index; item < items; item += worker.workers) {
-    const HtDispatchArgs& now = read_again(args);
+  const WarpUniform count = sources.count, items = (sources.most + meta_rows - 1) / meta_rows * sources.count;
+  for (WarpUniform item = worker.index; item < items; item += worker.workers) {
+    const HtDispatchArgs& now = reload(args);
     const Op here = op.with(now.group);
     const uint32_t source = here.rotated(item % count + 1), first = item / count * meta_rows;
     const uint32_t rows = uniform(memory_of(now).rows_from()[source]);

@@ -64,11 +64,11 @@ struct ScanShares {
 
 // Block verb: what of tokens [begin, end) goes to each rank, expert and node. Wire: ht/send.hpp.
 template <class Wire>
-UCCLEP_FN void count_tokens(const HtUpdateArgs& args, HtSets& sets, const Parked& begin, const Parked& end,
+UCCLEP_FN void count_tokens(const HtUpdateArgs& args, HtSets& sets, const WarpUniform& begin, const WarpUniform& end,
                             int64_t* bad) {
-  for (Parked first = begin; first < end; first += sets.capacity) {
+  for (WarpUniform first = begin; first < end; first += sets.capacity) {
     sets.require(first, end, bad);
-    const GroupShape& shape = read_again(args).group.shape;
+    const GroupShape& shape = reload(args).group.shape;
     uint32_t* counts = ScanTables::of(shape).counts;
     for (uint32_t c = thread_id(); c < ScanTables::columns(shape); c += block_size()) {
       counts[c] = (first == begin ? 0 : counts[c]) + Wire::count_before(sets, c, sets.end);
@@ -78,7 +78,7 @@ UCCLEP_FN void count_tokens(const HtUpdateArgs& args, HtSets& sets, const Parked
 
 // Block verb: the counts of a routing block, for the others. Every thread has made those that it leaves.
 UCCLEP_FN void leave_counts(const HtUpdateArgs& args, uint32_t index) {
-  const HtUpdateArgs& now = read_again(args);
+  const HtUpdateArgs& now = reload(args);
   const uint32_t* counts = ScanTables::of(now.group.shape).counts;
   uint32_t* chunk = memory_of(now).chunk(index);
   for (uint32_t c = thread_id(); c < ScanTables::columns(now.group.shape); c += block_size()) chunk[c] = counts[c];
@@ -173,17 +173,17 @@ UCCLEP_FN void place_selections(const HtUpdateArgs& args, const HtSets& sets, ui
 
 // Block verb, after add_blocks: tokens [begin, end) into the handle.
 template <class Wire>
-UCCLEP_FN void place_tokens(const HtUpdateArgs& args, HtSets& sets, const Parked& begin, const Parked& end,
+UCCLEP_FN void place_tokens(const HtUpdateArgs& args, HtSets& sets, const WarpUniform& begin, const WarpUniform& end,
                             int64_t* bad) {
-  const Parked step = wave_size / args.group.shape.top_k;
-  for (Parked first = begin; first < end; first += sets.capacity) {
+  const WarpUniform step = wave_size / args.group.shape.top_k;
+  for (WarpUniform first = begin; first < end; first += sets.capacity) {
     sets.require(first, end, bad);
-    for (Parked token = first + warp_id() * step; token < sets.end; token += block::warps() * step) {
-      place_selections<Wire>(read_again(args), sets, token, sets.end, bad);
+    for (WarpUniform token = first + warp_id() * step; token < sets.end; token += block::warps() * step) {
+      place_selections<Wire>(reload(args), sets, token, sets.end, bad);
     }
     if (sets.end == end) break;
     sync_block();
-    const GroupShape& shape = read_again(args).group.shape;
+    const GroupShape& shape = reload(args).group.shape;
     uint32_t* counts = ScanTables::of(shape).counts;
     for (uint32_t c = thread_id(); c < ScanTables::columns(shape); c += block_size()) {
       counts[c] += Wire::count_before(sets, c, sets.end);
@@ -198,18 +198,18 @@ template <class Wire, class Header>
 UCCLEP_FN bool route(const Op& op, const HtUpdateArgs& args, Header&& header) {
   const ScanShares shares = ScanShares::of(args.routing.tokens, grid_size());
   const bool mine = shares.mine();
-  const Parked begin = mine ? shares.begin() : 0, end = mine ? shares.end(args.routing.tokens) : 0;
+  const WarpUniform begin = mine ? shares.begin() : 0, end = mine ? shares.end(args.routing.tokens) : 0;
   HtSets sets{args, ScanTables::of(args.group.shape).sets, args.routing.set_tokens};
   int64_t bad = no_bad_id;
   count_tokens<Wire>(args, sets, begin, end, &bad);
   if (mine) leave_counts(args, shares.index());
   if (!sync_grid(op, Wire::barrier_abort(op))) return false;
   if (block_id() < shares.first) return true;
-  const HtUpdateArgs& now = read_again(args);
+  const HtUpdateArgs& now = reload(args);
   add_blocks<Wire>(op.with(now.group), now, shares);
   sync_block();
   send_headers(op, shares, header);
-  place_tokens<Wire>(read_again(args), sets, begin, end, &bad);
+  place_tokens<Wire>(reload(args), sets, begin, end, &bad);
   report_bad_id(op, bad);
   return true;
 }

@@ -17,8 +17,8 @@
 #include "ucclep/device/layout/objects.hpp"
 #include "ucclep/device/layout/views.hpp"
 #include "ucclep/device/layout/window.hpp"
-#include "ucclep/device/protocol/halves.hpp"
 #include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/phases.hpp"
 #include "ucclep/device/protocol/routing.hpp"
 #include "ucclep/device/protocol/slots.hpp"
 #include "ucclep/device/protocol/token_sets.hpp"
@@ -78,8 +78,8 @@ UCCLEP_FN void keep_own(const Op& op, const HandleMemory& memory, const HtDispat
   note_placed(op, memory, args.output, arrival, s, target);
 }
 
-// Warp verb: one own row to all that want it. A first half writes nothing of the output: the own rows are staged, too.
-template <class Row, class Wire, Part part>
+// Warp verb: one own row to all that want it. A send phase writes nothing of the output: the own rows are staged, too.
+template <class Row, class Wire, Phases phases>
 UCCLEP_FN void send_row(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage,
                         const Lease* leases, uint32_t token) {
   const Selection selection = selection_of(memory, token);
@@ -95,7 +95,7 @@ UCCLEP_FN void send_row(const Op& op, const HandleMemory& memory, const HtDispat
     send_meta(op, args.topk_weights, stage, token, selection, sends && pulls(lease));
     away.send_head(op.group.shape, stage.scratch());
   }
-  if (part == Part::whole && args.output.zones == Zones::sources) {
+  if (phases == Phases::whole && args.output.zones == Zones::sources) {
     const uint64_t mine = ballot(sends && selection.rank == op.me());
     if (mine != 0) keep_own(op, memory, args, token, selection, mine);
   }
@@ -110,20 +110,20 @@ UCCLEP_FN void send_row(const Op& op, const HandleMemory& memory, const HtDispat
 }
 
 // Verb of the sending warps of the grid.
-template <class Row, class Wire, Part part>
+template <class Row, class Wire, Phases phases>
 UCCLEP_FN bool send_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const Lease* leases, bool pulled,
                          const Worker& worker) {
-  const Parked tokens = memory_of(args).state()->tokens;
-  for (Parked run = worker.index; run * run_tokens < tokens; run += worker.workers) {
+  const WarpUniform tokens = memory_of(args).state()->tokens;
+  for (WarpUniform run = worker.index; run * run_tokens < tokens; run += worker.workers) {
     const uint32_t begin = run * run_tokens, all = tokens, end = all - begin < run_tokens ? all : begin + run_tokens;
     for (uint32_t token = begin; token < end; ++token) {
-      const HtDispatchArgs& now = read_again(args);
-      send_row<Row, Wire, part>(op.with(now.group), memory_of(now), now, stage, leases, token);
+      const HtDispatchArgs& now = reload(args);
+      send_row<Row, Wire, phases>(op.with(now.group), memory_of(now), now, stage, leases, token);
     }
     if (!pulled) continue;
-    const HtDispatchArgs& now = read_again(args);
+    const HtDispatchArgs& now = reload(args);
     publish_run<Wire>(op.with(now.group), memory_of(now), leases, begin, end);
-    if (!Wire::push_run(op, read_again(args), begin, end)) return false;
+    if (!Wire::push_run(op, reload(args), begin, end)) return false;
   }
   bulk_wait_written();
   return true;
@@ -162,12 +162,12 @@ UCCLEP_FN void send_meta_lines(const Op& op, const HtDispatchArgs& args, const S
   }
 }
 
-// Verb of the clerks of the grid. They need not wait for rows.
+// Verb of the meta warps of the grid. They need not wait for rows.
 UCCLEP_FN void send_metas(const HtDispatchArgs& args, const Op& op, const Stage& stage, const Lease* leases,
                           const Worker& worker) {
-  const Parked tokens = memory_of(args).state()->tokens;
-  for (Parked run = worker.index; run * run_tokens < tokens; run += worker.workers) {
-    const HtDispatchArgs& now = read_again(args);
+  const WarpUniform tokens = memory_of(args).state()->tokens;
+  for (WarpUniform run = worker.index; run * run_tokens < tokens; run += worker.workers) {
+    const HtDispatchArgs& now = reload(args);
     send_meta_lines(op.with(now.group), now, stage, leases, run * run_tokens, tokens);
   }
 }
@@ -231,12 +231,12 @@ struct OneNode {
   }
 };
 
-// The same in kernels of groups that may have masks. Others do without, as in LL (ConsumedOfLiving).
-struct OneNodeOfLiving : OneNode {
+// The same in kernels of groups that may have masks. Others do without, as in LL (ConsumedMasked).
+struct OneNodeMasked : OneNode {
   static constexpr bool masks = true;
-  using Consumed = ConsumedOfLiving;
-  // A rank whose headers did not leave would wait in its mend for others who wait in theirs. No block leaves before the
-  // barrier, so nothing need end the wait for it.
+  using Consumed = ConsumedMasked;
+  // A rank whose headers did not leave would wait in its repair for others who wait in theirs. No block leaves before
+  // the barrier, so nothing need end the wait for it.
   static UCCLEP_FN const uint32_t* barrier_abort(const Op& op) { return &op.group.masks->never; }
   static UCCLEP_FN bool reaches(const Op& op, uint32_t rank) { return !is_masked(op.group, rank); }
   static UCCLEP_FN bool is_term(const Op& op, uint32_t rank) { return !is_masked(op.group, rank); }

@@ -36,7 +36,7 @@ struct BlockTableLayout {
   uint32_t scratch, bytes;  // u32 [most_warps]
   uint32_t choice_shift;    // choices of a token begin at a multiple of this power of two, so that a wave has them all
 
-  UCCLEP_HD constexpr bool has_few(uint32_t token_count) const {
+  UCCLEP_HD constexpr bool fits_small_batch(uint32_t token_count) const {
     return token_count <= most_choosers && token_count << choice_shift <= most_choices;
   }
 
@@ -72,17 +72,18 @@ struct LlDispatchArgs {
   CounterViews counters;
   BlockTableLayout tables;
   uint32_t piece_bytes;
-  bool opened;  // of a second half: the first was a user's kernel
+  bool opened;  // of a receive phase: the send phase was a user's kernel
 };
 
-// May an LL dispatch go by ll/dispatch_few.hpp? It gains where there is a warp for each batch that may come, should the
-// peers have as many tokens as this rank. Peers need not decide alike.
-UCCLEP_HD constexpr bool ll_tokens_are_few(const LlDispatchArgs& args, uint32_t blocks, uint32_t warps) {
+// May an LL dispatch go by ll/dispatch_small.hpp? It gains where there is a warp for each batch that may come, should
+// the peers have as many tokens as this rank. Peers need not decide alike.
+UCCLEP_HD constexpr bool is_small_batch(const LlDispatchArgs& args, uint32_t blocks, uint32_t warps) {
   const GroupShape& shape = args.group.shape;
   const WireShape& wire = args.output.wire;
   const uint64_t parts = uint64_t{shape.ranks} * args.routing.tokens * (wire.batches + 1);
-  return shape.tells_choices() && args.tables.has_few(args.routing.tokens) && args.output.zones == Zones::slabs &&
-         (wire.scale_count == 0 || wire.batch_scale_bytes != 0) && 2 * parts <= uint64_t{blocks} * warps;
+  return shape.tells_choices() && args.tables.fits_small_batch(args.routing.tokens) &&
+         args.output.zones == Zones::slabs && (wire.scale_count == 0 || wire.batch_scale_bytes != 0) &&
+         2 * parts <= uint64_t{blocks} * warps;
 }
 
 struct LlUpdateArgs {
@@ -104,10 +105,10 @@ struct CombineArgs {
   bool ranked;        // RANK_MAJOR
   bool weighted;      // products with weights: forward LL EXPERT_MAJOR
   bool late_weights;  // P7: those of this combine
-  bool announced;     // with masks: READY and late weights have left in a launch before this one, and its mend has
+  bool announced;     // with masks: READY and late weights have left in a launch before this one, and its repair has
                       // settled whom rows may count on (P12): who waits for weights keeps its rows from all others
   bool weights_back;  // backward, with weight_rows
-  bool opened;        // of a second half: the first was a user's kernel
+  bool opened;        // of a receive phase: the send phase was a user's kernel
   uint32_t row_bytes;
   Divisor ranks, batches;  // of the group; of a row in LINE form
   uint32_t piece_bytes;
@@ -124,10 +125,10 @@ struct CombineArgs {
 // Percent of the blocks of an LL combine that send: they read and sum several rows for one that they send.
 constexpr uint32_t ll_combine_sends = 70;
 
-// May an LL combine go by ll/combine_few.hpp? It takes any number of rows, but gains where there is a warp for each
+// May an LL combine go by ll/combine_small.hpp? It takes any number of rows, but gains where there is a warp for each
 // batch of all that may come, should the peers have as many tokens as this rank. A warp has to see READY of all ranks
 // at a look. Peers need not decide alike.
-UCCLEP_HD constexpr bool ll_rows_are_few(const CombineArgs& args, uint32_t blocks, uint32_t warps, uint32_t wave) {
+UCCLEP_HD constexpr bool is_small_batch(const CombineArgs& args, uint32_t blocks, uint32_t warps, uint32_t wave) {
   const uint64_t sending = uint64_t{blocks} * ll_combine_sends / 100 * warps,
                  batches = uint64_t{args.output_rows} * ceil_div(args.row_bytes, line_batch_bytes);
   return args.group.shape.ranks * batches <= sending && batches <= uint64_t{blocks} * warps - sending &&
@@ -156,7 +157,7 @@ struct HtDispatchArgs {
   View cumulative;  // int32 [L], added to
   View wait_ns;     // int64 [R], added to
   uint32_t piece_bytes;
-  bool opened;  // of a second half: the first was a user's kernel
+  bool opened;  // of a receive phase: the send phase was a user's kernel
 };
 
 struct HtCombineArgs : CombineArgs {

@@ -12,8 +12,8 @@
 // |   word                         |                             |        |   write into it, and into what it was sent from  |
 // | the warp that has read:        | RingReader::poll            | system | the same at the other end: reads here before the |
 // |   order_before_push            |                             |        |   peer hears that they are over                  |
-// | proxy: store of a parted word  | load_acquire of the word    | system | the NIC's last read of what was put out for the  |
-// |                                |                             |        |   rank before the next write there               |
+// | proxy: store of a detached     | load_acquire of the word    | system | the NIC's last read of what was put out for the  |
+// |   word                         |                             |        |   rank before the next write there               |
 // | proxy: store of an evicted     | load_acquire of the word    | system | nothing: what came before counts by its own      |
 // |   word                         |                             |        |   words                                          |
 // clang-format on
@@ -48,7 +48,7 @@ struct Arrivals {
   uint64_t* progress;  // [kind][seq % in_flight][source]
   uint64_t* consumed;  // [kind][rank]: the last operation of the kind that the rank has finished reading
   uint64_t* evicted;   // [rank]: 1: the rank has masked this one
-  uint64_t* parted;    // [rank]: 1: CommandOp::part has been carried out: the NIC reads nothing more for the rank
+  uint64_t* detached;  // [rank]: 1: CommandOp::detach has been carried out: the NIC reads nothing more for the rank
   uint32_t ranks, in_flight;
 
   // All of them, one behind the other.

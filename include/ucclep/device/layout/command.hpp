@@ -34,10 +34,10 @@ enum class CommandOp : uint8_t {
   consumed = 3,  // all operations of the kind up to `epoch` have been read here
   // Of the channel, with the number of the message as epoch (layout/message.hpp):
   channel_put = 4,
-  letter = 5,
+  signal = 5,
   // This rank has masked the destination: no other field counts. Nothing that was put for it leaves from then on. Once
-  // what had left is out of the NIC's hands the destination is told, and Arrivals::parted says so here.
-  part = 6,
+  // what had left is out of the NIC's hands the destination is told, and Arrivals::detached says so here.
+  detach = 6,
   // Of the rows that the destination sends here by a ring, in an operation of the kind: the first `row` chunks have
   // been read, and others may land where they lie.
   freed = 7,

@@ -138,7 +138,7 @@ struct HandleState {
   uint32_t capacity;            // HT: of these N, how many the last dispatch had room for, or not_dispatched
   uint64_t opened[num_kinds];   // the last operation of a kind that a user's kernel opened
   uint64_t updates;             // HT Updates that have ended
-  uint64_t sent[num_kinds];     // the last operation of a kind whose first half has ended here (send_only)
+  uint64_t sent[num_kinds];     // the last operation of a kind whose send phase has ended here (send_only)
   uint64_t brought[num_kinds];  // of the last that a user's kernel received: how much (user/receive.hpp)
 };
 static_assert(sizeof(HandleState) <= 128, "what follows begins there");

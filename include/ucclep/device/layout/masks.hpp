@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Masks (protocol P12, P13), of groups with enable_mask. Every operation is three launches: the operation, its mend
-// (recovery/repair.hpp), and the operation again, which returns at once unless the mend has asked for it. So what blocks of one
-// launch know of the masks does not change while it runs, and they decide alike without a word between them: a wait
-// that misses its deadline only notes the peer as lost, and all leave; the mend masks it. Dispatch and combine of HT
-// have one launch more, their first half (protocol/halves.hpp), which waits for no peer's rows; what may run again is the
-// second.
+// Masks (protocol P12, P13), of groups with enable_mask. Every operation is three launches: the operation, its repair
+// (recovery/repair.hpp), and the operation again, which returns at once unless the repair has asked for it. So what
+// blocks of one launch know of the masks does not change while it runs, and they decide alike without a word between
+// them: a wait that misses its deadline only notes the peer as lost, and all leave; the repair masks it. Dispatch and
+// combine of HT have one launch more, their send phase (protocol/phases.hpp), which waits for no peer's rows; what may
+// run again is the receive phase.
 #pragma once
 #include "ucclep/device/layout/record.hpp"
 #include "ucclep/device/layout/window.hpp"
@@ -24,7 +24,7 @@ constexpr uint32_t lost_bit = 0x80000000u, gone_bit = 0x40000000u;
 constexpr Phase phase_lost_in(uint32_t lost) {
   return static_cast<Phase>(lost & ~(lost_bit | gone_bit));
 }
-constexpr uint32_t leave_now = 2;  // somebody is lost: all leave, and the operation is mended
+constexpr uint32_t leave_now = 2;  // somebody is lost: all leave, and the operation is repaired
 
 // Of one group, in device memory.
 struct GroupMasks {
@@ -37,7 +37,7 @@ struct GroupMasks {
   uint64_t missed[num_kinds];  // the last operation of which a wait for what a peer sends has missed its deadline
   uint64_t counted;            // the dispatch that the caller's counters have
   RecordSlot* evicted;         // host memory: a peer has masked this rank
-  uint32_t* told;              // [R], host memory: 1 for a rank that is masked, or that the next mend masks
+  uint32_t* told;              // [R], host memory: 1 for a rank that is masked, or that the next repair masks
 
   UCCLEP_HD RankMask* ranks() { return reinterpret_cast<RankMask*>(this + 1); }
   UCCLEP_HD RankMask& of(uint32_t rank) { return ranks()[rank]; }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a group's kernels have of the network in memory: the rings into which they put commands, and the words in which
-// the proxy threads tell what has come; how lanes look at those, and how they part from a rank (protocol/by_network.hpp has the
-// table of what is ordered).
+// the proxy threads tell what has come; how lanes look at those, and how they detach a rank (protocol/by_network.hpp
+// has the table of what is ordered).
 #pragma once
 #include <cstdint>
 

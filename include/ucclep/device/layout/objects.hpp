@@ -29,7 +29,8 @@ struct GroupState {
   uint64_t ended[num_kinds];  // EndedWord of each kind
   uint64_t exited;  // blocks of the running launch that have ended, and of these, from bit 32 on, those that gave up
   GridBarrier barrier;
-  uint32_t pending[num_kinds];  // a bit for each slot whose operation has been sent, and not received yet (protocol/halves.hpp)
+  uint32_t pending[num_kinds];  // a bit for each slot whose operation has been sent, and not received yet
+                                // (protocol/phases.hpp)
 };
 
 // Signals to a peer: that no lane has stored there yet, and that some lane has (channel.hpp).

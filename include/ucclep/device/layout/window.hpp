@@ -39,7 +39,7 @@
 //                                         rows and sums that are brought do so in any group
 // Of it peers read what is at a relay. Headers that come by the network are copied to where those of peers land
 // (protocol/by_network.hpp). What the proxies read and write themselves lies in a third one, in host memory in any case:
-//   channel         [rank][message]       what waits to be sent, letters that came, and puts that are copied (layout/message.hpp)
+//   channel         [rank][message]       what waits to be sent, signals that came, and puts that are copied (layout/message.hpp)
 // clang-format on
 //
 // Epoch positions of packets, lines and words never hold anything else, whatever the rows of earlier operations were:
@@ -287,7 +287,7 @@ struct WindowLayout {
   uint64_t network_bytes;                // 0: there is none
 
   // Of the channel's.
-  uint64_t messages, letters;
+  uint64_t messages, signal_messages;
   uint64_t staged_out, staged_in;
   uint64_t channel_bytes;  // 0: there is none
 
@@ -369,8 +369,8 @@ struct WindowLayout {
     w.sums_in = w.sums_out + w.sums_rows * blocks_in;
     w.network_bytes = round_up(w.sums_in + w.sums_landing * nodes, page);
     w.messages = 0;
-    w.letters = w.messages + sizeof(Message) * channel_window * s.ranks;
-    w.staged_out = round_up(w.letters + sizeof(Letter) * channel_window * s.ranks, page);
+    w.signal_messages = w.messages + sizeof(Message) * channel_window * s.ranks;
+    w.staged_out = round_up(w.signal_messages + sizeof(SignalMessage) * channel_window * s.ranks, page);
     w.staged_in = w.staged_out + s.stages_puts * staged_slot * staged_window * s.ranks;
     w.channel_bytes = round_up(w.staged_in + s.stages_puts * staged_slot * staged_window * s.ranks, page);
     return w;
@@ -463,13 +463,13 @@ struct WindowLayout {
   UCCLEP_HD constexpr uint64_t sums_in_of(const GroupShape& s, uint32_t slot, uint32_t node) const {
     return sums_in + sums_landing * (uint64_t{slot} * s.nodes.nodes + node);
   }
-  // In the channel's window: this rank's message of that number to `rank`, and the letter of that number that `rank`
+  // In the channel's window: this rank's message of that number to `rank`, and the signal of that number that `rank`
   // has sent.
   UCCLEP_HD constexpr uint64_t message_to(uint32_t rank, uint64_t number) const {
     return messages + sizeof(Message) * (uint64_t{rank} * channel_window + number % channel_window);
   }
-  UCCLEP_HD constexpr uint64_t letter_of(uint32_t rank, uint64_t number) const {
-    return letters + sizeof(Letter) * (uint64_t{rank} * channel_window + number % channel_window);
+  UCCLEP_HD constexpr uint64_t signal_message_of(uint32_t rank, uint64_t number) const {
+    return signal_messages + sizeof(SignalMessage) * (uint64_t{rank} * channel_window + number % channel_window);
   }
   // In the first window: sums of the own node, by token; what members of the node say of their partial rows; and rows
   // that a relay has brought, and sums that home has.

@@ -82,10 +82,10 @@ template <class Row, class Out>
 UCCLEP_FN void send_tokens(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage, LlSets& sets,
                            int64_t* bad) {
   Out unpublished;
-  const Parked tokens = args.routing.tokens;
-  for (Parked begin = 0; begin + job.block() < tokens; begin += job.warps()) {
-    const LlDispatchArgs& here = read_again(args);
-    const Parked token = begin + job.warp(), next = begin + job.warps();
+  const WarpUniform tokens = args.routing.tokens;
+  for (WarpUniform begin = 0; begin + job.block() < tokens; begin += job.warps()) {
+    const LlDispatchArgs& here = reload(args);
+    const WarpUniform token = begin + job.warp(), next = begin + job.warps();
     Selection selection{-1, 0, no_place, 0};
     if (token < tokens) {
       unpublished.publish_all(op, here);
@@ -93,18 +93,18 @@ UCCLEP_FN void send_tokens(const Op& op, const LlDispatchArgs& args, const Job& 
       selection = begin_selection(here.group.shape, here.routing, token, bad);
       unpublished.choose(here, selection);
     }
-    for (Parked first = 0; first < next && first < tokens; first += sets.capacity) {
+    for (WarpUniform first = 0; first < next && first < tokens; first += sets.capacity) {
       sets.require(first, tokens, bad);
       if (token >= tokens) continue;
       sets.add_before(token, selection);
-      unpublished.add_before(read_again(args), sets, token);
+      unpublished.add_before(reload(args), sets, token);
     }
     if (token >= tokens) continue;
-    const LlDispatchArgs& now = read_again(args);
+    const LlDispatchArgs& now = reload(args);
     keep_selection(memory_of(now), now.routing, token, selection);
     send_token<Row>(op.with(now.group), now, stage, token, selection, unpublished);
   }
-  unpublished.publish_all(op, read_again(args));
+  unpublished.publish_all(op, reload(args));
 }
 
 // How rows in BULK form leave, and where they are when they have come. index: which row of the landing, by place or by
@@ -124,7 +124,7 @@ struct BulkPath<ByWindows> {
   }
   // Warp verb: of a row that left before it was counted, which row of the landing it is. False: its header did not come
   // whole.
-  static UCCLEP_FN bool find(const Op& op, const Inbox& inbox, uint32_t source, uint32_t place, Parked& index) {
+  static UCCLEP_FN bool find(const Op& op, const Inbox& inbox, uint32_t source, uint32_t place, WarpUniform& index) {
     index = inbox.find_token(op, source, place);
     return true;
   }
@@ -139,11 +139,11 @@ struct BulkPath<ByWindows> {
 
 // Warp verb: a row in BULK form, from its landing slot to its experts.
 template <class Wire>
-UCCLEP_FN bool expand_bulk(const Op& op, const LlDispatchArgs& args, Stage& stage, const Parked& source,
-                           const Parked& place, const Parked& index) {
+UCCLEP_FN bool expand_bulk(const Op& op, const LlDispatchArgs& args, Stage& stage, const WarpUniform& source,
+                           const WarpUniform& place, const WarpUniform& index) {
   if (!every_lane(BulkPath<Wire>::wait(op, args, source, index))) return false;
   acquire_then_bulk();
-  const LlDispatchArgs& now = read_again(args);
+  const LlDispatchArgs& now = reload(args);
   const auto [meta, row, active] = BulkPath<Wire>::landed(op.with(now.group), now, source, index);
   stage.fetch(row, now.output.wire.token_bytes);
   const Arrival arrival{source, place, meta_token(meta)};
@@ -153,7 +153,7 @@ UCCLEP_FN bool expand_bulk(const Op& op, const LlDispatchArgs& args, Stage& stag
   const uint32_t base = base_of(same, inbox, now.output, source, selection);
   const Target target = place_row(same, now.output, arrival, selection, base);
   note_row(same, memory_of(now), now.output, arrival, selection, target);
-  deliver_row(stage, read_again(args).output, row, target);
+  deliver_row(stage, reload(args).output, row, target);
   return true;
 }
 

@@ -19,10 +19,10 @@
 #include "ucclep/device/ll/partials.hpp"
 #include "ucclep/device/ll/sums.hpp"
 #include "ucclep/device/ll/weight_rows.hpp"
-#include "ucclep/device/protocol/halves.hpp"
 #include "ucclep/device/protocol/header.hpp"
 #include "ucclep/device/protocol/masks.hpp"
 #include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/phases.hpp"
 #include "ucclep/device/protocol/routing.hpp"
 #include "ucclep/device/protocol/slots.hpp"
 #include "ucclep/device/rows/line.hpp"
@@ -163,17 +163,18 @@ static_assert(ll_part_bytes <= StageShape::piece_unit);
 template <class Element, class Forms>
 UCCLEP_FN bool send_ll_rows(const Op& op, const HandleMemory& memory, const CombineArgs& args, const ll::Job& job,
                             Stage& stage) {
-  Parked item = job.warp();
+  WarpUniform item = job.warp();
   const RankWords rows_from = RankWords::of(op.ranks(), memory.rows_from());
   const RowParts row_parts = RowParts::of<most_batches<Forms>>(line_batches(args.row_bytes),
                                                                uniform(rows_from.total(op.ranks())), job.warps());
-  for (Parked i = 1; i <= op.ranks(); i += 1) {
-    const CombineArgs& now = read_again(args);
-    const Parked home = op.rotated(i), rows = is_masked<typename Forms::Wire>(now.group, home) ? 0 : rows_from.at(home);
+  for (WarpUniform i = 1; i <= op.ranks(); i += 1) {
+    const CombineArgs& now = reload(args);
+    const WarpUniform home = op.rotated(i),
+                      rows = is_masked<typename Forms::Wire>(now.group, home) ? 0 : rows_from.at(home);
     if (!Forms::bulk || form_of(now.group.shape, now.row_bytes, rows) == Form::line) {
-      const Parked parts = row_parts.count, items = rows * parts;
+      const WarpUniform parts = row_parts.count, items = rows * parts;
       for (; item < items; item += job.warps()) {
-        const CombineArgs& here = read_again(args);
+        const CombineArgs& here = reload(args);
         const Op same = op.with(here.group);
         if (!send_line_part<Element, Forms>(same, memory_of(here), here, stage, {home, item / parts},
                                             row_parts.range(item % parts))) {
@@ -182,9 +183,9 @@ UCCLEP_FN bool send_ll_rows(const Op& op, const HandleMemory& memory, const Comb
       }
       item -= items;
     } else if constexpr (Forms::bulk) {
-      const Parked parts = bulk_parts(now.row_bytes), items = rows * parts;
+      const WarpUniform parts = bulk_parts(now.row_bytes), items = rows * parts;
       for (; item < items; item += job.warps()) {
-        const CombineArgs& here = read_again(args);
+        const CombineArgs& here = reload(args);
         const Op same = op.with(here.group);
         if (!send_bulk_part<Element>(same, memory_of(here), here, stage, home, item / parts, item % parts))
           return false;
@@ -234,7 +235,7 @@ class CombinePath<ll::ByWindowsOfAll> : public CombinePath<ll::ByWindows> {
 
 // Grid verb: the whole exchange. send(): all partial rows out; reduce(): the results, when everybody is known to take
 // part.
-template <class Forms, Part part, class Send, class Reduce>
+template <class Forms, Phases phases, class Send, class Reduce>
 UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const HandleMemory& memory, const CombineArgs& args,
                              Send&& send, Reduce&& reduce) {
   using Wire = typename Forms::Wire;
@@ -257,8 +258,8 @@ UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const HandleM
   }
   if (args.weights_back) send_weight_rows<Wire>(op, memory, args);
   if (!every_thread(send())) return false;
-  if constexpr (part == Part::first) return true;
-  const CombineArgs& now = read_again(args);
+  if constexpr (phases == Phases::send) return true;
+  const CombineArgs& now = reload(args);
   const Op here = op.with(now.group);
   if (!now.late_weights) {
     if (!Wire::headers_in(here, grid_size() - 1, now.wait_ns)) return false;
@@ -269,7 +270,7 @@ UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const HandleM
 }
 
 // In a group with masks, before all else of a combine with late weights (CombineArgs::announced): READY and they leave,
-// and nobody is waited for. Its mend follows, and then the operation, which has the same number.
+// and nobody is waited for. Its repair follows, and then the operation, which has the same number.
 template <class Wire>
 UCCLEP_FN void announce_weights(const CombineArgs& args) {
   const Opening opening = Opening::of(args.group, Kind::combine);
@@ -281,38 +282,38 @@ UCCLEP_FN void announce_weights(const CombineArgs& args) {
   if (CombinePath<Wire>::begin(op, memory, args, routed) && routed) send_weights<Wire>(op, memory, args);
 }
 
-// The whole operation, or its first half.
-template <class Element, class Forms, Part part = Part::whole>
+// The whole operation, or its send phase.
+template <class Element, class Forms, Phases phases = Phases::whole>
 UCCLEP_FN void combine_ll(const CombineArgs& args) {
   Opening opening = Opening::of(args.group, Kind::combine);
   Stage stage(args.piece_bytes, Forms::bulk);
   const Op op = next_operation(args.group, Kind::combine, Operation::combine, opening);
   if (has_masks<typename Forms::Wire>(args.group) && !begins(args.group, Kind::combine, op.seq)) return;
-  if constexpr (part == Part::first) opening.ended = EndedWord::of(last_read(op, opening.last()));
+  if constexpr (phases == Phases::send) opening.ended = EndedWord::of(last_read(op, opening.last()));
   const HandleMemory memory{args.handle, args.group.shape};
-  const ll::Jobs jobs = part == Part::first ? ll::Jobs::of_one() : ll::Jobs::of(ll_combine_sends, false);
+  const ll::Jobs jobs = phases == Phases::send ? ll::Jobs::of_one() : ll::Jobs::of(ll_combine_sends, false);
   CombinePath<typename Forms::Wire> path(stage);
   const bool sends = jobs.send.mine() && args.group.again == 0;  // the second run sends no rows again
   const auto send = [&] { return !sends || path.template send<Element, Forms>(op, memory, args, jobs.send); };
   const auto reduce = [&] {
     return !jobs.receive.mine() || path.template reduce<Element, Forms>(op, memory, args, jobs.receive);
   };
-  const bool ok = exchange_rows<Forms, part>(op, opening, memory, args, send, reduce);
-  if constexpr (part == Part::first) {
-    end_first_of<typename Forms::Wire>(op, memory, ok);
+  const bool ok = exchange_rows<Forms, phases>(op, opening, memory, args, send, reduce);
+  if constexpr (phases == Phases::send) {
+    end_send_phase_of<typename Forms::Wire>(op, memory, ok);
   } else {
     Forms::Wire::end(op, ok);
   }
 }
 
-// The second half, also of a combine that a user's kernel opened (ll_combine.hpp). Where none is open: nothing.
+// The receive phase, also of a combine that a user's kernel opened (ll_combine.hpp). Where none is open: nothing.
 template <class Element, class Forms>
 UCCLEP_FN void complete_combine(const CombineArgs& args) {
   using Wire = typename Forms::Wire;
   Stage stage(args.piece_bytes);
-  const Second second = Second::of<Wire::masks>(args, Kind::combine, Operation::combine);
-  if (!second.any) return;
-  const Op& op = second.op;
+  const ReceivePhase phase = ReceivePhase::of<Wire::masks>(args, Kind::combine, Operation::combine);
+  if (!phase.any) return;
+  const Op& op = phase.op;
   const HandleMemory memory{args.handle, args.group.shape};
   CombinePath<Wire> path(stage);
   const auto receive = [&] {
@@ -323,7 +324,7 @@ UCCLEP_FN void complete_combine(const CombineArgs& args) {
     return path.template reduce<Element, Forms>(op, memory, args, ll::Jobs::of_one().receive) &&
            (!args.weights_back || sum_weight_rows<Wire>(op, memory, args));
   };
-  second.end<Wire>(second.may_read() && receive());
+  phase.end<Wire>(phase.may_read() && receive());
 }
 
 }  // namespace combining

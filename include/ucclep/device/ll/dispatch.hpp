@@ -28,10 +28,10 @@
 #include "ucclep/device/ll/routing.hpp"
 #include "ucclep/device/ll/tables.hpp"
 #include "ucclep/device/protocol/exchange.hpp"
-#include "ucclep/device/protocol/halves.hpp"
 #include "ucclep/device/protocol/header.hpp"
 #include "ucclep/device/protocol/masks.hpp"
 #include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/phases.hpp"
 #include "ucclep/device/protocol/routing.hpp"
 #include "ucclep/device/protocol/slots.hpp"
 #include "ucclep/device/rows/line.hpp"
@@ -69,12 +69,12 @@ UCCLEP_FN bool counts_here() {
 // With masks the first of two runs may have counted.
 template <class Wire>
 UCCLEP_FN bool is_counted(const Op& op) {
-  GroupMasks* const masks = Wire::masks ? read_again(op.group).masks : nullptr;
+  GroupMasks* const masks = Wire::masks ? reload(op.group).masks : nullptr;
   return masks != nullptr && load_relaxed<Scope::gpu>(&masks->counted) == op.seq;
 }
 template <class Wire>
 UCCLEP_FN void note_counted(const Op& op) {
-  GroupMasks* const masks = Wire::masks ? read_again(op.group).masks : nullptr;
+  GroupMasks* const masks = Wire::masks ? reload(op.group).masks : nullptr;
   if (masks != nullptr && thread_id() == 0) store_relaxed<Scope::gpu>(&masks->counted, op.seq);
 }
 
@@ -94,10 +94,10 @@ UCCLEP_FN bool count_by_tables(const Op& op, const LlDispatchArgs& args, const S
   const bool complete = receive_headers(op, BlockTables::of(stage, args).header_words(memory), args.settings,
                                         args.counters.wait_ns, {warp_id(), block::warps()});
   if (!every_thread(complete)) return false;
-  const LlDispatchArgs& now = read_again(args);
+  const LlDispatchArgs& now = reload(args);
   const HeaderWords words = BlockTables::of(stage, now).header_words(memory_of(now));
   if (words.rows != memory_of(now).rows_from()) words.keep(memory_of(now));
-  const LlDispatchArgs& here = read_again(args);
+  const LlDispatchArgs& here = reload(args);
   const BlockTables tables = BlockTables::of(stage, here);
   const HandleMemory kept = memory_of(here);
   place_rows<false>(op.with(here.group), kept, tables.header_words(kept), here.output.zones, here.counters,
@@ -130,16 +130,16 @@ template <class Row, class Forms>
 UCCLEP_FN bool expand_rows(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage) {
   using Span = LineSpan<Row::Lines::scaled, most_batches<Row, Forms>>;
   const RowParts row_parts = parts_here<Row, Forms>(args, job);
-  Parked item = job.warp();
-  for (Parked i = 0; i < op.ranks(); i += 1) {
-    const Parked source = op.rotated(i);
-    const LlDispatchArgs& here = read_again(args);
+  WarpUniform item = job.warp();
+  for (WarpUniform i = 0; i < op.ranks(); i += 1) {
+    const WarpUniform source = op.rotated(i);
+    const LlDispatchArgs& here = reload(args);
     const HeaderFacts facts = BlockTables::of(stage, here).inbox.facts[source];
-    const Parked form = static_cast<uint32_t>(facts.form), rows = facts.rows;
+    const WarpUniform form = static_cast<uint32_t>(facts.form), rows = facts.rows;
     if (Forms::by_token && form == static_cast<uint32_t>(Form::line)) {
-      const Parked parts = row_parts.count + (scales_apart(here.output.wire) ? 1 : 0), items = rows * parts;
+      const WarpUniform parts = row_parts.count + (scales_apart(here.output.wire) ? 1 : 0), items = rows * parts;
       for (; item < items; item += job.warps()) {
-        const LlDispatchArgs& now = read_again(args);
+        const LlDispatchArgs& now = reload(args);
         const Op same = op.with(now.group);
         const uint32_t index = item / parts, part = item - index * parts;
         ByTables way(same, BlockTables::of(stage, now).inbox, source, index);
@@ -149,9 +149,9 @@ UCCLEP_FN bool expand_rows(const Op& op, const LlDispatchArgs& args, const Job& 
       item -= items;
     } else {
       for (; item < rows; item += job.warps()) {
-        const LlDispatchArgs& now = read_again(args);
+        const LlDispatchArgs& now = reload(args);
         const Op same = op.with(now.group);
-        Parked index = item;
+        WarpUniform index = item;
         if (form == static_cast<uint32_t>(Form::placed) &&
             !BulkPath<typename Forms::Wire>::find(same, BlockTables::of(stage, now).inbox, source, item, index)) {
           return false;
@@ -170,7 +170,7 @@ UCCLEP_FN bool receive_by_tables(const Op& op, const LlDispatchArgs& args, const
   const Inbox inbox = BlockTables::of(stage, args).inbox;
   const HeaderResult ready = ready_in(op, args.settings, View{}, inbox.facts);
   if (ready != HeaderResult::good) return ready == HeaderResult::differs;  // every rank ends without a row
-  const LlDispatchArgs& here = read_again(args);
+  const LlDispatchArgs& here = reload(args);
   if (!inbox.fill(op.with(here.group), here.output.zones == Zones::slabs)) return false;
   mark_unused_rows(op.with(here.group), here, job, stage);
   return expand_rows<Row, Forms>(op, args, job, stage);
@@ -180,7 +180,7 @@ UCCLEP_FN bool receive_by_tables(const Op& op, const LlDispatchArgs& args, const
 // there are warps enough, what is to be noted of a row is a part of its own.
 struct PartsByToken {
   RowParts cut;
-  Parked parts, ranks;  // of a row; of the group
+  WarpUniform parts, ranks;  // of a row; of the group
   bool notes_apart;
 
   static UCCLEP_FN PartsByToken of(const RowParts& cut, const LlDispatchArgs& args, uint32_t warps) {
@@ -199,9 +199,9 @@ template <class Row, class Forms>
 UCCLEP_FN bool expand_by_headers(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage,
                                  const PartsByToken& work) {
   using Span = LineSpan<Row::Lines::scaled, most_batches<Row, Forms>>;
-  const Parked tokens = BlockTables::headers_of(stage, args).most_tokens(op.ranks());
-  for (Parked item = job.warp();; item += job.warps()) {
-    const LlDispatchArgs& now = read_again(args);
+  const WarpUniform tokens = BlockTables::headers_of(stage, args).most_tokens(op.ranks());
+  for (WarpUniform item = job.warp();; item += job.warps()) {
+    const LlDispatchArgs& now = reload(args);
     const Op same = op.with(now.group);
     const RowPart which = work.part_of(same, item);
     if (which.token >= tokens) return true;
@@ -221,12 +221,12 @@ UCCLEP_FN bool receive_by_headers(const Op& op, const LlDispatchArgs& args, cons
   const HeaderResult ready =
       BlockTables::headers_of(stage, args).receive<false>(op, args.settings, reading, args.counters.wait_ns);
   if (ready == HeaderResult::lost) return false;
-  const LlDispatchArgs& now = read_again(args);
+  const LlDispatchArgs& now = reload(args);
   const Op same = op.with(now.group);
   if (counts) {
     const HeaderTable table = BlockTables::headers_of(stage, now);
     if (warp_id() == 0) {
-      place_few(memory_of(now), table, now.output.zones, now.counters, ready == HeaderResult::good);
+      place_small(memory_of(now), table, now.output.zones, now.counters, ready == HeaderResult::good);
     }
     note_counted<typename Forms::Wire>(same);
     if (!job.mine()) return true;
@@ -247,7 +247,7 @@ UCCLEP_FN bool receive_rows(const Op& op, const LlDispatchArgs& args, const Job&
     using Wire = typename Forms::Wire;
     if (counts_here() && !is_counted<Wire>(op) && !count_by_tables<Wire>(op, args, stage)) return false;
     if (!job.mine()) return true;
-    const LlDispatchArgs& now = read_again(args);
+    const LlDispatchArgs& now = reload(args);
     return receive_by_tables<Row, Forms>(op.with(now.group), now, job, stage);
   }
 }
@@ -262,8 +262,8 @@ inline constexpr uint32_t sending_percent<Quantise> = 40;
 template <class Wire>
 UCCLEP_FN bool send_headers(const Op& op, const LlDispatchArgs& args, const Job& job, LlSets& sets, Form form,
                             int64_t* bad) {
-  for (Parked i = job.blocks - 1 - job.block(); i < op.ranks(); i += job.blocks) {
-    const LlDispatchArgs& now = read_again(args);
+  for (WarpUniform i = job.blocks - 1 - job.block(); i < op.ranks(); i += job.blocks) {
+    const LlDispatchArgs& now = reload(args);
     const Op same = op.with(now.group);
     const uint32_t peer = op.rotated(i);
     if (is_masked<Wire>(now.group, peer)) continue;
@@ -271,7 +271,7 @@ UCCLEP_FN bool send_headers(const Op& op, const LlDispatchArgs& args, const Job&
       return now.settings.node_copies != 0 ? Wire::count_relayed(same, memory_of(now), counted, peer) : 0;
     });
   }
-  const LlDispatchArgs& now = read_again(args);
+  const LlDispatchArgs& now = reload(args);
   return Wire::counts_stored(op.with(now.group), memory_of(now), now.settings.node_copies != 0,
                              job.blocks - 1 - job.block(), job.blocks);
 }
@@ -302,7 +302,7 @@ UCCLEP_FN bool send_lines(const LlDispatchArgs& args, const Job& job, Stage& sta
   return true;
 }
 
-// The half that sends.
+// The warps that send.
 template <class Row, class Forms>
 UCCLEP_FN bool send_rows(const Op& op, const Opening& opening, const LlDispatchArgs& args, Stage& stage,
                          const Jobs& jobs, Form form) {
@@ -334,12 +334,12 @@ UCCLEP_FN bool send_rows(const Op& op, const Opening& opening, const LlDispatchA
 }
 
 // The whole exchange; the second run only receives: all rows have left in the first.
-template <class Row, class Forms, Part part>
+template <class Row, class Forms, Phases phases>
 UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const LlDispatchArgs& args, Stage& stage) {
   const Form form = !Forms::by_token ? Form::bulk
                     : Forms::bulk    ? form_of(args.group.shape, args.source.wire, args.routing.tokens)
                                      : Form::line;
-  Jobs jobs = part == Part::whole && form == Form::line ? Jobs::of(sending_percent<Row>) : Jobs::of_one();
+  Jobs jobs = phases == Phases::whole && form == Form::line ? Jobs::of(sending_percent<Row>) : Jobs::of_one();
   if constexpr (Forms::Wire::network) jobs.send = jobs.send.head(network_blocks);
   if (TokenSetShape::of(op.group.shape).tokens == 0) {  // the sets lie in the handle: one block has them
     jobs.count = {grid_size() - 1, 1};
@@ -347,18 +347,18 @@ UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const LlDispa
   }
   if (args.group.again == 0 && !send_rows<Row, Forms>(op, opening, args, stage, jobs, form)) return false;
   bool relays = false;
-  if constexpr (Forms::Wire::network) relays = read_again(args).settings.node_copies != 0;
-  if (part == Part::first && !relays) return true;
+  if constexpr (Forms::Wire::network) relays = reload(args).settings.node_copies != 0;
+  if (phases == Phases::send && !relays) return true;
   if (!jobs.receive.mine() && !counts_here()) return true;
-  const LlDispatchArgs& sent = read_again(args);
+  const LlDispatchArgs& sent = reload(args);
   if (!Forms::Wire::headers_in(op.with(sent.group), grid_size() - 1, sent.counters.wait_ns)) return false;
   if constexpr (Forms::Wire::network) {
-    const LlDispatchArgs& now = read_again(args);
+    const LlDispatchArgs& now = reload(args);
     if (relays && !BulkPath<typename Forms::Wire>::relay_rows(op.with(now.group), now, jobs.receive, stage))
       return false;
   }
-  if constexpr (part == Part::first) return true;
-  const LlDispatchArgs& now = read_again(args);
+  if constexpr (phases == Phases::send) return true;
+  const LlDispatchArgs& now = reload(args);
   return receive_rows<Row, Forms>(op.with(now.group), now, jobs.receive, stage);
 }
 
@@ -384,8 +384,8 @@ UCCLEP_FN void note_routing(const HandleMemory& memory, const RoutingInput& rout
   memory.state()->top_k = routing.top_k;
 }
 
-// The whole operation, or its first half. Block verb of every block of the grid.
-template <class Row, class Forms, Part part = Part::whole>
+// The whole operation, or its send phase. Block verb of every block of the grid.
+template <class Row, class Forms, Phases phases = Phases::whole>
 UCCLEP_FN void dispatch(const LlDispatchArgs& args) {
   Stage stage(args.piece_bytes, Forms::bulk);
   if constexpr (warps_alone<Forms>) {
@@ -393,32 +393,32 @@ UCCLEP_FN void dispatch(const LlDispatchArgs& args) {
   }
   Opening opening = Opening::of(args.group, Kind::dispatch);
   const Op op = dispatch_of(args, opening);
-  if constexpr (part == Part::first) opening.ended = EndedWord::of(last_read(op, opening.last()));
-  if (has_masks<typename Forms::Wire>(read_again(args).group) && !begins(args.group, Kind::dispatch, op.seq)) return;
+  if constexpr (phases == Phases::send) opening.ended = EndedWord::of(last_read(op, opening.last()));
+  if (has_masks<typename Forms::Wire>(reload(args).group) && !begins(args.group, Kind::dispatch, op.seq)) return;
   if (counts_here() && args.group.again == 0) {
     hide_total(args.counters);
     if (thread_id() == 0) note_routing(memory_of(args), args.routing);
   }
-  const bool ok = exchange_rows<Row, Forms, part>(op, opening, args, stage);
-  if constexpr (part == Part::first) {
-    end_first_of<typename Forms::Wire>(op, memory_of(args), ok);
+  const bool ok = exchange_rows<Row, Forms, phases>(op, opening, args, stage);
+  if constexpr (phases == Phases::send) {
+    end_send_phase_of<typename Forms::Wire>(op, memory_of(args), ok);
   } else {
     Forms::Wire::end(op, ok);
   }
 }
 
-// The second half, also of a dispatch that a user's kernel opened (ll_dispatch.hpp). Where none is open: nothing.
+// The receive phase, also of a dispatch that a user's kernel opened (ll_dispatch.hpp). Where none is open: nothing.
 template <class Row, class Forms>
 UCCLEP_FN void complete_dispatch(const LlDispatchArgs& args) {
   using Wire = typename Forms::Wire;
   Stage stage(args.piece_bytes);
-  const Second second = Second::of<Wire::masks>(args, Kind::dispatch, Operation::dispatch);
-  if (!second.any) return;
+  const ReceivePhase phase = ReceivePhase::of<Wire::masks>(args, Kind::dispatch, Operation::dispatch);
+  if (!phase.any) return;
   if (counts_here() && args.group.again == 0) hide_total(args.counters);
-  const bool ok = second.may_read() && Wire::headers_in(second.op, grid_size() - 1, args.counters.wait_ns) &&
-                  receive_rows<Row, Forms>(second.op, args, Jobs::of_one().receive, stage);
-  const LlDispatchArgs& now = read_again(args);
-  Second::of<Wire::masks>(now, Kind::dispatch, Operation::dispatch).template end<Wire>(ok);
+  const bool ok = phase.may_read() && Wire::headers_in(phase.op, grid_size() - 1, args.counters.wait_ns) &&
+                  receive_rows<Row, Forms>(phase.op, args, Jobs::of_one().receive, stage);
+  const LlDispatchArgs& now = reload(args);
+  ReceivePhase::of<Wire::masks>(now, Kind::dispatch, Operation::dispatch).template end<Wire>(ok);
 }
 
 // HandleUpdate: local, takes no sequence number. Keeps the checked ids; what follows from them the dispatch counts.

@@ -45,8 +45,8 @@ struct HeaderTable {
   }
   UCCLEP_FN uint32_t& told(uint32_t source) const { return reinterpret_cast<uint32_t*>(base + at.told)[source]; }
 
-  // Why the headers are read: to receive rows, or to count them, also those that the mend has written. counts: those of
-  // experts are wanted.
+  // Why the headers are read: to receive rows, or to count them, also those that the repair has written. counts: those
+  // of experts are wanted.
   struct Reading {
     bool counting, counts;
   };
@@ -60,7 +60,7 @@ struct HeaderTable {
       const uint32_t source = op.rotated(i);
       const bool timed = reading.counting && wait_ns.data;
       const uint64_t start = timed ? clock_ns() : 0;
-      const Op same = op.with(read_again(op.group));
+      const Op same = op.with(reload(op.group));
       if constexpr (by_choices) {
         ok = receive_told_from(same, settings, source, reading);
       } else {
@@ -186,12 +186,12 @@ struct HeaderTable {
 
 // Verb of one warp, after HeaderTable::receive with all counts: what place_rows does, of few ranks and without a
 // barrier. good: all ranks have the same settings.
-UCCLEP_FN void place_few(const HandleMemory& memory, const HeaderTable& table, Zones zones, const CounterViews& out,
-                         bool good) {
+UCCLEP_FN void place_small(const HandleMemory& memory, const HeaderTable& table, Zones zones, const CounterViews& out,
+                           bool good) {
   const GroupShape& shape = memory.shape;
-  const Parked ranks = shape.ranks, local = shape.local_experts();
+  const WarpUniform ranks = shape.ranks, local = shape.local_experts();
   uint32_t copies = 0;
-  for (Parked first = 0; first < local && good; first += wave_size) {
+  for (WarpUniform first = 0; first < local && good; first += wave_size) {
     const uint32_t l = first + lane_id();
     uint32_t count = 0;
     for (uint32_t s = 0; s < ranks && l < local; ++s) {

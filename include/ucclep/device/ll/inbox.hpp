@@ -57,7 +57,7 @@ struct Inbox {
   // what is not there yet hold up the header itself.)
   UCCLEP_FN bool fill(const Op& op, bool slabs) const {
     const GroupShape& shape = op.group.shape;
-    const Parked local = shape.local_experts(), pairs = (local + 1) / 2;
+    const WarpUniform local = shape.local_experts(), pairs = (local + 1) / 2;
     bool ok = true;
     // The last warps read counts while the first list tokens.
     for (uint32_t i = block_size() - 1 - thread_id(); i < op.ranks() * pairs && slabs; i += block_size()) {

@@ -15,7 +15,7 @@ namespace ll {
 
 // Neighbouring blocks that do something together. Their warps share out work by index, neighbours on different SMs.
 struct Job {
-  Parked first, blocks;
+  WarpUniform first, blocks;
 
   UCCLEP_FN bool mine() const { return block_id() - first < blocks; }
   UCCLEP_FN uint32_t block() const { return block_id() - first; }
@@ -34,7 +34,7 @@ constexpr uint32_t network_blocks = 4;
 struct ByWindows {
   static constexpr bool network = false;
   static constexpr bool masks = true;  // there may be some
-  using Consumed = ConsumedOfLiving;
+  using Consumed = ConsumedMasked;
 
   // Where the header for a peer is put together.
   static UCCLEP_FN Packet* header_for(const Op& op, uint32_t peer) { return header_packets(op, peer, op.me()); }
@@ -75,7 +75,7 @@ struct LinesOnly {
   static constexpr bool bulk = false, by_token = true;
   using Wire = ByWindowsOfAll;
 };
-struct LinesOfLiving : LinesOnly {
+struct LinesMasked : LinesOnly {
   using Wire = ByWindows;
 };
 

@@ -34,7 +34,7 @@ namespace ll {
 
 // How many lines the parts of a row take.
 struct RowLines {
-  Parked meta, tokens, scales;
+  WarpUniform meta, tokens, scales;
 
   static UCCLEP_FN RowLines of(const GroupShape& shape, const WireShape& wire) {
     const auto holding = [](uint32_t bytes) { return (bytes + line_payload - 1) / line_payload; };
@@ -86,7 +86,7 @@ struct LineSpan {
   static constexpr bool by_ends = scaled && most > 1;
 
   std::conditional_t<scaled, QuantisedBatch, LineBatch> batch[most];
-  Parked begin = 0, count = 0;
+  WarpUniform begin = 0, count = 0;
   uint32_t last_tokens = 0;  // all batches but the last of a row are whole
 
   UCCLEP_FN void cover(const WireShape& wire, const BatchRange& range) {
@@ -245,9 +245,9 @@ struct LineSender {
   const Job& job;
   Stage& stage;
   int64_t* bad;
-  Parked token = 0, part = 0;  // this warp's next
-  Parked parts = 0;            // of a row's batches
-  Parked batches_at_once = 1;  // 1 where there is no more room, and the compiler knows it
+  WarpUniform token = 0, part = 0;  // this warp's next
+  WarpUniform parts = 0;            // of a row's batches
+  WarpUniform batches_at_once = 1;  // 1 where there is no more room, and the compiler knows it
   LineSpan<Batches::scaled, most> span;
   typename Batches::template Raw<most> raw;
   IdAhead id;  // looked at when the slot is free
@@ -256,7 +256,7 @@ struct LineSender {
       : args(args), job(job), stage(stage), bad(bad) {}
 
   UCCLEP_FN void begin() {
-    const LlDispatchArgs& now = read_again(args);
+    const LlDispatchArgs& now = reload(args);
     const WireShape& wire = now.source.wire;
     const RowParts cut = RowParts::of<most>(wire.batches, now.routing.tokens, job.warps());
     if constexpr (most > 1) batches_at_once = cut.of_part;
@@ -267,7 +267,7 @@ struct LineSender {
   // The part that is so many further on, if there is one: of `tokens` tokens one part, then the next. A row has few
   // parts: a division would take longer.
   UCCLEP_FN void read(uint32_t further) {
-    const LlDispatchArgs& now = read_again(args);
+    const LlDispatchArgs& now = reload(args);
     const WireShape& wire = now.source.wire;
     const uint32_t tokens = now.routing.tokens, end = all_parts(wire);
     uint32_t to_token = token + further, to_part = part;
@@ -286,7 +286,7 @@ struct LineSender {
   // After begin, when the slot is free.
   UCCLEP_FN void send(const Op& op) {
     for (;;) {
-      const LlDispatchArgs& now = read_again(args);
+      const LlDispatchArgs& now = reload(args);
       const WireShape& wire = now.source.wire;
       if (part >= all_parts(wire)) return;
       const RowLines lines = RowLines::of(now.group.shape, wire);
@@ -307,19 +307,19 @@ struct LineSender {
 template <class Args, class Ahead, class Put>
 UCCLEP_FN void place_tokens(const Op& op, const Args& args, const Job& job, TokenSets<Args>& sets, Ahead& ahead,
                             int64_t* bad, Put&& put) {
-  const Parked tokens = args.routing.tokens;
-  for (Parked begin = 0; begin + job.block() < tokens; begin += job.warps()) {
-    const Args& here = read_again(args);
-    const Parked token = begin + job.warp();
+  const WarpUniform tokens = args.routing.tokens;
+  for (WarpUniform begin = 0; begin + job.block() < tokens; begin += job.warps()) {
+    const Args& here = reload(args);
+    const WarpUniform token = begin + job.warp();
     Selection selection = select(here.group.shape, ahead.value(here.routing), bad);
-    for (Parked first = 0; first < tokens; first += sets.capacity) {
+    for (WarpUniform first = 0; first < tokens; first += sets.capacity) {
       sets.require(first, tokens, bad);
       if (token < tokens) sets.add_before(token, selection);
     }
     if (token >= tokens) continue;
-    const Args& now = read_again(args);
+    const Args& now = reload(args);
     put(op.with(now.group), now, token, selection);
-    ahead.read(read_again(args), token + job.warps());
+    ahead.read(reload(args), token + job.warps());
     keep_selection(memory_of(now), now.routing, token, selection);
     sync_warp();  // all lanes have read the scratch
   }
@@ -428,7 +428,7 @@ UCCLEP_FN bool receive_scales(const Op& op, const DispatchOutput& out, Stage& st
 // What a warp has of a row: a part of its batches or, behind those, its scales, or nothing. notes: and what is to be
 // noted of the row.
 struct RowPart {
-  Parked source, token, part;
+  WarpUniform source, token, part;
   bool notes;
 };
 
@@ -436,7 +436,7 @@ struct RowPart {
 template <class Span, class Way>
 UCCLEP_FN bool receive_part(const Op& op, const LlDispatchArgs& args, Stage& stage, const RowParts& parts,
                             const RowPart& which, Way& way) {
-  const Parked token = which.token, source = which.source, part = which.part;
+  const WarpUniform token = which.token, source = which.source, part = which.part;
   const GroupShape& shape = op.group.shape;
   const RowLines lines = RowLines::of(shape, args.output.wire);
   const auto row_of = [&](const Op& same) {
@@ -449,7 +449,7 @@ UCCLEP_FN bool receive_part(const Op& op, const LlDispatchArgs& args, Stage& sta
   if (!way.find(op, source)) return true;
   char* meta = stage.scratch();
   if (!line_load(op, Phase::rows, source, meta, row_of(op), MetaLayout::of(shape.top_k).body_bytes())) return false;
-  const LlDispatchArgs& now = read_again(args);
+  const LlDispatchArgs& now = reload(args);
   const Op at_meta = op.with(now.group);
   const Arrival arrival{source, way.place, token};
   const ReceivedSelection selection = read_meta(now.group.shape, meta);
@@ -457,7 +457,7 @@ UCCLEP_FN bool receive_part(const Op& op, const LlDispatchArgs& args, Stage& sta
   const Target target = place_row(at_meta, now.output, arrival, selection, base);
   if (which.notes) note_row(at_meta, memory_of(now), now.output, arrival, selection, target);
   sync_warp();  // all lanes have read the scratch
-  const LlDispatchArgs& here = read_again(args);
+  const LlDispatchArgs& here = reload(args);
   const Op same = op.with(here.group);
   const char* row = row_of(same);
   if (part < parts.count) {

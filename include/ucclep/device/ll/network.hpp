@@ -52,7 +52,7 @@ struct UnsentRow {
   char* epoch = nullptr;                          // of a peer with a window; NULL: none
   uint32_t rank = NodeTable::no_rank, place = 0;  // of another peer, where row_bytes is not 0
   uint32_t row_bytes = 0;
-  Parked failed = 0;  // pushes: nothing may be pushed any more
+  WarpUniform failed = 0;  // pushes: nothing may be pushed any more
 
   // Where rows go to nodes: a lane whose selection is the first of another node has the relay's rank and the row's
   // place among those for the node, others no rank.
@@ -141,7 +141,7 @@ struct BulkPath<ByNetwork> {
     return relay_all(op, args, job, stage);
   }
   // From another domain such rows come in the order of sending (ll_dispatch.hpp).
-  static UCCLEP_FN bool find(const Op& op, const Inbox& inbox, uint32_t source, uint32_t place, Parked& index) {
+  static UCCLEP_FN bool find(const Op& op, const Inbox& inbox, uint32_t source, uint32_t place, WarpUniform& index) {
     if (op.has_window(source)) return BulkPath<ByWindows>::find(op, inbox, source, place, index);
     uint64_t words = 0;
     if (!wait_place(op, inbox, source, place, words)) return false;
@@ -218,7 +218,7 @@ class CombinePath<ByNetwork> {
   template <class Element, class Forms>
   UCCLEP_FN bool send(const Op& op, const HandleMemory& memory, const CombineArgs& args, const ll::Job& job) {
     bool ok = true;
-    for (Parked pass = 0; pass < 2 && ok; pass += 1) {  // the code is there once
+    for (WarpUniform pass = 0; pass < 2 && ok; pass += 1) {  // the code is there once
       const bool by_window = pass != 0;
       ok = send_to<Element>(op, memory, args, by_window ? job.rest(ll::network_blocks) : job.head(ll::network_blocks),
                             by_window);
@@ -228,9 +228,9 @@ class CombinePath<ByNetwork> {
 
   template <class Element, class Forms>
   UCCLEP_FN bool reduce(const Op& op, const HandleMemory& memory, const CombineArgs& args, const ll::Job& job) {
-    const Parked tokens = tokens_out(op, memory, args, job);
-    for (Parked token = job.warp(); token < tokens; token += job.warps()) {
-      const CombineArgs& now = read_again(args);
+    const WarpUniform tokens = tokens_out(op, memory, args, job);
+    for (WarpUniform token = job.warp(); token < tokens; token += job.warps()) {
+      const CombineArgs& now = reload(args);
       Partials partials;
       if (!gather_partials<Forms>(op.with(now.group), memory_of(now), now, stage_, token, 0, partials)) return false;
       acquire_then_bulk();
@@ -254,13 +254,13 @@ class CombinePath<ByNetwork> {
   UCCLEP_FN bool send_to(const Op& op, const HandleMemory& memory, const CombineArgs& args, const ll::Job& job,
                          bool by_window) {
     if (!job.mine()) return true;
-    Parked item = job.warp();
-    for (Parked i = 1; i <= op.ranks(); i += 1) {
-      const Parked home = op.rotated(i);
+    WarpUniform item = job.warp();
+    for (WarpUniform i = 1; i <= op.ranks(); i += 1) {
+      const WarpUniform home = op.rotated(i);
       if (op.has_window(home) != by_window) continue;
-      const Parked rows = is_masked(op.group, home) ? 0 : memory.rows_from()[home];
+      const WarpUniform rows = is_masked(op.group, home) ? 0 : memory.rows_from()[home];
       for (; item < rows; item += job.warps()) {
-        const CombineArgs& now = read_again(args);
+        const CombineArgs& now = reload(args);
         if (!send_row<Element>(op.with(now.group), memory_of(now), now, home, item)) return false;
       }
       item -= rows;

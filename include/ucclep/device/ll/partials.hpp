@@ -221,11 +221,11 @@ UCCLEP_FN uint32_t tokens_out(const Op& op, const HandleMemory& memory, const Co
 template <class Element, class Forms>
 UCCLEP_FN bool reduce_ll_tokens(const Op& op, const HandleMemory& memory, const CombineArgs& args, const ll::Job& job,
                                 Stage& stage) {
-  const Parked tokens = tokens_out(op, memory, args, job);
+  const WarpUniform tokens = tokens_out(op, memory, args, job);
   const RowParts row_parts = RowParts::of<most_batches<Forms>>(line_batches(args.row_bytes), tokens, job.warps());
-  const Parked parts = row_parts.count, items = tokens * parts;
-  for (Parked item = job.warp(); item < items; item += job.warps()) {
-    const CombineArgs& now = read_again(args);
+  const WarpUniform parts = row_parts.count, items = tokens * parts;
+  for (WarpUniform item = job.warp(); item < items; item += job.warps()) {
+    const CombineArgs& now = reload(args);
     if (!reduce_part<Element, Forms>(op.with(now.group), memory_of(now), now, stage, item / parts,
                                      row_parts.range(item % parts))) {
       return false;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of an LL dispatch that cross the network once for each node (GroupShape::node_copies, Settings::node_copies).
-// They go to the source's relay in that node (layout/nodes.hpp), with their place at each rank (protocol/relayed_row.hpp), and the
-// relay stores each into the landings of the ranks that want it: there it lies, and is announced, as a row of a peer
-// with a window. The header to a relay says how many rows it gets. Headers go to every rank, by the network.
+// They go to the source's relay in that node (layout/nodes.hpp), with their place at each rank
+// (protocol/relayed_row.hpp), and the relay stores each into the landings of the ranks that want it: there it lies, and
+// is announced, as a row of a peer with a window. The header to a relay says how many rows it gets. Headers go to every
+// rank, by the network.
 //
 // A rank sends, then relays, then receives. Who sends waits for nobody, who relays for the network alone, who receives
-// for relays too: so a grid of any size gets on. A first half relays (send_only): others' whole operations wait for it.
+// for relays too: so a grid of any size gets on. A send phase relays (send_only): others' whole operations wait for it.
 //
 // clang-format off
 // | who releases                                 | who acquires                       | what is ordered               |
@@ -44,7 +45,7 @@ namespace ll {
 
 // Warp verb: rows that a source has for this relay, when its header is here. None where it has other settings: then the
 // operation ends without a row, and how such rows would lie is not known.
-UCCLEP_FN bool rows_to_relay(const Op& op, const Settings& settings, uint32_t source, Parked& rows) {
+UCCLEP_FN bool rows_to_relay(const Op& op, const Settings& settings, uint32_t source, WarpUniform& rows) {
   const Packet* const header = header_packets(op, op.me(), source);
   uint64_t value = 0;
   bool ok = true;
@@ -87,23 +88,23 @@ UCCLEP_FN bool relay_row(const Op& op, const LlDispatchArgs& args, Stage& stage,
 // places first, as they come. A warp's last row is written while it waits for no other.
 UCCLEP_FN bool relay_all(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage) {
   Unpublished unpublished;
-  Parked item = job.warp();
-  const Parked blocks = op.group.shape.nodes.blocks();
-  for (Parked block = 0; block < blocks; block += 1) {
-    const LlDispatchArgs& here = read_again(args);
+  WarpUniform item = job.warp();
+  const WarpUniform blocks = op.group.shape.nodes.blocks();
+  for (WarpUniform block = 0; block < blocks; block += 1) {
+    const LlDispatchArgs& here = reload(args);
     const uint32_t source = network::nodes_of(here.group).rank_of(block, op.me());
     if (source == NodeTable::no_rank) continue;
-    Parked rows = 0;
+    WarpUniform rows = 0;
     if (!rows_to_relay(op.with(here.group), here.settings, source, rows)) return false;
     for (; item < rows; item += job.warps()) {
-      const LlDispatchArgs& now = read_again(args);
+      const LlDispatchArgs& now = reload(args);
       const Op same = op.with(now.group);
       unpublished.publish_all(same, now);
       if (!relay_row(same, now, stage, block, item, unpublished)) return false;
     }
     item -= rows;
   }
-  unpublished.publish_all(op, read_again(args));
+  unpublished.publish_all(op, reload(args));
   return true;
 }
 

@@ -81,7 +81,7 @@ template <class Args, class Relayed>
 UCCLEP_FN void send_routed_header(const Op& op, const Args& args, TokenSets<Args>& sets, uint32_t peer, Packet* header,
                                   Form form, int64_t* bad, Relayed&& relayed) {
   const HandleMemory memory = memory_of(args);
-  const Parked local = memory.shape.local_experts(), experts = peer * local, tokens = args.routing.tokens;
+  const WarpUniform local = memory.shape.local_experts(), experts = peer * local, tokens = args.routing.tokens;
   const uint32_t pairs = (local + 1) / 2, fixed = round_up(pairs, wave_size), bits = fixed + wave_size;
   for (uint32_t first = 0; first == 0 || first < tokens; first += sets.capacity) {
     sets.require(first, tokens, bad);

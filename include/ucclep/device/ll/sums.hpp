@@ -73,7 +73,7 @@ UCCLEP_FN bool sum_batches(const TermsOfRow& terms, const BatchRange& range, Put
   using Group = typename TermsOfRow::Group;
   Group next;
   terms.look(next, range.begin, 0);
-  for (Parked index = range.begin; index < range.end; index += 1) {
+  for (WarpUniform index = range.begin; index < range.end; index += 1) {
     BatchSum<Element> sum;
     uint32_t first = 0;
     do {

@@ -193,16 +193,16 @@ UCCLEP_COLD_FN void look(Source source) {
 // Lane verb: nothing more goes to the rank, which is told that this one has masked it. Comes back when the NIC reads
 // nothing more of what was put out for it, so that it may be written over; when the time is up, as a link that has
 // stood for so long brings it nothing any more; or when *leave is 1.
-UCCLEP_COLD_FN void part_from(NetworkView* network, uint32_t rank, uint64_t timeout_ns, const uint32_t* leave) {
+UCCLEP_COLD_FN void detach_from(NetworkView* network, uint32_t rank, uint64_t timeout_ns, const uint32_t* leave) {
   CommandFields command;
-  command.operation = CommandOp::part;
+  command.operation = CommandOp::detach;
   command.destination = static_cast<uint16_t>(rank);
   const Fifo& fifo = network->fifo;
   fence_acq_rel<Scope::system>();
   if (!push_below_mark(fifo, control_ring(fifo, rank), command)) return;
-  const uint64_t* const parted = network->arrivals.parted + rank;
+  const uint64_t* const detached = network->arrivals.detached + rank;
   const Wait wait = begin_wait(timeout_ns, leave);
-  while (load_acquire<Scope::system>(parted) == 0 && load_relaxed<Scope::system>(leave) != 1 && !timed_out(wait))
+  while (load_acquire<Scope::system>(detached) == 0 && load_relaxed<Scope::system>(leave) != 1 && !timed_out(wait))
     pause();
 }
 

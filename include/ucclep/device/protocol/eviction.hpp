@@ -38,14 +38,14 @@ UCCLEP_FN void evict(const ucclEpDeviceGroup& group, uint32_t rank) {
   if constexpr (networked) {
     if (group.windows[rank] == nullptr) {
       const bool gone = (load_relaxed<Scope::system>(&group.masks->of(rank).lost) & gone_bit) != 0;
-      return network::part_from(group.network, rank, gone ? 0 : group.timeout_ns, &group.masks->leave);
+      return network::detach_from(group.network, rank, gone ? 0 : group.timeout_ns, &group.masks->leave);
     }
   }
   store_relaxed<Scope::system>(evicted_by(group, rank, static_cast<uint32_t>(group.rank)), uint64_t{1});
   fence_acq_rel<Scope::system>();
 }
 
-// Verb of a scope's members: has an active peer masked this rank. Then everybody leaves, and the mend says so.
+// Verb of a scope's members: has an active peer masked this rank. Then everybody leaves, and the repair says so.
 template <bool networked = true, class Coop = block>
 UCCLEP_FN bool was_evicted(const ucclEpDeviceGroup& group) {
   for (uint32_t p = Coop::rank(); p < group.shape.ranks; p += Coop::size()) {
@@ -59,7 +59,7 @@ UCCLEP_FN bool was_evicted(const ucclEpDeviceGroup& group) {
 // Verb of a block's threads, in the place of the waits of slots_free: false: this rank is out, or all is. Those who are
 // lost are not waited for, and nobody leaves for their sake: whoever does has sent all that others wait for.
 template <bool networked>
-UCCLEP_COLD_FN bool slots_free_of_living(const ucclEpDeviceGroup& group, Kind kind, uint64_t needed) {
+UCCLEP_COLD_FN bool slots_free_masked(const ucclEpDeviceGroup& group, Kind kind, uint64_t needed) {
   if (was_evicted<networked>(group)) return false;
   GroupMasks* const masks = group.masks;
   const Wait wait = begin_wait(group.timeout_ns, &masks->leave);
@@ -76,7 +76,7 @@ UCCLEP_COLD_FN bool slots_free_of_living(const ucclEpDeviceGroup& group, Kind ki
       }
     }
     if (is_masked(masks, p) || load_acquire<Scope::system>(word) >= needed) continue;
-    evict<networked>(group, p);  // it looks in the mend
+    evict<networked>(group, p);  // it looks in the repair
   }
   return load_relaxed<Scope::system>(&masks->leave) != 1;
 }

@@ -67,7 +67,7 @@ UCCLEP_FN bool receive_headers(const Op& op, const HeaderWords& words, const Set
     const uint32_t source = op.rotated(i);
     HeaderFacts facts{};
     const uint64_t start = wait_ns.data ? clock_ns() : 0;
-    const Op same = op.with(read_again(op.group));
+    const Op same = op.with(reload(op.group));
     uint32_t* counts = words.counts + source * same.group.shape.local_experts();
     const HeaderResult result = receive_header(same, source, settings, facts, counts);
     if (result == HeaderResult::lost) return false;
@@ -147,8 +147,8 @@ UCCLEP_FN void place_expert(const HandleMemory& memory, const uint32_t* counts, 
 template <bool to_handle>
 UCCLEP_FN uint32_t scan_experts(const HandleMemory& memory, const HeaderWords& words, Zones zones,
                                 const CounterViews& out, uint32_t* scratch) {
-  const Parked local = memory.shape.local_experts(), ranks = memory.shape.ranks;
-  const Parked alignment = zones == Zones::experts ? memory.handle.expert_alignment : 1;
+  const WarpUniform local = memory.shape.local_experts(), ranks = memory.shape.ranks;
+  const WarpUniform alignment = zones == Zones::experts ? memory.handle.expert_alignment : 1;
   uint32_t carry = 0;
   for (uint32_t first = 0; first < local; first += block_size()) {
     const uint32_t l = first + thread_id();

@@ -19,7 +19,7 @@ UCCLEP_FN bool is_masked(GroupMasks* masks, uint32_t rank) {
   return masks != nullptr && load_relaxed<Scope::gpu>(&masks->of(rank).last[0]) != all_operations;
 }
 UCCLEP_FN bool is_masked(const ucclEpDeviceGroup& group, uint32_t rank) {
-  return is_masked(read_again(group).masks, rank);
+  return is_masked(reload(group).masks, rank);
 }
 
 // The same in kernels of groups that may have masks. Those of other groups ask nothing.
@@ -31,13 +31,13 @@ UCCLEP_FN bool is_masked(const ucclEpDeviceGroup& group, uint32_t rank) {
 
 // Has operation `seq` no rows of the rank, and no header.
 UCCLEP_FN bool is_absent(const ucclEpDeviceGroup& group, Kind kind, uint64_t seq, uint32_t rank) {
-  GroupMasks* const masks = read_again(group).masks;
+  GroupMasks* const masks = reload(group).masks;
   return masks != nullptr && load_relaxed<Scope::gpu>(&masks->of(rank).last[static_cast<uint32_t>(kind)]) < seq;
 }
 
-// Are its rows of the dispatch zero rows, which the mend has written.
+// Are its rows of the dispatch zero rows, which the repair has written.
 UCCLEP_FN bool is_blank(const ucclEpDeviceGroup& group, uint64_t seq, uint32_t rank) {
-  GroupMasks* const masks = read_again(group).masks;
+  GroupMasks* const masks = reload(group).masks;
   return masks != nullptr && load_relaxed<Scope::gpu>(&masks->of(rank).blank) == seq;
 }
 
@@ -51,7 +51,7 @@ UCCLEP_FN bool is_lost(GroupMasks* masks, uint32_t rank) {
   return load_relaxed<Scope::system>(&masks->of(rank).lost) != 0;
 }
 
-// Lane verb: the rank is lost, as the caller has put on record; the next mend masks it.
+// Lane verb: the rank is lost, as the caller has put on record; the next repair masks it.
 UCCLEP_FN void lose(GroupMasks* masks, uint32_t rank) {
   store_relaxed<Scope::system>(&masks->of(rank).lost, lost_bit | static_cast<uint32_t>(Phase::none));
   store_relaxed<Scope::system>(&masks->told[rank], uint32_t{1});
@@ -77,7 +77,7 @@ UCCLEP_FN bool note_lost(uint32_t* abort_word, Operation operation, uint64_t seq
   return true;
 }
 
-// Is the launch that begins to run the operation: a second one only if the mend has asked for it.
+// Is the launch that begins to run the operation: a second one only if the repair has asked for it.
 UCCLEP_FN bool begins(const ucclEpDeviceGroup& group, Kind kind, uint64_t seq) {
   const auto k = static_cast<uint32_t>(kind);
   const bool asked = load_relaxed<Scope::gpu>(&group.masks->again[k]) == seq;

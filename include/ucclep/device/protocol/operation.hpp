@@ -22,7 +22,7 @@ struct Op {
   Kind kind;
   Operation name;
   uint64_t seq;
-  Parked slot;  // of the rings: seq modulo in_flight
+  WarpUniform slot;  // of the rings: seq modulo in_flight
 
   UCCLEP_FN uint32_t ranks() const { return group.shape.ranks; }
   UCCLEP_FN uint32_t me() const { return static_cast<uint32_t>(group.rank); }
@@ -30,7 +30,7 @@ struct Op {
   UCCLEP_FN char* mine() const { return group.mine; }
   UCCLEP_FN bool has_window(uint32_t rank) const { return group.windows[rank] != nullptr; }  // else: by the network
   UCCLEP_FN uint32_t rotated(uint32_t i) const { return ucclep::rotated(group, i); }
-  // The same operation with arguments from read_again.
+  // The same operation with arguments from reload.
   UCCLEP_FN Op with(const ucclEpDeviceGroup& same) const { return {same, kind, name, seq, slot}; }
 };
 

@@ -119,13 +119,13 @@ struct ConsumedWord {
 };
 
 // The same in kernels of groups that may have masks. Others do without: the call alone costs a kernel registers.
-struct ConsumedOfLiving : ConsumedWord {
+struct ConsumedMasked : ConsumedWord {
   static constexpr bool masks = true;
 };
 
 // What a peer must have consumed before this operation writes to its slot. 0: nothing, the slot is new.
 UCCLEP_FN uint64_t consumed_needed(const Op& op) {
-  const GroupShape& shape = read_again(op.group).shape;
+  const GroupShape& shape = reload(op.group).shape;
   return op.seq > shape.in_flight ? op.seq - shape.in_flight : 0;
 }
 
@@ -145,7 +145,7 @@ UCCLEP_FN bool slots_free(const Op& op, const Opening& opening, Consumed consume
   bool waits = needed != 0;
   if constexpr (Consumed::masks) {
     if (op.group.masks != nullptr) {
-      ok = slots_free_of_living<Consumed::networked>(read_again(op.group), op.kind, needed);
+      ok = slots_free_masked<Consumed::networked>(reload(op.group), op.kind, needed);
       waits = false;
     }
   }
@@ -173,9 +173,8 @@ UCCLEP_FN bool slots_free_of_warp(const Op& op, const Opening& opening) {
   bool ok = opening.abort == 0;
   for (uint32_t p = lane_id(); needed != 0 && p < op.ranks() && ok; p += wave_size) {
     if (p == lane_id() && opening.consumed >= needed) continue;
-    ok = wait_peer(op, Phase::consumed, p, [&] {
-      return load_acquire<Scope::system>(consumed_by(read_again(op.group), op.kind, p)) >= needed;
-    });
+    ok = wait_peer(op, Phase::consumed, p,
+                   [&] { return load_acquire<Scope::system>(consumed_by(reload(op.group), op.kind, p)) >= needed; });
   }
   ok = every_lane(ok);
   sync_warp();  // what a lane has acquired is ordered before what all of them store
@@ -197,7 +196,7 @@ UCCLEP_FN bool leave(GroupState* state, bool ok, bool ordered) {
 }
 
 // Block verb, after the block's last access: none of its warps has given up. One that has may have stores under way;
-// one is enough: with masks the operation is mended.
+// one is enough: with masks the operation is repaired.
 UCCLEP_FN bool all_done(bool ok) {
   if (!ok) bulk_wait_written();
   return every_thread(ok);

@@ -13,9 +13,9 @@ namespace UCCLEP_SIMT_NAMESPACE {
 template <class Args>
 struct TokenSets {
   const Args& args;
-  uint32_t* words;  // [R + E][words of a set]
-  Parked capacity;  // tokens
-  Parked first = 0, end = 0;
+  uint32_t* words;       // [R + E][words of a set]
+  WarpUniform capacity;  // tokens
+  WarpUniform first = 0, end = 0;
 
   static constexpr uint32_t batch = 4;  // ids on their way to a thread
   static constexpr uint32_t most_tokens = 1u << 21;
@@ -36,7 +36,7 @@ struct TokenSets {
   UCCLEP_FN void require(uint32_t from, uint32_t to, int64_t* bad) {
     if (end != 0 && first == from) return;
     sync_block();  // nobody reads the old ones any more
-    const Args& now = read_again(args);
+    const Args& now = reload(args);
     const GroupShape& shape = now.group.shape;
     const RoutingInput& input = now.routing;
     first = from;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The mend of HT operations (recovery/repair.hpp). A rank that is lost in an Update counts as its header says, if that came, or
-// has no rows. Of one that is lost in a dispatch all rows count if they were all staged, or else none: then rows that
-// were announced are zero rows with weight 0 and topk_idx -1. The second run pulls from its window, which outlives it.
-// By the network rows come here, and all of them count when they have.
+// The repair of HT operations (recovery/repair.hpp). A rank that is lost in an Update counts as its header says, if
+// that came, or has no rows. Of one that is lost in a dispatch all rows count if they were all staged, or else none:
+// then rows that were announced are zero rows with weight 0 and topk_idx -1. The second run pulls from its window,
+// which outlives it. By the network rows come here, and all of them count when they have.
 #pragma once
 #include "ucclep/device/arch/types.hpp"
 #include "ucclep/device/ht/lease.hpp"
@@ -15,7 +15,7 @@
 #include "ucclep/device/recovery/repair.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
-namespace mending {
+namespace recovery {
 
 // Rows that are to come, of those that the handle counts: where ranks differed in the Update nobody sends any.
 UCCLEP_FN uint32_t expected_rows(const HandleMemory& memory, uint32_t rows) {
@@ -29,19 +29,19 @@ UCCLEP_FN bool ready_has_come(const Op& op, uint32_t source) {
 
 UCCLEP_FN void after_update(const HtUpdateArgs& args) {
   const Op op = next_operation(args.group, Kind::update, Operation::update, Opening::of(args.group, Kind::update));
-  const auto decide = [&](uint32_t rank, const Patience& patience) {
+  const auto decide = [&](uint32_t rank, const GraceTimer& timer) {
     const uint32_t packets = HeaderLayout::packets(op.group.shape.local_experts());
     FromNetwork from;
-    const Come come = settle(op, rank, patience, [&] {
-      if (!op.has_window(rank)) return from.come(op, rank);
-      return have_come(op, header_packets(op, op.me(), rank), packets) ? Come::all : Come::nothing;
+    const Received received = wait_or_mask(op, rank, timer, [&] {
+      if (!op.has_window(rank)) return from.received(op, rank);
+      return have_come(op, header_packets(op, op.me(), rank), packets) ? Received::all : Received::nothing;
     });
-    return come == Come::all ? op.seq : 0;
+    return received == Received::all ? op.seq : 0;
   };
-  mend(op, decide);
+  repair(op, decide);
 }
 
-// Warp verb: all rows of a dispatch are staged. This rank's own were, by the first half.
+// Warp verb: all rows of a dispatch are staged. This rank's own were, by the send phase.
 UCCLEP_FN bool staged_rows_have_come(const Op& op, const HandleMemory& memory, uint32_t source) {
   const uint32_t rows = expected_rows(memory, memory.rows_from()[source]);
   bool all = true;
@@ -55,16 +55,16 @@ UCCLEP_FN bool staged_rows_have_come(const Op& op, const HandleMemory& memory, u
 UCCLEP_FN void after_dispatch(const HtDispatchArgs& args) {
   const Op op =
       next_operation(args.group, Kind::dispatch, Operation::dispatch, Opening::of(args.group, Kind::dispatch));
-  const auto decide = [&](uint32_t rank, const Patience& patience) {
+  const auto decide = [&](uint32_t rank, const GraceTimer& timer) {
     FromNetwork from;
-    const Come come = settle(op, rank, patience, [&] {
-      if (!op.has_window(rank)) return from.come(op, rank);
-      if (!ready_has_come(op, rank)) return Come::nothing;
-      return staged_rows_have_come(op, memory_of(args), rank) ? Come::all : Come::header;
+    const Received received = wait_or_mask(op, rank, timer, [&] {
+      if (!op.has_window(rank)) return from.received(op, rank);
+      if (!ready_has_come(op, rank)) return Received::nothing;
+      return staged_rows_have_come(op, memory_of(args), rank) ? Received::all : Received::header;
     });
-    return come == Come::all ? op.seq : 0;
+    return received == Received::all ? op.seq : 0;
   };
-  mend(op, decide);
+  repair(op, decide);
 }
 
 // Warp verb: all partial rows of a rank are staged. Of this rank's own there may be none.
@@ -80,17 +80,17 @@ UCCLEP_FN bool partials_have_come(const Op& op, const HandleMemory& memory, uint
 
 UCCLEP_FN void after_combine(const HtCombineArgs& args) {
   const Op op = next_operation(args.group, Kind::combine, Operation::combine, Opening::of(args.group, Kind::combine));
-  const auto decide = [&](uint32_t rank, const Patience& patience) {
+  const auto decide = [&](uint32_t rank, const GraceTimer& timer) {
     FromNetwork from;
-    settle(op, rank, patience, [&] {
-      if (!op.has_window(rank)) return from.come(op, rank);
-      if (!ready_has_come(op, rank)) return Come::nothing;
-      return partials_have_come(op, memory_of(args), rank) ? Come::all : Come::header;
+    wait_or_mask(op, rank, timer, [&] {
+      if (!op.has_window(rank)) return from.received(op, rank);
+      if (!ready_has_come(op, rank)) return Received::nothing;
+      return partials_have_come(op, memory_of(args), rank) ? Received::all : Received::header;
     });
     return uint64_t{0};
   };
-  mend(op, decide);
+  repair(op, decide);
 }
 
-}  // namespace mending
+}  // namespace recovery
 }  // namespace UCCLEP_SIMT_NAMESPACE

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The mend of LL operations (recovery/repair.hpp).
+// The repair of LL operations (recovery/repair.hpp).
 //
 // | what came of a masked rank (P12) | its rows in the second run                                                  |
 // |----------------------------------|-----------------------------------------------------------------------------|
@@ -26,7 +26,7 @@
 #include "ucclep/device/rows/quantised_batch.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
-namespace mending {
+namespace recovery {
 
 // Lane verb: are lines that carry so many bytes.
 UCCLEP_FN bool lines_have_come(const Op& op, const char* lines, uint32_t bytes) {
@@ -146,17 +146,18 @@ UCCLEP_FN void blank_rows(const Op& op, const HandleMemory& memory, const Dispat
 UCCLEP_FN void after_dispatch(const LlDispatchArgs& args) {
   const Op op =
       next_operation(args.group, Kind::dispatch, Operation::dispatch, Opening::of(args.group, Kind::dispatch));
-  const auto decide = [&](uint32_t rank, const Patience& patience) {
+  const auto decide = [&](uint32_t rank, const GraceTimer& timer) {
     FromNetwork from;
-    const Come come = settle(op, rank, patience, [&] {
-      if (!op.has_window(rank)) return from.come(op, rank);
-      if (!header_has_come(op, rank)) return Come::nothing;
-      return rows_have_come(op, args.output.wire, rank) ? Come::all : Come::header;
+    const Received received = wait_or_mask(op, rank, timer, [&] {
+      if (!op.has_window(rank)) return from.received(op, rank);
+      if (!header_has_come(op, rank)) return Received::nothing;
+      return rows_have_come(op, args.output.wire, rank) ? Received::all : Received::header;
     });
-    if (come == Come::header && lane_id() == 0) store_relaxed<Scope::gpu>(&args.group.masks->of(rank).blank, op.seq);
-    return come != Come::nothing ? op.seq : 0;
+    if (received == Received::header && lane_id() == 0)
+      store_relaxed<Scope::gpu>(&args.group.masks->of(rank).blank, op.seq);
+    return received != Received::nothing ? op.seq : 0;
   };
-  if (!mend(op, decide)) return;
+  if (!repair(op, decide)) return;
   for (uint32_t source = 0; source < op.ranks(); ++source) {
     if (is_blank(args.group, op.seq, source)) blank_rows(op, memory_of(args), args.output, source);
   }
@@ -203,35 +204,35 @@ UCCLEP_FN bool weights_have_come(const Op& op, const CombineArgs& args, uint32_t
 // After READY and late weights have left alone.
 UCCLEP_FN void after_weights(const CombineArgs& args) {
   const Op op = next_operation(args.group, Kind::combine, Operation::combine, Opening::of(args.group, Kind::combine));
-  const auto decide = [&](uint32_t rank, const Patience& patience) {
+  const auto decide = [&](uint32_t rank, const GraceTimer& timer) {
     FromNetwork from;
     const uint64_t start = clock_ns();
-    settle(op, rank, patience, [&] {
-      if (!op.has_window(rank)) return from.come(op, rank) != Come::nothing ? Come::all : Come::nothing;
-      if (!combine_header_has_come(op, rank)) return Come::nothing;
-      return weights_have_come(op, args, rank) ? Come::all : Come::header;
+    wait_or_mask(op, rank, timer, [&] {
+      if (!op.has_window(rank)) return from.received(op, rank) != Received::nothing ? Received::all : Received::nothing;
+      if (!combine_header_has_come(op, rank)) return Received::nothing;
+      return weights_have_come(op, args, rank) ? Received::all : Received::header;
     });
     if (args.wait_ns.data && lane_id() == 0) {
       *reinterpret_cast<int64_t*>(args.wait_ns.at(0, 0, rank)) += static_cast<int64_t>(clock_ns() - start);
     }
     return uint64_t{0};
   };
-  mend(op, decide, Then::goes_on);
+  repair(op, decide, Unfinished::goes_on);
 }
 
 UCCLEP_FN void after_combine(const CombineArgs& args) {
   const Op op = next_operation(args.group, Kind::combine, Operation::combine, Opening::of(args.group, Kind::combine));
-  const auto decide = [&](uint32_t rank, const Patience& patience) {
+  const auto decide = [&](uint32_t rank, const GraceTimer& timer) {
     FromNetwork from;
-    settle(op, rank, patience, [&] {
-      if (!op.has_window(rank)) return from.come(op, rank);
-      if (!combine_header_has_come(op, rank)) return Come::nothing;
-      return partials_have_come(op, args, rank) ? Come::all : Come::header;
+    wait_or_mask(op, rank, timer, [&] {
+      if (!op.has_window(rank)) return from.received(op, rank);
+      if (!combine_header_has_come(op, rank)) return Received::nothing;
+      return partials_have_come(op, args, rank) ? Received::all : Received::header;
     });
     return uint64_t{0};
   };
-  mend(op, decide);
+  repair(op, decide);
 }
 
-}  // namespace mending
+}  // namespace recovery
 }  // namespace UCCLEP_SIMT_NAMESPACE

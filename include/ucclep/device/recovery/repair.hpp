@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What follows each operation in a group with masks (layout/masks.hpp), by one block. After an operation in which nobody was
-// lost it does nothing. After one that was given up it waits until everything of every other rank has come, which needs
-// nothing more of this rank, or masks who does not deliver in time; and says that the operation is to run again, which
-// then finds all that it asks for. What "everything" is, recovery/ll.hpp and recovery/ht.hpp say. And the three functions of
-// masks, of one block as well.
+// What follows each operation in a group with masks (layout/masks.hpp), by one block. After an operation in which
+// nobody was lost it does nothing. After one that was given up it waits until everything of every other rank has come,
+// which needs nothing more of this rank, or masks who does not deliver in time; and says that the operation is to run
+// again, which then finds all that it asks for. What "everything" is, recovery/ll.hpp and recovery/ht.hpp say. And the
+// three functions of masks, of one block as well.
 #pragma once
 #include "ucclep/device/arch/types.hpp"
 #include "ucclep/device/layout/arguments.hpp"
@@ -20,7 +20,7 @@
 #include "ucclep/device/simt/simt.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
-namespace mending {
+namespace recovery {
 
 // Lane verb: who looks up in the headers of a dispatch where rows begin (Inbox::slab_base) finds none of the rank.
 UCCLEP_FN void count_nothing(const ucclEpDeviceGroup& group, uint32_t rank, uint64_t seq) {
@@ -69,14 +69,14 @@ UCCLEP_FN bool have_come(const Op& op, const Packet* packets, uint32_t count) {
 }
 
 // What has come of a rank.
-enum class Come { nothing, header, all };
+enum class Received { nothing, header, all };
 
 // Of one that only the network reaches. header: has been brought to where those of peers land.
 struct FromNetwork {
   bool header = false;
 
   // Warp verb.
-  UCCLEP_FN Come come(const Op& op, uint32_t rank) {
+  UCCLEP_FN Received received(const Op& op, uint32_t rank) {
     uint64_t word = 0;
     if (lane_id() == 0) {
       const auto source = network::Source::of(op.group, op.kind, op.seq, rank);
@@ -84,35 +84,35 @@ struct FromNetwork {
       word = load_acquire<Scope::gpu>(source.seen().progress_of(op.kind, op.seq, rank));
     }
     const Progress progress = Progress::of_word(broadcast(word, 0));
-    if (progress.seq != op.seq || !progress.announced) return Come::nothing;
+    if (progress.seq != op.seq || !progress.announced) return Received::nothing;
     sync_warp();
     if (!header) network::bring_header(op, rank);
     header = true;
-    return progress.complete ? Come::all : Come::header;
+    return progress.complete ? Received::all : Received::header;
   }
 };
 
-// How long the mend waits, for all ranks from one moment on. Where a wait of this operation has missed its deadline all
-// ranks have had the time limit already, since it began: one that has sent nothing is lost at once, one that has sent a
-// header has half of the limit. So ranks that are lost together cost one time limit, and those that live do not drift
-// apart by another, after which they would take each other for lost.
-struct Patience {
+// How long the repair waits, for all ranks from one moment on. Where a wait of this operation has missed its deadline
+// all ranks have had the time limit already, since it began: one that has sent nothing is lost at once, one that has
+// sent a header has half of the limit. So ranks that are lost together cost one time limit, and those that live do not
+// drift apart by another, after which they would take each other for lost.
+struct GraceTimer {
   Wait wait;
   bool deadline_missed;
 
-  UCCLEP_FN bool ends(Come come) const {
+  UCCLEP_FN bool ends(Received received) const {
     if (!deadline_missed) return timed_out(wait);
-    return come == Come::nothing || clock_ns() - wait.start_ns >= wait.limit_ns / 2;
+    return received == Received::nothing || clock_ns() - wait.start_ns >= wait.limit_ns / 2;
   }
 };
 
-// Waits of the mend for one rank: until all of it has come, or the rank is lost. Warp verb; come() is one, too.
-template <class HasCome>
-UCCLEP_FN Come settle(const Op& op, uint32_t rank, const Patience& patience, HasCome&& come) {
-  Come before = Come::nothing;
+// Waits of the repair for one rank: until all of it has come, or the rank is lost. Warp verb; look() is one, too.
+template <class Look>
+UCCLEP_FN Received wait_or_mask(const Op& op, uint32_t rank, const GraceTimer& timer, Look&& look) {
+  Received before = Received::nothing;
   for (uint32_t verdict = 0;;) {
-    const Come now = come();  // asked once more, after the verdict
-    if (now == Come::all) return now;
+    const Received now = look();  // asked once more, after the verdict
+    if (now == Received::all) return now;
     if (verdict != 0 && now == before) {
       if (verdict == 2 && lane_id() == 0) {
         store_relaxed<Scope::system>(&op.group.masks->of(rank).lost, lost_bit | static_cast<uint32_t>(Phase::rows));
@@ -122,8 +122,8 @@ UCCLEP_FN Come settle(const Op& op, uint32_t rank, const Patience& patience, Has
     before = now;
     pause();
     if (lane_id() == 0) {
-      const bool over = lost_in(op.group, rank) != 0 || load_relaxed<Scope::system>(patience.wait.abort_word) == 1;
-      verdict = over ? 1 : patience.ends(now) ? 2 : 0;
+      const bool over = lost_in(op.group, rank) != 0 || load_relaxed<Scope::system>(timer.wait.abort_word) == 1;
+      verdict = over ? 1 : timer.ends(now) ? 2 : 0;
     }
     verdict = broadcast(verdict, 0);
   }
@@ -140,12 +140,12 @@ UCCLEP_FN void remind_of_deaths(const ucclEpDeviceGroup& group) {
 }
 
 // What an operation does that has not ended.
-enum class Then { runs_again, goes_on };
+enum class Unfinished { runs_again, goes_on };
 
-// Block verb of the only block: decide(rank, patience), a warp verb, for every active rank, if the operation is to run
+// Block verb of the only block: decide(rank, timer), a warp verb, for every active rank, if the operation is to run
 // again; ranks that were lost are masked then, and by it.
 template <class Decide>
-UCCLEP_FN bool mend(const Op& op, Decide&& decide, Then then = Then::runs_again) {
+UCCLEP_FN bool repair(const Op& op, Decide&& decide, Unfinished unfinished = Unfinished::runs_again) {
   const ucclEpDeviceGroup& group = op.group;
   GroupMasks& masks = *group.masks;
   const auto kind = static_cast<uint32_t>(op.kind);
@@ -169,14 +169,14 @@ UCCLEP_FN bool mend(const Op& op, Decide&& decide, Then then = Then::runs_again)
     }
     return false;
   }
-  const Patience patience{begin_wait(group.timeout_ns, group.abort_word),
-                          load_relaxed<Scope::gpu>(&masks.missed[kind]) == op.seq};
+  const GraceTimer timer{begin_wait(group.timeout_ns, group.abort_word),
+                         load_relaxed<Scope::gpu>(&masks.missed[kind]) == op.seq};
   for (uint32_t rank = warp_id(); rank < op.ranks() && !evicted; rank += block::warps()) {
     if (is_masked(group, rank)) {
       if (lane_id() == 0) count_nothing(group, rank, next_dispatch);
       continue;
     }
-    const uint64_t last = again ? decide(rank, patience) : 0;
+    const uint64_t last = again ? decide(rank, timer) : 0;
     const uint32_t lost = broadcast(lane_id() == 0 ? lost_in(group, rank) : 0, 0);
     if (lost == 0) continue;
     sync_warp();
@@ -187,7 +187,7 @@ UCCLEP_FN bool mend(const Op& op, Decide&& decide, Then then = Then::runs_again)
   }
   sync_block();
   if (thread_id() == 0) {
-    if (again && then == Then::runs_again) store_relaxed<Scope::gpu>(&masks.again[kind], op.seq);
+    if (again && unfinished == Unfinished::runs_again) store_relaxed<Scope::gpu>(&masks.again[kind], op.seq);
     uint32_t expected = leave_now;
     compare_exchange<Scope::system>(&masks.leave, expected, uint32_t{0});
   }
@@ -249,5 +249,5 @@ UCCLEP_FN void clear_masks(const MaskArgs& args) {
   forget(masks.evicted);
 }
 
-}  // namespace mending
+}  // namespace recovery
 }  // namespace UCCLEP_SIMT_NAMESPACE

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The LINE form (protocol P15): rows as lines that carry their own epoch, so that no fence and no flag is needed. A
-// line is the widest store that arrives whole on the device: 128 bytes written by 8 neighbouring lanes of a warp on
-// NVIDIA, 16 bytes elsewhere. Its last 8 bytes are the epoch. The idea is NCCL's LL128 protocol.
+// The LINE form (protocol P15): rows as lines that carry their own epoch, so that no fence and no flag is needed. LINE
+// is NCCL's LL128 with the width that the target's stores keep whole; BULK is its Simple protocol. A line has 128
+// bytes, written by 8 neighbouring lanes of a warp, on NVIDIA, and 16 bytes elsewhere. Its last 8 bytes are the epoch.
 #pragma once
 #include "ucclep/device/arch/types.hpp"
 #include "ucclep/device/layout/record.hpp"
@@ -124,7 +124,7 @@ struct BatchRange {
 
 // How rows are cut into parts, each of which a warp takes.
 struct RowParts {
-  Parked batches, of_part, count;  // of a row; of a part; parts of a row
+  WarpUniform batches, of_part, count;  // of a row; of a part; parts of a row
 
   // All rows shared out to so many warps, one part each if parts of `most` batches are large enough: to find out what a
   // part belongs to takes a warp as long as several batches that are under way together. Nothing is divided by what the

@@ -73,8 +73,8 @@ class Stage {
   }
 
   char* base_;
-  Parked piece_;
-  Parked loaded_ = 0, waited_ = 0;  // pieces so far: modulo slots the slot, above that the barrier's phase
+  WarpUniform piece_;
+  WarpUniform loaded_ = 0, waited_ = 0;  // pieces so far: modulo slots the slot, above that the barrier's phase
 };
 
 }  // namespace UCCLEP_SIMT_NAMESPACE

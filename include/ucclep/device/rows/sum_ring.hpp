@@ -99,7 +99,7 @@ class SumRing {
   }
 
   const Stage& stage_;
-  Parked loaded_ = 0, waited_ = 0;  // pieces so far
+  WarpUniform loaded_ = 0, waited_ = 0;  // pieces so far
 };
 
 }  // namespace UCCLEP_SIMT_NAMESPACE

@@ -15,10 +15,10 @@
 //              targets. (The maximum of |x| is the maximum of its bits without the sign; a NaN is then the largest.)
 //              broadcast(value, lane): all lanes name the same one. uniform(value): the lanes that call it hold the
 //              same value, and the compiler may know. What comes from memory and bounds a warp's loop or decides its
-//              branch goes through one of the two: else AMD keeps masks of lanes for every loop and branch. park(value)
-//              is for Parked, below.
+//              branch goes through one of the two: else AMD keeps masks of lanes for every loop and branch.
+//              keep_in_vgpr(value) is for WarpUniform, below.
 // Time         clock_ns(), pause()
-// Arguments    read_again(args): for the body of a loop over tokens or rows, and for the next phase of an operation, so
+// Arguments    reload(args): for the body of a loop over tokens or rows, and for the next phase of an operation, so
 //              that AMD keeps no field in a register until then
 //
 // Memory: who calls it, what it orders, at which scope.
@@ -66,16 +66,16 @@
 namespace UCCLEP_SIMT_NAMESPACE {
 
 // A number that is the same for the whole warp and changes rarely: the counter of an outer loop. AMD keeps it in a
-// vector register (park), and reads it as a scalar where it is used.
-class Parked {
+// vector register (keep_in_vgpr), and reads it as a scalar where it is used.
+class WarpUniform {
  public:
-  UCCLEP_FN Parked(uint32_t value) : value_(park(value)) {}
+  UCCLEP_FN WarpUniform(uint32_t value) : value_(keep_in_vgpr(value)) {}
   UCCLEP_FN operator uint32_t() const { return uniform(value_); }
-  UCCLEP_FN Parked& operator+=(uint32_t step) {
-    value_ = park(value_ + step);
+  UCCLEP_FN WarpUniform& operator+=(uint32_t step) {
+    value_ = keep_in_vgpr(value_ + step);
     return *this;
   }
-  UCCLEP_FN Parked& operator-=(uint32_t step) { return *this += 0 - step; }
+  UCCLEP_FN WarpUniform& operator-=(uint32_t step) { return *this += 0 - step; }
 
  private:
   uint32_t value_;

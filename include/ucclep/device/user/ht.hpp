@@ -133,7 +133,7 @@ struct OpenRelay {
   uint32_t row_bytes;
 };
 // For loops over rows (simt/simt.hpp).
-UCCLEP_FN const OpenRelay& read_again(const OpenRelay& relay) {
+UCCLEP_FN const OpenRelay& reload(const OpenRelay& relay) {
   return relay;  // it lies in no kernel's arguments
 }
 UCCLEP_FN uint32_t sum_bytes(const OpenRelay& relay) {
@@ -321,7 +321,7 @@ struct NodeSums {
 };
 
 // What HT dispatch (ht_dispatch.hpp) and combine (ht_combine.hpp) share when a user's kernel opens them. It
-// sends READY, and stages rows in this rank's window; the second half waits for the peers' READY, and pulls. What
+// sends READY, and stages rows in this rank's window; the receive phase waits for the peers' READY, and pulls. What
 // groups whose ranks are in several domains need beside that, they get at run time (user/ht.hpp).
 
 UCCLEP_FN Settings open_settings(const HandleMemory& memory, const RowShape& shape) {
@@ -350,7 +350,7 @@ struct Begun {
     auto* words = reinterpret_cast<uint32_t*>(mine.scratch_of_warp());
     const Worker worker{warp_id(), block::warps()};
     if (!networked(op)) return lend_out<OneNode>(op, mine, settings, {}, words, worker);
-    return every_thread(lend_out<AcrossNodesOfLiving>(op, mine, settings, {}, words, worker));
+    return every_thread(lend_out<AcrossNodesMasked>(op, mine, settings, {}, words, worker));
   }
 };
 

@@ -17,8 +17,8 @@
 #include "ucclep/device/layout/network_view.hpp"
 #include "ucclep/device/layout/record.hpp"
 #include "ucclep/device/protocol/by_network.hpp"
-#include "ucclep/device/protocol/halves.hpp"
 #include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/phases.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace network {

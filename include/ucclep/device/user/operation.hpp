@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What dispatch and combine share when a user's kernel opens them, in LL (ll_dispatch.hpp, ll_combine.hpp)
 // and in HT (ht_dispatch.hpp, ht_combine.hpp): rows leave when they are ready, not when the kernel has ended.
-// The second half is ucclEpCompleteDispatch or ucclEpCompleteCombine, on a stream after the kernel; until it has ended,
-// the group takes no other operation of that kind, and the handle none at all.
+// The receive phase is ucclEpCompleteDispatch or ucclEpCompleteCombine, on a stream after the kernel; until it has
+// ended, the group takes no other operation of that kind, and the handle none at all.
 //
 // The kernel is launched with all its blocks resident at once. A block has a multiple of wave_size threads, at most
 // 512. The handle is a parameter of the kernel.
@@ -14,8 +14,8 @@
 #include "ucclep/device/layout/record.hpp"
 #include "ucclep/device/layout/window.hpp"
 #include "ucclep/device/protocol/by_network.hpp"
-#include "ucclep/device/protocol/halves.hpp"
 #include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/phases.hpp"
 #include "ucclep/device/protocol/routing.hpp"
 #include "ucclep/device/protocol/slots.hpp"
 
@@ -54,7 +54,7 @@ struct OpenOperation {
   RowShape shape;
   Settings settings;
   uint64_t seq;  // 0: none begins here, as another is open
-  Parked slot;
+  WarpUniform slot;
   bool ok;  // false: the group has failed, or the shape does not fit. Sends do nothing
 
   UCCLEP_FN Op of(Kind kind, Operation name) const { return {handle.group, kind, name, seq, slot}; }
@@ -121,7 +121,7 @@ UCCLEP_FN Op open_next(const ucclEpDeviceHandle& handle, Kind kind, Operation na
 // Block verb, before anything is sent: slots_free, in a group of any kind.
 UCCLEP_FN bool open_slots_free(const Op& op, const Opening& opening) {
   if (op.group.network != nullptr) return slots_free(op, opening, ByNetwork::Consumed{});
-  return slots_free(op, opening, ConsumedOfLiving{});
+  return slots_free(op, opening, ConsumedMasked{});
 }
 
 // Block verb, last thing of the launch: true in the last block out, which sees all that the others wrote, if none of
@@ -136,8 +136,8 @@ UCCLEP_FN bool last_out(const OpenOperation& open) {
   return last_out(open, open.ok);
 }
 
-// Verb of the last block out: the operation is for its second half, or for who receives it in the kernel. With masks it
-// has begun only now: one that was not opened there is nothing to mend of.
+// Verb of the last block out: the operation is for its receive phase, or for who receives it in the kernel. With masks
+// it has begun only now, so that one that was not opened needs no repair.
 UCCLEP_FN void leave_to_receive(const OpenOperation& open, Kind kind) {
   const auto k = static_cast<uint32_t>(kind);
   GroupMasks* const masks = open.handle.group.masks;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What receiving in a user's kernel has in common, in LL and in HT: instead of the second half that the library
-// launches (user/operation.hpp), scopes of the grid ask for the rows that they go on with, wait for no others, and need no launch
-// between sending, computing and sending back.
+// What receiving in a user's kernel has in common, in LL and in HT: instead of the receive phase that the library
+// launches (user/operation.hpp), scopes of the grid ask for the rows that they go on with, wait for no others, and need
+// no launch between sending, computing and sending back.
 //
 // Every row is asked for once. The call that brings the last of them ends the operation, and where there is none the
 // first call does. So the next operation of the kind, in the same kernel or a later one, comes after all of these calls
@@ -143,12 +143,12 @@ UCCLEP_FN bool bring(const OpenOperation& open, Kind kind, uint32_t rows, uint32
   return static_cast<uint32_t>(fetch_add_acq_rel<Scope::gpu>(word, uint64_t{rows})) + rows == all;
 }
 
-// Lane verb, at the end of a dispatch that no mend follows: who looks up in the headers of the next one where rows
+// Lane verb, at the end of a dispatch that no repair follows: who looks up in the headers of the next one where rows
 // begin finds none of masked ranks.
 UCCLEP_FN void count_no_masked(const Op& op) {
   if (op.kind != Kind::dispatch || op.group.masks == nullptr) return;
   for (uint32_t rank = 0; rank < op.ranks(); ++rank) {
-    if (is_masked(op.group, rank)) mending::count_nothing(op.group, rank, op.seq + 1);
+    if (is_masked(op.group, rank)) recovery::count_nothing(op.group, rank, op.seq + 1);
   }
 }
 

@@ -29,8 +29,8 @@ namespace ring {
 // Rows that this rank takes in, as streams: places of a source modulo `classes`, each in order. A stream has one warp;
 // a warp may have several, and takes a row of whichever has one.
 struct Streams {
-  Parked first, sources;  // whose rows: as Sources
-  Parked classes;
+  WarpUniform first, sources;  // whose rows: as Sources
+  WarpUniform classes;
 
   static UCCLEP_FN Streams of(const Op& op, bool own_stay, uint32_t warps) {
     const uint32_t first = own_stay ? 1 : 0, sources = op.ranks() - first;
@@ -93,14 +93,14 @@ struct Pulled {
 // Warp verb: the next row of each of a warp's streams that has one. source: of one that has none yet.
 template <class Wire>
 UCCLEP_FN Pulled pull_round(const HtDispatchArgs& args, const Op& op, Stage& stage, const Streams& streams,
-                            const Parked& begin, const Parked& step, uint32_t& source) {
+                            const WarpUniform& begin, const WarpUniform& step, uint32_t& source) {
   Pulled pulled;
-  for (Parked base = begin; base < streams.count(); base += step * wave_size) {
+  for (WarpUniform base = begin; base < streams.count(); base += step * wave_size) {
     const uint32_t stream = base + lane_id() * step;
-    const HtDispatchArgs& seen = read_again(args);
+    const HtDispatchArgs& seen = reload(args);
     const StreamLook look = StreamLook::at(op.with(seen.group), memory_of(seen), streams, stream);
     for (uint64_t left = ballot(look.ready); left != 0; left &= left - 1) {
-      const HtDispatchArgs& now = read_again(args);
+      const HtDispatchArgs& now = reload(args);
       const uint32_t lane = first_lane(left), place = broadcast(look.place, lane);
       const Op here = op.with(now.group);
       if (!pull_one<Wire>(here, memory_of(now), now, stage, broadcast(look.source, lane), place)) {
@@ -120,7 +120,7 @@ UCCLEP_FN Pulled pull_round(const HtDispatchArgs& args, const Op& op, Stage& sta
 template <class Wire>
 UCCLEP_FN bool pull_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const Worker& worker) {
   const Streams streams = Streams::of(op, args.output.zones == Zones::sources, worker.workers);
-  const Parked begin = worker.index, step = worker.workers;
+  const WarpUniform begin = worker.index, step = worker.workers;
   for (uint32_t stream = begin + lane_id() * step; stream < streams.count(); stream += step * wave_size) {
     next_places(op)[stream] = streams.first_place(stream);
   }
@@ -137,8 +137,8 @@ UCCLEP_FN bool pull_rows(const HtDispatchArgs& args, const Op& op, Stage& stage,
   return waited && pulled.ok;
 }
 
-// A combine of HT whose sums of nodes land in rings at home (ht/nodes/ring.hpp). Tokens are summed in order, and so their
-// places at each node: a chunk is free when the last of its tokens has been summed.
+// A combine of HT whose sums of nodes land in rings at home (ht/nodes/ring.hpp). Tokens are summed in order, and so
+// their places at each node: a chunk is free when the last of its tokens has been summed.
 
 UCCLEP_FN uint64_t* summed_word(const Op& op, const RingShape& ring, uint32_t node, uint32_t place) {
   const WindowLayout& layout = op.group.layout;
@@ -156,8 +156,8 @@ UCCLEP_FN bool is_summed(const Op& op, uint32_t node, uint32_t place) {
 struct InRing {
   static UCCLEP_FN bool wait(const Op& op, const HandleMemory& memory, bool active, uint32_t node, uint32_t place) {
     for (uint64_t left = ballot(active); left != 0; left &= left - 1) {
-      const Parked from = broadcast(node, first_lane(left)), at = broadcast(place, first_lane(left));
-      const Parked sender = relay::nodes_of(op).relay(op.me(), from);
+      const WarpUniform from = broadcast(node, first_lane(left)), at = broadcast(place, first_lane(left));
+      const WarpUniform sender = relay::nodes_of(op).relay(op.me(), from);
       const auto free = [&](const Op& now) {
         return free_sums(now, {memory.handle, now.group.shape}, from,
                          [&](uint32_t of) { return is_summed(now, from, of); });

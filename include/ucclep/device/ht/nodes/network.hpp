@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // HT between ranks of which some are reached by the network only. A row crosses it once for each node that wants it
-// (ht/nodes/relay.hpp), and a sum comes back from each node (ht/nodes/node_sums.hpp). A relay has room for all rows of all ranks
-// whose relay it is, and where they land first in a ring it empties that itself (ht/nodes/relay.hpp): only proxies wait
-// for space while an operation runs.
+// (ht/nodes/relay.hpp), and a sum comes back from each node (ht/nodes/node_sums.hpp). A relay has room for all rows of
+// all ranks whose relay it is, and where they land first in a ring it empties that itself (ht/nodes/relay.hpp): only
+// proxies wait for space while an operation runs.
 //
 // A relay waits for what comes from the network; who pulls or adds for relays and for senders, who wait for neither.
 // Rows at a relay are written over when all ranks of its node have told the source that they are done (P1).
@@ -34,12 +34,12 @@ namespace ht {
 namespace brought {
 
 // Sums of nodes in groups whose windows lie in host memory (GroupShape::brings): they land at home in a ring of few
-// chunks, like rows at a relay (ht/nodes/relay.hpp), and home brings them into its GPU's memory, where there is room for
-// all of them. So the bus carries a sum once, in order, what NICs write stays in a cache of the host, and whoever adds
-// up may ask for sums in any order.
+// chunks, like rows at a relay (ht/nodes/relay.hpp), and home brings them into its GPU's memory, where there is room
+// for all of them. So the bus carries a sum once, in order, what NICs write stays in a cache of the host, and whoever
+// adds up may ask for sums in any order.
 //
-// Who brings waits for nothing but sums, in order of place; these wait for stagers alone. So no ring of two chunks or
-// more is a deadlock (ht/nodes/ring.hpp), whoever waits for what was brought.
+// Who brings waits for nothing but sums, in order of place; these wait for copy warps alone. So no ring of two chunks
+// or more is a deadlock (ht/nodes/ring.hpp), whoever waits for what was brought.
 //
 // clang-format off
 // | who releases                                   | who acquires                    | what is ordered              |
@@ -84,8 +84,8 @@ UCCLEP_FN uint32_t sum_bytes(const HtCombineArgs& args) {
 // Warp verb: sums [first, end) of a node, at most rows_at_once, once they have landed. copy(to, from, bytes): warp
 // verb; written(): after it a publish of any lane covers what was copied.
 template <class Args, class Copy, class Written>
-UCCLEP_FN bool bring_run(const Args& args, const Op& op, const Parked& node, const Parked& first, const Parked& end,
-                         Copy&& copy, Written&& written) {
+UCCLEP_FN bool bring_run(const Args& args, const Op& op, const WarpUniform& node, const WarpUniform& first,
+                         const WarpUniform& end, Copy&& copy, Written&& written) {
   const auto free = [&](const Op& now) {
     const auto is_brought = [&](uint32_t place) {
       return load_acquire<Scope::gpu>(word_of(now, node, place)) == now.seq;
@@ -94,8 +94,8 @@ UCCLEP_FN bool bring_run(const Args& args, const Op& op, const Parked& node, con
   };
   if (!ring::wait_landed(op, relay::nodes_of(op).relay(op.me(), node), end - 1, free)) return false;
   acquire_then_bulk();
-  for (Parked place = first; place < end; place += 1) {
-    const Args& now = read_again(args);
+  for (WarpUniform place = first; place < end; place += 1) {
+    const Args& now = reload(args);
     const Op here = op.with(now.group);
     const uint32_t bytes = uniform(sum_bytes(now)), at = place;
     copy(sums_from(here, node) + uint64_t{at} * bytes,
@@ -109,8 +109,8 @@ UCCLEP_FN bool bring_run(const Args& args, const Op& op, const Parked& node, con
 }
 
 // The same through shared memory.
-UCCLEP_FN bool bring_staged(const HtCombineArgs& args, const Op& op, Stage& stage, const Parked& node,
-                            const Parked& first, const Parked& end) {
+UCCLEP_FN bool bring_staged(const HtCombineArgs& args, const Op& op, Stage& stage, const WarpUniform& node,
+                            const WarpUniform& first, const WarpUniform& end) {
   const auto copy = [&](char* to, const char* from, uint32_t bytes) {
     stage.fetch(from, bytes);
     stage.drain(from, bytes, [&](const char* piece, uint64_t at, uint32_t count) {
@@ -208,12 +208,12 @@ struct AcrossNodes : ByNetwork {
   static UCCLEP_FN void note_rows(const Op& op, const HandleMemory& memory, bool good) {
     relay::note_rows<false>(op, memory, good);
   }
-  template <bool of_living = false>
+  template <bool masked = false>
   static UCCLEP_FN bool relay_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const Worker& worker) {
-    return relay::relay_rows<of_living>(
+    return relay::relay_rows<masked>(
         args, op, worker, relay::rows_together(op),
         [&](const HtDispatchArgs& now, const Op& here, uint32_t block, uint32_t first, uint32_t end) {
-          if constexpr (of_living) return relay::relay_run(here, memory_of(now), now, stage, block, first, end);
+          if constexpr (masked) return relay::relay_run(here, memory_of(now), now, stage, block, first, end);
           return ring::relay_run<false>(now, here, stage, block, first, end);
         });
   }
@@ -235,10 +235,11 @@ struct AcrossNodes : ByNetwork {
   }
 };
 
-// The same in kernels of groups that may have masks. In those that do every rank is a node of its own (layout/nodes.hpp), and
-// so its own relay: a relay that is lost takes no rows of others along. Rows cross the network once for each rank, and
-// sums are those of one domain. What waits for others is left to the second half, which may run again.
-struct AcrossNodesOfLiving : AcrossNodes {
+// The same in kernels of groups that may have masks. In those that do every rank is a node of its own
+// (layout/nodes.hpp), and so its own relay: a relay that is lost takes no rows of others along. Rows cross the network
+// once for each rank, and sums are those of one domain. What waits for others is left to the receive phase, which may
+// run again.
+struct AcrossNodesMasked : AcrossNodes {
   static constexpr bool masks = true;
 
   static UCCLEP_FN const uint32_t* barrier_abort(const Op& op) {
@@ -265,7 +266,7 @@ struct AcrossNodesOfLiving : AcrossNodes {
   static UCCLEP_FN bool relay_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const Worker& worker) {
     return op.group.masks != nullptr || AcrossNodes::relay_rows(args, op, stage, worker);
   }
-  // Of a second half, in a group with masks.
+  // Of a receive phase, in a group with masks.
   static UCCLEP_FN void note_rows_late(const Op& op, const HandleMemory& memory, bool good) {
     relay::note_rows<true>(op, memory, good);
   }

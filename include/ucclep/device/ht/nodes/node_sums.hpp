@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // HT combine between nodes (P6): a node's ranks are added first, ascending, and rounded; what comes home is one row for
 // each node. Ranks stage their partial rows as ever, and announce those for a home elsewhere to the home's relay
-// (layout/nodes.hpp), which adds them up and sends the sum. Home adds up those of its own node itself, and then the nodes.
+// (layout/nodes.hpp), which adds them up and sends the sum. Home adds up those of its own node itself, and then the
+// nodes.
 //
 // clang-format off
 // | who releases                                   | who acquires                    | what is ordered              |
@@ -103,9 +104,9 @@ UCCLEP_FN const char* sum_in(const Op& op, uint32_t partial_bytes, uint32_t node
 template <class Element, bool masks>
 UCCLEP_FN bool send_sums(const HtCombineArgs& args, const Op& op, const Stage& stage, SumRing& ring,
                          const Worker& worker) {
-  const Parked blocks = op.group.shape.nodes.blocks(), items = most_sums(memory_of(args)) * blocks;
-  for (Parked item = worker.index; item < items; item += worker.workers) {
-    const HtCombineArgs& now = read_again(args);
+  const WarpUniform blocks = op.group.shape.nodes.blocks(), items = most_sums(memory_of(args)) * blocks;
+  for (WarpUniform item = worker.index; item < items; item += worker.workers) {
+    const HtCombineArgs& now = reload(args);
     const Op here = op.with(now.group);
     const uint32_t block = item % blocks, place = item / blocks;
     if (place >= uniform(memory_of(now).relayed()[block])) continue;
@@ -118,7 +119,7 @@ UCCLEP_FN bool send_sums(const HtCombineArgs& args, const Op& op, const Stage& s
     if (now.weights_back) sum_weights(terms, here.group.shape.top_k, weights_behind(to, now.row_bytes));
     ring.sum<Element>(terms, uniform(now.row_bytes),
                       [&](uint32_t offset, const Vector<Element>& sum) { store16(to + offset, sum.pack()); });
-    const HtCombineArgs& then = read_again(args);
+    const HtCombineArgs& then = reload(args);
     const Op same = op.with(then.group);
     const uint32_t home = nodes_of(same).rank_of(item % blocks, same.me());
     if (!network::push_rows(same, lane_id() == 0, home, item / blocks, 1, then.partial_bytes, flags_of(same))) {
@@ -143,7 +144,7 @@ UCCLEP_FN bool sum_own_node(const Op& op, const HandleMemory& memory, const HtCo
     ring.sum<Element>(terms, uniform(args.row_bytes),
                       [&](uint32_t offset, const Vector<Element>& sum) { store16(to + offset, sum.pack()); });
   }
-  const HtCombineArgs& now = read_again(args);
+  const HtCombineArgs& now = reload(args);
   const Op same = op.with(now.group);
   const HandleMemory routed = memory_of(now);
   const NodeTable nodes = nodes_of(same);

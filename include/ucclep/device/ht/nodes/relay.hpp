@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of an HT dispatch on their way to other nodes. A row leaves once for each node that wants it, to the source's
-// relay there (protocol/relayed_row.hpp). The relay keeps it where it landed, and gives its meta line to the ranks of the node
-// that want it; they pull the row from there, as they pull what is staged.
+// relay there (protocol/relayed_row.hpp). The relay keeps it where it landed, and gives its meta line to the ranks of
+// the node that want it; they pull the row from there, as they pull what is staged.
 //
 // Where it landed in host memory (GroupShape::brings), each of them would read it over the bus, whose other end proxies
 // and NICs need. So the relay brings it into its GPU's memory first, and its meta line says so.
@@ -101,7 +101,7 @@ UCCLEP_FN bool push_run(const Op& op, const HandleMemory& memory, const HtDispat
     if constexpr (masks) active = active && !is_masked(op.group, selection.rank);
     if (ballot(active) == 0) continue;
     const uint32_t to = active ? nodes.relay(op.me(), nodes.node_of(selection.rank)) : 0;
-    if (!network::push_rows(op, active, to, place, 1, row_bytes, flags(op.with(read_again(args).group)))) {
+    if (!network::push_rows(op, active, to, place, 1, row_bytes, flags(op.with(reload(args).group)))) {
       return false;
     }
   }
@@ -186,10 +186,10 @@ struct Giver {
 // Warp verb: rows [first, end) of a block, which have come, to the ranks that they are for; they are brought.
 // position(place): where the row lies.
 template <class Position>
-UCCLEP_FN void bring_rows(const Op& op, const HtDispatchArgs& args, Stage& stage, const Parked& block,
-                          const Parked& first, const Parked& end, Position&& position) {
-  for (Parked place = first; place < end; place += 1) {
-    const HtDispatchArgs& now = read_again(args);
+UCCLEP_FN void bring_rows(const Op& op, const HtDispatchArgs& args, Stage& stage, const WarpUniform& block,
+                          const WarpUniform& first, const WarpUniform& end, Position&& position) {
+  for (WarpUniform place = first; place < end; place += 1) {
+    const HtDispatchArgs& now = reload(args);
     const Op here = op.with(now.group);
     const GroupShape& shape = now.group.shape;
     const WindowLayout& layout = now.group.layout;
@@ -247,17 +247,17 @@ UCCLEP_FN uint32_t rows_together(const Op& op) {
 // Verb of warps of the grid: what comes in `streams` of them, in turn, low places first, as it comes. rows(args, op,
 // stream): how many. run(args, op, stream, first, end): rows of one stream, at most rows_at_once.
 template <class Args, class Rows, class Run>
-UCCLEP_FN bool in_runs(const Args& args, const Op& op, const Worker& worker, const Parked& streams,
-                       const Parked& together, Rows&& rows, Run&& run) {
+UCCLEP_FN bool in_runs(const Args& args, const Op& op, const Worker& worker, const WarpUniform& streams,
+                       const WarpUniform& together, Rows&& rows, Run&& run) {
   uint32_t most = 0;
   for (uint32_t stream = 0; stream < streams; ++stream) {
     const uint32_t of_stream = rows(args, op, stream);
     most = of_stream > most ? of_stream : most;
   }
-  const Parked runs = (together + rows_at_once - 1) / rows_at_once;
-  const Parked items = (most + together - 1) / together * runs * streams;
-  for (Parked item = worker.index; item < items; item += worker.workers) {
-    const Args& now = read_again(args);
+  const WarpUniform runs = (together + rows_at_once - 1) / rows_at_once;
+  const WarpUniform items = (most + together - 1) / together * runs * streams;
+  for (WarpUniform item = worker.index; item < items; item += worker.workers) {
+    const Args& now = reload(args);
     const Op here = op.with(now.group);
     const uint32_t stream = item % streams, turn = item / streams, all = rows(now, here, stream);
     const uint32_t within = turn % runs * rows_at_once, first = turn / runs * together + within;
@@ -271,7 +271,8 @@ UCCLEP_FN bool in_runs(const Args& args, const Op& op, const Worker& worker, con
 
 // Verb of the relaying warps of the grid: the rows of all blocks. run(args, op, block, first, end) as relay_run.
 template <bool masks, class Args, class Run>
-UCCLEP_FN bool relay_rows(const Args& args, const Op& op, const Worker& worker, const Parked& together, Run&& run) {
+UCCLEP_FN bool relay_rows(const Args& args, const Op& op, const Worker& worker, const WarpUniform& together,
+                          Run&& run) {
   const auto rows = [](const Args&, const Op& here, uint32_t block) {
     const uint32_t source = source_of<masks>(here, block);
     return source == NodeTable::no_rank ? 0 : rows_of(here, source);
@@ -302,8 +303,8 @@ UCCLEP_FN const char* row_at_relay(const Op& op, const WireShape& wire, uint32_t
 
 namespace ring {
 
-// Relays whose rows land in rings (ht/nodes/ring.hpp). They tell the ranks of their node of rows as they come, as ever. A
-// chunk is free when all that it is for have pulled its rows; or, where the relay brings rows into room for all of
+// Relays whose rows land in rings (ht/nodes/ring.hpp). They tell the ranks of their node of rows as they come, as ever.
+// A chunk is free when all that it is for have pulled its rows; or, where the relay brings rows into room for all of
 // them, when it has brought these, and then nobody has to wait for a rank to pull.
 
 UCCLEP_FN uint64_t* relayed_word(const Op& op, const RingShape& ring, uint32_t block, uint32_t place) {
@@ -333,8 +334,8 @@ UCCLEP_FN bool is_read(const Op& op, const HandleMemory& memory, uint32_t block,
 }
 
 // Warp verb.
-UCCLEP_FN bool free_rows(const Op& op, const HandleMemory& memory, const Parked& block) {
-  const Parked source = relay::nodes_of(op).rank_of(block, op.me());
+UCCLEP_FN bool free_rows(const Op& op, const HandleMemory& memory, const WarpUniform& block) {
+  const WarpUniform source = relay::nodes_of(op).rank_of(block, op.me());
   FreedChunks* const state = freed_at(op, op.group.layout.ring.freed_of_block(op.group.shape.nodes, op.slot, block));
   return free_chunks(op, state, source, relay::rows_of(op, source),
                      [&](uint32_t place) { return is_read(op, memory, block, place); });
@@ -352,18 +353,18 @@ UCCLEP_FN void rows_relayed(const Op& op, uint32_t block, uint32_t first, uint32
 
 // Warp verb: rows [first, end) of a block, at most rows_at_once. always: they land in a ring, else perhaps.
 template <bool always>
-UCCLEP_FN bool relay_run(const HtDispatchArgs& args, const Op& op, Stage& stage, const Parked& block,
-                         const Parked& first, const Parked& end) {
+UCCLEP_FN bool relay_run(const HtDispatchArgs& args, const Op& op, Stage& stage, const WarpUniform& block,
+                         const WarpUniform& first, const WarpUniform& end) {
   const auto by_ring = [](const Op& now) { return always || relay::lands_in_rings(now); };
   const auto free = [&](const Op& now) {
     return !by_ring(now) || free_rows(now, {args.handle, now.group.shape}, block);
   };
   if (!wait_landed(op, relay::nodes_of(op).rank_of(block, op.me()), end - 1, free)) return false;
-  const HtDispatchArgs& now = read_again(args);
+  const HtDispatchArgs& now = reload(args);
   const Op here = op.with(now.group);
   relay::give_rows(here, memory_of(now), now, stage, block, first, end,
                    [&](uint32_t place) { return by_ring(here) ? shape_of(here).position_of(place) : place; });
-  const Op same = op.with(read_again(args).group);
+  const Op same = op.with(reload(args).group);
   if (by_ring(same)) rows_relayed(same, block, first, end);
   return true;
 }

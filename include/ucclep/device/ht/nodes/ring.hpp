@@ -49,8 +49,8 @@ UCCLEP_FN uint32_t own_block(const Op& op, uint32_t rank) {
   return nodes_of(op).block_of(rank, own_node(op));
 }
 
-// Do rows of the operation land in rings at relays, or its sums at home (ht/nodes/ring.hpp)? And the flags of either. Asked
-// anew each time: an answer that is kept takes a register.
+// Do rows of the operation land in rings at relays, or its sums at home (ht/nodes/ring.hpp)? And the flags of either.
+// Asked anew each time: an answer that is kept takes a register.
 UCCLEP_FN const RingShape& ring_of(const Op& op) {
   return op.group.network->rings[static_cast<uint32_t>(op.kind)];
 }
@@ -108,7 +108,7 @@ UCCLEP_FN bool may_free(const Op& op, const FreedChunks* state, uint32_t rows, I
 // Warp verb: frees the chunks of a ring that have been read, unless another warp is about to. rows: that the sender has
 // in all. is_read(place): lane verb: nobody will read the row any more. False: the operation has failed.
 template <class IsRead>
-UCCLEP_FN bool free_chunks(const Op& op, FreedChunks* state, const Parked& sender, const Parked& rows,
+UCCLEP_FN bool free_chunks(const Op& op, FreedChunks* state, const WarpUniform& sender, const WarpUniform& rows,
                            IsRead&& is_read) {
   uint32_t mine = 0, before = 0;
   if (lane_id() == 0) {
@@ -117,9 +117,9 @@ UCCLEP_FN bool free_chunks(const Op& op, FreedChunks* state, const Parked& sende
     before = RingTag::chunks_in(load_relaxed<Scope::gpu>(&state->word), op.seq);
   }
   if (broadcast(mine, 0) == 0) return true;
-  const Parked of_chunk = shape_of(op).rows_per_chunk, chunks = shape_of(op).chunks_of(rows);
-  const Parked known = broadcast(before, 0);
-  Parked freed = known;
+  const WarpUniform of_chunk = shape_of(op).rows_per_chunk, chunks = shape_of(op).chunks_of(rows);
+  const WarpUniform known = broadcast(before, 0);
+  WarpUniform freed = known;
   for (; freed < chunks; freed += 1) {
     const uint32_t first = freed * of_chunk, most = first + of_chunk, all_rows = rows,
                    end = most < all_rows ? most : all_rows;
@@ -138,7 +138,7 @@ UCCLEP_FN bool free_chunks(const Op& op, FreedChunks* state, const Parked& sende
 
 // Warp verb: the same of the ring in which sums of a node land at home.
 template <class IsRead>
-UCCLEP_FN bool free_sums(const Op& op, const HandleMemory& memory, const Parked& node, IsRead&& is_read) {
+UCCLEP_FN bool free_sums(const Op& op, const HandleMemory& memory, const WarpUniform& node, IsRead&& is_read) {
   FreedChunks* const state = freed_at(op, op.group.layout.ring.freed_of_node(op.group.shape.nodes, op.slot, node));
   return free_chunks(op, state, relay::nodes_of(op).relay(op.me(), node), uniform(memory.rows_to_nodes()[node]),
                      is_read);
@@ -146,11 +146,11 @@ UCCLEP_FN bool free_sums(const Op& op, const HandleMemory& memory, const Parked&
 
 // Warp verb: waits for a row of a source, or the sum of a relay. free(op): frees what it may need.
 template <class Free>
-UCCLEP_FN bool wait_landed(const Op& op, const Parked& source, const Parked& place, Free&& free) {
+UCCLEP_FN bool wait_landed(const Op& op, const WarpUniform& source, const WarpUniform& place, Free&& free) {
   bool ok = true;
   const uint32_t peer = source;
   const bool waited = wait_peer_warp(op, Phase::rows, peer, [&] {
-    const Op now = op.with(read_again(op.group));
+    const Op now = op.with(reload(op.group));
     const uint32_t here = lane_id() == 0 && network::row_is_here(now, source, place, relay::flags_of(now)) ? 1 : 0;
     if (broadcast(here, 0) != 0) return true;
     ok = free(now);

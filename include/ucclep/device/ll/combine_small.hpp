@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// LL combine of few rows (ll_rows_are_few), which travel as lines, in a group without masks. As in ll/combine.hpp, but
-// each warp is for itself until the end, and its index says what it has to do: one batch of a row, as a rule. So what
-// it needs of the handle is on its way together with the sequence number, and rows are while nobody knows yet whether
-// the slots are free. What must hold is looked at where it counts: that they are (P1) before a warp's lines leave, that
-// all ranks mean the same operation (P14) before it writes a result.
+// LL combine of a small batch (is_small_batch), whose rows travel as lines, in a group without masks. As in
+// ll/combine.hpp, but each warp is for itself until the end, and its index says what it has to do: one batch of a row,
+// as a rule. So what it needs of the handle is on its way together with the sequence number, and rows are while nobody
+// knows yet whether the slots are free. What must hold is looked at where it counts: that they are (P1) before a warp's
+// lines leave, that all ranks mean the same operation (P14) before it writes a result.
 //
 //   sequence number, kept entries -> copies -> slots free -> partial rows out
 //   sequence number, kept places -> READY headers and lines in -> add, write -> end
@@ -132,7 +132,7 @@ struct PartialsAndReady : PartialTerms<ll::LinesOnly, GroupOf<partials_at_once<E
 // peers first, then the next place. So a warp knows its first before it knows how many rows there are. (A rank's rows
 // fit its LINE landing, 4 MiB: there are no more than 2^12 batches of a home, which is far within Divisor's range.)
 struct SentBatch {
-  Parked home, place, batch;
+  WarpUniform home, place, batch;
 
   static UCCLEP_FN SentBatch of(const CombineArgs& args, uint32_t item) {
     const uint32_t row = args.batches.quotient(item), place = args.ranks.quotient(row);
@@ -195,17 +195,17 @@ struct SendAhead {
 
 // Verb of the warps that send: all batches of all rows.
 template <class Element>
-UCCLEP_FN bool send_few(const Opening& opening, const CombineArgs& args, const ll::Job& job, Stage& stage) {
+UCCLEP_FN bool send_small(const Opening& opening, const CombineArgs& args, const ll::Job& job, Stage& stage) {
   SendAhead ahead;
   ahead.read(args, job);
   const Op op = combine_of(args, opening);
   if (block_id() == 0 && thread_id() == 0) mark(op, Mark::begin);
   if (!is_routed(op, memory_of(args), uniform(ahead.updated))) return true;
-  const Parked items = ahead.rows_from.most(op.ranks()) * op.ranks() * line_batches(args.row_bytes);
+  const WarpUniform items = ahead.rows_from.most(op.ranks()) * op.ranks() * line_batches(args.row_bytes);
   SlotsOfWarp slots{opening};
-  Parked item = job.warp();
+  WarpUniform item = job.warp();
   while (item < items) {
-    const CombineArgs& now = read_again(args);
+    const CombineArgs& now = reload(args);
     if (ahead.which.place < ahead.rows_from.at(ahead.which.home) &&
         !send_batch<Element>(op.with(now.group), now, stage, ahead.which, ahead.copies, slots)) {
       return false;
@@ -219,8 +219,8 @@ UCCLEP_FN bool send_few(const Opening& opening, const CombineArgs& args, const l
 // Verb of the warps that receive, the last of which have least to do: READY to everybody.
 UCCLEP_FN bool send_ready(const Op& op, const CombineArgs& args, const ll::Job& job, SlotsOfWarp slots) {
   UCCLEP_KEEP_LOOP
-  for (Parked i = job.warps() - 1 - job.warp(); i < op.ranks(); i += job.warps()) {
-    const CombineArgs& now = read_again(args);
+  for (WarpUniform i = job.warps() - 1 - job.warp(); i < op.ranks(); i += job.warps()) {
+    const CombineArgs& now = reload(args);
     const Op same = op.with(now.group);
     if (!slots.wait(same)) return false;
     if (i == 0 && lane_id() == 0) mark(same, Mark::slots_free);
@@ -263,7 +263,7 @@ UCCLEP_FN Partials line_partials(const Op& op, const CombineArgs& args, const Se
 
 // What a warp that receives reads before: its first token is known by the caller's count.
 struct ReceiveAhead {
-  Parked token, batch;
+  WarpUniform token, batch;
   Selection selection{};
   uint32_t updated = 0;
 
@@ -295,7 +295,7 @@ UCCLEP_FN bool receive_batch(const Op& op, const CombineArgs& args, Stage& stage
 // Verb of the warps that receive: all batches of all results. The last makes sure that all ranks take part, also where
 // there is nothing to receive.
 template <class Element>
-UCCLEP_FN bool receive_few(const Opening& opening, const CombineArgs& args, const ll::Job& job, Stage& stage) {
+UCCLEP_FN bool receive_small(const Opening& opening, const CombineArgs& args, const ll::Job& job, Stage& stage) {
   ReceiveAhead ahead(args, job);
   const Op op = combine_of(args, opening);
   if (!every_lane(opening.abort == 0)) return false;  // what the operation before left behind may be half done
@@ -303,14 +303,14 @@ UCCLEP_FN bool receive_few(const Opening& opening, const CombineArgs& args, cons
   if (!send_ready(op, args, job, {opening})) return false;
   const HandleMemory memory = memory_of(args);
   if (!is_routed(op, memory, uniform(ahead.updated))) return true;
-  const Parked items = tokens_out(op, memory, args, job) * line_batches(args.row_bytes);
+  const WarpUniform items = tokens_out(op, memory, args, job) * line_batches(args.row_bytes);
   const bool last = job.warp() == job.warps() - 1;
   if (last && args.wait_ns.data && !note_waits(op, args.wait_ns)) return false;
   ReadyOfAll ready{args.settings};
   bool ok = true;
-  Parked item = job.warp();
+  WarpUniform item = job.warp();
   while (item < items && ok) {
-    const CombineArgs& now = read_again(args);
+    const CombineArgs& now = reload(args);
     ok = receive_batch<Element>(op.with(now.group), now, stage, ahead, ready);
     item += job.warps();
     if (item < items) ahead.find(now, item);
@@ -326,12 +326,12 @@ UCCLEP_FN bool receive_few(const Opening& opening, const CombineArgs& args, cons
 
 // The whole operation.
 template <class Element>
-UCCLEP_FN void combine_few(const CombineArgs& args) {
+UCCLEP_FN void combine_small(const CombineArgs& args) {
   const ll::Jobs jobs = ll::Jobs::of(ll_combine_sends, false);
   const Opening opening = opening_of_warp(args.group, Kind::combine);
   Stage stage(args.piece_bytes, false);
-  const bool ok = (!jobs.send.mine() || send_few<Element>(opening, args, jobs.send, stage)) &&
-                  (!jobs.receive.mine() || receive_few<Element>(opening, args, jobs.receive, stage));
+  const bool ok = (!jobs.send.mine() || send_small<Element>(opening, args, jobs.send, stage)) &&
+                  (!jobs.receive.mine() || receive_small<Element>(opening, args, jobs.receive, stage));
   ll::LinesOnly::Wire::end(combine_of(args, opening), ok);
 }
 

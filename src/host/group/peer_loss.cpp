@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/group/other_end.hpp"
+#include "host/group/peer_loss.hpp"
 
 #include <algorithm>
 
 #include "base/log.hpp"
 #include "host/group/group.hpp"
 #include "host/group/masks.hpp"
-#include "host/network/lost_connection.hpp"
 #include "host/network/network.hpp"
+#include "host/network/peer_loss.hpp"
 
 namespace ucclep {
 
-void lose_connection(ucclEpGroup& group, int rank, const std::string& sentence) {
+void lose_connection(ucclEpGroup& group, int rank, const std::string& message) {
   if (!group.network->lose(rank)) return;
-  mask_lost(group, rank, true, sentence);
+  mask_lost(group, rank, true, message);
   if (const auto renewal = group.network->renewal()) {
-    group.comm->bootstrap->tell(rank, encode({{group.number, *renewal}, sentence}));
+    group.comm->bootstrap->tell(rank, encode({{group.number, *renewal}, message}));
   }
 }
 
 void hear_of_loss(ucclEpComm& comm, int rank, const std::string& text) {
-  const auto lost = decode_lost_connection(text);
+  const auto lost = decode_peer_loss(text);
   if (!lost) return log::warn("network", "rank {} told of something that is no lost connection", rank);
   // Under comm.groups_mutex. A group that has ended, or has other connections by now, has lost nothing.
   const auto concerned = [&]() -> const ucclEpGroup* {
@@ -31,10 +31,10 @@ void hear_of_loss(ucclEpComm& comm, int rank, const std::string& text) {
   {
     const std::lock_guard lock(comm.groups_mutex);
     const ucclEpGroup* group = concerned();
-    if (group == nullptr) return log::info("network", "{}; that connection is over here", lost->sentence);
+    if (group == nullptr) return log::info("network", "{}; that connection is over here", lost->message);
     if (!group->network->lose(rank)) return;
   }
-  note_masked(comm, "group", "network", rank, lost->sentence);
+  note_masked(comm, "group", "network", rank, lost->message);
   const std::lock_guard lock(comm.groups_mutex);
   if (const ucclEpGroup* group = concerned()) tell_lost(*group, rank, true);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// LL dispatch of few tokens (ll_tokens_are_few), whose rows travel as lines, in a group without masks. As in
+// LL dispatch of a small batch (is_small_batch), whose rows travel as lines, in a group without masks. As in
 // ll/dispatch.hpp, but headers tell what the tokens chose (ll/choices.hpp), and who sends or counts is for itself: a
 // warp has one thing to do, as a rule, which follows from its index, and what it needs is on its way together with the
 // sequence number. That the slots are free (P1) is looked at before a warp's lines leave.
@@ -43,9 +43,9 @@ UCCLEP_FN void say_token(const Op& op, const LlDispatchArgs& args, const RankCho
 
 // Verb of the warps of the blocks that count, but of the last if there are others: it counts what comes. One tells a
 // peer the choices, one the counts, one sends the meta of a token.
-UCCLEP_FN bool say_few(const LlDispatchArgs& args, const Job& counting, Stage& stage, int64_t* bad) {
+UCCLEP_FN bool publish_small(const LlDispatchArgs& args, const Job& counting, Stage& stage, int64_t* bad) {
   const Job job{counting.first, counting.blocks > 1 ? counting.blocks - 1 : 1};
-  const Parked ranks = args.group.shape.ranks, things = 2 * ranks + args.routing.tokens;
+  const WarpUniform ranks = args.group.shape.ranks, things = 2 * ranks + args.routing.tokens;
   if (!job.mine() || job.warp() >= things) return true;
   MetaAhead ahead;
   ahead.read(args, job.warp() - 2 * ranks);  // of no token, if it is a peer's turn
@@ -56,8 +56,8 @@ UCCLEP_FN bool say_few(const LlDispatchArgs& args, const Job& counting, Stage& s
   const Op op = dispatch_of(args, opening);
   if (!slots_free_of_warp(op, opening)) return false;
   UCCLEP_KEEP_LOOP
-  for (Parked i = job.warp(); i < things; i += job.warps()) {
-    const LlDispatchArgs& now = read_again(args);
+  for (WarpUniform i = job.warp(); i < things; i += job.warps()) {
+    const LlDispatchArgs& now = reload(args);
     const Op same = op.with(now.group);
     if (i < ranks) {
       tell_choices(same, now, choices, same.rotated(i));
@@ -116,20 +116,20 @@ UCCLEP_FN bool receive_batch(const Op& op, const LlDispatchArgs& args, BatchIn<R
   const ReceivedSelection selection = chosen(op, way.table, source, token);
   const uint32_t base = base_of(op, way, args.output, source, selection);
   const Target target = place_row(op, args.output, {source, way.place, token}, selection, base);
-  const LlDispatchArgs& now = read_again(args);
+  const LlDispatchArgs& now = reload(args);
   return deliver_span(op.with(now.group), source, now.output, batch.span, batch.lines, target);
 }
 
 // Verb of the warps that receive, when the headers are in. A part of a row is a batch, or what is to be noted of it.
 template <class Row>
-UCCLEP_FN bool expand_few(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage,
-                          const PartsByToken& work, BatchIn<Row>& first) {
+UCCLEP_FN bool expand_small(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage,
+                            const PartsByToken& work, BatchIn<Row>& first) {
   using Span = LineSpan<Row::Lines::scaled, 1>;
-  const Parked tokens = BlockTables::headers_of(stage, args).most_tokens(op.ranks());
-  Parked item = job.warp();
+  const WarpUniform tokens = BlockTables::headers_of(stage, args).most_tokens(op.ranks());
+  WarpUniform item = job.warp();
   BatchIn<Row> batch = first;
   while (batch.which.token < tokens) {
-    const LlDispatchArgs& now = read_again(args);
+    const LlDispatchArgs& now = reload(args);
     const Op same = op.with(now.group);
     ByHeaders way{BlockTables::headers_of(stage, now), batch.which.token};
     const bool by_choices = !batch.which.notes && way.table.told(batch.which.source) != 0;
@@ -145,7 +145,8 @@ UCCLEP_FN bool expand_few(const Op& op, const LlDispatchArgs& args, const Job& j
 
 // Verb of the blocks that receive, and of the one that counts. ok: so far, of every thread.
 template <class Row>
-UCCLEP_FN bool receive_few(const Opening& opening, const LlDispatchArgs& args, const Job& job, Stage& stage, bool ok) {
+UCCLEP_FN bool receive_small(const Opening& opening, const LlDispatchArgs& args, const Job& job, Stage& stage,
+                             bool ok) {
   const Op op = dispatch_of(args, opening);
   const PartsByToken work{RowParts::of_size(args.output.wire.batches, 1), args.output.wire.batches + 1, op.ranks(),
                           true};
@@ -157,18 +158,18 @@ UCCLEP_FN bool receive_few(const Opening& opening, const LlDispatchArgs& args, c
   const HeaderResult ready =
       BlockTables::headers_of(stage, args).receive<true>(op, args.settings, {counts, true}, args.counters.wait_ns, ok);
   if (ready == HeaderResult::lost) return false;
-  const LlDispatchArgs& now = read_again(args);
+  const LlDispatchArgs& now = reload(args);
   if (counts && warp_id() == 0) {
-    place_few(memory_of(now), BlockTables::headers_of(stage, now), now.output.zones, now.counters,
-              ready == HeaderResult::good);
+    place_small(memory_of(now), BlockTables::headers_of(stage, now), now.output.zones, now.counters,
+                ready == HeaderResult::good);
   }
   if (ready == HeaderResult::differs || !job.mine()) return true;  // then every rank ends without a row
-  return expand_few<Row>(op.with(now.group), now, job, stage, work, first);
+  return expand_small<Row>(op.with(now.group), now, job, stage, work, first);
 }
 
 // The whole operation.
 template <class Row>
-UCCLEP_FN void dispatch_few(const LlDispatchArgs& args) {
+UCCLEP_FN void dispatch_small(const LlDispatchArgs& args) {
   const Opening opening = opening_of_warp(args.group, Kind::dispatch);
   Stage stage(args.piece_bytes, false);
   const Jobs jobs = Jobs::of(sending_percent<Row>);
@@ -177,11 +178,11 @@ UCCLEP_FN void dispatch_few(const LlDispatchArgs& args) {
     if (thread_id() == 0) note_routing(memory_of(args), args.routing);
   }
   int64_t bad = no_bad_id;
-  bool ok = (!jobs.count.mine() || say_few(args, jobs.count, stage, &bad)) &&
+  bool ok = (!jobs.count.mine() || publish_small(args, jobs.count, stage, &bad)) &&
             (!jobs.send.mine() || send_lines<Row>(args, jobs.send, stage, &bad));
   const Op op = dispatch_of(args, opening);
   report_bad_id(op, bad);
-  if (jobs.receive.mine() || counts_here()) ok = receive_few<Row>(opening, args, jobs.receive, stage, ok);
+  if (jobs.receive.mine() || counts_here()) ok = receive_small<Row>(opening, args, jobs.receive, stage, ok);
   LinesOnly::Wire::end(op, ok);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations in two halves: send_only starts them, ucclEpComplete finishes them. In between the group goes on.
+// Operations in two phases: send_only starts them, ucclEpComplete finishes them. In between the group goes on.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -13,8 +13,8 @@
 namespace ucclep::test {
 namespace {
 
-void in_halves(Exchange& exchange, bool halves = true) {
-  exchange.dispatch_config.send_only = exchange.combine_config.send_only = halves ? 1 : 0;
+void in_phases(Exchange& exchange, bool phases = true) {
+  exchange.dispatch_config.send_only = exchange.combine_config.send_only = phases ? 1 : 0;
 }
 
 void complete(ucclEpHandle_t handle, ucclEpStream_t stream) {
@@ -25,11 +25,11 @@ void update_forward(Exchange& exchange, ucclEpHandle_t handle, ucclEpStream_t st
   if (!exchange.scenario().carried && exchange.scenario().pass == UCCLEP_PASS_FORWARD) exchange.update(handle, stream);
 }
 
-// Both operations in halves; the outputs are written by the second.
-void halves_round_trip(const Rank& rank, ucclEpComm_t comm, ucclEpHandle_t handle, Stream& stream,
+// Both operations in phases; the outputs are written by the second.
+void phases_round_trip(const Rank& rank, ucclEpComm_t comm, ucclEpHandle_t handle, Stream& stream,
                        const Scenario& scenario, uint64_t seed) {
   Exchange exchange(rank, comm, scenario, seed);
-  in_halves(exchange);
+  in_phases(exchange);
   update_forward(exchange, handle, stream);
   exchange.dispatch(handle, stream);
   stream.synchronize();
@@ -46,26 +46,26 @@ void halves_round_trip(const Rank& rank, ucclEpComm_t comm, ucclEpHandle_t handl
   exchange.check_combine();
 }
 
-void run_halves(const std::vector<Scenario>& scenarios, int rounds = 1) {
-  const auto halves_and_whole = [](const Rank& rank, ucclEpComm_t comm, ucclEpHandle_t handle, Stream& stream,
+void run_phases(const std::vector<Scenario>& scenarios, int rounds = 1) {
+  const auto phases_and_whole = [](const Rank& rank, ucclEpComm_t comm, ucclEpHandle_t handle, Stream& stream,
                                    const Scenario& scenario, uint64_t seed) {
-    halves_round_trip(rank, comm, handle, stream, scenario, seed);
+    phases_round_trip(rank, comm, handle, stream, scenario, seed);
     round_trip(rank, comm, handle, stream, scenario, seed + 100);
   };
-  run_each(scenarios, halves_and_whole, rounds);
+  run_each(scenarios, phases_and_whole, rounds);
 }
 
-TEST_CASE("halves: dispatch and combine, slots used again",
-          "[halves][process][reduced][driver][checked][nodes][modes]") {
-  run_halves(
+TEST_CASE("phases: dispatch and combine, slots used again",
+          "[phases][process][reduced][driver][checked][nodes][modes]") {
+  run_phases(
       in_all_layouts({.top_k = 3, .max_tokens = 11, .hidden = 72, .alignment = 4, .rule = uniform(20), .seed = 301}),
       reduced() ? 2 : 3);
 }
 
-TEST_CASE("halves: quantised on the way", "[halves][process][driver][nodes]") {
-  run_halves(
+TEST_CASE("phases: quantised on the way", "[phases][process][driver][nodes]") {
+  run_phases(
       in_all_layouts({.max_tokens = 9, .hidden = 256, .scales = Scales{}, .quant = UCCLEP_QUANT_FP8_128, .seed = 310}));
-  run_halves(in_all_layouts({.max_tokens = 9,
+  run_phases(in_all_layouts({.max_tokens = 9,
                              .hidden = 1024,
                              .scales = Scales{.dtype = ucclEpInt32},
                              .quant = UCCLEP_QUANT_FP8_128,
@@ -73,15 +73,15 @@ TEST_CASE("halves: quantised on the way", "[halves][process][driver][nodes]") {
                              .seed = 311}));
 }
 
-TEST_CASE("halves: other types, strides and ranks without tokens", "[halves][nodes]") {
-  run_halves(in_all_layouts({.tokens = {0, 8, 0, 3},
+TEST_CASE("phases: other types, strides and ranks without tokens", "[phases][nodes]") {
+  run_phases(in_all_layouts({.tokens = {0, 8, 0, 3},
                              .dtype = ucclEpFloat8e4m3,
                              .combine_dtype = ucclEpFloat16,
                              .scales = Scales{.width = 4},
                              .biases = 2,
                              .strided = true,
                              .seed = 320}));
-  run_halves(in_all_layouts({.experts = 16,
+  run_phases(in_all_layouts({.experts = 16,
                              .top_k = 8,
                              .dtype = ucclEpFloat32,
                              .combine_dtype = ucclEpFloat32,
@@ -89,9 +89,9 @@ TEST_CASE("halves: other types, strides and ranks without tokens", "[halves][nod
                              .seed = 321}));
 }
 
-TEST_CASE("halves: rows that travel in bulk", "[halves][driver][nodes]") {
-  run_halves(in_all_layouts({.max_tokens = 14, .hidden = 1024, .seed = 330}));
-  run_halves({{.layout = Layout::ll_expert_major,
+TEST_CASE("phases: rows that travel in bulk", "[phases][driver][nodes]") {
+  run_phases(in_all_layouts({.max_tokens = 14, .hidden = 1024, .seed = 330}));
+  run_phases({{.layout = Layout::ll_expert_major,
                .max_tokens = 14,
                .hidden = 1024,
                .scales = Scales{},
@@ -99,26 +99,26 @@ TEST_CASE("halves: rows that travel in bulk", "[halves][driver][nodes]") {
                .seed = 331}});
 }
 
-TEST_CASE("halves: weights that come with combine", "[halves][process][driver][nodes]") {
+TEST_CASE("phases: weights that come with combine", "[phases][process][driver][nodes]") {
   for (const Weights weights : {Weights::with_combine, Weights::with_both}) {
-    run_halves({{.layout = Layout::ll_expert_major, .top_k = 4, .weights = weights, .seed = 340}}, 2);
+    run_phases({{.layout = Layout::ll_expert_major, .top_k = 4, .weights = weights, .seed = 340}}, 2);
   }
 }
 
-TEST_CASE("halves: the backward pass", "[halves][process][driver][nodes]") {
+TEST_CASE("phases: the backward pass", "[phases][process][driver][nodes]") {
   const Scenario shape{.top_k = 3, .max_tokens = 11, .hidden = 72, .alignment = 4, .rule = uniform(20), .seed = 350};
   for (const Scenario& scenario : in_all_layouts(shape)) {
     if (scenario.layout == Layout::ll_rank_major) continue;
     run_ranks(4, [&](Rank& rank) {
       Session at(rank, scenario);
-      halves_round_trip(rank, at.comm, at.handle, at.stream, scenario, scenario.seed);
-      halves_round_trip(rank, at.comm, at.handle, at.stream, backward_of(scenario), scenario.seed);
+      phases_round_trip(rank, at.comm, at.handle, at.stream, scenario, scenario.seed);
+      phases_round_trip(rank, at.comm, at.handle, at.stream, backward_of(scenario), scenario.seed);
       there_and_back(rank, at.comm, at.handle, at.stream, scenario, scenario.seed + 1);
     });
   }
 }
 
-// ---- Between the halves ----
+// ---- Between the phases ----
 
 // Handles of one group, with exchanges of their own.
 struct Crew {
@@ -129,7 +129,7 @@ struct Crew {
     for (int i = 0; i < count; ++i) {
       handles.push_back(make_handle(*group, handle_config(scenario)));
       exchanges.push_back(std::make_unique<Exchange>(rank, comm, scenario, scenario.seed + static_cast<uint64_t>(i)));
-      in_halves(*exchanges.back());
+      in_phases(*exchanges.back());
       update_forward(*exchanges.back(), handles.back(), stream);
     }
   }
@@ -160,12 +160,12 @@ Scenario medium(const Scenario& layout, uint64_t seed) {
   return scenario;
 }
 
-TEST_CASE("halves: whole operations of other handles in between", "[halves][process][driver][nodes]") {
+TEST_CASE("phases: whole operations of other handles in between", "[phases][process][driver][nodes]") {
   for (const Scenario& layout : in_all_layouts({})) {
     run_ranks(4, [&](Rank& rank) {
       const Scenario scenario = medium(layout, 360);
       Crew crew(rank, scenario, 2);
-      in_halves(crew.exchange(1), false);
+      in_phases(crew.exchange(1), false);
       for (uint64_t round = 0; round < 3; ++round) {
         if (round > 0) crew.exchange(0).refresh(50 + round);
         if (round > 0) crew.exchange(1).refresh(60 + round);
@@ -190,9 +190,9 @@ TEST_CASE("halves: whole operations of other handles in between", "[halves][proc
 // With one more handle than operations that may be in flight.
 void fill_the_ring(Crew& crew, int in_flight) {
   const auto one_more = [&](bool combines) {
-    for (const bool halves : {false, true}) {
+    for (const bool phases : {false, true}) {
       Exchange& exchange = crew.exchange(in_flight);
-      in_halves(exchange, halves);
+      in_phases(exchange, phases);
       refused(combines ? exchange.try_combine(crew.handle(in_flight), crew.stream)
                        : exchange.try_dispatch(crew.handle(in_flight), crew.stream),
               ucclEpInvalidUsage, combines ? "ucclEpCombine" : "ucclEpDispatch", {"max_in_flight"});
@@ -217,8 +217,8 @@ void fill_the_ring(Crew& crew, int in_flight) {
   no_async_error(crew.comm);
 }
 
-TEST_CASE("halves: as many as may be in flight, completed in any order, and one more",
-          "[halves][process][reduced][driver][nodes]") {
+TEST_CASE("phases: as many as may be in flight, completed in any order, and one more",
+          "[phases][process][reduced][driver][nodes]") {
   for (const Scenario& layout : in_all_layouts({})) {
     for (const int in_flight : reduced() ? std::vector{4} : std::vector{2, 4}) {
       run_ranks(4, [&](Rank& rank) {
@@ -245,7 +245,7 @@ void write_slot_again(const Scenario& scenario, bool whole) {
     crew.stream.synchronize();
     crew.exchange(0).check_dispatch();
     crew.exchange(0).refresh(76);
-    if (rank.rank == 0 && whole) in_halves(crew.exchange(0), false);
+    if (rank.rank == 0 && whole) in_phases(crew.exchange(0), false);
     crew.dispatch(0);
     if (rank.rank == 0) rank.board.post(0);
     crew.complete(0);
@@ -256,13 +256,13 @@ void write_slot_again(const Scenario& scenario, bool whole) {
   });
 }
 
-TEST_CASE("halves: a slot is not written again before all have read it",
-          "[halves][process][reduced][driver][nodes][modes]") {
+TEST_CASE("phases: a slot is not written again before all have read it",
+          "[phases][process][reduced][driver][nodes][modes]") {
   for (const Scenario& layout : in_all_layouts({})) write_slot_again(medium(layout, 375), false);
 }
 
 // By kernels whose warps wait for slots each for itself: of few tokens, and of more.
-TEST_CASE("halves: nor by a whole dispatch, whose warps ask for themselves", "[halves][driver]") {
+TEST_CASE("phases: nor by a whole dispatch, whose warps ask for themselves", "[phases][driver]") {
   const Scenario small{.layout = Layout::ll_expert_major, .experts = 12, .top_k = 3, .hidden = 8, .seed = 376};
   for (const std::vector<int64_t>& tokens : std::vector<std::vector<int64_t>>{{2, 2}, {7, 5}}) {
     for (const bool quantised : {false, true}) {
@@ -280,7 +280,7 @@ TEST_CASE("halves: nor by a whole dispatch, whose warps ask for themselves", "[h
   }
 }
 
-TEST_CASE("halves: of both kinds and modes at once", "[halves][process][driver][nodes]") {
+TEST_CASE("phases: of both kinds and modes at once", "[phases][process][driver][nodes]") {
   run_ranks(4, [&](Rank& rank) {
     const Scenario ll = medium({.layout = Layout::ll_expert_major}, 380), ht = medium({.layout = Layout::ht_flat}, 381);
     Comm comm(rank);
@@ -289,8 +289,8 @@ TEST_CASE("halves: of both kinds and modes at once", "[halves][process][driver][
     Handle of_ll = make_handle(group, handle_config(ll)), of_ht = make_handle(group, handle_config(ht));
     for (uint64_t round = 0; round < 3; ++round) {
       Exchange decode(rank, comm, ll, 90 + round), prefill(rank, comm, ht, 95 + round);
-      in_halves(decode);
-      in_halves(prefill);
+      in_phases(decode);
+      in_phases(prefill);
       decode.update(of_ll, stream);
       prefill.update(of_ht, stream);
       decode.dispatch(of_ll, stream);
@@ -310,15 +310,15 @@ TEST_CASE("halves: of both kinds and modes at once", "[halves][process][driver][
   });
 }
 
-TEST_CASE("halves: ranks that take whole operations meet ranks that do not", "[halves][process][driver][nodes]") {
+TEST_CASE("phases: ranks that take whole operations meet ranks that do not", "[phases][process][driver][nodes]") {
   for (const Scenario& layout : in_all_layouts({})) {
     run_ranks(4, [&](Rank& rank) {
       const Scenario scenario = medium(layout, 390);
       Crew crew(rank, scenario, 2);
       for (int round = 0; round < 4; ++round) {
-        const bool halves = (rank.rank + round) % 3 != 0;
-        in_halves(crew.exchange(0), halves);
-        in_halves(crew.exchange(1), !halves || round == 3);
+        const bool phases = (rank.rank + round) % 3 != 0;
+        in_phases(crew.exchange(0), phases);
+        in_phases(crew.exchange(1), !phases || round == 3);
         if (round > 0) crew.exchange(0).refresh(static_cast<uint64_t>(20 + round));
         if (round > 0) crew.exchange(1).refresh(static_cast<uint64_t>(30 + round));
         crew.dispatch(0);
@@ -336,14 +336,14 @@ TEST_CASE("halves: ranks that take whole operations meet ranks that do not", "[h
   }
 }
 
-TEST_CASE("halves: on two streams that events order", "[halves][process][driver]") {
+TEST_CASE("phases: on two streams that events order", "[phases][process][driver]") {
   for (const Scenario& layout : in_all_layouts({})) {
     run_ranks(4, [&](Rank& rank) {
       Session at(rank, medium(layout, 400));
       const Stream side(at.comm);
       const Event sent(at.comm), received(at.comm);
       Exchange exchange(rank, at.comm, medium(layout, 400));
-      in_halves(exchange);
+      in_phases(exchange);
       update_forward(exchange, at.handle, at.stream);
       exchange.dispatch(at.handle, at.stream);
       ok(ucclEpEventRecord(at.comm, sent, at.stream), "ucclEpEventRecord");
@@ -362,7 +362,7 @@ TEST_CASE("halves: on two streams that events order", "[halves][process][driver]
 
 // ---- What goes wrong ----
 
-TEST_CASE("halves: calls out of order are refused, and nothing is lost", "[halves][process][reduced]") {
+TEST_CASE("phases: calls out of order are refused, and nothing is lost", "[phases][process][reduced]") {
   for (const Scenario& layout : in_all_layouts({.ranks = 2, .experts = 4, .max_tokens = 4})) {
     run_ranks(2, [&](Rank& rank) {
       Session at(rank, layout);
@@ -378,7 +378,7 @@ TEST_CASE("halves: calls out of order are refused, and nothing is lost", "[halve
       update_forward(exchange, at.handle, at.stream);
       exchange.dispatch_config.send_only = 2;
       refused(exchange.try_dispatch(at.handle, at.stream), ucclEpInvalidArgument, "ucclEpDispatch", {"send_only", "2"});
-      in_halves(exchange);
+      in_phases(exchange);
       exchange.dispatch(at.handle, at.stream);
       all_refused("dispatch");
       complete(at.handle, at.stream);
@@ -394,7 +394,7 @@ TEST_CASE("halves: calls out of order are refused, and nothing is lost", "[halve
   }
 }
 
-TEST_CASE("halves: ranks whose settings differ all say so, and go on", "[halves][process][nodes]") {
+TEST_CASE("phases: ranks whose settings differ all say so, and go on", "[phases][process][nodes]") {
   for (const Layout layout : {Layout::ll_expert_major, Layout::ht_flat}) {
     const Scenario scenario{.layout = layout, .hidden = 64};
     run_ranks(4, [&](Rank& rank) {
@@ -402,7 +402,7 @@ TEST_CASE("halves: ranks whose settings differ all say so, and go on", "[halves]
       Scenario own = scenario;
       if (rank.rank == 2) own.hidden = own.combine_hidden = 32;
       Exchange exchange(rank, at.comm, own);
-      in_halves(exchange);
+      in_phases(exchange);
       exchange.update(at.handle, at.stream);
       exchange.dispatch(at.handle, at.stream);
       complete(at.handle, at.stream);
@@ -412,19 +412,19 @@ TEST_CASE("halves: ranks whose settings differ all say so, and go on", "[halves]
       rank.board.add(0);
       rank.board.wait(0, 4);
       ok(ucclEpCommClearAsyncError(at.comm), "ucclEpCommClearAsyncError");
-      halves_round_trip(rank, at.comm, at.handle, at.stream, scenario, 7);
+      phases_round_trip(rank, at.comm, at.handle, at.stream, scenario, 7);
     });
   }
 }
 
 // Rank 1 never begins.
-TEST_CASE("halves: a peer that does not come is named", "[halves][process][nodes]") {
+TEST_CASE("phases: a peer that does not come is named", "[phases][process][nodes]") {
   for (const Layout layout : {Layout::ll_expert_major, Layout::ht_expert_major}) {
     run_ranks(2, [&](Rank& rank) {
       const Scenario scenario{.layout = layout, .ranks = 2, .experts = 4};
       Session at(rank, scenario, 2000);
       Exchange exchange(rank, at.comm, scenario);
-      in_halves(exchange);
+      in_phases(exchange);
       exchange.update(at.handle, at.stream);
       at.stream.synchronize();
       rank.board.add(0);
@@ -443,13 +443,13 @@ TEST_CASE("halves: a peer that does not come is named", "[halves][process][nodes
   }
 }
 
-TEST_CASE("halves: abort ends a second half, and what is pending goes with its group",
-          "[halves][process][reduced][driver]") {
+TEST_CASE("phases: abort ends a receive phase, and what is pending goes with its group",
+          "[phases][process][reduced][driver]") {
   run_ranks(2, [&](Rank& rank) {
     const Scenario scenario{.layout = Layout::ll_rank_major, .ranks = 2, .experts = 4};
     Session at(rank, scenario);
     Exchange exchange(rank, at.comm, scenario);
-    in_halves(exchange);
+    in_phases(exchange);
     exchange.update(at.handle, at.stream);
     if (rank.rank == 0) {
       exchange.dispatch(at.handle, at.stream);
@@ -470,7 +470,7 @@ TEST_CASE("halves: abort ends a second half, and what is pending goes with its g
   });
 }
 
-TEST_CASE("halves: a handle that is destroyed with one keeps its slot", "[halves][process][reduced]") {
+TEST_CASE("phases: a handle that is destroyed with one keeps its slot", "[phases][process][reduced]") {
   for (const Scenario& layout : in_all_layouts({.ranks = 2, .experts = 4})) {
     run_ranks(2, [&](Rank& rank) {
       Crew crew(rank, layout, 2);

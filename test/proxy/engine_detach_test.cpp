@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Peers that are parted from: what still leaves for them, who hears of it, and that the others go on.
+// Peers that are detached: what still leaves for them, who hears of it, and that the others go on.
 #include <fmt/format.h>
 
 #include <atomic>
@@ -28,7 +28,7 @@ void a_while() {
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
 }
 
-TEST_CASE("engine: a peer that is parted from is told when what had left has ended, and not before", "[engine][part]") {
+TEST_CASE("engine: a peer that is detached is told when what had left has ended, and not before", "[engine][detach]") {
   TeamShape shape;
   shape.ranks = 3;
   shape.rows_per_chunk = 1;
@@ -43,13 +43,13 @@ TEST_CASE("engine: a peer that is parted from is told when what had left has end
       watch.held = true;
       push_rows(me, 1, 24);
       me.until([&] { return watch.messages == 4; }, "the window to be full");
-      me.part(1);
+      me.detach(1);
       me.until([&] { return counts().dropped == 20; }, "what waits to be dropped");
       a_while();
-      check(!me.parted(1) && counts().words == 0, "it was told while the NIC had not ended");
+      check(!me.detached(1) && counts().words == 0, "it was told while the NIC had not ended");
       watch.held = false;
-      me.until([&] { return me.parted(1) && counts().words == 1; }, "the parting to be told");
-      me.part(1);
+      me.until([&] { return me.detached(1) && counts().words == 1; }, "the detaching to be told");
+      me.detach(1);
       a_while();
       check(counts().words == 1, "it was told twice");
       me.send(kind, 2);
@@ -59,18 +59,18 @@ TEST_CASE("engine: a peer that is parted from is told when what had left has end
     if (me.rank() == 1) check(!me.evicted(2) && me.progress(kind, 0).below == 4, "something else came");
     if (me.rank() == 2) me.receive(kind, 0);
     me.meet();
-    check(me.parted(1) == (me.rank() == 0) && !me.parted(2) && !me.evicted(2), "another rank was parted from");
+    check(me.detached(1) == (me.rank() == 0) && !me.detached(2) && !me.evicted(2), "another rank was detached");
   });
 }
 
-TEST_CASE("engine: commands for a peer that is parted from are dropped, whatever they say", "[engine][part]") {
+TEST_CASE("engine: commands for a peer that is detached are dropped, whatever they say", "[engine][detach]") {
   run_loose_team({}, [](Rank& me) {
     me.attach();
     me.begin(kind);
     if (me.rank() == 0) {
       const auto counts = [&] { return me.group().statistics(); };
-      me.part(1);
-      me.until([&] { return me.parted(1); }, "the parting");
+      me.detach(1);
+      me.until([&] { return me.detached(1); }, "the detaching");
       uint64_t dropped = 0;
       const auto is_dropped = [&](CommandOp operation, uint32_t epoch) {
         CommandFields fields = row_of_1;
@@ -103,7 +103,7 @@ TEST_CASE("engine: commands for a peer that is parted from are dropped, whatever
   });
 }
 
-TEST_CASE("engine: rows that are put out may be overwritten when a peer has been parted from", "[engine][part]") {
+TEST_CASE("engine: rows that are put out may be overwritten when a peer has been detached", "[engine][detach]") {
   for (uint64_t seed = 1; seed <= 5 * seeds(); ++seed) {
     INFO("seed " << seed);
     TeamShape shape;
@@ -116,8 +116,8 @@ TEST_CASE("engine: rows that are put out may be overwritten when a peer has been
         me.fill(kind, 1);
         for (uint32_t row = 0; row < me.rows_to(kind, 0, 1); ++row) me.put(kind, 1, row, 1);
         if (seed % 2 == 0) me.until([&] { return me.group().statistics().chunks > 0; }, "a chunk to leave");
-        me.part(1);
-        me.until([&] { return me.parted(1); }, "the parting");
+        me.detach(1);
+        me.until([&] { return me.detached(1); }, "the detaching");
         me.spoil(kind, 1);
         me.meet();
       } else {
@@ -131,7 +131,7 @@ TEST_CASE("engine: rows that are put out may be overwritten when a peer has been
   }
 }
 
-TEST_CASE("engine: who has lost its connection parts without telling", "[engine][part]") {
+TEST_CASE("engine: who has lost its connection detaches without telling", "[engine][detach]") {
   TeamShape shape;
   NicWatch watch;
   shape.change = with_nic(0, watch, "faulty:delay=0,withhold=0,repeat=0,break=1,peer=0:loopback");
@@ -142,8 +142,8 @@ TEST_CASE("engine: who has lost its connection parts without telling", "[engine]
     if (me.rank() == 0) {
       push_rows(me, 1, 4);
       me.wait_for_fault();
-      me.part(1);
-      me.until([&] { return me.parted(1); }, "the parting");
+      me.detach(1);
+      me.until([&] { return me.detached(1); }, "the detaching");
       a_while();
       check(me.faults().size() == 1 && me.group().statistics().words == 0, "it was told");
     }
@@ -152,7 +152,7 @@ TEST_CASE("engine: who has lost its connection parts without telling", "[engine]
   });
 }
 
-TEST_CASE("engine: a peer that takes nothing in is told all the same that it is parted from", "[engine][part]") {
+TEST_CASE("engine: a peer that takes nothing in is told all the same that it is detached", "[engine][detach]") {
   TeamShape shape;
   shape.timeout_ms = 200;
   shape.rows_per_chunk = 1;
@@ -167,8 +167,8 @@ TEST_CASE("engine: a peer that takes nothing in is told all the same that it is 
     if (me.rank() == 0) {
       push_rows(me, 1, 3);
       check(me.wait_for_fault().code == ucclEpTimeout, "another fault");
-      me.part(1);
-      me.until([&] { return me.parted(1); }, "the parting");
+      me.detach(1);
+      me.until([&] { return me.detached(1); }, "the detaching");
       slow.held = false;
     } else {
       me.until([&] { return me.evicted(0); }, "rank 0 to say that it has masked this one");
@@ -178,7 +178,7 @@ TEST_CASE("engine: a peer that takes nothing in is told all the same that it is 
   });
 }
 
-TEST_CASE("engine: a peer that is lost while it is parted from is no fault", "[engine][part]") {
+TEST_CASE("engine: a peer that is lost while it is detached is no fault", "[engine][detach]") {
   TeamShape shape;
   shape.rows_per_chunk = 1;
   NicWatch watch;
@@ -191,11 +191,11 @@ TEST_CASE("engine: a peer that is lost while it is parted from is no fault", "[e
       watch.held = true;
       push_rows(me, 1, 4);
       me.until([&] { return watch.messages == 4; }, "all to be posted");
-      me.part(1);
+      me.detach(1);
       me.until([&] { return me.group().statistics().commands == 5; }, "the command to be carried out");
-      check(!me.parted(1), "what was posted has not ended");
+      check(!me.detached(1), "what was posted has not ended");
       watch.held = false;
-      me.until([&] { return me.parted(1); }, "the parting");
+      me.until([&] { return me.detached(1); }, "the detaching");
       a_while();
       check(me.group().statistics().words == 0, "a word for a peer that is lost");
     }
@@ -205,7 +205,7 @@ TEST_CASE("engine: a peer that is lost while it is parted from is no fault", "[e
   });
 }
 
-TEST_CASE("engine: a peer that has died may be parted from, which is no fault", "[engine][part]") {
+TEST_CASE("engine: a peer that has died may be detached, which is no fault", "[engine][detach]") {
   TeamShape shape;
   shape.ranks = 3;
   run_loose_team(shape, [](Rank& me) {
@@ -213,8 +213,8 @@ TEST_CASE("engine: a peer that has died may be parted from, which is no fault", 
     if (me.rank() == 1) me.end_engine();
     me.meet();
     if (me.rank() == 1) return me.meet();
-    me.part(1);
-    me.until([&] { return me.parted(1); }, "the parting");
+    me.detach(1);
+    me.until([&] { return me.detached(1); }, "the detaching");
     a_while();
     const uint32_t other = 2 - me.rank();
     me.begin(kind);
@@ -225,7 +225,7 @@ TEST_CASE("engine: a peer that has died may be parted from, which is no fault", 
   });
 }
 
-TEST_CASE("engine: a group may have a sink of its own for what is wrong in it", "[engine][part]") {
+TEST_CASE("engine: a group may have a sink of its own for what is wrong in it", "[engine][detach]") {
   TeamShape shape;
   std::atomic<int> told = 0;
   shape.change = [&](uint32_t rank, proxy::EngineConfig&, proxy::GroupSpec& spec) {

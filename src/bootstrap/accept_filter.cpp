@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bootstrap/doorkeeper.hpp"
+#include "bootstrap/accept_filter.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -17,12 +17,12 @@ constexpr size_t max_strangers = 1024;
 
 }  // namespace
 
-Doorkeeper::Doorkeeper(Poller& poller, Fd listener, const Token& secret, wire::Purpose purpose, Admit admit)
+AcceptFilter::AcceptFilter(Poller& poller, Fd listener, const Token& secret, wire::Purpose purpose, Admit admit)
     : poller_(poller), listener_(std::move(listener)), secret_(secret), purpose_(purpose), admit_(std::move(admit)) {
   poller_.add(listener_.get());
 }
 
-bool Doorkeeper::handle(const Poller::Event& event) {
+bool AcceptFilter::handle(const Poller::Event& event) {
   if (listener_ && event.fd == listener_.get()) {
     accept_all();
     return true;
@@ -33,7 +33,7 @@ bool Doorkeeper::handle(const Poller::Event& event) {
   return true;
 }
 
-void Doorkeeper::accept_all() {
+void AcceptFilter::accept_all() {
   for (;;) {
     SocketAddress address;
     Fd socket;
@@ -55,7 +55,7 @@ void Doorkeeper::accept_all() {
   }
 }
 
-void Doorkeeper::listen_to(int socket, Stranger& stranger) {
+void AcceptFilter::listen_to(int socket, Stranger& stranger) {
   wire::Greeting& greeting = stranger.greeting;
   IoStatus status = receive_some(socket, &greeting, sizeof(greeting), &stranger.have);
   if (stranger.have >= sizeof(greeting.magic) && greeting.magic != wire::magic)
@@ -70,14 +70,14 @@ void Doorkeeper::listen_to(int socket, Stranger& stranger) {
   admit_(std::move(guest.mapped().socket), guest.mapped().greeting);
 }
 
-void Doorkeeper::drop(int socket, const char* why) {
+void AcceptFilter::drop(int socket, const char* why) {
   auto found = strangers_.find(socket);
   log::warn("bootstrap", "refused a connection from {}: it {}", found->second.address.text(), why);
   poller_.remove(socket);
   strangers_.erase(found);
 }
 
-bool Doorkeeper::drop_oldest() {
+bool AcceptFilter::drop_oldest() {
   auto oldest = std::min_element(strangers_.begin(), strangers_.end(), [](const auto& a, const auto& b) {
     return a.second.patience.at() < b.second.patience.at();
   });
@@ -86,7 +86,7 @@ bool Doorkeeper::drop_oldest() {
   return true;
 }
 
-void Doorkeeper::drop_silent() {
+void AcceptFilter::drop_silent() {
   for (auto it = strangers_.begin(); it != strangers_.end();) {
     int socket = it->first;
     bool silent = (it++)->second.patience.expired();
@@ -97,7 +97,7 @@ void Doorkeeper::drop_silent() {
   }
 }
 
-int Doorkeeper::wait_ms() const {
+int AcceptFilter::wait_ms() const {
   int wait = paused_ ? pause_ms : -1;
   for (const auto& [socket, stranger] : strangers_) {
     int left = stranger.patience.poll_ms();
@@ -106,7 +106,7 @@ int Doorkeeper::wait_ms() const {
   return wait;
 }
 
-void Doorkeeper::close() {
+void AcceptFilter::close() {
   if (listener_ && !paused_) poller_.remove(listener_.get());
   listener_.reset();
   for (const auto& [socket, stranger] : strangers_) poller_.remove(socket);

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations in two halves (P2, P3): the first sends, and the SMs are free; the second receives. The first takes the
+// Operations in two phases (P2, P3): the first sends, and the SMs are free; the second receives. The first takes the
 // sequence number and leaves it in the handle, so later operations of the kind, of other handles, may run between the
-// two. Kernels of whole operations know nothing of this: they run only where no half of their kind is pending.
+// two. Kernels of whole operations know nothing of this: they run only where no phase of their kind is pending.
 //
 // clang-format off
 // | who releases                       | who acquires                  | what is ordered                         |
 // |------------------------------------|-------------------------------|-----------------------------------------|
-// | first half: the end of its launch  | second half, on a stream that | number and pending bit, what both keep  |
-// |                                    |   is ordered after it         |   in the handle                         |
-// | Second::end: publish of consumed   | slots_free: load_acquire      | the last read of all slots up to that   |
-// |   (system), after the last block's |   (system)                    |   number before they are written again  |
-// |   ticket (fetch_add_acq_rel, gpu)  |                               |                                         |
+// | send phase: the end of its launch  | receive phase, on a stream    | number and pending bit, what both keep  |
+// |                                    |   that is ordered after it    |   in the handle                         |
+// | ReceivePhase::end: publish of      | slots_free: load_acquire      | the last read of all slots up to that   |
+// |   consumed (system), after the last|   (system)                    |   number before they are written again  |
+// |   block's ticket (gpu,             |                               |                                         |
+// |   fetch_add_acq_rel)               |                               |                                         |
 // clang-format on
 #pragma once
 #include "ucclep/device/arch/types.hpp"
@@ -26,14 +27,14 @@
 namespace ucclep {
 
 // Of an operation, what a kernel does.
-enum class Part { whole, first, second };
+enum class Phases { whole, send, receive };
 
 }  // namespace ucclep
 
 namespace UCCLEP_SIMT_NAMESPACE {
 
 // Lane verb: the last operation up to which this rank has finished reading all; `last` is the last that has ended, or
-// its first half. Not more than N - 1 follow the oldest that is pending: each slot of the ring is one of these.
+// its send phase. Not more than N - 1 follow the oldest that is pending: each slot of the ring is one of these.
 UCCLEP_FN uint64_t last_read(const Op& op, uint64_t last) {
   const uint32_t pending = load_relaxed<Scope::gpu>(&op.group.state->pending[static_cast<uint32_t>(op.kind)]);
   if (pending == 0) return last;
@@ -42,8 +43,8 @@ UCCLEP_FN uint64_t last_read(const Op& op, uint64_t last) {
   return seq - 1;
 }
 
-// Block verb, last thing of a first half in a group with masks: the operation is open, as a user's kernel leaves it, so
-// that the second half can run again.
+// Block verb, last thing of a send phase in a group with masks: the operation is open, as a user's kernel leaves it, so
+// that the receive phase can run again.
 UCCLEP_FN void leave_open(const Op& op, const HandleMemory& memory, bool ok) {
   ok = all_done(ok);
   if (thread_id() != 0 || !leave(op.group.state, ok, true)) return;
@@ -51,7 +52,7 @@ UCCLEP_FN void leave_open(const Op& op, const HandleMemory& memory, bool ok) {
 }
 
 // Block verb, last thing of any other.
-UCCLEP_FN void end_first(const Op& op, const HandleMemory& memory, bool ok) {
+UCCLEP_FN void end_send_phase(const Op& op, const HandleMemory& memory, bool ok) {
   if (!end_operation(op, ok, true) || thread_id() != 0) return;
   const auto kind = static_cast<uint32_t>(op.kind);
   uint32_t* const pending = &op.group.state->pending[kind];
@@ -61,23 +62,23 @@ UCCLEP_FN void end_first(const Op& op, const HandleMemory& memory, bool ok) {
 
 // Block verb: the one or the other. Wire::masks: the group may have some.
 template <class Wire>
-UCCLEP_FN void end_first_of(const Op& op, const HandleMemory& memory, bool ok) {
+UCCLEP_FN void end_send_phase_of(const Op& op, const HandleMemory& memory, bool ok) {
   if (has_masks<Wire>(op.group)) {
     leave_open(op, memory, ok);
   } else {
-    end_first(op, memory, ok);
+    end_send_phase(op, memory, ok);
   }
 }
 
-// The operation of a second half.
-struct Second {
+// The operation of a receive phase.
+struct ReceivePhase {
   Op op;
-  bool opened;  // the first half was a user's kernel, or has left it open for the sake of masks
+  bool opened;  // the send phase was a user's kernel, or has left it open for the sake of masks
   bool any;     // there is one, and this launch is to run it
 
   // masks: the group may have some.
   template <bool masks = false, class Args>
-  static UCCLEP_FN Second of(const Args& args, Kind kind, Operation name) {
+  static UCCLEP_FN ReceivePhase of(const Args& args, Kind kind, Operation name) {
     const ucclEpDeviceGroup& group = args.group;
     const bool masked = masks && group.masks != nullptr, opened = args.opened || masked;
     const auto k = static_cast<uint32_t>(kind);
@@ -95,7 +96,7 @@ struct Second {
     return every_thread(word == 0 || (op.group.again != 0 && word == leave_now));
   }
 
-  // Block verb, last thing of the half. Consumed words have no gaps: where an older operation is pending, its end
+  // Block verb, last thing of the phase. Consumed words have no gaps: where an older operation is pending, its end
   // tells.
   template <class Wire>
   UCCLEP_FN void end(bool ok) const {

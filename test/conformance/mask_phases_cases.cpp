@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations in two halves (send_only) in groups with enable_mask: a rank may be lost in the first, between them, in
+// Operations in two phases (send_only) in groups with enable_mask: a rank may be lost in the first, between them, in
 // the second, and by an operation of another kind.
 #include <catch2/catch.hpp>
 #include <string>
@@ -25,7 +25,7 @@ std::vector<Scenario> all_scenarios() {
   return all;
 }
 
-void in_halves(Exchange& exchange) {
+void in_phases(Exchange& exchange) {
   exchange.dispatch_config.send_only = exchange.combine_config.send_only = 1;
 }
 
@@ -35,7 +35,7 @@ void complete(Masked& at) {
 }
 
 void start_dispatch(Exchange& exchange, Masked& at) {
-  in_halves(exchange);
+  in_phases(exchange);
   update_and_dispatch(exchange, at);
   at.stream.synchronize();
 }
@@ -44,7 +44,7 @@ void finish_dispatch(Exchange& exchange, Masked& at) {
   exchange.check_counters();
   exchange.check_dispatch();
 }
-void combine_in_halves(Exchange& exchange, Masked& at) {
+void combine_in_phases(Exchange& exchange, Masked& at) {
   exchange.combine(at.handle, at.stream);
   at.stream.synchronize();
   complete(at);
@@ -69,7 +69,7 @@ void with_missing(const Scenario& scenario, int timeout_ms, const std::function<
   });
 }
 
-TEST_CASE("masks in halves: nobody is late", "[process][reduced][driver][nodes][masks]") {
+TEST_CASE("masks in phases: nobody is late", "[process][reduced][driver][nodes][masks]") {
   for (const Scenario& scenario : all_scenarios()) {
     run_ranks(ranks, [&](Rank& rank) {
       Masked at(rank, scenario, 20000);
@@ -78,7 +78,7 @@ TEST_CASE("masks in halves: nobody is late", "[process][reduced][driver][nodes][
         start_dispatch(exchange, at);
         exchange.check_untouched();
         finish_dispatch(exchange, at);
-        combine_in_halves(exchange, at);
+        combine_in_phases(exchange, at);
         round_trip(rank, at.comm, at.handle, at.stream, scenario, round + 10);
       }
       no_async_error(at.comm);
@@ -86,7 +86,7 @@ TEST_CASE("masks in halves: nobody is late", "[process][reduced][driver][nodes][
   }
 }
 
-TEST_CASE("masks in halves: a rank that comes to no half", "[process][reduced][nodes][masks][modes]") {
+TEST_CASE("masks in phases: a rank that comes to no phase", "[process][reduced][nodes][masks][modes]") {
   for (const Scenario& scenario :
        {lines(Layout::ll_expert_major), bulk(Layout::ll_rank_major), lines(Layout::ht_flat)}) {
     with_missing(
@@ -95,7 +95,7 @@ TEST_CASE("masks in halves: a rank that comes to no half", "[process][reduced][n
           exchange.leave_out(missing);
           start_dispatch(exchange, at);
           finish_dispatch(exchange, at);
-          combine_in_halves(exchange, at);
+          combine_in_phases(exchange, at);
           require_record(at);
           require_masked(at, true);
           round_without(rank, at, scenario, 3);
@@ -109,7 +109,7 @@ TEST_CASE("masks in halves: a rank that comes to no half", "[process][reduced][n
 }
 
 // Its rows are all there: it is missed by the combine only.
-TEST_CASE("masks in halves: a rank that does not complete", "[process][masks][long]") {
+TEST_CASE("masks in phases: a rank that does not complete", "[process][masks][long]") {
   for (const Scenario& scenario : all_scenarios()) {
     with_missing(
         scenario, short_ms,
@@ -117,7 +117,7 @@ TEST_CASE("masks in halves: a rank that does not complete", "[process][masks][lo
           start_dispatch(exchange, at);
           finish_dispatch(exchange, at);
           exchange.leave_out(missing, true);
-          combine_in_halves(exchange, at);
+          combine_in_phases(exchange, at);
           require_record(at);
           require_masked(at, true);
           round_without(rank, at, scenario, 3);
@@ -132,7 +132,7 @@ TEST_CASE("masks in halves: a rank that does not complete", "[process][masks][lo
   }
 }
 
-TEST_CASE("masks in halves: a rank that is masked between the halves, by the caller or by another operation",
+TEST_CASE("masks in phases: a rank that is masked between the phases, by the caller or by another operation",
           "[process][reduced][nodes][masks]") {
   for (const Scenario& scenario : {lines(Layout::ll_expert_major), lines(Layout::ll_rank_major), lines(Layout::ht_flat),
                                    lines(Layout::ht_expert_major)}) {
@@ -160,7 +160,7 @@ TEST_CASE("masks in halves: a rank that is masked between the halves, by the cal
           }
           finish_dispatch(exchange, at);
           if (!scenario.ll()) exchange.leave_out(missing, true);
-          combine_in_halves(exchange, at);
+          combine_in_phases(exchange, at);
           require_masked(at, true);
           round_without(rank, at, scenario, 3);
         }
@@ -171,7 +171,7 @@ TEST_CASE("masks in halves: a rank that is masked between the halves, by the cal
   }
 }
 
-TEST_CASE("masks in halves: one of a kind is in flight", "[process][masks]") {
+TEST_CASE("masks in phases: one of a kind is in flight", "[process][masks]") {
   const Scenario scenario = lines(Layout::ht_flat);
   run_ranks(ranks, [&](Rank& rank) {
     Masked at(rank, scenario, 20000);

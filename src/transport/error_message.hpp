@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A sentence that is put together where nothing may be allocated or thrown. What is too long is cut off.
+// An error message that is put together where nothing may be allocated or thrown. What is too long is cut off.
 #pragma once
 #include <fmt/format.h>
 
@@ -10,16 +10,16 @@
 
 namespace ucclep::transport {
 
-class Sentence {
+class ErrorMessage {
  public:
   static constexpr size_t longest = 255;
 
   template <class... Args>
-  explicit Sentence(fmt::format_string<Args...> format, Args&&... args) noexcept {
+  explicit ErrorMessage(fmt::format_string<Args...> format, Args&&... args) noexcept {
     try {
       const auto end = fmt::format_to_n(text_, longest, format, std::forward<Args>(args)...);
       length_ = std::min<size_t>(end.size, longest);
-    } catch (...) {  // an argument that cannot be printed: the sentence stays empty
+    } catch (...) {  // an argument that cannot be printed: the message stays empty
     }
     text_[length_] = '\0';
   }

@@ -12,7 +12,7 @@ struct ucclEpGroup;
 namespace ucclep {
 
 // Any thread: this rank has lost its connection to the other one, which is masked and told. Does not wait.
-void lose_connection(ucclEpGroup& group, int rank, const std::string& sentence);
+void lose_connection(ucclEpGroup& group, int rank, const std::string& message);
 // What a rank has told: the group masks it, if its own proxies have not seen the loss.
 void hear_of_loss(ucclEpComm& comm, int rank, const std::string& text);
 

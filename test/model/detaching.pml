@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How a rank parts from another that only the network reaches: rules P12, points 6 to 10, of docs/protocol.md. Checked are
+ * How a rank detaches another that only the network reaches: rules P12, points 6 to 10, of docs/protocol.md. Checked are
  *   - that a rank reads no rows but those of the operation that it is in, unless it has been told that it was masked (assert),
  *   - that both end all of their operations, or hear why not, and MaskClear brings them together (no invalid end state).
  *
@@ -28,14 +28,14 @@
 #ifdef HASTY /* what was put out is written over when the NIC reads no more of it */
 #define may_write_over true
 #else
-#define may_write_over (parted_from)
+#define may_write_over (detached)
 #endif
-#ifdef KEEPS_SENDING /* what waits for a rank that is parted from is dropped, and what is pushed later */
+#ifdef KEEPS_SENDING /* what waits for a rank that is detached is dropped, and what is pushed later */
 #define drops false
 #else
-#define drops (parting)
+#define drops (detaching)
 #endif
-#ifdef MUTE /* a rank that is parted from is told */
+#ifdef MUTE /* a rank that is detached is told */
 #define tells false
 #else
 #define tells true
@@ -49,7 +49,7 @@ byte come[N];                                                 /* the reader's wo
 byte posted[WRITES], flying[WRITES], row[WRITES];             /* writes before the NIC has read the row, and after */
 byte consumed;                                                /* the source's word of what has been read */
 byte source_seq, reader_seq;
-bool parting, parted_from;                                    /* the proxy has the command; it has told the kernel */
+bool detaching, detached;                                     /* the proxy has the command; it has told the kernel */
 bool telling, evicted;                                        /* the word is under way; it has come */
 bool broken;
 byte met;
@@ -143,8 +143,8 @@ begin:
     }
     telling = false;
 #endif
-    parting = false;
-    parted_from = false;
+    detaching = false;
+    detached = false;
     evicted = false;
     broken = false;
     ops = AFTER;
@@ -162,7 +162,7 @@ proctype proxy() {
 
 end:
   do
-  :: atomic { ring?[0] -> ring?0; parting = true }
+  :: atomic { ring?[0] -> ring?0; detaching = true }
   :: atomic { nempty(ring) && !ring?[0] && (drops || broken) -> ring?q }
   :: atomic {
        nempty(ring) && !ring?[0] && !drops && !broken && (is_free(0) || is_free(1) || is_free(2)) ->
@@ -170,7 +170,7 @@ end:
        w = (is_free(0) -> 0 : (is_free(1) -> 1 : 2));
        posted[w] = q
      }
-  :: atomic { parting && !parted_from && nothing_posted -> telling = tells && !broken; parted_from = true }
+  :: atomic { detaching && !detached && nothing_posted -> telling = tells && !broken; detached = true }
   od
 }
 

@@ -13,14 +13,14 @@
 
 namespace ucclep {
 
-class Doorkeeper {
+class AcceptFilter {
  public:
   // The descriptor is no longer watched by the poller when admit gets it.
   using Admit = std::function<void(Fd socket, const wire::Greeting& greeting)>;
 
-  Doorkeeper(Poller& poller, Fd listener, const Token& secret, wire::Purpose purpose, Admit admit);
+  AcceptFilter(Poller& poller, Fd listener, const Token& secret, wire::Purpose purpose, Admit admit);
 
-  // False: the event is not the doorkeeper's.
+  // False: the event is not the accept filter's.
   bool handle(const Poller::Event& event);
   void drop_silent();   // after every wait
   int wait_ms() const;  // until drop_silent() has something to do; -1: nothing

@@ -13,7 +13,7 @@ UCCLEP_FN T broadcast(T value, unsigned lane) {
 UCCLEP_FN uint32_t uniform(uint32_t value) {
   return value;
 }
-UCCLEP_FN uint32_t park(uint32_t value) {
+UCCLEP_FN uint32_t keep_in_vgpr(uint32_t value) {
   return value;
 }
 

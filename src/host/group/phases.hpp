@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operations in two phases (send_only), and which may be in flight (protocol P2).
+#pragma once
+#include <type_traits>
+
+#include "device/kernels/kernels.hpp"
+#include "host/group/handle.hpp"
+#include "ucclep/device/layout/arguments.hpp"
+
+namespace ucclep {
+
+// Of a call that begins an operation: the handle has none pending, and the group a slot for one more.
+void check_in_flight(const ucclEpHandle& handle, Kind kind);
+// Of any other call that changes the handle.
+void check_nothing_pending(const ucclEpHandle& handle);
+
+// How an operation goes. in_phases: by the kernels of phases, one after the other, since a phase of its kind is
+// pending, of which those of whole operations know nothing; or in HT since the group has masks, with which a receive
+// phase may run again, and a send phase not. held_back: whole, as the receive phase: what has to be repaired before
+// rows leave is not begun by the send phase. receive_phase: of what a user's kernel has opened. at_once: whole, by the
+// call of the send phase, after which the receive phase has nothing to do.
+enum class Schedule { whole, in_phases, send_phase, held_back, receive_phase, at_once };
+
+Schedule schedule_of(const ucclEpHandle& handle, Kind kind, int send_only, bool opened);
+
+// What repairs an operation (masks.hpp).
+const Kernel& repair_of(const ucclEpHandle& handle, Kind kind);
+
+struct OperationKernels {
+  const Kernel &whole, &send, &receive;
+};
+
+// An operation was called. With send_only the receive phase is kept for ucclEpComplete.
+void note_operation(ucclEpHandle& handle, Kind kind);
+void keep_receive_phase(ucclEpHandle& handle, Kind kind, PendingReceive::Launch launch, ucclEpStream_t stream);
+
+// With masks late weights leave first (CombineArgs::announced).
+template <class Args>
+void launch_all(ucclEpGroup& group, const Kernel& kernel, const Kernel& repair, const LaunchShape& shape, Args args,
+                ucclEpStream_t stream) {
+  if constexpr (std::is_same_v<Args, CombineArgs>) {
+    if (group.mask_words && args.late_weights) {
+      const bool networked = group.shape().networked != 0;
+      launch(group, networked ? kernels::ll_announce_weights_network : kernels::ll_announce_weights, shape, args,
+             stream);
+      launch(group, kernels::ll_repair_weights, LaunchShape{1, shape.block, 0}, args, stream);
+      args.announced = true;
+      args.group.timeout_ns *= 2;  // before its rows leave a peer may have waited as long as it may
+    }
+  }
+  launch_repaired(group, kernel, repair, shape, args, stream);
+}
+
+template <class Args>
+void launch_operation(ucclEpHandle& handle, Kind kind, Schedule schedule, const OperationKernels& kernels,
+                      const LaunchShape& shape, const Args& args, ucclEpStream_t stream) {
+  ucclEpGroup& group = *handle.group;
+  const Kernel& repair = repair_of(handle, kind);
+  const Kernel& later = schedule == Schedule::held_back ? kernels.whole : kernels.receive;
+  const auto receive = [&group, &repair, kernel = later, shape, args](ucclEpStream_t on) {
+    launch_all(group, kernel, repair, shape, args, on);
+  };
+  if (schedule == Schedule::whole || schedule == Schedule::at_once)
+    launch_all(group, kernels.whole, repair, shape, args, stream);
+  if (schedule == Schedule::in_phases || schedule == Schedule::send_phase)
+    launch(group, kernels.send, shape, args, stream);
+  if (schedule == Schedule::in_phases || schedule == Schedule::receive_phase) receive(stream);
+  note_operation(handle, kind);
+  if (schedule == Schedule::at_once) keep_receive_phase(handle, kind, [](ucclEpStream_t) {}, stream);
+  if (schedule == Schedule::send_phase || schedule == Schedule::held_back)
+    keep_receive_phase(handle, kind, receive, stream);
+}
+
+// The handle is about to go. What is pending keeps its slot, and no later operation gets it; a capture without
+// the receive phase is of no use to anybody.
+void forget_captured_phase(ucclEpHandle& handle);
+
+}  // namespace ucclep
