@@ -61,7 +61,7 @@ in_words() {  # Ninja's description of a step
 gpu_code_now() {  # Ninja's process: for which GPUs its commands compile code at the moment
   local child target list=''
   for child in $(cat "/proc/$1/task/$1/children" 2>/dev/null || true); do
-    target=$(gpu_target "$(tr '\0' ' ' <"/proc/$child/cmdline" 2>/dev/null || true)")
+    target=$(gpu_target "$({ tr '\0' ' ' <"/proc/$child/cmdline"; } 2>/dev/null || true)")
     if [ -n "$target" ] && [[ $list != *"$target"* ]]; then list+=${list:+, }$target; fi
   done
   echo "$list"
