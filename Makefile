@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # What people type; the work is done by Meson and the scripts in tools/. WERROR=true makes warnings errors.
+# AMD_TARGETS=all embeds code for all AMD GPUs of a release, as install, bundle and RELEASE=1 wheel do; else it is for one.
 # SHARD=I/N has `make mutants` try the Ith of N parts.
 PREFIX ?= /usr/local
 RELEASE ?= 0
@@ -70,10 +71,14 @@ docs:
 	@tools/deps.sh docs
 	@tools/docs.sh
 
+install: export AMD_TARGETS = all
 install: all
 	@tools/install.sh "$(PREFIX)"
 
 # build/bundle, or with NAME=before build/bundle-before; with PROGRAMS="combine_perf dispatch_perf" of those alone.
+ifndef PROGRAMS
+bundle: export AMD_TARGETS = all
+endif
 bundle:
 	@tools/deps.sh bundle
 ifdef PROGRAMS

@@ -25,6 +25,7 @@ case ${1:-} in
     targets=(check)
     suites=(--suite check) ;;
   more)
+    export AMD_TARGETS=all
     suites=(--suite more)
     python=more ;;
   sanitizers)

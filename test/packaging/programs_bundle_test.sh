@@ -4,6 +4,7 @@
 set -euo pipefail
 script=$1 tree=$2
 if ! command -v patchelf >/dev/null; then echo "there is no patchelf"; exit 77; fi
+if grep -q gfx90a "$tree/gpu_code.txt"; then echo "the tree has code for all AMD GPUs, which is more than such a bundle holds"; exit 77; fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 fail() {
