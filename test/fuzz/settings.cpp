@@ -2,8 +2,8 @@
 // The environment: lines NAME=value, of the variables below. What is read is used as a communicator does.
 #include <set>
 
-#include "device/host/config.hpp"
 #include "bootstrap/address.hpp"
+#include "device/host/config.hpp"
 #include "host/context/config.hpp"
 #include "target.hpp"
 #include "topology/nic_list.hpp"
@@ -15,20 +15,11 @@ using namespace ucclep;
 namespace {
 
 // Not those whose values are names of files.
-const std::set<std::string, std::less<>> variables = {"UCCLEP_DEVICE",
-                                                      "UCCLEP_TRANSPORT",
-                                                      "UCCLEP_NICS",
-                                                      "UCCLEP_NODES",
-                                                      "UCCLEP_SOCKET_IFNAME",
-                                                      "UCCLEP_TIMEOUT_MS",
-                                                      "UCCLEP_DEBUG",
-                                                      "UCCLEP_HOST_WAVE",
-                                                      "UCCLEP_HOST_SEED",
-                                                      "UCCLEP_HOST_MODE",
-                                                      "UCCLEP_HOST_WORKERS",
-                                                      "UCCLEP_HOST_WATCHDOG_MS",
-                                                      "UCCLEP_LL_COPIES",
-                                                      "UCCLEP_HT_RING"};
+const std::set<std::string, std::less<>> variables = {
+    "UCCLEP_DEVICE",        "UCCLEP_TRANSPORT",  "UCCLEP_NICS",         "UCCLEP_NODES",
+    "UCCLEP_SOCKET_IFNAME", "UCCLEP_TIMEOUT_MS", "UCCLEP_DEBUG",        "UCCLEP_HOST_WAVE",
+    "UCCLEP_HOST_SEED",     "UCCLEP_HOST_MODE",  "UCCLEP_HOST_WORKERS", "UCCLEP_HOST_WATCHDOG_MS",
+    "UCCLEP_LL_COPIES",     "UCCLEP_HT_RING"};
 
 topology::Machine machine() {
   topology::Machine one;

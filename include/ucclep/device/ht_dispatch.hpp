@@ -36,10 +36,10 @@
 // |-----------------------------------|---------------------------------|-------------------------------------|
 // | the peers' staged rows and metas, | dispatch_recv                   | the meta's epoch (publish, acquire) |
 // |   or their relays'                |                                 |                                     |
-// | with masks: rows and metas from   | dispatch_recv                   | wait_row (protocol/by_network.hpp)              |
-// |   other domains, by a NIC         |                                 |                                     |
-// | dispatch_recv: the output         | the scope, after it             | the scope's sync                    |
-// | dispatch_recv: what combine needs | combine_begin, the host's calls | the end of the operation            |
+// | with masks: rows and metas from   | dispatch_recv                   | wait_row (protocol/by_network.hpp) | | other
+// domains, by a NIC         |                                 |                                     | | dispatch_recv:
+// the output         | the scope, after it             | the scope's sync                    | | dispatch_recv: what
+// combine needs | combine_begin, the host's calls | the end of the operation            |
 //
 // In FLAT a row says whose it is. Which rows of a source an expert has stands in their metas: in EXPERT_MAJOR a scope
 // reads those of all that may be meant. So many rows asked for by a block cost less than as many calls for a few.

@@ -3,8 +3,8 @@
 // Work is cut into units, the packets of a row that one warp moves in one step; a warp has several under way.
 #pragma once
 #include "ceiling/kernels/push.hpp"
-#include "ucclep/device/simt/element.hpp"
 #include "ucclep/device/rows/line.hpp"
+#include "ucclep/device/simt/element.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 

@@ -56,9 +56,9 @@ struct NodeTable {
   UCCLEP_HD constexpr uint32_t first_of(uint32_t node) const { return words[2 * ranks + node]; }
 };
 
-// A ring of chunks in which rows of HT land, where a group has no room for all that may come (ht/nodes/ring.hpp). A chunk is
-// a run of places, and one message, as anywhere on the network. Chunk c lies where chunk c - chunks lay, and so may
-// land only when the reader has freed that one.
+// A ring of chunks in which rows of HT land, where a group has no room for all that may come (ht/nodes/ring.hpp). A
+// chunk is a run of places, and one message, as anywhere on the network. Chunk c lies where chunk c - chunks lay, and
+// so may land only when the reader has freed that one.
 
 // Rows of a chunk, where an operation has `rows` at most and may have `most` chunks. The largest operation is 64
 // messages or more, so that its first and last ones add little to it; smaller ones than the least cost more for each
@@ -105,8 +105,9 @@ struct RingShape {
   UCCLEP_HD constexpr uint32_t words_under_way() const { return chunks / told_at_once(); }
 };
 
-// What a rank knows of the rings of HT: words in its first window, which say what has been read of them (ht/nodes/ring.hpp).
-// Each holds an operation's number as well, so that nothing need be zeroed between operations (P4).
+// What a rank knows of the rings of HT: words in its first window, which say what has been read of them
+// (ht/nodes/ring.hpp). Each holds an operation's number as well, so that nothing need be zeroed between operations
+// (P4).
 
 struct RingTag {
   static constexpr unsigned chunk_bits = 10, place_bits = 25;  // places of a command have 24 bits, and one may be next

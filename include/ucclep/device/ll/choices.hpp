@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What few tokens chose. Their ids go to every peer in the header as they stand, ahead of all that is counted from
 // them: who receives counts for itself, and knows from the ids where rows stay. So neither sets of tokens
-// (protocol/token_sets.hpp) nor metas are waited for. The rest of the header follows, for kernels that find rows in other ways.
+// (protocol/token_sets.hpp) nor metas are waited for. The rest of the header follows, for kernels that find rows in
+// other ways.
 //
 // Floor: one read of the ids, and one flight of a packet.
 #pragma once

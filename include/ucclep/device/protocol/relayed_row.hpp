@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A row that crosses the network once for all ranks of a node, to the source's relay there (layout/nodes.hpp): {meta line, its
-// place at the rank of each selection, row}. Of HT (ht/nodes/relay.hpp), and of LL (ll/relay.hpp).
+// A row that crosses the network once for all ranks of a node, to the source's relay there (layout/nodes.hpp): {meta
+// line, its place at the rank of each selection, row}. Of HT (ht/nodes/relay.hpp), and of LL (ll/relay.hpp).
 #pragma once
 #include <cstdint>
 

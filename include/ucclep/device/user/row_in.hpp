@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A row on its way in, received by any scope. Whole warps take lines as the library's kernels do (rows/line.hpp); a thread
-// or some lanes of a warp take a word at a time, and look at its line's epoch first.
+// A row on its way in, received by any scope. Whole warps take lines as the library's kernels do (rows/line.hpp); a
+// thread or some lanes of a warp take a word at a time, and look at its line's epoch first.
 //
 // | who releases                  | who acquires                     | what is ordered                         |
 // |-------------------------------|----------------------------------|-----------------------------------------|
