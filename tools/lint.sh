@@ -78,7 +78,7 @@ tidy() {  # clang-tidy-19, by the commands of a tree that is only configured, a 
   rm -rf build-lint && meson setup build-lint -Dcuda=disabled -Dhip=disabled -Dpython=disabled -Dunity=on -Dunity_size=12 >/dev/null || return 1
   # Not the folders of src/device that hold what a build writes. In transports tidy does not see that an element of a vector of
   # optionals was asked before it is used.
-  tidy_files 'src/(base|topology|host|device/(gpu_driver|host|libhost_kernels))' && tidy_files 'src/transport/' -bugprone-unchecked-optional-access
+  tidy_files 'src/(base|bootstrap|topology|proxy|host|device/(gpu_driver|host|libhost_kernels))' && tidy_files 'src/transport/' -bugprone-unchecked-optional-access
 }
 tidy_files() {  # pattern of paths, checks that are left out...
   local files
