@@ -5,7 +5,7 @@
 Did a change of the sources leave the GPU code as it was? OLD and NEW are build trees, or two files of a kind: PTX (.ptx),
 an AMD code object (.hsaco), a shared library (.so). Compares every kernel of every target, in whatever order and file of
 that target it lies, and the symbols that libucclep.so exports. What may differ is the order of kernels, the numbers of
-labels, names that the compiler derives from the name of a file, comments, line tables and addresses.
+labels, the names of functions and variables, comments, line tables and addresses.
 
 Prints a line for each difference, and in the end how many kernels there were; the exit status is 1 if anything differs.
 --renamed: kernel OLD has the name NEW now. --gone: kernel NAME is not there any more. Names are without "ucclep_".
@@ -33,7 +33,6 @@ COMMENT = re.compile(r"//.*|^\s*\.(?:loc|file)\b.*", re.MULTILINE)
 DEFINED = re.compile(r"\.(entry|func)\b\s*(?:\([^)]*\)\s*)?([\w$]+)")
 VARIABLE = re.compile(r"([\w$]+)\s*(?:\[[\d\s]*\])*\s*(?:=.*)?;$", re.DOTALL)
 NAME = re.compile(r"(?<![\w$%.])[A-Za-z_$][\w$]*")
-PER_FILE = re.compile(r"\d*_(?:GLOBAL__N__|INTERNAL_)[0-9a-f]{8}_\d+_\w*?_[0-9a-f]{8}(?:_\d+)?")
 
 
 def statements(text):
@@ -48,11 +47,11 @@ def statements(text):
 
 
 def kernels_of_ptx(text):
-    """{kernel: text}; the names of functions in the text are the compiler's, the kernel's own is <kernel>."""
+    """{kernel: text}."""
     items, entries = {}, []
     for statement in statements(text):
         lines = "\n".join(" ".join(line.split()) for line in statement.splitlines() if line.strip())
-        lines = PER_FILE.sub("<file>", re.sub(r"\$L__BB\d+_", "$L__BB_", lines))
+        lines = re.sub(r"\$L__BB\d+_", "$L__BB_", lines)
         if statement.endswith("}"):
             kind, name = DEFINED.search(lines).groups()
             entries += [name] if kind == "entry" else []
@@ -61,16 +60,25 @@ def kernels_of_ptx(text):
         else:
             name = match[1]
         items[name] = lines
-    kernels = {}
-    for entry in entries:
-        used, open_names = {}, [entry]
-        while open_names:
-            name = open_names.pop()
-            used[name] = items[name]
-            open_names += sorted(set(NAME.findall(items[name])) & (items.keys() - used.keys()))
-        text = "\n".join([used.pop(entry)] + [used[name] for name in sorted(used)])
-        kernels[entry.removeprefix(PREFIX)] = re.sub(rf"\b{entry}(?=\b|_param_)", "<kernel>", text)
-    return kernels
+    return {entry.removeprefix(PREFIX): with_all_used(entry, items) for entry in entries}
+
+
+def with_all_used(entry, items):
+    """The text of a kernel and of what it uses. Names become numbers in the order in which they come, as a C++ function
+    that is renamed has the same code."""
+    used, names = [], [entry]
+    for name in names:  # grows meanwhile
+        used.append(items[name])
+        names += [word for word in dict.fromkeys(NAME.findall(items[name])) if word in items and word not in names]
+    numbers = {}
+    for word in names + re.findall(r"\b_Z\w+", "\n".join(used)):
+        numbers.setdefault(re.sub(r"_param_\d+$", "", word), len(numbers))
+    return NAME.sub(lambda match: numbered(match[0], numbers), "\n".join(used))
+
+
+def numbered(word, numbers):
+    name, parameter = re.fullmatch(r"(.*?)(_param_\d+)?", word).groups(default="")
+    return f"<name {numbers[name]}>{parameter}" if name in numbers else word
 
 
 # --- AMD: instructions, the descriptor that the hardware reads, and what the metadata says to drivers.

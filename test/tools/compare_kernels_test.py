@@ -82,10 +82,14 @@ class Ptx(Files):
     def test_order_and_numbers(self):
         self.same(2, self.old, self.write("new.ptx", HEADER + entry("b", 7) + COLD + entry("a", 9)))
 
-    def test_names_of_files(self):
-        first, second = ("_ZN39_GLOBAL__N__%s_6_%s_cu_3d8bb0d84coldEi" % names for names in (("58a0bd7d", "a"), ("0123abcd", "other")))
-        self.same(1, self.write("old.ptx", HEADER + COLD.replace("_Z4coldi", first) + entry("a", 1, call=first)),
-                  self.write("new.ptx", HEADER + COLD.replace("_Z4coldi", second) + entry("a", 1, call=second)))
+    def test_names_of_functions_and_variables(self):
+        names = {"_Z4coldi": "_ZN39_GLOBAL__N__58a0bd7d_6_t_cu_3d8bb0d84coldEi", "_ZZ4coldiE1s": "_ZZ6freezeiE1s"}
+        new = HEADER + COLD + entry("a", 1) + entry("b", 2)
+        for before, after in names.items():
+            new = new.replace(before, after)
+        self.same(2, self.old, self.write("new.ptx", new))
+        self.differs("ptx: a differs", self.old, self.write("other.ptx", HEADER + COLD + COLD.replace("_Z4coldi", "_Z5otheri").replace("], 1", "], 2")
+                                                            + entry("a", 1, call="_Z5otheri") + entry("b", 2)))
 
     def test_an_instruction(self):
         last = self.differs("ptx: b differs, line 7: setp.lt.s32 %p1, %r1, 3; | setp.lt.s32 %p1, %r1, 4;", self.old,
