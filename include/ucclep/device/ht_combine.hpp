@@ -37,12 +37,12 @@
 // after combine_end in the same block, instead of ucclEpCompleteCombine (user/receive.hpp says when the operation
 // ends). All ranks may do so, or some.
 //
-// | who writes                     | who reads           | ordered by                        |
-// |--------------------------------|---------------------|-----------------------------------|
-// | the peers' staged partial rows | combine_recv        | the run's word (publish, acquire) |
-// | sums of other nodes, or with   | combine_recv        | wait_row (protocol/by_network.hpp)            |
-// |   masks partial rows, by a NIC |                     |                                   |
-// | combine_recv: the results      | the scope, after it | the scope's sync                  |
+// | who writes                     | who reads           | ordered by                         |
+// |--------------------------------|---------------------|------------------------------------|
+// | the peers' staged partial rows | combine_recv        | the run's word (publish, acquire)  |
+// | sums of other nodes, or with   | combine_recv        | wait_row (protocol/by_network.hpp) |
+// |   masks partial rows, by a NIC |                     |                                    |
+// | combine_recv: the results      | the scope, after it | the scope's sync                   |
 //
 // Floor: as combine's (ht/combine.hpp).
 #pragma once

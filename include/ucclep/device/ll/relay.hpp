@@ -9,17 +9,17 @@
 // for relays too: so a grid of any size gets on. A send phase relays (send_only): others' whole operations wait for it.
 //
 // clang-format off
-// | who releases                                 | who acquires                       | what is ordered               |
-// |----------------------------------------------|------------------------------------|-------------------------------|
-// | the proxy, of rows at the relay; look        | relay_row: wait_row, then          | the row before it is read     |
-// |                                              |   acquire_then_bulk                |                               |
-// | relay_row: publish of a meta line's epoch    | wait_word, then acquire_then_bulk, | the row before its receiver   |
-// |   (system), after bulk_wait_written          |   at the rank that it is for       |                               |
-// | the relay's next operation: slots_free, for  | see protocol/operation.hpp                     | the receiver's reads of a     |
-// |   all ranks of its node                      |                                    |   landing before a relay      |
-// |                                              |                                    |   writes there again          |
-// | the end of the operation: `consumed`         | the source: slots_free             | the relay's reads before the  |
-// |                                              |                                    |   source's next rows          |
+// | who releases                                | who acquires                       | what is ordered              |
+// |---------------------------------------------|------------------------------------|------------------------------|
+// | the proxy, of rows at the relay; look       | relay_row: wait_row, then          | the row before it is read    |
+// |                                             |   acquire_then_bulk                |                              |
+// | relay_row: publish of a meta line's epoch   | wait_word, then acquire_then_bulk, | the row before its receiver  |
+// |   (system), after bulk_wait_written         |   at the rank that it is for       |                              |
+// | the relay's next operation: slots_free, for | see protocol/slots.hpp             | the receiver's reads of a    |
+// |   all ranks of its node                     |                                    |   landing before a relay     |
+// |                                             |                                    |   writes there again         |
+// | the end of the operation: `consumed`        | the source: slots_free             | the relay's reads before the |
+// |                                             |                                    |   source's next rows         |
 // clang-format on
 //
 // Floor: rows to other nodes * (head + row bytes) / NIC bandwidth, a message's flight, a proxy at both ends; then, of

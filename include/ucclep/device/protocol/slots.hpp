@@ -2,18 +2,18 @@
 // The slots that an operation writes to, and the words that end it (protocol P1-P4).
 //
 // clang-format off
-// | who releases                       | who acquires                  | what is ordered                         |
-// |------------------------------------|-------------------------------|-----------------------------------------|
-// | slots_free of the reader's next    | slots_free, and of a warp:    | the reader's last read of a slot before |
-// |   operation: publish of consumed   |   load_acquire (system)       |   the writer's next write into it       |
-// |   (system), after the end of the   |                               |                                         |
-// |   launch that read it              |                               |                                         |
-// | end_lending: publish of consumed   | end_lending of the lender:    | the last access to a lent tensor before |
-// |   (system), after the last block's |   load_acquire (system)       |   its owner goes on (ht/lease.hpp)      |
-// |   ticket (fetch_add_acq_rel, gpu)  |                               |                                         |
+// | who releases                       | who acquires                  | what is ordered                          |
+// |------------------------------------|-------------------------------|------------------------------------------|
+// | slots_free of the reader's next    | slots_free, and of a warp:    | the reader's last read of a slot before  |
+// |   operation: publish of consumed   |   load_acquire (system)       |   the writer's next write into it        |
+// |   (system), after the end of the   |                               |                                          |
+// |   launch that read it              |                               |                                          |
+// | end_lending: publish of consumed   | end_lending of the lender:    | the last access to a lent tensor before  |
+// |   (system), after the last block's |   load_acquire (system)       |   its owner goes on (ht/lease.hpp)       |
+// |   ticket (fetch_add_acq_rel, gpu)  |                               |                                          |
 // | end_share: fetch_add_relaxed (gpu) | last_ended of the next launch | nothing: the end of the launch does that |
-// | publish of a row's or chunk's      | wait_word: load_acquire       | the row before its readers              |
-// |   epoch (system)                   |   (system)                    |                                         |
+// | publish of a row's or chunk's      | wait_word: load_acquire       | the row before its readers               |
+// |   epoch (system)                   |   (system)                    |                                          |
 // clang-format on
 #pragma once
 #include "ucclep/device/arch/types.hpp"

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The repair of LL operations (recovery/repair.hpp).
 //
-// | what came of a masked rank (P12) | its rows in the second run                                                  |
-// |----------------------------------|-----------------------------------------------------------------------------|
-// | everything                       | as ever                                                                     |
+// | what came of a masked rank (P12) | its rows in the second run                                                   |
+// |----------------------------------|------------------------------------------------------------------------------|
+// | everything                       | as ever                                                                      |
 // | its header                       | zero rows with weight 0 and topk_idx -1, written here; counters as announced |
-// | nothing, or half a header        | none                                                                        |
+// | nothing, or half a header        | none                                                                         |
 #pragma once
 #include "ucclep/device/arch/types.hpp"
 #include "ucclep/device/layout/arguments.hpp"

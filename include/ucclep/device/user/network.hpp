@@ -4,12 +4,12 @@
 // may be less than a warp: one lane of a scope talks to the rings and to the proxies' words.
 //
 // clang-format off
-// | who releases                             | who acquires              | what is ordered                              |
-// |------------------------------------------|---------------------------|----------------------------------------------|
-// | push_alone, after the scope's sync:      | RingReader::poll, then    | what the scope has stored before the NIC     |
-// |   fence_acq_rel (system), the command    |   the NIC's read          |   reads it                                   |
-// | the peer's proxy, and look (protocol/by_network.hpp) | header_came, wait_row     | headers and rows before who asked for them;  |
-// |                                          |                           |   others of the scope after its sync         |
+// | who releases                                         | who acquires           | what is ordered                             |
+// |------------------------------------------------------|------------------------|---------------------------------------------|
+// | push_alone, after the scope's sync:                  | RingReader::poll, then | what the scope has stored before the NIC    |
+// |   fence_acq_rel (system), the command                |   the NIC's read       |   reads it                                  |
+// | the peer's proxy, and look (protocol/by_network.hpp) | header_came, wait_row  | headers and rows before who asked for them; |
+// |                                                      |                        |   others of the scope after its sync        |
 // clang-format on
 #pragma once
 #include "ucclep/device/arch/types.hpp"

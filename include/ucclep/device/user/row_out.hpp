@@ -4,11 +4,11 @@
 //   put_lines (LINE form) or put_bytes (BULK form);  Coop::sync();  end_lines, or a publish of the row's epoch
 //
 // clang-format off
-// | step      | what it writes                   | made visible by                                         |
-// |-----------|----------------------------------|---------------------------------------------------------|
-// | put_lines | whole warps: lines, epochs inside | each line by itself                                     |
-// |           | less: the data of the lines      | end_lines: fence_acq_rel (system), then the epochs      |
-// | put_bytes | the row                          | the caller's publish of an epoch word (system release)  |
+// | step      | what it writes                    | made visible by                                        |
+// |-----------|-----------------------------------|--------------------------------------------------------|
+// | put_lines | whole warps: lines, epochs inside | each line by itself                                    |
+// |           | less: the data of the lines       | end_lines: fence_acq_rel (system), then the epochs     |
+// | put_bytes | the row                           | the caller's publish of an epoch word (system release) |
 // clang-format on
 //
 // each(store): calls store(address) for each place where the row goes. word(offset): 8 bytes of the row.
