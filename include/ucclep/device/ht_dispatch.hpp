@@ -32,7 +32,6 @@
 // ends). All ranks may do so, or some. The host's ucclEpCombine is for what the host knows to be dispatched: before it
 // comes ucclEpCompleteDispatch all the same, which finds nothing to do.
 //
-// clang-format off
 // | who writes                         | who reads                       | ordered by                          |
 // |------------------------------------|---------------------------------|-------------------------------------|
 // | the peers' staged rows and metas,  | dispatch_recv                   | the meta's epoch (publish, acquire) |
@@ -41,7 +40,6 @@
 // |   other domains, by a NIC          |                                 |                                     |
 // | dispatch_recv: the output          | the scope, after it             | the scope's sync                    |
 // | dispatch_recv: what combine needs  | combine_begin, the host's calls | the end of the operation            |
-// clang-format on
 //
 // In FLAT a row says whose it is. Which rows of a source an expert has stands in their metas: in EXPERT_MAJOR a scope
 // reads those of all that may be meant. So many rows asked for by a block cost less than as many calls for a few.
