@@ -10,7 +10,7 @@ RELEASE ?= 0
 
 all:
 	@tools/deps.sh build
-	@tools/build.sh build
+	@tools/build.sh build all gpu-examples
 
 perf:
 	@tools/deps.sh build
@@ -43,7 +43,7 @@ test-python:
 
 test-gpu:
 	@tools/deps.sh test
-	@tools/build.sh build
+	@tools/build.sh build all gpu-examples
 	@tools/test-gpu.sh build
 
 test-roce:
@@ -85,7 +85,7 @@ ifdef PROGRAMS
 	@tools/build.sh build build.ninja >/dev/null
 	@targets=$$(tools/bundle.py --targets build $(PROGRAMS)) && tools/build.sh build $$targets
 else
-	@tools/build.sh build
+	@tools/build.sh build all gpu-examples
 endif
 	@tools/bundle.py build build/bundle$(if $(filter command,$(origin NAME)),-$(NAME)) $(PROGRAMS)
 

@@ -4,7 +4,7 @@
 # Builds and runs the tests of a tier (see test/meson.build), by default those of `make test`: the tier "test" of the release tree
 # and the tests of Python without the mark `more`. The last line is "N passed, M failed".
 #   check       a selection that touches every component, in a tree with GPU code for one target
-#   more        the tier "more" of the release tree, and the rest of the tests of Python
+#   more        the tier "more" of the release tree, the examples' GPU code, and the rest of the tests of Python
 #   sanitizers  what runs under ThreadSanitizer, and under AddressSanitizer with UndefinedBehaviorSanitizer
 #   long        all of these but check, the cases marked [long], and more seeds
 #   nodes, soak what is between virtual nodes, and what goes on for long: nothing else
@@ -26,12 +26,14 @@ case ${1:-} in
     suites=(--suite check) ;;
   more)
     export AMD_TARGETS=all
+    targets=(all gpu-examples)
     suites=(--suite more)
     python=more ;;
   sanitizers)
     trees=(build-tsan build-asan) ;;
   long)
     trees=(build build-tsan build-asan)
+    targets=(all gpu-examples)
     suites=(--no-suite check-only --no-suite nodes --no-suite soak)
     python=all
     export UCCLEP_TEST_SEEDS=${UCCLEP_TEST_SEEDS:-20} ;;

@@ -14,12 +14,12 @@
 namespace ucclep::perf {
 namespace {
 
-const char* const description =
+const char* const ceiling_description =
     "Bare copy kernels over the routing of dispatch_perf and combine_perf: what this machine can do at most. Every "
     "place "
     "is known beforehand, so nothing but the rows themselves, and in LL their epochs, is moved.";
 
-const char* const footer = R"(Rows of the table:
+const char* const ceiling_footer = R"(Rows of the table:
   ht-dispatch   a row is loaded once and stored to its place at each rank that wants it
   ht-combine    a token's rows are pulled, summed in fp32 in the order of the ranks, and
                 written as bf16
@@ -42,7 +42,7 @@ With --share-gpus all ranks run in this process, so that MPS is not needed; kern
 ranks that share a GPU have their part of its SMs. Such times say nothing about ranks
 that have a GPU each.)";
 
-void check(const CeilingOptions& o) {
+void check_ceiling(const CeilingOptions& o) {
   for (auto [name, value, least] : {std::tuple{"-g", o.ranks, 0},
                                     {"--ht-tokens", *std::min_element(o.ht_tokens.begin(), o.ht_tokens.end()), 1},
                                     {"--ll-tokens", *std::min_element(o.ll_tokens.begin(), o.ll_tokens.end()), 1},
@@ -80,8 +80,8 @@ Shape CeilingOptions::shape(int of_ranks) const {
 CeilingOptions parse_ceiling_options(int argc, char** argv, bool* done) {
   CeilingOptions o;
   o.arguments.assign(argv + 1, argv + argc);
-  CLI::App app(description, "ceiling_perf");
-  app.footer(footer);
+  CLI::App app(ceiling_description, "ceiling_perf");
+  app.footer(ceiling_footer);
   app.set_version_flag("--version", std::string(version));
   app.option_defaults()->take_last();
   app.add_option("-g,--gpus", o.ranks, "Ranks, one per GPU (0 = all GPUs of the machine, on the host device 4)");
@@ -114,7 +114,7 @@ CeilingOptions parse_ceiling_options(int argc, char** argv, bool* done) {
   app.add_flag("--corrupt", o.corrupt, "Flip a byte of what rank 0 sends: the run must fail");
   *done = !parse(app, argc, argv);
   if (*done) return o;
-  check(o);
+  check_ceiling(o);
   return o;
 }
 

@@ -13,10 +13,10 @@
 namespace ucclep::perf {
 namespace {
 
-const char* const description =
+const char* const fifo_description =
     "The command ring: how many commands producers hand to one proxy thread, and how long one takes there and back.";
 
-const char* const footer = R"(Rows of the table:
+const char* const fifo_footer = R"(Rows of the table:
   push           commands as fast as they are taken, in M/s: every lane pushes, `batch`
                  commands at a time; from threads also a bare ring with one producer
   push-ordered   each push behind a fence, as for commands about what was just written
@@ -34,7 +34,7 @@ void require_all(const char* name, const std::vector<int>& values, int least, in
   }
 }
 
-void check(const FifoOptions& o) {
+void check_fifo(const FifoOptions& o) {
   constexpr int most_batch = 1024, most_rings = 256;
   require_all("-p", o.producers, 1, fifo_most_producers);
   require_all("-r", o.rings, 1, most_rings);
@@ -62,8 +62,8 @@ void FifoOptions::fill_in(const std::string& kind) {
 FifoOptions parse_fifo_options(int argc, char** argv, bool* done) {
   FifoOptions o;
   o.arguments.assign(argv + 1, argv + argc);
-  CLI::App app(description, "fifo_perf");
-  app.footer(footer);
+  CLI::App app(fifo_description, "fifo_perf");
+  app.footer(fifo_footer);
   app.set_version_flag("--version", std::string(version));
   app.option_defaults()->take_last();
   const auto list = [&](const char* names, std::vector<int>& values, const char* text) {
@@ -88,7 +88,7 @@ FifoOptions parse_fifo_options(int argc, char** argv, bool* done) {
   app.add_flag("--corrupt", o.corrupt, "Flip a bit of a command before it is checked: the run must fail");
   *done = !parse(app, argc, argv);
   if (*done) return o;
-  check(o);
+  check_fifo(o);
   return o;
 }
 

@@ -13,10 +13,10 @@
 namespace ucclep::perf {
 namespace {
 
-const char* const description =
+const char* const transport_description =
     "A transport between two processes: writes with an immediate, as many at a time as the window, and their latency.";
 
-const char* const footer = R"(Rows of the table:
+const char* const transport_footer = R"(Rows of the table:
   write   messages that leave one side for the other, in thousands a second, until the
           last has arrived; GB/s are their bytes. With --both each side sends so many, and
           the figures are those of one. With --pairs N so do N pairs at once, and
@@ -34,7 +34,7 @@ Two processes of this machine; or on two machines: --listen PORT on one, and
 --connect HOST:PORT, which prints, on the other, with the same transport.
 Exit code: 0 = nothing is wrong, 2 = bad command line, 1 = all else.)";
 
-void check(const TransportOptions& o) {
+void check_transport(const TransportOptions& o) {
   for (uint64_t bytes : o.bytes) require(bytes <= 1 << 30, fmt::format("-b {}: expected at most 2^30", bytes));
   for (int window : o.windows) {
     require(window >= 1 && window <= 4096, fmt::format("-W {}: expected 1 to 4096", window));
@@ -61,8 +61,8 @@ void check(const TransportOptions& o) {
 TransportOptions parse_transport_options(int argc, char** argv, bool* done) {
   TransportOptions o;
   o.arguments.assign(argv + 1, argv + argc);
-  CLI::App app(description, "transport_perf");
-  app.footer(footer);
+  CLI::App app(transport_description, "transport_perf");
+  app.footer(transport_footer);
   app.set_version_flag("--version", std::string(version));
   app.option_defaults()->take_last();
   const auto list = [&](const char* names, auto& values, const char* text) {
@@ -104,7 +104,7 @@ TransportOptions parse_transport_options(int argc, char** argv, bool* done) {
     o.both = true;
     if (app.count("--pairs") == 0) o.pairs = std::max(1, o.operations.front().ranks / 2);
   }
-  check(o);
+  check_transport(o);
   return o;
 }
 
