@@ -25,7 +25,7 @@ TEST_CASE("relay rings: a node of one rank, and one block that does it all", "[r
 }
 
 TEST_CASE("relay rings: longer ones, chunks of several rows, and as many as there are by themselves",
-          "[rings][brought]") {
+          "[rings][brought][longer]") {
   for (const char* chunks : {"3", "9", "auto"}) {
     const Environment asked = relay_ring_asked(chunks);
     run_rings({2, 2}, {{.experts = 8, .top_k = 3, .max_tokens = 40, .hidden = 136}});

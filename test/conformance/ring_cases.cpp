@@ -32,7 +32,7 @@ TEST_CASE("rings: a node of one rank, and one block that does it all", "[rings][
   if (!reduced()) run_rings({1, 1, 1, 1, 1, 1, 1, 1}, {some_of_everything(8)[2]}, 1);
 }
 
-TEST_CASE("rings: longer ones, and chunks of several rows", "[rings]") {
+TEST_CASE("rings: longer ones, and chunks of several rows", "[rings][longer]") {
   for (const char* chunks : {"3", "9"}) {  // of which a sender is told one at a time, or two
     const Environment asked = ring_asked(chunks);
     run_rings({2, 2}, {{.experts = 8, .top_k = 3, .max_tokens = 40, .hidden = 136}});
