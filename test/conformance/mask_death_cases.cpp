@@ -16,6 +16,7 @@
 
 #include "conformance/masked.hpp"
 #include "ucclep/device/layout/masks.hpp"
+#include "ucclep/device/layout/objects.hpp"
 
 namespace ucclep::test {
 namespace {
