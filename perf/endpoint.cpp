@@ -140,12 +140,12 @@ void Endpoint::begin_size(int tokens, int iterations) {
 }
 
 void Endpoint::register_windows() {
-  std::vector<const ucclEpTensor_t*> lent;
+  std::vector<const ucclEpTensor_t*> registered;
   for (const Tensors* tensors : {tensors_.get(), spare_.get()}) {
     if (tensors == nullptr) continue;
-    lent.insert(lent.end(), {&tensors->out_tokens, &tensors->out_scales, &tensors->combine_in});
+    registered.insert(registered.end(), {&tensors->out_tokens, &tensors->out_scales, &tensors->combine_in});
   }
-  windows_ = std::make_unique<Windows>(comm_, lent);
+  windows_ = std::make_unique<Windows>(comm_, registered);
 }
 
 void Endpoint::prepare() {

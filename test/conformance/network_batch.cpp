@@ -24,10 +24,10 @@ void Batch::split(uint64_t draw) {
   }
 }
 
-void Batch::lend(uint64_t draw) {
+void Batch::register_windows(uint64_t draw) {
   for (size_t i = 0; i < exchanges_.size(); ++i) {
     const auto share = [=](int rank, Which which) {
-      constexpr Lends some[] = {Lends::whole, Lends::whole, Lends::half, Lends::no};
+      constexpr Exposed some[] = {Exposed::whole, Exposed::whole, Exposed::half, Exposed::no};
       return some[mix(draw, static_cast<uint64_t>(rank), which, i) % std::size(some)];
     };
     windows_.emplace_back(rank_, comm_, exchanges_[i], share);

@@ -5,7 +5,7 @@
 #include <deque>
 #include <vector>
 
-#include "conformance/lending.hpp"
+#include "conformance/zero_copy.hpp"
 
 namespace ucclep::test {
 
@@ -29,7 +29,7 @@ class Batch {
   // Every rank in phases, or ranks of which each decides for itself.
   void split(uint64_t draw);
   // Collective.
-  void lend(uint64_t draw);
+  void register_windows(uint64_t draw);
   void enqueue(ucclEpStream_t stream);
   // After the stream was synchronised. A record of dropped rows is forgotten.
   void check();

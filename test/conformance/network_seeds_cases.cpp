@@ -156,7 +156,7 @@ void run_pair(Rank& rank, ucclEpComm_t comm, Stream& stream, const Pair& pair, u
     scenario.num_sms = sms_of(mix(draw, static_cast<uint64_t>(rank.rank), round));
     Batch batch(rank, comm, handles, scenario, draw + (back ? 0 : 4 * round));
     if (has_phases(manner)) batch.split(draw + round);
-    if (manner == Manner::in_windows) batch.lend(draw + round);
+    if (manner == Manner::in_windows) batch.register_windows(draw + round);
     const bool late =
         static_cast<unsigned>(rank.rank) == mix(seed, pair.number, round) % static_cast<unsigned>(rank.count);
     if (late) std::this_thread::sleep_for(std::chrono::milliseconds(2));

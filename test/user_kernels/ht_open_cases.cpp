@@ -154,7 +154,7 @@ TEST_CASE("user kernels in HT: a combine of what was not dispatched is named", "
 }
 
 // docs/decisions.md: who opens an operation sends nothing into another's tensor.
-TEST_CASE("user kernels in HT: a rank that lends its output hears for whom it waits", "[process][reduced]") {
+TEST_CASE("user kernels in HT: a rank that exposes its output hears for whom it waits", "[process][reduced]") {
   const Scenario scenario{.layout = Layout::ht_flat, .ranks = 2, .max_tokens = 4};
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Session at(rank, scenario, 1000);

@@ -39,7 +39,7 @@ struct Opened {
 // Dispatch and combine, checked.
 void there_and_home(Exchange& exchange, Session& at, const std::string& scope, uint32_t seed, const Opened& opened);
 
-// One routing of HT, forward and backward. The host's calls lend nothing: they have no windows.
+// One routing of HT, forward and backward. The host's calls expose nothing: they have no windows.
 void routed_round(const Rank& rank, Session& at, const Scenario& scenario, const std::string& scope, uint32_t seed,
                   const Opened& opened);
 

@@ -6,7 +6,7 @@
 //   ht::dispatch_send(warp{}, op, token, row, scales, weights); each token once: any scope, block and order
 //   ht::dispatch_end(block{}, op, tokens);                      every block, once, after its last send
 // and then ucclEpCompleteDispatch, with config.pass as in the shape. All ranks open the dispatch, or call
-// ucclEpDispatch with send_only: who calls it whole may lend its output, into which nobody here writes.
+// ucclEpDispatch with send_only: a rank that calls it whole may expose its output, into which nobody here writes.
 //
 // clang-format off
 // | who writes                                   | who reads                             | ordered by                         |

@@ -39,7 +39,7 @@ void agree_on(Agreement& agreement, const ucclEpGroupConfig_t& config) {
 }
 
 bool has_blocks_of_two_warps(const ucclEpComm& comm, const ucclEpGroupConfig_t& checked, const GroupShape& shape) {
-  const LaunchPlan plan = plan_rows(comm.traits, checked.num_sms, lease_table_bytes(shape.ranks), Moves::bulk);
+  const LaunchPlan plan = plan_rows(comm.traits, checked.num_sms, exposed_table_bytes(shape.ranks), Moves::bulk);
   return plan.shape.block >= 2 * comm.traits.wave;
 }
 

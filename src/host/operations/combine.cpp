@@ -6,7 +6,7 @@
 #include "host/boundary/guard.hpp"
 #include "host/boundary/structs.hpp"
 #include "host/boundary/views.hpp"
-#include "host/group/lend.hpp"
+#include "host/group/expose.hpp"
 #include "host/group/phases.hpp"
 #include "host/group/plan.hpp"
 #include "host/operations/update.hpp"
@@ -144,11 +144,11 @@ OperationKernels kernels_of(const CombineCall& call, ucclEpDataType_t dtype, boo
   return of(whole, ll_send_combine, ll_complete_combine);
 }
 
-// HT FLAT: peers may read their rows from the input themselves, but for weights of the backward pass. A phase lends
+// HT FLAT: peers may read their rows from the input themselves, but for weights of the backward pass. A phase exposes
 // nothing: it would have to wait for peers to complete theirs.
-Offer offer_of(const CombineCall& call, const TensorView& tokens, const CombineArgs& args) {
+ZeroCopyOffer offer_of(const CombineCall& call, const TensorView& tokens, const CombineArgs& args) {
   if (zones_of(call.handle) != Zones::sources || args.weights_back || call.schedule() != Schedule::whole) return {};
-  return {lent(*call.handle.group->comm, tokens), {}, static_cast<uint32_t>(args.capacity)};
+  return {expose(*call.handle.group->comm, tokens), {}, static_cast<uint32_t>(args.capacity)};
 }
 
 template <class Args>
@@ -255,7 +255,7 @@ void combine(const CombineCall& call, ucclEpStream_t stream) {
   check_pass(call);
   const TensorView rows = check_rows(call);
   CombineArgs args = arguments_of(call, rows);
-  const size_t tables = handle.low_latency() ? 0 : lease_table_bytes(group.shape().ranks);
+  const size_t tables = handle.low_latency() ? 0 : exposed_table_bytes(group.shape().ranks);
   const LaunchPlan plan =
       plan_rows(group.comm->traits, call.config.num_sms > 0 ? call.config.num_sms : group.config.num_sms, tables,
                 call.in_lines() ? Moves::lines : Moves::bulk);

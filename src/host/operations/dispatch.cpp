@@ -2,7 +2,7 @@
 // ucclEpDispatch and ucclEpCompleteDispatch: the checks, then one launch (HT with topk_idx: two).
 #include "device/kernels/kernels.hpp"
 #include "host/boundary/guard.hpp"
-#include "host/group/lend.hpp"
+#include "host/group/expose.hpp"
 #include "host/group/plan.hpp"
 #include "host/operations/dispatch_call.hpp"
 #include "ucclep/device/layout/arguments.hpp"
@@ -13,7 +13,7 @@ namespace {
 LaunchPlan plan_of(const DispatchCall& call) {
   const ucclEpGroup& group = *call.handle.group;
   const size_t tables =
-      call.handle.low_latency() ? BlockTableLayout::of(call.shape()).bytes : lease_table_bytes(call.shape().ranks);
+      call.handle.low_latency() ? BlockTableLayout::of(call.shape()).bytes : exposed_table_bytes(call.shape().ranks);
   return plan_rows(group.comm->traits, call.config.num_sms > 0 ? call.config.num_sms : group.config.num_sms, tables,
                    call.in_lines() ? Moves::lines : Moves::bulk);
 }
@@ -59,14 +59,14 @@ void launch_ll(const DispatchCall& call, const LaunchPlan& plan, ucclEpStream_t 
   launch_call(call, plan, args, stream, call.in_lines() && is_small_batch(args, plan.shape.grid, warps));
 }
 
-// HT FLAT: peers may write rows into the output themselves, if they reach all that a row consists of. A phase lends
+// HT FLAT: peers may write rows into the output themselves, if they reach all that a row consists of. A phase exposes
 // nothing: it would have to wait for peers to complete theirs.
-Offer offer_of(const DispatchCall& call) {
+ZeroCopyOffer offer_of(const DispatchCall& call) {
   if (call.output.zones != Zones::sources || call.schedule != Schedule::whole) return {};
   const ucclEpComm& comm = *call.handle.group->comm;
-  const Offer offer{lent(comm, call.out_tokens), lent(comm, call.out_scales),
-                    static_cast<uint32_t>(call.output.capacity)};
-  return call.out_scales.given() && !offer.scales.given() ? Offer{} : offer;
+  const ZeroCopyOffer offer{expose(comm, call.out_tokens), expose(comm, call.out_scales),
+                            static_cast<uint32_t>(call.output.capacity)};
+  return call.out_scales.given() && !offer.scales.given() ? ZeroCopyOffer{} : offer;
 }
 
 void launch_ht(const DispatchCall& call, const LaunchPlan& plan, ucclEpStream_t stream) {

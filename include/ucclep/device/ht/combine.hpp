@@ -10,7 +10,7 @@
 //
 // Runs are staged for all homes in turn, by place, and sums take tokens in order: what was staged first is wanted
 // first. A sum waits for copy warps only, and a copy warp for nobody. In FLAT a partial row is a row of the caller's:
-// of this rank it is read where it is, and of a rank that has lent its tensor too; such a rank stages nothing.
+// of this rank it is read where it is, and of a rank that has exposed its tensor too; such a rank stages nothing.
 //
 // clang-format off
 // | who releases                                   | who acquires                    | what is ordered              |
@@ -20,9 +20,9 @@
 // clang-format on
 #pragma once
 #include "ucclep/device/arch/types.hpp"
-#include "ucclep/device/ht/lease.hpp"
 #include "ucclep/device/ht/pool.hpp"
 #include "ucclep/device/ht/weight_rows.hpp"
+#include "ucclep/device/ht/zero_copy.hpp"
 #include "ucclep/device/layout/arguments.hpp"
 #include "ucclep/device/layout/handle.hpp"
 #include "ucclep/device/layout/objects.hpp"
@@ -64,7 +64,7 @@ struct TokenPool {
   uint32_t* taken;  // in the block's shared memory
   WarpUniform first, step;
 
-  // Before the leases: an address that is known anyway takes no register of its own.
+  // Before the table of exposed tensors: an address that is known anyway takes no register of its own.
   static UCCLEP_FN TokenPool of(const Stage& stage) {
     return {reinterpret_cast<uint32_t*>(stage.beyond()), block_id(), grid_size()};
   }
@@ -166,10 +166,10 @@ UCCLEP_FN void stage_runs(const Op& op, const HandleMemory& memory, const HtComb
 }
 
 // Warp verb: the partial rows of one token that are terms of their own, ranks ascending, once they are there: where
-// they were lent, where they are staged, or where they landed.
+// they were exposed, where they are staged, or where they landed.
 template <class Wire>
-UCCLEP_FN bool partials_of(const Op& op, const HandleMemory& memory, const HtCombineArgs& args, const Lease* leases,
-                           uint32_t token, Terms& terms) {
+UCCLEP_FN bool partials_of(const Op& op, const HandleMemory& memory, const HtCombineArgs& args,
+                           const PeerTensors* exposed, uint32_t token, Terms& terms) {
   constexpr bool lands = Wire::network && Wire::masks;  // rows of ranks come by the network, not sums of nodes
   const WindowLayout& window = op.group.layout;
   const Selection selection = selection_of(memory, token);
@@ -184,9 +184,9 @@ UCCLEP_FN bool partials_of(const Op& op, const HandleMemory& memory, const HtCom
   const char* row = nullptr;
   if (sends) {
     const uint32_t rank = selection.rank, place = selection.place;
-    const Lease& lease = leases[rank];
-    if (lease.given) {
-      if (lease.holds(place)) row = lease.token(place);
+    const PeerTensors& peer = exposed[rank];
+    if (peer.given) {
+      if (peer.holds(place)) row = peer.token(place);
     } else if (lands && !op.has_window(rank)) {
       // NOLINTNEXTLINE(bugprone-redundant-branch-condition): other Wires have no such function
       if constexpr (lands) ok = Wire::partial_in(op, args.partial_bytes, rank, place, row);
@@ -197,10 +197,10 @@ UCCLEP_FN bool partials_of(const Op& op, const HandleMemory& memory, const HtCom
     }
     terms.rows[order] = row;
     if (args.weights_back) {
-      const bool own = lease.given;  // a rank with weights to return lends nothing to others
+      const bool own = peer.given;  // a rank with weights to return exposes nothing to others
       const float* weights = row == nullptr ? nullptr : weights_behind(row, args.row_bytes);
       if (own && row != nullptr) {
-        weights = reinterpret_cast<const float*>(args.weight_rows.at(0, int64_t{lease.base} + place));
+        weights = reinterpret_cast<const float*>(args.weight_rows.at(0, int64_t{peer.base} + place));
       }
       weights_of(terms)[order] = weights;
     }
@@ -214,8 +214,8 @@ UCCLEP_FN bool partials_of(const Op& op, const HandleMemory& memory, const HtCom
 
 // Verb of the summing warps of the grid.
 template <class Element, class Wire>
-UCCLEP_FN bool sum_tokens(const Op& op, const HandleMemory& memory, const HtCombineArgs& args, const Lease* leases,
-                          const Stage& stage, SumRing& ring) {
+UCCLEP_FN bool sum_tokens(const Op& op, const HandleMemory& memory, const HtCombineArgs& args,
+                          const PeerTensors* exposed, const Stage& stage, SumRing& ring) {
   const TokenPool pool = TokenPool::of(stage);
   const WarpUniform tokens = memory.state()->tokens;
   for (WarpUniform token = pool.take(); token < tokens; token = pool.take()) {
@@ -223,7 +223,7 @@ UCCLEP_FN bool sum_tokens(const Op& op, const HandleMemory& memory, const HtComb
     const uint32_t bytes = uniform(now.row_bytes);
     Terms terms{reinterpret_cast<const char**>(stage.scratch()), 0, 0};
     const Op here = op.with(now.group);
-    if (!partials_of<Wire>(here, memory_of(now), now, leases, token, terms)) return false;
+    if (!partials_of<Wire>(here, memory_of(now), now, exposed, token, terms)) return false;
     if constexpr (Wire::network) {
       if (!has_masks<Wire>(now.group) &&
           !Wire::template sum_own_node<Element>(here, memory_of(now), now, token, ring, terms)) {
@@ -248,9 +248,9 @@ UCCLEP_FN bool exchange_partials(const Op& op, const Opening& opening, const Han
     if constexpr (Wire::network) Wire::give_up(op, memory, ready, args.partial_bytes);
     return ready == HeaderResult::differs;
   }
-  Lease* leases = leases_of(stage);
+  PeerTensors* exposed = exposed_of(stage);
   if (thread_id() == 0 && args.zones == Zones::sources) {
-    leases[op.me()] = own_lease(memory, args.tokens, View{}, args.capacity, op.me());
+    exposed[op.me()] = own_tensors(memory, args.tokens, View{}, args.capacity, op.me());
   }
   TokenPool::of(stage).fill();
   sync_block();
@@ -264,7 +264,7 @@ UCCLEP_FN bool exchange_partials(const Op& op, const Opening& opening, const Han
     if (roles.copy.has_me() && ok) ok = Wire::bring_sums(reload(args), op, stage, roles.copy.me());
   }
   if (roles.reduce.has_me() && ok) {
-    ok = sum_tokens<Element, Wire>(op.with(now.group), memory_of(now), now, leases, stage, ring);
+    ok = sum_tokens<Element, Wire>(op.with(now.group), memory_of(now), now, exposed, stage, ring);
   }
   return every_thread(ok);
 }
@@ -329,14 +329,14 @@ UCCLEP_FN void complete_combine(const HtCombineArgs& args) {
   const auto receive = [&] {
     const HeaderResult ready = ready_before<Wire>(op, memory, args.settings, args.wait_ns, stage);
     if (ready != HeaderResult::good) return ready == HeaderResult::differs;
-    Lease* leases = leases_of(stage);
+    PeerTensors* exposed = exposed_of(stage);
     if (thread_id() == 0 && args.zones == Zones::sources && !args.opened) {
-      leases[op.me()] = own_lease(memory, args.tokens, View{}, args.capacity, op.me());
+      exposed[op.me()] = own_tensors(memory, args.tokens, View{}, args.capacity, op.me());
     }
     TokenPool::of(stage).fill();
     sync_block();
     SumRing ring(stage);
-    return sum_tokens<Element, Wire>(op, memory, args, leases, stage, ring);
+    return sum_tokens<Element, Wire>(op, memory, args, exposed, stage, ring);
   };
   phase.end<Wire>(phase.may_read() && receive());
 }

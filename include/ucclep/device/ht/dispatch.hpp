@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // HT: for training and prefill, where bandwidth counts. HandleUpdate routes and exchanges counts, so every row has its
 // final place before anything moves. A row crosses each link once, and is written once at the far side: by its sender,
-// where the receiver has lent its output, else by the receiver, which pulls it from the sender's staging.
+// where the receiver has exposed its output, else by the receiver, which pulls it from the sender's staging.
 //
 //   update:    slots free -> route G -> headers out -> headers in -> positions -> end
 //   dispatch:  slots free -> READY out -> READY in -> metas out | rows out | rows or metas in -> end
@@ -11,10 +11,10 @@
 // The warps of a block are divided: they send, receive, or handle metas, and none of them waits for another. Who sends
 // waits for nobody, and a receiver for senders only.
 #pragma once
-#include "ucclep/device/ht/lease.hpp"
 #include "ucclep/device/ht/receive.hpp"
 #include "ucclep/device/ht/routing.hpp"
 #include "ucclep/device/ht/send.hpp"
+#include "ucclep/device/ht/zero_copy.hpp"
 #include "ucclep/device/layout/arguments.hpp"
 #include "ucclep/device/layout/handle.hpp"
 #include "ucclep/device/layout/objects.hpp"
@@ -86,47 +86,49 @@ UCCLEP_FN void update(const HtUpdateArgs& args) {
 struct WarpRoles {
   WarpRole meta, copy, fetch;
 
-  // lent: to this rank's peers, or by one of them to this rank.
-  static UCCLEP_FN WarpRoles of(bool own_lent, bool peers_lent) {
+  // exposed: to this rank's peers, or by one of them to this rank.
+  static UCCLEP_FN WarpRoles of(bool own_exposed, bool peers_exposed) {
     const uint32_t warps = block::warps();
-    const uint32_t metas = own_lent || peers_lent ? (warps + 6) / 7 : 0;
+    const uint32_t metas = own_exposed || peers_exposed ? (warps + 6) / 7 : 0;
     const uint32_t movers = warps > metas ? warps - metas : warps;
     // Staging is local and has to be ahead of the pulling, no more. Rows that are sent over a link take as long as rows
     // that are pulled over one.
-    uint32_t copiers = own_lent ? movers : peers_lent ? movers / 2 : movers * 2 / 7;
+    uint32_t copiers = own_exposed ? movers : peers_exposed ? movers / 2 : movers * 2 / 7;
     if (copiers == 0) copiers = 1;
-    const uint32_t left = own_lent ? 0 : movers > copiers ? movers - copiers : movers;
+    const uint32_t left = own_exposed ? 0 : movers > copiers ? movers - copiers : movers;
     return {{0, metas}, {warps - movers, copiers}, {warps - left, left}};
   }
 };
 
-// Block verb: what everybody has lent, and who does what here.
+// Block verb: what every rank has exposed, and who does what here.
 template <class Row, class Wire, Phases phases>
 UCCLEP_FN bool move_rows(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage,
-                         Lease* leases) {
+                         PeerTensors* exposed) {
   const DispatchOutput& out = args.output;
   if (phases == Phases::whole && thread_id() == 0 && out.zones == Zones::sources) {
-    leases[op.me()] = own_lease(memory, out.tokens, out.scales, out.capacity, op.me());
+    exposed[op.me()] = own_tensors(memory, out.tokens, out.scales, out.capacity, op.me());
   }
   sync_block();
-  bool pulled = false, peers_lent = false;
+  bool pulled = false, peers_exposed = false;
   for (uint32_t r = 0; r < op.ranks(); ++r) {
-    pulled = pulled || pulls(leases[r]);
-    peers_lent = peers_lent || (r != op.me() && !pulls(leases[r]));
+    pulled = pulled || pulls(exposed[r]);
+    peers_exposed = peers_exposed || (r != op.me() && !pulls(exposed[r]));
   }
-  const bool own_lent = args.offer.tokens.given();
+  const bool own_exposed = args.offer.tokens.given();
   constexpr bool pulls_later = phases == Phases::send;
-  const WarpRoles roles = WarpRoles::of(own_lent || pulls_later, peers_lent || Wire::network);  // relays are meta warps
-  if (!Wire::network && roles.meta.has_me() && peers_lent) send_metas(reload(args), op, stage, leases, roles.meta.me());
+  const WarpRoles roles =
+      WarpRoles::of(own_exposed || pulls_later, peers_exposed || Wire::network);  // relays are meta warps
+  if (!Wire::network && roles.meta.has_me() && peers_exposed)
+    send_metas(reload(args), op, stage, exposed, roles.meta.me());
   bool ok = true;
   if (roles.copy.has_me()) {
-    ok = send_rows<Row, Wire, phases>(reload(args), op, stage, leases, pulled, roles.copy.me());
+    ok = send_rows<Row, Wire, phases>(reload(args), op, stage, exposed, pulled, roles.copy.me());
   }
   if constexpr (Wire::network) {
     if (roles.meta.has_me() && ok) ok = Wire::relay_rows(reload(args), op, stage, roles.meta.me());
   }
   if constexpr (phases == Phases::whole) {
-    if (roles.meta.has_me() && own_lent) ok = receive_metas(reload(args), op, stage, roles.meta.me());
+    if (roles.meta.has_me() && own_exposed) ok = receive_metas(reload(args), op, stage, roles.meta.me());
     if constexpr (Wire::rings) {
       if (roles.fetch.has_me() && ok) ok = Wire::pull_rows(reload(args), op, stage, roles.fetch.me());
     } else {
@@ -149,7 +151,7 @@ UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const HandleM
   }
   if constexpr (phases == Phases::whole) fill_rest<Wire>(op, memory, args);
   const HtDispatchArgs& now = reload(args);
-  return move_rows<Row, Wire, phases>(op.with(now.group), memory_of(now), now, stage, leases_of(stage));
+  return move_rows<Row, Wire, phases>(op.with(now.group), memory_of(now), now, stage, exposed_of(stage));
 }
 
 // The whole operation, or its send phase: that stages all rows that are not sent, and relays. With rings it is always

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The receiving side of an HT dispatch. Where this rank has lent its output, rows come by themselves, and only ids,
+// The receiving side of an HT dispatch. Where this rank has exposed its output, rows come by themselves, and only ids,
 // weights and sources are filled in from the metas. Otherwise it pulls its rows from the senders' staging as their
 // metas come in. The rest, pads and unused rows, is filled in by everybody first.
 #pragma once
 #include "ucclep/device/arch/types.hpp"
-#include "ucclep/device/ht/lease.hpp"
+#include "ucclep/device/ht/zero_copy.hpp"
 #include "ucclep/device/layout/arguments.hpp"
 #include "ucclep/device/layout/handle.hpp"
 #include "ucclep/device/layout/objects.hpp"

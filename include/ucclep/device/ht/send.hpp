@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sending side of an HT dispatch. A row is read once. Ranks that lent their output, and this rank itself in FLAT,
-// get it where it belongs; for the others it is staged once, and each of them pulls it. Its meta goes to every rank
-// that gets the row, into that rank's landing, in order of place: to those who pull with an epoch that says that the
-// row is staged, to the others as lines, which arrive by themselves.
+// The sending side of an HT dispatch. A row is read once. Ranks that exposed their output, and this rank itself in
+// FLAT, get it where it belongs; for the others it is staged once, and each of them pulls it. Its meta goes to every
+// rank that gets the row, into that rank's landing, in order of place: to those who pull with an epoch that says that
+// the row is staged, to the others as lines, which arrive by themselves.
 //
 // clang-format off
 // | who releases                                   | who acquires                    | what is ordered              |
@@ -12,7 +12,7 @@
 // clang-format on
 #pragma once
 #include "ucclep/device/arch/types.hpp"
-#include "ucclep/device/ht/lease.hpp"
+#include "ucclep/device/ht/zero_copy.hpp"
 #include "ucclep/device/layout/arguments.hpp"
 #include "ucclep/device/layout/objects.hpp"
 #include "ucclep/device/layout/views.hpp"
@@ -34,8 +34,8 @@ namespace ht {
 constexpr uint32_t run_tokens = 4;
 
 // Does a rank get its rows by pulling them.
-UCCLEP_FN bool pulls(const Lease& lease) {
-  return !lease.given;
+UCCLEP_FN bool pulls(const PeerTensors& peer) {
+  return !peer.given;
 }
 
 // Warp verb: the meta line of a token to the ranks of the lanes with `to`, but for the epoch.
@@ -49,7 +49,7 @@ UCCLEP_FN void send_meta(const Op& op, const View& topk_weights, Stage& stage, u
 
 // Warp verb: says of the metas of tokens [begin, end) that they have arrived, at the ranks that pull.
 template <class Wire>
-UCCLEP_FN void publish_run(const Op& op, const HandleMemory& memory, const Lease* leases, uint32_t begin,
+UCCLEP_FN void publish_run(const Op& op, const HandleMemory& memory, const PeerTensors* exposed, uint32_t begin,
                            uint32_t end) {
   bulk_wait_written();
   const uint32_t top_k = op.group.shape.top_k;
@@ -58,7 +58,7 @@ UCCLEP_FN void publish_run(const Op& op, const HandleMemory& memory, const Lease
     if (place == no_place) continue;
     const auto expert = static_cast<uint32_t>(memory.at<int32_t>(memory.handle.offsets.topk)[i]);
     const uint32_t rank = op.group.shape.rank_of(expert);
-    if (!Wire::reaches(op, rank) || !pulls(leases[rank])) continue;
+    if (!Wire::reaches(op, rank) || !pulls(exposed[rank])) continue;
     char* meta = meta_at(op, rank, op.me(), place);
     publish(reinterpret_cast<uint64_t*>(meta + MetaLayout::of(top_k).epoch), op.seq);
   }
@@ -81,18 +81,18 @@ UCCLEP_FN void keep_own(const Op& op, const HandleMemory& memory, const HtDispat
 // Warp verb: one own row to all that want it. A send phase writes nothing of the output: the own rows are staged, too.
 template <class Row, class Wire, Phases phases>
 UCCLEP_FN void send_row(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage,
-                        const Lease* leases, uint32_t token) {
+                        const PeerTensors* exposed, uint32_t token) {
   const Selection selection = selection_of(memory, token);
-  const Lease& lease = leases[selection.rank];
+  const PeerTensors& peer = exposed[selection.rank];
   const bool sends = selection.sends() && Wire::reaches(op, selection.rank);
-  const bool staged = ballot(sends && pulls(lease)) != 0;
-  const bool direct = sends && !pulls(lease) && lease.holds(selection.place);
+  const bool staged = ballot(sends && pulls(peer)) != 0;
+  const bool direct = sends && !pulls(peer) && peer.holds(selection.place);
   typename Wire::Away away(op, memory, args, token, selection);
   if (!staged && ballot(direct) == 0 && !away.any()) return;  // nobody wants it
   Row::fetch(stage, args.source, token);
   if (staged || away.any()) {
     away.write_places(op.group.shape, stage.scratch(), selection);
-    send_meta(op, args.topk_weights, stage, token, selection, sends && pulls(lease));
+    send_meta(op, args.topk_weights, stage, token, selection, sends && pulls(peer));
     away.send_head(op.group.shape, stage.scratch());
   }
   if (phases == Phases::whole && args.output.zones == Zones::sources) {
@@ -102,27 +102,27 @@ UCCLEP_FN void send_row(const Op& op, const HandleMemory& memory, const HtDispat
   char* staging = op.mine() + op.group.layout.ht_rows_of(op.slot) + uint64_t{token} * args.source.wire.row_bytes;
   RowTargets targets{args.source.wire, staged ? staging : nullptr, direct, stage.scratch(), stage.scratch(), 0};
   if (direct) {
-    targets.tokens = lease.token(selection.place);
-    targets.scales = lease.scale(selection.place);
-    targets.scale_step = lease.scales.step;
+    targets.tokens = peer.token(selection.place);
+    targets.scales = peer.scale(selection.place);
+    targets.scale_step = peer.scales.step;
   }
   Row::send(stage, args.source, token, away.and_to(targets, stage.scratch()));
 }
 
 // Verb of the sending warps of the grid.
 template <class Row, class Wire, Phases phases>
-UCCLEP_FN bool send_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const Lease* leases, bool pulled,
-                         const Worker& worker) {
+UCCLEP_FN bool send_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const PeerTensors* exposed,
+                         bool pulled, const Worker& worker) {
   const WarpUniform tokens = memory_of(args).state()->tokens;
   for (WarpUniform run = worker.index; run * run_tokens < tokens; run += worker.workers) {
     const uint32_t begin = run * run_tokens, all = tokens, end = all - begin < run_tokens ? all : begin + run_tokens;
     for (uint32_t token = begin; token < end; ++token) {
       const HtDispatchArgs& now = reload(args);
-      send_row<Row, Wire, phases>(op.with(now.group), memory_of(now), now, stage, leases, token);
+      send_row<Row, Wire, phases>(op.with(now.group), memory_of(now), now, stage, exposed, token);
     }
     if (!pulled) continue;
     const HtDispatchArgs& now = reload(args);
-    publish_run<Wire>(op.with(now.group), memory_of(now), leases, begin, end);
+    publish_run<Wire>(op.with(now.group), memory_of(now), exposed, begin, end);
     if (!Wire::push_run(op, reload(args), begin, end)) return false;
   }
   bulk_wait_written();
@@ -135,7 +135,7 @@ UCCLEP_FN char* meta_lines_at(const Op& op, uint32_t receiver, uint32_t source, 
 }
 
 // Warp verb: the metas of up to run_tokens tokens to ranks that do not pull. What they are made of is read at once.
-UCCLEP_FN void send_meta_lines(const Op& op, const HtDispatchArgs& args, const Stage& stage, const Lease* leases,
+UCCLEP_FN void send_meta_lines(const Op& op, const HtDispatchArgs& args, const Stage& stage, const PeerTensors* exposed,
                                uint32_t begin, uint32_t tokens) {
   const GroupShape& shape = op.group.shape;
   Selection selections[run_tokens];
@@ -150,7 +150,7 @@ UCCLEP_FN void send_meta_lines(const Op& op, const HtDispatchArgs& args, const S
   for (uint32_t i = 0; i < run_tokens; ++i) {
     const Selection& selection = selections[i];
     const bool to =
-        begin + i < tokens && selection.sends() && selection.rank != op.me() && !pulls(leases[selection.rank]);
+        begin + i < tokens && selection.sends() && selection.rank != op.me() && !pulls(exposed[selection.rank]);
     if (ballot(to) == 0) continue;
     build_meta(shape, begin + i, selection, weights[i], stage.scratch());
     char* lines = to ? meta_lines_at(op, selection.rank, op.me(), selection.place) : nullptr;
@@ -163,12 +163,12 @@ UCCLEP_FN void send_meta_lines(const Op& op, const HtDispatchArgs& args, const S
 }
 
 // Verb of the meta warps of the grid. They need not wait for rows.
-UCCLEP_FN void send_metas(const HtDispatchArgs& args, const Op& op, const Stage& stage, const Lease* leases,
+UCCLEP_FN void send_metas(const HtDispatchArgs& args, const Op& op, const Stage& stage, const PeerTensors* exposed,
                           const Worker& worker) {
   const WarpUniform tokens = memory_of(args).state()->tokens;
   for (WarpUniform run = worker.index; run * run_tokens < tokens; run += worker.workers) {
     const HtDispatchArgs& now = reload(args);
-    send_meta_lines(op.with(now.group), now, stage, leases, run * run_tokens, tokens);
+    send_meta_lines(op.with(now.group), now, stage, exposed, run * run_tokens, tokens);
   }
 }
 
@@ -205,7 +205,7 @@ struct OneNode {
   static UCCLEP_FN bool reaches(const Op&, uint32_t) { return true; }  // the other's window
   // Is a partial row of the rank a term of its own at home.
   static UCCLEP_FN bool is_term(const Op&, uint32_t) { return true; }
-  static UCCLEP_FN void end(const Op& op, bool ok, bool lent) { end_lending(op, ok, lent); }
+  static UCCLEP_FN void end(const Op& op, bool ok, bool exposed) { end_exposing(op, ok, exposed); }
 
   // Where else a row goes: nowhere.
   struct Away {

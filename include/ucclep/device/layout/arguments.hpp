@@ -153,15 +153,15 @@ struct HtDispatchArgs {
   RowSource source;
   View topk_weights;
   DispatchOutput output;
-  Offer offer;      // of the output
-  View cumulative;  // int32 [L], added to
-  View wait_ns;     // int64 [R], added to
+  ZeroCopyOffer offer;  // of the output
+  View cumulative;      // int32 [L], added to
+  View wait_ns;         // int64 [R], added to
   uint32_t piece_bytes;
   bool opened;  // of a receive phase: the send phase was a user's kernel
 };
 
 struct HtCombineArgs : CombineArgs {
-  Offer offer;  // of the experts' rows
+  ZeroCopyOffer offer;  // of the experts' rows
 };
 
 // ---- Others

@@ -95,7 +95,7 @@ struct DispatchOutput {
 };
 
 // A tensor of the caller's in one of the caller's windows, for peers to reach.
-struct Lent {
+struct ExposedTensor {
   static constexpr uint32_t nowhere = 0xffffffffu;  // + 1 is OfferWords' 0
   uint32_t window = nowhere;                        // its id
   uint32_t stride = 0, step = 0;                    // bytes from row to row, and from element to element
@@ -104,23 +104,23 @@ struct Lent {
   UCCLEP_HD bool given() const { return window != nowhere; }
 };
 
-// What a rank lends to all. The host fills it.
-struct Offer {
-  Lent tokens, scales;
+// What a rank exposes to all. The host fills it.
+struct ZeroCopyOffer {
+  ExposedTensor tokens, scales;
   uint32_t capacity;
 };
 
-// A tensor in another rank's, or in one's own, memory. data NULL: not lent.
-struct LeasedTensor {
+// A tensor in another rank's, or in one's own, memory. data NULL: not exposed.
+struct PeerTensor {
   char* data;
   int64_t stride, step;  // bytes from row to row, and from element to element
 };
 
-// What one rank has lent to this one. Rows are counted from `base`, and at or past the capacity there are none. A
-// tensor without a row has no address, and may be lent all the same.
-struct Lease {
+// What one rank has exposed to this one. Rows are counted from `base`, and at or past the capacity there are none. A
+// tensor without a row has no address, and may be exposed all the same.
+struct PeerTensors {
   bool given;
-  LeasedTensor tokens, scales;
+  PeerTensor tokens, scales;
   uint32_t base, capacity;
 
   UCCLEP_HD bool holds(uint32_t place) const { return uint64_t{base} + place < capacity; }
@@ -128,10 +128,10 @@ struct Lease {
   UCCLEP_HD char* scale(uint32_t place) const { return scales.data + (int64_t{base} + place) * scales.stride; }
 };
 
-// Of a block, in shared memory: room for what its warps take tokens from (TokenPool), then [ranks] leases.
-constexpr uint32_t before_leases = 16;
-UCCLEP_HD constexpr uint64_t lease_table_bytes(uint32_t ranks) {
-  return before_leases + sizeof(Lease) * ranks;
+// Of a block, in shared memory: room for what its warps take tokens from (TokenPool), then [ranks] PeerTensors.
+constexpr uint32_t before_exposed = 16;
+UCCLEP_HD constexpr uint64_t exposed_table_bytes(uint32_t ranks) {
+  return before_exposed + sizeof(PeerTensors) * ranks;
 }
 
 }  // namespace ucclep

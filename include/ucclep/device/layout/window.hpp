@@ -238,7 +238,7 @@ struct HeaderLayout {
   static constexpr uint64_t choices_follow = uint64_t{1} << 63;  // there, within a domain: the sender has few tokens
   static constexpr uint32_t counts = 4;  // two u32 per packet: the sender's rows for each local expert of the receiver
   static UCCLEP_HD constexpr uint32_t packets(uint32_t counts_or_words) { return counts + (counts_or_words + 1) / 2; }
-  static constexpr uint32_t least_packets = 10;  // what a lender says in HT's READY, instead of counts
+  static constexpr uint32_t least_packets = 10;  // what an exposing rank says in HT's READY, instead of counts
   // Behind the counts, of LL rows in LINE form: which of the sender's tokens come, a bit for each.
   static UCCLEP_HD constexpr uint32_t present(uint32_t local_experts) { return packets(local_experts); }
   static UCCLEP_HD constexpr uint32_t present_packets(uint32_t tokens) { return (tokens + 63) / 64; }

@@ -2,18 +2,18 @@
 // The slots that an operation writes to, and the words that end it (protocol P1-P4).
 //
 // clang-format off
-// | who releases                       | who acquires                  | what is ordered                          |
-// |------------------------------------|-------------------------------|------------------------------------------|
-// | slots_free of the reader's next    | slots_free, and of a warp:    | the reader's last read of a slot before  |
-// |   operation: publish of consumed   |   load_acquire (system)       |   the writer's next write into it        |
-// |   (system), after the end of the   |                               |                                          |
-// |   launch that read it              |                               |                                          |
-// | end_lending: publish of consumed   | end_lending of the lender:    | the last access to a lent tensor before  |
-// |   (system), after the last block's |   load_acquire (system)       |   its owner goes on (ht/lease.hpp)       |
-// |   ticket (fetch_add_acq_rel, gpu)  |                               |                                          |
-// | end_share: fetch_add_relaxed (gpu) | last_ended of the next launch | nothing: the end of the launch does that |
-// | publish of a row's or chunk's      | wait_word: load_acquire       | the row before its readers               |
-// |   epoch (system)                   |   (system)                    |                                          |
+// | who releases                       | who acquires                  | what is ordered                             |
+// |------------------------------------|-------------------------------|---------------------------------------------|
+// | slots_free of the reader's next    | slots_free, and of a warp:    | the reader's last read of a slot before     |
+// |   operation: publish of consumed   |   load_acquire (system)       |   the writer's next write into it           |
+// |   (system), after the end of the   |                               |                                             |
+// |   launch that read it              |                               |                                             |
+// | end_exposing: publish of consumed  | end_exposing of the owner:    | the last access to an exposed tensor before |
+// |   (system), after the last block's |   load_acquire (system)       |   its owner goes on (ht/zero_copy.hpp)      |
+// |   ticket (fetch_add_acq_rel, gpu)  |                               |                                             |
+// | end_share: fetch_add_relaxed (gpu) | last_ended of the next launch | nothing: the end of the launch does that    |
+// | publish of a row's or chunk's      | wait_word: load_acquire       | the row before its readers                  |
+// |   epoch (system)                   |   (system)                    |                                             |
 // clang-format on
 #pragma once
 #include "ucclep/device/arch/types.hpp"
@@ -231,12 +231,13 @@ UCCLEP_FN void end_share(const Op& op, bool ok) {
   }
 }
 
-// The same for an operation in which ranks may lend tensors of their callers (P14): what was read here is told at once.
-// lent: peers read or write one of this rank; the operation ends when all of them have said that they have finished.
-UCCLEP_FN void end_lending(const Op& op, bool ok, bool lent) {
+// The same for an operation in which ranks may expose tensors of their callers (P14): what was read here is told at
+// once. exposed: peers read or write one of this rank; the operation ends when all of them have said that they have
+// finished.
+UCCLEP_FN void end_exposing(const Op& op, bool ok, bool exposed) {
   if (!end_operation(op, ok, true)) return;
   tell_consumed(op, op.seq);
-  if (!lent) return;
+  if (!exposed) return;
   sync_block();  // all have told before any waits: the peers do the same
   for (uint32_t p = thread_id(); p < op.ranks(); p += block_size()) {
     const uint64_t* word = consumed_by(op.group, op.kind, p);

@@ -5,8 +5,8 @@
 // which outlives it. By the network rows come here, and all of them count when they have.
 #pragma once
 #include "ucclep/device/arch/types.hpp"
-#include "ucclep/device/ht/lease.hpp"
 #include "ucclep/device/ht/receive.hpp"
+#include "ucclep/device/ht/zero_copy.hpp"
 #include "ucclep/device/layout/arguments.hpp"
 #include "ucclep/device/layout/window.hpp"
 #include "ucclep/device/protocol/operation.hpp"

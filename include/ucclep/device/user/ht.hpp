@@ -28,11 +28,11 @@
 //
 // Floor: as that of ht/nodes/network.hpp. There is no shared memory to stage in: words go from memory to memory.
 #pragma once
-#include "ucclep/device/ht/lease.hpp"
 #include "ucclep/device/ht/nodes/network.hpp"
 #include "ucclep/device/ht/nodes/relay.hpp"
 #include "ucclep/device/ht/nodes/ring.hpp"
 #include "ucclep/device/ht/send.hpp"
+#include "ucclep/device/ht/zero_copy.hpp"
 #include "ucclep/device/layout/command.hpp"
 #include "ucclep/device/layout/handle.hpp"
 #include "ucclep/device/layout/objects.hpp"
@@ -343,14 +343,14 @@ struct Begun {
 
   UCCLEP_FN HandleMemory memory(const ucclEpDeviceHandle& handle) const { return {handle.view, handle.group.shape}; }
 
-  // Block verb of every block: READY to all, nothing lent.
+  // Block verb of every block: READY to all, nothing exposed.
   UCCLEP_FN bool ready_out(const ucclEpDeviceHandle& handle, const Settings& settings) const {
     if (!ok || block_id() != 0) return ok;
     const HandleMemory mine = memory(handle);
     auto* words = reinterpret_cast<uint32_t*>(mine.scratch_of_warp());
     const Worker worker{warp_id(), block::warps()};
-    if (!networked(op)) return lend_out<OneNode>(op, mine, settings, {}, words, worker);
-    return every_thread(lend_out<AcrossNodesMasked>(op, mine, settings, {}, words, worker));
+    if (!networked(op)) return send_ready<OneNode>(op, mine, settings, {}, words, worker);
+    return every_thread(send_ready<AcrossNodesMasked>(op, mine, settings, {}, words, worker));
   }
 };
 

@@ -4,12 +4,12 @@
 // no masks.
 #pragma once
 #include "ucclep/device/arch/types.hpp"
-#include "ucclep/device/ht/lease.hpp"
 #include "ucclep/device/ht/nodes/network.hpp"
 #include "ucclep/device/ht/nodes/relay.hpp"
 #include "ucclep/device/ht/nodes/ring.hpp"
 #include "ucclep/device/ht/receive.hpp"
 #include "ucclep/device/ht/send.hpp"
+#include "ucclep/device/ht/zero_copy.hpp"
 #include "ucclep/device/layout/arguments.hpp"
 #include "ucclep/device/layout/nodes.hpp"
 #include "ucclep/device/layout/record.hpp"

@@ -10,11 +10,11 @@
 // Floor: rows to other nodes * (head + row bytes) / NIC bandwidth, a message's flight, and the relay's way.
 #pragma once
 #include "ucclep/device/arch/types.hpp"
-#include "ucclep/device/ht/lease.hpp"
 #include "ucclep/device/ht/nodes/node_sums.hpp"
 #include "ucclep/device/ht/nodes/relay.hpp"
 #include "ucclep/device/ht/nodes/ring.hpp"
 #include "ucclep/device/ht/send.hpp"
+#include "ucclep/device/ht/zero_copy.hpp"
 #include "ucclep/device/layout/arguments.hpp"
 #include "ucclep/device/layout/command.hpp"
 #include "ucclep/device/layout/nodes.hpp"

@@ -12,10 +12,10 @@
 // | the warp that stored a sum: order_before_push  | the proxy, and at home wait_row | the sum                      |
 // clang-format on
 #pragma once
-#include "ucclep/device/ht/lease.hpp"
 #include "ucclep/device/ht/nodes/ring.hpp"
 #include "ucclep/device/ht/pool.hpp"
 #include "ucclep/device/ht/weight_rows.hpp"
+#include "ucclep/device/ht/zero_copy.hpp"
 #include "ucclep/device/layout/arguments.hpp"
 #include "ucclep/device/layout/handle.hpp"
 #include "ucclep/device/layout/nodes.hpp"

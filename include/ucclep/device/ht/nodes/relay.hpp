@@ -16,8 +16,8 @@
 // clang-format on
 #pragma once
 #include "ucclep/device/arch/types.hpp"
-#include "ucclep/device/ht/lease.hpp"
 #include "ucclep/device/ht/nodes/ring.hpp"
+#include "ucclep/device/ht/zero_copy.hpp"
 #include "ucclep/device/layout/arguments.hpp"
 #include "ucclep/device/layout/command.hpp"
 #include "ucclep/device/layout/handle.hpp"

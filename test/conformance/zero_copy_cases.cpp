@@ -3,7 +3,7 @@
 // itself, so ranks with and without windows meet in one operation.
 #include <catch2/catch.hpp>
 
-#include "conformance/lending.hpp"
+#include "conformance/zero_copy.hpp"
 #include "support/test_env.hpp"
 
 namespace ucclep::test {
@@ -27,7 +27,7 @@ void exchange_rows(Rank& rank, Session& at, const Scenario& scenario, const Shar
   }
 }
 
-void run_lending(const Scenario& scenario, const Share& share, int rounds = reduced() ? 1 : 2) {
+void run_zero_copy(const Scenario& scenario, const Share& share, int rounds = reduced() ? 1 : 2) {
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Session at(rank, scenario);
     exchange_rows(rank, at, scenario, share, rounds);
@@ -36,53 +36,53 @@ void run_lending(const Scenario& scenario, const Share& share, int rounds = redu
 }
 
 Share all() {
-  return [](int, Which) { return Lends::whole; };
+  return [](int, Which) { return Exposed::whole; };
 }
 Share only_ranks(unsigned mask) {
-  return [mask](int rank, Which) { return (mask >> rank & 1) != 0 ? Lends::whole : Lends::no; };
+  return [mask](int rank, Which) { return (mask >> rank & 1) != 0 ? Exposed::whole : Exposed::no; };
 }
 Share but(Which missing) {
-  return [missing](int, Which which) { return which == missing ? Lends::no : Lends::whole; };
+  return [missing](int, Which which) { return which == missing ? Exposed::no : Exposed::whole; };
 }
 
 Scenario flat() {
   return {.layout = Layout::ht_flat, .experts = 16, .top_k = 3, .max_tokens = 41, .hidden = 72};
 }
 
-TEST_CASE("lending: all ranks", "[process][reduced][nodes][modes]") {
-  run_lending(flat(), all(), 3);
+TEST_CASE("zero copy: all ranks", "[process][reduced][nodes][modes]") {
+  run_zero_copy(flat(), all(), 3);
 }
 
-TEST_CASE("lending: some ranks, and the others do not", "[process][reduced][nodes]") {
+TEST_CASE("zero copy: some ranks expose tensors, and the others do not", "[process][reduced][nodes]") {
   for (const unsigned mask : {0x1u, 0x6u, 0xbu}) {
     Scenario scenario = flat();
     scenario.seed = 500 + mask;
-    run_lending(scenario, only_ranks(mask));
+    run_zero_copy(scenario, only_ranks(mask));
   }
 }
 
-TEST_CASE("lending: a rank lends one tensor and not the other", "[process][nodes]") {
-  run_lending(flat(), but(combined));
-  run_lending(flat(), but(dispatched));
-  run_lending(flat(), [](int rank, Which which) { return (rank + which) % 2 != 0 ? Lends::whole : Lends::no; });
+TEST_CASE("zero copy: a rank exposes one tensor and not the other", "[process][nodes]") {
+  run_zero_copy(flat(), but(combined));
+  run_zero_copy(flat(), but(dispatched));
+  run_zero_copy(flat(), [](int rank, Which which) { return (rank + which) % 2 != 0 ? Exposed::whole : Exposed::no; });
 }
 
-TEST_CASE("lending: a tensor that lies in a window with a half is not lent", "[process][reduced][nodes]") {
-  run_lending(flat(), [](int rank, Which) { return rank % 2 != 0 ? Lends::half : Lends::whole; });
+TEST_CASE("zero copy: a tensor of which half lies in a window is staged", "[process][reduced][nodes]") {
+  run_zero_copy(flat(), [](int rank, Which) { return rank % 2 != 0 ? Exposed::half : Exposed::whole; });
 }
 
-TEST_CASE("lending: ranks without tokens, dropped choices, one SM", "[process][reduced][nodes]") {
+TEST_CASE("zero copy: ranks without tokens, dropped choices, one SM", "[process][reduced][nodes]") {
   Scenario scenario = flat();
   scenario.tokens = {41, 0, 1, 17};
   scenario.rule = uniform(40);
   scenario.num_sms = 1;
-  run_lending(scenario, all());
-  run_lending(scenario, only_ranks(0x5));
+  run_zero_copy(scenario, all());
+  run_zero_copy(scenario, only_ranks(0x5));
   scenario.rule = only({-1, -1, -1});
-  run_lending(scenario, only_ranks(0xd));
+  run_zero_copy(scenario, only_ranks(0xd));
 }
 
-TEST_CASE("lending: long rows that lie apart, carried routing, biases", "[process]") {
+TEST_CASE("zero copy: long rows that lie apart, carried routing, biases", "[process]") {
   Scenario scenario = flat();
   scenario.hidden = 7168;
   scenario.max_tokens = 9;
@@ -90,20 +90,20 @@ TEST_CASE("lending: long rows that lie apart, carried routing, biases", "[proces
   scenario.carried = true;
   scenario.biases = 2;
   scenario.global_ids = true;
-  run_lending(scenario, all());
-  run_lending(scenario, only_ranks(0x9));
+  run_zero_copy(scenario, all());
+  run_zero_copy(scenario, only_ranks(0x9));
 }
 
-TEST_CASE("lending: one rank, and two", "[process]") {
+TEST_CASE("zero copy: one rank, and two", "[process]") {
   Scenario scenario = flat();
   for (const int count : {1, 2}) {
     scenario.ranks = count;
-    run_lending(scenario, all());
+    run_zero_copy(scenario, all());
   }
 }
 
 // Nothing is written at or beyond the capacity, and what was not dispatched counts as zero in combine.
-TEST_CASE("lending: rows that do not fit are dropped and recorded", "[process][reduced]") {
+TEST_CASE("zero copy: rows that do not fit are dropped and recorded", "[process][reduced]") {
   for (const unsigned mask : {0xfu, 0x6u}) {
     for (const int64_t missing : {1, 30, 1000}) {
       Scenario scenario = flat();
@@ -118,13 +118,13 @@ TEST_CASE("lending: rows that do not fit are dropped and recorded", "[process][r
 }
 
 // The group's limit is below what the tensors hold.
-TEST_CASE("lending: rows that the group does not keep are dropped", "[process][reduced]") {
+TEST_CASE("zero copy: rows that the group does not keep are dropped", "[process][reduced]") {
   for (const unsigned mask : {0xfu, 0x6u}) {
     for (const int64_t limit : {1, 30}) {
       Scenario scenario = flat();
       scenario.max_recv = limit;
       scenario.overflow = UCCLEP_OVERFLOW_DROP;
-      run_lending(scenario, only_ranks(mask));
+      run_zero_copy(scenario, only_ranks(mask));
     }
   }
 }
@@ -138,44 +138,45 @@ Scenario fp8(const Scales& format) {
   return scenario;
 }
 
-TEST_CASE("lending: fp8 rows with their scales", "[process][reduced][nodes]") {
-  run_lending(fp8({ucclEpFloat32, 4, false}), all());
-  run_lending(fp8({ucclEpFloat32, 4, false}), only_ranks(0x6));
-  run_lending(fp8({ucclEpFloat32, 3, false}), all());
-  run_lending(fp8({ucclEpFloat32, 5, true}), all());
-  run_lending(fp8({ucclEpUint8, 7, false}), all());
-  run_lending(fp8({ucclEpBfloat16, 3, true}), only_ranks(0xb));
+TEST_CASE("zero copy: fp8 rows with their scales", "[process][reduced][nodes]") {
+  run_zero_copy(fp8({ucclEpFloat32, 4, false}), all());
+  run_zero_copy(fp8({ucclEpFloat32, 4, false}), only_ranks(0x6));
+  run_zero_copy(fp8({ucclEpFloat32, 3, false}), all());
+  run_zero_copy(fp8({ucclEpFloat32, 5, true}), all());
+  run_zero_copy(fp8({ucclEpUint8, 7, false}), all());
+  run_zero_copy(fp8({ucclEpBfloat16, 3, true}), only_ranks(0xb));
 }
 
-TEST_CASE("lending: fp8 rows without their scales are not lent", "[process]") {
-  run_lending(fp8({ucclEpFloat32, 4, false}), but(scales));
-  run_lending(fp8({ucclEpFloat32, 4, true}),
-              [](int rank, Which which) { return which == scales && rank % 2 != 0 ? Lends::half : Lends::whole; });
+TEST_CASE("zero copy: fp8 rows without their scales are staged", "[process]") {
+  run_zero_copy(fp8({ucclEpFloat32, 4, false}), but(scales));
+  run_zero_copy(fp8({ucclEpFloat32, 4, true}), [](int rank, Which which) {
+    return which == scales && rank % 2 != 0 ? Exposed::half : Exposed::whole;
+  });
 }
 
-TEST_CASE("lending: quantisation on the way", "[process][reduced]") {
+TEST_CASE("zero copy: quantisation on the way", "[process][reduced]") {
   Scenario scenario = flat();
   scenario.hidden = 640;
   scenario.quant = UCCLEP_QUANT_FP8_128;
   for (const bool columns : {false, true}) {
     scenario.scales = Scales{ucclEpFloat32, 0, columns};
-    run_lending(scenario, all());
-    run_lending(scenario, only_ranks(0x3));
+    run_zero_copy(scenario, all());
+    run_zero_copy(scenario, only_ranks(0x3));
   }
   scenario.round_scale = true;
   scenario.scales = Scales{ucclEpInt32, 0, true};
-  run_lending(scenario, all());
+  run_zero_copy(scenario, all());
 }
 
-TEST_CASE("lending: expert-major moves rows as ever", "[process]") {
+TEST_CASE("zero copy: expert-major stages all rows", "[process]") {
   Scenario scenario = flat();
   scenario.layout = Layout::ht_expert_major;
   scenario.alignment = 4;
-  run_lending(scenario, all());
+  run_zero_copy(scenario, all());
 }
 
 // The caller goes on when his operation has ended: nobody reads or writes the tensors after that.
-TEST_CASE("lending: many operations one behind the other", "[process][reduced][nodes]") {
+TEST_CASE("zero copy: many operations one behind the other", "[process][reduced][nodes]") {
   const Scenario scenario = flat();
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Session at(rank, scenario);
@@ -197,7 +198,7 @@ TEST_CASE("lending: many operations one behind the other", "[process][reduced][n
   });
 }
 
-TEST_CASE("lending: phases lend nothing, and meet ranks that do", "[process][reduced]") {
+TEST_CASE("zero copy: phases expose nothing, and meet ranks that do", "[process][reduced]") {
   run_ranks(4, [&](Rank& rank) {
     Session at(rank, flat());
     Exchange exchange(rank, at.comm, flat());

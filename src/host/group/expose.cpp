@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/group/lend.hpp"
+#include "host/group/expose.hpp"
 
 #include "host/context/communicator.hpp"
 #include "host/memory/window_table.hpp"
@@ -14,7 +14,7 @@ bool travels(int64_t stride) {
 
 }  // namespace
 
-Lent lent(const ucclEpComm& comm, const TensorView& tensor) {
+ExposedTensor expose(const ucclEpComm& comm, const TensorView& tensor) {
   if (comm.network) return {};  // relays read and write windows of the group's
   if (!tensor.given() || tensor.empty() || tensor.first_byte() != 0) return {};
   const int64_t stride = tensor.stride_bytes(0), step = tensor.stride_bytes(1);

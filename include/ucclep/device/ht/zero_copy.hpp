@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // HT's READY (protocol P14): I have begun, with these settings; and, where the caller's tensor lies in a window of the
 // caller's, here it is. Peers then write rows to where they belong (dispatch), or read them where they are (combine),
-// without a copy in between. What is lent is given back by the consumed word: a rank that has lent a tensor ends its
-// operation only when every peer has ended its own part of it.
+// without a copy in between. Its owner learns by the consumed word that they have finished: a rank that has exposed a
+// tensor ends its operation only when every peer has ended its own part of it.
 //
 // clang-format off
-// | who releases                                   | who acquires                    | what is ordered              |
-// |------------------------------------------------|---------------------------------|------------------------------|
-// | lend_out of a lender: fence_acq_rel, then      | leases_in: load_packet, then    | the caller's earlier writes  |
-// |   store_packet                                 |   fence_acq_rel and             |   and reads before the       |
-// |                                                |   acquire_then_bulk             |   peer's reads and writes    |
-// | end_lending: publish of consumed, after        | end_lending of the lender:      | the peer's reads and writes  |
-// |   bulk_wait_written and the last ticket        |   load_acquire                  |   before the lender's caller |
+// | who releases                             | who acquires                     | what is ordered             |
+// |------------------------------------------|----------------------------------|-----------------------------|
+// | send_ready: fence_acq_rel, then          | receive_ready: load_packet, then | the caller's earlier writes |
+// |   store_packet                           |   fence_acq_rel and              |   and reads before the      |
+// |                                          |   acquire_then_bulk              |   peer's reads and writes   |
+// | end_exposing: publish of consumed, after | end_exposing of the owner:       | the peer's reads and writes |
+// |   bulk_wait_written and the last ticket  |   load_acquire                   |   before the owner's caller |
 // clang-format on
 #pragma once
 #include "ucclep/device/arch/types.hpp"
@@ -31,7 +31,7 @@ namespace ucclep {
 // READY's words behind the settings, two to a packet.
 struct OfferWords {
   static constexpr uint32_t base = 0, capacity = 1, tokens = 2, scales = 7;
-  // Of a tensor. window: its id + 1; 0: not lent, as where the rank has no header. The offset has two words.
+  // Of a tensor. window: its id + 1; 0: not exposed, as where the rank has no header. The offset has two words.
   static constexpr uint32_t window = 0, stride = 1, step = 2, offset = 3;
   static constexpr uint32_t count = 12;
 };
@@ -42,7 +42,7 @@ static_assert(HeaderLayout::packets(OfferWords::count) <= HeaderLayout::least_pa
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ht {
 
-UCCLEP_FN void offer_tensor(uint32_t* words, const Lent& tensor) {
+UCCLEP_FN void offer_tensor(uint32_t* words, const ExposedTensor& tensor) {
   words[OfferWords::window] = tensor.window + 1;
   words[OfferWords::stride] = tensor.stride;
   words[OfferWords::step] = tensor.step;
@@ -50,7 +50,7 @@ UCCLEP_FN void offer_tensor(uint32_t* words, const Lent& tensor) {
   words[OfferWords::offset + 1] = static_cast<uint32_t>(tensor.offset >> 32);
 }
 
-UCCLEP_FN LeasedTensor leased_tensor(const Op& op, uint32_t owner, const uint32_t* words) {
+UCCLEP_FN PeerTensor peer_tensor(const Op& op, uint32_t owner, const uint32_t* words) {
   const uint32_t window = words[OfferWords::window];
   if (window == 0) return {nullptr, 0, 0};
   const uint64_t offset = uint64_t{words[OfferWords::offset + 1]} << 32 | words[OfferWords::offset];
@@ -59,12 +59,12 @@ UCCLEP_FN LeasedTensor leased_tensor(const Op& op, uint32_t owner, const uint32_
 }
 
 // Warp verb: what READY's words say.
-UCCLEP_FN void take_lease(const Op& op, uint32_t source, const uint32_t* words, Lease& lease) {
+UCCLEP_FN void read_exposed(const Op& op, uint32_t source, const uint32_t* words, PeerTensors& peer) {
   const bool given = words[OfferWords::tokens + OfferWords::window] != 0;
   if (given) fence_acq_rel<Scope::system>();
   if (lane_id() != 0) return;
-  lease = {given, leased_tensor(op, source, words + OfferWords::tokens),
-           leased_tensor(op, source, words + OfferWords::scales), words[OfferWords::base], words[OfferWords::capacity]};
+  peer = {given, peer_tensor(op, source, words + OfferWords::tokens),
+          peer_tensor(op, source, words + OfferWords::scales), words[OfferWords::base], words[OfferWords::capacity]};
 }
 
 // One of the warps of the grid that do the same.
@@ -74,8 +74,8 @@ struct Worker {
 
 // Verb of the workers: READY to every peer. words: OfferWords::count of them, memory of the warp's own.
 template <class Wire>
-UCCLEP_FN bool lend_out(const Op& op, const HandleMemory& memory, const Settings& settings, const Offer& offer,
-                        uint32_t* words, const Worker& worker) {
+UCCLEP_FN bool send_ready(const Op& op, const HandleMemory& memory, const Settings& settings,
+                          const ZeroCopyOffer& offer, uint32_t* words, const Worker& worker) {
   bool ok = true;
   for (uint32_t i = worker.index; i < op.ranks() && ok; i += worker.workers) {
     const uint32_t peer = op.rotated(i);
@@ -94,14 +94,14 @@ UCCLEP_FN bool lend_out(const Op& op, const HandleMemory& memory, const Settings
   return ok;
 }
 
-UCCLEP_FN Lease* leases_of(const Stage& stage) {
-  return reinterpret_cast<Lease*>(stage.beyond() + before_leases);
+UCCLEP_FN PeerTensors* exposed_of(const Stage& stage) {
+  return reinterpret_cast<PeerTensors*>(stage.beyond() + before_exposed);
 }
 
 // Block verb: every block reads every rank's READY itself, so all blocks decide alike without a barrier between them.
 // words as above.
-UCCLEP_FN HeaderResult leases_in(const Op& op, const Settings& settings, const View& wait_ns, Lease* leases,
-                                 uint32_t* words) {
+UCCLEP_FN HeaderResult receive_ready(const Op& op, const Settings& settings, const View& wait_ns, PeerTensors* exposed,
+                                     uint32_t* words) {
   bool lost = false, differs = false;
   for (uint32_t i = warp_id(); i < op.ranks() && !lost; i += block::warps()) {
     const uint32_t source = op.rotated(i);
@@ -111,7 +111,7 @@ UCCLEP_FN HeaderResult leases_in(const Op& op, const Settings& settings, const V
     lost = result == HeaderResult::lost;
     differs = differs || result == HeaderResult::differs;
     sync_warp();
-    if (result == HeaderResult::good) take_lease(op, source, words, leases[source]);
+    if (result == HeaderResult::good) read_exposed(op, source, words, exposed[source]);
     if (wait_ns.data && block_id() == 0 && lane_id() == 0) {
       *reinterpret_cast<int64_t*>(wait_ns.at(0, 0, source)) += static_cast<int64_t>(clock_ns() - start);
     }
@@ -124,27 +124,27 @@ UCCLEP_FN HeaderResult leases_in(const Op& op, const Settings& settings, const V
   return HeaderResult::good;
 }
 
-// Block verb, in a group with masks: nobody lends (P13), so nobody waits for READY before rows leave.
-UCCLEP_FN void lease_nothing(const Op& op, Lease* leases) {
-  for (uint32_t r = thread_id(); r < op.ranks(); r += block_size()) leases[r] = {};
+// Block verb, in a group with masks: nobody exposes a tensor (P13), so nobody waits for READY before rows leave.
+UCCLEP_FN void clear_exposed(const Op& op, PeerTensors* exposed) {
+  for (uint32_t r = thread_id(); r < op.ranks(); r += block_size()) exposed[r] = {};
   sync_block();
 }
 
-// Block verb, the first of an operation whose counts are known: everybody's leases, in shared memory. lost: this rank
-// gives up; differs: ranks differ, or did in the update, and every rank ends without a row.
+// Block verb, the first of an operation whose counts are known: what every rank exposes, in shared memory. lost: this
+// rank gives up; differs: ranks differ, or did in the update, and every rank ends without a row.
 template <class Wire>
 UCCLEP_FN HeaderResult exchange_ready(const Op& op, const Opening& opening, const HandleMemory& memory,
-                                      const Settings& settings, const Offer& offer, const View& wait_ns,
+                                      const Settings& settings, const ZeroCopyOffer& offer, const View& wait_ns,
                                       const Stage& stage) {
   if (!slots_free(op, opening, typename Wire::Consumed{})) return HeaderResult::lost;
   auto* words = reinterpret_cast<uint32_t*>(stage.scratch());
-  const bool sent = lend_out<Wire>(op, memory, settings, offer, words, {grid_warp(), grid_warps()});
+  const bool sent = send_ready<Wire>(op, memory, settings, offer, words, {grid_warp(), grid_warps()});
   if (Wire::network && !every_thread(sent)) return HeaderResult::lost;
   if (has_masks<Wire>(op.group)) {
-    lease_nothing(op, leases_of(stage));
+    clear_exposed(op, exposed_of(stage));
   } else {
     if (!Wire::headers_in(op, 0, wait_ns)) return HeaderResult::lost;
-    const HeaderResult ready = leases_in(op, settings, wait_ns, leases_of(stage), words);
+    const HeaderResult ready = receive_ready(op, settings, wait_ns, exposed_of(stage), words);
     if (ready != HeaderResult::good) return ready;
   }
   return is_routed(op, memory, uniform(memory.state()->updated)) ? HeaderResult::good : HeaderResult::differs;
@@ -157,7 +157,7 @@ UCCLEP_FN HeaderResult ready_before(const Op& op, const HandleMemory& memory, co
                                     const View& wait_ns, const Stage& stage) {
   if (has_masks<Wire>(op.group) && !Wire::headers_in(op, 0, wait_ns)) return HeaderResult::lost;
   auto* words = reinterpret_cast<uint32_t*>(stage.scratch());
-  const HeaderResult ready = leases_in(op, settings, wait_ns, leases_of(stage), words);
+  const HeaderResult ready = receive_ready(op, settings, wait_ns, exposed_of(stage), words);
   if (ready != HeaderResult::good) return ready;
   return memory.state()->updated == memory.handle.stamp ? HeaderResult::good : HeaderResult::differs;
 }
@@ -171,9 +171,9 @@ struct WarpRole {
   UCCLEP_FN Worker me() const { return {(warp_id() - first) * grid_size() + block_id(), warps * grid_size()}; }
 };
 
-// In FLAT this rank's own rows never leave: it is as if it had lent itself the tensors.
-UCCLEP_FN Lease own_lease(const HandleMemory& memory, const View& tokens, const View& scales, uint64_t capacity,
-                          uint32_t me) {
+// In FLAT this rank's own rows never leave: it is as if it had exposed the tensors to itself.
+UCCLEP_FN PeerTensors own_tensors(const HandleMemory& memory, const View& tokens, const View& scales, uint64_t capacity,
+                                  uint32_t me) {
   return {true,
           {tokens.data, tokens.inner, tokens.element},
           {scales.data, scales.inner, scales.element},

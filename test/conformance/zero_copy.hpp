@@ -9,10 +9,10 @@
 
 namespace ucclep::test {
 
-enum class Lends { no, whole, half };
+enum class Exposed { no, whole, half };
 enum Which { dispatched = 0, scales, combined };
 // What of its tensors a rank has in a window.
-using Share = std::function<Lends(int rank, Which which)>;
+using Share = std::function<Exposed(int rank, Which which)>;
 
 struct Range {
   char* data;
@@ -29,7 +29,7 @@ inline Range range_of(const ucclEpTensor_t& tensor) {
   return {static_cast<char*>(tensor.data), static_cast<size_t>(last + 1) * reference::element_bytes(tensor.dtype)};
 }
 
-// Windows over the tensors of an exchange, on all ranks in one order; where a rank has nothing to lend, over other
+// Windows over the tensors of an exchange, on all ranks in one order; where a rank has nothing to expose, over other
 // memory.
 class Windows {
  public:
@@ -51,10 +51,10 @@ class Windows {
  private:
   static constexpr size_t other_bytes = 4096;
 
-  void add(const ucclEpTensor_t* tensor, Lends lends) {
+  void add(const ucclEpTensor_t* tensor, Exposed part) {
     Range range = range_of(*tensor);
-    if (lends == Lends::half) range.bytes /= 2;
-    if (lends == Lends::no || range.bytes == 0) range = {static_cast<char*>(other_), other_bytes};
+    if (part == Exposed::half) range.bytes /= 2;
+    if (part == Exposed::no || range.bytes == 0) range = {static_cast<char*>(other_), other_bytes};
     ucclEpWindow_t window = nullptr;
     ok(ucclEpWindowRegister(comm_, range.data, range.bytes, &window), "ucclEpWindowRegister");
     windows_.push_back(window);

@@ -8,6 +8,6 @@
 namespace ucclep {
 
 // How peers find the rows of a two-dimensional tensor; nowhere, if not all of it lies in one window.
-Lent lent(const ucclEpComm& comm, const TensorView& tensor);
+ExposedTensor expose(const ucclEpComm& comm, const TensorView& tensor);
 
 }  // namespace ucclep
