@@ -84,8 +84,8 @@ UCCLEP_FN bool open_ready_out(const Op& op, const Settings& settings, const Hand
 // Block verb of every block: the handle's group begins a combine of what the handle's last dispatch brought, which was
 // complete before. shape: {hidden, dtype, 0, K}.
 UCCLEP_FN OpenCombine combine_begin(const ucclEpDeviceHandle& handle, const RowShape& shape) {
-  Opening opening = Opening::of(handle.group, Kind::combine);
-  const Op op = open_next(handle, Kind::combine, Operation::combine, opening);
+  OpState op_state = OpState::load(handle.group, Kind::combine);
+  const Op op = open_next(handle, Kind::combine, Operation::combine, op_state);
   const HandleMemory memory{handle.view, handle.group.shape};
   const HandleState state = *memory.state();
   Settings settings;
@@ -104,7 +104,7 @@ UCCLEP_FN OpenCombine combine_begin(const ucclEpDeviceHandle& handle, const RowS
     refuse(op, Field::weights_at_dispatch, 1, 0);
     ok = false;
   }
-  ok = ok && open_slots_free(op, opening) && open_ready_out(op, settings, memory);
+  ok = ok && open_slots_free(op, op_state) && open_ready_out(op, settings, memory);
   // Where ranks disagreed in the dispatch nothing came, and nothing goes back.
   return {{handle, shape, settings, op.seq, op.slot, ok && state.updated != 0}};
 }

@@ -70,10 +70,10 @@ UCCLEP_FN Settings dispatch_settings(const ucclEpDeviceHandle& handle, const Row
 // Block verb of every block: the handle's group begins a dispatch. Waits until peers have finished with the slots; at
 // most the group's timeout.
 UCCLEP_FN OpenDispatch dispatch_begin(const ucclEpDeviceHandle& handle, const RowShape& shape) {
-  Opening opening = Opening::of(handle.group, Kind::dispatch);
-  const Op op = open_next(handle, Kind::dispatch, Operation::dispatch, opening);
+  OpState op_state = OpState::load(handle.group, Kind::dispatch);
+  const Op op = open_next(handle, Kind::dispatch, Operation::dispatch, op_state);
   const bool ok =
-      op.seq != 0 && fits(op, handle, shape, UCCLEP_MODE_LL, handle.group.shape.top_k) && open_slots_free(op, opening);
+      op.seq != 0 && fits(op, handle, shape, UCCLEP_MODE_LL, handle.group.shape.top_k) && open_slots_free(op, op_state);
   const WireShape wire = WireShape::of(shape.token_bytes(), shape.scale_bytes, 1);
   // How many tokens there are, nobody knows yet: as if there were as many as there can be.
   const Form form = form_of(handle.group.shape, wire, handle.view.tokens) == Form::line ? Form::line : Form::placed;

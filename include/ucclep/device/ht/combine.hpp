@@ -241,9 +241,9 @@ UCCLEP_FN bool sum_tokens(const Op& op, const HandleMemory& memory, const HtComb
 }
 
 template <class Element, class Wire>
-UCCLEP_FN bool exchange_partials(const Op& op, const Opening& opening, const HandleMemory& memory,
+UCCLEP_FN bool exchange_partials(const Op& op, const OpState& op_state, const HandleMemory& memory,
                                  const HtCombineArgs& args, Stage& stage) {
-  const HeaderResult ready = exchange_ready<Wire>(op, opening, memory, args.settings, args.offer, args.wait_ns, stage);
+  const HeaderResult ready = exchange_ready<Wire>(op, op_state, memory, args.settings, args.offer, args.wait_ns, stage);
   if (ready != HeaderResult::good) {
     if constexpr (Wire::network) Wire::give_up(op, memory, ready, args.partial_bytes);
     return ready == HeaderResult::differs;
@@ -271,11 +271,11 @@ UCCLEP_FN bool exchange_partials(const Op& op, const Opening& opening, const Han
 
 template <class Element, class Wire>
 UCCLEP_FN void combine(const HtCombineArgs& args) {
-  const Opening opening = Opening::of(args.group, Kind::combine);
+  const OpState op_state = OpState::load(args.group, Kind::combine);
   Stage stage(args.piece_bytes);
-  const Op op = next_operation(args.group, Kind::combine, Operation::combine, opening);
+  const Op op = next_operation(args.group, Kind::combine, Operation::combine, op_state);
   const HandleMemory memory{args.handle, args.group.shape};
-  const bool ok = exchange_partials<Element, Wire>(op, opening, memory, args, stage);
+  const bool ok = exchange_partials<Element, Wire>(op, op_state, memory, args, stage);
   const HtCombineArgs& now = reload(args);
   Wire::end(op.with(now.group), ok, now.offer.tokens.given());
 }
@@ -283,9 +283,9 @@ UCCLEP_FN void combine(const HtCombineArgs& args) {
 // Block verb: the send phase stages what others pull, as a relay adds up what goes to other nodes, and brings what
 // comes from there.
 template <class Element, class Wire>
-UCCLEP_FN bool send_partials(const Op& op, const Opening& opening, const HandleMemory& memory,
+UCCLEP_FN bool send_partials(const Op& op, const OpState& op_state, const HandleMemory& memory,
                              const HtCombineArgs& args, Stage& stage) {
-  const HeaderResult ready = exchange_ready<Wire>(op, opening, memory, args.settings, args.offer, args.wait_ns, stage);
+  const HeaderResult ready = exchange_ready<Wire>(op, op_state, memory, args.settings, args.offer, args.wait_ns, stage);
   if (ready != HeaderResult::good) {
     if constexpr (Wire::network) Wire::give_up(op, memory, ready, args.partial_bytes);
     return ready == HeaderResult::differs;
@@ -306,13 +306,13 @@ UCCLEP_FN bool send_partials(const Op& op, const Opening& opening, const HandleM
 
 template <class Element, class Wire>
 UCCLEP_FN void send_combine(const HtCombineArgs& args) {
-  Opening opening = Opening::of(args.group, Kind::combine);
+  OpState op_state = OpState::load(args.group, Kind::combine);
   Stage stage(args.piece_bytes);
-  const Op op = next_operation(args.group, Kind::combine, Operation::combine, opening);
-  opening.ended = EndedWord::of(last_read(op, opening.last()));
+  const Op op = next_operation(args.group, Kind::combine, Operation::combine, op_state);
+  op_state.ended = EndedWord::of(last_read(op, op_state.last()));
   if (has_masks<Wire>(args.group) && !begins(args.group, Kind::combine, op.seq)) return;
   const HandleMemory memory{args.handle, args.group.shape};
-  const bool ok = send_partials<Element, Wire>(op, opening, memory, args, stage);
+  const bool ok = send_partials<Element, Wire>(op, op_state, memory, args, stage);
   const HtCombineArgs& now = reload(args);
   end_send_phase_of<Wire>(op.with(now.group), memory_of(now), ok);
 }

@@ -54,9 +54,9 @@ UCCLEP_FN bool take_counts(const Op& op, const HtUpdateArgs& args) {
 }
 
 template <class Wire>
-UCCLEP_FN bool exchange_counts(const Op& op, const Opening& opening, const HtUpdateArgs& args) {
+UCCLEP_FN bool exchange_counts(const Op& op, const OpState& op_state, const HtUpdateArgs& args) {
   if (block_id() == 0) announce_update(memory_of(args), args.counters);
-  const bool free = slots_free(op, opening, typename Wire::Consumed{});
+  const bool free = slots_free(op, op_state, typename Wire::Consumed{});
   if (!has_masks<Wire>(args.group) && !free) return false;
   bool sent = true;
   const bool routed = route<Wire>(op, args, [&](uint32_t peer) {
@@ -76,10 +76,10 @@ UCCLEP_FN bool exchange_counts(const Op& op, const Opening& opening, const HtUpd
 
 template <class Wire>
 UCCLEP_FN void update(const HtUpdateArgs& args) {
-  const Opening opening = Opening::of(args.group, Kind::update);
-  const Op op = next_operation(args.group, Kind::update, Operation::update, opening);
+  const OpState op_state = OpState::load(args.group, Kind::update);
+  const Op op = next_operation(args.group, Kind::update, Operation::update, op_state);
   if (has_masks<Wire>(args.group) && !begins(args.group, Kind::update, op.seq)) return;
-  Wire::end_update(op, exchange_counts<Wire>(op, opening, args));
+  Wire::end_update(op, exchange_counts<Wire>(op, op_state, args));
 }
 
 // The warps of a block by what they do. One that stands in several roles works for one after the other.
@@ -139,9 +139,9 @@ UCCLEP_FN bool move_rows(const Op& op, const HandleMemory& memory, const HtDispa
 }
 
 template <class Row, class Wire, Phases phases>
-UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const HandleMemory& memory,
+UCCLEP_FN bool exchange_rows(const Op& op, const OpState& op_state, const HandleMemory& memory,
                              const HtDispatchArgs& args, Stage& stage) {
-  const HeaderResult ready = exchange_ready<Wire>(op, opening, memory, args.settings, args.offer, args.wait_ns, stage);
+  const HeaderResult ready = exchange_ready<Wire>(op, op_state, memory, args.settings, args.offer, args.wait_ns, stage);
   if constexpr (Wire::network) Wire::note_rows(op, memory, ready == HeaderResult::good);
   if (ready != HeaderResult::good) {
     if constexpr (Wire::network) {
@@ -158,16 +158,16 @@ UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const HandleM
 // the whole, as relays wait for those who pull, and runs also where other phases are pending.
 template <class Row, class Wire, Phases phases = Phases::whole>
 UCCLEP_FN void dispatch(const HtDispatchArgs& args) {
-  Opening opening = Opening::of(args.group, Kind::dispatch);
+  OpState op_state = OpState::load(args.group, Kind::dispatch);
   Stage stage(args.piece_bytes);
-  const Op op = next_operation(args.group, Kind::dispatch, Operation::dispatch, opening);
+  const Op op = next_operation(args.group, Kind::dispatch, Operation::dispatch, op_state);
   if constexpr (phases == Phases::send) {
-    opening.ended = EndedWord::of(last_read(op, opening.last()));
+    op_state.ended = EndedWord::of(last_read(op, op_state.last()));
     if (has_masks<Wire>(args.group) && !begins(args.group, Kind::dispatch, op.seq)) return;
   }
-  if constexpr (Wire::rings) opening.ended = EndedWord::of(last_read(op, opening.last()));
+  if constexpr (Wire::rings) op_state.ended = EndedWord::of(last_read(op, op_state.last()));
   const HandleMemory memory{args.handle, args.group.shape};
-  const bool ok = exchange_rows<Row, Wire, phases>(op, opening, memory, args, stage);
+  const bool ok = exchange_rows<Row, Wire, phases>(op, op_state, memory, args, stage);
   const HtDispatchArgs& now = reload(args);
   if constexpr (phases == Phases::send) {
     end_send_phase_of<Wire>(op.with(now.group), memory_of(now), ok);

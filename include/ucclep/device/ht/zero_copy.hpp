@@ -133,10 +133,10 @@ UCCLEP_FN void clear_exposed(const Op& op, PeerTensors* exposed) {
 // Block verb, the first of an operation whose counts are known: what every rank exposes, in shared memory. lost: this
 // rank gives up; differs: ranks differ, or did in the update, and every rank ends without a row.
 template <class Wire>
-UCCLEP_FN HeaderResult exchange_ready(const Op& op, const Opening& opening, const HandleMemory& memory,
+UCCLEP_FN HeaderResult exchange_ready(const Op& op, const OpState& op_state, const HandleMemory& memory,
                                       const Settings& settings, const ZeroCopyOffer& offer, const View& wait_ns,
                                       const Stage& stage) {
-  if (!slots_free(op, opening, typename Wire::Consumed{})) return HeaderResult::lost;
+  if (!slots_free(op, op_state, typename Wire::Consumed{})) return HeaderResult::lost;
   auto* words = reinterpret_cast<uint32_t*>(stage.scratch());
   const bool sent = send_ready<Wire>(op, memory, settings, offer, words, {grid_warp(), grid_warps()});
   if (Wire::network && !every_thread(sent)) return HeaderResult::lost;

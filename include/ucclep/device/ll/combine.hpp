@@ -236,12 +236,12 @@ class CombinePath<ll::ByWindowsOfAll> : public CombinePath<ll::ByWindows> {
 // Grid verb: the whole exchange. send(): all partial rows out; reduce(): the results, when everybody is known to take
 // part.
 template <class Forms, Phases phases, class Send, class Reduce>
-UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const HandleMemory& memory, const CombineArgs& args,
+UCCLEP_FN bool exchange_rows(const Op& op, const OpState& op_state, const HandleMemory& memory, const CombineArgs& args,
                              Send&& send, Reduce&& reduce) {
   using Wire = typename Forms::Wire;
   using Path = CombinePath<Wire>;
   const uint32_t updated = memory.state()->updated;  // it comes while the peers' words do
-  if (!slots_free(op, opening, typename Wire::Consumed{})) return false;
+  if (!slots_free(op, op_state, typename Wire::Consumed{})) return false;
   if constexpr (Forms::bulk) acquire_then_bulk();
   const bool routed = is_routed(op, memory, uniform(updated));
   if (!args.announced && !Path::begin(op, memory, args, routed)) return false;
@@ -273,11 +273,11 @@ UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const HandleM
 // and nobody is waited for. Its repair follows, and then the operation, which has the same number.
 template <class Wire>
 UCCLEP_FN void announce_weights(const CombineArgs& args) {
-  const Opening opening = Opening::of(args.group, Kind::combine);
-  const Op op = next_operation(args.group, Kind::combine, Operation::combine, opening);
+  const OpState op_state = OpState::load(args.group, Kind::combine);
+  const Op op = next_operation(args.group, Kind::combine, Operation::combine, op_state);
   if (!begins(args.group, Kind::combine, op.seq)) return;
   const HandleMemory memory{args.handle, args.group.shape};
-  if (!slots_free(op, opening, typename Wire::Consumed{})) return;
+  if (!slots_free(op, op_state, typename Wire::Consumed{})) return;
   const bool routed = memory.state()->updated == memory.handle.stamp;
   if (CombinePath<Wire>::begin(op, memory, args, routed) && routed) send_weights<Wire>(op, memory, args);
 }
@@ -285,11 +285,11 @@ UCCLEP_FN void announce_weights(const CombineArgs& args) {
 // The whole operation, or its send phase.
 template <class Element, class Forms, Phases phases = Phases::whole>
 UCCLEP_FN void combine_ll(const CombineArgs& args) {
-  Opening opening = Opening::of(args.group, Kind::combine);
+  OpState op_state = OpState::load(args.group, Kind::combine);
   Stage stage(args.piece_bytes, Forms::bulk);
-  const Op op = next_operation(args.group, Kind::combine, Operation::combine, opening);
+  const Op op = next_operation(args.group, Kind::combine, Operation::combine, op_state);
   if (has_masks<typename Forms::Wire>(args.group) && !begins(args.group, Kind::combine, op.seq)) return;
-  if constexpr (phases == Phases::send) opening.ended = EndedWord::of(last_read(op, opening.last()));
+  if constexpr (phases == Phases::send) op_state.ended = EndedWord::of(last_read(op, op_state.last()));
   const HandleMemory memory{args.handle, args.group.shape};
   const ll::Jobs jobs = phases == Phases::send ? ll::Jobs::of_one() : ll::Jobs::of(ll_combine_sends, false);
   CombinePath<typename Forms::Wire> path(stage);
@@ -298,7 +298,7 @@ UCCLEP_FN void combine_ll(const CombineArgs& args) {
   const auto reduce = [&] {
     return !jobs.receive.mine() || path.template reduce<Element, Forms>(op, memory, args, jobs.receive);
   };
-  const bool ok = exchange_rows<Forms, phases>(op, opening, memory, args, send, reduce);
+  const bool ok = exchange_rows<Forms, phases>(op, op_state, memory, args, send, reduce);
   if constexpr (phases == Phases::send) {
     end_send_phase_of<typename Forms::Wire>(op, memory, ok);
   } else {

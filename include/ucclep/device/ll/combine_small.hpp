@@ -32,17 +32,17 @@ namespace UCCLEP_SIMT_NAMESPACE {
 namespace combining {
 
 // The number is needed later than what is asked for beside it.
-UCCLEP_FN Op combine_of(const CombineArgs& args, const Opening& opening) {
-  return next_operation(args.group, Kind::combine, Operation::combine, opening);
+UCCLEP_FN Op combine_of(const CombineArgs& args, const OpState& op_state) {
+  return next_operation(args.group, Kind::combine, Operation::combine, op_state);
 }
 
 // May this warp write to its peers' slots: asked once.
 struct SlotsOfWarp {
-  const Opening& opening;
+  const OpState& op_state;
   bool free = false;
 
   UCCLEP_FN bool wait(const Op& op) {
-    if (!free) free = slots_free_of_warp(op, opening);
+    if (!free) free = slots_free_of_warp(op, op_state);
     return free;
   }
 };
@@ -195,14 +195,14 @@ struct SendAhead {
 
 // Verb of the warps that send: all batches of all rows.
 template <class Element>
-UCCLEP_FN bool send_small(const Opening& opening, const CombineArgs& args, const ll::Job& job, Stage& stage) {
+UCCLEP_FN bool send_small(const OpState& op_state, const CombineArgs& args, const ll::Job& job, Stage& stage) {
   SendAhead ahead;
   ahead.read(args, job);
-  const Op op = combine_of(args, opening);
+  const Op op = combine_of(args, op_state);
   if (block_id() == 0 && thread_id() == 0) mark(op, Mark::begin);
   if (!is_routed(op, memory_of(args), uniform(ahead.updated))) return true;
   const WarpUniform items = ahead.rows_from.most(op.ranks()) * op.ranks() * line_batches(args.row_bytes);
-  SlotsOfWarp slots{opening};
+  SlotsOfWarp slots{op_state};
   WarpUniform item = job.warp();
   while (item < items) {
     const CombineArgs& now = reload(args);
@@ -295,12 +295,12 @@ UCCLEP_FN bool receive_batch(const Op& op, const CombineArgs& args, Stage& stage
 // Verb of the warps that receive: all batches of all results. The last makes sure that all ranks take part, also where
 // there is nothing to receive.
 template <class Element>
-UCCLEP_FN bool receive_small(const Opening& opening, const CombineArgs& args, const ll::Job& job, Stage& stage) {
+UCCLEP_FN bool receive_small(const OpState& op_state, const CombineArgs& args, const ll::Job& job, Stage& stage) {
   ReceiveAhead ahead(args, job);
-  const Op op = combine_of(args, opening);
-  if (!every_lane(opening.abort == 0)) return false;  // what the operation before left behind may be half done
-  tell_read(op, opening);
-  if (!send_ready(op, args, job, {opening})) return false;
+  const Op op = combine_of(args, op_state);
+  if (!every_lane(op_state.abort == 0)) return false;  // what the operation before left behind may be half done
+  tell_read(op, op_state);
+  if (!send_ready(op, args, job, {op_state})) return false;
   const HandleMemory memory = memory_of(args);
   if (!is_routed(op, memory, uniform(ahead.updated))) return true;
   const WarpUniform items = tokens_out(op, memory, args, job) * line_batches(args.row_bytes);
@@ -328,11 +328,11 @@ UCCLEP_FN bool receive_small(const Opening& opening, const CombineArgs& args, co
 template <class Element>
 UCCLEP_FN void combine_small(const CombineArgs& args) {
   const ll::Jobs jobs = ll::Jobs::of(ll_combine_sends, false);
-  const Opening opening = opening_of_warp(args.group, Kind::combine);
+  const OpState op_state = load_op_state(args.group, Kind::combine);
   Stage stage(args.piece_bytes, false);
-  const bool ok = (!jobs.send.mine() || send_small<Element>(opening, args, jobs.send, stage)) &&
-                  (!jobs.receive.mine() || receive_small<Element>(opening, args, jobs.receive, stage));
-  ll::LinesOnly::Wire::end(combine_of(args, opening), ok);
+  const bool ok = (!jobs.send.mine() || send_small<Element>(op_state, args, jobs.send, stage)) &&
+                  (!jobs.receive.mine() || receive_small<Element>(op_state, args, jobs.receive, stage));
+  ll::LinesOnly::Wire::end(combine_of(args, op_state), ok);
 }
 
 }  // namespace combining

@@ -283,8 +283,8 @@ UCCLEP_FN Job meta_job(const Job& count, uint32_t ranks, uint32_t tokens) {
   return tokens <= apart.warps() ? apart : count;
 }
 
-UCCLEP_FN Op dispatch_of(const LlDispatchArgs& args, const Opening& opening) {
-  return next_operation(args.group, Kind::dispatch, Operation::dispatch, opening);
+UCCLEP_FN Op dispatch_of(const LlDispatchArgs& args, const OpState& op_state) {
+  return next_operation(args.group, Kind::dispatch, Operation::dispatch, op_state);
 }
 
 // Verb of warps that send, each for itself (P1), in a group without masks.
@@ -292,11 +292,11 @@ template <class Row>
 UCCLEP_FN bool send_lines(const LlDispatchArgs& args, const Job& job, Stage& stage, int64_t* bad) {
   LineSender<typename Row::Lines, most_sent<Row, LinesOnly>> sender(args, job, stage, bad);
   sender.begin();
-  const Opening opening = opening_with_slots(args.group, Kind::dispatch);
-  const Op op = dispatch_of(args, opening);
+  const OpState op_state = load_op_state_and_slots(args.group, Kind::dispatch);
+  const Op op = dispatch_of(args, op_state);
   const bool marks = block_id() == 0 && thread_id() == 0;
   if (marks) mark(op, Mark::begin);
-  if (!slots_free_of_warp(op, opening)) return false;
+  if (!slots_free_of_warp(op, op_state)) return false;
   if (marks) mark(op, Mark::slots_free);
   sender.send(op);
   return true;
@@ -304,7 +304,7 @@ UCCLEP_FN bool send_lines(const LlDispatchArgs& args, const Job& job, Stage& sta
 
 // The warps that send.
 template <class Row, class Forms>
-UCCLEP_FN bool send_rows(const Op& op, const Opening& opening, const LlDispatchArgs& args, Stage& stage,
+UCCLEP_FN bool send_rows(const Op& op, const OpState& op_state, const LlDispatchArgs& args, Stage& stage,
                          const Jobs& jobs, Form form) {
   using Wire = typename Forms::Wire;
   LlSets sets = sets_in(BlockTables::of(stage, args).sets, args);
@@ -318,7 +318,7 @@ UCCLEP_FN bool send_rows(const Op& op, const Opening& opening, const LlDispatchA
     if (Forms::by_token && metas.mine()) ahead.read(args, metas.warp());
     sets.require(0, args.routing.tokens, &bad);
   }
-  if (!slots_free(op, opening, typename Wire::Consumed{})) return false;
+  if (!slots_free(op, op_state, typename Wire::Consumed{})) return false;
   if constexpr (Forms::bulk) acquire_then_bulk();
   if (jobs.count.mine() && !send_headers<Wire>(op, args, jobs.count, sets, form, &bad)) return false;
   if (Forms::by_token && (!Forms::bulk || form == Form::line)) {
@@ -335,7 +335,7 @@ UCCLEP_FN bool send_rows(const Op& op, const Opening& opening, const LlDispatchA
 
 // The whole exchange; the second run only receives: all rows have left in the first.
 template <class Row, class Forms, Phases phases>
-UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const LlDispatchArgs& args, Stage& stage) {
+UCCLEP_FN bool exchange_rows(const Op& op, const OpState& op_state, const LlDispatchArgs& args, Stage& stage) {
   const Form form = !Forms::by_token ? Form::bulk
                     : Forms::bulk    ? form_of(args.group.shape, args.source.wire, args.routing.tokens)
                                      : Form::line;
@@ -345,7 +345,7 @@ UCCLEP_FN bool exchange_rows(const Op& op, const Opening& opening, const LlDispa
     jobs.count = {grid_size() - 1, 1};
     if (form == Form::bulk) jobs.send = jobs.count;
   }
-  if (args.group.again == 0 && !send_rows<Row, Forms>(op, opening, args, stage, jobs, form)) return false;
+  if (args.group.again == 0 && !send_rows<Row, Forms>(op, op_state, args, stage, jobs, form)) return false;
   bool relays = false;
   if constexpr (Forms::Wire::network) relays = reload(args).settings.node_copies != 0;
   if (phases == Phases::send && !relays) return true;
@@ -371,7 +371,7 @@ UCCLEP_FN bool send_ahead(const LlDispatchArgs& args, Stage& stage) {
   int64_t bad = no_bad_id;
   const bool ok = send_lines<Row>(args, job, stage, &bad);
   // Asked for again: the operation cannot end without this block's share.
-  const Op op = dispatch_of(args, opening_of_warp(args.group, Kind::dispatch));
+  const Op op = dispatch_of(args, load_op_state(args.group, Kind::dispatch));
   report_bad_id(op, bad);
   if (!jobs_are_apart()) return every_thread(ok);
   LinesOnly::Wire::end(op, ok);
@@ -391,15 +391,15 @@ UCCLEP_FN void dispatch(const LlDispatchArgs& args) {
   if constexpr (warps_alone<Forms>) {
     if (!send_ahead<Row>(args, stage)) return;
   }
-  Opening opening = Opening::of(args.group, Kind::dispatch);
-  const Op op = dispatch_of(args, opening);
-  if constexpr (phases == Phases::send) opening.ended = EndedWord::of(last_read(op, opening.last()));
+  OpState op_state = OpState::load(args.group, Kind::dispatch);
+  const Op op = dispatch_of(args, op_state);
+  if constexpr (phases == Phases::send) op_state.ended = EndedWord::of(last_read(op, op_state.last()));
   if (has_masks<typename Forms::Wire>(reload(args).group) && !begins(args.group, Kind::dispatch, op.seq)) return;
   if (counts_here() && args.group.again == 0) {
     hide_total(args.counters);
     if (thread_id() == 0) note_routing(memory_of(args), args.routing);
   }
-  const bool ok = exchange_rows<Row, Forms, phases>(op, opening, args, stage);
+  const bool ok = exchange_rows<Row, Forms, phases>(op, op_state, args, stage);
   if constexpr (phases == Phases::send) {
     end_send_phase_of<typename Forms::Wire>(op, memory_of(args), ok);
   } else {

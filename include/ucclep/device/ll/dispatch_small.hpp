@@ -51,10 +51,10 @@ UCCLEP_FN bool publish_small(const LlDispatchArgs& args, const Job& counting, St
   ahead.read(args, job.warp() - 2 * ranks);  // of no token, if it is a peer's turn
   RankChoices::Ahead chosen;
   chosen.read(args);
-  const Opening opening = opening_with_slots(args.group, Kind::dispatch);
+  const OpState op_state = load_op_state_and_slots(args.group, Kind::dispatch);
   const RankChoices choices = RankChoices::of(args, chosen);
-  const Op op = dispatch_of(args, opening);
-  if (!slots_free_of_warp(op, opening)) return false;
+  const Op op = dispatch_of(args, op_state);
+  if (!slots_free_of_warp(op, op_state)) return false;
   UCCLEP_KEEP_LOOP
   for (WarpUniform i = job.warp(); i < things; i += job.warps()) {
     const LlDispatchArgs& now = reload(args);
@@ -145,14 +145,14 @@ UCCLEP_FN bool expand_small(const Op& op, const LlDispatchArgs& args, const Job&
 
 // Verb of the blocks that receive, and of the one that counts. ok: so far, of every thread.
 template <class Row>
-UCCLEP_FN bool receive_small(const Opening& opening, const LlDispatchArgs& args, const Job& job, Stage& stage,
+UCCLEP_FN bool receive_small(const OpState& op_state, const LlDispatchArgs& args, const Job& job, Stage& stage,
                              bool ok) {
-  const Op op = dispatch_of(args, opening);
+  const Op op = dispatch_of(args, op_state);
   const PartsByToken work{RowParts::of_size(args.output.wire.batches, 1), args.output.wire.batches + 1, op.ranks(),
                           true};
   BatchIn<Row> first(op, args, work, job.warp());
-  if (opening.abort != 0) ok = false;  // what the operation before left behind may be half done
-  if (every_lane(ok)) tell_read(op, opening);
+  if (op_state.abort != 0) ok = false;  // what the operation before left behind may be half done
+  if (every_lane(ok)) tell_read(op, op_state);
   const bool counts = counts_here();
   if (counts) begin_counting(op, args);
   const HeaderResult ready =
@@ -170,7 +170,7 @@ UCCLEP_FN bool receive_small(const Opening& opening, const LlDispatchArgs& args,
 // The whole operation.
 template <class Row>
 UCCLEP_FN void dispatch_small(const LlDispatchArgs& args) {
-  const Opening opening = opening_of_warp(args.group, Kind::dispatch);
+  const OpState op_state = load_op_state(args.group, Kind::dispatch);
   Stage stage(args.piece_bytes, false);
   const Jobs jobs = Jobs::of(sending_percent<Row>);
   if (counts_here()) {
@@ -180,9 +180,9 @@ UCCLEP_FN void dispatch_small(const LlDispatchArgs& args) {
   int64_t bad = no_bad_id;
   bool ok = (!jobs.count.mine() || publish_small(args, jobs.count, stage, &bad)) &&
             (!jobs.send.mine() || send_lines<Row>(args, jobs.send, stage, &bad));
-  const Op op = dispatch_of(args, opening);
+  const Op op = dispatch_of(args, op_state);
   report_bad_id(op, bad);
-  if (jobs.receive.mine() || counts_here()) ok = receive_small<Row>(opening, args, jobs.receive, stage, ok);
+  if (jobs.receive.mine() || counts_here()) ok = receive_small<Row>(op_state, args, jobs.receive, stage, ok);
   LinesOnly::Wire::end(op, ok);
 }
 

@@ -43,39 +43,39 @@ UCCLEP_FN void set_ended(const ucclEpDeviceGroup& group, Kind kind, uint64_t seq
 
 // What every block asks for first, all at once: one latency of the memory, not three. Words never go back, so what was
 // enough early still is.
-struct Opening {
+struct OpState {
   uint64_t ended;     // EndedWord of the operation before, as it came: who shifts it waits for it
   uint64_t consumed;  // thread p, or lane p of a warp that asks for itself: by peer p; 0 if that is asked later
   uint32_t abort;
 
   UCCLEP_FN uint64_t last() const { return EndedWord::seq(ended); }
 
-  static UCCLEP_FN Opening of(const ucclEpDeviceGroup& group, Kind kind) {
-    Opening opening{ended_word(group, kind), 0, load_relaxed<Scope::system>(group.abort_word)};
+  static UCCLEP_FN OpState load(const ucclEpDeviceGroup& group, Kind kind) {
+    OpState op_state{ended_word(group, kind), 0, load_relaxed<Scope::system>(group.abort_word)};
     if (thread_id() < group.shape.ranks) {
-      opening.consumed = load_acquire<Scope::system>(consumed_by(group, kind, thread_id()));
+      op_state.consumed = load_acquire<Scope::system>(consumed_by(group, kind, thread_id()));
     }
-    return opening;
+    return op_state;
   }
 };
 
 // The same for a warp that asks about its slots later (slots_free_of_warp): nothing here waits for another load.
-UCCLEP_FN Opening opening_of_warp(const ucclEpDeviceGroup& group, Kind kind) {
+UCCLEP_FN OpState load_op_state(const ucclEpDeviceGroup& group, Kind kind) {
   return {ended_word(group, kind), 0, load_relaxed<Scope::system>(group.abort_word)};
 }
 
 // Warp verb, behind all else that the warp asks for early: the same, and which slots are free, as is known now. An
 // acquire is waited for at once, so here ends what a warp can ask for in one latency.
-UCCLEP_FN Opening opening_with_slots(const ucclEpDeviceGroup& group, Kind kind) {
-  Opening opening = opening_of_warp(group, kind);
+UCCLEP_FN OpState load_op_state_and_slots(const ucclEpDeviceGroup& group, Kind kind) {
+  OpState op_state = load_op_state(group, kind);
   if (lane_id() < group.shape.ranks) {
-    opening.consumed = load_acquire<Scope::system>(consumed_by(group, kind, lane_id()));
+    op_state.consumed = load_acquire<Scope::system>(consumed_by(group, kind, lane_id()));
   }
-  return opening;
+  return op_state;
 }
 
-UCCLEP_FN Op next_operation(const ucclEpDeviceGroup& group, Kind kind, Operation name, const Opening& opening) {
-  const uint64_t seq = opening.last() + 1;
+UCCLEP_FN Op next_operation(const ucclEpDeviceGroup& group, Kind kind, Operation name, const OpState& op_state) {
+  const uint64_t seq = op_state.last() + 1;
   return {group, kind, name, seq, group.shape.slot_of(seq)};
 }
 
@@ -136,12 +136,12 @@ UCCLEP_FN uint64_t consumed_needed(const Op& op) {
 // also has to acquire_then_bulk. False also after a fatal error: what the operation before left behind may be half
 // done.
 template <class Consumed = ConsumedWord>
-UCCLEP_FN bool slots_free(const Op& op, const Opening& opening, Consumed consumed = {}) {
+UCCLEP_FN bool slots_free(const Op& op, const OpState& op_state, Consumed consumed = {}) {
   const bool marks = block_id() == 0 && thread_id() == 0;
   if (marks) mark(op, Mark::begin);
-  if (tells_consumed() && opening.abort == 0 && opening.last() != 0) tell_consumed(op, opening.last());
+  if (tells_consumed() && op_state.abort == 0 && op_state.last() != 0) tell_consumed(op, op_state.last());
   const uint64_t needed = consumed_needed(op);
-  bool ok = opening.abort == 0;
+  bool ok = op_state.abort == 0;
   bool waits = needed != 0;
   if constexpr (Consumed::masks) {
     if (op.group.masks != nullptr) {
@@ -151,7 +151,7 @@ UCCLEP_FN bool slots_free(const Op& op, const Opening& opening, Consumed consume
   }
   if (waits) {
     for (uint32_t p = thread_id(); p < op.ranks() && ok; p += block_size()) {
-      if (p == thread_id() && opening.consumed >= needed) continue;
+      if (p == thread_id() && op_state.consumed >= needed) continue;
       ok = wait_peer(op, Phase::consumed, p, [&] { return consumed(op, p) >= needed; });
     }
   }
@@ -162,17 +162,17 @@ UCCLEP_FN bool slots_free(const Op& op, const Opening& opening, Consumed consume
 
 // Warp verb, where warps ask for themselves, as below: one, which likely has nothing else to do, tells the peers that
 // the operation before was read.
-UCCLEP_FN void tell_read(const Op& op, const Opening& opening) {
+UCCLEP_FN void tell_read(const Op& op, const OpState& op_state) {
   if (!tells_consumed() || warp_id() != block::warps() - 1) return;
-  if (opening.last() != 0) tell_consumed(op, opening.last(), {lane_id(), wave_size});
+  if (op_state.last() != 0) tell_consumed(op, op_state.last(), {lane_id(), wave_size});
 }
 
 // Warp verb: slots_free for a warp alone, in a group without masks. Nobody is told.
-UCCLEP_FN bool slots_free_of_warp(const Op& op, const Opening& opening) {
+UCCLEP_FN bool slots_free_of_warp(const Op& op, const OpState& op_state) {
   const uint64_t needed = consumed_needed(op);
-  bool ok = opening.abort == 0;
+  bool ok = op_state.abort == 0;
   for (uint32_t p = lane_id(); needed != 0 && p < op.ranks() && ok; p += wave_size) {
-    if (p == lane_id() && opening.consumed >= needed) continue;
+    if (p == lane_id() && op_state.consumed >= needed) continue;
     ok = wait_peer(op, Phase::consumed, p,
                    [&] { return load_acquire<Scope::system>(consumed_by(reload(op.group), op.kind, p)) >= needed; });
   }

@@ -28,7 +28,7 @@ UCCLEP_FN bool ready_has_come(const Op& op, uint32_t source) {
 }
 
 UCCLEP_FN void after_update(const HtUpdateArgs& args) {
-  const Op op = next_operation(args.group, Kind::update, Operation::update, Opening::of(args.group, Kind::update));
+  const Op op = next_operation(args.group, Kind::update, Operation::update, OpState::load(args.group, Kind::update));
   const auto decide = [&](uint32_t rank, const GraceTimer& timer) {
     const uint32_t packets = HeaderLayout::packets(op.group.shape.local_experts());
     FromNetwork from;
@@ -54,7 +54,7 @@ UCCLEP_FN bool staged_rows_have_come(const Op& op, const HandleMemory& memory, u
 
 UCCLEP_FN void after_dispatch(const HtDispatchArgs& args) {
   const Op op =
-      next_operation(args.group, Kind::dispatch, Operation::dispatch, Opening::of(args.group, Kind::dispatch));
+      next_operation(args.group, Kind::dispatch, Operation::dispatch, OpState::load(args.group, Kind::dispatch));
   const auto decide = [&](uint32_t rank, const GraceTimer& timer) {
     FromNetwork from;
     const Received received = wait_or_mask(op, rank, timer, [&] {
@@ -79,7 +79,7 @@ UCCLEP_FN bool partials_have_come(const Op& op, const HandleMemory& memory, uint
 }
 
 UCCLEP_FN void after_combine(const HtCombineArgs& args) {
-  const Op op = next_operation(args.group, Kind::combine, Operation::combine, Opening::of(args.group, Kind::combine));
+  const Op op = next_operation(args.group, Kind::combine, Operation::combine, OpState::load(args.group, Kind::combine));
   const auto decide = [&](uint32_t rank, const GraceTimer& timer) {
     FromNetwork from;
     wait_or_mask(op, rank, timer, [&] {

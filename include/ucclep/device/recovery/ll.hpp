@@ -145,7 +145,7 @@ UCCLEP_FN void blank_rows(const Op& op, const HandleMemory& memory, const Dispat
 
 UCCLEP_FN void after_dispatch(const LlDispatchArgs& args) {
   const Op op =
-      next_operation(args.group, Kind::dispatch, Operation::dispatch, Opening::of(args.group, Kind::dispatch));
+      next_operation(args.group, Kind::dispatch, Operation::dispatch, OpState::load(args.group, Kind::dispatch));
   const auto decide = [&](uint32_t rank, const GraceTimer& timer) {
     FromNetwork from;
     const Received received = wait_or_mask(op, rank, timer, [&] {
@@ -203,7 +203,7 @@ UCCLEP_FN bool weights_have_come(const Op& op, const CombineArgs& args, uint32_t
 
 // After READY and late weights have left alone.
 UCCLEP_FN void after_weights(const CombineArgs& args) {
-  const Op op = next_operation(args.group, Kind::combine, Operation::combine, Opening::of(args.group, Kind::combine));
+  const Op op = next_operation(args.group, Kind::combine, Operation::combine, OpState::load(args.group, Kind::combine));
   const auto decide = [&](uint32_t rank, const GraceTimer& timer) {
     FromNetwork from;
     const uint64_t start = clock_ns();
@@ -221,7 +221,7 @@ UCCLEP_FN void after_weights(const CombineArgs& args) {
 }
 
 UCCLEP_FN void after_combine(const CombineArgs& args) {
-  const Op op = next_operation(args.group, Kind::combine, Operation::combine, Opening::of(args.group, Kind::combine));
+  const Op op = next_operation(args.group, Kind::combine, Operation::combine, OpState::load(args.group, Kind::combine));
   const auto decide = [&](uint32_t rank, const GraceTimer& timer) {
     FromNetwork from;
     wait_or_mask(op, rank, timer, [&] {

@@ -357,8 +357,8 @@ struct Begun {
 // Block verb of every block. Where ranks disagreed in the Update no rank has a routing, and none opens anything; nor a
 // combine of what was not dispatched.
 UCCLEP_FN Begun begin(const ucclEpDeviceHandle& handle, const RowShape& shape, Kind kind, Operation name) {
-  Opening opening = Opening::of(handle.group, kind);
-  const Op op = open_next(handle, kind, name, opening);
+  OpState op_state = OpState::load(handle.group, kind);
+  const Op op = open_next(handle, kind, name, op_state);
   const HandleState& state = *HandleMemory{handle.view, handle.group.shape}.state();
   bool ok = op.seq != 0 && fits(op, handle, shape, UCCLEP_MODE_HT, state.top_k);
   const bool ready = state.updated == handle.view.stamp && (kind != Kind::combine || state.capacity != not_dispatched);
@@ -366,7 +366,7 @@ UCCLEP_FN Begun begin(const ucclEpDeviceHandle& handle, const RowShape& shape, K
     if (thread_id() == 0) report_data(op.group.errors, record_of(op, ucclEpInvalidArgument, Phase::unrouted, -1));
     ok = false;
   }
-  return {op, ok && open_slots_free(op, opening)};
+  return {op, ok && open_slots_free(op, op_state)};
 }
 
 }  // namespace ht

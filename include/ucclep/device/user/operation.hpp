@@ -111,17 +111,17 @@ UCCLEP_FN bool still_open(const Op& op, const ucclEpDeviceHandle& handle) {
 }
 
 // Block verb of every block: the operation that begins, or one with the number 0.
-UCCLEP_FN Op open_next(const ucclEpDeviceHandle& handle, Kind kind, Operation name, Opening& opening) {
-  const Op op = next_operation(handle.group, kind, name, opening);
-  opening.ended = EndedWord::of(last_read(op, opening.last()));
+UCCLEP_FN Op open_next(const ucclEpDeviceHandle& handle, Kind kind, Operation name, OpState& op_state) {
+  const Op op = next_operation(handle.group, kind, name, op_state);
+  op_state.ended = EndedWord::of(last_read(op, op_state.last()));
   if (still_open(op, handle)) return {handle.group, kind, name, 0, 0};
   return op;
 }
 
 // Block verb, before anything is sent: slots_free, in a group of any kind.
-UCCLEP_FN bool open_slots_free(const Op& op, const Opening& opening) {
-  if (op.group.network != nullptr) return slots_free(op, opening, ByNetwork::Consumed{});
-  return slots_free(op, opening, ConsumedMasked{});
+UCCLEP_FN bool open_slots_free(const Op& op, const OpState& op_state) {
+  if (op.group.network != nullptr) return slots_free(op, op_state, ByNetwork::Consumed{});
+  return slots_free(op, op_state, ConsumedMasked{});
 }
 
 // Block verb, last thing of the launch: true in the last block out, which sees all that the others wrote, if none of
