@@ -223,7 +223,7 @@ struct StagedPartials {
         rows[count++] = relay::sum_in(op, open.shape.token_bytes(), relay::nodes_of(op).node_of(rank), place);
         continue;
       }
-      if (network::is_away(op, rank)) continue;
+      if (network::is_remote(op, rank)) continue;
       const uint64_t words = window.back_epochs_of(op.slot, rank);
       if (!wait_word(op, Phase::rows, rank, op.mine() + words + 8 * uint64_t{place / run_rows})) return false;
       rows[count++] =
@@ -249,12 +249,12 @@ UCCLEP_FN TermSum<Element> sum_here(const StagedPartials& from, uint32_t at) {
 
 // The same between domains: the own node's ranks are rounded together, and nodes added, ascending (P6).
 template <class Element>
-UCCLEP_FN TermSum<Element> sum_nodes(const StagedPartials& from, const NodeSums& away, uint32_t at) {
+UCCLEP_FN TermSum<Element> sum_nodes(const StagedPartials& from, const NodeSums& remote, uint32_t at) {
   const TermSum<Element> own = sum_here<Element>(from, at);
   TermSum<Element> sum;
-  for (uint32_t i = 0; i < away.before; ++i) sum.add(term_of<Element>(away.rows[i], at));
+  for (uint32_t i = 0; i < remote.before; ++i) sum.add(term_of<Element>(remote.rows[i], at));
   if (own.begun) sum.add(Vector<Element>::unpack(own.sum.pack()));
-  for (uint32_t i = away.before; i < away.count; ++i) sum.add(term_of<Element>(away.rows[i], at));
+  for (uint32_t i = remote.before; i < remote.count; ++i) sum.add(term_of<Element>(remote.rows[i], at));
   return sum;
 }
 
@@ -279,12 +279,12 @@ template <class Coop>
 UCCLEP_FN bool receive_token(const OpenCombine& open, const Op& op, const CombineRows& out, uint32_t token) {
   StagedPartials from;
   if (!from.wait(open, op, token)) return false;
-  NodeSums away;
-  if (relays(op) && !away.wait(open, op, token)) return false;
+  NodeSums remote;
+  if (relays(op) && !remote.wait(open, op, token)) return false;
   with_element(open.shape.dtype, [&](auto element) {
     using Element = decltype(element);
     if (relays(op)) {
-      store_token<Element, Coop>(open, out, token, [&](uint32_t at) { return sum_nodes<Element>(from, away, at); });
+      store_token<Element, Coop>(open, out, token, [&](uint32_t at) { return sum_nodes<Element>(from, remote, at); });
     } else {
       store_token<Element, Coop>(open, out, token, [&](uint32_t at) { return sum_here<Element>(from, at); });
     }

@@ -98,7 +98,7 @@ struct RowsHere {
 
   UCCLEP_FN uint32_t rank(uint32_t k) const { return op.group.shape.rank_of(static_cast<uint32_t>(experts[k])); }
   UCCLEP_FN bool has(uint32_t k) const {
-    return places[k] != no_place && !network::is_away(op, rank(k)) && !is_masked(op.group, rank(k));
+    return places[k] != no_place && !network::is_remote(op, rank(k)) && !is_masked(op.group, rank(k));
   }
   UCCLEP_FN bool any() const {
     bool any = false;
@@ -121,11 +121,11 @@ UCCLEP_FN void put_row(const OpenDispatch& open, const void* row, const void* sc
 
 // Verb of the scope: what goes to other nodes.
 template <class Coop>
-UCCLEP_FN void put_away(const OpenDispatch& open, const RowsAway& away, const void* row, const void* scales,
-                        const float* weights) {
-  const uint32_t head = relayed_head_bytes(away.memory.shape);
-  const auto to = [&](uint64_t at) { return [&away, at](auto&& store) { away.each(at, store); }; };
-  put_bytes<Coop>(head, to(0), [&](uint32_t at) { return head_word(away.memory, away.token, weights, at); });
+UCCLEP_FN void put_remote(const OpenDispatch& open, const RemoteRows& remote, const void* row, const void* scales,
+                          const float* weights) {
+  const uint32_t head = relayed_head_bytes(remote.memory.shape);
+  const auto to = [&](uint64_t at) { return [&remote, at](auto&& store) { remote.each(at, store); }; };
+  put_bytes<Coop>(head, to(0), [&](uint32_t at) { return head_word(remote.memory, remote.token, weights, at); });
   put_row<Coop>(open, row, scales, [&](uint32_t at) { return to(head + at); });
 }
 
@@ -143,8 +143,9 @@ UCCLEP_FN void dispatch_send(Coop, const OpenDispatch& open, uint32_t token, con
   const uint64_t first = sends ? uint64_t{token} * top_k : 0;
   const RowsHere here{op, memory.at<int32_t>(memory.handle.offsets.topk) + first,
                       memory.at<uint32_t>(memory.handle.offsets.places) + first, top_k};
-  const RowsAway away{op, memory, token, static_cast<uint32_t>(relayed_row_bytes(memory.shape, open.wire.row_bytes))};
-  const bool wanted = sends && here.any(), crosses = sends && networked(op) && away.any();
+  const RemoteRows remote{op, memory, token,
+                          static_cast<uint32_t>(relayed_row_bytes(memory.shape, open.wire.row_bytes))};
+  const bool wanted = sends && here.any(), crosses = sends && networked(op) && remote.any();
   if (wanted) {
     char* staged = op.mine() + op.group.layout.ht_rows_of(op.slot) + uint64_t{token} * open.wire.row_bytes;
     put_row<Coop>(open, row, scales, [&](uint32_t at) { return [staged, at](auto&& store) { store(staged + at); }; });
@@ -157,13 +158,13 @@ UCCLEP_FN void dispatch_send(Coop, const OpenDispatch& open, uint32_t token, con
         },
         [&](uint32_t at) { return meta_word(memory, token, weights, at); });
   }
-  if (crosses) put_away<Coop>(open, away, row, scales, weights);
+  if (crosses) put_remote<Coop>(open, remote, row, scales, weights);
   Coop::sync();
   for (uint32_t k = Coop::rank(); wanted && k < top_k; k += Coop::size()) {
     if (!here.has(k)) continue;
     publish(reinterpret_cast<uint64_t*>(here.meta(k) + MetaLayout::of(top_k).epoch), op.seq);
   }
-  if (crosses) away.template push<Coop>();
+  if (crosses) remote.template push<Coop>();
 }
 
 // Verb of every block, after its last send. tokens: T, sent as 0 .. T - 1; a data record says so where the routing has

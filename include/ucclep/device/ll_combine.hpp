@@ -141,7 +141,7 @@ UCCLEP_FN Copies copies_of(const OpenCombine& open, const Home& home, const void
 // Where a partial row goes: to its home, or to where the network takes it.
 UCCLEP_FN char* partial_at(const Op& op, const Home& home, uint32_t bytes, bool line) {
   const WindowLayout& window = op.group.layout;
-  if (network::is_away(op, home.rank)) {
+  if (network::is_remote(op, home.rank)) {
     return network::mine(op) + window.out_back_for(op.group.shape, op.slot, home.rank) + uint64_t{home.place} * bytes;
   }
   return op.window(home.rank) +
@@ -166,7 +166,7 @@ UCCLEP_FN void send_partial(const OpenCombine& open, const Home& home, const Cop
     end_lines<Coop>(bytes, op.seq, each);
     return;
   }
-  if (network::is_away(op, home.rank)) {
+  if (network::is_remote(op, home.rank)) {
     if (Coop::rank() == 0) network::push_row_alone(op, home.rank, home.place, bytes);
     return;
   }
@@ -229,7 +229,7 @@ struct TokenPartials : Returns {
     const bool whole = op.group.network != nullptr;
     for (uint32_t i = 0; i < count; ++i) {
       if ((lines >> i & 1) != 0) continue;
-      if (network::is_away(op, ranks[i])) {
+      if (network::is_remote(op, ranks[i])) {
         if (!network::wait_row(op, ranks[i], places[i])) return false;
         continue;
       }

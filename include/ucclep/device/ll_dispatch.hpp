@@ -131,19 +131,20 @@ UCCLEP_FN void keep_choices(const OpenDispatch& open, uint32_t token, const Choi
 
 // A row on its way to ranks of other domains, a bit of `ranks` for each. They leave when they are sent: they lie there
 // in the order of sending, and what follows from counting goes behind the header (HeaderLayout::places).
-struct AwayRow {
+struct RemoteRow {
   const OpenDispatch& open;
   uint32_t token, ranks;
 
   template <class Index>
-  static UCCLEP_FN AwayRow of(const OpenDispatch& open, uint32_t token, const Choices<Index>& choices, uint32_t ranks) {
+  static UCCLEP_FN RemoteRow of(const OpenDispatch& open, uint32_t token, const Choices<Index>& choices,
+                                uint32_t ranks) {
     const Op op = open.op();
-    uint32_t away = 0;
+    uint32_t remote = 0;
     for (uint32_t left = op.group.network != nullptr ? ranks : 0; left != 0; left &= left - 1) {
       const uint32_t k = first_lane(left);
-      if (!op.has_window(choices.rank(k))) away |= 1u << k;
+      if (!op.has_window(choices.rank(k))) remote |= 1u << k;
     }
-    return {open, token, away};
+    return {open, token, remote};
   }
   UCCLEP_FN uint64_t bytes() const { return network_row_bytes(open.handle.group.shape, open.wire.row_bytes); }
   UCCLEP_FN uint32_t rank(uint32_t k) const {
@@ -189,23 +190,23 @@ struct AwayRow {
 
 // Verb of the scope: such a row.
 template <class Coop, class Word, class ScaleWord>
-UCCLEP_FN void send_away(const AwayRow& away, const float* weights, Word&& row_word, ScaleWord&& scale_word) {
+UCCLEP_FN void send_remote(const RemoteRow& remote, const float* weights, Word&& row_word, ScaleWord&& scale_word) {
   Coop::sync();  // the token's choices are kept
-  if (Coop::rank() == 0) away.take_places();
+  if (Coop::rank() == 0) remote.take_places();
   Coop::sync();
-  const HandleMemory memory = away.open.memory();
-  const WireShape& wire = away.open.wire;
+  const HandleMemory memory = remote.open.memory();
+  const WireShape& wire = remote.open.wire;
   const uint32_t meta_bytes = MetaLayout::of(memory.shape.top_k).bytes;
   const auto to = [&](uint64_t at) {
-    return [&, at](auto&& store) { away.each([&](char* row) { store(row + at); }); };
+    return [&, at](auto&& store) { remote.each([&](char* row) { store(row + at); }); };
   };
-  if (away.ranks != 0) {
-    put_bytes<Coop>(meta_bytes, to(0), [&](uint32_t at) { return meta_word(memory, away.token, weights, at); });
+  if (remote.ranks != 0) {
+    put_bytes<Coop>(meta_bytes, to(0), [&](uint32_t at) { return meta_word(memory, remote.token, weights, at); });
     put_bytes<Coop>(wire.token_bytes, to(meta_bytes), row_word);
     put_bytes<Coop>(wire.row_bytes - wire.token_bytes, to(meta_bytes + wire.token_bytes), scale_word);
   }
   Coop::sync();
-  if (Coop::rank() == 0) away.push();
+  if (Coop::rank() == 0) remote.push();
 }
 
 // Verb of the scope: one token. row: `hidden` elements, 16-byte aligned, in any memory that the scope can read, as are
@@ -221,8 +222,8 @@ UCCLEP_FN void dispatch_send(Coop, const OpenDispatch& open, uint32_t token, con
   const bool sends = token < open.handle.view.tokens;
   const Choices<Index> choices{experts, shape};
   const uint32_t all_ranks = sends ? choices.ranks() : 0;
-  const AwayRow away = AwayRow::of(open, token, choices, all_ranks);
-  const uint32_t ranks = all_ranks & ~away.ranks;
+  const RemoteRow remote = RemoteRow::of(open, token, choices, all_ranks);
+  const uint32_t ranks = all_ranks & ~remote.ranks;
   const uint32_t token_bytes = open.wire.token_bytes, scale_bytes = open.shape.scale_bytes;
   const auto row_word = [&](uint32_t at) {
     return *reinterpret_cast<const uint64_t*>(static_cast<const char*>(row) + at);
@@ -259,7 +260,7 @@ UCCLEP_FN void dispatch_send(Coop, const OpenDispatch& open, uint32_t token, con
       put_bytes<Coop>(token_bytes, to(begin), row_word);
       put_bytes<Coop>(open.wire.row_bytes - token_bytes, to(begin + token_bytes), word_of_scales);
     }
-    if (op.group.network != nullptr) send_away<Coop>(away, weights, row_word, word_of_scales);
+    if (op.group.network != nullptr) send_remote<Coop>(remote, weights, row_word, word_of_scales);
     Coop::sync();
   }
   if (sends && Coop::rank() == 0) report_bad_id(op, choices.bad());
@@ -332,12 +333,12 @@ UCCLEP_FN void tell_places(const Op& op, const SentDispatch& sent, uint32_t toke
   const GroupShape& shape = op.group.shape;
   const HandleMemory memory = memory_of(sent);
   const uint32_t packets = HeaderLayout::place_packets(shape.top_k), k = lane_id();
-  const bool away = selection.sends() && !op.has_window(selection.rank);
-  uint32_t taken = away ? memory.at<uint32_t>(memory.handle.offsets.places)[uint64_t{token} * shape.top_k + k] : 0;
+  const bool remote = selection.sends() && !op.has_window(selection.rank);
+  uint32_t taken = remote ? memory.at<uint32_t>(memory.handle.offsets.places)[uint64_t{token} * shape.top_k + k] : 0;
   if (taken == no_place) taken = 0;  // push_headers leaves a record
   const uint32_t odd = shfl(selection.position, k == 0 ? 0 : (2 * k - 1) % wave_size);
   const uint32_t even = shfl(selection.position, 2 * k % wave_size);
-  for (uint64_t left = ballot(away); left != 0; left &= left - 1) {
+  for (uint64_t left = ballot(remote); left != 0; left &= left - 1) {
     const uint32_t lane = first_lane(left);
     const uint32_t rank = broadcast(selection.rank, lane), place = broadcast(selection.place, lane),
                    row = broadcast(taken, lane);

@@ -94,15 +94,15 @@ struct LandedRow {
   const Op& op;
   uint32_t source;
   const char *meta, *tokens, *scales;
-  bool lines, away;
+  bool lines, remote;
   uint32_t arrived = 0;          // from another domain: as which row
   const Packet* said = nullptr;  // of the place; NULL: the meta has the positions
 
   UCCLEP_FN LandedRow(const OpenDispatch& open, const Op& op, uint32_t source, const HeaderFacts& facts, uint32_t index)
-      : op(op), source(source), lines(facts.form == Form::line), away(network::is_away(op, source)) {
+      : op(op), source(source), lines(facts.form == Form::line), remote(network::is_remote(op, source)) {
     const WindowLayout& window = op.group.layout;
-    if (away) {
-      land_away(open, facts, index);
+    if (remote) {
+      land_remote(open, facts, index);
     } else if (lines) {
       const RowLines parts = RowLines::of(op.group.shape, open.wire);
       meta = op.mine() + window.ll_lines_of(op.slot, source) + uint64_t{index} * parts.all() * line_bytes;
@@ -114,7 +114,7 @@ struct LandedRow {
       scales = tokens + open.wire.token_bytes;
     }
   }
-  UCCLEP_FN void land_away(const OpenDispatch& open, const HeaderFacts& facts, uint32_t place) {
+  UCCLEP_FN void land_remote(const OpenDispatch& open, const HeaderFacts& facts, uint32_t place) {
     const GroupShape& shape = op.group.shape;
     if (by_token(facts.form)) {
       const uint32_t first = HeaderLayout::places(shape.local_experts(), facts.tokens);
@@ -133,7 +133,7 @@ struct LandedRow {
 
   // Lane verb: waits for the meta, in BULK form with it for the row.
   UCCLEP_FN bool wait_meta() const {
-    if (away) return network::wait_row(op, source, arrived);
+    if (remote) return network::wait_row(op, source, arrived);
     if (lines) return wait_lines(op, Phase::rows, source, meta, 0, layout().body_bytes());
     return wait_word(op, Phase::rows, source, meta + layout().epoch);
   }
@@ -170,7 +170,7 @@ struct Segment {
 
 // Do its rows lie by token? From another domain they never do.
 UCCLEP_FN bool lies_by_token(const Op& op, const Segment& at) {
-  return by_token(at.facts.form) && !network::is_away(op, at.source);
+  return by_token(at.facts.form) && !network::is_remote(op, at.source);
 }
 
 UCCLEP_FN uint32_t zones_of(const OpenDispatch& open) {

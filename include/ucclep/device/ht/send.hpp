@@ -87,13 +87,13 @@ UCCLEP_FN void send_row(const Op& op, const HandleMemory& memory, const HtDispat
   const bool sends = selection.sends() && Wire::reaches(op, selection.rank);
   const bool staged = ballot(sends && pulls(peer)) != 0;
   const bool direct = sends && !pulls(peer) && peer.holds(selection.place);
-  typename Wire::Away away(op, memory, args, token, selection);
-  if (!staged && ballot(direct) == 0 && !away.any()) return;  // nobody wants it
+  typename Wire::RemoteRow remote(op, memory, args, token, selection);
+  if (!staged && ballot(direct) == 0 && !remote.any()) return;  // nobody wants it
   Row::fetch(stage, args.source, token);
-  if (staged || away.any()) {
-    away.write_places(op.group.shape, stage.scratch(), selection);
+  if (staged || remote.any()) {
+    remote.write_places(op.group.shape, stage.scratch(), selection);
     send_meta(op, args.topk_weights, stage, token, selection, sends && pulls(peer));
-    away.send_head(op.group.shape, stage.scratch());
+    remote.send_head(op.group.shape, stage.scratch());
   }
   if (phases == Phases::whole && args.output.zones == Zones::sources) {
     const uint64_t mine = ballot(sends && selection.rank == op.me());
@@ -106,7 +106,7 @@ UCCLEP_FN void send_row(const Op& op, const HandleMemory& memory, const HtDispat
     targets.scales = peer.scale(selection.place);
     targets.scale_step = peer.scales.step;
   }
-  Row::send(stage, args.source, token, away.and_to(targets, stage.scratch()));
+  Row::send(stage, args.source, token, remote.and_to(targets, stage.scratch()));
 }
 
 // Verb of the sending warps of the grid.
@@ -208,8 +208,8 @@ struct OneNode {
   static UCCLEP_FN void end(const Op& op, bool ok, bool exposed) { end_exposing(op, ok, exposed); }
 
   // Where else a row goes: nowhere.
-  struct Away {
-    UCCLEP_FN Away(const Op&, const HandleMemory&, const HtDispatchArgs&, uint32_t, const Selection&) {}
+  struct RemoteRow {
+    UCCLEP_FN RemoteRow(const Op&, const HandleMemory&, const HtDispatchArgs&, uint32_t, const Selection&) {}
     UCCLEP_FN bool any() const { return false; }
     UCCLEP_FN void write_places(const GroupShape&, char*, const Selection&) const {}
     UCCLEP_FN void send_head(const GroupShape&, const char*) {}

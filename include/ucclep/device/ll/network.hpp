@@ -48,7 +48,7 @@ struct AcrossDomains {
 
 // A row under way: to peers by their windows, and into what the network takes, for ranks or for nodes. A lane per
 // destination.
-struct UnsentRow {
+struct OutgoingRow {
   char* epoch = nullptr;                          // of a peer with a window; NULL: none
   uint32_t rank = NodeTable::no_rank, place = 0;  // of another peer, where row_bytes is not 0
   uint32_t row_bytes = 0;
@@ -127,7 +127,7 @@ struct UnsentRow {
 
 template <>
 struct BulkPath<ByNetwork> {
-  using Out = UnsentRow;
+  using Out = OutgoingRow;
 
   // Does a row lie in this rank's window: its source, or its source's relay in this node, has stored it there.
   static UCCLEP_FN bool by_window(const Op& op, const LlDispatchArgs& args, uint32_t source) {

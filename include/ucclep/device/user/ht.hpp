@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What HT operations that a user's kernel opens do between domains. A row that other nodes want goes to each of them
-// once, by whoever sends it (RowsAway). At the end of a dispatch every block relays what other nodes have sent to this
-// one (relay_dispatch), at the end of a combine it adds up what goes to homes elsewhere and brings what comes from
+// once, by whoever sends it (RemoteRows). At the end of a dispatch every block relays what other nodes have sent to
+// this one (relay_dispatch), at the end of a combine it adds up what goes to homes elsewhere and brings what comes from
 // there (relay_combine); so these wait for the sends of other ranks, and for nothing that somebody receives. Home adds
 // up its own node and then the nodes (NodeSums).
 //
@@ -62,7 +62,7 @@ UCCLEP_FN bool relays(const Op& op) {
 }
 // Does the rank get rows, and give them, by the network and without a relay.
 UCCLEP_FN bool lands_alone(const Op& op, uint32_t rank) {
-  return op.group.masks != nullptr && network::is_away(op, rank);
+  return op.group.masks != nullptr && network::is_remote(op, rank);
 }
 
 // ---- The source of a dispatch
@@ -81,7 +81,7 @@ UCCLEP_FN uint64_t head_word(const HandleMemory& memory, uint32_t token, const f
 }
 
 // The rows of a token to other nodes, where they wait for a NIC. row_bytes: of a row as it crosses.
-struct RowsAway {
+struct RemoteRows {
   const Op& op;
   const HandleMemory& memory;
   uint32_t token, row_bytes;
@@ -296,11 +296,11 @@ struct NodeSums {
   // Lane verb: waits until they are there.
   UCCLEP_FN bool wait(const OpenOperation& open, const Op& op, uint32_t token) {
     const HandleMemory memory = open.memory();
-    const RowsAway away{op, memory, token, 0};
+    const RemoteRows remote{op, memory, token, 0};
     for (uint32_t k = 0; k < memory.shape.top_k; ++k) {
-      const uint32_t place = away.place(k);
+      const uint32_t place = remote.place(k);
       if (place == no_place) continue;
-      const uint32_t node = away.node(k);
+      const uint32_t node = remote.node(k);
       if (!brought::Sums::wait_alone(op, node, place)) return false;
       insert(node, brought::Sums::row(op, open.shape.token_bytes(), node, place));
       if (node < relay::own_node(op)) ++before;

@@ -24,7 +24,7 @@ namespace UCCLEP_SIMT_NAMESPACE {
 namespace network {
 
 // Does only the network reach the rank?
-UCCLEP_FN bool is_away(const Op& op, uint32_t rank) {
+UCCLEP_FN bool is_remote(const Op& op, uint32_t rank) {
   return op.group.network != nullptr && !op.has_window(rank);
 }
 
@@ -79,14 +79,14 @@ UCCLEP_FN bool push_header_alone(const Op& op, uint32_t peer, uint32_t rows, uin
 
 // The header of a source where it has come: nobody copies those of other domains here.
 UCCLEP_FN const Packet* header_from(const Op& op, uint32_t source) {
-  if (!is_away(op, source)) return header_packets(op, op.me(), source);
+  if (!is_remote(op, source)) return header_packets(op, op.me(), source);
   return reinterpret_cast<const Packet*>(mine(op) +
                                          op.group.layout.in_header(op.group.shape, op.kind, op.slot, source));
 }
 
 // Lane verb: a header from another domain is there, whole; packets of others are waited for one by one.
 UCCLEP_FN bool header_came(const Op& op, uint32_t source) {
-  return !is_away(op, source) || wait_header(op, source);
+  return !is_remote(op, source) || wait_header(op, source);
 }
 
 // Where partial rows of LL land that a rank has sent.
@@ -99,7 +99,7 @@ UCCLEP_FN const char* landed_back(const Op& op, uint32_t rank) {
 // domains hear that it has been read.
 UCCLEP_FN bool all_in_alone(const Op& op) {
   for (uint32_t source = 0; source < op.ranks(); ++source) {
-    if (is_away(op, source) && !is_masked(op.group, source) && !wait_all(op, source)) return false;
+    if (is_remote(op, source) && !is_masked(op.group, source) && !wait_all(op, source)) return false;
   }
   return true;
 }
@@ -109,7 +109,7 @@ UCCLEP_FN bool tell_alone(const Op& op) {
   CommandFields command;
   command.operation = CommandOp::consumed;
   for (uint32_t peer = 0; peer < op.ranks(); ++peer) {
-    if (is_away(op, peer) && !is_masked(op.group, peer) && !push_alone(sending, peer, command)) return false;
+    if (is_remote(op, peer) && !is_masked(op.group, peer) && !push_alone(sending, peer, command)) return false;
   }
   return true;
 }

@@ -189,7 +189,7 @@ struct AcrossNodes : ByNetwork {
   static UCCLEP_FN bool is_term(const Op& op, uint32_t rank) { return op.has_window(rank); }
   static UCCLEP_FN void end(const Op& op, bool ok, bool) { ByNetwork::end(op, ok); }
 
-  using Away = relay::Away<false>;
+  using RemoteRow = relay::RemoteRow<false>;
   static UCCLEP_FN bool push_run(const Op& op, const HtDispatchArgs& args, uint32_t begin, uint32_t end) {
     return relay::push_run<false>(op.with(args.group), memory_of(args), args, begin, end, relay::flags_of);
   }
@@ -255,7 +255,7 @@ struct AcrossNodesMasked : AcrossNodes {
   static UCCLEP_FN bool reaches(const Op& op, uint32_t rank) {
     return op.has_window(rank) && !is_masked(op.group, rank);
   }
-  using Away = relay::Away<true>;
+  using RemoteRow = relay::RemoteRow<true>;
   static UCCLEP_FN bool push_run(const Op& op, const HtDispatchArgs& args, uint32_t begin, uint32_t end) {
     return relay::push_run<true>(op.with(args.group), memory_of(args), args, begin, end, relay::flags_of);
   }

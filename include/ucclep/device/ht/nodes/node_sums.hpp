@@ -150,17 +150,17 @@ UCCLEP_FN bool sum_own_node(const Op& op, const HandleMemory& memory, const HtCo
   const NodeTable nodes = nodes_of(same);
   const Selection selection = selection_of(routed, token);
   const uint32_t place = lane_id() < routed.shape.top_k ? routed.node_places(token)[lane_id()] : no_place;
-  const bool away = place != no_place;
+  const bool remote = place != no_place;
   const uint64_t here = ballot(selection.sends() && same.has_window(selection.rank));
-  const bool leads = any && lane_id() == first_lane(here), has_term = away || leads;
-  const uint32_t of = away ? nodes.node_of(selection.rank) : own_node(same);
+  const bool leads = any && lane_id() == first_lane(here), has_term = remote || leads;
+  const uint32_t of = remote ? nodes.node_of(selection.rank) : own_node(same);
   const uint64_t mask = ballot(has_term);
   uint32_t order = 0;
   for (uint64_t left = mask; left != 0; left &= left - 1) {
     if (broadcast(of, first_lane(left)) < of) ++order;
   }
-  const bool ok = Sums::wait(same, routed, away, of, place);
-  if (away) terms.rows[order] = Sums::row(same, now.partial_bytes, of, place);
+  const bool ok = Sums::wait(same, routed, remote, of, place);
+  if (remote) terms.rows[order] = Sums::row(same, now.partial_bytes, of, place);
   if (leads) terms.rows[order] = own_sum(same);
   if (has_term && now.weights_back) weights_of(terms)[order] = weights_behind(terms.rows[order], now.row_bytes);
   terms = {terms.rows, count_lanes(mask), 0};

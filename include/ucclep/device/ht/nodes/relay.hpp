@@ -44,10 +44,10 @@ constexpr uint32_t brought_flag = 1u << 31;
 // A row to other nodes. A lane whose selection is the first of another node has the row's place there. masks: the group
 // may have some; rows for a rank that is masked have no places of their own.
 template <bool masks>
-class Away {
+class RemoteRow {
  public:
-  UCCLEP_FN Away(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, uint32_t token,
-                 const Selection& selection) {
+  UCCLEP_FN RemoteRow(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, uint32_t token,
+                      const Selection& selection) {
     const GroupShape& shape = op.group.shape;
     const uint32_t place = lane_id() < shape.top_k ? memory.node_places(token)[lane_id()] : no_place;
     active_ = place != no_place;
@@ -69,12 +69,12 @@ class Away {
 
   // The row itself, to other nodes and to all that RowTargets knows.
   struct Targets {
-    const Away& away;
+    const RemoteRow& remote;
     const RowTargets& others;
     char* idle;  // any memory
 
     UCCLEP_FN void put(const char* smem, uint64_t at, uint32_t bytes) const {
-      bulk_store(away.active_, away.active_ ? away.row_ + at : idle, smem, bytes);
+      bulk_store(remote.active_, remote.active_ ? remote.row_ + at : idle, smem, bytes);
       others.put(smem, at, bytes);
     }
   };
