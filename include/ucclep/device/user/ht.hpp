@@ -60,7 +60,7 @@ UCCLEP_FN bool networked(const Op& op) {
 UCCLEP_FN bool relays(const Op& op) {
   return networked(op) && op.group.masks == nullptr;
 }
-// Does the rank get rows, and give them, by the network and without a relay.
+// Does the rank receive and send rows by the network and without a relay?
 UCCLEP_FN bool lands_alone(const Op& op, uint32_t rank) {
   return op.group.masks != nullptr && network::is_remote(op, rank);
 }
@@ -147,7 +147,8 @@ UCCLEP_FN HeaderResult ready_of_all(const OpenOperation& open, const Op& op) {
 }
 
 // Warp verb: the meta line of a row, but for the epoch, to the ranks of this node that the row is for.
-UCCLEP_FN void give_meta(const Op& op, const char* row, uint32_t source, uint32_t place, const relay::Addressee& to) {
+UCCLEP_FN void forward_meta(const Op& op, const char* row, uint32_t source, uint32_t place,
+                            const relay::Addressee& to) {
   const char* const own = to.mine ? meta_at(op, to.rank, source, to.place) : nullptr;
   for (uint64_t left = ballot(to.mine); left != 0; left &= left - 1) {
     auto* const meta = reinterpret_cast<char*>(broadcast(reinterpret_cast<uint64_t>(own), first_lane(left)));
@@ -182,7 +183,7 @@ struct Landing {
 };
 
 // Warp verb: rows [first, end) of a block to the ranks of this node that they are for.
-struct GiveRows {
+struct ForwardRows {
   UCCLEP_FN bool operator()(const OpenRelay& relay, const Op& op, uint32_t block, uint32_t first, uint32_t end) const {
     const HandleMemory memory = memory_of(relay);
     const uint64_t epoch = MetaLayout::of(memory.shape.top_k).epoch;
@@ -192,7 +193,7 @@ struct GiveRows {
     for (uint32_t place = first; place < end; ++place) {
       const relay::Addressee to = relay::Addressee::of(op, from.row(place));
       relay::keep_addressees(op, memory, block, place, to);
-      give_meta(op, from.row(place), source, from.bring(place), to);
+      forward_meta(op, from.row(place), source, from.bring(place), to);
     }
     sync_warp();  // all of them are stored before any lane publishes one
     for (uint32_t place = first; place < end; ++place) {
@@ -228,7 +229,7 @@ UCCLEP_COLD_FN bool relay_dispatch(OpenOperation open, Op op, uint32_t wire_row_
   const OpenRelay args{open.handle.group, open.handle.view,
                        static_cast<uint32_t>(relayed_row_bytes(memory.shape, wire_row_bytes))};
   return every_thread(
-      relay::relay_rows<false>(args, op, {grid_warp(), grid_warps()}, relay::rows_together(op), GiveRows{}));
+      relay::relay_rows<false>(args, op, {grid_warp(), grid_warps()}, relay::rows_together(op), ForwardRows{}));
 }
 
 // Warp verb: the sum of the rows that the lanes of the mask have, in their order, to `to`.

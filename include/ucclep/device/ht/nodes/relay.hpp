@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of an HT dispatch on their way to other nodes. A row leaves once for each node that wants it, to the source's
-// relay there (protocol/relayed_row.hpp). The relay keeps it where it landed, and gives its meta line to the ranks of
-// the node that want it; they pull the row from there, as they pull what is staged.
+// relay there (protocol/relayed_row.hpp). The relay keeps it where it landed, and forwards its meta line to the ranks
+// of the node that want it; they pull the row from there, as they pull what is staged.
 //
 // Where it landed in host memory (GroupShape::brings), each of them would read it over the bus, whose other end proxies
 // and NICs need. So the relay brings it into its GPU's memory first, and its meta line says so.
@@ -149,7 +149,7 @@ UCCLEP_FN void keep_addressees(const Op& op, const HandleMemory& memory, uint32_
 }
 
 // Rows of a block on their way to the ranks that they are for.
-struct Giver {
+struct Forwarder {
   const Op& op;
   const HandleMemory& memory;
   uint32_t block, source;
@@ -197,20 +197,20 @@ UCCLEP_FN void bring_rows(const Op& op, const HtDispatchArgs& args, Stage& stage
     const uint64_t landed = uint64_t{position(place)} * bytes,
                    brought = shape.ring == 0 ? uint64_t{place} * bytes : landed;  // room for all, or as there
     const HandleMemory memory = memory_of(now);
-    const Giver giver{here, memory, block, nodes_of(here).rank_of(block, here.me())};
-    giver.bring(stage, place, network::mine(here) + layout.relay_in_of(shape, here.slot, block) + landed, bytes,
-                here.mine() + layout.brought_of(shape, here.slot, block) + brought);
+    const Forwarder forwarder{here, memory, block, nodes_of(here).rank_of(block, here.me())};
+    forwarder.bring(stage, place, network::mine(here) + layout.relay_in_of(shape, here.slot, block) + landed, bytes,
+                    here.mine() + layout.brought_of(shape, here.slot, block) + brought);
   }
 }
 
 // The same of at most rows_at_once rows, which stay where they are, unless the group has them brought.
 template <class Position>
-UCCLEP_FN void give_rows(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage,
-                         uint32_t block, uint32_t first, uint32_t end, Position&& position) {
+UCCLEP_FN void forward_rows(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage,
+                            uint32_t block, uint32_t first, uint32_t end, Position&& position) {
   const GroupShape& shape = op.group.shape;
   acquire_then_bulk();
   if (shape.brings != 0) return bring_rows(op, args, stage, block, first, end, position);
-  const Giver giver{op, memory, block, nodes_of(op).rank_of(block, op.me())};
+  const Forwarder forwarder{op, memory, block, nodes_of(op).rank_of(block, op.me())};
   const uint64_t row_bytes = relayed_row_bytes(shape, args.output.wire.row_bytes);
   const char* const landed = network::mine(op) + op.group.layout.relay_in_of(shape, op.slot, block);
   uint64_t* epochs[rows_at_once] = {};
@@ -219,7 +219,7 @@ UCCLEP_FN void give_rows(const Op& op, const HandleMemory& memory, const HtDispa
   for (uint32_t i = 0; i < rows_at_once; ++i) {
     const uint32_t place = first + i;
     if (place >= end) break;
-    epochs[i] = giver.meta_of(place, landed + position(place) * row_bytes, stage.slot(i));
+    epochs[i] = forwarder.meta_of(place, landed + position(place) * row_bytes, stage.slot(i));
   }
   bulk_wait_written();
   UCCLEP_UNROLL
@@ -234,7 +234,7 @@ UCCLEP_FN bool relay_run(const Op& op, const HandleMemory& memory, const HtDispa
                          uint32_t block, uint32_t first, uint32_t end) {
   const uint32_t source = nodes_of(op).rank_of(block, op.me());
   if (!every_lane(lane_id() != 0 || network::wait_row(op, source, end - 1, between_nodes_flag))) return false;
-  give_rows(op, memory, args, stage, block, first, end, [](uint32_t place) { return place; });
+  forward_rows(op, memory, args, stage, block, first, end, [](uint32_t place) { return place; });
   return true;
 }
 
@@ -362,8 +362,8 @@ UCCLEP_FN bool relay_run(const HtDispatchArgs& args, const Op& op, Stage& stage,
   if (!wait_landed(op, relay::nodes_of(op).rank_of(block, op.me()), end - 1, free)) return false;
   const HtDispatchArgs& now = reload(args);
   const Op here = op.with(now.group);
-  relay::give_rows(here, memory_of(now), now, stage, block, first, end,
-                   [&](uint32_t place) { return by_ring(here) ? shape_of(here).position_of(place) : place; });
+  relay::forward_rows(here, memory_of(now), now, stage, block, first, end,
+                      [&](uint32_t place) { return by_ring(here) ? shape_of(here).position_of(place) : place; });
   const Op same = op.with(reload(args).group);
   if (by_ring(same)) rows_relayed(same, block, first, end);
   return true;
