@@ -313,7 +313,7 @@ UCCLEP_FN void take_row(const StagedRow& row, const DispatchRows& out, uint32_t 
     return;
   }
   for (uint32_t k = Near<Coop>::rank(); k < open.shape.top_k; k += Near<Coop>::size()) {
-    store_choice(open, out, index, k, row.selection(k));
+    store_topk(open, out, index, k, row.selection(k));
   }
 }
 

@@ -82,7 +82,7 @@ UCCLEP_FN OpenDispatch dispatch_begin(const ucclEpDeviceHandle& handle, const Ro
 
 // The experts of one token, where the caller has them.
 template <class Index>
-struct Choices {
+struct TopkIds {
   const Index* ids;
   const GroupShape& shape;
 
@@ -117,14 +117,13 @@ struct Choices {
 
 // Verb of the scope: the routing of a token, for dispatch_end and for combine.
 template <class Coop, class Index>
-UCCLEP_FN void keep_choices(const OpenDispatch& open, uint32_t token, const Choices<Index>& choices,
-                            const float* weights) {
+UCCLEP_FN void keep_topk(const OpenDispatch& open, uint32_t token, const TopkIds<Index>& topk, const float* weights) {
   const HandleMemory memory = open.memory();
   const uint32_t top_k = memory.shape.top_k;
   auto* ids = memory.at<int32_t>(memory.handle.offsets.topk) + uint64_t{token} * top_k;
   auto* kept = memory.at<float>(memory.handle.offsets.weights) + uint64_t{token} * top_k;
   for (uint32_t k = Coop::rank(); k < top_k; k += Coop::size()) {
-    ids[k] = choices.expert(k);
+    ids[k] = topk.expert(k);
     kept[k] = weights != nullptr ? weights[k] : 0.0f;
   }
 }
@@ -136,13 +135,12 @@ struct RemoteRow {
   uint32_t token, ranks;
 
   template <class Index>
-  static UCCLEP_FN RemoteRow of(const OpenDispatch& open, uint32_t token, const Choices<Index>& choices,
-                                uint32_t ranks) {
+  static UCCLEP_FN RemoteRow of(const OpenDispatch& open, uint32_t token, const TopkIds<Index>& topk, uint32_t ranks) {
     const Op op = open.op();
     uint32_t remote = 0;
     for (uint32_t left = op.group.network != nullptr ? ranks : 0; left != 0; left &= left - 1) {
       const uint32_t k = first_lane(left);
-      if (!op.has_window(choices.rank(k))) remote |= 1u << k;
+      if (!op.has_window(topk.rank(k))) remote |= 1u << k;
     }
     return {open, token, remote};
   }
@@ -159,7 +157,7 @@ struct RemoteRow {
     return memory.at<uint32_t>(memory.handle.offsets.places)[uint64_t{token} * memory.shape.top_k + k];
   }
 
-  // Lane verb, after keep_choices.
+  // Lane verb, after keep_topk.
   UCCLEP_FN void take_places() const {
     for (uint32_t left = ranks; left != 0; left &= left - 1) {
       const uint32_t k = first_lane(left);
@@ -191,7 +189,7 @@ struct RemoteRow {
 // Verb of the scope: such a row.
 template <class Coop, class Word, class ScaleWord>
 UCCLEP_FN void send_remote(const RemoteRow& remote, const float* weights, Word&& row_word, ScaleWord&& scale_word) {
-  Coop::sync();  // the token's choices are kept
+  Coop::sync();  // the token's ids are kept
   if (Coop::rank() == 0) remote.take_places();
   Coop::sync();
   const HandleMemory memory = remote.open.memory();
@@ -220,9 +218,9 @@ UCCLEP_FN void dispatch_send(Coop, const OpenDispatch& open, uint32_t token, con
   const GroupShape& shape = op.group.shape;
   const WindowLayout& window = op.group.layout;
   const bool sends = token < open.handle.view.tokens;
-  const Choices<Index> choices{experts, shape};
-  const uint32_t all_ranks = sends ? choices.ranks() : 0;
-  const RemoteRow remote = RemoteRow::of(open, token, choices, all_ranks);
+  const TopkIds<Index> topk{experts, shape};
+  const uint32_t all_ranks = sends ? topk.ranks() : 0;
+  const RemoteRow remote = RemoteRow::of(open, token, topk, all_ranks);
   const uint32_t ranks = all_ranks & ~remote.ranks;
   const uint32_t token_bytes = open.wire.token_bytes, scale_bytes = open.shape.scale_bytes;
   const auto row_word = [&](uint32_t at) {
@@ -235,11 +233,11 @@ UCCLEP_FN void dispatch_send(Coop, const OpenDispatch& open, uint32_t token, con
   const auto to = [&](uint64_t at) {
     return [&, at](auto&& store) {
       for (uint32_t left = ranks; left != 0; left &= left - 1) {
-        store(op.window(choices.rank(first_lane(left))) + at);
+        store(op.window(topk.rank(first_lane(left))) + at);
       }
     };
   };
-  if (sends) keep_choices<Coop>(open, token, choices, weights);
+  if (sends) keep_topk<Coop>(open, token, topk, weights);
   if (open.form == Form::line) {
     const RowLines lines = RowLines::of(shape, open.wire);
     const uint64_t begin = window.ll_lines_of(op.slot, op.me()) + uint64_t{token} * lines.all() * line_bytes;
@@ -263,7 +261,7 @@ UCCLEP_FN void dispatch_send(Coop, const OpenDispatch& open, uint32_t token, con
     if (op.group.network != nullptr) send_remote<Coop>(remote, weights, row_word, word_of_scales);
     Coop::sync();
   }
-  if (sends && Coop::rank() == 0) report_bad_id(op, choices.bad());
+  if (sends && Coop::rank() == 0) report_bad_id(op, topk.bad());
 }
 
 // What the last block needs of a dispatch to count it, under the names that ll/routing.hpp and ll/lines.hpp know.

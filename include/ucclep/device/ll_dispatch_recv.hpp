@@ -274,7 +274,7 @@ UCCLEP_FN bool take_rest(const OpenDispatch& open, const DispatchRows& out, cons
   const uint32_t top_k = open.shape.top_k, scale_bytes = open.shape.scale_bytes;
   for (uint32_t k = Near<Coop>::rank(); k < top_k; k += Near<Coop>::size()) {
     if (!open.by_expert()) {
-      store_choice(open, out, index, k, {row.expert(k), row.weight(k), 0});
+      store_topk(open, out, index, k, {row.expert(k), row.weight(k), 0});
     } else if (out.topk_weights && row.local_expert(k) == at.zone) {
       out.topk_weights[index] = row.weight(k);
     }

@@ -108,7 +108,7 @@ UCCLEP_FN bool take_metas(const Op& op, const HandleMemory& memory, const Dispat
     ReceivedSelection s;
     const uint16_t expert = reinterpret_cast<const uint16_t*>(meta + layout.experts)[k];
     if (expert != no_expert) s = {expert, reinterpret_cast<const float*>(meta + layout.weights)[k], 0};
-    store_choice(op, out, 0, static_cast<int64_t>(row), k, s);
+    store_topk(op, out, 0, static_cast<int64_t>(row), k, s);
     if (k == 0) store_source(out, 0, static_cast<int64_t>(row), source, meta_token(meta));
   }
   sync_warp();  // all lanes have read the metas
@@ -165,7 +165,7 @@ UCCLEP_FN void blank_rows(const Op& op, const DispatchOutput& out, uint32_t begi
   for (uint64_t row = begin + uint64_t{grid_warp()}; row < end && row < out.capacity; row += grid_warps()) {
     zero_row(out, static_cast<int64_t>(row));
     if (out.zones == Zones::experts) continue;
-    if (lane_id() < out.top_k) store_choice(op, out, 0, static_cast<int64_t>(row), lane_id(), ReceivedSelection{});
+    if (lane_id() < out.top_k) store_topk(op, out, 0, static_cast<int64_t>(row), lane_id(), ReceivedSelection{});
   }
 }
 

@@ -31,13 +31,13 @@ struct StageShape {
 struct BlockTableLayout {
   uint32_t facts;           // HeaderFacts [R]; before them the token sets
   uint32_t present;         // u64 [R][B / 64 rounded up], where rows are found by headers
-  uint32_t choices, told;   // u16 [R][most_choices]; u32 [R]: where those with few tokens tell what these chose
+  uint32_t topk, has_topk;  // u16 [R][max_topk_ids]; u32 [R]: from sources that send top-k ids
   uint32_t tokens, bases;   // u16 [R][B rounded up]; u32 [E]. Without a table the next one begins at the same place
   uint32_t scratch, bytes;  // u32 [most_warps]
-  uint32_t choice_shift;    // choices of a token begin at a multiple of this power of two, so that a wave has them all
+  uint32_t topk_shift;      // ids of a token begin at a multiple of this power of two, so that a wave has them all
 
   UCCLEP_HD constexpr bool fits_small_batch(uint32_t token_count) const {
-    return token_count <= most_choosers && token_count << choice_shift <= most_choices;
+    return token_count <= max_topk_tokens && token_count << topk_shift <= max_topk_ids;
   }
 
   static constexpr uint32_t fact_bytes = 12;
@@ -50,13 +50,13 @@ struct BlockTableLayout {
     BlockTableLayout at{};
     at.facts = static_cast<uint32_t>(TokenSetShape::of(shape).bytes(shape));
     at.present = at.facts + static_cast<uint32_t>(round_up(fact_bytes * shape.ranks, 16));
-    at.choices = at.present + (shape.rows_by_headers() ? static_cast<uint32_t>(round_up(tokens / 8, 16)) : 0);
-    at.told = at.choices + (shape.tells_choices() ? 2 * most_choices * shape.ranks : 0);
-    at.tokens = at.told + (shape.tells_choices() ? static_cast<uint32_t>(round_up(4 * shape.ranks, 16)) : 0);
+    at.topk = at.present + (shape.rows_by_headers() ? static_cast<uint32_t>(round_up(tokens / 8, 16)) : 0);
+    at.has_topk = at.topk + (shape.sends_topk() ? 2 * max_topk_ids * shape.ranks : 0);
+    at.tokens = at.has_topk + (shape.sends_topk() ? static_cast<uint32_t>(round_up(4 * shape.ranks, 16)) : 0);
     at.bases = at.tokens + (tokens <= most_tokens ? 2 * static_cast<uint32_t>(tokens) : 0);
     at.scratch = at.bases + (shape.experts <= most_bases ? static_cast<uint32_t>(round_up(4 * shape.experts, 16)) : 0);
     at.bytes = at.scratch + 4 * most_warps;
-    while (1u << at.choice_shift < shape.top_k) ++at.choice_shift;
+    while (1u << at.topk_shift < shape.top_k) ++at.topk_shift;
     return at;
   }
 };
@@ -81,9 +81,8 @@ UCCLEP_HD constexpr bool is_small_batch(const LlDispatchArgs& args, uint32_t blo
   const GroupShape& shape = args.group.shape;
   const WireShape& wire = args.output.wire;
   const uint64_t parts = uint64_t{shape.ranks} * args.routing.tokens * (wire.batches + 1);
-  return shape.tells_choices() && args.tables.fits_small_batch(args.routing.tokens) &&
-         args.output.zones == Zones::slabs && (wire.scale_count == 0 || wire.batch_scale_bytes != 0) &&
-         2 * parts <= uint64_t{blocks} * warps;
+  return shape.sends_topk() && args.tables.fits_small_batch(args.routing.tokens) && args.output.zones == Zones::slabs &&
+         (wire.scale_count == 0 || wire.batch_scale_bytes != 0) && 2 * parts <= uint64_t{blocks} * warps;
 }
 
 struct LlUpdateArgs {

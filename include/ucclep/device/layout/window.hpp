@@ -83,9 +83,9 @@ constexpr uint32_t line_batch_bytes = 960;
 // scales.
 constexpr uint32_t line_batch_quantised = 896;
 
-// LL rows are found by headers in groups that are no larger, and few tokens have no more ids.
+// LL rows are found by headers in groups that are no larger, and a small batch has no more ids and tokens.
 constexpr uint32_t most_header_ranks = 8, most_header_tokens = 64 * 32, most_header_experts = 2048;
-constexpr uint32_t most_choices = 64, most_choosers = 32;
+constexpr uint32_t max_topk_ids = 64, max_topk_tokens = 32;
 
 // More rows than any rank receives.
 constexpr uint32_t most_rows = 0xffffffffu;
@@ -118,13 +118,13 @@ struct GroupShape {
   UCCLEP_HD constexpr uint32_t rank_of(uint32_t expert) const { return local.quotient(expert); }
   UCCLEP_HD constexpr uint32_t slot_of(uint64_t seq) const { return static_cast<uint32_t>(seq) & (in_flight - 1); }
   UCCLEP_HD constexpr bool lines_only() const { return ll_bulk_tokens == 0; }  // rows of LL
-  // Where these come from few ranks, a warp finds its row in its source's header (ll/headers.hpp), which says of few
-  // tokens what they chose (ll/choices.hpp).
+  // Where these come from few ranks, a warp finds its row in its source's header (ll/headers.hpp), which carries the
+  // top-k ids of a small batch (ll/topk_header.hpp).
   UCCLEP_HD constexpr bool rows_by_headers() const {
     return lines_only() && ranks <= most_header_ranks && ll_tokens <= most_header_tokens &&
            experts <= most_header_experts;
   }
-  UCCLEP_HD constexpr bool tells_choices() const { return rows_by_headers() && masked == 0; }
+  UCCLEP_HD constexpr bool sends_topk() const { return rows_by_headers() && masked == 0; }
 };
 
 // The meta line of a row (P4), written by its source, the same for all destinations:
@@ -235,7 +235,7 @@ struct HeaderLayout {
   static constexpr uint32_t settings_low = 0, settings_high = 1;
   static constexpr uint32_t rows = 2;    // rows for the receiver | form of the rows << 32
   static constexpr uint32_t tokens = 3;  // T of the sender | rows that it has for the receiver to relay (LL) << 32
-  static constexpr uint64_t choices_follow = uint64_t{1} << 63;  // there, within a domain: the sender has few tokens
+  static constexpr uint64_t has_topk = uint64_t{1} << 63;  // there, within a domain: top-k ids follow
   static constexpr uint32_t counts = 4;  // two u32 per packet: the sender's rows for each local expert of the receiver
   static UCCLEP_HD constexpr uint32_t packets(uint32_t counts_or_words) { return counts + (counts_or_words + 1) / 2; }
   static constexpr uint32_t least_packets = 10;  // what an exposing rank says in HT's READY, instead of counts
@@ -250,12 +250,12 @@ struct HeaderLayout {
   static UCCLEP_HD constexpr uint32_t places(uint32_t local_experts, uint32_t tokens) {
     return present(local_experts) + present_packets(tokens);
   }
-  // In a domain, of few tokens: what they chose (ll/choices.hpp), four ids a packet.
-  static constexpr uint32_t choice_packets = most_choices / 4;
-  static UCCLEP_HD constexpr uint32_t choices(const GroupShape& s) { return places(s.local_experts(), s.ll_tokens); }
+  // In a domain, of a small batch: its top-k ids (ll/topk_header.hpp), four ids a packet.
+  static constexpr uint32_t topk_packets = max_topk_ids / 4;
+  static UCCLEP_HD constexpr uint32_t topk(const GroupShape& s) { return places(s.local_experts(), s.ll_tokens); }
   static UCCLEP_HD constexpr uint32_t most_packets(const GroupShape& s) {
     const uint32_t by_row = s.networked != 0 ? s.ll_tokens * place_packets(s.top_k) : 0;  // no fewer than weights take
-    const uint32_t most = choices(s) + (s.tells_choices() ? choice_packets : by_row);
+    const uint32_t most = topk(s) + (s.sends_topk() ? topk_packets : by_row);
     return most > least_packets ? most : least_packets;
   }
 };

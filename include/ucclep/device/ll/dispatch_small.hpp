@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // LL dispatch of a small batch (is_small_batch), whose rows travel as lines, in a group without masks. As in
-// ll/dispatch.hpp, but headers tell what the tokens chose (ll/choices.hpp), and who sends or counts is for itself: a
-// warp has one thing to do, as a rule, which follows from its index, and what it needs is on its way together with the
-// sequence number. That the slots are free (P1) is looked at before a warp's lines leave.
+// ll/dispatch.hpp, but headers carry the top-k ids of the tokens (ll/topk_header.hpp), and warps that send or count
+// work on their own: a warp has one thing to do, as a rule, which follows from its index, and what it needs is on its
+// way together with the sequence number. That the slots are free (P1) is looked at before a warp's lines leave.
 //
 //   rows, sequence number -> slots free -> rows out
-//   ids, sequence number -> slots free -> choices, counts, metas out
-//   sequence number -> choices in -> places, lines in -> write -> end
+//   ids, sequence number -> slots free -> ids, counts, metas out
+//   sequence number -> ids in -> places, lines in -> write -> end
 // Floor: the launch, two latencies of memory, a flight of a packet, two latencies.
 #pragma once
 #include "ucclep/device/layout/arguments.hpp"
 #include "ucclep/device/layout/views.hpp"
 #include "ucclep/device/layout/window.hpp"
-#include "ucclep/device/ll/choices.hpp"
 #include "ucclep/device/ll/dispatch.hpp"
 #include "ucclep/device/ll/headers.hpp"
 #include "ucclep/device/ll/inbox.hpp"
 #include "ucclep/device/ll/jobs.hpp"
 #include "ucclep/device/ll/lines.hpp"
 #include "ucclep/device/ll/tables.hpp"
+#include "ucclep/device/ll/topk_header.hpp"
 #include "ucclep/device/protocol/header.hpp"
 #include "ucclep/device/protocol/operation.hpp"
 #include "ucclep/device/protocol/routing.hpp"
@@ -32,27 +32,27 @@ namespace UCCLEP_SIMT_NAMESPACE {
 namespace ll {
 
 // Warp verb: the meta of a token, and what combine needs of it. ahead: has been read for it.
-UCCLEP_FN void say_token(const Op& op, const LlDispatchArgs& args, const RankChoices& choices, Stage& stage,
-                         uint32_t token, const MetaAhead& ahead, int64_t* bad) {
+UCCLEP_FN void say_token(const Op& op, const LlDispatchArgs& args, const TopkHeader& topk, Stage& stage, uint32_t token,
+                         const MetaAhead& ahead, int64_t* bad) {
   Selection selection = select(args.group.shape, ahead.value(args.routing), bad);
-  add_before(args, choices, token, selection);
+  add_before(args, topk, token, selection);
   send_meta(op, args, stage, token, selection, ahead.weight);
   keep_selection(memory_of(args), args.routing, token, selection);
   sync_warp();  // all lanes have read the scratch
 }
 
-// Verb of the warps of the blocks that count, but of the last if there are others: it counts what comes. One tells a
-// peer the choices, one the counts, one sends the meta of a token.
+// Verb of the warps of the blocks that count, but of the last if there are others: it counts what comes. One sends a
+// peer the top-k ids, one the counts, one the meta of a token.
 UCCLEP_FN bool publish_small(const LlDispatchArgs& args, const Job& counting, Stage& stage, int64_t* bad) {
   const Job job{counting.first, counting.blocks > 1 ? counting.blocks - 1 : 1};
   const WarpUniform ranks = args.group.shape.ranks, things = 2 * ranks + args.routing.tokens;
   if (!job.mine() || job.warp() >= things) return true;
   MetaAhead ahead;
   ahead.read(args, job.warp() - 2 * ranks);  // of no token, if it is a peer's turn
-  RankChoices::Ahead chosen;
+  TopkHeader::Ahead chosen;
   chosen.read(args);
   const OpState op_state = load_op_state_and_slots(args.group, Kind::dispatch);
-  const RankChoices choices = RankChoices::of(args, chosen);
+  const TopkHeader topk = TopkHeader::of(args, chosen);
   const Op op = dispatch_of(args, op_state);
   if (!slots_free_of_warp(op, op_state)) return false;
   UCCLEP_KEEP_LOOP
@@ -60,30 +60,30 @@ UCCLEP_FN bool publish_small(const LlDispatchArgs& args, const Job& counting, St
     const LlDispatchArgs& now = reload(args);
     const Op same = op.with(now.group);
     if (i < ranks) {
-      tell_choices(same, now, choices, same.rotated(i));
+      send_topk(same, now, topk, same.rotated(i));
     } else if (i < 2 * ranks) {
-      tell_counts(same, now, choices, same.rotated(i - ranks));
+      tell_counts(same, now, topk, same.rotated(i - ranks));
     } else {
-      say_token(same, now, choices, stage, i - 2 * ranks, ahead, bad);
+      say_token(same, now, topk, stage, i - 2 * ranks, ahead, bad);
     }
     ahead.read(now, i + job.warps() - 2 * ranks);
   }
   return true;
 }
 
-// Warp verb: lane k's selection of a row whose source has told, as its meta has it but for the weight. Positions are
-// those of experts of this rank.
+// Warp verb: lane k's selection of a row whose source has sent top-k ids, as its meta has it but for the weight.
+// Positions are those of experts of this rank.
 UCCLEP_FN ReceivedSelection chosen(const Op& op, const HeaderTable& table, uint32_t source, uint32_t token) {
-  const uint32_t begin = token << table.at.choice_shift;
-  const uint16_t* const words = table.choices_of(source);
-  const RankChoices choices = RankChoices::in(words);
-  const uint32_t expert = lane_id() >> table.at.choice_shift == 0 ? words[begin + lane_id()] : uint32_t{no_expert};
+  const uint32_t begin = token << table.at.topk_shift;
+  const uint16_t* const words = table.topk_of(source);
+  const TopkHeader topk = TopkHeader::in(words);
+  const uint32_t expert = lane_id() >> table.at.topk_shift == 0 ? words[begin + lane_id()] : uint32_t{no_expert};
   const uint64_t earlier = (uint64_t{1} << begin) - 1;
   ReceivedSelection selection;
   if (expert != no_expert) selection.expert = static_cast<int32_t>(expert);
   for (uint64_t left = ballot(is_of(op.group.shape, op.me(), expert)); left != 0; left &= left - 1) {
     const uint32_t lane = first_lane(left), one = broadcast(expert, lane);
-    const uint64_t same = choices.where([&](uint32_t other) { return other == one; });
+    const uint64_t same = topk.where([&](uint32_t other) { return other == one; });
     if (lane_id() == lane) selection.position = count_lanes(same & earlier);
   }
   return selection;
@@ -107,7 +107,7 @@ struct BatchIn {
   }
 };
 
-// Warp verb: that batch, from its lines to where it stays, of a source that has told.
+// Warp verb: that batch, from its lines to where it stays, of a source that has sent top-k ids.
 template <class Row>
 UCCLEP_FN bool receive_batch(const Op& op, const LlDispatchArgs& args, BatchIn<Row>& batch, ByHeaders& way) {
   const uint32_t source = batch.which.source, token = batch.which.token;
@@ -132,9 +132,9 @@ UCCLEP_FN bool expand_small(const Op& op, const LlDispatchArgs& args, const Job&
     const LlDispatchArgs& now = reload(args);
     const Op same = op.with(now.group);
     ByHeaders way{BlockTables::headers_of(stage, now), batch.which.token};
-    const bool by_choices = !batch.which.notes && way.table.told(batch.which.source) != 0;
-    if (!(by_choices ? receive_batch(same, now, batch, way)
-                     : receive_part<Span>(same, now, stage, work.cut, batch.which, way))) {
+    const bool by_topk = !batch.which.notes && way.table.has_topk(batch.which.source) != 0;
+    if (!(by_topk ? receive_batch(same, now, batch, way)
+                  : receive_part<Span>(same, now, stage, work.cut, batch.which, way))) {
       return false;
     }
     item += job.warps();

@@ -59,8 +59,8 @@ UCCLEP_FN void store_source(const DispatchOutput& out, int64_t outer, int64_t in
 }
 
 // Lane verb: id and weight of selection k of a row, if it is an expert of this rank.
-UCCLEP_FN void store_choice(const Op& op, const DispatchOutput& out, int64_t outer, int64_t inner, uint32_t k,
-                            const ReceivedSelection& s) {
+UCCLEP_FN void store_topk(const Op& op, const DispatchOutput& out, int64_t outer, int64_t inner, uint32_t k,
+                          const ReceivedSelection& s) {
   uint32_t expert = 0;
   const bool mine = is_mine(op, s, expert);
   if (out.topk_idx.data) {
@@ -109,7 +109,7 @@ UCCLEP_FN void note_placed(const Op& op, const HandleMemory& memory, const Dispa
     }
   }
   if (out.zones == Zones::sources && target.inner < static_cast<int64_t>(out.capacity)) {
-    if (lane_id() < out.top_k) store_choice(op, out, target.outer, target.inner, lane_id(), s);
+    if (lane_id() < out.top_k) store_topk(op, out, target.outer, target.inner, lane_id(), s);
   }
 }
 

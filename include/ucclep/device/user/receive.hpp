@@ -164,8 +164,8 @@ UCCLEP_FN bool end_received(const OpenOperation& open, const Op& op) {
 }
 
 // Lane verb: of a received row selection k, if it is an expert of this rank.
-UCCLEP_FN void store_choice(const OpenOperation& open, const DispatchRows& out, uint32_t row, uint32_t k,
-                            const ReceivedSelection& s) {
+UCCLEP_FN void store_topk(const OpenOperation& open, const DispatchRows& out, uint32_t row, uint32_t k,
+                          const ReceivedSelection& s) {
   uint32_t expert = 0;
   const Op op = open.of(Kind::dispatch, Operation::dispatch);
   const bool mine = is_mine(op, s, expert), global = open.handle.view.expert_ids == UCCLEP_EXPERT_IDS_GLOBAL;
@@ -178,7 +178,7 @@ UCCLEP_FN void store_choice(const OpenOperation& open, const DispatchRows& out, 
 template <class Coop>
 UCCLEP_FN void mark_unused(const OpenOperation& open, const DispatchRows& out, uint32_t begin, uint32_t end) {
   for (uint32_t row = begin + Coop::rank(); row < end; row += Coop::size()) {
-    for (uint32_t k = 0; k < open.shape.top_k; ++k) store_choice(open, out, row, k, ReceivedSelection{});
+    for (uint32_t k = 0; k < open.shape.top_k; ++k) store_topk(open, out, row, k, ReceivedSelection{});
     if (out.src_info && open.handle.view.mode == UCCLEP_MODE_LL) out.src_info[row] = -1;
   }
 }
