@@ -143,7 +143,7 @@ Numbers number[KINDS]; /* of operations, counted over all kinds */
 byte numbers;
 #endif
 
-inline tell(source, target, w, value) {
+inline publish(source, target, w, value) {
   from[source].to[target].word[w].told = value;
   from[source].to[target].word[w].coming = true
 }
@@ -248,11 +248,11 @@ inline read_parts() {
     }
   }
 }
-inline tell_consumed() {
+inline publish_consumed() {
   mine.ops[k].consumed = q; /* before any peer hears of it */
   for (p : 0 .. RANKS - 1) {
     if
-    :: p != r -> tell(r, p, k, q)
+    :: p != r -> publish(r, p, k, q)
     :: else
     fi
   }
@@ -263,7 +263,7 @@ inline leave() {
   mine.tickets++;
   if
   :: mine.tickets == COUNTS && mine.phase == send -> mine.ops[k].seq = q; mine.ops[k].handles!q
-  :: mine.tickets == COUNTS && mine.phase == complete -> mine.ops[k].handles?_; tell_consumed()
+  :: mine.tickets == COUNTS && mine.phase == complete -> mine.ops[k].handles?_; publish_consumed()
   :: else
   fi;
   if
@@ -297,7 +297,7 @@ proctype block(byte r; byte b) {
       mine.ops[k].handles?<q>;
       wait_for_parts();
 #ifdef CREDIT_TOO_EARLY
-      tell_consumed()
+      publish_consumed()
 #endif
     }
     atomic { /* any time later */
@@ -348,7 +348,7 @@ inline report(q) {
 #if WINDOW
     link.processed++;
     if
-    :: link.processed - from[d].to[s].word[CREDIT].told >= EVERY -> tell(d, s, CREDIT, link.processed)
+    :: link.processed - from[d].to[s].word[CREDIT].told >= EVERY -> publish(d, s, CREDIT, link.processed)
     :: else
     fi
 #endif

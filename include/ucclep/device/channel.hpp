@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The channel of a group: a kernel puts bytes into windows (ucclEpWindowRegister) of its peers, and tells them by
+// The channel of a group: a kernel puts bytes into windows (ucclEpWindowRegister) of its peers, and notifies them by
 // signals (num_signals of the group's config). Every rank's kernel may do so at any time, beside the operations of the
 // group.
 //
@@ -19,8 +19,8 @@
 // To peers of this rank's domain a put and a signal are stores by the members, to others messages for the proxy threads
 // (layout/message.hpp). The caller need not know which, but for these:
 //   - A put to another domain may read its source until the put is flushed, as said below.
-//   - Before a signal or a barrier tells anything, this rank waits until its puts to all other peers in other domains
-//     lie there: one way through the network and back. So put to all first, and then signal all.
+//   - Before a signal or a barrier announces anything, this rank waits until its puts to all other peers in other
+//     domains lie there: one way through the network and back. So put to all first, and then signal all.
 //   - NICs reach windows in host memory. Where windows lie in a GPU's memory the proxies copy what is put into host
 //     memory, and from there at the other end: two copies over the buses more.
 //
@@ -42,7 +42,7 @@
 // clang-format on
 // A thread does not wait for what another lane of its warp has yet to signal: the lanes may run one after the other.
 //
-// A source may be written again after flush, after barrier, or when its reader has told by a signal that it is there.
+// A source may be written again after flush, after barrier, or when its reader has signalled that it is there.
 // What is seen by a member is seen by the whole scope. Other scopes of the rank are ordered by what orders them
 // otherwise, such as sync_block.
 #pragma once
@@ -301,27 +301,27 @@ UCCLEP_FN bool try_put(const ucclEpDeviceGroup& group, int peer, const ucclEpDev
   return true;
 }
 
-// Lane verb: what this rank says at the peer. False: the group has failed.
-UCCLEP_FN bool tell(const ucclEpDeviceGroup& group, uint32_t peer, uint32_t row, uint64_t value) {
+// Lane verb: the word of this rank at the peer. False: the group has failed.
+UCCLEP_FN bool publish_word(const ucclEpDeviceGroup& group, uint32_t peer, uint32_t row, uint64_t value) {
   if (by_network(group, peer)) return send_signal_message(group, peer, row, value);
   const uint64_t word = group.layout.signal_word(group.shape, row, static_cast<uint32_t>(group.rank));
   publish(reinterpret_cast<uint64_t*>(group.windows[peer] + word), value);
   return true;
 }
-// Where a peer says it here.
+// The word of a peer here.
 UCCLEP_FN const uint64_t* word_of(const ucclEpDeviceGroup& group, uint32_t row, uint32_t source) {
   if (by_network(group, source)) return group.network->channel.moved + uint64_t{row} * group.shape.ranks + source;
   return reinterpret_cast<const uint64_t*>(group.mine + group.layout.signal_word(group.shape, row, source));
 }
 
-// Lane verb. Of several lanes that signal at once, one tells for all, so that a word only grows and no other waits.
+// Lane verb. Of several lanes that signal at once, one sends for all, so that a word only grows and no other waits.
 UCCLEP_FN void count_up(const ucclEpDeviceGroup& group, int peer, int id) {
   const auto row = static_cast<uint32_t>(id);
   SignalCount& count = group.channel->counts()[row * group.shape.ranks + static_cast<uint32_t>(peer)];
   if (fetch_add_acq_rel<Scope::gpu>(&count.pending, uint64_t{1}) != 0) return;
   for (uint64_t taken = 1; taken != 0;) {
     count.sent += taken;
-    if (!tell(group, static_cast<uint32_t>(peer), row, count.sent)) return;
+    if (!publish_word(group, static_cast<uint32_t>(peer), row, count.sent)) return;
     taken = fetch_add_acq_rel<Scope::gpu>(&count.pending, uint64_t{0} - taken) - taken;
   }
 }
@@ -368,7 +368,7 @@ UCCLEP_FN Bounds bounds_of_barrier(const ucclEpDeviceGroup& group) {
   return bounds;
 }
 
-// Does the scope go on to tell others, though it may have lost a peer: these wait for it.
+// Does the scope go on to notify others, though it may have lost a peer: these wait for it.
 UCCLEP_FN bool goes_on(const ucclEpDeviceGroup& group, bool ok) {
   return ok || (group.masks != nullptr && !has_failed(group.abort_word));
 }
@@ -391,7 +391,7 @@ UCCLEP_FN void put(Coop, const ucclEpDeviceGroup& group, int peer, const ucclEpD
   channel::try_put<Coop>(group, peer, dst, dst_offset, src, src_offset, bytes);
 }
 
-// Tells the peer, which may be this rank, by one count of the signal `id` (0 .. num_signals - 1): all that the scope
+// Notifies the peer, which may be this rank, by one count of the signal `id` (0 .. num_signals - 1): all that the scope
 // did before has been done.
 template <class Coop>
 UCCLEP_FN void signal(Coop, const ucclEpDeviceGroup& group, int peer, int id) {
@@ -456,9 +456,9 @@ UCCLEP_FN bool barrier(Coop, const ucclEpDeviceGroup& group, Team team) {
     if (!channel::all_of<Coop>(channel::goes_on(group, ok))) return false;
   }
   for (uint32_t peer = Coop::rank(); peer < ranks; peer += Coop::size()) {
-    if (meets(peer)) ok = channel::tell(group, peer, row, number) && ok;
+    if (meets(peer)) ok = channel::publish_word(group, peer, row, number) && ok;
   }
-  Coop::sync();  // no member waits before all have told
+  Coop::sync();  // no member waits before all have published
   const channel::Bounds bounds = channel::bounds_of_barrier(group);
   for (uint32_t peer = Coop::rank(); peer < ranks; peer += Coop::size()) {
     if (meets(peer)) ok = channel::await_peer(group, bounds, row, peer, number) && ok;

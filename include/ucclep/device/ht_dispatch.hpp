@@ -25,7 +25,7 @@
 // Floor: as dispatch's (ht/dispatch.hpp); peers pull a row as soon as it is staged.
 //
 // HT dispatch received by a user's kernel, the one that sent it: who computes with some rows waits for these alone.
-// Where they are HandleUpdate has told, so there is nothing to ask before.
+// HandleUpdate has found out where they are, so there is nothing to ask before.
 //
 //   ht::dispatch_recv(block{}, op, out, first, last);       rows [first, last) of the output, each once
 // after dispatch_end in the same block, instead of ucclEpCompleteDispatch (user/receive.hpp says when the operation
@@ -416,7 +416,7 @@ UCCLEP_FN bool end_dispatch(const OpenDispatch& open, const Op& op) {
   if (Coop::rank() != 0) return true;
   state->weighted = open.settings.weights_at_dispatch;
   state->capacity = kept;
-  if (op.group.tells_dropped != 0) tell_dropped(op, rows, kept);
+  if (op.group.reports_dropped != 0) report_dropped(op, rows, kept);
   return true;
 }
 

@@ -327,7 +327,7 @@ UCCLEP_FN Packet* open_header_for(const Op& op, uint32_t peer) {
 }
 
 // Warp verb, before the token's places are kept: behind the headers for other domains, what counting found out.
-UCCLEP_FN void tell_places(const Op& op, const SentDispatch& sent, uint32_t token, const Selection& selection) {
+UCCLEP_FN void send_places(const Op& op, const SentDispatch& sent, uint32_t token, const Selection& selection) {
   const GroupShape& shape = op.group.shape;
   const HandleMemory memory = memory_of(sent);
   const uint32_t packets = HeaderLayout::place_packets(shape.top_k), k = lane_id();
@@ -389,7 +389,7 @@ UCCLEP_FN bool dispatch_end(block, const OpenDispatch& open, uint32_t tokens) {
   place_tokens(op, sent, {block_id(), 1}, sets, ahead, &bad,
                [&](const Op& same, const SentDispatch& now, uint32_t token, const Selection& selection) {
                  send_meta(same, now, open.form, token, selection);
-                 if (same.group.network != nullptr) tell_places(same, now, token, selection);
+                 if (same.group.network != nullptr) send_places(same, now, token, selection);
                });
   if (op.group.network != nullptr) push_headers(op, sent);
   if (thread_id() == 0) {

@@ -140,7 +140,7 @@ void fill_device(ucclEpGroup& group) {
   d.user_windows = group.comm->windows->addresses();
   if (group.trace) d.trace = group.trace->entries();
   d.timeout_ns = static_cast<uint64_t>(timeout_ms(group)) * 1000000;
-  d.tells_dropped = group.config.overflow == UCCLEP_OVERFLOW_ERROR ? 1 : 0;
+  d.reports_dropped = group.config.overflow == UCCLEP_OVERFLOW_ERROR ? 1 : 0;
 }
 
 // Of the network: with masks what concerns one peer is its loss.

@@ -24,7 +24,7 @@ std::string mask_image(const ucclEpGroup& group) {
   GroupMasks masks{};
   masks.masked = 1;
   masks.evicted = &group.mask_words->evicted;
-  masks.told = group.mask_words->told;
+  masks.announced = group.mask_words->announced;
   RankMask active{};
   std::fill(std::begin(active.last), std::end(active.last), all_operations);
   std::string image(reinterpret_cast<const char*>(&masks), sizeof masks);
@@ -77,7 +77,7 @@ void stop_kernels(ucclEpComm& comm) {
 }
 
 bool is_masked(const ucclEpGroup& group, uint32_t rank) {
-  return std::atomic_ref(group.mask_words->told[rank]).load(std::memory_order_relaxed) != 0;
+  return std::atomic_ref(group.mask_words->announced[rank]).load(std::memory_order_relaxed) != 0;
 }
 
 bool has_masked(const ucclEpGroup& group) {

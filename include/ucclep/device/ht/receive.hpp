@@ -218,8 +218,8 @@ UCCLEP_FN void note_dispatch(const HandleMemory& memory, const HtDispatchArgs& a
 template <class Wire>
 UCCLEP_FN void fill_rest(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args) {
   note_dispatch(memory, args);
-  if (op.group.tells_dropped != 0 && block_id() == 0 && thread_id() == 0) {
-    tell_dropped(op, memory.state()->rows, args.output.capacity);
+  if (op.group.reports_dropped != 0 && block_id() == 0 && thread_id() == 0) {
+    report_dropped(op, memory.state()->rows, args.output.capacity);
   }
   count_rows<Wire>(op, memory, args.cumulative);
   if (args.output.zones == Zones::experts) zero_pads(op, memory, args);

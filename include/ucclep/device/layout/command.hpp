@@ -36,7 +36,7 @@ enum class CommandOp : uint8_t {
   channel_put = 4,
   signal = 5,
   // This rank has masked the destination: no other field counts. Nothing that was put for it leaves from then on. Once
-  // what had left is out of the NIC's hands the destination is told, and Arrivals::detached says so here.
+  // what had left is out of the NIC's hands the destination is notified, and Arrivals::detached says so here.
   detach = 6,
   // Of the rows that the destination sends here by a ring, in an operation of the kind: the first `row` chunks have
   // been read, and others may land where they lie.

@@ -37,7 +37,7 @@ struct GroupMasks {
   uint64_t missed[num_kinds];  // the last operation of which a wait for what a peer sends has missed its deadline
   uint64_t counted;            // the dispatch that the caller's counters have
   RecordSlot* evicted;         // host memory: a peer has masked this rank
-  uint32_t* told;              // [R], host memory: 1 for a rank that is masked, or that the next repair masks
+  uint32_t* announced;         // [R], host memory: 1 for a rank that is masked, or that the next repair masks
 
   UCCLEP_HD RankMask* ranks() { return reinterpret_cast<RankMask*>(this + 1); }
   UCCLEP_HD RankMask& of(uint32_t rank) { return ranks()[rank]; }

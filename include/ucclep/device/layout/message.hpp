@@ -51,7 +51,7 @@ struct StagedPut {
 static_assert(sizeof(StagedPut) == 64 && channel_window % staged_window == 0);
 constexpr uint64_t staged_slot = sizeof(StagedPut) + staged_piece;
 
-// What proxies tell kernels of the channel, in host memory. A word has one writer, and only grows.
+// What proxies report to kernels about the channel, in host memory. A word has one writer, and only grows.
 struct ChannelWords {
   uint64_t* placed = nullptr;  // [rank]: the last of this rank's messages to it that is placed
   uint64_t* moved = nullptr;   // [row][rank]: by signals of the rank

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a group's kernels have of the network in memory: the rings into which they put commands, and the words in which
-// the proxy threads tell what has come; how lanes look at those, and how they detach a rank (protocol/by_network.hpp
+// the proxy threads report what has come; how lanes look at those, and how they detach a rank (protocol/by_network.hpp
 // has the table of what is ordered).
 #pragma once
 #include <cstdint>

@@ -100,7 +100,7 @@ struct RingShape {
 
   // A sender hears of so many chunks at a time. A quarter: it is never out of room that has been free for long.
   UCCLEP_HD constexpr uint32_t told_at_once() const { return chunks < 8 ? 1 : chunks / 4; }
-  // Words of freed chunks that are under way at once, at most: each tells of as many more, and nothing lands that the
+  // Words of freed chunks that are under way at once, at most: each frees as many more, and nothing lands that the
   // sender has not heard of.
   UCCLEP_HD constexpr uint32_t words_under_way() const { return chunks / told_at_once(); }
 };
@@ -128,7 +128,7 @@ struct RingTag {
 static_assert(RingShape::most_chunks < 1u << RingTag::chunk_bits);
 
 // A rank pulls the rows of a source in so many streams, each in order of place: place p in stream p modulo that. Of
-// each it tells the relay how far it is. A word has one writer at a time: no count is added to in a peer's memory,
+// each it reports to the relay how far it is. A word has one writer at a time: no count is added to in a peer's memory,
 // since additions over PCIe are no atomic ones.
 constexpr uint32_t ring_streams = 16;
 
@@ -141,7 +141,7 @@ struct alignas(16) FreedChunks {
 // Offsets. pulled: peers write it; all else the rank itself.
 struct RingWords {
   uint64_t pulled;   // u64 [slot][block][member of this node][ring_streams] RingTag::of_place: below it all are pulled
-  uint64_t relayed;  // u64 [slot][block][position] RingTag::of_chunk: its ranks have been told of the row
+  uint64_t relayed;  // u64 [slot][block][position] RingTag::of_chunk: its ranks have been notified of the row
   uint64_t summed;   // u64 [slot][node][position] the same: the sum has been read
   uint64_t freed;    // FreedChunks [slot][blocks, then nodes]
   uint64_t next;     // u32 [ranks * ring_streams] of each stream that this rank pulls: its next place

@@ -171,7 +171,7 @@ struct ucclEpDeviceGroup {
   ucclep::TraceEntry* trace = nullptr;      // [num_kinds][trace_depth], host memory; NULL: nobody asks
   ucclep::GroupMasks* masks = nullptr;      // device memory; NULL: a peer that misses its deadline is an error
   uint32_t again = 0;                       // 1: the second run of an operation, in a group with masks
-  uint32_t tells_dropped = 0;               // 1: of rows that do not fit a dispatch of HT leaves a record
+  uint32_t reports_dropped = 0;             // 1: a dispatch of HT leaves a record of rows that do not fit
 };
 
 // A handle, with its group, as a kernel is given it by value. Its fields are the library's.

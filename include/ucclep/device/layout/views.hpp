@@ -8,7 +8,7 @@
 
 namespace ucclep {
 
-// What an HT Update tells the host, in memory that both see. In a graph it runs without a call of the host.
+// What an HT Update publishes to the host, in memory that both see. In a graph it runs without a call of the host.
 struct HostCounts {
   uint64_t sequence;  // goes up by two at the end of each Update, and is odd while one of a graph is under way
   int64_t call;       // the newest of the host's calls that has ended

@@ -299,7 +299,7 @@ UCCLEP_FN bool receive_small(const OpState& op_state, const CombineArgs& args, c
   ReceiveAhead ahead(args, job);
   const Op op = combine_of(args, op_state);
   if (!every_lane(op_state.abort == 0)) return false;  // what the operation before left behind may be half done
-  tell_read(op, op_state);
+  publish_read(op, op_state);
   if (!send_ready(op, args, job, {op_state})) return false;
   const HandleMemory memory = memory_of(args);
   if (!is_routed(op, memory, uniform(ahead.updated))) return true;

@@ -32,8 +32,8 @@ namespace UCCLEP_SIMT_NAMESPACE {
 namespace ll {
 
 // Warp verb: the meta of a token, and what combine needs of it. ahead: has been read for it.
-UCCLEP_FN void say_token(const Op& op, const LlDispatchArgs& args, const TopkHeader& topk, Stage& stage, uint32_t token,
-                         const MetaAhead& ahead, int64_t* bad) {
+UCCLEP_FN void publish_token(const Op& op, const LlDispatchArgs& args, const TopkHeader& topk, Stage& stage,
+                             uint32_t token, const MetaAhead& ahead, int64_t* bad) {
   Selection selection = select(args.group.shape, ahead.value(args.routing), bad);
   add_before(args, topk, token, selection);
   send_meta(op, args, stage, token, selection, ahead.weight);
@@ -62,9 +62,9 @@ UCCLEP_FN bool publish_small(const LlDispatchArgs& args, const Job& counting, St
     if (i < ranks) {
       send_topk(same, now, topk, same.rotated(i));
     } else if (i < 2 * ranks) {
-      tell_counts(same, now, topk, same.rotated(i - ranks));
+      send_counts(same, now, topk, same.rotated(i - ranks));
     } else {
-      say_token(same, now, topk, stage, i - 2 * ranks, ahead, bad);
+      publish_token(same, now, topk, stage, i - 2 * ranks, ahead, bad);
     }
     ahead.read(now, i + job.warps() - 2 * ranks);
   }
@@ -152,7 +152,7 @@ UCCLEP_FN bool receive_small(const OpState& op_state, const LlDispatchArgs& args
                           true};
   BatchIn<Row> first(op, args, work, job.warp());
   if (op_state.abort != 0) ok = false;  // what the operation before left behind may be half done
-  if (every_lane(ok)) tell_read(op, op_state);
+  if (every_lane(ok)) publish_read(op, op_state);
   const bool counts = counts_here();
   if (counts) begin_counting(op, args);
   const HeaderResult ready =

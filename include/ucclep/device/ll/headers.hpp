@@ -222,7 +222,7 @@ UCCLEP_FN void place_small(const HandleMemory& memory, const HeaderTable& table,
     note_total(memory, out, good, zones == Zones::sources ? rows : copies);
   }
   sync_warp();
-  if (lane_id() == 0) tell_total(out, good ? int64_t{zones == Zones::sources ? rows : copies} : -1);
+  if (lane_id() == 0) publish_total(out, good ? int64_t{zones == Zones::sources ? rows : copies} : -1);
 }
 
 // A way to find a row, by what its source's header says.

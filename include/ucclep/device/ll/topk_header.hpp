@@ -123,7 +123,7 @@ UCCLEP_FN void send_topk(const Op& op, const LlDispatchArgs& args, const TopkHea
 }
 
 // Warp verb: the rest of that header, the rows for each of the peer's experts; and what the handle keeps of all this.
-UCCLEP_FN void tell_counts(const Op& op, const LlDispatchArgs& args, const TopkHeader& topk, uint32_t peer) {
+UCCLEP_FN void send_counts(const Op& op, const LlDispatchArgs& args, const TopkHeader& topk, uint32_t peer) {
   const HandleMemory memory = memory_of(args);
   const uint32_t local = memory.shape.local_experts(), end = args.routing.tokens << args.tables.topk_shift;
   const uint32_t rows = count_lanes(tokens_to(args, topk, peer));

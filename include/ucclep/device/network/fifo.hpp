@@ -12,14 +12,14 @@
 // lane that gives up leaves no hole, and no command is missing that a later one would have to stand in for.
 //
 // clang-format off
-// | who releases                        | who acquires                   | scope  | what is ordered                     |
-// |-------------------------------------|--------------------------------|--------|-------------------------------------|
-// | order_before_push: fence by every   | RingReader::poll: both halves  | system | what the warp wrote before the      |
-// |   lane, then the commands' stores   |   of a slot                    |        |   proxy, and whom it tells          |
-// | RingReader: store of its position   | wait_read, and a push that     | system | what the proxy did for commands     |
-// |                                     |   waits: load_acquire          |        |   below it before what follows      |
-// | the same, through head              | the reservation of a slot      | (none) | the reader's loads of a slot before |
-// |                                     |                                |        |   the next store to it              |
+// | who releases                      | who acquires                  | scope  | what is ordered                     |
+// |-----------------------------------|-------------------------------|--------|-------------------------------------|
+// | order_before_push: fence by every | RingReader::poll: both halves | system | what the warp wrote before the      |
+// |   lane, then the commands' stores |   of a slot                   |        |   proxy, and whom it notifies       |
+// | RingReader: store of its position | wait_read, and a push that    | system | what the proxy did for commands     |
+// |                                   |   waits: load_acquire         |        |   below it before what follows      |
+// | the same, through head            | the reservation of a slot     | (none) | the reader's loads of a slot before |
+// |                                   |                               |        |   the next store to it              |
 // clang-format on
 // The last line needs no fence: position read, reservation and address of the store depend on each other, and both
 // accesses are atomic.
@@ -180,12 +180,12 @@ UCCLEP_COLD_FN void look(Source source) {
   if (load_relaxed<Scope::gpu>(turn) != 0 || !compare_exchange<Scope::gpu>(turn, nobody, uint32_t{1})) return;
   uint64_t* const progress = seen.progress_of(source.kind, source.seq, source.rank);
   uint64_t* const consumed = seen.consumed_of(source.kind, source.rank);
-  const uint64_t* const told = arrivals.consumed_of(source.kind, source.rank);
-  const uint64_t last = load_relaxed<Scope::gpu>(progress), now = load_relaxed<Scope::system>(told);  // they come
+  const uint64_t* const word = arrivals.consumed_of(source.kind, source.rank);
+  const uint64_t last = load_relaxed<Scope::gpu>(progress), now = load_relaxed<Scope::system>(word);  // they come
   const uint64_t come = load_acquire<Scope::system>(arrivals.progress_of(source.kind, source.seq, source.rank));
   if (come != last) store_release<Scope::gpu>(progress, come);
   if (now != load_relaxed<Scope::gpu>(consumed)) {
-    store_release<Scope::gpu>(consumed, load_acquire<Scope::system>(told));
+    store_release<Scope::gpu>(consumed, load_acquire<Scope::system>(word));
   }
   store_release<Scope::gpu>(turn, uint32_t{0});
 }

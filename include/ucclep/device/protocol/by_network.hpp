@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The network as kernels see it: the rings into which they put commands for the proxy threads, and the words in which
-// these tell what has come. Of a rank that only the network reaches a group has no window.
+// these report what has come. Of a rank that only the network reaches a group has no window.
 //
 // clang-format off
 // | who releases                        | who acquires                  | scope  | what is ordered                           |
@@ -204,7 +204,7 @@ struct ByNetwork {
     const uint32_t earlier = sets.first == 0 ? 0 : sum;
     return sum = earlier + network::count_before(sets, nodes, node, sets.end);
   }
-  // node_copies: rows go to relays, whom the header tells how many.
+  // node_copies: rows go to relays, and the header says how many.
   static UCCLEP_FN bool counts_stored(const Op& op, const HandleMemory& memory, bool node_copies, uint32_t first,
                                       uint32_t step) {
     sync_block();
@@ -264,12 +264,12 @@ struct ByNetwork {
   }
 
   static UCCLEP_FN void end(const Op& op, bool ok) {
-    if (end_operation(op, every_thread(ok) && all_in(op), true)) tell(op);
+    if (end_operation(op, every_thread(ok) && all_in(op), true)) send_consumed(op);
   }
 
   // Verb of a block's threads: that this rank has finished reading the operation. Peers with windows hear it from
   // slots_free.
-  static UCCLEP_FN void tell(const Op& op) {
+  static UCCLEP_FN void send_consumed(const Op& op) {
     const Fifo& fifo = op.group.network->fifo;
     for (uint32_t first = 0; first < op.ranks(); first += block_size()) {
       const uint32_t peer = first + thread_id();

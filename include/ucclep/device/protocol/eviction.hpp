@@ -31,8 +31,8 @@ UCCLEP_FN bool is_evicted_by(const ucclEpDeviceGroup& group, uint32_t peer) {
   return load_relaxed<Scope::system>(word_of_eviction<networked>(group, peer)) != 0;
 }
 
-// Lane verb: tells the rank that this one masks it, before this one writes over what the other may yet read. One that
-// has died, or has no connection, reads nothing.
+// Lane verb: notifies the rank that this one masks it, before this one writes over what the other may yet read. One
+// that has died, or has no connection, reads nothing.
 template <bool networked = true>
 UCCLEP_FN void evict(const ucclEpDeviceGroup& group, uint32_t rank) {
   if constexpr (networked) {

@@ -60,7 +60,8 @@ struct HeaderWords {
   }
 };
 
-// Verb of all that share: everybody's header. False: a peer was lost; a difference is marked, and told by place_rows.
+// Verb of all that share: everybody's header. False: a peer was lost; a difference is marked, and reported by
+// place_rows.
 UCCLEP_FN bool receive_headers(const Op& op, const HeaderWords& words, const Settings& settings, const View& wait_ns,
                                const WarpShare& share) {
   for (uint32_t i = share.first; i < op.ranks(); i += share.step) {
@@ -103,7 +104,7 @@ UCCLEP_FN uint32_t rows_kept(const GroupShape& shape, Zones zones, uint32_t offs
 }
 
 // Lane verb: of `rows` those at or past the capacity are dropped, and somebody should know.
-UCCLEP_FN void tell_dropped(const Op& op, uint64_t rows, uint64_t capacity) {
+UCCLEP_FN void report_dropped(const Op& op, uint64_t rows, uint64_t capacity) {
   if (rows <= capacity) return;
   ErrorRecord record = record_of(op, ucclEpOverflow, Phase::capacity, -1);
   record.expected = rows;
@@ -166,8 +167,8 @@ UCCLEP_FN uint32_t scan_experts(const HandleMemory& memory, const HeaderWords& w
   return carry;
 }
 
-// Verbs of the block that will tell_host: the host sees -1 until the count is there, on every replay too. When it sees
-// the -1 of a replay, it also sees that the counts are about to change.
+// Verbs of the block that will publish_to_host: the host sees -1 until the count is there, on every replay too. When it
+// sees the -1 of a replay, it also sees that the counts are about to change.
 UCCLEP_FN void hide_total(const CounterViews& out) {
   if (thread_id() == 0 && out.recv_total_host) store_relaxed<Scope::system>(out.recv_total_host, int64_t{-1});
 }
@@ -181,17 +182,17 @@ UCCLEP_FN void announce_update(const HandleMemory& memory, const CounterViews& o
 
 // Verb of one thread, after the counters' stores: one release store makes the total known to the host. rows -1: ranks
 // disagreed, nothing comes.
-UCCLEP_FN void tell_total(const CounterViews& out, int64_t rows) {
+UCCLEP_FN void publish_total(const CounterViews& out, int64_t rows) {
   if (!out.recv_total_host) return;
   publish(reinterpret_cast<uint64_t*>(out.recv_total_host), static_cast<uint64_t>(rows < 0 ? 0 : rows));
 }
 
 // Block verb: that, and another one for the counts of an Update.
 template <bool to_handle>
-UCCLEP_FN void tell_host(const HandleMemory& memory, const CounterViews& out, int64_t rows) {
+UCCLEP_FN void publish_to_host(const HandleMemory& memory, const CounterViews& out, int64_t rows) {
   sync_block();
   const uint32_t other_warp = block::warps() > 1 ? wave_size : 0;  // each waits for the host's memory
-  if (thread_id() == other_warp) tell_total(out, rows);
+  if (thread_id() == other_warp) publish_total(out, rows);
   if constexpr (!to_handle) return;
   if (thread_id() != 0) return;
   const uint64_t updates = memory.state()->updates + 1;
@@ -236,7 +237,7 @@ UCCLEP_FN void place_rows(const Op& op, const HandleMemory& memory, const Header
     rows = zones == Zones::sources ? by_source : by_expert;
   }
   if (thread_id() == 0) note_total(memory, out, good, rows);
-  tell_host<to_handle>(memory, out, good ? int64_t{rows} : int64_t{-1});
+  publish_to_host<to_handle>(memory, out, good ? int64_t{rows} : int64_t{-1});
 }
 
 }  // namespace UCCLEP_SIMT_NAMESPACE

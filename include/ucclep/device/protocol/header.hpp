@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks tell each other when an operation begins (protocol P14): its settings, how many rows come, and in which
+// What ranks exchange when an operation begins (protocol P14): its settings, how many rows come, and in which
 // form. A header is a run of packets. Each arrives whole, and by its epoch; store_packet and load_packet order nothing
 // else.
 #pragma once

@@ -54,7 +54,7 @@ UCCLEP_FN bool is_lost(GroupMasks* masks, uint32_t rank) {
 // Lane verb: the rank is lost, as the caller has put on record; the next repair masks it.
 UCCLEP_FN void lose(GroupMasks* masks, uint32_t rank) {
   store_relaxed<Scope::system>(&masks->of(rank).lost, lost_bit | static_cast<uint32_t>(Phase::none));
-  store_relaxed<Scope::system>(&masks->told[rank], uint32_t{1});
+  store_relaxed<Scope::system>(&masks->announced[rank], uint32_t{1});
   fence_acq_rel<Scope::system>();  // who leaves sees why
   leave_all(masks);
 }

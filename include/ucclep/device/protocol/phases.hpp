@@ -97,14 +97,14 @@ struct ReceivePhase {
   }
 
   // Block verb, last thing of the phase. Consumed words have no gaps: where an older operation is pending, its end
-  // tells.
+  // publishes.
   template <class Wire>
   UCCLEP_FN void end(bool ok) const {
     ok = every_thread(ok);
     if constexpr (Wire::network) ok = ok && Wire::all_in(op);
     if (opened) {  // until now the group has taken no other operation of the kind
       const bool last = end_operation(op, ok, Wire::network);
-      if constexpr (Wire::network) tell_read<Wire>(last);
+      if constexpr (Wire::network) publish_read<Wire>(last);
       return;
     }
     if (!ok) bulk_wait_written();  // a warp that gave up may have stores under way
@@ -121,15 +121,15 @@ struct ReceivePhase {
     if (!sync_block_or(last)) return;
     const uint64_t read = last_read(op, last_ended(op.group, op.kind));
     if (read < op.seq) return;
-    tell_consumed(op, read);
-    if constexpr (Wire::network) Wire::tell({op.group, op.kind, op.name, read, op.slot});
+    publish_consumed(op, read);
+    if constexpr (Wire::network) Wire::send_consumed({op.group, op.kind, op.name, read, op.slot});
   }
 
  private:
   // Block verb. last: in the last block out. Peers with windows hear it when the next operation begins.
   template <class Wire>
-  UCCLEP_FN void tell_read(bool last) const {
-    if (last) Wire::tell({op.group, op.kind, op.name, last_read(op, op.seq), op.slot});
+  UCCLEP_FN void publish_read(bool last) const {
+    if (last) Wire::send_consumed({op.group, op.kind, op.name, last_read(op, op.seq), op.slot});
   }
 };
 

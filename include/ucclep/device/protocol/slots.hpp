@@ -92,20 +92,20 @@ UCCLEP_COLD_FN void publish_to_windows(char* const* windows, uint32_t ranks, uin
   }
 }
 
-// Verb of those threads: tells every peer whose window is mapped here that this rank has finished reading operation
-// `seq` of the kind.
-UCCLEP_FN void tell_consumed(const Op& op, uint64_t seq, ThreadShare share) {
+// Verb of those threads: publishes to every peer whose window is mapped here that this rank has finished reading
+// operation `seq` of the kind.
+UCCLEP_FN void publish_consumed(const Op& op, uint64_t seq, ThreadShare share) {
   const ucclEpDeviceGroup& group = op.group;
   publish_to_windows(group.windows, group.shape.ranks, group.layout.consumed_word(group.shape, op.kind, op.me()), seq,
                      share);
 }
 // Verb of a block's threads.
-UCCLEP_FN void tell_consumed(const Op& op, uint64_t seq) {
-  tell_consumed(op, seq, {thread_id(), block_size()});
+UCCLEP_FN void publish_consumed(const Op& op, uint64_t seq) {
+  publish_consumed(op, seq, {thread_id(), block_size()});
 }
 
-// The block that tells peers what was consumed: one that LL operations have receive, so with time to spare.
-UCCLEP_FN bool tells_consumed() {
+// The block that publishes what was consumed: one that receives in LL operations, so it has time to spare.
+UCCLEP_FN bool publishes_consumed() {
   return block_id() == grid_size() * 3 / 4;
 }
 
@@ -129,17 +129,17 @@ UCCLEP_FN uint64_t consumed_needed(const Op& op) {
   return op.seq > shape.in_flight ? op.seq - shape.in_flight : 0;
 }
 
-// Block verb, before anything is sent: tells the peers that the operation before was read, and waits until every peer
+// Block verb, before anything is sent: publishes that the operation before was read, and waits until every peer
 // has finished with the slot that this operation is going to use (P1). A peer cannot be two operations ahead of what it
-// was told, as it has needed this rank's rows of the one between: so nobody waits for what is told only now. What a
-// peer read there before it said so is ordered before what this block writes there now; before bulk stores each thread
-// also has to acquire_then_bulk. False also after a fatal error: what the operation before left behind may be half
-// done.
+// was sent, as it has needed this rank's rows of the one between: so nobody waits for what is published only now. What
+// a peer read there before it said so is ordered before what this block writes there now; before bulk stores each
+// thread also has to acquire_then_bulk. False also after a fatal error: what the operation before left behind may be
+// half done.
 template <class Consumed = ConsumedWord>
 UCCLEP_FN bool slots_free(const Op& op, const OpState& op_state, Consumed consumed = {}) {
   const bool marks = block_id() == 0 && thread_id() == 0;
   if (marks) mark(op, Mark::begin);
-  if (tells_consumed() && op_state.abort == 0 && op_state.last() != 0) tell_consumed(op, op_state.last());
+  if (publishes_consumed() && op_state.abort == 0 && op_state.last() != 0) publish_consumed(op, op_state.last());
   const uint64_t needed = consumed_needed(op);
   bool ok = op_state.abort == 0;
   bool waits = needed != 0;
@@ -160,14 +160,14 @@ UCCLEP_FN bool slots_free(const Op& op, const OpState& op_state, Consumed consum
   return ok;
 }
 
-// Warp verb, where warps ask for themselves, as below: one, which likely has nothing else to do, tells the peers that
+// Warp verb, where warps ask for themselves, as below: one, which likely has nothing else to do, publishes that
 // the operation before was read.
-UCCLEP_FN void tell_read(const Op& op, const OpState& op_state) {
-  if (!tells_consumed() || warp_id() != block::warps() - 1) return;
-  if (op_state.last() != 0) tell_consumed(op, op_state.last(), {lane_id(), wave_size});
+UCCLEP_FN void publish_read(const Op& op, const OpState& op_state) {
+  if (!publishes_consumed() || warp_id() != block::warps() - 1) return;
+  if (op_state.last() != 0) publish_consumed(op, op_state.last(), {lane_id(), wave_size});
 }
 
-// Warp verb: slots_free for a warp alone, in a group without masks. Nobody is told.
+// Warp verb: slots_free for a warp alone, in a group without masks. It publishes nothing.
 UCCLEP_FN bool slots_free_of_warp(const Op& op, const OpState& op_state) {
   const uint64_t needed = consumed_needed(op);
   bool ok = op_state.abort == 0;
@@ -202,7 +202,7 @@ UCCLEP_FN bool all_done(bool ok) {
   return every_thread(ok);
 }
 
-// Block verb, last thing of an operation: the last block out advances the sequence, and is told so; ordered as above.
+// Block verb, last thing of an operation: the last block out advances the sequence, and gets true; ordered as above.
 // After a fatal error nothing moves: the communicator is dead.
 UCCLEP_FN bool end_operation(const Op& op, bool ok, bool ordered = false) {
   ok = all_done(ok);
@@ -231,14 +231,14 @@ UCCLEP_FN void end_share(const Op& op, bool ok) {
   }
 }
 
-// The same for an operation in which ranks may expose tensors of their callers (P14): what was read here is told at
-// once. exposed: peers read or write one of this rank; the operation ends when all of them have said that they have
+// The same for an operation in which ranks may expose tensors of their callers (P14): what was read here is published
+// at once. exposed: peers read or write one of this rank; the operation ends when all of them have said that they have
 // finished.
 UCCLEP_FN void end_exposing(const Op& op, bool ok, bool exposed) {
   if (!end_operation(op, ok, true)) return;
-  tell_consumed(op, op.seq);
+  publish_consumed(op, op.seq);
   if (!exposed) return;
-  sync_block();  // all have told before any waits: the peers do the same
+  sync_block();  // all have published before any waits: the peers do the same
   for (uint32_t p = thread_id(); p < op.ranks(); p += block_size()) {
     const uint64_t* word = consumed_by(op.group, op.kind, p);
     if (!wait_peer(op, Phase::consumed, p, [&] { return load_acquire<Scope::system>(word) >= op.seq; })) return;

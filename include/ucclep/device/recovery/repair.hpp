@@ -40,14 +40,15 @@ UCCLEP_FN void mask_rank(const ucclEpDeviceGroup& group, uint32_t rank, Kind kin
   const uint64_t next = last_ended(group, Kind::dispatch) + 1;
   if (kind != Kind::dispatch || next != last) count_nothing(group, rank, next);
   count_nothing(group, rank, next + 1);
-  store_relaxed<Scope::system>(&group.masks->told[rank], uint32_t{1});
+  store_relaxed<Scope::system>(&group.masks->announced[rank], uint32_t{1});
 }
 
 UCCLEP_FN uint32_t lost_in(const ucclEpDeviceGroup& group, uint32_t rank) {
   return load_relaxed<Scope::system>(&group.masks->of(rank).lost);
 }
 
-// Lane verb: the record of a peer that missed its deadline. Of one that the host has told of, it has made it.
+// Lane verb: the record of a peer that missed its deadline. Where the host has reported the peer, it has made the
+// record.
 UCCLEP_FN void report_lost(const Op& op, uint32_t rank, uint32_t lost) {
   const Phase phase = phase_lost_in(lost);
   if (phase == Phase::none) return;
@@ -129,11 +130,11 @@ UCCLEP_FN Received wait_or_mask(const Op& op, uint32_t rank, const GraceTimer& t
   }
 }
 
-// Block verb, after the word to leave was taken back. The host may have told of a death since this block looked whether
-// the rank is lost, and then nobody would leave for it: the next operation has to.
+// Block verb, after the word to leave was taken back. The host may have reported a death since this block looked
+// whether the rank is lost, and then nobody would leave for it: the next operation has to.
 UCCLEP_FN void remind_of_deaths(const ucclEpDeviceGroup& group) {
   sync_block();
-  fence_acq_rel<Scope::system>();  // who tells of a death says first who has died, and then that all are to leave
+  fence_acq_rel<Scope::system>();  // the host first writes who has died, and then that all are to leave
   for (uint32_t p = thread_id(); p < group.shape.ranks; p += block_size()) {
     if (!is_masked(group, p) && is_lost(group.masks, p)) leave_all(group.masks);
   }
@@ -237,7 +238,7 @@ UCCLEP_FN void clear_masks(const MaskArgs& args) {
     }
     store_relaxed<Scope::system>(evicted_by(group, group.rank, p), uint64_t{0});
     if (active) store_relaxed<Scope::system>(&mask.lost, uint32_t{0});
-    store_relaxed<Scope::system>(&masks.told[p], active ? uint32_t{0} : uint32_t{1});
+    store_relaxed<Scope::system>(&masks.announced[p], active ? uint32_t{0} : uint32_t{1});
   }
   if (thread_id() != 0) return;
   for (uint32_t kind = 0; kind < num_kinds; ++kind) {

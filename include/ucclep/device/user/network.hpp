@@ -103,7 +103,7 @@ UCCLEP_FN bool all_in_alone(const Op& op) {
   }
   return true;
 }
-UCCLEP_FN bool tell_alone(const Op& op) {
+UCCLEP_FN bool send_consumed_alone(const Op& op) {
   Sending sending = Sending::of(op);
   sending.seq = last_read(op, op.seq);
   CommandFields command;

@@ -160,7 +160,7 @@ UCCLEP_FN bool end_received(const OpenOperation& open, const Op& op) {
   count_no_masked(op);
   mark(op, Mark::end);
   set_ended(op.group, op.kind, op.seq);
-  return !networked || network::tell_alone(op);
+  return !networked || network::send_consumed_alone(op);
 }
 
 // Lane verb: of a received row selection k, if it is an expert of this rank.

@@ -48,7 +48,7 @@ UCCLEP_FN uint32_t* next_places(const Op& op) {
   return reinterpret_cast<uint32_t*>(word_at(op, op.me(), op.group.layout.ring.next));
 }
 
-// Warp verb: a row that its relay, or its source in this node, has told of; then the relay hears that it is pulled.
+// Warp verb: a row that its relay, or its source in this node, has announced; then the relay learns that it is pulled.
 template <class Wire>
 UCCLEP_FN bool pull_one(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage,
                         uint32_t source, uint32_t place) {
@@ -65,7 +65,7 @@ UCCLEP_FN bool pull_one(const Op& op, const HandleMemory& memory, const HtDispat
   return true;
 }
 
-// What a lane sees of a stream: whether its next row has been told of, or is still to come.
+// What a lane sees of a stream: whether its next row has been announced, or is still to come.
 struct StreamLook {
   uint32_t source = 0, place = 0;
   bool ready = false, waits = false;
@@ -190,7 +190,7 @@ struct ByRings : AcrossNodes {
   // Of a whole operation. A dispatch may have others pending that began before it.
   static UCCLEP_FN void end(const Op& op, bool ok, bool) {
     if (!end_operation(op, every_thread(ok) && all_in(op), true)) return;
-    tell({op.group, op.kind, op.name, last_read(op, op.seq), op.slot});
+    send_consumed({op.group, op.kind, op.name, last_read(op, op.seq), op.slot});
   }
 
   static UCCLEP_FN bool header_stored(const Op& op, uint32_t peer, uint32_t rows, uint32_t packets) {

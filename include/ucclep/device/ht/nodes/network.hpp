@@ -5,7 +5,7 @@
 // proxies wait for space while an operation runs.
 //
 // A relay waits for what comes from the network; who pulls or adds for relays and for senders, who wait for neither.
-// Rows at a relay are written over when all ranks of its node have told the source that they are done (P1).
+// Rows at a relay are written over when all ranks of its node have reported to the source that they are done (P1).
 //
 // Floor: rows to other nodes * (head + row bytes) / NIC bandwidth, a message's flight, and the relay's way.
 #pragma once

@@ -8,11 +8,11 @@
 // Floor: rows * row bytes / bus bandwidth, beside the network's; without, that times the ranks that want a row.
 //
 // clang-format off
-// | who releases                                   | who acquires                    | what is ordered              |
-// |------------------------------------------------|---------------------------------|------------------------------|
-// | relay, of what its proxy told it, or of what   | wait_word, then                 | the row in the relay's       |
-// |   it brought: publish of a meta line's epoch,  |   acquire_then_bulk             |   window before it is pulled |
-// |   after bulk_wait_written                      |                                 |                              |
+// | who releases                                  | who acquires        | what is ordered              |
+// |-----------------------------------------------|---------------------|------------------------------|
+// | relay, of what its proxy reported, or of what | wait_word, then     | the row in the relay's       |
+// |   it brought: publish of a meta line's epoch, |   acquire_then_bulk |   window before it is pulled |
+// |   after bulk_wait_written                     |                     |                              |
 // clang-format on
 #pragma once
 #include "ucclep/device/arch/types.hpp"
@@ -303,7 +303,7 @@ UCCLEP_FN const char* row_at_relay(const Op& op, const WireShape& wire, uint32_t
 
 namespace ring {
 
-// Relays whose rows land in rings (ht/nodes/ring.hpp). They tell the ranks of their node of rows as they come, as ever.
+// Relays whose rows land in rings (ht/nodes/ring.hpp). They announce rows to the ranks of their node as they come.
 // A chunk is free when all that it is for have pulled its rows; or, where the relay brings rows into room for all of
 // them, when it has brought these, and then nobody has to wait for a rank to pull.
 
@@ -341,7 +341,7 @@ UCCLEP_FN bool free_rows(const Op& op, const HandleMemory& memory, const WarpUni
                      [&](uint32_t place) { return is_read(op, memory, block, place); });
 }
 
-// Warp verb: the ranks of the node have been told of rows [first, end) of a block, which are fewer than lanes.
+// Warp verb: the ranks of the node have been notified of rows [first, end) of a block, which are fewer than lanes.
 UCCLEP_FN void rows_relayed(const Op& op, uint32_t block, uint32_t first, uint32_t end) {
   const uint32_t place = first + lane_id();
   if (place < end) {
