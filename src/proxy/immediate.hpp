@@ -98,7 +98,7 @@ constexpr Word consumed_word(Kind kind) {
 // is: it is the rest modulo so many of a number that goes on from operation to operation of a slot. So what comes late
 // is known, if it is not 4N operations old.
 struct Freed {
-  static constexpr uint32_t of_operation = RingShape::most_chunks + 1;
+  static constexpr uint32_t of_operation = RingShape::max_chunks + 1;
 
   Kind kind;
   uint32_t slot;

@@ -26,10 +26,10 @@ void check_area(const char* kind, const char* what, const Area& area, uint64_t b
 
 // A word of freed chunks names so many.
 void check_ring(const char* name, const KindPlaces& kind) {
-  if (kind.ring.rows_per_chunk == kind.rows_per_chunk && kind.chunks() <= RingShape::most_chunks) return;
+  if (kind.ring.rows_per_chunk == kind.rows_per_chunk && kind.chunks() <= RingShape::max_chunks) return;
   fail(ucclEpInvalidArgument,
        "{}: a ring of chunks of {} rows, where {} chunks have {}, expected the same and at most {}", name,
-       kind.ring.rows_per_chunk, kind.chunks(), kind.rows_per_chunk, RingShape::most_chunks);
+       kind.ring.rows_per_chunk, kind.chunks(), kind.rows_per_chunk, RingShape::max_chunks);
 }
 
 uint32_t blocks_of(const std::vector<uint32_t>& block, uint32_t ranks) {

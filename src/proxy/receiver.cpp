@@ -158,7 +158,7 @@ const char* Receiver::free(uint32_t peer, const Command& command) {
   uint64_t& told = freed_[size_t{peer} * (num_words - words_without_rings) + word - words_without_rings];
   const uint64_t now = Freed::value(seq, shape_.in_flight, command.row());
   const uint64_t before = std::max(told, Freed::value(seq, shape_.in_flight, 0));
-  if (now < before + places.ring.told_at_once()) return nullptr;
+  if (now < before + places.ring.credit_batch()) return nullptr;
   told = now;
   sender_.owe(peer, freed.word(), now);
   return nullptr;

@@ -24,9 +24,9 @@ TEST_CASE("RingShape: chunks of 64 to 256 KiB, and no more of them than a word c
   for (const uint32_t rows : {1u, 5u, 1023u, 1024u, 4096u, 65536u, 1u << 24}) {
     for (const uint64_t bytes : {16u, 1000u, 14784u, 65536u, 70000u}) {
       const RingShape ring = RingShape::of(rows, bytes, 2);
-      CHECK(ring.chunks_of(rows) <= RingShape::most_chunks);
+      CHECK(ring.chunks_of(rows) <= RingShape::max_chunks);
       CHECK((ring.rows_per_chunk * bytes >= 65536 || ring.chunks_of(rows) == 1));
-      CHECK(((ring.rows_per_chunk - 1) * bytes < 262144 || ring.chunks_of(rows) > RingShape::most_chunks / 2));
+      CHECK(((ring.rows_per_chunk - 1) * bytes < 262144 || ring.chunks_of(rows) > RingShape::max_chunks / 2));
     }
   }
 }
@@ -61,15 +61,16 @@ TEST_CASE("RingShape: no two rows of chunks that may be there at once lie in one
   }
 }
 
-// Who is out of room has been told of all but less than told_at_once of what was freed, which is less than the ring.
-TEST_CASE("RingShape: a sender that is out of room is told of some that is free") {
-  for (uint32_t chunks = 2; chunks <= RingShape::most_chunks; ++chunks) {
+// A sender that is out of room has credits for all but less than credit_batch of what was freed, which is less than the
+// ring.
+TEST_CASE("RingShape: a sender that is out of room has credits for some that is free") {
+  for (uint32_t chunks = 2; chunks <= RingShape::max_chunks; ++chunks) {
     RingShape ring;
     ring.chunks = chunks;
-    REQUIRE(ring.told_at_once() >= 1);
-    REQUIRE(ring.told_at_once() <= chunks / 2);
+    REQUIRE(ring.credit_batch() >= 1);
+    REQUIRE(ring.credit_batch() <= chunks / 2);
     REQUIRE(ring.words_under_way() <= 7);
-    REQUIRE(ring.words_under_way() * ring.told_at_once() <= chunks);
+    REQUIRE(ring.words_under_way() * ring.credit_batch() <= chunks);
   }
 }
 
@@ -80,7 +81,7 @@ TEST_CASE("RingTag: a word counts for its operation, and for no other") {
     CHECK(RingTag::chunks_in(RingTag::of_chunk(seq, 9), seq) == 9);
     CHECK(RingTag::places_in(RingTag::of_place(seq, most_place), seq) == most_place);
     for (const uint64_t other : {seq - 1, seq + 1}) {
-      CHECK(RingTag::chunks_in(RingTag::of_chunk(other, RingShape::most_chunks), seq) == 0);
+      CHECK(RingTag::chunks_in(RingTag::of_chunk(other, RingShape::max_chunks), seq) == 0);
       CHECK(RingTag::places_in(RingTag::of_place(other, most_place), seq) == 0);
     }
     CHECK(RingTag::chunks_in(0, seq) == 0);

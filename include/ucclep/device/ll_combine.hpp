@@ -295,7 +295,7 @@ template <class Element, class Coop>
 UCCLEP_FN bool sum_tokens(const OpenCombine& open, const Op& op, const CombineRows& out, uint32_t first,
                           uint32_t last) {
   if constexpr (whole_warps<Coop>) {
-    const RowParts parts = RowParts::of_size(line_batches(open.shape.token_bytes()), combining::most_batches<AnyForm>);
+    const RowParts parts = RowParts::of_size(line_batches(open.shape.token_bytes()), combining::max_batches<AnyForm>);
     const uint32_t count = parts.count, items = (last - first) * count;
     for (uint32_t item = Near<Coop>::index(); item < items; item += Near<Coop>::count()) {
       const uint32_t token = first + item / count;

@@ -203,13 +203,13 @@ UCCLEP_FN bool each_segment(const OpenDispatch& open, const Op& op, uint32_t zon
 // counts those for two experts.
 template <class Coop>
 UCCLEP_FN bool rows_here(const OpenDispatch& open, const Op& op, uint32_t& all) {
-  constexpr uint32_t at_once = 4;
+  constexpr uint32_t batch_packets = 4;
   const uint32_t of_source = open.by_expert() ? (op.group.shape.local_experts() + 1) / 2 : 1;
   const uint32_t items = op.ranks() * of_source, step = Near<Coop>::size();
   uint32_t mine = 0;
   bool ok = true;
-  for (uint32_t first = Near<Coop>::rank(); first < items && ok; first += at_once * step) {
-    Packet seen[at_once];
+  for (uint32_t first = Near<Coop>::rank(); first < items && ok; first += batch_packets * step) {
+    Packet seen[batch_packets];
     const auto packet = [&](uint32_t item) {
       const Packet* const header = network::header_from(op, item / of_source);
       return open.by_expert() ? counts_packet(header, item % of_source * 2) : header + HeaderLayout::rows;
@@ -218,11 +218,11 @@ UCCLEP_FN bool rows_here(const OpenDispatch& open, const Op& op, uint32_t& all) 
       return item < items && !is_absent(op.group, op.kind, op.seq, item / of_source);
     };
     UCCLEP_UNROLL
-    for (uint32_t i = 0; i < at_once; ++i) {
+    for (uint32_t i = 0; i < batch_packets; ++i) {
       if (comes(first + i * step)) seen[i] = load_packet(packet(first + i * step));
     }
     UCCLEP_UNROLL
-    for (uint32_t i = 0; i < at_once; ++i) {
+    for (uint32_t i = 0; i < batch_packets; ++i) {
       const uint32_t item = first + i * step;
       if (!comes(item)) continue;
       uint64_t said = seen[i].value;

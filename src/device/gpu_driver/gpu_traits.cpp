@@ -15,7 +15,7 @@ DeviceOrdinal device_ordinal(const Driver& driver, int index) {
 
 namespace {
 
-constexpr unsigned most_threads = 512;  // of the library's kernels
+constexpr unsigned max_threads = 512;  // of the library's kernels
 
 int current_index(const Driver& driver) {
   Context context = nullptr;
@@ -58,7 +58,7 @@ DeviceTraits gpu_device_traits(const Driver& driver, int index) {
   traits.place = place_of(driver, ordinal);
   traits.wave = ask(attribute.warp_size);
   traits.num_sms = ask(attribute.multiprocessors);
-  traits.max_block = most_threads;
+  traits.max_block = max_threads;
   traits.shared_bytes = ask(attribute.shared_bytes_per_block);
   traits.line_bytes = 16 * line_lanes(driver, traits.name);
   traits.line_payload = traits.line_bytes - 8;

@@ -29,14 +29,14 @@ struct PendingCopy {
 // one that writes what a load brings, of what the lanes did before they issued the load. And different waits wait for
 // loads and for stores. No memory of the heap: whoever allocates is not whoever frees, for a sanitizer.
 struct WarpBulk {
-  static constexpr size_t most_copies = 4096 / sizeof(PendingCopy);
-  static constexpr size_t most_held = size_t{1} << 20;
+  static constexpr size_t max_copies = 4096 / sizeof(PendingCopy);
+  static constexpr size_t max_held = size_t{1} << 20;
 
   Fiber load_reader;
   Fiber load_writer;
   Fiber storer;
-  Pages list{most_copies * sizeof(PendingCopy)};
-  Pages hold{most_held};
+  Pages list{max_copies * sizeof(PendingCopy)};
+  Pages hold{max_held};
   size_t count = 0;
   size_t held = 0;
   char issued = 0;   // tags: the lanes before the writer of loads,
@@ -138,8 +138,8 @@ void write_all(WarpBulk& bulk, Fiber& runs_now, Wanted wanted) {
 
 void defer(Lane& me, const PendingCopy& copy) {
   WarpBulk& bulk = bulk_of(*me.in);
-  if (copy.bytes > WarpBulk::most_held) misuse("a bulk copy of more than a megabyte");
-  if (bulk.count == WarpBulk::most_copies || bulk.held + copy.bytes > WarpBulk::most_held) {
+  if (copy.bytes > WarpBulk::max_held) misuse("a bulk copy of more than a megabyte");
+  if (bulk.count == WarpBulk::max_copies || bulk.held + copy.bytes > WarpBulk::max_held) {
     write_all(bulk, me.fiber, [](const PendingCopy&) { return true; });
   }
   // Some are done soon, others when they are waited for: both find mistakes.

@@ -223,9 +223,8 @@ class HostDevice : public Device, public StreamCapture {
     return stream == nullptr ? default_stream_ : streams().stream(stream);
   }
   void check(const Kernel& kernel, const LaunchShape& shape) const {
-    constexpr unsigned most_threads = 1024;
-    if (shape.grid == 0 || shape.block == 0 || shape.block > most_threads ||
-        shape.shared_bytes > traits_.shared_bytes) {
+    constexpr unsigned max_threads = 1024;
+    if (shape.grid == 0 || shape.block == 0 || shape.block > max_threads || shape.shared_bytes > traits_.shared_bytes) {
       fail(ucclEpInvalidArgument, "kernel {}: a launch of {} blocks of {} threads with {} bytes of shared memory",
            kernel.name, shape.grid, shape.block, shape.shared_bytes);
     }

@@ -7,7 +7,7 @@
 namespace ucclep::executor {
 namespace {
 
-constexpr int most_kept = 4096;  // in all streams: each holds memory of ThreadSanitizer's
+constexpr int max_kept = 4096;  // in all streams: each holds memory of ThreadSanitizer's
 std::atomic<int> kept = 0;
 
 }  // namespace
@@ -35,7 +35,7 @@ void Identities::lend(size_t number, Fiber& lane) {
 
 void Identities::give_back(size_t number, Fiber& lane) {
   if (!under_tsan) return;
-  if (kept.fetch_add(1, std::memory_order_relaxed) < most_kept) {
+  if (kept.fetch_add(1, std::memory_order_relaxed) < max_kept) {
     pass_identity(lane, kept_[number]);
   } else {
     kept.fetch_sub(1, std::memory_order_relaxed);

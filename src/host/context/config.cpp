@@ -60,10 +60,10 @@ Config Config::from_environment() {
                                                            {"node", static_cast<int>(LlCopies::node)}})) {
     config.ll_copies = static_cast<LlCopies>(*copies);
   }
-  config.ht_ring = asked_ring(
-      env::choice_or_integer("UCCLEP_HT_RING", ring_choices, RingShape::least_chunks, RingShape::most_chunks));
+  config.ht_ring =
+      asked_ring(env::choice_or_integer("UCCLEP_HT_RING", ring_choices, RingShape::min_chunks, RingShape::max_chunks));
   config.ht_relay_ring = asked_ring(
-      env::choice_or_integer("UCCLEP_HT_RELAY_RING", ring_choices, RingShape::least_chunks, RingShape::most_chunks));
+      env::choice_or_integer("UCCLEP_HT_RELAY_RING", ring_choices, RingShape::min_chunks, RingShape::max_chunks));
   return config;
 }
 

@@ -80,9 +80,9 @@ GroupShape shape_of(const ucclEpGroupConfig_t& config, int nranks, const DeviceT
   shape.in_flight = static_cast<uint32_t>(config.max_in_flight);
   shape.ht_tokens = static_cast<uint32_t>(config.max_tokens_per_rank);
   shape.ll_tokens = static_cast<uint32_t>(config.ll_max_tokens_per_rank);
-  shape.recv_rows = most_rows;
+  shape.recv_rows = max_rows;
   if (config.max_recv_tokens_per_rank != 0) {
-    shape.recv_rows = static_cast<uint32_t>(std::min(config.max_recv_tokens_per_rank, int64_t{most_rows}));
+    shape.recv_rows = static_cast<uint32_t>(std::min(config.max_recv_tokens_per_rank, int64_t{max_rows}));
   }
   const bool pooled = shape.recv_rows < uint64_t{shape.ranks} * shape.ht_tokens;
   shape.pool_rows = pooled ? shape.recv_rows : 0;
@@ -100,7 +100,7 @@ GroupShape shape_of(const ucclEpGroupConfig_t& config, int nranks, const DeviceT
     return shape;
   }
   const bool full = 8 * traits.line_payload >= 7 * traits.line_bytes;
-  const uint64_t all_lines = shape.ll_tokens * most_lines_per_row(shape) * shape.line_bytes;
+  const uint64_t all_lines = shape.ll_tokens * max_lines_per_row(shape) * shape.line_bytes;
   shape.line_capacity = std::min(all_lines, full ? full_line_capacity : half_line_capacity);
   shape.ll_bulk_tokens = all_lines <= shape.line_capacity ? 0 : shape.ll_tokens;
   return shape;

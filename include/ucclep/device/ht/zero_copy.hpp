@@ -35,7 +35,7 @@ struct OfferWords {
   static constexpr uint32_t window = 0, stride = 1, step = 2, offset = 3;
   static constexpr uint32_t count = 12;
 };
-static_assert(HeaderLayout::packets(OfferWords::count) <= HeaderLayout::least_packets);
+static_assert(HeaderLayout::packets(OfferWords::count) <= HeaderLayout::min_packets);
 
 }  // namespace ucclep
 

@@ -33,7 +33,7 @@ struct BlockTableLayout {
   uint32_t present;         // u64 [R][B / 64 rounded up], where rows are found by headers
   uint32_t topk, has_topk;  // u16 [R][max_topk_ids]; u32 [R]: from sources that send top-k ids
   uint32_t tokens, bases;   // u16 [R][B rounded up]; u32 [E]. Without a table the next one begins at the same place
-  uint32_t scratch, bytes;  // u32 [most_warps]
+  uint32_t scratch, bytes;  // u32 [max_warps]
   uint32_t topk_shift;      // ids of a token begin at a multiple of this power of two, so that a wave has them all
 
   UCCLEP_HD constexpr bool fits_small_batch(uint32_t token_count) const {
@@ -41,9 +41,9 @@ struct BlockTableLayout {
   }
 
   static constexpr uint32_t fact_bytes = 12;
-  static constexpr uint32_t most_warps = HandleLayout::most_warps;  // of a block, on any device
-  static constexpr uint32_t most_tokens = 8192, most_bases = 2048;
-  static_assert(most_header_experts <= most_bases);  // those tables hold what headers say, too
+  static constexpr uint32_t max_warps = HandleLayout::max_warps;  // of a block, on any device
+  static constexpr uint32_t max_tokens = 8192, max_bases = 2048;
+  static_assert(max_header_experts <= max_bases);  // those tables hold what headers say, too
 
   static constexpr BlockTableLayout of(const GroupShape& shape) {
     const uint64_t tokens = round_up(shape.ll_tokens, 64) * shape.ranks;
@@ -53,9 +53,9 @@ struct BlockTableLayout {
     at.topk = at.present + (shape.rows_by_headers() ? static_cast<uint32_t>(round_up(tokens / 8, 16)) : 0);
     at.has_topk = at.topk + (shape.sends_topk() ? 2 * max_topk_ids * shape.ranks : 0);
     at.tokens = at.has_topk + (shape.sends_topk() ? static_cast<uint32_t>(round_up(4 * shape.ranks, 16)) : 0);
-    at.bases = at.tokens + (tokens <= most_tokens ? 2 * static_cast<uint32_t>(tokens) : 0);
-    at.scratch = at.bases + (shape.experts <= most_bases ? static_cast<uint32_t>(round_up(4 * shape.experts, 16)) : 0);
-    at.bytes = at.scratch + 4 * most_warps;
+    at.bases = at.tokens + (tokens <= max_tokens ? 2 * static_cast<uint32_t>(tokens) : 0);
+    at.scratch = at.bases + (shape.experts <= max_bases ? static_cast<uint32_t>(round_up(4 * shape.experts, 16)) : 0);
+    at.bytes = at.scratch + 4 * max_warps;
     while (1u << at.topk_shift < shape.top_k) ++at.topk_shift;
     return at;
   }

@@ -69,14 +69,14 @@ struct HandleLayout {
   uint64_t relay_counts;   // u32 [blocks][B] entries of a row that was relayed, ranks ascending
   uint64_t relay_entries;  // RelayEntry [blocks][B][K]
   // For operations that a user's kernel opens (user/operation.hpp):
-  uint64_t metas;  // [most_warps][meta_scratch] in which a warp puts together what it sends
+  uint64_t metas;  // [max_warps][meta_scratch] in which a warp puts together what it sends
   // LL, for the same:
   uint64_t weights;    // f32 [B][K] what the rows of the dispatch were given
   uint64_t row_homes;  // u32 [L][R * B] of a row in a slab: source rank * B + place
   uint64_t copies;     // const char* [R][B][K] copies of a received row that combine was given, experts ascending
   uint64_t bytes;
 
-  static constexpr uint32_t most_warps = 16, meta_scratch = 512;
+  static constexpr uint32_t max_warps = 16, meta_scratch = 512;
 
   static UCCLEP_HD constexpr HandleLayout of(const GroupShape& s, uint64_t tokens, bool low_latency) {
     constexpr uint64_t unit = 128;
@@ -114,7 +114,7 @@ struct HandleLayout {
     h.rows_to_nodes = take(4 * (low_latency ? uint64_t{s.node_copies} * s.nodes.nodes : nodes));
     h.relay_counts = take(4 * tokens * blocks);
     h.relay_entries = take(sizeof(RelayEntry) * tokens * s.top_k * blocks);
-    h.metas = take(uint64_t{most_warps} * meta_scratch);
+    h.metas = take(uint64_t{max_warps} * meta_scratch);
     if (low_latency) {
       h.weights = take(4 * tokens * s.top_k);
       h.row_homes = take(4 * tokens * s.experts);

@@ -64,17 +64,17 @@ struct NodeTable {
 // messages or more, so that its first and last ones add little to it; smaller ones than the least cost more for each
 // byte, larger ones than the largest no less (docs/tuning.md).
 UCCLEP_HD constexpr uint32_t rows_of_chunk(uint32_t rows, uint64_t row_bytes, uint32_t most) {
-  constexpr uint64_t least_bytes = 64 * 1024, largest_bytes = 4 * least_bytes, usual_chunks = 64;
+  constexpr uint64_t min_bytes = 64 * 1024, largest_bytes = 4 * min_bytes, usual_chunks = 64;
   const uint64_t part = rows * row_bytes / usual_chunks;
-  const uint64_t bytes = part < least_bytes ? least_bytes : part < largest_bytes ? part : largest_bytes;
+  const uint64_t bytes = part < min_bytes ? min_bytes : part < largest_bytes ? part : largest_bytes;
   const uint64_t usual = (bytes + row_bytes - 1) / row_bytes, least = (uint64_t{rows} + most - 1) / most;
   return static_cast<uint32_t>(usual > least ? usual : least);
 }
 
 // Of the rows that one rank sends another in an operation of a kind. Equal on all ranks.
 struct RingShape {
-  static constexpr uint32_t least_chunks = 2;    // one lands while the other is read
-  static constexpr uint32_t most_chunks = 1023;  // of an operation, and so of a ring: a freed word has 10 bits for them
+  static constexpr uint32_t min_chunks = 2;     // one lands while the other is read
+  static constexpr uint32_t max_chunks = 1023;  // of an operation, and so of a ring: a freed word has 10 bits for them
 
   uint32_t rows_per_chunk = 1;
   uint32_t chunks = 0;  // 0: there is no ring
@@ -82,7 +82,7 @@ struct RingShape {
   // asked: chunks. A ring has no more of them than an operation.
   static UCCLEP_HD constexpr RingShape of(uint32_t rows, uint64_t row_bytes, uint32_t asked) {
     RingShape ring{};
-    ring.rows_per_chunk = rows_of_chunk(rows, row_bytes, most_chunks);
+    ring.rows_per_chunk = rows_of_chunk(rows, row_bytes, max_chunks);
     const uint32_t all = ring.chunks_of(rows);
     ring.chunks = asked < all ? asked : all;
     return ring;
@@ -98,11 +98,12 @@ struct RingShape {
   // May a chunk land, when all below `freed` have been freed.
   UCCLEP_HD constexpr bool has_room(uint32_t chunk, uint32_t freed) const { return chunk < freed + chunks; }
 
-  // A sender hears of so many chunks at a time. A quarter: it is never out of room that has been free for long.
-  UCCLEP_HD constexpr uint32_t told_at_once() const { return chunks < 8 ? 1 : chunks / 4; }
+  // The number of freed chunks that a sender learns of at a time. A quarter: it is never out of room that has been free
+  // for long.
+  UCCLEP_HD constexpr uint32_t credit_batch() const { return chunks < 8 ? 1 : chunks / 4; }
   // Words of freed chunks that are under way at once, at most: each frees as many more, and nothing lands that the
-  // sender has not heard of.
-  UCCLEP_HD constexpr uint32_t words_under_way() const { return chunks / told_at_once(); }
+  // sender has no credit for.
+  UCCLEP_HD constexpr uint32_t words_under_way() const { return chunks / credit_batch(); }
 };
 
 // What a rank knows of the rings of HT: words in its first window, which say what has been read of them
@@ -125,7 +126,7 @@ struct RingTag {
     return (word ^ seq << bits) >> bits == 0 ? static_cast<uint32_t>(word & ((1u << bits) - 1)) : 0;
   }
 };
-static_assert(RingShape::most_chunks < 1u << RingTag::chunk_bits);
+static_assert(RingShape::max_chunks < 1u << RingTag::chunk_bits);
 
 // A rank pulls the rows of a source in so many streams, each in order of place: place p in stream p modulo that. Of
 // each it reports to the relay how far it is. A word has one writer at a time: no count is added to in a peer's memory,

@@ -84,11 +84,11 @@ constexpr uint32_t line_batch_bytes = 960;
 constexpr uint32_t line_batch_quantised = 896;
 
 // LL rows are found by headers in groups that are no larger, and a small batch has no more ids and tokens.
-constexpr uint32_t most_header_ranks = 8, most_header_tokens = 64 * 32, most_header_experts = 2048;
+constexpr uint32_t max_header_ranks = 8, max_header_tokens = 64 * 32, max_header_experts = 2048;
 constexpr uint32_t max_topk_ids = 64, max_topk_tokens = 32;
 
 // More rows than any rank receives.
-constexpr uint32_t most_rows = 0xffffffffu;
+constexpr uint32_t max_rows = 0xffffffffu;
 
 // What every offset follows from. Equal on all ranks of the group.
 struct GroupShape {
@@ -96,7 +96,7 @@ struct GroupShape {
   Divisor local;                  // experts / ranks
   uint32_t top_k, in_flight;      // in_flight: a power of two
   uint32_t ht_tokens, ll_tokens;  // B of each mode
-  uint32_t recv_rows;             // what lies at or past it in an HT dispatch's output is dropped; most_rows: nothing
+  uint32_t recv_rows;             // what lies at or past it in an HT dispatch's output is dropped; max_rows: nothing
   // Where that is less than all ranks can send: rows of the one pool in which a rank stages partial rows of HT for all
   // homes. 0: each home has rows of its own.
   uint32_t pool_rows;
@@ -121,8 +121,7 @@ struct GroupShape {
   // Where these come from few ranks, a warp finds its row in its source's header (ll/headers.hpp), which carries the
   // top-k ids of a small batch (ll/topk_header.hpp).
   UCCLEP_HD constexpr bool rows_by_headers() const {
-    return lines_only() && ranks <= most_header_ranks && ll_tokens <= most_header_tokens &&
-           experts <= most_header_experts;
+    return lines_only() && ranks <= max_header_ranks && ll_tokens <= max_header_tokens && experts <= max_header_experts;
   }
   UCCLEP_HD constexpr bool sends_topk() const { return rows_by_headers() && masked == 0; }
 };
@@ -158,7 +157,7 @@ UCCLEP_HD constexpr uint64_t meta_line_bytes(const GroupShape& shape) {
 
 // Lines that no row of an LL operation exceeds: its meta, its tokens, its scales, each from the start of a line; or its
 // meta and the batches of a row that is quantised.
-UCCLEP_HD constexpr uint64_t most_lines_per_row(const GroupShape& shape) {
+UCCLEP_HD constexpr uint64_t max_lines_per_row(const GroupShape& shape) {
   const uint64_t forwarded = lines_of(shape, shape.token_bytes) + 1;
   const uint64_t quantised = ceil_div(shape.token_bytes, line_batch_quantised) * lines_of(shape, line_batch_bytes);
   return lines_of(shape, MetaLayout::of(shape.top_k).body_bytes()) + (forwarded > quantised ? forwarded : quantised);
@@ -238,7 +237,7 @@ struct HeaderLayout {
   static constexpr uint64_t has_topk = uint64_t{1} << 63;  // there, within a domain: top-k ids follow
   static constexpr uint32_t counts = 4;  // two u32 per packet: the sender's rows for each local expert of the receiver
   static UCCLEP_HD constexpr uint32_t packets(uint32_t counts_or_words) { return counts + (counts_or_words + 1) / 2; }
-  static constexpr uint32_t least_packets = 10;  // what an exposing rank says in HT's READY, instead of counts
+  static constexpr uint32_t min_packets = 10;  // what an exposing rank says in HT's READY, instead of counts
   // Behind the counts, of LL rows in LINE form: which of the sender's tokens come, a bit for each.
   static UCCLEP_HD constexpr uint32_t present(uint32_t local_experts) { return packets(local_experts); }
   static UCCLEP_HD constexpr uint32_t present_packets(uint32_t tokens) { return (tokens + 63) / 64; }
@@ -253,10 +252,10 @@ struct HeaderLayout {
   // In a domain, of a small batch: its top-k ids (ll/topk_header.hpp), four ids a packet.
   static constexpr uint32_t topk_packets = max_topk_ids / 4;
   static UCCLEP_HD constexpr uint32_t topk(const GroupShape& s) { return places(s.local_experts(), s.ll_tokens); }
-  static UCCLEP_HD constexpr uint32_t most_packets(const GroupShape& s) {
+  static UCCLEP_HD constexpr uint32_t max_packets(const GroupShape& s) {
     const uint32_t by_row = s.networked != 0 ? s.ll_tokens * place_packets(s.top_k) : 0;  // no fewer than weights take
     const uint32_t most = topk(s) + (s.sends_topk() ? topk_packets : by_row);
-    return most > least_packets ? most : least_packets;
+    return most > min_packets ? most : min_packets;
   }
 };
 
@@ -307,7 +306,7 @@ struct WindowLayout {
     w.consumed = 0;
     w.evicted = w.consumed + 8ull * num_kinds * s.ranks;
     w.headers = round_up(w.evicted + 8ull * s.ranks, page);
-    w.header_bytes = round_up(16ull * HeaderLayout::most_packets(s), unit);
+    w.header_bytes = round_up(16ull * HeaderLayout::max_packets(s), unit);
 
     w.ll = round_up(w.headers + w.header_bytes * num_kinds * s.in_flight * s.ranks, page);
     w.ll_rows = round_up(meta * s.ll_bulk_tokens, unit);

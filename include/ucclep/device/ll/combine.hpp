@@ -165,8 +165,8 @@ UCCLEP_FN bool send_ll_rows(const Op& op, const HandleMemory& memory, const Comb
                             Stage& stage) {
   WarpUniform item = job.warp();
   const RankWords rows_from = RankWords::of(op.ranks(), memory.rows_from());
-  const RowParts row_parts = RowParts::of<most_batches<Forms>>(line_batches(args.row_bytes),
-                                                               uniform(rows_from.total(op.ranks())), job.warps());
+  const RowParts row_parts =
+      RowParts::of<max_batches<Forms>>(line_batches(args.row_bytes), uniform(rows_from.total(op.ranks())), job.warps());
   for (WarpUniform i = 1; i <= op.ranks(); i += 1) {
     const CombineArgs& now = reload(args);
     const WarpUniform home = op.rotated(i),

@@ -95,19 +95,19 @@ struct ReadyOfAll {
 // Terms of a batch that are on their way to a warp together, as many as its registers hold: few rows have more copies
 // on a rank. fp16 takes more, as its conversions come early.
 template <class Element>
-constexpr uint32_t copies_at_once = 6;
+constexpr uint32_t batch_copies = 6;
 template <class Element>
-constexpr uint32_t partials_at_once = 4;
+constexpr uint32_t batch_partials = 4;
 template <>
-inline constexpr uint32_t copies_at_once<Fp16> = 4;
+inline constexpr uint32_t batch_copies<Fp16> = 4;
 template <>
-inline constexpr uint32_t partials_at_once<Fp16> = 3;
+inline constexpr uint32_t batch_partials<Fp16> = 3;
 
 // Partial rows of one batch, and READY: all are looked at together, so that who waits for them does so once. Rows of
 // other settings may never come.
 template <class Element>
-struct PartialsAndReady : PartialTerms<ll::LinesOnly, GroupOf<partials_at_once<Element>>> {
-  using Partial = PartialTerms<ll::LinesOnly, GroupOf<partials_at_once<Element>>>;
+struct PartialsAndReady : PartialTerms<ll::LinesOnly, GroupOf<batch_partials<Element>>> {
+  using Partial = PartialTerms<ll::LinesOnly, GroupOf<batch_partials<Element>>>;
   using Group = typename Partial::Group;
   using Partial::op, Partial::partials;
   ReadyOfAll& ready;
@@ -164,7 +164,7 @@ UCCLEP_FN bool send_batch(const Op& op, const CombineArgs& args, Stage& stage, c
   Terms terms = Terms::in(stage.scratch());
   keep_terms(args, ahead.entry, lane_id() < ahead.count, terms);
   const bool ok = sum_batch<Element>(
-      CopyTerms<GroupOf<copies_at_once<Element>>>{terms, args.row_bytes}, which.batch, [&] { return slots.wait(op); },
+      CopyTerms<GroupOf<batch_copies<Element>>>{terms, args.row_bytes}, which.batch, [&] { return slots.wait(op); },
       [&](uint32_t index, const BatchSum<Element>& sum) {
         char* const lines = ahead.window + op.group.layout.back_lines_of(op.slot, op.me()) +
                             which.place * line_row_bytes(args.row_bytes) + index * LineBatch::lines * line_bytes;

@@ -108,11 +108,11 @@ UCCLEP_FN bool count_by_tables(const Op& op, const LlDispatchArgs& args, const S
 
 // Batches of a row that a warp sends at once, and receives, at most: as many as its registers hold.
 template <class Row, class Forms>
-constexpr uint32_t most_sent = !Forms::bulk && Row::Lines::scaled ? 2 : 1;
+constexpr uint32_t max_sent = !Forms::bulk && Row::Lines::scaled ? 2 : 1;
 template <class Row, class Forms>
-constexpr uint32_t most_batches = Forms::bulk          ? 2
-                                  : Row::Lines::scaled ? 4
-                                                       : 5;
+constexpr uint32_t max_batches = Forms::bulk          ? 2
+                                 : Row::Lines::scaled ? 4
+                                                      : 5;
 
 // What is known before the headers are: as many rows as if all of all peers came here, which have about as many tokens
 // as this rank; and into how many parts each is cut.
@@ -121,14 +121,14 @@ UCCLEP_FN uint32_t rows_expected(const LlDispatchArgs& args) {
 }
 template <class Row, class Forms>
 UCCLEP_FN RowParts parts_here(const LlDispatchArgs& args, const Job& job) {
-  return RowParts::of<most_batches<Row, Forms>>(args.output.wire.batches, rows_expected(args), job.warps());
+  return RowParts::of<max_batches<Row, Forms>>(args.output.wire.batches, rows_expected(args), job.warps());
 }
 
 // Verb of the blocks that receive: rows of all sources, the own ones first, as they arrive. An item is a row in BULK
 // form, or a part of a row in LINE form.
 template <class Row, class Forms>
 UCCLEP_FN bool expand_rows(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage) {
-  using Span = LineSpan<Row::Lines::scaled, most_batches<Row, Forms>>;
+  using Span = LineSpan<Row::Lines::scaled, max_batches<Row, Forms>>;
   const RowParts row_parts = parts_here<Row, Forms>(args, job);
   WarpUniform item = job.warp();
   for (WarpUniform i = 0; i < op.ranks(); i += 1) {
@@ -198,8 +198,8 @@ struct PartsByToken {
 template <class Row, class Forms>
 UCCLEP_FN bool expand_by_headers(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage,
                                  const PartsByToken& work) {
-  using Span = LineSpan<Row::Lines::scaled, most_batches<Row, Forms>>;
-  const WarpUniform tokens = BlockTables::headers_of(stage, args).most_tokens(op.ranks());
+  using Span = LineSpan<Row::Lines::scaled, max_batches<Row, Forms>>;
+  const WarpUniform tokens = BlockTables::headers_of(stage, args).max_tokens(op.ranks());
   for (WarpUniform item = job.warp();; item += job.warps()) {
     const LlDispatchArgs& now = reload(args);
     const Op same = op.with(now.group);
@@ -290,7 +290,7 @@ UCCLEP_FN Op dispatch_of(const LlDispatchArgs& args, const OpState& op_state) {
 // Verb of warps that send, each for itself (P1), in a group without masks.
 template <class Row>
 UCCLEP_FN bool send_lines(const LlDispatchArgs& args, const Job& job, Stage& stage, int64_t* bad) {
-  LineSender<typename Row::Lines, most_sent<Row, LinesOnly>> sender(args, job, stage, bad);
+  LineSender<typename Row::Lines, max_sent<Row, LinesOnly>> sender(args, job, stage, bad);
   sender.begin();
   const OpState op_state = load_op_state_and_slots(args.group, Kind::dispatch);
   const Op op = dispatch_of(args, op_state);
@@ -309,7 +309,7 @@ UCCLEP_FN bool send_rows(const Op& op, const OpState& op_state, const LlDispatch
   using Wire = typename Forms::Wire;
   LlSets sets = sets_in(BlockTables::of(stage, args).sets, args);
   int64_t bad = no_bad_id;
-  LineSender<typename Row::Lines, most_sent<Row, Forms>> sender(args, jobs.send, stage, &bad);
+  LineSender<typename Row::Lines, max_sent<Row, Forms>> sender(args, jobs.send, stage, &bad);
   const bool sends_lines = Forms::by_token && !warps_alone<Forms> && form == Form::line && jobs.send.mine();
   if (!Forms::bulk && sends_lines) sender.begin();
   const Job metas = meta_job(jobs.count, op.ranks(), args.routing.tokens);

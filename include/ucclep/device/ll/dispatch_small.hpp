@@ -125,7 +125,7 @@ template <class Row>
 UCCLEP_FN bool expand_small(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage,
                             const PartsByToken& work, BatchIn<Row>& first) {
   using Span = LineSpan<Row::Lines::scaled, 1>;
-  const WarpUniform tokens = BlockTables::headers_of(stage, args).most_tokens(op.ranks());
+  const WarpUniform tokens = BlockTables::headers_of(stage, args).max_tokens(op.ranks());
   WarpUniform item = job.warp();
   BatchIn<Row> batch = first;
   while (batch.which.token < tokens) {

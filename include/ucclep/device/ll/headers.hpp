@@ -88,7 +88,7 @@ struct HeaderTable {
   }
 
   // Lane verb, after receive: the most tokens that a source has.
-  UCCLEP_FN uint32_t most_tokens(uint32_t ranks) const {
+  UCCLEP_FN uint32_t max_tokens(uint32_t ranks) const {
     uint32_t most = 0;
     for (uint32_t s = 0; s < ranks; ++s) most = facts(s).tokens > most ? facts(s).tokens : most;
     return most;

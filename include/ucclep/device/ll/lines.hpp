@@ -247,7 +247,7 @@ struct LineSender {
   int64_t* bad;
   WarpUniform token = 0, part = 0;  // this warp's next
   WarpUniform parts = 0;            // of a row's batches
-  WarpUniform batches_at_once = 1;  // 1 where there is no more room, and the compiler knows it
+  WarpUniform part_batches = 1;     // 1 where there is no more room, and the compiler knows it
   LineSpan<Batches::scaled, most> span;
   typename Batches::template Raw<most> raw;
   IdAhead id;  // looked at when the slot is free
@@ -259,7 +259,7 @@ struct LineSender {
     const LlDispatchArgs& now = reload(args);
     const WireShape& wire = now.source.wire;
     const RowParts cut = RowParts::of<most>(wire.batches, now.routing.tokens, job.warps());
-    if constexpr (most > 1) batches_at_once = cut.of_part;
+    if constexpr (most > 1) part_batches = cut.of_part;
     parts = cut.count;
     read(job.warp());
   }
@@ -275,7 +275,7 @@ struct LineSender {
     token = to_token, part = to_part;
     if (part >= end) return;
     if (part < parts) {
-      span.cover(wire, RowParts{wire.batches, batches_at_once, parts}.range(part));
+      span.cover(wire, RowParts{wire.batches, part_batches, parts}.range(part));
       Batches::read(now.source, token, span, raw);
     }
     id.read(now, token);

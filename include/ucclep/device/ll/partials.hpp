@@ -61,8 +61,8 @@ struct RankWords {
 
 // Batches of a part of a row in LINE form, at most. A part of a row that may come in BULK form is no larger than its.
 template <class Forms>
-constexpr uint32_t most_batches = Forms::bulk ? 2 : 16;
-static_assert(ll_part_bytes % (most_batches<ll::AnyForm> * line_batch_bytes) == 0);
+constexpr uint32_t max_batches = Forms::bulk ? 2 : 16;
+static_assert(ll_part_bytes % (max_batches<ll::AnyForm> * line_batch_bytes) == 0);
 
 // ---- At their home.
 
@@ -222,7 +222,7 @@ template <class Element, class Forms>
 UCCLEP_FN bool reduce_ll_tokens(const Op& op, const HandleMemory& memory, const CombineArgs& args, const ll::Job& job,
                                 Stage& stage) {
   const WarpUniform tokens = tokens_out(op, memory, args, job);
-  const RowParts row_parts = RowParts::of<most_batches<Forms>>(line_batches(args.row_bytes), tokens, job.warps());
+  const RowParts row_parts = RowParts::of<max_batches<Forms>>(line_batches(args.row_bytes), tokens, job.warps());
   const WarpUniform parts = row_parts.count, items = tokens * parts;
   for (WarpUniform item = job.warp(); item < items; item += job.warps()) {
     const CombineArgs& now = reload(args);

@@ -17,8 +17,8 @@ namespace ll {
 struct BlockTables {
   uint32_t* sets;
   Inbox inbox;
-  uint32_t* scratch;  // [BlockTableLayout::most_warps]
-  static_assert(block_scratch <= BlockTableLayout::most_warps);
+  uint32_t* scratch;  // [BlockTableLayout::max_warps]
+  static_assert(block_scratch <= BlockTableLayout::max_warps);
 
   static UCCLEP_FN BlockTables of(const Stage& stage, const LlDispatchArgs& args) {
     char* const base = stage.beyond();

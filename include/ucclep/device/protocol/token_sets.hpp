@@ -18,13 +18,13 @@ struct TokenSets {
   WarpUniform first = 0, end = 0;
 
   static constexpr uint32_t batch = 4;  // ids on their way to a thread
-  static constexpr uint32_t most_tokens = 1u << 21;
-  static_assert(uint64_t{most_tokens} * max_top_k * max_top_k < uint64_t{1} << 32);  // Divisor::quotient
+  static constexpr uint32_t max_tokens = 1u << 21;
+  static_assert(uint64_t{max_tokens} * max_top_k * max_top_k < uint64_t{1} << 32);  // Divisor::quotient
 
   // In a handle's memory, which has room for the sets of that many tokens.
   static UCCLEP_FN TokenSets in_handle(const Args& args, uint32_t* words, uint32_t tokens) {
     const auto all = static_cast<uint32_t>(round_up(uint64_t{tokens}, 64));
-    return {args, words, all < most_tokens ? all : most_tokens};
+    return {args, words, all < max_tokens ? all : max_tokens};
   }
 
   UCCLEP_FN uint32_t set_words() const { return (capacity + 31) / 32; }

@@ -274,7 +274,7 @@ UCCLEP_COLD_FN bool relay_combine(OpenOperation open, Op op) {
   const HeaderResult ready = ready_of_all(open, op);
   bool ok = ready != HeaderResult::lost;
   if (ready == HeaderResult::good) {
-    const uint32_t blocks = memory.shape.nodes.blocks(), items = relay::most_sums(memory) * blocks;
+    const uint32_t blocks = memory.shape.nodes.blocks(), items = relay::max_sums(memory) * blocks;
     for (uint32_t item = grid_warp(); item < items && ok; item += grid_warps()) {
       const uint32_t block = item % blocks, place = item / blocks;
       if (place < uniform(memory.relayed()[block])) ok = send_sum(open, op, block, place);

@@ -72,7 +72,7 @@ UCCLEP_FN void refuse(const Op& op, Field field, uint64_t expected, uint64_t got
   report_data(op.group.errors, record);
 }
 
-constexpr uint32_t most_threads = 512;  // of a block (simt/simt.hpp)
+constexpr uint32_t max_threads = 512;  // of a block (simt/simt.hpp)
 
 // Do shape and block fit the group and the handle, whose mode has to be this one, with rows of top_k experts? If not, a
 // data record says why.
@@ -80,8 +80,8 @@ UCCLEP_FN bool fits(const Op& op, const ucclEpDeviceHandle& handle, const RowSha
   const GroupShape& group = handle.group.shape;
   const uint64_t token_bytes = uint64_t{shape.hidden} * shape.element_bytes();
   const uint64_t bytes = round_up(token_bytes, 16) + round_up(uint64_t{shape.scale_bytes}, 16);
-  if (block_size() > most_threads || block_size() % wave_size != 0) {
-    refuse(op, Field::threads, most_threads, block_size());
+  if (block_size() > max_threads || block_size() % wave_size != 0) {
+    refuse(op, Field::threads, max_threads, block_size());
   } else if (handle.view.mode != mode) {
     refuse(op, Field::mode, static_cast<uint64_t>(mode), static_cast<uint64_t>(handle.view.mode));
   } else if (shape.pass != UCCLEP_PASS_FORWARD && (mode == UCCLEP_MODE_LL || shape.pass != UCCLEP_PASS_BACKWARD)) {

@@ -27,21 +27,21 @@ inline constexpr bool whole_warps<warp> = true;
 template <>
 inline constexpr bool whole_warps<block> = true;
 
-constexpr uint32_t put_at_once = 4;  // batches or vectors that are read before the first of them is stored
+constexpr uint32_t batch_puts = 4;  // batches or vectors that are read before the first of them is stored
 
 template <class Coop, class Each, class Word>
 UCCLEP_FN void put_lines(uint32_t bytes, uint64_t epoch, Each&& each, Word&& word) {
   if constexpr (whole_warps<Coop>) {
     const uint32_t all = line_batches(bytes), step = Coop::size() / wave_size;
-    for (uint32_t first = Coop::rank() / wave_size; first < all; first += put_at_once * step) {
-      LineBatch batch[put_at_once] = {};
-      for (uint32_t i = 0; i < put_at_once; ++i) {
+    for (uint32_t first = Coop::rank() / wave_size; first < all; first += batch_puts * step) {
+      LineBatch batch[batch_puts] = {};
+      for (uint32_t i = 0; i < batch_puts; ++i) {
         const uint32_t index = first + i * step, begin = index * line_batch_bytes;
         if (index >= all) continue;
         batch[i].fill(batch_length(bytes, index),
                       [&](uint32_t s, uint32_t half) { return word(begin + LineBatch::offset(s) + 8 * half); });
       }
-      for (uint32_t i = 0; i < put_at_once; ++i) {
+      for (uint32_t i = 0; i < batch_puts; ++i) {
         const uint32_t index = first + i * step;
         if (index >= all) continue;
         each([&](char* lines) {
@@ -92,16 +92,16 @@ UCCLEP_FN uint64_t scale_word(const char* scales, uint32_t at, uint32_t all) {
 template <class Coop, class Each, class Word>
 UCCLEP_FN void put_bytes(uint32_t bytes, Each&& each, Word&& word) {
   const uint32_t step = 16 * Coop::size();
-  for (uint32_t first = 16 * Coop::rank(); first < bytes; first += put_at_once * step) {
-    vec16 values[put_at_once] = {};
-    for (uint32_t i = 0; i < put_at_once; ++i) {
+  for (uint32_t first = 16 * Coop::rank(); first < bytes; first += batch_puts * step) {
+    vec16 values[batch_puts] = {};
+    for (uint32_t i = 0; i < batch_puts; ++i) {
       const uint32_t at = first + i * step;
       if (at >= bytes) continue;
       const uint64_t low = word(at), high = word(at + 8);
       values[i] = {static_cast<uint32_t>(low), static_cast<uint32_t>(low >> 32), static_cast<uint32_t>(high),
                    static_cast<uint32_t>(high >> 32)};
     }
-    for (uint32_t i = 0; i < put_at_once; ++i) {
+    for (uint32_t i = 0; i < batch_puts; ++i) {
       const uint32_t at = first + i * step;
       if (at < bytes) each([&](char* row) { store16(row + at, values[i]); });
     }

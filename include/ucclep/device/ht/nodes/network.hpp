@@ -81,7 +81,7 @@ UCCLEP_FN uint32_t sum_bytes(const HtCombineArgs& args) {
   return args.partial_bytes;
 }
 
-// Warp verb: sums [first, end) of a node, at most rows_at_once, once they have landed. copy(to, from, bytes): warp
+// Warp verb: sums [first, end) of a node, at most batch_rows, once they have landed. copy(to, from, bytes): warp
 // verb; written(): after it a publish of any lane covers what was copied.
 template <class Args, class Copy, class Written>
 UCCLEP_FN bool bring_run(const Args& args, const Op& op, const WarpUniform& node, const WarpUniform& first,

@@ -80,7 +80,7 @@ UCCLEP_FN bool staged_terms(const Op& op, const HandleMemory& memory, const HtCo
 }
 
 // Sums of the home that gets most of them from here.
-UCCLEP_FN uint32_t most_sums(const HandleMemory& memory) {
+UCCLEP_FN uint32_t max_sums(const HandleMemory& memory) {
   uint32_t most = 0;
   for (uint32_t block = 0; block < memory.shape.nodes.blocks(); ++block) {
     const uint32_t rows = uniform(memory.relayed()[block]);
@@ -104,7 +104,7 @@ UCCLEP_FN const char* sum_in(const Op& op, uint32_t partial_bytes, uint32_t node
 template <class Element, bool masks>
 UCCLEP_FN bool send_sums(const HtCombineArgs& args, const Op& op, const Stage& stage, SumRing& ring,
                          const Worker& worker) {
-  const WarpUniform blocks = op.group.shape.nodes.blocks(), items = most_sums(memory_of(args)) * blocks;
+  const WarpUniform blocks = op.group.shape.nodes.blocks(), items = max_sums(memory_of(args)) * blocks;
   for (WarpUniform item = worker.index; item < items; item += worker.workers) {
     const HtCombineArgs& now = reload(args);
     const Op here = op.with(now.group);

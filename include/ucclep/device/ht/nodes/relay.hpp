@@ -110,7 +110,7 @@ UCCLEP_FN bool push_run(const Op& op, const HandleMemory& memory, const HtDispat
 
 // ---- The relay
 
-constexpr uint32_t rows_at_once = StageShape::slots;  // whose meta lines are announced together
+constexpr uint32_t batch_rows = StageShape::slots;  // whose meta lines are announced together
 
 // The rank whose rows a block has in this dispatch; NodeTable::no_rank: nobody's. masks: the group may have some.
 template <bool masks>
@@ -203,7 +203,7 @@ UCCLEP_FN void bring_rows(const Op& op, const HtDispatchArgs& args, Stage& stage
   }
 }
 
-// The same of at most rows_at_once rows, which stay where they are, unless the group has them brought.
+// The same of at most batch_rows rows, which stay where they are, unless the group has them brought.
 template <class Position>
 UCCLEP_FN void forward_rows(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage,
                             uint32_t block, uint32_t first, uint32_t end, Position&& position) {
@@ -213,17 +213,17 @@ UCCLEP_FN void forward_rows(const Op& op, const HandleMemory& memory, const HtDi
   const Forwarder forwarder{op, memory, block, nodes_of(op).rank_of(block, op.me())};
   const uint64_t row_bytes = relayed_row_bytes(shape, args.output.wire.row_bytes);
   const char* const landed = network::mine(op) + op.group.layout.relay_in_of(shape, op.slot, block);
-  uint64_t* epochs[rows_at_once] = {};
+  uint64_t* epochs[batch_rows] = {};
   bulk_wait_read();
   UCCLEP_UNROLL
-  for (uint32_t i = 0; i < rows_at_once; ++i) {
+  for (uint32_t i = 0; i < batch_rows; ++i) {
     const uint32_t place = first + i;
     if (place >= end) break;
     epochs[i] = forwarder.meta_of(place, landed + position(place) * row_bytes, stage.slot(i));
   }
   bulk_wait_written();
   UCCLEP_UNROLL
-  for (uint32_t i = 0; i < rows_at_once; ++i) {
+  for (uint32_t i = 0; i < batch_rows; ++i) {
     if (epochs[i] != nullptr) publish(epochs[i], op.seq);
   }
   sync_warp();
@@ -241,11 +241,11 @@ UCCLEP_FN bool relay_run(const Op& op, const HandleMemory& memory, const HtDispa
 // So many rows come together: a run ends with them. Where they land in rings these are a chunk's, since the next one
 // may come only when one before has been read.
 UCCLEP_FN uint32_t rows_together(const Op& op) {
-  return lands_in_rings(op) ? ring_of(op).rows_per_chunk : rows_at_once;
+  return lands_in_rings(op) ? ring_of(op).rows_per_chunk : batch_rows;
 }
 
 // Verb of warps of the grid: what comes in `streams` of them, in turn, low places first, as it comes. rows(args, op,
-// stream): how many. run(args, op, stream, first, end): rows of one stream, at most rows_at_once.
+// stream): how many. run(args, op, stream, first, end): rows of one stream, at most batch_rows.
 template <class Args, class Rows, class Run>
 UCCLEP_FN bool in_runs(const Args& args, const Op& op, const Worker& worker, const WarpUniform& streams,
                        const WarpUniform& together, Rows&& rows, Run&& run) {
@@ -254,15 +254,15 @@ UCCLEP_FN bool in_runs(const Args& args, const Op& op, const Worker& worker, con
     const uint32_t of_stream = rows(args, op, stream);
     most = of_stream > most ? of_stream : most;
   }
-  const WarpUniform runs = (together + rows_at_once - 1) / rows_at_once;
+  const WarpUniform runs = (together + batch_rows - 1) / batch_rows;
   const WarpUniform items = (most + together - 1) / together * runs * streams;
   for (WarpUniform item = worker.index; item < items; item += worker.workers) {
     const Args& now = reload(args);
     const Op here = op.with(now.group);
     const uint32_t stream = item % streams, turn = item / streams, all = rows(now, here, stream);
-    const uint32_t within = turn % runs * rows_at_once, first = turn / runs * together + within;
+    const uint32_t within = turn % runs * batch_rows, first = turn / runs * together + within;
     if (first >= all) continue;
-    const uint32_t left = together - within, count = left < rows_at_once ? left : rows_at_once;
+    const uint32_t left = together - within, count = left < batch_rows ? left : batch_rows;
     const uint32_t end = all < first + count ? all : first + count;
     if (!run(now, here, stream, first, end)) return false;
   }
@@ -351,7 +351,7 @@ UCCLEP_FN void rows_relayed(const Op& op, uint32_t block, uint32_t first, uint32
   sync_warp();
 }
 
-// Warp verb: rows [first, end) of a block, at most rows_at_once. always: they land in a ring, else perhaps.
+// Warp verb: rows [first, end) of a block, at most batch_rows. always: they land in a ring, else perhaps.
 template <bool always>
 UCCLEP_FN bool relay_run(const HtDispatchArgs& args, const Op& op, Stage& stage, const WarpUniform& block,
                          const WarpUniform& first, const WarpUniform& end) {
