@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // HT between virtual nodes whose NICs do not reach devices: rows land in rings of host memory, which relays empty into
 // their devices' memory (UCCLEP_HT_RELAY_RING). The same rows and sums as ever, and nothing of what a group without
-// rings can do is missing. [brought]: where NICs reach the device nothing is, and these cases are those of any group.
+// rings can do is missing. [staged]: where NICs reach the device nothing is, and these cases are those of any group.
 #include <catch2/catch.hpp>
 
 #include "conformance/network_scenarios.hpp"
@@ -12,20 +12,20 @@
 namespace ucclep::test {
 namespace {
 
-TEST_CASE("relay rings: rows and sums by rings of two chunks, in nodes of all sorts", "[rings][brought][reduced]") {
+TEST_CASE("relay rings: rows and sums by rings of two chunks, in nodes of all sorts", "[rings][staged][reduced]") {
   const Environment asked = relay_ring_asked("2");
   run_in_worlds({{2, 2}, {2, 2, 2, 2}, {4, 4}, {3, 5}}, by_rings);
 }
 
 // Of two ranks that relay for several each, and one that relays for all, with one block.
-TEST_CASE("relay rings: a node of one rank, and one block that does it all", "[rings][brought][reduced]") {
+TEST_CASE("relay rings: a node of one rank, and one block that does it all", "[rings][staged][reduced]") {
   const Environment asked = relay_ring_asked("2");
   run_rings({1, 4}, {some_of_everything(5).front()});
   run_rings({3, 2}, {some_of_everything(5)[0]}, 1);
 }
 
 TEST_CASE("relay rings: longer ones, chunks of several rows, and as many as there are by themselves",
-          "[rings][brought][longer]") {
+          "[rings][staged][longer]") {
   for (const char* chunks : {"3", "9", "auto"}) {
     const Environment asked = relay_ring_asked(chunks);
     run_rings({2, 2}, {{.experts = 8, .top_k = 3, .max_tokens = 40, .hidden = 136}});
@@ -37,7 +37,7 @@ TEST_CASE("relay rings: longer ones, chunks of several rows, and as many as ther
                long_rows);
 }
 
-TEST_CASE("relay rings: epochs and counts that wrap", "[rings][brought][wrap]") {
+TEST_CASE("relay rings: epochs and counts that wrap", "[rings][staged][wrap]") {
   const Environment asked = relay_ring_asked("2");
   InNodes how = by_rings;
   how.rounds = 36;
@@ -45,7 +45,7 @@ TEST_CASE("relay rings: epochs and counts that wrap", "[rings][brought][wrap]") 
                {{.experts = 8, .top_k = 3, .max_tokens = 12, .hidden = 16}}, how);
 }
 
-TEST_CASE("relay rings: a network that reorders, repeats and withholds", "[rings][brought][reduced][reordered]") {
+TEST_CASE("relay rings: a network that reorders, repeats and withholds", "[rings][staged][reduced][reordered]") {
   for (unsigned seed = first_seed(); seed < first_seed() + seeds(); ++seed) {
     const Environment asked = relay_ring_asked(seed % 3 == 0 ? "3" : "2");
     run_reordered(seed, by_rings);
@@ -53,13 +53,13 @@ TEST_CASE("relay rings: a network that reorders, repeats and withholds", "[rings
 }
 
 // Both operations have phases, and each of those under way the ring of its slot.
-TEST_CASE("relay rings: phases, and gradients", "[rings][brought][reduced][reordered]") {
+TEST_CASE("relay rings: phases, and gradients", "[rings][staged][reduced][reordered]") {
   const Environment asked = relay_ring_asked("2");
   for (unsigned seed = first_seed(); seed < first_seed() + seeds(); ++seed) run_phases(seed, by_rings);
 }
 
-// Send phases send, relay and bring: all ranks have ended theirs before any begins its second.
-TEST_CASE("relay rings: send phases bring all rows and sums that were held back", "[rings][brought][reduced]") {
+// Send phases send, relay and stage: all ranks have ended theirs before any begins its second.
+TEST_CASE("relay rings: send phases stage all rows and sums that were held back", "[rings][staged][reduced]") {
   const Environment asked = relay_ring_asked("2");
   const Nodes nodes{2, 2};
   run_ranks(4, [&](Rank& rank) {
@@ -91,12 +91,12 @@ TEST_CASE("relay rings: send phases bring all rows and sums that were held back"
   });
 }
 
-TEST_CASE("relay rings: LL and HT take turns on one group", "[rings][brought][reduced]") {
+TEST_CASE("relay rings: LL and HT take turns on one group", "[rings][staged][reduced]") {
   const Environment asked = relay_ring_asked("2");
   run_turns_with_ll();
 }
 
-TEST_CASE("relay rings: a sender holds back what has no room yet", "[rings][brought][reduced]") {
+TEST_CASE("relay rings: a sender holds back what has no room yet", "[rings][staged][reduced]") {
   for (const char* ring : {"2", "off"}) {
     const Environment asked = relay_ring_asked(ring);
     run_held_back(RingsOf::relays, std::string(ring) != "off");
@@ -104,21 +104,21 @@ TEST_CASE("relay rings: a sender holds back what has no room yet", "[rings][brou
 }
 
 TEST_CASE("relay rings: a connection that breaks while a ring is full ends operations on all ranks at once",
-          "[rings][brought][reduced]") {
+          "[rings][staged][reduced]") {
   const Environment asked = relay_ring_asked("2");
   run_broken_while_full(RingsOf::relays);
 }
 
 TEST_CASE("relay rings: the settings of one rank differ: refused on all, no row written, and the group works on",
-          "[rings][brought][reduced]") {
+          "[rings][staged][reduced]") {
   const Environment asked = relay_ring_asked("2");
   run_where_a_ring_differs();
 }
 
 // In each of two slots, rows of one other node, of 256 tokens less two chunks; of sums of two nodes, of which what is
-// brought of the other one takes 256 again.
+// staged of the other one takes 256 again.
 TEST_CASE("relay rings: ucclEpGroupQuery says the smaller windows, and they are what it says",
-          "[rings][brought][reduced][host]") {
+          "[rings][staged][reduced][host]") {
   if (ranks_are_processes()) return skip_case("what a rank is told is compared here");
   const Nodes nodes{2, 2};
   Scenario scenario = to_the_other_node(nodes);
@@ -127,16 +127,16 @@ TEST_CASE("relay rings: ucclEpGroupQuery says the smaller windows, and they are 
   config.ll_max_tokens_per_rank = 1;
   const GroupBytes all = bytes_with(relay_ring_variable, "off", nodes, config),
                    rings = bytes_with(relay_ring_variable, "2", nodes, config, true);
-  const double landings = rings.brought ? 1 : 0;
+  const double landings = rings.staged ? 1 : 0;
   CHECK(all.said - rings.said == Approx(landings * 2 * (3 * (256 - 2 * 4) - 256) * 65536).epsilon(0.02));
   CHECK(rings.windows == Approx(rings.said).epsilon(0.05));
 }
 
-TEST_CASE("relay rings: ranks that are asked for different ones make no group", "[rings][brought]") {
+TEST_CASE("relay rings: ranks that are asked for different ones make no group", "[rings][staged]") {
   run_where_one_is_asked_for("3", relay_ring_variable, "2", Layout::ht_flat);
 }
 
-TEST_CASE("relay rings: handles are given to kernels of users", "[rings][brought]") {
+TEST_CASE("relay rings: handles are given to kernels of users", "[rings][staged]") {
   const Environment asked = relay_ring_asked("2");
   const Nodes nodes{2, 2};
   run_ranks(4, [&](Rank& rank) {
@@ -147,7 +147,7 @@ TEST_CASE("relay rings: handles are given to kernels of users", "[rings][brought
     ucclEpDeviceHandle device;
     ok(ucclEpHandleGetDevice(handle, &device), "ucclEpHandleGetDevice");
     require(device.group.shape.ring == 0, "the group has rings");
-    require(device.group.shape.relay_ring == 2 * device.group.shape.brings, "relays have other rings");
+    require(device.group.shape.relay_ring == 2 * device.group.shape.relay_stages, "relays have other rings");
     Stream stream(comm);
     round_trip(rank, comm, handle, stream, scenario);
   });

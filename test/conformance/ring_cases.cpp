@@ -162,7 +162,7 @@ TEST_CASE("rings: ucclEpGroupQuery says the smaller windows, and they are what i
   const GroupBytes all = bytes_with(ring_variable, "off", nodes, config),
                    rings = bytes_with(ring_variable, "2", nodes, config, true);
   // In each of two slots, rows of one other node, perhaps twice, and sums of two nodes, of 256 tokens less two chunks.
-  const double landings = rings.brought ? 4 : 3;
+  const double landings = rings.staged ? 4 : 3;
   CHECK(all.said - rings.said == Approx(landings * 2 * (256 - 2 * 4) * 65536).epsilon(0.02));
   CHECK(rings.windows == Approx(rings.said).epsilon(0.05));
 }

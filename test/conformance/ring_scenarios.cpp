@@ -18,7 +18,7 @@ bool says(const std::string& text, const std::string& part) {
 bool may_have(RingsOf rings, ucclEpGroup_t group) {
   ucclEpDeviceGroup device;
   ok(ucclEpGroupGetDevice(group, &device), "ucclEpGroupGetDevice");
-  return rings == RingsOf::group || device.shape.brings != 0;
+  return rings == RingsOf::group || device.shape.relay_stages != 0;
 }
 
 }  // namespace
@@ -137,7 +137,7 @@ GroupBytes bytes_with(const char* variable, const char* ring, const Nodes& nodes
     }
     if (rank.rank != 0) return;
     bytes = {static_cast<double>(limits.device_bytes), static_cast<double>(info.window_bytes),
-             device.shape.brings != 0};
+             device.shape.relay_stages != 0};
   });
   return bytes;
 }

@@ -35,7 +35,7 @@ Scenario to_the_other_node(const Nodes& nodes);
 // LL, of either way, and HT on one group; phases of LL are pending while HT dispatches.
 void run_turns_with_ll();
 
-// Whose rings a case asks for: a group's, or those of its relays, which has them only where relays bring rows.
+// Whose rings a case asks for: a group's, or those of its relays, which has them only where relays stage rows.
 enum class RingsOf { group, relays };
 
 // Where there are rings, most of the chunks wait for others to be freed. asked: for some.
@@ -51,7 +51,7 @@ void run_where_a_ring_differs();
 // What a group takes of a rank's device, as it is said, and its windows, where they are made.
 struct GroupBytes {
   double said = 0, windows = 0;
-  bool brought = false;  // relays bring rows that land
+  bool staged = false;  // relays stage rows that land
 };
 GroupBytes bytes_with(const char* variable, const char* ring, const Nodes& nodes, const ucclEpGroupConfig_t& config,
                       bool made = false);

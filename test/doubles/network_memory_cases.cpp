@@ -21,7 +21,7 @@ namespace {
 
 constexpr const char* no_dma_buf = "124:0";
 constexpr const char* efa = "ofi:efa";
-constexpr const char* brought = "relays of HT bring rows";  // says a group
+constexpr const char* staged = "relays of HT stage rows";  // says a group
 
 // Bit for bit.
 void exchange_rows(const Nodes& nodes, const std::string& transport, size_t scenarios, int rounds = 3,
@@ -66,7 +66,7 @@ TEST_CASE("network memory: rows in the memory of GPUs by dma-bufs and flushes", 
   platform.all_said(4, "the GPU's memory, by dma-buf, flushed by its driver");
   // Peers of the domain read what is at a relay, where it landed.
   CHECK(platform.flushes(to_all_devices) > 0);
-  CHECK(platform.said(brought).empty());
+  CHECK(platform.said(staged).empty());
   CHECK(platform.flushes(to_owner) == 0);
 }
 
@@ -124,7 +124,7 @@ TEST_CASE("network memory: what any rank lacks puts all in host memory", "[memor
   exchange_rows({2, 1}, lack.transport, 1, 1, {Layout::ht_flat});
   platform.all_said(3, "NICs read and write host memory only (");
   platform.all_said(3, lack.reason);
-  CHECK(platform.said(brought).size() == 3);
+  CHECK(platform.said(staged).size() == 3);
   CHECK(platform.flushes(to_owner) + platform.flushes(to_all_devices) == 0);
 }
 

@@ -199,29 +199,29 @@ TEST_CASE("rings: as they are asked for, where they take less room") {
   CHECK(WindowLayout::of(other).relay_landing == WindowLayout::of(other).relay_rows);
 }
 
-TEST_CASE("rings of relays: where rows are brought, in groups without rings") {
+TEST_CASE("rings of relays: where rows are staged, in groups without rings") {
   const AskedRing automatic;
   GroupShape shape = two_nodes(4096);
   CHECK(relay_ring_chunks(automatic, shape) == 0);
   const uint64_t all = landing_bytes(shape);
-  shape.brings = 1;
+  shape.relay_stages = 1;
   CHECK(relay_ring_chunks(automatic, shape) == usual_relay_ring);
   CHECK(relay_ring_chunks({3}, shape) == 3);
   CHECK(relay_ring_chunks({AskedRing::off}, shape) == 0);
   GroupShape other = shape;
   other.ring = 2;
   CHECK(relay_ring_chunks(automatic, other) == 0);
-  // What lands takes less room, what is brought as much as ever, with a word for each sum.
+  // What lands takes less room, what is staged as much as before, with a word for each sum.
   shape.relay_ring = relay_ring_chunks(automatic, shape);
   const WindowLayout layout = WindowLayout::of(shape);
   CHECK(layout.relay_landing < (5 << 20));
   CHECK(landing_bytes(shape) < all);
-  CHECK(layout.brought_rows == layout.relay_rows);
+  CHECK(layout.relay_staged_rows == layout.relay_rows);
   CHECK(layout.sums_landing < (5 << 20));
-  CHECK(layout.brought_sums_of_node == layout.sums_rows + 8 * 4096);
-  CHECK(layout.brought_sums_from(shape, 1, 1, 0) - layout.brought_sums_from(shape, 0, 1, 0) ==
-        layout.brought_sums_of_node);
-  CHECK(layout.brought_sums_from(shape, 1, 0, 1) + layout.brought_sums_of_node <= layout.rings);
+  CHECK(layout.staged_sums_of_node == layout.sums_rows + 8 * 4096);
+  CHECK(layout.staged_sums_from(shape, 1, 1, 0) - layout.staged_sums_from(shape, 0, 1, 0) ==
+        layout.staged_sums_of_node);
+  CHECK(layout.staged_sums_from(shape, 1, 0, 1) + layout.staged_sums_of_node <= layout.rings);
   // Rows of LL that go to nodes have room of their own there.
   shape.node_copies = 1;
   shape.ll_tokens = 4096;

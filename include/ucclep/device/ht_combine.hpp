@@ -12,7 +12,7 @@
 // one domain, and with masks, there is no wait but combine_begin's: for slots that peers still read, and in
 // EXPERT_MAJOR for the other blocks of the grid. Else, between domains, combine_end waits in every block, at most the
 // group's timeout, for combine_begin of all ranks and for the sends of those of its domain, of which it adds up what
-// goes to homes elsewhere; and where sums land in rings for the sends of all ranks, since it brings these
+// goes to homes elsewhere; and where sums land in rings for the sends of all ranks, since it stages these
 // (user/ht.hpp). So no rank's sends may wait for what another rank does after its combine_end.
 //
 // clang-format off
@@ -73,7 +73,7 @@ struct OpenCombine : OpenOperation {
   UCCLEP_FN Op op() const { return of(Kind::combine, Operation::combine); }
 };
 
-// Block verb of every block: the handle's group begins a combine of what the handle's last dispatch brought, which was
+// Block verb of every block: the handle's group begins a combine of what the handle's last dispatch received, which was
 // complete before. shape: {hidden, dtype, 0, K}, with its pass.
 UCCLEP_FN OpenCombine combine_begin(const ucclEpDeviceHandle& handle, const RowShape& shape) {
   Begun begun = begin(handle, shape, Kind::combine, Operation::combine);

@@ -404,7 +404,7 @@ UCCLEP_FN void note_landed(const OpenDispatch& open, const Op& op) {
   }
 }
 
-// Verb of the scope that brings the last row: what combine needs to know, where ranks agree; of rows beyond a group's
+// Verb of the scope that receives the last row: what combine needs to know, where ranks agree; of rows beyond a group's
 // limit as well, which nobody asks for. They leave a record, unless the group drops them in silence.
 template <class Coop>
 UCCLEP_FN bool end_dispatch(const OpenDispatch& open, const Op& op) {
@@ -433,15 +433,15 @@ UCCLEP_FN bool dispatch_recv(Coop, const OpenDispatch& open, const DispatchRows&
   if (result == HeaderResult::lost) return false;
   const bool good = result == HeaderResult::good;
   const uint32_t kept = rows_kept(open), end = last < kept ? last : kept, all = rows_here<Coop>(open);
-  uint32_t brought = 0;
+  uint32_t received = 0;
   const bool ok = each_segment(open, first, end, [&](const Segment& at) {
-    brought += at.end - at.begin;
+    received += at.end - at.begin;
     return !good || take_rows<Coop>(open, op, out, at);
   });
   if (good) take_rest<Coop>(open, out, first, last);
   if (Coop::any(!ok) || !was_sound<Coop>(op)) return false;
   Coop::sync();
-  const bool ends = Coop::any(Coop::rank() == 0 && bring(open, Kind::dispatch, brought, all));
+  const bool ends = Coop::any(Coop::rank() == 0 && count_received(open, Kind::dispatch, received, all));
   const bool ended =
       !ends || ((!good || end_dispatch<Coop>(open, op)) && (Coop::rank() != 0 || end_received(open, op)));
   return good && !Coop::any(!ended);

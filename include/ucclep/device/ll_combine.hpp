@@ -81,7 +81,7 @@ UCCLEP_FN bool open_ready_out(const Op& op, const Settings& settings, const Hand
   return every_thread(ok);
 }
 
-// Block verb of every block: the handle's group begins a combine of what the handle's last dispatch brought, which was
+// Block verb of every block: the handle's group begins a combine of what the handle's last dispatch received, which was
 // complete before. shape: {hidden, dtype, 0, K}.
 UCCLEP_FN OpenCombine combine_begin(const ucclEpDeviceHandle& handle, const RowShape& shape) {
   OpState op_state = OpState::load(handle.group, Kind::combine);

@@ -376,9 +376,9 @@ UCCLEP_FN bool keep_counts(const OpenDispatch& open, const Op& op, uint32_t all,
 
 // Verb of the scope: `rows` of `all` are there; ends the operation with the last.
 template <class Coop>
-UCCLEP_FN bool count_brought(const OpenDispatch& open, const Op& op, uint32_t rows, uint32_t all, bool good) {
+UCCLEP_FN bool count_rows_received(const OpenDispatch& open, const Op& op, uint32_t rows, uint32_t all, bool good) {
   Coop::sync();
-  if (!Coop::any(Coop::rank() == 0 && bring(open, Kind::dispatch, rows, all))) return true;
+  if (!Coop::any(Coop::rank() == 0 && count_received(open, Kind::dispatch, rows, all))) return true;
   const bool ok = keep_counts<Coop>(open, op, all, good);
   return ok && (Coop::rank() != 0 || end_received(open, op));
 }
@@ -399,7 +399,7 @@ UCCLEP_FN bool dispatch_rows(Coop, const OpenDispatch& open, uint32_t zone, uint
   const bool found =
       !good || zone >= zones_of(open) || each_segment(open, op, zone, 0, 0, rows, [](const Segment&) { return true; });
   if (Coop::any(!found) || !was_sound<Coop>(op)) return false;
-  return count_brought<Coop>(open, op, 0, all, good) && good;
+  return count_rows_received<Coop>(open, op, 0, all, good) && good;
 }
 
 // Verb of the scope, after dispatch_end: rows [first, last) of the output, counted over all its leading dimensions, to
@@ -413,7 +413,7 @@ UCCLEP_FN bool dispatch_recv(Coop, const OpenDispatch& open, const DispatchRows&
   if (!may_receive<Coop>(open, op)) return false;
   const HeaderResult result = agree<Coop>(open, op);
   if (result == HeaderResult::lost) return false;
-  uint32_t all = 0, brought = 0;
+  uint32_t all = 0, received = 0;
   const bool good = result == HeaderResult::good;
   if (good && !rows_here<Coop>(open, op, all)) return false;
   const uint32_t zone_rows = rows_of_zone(open), most = zones_of(open) * zone_rows, end = last < most ? last : most;
@@ -431,11 +431,11 @@ UCCLEP_FN bool dispatch_recv(Coop, const OpenDispatch& open, const DispatchRows&
   if (Coop::any(!ok)) return false;
   Coop::sync();  // what one member has found, all have
   ok = each([&](const Segment& at) {
-    brought += at.end - at.begin;
+    received += at.end - at.begin;
     return take_rows<Coop>(open, op, out, at);
   });
   if (Coop::any(!ok) || !was_sound<Coop>(op)) return false;
-  return count_brought<Coop>(open, op, brought, all, good) && good;
+  return count_rows_received<Coop>(open, op, received, all, good) && good;
 }
 
 }  // namespace ll

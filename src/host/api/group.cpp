@@ -63,14 +63,14 @@ uint32_t ring_on(const ucclEpComm& comm, const ucclEpGroupConfig_t& checked, con
   return chunks;
 }
 
-// Of relays that bring rows into their device's memory, and homes that bring sums.
+// Of relays that stage rows in their device's memory, and homes that stage sums.
 uint32_t relay_ring_on(const ucclEpComm& comm, const GroupShape& shape) {
   const AskedRing& asked = comm.config.ht_relay_ring;
   GroupShape chosen = shape;
   chosen.relay_ring = relay_ring_chunks(asked, shape);
-  if (shape.brings != 0) {
+  if (shape.relay_stages != 0) {
     log::info(
-        "group", "relays of HT bring rows into their devices' memory from {} (UCCLEP_HT_RELAY_RING={}): {} bytes",
+        "group", "relays of HT stage rows in their devices' memory from {} (UCCLEP_HT_RELAY_RING={}): {} bytes",
         chosen.relay_ring != 0 ? fmt::format("rings of {} chunks", ring_of_rows(chosen).chunks) : "where they land",
         asked.text(), landing_bytes(chosen));
   }

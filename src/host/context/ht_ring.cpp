@@ -37,7 +37,7 @@ uint32_t ring_chunks(const AskedRing& asked, const GroupShape& shape) {
 }
 
 uint32_t relay_ring_chunks(const AskedRing& asked, const GroupShape& shape) {
-  if (shape.brings == 0 || shape.ring != 0 || asked.chunks == AskedRing::off) return 0;
+  if (shape.relay_stages == 0 || shape.ring != 0 || asked.chunks == AskedRing::off) return 0;
   return asked.chunks == AskedRing::automatic ? usual_relay_ring : asked.chunks;
 }
 

@@ -94,7 +94,7 @@ GroupShape shape_of(const ucclEpGroupConfig_t& config, int nranks, const DeviceT
   shape.networked = nodes.nodes > 0 ? 1 : 0;
   shape.masked = static_cast<uint32_t>(config.enable_mask);
   shape.stages_puts = shape.networked != 0 && !traits.nics_reach ? 1 : 0;
-  shape.brings = shape.stages_puts != 0 && shape.masked == 0 && nodes.most > 1 ? 1 : 0;
+  shape.relay_stages = shape.stages_puts != 0 && shape.masked == 0 && nodes.most > 1 ? 1 : 0;
   if (shape.networked != 0) {
     shape.ll_bulk_tokens = shape.ll_tokens;
     return shape;

@@ -17,7 +17,7 @@ namespace {
 void check_state(const ucclEpHandle& handle) {
   if (!handle.routing->updated || !handle.routing->dispatched) {
     fail(ucclEpInvalidUsage,
-         "the handle has dispatched nothing since its last Update: combine returns what dispatch brought");
+         "the handle has dispatched nothing since its last Update: combine returns what dispatch delivered");
   }
 }
 

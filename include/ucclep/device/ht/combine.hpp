@@ -5,7 +5,7 @@
 //
 //   slots free -> READY out -> READY in -> runs of partial rows staged | per token: wait for its rows, pull and add,
 //   write -> end
-// Between nodes those who have staged may have sums of other nodes to bring (ht/nodes/network.hpp).
+// Between nodes warps that have staged rows may have sums of other nodes to stage (ht/nodes/network.hpp).
 // Floor: partial rows from peers * row bytes / link bandwidth, plus READY's way, the first run's, and one sum.
 //
 // Runs are staged for all homes in turn, by place, and sums take tokens in order: what was staged first is wanted
@@ -261,7 +261,7 @@ UCCLEP_FN bool exchange_partials(const Op& op, const OpState& op_state, const Ha
   bool ok = true;
   if constexpr (Wire::network) {
     if (roles.reduce.has_me()) ok = Wire::template send_sums<Element>(now, op, stage, ring, roles.reduce.me());
-    if (roles.copy.has_me() && ok) ok = Wire::bring_sums(reload(args), op, stage, roles.copy.me());
+    if (roles.copy.has_me() && ok) ok = Wire::stage_sums(reload(args), op, stage, roles.copy.me());
   }
   if (roles.reduce.has_me() && ok) {
     ok = sum_tokens<Element, Wire>(op.with(now.group), memory_of(now), now, exposed, stage, ring);
@@ -280,7 +280,7 @@ UCCLEP_FN void combine(const HtCombineArgs& args) {
   Wire::end(op.with(now.group), ok, now.offer.tokens.given());
 }
 
-// Block verb: the send phase stages what others pull, as a relay adds up what goes to other nodes, and brings what
+// Block verb: the send phase stages what others pull, as a relay adds up what goes to other nodes, and stages what
 // comes from there.
 template <class Element, class Wire>
 UCCLEP_FN bool send_partials(const Op& op, const OpState& op_state, const HandleMemory& memory,
@@ -299,7 +299,7 @@ UCCLEP_FN bool send_partials(const Op& op, const OpState& op_state, const Handle
     if (roles.reduce.has_me()) {
       ok = Wire::template send_sums<Element>(reload(args), op, stage, ring, roles.reduce.me());
     }
-    if (roles.copy.has_me() && ok) ok = Wire::bring_sums(reload(args), op, stage, roles.copy.me());
+    if (roles.copy.has_me() && ok) ok = Wire::stage_sums(reload(args), op, stage, roles.copy.me());
   }
   return every_thread(ok);
 }

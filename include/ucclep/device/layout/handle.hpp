@@ -43,7 +43,7 @@ struct TokenSetShape {
 struct HandleLayout {
   uint64_t copies_in;  // u32 [R][B] how many of `copies` there are so far; LL
   uint64_t runs_in;    // u32 [R][B / run_rows] partial rows of a run that a user's kernel has staged so far; HT
-  uint64_t relayed;    // u32 [blocks] rows that the last dispatch brought for this node; HT between nodes
+  uint64_t relayed;    // u32 [blocks] rows that the last dispatch relayed to this node; HT between nodes
   uint64_t sent_to;    // u32 [R] rows that a user's kernel has sent to a rank of another domain so far; LL
   uint64_t zeroed;     // bytes that begin as zero: the state and what is above
   uint64_t topk;       // i32 [B][K] expert or -1
@@ -130,16 +130,16 @@ constexpr uint32_t not_dispatched = 0xffffffffu;
 
 // At the start of a handle's memory. Written by kernels only, on the handle's stream.
 struct HandleState {
-  uint32_t tokens;              // T of the last Update
-  uint32_t top_k;               // K of the last Update
-  uint32_t updated;             // the handle's stamp once routed; 0 again when ranks disagreed on the settings
-  uint32_t rows;                // N, after the exchange
-  uint32_t weighted;            // 1: the last dispatch came with weights
-  uint32_t capacity;            // HT: of these N, how many the last dispatch had room for, or not_dispatched
-  uint64_t opened[num_kinds];   // the last operation of a kind that a user's kernel opened
-  uint64_t updates;             // HT Updates that have ended
-  uint64_t sent[num_kinds];     // the last operation of a kind whose send phase has ended here (send_only)
-  uint64_t brought[num_kinds];  // of the last that a user's kernel received: how much (user/receive.hpp)
+  uint32_t tokens;               // T of the last Update
+  uint32_t top_k;                // K of the last Update
+  uint32_t updated;              // the handle's stamp once routed; 0 again when ranks disagreed on the settings
+  uint32_t rows;                 // N, after the exchange
+  uint32_t weighted;             // 1: the last dispatch came with weights
+  uint32_t capacity;             // HT: of these N, how many the last dispatch had room for, or not_dispatched
+  uint64_t opened[num_kinds];    // the last operation of a kind that a user's kernel opened
+  uint64_t updates;              // HT Updates that have ended
+  uint64_t sent[num_kinds];      // the last operation of a kind whose send phase has ended here (send_only)
+  uint64_t received[num_kinds];  // of the last that a user's kernel received: how much (user/receive.hpp)
 };
 static_assert(sizeof(HandleState) <= 128, "what follows begins there");
 

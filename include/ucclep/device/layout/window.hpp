@@ -19,9 +19,9 @@
 //   own sums        [slot]                rows[B]: HT between nodes, what the ranks of the own node add up to for a token
 //   relay words     [slot][block][member] HT between nodes: epochs of runs that a relay of the home adds up, and places in
 //                                         the pool
-//   brought         [slot][block]         HT between nodes, where the network's window is in host memory and ranks have a
+//   relay staged    [slot][block]         HT between nodes, where the network's window is in host memory and ranks have a
 //                                         relay in common: rows that have landed there, as there
-//   brought sums    [slot][other node]    then, where sums of nodes land in a ring first: rows[B] of these, and a 64-bit
+//   staged sums     [slot][other node]    then, where sums of nodes land in a ring first: rows[B] of these, and a 64-bit
 //                                         word for each: the last seq in which it has come here
 //   rings           [slot][block] [node]  where rows at relays, or sums, land in rings (ht/nodes/ring.hpp): what of them has
 //                                         been read
@@ -36,7 +36,7 @@
 //                                         from and where its relay takes them in, from where in HT its node's ranks
 //                                         read them; in HT sums of a node for a home, where its relay sends them from
 //                                         and, by [node], where they land. In a group with rings these land in rings;
-//                                         rows and sums that are brought do so in any group
+//                                         rows and sums that are staged do so in any group
 // Of it peers read what is at a relay. Headers that come by the network are copied to where those of peers land
 // (protocol/by_network.hpp). What the proxies read and write themselves lies in a third one, in host memory in any case:
 //   channel         [rank][message]       what waits to be sent, signals that came, and puts that are copied (layout/message.hpp)
@@ -110,7 +110,7 @@ struct GroupShape {
   uint32_t stages_puts;     // 1: NICs do not reach the user's windows, and puts go by host memory (layout/message.hpp)
   uint32_t node_copies;     // 1: a row of an LL dispatch goes to a node once, not to each of its ranks (ll/relay.hpp)
   uint32_t ring;            // chunks of the rings in which HT's rows from node to node land; 0: all have room
-  uint32_t brings;          // 1: relays of HT bring rows into their GPU's memory (ht/nodes/relay.hpp)
+  uint32_t relay_stages;    // 1: relays of HT stage rows in their GPU's memory (ht/nodes/relay.hpp)
   uint32_t relay_ring;      // then, of a group without rings: chunks of the rings in which rows and sums land; 0: none
   NodeShape nodes;          // of a networked group
 
@@ -222,7 +222,7 @@ UCCLEP_HD constexpr RingShape ring_of_rows(const GroupShape& s) {
 UCCLEP_HD constexpr bool lands_by_ring(const GroupShape& s) {
   return s.ring != 0 || s.relay_ring != 0;
 }
-UCCLEP_HD constexpr uint32_t rows_brought(const GroupShape& s) {
+UCCLEP_HD constexpr uint32_t rows_staged_at_relay(const GroupShape& s) {
   return s.ring == 0 ? s.ht_tokens : ring_of_rows(s).rows();
 }
 UCCLEP_HD constexpr RingShape ring_of_sums(const GroupShape& s) {
@@ -269,8 +269,8 @@ struct WindowLayout {
   uint64_t back_places, back_lines;                                // offsets inside those
   uint64_t own_sums, sums_rows;                                    // sums_rows: bytes of a node's, of a block's
   uint64_t relay_words, relay_places, relay_words_of_member;
-  uint64_t brought, brought_rows;  // brought_rows: bytes of a block's; 0: there are none
-  uint64_t brought_sums, brought_sums_words, brought_sums_of_node;  // words: offset in a node's; bytes of that, or 0
+  uint64_t relay_staged, relay_staged_rows;  // relay_staged_rows: bytes of a block's; 0: there are none
+  uint64_t staged_sums, staged_sums_words, staged_sums_of_node;  // words: offset in a node's; bytes of that, or 0
   uint64_t rings;
   RingWords ring;  // offsets from there on
   uint64_t signals;
@@ -336,14 +336,15 @@ struct WindowLayout {
     w.relay_places = run_word_bytes(s);
     w.relay_words_of_member = round_up(w.relay_places + pool_place_bytes(s), unit);
     w.relay_words = w.own_sums + s.networked * w.sums_rows * s.in_flight;
-    w.brought = round_up(w.relay_words + w.relay_words_of_member * s.nodes.most * blocks_in, unit);
-    w.brought_rows = s.brings * round_up(relayed_row_bytes(s, s.token_bytes) * rows_brought(s), unit);
-    w.brought_sums = w.brought + w.brought_rows * blocks_in;
-    w.brought_sums_words = w.sums_rows;
-    w.brought_sums_of_node = s.relay_ring == 0 ? 0 : w.brought_sums_words + round_up(8ull * s.ht_tokens, unit);
+    w.relay_staged = round_up(w.relay_words + w.relay_words_of_member * s.nodes.most * blocks_in, unit);
+    w.relay_staged_rows =
+        s.relay_stages * round_up(relayed_row_bytes(s, s.token_bytes) * rows_staged_at_relay(s), unit);
+    w.staged_sums = w.relay_staged + w.relay_staged_rows * blocks_in;
+    w.staged_sums_words = w.sums_rows;
+    w.staged_sums_of_node = s.relay_ring == 0 ? 0 : w.staged_sums_words + round_up(8ull * s.ht_tokens, unit);
     const uint64_t others = s.nodes.nodes == 0 ? 0 : s.nodes.nodes - 1;
-    w.rings = w.brought_sums + w.brought_sums_of_node * s.in_flight * others;
-    const RingShape read_there = s.ring != 0 ? ring_of_sums(s) : RingShape{};  // sums that are not brought
+    w.rings = w.staged_sums + w.staged_sums_of_node * s.in_flight * others;
+    const RingShape read_there = s.ring != 0 ? ring_of_sums(s) : RingShape{};  // sums that are not staged
     if (lands_by_ring(s)) w.ring = RingWords::of(s.in_flight, s.ranks, s.nodes, ring_of_rows(s), read_there);
     w.signals = round_up(w.rings + w.ring.bytes, page);
     w.bytes = round_up(w.signals + 8ull * (s.signals + num_teams) * s.ranks, page);
@@ -471,20 +472,19 @@ struct WindowLayout {
     return signal_messages + sizeof(SignalMessage) * (uint64_t{rank} * channel_window + number % channel_window);
   }
   // In the first window: sums of the own node, by token; what members of the node say of their partial rows; and rows
-  // that a relay has brought, and sums that home has.
+  // that a relay has staged, and sums that home has.
   UCCLEP_HD constexpr uint64_t own_sums_of(uint32_t slot) const { return own_sums + sums_rows * slot; }
   UCCLEP_HD constexpr uint64_t relay_words_of(const GroupShape& s, uint32_t slot, uint32_t block,
                                               uint32_t member) const {
     const uint64_t index = uint64_t{slot} * s.nodes.blocks() + block;
     return relay_words + relay_words_of_member * (index * s.nodes.most + member);
   }
-  UCCLEP_HD constexpr uint64_t brought_of(const GroupShape& s, uint32_t slot, uint32_t block) const {
-    return brought + brought_rows * (uint64_t{slot} * s.nodes.blocks() + block);
+  UCCLEP_HD constexpr uint64_t relay_staged_of(const GroupShape& s, uint32_t slot, uint32_t block) const {
+    return relay_staged + relay_staged_rows * (uint64_t{slot} * s.nodes.blocks() + block);
   }
-  UCCLEP_HD constexpr uint64_t brought_sums_from(const GroupShape& s, uint32_t slot, uint32_t node,
-                                                 uint32_t own) const {
+  UCCLEP_HD constexpr uint64_t staged_sums_from(const GroupShape& s, uint32_t slot, uint32_t node, uint32_t own) const {
     const uint32_t other = node < own ? node : node - 1;
-    return brought_sums + brought_sums_of_node * (uint64_t{slot} * (s.nodes.nodes - 1) + other);
+    return staged_sums + staged_sums_of_node * (uint64_t{slot} * (s.nodes.nodes - 1) + other);
   }
 };
 

@@ -206,7 +206,7 @@ class CombinePath<ll::ByWindows> {
  public:
   explicit UCCLEP_FN CombinePath(Stage& stage) : stage_(stage) {}
 
-  // Grid verb: READY to everybody. updated: the dispatch before brought rows.
+  // Grid verb: READY to everybody. updated: the dispatch before delivered rows.
   static UCCLEP_FN bool begin(const Op& op, const HandleMemory&, const CombineArgs& args, bool) {
     ready_out(op, args.settings);
     return true;

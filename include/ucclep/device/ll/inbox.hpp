@@ -14,7 +14,7 @@
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ll {
 
-// Packets of a header; and of the one that `source` sent here, in one domain or once it has been brought.
+// Packets of a header; and of the one that `source` sent here, in one domain or once it has been copied here.
 UCCLEP_FN const Packet* counts_packet(const Packet* header, uint32_t expert) {
   return header + HeaderLayout::counts + expert / 2;
 }

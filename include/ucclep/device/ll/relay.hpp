@@ -84,7 +84,7 @@ UCCLEP_FN bool relay_row(const Op& op, const LlDispatchArgs& args, Stage& stage,
   return true;
 }
 
-// Verb of the blocks that receive, when headers are being brought: the rows of all ranks whose relay this rank is, low
+// Verb of the blocks that receive, when headers are being copied: the rows of all ranks whose relay this rank is, low
 // places first, as they come. A warp's last row is written while it waits for no other.
 UCCLEP_FN bool relay_all(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage) {
   Unpublished unpublished;

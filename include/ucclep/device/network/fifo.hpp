@@ -192,7 +192,7 @@ UCCLEP_COLD_FN void look(Source source) {
 
 // Lane verb: nothing more goes to the rank, which is told that this one has masked it. Comes back when the NIC reads
 // nothing more of what was put out for it, so that it may be written over; when the time is up, as a link that has
-// stood for so long brings it nothing any more; or when *leave is 1.
+// stood for so long delivers nothing any more; or when *leave is 1.
 UCCLEP_COLD_FN void detach_from(NetworkView* network, uint32_t rank, uint64_t timeout_ns, const uint32_t* leave) {
   CommandFields command;
   command.operation = CommandOp::detach;

@@ -28,7 +28,7 @@
 // this before the reader's acquire; both are lanes of one device, so both pairs synchronize, and what happens before is
 // transitive whatever the scopes are of which it is made.
 //
-// A slot may be written again only when all that its operation brings has come: a write that is late would come to lie
+// A slot may be written again only when all of its operation has come: a write that is late would come to lie
 // over the next one. So an operation waits for all of it (all_in), also where it ends without a row.
 #pragma once
 #include "ucclep/device/arch/types.hpp"
@@ -154,7 +154,7 @@ UCCLEP_FN bool wait_all(const Op& op, uint32_t source) {
 }
 
 // Warp verb, when it is here: a header to where those of peers land. All of its packets have the epoch.
-UCCLEP_FN void bring_header(const Op& op, uint32_t source) {
+UCCLEP_FN void copy_header(const Op& op, uint32_t source) {
   const WindowLayout& layout = op.group.layout;
   const auto* from =
       reinterpret_cast<const Packet*>(mine(op) + layout.in_header(op.group.shape, op.kind, op.slot, source));
@@ -227,7 +227,7 @@ struct ByNetwork {
     return nodes.relay(op.me(), node) == peer ? memory.rows_to_nodes()[node] : 0;
   }
 
-  // One block brings all headers, and all others wait for their packets, as for those of peers. wait_ns: gets the
+  // One block copies all headers, and all others wait for their packets, as for those of peers. wait_ns: gets the
   // time, where given.
   static UCCLEP_FN bool headers_in(const Op& op, uint32_t by, const View& wait_ns) {
     if (block_id() != by) return true;
@@ -238,7 +238,7 @@ struct ByNetwork {
       const uint64_t start = wait_ns.data ? clock_ns() : 0;
       ok = every_lane(lane_id() != 0 || network::wait_header(op, source));
       sync_warp();
-      if (ok) network::bring_header(op, source);
+      if (ok) network::copy_header(op, source);
       if (!wait_ns.data || lane_id() != 0) continue;
       *reinterpret_cast<int64_t*>(wait_ns.at(0, 0, source)) += static_cast<int64_t>(clock_ns() - start);
     }
@@ -254,7 +254,7 @@ struct ByNetwork {
                                : network::mine(op) + op.group.layout.in_back_of(op.group.shape, op.slot, rank);
   }
 
-  // Block verb: all that the operation brings has come, from all that are not masked: nobody reads the slots of others.
+  // Block verb: all of the operation has come, from all that are not masked: nobody reads the slots of others.
   static UCCLEP_FN bool all_in(const Op& op) {
     bool ok = true;
     for (uint32_t source = thread_id(); source < op.ranks(); source += block_size()) {

@@ -189,7 +189,7 @@ UCCLEP_FN bool combine_header_has_come(const Op& op, uint32_t rank) {
   return have_come(op, header_packets(op, op.me(), rank), HeaderLayout::counts);
 }
 
-// Warp verb, when READY of a rank has come that its window brings: late weights. One that means another combine sends
+// Warp verb, when READY of a rank has come through its window: late weights. One that means another combine sends
 // none.
 UCCLEP_FN bool weights_have_come(const Op& op, const CombineArgs& args, uint32_t rank) {
   const HandleMemory memory = memory_of(args);

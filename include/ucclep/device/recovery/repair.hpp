@@ -72,7 +72,7 @@ UCCLEP_FN bool have_come(const Op& op, const Packet* packets, uint32_t count) {
 // What has come of a rank.
 enum class Received { nothing, header, all };
 
-// Of one that only the network reaches. header: has been brought to where those of peers land.
+// Of one that only the network reaches. header: has been copied to where those of peers land.
 struct FromNetwork {
   bool header = false;
 
@@ -87,7 +87,7 @@ struct FromNetwork {
     const Progress progress = Progress::of_word(broadcast(word, 0));
     if (progress.seq != op.seq || !progress.announced) return Received::nothing;
     sync_warp();
-    if (!header) network::bring_header(op, rank);
+    if (!header) network::copy_header(op, rank);
     header = true;
     return progress.complete ? Received::all : Received::header;
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies of a row in EXPERT_MAJOR, on their way home from a user's kernel. A rank sends one partial row for each row
-// that it received, the sum of its copies for the local experts (protocol P6). Whoever brings the last copy adds them
-// up, experts ascending, so the sum does not depend on who that is.
+// that it received, the sum of its copies for the local experts (protocol P6). The scope that sends the last copy adds
+// them up, experts ascending, so the sum does not depend on who that is.
 //
 // | who writes                 | who reads                   | ordered by                      |
 // |----------------------------|-----------------------------|---------------------------------|
@@ -56,7 +56,7 @@ UCCLEP_FN uint64_t sum_word(const Copies& copies, uint32_t at) {
   return sum.packed();
 }
 
-// Lane verb of the scope's first: leaves its copy for whoever brings the last. True: that is this one.
+// Lane verb of the scope's first: leaves its copy for the scope that sends the last. True: that is this one.
 UCCLEP_FN bool leave_copy(const Home& home, const Copies& copies) {
   for (uint32_t i = 0; i < copies.count; ++i) {
     if (copies.entries[i].expert == home.expert) copies.rows[i] = copies.one;

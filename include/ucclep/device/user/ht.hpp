@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What HT operations that a user's kernel opens do between domains. A row that other nodes want goes to each of them
 // once, by whoever sends it (RemoteRows). At the end of a dispatch every block relays what other nodes have sent to
-// this one (relay_dispatch), at the end of a combine it adds up what goes to homes elsewhere and brings what comes from
+// this one (relay_dispatch), at the end of a combine it adds up what goes to homes elsewhere and stages what comes from
 // there (relay_combine); so these wait for the sends of other ranks, and for nothing that somebody receives. Home adds
 // up its own node and then the nodes (NodeSums).
 //
@@ -15,13 +15,13 @@
 // |                                             |   members                               |   sync                         |
 // | a source's NIC: rows, where they land       | the relay, and for pulling its node     | wait_row, then publish of the  |
 // |                                             |                                         |   meta's epoch                 |
-// | the relay: a row that it brings, by all     | its node, in bulk                       | the sync of the warp, publish  |
+// | the relay: a row that it stages, by all     | its node, in bulk                       | the sync of the warp, publish  |
 // |   lanes                                     |                                         |   of the meta's epoch, then    |
 // |                                             |                                         |   acquire_then_bulk            |
 // | combine_send: a partial row, its run's word | relay_combine of the home's relay here  | publish of the run's word,     |
 // |   at the home's relay                       |                                         |   wait_word                    |
 // | relay_combine: a sum                        | its NIC; at home NodeSums               | order_before_push; wait_row    |
-// | relay_combine: a sum that it brings         | NodeSums                                | sync_warp, publish of its      |
+// | relay_combine: a sum that it stages         | NodeSums                                | sync_warp, publish of its      |
 // |                                             |                                         |   word; wait_word              |
 // | relay_dispatch: what combine needs to know  | combine_begin, the host's calls         | the end of the operation       |
 // clang-format on
@@ -140,7 +140,7 @@ UCCLEP_FN uint32_t sum_bytes(const OpenRelay& relay) {
   return relay.row_bytes;
 }
 
-// Block verb of every block: what everybody's READY says. Those from other nodes block 0 brings.
+// Block verb of every block: what everybody's READY says. Block 0 copies those from other nodes.
 UCCLEP_FN HeaderResult ready_of_all(const OpenOperation& open, const Op& op) {
   if (!AcrossNodes::headers_in(op, 0, View{})) return HeaderResult::lost;
   return ready_in(op, open.settings, View{});
@@ -172,13 +172,13 @@ struct Landing {
     const uint32_t position = relay::lands_in_rings(op) ? ring::shape_of(op).position_of(place) : place;
     return network::mine(op) + op.group.layout.relay_in_of(shape, op.slot, block) + uint64_t{position} * row_bytes;
   }
-  // Warp verb: a row into this device's memory, where the group has them brought. Returns what its meta line says of
-  // where it lies.
-  UCCLEP_FN uint32_t bring(uint32_t place) const {
-    if (shape.brings == 0) return place;
-    char* const to = op.mine() + op.group.layout.brought_of(shape, op.slot, block) + uint64_t{place} * row_bytes;
+  // Warp verb: a row into this device's memory, where the relays of the group stage rows. Returns what its meta line
+  // says of where it lies.
+  UCCLEP_FN uint32_t stage(uint32_t place) const {
+    if (shape.relay_stages == 0) return place;
+    char* const to = op.mine() + op.group.layout.relay_staged_of(shape, op.slot, block) + uint64_t{place} * row_bytes;
     copy_vectors<warp>(to, row(place), row_bytes);
-    return place | relay::brought_flag;
+    return place | relay::staged_flag;
   }
 };
 
@@ -193,7 +193,7 @@ struct ForwardRows {
     for (uint32_t place = first; place < end; ++place) {
       const relay::Addressee to = relay::Addressee::of(op, from.row(place));
       relay::keep_addressees(op, memory, block, place, to);
-      forward_meta(op, from.row(place), source, from.bring(place), to);
+      forward_meta(op, from.row(place), source, from.stage(place), to);
     }
     sync_warp();  // all of them are stored before any lane publishes one
     for (uint32_t place = first; place < end; ++place) {
@@ -261,10 +261,10 @@ UCCLEP_FN bool send_sum(const OpenOperation& open, const Op& op, uint32_t block,
   return every_lane(lane_id() != 0 || network::push_row_alone(op, home, place, bytes, relay::flags_of(op)));
 }
 
-// Warp verb: sums that come from a node, as brought::bring_run.
-struct BringSums {
+// Warp verb: sums that come from a node, as staged_sums::stage_sum_run.
+struct StageSums {
   UCCLEP_FN bool operator()(const OpenRelay& relay, const Op& op, uint32_t node, uint32_t first, uint32_t end) const {
-    return brought::bring_run(relay, op, node, first, end, copy_vectors<warp>, sync_warp);
+    return staged_sums::stage_sum_run(relay, op, node, first, end, copy_vectors<warp>, sync_warp);
   }
 };
 
@@ -280,7 +280,7 @@ UCCLEP_COLD_FN bool relay_combine(OpenOperation open, Op op) {
       if (place < uniform(memory.relayed()[block])) ok = send_sum(open, op, block, place);
     }
     const OpenRelay args{open.handle.group, open.handle.view, open.shape.token_bytes()};
-    ok = ok && brought::bring_sums(args, op, {grid_warp(), grid_warps()}, BringSums{});
+    ok = ok && staged_sums::stage_sums(args, op, {grid_warp(), grid_warps()}, StageSums{});
   } else {
     AcrossNodes::give_up(op, memory, ready, open.shape.token_bytes());
   }
@@ -302,8 +302,8 @@ struct NodeSums {
       const uint32_t place = remote.place(k);
       if (place == no_place) continue;
       const uint32_t node = remote.node(k);
-      if (!brought::Sums::wait_alone(op, node, place)) return false;
-      insert(node, brought::Sums::row(op, open.shape.token_bytes(), node, place));
+      if (!staged_sums::Sums::wait_alone(op, node, place)) return false;
+      insert(node, staged_sums::Sums::row(op, open.shape.token_bytes(), node, place));
       if (node < relay::own_node(op)) ++before;
     }
     return true;

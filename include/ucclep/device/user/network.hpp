@@ -95,7 +95,7 @@ UCCLEP_FN const char* landed_back(const Op& op, uint32_t rank) {
                                      : op.mine() + op.group.layout.back_rows_of(op.slot, rank);
 }
 
-// Lane verbs of who ends an operation that a kernel has received: all that it brings has come; and peers of other
+// Lane verbs of who ends an operation that a kernel has received: all of its rows have come; and peers of other
 // domains hear that it has been read.
 UCCLEP_FN bool all_in_alone(const Op& op) {
   for (uint32_t source = 0; source < op.ranks(); ++source) {

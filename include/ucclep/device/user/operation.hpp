@@ -97,7 +97,7 @@ UCCLEP_FN bool fits(const Op& op, const ucclEpDeviceHandle& handle, const RowSha
 }
 
 // Block verb, in a group with masks: has the handle an operation open, or the group one of this kind, that a kernel
-// could not receive. ucclEpComplete brings it, and nothing begins before.
+// could not receive. ucclEpComplete receives it, and nothing begins before.
 UCCLEP_FN bool still_open(const Op& op, const ucclEpDeviceHandle& handle) {
   GroupMasks* const masks = op.group.masks;
   if (masks == nullptr) return false;

@@ -3,13 +3,13 @@
 // launches (user/operation.hpp), scopes of the grid ask for the rows that they go on with, wait for no others, and need
 // no launch between sending, computing and sending back.
 //
-// Every row is asked for once. The call that brings the last of them ends the operation, and where there is none the
+// Every row is asked for once. The call that receives the last of them ends the operation, and where there is none the
 // first call does. So the next operation of the kind, in the same kernel or a later one, comes after all of these calls
 // (in the same kernel: after a barrier of the grid). What a kernel did not ask for, ucclEpCompleteDispatch or
-// ucclEpCompleteCombine brings, and all the rest once more.
+// ucclEpCompleteCombine receives, and all the rest once more.
 //
 // With masks (enable_mask) a call returns false, too, when a peer is lost meanwhile. The operation is open then,
-// nothing begins on the handle, and ucclEpCompleteDispatch or ucclEpCompleteCombine brings it all, without the rank
+// nothing begins on the handle, and ucclEpCompleteDispatch or ucclEpCompleteCombine receives it all, without the rank
 // that is lost; what the kernel has of that rank may count for nothing. Of HT, and where the host has completed no
 // dispatch of the handle yet, ucclEpCompleteDispatch comes before ucclEpCompleteCombine in any case. All blocks come to
 // a barrier between two operations, whatever their calls have returned, and wait there with
@@ -128,12 +128,12 @@ UCCLEP_FN HeaderResult agree(const OpenOperation& open, const Op& op) {
 }
 
 // Lane verb: `rows` more of an operation are there, of `all`. True: they were the last, and the caller ends the
-// operation; where there is none, the first call does. HandleState::brought: the low half of the operation's number,
+// operation; where there is none, the first call does. HandleState::received: the low half of the operation's number,
 // and below it the rows so far, so that a word needs no beginning. (Only the first calls exchange it: when many do, one
 // succeeds at a time.)
-UCCLEP_FN bool bring(const OpenOperation& open, Kind kind, uint32_t rows, uint32_t all) {
+UCCLEP_FN bool count_received(const OpenOperation& open, Kind kind, uint32_t rows, uint32_t all) {
   if (rows == 0 && all != 0) return false;
-  uint64_t* const word = &open.memory().state()->brought[static_cast<uint32_t>(kind)];
+  uint64_t* const word = &open.memory().state()->received[static_cast<uint32_t>(kind)];
   const uint64_t number = open.seq << 32;
   uint64_t seen = load_relaxed<Scope::gpu>(word);
   while (seen >> 32 != number >> 32) {
@@ -254,7 +254,7 @@ UCCLEP_FN bool receive_tokens(const Open& open, uint32_t first, uint32_t last, S
   const bool ok = !good || sum(op, end - tokens, end);
   if (Coop::any(!ok) || !was_sound<Coop>(op)) return false;
   Coop::sync();
-  const bool ended = Coop::rank() != 0 || !bring(open, Kind::combine, tokens, all) || end_received(open, op);
+  const bool ended = Coop::rank() != 0 || !count_received(open, Kind::combine, tokens, all) || end_received(open, op);
   return good && !Coop::any(!ended);
 }
 

@@ -217,7 +217,7 @@ struct ByRings : AcrossNodes {
   }
 
   // Sums stay where they land, until they are added up.
-  static UCCLEP_FN bool bring_sums(const HtCombineArgs&, const Op&, Stage&, const Worker&) { return true; }
+  static UCCLEP_FN bool stage_sums(const HtCombineArgs&, const Op&, Stage&, const Worker&) { return true; }
   template <class Element>
   static UCCLEP_FN bool sum_own_node(const Op& op, const HandleMemory& memory, const HtCombineArgs& args,
                                      uint32_t token, SumRing& ring, Terms& terms) {

@@ -31,35 +31,35 @@
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ht {
-namespace brought {
+namespace staged_sums {
 
-// Sums of nodes in groups whose windows lie in host memory (GroupShape::brings): they land at home in a ring of few
-// chunks, like rows at a relay (ht/nodes/relay.hpp), and home brings them into its GPU's memory, where there is room
+// Sums of nodes in groups whose windows lie in host memory (GroupShape::relay_stages): they land at home in a ring of
+// few chunks, like rows at a relay (ht/nodes/relay.hpp), and home stages them in its GPU's memory, where there is room
 // for all of them. So the bus carries a sum once, in order, what NICs write stays in a cache of the host, and whoever
 // adds up may ask for sums in any order.
 //
-// Who brings waits for nothing but sums, in order of place; these wait for copy warps alone. So no ring of two chunks
-// or more is a deadlock (ht/nodes/ring.hpp), whoever waits for what was brought.
+// Warps that stage sums wait for nothing but sums, in order of place; these wait for copy warps alone. So no ring of
+// two chunks or more is a deadlock (ht/nodes/ring.hpp), whoever waits for what is staged.
 //
 // clang-format off
 // | who releases                                   | who acquires                    | what is ordered              |
 // |------------------------------------------------|---------------------------------|------------------------------|
-// | who brings: publish of a sum's word, after     | wait_word, then                 | the sum before it is added   |
+// | stage_sum_run: publish of a sum's word, after  | wait_word, then                 | the sum before it is added   |
 // |   bulk_wait_written, or sync_warp              |   acquire_then_bulk             |                              |
 // | the same                                       | free_chunks: load_acquire (gpu) | the read where it landed     |
 // clang-format on
 //
 // Floor: sums from other nodes * row bytes / bus bandwidth, beside the network's.
 
-// What is brought of another node.
+// What is staged of another node.
 UCCLEP_FN char* sums_from(const Op& op, uint32_t node) {
-  return op.mine() + op.group.layout.brought_sums_from(op.group.shape, op.slot, node, relay::own_node(op));
+  return op.mine() + op.group.layout.staged_sums_from(op.group.shape, op.slot, node, relay::own_node(op));
 }
 UCCLEP_FN uint64_t* word_of(const Op& op, uint32_t node, uint32_t place) {
-  return reinterpret_cast<uint64_t*>(sums_from(op, node) + op.group.layout.brought_sums_words) + place;
+  return reinterpret_cast<uint64_t*>(sums_from(op, node) + op.group.layout.staged_sums_words) + place;
 }
 
-// Where sums of nodes are added from, for relay::sum_own_node: where they were brought to, or in a group that brings
+// Where sums of nodes are added from, for relay::sum_own_node: where they were staged, or in a group that stages
 // none where they have landed, with room for all of them.
 struct Sums {
   // Lane verb.
@@ -84,13 +84,13 @@ UCCLEP_FN uint32_t sum_bytes(const HtCombineArgs& args) {
 // Warp verb: sums [first, end) of a node, at most batch_rows, once they have landed. copy(to, from, bytes): warp
 // verb; written(): after it a publish of any lane covers what was copied.
 template <class Args, class Copy, class Written>
-UCCLEP_FN bool bring_run(const Args& args, const Op& op, const WarpUniform& node, const WarpUniform& first,
-                         const WarpUniform& end, Copy&& copy, Written&& written) {
+UCCLEP_FN bool stage_sum_run(const Args& args, const Op& op, const WarpUniform& node, const WarpUniform& first,
+                             const WarpUniform& end, Copy&& copy, Written&& written) {
   const auto free = [&](const Op& now) {
-    const auto is_brought = [&](uint32_t place) {
+    const auto is_staged = [&](uint32_t place) {
       return load_acquire<Scope::gpu>(word_of(now, node, place)) == now.seq;
     };
-    return ring::free_sums(now, memory_of(args), node, is_brought);
+    return ring::free_sums(now, memory_of(args), node, is_staged);
   };
   if (!ring::wait_landed(op, relay::nodes_of(op).relay(op.me(), node), end - 1, free)) return false;
   acquire_then_bulk();
@@ -109,21 +109,21 @@ UCCLEP_FN bool bring_run(const Args& args, const Op& op, const WarpUniform& node
 }
 
 // The same through shared memory.
-UCCLEP_FN bool bring_staged(const HtCombineArgs& args, const Op& op, Stage& stage, const WarpUniform& node,
-                            const WarpUniform& first, const WarpUniform& end) {
+UCCLEP_FN bool stage_sum_run_bulk(const HtCombineArgs& args, const Op& op, Stage& stage, const WarpUniform& node,
+                                  const WarpUniform& first, const WarpUniform& end) {
   const auto copy = [&](char* to, const char* from, uint32_t bytes) {
     stage.fetch(from, bytes);
     stage.drain(from, bytes, [&](const char* piece, uint64_t at, uint32_t count) {
       bulk_store(lane_id() == 0, to + at, piece, count);
     });
   };
-  return bring_run(args, op, node, first, end, copy, [] { bulk_wait_written(); });
+  return stage_sum_run(args, op, node, first, end, copy, [] { bulk_wait_written(); });
 }
 
-// Verb of the bringing warps of the grid: other nodes in turn, low places first, as they come. Nothing in a group that
-// brings none. run(args, op, node, first, end) as bring_run.
+// Verb of the staging warps of the grid: other nodes in turn, low places first, as they come. Nothing in a group that
+// stages none. run(args, op, node, first, end) as stage_sum_run.
 template <class Args, class Run>
-UCCLEP_FN bool bring_sums(const Args& args, const Op& op, const Worker& worker, Run&& run) {
+UCCLEP_FN bool stage_sums(const Args& args, const Op& op, const Worker& worker, Run&& run) {
   if (!relay::lands_in_rings(op)) return true;
   const uint32_t nodes = op.group.shape.nodes.nodes;
   const auto rows_of = [](const Args& now, const Op& here, uint32_t node) {
@@ -132,7 +132,7 @@ UCCLEP_FN bool bring_sums(const Args& args, const Op& op, const Worker& worker, 
   return relay::in_runs(args, op, worker, nodes, relay::rows_together(op), rows_of, run);
 }
 
-}  // namespace brought
+}  // namespace staged_sums
 
 // What OneNode has (ht/send.hpp), and what only network kernels ask for.
 struct AcrossNodes : ByNetwork {
@@ -222,16 +222,16 @@ struct AcrossNodes : ByNetwork {
                                   const Worker& worker) {
     return relay::send_sums<Element, false>(args, op, stage, ring, worker);
   }
-  static UCCLEP_FN bool bring_sums(const HtCombineArgs& args, const Op& op, Stage& stage, const Worker& worker) {
-    return brought::bring_sums(
+  static UCCLEP_FN bool stage_sums(const HtCombineArgs& args, const Op& op, Stage& stage, const Worker& worker) {
+    return staged_sums::stage_sums(
         args, op, worker, [&](const HtCombineArgs& now, const Op& here, uint32_t node, uint32_t first, uint32_t end) {
-          return brought::bring_staged(now, here, stage, node, first, end);
+          return staged_sums::stage_sum_run_bulk(now, here, stage, node, first, end);
         });
   }
   template <class Element>
   static UCCLEP_FN bool sum_own_node(const Op& op, const HandleMemory& memory, const HtCombineArgs& args,
                                      uint32_t token, SumRing& ring, Terms& terms) {
-    return relay::sum_own_node<Element, brought::Sums>(op, memory, args, token, ring, terms);
+    return relay::sum_own_node<Element, staged_sums::Sums>(op, memory, args, token, ring, terms);
   }
 };
 

@@ -3,15 +3,15 @@
 // relay there (protocol/relayed_row.hpp). The relay keeps it where it landed, and forwards its meta line to the ranks
 // of the node that want it; they pull the row from there, as they pull what is staged.
 //
-// Where it landed in host memory (GroupShape::brings), each of them would read it over the bus, whose other end proxies
-// and NICs need. So the relay brings it into its GPU's memory first, and its meta line says so.
+// Where it landed in host memory (GroupShape::relay_stages), each of them would read it over the bus, whose other end
+// proxies and NICs need. So the relay stages it in its GPU's memory first, and its meta line says so.
 // Floor: rows * row bytes / bus bandwidth, beside the network's; without, that times the ranks that want a row.
 //
 // clang-format off
 // | who releases                                  | who acquires        | what is ordered              |
 // |-----------------------------------------------|---------------------|------------------------------|
 // | relay, of what its proxy reported, or of what | wait_word, then     | the row in the relay's       |
-// |   it brought: publish of a meta line's epoch, |   acquire_then_bulk |   window before it is pulled |
+// |   it staged: publish of a meta line's epoch,  |   acquire_then_bulk |   window before it is pulled |
 // |   after bulk_wait_written                     |                     |                              |
 // clang-format on
 #pragma once
@@ -36,8 +36,8 @@ namespace relay {
 
 // Which of a meta line's words says where the row lies at the relay. Elsewhere it is 0.
 constexpr uint32_t place_word = 1;
-// In that word, whose places are below 2^30: the relay has brought the row into its own memory.
-constexpr uint32_t brought_flag = 1u << 31;
+// In that word, whose places are below 2^30: the relay has staged the row in its own memory.
+constexpr uint32_t staged_flag = 1u << 31;
 
 // ---- The source
 
@@ -162,20 +162,20 @@ struct Forwarder {
       reinterpret_cast<uint32_t*>(meta)[w] = w == place_word ? where : reinterpret_cast<const uint32_t*>(head)[w];
     }
     const Addressee to = Addressee::of(op, head);
-    keep_addressees(op, memory, block, where & ~brought_flag, to);
+    keep_addressees(op, memory, block, where & ~staged_flag, to);
     char* const there = to.mine ? meta_at(op, to.rank, source, to.place) : meta;
     smem_to_bulk();
     bulk_store(to.mine, there, meta, layout.body_bytes());
     return to.mine ? reinterpret_cast<uint64_t*>(there + layout.epoch) : nullptr;
   }
 
-  // The same, and the row to `brought`, with its head; and then the epochs.
-  UCCLEP_FN void bring(Stage& stage, uint32_t place, const char* row, uint32_t bytes, char* brought) const {
+  // The same, and the row to `staged`, with its head; and then the epochs.
+  UCCLEP_FN void stage_row(Stage& stage, uint32_t place, const char* row, uint32_t bytes, char* staged) const {
     uint64_t* epoch = nullptr;
     stage.fetch(row, bytes);
     stage.drain(row, bytes, [&](const char* piece, uint64_t at, uint32_t count) {
-      if (at == 0) epoch = meta_of(place | brought_flag, piece, stage.scratch());
-      bulk_store(lane_id() == 0, brought + at, piece, count);
+      if (at == 0) epoch = meta_of(place | staged_flag, piece, stage.scratch());
+      bulk_store(lane_id() == 0, staged + at, piece, count);
     });
     bulk_wait_written();
     if (epoch != nullptr) publish(epoch, op.seq);
@@ -183,10 +183,10 @@ struct Forwarder {
   }
 };
 
-// Warp verb: rows [first, end) of a block, which have come, to the ranks that they are for; they are brought.
+// Warp verb: rows [first, end) of a block, which have come, to the ranks that they are for; they are staged.
 // position(place): where the row lies.
 template <class Position>
-UCCLEP_FN void bring_rows(const Op& op, const HtDispatchArgs& args, Stage& stage, const WarpUniform& block,
+UCCLEP_FN void stage_rows(const Op& op, const HtDispatchArgs& args, Stage& stage, const WarpUniform& block,
                           const WarpUniform& first, const WarpUniform& end, Position&& position) {
   for (WarpUniform place = first; place < end; place += 1) {
     const HtDispatchArgs& now = reload(args);
@@ -195,21 +195,21 @@ UCCLEP_FN void bring_rows(const Op& op, const HtDispatchArgs& args, Stage& stage
     const WindowLayout& layout = now.group.layout;
     const auto bytes = static_cast<uint32_t>(relayed_row_bytes(shape, now.output.wire.row_bytes));
     const uint64_t landed = uint64_t{position(place)} * bytes,
-                   brought = shape.ring == 0 ? uint64_t{place} * bytes : landed;  // room for all, or as there
+                   staged = shape.ring == 0 ? uint64_t{place} * bytes : landed;  // room for all, or as there
     const HandleMemory memory = memory_of(now);
     const Forwarder forwarder{here, memory, block, nodes_of(here).rank_of(block, here.me())};
-    forwarder.bring(stage, place, network::mine(here) + layout.relay_in_of(shape, here.slot, block) + landed, bytes,
-                    here.mine() + layout.brought_of(shape, here.slot, block) + brought);
+    forwarder.stage_row(stage, place, network::mine(here) + layout.relay_in_of(shape, here.slot, block) + landed, bytes,
+                        here.mine() + layout.relay_staged_of(shape, here.slot, block) + staged);
   }
 }
 
-// The same of at most batch_rows rows, which stay where they are, unless the group has them brought.
+// The same of at most batch_rows rows, which stay where they are, unless the relays of the group stage them.
 template <class Position>
 UCCLEP_FN void forward_rows(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage,
                             uint32_t block, uint32_t first, uint32_t end, Position&& position) {
   const GroupShape& shape = op.group.shape;
   acquire_then_bulk();
-  if (shape.brings != 0) return bring_rows(op, args, stage, block, first, end, position);
+  if (shape.relay_stages != 0) return stage_rows(op, args, stage, block, first, end, position);
   const Forwarder forwarder{op, memory, block, nodes_of(op).rank_of(block, op.me())};
   const uint64_t row_bytes = relayed_row_bytes(shape, args.output.wire.row_bytes);
   const char* const landed = network::mine(op) + op.group.layout.relay_in_of(shape, op.slot, block);
@@ -290,10 +290,10 @@ UCCLEP_FN const char* row_at_relay(const Op& op, const WireShape& wire, uint32_t
   const NodeTable nodes = nodes_of(op);
   const uint32_t node = own_node(op), at = nodes.relay(source, node), block = nodes.block_of(source, node);
   const uint32_t where = reinterpret_cast<const uint32_t*>(meta)[place_word];
-  const char* const rows = (where & brought_flag) != 0
-                               ? op.window(at) + op.group.layout.brought_of(shape, op.slot, block)
+  const char* const rows = (where & staged_flag) != 0
+                               ? op.window(at) + op.group.layout.relay_staged_of(shape, op.slot, block)
                                : network::window(op, at) + op.group.layout.relay_in_of(shape, op.slot, block);
-  return rows + position(where & ~brought_flag) * relayed_row_bytes(shape, wire.row_bytes) + relayed_head_bytes(shape);
+  return rows + position(where & ~staged_flag) * relayed_row_bytes(shape, wire.row_bytes) + relayed_head_bytes(shape);
 }
 UCCLEP_FN const char* row_at_relay(const Op& op, const WireShape& wire, uint32_t source, const char* meta) {
   return row_at_relay(op, wire, source, meta, [](uint32_t place) { return place; });
@@ -304,8 +304,8 @@ UCCLEP_FN const char* row_at_relay(const Op& op, const WireShape& wire, uint32_t
 namespace ring {
 
 // Relays whose rows land in rings (ht/nodes/ring.hpp). They announce rows to the ranks of their node as they come.
-// A chunk is free when all that it is for have pulled its rows; or, where the relay brings rows into room for all of
-// them, when it has brought these, and then nobody has to wait for a rank to pull.
+// A chunk is free when all that it is for have pulled its rows; or, where the relay stages rows in room for all of
+// them, when it has staged these, and then nobody has to wait for a rank to pull.
 
 UCCLEP_FN uint64_t* relayed_word(const Op& op, const RingShape& ring, uint32_t block, uint32_t place) {
   const WindowLayout& layout = op.group.layout;

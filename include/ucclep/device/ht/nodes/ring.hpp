@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rings in which rows from other nodes land at their relay, and sums of nodes at home, where a group has no room for
-// all that may come (GroupShape::ring); and those in which they land in host memory before their relay, or home, brings
-// them to where there is room for all (GroupShape::relay_ring). Who sends puts rows out as ever, and waits for nobody:
+// all that may come (GroupShape::ring); and those in which they land in host memory before their relay, or home, stages
+// them where there is room for all (GroupShape::relay_ring). Who sends puts rows out as ever, and waits for nobody:
 // its proxy holds back what has no room yet (ChunkGather). Who reads frees chunks, in order, and says how many.
 //
 // No ring of two chunks or more is a deadlock. Of the rows of a source, or the sums of a node, the lowest that has not
