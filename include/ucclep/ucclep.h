@@ -516,13 +516,13 @@ ucclEpResult_t ucclEpCombine(ucclEpHandle_t handle, const ucclEpCombineInputs_t*
  *  meanwhile, and of a group's operations of a kind at most max_in_flight from the oldest pending one on; one more is
  *  ucclEpInvalidUsage. A capture contains both phases. */
 ucclEpResult_t ucclEpComplete(ucclEpHandle_t handle, ucclEpStream_t stream);
-/** [operation] The receive phase of a dispatch that a user kernel opened (ucclep/device.hpp). outputs as for
- * ucclEpDispatch; their type and width are those of the rows that the kernel sent. Where no kernel opened one it does
- * nothing. Until it has ended, the group takes no other dispatch. */
+/** [operation] The receive phase of a device-initiated dispatch: one that a user kernel began (ucclep/device.hpp).
+ * outputs as for ucclEpDispatch; their type and width are those of the rows that the kernel sent. If none is pending it
+ * does nothing. Until it has ended, the group takes no other dispatch. */
 ucclEpResult_t ucclEpCompleteDispatch(ucclEpHandle_t handle, const ucclEpDispatchOutputs_t* outputs,
                                       const ucclEpDispatchConfig_t* config, ucclEpStream_t stream);
-/** [operation] The receive phase of a combine that a user kernel opened; of the inputs only bias and bias2 may be
- * given. Where no kernel opened one it does nothing. */
+/** [operation] The receive phase of a device-initiated combine; of the inputs only bias and bias2 may be given. If none
+ * is pending it does nothing. */
 ucclEpResult_t ucclEpCompleteCombine(ucclEpHandle_t handle, const ucclEpCombineInputs_t* inputs,
                                      const ucclEpCombineOutputs_t* outputs, const ucclEpCombineConfig_t* config,
                                      ucclEpStream_t stream);

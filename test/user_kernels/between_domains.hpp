@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sessions whose ranks are in several domains, with a network between them, for operations that user kernels open.
+// Sessions whose ranks are in several domains, with a network between them, for device-initiated operations.
 #pragma once
 #include <functional>
 #include <initializer_list>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// LL operations that a user's kernel opens, between domains: what the cases of one domain do not have. Those run
+// Device-initiated operations of LL, between domains: what the cases of one domain do not have. Those run
 // between virtual nodes as well (tag [nodes]).
 #include <catch2/catch.hpp>
 #include <string>
@@ -17,7 +17,7 @@ void run_ll_across(const Nodes& nodes, const std::string& transport, const Scena
   run_between_domains(nodes, transport, scenario, {Layout::ll_expert_major, Layout::ll_rank_major}, body, timeout_ms);
 }
 
-void open_rounds(const Rank& rank, Session& at, const Scenario& scenario) {
+void initiated_rounds(const Rank& rank, Session& at, const Scenario& scenario) {
   uint32_t seed = 0;
   for (const std::string& scope : scopes_of_run()) {
     Exchange exchange(rank, at.comm, scenario, scenario.seed + ++seed);
@@ -27,7 +27,7 @@ void open_rounds(const Rank& rank, Session& at, const Scenario& scenario) {
   no_async_error(at.comm);
 }
 
-TEST_CASE("user kernels between domains: some ranks open their operations, others do not", "[process][reduced]") {
+TEST_CASE("user kernels between domains: some ranks begin operations in kernels, others do not", "[process][reduced]") {
   for (uint32_t seed = 1; seed <= seeds(); ++seed) {
     const Nodes nodes = seed % 2 == 0 ? Nodes{2, 2} : Nodes{1, 3};
     run_ll_across(nodes, reordering(seed), {.experts = 16, .top_k = 4, .max_tokens = 11, .biases = 1},
@@ -58,7 +58,7 @@ TEST_CASE("user kernels between domains: where rows of the host's calls cross on
                   }
                   Exchange mixed(rank, at.comm, scenario);
                   if (rank.rank == 1) {
-                    open_dispatch(mixed, at.handle, "warp", 1, at.stream);
+                    initiate_dispatch(mixed, at.handle, "warp", 1, at.stream);
                   } else {
                     mixed.dispatch(at.handle, at.stream);
                   }
@@ -79,25 +79,25 @@ TEST_CASE("user kernels between domains: a node of three ranks and one of five, 
           "[process]") {
   run_ll_across({3, 5}, reordering(2),
                 {.experts = 16, .top_k = 5, .max_tokens = 9, .tokens = {9, 0, 4, 9, 1, 0, 7, 2}, .rule = uniform(30)},
-                open_rounds);
-  run_ll_across({1, 1}, reordering(3), {.experts = 4, .top_k = 2, .max_tokens = 130, .hidden = 2048}, open_rounds);
+                initiated_rounds);
+  run_ll_across({1, 1}, reordering(3), {.experts = 4, .top_k = 2, .max_tokens = 130, .hidden = 2048}, initiated_rounds);
 }
 
 TEST_CASE("user kernels between domains: one expert for a token, and 32", "[process]") {
-  run_ll_across({1, 1}, reordering(4), {.experts = 8, .top_k = 1, .max_tokens = 7}, open_rounds);
-  run_ll_across({1, 2}, reordering(5), {.experts = 66, .top_k = 32, .max_tokens = 5}, open_rounds);
+  run_ll_across({1, 1}, reordering(4), {.experts = 8, .top_k = 1, .max_tokens = 7}, initiated_rounds);
+  run_ll_across({1, 2}, reordering(5), {.experts = 66, .top_k = 32, .max_tokens = 5}, initiated_rounds);
 }
 
 TEST_CASE("user kernels between domains: what dispatch_end does not count does not come", "[process][reduced]") {
   run_ll_across({1, 1}, reordering(1), {.experts = 4, .max_tokens = 6},
                 [](Rank& rank, Session& at, const Scenario& scenario) {
                   Exchange nothing(rank, at.comm, scenario);
-                  OpenDispatchArgs args = dispatch_args(nothing, at.handle, 1);
+                  InitiatedDispatchArgs args = dispatch_args(nothing, at.handle, 1);
                   args.said = 0;
-                  open_dispatch(nothing, at.handle, "warp", args, at.stream);
+                  initiate_dispatch(nothing, at.handle, "warp", args, at.stream);
                   at.stream.synchronize();
                   nothing.check_untouched();
-                  open_rounds(rank, at, scenario);
+                  initiated_rounds(rank, at, scenario);
                 });
 }
 
@@ -106,9 +106,9 @@ TEST_CASE("user kernels between domains: a token that is sent twice", "[process]
                 [](Rank& rank, Session& at, const Scenario& scenario) {
                   const auto again = [&](uint32_t tokens) {
                     Exchange exchange(rank, at.comm, scenario);
-                    OpenDispatchArgs args = dispatch_args(exchange, at.handle, 0);
+                    InitiatedDispatchArgs args = dispatch_args(exchange, at.handle, 0);
                     args.again = tokens;
-                    open_dispatch(exchange, at.handle, "block", args, at.stream, {.blocks = 1, .threads = 64});
+                    initiate_dispatch(exchange, at.handle, "block", args, at.stream, {.blocks = 1, .threads = 64});
                     at.stream.synchronize();
                     if (tokens == 1) exchange.check_dispatch();
                   };
@@ -116,7 +116,7 @@ TEST_CASE("user kernels between domains: a token that is sent twice", "[process]
                   no_async_error(at.comm);
                   again(4);
                   left_record(at, "shape", "tokens is 7, expected 6");
-                  open_rounds(rank, at, scenario);
+                  initiated_rounds(rank, at, scenario);
                 });
 }
 
@@ -127,7 +127,7 @@ TEST_CASE("user kernels between domains: a rank that does not come is named in t
       {1, 1}, "loopback", scenario,
       [&](Rank& rank, Session& at, const Scenario& in_layout) {
         Exchange exchange(rank, at.comm, in_layout);
-        if (rank.rank == 0) open_dispatch(exchange, at.handle, "warp", 1, at.stream);
+        if (rank.rank == 0) initiate_dispatch(exchange, at.handle, "warp", 1, at.stream);
         is_named_in_time(rank, at);
       },
       150);
@@ -135,9 +135,9 @@ TEST_CASE("user kernels between domains: a rank that does not come is named in t
       {1, 1}, "loopback", scenario,
       [&](Rank& rank, Session& at, const Scenario& in_layout) {
         Exchange exchange(rank, at.comm, in_layout);
-        open_dispatch(exchange, at.handle, "warp", 1, at.stream);
+        initiate_dispatch(exchange, at.handle, "warp", 1, at.stream);
         at.stream.synchronize();
-        if (rank.rank == 0) open_combine(exchange, at.handle, "warp", 1, at.stream);
+        if (rank.rank == 0) initiate_combine(exchange, at.handle, "warp", 1, at.stream);
         is_named_in_time(rank, at);
       },
       ms_for_the_first);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // An exchange whose operations kernels send and receive: their arguments, and the launches.
 #pragma once
-#include "open_calls.hpp"
+#include "initiated_calls.hpp"
 
 namespace ucclep::test {
 

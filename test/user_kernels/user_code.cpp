@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // All kernels in one module, as a GPU loads them.
 #include "channel_kernels.cpp"
-#include "open_kernels.cpp"
-#include "open_more_kernels.cpp"
+#include "initiated_kernels.cpp"
+#include "initiated_more_kernels.cpp"

@@ -5,8 +5,8 @@
 //   const auto op = ht::combine_begin(handle, shape);       every thread of the grid
 //   ht::combine_send(warp{}, op, row_index, row);           each row once: any scope, block and order
 //   ht::combine_end(block{}, op);                           every block, once, after its last send
-// and then ucclEpCompleteCombine, with config.pass as in the shape. All ranks open the combine, or call ucclEpCombine
-// with send_only.
+// and then ucclEpCompleteCombine, with config.pass as in the shape. All ranks begin the combine in a kernel, or call
+// ucclEpCombine with send_only.
 //
 // In FLAT a row is staged as it is, in EXPERT_MAJOR the sum of its copies for the local experts (user/copies.hpp). In
 // one domain, and with masks, there is no wait but combine_begin's: for slots that peers still read, and in
@@ -67,8 +67,8 @@
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ht {
 
-// A combine that is open, as every thread of the grid holds it.
-struct OpenCombine : OpenOperation {
+// A combine that is pending, as every thread of the grid holds it.
+struct OpenCombine : DeviceOperation {
   // What it is in records and traces.
   UCCLEP_FN Op op() const { return of(Kind::combine, Operation::combine); }
 };
@@ -78,7 +78,7 @@ struct OpenCombine : OpenOperation {
 UCCLEP_FN OpenCombine combine_begin(const ucclEpDeviceHandle& handle, const RowShape& shape) {
   Begun begun = begin(handle, shape, Kind::combine, Operation::combine);
   const HandleMemory memory = begun.memory(handle);
-  Settings settings = open_settings(memory, shape);
+  Settings settings = routed_settings(memory, shape);
   if (shape.pass == UCCLEP_PASS_FORWARD) settings.weights_at_dispatch = memory.state()->weighted;
   if (begun.ok && !shape.sums()) {
     refuse(begun.op, Field::dtype, ucclEpBfloat16, shape.dtype);

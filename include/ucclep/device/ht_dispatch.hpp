@@ -5,7 +5,7 @@
 //   const auto op = ht::dispatch_begin(handle, shape);          every thread of the grid
 //   ht::dispatch_send(warp{}, op, token, row, scales, weights); each token once: any scope, block and order
 //   ht::dispatch_end(block{}, op, tokens);                      every block, once, after its last send
-// and then ucclEpCompleteDispatch, with config.pass as in the shape. All ranks open the dispatch, or call
+// and then ucclEpCompleteDispatch, with config.pass as in the shape. All ranks begin the dispatch in a kernel, or call
 // ucclEpDispatch with send_only: a rank that calls it whole may expose its output, into which nobody here writes.
 //
 // clang-format off
@@ -67,8 +67,8 @@
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ht {
 
-// A dispatch that is open, as every thread of the grid holds it.
-struct OpenDispatch : OpenOperation {
+// A dispatch that is pending, as every thread of the grid holds it.
+struct OpenDispatch : DeviceOperation {
   WireShape wire;  // how rows lie on the wire
 
   // What it is in records and traces.
@@ -79,7 +79,7 @@ struct OpenDispatch : OpenOperation {
 // until peers have finished with the slots; at most the group's timeout.
 UCCLEP_FN OpenDispatch dispatch_begin(const ucclEpDeviceHandle& handle, const RowShape& shape) {
   const Begun begun = begin(handle, shape, Kind::dispatch, Operation::dispatch);
-  Settings settings = open_settings(begun.memory(handle), shape);
+  Settings settings = routed_settings(begun.memory(handle), shape);
   settings.scale_bytes = shape.scale_bytes;
   settings.scale_dtype = static_cast<uint32_t>(shape.scale_dtype);
   settings.weights_at_dispatch = shape.weighted ? 1 : 0;

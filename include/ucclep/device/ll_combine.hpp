@@ -57,14 +57,14 @@
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ll {
 
-// A combine that is open, as every thread of the grid holds it.
-struct OpenCombine : OpenOperation {
+// A combine that is pending, as every thread of the grid holds it.
+struct OpenCombine : DeviceOperation {
   // What it is in records and traces.
   UCCLEP_FN Op op() const { return of(Kind::combine, Operation::combine); }
 };
 
 // Block verb of every block: READY to all. To peers of other domains it says how many partial rows will come.
-UCCLEP_FN bool open_ready_out(const Op& op, const Settings& settings, const HandleMemory& memory) {
+UCCLEP_FN bool send_ready_to_all(const Op& op, const Settings& settings, const HandleMemory& memory) {
   if (op.group.network == nullptr) {
     ready_out(op, settings);
     return true;
@@ -85,7 +85,7 @@ UCCLEP_FN bool open_ready_out(const Op& op, const Settings& settings, const Hand
 // complete before. shape: {hidden, dtype, 0, K}.
 UCCLEP_FN OpenCombine combine_begin(const ucclEpDeviceHandle& handle, const RowShape& shape) {
   OpState op_state = OpState::load(handle.group, Kind::combine);
-  const Op op = open_next(handle, Kind::combine, Operation::combine, op_state);
+  const Op op = begin_next(handle, Kind::combine, Operation::combine, op_state);
   const HandleMemory memory{handle.view, handle.group.shape};
   const HandleState state = *memory.state();
   Settings settings;
@@ -104,7 +104,7 @@ UCCLEP_FN OpenCombine combine_begin(const ucclEpDeviceHandle& handle, const RowS
     refuse(op, Field::weights_at_dispatch, 1, 0);
     ok = false;
   }
-  ok = ok && open_slots_free(op, op_state) && open_ready_out(op, settings, memory);
+  ok = ok && slots_free_in_any_group(op, op_state) && send_ready_to_all(op, settings, memory);
   // Where ranks disagreed in the dispatch nothing came, and nothing goes back.
   return {{handle, shape, settings, op.seq, op.slot, ok && state.updated != 0}};
 }

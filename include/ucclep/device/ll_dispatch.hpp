@@ -44,8 +44,8 @@
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ll {
 
-// A dispatch that is open, as every thread of the grid holds it.
-struct OpenDispatch : OpenOperation {
+// A dispatch that is pending, as every thread of the grid holds it.
+struct OpenDispatch : DeviceOperation {
   WireShape wire;  // how rows lie on the wire
   Form form;       // in which of the wire forms
 
@@ -71,9 +71,9 @@ UCCLEP_FN Settings dispatch_settings(const ucclEpDeviceHandle& handle, const Row
 // most the group's timeout.
 UCCLEP_FN OpenDispatch dispatch_begin(const ucclEpDeviceHandle& handle, const RowShape& shape) {
   OpState op_state = OpState::load(handle.group, Kind::dispatch);
-  const Op op = open_next(handle, Kind::dispatch, Operation::dispatch, op_state);
-  const bool ok =
-      op.seq != 0 && fits(op, handle, shape, UCCLEP_MODE_LL, handle.group.shape.top_k) && open_slots_free(op, op_state);
+  const Op op = begin_next(handle, Kind::dispatch, Operation::dispatch, op_state);
+  const bool ok = op.seq != 0 && fits(op, handle, shape, UCCLEP_MODE_LL, handle.group.shape.top_k) &&
+                  slots_free_in_any_group(op, op_state);
   const WireShape wire = WireShape::of(shape.token_bytes(), shape.scale_bytes, 1);
   // How many tokens there are, nobody knows yet: as if there were as many as there can be.
   const Form form = form_of(handle.group.shape, wire, handle.view.tokens) == Form::line ? Form::line : Form::placed;
@@ -322,7 +322,7 @@ UCCLEP_FN void send_meta(const Op& op, const SentDispatch& sent, Form form, uint
 static_assert(MetaLayout::of(max_top_k).bytes <= HandleLayout::meta_scratch);
 
 // Where the header for a peer is put together.
-UCCLEP_FN Packet* open_header_for(const Op& op, uint32_t peer) {
+UCCLEP_FN Packet* header_to(const Op& op, uint32_t peer) {
   return op.group.network != nullptr ? ByNetwork::header_for(op, peer) : header_packets(op, peer, op.me());
 }
 
@@ -381,7 +381,7 @@ UCCLEP_FN bool dispatch_end(block, const OpenDispatch& open, uint32_t tokens) {
   for (uint32_t i = 0; i < op.ranks(); ++i) {
     const uint32_t peer = op.rotated(i);
     if (is_masked(op.group, peer)) continue;
-    send_routed_header(op, sent, sets, peer, open_header_for(op, peer), open.form, &bad,
+    send_routed_header(op, sent, sets, peer, header_to(op, peer), open.form, &bad,
                        [](const auto&) { return 0u; });  // they go to each rank, as they are not counted yet
   }
   IdAhead ahead;

@@ -50,7 +50,7 @@ struct ucclEpHandle {
   std::shared_ptr<ucclep::KnownRouting> routing;
   std::shared_ptr<ucclep::HostCounts> new_counts;  // on the caller's memory, until it is filled through this handle
 
-  static constexpr int64_t tokens_unknown = -1;  // a user's kernel opened the dispatch
+  static constexpr int64_t tokens_unknown = -1;  // the dispatch was device-initiated
 
   bool low_latency() const { return device.mode == UCCLEP_MODE_LL; }
   int64_t max_tokens() const { return device.tokens; }

@@ -64,9 +64,9 @@ void check_in_flight(const ucclEpHandle& handle, Kind kind) {
        name_of(kind), group.shape().in_flight);
 }
 
-Schedule schedule_of(const ucclEpHandle& handle, Kind kind, int send_only, bool opened) {
+Schedule schedule_of(const ucclEpHandle& handle, Kind kind, int send_only, bool device_initiated) {
   const ucclEpGroup& group = *handle.group;
-  if (opened) return Schedule::receive_phase;
+  if (device_initiated) return Schedule::receive_phase;
   // Relays of rings wait for those who pull. The kernel knows of phases that are pending.
   const bool by_rings = group.shape().ring != 0 && !handle.low_latency() && kind == Kind::dispatch;
   if (by_rings) return send_only != 0 ? Schedule::at_once : Schedule::whole;

@@ -102,10 +102,10 @@ void check_weight_rows(const ucclEpHandle& handle, const ucclEpCombineInputs_t& 
   args.weights_back = rows.given();
 }
 
-// Everything of one call. opened: by a user's kernel; of the inputs only the biases count.
+// Everything of one call. device_initiated: by a user's kernel; of the inputs only the biases count.
 struct CombineCall {
   ucclEpHandle& handle;
-  bool opened;
+  bool device_initiated;
   ucclEpCombineInputs_t inputs;
   ucclEpCombineOutputs_t outputs;
   ucclEpCombineConfig_t config;
@@ -113,7 +113,7 @@ struct CombineCall {
   bool backward() const { return config.pass == UCCLEP_PASS_BACKWARD; }
   // With masks, rows with weights of this combine leave when a repair has said whose weights have come.
   Schedule schedule() const {
-    const Schedule schedule = schedule_of(handle, Kind::combine, config.send_only, opened);
+    const Schedule schedule = schedule_of(handle, Kind::combine, config.send_only, device_initiated);
     const bool late_weights = inputs.topk_weights != nullptr && config.pass == UCCLEP_PASS_FORWARD;
     const bool held_back = schedule == Schedule::send_phase && handle.group->mask_words && late_weights;
     return held_back && handle.low_latency() ? Schedule::held_back : schedule;
@@ -157,12 +157,12 @@ void launch_call(const CombineCall& call, ucclEpDataType_t dtype, const LaunchSh
   launch_operation(call.handle, Kind::combine, call.schedule(), kernels_of(call, dtype, small), shape, args, stream);
 }
 
-void check_opened(const CombineCall& call) {
+void check_device_initiated(const CombineCall& call) {
   if (call.config.send_only != 0) {
     fail(ucclEpInvalidArgument, "config.send_only is 1, but this is the receive phase of what a kernel began");
   }
   if (call.inputs.tokens != nullptr || call.inputs.topk_weights != nullptr) {
-    fail(ucclEpInvalidArgument, "inputs.{} is given, but the kernel that opened the combine has sent the rows",
+    fail(ucclEpInvalidArgument, "inputs.{} must be NULL: the kernel that began this combine has sent the rows already",
          call.inputs.tokens != nullptr ? "tokens" : "topk_weights");
   }
   if (call.backward() && call.handle.low_latency()) {
@@ -187,7 +187,7 @@ void check_pass(const CombineCall& call) {
 // The rows that are summed; where a kernel has sent them, the output tells their type and width.
 TensorView check_rows(const CombineCall& call) {
   const ucclEpHandle& handle = call.handle;
-  if (!call.opened) return check_tokens(handle, call.inputs.tokens);
+  if (!call.device_initiated) return check_tokens(handle, call.inputs.tokens);
   TensorView output = required_tensor(call.outputs.tokens, "outputs.tokens");
   output.dtype({ucclEpBfloat16, ucclEpFloat16, ucclEpFloat32}).shape({tokens_of(handle), at_least(1, "hidden")});
   return output;
@@ -233,8 +233,8 @@ CombineArgs arguments_of(const CombineCall& call, const TensorView& rows) {
   args.settings.pass = static_cast<uint32_t>(call.config.pass);
   args.settings.weights_at_dispatch = handle.routing->weights_given && !call.backward() ? 1 : 0;
   args.settings.weights_at_combine = call.inputs.topk_weights != nullptr ? 1 : 0;
-  args.opened = call.opened;
-  if (!call.opened) {
+  args.device_initiated = call.device_initiated;
+  if (!call.device_initiated) {
     args.tokens = view_of(rows);
     args.capacity = static_cast<uint64_t>(handle.low_latency() ? rows.size(1) : rows_kept(handle, rows.size(0)));
   }
@@ -246,9 +246,9 @@ void combine(const CombineCall& call, ucclEpStream_t stream) {
   ucclEpGroup& group = *handle.group;
   checked_stream(*group.comm, stream);
   check_operation(handle, Kind::combine, call.config.send_only, call.config.pass, call.config.num_sms);
-  if (call.opened) {
+  if (call.device_initiated) {
     refuse_rings(handle);
-    check_opened(call);
+    check_device_initiated(call);
   }
   check_state(handle);
   if (call.inputs.scales != nullptr) fail(ucclEpNotSupported, "inputs.scales: combine takes bf16, fp16 and fp32 rows");
@@ -269,11 +269,11 @@ void combine(const CombineCall& call, ucclEpStream_t stream) {
   }
 }
 
-void combine(ucclEpHandle& handle, bool opened, const ucclEpCombineInputs_t* inputs,
+void combine(ucclEpHandle& handle, bool device_initiated, const ucclEpCombineInputs_t* inputs,
              const ucclEpCombineOutputs_t* outputs, const ucclEpCombineConfig_t* config, ucclEpStream_t stream) {
-  combine(
-      {handle, opened, read_struct(inputs, "inputs"), read_struct(outputs, "outputs"), read_struct(config, "config")},
-      stream);
+  combine({handle, device_initiated, read_struct(inputs, "inputs"), read_struct(outputs, "outputs"),
+           read_struct(config, "config")},
+          stream);
 }
 
 }  // namespace

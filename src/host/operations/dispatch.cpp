@@ -45,7 +45,8 @@ void launch_ll(const DispatchCall& call, const LaunchPlan& plan, ucclEpStream_t 
   LlDispatchArgs args{};
   args.group = call.handle.group->device;
   args.handle = call.handle.device;
-  if (!call.opened) args.routing = call.topk_idx.given() ? routing_input(call.topk_idx) : kept_routing(call.handle);
+  if (!call.device_initiated)
+    args.routing = call.topk_idx.given() ? routing_input(call.topk_idx) : kept_routing(call.handle);
   args.settings = call.settings;
   args.source = call.source;
   args.topk_weights = call.topk_weights;
@@ -53,7 +54,7 @@ void launch_ll(const DispatchCall& call, const LaunchPlan& plan, ucclEpStream_t 
   args.counters = call.counters;
   args.tables = BlockTableLayout::of(call.shape());
   args.piece_bytes = plan.piece_bytes;
-  args.opened = call.opened;
+  args.device_initiated = call.device_initiated;
   announce_total(call.counters);
   const uint32_t warps = plan.shape.block / call.handle.group->comm->traits.wave;
   launch_call(call, plan, args, stream, call.in_lines() && is_small_batch(args, plan.shape.grid, warps));
@@ -86,7 +87,7 @@ void launch_ht(const DispatchCall& call, const LaunchPlan& plan, ucclEpStream_t 
   args.cumulative = call.counters.cumulative;
   args.wait_ns = call.counters.wait_ns;
   args.piece_bytes = plan.piece_bytes;
-  args.opened = call.opened;
+  args.device_initiated = call.device_initiated;
   launch_call(call, plan, args, stream);
 }
 

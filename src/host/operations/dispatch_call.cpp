@@ -14,11 +14,11 @@ constexpr std::initializer_list<ucclEpDataType_t> row_types = {ucclEpBfloat16,  
 void check_config(DispatchCall& call) {
   const ucclEpDispatchConfig_t& config = call.config;
   check_operation(call.handle, Kind::dispatch, config.send_only, config.pass, config.num_sms);
-  call.schedule = schedule_of(call.handle, Kind::dispatch, config.send_only, call.opened);
-  if (call.opened && config.send_only != 0) {
+  call.schedule = schedule_of(call.handle, Kind::dispatch, config.send_only, call.device_initiated);
+  if (call.device_initiated && config.send_only != 0) {
     fail(ucclEpInvalidArgument, "config.send_only is 1, but this is the receive phase of what a kernel began");
   }
-  if (call.opened && call.backward() && call.handle.low_latency()) {
+  if (call.device_initiated && call.backward() && call.handle.low_latency()) {
     fail(ucclEpInvalidArgument, "config.pass is UCCLEP_PASS_BACKWARD, but LL operations of user kernels are forward");
   }
   if (config.quant != UCCLEP_QUANT_NONE && config.quant != UCCLEP_QUANT_FP8_128) {
@@ -33,7 +33,7 @@ void check_config(DispatchCall& call) {
 // The routing: of this call, or of the last Update. That of a user's kernel in LL only the GPU knows.
 void check_routing(DispatchCall& call) {
   ucclEpHandle& handle = call.handle;
-  if (call.opened && handle.low_latency()) {
+  if (call.device_initiated && handle.low_latency()) {
     call.num_tokens = ucclEpHandle::tokens_unknown;
     call.top_k = static_cast<int>(call.shape().top_k);
     return;
@@ -51,14 +51,14 @@ void check_routing(DispatchCall& call) {
   if (!handle.routing->updated)
     fail(ucclEpInvalidUsage, "the handle has no routing: call ucclEpHandleUpdate, or give inputs.topk_idx");
   if (handle.routing->tokens == ucclEpHandle::tokens_unknown) {
-    fail(ucclEpInvalidUsage, "the handle's routing came from a kernel that opened a dispatch: give inputs.topk_idx");
+    fail(ucclEpInvalidUsage, "the handle's routing came from a device-initiated dispatch: give inputs.topk_idx");
   }
   call.num_tokens = handle.routing->tokens;
   call.top_k = handle.routing->top_k;
 }
 
 void check_tokens(DispatchCall& call) {
-  if (call.opened) return;
+  if (call.device_initiated) return;
   call.tokens = required_tensor(call.inputs.tokens, "inputs.tokens");
   if (call.quantised()) {
     call.tokens.dtype({ucclEpBfloat16}, "UCCLEP_QUANT_FP8_128 quantises bf16");
@@ -106,7 +106,7 @@ void check_shape(const TensorView& t, const LeadingDims& lead, std::initializer_
 void check_out_tokens(DispatchCall& call) {
   call.out_tokens = required_tensor(call.outputs.tokens, "outputs.tokens");
   LeadingDims lead = leading_dims(call);
-  if (call.opened) {
+  if (call.device_initiated) {
     call.out_tokens.dtype(row_types);
     check_shape(call.out_tokens, lead, {at_least(1, "hidden")});
     call.dtype = call.out_tokens.dtype();
@@ -151,7 +151,7 @@ ScalePlan quantised_scales(const DispatchCall& call, const TensorView& scales) {
 
 ScalePlan forwarded_scales(const DispatchCall& call, const TensorView& in, const TensorView& out) {
   const int64_t width = out.size(out.ndim() - 1);
-  if (call.opened) return {width, static_cast<uint32_t>(width), static_cast<uint32_t>(out.element_bytes())};
+  if (call.device_initiated) return {width, static_cast<uint32_t>(width), static_cast<uint32_t>(out.element_bytes())};
   in.shape({exactly(call.num_tokens, "tokens of the routing"), at_least(1, "scales of a row")});
   out.dtype({in.dtype()}, "that of inputs.scales");
   return {in.size(1), static_cast<uint32_t>(in.size(1)), static_cast<uint32_t>(in.element_bytes())};
@@ -167,7 +167,7 @@ void check_scales(DispatchCall& call) {
       fail(ucclEpInvalidArgument, "outputs.scales is NULL, but UCCLEP_QUANT_FP8_128 makes scales");
     plan = quantised_scales(call, call.out_scales);
   } else if (is_byte_row(call.dtype)) {
-    if (!in.given() && !call.opened)
+    if (!in.given() && !call.device_initiated)
       fail(ucclEpInvalidArgument, "inputs.scales is NULL, but {} rows have scales", dtype_name(call.dtype));
     if (!call.out_scales.given())
       fail(ucclEpInvalidArgument, "outputs.scales is NULL, but {} rows have scales", dtype_name(call.dtype));
@@ -214,7 +214,7 @@ void check_weights_and_ids(DispatchCall& call) {
 
   TensorView out_weights = optional_tensor(call.outputs.topk_weights, "outputs.topk_weights");
   const bool always = by_expert && call.handle.low_latency();
-  call.weighted = call.opened ? always || out_weights.given() : weights.given();
+  call.weighted = call.device_initiated ? always || out_weights.given() : weights.given();
   if (out_weights.given() && !call.weighted) {
     fail(ucclEpInvalidArgument, "outputs.topk_weights is given, but inputs.topk_weights is NULL");
   }
@@ -255,7 +255,7 @@ void check_src_info(DispatchCall& call) {
 
 void check_counters(DispatchCall& call) {
   ucclEpHandle& handle = call.handle;
-  const bool routes_here = (call.opened && handle.low_latency()) || call.inputs.topk_idx != nullptr;
+  const bool routes_here = (call.device_initiated && handle.low_latency()) || call.inputs.topk_idx != nullptr;
   if (call.outputs.counters != nullptr && !handle.low_latency() && !routes_here) {
     fail(ucclEpInvalidArgument,
          "outputs.counters is given, but the counts of an HT handle come with its Update or with inputs.topk_idx");
@@ -285,7 +285,7 @@ void fill_settings(DispatchCall& call) {
   s.round_scale = static_cast<uint32_t>(call.config.round_scale);
   s.pass = static_cast<uint32_t>(call.config.pass);
   s.weights_at_dispatch = call.weighted ? 1 : 0;
-  s.node_copies = call.handle.low_latency() && !call.opened ? call.shape().node_copies : 0;
+  s.node_copies = call.handle.low_latency() && !call.device_initiated ? call.shape().node_copies : 0;
 }
 
 void fill_output(DispatchCall& call) {

@@ -15,7 +15,7 @@ struct DispatchCall {
   ucclEpDispatchInputs_t inputs;
   ucclEpDispatchOutputs_t outputs;
   ucclEpDispatchConfig_t config;
-  bool opened = false;  // by a user's kernel: no inputs, the rows are as the outputs take them
+  bool device_initiated = false;  // by a user's kernel: no inputs, the rows are as the outputs take them
   TensorView topk_idx{}, tokens{}, out_tokens{}, out_scales{};
   ucclEpDataType_t dtype = ucclEpNoDataType;  // of the rows that are given
   int64_t num_tokens = 0, hidden = 0;

@@ -317,8 +317,8 @@ UCCLEP_FN void send_combine(const HtCombineArgs& args) {
   end_send_phase_of<Wire>(op.with(now.group), memory_of(now), ok);
 }
 
-// The receive phase, also of a combine that a user's kernel opened (ht_combine.hpp), which has staged this rank's
-// own rows, too. Where none is open: nothing.
+// The receive phase, also of a device-initiated combine (ht_combine.hpp), which has staged this rank's
+// own rows, too. Where none is pending: nothing.
 template <class Element, class Wire>
 UCCLEP_FN void complete_combine(const HtCombineArgs& args) {
   Stage stage(args.piece_bytes);
@@ -330,7 +330,7 @@ UCCLEP_FN void complete_combine(const HtCombineArgs& args) {
     const HeaderResult ready = ready_before<Wire>(op, memory, args.settings, args.wait_ns, stage);
     if (ready != HeaderResult::good) return ready == HeaderResult::differs;
     PeerTensors* exposed = exposed_of(stage);
-    if (thread_id() == 0 && args.zones == Zones::sources && !args.opened) {
+    if (thread_id() == 0 && args.zones == Zones::sources && !args.device_initiated) {
       exposed[op.me()] = own_tensors(memory, args.tokens, View{}, args.capacity, op.me());
     }
     TokenPool::of(stage).fill();

@@ -176,8 +176,8 @@ UCCLEP_FN void dispatch(const HtDispatchArgs& args) {
   }
 }
 
-// The receive phase, also of a dispatch that a user's kernel opened (ht_dispatch.hpp): pulls what was staged. Where
-// none is open: nothing.
+// The receive phase, also of a device-initiated dispatch (ht_dispatch.hpp): pulls what was staged. Where
+// none is pending: nothing.
 template <class Wire>
 UCCLEP_FN void complete_dispatch(const HtDispatchArgs& args) {
   Stage stage(args.piece_bytes);

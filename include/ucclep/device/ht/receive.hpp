@@ -206,7 +206,7 @@ UCCLEP_FN void count_rows(const Op& op, const HandleMemory& memory, const View& 
   }
 }
 
-// Grid verb: what combine needs to know of this dispatch, where a user's kernel opens it.
+// Grid verb: what combine needs to know of this dispatch, where it is device-initiated.
 UCCLEP_FN void note_dispatch(const HandleMemory& memory, const HtDispatchArgs& args) {
   if (block_id() != 0 || thread_id() != 0) return;
   HandleState* const state = memory.state();

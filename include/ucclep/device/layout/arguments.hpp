@@ -72,7 +72,7 @@ struct LlDispatchArgs {
   CounterViews counters;
   BlockTableLayout tables;
   uint32_t piece_bytes;
-  bool opened;  // of a receive phase: the send phase was a user's kernel
+  bool device_initiated;  // of a receive phase: the send phase was a user's kernel
 };
 
 // May an LL dispatch go by ll/dispatch_small.hpp? It gains where there is a warp for each batch that may come, should
@@ -107,7 +107,7 @@ struct CombineArgs {
   bool announced;     // with masks: READY and late weights have left in a launch before this one, and its repair has
                       // settled whom rows may count on (P12): who waits for weights keeps its rows from all others
   bool weights_back;  // backward, with weight_rows
-  bool opened;        // of a receive phase: the send phase was a user's kernel
+  bool device_initiated;  // of a receive phase: the send phase was a user's kernel
   uint32_t row_bytes;
   Divisor ranks, batches;  // of the group; of a row in LINE form
   uint32_t piece_bytes;
@@ -156,7 +156,7 @@ struct HtDispatchArgs {
   View cumulative;      // int32 [L], added to
   View wait_ns;         // int64 [R], added to
   uint32_t piece_bytes;
-  bool opened;  // of a receive phase: the send phase was a user's kernel
+  bool device_initiated;  // of a receive phase: the send phase was a user's kernel
 };
 
 struct HtCombineArgs : CombineArgs {

@@ -68,7 +68,7 @@ struct HandleLayout {
                            // of another node
   uint64_t relay_counts;   // u32 [blocks][B] entries of a row that was relayed, ranks ascending
   uint64_t relay_entries;  // RelayEntry [blocks][B][K]
-  // For operations that a user's kernel opens (user/operation.hpp):
+  // For device-initiated operations (user/operation.hpp):
   uint64_t metas;  // [max_warps][meta_scratch] in which a warp puts together what it sends
   // LL, for the same:
   uint64_t weights;    // f32 [B][K] what the rows of the dispatch were given
@@ -130,21 +130,21 @@ constexpr uint32_t not_dispatched = 0xffffffffu;
 
 // At the start of a handle's memory. Written by kernels only, on the handle's stream.
 struct HandleState {
-  uint32_t tokens;               // T of the last Update
-  uint32_t top_k;                // K of the last Update
-  uint32_t updated;              // the handle's stamp once routed; 0 again when ranks disagreed on the settings
-  uint32_t rows;                 // N, after the exchange
-  uint32_t weighted;             // 1: the last dispatch came with weights
-  uint32_t capacity;             // HT: of these N, how many the last dispatch had room for, or not_dispatched
-  uint64_t opened[num_kinds];    // the last operation of a kind that a user's kernel opened
-  uint64_t updates;              // HT Updates that have ended
-  uint64_t sent[num_kinds];      // the last operation of a kind whose send phase has ended here (send_only)
-  uint64_t received[num_kinds];  // of the last that a user's kernel received: how much (user/receive.hpp)
+  uint32_t tokens;                       // T of the last Update
+  uint32_t top_k;                        // K of the last Update
+  uint32_t updated;                      // the handle's stamp once routed; 0 again when ranks disagreed on the settings
+  uint32_t rows;                         // N, after the exchange
+  uint32_t weighted;                     // 1: the last dispatch came with weights
+  uint32_t capacity;                     // HT: of these N, how many the last dispatch had room for, or not_dispatched
+  uint64_t device_initiated[num_kinds];  // the last device-initiated operation of a kind
+  uint64_t updates;                      // HT Updates that have ended
+  uint64_t sent[num_kinds];              // the last operation of a kind whose send phase has ended here (send_only)
+  uint64_t received[num_kinds];          // of the last that a user's kernel received: how much (user/receive.hpp)
 };
 static_assert(sizeof(HandleState) <= 128, "what follows begins there");
 
 // Memory of a group in which kernels of users keep the copies of a row until the last one is there: combines of HT in
-// EXPERT_MAJOR (ht_combine.hpp). Only one of a group is open at a time. In LL the handle has room for them
+// EXPERT_MAJOR (ht_combine.hpp). Only one of a group is pending at a time. In LL the handle has room for them
 // (layout/handle.hpp).
 // B is that of HT, L the local experts.
 struct CopyTables {

@@ -243,7 +243,7 @@ struct HeaderLayout {
   static UCCLEP_HD constexpr uint32_t present_packets(uint32_t tokens) { return (tokens + 63) / 64; }
   // On the network, weights that come with combine (P7) follow READY, by place: so many packets a row.
   static UCCLEP_HD constexpr uint32_t weight_packets(uint32_t top_k) { return (top_k + 1) / 2; }
-  // And there, of a dispatch that a user's kernel opened, behind the tokens that come, by place: so many packets a row,
+  // And there, of a device-initiated dispatch, behind the tokens that come, by place: so many packets a row,
   // of u32: which of this source's rows it is in the order of sending, and the positions of its selections.
   static UCCLEP_HD constexpr uint32_t place_packets(uint32_t top_k) { return (top_k + 2) / 2; }
   static UCCLEP_HD constexpr uint32_t places(uint32_t local_experts, uint32_t tokens) {

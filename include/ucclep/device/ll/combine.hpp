@@ -306,7 +306,7 @@ UCCLEP_FN void combine_ll(const CombineArgs& args) {
   }
 }
 
-// The receive phase, also of a combine that a user's kernel opened (ll_combine.hpp). Where none is open: nothing.
+// The receive phase, also of a device-initiated combine (ll_combine.hpp). Where none is pending: nothing.
 template <class Element, class Forms>
 UCCLEP_FN void complete_combine(const CombineArgs& args) {
   using Wire = typename Forms::Wire;

@@ -407,7 +407,7 @@ UCCLEP_FN void dispatch(const LlDispatchArgs& args) {
   }
 }
 
-// The receive phase, also of a dispatch that a user's kernel opened (ll_dispatch.hpp). Where none is open: nothing.
+// The receive phase, also of a device-initiated dispatch (ll_dispatch.hpp). Where none is pending: nothing.
 template <class Row, class Forms>
 UCCLEP_FN void complete_dispatch(const LlDispatchArgs& args) {
   using Wire = typename Forms::Wire;

@@ -203,7 +203,7 @@ UCCLEP_FN bool reduce_part(const Op& op, const HandleMemory& memory, const Combi
   return true;
 }
 
-// Verb of the blocks that receive: tokens that get a result. A dispatch that a user's kernel opened had as many as the
+// Verb of the blocks that receive: tokens that get a result. A device-initiated dispatch had as many as the
 // kernel said, which the host could not compare with the output.
 UCCLEP_FN uint32_t tokens_out(const Op& op, const HandleMemory& memory, const CombineArgs& args, const ll::Job& job) {
   const uint32_t tokens = memory.state()->tokens;

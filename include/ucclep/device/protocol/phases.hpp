@@ -43,12 +43,12 @@ UCCLEP_FN uint64_t last_read(const Op& op, uint64_t last) {
   return seq - 1;
 }
 
-// Block verb, last thing of a send phase in a group with masks: the operation is open, as a user's kernel leaves it, so
-// that the receive phase can run again.
-UCCLEP_FN void leave_open(const Op& op, const HandleMemory& memory, bool ok) {
+// Block verb, last thing of a send phase in a group with masks: the operation is pending, as a user's kernel leaves it,
+// so that the receive phase can run again.
+UCCLEP_FN void leave_pending(const Op& op, const HandleMemory& memory, bool ok) {
   ok = all_done(ok);
   if (thread_id() != 0 || !leave(op.group.state, ok, true)) return;
-  memory.state()->opened[static_cast<uint32_t>(op.kind)] = op.seq;
+  memory.state()->device_initiated[static_cast<uint32_t>(op.kind)] = op.seq;
 }
 
 // Block verb, last thing of any other.
@@ -64,7 +64,7 @@ UCCLEP_FN void end_send_phase(const Op& op, const HandleMemory& memory, bool ok)
 template <class Wire>
 UCCLEP_FN void end_send_phase_of(const Op& op, const HandleMemory& memory, bool ok) {
   if (has_masks<Wire>(op.group)) {
-    leave_open(op, memory, ok);
+    leave_pending(op, memory, ok);
   } else {
     end_send_phase(op, memory, ok);
   }
@@ -73,20 +73,20 @@ UCCLEP_FN void end_send_phase_of(const Op& op, const HandleMemory& memory, bool 
 // The operation of a receive phase.
 struct ReceivePhase {
   Op op;
-  bool opened;  // the send phase was a user's kernel, or has left it open for the sake of masks
-  bool any;     // there is one, and this launch is to run it
+  bool device_initiated;  // the send phase was a user's kernel, or has left it pending for the sake of masks
+  bool any;               // there is one, and this launch is to run it
 
   // masks: the group may have some.
   template <bool masks = false, class Args>
   static UCCLEP_FN ReceivePhase of(const Args& args, Kind kind, Operation name) {
     const ucclEpDeviceGroup& group = args.group;
-    const bool masked = masks && group.masks != nullptr, opened = args.opened || masked;
+    const bool masked = masks && group.masks != nullptr, device_initiated = args.device_initiated || masked;
     const auto k = static_cast<uint32_t>(kind);
     HandleState* const state = HandleMemory{args.handle, group.shape}.state();
-    const uint64_t seq = opened ? last_ended(group, kind) + 1 : load_relaxed<Scope::gpu>(&state->sent[k]);
-    bool any = !opened || uniform(state->opened[k] == seq ? 1u : 0u) != 0;
+    const uint64_t seq = device_initiated ? last_ended(group, kind) + 1 : load_relaxed<Scope::gpu>(&state->sent[k]);
+    bool any = !device_initiated || uniform(state->device_initiated[k] == seq ? 1u : 0u) != 0;
     if constexpr (masks) any = any && (!masked || begins(group, kind, seq));
-    return {{group, kind, name, seq, group.shape.slot_of(seq)}, opened, any};
+    return {{group, kind, name, seq, group.shape.slot_of(seq)}, device_initiated, any};
   }
 
   // Block verb. Nothing is read after a fatal error: what came before may be half done. The word may be set between two
@@ -102,7 +102,7 @@ struct ReceivePhase {
   UCCLEP_FN void end(bool ok) const {
     ok = every_thread(ok);
     if constexpr (Wire::network) ok = ok && Wire::all_in(op);
-    if (opened) {  // until now the group has taken no other operation of the kind
+    if (device_initiated) {  // until now the group has taken no other operation of the kind
       const bool last = end_operation(op, ok, Wire::network);
       if constexpr (Wire::network) publish_read<Wire>(last);
       return;

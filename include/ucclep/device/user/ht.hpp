@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What HT operations that a user's kernel opens do between domains. A row that other nodes want goes to each of them
+// What device-initiated operations of HT do between domains. A row that other nodes want goes to each of them
 // once, by whoever sends it (RemoteRows). At the end of a dispatch every block relays what other nodes have sent to
 // this one (relay_dispatch), at the end of a combine it adds up what goes to homes elsewhere and stages what comes from
 // there (relay_combine); so these wait for the sends of other ranks, and for nothing that somebody receives. Home adds
@@ -126,22 +126,22 @@ struct RemoteRows {
 
 // ---- Relays
 
-// What they need of an open operation. row_bytes: of a row, or a sum, as it crosses.
-struct OpenRelay {
+// What they need of the operation. row_bytes: of a row, or a sum, as it crosses.
+struct DeviceRelay {
   const ucclEpDeviceGroup& group;
   const HandleView& handle;
   uint32_t row_bytes;
 };
 // For loops over rows (simt/simt.hpp).
-UCCLEP_FN const OpenRelay& reload(const OpenRelay& relay) {
+UCCLEP_FN const DeviceRelay& reload(const DeviceRelay& relay) {
   return relay;  // it lies in no kernel's arguments
 }
-UCCLEP_FN uint32_t sum_bytes(const OpenRelay& relay) {
+UCCLEP_FN uint32_t sum_bytes(const DeviceRelay& relay) {
   return relay.row_bytes;
 }
 
 // Block verb of every block: what everybody's READY says. Block 0 copies those from other nodes.
-UCCLEP_FN HeaderResult ready_of_all(const OpenOperation& open, const Op& op) {
+UCCLEP_FN HeaderResult ready_of_all(const DeviceOperation& open, const Op& op) {
   if (!AcrossNodes::headers_in(op, 0, View{})) return HeaderResult::lost;
   return ready_in(op, open.settings, View{});
 }
@@ -184,7 +184,8 @@ struct Landing {
 
 // Warp verb: rows [first, end) of a block to the ranks of this node that they are for.
 struct ForwardRows {
-  UCCLEP_FN bool operator()(const OpenRelay& relay, const Op& op, uint32_t block, uint32_t first, uint32_t end) const {
+  UCCLEP_FN bool operator()(const DeviceRelay& relay, const Op& op, uint32_t block, uint32_t first,
+                            uint32_t end) const {
     const HandleMemory memory = memory_of(relay);
     const uint64_t epoch = MetaLayout::of(memory.shape.top_k).epoch;
     const uint32_t source = relay::nodes_of(op).rank_of(block, op.me());
@@ -220,14 +221,14 @@ struct ForwardRows {
 };
 
 // Block verb of every block, after its last send of a dispatch. False: it has failed.
-UCCLEP_COLD_FN bool relay_dispatch(OpenOperation open, Op op, uint32_t wire_row_bytes) {
+UCCLEP_COLD_FN bool relay_dispatch(DeviceOperation open, Op op, uint32_t wire_row_bytes) {
   const HandleMemory memory = open.memory();
   const HeaderResult ready = ready_of_all(open, op);
   relay::note_rows<false>(op, memory, ready == HeaderResult::good);
   if (ready == HeaderResult::differs) return !relay::lands_in_rings(op) || every_thread(ring::free_all(op));
   if (ready != HeaderResult::good) return false;
-  const OpenRelay args{open.handle.group, open.handle.view,
-                       static_cast<uint32_t>(relayed_row_bytes(memory.shape, wire_row_bytes))};
+  const DeviceRelay args{open.handle.group, open.handle.view,
+                         static_cast<uint32_t>(relayed_row_bytes(memory.shape, wire_row_bytes))};
   return every_thread(
       relay::relay_rows<false>(args, op, {grid_warp(), grid_warps()}, relay::rows_together(op), ForwardRows{}));
 }
@@ -248,7 +249,7 @@ UCCLEP_FN void store_sum(uint64_t mask, const char* row, char* to, uint32_t byte
 }
 
 // Warp verb: what goes home of a row of a block, once all of its partial rows are staged.
-UCCLEP_FN bool send_sum(const OpenOperation& open, const Op& op, uint32_t block, uint32_t place) {
+UCCLEP_FN bool send_sum(const DeviceOperation& open, const Op& op, uint32_t block, uint32_t place) {
   const uint32_t bytes = open.shape.token_bytes();
   const char* row = nullptr;
   if (!every_lane(relay::staged_term(op, open.memory(), bytes, block, place, lane_id(), row))) return false;
@@ -263,13 +264,13 @@ UCCLEP_FN bool send_sum(const OpenOperation& open, const Op& op, uint32_t block,
 
 // Warp verb: sums that come from a node, as staged_sums::stage_sum_run.
 struct StageSums {
-  UCCLEP_FN bool operator()(const OpenRelay& relay, const Op& op, uint32_t node, uint32_t first, uint32_t end) const {
+  UCCLEP_FN bool operator()(const DeviceRelay& relay, const Op& op, uint32_t node, uint32_t first, uint32_t end) const {
     return staged_sums::stage_sum_run(relay, op, node, first, end, copy_vectors<warp>, sync_warp);
   }
 };
 
 // Block verb of every block, after its last send of a combine. False: it has failed.
-UCCLEP_COLD_FN bool relay_combine(OpenOperation open, Op op) {
+UCCLEP_COLD_FN bool relay_combine(DeviceOperation open, Op op) {
   const HandleMemory memory = open.memory();
   const HeaderResult ready = ready_of_all(open, op);
   bool ok = ready != HeaderResult::lost;
@@ -279,7 +280,7 @@ UCCLEP_COLD_FN bool relay_combine(OpenOperation open, Op op) {
       const uint32_t block = item % blocks, place = item / blocks;
       if (place < uniform(memory.relayed()[block])) ok = send_sum(open, op, block, place);
     }
-    const OpenRelay args{open.handle.group, open.handle.view, open.shape.token_bytes()};
+    const DeviceRelay args{open.handle.group, open.handle.view, open.shape.token_bytes()};
     ok = ok && staged_sums::stage_sums(args, op, {grid_warp(), grid_warps()}, StageSums{});
   } else {
     AcrossNodes::give_up(op, memory, ready, open.shape.token_bytes());
@@ -295,7 +296,7 @@ struct NodeSums {
   uint32_t nodes[max_top_k], count = 0, before = 0;  // before: of those below the own node
 
   // Lane verb: waits until they are there.
-  UCCLEP_FN bool wait(const OpenOperation& open, const Op& op, uint32_t token) {
+  UCCLEP_FN bool wait(const DeviceOperation& open, const Op& op, uint32_t token) {
     const HandleMemory memory = open.memory();
     const RemoteRows remote{op, memory, token, 0};
     for (uint32_t k = 0; k < memory.shape.top_k; ++k) {
@@ -321,11 +322,11 @@ struct NodeSums {
   }
 };
 
-// What HT dispatch (ht_dispatch.hpp) and combine (ht_combine.hpp) share when a user's kernel opens them. It
+// What HT dispatch (ht_dispatch.hpp) and combine (ht_combine.hpp) share in a user's kernel. It
 // sends READY, and stages rows in this rank's window; the receive phase waits for the peers' READY, and pulls. What
 // groups whose ranks are in several domains need beside that, they get at run time (user/ht.hpp).
 
-UCCLEP_FN Settings open_settings(const HandleMemory& memory, const RowShape& shape) {
+UCCLEP_FN Settings routed_settings(const HandleMemory& memory, const RowShape& shape) {
   Settings s;
   s.hidden = shape.hidden;
   s.top_k = memory.state()->top_k;
@@ -355,11 +356,11 @@ struct Begun {
   }
 };
 
-// Block verb of every block. Where ranks disagreed in the Update no rank has a routing, and none opens anything; nor a
-// combine of what was not dispatched.
+// Block verb of every block. Where ranks disagreed in the Update no rank has a routing, and none begins an operation;
+// nor a combine of what was not dispatched.
 UCCLEP_FN Begun begin(const ucclEpDeviceHandle& handle, const RowShape& shape, Kind kind, Operation name) {
   OpState op_state = OpState::load(handle.group, kind);
-  const Op op = open_next(handle, kind, name, op_state);
+  const Op op = begin_next(handle, kind, name, op_state);
   const HandleState& state = *HandleMemory{handle.view, handle.group.shape}.state();
   bool ok = op.seq != 0 && fits(op, handle, shape, UCCLEP_MODE_HT, state.top_k);
   const bool ready = state.updated == handle.view.stamp && (kind != Kind::combine || state.capacity != not_dispatched);
@@ -367,7 +368,7 @@ UCCLEP_FN Begun begin(const ucclEpDeviceHandle& handle, const RowShape& shape, K
     if (thread_id() == 0) report_data(op.group.errors, record_of(op, ucclEpInvalidArgument, Phase::unrouted, -1));
     ok = false;
   }
-  return {op, ok && open_slots_free(op, op_state)};
+  return {op, ok && slots_free_in_any_group(op, op_state)};
 }
 
 }  // namespace ht

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What operations that a user's kernel opens need of the network, in groups of which it reaches some ranks only. The
+// What device-initiated operations need of the network, in groups of which it reaches some ranks only. The
 // library's kernels are compiled for such groups, or for others; a user's serves both, so it asks at every peer. Scopes
 // may be less than a warp: one lane of a scope talks to the rings and to the proxies' words.
 //

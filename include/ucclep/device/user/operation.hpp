@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What dispatch and combine share when a user's kernel opens them, in LL (ll_dispatch.hpp, ll_combine.hpp)
+// What device-initiated dispatch and combine share, in LL (ll_dispatch.hpp, ll_combine.hpp)
 // and in HT (ht_dispatch.hpp, ht_combine.hpp): rows leave when they are ready, not when the kernel has ended.
 // The receive phase is ucclEpCompleteDispatch or ucclEpCompleteCombine, on a stream after the kernel; until it has
 // ended, the group takes no other operation of that kind, and the handle none at all.
@@ -48,12 +48,12 @@ struct RowShape {
 
 namespace UCCLEP_SIMT_NAMESPACE {
 
-// An operation that is open, as every thread of the grid holds it.
-struct OpenOperation {
+// An operation that is pending, as every thread of the grid holds it.
+struct DeviceOperation {
   const ucclEpDeviceHandle& handle;
   RowShape shape;
   Settings settings;
-  uint64_t seq;  // 0: none begins here, as another is open
+  uint64_t seq;  // 0: none begins here, as another is pending
   WarpUniform slot;
   bool ok;  // false: the group has failed, or the shape does not fit. Sends do nothing
 
@@ -96,55 +96,55 @@ UCCLEP_FN bool fits(const Op& op, const ucclEpDeviceHandle& handle, const RowSha
   return false;
 }
 
-// Block verb, in a group with masks: has the handle an operation open, or the group one of this kind, that a kernel
+// Block verb, in a group with masks: has the handle a pending operation, or the group one of this kind, that a kernel
 // could not receive. ucclEpComplete receives it, and nothing begins before.
-UCCLEP_FN bool still_open(const Op& op, const ucclEpDeviceHandle& handle) {
+UCCLEP_FN bool still_pending(const Op& op, const ucclEpDeviceHandle& handle) {
   GroupMasks* const masks = op.group.masks;
   if (masks == nullptr) return false;
   const HandleState* const state = HandleMemory{handle.view, handle.group.shape}.state();
-  bool open = load_relaxed<Scope::gpu>(&masks->begun[static_cast<uint32_t>(op.kind)]) == op.seq;
+  bool pending = load_relaxed<Scope::gpu>(&masks->begun[static_cast<uint32_t>(op.kind)]) == op.seq;
   for (uint32_t kind = 0; kind < num_kinds; ++kind) {
     const uint64_t last = last_ended(op.group, static_cast<Kind>(kind));
-    open = open || load_relaxed<Scope::gpu>(&state->opened[kind]) == last + 1;
+    pending = pending || load_relaxed<Scope::gpu>(&state->device_initiated[kind]) == last + 1;
   }
-  return !every_thread(!open);
+  return !every_thread(!pending);
 }
 
 // Block verb of every block: the operation that begins, or one with the number 0.
-UCCLEP_FN Op open_next(const ucclEpDeviceHandle& handle, Kind kind, Operation name, OpState& op_state) {
+UCCLEP_FN Op begin_next(const ucclEpDeviceHandle& handle, Kind kind, Operation name, OpState& op_state) {
   const Op op = next_operation(handle.group, kind, name, op_state);
   op_state.ended = EndedWord::of(last_read(op, op_state.last()));
-  if (still_open(op, handle)) return {handle.group, kind, name, 0, 0};
+  if (still_pending(op, handle)) return {handle.group, kind, name, 0, 0};
   return op;
 }
 
 // Block verb, before anything is sent: slots_free, in a group of any kind.
-UCCLEP_FN bool open_slots_free(const Op& op, const OpState& op_state) {
+UCCLEP_FN bool slots_free_in_any_group(const Op& op, const OpState& op_state) {
   if (op.group.network != nullptr) return slots_free(op, op_state, ByNetwork::Consumed{});
   return slots_free(op, op_state, ConsumedMasked{});
 }
 
 // Block verb, last thing of the launch: true in the last block out, which sees all that the others wrote, if none of
 // them has failed. ok: this one has not.
-UCCLEP_FN bool last_out(const OpenOperation& open, bool ok) {
+UCCLEP_FN bool last_out(const DeviceOperation& open, bool ok) {
   if (open.seq == 0) return false;  // some blocks may not come, and the next launch counts from 0
   sync_block();
   return sync_block_or(thread_id() == 0 && leave(open.handle.group.state, ok, true));
 }
 // The same where nothing can have failed since the operation began.
-UCCLEP_FN bool last_out(const OpenOperation& open) {
+UCCLEP_FN bool last_out(const DeviceOperation& open) {
   return last_out(open, open.ok);
 }
 
 // Verb of the last block out: the operation is for its receive phase, or for who receives it in the kernel. With masks
-// it has begun only now, so that one that was not opened needs no repair.
-UCCLEP_FN void leave_to_receive(const OpenOperation& open, Kind kind) {
+// it has begun only now, so that one that has not begun needs no repair.
+UCCLEP_FN void leave_to_receive(const DeviceOperation& open, Kind kind) {
   const auto k = static_cast<uint32_t>(kind);
   GroupMasks* const masks = open.handle.group.masks;
   sync_block();  // what all threads have written is released
   if (thread_id() == 0) {
     if (masks != nullptr) store_relaxed<Scope::gpu>(&masks->begun[k], open.seq);
-    store_release<Scope::gpu>(&open.memory().state()->opened[k], open.seq);
+    store_release<Scope::gpu>(&open.memory().state()->device_initiated[k], open.seq);
   }
   sync_block();  // a lane of its warp may wait for it next
 }

@@ -8,7 +8,7 @@
 // (in the same kernel: after a barrier of the grid). What a kernel did not ask for, ucclEpCompleteDispatch or
 // ucclEpCompleteCombine receives, and all the rest once more.
 //
-// With masks (enable_mask) a call returns false, too, when a peer is lost meanwhile. The operation is open then,
+// With masks (enable_mask) a call returns false, too, when a peer is lost meanwhile. The operation is pending then,
 // nothing begins on the handle, and ucclEpCompleteDispatch or ucclEpCompleteCombine receives it all, without the rank
 // that is lost; what the kernel has of that rank may count for nothing. Of HT, and where the host has completed no
 // dispatch of the handle yet, ucclEpCompleteDispatch comes before ucclEpCompleteCombine in any case. All blocks come to
@@ -80,10 +80,10 @@ UCCLEP_FN bool wait_packets(const Op& op, uint32_t source, const Packet* const (
 }
 
 // Lane verb: all blocks of this rank have sent what they had.
-UCCLEP_FN bool all_sent(const OpenOperation& open, const Op& op) {
-  const uint64_t* const opened = &open.memory().state()->opened[static_cast<uint32_t>(op.kind)];
+UCCLEP_FN bool all_sent(const DeviceOperation& open, const Op& op) {
+  const uint64_t* const device_initiated = &open.memory().state()->device_initiated[static_cast<uint32_t>(op.kind)];
   const Wait wait = begin_wait_for_blocks(op, op.group.abort_word);
-  if (wait_until(wait, [&] { return load_acquire<Scope::gpu>(opened) == op.seq; })) return true;
+  if (wait_until(wait, [&] { return load_acquire<Scope::gpu>(device_initiated) == op.seq; })) return true;
   report_blocks(op, wait);
   return false;
 }
@@ -91,7 +91,7 @@ UCCLEP_FN bool all_sent(const OpenOperation& open, const Op& op) {
 // Verb of the scope: may it receive. With masks when all that this rank sends has left (P12): who waits for a peer may
 // give up, and others wait for these rows. And nobody waits for the own rank, which cannot be lost.
 template <class Coop>
-UCCLEP_FN bool may_receive(const OpenOperation& open, const Op& op) {
+UCCLEP_FN bool may_receive(const DeviceOperation& open, const Op& op) {
   if (!open.ok || op.group.masks == nullptr) return open.ok;
   const bool sent = Coop::rank() != 0 || all_sent(open, op);
   Coop::sync();
@@ -110,7 +110,7 @@ UCCLEP_FN bool was_sound(const Op& op) {
 
 // Verb of the scope: everybody's header is here, and says the same. Those from other domains are here whole then.
 template <class Coop>
-UCCLEP_FN HeaderResult agree(const OpenOperation& open, const Op& op) {
+UCCLEP_FN HeaderResult agree(const DeviceOperation& open, const Op& op) {
   bool lost = false, differs = false;
   for (uint32_t source = Coop::rank(); source < op.ranks() && !lost; source += Coop::size()) {
     if (is_absent(op.group, op.kind, op.seq, source)) continue;
@@ -131,7 +131,7 @@ UCCLEP_FN HeaderResult agree(const OpenOperation& open, const Op& op) {
 // operation; where there is none, the first call does. HandleState::received: the low half of the operation's number,
 // and below it the rows so far, so that a word needs no beginning. (Only the first calls exchange it: when many do, one
 // succeeds at a time.)
-UCCLEP_FN bool count_received(const OpenOperation& open, Kind kind, uint32_t rows, uint32_t all) {
+UCCLEP_FN bool count_received(const DeviceOperation& open, Kind kind, uint32_t rows, uint32_t all) {
   if (rows == 0 && all != 0) return false;
   uint64_t* const word = &open.memory().state()->received[static_cast<uint32_t>(kind)];
   const uint64_t number = open.seq << 32;
@@ -154,7 +154,7 @@ UCCLEP_FN void count_no_masked(const Op& op) {
 
 // Lane verb of the last: the operation has ended here. Peers hear of it when the next one begins, those of other
 // domains now. All blocks of this rank have begun it then: one that has not would begin the next one instead.
-UCCLEP_FN bool end_received(const OpenOperation& open, const Op& op) {
+UCCLEP_FN bool end_received(const DeviceOperation& open, const Op& op) {
   const bool networked = op.group.network != nullptr;
   if (!all_sent(open, op) || (networked && !network::all_in_alone(op))) return false;
   count_no_masked(op);
@@ -164,7 +164,7 @@ UCCLEP_FN bool end_received(const OpenOperation& open, const Op& op) {
 }
 
 // Lane verb: of a received row selection k, if it is an expert of this rank.
-UCCLEP_FN void store_topk(const OpenOperation& open, const DispatchRows& out, uint32_t row, uint32_t k,
+UCCLEP_FN void store_topk(const DeviceOperation& open, const DispatchRows& out, uint32_t row, uint32_t k,
                           const ReceivedSelection& s) {
   uint32_t expert = 0;
   const Op op = open.of(Kind::dispatch, Operation::dispatch);
@@ -176,7 +176,7 @@ UCCLEP_FN void store_topk(const OpenOperation& open, const DispatchRows& out, ui
 
 // Verb of some members of a scope: rows [begin, end), which hold nothing, say so.
 template <class Coop>
-UCCLEP_FN void mark_unused(const OpenOperation& open, const DispatchRows& out, uint32_t begin, uint32_t end) {
+UCCLEP_FN void mark_unused(const DeviceOperation& open, const DispatchRows& out, uint32_t begin, uint32_t end) {
   for (uint32_t row = begin + Coop::rank(); row < end; row += Coop::size()) {
     for (uint32_t k = 0; k < open.shape.top_k; ++k) store_topk(open, out, row, k, ReceivedSelection{});
     if (out.src_info && open.handle.view.mode == UCCLEP_MODE_LL) out.src_info[row] = -1;
@@ -190,7 +190,7 @@ constexpr uint32_t not_here = 0xffffffffu;
 // the copy for the lowest of its local experts; expert: of this copy. row: its source, and local_expert(k), position(k)
 // and weight(k) of its selections. base(expert): the first row of the source in the zone or slab of that expert.
 template <class Coop, class Row, class Base>
-UCCLEP_FN void note_copies(const OpenOperation& open, const Row& row, uint32_t place, uint32_t expert, Base&& base) {
+UCCLEP_FN void note_copies(const DeviceOperation& open, const Row& row, uint32_t place, uint32_t expert, Base&& base) {
   const HandleMemory memory = open.memory();
   const uint32_t top_k = open.shape.top_k;
   for (uint32_t k = Near<Coop>::rank(); k < top_k; k += Near<Coop>::size()) {
@@ -215,7 +215,7 @@ UCCLEP_FN void note_copies(const OpenOperation& open, const Row& row, uint32_t p
 struct Returns {
   uint32_t ranks[max_top_k], places[max_top_k], count = 0;
 
-  UCCLEP_FN Returns(const OpenOperation& open, uint32_t token) {
+  UCCLEP_FN Returns(const DeviceOperation& open, uint32_t token) {
     const HandleMemory memory = open.memory();
     const uint32_t top_k = memory.shape.top_k;
     const auto* const experts = memory.at<int32_t>(memory.handle.offsets.topk) + uint64_t{token} * top_k;

@@ -1,74 +1,74 @@
 // SPDX-License-Identifier: Apache-2.0
-// LL operations that a user's kernel opens: the same bytes as ucclEpDispatch and ucclEpCombine, from every scope.
+// Device-initiated operations of LL: the same bytes as ucclEpDispatch and ucclEpCombine, from every scope.
 #include <catch2/catch.hpp>
 
-#include "open_calls.hpp"
+#include "initiated_calls.hpp"
 #include "support/test_env.hpp"
 
 namespace ucclep::test {
 namespace {
 
-void open_round(const Rank& rank, Session& at, const Scenario& scenario, const std::string& scope, uint32_t seed,
-                const Opened& opened = {}) {
+void initiated_round(const Rank& rank, Session& at, const Scenario& scenario, const std::string& scope, uint32_t seed,
+                     const DeviceInitiated& device_initiated = {}) {
   Exchange exchange(rank, at.comm, scenario, scenario.seed + seed);
-  there_and_home(exchange, at, scope, seed, opened);
+  there_and_home(exchange, at, scope, seed, device_initiated);
   exchange.check_counters();
   no_async_error(at.comm);
 }
 
-void run_ll_open(Scenario scenario) {
+void run_ll_initiated(Scenario scenario) {
   scenario.carried = true;  // counters come with the dispatch
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Session at(rank, scenario);
-    from_every_scope([&](const std::string& scope, uint32_t seed, const Opened& opened) {
-      open_round(rank, at, scenario, scope, seed, opened);
+    from_every_scope([&](const std::string& scope, uint32_t seed, const DeviceInitiated& device_initiated) {
+      initiated_round(rank, at, scenario, scope, seed, device_initiated);
     });
   });
 }
 
-void run_ll_open_layouts(Scenario scenario) {
+void run_ll_initiated_layouts(Scenario scenario) {
   for (const Layout layout : {Layout::ll_expert_major, Layout::ll_rank_major}) {
     scenario.layout = layout;
-    run_ll_open(scenario);
+    run_ll_initiated(scenario);
   }
 }
 
 TEST_CASE("user kernels: rows that travel as lines", "[process][nodes][reduced]") {
-  run_ll_open_layouts({.experts = 16, .top_k = 4, .max_tokens = 9, .hidden = 72});
+  run_ll_initiated_layouts({.experts = 16, .top_k = 4, .max_tokens = 9, .hidden = 72});
 }
 
 TEST_CASE("user kernels: rows that travel in bulk", "[process][nodes][reduced]") {
-  run_ll_open_layouts({.experts = 16, .top_k = 4, .max_tokens = 21, .hidden = 1032});
+  run_ll_initiated_layouts({.experts = 16, .top_k = 4, .max_tokens = 21, .hidden = 1032});
 }
 
 TEST_CASE("user kernels: many copies of a row on one rank, every type of combine", "[process][nodes][reduced]") {
   for (const ucclEpDataType_t dtype : {ucclEpBfloat16, ucclEpFloat16, ucclEpFloat32}) {
-    run_ll_open_layouts(
+    run_ll_initiated_layouts(
         {.ranks = 2, .experts = 16, .top_k = 12, .max_tokens = 7, .dtype = dtype, .combine_dtype = dtype, .biases = 2});
   }
 }
 
 TEST_CASE("user kernels: fp8 rows with scales of any width", "[process][nodes]") {
   for (const ucclEpDataType_t scale : {ucclEpFloat32, ucclEpFloat8e8m0}) {
-    run_ll_open_layouts({.max_tokens = 6,
-                         .hidden = 144,
-                         .dtype = ucclEpFloat8e4m3,
-                         .any_bits = true,
-                         .scales = Scales{.dtype = scale, .width = 7}});
+    run_ll_initiated_layouts({.max_tokens = 6,
+                              .hidden = 144,
+                              .dtype = ucclEpFloat8e4m3,
+                              .any_bits = true,
+                              .scales = Scales{.dtype = scale, .width = 7}});
   }
 }
 
 TEST_CASE("user kernels: tokens differ between ranks, entries are -1, ids are int32", "[process][nodes][reduced]") {
-  run_ll_open_layouts(
+  run_ll_initiated_layouts(
       {.experts = 16, .top_k = 3, .max_tokens = 20, .tokens = {20, 7, 1, 0}, .idx = ucclEpInt32, .rule = uniform(40)});
 }
 
 TEST_CASE("user kernels: strided rows", "[process][nodes]") {
-  run_ll_open_layouts({.max_tokens = 5, .hidden = 48, .strided = true});
+  run_ll_initiated_layouts({.max_tokens = 5, .hidden = 48, .strided = true});
 }
 
 TEST_CASE("user kernels: one rank alone", "[process][nodes]") {
-  run_ll_open_layouts({.ranks = 1, .experts = 4, .top_k = 2, .max_tokens = 5});
+  run_ll_initiated_layouts({.ranks = 1, .experts = 4, .top_k = 2, .max_tokens = 5});
 }
 
 TEST_CASE("user kernels: ids that are out of range or there twice leave a data record", "[process][nodes][reduced]") {
@@ -77,7 +77,7 @@ TEST_CASE("user kernels: ids that are out of range or there twice leave a data r
     Session at(rank, scenario);
     for (const char* scope : scopes) {
       Exchange exchange(rank, at.comm, scenario);
-      open_dispatch(exchange, at.handle, scope, 1, at.stream);
+      initiate_dispatch(exchange, at.handle, scope, 1, at.stream);
       at.stream.synchronize();
       exchange.check_dispatch();
       left_record(at, "routing", "out of range");
@@ -91,29 +91,29 @@ TEST_CASE("user kernels: a shape that does not fit is named, and the group stays
     Session at(rank, scenario);
     Exchange exchange(rank, at.comm, scenario);
     const auto refuse = [&](const char* field, auto&& spoil, UserGrid grid = {}) {
-      OpenDispatchArgs args = dispatch_args(exchange, at.handle, 1);
+      InitiatedDispatchArgs args = dispatch_args(exchange, at.handle, 1);
       spoil(args);
-      open_dispatch(exchange, at.handle, "warp", args, at.stream, grid);
+      initiate_dispatch(exchange, at.handle, "warp", args, at.stream, grid);
       at.stream.synchronize();
       left_record(at, "shape", field);
       exchange.check_untouched();
     };
-    refuse("hidden", [](OpenDispatchArgs& args) { args.shape.hidden = 1 << 20; });
-    refuse("hidden", [](OpenDispatchArgs& args) { args.shape.hidden = 1u << 31; });  // twice that is 0 in 32 bits
-    refuse("hidden", [](OpenDispatchArgs& args) { args.shape.hidden = 7; });
-    refuse("top_k", [](OpenDispatchArgs& args) { args.shape.top_k = 1; });
-    refuse("pass", [](OpenDispatchArgs& args) { args.shape.pass = UCCLEP_PASS_BACKWARD; });
+    refuse("hidden", [](InitiatedDispatchArgs& args) { args.shape.hidden = 1 << 20; });
+    refuse("hidden", [](InitiatedDispatchArgs& args) { args.shape.hidden = 1u << 31; });  // twice that is 0 in 32 bits
+    refuse("hidden", [](InitiatedDispatchArgs& args) { args.shape.hidden = 7; });
+    refuse("top_k", [](InitiatedDispatchArgs& args) { args.shape.top_k = 1; });
+    refuse("pass", [](InitiatedDispatchArgs& args) { args.shape.pass = UCCLEP_PASS_BACKWARD; });
     if (test_gpus() == 0) {  // a GPU's driver knows for how many threads a kernel was compiled
-      refuse("threads of a block is 1024, expected 512", [](OpenDispatchArgs&) {}, {.threads = 1024});
+      refuse("threads of a block is 1024, expected 512", [](InitiatedDispatchArgs&) {}, {.threads = 1024});
     }
 
     exchange.dispatch(at.handle, at.stream);
-    OpenCombineArgs bytes = combine_args(exchange, at.handle, 1);
+    InitiatedCombineArgs bytes = combine_args(exchange, at.handle, 1);
     bytes.shape.dtype = ucclEpFloat8e4m3;
-    launch_open(exchange, at.handle, "warp", bytes, at.stream);
+    launch_initiated(exchange, at.handle, "warp", bytes, at.stream);
     at.stream.synchronize();
     left_record(at, "shape", "tokens.dtype");
-    open_round(rank, at, scenario, "warp", 1);
+    initiated_round(rank, at, scenario, "warp", 1);
   });
 }
 
@@ -124,8 +124,8 @@ TEST_CASE("user kernels: combine wants the weights that EXPERT_MAJOR multiplies 
     Session at(rank, scenario);
     Exchange exchange(rank, at.comm, scenario);
     exchange.dispatch(at.handle, at.stream);
-    const OpenCombineArgs args = combine_args(exchange, at.handle, 1);
-    launch_open(exchange, at.handle, "warp", args, at.stream);
+    const InitiatedCombineArgs args = combine_args(exchange, at.handle, 1);
+    launch_initiated(exchange, at.handle, "warp", args, at.stream);
     at.stream.synchronize();
     left_record(at, "shape", "topk_weights given with dispatch");
     exchange.combine(at.handle, at.stream);
@@ -141,8 +141,8 @@ TEST_CASE("user kernels: more blocks than 16 bits can count", "[process][nodes]"
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Session at(rank, scenario);
     Exchange exchange(rank, at.comm, scenario);
-    open_dispatch(exchange, at.handle, "warp", dispatch_args(exchange, at.handle, 1), at.stream,
-                  {.blocks = 65600, .threads = 64});
+    initiate_dispatch(exchange, at.handle, "warp", dispatch_args(exchange, at.handle, 1), at.stream,
+                      {.blocks = 65600, .threads = 64});
     at.stream.synchronize();
     exchange.check_dispatch();
   });
@@ -153,9 +153,9 @@ TEST_CASE("user kernels: more tokens than there may be are named", "[process][no
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Session at(rank, scenario);
     Exchange exchange(rank, at.comm, scenario);
-    OpenDispatchArgs args = dispatch_args(exchange, at.handle, 1);
+    InitiatedDispatchArgs args = dispatch_args(exchange, at.handle, 1);
     args.said = 5;
-    open_dispatch(exchange, at.handle, "warp", args, at.stream);
+    initiate_dispatch(exchange, at.handle, "warp", args, at.stream);
     at.stream.synchronize();
     left_record(at, "shape", "tokens is 5, expected 4");
     exchange.check_dispatch();
@@ -167,13 +167,13 @@ TEST_CASE("user kernels: ranks that disagree on the shape end without a row", "[
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Session at(rank, scenario);
     Exchange exchange(rank, at.comm, scenario);
-    OpenDispatchArgs args = dispatch_args(exchange, at.handle, 1);
+    InitiatedDispatchArgs args = dispatch_args(exchange, at.handle, 1);
     if (rank.rank == 1) args.shape.hidden /= 2;
-    open_dispatch(exchange, at.handle, "warp", args, at.stream);
+    initiate_dispatch(exchange, at.handle, "warp", args, at.stream);
     at.stream.synchronize();
     left_record(at, "settings", "hidden");
     exchange.check_untouched();
-    open_round(rank, at, scenario, "block", 2);
+    initiated_round(rank, at, scenario, "block", 2);
   });
 }
 
@@ -182,7 +182,7 @@ TEST_CASE("user kernels: an output with too few rows for what a kernel dispatche
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Session at(rank, scenario);
     Exchange exchange(rank, at.comm, scenario);
-    open_dispatch(exchange, at.handle, "warp", 1, at.stream);
+    initiate_dispatch(exchange, at.handle, "warp", 1, at.stream);
     ucclEpTensor_t fewer = *exchange.combine_out.tokens;
     fewer.sizes[0] = 5;
     exchange.combine_out.tokens = &fewer;

@@ -14,7 +14,7 @@ struct Rows {
   UCCLEP_HD const char* at(uint32_t row) const { return data == nullptr ? nullptr : data + row * stride; }
 };
 
-struct OpenDispatchArgs {
+struct InitiatedDispatchArgs {
   ucclEpDeviceHandle handle;
   RowShape shape;
   Rows rows, scales, experts, weights;
@@ -23,7 +23,7 @@ struct OpenDispatchArgs {
   uint32_t again;               // LL: so many of the tokens are sent once more
 };
 
-struct OpenCombineArgs {
+struct InitiatedCombineArgs {
   ucclEpDeviceHandle handle;
   RowShape shape;
   Rows rows;
@@ -32,14 +32,14 @@ struct OpenCombineArgs {
 
 // What a kernel receives itself: `rows` of the output, `tile` at a time.
 struct ReceiveDispatchArgs {
-  OpenDispatchArgs send;
+  InitiatedDispatchArgs send;
   DispatchRows out;
   uint32_t rows, tile, zones;
   int32_t* zone_rows;  // [zones] what dispatch_rows says
 };
 
 struct ReceiveCombineArgs {
-  OpenCombineArgs send;
+  InitiatedCombineArgs send;
   CombineRows out;
   uint32_t tokens, tile;
 };

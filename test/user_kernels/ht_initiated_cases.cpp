@@ -1,83 +1,83 @@
 // SPDX-License-Identifier: Apache-2.0
-// HT operations that a user's kernel opens: the same bytes as ucclEpDispatch and ucclEpCombine, from every scope, in
+// Device-initiated operations of HT: the same bytes as ucclEpDispatch and ucclEpCombine, from every scope, in
 // both passes.
 #include <catch2/catch.hpp>
 
-#include "open_calls.hpp"
+#include "initiated_calls.hpp"
 
 namespace ucclep::test {
 namespace {
 
-void run_ht_open(const Scenario& scenario, bool records = false) {
+void run_ht_initiated(const Scenario& scenario, bool records = false) {
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Session at(rank, scenario);
-    from_every_scope([&](const std::string& scope, uint32_t seed, const Opened& opened) {
-      routed_round(rank, at, scenario, scope, seed, opened);
+    from_every_scope([&](const std::string& scope, uint32_t seed, const DeviceInitiated& device_initiated) {
+      routed_round(rank, at, scenario, scope, seed, device_initiated);
       if (!records) no_async_error(at.comm);
     });
   });
 }
 
-void run_ht_open_layouts(Scenario scenario, bool records = false) {
+void run_ht_initiated_layouts(Scenario scenario, bool records = false) {
   for (const Layout layout : {Layout::ht_flat, Layout::ht_expert_major}) {
     scenario.layout = layout;
-    run_ht_open(scenario, records);
+    run_ht_initiated(scenario, records);
   }
 }
 
 TEST_CASE("user kernels in HT: rows and sums, forward and backward", "[process][nodes][reduced]") {
-  run_ht_open({.layout = Layout::ht_flat, .experts = 16, .top_k = 4, .max_tokens = 21, .hidden = 72});
+  run_ht_initiated({.layout = Layout::ht_flat, .experts = 16, .top_k = 4, .max_tokens = 21, .hidden = 72});
 }
 
 TEST_CASE("user kernels in HT: rows by expert, with pads", "[process][nodes][reduced]") {
-  run_ht_open({.layout = Layout::ht_expert_major,
-               .experts = 16,
-               .top_k = 4,
-               .max_tokens = 13,
-               .tokens = {13, 12, 1, 0},
-               .alignment = 8,
-               .rule = uniform(20)});
+  run_ht_initiated({.layout = Layout::ht_expert_major,
+                    .experts = 16,
+                    .top_k = 4,
+                    .max_tokens = 13,
+                    .tokens = {13, 12, 1, 0},
+                    .alignment = 8,
+                    .rule = uniform(20)});
 }
 
 TEST_CASE("user kernels in HT: many copies of a row on one rank, every type of combine", "[process][nodes]") {
   for (const ucclEpDataType_t dtype : {ucclEpBfloat16, ucclEpFloat16, ucclEpFloat32}) {
-    run_ht_open_layouts(
+    run_ht_initiated_layouts(
         {.ranks = 2, .experts = 16, .top_k = 12, .max_tokens = 4, .dtype = dtype, .combine_dtype = dtype, .biases = 2});
   }
 }
 
 TEST_CASE("user kernels in HT: fp8 rows with scales of any width", "[process][nodes][reduced]") {
-  run_ht_open_layouts({.max_tokens = 6,
-                       .hidden = 144,
-                       .dtype = ucclEpFloat8e4m3,
-                       .any_bits = true,
-                       .scales = Scales{.dtype = ucclEpFloat32, .width = 7}});
+  run_ht_initiated_layouts({.max_tokens = 6,
+                            .hidden = 144,
+                            .dtype = ucclEpFloat8e4m3,
+                            .any_bits = true,
+                            .scales = Scales{.dtype = ucclEpFloat32, .width = 7}});
 }
 
 TEST_CASE("user kernels in HT: tokens differ between ranks, entries are -1, rows are strided",
           "[process][nodes][reduced]") {
-  run_ht_open({.layout = Layout::ht_flat,
-               .experts = 16,
-               .top_k = 3,
-               .max_tokens = 20,
-               .tokens = {20, 7, 1, 0},
-               .idx = ucclEpInt32,
-               .strided = true,
-               .rule = uniform(40)});
+  run_ht_initiated({.layout = Layout::ht_flat,
+                    .experts = 16,
+                    .top_k = 3,
+                    .max_tokens = 20,
+                    .tokens = {20, 7, 1, 0},
+                    .idx = ucclEpInt32,
+                    .strided = true,
+                    .rule = uniform(40)});
 }
 
 TEST_CASE("user kernels in HT: no weights, and one rank alone", "[process][nodes]") {
-  run_ht_open_layouts({.ranks = 1, .experts = 4, .max_tokens = 5, .weights = Weights::none});
+  run_ht_initiated_layouts({.ranks = 1, .experts = 4, .max_tokens = 5, .weights = Weights::none});
 }
 
 void run_short(Layout layout) {
   Scenario scenario{.layout = layout, .experts = 16, .top_k = 4, .max_tokens = 12};
   scenario.slack = -7;
-  run_ht_open(scenario, true);
+  run_ht_initiated(scenario, true);
   scenario.slack = 0;
   scenario.max_recv = 19;
   scenario.overflow = UCCLEP_OVERFLOW_DROP;
-  run_ht_open(scenario);
+  run_ht_initiated(scenario);
 }
 
 TEST_CASE("user kernels in HT: rows that the output has no room for count as zero", "[process][nodes][reduced]") {
@@ -113,19 +113,19 @@ TEST_CASE("user kernels in HT: what does not fit is named, and the group stays u
     Session at(rank, scenario);
     Exchange exchange(rank, at.comm, scenario);
     const auto refuse = [&](const char* phase, const char* words, auto&& spoil) {
-      OpenDispatchArgs args = dispatch_args(exchange, at.handle, 1);
+      InitiatedDispatchArgs args = dispatch_args(exchange, at.handle, 1);
       spoil(args);
-      launch_open(exchange, at.handle, "warp", args, at.stream);
+      launch_initiated(exchange, at.handle, "warp", args, at.stream);
       at.stream.synchronize();
       left_record(at, phase, words);
     };
-    refuse("shape", "top_k is 2, expected 0", [](OpenDispatchArgs&) {});  // no Update, no K
-    refuse("unrouted", "ucclEpHandleUpdate comes first", [](OpenDispatchArgs& args) { args.shape.top_k = 0; });
+    refuse("shape", "top_k is 2, expected 0", [](InitiatedDispatchArgs&) {});  // no Update, no K
+    refuse("unrouted", "ucclEpHandleUpdate comes first", [](InitiatedDispatchArgs& args) { args.shape.top_k = 0; });
     refused(ucclEpCompleteDispatch(at.handle, &exchange.dispatch_out, &exchange.dispatch_config, at.stream),
             ucclEpInvalidUsage, "ucclEpCompleteDispatch", {"ucclEpHandleUpdate"});
     exchange.update(at.handle, at.stream);
-    refuse("shape", "hidden", [](OpenDispatchArgs& args) { args.shape.hidden = 1 << 20; });
-    refuse("shape", "pass is 2", [](OpenDispatchArgs& args) { args.shape.pass = 2; });
+    refuse("shape", "hidden", [](InitiatedDispatchArgs& args) { args.shape.hidden = 1 << 20; });
+    refuse("shape", "pass is 2", [](InitiatedDispatchArgs& args) { args.shape.pass = 2; });
     // Nothing is open: the receive phases do nothing.
     ok(ucclEpCompleteDispatch(at.handle, &exchange.dispatch_out, &exchange.dispatch_config, at.stream),
        "ucclEpCompleteDispatch");
@@ -143,8 +143,8 @@ TEST_CASE("user kernels in HT: a combine of what was not dispatched is named", "
     Exchange exchange(rank, at.comm, scenario);
     for (int round = 0; round < 2; ++round) {  // nor does the dispatch of an earlier routing count
       exchange.update(at.handle, at.stream);
-      const OpenCombineArgs args = combine_args(exchange, at.handle, 1);
-      launch_open(exchange, at.handle, "warp", args, at.stream);
+      const InitiatedCombineArgs args = combine_args(exchange, at.handle, 1);
+      launch_initiated(exchange, at.handle, "warp", args, at.stream);
       at.stream.synchronize();
       left_record(at, "unrouted", "dispatched nothing since its last ucclEpHandleUpdate");
       there_and_home(exchange, at, "warp", 1, {});
@@ -166,7 +166,7 @@ TEST_CASE("user kernels in HT: a rank that exposes its output hears for whom it 
     exchange.update(at.handle, at.stream);
     at.stream.synchronize();
     if (rank.rank == 1) {
-      open_dispatch(exchange, at.handle, "warp", 1, at.stream);
+      initiate_dispatch(exchange, at.handle, "warp", 1, at.stream);
       at.stream.synchronize();
       exchange.check_dispatch();
       rank.board.post(0);
@@ -187,9 +187,9 @@ TEST_CASE("user kernels in HT: another number of tokens than was routed is named
     Session at(rank, scenario);
     Exchange exchange(rank, at.comm, scenario);
     exchange.update(at.handle, at.stream);
-    OpenDispatchArgs args = dispatch_args(exchange, at.handle, 1);
+    InitiatedDispatchArgs args = dispatch_args(exchange, at.handle, 1);
     args.said = 3;
-    open_dispatch(exchange, at.handle, "warp", args, at.stream);
+    initiate_dispatch(exchange, at.handle, "warp", args, at.stream);
     at.stream.synchronize();
     left_record(at, "shape", "tokens is 3, expected 4");
     exchange.check_dispatch();  // all were sent
@@ -202,9 +202,9 @@ TEST_CASE("user kernels in HT: ranks that disagree on the shape end without a ro
     Session at(rank, scenario);
     Exchange exchange(rank, at.comm, scenario);
     exchange.update(at.handle, at.stream);
-    OpenDispatchArgs args = dispatch_args(exchange, at.handle, 1);
+    InitiatedDispatchArgs args = dispatch_args(exchange, at.handle, 1);
     if (rank.rank == 1) args.shape.hidden /= 2;
-    open_dispatch(exchange, at.handle, "warp", args, at.stream);
+    initiate_dispatch(exchange, at.handle, "warp", args, at.stream);
     at.stream.synchronize();
     left_record(at, "settings", "hidden");
     exchange.check_untouched();

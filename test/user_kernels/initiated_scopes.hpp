@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the kernels do, for any scope.
 #pragma once
-#include "open_kernels.hpp"
+#include "initiated_kernels.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 
-using test::OpenCombineArgs;
-using test::OpenDispatchArgs;
+using test::InitiatedCombineArgs;
+using test::InitiatedDispatchArgs;
 using test::ReceiveCombineArgs;
 using test::ReceiveDispatchArgs;
 using test::RoundArgs;
@@ -31,7 +31,7 @@ struct Shares {
 };
 
 template <class Coop>
-UCCLEP_FN ll::OpenDispatch send_tokens(const OpenDispatchArgs& args) {
+UCCLEP_FN ll::OpenDispatch send_tokens(const InitiatedDispatchArgs& args) {
   const auto op = ll::dispatch_begin(args.handle, args.shape);
   const Shares<Coop> shares(args.tokens + args.again, args.seed);
   for (uint32_t turn = 0; turn < shares.turns(); ++turn) {
@@ -53,7 +53,7 @@ UCCLEP_FN ll::OpenDispatch send_tokens(const OpenDispatchArgs& args) {
 
 // Of a combine that has begun, in LL or in HT.
 template <class Coop, class Open>
-UCCLEP_FN Open send_rows(const Open& op, const OpenCombineArgs& args) {
+UCCLEP_FN Open send_rows(const Open& op, const InitiatedCombineArgs& args) {
   const Shares<Coop> shares(args.count, args.seed);
   for (uint32_t turn = 0; turn < shares.turns(); ++turn) {
     const uint32_t i = shares.item(turn);
@@ -64,7 +64,7 @@ UCCLEP_FN Open send_rows(const Open& op, const OpenCombineArgs& args) {
 }
 
 template <class Coop>
-UCCLEP_FN ht::OpenDispatch send_routed_tokens(const OpenDispatchArgs& args) {
+UCCLEP_FN ht::OpenDispatch send_routed_tokens(const InitiatedDispatchArgs& args) {
   const auto op = ht::dispatch_begin(args.handle, args.shape);
   const Shares<Coop> shares(args.tokens, args.seed);
   for (uint32_t turn = 0; turn < shares.turns(); ++turn) {
@@ -96,7 +96,7 @@ struct Tiles {
   }
 };
 
-// Of an operation that is open, in LL or in HT.
+// Of an operation that is pending, in LL or in HT.
 template <class Coop, class Open>
 UCCLEP_FN void receive_rows(const Open& op, const ReceiveDispatchArgs& args) {
   const Tiles<Coop> tiles(args.rows, args.tile, args.send.seed);
@@ -138,7 +138,7 @@ UCCLEP_FN void whole_round(const RoundArgs& args) {
     if (args.receives) receive_rows<Coop>(op, args.dispatch);
   }
   if (args.parts == RoundParts::dispatch || !goes_on(args)) return;
-  const OpenCombineArgs& send = args.combine.send;
+  const InitiatedCombineArgs& send = args.combine.send;
   const auto op = send_rows<Coop>(ll::combine_begin(send.handle, send.shape), send);
   if (args.receives) receive_tokens<Coop>(op, args.combine);
 }
@@ -150,7 +150,7 @@ UCCLEP_FN void whole_routed_round(const RoundArgs& args) {
     if (args.receives) receive_rows<Coop>(op, args.dispatch);
   }
   if (args.parts == RoundParts::dispatch || !goes_on(args)) return;
-  const OpenCombineArgs& send = args.combine.send;
+  const InitiatedCombineArgs& send = args.combine.send;
   const auto op = send_rows<Coop>(ht::combine_begin(send.handle, send.shape), send);
   if (args.receives) receive_tokens<Coop>(op, args.combine);
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations that a user's kernel opens in groups with enable_mask: the receive phase on the host goes on without a
+// Device-initiated operations in groups with enable_mask: the receive phase on the host goes on without a
 // rank that is lost, as operations of the library do.
 #include <catch2/catch.hpp>
 #include <string>
 
+#include "initiated_calls.hpp"
 #include "mask_scenarios.hpp"
-#include "open_calls.hpp"
 
 namespace ucclep::test {
 namespace {
@@ -14,17 +14,17 @@ using namespace masked;
 
 void begin(Exchange& exchange, Masked& at, const std::string& scope) {
   if (!exchange.scenario().ll()) exchange.update(at.handle, at.stream);
-  open_dispatch(exchange, at.handle, scope, 1, at.stream);
+  initiate_dispatch(exchange, at.handle, scope, 1, at.stream);
   at.stream.synchronize();
 }
 
 void end(Exchange& exchange, Masked& at, const std::string& scope) {
-  open_combine(exchange, at.handle, scope, 2, at.stream);
+  initiate_combine(exchange, at.handle, scope, 2, at.stream);
   at.stream.synchronize();
   exchange.check_combine();
 }
 
-void open_round(Exchange& exchange, Masked& at, const std::string& scope) {
+void initiated_round(Exchange& exchange, Masked& at, const std::string& scope) {
   begin(exchange, at, scope);
   exchange.check_dispatch();
   end(exchange, at, scope);
@@ -37,7 +37,7 @@ TEST_CASE("user kernels with masks: nobody is late", "[process][nodes][reduced][
       uint64_t seed = 0;
       for (const std::string& scope : scopes_of_run()) {
         Exchange exchange(rank, at.comm, scenario, ++seed);
-        open_round(exchange, at, scope);
+        initiated_round(exchange, at, scope);
         round_trip(rank, at.comm, at.handle, at.stream, scenario, ++seed);
       }
       require_masked(at, false);
@@ -46,7 +46,7 @@ TEST_CASE("user kernels with masks: nobody is late", "[process][nodes][reduced][
   }
 }
 
-void late_to_open(const Scenario& scenario, Missing what) {
+void late_to_initiate(const Scenario& scenario, Missing what) {
   run_ranks(ranks, [&](Rank& rank) {
     Masked at(rank, scenario);
     round_trip(rank, at.comm, at.handle, at.stream, scenario);
@@ -66,12 +66,12 @@ void late_to_open(const Scenario& scenario, Missing what) {
       // Nobody waits for it any more.
       Exchange next(rank, at.comm, scenario, 3);
       next.leave_out(missing);
-      open_round(next, at, "lanes4");
+      initiated_round(next, at, "lanes4");
       no_async_error(at.comm);
     }
     meet(rank, 1);
     if (!comes && what == Missing::combine) {
-      open_combine(exchange, at.handle, "warp", 2, at.stream);
+      initiate_combine(exchange, at.handle, "warp", 2, at.stream);
       at.stream.synchronize();
       has_heard(rank, at, exchange);
     }
@@ -80,16 +80,16 @@ void late_to_open(const Scenario& scenario, Missing what) {
 }
 
 TEST_CASE("user kernels with masks: a rank that does not come to a dispatch", "[process][nodes][reduced][masked]") {
-  for (const Scenario& scenario : scenarios_of_kernels()) late_to_open(scenario, Missing::dispatch);
+  for (const Scenario& scenario : scenarios_of_kernels()) late_to_initiate(scenario, Missing::dispatch);
 }
 TEST_CASE("user kernels with masks: a rank that does not come to a combine", "[process][long][masked]") {
-  for (const Scenario& scenario : scenarios_of_kernels()) late_to_open(scenario, Missing::combine);
+  for (const Scenario& scenario : scenarios_of_kernels()) late_to_initiate(scenario, Missing::combine);
 }
 
 TEST_CASE("user kernels with masks: a rank that is masked after the Update", "[process][nodes][reduced][masked]") {
   masked_after_update(
       [](Exchange& exchange, Masked& at) {
-        open_dispatch(exchange, at.handle, "warp", 1, at.stream);
+        initiate_dispatch(exchange, at.handle, "warp", 1, at.stream);
         at.stream.synchronize();
       },
       [](Exchange& exchange, Masked& at) { end(exchange, at, "thread"); });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The other scopes. Compiled once per wave size.
-#include "open_scopes.hpp"
+#include "initiated_scopes.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 

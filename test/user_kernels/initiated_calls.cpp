@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "open_calls.hpp"
+#include "initiated_calls.hpp"
 
 #include "launch_user.hpp"
 #include "support/test_env.hpp"
@@ -29,8 +29,8 @@ void launch_round(const Exchange& exchange, ucclEpHandle_t handle, const std::st
   launch_user(handle, kernel + scope, &args, sizeof args, stream, grid);
 }
 
-void launch_open(const Exchange& exchange, ucclEpHandle_t handle, const std::string& scope,
-                 const OpenDispatchArgs& args, ucclEpStream_t stream, UserGrid grid) {
+void launch_initiated(const Exchange& exchange, ucclEpHandle_t handle, const std::string& scope,
+                      const InitiatedDispatchArgs& args, ucclEpStream_t stream, UserGrid grid) {
   RoundArgs round{};
   round.parts = RoundParts::dispatch;
   round.dispatch.send = args;
@@ -38,8 +38,8 @@ void launch_open(const Exchange& exchange, ucclEpHandle_t handle, const std::str
   launch_round(exchange, handle, scope, round, stream, grid);
 }
 
-void launch_open(const Exchange& exchange, ucclEpHandle_t handle, const std::string& scope, const OpenCombineArgs& args,
-                 ucclEpStream_t stream) {
+void launch_initiated(const Exchange& exchange, ucclEpHandle_t handle, const std::string& scope,
+                      const InitiatedCombineArgs& args, ucclEpStream_t stream) {
   RoundArgs round{};
   round.parts = RoundParts::combine;
   round.combine.send = args;
@@ -47,10 +47,10 @@ void launch_open(const Exchange& exchange, ucclEpHandle_t handle, const std::str
   launch_round(exchange, handle, scope, round, stream);
 }
 
-OpenDispatchArgs dispatch_args(Exchange& exchange, ucclEpHandle_t handle, uint32_t seed) {
+InitiatedDispatchArgs dispatch_args(Exchange& exchange, ucclEpHandle_t handle, uint32_t seed) {
   const Scenario& scenario = exchange.scenario();
   const ucclEpDispatchInputs_t& in = exchange.dispatch_in;
-  OpenDispatchArgs args{};
+  InitiatedDispatchArgs args{};
   args.handle = device_of(handle);
   args.shape = {static_cast<uint32_t>(scenario.hidden), scenario.dtype};
   args.shape.top_k = static_cast<uint32_t>(scenario.top_k);
@@ -71,23 +71,23 @@ OpenDispatchArgs dispatch_args(Exchange& exchange, ucclEpHandle_t handle, uint32
   return args;
 }
 
-void open_dispatch(Exchange& exchange, ucclEpHandle_t handle, const std::string& scope, const OpenDispatchArgs& args,
-                   ucclEpStream_t stream, UserGrid grid) {
-  launch_open(exchange, handle, scope, args, stream, grid);
+void initiate_dispatch(Exchange& exchange, ucclEpHandle_t handle, const std::string& scope,
+                       const InitiatedDispatchArgs& args, ucclEpStream_t stream, UserGrid grid) {
+  launch_initiated(exchange, handle, scope, args, stream, grid);
   ok(ucclEpCompleteDispatch(handle, &exchange.dispatch_out, &exchange.dispatch_config, stream),
      "ucclEpCompleteDispatch");
 }
 
-void open_dispatch(Exchange& exchange, ucclEpHandle_t handle, const std::string& scope, uint32_t seed,
-                   ucclEpStream_t stream) {
-  open_dispatch(exchange, handle, scope, dispatch_args(exchange, handle, seed), stream);
+void initiate_dispatch(Exchange& exchange, ucclEpHandle_t handle, const std::string& scope, uint32_t seed,
+                       ucclEpStream_t stream) {
+  initiate_dispatch(exchange, handle, scope, dispatch_args(exchange, handle, seed), stream);
 }
 
 // All rows of the tensor, those that hold nothing as well.
-OpenCombineArgs combine_args(Exchange& exchange, ucclEpHandle_t handle, uint32_t seed) {
+InitiatedCombineArgs combine_args(Exchange& exchange, ucclEpHandle_t handle, uint32_t seed) {
   const Scenario& scenario = exchange.scenario();
   const ucclEpTensor_t* rows = exchange.combine_in.tokens;
-  OpenCombineArgs args{};
+  InitiatedCombineArgs args{};
   args.handle = device_of(handle);
   args.shape = {static_cast<uint32_t>(scenario.combined_hidden()), scenario.combine_dtype};
   args.shape.top_k = static_cast<uint32_t>(scenario.top_k);
@@ -98,30 +98,31 @@ OpenCombineArgs combine_args(Exchange& exchange, ucclEpHandle_t handle, uint32_t
   return args;
 }
 
-void open_combine(Exchange& exchange, ucclEpHandle_t handle, const std::string& scope, const OpenCombineArgs& args,
-                  ucclEpStream_t stream) {
-  launch_open(exchange, handle, scope, args, stream);
+void initiate_combine(Exchange& exchange, ucclEpHandle_t handle, const std::string& scope,
+                      const InitiatedCombineArgs& args, ucclEpStream_t stream) {
+  launch_initiated(exchange, handle, scope, args, stream);
   ucclEpCombineInputs_t biases = exchange.combine_in;
   biases.tokens = nullptr;
   ok(ucclEpCompleteCombine(handle, &biases, &exchange.combine_out, &exchange.combine_config, stream),
      "ucclEpCompleteCombine");
 }
 
-void open_combine(Exchange& exchange, ucclEpHandle_t handle, const std::string& scope, uint32_t seed,
-                  ucclEpStream_t stream) {
-  open_combine(exchange, handle, scope, combine_args(exchange, handle, seed), stream);
+void initiate_combine(Exchange& exchange, ucclEpHandle_t handle, const std::string& scope, uint32_t seed,
+                      ucclEpStream_t stream) {
+  initiate_combine(exchange, handle, scope, combine_args(exchange, handle, seed), stream);
 }
 
-void there_and_home(Exchange& exchange, Session& at, const std::string& scope, uint32_t seed, const Opened& opened) {
-  if (opened.dispatch) {
-    open_dispatch(exchange, at.handle, scope, seed, at.stream);
+void there_and_home(Exchange& exchange, Session& at, const std::string& scope, uint32_t seed,
+                    const DeviceInitiated& device_initiated) {
+  if (device_initiated.dispatch) {
+    initiate_dispatch(exchange, at.handle, scope, seed, at.stream);
   } else {
     exchange.dispatch(at.handle, at.stream);
   }
   at.stream.synchronize();
   exchange.check_dispatch();
-  if (opened.combine) {
-    open_combine(exchange, at.handle, scope, seed, at.stream);
+  if (device_initiated.combine) {
+    initiate_combine(exchange, at.handle, scope, seed, at.stream);
   } else {
     exchange.combine(at.handle, at.stream);
   }
@@ -130,16 +131,16 @@ void there_and_home(Exchange& exchange, Session& at, const std::string& scope, u
 }
 
 void routed_round(const Rank& rank, Session& at, const Scenario& scenario, const std::string& scope, uint32_t seed,
-                  const Opened& opened) {
+                  const DeviceInitiated& device_initiated) {
   Exchange exchange(rank, at.comm, scenario, scenario.seed + seed);
   exchange.update(at.handle, at.stream);
-  there_and_home(exchange, at, scope, seed, opened);
+  there_and_home(exchange, at, scope, seed, device_initiated);
   exchange.check_counters();
   Scenario backward = backward_of(scenario);
   backward.weight_rows = false;
   Exchange gradients(rank, at.comm, backward, scenario.seed + seed);
   gradients.refresh(seed + 1000);
-  there_and_home(gradients, at, scope, seed + 1, opened);
+  there_and_home(gradients, at, scope, seed + 1, device_initiated);
 }
 
 std::vector<std::string> scopes_of_run() {
@@ -147,15 +148,16 @@ std::vector<std::string> scopes_of_run() {
   return {std::begin(scopes), std::end(scopes)};
 }
 
-void from_every_scope(const OpenRound& round) {
+void from_every_scope(const InitiatedRound& round) {
   uint32_t seed = 0;
   for (const std::string& scope : scopes_of_run()) {
-    for (const Opened& opened : {Opened{}, Opened{.dispatch = false}, Opened{.combine = false}}) {
+    for (const DeviceInitiated& device_initiated :
+         {DeviceInitiated{}, DeviceInitiated{.dispatch = false}, DeviceInitiated{.combine = false}}) {
       try {
-        round(scope, ++seed, opened);
+        round(scope, ++seed, device_initiated);
       } catch (const Failure& failure) {
-        throw Failure(scope + ", dispatch " + (opened.dispatch ? "opened" : "whole") + ", combine " +
-                      (opened.combine ? "opened" : "whole") + ": " + failure.what());
+        throw Failure(scope + ", dispatch " + (device_initiated.dispatch ? "device-initiated" : "whole") +
+                      ", combine " + (device_initiated.combine ? "device-initiated" : "whole") + ": " + failure.what());
       }
     }
   }
