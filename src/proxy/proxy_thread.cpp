@@ -71,9 +71,9 @@ void ProxyThread::run(int cpu) {
     for (const auto& share : shares_) moved |= share->step();
     rounds_.add(1);
     if (moved) {
-      rest_.over();
+      backoff_.reset();
     } else {
-      rest_.rest(std::any_of(shares_.begin(), shares_.end(), [](const auto& share) { return share->under_way(); }));
+      backoff_.wait(std::any_of(shares_.begin(), shares_.end(), [](const auto& share) { return share->under_way(); }));
     }
     if (moved && round % rounds_between_looks != 0) continue;
     const auto now = GroupShare::Clock::now();
@@ -84,7 +84,7 @@ void ProxyThread::run(int cpu) {
 }
 
 ThreadStatistics ProxyThread::statistics() const {
-  ThreadStatistics sum{rounds_.get(), rest_.yields(), rest_.sleeps(), 0};
+  ThreadStatistics sum{rounds_.get(), backoff_.yields(), backoff_.sleeps(), 0};
   clockid_t clock;
   timespec used{};
   // std::thread gives no const handle.

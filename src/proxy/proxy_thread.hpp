@@ -10,7 +10,7 @@
 
 #include "base/deadline.hpp"
 #include "proxy/group_share.hpp"
-#include "proxy/rest.hpp"
+#include "proxy/idle_backoff.hpp"
 
 namespace ucclep::proxy {
 
@@ -39,7 +39,7 @@ class ProxyThread {
   std::atomic<bool> changed_{false}, ending_{false};
 
   std::vector<std::shared_ptr<GroupShare>> shares_;  // the thread's own
-  Rest rest_;
+  IdleBackoff backoff_;
   Counter rounds_;
   std::thread thread_;
 };

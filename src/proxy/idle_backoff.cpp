@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "proxy/rest.hpp"
+#include "proxy/idle_backoff.hpp"
 
 #include <algorithm>
 #include <thread>
@@ -17,7 +17,7 @@ constexpr std::chrono::microseconds longest_sleep{1000}, longest_under_way{50};
 
 }  // namespace
 
-void Rest::rest(bool under_way) {
+void IdleBackoff::wait(bool under_way) {
   if (++rounds_ <= spins) return;
   if (rounds_ == spins + 1) since_ = Clock::now();
   if (under_way && rounds_ % rounds_between_yields != 0) return;
