@@ -43,7 +43,7 @@ Sender::Sender(const GroupShape& shape, std::vector<Port>& ports, std::vector<Pe
       counts_(counts),
       log_(log),
       staging_(staging),
-      waiting_(static_cast<uint32_t>(peers.size()), static_cast<uint32_t>(peers.size()) * most_waiting(shape)),
+      queue_(static_cast<uint32_t>(peers.size()), static_cast<uint32_t>(peers.size()) * most_waiting(shape)),
       words_(shape.places.has_rings() ? num_words : words_without_rings) {
   peers_.reserve(peers.size());
   active_.reserve(peers.size());
@@ -68,13 +68,13 @@ const char* Sender::take(uint32_t number, const Command& command) {
   if (command.operation() == CommandOp::put) counts_.puts.add(1);
   counts_.credit_stalls.add(peer.gather.take_held());
   // The header first, which says what to expect.
-  const bool fits = (!is_header(command) || set_aside(number, command)) &&
-                    (whole.operation() == CommandOp::none || set_aside(number, whole));
+  const bool fits = (!is_header(command) || enqueue(number, command)) &&
+                    (whole.operation() == CommandOp::none || enqueue(number, whole));
   return fits ? nullptr : "more messages wait than there can be";
 }
 
-bool Sender::set_aside(uint32_t number, const Command& command) {
-  if (!waiting_.push(number, command)) return false;
+bool Sender::enqueue(uint32_t number, const Command& command) {
+  if (!queue_.push(number, command)) return false;
   ++peers_[number].waiting;
   activate(number);
   return true;
@@ -96,7 +96,7 @@ const char* Sender::take_message(uint32_t number, const Command& command) {
   } else if (const char* wrong = begin_put(number, command, numbered, message)) {
     return wrong;
   }
-  return set_aside(number, command) ? nullptr : "more messages wait than there can be";
+  return enqueue(number, command) ? nullptr : "more messages wait than there can be";
 }
 
 const char* Sender::begin_put(uint32_t number, const Command& command, uint64_t numbered, const Message& message) {
@@ -129,7 +129,7 @@ void Sender::credit_returned(uint32_t number, uint32_t value) {
 void Sender::freed(uint32_t number, const Freed& freed, uint32_t value) {
   Peer& peer = peers_[number];
   if (peer.takes_nothing() || freed.slot >= shape_.in_flight) return;
-  peer.gather.free(freed, value, [&](const Command& put) { set_aside(number, put); });
+  peer.gather.free(freed, value, [&](const Command& put) { enqueue(number, put); });
 }
 
 bool Sender::consumed(uint32_t number, Kind kind, uint32_t value) {
@@ -178,7 +178,7 @@ bool Sender::complete_detach(uint32_t number) {
 
 void Sender::drop_all(uint32_t number) {
   Peer& peer = peers_[number];
-  for (; !waiting_.is_empty(number); waiting_.pop(number)) counts_.dropped.add(1);
+  for (; !queue_.is_empty(number); queue_.pop(number)) counts_.dropped.add(1);
   peer.waiting = 0;
   std::copy(peer.owed, peer.owed + num_words, peer.told);
   for (Line& line : lines_[number].lines) {
@@ -248,8 +248,8 @@ bool Sender::chain_words(uint32_t number) {
 bool Sender::chain_messages(uint32_t number) {
   Peer& peer = peers_[number];
   std::vector<Line>& lines = lines_[number].lines;
-  while (!waiting_.is_empty(number)) {
-    const Command command = waiting_.front(number);
+  while (!queue_.is_empty(number)) {
+    const Command command = queue_.front(number);
     const size_t turn = line_of(number, command);
     if (waits_for_copy(number, command)) return false;
     if (stall(peer.waits_for_credit, !peer.credits.available(), counts_.credit_stalls)) return false;
@@ -258,7 +258,7 @@ bool Sender::chain_messages(uint32_t number) {
     peer.credits.take();
     counts_.most_in_flight.raise_to(peer.credits.in_flight());
     chain_message(number, lines[turn], command);
-    waiting_.pop(number);
+    queue_.pop(number);
     --peer.waiting;
     ++peer.posted;
   }

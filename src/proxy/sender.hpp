@@ -11,7 +11,7 @@
 #include "proxy/chunk_gather.hpp"
 #include "proxy/credits.hpp"
 #include "proxy/port.hpp"
-#include "proxy/set_aside.hpp"
+#include "proxy/send_queue.hpp"
 #include "proxy/staging.hpp"
 #include "proxy/statistics.hpp"
 #include "proxy/transfer_log.hpp"
@@ -101,7 +101,7 @@ class Sender {
     bool waits_for_credit = false, waits_for_nic = false;
   };
 
-  bool set_aside(uint32_t peer, const Command& command);
+  bool enqueue(uint32_t peer, const Command& command);
   void drop_all(uint32_t peer);
   void activate(uint32_t peer);
   bool advance(uint32_t peer);
@@ -127,7 +127,7 @@ class Sender {
   TransferLog* log_;
   Staging* staging_;
   std::vector<Peer> peers_;
-  SetAside waiting_;
+  SendQueue queue_;
   const uint32_t words_;          // that there are in such a group
   std::vector<uint32_t> active_;  // peers that have something to send
   uint32_t turn_ = 0;

@@ -6,7 +6,7 @@
 
 #include "proxy/credits.hpp"
 #include "proxy/in_flight.hpp"
-#include "proxy/set_aside.hpp"
+#include "proxy/send_queue.hpp"
 #include "support/test_env.hpp"
 
 namespace ucclep::proxy {
@@ -117,11 +117,11 @@ TEST_CASE("in flight: bytes and messages stay below their limits, but a large me
   CHECK_FALSE(nic.take(1));
 }
 
-TEST_CASE("set aside: lists keep their order and share a pool", "[credits]") {
+TEST_CASE("send queue: lists keep their order and share a pool", "[credits]") {
   constexpr uint32_t lists = 5, capacity = 40;
   for (uint64_t seed = 1; seed <= test::seeds(); ++seed) {
     std::mt19937_64 random(seed);
-    SetAside aside(lists, capacity);
+    SendQueue queue(lists, capacity);
     std::vector<std::deque<Command>> model(lists);
     uint32_t size = 0, refused = 0;
     for (uint32_t step = 0; step < 5000; ++step) {
@@ -130,18 +130,18 @@ TEST_CASE("set aside: lists keep their order and share a pool", "[credits]") {
       if (random() % 100 < (step / 500 % 2 == 0 ? 70u : 30u)) {
         const Command command = CommandFields{.epoch = step, .row = list};
         const bool there_is_room = size < capacity;
-        REQUIRE(aside.push(list, command) == there_is_room);
+        REQUIRE(queue.push(list, command) == there_is_room);
         refused += !there_is_room;
         if (there_is_room) model[list].push_back(command), ++size;
       } else if (!model[list].empty()) {
-        REQUIRE_FALSE(aside.is_empty(list));
-        REQUIRE(aside.front(list) == model[list].front());
-        aside.pop(list);
+        REQUIRE_FALSE(queue.is_empty(list));
+        REQUIRE(queue.front(list) == model[list].front());
+        queue.pop(list);
         model[list].pop_front();
         --size;
       }
-      REQUIRE(aside.is_empty(list) == model[list].empty());
-      REQUIRE(aside.size() == size);
+      REQUIRE(queue.is_empty(list) == model[list].empty());
+      REQUIRE(queue.size() == size);
     }
     CHECK(refused > 0);
   }

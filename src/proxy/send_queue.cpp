@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "proxy/set_aside.hpp"
+#include "proxy/send_queue.hpp"
 
 #include <utility>
 
 namespace ucclep::proxy {
 
-SetAside::SetAside(uint32_t lists, uint32_t capacity) : nodes_(capacity), lists_(lists) {
+SendQueue::SendQueue(uint32_t lists, uint32_t capacity) : nodes_(capacity), lists_(lists) {
   for (uint32_t i = capacity; i-- > 0;) nodes_[i].next = std::exchange(free_, i);
 }
 
-bool SetAside::push(uint32_t list, const Command& command) {
+bool SendQueue::push(uint32_t list, const Command& command) {
   if (free_ == none) return false;
   const uint32_t at = std::exchange(free_, nodes_[free_].next);
   nodes_[at] = {command, none};
@@ -20,7 +20,7 @@ bool SetAside::push(uint32_t list, const Command& command) {
   return true;
 }
 
-void SetAside::pop(uint32_t list) {
+void SendQueue::pop(uint32_t list) {
   List& from = lists_[list];
   const uint32_t at = std::exchange(from.first, nodes_[from.first].next);
   nodes_[at].next = std::exchange(free_, at);

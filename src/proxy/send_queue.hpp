@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Commands that cannot be carried out yet, in a list for each destination and lane, so that a ring goes on (P9). The
-// lists share one pool, which is as large as all that may wait at once; nothing is allocated after construction.
+// Commands that cannot be carried out yet wait here, in a list for each destination and lane, so that they do not block
+// their ring (P9). The lists share one pool, which has room for all commands that may wait at the same time. Nothing is
+// allocated after construction.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -9,9 +10,9 @@
 
 namespace ucclep::proxy {
 
-class SetAside {
+class SendQueue {
  public:
-  SetAside(uint32_t lists, uint32_t capacity);
+  SendQueue(uint32_t lists, uint32_t capacity);
 
   bool push(uint32_t list, const Command& command);  // false: the pool is used up
   bool is_empty(uint32_t list) const { return lists_[list].first == none; }
