@@ -5,8 +5,8 @@
 #include <map>
 #include <utility>
 
-#include "proxy/parcel.hpp"
 #include "proxy/ring_deal.hpp"
+#include "proxy/serializer.hpp"
 
 namespace ucclep::proxy {
 namespace {
@@ -142,7 +142,7 @@ uint32_t Connector::most_window(const Traits& traits, uint32_t peers) const {
 }
 
 std::vector<std::byte> Connector::offer() const {
-  ParcelWriter out;
+  Serializer out;
   out.number(window_);
   out.number(static_cast<uint32_t>(ports_.size()));
   for (const OpenPort& open : ports_) {
@@ -164,7 +164,7 @@ std::vector<std::byte> Connector::offer() const {
       out.number(peer->lines[line].number);
     }
   }
-  return out.parcel();
+  return out.data();
 }
 
 void Connector::join(const std::vector<std::vector<std::byte>>& offers) {
@@ -180,7 +180,7 @@ void Connector::join(uint32_t rank, std::span<const std::byte> offer) {
     std::vector<Key> keys;
   };
   if (offer.empty() && spec_.lines[rank].empty()) return;  // it is gone
-  ParcelReader in(offer, rank);
+  Deserializer in(offer, rank);
   window_ = std::min(window_, in.number());
   std::vector<Offered> offered(in.count());
   for (Offered& one : offered) {

@@ -24,9 +24,9 @@ TEST_CASE("engine: a rank that is gone agrees with all that the others say", "[e
   const Error trouble(ucclEpOutOfMemory, "no memory");
   const auto agree = [&](const Error* error) {
     return proxy::agree(
-        [&](std::span<const std::byte> parcel) {
-          CHECK_FALSE(parcel.empty());
-          others[1].assign(parcel.begin(), parcel.end());
+        [&](std::span<const std::byte> data) {
+          CHECK_FALSE(data.empty());
+          others[1].assign(data.begin(), data.end());
           return others;
         },
         1, error, mine);

@@ -11,7 +11,7 @@
 #include "host/context/communicator.hpp"
 #include "host/memory/window_table.hpp"
 #include "proxy/immediate.hpp"
-#include "proxy/parcel.hpp"
+#include "proxy/serializer.hpp"
 
 namespace ucclep {
 namespace {
@@ -286,17 +286,17 @@ void GroupNetwork::add_window(uint32_t id, const SharedMemory& memory) {
     proxy::agree(allgather, spec_.shape.rank, error ? &*error : nullptr);
     return;
   }
-  proxy::ParcelWriter out;
+  proxy::Serializer out;
   auto error = proxy::attempt([&] {
     const NicRegion region = nic_region(*comm_.device, comm_.network->memory(), memory);
     for (const transport::Key& key : proxies_->offer_window(id, region.memory)) out.bytes(&key, sizeof key);
   });
   try {
-    const auto offers = proxy::agree(allgather, spec_.shape.rank, error ? &*error : nullptr, out.parcel());
+    const auto offers = proxy::agree(allgather, spec_.shape.rank, error ? &*error : nullptr, out.data());
     error = proxy::attempt([&] {
       std::vector<std::vector<transport::Key>> keys(offers.size());
       for (uint32_t rank = 0; rank < offers.size(); ++rank) {
-        proxy::ParcelReader in(offers[rank], rank);
+        proxy::Deserializer in(offers[rank], rank);
         while (!in.done()) keys[rank].push_back(in.object<transport::Key>());
       }
       proxies_->import_window(id, keys);

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // What ranks say of their connections, and the agreements that the steps of a group end with.
-#include "proxy/parcel.hpp"
+#include "proxy/serializer.hpp"
 
 #include "proxy/agree.hpp"
 #include "target.hpp"
 #include "transport/transport.hpp"
 
 using namespace ucclep;
-using proxy::ParcelReader;
+using proxy::Deserializer;
 
 namespace {
 
 // As a group is connected: endpoints with an address and keys, then pairs of numbers.
 void read_offer(std::span<const std::byte> offer) {
-  ParcelReader in(offer, 1);
+  Deserializer in(offer, 1);
   in.number();
   for (uint32_t endpoints = in.count(); endpoints > 0; --endpoints) {
     in.bytes();

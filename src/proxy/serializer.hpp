@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks tell each other when a group is connected, as bytes: numbers and runs of bytes in an order that both sides
-// know.
+// The data that ranks exchange when they connect a group, as bytes: numbers and runs of bytes, in an order that both
+// sides know.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,27 +13,27 @@
 
 namespace ucclep::proxy {
 
-class ParcelWriter {
+class Serializer {
  public:
   void number(uint32_t value) { append(&value, sizeof value); }
   void bytes(const void* data, size_t size) {
     number(static_cast<uint32_t>(size));
     append(data, size);
   }
-  const std::vector<std::byte>& parcel() const { return parcel_; }
+  const std::vector<std::byte>& data() const { return data_; }
 
  private:
   void append(const void* data, size_t size) {
     const auto* from = static_cast<const std::byte*>(data);
-    parcel_.insert(parcel_.end(), from, from + size);
+    data_.insert(data_.end(), from, from + size);
   }
-  std::vector<std::byte> parcel_;
+  std::vector<std::byte> data_;
 };
 
-// Error(ucclEpRemoteError) names the rank whose parcel is too short.
-class ParcelReader {
+// Throws Error(ucclEpRemoteError), which names the rank, when its data is too short.
+class Deserializer {
  public:
-  ParcelReader(std::span<const std::byte> parcel, uint32_t rank) : rest_(parcel), rank_(rank) {}
+  Deserializer(std::span<const std::byte> data, uint32_t rank) : rest_(data), rank_(rank) {}
 
   bool done() const { return rest_.empty(); }
   uint32_t number() {
@@ -41,7 +41,7 @@ class ParcelReader {
     std::memcpy(&value, take(sizeof value).data(), sizeof value);
     return value;
   }
-  // Of things that follow, each of at least a byte.
+  // The number of objects that follow. Each of them takes at least a byte.
   uint32_t count() {
     const uint32_t value = number();
     if (value > rest_.size()) too_short(value - rest_.size());
