@@ -44,8 +44,8 @@ bool ProxyGroup::leave() {
   return left;
 }
 
-void ProxyGroup::hush() {
-  for (const auto& share : shares_) share->hush();
+void ProxyGroup::quiesce() {
+  for (const auto& share : shares_) share->quiesce();
 }
 
 std::vector<Transfer> ProxyGroup::end() {
@@ -80,12 +80,12 @@ void ProxyGroup::stop(int64_t timeout_ms, const Allgather& allgather) {
   try {
     agree(allgather, rank_, error ? &*error : nullptr);
   } catch (const Error&) {
-    hush();
+    quiesce();
     throw;
   }
   attempt([&] {
-    hush();
-    wait([](const GroupShare& share) { return share.silent(); }, deadline, "end what was under way");
+    quiesce();
+    wait([](const GroupShare& share) { return share.quiesced(); }, deadline, "end what was under way");
   });
   agree(allgather, rank_, error ? &*error : nullptr);
 }

@@ -44,8 +44,9 @@ class ProxyGroup {
   // its time was up, a command was wrong, a connection was lost.
   void stop(int64_t timeout_ms, const Allgather& allgather);
 
-  // Before an end among peers that end as well: takes in nothing more, and minds no connection that is lost.
-  void hush();
+  // Call it before the group ends, when its peers end as well: from then on the group accepts nothing more, and a lost
+  // connection is no fault.
+  void quiesce();
 
   // Windows of the user's, by id: what is put into one, or from it, comes there when all ranks have imported what all
   // have offered. settle: waits until every put and signal has come to lie at its peer, of those that were pushed

@@ -44,11 +44,11 @@ GroupShare::GroupShare(const GroupShape& shape, Parts parts, const Arrivals& wor
 }
 
 bool GroupShare::step() {
-  const bool hushed = hushed_.load(std::memory_order_acquire);
+  const bool quiescing = quiescing_.load(std::memory_order_acquire);
   // Asked before the rings are looked at: what was pushed before the question is carried out.
   const bool draining = draining_.load(std::memory_order_acquire);
   bool moved = false;
-  if (!hushed) {
+  if (!quiescing) {
     for (RingReader& ring : rings_) moved |= read(ring);
     if (!moved && sender_.all_placed()) calm_.add(1);
     if (draining) receiver_.return_credits();
@@ -58,11 +58,11 @@ bool GroupShare::step() {
   moved |= sender_.pump();
   // After the posts: where lanes sleep, as those of the host device may, this wakes them by a system call.
   for (RingReader& ring : rings_) ring.release_all();
-  if (hushed && sender_.idle()) silent_.store(true, std::memory_order_release);
+  if (quiescing && sender_.idle()) quiesced_.store(true, std::memory_order_release);
   for (Port& port : parts_.ports) moved |= poll(port);
   receiver_.publish();
   if (!losses_.empty()) report_losses();
-  if (draining && !moved && !hushed) look_whether_drained();
+  if (draining && !moved && !quiescing) look_whether_drained();
   return moved;
 }
 
@@ -140,7 +140,7 @@ bool GroupShare::poll(Port& port) {
   std::array<transport::Completion, batch> completions;
   const uint32_t count = port.endpoint->poll(completions);
   const std::span<const transport::Completion> come = std::span(completions).first(count);
-  const bool takes_in = !hushed_.load(std::memory_order_relaxed) && flush(come);
+  const bool takes_in = !quiescing_.load(std::memory_order_relaxed) && flush(come);
   for (const transport::Completion& one : come) {
     if (one.kind == UCCLEP_COMPLETION_DONE) {
       port.give(one.bytes);
@@ -199,7 +199,7 @@ void GroupShare::take_error(Port& port, const transport::Completion& one) {
 
 // The peers may go once all are drained, and those that are detached whenever they like.
 void GroupShare::lose(uint32_t peer, ucclEpResult_t code, std::string_view words, std::optional<uint64_t> cookie) {
-  if (hushed_.load(std::memory_order_relaxed) || sender_.takes_nothing(peer)) return sender_.lose(peer);
+  if (quiescing_.load(std::memory_order_relaxed) || sender_.takes_nothing(peer)) return sender_.lose(peer);
   const auto known = std::find_if(losses_.begin(), losses_.end(), [&](const Loss& loss) { return loss.peer == peer; });
   if (known == losses_.end()) {
     losses_.push_back({peer, code, std::string(words), cookie});
@@ -221,7 +221,7 @@ void GroupShare::report_losses() {
 
 // A peer that returns no credit, though its NIC does its work.
 void GroupShare::watch(Clock::time_point now) {
-  if (hushed_.load(std::memory_order_relaxed)) return;
+  if (quiescing_.load(std::memory_order_relaxed)) return;
   // Who did not look for long cannot say that nothing moved.
   const auto timeout = std::chrono::milliseconds(shape_.timeout_ms);
   const bool rested = now - std::exchange(last_watch_, now) > timeout / 4;

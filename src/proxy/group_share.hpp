@@ -45,15 +45,15 @@ class GroupShare {
   // And this now and then.
   void watch(Clock::time_point now);
 
-  // Any thread, for a clean end in two steps, between which all ranks have to agree.
-  // drain: says when no command is left and the peers have dealt with all that they were sent. It goes on, since peers
-  // need its credits.
-  // hush: takes in nothing more, says when what was under way has ended, and only lets the endpoints make progress for
-  // the peers' sake.
+  // Any thread may call these. A clean end has two steps, and between them all ranks agree.
+  // drain: the share goes on, since peers need its credits. drained() is true when no command is left and the peers
+  // have processed all that they were sent.
+  // quiesce: the share reads no more commands and accepts no more arrivals; it only lets the endpoints make progress
+  // for the peers. quiesced() is true when every operation that was under way has ended.
   void drain() { draining_.store(true, std::memory_order_release); }
   bool drained() const { return drained_.load(std::memory_order_acquire); }
-  void hush() { hushed_.store(true, std::memory_order_release); }
-  bool silent() const { return silent_.load(std::memory_order_acquire); }
+  void quiesce() { quiescing_.store(true, std::memory_order_release); }
+  bool quiesced() const { return quiesced_.load(std::memory_order_acquire); }
   // Rounds in which no command had come, and every message of the channel was placed.
   uint64_t calm_rounds() const { return calm_.get(); }
   std::optional<Fault> first_fault() const;
@@ -115,7 +115,7 @@ class GroupShare {
   FaultSink sink_;
   mutable std::mutex mutex_;
   std::optional<Fault> first_fault_;
-  std::atomic<bool> draining_{false}, drained_{false}, hushed_{false}, silent_{false};
+  std::atomic<bool> draining_{false}, drained_{false}, quiescing_{false}, quiesced_{false};
 };
 
 }  // namespace ucclep::proxy

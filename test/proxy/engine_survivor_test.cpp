@@ -124,7 +124,7 @@ TEST_CASE("engine: a group ends at once, and another follows it over the same wi
 }
 
 TEST_CASE("engine: who is about to end minds no peer that ends first", "[engine][survivor]") {
-  for (const bool hushed : {true, false}) {
+  for (const bool quiescing : {true, false}) {
     TeamShape shape;
     shape.transport = "faulty:seed=3,delay=20000,repeat=0:loopback";
     run_loose_team(shape, [&](Rank& me) {
@@ -134,13 +134,13 @@ TEST_CASE("engine: who is about to end minds no peer that ends first", "[engine]
       if (me.rank() == 1) {
         me.send(kind, 0);
         me.until([&] { return me.group().statistics().chunks > 0; }, "a chunk to leave");
-        if (hushed) me.group().hush();
+        if (quiescing) me.group().quiesce();
       }
       me.meet();
       if (me.rank() == 0) me.end_engine();
-      if (me.rank() == 1 && !hushed) me.wait_for_fault();
-      if (me.rank() == 1 && hushed) std::this_thread::sleep_for(std::chrono::milliseconds(200));
-      check(me.faults().empty() == (hushed || me.rank() == 0), "faults");
+      if (me.rank() == 1 && !quiescing) me.wait_for_fault();
+      if (me.rank() == 1 && quiescing) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      check(me.faults().empty() == (quiescing || me.rank() == 0), "faults");
       me.meet();
     });
   }

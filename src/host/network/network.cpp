@@ -316,7 +316,7 @@ void GroupNetwork::settle() const {
 void GroupNetwork::stop(bool has_lost) {
   if (goes_on_) {
     const auto all = comm_.bootstrap->allgather_living(has_lost, comm_.deadline());
-    if (std::ranges::any_of(all, [](const auto& one) { return one.second; })) return proxies_->hush();
+    if (std::ranges::any_of(all, [](const auto& one) { return one.second; })) return proxies_->quiesce();
   } else {
     comm_.bootstrap->barrier(comm_.deadline());  // who has gone returns no credits: that would take the whole time
   }
@@ -345,7 +345,7 @@ void GroupNetwork::renew(const Renewal& renewal) {
   renewals_.fetch_add(1, std::memory_order_relaxed);
   comm_.network->remove(*this);  // its counts are kept
   // Nobody closes a connection before all have ceased to mind what they lose.
-  proxies_->hush();
+  proxies_->quiesce();
   comm_.bootstrap->barrier_living(comm_.deadline());
   transfers_ = end();
   proxies_.reset();
