@@ -60,14 +60,14 @@ class CreditReturn {
 
   // A data message was dealt with, and its entry posted again.
   void processed() { ++processed_; }
-  bool is_due() const { return processed_ - told_ >= every_; }
-  bool owes() const { return processed_ != told_; }
-  // What to tell the peer now.
-  uint64_t tell() { return told_ = processed_; }
+  bool is_due() const { return processed_ - sent_ >= every_; }
+  bool has_pending() const { return processed_ != sent_; }
+  // The value to send to the peer now. It counts as sent.
+  uint64_t mark_sent() { return sent_ = processed_; }
 
  private:
   uint64_t every_;
-  uint64_t processed_ = 0, told_ = 0;
+  uint64_t processed_ = 0, sent_ = 0;
 };
 
 // A word that a peer moves on, such as `consumed`: of the truncated values that come, in any order, the largest counts.

@@ -131,7 +131,7 @@ const char* GroupShare::what_is_wrong(const Command& command) {
 bool GroupShare::complete_detaches() {
   return std::erase_if(detaching_, [&](uint32_t peer) {
            if (!sender_.complete_detach(peer)) return false;
-           receiver_.tell_detached(peer);
+           receiver_.publish_detached(peer);
            return true;
          }) > 0;
 }
@@ -155,8 +155,8 @@ bool GroupShare::poll(Port& port) {
   return count > 0;
 }
 
-// P11, before anybody hears of what has come: words of progress, signal messages, and that puts are placed. Once for
-// all that the endpoint has reported. False: nothing may be told any more.
+// P11: called before any arrival is published (words of progress, signal messages, placed puts), once for all arrivals
+// that the endpoint has reported. False: nothing may be published any more.
 bool GroupShare::flush(std::span<const transport::Completion> come) {
   const auto brings = [](const transport::Completion& one) {
     return one.kind == UCCLEP_COMPLETION_ARRIVAL && brings_bytes(unpack(one.imm));

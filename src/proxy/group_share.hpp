@@ -3,9 +3,9 @@
 // whose commands come by these rings, and endpoints for them. Nothing of it is any other thread's (ring_deal.hpp), but
 // for the NICs' limits and the operations consumed.
 //
-// What is lost or wrong is told to the sink and stays between this rank and that peer: a peer whose connection broke
-// is sent nothing any more, a command that cannot be right is dropped, and all else goes on. Whether the communicator
-// can go on is the sink's to decide. What is lost of a peer that the kernels have detached is no fault.
+// What is lost or wrong is reported to the sink and stays between this rank and that peer: a peer whose connection
+// broke is sent nothing any more, a command that cannot be right is dropped, and all else goes on. Whether the
+// communicator can go on is the sink's to decide. What is lost of a peer that the kernels have detached is no fault.
 #pragma once
 #include <atomic>
 #include <chrono>

@@ -33,8 +33,8 @@ enum class ImmKind : uint8_t {
 static_assert(static_cast<uint32_t>(ImmKind::header_update) == num_kinds);
 
 // `consumed` of each kind, how many data messages a receiver has dealt with, how many of the channel lie there without
-// a gap, and 1 from a rank that has masked the one it tells: the last word that it sends. Behind these, how much of a
-// ring has been freed: of dispatch and combine, for each slot.
+// a gap, and 1 from a rank that has masked the receiver of the word: the last word that it sends. Behind these, how
+// much of a ring has been freed: of dispatch and combine, for each slot.
 enum class Word : uint8_t { consumed_update, consumed_dispatch, consumed_combine, credit, placed, detached, freed };
 constexpr uint32_t words_without_rings = num_kinds + 3;
 

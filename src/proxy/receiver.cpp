@@ -73,7 +73,7 @@ void Receiver::arrive(uint32_t immediate) {
 void Receiver::return_credit(uint32_t peer) {
   CreditReturn& credit = returns_[peer];
   credit.processed();
-  if (credit.is_due()) sender_.owe(peer, Word::credit, credit.tell());
+  if (credit.is_due()) sender_.send_word(peer, Word::credit, credit.mark_sent());
 }
 
 void Receiver::take_message(uint32_t peer, const Immediate& imm) {
@@ -94,7 +94,7 @@ void Receiver::placed(uint32_t source, uint64_t number) {
   MessagesIn& messages = messages_[peer];
   messages.place(number);
   messages.advance([&](uint64_t signal) { deliver_signal(source, signal); });
-  sender_.owe(peer, Word::placed, messages.in_order());
+  sender_.send_word(peer, Word::placed, messages.in_order());
 }
 
 // It was read before its slot is free.
@@ -135,12 +135,12 @@ const char* Receiver::consume(uint32_t peer, const Command& command) {
   while (known < seq && !here.compare_exchange_weak(known, seq, std::memory_order_release, std::memory_order_relaxed)) {
   }
   if (sender_.takes_nothing(peer)) counts_.dropped.add(1);
-  sender_.owe(peer, consumed_word(static_cast<Kind>(command.kind())), seq);
+  sender_.send_word(peer, consumed_word(static_cast<Kind>(command.kind())), seq);
   return nullptr;
 }
 
-// The peer hears of several at a time. It is told in time: when it has no room left, all that it has sent since it was
-// told last has been freed, which is as much as a ring holds.
+// One word reports several chunks. It is sent in time: a peer without room has sent as many chunks since the last word
+// as a ring holds, and all of them have been freed.
 const char* Receiver::free(uint32_t peer, const Command& command) {
   if (command.kind() >= num_kinds) return "there is no such kind of operation";
   const auto kind = static_cast<Kind>(command.kind());
@@ -155,18 +155,18 @@ const char* Receiver::free(uint32_t peer, const Command& command) {
   const uint64_t seq = consumed + static_cast<uint64_t>(ahead);
   const Freed freed{kind, static_cast<uint32_t>(seq % shape_.in_flight)};
   const auto word = static_cast<uint32_t>(freed.word());
-  uint64_t& told = freed_[size_t{peer} * (num_words - words_without_rings) + word - words_without_rings];
+  uint64_t& sent = freed_[size_t{peer} * (num_words - words_without_rings) + word - words_without_rings];
   const uint64_t now = Freed::value(seq, shape_.in_flight, command.row());
-  const uint64_t before = std::max(told, Freed::value(seq, shape_.in_flight, 0));
+  const uint64_t before = std::max(sent, Freed::value(seq, shape_.in_flight, 0));
   if (now < before + places.ring.credit_batch()) return nullptr;
-  told = now;
-  sender_.owe(peer, freed.word(), now);
+  sent = now;
+  sender_.send_word(peer, freed.word(), now);
   return nullptr;
 }
 
 void Receiver::return_credits() {
   for (uint32_t peer = 0; peer < returns_.size(); ++peer) {
-    if (returns_[peer].owes()) sender_.owe(peer, Word::credit, returns_[peer].tell());
+    if (returns_[peer].has_pending()) sender_.send_word(peer, Word::credit, returns_[peer].mark_sent());
   }
 }
 
@@ -186,7 +186,7 @@ void Receiver::publish() {
   touched_.clear();
 }
 
-void Receiver::tell_detached(uint32_t peer) {
+void Receiver::publish_detached(uint32_t peer) {
   store(words_.detached + ranks_[peer], 1);
 }
 

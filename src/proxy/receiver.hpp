@@ -15,7 +15,7 @@ namespace ucclep::proxy {
 inline constexpr uint32_t no_connection = 0xffffffff;  // instead of a peer's number
 
 // The last operation of each kind that the rank's kernels have finished reading; for all threads of the group. It is
-// raised before any peer hears of it, so whatever a peer sends after that finds it raised.
+// raised before it is sent to any peer, so whatever a peer sends after that finds it raised.
 struct ConsumedHere {
   explicit ConsumedHere(const KindNumbers& first) {
     for (uint32_t kind = 0; kind < num_kinds; ++kind) of[kind].store(first[kind], std::memory_order_relaxed);
@@ -31,18 +31,18 @@ class Receiver {
            Staging* staging = nullptr);
 
   void arrive(uint32_t immediate);
-  // The kernels' CommandOp::consumed, which the peer shall hear. Null, or why it cannot be right.
+  // Sends the kernels' CommandOp::consumed to the peer. Returns null, or why the command cannot be right.
   const char* consume(uint32_t peer, const Command& command);
-  // The kernels' CommandOp::freed, likewise.
+  // Does the same with the kernels' CommandOp::freed.
   const char* free(uint32_t peer, const Command& command);
-  // Also credits that are not due yet: whoever is about to end waits for all of its own.
+  // Returns all credits, also those that are not due yet: a peer that is about to end waits for all of its own.
   void return_credits();
   // The bytes of a put lie where they belong.
   void placed(uint32_t source, uint64_t number);
   // What has arrived becomes visible to the kernels.
   void publish();
   // The kernels may write again where they had put something out for the peer.
-  void tell_detached(uint32_t peer);
+  void publish_detached(uint32_t peer);
 
  private:
   void move_word(uint32_t peer, const Immediate& imm);
@@ -67,7 +67,7 @@ class Receiver {
   ArrivalTable table_;
   std::vector<uint32_t> ranks_, number_of_;  // of peers; by rank
   std::vector<CreditReturn> returns_;
-  std::vector<uint64_t> freed_;  // [peer][word from words_without_rings on]: as the peer was told last
+  std::vector<uint64_t> freed_;  // [peer][word from words_without_rings on]: the value that was sent last
   std::vector<MessagesIn> messages_;
   std::vector<Touched> touched_;  // since the last publish
 };

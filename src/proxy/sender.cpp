@@ -30,7 +30,7 @@ bool is_header(const Command& command) {
 Sender::Peer::Peer(const GroupShape& shape)
     : gather(shape.places, shape.in_flight, shape.first), credits(shape.credits) {
   for (uint32_t kind = 0; kind < num_kinds; ++kind) {
-    owed[kind] = told[kind] = shape.first[kind];
+    pending[kind] = sent[kind] = shape.first[kind];
     consumed[kind] = GrowingWord(shape.first[kind]);
   }
 }
@@ -113,11 +113,11 @@ const char* Sender::begin_put(uint32_t number, const Command& command, uint64_t 
   return known ? nullptr : "it names a window that is not registered any more";
 }
 
-void Sender::owe(uint32_t number, Word word, uint64_t value) {
+void Sender::send_word(uint32_t number, Word word, uint64_t value) {
   Peer& peer = peers_[number];
-  uint64_t& owed = peer.owed[static_cast<uint32_t>(word)];
-  if (value <= owed || peer.takes_nothing()) return;
-  owed = value;
+  uint64_t& pending = peer.pending[static_cast<uint32_t>(word)];
+  if (value <= pending || peer.takes_nothing()) return;
+  pending = value;
   activate(number);
 }
 
@@ -170,7 +170,7 @@ bool Sender::complete_detach(uint32_t number) {
   Peer& peer = peers_[number];
   if (peer.unfinished > 0) return false;
   if (!peer.lost) {
-    peer.owed[static_cast<uint32_t>(Word::detached)] = 1;
+    peer.pending[static_cast<uint32_t>(Word::detached)] = 1;
     activate(number);
   }
   return true;
@@ -180,7 +180,7 @@ void Sender::drop_all(uint32_t number) {
   Peer& peer = peers_[number];
   for (; !queue_.is_empty(number); queue_.pop(number)) counts_.dropped.add(1);
   peer.waiting = 0;
-  std::copy(peer.owed, peer.owed + num_words, peer.told);
+  std::copy(peer.pending, peer.pending + num_words, peer.sent);
   for (Line& line : lines_[number].lines) {
     for (uint32_t i = 0; i < line.chained; ++i) ports_[line.port].give(line.chain[i].bytes);
     line.chained = 0;
@@ -236,10 +236,10 @@ bool Sender::chain_words(uint32_t number) {
   Peer& peer = peers_[number];
   Line& line = lines_[number].lines.front();
   for (uint32_t word = 0; word < words_; ++word) {
-    if (peer.told[word] == peer.owed[word]) continue;
+    if (peer.sent[word] == peer.pending[word]) continue;
     if (!has_room(line, 0)) return false;
-    peer.told[word] = peer.owed[word];
-    chain(line, word_moves(static_cast<Word>(word), peer.told[word], shape_.rank), peer.told[word]);
+    peer.sent[word] = peer.pending[word];
+    chain(line, word_moves(static_cast<Word>(word), peer.sent[word], shape_.rank), peer.sent[word]);
     counts_.words.add(1);
   }
   return true;

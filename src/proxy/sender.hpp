@@ -22,7 +22,7 @@ namespace ucclep::proxy {
 struct GroupShape {
   uint32_t rank = 0, ranks = 0, in_flight = 2;
   // Of each kind the number before that of its first operation, the same on all ranks. Until a peer or the kernels say
-  // more, it counts as read; nobody is told of it, and no word of the kernels is stored for it.
+  // more, it counts as read; it is sent to nobody, and no word of the kernels is stored for it.
   KindNumbers first = {};
   Places places;
   ChannelPlaces channel = {};
@@ -41,8 +41,8 @@ class Sender {
   // A command of the rank's kernels, for a peer of this share. Null, or why it cannot be right.
   const char* take(uint32_t peer, const Command& command);
   const char* take_message(uint32_t peer, const Command& command);
-  // Tells the peer the value of a word, the latest if there are several before it can be sent.
-  void owe(uint32_t peer, Word word, uint64_t value);
+  // Sends the value of a word to the peer: the latest, if there are several before one can be posted.
+  void send_word(uint32_t peer, Word word, uint64_t value);
   // What came from the peer.
   void credit_returned(uint32_t peer, uint32_t value);
   void freed(uint32_t peer, const Freed& freed, uint32_t value);
@@ -60,11 +60,11 @@ class Sender {
   bool given_up(uint32_t peer) const { return peers_[peer].given_up; }
   // The same of a peer that no word reaches, or that needs none.
   void lose(uint32_t peer);
-  // The same, but that the peer, unless it is lost, shall hear of it. False: it has been detached before.
+  // The same, but the peer is notified, unless it is lost. False: it has been detached before.
   bool detach(uint32_t peer);
   bool detached(uint32_t peer) const { return peers_[peer].detached; }
-  // Of a peer that is detached, until it is true, and then not again: all that was posted to it has ended. Networks
-  // keep no order, so only now is it told.
+  // Call it for a detached peer until it returns true, and then not again. True: all that was posted to the peer has
+  // ended. Networks keep no order, so the peer is notified only now.
   bool complete_detach(uint32_t peer);
   // Commands and words for it are dropped.
   bool takes_nothing(uint32_t peer) const { return peers_[peer].takes_nothing(); }
@@ -91,7 +91,7 @@ class Sender {
     ChunkGather gather;
     SendCredits credits;
     MessagesOut messages;
-    uint64_t owed[num_words] = {}, told[num_words] = {};
+    uint64_t pending[num_words] = {}, sent[num_words] = {};
     GrowingWord consumed[num_kinds];
     uint64_t posted = 0;
     uint32_t waiting = 0;

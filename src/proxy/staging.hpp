@@ -2,7 +2,7 @@
 // Puts of the channel where NICs do not reach the user's windows (StagedPut): copies out of a window into host memory
 // before a put leaves, and from there into a window when it has come. Of one proxy thread's share of a group.
 //
-// A copy that fails is told once; from then on nothing is copied, and nothing that was put comes to lie anywhere.
+// A copy that fails is reported once; from then on nothing is copied, and nothing that was put comes to lie anywhere.
 #pragma once
 #include <cstdint>
 #include <deque>

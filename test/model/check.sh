@@ -108,7 +108,7 @@ fails OLD_CONNECTIONS 'invalid end state' -DBOTH
 model=$models/rings.pml
 holds "rings of two chunks" safety
 if [ $part = all ]; then
-  holds "rings, told of two at a time" safety -DRING=3 -DTOLD=2 -DCHUNKS=5
+  holds "rings, two chunks in a word" safety -DRING=3 -DBATCH=2 -DCHUNKS=5
   holds "rings, of more chunks" safety -DCHUNKS=5
   holds "rings, words that repeat" safety -DREPEATS -DCHUNKS=3
   holds "rings, another operation" safety -DOPS=2 -DCHUNKS=3
@@ -122,5 +122,5 @@ fails OLDER_WORD_WINS 'invalid end state'
 fails NO_OPERATION "$landed" -DOPS=2 -DCHUNKS=3
 fails WIDE_RUN 'invalid end state'
 fails SOURCES_IN_TURN 'invalid end state'
-fails FREES_AWAITED 'invalid end state' -DTOLD=2 -DRING=3 -DCHUNKS=6
+fails FREES_AWAITED 'invalid end state' -DBATCH=2 -DRING=3 -DCHUNKS=6
 [ $failures -eq 0 ]

@@ -19,8 +19,8 @@
 #ifndef RING
 #define RING 2
 #endif
-#ifndef TOLD
-#define TOLD 1 /* a sender hears of so many chunks at a time */
+#ifndef BATCH
+#define BATCH 1 /* a word to the sender reports so many chunks */
 #endif
 #ifndef OPS
 #define OPS 1
@@ -77,8 +77,8 @@ byte pulled[SOURCES * MEMBERS];               /* tag of the first chunk that has
 byte seq[SOURCES], known[SOURCES];            /* of the source: its operation, and chunks that it knows to be free */
 byte unsent[SOURCES];                         /* a bit for each chunk */
 byte flying[SOURCES];                         /* likewise, on the network */
-byte freed[SOURCES], told[SOURCES];           /* of the relay: in its operation */
-byte owed[SOURCES], posted[SOURCES];          /* of its proxy: the word that the source shall have, and has been sent */
+byte freed[SOURCES], reported[SOURCES];       /* of the relay: in its operation */
+byte pending[SOURCES], posted[SOURCES];       /* of its proxy: the word that the source shall have, and has been sent */
 int words[SOURCES];                           /* on the network, a bit for each tag less those of operation 0 */
 bool repeated;                                /* a word has come twice */
 byte ended[OPS + 1];                          /* readers, by operation */
@@ -133,8 +133,8 @@ end:
        i = 0
      }
   :: d_step { /* of several values the proxy sends the latest */
-       owed[s] != posted[s] -> posted[s] = owed[s];
-       words[s] = words[s] | (1 << (owed[s] - tag(1, 0)))
+       pending[s] != posted[s] -> posted[s] = pending[s];
+       words[s] = words[s] | (1 << (pending[s] - tag(1, 0)))
      }
   :: atomic {
        words[s] != 0 -> choose(words[s], i);
@@ -182,7 +182,7 @@ inline free_awaiting(s, c) {
   d_step {
     arrived[at(s, c)] != q && may_free(s, q) -> freed[s]++;
     if
-    :: freed[s] - told[s] >= TOLD -> told[s] = freed[s]; owed[s] = tag(q, freed[s])
+    :: freed[s] - reported[s] >= BATCH -> reported[s] = freed[s]; pending[s] = tag(q, freed[s])
     :: else
     fi
   }
@@ -194,8 +194,8 @@ proctype relay() {
     d_step {
       freed[0] = 0;
       freed[1] = 0;
-      told[0] = 0;
-      told[1] = 0
+      reported[0] = 0;
+      reported[1] = 0
     }
     for (c : 0 .. CHUNKS - 1) {
       for (s : 0 .. SOURCES - 1) {
@@ -254,8 +254,8 @@ proctype member(byte m) {
 
 init {
   atomic {
-    owed[0] = tag(1, 0);
-    owed[1] = tag(1, 0);
+    pending[0] = tag(1, 0);
+    pending[1] = tag(1, 0);
     posted[0] = tag(1, 0);
     posted[1] = tag(1, 0);
     run source(0);

@@ -28,7 +28,8 @@ void a_while() {
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
 }
 
-TEST_CASE("engine: a peer that is detached is told when what had left has ended, and not before", "[engine][detach]") {
+TEST_CASE("engine: a detached peer is notified when all that was posted to it has ended, and not before",
+          "[engine][detach]") {
   TeamShape shape;
   shape.ranks = 3;
   shape.rows_per_chunk = 1;
@@ -46,12 +47,12 @@ TEST_CASE("engine: a peer that is detached is told when what had left has ended,
       me.detach(1);
       me.until([&] { return counts().dropped == 20; }, "what waits to be dropped");
       a_while();
-      check(!me.detached(1) && counts().words == 0, "it was told while the NIC had not ended");
+      check(!me.detached(1) && counts().words == 0, "it was notified while the NIC had not ended");
       watch.held = false;
-      me.until([&] { return me.detached(1) && counts().words == 1; }, "the detaching to be told");
+      me.until([&] { return me.detached(1) && counts().words == 1; }, "the detaching to be sent");
       me.detach(1);
       a_while();
-      check(counts().words == 1, "it was told twice");
+      check(counts().words == 1, "it was notified twice");
       me.send(kind, 2);
     } else {
       me.until([&] { return me.evicted(0) == (me.rank() == 1); }, "rank 0 to say that it has masked this one");
@@ -145,14 +146,14 @@ TEST_CASE("engine: who has lost its connection detaches without telling", "[engi
       me.detach(1);
       me.until([&] { return me.detached(1); }, "the detaching");
       a_while();
-      check(me.faults().size() == 1 && me.group().statistics().words == 0, "it was told");
+      check(me.faults().size() == 1 && me.group().statistics().words == 0, "it was notified");
     }
     me.meet();
-    check(!me.evicted(1 - me.rank()), "somebody was told");
+    check(!me.evicted(1 - me.rank()), "a peer was notified");
   });
 }
 
-TEST_CASE("engine: a peer that takes nothing in is told all the same that it is detached", "[engine][detach]") {
+TEST_CASE("engine: a peer that accepts nothing is notified nevertheless that it is detached", "[engine][detach]") {
   TeamShape shape;
   shape.timeout_ms = 200;
   shape.rows_per_chunk = 1;
@@ -200,7 +201,7 @@ TEST_CASE("engine: a peer that is lost while it is detached is no fault", "[engi
       check(me.group().statistics().words == 0, "a word for a peer that is lost");
     }
     me.meet();
-    check(!me.evicted(0), "it was told");
+    check(!me.evicted(0), "it was notified");
     check(me.rank() == 1 || me.faults().empty(), "a fault");
   });
 }
@@ -227,9 +228,9 @@ TEST_CASE("engine: a peer that has died may be detached, which is no fault", "[e
 
 TEST_CASE("engine: a group may have a sink of its own for what is wrong in it", "[engine][detach]") {
   TeamShape shape;
-  std::atomic<int> told = 0;
+  std::atomic<int> reported = 0;
   shape.change = [&](uint32_t rank, proxy::EngineConfig&, proxy::GroupSpec& spec) {
-    if (rank == 0) spec.faults = [&](const proxy::Fault& fault) { told += fault.peer == 1 ? 1 : 100; };
+    if (rank == 0) spec.faults = [&](const proxy::Fault& fault) { reported += fault.peer == 1 ? 1 : 100; };
   };
   run_loose_team(shape, [&](Rank& me) {
     me.expects_faults();
@@ -239,10 +240,10 @@ TEST_CASE("engine: a group may have a sink of its own for what is wrong in it", 
     bad.rows = 0;
     me.push(bad.destination, bad);
     if (me.rank() == 0) {
-      me.until([&] { return told == 1; }, "the group's sink to be told");
-      check(me.faults().empty(), "the engine's sink was told");
+      me.until([&] { return reported == 1; }, "a report to the group's sink");
+      check(me.faults().empty(), "the fault went to the engine's sink");
     } else {
-      check(me.wait_for_fault().peer == 0, "the engine's sink was not told");
+      check(me.wait_for_fault().peer == 0, "the fault did not go to the engine's sink");
     }
     me.meet();
   });

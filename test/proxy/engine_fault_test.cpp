@@ -12,7 +12,8 @@
 namespace ucclep::test {
 namespace {
 
-TEST_CASE("engine: a command that cannot be right is told and dropped, and the others are carried out", "[engine]") {
+TEST_CASE("engine: a command that cannot be right is reported and dropped, and the others are carried out",
+          "[engine]") {
   const CommandFields good{
       .epoch = 1, .row = 0, .bytes = 32, .destination = 1, .rows = 2, .operation = CommandOp::put, .kind = 1};
   struct Case {
@@ -98,7 +99,7 @@ TEST_CASE("engine: rows that are put twice, or not as announced, are found", "[e
   });
 }
 
-TEST_CASE("engine: a connection that breaks is told, and the other peers hear nothing of it", "[engine]") {
+TEST_CASE("engine: a connection that breaks is reported, and the other peers do not notice", "[engine]") {
   TeamShape shape;
   shape.ranks = 3;
   shape.change = [](uint32_t rank, proxy::EngineConfig& config, proxy::GroupSpec&) {
@@ -131,7 +132,7 @@ TEST_CASE("engine: a connection that breaks is told, and the other peers hear no
       // What comes later for the lost peer is dropped.
       me.push(1, {.epoch = 1, .row = 24, .bytes = 0, .destination = 1, .operation = CommandOp::header, .kind = 1});
       me.until([&] { return me.group().statistics().dropped > 0; }, "the command to be dropped");
-      check(me.faults().size() == 1, "it was told twice");
+      check(me.faults().size() == 1, "it was reported twice");
     }
     if (me.rank() == 2) {
       me.until([&] { return me.progress(kind, 0).below == 6; }, "all chunks of rank 0");
@@ -140,7 +141,7 @@ TEST_CASE("engine: a connection that breaks is told, and the other peers hear no
   });
 }
 
-TEST_CASE("engine: a peer that dies is told within a second", "[engine]") {
+TEST_CASE("engine: a peer that dies is reported within a second", "[engine]") {
   TeamShape shape;
   shape.ranks = 3;
   run_loose_team(shape, [](Rank& me) {
@@ -158,7 +159,7 @@ TEST_CASE("engine: a peer that dies is told within a second", "[engine]") {
     me.header(Kind::combine, 1);
     const proxy::Fault fault = me.wait_for_fault();
     // Ten times what is promised: the machine may be slow.
-    check(std::chrono::steady_clock::now() - begin < std::chrono::seconds(10), "it was told late");
+    check(std::chrono::steady_clock::now() - begin < std::chrono::seconds(10), "it was reported late");
     contains(fault.message, fmt::format("rank {} has lost its connection to rank 1, with ", me.rank()));
     contains(fault.message, "has closed its endpoint");
     check(fault.code == ucclEpRemoteError && fault.peer == 1, fault.message);
@@ -170,7 +171,7 @@ TEST_CASE("engine: a peer that dies is told within a second", "[engine]") {
   });
 }
 
-TEST_CASE("engine: a peer whose NIC falls silent is told when its time is up", "[engine]") {
+TEST_CASE("engine: a peer whose NIC falls silent is reported when its time is up", "[engine]") {
   TeamShape shape;
   shape.timeout_ms = 200;
   shape.change = [](uint32_t rank, proxy::EngineConfig& config, proxy::GroupSpec&) {
@@ -196,7 +197,7 @@ TEST_CASE("engine: a peer whose NIC falls silent is told when its time is up", "
   });
 }
 
-TEST_CASE("engine: a peer that takes nothing in is told when its time is up", "[engine]") {
+TEST_CASE("engine: a peer that accepts nothing is reported when its time is up", "[engine]") {
   TeamShape shape;
   shape.timeout_ms = 200;
   shape.rows_per_chunk = 1;

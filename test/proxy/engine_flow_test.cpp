@@ -134,7 +134,7 @@ TEST_CASE("engine: chunks of a destination take all NICs in turn", "[engine]") {
   CHECK(watches[0].messages > chunks / 3);
 }
 
-TEST_CASE("engine: of the numbers before the first operation nobody is told", "[engine]") {
+TEST_CASE("engine: the numbers before the first operation are sent to nobody", "[engine]") {
   TeamShape shape;
   shape.first = {0, 1'000'003, 4095};
   const TeamResult quiet = run_team(shape, [](Rank&) {});

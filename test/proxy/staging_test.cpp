@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Puts by way of host memory: what is copied when, what is refused, and that a copy which fails is told.
+// Puts by way of host memory: what is copied when, what is refused, and that a copy which fails is reported.
 #include "proxy/staging.hpp"
 
 #include <catch2/catch.hpp>
@@ -107,7 +107,7 @@ TEST_CASE("staging: what is in no window is refused at either end", "[staging]")
   CHECK_FALSE(ends.staging.begin_out(2, 1, put_of(0, 0, 1)));
 }
 
-TEST_CASE("staging: a copy that fails is told once, and nothing is placed after it", "[staging]") {
+TEST_CASE("staging: a copy that fails is reported once, and nothing is placed after it", "[staging]") {
   Ends ends;
   ends.copies.fails = true;
   CHECK(ends.staging.begin_out(2, 1, put_of(0, 0, 1)));

@@ -51,7 +51,7 @@ struct NicRegion {
 // Error(ucclEpNotSupported): NICs cannot get hold of it in that way.
 NicRegion nic_region(Device& device, const NetworkMemory& where, const SharedMemory& memory);
 
-// What proxies call between an arrival and its word. Empty: nothing is owed.
+// What proxies call between an arrival and its word. Empty: no flush is needed.
 std::function<void()> flush_of(Device& device, const NetworkMemory& where);
 
 // The NICs of this rank's proxies: those of the plan, or one without a name. Error: no such transport, or what it
