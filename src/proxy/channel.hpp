@@ -84,7 +84,7 @@ class MessagesOut {
     const uint32_t ahead = low - static_cast<uint32_t>(placed_.value());
     return ahead == 0 || ahead > channel_window ? 0 : placed_.value() + ahead;
   }
-  void take(uint64_t number) { last_ = number > last_ ? number : last_; }
+  void accept(uint64_t number) { last_ = number > last_ ? number : last_; }
   bool placed(uint32_t value) { return placed_.move(value); }  // true: it grew
   uint64_t placed() const { return placed_.value(); }
   bool all_placed() const { return placed_.value() == last_; }

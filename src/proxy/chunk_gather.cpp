@@ -30,7 +30,7 @@ uint16_t& ChunkGather::count(Kind kind, uint64_t seq, uint32_t chunk) {
   return counts_[first_count_[k] + seq % in_flight_ * places_.chunks(k) + chunk];
 }
 
-const char* ChunkGather::take(const Command& command, Command* whole) {
+const char* ChunkGather::accept(const Command& command, Command* whole) {
   *whole = {};
   if (command.kind() >= num_kinds) return "there is no such kind of operation";
   const auto kind = static_cast<Kind>(command.kind());

@@ -20,7 +20,7 @@ class ChunkGather {
 
   // A put or a header. Null, or why it cannot be right. `whole`: the put of the one chunk that has become whole by it,
   // else CommandOp::none.
-  const char* take(const Command& command, Command* whole);
+  const char* accept(const Command& command, Command* whole);
   // Of the ring of an operation so many chunks are free, as the last of a slot has it. send(put) for each chunk that
   // was held back for its place. Nothing where the word is of another operation, or old.
   template <class Send>
@@ -37,7 +37,7 @@ class ChunkGather {
   // Of an epoch that a command of this kind names, near those that came before.
   uint64_t seq_of(Kind kind, uint32_t epoch) const;
   // Chunks that are whole and were held back since this was asked last.
-  uint32_t take_held() { return std::exchange(held_, 0); }
+  uint32_t reset_held() { return std::exchange(held_, 0); }
   // Rows that wait: their chunks are not whole, or are held back.
   uint64_t rows_waiting() const { return waiting_; }
 

@@ -31,7 +31,7 @@ class Connector {
   void open();
   std::vector<std::byte> offer() const;
   void join(const std::vector<std::vector<std::byte>>& offers);
-  std::vector<GroupShare::Parts> take() { return std::move(parts_); }
+  std::vector<GroupShare::Parts> move_parts() { return std::move(parts_); }
 
  private:
   void open(OpenPort& port);
@@ -118,7 +118,7 @@ void Connector::open(OpenPort& open) {
     const uint64_t of_channel = shape.channel.rows > 0 ? channel_piece : 0;
     const uint64_t most = std::max<uint64_t>({kind.chunk_bytes(), kind.header_bytes, of_channel});
     if (most > traits.max_message) {
-      fail(ucclEpNotSupported, "messages of {} bytes; NIC {} takes {}", most, nic.config.name, traits.max_message);
+      fail(ucclEpNotSupported, "messages of {} bytes; NIC {} accepts {}", most, nic.config.name, traits.max_message);
     }
   }
   for (const transport::Memory& window : spec_.windows) {
@@ -235,7 +235,7 @@ void connect_group(GroupSpec& spec, std::vector<std::unique_ptr<Nic>>& nics, uin
   const auto offers = agree(allgather, rank, error ? &*error : nullptr, offer);
   error = attempt([&] {
     connector.join(offers);
-    build(connector.take());
+    build(connector.move_parts());
   });
   agree(allgather, rank, error ? &*error : nullptr);
 }

@@ -36,7 +36,7 @@ class SendCredits {
   explicit SendCredits(const CreditShape& shape) : window_(shape.window) {}
 
   bool available() const { return sent_ - returned_ < window_; }
-  bool take() {
+  bool acquire() {
     if (!available()) return false;
     ++sent_;
     return true;

@@ -112,14 +112,14 @@ const char* GroupShare::what_is_wrong(const Command& command) {
   switch (command.operation()) {
     case CommandOp::put:
     case CommandOp::header:
-      return sender_.take(peer, command);
+      return sender_.accept(peer, command);
     case CommandOp::consumed:
       return receiver_.consume(peer, command);
     case CommandOp::freed:
       return receiver_.free(peer, command);
     case CommandOp::channel_put:
     case CommandOp::signal:
-      return sender_.take_message(peer, command);
+      return sender_.accept_message(peer, command);
     case CommandOp::detach:
       if (sender_.detach(peer)) detaching_.push_back(peer);
       return nullptr;
@@ -140,14 +140,14 @@ bool GroupShare::poll(Port& port) {
   std::array<transport::Completion, batch> completions;
   const uint32_t count = port.endpoint->poll(completions);
   const std::span<const transport::Completion> come = std::span(completions).first(count);
-  const bool takes_in = !quiescing_.load(std::memory_order_relaxed) && flush(come);
+  const bool accepts = !quiescing_.load(std::memory_order_relaxed) && flush(come);
   for (const transport::Completion& one : come) {
     if (one.kind == UCCLEP_COMPLETION_DONE) {
-      port.give(one.bytes);
+      port.release(one.bytes);
       sender_.ended(port.peer_of[one.peer]);
     } else if (one.kind == UCCLEP_COMPLETION_ERROR) {
-      take_error(port, one);
-    } else if (takes_in) {
+      handle_error(port, one);
+    } else if (accepts) {
       if (one.bytes != UCCLEP_UNKNOWN_LENGTH) counts_.bytes_in.add(one.bytes);
       receiver_.arrive(one.imm);
     }
@@ -183,10 +183,10 @@ bool GroupShare::poll_copies() {
   return moved;
 }
 
-void GroupShare::take_error(Port& port, const transport::Completion& one) {
+void GroupShare::handle_error(Port& port, const transport::Completion& one) {
   const bool of_operation = one.operation != UCCLEP_OPERATION_NONE;
   if (of_operation) {
-    port.give(one.bytes);
+    port.release(one.bytes);
     sender_.ended(port.peer_of[one.peer]);
   }
   const std::string_view words = one.words != nullptr ? one.words : "its transport says no more";
@@ -199,7 +199,7 @@ void GroupShare::take_error(Port& port, const transport::Completion& one) {
 
 // The peers may go once all are drained, and those that are detached whenever they like.
 void GroupShare::lose(uint32_t peer, ucclEpResult_t code, std::string_view words, std::optional<uint64_t> cookie) {
-  if (quiescing_.load(std::memory_order_relaxed) || sender_.takes_nothing(peer)) return sender_.lose(peer);
+  if (quiescing_.load(std::memory_order_relaxed) || sender_.discards(peer)) return sender_.lose(peer);
   const auto known = std::find_if(losses_.begin(), losses_.end(), [&](const Loss& loss) { return loss.peer == peer; });
   if (known == losses_.end()) {
     losses_.push_back({peer, code, std::string(words), cookie});
@@ -234,7 +234,7 @@ void GroupShare::watch(Clock::time_point now) {
     const uint32_t rank = parts_.peers[peer].rank;
     sender_.give_up(peer);
     report({ucclEpTimeout, "proxy", static_cast<int>(rank),
-            fmt::format("rank {} waited {} ms for rank {} to take in what it was sent; {} messages more wait",
+            fmt::format("rank {} waited {} ms for rank {} to accept what it was sent; {} messages more wait",
                         shape_.rank, shape_.timeout_ms, rank, backlog.waiting)});
   }
 }
@@ -248,7 +248,7 @@ void GroupShare::register_window(uint32_t id, const transport::Memory& memory, s
 void GroupShare::import_window(uint32_t id, const std::vector<std::vector<transport::Key>>& keys) {
   for (uint32_t number = 0; number < parts_.peers.size(); ++number) {
     PeerLines& peer = parts_.peers[number];
-    if (sender_.takes_nothing(number)) continue;  // its connections may have ended
+    if (sender_.discards(number)) continue;  // its connections may have ended
     for (Line& line : peer.lines) {
       const transport::Key& key = keys[peer.rank].at(line.peer_port);
       region_of(line.regions, id) = parts_.ports[line.port].endpoint->import_region(line.number, key);

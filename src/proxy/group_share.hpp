@@ -89,7 +89,7 @@ class GroupShare {
   bool flush(std::span<const transport::Completion> come);
   bool poll_copies();
   bool copies() const { return staging_ != nullptr && !staging_->idle(); }
-  void take_error(Port& port, const transport::Completion& completion);
+  void handle_error(Port& port, const transport::Completion& completion);
   void lose(uint32_t peer, ucclEpResult_t code, std::string_view words, std::optional<uint64_t> cookie);
   void report_losses();
   void report(const Fault& fault);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a NIC may have under way at once, in messages and in bytes: its table row says how much it bears. All proxy
-// threads that use the NIC take from one, so both counts are one word.
+// threads that use the NIC share it, so both counts are one word.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -24,7 +24,7 @@ class InFlight {
   }
 
   // A message larger than all that is allowed goes alone.
-  bool take(uint64_t bytes) {
+  bool acquire(uint64_t bytes) {
     const uint64_t most_bytes = most_bytes_.load(std::memory_order_relaxed);
     const uint64_t most_messages = most_messages_.load(std::memory_order_relaxed);
     uint64_t now = word_.load(std::memory_order_relaxed);
@@ -35,8 +35,8 @@ class InFlight {
     return true;
   }
   // It completed.
-  void give(uint64_t bytes) { give(bytes, 1); }
-  void give(uint64_t bytes, uint32_t messages) {
+  void release(uint64_t bytes) { release(bytes, 1); }
+  void release(uint64_t bytes, uint32_t messages) {
     word_.fetch_sub((uint64_t{messages} << byte_bits) + std::min(bytes, any_bytes), std::memory_order_relaxed);
   }
   uint32_t messages() const { return messages_of(word_.load(std::memory_order_relaxed)); }

@@ -17,20 +17,20 @@ struct Port {
   Port& operator=(Port&& other) noexcept = default;
   // What is under way is lost with the endpoint, and in nobody's way any more.
   ~Port() {
-    if (endpoint != nullptr) nic->give(bytes, unfinished);
+    if (endpoint != nullptr) nic->release(bytes, unfinished);
   }
   // Room for one more operation, here and on the NIC.
-  bool take(uint64_t more) {
-    if (unfinished == sends || !nic->take(more)) return false;
+  bool acquire(uint64_t more) {
+    if (unfinished == sends || !nic->acquire(more)) return false;
     ++unfinished;
     bytes += more;
     return true;
   }
   // It has ended.
-  void give(uint64_t less) {
+  void release(uint64_t less) {
     --unfinished;
     bytes -= less;
-    nic->give(less);
+    nic->release(less);
   }
 
   std::unique_ptr<transport::Endpoint> endpoint;

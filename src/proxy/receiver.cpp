@@ -49,7 +49,7 @@ void Receiver::arrive(uint32_t immediate) {
   const uint32_t peer = imm.source < number_of_.size() ? number_of_[imm.source] : no_connection;
   if (peer == no_connection) return counts_.foreign.add(1);
   if (imm.kind == ImmKind::word) return move_word(peer, imm);
-  if (imm.kind == ImmKind::message) return take_message(peer, imm);
+  if (imm.kind == ImmKind::message) return accept_message(peer, imm);
   const auto kind = static_cast<Kind>(static_cast<uint32_t>(imm.kind) % num_kinds);
   table_.consume(kind, consumed_.of[static_cast<uint32_t>(kind)].load(std::memory_order_acquire));
   switch (table_.arrive(imm)) {
@@ -76,7 +76,7 @@ void Receiver::return_credit(uint32_t peer) {
   if (credit.is_due()) sender_.send_word(peer, Word::credit, credit.mark_sent());
 }
 
-void Receiver::take_message(uint32_t peer, const Immediate& imm) {
+void Receiver::accept_message(uint32_t peer, const Immediate& imm) {
   if (shape_.channel.rows == 0) return counts_.foreign.add(1);
   const bool is_signal = imm.epoch != 0;
   const uint64_t number = messages_[peer].arrive(imm.value, is_signal);
@@ -114,7 +114,7 @@ void Receiver::move_word(uint32_t peer, const Immediate& imm) {
     return sender_.freed(peer, Freed::of_word(imm.epoch), imm.value);
   }
   if (imm.epoch == static_cast<uint32_t>(Word::detached)) {
-    sender_.lose(peer);  // it takes in nothing more, and returns nothing
+    sender_.lose(peer);  // it accepts nothing more, and returns nothing
     return store(words_.evicted + ranks_[peer], 1);
   }
   if (imm.epoch >= num_kinds) return counts_.foreign.add(1);
@@ -134,7 +134,7 @@ const char* Receiver::consume(uint32_t peer, const Command& command) {
   if (step < 0 && static_cast<uint64_t>(-static_cast<int64_t>(step)) > known) return "no operation has that number";
   while (known < seq && !here.compare_exchange_weak(known, seq, std::memory_order_release, std::memory_order_relaxed)) {
   }
-  if (sender_.takes_nothing(peer)) counts_.dropped.add(1);
+  if (sender_.discards(peer)) counts_.dropped.add(1);
   sender_.send_word(peer, consumed_word(static_cast<Kind>(command.kind())), seq);
   return nullptr;
 }

@@ -46,7 +46,7 @@ class Receiver {
 
  private:
   void move_word(uint32_t peer, const Immediate& imm);
-  void take_message(uint32_t peer, const Immediate& imm);
+  void accept_message(uint32_t peer, const Immediate& imm);
   void deliver_signal(uint32_t source, uint64_t number);
   void return_credit(uint32_t peer);
   void touch(Kind kind, uint32_t source, uint64_t seq);

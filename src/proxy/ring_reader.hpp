@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host side of a command ring: takes commands in batches, and tells the device how far it has come. One thread at a
+// The host side of a command ring: reads commands in batches, and tells the device how far it has come. One thread at a
 // time; it allocates nothing after it was made.
 //
 //   for (const Command& command : reader.poll()) post(command);
 //   reader.release(posted);
 //
 // fifo.hpp says what is ordered before what. The two halves of a slot are read by two 8-byte loads, each an acquire; a
-// command is taken when both have the parity of the lap, so no store of 16 bytes is assumed to arrive whole.
+// command is accepted when both have the parity of the lap, so no store of 16 bytes is assumed to arrive whole.
 //
 // The floor: a cache line holds 4 commands, and comes to the core once. At 100 M commands/s there are 40 ns for a line,
 // about as long as one takes from the last-level cache; so several must be on their way at once. Slots are independent
@@ -50,7 +50,7 @@ class RingReader {
   size_t batch_;
   uint64_t publish_every_;
   std::unique_ptr<Command[]> commands_;
-  size_t first_ = 0, last_ = 0;  // of commands_: taken and not released
+  size_t first_ = 0, last_ = 0;  // of commands_: read and not released
   uint64_t released_ = 0, published_ = 0;
   bool drained_ = true;  // the last poll came to a slot that is empty
 };

@@ -50,10 +50,10 @@ Sender::Sender(const GroupShape& shape, std::vector<Port>& ports, std::vector<Pe
   for (size_t i = 0; i < peers.size(); ++i) peers_.emplace_back(shape);
 }
 
-const char* Sender::take(uint32_t number, const Command& command) {
+const char* Sender::accept(uint32_t number, const Command& command) {
   Peer& peer = peers_[number];
   // Kernels go on without such a peer: they neither wait for it nor put all of an operation for it.
-  if (peer.takes_nothing()) {
+  if (peer.discards()) {
     counts_.dropped.add(1);
     return nullptr;
   }
@@ -64,9 +64,9 @@ const char* Sender::take(uint32_t number, const Command& command) {
     return "the peer has not finished reading what is in the way";
   }
   Command whole;
-  if (const char* wrong = peer.gather.take(command, &whole)) return wrong;
+  if (const char* wrong = peer.gather.accept(command, &whole)) return wrong;
   if (command.operation() == CommandOp::put) counts_.puts.add(1);
-  counts_.credit_stalls.add(peer.gather.take_held());
+  counts_.credit_stalls.add(peer.gather.reset_held());
   // The header first, which says what to expect.
   const bool fits = (!is_header(command) || enqueue(number, command)) &&
                     (whole.operation() == CommandOp::none || enqueue(number, whole));
@@ -80,16 +80,16 @@ bool Sender::enqueue(uint32_t number, const Command& command) {
   return true;
 }
 
-const char* Sender::take_message(uint32_t number, const Command& command) {
+const char* Sender::accept_message(uint32_t number, const Command& command) {
   Peer& peer = peers_[number];
-  if (peer.takes_nothing()) {
+  if (peer.discards()) {
     counts_.dropped.add(1);
     return nullptr;
   }
   if (shape_.channel.rows == 0) return "the group has no channel";
   const uint64_t numbered = peer.messages.number_of(command.epoch());
   if (numbered == 0) return "no message that is under way has that number";
-  peer.messages.take(numbered);
+  peer.messages.accept(numbered);
   const Message& message = message_of(number, command);
   if (command.operation() == CommandOp::signal) {
     if (message.signal.row >= shape_.channel.rows) return "there is no such signal";
@@ -116,7 +116,7 @@ const char* Sender::begin_put(uint32_t number, const Command& command, uint64_t 
 void Sender::send_word(uint32_t number, Word word, uint64_t value) {
   Peer& peer = peers_[number];
   uint64_t& pending = peer.pending[static_cast<uint32_t>(word)];
-  if (value <= pending || peer.takes_nothing()) return;
+  if (value <= pending || peer.discards()) return;
   pending = value;
   activate(number);
 }
@@ -128,7 +128,7 @@ void Sender::credit_returned(uint32_t number, uint32_t value) {
 // There is room in the list for all chunks of all operations.
 void Sender::freed(uint32_t number, const Freed& freed, uint32_t value) {
   Peer& peer = peers_[number];
-  if (peer.takes_nothing() || freed.slot >= shape_.in_flight) return;
+  if (peer.discards() || freed.slot >= shape_.in_flight) return;
   peer.gather.free(freed, value, [&](const Command& put) { enqueue(number, put); });
 }
 
@@ -182,7 +182,7 @@ void Sender::drop_all(uint32_t number) {
   peer.waiting = 0;
   std::copy(peer.pending, peer.pending + num_words, peer.sent);
   for (Line& line : lines_[number].lines) {
-    for (uint32_t i = 0; i < line.chained; ++i) ports_[line.port].give(line.chain[i].bytes);
+    for (uint32_t i = 0; i < line.chained; ++i) ports_[line.port].release(line.chain[i].bytes);
     line.chained = 0;
   }
 }
@@ -199,17 +199,17 @@ bool Sender::idle() const {
 
 bool Sender::all_returned() const {
   return std::all_of(peers_.begin(), peers_.end(),
-                     [](const Peer& peer) { return peer.takes_nothing() || peer.credits.in_flight() == 0; });
+                     [](const Peer& peer) { return peer.discards() || peer.credits.in_flight() == 0; });
 }
 
 bool Sender::all_placed() const {
   return std::all_of(peers_.begin(), peers_.end(),
-                     [](const Peer& peer) { return peer.takes_nothing() || peer.messages.all_placed(); });
+                     [](const Peer& peer) { return peer.discards() || peer.messages.all_placed(); });
 }
 
 uint64_t Sender::rows_waiting() const {
   uint64_t rows = 0;
-  for (const Peer& peer : peers_) rows += peer.takes_nothing() ? 0 : peer.gather.rows_waiting();
+  for (const Peer& peer : peers_) rows += peer.discards() ? 0 : peer.gather.rows_waiting();
   return rows;
 }
 
@@ -255,7 +255,7 @@ bool Sender::chain_messages(uint32_t number) {
     if (stall(peer.waits_for_credit, !peer.credits.available(), counts_.credit_stalls)) return false;
     if (lines[turn].chained == Line::longest_chain) return false;
     if (stall(peer.waits_for_nic, !has_room(lines[turn], bytes_of(number, command)), counts_.nic_stalls)) return false;
-    peer.credits.take();
+    peer.credits.acquire();
     counts_.most_in_flight.raise_to(peer.credits.in_flight());
     chain_message(number, lines[turn], command);
     queue_.pop(number);
@@ -288,9 +288,9 @@ uint64_t Sender::bytes_of(uint32_t number, const Command& command) const {
   return message_of(number, command).bytes + (staging_ != nullptr ? sizeof(StagedPut) : 0);
 }
 
-// Takes the room, too.
+// Acquires the room, too.
 bool Sender::has_room(const Line& line, uint64_t bytes) {
-  return line.chained < Line::longest_chain && ports_[line.port].take(bytes);
+  return line.chained < Line::longest_chain && ports_[line.port].acquire(bytes);
 }
 
 transport::Operation& Sender::chain(Line& line, const Immediate& imm, uint64_t seq) {
@@ -357,14 +357,14 @@ void Sender::chain_rows(uint32_t number, Line& line, const Command& command) {
   counts_.bytes.add(command.bytes());
 }
 
-// One doorbell. What the endpoint does not take stays chained.
+// One doorbell. What the endpoint does not accept stays chained.
 bool Sender::post(Peer& peer, Line& line) {
   if (line.chained == 0) return false;
-  const uint32_t taken = ports_[line.port].endpoint->post(line.number, std::span(line.chain).first(line.chained));
-  if (taken == 0) return false;
-  std::copy(line.chain.begin() + taken, line.chain.begin() + line.chained, line.chain.begin());
-  line.chained -= taken;
-  peer.unfinished += taken;
+  const uint32_t accepted = ports_[line.port].endpoint->post(line.number, std::span(line.chain).first(line.chained));
+  if (accepted == 0) return false;
+  std::copy(line.chain.begin() + accepted, line.chain.begin() + line.chained, line.chain.begin());
+  line.chained -= accepted;
+  peer.unfinished += accepted;
   counts_.doorbells.add(1);
   return true;
 }

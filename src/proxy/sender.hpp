@@ -39,8 +39,8 @@ class Sender {
          TransferLog* log = nullptr, Staging* staging = nullptr);
 
   // A command of the rank's kernels, for a peer of this share. Null, or why it cannot be right.
-  const char* take(uint32_t peer, const Command& command);
-  const char* take_message(uint32_t peer, const Command& command);
+  const char* accept(uint32_t peer, const Command& command);
+  const char* accept_message(uint32_t peer, const Command& command);
   // Sends the value of a word to the peer: the latest, if there are several before one can be posted.
   void send_word(uint32_t peer, Word word, uint64_t value);
   // What came from the peer.
@@ -67,7 +67,7 @@ class Sender {
   // ended. Networks keep no order, so the peer is notified only now.
   bool complete_detach(uint32_t peer);
   // Commands and words for it are dropped.
-  bool takes_nothing(uint32_t peer) const { return peers_[peer].takes_nothing(); }
+  bool discards(uint32_t peer) const { return peers_[peer].discards(); }
 
   // Of a peer, also over messages that wait: it grows while the peer gets on.
   struct Backlog {
@@ -87,7 +87,7 @@ class Sender {
  private:
   struct Peer {
     explicit Peer(const GroupShape& shape);
-    bool takes_nothing() const { return given_up || detached; }
+    bool discards() const { return given_up || detached; }
     ChunkGather gather;
     SendCredits credits;
     MessagesOut messages;

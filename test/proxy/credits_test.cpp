@@ -20,8 +20,8 @@ static_assert(CreditShape{64, 16, 2, 32}.entries() == 64 + 4 + 1 + 9 + 32 + 1);
 
 TEST_CASE("credits: a window of data messages, and no more", "[credits]") {
   SendCredits credits({.window = 3, .return_every = 1});
-  for (int i = 0; i < 3; ++i) CHECK(credits.take());
-  CHECK_FALSE(credits.take());
+  for (int i = 0; i < 3; ++i) CHECK(credits.acquire());
+  CHECK_FALSE(credits.acquire());
   credits.returned(2);
   CHECK(credits.in_flight() == 1);
   credits.returned(1);  // overtaken
@@ -30,9 +30,9 @@ TEST_CASE("credits: a window of data messages, and no more", "[credits]") {
   CHECK(credits.in_flight() == 1);
   credits.returned(4);  // more than was sent
   CHECK(credits.in_flight() == 1);
-  CHECK(credits.take());
-  CHECK(credits.take());
-  CHECK_FALSE(credits.take());
+  CHECK(credits.acquire());
+  CHECK(credits.acquire());
+  CHECK_FALSE(credits.acquire());
 }
 
 // Both ends, over many times the range of a truncated value; credit messages are lost to later ones, repeated and
@@ -50,7 +50,7 @@ TEST_CASE("credits: both ends agree through all orders of credit messages", "[cr
     uint64_t sent = 0, processed = 0, idle = 0;
     while (sent < 30'000 && idle < 1000) {
       const uint64_t before = sent + processed;
-      for (uint32_t n = below(2 * window); n > 0 && sender.take(); --n) ++sent;
+      for (uint32_t n = below(2 * window); n > 0 && sender.acquire(); --n) ++sent;
       REQUIRE(sent - processed <= window);
       for (uint32_t n = below(2 * window); n > 0 && processed < sent; --n) {
         receiver.processed();
@@ -97,24 +97,24 @@ TEST_CASE("credits: a word grows from wherever it begins", "[credits]") {
 
 TEST_CASE("in flight: bytes and messages stay below their limits, but a large message goes alone", "[credits]") {
   InFlight nic(1000, 3);
-  CHECK(nic.take(600));
-  CHECK_FALSE(nic.take(401));
-  CHECK(nic.take(400));
-  CHECK(nic.take(0));
-  CHECK_FALSE(nic.take(0));
+  CHECK(nic.acquire(600));
+  CHECK_FALSE(nic.acquire(401));
+  CHECK(nic.acquire(400));
+  CHECK(nic.acquire(0));
+  CHECK_FALSE(nic.acquire(0));
   CHECK(nic.messages() == 3);
-  nic.give(600);
+  nic.release(600);
   CHECK(nic.bytes() == 400);
-  CHECK_FALSE(nic.take(5000));
-  nic.give(400);
-  CHECK_FALSE(nic.take(5000));
-  nic.give(0);
-  CHECK(nic.take(5000));
-  CHECK_FALSE(nic.take(1));
+  CHECK_FALSE(nic.acquire(5000));
+  nic.release(400);
+  CHECK_FALSE(nic.acquire(5000));
+  nic.release(0);
+  CHECK(nic.acquire(5000));
+  CHECK_FALSE(nic.acquire(1));
   CHECK(nic.bytes() == 5000);
-  nic.give(5000);
-  CHECK(nic.take(~uint64_t{0}));
-  CHECK_FALSE(nic.take(1));
+  nic.release(5000);
+  CHECK(nic.acquire(~uint64_t{0}));
+  CHECK_FALSE(nic.acquire(1));
 }
 
 TEST_CASE("send queue: lists keep their order and share a pool", "[credits]") {

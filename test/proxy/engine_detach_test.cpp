@@ -91,7 +91,7 @@ TEST_CASE("engine: commands for a peer that is detached are dropped, whatever th
       is_dropped(CommandOp::consumed, 4);
       check(counts().words == 1 && counts().chunks == 0, "something was sent");
     } else {
-      // Who hears of it sends nothing there either: it would not be taken in.
+      // A peer that is notified sends nothing there either: it would not be accepted.
       me.until([&] { return me.evicted(0); }, "rank 0 to part");
       me.send(kind, 0);
       me.consume(kind);

@@ -217,7 +217,7 @@ TEST_CASE("engine: a peer that accepts nothing is reported when its time is up",
       }
       const proxy::Fault fault = me.wait_for_fault();
       check(fault.code == ucclEpTimeout && fault.peer == 1, fault.message);
-      contains(fault.message, "rank 0 waited 200 ms for rank 1 to take in what it was sent; 2 messages more wait");
+      contains(fault.message, "rank 0 waited 200 ms for rank 1 to accept what it was sent; 2 messages more wait");
     }
     me.meet();
   });

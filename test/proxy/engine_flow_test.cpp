@@ -78,7 +78,7 @@ TEST_CASE("engine: a receiver that is slow is sent a window of messages, and los
     if (me.rank() == 0) {
       const auto messages = [&] { return me.group().statistics().chunks + me.group().statistics().headers; };
       me.until([&] { return me.group().statistics().credit_stalls > 0; }, "the window to be full");
-      check(messages() == 8, fmt::format("{} messages to a peer that takes in none", messages()));
+      check(messages() == 8, fmt::format("{} messages to a peer that accepts none", messages()));
       slow.held = false;
     }
     me.receive(kind, 1 - me.rank());

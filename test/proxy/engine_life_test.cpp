@@ -47,7 +47,7 @@ TEST_CASE("engine: whatever fails while connecting is the same error on all rank
   };
   all_say(shape, ucclEpInvalidArgument, "rank 0: loopback has no NICs, it was given a");
   shape.change = with_nic(0, watch);
-  all_say(shape, ucclEpNotSupported, "rank 0: messages of 256 bytes; NIC  takes 255");
+  all_say(shape, ucclEpNotSupported, "rank 0: messages of 256 bytes; NIC  accepts 255");
 }
 
 TEST_CASE("engine: stopped while busy it carries out what has been pushed", "[engine]") {

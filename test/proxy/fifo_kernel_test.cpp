@@ -71,7 +71,7 @@ struct Received {
   uint64_t commands = 0, damaged = 0, out_of_order = 0, without_payload = 0;
   std::map<std::pair<uint32_t, uint32_t>, int64_t> last;  // by ring and producer: the number of the last command
 
-  void take(uint32_t ring, const Command& command, const Producers& producers) {
+  void accept(uint32_t ring, const Command& command, const Producers& producers) {
     ++commands;
     const uint32_t number = ~command.epoch(), producer = command.flags() * max_ranks + command.destination();
     damaged += command != test::numbered(producer, number);
@@ -100,7 +100,7 @@ Received read_when(Ready&& ready, std::vector<RingReader>& readers, const Produc
     }
     for (uint32_t ring = 0; ring < readers.size(); ++ring) {
       const auto commands = readers[ring].poll();
-      for (const Command& command : commands) received.take(ring, command, producers);
+      for (const Command& command : commands) received.accept(ring, command, producers);
       readers[ring].release(commands.size());
     }
   }

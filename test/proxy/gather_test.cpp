@@ -59,7 +59,7 @@ TEST_CASE("gather: each chunk is whole once, whatever the order of its rows and 
       std::map<uint32_t, uint32_t> whole;  // first row, rows
       for (const Command& command : commands) {
         Command chunk;
-        const char* wrong = gather.take(command, &chunk);
+        const char* wrong = gather.accept(command, &chunk);
         REQUIRE(std::string(wrong == nullptr ? "" : wrong).empty());
         if (chunk.operation() == CommandOp::none) continue;
         REQUIRE(chunk.bytes() == chunk.rows() * row_bytes);
@@ -85,7 +85,7 @@ TEST_CASE("gather: an epoch goes on past 32 bits", "[gather]") {
   for (const uint64_t seq : {uint64_t{0x7fff'ffff}, uint64_t{0xffff'fffe}, uint64_t{0xffff'ffff}, uint64_t{1} << 32,
                              (uint64_t{1} << 32) + 1, (uint64_t{1} << 32) + 0x7fff'ffff}) {
     CHECK(gather.seq_of(Kind::dispatch, static_cast<uint32_t>(seq)) == seq);
-    CHECK(gather.take(header(seq, 0), &chunk) == nullptr);
+    CHECK(gather.accept(header(seq, 0), &chunk) == nullptr);
     CHECK(gather.seq_of(Kind::dispatch, static_cast<uint32_t>(last)) == last);
     last = seq;
   }
@@ -98,14 +98,14 @@ TEST_CASE("gather: operations begin behind the number that is given", "[gather]"
     ChunkGather gather(places, 2, {0, first, 0});
     Command chunk;
     CHECK(gather.seq_of(Kind::dispatch, static_cast<uint32_t>(first + 2)) == first + 2);
-    CHECK(gather.take(header(first, 0), &chunk) != nullptr);
-    CHECK(gather.take(header(first - 1, 0), &chunk) != nullptr);
-    CHECK(gather.take(put(first + 1, 0, 4), &chunk) == nullptr);
+    CHECK(gather.accept(header(first, 0), &chunk) != nullptr);
+    CHECK(gather.accept(header(first - 1, 0), &chunk) != nullptr);
+    CHECK(gather.accept(put(first + 1, 0, 4), &chunk) == nullptr);
     CHECK(chunk.rows() == 4);
-    CHECK(gather.take(header(first + 2, 0), &chunk) == nullptr);
-    CHECK(gather.take(header(first + 3, 0), &chunk) != nullptr);
-    CHECK(gather.take(header(first + 1, 4), &chunk) == nullptr);
-    CHECK(gather.take(header(first + 3, 0), &chunk) == nullptr);
+    CHECK(gather.accept(header(first + 2, 0), &chunk) == nullptr);
+    CHECK(gather.accept(header(first + 3, 0), &chunk) != nullptr);
+    CHECK(gather.accept(header(first + 1, 4), &chunk) == nullptr);
+    CHECK(gather.accept(header(first + 3, 0), &chunk) == nullptr);
   }
 }
 
@@ -113,16 +113,16 @@ TEST_CASE("gather: an operation does not take the slot of one that is not over",
   const Places places = small_places(8, 4);
   ChunkGather gather(places, 2);
   Command chunk;
-  CHECK(gather.take(put(1, 0, 2), &chunk) == nullptr);
+  CHECK(gather.accept(put(1, 0, 2), &chunk) == nullptr);
   CHECK(gather.rows_waiting() == 2);
-  CHECK(gather.take(header(2, 0), &chunk) == nullptr);
-  CHECK(gather.take(header(3, 0), &chunk) != nullptr);
-  CHECK(gather.take(put(1, 2, 2), &chunk) == nullptr);
+  CHECK(gather.accept(header(2, 0), &chunk) == nullptr);
+  CHECK(gather.accept(header(3, 0), &chunk) != nullptr);
+  CHECK(gather.accept(put(1, 2, 2), &chunk) == nullptr);
   CHECK(chunk.rows() == 4);
-  CHECK(gather.take(header(3, 0), &chunk) != nullptr);  // there is no header of the first yet
-  CHECK(gather.take(header(1, 4), &chunk) == nullptr);
-  CHECK(gather.take(header(3, 0), &chunk) == nullptr);
-  CHECK(gather.take(header(1, 4), &chunk) != nullptr);
+  CHECK(gather.accept(header(3, 0), &chunk) != nullptr);  // there is no header of the first yet
+  CHECK(gather.accept(header(1, 4), &chunk) == nullptr);
+  CHECK(gather.accept(header(3, 0), &chunk) == nullptr);
+  CHECK(gather.accept(header(1, 4), &chunk) != nullptr);
 }
 
 TEST_CASE("gather: an operation has rows of one sort, the next may have those of the other", "[gather]") {
@@ -135,16 +135,16 @@ TEST_CASE("gather: an operation has rows of one sort, the next may have those of
   places.between_nodes(Kind::dispatch) = {.rows = 6, .row_bytes = 128, .rows_per_chunk = 2, .header_bytes = 32};
   ChunkGather gather(places, 2);
   Command chunk;
-  CHECK(gather.take(put(1, 0, 2), &chunk) == nullptr);
+  CHECK(gather.accept(put(1, 0, 2), &chunk) == nullptr);
   CHECK(chunk.operation() == CommandOp::none);
-  CHECK(gather.take(between_nodes(put(1, 2, 2, 128)), &chunk) != nullptr);
-  CHECK(gather.take(between_nodes(header(1, 2)), &chunk) != nullptr);
-  CHECK(gather.take(header(1, 2), &chunk) == nullptr);
+  CHECK(gather.accept(between_nodes(put(1, 2, 2, 128)), &chunk) != nullptr);
+  CHECK(gather.accept(between_nodes(header(1, 2)), &chunk) != nullptr);
+  CHECK(gather.accept(header(1, 2), &chunk) == nullptr);
   CHECK(chunk.rows() == 2);
-  CHECK(gather.take(between_nodes(put(3, 4, 2, 128)), &chunk) == nullptr);
+  CHECK(gather.accept(between_nodes(put(3, 4, 2, 128)), &chunk) == nullptr);
   CHECK(chunk.rows() == 2);
   CHECK(chunk.flags() == between_nodes_flag);
-  CHECK(gather.take(between_nodes(put(3, 6, 2, 128)), &chunk) != nullptr);
+  CHECK(gather.accept(between_nodes(put(3, 6, 2, 128)), &chunk) != nullptr);
 }
 
 // ---- Rings
@@ -205,7 +205,7 @@ TEST_CASE("gather: chunks leave only when a ring has room for them, and then all
       };
       for (const Command& command : commands) {
         Command chunk;
-        const char* wrong = gather.take(command, &chunk);
+        const char* wrong = gather.accept(command, &chunk);
         REQUIRE(std::string(wrong == nullptr ? "" : wrong).empty());
         if (chunk.operation() != CommandOp::none) send(chunk);
         if (below(2) == 0) hear();
@@ -222,19 +222,19 @@ TEST_CASE("gather: what is held back is counted, and its operation is not over",
   Command chunk;
   std::vector<uint32_t> sent;
   const auto send = [&](const Command& command) { sent.push_back(command.row()); };
-  CHECK(gather.take(by_ring(header(1, 7)), &chunk) == nullptr);
-  CHECK(gather.take(by_ring(put(1, 4, 2)), &chunk) == nullptr);
+  CHECK(gather.accept(by_ring(header(1, 7)), &chunk) == nullptr);
+  CHECK(gather.accept(by_ring(put(1, 4, 2)), &chunk) == nullptr);
   CHECK(chunk.operation() == CommandOp::none);
-  CHECK(gather.take(by_ring(put(1, 6, 1)), &chunk) == nullptr);
+  CHECK(gather.accept(by_ring(put(1, 6, 1)), &chunk) == nullptr);
   CHECK(chunk.operation() == CommandOp::none);
-  CHECK(gather.take_held() == 2);
-  CHECK(gather.take_held() == 0);
+  CHECK(gather.reset_held() == 2);
+  CHECK(gather.reset_held() == 0);
   CHECK(gather.rows_waiting() == 3);
-  CHECK(gather.take(by_ring(put(1, 2, 2)), &chunk) == nullptr);
+  CHECK(gather.accept(by_ring(put(1, 2, 2)), &chunk) == nullptr);
   CHECK(chunk.row() == 2);
-  CHECK(gather.take(by_ring(put(1, 0, 2)), &chunk) == nullptr);
+  CHECK(gather.accept(by_ring(put(1, 0, 2)), &chunk) == nullptr);
   CHECK(chunk.row() == 0);
-  CHECK(gather.take(by_ring(header(3, 0)), &chunk) != nullptr);
+  CHECK(gather.accept(by_ring(header(3, 0)), &chunk) != nullptr);
   gather.free({Kind::combine, 1}, word_of(1, 2, 2), send);   // of another kind
   gather.free({Kind::dispatch, 0}, word_of(2, 2, 2), send);  // of another slot
   CHECK(sent.empty());
@@ -243,7 +243,7 @@ TEST_CASE("gather: what is held back is counted, and its operation is not over",
   gather.free({Kind::dispatch, 1}, word_of(1, 2, 4), send);
   CHECK(sent == std::vector<uint32_t>{4, 6});
   CHECK(gather.rows_waiting() == 0);
-  CHECK(gather.take(by_ring(header(3, 0)), &chunk) == nullptr);
+  CHECK(gather.accept(by_ring(header(3, 0)), &chunk) == nullptr);
 }
 
 TEST_CASE("places: a ring has the chunks of its rows, and no more than its words count", "[gather][rings]") {

@@ -46,8 +46,8 @@ TEST_CASE("messages: a sender knows by the low bits which is meant, and what is 
   CHECK(out.number_of(0) == 0);
   CHECK(out.number_of(channel_window) == channel_window);
   CHECK(out.number_of(channel_window + 1) == 0);
-  out.take(2);
-  out.take(1);
+  out.accept(2);
+  out.accept(1);
   CHECK_FALSE(out.all_placed());
   CHECK(out.placed(1));
   CHECK_FALSE(out.placed(1));
@@ -70,7 +70,7 @@ TEST_CASE("messages: both ends agree through all orders", "[messages]") {
       while (sent < out.placed() + channel_window && random() % 4 != 0) {
         ++sent;
         REQUIRE(out.number_of(static_cast<uint32_t>(sent)) == sent);
-        out.take(sent);
+        out.accept(sent);
         signals += is_signal(sent) ? 1 : 0;
         wire.insert(wire.end(), 1 + random() % 2, sent);
       }

@@ -32,7 +32,7 @@ class QueueOfTest : public CopyQueue {
 
 constexpr uint32_t ranks = 3, id = 4;
 
-// Two ranks in one process: what rank 0 has out for rank 2 is carried to where rank 2 takes it in.
+// Two ranks in one process: what rank 0 has out for rank 2 is carried to where rank 2 accepts it.
 struct Ends {
   Ends() {
     places.staged_in = staged_slot * staged_window * ranks;

@@ -41,9 +41,9 @@ class WatchedEndpoint : public transport::Endpoint {
 
   // Takes no more than three at once, as a NIC with a short queue might.
   uint32_t post(uint32_t peer, std::span<const transport::Operation> operations) noexcept override {
-    const uint32_t taken = inner_->post(peer, operations.first(std::min<size_t>(operations.size(), 3)));
+    const uint32_t accepted = inner_->post(peer, operations.first(std::min<size_t>(operations.size(), 3)));
     ++watch_.posts;
-    for (const transport::Operation& operation : operations.first(taken)) {
+    for (const transport::Operation& operation : operations.first(accepted)) {
       ++watch_.messages;
       if ((operation.flags & UCCLEP_OPERATION_REUSED) != 0) ++watch_.reused;
       const int64_t now = watch_.bytes += static_cast<int64_t>(operation.bytes);
@@ -51,7 +51,7 @@ class WatchedEndpoint : public transport::Endpoint {
       while (now > most && !watch_.most_bytes.compare_exchange_weak(most, now)) {
       }
     }
-    return taken;
+    return accepted;
   }
   uint32_t poll(std::span<transport::Completion> completions) noexcept override {
     if (watch_.in_poll) watch_.in_poll();
