@@ -52,14 +52,14 @@ void Connector::check() const {
   bytes.reserve(spec_.windows.size());
   for (const transport::Memory& window : spec_.windows) bytes.push_back(window.bytes);
   check_places(shape.places, shape.ranks, shape.in_flight, bytes);
-  if (shape.rank >= shape.ranks || spec_.lines.size() != shape.ranks || spec_.words.ranks != shape.ranks ||
+  if (shape.rank >= shape.ranks || spec_.connections.size() != shape.ranks || spec_.words.ranks != shape.ranks ||
       spec_.words.in_flight != shape.in_flight || !shape.credits.is_sound() ||
       shape.credits.in_flight != shape.in_flight || shape.timeout_ms == 0 || spec_.sends == 0) {
     fail(ucclEpInvalidArgument, "rank {} of {}: words, connections, credits or limits of another shape", shape.rank,
          shape.ranks);
   }
   for (uint32_t rank = 0; rank < shape.ranks; ++rank) {
-    for (const uint32_t nic : spec_.lines[rank]) {
+    for (const uint32_t nic : spec_.connections[rank]) {
       if (nic >= nics_.size())
         fail(ucclEpInvalidArgument, "a connection to rank {} by NIC {} of {}", rank, nic, nics_.size());
     }
@@ -73,18 +73,19 @@ void Connector::deal() {
     parts_[thread_of_ring(fifo, ring, threads)].rings.push_back(spec_.rings->memory(ring));
   }
   for (uint32_t rank = 0; rank < spec_.shape.ranks; ++rank) {
-    if (spec_.lines[rank].empty()) continue;
+    if (spec_.connections[rank].empty()) continue;
     const uint32_t thread = thread_of_destination(fifo, rank, threads);
     GroupShare::Parts& parts = parts_[thread];
-    PeerLines peer{rank, {}};
-    for (const uint32_t nic : spec_.lines[rank]) {
+    PeerConnections peer{rank, {}};
+    for (const uint32_t nic : spec_.connections[rank]) {
       const auto [known, fresh] = port_of_.try_emplace({thread, nic}, static_cast<uint32_t>(ports_.size()));
       if (fresh) {
         ports_.push_back({thread, static_cast<uint32_t>(parts.ports.size()), nic, {}});
         parts.ports.emplace_back().number = known->second;
       }
       Port& port = parts.ports[ports_[known->second].port];
-      peer.lines.push_back({.port = ports_[known->second].port, .number = static_cast<uint32_t>(port.peer_of.size())});
+      peer.connections.push_back(
+          {.port = ports_[known->second].port, .number = static_cast<uint32_t>(port.peer_of.size())});
       port.peer_of.push_back(static_cast<uint32_t>(parts.peers.size()));
     }
     parts.peers.push_back(std::move(peer));
@@ -154,14 +155,15 @@ std::vector<std::byte> Connector::offer() const {
   // For each rank, the connections to it: which endpoint, and its number there.
   const auto threads = static_cast<uint32_t>(parts_.size());
   for (uint32_t rank = 0; rank < spec_.shape.ranks; ++rank) {
-    out.number(static_cast<uint32_t>(spec_.lines[rank].size()));
-    if (spec_.lines[rank].empty()) continue;
+    out.number(static_cast<uint32_t>(spec_.connections[rank].size()));
+    if (spec_.connections[rank].empty()) continue;
     const uint32_t thread = thread_of_destination(spec_.rings->fifo(), rank, threads);
     const auto& peers = parts_[thread].peers;
-    const auto peer = std::find_if(peers.begin(), peers.end(), [&](const PeerLines& one) { return one.rank == rank; });
-    for (size_t line = 0; line < peer->lines.size(); ++line) {
-      out.number(port_of_.at({thread, spec_.lines[rank][line]}));
-      out.number(peer->lines[line].number);
+    const auto peer =
+        std::find_if(peers.begin(), peers.end(), [&](const PeerConnections& one) { return one.rank == rank; });
+    for (size_t connection = 0; connection < peer->connections.size(); ++connection) {
+      out.number(port_of_.at({thread, spec_.connections[rank][connection]}));
+      out.number(peer->connections[connection].number);
     }
   }
   return out.data();
@@ -179,7 +181,7 @@ void Connector::join(uint32_t rank, std::span<const std::byte> offer) {
     std::span<const std::byte> address;
     std::vector<Key> keys;
   };
-  if (offer.empty() && spec_.lines[rank].empty()) return;  // it is gone
+  if (offer.empty() && spec_.connections[rank].empty()) return;  // it is gone
   Deserializer in(offer, rank);
   window_ = std::min(window_, in.number());
   std::vector<Offered> offered(in.count());
@@ -196,7 +198,7 @@ void Connector::join(uint32_t rank, std::span<const std::byte> offer) {
       number = in.number();
     }
   }
-  const size_t expected = spec_.lines[rank].size();
+  const size_t expected = spec_.connections[rank].size();
   if (to_here.size() != expected) {
     fail(ucclEpInvalidArgument, "rank {} has {} connections to rank {}, which has {} to it", rank, to_here.size(),
          spec_.shape.rank, expected);
@@ -204,18 +206,19 @@ void Connector::join(uint32_t rank, std::span<const std::byte> offer) {
   if (expected == 0) return;
   const uint32_t thread = thread_of_destination(spec_.rings->fifo(), rank, static_cast<uint32_t>(parts_.size()));
   GroupShare::Parts& parts = parts_[thread];
-  const auto peer =
-      std::find_if(parts.peers.begin(), parts.peers.end(), [&](const PeerLines& one) { return one.rank == rank; });
+  const auto peer = std::find_if(parts.peers.begin(), parts.peers.end(),
+                                 [&](const PeerConnections& one) { return one.rank == rank; });
   for (size_t i = 0; i < expected; ++i) {
-    Line& line = peer->lines[i];
+    Connection& connection = peer->connections[i];
     const auto [port, number] = to_here[i];
     if (port >= offered.size() || offered[port].keys.size() != spec_.windows.size()) {
       fail(ucclEpInvalidArgument, "rank {} offers other windows or endpoints than it names", rank);
     }
-    transport::Endpoint& endpoint = *parts.ports[line.port].endpoint;
-    endpoint.connect(line.number, number, offered[port].address);
-    line.peer_port = port;
-    for (const Key& key : offered[port].keys) line.regions.push_back(endpoint.import_region(line.number, key));
+    transport::Endpoint& endpoint = *parts.ports[connection.port].endpoint;
+    endpoint.connect(connection.number, number, offered[port].address);
+    connection.peer_port = port;
+    for (const Key& key : offered[port].keys)
+      connection.regions.push_back(endpoint.import_region(connection.number, key));
   }
 }
 

@@ -33,12 +33,12 @@ struct Nic {
 struct GroupSpec {
   GroupShape shape;
   const CommandRings* rings = nullptr;
-  Arrivals words{};                          // in memory that the host and the kernels reach
-  std::vector<transport::Memory> windows;    // in the same order on all ranks
-  std::vector<std::vector<uint32_t>> lines;  // by rank: the NICs of the connections to it, in an order that both agree
-                                             // on; none where no proxy is needed, or the rank is gone
-  uint32_t sends = 1024;                     // operations of an endpoint that are unfinished at once, at most
-  FaultSink faults = {};                     // empty: the engine's
+  Arrivals words{};                                // in memory that the host and the kernels reach
+  std::vector<transport::Memory> windows;          // in the same order on all ranks
+  std::vector<std::vector<uint32_t>> connections;  // by rank: the NICs of the connections to it, in an order that both
+                                                   // agree on; none where no proxy is needed, or the rank is gone
+  uint32_t sends = 1024;                           // operations of an endpoint that are unfinished at once, at most
+  FaultSink faults = {};                           // empty: the engine's
   std::function<std::unique_ptr<CopyQueue>()> copies = {};  // for a thread; empty: NICs reach the user's windows
   // P11: what NICs have written is there for the kernels when it comes back. Empty: it is so at once.
   std::function<void()> flush = {};

@@ -247,11 +247,11 @@ void GroupShare::register_window(uint32_t id, const transport::Memory& memory, s
 
 void GroupShare::import_window(uint32_t id, const std::vector<std::vector<transport::Key>>& keys) {
   for (uint32_t number = 0; number < parts_.peers.size(); ++number) {
-    PeerLines& peer = parts_.peers[number];
+    PeerConnections& peer = parts_.peers[number];
     if (sender_.discards(number)) continue;  // its connections may have ended
-    for (Line& line : peer.lines) {
-      const transport::Key& key = keys[peer.rank].at(line.peer_port);
-      region_of(line.regions, id) = parts_.ports[line.port].endpoint->import_region(line.number, key);
+    for (Connection& connection : peer.connections) {
+      const transport::Key& key = keys[peer.rank].at(connection.peer_port);
+      region_of(connection.regions, id) = parts_.ports[connection.port].endpoint->import_region(connection.number, key);
     }
   }
 }
@@ -261,10 +261,10 @@ void GroupShare::forget_window(uint32_t id) {
     for (const auto begin = Clock::now(); copies() && Clock::now() - begin < last_copies;) poll_copies();
     return staging_->forget_window(id);
   }
-  for (PeerLines& peer : parts_.peers) {
-    for (Line& line : peer.lines) {
-      const uint32_t region = std::exchange(region_of(line.regions, id), UCCLEP_NO_REGION);
-      if (region != UCCLEP_NO_REGION) parts_.ports[line.port].endpoint->release_region(region);
+  for (PeerConnections& peer : parts_.peers) {
+    for (Connection& connection : peer.connections) {
+      const uint32_t region = std::exchange(region_of(connection.regions, id), UCCLEP_NO_REGION);
+      if (region != UCCLEP_NO_REGION) parts_.ports[connection.port].endpoint->release_region(region);
     }
   }
   for (Port& port : parts_.ports) {

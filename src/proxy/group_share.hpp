@@ -30,7 +30,7 @@ class GroupShare {
 
   struct Parts {
     std::vector<Port> ports;
-    std::vector<PeerLines> peers;
+    std::vector<PeerConnections> peers;
     std::vector<RingMemory> rings;
   };
   // consumed: the same for all shares of the group. sink is called by the proxy thread. copies: where NICs do not reach

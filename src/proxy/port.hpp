@@ -42,8 +42,8 @@ struct Port {
   uint64_t bytes = 0;                  // of those that are unfinished
 };
 
-// A connection. Its chain is what has credit and room on the NIC, and goes with one doorbell.
-struct Line {
+// A connection to a peer. Its chain holds the operations that have credit and room on the NIC; one doorbell posts them.
+struct Connection {
   static constexpr uint32_t longest_chain = 32;
 
   uint32_t port = 0, number = 0;
@@ -53,10 +53,10 @@ struct Line {
   std::array<transport::Operation, longest_chain> chain{};
 };
 
-// The rank at the other end of one or several lines.
-struct PeerLines {
+// The rank at the other end of one or several connections.
+struct PeerConnections {
   uint32_t rank = 0;
-  std::vector<Line> lines;
+  std::vector<Connection> connections;
 };
 
 }  // namespace ucclep::proxy

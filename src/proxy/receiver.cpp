@@ -22,7 +22,7 @@ void store(uint64_t* word, uint64_t value) {
 }  // namespace
 
 Receiver::Receiver(const GroupShape& shape, const Arrivals& words, ConsumedHere& consumed, Sender& sender,
-                   const std::vector<PeerLines>& peers, GroupCounts<Counter>& counts, TransferLog* log,
+                   const std::vector<PeerConnections>& peers, GroupCounts<Counter>& counts, TransferLog* log,
                    Staging* staging)
     : shape_(shape),
       words_(words),
@@ -36,7 +36,7 @@ Receiver::Receiver(const GroupShape& shape, const Arrivals& words, ConsumedHere&
       returns_(peers.size(), CreditReturn(shape.credits)),
       freed_(shape.places.has_rings() ? peers.size() * (num_words - words_without_rings) : 0),
       messages_(peers.size()) {
-  for (const PeerLines& peer : peers) {
+  for (const PeerConnections& peer : peers) {
     number_of_[peer.rank] = static_cast<uint32_t>(ranks_.size());
     ranks_.push_back(peer.rank);
   }

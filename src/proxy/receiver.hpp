@@ -27,7 +27,7 @@ class Receiver {
  public:
   // All of these outlive it; peers and their numbers as in Sender.
   Receiver(const GroupShape& shape, const Arrivals& words, ConsumedHere& consumed, Sender& sender,
-           const std::vector<PeerLines>& peers, GroupCounts<Counter>& counts, TransferLog* log = nullptr,
+           const std::vector<PeerConnections>& peers, GroupCounts<Counter>& counts, TransferLog* log = nullptr,
            Staging* staging = nullptr);
 
   void arrive(uint32_t immediate);

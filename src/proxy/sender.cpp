@@ -35,11 +35,11 @@ Sender::Peer::Peer(const GroupShape& shape)
   }
 }
 
-Sender::Sender(const GroupShape& shape, std::vector<Port>& ports, std::vector<PeerLines>& peers,
+Sender::Sender(const GroupShape& shape, std::vector<Port>& ports, std::vector<PeerConnections>& peers,
                GroupCounts<Counter>& counts, TransferLog* log, Staging* staging)
     : shape_(shape),
       ports_(ports),
-      lines_(peers),
+      peer_connections_(peers),
       counts_(counts),
       log_(log),
       staging_(staging),
@@ -102,13 +102,13 @@ const char* Sender::accept_message(uint32_t number, const Command& command) {
 const char* Sender::begin_put(uint32_t number, const Command& command, uint64_t numbered, const Message& message) {
   bool known = false;
   if (staging_ != nullptr) {
-    known = staging_->begin_out(lines_[number].rank, numbered, message);
+    known = staging_->begin_out(peer_connections_[number].rank, numbered, message);
   } else {
-    const Line& line = lines_[number].lines[line_of(number, command)];
+    const Connection& connection = peer_connections_[number].connections[connection_of(number, command)];
     const auto has = [](const std::vector<uint32_t>& regions, uint32_t id) {
       return user_window(id) < regions.size() && regions[user_window(id)] != UCCLEP_NO_REGION;
     };
-    known = has(ports_[line.port].regions, message.from_window) && has(line.regions, message.to_window);
+    known = has(ports_[connection.port].regions, message.from_window) && has(connection.regions, message.to_window);
   }
   return known ? nullptr : "it names a window that is not registered any more";
 }
@@ -181,9 +181,9 @@ void Sender::drop_all(uint32_t number) {
   for (; !queue_.is_empty(number); queue_.pop(number)) counts_.dropped.add(1);
   peer.waiting = 0;
   std::copy(peer.pending, peer.pending + num_words, peer.sent);
-  for (Line& line : lines_[number].lines) {
-    for (uint32_t i = 0; i < line.chained; ++i) ports_[line.port].release(line.chain[i].bytes);
-    line.chained = 0;
+  for (Connection& connection : peer_connections_[number].connections) {
+    for (uint32_t i = 0; i < connection.chained; ++i) ports_[connection.port].release(connection.chain[i].bytes);
+    connection.chained = 0;
   }
 }
 
@@ -224,9 +224,9 @@ bool Sender::advance(uint32_t number) {
   bool all = chain_words(number);
   all = chain_messages(number) && all;
   bool posted = false;
-  for (Line& line : lines_[number].lines) {
-    posted |= post(peer, line);
-    all = all && line.chained == 0;
+  for (Connection& connection : peer_connections_[number].connections) {
+    posted |= post(peer, connection);
+    all = all && connection.chained == 0;
   }
   peer.active = !all;
   return posted;
@@ -234,12 +234,12 @@ bool Sender::advance(uint32_t number) {
 
 bool Sender::chain_words(uint32_t number) {
   Peer& peer = peers_[number];
-  Line& line = lines_[number].lines.front();
+  Connection& connection = peer_connections_[number].connections.front();
   for (uint32_t word = 0; word < words_; ++word) {
     if (peer.sent[word] == peer.pending[word]) continue;
-    if (!has_room(line, 0)) return false;
+    if (!has_room(connection, 0)) return false;
     peer.sent[word] = peer.pending[word];
-    chain(line, word_moves(static_cast<Word>(word), peer.sent[word], shape_.rank), peer.sent[word]);
+    chain(connection, word_moves(static_cast<Word>(word), peer.sent[word], shape_.rank), peer.sent[word]);
     counts_.words.add(1);
   }
   return true;
@@ -247,17 +247,18 @@ bool Sender::chain_words(uint32_t number) {
 
 bool Sender::chain_messages(uint32_t number) {
   Peer& peer = peers_[number];
-  std::vector<Line>& lines = lines_[number].lines;
+  std::vector<Connection>& connections = peer_connections_[number].connections;
   while (!queue_.is_empty(number)) {
     const Command command = queue_.front(number);
-    const size_t turn = line_of(number, command);
+    const size_t turn = connection_of(number, command);
     if (waits_for_copy(number, command)) return false;
     if (stall(peer.waits_for_credit, !peer.credits.available(), counts_.credit_stalls)) return false;
-    if (lines[turn].chained == Line::longest_chain) return false;
-    if (stall(peer.waits_for_nic, !has_room(lines[turn], bytes_of(number, command)), counts_.nic_stalls)) return false;
+    if (connections[turn].chained == Connection::longest_chain) return false;
+    if (stall(peer.waits_for_nic, !has_room(connections[turn], bytes_of(number, command)), counts_.nic_stalls))
+      return false;
     peer.credits.acquire();
     counts_.most_in_flight.raise_to(peer.credits.in_flight());
-    chain_message(number, lines[turn], command);
+    chain_message(number, connections[turn], command);
     queue_.pop(number);
     --peer.waiting;
     ++peer.posted;
@@ -266,20 +267,20 @@ bool Sender::chain_messages(uint32_t number) {
 }
 
 // Chunks and messages of the channel take the connections in turn, headers the first.
-size_t Sender::line_of(uint32_t number, const Command& command) const {
-  const size_t lines = lines_[number].lines.size();
-  if (is_of_channel(command)) return command.epoch() % lines;
-  return is_header(command) ? 0 : command.row() / shape_.places.of(command).rows_per_chunk % lines;
+size_t Sender::connection_of(uint32_t number, const Command& command) const {
+  const size_t connections = peer_connections_[number].connections.size();
+  if (is_of_channel(command)) return command.epoch() % connections;
+  return is_header(command) ? 0 : command.row() / shape_.places.of(command).rows_per_chunk % connections;
 }
 
 bool Sender::waits_for_copy(uint32_t number, const Command& command) const {
   return staging_ != nullptr && command.operation() == CommandOp::channel_put &&
-         !staging_->is_out(lines_[number].rank, peers_[number].messages.number_of(command.epoch()));
+         !staging_->is_out(peer_connections_[number].rank, peers_[number].messages.number_of(command.epoch()));
 }
 
 // It stays in its slot until it is placed.
 const Message& Sender::message_of(uint32_t number, const Command& command) const {
-  return shape_.channel.message(lines_[number].rank, peers_[number].messages.number_of(command.epoch()));
+  return shape_.channel.message(peer_connections_[number].rank, peers_[number].messages.number_of(command.epoch()));
 }
 
 uint64_t Sender::bytes_of(uint32_t number, const Command& command) const {
@@ -289,12 +290,12 @@ uint64_t Sender::bytes_of(uint32_t number, const Command& command) const {
 }
 
 // Acquires the room, too.
-bool Sender::has_room(const Line& line, uint64_t bytes) {
-  return line.chained < Line::longest_chain && ports_[line.port].acquire(bytes);
+bool Sender::has_room(const Connection& connection, uint64_t bytes) {
+  return connection.chained < Connection::longest_chain && ports_[connection.port].acquire(bytes);
 }
 
-transport::Operation& Sender::chain(Line& line, const Immediate& imm, uint64_t seq) {
-  transport::Operation& operation = line.chain[line.chained++];
+transport::Operation& Sender::chain(Connection& connection, const Immediate& imm, uint64_t seq) {
+  transport::Operation& operation = connection.chain[connection.chained++];
   operation = {};
   operation.kind = UCCLEP_OPERATION_WRITE;
   operation.flags = UCCLEP_OPERATION_IMM;
@@ -303,19 +304,19 @@ transport::Operation& Sender::chain(Line& line, const Immediate& imm, uint64_t s
   return operation;
 }
 
-void Sender::chain_message(uint32_t number, Line& line, const Command& command) {
-  is_of_channel(command) ? chain_of_channel(number, line, command) : chain_rows(number, line, command);
+void Sender::chain_message(uint32_t number, Connection& connection, const Command& command) {
+  is_of_channel(command) ? chain_of_channel(number, connection, command) : chain_rows(number, connection, command);
 }
 
-void Sender::chain_of_channel(uint32_t number, Line& line, const Command& command) {
-  const uint32_t rank = lines_[number].rank;
+void Sender::chain_of_channel(uint32_t number, Connection& connection, const Command& command) {
+  const uint32_t rank = peer_connections_[number].rank;
   const uint64_t numbered = peers_[number].messages.number_of(command.epoch());
   const bool is_signal = command.operation() == CommandOp::signal;
   const Message& message = shape_.channel.message(rank, numbered);
   const bool within = is_signal || staging_ != nullptr;  // from the channel's window into the peer's
-  transport::Operation& operation = chain(line, message_arrives(numbered, shape_.rank, is_signal), numbered);
-  operation.local_region = ports_[line.port].regions[within ? channel_region : user_window(message.from_window)];
-  operation.remote_region = line.regions[within ? channel_region : user_window(message.to_window)];
+  transport::Operation& operation = chain(connection, message_arrives(numbered, shape_.rank, is_signal), numbered);
+  operation.local_region = ports_[connection.port].regions[within ? channel_region : user_window(message.from_window)];
+  operation.remote_region = connection.regions[within ? channel_region : user_window(message.to_window)];
   operation.bytes = bytes_of(number, command);
   if (is_signal) {
     operation.local_offset = shape_.channel.message_at(rank, numbered);
@@ -331,7 +332,7 @@ void Sender::chain_of_channel(uint32_t number, Line& line, const Command& comman
   counts_.bytes.add(operation.bytes);
 }
 
-void Sender::chain_rows(uint32_t number, Line& line, const Command& command) {
+void Sender::chain_rows(uint32_t number, Connection& connection, const Command& command) {
   const auto kind = static_cast<Kind>(command.kind());
   const KindPlaces& places = shape_.places.of(command);
   const uint64_t seq = peers_[number].gather.seq_of(kind, command.epoch());
@@ -339,17 +340,17 @@ void Sender::chain_rows(uint32_t number, Line& line, const Command& command) {
   const bool header = is_header(command);
   const Immediate imm = header ? header_arrives(kind, seq, shape_.rank, places.chunks_of(command.row()))
                                : chunk_arrives(kind, seq, shape_.rank, command.row() / places.rows_per_chunk);
-  transport::Operation& operation = chain(line, imm, seq);
+  transport::Operation& operation = chain(connection, imm, seq);
   (header ? counts_.headers : counts_.chunks).add(1);
-  if (log_ != nullptr) log_->note(true, lines_[number].rank, kind, seq);
+  if (log_ != nullptr) log_->note(true, peer_connections_[number].rank, kind, seq);
   if (command.bytes() == 0) return;
   const Area& from = header ? places.header_from : places.rows_from;
   const Area& to = header ? places.header_to : places.rows_to;
   const uint64_t row_bytes = header ? 0 : command.bytes() / command.rows();
   const uint64_t within = row_bytes * command.row(), landing = row_bytes * places.position_of(command.row());
-  operation.local_region = ports_[line.port].regions[from.window];
-  operation.remote_region = line.regions[to.window];
-  const uint32_t rank = lines_[number].rank;
+  operation.local_region = ports_[connection.port].regions[from.window];
+  operation.remote_region = connection.regions[to.window];
+  const uint32_t rank = peer_connections_[number].rank;
   operation.local_offset = header ? from.at(slot, rank) : places.from(slot, rank) + within;
   operation.remote_offset = header ? to.at(slot, shape_.rank) : places.to(slot, rank, shape_.rank) + landing;
   operation.bytes = command.bytes();
@@ -358,12 +359,14 @@ void Sender::chain_rows(uint32_t number, Line& line, const Command& command) {
 }
 
 // One doorbell. What the endpoint does not accept stays chained.
-bool Sender::post(Peer& peer, Line& line) {
-  if (line.chained == 0) return false;
-  const uint32_t accepted = ports_[line.port].endpoint->post(line.number, std::span(line.chain).first(line.chained));
+bool Sender::post(Peer& peer, Connection& connection) {
+  if (connection.chained == 0) return false;
+  const uint32_t accepted =
+      ports_[connection.port].endpoint->post(connection.number, std::span(connection.chain).first(connection.chained));
   if (accepted == 0) return false;
-  std::copy(line.chain.begin() + accepted, line.chain.begin() + line.chained, line.chain.begin());
-  line.chained -= accepted;
+  std::copy(connection.chain.begin() + accepted, connection.chain.begin() + connection.chained,
+            connection.chain.begin());
+  connection.chained -= accepted;
   peer.unfinished += accepted;
   counts_.doorbells.add(1);
   return true;

@@ -35,8 +35,8 @@ class Sender {
  public:
   // All of these outlive it. peers: their order gives the numbers by which everything here names them. log, staging: or
   // NULL.
-  Sender(const GroupShape& shape, std::vector<Port>& ports, std::vector<PeerLines>& peers, GroupCounts<Counter>& counts,
-         TransferLog* log = nullptr, Staging* staging = nullptr);
+  Sender(const GroupShape& shape, std::vector<Port>& ports, std::vector<PeerConnections>& peers,
+         GroupCounts<Counter>& counts, TransferLog* log = nullptr, Staging* staging = nullptr);
 
   // A command of the rank's kernels, for a peer of this share. Null, or why it cannot be right.
   const char* accept(uint32_t peer, const Command& command);
@@ -107,22 +107,22 @@ class Sender {
   bool advance(uint32_t peer);
   bool chain_words(uint32_t peer);
   bool chain_messages(uint32_t peer);
-  bool has_room(const Line& line, uint64_t bytes);
-  transport::Operation& chain(Line& line, const Immediate& imm, uint64_t seq);
-  void chain_message(uint32_t peer, Line& line, const Command& command);
-  void chain_rows(uint32_t peer, Line& line, const Command& command);
-  void chain_of_channel(uint32_t peer, Line& line, const Command& command);
+  bool has_room(const Connection& connection, uint64_t bytes);
+  transport::Operation& chain(Connection& connection, const Immediate& imm, uint64_t seq);
+  void chain_message(uint32_t peer, Connection& connection, const Command& command);
+  void chain_rows(uint32_t peer, Connection& connection, const Command& command);
+  void chain_of_channel(uint32_t peer, Connection& connection, const Command& command);
   const char* begin_put(uint32_t peer, const Command& command, uint64_t numbered, const Message& message);
   bool waits_for_copy(uint32_t peer, const Command& command) const;
-  size_t line_of(uint32_t peer, const Command& command) const;
+  size_t connection_of(uint32_t peer, const Command& command) const;
   uint64_t bytes_of(uint32_t peer, const Command& command) const;
   const Message& message_of(uint32_t peer, const Command& command) const;
-  bool post(Peer& peer, Line& line);
+  bool post(Peer& peer, Connection& connection);
   bool stall(bool& waits, bool now, Counter& stalls);
 
   const GroupShape& shape_;
   std::vector<Port>& ports_;
-  std::vector<PeerLines>& lines_;
+  std::vector<PeerConnections>& peer_connections_;
   GroupCounts<Counter>& counts_;
   TransferLog* log_;
   Staging* staging_;

@@ -19,7 +19,7 @@ void read_offer(std::span<const std::byte> offer) {
     in.bytes();
     for (uint32_t keys = in.count(); keys > 0; --keys) in.object<transport::Key>();
   }
-  for (uint32_t lines = in.count(); lines > 0; --lines) {
+  for (uint32_t connections = in.count(); connections > 0; --connections) {
     in.number();
     in.number();
   }

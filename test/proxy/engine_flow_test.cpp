@@ -116,13 +116,13 @@ TEST_CASE("engine: threads that share a NIC share what it bears", "[engine]") {
 
 TEST_CASE("engine: chunks of a destination take all NICs in turn", "[engine]") {
   TeamShape shape;
-  shape.lines = 2;
+  shape.connections = 2;
   shape.rows_per_chunk = 1;
   NicWatch watches[2];
   shape.change = [&](uint32_t rank, proxy::EngineConfig& config, proxy::GroupSpec& spec) {
     config.nics = {{std::make_shared<WatchedTransport>(watches[0]), ""},
                    {std::make_shared<WatchedTransport>(watches[1]), ""}};
-    spec.lines[1 - rank] = {0, 1};
+    spec.connections[1 - rank] = {0, 1};
   };
   const TeamResult result = run_team(shape, [&](Rank& me) {
     std::mt19937_64 random(me.rank());

@@ -26,7 +26,7 @@ TEST_CASE("engine: whatever fails while connecting is the same error on all rank
   };
   all_say(shape, ucclEpInvalidArgument, "rank 1: loopback has no NICs, it was given mlx5_7");
   shape.change = [](uint32_t rank, proxy::EngineConfig&, proxy::GroupSpec& spec) {
-    if (rank == 2) spec.lines[0] = {0, 0};
+    if (rank == 2) spec.connections[0] = {0, 0};
   };
   all_say(shape, ucclEpInvalidArgument, "rank 0: rank 2 has 2 connections to rank 0, which has 1 to it");
   shape.change = [](uint32_t rank, proxy::EngineConfig&, proxy::GroupSpec& spec) {

@@ -22,8 +22,8 @@ TeamResult exchange_all(TeamShape shape, uint64_t seed, uint32_t operations) {
   shape.threads = 1 + below(2);
   shape.rows = 1 + below(40);
   shape.rows_per_chunk = 1 + below(6);
-  shape.lines = 1 + below(2);
-  shape.nics = 1 + below(shape.lines);
+  shape.connections = 1 + below(2);
+  shape.nics = 1 + below(shape.connections);
   shape.credits = {.window = 1 + below(20), .return_every = 1};
   shape.credits.return_every = 1 + below(shape.credits.window);
   return run_team(shape, [&](Rank& me) {

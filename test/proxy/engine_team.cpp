@@ -137,10 +137,10 @@ void Rank::renew(const std::vector<uint32_t>& peers, const proxy::KindNumbers& f
 }
 
 void Rank::connect_to(const std::vector<uint32_t>& peers) {
-  spec_.lines.assign(shape_.ranks, {});
+  spec_.connections.assign(shape_.ranks, {});
   for (const uint32_t peer : peers) {
-    for (uint32_t line = 0; line < shape_.lines && peer != rank_; ++line)
-      spec_.lines[peer].push_back(line % shape_.nics);
+    for (uint32_t connection = 0; connection < shape_.connections && peer != rank_; ++connection)
+      spec_.connections[peer].push_back(connection % shape_.nics);
   }
 }
 
@@ -163,7 +163,7 @@ void Rank::exchange(Kind kind, std::mt19937_64& random) {
   };
   std::vector<Step> steps;
   for (uint32_t peer = 0; peer < ranks(); ++peer) {
-    if (!has_lines(peer)) continue;
+    if (!has_connections(peer)) continue;
     fill(kind, peer);
     steps.push_back({peer, 0, 0});
     const uint32_t all = rows_to(kind, rank_, peer);
@@ -182,7 +182,7 @@ void Rank::exchange(Kind kind, std::mt19937_64& random) {
     }
   }
   for (uint32_t peer = 0; peer < ranks(); ++peer) {
-    if (has_lines(peer)) receive(kind, peer);
+    if (has_connections(peer)) receive(kind, peer);
   }
   consume(kind);
 }
@@ -190,7 +190,7 @@ void Rank::exchange(Kind kind, std::mt19937_64& random) {
 void Rank::begin(Kind kind) {
   const uint64_t next = ++seq_[static_cast<uint32_t>(kind)];
   for (uint32_t peer = 0; peer < ranks(); ++peer) {
-    if (!has_lines(peer)) continue;
+    if (!has_connections(peer)) continue;
     until([&] { return consumed_by(kind, peer) + shape_.in_flight >= next; },
           fmt::format("rank {} to have read {} {}", peer, proxy::kind_name(kind), next - shape_.in_flight));
   }
@@ -310,7 +310,7 @@ bool Rank::is_set(uint64_t* word) {
 
 void Rank::consume(Kind kind) {
   for (uint32_t peer = 0; peer < ranks(); ++peer) {
-    if (!has_lines(peer)) continue;
+    if (!has_connections(peer)) continue;
     push(peer,
          {.epoch = static_cast<uint32_t>(seq(kind)),
           .destination = static_cast<uint16_t>(peer),

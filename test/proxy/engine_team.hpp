@@ -29,7 +29,7 @@ inline constexpr Kind kind = Kind::dispatch;  // what most cases exchange
 struct TeamShape {
   uint32_t ranks = 2, in_flight = 2;
   std::string transport = "loopback";
-  uint32_t threads = 1, nics = 1, lines = 1;  // of a rank; connections of two ranks
+  uint32_t threads = 1, nics = 1, connections = 1;  // threads and NICs of a rank; between two ranks
   uint32_t bulk_log2 = 1, control_log2 = 1, capacity_log2 = 0;
   uint32_t rows = 24, row_bytes = 64, rows_per_chunk = 4, header_bytes = 32;
   uint32_t sends = 1024, timeout_ms = 20'000;
@@ -59,11 +59,11 @@ class Rank {
   void come_back() { meeting_.come_back(); }
   // Before attach: with connections to these ranks alone, from these numbers on, and with fresh rings.
   void renew(const std::vector<uint32_t>& peers, const proxy::KindNumbers& first);
-  bool has_lines(uint32_t peer) const { return !spec_.lines[peer].empty(); }
+  bool has_connections(uint32_t peer) const { return !spec_.connections[peer].empty(); }
   proxy::Allgather allgather();
   void meet() { allgather()({}); }
 
-  // One whole operation with all that it has lines to, rows in an order drawn from `random`.
+  // One whole operation with all that it has connections to, rows in an order drawn from `random`.
   void exchange(Kind kind, std::mt19937_64& random);
   // Its parts.
   void begin(Kind kind);  // waits until there is room

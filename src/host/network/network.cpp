@@ -165,13 +165,13 @@ proxy::Engine& CommNetwork::engine() {
   return *engine_;
 }
 
-std::vector<std::vector<uint32_t>> CommNetwork::lines() const {
+std::vector<std::vector<uint32_t>> CommNetwork::connections() const {
   const topology::Plan& plan = comm_.wiring.plan;
   const int self = comm_.rank();
-  std::vector<std::vector<uint32_t>> lines(plan.ranks.size());
+  std::vector<std::vector<uint32_t>> connections(plan.ranks.size());
   for (int peer = 0; peer < comm_.nranks(); ++peer) {
     if (comm_.wiring.of(peer).domain == comm_.wiring.of(self).domain) continue;
-    std::vector<uint32_t>& to_peer = lines[static_cast<size_t>(peer)];
+    std::vector<uint32_t>& to_peer = connections[static_cast<size_t>(peer)];
     if (by_nics_) {
       for (const auto& [mine, theirs] : topology::connections(plan, self, peer)) {
         to_peer.push_back(static_cast<uint32_t>(mine));
@@ -179,7 +179,7 @@ std::vector<std::vector<uint32_t>> CommNetwork::lines() const {
     }
     if (to_peer.empty()) to_peer.push_back(0);
   }
-  return lines;
+  return connections;
 }
 
 ucclEpStats_t CommNetwork::statistics() const {
@@ -257,7 +257,7 @@ GroupNetwork::GroupNetwork(ucclEpComm& comm, const GroupShape& shape, const Wind
   spec_.words = Arrivals::in(words_.get(), shape.ranks, shape.in_flight);
   spec_.windows = {rows_.memory, nic_region(*comm.device, {}, *channel_).memory};
   spec_.flush = flush_of(*comm.device, comm.network->memory());  // also of what is put into windows of the user's
-  spec_.lines = comm.network->lines();
+  spec_.connections = comm.network->connections();
   spec_.faults = std::move(faults);
   if (shape.stages_puts != 0) spec_.copies = [&device = *comm.device] { return device.copy_queue(); };
   view_.fifo = rings_.fifo();
@@ -361,9 +361,9 @@ void GroupNetwork::renew(const Renewal& renewal) {
   for (uint32_t kind = 0; kind < num_kinds; ++kind) {
     std::fill_n(spec_.words.consumed_of(static_cast<Kind>(kind), 0), spec_.shape.ranks, renewal.first[kind]);
   }
-  const std::vector<std::vector<uint32_t>> lines = comm_.network->lines();
-  for (size_t rank = 0; rank < lines.size(); ++rank) {
-    spec_.lines[rank] = renewal.living[rank] ? lines[rank] : std::vector<uint32_t>{};
+  const std::vector<std::vector<uint32_t>> connections = comm_.network->connections();
+  for (size_t rank = 0; rank < connections.size(); ++rank) {
+    spec_.connections[rank] = renewal.living[rank] ? connections[rank] : std::vector<uint32_t>{};
   }
   connect();
   renewals_.fetch_add(1, std::memory_order_relaxed);

@@ -33,7 +33,7 @@ class CommNetwork {
   // The transport and the proxy threads. Error: the transport has no name, or this machine lacks what it needs.
   proxy::Engine& engine();
   // By rank: over which NICs of the engine a group is connected to it; none within this rank's domain.
-  std::vector<std::vector<uint32_t>> lines() const;
+  std::vector<std::vector<uint32_t>> connections() const;
   const NetworkMemory& memory() const { return memory_; }
   // Error(ucclEpNotSupported): NICs that reach GPU memory do not reach this window of the user's.
   void check_window(const SharedMemory& memory) const;
