@@ -42,7 +42,7 @@ void check_asked(const ucclEpCommConfig_t& asked) {
 // Ranks that share a GPU share its SMs: a kernel waits for kernels of the others, so all must be resident at once.
 void share_out_sms(ucclEpComm& comm) {
   comm.traits = comm.device->traits();
-  const auto sharers = static_cast<unsigned>(comm.wiring.sharers_of_gpu(comm.rank()).size());
+  const auto sharers = static_cast<unsigned>(comm.topology.sharers_of_gpu(comm.rank()).size());
   if (sharers == 1) return;
   comm.shares_device = true;
   comm.traits.num_sms = std::max(1u, comm.traits.num_sms / sharers);
@@ -51,7 +51,7 @@ void share_out_sms(ucclEpComm& comm) {
 
 // What its GPU, proxies and NICs share in host memory lies near the GPU, and so near the NICs that the rank uses.
 void place_host_memory(ucclEpComm& comm) {
-  const int node = comm.wiring.numa_node_of_gpu(comm.rank());
+  const int node = comm.topology.numa_node_of_gpu(comm.rank());
   if (node < 0) return;
   const NearNode trial(node);
   if (trial.prefers()) {
@@ -125,16 +125,16 @@ ucclEpComm_t init(const char* function, const ucclEpCommConfig_t* given, int nra
     agreement.field("wave size of the device", comm->device->traits().wave);
   }
   agreement.settle(*comm->bootstrap, comm->deadline());
-  comm->wiring = exchange_wiring(*comm->bootstrap, facts, comm->config.nodes, comm->deadline());
+  comm->topology = exchange_topology(*comm->bootstrap, facts, comm->config.nodes, comm->deadline());
   comm->faults = std::make_unique<FaultLog>(comm->errors, comm->rank(), [raw = comm.get()] { stop_kernels(*raw); });
   share_out_sms(*comm);
   place_host_memory(*comm);
-  if (comm->wiring.plan.domains.size() > 1) prepare_network(*comm);
+  if (comm->topology.plan.domains.size() > 1) prepare_network(*comm);
   watch(*comm);
   keep_errors_of(comm.get());
   log::info("comm", "rank {} of {} on {}, timeout {} ms", comm->rank(), comm->nranks(), comm->traits.name,
             comm->timeout_ms());
-  log::info("topology", "{}", place_text(comm->wiring.ranks, comm->wiring.plan, comm->rank()));
+  log::info("topology", "{}", place_text(comm->topology.ranks, comm->topology.plan, comm->rank()));
   return comm.release();
 }
 
@@ -259,19 +259,19 @@ ucclEpResult_t ucclEpCommGetInfo(ucclEpComm_t comm, ucclEpCommInfo_t* info) {
     facts.nranks = comm->nranks();
     facts.device = traits.kind;
     facts.device_index = traits.index;
-    const Wiring& wiring = comm->wiring;
-    const topology::RankPlan& own = wiring.of(comm->rank());
-    const std::vector<topology::Domain>& domains = wiring.plan.domains;
+    const ExchangedTopology& topology = comm->topology;
+    const topology::RankPlan& own = topology.of(comm->rank());
+    const std::vector<topology::Domain>& domains = topology.plan.domains;
     facts.node = own.node;
-    facts.num_nodes = static_cast<int>(wiring.plan.nodes.size());
+    facts.num_nodes = static_cast<int>(topology.plan.nodes.size());
     facts.domain_size = static_cast<int>(domains[static_cast<size_t>(own.domain)].ranks.size());
     if (domains.size() > 1) facts.proxy_threads = static_cast<int>(own.proxies.size());
     const auto copy = [](char* to, size_t space, const std::string& from) {
       std::strncpy(to, from.c_str(), space - 1);
     };
     copy(facts.transport, sizeof facts.transport,
-         domains.size() == 1 ? "shared memory" : wiring.transport(comm->transport));
-    copy(facts.nics, sizeof facts.nics, wiring.nic_names(comm->rank()));
+         domains.size() == 1 ? "shared memory" : topology.transport(comm->transport));
+    copy(facts.nics, sizeof facts.nics, topology.nic_names(comm->rank()));
     copy(facts.node_name, sizeof facts.node_name, comm->bootstrap->host_name(comm->rank()));
     copy(facts.device_name, sizeof facts.device_name, traits.name);
     for (ucclEpGroup_t group : comm->groups) facts.window_bytes += window_bytes(*group);
@@ -291,7 +291,7 @@ ucclEpResult_t ucclEpCommGetStats(ucclEpComm_t comm, ucclEpStats_t* stats) {
 ucclEpResult_t ucclEpCommGetTopology(ucclEpComm_t comm, char* json, size_t* len) {
   return guarded("ucclEpCommGetTopology", comm, [&] {
     require(comm, "comm");
-    write_text(to_json(comm->wiring.ranks, comm->wiring.plan), json, len, "json");
+    write_text(to_json(comm->topology.ranks, comm->topology.plan), json, len, "json");
   });
 }
 

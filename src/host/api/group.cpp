@@ -82,7 +82,7 @@ GroupShape shape_on(const ucclEpComm& comm, const ucclEpGroupConfig_t& checked, 
   GroupShape shape = shape_of(checked, comm.nranks(), comm.traits, nodes);
   if (shape.networked == 0 || shape.masked != 0) return shape;
   CopyShape copies{shape.experts, shape.top_k, shape.ll_tokens, network_row_bytes(shape, shape.token_bytes), {}};
-  for (const topology::Domain& domain : comm.wiring.plan.domains) {
+  for (const topology::Domain& domain : comm.topology.plan.domains) {
     copies.node_sizes.push_back(static_cast<uint32_t>(domain.ranks.size()));
   }
   shape.node_copies = copies_by_node(comm.config.ll_copies, copies) ? 1 : 0;
@@ -116,7 +116,7 @@ std::vector<char> workspace_image(const ucclEpGroup& group) {
   }
   if (!group.network) return image;
   std::memcpy(image.data() + at.network, &group.network->view(), sizeof(NetworkView));
-  const std::vector<uint32_t> nodes = node_words(group.comm->wiring.plan, shape.masked != 0);
+  const std::vector<uint32_t> nodes = node_words(group.comm->topology.plan, shape.masked != 0);
   std::memcpy(image.data() + at.tables + NetworkTables::of(shape).nodes, nodes.data(), nodes.size() * sizeof(uint32_t));
   return image;
 }
@@ -172,7 +172,7 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
   agreement.field("UCCLEP_HT_RING", comm.config.ht_ring.text());
   agreement.field("UCCLEP_HT_RELAY_RING", comm.config.ht_relay_ring.text());
   agreement.attempt([&] {
-    const NodeShape nodes = node_shape(comm.wiring.plan, asked.enable_mask != 0);
+    const NodeShape nodes = node_shape(comm.topology.plan, asked.enable_mask != 0);
     group->config = checked_config(asked, comm.nranks(), comm.traits, nodes);
     group->device.shape = shape_on(comm, group->config, nodes);
     group->device.layout = WindowLayout::of(group->device.shape);
@@ -223,14 +223,14 @@ ucclEpGroupLimits_t limits_of(const ucclEpComm* comm, const ucclEpGroupConfig_t&
   const DeviceTraits traits = comm ? comm->traits
                                    : expected_traits(Config::from_environment().device.value_or(UCCLEP_DEVICE_AUTO),
                                                      UCCLEP_DEVICE_INDEX_CURRENT);
-  const NodeShape nodes = comm ? node_shape(comm->wiring.plan, asked.enable_mask != 0) : NodeShape{};
+  const NodeShape nodes = comm ? node_shape(comm->topology.plan, asked.enable_mask != 0) : NodeShape{};
   const ucclEpGroupConfig_t config = checked_config(asked, nranks, traits, nodes);
   const GroupShape shape = comm ? shape_on(*comm, config, nodes) : shape_of(config, nranks, traits, nodes);
   ucclEpGroupLimits_t limits = UCCLEP_GROUP_LIMITS_INIT;
   const WindowLayout layout = WindowLayout::of(shape);
   uint64_t on_device = WorkspaceLayout::of(shape).bytes + round_up(layout.bytes, traits.window_granularity);
   if (shape.networked != 0) {
-    const size_t threads = comm->wiring.of(comm->rank()).proxies.size();
+    const size_t threads = comm->topology.of(comm->rank()).proxies.size();
     const bool gpu = traits.kind != UCCLEP_DEVICE_HOST, in_device = comm->network->memory().in_device();
     uint64_t on_host = network_host_bytes(shape, traits, threads);
     (gpu ? on_host : on_device) += layout.channel_bytes;

@@ -13,8 +13,8 @@
 #include "host/context/config.hpp"
 #include "host/context/device_memory.hpp"
 #include "host/context/fault.hpp"
+#include "host/context/topology_exchange.hpp"
 #include "host/context/trace.hpp"
-#include "host/context/wiring.hpp"
 #include "ucclep/ucclep.h"
 
 namespace ucclep {
@@ -34,7 +34,7 @@ struct ucclEpComm {
   int configured_timeout_ms = 0;  // of ucclEpCommConfig_t; 0: not given
   std::string transport;          // asked for by name; empty: choose
   std::unique_ptr<ucclep::Bootstrap> bootstrap;
-  ucclep::Wiring wiring;
+  ucclep::ExchangedTopology topology;
   std::unique_ptr<ucclep::Device> device;
   bool shares_device = false;              // with another rank
   ucclep::DeviceTraits traits;             // of the device; the SMs are this rank's part of them

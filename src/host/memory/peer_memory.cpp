@@ -41,7 +41,7 @@ PeerMemory exchange_memory(ucclEpComm& comm, std::shared_ptr<SharedMemory> own, 
   agreement.attempt([&] {
     for (size_t r = 0; r < ranks; ++r) {
       const int rank = static_cast<int>(r);
-      if (comm.wiring.of(rank).domain != comm.wiring.of(comm.rank()).domain) {
+      if (comm.topology.of(rank).domain != comm.topology.of(comm.rank()).domain) {
         memory.of.emplace_back();
         continue;
       }

@@ -157,7 +157,7 @@ proxy::Engine& CommNetwork::engine() {
   if (engine_ != nullptr) return *engine_;
   proxy::EngineConfig config;
   config.rank = static_cast<uint32_t>(comm_.rank());
-  for (const topology::Proxy& proxy : comm_.wiring.of(comm_.rank()).proxies) config.cpus.push_back(proxy.cpu);
+  for (const topology::Proxy& proxy : comm_.topology.of(comm_.rank()).proxies) config.cpus.push_back(proxy.cpu);
   config.nics = nics_of(comm_);
   by_nics_ = !config.nics.front().name.empty();
   config.faults = [&comm = comm_](const proxy::Fault& fault) { raise_network_fault(comm, fault); };
@@ -166,11 +166,11 @@ proxy::Engine& CommNetwork::engine() {
 }
 
 std::vector<std::vector<uint32_t>> CommNetwork::connections() const {
-  const topology::Plan& plan = comm_.wiring.plan;
+  const topology::Plan& plan = comm_.topology.plan;
   const int self = comm_.rank();
   std::vector<std::vector<uint32_t>> connections(plan.ranks.size());
   for (int peer = 0; peer < comm_.nranks(); ++peer) {
-    if (comm_.wiring.of(peer).domain == comm_.wiring.of(self).domain) continue;
+    if (comm_.topology.of(peer).domain == comm_.topology.of(self).domain) continue;
     std::vector<uint32_t>& to_peer = connections[static_cast<size_t>(peer)];
     if (by_nics_) {
       for (const auto& [mine, theirs] : topology::connections(plan, self, peer)) {
@@ -231,7 +231,7 @@ GroupNetwork::GroupNetwork(ucclEpComm& comm, const GroupShape& shape, const Wind
       goes_on_(faults != nullptr),
       channel_(comm.device->share_pinned(layout.channel_bytes)),
       rows_(nic_region(*comm.device, window.where, *window.memory)),
-      rings_shape_(rings_of(shape, comm.traits, comm.wiring.of(comm.rank()).proxies.size())),
+      rings_shape_(rings_of(shape, comm.traits, comm.topology.of(comm.rank()).proxies.size())),
       rings_(*comm.device, rings_shape_, static_cast<uint64_t>(timeout_ms) * 1'000'000, comm.abort_word),
       words_bytes_(words_bytes(shape)),
       words_(static_cast<uint64_t*>(comm.device->alloc_host(words_bytes_)), {comm.device.get()}) {
@@ -239,7 +239,7 @@ GroupNetwork::GroupNetwork(ucclEpComm& comm, const GroupShape& shape, const Wind
   spec_.shape.rank = static_cast<uint32_t>(comm.rank());
   spec_.shape.ranks = shape.ranks;
   spec_.shape.in_flight = shape.in_flight;
-  const std::vector<uint32_t> words = node_words(comm.wiring.plan, shape.masked != 0);
+  const std::vector<uint32_t> words = node_words(comm.topology.plan, shape.masked != 0);
   const NodeTable nodes{words.data(), shape.ranks, shape.nodes.nodes, shape.nodes.turns};
   spec_.shape.places = places_of(shape, layout, nodes, spec_.shape.rank);
   uint64_t* const of_channel = words_.get() + Arrivals::words(shape.ranks, shape.in_flight);
@@ -414,21 +414,21 @@ uint64_t network_host_bytes(const GroupShape& shape, const DeviceTraits& traits,
 }
 
 void check_reach(const ucclEpComm& comm) {
-  const Wiring& wiring = comm.wiring;
-  if (wiring.plan.domains.size() == 1 && wiring.plan.machines.size() == 1) return;
+  const ExchangedTopology& topology = comm.topology;
+  if (topology.plan.domains.size() == 1 && topology.plan.machines.size() == 1) return;
   for (int rank = 0; rank < comm.nranks(); ++rank) {
-    if (wiring.of(rank).domain == wiring.of(comm.rank()).domain && !comm.bootstrap->same_node(rank)) {
+    if (topology.of(rank).domain == topology.of(comm.rank()).domain && !comm.bootstrap->same_node(rank)) {
       fail(ucclEpNotSupported,
            "ranks {} and {} are in one domain, on two machines: this version maps memory within a machine only, "
            "ranks_per_domain divides",
            comm.rank(), rank);
     }
   }
-  if (wiring.transport(comm.transport).empty()) {
+  if (topology.transport(comm.transport).empty()) {
     fail(ucclEpNotSupported,
          "the ranks are on {} machines and no transport has been named: this version does not choose one, "
          "UCCLEP_TRANSPORT names it ({})",
-         wiring.plan.machines.size(), transport::built_in_transports());
+         topology.plan.machines.size(), transport::built_in_transports());
   }
 }
 

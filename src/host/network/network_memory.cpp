@@ -47,8 +47,8 @@ uint32_t kind_of(const DeviceTraits& traits, Way way) {
 
 // Peers of the domain read what came for them at their relay, and whatever lies in a user's window.
 NicWritesReach readers_of(const ucclEpComm& comm) {
-  const topology::Plan& plan = comm.wiring.plan;
-  const auto domain = static_cast<size_t>(comm.wiring.of(comm.rank()).domain);
+  const topology::Plan& plan = comm.topology.plan;
+  const auto domain = static_cast<size_t>(comm.topology.of(comm.rank()).domain);
   return plan.domains[domain].ranks.size() > 1 ? NicWritesReach::all_devices : NicWritesReach::owner;
 }
 
@@ -65,7 +65,7 @@ std::string why_not(const ucclEpComm& comm, const NetworkMemory& where, const Sh
                                                  .timeout_ms = static_cast<uint32_t>(comm.timeout_ms()),
                                                  .memory = UCCLEP_MEMORY_HOST | kind});
       if ((endpoint->traits().memory & kind) == 0) {
-        return fmt::format("the transport {} takes none", comm.wiring.transport(comm.transport));
+        return fmt::format("the transport {} takes none", comm.topology.transport(comm.transport));
       }
       transport::Key key{};
       endpoint->deregister_region(endpoint->register_region(region.memory, &key));
@@ -177,11 +177,11 @@ std::function<void()> flush_of(Device& device, const NetworkMemory& where) {
 }
 
 std::vector<proxy::NicConfig> nics_of(const ucclEpComm& comm) {
-  const Wiring& wiring = comm.wiring;
-  const topology::RankPlan& own = wiring.of(comm.rank());
-  const std::shared_ptr<transport::Transport> transport = transport::make_transport(wiring.transport(comm.transport));
+  const ExchangedTopology& topology = comm.topology;
+  const topology::RankPlan& own = topology.of(comm.rank());
+  const std::shared_ptr<transport::Transport> transport = transport::make_transport(topology.transport(comm.transport));
   if (!transport->takes_nics() || own.nics.empty()) return {{transport, ""}};
-  const topology::Machine& machine = *wiring.ranks[static_cast<size_t>(comm.rank())].machine;
+  const topology::Machine& machine = *topology.ranks[static_cast<size_t>(comm.rank())].machine;
   std::vector<proxy::NicConfig> nics;
   nics.reserve(own.nics.size());
   for (const topology::NicUse& use : own.nics) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where all ranks are and what joins them: what each rank says of itself, and the plan that every rank makes of it.
+// Where all ranks are and what connects them: each rank sends facts about itself to all others, and every rank makes
+// the same plan of them.
 #pragma once
 #include <string>
 #include <vector>
@@ -14,7 +15,7 @@ namespace ucclep {
 
 class Bootstrap;
 
-struct Wiring {
+struct ExchangedTopology {
   std::vector<topology::RankFacts> ranks;
   topology::Plan plan;
 
@@ -22,20 +23,21 @@ struct Wiring {
   std::vector<int> sharers_of_gpu(int rank) const;  // the ranks of the GPU that this rank uses, itself included
   int numa_node_of_gpu(int rank) const;             // as the kernel counts; -1: it has no GPU, or none is the nearest
   std::string nic_names(int rank) const;            // "mlx5_0,mlx5_1"
-  // The name asked for; without one, what serves where no rank is on another machine. Empty: no rank needs any.
+  // The name of the transport: the one asked for, else the one that serves where no rank is on another machine. Empty:
+  // no rank needs a transport.
   std::string transport(const std::string& asked) const;
 };
 
 // The name of the transport that is asked for, empty for none. Error(ucclEpInvalidArgument) names what exists.
 std::string asked_transport(const Config& config, const ucclEpCommConfig_t& asked);
 
-// What this rank tells the others. Error(ucclEpInvalidArgument) for a topology file or NICs that do not exist. The
+// What this rank sends to the others. Error(ucclEpInvalidArgument) for a topology file or NICs that do not exist. The
 // machine is explored once per process.
 topology::RankFacts facts_of_this_rank(const Config& config, const ucclEpCommConfig_t& asked,
                                        const DeviceTraits& traits);
 
 // Collective. node_sizes: UCCLEP_NODES, the same on all ranks.
-Wiring exchange_wiring(Bootstrap& bootstrap, const topology::RankFacts& own, const std::vector<int>& node_sizes,
-                       Deadline deadline);
+ExchangedTopology exchange_topology(Bootstrap& bootstrap, const topology::RankFacts& own,
+                                    const std::vector<int>& node_sizes, Deadline deadline);
 
 }  // namespace ucclep

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/context/wiring.hpp"
+#include "host/context/topology_exchange.hpp"
 
 #include <unistd.h>
 
@@ -81,24 +81,24 @@ std::vector<std::string> asked_nics(const Config& config, const ucclEpCommConfig
   return names;
 }
 
-// Machines are long texts, and alike: each is told once, by the lowest of the ranks that see the same. Where a machine
-// has the name of its host, the ranks know it already.
+// Machines are long texts, and often alike: each is sent once, by the lowest of the ranks that see the same machine.
+// Where a machine has the name of its host, the ranks know it already.
 std::vector<std::shared_ptr<const Machine>> exchange_machines(Bootstrap& bootstrap, Machine own, Deadline deadline) {
   const auto self = static_cast<size_t>(bootstrap.rank());
   if (own.name == host_name()) own.name.clear();
   const std::string text = pack(own);
   const std::vector<uint64_t> hashes = bootstrap.allgather<uint64_t>(std::hash<std::string>{}(text), deadline);
-  const auto teller = [&](size_t rank) {
+  const auto sender = [&](size_t rank) {
     return static_cast<size_t>(std::ranges::find(hashes, hashes[rank]) - hashes.begin());
   };
-  const std::vector<std::string> texts = bootstrap.collect(teller(self) == self ? text : "", deadline);
+  const std::vector<std::string> texts = bootstrap.collect(sender(self) == self ? text : "", deadline);
   std::map<std::pair<size_t, std::string>, std::shared_ptr<const Machine>> known;
   std::vector<std::shared_ptr<const Machine>> machines;
   for (size_t rank = 0; rank < texts.size(); ++rank) {
     const std::string& host = bootstrap.host_name(static_cast<int>(rank));
-    auto& machine = known[{teller(rank), host}];
+    auto& machine = known[{sender(rank), host}];
     if (machine == nullptr) {
-      Machine parsed = topology::parse_machine(texts[teller(rank)]);
+      Machine parsed = topology::parse_machine(texts[sender(rank)]);
       if (parsed.name.empty()) parsed.name = host;
       machine = std::make_shared<const Machine>(std::move(parsed));
     }
@@ -109,7 +109,7 @@ std::vector<std::shared_ptr<const Machine>> exchange_machines(Bootstrap& bootstr
 
 }  // namespace
 
-std::vector<int> Wiring::sharers_of_gpu(int rank) const {
+std::vector<int> ExchangedTopology::sharers_of_gpu(int rank) const {
   const auto place = [&](const RankFacts& facts) {
     return std::pair(facts.node, facts.machine->gpus[static_cast<size_t>(facts.gpu)].place.address);
   };
@@ -122,20 +122,20 @@ std::vector<int> Wiring::sharers_of_gpu(int rank) const {
   return sharers;
 }
 
-int Wiring::numa_node_of_gpu(int rank) const {
+int ExchangedTopology::numa_node_of_gpu(int rank) const {
   const RankFacts& facts = ranks[static_cast<size_t>(rank)];
   const int index = facts.gpu < 0 ? -1 : facts.machine->gpus[static_cast<size_t>(facts.gpu)].place.numa;
   return index < 0 ? -1 : facts.machine->numa_nodes[static_cast<size_t>(index)].number;
 }
 
-std::string Wiring::nic_names(int rank) const {
+std::string ExchangedTopology::nic_names(int rank) const {
   std::vector<std::string> names;
   const Machine& machine = *ranks[static_cast<size_t>(rank)].machine;
   for (const topology::NicUse& use : of(rank).nics) names.push_back(machine.nics[static_cast<size_t>(use.nic)].name);
   return topology::join(names, ",");
 }
 
-std::string Wiring::transport(const std::string& asked) const {
+std::string ExchangedTopology::transport(const std::string& asked) const {
   if (plan.domains.size() == 1) return {};
   return asked.empty() && plan.machines.size() == 1 ? "loopback" : asked;
 }
@@ -164,18 +164,18 @@ RankFacts facts_of_this_rank(const Config& config, const ucclEpCommConfig_t& ask
   return facts;
 }
 
-Wiring exchange_wiring(Bootstrap& bootstrap, const RankFacts& own, const std::vector<int>& node_sizes,
-                       Deadline deadline) {
+ExchangedTopology exchange_topology(Bootstrap& bootstrap, const RankFacts& own, const std::vector<int>& node_sizes,
+                                    Deadline deadline) {
   const auto machines = exchange_machines(bootstrap, *own.machine, deadline);
-  Wiring wiring;
+  ExchangedTopology topology;
   for (const std::string& text : bootstrap.collect(topology::pack(own), deadline)) {
-    const size_t rank = wiring.ranks.size();
-    RankFacts& facts = wiring.ranks.emplace_back(topology::parse_facts(text));
+    const size_t rank = topology.ranks.size();
+    RankFacts& facts = topology.ranks.emplace_back(topology::parse_facts(text));
     facts.node = bootstrap.node(static_cast<int>(rank));
     facts.machine = machines[rank];
   }
-  wiring.plan = topology::make_plan(wiring.ranks, node_sizes);
-  return wiring;
+  topology.plan = topology::make_plan(topology.ranks, node_sizes);
+  return topology;
 }
 
 }  // namespace ucclep
