@@ -215,11 +215,11 @@ Timing Endpoint::timing() const {
 
 Wire Endpoint::wire() {
   constexpr std::chrono::milliseconds pause{1};
-  constexpr int most_pauses = 50;  // words that follow an operation leave within moments
+  constexpr int max_pauses = 50;  // words that follow an operation leave within moments
   if (info_.num_nodes == 1) return {};
   team_.barrier();
   Wire now = wire_now();
-  for (int i = 0; i < most_pauses; ++i) {
+  for (int i = 0; i < max_pauses; ++i) {
     const uint64_t before = now.messages;
     std::this_thread::sleep_for(pause);
     now = wire_now();

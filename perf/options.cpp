@@ -241,21 +241,21 @@ void check_gpus(const Options& o) {
 }
 
 void check_options(const Options& o) {
-  for (auto [name, value, least] : {std::tuple{"-b", o.min_tokens, 1},
-                                    {"-g", o.gpus, 1},
-                                    {"-t", o.threads, 1},
-                                    {"--procs", o.processes, 0},
-                                    {"-n", o.iterations, 1},
-                                    {"-w", o.warmup, 0},
-                                    {"-c", o.check, 0},
-                                    {"-i", o.step, 0},
-                                    {"--hidden", o.hidden, 1},
-                                    {"--experts", o.experts, 1},
-                                    {"--topk", o.topk, 1},
-                                    {"--nodes", o.nodes, 0},
-                                    {"--sms", o.sms, 0},
-                                    {"--timeout-ms", o.timeout_ms, 0}}) {
-    require(value >= least, fmt::format("{} {}: expected at least {}", name, value, least));
+  for (auto [name, value, min] : {std::tuple{"-b", o.min_tokens, 1},
+                                  {"-g", o.gpus, 1},
+                                  {"-t", o.threads, 1},
+                                  {"--procs", o.processes, 0},
+                                  {"-n", o.iterations, 1},
+                                  {"-w", o.warmup, 0},
+                                  {"-c", o.check, 0},
+                                  {"-i", o.step, 0},
+                                  {"--hidden", o.hidden, 1},
+                                  {"--experts", o.experts, 1},
+                                  {"--topk", o.topk, 1},
+                                  {"--nodes", o.nodes, 0},
+                                  {"--sms", o.sms, 0},
+                                  {"--timeout-ms", o.timeout_ms, 0}}) {
+    require(value >= min, fmt::format("{} {}: expected at least {}", name, value, min));
   }
   require(o.max_tokens >= o.min_tokens, fmt::format("-e {} is below -b {}", o.max_tokens, o.min_tokens));
   require(o.step > 0 || o.factor > 1, fmt::format("-f {}: expected at least 2", o.factor));

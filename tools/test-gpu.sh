@@ -131,7 +131,7 @@ begin=$SECONDS
 total_passed=0 total_failed=0 total_skipped=0 not_run=0 next_case=0
 failures=() programs=()
 passed=0 failed=0 skipped=0 values=()  # of one program
-under_mps=no used_mps=no most_ranks=0  # whether it runs beside others on a GPU, and has; the most ranks of one of its cases
+under_mps=no used_mps=no max_ranks=0  # whether it runs beside others on a GPU, and has; the most ranks of one of its cases
 all_ranks=0                            # the most that a GPU ran, of all programs
 status=0 late=no                       # of one command
 quoted() {  # as a JSON string
@@ -229,9 +229,9 @@ run_batch() {  # seconds, command...
 # ---- What is run: a program is a Catch2 executable with a filter and an environment.
 begin_program() {
   [[ -z $only || ,$only, == *,$1,* ]] || return 1
-  program=$1 program_begin=$SECONDS passed=0 failed=0 skipped=0 values=() used_mps=no most_ranks=0
+  program=$1 program_begin=$SECONDS passed=0 failed=0 skipped=0 values=() used_mps=no max_ranks=0
 }
-ran() { [ "$1" -le $most_ranks ] || most_ranks=$1; }  # ranks
+ran() { [ "$1" -le $max_ranks ] || max_ranks=$1; }  # ranks
 skip_all() {  # reason, case...
   local name
   for name in "${@:2}"; do
@@ -243,10 +243,10 @@ end_program() {
   local seconds=$((SECONDS - program_begin)) entry
   total_passed=$((total_passed + passed)) total_failed=$((total_failed + failed)) total_skipped=$((total_skipped + skipped))
   printf -v entry '{"name": %s, "passed": %d, "failed": %d, "skipped": %d, "seconds": %d' "$(quoted "$program")" $passed $failed $skipped $seconds
-  if [ $most_ranks -gt 0 ]; then
-    local on_a_gpu=$(((most_ranks + gpus - 1) / gpus))
+  if [ $max_ranks -gt 0 ]; then
+    local on_a_gpu=$(((max_ranks + gpus - 1) / gpus))
     if [ $on_a_gpu -gt $all_ranks ]; then all_ranks=$on_a_gpu; fi
-    entry+=", \"ranks\": $most_ranks, \"ranks_per_gpu\": $on_a_gpu, \"mps\": $([ $used_mps = yes ] && echo true || echo false)"
+    entry+=", \"ranks\": $max_ranks, \"ranks_per_gpu\": $on_a_gpu, \"mps\": $([ $used_mps = yes ] && echo true || echo false)"
   fi
   if [ ${#values[@]} -gt 0 ]; then printf -v entry '%s, "values": {%s}' "$entry" "$(join "${values[@]}")"; fi
   programs+=("$entry}")

@@ -43,19 +43,19 @@ ranks that share a GPU have their part of its SMs. Such times say nothing about 
 that have a GPU each.)";
 
 void check_ceiling(const CeilingOptions& o) {
-  for (auto [name, value, least] : {std::tuple{"-g", o.ranks, 0},
-                                    {"--ht-tokens", *std::min_element(o.ht_tokens.begin(), o.ht_tokens.end()), 1},
-                                    {"--ll-tokens", *std::min_element(o.ll_tokens.begin(), o.ll_tokens.end()), 1},
-                                    {"--hidden", o.hidden, 128},
-                                    {"--experts", o.experts, 1},
-                                    {"--topk", o.topk, 1},
-                                    {"-n", o.iterations, 1},
-                                    {"-w", o.warmup, 0},
-                                    {"--sms", o.sms, 1},
-                                    {"--ll-sms", o.ll_sms, 0},
-                                    {"--rounds", o.rounds, 1},
-                                    {"--timeout-ms", o.timeout_ms, 1}}) {
-    require(value >= least, fmt::format("{} {}: expected at least {}", name, value, least));
+  for (auto [name, value, min] : {std::tuple{"-g", o.ranks, 0},
+                                  {"--ht-tokens", *std::min_element(o.ht_tokens.begin(), o.ht_tokens.end()), 1},
+                                  {"--ll-tokens", *std::min_element(o.ll_tokens.begin(), o.ll_tokens.end()), 1},
+                                  {"--hidden", o.hidden, 128},
+                                  {"--experts", o.experts, 1},
+                                  {"--topk", o.topk, 1},
+                                  {"-n", o.iterations, 1},
+                                  {"-w", o.warmup, 0},
+                                  {"--sms", o.sms, 1},
+                                  {"--ll-sms", o.ll_sms, 0},
+                                  {"--rounds", o.rounds, 1},
+                                  {"--timeout-ms", o.timeout_ms, 1}}) {
+    require(value >= min, fmt::format("{} {}: expected at least {}", name, value, min));
   }
   require(o.ranks != 1 && o.ranks <= static_cast<int>(ceiling_max_ranks),
           fmt::format("-g {}: expected 2 to {} ranks", o.ranks, ceiling_max_ranks));

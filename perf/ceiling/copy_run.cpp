@@ -48,16 +48,16 @@ CopyRun::CopyRun(Machine& machine, const Shape& shape, const Placement& placemen
 }
 
 size_t CopyRun::input_rows() const {
-  return combines() ? placement_.most_received() : placement_.tokens;
+  return combines() ? placement_.max_received() : placement_.tokens;
 }
 size_t CopyRun::input_row_bytes() const {
   return casts() ? shape_.combine_row_bytes() : case_.row_bytes;
 }
 size_t CopyRun::output_rows() const {
   if (combines()) return placement_.tokens;
-  int most = 0;
-  for (int rank = 0; rank < machine_.ranks(); ++rank) most = std::max(most, placement_.expanded(rank));
-  return most;
+  int max = 0;
+  for (int rank = 0; rank < machine_.ranks(); ++rank) max = std::max(max, placement_.expanded(rank));
+  return max;
 }
 
 size_t CopyRun::landing_bytes() const {
@@ -66,7 +66,7 @@ size_t CopyRun::landing_bytes() const {
   const size_t lines = casts() ? batches * (line_batch_bytes / traits.line_payload)
                                : (case_.row_bytes + traits.line_payload - 1) / traits.line_payload;
   const size_t rows =
-      combines() ? static_cast<size_t>(placement_.tokens) * machine_.ranks() : placement_.most_received();
+      combines() ? static_cast<size_t>(placement_.tokens) * machine_.ranks() : placement_.max_received();
   return rows * lines * traits.line_bytes;
 }
 

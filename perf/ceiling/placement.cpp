@@ -29,10 +29,10 @@ Placement place(int ranks, int tokens, Wanted&& wanted) {
 
 }  // namespace
 
-int Placement::most_received() const {
-  int most = 0;
-  for (int rank = 0; rank < ranks; ++rank) most = std::max(most, received(rank));
-  return most;
+int Placement::max_received() const {
+  int max = 0;
+  for (int rank = 0; rank < ranks; ++rank) max = std::max(max, received(rank));
+  return max;
 }
 
 int Placement::expanded(int rank) const {

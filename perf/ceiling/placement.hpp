@@ -18,7 +18,7 @@ struct Placement {
   int slots = 0;
 
   int received(int rank) const { return static_cast<int>(origins[rank].size()); }
-  int most_received() const;
+  int max_received() const;
   int expanded(int rank) const;  // rows of the output
   uint64_t all_rows() const;
   uint64_t remote_rows() const;

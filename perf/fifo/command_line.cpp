@@ -28,17 +28,17 @@ order of its producer. The median of the repeats counts. `ratio` is that to the 
 ring (more is better) or to the bare flag (less is better), which run in turn with it.
 Exit code: 0 = nothing is wrong, 2 = bad command line, 1 = all else.)";
 
-void require_all(const char* name, const std::vector<int>& values, int least, int most) {
+void require_all(const char* name, const std::vector<int>& values, int min, int max) {
   for (int value : values) {
-    require(value >= least && value <= most, fmt::format("{} {}: expected {} to {}", name, value, least, most));
+    require(value >= min && value <= max, fmt::format("{} {}: expected {} to {}", name, value, min, max));
   }
 }
 
 void check_fifo(const FifoOptions& o) {
-  constexpr int most_batch = 1024, most_rings = 256;
+  constexpr int max_batch = 1024, max_rings = 256;
   require_all("-p", o.producers, 1, fifo_most_producers);
-  require_all("-r", o.rings, 1, most_rings);
-  require_all("-b", o.batches, 1, most_batch);
+  require_all("-r", o.rings, 1, max_rings);
+  require_all("-b", o.batches, 1, max_batch);
   require_all("-n", {o.repeats}, 1, 1000);
   require_all("-w", {o.warmup}, 0, 1000);
   require_all("--poll", {o.poll}, 1, 4096);

@@ -125,7 +125,7 @@ class KernelBench : public Bench {
  private:
   proxy::RingsShape rings_shape(const RateCase& wanted, uint32_t lanes) const {
     return {.bulk_log2 = static_cast<uint32_t>(std::bit_width(wanted.rings - 1)),
-            .at_once = lanes * wanted.batch,
+            .max_concurrent = lanes * wanted.batch,
             .capacity_log2 = static_cast<uint32_t>(options_.capacity_log2)};
   }
   uint64_t timeout_ns() const { return static_cast<uint64_t>(options_.timeout_ms) * 1'000'000; }

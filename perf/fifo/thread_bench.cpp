@@ -145,7 +145,7 @@ class ThreadBench : public Bench {
   };
   proxy::RingsShape rings_shape(const RateCase& wanted) const {
     return {.bulk_log2 = static_cast<uint32_t>(std::bit_width(wanted.rings - 1)),
-            .at_once = wanted.producers * wanted.batch,
+            .max_concurrent = wanted.producers * wanted.batch,
             .capacity_log2 = static_cast<uint32_t>(options_.capacity_log2)};
   }
   uint64_t timeout_ns() const { return static_cast<uint64_t>(options_.timeout_ms) * 1'000'000; }

@@ -23,14 +23,14 @@ uint64_t slot_bytes(uint64_t bytes) {
 
 // Of one side, to send from and to receive into.
 uint64_t memory_bytes(const TransportOptions& options) {
-  uint64_t most = 0;
-  for (const WireOperation& one : options.operations) most = std::max(most, slot_bytes(one.bytes) * one.messages);
+  uint64_t max = 0;
+  for (const WireOperation& one : options.operations) max = std::max(max, slot_bytes(one.bytes) * one.messages);
   if (options.operations.empty()) {
     const uint64_t bytes = *std::max_element(options.bytes.begin(), options.bytes.end());
     const int window = *std::max_element(options.windows.begin(), options.windows.end());
-    most = slot_bytes(bytes) * std::max(options.slots, static_cast<uint64_t>(window));
+    max = slot_bytes(bytes) * std::max(options.slots, static_cast<uint64_t>(window));
   }
-  return 2 * most;
+  return 2 * max;
 }
 
 uint64_t word_of(const TransportRun& run, int sender, uint64_t slot, uint64_t word) {

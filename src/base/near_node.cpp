@@ -12,7 +12,7 @@
 namespace ucclep {
 namespace {
 
-constexpr unsigned most_nodes = 1024;  // as many as any kernel counts
+constexpr unsigned max_nodes = 1024;  // as many as any kernel counts
 constexpr unsigned word_bits = 8 * sizeof(unsigned long);
 
 // glibc has neither.
@@ -20,10 +20,10 @@ bool get_policy(int* policy) {
   return syscall(SYS_get_mempolicy, policy, nullptr, 0ul, nullptr, 0ul) == 0;
 }
 bool prefer(unsigned node) {
-  std::array<unsigned long, most_nodes / word_bits> nodes{};
+  std::array<unsigned long, max_nodes / word_bits> nodes{};
   nodes[node / word_bits] = 1ul << node % word_bits;
   // The kernel takes one bit less than it is told of.
-  return syscall(SYS_set_mempolicy, MPOL_PREFERRED, nodes.data(), most_nodes + 1ul) == 0;
+  return syscall(SYS_set_mempolicy, MPOL_PREFERRED, nodes.data(), max_nodes + 1ul) == 0;
 }
 
 }  // namespace
@@ -31,7 +31,7 @@ bool prefer(unsigned node) {
 NearNode::NearNode(int node) {
   if (node < 0) return;
   int policy = MPOL_DEFAULT;
-  if (static_cast<unsigned>(node) >= most_nodes) {
+  if (static_cast<unsigned>(node) >= max_nodes) {
     why_not_ = "no kernel has so many nodes";
   } else if (!get_policy(&policy)) {
     why_not_ = std::string("get_mempolicy: ") + std::strerror(errno);

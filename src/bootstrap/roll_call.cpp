@@ -20,7 +20,7 @@ std::string name_ranks(const std::vector<int>& ranks) {
 
 std::string name_ranks(const std::vector<int>& first, size_t count) {
   std::string text = count == 1 ? "rank " : "ranks ";
-  const size_t shown = count > named_at_most ? named_at_most - 1 : count;
+  const size_t shown = count > max_named ? max_named - 1 : count;
   for (size_t i = 0; i < shown; ++i) {
     if (i > 0) text += i + 1 == count ? " and " : ", ";
     text += std::to_string(first[i]);
@@ -73,7 +73,7 @@ void RollCall::arrive(const wire::Greeting& greeting) {
 std::string RollCall::missing() const {
   const size_t count = static_cast<size_t>(nranks_) - arrived_.size();
   std::vector<int> first;  // nranks is whatever a caller said: not so many are listed
-  for (int rank = 0; first.size() < std::min(count, named_at_most); ++rank) {
+  for (int rank = 0; first.size() < std::min(count, max_named); ++rank) {
     if (!arrived_.contains(rank)) first.push_back(rank);
   }
   return name_ranks(first, count);

@@ -39,8 +39,8 @@ class RollCall {
 
 // "rank 3", "ranks 1, 2 and 5", "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 92 more".
 std::string name_ranks(const std::vector<int>& ranks);
-// The same of `count` ranks, the first of which are given: named_at_most of them suffice.
-constexpr size_t named_at_most = 9;
+// The same of `count` ranks, the first of which are given: max_named of them suffice.
+constexpr size_t max_named = 9;
 std::string name_ranks(const std::vector<int>& first, size_t count);
 
 }  // namespace ucclep

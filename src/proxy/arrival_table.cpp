@@ -12,14 +12,14 @@ namespace {
 constexpr uint32_t word_bits = 64;
 
 const ArrivalShape& checked(const ArrivalShape& shape) {
-  const auto check = [](const char* what, uint32_t value, uint32_t most) {
-    if (value > most) {
-      fail(ucclEpNotSupported, "the group needs {} {}, an immediate of the network names {}", value, what, most);
+  const auto check = [](const char* what, uint32_t value, uint32_t max) {
+    if (value > max) {
+      fail(ucclEpNotSupported, "the group needs {} {}, an immediate of the network names {}", value, what, max);
     }
   };
   check("ranks", shape.ranks, max_ranks);
-  check("chunks between two ranks", shape.chunks, most_chunks);
-  check("operations in flight", shape.in_flight, most_in_flight);
+  check("chunks between two ranks", shape.chunks, max_chunks);
+  check("operations in flight", shape.in_flight, max_in_flight);
   return shape;
 }
 

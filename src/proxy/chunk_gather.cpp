@@ -106,8 +106,8 @@ void ChunkGather::close_if_whole(Kind kind, uint64_t seq, uint32_t chunk, Comman
 }
 
 uint32_t ChunkGather::rows_of(const Slot& slot, uint32_t chunk) const {
-  const uint32_t most = slot.places->rows_per_chunk, first = chunk * most;
-  return slot.total == unknown ? most : first >= slot.total ? 0 : std::min(most, slot.total - first);
+  const uint32_t max = slot.places->rows_per_chunk, first = chunk * max;
+  return slot.total == unknown ? max : first >= slot.total ? 0 : std::min(max, slot.total - first);
 }
 
 bool ChunkGather::is_whole(Kind kind, uint64_t seq, uint32_t chunk) {

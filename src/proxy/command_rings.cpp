@@ -11,25 +11,25 @@
 namespace ucclep::proxy {
 namespace {
 
-constexpr uint32_t most_rings_log2 = 8, most_capacity_log2 = 20;
+constexpr uint32_t max_rings_log2 = 8, max_capacity_log2 = 20;
 // 64 KiB: more commands than are under way between a GPU and a proxy that keeps up.
 constexpr uint32_t usual_capacity_log2 = 12;
 
 uint32_t capacity_log2_of(const RingsShape& shape) {
   if (shape.capacity_log2 != 0) return shape.capacity_log2;
   // Half of the ring above the mark, half below.
-  return std::max<uint32_t>(usual_capacity_log2, std::bit_width(2 * uint64_t{shape.at_once} - 1));
+  return std::max<uint32_t>(usual_capacity_log2, std::bit_width(2 * uint64_t{shape.max_concurrent} - 1));
 }
 
 void check(const RingsShape& shape) {
-  if (shape.bulk_log2 > most_rings_log2 || shape.control_log2 > most_rings_log2) {
+  if (shape.bulk_log2 > max_rings_log2 || shape.control_log2 > max_rings_log2) {
     fail(ucclEpInvalidArgument, "2^{} bulk and 2^{} control rings, expected at most 2^{} of each", shape.bulk_log2,
-         shape.control_log2, most_rings_log2);
+         shape.control_log2, max_rings_log2);
   }
   const uint32_t log2 = capacity_log2_of(shape);
-  if (log2 > most_capacity_log2 || shape.at_once == 0 || shape.at_once >= uint64_t{1} << log2) {
+  if (log2 > max_capacity_log2 || shape.max_concurrent == 0 || shape.max_concurrent >= uint64_t{1} << log2) {
     fail(ucclEpInvalidArgument, "{} commands pushed at once into a ring of 2^{}, expected 1 to 2^{} less one",
-         shape.at_once, log2, std::min(log2, most_capacity_log2));
+         shape.max_concurrent, log2, std::min(log2, max_capacity_log2));
   }
 }
 
@@ -44,7 +44,7 @@ CommandRings::CommandRings(Device& device, const RingsShape& shape, uint64_t tim
   fifo_.bulk_log2 = shape.bulk_log2;
   fifo_.control_log2 = shape.control_log2;
   fifo_.capacity_log2 = capacity_log2_of(shape);
-  fifo_.high_water = (1u << fifo_.capacity_log2) - shape.at_once;
+  fifo_.high_water = (1u << fifo_.capacity_log2) - shape.max_concurrent;
   fifo_.timeout_ns = timeout_ns;
   fifo_.abort_word = abort_word;
   const Free host{&device, &Device::free_host}, here{&device, &Device::free};

@@ -12,10 +12,10 @@ namespace ucclep::proxy {
 
 struct RingsShape {
   uint32_t bulk_log2 = 0, control_log2 = 0;  // how many rings there are of each
-  // Commands that all lanes which may push at the same time can push to one ring, each in one push. It lies free above
-  // the high-water mark, so more of them would write over commands that nobody has read.
-  uint32_t at_once = 0;
-  uint32_t capacity_log2 = 0;  // of a ring; 0: as at_once asks for
+  // How many commands all lanes that may push at the same time can push to one ring, each lane in one push. So many
+  // slots stay free above the high-water mark; more commands would overwrite some that have not been read.
+  uint32_t max_concurrent = 0;
+  uint32_t capacity_log2 = 0;  // of a ring; 0: as max_concurrent asks for
 };
 
 class CommandRings {

@@ -35,7 +35,7 @@ class Connector {
 
  private:
   void open(OpenPort& port);
-  uint32_t most_window(const Traits& traits, uint32_t peers) const;
+  uint32_t max_window(const Traits& traits, uint32_t peers) const;
   void join(uint32_t rank, std::span<const std::byte> offer);
 
   GroupSpec& spec_;
@@ -114,12 +114,12 @@ void Connector::open(OpenPort& open) {
   const Traits& traits = port.endpoint->traits();
   port.sends = traits.sends;
   nic.in_flight.narrow(traits.max_bytes == 0 ? InFlight::any_bytes : traits.max_bytes, InFlight::any_messages);
-  window_ = std::min(window_, most_window(traits, peers));
+  window_ = std::min(window_, max_window(traits, peers));
   for (const KindPlaces& kind : shape.places.kinds) {
     const uint64_t of_channel = shape.channel.rows > 0 ? channel_piece : 0;
-    const uint64_t most = std::max<uint64_t>({kind.chunk_bytes(), kind.header_bytes, of_channel});
-    if (most > traits.max_message) {
-      fail(ucclEpNotSupported, "messages of {} bytes; NIC {} accepts {}", most, nic.config.name, traits.max_message);
+    const uint64_t max = std::max<uint64_t>({kind.chunk_bytes(), kind.header_bytes, of_channel});
+    if (max > traits.max_message) {
+      fail(ucclEpNotSupported, "messages of {} bytes; NIC {} accepts {}", max, nic.config.name, traits.max_message);
     }
   }
   for (const transport::Memory& window : spec_.windows) {
@@ -130,7 +130,7 @@ void Connector::open(OpenPort& open) {
 }
 
 // A NIC may have fewer receives than were asked for: every peer gets its part (P9).
-uint32_t Connector::most_window(const Traits& traits, uint32_t peers) const {
+uint32_t Connector::max_window(const Traits& traits, uint32_t peers) const {
   CreditShape shape = spec_.shape.credits;
   while (shape.window > 0 && peers * shape.entries() > traits.receives) {
     --shape.window;

@@ -43,10 +43,10 @@ using KindNumbers = std::array<uint64_t, num_kinds>;
 
 constexpr uint32_t imm_epoch_bits = 5, imm_value_bits = 12;
 constexpr uint32_t imm_epochs = 1u << imm_epoch_bits, imm_values = 1u << imm_value_bits;
-constexpr uint32_t most_chunks = imm_values - 1;  // a header's value counts them
+constexpr uint32_t max_chunks = imm_values - 1;  // a header's value counts them
 // Epochs that can be under way, and those that can be mistaken for them, are 2N apart (P4).
-constexpr uint32_t most_in_flight = imm_epochs / 4;
-constexpr uint32_t num_words = words_without_rings + 2 * most_in_flight;
+constexpr uint32_t max_in_flight = imm_epochs / 4;
+constexpr uint32_t num_words = words_without_rings + 2 * max_in_flight;
 static_assert(num_words <= imm_epochs);
 
 struct Immediate {
@@ -111,13 +111,13 @@ struct Freed {
     return value / of_operation == seq / in_flight % (imm_values / of_operation) ? value % of_operation : 0;
   }
   constexpr Word word() const {
-    const uint32_t first = words_without_rings + (kind == Kind::combine ? most_in_flight : 0);
+    const uint32_t first = words_without_rings + (kind == Kind::combine ? max_in_flight : 0);
     return static_cast<Word>(first + slot);
   }
   // Of a word from words_without_rings on.
   static constexpr Freed of_word(uint32_t word) {
     const uint32_t index = word - words_without_rings;
-    return {index < most_in_flight ? Kind::dispatch : Kind::combine, index % most_in_flight};
+    return {index < max_in_flight ? Kind::dispatch : Kind::combine, index % max_in_flight};
   }
 };
 static_assert(imm_values % Freed::of_operation == 0);

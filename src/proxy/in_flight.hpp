@@ -14,23 +14,23 @@ class InFlight {
   static constexpr uint64_t any_bytes = (uint64_t{1} << byte_bits) - 1;
   static constexpr uint32_t any_messages = (1u << (64 - byte_bits)) - 1;
 
-  InFlight(uint64_t most_bytes, uint32_t most_messages)
-      : most_bytes_(std::min(most_bytes, any_bytes)), most_messages_(std::min(most_messages, any_messages)) {}
+  InFlight(uint64_t max_bytes, uint32_t max_messages)
+      : max_bytes_(std::min(max_bytes, any_bytes)), max_messages_(std::min(max_messages, any_messages)) {}
 
   // An endpoint that is opened later may bear less. What is in flight already stays.
-  void narrow(uint64_t most_bytes, uint32_t most_messages) {
-    lower(most_bytes_, std::min(most_bytes, any_bytes));
-    lower(most_messages_, std::min(most_messages, any_messages));
+  void narrow(uint64_t max_bytes, uint32_t max_messages) {
+    lower(max_bytes_, std::min(max_bytes, any_bytes));
+    lower(max_messages_, std::min(max_messages, any_messages));
   }
 
   // A message larger than all that is allowed goes alone.
   bool acquire(uint64_t bytes) {
-    const uint64_t most_bytes = most_bytes_.load(std::memory_order_relaxed);
-    const uint64_t most_messages = most_messages_.load(std::memory_order_relaxed);
+    const uint64_t max_bytes = max_bytes_.load(std::memory_order_relaxed);
+    const uint64_t max_messages = max_messages_.load(std::memory_order_relaxed);
     uint64_t now = word_.load(std::memory_order_relaxed);
     do {
-      const bool fits = bytes <= most_bytes && bytes_of(now) <= most_bytes - bytes;
-      if (messages_of(now) >= most_messages || (!fits && now != 0)) return false;
+      const bool fits = bytes <= max_bytes && bytes_of(now) <= max_bytes - bytes;
+      if (messages_of(now) >= max_messages || (!fits && now != 0)) return false;
     } while (!word_.compare_exchange_weak(now, now + one_of(bytes), std::memory_order_relaxed));
     return true;
   }
@@ -47,14 +47,14 @@ class InFlight {
   static constexpr uint64_t bytes_of(uint64_t word) { return word & any_bytes; }
   static constexpr uint32_t messages_of(uint64_t word) { return static_cast<uint32_t>(word >> byte_bits); }
   template <class T>
-  static void lower(std::atomic<T>& limit, T most) {
+  static void lower(std::atomic<T>& limit, T max) {
     T now = limit.load(std::memory_order_relaxed);
-    while (most < now && !limit.compare_exchange_weak(now, most, std::memory_order_relaxed)) {
+    while (max < now && !limit.compare_exchange_weak(now, max, std::memory_order_relaxed)) {
     }
   }
 
-  std::atomic<uint64_t> most_bytes_, word_{0};
-  std::atomic<uint32_t> most_messages_;
+  std::atomic<uint64_t> max_bytes_, word_{0};
+  std::atomic<uint32_t> max_messages_;
 };
 
 }  // namespace ucclep::proxy

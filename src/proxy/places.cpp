@@ -44,9 +44,9 @@ const char* kind_name(Kind kind) {
 }
 
 void check_places(const Places& places, uint32_t ranks, uint32_t in_flight, std::span<const uint64_t> window_bytes) {
-  if (ranks == 0 || in_flight < 2 || in_flight > most_in_flight) {
+  if (ranks == 0 || in_flight < 2 || in_flight > max_in_flight) {
     fail(ucclEpInvalidArgument, "{} ranks with {} operations in flight, expected at least 1 and 2 to {}", ranks,
-         in_flight, most_in_flight);
+         in_flight, max_in_flight);
   }
   for (uint32_t k = 0; k < std::size(places.kinds); ++k) {
     const KindPlaces& kind = places.kinds[k];

@@ -8,10 +8,10 @@
 namespace ucclep::proxy {
 namespace {
 
-uint32_t most_chunks_of(const Places& places) {
-  uint32_t most = 0;
-  for (const KindPlaces& kind : places.kinds) most = std::max(most, kind.chunks());
-  return most;
+uint32_t max_chunks_of(const Places& places) {
+  uint32_t max = 0;
+  for (const KindPlaces& kind : places.kinds) max = std::max(max, kind.chunks());
+  return max;
 }
 
 void store(uint64_t* word, uint64_t value) {
@@ -31,7 +31,7 @@ Receiver::Receiver(const GroupShape& shape, const Arrivals& words, ConsumedHere&
       counts_(counts),
       log_(log),
       staging_(staging),
-      table_({.ranks = shape.ranks, .in_flight = shape.in_flight, .chunks = most_chunks_of(shape.places)}),
+      table_({.ranks = shape.ranks, .in_flight = shape.in_flight, .chunks = max_chunks_of(shape.places)}),
       number_of_(shape.ranks, no_connection),
       returns_(peers.size(), CreditReturn(shape.credits)),
       freed_(shape.places.has_rings() ? peers.size() * (num_words - words_without_rings) : 0),

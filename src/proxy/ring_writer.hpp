@@ -12,7 +12,7 @@ class RingWriter {
  public:
   RingWriter(const Fifo& fifo, uint32_t ring);
 
-  // One push: at most what RingsShape::at_once grants this thread. What the thread wrote before comes before the
+  // One push: at most what RingsShape::max_concurrent grants this thread. What the thread wrote before comes before the
   // commands. False when the time is up or the abort word is set; then no more may be pushed.
   bool push(std::span<const Command> commands);
   // Waits until all that was pushed has been read.

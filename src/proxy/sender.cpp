@@ -11,7 +11,7 @@ namespace {
 
 // All that may wait for one peer: the chunks and headers of N operations of each kind, and the messages of the channel
 // (P9).
-uint32_t most_waiting(const GroupShape& shape) {
+uint32_t max_waiting(const GroupShape& shape) {
   uint32_t messages = 0;
   for (uint32_t kind = 0; kind < num_kinds; ++kind) messages += shape.in_flight * (shape.places.chunks(kind) + 1);
   return messages + (shape.channel.rows > 0 ? channel_window : 0);
@@ -43,7 +43,7 @@ Sender::Sender(const GroupShape& shape, std::vector<Port>& ports, std::vector<Pe
       counts_(counts),
       log_(log),
       staging_(staging),
-      queue_(static_cast<uint32_t>(peers.size()), static_cast<uint32_t>(peers.size()) * most_waiting(shape)),
+      queue_(static_cast<uint32_t>(peers.size()), static_cast<uint32_t>(peers.size()) * max_waiting(shape)),
       words_(shape.places.has_rings() ? num_words : words_without_rings) {
   peers_.reserve(peers.size());
   active_.reserve(peers.size());
@@ -257,7 +257,7 @@ bool Sender::chain_messages(uint32_t number) {
     if (stall(peer.waits_for_nic, !has_room(connections[turn], bytes_of(number, command)), counts_.nic_stalls))
       return false;
     peer.credits.acquire();
-    counts_.most_in_flight.raise_to(peer.credits.in_flight());
+    counts_.max_in_flight.raise_to(peer.credits.in_flight());
     chain_message(number, connections[turn], command);
     queue_.pop(number);
     --peer.waiting;

@@ -31,7 +31,7 @@ struct GroupCounts {
   T doorbells{};                     // chains posted
   T credit_stalls{};                 // a peer had no credit left
   T nic_stalls{};                    // the NIC had all that it bears
-  T most_in_flight{};                // data messages of one peer that were not returned
+  T max_in_flight{};                 // data messages of one peer that were not returned
   T arrivals{};                      // of whatever kind
   T early{};                         // chunks that came before one below them
   T deepest{};                       // how many below it were missing, at most
@@ -53,7 +53,7 @@ inline void add_to(GroupStatistics& sum, const GroupCounts<Counter>& part) {
   sum.doorbells += part.doorbells.get();
   sum.credit_stalls += part.credit_stalls.get();
   sum.nic_stalls += part.nic_stalls.get();
-  if (part.most_in_flight.get() > sum.most_in_flight) sum.most_in_flight = part.most_in_flight.get();
+  if (part.max_in_flight.get() > sum.max_in_flight) sum.max_in_flight = part.max_in_flight.get();
   sum.arrivals += part.arrivals.get();
   sum.early += part.early.get();
   if (part.deepest.get() > sum.deepest) sum.deepest = part.deepest.get();

@@ -13,8 +13,8 @@
 namespace ucclep::topology {
 namespace {
 
-constexpr int deepest = 64;         // objects in objects; real machines have a dozen
-constexpr int most_cpus = 1 << 16;  // and NUMA nodes
+constexpr int deepest = 64;        // objects in objects; real machines have a dozen
+constexpr int max_cpus = 1 << 16;  // and NUMA nodes
 constexpr std::string_view nvidia = "10de", amd = "1002";
 constexpr unsigned class_display = 0x03, class_accelerator = 0x12, class_other_bridge = 0x0680, class_wireless = 0x0280;
 constexpr int os_device_network = 2, os_device_verbs = 3;
@@ -71,7 +71,7 @@ class Reader {
   std::vector<int> set_of(pugi::xml_node object, const char* attribute) const {
     std::vector<int> members;
     std::string_view rest = object.attribute(attribute).value();
-    for (int base = 0; !rest.empty() && base < most_cpus; base += 32) {
+    for (int base = 0; !rest.empty() && base < max_cpus; base += 32) {
       const size_t comma = rest.rfind(',');
       const std::string word(comma == std::string_view::npos ? rest : rest.substr(comma + 1));
       rest = comma == std::string_view::npos ? "" : rest.substr(0, comma);

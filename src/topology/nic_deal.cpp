@@ -19,9 +19,9 @@ Names nearest(const Seat& seat) {
   }
   Names names;
   if (candidates.empty()) return names;
-  const Distance least = std::ranges::min(candidates, {}, [](const auto& each) { return each.first; }).first;
+  const Distance min = std::ranges::min(candidates, {}, [](const auto& each) { return each.first; }).first;
   for (const auto& [from_gpu, nic] : candidates) {
-    if (from_gpu == least) names.push_back(nic);
+    if (from_gpu == min) names.push_back(nic);
   }
   return names;
 }

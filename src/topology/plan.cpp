@@ -13,7 +13,7 @@ namespace ucclep::topology {
 namespace {
 
 // More than any machine has use for, and few enough for every rank to plan those of all.
-constexpr int most_proxy_threads = 256;
+constexpr int max_proxy_threads = 256;
 
 void check(const std::vector<RankFacts>& ranks) {
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -29,9 +29,9 @@ void check(const std::vector<RankFacts>& ranks) {
                                 {"proxy_threads", facts.proxy_threads}}) {
       if (value < 0) fail(ucclEpInvalidArgument, "{} of rank {} is {}, expected 0 or more", field, rank, value);
     }
-    if (facts.proxy_threads > most_proxy_threads) {
+    if (facts.proxy_threads > max_proxy_threads) {
       fail(ucclEpInvalidArgument, "proxy_threads of rank {} is {}, expected at most {}", rank, facts.proxy_threads,
-           most_proxy_threads);
+           max_proxy_threads);
     }
   }
 }

@@ -7,7 +7,7 @@
 namespace ucclep::topology {
 namespace {
 
-constexpr size_t most_proxies = 4;
+constexpr size_t max_proxies = 4;
 
 size_t cores_of(const Machine& machine) {
   size_t cores = 0;
@@ -17,7 +17,7 @@ size_t cores_of(const Machine& machine) {
 
 size_t proxies_of(const RankFacts& facts, size_t ranks_of_machine) {
   if (facts.proxy_threads > 0) return static_cast<size_t>(facts.proxy_threads);
-  return std::clamp<size_t>(cores_of(*facts.machine) / ranks_of_machine / 2, 1, most_proxies);
+  return std::clamp<size_t>(cores_of(*facts.machine) / ranks_of_machine / 2, 1, max_proxies);
 }
 
 // NICs and threads deal out in turn, whichever there are more of.

@@ -17,7 +17,7 @@ constexpr double margin = 16, padding = 14, gap = 14;
 constexpr double title_height = 34, links_height = 40, numa_footer = 60;
 constexpr double endpoint_width = 142, endpoint_height = 70, arrows_height = 46;
 constexpr double nic_width = 102, nic_height = 34, nic_gap = 5, lane = 5;
-constexpr double least_numa_width = 270, letter_of_title = 9;
+constexpr double min_numa_width = 270, letter_of_title = 9;
 
 const RankFacts& of(const std::vector<RankFacts>& ranks, int rank) {
   return ranks[static_cast<size_t>(rank)];
@@ -125,7 +125,7 @@ Box lay_out_numa(int numa, double left, double top, MachineLayout& layout) {
     lowest = std::max(lowest, y - nic_gap);
     next = stack_x + nic_width + gap;
   }
-  const double width = std::max(least_numa_width, std::max(x, next) - gap + padding - left);
+  const double width = std::max(min_numa_width, std::max(x, next) - gap + padding - left);
   return {left, top, width, lowest + numa_footer - top};
 }
 

@@ -21,7 +21,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 // Ten times what is promised: the machine may be slow.
-constexpr std::chrono::seconds at_once{10};
+constexpr std::chrono::seconds prompt{10};
 
 ucclEpGroupConfig_t some_group(int ranks) {
   return group_config({Scenario{.layout = Layout::ll_expert_major, .ranks = ranks, .experts = 2 * ranks}});
@@ -51,7 +51,7 @@ TEST_CASE("network: proxies come with the first group, and go with the communica
         const Group first = make_group(comm, some_group(4)), second = make_group(comm, some_group(4));
         // A thread gives itself its name.
         const auto begin = Clock::now();
-        while (proxy_threads() != 2 && Clock::now() - begin < at_once)
+        while (proxy_threads() != 2 && Clock::now() - begin < prompt)
           std::this_thread::sleep_for(std::chrono::milliseconds(1));
         require(proxy_threads() == 2, std::to_string(proxy_threads()) + " proxies for two groups");
       }
@@ -140,7 +140,7 @@ void be_aborted(Rank& rank) {
   rank.board.wait(0, 4);
   const auto begin = Clock::now();
   if (rank.rank == 3) ok(ucclEpCommAbort(comm), "ucclEpCommAbort");
-  while (async_error(comm).code == ucclEpSuccess && Clock::now() - begin < at_once)
+  while (async_error(comm).code == ucclEpSuccess && Clock::now() - begin < prompt)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   // Rank 3 stays until all have heard of the abort: who first sees that its endpoint is closed says that instead.
   rank.board.add(1);
@@ -154,7 +154,7 @@ TEST_CASE("network: an abort ends operations and groups on all ranks", "[driver]
   run_ranks(4, [](Rank& rank) {
     const auto begin = Clock::now();
     be_aborted(rank);
-    require(Clock::now() - begin < at_once, "the end took long");
+    require(Clock::now() - begin < prompt, "the end took long");
   });
 }
 

@@ -21,7 +21,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 // Ten times what is promised for a fault that somebody sees: the machine may be slow.
-constexpr std::chrono::seconds at_once{10};
+constexpr std::chrono::seconds prompt{10};
 // Of groups whose ranks shall hear of a fault, and not find their time up.
 constexpr int long_ms = 120'000;
 
@@ -106,7 +106,7 @@ TEST_CASE("network fault: a connection that breaks ends operations on all ranks 
   run_ranks(4, [](Rank& rank) {
     World world(rank, some(4), 2, "faulty:delay=0,withhold=0,repeat=0,break=9,at=0,peer=0:loopback", long_ms);
     world.meet(0, 4);
-    const ucclEpAsyncError_t error = world.operate_until_fault(at_once);
+    const ucclEpAsyncError_t error = world.operate_until_fault(prompt);
     const std::string text = error.text;
     require(error.code == ucclEpRemoteError, text);
     const bool saw_it = std::string(error.phase) == "network";
@@ -122,7 +122,7 @@ TEST_CASE("network fault: a connection that breaks ends operations on all ranks 
     }
     world.meet(2, 4);
     rank.board.wait(1, 1, 0.1);  // at least one of them
-    world.end(at_once);
+    world.end(prompt);
   });
 }
 
@@ -138,7 +138,7 @@ void lose_peers(Rank& rank, const char* transport, const std::vector<int>& lost)
     exchange.combine(at.handle, at.stream);
     at.stream.synchronize();
   }
-  require(Clock::now() - begin < at_once, "the loss was not told at once");
+  require(Clock::now() - begin < prompt, "the loss was not told at once");
   if (!lost.empty()) {
     const ucclEpAsyncError_t error = async_error(at.comm);
     require(holds(error.text, "has lost its connection to rank"), error.text);
@@ -172,11 +172,11 @@ TEST_CASE("network fault: a NIC that dies ends operations on all ranks at once",
   run_ranks(4, [](Rank& rank) {
     World world(rank, some(4), 2, "faulty:delay=0,withhold=0,repeat=0,kill=9,at=1:loopback", long_ms);
     world.meet(0, 4);
-    const ucclEpAsyncError_t error = world.operate_until_fault(at_once);
+    const ucclEpAsyncError_t error = world.operate_until_fault(prompt);
     require(error.code == ucclEpSystemError || error.code == ucclEpRemoteError, error.text);
     require(holds(error.text, "this endpoint was killed"), error.text);
     world.meet(1, 4);
-    world.end(at_once);
+    world.end(prompt);
   });
 }
 
@@ -212,13 +212,13 @@ void outlive(Rank& rank, When when) {
   world.meet(1, 4);
   if (dies) kill(getpid(), SIGKILL);
   const ucclEpAsyncError_t error =
-      when == When::before ? world.operate_until_fault(at_once) : world.wait_for_fault(at_once);
+      when == When::before ? world.operate_until_fault(prompt) : world.wait_for_fault(prompt);
   require(error.code == ucclEpRemoteError, error.text);
   const std::string text = error.text;
   // The bootstrap's connection, or the transport's, was the first to close; and the other survivor may have been.
   require(error.peer >= 0 && error.peer < 4 && (holds(text, "rank 2") || holds(text, "rank 3")), text);
   world.meet(2, 2);
-  world.end(at_once);
+  world.end(prompt);
 }
 
 TEST_CASE("network fault: a node dies before an operation", "[faults][killed]") {
@@ -242,7 +242,7 @@ TEST_CASE("network fault: a proxy thread that stalls forever is told on all rank
   run_ranks(4, [](Rank& rank) {
     World world(rank, some(4), 2, "faulty:seed=4,stall=9,at=0,ms=5000:loopback", 1000);
     world.meet(0, 4);
-    const ucclEpAsyncError_t error = world.operate_until_fault(at_once);
+    const ucclEpAsyncError_t error = world.operate_until_fault(prompt);
     require(error.code == ucclEpTimeout || error.code == ucclEpRemoteError, error.text);
     require(holds(error.text, "rank " + std::to_string(error.peer)), error.text);
   });
@@ -273,7 +273,7 @@ void fill_rings(Rank& rank, int ms, int timeout_ms, const std::function<void(Wor
   world.stream.synchronize();
   const auto begin = Clock::now();
   while (stats_of(world.comm).messages < 2) {
-    require(Clock::now() - begin < at_once, "the first operation was not carried out");
+    require(Clock::now() - begin < prompt, "the first operation was not carried out");
     std::this_thread::sleep_for(milliseconds(1));
   }
   std::this_thread::sleep_for(milliseconds(300));  // what is posted has ended by then
@@ -295,7 +295,7 @@ TEST_CASE("network fault: kernels wait for room in a full ring, and all is right
 TEST_CASE("network fault: a ring that stays full is told in time", "[faults][slow]") {
   run_ranks(2, [](Rank& rank) {
     fill_rings(rank, 5000, 1000, [](World& world) {
-      const ucclEpAsyncError_t error = world.operate_until_fault(at_once);
+      const ucclEpAsyncError_t error = world.operate_until_fault(prompt);
       require(error.code == ucclEpTimeout || error.code == ucclEpRemoteError, error.text);
       require(holds(error.text, "rank " + std::to_string(error.peer)), error.text);
     });

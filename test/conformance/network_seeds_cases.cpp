@@ -292,9 +292,9 @@ TEST_CASE("network seeds: every pair of a case and a shape, over a network that 
   const Record record;
   const unsigned first = first_seed(), count = seeds();
   const std::string inner = transport_under_test();
-  const unsigned at_once = ranks_are_processes() ? 4 : 1;
-  for (unsigned seed = first; seed < first + count; seed += at_once) {
-    run_seeds({seed, static_cast<int>(std::min(at_once, first + count - seed))}, inner, record);
+  const unsigned batch = ranks_are_processes() ? 4 : 1;
+  for (unsigned seed = first; seed < first + count; seed += batch) {
+    run_seeds({seed, static_cast<int>(std::min(batch, first + count - seed))}, inner, record);
   }
   if (!reduced()) check_record(record, first, count);
 }

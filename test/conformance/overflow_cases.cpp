@@ -30,7 +30,7 @@ std::vector<int64_t> totals(const Scenario& scenario, uint64_t routing_seed) {
 }
 
 // The most rows that any rank receives.
-int64_t most_rows(const Scenario& scenario, uint64_t routing_seed) {
+int64_t max_rows(const Scenario& scenario, uint64_t routing_seed) {
   const std::vector<int64_t> rows = totals(scenario, routing_seed);
   return *std::max_element(rows.begin(), rows.end());
 }
@@ -49,8 +49,8 @@ TEST_CASE("overflow: limits around N, both policies, there and back",
           "[process][reduced][driver][checked][nodes][modes]") {
   std::vector<Scenario> scenarios;
   for (const Scenario& base : in_ht({.top_k = 3, .max_tokens = 11, .alignment = 4, .seed = 201})) {
-    const int64_t most = most_rows(base, base.seed);
-    for (const int64_t limit : {most + 1, most, most - 1, most / 2, int64_t{1}}) {
+    const int64_t max = max_rows(base, base.seed);
+    for (const int64_t limit : {max + 1, max, max - 1, max / 2, int64_t{1}}) {
       scenarios.push_back(base);
       scenarios.back().max_recv = limit;
       scenarios.back().overflow = policies[limit % 2];
@@ -111,7 +111,7 @@ TEST_CASE("overflow: many routings of one handle, some of which overflow", "[pro
 TEST_CASE("overflow: scales, quantisation, long rows apart and biases", "[nodes]") {
   std::vector<Scenario> scenarios;
   for (Scenario& scenario : in_ht({.top_k = 3, .max_tokens = 9, .hidden = 640, .alignment = 4, .seed = 251})) {
-    scenario.max_recv = most_rows(scenario, scenario.seed) * 2 / 3;
+    scenario.max_recv = max_rows(scenario, scenario.seed) * 2 / 3;
     scenario.overflow = UCCLEP_OVERFLOW_DROP;
     scenario.biases = 2;
     scenario.strided = true;
@@ -183,7 +183,7 @@ TEST_CASE("overflow: what HandleWaitCounts says, and how small a tensor may be t
 
 TEST_CASE("overflow: the backward pass on saved memory drops the same rows", "[process][reduced][nodes]") {
   for (Scenario& scenario : in_ht({.top_k = 3, .max_tokens = 9, .alignment = 4, .seed = 271})) {
-    scenario.max_recv = most_rows(scenario, scenario.seed) / 2;
+    scenario.max_recv = max_rows(scenario, scenario.seed) / 2;
     scenario.overflow = UCCLEP_OVERFLOW_DROP;
     run_ranks(scenario.ranks, [&](Rank& rank) {
       Comm comm(rank);

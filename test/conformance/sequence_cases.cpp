@@ -171,13 +171,13 @@ class Sequence {
     scenario.combine_dtype = dice_.any_of({ucclEpBfloat16, ucclEpFloat16});
     scenario.rule = uniform(static_cast<int>(dice_.below(2)) * 30);
     if (scenario.layout == Layout::ht_expert_major) scenario.alignment = dice_.any_of<int64_t>({1, 4, 16});
-    scenario.fixed_capacity = scenario.ll() ? 0 : most_rows(scenario);
+    scenario.fixed_capacity = scenario.ll() ? 0 : max_rows(scenario);
     routed->handle = make_handle(shape.group, handle_config(scenario));
     shape.handles.push_back(std::move(routed));
   }
 
   // What a rank can receive, in zones that are all padded.
-  static int64_t most_rows(const Scenario& scenario) {
+  static int64_t max_rows(const Scenario& scenario) {
     const int64_t rows = int64_t{scenario.ranks} * scenario.max_tokens * scenario.top_k;
     return rows + scenario.local_experts() * (scenario.alignment - 1);
   }

@@ -12,7 +12,7 @@
 namespace ucclep::doubles {
 namespace {
 
-constexpr int most_devices = 16;
+constexpr int max_devices = 16;
 
 int number(const char* variable, int otherwise) {
   const char* text = std::getenv(variable);
@@ -22,7 +22,7 @@ int number(const char* variable, int otherwise) {
 std::mutex mutex;  // of retaining and releasing
 
 Gpu& gpu(DeviceOrdinal ordinal) {
-  static std::array<Gpu, most_devices> all;
+  static std::array<Gpu, max_devices> all;
   expect(ordinal >= 0 && ordinal < gpu_count(), invalid_device);
   return all[static_cast<size_t>(ordinal)];
 }

@@ -20,7 +20,7 @@ struct LoadedModule;
 struct LoadedFunction {
   const executor::KernelRegistration* kernel;
   LoadedModule* module;
-  unsigned most_shared_bytes;
+  unsigned max_shared_bytes;
 };
 struct LoadedModule {
   std::map<std::string, LoadedFunction> functions;
@@ -67,14 +67,14 @@ Code module_unload(Module module) {
 Code module_function(Function* function, Module module, const char* name) {
   return answer(__func__, [&] {
     constexpr std::string_view prefix = "ucclep_";
-    constexpr unsigned most_shared_by_default = 48 * 1024;
+    constexpr unsigned max_shared_by_default = 48 * 1024;
     const std::string_view text = name;
     expect(text.starts_with(prefix), not_found);
     const auto* kernel = executor::find_kernel(wave, name + prefix.size());
     expect(kernel != nullptr, not_found);
     LoadedModule& loaded = module_of(module);
     const auto [entry, is_new] =
-        loaded.functions.try_emplace(name, LoadedFunction{kernel, &loaded, most_shared_by_default});
+        loaded.functions.try_emplace(name, LoadedFunction{kernel, &loaded, max_shared_by_default});
     expect(!is_new || !loaded.launched, not_supported);  // a driver would load it now, and wait for what runs
     *function = reinterpret_cast<Function>(&entry->second);
   });
@@ -83,7 +83,7 @@ Code module_function(Function* function, Module module, const char* name) {
 Code function_set_attribute(Function function, int attribute, int value) {
   return answer(__func__, [&] {
     expect(attribute == function_max_dynamic_shared && value >= 0 && value <= shared_bytes, invalid_value);
-    function_of(function).most_shared_bytes = static_cast<unsigned>(value);
+    function_of(function).max_shared_bytes = static_cast<unsigned>(value);
   });
 }
 
@@ -96,7 +96,7 @@ Code launch(Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z
     loaded.module->launched = true;
     expect(grid_x != 0 && grid_y == 1 && grid_z == 1 && block_x != 0 && block_x <= 1024 && block_y == 1 && block_z == 1,
            invalid_value);
-    expect(shared <= loaded.most_shared_bytes, invalid_value);
+    expect(shared <= loaded.max_shared_bytes, invalid_value);
     const auto* bytes = static_cast<const char*>(args[0]);
     const LaunchShape shape{grid_x, block_x, shared};
     enqueue(stream,

@@ -69,19 +69,19 @@ TEST_CASE("arrivals: chunks that the header does not know do not count", "[arriv
 }
 
 TEST_CASE("arrivals: the most chunks there are, and none", "[arrival]") {
-  ArrivalTable table({.ranks = 1, .in_flight = 8, .chunks = most_chunks});
-  CHECK(expects(table, Kind::update, 1, 0, most_chunks) == Arrival::fresh);
-  for (uint32_t chunk = most_chunks; chunk-- > 0;) CHECK(arrives(table, Kind::update, 1, 0, chunk) == Arrival::fresh);
+  ArrivalTable table({.ranks = 1, .in_flight = 8, .chunks = max_chunks});
+  CHECK(expects(table, Kind::update, 1, 0, max_chunks) == Arrival::fresh);
+  for (uint32_t chunk = max_chunks; chunk-- > 0;) CHECK(arrives(table, Kind::update, 1, 0, chunk) == Arrival::fresh);
   const Progress all = table.progress(Kind::update, 0, 1);
-  CHECK(all == Progress{1, true, true, most_chunks});
+  CHECK(all == Progress{1, true, true, max_chunks});
   CHECK(expects(table, Kind::update, 2, 0, 0) == Arrival::fresh);
   CHECK(table.progress(Kind::update, 0, 2) == Progress{2, true, true, 0});
   CHECK(all.word() < table.progress(Kind::update, 0, 9).word());
-  CHECK(Progress{1, true, false, most_chunks}.word() < all.word());
+  CHECK(Progress{1, true, false, max_chunks}.word() < all.word());
 }
 
 TEST_CASE("arrivals: what is over or cannot be yet is counted and dropped", "[arrival]") {
-  for (uint32_t in_flight = 2; in_flight <= most_in_flight; ++in_flight) {
+  for (uint32_t in_flight = 2; in_flight <= max_in_flight; ++in_flight) {
     for (uint64_t consumed : {uint64_t{0}, uint64_t{5}, uint64_t{31}, uint64_t{32}, uint64_t{1} << 40}) {
       INFO(in_flight << " in flight, consumed " << consumed);
       ArrivalTable table({.ranks = 1, .in_flight = in_flight, .chunks = 4});

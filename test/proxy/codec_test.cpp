@@ -85,10 +85,10 @@ TEST_CASE("fifo: a value beyond its field does not fit", "[codec]") {
 }
 
 TEST_CASE("fifo: a group that a command cannot serve is refused with what is too much", "[codec]") {
-  const proxy::CommandDemand most{4096, 1 << 24, 16383, 16ull * ((1 << 25) - 1)};
-  proxy::check_command_limits(most);
+  const proxy::CommandDemand max{4096, 1 << 24, 16383, 16ull * ((1 << 25) - 1)};
+  proxy::check_command_limits(max);
   const auto message = [&](uint64_t proxy::CommandDemand::* field) {
-    proxy::CommandDemand demand = most;
+    proxy::CommandDemand demand = max;
     ++(demand.*field);
     try {
       proxy::check_command_limits(demand);

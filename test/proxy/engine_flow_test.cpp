@@ -84,7 +84,7 @@ TEST_CASE("engine: a receiver that is slow is sent a window of messages, and los
     me.receive(kind, 1 - me.rank());
     me.consume(kind);
   });
-  CHECK(result.groups[0].most_in_flight == 8);
+  CHECK(result.groups[0].max_in_flight == 8);
   CHECK(result.groups[0].chunks > 8);
 }
 
@@ -93,9 +93,9 @@ TEST_CASE("engine: threads that share a NIC share what it bears", "[engine]") {
   shape.ranks = 4;
   shape.threads = 2;
   shape.rows_per_chunk = 2;
-  constexpr int64_t most = 3 * 2 * 64;
+  constexpr int64_t max = 3 * 2 * 64;
   std::vector<NicWatch> watches(4);
-  for (NicWatch& watch : watches) watch.limit = [](transport::Traits& traits) { traits.max_bytes = most; };
+  for (NicWatch& watch : watches) watch.limit = [](transport::Traits& traits) { traits.max_bytes = max; };
   shape.change = [&](uint32_t rank, proxy::EngineConfig& config, proxy::GroupSpec&) {
     config.nics = {{std::make_shared<WatchedTransport>(watches[rank]), ""}};
   };
@@ -106,7 +106,7 @@ TEST_CASE("engine: threads that share a NIC share what it bears", "[engine]") {
   uint32_t endpoints = 0;
   for (uint32_t rank = 0; rank < 4; ++rank) {
     INFO("rank " << rank);
-    CHECK(watches[rank].most_bytes <= most);
+    CHECK(watches[rank].max_bytes <= max);
     CHECK(watches[rank].bytes == 0);
     CHECK(result.groups[rank].nic_stalls > 0);
     endpoints += watches[rank].endpoints;

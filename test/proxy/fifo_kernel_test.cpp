@@ -121,9 +121,9 @@ uint64_t active_rounds(const Shape& shape) {
 
 void arrive(const char* kernel, const Shape& shape, uint64_t expected) {
   Producers producers(shape);
-  const uint32_t at_once = shape.grid * shape.block * shape.run;
-  CommandRings rings(producers.device(), {.bulk_log2 = 1, .control_log2 = 1, .at_once = at_once}, limit_ns,
-                     producers.abort_word);
+  const uint32_t max_concurrent = shape.grid * shape.block * shape.run;
+  CommandRings rings(producers.device(), {.bulk_log2 = 1, .control_log2 = 1, .max_concurrent = max_concurrent},
+                     limit_ns, producers.abort_word);
   producers.args.fifo = rings.fifo();
   producers.args.rings = rings.count();
   std::vector<RingReader> readers;

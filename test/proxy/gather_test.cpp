@@ -45,11 +45,11 @@ TEST_CASE("gather: each chunk is whole once, whatever the order of its rows and 
     INFO("seed " << seed);
     std::mt19937_64 random(seed);
     const auto below = [&](uint64_t n) { return static_cast<uint32_t>(random() % n); };
-    const uint32_t most = 1 + below(60), of_chunk = 1 + below(7), in_flight = 2 + below(7);
-    const Places places = small_places(most, of_chunk);
+    const uint32_t max = 1 + below(60), of_chunk = 1 + below(7), in_flight = 2 + below(7);
+    const Places places = small_places(max, of_chunk);
     ChunkGather gather(places, in_flight);
     for (uint64_t seq = 1; seq < 40; ++seq) {
-      const uint32_t rows = below(most + 1), row_bytes = 16 * (1 + below(4));
+      const uint32_t rows = below(max + 1), row_bytes = 16 * (1 + below(4));
       std::vector<Command> commands{header(seq, rows)};
       for (uint32_t row = 0, piece = 0; row < rows; row += piece) {
         piece = 1 + below(std::min(rows - row, of_chunk - row % of_chunk));
@@ -172,11 +172,11 @@ TEST_CASE("gather: chunks leave only when a ring has room for them, and then all
     INFO("seed " << seed);
     std::mt19937_64 random(seed);
     const auto below = [&](uint64_t n) { return static_cast<uint32_t>(random() % n); };
-    const uint32_t most = 1 + below(60), of_chunk = 1 + below(4), in_flight = 2, ring = 2 + below(4);
-    const Places places = ring_places(most, of_chunk, ring);
+    const uint32_t max = 1 + below(60), of_chunk = 1 + below(4), in_flight = 2, ring = 2 + below(4);
+    const Places places = ring_places(max, of_chunk, ring);
     ChunkGather gather(places, in_flight);
     for (uint64_t seq = 1; seq < 40; ++seq) {
-      const uint32_t rows = below(most + 1), chunks = (rows + of_chunk - 1) / of_chunk;
+      const uint32_t rows = below(max + 1), chunks = (rows + of_chunk - 1) / of_chunk;
       std::vector<Command> commands{by_ring(header(seq, rows))};
       for (uint32_t row = 0, piece = 0; row < rows; row += piece) {
         piece = 1 + below(std::min(rows - row, of_chunk - row % of_chunk));

@@ -8,7 +8,7 @@ namespace {
 
 constexpr Immediate largest{static_cast<ImmKind>(7), 31, 4095, 4095};
 static_assert(pack(largest) == ~uint32_t{0} && unpack(~uint32_t{0}) == largest && pack({}) == 0);
-static_assert(most_chunks == 4095 && most_in_flight == 8);
+static_assert(max_chunks == 4095 && max_in_flight == 8);
 
 TEST_CASE("immediate: every field at its limit alone comes back", "[immediate]") {
   for (const Immediate& imm : {Immediate{largest.kind, 0, 0, 0}, Immediate{{}, largest.epoch, 0, 0},

@@ -11,8 +11,8 @@ namespace ucclep::test {
 
 class RawRing {
  public:
-  // high_water: capacity less `at_once`.
-  RawRing(uint32_t capacity_log2, uint64_t start, uint32_t at_once = 1)
+  // high_water: capacity less `max_concurrent`.
+  RawRing(uint32_t capacity_log2, uint64_t start, uint32_t max_concurrent = 1)
       : slots_(size_t{1} << capacity_log2), heads_(fifo_stride), positions_(fifo_stride) {
     // What lies in a slot was written at the last position before `start` that falls on it, if there was one.
     const uint64_t capacity = slots_.size();
@@ -25,7 +25,7 @@ class RawRing {
     fifo_.heads = heads_.data();
     fifo_.positions = positions_.data();
     fifo_.capacity_log2 = capacity_log2;
-    fifo_.high_water = static_cast<uint32_t>(capacity) - at_once;
+    fifo_.high_water = static_cast<uint32_t>(capacity) - max_concurrent;
     fifo_.timeout_ns = uint64_t{20} * 1'000'000'000;
     fifo_.abort_word = &abort_;
   }

@@ -65,9 +65,9 @@ TEST_CASE("fifo: both rings of a destination belong to its proxy thread", "[ring
 
 TEST_CASE("fifo: rings have room for what is pushed at once, twice", "[rings]") {
   const auto device = open_host_device(0, {});
-  const auto capacity_log2 = [&](uint32_t at_once) {
-    const CommandRings rings(*device, {.at_once = at_once}, 1, nullptr);
-    CHECK(rings.fifo().high_water + at_once == 1u << rings.fifo().capacity_log2);
+  const auto capacity_log2 = [&](uint32_t max_concurrent) {
+    const CommandRings rings(*device, {.max_concurrent = max_concurrent}, 1, nullptr);
+    CHECK(rings.fifo().high_water + max_concurrent == 1u << rings.fifo().capacity_log2);
     return rings.fifo().capacity_log2;
   };
   CHECK(capacity_log2(1) == 12);
@@ -78,7 +78,8 @@ TEST_CASE("fifo: rings have room for what is pushed at once, twice", "[rings]") 
 
 TEST_CASE("fifo: rings do not share slots or words", "[rings]") {
   const auto device = open_host_device(0, {});
-  const CommandRings rings(*device, {.bulk_log2 = 2, .control_log2 = 1, .at_once = 8, .capacity_log2 = 4}, 1, nullptr);
+  const CommandRings rings(*device, {.bulk_log2 = 2, .control_log2 = 1, .max_concurrent = 8, .capacity_log2 = 4}, 1,
+                           nullptr);
   REQUIRE(rings.count() == 6);
   for (uint32_t ring = 0; ring < rings.count(); ++ring) {
     const proxy::RingMemory memory = rings.memory(ring);
@@ -100,11 +101,11 @@ TEST_CASE("fifo: a shape that is none is refused with an error message", "[rings
     }
     return "not refused";
   };
-  CHECK_THAT(message({.bulk_log2 = 9, .at_once = 1}), Catch::Contains("2^9 bulk"));
-  CHECK_THAT(message({.at_once = 0}), Catch::Contains("0 commands pushed at once"));
-  CHECK_THAT(message({.at_once = 16, .capacity_log2 = 4}),
+  CHECK_THAT(message({.bulk_log2 = 9, .max_concurrent = 1}), Catch::Contains("2^9 bulk"));
+  CHECK_THAT(message({.max_concurrent = 0}), Catch::Contains("0 commands pushed at once"));
+  CHECK_THAT(message({.max_concurrent = 16, .capacity_log2 = 4}),
              Catch::Contains("16 commands pushed at once into a ring of 2^4"));
-  CHECK_THAT(message({.at_once = 1u << 20}), Catch::Contains("expected 1 to"));
+  CHECK_THAT(message({.max_concurrent = 1u << 20}), Catch::Contains("expected 1 to"));
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace ucclep::test {
 
 struct NicWatch {
   std::atomic<bool> held{false};                           // nothing is polled
-  std::atomic<int64_t> bytes{0}, most_bytes{0};            // in flight
+  std::atomic<int64_t> bytes{0}, max_bytes{0};             // in flight
   std::atomic<uint64_t> messages{0}, reused{0}, posts{0};  // reused: of the messages, with that flag
   std::atomic<uint32_t> endpoints{0};
   std::function<void(transport::Traits&)> limit = {};
@@ -47,8 +47,8 @@ class WatchedEndpoint : public transport::Endpoint {
       ++watch_.messages;
       if ((operation.flags & UCCLEP_OPERATION_REUSED) != 0) ++watch_.reused;
       const int64_t now = watch_.bytes += static_cast<int64_t>(operation.bytes);
-      int64_t most = watch_.most_bytes;
-      while (now > most && !watch_.most_bytes.compare_exchange_weak(most, now)) {
+      int64_t max = watch_.max_bytes;
+      while (now > max && !watch_.max_bytes.compare_exchange_weak(max, now)) {
       }
     }
     return accepted;

@@ -12,7 +12,7 @@ namespace {
 
 std::string skip_reason;
 std::vector<std::string> case_tags;
-int most_ranks = 0;
+int largest_ranks = 0;
 
 }  // namespace
 
@@ -55,11 +55,11 @@ bool case_has_tag(const std::string& tag) {
 }
 
 void note_ranks(int ranks) {
-  most_ranks = std::max(most_ranks, ranks);
+  largest_ranks = std::max(max_ranks, ranks);
 }
 
 int take_ranks() {
-  return std::exchange(most_ranks, 0);
+  return std::exchange(largest_ranks, 0);
 }
 
 void skip_case(const std::string& reason) {

@@ -60,10 +60,10 @@ TEST_CASE("transport: bytes of every size arrive from all peers with their immed
   run_team(options, [&](Member& me) {
     const auto& traits = me.endpoint().traits();
     check(traits.imm_bits >= 32 && traits.sends > 0 && traits.receives > 0 && traits.max_message > 0, "poor traits");
-    const uint64_t most = std::min<uint64_t>(traits.max_message, 1 << 20);
+    const uint64_t max = std::min<uint64_t>(traits.max_message, 1 << 20);
     uint32_t round = 0;
     for (uint64_t bytes : {uint64_t{0}, uint64_t{1}, uint64_t{traits.max_inline}, uint64_t{traits.max_inline} + 1,
-                           uint64_t{63}, uint64_t{7168}, uint64_t{65536}, most}) {
+                           uint64_t{63}, uint64_t{7168}, uint64_t{65536}, max}) {
       exchange_of_size(me, options.window_bytes, bytes, round++);
     }
   });
@@ -128,13 +128,13 @@ TEST_CASE("transport: post takes what has room, and the rest later", "[transport
     }
     me.barrier();
     const uint32_t granted = me.endpoint().traits().sends;
-    uint32_t most = 0;
+    uint32_t max = 0;
     for (uint32_t next = 0; next < chain;) {
       next += me.send_chain(peer, std::span(operations).subspan(next));
-      most = std::max(most, static_cast<uint32_t>(me.unfinished()));
+      max = std::max(max, static_cast<uint32_t>(me.unfinished()));
       me.poll();
     }
-    check(most <= granted, "more operations were taken than were granted");
+    check(max <= granted, "more operations were taken than were granted");
     me.finish();
     me.until([&] { return me.arrived().size() == chain; }, "the chain");
     me.barrier();

@@ -72,16 +72,16 @@ TEST_CASE("faulty: another payload lands between one and its immediate", "[fault
     pair.endpoint[0]->post(1, {&operation, 1});
   }
   // Payloads that are there before any immediate of theirs, or of those before them, has come.
-  size_t most_unannounced = 0, announced = 0;
+  size_t max_unannounced = 0, announced = 0;
   for (int turn = 0; turn < 200; ++turn) {
     pair.poll(0);
     announced += pair.poll(1).size();
     size_t there = 0;
     for (uint32_t i = 0; i < writes; ++i) there += pair.window[1][i * bytes] == 'x';
-    most_unannounced = std::max(most_unannounced, there - announced);
+    max_unannounced = std::max(max_unannounced, there - announced);
   }
   CHECK(announced == writes);
-  CHECK(most_unannounced > writes / 4);
+  CHECK(max_unannounced > writes / 4);
 }
 
 TEST_CASE("faulty: one seed is one order, another seed another", "[faulty]") {

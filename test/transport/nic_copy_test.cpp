@@ -22,8 +22,8 @@ TEST_CASE("loopback: copies move all bytes and no others, wherever they begin an
   std::string from(4096, '\0');
   for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<char>('A' + i % 61);
   size_t wrong = 0, copies = 0;
-  for (const size_t bytes : {size_t{0}, size_t{1}, least_past_caches - 1, least_past_caches, least_past_caches + 1,
-                             least_past_caches + copy_line - 1, size_t{3000}}) {
+  for (const size_t bytes : {size_t{0}, size_t{1}, min_past_caches - 1, min_past_caches, min_past_caches + 1,
+                             min_past_caches + copy_line - 1, size_t{3000}}) {
     for (size_t to_offset = 0; to_offset < 2 * copy_line; ++to_offset) {
       for (const size_t from_offset : {size_t{0}, size_t{1}, size_t{16}, size_t{63}, to_offset}) {
         for (const bool reused : {false, true}) {

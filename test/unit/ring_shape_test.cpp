@@ -77,12 +77,12 @@ TEST_CASE("RingShape: a sender that is out of room has credits for some that is 
 // Of an operation's number as many bits count as there is room for.
 TEST_CASE("RingTag: a word counts for its operation, and for no other") {
   for (const uint64_t seq : {uint64_t{1}, uint64_t{77}, uint64_t{1} << 35, uint64_t{1} << 39, uint64_t{1} << 54}) {
-    const uint32_t most_place = (1u << 24) + ring_streams;
+    const uint32_t max_place = (1u << 24) + ring_streams;
     CHECK(RingTag::chunks_in(RingTag::of_chunk(seq, 9), seq) == 9);
-    CHECK(RingTag::places_in(RingTag::of_place(seq, most_place), seq) == most_place);
+    CHECK(RingTag::places_in(RingTag::of_place(seq, max_place), seq) == max_place);
     for (const uint64_t other : {seq - 1, seq + 1}) {
       CHECK(RingTag::chunks_in(RingTag::of_chunk(other, RingShape::max_chunks), seq) == 0);
-      CHECK(RingTag::places_in(RingTag::of_place(other, most_place), seq) == 0);
+      CHECK(RingTag::places_in(RingTag::of_place(other, max_place), seq) == 0);
     }
     CHECK(RingTag::chunks_in(0, seq) == 0);
     CHECK(RingTag::places_in(0, seq) == 0);
@@ -137,7 +137,7 @@ TEST_CASE("freed chunks: a value says of which operation of a slot it is") {
   }
   std::set<proxy::Word> words;
   for (const Kind kind : {Kind::dispatch, Kind::combine}) {
-    for (uint32_t slot = 0; slot < proxy::most_in_flight; ++slot) {
+    for (uint32_t slot = 0; slot < proxy::max_in_flight; ++slot) {
       const Freed freed{kind, slot}, back = Freed::of_word(static_cast<uint32_t>(freed.word()));
       CHECK((back.kind == kind && back.slot == slot));
       CHECK(words.insert(freed.word()).second);
@@ -167,15 +167,15 @@ GroupShape two_nodes(uint32_t tokens) {
 TEST_CASE("rings: by themselves above 2 GiB, and then as large as that allows") {
   const AskedRing automatic;
   GroupShape shape = two_nodes(4096);
-  REQUIRE(landing_bytes(shape) < most_landing_bytes);
+  REQUIRE(landing_bytes(shape) < max_landing_bytes);
   CHECK(ring_chunks(automatic, shape) == 0);
   shape = two_nodes(65536);
-  REQUIRE(landing_bytes(shape) > most_landing_bytes);
+  REQUIRE(landing_bytes(shape) > max_landing_bytes);
   shape.ring = ring_chunks(automatic, shape);
   CHECK(shape.ring > 2);
-  CHECK(landing_bytes(shape) <= most_landing_bytes);
+  CHECK(landing_bytes(shape) <= max_landing_bytes);
   ++shape.ring;
-  CHECK(landing_bytes(shape) > most_landing_bytes);
+  CHECK(landing_bytes(shape) > max_landing_bytes);
 }
 
 TEST_CASE("rings: as they are asked for, where they take less room") {

@@ -240,7 +240,7 @@ ucclEpGroupLimits_t limits_of(const ucclEpComm* comm, const ucclEpGroupConfig_t&
   }
   limits.device_bytes = static_cast<int64_t>(on_device);
   limits.max_top_k = max_top_k;
-  limits.max_experts = most_experts(traits, shape.ranks, nodes);
+  limits.max_experts = max_experts_of(traits, shape.ranks, nodes);
   limits.max_tokens_per_rank = max_tokens;
   limits.max_token_bytes = INT32_MAX / 2;
   limits.max_ranks = max_ranks;

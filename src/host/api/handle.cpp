@@ -41,10 +41,10 @@ void check_config(const ucclEpHandleConfig_t& config) {
     fail(ucclEpInvalidArgument, "config.expert_ids is {}, expected one of UCCLEP_EXPERT_IDS_*", config.expert_ids);
   }
   const int alignment = config.expert_alignment;
-  constexpr int most = 1 << 20;
-  if (alignment < 0 || alignment > most || (alignment != 0 && !std::has_single_bit(static_cast<unsigned>(alignment)))) {
+  constexpr int max = 1 << 20;
+  if (alignment < 0 || alignment > max || (alignment != 0 && !std::has_single_bit(static_cast<unsigned>(alignment)))) {
     fail(ucclEpInvalidArgument, "config.expert_alignment is {}, expected a power of two up to {}, or 0", alignment,
-         most);
+         max);
   }
 }
 

@@ -162,10 +162,10 @@ const TensorView& TensorView::shape(std::initializer_list<SizeRule> rules) const
   dims(static_cast<int>(rules.size()));
   int i = 0;
   for (const SizeRule& rule : rules) {
-    if (size(i) < rule.least || size(i) > rule.most) {
-      const char* bound = rule.least == rule.most ? "" : size(i) < rule.least ? "at least " : "at most ";
+    if (size(i) < rule.min || size(i) > rule.max) {
+      const char* bound = rule.min == rule.max ? "" : size(i) < rule.min ? "at least " : "at most ";
       fail(ucclEpInvalidArgument, "{}.sizes[{}] is {}, expected {}{}{}", name_, i, size(i), bound,
-           size(i) < rule.least ? rule.least : rule.most, in_brackets(rule.reason));
+           size(i) < rule.min ? rule.min : rule.max, in_brackets(rule.reason));
     }
     i++;
   }

@@ -24,8 +24,8 @@ const char* dtype_name(ucclEpDataType_t dtype) noexcept;  // "ucclEpBfloat16"; "
 
 // What the size of one dimension has to be, and why: the reason stands in the message.
 struct SizeRule {
-  int64_t least = 0;
-  int64_t most = INT64_MAX;
+  int64_t min = 0;
+  int64_t max = INT64_MAX;
   std::string_view reason;
 };
 constexpr SizeRule exactly(int64_t size, std::string_view reason) {

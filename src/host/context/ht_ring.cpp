@@ -28,9 +28,9 @@ uint32_t ring_chunks(const AskedRing& asked, const GroupShape& shape) {
   const uint64_t all = landing_with(shape, 0);
   uint32_t chunks = asked.chunks;
   if (chunks == AskedRing::automatic) {
-    if (all <= most_landing_bytes) return 0;
+    if (all <= max_landing_bytes) return 0;
     const auto larger = std::views::iota(RingShape::min_chunks + 1, RingShape::max_chunks + 1);
-    const auto fits = [&](uint32_t some) { return landing_with(shape, some) <= most_landing_bytes; };
+    const auto fits = [&](uint32_t some) { return landing_with(shape, some) <= max_landing_bytes; };
     chunks = RingShape::min_chunks + static_cast<uint32_t>(std::ranges::partition_point(larger, fits) - larger.begin());
   }
   return landing_with(shape, chunks) < all ? chunks : 0;

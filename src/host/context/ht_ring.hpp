@@ -18,7 +18,7 @@ struct AskedRing {
 };
 
 // Above it a group has rings by itself, as large as it allows.
-constexpr uint64_t most_landing_bytes = uint64_t{2} << 30;
+constexpr uint64_t max_landing_bytes = uint64_t{2} << 30;
 
 // Of a rank, in a group of that shape, with its rings if it has them.
 uint64_t landing_bytes(const GroupShape& shape);

@@ -34,7 +34,7 @@ using nlohmann::json;
 
 constexpr int64_t calls_track = 0, first_group_track = 100, tracks_of_group = 100;
 constexpr int64_t max_tracks_of_kind = 8;  // operations in flight
-constexpr size_t calls_at_once = 4096;     // are kept before they are written
+constexpr size_t batch_calls = 4096;       // are kept before they are written
 constexpr std::array<const char*, num_kinds> kind_names{"update", "dispatch", "combine"};
 
 // A step ends with a mark.
@@ -150,12 +150,12 @@ json Trace::track_name(int64_t track, const std::string& name) const {
 }
 
 void Trace::add_call(const char* function, int64_t begin_ns, int64_t end_ns) noexcept {
-  constexpr int64_t least_ns = 1000;
-  if (end_ns - begin_ns < least_ns) return;
+  constexpr int64_t min_ns = 1000;
+  if (end_ns - begin_ns < min_ns) return;
   best_effort("trace", "a call was not noted", [&] {
     const std::lock_guard lock(mutex_);
     calls_.push_back(span(rank_, calls_track, function, host_us(begin_ns), host_us(end_ns)));
-    if (calls_.size() >= calls_at_once) file_.append(std::exchange(calls_, {}));
+    if (calls_.size() >= batch_calls) file_.append(std::exchange(calls_, {}));
   });
 }
 

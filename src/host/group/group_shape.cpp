@@ -20,19 +20,19 @@ constexpr int default_in_flight = 2, max_in_flight = 8, max_signals = 65536;
 // so only what is small.
 constexpr uint64_t full_line_capacity = 4 * 1024 * 1024, half_line_capacity = 16 * 1024;
 
-void check_range(const char* field, int64_t value, int64_t least, int64_t most) {
-  if (value < least || value > most) {
-    fail(ucclEpInvalidArgument, "config.{} is {}, expected {} to {}", field, value, least, most);
+void check_range(const char* field, int64_t value, int64_t min, int64_t max) {
+  if (value < min || value > max) {
+    fail(ucclEpInvalidArgument, "config.{} is {}, expected {} to {}", field, value, min, max);
   }
 }
 
 // Each field may be within its limits and their product not: offsets are 64-bit.
 void check_window(const ucclEpGroupConfig_t& config, int nranks) {
-  constexpr double most = 0x1p56, bytes_per_selection = 64;
+  constexpr double max = 0x1p56, bytes_per_selection = 64;
   const double tokens = std::max(config.max_tokens_per_rank, config.ll_max_tokens_per_rank);
   const double row = static_cast<double>(config.max_token_bytes) + bytes_per_selection * config.top_k;
   const double bytes = 4 * tokens * row * nranks * std::max(config.max_in_flight, default_in_flight);
-  if (bytes > most) {
+  if (bytes > max) {
     fail(ucclEpInvalidArgument,
          "max_tokens_per_rank {} and ll_max_tokens_per_rank {} with max_token_bytes {} on {} ranks need {:.1e} bytes a "
          "rank",
@@ -47,7 +47,7 @@ ucclEpGroupConfig_t checked_config(const ucclEpGroupConfig_t& given, int nranks,
   ucclEpGroupConfig_t config = given;
   check_range("top_k", config.top_k, 1, max_top_k);
   check_range("num_sms", config.num_sms, 0, INT32_MAX);
-  check_range("num_experts", config.num_experts, 1, most_experts(traits, static_cast<uint32_t>(nranks), nodes));
+  check_range("num_experts", config.num_experts, 1, max_experts_of(traits, static_cast<uint32_t>(nranks), nodes));
   if (config.num_experts % nranks != 0) {
     fail(ucclEpInvalidArgument, "config.num_experts is {}, expected a multiple of the {} ranks", config.num_experts,
          nranks);

@@ -69,7 +69,7 @@ Schedule schedule_of(const ucclEpHandle& handle, Kind kind, int send_only, bool 
   if (device_initiated) return Schedule::receive_phase;
   // Relays of rings wait for those who pull. The kernel knows of phases that are pending.
   const bool by_rings = group.shape().ring != 0 && !handle.low_latency() && kind == Kind::dispatch;
-  if (by_rings) return send_only != 0 ? Schedule::at_once : Schedule::whole;
+  if (by_rings) return send_only != 0 ? Schedule::whole_at_send : Schedule::whole;
   if (send_only != 0) return Schedule::send_phase;
   if (group.mask_words && !handle.low_latency()) return Schedule::in_phases;
   const bool pending = std::ranges::find(group.pending_operations, kind, &ucclEpGroup::PendingOperation::kind) !=

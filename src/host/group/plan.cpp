@@ -24,14 +24,14 @@ unsigned blocks(const DeviceTraits& traits, int asked) {
 }
 
 unsigned threads(const DeviceTraits& traits) {
-  const unsigned most = traits.max_block / traits.wave;
-  return traits.wave * (traits.kind == UCCLEP_DEVICE_HOST ? std::min(host_warps, most) : most);
+  const unsigned max = traits.max_block / traits.wave;
+  return traits.wave * (traits.kind == UCCLEP_DEVICE_HOST ? std::min(host_warps, max) : max);
 }
 
 }  // namespace
 
 LaunchPlan plan_rows(const DeviceTraits& traits, int num_sms, size_t tables, Moves moves) {
-  const unsigned most = threads(traits) / traits.wave;
+  const unsigned max = threads(traits) / traits.wave;
   const size_t space = traits.shared_bytes > tables ? traits.shared_bytes - tables : 0;
   constexpr uint32_t unit = StageShape::piece_unit;
   LaunchPlan plan;
@@ -39,8 +39,8 @@ LaunchPlan plan_rows(const DeviceTraits& traits, int num_sms, size_t tables, Mov
                      : traits.kind == UCCLEP_DEVICE_HOST ? host_piece_bytes
                                                          : gpu_piece_bytes;
   const auto fit = [&] { return static_cast<unsigned>(space / StageShape::bytes_per_warp(plan.piece_bytes)); };
-  while (fit() < std::min(most, enough_warps) && plan.piece_bytes > unit) plan.piece_bytes -= unit;
-  const unsigned warps = std::min(most, fit());
+  while (fit() < std::min(max, enough_warps) && plan.piece_bytes > unit) plan.piece_bytes -= unit;
+  const unsigned warps = std::min(max, fit());
   if (warps == 0) {
     fail(ucclEpNotSupported, "{} gives a block {} bytes of shared memory, too few for its tables of {}", traits.name,
          traits.shared_bytes, tables);
@@ -67,7 +67,7 @@ LaunchShape plan_counting(const DeviceTraits& traits, int num_sms) {
   return {blocks(traits, num_sms), threads(traits), block_scan_bytes};
 }
 
-uint32_t most_experts(const DeviceTraits& traits, uint32_t ranks, const NodeShape& nodes) {
+uint32_t max_experts_of(const DeviceTraits& traits, uint32_t ranks, const NodeShape& nodes) {
   GroupShape shape{};
   shape.nodes = nodes;
   shape.ranks = ranks;

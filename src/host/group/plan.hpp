@@ -25,9 +25,9 @@ struct RoutingPlan {
   LaunchShape shape;
   uint32_t set_tokens;  // RoutingInput
 };
-// The shape has at most most_experts.
+// The shape has at most max_experts_of() experts.
 RoutingPlan plan_routing(const DeviceTraits& traits, const GroupShape& shape, int num_sms, uint32_t tokens);
 // Experts whose counts, with those of the ranks, fit into a block's shared memory. A multiple of the ranks.
-uint32_t most_experts(const DeviceTraits& traits, uint32_t ranks, const NodeShape& nodes);
+uint32_t max_experts_of(const DeviceTraits& traits, uint32_t ranks, const NodeShape& nodes);
 
 }  // namespace ucclep

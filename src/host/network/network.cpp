@@ -73,7 +73,7 @@ proxy::Places places_of(const GroupShape& shape, const WindowLayout& w, const No
     to.header_bytes = static_cast<uint32_t>(w.header_bytes);
     if (kind == Kind::update) continue;  // which has no rows
     to.rows = i < num_kinds ? shape.ll_tokens : placed_rows(shape, kind);
-    to.rows_per_chunk = rows_of_chunk(to.rows, to.row_bytes, proxy::most_chunks);
+    to.rows_per_chunk = rows_of_chunk(to.rows, to.row_bytes, proxy::max_chunks);
   }
   if (lands_by_ring(shape)) {
     add_ring(places, shape, Kind::dispatch, ring_of_rows(shape));
@@ -386,10 +386,10 @@ void GroupNetwork::add_to(ucclEpStats_t& sum) const {
 NodeShape node_shape(const topology::Plan& plan, bool apart) {
   if (plan.domains.size() == 1) return {};
   if (apart) return {static_cast<uint32_t>(plan.ranks.size()), 1, 1};
-  const auto [least, most] =
+  const auto [min, max] =
       std::ranges::minmax(plan.domains | std::views::transform([](const auto& domain) { return domain.ranks.size(); }));
-  return {static_cast<uint32_t>(plan.domains.size()), static_cast<uint32_t>(most),
-          static_cast<uint32_t>(ceil_div(most, least))};
+  return {static_cast<uint32_t>(plan.domains.size()), static_cast<uint32_t>(max),
+          static_cast<uint32_t>(ceil_div(max, min))};
 }
 
 std::vector<uint32_t> node_words(const topology::Plan& plan, bool apart) {

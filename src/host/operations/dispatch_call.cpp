@@ -186,10 +186,10 @@ void check_scales(DispatchCall& call) {
 
   const int64_t token_bytes = call.hidden * static_cast<int64_t>(call.out_tokens.element_bytes());
   const int64_t scale_bytes = int64_t{plan.wire_count} * plan.wire_bytes;
-  const int64_t most = call.handle.group->config.max_token_bytes;
-  if (token_bytes + scale_bytes > most) {
+  const int64_t max = call.handle.group->config.max_token_bytes;
+  if (token_bytes + scale_bytes > max) {
     fail(ucclEpInvalidArgument, "a row has {} bytes and {} of scales, the group's max_token_bytes is {}", token_bytes,
-         scale_bytes, most);
+         scale_bytes, max);
   }
   if (call.quantised() && scale_bytes > StageShape::scales_bytes) {
     fail(ucclEpNotSupported, "{} bytes of scales a row, this device quantises rows with up to {}", scale_bytes,
@@ -244,13 +244,13 @@ void check_src_info(DispatchCall& call) {
   LeadingDims lead = leading_dims(call);
   if (!lead.two) lead.inner = exactly(static_cast<int64_t>(call.output.rows), "rows of outputs.tokens");
   if (lead.two && info.ndim() == 1) {
-    info.shape({exactly(lead.outer.most * lead.inner.most, "rows of outputs.tokens")});
+    info.shape({exactly(lead.outer.max * lead.inner.max, "rows of outputs.tokens")});
   } else {
     check_shape(info, lead, {});
   }
   info.adjacent_elements().no_overlap();
   call.output.src_info = rows_view_of(info);
-  if (lead.two && info.ndim() == 1) call.output.src_info.outer = lead.inner.most * call.output.src_info.inner;
+  if (lead.two && info.ndim() == 1) call.output.src_info.outer = lead.inner.max * call.output.src_info.inner;
 }
 
 void check_counters(DispatchCall& call) {

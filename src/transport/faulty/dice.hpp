@@ -8,7 +8,7 @@ namespace ucclep::transport {
 class Dice {
  public:
   explicit Dice(uint64_t seed) : state_(seed) {}
-  uint64_t up_to(uint64_t most) noexcept { return most == 0 ? 0 : next() % (most + 1); }
+  uint64_t up_to(uint64_t max) noexcept { return max == 0 ? 0 : next() % (max + 1); }
   bool percent(uint64_t of_cases) noexcept { return next() % 100 < of_cases; }
 
  private:

@@ -11,7 +11,7 @@
 namespace ucclep::transport {
 namespace {
 
-constexpr size_t most_repeats = 256;  // that wait at a time
+constexpr size_t max_repeats = 256;  // that wait at a time
 // An operation may become two of the inner endpoint's.
 Config with_room_for_halves(Config config) {
   config.sends *= 2;
@@ -36,7 +36,7 @@ FaultyEndpoint::FaultyEndpoint(const FaultSettings& settings, Transport& inner, 
   if (settings_.hide_source) traits_.reports_source = 0;
   if (settings_.hide_length || apart_) traits_.reports_length = 0;
   moving_.reserve(travels_.size());
-  repeats_.reserve(most_repeats);
+  repeats_.reserve(max_repeats);
 }
 
 FaultyEndpoint::~FaultyEndpoint() {
@@ -236,7 +236,7 @@ uint32_t FaultyEndpoint::take_from_inner(std::span<Completion> out) noexcept {
 Completion FaultyEndpoint::disguised(Completion arrival) noexcept {
   if (traits_.reports_source == 0) arrival.peer = UCCLEP_UNKNOWN_PEER;
   if (traits_.reports_length == 0) arrival.bytes = UCCLEP_UNKNOWN_LENGTH;
-  if (dice_.percent(settings_.repeat) && repeats_.size() < most_repeats) {
+  if (dice_.percent(settings_.repeat) && repeats_.size() < max_repeats) {
     repeats_.push_back({arrival, now_ + dice_.up_to(settings_.delay)});
   }
   return arrival;

@@ -15,7 +15,7 @@
 namespace ucclep::transport::loopback {
 
 constexpr size_t copy_line = 64;
-constexpr size_t least_past_caches = 2048;  // what is less leaves too much of its first and last lines to plain stores
+constexpr size_t min_past_caches = 2048;  // what is less leaves too much of its first and last lines to plain stores
 
 #ifdef __SSE2__
 // Lines that begin at `to`. Afterwards all is visible to who acquires what this thread releases, as with plain stores.
@@ -36,7 +36,7 @@ inline void copy_lines_past_caches(char* to, const char* from, size_t lines) noe
 
 // reused: what lies at `to` is in the caches from the last time.
 inline void nic_copy(char* to, const char* from, size_t bytes, bool reused) noexcept {
-  if (reused || bytes < least_past_caches) {
+  if (reused || bytes < min_past_caches) {
     std::memcpy(to, from, bytes);
     return;
   }

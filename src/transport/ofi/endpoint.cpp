@@ -111,9 +111,9 @@ bool OfiEndpoint::reaches_device_memory() const {
 }
 
 // Of writes and reads, by what newer libfabric says of these alone: EFA injects messages, but no writes.
-size_t OfiEndpoint::limit(int option, size_t most) const {
-  size_t value = most, bytes = sizeof(value);
-  return fi_getopt(&endpoint_->fid, FI_OPT_ENDPOINT, option, &value, &bytes) == 0 ? std::min(value, most) : most;
+size_t OfiEndpoint::limit(int option, size_t max) const {
+  size_t value = max, bytes = sizeof(value);
+  return fi_getopt(&endpoint_->fid, FI_OPT_ENDPOINT, option, &value, &bytes) == 0 ? std::min(value, max) : max;
 }
 
 Address OfiEndpoint::address() const {

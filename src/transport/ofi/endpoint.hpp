@@ -48,7 +48,7 @@ class OfiEndpoint : public Endpoint {
 
   void open(const Config& config);
   void check(int64_t code, const char* what) const;
-  size_t limit(int option, size_t most) const;
+  size_t limit(int option, size_t max) const;
   bool reaches_device_memory() const;
   void advance(uint32_t peer) noexcept;
   bool aim(uint32_t peer, const Operation& operation, Target* target) noexcept;

@@ -12,10 +12,10 @@ namespace ucclep::transport::verbs {
 namespace {
 
 // More reads at once than one flush per peer are rare.
-constexpr int most_reads = 16;
+constexpr int max_reads = 16;
 
-uint8_t bounded_reads(int most) {
-  return static_cast<uint8_t>(std::clamp(most, 0, most_reads));
+uint8_t bounded_reads(int max) {
+  return static_cast<uint8_t>(std::clamp(max, 0, max_reads));
 }
 
 }  // namespace

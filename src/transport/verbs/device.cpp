@@ -106,8 +106,8 @@ Device try_device(const Library& library, ibv_device* found) {
   return device;
 }
 
-uint32_t limit(uint32_t wanted, int most) {
-  return most > 0 ? std::min(wanted, static_cast<uint32_t>(most)) : wanted;
+uint32_t limit(uint32_t wanted, int max) {
+  return max > 0 ? std::min(wanted, static_cast<uint32_t>(max)) : wanted;
 }
 
 }  // namespace

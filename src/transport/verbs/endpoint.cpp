@@ -56,8 +56,8 @@ VerbsEndpoint::VerbsEndpoint(const Library& library, Device device, const Config
       timeout_(timeout_within(*device_.family, config.timeout_ms)),
       table_(granted(config, grant_)),
       peers_(config.peers),
-      most_begun_(device_.family->max_messages > 0 ? std::min(device_.family->max_messages, grant_.sends)
-                                                   : grant_.sends) {
+      max_begun_(device_.family->max_messages > 0 ? std::min(device_.family->max_messages, grant_.sends)
+                                                  : grant_.sends) {
   for (uint32_t i = 0; i < batch; ++i) {
     receives_[i] = {};
     receives_[i].wr_id = is_receive;
@@ -243,7 +243,7 @@ void VerbsEndpoint::advance(uint32_t number) noexcept {
     chain_.bytes = 0;
     const char* wrong = nullptr;
     for (uint32_t slot = table_.next(number); slot != SendTable::none && wrong == nullptr; slot = table_.next(number)) {
-      if (chain_is_full() || connection.room() == 0 || begun_ == most_begun_) break;
+      if (chain_is_full() || connection.room() == 0 || begun_ == max_begun_) break;
       wrong = add(number, slot);
     }
     if (chain_.count > 0) ring(number);
@@ -252,8 +252,8 @@ void VerbsEndpoint::advance(uint32_t number) noexcept {
 }
 
 bool VerbsEndpoint::chain_is_full() const noexcept {
-  const uint32_t most = device_.family->chain_bytes;
-  return chain_.count == batch || (most > 0 && chain_.bytes >= most);
+  const uint32_t max = device_.family->chain_bytes;
+  return chain_.count == batch || (max > 0 && chain_.bytes >= max);
 }
 
 // To the chain. What is wrong with the operation, or null.

@@ -81,7 +81,7 @@ class VerbsEndpoint : public Endpoint {
   Chain chain_;
   std::array<ibv_recv_wr, batch> receives_;  // linked
   uint32_t begun_ = 0;                       // over all connections
-  uint32_t most_begun_;
+  uint32_t max_begun_;
   uint32_t turn_ = 0;
   bool reports_first_ = false;
 };

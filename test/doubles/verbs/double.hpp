@@ -14,7 +14,7 @@ struct NicLimits {
   bool ethernet;
   int max_qp_wr, max_cqe, max_srq, max_srq_wr;
   uint32_t max_inline, max_message;
-  uint32_t most_in_flight;           // messages of one context; more and the NIC gives up. 0: any
+  uint32_t max_in_flight;            // messages of one context; more and the NIC gives up. 0: any
   bool retries_for_ever;             // what a retry_cnt of 7 means
   bool dma_bufs, addresses_of_gpus;  // registers them
 };

@@ -97,7 +97,7 @@ int post_send(ibv_qp* to, ibv_send_wr* wr, ibv_send_wr** bad) {
       std::memcpy(request.inline_bytes.data(), reinterpret_cast<const char*>(wr->sg_list->addr), bytes);
     }
     pair.sends.push(request);
-    if (++nic.in_flight > nic.limits->most_in_flight && nic.limits->most_in_flight > 0) fabric.flush(pair);
+    if (++nic.in_flight > nic.limits->max_in_flight && nic.limits->max_in_flight > 0) fabric.flush(pair);
   }
   fabric.run(pair);
   return 0;
