@@ -56,7 +56,7 @@ void FifoReport::row(const FifoRow& row) {
   rows_.push_back(row);
 }
 
-void FifoReport::say_targets() const {
+void FifoReport::report_targets() const {
   for (const Target& target : targets) {
     if (kind_ != target.kind) continue;
     double rate = 0, ratio = 0;
@@ -79,7 +79,7 @@ void FifoReport::say_targets() const {
 }
 
 bool FifoReport::close() {
-  say_targets();
+  report_targets();
   return conclude(rows_, "commands", options_.json.empty() ? "" : write_json());
 }
 

@@ -17,7 +17,7 @@ class FifoReport {
   bool close();  // whether commands were verified and none is wrong
 
  private:
-  void say_targets() const;
+  void report_targets() const;
   std::string write_json() const;
 
   const FifoOptions& options_;

@@ -70,7 +70,7 @@ void TransportReport::row(const TransportRow& row) {
        one.name, one.tokens, one.us, row.us(), allowed, one.us <= allowed ? "kept" : "missed");
 }
 
-void TransportReport::say_target() const {
+void TransportReport::report_target() const {
   for (const TransportRow& row : rows_) {
     const bool counts =
         row.what.test == TransportTest::write && row.what.window == target_window && !row.bare.empty() &&
@@ -82,7 +82,7 @@ void TransportReport::say_target() const {
 }
 
 bool TransportReport::close() {
-  say_target();
+  report_target();
   return conclude(rows_, "messages", options_.json.empty() ? "" : write_json());
 }
 

@@ -16,7 +16,7 @@ class TransportReport {
   bool close();  // whether messages were verified and none is wrong
 
  private:
-  void say_target() const;
+  void report_target() const;
   std::string write_json() const;
 
   const TransportOptions& options_;

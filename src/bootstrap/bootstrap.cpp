@@ -317,11 +317,11 @@ void Bootstrap::agree(const std::string& contribution, Deadline deadline) {
 void Bootstrap::on_peer_loss(std::function<void(int rank, const std::string& message)> handler) {
   impl_->spoke->on_loss(std::move(handler));
 }
-void Bootstrap::tell(int rank, const std::string& text) {
-  if (!impl_->forked()) impl_->spoke->tell(rank, text);
+void Bootstrap::notify(int rank, const std::string& text) {
+  if (!impl_->forked()) impl_->spoke->notify(rank, text);
 }
-void Bootstrap::on_told(std::function<void(int rank, const std::string& text)> handler) {
-  impl_->spoke->on_told(std::move(handler));
+void Bootstrap::on_notification(std::function<void(int rank, const std::string& text)> handler) {
+  impl_->spoke->on_notification(std::move(handler));
 }
 bool Bootstrap::alive(int rank) const {
   return impl_->spoke->alive(rank);

@@ -4,7 +4,7 @@
 // rank within moments when another one has died. Nothing of it is on the path of an operation.
 //
 // Collective calls are made by one thread at a time, in the same order on every rank; each either succeeds on all ranks
-// or throws the same Error on all that are still there. tell(), abort() and the queries may be called by any thread.
+// or throws the same Error on all that are still there. notify(), abort() and the queries may be called by any thread.
 #pragma once
 #include <cstring>
 #include <functional>
@@ -83,10 +83,10 @@ class Bootstrap {
   // must not call the bootstrap.
   void on_peer_loss(std::function<void(int rank, const std::string& message)> handler);
   // A text from this rank to another, from any thread, which does not wait; nothing answers. Whoever is gone gets none.
-  void tell(int rank, const std::string& text);
+  void notify(int rank, const std::string& text);
   // Called for each text of another rank from a thread of the bootstrap; what comes while there is no handler is
   // dropped. The handler must not call the bootstrap.
-  void on_told(std::function<void(int rank, const std::string& text)> handler);
+  void on_notification(std::function<void(int rank, const std::string& text)> handler);
   bool alive(int rank) const;  // neither lost nor gone with a goodbye
 
   // Wakes this rank's own waits with ucclEpAborted; the other ranks see this one as lost, and hear why, if there is a

@@ -87,7 +87,7 @@ class HubLoop {
     rank_of_[one.socket.get()] = rank;
     poller_.add(one.socket.get());
     raise_files_limit(rank_of_.size());
-    for (int other = 0; other < nranks(); ++other) tell(rank, other);  // news that it missed
+    for (int other = 0; other < nranks(); ++other) send_news(rank, other);  // news that it missed
     if (++came_ == nranks()) door_.close();
   }
 
@@ -117,9 +117,9 @@ class HubLoop {
             rank, FrameType::lost,
             member(rank).name + (frame.payload.empty() ? " aborted the communicator"
                                                        : " has given the communicator up: " + frame.payload));
-      case FrameType::tell:
+      case FrameType::notify:
         if (header.detail >= members_.size()) break;
-        return send(static_cast<int>(header.detail), {.type = FrameType::tell, .detail = static_cast<uint32_t>(rank)},
+        return send(static_cast<int>(header.detail), {.type = FrameType::notify, .detail = static_cast<uint32_t>(rank)},
                     std::make_shared<const std::string>(std::move(frame.payload)));
       case FrameType::result:
       case FrameType::lost:
@@ -147,11 +147,11 @@ class HubLoop {
     log::info("bootstrap", "{}", message);
     one.news = news;
     one.message = std::make_shared<const std::string>(message);
-    for (int other = 0; other < nranks(); ++other) tell(other, rank);
+    for (int other = 0; other < nranks(); ++other) send_news(other, rank);
     deliver(rounds_.leave(rank, message));
   }
 
-  void tell(int rank, int about) {
+  void send_news(int rank, int about) {
     const Member& gone = member(about);
     if (rank != about && gone.message) {
       send(rank, {.type = gone.news, .detail = static_cast<uint32_t>(about)}, gone.message);

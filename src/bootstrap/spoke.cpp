@@ -91,15 +91,15 @@ void Spoke::on_loss(LossHandler handler) {
   report_losses();
 }
 
-void Spoke::on_told(TellHandler handler) {
+void Spoke::on_notification(NotificationHandler handler) {
   std::lock_guard lock(handler_mutex_);
-  tell_handler_ = std::move(handler);
+  notification_handler_ = std::move(handler);
 }
 
-void Spoke::tell(int rank, std::string text) {
+void Spoke::notify(int rank, std::string text) {
   {
     std::lock_guard lock(mutex_);
-    to_tell_.emplace_back(rank, std::move(text));
+    to_notify_.emplace_back(rank, std::move(text));
   }
   poller_.wake();
 }
@@ -152,7 +152,7 @@ void Spoke::serve() {
       std::lock_guard lock(mutex_);
       if (stopping_) return;
     }
-    send_told();
+    send_notifications();
     if (events.empty()) continue;
     IoStatus status = reader.fill(socket_.get());
     while (auto frame = reader.next()) handle(std::move(*frame));
@@ -160,23 +160,23 @@ void Spoke::serve() {
   }
 }
 
-void Spoke::send_told() {
+void Spoke::send_notifications() {
   std::vector<std::pair<int, std::string>> all;
   {
     std::lock_guard lock(mutex_);
-    all.swap(to_tell_);
+    all.swap(to_notify_);
   }
   for (const auto& [rank, text] : all) {
-    send({.type = FrameType::tell, .detail = static_cast<uint32_t>(rank)}, text, Deadline::after_ms(grace_ms));
+    send({.type = FrameType::notify, .detail = static_cast<uint32_t>(rank)}, text, Deadline::after_ms(grace_ms));
   }
 }
 
 void Spoke::handle(Frame frame) {
   const wire::FrameHeader& header = frame.header;
   int rank = static_cast<int>(header.detail);
-  if (header.type == FrameType::tell) {
+  if (header.type == FrameType::notify) {
     std::lock_guard lock(handler_mutex_);
-    if (tell_handler_) tell_handler_(rank, frame.payload);
+    if (notification_handler_) notification_handler_(rank, frame.payload);
     return;
   }
   {

@@ -25,7 +25,7 @@ namespace ucclep {
 class Spoke {
  public:
   using LossHandler = std::function<void(int rank, const std::string& message)>;
-  using TellHandler = std::function<void(int rank, const std::string& text)>;
+  using NotificationHandler = std::function<void(int rank, const std::string& text)>;
 
   Spoke(Fd socket, int rank);
   ~Spoke();
@@ -37,8 +37,8 @@ class Spoke {
 
   void name_hub(const std::string& name);  // for the message about its loss
   void on_loss(LossHandler handler);
-  void on_told(TellHandler handler);
-  void tell(int rank, std::string text);
+  void on_notification(NotificationHandler handler);
+  void notify(int rank, std::string text);
   bool alive(int rank) const;
   void abort(const std::string& why);
   void close();
@@ -54,7 +54,7 @@ class Spoke {
   [[noreturn]] void throw_why_over() const;
   void send(wire::FrameHeader header, const std::string& payload, Deadline deadline);
   void serve();
-  void send_told();
+  void send_notifications();
   void handle(Frame frame);
   void hub_closed();
   void report_losses();
@@ -79,11 +79,11 @@ class Spoke {
   std::string why_aborted_;
   bool leaving_ = false;
   bool stopping_ = false;
-  std::vector<std::pair<int, std::string>> to_tell_;  // whom and what, until the thread has sent it
+  std::vector<std::pair<int, std::string>> to_notify_;  // whom and what, until the thread has sent it
 
   std::mutex handler_mutex_;  // held while a handler runs; taken before mutex_
   LossHandler handler_;
-  TellHandler tell_handler_;
+  NotificationHandler notification_handler_;
   std::set<int> reported_;
 };
 

@@ -57,7 +57,7 @@ enum class FrameType : uint32_t {
   lost = 4,     // from the hub: rank `detail` is lost, payload = message
   left = 5,     // from the hub: rank `detail` has said goodbye; to the hub: goodbye
   abort = 6,    // to the hub: this rank gives the communicator up; payload = why, or nothing
-  tell = 7,     // to the hub: payload is for rank `detail`; from the hub: it is of rank `detail`
+  notify = 7,   // to the hub: payload is for rank `detail`; from the hub: it is of rank `detail`
 };
 
 // gather: parts of one size; collect: of any; agree: contributions of an Agreement; living: without who is gone.

@@ -22,7 +22,7 @@ void handle(Rounds& rounds, int rank, Frame frame) {
         rounds.add_part(rank, header.sequence, static_cast<wire::RoundKind>(header.detail), std::move(frame.payload));
   } else if (header.type == wire::FrameType::give_up) {
     deliveries = rounds.give_up(rank, header.sequence, header.detail);
-  } else if (header.type != wire::FrameType::tell) {
+  } else if (header.type != wire::FrameType::notify) {
     deliveries = rounds.leave(rank, "it has left");
   }
   for (const Rounds::Delivery& one : deliveries) {

@@ -31,11 +31,11 @@ void read_offer(std::span<const std::byte> offer) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto bytes = std::as_bytes(std::span(data, size));
   fuzz::accepts([&] { read_offer(bytes); });
-  const proxy::Allgather others_say = [&](std::span<const std::byte> mine) {
+  const proxy::Allgather others_send = [&](std::span<const std::byte> mine) {
     return std::vector<std::vector<std::byte>>{{mine.begin(), mine.end()}, {bytes.begin(), bytes.end()}};
   };
   std::vector<std::vector<std::byte>> brought;
-  if (!fuzz::accepts([&] { brought = proxy::agree(others_say, 0, nullptr, bytes); })) return 0;
+  if (!fuzz::accepts([&] { brought = proxy::agree(others_send, 0, nullptr, bytes); })) return 0;
   fuzz::require(brought.size() == 2 && std::ranges::equal(brought[0], bytes), "a rank hears what it said");
   for (const std::vector<std::byte>& offer : brought) fuzz::accepts([&] { read_offer(offer); });
   return 0;

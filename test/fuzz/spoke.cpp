@@ -16,7 +16,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Fd own(pair[0]), hub(pair[1]);
   Spoke spoke(std::move(own), 1);
   spoke.on_loss([](int rank, const std::string&) { fuzz::require(rank != 1, "a loss is another rank's"); });
-  spoke.on_told([](int, const std::string& text) {
+  spoke.on_notification([](int, const std::string& text) {
     const auto lost = decode_peer_loss(text);
     if (lost) fuzz::require(encode(*lost) == text, "what a rank has lost reads as it was written");
   });

@@ -274,7 +274,7 @@ TEST_CASE("a rank tells another one something, and whoever has gone hears nothin
     auto bootstrap = join(id, rank, 3);
     std::mutex mutex;
     std::string told;
-    bootstrap->on_told([&](int from, const std::string& text) {
+    bootstrap->on_notification([&](int from, const std::string& text) {
       const std::lock_guard lock(mutex);
       told += fmt::format("[{} {}]", from, text);
     });
@@ -286,13 +286,13 @@ TEST_CASE("a rank tells another one something, and whoever has gone hears nothin
     if (rank == 1) raise(SIGKILL);
     Deadline deadline = Deadline::after_ms(10000);
     while (bootstrap->alive(1) && !deadline.expired()) sleep_ms(5);
-    bootstrap->tell(1, "who is there?");
-    bootstrap->tell(2 - rank, "");
-    bootstrap->tell(2 - rank, std::string(100'000, 'a'));
+    bootstrap->notify(1, "who is there?");
+    bootstrap->notify(2 - rank, "");
+    bootstrap->notify(2 - rank, std::string(100'000, 'a'));
     const std::string all = fmt::format("[{} ][{} {}]", 2 - rank, 2 - rank, std::string(100'000, 'a'));
     while (heard().size() < all.size() && !deadline.expired()) sleep_ms(5);
     bootstrap->barrier_living(Deadline::after_ms(10000));
-    bootstrap->on_told(nullptr);
+    bootstrap->on_notification(nullptr);
     return std::string(heard() == all ? "all" : "something else");
   });
   for (size_t rank : {0, 2}) CHECK(outcomes[rank].text == "all");

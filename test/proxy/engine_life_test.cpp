@@ -12,7 +12,7 @@ namespace ucclep::test {
 namespace {
 
 TEST_CASE("engine: whatever fails while connecting is the same error on all ranks", "[engine]") {
-  const auto all_say = [](const TeamShape& shape, ucclEpResult_t code, const std::string& message) {
+  const auto all_report = [](const TeamShape& shape, ucclEpResult_t code, const std::string& message) {
     run_loose_team(shape, [&](Rank& me) {
       check(refused(code, [&] { me.attach(); }) == message, "another message");
       // A failure leaves nothing behind.
@@ -24,11 +24,11 @@ TEST_CASE("engine: whatever fails while connecting is the same error on all rank
   shape.change = [](uint32_t rank, proxy::EngineConfig& config, proxy::GroupSpec&) {
     if (rank == 1) config.nics[0].name = "mlx5_7";
   };
-  all_say(shape, ucclEpInvalidArgument, "rank 1: loopback has no NICs, it was given mlx5_7");
+  all_report(shape, ucclEpInvalidArgument, "rank 1: loopback has no NICs, it was given mlx5_7");
   shape.change = [](uint32_t rank, proxy::EngineConfig&, proxy::GroupSpec& spec) {
     if (rank == 2) spec.connections[0] = {0, 0};
   };
-  all_say(shape, ucclEpInvalidArgument, "rank 0: rank 2 has 2 connections to rank 0, which has 1 to it");
+  all_report(shape, ucclEpInvalidArgument, "rank 0: rank 2 has 2 connections to rank 0, which has 1 to it");
   shape.change = [](uint32_t rank, proxy::EngineConfig&, proxy::GroupSpec& spec) {
     if (rank == 2) spec.windows[0].bytes = 1000;
   };
@@ -39,15 +39,15 @@ TEST_CASE("engine: whatever fails while connecting is the same error on all rank
   shape.change = [](uint32_t, proxy::EngineConfig&, proxy::GroupSpec& spec) {
     spec.windows[0].kind = UCCLEP_MEMORY_CUDA;
   };
-  all_say(shape, ucclEpNotSupported, "rank 0: loopback: a region of memory other than the host's");
+  all_report(shape, ucclEpNotSupported, "rank 0: loopback: a region of memory other than the host's");
   NicWatch watch;
   watch.limit = [](transport::Traits& traits) { traits.max_message = 255; };
   shape.change = [&](uint32_t rank, proxy::EngineConfig& config, proxy::GroupSpec&) {
     if (rank == 0) config.nics = {{std::make_shared<WatchedTransport>(watch), "a"}};
   };
-  all_say(shape, ucclEpInvalidArgument, "rank 0: loopback has no NICs, it was given a");
+  all_report(shape, ucclEpInvalidArgument, "rank 0: loopback has no NICs, it was given a");
   shape.change = with_nic(0, watch);
-  all_say(shape, ucclEpNotSupported, "rank 0: messages of 256 bytes; NIC  accepts 255");
+  all_report(shape, ucclEpNotSupported, "rank 0: messages of 256 bytes; NIC  accepts 255");
 }
 
 TEST_CASE("engine: stopped while busy it carries out what has been pushed", "[engine]") {

@@ -195,7 +195,7 @@ TEST_CASE("gather: chunks leave only when a ring has room for them, and then all
         REQUIRE(sent.insert(number).second);
       };
       // What is free only grows, but words come in any order, and late ones of operations before.
-      const auto hear = [&] {
+      const auto receive = [&] {
         const uint32_t old = below(freed + 1);
         while (sent.count(freed) != 0 && below(3) != 0) ++freed;
         const Freed word{Kind::dispatch, static_cast<uint32_t>(seq % in_flight)};
@@ -208,9 +208,9 @@ TEST_CASE("gather: chunks leave only when a ring has room for them, and then all
         const char* wrong = gather.accept(command, &chunk);
         REQUIRE(std::string(wrong == nullptr ? "" : wrong).empty());
         if (chunk.operation() != CommandOp::none) send(chunk);
-        if (below(2) == 0) hear();
+        if (below(2) == 0) receive();
       }
-      while (sent.size() < chunks) hear();
+      while (sent.size() < chunks) receive();
       REQUIRE(gather.rows_waiting() == 0);
     }
   }

@@ -77,7 +77,7 @@ void watch(ucclEpComm& comm) {
     if (mask_dead(comm, rank, message)) return;
     faults->raise(ucclEpRemoteError, "communicator", "liveness", rank, message);
   });
-  comm.bootstrap->on_told([&comm](int rank, const std::string& text) { hear_of_loss(comm, rank, text); });
+  comm.bootstrap->on_notification([&comm](int rank, const std::string& text) { handle_peer_loss(comm, rank, text); });
 }
 
 std::string sizes_text(const std::vector<int>& sizes) {
@@ -165,7 +165,7 @@ void destroy(ucclEpComm* comm) {
     best_effort("comm", "ucclEpCommDestroy went on alone", [&] { comm->bootstrap->barrier_living(comm->deadline()); });
   }
   comm->bootstrap->on_peer_loss({});
-  comm->bootstrap->on_told({});
+  comm->bootstrap->on_notification({});
   comm->bootstrap->close();
   comm->device_memory.clear();
   for (void* memory : comm->host_memory) best_effort("comm", comm_went_on, [&] { device.free_host(memory); });

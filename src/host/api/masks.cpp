@@ -65,7 +65,7 @@ void update(ucclEpGroup& group, const int* mask, ucclEpStream_t stream) {
   launch(group, kernels::mask_update, args, stream);
   if (group.comm->device->is_capturing(stream)) return;
   for (uint32_t rank = 0; rank < group.shape().ranks; ++rank) {
-    if (mask[rank] == 0) std::atomic_ref(group.mask_words->announced[rank]).store(1, std::memory_order_relaxed);
+    if (mask[rank] == 0) std::atomic_ref(group.mask_words->masked[rank]).store(1, std::memory_order_relaxed);
   }
 }
 

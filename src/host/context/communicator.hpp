@@ -47,7 +47,7 @@ struct ucclEpComm {
   // Made from this communicator, destroyed with it.
   std::vector<ucclEpGroup_t> groups;
   std::mutex groups_mutex;  // of who changes `groups`, and of other threads that read it
-  bool stopped = false;     // kernels were told that everything is over; under groups_mutex
+  bool stopped = false;     // kernels were notified that everything is over; under groups_mutex
   std::unique_ptr<ucclep::WindowTable> windows;
   std::map<void*, std::shared_ptr<ucclep::DeviceMemory>> device_memory;  // by address
   std::set<void*> host_memory;

@@ -204,7 +204,7 @@ void FaultLog::raise(ucclEpResult_t code, const char* operation, const char* pha
   try {
     stop_();
   } catch (const Error& error) {  // kernels end all the same, when their time is up
-    log::warn("fault", "kernels in flight could not be told: {}", error.what());
+    log::warn("fault", "cannot notify the kernels in flight: {}", error.what());
   }
 }
 

@@ -19,9 +19,9 @@ struct KnownRouting;
 
 // In host memory that kernels write.
 struct MaskWords {
-  RecordSlot evicted;             // complete: a peer has masked this rank
-  uint64_t ended[num_kinds];      // where MaskClear reads the group's numbers
-  uint32_t announced[max_ranks];  // 1: masked
+  RecordSlot evicted;          // complete: a peer has masked this rank
+  uint64_t ended[num_kinds];   // where MaskClear reads the group's numbers
+  uint32_t masked[max_ranks];  // 1: this rank has masked it
 };
 
 }  // namespace ucclep

@@ -24,7 +24,7 @@ std::string mask_image(const ucclEpGroup& group) {
   GroupMasks masks{};
   masks.masked = 1;
   masks.evicted = &group.mask_words->evicted;
-  masks.announced = group.mask_words->announced;
+  masks.announced = group.mask_words->masked;
   RankMask active{};
   std::fill(std::begin(active.last), std::end(active.last), all_operations);
   std::string image(reinterpret_cast<const char*>(&masks), sizeof masks);
@@ -39,7 +39,7 @@ void note_masked(ucclEpComm& comm, const char* operation, const char* phase, int
 }
 
 // Who is lost first, then that all are to leave. What is over stays over.
-void tell_lost(const ucclEpGroup& group, int rank, bool gone) {
+void publish_lost(const ucclEpGroup& group, int rank, bool gone) {
   if (group.comm->stopped || is_complete(group.comm->errors->fatal)) return;
   Device& device = *group.comm->device;
   device.poke(&group.device.masks->of(static_cast<uint32_t>(rank)).lost, lost_bit | (gone ? gone_bit : 0));
@@ -56,7 +56,7 @@ bool mask_dead(ucclEpComm& comm, int rank, const std::string& message) {
   const std::lock_guard lock(comm.groups_mutex);
   for (const ucclEpGroup* group : comm.groups) {
     if (!masks(group)) continue;  // created meanwhile: its waits have their deadline
-    tell_lost(*group, rank, true);
+    publish_lost(*group, rank, true);
   }
   return true;
 }
@@ -64,7 +64,7 @@ bool mask_dead(ucclEpComm& comm, int rank, const std::string& message) {
 void mask_lost(ucclEpGroup& group, int rank, bool gone, const std::string& message) {
   note_masked(*group.comm, "group", "network", rank, message);
   const std::lock_guard lock(group.comm->groups_mutex);
-  tell_lost(group, rank, gone);
+  publish_lost(group, rank, gone);
 }
 
 void stop_kernels(ucclEpComm& comm) {
@@ -77,7 +77,7 @@ void stop_kernels(ucclEpComm& comm) {
 }
 
 bool is_masked(const ucclEpGroup& group, uint32_t rank) {
-  return std::atomic_ref(group.mask_words->announced[rank]).load(std::memory_order_relaxed) != 0;
+  return std::atomic_ref(group.mask_words->masked[rank]).load(std::memory_order_relaxed) != 0;
 }
 
 bool has_masked(const ucclEpGroup& group) {

@@ -26,11 +26,11 @@ bool mask_dead(ucclEpComm& comm, int rank, const std::string& message);
 // leads there any more.
 void mask_lost(ucclEpGroup& group, int rank, bool gone, const std::string& message);
 
-// The two parts of that. The record comes first, and without comm.groups_mutex; the kernels are told under it.
+// The two parts of that. The record comes first, and without comm.groups_mutex; the kernels are notified under it.
 void note_masked(ucclEpComm& comm, const char* operation, const char* phase, int rank, const std::string& message);
-void tell_lost(const ucclEpGroup& group, int rank, bool gone);
+void publish_lost(const ucclEpGroup& group, int rank, bool gone);
 
-// Tells the kernels of all groups to leave: everything is over.
+// Makes the kernels of all groups leave: the communicator has ended.
 void stop_kernels(ucclEpComm& comm);
 
 // Of a group with masks: its kernels have masked the rank.

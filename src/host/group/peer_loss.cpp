@@ -15,13 +15,15 @@ void lose_connection(ucclEpGroup& group, int rank, const std::string& message) {
   if (!group.network->lose(rank)) return;
   mask_lost(group, rank, true, message);
   if (const auto renewal = group.network->renewal()) {
-    group.comm->bootstrap->tell(rank, encode({{group.number, *renewal}, message}));
+    group.comm->bootstrap->notify(rank, encode({{group.number, *renewal}, message}));
   }
 }
 
-void hear_of_loss(ucclEpComm& comm, int rank, const std::string& text) {
+void handle_peer_loss(ucclEpComm& comm, int rank, const std::string& text) {
   const auto lost = decode_peer_loss(text);
-  if (!lost) return log::warn("network", "rank {} told of something that is no lost connection", rank);
+  if (!lost)
+    return log::warn("network", "rank {} sent a report of a lost connection that cannot be decoded; it is ignored",
+                     rank);
   // Under comm.groups_mutex. A group that has ended, or has other connections by now, has lost nothing.
   const auto concerned = [&]() -> const ucclEpGroup* {
     const auto one = std::ranges::find(comm.groups, lost->of.group, [](const ucclEpGroup* of) { return of->number; });
@@ -36,7 +38,7 @@ void hear_of_loss(ucclEpComm& comm, int rank, const std::string& text) {
   }
   note_masked(comm, "group", "network", rank, lost->message);
   const std::lock_guard lock(comm.groups_mutex);
-  if (const ucclEpGroup* group = concerned()) tell_lost(*group, rank, true);
+  if (const ucclEpGroup* group = concerned()) publish_lost(*group, rank, true);
 }
 
 }  // namespace ucclep
