@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What fifo_perf and transport_perf say alike: ours next to a yardstick, and how a run ends.
+// What fifo_perf and transport_perf say alike: ours next to a baseline, and how a run ends.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,7 +12,7 @@ namespace ucclep::perf {
 // What a row has beside its name and its sizes.
 struct Comparison {
   std::vector<double> values;  // of each repeat
-  std::vector<double> bare;    // of the yardstick, if there is one
+  std::vector<double> bare;    // of the baseline, if there is one
   uint64_t verified = 0, wrong = 0;
 };
 

@@ -189,7 +189,8 @@ void add_options(CLI::App& app, Options& o, Texts& texts) {
   app.add_flag("--sweep", texts.sweep, "Sizes in powers of two: 1 to 8192 tokens per rank in HT, to 1024 in LL");
   app.add_flag("--graph", o.graph, "Capture each operation once, and time replays of the graph (GPUs)");
   app.add_flag("--windows", o.windows, "Register dispatch's outputs and combine's input as windows");
-  app.add_option("--ceiling", o.ceiling, "JSON file of ceiling_perf: times also as a ratio to its own");
+  app.add_option("--ceiling", o.ceiling,
+                 "JSON file of ceiling_perf: also prints each time as a ratio to the speed-of-light bound");
   app.add_option("--time", o.time, "events, clock or auto: events on a GPU, clock on the host device")
       ->check(CLI::IsMember(clocks))
       ->capture_default_str();

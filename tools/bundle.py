@@ -42,7 +42,7 @@ def output(*command):
 def built_files(tree):
     """The shared library under its soname with the executables of apps/, perf/, test/ and examples/, and the plugins of perf/. Without the test
     doubles and what needs them: the library would find a double in the bundle instead of the machine's driver. Without the
-    yardsticks, which link what the library opens only where it is, the examples for the host device, each with a library
+    baselines, which link what the library opens only where it is, the examples for the host device, each with a library
     of its own, and the drivers of the fuzzer, which ask neither a GPU nor the machine."""
     left_out = (["test", "doubles"], ["test", "bench"], ["test", "soft-roce"], ["test", "examples"], ["test", "fuzz"])
     files, plugins = {}, {}

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Usage: perf-gpu.sh [--gpus N] [--seconds S] [FOLDER [RESULTS]]
 # Measures the machine's GPUs, one rank each, with the tools in FOLDER: a build tree, or a bundle, which holds this script and is
-# then the default. First ceiling_perf, then dispatch and combine in relation to it: HT on 24 SMs, plain, with windows and as graphs,
+# then the default. First ceiling_perf, then dispatch and combine as ratios to its bound: HT on 24 SMs, plain, with windows and as graphs,
 # on more SMs, expert-major, with 512 tokens and with one hot rank; LL at 8 to 128 tokens, plain and as graphs; then the command ring
 # of one GPU. The JSON files go to RESULTS (./perf-gpu). Needs bash and coreutils.
 # Each run has a time limit, and none begins after S seconds (240). The last line is "verified N rows, M wrong", the sum over the
@@ -48,7 +48,7 @@ run() {  # name, seconds, tool, arguments...
 
 run ceiling 120 ceiling_perf -g "$gpus" -n 30 --ll-tokens 8,32,128
 if [ $status -ne 0 ]; then
-  echo "perf-gpu.sh: without a ceiling nothing is put in relation to it" >&2
+  echo "perf-gpu.sh: there is no speed-of-light bound, so no times are given as a ratio to it" >&2
   exit 1
 fi
 if [ "$gpus" -eq 0 ]; then gpus=$(grep -c '^#  Rank' "$results/ceiling.txt"); fi

@@ -34,7 +34,7 @@ std::string version() {
 void add_options(CLI::App& app, Options& o) {
   app.add_option("--file", o.files, "XML file of hwloc instead of this machine; may be given several times")
       ->allow_extra_args(false);
-  app.add_option("--copies", o.copies, "So many machines of each kind")
+  app.add_option("--copies", o.copies, "Number of machines of each kind")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
   app.add_option("--ranks", o.ranks, "Ranks on each machine (0 = one per GPU, one where there is none)")

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures what bare copy kernels take for what dispatch and combine move: the ceiling of a machine at that minute.
+// Measures how long plain copy kernels take for the bytes that dispatch and combine move: the speed-of-light bound of a
+// machine at that time.
 #include <fmt/format.h>
 
 #include <cstdio>

@@ -76,15 +76,15 @@ class Measurement {
   unsigned ht_sms() const { return at_most_all(options_.sms); }
   unsigned ll_sms() const { return at_most_all(options_.ll_sms); }
 
-  void copy(const char* name, const char* dtype, const Placement& placement, CopyCase wanted, double floor_us) {
-    wanted.corrupt = options_.corrupt;
-    CopyRun run(machine_, shape_, placement, wanted);
+  void copy(const char* name, const char* dtype, const Placement& placement, CopyCase request, double floor_us) {
+    request.corrupt = options_.corrupt;
+    CopyRun run(machine_, shape_, placement, request);
     Ceiling result{name,
                    dtype,
                    placement.tokens,
-                   wanted.row_bytes,
-                   wanted.sms,
-                   wanted.rounds,
+                   request.row_bytes,
+                   request.sms,
+                   request.rounds,
                    placement.remote_rows(),
                    placement.all_rows(),
                    floor_us,

@@ -15,9 +15,8 @@ namespace ucclep::perf {
 namespace {
 
 const char* const ceiling_description =
-    "Bare copy kernels over the routing of dispatch_perf and combine_perf: what this machine can do at most. Every "
-    "place "
-    "is known beforehand, so nothing but the rows themselves, and in LL their epochs, is moved.";
+    "Plain copy kernels over the routing of dispatch_perf and combine_perf: the speed-of-light bound of this machine. "
+    "Every place is known beforehand, so nothing but the rows themselves, and in LL their epochs, is moved.";
 
 const char* const ceiling_footer = R"(Rows of the table:
   ht-dispatch   a row is loaded once and stored to its place at each rank that wants it

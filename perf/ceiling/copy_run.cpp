@@ -37,8 +37,8 @@ Kernel kernel_of(Operation operation) {
 
 }  // namespace
 
-CopyRun::CopyRun(Machine& machine, const Shape& shape, const Placement& placement, const CopyCase& wanted)
-    : machine_(machine), shape_(shape), placement_(placement), case_(wanted) {
+CopyRun::CopyRun(Machine& machine, const Shape& shape, const Placement& placement, const CopyCase& request)
+    : machine_(machine), shape_(shape), placement_(placement), case_(request) {
   const size_t bytes = input_rows() * input_row_bytes();
   // On the host device, which is there to test the kernels, two do.
   const size_t enough = machine.traits().kind == UCCLEP_DEVICE_HOST ? 1 : cold_bytes / bytes + 1;

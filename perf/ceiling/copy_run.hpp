@@ -29,7 +29,7 @@ struct CopyCase {
 
 class CopyRun {
  public:
-  CopyRun(Machine& machine, const Shape& shape, const Placement& placement, const CopyCase& wanted);
+  CopyRun(Machine& machine, const Shape& shape, const Placement& placement, const CopyCase& request);
   // Microseconds per round of each timed launch.
   std::vector<double> times(int warmup, int iterations);
   // Of the last round.

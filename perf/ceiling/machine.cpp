@@ -40,7 +40,7 @@ std::vector<std::unique_ptr<Device>> open_devices(const CeilingOptions& options)
   const int there = driver->device_count();
   const int ranks = options.ranks > 0 ? options.ranks : std::min<int>(there, ceiling_max_ranks);
   if (ranks < 2) {
-    throw UsageError("there is 1 GPU, and a ceiling is that of 2 ranks at least: -g 2 --share-gpus puts both on it");
+    throw UsageError("there is 1 GPU, and a bound needs at least 2 ranks: -g 2 --share-gpus puts both on it");
   }
   if (ranks > there && !options.share_gpus) {
     throw UsageError(fmt::format(

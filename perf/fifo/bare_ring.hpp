@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The yardstick: a ring for one producer and one consumer with nothing to spare. 16 bytes an entry, of which half say
+// The baseline: a ring for one producer and one consumer with nothing to spare. 16 bytes an entry, of which half say
 // whether it is there; no reservation, no fields, no bound on its waits but the other side.
 #pragma once
 #include <atomic>

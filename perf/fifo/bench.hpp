@@ -29,9 +29,9 @@ class Bench {
   virtual ~Bench() = default;
   virtual std::string name() const = 0;
   virtual bool has_order() const = 0;  // whether a push can be had without an order
-  virtual Taken rate(const RateCase& wanted, uint64_t commands) = 0;
+  virtual Taken rate(const RateCase& request, uint64_t commands) = 0;
   // M/s of a bare ring with the same batches; none where there are several producers, or no such ring.
-  virtual std::optional<double> bare_rate(const RateCase& wanted, uint64_t commands) = 0;
+  virtual std::optional<double> bare_rate(const RateCase& request, uint64_t commands) = 0;
   // Microseconds of a round; what was taken is added to *taken.
   virtual double trip(uint32_t rounds, bool ordered, Taken* taken) = 0;
   virtual double flag(uint32_t rounds, bool ordered) = 0;

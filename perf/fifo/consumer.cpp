@@ -42,11 +42,11 @@ Command damaged(const Command& command) {
 
 }  // namespace
 
-Consumer::Consumer(const proxy::CommandRings& rings, const RateCase& wanted, const FifoOptions& options)
-    : next_(wanted.producers), timeout_ms_(options.timeout_ms), corrupt_(options.corrupt) {
+Consumer::Consumer(const proxy::CommandRings& rings, const RateCase& request, const FifoOptions& options)
+    : next_(request.producers), timeout_ms_(options.timeout_ms), corrupt_(options.corrupt) {
   // A quarter of a ring: often enough for producers that wait, seldom enough for a line that they pull over.
   const uint64_t publish_every = (uint64_t{1} << rings.fifo().capacity_log2) / 4;
-  for (uint32_t ring = 0; ring < wanted.rings; ++ring) {
+  for (uint32_t ring = 0; ring < request.rings; ++ring) {
     readers_.emplace_back(rings.memory(ring), static_cast<size_t>(options.poll), publish_every);
   }
 }

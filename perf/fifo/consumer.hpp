@@ -12,7 +12,7 @@ namespace ucclep::perf {
 class Consumer {
  public:
   // The first `rings` bulk rings.
-  Consumer(const proxy::CommandRings& rings, const RateCase& wanted, const FifoOptions& options);
+  Consumer(const proxy::CommandRings& rings, const RateCase& request, const FifoOptions& options);
 
   // Until `commands` have come; throws PerfError when none comes for too long.
   Taken take(uint64_t commands);

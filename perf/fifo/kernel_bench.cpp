@@ -73,23 +73,23 @@ class KernelBench : public Bench {
   std::string name() const override { return device_->traits().name; }
   bool has_order() const override { return true; }
 
-  Taken rate(const RateCase& wanted, uint64_t commands) override {
+  Taken rate(const RateCase& request, uint64_t commands) override {
     const uint32_t wave = device_->traits().wave;
-    const uint32_t lanes = static_cast<uint32_t>(round_up(wanted.producers, wave));
-    const proxy::CommandRings rings(*device_, rings_shape(wanted, lanes), timeout_ns(), abort_word());
-    Consumer consumer(rings, wanted, options_);
+    const uint32_t lanes = static_cast<uint32_t>(round_up(request.producers, wave));
+    const proxy::CommandRings rings(*device_, rings_shape(request, lanes), timeout_ns(), abort_word());
+    Consumer consumer(rings, request, options_);
     FifoRateArgs args{};
     args.fifo = rings.fifo();
-    args.rings = wanted.rings;
-    args.producers = wanted.producers;
-    args.batch = wanted.batch;
-    args.pushes = static_cast<uint32_t>(std::max<uint64_t>(1, commands / wanted.producers / wanted.batch));
-    args.ordered = wanted.ordered ? 1 : 0;
+    args.rings = request.rings;
+    args.producers = request.producers;
+    args.batch = request.batch;
+    args.pushes = static_cast<uint32_t>(std::max<uint64_t>(1, commands / request.producers / request.batch));
+    args.ordered = request.ordered ? 1 : 0;
     args.late = late_word();
     const uint32_t block = std::min(lanes, block_lanes);
     const Running running(*device_, stream_, options_.timeout_ms);
     device_->launch({"fifo_rate", false}, {(lanes + block - 1) / block, block, 0}, &args, sizeof args, stream_);
-    const Taken taken = consumer.take(uint64_t{args.pushes} * wanted.batch * wanted.producers);
+    const Taken taken = consumer.take(uint64_t{args.pushes} * request.batch * request.producers);
     synchronize();
     return taken;
   }
@@ -123,9 +123,9 @@ class KernelBench : public Bench {
   }
 
  private:
-  proxy::RingsShape rings_shape(const RateCase& wanted, uint32_t lanes) const {
-    return {.bulk_log2 = static_cast<uint32_t>(std::bit_width(wanted.rings - 1)),
-            .max_concurrent = lanes * wanted.batch,
+  proxy::RingsShape rings_shape(const RateCase& request, uint32_t lanes) const {
+    return {.bulk_log2 = static_cast<uint32_t>(std::bit_width(request.rings - 1)),
+            .max_concurrent = lanes * request.batch,
             .capacity_log2 = static_cast<uint32_t>(options_.capacity_log2)};
   }
   uint64_t timeout_ns() const { return static_cast<uint64_t>(options_.timeout_ms) * 1'000'000; }

@@ -14,7 +14,7 @@ struct FifoRow : Comparison {
   std::string name;
   const char* unit = "";  // M/s, of which more is better, or us
   RateCase what;
-  double ratio() const;  // of the medians; 0 without a yardstick
+  double ratio() const;  // of the medians; 0 without a baseline
 };
 
 void measure_fifo(Bench& bench, const FifoOptions& options, const std::function<void(const FifoRow&)>& done);

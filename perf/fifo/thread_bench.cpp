@@ -54,24 +54,24 @@ class ThreadBench : public Bench {
   std::string name() const override { return "threads of the host"; }
   bool has_order() const override { return false; }  // on a CPU every store is one
 
-  Taken rate(const RateCase& wanted, uint64_t commands) override {
-    const proxy::CommandRings rings(*device_, rings_shape(wanted), timeout_ns(), &abort_);
-    Consumer consumer(rings, wanted, options_);
-    const uint32_t pushes = static_cast<uint32_t>(std::max<uint64_t>(1, commands / wanted.producers / wanted.batch));
-    const Threads threads(options_, wanted.producers, [&](uint32_t producer) {
-      proxy::RingWriter writer(rings.fifo(), producer % wanted.rings);
-      std::vector<Command> batch(wanted.batch);
+  Taken rate(const RateCase& request, uint64_t commands) override {
+    const proxy::CommandRings rings(*device_, rings_shape(request), timeout_ns(), &abort_);
+    Consumer consumer(rings, request, options_);
+    const uint32_t pushes = static_cast<uint32_t>(std::max<uint64_t>(1, commands / request.producers / request.batch));
+    const Threads threads(options_, request.producers, [&](uint32_t producer) {
+      proxy::RingWriter writer(rings.fifo(), producer % request.rings);
+      std::vector<Command> batch(request.batch);
       for (uint32_t i = 0, number = 0; i < pushes; ++i) {
         for (Command& command : batch) command = fifo_command(producer, number++);
         if (!writer.push(batch)) return;  // the consumer misses it
       }
     });
-    return consumer.take(uint64_t{pushes} * wanted.batch * wanted.producers);
+    return consumer.take(uint64_t{pushes} * request.batch * request.producers);
   }
 
-  std::optional<double> bare_rate(const RateCase& wanted, uint64_t commands) override {
-    if (wanted.producers != 1) return std::nullopt;
-    const CommandRingsCapacity capacity(*device_, rings_shape(wanted));
+  std::optional<double> bare_rate(const RateCase& request, uint64_t commands) override {
+    if (request.producers != 1) return std::nullopt;
+    const CommandRingsCapacity capacity(*device_, rings_shape(request));
     BareRing ring(capacity.log2);
     const Deadline deadline = Deadline::after_ms(options_.timeout_ms);
     std::atomic<bool> stop = false;
@@ -143,9 +143,9 @@ class ThreadBench : public Bench {
         : log2(proxy::CommandRings(device, shape, 1, nullptr).fifo().capacity_log2) {}
     uint32_t log2;
   };
-  proxy::RingsShape rings_shape(const RateCase& wanted) const {
-    return {.bulk_log2 = static_cast<uint32_t>(std::bit_width(wanted.rings - 1)),
-            .max_concurrent = wanted.producers * wanted.batch,
+  proxy::RingsShape rings_shape(const RateCase& request) const {
+    return {.bulk_log2 = static_cast<uint32_t>(std::bit_width(request.rings - 1)),
+            .max_concurrent = request.producers * request.batch,
             .capacity_log2 = static_cast<uint32_t>(options_.capacity_log2)};
   }
   uint64_t timeout_ns() const { return static_cast<uint64_t>(options_.timeout_ms) * 1'000'000; }

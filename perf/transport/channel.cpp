@@ -108,7 +108,7 @@ void Channel::receive(void* data, size_t bytes, const std::function<void()>& mea
     if (errno != EAGAIN && errno != EINTR) fail(ucclEpRemoteError, "the other side: {}", std::strerror(errno));
     if (deadline.expired()) fail(ucclEpTimeout, "the other side said nothing for {} ms", timeout_ms_);
     meanwhile();
-    // Asleep: beside a side that only waits, a yardstick has the CPUs for itself.
+    // Asleep: beside a side that only waits, a baseline has the CPUs for itself.
     pollfd wait{socket_.get(), POLLIN, 0};
     poll(&wait, 1, 1);
   }

@@ -48,7 +48,7 @@ void check_transport(const TransportOptions& o) {
   require(o.repeats >= 1 && o.repeats <= 1000, fmt::format("-n {}: expected 1 to 1000", o.repeats));
   require(o.pairs >= 1 && o.pairs <= 64, fmt::format("--pairs {}: expected 1 to 64", o.pairs));
   require(o.pairs == 1 || (o.bare.empty() && o.listen.empty() && o.connect.empty()),
-          "--pairs: those of one machine, without a yardstick");
+          "--pairs: those of one machine, without a baseline");
   require(o.cpus.empty() || o.cpus.size() == 2 * static_cast<size_t>(o.pairs),
           fmt::format("--cpus: expected {} CPUs, one for each process", 2 * o.pairs));
   require(o.timeout_ms >= 1 && o.timeout_ms <= 3'600'000,
@@ -87,10 +87,10 @@ TransportOptions parse_transport_options(int argc, char** argv, bool* done) {
       ->capture_default_str();
   std::string as;
   app.add_option("--as", as, "Repeat what operations of this file of dispatch_perf or combine_perf sent");
-  app.add_option("--bare", o.bare, "A program to compare with, such as bare_ofi of the tests");
+  app.add_option("--bare", o.bare, "The baseline: a program to compare with, such as bare_ofi of the tests");
   app.add_option("--listen", o.listen, "Wait for the other side at this port");
   app.add_option("--connect", o.connect, "Host and port of the other side");
-  list("--cpus", o.cpus, "CPU of each side that sends, then of each other, the yardstick's as well (any)");
+  list("--cpus", o.cpus, "CPU of each side that sends, then of each other, the baseline's as well (any)");
   app.add_option("-J,--json", o.json, "Write options, environment and all samples to this file");
   app.add_option("--timeout-ms", o.timeout_ms, "Longest wait; the side that listens waits 60 times as long")
       ->capture_default_str();

@@ -29,7 +29,7 @@ struct TransportOptions {
   double seconds = 0.2;   // of a run, about
   uint64_t messages = 0;  // of a run; 0: what takes `seconds`
   int repeats = 5;
-  std::string bare;                       // the yardstick: a program
+  std::string bare;                       // the baseline: a program
   std::vector<WireOperation> operations;  // of the file --as: they are the rows, in the place of `bytes` and `slots`
   std::string listen, connect;            // two machines: a port; host:port
   std::vector<int> cpus;                  // by Place::of_all; none: any

@@ -15,7 +15,7 @@ struct TransportRow : Comparison {  // thousands of messages a second, or us one
   const char* name() const { return what.test == TransportTest::write ? "write" : "trip"; }
   const char* unit() const { return what.test == TransportTest::write ? "k/s" : "us"; }
   double us() const;     // of a run, all its messages
-  double ratio() const;  // the median of those of neighbours; 0 without a yardstick
+  double ratio() const;  // the median of those of neighbours; 0 without a baseline
 };
 
 // Leads a run of all sides.

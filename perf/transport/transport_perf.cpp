@@ -29,7 +29,7 @@ void stay(const TransportOptions& options, Place place) {
   if (!options.cpus.empty()) run_on(std::span(options.cpus).subspan(index, 1));
 }
 
-// The side that follows waits through what its user does elsewhere, and through the runs of the yardstick.
+// The side that follows waits through what its user does elsewhere, and through the runs of the baseline.
 int patience_ms(const TransportOptions& options) {
   return 60 * options.timeout_ms;
 }

@@ -48,7 +48,7 @@ TransportReport::TransportReport(const TransportOptions& options)
        options.nic.empty() ? "" : " on ", options.nic, 2 * options.pairs, options.both ? " that all send" : "",
        options.memory);
   line("# runs of {} s: {} of each row{}", options.seconds, options.repeats,
-       options.bare.empty() ? "" : ", in turn with the yardstick");
+       options.bare.empty() ? "" : ", in turn with the baseline");
   if (options.corrupt) line("# one bit of every run is corrupted: this run has to fail");
   line("#");
   line("# {:>9} {:>7} {:>10} {:<6} {:>5} {:>10} {:>10} {:>10} {:>8} {:>10} {:>7} {:>7}", "bytes", "window", "messages",
@@ -76,7 +76,7 @@ void TransportReport::report_target() const {
         row.what.test == TransportTest::write && row.what.window == target_window && !row.bare.empty() &&
         std::find(std::begin(target_bytes), std::end(target_bytes), row.what.bytes) != std::end(target_bytes);
     if (!counts) continue;
-    line("# Target: {} of the yardstick at {} bytes: {}", target, row.what.bytes,
+    line("# Target: {} of the baseline at {} bytes: {}", target, row.what.bytes,
          row.ratio() >= target ? "reached" : "missed");
   }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The yardstick of transport_perf: the same messages over libfabric alone, between two processes, with nothing around
+// The baseline of transport_perf: the same messages over libfabric alone, between two processes, with nothing around
 // it. usage: bare_ofi PROVIDER write|trip BYTES WINDOW MESSAGES [CPU CPU]; prints the seconds that they took.
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>

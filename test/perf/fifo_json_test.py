@@ -30,7 +30,7 @@ def check_row(row, has_bare):
     expect(len(row["value"]["samples"]) == 3, f"{name} has {len(row['value']['samples'])} samples")
     expect(row["value"]["min"] > 0, f"{name}: {row['value']['min']}")
     expect(row["verified"] > 0 and row["wrong"] == 0, f"{name}: {row['wrong']} of {row['verified']} are wrong")
-    expect(("ratio" in row) == ("bare" in row) == has_bare, f"{name}: a yardstick, or none, against expectation")
+    expect(("ratio" in row) == ("bare" in row) == has_bare, f"{name}: a baseline, or none, against expectation")
     if has_bare:
         ratio = row["value"]["p50"] / row["bare"]["p50"]
         expect(abs(row["ratio"] - ratio) < 1e-9 * ratio, f"{name}: ratio {row['ratio']} instead of {ratio}")

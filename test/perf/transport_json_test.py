@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Usage: transport_json_test.py TRANSPORT_PERF BARE_OFI
 
-Runs transport_perf with lists, a yardstick and -J, and looks for what readers of the JSON file count on. Then as operations of a file,
+Runs transport_perf with lists, a baseline and -J, and looks for what readers of the JSON file count on. Then as operations of a file,
 on two "machines", and on one that waits for nobody.
 """
 import json
@@ -33,7 +33,7 @@ def check_row(row, has_bare):
     expect(len(row["value"]["samples"]) == 3, f"{name} has {len(row['value']['samples'])} samples")
     expect(row["value"]["min"] > 0 and row["gigabytes_per_second"] > 0, f"{name}: {row['value']}")
     expect(row["verified"] == 3 * 50 and row["wrong"] == 0, f"{name}: {row['wrong']} of {row['verified']} are wrong")
-    expect(("ratio" in row) == ("bare" in row) == has_bare, f"{name}: a yardstick, or none, against expectation")
+    expect(("ratio" in row) == ("bare" in row) == has_bare, f"{name}: a baseline, or none, against expectation")
     if has_bare:
         pairs = zip(row["value"]["samples"], row["bare"]["samples"])
         ratio = statistics.median(ours / theirs for ours, theirs in pairs)

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Usage: bare_perftest.sh _ write|trip BYTES WINDOW MESSAGES CPU CPU
-# The yardstick of transport_perf --bare in the virtual machine: ib_send_bw or ib_write_lat from rxe0 to rxe1. Prints the seconds that
+# The baseline of transport_perf --bare in the virtual machine: ib_send_bw or ib_write_lat from rxe0 to rxe1. Prints the seconds that
 # MESSAGES took; of trips, which are there and back, twice what ib_write_lat says of each. Sends do what writes with an immediate do: they
 # use up receives, and the receiver polls. That of UCCLEP_TEST_YARDSTICK=ib_write_bw sleeps, and leaves its CPU to the other side.
 set -euo pipefail
