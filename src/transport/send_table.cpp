@@ -20,7 +20,9 @@ SendTable::SendTable(const Config& config)
       timeout_(config.timeout_ms),
       interval_(std::clamp<int64_t>(config.timeout_ms / 16, 1, 50)) {
   if (config.peers == 0 || config.sends == 0 || config.receives == 0 || config.timeout_ms == 0) {
-    fail(ucclEpInvalidArgument, "an endpoint for {} peers, {} sends and {} receives within {} ms: none may be 0",
+    fail(ucclEpInvalidArgument,
+         "cannot open an endpoint for {} peers, {} sends and {} receives with a timeout of {} ms: none of these may be "
+         "0",
          config.peers, config.sends, config.receives, config.timeout_ms);
   }
   for (Peer& peer : peers_) peer.message.reserve(ErrorMessage::longest);

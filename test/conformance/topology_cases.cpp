@@ -264,7 +264,7 @@ TEST_CASE("topology: a NIC by name is the one that the rank uses", "[process]") 
 TEST_CASE("topology: a transport that is not there is refused with those that are", "[process]") {
   check_mistakes(
       {{[](int rank, ucclEpCommConfig_t& config) { config.transport = rank == 1 ? "nosuch" : nullptr; },
-        {"rank 1: config.transport: there is no transport 'nosuch'", "faulty, loopback, ofi, verbs",
+        {"rank 1: config.transport: the transport 'nosuch' does not exist", "faulty, loopback, ofi, verbs",
          "libucclep_transport_nosuch.so"}},
        {[](int, ucclEpCommConfig_t& config) { config.transport = "../x"; },
         {"config.transport: '../x' is no name of a transport", "faulty, loopback, ofi, verbs"}},
@@ -284,7 +284,7 @@ TEST_CASE("topology: variables win over the config, and are named", "[process]")
               "ucclEpCommInitRank", words);
     };
     setenv("UCCLEP_TRANSPORT", "none_either", 1);
-    refuse(0, {"UCCLEP_TRANSPORT: there is no transport 'none_either'"});
+    refuse(0, {"UCCLEP_TRANSPORT: the transport 'none_either' does not exist"});
     setenv("UCCLEP_TRANSPORT", "faulty:seed=1:loopback", 1);
     setenv("UCCLEP_NICS", "nosuch1", 1);
     refuse(1, {"UCCLEP_NICS: there is no NIC nosuch1"});

@@ -24,7 +24,7 @@ TEST_CASE("engine: whatever fails while connecting is the same error on all rank
   shape.change = [](uint32_t rank, proxy::EngineConfig& config, proxy::GroupSpec&) {
     if (rank == 1) config.nics[0].name = "mlx5_7";
   };
-  all_report(shape, ucclEpInvalidArgument, "rank 1: loopback has no NICs, it was given mlx5_7");
+  all_report(shape, ucclEpInvalidArgument, "rank 1: loopback has no NICs, but the NIC mlx5_7 was given: name none");
   shape.change = [](uint32_t rank, proxy::EngineConfig&, proxy::GroupSpec& spec) {
     if (rank == 2) spec.connections[0] = {0, 0};
   };
@@ -39,13 +39,13 @@ TEST_CASE("engine: whatever fails while connecting is the same error on all rank
   shape.change = [](uint32_t, proxy::EngineConfig&, proxy::GroupSpec& spec) {
     spec.windows[0].kind = UCCLEP_MEMORY_CUDA;
   };
-  all_report(shape, ucclEpNotSupported, "rank 0: loopback: a region of memory other than the host's");
+  all_report(shape, ucclEpNotSupported, "rank 0: loopback: cannot register memory that is not host memory");
   NicWatch watch;
   watch.limit = [](transport::Traits& traits) { traits.max_message = 255; };
   shape.change = [&](uint32_t rank, proxy::EngineConfig& config, proxy::GroupSpec&) {
     if (rank == 0) config.nics = {{std::make_shared<WatchedTransport>(watch), "a"}};
   };
-  all_report(shape, ucclEpInvalidArgument, "rank 0: loopback has no NICs, it was given a");
+  all_report(shape, ucclEpInvalidArgument, "rank 0: loopback has no NICs, but the NIC a was given: name none");
   shape.change = with_nic(0, watch);
   all_report(shape, ucclEpNotSupported, "rank 0: messages of 256 bytes; NIC  accepts 255");
 }

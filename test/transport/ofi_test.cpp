@@ -14,7 +14,7 @@ using test::says;
 
 TEST_CASE("ofi: without libfabric, or with something else in its place, there is an error message", "[ofi]") {
   CHECK(says(refusal(ucclEpNotSupported, [] { ofi::Library::open("libnosuchfabric.so"); }), "libnosuchfabric.so"));
-  CHECK(says(refusal(ucclEpNotSupported, [] { ofi::Library::open("libm.so.6"); }), "has no fi_getinfo"));
+  CHECK(says(refusal(ucclEpNotSupported, [] { ofi::Library::open("libm.so.6"); }), "has no function fi_getinfo"));
 }
 
 TEST_CASE("ofi: a provider or a NIC that is not there is answered with those that are", "[ofi][build-tree]") {

@@ -33,16 +33,16 @@ void check_words(const std::string& message, const std::vector<std::string>& wor
 TEST_CASE("transport names: one that nothing answers to says what was looked for", "[plugin]") {
   check_words(refusal("nosuch", ucclEpInvalidArgument), {"'nosuch'", "libucclep_transport_nosuch.so"});
   check_words(refusal("", ucclEpInvalidArgument), {"''"});
-  check_words(refusal("../etc/passwd", ucclEpInvalidArgument), {"../etc/passwd", "no name"});
+  check_words(refusal("../etc/passwd", ucclEpInvalidArgument), {"../etc/passwd", "not the name"});
   check_words(refusal("loopback:eth0", ucclEpInvalidArgument), {"no argument", "eth0"});
 }
 
 TEST_CASE("transport plugins: each way of being broken has its message", "[plugin][build-tree]") {
   check_words(refusal("broken_no_entry", ucclEpInvalidArgument), {"ucclEpTransportPlugin", "broken_no_entry"});
-  check_words(refusal("broken_null", ucclEpNotSupported), {"broken_null", "no table"});
+  check_words(refusal("broken_null", ucclEpNotSupported), {"broken_null", "no functions"});
   check_words(refusal("broken_abi", ucclEpInvalidArgument),
               {fmt::format("version {}", UCCLEP_TRANSPORT_ABI + 1), fmt::format("has {}", UCCLEP_TRANSPORT_ABI)});
-  check_words(refusal("broken_hole", ucclEpInvalidArgument), {"no function close"});
+  check_words(refusal("broken_hole", ucclEpInvalidArgument), {"`close` is NULL"});
 }
 
 TEST_CASE("transport plugins: the message of a plugin comes with its name", "[plugin][build-tree]") {

@@ -28,7 +28,9 @@ class Faulty : public Transport {
 std::unique_ptr<Transport> make_faulty(const std::string& argument) {
   const size_t colon = argument.find(':');
   if (colon == std::string::npos) {
-    fail(ucclEpInvalidArgument, "faulty:SETTINGS:TRANSPORT is wanted, as in faulty:seed=1:loopback, and not faulty:{}",
+    fail(ucclEpInvalidArgument,
+         "the transport faulty:{} names no transport below it: expected faulty:SETTINGS:TRANSPORT, as in "
+         "faulty:seed=1:loopback",
          argument);
   }
   const FaultSettings settings = parse_faults(argument.substr(0, colon));

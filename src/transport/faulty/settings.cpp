@@ -15,14 +15,14 @@ uint64_t number_of(std::string_view setting, std::string_view value) {
   uint64_t number = 0;
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
   if (error != std::errc() || end != value.data() + value.size()) {
-    fail(ucclEpInvalidArgument, "faulty: {} takes a number, it was given '{}'", setting, value);
+    fail(ucclEpInvalidArgument, "faulty: the setting {} is '{}', expected a number", setting, value);
   }
   return number;
 }
 
 void hide(FaultSettings& settings, std::string_view what) {
   if (what != "source" && what != "length" && what != "both") {
-    fail(ucclEpInvalidArgument, "faulty: hide takes source, length or both, it was given '{}'", what);
+    fail(ucclEpInvalidArgument, "faulty: the setting hide is '{}', expected source, length or both", what);
   }
   settings.hide_source |= what != "length";
   settings.hide_length |= what != "source";
@@ -40,7 +40,7 @@ void set(FaultSettings& settings, std::string_view name, std::string_view value)
     *number = number_of(name, value);
     return;
   }
-  fail(ucclEpInvalidArgument, "faulty: there is no setting '{}'", name);
+  fail(ucclEpInvalidArgument, "faulty: the setting '{}' does not exist", name);
 }
 
 }  // namespace

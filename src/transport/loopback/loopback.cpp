@@ -69,13 +69,14 @@ class LoopbackEndpoint : public Endpoint {
 
   void connect(uint32_t number, uint32_t self, std::span<const std::byte> address) override {
     if (number >= connections_.size()) {
-      fail(ucclEpInvalidArgument, "loopback: peer {} of {}", number, connections_.size());
+      fail(ucclEpInvalidArgument, "loopback: peer {} is out of range: the endpoint has {} peers", number,
+           connections_.size());
     }
     if (connections_[number]) fail(ucclEpInvalidUsage, "loopback: peer {} is connected already", number);
     std::shared_ptr<Segment> peer = Segment::open(address);
     if (self >= peer->peers()) {
-      fail(ucclEpInvalidArgument, "loopback: peer {} knows {} peers, this endpoint is to be its number {}", number,
-           peer->peers(), self);
+      fail(ucclEpInvalidArgument, "loopback: peer {} has {} peers, so this endpoint cannot be its peer number {}",
+           number, peer->peers(), self);
     }
     Fd process;
     // Looked for after the segment was opened, so it is that process and no later one of the same number.
@@ -97,7 +98,8 @@ class LoopbackEndpoint : public Endpoint {
 
   uint32_t import_region(uint32_t number, const Key& key) override {
     if (number >= connections_.size() || !connections_[number]) {
-      fail(ucclEpInvalidUsage, "loopback: a region of peer {}, which is not connected", number);
+      fail(ucclEpInvalidUsage,
+           "loopback: cannot import a region of peer {}, which is not connected: connect the peer first", number);
     }
     return remote_.add(number, PeerRegion(connections_[number]->peer, key));
   }
@@ -178,7 +180,7 @@ class LoopbackEndpoint : public Endpoint {
     }
     switch (remote->copy(operation, local)) {
       case PeerRegion::Outcome::gone:
-        lose(number, ucclEpRemoteError, "has taken back the region of an operation");
+        lose(number, ucclEpRemoteError, "has deregistered the region of an operation");
         return false;
       case PeerRegion::Outcome::outside:
         lose(number, ucclEpInvalidArgument, "was sent an operation that goes beyond its region");
@@ -243,7 +245,7 @@ class Loopback : public Transport {
  public:
   std::unique_ptr<Endpoint> open(const Config& config) override {
     if (config.nic != nullptr && std::strlen(config.nic) > 0) {
-      fail(ucclEpInvalidArgument, "loopback has no NICs, it was given {}", config.nic);
+      fail(ucclEpInvalidArgument, "loopback has no NICs, but the NIC {} was given: name none", config.nic);
     }
     return std::make_unique<LoopbackEndpoint>(config);
   }
@@ -254,7 +256,7 @@ class Loopback : public Transport {
 }  // namespace loopback
 
 std::unique_ptr<Transport> make_loopback(const std::string& argument) {
-  if (!argument.empty()) fail(ucclEpInvalidArgument, "loopback takes no argument, it was given {}", argument);
+  if (!argument.empty()) fail(ucclEpInvalidArgument, "loopback accepts no argument, but {} was given", argument);
   return std::make_unique<loopback::Loopback>();
 }
 

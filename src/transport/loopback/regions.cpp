@@ -25,7 +25,8 @@ static_assert(sizeof(LoopbackKey) <= sizeof(Key));
 
 Fd duplicate(int fd) {
   Fd copy(fcntl(fd, F_DUPFD_CLOEXEC, 0));
-  if (!copy) fail(ucclEpSystemError, "descriptor {} of a region: {}", fd, std::strerror(errno));
+  if (!copy)
+    fail(ucclEpSystemError, "loopback: cannot duplicate the descriptor {} of a region: {}", fd, std::strerror(errno));
   return copy;
 }
 
@@ -38,13 +39,16 @@ OwnRegions::~OwnRegions() {
 }
 
 uint32_t OwnRegions::add(const Memory& memory, Key* key) {
-  if (memory.kind != UCCLEP_MEMORY_HOST) fail(ucclEpNotSupported, "loopback: a region of memory other than the host's");
+  if (memory.kind != UCCLEP_MEMORY_HOST)
+    fail(ucclEpNotSupported, "loopback: cannot register memory that is not host memory");
   if (memory.data == nullptr || memory.bytes == 0) {
-    fail(ucclEpInvalidArgument, "loopback: a region of {} bytes at {}", memory.bytes, memory.data);
+    fail(ucclEpInvalidArgument, "loopback: cannot register a region of {} bytes at {}: it must not be empty",
+         memory.bytes, memory.data);
   }
   const auto unused = std::find_if(regions_.begin(), regions_.end(), [](const Region& region) { return !region.used; });
   const auto number = static_cast<uint32_t>(unused - regions_.begin());
-  if (number == Segment::max_regions) fail(ucclEpOutOfMemory, "loopback: more than {} regions", number);
+  if (number == Segment::max_regions)
+    fail(ucclEpOutOfMemory, "loopback: an endpoint has at most {} regions: deregister one first", number);
   Fd fd = memory.fd >= 0 ? duplicate(memory.fd) : Fd();
   if (unused == regions_.end()) regions_.emplace_back();
   Region& region = regions_[number];
@@ -67,7 +71,7 @@ uint32_t OwnRegions::add(const Memory& memory, Key* key) {
 
 void OwnRegions::remove(uint32_t region) {
   if (region >= regions_.size() || !regions_[region].used) {
-    fail(ucclEpInvalidArgument, "loopback: there is no region {}", region);
+    fail(ucclEpInvalidArgument, "loopback: region {} is not registered", region);
   }
   withdraw(region);
 }
@@ -96,11 +100,12 @@ PeerRegion::PeerRegion(std::shared_ptr<Segment> peer, const Key& key) : peer_(st
   LoopbackKey theirs;
   std::memcpy(&theirs, key.bytes, sizeof(theirs));
   const bool valid = theirs.segment == peer_->address().token && theirs.region < Segment::max_regions;
-  if (!valid) fail(ucclEpInvalidArgument, "loopback: a key that is none of this peer's");
+  if (!valid) fail(ucclEpInvalidArgument, "loopback: cannot import a key that another peer made");
   entry_ = &peer_->region(theirs.region);
   generation_ = theirs.generation;
   if (generation_ % 2 == 0 || entry_->generation.load() != generation_) {
-    fail(ucclEpInvalidArgument, "loopback: the key of a region that the peer has not registered, or no longer");
+    fail(ucclEpInvalidArgument,
+         "loopback: cannot import a key whose region the peer has not registered, or has deregistered");
   }
   bytes_ = entry_->bytes;
   if (peer_->in_this_process()) {
@@ -109,17 +114,19 @@ PeerRegion::PeerRegion(std::shared_ptr<Segment> peer, const Key& key) : peer_(st
   }
   const int pid = peer_->address().pid;
   if (entry_->fd < 0) {
-    fail(ucclEpNotSupported, "loopback: memory of process {} that has no descriptor: only its own threads reach it",
+    fail(ucclEpNotSupported,
+         "loopback: cannot reach the memory of process {}, which has no descriptor: only threads of that process can",
          pid);
   }
   const std::string path = fmt::format("/proc/{}/fd/{}", pid, entry_->fd);
   Fd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-  if (!fd) fail(ucclEpRemoteError, "loopback: memory of process {}: {}: {}", pid, path, std::strerror(errno));
+  if (!fd)
+    fail(ucclEpRemoteError, "loopback: cannot open the memory of process {}: {}: {}", pid, path, std::strerror(errno));
   mapping_.emplace(SealedMemory::map(std::move(fd)));
   const uint64_t offset = entry_->fd_offset;
   // Still registered, so the descriptor was the region's when it was opened.
   if (entry_->generation.load() != generation_ || offset > mapping_->bytes() || bytes_ > mapping_->bytes() - offset) {
-    fail(ucclEpInvalidArgument, "loopback: a region that is not the memory of its descriptor");
+    fail(ucclEpInvalidArgument, "loopback: a region of the peer is not within the memory of its descriptor");
   }
   data_ = mapping_->data() + offset;
 }

@@ -50,7 +50,7 @@ SealedMemory open_in(const SegmentAddress& address) {
   const std::string path = fmt::format("/proc/{}/fd/{}", address.pid, address.fd);
   Fd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   if (!fd) {
-    fail(ucclEpRemoteError, "the endpoint of process {} cannot be reached: {}: {}", address.pid, path,
+    fail(ucclEpRemoteError, "loopback: cannot open the endpoint of process {}: {}: {}", address.pid, path,
          std::strerror(errno));
   }
   return SealedMemory::map(std::move(fd));
@@ -83,11 +83,11 @@ std::shared_ptr<Segment> Segment::open(std::span<const std::byte> bytes) {
   SegmentAddress address;
   if (bytes.size() == sizeof(address)) std::memcpy(&address, bytes.data(), sizeof(address));
   if (bytes.size() != sizeof(address) || address.magic != SegmentHeader::the_magic) {
-    fail(ucclEpInvalidArgument, "{} bytes that are no address of a loopback endpoint", bytes.size());
+    fail(ucclEpInvalidArgument, "loopback: invalid peer address ({} bytes)", bytes.size());
   }
   if (address.process == this_process()) {
     std::shared_ptr<Segment> segment = find(address);
-    if (segment == nullptr) fail(ucclEpRemoteError, "the endpoint, of this process, is closed");
+    if (segment == nullptr) fail(ucclEpRemoteError, "loopback: the peer's endpoint, in this process, is closed");
     return segment;
   }
   SealedMemory memory = open_in(address);
@@ -96,7 +96,8 @@ std::shared_ptr<Segment> Segment::open(std::span<const std::byte> bytes) {
                     header->token == address.token && header->peers <= memory.bytes() &&
                     header->entries <= memory.bytes() &&
                     segment_bytes(header->peers, header->entries) == memory.bytes();
-  if (!ours) fail(ucclEpRemoteError, "descriptor {} of process {} is not the endpoint", address.fd, address.pid);
+  if (!ours)
+    fail(ucclEpRemoteError, "loopback: descriptor {} of process {} is not an endpoint", address.fd, address.pid);
   return std::make_shared<Segment>(std::move(memory), address);
 }
 

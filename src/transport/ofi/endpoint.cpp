@@ -72,8 +72,8 @@ void OfiEndpoint::open(const Config& config) {
   fid_ep* endpoint = nullptr;
   check(fi_endpoint(domain, info_.get(), &endpoint, nullptr), "fi_endpoint");
   endpoint_.reset(endpoint);
-  check(fi_ep_bind(endpoint, &queue->fid, FI_TRANSMIT | FI_RECV), "fi_ep_bind of the completion queue");
-  check(fi_ep_bind(endpoint, &addresses->fid, 0), "fi_ep_bind of the address vector");
+  check(fi_ep_bind(endpoint, &queue->fid, FI_TRANSMIT | FI_RECV), "cannot bind the completion queue");
+  check(fi_ep_bind(endpoint, &addresses->fid, 0), "cannot bind the address vector");
   if (duties_.device_memory) duties_.device_memory = reaches_device_memory();
   check(fi_enable(endpoint), "fi_enable");
 
@@ -130,21 +130,25 @@ Address OfiEndpoint::address() const {
 }
 
 void OfiEndpoint::connect(uint32_t number, uint32_t, std::span<const std::byte> address) {
-  if (number >= peers_.size()) fail(ucclEpInvalidArgument, "ofi: peer {} of {}", number, peers_.size());
+  if (number >= peers_.size())
+    fail(ucclEpInvalidArgument, "ofi: peer {} is out of range: the endpoint has {} peers", number, peers_.size());
   if (peers_[number]) fail(ucclEpInvalidUsage, "ofi: peer {} is connected already", number);
   AddressHead head;
   head.magic = 0;
   if (address.size() > sizeof(head)) std::memcpy(&head, address.data(), sizeof(head));
   head.provider[sizeof(head.provider) - 1] = '\0';
   if (head.magic != AddressHead::the_magic) {
-    fail(ucclEpInvalidArgument, "ofi: {} bytes that are no address of an ofi endpoint", address.size());
+    fail(ucclEpInvalidArgument, "ofi: invalid peer address ({} bytes)", address.size());
   }
   if (name_ != head.provider) {
-    fail(ucclEpInvalidArgument, "ofi: peer {} uses the provider {}, this endpoint {}", number, head.provider, name_);
+    fail(ucclEpInvalidArgument,
+         "ofi: peer {} uses the provider {}, but this endpoint uses {}: name the same provider on all ranks", number,
+         head.provider, name_);
   }
   Peer peer{FI_ADDR_NOTAVAIL, head.doorstep};
   const int inserted = fi_av_insert(addresses_.get(), address.data() + sizeof(head), 1, &peer.address, 0, nullptr);
-  if (inserted != 1) fail(ucclEpInvalidArgument, "ofi {}: the address of peer {} is not taken", name_, number);
+  if (inserted != 1)
+    fail(ucclEpInvalidArgument, "ofi {}: the provider does not accept the address of peer {}", name_, number);
   peers_[number] = peer;
 }
 
@@ -162,12 +166,13 @@ void OfiEndpoint::disconnect(uint32_t number) {
 
 uint32_t OfiEndpoint::import_region(uint32_t number, const Key& key) {
   if (number >= peers_.size() || !peers_[number]) {
-    fail(ucclEpInvalidUsage, "ofi: a region of peer {}, which is not connected", number);
+    fail(ucclEpInvalidUsage, "ofi: cannot import a region of peer {}, which is not connected: connect the peer first",
+         number);
   }
   OfiKey own;
   std::memcpy(&own, key.bytes, sizeof(own));
   if (own.endpoint != peers_[number]->doorstep.endpoint) {
-    fail(ucclEpInvalidArgument, "ofi: a key that is none of peer {}'s", number);
+    fail(ucclEpInvalidArgument, "ofi: cannot import a key that peer {} did not make", number);
   }
   return remote_.add(number, own);
 }
@@ -202,7 +207,8 @@ void OfiEndpoint::advance(uint32_t number) noexcept {
     const int64_t code = start(slot, target, more);
     if (code == -FI_EAGAIN) return;
     if (code != 0)
-      return lose(number, ucclEpRemoteError, "an operation did not start", library_.strerror(static_cast<int>(-code)));
+      return lose(number, ucclEpRemoteError, "an operation cannot be posted",
+                  library_.strerror(static_cast<int>(-code)));
     unrung_ = more ? unrung_ + 1 : 0;
     table_.begin(slot);
     ++begun_;
@@ -213,7 +219,7 @@ void OfiEndpoint::advance(uint32_t number) noexcept {
 bool OfiEndpoint::aim(uint32_t number, const Operation& operation, Target* target) noexcept {
   const Regions::Region* local = regions_->find(operation.bytes == 0 ? doorstep_region_ : operation.local_region);
   if (local == nullptr || (operation.bytes > 0 && !local->holds(operation.local_offset, operation.bytes))) {
-    lose(number, ucclEpInvalidArgument, "bytes that lie in no region of this endpoint", "");
+    lose(number, ucclEpInvalidArgument, "an operation names bytes that lie in no region of this endpoint", "");
     return false;
   }
   const OfiKey* key = &peers_[number]->doorstep;
@@ -221,16 +227,16 @@ bool OfiEndpoint::aim(uint32_t number, const Operation& operation, Target* targe
   if (operation.bytes > 0) {
     key = remote_.find(operation.remote_region, number);
     if (key == nullptr) {
-      lose(number, ucclEpInvalidArgument, "an operation on a region that was not imported from it", "");
+      lose(number, ucclEpInvalidArgument, "an operation names a region that was not imported from the peer", "");
       return false;
     }
     offset = operation.remote_offset;
     if (offset > key->bytes || operation.bytes > key->bytes - offset) {
-      lose(number, ucclEpInvalidArgument, "an operation that goes beyond its region", "");
+      lose(number, ucclEpInvalidArgument, "an operation goes beyond its region", "");
       return false;
     }
     if (operation.bytes > traits_.max_message) {
-      lose(number, ucclEpInvalidArgument, "more bytes than the provider takes in one message", "");
+      lose(number, ucclEpInvalidArgument, "an operation has more bytes than the provider accepts in one message", "");
       return false;
     }
   }

@@ -16,7 +16,8 @@ constexpr uint32_t oldest = FI_VERSION(1, 17), wanted = FI_VERSION(1, 18);
 template <class Function>
 void load(void* library, const char* file, const char* name, Function& function) {
   function = reinterpret_cast<Function>(dlsym(library, name));
-  if (function == nullptr) fail(ucclEpNotSupported, "ofi: {} has no {}", file, name);
+  if (function == nullptr)
+    fail(ucclEpNotSupported, "ofi: {} has no function {}: install libfabric 1.17 or newer", file, name);
 }
 
 }  // namespace
@@ -28,7 +29,7 @@ const Library& Library::get() {
 
 Library Library::open(const char* file) {
   void* handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) fail(ucclEpNotSupported, "ofi: libfabric cannot be opened: {}", dlerror());
+  if (handle == nullptr) fail(ucclEpNotSupported, "ofi: cannot open libfabric: {}", dlerror());
   Library library{};
   load(handle, file, "fi_getinfo", library.getinfo);
   load(handle, file, "fi_freeinfo", library.freeinfo);

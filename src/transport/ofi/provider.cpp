@@ -21,7 +21,7 @@ constexpr const char* by_preference[] = {"efa", "cxi", "verbs;ofi_rxm", "tcp", "
 // caps: beside writes, reads and receives.
 Info hints_for(const Library& library, const std::string& provider, uint64_t caps) {
   Info hints(library.dupinfo(nullptr), {&library});
-  if (hints == nullptr) fail(ucclEpOutOfMemory, "ofi: fi_dupinfo has no memory");
+  if (hints == nullptr) fail(ucclEpOutOfMemory, "ofi: there is no memory for fi_dupinfo");
   hints->caps = FI_RMA | FI_MSG | caps;
   hints->mode = FI_CONTEXT | FI_CONTEXT2 | FI_RX_CQ_DATA;
   hints->ep_attr->type = FI_EP_RDM;
@@ -96,7 +96,8 @@ Info choose(const Library& library, const std::string& provider, const Config& c
       chosen = chosen->next;
     }
     if (chosen == nullptr) {
-      fail(ucclEpInvalidArgument, "ofi: there is no NIC {}; {} has {}", nic, provider.empty() ? "libfabric" : provider,
+      fail(ucclEpInvalidArgument, "ofi: the NIC {} does not exist; {} has {}", nic,
+           provider.empty() ? "libfabric" : provider,
            names_in(list.get(), [](const fi_info& info) { return info.domain_attr->name; }));
     }
   }

@@ -22,7 +22,7 @@ Owned<fid_mr> Regions::register_with_domain(const Memory& memory) {
   const bool host = memory.kind == UCCLEP_MEMORY_HOST;
   const bool gpu = memory.kind == UCCLEP_MEMORY_CUDA || memory.kind == UCCLEP_MEMORY_HIP;
   if (!host && !(gpu && duties_.device_memory)) {
-    fail(ucclEpNotSupported, "ofi: a region of a kind of memory ({}) that the provider does not take", memory.kind);
+    fail(ucclEpNotSupported, "ofi: the provider cannot register memory of kind {}", memory.kind);
   }
   const iovec range{memory.data, memory.bytes};
   fi_mr_attr attributes{};
@@ -38,14 +38,15 @@ Owned<fid_mr> Regions::register_with_domain(const Memory& memory) {
   if (code == 0 && duties_.bind_regions) code = fi_mr_bind(mr.get(), &endpoint_.fid, 0);
   if (code == 0 && duties_.bind_regions) code = fi_mr_enable(mr.get());
   if (code != 0) {
-    fail(ucclEpSystemError, "ofi: registering {} bytes at {}: {}", memory.bytes, memory.data, library_.words(code));
+    fail(ucclEpSystemError, "ofi: cannot register {} bytes at {}: {}", memory.bytes, memory.data, library_.words(code));
   }
   return mr;
 }
 
 uint32_t Regions::add(const Memory& memory, Key* key) {
   if (memory.data == nullptr || memory.bytes == 0) {
-    fail(ucclEpInvalidArgument, "ofi: a region of {} bytes at {}", memory.bytes, memory.data);
+    fail(ucclEpInvalidArgument, "ofi: cannot register a region of {} bytes at {}: it must not be empty", memory.bytes,
+         memory.data);
   }
   Owned<fid_mr> mr = register_with_domain(memory);
   const uint64_t base = duties_.virtual_addresses ? reinterpret_cast<uintptr_t>(memory.data) : 0;
@@ -60,7 +61,7 @@ uint32_t Regions::add(const Memory& memory, Key* key) {
 }
 
 void Regions::remove(uint32_t region) {
-  if (find(region) == nullptr) fail(ucclEpInvalidArgument, "ofi: there is no region {}", region);
+  if (find(region) == nullptr) fail(ucclEpInvalidArgument, "ofi: region {} is not registered", region);
   regions_[region] = {};
 }
 

@@ -115,7 +115,7 @@ const char* hole_in(const ucclEpTransportPlugin_t& plugin) {
 std::unique_ptr<Transport> load_plugin(const std::string& name, const std::string& argument) {
   const bool plain = std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) || c == '_'; });
   if (name.empty() || !plain) {
-    fail(ucclEpInvalidArgument, "'{}' is no name of a transport: there are {}, and plugins", name,
+    fail(ucclEpInvalidArgument, "'{}' is not the name of a transport: expected {}, or the name of a plugin", name,
          built_in_transports());
   }
   const std::string file = "libucclep_transport_" + name + ".so";
@@ -123,19 +123,21 @@ std::unique_ptr<Transport> load_plugin(const std::string& name, const std::strin
   void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     fail(ucclEpInvalidArgument,
-         "there is no transport '{}': built in are {}, and a plugin of that name does not load: {}", name,
+         "the transport '{}' does not exist: built in are {}, and a plugin of that name cannot be loaded: {}", name,
          built_in_transports(), dlerror());
   }
   const auto entry = reinterpret_cast<ucclEpTransportEntry_t>(dlsym(library, UCCLEP_TRANSPORT_ENTRY));
-  if (entry == nullptr) fail(ucclEpInvalidArgument, "{} is no transport: it has no {}", file, UCCLEP_TRANSPORT_ENTRY);
+  if (entry == nullptr)
+    fail(ucclEpInvalidArgument, "{} is not a transport plugin: it has no function {}", file, UCCLEP_TRANSPORT_ENTRY);
   const ucclEpTransportPlugin_t* plugin = entry();
-  if (plugin == nullptr) fail(ucclEpNotSupported, "{} has no table of functions on this machine", file);
+  if (plugin == nullptr)
+    fail(ucclEpNotSupported, "transport plugin {}: it returned no functions for this machine", file);
   if (plugin->abi != UCCLEP_TRANSPORT_ABI || plugin->size != sizeof(*plugin)) {
     fail(ucclEpInvalidArgument, "{} was built for version {} of the transport ABI ({} bytes), this library has {} ({})",
          file, plugin->abi, plugin->size, UCCLEP_TRANSPORT_ABI, sizeof(*plugin));
   }
-  if (plugin->name == nullptr) fail(ucclEpInvalidArgument, "{} does not say its name", file);
-  if (const char* hole = hole_in(*plugin)) fail(ucclEpInvalidArgument, "{} has no function {}", file, hole);
+  if (plugin->name == nullptr) fail(ucclEpInvalidArgument, "transport plugin {}: `name` is NULL", file);
+  if (const char* hole = hole_in(*plugin)) fail(ucclEpInvalidArgument, "transport plugin {}: `{}` is NULL", file, hole);
   return std::make_unique<Plugin>(*plugin, argument);
 }
 

@@ -44,7 +44,7 @@ void Connection::accept() {
   attributes.qp_state = IBV_QPS_INIT;
   attributes.port_num = device_.port;
   attributes.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
-  modify(attributes, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, "a queue pair does not open");
+  modify(attributes, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, "cannot initialise a queue pair");
 }
 
 void Connection::join(const Port& own, const Port& peer, uint32_t peer_number, uint8_t timeout) {
@@ -69,7 +69,7 @@ void Connection::join(const Port& own, const Port& peer, uint32_t peer_number, u
   modify(
       attributes,
       IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
-      "the address of the peer cannot be reached");
+      "cannot connect a queue pair to the address of the peer");
   attributes = {};
   attributes.qp_state = IBV_QPS_RTS;
   attributes.sq_psn = own.psn;
@@ -78,13 +78,13 @@ void Connection::join(const Port& own, const Port& peer, uint32_t peer_number, u
   attributes.rnr_retry = 7;  // for ever: how long a receiver may be slow is the endpoint's timeout
   attributes.max_rd_atomic = std::min(bounded_reads(device_.attributes.max_qp_init_rd_atom), peer.reads);
   modify(attributes, IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC,
-         "a queue pair does not send");
+         "cannot set a queue pair to send");
 }
 
 void Connection::reset() {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_RESET;
-  modify(attributes, 0, "a queue pair cannot be reset");
+  modify(attributes, 0, "cannot reset a queue pair");
   stopped_ = false;
 }
 

@@ -121,10 +121,10 @@ Device open_device(const Library& library, const std::string& name) {
     if (Device device = try_device(library, one); device.context != nullptr) return device;
   }
   if (!name.empty() && !found) {
-    fail(ucclEpInvalidArgument, "verbs: there is no NIC {}; this machine has {}", name, list.names());
+    fail(ucclEpInvalidArgument, "verbs: the NIC {} does not exist; this machine has {}", name, list.names());
   }
   if (!found) fail(ucclEpNotSupported, "verbs: this machine has no NIC that libibverbs knows");
-  fail(ucclEpNotSupported, "verbs: no active port with an address on {}, for InfiniBand or RoCE", list.names());
+  fail(ucclEpNotSupported, "verbs: {} has no active InfiniBand or RoCE port with an address", list.names());
 }
 
 Grant grant(const Device& device, const Config& config) {

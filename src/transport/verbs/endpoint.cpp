@@ -71,17 +71,17 @@ void VerbsEndpoint::open(const Config& config) {
     if (object == nullptr) fail(ucclEpSystemError, "verbs {}: {}: {}", device_.name, what, std::strerror(errno));
   };
   domain_ = Domain(library_.alloc_pd(device_.context.get()), {&library_});
-  check(domain_, "no protection domain");
+  check(domain_, "cannot allocate a protection domain");
   queue_ = CompletionQueue(
       library_.create_cq(device_.context.get(), static_cast<int>(grant_.completions), nullptr, nullptr, 0),
       {&library_});
-  check(queue_, "no completion queue");
+  check(queue_, "cannot create a completion queue");
   if (grant_.receives_a_peer == 0) {
     ibv_srq_init_attr attributes{};
     attributes.attr.max_wr = grant_.receives;
     attributes.attr.max_sge = 1;
     shared_ = SharedReceives(library_.create_srq(domain_.get(), &attributes), {&library_});
-    check(shared_, "no queue of receives");
+    check(shared_, "cannot create a shared receive queue");
   }
   const uint32_t kinds = memory_kinds(library_, *device_.family);
   regions_.emplace(library_, *domain_, kinds, device_.family->relaxed_ordering, token_);
@@ -110,7 +110,8 @@ void VerbsEndpoint::open_connection(uint32_t peer) {
   attributes.cap = {grant_.depth, grant_.receives_a_peer, 1, 1, device_.family->inline_bytes};
   QueuePair pair(library_.create_qp(domain_.get(), &attributes), {&library_});
   if (pair == nullptr) {
-    fail(ucclEpSystemError, "verbs {}: no queue pair for peer {}: {}", device_.name, peer, std::strerror(errno));
+    fail(ucclEpSystemError, "verbs {}: cannot create a queue pair for peer {}: {}", device_.name, peer,
+         std::strerror(errno));
   }
   traits_.max_inline = std::min(traits_.max_inline, attributes.cap.max_inline_data);
   by_number_.emplace_back(pair->qp_num, peer);
@@ -134,21 +135,23 @@ Address VerbsEndpoint::address() const {
 }
 
 void VerbsEndpoint::connect(uint32_t number, uint32_t self, std::span<const std::byte> address) {
-  if (number >= peers_.size()) fail(ucclEpInvalidArgument, "verbs: peer {} of {}", number, peers_.size());
+  if (number >= peers_.size())
+    fail(ucclEpInvalidArgument, "verbs: peer {} is out of range: the endpoint has {} peers", number, peers_.size());
   if (peers_[number]) fail(ucclEpInvalidUsage, "verbs: peer {} is connected already", number);
   AddressHead head;
   head.magic = 0;
   if (address.size() >= sizeof(head)) std::memcpy(&head, address.data(), sizeof(head));
   if (head.magic != AddressHead::the_magic || head.port.mtu < IBV_MTU_256 || head.port.mtu > IBV_MTU_4096 ||
       address.size() != sizeof(head) + head.peers * sizeof(uint32_t)) {
-    fail(ucclEpInvalidArgument, "verbs: {} bytes that are no address of a verbs endpoint", address.size());
+    fail(ucclEpInvalidArgument, "verbs: invalid peer address ({} bytes)", address.size());
   }
   if (self >= head.peers) {
-    fail(ucclEpInvalidArgument, "verbs: peer {} has {} peers, and this endpoint is none of them ({})", number,
-         head.peers, self);
+    fail(ucclEpInvalidArgument, "verbs: peer {} does not list this endpoint ({}) among its {} peers", number, self,
+         head.peers);
   }
   if (head.port.link_layer != port_.link_layer) {
-    fail(ucclEpInvalidArgument, "verbs: of this endpoint and peer {} one is on InfiniBand and one on Ethernet", number);
+    fail(ucclEpInvalidArgument,
+         "verbs: this endpoint and peer {} cannot connect: one is on InfiniBand, the other on Ethernet", number);
   }
   uint32_t pair = 0;
   std::memcpy(&pair, address.data() + sizeof(head) + self * sizeof(pair), sizeof(pair));
@@ -196,11 +199,13 @@ void VerbsEndpoint::drain(uint32_t gone) {
 
 uint32_t VerbsEndpoint::import_region(uint32_t number, const Key& key) {
   if (number >= peers_.size() || !peers_[number]) {
-    fail(ucclEpInvalidUsage, "verbs: a region of peer {}, which is not connected", number);
+    fail(ucclEpInvalidUsage, "verbs: cannot import a region of peer {}, which is not connected: connect the peer first",
+         number);
   }
   VerbsKey own;
   std::memcpy(&own, key.bytes, sizeof(own));
-  if (own.endpoint != *peers_[number]) fail(ucclEpInvalidArgument, "verbs: a key that is none of peer {}'s", number);
+  if (own.endpoint != *peers_[number])
+    fail(ucclEpInvalidArgument, "verbs: cannot import a key that peer {} did not make", number);
   return remote_.add(number, own);
 }
 
@@ -266,14 +271,14 @@ const char* VerbsEndpoint::add(uint32_t number, uint32_t slot) noexcept {
   if (operation.bytes > 0) {
     const Regions::Region* local = regions_->find(operation.local_region);
     if (local == nullptr || !local->holds(operation.local_offset, operation.bytes)) {
-      return "bytes that lie in no region of this endpoint";
+      return "an operation names bytes that lie in no region of this endpoint";
     }
     const VerbsKey* key = remote_.find(operation.remote_region, number);
-    if (key == nullptr) return "an operation on a region that was not imported from it";
+    if (key == nullptr) return "an operation names a region that was not imported from the peer";
     if (operation.remote_offset > key->bytes || operation.bytes > key->bytes - operation.remote_offset) {
-      return "an operation that goes beyond its region";
+      return "an operation goes beyond its region";
     }
-    if (operation.bytes > traits_.max_message) return "more bytes than the NIC takes in one message";
+    if (operation.bytes > traits_.max_message) return "an operation has more bytes than the NIC accepts in one message";
     piece = {local->base + operation.local_offset, static_cast<uint32_t>(operation.bytes), local->registered->lkey};
     request.sg_list = &piece;
     request.num_sge = 1;
@@ -305,7 +310,7 @@ void VerbsEndpoint::ring(uint32_t number) noexcept {
   ibv_send_wr* refused = nullptr;
   const int code = ibv_post_send(connections_[number].pair(), chain_.requests.data(), &refused);
   if (code == 0) return;
-  lose(number, ucclEpRemoteError, "an operation did not start", std::strerror(code));
+  lose(number, ucclEpRemoteError, "an operation cannot be posted", std::strerror(code));
   const auto first = refused != nullptr ? refused - chain_.requests.data() : 0;
   for (auto i = static_cast<ptrdiff_t>(chain_.count); i > first; --i) {
     table_.returned(connections_[number].take_back());
@@ -322,8 +327,9 @@ void VerbsEndpoint::post_receives(uint32_t peer, uint32_t count) noexcept {
                                         : ibv_post_recv(connections_[peer].pair(), receives_.data(), &refused);
     receives_[now - 1].next = after;
     if (code != 0) {
-      return shared_ != nullptr ? lose_all("the NIC takes no receives")
-                                : lose(peer, ucclEpSystemError, "the NIC takes no receives", std::strerror(code));
+      return shared_ != nullptr
+                 ? lose_all("the NIC does not accept receives")
+                 : lose(peer, ucclEpSystemError, "the NIC does not accept receives", std::strerror(code));
     }
     count -= now;
   }

@@ -16,7 +16,8 @@ void load_if_there(void* library, const char* name, Function& function) {
 template <class Function>
 void load(void* library, const char* file, const char* name, Function& function) {
   load_if_there(library, name, function);
-  if (function == nullptr) fail(ucclEpNotSupported, "verbs: {} has no {}", file, name);
+  if (function == nullptr)
+    fail(ucclEpNotSupported, "verbs: {} has no function {}: install a newer libibverbs", file, name);
 }
 
 }  // namespace
@@ -28,7 +29,7 @@ const Library& Library::get() {
 
 Library Library::open(const char* file) {
   void* handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) fail(ucclEpNotSupported, "verbs: libibverbs cannot be opened: {}", dlerror());
+  if (handle == nullptr) fail(ucclEpNotSupported, "verbs: cannot open libibverbs: {}", dlerror());
   Library library{};
   load(handle, file, "ibv_get_device_list", library.get_device_list);
   load(handle, file, "ibv_free_device_list", library.free_device_list);

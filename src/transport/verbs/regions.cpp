@@ -21,7 +21,7 @@ Regions::Regions(const Library& library, ibv_pd& domain, uint32_t kinds, bool re
 
 MemoryRegion Regions::register_with_domain(const Memory& memory) const {
   if (!std::has_single_bit(memory.kind) || (memory.kind & kinds_) == 0) {
-    fail(ucclEpNotSupported, "verbs: a region of a kind of memory ({}) that cannot be registered here", memory.kind);
+    fail(ucclEpNotSupported, "verbs: the NIC cannot register memory of kind {}", memory.kind);
   }
   const auto base = reinterpret_cast<uintptr_t>(memory.data);
   MemoryRegion region(
@@ -30,14 +30,16 @@ MemoryRegion Regions::register_with_domain(const Memory& memory) const {
           : library_.reg_mr(&domain_, memory.data, memory.bytes, base, access_),
       {&library_});
   if (region == nullptr) {
-    fail(ucclEpSystemError, "verbs: registering {} bytes at {}: {}", memory.bytes, memory.data, std::strerror(errno));
+    fail(ucclEpSystemError, "verbs: cannot register {} bytes at {}: {}", memory.bytes, memory.data,
+         std::strerror(errno));
   }
   return region;
 }
 
 uint32_t Regions::add(const Memory& memory, Key* key) {
   if (memory.data == nullptr || memory.bytes == 0) {
-    fail(ucclEpInvalidArgument, "verbs: a region of {} bytes at {}", memory.bytes, memory.data);
+    fail(ucclEpInvalidArgument, "verbs: cannot register a region of {} bytes at {}: it must not be empty", memory.bytes,
+         memory.data);
   }
   MemoryRegion region = register_with_domain(memory);
   const auto base = reinterpret_cast<uintptr_t>(memory.data);
@@ -51,7 +53,7 @@ uint32_t Regions::add(const Memory& memory, Key* key) {
 }
 
 void Regions::remove(uint32_t region) {
-  if (find(region) == nullptr) fail(ucclEpInvalidArgument, "verbs: there is no region {}", region);
+  if (find(region) == nullptr) fail(ucclEpInvalidArgument, "verbs: region {} is not registered", region);
   regions_[region] = {};
 }
 

@@ -198,7 +198,7 @@ TEST_CASE("ofi: an operation that is longer than a message ends in an ERROR", "[
   for (int turn = 0; turn < 1000 && completion.kind == 0; ++turn) own.endpoint->poll({&completion, 1});
   REQUIRE(completion.kind == UCCLEP_COMPLETION_ERROR);
   CHECK(completion.code == ucclEpInvalidArgument);
-  CHECK(says(completion.words, "peer 0: more bytes than the provider takes"));
+  CHECK(says(completion.words, "peer 0: an operation has more bytes than the provider accepts"));
   own.endpoint->deregister_region(operation.local_region);
   munmap(room, bytes);
 }
