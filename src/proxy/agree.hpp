@@ -31,7 +31,7 @@ std::optional<Error> attempt(Step&& step) {
   } catch (const Error& error) {
     return error;
   } catch (const std::bad_alloc&) {
-    return Error(ucclEpOutOfMemory, "no memory for the proxies of a group");
+    return Error(ucclEpOutOfMemory, "there is not enough memory for the proxies of the group");
   }
 }
 

@@ -14,7 +14,8 @@ constexpr uint32_t word_bits = 64;
 const ArrivalShape& checked(const ArrivalShape& shape) {
   const auto check = [](const char* what, uint32_t value, uint32_t max) {
     if (value > max) {
-      fail(ucclEpNotSupported, "the group needs {} {}, an immediate of the network names {}", value, what, max);
+      fail(ucclEpNotSupported, "the group needs {} {}, but the network's immediate can name at most {}", value, what,
+           max);
     }
   };
   check("ranks", shape.ranks, max_ranks);

@@ -32,7 +32,7 @@ uint16_t& ChunkGather::count(Kind kind, uint64_t seq, uint32_t chunk) {
 
 const char* ChunkGather::accept(const Command& command, Command* whole) {
   *whole = {};
-  if (command.kind() >= num_kinds) return "there is no such kind of operation";
+  if (command.kind() >= num_kinds) return "the kind of operation does not exist";
   const auto kind = static_cast<Kind>(command.kind());
   const uint64_t seq = seq_of(kind, command.epoch());
   if (const char* wrong = open(kind, seq, command)) return wrong;
@@ -44,10 +44,10 @@ const char* ChunkGather::open(Kind kind, uint64_t seq, const Command& command) {
   Slot& slot = slots_[index(kind, seq)];
   const KindPlaces& places = places_.of(command);
   const uint64_t first = first_[static_cast<uint32_t>(kind)];
-  if (static_cast<int64_t>(seq) <= static_cast<int64_t>(first) || seq < slot.seq) return "its operation is over";
-  if (seq == slot.seq) return slot.places == &places ? nullptr : "its operation has rows of another sort";
+  if (static_cast<int64_t>(seq) <= static_cast<int64_t>(first) || seq < slot.seq) return "its operation has ended";
+  if (seq == slot.seq) return slot.places == &places ? nullptr : "its operation has another sort of rows";
   const bool over = slot.seq == 0 || (slot.total != unknown && slot.gone == slot.places->chunks_of(slot.total));
-  if (!over) return "not all of an operation has been sent whose slot it takes";
+  if (!over) return "its slot still holds an operation that has not been sent completely";
   slot = {};
   slot.seq = seq;
   slot.places = &places;
@@ -63,17 +63,18 @@ const char* ChunkGather::open(Kind kind, uint64_t seq, const Command& command) {
 const char* ChunkGather::put(Kind kind, uint64_t seq, const Command& command, Command* whole) {
   const KindPlaces& places = places_.of(command);
   const uint32_t row = command.row(), rows = command.rows(), end = row + rows;
-  if (rows == 0 || end > places.rows) return "its rows are none or go beyond the places of the group";
+  if (rows == 0 || end > places.rows) return "it has no rows, or its rows go beyond the group's places";
   const uint32_t row_bytes = command.bytes() / rows, chunk = row / places.rows_per_chunk;
   if (row_bytes * rows != command.bytes() || row_bytes % 16 != 0 || row_bytes == 0 || row_bytes > places.row_bytes) {
-    return "its bytes are not those of its rows";
+    return "its number of bytes does not fit its number of rows";
   }
-  if ((end - 1) / places.rows_per_chunk != chunk) return "its rows are not of one chunk";
+  if ((end - 1) / places.rows_per_chunk != chunk) return "its rows belong to several chunks";
   Slot& slot = slots_[index(kind, seq)];
-  if (slot.row_bytes != 0 && slot.row_bytes != row_bytes) return "its rows are not as long as others of the operation";
+  if (slot.row_bytes != 0 && slot.row_bytes != row_bytes)
+    return "its rows differ in length from earlier rows of the operation";
   if (slot.total != unknown && end > slot.total) return "its rows go beyond those that the header announced";
   uint16_t& there = count(kind, seq, chunk);
-  if (there + rows > places.rows_per_chunk) return "its rows were put before";
+  if (there + rows > places.rows_per_chunk) return "some of its rows were put before";
   there = static_cast<uint16_t>(there + rows);
   waiting_ += rows;
   slot.row_bytes = row_bytes;
@@ -86,9 +87,10 @@ const char* ChunkGather::header(Kind kind, uint64_t seq, const Command& command,
   const KindPlaces& places = places_.of(command);
   Slot& slot = slots_[index(kind, seq)];
   const uint32_t total = command.row();
-  if (slot.total != unknown) return "its operation has a header";
-  if (total > places.rows || total < slot.end) return "it announces more rows than there are places, or too few";
-  if (command.bytes() > places.header_bytes) return "it is longer than headers of the group are";
+  if (slot.total != unknown) return "its operation has a header already";
+  if (total > places.rows || total < slot.end)
+    return "it announces more rows than the group has places, or fewer than were put";
+  if (command.bytes() > places.header_bytes) return "it is longer than a header of the group";
   slot.total = total;
   // A last chunk that is shorter could not be known as whole before.
   if (total % places.rows_per_chunk != 0) close_if_whole(kind, seq, total / places.rows_per_chunk, whole);

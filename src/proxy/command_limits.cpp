@@ -9,7 +9,8 @@ namespace {
 
 void check_max(const char* what, uint64_t wanted, uint64_t max) {
   if (wanted > max)
-    fail(ucclEpNotSupported, "the group needs {} {}, a command for the network holds {}", wanted, what, max);
+    fail(ucclEpNotSupported, "the group needs {} {}, but a command for the network holds at most {}", wanted, what,
+         max);
 }
 
 }  // namespace

@@ -23,12 +23,13 @@ uint32_t capacity_log2_of(const RingsShape& shape) {
 
 void check(const RingsShape& shape) {
   if (shape.bulk_log2 > max_rings_log2 || shape.control_log2 > max_rings_log2) {
-    fail(ucclEpInvalidArgument, "2^{} bulk and 2^{} control rings, expected at most 2^{} of each", shape.bulk_log2,
-         shape.control_log2, max_rings_log2);
+    fail(ucclEpInvalidArgument, "cannot create 2^{} bulk and 2^{} control rings: expected at most 2^{} of each",
+         shape.bulk_log2, shape.control_log2, max_rings_log2);
   }
   const uint32_t log2 = capacity_log2_of(shape);
   if (log2 > max_capacity_log2 || shape.max_concurrent == 0 || shape.max_concurrent >= uint64_t{1} << log2) {
-    fail(ucclEpInvalidArgument, "{} commands pushed at once into a ring of 2^{}, expected 1 to 2^{} less one",
+    fail(ucclEpInvalidArgument,
+         "lanes may push {} commands at the same time to a ring of 2^{}: expected 1 to 2^{} less one",
          shape.max_concurrent, log2, std::min(log2, max_capacity_log2));
   }
 }

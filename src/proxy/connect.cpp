@@ -55,13 +55,15 @@ void Connector::check() const {
   if (shape.rank >= shape.ranks || spec_.connections.size() != shape.ranks || spec_.words.ranks != shape.ranks ||
       spec_.words.in_flight != shape.in_flight || !shape.credits.is_sound() ||
       shape.credits.in_flight != shape.in_flight || shape.timeout_ms == 0 || spec_.sends == 0) {
-    fail(ucclEpInvalidArgument, "rank {} of {}: words, connections, credits or limits of another shape", shape.rank,
+    fail(ucclEpInvalidArgument,
+         "rank {} of {}: the words, connections, credits or limits of the group do not fit its shape", shape.rank,
          shape.ranks);
   }
   for (uint32_t rank = 0; rank < shape.ranks; ++rank) {
     for (const uint32_t nic : spec_.connections[rank]) {
       if (nic >= nics_.size())
-        fail(ucclEpInvalidArgument, "a connection to rank {} by NIC {} of {}", rank, nic, nics_.size());
+        fail(ucclEpInvalidArgument, "a connection to rank {} uses NIC {}, but there are {} NICs", rank, nic,
+             nics_.size());
     }
   }
 }
@@ -119,7 +121,8 @@ void Connector::open(OpenPort& open) {
     const uint64_t of_channel = shape.channel.rows > 0 ? channel_piece : 0;
     const uint64_t max = std::max<uint64_t>({kind.chunk_bytes(), kind.header_bytes, of_channel});
     if (max > traits.max_message) {
-      fail(ucclEpNotSupported, "messages of {} bytes; NIC {} accepts {}", max, nic.config.name, traits.max_message);
+      fail(ucclEpNotSupported, "the group sends messages of {} bytes, but NIC \"{}\" accepts at most {}", max,
+           nic.config.name, traits.max_message);
     }
   }
   for (const transport::Memory& window : spec_.windows) {
@@ -137,7 +140,7 @@ uint32_t Connector::max_window(const Traits& traits, uint32_t peers) const {
     shape.return_every = std::min(shape.return_every, std::max(1u, shape.window / 4));
   }
   if (shape.window == 0) {
-    fail(ucclEpNotSupported, "{} receives of an endpoint are too few for {} peers", traits.receives, peers);
+    fail(ucclEpNotSupported, "an endpoint has {} receives, which are too few for {} peers", traits.receives, peers);
   }
   return shape.window;
 }
@@ -200,8 +203,9 @@ void Connector::join(uint32_t rank, std::span<const std::byte> offer) {
   }
   const size_t expected = spec_.connections[rank].size();
   if (to_here.size() != expected) {
-    fail(ucclEpInvalidArgument, "rank {} has {} connections to rank {}, which has {} to it", rank, to_here.size(),
-         spec_.shape.rank, expected);
+    fail(ucclEpInvalidArgument,
+         "rank {} has {} connections to rank {}, but that rank has {} to it: all ranks must use the same NIC settings",
+         rank, to_here.size(), spec_.shape.rank, expected);
   }
   if (expected == 0) return;
   const uint32_t thread = thread_of_destination(spec_.rings->fifo(), rank, static_cast<uint32_t>(parts_.size()));
@@ -212,7 +216,7 @@ void Connector::join(uint32_t rank, std::span<const std::byte> offer) {
     Connection& connection = peer->connections[i];
     const auto [port, number] = to_here[i];
     if (port >= offered.size() || offered[port].keys.size() != spec_.windows.size()) {
-      fail(ucclEpInvalidArgument, "rank {} offers other windows or endpoints than it names", rank);
+      fail(ucclEpInvalidArgument, "rank {} names a window or an endpoint that it does not offer", rank);
     }
     transport::Endpoint& endpoint = *parts.ports[connection.port].endpoint;
     endpoint.connect(connection.number, number, offered[port].address);

@@ -94,7 +94,8 @@ template <class Done>
 void ProxyGroup::wait(Done&& done, Deadline deadline, const char* what) const {
   for (const auto& share : shares_) {
     while (!done(*share)) {
-      if (deadline.expired()) fail(ucclEpTimeout, "the proxies did not {} within {} ms", what, deadline.total_ms());
+      if (deadline.expired())
+        fail(ucclEpTimeout, "the proxy threads did not {} within {} ms", what, deadline.total_ms());
       std::this_thread::sleep_for(std::chrono::microseconds(200));
     }
   }
@@ -146,7 +147,7 @@ GroupStatistics ProxyGroup::statistics() const {
 }
 
 Engine::Engine(EngineConfig config) : config_(std::move(config)) {
-  if (config_.cpus.empty()) fail(ucclEpInvalidArgument, "an engine without threads");
+  if (config_.cpus.empty()) fail(ucclEpInvalidArgument, "the proxy engine has no threads: expected at least 1");
   nics_.reserve(config_.nics.size());
   for (const NicConfig& nic : config_.nics) nics_.push_back(std::make_unique<Nic>(nic));
   threads_.reserve(config_.cpus.size());

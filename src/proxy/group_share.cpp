@@ -70,9 +70,8 @@ bool GroupShare::step() {
 void GroupShare::look_whether_drained() {
   if (drained_.load(std::memory_order_relaxed) || under_way() || !sender_.all_returned()) return;
   if (const uint64_t rows = sender_.rows_waiting(); rows > 0) {
-    report(
-        {ucclEpInternalError, "proxy", -1,
-         fmt::format("rank {}: {} rows were put that belong to chunks which never became whole", shape_.rank, rows)});
+    report({ucclEpInternalError, "proxy", -1,
+            fmt::format("rank {}: {} rows belong to chunks that never became complete", shape_.rank, rows)});
   }
   drained_.store(true, std::memory_order_release);
 }
@@ -100,15 +99,16 @@ void GroupShare::carry_out(const Command& command) {
                      : c.operation == CommandOp::detach      ? "detaching"
                      : c.operation == CommandOp::freed       ? "freeing"
                                                              : "unknown";
-  report({ucclEpInternalError, kind_name(kind), c.destination,
-          fmt::format("rank {}: a command of its kernels cannot be right, {}: {} of {} {} for rank {}, {} rows from {} "
-                      "on, {} bytes",
-                      shape_.rank, wrong, name, kind_name(kind), c.epoch, c.destination, c.rows, c.row, c.bytes)});
+  report(
+      {ucclEpInternalError, kind_name(kind), c.destination,
+       fmt::format(
+           "rank {}: a command of its kernels is invalid: {}: {} of {} {} for rank {}, {} rows from row {}, {} bytes",
+           shape_.rank, wrong, name, kind_name(kind), c.epoch, c.destination, c.rows, c.row, c.bytes)});
 }
 
 const char* GroupShare::what_is_wrong(const Command& command) {
   const uint32_t peer = command.destination() < shape_.ranks ? number_of_[command.destination()] : no_connection;
-  if (peer == no_connection) return "no connection of that ring leads to the rank";
+  if (peer == no_connection) return "this ring has no connection to the destination rank";
   switch (command.operation()) {
     case CommandOp::put:
     case CommandOp::header:
@@ -124,7 +124,7 @@ const char* GroupShare::what_is_wrong(const Command& command) {
       if (sender_.detach(peer)) detaching_.push_back(peer);
       return nullptr;
     default:
-      return "there is no such operation";
+      return "the operation does not exist";
   }
 }
 
@@ -166,9 +166,8 @@ bool GroupShare::flush(std::span<const transport::Completion> come) {
     flush_();
   } catch (const Error& error) {
     flush_failed_ = true;
-    report(
-        {ucclEpUnhandledDeviceError, "network", -1,
-         fmt::format("rank {}: what has come cannot be made visible to its kernels: {}", shape_.rank, error.what())});
+    report({ucclEpUnhandledDeviceError, "network", -1,
+            fmt::format("rank {}: cannot make arrived data visible to its kernels: {}", shape_.rank, error.what())});
   }
   return !flush_failed_;
 }
@@ -177,8 +176,7 @@ bool GroupShare::poll_copies() {
   const bool moved = staging_->poll([&](uint32_t rank, uint64_t number) { receiver_.placed(rank, number); });
   if (const auto why = staging_->failure()) {
     report({ucclEpUnhandledDeviceError, "channel", -1,
-            fmt::format("rank {}: what was put could not be copied between host memory and a window: {}", shape_.rank,
-                        *why)});
+            fmt::format("rank {}: cannot copy a put between host memory and a window: {}", shape_.rank, *why)});
   }
   return moved;
 }
@@ -189,7 +187,7 @@ void GroupShare::handle_error(Port& port, const transport::Completion& one) {
     port.release(one.bytes);
     sender_.ended(port.peer_of[one.peer]);
   }
-  const std::string_view words = one.words != nullptr ? one.words : "its transport says no more";
+  const std::string_view words = one.words != nullptr ? one.words : "the transport gave no reason";
   if (one.peer < port.peer_of.size()) {
     lose(port.peer_of[one.peer], one.code, words, of_operation ? std::optional(one.cookie) : std::nullopt);
     return;
@@ -212,7 +210,7 @@ void GroupShare::report_losses() {
   for (const Loss& loss : std::exchange(losses_, {})) {
     const uint32_t rank = parts_.peers[loss.peer].rank;
     sender_.lose(loss.peer);
-    const std::string what = loss.cookie ? words_of_cookie(*loss.cookie) : "nothing under way";
+    const std::string what = loss.cookie ? words_of_cookie(*loss.cookie) : "nothing in flight";
     report(
         {loss.code, loss.cookie ? operation_of_cookie(*loss.cookie) : "proxy", static_cast<int>(rank),
          fmt::format("rank {} has lost its connection to rank {}, with {}: {}", shape_.rank, rank, what, loss.words)});

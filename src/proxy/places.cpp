@@ -15,12 +15,13 @@ void check_area(const char* kind, const char* what, const Area& area, uint64_t b
                 uint32_t in_flight, std::span<const uint64_t> window_bytes) {
   if (block == 0) return;
   if (area.window >= window_bytes.size()) {
-    fail(ucclEpInvalidArgument, "{}: the {} lie in window {} of {}", kind, what, area.window, window_bytes.size());
+    fail(ucclEpInvalidArgument, "{}: the {} lie in window {}, but the group has {} windows", kind, what, area.window,
+         window_bytes.size());
   }
   const uint64_t end = area.at(in_flight - 1, blocks - 1) + block;
   if (end > window_bytes[area.window]) {
-    fail(ucclEpInvalidArgument, "{}: the {} of {} ranks and {} operations end at byte {} of a window of {}", kind, what,
-         blocks, in_flight, end, window_bytes[area.window]);
+    fail(ucclEpInvalidArgument, "{}: the {} of {} ranks and {} operations end at byte {}, but the window has {} bytes",
+         kind, what, blocks, in_flight, end, window_bytes[area.window]);
   }
 }
 
@@ -28,8 +29,9 @@ void check_area(const char* kind, const char* what, const Area& area, uint64_t b
 void check_ring(const char* name, const KindPlaces& kind) {
   if (kind.ring.rows_per_chunk == kind.rows_per_chunk && kind.chunks() <= RingShape::max_chunks) return;
   fail(ucclEpInvalidArgument,
-       "{}: a ring of chunks of {} rows, where {} chunks have {}, expected the same and at most {}", name,
-       kind.ring.rows_per_chunk, kind.chunks(), kind.rows_per_chunk, RingShape::max_chunks);
+       "{}: a ring has chunks of {} rows, but {} chunks of the operation have {}: expected the same number of rows and "
+       "at most {} chunks",
+       name, kind.ring.rows_per_chunk, kind.chunks(), kind.rows_per_chunk, RingShape::max_chunks);
 }
 
 uint32_t blocks_of(const std::vector<uint32_t>& block, uint32_t ranks) {
@@ -45,15 +47,17 @@ const char* kind_name(Kind kind) {
 
 void check_places(const Places& places, uint32_t ranks, uint32_t in_flight, std::span<const uint64_t> window_bytes) {
   if (ranks == 0 || in_flight < 2 || in_flight > max_in_flight) {
-    fail(ucclEpInvalidArgument, "{} ranks with {} operations in flight, expected at least 1 and 2 to {}", ranks,
+    fail(ucclEpInvalidArgument,
+         "the group has {} ranks and {} operations in flight: expected at least 1 rank and 2 to {} operations", ranks,
          in_flight, max_in_flight);
   }
   for (uint32_t k = 0; k < std::size(places.kinds); ++k) {
     const KindPlaces& kind = places.kinds[k];
     const char* name = kind_name(static_cast<Kind>(k % num_kinds));
     if (kind.rows_per_chunk == 0 || kind.row_bytes % 16 != 0 || kind.header_bytes % 16 != 0) {
-      fail(ucclEpInvalidArgument, "{}: {} rows in a chunk, rows of {} bytes and headers of {}", name,
-           kind.rows_per_chunk, kind.row_bytes, kind.header_bytes);
+      fail(ucclEpInvalidArgument,
+           "{}: a chunk has {} rows, a row {} bytes and a header {}: expected at least 1 row and multiples of 16 bytes",
+           name, kind.rows_per_chunk, kind.row_bytes, kind.header_bytes);
     }
     check_command_limits({.ranks = ranks,
                           .places = kind.rows,

@@ -24,7 +24,7 @@ void pin(int cpu) {
   CPU_ZERO(&only);
   if (cpu < CPU_SETSIZE) CPU_SET(static_cast<unsigned>(cpu), &only);
   const int code = pthread_setaffinity_np(pthread_self(), sizeof only, &only);
-  if (code != 0) log::info("proxy", "the thread is not pinned to CPU {}: {}", cpu, std::strerror(code));
+  if (code != 0) log::info("proxy", "cannot pin the thread to CPU {}: {}", cpu, std::strerror(code));
 }
 
 }  // namespace
@@ -50,7 +50,7 @@ bool ProxyThread::let_go(const GroupShare& share, Deadline deadline) {
   std::erase_if(wanted_, [&](const auto& one) { return one.get() == &share; });
   changed_.store(true, std::memory_order_release);
   if (renewed_.wait_until(lock, deadline.at(), [&] { return renewals_ > before; })) return true;
-  log::warn("proxy", "a proxy thread has not ended its work for a group within {} ms", deadline.total_ms());
+  log::warn("proxy", "a proxy thread did not end its work for a group within {} ms", deadline.total_ms());
   return false;
 }
 

@@ -125,13 +125,13 @@ void Receiver::move_word(uint32_t peer, const Immediate& imm) {
 }
 
 const char* Receiver::consume(uint32_t peer, const Command& command) {
-  if (command.kind() >= num_kinds) return "there is no such kind of operation";
+  if (command.kind() >= num_kinds) return "the kind of operation does not exist";
   std::atomic<uint64_t>& here = consumed_.of[command.kind()];
   uint64_t known = here.load(std::memory_order_relaxed);
   const auto step = static_cast<int32_t>(command.epoch() - static_cast<uint32_t>(known));
   const uint64_t seq = known + static_cast<uint64_t>(static_cast<int64_t>(step));
-  if (step > static_cast<int32_t>(shape_.in_flight)) return "so many operations cannot have been read";
-  if (step < 0 && static_cast<uint64_t>(-static_cast<int64_t>(step)) > known) return "no operation has that number";
+  if (step > static_cast<int32_t>(shape_.in_flight)) return "it reports more operations than are in flight";
+  if (step < 0 && static_cast<uint64_t>(-static_cast<int64_t>(step)) > known) return "no operation has its number";
   while (known < seq && !here.compare_exchange_weak(known, seq, std::memory_order_release, std::memory_order_relaxed)) {
   }
   if (sender_.discards(peer)) counts_.dropped.add(1);
@@ -142,15 +142,15 @@ const char* Receiver::consume(uint32_t peer, const Command& command) {
 // One word reports several chunks. It is sent in time: a peer without room has sent as many chunks since the last word
 // as a ring holds, and all of them have been freed.
 const char* Receiver::free(uint32_t peer, const Command& command) {
-  if (command.kind() >= num_kinds) return "there is no such kind of operation";
+  if (command.kind() >= num_kinds) return "the kind of operation does not exist";
   const auto kind = static_cast<Kind>(command.kind());
   const KindPlaces& places = shape_.places.of(command);
-  if (places.ring.chunks == 0) return "the group has no such ring";
-  if (command.row() > places.chunks()) return "an operation has not so many chunks";
+  if (places.ring.chunks == 0) return "the group has no ring for it";
+  if (command.row() > places.chunks()) return "it frees more chunks than an operation has";
   const uint64_t consumed = consumed_.of[command.kind()].load(std::memory_order_relaxed);
   const auto ahead = static_cast<int32_t>(command.epoch() - static_cast<uint32_t>(consumed));
   const auto in_flight = static_cast<int32_t>(shape_.in_flight);
-  if (ahead > in_flight || ahead <= -in_flight) return "no operation that is under way has that number";
+  if (ahead > in_flight || ahead <= -in_flight) return "no operation in flight has its number";
   if (ahead <= 0) return nullptr;  // another ring was faster to say that it has been read, and all of it has come
   const uint64_t seq = consumed + static_cast<uint64_t>(ahead);
   const Freed freed{kind, static_cast<uint32_t>(seq % shape_.in_flight)};

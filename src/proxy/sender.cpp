@@ -57,11 +57,11 @@ const char* Sender::accept(uint32_t number, const Command& command) {
     counts_.dropped.add(1);
     return nullptr;
   }
-  if (command.kind() >= num_kinds) return "there is no such kind of operation";
+  if (command.kind() >= num_kinds) return "the kind of operation does not exist";
   const auto kind = static_cast<Kind>(command.kind());
   const uint64_t seq = peer.gather.seq_of(kind, command.epoch());
   if (seq > peer.consumed[command.kind()].value() + shape_.in_flight) {
-    return "the peer has not finished reading what is in the way";
+    return "slot still in use by the peer (protocol violation)";
   }
   Command whole;
   if (const char* wrong = peer.gather.accept(command, &whole)) return wrong;
@@ -70,7 +70,7 @@ const char* Sender::accept(uint32_t number, const Command& command) {
   // The header first, which says what to expect.
   const bool fits = (!is_header(command) || enqueue(number, command)) &&
                     (whole.operation() == CommandOp::none || enqueue(number, whole));
-  return fits ? nullptr : "more messages wait than there can be";
+  return fits ? nullptr : "more messages wait than the queue has room for";
 }
 
 bool Sender::enqueue(uint32_t number, const Command& command) {
@@ -88,15 +88,15 @@ const char* Sender::accept_message(uint32_t number, const Command& command) {
   }
   if (shape_.channel.rows == 0) return "the group has no channel";
   const uint64_t numbered = peer.messages.number_of(command.epoch());
-  if (numbered == 0) return "no message that is under way has that number";
+  if (numbered == 0) return "no message in flight has its number";
   peer.messages.accept(numbered);
   const Message& message = message_of(number, command);
   if (command.operation() == CommandOp::signal) {
-    if (message.signal.row >= shape_.channel.rows) return "there is no such signal";
+    if (message.signal.row >= shape_.channel.rows) return "its signal does not exist";
   } else if (const char* wrong = begin_put(number, command, numbered, message)) {
     return wrong;
   }
-  return enqueue(number, command) ? nullptr : "more messages wait than there can be";
+  return enqueue(number, command) ? nullptr : "more messages wait than the queue has room for";
 }
 
 const char* Sender::begin_put(uint32_t number, const Command& command, uint64_t numbered, const Message& message) {
@@ -110,7 +110,7 @@ const char* Sender::begin_put(uint32_t number, const Command& command, uint64_t 
     };
     known = has(ports_[connection.port].regions, message.from_window) && has(connection.regions, message.to_window);
   }
-  return known ? nullptr : "it names a window that is not registered any more";
+  return known ? nullptr : "it names a window that is not registered";
 }
 
 void Sender::send_word(uint32_t number, Word word, uint64_t value) {

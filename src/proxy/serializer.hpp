@@ -69,7 +69,7 @@ class Deserializer {
     return taken;
   }
   [[noreturn]] void too_short(size_t missing) const {
-    fail(ucclEpRemoteError, "what rank {} says of its connections lacks {} bytes", rank_, missing);
+    fail(ucclEpRemoteError, "the connection data of rank {} is {} bytes too short", rank_, missing);
   }
   std::span<const std::byte> rest_;
   uint32_t rank_;

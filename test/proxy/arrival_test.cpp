@@ -120,7 +120,7 @@ TEST_CASE("arrivals: a group too large for immediates is refused", "[arrival]") 
     }
     return "not refused";
   };
-  CHECK(message({4097, 2, 1}) == "the group needs 4097 ranks, an immediate of the network names 4096");
+  CHECK(message({4097, 2, 1}) == "the group needs 4097 ranks, but the network's immediate can name at most 4096");
   CHECK_THAT(message({1, 2, 4097}), Catch::Contains("4097 chunks"));
   CHECK_THAT(message({1, 9, 1}), Catch::Contains("9 operations in flight"));
 }

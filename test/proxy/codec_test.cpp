@@ -98,7 +98,8 @@ TEST_CASE("fifo: a group that a command cannot serve is refused with what is too
     }
     return std::string("not refused");
   };
-  CHECK(message(&proxy::CommandDemand::ranks) == "the group needs 4097 ranks, a command for the network holds 4096");
+  CHECK(message(&proxy::CommandDemand::ranks) ==
+        "the group needs 4097 ranks, but a command for the network holds at most 4096");
   CHECK_THAT(message(&proxy::CommandDemand::places), Catch::Contains("16777217 places"));
   CHECK_THAT(message(&proxy::CommandDemand::rows_per_command), Catch::Contains("16384 rows"));
   CHECK_THAT(message(&proxy::CommandDemand::bytes_per_command), Catch::Contains("536870897 bytes"));

@@ -24,19 +24,19 @@ TEST_CASE("engine: a command that cannot be right is reported and dropped, and t
       {"no connection", [](CommandFields& c) { c.destination = 0; }},
       {"no connection", [](CommandFields& c) { c.destination = 2; }},
       {"no connection", [](CommandFields& c) { c.destination = 4095; }},
-      {"no such kind", [](CommandFields& c) { c.kind = 7; }},
-      {"no such operation", [](CommandFields& c) { c.operation = static_cast<CommandOp>(200); }},
-      {"rows are none", [](CommandFields& c) { c.rows = 0; }},
-      {"beyond the places", [](CommandFields& c) { c.row = 23; }},
-      {"beyond the places", [](CommandFields& c) { c.kind = 0; }},
-      {"not of one chunk", [](CommandFields& c) { c.row = 3; }},
-      {"bytes are not", [](CommandFields& c) { c.bytes = 48; }},
-      {"bytes are not", [](CommandFields& c) { c.bytes = 2 * 80; }},
-      {"has not finished reading", [](CommandFields& c) { c.epoch = 3; }},
-      {"its operation is over", [](CommandFields& c) { c.epoch = 0; }},
-      {"so many operations cannot", [](CommandFields& c) { c.epoch = 3, c.operation = CommandOp::consumed; }},
-      {"more rows than there are places", [](CommandFields& c) { c.row = 25, c.operation = CommandOp::header; }},
-      {"longer than headers", [](CommandFields& c) { c.bytes = 48, c.operation = CommandOp::header; }},
+      {"kind of operation does not exist", [](CommandFields& c) { c.kind = 7; }},
+      {"the operation does not exist", [](CommandFields& c) { c.operation = static_cast<CommandOp>(200); }},
+      {"it has no rows", [](CommandFields& c) { c.rows = 0; }},
+      {"beyond the group's places", [](CommandFields& c) { c.row = 23; }},
+      {"beyond the group's places", [](CommandFields& c) { c.kind = 0; }},
+      {"belong to several chunks", [](CommandFields& c) { c.row = 3; }},
+      {"number of bytes does not fit", [](CommandFields& c) { c.bytes = 48; }},
+      {"number of bytes does not fit", [](CommandFields& c) { c.bytes = 2 * 80; }},
+      {"slot still in use", [](CommandFields& c) { c.epoch = 3; }},
+      {"its operation has ended", [](CommandFields& c) { c.epoch = 0; }},
+      {"more operations than are in flight", [](CommandFields& c) { c.epoch = 3, c.operation = CommandOp::consumed; }},
+      {"more rows than the group has places", [](CommandFields& c) { c.row = 25, c.operation = CommandOp::header; }},
+      {"longer than a header", [](CommandFields& c) { c.bytes = 48, c.operation = CommandOp::header; }},
   };
   run_loose_team({}, [&](Rank& me) {
     me.expects_faults();
@@ -84,10 +84,10 @@ TEST_CASE("engine: rows that are put twice, or not as announced, are found", "[e
       };
       CommandFields other = put;
       other.row = 4, other.bytes = 128;
-      next(other, "as long as others");
+      next(other, "differ in length");
       CommandFields header = put;
       header.operation = CommandOp::header, header.row = 11, header.bytes = 0;
-      next(header, "or too few");
+      next(header, "or fewer than were put");
       header.row = 12;
       me.push(1, header);
       next(header, "has a header");

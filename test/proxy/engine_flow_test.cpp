@@ -153,9 +153,9 @@ TEST_CASE("engine: the numbers before the first operation are sent to nobody", "
       me.until([&] { return me.faults().size() > known; }, why);
       contains(me.faults().back().message, why);
     };
-    wrong(CommandOp::header, 1'000'003, "its operation is over");
-    wrong(CommandOp::header, 1'000'006, "has not finished reading");
-    wrong(CommandOp::consumed, 1'000'006, "so many operations cannot have been read");
+    wrong(CommandOp::header, 1'000'003, "its operation has ended");
+    wrong(CommandOp::header, 1'000'006, "slot still in use");
+    wrong(CommandOp::consumed, 1'000'006, "it reports more operations than are in flight");
     me.meet();
     std::mt19937_64 random(me.rank());
     for (int i = 0; i < 3; ++i) me.exchange(kind, random);

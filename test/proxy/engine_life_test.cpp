@@ -28,7 +28,9 @@ TEST_CASE("engine: whatever fails while connecting is the same error on all rank
   shape.change = [](uint32_t rank, proxy::EngineConfig&, proxy::GroupSpec& spec) {
     if (rank == 2) spec.connections[0] = {0, 0};
   };
-  all_report(shape, ucclEpInvalidArgument, "rank 0: rank 2 has 2 connections to rank 0, which has 1 to it");
+  all_report(shape, ucclEpInvalidArgument,
+             "rank 0: rank 2 has 2 connections to rank 0, but that rank has 1 to it: all ranks must use the same NIC "
+             "settings");
   shape.change = [](uint32_t rank, proxy::EngineConfig&, proxy::GroupSpec& spec) {
     if (rank == 2) spec.windows[0].bytes = 1000;
   };
@@ -47,7 +49,8 @@ TEST_CASE("engine: whatever fails while connecting is the same error on all rank
   };
   all_report(shape, ucclEpInvalidArgument, "rank 0: loopback has no NICs, but the NIC a was given: name none");
   shape.change = with_nic(0, watch);
-  all_report(shape, ucclEpNotSupported, "rank 0: messages of 256 bytes; NIC  accepts 255");
+  all_report(shape, ucclEpNotSupported,
+             "rank 0: the group sends messages of 256 bytes, but NIC \"\" accepts at most 255");
 }
 
 TEST_CASE("engine: stopped while busy it carries out what has been pushed", "[engine]") {
@@ -94,7 +97,7 @@ TEST_CASE("engine: a stop that cannot end well says why on all ranks, in time", 
       }
     }
     contains(refused(ucclEpTimeout, [&] { me.stop(300); }),
-             "rank 0: the proxies did not carry out all commands within 300 ms");
+             "rank 0: the proxy threads did not carry out all commands within 300 ms");
   });
   slow.held = false;
   run_loose_team(shape, [](Rank& me) {
@@ -105,7 +108,7 @@ TEST_CASE("engine: a stop that cannot end well says why on all ranks, in time", 
               {.epoch = 1, .row = 0, .bytes = 16, .destination = 1, .rows = 1, .operation = CommandOp::put, .kind = 1});
     }
     contains(refused(ucclEpInternalError, [&] { me.stop(); }),
-             "rank 0: rank 0: 1 rows were put that belong to chunks which never became whole");
+             "rank 0: rank 0: 1 rows belong to chunks that never became complete");
   });
 }
 

@@ -59,7 +59,7 @@ TEST_CASE("engine: a rank that has connections and says nothing of them is an er
   run_loose_team(shape, [](Rank& me) {
     if (me.rank() == 2) return me.leave();
     contains(refused(ucclEpRemoteError, [&] { me.attach(); }),
-             "rank 0: what rank 2 says of its connections lacks 4 bytes");
+             "rank 0: the connection data of rank 2 is 4 bytes too short");
   });
 }
 

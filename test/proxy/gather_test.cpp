@@ -264,7 +264,8 @@ TEST_CASE("places: a ring has the chunks of its rows, and no more than its words
   };
   CHECK(refusal(100, 4, 4, 2 * 4 * 64).empty());  // room for two chunks
   CHECK_THAT(refusal(100, 4, 4, 2 * 4 * 64 - 1), Catch::Contains("dispatch: the rows that land"));
-  CHECK_THAT(refusal(100, 4, 5, 1 << 20), Catch::Contains("a ring of chunks of 5 rows, where 25 chunks have 4"));
+  CHECK_THAT(refusal(100, 4, 5, 1 << 20),
+             Catch::Contains("a ring has chunks of 5 rows, but 25 chunks of the operation have 4"));
   CHECK(refusal(1023, 1, 1, 1 << 20).empty());
   CHECK_THAT(refusal(1024, 1, 1, 1 << 20), Catch::Contains("at most 1023"));
 }
@@ -286,13 +287,14 @@ TEST_CASE("places: areas lie within their windows, and commands can name all row
   };
   const auto as_it_is = [](KindPlaces&) {};
   CHECK(refusal(as_it_is, 640 * 16 + 256).empty());
-  CHECK_THAT(
-      refusal(as_it_is, 640 * 16 + 255),
-      Catch::Contains("dispatch: the headers to send of 4 ranks and 2 operations end at byte 10496 of a window"));
+  CHECK_THAT(refusal(as_it_is, 640 * 16 + 255),
+             Catch::Contains(
+                 "dispatch: the headers to send of 4 ranks and 2 operations end at byte 10496, but the window has"));
   CHECK_THAT(refusal(as_it_is, 640 * 16 - 1), Catch::Contains("dispatch: the rows that land"));
-  CHECK_THAT(refusal([](KindPlaces& kind) { kind.rows_to.window = 1; }), Catch::Contains("lie in window 1 of 1"));
-  CHECK_THAT(refusal([](KindPlaces& kind) { kind.row_bytes = 24; }), Catch::Contains("rows of 24 bytes"));
-  CHECK_THAT(refusal([](KindPlaces& kind) { kind.rows_per_chunk = 0; }), Catch::Contains("0 rows in a chunk"));
+  CHECK_THAT(refusal([](KindPlaces& kind) { kind.rows_to.window = 1; }),
+             Catch::Contains("lie in window 1, but the group has 1 windows"));
+  CHECK_THAT(refusal([](KindPlaces& kind) { kind.row_bytes = 24; }), Catch::Contains("a row 24 bytes"));
+  CHECK_THAT(refusal([](KindPlaces& kind) { kind.rows_per_chunk = 0; }), Catch::Contains("a chunk has 0 rows"));
   CHECK_THAT(refusal([](KindPlaces& kind) { kind.rows_per_chunk = kind.rows = 16384; }),
              Catch::Contains("16384 rows in a command"));
 }

@@ -102,9 +102,9 @@ TEST_CASE("fifo: a shape that is none is refused with an error message", "[rings
     return "not refused";
   };
   CHECK_THAT(message({.bulk_log2 = 9, .max_concurrent = 1}), Catch::Contains("2^9 bulk"));
-  CHECK_THAT(message({.max_concurrent = 0}), Catch::Contains("0 commands pushed at once"));
+  CHECK_THAT(message({.max_concurrent = 0}), Catch::Contains("lanes may push 0 commands"));
   CHECK_THAT(message({.max_concurrent = 16, .capacity_log2 = 4}),
-             Catch::Contains("16 commands pushed at once into a ring of 2^4"));
+             Catch::Contains("lanes may push 16 commands at the same time to a ring of 2^4"));
   CHECK_THAT(message({.max_concurrent = 1u << 20}), Catch::Contains("expected 1 to"));
 }
 
