@@ -13,7 +13,7 @@ namespace ucclep::env {
 namespace {
 
 [[noreturn]] void refuse(const char* variable, const std::string& value, const std::string& expected) {
-  fail(ucclEpInvalidArgument, "the environment variable {}=\"{}\" does not parse: expected {}", variable, value,
+  fail(ucclEpInvalidArgument, "the environment variable {}=\"{}\" cannot be parsed: expected {}", variable, value,
        expected);
 }
 

@@ -32,7 +32,7 @@ NearNode::NearNode(int node) {
   if (node < 0) return;
   int policy = MPOL_DEFAULT;
   if (static_cast<unsigned>(node) >= max_nodes) {
-    why_not_ = "no kernel has so many nodes";
+    why_not_ = "the node's number is larger than any that a kernel has";
   } else if (!get_policy(&policy)) {
     why_not_ = std::string("get_mempolicy: ") + std::strerror(errno);
   } else if (policy != MPOL_DEFAULT) {

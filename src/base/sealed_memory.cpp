@@ -16,22 +16,23 @@ namespace ucclep {
 
 SealedMemory SealedMemory::create(size_t bytes) {
   Fd fd(memfd_create("ucclep", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd) fail(ucclEpSystemError, "memfd_create: {}", std::strerror(errno));
+  if (!fd) fail(ucclEpSystemError, "cannot create shared memory: memfd_create: {}", std::strerror(errno));
   if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
-    fail(ucclEpOutOfMemory, "a memfd of {} bytes: {}", bytes, std::strerror(errno));
+    fail(ucclEpOutOfMemory, "cannot allocate {} bytes of shared memory: {}", bytes, std::strerror(errno));
   }
   if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    fail(ucclEpSystemError, "sealing a memfd: {}", std::strerror(errno));
+    fail(ucclEpSystemError, "cannot seal shared memory: {}", std::strerror(errno));
   }
   return {std::move(fd), bytes};
 }
 
 SealedMemory SealedMemory::map(Fd fd) {
   struct stat status;
-  if (fstat(fd.get(), &status) != 0) fail(ucclEpSystemError, "fstat of shared memory: {}", std::strerror(errno));
+  if (fstat(fd.get(), &status) != 0)
+    fail(ucclEpSystemError, "cannot read the size of shared memory: fstat: {}", std::strerror(errno));
   const int seals = fcntl(fd.get(), F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
-    fail(ucclEpInvalidArgument, "shared memory that is not a memfd sealed against shrinking");
+    fail(ucclEpInvalidArgument, "the shared memory is not a memfd that is sealed against shrinking");
   }
   return {std::move(fd), static_cast<size_t>(status.st_size)};
 }
@@ -39,7 +40,7 @@ SealedMemory SealedMemory::map(Fd fd) {
 SealedMemory::SealedMemory(Fd fd, size_t bytes) : fd_(std::move(fd)), bytes_(bytes) {
   void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
   if (mapped == MAP_FAILED)
-    fail(ucclEpOutOfMemory, "mapping {} bytes of shared memory: {}", bytes, std::strerror(errno));
+    fail(ucclEpOutOfMemory, "cannot map {} bytes of shared memory: {}", bytes, std::strerror(errno));
   data_ = static_cast<char*>(mapped);
 }
 

@@ -18,7 +18,7 @@ Token Token::random() {
     if (got > 0) {
       have += static_cast<size_t>(got);
     } else if (errno != EINTR) {
-      fail(ucclEpSystemError, "getrandom: {}", std::strerror(errno));
+      fail(ucclEpSystemError, "cannot draw random bytes: getrandom: {}", std::strerror(errno));
     }
   }
   return token;

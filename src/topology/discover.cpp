@@ -22,14 +22,14 @@ namespace {
 constexpr size_t size_limit = size_t{16} << 20;  // a machine with 4096 CPUs takes 3 MiB
 
 [[noreturn]] void refuse_unreadable(const std::string& path) {
-  fail(ucclEpInvalidArgument, "the topology file {} cannot be read: {}", path, std::strerror(errno));
+  fail(ucclEpInvalidArgument, "cannot read the topology file {}: {}", path, std::strerror(errno));
 }
 
 std::string text_of(const std::string& path) {
   const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a pipe must not block
   struct stat status = {};
   if (!file || fstat(file.get(), &status) != 0) refuse_unreadable(path);
-  if (!S_ISREG(status.st_mode)) fail(ucclEpInvalidArgument, "the topology file {} is no regular file", path);
+  if (!S_ISREG(status.st_mode)) fail(ucclEpInvalidArgument, "the topology file {} is not a regular file", path);
   if (status.st_size > static_cast<off_t>(size_limit)) {
     fail(ucclEpInvalidArgument, "the topology file {} has {} bytes, expected at most {}", path, status.st_size,
          size_limit);
@@ -50,7 +50,7 @@ std::string text_of(const std::string& path) {
 }  // namespace
 
 Machine discover() {
-  Machine machine = machine_from_xml(hwloc_xml(), "what hwloc says of this machine");
+  Machine machine = machine_from_xml(hwloc_xml(), "hwloc's XML of this machine");
   machine.name = host_name();
   add_what_sysfs_knows(machine);
   return machine;

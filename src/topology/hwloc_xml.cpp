@@ -31,14 +31,13 @@ struct HwlocApi {
 HwlocApi open_hwloc() {
   void* library = dlopen(library_name, RTLD_NOW | RTLD_LOCAL);  // never closed
   if (library == nullptr) {
-    fail(ucclEpNotSupported, "this machine cannot be explored without hwloc, in Debian's package libhwloc15: {}",
+    fail(ucclEpNotSupported, "cannot explore this machine without hwloc (install Debian's package libhwloc15): {}",
          dlerror());
   }
   HwlocApi api{};
   const auto load = [library](auto& member, const char* name) {
     member = reinterpret_cast<std::remove_reference_t<decltype(member)>>(dlsym(library, name));
-    if (member == nullptr)
-      fail(ucclEpNotSupported, "{} has no {}: it is older than this library needs", library_name, name);
+    if (member == nullptr) fail(ucclEpNotSupported, "{} has no function {}: install a newer hwloc", library_name, name);
   };
   load(api.get_api_version, "hwloc_get_api_version");
   load(api.topology_init, "hwloc_topology_init");
@@ -50,7 +49,8 @@ HwlocApi open_hwloc() {
   load(api.export_xmlbuffer, "hwloc_topology_export_xmlbuffer");
   load(api.free_xmlbuffer, "hwloc_free_xmlbuffer");
   if (api.get_api_version() >> 16 != HWLOC_API_VERSION >> 16) {
-    fail(ucclEpNotSupported, "{} has version {:#x} of hwloc's interface, this library was built for {:#x}",
+    fail(ucclEpNotSupported,
+         "{} has version {:#x} of hwloc's interface, but this library was built for {:#x}: install that version",
          library_name, api.get_api_version(), HWLOC_API_VERSION);
   }
   return api;
@@ -62,7 +62,7 @@ const HwlocApi& hwloc() {
 }
 
 [[noreturn]] void refuse(const char* what) {
-  fail(ucclEpSystemError, "hwloc: {}: {}", what, std::strerror(errno));
+  fail(ucclEpSystemError, "hwloc: cannot {}: {}", what, std::strerror(errno));
 }
 
 }  // namespace
@@ -70,7 +70,7 @@ const HwlocApi& hwloc() {
 std::string hwloc_xml() {
   const HwlocApi& api = hwloc();
   hwloc_topology_t topology = nullptr;
-  if (api.topology_init(&topology) != 0) refuse("making a topology");
+  if (api.topology_init(&topology) != 0) refuse("create a topology");
   const std::unique_ptr<hwloc_topology, decltype(api.topology_destroy)> owner(topology, api.topology_destroy);
   // They would open a GPU's run-time or an X display for what the PCI tree says as well; x86 would move this thread to
   // each CPU in turn, for what Linux says as well.
@@ -79,10 +79,10 @@ std::string hwloc_xml() {
   }
   api.set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_ALL);
   api.set_cache_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_NONE);  // a dozen files in sysfs for each CPU
-  if (api.topology_load(topology) != 0) refuse("exploring this machine");
+  if (api.topology_load(topology) != 0) refuse("explore this machine");
   char* buffer = nullptr;
   int size = 0;
-  if (api.export_xmlbuffer(topology, &buffer, &size, 0) != 0) refuse("writing its topology");
+  if (api.export_xmlbuffer(topology, &buffer, &size, 0) != 0) refuse("export its topology");
   std::string text(buffer);
   api.free_xmlbuffer(topology, buffer);
   return text;

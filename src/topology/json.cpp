@@ -15,7 +15,7 @@ using Json = nlohmann::ordered_json;
 PciAddress address_from(const Json& json) {
   const std::string text = json.get<std::string>();
   const auto address = PciAddress::parse(text);
-  if (!address) fail(ucclEpInternalError, "a rank's topology has the PCI address {}", text);
+  if (!address) fail(ucclEpInternalError, "a rank's topology has the PCI address {}, which cannot be parsed", text);
   return *address;
 }
 
@@ -82,7 +82,7 @@ std::string dump(const Json& json, int indent = -1) {
 bool is_sane(int, Json::parse_event_t event, const Json& value) {
   if (event != Json::parse_event_t::value || !value.is_number_float()) return true;
   if (std::abs(value.get<double>()) < 0x1p31) return true;
-  fail(ucclEpInternalError, "a rank's topology holds the number {}", value.dump());
+  fail(ucclEpInternalError, "a rank's topology has the number {}, which is out of range", value.dump());
 }
 
 template <class Read>
@@ -90,7 +90,7 @@ auto parse(const std::string& text, Read&& read) {
   try {
     return read(Json::parse(text, is_sane));
   } catch (const Json::exception& error) {
-    fail(ucclEpInternalError, "a rank's topology does not parse: {}", error.what());
+    fail(ucclEpInternalError, "cannot parse a rank's topology: {}", error.what());
   }
 }
 

@@ -38,12 +38,12 @@ std::vector<int> nics_by_name(const Machine& machine, const std::vector<std::str
   for (const std::string& name : names) {
     const auto nic = std::ranges::find_if(machine.nics, [&](const Nic& each) { return goes_by(each, name); });
     if (nic == machine.nics.end()) {
-      fail(ucclEpInvalidArgument, "{}: there is no NIC {} on {}, which has {}", owner, name, machine.name,
+      fail(ucclEpInvalidArgument, "{}: the NIC {} does not exist on {}, which has {}", owner, name, machine.name,
            names_of(machine));
     }
     const auto index = static_cast<int>(nic - machine.nics.begin());
     if (std::ranges::find(indexes, index) != indexes.end()) {
-      fail(ucclEpInvalidArgument, "{}: {} is named twice", owner, nic->name);
+      fail(ucclEpInvalidArgument, "{}: {} is named twice: name each NIC once", owner, nic->name);
     }
     indexes.push_back(index);
   }

@@ -27,8 +27,9 @@ void check_one_node(const std::vector<RankFacts>& ranks, const std::vector<int>&
   for (const int rank : members) {
     if (facts_of(ranks, rank).node == facts_of(ranks, members.front()).node) continue;
     fail(ucclEpInvalidArgument,
-         "ranks {} and {} would be in one virtual node, but do not share a machine and its memory", members.front(),
-         rank);
+         "ranks {} and {} would be in one virtual node, but do not share a machine and its memory: choose other sizes "
+         "of nodes",
+         members.front(), rank);
   }
 }
 
@@ -56,7 +57,7 @@ std::vector<std::vector<int>> nodes_of_sizes(const std::vector<RankFacts>& ranks
 std::vector<int> expand(const std::vector<int>& node_sizes, size_t ranks) {
   int64_t sum = 0;
   for (const int size : node_sizes) {
-    if (size < 1) fail(ucclEpInvalidArgument, "a node of {} ranks: expected at least 1", size);
+    if (size < 1) fail(ucclEpInvalidArgument, "a node has {} ranks, expected at least 1", size);
     sum += size;
   }
   if (sum != static_cast<int64_t>(ranks)) {
@@ -129,8 +130,9 @@ std::vector<std::vector<int>> group_by_node(const std::vector<RankFacts>& ranks,
   std::vector<int> size_of_rank;
   for (const RankFacts& facts : ranks) {
     if (facts.ranks_per_node < 1) {
-      fail(ucclEpInvalidArgument, "ranks_per_node of rank {} is {}, but other ranks gave one", size_of_rank.size(),
-           facts.ranks_per_node);
+      fail(ucclEpInvalidArgument,
+           "ranks_per_node of rank {} is {}, but other ranks gave a value: set it on all ranks or on none",
+           size_of_rank.size(), facts.ranks_per_node);
     }
     size_of_rank.push_back(facts.ranks_per_node);
   }

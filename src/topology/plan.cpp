@@ -18,11 +18,11 @@ constexpr int max_proxy_threads = 256;
 void check(const std::vector<RankFacts>& ranks) {
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     const RankFacts& facts = ranks[rank];
-    if (facts.machine == nullptr) fail(ucclEpInternalError, "rank {} did not say what its machine is", rank);
+    if (facts.machine == nullptr) fail(ucclEpInternalError, "rank {} sent no topology of its machine", rank);
     const auto gpus = static_cast<int>(facts.machine->gpus.size());
     if (facts.gpu < -1 || facts.gpu >= gpus) {
-      fail(ucclEpInvalidArgument, "rank {} uses GPU {} of {}, which has {}", rank, facts.gpu, facts.machine->name,
-           gpus);
+      fail(ucclEpInvalidArgument, "rank {}: GPU {} does not exist, {} has {} GPUs", rank, facts.gpu,
+           facts.machine->name, gpus);
     }
     for (auto [field, value] : {std::pair{"ranks_per_node", facts.ranks_per_node},
                                 {"ranks_per_domain", facts.ranks_per_domain},

@@ -238,7 +238,7 @@ TEST_CASE("topology: settings that do not fit together name the rank, on all ran
 
 TEST_CASE("topology: a NIC that is not there is refused with those that are", "[process]") {
   check_mistakes({{[](int rank, ucclEpCommConfig_t& config) { config.nics = rank == 1 ? "nosuch0" : nullptr; },
-                   {"rank 1: config.nics: there is no NIC nosuch0 on ", ", which has "}},
+                   {"rank 1: config.nics: the NIC nosuch0 does not exist on ", ", which has "}},
                   {[](int rank, ucclEpCommConfig_t& config) { config.nics = rank == 2 ? "a,,b" : nullptr; },
                    {"rank 2: config.nics is \"a,,b\", expected names separated by commas"}},
                   {[](int rank, ucclEpCommConfig_t& config) { config.nics = rank == 0 ? "" : nullptr; },
@@ -287,7 +287,7 @@ TEST_CASE("topology: variables win over the config, and are named", "[process]")
     refuse(0, {"UCCLEP_TRANSPORT: the transport 'none_either' does not exist"});
     setenv("UCCLEP_TRANSPORT", "faulty:seed=1:loopback", 1);
     setenv("UCCLEP_NICS", "nosuch1", 1);
-    refuse(1, {"UCCLEP_NICS: there is no NIC nosuch1"});
+    refuse(1, {"UCCLEP_NICS: the NIC nosuch1 does not exist"});
     config.nics = nullptr;
     config.ranks_per_node = 1;
     unsetenv("UCCLEP_NICS");
@@ -353,7 +353,7 @@ TEST_CASE("topology: a file that is not there or no topology is refused", "[proc
       refused(ucclEpCommInitRank(&comm, 2, rank.ids[id], rank.rank, &config), ucclEpInvalidArgument,
               "ucclEpCommInitRank", words);
     };
-    refuse(0, "/no/such/file.xml", {"UCCLEP_TOPO_FILE: the topology file /no/such/file.xml cannot be read"});
+    refuse(0, "/no/such/file.xml", {"UCCLEP_TOPO_FILE: cannot read the topology file /no/such/file.xml"});
     refuse(1, "/proc/self/cmdline", {"UCCLEP_TOPO_FILE: the topology file /proc/self/cmdline is not XML"});
   });
 }

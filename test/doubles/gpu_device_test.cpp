@@ -323,7 +323,7 @@ TEST_CASE("gpu device: a window of pinned memory is shared as others are, and th
     int pipes[2];
     REQUIRE(pipe(pipes) == 0);
     close(pipes[1]);
-    is_refused(ucclEpInvalidArgument, {"not a memfd sealed"},
+    is_refused(ucclEpInvalidArgument, {"not a memfd that is sealed"},
                [&] { machine.second().map(first.ticket(), Fd(pipes[0])); });
     const Setting failure("UCCLEP_DOUBLE_FAIL", "host_register:2");
     is_refused(ucclEpOutOfMemory, {"pinning 4096 bytes of window memory: out of memory"},

@@ -173,14 +173,13 @@ TEST_CASE("plan: NICs by name are a choice, in the order of rails", "[topology][
         Lists{"mlx5_0", "mlx5_3", "mlx5_0", "mlx5_3", "mlx5_11", "mlx5_11", "mlx5_11", "mlx5_11"});
   ranks[5].nics = {"mlx5_0", "mlx5_12"};
   CHECK(refusal(ranks) ==
-        "UCCLEP_NICS of rank 5: there is no NIC mlx5_12 on dgx-h100, which has eno3, mlx5_0, mlx5_3, mlx5_4, mlx5_5, "
-        "mlx5_6, mlx5_9, "
-        "mlx5_10, mlx5_11");
+        "UCCLEP_NICS of rank 5: the NIC mlx5_12 does not exist on dgx-h100, which has eno3, mlx5_0, mlx5_3, mlx5_4, "
+        "mlx5_5, mlx5_6, mlx5_9, mlx5_10, mlx5_11");
   ranks[5].nics = {"mlx5_0", "ibp24s0"};
-  CHECK(refusal(ranks) == "UCCLEP_NICS of rank 5: mlx5_0 is named twice");
+  CHECK(refusal(ranks) == "UCCLEP_NICS of rank 5: mlx5_0 is named twice: name each NIC once");
   auto on_laptop = ranks_on(saved_machine("laptop"), 1);
   on_laptop[0].nics = {"eth0"};
-  CHECK(refusal(on_laptop) == "UCCLEP_NICS of rank 0: there is no NIC eth0 on laptop, which has no NIC");
+  CHECK(refusal(on_laptop) == "UCCLEP_NICS of rank 0: the NIC eth0 does not exist on laptop, which has no NIC");
 }
 
 TEST_CASE("plan: a libfabric domain of provider efa goes by the name of its NIC", "[topology][build-tree]") {
@@ -269,15 +268,17 @@ TEST_CASE("plan: virtual nodes and domains", "[topology]") {
   CHECK(refusal(ranks, {3, 4}) == "the sizes of UCCLEP_NODES add up to 7 ranks, but the communicator has 8");
   CHECK(refusal(ranks, {INT32_MAX, INT32_MAX}) ==
         "the sizes of UCCLEP_NODES add up to 4294967294 ranks, but the communicator has 8");
-  CHECK(refusal(ranks, {8, 0}) == "a node of 0 ranks: expected at least 1");
+  CHECK(refusal(ranks, {8, 0}) == "a node has 0 ranks, expected at least 1");
   ranks[4].ranks_per_domain = 4;
   CHECK(refusal(ranks) == "ranks_per_domain of rank 4 is 4, but rank 3 of the same node gave 2");
   ranks[1].ranks_per_node = 5;
   CHECK(refusal(ranks) == "ranks_per_node of rank 1 is 5, but rank 0 is in its node and gave 3");
   ranks[1].ranks_per_node = 0;
-  CHECK(refusal(ranks) == "ranks_per_node of rank 1 is 0, but other ranks gave one");
+  CHECK(refusal(ranks) ==
+        "ranks_per_node of rank 1 is 0, but other ranks gave a value: set it on all ranks or on none");
   CHECK(refusal(ranks_on(machine, 1, "a") + ranks_on(machine, 1, "b"), {2}) ==
-        "ranks 0 and 1 would be in one virtual node, but do not share a machine and its memory");
+        "ranks 0 and 1 would be in one virtual node, but do not share a machine and its memory: choose other sizes of "
+        "nodes");
 }
 
 TEST_CASE("plan: a fabric joins the nodes of a rack into one domain", "[topology]") {
@@ -299,7 +300,7 @@ TEST_CASE("plan: facts that cannot be", "[topology]") {
   const auto machine = shared(machine_with({0, 1}, {0}));
   auto ranks = ranks_on(machine, 2);
   ranks[1].gpu = 2;
-  CHECK(refusal(ranks) == "rank 1 uses GPU 2 of drawn, which has 2");
+  CHECK(refusal(ranks) == "rank 1: GPU 2 does not exist, drawn has 2 GPUs");
   ranks[1].gpu = 1;
   ranks[1].proxy_threads = -1;
   CHECK(refusal(ranks) == "proxy_threads of rank 1 is -1, expected 0 or more");

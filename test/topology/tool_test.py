@@ -67,8 +67,8 @@ def check_options():
 
 def check_errors(folder):
     message = run("--file", saved("pcie-only"), "--nics", "mlx5_7", expected=1)
-    assert "there is no NIC mlx5_7 on 4xl40s, which has mlx5_0, mlx5_1" in message, message
-    assert "cannot be read" in run("--file", os.path.join(folder, "none.xml"), expected=1)
+    assert "the NIC mlx5_7 does not exist on 4xl40s, which has mlx5_0, mlx5_1" in message, message
+    assert "cannot read" in run("--file", os.path.join(folder, "none.xml"), expected=1)
     assert "cannot be written" in run("--svg", os.path.join(folder, "none", "x.svg"), "--file", saved("laptop"), expected=1)
     assert "add up to 2 ranks" in run("--file", saved("p5"), UCCLEP_NODES="1,1", expected=1)
     assert "UCCLEP_NODES" in run("--file", saved("p5"), UCCLEP_NODES="one", expected=1)
