@@ -67,7 +67,7 @@ TEST_CASE("backward: what it does not have is refused, and nothing is enqueued")
     Exchange gradients(rank, at.comm, backward_of(ranked));
     gradients.update(at.handle, at.stream);
     refused(gradients.try_dispatch(at.handle, at.stream), ucclEpNotSupported, "ucclEpDispatch",
-            {"which RANK_MAJOR does not have"});
+            {"must not be UCCLEP_PASS_BACKWARD in RANK_MAJOR"});
     at.stream.synchronize();
     gradients.check_untouched();
   });
@@ -80,7 +80,7 @@ TEST_CASE("backward: what it does not have is refused, and nothing is enqueued")
       gradients.update(at.handle, at.stream);
       gradients.dispatch_in.topk_idx = gradients.topk_idx().get();
       refused(gradients.try_dispatch(at.handle, at.stream), ucclEpInvalidArgument, "ucclEpDispatch",
-              {"inputs.topk_idx is given"});
+              {"inputs.topk_idx must be NULL"});
       gradients.dispatch_in.topk_idx = nullptr;
       gradients.dispatch_config.pass = 2;
       refused(gradients.try_dispatch(at.handle, at.stream), ucclEpInvalidArgument, "ucclEpDispatch",
@@ -92,11 +92,11 @@ TEST_CASE("backward: what it does not have is refused, and nothing is enqueued")
       const ucclEpCombineOutputs_t out = gradients.combine_out;
       gradients.combine_in.bias = gradients.combined().get();
       refused(gradients.try_combine(at.handle, at.stream), ucclEpInvalidArgument, "ucclEpCombine",
-              {"inputs.bias is given"});
+              {"inputs.bias must be NULL"});
       gradients.combine_in = in;
       gradients.combine_in.bias2 = gradients.combined().get();
       refused(gradients.try_combine(at.handle, at.stream), ucclEpInvalidArgument, "ucclEpCombine",
-              {"inputs.bias2 is given"});
+              {"inputs.bias2 must be NULL"});
       gradients.combine_in = in;
       gradients.combine_in.topk_weights = nullptr;
       refused(gradients.try_combine(at.handle, at.stream), ucclEpInvalidArgument, "ucclEpCombine",
@@ -108,7 +108,7 @@ TEST_CASE("backward: what it does not have is refused, and nothing is enqueued")
       gradients.combine_out = out;
       gradients.combine_config.pass = UCCLEP_PASS_FORWARD;
       refused(gradients.try_combine(at.handle, at.stream), ucclEpInvalidArgument, "ucclEpCombine",
-              {"topk_weights is given"});
+              {"topk_weights must be NULL"});
       gradients.combine_config.pass = UCCLEP_PASS_BACKWARD;
       gradients.combine_in = in;
       gradients.combine(at.handle, at.stream);

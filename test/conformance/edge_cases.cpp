@@ -101,9 +101,9 @@ TEST_CASE("C76 scales that are missing, of no use, or of another shape", "[proce
         exchange.dispatch_out.scales = out;
       };
       exchange.dispatch_in.scales = nullptr;
-      is_refused({"inputs.scales is NULL"});
+      is_refused({"inputs.scales must not be NULL"});
       exchange.dispatch_out.scales = nullptr;
-      is_refused({"outputs.scales is NULL"});
+      is_refused({"outputs.scales must not be NULL"});
       ucclEpTensor_t other = *out;
       other.dtype = ucclEpBfloat16;
       exchange.dispatch_out.scales = &other;

@@ -100,26 +100,26 @@ TEST_CASE("network memory: what any rank lacks puts all in host memory", "[memor
     Settings settings;
     std::string reason;
   };
-  const auto lack = GENERATE(
-      values<Lack>({{"verbs",
-                     {{"UCCLEP_DOUBLE_NIC", "mlx5"}, {"UCCLEP_DOUBLE_ATTRIBUTE", "117:0"}},
-                     "rank 0: nothing makes a NIC's writes into its GPU's memory visible"},
-                    {"verbs",
-                     {{"UCCLEP_DOUBLE_NIC", "mlx5"}, {"UCCLEP_DOUBLE_ATTRIBUTE", "118:100,117:0"}},
-                     "rank 0: nothing makes"},
-                    {"verbs",
-                     {{"UCCLEP_DOUBLE_NIC", "mlx5"}, {"UCCLEP_DOUBLE_ATTRIBUTE", "124@2:0,116@2:0"}},
-                     "rank 2: the CUDA driver gives NICs no hold"},
-                    {"verbs",
-                     {{"UCCLEP_DOUBLE_NIC", "irdma"}, {"UCCLEP_DOUBLE_ATTRIBUTE", no_dma_buf}},
-                     "rank 0: dma-buf: the GPU's driver offers none; peer memory: the transport verbs takes none"},
-                    {"verbs",
-                     {{"UCCLEP_DOUBLE_NIC", "mlx5"}, {"UCCLEP_DOUBLE_ATTRIBUTE", no_dma_buf}},
-                     "peer memory: verbs: cannot register 65536 bytes"},
-                    {"verbs", {{"UCCLEP_DOUBLE_NIC", "erdma"}}, "rank 0: dma-buf: the transport verbs takes none"},
-                    {efa, {{"UCCLEP_DOUBLE_PROVIDERS", "efa"}, {"UCCLEP_DOUBLE_ATTRIBUTE", "124:0,110:0"}}, "rank 0: "},
-                    {"ofi:shm", {{"UCCLEP_DOUBLE_PROVIDERS", "shm"}}, "the transport ofi:shm takes none"},
-                    {"loopback", {}, "the transport loopback takes none"}}));
+  const auto lack = GENERATE(values<Lack>(
+      {{"verbs",
+        {{"UCCLEP_DOUBLE_NIC", "mlx5"}, {"UCCLEP_DOUBLE_ATTRIBUTE", "117:0"}},
+        "rank 0: nothing makes a NIC's writes to its GPU's memory visible"},
+       {"verbs",
+        {{"UCCLEP_DOUBLE_NIC", "mlx5"}, {"UCCLEP_DOUBLE_ATTRIBUTE", "118:100,117:0"}},
+        "rank 0: nothing makes"},
+       {"verbs",
+        {{"UCCLEP_DOUBLE_NIC", "mlx5"}, {"UCCLEP_DOUBLE_ATTRIBUTE", "124@2:0,116@2:0"}},
+        "rank 2: the CUDA driver gives NICs no hold"},
+       {"verbs",
+        {{"UCCLEP_DOUBLE_NIC", "irdma"}, {"UCCLEP_DOUBLE_ATTRIBUTE", no_dma_buf}},
+        "rank 0: dma-buf: the GPU's driver does not offer it; peer memory: the transport verbs does not accept it"},
+       {"verbs",
+        {{"UCCLEP_DOUBLE_NIC", "mlx5"}, {"UCCLEP_DOUBLE_ATTRIBUTE", no_dma_buf}},
+        "peer memory: verbs: cannot register 65536 bytes"},
+       {"verbs", {{"UCCLEP_DOUBLE_NIC", "erdma"}}, "rank 0: dma-buf: the transport verbs does not accept it"},
+       {efa, {{"UCCLEP_DOUBLE_PROVIDERS", "efa"}, {"UCCLEP_DOUBLE_ATTRIBUTE", "124:0,110:0"}}, "rank 0: "},
+       {"ofi:shm", {{"UCCLEP_DOUBLE_PROVIDERS", "shm"}}, "the transport ofi:shm does not accept it"},
+       {"loopback", {}, "the transport loopback does not accept it"}}));
   const Platform platform(lack.settings);
   exchange_rows({2, 1}, lack.transport, 1, 1, {Layout::ht_flat});
   platform.all_said(3, "NICs read and write host memory only (");
@@ -189,7 +189,7 @@ TEST_CASE("network memory: a group whose window NICs do not get hold of has it i
       config.max_tokens_per_rank = 8192;
       ucclEpGroup_t group = nullptr;
       refused(ucclEpGroupCreate(&group, comm, &config), ucclEpNotSupported, "ucclEpGroupCreate",
-              {"UCCLEP_NETWORK_MEMORY=device of rank 0", "rank 0 cannot", "cannot register"});
+              {"rank 0 has set UCCLEP_NETWORK_MEMORY=device", "GPU memory of rank 0", "cannot register"});
     });
   }
 }
@@ -238,11 +238,12 @@ TEST_CASE("network memory: UCCLEP_NETWORK_MEMORY keeps it on the host, or insist
     const Platform platform(
         {{"UCCLEP_DOUBLE_NIC", "mlx5"}, {"UCCLEP_DOUBLE_ATTRIBUTE", "117@1:0"}, {"UCCLEP_NETWORK_MEMORY", "device"}});
     refused_at_init("verbs", ucclEpNotSupported,
-                    {"UCCLEP_NETWORK_MEMORY=device", "rank 1 cannot", "neither order, nor a flush"});
+                    {"UCCLEP_NETWORK_MEMORY=device", "GPU memory of rank 1", "neither orders them nor has a flush"});
   }
   SECTION("device, without NICs that have it") {
     const Platform platform(Settings{{"UCCLEP_NETWORK_MEMORY", "device"}});
-    refused_at_init("loopback", ucclEpNotSupported, {"UCCLEP_NETWORK_MEMORY=device", "rank 0 cannot", "loopback"});
+    refused_at_init("loopback", ucclEpNotSupported,
+                    {"UCCLEP_NETWORK_MEMORY=device", "GPU memory of rank 0", "loopback"});
   }
   SECTION("nonsense") {
     const Platform platform;

@@ -116,8 +116,8 @@ TEST_CASE("channel: a wait that nobody answers ends in time, and says what it wa
     int signal;
     const char *phase, *words;
   };
-  for (const Lonely& lonely :
-       {Lonely{1, "signal", "for signal 1 to count 5, it counts 0"}, Lonely{-1, "barrier", "for rank 1 to come"}}) {
+  for (const Lonely& lonely : {Lonely{1, "signal", "for signal 1 to reach 5, but its count is 0"},
+                               Lonely{-1, "barrier", "for rank 1 to arrive"}}) {
     run_ranks(2, [&](Rank& rank) {
       Channel channel(rank, 64, 300);
       all_are_there(rank);

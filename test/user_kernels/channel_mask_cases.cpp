@@ -167,7 +167,7 @@ TEST_CASE("channel with masks: a signal that nobody sends ends its wait, and not
     channel.args.signal = 1;
     channel.args.rounds = 5;
     require(!channel.all_true("nobody"), "a wait for a signal that nobody sends came back with true");
-    left_record(channel, ucclEpTimeout, "for signal 1 to count 5, it counts 0");
+    left_record(channel, ucclEpTimeout, "for signal 1 to reach 5, but its count is 0");
     meet(rank, 1);
     require_masked(channel, false);
     all_are_back(rank, channel);

@@ -164,8 +164,8 @@ TEST_CASE("channel between domains: waits end in time, and by an abort", "[proce
       require(channel.args.result[1] == 1, "the call did not return false");
     };
   };
-  lonely("loopback", 1, times_out("nobody", "for signal 1 to count 5, it counts 0"));
-  lonely("loopback", -1, times_out("nobody", "for rank 1 to come"));
+  lonely("loopback", 1, times_out("nobody", "for signal 1 to reach 5, but its count is 0"));
+  lonely("loopback", -1, times_out("nobody", "for rank 1 to arrive"));
   lonely("loopback", 0, [](Channel& channel) {
     channel.launch("nobody");
     ok(ucclEpCommAbort(channel.comm), "ucclEpCommAbort");

@@ -120,7 +120,7 @@ TEST_CASE("user kernels in HT: what does not fit is named, and the group stays u
       left_record(at, phase, words);
     };
     refuse("shape", "top_k is 2, expected 0", [](InitiatedDispatchArgs&) {});  // no Update, no K
-    refuse("unrouted", "ucclEpHandleUpdate comes first", [](InitiatedDispatchArgs& args) { args.shape.top_k = 0; });
+    refuse("unrouted", "call ucclEpHandleUpdate first", [](InitiatedDispatchArgs& args) { args.shape.top_k = 0; });
     refused(ucclEpCompleteDispatch(at.handle, &exchange.dispatch_out, &exchange.dispatch_config, at.stream),
             ucclEpInvalidUsage, "ucclEpCompleteDispatch", {"ucclEpHandleUpdate"});
     exchange.update(at.handle, at.stream);

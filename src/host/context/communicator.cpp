@@ -30,7 +30,7 @@ ucclEpStream_t checked_stream(const ucclEpComm& comm, ucclEpStream_t stream) {
 void refuse_in_capture(const ucclEpComm& comm) {
   for (const ucclEpStream_t stream : comm.streams) {
     if (comm.device->is_capturing(stream)) {
-      fail(ucclEpInvalidUsage, "stream {} is being captured into a graph, of which this call cannot be a part", stream);
+      fail(ucclEpInvalidUsage, "this call is not allowed while stream {} is being captured", stream);
     }
   }
 }
@@ -48,7 +48,7 @@ void refuse_destruction_in_capture(const ucclEpComm& comm) {
 void check_wait(const ucclEpComm& comm, ucclEpResult_t waited, const char* what) {
   comm.faults->throw_if_fatal();
   if (waited == ucclEpSuccess) return;
-  fail(waited, "{} was not complete after {} ms", what, comm.timeout_ms());
+  fail(waited, "{} did not complete within {} ms", what, comm.timeout_ms());
 }
 
 }  // namespace ucclep

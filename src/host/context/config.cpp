@@ -14,7 +14,7 @@ constexpr std::initializer_list<std::pair<const char*, int64_t>> ring_choices{{"
                                                                               {"off", AskedRing::off}};
 
 constexpr RemovedVariable removed[] = {
-    {"UCCLEP_ZERO_COPY_WITH_MASK", "nothing has to be set: with enable_mask no peer writes to a tensor of the caller"},
+    {"UCCLEP_ZERO_COPY_WITH_MASK", "leave it 0: with enable_mask no peer writes to a tensor of the caller"},
 };
 
 void warn_of_removed_variables() {

@@ -84,26 +84,28 @@ std::string channel_message(const ErrorRecord& r, int rank) {
   const uint64_t waited_ms = r.waited_ns / 1000000;
   switch (r.phase) {
     case Phase::argument:
-      return fmt::format("a kernel of rank {} named {} {} to the channel, expected 0 to {}", rank, field_name(r.field),
+      return fmt::format("a kernel of rank {} passed {} {} to the channel, expected 0 to {}", rank, field_name(r.field),
                          static_cast<int64_t>(r.got), static_cast<int64_t>(r.expected) - 1);
     case Phase::window:
-      return fmt::format("put: a kernel of rank {} asked for bytes up to {} of a window of which rank {} has {}", rank,
-                         r.got, r.peer, r.expected);
+      return fmt::format(
+          "put: a kernel of rank {} accesses a window up to byte {}, but the window of rank {} has {} bytes", rank,
+          r.got, r.peer, r.expected);
     case Phase::signal:
-      return fmt::format("wait_signal: rank {} waited {} ms for signal {} to count {}, it counts {}", rank, waited_ms,
-                         r.epoch, r.expected, r.got);
+      return fmt::format("wait_signal: rank {} waited {} ms for signal {} to reach {}, but its count is {}", rank,
+                         waited_ms, r.epoch, r.expected, r.got);
     case Phase::placed:
-      return fmt::format("the channel: rank {} waited {} ms for rank {} to have {} messages of it, it has {}", rank,
-                         waited_ms, r.peer, r.expected, r.got);
+      return fmt::format(
+          "the channel: rank {} waited {} ms for rank {} to receive {} of its messages, but that rank has received {}",
+          rank, waited_ms, r.peer, r.expected, r.got);
     default:
-      return fmt::format("barrier {}: rank {} waited {} ms for rank {} to come", r.epoch, rank, waited_ms, r.peer);
+      return fmt::format("barrier {}: rank {} waited {} ms for rank {} to arrive", r.epoch, rank, waited_ms, r.peer);
   }
 }
 
 std::string message(const ErrorRecord& r, int rank) {
   const char* operation = operation_name(r.operation).function;
   if (r.phase == Phase::ring) {
-    return fmt::format("{} {}: rank {} waited {} ms for its proxy threads to take a command for rank {}", operation,
+    return fmt::format("{} {}: rank {} waited {} ms for its proxy threads to accept a command for rank {}", operation,
                        r.epoch, rank, r.waited_ns / 1000000, r.peer);
   }
   if (r.operation == Operation::channel) return channel_message(r, rank);
@@ -139,10 +141,10 @@ std::string message(const ErrorRecord& r, int rank) {
     case Phase::unrouted:
       return fmt::format("{}: a kernel of rank {} began it on a handle that has {}", operation, rank,
                          r.operation == Operation::combine ? "dispatched nothing since its last ucclEpHandleUpdate"
-                                                           : "no routing: ucclEpHandleUpdate comes first");
+                                                           : "no routing: call ucclEpHandleUpdate first");
     case Phase::handle_mem:
-      return fmt::format("{} {}: config.handle_mem of rank {} was written to since a handle filled it", operation,
-                         r.epoch, rank);
+      return fmt::format("{} {}: the caller wrote to config.handle_mem of rank {} after a handle had filled it",
+                         operation, r.epoch, rank);
     case Phase::grid:
       return fmt::format("{} {}: the blocks of rank {}'s kernel did not meet in time", operation, r.epoch, rank);
     default:

@@ -52,7 +52,7 @@ ThreadMessages* thread_messages() noexcept {
   return of_this_thread;
 }
 
-constexpr char no_memory[] = "there is no memory left, not even for an error message that says where it ended";
+constexpr char no_memory[] = "there is not enough memory, not even for an error message that says where it ran out";
 
 struct Registry {
   std::mutex mutex;

@@ -32,10 +32,11 @@ const Machine& explored_machine() {
   static const Machine machine = [] {
     try {
       // hwloc would say on standard error what it misses.
-      if (access("/sys/devices/system/cpu", F_OK) != 0) fail(ucclEpNotSupported, "there is no /sys/devices/system/cpu");
+      if (access("/sys/devices/system/cpu", F_OK) != 0)
+        fail(ucclEpNotSupported, "the folder /sys/devices/system/cpu does not exist");
       return topology::discover();
     } catch (const Error& error) {
-      log::info("topology", "only CPUs and names of NICs are known of this machine: {}", error.what());
+      log::info("topology", "the topology of this machine has only CPUs and names of NICs: {}", error.what());
       return topology::discover_without_hwloc();
     }
   }();
@@ -59,7 +60,7 @@ int add_gpus(const DeviceTraits& traits, Machine& machine) {
   try {
     topology::add_driver_gpus(topology::driver_gpus(gpu::Driver::get(facts)), machine);
   } catch (const Error& error) {
-    log::info("topology", "links between GPUs are not known: {}", error.what());
+    log::info("topology", "cannot find out how the GPUs are linked: {}", error.what());
     topology::add_driver_gpus({{own, facts.maker, traits.name, {}}}, machine);
   }
   return topology::index_of_gpu(machine, own);

@@ -57,7 +57,9 @@ json span(int rank, int64_t track, std::string name, double begin_us, double end
 int64_t device_to_host_ns(Device& device) {
   constexpr int tries = 5;
   constexpr int64_t timeout_ms = 10'000;
-  const auto give_back = [](auto&& free) { best_effort("trace", "what the clock was read with stays", free); };
+  const auto give_back = [](auto&& free) {
+    best_effort("trace", "the memory for reading the device's clock was not freed", free);
+  };
   const std::shared_ptr<uint64_t> now(static_cast<uint64_t*>(device.alloc_host(sizeof(uint64_t))),
                                       [&](uint64_t* word) { give_back([&] { device.free_host(word); }); });
   const std::shared_ptr<void> stream(device.stream_create(),
@@ -68,7 +70,7 @@ int64_t device_to_host_ns(Device& device) {
     const int64_t before = Trace::now_ns();
     device.launch(kernels::trace_clock, {}, &args, sizeof args, stream.get());
     if (device.stream_synchronize(stream.get(), timeout_ms) != ucclEpSuccess) {
-      fail(ucclEpTimeout, "UCCLEP_TRACE: {} did not say its time within {} ms", device.traits().name, timeout_ms);
+      fail(ucclEpTimeout, "UCCLEP_TRACE: {} did not return its time within {} ms", device.traits().name, timeout_ms);
     }
     const int64_t after = Trace::now_ns();
     if (after - before >= closest) continue;
@@ -104,7 +106,7 @@ void TraceFile::append(const std::vector<json>& events) noexcept {
     if (text.empty() || failed_) return;
     if (!lock_soon(fd_.get())) {
       failed_ = true;
-      log::warn("trace", "{}: another process keeps it locked; the rest of the trace is lost", name_);
+      log::warn("trace", "cannot write to {}: another process keeps it locked; the rest of the trace is lost", name_);
       return;
     }
     struct stat facts = {};
@@ -114,7 +116,7 @@ void TraceFile::append(const std::vector<json>& events) noexcept {
       if (written < 0 && errno == EINTR) continue;
       if (written < 0) {
         failed_ = true;
-        log::warn("trace", "{}: {}; the rest of the trace is lost", name_, std::strerror(errno));
+        log::warn("trace", "cannot write to {}: {}; the rest of the trace is lost", name_, std::strerror(errno));
         break;
       }
       left.remove_prefix(static_cast<size_t>(written));

@@ -34,8 +34,8 @@ void check_window(const ucclEpGroupConfig_t& config, int nranks) {
   const double bytes = 4 * tokens * row * nranks * std::max(config.max_in_flight, default_in_flight);
   if (bytes > max) {
     fail(ucclEpInvalidArgument,
-         "max_tokens_per_rank {} and ll_max_tokens_per_rank {} with max_token_bytes {} on {} ranks need {:.1e} bytes a "
-         "rank",
+         "max_tokens_per_rank {} and ll_max_tokens_per_rank {} with max_token_bytes {} on {} ranks need {:.1e} bytes "
+         "per rank: choose smaller limits",
          config.max_tokens_per_rank, config.ll_max_tokens_per_rank, config.max_token_bytes, nranks, bytes);
   }
 }

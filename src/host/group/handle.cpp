@@ -32,11 +32,9 @@ void note_call(ucclEpHandle& handle, bool captured) {
 
 void refuse_rings(const ucclEpHandle& handle) {
   if (handle.low_latency() || handle.group->shape().ring == 0) return;
-  fail(
-      ucclEpNotSupported,
-      "rows of HT land in rings of {} chunks in this group, from which user kernels do not receive: UCCLEP_HT_RING=off "
-      "gives all of them room",
-      handle.group->shape().ring);
+  fail(ucclEpNotSupported,
+       "this group receives HT rows in rings of {} chunks, which user kernels cannot read: set UCCLEP_HT_RING=off",
+       handle.group->shape().ring);
 }
 
 ucclEpHandle& usable(ucclEpHandle_t handle) {

@@ -33,7 +33,8 @@ void handle_peer_loss(ucclEpComm& comm, int rank, const std::string& text) {
   {
     const std::lock_guard lock(comm.groups_mutex);
     const ucclEpGroup* group = concerned();
-    if (group == nullptr) return log::info("network", "{}; that connection is over here", lost->message);
+    if (group == nullptr)
+      return log::info("network", "{}; this rank has closed that connection already", lost->message);
     if (!group->network->lose(rank)) return;
   }
   note_masked(comm, "group", "network", rank, lost->message);

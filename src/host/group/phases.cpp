@@ -27,8 +27,7 @@ void complete(ucclEpHandle& handle, ucclEpStream_t stream) {
   if (!pending) return;
   const bool captured = group.comm->device->is_capturing(stream);
   if (captured != pending->captured) {
-    fail(ucclEpInvalidUsage,
-         "the send phase of the handle's {} was {}, and stream is {}: a capture contains both phases",
+    fail(ucclEpInvalidUsage, "the send phase of the handle's {} was {}, but stream is {}: capture both phases or none",
          name_of(pending->kind), pending->captured ? "captured" : "not captured",
          captured ? "capturing" : "not capturing");
   }
@@ -53,8 +52,8 @@ void check_in_flight(const ucclEpHandle& handle, Kind kind) {
   if (oldest == group.pending_operations.end()) return;
   if (group.mask_words) {
     fail(ucclEpInvalidUsage,
-         "a {} with send_only is pending, and the group has enable_mask, with which it has one of a kind in flight: "
-         "complete it before the next one",
+         "cannot start another {}: with enable_mask only one send_only operation of a kind may be in flight; call "
+         "ucclEpComplete first",
          name_of(kind));
   }
   const uint64_t since = group.called[static_cast<uint32_t>(kind)] - oldest->number;

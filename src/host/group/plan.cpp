@@ -42,8 +42,9 @@ LaunchPlan plan_rows(const DeviceTraits& traits, int num_sms, size_t tables, Mov
   while (fit() < std::min(max, enough_warps) && plan.piece_bytes > unit) plan.piece_bytes -= unit;
   const unsigned warps = std::min(max, fit());
   if (warps == 0) {
-    fail(ucclEpNotSupported, "{} gives a block {} bytes of shared memory, too few for its tables of {}", traits.name,
-         traits.shared_bytes, tables);
+    fail(ucclEpNotSupported,
+         "{} gives a block {} bytes of shared memory, but the group's tables need {}: use fewer ranks or experts",
+         traits.name, traits.shared_bytes, tables);
   }
   plan.shape.grid = blocks(traits, num_sms);
   plan.shape.block = traits.wave * warps;

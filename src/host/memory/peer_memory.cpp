@@ -15,11 +15,11 @@ std::shared_ptr<SharedMemory> reach(ucclEpComm& comm, int rank, uint64_t object,
   try {
     if (!comm.bootstrap->same_process(rank)) return comm.device->map(ticket, std::move(fd));
     auto memory = std::static_pointer_cast<SharedMemory>(lookup({comm.bootstrap->comm_id(), rank, object}));
-    if (!memory) fail(ucclEpInternalError, "it was not published");
+    if (!memory) fail(ucclEpInternalError, "the rank did not publish it");
     comm.device->allow(*memory);
     return memory;
   } catch (const Error& error) {
-    fail(error.code(), "memory of rank {}: {}", rank, error.what());
+    fail(error.code(), "cannot map the memory of rank {}: {}", rank, error.what());
   }
 }
 

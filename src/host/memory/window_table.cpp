@@ -48,7 +48,7 @@ void WindowTable::write(const ucclEpWindow& window, int64_t timeout_ms) {
        begins.size() * sizeof(char*));
   copy(this->sizes(window.id), sizes.data(), sizes.size() * sizeof(uint64_t));
   if (device_.stream_synchronize(stream_, timeout_ms) != ucclEpSuccess) {
-    fail(ucclEpTimeout, "writing the addresses of a window took more than {} ms", timeout_ms);
+    fail(ucclEpTimeout, "cannot write the addresses of a window within {} ms", timeout_ms);
   }
 }
 

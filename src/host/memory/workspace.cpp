@@ -23,7 +23,7 @@ Workspace::Workspace(Device& device, const ucclEpGroupConfig_t& config, size_t b
     const int failed = config.alloc_fn(&allocated_, padded, config.alloc_ctx);
     if (failed != 0 || allocated_ == nullptr) {
       allocated_ = nullptr;
-      fail(ucclEpOutOfMemory, "config.alloc_fn returned {} for {} bytes", failed, padded);
+      fail(ucclEpOutOfMemory, "config.alloc_fn failed with code {} for {} bytes", failed, padded);
     }
     free_ = config.free_fn;
     context_ = config.alloc_ctx;
@@ -43,7 +43,7 @@ Workspace::~Workspace() {
   if (free_ == nullptr) {
     best_effort("group", "workspace was not freed", [this] { device_->free(allocated_); });
   } else if (const int failed = free_(allocated_, context_); failed != 0) {
-    log::warn("group", "config.free_fn returned {}", failed);
+    log::warn("group", "config.free_fn failed with code {}", failed);
   }
 }
 

@@ -193,7 +193,7 @@ void CommNetwork::check_window(const SharedMemory& memory) const {
   try {
     nic_region(*comm_.device, memory_, memory);
   } catch (const Error& error) {
-    fail(error.code(), "{}; UCCLEP_NETWORK_MEMORY=host keeps NICs off windows, and puts are copied", error.what());
+    fail(error.code(), "{}; set UCCLEP_NETWORK_MEMORY=host to copy puts through host memory", error.what());
   }
 }
 
@@ -203,7 +203,7 @@ void CommNetwork::add_window(uint32_t id, const SharedMemory& memory) {
 
 void CommNetwork::settle() const {
   for (const GroupNetwork* group : groups_) {
-    best_effort("network", "what kernels had put was not waited for", [&] { group->settle(); });
+    best_effort("network", "cannot wait for the puts of kernels", [&] { group->settle(); });
   }
 }
 
@@ -303,7 +303,7 @@ void GroupNetwork::add_window(uint32_t id, const SharedMemory& memory) {
     });
     proxy::agree(allgather, spec_.shape.rank, error ? &*error : nullptr);
   } catch (const Error&) {
-    best_effort("network", "a window was not given back", [&] { proxies_->forget_window(id); });
+    best_effort("network", "a window was not released", [&] { proxies_->forget_window(id); });
     throw;
   }
 }
@@ -419,15 +419,13 @@ void check_reach(const ucclEpComm& comm) {
   for (int rank = 0; rank < comm.nranks(); ++rank) {
     if (topology.of(rank).domain == topology.of(comm.rank()).domain && !comm.bootstrap->same_node(rank)) {
       fail(ucclEpNotSupported,
-           "ranks {} and {} are in one domain, on two machines: this version maps memory within a machine only, "
-           "ranks_per_domain divides",
+           "ranks {} and {} are in one domain, but on two machines: set ranks_per_domain so that each domain is within "
+           "one machine",
            comm.rank(), rank);
     }
   }
   if (topology.transport(comm.transport).empty()) {
-    fail(ucclEpNotSupported,
-         "the ranks are on {} machines and no transport has been named: this version does not choose one, "
-         "UCCLEP_TRANSPORT names it ({})",
+    fail(ucclEpNotSupported, "the ranks are on {} machines, but no transport was named: set UCCLEP_TRANSPORT ({})",
          topology.plan.machines.size(), transport::built_in_transports());
   }
 }

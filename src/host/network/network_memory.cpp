@@ -34,8 +34,9 @@ Verdict ask_all(const ucclEpComm& comm, const std::string& reason) {
     if (said.size() > 1) verdict = {rank, said.substr(1)};
   }
   if (!verdict.good() && insisting >= 0) {
-    fail(ucclEpNotSupported, "UCCLEP_NETWORK_MEMORY=device of rank {}: rank {} cannot: {}", insisting, verdict.rank,
-         verdict.reason);
+    fail(ucclEpNotSupported,
+         "rank {} has set UCCLEP_NETWORK_MEMORY=device, but NICs cannot write to the GPU memory of rank {}: {}",
+         insisting, verdict.rank, verdict.reason);
   }
   return verdict;
 }
@@ -65,7 +66,7 @@ std::string why_not(const ucclEpComm& comm, const NetworkMemory& where, const Sh
                                                  .timeout_ms = static_cast<uint32_t>(comm.timeout_ms()),
                                                  .memory = UCCLEP_MEMORY_HOST | kind});
       if ((endpoint->traits().memory & kind) == 0) {
-        return fmt::format("the transport {} takes none", comm.topology.transport(comm.transport));
+        return fmt::format("the transport {} does not accept it", comm.topology.transport(comm.transport));
       }
       transport::Key key{};
       endpoint->deregister_region(endpoint->register_region(region.memory, &key));
@@ -87,7 +88,7 @@ std::string try_way(const ucclEpComm& comm, Way way) {
 // The first way that works; else the reason of each.
 Way find_way(const ucclEpComm& comm, const NicFacts& facts, std::string& reason) {
   const auto attempt = [&](bool offered, Way way, const char* name) {
-    const std::string why = offered ? try_way(comm, way) : "the GPU's driver offers none";
+    const std::string why = offered ? try_way(comm, way) : "the GPU's driver does not offer it";
     if (!why.empty()) reason += fmt::format("{}{}: {}", reason.empty() ? "" : "; ", name, why);
     return why.empty();
   };
@@ -103,7 +104,7 @@ NetworkMemory explore(const ucclEpComm& comm, std::string& reason) {
   if (comm.config.network_memory == Config::NetworkMemory::host) {
     reason = "UCCLEP_NETWORK_MEMORY=host";
   } else if (access == nullptr) {
-    reason = "its device is the host";
+    reason = "its device is the host device";
   } else if (!access->facts().lacks.empty()) {
     reason = access->facts().lacks;
   } else {
@@ -111,7 +112,8 @@ NetworkMemory explore(const ucclEpComm& comm, std::string& reason) {
     const FlushRule rule = flush_rule(access->facts().writes, readers);
     if (rule == FlushRule::unknown) {
       reason =
-          "nothing makes a NIC's writes into its GPU's memory visible here: neither order, nor a flush of the driver's";
+          "nothing makes a NIC's writes to its GPU's memory visible: the platform neither orders them nor has a flush "
+          "in the driver";
       return on_host;
     }
     const Way way = find_way(comm, access->facts(), reason);

@@ -17,7 +17,8 @@ namespace {
 void check_state(const ucclEpHandle& handle) {
   if (!handle.routing->updated || !handle.routing->dispatched) {
     fail(ucclEpInvalidUsage,
-         "the handle has dispatched nothing since its last Update: combine returns what dispatch delivered");
+         "the handle has dispatched nothing since its last ucclEpHandleUpdate: call ucclEpDispatch before "
+         "ucclEpCombine");
   }
 }
 
@@ -60,11 +61,11 @@ View check_late_weights(const ucclEpHandle& handle, const ucclEpCombineInputs_t&
   TensorView weights = optional_tensor(inputs.topk_weights, "inputs.topk_weights");
   if (weights.given() && !weighted) {
     fail(ucclEpInvalidArgument,
-         "inputs.topk_weights is given, but only LL EXPERT_MAJOR applies weights: weight the rows before");
+         "inputs.topk_weights must be NULL: only LL EXPERT_MAJOR applies weights; weight the rows before combine");
   }
   if (weighted && !weights.given() && !handle.routing->weights_given) {
     fail(ucclEpInvalidArgument,
-         "topk_weights were given neither with dispatch nor with combine; LL EXPERT_MAJOR applies them");
+         "topk_weights were given neither with dispatch nor with combine: LL EXPERT_MAJOR needs them");
   }
   weights.dtype({ucclEpFloat32})
       .shape({tokens_of(handle), exactly(handle.routing->top_k, "top-k of the routing")})
@@ -78,8 +79,7 @@ void check_weight_rows(const ucclEpHandle& handle, const ucclEpCombineInputs_t& 
   if ((inputs.topk_weights != nullptr) != (outputs.topk_weights != nullptr)) {
     const bool in = inputs.topk_weights != nullptr;
     fail(ucclEpInvalidArgument,
-         "{}.topk_weights is given, but {}.topk_weights is NULL: the backward pass sums the one "
-         "into the other",
+         "{}.topk_weights is given, but {}.topk_weights is NULL: the backward pass needs both or none",
          in ? "inputs" : "outputs", in ? "outputs" : "inputs");
   }
   const GroupShape& shape = handle.group->shape();
@@ -159,28 +159,30 @@ void launch_call(const CombineCall& call, ucclEpDataType_t dtype, const LaunchSh
 
 void check_device_initiated(const CombineCall& call) {
   if (call.config.send_only != 0) {
-    fail(ucclEpInvalidArgument, "config.send_only is 1, but this is the receive phase of what a kernel began");
+    fail(ucclEpInvalidArgument,
+         "config.send_only must be 0: this call is the receive phase of an operation that a kernel began");
   }
   if (call.inputs.tokens != nullptr || call.inputs.topk_weights != nullptr) {
-    fail(ucclEpInvalidArgument, "inputs.{} must be NULL: the kernel that began this combine has sent the rows already",
+    fail(ucclEpInvalidArgument, "inputs.{} must be NULL: the kernel that began this combine already sent the rows",
          call.inputs.tokens != nullptr ? "tokens" : "topk_weights");
   }
   if (call.backward() && call.handle.low_latency()) {
-    fail(ucclEpInvalidArgument, "config.pass is UCCLEP_PASS_BACKWARD, but LL operations of user kernels are forward");
+    fail(ucclEpInvalidArgument,
+         "config.pass must not be UCCLEP_PASS_BACKWARD: LL operations of user kernels are forward only");
   }
   if (call.outputs.topk_weights != nullptr) {
-    fail(ucclEpInvalidArgument, "outputs.topk_weights is given, but kernels send rows without weights");
+    fail(ucclEpInvalidArgument, "outputs.topk_weights must be NULL: user kernels send rows without weights");
   }
 }
 
 void check_pass(const CombineCall& call) {
   const ucclEpTensor_t* bias = call.inputs.bias != nullptr ? call.inputs.bias : call.inputs.bias2;
   if (call.backward() && bias != nullptr) {
-    fail(ucclEpInvalidArgument, "inputs.{} is given, but the backward pass adds none",
+    fail(ucclEpInvalidArgument, "inputs.{} must be NULL: the backward pass adds none",
          call.inputs.bias != nullptr ? "bias" : "bias2");
   }
   if (!call.backward() && call.outputs.topk_weights != nullptr) {
-    fail(ucclEpInvalidArgument, "outputs.topk_weights is given, but only the backward pass returns weights");
+    fail(ucclEpInvalidArgument, "outputs.topk_weights must be NULL: only the backward pass returns weights");
   }
 }
 
@@ -199,8 +201,8 @@ CombineArgs arguments_of(const CombineCall& call, const TensorView& rows) {
   const int64_t hidden = rows.size(rows.ndim() - 1);
   const int64_t row_bytes = hidden * static_cast<int64_t>(rows.element_bytes());
   if (row_bytes > group.config.max_token_bytes) {
-    fail(ucclEpInvalidArgument, "a row of {} has {} bytes, the group's max_token_bytes is {}", rows.name(), row_bytes,
-         group.config.max_token_bytes);
+    fail(ucclEpInvalidArgument, "a row of {} has {} bytes, but the group's max_token_bytes is {}", rows.name(),
+         row_bytes, group.config.max_token_bytes);
   }
   const TensorView output = required_tensor(call.outputs.tokens, "outputs.tokens");
   TensorView wait_ns = optional_tensor(call.outputs.wait_ns, "outputs.wait_ns");
@@ -251,7 +253,9 @@ void combine(const CombineCall& call, ucclEpStream_t stream) {
     check_device_initiated(call);
   }
   check_state(handle);
-  if (call.inputs.scales != nullptr) fail(ucclEpNotSupported, "inputs.scales: combine takes bf16, fp16 and fp32 rows");
+  if (call.inputs.scales != nullptr)
+    fail(ucclEpNotSupported,
+         "inputs.scales must be NULL: combine accepts bf16, fp16 and fp32 rows, which have no scales");
   check_pass(call);
   const TensorView rows = check_rows(call);
   CombineArgs args = arguments_of(call, rows);

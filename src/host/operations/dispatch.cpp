@@ -125,7 +125,7 @@ void complete_dispatch(ucclEpHandle& handle, const ucclEpDispatchOutputs_t* outp
   checked_stream(*handle.group->comm, stream);
   if (call.config.quant != UCCLEP_QUANT_NONE) {
     fail(ucclEpInvalidArgument,
-         "config.quant is {}, but rows that a kernel sent stay as they are: expected UCCLEP_QUANT_NONE",
+         "config.quant is {}, expected UCCLEP_QUANT_NONE: rows that a kernel sent are not quantised",
          call.config.quant);
   }
   check(call);

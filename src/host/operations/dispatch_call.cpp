@@ -16,10 +16,12 @@ void check_config(DispatchCall& call) {
   check_operation(call.handle, Kind::dispatch, config.send_only, config.pass, config.num_sms);
   call.schedule = schedule_of(call.handle, Kind::dispatch, config.send_only, call.device_initiated);
   if (call.device_initiated && config.send_only != 0) {
-    fail(ucclEpInvalidArgument, "config.send_only is 1, but this is the receive phase of what a kernel began");
+    fail(ucclEpInvalidArgument,
+         "config.send_only must be 0: this call is the receive phase of an operation that a kernel began");
   }
   if (call.device_initiated && call.backward() && call.handle.low_latency()) {
-    fail(ucclEpInvalidArgument, "config.pass is UCCLEP_PASS_BACKWARD, but LL operations of user kernels are forward");
+    fail(ucclEpInvalidArgument,
+         "config.pass must not be UCCLEP_PASS_BACKWARD: LL operations of user kernels are forward only");
   }
   if (config.quant != UCCLEP_QUANT_NONE && config.quant != UCCLEP_QUANT_FP8_128) {
     fail(ucclEpInvalidArgument, "config.quant is {}, expected one of UCCLEP_QUANT_*", config.quant);
@@ -39,8 +41,7 @@ void check_routing(DispatchCall& call) {
     return;
   }
   if (call.inputs.topk_idx != nullptr && call.backward()) {
-    fail(ucclEpInvalidArgument,
-         "inputs.topk_idx is given, but gradients go where the handle's routing says: pass NULL");
+    fail(ucclEpInvalidArgument, "inputs.topk_idx must be NULL: the backward pass uses the handle's routing");
   }
   if (call.inputs.topk_idx != nullptr) {
     call.topk_idx = checked_topk_idx(call.inputs.topk_idx, "inputs.topk_idx", handle.max_tokens(), call.shape());
@@ -61,7 +62,7 @@ void check_tokens(DispatchCall& call) {
   if (call.device_initiated) return;
   call.tokens = required_tensor(call.inputs.tokens, "inputs.tokens");
   if (call.quantised()) {
-    call.tokens.dtype({ucclEpBfloat16}, "UCCLEP_QUANT_FP8_128 quantises bf16");
+    call.tokens.dtype({ucclEpBfloat16}, "UCCLEP_QUANT_FP8_128 quantises bf16 only");
   } else {
     call.tokens.dtype(row_types);
   }
@@ -139,7 +140,8 @@ struct ScalePlan {
 ScalePlan quantised_scales(const DispatchCall& call, const TensorView& scales) {
   scales.dtype({ucclEpFloat32, ucclEpFloat8e8m0, ucclEpInt32}, "scales of UCCLEP_QUANT_FP8_128");
   if (scales.dtype() != ucclEpFloat32 && call.config.round_scale == 0) {
-    fail(ucclEpInvalidArgument, "outputs.scales.dtype is {}, which holds powers of two: set config.round_scale",
+    fail(ucclEpInvalidArgument,
+         "outputs.scales.dtype is {}, which holds powers of two only: set config.round_scale to 1",
          dtype_name(scales.dtype()));
   }
   const int64_t groups = call.hidden / scale_group;
@@ -162,20 +164,20 @@ void check_scales(DispatchCall& call) {
   call.out_scales = optional_tensor(call.outputs.scales, "outputs.scales");
   ScalePlan plan;
   if (call.quantised()) {
-    if (in.given()) fail(ucclEpInvalidArgument, "inputs.scales is given, but UCCLEP_QUANT_FP8_128 makes the scales");
+    if (in.given()) fail(ucclEpInvalidArgument, "inputs.scales must be NULL: UCCLEP_QUANT_FP8_128 computes the scales");
     if (!call.out_scales.given())
-      fail(ucclEpInvalidArgument, "outputs.scales is NULL, but UCCLEP_QUANT_FP8_128 makes scales");
+      fail(ucclEpInvalidArgument, "outputs.scales must not be NULL: UCCLEP_QUANT_FP8_128 writes scales");
     plan = quantised_scales(call, call.out_scales);
   } else if (is_byte_row(call.dtype)) {
     if (!in.given() && !call.device_initiated)
-      fail(ucclEpInvalidArgument, "inputs.scales is NULL, but {} rows have scales", dtype_name(call.dtype));
+      fail(ucclEpInvalidArgument, "inputs.scales must not be NULL: {} rows have scales", dtype_name(call.dtype));
     if (!call.out_scales.given())
-      fail(ucclEpInvalidArgument, "outputs.scales is NULL, but {} rows have scales", dtype_name(call.dtype));
+      fail(ucclEpInvalidArgument, "outputs.scales must not be NULL: {} rows have scales", dtype_name(call.dtype));
     plan = forwarded_scales(call, in, call.out_scales);
     call.source.scales = view_of(in);
   } else {
     if (in.given() || call.out_scales.given()) {
-      fail(ucclEpInvalidArgument, "{}.scales is given, but {} rows have none", in.given() ? "inputs" : "outputs",
+      fail(ucclEpInvalidArgument, "{}.scales must be NULL: {} rows have no scales", in.given() ? "inputs" : "outputs",
            dtype_name(call.dtype));
     }
   }
@@ -188,12 +190,12 @@ void check_scales(DispatchCall& call) {
   const int64_t scale_bytes = int64_t{plan.wire_count} * plan.wire_bytes;
   const int64_t max = call.handle.group->config.max_token_bytes;
   if (token_bytes + scale_bytes > max) {
-    fail(ucclEpInvalidArgument, "a row has {} bytes and {} of scales, the group's max_token_bytes is {}", token_bytes,
-         scale_bytes, max);
+    fail(ucclEpInvalidArgument, "a row has {} bytes and {} bytes of scales, but the group's max_token_bytes is {}",
+         token_bytes, scale_bytes, max);
   }
   if (call.quantised() && scale_bytes > StageShape::scales_bytes) {
-    fail(ucclEpNotSupported, "{} bytes of scales a row, this device quantises rows with up to {}", scale_bytes,
-         StageShape::scales_bytes);
+    fail(ucclEpNotSupported, "a row has {} bytes of scales, but this device quantises rows with at most {}",
+         scale_bytes, StageShape::scales_bytes);
   }
   call.source.wire = WireShape::of(static_cast<uint32_t>(token_bytes), plan.wire_count, plan.wire_bytes);
   if (call.quantised()) {
@@ -216,12 +218,13 @@ void check_weights_and_ids(DispatchCall& call) {
   const bool always = by_expert && call.handle.low_latency();
   call.weighted = call.device_initiated ? always || out_weights.given() : weights.given();
   if (out_weights.given() && !call.weighted) {
-    fail(ucclEpInvalidArgument, "outputs.topk_weights is given, but inputs.topk_weights is NULL");
+    fail(ucclEpInvalidArgument, "outputs.topk_weights must be NULL, because inputs.topk_weights is NULL");
   }
   out_weights.dtype({ucclEpFloat32});
   TensorView out_ids = optional_tensor(call.outputs.topk_idx, "outputs.topk_idx");
   if (by_expert && out_ids.given()) {
-    fail(ucclEpInvalidArgument, "outputs.topk_idx is given, but in EXPERT_MAJOR the place of a row says its expert");
+    fail(ucclEpInvalidArgument,
+         "outputs.topk_idx must be NULL: in EXPERT_MAJOR the place of a row determines its expert");
   }
   out_ids.dtype({ucclEpInt64, ucclEpInt32});
   if (by_expert) {
@@ -258,7 +261,7 @@ void check_counters(DispatchCall& call) {
   const bool routes_here = (call.device_initiated && handle.low_latency()) || call.inputs.topk_idx != nullptr;
   if (call.outputs.counters != nullptr && !handle.low_latency() && !routes_here) {
     fail(ucclEpInvalidArgument,
-         "outputs.counters is given, but the counts of an HT handle come with its Update or with inputs.topk_idx");
+         "outputs.counters must be NULL: an HT handle has its counts from ucclEpHandleUpdate or inputs.topk_idx");
   }
   const bool pending = handle.low_latency() && !routes_here;
   if (call.outputs.counters == nullptr && pending) call.counters = handle.routing->pending_counters;

@@ -86,8 +86,7 @@ void check_operation(const ucclEpHandle& handle, Kind kind, int send_only, int p
   }
   if (pass == UCCLEP_PASS_BACKWARD && handle.device.layout == UCCLEP_LAYOUT_RANK_MAJOR) {
     fail(ucclEpNotSupported,
-         "config.pass is UCCLEP_PASS_BACKWARD, which RANK_MAJOR does not have: train in HT, or in LL "
-         "EXPERT_MAJOR");
+         "config.pass must not be UCCLEP_PASS_BACKWARD in RANK_MAJOR: train in HT, or in LL EXPERT_MAJOR");
   }
   if (num_sms < 0) fail(ucclEpInvalidArgument, "config.num_sms is {}, expected 0 or more", num_sms);
 }
