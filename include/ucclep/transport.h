@@ -74,7 +74,7 @@ typedef struct {
 
 /* ---- Operations and completions ---- */
 
-/** @{ What stands where there is none, or nobody knows. */
+/** @{ Sentinel values: "none" and "unknown". */
 #define UCCLEP_NO_REGION 0xffffffffu
 #define UCCLEP_UNKNOWN_PEER 0xffffffffu
 #define UCCLEP_UNKNOWN_LENGTH 0xffffffffffffffffull

@@ -220,8 +220,8 @@ typedef struct {
   int64_t max_recv_tokens_per_rank; /**< rows that HT keeps of those received, with duplicates and padding; 0 = all */
   int num_sms;                      /**< SMs that the library's kernels may use */
   int timeout_ms;                   /**< of a wait; 0 = the communicator's */
-  /** 1: a peer that misses its deadline is masked, and the others go on without it; of operations with send_only one of
-   * a kind in flight. HT between domains takes more memory then, and sums are those of one domain */
+  /** 1: a peer that times out is masked, and the others continue without it. Limits: at most one send_only operation of
+   * a kind is in flight; HT across domains uses more memory and does not pre-reduce per node */
   int enable_mask;
   int overflow;                                         /**< UCCLEP_OVERFLOW_* */
   int (*alloc_fn)(void** ptr, size_t bytes, void* ctx); /**< plain workspace; 0 on success; both functions or none */
@@ -443,8 +443,8 @@ ucclEpResult_t ucclEpGraphLaunch(ucclEpComm_t comm, ucclEpGraph_t graph, ucclEpS
 ucclEpResult_t ucclEpGraphDestroy(ucclEpComm_t comm, ucclEpGraph_t graph);
 
 /** [collective] Lets peers read and write a range, any part of an allocation; bytes may differ between ranks. Tensors
- *  inside it are used in place, all others by staging; between domains all are staged. Memory that cannot be shared on
- *  one rank is ucclEpNotSupported on all. */
+ *  inside it are accessed in place; others are copied through an internal buffer. Across domains every tensor is
+ *  copied. Memory that cannot be shared on one rank is ucclEpNotSupported on all. */
 ucclEpResult_t ucclEpWindowRegister(ucclEpComm_t comm, void* ptr, size_t bytes, ucclEpWindow_t* window);
 /** [collective] Ends ucclEpWindowRegister's window; the memory stays the caller's. After a fatal error it is local.
  * NULL is fine. */
@@ -499,7 +499,7 @@ ucclEpResult_t ucclEpHandleUpdate(ucclEpHandle_t handle, const ucclEpTensor_t* t
  *  From then on a tensor with less room than they need is ucclEpInvalidArgument. */
 ucclEpResult_t ucclEpHandleWaitCounts(ucclEpHandle_t handle, int64_t* recv_total, int64_t* tokens_per_expert);
 /** [operation] Sends every token to the ranks of its experts, by the last routing of the handle (or by
- *  inputs.topk_idx). Rows are there, in one order that repeats, when the stream goes on. Shapes:
+ *  inputs.topk_idx). When later work on the stream starts, all rows have arrived, in a deterministic order. Shapes:
  *  ucclEpDispatchOutputs_t. ucclEpInvalidUsage before the first routing; T above B, or a tensor known to be too small:
  *  ucclEpInvalidArgument, and nothing is launched. */
 ucclEpResult_t ucclEpDispatch(ucclEpHandle_t handle, const ucclEpDispatchInputs_t* inputs,

@@ -21,7 +21,7 @@ const char* const transport_footer = R"(Rows of the table:
           last has arrived; GB/s are their bytes. With --both each side sends so many, and
           the figures are those of one. With --pairs N so do N pairs at once, and
           the figures are those of the slowest
-  trip    a message there and one back, half the time, in us
+  trip    latency: half of a round trip, in us
 The median of the repeats counts. Each message is counted by its immediate, and what lies
 at the receiver after a run is compared in every byte. With --bare a program that does the
 same without this library runs in turn with ours: `ratio` is the median of ours to the

@@ -6,8 +6,8 @@
 // Each function takes a scope: thread{}, lanes<N>{}, warp{} or block{}; all members call it with the same arguments,
 // and what one member did is done by the scope. All groups of lanes<N> in a warp call it together; one that has nothing
 // to do names no_peer. What can fail ends in a record and changes nothing: a peer, a signal or a range that does not
-// exist is ucclEpInvalidArgument, and later calls go on; a wait that reaches the group's timeout is ucclEpTimeout,
-// which ends the communicator, and false; so is what the abort word ends.
+// exist is ucclEpInvalidArgument, and later calls go on. A wait that times out or is aborted returns false. A timeout
+// is ucclEpTimeout and is fatal to the communicator.
 //
 // In a group with enable_mask a wait that reaches the timeout ends with the same record, and nothing else does: if the
 // record names a peer, as that of a signal does not, it is lost, and the group's next operation masks it. To one that
