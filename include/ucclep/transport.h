@@ -22,9 +22,9 @@
  *
  * Completions. Every operation that post took ends in exactly one completion: DONE (the source may be changed, which
  * does not say that the receiver has seen anything; of a read: the bytes are here) or ERROR. None stays unfinished for
- * longer than timeout_ms after its connection last completed one. The first failure breaks the connection: that is told
- * once by an ERROR of its own (operation NONE), and all operations, the later ones too, end in ERROR until disconnect
- * and connect. An ERROR of operation NONE and an unknown peer means that the whole endpoint is lost.
+ * longer than timeout_ms after its connection last completed one. The first failure breaks the connection: that is
+ * reported once by an ERROR of its own (operation NONE), and all operations, the later ones too, end in ERROR until
+ * disconnect and connect. An ERROR of operation NONE and an unknown peer means that the whole endpoint is lost.
  *
  * Slow receivers. What has arrived waits for poll, up to `receives` of it. More is held back at the senders, where
  * operations stay unfinished; nothing is lost.
@@ -176,7 +176,7 @@ typedef struct {
   /** Makes memory reachable for connected peers, by the key that they import. */
   ucclEpResult_t (*register_region)(ucclEpTransportEndpoint_t endpoint, const ucclEpTransportMemory_t* memory,
                                     uint32_t* region, ucclEpTransportKey_t* key, ucclEpTransportError_t* why);
-  /** Nobody may use the region any more. A peer that does is told by an ERROR if its NIC hears of it. */
+  /** Nobody may use the region any more. A peer that uses it gets an ERROR if its NIC notices. */
   ucclEpResult_t (*deregister_region)(ucclEpTransportEndpoint_t endpoint, uint32_t region, ucclEpTransportError_t* why);
   /** A region of a connected peer, to be named in operations to that peer. */
   ucclEpResult_t (*import_region)(ucclEpTransportEndpoint_t endpoint, uint32_t peer, const ucclEpTransportKey_t* key,

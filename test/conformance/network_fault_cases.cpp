@@ -138,7 +138,7 @@ void lose_peers(Rank& rank, const char* transport, const std::vector<int>& lost)
     exchange.combine(at.handle, at.stream);
     at.stream.synchronize();
   }
-  require(Clock::now() - begin < prompt, "the loss was not told at once");
+  require(Clock::now() - begin < prompt, "the loss was not reported promptly");
   if (!lost.empty()) {
     const ucclEpAsyncError_t error = async_error(at.comm);
     require(holds(error.text, "has lost its connection to rank"), error.text);
@@ -238,7 +238,7 @@ TEST_CASE("network fault: a proxy thread that stalls for a while makes nothing w
 }
 
 // Longer than all ranks wait for it, that is.
-TEST_CASE("network fault: a proxy thread that stalls forever is told on all ranks in time", "[faults][slow]") {
+TEST_CASE("network fault: a proxy thread that stalls forever is reported on all ranks in time", "[faults][slow]") {
   run_ranks(4, [](Rank& rank) {
     World world(rank, some(4), 2, "faulty:seed=4,stall=9,at=0,ms=5000:loopback", 1000);
     world.meet(0, 4);
@@ -292,7 +292,7 @@ TEST_CASE("network fault: kernels wait for room in a full ring, and all is right
   });
 }
 
-TEST_CASE("network fault: a ring that stays full is told in time", "[faults][slow]") {
+TEST_CASE("network fault: a ring that stays full is reported in time", "[faults][slow]") {
   run_ranks(2, [](Rank& rank) {
     fill_rings(rank, 5000, 1000, [](World& world) {
       const ucclEpAsyncError_t error = world.operate_until_fault(prompt);

@@ -108,7 +108,7 @@ TEST_CASE("topology: network namespaces are nodes of their own", "[nodes]") {
   });
 }
 
-TEST_CASE("topology: the text's length is told", "[process]") {
+TEST_CASE("topology: the call returns the text's length", "[process]") {
   run_ranks(2, [](Rank& rank) {
     Comm comm(rank);
     size_t bytes = 0;

@@ -230,7 +230,7 @@ TEST_CASE("a late rank hears of the death for which rank 0 has left") {
   }
 }
 
-TEST_CASE("an abort wakes the rank itself and is told to the others, with its reason") {
+TEST_CASE("an abort wakes the rank itself and is reported to the others, with its reason") {
   for (int aborter : {0, 1}) {
     const std::string why = aborter == 0 ? "" : "its NIC is gone";
     const std::string said = aborter == 0 ? "aborted" : "given the communicator up: its NIC is gone";

@@ -170,7 +170,7 @@ TEST_CASE("a callback that fails or mixes up the parts is an error with a messag
   check_all(join_alone(0, 1), ucclEpInvalidArgument, "allgather is NULL");
 }
 
-TEST_CASE("a setting that differs on one rank is told to all, and the bootstrap stays usable") {
+TEST_CASE("a setting that differs on one rank is reported to all, and the bootstrap stays usable") {
   ucclEpUniqueId id = local_rendezvous();
   auto outcomes = run_threads(3, [&](int rank) {
     auto bootstrap = join(id, rank, 3);
@@ -205,7 +205,7 @@ TEST_CASE("an error on one rank is every rank's error") {
   check_all(outcomes, ucclEpInvalidArgument, "ucclEpCommInitRank: rank 2: UCCLEP_TIMEOUT_MS=abc");
 }
 
-TEST_CASE("ranks that call different things are told so") {
+TEST_CASE("ranks that make different calls get an error") {
   ucclEpUniqueId id = local_rendezvous();
   auto outcomes = run_threads(2, [&](int rank) {
     auto bootstrap = join(id, rank, 2);

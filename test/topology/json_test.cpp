@@ -91,7 +91,7 @@ TEST_CASE("ranks that see different parts of one machine have an entry each", "[
   CHECK(json["nodes"] == nlohmann::json({{0, 1, 2}}));
 }
 
-TEST_CASE("a name that is not UTF-8 is told as far as it is", "[topology]") {
+TEST_CASE("the part of a name that is UTF-8 is kept", "[topology]") {
   Machine machine = machine_with({0}, {0});
   machine.name = "h\xffst";
   CHECK(parse_machine(pack(machine)).name == "h\xef\xbf\xbdst");

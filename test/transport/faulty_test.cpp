@@ -119,7 +119,7 @@ TEST_CASE("faulty: a connection breaks at the operation that was asked for", "[f
 }
 
 // Who only waits for the other's writes posts nothing that could fail.
-TEST_CASE("faulty: a connection that breaks is told at its other end, though nothing is sent there", "[faulty]") {
+TEST_CASE("faulty: a connection that breaks is reported at its other end, though nothing is sent there", "[faulty]") {
   Pair pair("faulty:break=3,peer=1,at=0:loopback");
   std::vector<std::string> told;
   for (uint32_t turn = 0; turn < 2000 && told.empty(); ++turn) {

@@ -104,7 +104,7 @@ TEST_CASE("a barrier of the living waits for nobody who is gone") {
   CHECK(rounds.leave(2, "rank 2 has left").size() == 1);
 }
 
-TEST_CASE("ranks that call different things are told so") {
+TEST_CASE("ranks that make different calls get an error") {
   Rounds rounds(2);
   rounds.add_part(0, 0, RoundKind::gather, "1234");
   auto deliveries = rounds.add_part(1, 0, RoundKind::gather, "12345678");
