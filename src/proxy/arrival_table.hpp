@@ -2,6 +2,7 @@
 // Which chunks have come (P8): a bitmap for each (kind, source, seq mod N). Chunks may come in any order, twice, or
 // long after their time; what is published only grows. Nothing is allocated after construction. One thread at a time.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
