@@ -55,7 +55,7 @@ bool case_has_tag(const std::string& tag) {
 }
 
 void note_ranks(int ranks) {
-  largest_ranks = std::max(max_ranks, ranks);
+  largest_ranks = std::max(largest_ranks, ranks);
 }
 
 int take_ranks() {
