@@ -179,7 +179,7 @@ TEST_CASE("masks in phases: one of a kind is in flight", "[process][masks]") {
     Exchange exchange(rank, at.comm, scenario, 1), next(rank, at.comm, scenario, 2);
     start_dispatch(exchange, at);
     next.update(other, at.stream);
-    refused(next.try_dispatch(other, at.stream), ucclEpInvalidUsage, "ucclEpDispatch", {"enable_mask", "pending"});
+    refused(next.try_dispatch(other, at.stream), ucclEpInvalidUsage, "ucclEpDispatch", {"enable_mask", "in flight"});
     finish_dispatch(exchange, at);
     next.dispatch(other, at.stream);
     at.stream.synchronize();

@@ -166,7 +166,7 @@ TEST_CASE("more tokens, choices or bytes than the group allows", "[process][redu
       scales.scales = Scales{};
       Exchange scaled(rank, at.comm, scales);
       refused(scaled.try_dispatch(at.handle, at.stream), ucclEpInvalidArgument, "ucclEpDispatch",
-              {"4 of scales", "max_token_bytes"});
+              {"4 bytes of scales", "max_token_bytes"});
       at.stream.synchronize();  // the update reads topk_idx
     });
   }

@@ -267,7 +267,7 @@ TEST_CASE("topology: a transport that is not there is refused with those that ar
         {"rank 1: config.transport: the transport 'nosuch' does not exist", "faulty, loopback, ofi, verbs",
          "libucclep_transport_nosuch.so"}},
        {[](int, ucclEpCommConfig_t& config) { config.transport = "../x"; },
-        {"config.transport: '../x' is no name of a transport", "faulty, loopback, ofi, verbs"}},
+        {"config.transport: '../x' is not the name of a transport", "faulty, loopback, ofi, verbs"}},
        {[](int, ucclEpCommConfig_t& config) { config.transport = "loopback:eth0"; }, {"config.transport", "argument"}},
        {[](int rank, ucclEpCommConfig_t& config) { config.transport = rank == 2 ? "loopback" : nullptr; },
         {"transport differs between ranks: rank 2 gave loopback, ranks 0 and 1 gave nothing"}}});

@@ -53,7 +53,7 @@ TEST_CASE("transport plugins: the message of a plugin comes with its name", "[pl
     FAIL("peer 5 of 2 was connected");
   } catch (const Error& error) {
     CHECK(error.code() == ucclEpInvalidArgument);
-    check_words(error.what(), {"transport example: connect: ", "peer 5 of 2"});
+    check_words(error.what(), {"transport example: connect: ", "peer 5 is out of range"});
   }
   CHECK_THROWS_AS(make_transport("example:argument")->open({nullptr, 2, 16, 16, 1000, 0}), Error);
 }

@@ -96,9 +96,9 @@ TEST_CASE("channel: peers, signals and ranges that do not exist leave a record a
     };
     copy(channel.args.out.data, sent.data());
     copy(there.data(), channel.args.in.data);
-    refuse(channel_ranks, 0, 64, "named peer 4 to the channel, expected 0 to 3");
-    refuse(-7, 0, 64, "named peer -7");
-    refuse(rank.rank, num_signals, 64, "named signal 3 to the channel, expected 0 to 2");
+    refuse(channel_ranks, 0, 64, "passed peer 4 to the channel, expected 0 to 3");
+    refuse(-7, 0, 64, "passed peer -7");
+    refuse(rank.rank, num_signals, 64, "passed signal 3 to the channel, expected 0 to 2");
     refuse(rank.rank, 0, 1 << 20, "has 264");
     refuse(rank.rank, 0, UINT64_MAX, "has 264");
     copy(still.data(), channel.args.in.data);

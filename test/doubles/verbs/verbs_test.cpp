@@ -53,7 +53,7 @@ TEST_CASE("verbs: the first NIC with an active port is taken, or the one that is
   CHECK(verbs::open_device(verbs::Library::get(), "mlx5_2").name == "mlx5_2");
   const auto transport = make_transport("verbs:mlx5_9");
   CHECK(says(refusal(ucclEpInvalidArgument, [&] { transport->open(config); }),
-             "mlx5_9; this machine has mlx5_0, mlx5_1"));
+             "the NIC mlx5_9 does not exist; this machine has mlx5_0, mlx5_1"));
   Config named = config;
   named.nic = "mlx5_1";
   CHECK(transport->open(named) != nullptr);
