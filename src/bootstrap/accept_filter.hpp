@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Accepts connections and lets in those that greet with the secret. A stranger who sends something else is dropped at
-// once, one who says nothing after a few seconds; neither holds up the others.
+// once, one who says nothing after a few seconds, or sooner when others wait for its place.
+//
+// Whoever has spoken is heard before anybody is dropped: connections are accepted after the events of a wait, each is
+// read as it is accepted, and once more before it is dropped. So ranks, which speak at once, always come in, and
+// strangers take no more than a few of the process's descriptors and a few lines of the log.
 #pragma once
 #include <functional>
+#include <list>
 #include <map>
 
 #include "base/deadline.hpp"
@@ -22,31 +27,41 @@ class AcceptFilter {
 
   // False: the event is not the accept filter's.
   bool handle(const Poller::Event& event);
-  void drop_silent();   // after every wait
-  int wait_ms() const;  // until drop_silent() has something to do; -1: nothing
+  void tend();          // after the events of every wait: drops who is silent, accepts who knocks
+  int wait_ms() const;  // until tend() has something to do; -1: nothing
   bool open() const { return static_cast<bool>(listener_); }
   void close();
 
  private:
+  using Clock = Deadline::Clock;
   struct Stranger {
     Fd socket;
     SocketAddress address;
-    Deadline patience;
+    Clock::time_point since;
     wire::Greeting greeting;
     size_t have = 0;
   };
-  void accept_all();
-  void listen_to(int socket, Stranger& stranger);
-  void drop(int socket, const char* why);
-  bool drop_oldest();
+  using Entry = std::list<Stranger>::iterator;
+
+  void accept_some();
+  void take_in(Fd socket, const SocketAddress& address);
+  bool hear(Entry stranger);
+  bool make_room();
+  void drop(Entry stranger, const char* why);
+  Stranger forget(Entry stranger);
+  void refused(const SocketAddress& address, const char* why);
+  void pause();
 
   Poller& poller_;
   Fd listener_;
   Token secret_;
   wire::Purpose purpose_;
   Admit admit_;
-  std::map<int, Stranger> strangers_;  // by descriptor
-  bool paused_ = false;                // descriptors have run out: not accepting for a moment
+  std::list<Stranger> strangers_;  // who came first stands first
+  std::map<int, Entry> by_descriptor_;
+  bool knocked_ = false;
+  bool paused_ = false;  // no place for anybody: not accepting for a moment
+  uint64_t refused_ = 0;
 };
 
 }  // namespace ucclep

@@ -19,17 +19,8 @@
 namespace ucclep {
 namespace {
 
-// How a rank introduces itself to all others, once, when the star stands.
-struct PeerCard {
-  NodeId node;
-  Token process;
-  int32_t pid = 0;
-  char host[60] = {};
-};
-static_assert(std::is_trivially_copyable_v<PeerCard>);
-
-PeerCard own_card() {
-  PeerCard card;
+wire::PeerCard own_card() {
+  wire::PeerCard card;
   card.node = this_node();
   card.process = this_process();
   card.pid = getpid();
@@ -132,7 +123,7 @@ struct Bootstrap::Impl {
   int rank;
   int nranks;
   Token comm_id;
-  std::vector<PeerCard> cards;
+  std::vector<wire::PeerCard> cards;
   std::vector<std::string> hosts;
   std::unique_ptr<Hub> hub;  // rank 0 only; ends when the spoke has closed, so it is destroyed after it
   std::unique_ptr<Spoke> spoke;
@@ -169,10 +160,10 @@ struct Bootstrap::Impl {
   }
 
   void introduce(Deadline deadline) {
-    PeerCard& mine = cards[static_cast<size_t>(rank)];
+    wire::PeerCard& mine = cards[static_cast<size_t>(rank)];
     mine = own_card();
-    allgather(cards.data(), sizeof(PeerCard), deadline);
-    for (const PeerCard& card : cards) hosts.emplace_back(wire::get_text(card.host));
+    allgather(cards.data(), sizeof(wire::PeerCard), deadline);
+    for (const wire::PeerCard& card : cards) hosts.emplace_back(wire::get_text(card.host));
     spoke->name_hub(fmt::format("rank 0 (pid {} on {})", cards.front().pid, hosts.front()));
     log::info("bootstrap", "rank {} of {} has joined communicator {}", rank, nranks, comm_id.hex());
   }
@@ -198,8 +189,8 @@ struct Bootstrap::Impl {
   // A child has neither the threads nor the sockets of its parent.
   bool forked() const { return owner != getpid(); }
 
-  const PeerCard& card(int peer) const { return cards.at(static_cast<size_t>(peer)); }
-  const PeerCard& own() const { return card(rank); }
+  const wire::PeerCard& card(int peer) const { return cards.at(static_cast<size_t>(peer)); }
+  const wire::PeerCard& own() const { return card(rank); }
 };
 
 ucclEpUniqueId open_rendezvous(const std::string& socket_ifname) {

@@ -14,7 +14,6 @@
 #include "base/node.hpp"
 #include "base/thread.hpp"
 #include "bootstrap/accept_filter.hpp"
-#include "bootstrap/files_limit.hpp"
 #include "bootstrap/rounds.hpp"
 #include "bootstrap/stream_io.hpp"
 
@@ -42,7 +41,7 @@ class HubLoop {
   void serve() {
     while (members_.front().socket) {
       step(door_.wait_ms());
-      door_.drop_silent();
+      door_.tend();
     }
     end();
   }
@@ -86,7 +85,6 @@ class HubLoop {
     one.socket = std::move(socket);
     rank_of_[one.socket.get()] = rank;
     poller_.add(one.socket.get());
-    raise_files_limit(rank_of_.size());
     for (int other = 0; other < nranks(); ++other) send_news(rank, other);  // news that it missed
     if (++came_ == nranks()) door_.close();
   }

@@ -10,7 +10,6 @@
 #include "base/log.hpp"
 #include "base/thread.hpp"
 #include "bootstrap/accept_filter.hpp"
-#include "bootstrap/files_limit.hpp"
 #include "bootstrap/roll_call.hpp"
 #include "bootstrap/stream_io.hpp"
 
@@ -32,7 +31,7 @@ class Rendezvous {
       for (const Poller::Event& event : std::vector<Poller::Event>(poller_.wait(wait_ms()))) {
         if (!door_.handle(event)) listen_to(event.fd);
       }
-      door_.drop_silent();
+      door_.tend();
       if (roll_.decided()) answer_all();
     }
     log::info("bootstrap", "the rendezvous ends");
@@ -53,7 +52,6 @@ class Rendezvous {
     int number = socket.get();
     poller_.add(number);
     guests_.insert_or_assign(number, Guest{std::move(socket), greeting.rank});
-    raise_files_limit(guests_.size());
   }
 
   // A guest either gives up (one byte) or hangs up.

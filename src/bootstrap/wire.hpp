@@ -8,6 +8,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "base/node.hpp"
 #include "base/token.hpp"
 #include "bootstrap/address.hpp"
 
@@ -45,6 +46,15 @@ struct Verdict {
   char text[456] = {};
 };
 static_assert(sizeof(Verdict) == 512 && std::is_trivially_copyable_v<Verdict>);
+
+// How a rank introduces itself to all others, once, when the star stands: its part of the first round.
+struct PeerCard {
+  NodeId node;
+  Token process;
+  int32_t pid = 0;
+  char host[60] = {};
+};
+static_assert(std::is_trivially_copyable_v<PeerCard>);
 
 // A rank that has waited long enough sends this one byte to the rendezvous, and gets its verdict.
 constexpr char give_up_byte = 'g';

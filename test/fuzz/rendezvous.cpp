@@ -46,6 +46,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     // Accept it, then hear what it says.
     for (int i = 0; i < 2; ++i) {
       for (const Poller::Event& event : std::vector<Poller::Event>(poller.wait(i == 0 ? 5000 : 0))) door.handle(event);
+      door.tend();
     }
     const bool arrived = guests.size() > known && greeting.rank >= 0 && greeting.rank < greeting.nranks;
     if (arrived && roll.knows(greeting.rank) && (how & 1) != 0) roll.give_up(greeting.rank);
