@@ -9,6 +9,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "bootstrap/files_limit.hpp"
+#include "bootstrap/handshake.hpp"
 #include "bootstrap/stream_io.hpp"
 
 namespace ucclep {
@@ -16,9 +17,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How long a stranger may say nothing: while there is room, and when others wait for its place.
+// How long a stranger may take in all; and when others wait for its place, until it has greeted, and for its proof.
 constexpr milliseconds patience{3000};
-constexpr milliseconds crowded_patience{250};
+constexpr milliseconds crowded_patience{250}, crowded_proof_patience{1000};
 constexpr int pause_ms = 50;
 // Accepted in one turn: those that are in already are heard in between.
 constexpr int most_accepted = 64;
@@ -44,9 +45,9 @@ bool AcceptFilter::handle(const Poller::Event& event) {
 }
 
 void AcceptFilter::tend() {
-  const auto now = Clock::now();
-  while (!strangers_.empty() && now - strangers_.front().since >= patience) {
-    if (!hear(strangers_.begin())) drop(strangers_.begin(), "said nothing for three seconds");
+  while (drop_impatiently(silent_, patience, "said nothing for three seconds")) {
+  }
+  while (drop_impatiently(greeted_, patience, "did not prove itself for three seconds")) {
   }
   if (std::exchange(paused_, false) && listener_) poller_.add(listener_.get());
   if (std::exchange(knocked_, false) && listener_) accept_some();
@@ -55,7 +56,7 @@ void AcceptFilter::tend() {
 void AcceptFilter::accept_some() {
   const size_t places = places_for_strangers();
   for (int i = 0; i < most_accepted && listener_; ++i) {
-    if (strangers_.size() >= places && !make_room()) return pause();
+    if (silent_.size() + greeted_.size() >= places && !make_room()) return pause();
     SocketAddress address;
     Fd socket;
     try {
@@ -78,46 +79,82 @@ void AcceptFilter::take_in(Fd socket, const SocketAddress& address) {
   } catch (const Error&) {
     return refused(address, "could not be watched");
   }
-  strangers_.push_back({std::move(socket), address, Clock::now(), {}, 0});
-  const Entry entry = std::prev(strangers_.end());
+  Stranger& stranger = silent_.emplace_back();
+  stranger.socket = std::move(socket);
+  stranger.address = address;
+  stranger.since = Clock::now();
+  const Entry entry = std::prev(silent_.end());
   by_descriptor_[number] = entry;
   hear(entry);
 }
 
 // True: it is no stranger any more, or was dropped.
 bool AcceptFilter::hear(Entry stranger) {
-  wire::Greeting& greeting = stranger->greeting;
-  IoStatus status = receive_some(stranger->socket.get(), &greeting, sizeof(greeting), &stranger->have);
-  const char* why = nullptr;
-  if (stranger->have >= sizeof(greeting.magic) && greeting.magic != wire::magic) {
-    why = "sent something else";
-  } else if (status == IoStatus::closed) {
-    why = "hung up";
-  } else if (status == IoStatus::again) {
-    return false;
-  } else if (!same_secret(greeting.secret, secret_)) {
-    why = "does not know the secret";
-  } else if (greeting.purpose != purpose_) {
-    why = "wants something else";
-  }
+  const char* why = stranger->greeted ? nullptr : hear_greeting(stranger);
+  if (why == nullptr && stranger->greeted) why = hear_proof(*stranger);
+  const bool proved = stranger->greeted && stranger->have == sizeof(stranger->proof);
   if (why != nullptr) {
     drop(stranger, why);
-    return true;
+  } else if (proved) {
+    Stranger guest = forget(stranger);
+    tune_connection(guest.socket.get());
+    admit_(std::move(guest.socket), guest.greeting);
   }
-  Stranger guest = forget(stranger);
-  tune_connection(guest.socket.get());
-  admit_(std::move(guest.socket), guest.greeting);
+  return why != nullptr || proved;
+}
+
+// Each says why the stranger goes; null: it may go on.
+const char* AcceptFilter::hear_greeting(Entry stranger) {
+  wire::Greeting& greeting = stranger->greeting;
+  const int socket = stranger->socket.get();
+  const IoStatus status = receive_some(socket, &greeting, sizeof(greeting), &stranger->have);
+  if (stranger->have >= sizeof(greeting.magic) && greeting.magic != wire::magic) return "sent something else";
+  if (status == IoStatus::closed) return "hung up";
+  if (status == IoStatus::again) return nullptr;
+  if (greeting.version != wire::version) {
+    const wire::Verdict other = refusal(
+        ucclEpInvalidArgument,
+        fmt::format("rank {} (pid {} on host {}) uses version {} of the library's wire format, the process at {} "
+                    "version {}: all ranks need the same version of the library",
+                    greeting.rank, greeting.pid, wire::get_text(greeting.host), greeting.version,
+                    local_side(socket).text(), wire::version));
+    send_all(socket, &other, sizeof(other), Deadline::after_ms(0));
+    return "uses another version of the library's wire format";
+  }
+  if (greeting.purpose != purpose_) return "wants something else";
+  stranger->challenge = challenge_to(greeting, secret_);
+  // Both fit into the socket's buffer, which is empty.
+  if (send_all(socket, &stranger->challenge, sizeof(wire::Challenge), Deadline::after_ms(0)) != IoStatus::done) {
+    return "hung up";
+  }
+  stranger->greeted = true;
+  stranger->have = 0;
+  greeted_.splice(greeted_.end(), silent_, stranger);
+  return nullptr;
+}
+
+const char* AcceptFilter::hear_proof(Stranger& stranger) {
+  const IoStatus status = receive_some(stranger.socket.get(), &stranger.proof, sizeof(stranger.proof), &stranger.have);
+  if (status == IoStatus::closed) return "hung up";
+  if (status == IoStatus::again) return nullptr;
+  const wire::Proof expected = proof_of(stranger.greeting, stranger.challenge, secret_);
+  return same_mac(stranger.proof.proof, expected.proof) ? nullptr : "does not know the secret";
+}
+
+// True: the first of the queue spoke or was dropped, as it was there for so long.
+bool AcceptFilter::drop_impatiently(Queue& queue, milliseconds patience, const char* why) {
+  if (queue.empty()) return false;
+  const Entry oldest = queue.begin();
+  if (Clock::now() - oldest->since < patience) return false;
+  const bool greeted = oldest->greeted;
+  if (!hear(oldest) && oldest->greeted == greeted) drop(oldest, why);
   return true;
 }
 
 // Of those that have not spoken the oldest goes; not while it may be about to speak.
 bool AcceptFilter::make_room() {
-  if (strangers_.empty()) return false;
-  const Entry oldest = strangers_.begin();
-  if (hear(oldest)) return true;
-  if (Clock::now() - oldest->since < crowded_patience) return false;
-  drop(oldest, "said nothing while others waited");
-  return true;
+  return drop_impatiently(silent_, crowded_patience, "said nothing while others waited") ||
+         drop_impatiently(greeted_, crowded_proof_patience, "did not prove itself while others waited");
 }
 
 void AcceptFilter::drop(Entry stranger, const char* why) {
@@ -129,7 +166,7 @@ AcceptFilter::Stranger AcceptFilter::forget(Entry stranger) {
   Stranger gone = std::move(*stranger);
   poller_.remove(gone.socket.get());
   by_descriptor_.erase(gone.socket.get());
-  strangers_.erase(stranger);
+  (gone.greeted ? greeted_ : silent_).erase(stranger);
   return gone;
 }
 
@@ -150,8 +187,9 @@ void AcceptFilter::pause() {
 
 int AcceptFilter::wait_ms() const {
   int wait = paused_ ? pause_ms : -1;
-  if (!strangers_.empty()) {
-    const auto left = std::chrono::ceil<milliseconds>(strangers_.front().since + patience - Clock::now());
+  for (const Queue* queue : {&silent_, &greeted_}) {
+    if (queue->empty()) continue;
+    const auto left = std::chrono::ceil<milliseconds>(queue->front().since + patience - Clock::now());
     const int left_ms = std::max(0, static_cast<int>(left.count()));
     wait = wait < 0 ? left_ms : std::min(wait, left_ms);
   }
@@ -161,9 +199,10 @@ int AcceptFilter::wait_ms() const {
 void AcceptFilter::close() {
   if (listener_ && !paused_) poller_.remove(listener_.get());
   listener_.reset();
-  for (const Stranger& stranger : strangers_) poller_.remove(stranger.socket.get());
-  strangers_.clear();
+  for (const auto& [socket, stranger] : by_descriptor_) poller_.remove(socket);
   by_descriptor_.clear();
+  silent_.clear();
+  greeted_.clear();
 }
 
 }  // namespace ucclep

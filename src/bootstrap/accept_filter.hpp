@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Accepts connections and lets in those that greet with the secret. A stranger who sends something else is dropped at
-// once, one who says nothing after a few seconds, or sooner when others wait for its place.
+// Accepts connections and lets in those that prove that they know the secret (handshake.hpp). A stranger who sends
+// something else is dropped at once, one who says nothing after a few seconds, or sooner when others wait for its
+// place.
 //
 // Whoever has spoken is heard before anybody is dropped: connections are accepted after the events of a wait, each is
 // read as it is accepted, and once more before it is dropped. So ranks, which speak at once, always come in, and
@@ -39,13 +40,20 @@ class AcceptFilter {
     SocketAddress address;
     Clock::time_point since;
     wire::Greeting greeting;
-    size_t have = 0;
+    size_t have = 0;  // of the greeting, then of the proof
+    bool greeted = false;
+    wire::Challenge challenge;
+    wire::Proof proof;
   };
-  using Entry = std::list<Stranger>::iterator;
+  using Queue = std::list<Stranger>;
+  using Entry = Queue::iterator;
 
   void accept_some();
   void take_in(Fd socket, const SocketAddress& address);
   bool hear(Entry stranger);
+  const char* hear_greeting(Entry stranger);
+  const char* hear_proof(Stranger& stranger);
+  bool drop_impatiently(Queue& queue, std::chrono::milliseconds patience, const char* why);
   bool make_room();
   void drop(Entry stranger, const char* why);
   Stranger forget(Entry stranger);
@@ -57,7 +65,8 @@ class AcceptFilter {
   Token secret_;
   wire::Purpose purpose_;
   Admit admit_;
-  std::list<Stranger> strangers_;  // who came first stands first
+  // Who came first stands first: those that have not greeted, and those that have not proved themselves.
+  Queue silent_, greeted_;
   std::map<int, Entry> by_descriptor_;
   bool knocked_ = false;
   bool paused_ = false;  // no place for anybody: not accepting for a moment

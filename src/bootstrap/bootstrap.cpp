@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/log.hpp"
+#include "bootstrap/handshake.hpp"
 #include "bootstrap/hub.hpp"
 #include "bootstrap/pieces.hpp"
 #include "bootstrap/rendezvous.hpp"
@@ -66,6 +67,15 @@ void check_card(const JoinCard& card, int rank, int own_rank, int nranks) {
   }
 }
 
+wire::Greeting own_greeting(int rank, int nranks) {
+  wire::Greeting greeting;
+  greeting.rank = rank;
+  greeting.nranks = nranks;
+  greeting.pid = getpid();
+  wire::put_text(greeting.host, host_name());
+  return greeting;
+}
+
 Meeting meet_by_callback(const ucclEpBootstrap_t& callback, int rank, int nranks, const std::string& socket_ifname) {
   Meeting meeting;
   std::vector<JoinCard> cards(static_cast<size_t>(nranks));
@@ -98,11 +108,7 @@ Meeting meet_by_id(const UniqueId& id, int rank, int nranks, const std::string& 
   RendezvousVisit visit(id, deadline);
   Meeting meeting;
   meeting.secret = id.secret;
-  wire::Greeting greeting;
-  greeting.rank = rank;
-  greeting.nranks = nranks;
-  greeting.pid = getpid();
-  wire::put_text(greeting.host, ucclep::host_name());
+  wire::Greeting greeting = own_greeting(rank, nranks);
   if (rank == 0) {
     // The side from which this rank reached the rendezvous is the side from which the others can reach this rank.
     WireAddress side = to_wire(socket_ifname.empty() ? local_side(visit.socket()) : local_address(socket_ifname));
@@ -122,6 +128,7 @@ struct Bootstrap::Impl {
   const pid_t owner = getpid();
   int rank;
   int nranks;
+  Token secret;
   Token comm_id;
   std::vector<wire::PeerCard> cards;
   std::vector<std::string> hosts;
@@ -129,7 +136,11 @@ struct Bootstrap::Impl {
   std::unique_ptr<Spoke> spoke;
 
   Impl(Meeting meeting, int own_rank, int world, Deadline deadline)
-      : rank(own_rank), nranks(world), comm_id(meeting.comm_id), cards(static_cast<size_t>(world)) {
+      : rank(own_rank),
+        nranks(world),
+        secret(meeting.secret),
+        comm_id(meeting.comm_id),
+        cards(static_cast<size_t>(world)) {
     spoke = std::make_unique<Spoke>(rank == 0 ? start_hub(meeting) : connect_to_hub(meeting, deadline), rank);
     introduce(deadline);
   }
@@ -145,17 +156,19 @@ struct Bootstrap::Impl {
   }
 
   Fd connect_to_hub(const Meeting& meeting, Deadline deadline) const {
-    Fd socket = connect_to(meeting.hub, deadline, "rank 0");
-    wire::Greeting greeting;
+    wire::Greeting greeting = own_greeting(rank, nranks);
     greeting.purpose = wire::Purpose::hub;
-    greeting.secret = meeting.secret;
-    greeting.rank = rank;
-    greeting.nranks = nranks;
-    greeting.pid = getpid();
-    wire::put_text(greeting.host, ucclep::host_name());
-    if (send_all(socket.get(), &greeting, sizeof(greeting), deadline) != IoStatus::done) {
-      fail(ucclEpRemoteError, "rank 0 at {} hung up on rank {}", meeting.hub.text(), rank);
-    }
+    wire::Verdict verdict;
+    const std::string what = "rank 0 at " + meeting.hub.text();
+    const Call call{meeting.hub, deadline, "rank 0", fmt::format("{} hung up on rank {} and has ended", what, rank)};
+    Fd socket = call_until_answered(call, {}, [&](int number) {
+      greeting.nonce = Token::random();
+      IoStatus status = shake_hands(number, greeting, meeting.secret, deadline, what);
+      if (status == IoStatus::done) status = receive_all(number, &verdict, sizeof(verdict), deadline);
+      return status;
+    });
+    const ucclEpResult_t code = result_of(verdict.code);
+    if (code != ucclEpSuccess) throw Error(code, std::string(wire::get_text(verdict.text)));
     return socket;
   }
 
@@ -207,6 +220,9 @@ std::unique_ptr<Bootstrap> Bootstrap::join(const ucclEpBootstrap_t& callback, in
                                            const std::string& socket_ifname, Deadline deadline) {
   // Alone: without a place in the buffer this rank cannot take part.
   if (nranks <= 0) fail(ucclEpInvalidArgument, "nranks is {}: expected at least 1", nranks);
+  if (nranks > wire::max_ranks) {
+    fail(ucclEpInvalidArgument, "nranks is {}: max_ranks, which ucclEpGroupQuery says, is {}", nranks, wire::max_ranks);
+  }
   if (rank < 0 || rank >= nranks) {
     fail(ucclEpInvalidArgument, "rank {} is out of range: expected 0 to {}, because nranks = {}", rank, nranks - 1,
          nranks);
@@ -234,6 +250,11 @@ int Bootstrap::nranks() const {
 const Token& Bootstrap::comm_id() const {
   return impl_->comm_id;
 }
+Mac Bootstrap::prove(std::string_view text) const {
+  const auto& key = impl_->secret.bytes;
+  return hmac_sha256({reinterpret_cast<const char*>(key.data()), key.size()}, text);
+}
+
 int Bootstrap::pid(int rank) const {
   return impl_->card(rank).pid;
 }

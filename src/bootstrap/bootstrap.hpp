@@ -10,11 +10,13 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/deadline.hpp"
 #include "base/error.hpp"
+#include "base/hmac.hpp"
 #include "base/node.hpp"
 #include "base/token.hpp"
 #include "ucclep/ucclep.h"
@@ -39,6 +41,9 @@ class Bootstrap {
   int rank() const;
   int nranks() const;
   const Token& comm_id() const;  // the same on all ranks, different for every communicator
+
+  // A MAC of the text with the communicator's secret as key: what only its ranks can say.
+  Mac prove(std::string_view text) const;
 
   int pid(int rank) const;
   const std::string& host_name(int rank) const;

@@ -2,6 +2,7 @@
 #include "bootstrap/descriptor_label.hpp"
 
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -9,6 +10,12 @@
 #include "base/error.hpp"
 
 namespace ucclep {
+
+bool same_user(int socket) {
+  ucred other{};
+  socklen_t length = sizeof(other);
+  return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &other, &length) == 0 && other.uid == geteuid();
+}
 
 void send_label(int socket, const Label& label, int fd, int to) {
   iovec data{const_cast<Label*>(&label), sizeof(label)};
@@ -49,6 +56,7 @@ IoStatus receive_label(Incoming& in) {
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return IoStatus::again;
     if (got <= 0) return IoStatus::closed;
     in.have += static_cast<size_t>(got);
+    in.lost = in.lost || (message.msg_flags & MSG_CTRUNC) != 0;
     for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
       if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
       // Of all that a stranger sends, each is owned at once: the last one stays.

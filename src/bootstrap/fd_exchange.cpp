@@ -8,8 +8,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <iterator>
 #include <list>
 #include <optional>
 #include <string>
@@ -19,6 +21,7 @@
 #include "bootstrap/agreement.hpp"
 #include "bootstrap/bootstrap.hpp"
 #include "bootstrap/descriptor_label.hpp"
+#include "bootstrap/files_limit.hpp"
 #include "bootstrap/roll_call.hpp"
 #include "bootstrap/stream_io.hpp"
 
@@ -27,13 +30,15 @@ namespace {
 
 constexpr int64_t settle_ms = 2000;
 // Connections held that have not said yet who they are; more wait in the backlog. However many strangers knock, they
-// cannot take all of the process's descriptors: the one that a peer sends needs a place too.
+// cannot take all of the process's descriptors: the one that a peer sends needs a place too. Another user's are closed
+// at once; one of this user's that says nothing has a second, less while others wait for its place.
 constexpr size_t max_guests = 16;
+constexpr std::chrono::milliseconds patience{1000}, crowded_patience{50};
+constexpr int most_accepted = 256;  // in one turn
 
 // Where a rank can be found, told to all over the bootstrap.
 struct Door {
   Token name;
-  Token secret;
   uint32_t open = 0;    // 0: this rank has failed already, nobody need wait for it
   uint32_t offers = 0;  // 0: no descriptor comes from it
 };
@@ -67,7 +72,7 @@ class Exchange {
     if (fd_ >= 0 && fcntl(fd_, F_GETFD) < 0) {
       fail(ucclEpSystemError, "the descriptor {} cannot be handed over: {}", fd_, std::strerror(errno));
     }
-    own_ = {Token::random(), Token::random(), 1, fd_ >= 0};
+    own_ = {Token::random(), 1, fd_ >= 0};
     listener_ = unix_socket();
     sockaddr_un address;
     socklen_t length = abstract_name(own_.name, &address);
@@ -107,34 +112,58 @@ class Exchange {
       fail(ucclEpRemoteError, "rank {} (pid {}) cannot be reached for an exchange of descriptors: {}", peer,
            bootstrap_.pid(peer), std::strerror(errno));
     }
-    send_label(socket.get(), {door.secret, bootstrap_.rank()}, fd_, peer);
-    open_.push_back({std::move(socket), peer, {}, 0, {}});
+    if (!same_user(socket.get())) {
+      fail(ucclEpRemoteError, "rank {} (pid {}) is another user's process than rank {}: ranks of one user share memory",
+           peer, bootstrap_.pid(peer), bootstrap_.rank());
+    }
+    send_label(socket.get(), label_for(door, bootstrap_.rank()), fd_, peer);
+    Incoming& in = open_.emplace_back();
+    in.socket = std::move(socket);
+    in.rank = peer;
     return true;
+  }
+
+  // Proof that a rank of this communicator knocks at this very door.
+  Label label_for(const Door& door, int from) const {
+    return {bootstrap_.prove(fmt::format("descriptor at {} of rank {}", door.name.hex(), from)), from};
   }
 
   void step(const std::vector<Door>& doors) {
     std::erase_if(unreached_, [&](int peer) { return connect_to_peer(peer, doors[static_cast<size_t>(peer)]); });
     wait();
-    while (guests() < max_guests) {
+    accept_guests(doors);
+    for (auto it = open_.begin(); it != open_.end();) it = hear(it, doors);
+    drop_silent(patience);
+  }
+
+  void accept_guests(const std::vector<Door>& doors) {
+    for (int i = 0; i < most_accepted; ++i) {
+      if (guests() >= max_guests && !drop_silent(crowded_patience)) return;
       Fd guest = Fd::process_private(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (!guest && (errno == EMFILE || errno == ENFILE)) no_place("a connection");
-      if (!guest) break;
-      open_.push_back({std::move(guest), -1, {}, 0, {}});
+      if (!guest) return;
+      if (!same_user(guest.get())) continue;
+      open_.emplace_back().socket = std::move(guest);
+      hear(std::prev(open_.end()), doors);
     }
-    for (auto it = open_.begin(); it != open_.end();) {
-      IoStatus status = receive_label(*it);
-      if (status == IoStatus::again) {
-        ++it;
-        continue;
-      }
-      if (status == IoStatus::done) {
-        take(*it, doors);
-      } else if (it->rank >= 0) {
-        fail(ucclEpRemoteError, "rank {} (pid {}) hung up during an exchange of descriptors", it->rank,
-             bootstrap_.pid(it->rank));
-      }
-      it = open_.erase(it);  // a stranger that hung up, or one that is finished
+  }
+
+  // What comes after it in the list; it goes when it is finished, or hung up.
+  std::list<Incoming>::iterator hear(std::list<Incoming>::iterator in, const std::vector<Door>& doors) {
+    const IoStatus status = receive_label(*in);
+    if (status == IoStatus::again) return std::next(in);
+    if (status == IoStatus::done) {
+      take(*in, doors);
+    } else if (in->rank >= 0) {
+      unreached_.push_back(in->rank);  // it was too busy to hear this rank in time
     }
+    return open_.erase(in);
+  }
+
+  // True: somebody went.
+  bool drop_silent(std::chrono::milliseconds longest) {
+    const auto now = Deadline::Clock::now();
+    return std::erase_if(open_, [&](const Incoming& in) { return in.rank < 0 && now - in.since >= longest; }) > 0;
   }
 
   // Short slices: the bootstrap knows first when a peer has died.
@@ -152,25 +181,27 @@ class Exchange {
   }
 
   void take(Incoming& in, const std::vector<Door>& doors) {
-    if (!same_secret(in.label.secret, own_.secret)) return;  // a stranger: the true peer is yet to come
-    int peer = in.label.rank;
+    const int peer = in.label.rank;
+    if (!same_mac(in.label.proof, label_for(own_, peer).proof)) return;  // a stranger: the true peer is yet to come
     const auto awaited = std::find(missing_.begin(), missing_.end(), peer);
     bool expected = in.rank >= 0 ? in.rank == peer : peer > bootstrap_.rank();
     if (!expected || awaited == missing_.end()) {
       fail(ucclEpInternalError, "rank {} sent a descriptor that nobody asked for", peer);
     }
-    if (!in.received && doors[static_cast<size_t>(peer)].offers == 1) {
-      no_place("the descriptor of rank " + std::to_string(peer));
+    if (in.lost) no_place("the descriptor of rank " + std::to_string(peer));
+    if (!in.received && doors[static_cast<size_t>(peer)].offers != 0) {
+      fail(ucclEpRemoteError, "rank {} sent no descriptor, though it offers one", peer);
     }
     if (in.rank < 0) {
-      send_label(in.socket.get(), {doors[static_cast<size_t>(peer)].secret, bootstrap_.rank()}, fd_, peer);
+      send_label(in.socket.get(), label_for(doors[static_cast<size_t>(peer)], bootstrap_.rank()), fd_, peer);
     }
     result_[static_cast<size_t>(peer)] = std::move(in.received);
     missing_.erase(awaited);
   }
 
   [[noreturn]] void no_place(const std::string& of) const {
-    fail(ucclEpSystemError, "rank {} found no place for {}: too many open files", bootstrap_.rank(), of);
+    fail(ucclEpSystemError, "rank {} found no place for {}: too many open files (RLIMIT_NOFILE is {})",
+         bootstrap_.rank(), of, files_limit());
   }
 
   size_t guests() const {
@@ -192,6 +223,19 @@ class Exchange {
 
 }  // namespace
 
+namespace {
+
+// Whoever cannot open its door says why; this is for a rank that does not.
+[[noreturn]] void throw_shut(const std::vector<Door>& doors) {
+  std::vector<int> shut;
+  for (size_t rank = 0; rank < doors.size(); ++rank) {
+    if (doors[rank].open != 1) shut.push_back(static_cast<int>(rank));
+  }
+  fail(ucclEpRemoteError, "{} opened no door for an exchange of descriptors, and did not say why", name_ranks(shut));
+}
+
+}  // namespace
+
 std::vector<Fd> exchange_fds(Bootstrap& bootstrap, int fd, const std::vector<int>& peers, Deadline deadline) {
   Exchange exchange(bootstrap, fd, peers, deadline);
   Agreement agreement("exchange of descriptors");
@@ -203,6 +247,7 @@ std::vector<Fd> exchange_fds(Bootstrap& bootstrap, int fd, const std::vector<int
   if (all_open) agreement.attempt([&] { result = exchange.run(doors); });
   // A rank whose time ran out above still says why.
   agreement.settle(bootstrap, Deadline::after_ms(deadline.remaining_ms() + settle_ms));
+  if (!all_open) throw_shut(doors);
   return result;
 }
 

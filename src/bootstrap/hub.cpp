@@ -14,6 +14,7 @@
 #include "base/node.hpp"
 #include "base/thread.hpp"
 #include "bootstrap/accept_filter.hpp"
+#include "bootstrap/handshake.hpp"
 #include "bootstrap/rounds.hpp"
 #include "bootstrap/stream_io.hpp"
 
@@ -35,7 +36,7 @@ class HubLoop {
     wire::Greeting greeting;
     greeting.pid = getpid();
     wire::put_text(greeting.host, host_name());
-    admit(std::move(rank0), greeting);
+    take(std::move(rank0), greeting);
   }
 
   void serve() {
@@ -73,12 +74,21 @@ class HubLoop {
   Member& member(int rank) { return members_[static_cast<size_t>(rank)]; }
   int nranks() const { return static_cast<int>(members_.size()); }
 
+  // Its verdict is the first that a rank reads: it fits into the socket's buffer.
   void admit(Fd socket, const wire::Greeting& greeting) {
-    int rank = greeting.rank;
-    if (rank < 0 || rank >= nranks() || member(rank).came) {
-      log::warn("bootstrap", "refused a second connection as rank {}", rank);
-      return;
+    const int rank = greeting.rank;
+    wire::Verdict verdict;
+    if (rank <= 0 || rank >= nranks() || member(rank).came) {
+      const std::string text = fmt::format("rank 0 has a connection of rank {} already, or expects none", rank);
+      log::warn("bootstrap", "{}", text);
+      verdict = refusal(ucclEpInvalidUsage, text);
     }
+    send_all(socket.get(), &verdict, sizeof(verdict), Deadline::after_ms(0));
+    if (verdict.code == ucclEpSuccess) take(std::move(socket), greeting);
+  }
+
+  void take(Fd socket, const wire::Greeting& greeting) {
+    const int rank = greeting.rank;
     Member& one = member(rank);
     one.came = true;
     one.name = fmt::format("rank {} (pid {} on {})", rank, greeting.pid, wire::get_text(greeting.host));

@@ -10,6 +10,7 @@
 #include "base/log.hpp"
 #include "base/thread.hpp"
 #include "bootstrap/accept_filter.hpp"
+#include "bootstrap/handshake.hpp"
 #include "bootstrap/roll_call.hpp"
 #include "bootstrap/stream_io.hpp"
 
@@ -123,31 +124,33 @@ RendezvousVisit::RendezvousVisit(const UniqueId& id, Deadline deadline)
 
 wire::Verdict RendezvousVisit::meet(wire::Greeting greeting) {
   greeting.purpose = wire::Purpose::rendezvous;
-  greeting.secret = id_.secret;
   greeting.timeout_ms = static_cast<int32_t>(std::min<int64_t>(deadline_.total_ms(), INT32_MAX));
   wire::Verdict verdict;
-  IoStatus status = send_all(socket_.get(), &greeting, sizeof(greeting), deadline_);
-  if (status == IoStatus::done) {
-    if (!wait_readable(socket_.get(), deadline_)) {
-      send_all(socket_.get(), &wire::give_up_byte, 1, Deadline::after_ms(0));
-    }
-    // Either the answer is there, or the rendezvous says now what is missing.
-    Deadline answer = Deadline::after_ms(std::max<int64_t>(deadline_.remaining_ms(), answer_grace_ms / 2));
-    status = receive_all(socket_.get(), &verdict, sizeof(verdict), answer);
-  }
-  if (status == IoStatus::closed) {
-    fail(ucclEpRemoteError,
-         "the rendezvous at {} hung up on rank {}: the process that called ucclEpGetUniqueId has ended, or the unique "
-         "id was used before",
-         id_.address.text(), greeting.rank);
-  }
-  if (status == IoStatus::again || verdict.magic != wire::magic) {
-    fail(ucclEpTimeout, "the rendezvous at {} did not answer rank {} within {} ms", id_.address.text(), greeting.rank,
-         deadline_.total_ms());
-  }
+  const Call call{id_.address, deadline_, "the rendezvous of this unique id",
+                  fmt::format("the rendezvous at {} hung up on rank {}: the process that called ucclEpGetUniqueId has "
+                              "ended, or the unique id was used before",
+                              id_.address.text(), greeting.rank)};
+  socket_ = call_until_answered(call, std::move(socket_), [&](int socket) {
+    greeting.nonce = Token::random();
+    return ask(socket, greeting, &verdict);
+  });
   auto code = result_of(verdict.code);
   if (code != ucclEpSuccess) throw Error(code, std::string(wire::get_text(verdict.text)));
   return verdict;
+}
+
+IoStatus RendezvousVisit::ask(int socket, const wire::Greeting& greeting, wire::Verdict* verdict) const {
+  IoStatus status = shake_hands(socket, greeting, id_.secret, deadline_, "the rendezvous at " + id_.address.text());
+  if (status != IoStatus::done) return status;
+  if (!wait_readable(socket, deadline_)) send_all(socket, &wire::give_up_byte, 1, Deadline::after_ms(0));
+  // Either the answer is there, or the rendezvous says now what is missing.
+  Deadline answer = Deadline::after_ms(std::max<int64_t>(deadline_.remaining_ms(), answer_grace_ms / 2));
+  status = receive_all(socket, verdict, sizeof(*verdict), answer);
+  if (status == IoStatus::again || (status == IoStatus::done && verdict->magic != wire::magic)) {
+    fail(ucclEpTimeout, "the rendezvous at {} did not answer rank {} within {} ms", id_.address.text(), greeting.rank,
+         deadline_.total_ms());
+  }
+  return status;
 }
 
 }  // namespace ucclep

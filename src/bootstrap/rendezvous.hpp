@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/deadline.hpp"
+#include "bootstrap/stream_io.hpp"
 #include "bootstrap/unique_id.hpp"
 #include "bootstrap/wire.hpp"
 
@@ -20,8 +21,10 @@ class RendezvousVisit {
   RendezvousVisit(const UniqueId& id, Deadline deadline);
   int socket() const { return socket_.get(); }
   // Throws the Error that the rendezvous declares for all, or ucclEpTimeout / ucclEpRemoteError if it is silent or
-  // gone.
+  // gone. A rendezvous that hangs up is called again until the deadline.
   wire::Verdict meet(wire::Greeting greeting);
+  // One attempt. greeting: with its nonce.
+  IoStatus ask(int socket, const wire::Greeting& greeting, wire::Verdict* verdict) const;
 
  private:
   UniqueId id_;

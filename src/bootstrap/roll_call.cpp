@@ -38,12 +38,9 @@ void RollCall::refuse(ucclEpResult_t code, std::string message) {
 void RollCall::arrive(const wire::Greeting& greeting) {
   int rank = greeting.rank;
   int nranks = greeting.nranks;
-  if (greeting.version != wire::version) {
-    return refuse(
-        ucclEpInvalidArgument,
-        fmt::format(
-            "rank {} ({}) uses version {} of the library's wire format, the process that made the unique id version {}",
-            rank, who(greeting), greeting.version, wire::version));
+  if (nranks > wire::max_ranks) {
+    return refuse(ucclEpInvalidArgument, fmt::format("rank {} ({}) gave nranks = {}: max_ranks is {}", rank,
+                                                     who(greeting), nranks, wire::max_ranks));
   }
   if (nranks <= 0) {
     return refuse(ucclEpInvalidArgument,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What travels between the processes of a bootstrap. Little-endian PODs of fixed size; every connection begins with a
-// Greeting, of the same size in every version, so that versions can tell each other apart.
+// What travels between the processes of a bootstrap. Little-endian PODs of fixed size. Every connection begins with a
+// Greeting, of the same size in every version, and a refusal is a Verdict in every version: so versions can tell each
+// other apart. The secret of a communicator is the key of proofs (handshake.hpp) and never travels.
 #pragma once
 #include <bit>
 #include <cstddef>
@@ -8,6 +9,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "base/hmac.hpp"
 #include "base/node.hpp"
 #include "base/token.hpp"
 #include "bootstrap/address.hpp"
@@ -17,7 +19,10 @@ namespace ucclep::wire {
 static_assert(std::endian::native == std::endian::little);
 
 constexpr uint64_t magic = 0x3170456c63637500;  // "\0uccLEp1"
-constexpr uint32_t version = 1;
+constexpr uint32_t version = 2;
+
+// P8: of a communicator; ucclEpGroupQuery says it, too.
+constexpr int max_ranks = 4096;
 
 enum class Purpose : uint32_t { rendezvous = 1, hub = 2 };
 
@@ -25,7 +30,7 @@ struct Greeting {
   uint64_t magic = wire::magic;
   uint32_t version = wire::version;
   Purpose purpose = Purpose::rendezvous;
-  Token secret;
+  Token nonce;  // of this connection
   int32_t rank = 0;
   int32_t nranks = 0;
   int32_t pid = 0;
@@ -36,11 +41,29 @@ struct Greeting {
 };
 static_assert(sizeof(Greeting) == 256 && std::is_trivially_copyable_v<Greeting>);
 
-// The rendezvous' only answer; text says why when code is not success.
+// The answer to a Greeting: proof that the listener knows the secret, and what the caller has to prove it with.
+struct Challenge {
+  uint64_t magic = wire::magic;
+  int32_t code = 0;  // else it is a Verdict that refuses
+  uint32_t version = wire::version;
+  Token nonce;
+  Mac proof{};
+};
+static_assert(sizeof(Challenge) == 64 && std::is_trivially_copyable_v<Challenge>);
+
+// The caller's.
+struct Proof {
+  uint64_t magic = wire::magic;
+  Mac proof{};
+};
+static_assert(sizeof(Proof) == 40 && std::is_trivially_copyable_v<Proof>);
+
+// What the rendezvous decides for all, when all are there; what the hub says to each at once. text says why when code
+// is not success.
 struct Verdict {
   uint64_t magic = wire::magic;
   int32_t code = 0;
-  uint32_t reserved = 0;
+  uint32_t version = wire::version;
   Token comm_id;
   WireAddress hub;
   char text[456] = {};

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "bootstrap/handshake.hpp"
 #include "bootstrap/poller.hpp"
 #include "bootstrap/stream_io.hpp"
 #include "bootstrap/unique_id.hpp"
@@ -16,13 +17,15 @@
 namespace ucclep::test {
 namespace {
 
-enum class Step { connect, verdict, round };
+enum class Step { connect, challenge, verdict, round };
 
 struct Client {
   int rank = 0;
   wire::Purpose purpose = wire::Purpose::rendezvous;
   Step step = Step::connect;
   Fd socket;
+  wire::Greeting greeting;
+  wire::Challenge challenge;
   wire::Verdict verdict;
   size_t have = 0;  // of what is read in this step
 };
@@ -73,17 +76,16 @@ class Crowd {
   }
 
   void greet(Client& client) {
-    wire::Greeting greeting;
+    wire::Greeting& greeting = client.greeting;
     greeting.purpose = client.purpose;
-    greeting.secret = id_.secret;
+    greeting.nonce = Token::random();
     greeting.rank = client.rank;
     greeting.nranks = nranks_;
     greeting.timeout_ms = 100000;
     wire::put_text(greeting.host, "crowd");
     poller_.want_write(client.socket.get(), false);
-    if (send(client.socket.get(), &greeting, sizeof greeting, MSG_NOSIGNAL) != sizeof greeting) return drop(client);
-    client.step = Step::verdict;
-    if (client.purpose == wire::Purpose::hub) bring_card(client);
+    client.step = Step::challenge;
+    if (send(client.socket.get(), &greeting, sizeof greeting, MSG_NOSIGNAL) != sizeof greeting) drop(client);
   }
 
   void bring_card(Client& client) {
@@ -101,13 +103,25 @@ class Crowd {
   bool read(Client& client) {
     const int socket = client.socket.get();
     if (client.step == Step::round) return read_result(client);
-    const IoStatus status = receive_some(socket, &client.verdict, sizeof client.verdict, &client.have);
-    if (status == IoStatus::done) go_on(client);
-    return status != IoStatus::closed;
+    const bool challenged = client.step == Step::challenge;
+    const IoStatus status = challenged ? receive_some(socket, &client.challenge, sizeof client.challenge, &client.have)
+                                       : receive_some(socket, &client.verdict, sizeof client.verdict, &client.have);
+    if (status != IoStatus::done) return status == IoStatus::again;
+    if (challenged) return prove(client);
+    go_on(client);
+    return true;
+  }
+
+  bool prove(Client& client) {
+    const wire::Proof proof = proof_of(client.greeting, client.challenge, id_.secret);
+    client.step = Step::verdict;
+    client.have = 0;
+    return send(client.socket.get(), &proof, sizeof proof, MSG_NOSIGNAL) == sizeof proof;
   }
 
   void go_on(Client& client) {
     counts_.text = client.verdict.text;
+    if (client.verdict.code == 0 && client.purpose == wire::Purpose::hub) return bring_card(client);
     Client next;
     next.rank = client.rank;
     next.purpose = wire::Purpose::hub;

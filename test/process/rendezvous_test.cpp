@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/error.hpp"
+#include "bootstrap/handshake.hpp"
 #include "bootstrap/stream_io.hpp"
 #include "ranks.hpp"
 
@@ -29,6 +30,48 @@ bool is_refused(int socket) {
 
 Fd call(const ucclEpUniqueId& id) {
   return connect_to(decode(id).address, Deadline::after_ms(5000), "the test");
+}
+
+wire::Greeting greeting_of(int rank, int nranks) {
+  wire::Greeting greeting;
+  greeting.nonce = Token::random();
+  greeting.rank = rank;
+  greeting.nranks = nranks;
+  return greeting;
+}
+
+// Answers the next connection with these bytes, and returns what came there first.
+std::string answer_once(const Fd& listener, std::string_view bytes) {
+  SocketAddress peer;
+  const Deadline deadline = Deadline::after_ms(20000);
+  if (!wait_readable(listener.get(), deadline)) return {};
+  const Fd socket = accept_from(listener.get(), &peer);
+  std::string came(sizeof(wire::Greeting), '\0');
+  if (receive_all(socket.get(), came.data(), came.size(), deadline) != IoStatus::done) return {};
+  send_all(socket.get(), bytes.data(), bytes.size(), deadline);
+  wait_readable(socket.get(), Deadline::after_ms(2000));
+  char rest[64];
+  size_t have = 0;
+  receive_some(socket.get(), rest, sizeof rest, &have);
+  return came + std::string(rest, have);
+}
+
+// What a rank says that joins by a listener which answers so, and what the listener heard.
+Outcome join_by(const wire::Challenge& answer, std::string* heard) {
+  UniqueId id;
+  const Fd listener = listen_on(local_address("lo"), &id.address);
+  id.secret = Token::random();
+  std::thread other([&] { *heard = answer_once(listener, {reinterpret_cast<const char*>(&answer), sizeof answer}); });
+  Outcome outcome = run_body(
+      [&](int rank) {
+        join(encode(id), rank, 2, 20000);
+        return std::string("joined");
+      },
+      1);
+  other.join();
+  const auto* secret = reinterpret_cast<const char*>(id.secret.bytes.data());
+  CHECK(heard->find(std::string(secret, id.secret.bytes.size())) == std::string::npos);
+  return outcome;
 }
 
 // A rendezvous closes a moment after its ranks have met.
@@ -105,11 +148,12 @@ TEST_CASE("strangers are refused and the rendezvous goes on for the others") {
   CHECK(send_all(garbage.get(), noise.data(), noise.size(), Deadline::after_ms(1000)) == IoStatus::done);
   CHECK(is_refused(garbage.get()));
   Fd liar = call(id);
-  wire::Greeting greeting;
-  greeting.secret = Token::random();
-  greeting.rank = 0;
-  greeting.nranks = 2;
+  wire::Greeting greeting = greeting_of(0, 2);
+  wire::Challenge challenge;
   CHECK(send_all(liar.get(), &greeting, sizeof(greeting), Deadline::after_ms(1000)) == IoStatus::done);
+  REQUIRE(receive_all(liar.get(), &challenge, sizeof(challenge), Deadline::after_ms(10000)) == IoStatus::done);
+  const wire::Proof wrong = proof_of(greeting, challenge, Token::random());
+  CHECK(send_all(liar.get(), &wrong, sizeof(wrong), Deadline::after_ms(1000)) == IoStatus::done);
   CHECK(is_refused(liar.get()));
   Fd brief = call(id);
   CHECK(send_all(brief.get(), &greeting, 20, Deadline::after_ms(1000)) == IoStatus::done);
@@ -120,6 +164,106 @@ TEST_CASE("strangers are refused and the rendezvous goes on for the others") {
   });
   check_all(outcomes, ucclEpSuccess, "met");
   CHECK(is_refused(silent.get()));
+}
+
+TEST_CASE("a rank proves itself only to who knows the secret, which it never sends") {
+  std::string heard;
+  wire::Challenge challenge;
+  challenge.nonce = Token::random();
+  Outcome outcome = join_by(challenge, &heard);
+  CHECK(outcome.code == ucclEpRemoteError);
+  CHECK_THAT(outcome.text, Contains("does not know the secret"));
+  CHECK(heard.size() == sizeof(wire::Greeting));  // and no proof
+  challenge.version = 7;
+  outcome = join_by(challenge, &heard);
+  CHECK(outcome.code == ucclEpInvalidArgument);
+  CHECK_THAT(outcome.text, Contains("version 7") && Contains("rank 1 version 2"));
+  challenge.magic = 0;
+  outcome = join_by(challenge, &heard);
+  CHECK(outcome.code == ucclEpRemoteError);
+  CHECK_THAT(outcome.text, Contains("another program"));
+}
+
+TEST_CASE("a proof is good for one connection, and nobody's own proof is good for it") {
+  const ucclEpUniqueId id = local_rendezvous();
+  const Token secret = decode(id).secret;
+  const wire::Greeting greeting = greeting_of(1, 2);
+  wire::Challenge first, second;
+  Fd one = call(id), two = call(id), three = call(id);
+  const Deadline deadline = Deadline::after_ms(10000);
+  send_all(one.get(), &greeting, sizeof greeting, deadline);
+  REQUIRE(receive_all(one.get(), &first, sizeof first, deadline) == IoStatus::done);
+  const wire::Proof proof = proof_of(greeting, first, secret);
+  send_all(two.get(), &greeting, sizeof greeting, deadline);
+  REQUIRE(receive_all(two.get(), &second, sizeof second, deadline) == IoStatus::done);
+  CHECK_FALSE(first.nonce == second.nonce);
+  send_all(two.get(), &proof, sizeof proof, deadline);  // another connection's
+  CHECK(is_refused(two.get()));
+  send_all(three.get(), &greeting, sizeof greeting, deadline);
+  REQUIRE(receive_all(three.get(), &second, sizeof second, deadline) == IoStatus::done);
+  wire::Proof reflected;
+  reflected.proof = second.proof;
+  send_all(three.get(), &reflected, sizeof reflected, deadline);
+  CHECK(is_refused(three.get()));
+  send_all(one.get(), &proof, sizeof proof, deadline);
+  auto outcomes = run_threads(1, [&](int) {
+    join(id, 0, 2, 1000);
+    return std::string("joined");
+  });
+  check_all(outcomes, ucclEpTimeout, "within 1000 ms");  // rank 1 has come, to the hub it does not
+  CHECK_THAT(outcomes[0].text, !Contains("did not join"));
+}
+
+TEST_CASE("another version of the wire format is refused by name, and the others meet") {
+  const ucclEpUniqueId id = local_rendezvous();
+  for (uint32_t version : {1U, 3U}) {
+    Fd socket = call(id);
+    wire::Greeting greeting = greeting_of(1, 2);
+    greeting.version = version;
+    wire::Verdict verdict;
+    const Deadline deadline = Deadline::after_ms(10000);
+    send_all(socket.get(), &greeting, sizeof greeting, deadline);
+    REQUIRE(receive_all(socket.get(), &verdict, sizeof verdict, deadline) == IoStatus::done);
+    CHECK(verdict.code == ucclEpInvalidArgument);
+    CHECK_THAT(verdict.text, Contains(fmt::format("rank 1 (pid 0 on host ) uses version {}", version)));
+    CHECK_THAT(verdict.text, Contains("version 2: all ranks need the same version"));
+  }
+  auto outcomes = run_threads(2, [&](int rank) {
+    join(id, rank, 2)->barrier(Deadline::after_ms(10000));
+    return std::string("met");
+  });
+  check_all(outcomes, ucclEpSuccess, "met");
+}
+
+TEST_CASE("a rank that is hung up on calls again until its time is up") {
+  UniqueId id;
+  const Fd listener = listen_on(local_address("lo"), &id.address);
+  int calls = 0;
+  std::thread other([&] {
+    SocketAddress peer;
+    const Deadline deadline = Deadline::after_ms(700);
+    while (wait_readable(listener.get(), deadline)) calls += accept_from(listener.get(), &peer) ? 1 : 0;
+  });
+  auto outcomes = run_threads(1, [&](int rank) {
+    join(encode(id), rank, 1, 1000);
+    return std::string("joined");
+  });
+  other.join();
+  CHECK(calls > 2);
+  check_all(outcomes, ucclEpTimeout, "did not answer within 1000 ms");
+}
+
+TEST_CASE("more ranks than the limit are refused at once, with its name") {
+  const int64_t before = steady_ms();
+  for (int nranks : {4097, 65536, INT32_MAX}) {
+    const ucclEpUniqueId id = local_rendezvous();
+    auto outcomes = run_threads(1, [&](int) {
+      join(id, 0, nranks);
+      return std::string("joined");
+    });
+    check_all(outcomes, ucclEpInvalidArgument, fmt::format("gave nranks = {}: max_ranks is 4096", nranks));
+  }
+  CHECK(steady_ms() - before < 10000);
 }
 
 TEST_CASE("a silent stranger is hung up on after a while") {
