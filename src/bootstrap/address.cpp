@@ -10,9 +10,15 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <memory>
+#include <sstream>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "base/error.hpp"
@@ -33,20 +39,14 @@ const sockaddr_in6* v6(const SocketAddress& address) {
   return reinterpret_cast<const sockaddr_in6*>(&address.storage);
 }
 
-struct Interface {
-  std::string name;
-  SocketAddress address;
-  bool loopback = false;
-};
-
-std::vector<Interface> interfaces() {
+std::vector<InterfaceAddress> interfaces() {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) fail(ucclEpSystemError, "cannot list the network interfaces: {}", std::strerror(errno));
   std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, freeifaddrs);
-  std::vector<Interface> found;
+  std::vector<InterfaceAddress> found;
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
     if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
-    Interface one;
+    InterfaceAddress one;
     one.name = entry->ifa_name;
     one.loopback = (entry->ifa_flags & IFF_LOOPBACK) != 0;
     int family = entry->ifa_addr->sa_family;
@@ -56,7 +56,21 @@ std::vector<Interface> interfaces() {
     if (family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&v6(one.address)->sin6_addr)) continue;
     found.push_back(one);
   }
+  std::ifstream file("/proc/net/if_inet6");
+  mark_tentative({std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()}, &found);
   return found;
+}
+
+// 127.0.0.0/8 and ::1, which no other machine reaches.
+bool is_local_only(const SocketAddress& address) {
+  if (address.storage.ss_family == AF_INET6) return IN6_IS_ADDR_LOOPBACK(&v6(address)->sin6_addr);
+  return ntohl(v4(address)->sin_addr.s_addr) >> 24 == 127;
+}
+
+std::string hex(const sockaddr_in6& address) {
+  std::string text;
+  for (const uint8_t byte : address.sin6_addr.s6_addr) text += fmt::format("{:02x}", byte);
+  return text;
 }
 
 class NameFilter {
@@ -89,13 +103,15 @@ class NameFilter {
   std::vector<std::string> names_;
 };
 
-// Smaller is better: real before virtual before loopback, IPv4 before IPv6.
-int preference(const Interface& one) {
+// Smaller is better: what can be bound now, real before virtual before loopback, IPv4 before IPv6. Hosts of routed
+// networks have their address on the loopback interface.
+int preference(const InterfaceAddress& one) {
   static constexpr const char* bridges[] = {"docker", "virbr", "veth", "br-", "cni", "flannel", "cali", "podman"};
   bool bridge = std::any_of(std::begin(bridges), std::end(bridges),
                             [&](const char* prefix) { return one.name.starts_with(prefix); });
-  int kind = one.loopback ? 2 : (bridge ? 1 : 0);
-  return 2 * kind + (one.address.storage.ss_family == AF_INET6 ? 1 : 0);
+  int kind = bridge ? 2 : 0;
+  if (one.loopback) kind = is_local_only(one.address) ? 3 : 1;
+  return 4 * kind + (one.tentative ? 2 : 0) + (one.address.storage.ss_family == AF_INET6 ? 1 : 0);
 }
 
 // 0, or the errno with which the connection failed. Empty-handed at the deadline: ETIMEDOUT.
@@ -164,18 +180,46 @@ SocketAddress from_wire(const WireAddress& wire) {
   return address;
 }
 
-SocketAddress local_address(const std::string& ifname) {
-  std::vector<Interface> all = interfaces();
-  NameFilter filter(ifname);
-  const Interface* best = nullptr;
-  std::string names;
-  for (const Interface& one : all) {
-    if (names.find(one.name) == std::string::npos) names += (names.empty() ? "" : ", ") + one.name;
+void mark_tentative(const std::string& if_inet6, std::vector<InterfaceAddress>* all) {
+  constexpr unsigned tentative = 0x40;  // IFA_F_TENTATIVE
+  std::istringstream lines(if_inet6);
+  std::string address, index, prefix, scope, flags, name;
+  while (lines >> address >> index >> prefix >> scope >> flags >> name) {
+    if ((std::strtoul(flags.c_str(), nullptr, 16) & tentative) == 0) continue;
+    for (InterfaceAddress& one : *all) {
+      const bool same =
+          one.address.storage.ss_family == AF_INET6 && one.name == name && hex(*v6(one.address)) == address;
+      one.tentative = one.tentative || same;
+    }
+  }
+}
+
+const InterfaceAddress* best_address(const std::vector<InterfaceAddress>& all, const std::string& ifname) {
+  const NameFilter filter(ifname);
+  const InterfaceAddress* best = nullptr;
+  for (const InterfaceAddress& one : all) {
     if (!ifname.empty() && !filter.accepts(one.name)) continue;
     if (best == nullptr || preference(one) < preference(*best)) best = &one;
   }
+  return best;
+}
+
+SocketAddress local_address(const std::string& ifname) {
+  constexpr int trial_ms = 5000;  // the kernel takes one or two seconds
+  const Deadline deadline = Deadline::after_ms(trial_ms);
+  std::vector<InterfaceAddress> all = interfaces();
+  const InterfaceAddress* best = best_address(all, ifname);
+  while (best != nullptr && best->tentative && !deadline.expired()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    all = interfaces();
+    best = best_address(all, ifname);
+  }
   if (best != nullptr) return best->address;
   if (ifname.empty()) fail(ucclEpSystemError, "no network interface of this machine is up, not even loopback");
+  std::string names;
+  for (const InterfaceAddress& one : all) {
+    if (names.find(one.name) == std::string::npos) names += (names.empty() ? "" : ", ") + one.name;
+  }
   fail(ucclEpInvalidArgument,
        "UCCLEP_SOCKET_IFNAME=\"{}\" matches no interface that is up and has an address; there are: {}", ifname, names);
 }

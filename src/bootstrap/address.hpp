@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/deadline.hpp"
 #include "base/fd.hpp"
@@ -35,9 +36,22 @@ SocketAddress from_wire(const WireAddress& wire);
 
 // The address under which other machines reach this one (port 0). ifname as users of NCCL know it: a comma-separated
 // list of prefixes ("eth,ib"), of exact names after "=" ("=eth0"), either of them excluded after "^" ("^docker,lo").
-// Empty: the first real interface, else a virtual bridge, else loopback.
+// Empty: the first real interface, else an address of the loopback interface that others can reach, else a virtual
+// bridge, else loopback. An IPv6 address that the kernel still tries out is waited for, as long as that takes.
 // Throws Error(ucclEpInvalidArgument) that lists the interfaces, when none matches.
 SocketAddress local_address(const std::string& ifname);
+
+// What an interface has to offer; which is the best of several is decided without looking at the machine.
+struct InterfaceAddress {
+  std::string name;
+  SocketAddress address;
+  bool loopback = false;   // the interface is
+  bool tentative = false;  // nothing can be bound to it yet
+};
+// The lines of /proc/net/if_inet6 say which addresses are tentative.
+void mark_tentative(const std::string& if_inet6, std::vector<InterfaceAddress>* all);
+// Null: none matches.
+const InterfaceAddress* best_address(const std::vector<InterfaceAddress>& all, const std::string& ifname);
 
 Fd listen_on(const SocketAddress& address, SocketAddress* bound);
 // Empty when there is nothing to accept now. Throws Error(ucclEpSystemError) when descriptors have run out.
