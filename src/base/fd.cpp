@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/fd.hpp"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -49,10 +50,17 @@ struct PrivateDescriptors {
 
 }  // namespace
 
+int Fd::move_up(int fd) noexcept {
+  const int higher = fcntl(fd, F_DUPFD_CLOEXEC, last_standard + 1);
+  if (higher < 0) return fd;
+  ::close(fd);
+  return higher;
+}
+
 Fd Fd::process_private(int fd) {
   Fd owner(fd);
-  if (fd >= 0) {
-    PrivateDescriptors::instance().add(fd);
+  if (owner) {
+    PrivateDescriptors::instance().add(owner.get());
     owner.private_ = true;
   }
   return owner;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A file descriptor with an owner. Every descriptor of the library is close-on-exec; those marked process_private are
 // also closed in a child that forks without exec, because a child that keeps a rank's socket open hides the rank's
-// death.
+// death. None has the number of standard input, output or error: where a program has closed these, what it prints must
+// not go to a rank.
 #pragma once
 #include <utility>
 
@@ -10,7 +11,7 @@ namespace ucclep {
 class Fd {
  public:
   Fd() = default;
-  explicit Fd(int fd) : fd_(fd) {}
+  explicit Fd(int fd) : fd_(fd <= last_standard && fd >= 0 ? move_up(fd) : fd) {}
   static Fd process_private(int fd);
   Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)), private_(std::exchange(other.private_, false)) {}
   Fd& operator=(Fd&& other) noexcept {
@@ -27,6 +28,8 @@ class Fd {
   void reset() noexcept;
 
  private:
+  static constexpr int last_standard = 2;
+  static int move_up(int fd) noexcept;  // as it is where no other number is free
   int fd_ = -1;
   bool private_ = false;
 };

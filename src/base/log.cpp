@@ -2,7 +2,9 @@
 #include "base/log.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -11,6 +13,8 @@
 #include <mutex>
 
 #include "base/env.hpp"
+#include "base/fd.hpp"
+#include "base/quiet_signals.hpp"
 
 namespace ucclep::log {
 namespace detail {
@@ -26,6 +30,8 @@ struct Sink {
   std::mutex mutex;
   std::string pattern;
   std::map<std::string, int> files;  // by expanded name; opened once, kept open
+  struct stat standard_error{};      // what it was at init
+  bool has_standard_error = false;
 
   Sink() {
     // A thread may be logging while another one forks ranks, and those log too: they must find the lock free.
@@ -41,16 +47,32 @@ struct Sink {
   // A file that cannot be opened falls back to stderr: a diagnostic must not stop the work.
   int descriptor(int rank) {
     std::lock_guard lock(mutex);
-    if (pattern.empty()) return STDERR_FILENO;
+    if (pattern.empty()) return own_standard_error();
     std::string name = expand_file_name(pattern, rank);
-    auto [entry, is_new] = files.try_emplace(std::move(name), STDERR_FILENO);
+    auto [entry, is_new] = files.try_emplace(std::move(name), -1);
     if (is_new) {
-      int fd = ::open(entry->first.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-      if (fd >= 0) entry->second = fd;
+      // Not even for a reader of a pipe does anybody wait.
+      entry->second =
+          Fd(::open(entry->first.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644)).release();
     }
-    return entry->second;
+    return entry->second >= 0 ? entry->second : own_standard_error();
+  }
+
+  // -1 where the program has closed it, or uses its number for something else.
+  int own_standard_error() const {
+    struct stat now{};
+    const bool same = has_standard_error && fstat(STDERR_FILENO, &now) == 0 && now.st_dev == standard_error.st_dev &&
+                      now.st_ino == standard_error.st_ino;
+    return same ? STDERR_FILENO : -1;
   }
 };
+
+// A reader that does not read holds up nobody for longer: the line is lost.
+bool takes_a_line(int fd) {
+  constexpr int patience_ms = 100;
+  pollfd wait{fd, POLLOUT, 0};
+  return poll(&wait, 1, patience_ms) > 0 && (wait.revents & POLLOUT) != 0;
+}
 
 constexpr std::array<const char*, 4> level_names{"OFF", "WARN", "INFO", "TRACE"};
 
@@ -61,6 +83,7 @@ void init(Level level, const std::string& file) {
     Sink& sink = Sink::instance();
     std::lock_guard lock(sink.mutex);
     sink.pattern = file;
+    sink.has_standard_error = fstat(STDERR_FILENO, &sink.standard_error) == 0;
   }
   detail::level.store(static_cast<int>(level), std::memory_order_relaxed);
 }
@@ -103,6 +126,8 @@ void detail::write(Level level, std::string_view subsystem, std::string_view tex
     std::string line = fmt::format("[ucclep {}:{} {} {}] {}\n", ::getpid(), rank < 0 ? "-" : fmt::format("{}", rank),
                                    level_names[static_cast<size_t>(level)], subsystem, text);
     int fd = Sink::instance().descriptor(rank);
+    if (fd < 0 || !takes_a_line(fd)) return;
+    const QuietSignals quiet;
     while (::write(fd, line.data(), line.size()) < 0 && errno == EINTR) {
     }
   } catch (...) {

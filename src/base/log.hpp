@@ -15,7 +15,8 @@ enum class Level : int { off = 0, warn = 1, info = 2, trace = 3 };
 
 // Reads UCCLEP_DEBUG and UCCLEP_DEBUG_FILE. Throws Error(ucclEpInvalidArgument) when a value does not parse.
 void init_from_environment();
-// file: a pattern (%r = rank, %p = pid), or empty for stderr.
+// file: a pattern (%r = rank, %p = pid), or empty for stderr, if that is open now: what has its number later is not
+// written to.
 void init(Level level, const std::string& file);
 
 // The rank for which the calling thread works; it heads every line of the thread. -1: none.

@@ -11,14 +11,17 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/quiet_signals.hpp"
 
 namespace ucclep {
 
 SealedMemory SealedMemory::create(size_t bytes) {
   Fd fd(memfd_create("ucclep", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) fail(ucclEpSystemError, "cannot create shared memory: memfd_create: {}", std::strerror(errno));
+  const QuietSignals quiet;
   if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
-    fail(ucclEpOutOfMemory, "cannot allocate {} bytes of shared memory: {}", bytes, std::strerror(errno));
+    fail(ucclEpOutOfMemory, "cannot allocate {} bytes of shared memory: {}{}", bytes, std::strerror(errno),
+         errno == EFBIG ? " (RLIMIT_FSIZE, ulimit -f)" : "");
   }
   if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     fail(ucclEpSystemError, "cannot seal shared memory: {}", std::strerror(errno));

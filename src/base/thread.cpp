@@ -2,8 +2,10 @@
 #include "base/thread.hpp"
 
 #include <pthread.h>
+#include <sys/resource.h>
 
 #include <csignal>
+#include <string>
 #include <system_error>
 #include <utility>
 
@@ -37,7 +39,16 @@ std::thread start_service_thread(const std::string& name, int rank, std::functio
     return thread;
   } catch (const std::system_error& error) {
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    fail(ucclEpSystemError, "cannot start the thread {}: {}", name, error.what());
+    if (error.code() != std::errc::resource_unavailable_try_again) {
+      fail(ucclEpSystemError, "cannot start the thread {}: {}", name, error.code().message());
+    }
+    rlimit limit{};
+    getrlimit(RLIMIT_NPROC, &limit);
+    const std::string most = limit.rlim_cur == RLIM_INFINITY ? "unlimited" : std::to_string(limit.rlim_cur);
+    fail(ucclEpSystemError,
+         "cannot start the thread {}: a limit of threads or memory is reached (RLIMIT_NPROC, ulimit -u, is {}; a "
+         "container may have a pids limit, and each thread takes a stack of address space, ulimit -v)",
+         name, most);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "bootstrap/agreement.hpp"
+#include "bootstrap/pieces.hpp"
 
 using namespace ucclep;
 using Catch::Matchers::Contains;
@@ -33,6 +34,54 @@ TEST_CASE("parts of a collection may differ in size, and one may be empty") {
   deliveries = rounds.add_part(1, 1, RoundKind::gather, "a");
   REQUIRE(deliveries.size() == 2);
   CHECK_THAT(*deliveries[0].payload, Contains("rank 0 came to a collection of texts, rank 1 to an allgather"));
+}
+
+namespace {
+
+std::string pieces(std::initializer_list<const char*> texts) {
+  std::string part;
+  for (const char* text : texts) put_piece(part, text);
+  return part;
+}
+
+}  // namespace
+
+TEST_CASE("in an exchange each rank gets the pieces that are for it, and nothing else") {
+  Rounds rounds(3);
+  rounds.add_part(2, 0, RoundKind::exchange, pieces({"20", "21", ""}));
+  rounds.add_part(0, 0, RoundKind::exchange, pieces({"", "01", "02"}));
+  const auto deliveries = rounds.add_part(1, 0, RoundKind::exchange, pieces({"10", "", "12"}));
+  REQUIRE(deliveries.size() == 3);
+  CHECK(*deliveries[0].payload == pieces({"", "10", "20"}));
+  CHECK(*deliveries[1].payload == pieces({"01", "", "21"}));
+  CHECK(*deliveries[2].payload == pieces({"02", "12", ""}));
+}
+
+TEST_CASE("what rank brings too few pieces to an exchange is named on all ranks") {
+  for (const std::string& part : {pieces({"10"}), std::string("\xff\xff\xff\xff"), std::string()}) {
+    Rounds rounds(2);
+    rounds.add_part(1, 0, RoundKind::exchange, part);
+    const auto deliveries = rounds.add_part(0, 0, RoundKind::exchange, pieces({"", "01"}));
+    REQUIRE(deliveries.size() == 2);
+    for (const Rounds::Delivery& one : deliveries) {
+      CHECK(one.code == ucclEpRemoteError);
+      CHECK_THAT(*one.payload, Contains("rank 1 brought") && Contains("to an exchange among 2 ranks"));
+    }
+  }
+}
+
+TEST_CASE("an exchange of the living goes on without the dead, of whom there are empty pieces") {
+  Rounds rounds(3);
+  rounds.add_part(0, 0, RoundKind::exchange_living, pieces({"", "01", "02"}));
+  rounds.add_part(2, 0, RoundKind::exchange_living, pieces({"20", "21", ""}));
+  const auto deliveries = rounds.leave(1, "rank 1 has died");
+  REQUIRE(deliveries.size() == 2);
+  CHECK(*deliveries[0].payload == pieces({"", "", "20"}));
+  CHECK(*deliveries[1].payload == pieces({"02", "", ""}));
+  rounds.add_part(0, 1, RoundKind::exchange, pieces({"", "", ""}));
+  const auto late = rounds.add_part(2, 1, RoundKind::exchange, pieces({"", "", ""}));
+  REQUIRE_FALSE(late.empty());
+  CHECK(late.back().code == ucclEpRemoteError);
 }
 
 TEST_CASE("fast ranks may be rounds ahead") {

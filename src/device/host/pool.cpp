@@ -13,8 +13,13 @@ namespace ucclep::executor {
 
 Pool::Pool(unsigned workers, uint64_t seed) : gated_(seed != 0 && workers == 1), gate_open_(!gated_) {
   for (unsigned i = 0; i < workers; ++i) workers_.push_back(std::make_unique<Worker>(*this, i, seed));
-  for (auto& worker : workers_) {
-    threads_.push_back(start_service_thread("ucclep-lanes", -1, [&worker = *worker] { worker.run(); }));
+  try {
+    for (auto& worker : workers_) {
+      threads_.push_back(start_service_thread("ucclep-lanes", -1, [&worker = *worker] { worker.run(); }));
+    }
+  } catch (...) {
+    stop();  // a thread that nobody joins would end the process
+    throw;
   }
 }
 

@@ -23,6 +23,7 @@
 #include "base/deadline.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/quiet_signals.hpp"
 #include "device/kernels/kernels.hpp"
 #include "device/kernels/trace_clock.hpp"
 #include "host/context/trace_marks.hpp"
@@ -111,6 +112,7 @@ void TraceFile::append(const std::vector<json>& events) noexcept {
     }
     struct stat facts = {};
     if (::fstat(fd_.get(), &facts) == 0 && facts.st_size == 0) text[0] = '[';
+    const QuietSignals quiet;
     for (std::string_view left = text; !left.empty();) {
       const ssize_t written = ::write(fd_.get(), left.data(), left.size());
       if (written < 0 && errno == EINTR) continue;
