@@ -67,6 +67,27 @@ void check_card(const JoinCard& card, int rank, int own_rank, int nranks) {
   }
 }
 
+// One of each rank.
+std::vector<std::string> texts_of(const std::string& all, int nranks, const char* round) {
+  std::vector<std::string> texts;
+  PieceReader reader(all);
+  while (auto text = reader.next()) texts.push_back(std::move(*text));
+  if (!reader.at_end() || texts.size() != static_cast<size_t>(nranks)) {
+    fail(ucclEpInternalError, "{} brought {} texts for {} ranks", round, texts.size(), nranks);
+  }
+  return texts;
+}
+
+// What the hub says of ranks that there are not is not handed on.
+std::function<void(int, const std::string&)> only_ranks(std::function<void(int, const std::string&)> handler,
+                                                        int nranks) {
+  if (!handler) return {};
+  return [handler = std::move(handler), nranks](int rank, const std::string& text) {
+    if (rank >= 0 && rank < nranks) return handler(rank, text);
+    log::warn("bootstrap", "rank 0 speaks of rank {}, expected 0 to {}: {}", rank, nranks - 1, text);
+  };
+}
+
 wire::Greeting own_greeting(int rank, int nranks) {
   wire::Greeting greeting;
   greeting.rank = rank;
@@ -285,14 +306,7 @@ void Bootstrap::allgather(void* buf, size_t bytes_per_rank, Deadline deadline) {
 std::vector<std::string> Bootstrap::collect(const std::string& mine, Deadline deadline) {
   std::string part;
   put_piece(part, mine);
-  const std::string all = impl_->round(wire::RoundKind::collect, part, deadline);
-  std::vector<std::string> texts;
-  PieceReader reader(all);
-  while (auto text = reader.next()) texts.push_back(std::move(*text));
-  if (!reader.at_end() || texts.size() != static_cast<size_t>(nranks())) {
-    fail(ucclEpInternalError, "a collection of texts brought {} of them for {} ranks", texts.size(), nranks());
-  }
-  return texts;
+  return texts_of(impl_->round(wire::RoundKind::collect, part, deadline), nranks(), "a collection of texts");
 }
 void Bootstrap::barrier(Deadline deadline) {
   impl_->round(wire::RoundKind::gather, "", deadline);
@@ -319,6 +333,12 @@ std::vector<std::pair<int, std::string>> Bootstrap::collect_living(const std::st
     fail(ucclEpInternalError, "the living brought {} bytes in all, not all of them texts", all.size());
   return texts;
 }
+std::vector<std::string> Bootstrap::exchange(const std::vector<std::string>& mine, bool living, Deadline deadline) {
+  std::string part;
+  for (const std::string& piece : mine) put_piece(part, piece);
+  return texts_of(impl_->round(living ? wire::RoundKind::exchange_living : wire::RoundKind::exchange, part, deadline),
+                  nranks(), "an exchange of pieces");
+}
 void Bootstrap::throw_size(int rank, size_t bytes, size_t expected) {
   fail(ucclEpInternalError, "rank {}, one of the living, brought {} bytes, expected {}", rank, bytes, expected);
 }
@@ -327,13 +347,13 @@ void Bootstrap::agree(const std::string& contribution, Deadline deadline) {
 }
 
 void Bootstrap::on_peer_loss(std::function<void(int rank, const std::string& message)> handler) {
-  impl_->spoke->on_loss(std::move(handler));
+  impl_->spoke->on_loss(only_ranks(std::move(handler), nranks()));
 }
 void Bootstrap::notify(int rank, const std::string& text) {
   if (!impl_->forked()) impl_->spoke->notify(rank, text);
 }
 void Bootstrap::on_notification(std::function<void(int rank, const std::string& text)> handler) {
-  impl_->spoke->on_notification(std::move(handler));
+  impl_->spoke->on_notification(only_ranks(std::move(handler), nranks()));
 }
 bool Bootstrap::alive(int rank) const {
   return impl_->spoke->alive(rank);

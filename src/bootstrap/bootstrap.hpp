@@ -83,6 +83,10 @@ class Bootstrap {
   // The same with texts of any length, ranks ascending.
   std::vector<std::pair<int, std::string>> collect_living(const std::string& mine, Deadline deadline);
 
+  // What each rank brings for each: mine[r] is for rank r, and what comes back at r is rank r's for this one. living:
+  // without the ranks that are gone, of which nothing comes. A rank sends and gets as much as these texts have.
+  std::vector<std::string> exchange(const std::vector<std::string>& mine, bool living, Deadline deadline);
+
   // Called once per lost rank (died, aborted, or unreachable) from a thread of the bootstrap, at once for ranks that
   // are lost already. After close(), or after setting another handler, the old one does not run any more. The handler
   // must not call the bootstrap.

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "bootstrap/agreement.hpp"
+#include "bootstrap/pieces.hpp"
 #include "bootstrap/roll_call.hpp"
 
 namespace ucclep {
@@ -19,8 +20,17 @@ const char* name_of(wire::RoundKind kind) {
       return "an agreement";
     case wire::RoundKind::living:
       return "a call of the living";
+    case wire::RoundKind::exchange:
+      return "an exchange of pieces";
+    case wire::RoundKind::exchange_living:
+      return "an exchange of the living";
   }
   return "an unknown call";
+}
+
+// Whoever is gone holds up nobody.
+bool goes_on_without(wire::RoundKind kind) {
+  return kind == wire::RoundKind::living || kind == wire::RoundKind::exchange_living;
 }
 
 }  // namespace
@@ -47,7 +57,7 @@ std::vector<Rounds::Delivery> Rounds::add_part(int rank, uint64_t sequence, wire
   }
   std::vector<Delivery> deliveries;
   if (late) {
-    deliveries.push_back({rank, sequence, round.code, round.payload});
+    deliveries.push_back({rank, sequence, round.code, payload_of(round, index)});
   } else if (round.ended) {
     deliveries = deliver_to_present(sequence, round);
   }
@@ -64,7 +74,8 @@ std::vector<Rounds::Delivery> Rounds::give_up(int rank, uint64_t sequence, uint6
     if (!round.present[i] && gone_[i].empty()) missing.push_back(static_cast<int>(i));
   }
   end(round, ucclEpTimeout,
-      fmt::format("{} did not come within {} ms, then rank {} gave up", name_ranks(missing), waited_ms, rank));
+      fmt::format("{} did not come within {} ms, then rank {} gave up{}", name_ranks(missing), waited_ms, rank,
+                  remark_));
   return deliver_to_present(sequence, round);
 }
 
@@ -78,7 +89,7 @@ std::vector<Rounds::Delivery> Rounds::leave(int rank, const std::string& message
     Round& round = current->second;
     if (!round.ended) {
       // Even if its part is there: whatever the others would agree on, they could not do it with this rank.
-      if (round.present[static_cast<size_t>(rank)] && round.kind != wire::RoundKind::living) {
+      if (round.present[static_cast<size_t>(rank)] && !goes_on_without(round.kind)) {
         end(round, ucclEpRemoteError, message);
       } else {
         try_end(round);
@@ -119,7 +130,7 @@ void Rounds::try_end(Round& round) {
       gone = &gone_[i];
     }
   }
-  if (gone != nullptr && round.kind != wire::RoundKind::living) {
+  if (gone != nullptr && !goes_on_without(round.kind)) {
     end(round, ucclEpRemoteError, *gone);
   } else if (!expecting) {
     finish(round);
@@ -131,9 +142,34 @@ void Rounds::finish(Round& round) const {
     Agreement::Verdict verdict = Agreement::judge(round.parts);
     return end(round, verdict.code, std::move(verdict.message));
   }
+  if (round.kind == wire::RoundKind::exchange || round.kind == wire::RoundKind::exchange_living) {
+    return finish_exchange(round);
+  }
   std::string all;
   for (const std::string& part : round.parts) all += part;
   end(round, ucclEpSuccess, std::move(all));
+}
+
+// Each gets its column: what a rank sends and gets grows with the ranks, not with their square.
+void Rounds::finish_exchange(Round& round) const {
+  std::vector<std::string> columns(nranks_);
+  for (size_t from = 0; from < nranks_; ++from) {
+    PieceReader pieces(round.parts[from]);
+    for (size_t to = 0; to < nranks_; ++to) {
+      auto piece = round.present[from] ? pieces.next() : std::string();
+      if (!piece) {
+        return end(round, ucclEpRemoteError,
+                   fmt::format("rank {} brought {} pieces to an exchange among {} ranks", from, to, nranks_));
+      }
+      put_piece(columns[to], *piece);
+    }
+  }
+  for (std::string& column : columns) round.own.push_back(std::make_shared<const std::string>(std::move(column)));
+  end(round, ucclEpSuccess, {});
+}
+
+std::shared_ptr<const std::string> Rounds::payload_of(const Round& round, size_t rank) {
+  return round.own.empty() ? round.payload : round.own[rank];
 }
 
 void Rounds::end(Round& round, ucclEpResult_t code, std::string payload) {
@@ -147,7 +183,7 @@ std::vector<Rounds::Delivery> Rounds::deliver_to_present(uint64_t sequence, cons
   std::vector<Delivery> deliveries;
   for (size_t i = 0; i < nranks_; ++i) {
     if (round.present[i] && gone_[i].empty()) {
-      deliveries.push_back({static_cast<int>(i), sequence, round.code, round.payload});
+      deliveries.push_back({static_cast<int>(i), sequence, round.code, payload_of(round, i)});
     }
   }
   return deliveries;

@@ -27,6 +27,8 @@ class Rounds {
   // Each returns what is to be sent now.
   std::vector<Delivery> add_part(int rank, uint64_t sequence, wire::RoundKind kind, std::string part);
   std::vector<Delivery> give_up(int rank, uint64_t sequence, uint64_t waited_ms);
+  // What is added to each timeout from now on: why ranks may be missing.
+  void remark(const std::string& text) { remark_ = "; " + text; }
   // message: why the rank brings no more parts. Only the first one of a rank counts.
   std::vector<Delivery> leave(int rank, const std::string& message);
 
@@ -39,18 +41,22 @@ class Rounds {
     bool ended = false;
     ucclEpResult_t code = ucclEpInProgress;
     std::shared_ptr<const std::string> payload;
+    std::vector<std::shared_ptr<const std::string>> own;  // of an exchange: by rank; else none
   };
   using Entry = std::map<uint64_t, Round>::iterator;
 
   static void check_fit(Round& round, int rank, wire::RoundKind kind, size_t bytes);
   void try_end(Round& round);
   void finish(Round& round) const;
+  void finish_exchange(Round& round) const;
+  static std::shared_ptr<const std::string> payload_of(const Round& round, size_t rank);
   static void end(Round& round, ucclEpResult_t code, std::string payload);
   std::vector<Delivery> deliver_to_present(uint64_t sequence, const Round& round) const;
   void forget_if_over(Entry entry);
 
   size_t nranks_;
   std::map<uint64_t, Round> rounds_;
+  std::string remark_;
   std::vector<std::string> gone_;  // by rank: empty, or why it is gone
 };
 

@@ -94,7 +94,9 @@ enum class FrameType : uint32_t {
 };
 
 // gather: parts of one size; collect: of any; agree: contributions of an Agreement; living: without who is gone.
-enum class RoundKind : uint32_t { gather = 1, agree = 2, living = 3, collect = 4 };
+// exchange: a part is a piece for each rank, and each gets the pieces for it, in rank order; exchange_living: without
+// who is gone, of whom there are empty pieces.
+enum class RoundKind : uint32_t { gather = 1, agree = 2, living = 3, collect = 4, exchange = 5, exchange_living = 6 };
 
 struct FrameHeader {
   uint32_t magic = frame_magic;

@@ -29,12 +29,13 @@ class Connector {
   void check() const;
   void deal();
   void open();
-  std::vector<std::byte> offer() const;
+  std::vector<std::vector<std::byte>> offers() const;
   void join(const std::vector<std::vector<std::byte>>& offers);
   std::vector<GroupShare::Parts> move_parts() { return std::move(parts_); }
 
  private:
   void open(OpenPort& port);
+  std::vector<std::byte> offer_to(uint32_t rank) const;
   uint32_t max_window(const Traits& traits, uint32_t peers) const;
   void join(uint32_t rank, std::span<const std::byte> offer);
 
@@ -145,31 +146,35 @@ uint32_t Connector::max_window(const Traits& traits, uint32_t peers) const {
   return shape.window;
 }
 
-std::vector<std::byte> Connector::offer() const {
+// What another rank needs to know: of each connection to it its endpoint, the connection's number there, and the
+// endpoint's address and keys.
+std::vector<std::byte> Connector::offer_to(uint32_t rank) const {
   Serializer out;
   out.number(window_);
-  out.number(static_cast<uint32_t>(ports_.size()));
-  for (const OpenPort& open : ports_) {
+  out.number(static_cast<uint32_t>(spec_.connections[rank].size()));
+  if (spec_.connections[rank].empty()) return out.data();
+  const auto threads = static_cast<uint32_t>(parts_.size());
+  const uint32_t thread = thread_of_destination(spec_.rings->fifo(), rank, threads);
+  const auto& peers = parts_[thread].peers;
+  const auto peer =
+      std::find_if(peers.begin(), peers.end(), [&](const PeerConnections& one) { return one.rank == rank; });
+  for (size_t i = 0; i < peer->connections.size(); ++i) {
+    const uint32_t port = port_of_.at({thread, spec_.connections[rank][i]});
+    const OpenPort& open = ports_[port];
+    out.number(port);
+    out.number(peer->connections[i].number);
     const transport::Address address = parts_[open.thread].ports[open.port].endpoint->address();
     out.bytes(address.data(), address.size());
     out.number(static_cast<uint32_t>(open.keys.size()));
     for (const Key& key : open.keys) out.bytes(&key, sizeof key);
   }
-  // For each rank, the connections to it: which endpoint, and its number there.
-  const auto threads = static_cast<uint32_t>(parts_.size());
-  for (uint32_t rank = 0; rank < spec_.shape.ranks; ++rank) {
-    out.number(static_cast<uint32_t>(spec_.connections[rank].size()));
-    if (spec_.connections[rank].empty()) continue;
-    const uint32_t thread = thread_of_destination(spec_.rings->fifo(), rank, threads);
-    const auto& peers = parts_[thread].peers;
-    const auto peer =
-        std::find_if(peers.begin(), peers.end(), [&](const PeerConnections& one) { return one.rank == rank; });
-    for (size_t connection = 0; connection < peer->connections.size(); ++connection) {
-      out.number(port_of_.at({thread, spec_.connections[rank][connection]}));
-      out.number(peer->connections[connection].number);
-    }
-  }
   return out.data();
+}
+
+std::vector<std::vector<std::byte>> Connector::offers() const {
+  std::vector<std::vector<std::byte>> all;
+  for (uint32_t rank = 0; rank < spec_.shape.ranks; ++rank) all.push_back(offer_to(rank));
+  return all;
 }
 
 void Connector::join(const std::vector<std::vector<std::byte>>& offers) {
@@ -180,71 +185,59 @@ void Connector::join(const std::vector<std::vector<std::byte>>& offers) {
 }
 
 void Connector::join(uint32_t rank, std::span<const std::byte> offer) {
-  struct Offered {
-    std::span<const std::byte> address;
-    std::vector<Key> keys;
-  };
-  if (offer.empty() && spec_.connections[rank].empty()) return;  // it is gone
-  Deserializer in(offer, rank);
-  window_ = std::min(window_, in.number());
-  std::vector<Offered> offered(in.count());
-  for (Offered& one : offered) {
-    one.address = in.bytes();
-    one.keys.resize(in.count());
-    for (Key& key : one.keys) key = in.object<Key>();
-  }
-  std::vector<std::pair<uint32_t, uint32_t>> to_here;
-  for (uint32_t other = 0; other <= spec_.shape.rank; ++other) {
-    to_here.resize(in.count());
-    for (auto& [port, number] : to_here) {
-      port = in.number();
-      number = in.number();
-    }
-  }
   const size_t expected = spec_.connections[rank].size();
-  if (to_here.size() != expected) {
+  if (offer.empty() && expected == 0) return;  // it is gone
+  Deserializer in(offer, rank);
+  const uint32_t window = in.number();
+  if (window == 0) fail(ucclEpRemoteError, "rank {} offers room for no message of a peer", rank);
+  window_ = std::min(window_, window);
+  const uint32_t count = in.count();
+  if (count != expected) {
     fail(ucclEpInvalidArgument,
          "rank {} has {} connections to rank {}, but that rank has {} to it: all ranks must use the same NIC settings",
-         rank, to_here.size(), spec_.shape.rank, expected);
+         rank, count, spec_.shape.rank, expected);
   }
   if (expected == 0) return;
   const uint32_t thread = thread_of_destination(spec_.rings->fifo(), rank, static_cast<uint32_t>(parts_.size()));
   GroupShare::Parts& parts = parts_[thread];
   const auto peer = std::find_if(parts.peers.begin(), parts.peers.end(),
                                  [&](const PeerConnections& one) { return one.rank == rank; });
-  for (size_t i = 0; i < expected; ++i) {
-    Connection& connection = peer->connections[i];
-    const auto [port, number] = to_here[i];
-    if (port >= offered.size() || offered[port].keys.size() != spec_.windows.size()) {
-      fail(ucclEpInvalidArgument, "rank {} names a window or an endpoint that it does not offer", rank);
+  for (Connection& connection : peer->connections) {
+    const uint32_t port = in.number();
+    const uint32_t number = in.number();
+    const std::span<const std::byte> address = in.bytes();
+    if (const uint32_t keys = in.number(); keys != spec_.windows.size()) {
+      fail(ucclEpInvalidArgument, "rank {} offers {} windows, rank {} expects {}", rank, keys, spec_.shape.rank,
+           spec_.windows.size());
     }
     transport::Endpoint& endpoint = *parts.ports[connection.port].endpoint;
-    endpoint.connect(connection.number, number, offered[port].address);
+    endpoint.connect(connection.number, number, address);
     connection.peer_port = port;
-    for (const Key& key : offered[port].keys)
-      connection.regions.push_back(endpoint.import_region(connection.number, key));
+    for (size_t i = 0; i < spec_.windows.size(); ++i) {
+      connection.regions.push_back(endpoint.import_region(connection.number, in.object<Key>()));
+    }
   }
 }
 
 }  // namespace
 
-void connect_group(GroupSpec& spec, std::vector<std::unique_ptr<Nic>>& nics, uint32_t threads,
-                   const Allgather& allgather, const std::function<void(std::vector<GroupShare::Parts>)>& build) {
+void connect_group(GroupSpec& spec, std::vector<std::unique_ptr<Nic>>& nics, uint32_t threads, const Talk& talk,
+                   const std::function<void(std::vector<GroupShare::Parts>)>& build) {
   Connector connector(spec, nics, threads);
-  std::vector<std::byte> offer;
+  std::vector<std::vector<std::byte>> mine;
   auto error = attempt([&] {
     connector.check();
     connector.deal();
     connector.open();
-    offer = connector.offer();
+    mine = connector.offers();
   });
-  const uint32_t rank = spec.shape.rank;
-  const auto offers = agree(allgather, rank, error ? &*error : nullptr, offer);
+  const uint32_t rank = spec.shape.rank, ranks = spec.shape.ranks;
+  const auto offers = agree_with_each(talk.exchange, rank, ranks, error ? &*error : nullptr, mine);
   error = attempt([&] {
     connector.join(offers);
     build(connector.move_parts());
   });
-  agree(allgather, rank, error ? &*error : nullptr);
+  agree(talk.allgather, rank, error ? &*error : nullptr);
 }
 
 }  // namespace ucclep::proxy

@@ -47,7 +47,7 @@ struct GroupSpec {
 // Hands the parts of each thread's share, connected, to `build`, which makes of them what will send; when it returns
 // all ranks have done so. shape.credits may have become smaller, equally on all ranks. Some ranks may be gone
 // (agree.hpp): the others connect without them.
-void connect_group(GroupSpec& spec, std::vector<std::unique_ptr<Nic>>& nics, uint32_t threads,
-                   const Allgather& allgather, const std::function<void(std::vector<GroupShare::Parts>)>& build);
+void connect_group(GroupSpec& spec, std::vector<std::unique_ptr<Nic>>& nics, uint32_t threads, const Talk& talk,
+                   const std::function<void(std::vector<GroupShare::Parts>)>& build);
 
 }  // namespace ucclep::proxy

@@ -156,12 +156,12 @@ Engine::Engine(EngineConfig config) : config_(std::move(config)) {
   }
 }
 
-std::unique_ptr<ProxyGroup> Engine::attach(GroupSpec spec, const Allgather& allgather) {
+std::unique_ptr<ProxyGroup> Engine::attach(GroupSpec spec, const Talk& talk) {
   std::vector<ProxyThread*> threads;
   threads.reserve(threads_.size());
   for (const auto& thread : threads_) threads.push_back(thread.get());
   std::unique_ptr<ProxyGroup> group;
-  connect_group(spec, nics_, static_cast<uint32_t>(threads_.size()), allgather, [&](auto parts) {
+  connect_group(spec, nics_, static_cast<uint32_t>(threads_.size()), talk, [&](auto parts) {
     group = std::make_unique<ProxyGroup>(spec, std::move(parts), threads, spec.faults ? spec.faults : config_.faults);
   });
   group->start();

@@ -3,7 +3,7 @@
 // kernels what has come from others. One engine for each communicator; its groups are attached to it.
 //
 //   Engine engine({.rank = 0, .cpus = {3, 5}, .nics = {{verbs, "mlx5_0"}, {verbs, "mlx5_1"}}, .faults = ...});
-//   auto group = engine.attach(spec, allgather);  // all ranks
+//   auto group = engine.attach(spec, talk);        // all ranks
 //   ... kernels run ...
 //   group->stop(timeout_ms, allgather);           // all ranks; without it the group ends at once
 //
@@ -84,7 +84,7 @@ class Engine {
   // Opens and connects, on all ranks or on none (connect.hpp). The engine outlives the group. One that ended may be
   // followed by another over the same windows; of what its peers still send nothing comes there. Its rings are not used
   // again: commands may be left in them.
-  std::unique_ptr<ProxyGroup> attach(GroupSpec spec, const Allgather& allgather);
+  std::unique_ptr<ProxyGroup> attach(GroupSpec spec, const Talk& talk);
 
   std::vector<ThreadStatistics> statistics() const;
 

@@ -248,7 +248,12 @@ void GroupShare::import_window(uint32_t id, const std::vector<std::vector<transp
     PeerConnections& peer = parts_.peers[number];
     if (sender_.discards(number)) continue;  // its connections may have ended
     for (Connection& connection : peer.connections) {
-      const transport::Key& key = keys[peer.rank].at(connection.peer_port);
+      const std::vector<transport::Key>& offered = keys[peer.rank];
+      if (connection.peer_port >= offered.size()) {
+        fail(ucclEpRemoteError, "rank {} offers a window by {} endpoints, and a connection by number {}", peer.rank,
+             offered.size(), connection.peer_port);
+      }
+      const transport::Key& key = offered[connection.peer_port];
       region_of(connection.regions, id) = parts_.ports[connection.port].endpoint->import_region(connection.number, key);
     }
   }

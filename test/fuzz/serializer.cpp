@@ -11,17 +11,15 @@ using proxy::Deserializer;
 
 namespace {
 
-// As a group is connected: endpoints with an address and keys, then pairs of numbers.
+// As a group is connected: a window, then connections, each with its endpoint, a number, an address and keys.
 void read_offer(std::span<const std::byte> offer) {
   Deserializer in(offer, 1);
   in.number();
-  for (uint32_t endpoints = in.count(); endpoints > 0; --endpoints) {
+  for (uint32_t lines = in.count(); lines > 0; --lines) {
+    in.number();
+    in.number();
     in.bytes();
     for (uint32_t keys = in.count(); keys > 0; --keys) in.object<transport::Key>();
-  }
-  for (uint32_t connections = in.count(); connections > 0; --connections) {
-    in.number();
-    in.number();
   }
   in.text();
 }

@@ -119,6 +119,26 @@ TEST_CASE("collect brings texts of any length to every rank") {
   check_all(run_processes(4, body), ucclEpSuccess, "equal");
 }
 
+TEST_CASE("an exchange brings each rank what every rank has for it") {
+  const auto text_of = [](int from, int to) {
+    return std::string(static_cast<size_t>(1000 * from), 'x') + fmt::format("{} for {}", from, to);
+  };
+  ucclEpUniqueId id = local_rendezvous();
+  auto body = [&](int rank) {
+    auto bootstrap = join(id, rank, 4);
+    for (const bool living : {false, true}) {
+      std::vector<std::string> mine;
+      for (int to = 0; to < 4; ++to) mine.push_back(text_of(rank, to));
+      const std::vector<std::string> texts = bootstrap->exchange(mine, living, Deadline::after_ms(30000));
+      for (int from = 0; from < 4; ++from) {
+        if (texts.at(static_cast<size_t>(from)) != text_of(from, rank)) return "wrong text";
+      }
+    }
+    return "equal";
+  };
+  check_all(run_processes(4, body), ucclEpSuccess, "equal");
+}
+
 TEST_CASE("many ranks stay in step over many rounds") {
   bool reduced = std::getenv("UCCLEP_TEST_REDUCED") != nullptr;
   int nranks = reduced ? 16 : 64;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "proxy/parcel.hpp"
 
 namespace ucclep::test {
 namespace {
@@ -149,11 +150,29 @@ Rank::~Rank() {
 }
 
 void Rank::attach() {
-  group_ = engine_->attach(spec_, allgather());
+  group_ = engine_->attach(spec_, {allgather(), exchange()});
 }
 
 proxy::Allgather Rank::allgather() {
   return [this](std::span<const std::byte> mine) { return meeting_.allgather(rank_, mine); };
+}
+
+// By an allgather of all that is for anybody.
+proxy::Exchange Rank::exchange() {
+  return [this](const std::vector<std::vector<std::byte>>& mine) {
+    proxy::ParcelWriter all;
+    for (const std::vector<std::byte>& one : mine) all.bytes(one.data(), one.size());
+    std::vector<std::vector<std::byte>> column;
+    for (const std::vector<std::byte>& parcel : meeting_.allgather(rank_, all.parcel())) {
+      std::span<const std::byte> own;
+      if (!parcel.empty()) {
+        proxy::ParcelReader in(parcel, rank_);
+        for (uint32_t to = 0; to <= rank_; ++to) own = in.bytes();
+      }
+      column.emplace_back(own.begin(), own.end());
+    }
+    return column;
+  };
 }
 
 void Rank::exchange(Kind kind, std::mt19937_64& random) {

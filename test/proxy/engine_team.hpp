@@ -61,6 +61,7 @@ class Rank {
   void renew(const std::vector<uint32_t>& peers, const proxy::KindNumbers& first);
   bool has_connections(uint32_t peer) const { return !spec_.connections[peer].empty(); }
   proxy::Allgather allgather();
+  proxy::Exchange exchange();
   void meet() { allgather()({}); }
 
   // One whole operation with all that it has connections to, rows in an order drawn from `random`.

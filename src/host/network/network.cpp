@@ -134,6 +134,18 @@ proxy::Allgather allgather_of(ucclEpComm& comm, bool living = false) {
   };
 }
 
+proxy::Exchange exchange_of(ucclEpComm& comm, bool living) {
+  return [&comm, living](const std::vector<std::vector<std::byte>>& mine) {
+    std::vector<std::string> texts;
+    for (const std::vector<std::byte>& one : mine) {
+      texts.emplace_back(reinterpret_cast<const char*>(one.data()), one.size());
+    }
+    std::vector<std::vector<std::byte>> all(mine.size());
+    std::ranges::transform(comm.bootstrap->exchange(texts, living, comm.deadline()), all.begin(), bytes_of);
+    return all;
+  };
+}
+
 void add(ucclEpStats_t& sum, const ucclEpStats_t& part) {
   sum.commands += part.commands;
   sum.messages += part.messages;
@@ -274,7 +286,7 @@ GroupNetwork::~GroupNetwork() {
 }
 
 void GroupNetwork::connect() {
-  proxies_ = comm_.network->engine().attach(spec_, allgather_of(comm_, goes_on_));
+  proxies_ = comm_.network->engine().attach(spec_, {allgather_of(comm_, goes_on_), exchange_of(comm_, goes_on_)});
   comm_.network->add(*this);
   comm_.windows->for_each([this](uint32_t id, const SharedMemory& memory) { add_window(id, memory); });
 }
