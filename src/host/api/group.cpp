@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <type_traits>
 
 #include "base/best_effort.hpp"
+#include "base/hmac.hpp"
 #include "base/log.hpp"
 #include "bootstrap/agreement.hpp"
 #include "host/boundary/guard.hpp"
@@ -97,6 +99,14 @@ GroupShape shape_on(const ucclEpComm& comm, const ucclEpGroupConfig_t& checked, 
   return shape;
 }
 
+std::string shape_hash(const GroupShape& shape) {
+  static_assert(std::has_unique_object_representations_v<GroupShape>);  // no padding
+  std::string text;
+  const Mac hash = sha256({reinterpret_cast<const char*>(&shape), sizeof shape});
+  for (size_t i = 0; i < 8; ++i) text += fmt::format("{:02x}", hash[i]);
+  return text;
+}
+
 int timeout_ms(const ucclEpGroup& group) {
   return group.comm->timeout_ms(group.config.timeout_ms);
 }
@@ -180,13 +190,18 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
     own = comm.device->share(group->device.layout.bytes);
   });
   agreement.field("the chunks of HT's rings", group->device.shape.ring);
+  // Ranks whose versions, devices or networks lead to other places in a window would write where nobody looks.
+  agreement.field("bytes of a group's window", group->device.layout.bytes);
+  agreement.field("bytes of a group's window of the network", group->device.layout.network_bytes);
+  agreement.field("the hash of a group's shape", shape_hash(group->device.shape));
   agreement.settle(*comm.bootstrap, comm.deadline());
   group->number = comm.next_object++;
-  group->windows = exchange_memory(comm, std::move(own), "ucclEpGroupCreate");
+  group->windows = exchange_memory(comm, std::move(own), "ucclEpGroupCreate", group->device.layout.bytes);
   NetworkWindow of_network;
   if (comm.network) {
     of_network = share_network_window(comm, comm.network->memory(), group->device.layout.network_bytes);
-    group->network_windows = exchange_memory(comm, of_network.memory, "ucclEpGroupCreate");
+    group->network_windows =
+        exchange_memory(comm, of_network.memory, "ucclEpGroupCreate", group->device.layout.network_bytes);
   }
 
   Agreement resources("ucclEpGroupCreate");

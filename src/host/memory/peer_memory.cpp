@@ -25,7 +25,7 @@ std::shared_ptr<SharedMemory> reach(ucclEpComm& comm, int rank, uint64_t object,
 
 }  // namespace
 
-PeerMemory exchange_memory(ucclEpComm& comm, std::shared_ptr<SharedMemory> own, const char* call) {
+PeerMemory exchange_memory(ucclEpComm& comm, std::shared_ptr<SharedMemory> own, const char* call, uint64_t least) {
   Bootstrap& bootstrap = *comm.bootstrap;
   const auto ranks = static_cast<size_t>(comm.nranks());
   const uint64_t object = comm.next_object++;
@@ -44,6 +44,9 @@ PeerMemory exchange_memory(ucclEpComm& comm, std::shared_ptr<SharedMemory> own, 
       if (comm.topology.of(rank).domain != comm.topology.of(comm.rank()).domain) {
         memory.of.emplace_back();
         continue;
+      }
+      if (tickets[r].bytes < least) {
+        fail(ucclEpRemoteError, "rank {} offers memory of {} bytes, {} were agreed", rank, tickets[r].bytes, least);
       }
       memory.of.push_back(rank == comm.rank() ? own : reach(comm, rank, object, tickets[r], std::move(fds[r])));
     }

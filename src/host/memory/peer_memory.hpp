@@ -2,6 +2,7 @@
 // Memory that every rank of a communicator brings and the ranks of its domain reach: the windows of a group, and those
 // of the user.
 #pragma once
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -20,7 +21,7 @@ struct PeerMemory {
 };
 
 // Collective: threads of a process share the object, other processes map what its ticket describes. Fails on all ranks
-// or on none. call: the function of the API, for the message.
-PeerMemory exchange_memory(ucclEpComm& comm, std::shared_ptr<SharedMemory> own, const char* call);
+// or on none. call: the function of the API, for the message. least: bytes that each rank has to bring, as was agreed.
+PeerMemory exchange_memory(ucclEpComm& comm, std::shared_ptr<SharedMemory> own, const char* call, uint64_t least = 0);
 
 }  // namespace ucclep
