@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bootstrap/accept_filter.hpp"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <bit>
 #include <iterator>
 #include <utility>
 
+#include "base/best_effort.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "bootstrap/files_limit.hpp"
@@ -28,8 +32,15 @@ constexpr uint64_t most_lines = 8;
 
 }  // namespace
 
-AcceptFilter::AcceptFilter(Poller& poller, Fd listener, const Token& secret, wire::Purpose purpose, Admit admit)
-    : poller_(poller), listener_(std::move(listener)), secret_(secret), purpose_(purpose), admit_(std::move(admit)) {
+AcceptFilter::AcceptFilter(Poller& poller, Fd listener, const Token& secret, wire::Purpose purpose, Admit admit,
+                           Full full)
+    : poller_(poller),
+      listener_(std::move(listener)),
+      secret_(secret),
+      purpose_(purpose),
+      admit_(std::move(admit)),
+      full_(std::move(full)),
+      spare_(Fd::process_private(fcntl(listener_.get(), F_DUPFD_CLOEXEC, 0))) {
   poller_.add(listener_.get());
 }
 
@@ -64,12 +75,27 @@ void AcceptFilter::accept_some() {
     } catch (const Error& error) {
       if (make_room()) continue;
       log::warn("bootstrap", "{}; trying again", error.what());
+      if (silent_.empty() && greeted_.empty()) refuse_for_want_of_files();
       return pause();
     }
     if (!socket) return;
     raise_files_limit(socket.get());
     take_in(std::move(socket), address);
   }
+}
+
+void AcceptFilter::refuse_for_want_of_files() {
+  const std::string text =
+      fmt::format("process {} has too many open files: RLIMIT_NOFILE (ulimit -n) is {}", getpid(), files_limit());
+  spare_.reset();
+  best_effort("bootstrap", "somebody is not told why it is refused", [&] {
+    SocketAddress address;
+    const Fd socket = accept_from(listener_.get(), &address);
+    const wire::Verdict verdict = refusal(ucclEpSystemError, text);
+    if (socket) send_all(socket.get(), &verdict, sizeof(verdict), Deadline::after_ms(0));
+  });
+  spare_ = Fd::process_private(fcntl(listener_.get(), F_DUPFD_CLOEXEC, 0));
+  full_(text);
 }
 
 void AcceptFilter::take_in(Fd socket, const SocketAddress& address) {
@@ -199,6 +225,7 @@ int AcceptFilter::wait_ms() const {
 void AcceptFilter::close() {
   if (listener_ && !paused_) poller_.remove(listener_.get());
   listener_.reset();
+  spare_.reset();
   for (const auto& [socket, stranger] : by_descriptor_) poller_.remove(socket);
   by_descriptor_.clear();
   silent_.clear();

@@ -10,6 +10,7 @@
 #include <functional>
 #include <list>
 #include <map>
+#include <string>
 
 #include "base/deadline.hpp"
 #include "base/fd.hpp"
@@ -24,7 +25,10 @@ class AcceptFilter {
   // The descriptor is no longer watched by the poller when admit gets it.
   using Admit = std::function<void(Fd socket, const wire::Greeting& greeting)>;
 
-  AcceptFilter(Poller& poller, Fd listener, const Token& secret, wire::Purpose purpose, Admit admit);
+  // The process has no descriptor left for anybody, though no stranger has one.
+  using Full = std::function<void(const std::string& text)>;
+
+  AcceptFilter(Poller& poller, Fd listener, const Token& secret, wire::Purpose purpose, Admit admit, Full full);
 
   // False: the event is not the accept filter's.
   bool handle(const Poller::Event& event);
@@ -49,6 +53,7 @@ class AcceptFilter {
   using Entry = Queue::iterator;
 
   void accept_some();
+  void refuse_for_want_of_files();
   void take_in(Fd socket, const SocketAddress& address);
   bool hear(Entry stranger);
   const char* hear_greeting(Entry stranger);
@@ -65,6 +70,8 @@ class AcceptFilter {
   Token secret_;
   wire::Purpose purpose_;
   Admit admit_;
+  Full full_;
+  Fd spare_;  // closed, it makes room to tell somebody that there is none
   // Who came first stands first: those that have not greeted, and those that have not proved themselves.
   Queue silent_, greeted_;
   std::map<int, Entry> by_descriptor_;

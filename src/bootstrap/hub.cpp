@@ -29,8 +29,10 @@ constexpr int linger_ms = 1000;
 class HubLoop {
  public:
   HubLoop(Fd listener, const Token& secret, int nranks, Fd rank0)
-      : door_(poller_, std::move(listener), secret, wire::Purpose::hub,
-              [this](Fd socket, const wire::Greeting& greeting) { admit(std::move(socket), greeting); }),
+      : door_(
+            poller_, std::move(listener), secret, wire::Purpose::hub,
+            [this](Fd socket, const wire::Greeting& greeting) { admit(std::move(socket), greeting); },
+            [this](const std::string& text) { rounds_.remark("rank 0's " + text); }),
         members_(static_cast<size_t>(nranks)),
         rounds_(nranks) {
     wire::Greeting greeting;

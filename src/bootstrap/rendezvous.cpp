@@ -23,8 +23,10 @@ constexpr int answer_grace_ms = 2000;
 class Rendezvous {
  public:
   Rendezvous(Fd listener, const Token& secret)
-      : door_(poller_, std::move(listener), secret, wire::Purpose::rendezvous,
-              [this](Fd socket, const wire::Greeting& greeting) { admit(std::move(socket), greeting); }),
+      : door_(
+            poller_, std::move(listener), secret, wire::Purpose::rendezvous,
+            [this](Fd socket, const wire::Greeting& greeting) { admit(std::move(socket), greeting); },
+            [this](const std::string& text) { roll_.give_up_for(ucclEpSystemError, "at the rendezvous " + text); }),
         comm_id_(Token::random()) {}
 
   void serve() {

@@ -82,6 +82,10 @@ void RollCall::give_up(int rank) {
                                     missing(), arrived_.at(rank).timeout_ms, rank, arrived_.size(), nranks_));
 }
 
+void RollCall::give_up_for(ucclEpResult_t code, const std::string& why) {
+  refuse(code, why);
+}
+
 void RollCall::vanish(int rank) {
   if (decided()) return;
   refuse(ucclEpRemoteError,

@@ -16,6 +16,7 @@ class RollCall {
   void arrive(const wire::Greeting& greeting);
   void give_up(int rank);
   void vanish(int rank);
+  void give_up_for(ucclEpResult_t code, const std::string& why);  // for all
 
   bool knows(int rank) const { return arrived_.contains(rank); }
   bool decided() const { return code_ != ucclEpInProgress; }

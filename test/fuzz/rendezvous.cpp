@@ -30,12 +30,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Poller poller;
   RollCall roll;
   std::vector<Fd> guests;
-  AcceptFilter door(poller, std::move(listener), Token{}, wire::Purpose::rendezvous,
-                    [&](Fd socket, const wire::Greeting& greeting) {
-                      reset_on_close(socket.get());
-                      guests.push_back(std::move(socket));
-                      roll.arrive(greeting);
-                    });
+  AcceptFilter door(
+      poller, std::move(listener), Token{}, wire::Purpose::rendezvous,
+      [&](Fd socket, const wire::Greeting& greeting) {
+        reset_on_close(socket.get());
+        guests.push_back(std::move(socket));
+        roll.arrive(greeting);
+      },
+      [](const std::string&) {});
   for (int knocks = 0; knocks < 8 && !input.empty(); ++knocks) {
     const uint8_t how = input.byte();
     const auto greeting = input.object<wire::Greeting>();

@@ -131,6 +131,41 @@ TEST_CASE("strangers by the thousand change nothing but a few lines of the log")
   }
 }
 
+TEST_CASE("a rendezvous whose process has no descriptor left says so to all") {
+  SharedCount waiting, eaten;
+  RankProcess host(0, [&](int) {
+    const ucclEpUniqueId id = local_rendezvous();
+    const auto body = [&](int rank) {
+      if (rank == 0) waiting.add();
+      if (rank == 1 && !eaten.reaches(1)) return std::string("the host did not eat");
+      join(id, rank, 2, 20000);
+      return std::string("joined");
+    };
+    RankProcess early(0, body), late(1, body);
+    if (!waiting.reaches(1)) return std::string("rank 0 did not begin");
+    usleep(500'000);  // it waits at the rendezvous, or hears the same
+    set_files_limit(256);
+    while (open("/dev/null", O_RDONLY | O_CLOEXEC) >= 0) {
+    }
+    eaten.add();
+    const Outcome first = late.outcome(), second = early.outcome();
+    return fmt::format("{} {} | {} {}", static_cast<int>(first.code), first.text, static_cast<int>(second.code),
+                       second.text);
+  });
+  const std::string said = host.outcome().text;
+  CHECK_THAT(said, Catch::StartsWith("2 ") && Contains(" | 2 at the rendezvous process"));
+  CHECK_THAT(said,
+             Contains("refuses: process") && Contains("has too many open files: RLIMIT_NOFILE (ulimit -n) is 256"));
+}
+
+TEST_CASE("how long ranks take to join, against their number", "[.measured]") {
+  for (const int nranks : {64, 128, 256, 512, 1024, 2048, 4096}) {
+    const int64_t begin = steady_ms();
+    const std::string said = meet_crowd(nranks, 0);
+    WARN(nranks << " ranks: " << steady_ms() - begin << " ms, " << said);
+  }
+}
+
 TEST_CASE("ranks that come by the thousand all join") {
   for (int pace_us : {0, 200}) {
     const int nranks = 1500;
