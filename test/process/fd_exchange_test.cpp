@@ -13,9 +13,11 @@
 #include <catch2/catch.hpp>
 #include <cstddef>
 #include <fstream>
+#include <map>
 #include <thread>
 
 #include "base/error.hpp"
+#include "bootstrap/agreement.hpp"
 #include "bootstrap/bootstrap.hpp"
 #include "bootstrap/shared_objects.hpp"
 #include "ranks.hpp"
@@ -74,22 +76,52 @@ std::string expected(int nranks, const std::vector<int>& without) {
   return all;
 }
 
-// Sends noise to every abstract socket of the library that it can find.
-void disturb() {
+// The abstract sockets of the library, as any process finds them.
+std::vector<std::string> doors() {
+  std::vector<std::string> names;
   std::ifstream sockets("/proc/net/unix");
   for (std::string line; std::getline(sockets, line);) {
     size_t at = line.find("@ucclep-");
-    if (at == std::string::npos) continue;
-    std::string name = line.substr(at);
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    name.copy(address.sun_path, sizeof(address.sun_path) - 1);
-    address.sun_path[0] = '\0';
-    Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size());
-    if (connect(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) continue;
+    if (at != std::string::npos) names.push_back(line.substr(at));
+  }
+  return names;
+}
+
+Fd knock(const std::string& name) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  name.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  address.sun_path[0] = '\0';
+  Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size());
+  return connect(fd.get(), reinterpret_cast<sockaddr*>(&address), length) == 0 ? std::move(fd) : Fd();
+}
+
+// Sends noise to every door that it can find.
+void disturb() {
+  for (const std::string& name : doors()) {
+    const Fd fd = knock(name);
     char noise[100] = "noise";
-    if (send(fd.get(), noise, sizeof(noise), MSG_NOSIGNAL) < 0) continue;
+    if (fd && send(fd.get(), noise, sizeof(noise), MSG_NOSIGNAL) < 0) continue;
+  }
+}
+
+// Holds connections to every door, and says nothing; as another user, if that is possible.
+std::string squat(bool as_another) {
+  rlimit limit{4096, 4096};
+  setrlimit(RLIMIT_NOFILE, &limit);
+  if (as_another && setuid(65534) != 0) return "another user";
+  std::map<std::string, std::vector<Fd>> held;
+  for (;;) {
+    for (const std::string& name : doors()) {
+      std::vector<Fd>& own = held[name];
+      while (own.size() < 40) {
+        Fd fd = knock(name);
+        if (!fd) break;
+        own.push_back(std::move(fd));
+      }
+    }
+    if (held.size() > 60) held.clear();
   }
 }
 
@@ -173,6 +205,45 @@ TEST_CASE("strangers at the doors do not disturb an exchange") {
   }
   stop = true;
   stranger.join();
+}
+
+TEST_CASE("silent connections to a door hold nobody up") {
+  for (const bool as_another : {false, true}) {
+    if (as_another && geteuid() != 0) continue;
+    ucclEpUniqueId id = local_rendezvous();
+    RankProcess stranger(0, [&](int) { return squat(as_another); });
+    const int64_t before = steady_ms();
+    auto outcomes = run_processes(3, [&](int rank) {
+      auto bootstrap = join(id, rank, 3);
+      std::string all;
+      for (int i = 0; i < 20; ++i) {
+        all = exchange(*bootstrap);
+        if (all != expected(3, {rank})) break;
+      }
+      return all;
+    });
+    for (int rank = 0; rank < 3; ++rank) CHECK(outcomes[static_cast<size_t>(rank)].text == expected(3, {rank}));
+    CHECK(steady_ms() - before < 20000);
+  }
+}
+
+TEST_CASE("a shut door is told") {
+  ucclEpUniqueId id = local_rendezvous();
+  auto outcomes = run_processes(3, [&](int rank) {
+    auto bootstrap = join(id, rank, 3);
+    if (rank != 1) return exchange(*bootstrap);
+    struct {
+      Token name;
+      uint32_t open = 0, offers = 0;
+    } none;
+    bootstrap->allgather(none, Deadline::after_ms(20000));
+    Agreement("exchange of descriptors").settle(*bootstrap, Deadline::after_ms(20000));
+    return std::string("said nothing");
+  });
+  for (size_t rank : {0, 2}) {
+    CHECK(outcomes[rank].code == ucclEpRemoteError);
+    CHECK_THAT(outcomes[rank].text, Contains("rank 1 opened no door"));
+  }
 }
 
 TEST_CASE("an exchange with a rank that dies, has no room, or brings a bad descriptor, fails on all ranks") {
