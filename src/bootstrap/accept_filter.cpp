@@ -26,9 +26,9 @@ constexpr milliseconds patience{3000};
 constexpr milliseconds crowded_patience{250}, crowded_proof_patience{1000};
 constexpr int pause_ms = 50;
 // Accepted in one turn: those that are in already are heard in between.
-constexpr int most_accepted = 64;
+constexpr int max_accepted = 64;
 // Refusals of which each has a line in the log; after them every power of two.
-constexpr uint64_t most_lines = 8;
+constexpr uint64_t max_lines = 8;
 
 }  // namespace
 
@@ -66,7 +66,7 @@ void AcceptFilter::tend() {
 
 void AcceptFilter::accept_some() {
   const size_t places = places_for_strangers();
-  for (int i = 0; i < most_accepted && listener_; ++i) {
+  for (int i = 0; i < max_accepted && listener_; ++i) {
     if (silent_.size() + greeted_.size() >= places && !make_room()) return pause();
     SocketAddress address;
     Fd socket;
@@ -199,7 +199,7 @@ AcceptFilter::Stranger AcceptFilter::forget(Entry stranger) {
 // Whoever knocks a thousand times a second must not fill the log.
 void AcceptFilter::refused(const SocketAddress& address, const char* why) {
   ++refused_;
-  if (refused_ <= most_lines) {
+  if (refused_ <= max_lines) {
     log::warn("bootstrap", "refused a connection from {}: it {}", address.text(), why);
   } else if (std::has_single_bit(refused_)) {
     log::warn("bootstrap", "refused {} connections so far, the last from {}: it {}", refused_, address.text(), why);

@@ -33,8 +33,8 @@ constexpr int64_t settle_ms = 2000;
 // cannot take all of the process's descriptors: the one that a peer sends needs a place too. Another user's are closed
 // at once; one of this user's that says nothing has a second, less while others wait for its place.
 constexpr size_t max_guests = 16;
-constexpr std::chrono::milliseconds patience{1000}, crowded_patience{50};
-constexpr int most_accepted = 256;  // in one turn
+constexpr std::chrono::milliseconds descriptor_patience{1000}, crowded_descriptor_patience{50};
+constexpr int max_descriptor_accepts = 256;  // in one turn
 
 // Where a rank can be found, told to all over the bootstrap.
 struct Door {
@@ -133,12 +133,12 @@ class Exchange {
     wait();
     accept_guests(doors);
     for (auto it = open_.begin(); it != open_.end();) it = hear(it, doors);
-    drop_silent(patience);
+    drop_silent(descriptor_patience);
   }
 
   void accept_guests(const std::vector<Door>& doors) {
-    for (int i = 0; i < most_accepted; ++i) {
-      if (guests() >= max_guests && !drop_silent(crowded_patience)) return;
+    for (int i = 0; i < max_descriptor_accepts; ++i) {
+      if (guests() >= max_guests && !drop_silent(crowded_descriptor_patience)) return;
       Fd guest = Fd::process_private(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (!guest && (errno == EMFILE || errno == ENFILE)) no_place("a connection");
       if (!guest) return;

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "proxy/parcel.hpp"
+#include "proxy/serializer.hpp"
 
 namespace ucclep::test {
 namespace {
@@ -160,13 +160,13 @@ proxy::Allgather Rank::allgather() {
 // By an allgather of all that is for anybody.
 proxy::Exchange Rank::exchange() {
   return [this](const std::vector<std::vector<std::byte>>& mine) {
-    proxy::ParcelWriter all;
+    proxy::Serializer all;
     for (const std::vector<std::byte>& one : mine) all.bytes(one.data(), one.size());
     std::vector<std::vector<std::byte>> column;
-    for (const std::vector<std::byte>& parcel : meeting_.allgather(rank_, all.parcel())) {
+    for (const std::vector<std::byte>& data : meeting_.allgather(rank_, all.data())) {
       std::span<const std::byte> own;
-      if (!parcel.empty()) {
-        proxy::ParcelReader in(parcel, rank_);
+      if (!data.empty()) {
+        proxy::Deserializer in(data, rank_);
         for (uint32_t to = 0; to <= rank_; ++to) own = in.bytes();
       }
       column.emplace_back(own.begin(), own.end());
