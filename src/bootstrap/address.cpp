@@ -261,7 +261,7 @@ Fd connect_to(const SocketAddress& address, Deadline deadline, const std::string
   if (error == ETIMEDOUT && deadline.expired()) {
     fail(ucclEpTimeout, "{} at {} did not answer within {} ms", what, address.text(), deadline.total_ms());
   }
-  if (error == ECONNREFUSED) fail(ucclEpRemoteError, "nobody listens for {} at {} any more", what, address.text());
+  if (error == ECONNREFUSED) fail(ucclEpRemoteError, "{} at {} is closed: nothing listens there", what, address.text());
   fail(ucclEpSystemError, "cannot connect to {} at {}: {}", what, address.text(), std::strerror(error));
 }
 

@@ -54,7 +54,7 @@ static_assert(std::is_trivially_copyable_v<JoinCard> && sizeof(JoinCard) == 256)
 void check_card(const JoinCard& card, int rank, int own_rank, int nranks) {
   if (card.magic != wire::magic || card.version != wire::version || card.rank != rank) {
     fail(ucclEpInvalidArgument,
-         "the caller's allgather brought rank {} something else than rank {}'s part at rank {}'s place "
+         "the caller's allgather returned to rank {} something else than rank {}'s part at rank {}'s place "
          "(magic {:#x}, version {}, rank {})",
          own_rank, rank, rank, card.magic, card.version, card.rank);
   }
@@ -73,7 +73,7 @@ std::vector<std::string> texts_of(const std::string& all, int nranks, const char
   PieceReader reader(all);
   while (auto text = reader.next()) texts.push_back(std::move(*text));
   if (!reader.at_end() || texts.size() != static_cast<size_t>(nranks)) {
-    fail(ucclEpInternalError, "{} brought {} texts for {} ranks", round, texts.size(), nranks);
+    fail(ucclEpInternalError, "{} returned {} texts for {} ranks", round, texts.size(), nranks);
   }
   return texts;
 }
@@ -181,7 +181,8 @@ struct Bootstrap::Impl {
     greeting.purpose = wire::Purpose::hub;
     wire::Verdict verdict;
     const std::string what = "rank 0 at " + meeting.hub.text();
-    const Call call{meeting.hub, deadline, "rank 0", fmt::format("{} hung up on rank {} and has ended", what, rank)};
+    const Call call{meeting.hub, deadline, "rank 0",
+                    fmt::format("{} closed the connection to rank {} and has ended", what, rank)};
     Fd socket = call_until_answered(call, {}, [&](int number) {
       greeting.nonce = Token::random();
       IoStatus status = shake_hands(number, greeting, meeting.secret, deadline, what);
@@ -326,11 +327,12 @@ std::vector<std::pair<int, std::string>> Bootstrap::collect_living(const std::st
     int of = -1;
     if (name->size() == sizeof of) std::memcpy(&of, name->data(), sizeof of);
     auto text = reader.next();
-    if (of < 0 || of >= nranks() || !text) fail(ucclEpInternalError, "one of the living calls itself rank {}", of);
+    if (of < 0 || of >= nranks() || !text)
+      fail(ucclEpInternalError, "call among surviving ranks: a rank calls itself rank {}", of);
     texts.emplace_back(of, std::move(*text));
   }
   if (!reader.at_end())
-    fail(ucclEpInternalError, "the living brought {} bytes in all, not all of them texts", all.size());
+    fail(ucclEpInternalError, "call among surviving ranks: not all of the {} bytes received are texts", all.size());
   return texts;
 }
 std::vector<std::string> Bootstrap::exchange(const std::vector<std::string>& mine, bool living, Deadline deadline) {
@@ -340,7 +342,8 @@ std::vector<std::string> Bootstrap::exchange(const std::vector<std::string>& min
                   nranks(), "an exchange of pieces");
 }
 void Bootstrap::throw_size(int rank, size_t bytes, size_t expected) {
-  fail(ucclEpInternalError, "rank {}, one of the living, brought {} bytes, expected {}", rank, bytes, expected);
+  fail(ucclEpInternalError, "allgather among surviving ranks: rank {} sent {} bytes, expected {}", rank, bytes,
+       expected);
 }
 void Bootstrap::agree(const std::string& contribution, Deadline deadline) {
   impl_->round(wire::RoundKind::agree, contribution, deadline);

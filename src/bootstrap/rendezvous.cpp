@@ -128,10 +128,12 @@ wire::Verdict RendezvousVisit::meet(wire::Greeting greeting) {
   greeting.purpose = wire::Purpose::rendezvous;
   greeting.timeout_ms = static_cast<int32_t>(std::min<int64_t>(deadline_.total_ms(), INT32_MAX));
   wire::Verdict verdict;
-  const Call call{id_.address, deadline_, "the rendezvous of this unique id",
-                  fmt::format("the rendezvous at {} hung up on rank {}: the process that called ucclEpGetUniqueId has "
-                              "ended, or the unique id was used before",
-                              id_.address.text(), greeting.rank)};
+  const Call call{
+      id_.address, deadline_, "the rendezvous of this unique id",
+      fmt::format(
+          "the rendezvous at {} closed the connection to rank {}: the process that called ucclEpGetUniqueId has "
+          "ended, or the unique id was used before",
+          id_.address.text(), greeting.rank)};
   socket_ = call_until_answered(call, std::move(socket_), [&](int socket) {
     greeting.nonce = Token::random();
     return ask(socket, greeting, &verdict);

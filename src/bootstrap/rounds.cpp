@@ -19,11 +19,11 @@ const char* name_of(wire::RoundKind kind) {
     case wire::RoundKind::agree:
       return "an agreement";
     case wire::RoundKind::living:
-      return "a call of the living";
+      return "a call among surviving ranks";
     case wire::RoundKind::exchange:
       return "an exchange of pieces";
     case wire::RoundKind::exchange_living:
-      return "an exchange of the living";
+      return "an exchange among surviving ranks";
   }
   return "an unknown call";
 }
@@ -113,9 +113,8 @@ void Rounds::check_fit(Round& round, int rank, wire::RoundKind kind, size_t byte
                     round.first_rank, name_of(round.kind), rank, name_of(kind)));
   } else if (kind == wire::RoundKind::gather && bytes != expected) {
     end(round, ucclEpInvalidUsage,
-        fmt::format(
-            "the ranks do not make the same calls in the same order: rank {} brought {} bytes, rank {} brought {}",
-            round.first_rank, expected, rank, bytes));
+        fmt::format("the ranks do not make the same calls in the same order: rank {} sent {} bytes, rank {} sent {}",
+                    round.first_rank, expected, rank, bytes));
   }
 }
 
@@ -159,7 +158,7 @@ void Rounds::finish_exchange(Round& round) const {
       auto piece = round.present[from] ? pieces.next() : std::string();
       if (!piece) {
         return end(round, ucclEpRemoteError,
-                   fmt::format("rank {} brought {} pieces to an exchange among {} ranks", from, to, nranks_));
+                   fmt::format("rank {} sent {} pieces to an exchange among {} ranks", from, to, nranks_));
       }
       put_piece(columns[to], *piece);
     }

@@ -65,7 +65,7 @@ TEST_CASE("what rank brings too few pieces to an exchange is named on all ranks"
     REQUIRE(deliveries.size() == 2);
     for (const Rounds::Delivery& one : deliveries) {
       CHECK(one.code == ucclEpRemoteError);
-      CHECK_THAT(*one.payload, Contains("rank 1 brought") && Contains("to an exchange among 2 ranks"));
+      CHECK_THAT(*one.payload, Contains("rank 1 sent") && Contains("to an exchange among 2 ranks"));
     }
   }
 }
@@ -159,9 +159,9 @@ TEST_CASE("ranks that make different calls get an error") {
   auto deliveries = rounds.add_part(1, 0, RoundKind::gather, "12345678");
   REQUIRE(deliveries.size() == 2);
   CHECK(deliveries[0].code == ucclEpInvalidUsage);
-  CHECK_THAT(*deliveries[0].payload, Contains("rank 0 brought 4 bytes, rank 1 brought 8"));
+  CHECK_THAT(*deliveries[0].payload, Contains("rank 0 sent 4 bytes, rank 1 sent 8"));
   rounds.add_part(1, 1, RoundKind::agree, "");
   deliveries = rounds.add_part(0, 1, RoundKind::living, "");
   REQUIRE(deliveries.size() == 2);
-  CHECK_THAT(*deliveries[0].payload, Contains("rank 1 came to an agreement, rank 0 to a call of the living"));
+  CHECK_THAT(*deliveries[0].payload, Contains("rank 1 came to an agreement, rank 0 to a call among surviving ranks"));
 }

@@ -18,7 +18,8 @@ PinnedMemory::PinnedMemory(const Driver& driver, DeviceOrdinal device, size_t by
 PinnedMemory::PinnedMemory(const Driver& driver, DeviceOrdinal device, const MemoryTicket& ticket, Fd fd)
     : PinnedMemory(driver, device, SealedMemory::map(std::move(fd)), ticket.bytes) {
   if (ticket.offset != 0 || bytes_ > memory_.bytes()) {
-    fail(ucclEpInternalError, "{} bytes from byte {} of pinned memory of {}", bytes_, ticket.offset, memory_.bytes());
+    fail(ucclEpInternalError, "range [{}, +{}) is outside the pinned allocation of {} bytes", ticket.offset, bytes_,
+         memory_.bytes());
   }
 }
 

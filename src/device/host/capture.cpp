@@ -37,7 +37,8 @@ bool Capture::take(const std::shared_ptr<Stream>& stream, Operation& operation) 
            "the stream is being captured, and the event was not recorded in that capture: a graph waits for nothing "
            "outside");
     }
-    if (event->capture->over_) fail(ucclEpInvalidUsage, "the event was recorded last in a capture, which is over");
+    if (event->capture->over_)
+      fail(ucclEpInvalidUsage, "the event was last recorded inside a finished stream capture: record it again");
     event->capture->add_branch(stream);
     stream->capture = event->capture;
   }

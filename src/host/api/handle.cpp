@@ -56,7 +56,7 @@ void check_layout(int mode, const ucclEpHandleConfig_t& config) {
          low_latency ? "FLAT" : "RANK_MAJOR", low_latency ? "LL" : "HT");
   }
   if (config.expert_alignment > 1 && (low_latency || config.layout != UCCLEP_LAYOUT_EXPERT_MAJOR)) {
-    fail(ucclEpInvalidArgument, "config.expert_alignment is {}, but only HT EXPERT_MAJOR pads",
+    fail(ucclEpInvalidArgument, "config.expert_alignment is {}, but it is only supported with HT EXPERT_MAJOR",
          config.expert_alignment);
   }
 }
