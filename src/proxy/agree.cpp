@@ -46,6 +46,7 @@ std::vector<std::vector<std::byte>> agree_with_each(const Exchange& exchange, ui
                                                     const Error* error,
                                                     const std::vector<std::vector<std::byte>>& mine) {
   std::vector<std::vector<std::byte>> messages;
+  messages.reserve(ranks);
   for (uint32_t other = 0; other < ranks; ++other) {
     messages.push_back(serialized(rank, error, other < mine.size() ? mine[other] : std::vector<std::byte>{}));
   }

@@ -173,6 +173,7 @@ std::vector<std::byte> Connector::offer_to(uint32_t rank) const {
 
 std::vector<std::vector<std::byte>> Connector::offers() const {
   std::vector<std::vector<std::byte>> all;
+  all.reserve(spec_.shape.ranks);
   for (uint32_t rank = 0; rank < spec_.shape.ranks; ++rank) all.push_back(offer_to(rank));
   return all;
 }

@@ -14,8 +14,8 @@ import ucclep.torch  # noqa: E402
 from moe import Moe  # noqa: E402
 from ranks import need_gpus  # noqa: E402
 
-# torch 1.13 does not start without these options on Python 3.11.
-LAUNCH = ["-m", "torch.distributed.run", "--nproc_per_node", "4", "--redirects", "0:1", "--tee", "0:1"]
+# torch 1.13 does not start without these options on Python 3.11. Standalone: on any free port.
+LAUNCH = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "4", "--redirects", "0:1", "--tee", "0:1"]
 EXAMPLE = Path(__file__).parents[3] / "examples/moe_layer.py"
 HIDDEN, EXPERTS, TOP_K, TOKENS = 64, 8, 3, 20
 

@@ -137,6 +137,7 @@ proxy::Allgather allgather_of(ucclEpComm& comm, bool living = false) {
 proxy::Exchange exchange_of(ucclEpComm& comm, bool living) {
   return [&comm, living](const std::vector<std::vector<std::byte>>& mine) {
     std::vector<std::string> texts;
+    texts.reserve(mine.size());
     for (const std::vector<std::byte>& one : mine) {
       texts.emplace_back(reinterpret_cast<const char*>(one.data()), one.size());
     }
