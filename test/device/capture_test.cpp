@@ -102,7 +102,7 @@ TEST_CASE("capture: work that the origin does not wait for ends it without a gra
   is_refused(ucclEpInvalidUsage, "did not wait for all", [&] { at.graph([&] { capture(true); }); });
   CHECK(!at.device.is_capturing(at.stream));
   CHECK(!at.device.is_capturing(side));
-  is_refused(ucclEpInvalidUsage, "which is over", [&] { at.device.stream_wait_event(side, join); });
+  is_refused(ucclEpInvalidUsage, "finished stream capture", [&] { at.device.stream_wait_event(side, join); });
   const auto graph = at.graph([&] { capture(false); });
   graph->launch(at.stream);
   REQUIRE(at.ends(at.stream));
