@@ -9,8 +9,8 @@ source "$(dirname "$0")/progress.sh"
 build=(g++ meson ninja-build pkg-config libboost-context-dev libcli11-dev nlohmann-json3-dev libfmt-dev libfabric-dev libibverbs-dev libhwloc-dev libpugixml-dev catch2)
 declare -A lists=(
   [build]="${build[*]}"
-  [check]="${build[*]} strace"
-  [test]="${build[*]} clang-19 lld-19 llvm-19 libclang-rt-19-dev cmake make libopenmpi-dev openmpi-bin iproute2 spin strace"
+  [check]="${build[*]} strace clang-format-19 git python3-numpy python3-pytest"
+  [test]="${build[*]} clang-19 lld-19 llvm-19 libclang-rt-19-dev cmake make libopenmpi-dev openmpi-bin iproute2 spin strace clang-format-19 git patchelf"
   [roce]="${build[*]} qemu-system-x86 busybox-static kmod iproute2 ibverbs-providers perftest"
   [model]="gcc libc6-dev spin"
   [lint]="${build[*]} clang-format-19 clang-tidy-19 git doxygen patch"
