@@ -4,9 +4,12 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <optional>
+#include <string>
 #include <thread>
 
 #include "conformance/exchange.hpp"
+#include "conformance/zero_copy.hpp"
 #include "support/graph.hpp"
 #include "support/test_env.hpp"
 
@@ -182,6 +185,93 @@ TEST_CASE("graph: phases of two handles around each other", "[driver][process][g
         at.stream.synchronize();
         one.check_all();
         other.check_all();
+      }
+      no_async_error(at.comm);
+    });
+  }
+}
+
+// A half of one handle is pending while a graph replays a whole operation of a second one, and a third one follows when
+// it is complete: never more than two are in flight. `late` is slow to complete, so what the others send next finds its
+// slot unread unless they know that.
+void replay_beside_a_phase(Layout layout, bool in_windows) {
+  Scenario scenario = scenario_of(layout);
+  scenario.carried = false;
+  constexpr int late = 1;
+  run_ranks(scenario.ranks, {.seconds = 100}, [&](Rank& rank) {
+    Session at(rank, scenario);
+    const Handle second = make_handle(at.group, handle_config(scenario)),
+                 third = make_handle(at.group, handle_config(scenario));
+    const auto capturing = Capturing::of(at.comm);
+    Milestones milestones(rank);
+    Exchange pending(rank, at.comm, scenario), replayed(rank, at.comm, scenario, 2), after(rank, at.comm, scenario, 3);
+    std::optional<Windows> windows;
+    if (in_windows) windows.emplace(rank, at.comm, replayed, [](int, Which) { return Exposed::whole; });
+    in_phases(pending);
+    pending.update(at.handle, at.stream);
+    replayed.update(second, at.stream);
+    after.update(third, at.stream);
+    at.stream.synchronize();
+    const auto go = [&](void (Exchange::*operation)(ucclEpHandle_t, ucclEpStream_t)) {
+      milestones.meet(1);
+      const Graph graph(*capturing, at.stream, [&] { (replayed.*operation)(second, at.stream); });
+      milestones.meet(1);
+      (pending.*operation)(at.handle, at.stream);
+      graph.launch(at.stream);
+      if (rank.rank == late) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+      ok(ucclEpComplete(at.handle, at.stream), "ucclEpComplete");
+      (after.*operation)(third, at.stream);
+      at.stream.synchronize();
+    };
+    go(&Exchange::dispatch);
+    go(&Exchange::combine);
+    for (Exchange* exchange : {&pending, &replayed, &after}) exchange->check_all();
+    no_async_error(at.comm);
+  });
+}
+
+TEST_CASE("graph: whole operations are replayed beside a pending phase", "[driver][process][graph]") {
+  for (const Layout layout : all_layouts) replay_beside_a_phase(layout, false);
+}
+TEST_CASE("graph: whole operations that expose tensors are replayed beside a pending phase",
+          "[driver][process][graph]") {
+  for (const Layout layout : {Layout::ht_flat, Layout::ht_expert_major}) replay_beside_a_phase(layout, true);
+}
+
+// With enable_mask one is all that may be in flight, which a replay cannot know.
+TEST_CASE("graph: with masks a whole operation is not replayed beside a pending phase",
+          "[driver][process][graph][masks]") {
+  for (const Layout layout : {Layout::ll_expert_major, Layout::ht_flat}) {
+    Scenario scenario = scenario_of(layout);
+    scenario.carried = false;
+    scenario.masked = true;
+    run_ranks(scenario.ranks, {.seconds = 100}, [&](Rank& rank) {
+      Session at(rank, scenario);
+      const Handle second = make_handle(at.group, handle_config(scenario));
+      const auto capturing = Capturing::of(at.comm);
+      Milestones milestones(rank);
+      Exchange pending(rank, at.comm, scenario), replayed(rank, at.comm, scenario, 2);
+      in_phases(pending);
+      pending.update(at.handle, at.stream);
+      replayed.update(second, at.stream);
+      milestones.meet(1);
+      const Graph graph(*capturing, at.stream, [&] { replayed.dispatch(second, at.stream); });
+      milestones.meet(1);
+      pending.dispatch(at.handle, at.stream);
+      graph.launch(at.stream);
+      at.stream.synchronize();
+      const ucclEpAsyncError_t error = async_error(at.comm);
+      require(error.code == ucclEpInvalidUsage &&
+                  std::string(error.text).find("send_only was pending") != std::string::npos,
+              std::string("the record of the replay says: ") + error.text);
+      ok(ucclEpCommClearAsyncError(at.comm), "ucclEpCommClearAsyncError");
+      ok(ucclEpComplete(at.handle, at.stream), "ucclEpComplete");
+      graph.launch(at.stream);
+      for (Exchange* exchange : {&pending, &replayed}) {
+        exchange->combine_config.send_only = 0;
+        exchange->combine(exchange == &pending ? at.handle : second, at.stream);
+        at.stream.synchronize();
+        exchange->check_all();
       }
       no_async_error(at.comm);
     });

@@ -29,10 +29,10 @@ OperationName operation_name(Operation operation) {
 }
 
 const char* phase_name(Phase phase) {
-  constexpr const char* names[] = {"none",    "routing",    "slot",      "header",   "settings", "rows",
-                                   "weights", "staging",    "grid",      "capacity", "shape",    "tokens",
-                                   "ring",    "handle_mem", "argument",  "window",   "signal",   "barrier",
-                                   "mask",    "unrouted",   "receiving", "placed",   "reach"};
+  constexpr const char* names[] = {"none",    "routing",    "slot",     "header",   "settings", "rows",
+                                   "weights", "staging",    "grid",     "capacity", "shape",    "tokens",
+                                   "ring",    "handle_mem", "argument", "window",   "signal",   "barrier",
+                                   "mask",    "unrouted",   "placed",   "pending"};
   const auto i = static_cast<size_t>(phase);
   return i < std::size(names) ? names[i] : "unknown";
 }
@@ -142,6 +142,11 @@ std::string message(const ErrorRecord& r, int rank) {
       return fmt::format("{}: a kernel of rank {} began it on a handle that has {}", operation, rank,
                          r.operation == Operation::combine ? "dispatched nothing since its last ucclEpHandleUpdate"
                                                            : "no routing: call ucclEpHandleUpdate first");
+    case Phase::pending:
+      return fmt::format(
+          "{} {}: rank {} replayed it while a {} with send_only was pending, which a group with enable_mask does not "
+          "allow: nothing was sent; call ucclEpComplete first",
+          operation, r.epoch, rank, operation_name(r.operation).name);
     case Phase::handle_mem:
       return fmt::format("{} {}: the caller wrote to config.handle_mem of rank {} after a handle had filled it",
                          operation, r.epoch, rank);

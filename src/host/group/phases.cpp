@@ -66,14 +66,11 @@ void check_in_flight(const ucclEpHandle& handle, Kind kind) {
 Schedule schedule_of(const ucclEpHandle& handle, Kind kind, int send_only, bool device_initiated) {
   const ucclEpGroup& group = *handle.group;
   if (device_initiated) return Schedule::receive_phase;
-  // Relays of rings wait for those who pull. The kernel knows of phases that are pending.
+  // Relays of rings wait for those who pull.
   const bool by_rings = group.shape().ring != 0 && !handle.low_latency() && kind == Kind::dispatch;
   if (by_rings) return send_only != 0 ? Schedule::whole_at_send : Schedule::whole;
   if (send_only != 0) return Schedule::send_phase;
-  if (group.mask_words && !handle.low_latency()) return Schedule::in_phases;
-  const bool pending = std::ranges::find(group.pending_operations, kind, &ucclEpGroup::PendingOperation::kind) !=
-                       group.pending_operations.end();
-  return pending ? Schedule::in_phases : Schedule::whole;
+  return group.mask_words && !handle.low_latency() ? Schedule::in_phases : Schedule::whole;
 }
 
 const Kernel& repair_of(const ucclEpHandle& handle, Kind kind) {

@@ -14,11 +14,10 @@ void check_in_flight(const ucclEpHandle& handle, Kind kind);
 // Of any other call that changes the handle.
 void check_nothing_pending(const ucclEpHandle& handle);
 
-// How an operation goes. in_phases: by the kernels of phases, one after the other, since a phase of its kind is
-// pending, of which those of whole operations know nothing; or in HT since the group has masks, with which a receive
-// phase may run again, and a send phase not. held_back: whole, as the receive phase: what has to be repaired before
-// rows leave is not begun by the send phase. receive_phase: of a device-initiated operation. whole_at_send: whole,
-// by the call of the send phase, after which the receive phase has nothing to do.
+// How an operation goes. in_phases: by the kernels of phases, one after the other: in HT where the group has masks,
+// with which a receive phase may run again, and a send phase not. held_back: whole, as the receive phase: what has to
+// be repaired before rows leave is not begun by the send phase. receive_phase: of a device-initiated operation.
+// whole_at_send: whole, by the call of the send phase, after which the receive phase has nothing to do.
 enum class Schedule { whole, in_phases, send_phase, held_back, receive_phase, whole_at_send };
 
 Schedule schedule_of(const ucclEpHandle& handle, Kind kind, int send_only, bool device_initiated);

@@ -255,7 +255,7 @@ UCCLEP_FN bool exchange_partials(const Op& op, const OpState& op_state, const Ha
   TokenPool::of(stage).fill();
   sync_block();
   SumRing ring(stage);
-  const CombineWarpRoles roles = CombineWarpRoles::of(!args.offer.tokens.given(), args.zones != Zones::sources);
+  const CombineWarpRoles roles = CombineWarpRoles::of(!exposes(op, args.offer), args.zones != Zones::sources);
   if (roles.copy.has_me()) stage_runs<Element, Wire>(op, memory, args, stage, ring, roles.copy.me());
   const HtCombineArgs& now = reload(args);
   bool ok = true;
@@ -277,7 +277,7 @@ UCCLEP_FN void combine(const HtCombineArgs& args) {
   const HandleMemory memory{args.handle, args.group.shape};
   const bool ok = exchange_partials<Element, Wire>(op, op_state, memory, args, stage);
   const HtCombineArgs& now = reload(args);
-  Wire::end(op.with(now.group), ok, now.offer.tokens.given());
+  Wire::end(op.with(now.group), ok, exposes(op.with(now.group), now.offer));
 }
 
 // Block verb: the send phase stages what others pull, as a relay adds up what goes to other nodes, and stages what
@@ -306,11 +306,10 @@ UCCLEP_FN bool send_partials(const Op& op, const OpState& op_state, const Handle
 
 template <class Element, class Wire>
 UCCLEP_FN void send_combine(const HtCombineArgs& args) {
-  OpState op_state = OpState::load(args.group, Kind::combine);
+  const OpState op_state = OpState::load(args.group, Kind::combine);
   Stage stage(args.piece_bytes);
   const Op op = next_operation(args.group, Kind::combine, Operation::combine, op_state);
-  op_state.ended = EndedWord::of(last_read(op, op_state.last()));
-  if (has_masks<Wire>(args.group) && !begins(args.group, Kind::combine, op.seq)) return;
+  if (has_masks<Wire>(args.group) && !begins_to_send(op)) return;
   const HandleMemory memory{args.handle, args.group.shape};
   const bool ok = send_partials<Element, Wire>(op, op_state, memory, args, stage);
   const HtCombineArgs& now = reload(args);

@@ -114,7 +114,7 @@ UCCLEP_FN bool move_rows(const Op& op, const HandleMemory& memory, const HtDispa
     pulled = pulled || pulls(exposed[r]);
     peers_exposed = peers_exposed || (r != op.me() && !pulls(exposed[r]));
   }
-  const bool own_exposed = args.offer.tokens.given();
+  const bool own_exposed = exposes(op, args.offer);
   constexpr bool pulls_later = phases == Phases::send;
   const WarpRoles roles =
       WarpRoles::of(own_exposed || pulls_later, peers_exposed || Wire::network);  // relays are meta warps
@@ -158,21 +158,19 @@ UCCLEP_FN bool exchange_rows(const Op& op, const OpState& op_state, const Handle
 // the whole, as relays wait for those who pull, and runs also where other phases are pending.
 template <class Row, class Wire, Phases phases = Phases::whole>
 UCCLEP_FN void dispatch(const HtDispatchArgs& args) {
-  OpState op_state = OpState::load(args.group, Kind::dispatch);
+  const OpState op_state = OpState::load(args.group, Kind::dispatch);
   Stage stage(args.piece_bytes);
   const Op op = next_operation(args.group, Kind::dispatch, Operation::dispatch, op_state);
   if constexpr (phases == Phases::send) {
-    op_state.ended = EndedWord::of(last_read(op, op_state.last()));
-    if (has_masks<Wire>(args.group) && !begins(args.group, Kind::dispatch, op.seq)) return;
+    if (has_masks<Wire>(args.group) && !begins_to_send(op)) return;
   }
-  if constexpr (Wire::rings) op_state.ended = EndedWord::of(last_read(op, op_state.last()));
   const HandleMemory memory{args.handle, args.group.shape};
   const bool ok = exchange_rows<Row, Wire, phases>(op, op_state, memory, args, stage);
   const HtDispatchArgs& now = reload(args);
   if constexpr (phases == Phases::send) {
     end_send_phase_of<Wire>(op.with(now.group), memory_of(now), ok);
   } else {
-    Wire::end(op.with(now.group), ok, now.offer.tokens.given());
+    Wire::end(op.with(now.group), ok, exposes(op.with(now.group), now.offer));
   }
 }
 

@@ -72,21 +72,28 @@ struct Worker {
   uint32_t index, workers;
 };
 
+// Lane verb: whether this rank exposes what it offers. That ends by the peers' consumed words, which stay behind an
+// older operation that is pending: beside one, rows go by staging.
+UCCLEP_FN bool exposes(const Op& op, const ZeroCopyOffer& offer) {
+  return offer.tokens.given() && last_read(op, op.seq - 1) == op.seq - 1;
+}
+
 // Verb of the workers: READY to every peer. words: OfferWords::count of them, memory of the warp's own.
 template <class Wire>
 UCCLEP_FN bool send_ready(const Op& op, const HandleMemory& memory, const Settings& settings,
                           const ZeroCopyOffer& offer, uint32_t* words, const Worker& worker) {
+  const bool exposed = exposes(op, offer);
   bool ok = true;
   for (uint32_t i = worker.index; i < op.ranks() && ok; i += worker.workers) {
     const uint32_t peer = op.rotated(i);
     if (lane_id() == 0) {
       words[OfferWords::base] = memory.recv_base()[peer];
       words[OfferWords::capacity] = offer.capacity;
-      offer_tensor(words + OfferWords::tokens, offer.tokens);
-      offer_tensor(words + OfferWords::scales, offer.scales);
+      offer_tensor(words + OfferWords::tokens, exposed ? offer.tokens : ExposedTensor{});
+      offer_tensor(words + OfferWords::scales, exposed ? offer.scales : ExposedTensor{});
     }
     sync_warp();
-    if (offer.tokens.given()) fence_acq_rel<Scope::system>();
+    if (exposed) fence_acq_rel<Scope::system>();
     const uint32_t rows = Wire::announced(op, memory, peer);
     store_header(op, Wire::header_for(op, peer), settings, rows, Form::bulk, 0, words, OfferWords::count);
     ok = Wire::header_stored(op, peer, rows, HeaderLayout::packets(OfferWords::count));

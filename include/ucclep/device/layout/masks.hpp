@@ -28,16 +28,17 @@ constexpr uint32_t leave_now = 2;  // somebody is lost: all leave, and the opera
 
 // Of one group, in device memory.
 struct GroupMasks {
-  uint32_t leave;              // the group's abort word: 1 as ever, leave_now
-  uint32_t masked;             // 1: the abort word is one of these. Behind others there is 0
-  uint32_t never;              // 0: for a wait that ends for no peer's sake
-  uint32_t evicted_claim;      // of the record below
-  uint64_t begun[num_kinds];   // the last operation that has begun
-  uint64_t again[num_kinds];   // the operation that is to run again
-  uint64_t missed[num_kinds];  // the last operation of which a wait for what a peer sends has missed its deadline
-  uint64_t counted;            // the dispatch that the caller's counters have
-  RecordSlot* evicted;         // host memory: a peer has masked this rank
-  uint32_t* announced;         // [R], host memory: 1 for a rank that is masked, or that the next repair masks
+  uint32_t leave;               // the group's abort word: 1 as ever, leave_now
+  uint32_t masked;              // 1: the abort word is one of these. Behind others there is 0
+  uint32_t never;               // 0: for a wait that ends for no peer's sake
+  uint32_t evicted_claim;       // of the record below
+  uint64_t begun[num_kinds];    // the last operation that has begun
+  uint64_t again[num_kinds];    // the operation that is to run again
+  uint64_t pending[num_kinds];  // an operation whose receive phase is to come
+  uint64_t missed[num_kinds];   // the last operation of which a wait for what a peer sends has missed its deadline
+  uint64_t counted;             // the dispatch that the caller's counters have
+  RecordSlot* evicted;          // host memory: a peer has masked this rank
+  uint32_t* announced;          // [R], host memory: 1 for a rank that is masked, or that the next repair masks
 
   UCCLEP_HD RankMask* ranks() { return reinterpret_cast<RankMask*>(this + 1); }
   UCCLEP_HD RankMask& of(uint32_t rank) { return ranks()[rank]; }

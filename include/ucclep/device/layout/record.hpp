@@ -34,7 +34,9 @@ enum class Phase : uint32_t {
   // of a user's kernel
   unrouted,
   // of the channel between domains
-  placed
+  placed,
+  // of operations in phases
+  pending
 };
 
 // Fields of Settings, to name the one that differs between ranks or does not fit.

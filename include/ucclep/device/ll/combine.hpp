@@ -275,7 +275,7 @@ template <class Wire>
 UCCLEP_FN void announce_weights(const CombineArgs& args) {
   const OpState op_state = OpState::load(args.group, Kind::combine);
   const Op op = next_operation(args.group, Kind::combine, Operation::combine, op_state);
-  if (!begins(args.group, Kind::combine, op.seq)) return;
+  if (!begins_to_send(op)) return;
   const HandleMemory memory{args.handle, args.group.shape};
   if (!slots_free(op, op_state, typename Wire::Consumed{})) return;
   const bool routed = memory.state()->updated == memory.handle.stamp;
@@ -285,11 +285,10 @@ UCCLEP_FN void announce_weights(const CombineArgs& args) {
 // The whole operation, or its send phase.
 template <class Element, class Forms, Phases phases = Phases::whole>
 UCCLEP_FN void combine_ll(const CombineArgs& args) {
-  OpState op_state = OpState::load(args.group, Kind::combine);
+  const OpState op_state = OpState::load(args.group, Kind::combine);
   Stage stage(args.piece_bytes, Forms::bulk);
   const Op op = next_operation(args.group, Kind::combine, Operation::combine, op_state);
-  if (has_masks<typename Forms::Wire>(args.group) && !begins(args.group, Kind::combine, op.seq)) return;
-  if constexpr (phases == Phases::send) op_state.ended = EndedWord::of(last_read(op, op_state.last()));
+  if (has_masks<typename Forms::Wire>(args.group) && !begins_to_send(op)) return;
   const HandleMemory memory{args.handle, args.group.shape};
   const ll::Jobs jobs = phases == Phases::send ? ll::Jobs::of_one() : ll::Jobs::of(ll_combine_sends, false);
   CombinePath<typename Forms::Wire> path(stage);

@@ -391,10 +391,9 @@ UCCLEP_FN void dispatch(const LlDispatchArgs& args) {
   if constexpr (warps_alone<Forms>) {
     if (!send_ahead<Row>(args, stage)) return;
   }
-  OpState op_state = OpState::load(args.group, Kind::dispatch);
+  const OpState op_state = OpState::load(args.group, Kind::dispatch);
   const Op op = dispatch_of(args, op_state);
-  if constexpr (phases == Phases::send) op_state.ended = EndedWord::of(last_read(op, op_state.last()));
-  if (has_masks<typename Forms::Wire>(reload(args).group) && !begins(args.group, Kind::dispatch, op.seq)) return;
+  if (has_masks<typename Forms::Wire>(reload(args).group) && !begins_to_send(op)) return;
   if (counts_here() && args.group.again == 0) {
     hide_total(args.counters);
     if (thread_id() == 0) note_routing(memory_of(args), args.routing);

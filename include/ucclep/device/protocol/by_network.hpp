@@ -264,19 +264,20 @@ struct ByNetwork {
   }
 
   static UCCLEP_FN void end(const Op& op, bool ok) {
-    if (end_operation(op, every_thread(ok) && all_in(op), true)) send_consumed(op);
+    if (end_operation(op, every_thread(ok) && all_in(op), true)) send_consumed(op, op.seq);
   }
 
-  // Verb of a block's threads: that this rank has finished reading the operation. Peers with windows hear it from
-  // slots_free.
-  static UCCLEP_FN void send_consumed(const Op& op) {
+  // Verb of a block's threads: up to which operation this rank has finished reading; `last` as for last_read. Peers
+  // with windows hear it from slots_free.
+  static UCCLEP_FN void send_consumed(const Op& op, uint64_t last) {
+    const Op read{op.group, op.kind, op.name, last_read(op, last), op.slot};
     const Fifo& fifo = op.group.network->fifo;
     for (uint32_t first = 0; first < op.ranks(); first += block_size()) {
       const uint32_t peer = first + thread_id();
       const bool remote = peer < op.ranks() && !op.has_window(peer) && !is_masked(op.group, peer);
       CommandFields command;
       command.operation = CommandOp::consumed;
-      if (!network::push_to(op, remote, control_ring(fifo, peer), peer, command)) return;
+      if (!network::push_to(read, remote, control_ring(fifo, peer), peer, command)) return;
     }
   }
 };

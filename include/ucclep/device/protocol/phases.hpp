@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations in two phases (P2, P3): the first sends, and the SMs are free; the second receives. The first takes the
 // sequence number and leaves it in the handle, so later operations of the kind, of other handles, may run between the
-// two. Kernels of whole operations know nothing of this: they run only where no phase of their kind is pending.
+// two: whole ones, too, also in a graph that knew nothing of the phase when it was captured.
 //
 // clang-format off
 // | who releases                       | who acquires                  | what is ordered                         |
@@ -18,9 +18,11 @@
 #include "ucclep/device/layout/handle.hpp"
 #include "ucclep/device/layout/masks.hpp"
 #include "ucclep/device/layout/objects.hpp"
+#include "ucclep/device/layout/record.hpp"
 #include "ucclep/device/layout/trace.hpp"
 #include "ucclep/device/protocol/masks.hpp"
 #include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/record.hpp"
 #include "ucclep/device/protocol/routing.hpp"
 #include "ucclep/device/protocol/slots.hpp"
 
@@ -33,22 +35,25 @@ enum class Phases { whole, send, receive };
 
 namespace UCCLEP_SIMT_NAMESPACE {
 
-// Lane verb: the last operation up to which this rank has finished reading all; `last` is the last that has ended, or
-// its send phase. Not more than N - 1 follow the oldest that is pending: each slot of the ring is one of these.
-UCCLEP_FN uint64_t last_read(const Op& op, uint64_t last) {
-  const uint32_t pending = load_relaxed<Scope::gpu>(&op.group.state->pending[static_cast<uint32_t>(op.kind)]);
-  if (pending == 0) return last;
-  uint64_t seq = last - (op.group.shape.in_flight - 1);
-  while ((pending >> op.group.shape.slot_of(seq) & 1) == 0) seq += 1;
-  return seq - 1;
-}
-
 // Block verb, last thing of a send phase in a group with masks: the operation is pending, as a user's kernel leaves it,
 // so that the receive phase can run again.
 UCCLEP_FN void leave_pending(const Op& op, const HandleMemory& memory, bool ok) {
   ok = all_done(ok);
   if (thread_id() != 0 || !leave(op.group.state, ok, true)) return;
-  memory.state()->device_initiated[static_cast<uint32_t>(op.kind)] = op.seq;
+  const auto kind = static_cast<uint32_t>(op.kind);
+  memory.state()->device_initiated[kind] = op.seq;
+  store_relaxed<Scope::gpu>(&op.group.masks->pending[kind], op.seq);
+}
+
+// Lane verb, in a group with masks: begins() of a launch that sends. Not where one of the kind is pending, which has
+// the number: the host refuses that, but not of a graph that is replayed.
+UCCLEP_FN bool begins_to_send(const Op& op) {
+  const auto kind = static_cast<uint32_t>(op.kind);
+  if (load_relaxed<Scope::gpu>(&op.group.masks->pending[kind]) != op.seq) return begins(op.group, op.kind, op.seq);
+  if (op.group.again == 0 && block_id() == 0 && thread_id() == 0) {
+    report_data(op.group.errors, record_of(op, ucclEpInvalidUsage, Phase::pending, -1));
+  }
+  return false;
 }
 
 // Block verb, last thing of any other.
@@ -111,25 +116,25 @@ struct ReceivePhase {
     sync_block();
     const auto kind = static_cast<uint32_t>(op.kind);
     GroupState* const state = op.group.state;
-    bool last = false;
+    bool out = false;
     if (thread_id() == 0) {
-      last = leave(state, ok, true);
+      out = leave(state, ok, true);
       uint32_t* const pending = &state->pending[kind];
-      if (last) mark(op, Mark::end);
-      if (last) store_relaxed<Scope::gpu>(pending, load_relaxed<Scope::gpu>(pending) & ~(1u << op.slot));
+      if (out) mark(op, Mark::end);
+      if (out) store_relaxed<Scope::gpu>(pending, load_relaxed<Scope::gpu>(pending) & ~(1u << op.slot));
     }
-    if (!sync_block_or(last)) return;
-    const uint64_t read = last_read(op, last_ended(op.group, op.kind));
-    if (read < op.seq) return;
-    publish_consumed(op, read);
-    if constexpr (Wire::network) Wire::send_consumed({op.group, op.kind, op.name, read, op.slot});
+    if (!sync_block_or(out)) return;
+    const uint64_t last = last_ended(op.group, op.kind);
+    if (last_read(op, last) < op.seq) return;
+    publish_consumed(op, last);
+    if constexpr (Wire::network) Wire::send_consumed(op, last);
   }
 
  private:
   // Block verb. last: in the last block out. Peers with windows hear it when the next operation begins.
   template <class Wire>
   UCCLEP_FN void publish_read(bool last) const {
-    if (last) Wire::send_consumed({op.group, op.kind, op.name, last_read(op, op.seq), op.slot});
+    if (last) Wire::send_consumed(op, op.seq);
   }
 };
 

@@ -92,16 +92,26 @@ UCCLEP_COLD_FN void publish_to_windows(char* const* windows, uint32_t ranks, uin
   }
 }
 
-// Verb of those threads: publishes to every peer whose window is mapped here that this rank has finished reading
-// operation `seq` of the kind.
-UCCLEP_FN void publish_consumed(const Op& op, uint64_t seq, ThreadShare share) {
+// Lane verb: the last operation up to which this rank has finished reading all; `last` is the last that has ended, or
+// its send phase. Not more than N - 1 follow the oldest that is pending: each slot of the ring is one of these.
+UCCLEP_FN uint64_t last_read(const Op& op, uint64_t last) {
+  const uint32_t pending = load_relaxed<Scope::gpu>(&op.group.state->pending[static_cast<uint32_t>(op.kind)]);
+  if (pending == 0) return last;
+  uint64_t seq = last - (op.group.shape.in_flight - 1);
+  while ((pending >> op.group.shape.slot_of(seq) & 1) == 0) seq += 1;
+  return seq - 1;
+}
+
+// Verb of those threads: publishes to every peer whose window is mapped here up to which operation of the kind this
+// rank has finished reading; `last` as above.
+UCCLEP_FN void publish_consumed(const Op& op, uint64_t last, ThreadShare share) {
   const ucclEpDeviceGroup& group = op.group;
-  publish_to_windows(group.windows, group.shape.ranks, group.layout.consumed_word(group.shape, op.kind, op.me()), seq,
-                     share);
+  publish_to_windows(group.windows, group.shape.ranks, group.layout.consumed_word(group.shape, op.kind, op.me()),
+                     last_read(op, last), share);
 }
 // Verb of a block's threads.
-UCCLEP_FN void publish_consumed(const Op& op, uint64_t seq) {
-  publish_consumed(op, seq, {thread_id(), block_size()});
+UCCLEP_FN void publish_consumed(const Op& op, uint64_t last) {
+  publish_consumed(op, last, {thread_id(), block_size()});
 }
 
 // The block that publishes what was consumed: one that receives in LL operations, so it has time to spare.

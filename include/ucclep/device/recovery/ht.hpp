@@ -38,7 +38,7 @@ UCCLEP_FN void after_update(const HtUpdateArgs& args) {
     });
     return received == Received::all ? op.seq : 0;
   };
-  repair(op, decide);
+  repair(op, memory_of(args), decide);
 }
 
 // Warp verb: all rows of a dispatch are staged. This rank's own were, by the send phase.
@@ -64,7 +64,7 @@ UCCLEP_FN void after_dispatch(const HtDispatchArgs& args) {
     });
     return received == Received::all ? op.seq : 0;
   };
-  repair(op, decide);
+  repair(op, memory_of(args), decide);
 }
 
 // Warp verb: all partial rows of a rank are staged. Of this rank's own there may be none.
@@ -89,7 +89,7 @@ UCCLEP_FN void after_combine(const HtCombineArgs& args) {
     });
     return uint64_t{0};
   };
-  repair(op, decide);
+  repair(op, memory_of(args), decide);
 }
 
 }  // namespace recovery

@@ -157,7 +157,7 @@ UCCLEP_FN void after_dispatch(const LlDispatchArgs& args) {
       store_relaxed<Scope::gpu>(&args.group.masks->of(rank).blank, op.seq);
     return received != Received::nothing ? op.seq : 0;
   };
-  if (!repair(op, decide)) return;
+  if (!repair(op, memory_of(args), decide)) return;
   for (uint32_t source = 0; source < op.ranks(); ++source) {
     if (is_blank(args.group, op.seq, source)) blank_rows(op, memory_of(args), args.output, source);
   }
@@ -217,7 +217,7 @@ UCCLEP_FN void after_weights(const CombineArgs& args) {
     }
     return uint64_t{0};
   };
-  repair(op, decide, Unfinished::goes_on);
+  repair(op, memory_of(args), decide, Unfinished::goes_on);
 }
 
 UCCLEP_FN void after_combine(const CombineArgs& args) {
@@ -231,7 +231,7 @@ UCCLEP_FN void after_combine(const CombineArgs& args) {
     });
     return uint64_t{0};
   };
-  repair(op, decide);
+  repair(op, memory_of(args), decide);
 }
 
 }  // namespace recovery

@@ -16,6 +16,7 @@
 #include "ucclep/device/protocol/by_network.hpp"
 #include "ucclep/device/protocol/eviction.hpp"
 #include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/routing.hpp"
 #include "ucclep/device/protocol/slots.hpp"
 #include "ucclep/device/simt/simt.hpp"
 
@@ -146,13 +147,17 @@ enum class Unfinished { runs_again, goes_on };
 // Block verb of the only block: decide(rank, timer), a warp verb, for every active rank, if the operation is to run
 // again; ranks that were lost are masked then, and by it.
 template <class Decide>
-UCCLEP_FN bool repair(const Op& op, Decide&& decide, Unfinished unfinished = Unfinished::runs_again) {
+UCCLEP_FN bool repair(const Op& op, const HandleMemory& memory, Decide&& decide,
+                      Unfinished unfinished = Unfinished::runs_again) {
   const ucclEpDeviceGroup& group = op.group;
   GroupMasks& masks = *group.masks;
   const auto kind = static_cast<uint32_t>(op.kind);
   const bool evicted = !every_thread(!was_evicted(group));
-  // op is the operation after the last that has ended.
-  bool again = load_relaxed<Scope::gpu>(&masks.begun[kind]) == op.seq && load_relaxed<Scope::system>(&masks.leave) != 1;
+  // op is the operation after the last that has ended. Is it pending, the receive phase of its handle repairs it.
+  const bool of_others = load_relaxed<Scope::gpu>(&masks.pending[kind]) == op.seq &&
+                         load_relaxed<Scope::gpu>(&memory.state()->device_initiated[kind]) != op.seq;
+  bool again = !of_others && load_relaxed<Scope::gpu>(&masks.begun[kind]) == op.seq &&
+               load_relaxed<Scope::system>(&masks.leave) != 1;
   again = every_thread(again);
   const uint64_t dispatched = last_ended(group, Kind::dispatch);
   const uint64_t next_dispatch = dispatched + (again && op.kind == Kind::dispatch ? 2 : 1);

@@ -111,9 +111,8 @@ UCCLEP_FN bool still_pending(const Op& op, const ucclEpDeviceHandle& handle) {
 }
 
 // Block verb of every block: the operation that begins, or one with the number 0.
-UCCLEP_FN Op begin_next(const ucclEpDeviceHandle& handle, Kind kind, Operation name, OpState& op_state) {
+UCCLEP_FN Op begin_next(const ucclEpDeviceHandle& handle, Kind kind, Operation name, const OpState& op_state) {
   const Op op = next_operation(handle.group, kind, name, op_state);
-  op_state.ended = EndedWord::of(last_read(op, op_state.last()));
   if (still_pending(op, handle)) return {handle.group, kind, name, 0, 0};
   return op;
 }
@@ -143,7 +142,10 @@ UCCLEP_FN void leave_to_receive(const DeviceOperation& open, Kind kind) {
   GroupMasks* const masks = open.handle.group.masks;
   sync_block();  // what all threads have written is released
   if (thread_id() == 0) {
-    if (masks != nullptr) store_relaxed<Scope::gpu>(&masks->begun[k], open.seq);
+    if (masks != nullptr) {
+      store_relaxed<Scope::gpu>(&masks->begun[k], open.seq);
+      store_relaxed<Scope::gpu>(&masks->pending[k], open.seq);
+    }
     store_release<Scope::gpu>(&open.memory().state()->device_initiated[k], open.seq);
   }
   sync_block();  // a lane of its warp may wait for it next

@@ -187,12 +187,6 @@ UCCLEP_FN void sums_read(const Op& op, const HandleMemory& memory, uint32_t toke
 struct ByRings : AcrossNodes {
   static constexpr bool rings = true;
 
-  // Of a whole operation. A dispatch may have others pending that began before it.
-  static UCCLEP_FN void end(const Op& op, bool ok, bool) {
-    if (!end_operation(op, every_thread(ok) && all_in(op), true)) return;
-    send_consumed({op.group, op.kind, op.name, last_read(op, op.seq), op.slot});
-  }
-
   static UCCLEP_FN bool header_stored(const Op& op, uint32_t peer, uint32_t rows, uint32_t packets) {
     return op.has_window(peer) || network::push_header(op, lane_id() == 0, peer, rows, packets, ring::flags);
   }
