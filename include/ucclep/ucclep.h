@@ -209,7 +209,9 @@ typedef struct {
   uint64_t reorder_depth_max;          /**< the most earlier chunks that were missing when one came */
 } ucclEpStats_t;
 
-/** Of a group. Must agree between ranks: all but the callbacks, alloc_ctx and timeout_ms. */
+/** Of a group. Must agree between ranks: all but the callbacks and alloc_ctx; timeout_ms, as it results from what is
+ * set elsewhere (ucclEpCommConfig_t), only with enable_mask, where a rank that waits less would mask one that waits
+ * longer. */
 typedef struct {
   unsigned size, magic;
   int num_experts;                  /**< required, a multiple of R; expert e lives on rank e / (num_experts / R) */
@@ -514,9 +516,9 @@ ucclEpResult_t ucclEpCombine(ucclEpHandle_t handle, const ucclEpCombineInputs_t*
 /** [operation] The receive phase of a send_only operation, ordered after the first: it writes the outputs. With none
  *  pending it does nothing. At most one may be pending on a handle, which takes no Update, Dispatch or Combine
  *  meanwhile, and of a group's operations of a kind at most max_in_flight from the oldest pending one on; one more is
- *  ucclEpInvalidUsage. A capture contains both phases. A graph that holds a whole operation may be replayed while one of
- *  another handle is pending; the replay counts towards max_in_flight, which the caller has to observe then, as no call
- *  sees it. With enable_mask such a replay sends nothing and leaves the record ucclEpInvalidUsage. */
+ *  ucclEpInvalidUsage. A capture contains both phases. A graph that holds a whole operation may be replayed while one
+ * of another handle is pending; the replay counts towards max_in_flight, which the caller has to observe then, as no
+ * call sees it. With enable_mask such a replay sends nothing and leaves the record ucclEpInvalidUsage. */
 ucclEpResult_t ucclEpComplete(ucclEpHandle_t handle, ucclEpStream_t stream);
 /** [operation] The receive phase of a device-initiated dispatch: one that a user kernel began (ucclep/device.hpp).
  * outputs as for ucclEpDispatch; their type and width are those of the rows that the kernel sent. If none is pending it

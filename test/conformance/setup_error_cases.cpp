@@ -214,6 +214,21 @@ TEST_CASE("a group that differs on one rank is refused on all, with rank and fie
   });
 }
 
+TEST_CASE("with masks ranks agree on the time after which they mask each other", "[process]") {
+  Scenario scenario = pair_of_ranks(Layout::ll_expert_major);
+  run_ranks(2, [&](Rank& rank) {
+    Session at(rank, scenario);
+    ucclEpGroupConfig_t config = group_config({scenario});
+    config.timeout_ms = rank.rank == 0 ? 5000 : 20000;
+    const Group group = make_group(at.comm, config);
+    config.enable_mask = 1;
+    ucclEpGroup_t masked = nullptr;
+    refused(ucclEpGroupCreate(&masked, at.comm, &config), ucclEpInvalidArgument, "ucclEpGroupCreate",
+            {"timeout_ms", "5000", "20000"});
+    round_trip(rank, at.comm, at.handle, at.stream, scenario);
+  });
+}
+
 TEST_CASE("a group that is bad on one rank is refused on all", "[process]") {
   const std::vector<Difference> bad{
       {"top_k", [](ucclEpGroupConfig_t& config) { config.top_k = 0; }},

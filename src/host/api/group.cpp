@@ -178,6 +178,8 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
   });
   agreement.attempt([&] { asked = read_struct(given, "config"); });
   agree_on(agreement, asked);
+  // Who waits less than the others would mask a rank that only waits longer.
+  agreement.field("timeout_ms with enable_mask", asked.enable_mask != 0 ? comm.timeout_ms(asked.timeout_ms) : 0);
   agreement.field("UCCLEP_LL_COPIES", copies_name(comm.config.ll_copies));
   agreement.field("UCCLEP_HT_RING", comm.config.ht_ring.text());
   agreement.field("UCCLEP_HT_RELAY_RING", comm.config.ht_relay_ring.text());
