@@ -145,6 +145,12 @@ UCCLEP_FN bool right_conversions() {
          to_e8m0_up(1.5f) == 128;
 }
 
+// What arrives while nobody looks counts, also when the time is up by the next look at the clock, after 32 polls.
+UCCLEP_FN bool looks_once_more(const SimtCheckArgs& args) {
+  unsigned polls = 0;
+  return wait_until(begin_wait(0, args.abort_word), [&] { return ++polls > 32; });
+}
+
 }  // namespace UCCLEP_SIMT_NAMESPACE
 
 namespace ucclep {
@@ -159,6 +165,7 @@ UCCLEP_KERNEL(simt_check, SimtCheckArgs) {
   check_votes(args);
   check_block(args, reinterpret_cast<uint32_t*>(shared));
   simt_expect(args, SimtCheck::numeric, right_conversions());
+  simt_expect(args, SimtCheck::waits, looks_once_more(args));
   if (!check_words(args, reinterpret_cast<int32_t*>(args.words), SimtCheck::words_4, wait)) return;
   if (!check_words(args, args.words + 2, SimtCheck::words_8, wait)) return;
   check_copies(args, shared, wait);

@@ -8,7 +8,19 @@
 namespace ucclep {
 
 // What is counted, one word each.
-enum class SimtCheck : unsigned { warp_values, words_4, words_8, block, grid, publish, packet, bulk, numeric, count };
+enum class SimtCheck : unsigned {
+  warp_values,
+  words_4,
+  words_8,
+  block,
+  grid,
+  publish,
+  packet,
+  bulk,
+  numeric,
+  waits,
+  count
+};
 
 struct SimtCheckArgs {
   uint32_t* wrong;              // [SimtCheck::count], zero before

@@ -83,18 +83,22 @@ UCCLEP_FN void report_timeout(const Op& op, Phase phase, uint32_t peer, const Wa
 
 constexpr unsigned polls_per_check = 32;  // of the clock and the abort word
 
-// Lane verb: waits until arrived() is true. When the time is up, the record names the peer and everybody leaves.
+// Lane verb: waits until arrived() is true. When the time is up, the record names the peer and everybody leaves. A lane
+// that has not run for long looks once more first: what has arrived counts.
 template <class Predicate>
 UCCLEP_FN bool wait_peer(const Op& op, Phase phase, uint32_t peer, Predicate&& arrived) {
   Wait wait{};
+  bool late = false;
   for (unsigned polls = 0; !arrived(); ++polls) {
+    if (late) {
+      report_timeout(op, phase, peer, wait);
+      return false;
+    }
     if (polls == 0) wait = begin_wait(op.group.timeout_ns, op.group.abort_word);
     pause();
     if (polls % polls_per_check != polls_per_check - 1) continue;
     if (aborted(wait)) return false;
-    if (!timed_out(wait)) continue;
-    report_timeout(op, phase, peer, wait);
-    return false;
+    late = timed_out(wait);
   }
   return true;
 }
@@ -104,17 +108,19 @@ UCCLEP_FN bool wait_peer(const Op& op, Phase phase, uint32_t peer, Predicate&& a
 template <class Predicate>
 UCCLEP_FN bool wait_peer_warp(const Op& op, Phase phase, const uint32_t& peer, Predicate&& arrived) {
   Wait wait{};
+  uint32_t verdict = 0;
   for (unsigned polls = 0; !arrived(); ++polls) {
+    if (verdict != 0) {
+      if (lane_id() == 0) report_timeout(op, phase, peer, wait);
+      return false;
+    }
     if (polls == 0) wait = begin_wait(op.group.timeout_ns, op.group.abort_word);
     pause();
     if (polls % polls_per_check != polls_per_check - 1) continue;
     // Lane 0 decides for all: clocks differ from lane to lane.
-    uint32_t verdict = 0;
     if (lane_id() == 0) verdict = aborted(wait) ? 1 : timed_out(wait) ? 2 : 0;
     verdict = broadcast(verdict, 0);
-    if (verdict == 0) continue;
-    if (verdict == 2 && lane_id() == 0) report_timeout(op, phase, peer, wait);
-    return false;
+    if (verdict == 1) return false;
   }
   return true;
 }

@@ -165,8 +165,10 @@ UCCLEP_FN bool aborted(const Wait& wait) {
 // needs. It is asked at least once, also after the deadline: what has arrived counts.
 template <class Predicate>
 UCCLEP_FN bool wait_until(const Wait& wait, Predicate&& predicate) {
+  bool late = false;
   for (unsigned polls = 1; !predicate(); ++polls) {
-    if (polls % 32 == 0 && (aborted(wait) || timed_out(wait))) return false;
+    if (late || (polls % 32 == 0 && aborted(wait))) return false;
+    if (polls % 32 == 0) late = timed_out(wait);
     pause();
   }
   return true;
