@@ -170,6 +170,7 @@ void destroy(ucclEpComm* comm) {
   comm->device_memory.clear();
   for (void* memory : comm->host_memory) best_effort("comm", comm_went_on, [&] { device.free_host(memory); });
   device.on_fault({});
+  comm->withdraw();
   forget_errors_of(comm);
   delete comm;
 }
@@ -178,7 +179,7 @@ void destroy(ucclEpComm* comm) {
 
 }  // namespace ucclep
 
-ucclEpComm::ucclEpComm() = default;
+ucclEpComm::ucclEpComm() : LiveObject(ucclep::ObjectKind::comm, this) {}
 
 ucclEpComm::~ucclEpComm() {
   if (errors) ucclep::best_effort("comm", "error records were not freed", [this] { device->free_host(errors); });
@@ -217,15 +218,14 @@ ucclEpResult_t ucclEpCommInitBootstrap(ucclEpComm_t* comm, int nranks, int rank,
 }
 
 ucclEpResult_t ucclEpCommDestroy(ucclEpComm_t comm) {
-  if (comm == nullptr) return ucclEpSuccess;
-  return guarded("ucclEpCommDestroy", nullptr, [&] {
+  return guarded_destroying("ucclEpCommDestroy", comm, [&] {
     refuse_destruction_in_capture(*comm);
     destroy(comm);
   });
 }
 
 ucclEpResult_t ucclEpCommAbort(ucclEpComm_t comm) {
-  return guarded("ucclEpCommAbort", comm, [&] {
+  return guarded_beside("ucclEpCommAbort", comm, true, [&] {
     require(comm, "comm");
     comm->faults->raise(ucclEpAborted, "ucclEpCommAbort", "abort", -1,
                         fmt::format("rank {} called ucclEpCommAbort", comm->rank()));
@@ -280,7 +280,7 @@ ucclEpResult_t ucclEpCommGetInfo(ucclEpComm_t comm, ucclEpCommInfo_t* info) {
 }
 
 ucclEpResult_t ucclEpCommGetStats(ucclEpComm_t comm, ucclEpStats_t* stats) {
-  return guarded("ucclEpCommGetStats", comm, [&] {
+  return guarded_beside("ucclEpCommGetStats", comm, false, [&] {
     require(comm, "comm");
     check_out_struct(stats, "stats");
     const ucclEpStats_t none = UCCLEP_STATS_INIT;
@@ -296,7 +296,7 @@ ucclEpResult_t ucclEpCommGetTopology(ucclEpComm_t comm, char* json, size_t* len)
 }
 
 ucclEpResult_t ucclEpCommGetAsyncError(ucclEpComm_t comm, ucclEpAsyncError_t* error) {
-  return guarded("ucclEpCommGetAsyncError", comm, [&] {
+  return guarded_beside("ucclEpCommGetAsyncError", comm, true, [&] {
     require(comm, "comm");
     write_struct(error, comm->faults->current(), "error");
   });

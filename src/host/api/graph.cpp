@@ -63,7 +63,7 @@ ucclEpResult_t ucclEpGraphLaunch(ucclEpComm_t comm, ucclEpGraph_t graph, ucclEpS
 
 ucclEpResult_t ucclEpGraphDestroy(ucclEpComm_t comm, ucclEpGraph_t graph) {
   if (graph == nullptr) return ucclEpSuccess;
-  return guarded("ucclEpGraphDestroy", comm, [&] {
+  return guarded_destroying_part("ucclEpGraphDestroy", comm, [&] {
     require(comm, "comm");
     stream_capture(*comm);
     checked_graph(*comm, graph);

@@ -165,9 +165,8 @@ proxy::FaultSink faults_of(ucclEpGroup& group) {
 
 ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
   static std::atomic<uint64_t> groups = 0;
-  auto group = std::make_unique<ucclEpGroup>();
+  auto group = std::make_unique<ucclEpGroup>(comm);
   group->serial = ++groups;
-  group->comm = &comm;
   group->device = {};
   std::shared_ptr<SharedMemory> own;
   Agreement agreement("ucclEpGroupCreate");
@@ -279,6 +278,7 @@ void drain(ucclEpGroup& group) {
 }  // namespace
 
 void destroy_group(ucclEpGroup_t group) {
+  group->withdraw();
   ucclEpComm& comm = *group->comm;
   drain(*group);
   if (!comm.faults->fatal()) {
@@ -327,15 +327,14 @@ ucclEpResult_t ucclEpGroupCreate(ucclEpGroup_t* group, ucclEpComm_t comm, const 
 }
 
 ucclEpResult_t ucclEpGroupDestroy(ucclEpGroup_t group) {
-  if (group == nullptr) return ucclEpSuccess;
-  return guarded("ucclEpGroupDestroy", group->comm, [&] {
+  return guarded_destroying("ucclEpGroupDestroy", group, [&] {
     refuse_destruction_in_capture(*group->comm);
     destroy_group(group);
   });
 }
 
 ucclEpResult_t ucclEpGroupGetDevice(ucclEpGroup_t group, ucclEpDeviceGroup* out) {
-  return guarded("ucclEpGroupGetDevice", group == nullptr ? nullptr : group->comm, [&] {
+  return guarded("ucclEpGroupGetDevice", group, [&] {
     const ucclEpGroup& g = usable(group);
     check_device_struct(out);
     *out = g.device;

@@ -13,6 +13,7 @@
 #include "host/context/config.hpp"
 #include "host/context/device_memory.hpp"
 #include "host/context/fault.hpp"
+#include "host/context/live_objects.hpp"
 #include "host/context/topology_exchange.hpp"
 #include "host/context/trace.hpp"
 #include "ucclep/ucclep.h"
@@ -26,7 +27,7 @@ struct ucclEpGraph {
   std::unique_ptr<ucclep::Graph> recorded;
 };
 
-struct ucclEpComm {
+struct ucclEpComm : ucclep::LiveObject {
   ucclEpComm();
   ~ucclEpComm();
 
