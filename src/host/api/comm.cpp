@@ -7,6 +7,7 @@
 #include "base/near_node.hpp"
 #include "bootstrap/agreement.hpp"
 #include "host/api/group.hpp"
+#include "host/api/process_end.hpp"
 #include "host/boundary/guard.hpp"
 #include "host/boundary/structs.hpp"
 #include "host/boundary/text_out.hpp"
@@ -131,7 +132,9 @@ ucclEpComm_t init(const char* function, const ucclEpCommConfig_t* given, int nra
   place_host_memory(*comm);
   if (comm->topology.plan.domains.size() > 1) prepare_network(*comm);
   watch(*comm);
+  watch_process_end();
   keep_errors_of(comm.get());
+  comm->enlist(ObjectKind::comm, comm.get());
   log::info("comm", "rank {} of {} on {}, timeout {} ms", comm->rank(), comm->nranks(), comm->traits.name,
             comm->timeout_ms());
   log::info("topology", "{}", place_text(comm->topology.ranks, comm->topology.plan, comm->rank()));
@@ -179,7 +182,7 @@ void destroy(ucclEpComm* comm) {
 
 }  // namespace ucclep
 
-ucclEpComm::ucclEpComm() : LiveObject(ucclep::ObjectKind::comm, this) {}
+ucclEpComm::ucclEpComm() = default;
 
 ucclEpComm::~ucclEpComm() {
   if (errors) ucclep::best_effort("comm", "error records were not freed", [this] { device->free_host(errors); });
@@ -227,9 +230,7 @@ ucclEpResult_t ucclEpCommDestroy(ucclEpComm_t comm) {
 ucclEpResult_t ucclEpCommAbort(ucclEpComm_t comm) {
   return guarded_beside("ucclEpCommAbort", comm, true, [&] {
     require(comm, "comm");
-    comm->faults->raise(ucclEpAborted, "ucclEpCommAbort", "abort", -1,
-                        fmt::format("rank {} called ucclEpCommAbort", comm->rank()));
-    comm->bootstrap->abort();
+    abort_comm(*comm, fmt::format("rank {} called ucclEpCommAbort", comm->rank()), "");
   });
 }
 

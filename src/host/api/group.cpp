@@ -223,6 +223,7 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
             group->config.ll_max_tokens_per_rank, group->device.layout.bytes, group->device.layout.network_bytes,
             comm.network ? " in " + of_network.where.text() : "");
   if (group->mask_words) comm.faults->watch(&group->mask_words->evicted);
+  group->enlist(ObjectKind::group, &comm);
   const std::lock_guard lock(comm.groups_mutex);
   comm.groups.push_back(group.get());
   return group.release();

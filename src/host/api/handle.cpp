@@ -146,6 +146,7 @@ ucclEpHandle_t create_handle(ucclEpGroup& group, const ucclEpHandleConfig_t& con
     handle->routing = std::make_shared<KnownRouting>();
     handle->routing->counts = counts;
   }
+  handle->enlist(ObjectKind::handle, group.comm);
   group.handles.push_back(handle.get());
   return handle.release();
 }

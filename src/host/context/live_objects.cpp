@@ -104,7 +104,7 @@ struct Grave {
 
 }  // namespace
 
-LiveObject::LiveObject(ObjectKind kind, ucclEpComm_t comm) {
+void LiveObject::enlist(ObjectKind kind, ucclEpComm_t comm) const {
   LiveShard& shard = live_list.shard_of(this);
   const std::lock_guard lock(shard.mutex);
   shard.entries.insert_or_assign(this, LiveEntry{kind, comm, fork_depth()});
@@ -159,6 +159,18 @@ void check_life(GivenObject given, Life life) {
       fail(ucclEpInvalidArgument, "{} {} does not exist: it was destroyed, or the pointer is not one of a {}", word,
            given.address, word);
   }
+}
+
+std::vector<ucclEpComm_t> live_comms(bool only_ending) {
+  std::vector<ucclEpComm_t> comms;
+  live_list.for_each([&](LiveShard& shard) {
+    const std::lock_guard lock(shard.mutex);
+    for (const auto& [object, entry] : shard.entries) {
+      const Life life = found_as(entry, ObjectKind::comm).life;
+      if (life == Life::ending || (life == Life::alive && !only_ending)) comms.push_back(entry.comm);
+    }
+  });
+  return comms;
 }
 
 HeldComm::HeldComm(ucclEpComm_t comm, bool while_ending) noexcept {

@@ -4,6 +4,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "ucclep/ucclep.h"
 
@@ -11,12 +12,14 @@ namespace ucclep {
 
 enum class ObjectKind : uint8_t { comm, group, handle, window };
 
-// Each object of the C API is one, and so listed as long as it exists.
+// Each object of the C API is one. It is listed from when it is complete until it ends.
 class LiveObject {
  public:
   LiveObject(const LiveObject&) = delete;
   LiveObject& operator=(const LiveObject&) = delete;
 
+  // comm: that it was made from; itself for a communicator.
+  void enlist(ObjectKind kind, ucclEpComm_t comm) const;
   // From here on nobody finds it. Returns when the calls of other threads that hold it (HeldComm) have ended.
   void withdraw() const noexcept;
 
@@ -26,8 +29,7 @@ class LiveObject {
   static void operator delete(void* memory) noexcept;
 
  protected:
-  // comm: that it was made from; its own address for a communicator.
-  LiveObject(ObjectKind kind, ucclEpComm_t comm);
+  LiveObject() = default;
   ~LiveObject() { withdraw(); }
 };
 
@@ -60,6 +62,9 @@ FoundObject find_object(GivenObject given) noexcept;
 
 // Throws ucclEpInvalidArgument, or ucclEpInvalidUsage for an object of the parent, unless it is alive or NULL.
 void check_life(GivenObject given, Life life);
+
+// The communicators of this process, those included that are being destroyed, or only those.
+std::vector<ucclEpComm_t> live_comms(bool only_ending);
 
 // A communicator that another thread may destroy at the same time: what a call needs stays while this lives, which is
 // for moments.

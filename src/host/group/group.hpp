@@ -27,7 +27,7 @@ struct MaskWords {
 }  // namespace ucclep
 
 struct ucclEpGroup : ucclep::LiveObject {
-  explicit ucclEpGroup(ucclEpComm& made_from) : LiveObject(ucclep::ObjectKind::group, &made_from), comm(&made_from) {}
+  explicit ucclEpGroup(ucclEpComm& made_from) : comm(&made_from) {}
   ~ucclEpGroup();
 
   ucclEpComm* const comm;

@@ -44,8 +44,7 @@ struct KnownRouting {
 }  // namespace ucclep
 
 struct ucclEpHandle : ucclep::LiveObject {
-  explicit ucclEpHandle(ucclEpGroup& made_from)
-      : LiveObject(ucclep::ObjectKind::handle, made_from.comm), group(&made_from) {}
+  explicit ucclEpHandle(ucclEpGroup& made_from) : group(&made_from) {}
 
   ucclEpGroup* const group;
   ucclep::HandleView device{};  // what kernels get

@@ -14,7 +14,7 @@
 #include "ucclep/ucclep.h"
 
 struct ucclEpWindow : ucclep::LiveObject {
-  explicit ucclEpWindow(ucclEpComm* made_from) : LiveObject(ucclep::ObjectKind::window, made_from), comm(made_from) {}
+  explicit ucclEpWindow(ucclEpComm* made_from) : comm(made_from) {}
 
   ucclEpComm* const comm;
   int rank = 0;
