@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "base/deadline.hpp"
@@ -23,7 +24,8 @@ class CommNetwork;
 class WindowTable;
 }  // namespace ucclep
 
-struct ucclEpGraph {
+struct ucclEpGraph : ucclep::LiveObject {
+  explicit ucclEpGraph(std::unique_ptr<ucclep::Graph> graph) : recorded(std::move(graph)) {}
   std::unique_ptr<ucclep::Graph> recorded;
 };
 

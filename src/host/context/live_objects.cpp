@@ -77,8 +77,12 @@ FoundObject found_as(const LiveEntry& entry, ObjectKind kind) {
   return {Life::alive, entry.comm};
 }
 
-constexpr const char* word_of(ObjectKind kind) {
-  constexpr std::array words{"comm", "group", "handle", "window"};
+struct KindWords {
+  const char *argument, *word;
+};
+constexpr KindWords words_of(ObjectKind kind) {
+  constexpr std::array<KindWords, 4> words{
+      {{"comm", "communicator"}, {"group", "group"}, {"handle", "handle"}, {"window", "window"}}};
   return words[static_cast<size_t>(kind)];
 }
 
@@ -142,21 +146,20 @@ FoundObject find_object(GivenObject given) noexcept {
 }
 
 void check_life(GivenObject given, Life life) {
-  const char* const word = word_of(given.kind);
+  const auto [argument, word] = words_of(given.kind);
   switch (life) {
     case Life::none:
     case Life::alive:
       return;
     case Life::ending:
-      fail(ucclEpInvalidArgument, "{} {} is being destroyed by another thread", word, given.address);
+      fail(ucclEpInvalidArgument, "{} {} is being destroyed by another thread", argument, given.address);
     case Life::other_kind:
-      fail(ucclEpInvalidArgument, "{} {} is an object of libucclep, but not a {}", word, given.address, word);
+      fail(ucclEpInvalidArgument, "{} {} is an object of another kind, not a {}", argument, given.address, word);
     case Life::of_parent:
-      fail(ucclEpInvalidUsage,
-           "{} {} belongs to the process that forked this one: make objects of this process's own, or only destroy it",
-           word, given.address);
+      fail(ucclEpInvalidUsage, "{} {} belongs to the process that forked this one: a child may only destroy it",
+           argument, given.address);
     case Life::unknown:
-      fail(ucclEpInvalidArgument, "{} {} does not exist: it was destroyed, or the pointer is not one of a {}", word,
+      fail(ucclEpInvalidArgument, "{} {} is not a {} that exists: it was destroyed, or never was one", argument,
            given.address, word);
   }
 }
