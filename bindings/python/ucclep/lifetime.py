@@ -12,6 +12,7 @@ import ctypes
 import os
 import sys
 import time
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Iterable
 from weakref import WeakSet
 
@@ -58,6 +59,19 @@ class LibraryObject(Unique):
             raise InvalidArgument(4, f"the {type(self).__name__} does not exist any more: it, or what it was made from, was "
                                      "destroyed")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+def retire(thing: Any) -> None:
+    """Every public method of it raises from here on."""
+    name = type(thing).__name__
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise InvalidArgument(4, f"the {name} does not exist any more: it was destroyed")
+
+    for kind in type(thing).__mro__:
+        for method, value in vars(kind).items():
+            if isinstance(value, FunctionType) and not method.startswith("_"):
+                setattr(thing, method, refuse)
 
 
 _live: dict[Communicator, None] = {}  # in the order in which they were made
