@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/api/process_end.hpp"
 
-#include <cstdlib>
-
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <thread>
+#include <vector>
 
 #include "base/best_effort.hpp"
+#include "base/deadline.hpp"
+#include "base/error.hpp"
 #include "base/fork.hpp"
 #include "host/context/live_objects.hpp"
 

@@ -100,9 +100,9 @@ bool await_holders(const void* object) {
 }
 
 // The memory of objects that are gone, oldest first from `next` on.
-struct Grave {
+struct RetiredMemory {
   std::mutex mutex;
-  std::array<void*, 256> memories{};
+  std::array<void*, 256> blocks{};
   size_t next = 0;
 };
 
@@ -126,16 +126,12 @@ void LiveObject::withdraw() const noexcept {
   }
 }
 
-void* LiveObject::operator new(size_t bytes) {
-  return ::operator new(bytes);
-}
-
 void LiveObject::operator delete(void* memory) noexcept {
-  constinit static PerProcess<Grave> graves;
-  Grave& grave = graves.get();
-  const std::lock_guard lock(grave.mutex);
-  ::operator delete(std::exchange(grave.memories[grave.next], memory));
-  grave.next = (grave.next + 1) % grave.memories.size();
+  constinit static PerProcess<RetiredMemory> of_process;
+  RetiredMemory& retired = of_process.get();
+  const std::lock_guard lock(retired.mutex);
+  ::operator delete(std::exchange(retired.blocks[retired.next], memory));
+  retired.next = (retired.next + 1) % retired.blocks.size();
 }
 
 FoundObject find_object(GivenObject given) noexcept {

@@ -25,7 +25,6 @@ class LiveObject {
 
   // Memory of an object that is gone serves the next one only after many others: a pointer that was kept too long does
   // not name a new object.
-  static void* operator new(size_t bytes);
   static void operator delete(void* memory) noexcept;
 
  protected:
@@ -46,7 +45,7 @@ struct GivenObject {
 };
 
 enum class Life : uint8_t {
-  none,        // NULL
+  none,        // the caller gave NULL
   alive,       // what it needs is there
   ending,      // another thread destroys it
   other_kind,  // an object, but not of this kind
