@@ -32,13 +32,20 @@
  * - [wait]        by this rank alone; blocks for at most timeout_ms, then ucclEpTimeout; ucclEpInvalidUsage in stream
  *                 capture.
  *
+ * Objects. An object that does not exist (it was destroyed, by itself or with its owner, or never was one) is
+ * ucclEpInvalidArgument in every call; of two threads that destroy one, one gets this. In a forked child the parent's
+ * objects are ucclEpInvalidUsage at once, and the calls that destroy them free nothing and succeed; objects that the
+ * child makes itself work, on a GPU as far as its driver allows. A process that exits with a status other than 0 gives
+ * its communicators up, and their ranks get ucclEpRemoteError at once.
+ *
  * Streams. Operations of one group execute in call order; on different streams the caller orders them by events. NULL
  * is the device's default stream. Descriptors, configs and index structs are copied during the call; the memory of
  * tensors stays untouched by the caller until the operation (with send_only: its ucclEpComplete) has finished.
  *
  * Threads. Communicators are independent. One communicator, with all that was made from it, is used by one thread at a
- * time, except for ucclEpCommAbort, ucclEpCommGetAsyncError, ucclEpCommGetStats and ucclEpGetLastError. Ranks of one
- * process each need a thread of their own for the blocking calls. Calls restore the thread's current device.
+ * time, except for ucclEpCommAbort, ucclEpCommGetAsyncError, ucclEpCommGetStats and ucclEpGetLastError, which may also
+ * come while another thread destroys it. Ranks of one process each need a thread of their own for the blocking calls.
+ * Calls restore the thread's current device.
  */
 #ifndef UCCLEP_H_
 #define UCCLEP_H_

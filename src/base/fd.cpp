@@ -12,15 +12,11 @@
 namespace ucclep {
 namespace {
 
-// Never destroyed: threads of the library may still close descriptors while the process exits.
 struct PrivateDescriptors {
   std::mutex mutex;
   std::vector<int> fds;
 
-  static PrivateDescriptors& instance() {
-    static auto* all = new PrivateDescriptors;
-    return *all;
-  }
+  static PrivateDescriptors& instance();
 
   PrivateDescriptors() {
     // The lock is held over the fork, so that the child finds a consistent list.
@@ -47,6 +43,13 @@ struct PrivateDescriptors {
     return true;
   }
 };
+
+// Never destroyed: threads of the library may still close descriptors while the process exits.
+PrivateDescriptors& private_descriptors = *new PrivateDescriptors;
+
+PrivateDescriptors& PrivateDescriptors::instance() {
+  return private_descriptors;
+}
 
 }  // namespace
 

@@ -25,7 +25,7 @@ namespace {
 
 thread_local int thread_rank = -1;
 
-// Where lines go. Never destroyed: service threads may log while the process exits.
+// Where lines go.
 struct Sink {
   std::mutex mutex;
   std::string pattern;
@@ -39,10 +39,7 @@ struct Sink {
                    [] { instance().mutex.unlock(); });
   }
 
-  static Sink& instance() {
-    static auto* sink = new Sink;
-    return *sink;
-  }
+  static Sink& instance();
 
   // A file that cannot be opened falls back to stderr: a diagnostic must not stop the work.
   int descriptor(int rank) {
@@ -66,6 +63,13 @@ struct Sink {
     return same ? STDERR_FILENO : -1;
   }
 };
+
+// Never destroyed: service threads may log while the process exits.
+Sink& sink_of_process = *new Sink;
+
+Sink& Sink::instance() {
+  return sink_of_process;
+}
 
 // A reader that does not read holds up nobody for longer: the line is lost.
 bool takes_a_line(int fd) {

@@ -5,9 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <mutex>
-
 #include "base/fd.hpp"
+#include "base/fork.hpp"
 
 namespace ucclep {
 
@@ -30,15 +29,11 @@ std::string host_name() {
 }
 
 Token this_process() {
-  static std::mutex mutex;
-  static pid_t owner = 0;
-  static Token token;
-  std::lock_guard lock(mutex);
-  if (owner != getpid()) {
-    token = Token::random();
-    owner = getpid();
-  }
-  return token;
+  struct Name {
+    const Token token = Token::random();
+  };
+  constinit static PerProcess<Name> name;
+  return name.get().token;
 }
 
 }  // namespace ucclep

@@ -5,17 +5,18 @@
 #include <mutex>
 #include <utility>
 
+#include "base/fork.hpp"
+
 namespace ucclep {
 namespace {
 
-// Never destroyed: ranks may withdraw while the process exits.
 struct PublishedObjects {
   std::mutex mutex;
   std::map<SharedObjectKey, std::shared_ptr<void>> objects;
 
   static PublishedObjects& instance() {
-    static auto* published = new PublishedObjects;
-    return *published;
+    constinit static PerProcess<PublishedObjects> all;
+    return all.get();
   }
 };
 

@@ -110,29 +110,37 @@ bool Spoke::alive(int rank) const {
 }
 
 void Spoke::abort(const std::string& why) {
+  // Never waits for a caller that is stuck in a send: the end of the connection says as much. Taken before a caller
+  // wakes, who may close: nothing is sent between.
+  std::unique_lock sending(send_mutex_, std::try_to_lock);
   {
     std::lock_guard lock(mutex_);
     if (std::exchange(aborted_, true)) return;
     why_aborted_ = why;
   }
   changed_.notify_all();
-  // Never waits for a caller that is stuck in a send: the end of the connection says as much.
-  std::unique_lock lock(send_mutex_, std::try_to_lock);
   const wire::FrameHeader header{.type = FrameType::abort, .length = why.size()};
   const Deadline deadline = Deadline::after_ms(100);
-  const bool sent = lock && send_all(socket_.get(), &header, sizeof(header), deadline) == IoStatus::done &&
+  const bool sent = sending && send_all(socket_.get(), &header, sizeof(header), deadline) == IoStatus::done &&
                     send_all(socket_.get(), why.data(), why.size(), deadline) == IoStatus::done;
   if (!sent) shutdown(socket_.get(), SHUT_RDWR);
 }
 
 void Spoke::close() {
   if (std::exchange(closed_, true)) return;
+  bool aborted = false;
   {
     std::lock_guard lock(mutex_);
     leaving_ = true;
+    aborted = aborted_;
   }
-  send({.type = FrameType::left, .detail = static_cast<uint32_t>(rank_)}, "", Deadline::after_ms(grace_ms));
-  shutdown(socket_.get(), SHUT_WR);
+  // Who has aborted has said so, and is lost to the others.
+  if (!aborted)
+    send({.type = FrameType::left, .detail = static_cast<uint32_t>(rank_)}, "", Deadline::after_ms(grace_ms));
+  {
+    std::lock_guard lock(send_mutex_);  // an abort's frame has gone out whole
+    shutdown(socket_.get(), SHUT_WR);
+  }
   {
     std::unique_lock lock(mutex_);
     changed_.wait_until(lock, Deadline::after_ms(grace_ms).at(), [this] { return hub_gone_; });
@@ -140,8 +148,7 @@ void Spoke::close() {
   }
   poller_.wake();
   thread_.join();
-  poller_.remove(socket_.get());
-  socket_.reset();
+  poller_.remove(socket_.get());  // it is open as long as another thread may abort
 }
 
 void Spoke::serve() {

@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "base/error.hpp"
+#include "base/fork.hpp"
 
 namespace ucclep::topology {
 namespace {
@@ -57,8 +58,8 @@ HwlocApi open_hwloc() {
 }
 
 const HwlocApi& hwloc() {
-  static const HwlocApi api = open_hwloc();
-  return api;
+  constinit static MadeOnce<HwlocApi> api;
+  return api.get(open_hwloc);
 }
 
 [[noreturn]] void refuse(const char* what) {

@@ -18,6 +18,7 @@ std::string last_error(ucclEpComm_t comm = nullptr) {
 
 // A communicator with nothing in it.
 struct FakeComm {
+  FakeComm() { comm.enlist(ucclep::ObjectKind::comm, &comm); }
   ucclEpComm comm;
   ucclEpComm_t get() { return &comm; }
 };

@@ -14,7 +14,7 @@ struct Table {
 
   // A window of rank 1 over this range; the peer's is somewhere else.
   ucclEpWindow_t insert(char* data, size_t bytes, char* peers) {
-    auto window = std::make_unique<ucclEpWindow>();
+    auto window = std::make_unique<ucclEpWindow>(nullptr);
     window->rank = 1;
     window->id = table.free_id();
     window->memory.of = {device->offer(peers, bytes, false), device->offer(data, bytes, false)};

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import json
+from contextlib import suppress
 from typing import Any, Callable, Sequence
 
 from . import abi, lifetime, rendezvous
 from .enums import Device
-from .errors import error
+from .errors import InvalidUsage, error
 from .graph import Graph
 from .library import check, lib, text_of
 from .memory import Memory, Window
@@ -28,7 +29,7 @@ def _config(device: Device | str | None = None, device_index: int | None = None,
     return config
 
 
-class Communicator:
+class Communicator(lifetime.LibraryObject):
     """Ranks that can reach each other. Made by every rank, and destroyed by every living one.
 
     Settings: `device` ("cuda", "hip", "host"; None chooses), `device_index` (None: the current one), `transport`,
@@ -46,7 +47,7 @@ class Communicator:
         self._adopt(pointer.value)
 
     def _adopt(self, pointer: int) -> None:
-        self.pointer = pointer
+        self._set_pointer(pointer)
         info = self.info()
         self.rank, self.nranks, self.device = info["rank"], info["nranks"], Device(info["device"])
         self.foreign = HOST if self.device != Device.HOST else DEVICE
@@ -100,11 +101,6 @@ class Communicator:
         comm = cls.__new__(cls)
         comm._adopt(pointer.value)
         return comm
-
-    @property
-    def alive(self) -> bool:
-        """Whether destroy() was not called yet."""
-        return self.pointer is not None
 
     def info(self) -> dict:
         """What the communicator runs on: ucclEpCommInfo_t by field."""
@@ -192,17 +188,19 @@ class Communicator:
 
     def destroy(self) -> None:
         """[collective] Destroys all that was made from it too."""
-        pointer, self.pointer = self.pointer, None
+        check(lib.ucclEpCommDestroy(self.pointer))
         lifetime.discard(self)
-        if pointer:
-            check(lib.ucclEpCommDestroy(pointer))
+        self._forget()
 
     def __enter__(self) -> Communicator:
         return self
 
     def __exit__(self, kind: Any, *_: Any) -> None:
+        if not self.alive:
+            return
         if kind is not None:
-            self.abort()  # the peers need not wait for a rank that failed
+            with suppress(InvalidUsage):  # a forked child gives up nothing of its parent's
+                self.abort()  # the peers need not wait for a rank that failed
         self.destroy()
 
 

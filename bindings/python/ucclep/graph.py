@@ -6,13 +6,14 @@ import ctypes
 from typing import TYPE_CHECKING, Any
 
 from .library import check, lib
+from .lifetime import LibraryObject
 from .stream import stream_pointer
 
 if TYPE_CHECKING:  # for annotations only: at run time nothing is imported back
     from .communicator import Communicator
 
 
-class Graph:
+class Graph(LibraryObject):
     """Operations that were captured between begin() and end() (or in a `with` block), to be launched any number of times.
 
     Tensors are those of the capture: they live as long as the graph, and each launch reads and writes them again.
@@ -21,7 +22,7 @@ class Graph:
     def __init__(self, comm: Communicator, stream: Any):
         self._comm = comm
         self._stream = stream_pointer(stream)
-        self.pointer: int | None = None
+        self._set_pointer(None, comm)
 
     def begin(self) -> None:
         """From here on the stream records instead of running."""
@@ -37,9 +38,8 @@ class Graph:
         check(lib.ucclEpGraphLaunch(self._comm.pointer, self.pointer, stream_pointer(stream)))
 
     def destroy(self) -> None:
-        pointer, self.pointer = self.pointer, None
-        if pointer and self._comm.alive:
-            check(lib.ucclEpGraphDestroy(self._comm.pointer, pointer))
+        check(lib.ucclEpGraphDestroy(self._comm.pointer, self.pointer))
+        self._forget()
 
     def __enter__(self) -> Graph:
         self.begin()

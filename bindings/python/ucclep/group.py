@@ -12,6 +12,7 @@ from . import abi
 from .communicator import Communicator, fields
 from .enums import ExpertIds, Layout, Mode
 from .library import check, lib
+from .lifetime import LibraryObject
 from .stream import stream_pointer
 
 if TYPE_CHECKING:  # for annotations only: at run time nothing is imported back
@@ -35,7 +36,7 @@ def named(name: str) -> Group:
     return _named[name]
 
 
-class Group:
+class Group(LibraryObject):
     """One MoE shape with the memory that it needs; serves LL and HT, any number of handles, and many layers.
 
     Made and destroyed by every rank, in the same order. `shape` has the fields of ucclEpGroupConfig_t: num_experts,
@@ -47,7 +48,7 @@ class Group:
         config = abi.GroupConfig(**shape)
         pointer = ctypes.c_void_p()
         check(lib.ucclEpGroupCreate(ctypes.byref(pointer), comm.pointer, ctypes.byref(config)))
-        self.pointer = pointer.value
+        self._set_pointer(pointer.value, comm)
         #: What stands for it where only text is taken, as in graphs of torch.compile.
         self.name = str(next(_numbers))
         _named[self.name] = self
@@ -56,15 +57,11 @@ class Group:
         # Handles that were collected: in whichever thread that happened, the group's own thread destroys them.
         self.dropped: deque[int] = deque()
 
-    @property
-    def alive(self) -> bool:
-        return self.pointer is not None and self.comm.alive
-
     def handle(self, layout: Layout, mode: Mode = Mode.AUTO, *, expert_alignment: int = 0,
                expert_ids: ExpertIds = ExpertIds.LOCAL, memory: Any = None) -> Handle:
         """A routing decision on this group; `memory` is a uint8 tensor of handle_mem_size() bytes, or None."""
         from .handle import Handle
-        while self.dropped:
+        while self.alive and self.dropped:
             check(lib.ucclEpHandleDestroy(self.dropped.popleft()))
         config = abi.HandleConfig(mode=mode, layout=layout, expert_alignment=expert_alignment, expert_ids=expert_ids)
         return Handle(self, config, memory)
@@ -109,12 +106,12 @@ class Group:
 
     def destroy(self) -> None:
         """[collective] Destroys its handles too."""
-        pointer, self.pointer = self.pointer, None
-        if pointer and self.comm.alive:
-            check(lib.ucclEpGroupDestroy(pointer))
+        check(lib.ucclEpGroupDestroy(self.pointer))
+        self._forget()
 
     def __enter__(self) -> Group:
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self.destroy()
+        if self.alive:
+            self.destroy()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Mapping
 from . import abi
 from .enums import Quant
 from .library import check, lib
+from .lifetime import LibraryObject
 from .stream import stream_pointer
 from .tensor import PLACE, WRITABLE, Facts, describe, facts_of
 
@@ -34,7 +35,7 @@ _COMBINE_IN = ("tokens", "scales", "topk_weights", "bias", "bias2")
 _COMBINE_OUT = ("tokens", "topk_weights", "wait_ns")
 
 
-class Handle:
+class Handle(LibraryObject):
     """One routing decision of a group: made by Group.handle(). Shapes are those of include/ucclep/ucclep.h.
 
     Operations are enqueued on `stream` and return at once: tensors stay alive and untouched until they have ended.
@@ -49,7 +50,7 @@ class Handle:
             config.handle_mem = addressof(self._memory.struct)
         pointer = ctypes.c_void_p()
         check(lib.ucclEpHandleCreate(byref(pointer), group.pointer, byref(config)))
-        self.pointer = pointer.value
+        self._set_pointer(pointer.value, group)
         # The structs of calls, made once: a call fills in addresses.
         self._dispatch_in, self._dispatch_out = abi.DispatchInputs(), abi.DispatchOutputs()
         self._combine_in, self._combine_out = abi.CombineInputs(), abi.CombineOutputs()
@@ -140,16 +141,16 @@ class Handle:
 
     def destroy(self) -> None:
         """Allowed with operations in flight."""
-        pointer, self.pointer = self.pointer, None
-        if pointer and self.group.alive:
-            check(lib.ucclEpHandleDestroy(pointer))
+        check(lib.ucclEpHandleDestroy(self.pointer))
+        self._forget()
 
     def __del__(self) -> None:
-        if getattr(self, "pointer", None):
+        if self.alive:
             self.group.dropped.append(self.pointer)
 
     def __enter__(self) -> Handle:
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self.destroy()
+        if self.alive:
+            self.destroy()

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from .enums import Device
 from .library import check, lib
+from .lifetime import LibraryObject
 
 if TYPE_CHECKING:  # for annotations only: at run time nothing is imported back
     from .communicator import Communicator
 
 
-class Memory:
+class Memory(LibraryObject):
     """Bytes of the device (or of the host, mapped into the device), as a uint8 array to NumPy, CuPy and torch."""
 
     def __init__(self, comm: Communicator, nbytes: int, host: bool = False):
@@ -22,7 +23,7 @@ class Memory:
         pointer = ctypes.c_void_p()
         allocate = lib.ucclEpMemAllocHost if host else lib.ucclEpMemAlloc
         check(allocate(comm.pointer, ctypes.byref(pointer), nbytes))
-        self.pointer = pointer.value
+        self._set_pointer(pointer.value, comm)
         interface = {"version": 3, "shape": (nbytes,), "typestr": "|u1", "data": (self.pointer, False)}
         if host or comm.device == Device.HOST:
             self.__array_interface__ = interface
@@ -31,18 +32,18 @@ class Memory:
 
     def free(self) -> None:
         """No operation may use it any more. Communicator.destroy() frees what is left."""
-        pointer, self.pointer = self.pointer, None
-        if pointer and self._comm.alive:
-            check((lib.ucclEpMemFreeHost if self._host else lib.ucclEpMemFree)(self._comm.pointer, pointer))
+        check((lib.ucclEpMemFreeHost if self._host else lib.ucclEpMemFree)(self._comm.pointer, self.pointer))
+        self._forget()
 
     def __enter__(self) -> Memory:
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self.free()
+        if self.alive:
+            self.free()
 
 
-class Window:
+class Window(LibraryObject):
     """Registered memory: tensors inside it are used in place. Made and closed by every rank, in the same order."""
 
     def __init__(self, comm: Communicator, pointer: int, nbytes: int, owner: Any = None):
@@ -50,17 +51,17 @@ class Window:
         self._owner = owner  # the memory lives as long as the window
         window = ctypes.c_void_p()
         check(lib.ucclEpWindowRegister(comm.pointer, pointer, nbytes, ctypes.byref(window)))
-        self.pointer = window.value
+        self._set_pointer(window.value, comm)
         self.nbytes = nbytes
 
     def close(self) -> None:
-        window, self.pointer = self.pointer, None
-        if window and self._comm.alive:
-            check(lib.ucclEpWindowDeregister(self._comm.pointer, window))
+        check(lib.ucclEpWindowDeregister(self._comm.pointer, self.pointer))
+        self._forget()
         self._owner = None
 
     def __enter__(self) -> Window:
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self.close()
+        if self.alive:
+            self.close()

@@ -7,9 +7,10 @@ from typing import Any
 from .enums import Layout, Mode
 from .group import Group
 from .handle import Handle
+from .lifetime import Unique
 
 
-class Lease:
+class Lease(Unique):
     """A handle that somebody uses; it goes back to its pool when nobody holds the lease any more."""
 
     def __init__(self, handle: Handle, pool: list):
@@ -24,7 +25,7 @@ class Lease:
         self._pool.append(self.handle)
 
 
-class HandlePool:
+class HandlePool(Unique):
     """Handles of any groups and settings."""
 
     def __init__(self) -> None:

@@ -6,6 +6,7 @@ import ctypes
 from typing import TYPE_CHECKING, Any
 
 from .library import check, lib
+from .lifetime import LibraryObject
 
 if TYPE_CHECKING:  # for annotations only: at run time nothing is imported back
     from .communicator import Communicator
@@ -40,14 +41,14 @@ def _address(value: Any) -> int:
     return value if isinstance(value, int) else value.value
 
 
-class Stream:
+class Stream(LibraryObject):
     """A stream of the communicator's device. Frameworks on a GPU pass their own instead."""
 
     def __init__(self, comm: Communicator):
         self._comm = comm
         pointer = ctypes.c_void_p()
         check(lib.ucclEpStreamCreate(comm.pointer, ctypes.byref(pointer)))
-        self.pointer = pointer.value
+        self._set_pointer(pointer.value, comm)
 
     def synchronize(self) -> None:
         """Waits until all work on the stream has ended."""
@@ -59,25 +60,25 @@ class Stream:
 
     def destroy(self) -> None:
         """Work in flight still ends."""
-        pointer, self.pointer = self.pointer, None
-        if pointer and self._comm.alive:
-            check(lib.ucclEpStreamDestroy(self._comm.pointer, pointer))
+        check(lib.ucclEpStreamDestroy(self._comm.pointer, self.pointer))
+        self._forget()
 
     def __enter__(self) -> Stream:
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self.destroy()
+        if self.alive:
+            self.destroy()
 
 
-class Event:
+class Event(LibraryObject):
     """A point in a stream's work, which can be timed."""
 
     def __init__(self, comm: Communicator):
         self._comm = comm
         pointer = ctypes.c_void_p()
         check(lib.ucclEpEventCreate(comm.pointer, ctypes.byref(pointer)))
-        self.pointer = pointer.value
+        self._set_pointer(pointer.value, comm)
 
     def record(self, stream: Any = None) -> None:
         """The event happens when all earlier work on the stream has ended."""
@@ -94,12 +95,12 @@ class Event:
         return ms.value
 
     def destroy(self) -> None:
-        pointer, self.pointer = self.pointer, None
-        if pointer and self._comm.alive:
-            check(lib.ucclEpEventDestroy(self._comm.pointer, pointer))
+        check(lib.ucclEpEventDestroy(self._comm.pointer, self.pointer))
+        self._forget()
 
     def __enter__(self) -> Event:
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self.destroy()
+        if self.alive:
+            self.destroy()

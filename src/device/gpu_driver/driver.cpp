@@ -3,8 +3,10 @@
 
 #include <dlfcn.h>
 
+#include <array>
 #include <mutex>
 
+#include "base/fork.hpp"
 #include "base/log.hpp"
 
 namespace ucclep::gpu {
@@ -41,14 +43,15 @@ ucclEpResult_t code_of(Code code) {
   return code == out_of_memory ? ucclEpOutOfMemory : ucclEpUnhandledDeviceError;
 }
 
-// One driver of each kind per process, kept until it ends: unloading a GPU driver is not safe.
+// One driver of each kind per process, kept until it ends: unloading a GPU driver is not safe. A driver that was
+// started does not work in a forked child, which has to ask anew.
 struct Slot {
   std::mutex mutex;
   std::unique_ptr<Driver> driver;
 };
 Slot& slot_of(const DriverFacts& facts) {
-  static Slot slots[2];
-  return slots[facts.kind == UCCLEP_DEVICE_HIP ? 1 : 0];
+  constinit static PerProcess<std::array<Slot, 2>> slots;
+  return slots.get()[facts.kind == UCCLEP_DEVICE_HIP ? 1 : 0];
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <mutex>
 
+#include "base/fork.hpp"
+
 namespace ucclep::gpu {
 namespace {
 
@@ -96,8 +98,8 @@ void OfferedMemory::allow(DeviceOrdinal device) {
     return;
   }
   // Windows over one allocation, and its owner, give the same access; a driver refuses to be told twice.
-  static std::mutex one_asks;
-  const std::lock_guard lock(one_asks);
+  constinit static PerProcess<std::mutex> one_asks;
+  const std::lock_guard lock(one_asks.get());
   const Access access{{location_device, device}, access_read_write};
   unsigned long long flags = 0;
   driver_.check(driver_.api().get_access(&flags, &access.location, base_), "asking who has access to memory");

@@ -13,6 +13,7 @@
 
 #include "base/best_effort.hpp"
 #include "base/error.hpp"
+#include "base/fork.hpp"
 #include "base/log.hpp"
 #include "device/host/capture.hpp"
 #include "device/host/kernel_table.hpp"
@@ -37,14 +38,19 @@ struct Machine {
   ~Machine() { pool.stop(); }  // before the streams are gone, to which workers return their launches
 };
 
+struct Machines {
+  std::mutex mutex;
+  std::map<std::pair<unsigned, uint64_t>, std::weak_ptr<Machine>> by_workers_and_seed;
+};
+
 std::shared_ptr<Machine> share_machine(const HostDeviceConfig& config) {
-  static std::mutex mutex;
-  static std::map<std::pair<unsigned, uint64_t>, std::weak_ptr<Machine>> machines;
+  constinit static PerProcess<Machines> machines;
+  Machines& all = machines.get();
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
   const unsigned usual = config.seed != 0 ? 1 : cores;
   const unsigned workers = config.workers != 0 ? config.workers : usual;
-  std::lock_guard lock(mutex);
-  std::weak_ptr<Machine>& known = machines[{workers, config.seed}];
+  std::lock_guard lock(all.mutex);
+  std::weak_ptr<Machine>& known = all.by_workers_and_seed[{workers, config.seed}];
   std::shared_ptr<Machine> machine = known.lock();
   if (machine == nullptr) {
     machine = std::make_shared<Machine>(workers, config.seed);

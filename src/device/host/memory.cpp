@@ -13,6 +13,7 @@
 
 #include "base/error.hpp"
 #include "base/fd.hpp"
+#include "base/fork.hpp"
 #include "base/sealed_memory.hpp"
 
 namespace ucclep::executor {
@@ -26,8 +27,8 @@ struct Mappings {
   std::map<FileId, std::weak_ptr<SealedMemory>> of;
 };
 Mappings& mappings() {
-  static Mappings all;
-  return all;
+  constinit static PerProcess<Mappings> all;
+  return all.get();
 }
 
 FileId id_of(int fd) {

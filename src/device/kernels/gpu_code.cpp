@@ -15,13 +15,18 @@ extern const uint64_t ucclep_code_gfx942_bytes;
 
 namespace ucclep {
 
+namespace {
+
+const GpuCode embedded[] = {
+    {"sm_90a", {ucclep_code_sm_90a, ucclep_code_sm_90a_bytes}, 8},
+    {"gfx90a", {ucclep_code_gfx90a, ucclep_code_gfx90a_bytes}, 1},
+    {"gfx942", {ucclep_code_gfx942, ucclep_code_gfx942_bytes}, 1},
+};
+
+}  // namespace
+
 std::span<const GpuCode> gpu_code() {
-  static const GpuCode table[] = {
-      {"sm_90a", {ucclep_code_sm_90a, ucclep_code_sm_90a_bytes}, 8},
-      {"gfx90a", {ucclep_code_gfx90a, ucclep_code_gfx90a_bytes}, 1},
-      {"gfx942", {ucclep_code_gfx942, ucclep_code_gfx942_bytes}, 1},
-  };
-  return table;
+  return embedded;
 }
 
 const char* gpu_code_summary() {

@@ -7,6 +7,7 @@
 #include "base/near_node.hpp"
 #include "bootstrap/agreement.hpp"
 #include "host/api/group.hpp"
+#include "host/api/process_end.hpp"
 #include "host/boundary/guard.hpp"
 #include "host/boundary/structs.hpp"
 #include "host/boundary/text_out.hpp"
@@ -131,7 +132,9 @@ ucclEpComm_t init(const char* function, const ucclEpCommConfig_t* given, int nra
   place_host_memory(*comm);
   if (comm->topology.plan.domains.size() > 1) prepare_network(*comm);
   watch(*comm);
+  watch_process_end();
   keep_errors_of(comm.get());
+  comm->enlist(ObjectKind::comm, comm.get());
   log::info("comm", "rank {} of {} on {}, timeout {} ms", comm->rank(), comm->nranks(), comm->traits.name,
             comm->timeout_ms());
   log::info("topology", "{}", place_text(comm->topology.ranks, comm->topology.plan, comm->rank()));
@@ -170,6 +173,7 @@ void destroy(ucclEpComm* comm) {
   comm->device_memory.clear();
   for (void* memory : comm->host_memory) best_effort("comm", comm_went_on, [&] { device.free_host(memory); });
   device.on_fault({});
+  comm->withdraw();
   forget_errors_of(comm);
   delete comm;
 }
@@ -217,19 +221,16 @@ ucclEpResult_t ucclEpCommInitBootstrap(ucclEpComm_t* comm, int nranks, int rank,
 }
 
 ucclEpResult_t ucclEpCommDestroy(ucclEpComm_t comm) {
-  if (comm == nullptr) return ucclEpSuccess;
-  return guarded("ucclEpCommDestroy", nullptr, [&] {
+  return guarded_destroying("ucclEpCommDestroy", comm, [&] {
     refuse_destruction_in_capture(*comm);
     destroy(comm);
   });
 }
 
 ucclEpResult_t ucclEpCommAbort(ucclEpComm_t comm) {
-  return guarded("ucclEpCommAbort", comm, [&] {
+  return guarded_beside("ucclEpCommAbort", comm, true, [&] {
     require(comm, "comm");
-    comm->faults->raise(ucclEpAborted, "ucclEpCommAbort", "abort", -1,
-                        fmt::format("rank {} called ucclEpCommAbort", comm->rank()));
-    comm->bootstrap->abort();
+    abort_comm(*comm, fmt::format("rank {} called ucclEpCommAbort", comm->rank()), "");
   });
 }
 
@@ -280,7 +281,7 @@ ucclEpResult_t ucclEpCommGetInfo(ucclEpComm_t comm, ucclEpCommInfo_t* info) {
 }
 
 ucclEpResult_t ucclEpCommGetStats(ucclEpComm_t comm, ucclEpStats_t* stats) {
-  return guarded("ucclEpCommGetStats", comm, [&] {
+  return guarded_beside("ucclEpCommGetStats", comm, false, [&] {
     require(comm, "comm");
     check_out_struct(stats, "stats");
     const ucclEpStats_t none = UCCLEP_STATS_INIT;
@@ -296,7 +297,7 @@ ucclEpResult_t ucclEpCommGetTopology(ucclEpComm_t comm, char* json, size_t* len)
 }
 
 ucclEpResult_t ucclEpCommGetAsyncError(ucclEpComm_t comm, ucclEpAsyncError_t* error) {
-  return guarded("ucclEpCommGetAsyncError", comm, [&] {
+  return guarded_beside("ucclEpCommGetAsyncError", comm, true, [&] {
     require(comm, "comm");
     write_struct(error, comm->faults->current(), "error");
   });

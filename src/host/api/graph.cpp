@@ -47,7 +47,7 @@ ucclEpResult_t ucclEpStreamEndCapture(ucclEpComm_t comm, ucclEpStream_t stream, 
     require(comm, "comm");
     StreamCapture& capture = stream_capture(*comm);
     require(graph, "graph");
-    auto made = std::make_unique<ucclEpGraph>(ucclEpGraph{capture.end_capture(checked_stream(*comm, stream))});
+    auto made = std::make_unique<ucclEpGraph>(capture.end_capture(checked_stream(*comm, stream)));
     comm->faults->throw_if_fatal();
     *graph = made.get();
     comm->graphs.emplace(made.get(), std::move(made));
@@ -63,7 +63,7 @@ ucclEpResult_t ucclEpGraphLaunch(ucclEpComm_t comm, ucclEpGraph_t graph, ucclEpS
 
 ucclEpResult_t ucclEpGraphDestroy(ucclEpComm_t comm, ucclEpGraph_t graph) {
   if (graph == nullptr) return ucclEpSuccess;
-  return guarded("ucclEpGraphDestroy", comm, [&] {
+  return guarded_destroying_part("ucclEpGraphDestroy", comm, [&] {
     require(comm, "comm");
     stream_capture(*comm);
     checked_graph(*comm, graph);

@@ -165,9 +165,8 @@ proxy::FaultSink faults_of(ucclEpGroup& group) {
 
 ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
   static std::atomic<uint64_t> groups = 0;
-  auto group = std::make_unique<ucclEpGroup>();
+  auto group = std::make_unique<ucclEpGroup>(comm);
   group->serial = ++groups;
-  group->comm = &comm;
   group->device = {};
   std::shared_ptr<SharedMemory> own;
   Agreement agreement("ucclEpGroupCreate");
@@ -226,6 +225,7 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
             group->config.ll_max_tokens_per_rank, group->device.layout.bytes, group->device.layout.network_bytes,
             comm.network ? " in " + of_network.where.text() : "");
   if (group->mask_words) comm.faults->watch(&group->mask_words->evicted);
+  group->enlist(ObjectKind::group, &comm);
   const std::lock_guard lock(comm.groups_mutex);
   comm.groups.push_back(group.get());
   return group.release();
@@ -281,6 +281,7 @@ void drain(ucclEpGroup& group) {
 }  // namespace
 
 void destroy_group(ucclEpGroup_t group) {
+  group->withdraw();
   ucclEpComm& comm = *group->comm;
   drain(*group);
   if (!comm.faults->fatal()) {
@@ -329,15 +330,14 @@ ucclEpResult_t ucclEpGroupCreate(ucclEpGroup_t* group, ucclEpComm_t comm, const 
 }
 
 ucclEpResult_t ucclEpGroupDestroy(ucclEpGroup_t group) {
-  if (group == nullptr) return ucclEpSuccess;
-  return guarded("ucclEpGroupDestroy", group->comm, [&] {
+  return guarded_destroying("ucclEpGroupDestroy", group, [&] {
     refuse_destruction_in_capture(*group->comm);
     destroy_group(group);
   });
 }
 
 ucclEpResult_t ucclEpGroupGetDevice(ucclEpGroup_t group, ucclEpDeviceGroup* out) {
-  return guarded("ucclEpGroupGetDevice", group == nullptr ? nullptr : group->comm, [&] {
+  return guarded("ucclEpGroupGetDevice", group, [&] {
     const ucclEpGroup& g = usable(group);
     check_device_struct(out);
     *out = g.device;

@@ -131,8 +131,7 @@ std::shared_ptr<KnownRouting> routing_in(ucclEpGroup& group, const HandleView& v
 }
 
 ucclEpHandle_t create_handle(ucclEpGroup& group, const ucclEpHandleConfig_t& config) {
-  auto handle = std::make_unique<ucclEpHandle>();
-  handle->group = &group;
+  auto handle = std::make_unique<ucclEpHandle>(group);
   HandleView& d = handle->device;
   d = settings_of(group, config);
   d.memory = checked_memory(config, d);
@@ -147,6 +146,7 @@ ucclEpHandle_t create_handle(ucclEpGroup& group, const ucclEpHandleConfig_t& con
     handle->routing = std::make_shared<KnownRouting>();
     handle->routing->counts = counts;
   }
+  handle->enlist(ObjectKind::handle, group.comm);
   group.handles.push_back(handle.get());
   return handle.release();
 }
@@ -206,6 +206,7 @@ std::vector<int64_t> wait_counts(ucclEpHandle& handle) {
 }  // namespace
 
 void destroy_handle(ucclEpHandle_t handle) {
+  handle->withdraw();
   ucclEpGroup& group = *handle->group;
   if (handle->routing.use_count() == 1) forget_captured_phase(*handle);
   group.handles.erase(std::find(group.handles.begin(), group.handles.end(), handle));
@@ -220,7 +221,7 @@ void destroy_handle(ucclEpHandle_t handle) {
 using namespace ucclep;
 
 ucclEpResult_t ucclEpHandleCreate(ucclEpHandle_t* handle, ucclEpGroup_t group, const ucclEpHandleConfig_t* config) {
-  return guarded("ucclEpHandleCreate", comm_of(group), [&] {
+  return guarded("ucclEpHandleCreate", group, [&] {
     require(handle, "handle");
     refuse_in_capture(*usable(group).comm);
     *handle = create_handle(usable(group), read_struct(config, "config"));
@@ -228,19 +229,18 @@ ucclEpResult_t ucclEpHandleCreate(ucclEpHandle_t* handle, ucclEpGroup_t group, c
 }
 
 ucclEpResult_t ucclEpHandleDestroy(ucclEpHandle_t handle) {
-  if (handle == nullptr) return ucclEpSuccess;
-  return guarded("ucclEpHandleDestroy", comm_of(handle), [&] { destroy_handle(handle); });
+  return guarded_destroying("ucclEpHandleDestroy", handle, [&] { destroy_handle(handle); });
 }
 
 ucclEpResult_t ucclEpHandleMemSize(ucclEpGroup_t group, const ucclEpHandleConfig_t* config, size_t* bytes) {
-  return guarded("ucclEpHandleMemSize", comm_of(group), [&] {
+  return guarded("ucclEpHandleMemSize", group, [&] {
     require(bytes, "bytes");
     *bytes = memory_bytes(settings_of(usable(group), read_struct(config, "config")));
   });
 }
 
 ucclEpResult_t ucclEpHandleWaitCounts(ucclEpHandle_t handle, int64_t* recv_total, int64_t* tokens_per_expert) {
-  return guarded("ucclEpHandleWaitCounts", comm_of(handle), [&] {
+  return guarded("ucclEpHandleWaitCounts", handle, [&] {
     ucclEpHandle& h = usable(handle);
     require(recv_total, "recv_total");
     if (h.low_latency()) fail(ucclEpInvalidUsage, "an LL handle has no counts before its dispatch; HT handles do");
@@ -253,7 +253,7 @@ ucclEpResult_t ucclEpHandleWaitCounts(ucclEpHandle_t handle, int64_t* recv_total
 }
 
 ucclEpResult_t ucclEpHandleGetDevice(ucclEpHandle_t handle, ucclEpDeviceHandle* out) {
-  return guarded("ucclEpHandleGetDevice", comm_of(handle), [&] {
+  return guarded("ucclEpHandleGetDevice", handle, [&] {
     const ucclEpHandle& h = usable(handle);
     if (h.memory.data() == nullptr) {
       fail(ucclEpNotSupported, "the handle is on config.handle_mem: user kernels take one with memory of its own");

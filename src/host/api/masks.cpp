@@ -139,13 +139,13 @@ void clear(ucclEpGroup& group, ucclEpStream_t stream) {
 using namespace ucclep;
 
 ucclEpResult_t ucclEpMaskQuery(ucclEpGroup_t group, int* device_mask, ucclEpStream_t stream) {
-  return guarded("ucclEpMaskQuery", comm_of(group), [&] { query(with_masks(group), device_mask, stream); });
+  return guarded("ucclEpMaskQuery", group, [&] { query(with_masks(group), device_mask, stream); });
 }
 
 ucclEpResult_t ucclEpMaskUpdate(ucclEpGroup_t group, const int* host_mask, ucclEpStream_t stream) {
-  return guarded("ucclEpMaskUpdate", comm_of(group), [&] { update(with_masks(group), host_mask, stream); });
+  return guarded("ucclEpMaskUpdate", group, [&] { update(with_masks(group), host_mask, stream); });
 }
 
 ucclEpResult_t ucclEpMaskClear(ucclEpGroup_t group, ucclEpStream_t stream) {
-  return guarded("ucclEpMaskClear", comm_of(group), [&] { clear(with_masks(group), stream); });
+  return guarded("ucclEpMaskClear", group, [&] { clear(with_masks(group), stream); });
 }

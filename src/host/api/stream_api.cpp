@@ -59,7 +59,7 @@ ucclEpResult_t ucclEpMemAlloc(ucclEpComm_t comm, void** ptr, size_t bytes) {
 }
 
 ucclEpResult_t ucclEpMemFree(ucclEpComm_t comm, void* ptr) {
-  return guarded("ucclEpMemFree", comm, [&] {
+  return guarded_destroying_part("ucclEpMemFree", comm, [&] {
     require(comm, "comm");
     if (ptr == nullptr) return;
     forget(comm->device_memory, ptr, "ucclEpMemAlloc");  // freed, or when the last window over it goes
@@ -78,7 +78,7 @@ ucclEpResult_t ucclEpMemAllocHost(ucclEpComm_t comm, void** ptr, size_t bytes) {
 }
 
 ucclEpResult_t ucclEpMemFreeHost(ucclEpComm_t comm, void* ptr) {
-  return guarded("ucclEpMemFreeHost", comm, [&] {
+  return guarded_destroying_part("ucclEpMemFreeHost", comm, [&] {
     require(comm, "comm");
     if (ptr == nullptr) return;
     forget(comm->host_memory, ptr, "ucclEpMemAllocHost");
@@ -108,7 +108,7 @@ ucclEpResult_t ucclEpStreamCreate(ucclEpComm_t comm, ucclEpStream_t* stream) {
 }
 
 ucclEpResult_t ucclEpStreamDestroy(ucclEpComm_t comm, ucclEpStream_t stream) {
-  return guarded("ucclEpStreamDestroy", comm, [&] {
+  return guarded_destroying_part("ucclEpStreamDestroy", comm, [&] {
     require(comm, "comm");
     if (stream == nullptr) return;
     checked_stream(*comm, stream);
@@ -142,7 +142,7 @@ ucclEpResult_t ucclEpEventCreate(ucclEpComm_t comm, ucclEpEvent_t* event) {
 }
 
 ucclEpResult_t ucclEpEventDestroy(ucclEpComm_t comm, ucclEpEvent_t event) {
-  return guarded("ucclEpEventDestroy", comm, [&] {
+  return guarded_destroying_part("ucclEpEventDestroy", comm, [&] {
     require(comm, "comm");
     if (event == nullptr) return;
     check_event(*comm, event, "event");

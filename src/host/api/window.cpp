@@ -32,8 +32,7 @@ std::shared_ptr<DeviceMemory> allocation_around(const ucclEpComm& comm, void* pt
 
 ucclEpWindow_t register_window(ucclEpComm& comm, void* ptr, size_t bytes) {
   constexpr const char* call = "ucclEpWindowRegister";
-  auto window = std::make_unique<ucclEpWindow>();
-  window->comm = &comm;
+  auto window = std::make_unique<ucclEpWindow>(&comm);
   window->rank = comm.rank();
   window->id = comm.windows->free_id();
   std::shared_ptr<SharedMemory> own;
@@ -132,7 +131,7 @@ ucclEpResult_t ucclEpWindowRegister(ucclEpComm_t comm, void* ptr, size_t bytes, 
 
 ucclEpResult_t ucclEpWindowDeregister(ucclEpComm_t comm, ucclEpWindow_t window) {
   if (window == nullptr) return ucclEpSuccess;
-  return guarded("ucclEpWindowDeregister", comm, [&] {
+  return guarded_destroying_part("ucclEpWindowDeregister", comm, [&] {
     require(comm, "comm");
     refuse_destruction_in_capture(*comm);
     deregister_window(*comm, window);
@@ -140,7 +139,7 @@ ucclEpResult_t ucclEpWindowDeregister(ucclEpComm_t comm, ucclEpWindow_t window) 
 }
 
 ucclEpResult_t ucclEpWindowGetDevice(ucclEpWindow_t window, ucclEpDeviceWindow* out) {
-  return guarded("ucclEpWindowGetDevice", window == nullptr ? nullptr : window->comm, [&] {
+  return guarded("ucclEpWindowGetDevice", window, [&] {
     require(window, "window");
     check_device_struct(out);
     fill(*window, *out);
@@ -148,7 +147,7 @@ ucclEpResult_t ucclEpWindowGetDevice(ucclEpWindow_t window, ucclEpDeviceWindow* 
 }
 
 ucclEpResult_t ucclEpMemPoolOpen(ucclEpWindow_t window) {
-  return guarded("ucclEpMemPoolOpen", window == nullptr ? nullptr : window->comm, [&] {
+  return guarded("ucclEpMemPoolOpen", window, [&] {
     require(window, "window");
     if (window->pool) {
       fail(ucclEpInvalidUsage, "window {} has a pool already, which ends with the window", static_cast<void*>(window));

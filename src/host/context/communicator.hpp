@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "base/deadline.hpp"
@@ -13,6 +14,7 @@
 #include "host/context/config.hpp"
 #include "host/context/device_memory.hpp"
 #include "host/context/fault.hpp"
+#include "host/context/live_objects.hpp"
 #include "host/context/topology_exchange.hpp"
 #include "host/context/trace.hpp"
 #include "ucclep/ucclep.h"
@@ -22,11 +24,12 @@ class CommNetwork;
 class WindowTable;
 }  // namespace ucclep
 
-struct ucclEpGraph {
+struct ucclEpGraph : ucclep::LiveObject {
+  explicit ucclEpGraph(std::unique_ptr<ucclep::Graph> graph) : recorded(std::move(graph)) {}
   std::unique_ptr<ucclep::Graph> recorded;
 };
 
-struct ucclEpComm {
+struct ucclEpComm : ucclep::LiveObject {
   ucclEpComm();
   ~ucclEpComm();
 

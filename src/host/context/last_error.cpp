@@ -10,6 +10,8 @@
 #include <optional>
 #include <unordered_map>
 
+#include "base/fork.hpp"
+
 namespace ucclep {
 namespace {
 
@@ -38,16 +40,17 @@ void free_at_thread_end(void* messages) {
   delete static_cast<ThreadMessages*>(messages);
 }
 
-// Made by the first error of a thread; NULL when there is no memory even for that. Where the process has no key left
-// they stay when the thread ends: an error message matters more.
+// Where the process has no key left, messages stay when their thread ends: an error message matters more.
+const std::optional<pthread_key_t> messages_key = [] {
+  pthread_key_t made{};
+  return pthread_key_create(&made, free_at_thread_end) == 0 ? std::optional(made) : std::nullopt;
+}();
+
+// Made by the first error of a thread; NULL when there is no memory even for that.
 ThreadMessages* thread_messages() noexcept {
-  static const std::optional<pthread_key_t> key = [] {
-    pthread_key_t made{};
-    return pthread_key_create(&made, free_at_thread_end) == 0 ? std::optional(made) : std::nullopt;
-  }();
   if (of_this_thread == nullptr) {
     of_this_thread = new (std::nothrow) ThreadMessages;
-    if (key) pthread_setspecific(*key, of_this_thread);
+    if (messages_key) pthread_setspecific(*messages_key, of_this_thread);
   }
   return of_this_thread;
 }
@@ -59,10 +62,10 @@ struct Registry {
   std::unordered_map<ucclEpComm_t, ErrorMessage> messages;
 };
 
-// Never destroyed: ranks may still run when static objects go.
+// A child knows of no errors of its parent's communicators.
 Registry& registry() {
-  static Registry& instance = *new Registry;
-  return instance;
+  constinit static PerProcess<Registry> instance;
+  return instance.get();
 }
 
 }  // namespace

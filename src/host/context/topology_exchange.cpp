@@ -11,6 +11,7 @@
 
 #include "base/env.hpp"
 #include "base/error.hpp"
+#include "base/fork.hpp"
 #include "base/log.hpp"
 #include "base/node.hpp"
 #include "bootstrap/bootstrap.hpp"
@@ -29,7 +30,8 @@ using topology::RankFacts;
 
 // Tens of milliseconds, for what does not change while a process lives.
 const Machine& explored_machine() {
-  static const Machine machine = [] {
+  constinit static MadeOnce<Machine> machine;
+  return machine.get([] {
     try {
       // hwloc would say on standard error what it misses.
       if (access("/sys/devices/system/cpu", F_OK) != 0)
@@ -39,8 +41,7 @@ const Machine& explored_machine() {
       log::info("topology", "the topology of this machine has only CPUs and names of NICs: {}", error.what());
       return topology::discover_without_hwloc();
     }
-  }();
-  return machine;
+  });
 }
 
 Machine machine_of(const Config& config) {

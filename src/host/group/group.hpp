@@ -26,13 +26,11 @@ struct MaskWords {
 
 }  // namespace ucclep
 
-struct ucclEpGroup {
-  ucclEpGroup() = default;
+struct ucclEpGroup : ucclep::LiveObject {
+  explicit ucclEpGroup(ucclEpComm& made_from) : comm(&made_from) {}
   ~ucclEpGroup();
-  ucclEpGroup(const ucclEpGroup&) = delete;
-  ucclEpGroup& operator=(const ucclEpGroup&) = delete;
 
-  ucclEpComm* comm = nullptr;
+  ucclEpComm* const comm;
   uint64_t number = 0;         // of the communicator's objects: the same on all ranks
   ucclEpGroupConfig_t config;  // as asked, defaults filled in
   ucclEpDeviceGroup device;    // what kernels get

@@ -43,8 +43,10 @@ struct KnownRouting {
 
 }  // namespace ucclep
 
-struct ucclEpHandle {
-  ucclEpGroup* group = nullptr;
+struct ucclEpHandle : ucclep::LiveObject {
+  explicit ucclEpHandle(ucclEpGroup& made_from) : group(&made_from) {}
+
+  ucclEpGroup* const group;
   ucclep::HandleView device{};  // what kernels get
   ucclep::Workspace memory;     // empty: the caller's
   std::shared_ptr<ucclep::KnownRouting> routing;
@@ -74,12 +76,5 @@ void note_call(ucclEpHandle& handle, bool captured);
 ucclEpHandle& usable(ucclEpHandle_t handle);
 // Error(ucclEpNotSupported) for HT in a group with rings: of what concerns user kernels.
 void refuse_rings(const ucclEpHandle& handle);
-
-inline ucclEpComm_t comm_of(ucclEpGroup_t group) {
-  return group ? group->comm : nullptr;
-}
-inline ucclEpComm_t comm_of(ucclEpHandle_t handle) {
-  return handle ? comm_of(handle->group) : nullptr;
-}
 
 }  // namespace ucclep

@@ -102,5 +102,5 @@ void forget_captured_phase(ucclEpHandle& handle) {
 using namespace ucclep;
 
 ucclEpResult_t ucclEpComplete(ucclEpHandle_t handle, ucclEpStream_t stream) {
-  return guarded("ucclEpComplete", comm_of(handle), [&] { complete(usable(handle), stream); });
+  return guarded("ucclEpComplete", handle, [&] { complete(usable(handle), stream); });
 }

@@ -7,6 +7,8 @@
 #include <mutex>
 #include <vector>
 
+#include "base/fork.hpp"
+
 namespace ucclep {
 namespace {
 
@@ -17,10 +19,9 @@ struct Pools {
   std::vector<MemPool*> open;
 };
 
-// Never destroyed: a framework may free when the process is ending.
 Pools& pools() {
-  static auto* const all = new Pools;
-  return *all;
+  constinit static PerProcess<Pools> all;
+  return all.get();
 }
 
 }  // namespace

@@ -53,6 +53,7 @@ void WindowTable::write(const ucclEpWindow& window, int64_t timeout_ms) {
 }
 
 ucclEpWindow_t WindowTable::insert(std::unique_ptr<ucclEpWindow> window) {
+  window->enlist(ObjectKind::window, window->comm);
   if (window->id == entries_.size()) entries_.emplace_back();
   const SharedMemory& own = *window->memory.of[static_cast<size_t>(window->rank)];
   Entry& entry = entries_[window->id];

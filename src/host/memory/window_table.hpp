@@ -8,12 +8,15 @@
 #include <vector>
 
 #include "host/context/device_memory.hpp"
+#include "host/context/live_objects.hpp"
 #include "host/memory/mem_pool.hpp"
 #include "host/memory/peer_memory.hpp"
 #include "ucclep/ucclep.h"
 
-struct ucclEpWindow {
-  ucclEpComm* comm = nullptr;
+struct ucclEpWindow : ucclep::LiveObject {
+  explicit ucclEpWindow(ucclEpComm* made_from) : comm(made_from) {}
+
+  ucclEpComm* const comm;
   int rank = 0;
   uint32_t id = 0;
   ucclep::PeerMemory memory;

@@ -288,13 +288,12 @@ using namespace ucclep;
 ucclEpResult_t ucclEpCombine(ucclEpHandle_t handle, const ucclEpCombineInputs_t* inputs,
                              const ucclEpCombineOutputs_t* outputs, const ucclEpCombineConfig_t* config,
                              ucclEpStream_t stream) {
-  return guarded("ucclEpCombine", comm_of(handle),
-                 [&] { combine(usable(handle), false, inputs, outputs, config, stream); });
+  return guarded("ucclEpCombine", handle, [&] { combine(usable(handle), false, inputs, outputs, config, stream); });
 }
 
 ucclEpResult_t ucclEpCompleteCombine(ucclEpHandle_t handle, const ucclEpCombineInputs_t* inputs,
                                      const ucclEpCombineOutputs_t* outputs, const ucclEpCombineConfig_t* config,
                                      ucclEpStream_t stream) {
-  return guarded("ucclEpCompleteCombine", comm_of(handle),
+  return guarded("ucclEpCompleteCombine", handle,
                  [&] { combine(usable(handle), true, inputs, outputs, config, stream); });
 }

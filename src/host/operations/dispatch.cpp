@@ -149,12 +149,10 @@ using namespace ucclep;
 ucclEpResult_t ucclEpDispatch(ucclEpHandle_t handle, const ucclEpDispatchInputs_t* inputs,
                               const ucclEpDispatchOutputs_t* outputs, const ucclEpDispatchConfig_t* config,
                               ucclEpStream_t stream) {
-  return guarded("ucclEpDispatch", comm_of(handle),
-                 [&] { ucclep::dispatch(usable(handle), inputs, outputs, config, stream); });
+  return guarded("ucclEpDispatch", handle, [&] { ucclep::dispatch(usable(handle), inputs, outputs, config, stream); });
 }
 
 ucclEpResult_t ucclEpCompleteDispatch(ucclEpHandle_t handle, const ucclEpDispatchOutputs_t* outputs,
                                       const ucclEpDispatchConfig_t* config, ucclEpStream_t stream) {
-  return guarded("ucclEpCompleteDispatch", comm_of(handle),
-                 [&] { complete_dispatch(usable(handle), outputs, config, stream); });
+  return guarded("ucclEpCompleteDispatch", handle, [&] { complete_dispatch(usable(handle), outputs, config, stream); });
 }

@@ -123,7 +123,7 @@ using namespace ucclep;
 
 ucclEpResult_t ucclEpHandleUpdate(ucclEpHandle_t handle, const ucclEpTensor_t* topk_idx, const ucclEpCounters_t* out,
                                   ucclEpStream_t stream) {
-  return guarded("ucclEpHandleUpdate", comm_of(handle), [&] {
+  return guarded("ucclEpHandleUpdate", handle, [&] {
     ucclEpHandle& h = usable(handle);
     const GroupShape& shape = h.group->shape();
     checked_stream(*h.group->comm, stream);
@@ -141,7 +141,7 @@ ucclEpResult_t ucclEpHandleUpdate(ucclEpHandle_t handle, const ucclEpTensor_t* t
 
 ucclEpResult_t ucclEpGetRoutingCounts(ucclEpGroup_t group, const ucclEpTensor_t* topk_idx,
                                       const ucclEpRoutingCounts_t* out, ucclEpStream_t stream) {
-  return guarded("ucclEpGetRoutingCounts", comm_of(group), [&] {
+  return guarded("ucclEpGetRoutingCounts", group, [&] {
     ucclEpGroup& g = usable(group);
     const GroupShape& shape = g.shape();
     checked_stream(*g.comm, stream);

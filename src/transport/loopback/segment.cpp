@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/fork.hpp"
 
 namespace ucclep::transport::loopback {
 namespace {
@@ -28,14 +29,14 @@ constexpr size_t segment_bytes(uint32_t peers, uint32_t entries) {
   return rings_at + peers * ring_bytes(entries);
 }
 
-// The segments that this process made. A forked child has another this_process(), and so finds none of its parent's.
+// The segments that this process made.
 struct Known {
   std::mutex mutex;
   std::map<std::pair<Token, Token>, std::weak_ptr<Segment>> segments;
 
   static Known& instance() {
-    static Known all;
-    return all;
+    constinit static PerProcess<Known> all;
+    return all.get();
   }
 };
 

@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "base/error.hpp"
+#include "base/fork.hpp"
 
 namespace ucclep::transport::ofi {
 namespace {
@@ -23,8 +24,8 @@ void load(void* library, const char* file, const char* name, Function& function)
 }  // namespace
 
 const Library& Library::get() {
-  static const Library library = open("libfabric.so.1");
-  return library;
+  constinit static MadeOnce<Library> library;
+  return library.get([] { return open("libfabric.so.1"); });
 }
 
 Library Library::open(const char* file) {

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 
 #include "base/error.hpp"
+#include "base/fork.hpp"
 
 namespace ucclep::transport::verbs {
 namespace {
@@ -23,8 +24,8 @@ void load(void* library, const char* file, const char* name, Function& function)
 }  // namespace
 
 const Library& Library::get() {
-  static const Library library = open("libibverbs.so.1");
-  return library;
+  constinit static MadeOnce<Library> library;
+  return library.get([] { return open("libibverbs.so.1"); });
 }
 
 Library Library::open(const char* file) {

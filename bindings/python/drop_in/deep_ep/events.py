@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable
 
 import torch
+from ucclep.lifetime import Unique
 
 
 class EventHandle:
@@ -24,7 +25,7 @@ class EventHandle:
             self.event.synchronize()
 
 
-class HostEvent:
+class HostEvent(Unique):
     """An event of the host device. It keeps the operation's tensors, and has the last word when it has happened."""
 
     def __init__(self, native: Any, pool: list, tensors: tuple, finish: Callable[[], None] | None):

@@ -7,6 +7,7 @@ from typing import Any, Callable
 import torch
 import ucclep
 from ucclep import Layout, Mode, Quant
+from ucclep.lifetime import Unique
 
 from .events import EventOverlap
 from .groups import Groups
@@ -17,7 +18,7 @@ LIVE_RESULTS = 2
 MASK_AFTER_MS = 20000
 
 
-class Slot:
+class Slot(Unique):
     """An LL handle that is used again after the other slots of its group."""
 
     def __init__(self, core: ucclep.Handle):
@@ -26,7 +27,7 @@ class Slot:
         self.combine_buffer: torch.Tensor | None = None
 
 
-class LowLatencyHandle(tuple):
+class LowLatencyHandle(Unique, tuple):
     """(src_info, layout_range, num_max_dispatch_tokens_per_rank, hidden, num_experts), and the slot behind it."""
 
     slot: Slot

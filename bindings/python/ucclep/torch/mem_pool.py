@@ -9,9 +9,10 @@ import torch
 from ..communicator import Communicator
 from ..enums import Device
 from ..library import check, lib
+from ..lifetime import Unique
 
 
-class MemPool:
+class MemPool(Unique):
     """GPU memory for tensors that operations use in place: those that are made in a `with` block of it.
 
         pool = ucclep.torch.MemPool(comm, 4 << 30)
@@ -39,7 +40,7 @@ class MemPool:
 
     def holds(self, tensor: torch.Tensor) -> bool:
         """Whether the tensor's memory is of this pool."""
-        return 0 <= tensor.data_ptr() - (self.memory.pointer or 0) < self.memory.nbytes
+        return self.memory.alive and 0 <= tensor.data_ptr() - self.memory.pointer < self.memory.nbytes
 
     def close(self) -> None:
         """[collective] Its tensors are gone, or not used any more."""

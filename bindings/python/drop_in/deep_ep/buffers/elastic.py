@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 import ucclep
 from ucclep import Layout, Mode
+from ucclep.lifetime import Unique, retire
 
 from ..connect import connect
 from ..events import EventHandle
@@ -74,7 +75,7 @@ class _Call(NamedTuple):
     expand: bool
 
 
-class ElasticBuffer:
+class ElasticBuffer(Unique):
     """Communication of one set of ranks. All of them make it, call its functions in the same order, and destroy it."""
 
     def __init__(self, group: Any, num_bytes: int | None = None, num_cpu_bytes: int = 0, num_max_tokens_per_rank: int = 0,
@@ -105,6 +106,7 @@ class ElasticBuffer:
     def destroy(self) -> None:
         """[collective] Frees everything. Without it, that happens at the end of the process."""
         self._comm.destroy()
+        retire(self)
 
     @staticmethod
     def capture() -> EventHandle:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import ucclep
 from ucclep import Layout
+from ucclep.lifetime import Unique, retire
 
 from ..config import Config
 from ..connect import connect
@@ -32,7 +33,7 @@ class DispatchHandle:
         self.recv_tokens_per_rank = routing.recv_tokens_per_rank  # [R], rows lie in this order
 
 
-class Buffer:
+class Buffer(Unique):
     """Communication of one set of ranks. All of them make it, call its functions in the same order, and destroy it."""
 
     num_sms: int = 20
@@ -61,6 +62,7 @@ class Buffer:
     def destroy(self) -> None:
         """[collective] Frees everything. Without it, that happens at the end of the process."""
         self._comm.destroy()
+        retire(self)
 
     @staticmethod
     def set_num_sms(new_num_sms: int) -> None:
