@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -24,6 +25,21 @@ class Error : public std::runtime_error {
 template <class... Args>
 [[noreturn]] void fail(ucclEpResult_t code, fmt::format_string<Args...> format, Args&&... args) {
   throw Error(code, fmt::format(format, std::forward<Args>(args)...));
+}
+
+// In a catch block: whatever was thrown, as a code and a sentence. The text of an exception that is not the library's own
+// goes to the log only: it is not written for users.
+Error current_error() noexcept;
+
+// What the step throws, if it throws.
+template <class Step>
+std::optional<Error> attempt(Step&& step) {
+  try {
+    std::forward<Step>(step)();
+    return std::nullopt;
+  } catch (...) {
+    return current_error();
+  }
 }
 
 // How something ended in another process. What is none of ucclEpResult_t's, or no end, counts as ucclEpInternalError.

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <mutex>
 #include <vector>
 
@@ -74,6 +76,16 @@ int Fd::release() noexcept {
 void Fd::reset() noexcept {
   int fd = release();
   if (fd >= 0) ::close(fd);
+}
+
+Fd open_to_append(const std::string& name) {
+  return Fd(::open(name.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW, 0600));
+}
+
+std::string why_not_opened(int error) {
+  if (error == ELOOP) return "it is a symbolic link, which is not followed";
+  if (error == ENXIO) return "it is a pipe that nobody reads";
+  return std::strerror(error);
 }
 
 }  // namespace ucclep

@@ -28,7 +28,7 @@
 namespace ucclep {
 namespace {
 
-constexpr int64_t settle_ms = 2000;
+constexpr int64_t settle_ms = 500;  // for a rank whose time runs out to say why
 // Connections held that have not said yet who they are; more wait in the backlog. However many strangers knock, they
 // cannot take all of the process's descriptors: the one that a peer sends needs a place too. Another user's are closed
 // at once; one of this user's that says nothing has a second, less while others wait for its place.
@@ -237,7 +237,7 @@ namespace {
 }  // namespace
 
 std::vector<Fd> exchange_fds(Bootstrap& bootstrap, int fd, const std::vector<int>& peers, Deadline deadline) {
-  Exchange exchange(bootstrap, fd, peers, deadline);
+  Exchange exchange(bootstrap, fd, peers, deadline.leaving_ms(settle_ms));
   Agreement agreement("exchange of descriptors");
   Door door;
   std::vector<Fd> result;
@@ -245,8 +245,7 @@ std::vector<Fd> exchange_fds(Bootstrap& bootstrap, int fd, const std::vector<int
   std::vector<Door> doors = bootstrap.allgather(door, deadline);
   bool all_open = std::all_of(doors.begin(), doors.end(), [](const Door& one) { return one.open == 1; });
   if (all_open) agreement.attempt([&] { result = exchange.run(doors); });
-  // A rank whose time ran out above still says why.
-  agreement.settle(bootstrap, Deadline::after_ms(deadline.remaining_ms() + settle_ms));
+  agreement.settle(bootstrap, deadline);
   if (!all_open) throw_shut(doors);
   return result;
 }

@@ -83,6 +83,9 @@ class StreamCapture {
   virtual std::unique_ptr<Graph> end_capture(ucclEpStream_t stream) = 0;
   // In a captured stream: each replay records the event, as if it were recorded outside of any graph.
   virtual void record_at_replay(ucclEpEvent_t event, ucclEpStream_t stream) = 0;
+  // Of a captured stream: expires with the capture and every graph that its operations have come into. A replay that is
+  // in flight then still ends.
+  virtual std::weak_ptr<const void> lifetime(ucclEpStream_t stream) = 0;
 };
 
 // Copies between host memory and the device's while kernels run, one after the other. For one thread. What has begun

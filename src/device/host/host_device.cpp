@@ -178,6 +178,7 @@ class HostDevice : public Device, public StreamCapture {
   void record_at_replay(ucclEpEvent_t event, ucclEpStream_t stream) override {
     streams().record_at_replay(find(stream), streams().event(event));
   }
+  std::weak_ptr<const void> lifetime(ucclEpStream_t stream) override { return streams().lifetime(*find(stream)); }
 
   void poke(uint32_t* word, uint32_t value) override { std::atomic_ref(*word).store(value, std::memory_order_release); }
   void memcpy_async(void* dst, const void* src, size_t bytes, ucclEpStream_t stream) override {

@@ -3,6 +3,7 @@
 
 #include "base/best_effort.hpp"
 #include "host/boundary/guard.hpp"
+#include "host/group/handle.hpp"
 
 ucclEpGroup::~ucclEpGroup() {
   if (last_operation == nullptr) return;
@@ -16,6 +17,10 @@ uint64_t window_bytes(const ucclEpGroup& group) {
   return layout.bytes + layout.network_bytes + layout.channel_bytes;
 }
 
+Deadline deadline_of(const ucclEpGroup& group) {
+  return Deadline::after_ms(group.comm->timeout_ms(group.config.timeout_ms));
+}
+
 ucclEpGroup& usable(ucclEpGroup_t group) {
   require(group, "group");
   usable(group->comm);
@@ -23,8 +28,8 @@ ucclEpGroup& usable(ucclEpGroup_t group) {
 }
 
 void release_retired(ucclEpGroup& group) {
-  if (group.retired.empty() || group.captured) return;
-  if (group.comm->device->event_synchronize(group.last_operation, 0) == ucclEpSuccess) group.retired.clear();
+  if (group.retired.empty() || group.comm->device->event_synchronize(group.last_operation, 0) != ucclEpSuccess) return;
+  std::erase_if(group.retired, [](const ucclEpGroup::Retired& one) { return !in_graph(*one.routing); });
 }
 
 }  // namespace ucclep
