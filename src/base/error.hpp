@@ -27,8 +27,8 @@ template <class... Args>
   throw Error(code, fmt::format(format, std::forward<Args>(args)...));
 }
 
-// In a catch block: whatever was thrown, as a code and a sentence. The text of an exception that is not the library's own
-// goes to the log only: it is not written for users.
+// In a catch block: whatever was thrown, as a code and a sentence. The text of an exception that is not the library's
+// own goes to the log only: it is not written for users.
 Error current_error() noexcept;
 
 // What the step throws, if it throws.

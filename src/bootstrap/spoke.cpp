@@ -167,8 +167,7 @@ void Spoke::send_notifications() {
     all.swap(to_notify_);
   }
   for (const auto& [rank, text] : all) {
-    send({.type = FrameType::notify, .detail = static_cast<uint32_t>(rank)}, text,
-         Deadline::after_ms(notification_ms));
+    send({.type = FrameType::notify, .detail = static_cast<uint32_t>(rank)}, text, Deadline::after_ms(notification_ms));
   }
 }
 

@@ -30,7 +30,7 @@ Pool::~Pool() {
 void Pool::stop() {
   stopping_ = true;
   wake_sleepers();
-    threads_.clear();  // joined
+  threads_.clear();  // joined
 }
 
 void Pool::submit(Launch& launch) {

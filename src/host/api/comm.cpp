@@ -221,9 +221,10 @@ ucclEpResult_t ucclEpCommInitBootstrap(ucclEpComm_t* comm, int nranks, int rank,
     require(comm, "comm");
     const ucclEpBootstrap_t callback = read_struct(bootstrap, "bootstrap");
     if (callback.allgather == nullptr) fail(ucclEpInvalidArgument, "bootstrap.allgather is NULL");
-    *comm = init("ucclEpCommInitBootstrap", config, nranks, [&](const std::string& ifname, Deadline& deadline, Agreement& agreement) {
-      return Bootstrap::join(callback, rank, nranks, ifname, deadline, agreement);
-    });
+    *comm = init("ucclEpCommInitBootstrap", config, nranks,
+                 [&](const std::string& ifname, Deadline& deadline, Agreement& agreement) {
+                   return Bootstrap::join(callback, rank, nranks, ifname, deadline, agreement);
+                 });
   });
 }
 

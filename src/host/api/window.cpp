@@ -59,7 +59,8 @@ ucclEpWindow_t register_window(ucclEpComm& comm, void* ptr, size_t bytes) {
   Agreement visible(call);
   visible.attempt([&] { comm.windows->write(*window, deadline); });
   visible.settle(*comm.bootstrap, deadline);
-  if (comm.network) comm.network->add_window(window->id, *window->memory.of[static_cast<size_t>(comm.rank())], deadline);
+  if (comm.network)
+    comm.network->add_window(window->id, *window->memory.of[static_cast<size_t>(comm.rank())], deadline);
   log::info("window", "window {}: {} bytes at {}", window->id, bytes, ptr);
   return comm.windows->insert(std::move(window));
 }

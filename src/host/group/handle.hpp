@@ -42,8 +42,8 @@ struct KnownRouting {
 
   std::optional<PendingReceive> pending;
 
-  // Operations of it were captured: the graphs in which they are, and whether one is a framework's, which may replay for
-  // as long as the group lives.
+  // Operations of it were captured: the graphs in which they are, and whether one is a framework's, which may replay
+  // for as long as the group lives.
   std::vector<std::weak_ptr<const void>> graphs;
   bool in_unknown_graph = false;
 };

@@ -287,8 +287,8 @@ GroupNetwork::~GroupNetwork() {
 }
 
 void GroupNetwork::connect(Deadline deadline) {
-  proxies_ = comm_.network->engine().attach(spec_, {allgather_of(comm_, goes_on_, deadline),
-                                                           exchange_of(comm_, goes_on_, deadline)});
+  proxies_ = comm_.network->engine().attach(
+      spec_, {allgather_of(comm_, goes_on_, deadline), exchange_of(comm_, goes_on_, deadline)});
   comm_.network->add(*this);
   comm_.windows->for_each([&](uint32_t id, const SharedMemory& memory) { add_window(id, memory, deadline); });
 }
