@@ -27,6 +27,9 @@ template <class... Args>
   throw Error(code, fmt::format(format, std::forward<Args>(args)...));
 }
 
+// What errno says, and which limit of the process it may be, with its value.
+std::string errno_text(int error);
+
 // In a catch block: whatever was thrown, as a code and a sentence. The text of an exception that is not the library's
 // own goes to the log only: it is not written for users.
 Error current_error() noexcept;

@@ -7,9 +7,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <mutex>
 #include <vector>
+
+#include "base/error.hpp"
 
 namespace ucclep {
 namespace {
@@ -85,7 +86,7 @@ Fd open_to_append(const std::string& name) {
 std::string why_not_opened(int error) {
   if (error == ELOOP) return "it is a symbolic link, which is not followed";
   if (error == ENXIO) return "it is a pipe that nobody reads";
-  return std::strerror(error);
+  return errno_text(error);
 }
 
 }  // namespace ucclep

@@ -11,6 +11,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/error.hpp"
 #include "base/log.hpp"
 #include "bootstrap/agreement.hpp"
 #include "bootstrap/handshake.hpp"
@@ -191,7 +192,7 @@ struct Bootstrap::Impl {
   Fd start_hub(Meeting& meeting) {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) {
-      fail(ucclEpSystemError, "socketpair: {}", std::strerror(errno));
+      fail(ucclEpSystemError, "socketpair: {}", errno_text(errno));
     }
     Fd own = Fd::process_private(pair[0]);
     hub = std::make_unique<Hub>(std::move(meeting.listener), meeting.secret, nranks, Fd::process_private(pair[1]));
@@ -218,7 +219,10 @@ struct Bootstrap::Impl {
 
   void introduce(Deadline deadline) {
     wire::PeerCard& mine = cards[static_cast<size_t>(rank)];
-    mine = own_card();
+    if (const auto failed = attempt([&] { mine = own_card(); })) {
+      spoke->abort(failed->what());
+      throw *failed;
+    }
     allgather(cards.data(), sizeof(wire::PeerCard), deadline);
     for (const wire::PeerCard& card : cards) hosts.emplace_back(wire::get_text(card.host));
     spoke->name_hub(fmt::format("rank 0 (pid {} on {})", cards.front().pid, hosts.front()));

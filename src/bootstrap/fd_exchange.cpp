@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
-#include <cstring>
 #include <iterator>
 #include <list>
 #include <optional>
@@ -54,7 +53,7 @@ socklen_t abstract_name(const Token& name, sockaddr_un* address) {
 
 Fd unix_socket() {
   Fd fd = Fd::process_private(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) fail(ucclEpSystemError, "cannot create a unix socket: {}", std::strerror(errno));
+  if (!fd) fail(ucclEpSystemError, "cannot create a unix socket: {}", errno_text(errno));
   return fd;
 }
 
@@ -70,7 +69,7 @@ class Exchange {
   // Before the doors are told to all.
   Door open() {
     if (fd_ >= 0 && fcntl(fd_, F_GETFD) < 0) {
-      fail(ucclEpSystemError, "the descriptor {} cannot be handed over: {}", fd_, std::strerror(errno));
+      fail(ucclEpSystemError, "the descriptor {} cannot be handed over: {}", fd_, errno_text(errno));
     }
     own_ = {Token::random(), 1, fd_ >= 0};
     listener_ = unix_socket();
@@ -78,7 +77,7 @@ class Exchange {
     socklen_t length = abstract_name(own_.name, &address);
     if (bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
         listen(listener_.get(), 4096) != 0) {
-      fail(ucclEpSystemError, "cannot listen on an abstract unix socket: {}", std::strerror(errno));
+      fail(ucclEpSystemError, "cannot listen on an abstract unix socket: {}", errno_text(errno));
     }
     return own_;
   }
@@ -110,7 +109,7 @@ class Exchange {
     if (status != 0 && errno == EAGAIN) return false;
     if (status != 0) {
       fail(ucclEpRemoteError, "rank {} (pid {}) cannot be reached for an exchange of descriptors: {}", peer,
-           bootstrap_.pid(peer), std::strerror(errno));
+           bootstrap_.pid(peer), errno_text(errno));
     }
     if (!same_user(socket.get())) {
       fail(ucclEpRemoteError, "rank {} (pid {}) is another user's process than rank {}: ranks of one user share memory",

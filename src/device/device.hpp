@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "base/error.hpp"
 #include "base/fd.hpp"
 #include "device/nic_access.hpp"
 #include "ucclep/ucclep.h"
@@ -103,7 +104,7 @@ class Device {
   virtual const DeviceTraits& traits() const = 0;
 
   // A fault that no kernel reported itself (a diagnosed deadlock, a failed launch): called once, from any thread.
-  virtual void on_fault(std::function<void(const std::string& message)> handler) = 0;
+  virtual void on_fault(std::function<void(const Error& fault)> handler) = 0;
 
   virtual void* alloc(size_t bytes) = 0;  // zeroed, 4096-byte aligned
   // The same, and any part of it can be offered to peers, in other processes where beyond_process is set.

@@ -73,7 +73,7 @@ void prepare_network(ucclEpComm& comm, Deadline deadline) {
 void watch(ucclEpComm& comm) {
   FaultLog* faults = comm.faults.get();
   comm.device->on_fault(
-      [faults](const std::string& message) { faults->raise(ucclEpInternalError, "kernel", "device", -1, message); });
+      [faults](const Error& fault) { faults->raise(fault.code(), "kernel", "device", -1, fault.what()); });
   comm.bootstrap->on_peer_loss([&comm, faults](int rank, const std::string& message) {
     if (mask_dead(comm, rank, message)) return;
     faults->raise(ucclEpRemoteError, "communicator", "liveness", rank, message);

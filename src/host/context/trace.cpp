@@ -12,7 +12,6 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <limits>
 #include <memory>
 #include <thread>
@@ -116,7 +115,7 @@ void TraceFile::append(const std::vector<json>& events) noexcept {
       if (written < 0 && errno == EINTR) continue;
       if (written < 0) {
         failed_ = true;
-        log::warn("trace", "cannot write to {}: {}; the rest of the trace is lost", name_, std::strerror(errno));
+        log::warn("trace", "cannot write to {}: {}; the rest of the trace is lost", name_, errno_text(errno));
         break;
       }
       left.remove_prefix(static_cast<size_t>(written));
