@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
@@ -176,6 +177,34 @@ TEST_CASE("abort from another thread ends an operation long before its time is u
       rank.board.wait(0, 2);
     });
   }
+}
+
+TEST_CASE("abort ends routing counts of a billion tokens", "[process]") {
+  run_ranks(1, [&](Rank& rank) {
+    constexpr int64_t tokens = int64_t{1} << 30;
+    Scenario scenario = any(Layout::ht_flat, 1);
+    Session at(rank, scenario);
+    // Never written: all of its pages are the one of zeroes.
+    void* const ids =
+        mmap(nullptr, tokens * sizeof(int32_t), PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    require(ids != MAP_FAILED, "no addresses for the ids");
+    ucclEpTensor_t topk_idx = UCCLEP_TENSOR_INIT;
+    topk_idx.data = ids;
+    topk_idx.dtype = ucclEpInt32;
+    topk_idx.ndim = 2;
+    topk_idx.sizes[0] = tokens;
+    topk_idx.sizes[1] = 1;
+    Tensor counts(at.comm, "tokens_per_expert", ucclEpInt32, {scenario.experts});
+    ucclEpRoutingCounts_t out = UCCLEP_ROUTING_COUNTS_INIT;
+    out.tokens_per_expert = counts.get();
+    ok(ucclEpGetRoutingCounts(at.group, &topk_idx, &out, at.stream), "ucclEpGetRoutingCounts");
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    const auto aborted = Clock::now();
+    ok(ucclEpCommAbort(at.comm), "ucclEpCommAbort");
+    answered(ucclEpStreamSynchronize(at.comm, at.stream), ucclEpAborted, at.comm, "ucclEpStreamSynchronize");
+    require(seconds_since(aborted) < 5, "it took " + std::to_string(seconds_since(aborted)) + " s");
+    munmap(ids, tokens * sizeof(int32_t));
+  });
 }
 
 TEST_CASE("abort with nothing in flight refuses what comes later", "[process]") {

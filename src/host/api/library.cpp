@@ -33,7 +33,7 @@ ucclEpResult_t ucclEpGetBuildInfo(char* text, size_t* len) {
 }
 
 const char* ucclEpGetErrorString(ucclEpResult_t result) {
-  switch (number_of(result)) {
+  switch (ucclep::number_of(result)) {
     case ucclEpSuccess:
       return "success";
     case ucclEpUnhandledDeviceError:
