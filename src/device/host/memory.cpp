@@ -180,7 +180,7 @@ void SharedHeap::leak() {
 }
 
 std::unique_ptr<SharedMemory> map_shared_memory(const MemoryTicket& ticket, Fd fd) {
-  if (!fd) fail(ucclEpRemoteError, "its ticket speaks of a descriptor, but none came");
+  if (!fd) fail(ucclEpRemoteError, "it has sent no descriptor");
   const FileId id = id_of(fd.get());
   return std::make_unique<Memfd>(mapping_of(id, [&] { return SealedMemory::map(std::move(fd)); }), ticket.offset,
                                  ticket.bytes);
