@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/attempt.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
 

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <cstdint>
-#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -29,21 +28,6 @@ template <class... Args>
 
 // What errno says, and which limit of the process it may be, with its value.
 std::string errno_text(int error);
-
-// In a catch block: whatever was thrown, as a code and a sentence. The text of an exception that is not the library's
-// own goes to the log only: it is not written for users.
-Error current_error() noexcept;
-
-// What the step throws, if it throws.
-template <class Step>
-std::optional<Error> attempt(Step&& step) {
-  try {
-    std::forward<Step>(step)();
-    return std::nullopt;
-  } catch (...) {
-    return current_error();
-  }
-}
 
 // How something ended in another process. What is none of ucclEpResult_t's, or no end, counts as ucclEpInternalError.
 constexpr ucclEpResult_t result_of(int64_t number) noexcept {

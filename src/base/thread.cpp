@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include "base/attempt.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
 

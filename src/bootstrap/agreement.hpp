@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/attempt.hpp"
 #include "base/deadline.hpp"
 #include "base/error.hpp"
 

@@ -11,6 +11,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/attempt.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "bootstrap/agreement.hpp"

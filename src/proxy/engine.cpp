@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/attempt.hpp"
 #include "base/error.hpp"
 
 namespace ucclep::proxy {

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "base/attempt.hpp"
 #include "base/deadline.hpp"
 #include "base/error.hpp"
 #include "base/fd.hpp"

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/attempt.hpp"
 #include "base/error.hpp"
 #include "base/fd.hpp"
 #include "base/sealed_memory.hpp"

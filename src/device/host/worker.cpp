@@ -3,6 +3,7 @@
 
 #include <sched.h>
 
+#include "base/attempt.hpp"
 #include "device/host/clock.hpp"
 #include "device/host/sleep.hpp"
 

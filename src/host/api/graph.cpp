@@ -4,7 +4,7 @@
 #include "base/best_effort.hpp"
 #include "host/boundary/guard.hpp"
 #include "host/context/communicator.hpp"
-#include "host/group/group.hpp"
+#include "host/group/handle.hpp"
 
 namespace ucclep {
 namespace {

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/attempt.hpp"
 #include "base/best_effort.hpp"
 #include "base/log.hpp"
 #include "bootstrap/agreement.hpp"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/boundary/guard.hpp"
 
+#include "base/attempt.hpp"
 #include "base/log.hpp"
 #include "host/context/communicator.hpp"
 

@@ -4,6 +4,7 @@
 #pragma once
 #include <utility>
 
+#include "base/attempt.hpp"
 #include "base/deadline.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"

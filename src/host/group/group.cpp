@@ -3,7 +3,6 @@
 
 #include "base/best_effort.hpp"
 #include "host/boundary/guard.hpp"
-#include "host/group/handle.hpp"
 
 ucclEpGroup::~ucclEpGroup() {
   if (last_operation == nullptr) return;
@@ -25,11 +24,6 @@ ucclEpGroup& usable(ucclEpGroup_t group) {
   require(group, "group");
   usable(group->comm);
   return *group;
-}
-
-void release_retired(ucclEpGroup& group) {
-  if (group.retired.empty() || group.comm->device->event_synchronize(group.last_operation, 0) != ucclEpSuccess) return;
-  std::erase_if(group.retired, [](const ucclEpGroup::Retired& one) { return !in_graph(*one.routing); });
 }
 
 }  // namespace ucclep

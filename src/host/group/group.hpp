@@ -113,7 +113,4 @@ void launch_repaired(ucclEpGroup& group, const Kernel& kernel, const Kernel& rep
   launch(group, kernel, shape, args, stream);
 }
 
-// Frees what handles destroyed earlier left, if no operation is in flight.
-void release_retired(ucclEpGroup& group);
-
 }  // namespace ucclep

@@ -9,6 +9,15 @@
 #include "host/group/masks.hpp"
 
 namespace ucclep {
+namespace {
+
+// A graph that is still there may use the memory.
+bool in_graph(const KnownRouting& routing) {
+  return routing.in_unknown_graph ||
+         std::ranges::any_of(routing.graphs, [](const auto& graph) { return !graph.expired(); });
+}
+
+}  // namespace
 
 // The kernels' own count of Updates in memory that the caller may have used for something else meanwhile says nothing:
 // what the host waits for begins anew with words of its own.
@@ -44,9 +53,9 @@ void note_capture(ucclEpHandle& handle, ucclEpStream_t stream) {
   routing.graphs.push_back(capture->lifetime(stream));
 }
 
-bool in_graph(const KnownRouting& routing) {
-  return routing.in_unknown_graph ||
-         std::ranges::any_of(routing.graphs, [](const auto& graph) { return !graph.expired(); });
+void release_retired(ucclEpGroup& group) {
+  if (group.retired.empty() || group.comm->device->event_synchronize(group.last_operation, 0) != ucclEpSuccess) return;
+  std::erase_if(group.retired, [](const ucclEpGroup::Retired& one) { return !in_graph(*one.routing); });
 }
 
 void refuse_rings(const ucclEpHandle& handle) {

@@ -79,8 +79,9 @@ void note_call(ucclEpHandle& handle, bool captured);
 
 // After a launch for the handle: a graph that it came into keeps the handle's memory.
 void note_capture(ucclEpHandle& handle, ucclEpStream_t stream);
-// A graph that is still there may use the memory.
-bool in_graph(const KnownRouting& routing);
+
+// Frees what handles destroyed earlier left, if no operation is in flight.
+void release_retired(ucclEpGroup& group);
 
 // A handle whose communicator has no fatal record.
 ucclEpHandle& usable(ucclEpHandle_t handle);

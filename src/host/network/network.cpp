@@ -7,6 +7,7 @@
 #include <ranges>
 #include <utility>
 
+#include "base/attempt.hpp"
 #include "base/best_effort.hpp"
 #include "host/context/communicator.hpp"
 #include "host/memory/window_table.hpp"
