@@ -5,12 +5,14 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <climits>
 #include <cstdlib>
+#include <fstream>
 #include <string>
 #include <thread>
 
@@ -204,6 +206,26 @@ TEST_CASE("abort ends routing counts of a billion tokens", "[process]") {
     answered(ucclEpStreamSynchronize(at.comm, at.stream), ucclEpAborted, at.comm, "ucclEpStreamSynchronize");
     require(seconds_since(aborted) < 5, "it took " + std::to_string(seconds_since(aborted)) + " s");
     munmap(ids, tokens * sizeof(int32_t));
+  });
+}
+
+TEST_CASE("a host without memory for the lanes of a kernel says so, instead of a timeout", "[process]") {
+  run_ranks(1, {.processes = true}, [&](Rank& rank) {
+    Scenario scenario = any(Layout::ht_flat, 1);
+    Session at(rank, scenario);
+    Exchange exchange(rank, at.comm, scenario);
+    size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    rlimit before{};
+    getrlimit(RLIMIT_AS, &before);
+    const rlimit little{pages * 4096 + (size_t{2} << 20), before.rlim_max};
+    setrlimit(RLIMIT_AS, &little);
+    const ucclEpResult_t updated = exchange.try_update(at.handle, at.stream);
+    const ucclEpResult_t result = updated != ucclEpSuccess ? updated : ucclEpStreamSynchronize(at.comm, at.stream);
+    setrlimit(RLIMIT_AS, &before);
+    answered(result, ucclEpOutOfMemory, at.comm, "ucclEpStreamSynchronize");
+    const std::string text = async_error(at.comm).text;
+    require(text.find("ulimit -v") != std::string::npos, text + " does not name the limit");
   });
 }
 
