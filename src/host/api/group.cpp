@@ -305,7 +305,8 @@ void destroy_group(ucclEpGroup_t group, Teardown& teardown) {
     const std::lock_guard lock(comm.groups_mutex);
     comm.groups.erase(std::find(comm.groups.begin(), comm.groups.end(), group));
   }
-  if (!comm.in_use) delete group;
+  if (comm.in_use) return comm.kept.push_back(group);
+  delete group;
 }
 
 }  // namespace ucclep

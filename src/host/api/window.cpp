@@ -106,7 +106,7 @@ void deregister_window(ucclEpComm& comm, ucclEpWindow_t window) {
   std::unique_ptr<ucclEpWindow> gone = comm.windows->take(window->id);
   if (!idle) {
     log::warn("window", "an operation still runs: the memory of window {} is not freed", gone->id);
-    [[maybe_unused]] const ucclEpWindow* kept = gone.release();
+    comm.kept.push_back(gone.release());
   }
   gone.reset();
   // From here on the caller may free his memory: then nobody may have it mapped any more.
