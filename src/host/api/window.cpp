@@ -79,7 +79,7 @@ bool drain(const ucclEpComm& comm, Deadline deadline) {
 }
 
 // The others may speak of another window, or of something else: then nobody deregisters anything.
-void agree_on(const ucclEpComm& comm, Teardown& teardown, const ucclEpWindow& window) {
+void settle_on(const ucclEpComm& comm, Teardown& teardown, const ucclEpWindow& window) {
   std::optional<Error> refusal;
   teardown.meets([&] {
     Agreement agreement("ucclEpWindowDeregister");
@@ -99,7 +99,7 @@ void deregister_window(ucclEpComm& comm, ucclEpWindow_t window) {
   Teardown teardown(comm, "ucclEpWindowDeregister", comm.deadline());
   const bool idle = drain(comm, teardown.deadline());
   if (comm.network && !comm.faults->fatal()) comm.network->settle(teardown.deadline());
-  agree_on(comm, teardown, *window);
+  settle_on(comm, teardown, *window);
   if (comm.network) {
     best_effort("window", "NICs may still reach it", [&] { comm.network->remove_window(window->id); });
   }
