@@ -340,6 +340,7 @@ void GroupNetwork::stop(bool has_lost, Deadline deadline) {
 
 std::vector<proxy::Transfer> GroupNetwork::end() {
   if (proxies_ != nullptr) {
+    proxies_->quiesce();  // peers end as well, and whoever went on alone may be the last
     const std::vector<proxy::Transfer> latest = proxies_->end();
     transfers_.insert(transfers_.end(), latest.begin(), latest.end());
   }
