@@ -120,7 +120,7 @@ TEST_CASE("a variable that another device would read is checked as well") {
                                         {"UCCLEP_HOST_WAVE", "33"},
                                         {"UCCLEP_HOST_SEED", "-1"},
                                         {"UCCLEP_HOST_MODE", "residency=0"}}) {
-    const Environment environment({{variable, value}});
+    const Environment environment(std::map<std::string, std::string>{{variable, value}});
     try {
       Config::from_environment();
       FAIL(variable << " was accepted");
