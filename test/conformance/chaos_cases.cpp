@@ -98,15 +98,15 @@ void live_through(const Rank& rank, const Plan& plan) {
   auto at = std::make_unique<Session>(rank, config, scenario);
   auto exchange = std::make_unique<Exchange>(rank, at->comm, scenario);
   const bool is_victim = rank.rank == plan.victim;
-  std::thread helper;
+  std::jthread helper;  // joined also where a check fails
   rank.board.add(0);
   rank.board.wait(0, chaos_ranks);
-  if (is_victim) helper = std::thread([&] { suffer(rank, plan); });
+  if (is_victim) helper = std::jthread([&] { suffer(rank, plan); });
   if (rank.rank == (plan.victim + 1) % chaos_ranks && plan.blow != Blow::kill) {
-    helper = std::thread([&] { look_after(plan); });
+    helper = std::jthread([&] { look_after(plan); });
   }
   const ucclEpResult_t result = run_rounds(*at, *exchange, is_victim);
-  if (result == ucclEpSuccess) exchange->check_all();
+  if (result == ucclEpSuccess) exchange->check_combine();
   if (!is_victim && result != ucclEpSuccess) require_lost(result, at->comm, plan.victim);
   if (helper.joinable()) helper.join();
   require(plan.loses() || result == ucclEpSuccess, "a short pause ended the communicator");
