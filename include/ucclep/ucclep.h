@@ -31,6 +31,9 @@
  * - [local]       by this rank alone; at once. Those that allocate are ucclEpInvalidUsage in stream capture.
  * - [wait]        by this rank alone; blocks for at most timeout_ms, then ucclEpTimeout; ucclEpInvalidUsage in stream
  *                 capture.
+ * timeout_ms counts for a call as a whole, however many ranks, groups or windows it waits for: the group's for a call
+ * on a group, else the communicator's, for ucclEpGroupCreate too. A second may follow, in which the call hears who is
+ * missing. The destroying functions go on alone then, and return ucclEpSuccess.
  *
  * Objects. An object that does not exist (it was destroyed, by itself or with its owner, or never was one) is
  * ucclEpInvalidArgument in every call; of two threads that destroy one, one gets this. In a forked child the parent's
@@ -383,7 +386,9 @@ ucclEpResult_t ucclEpGetUniqueId(ucclEpUniqueId* id);
  *  transport that is not there: ucclEpNotSupported. A rank that dies meanwhile: ucclEpRemoteError. */
 ucclEpResult_t ucclEpCommInitRank(ucclEpComm_t* comm, int nranks, ucclEpUniqueId id, int rank,
                                   const ucclEpCommConfig_t* config);
-/** [collective] The same over the caller's allgather, called by the calling thread inside this call only. */
+/** [collective] The same over the caller's allgather, called by the calling thread inside this call only. The time that
+ *  it takes does not count. If it fails or throws on one rank, every rank that has rank 0's part gets ucclEpSystemError
+ *  with the rank, and the others hear that it is missing. */
 ucclEpResult_t ucclEpCommInitBootstrap(ucclEpComm_t* comm, int nranks, int rank, const ucclEpBootstrap_t* bootstrap,
                                        const ucclEpCommConfig_t* config);
 /** [local] The number of ranks, R. */
@@ -404,7 +409,8 @@ ucclEpResult_t ucclEpCommGetStats(ucclEpComm_t comm, ucclEpStats_t* stats);
 /** [local] From any thread: kernels, proxies and waiting calls leave within a second with ucclEpAborted. */
 ucclEpResult_t ucclEpCommAbort(ucclEpComm_t comm);
 /** [collective] Destroys all that was made from it too, memory of ucclEpMemAlloc included. After a fatal error it is
- *  local. Always frees all and returns ucclEpSuccess. NULL is fine. */
+ *  local. Returns ucclEpSuccess and frees all, except memory that work on the device still uses a second after
+ *  timeout_ms: that stays until the process ends, and a WARN line says so. NULL is fine. */
 ucclEpResult_t ucclEpCommDestroy(ucclEpComm_t comm);
 
 /* ---- Memory, streams, events: what a program needs on every device, the host included ---- */

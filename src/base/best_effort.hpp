@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Taking things down: what cannot be done is logged, and the rest goes on.
 #pragma once
-#include <exception>
 #include <string_view>
+#include <utility>
 
+#include "base/attempt.hpp"
+#include "base/error.hpp"
 #include "base/log.hpp"
 
 namespace ucclep {
@@ -11,11 +13,7 @@ namespace ucclep {
 // Runs one step. what: heads the line that says why it failed.
 template <class Step>
 void best_effort(std::string_view subsystem, std::string_view what, Step&& step) noexcept {
-  try {
-    step();
-  } catch (const std::exception& error) {
-    log::warn(subsystem, "{}: {}", what, error.what());
-  }
+  if (const auto failed = attempt(std::forward<Step>(step))) log::warn(subsystem, "{}: {}", what, failed->what());
 }
 
 }  // namespace ucclep

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/env.hpp"
 
-#include <strings.h>
-
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <string_view>
@@ -15,6 +14,12 @@ namespace {
 [[noreturn]] void refuse(const char* variable, const std::string& value, const std::string& expected) {
   fail(ucclEpInvalidArgument, "the environment variable {}=\"{}\" cannot be parsed: expected {}", variable, value,
        expected);
+}
+
+// Not strcasecmp, which goes by the program's locale.
+bool same_name(std::string_view a, std::string_view b) {
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
+  return std::ranges::equal(a, b, {}, lower, lower);
 }
 
 std::optional<int64_t> parse_integer(std::string_view value, int64_t min, int64_t max) {
@@ -40,7 +45,7 @@ std::vector<std::string> split(const std::string& value) {
 }  // namespace
 
 std::optional<std::string> text(const char* variable) {
-  const char* value = std::getenv(variable);
+  const char* value = secure_getenv(variable);
   if (value == nullptr || *value == '\0') return std::nullopt;
   return std::string(value);
 }
@@ -65,7 +70,7 @@ std::optional<int> choice(const char* variable, std::initializer_list<std::pair<
   if (!value) return std::nullopt;
   std::string names;
   for (const auto& [name, meaning] : choices) {
-    if (strcasecmp(name, value->c_str()) == 0) return meaning;
+    if (same_name(name, *value)) return meaning;
     names += (names.empty() ? "" : "|") + std::string(name);
   }
   refuse(variable, *value, "one of " + names);
@@ -78,7 +83,7 @@ std::optional<int64_t> choice_or_integer(const char* variable,
   if (!value) return std::nullopt;
   std::string names;
   for (const auto& [name, meaning] : choices) {
-    if (strcasecmp(name, value->c_str()) == 0) return meaning;
+    if (same_name(name, *value)) return meaning;
     names += std::string(name) + ", ";
   }
   auto number = parse_integer(*value, min, max);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Typed environment variables, parsed strictly: a value that does not parse throws Error(ucclEpInvalidArgument) with
-// the variable, the value and what was expected. A variable that is unset or empty is nullopt.
+// the variable, the value and what was expected. A variable that is unset or empty is nullopt,
+// and so is each in a program that runs with more rights than its user (secure_getenv). Nothing depends on the locale.
 #pragma once
 #include <cstdint>
 #include <initializer_list>

@@ -26,6 +26,9 @@ template <class... Args>
   throw Error(code, fmt::format(format, std::forward<Args>(args)...));
 }
 
+// What errno says, and which limit of the process it may be, with its value.
+std::string errno_text(int error);
+
 // How something ended in another process. What is none of ucclEpResult_t's, or no end, counts as ucclEpInternalError.
 constexpr ucclEpResult_t result_of(int64_t number) noexcept {
   const bool ends = number >= ucclEpSuccess && number <= ucclEpOverflow && number != ucclEpInProgress;

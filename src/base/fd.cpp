@@ -6,8 +6,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <mutex>
 #include <vector>
+
+#include "base/error.hpp"
 
 namespace ucclep {
 namespace {
@@ -77,6 +80,16 @@ int Fd::release() noexcept {
 void Fd::reset() noexcept {
   int fd = release();
   if (fd >= 0) ::close(fd);
+}
+
+Fd open_to_append(const std::string& name) {
+  return Fd(::open(name.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW, 0600));
+}
+
+std::string why_not_opened(int error) {
+  if (error == ELOOP) return "it is a symbolic link, which is not followed";
+  if (error == ENXIO) return "it is a pipe that nobody reads";
+  return errno_text(error);
 }
 
 }  // namespace ucclep

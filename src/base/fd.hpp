@@ -4,6 +4,7 @@
 // death. None has the number of standard input, output or error: where a program has closed these, what it prints must
 // not go to a rank.
 #pragma once
+#include <string>
 #include <utility>
 
 namespace ucclep {
@@ -33,5 +34,10 @@ class Fd {
   int fd_ = -1;
   bool private_ = false;
 };
+
+// A file to which the library writes, at its end, for this user's eyes only. No link is followed to another file, and
+// not even for a reader of a pipe does anybody wait. Empty: it cannot be opened, and errno says why.
+Fd open_to_append(const std::string& name);
+std::string why_not_opened(int error);  // in words
 
 }  // namespace ucclep

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/log.hpp"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/stat.h>
@@ -47,11 +46,7 @@ struct Sink {
     if (pattern.empty()) return own_standard_error();
     std::string name = expand_file_name(pattern, rank);
     auto [entry, is_new] = files.try_emplace(std::move(name), -1);
-    if (is_new) {
-      // Not even for a reader of a pipe does anybody wait.
-      entry->second =
-          Fd(::open(entry->first.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644)).release();
-    }
+    if (is_new) entry->second = open_to_append(entry->first).release();
     return entry->second >= 0 ? entry->second : own_standard_error();
   }
 

@@ -7,7 +7,8 @@
 
 #include <array>
 #include <cerrno>
-#include <cstring>
+
+#include "base/error.hpp"
 
 namespace ucclep {
 namespace {
@@ -34,11 +35,11 @@ NearNode::NearNode(int node) {
   if (static_cast<unsigned>(node) >= max_nodes) {
     why_not_ = "the node's number is larger than any that a kernel has";
   } else if (!get_policy(&policy)) {
-    why_not_ = std::string("get_mempolicy: ") + std::strerror(errno);
+    why_not_ = "get_mempolicy: " + errno_text(errno);
   } else if (policy != MPOL_DEFAULT) {
     why_not_ = "the thread has a policy of its own";
   } else if (!prefer(static_cast<unsigned>(node))) {
-    why_not_ = std::string("set_mempolicy: ") + std::strerror(errno);
+    why_not_ = "set_mempolicy: " + errno_text(errno);
   } else {
     prefers_ = true;
   }

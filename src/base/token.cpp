@@ -4,7 +4,6 @@
 #include <sys/random.h>
 
 #include <cerrno>
-#include <cstring>
 
 #include "base/error.hpp"
 
@@ -18,7 +17,7 @@ Token Token::random() {
     if (got > 0) {
       have += static_cast<size_t>(got);
     } else if (errno != EINTR) {
-      fail(ucclEpSystemError, "cannot draw random bytes: getrandom: {}", std::strerror(errno));
+      fail(ucclEpSystemError, "cannot draw random bytes: getrandom: {}", errno_text(errno));
     }
   }
   return token;

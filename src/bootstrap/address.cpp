@@ -41,7 +41,7 @@ const sockaddr_in6* v6(const SocketAddress& address) {
 
 std::vector<InterfaceAddress> interfaces() {
   ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) fail(ucclEpSystemError, "cannot list the network interfaces: {}", std::strerror(errno));
+  if (getifaddrs(&list) != 0) fail(ucclEpSystemError, "cannot list the network interfaces: {}", errno_text(errno));
   std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, freeifaddrs);
   std::vector<InterfaceAddress> found;
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
@@ -130,7 +130,7 @@ int finish_connect(int socket, Deadline deadline) {
 
 Fd new_socket(int family) {
   Fd fd = Fd::process_private(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) fail(ucclEpSystemError, "cannot create a TCP socket: {}", std::strerror(errno));
+  if (!fd) fail(ucclEpSystemError, "cannot create a TCP socket: {}", errno_text(errno));
   return fd;
 }
 
@@ -227,7 +227,7 @@ SocketAddress local_address(const std::string& ifname) {
 Fd listen_on(const SocketAddress& address, SocketAddress* bound) {
   Fd fd = new_socket(address.storage.ss_family);
   if (bind(fd.get(), address.raw(), address.length) != 0 || listen(fd.get(), 4096) != 0) {
-    fail(ucclEpSystemError, "cannot listen on {}: {}", address.text(), std::strerror(errno));
+    fail(ucclEpSystemError, "cannot listen on {}: {}", address.text(), errno_text(errno));
   }
   *bound = local_side(fd.get());
   return fd;
@@ -243,7 +243,7 @@ Fd accept_from(int listener, SocketAddress* peer) {
     bool transient = errno == EINTR || errno == ECONNABORTED || errno == EPROTO || errno == EPERM ||
                      errno == ENETDOWN || errno == ENETUNREACH || errno == EHOSTDOWN || errno == EHOSTUNREACH ||
                      errno == ENOPROTOOPT;
-    if (!transient) fail(ucclEpSystemError, "cannot accept a connection: {}", std::strerror(errno));
+    if (!transient) fail(ucclEpSystemError, "cannot accept a connection: {}", errno_text(errno));
     // A connection that failed before it was accepted: the next one.
   }
 }
@@ -269,7 +269,7 @@ SocketAddress local_side(int socket) {
   SocketAddress address;
   address.length = sizeof(address.storage);
   if (getsockname(socket, reinterpret_cast<sockaddr*>(&address.storage), &address.length) != 0) {
-    fail(ucclEpSystemError, "getsockname: {}", std::strerror(errno));
+    fail(ucclEpSystemError, "getsockname: {}", errno_text(errno));
   }
   return address;
 }

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/attempt.hpp"
 #include "base/deadline.hpp"
 #include "base/error.hpp"
 
@@ -30,14 +31,10 @@ class Agreement {
   }
   // The first error counts.
   Agreement& error(const Error& error);
-  // Runs a step that only this rank may fail; its Error is kept until settle().
+  // Runs a step that only this rank may fail; what it throws is kept until settle().
   template <class Step>
   Agreement& attempt(Step&& step) {
-    try {
-      std::forward<Step>(step)();
-    } catch (const Error& failed) {
-      error(failed);
-    }
+    if (const auto failed = ucclep::attempt(std::forward<Step>(step))) error(*failed);
     return *this;
   }
   bool failed() const { return code_ != ucclEpSuccess; }

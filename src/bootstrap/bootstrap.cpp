@@ -5,11 +5,16 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <optional>
 #include <type_traits>
 #include <utility>
 
+#include "base/attempt.hpp"
+#include "base/error.hpp"
 #include "base/log.hpp"
+#include "bootstrap/agreement.hpp"
 #include "bootstrap/handshake.hpp"
 #include "bootstrap/hub.hpp"
 #include "bootstrap/pieces.hpp"
@@ -35,6 +40,7 @@ struct Meeting {
   SocketAddress hub;
   Token secret;
   Token comm_id;
+  std::optional<Error> failure;  // of the caller's allgather on this rank
 };
 
 // The first and only thing that goes through the caller's allgather.
@@ -51,8 +57,12 @@ struct JoinCard {
 };
 static_assert(std::is_trivially_copyable_v<JoinCard> && sizeof(JoinCard) == 256);
 
+bool is_card_of(const JoinCard& card, int rank) {
+  return card.magic == wire::magic && card.version == wire::version && card.rank == rank;
+}
+
 void check_card(const JoinCard& card, int rank, int own_rank, int nranks) {
-  if (card.magic != wire::magic || card.version != wire::version || card.rank != rank) {
+  if (!is_card_of(card, rank)) {
     fail(ucclEpInvalidArgument,
          "the caller's allgather returned to rank {} something else than rank {}'s part at rank {}'s place "
          "(magic {:#x}, version {}, rank {})",
@@ -97,6 +107,19 @@ wire::Greeting own_greeting(int rank, int nranks) {
   return greeting;
 }
 
+// Why it failed, if it did. A caller in C++ may throw, too.
+std::optional<Error> call_allgather(const ucclEpBootstrap_t& callback, std::vector<JoinCard>& cards, int rank) {
+  try {
+    const int code = callback.allgather(callback.ctx, cards.data(), sizeof(JoinCard));
+    if (code == 0) return std::nullopt;
+    return Error(ucclEpSystemError, fmt::format("the caller's allgather returned {} on rank {}", code, rank));
+  } catch (const std::exception& thrown) {
+    return Error(ucclEpSystemError, fmt::format("the caller's allgather threw on rank {}: {}", rank, thrown.what()));
+  } catch (...) {
+    return Error(ucclEpSystemError, fmt::format("the caller's allgather threw on rank {}", rank));
+  }
+}
+
 Meeting meet_by_callback(const ucclEpBootstrap_t& callback, int rank, int nranks, const std::string& socket_ifname) {
   Meeting meeting;
   std::vector<JoinCard> cards(static_cast<size_t>(nranks));
@@ -116,9 +139,10 @@ Meeting meet_by_callback(const ucclEpBootstrap_t& callback, int rank, int nranks
       wire::put_text(mine.text, error.what());
     }
   }
-  int failure = callback.allgather(callback.ctx, cards.data(), sizeof(JoinCard));
-  if (failure != 0) fail(ucclEpSystemError, "the caller's allgather returned {} on rank {}", failure, rank);
-  for (int other = 0; other < nranks; ++other) check_card(cards[static_cast<size_t>(other)], other, rank, nranks);
+  meeting.failure = call_allgather(callback, cards, rank);
+  if (meeting.failure && !is_card_of(cards.front(), 0)) throw *meeting.failure;
+  const int checked = meeting.failure ? 1 : nranks;
+  for (int other = 0; other < checked; ++other) check_card(cards[static_cast<size_t>(other)], other, rank, nranks);
   meeting.hub = from_wire(cards.front().hub);
   meeting.secret = cards.front().secret;
   meeting.comm_id = cards.front().comm_id;
@@ -169,7 +193,7 @@ struct Bootstrap::Impl {
   Fd start_hub(Meeting& meeting) {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) {
-      fail(ucclEpSystemError, "socketpair: {}", std::strerror(errno));
+      fail(ucclEpSystemError, "socketpair: {}", errno_text(errno));
     }
     Fd own = Fd::process_private(pair[0]);
     hub = std::make_unique<Hub>(std::move(meeting.listener), meeting.secret, nranks, Fd::process_private(pair[1]));
@@ -196,7 +220,10 @@ struct Bootstrap::Impl {
 
   void introduce(Deadline deadline) {
     wire::PeerCard& mine = cards[static_cast<size_t>(rank)];
-    mine = own_card();
+    if (const auto failed = attempt([&] { mine = own_card(); })) {
+      spoke->abort(failed->what());
+      throw *failed;
+    }
     allgather(cards.data(), sizeof(wire::PeerCard), deadline);
     for (const wire::PeerCard& card : cards) hosts.emplace_back(wire::get_text(card.host));
     spoke->name_hub(fmt::format("rank 0 (pid {} on {})", cards.front().pid, hosts.front()));
@@ -239,7 +266,7 @@ std::unique_ptr<Bootstrap> Bootstrap::join(const ucclEpUniqueId& id, int rank, i
 }
 
 std::unique_ptr<Bootstrap> Bootstrap::join(const ucclEpBootstrap_t& callback, int rank, int nranks,
-                                           const std::string& socket_ifname, Deadline deadline) {
+                                           const std::string& socket_ifname, Deadline& deadline, Agreement& agreement) {
   // Alone: without a place in the buffer this rank cannot take part.
   if (nranks <= 0) fail(ucclEpInvalidArgument, "nranks is {}: expected at least 1", nranks);
   if (nranks > wire::max_ranks) {
@@ -250,13 +277,26 @@ std::unique_ptr<Bootstrap> Bootstrap::join(const ucclEpBootstrap_t& callback, in
          nranks);
   }
   if (callback.allgather == nullptr) fail(ucclEpInvalidArgument, "the bootstrap's allgather is NULL");
+  const auto begin = Deadline::Clock::now();
   Meeting meeting = meet_by_callback(callback, rank, nranks, socket_ifname);
-  return std::unique_ptr<Bootstrap>(new Bootstrap(std::make_unique<Impl>(std::move(meeting), rank, nranks, deadline)));
+  const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(Deadline::Clock::now() - begin);
+  deadline = Deadline::after_ms(deadline.total_ms());
+  const std::optional<Error> failure = meeting.failure;
+  if (failure) agreement.error(*failure);
+  try {
+    return std::unique_ptr<Bootstrap>(
+        new Bootstrap(std::make_unique<Impl>(std::move(meeting), rank, nranks, deadline)));
+  } catch (const Error& error) {
+    if (failure) throw *failure;
+    if (took.count() <= deadline.total_ms()) throw;
+    fail(error.code(), "{}; the caller's allgather took {} ms on rank {}, longer than its time limit of {} ms",
+         error.what(), took.count(), rank, deadline.total_ms());
+  }
 }
 
 Bootstrap::Bootstrap(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Bootstrap::~Bootstrap() {
-  close();
+  close(Deadline::after_ms(Deadline::grace_ms));
   // What other threads of the parent held at the fork is never given back: left as it is.
   if (impl_->forked()) {
     [[maybe_unused]] const Impl* abandoned = impl_.release();
@@ -365,9 +405,9 @@ void Bootstrap::abort(const std::string& why) {
   if (!impl_->forked()) impl_->spoke->abort(why);
 }
 
-void Bootstrap::close() {
+void Bootstrap::close(Deadline until) {
   if (impl_->forked()) return;
-  impl_->spoke->close();
+  impl_->spoke->close(until);
   impl_->hub.reset();
 }
 

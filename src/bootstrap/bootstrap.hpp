@@ -26,14 +26,18 @@ namespace ucclep {
 // Opens a rendezvous in this process and says where it is. socket_ifname: see address.hpp.
 ucclEpUniqueId open_rendezvous(const std::string& socket_ifname);
 
+class Agreement;
+
 class Bootstrap {
  public:
   // Through a unique id; takes part even if rank or nranks are senseless, so that every rank hears of it.
   static std::unique_ptr<Bootstrap> join(const ucclEpUniqueId& id, int rank, int nranks,
                                          const std::string& socket_ifname, Deadline deadline);
-  // Through the caller's allgather, which is called only in here, by this thread.
+  // Through the caller's allgather, which is called only in here, by this thread. Its time is the caller's:
+  // the deadline begins anew when it returns. If it fails on a rank that can reach rank 0 all the same, that is this
+  // rank's error in the agreement that follows, so that every rank hears of it.
   static std::unique_ptr<Bootstrap> join(const ucclEpBootstrap_t& callback, int rank, int nranks,
-                                         const std::string& socket_ifname, Deadline deadline);
+                                         const std::string& socket_ifname, Deadline& deadline, Agreement& agreement);
   ~Bootstrap();  // closes
   Bootstrap(const Bootstrap&) = delete;
   Bootstrap& operator=(const Bootstrap&) = delete;
@@ -101,8 +105,8 @@ class Bootstrap {
   // Wakes this rank's own waits with ucclEpAborted; the other ranks see this one as lost, and hear why, if there is a
   // message. Only the first call counts.
   void abort(const std::string& why = "");
-  // Says goodbye: the other ranks do not count this one as lost. Bounded by about a second.
-  void close();
+  // Says goodbye, and waits for the answer until then: the other ranks do not count this one as lost.
+  void close(Deadline until);
 
  private:
   friend class Agreement;

@@ -38,7 +38,7 @@ void send_label(int socket, const Label& label, int fd, int to) {
   } while (sent < 0 && errno == EINTR);
   // A fresh socket has room for so little; a peer that hung up is noticed when its answer is missing.
   if (sent < 0 && errno != EPIPE && errno != ECONNRESET) {
-    fail(ucclEpSystemError, "cannot send a descriptor to rank {}: {}", to, std::strerror(errno));
+    fail(ucclEpSystemError, "cannot send a descriptor to rank {}: {}", to, errno_text(errno));
   }
 }
 

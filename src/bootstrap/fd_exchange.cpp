@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
-#include <cstring>
 #include <iterator>
 #include <list>
 #include <optional>
@@ -28,7 +27,7 @@
 namespace ucclep {
 namespace {
 
-constexpr int64_t settle_ms = 2000;
+constexpr int64_t settle_ms = 500;  // for a rank whose time runs out to say why
 // Connections held that have not said yet who they are; more wait in the backlog. However many strangers knock, they
 // cannot take all of the process's descriptors: the one that a peer sends needs a place too. Another user's are closed
 // at once; one of this user's that says nothing has a second, less while others wait for its place.
@@ -54,7 +53,7 @@ socklen_t abstract_name(const Token& name, sockaddr_un* address) {
 
 Fd unix_socket() {
   Fd fd = Fd::process_private(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) fail(ucclEpSystemError, "cannot create a unix socket: {}", std::strerror(errno));
+  if (!fd) fail(ucclEpSystemError, "cannot create a unix socket: {}", errno_text(errno));
   return fd;
 }
 
@@ -70,7 +69,7 @@ class Exchange {
   // Before the doors are told to all.
   Door open() {
     if (fd_ >= 0 && fcntl(fd_, F_GETFD) < 0) {
-      fail(ucclEpSystemError, "the descriptor {} cannot be handed over: {}", fd_, std::strerror(errno));
+      fail(ucclEpSystemError, "the descriptor {} cannot be handed over: {}", fd_, errno_text(errno));
     }
     own_ = {Token::random(), 1, fd_ >= 0};
     listener_ = unix_socket();
@@ -78,7 +77,7 @@ class Exchange {
     socklen_t length = abstract_name(own_.name, &address);
     if (bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
         listen(listener_.get(), 4096) != 0) {
-      fail(ucclEpSystemError, "cannot listen on an abstract unix socket: {}", std::strerror(errno));
+      fail(ucclEpSystemError, "cannot listen on an abstract unix socket: {}", errno_text(errno));
     }
     return own_;
   }
@@ -110,7 +109,7 @@ class Exchange {
     if (status != 0 && errno == EAGAIN) return false;
     if (status != 0) {
       fail(ucclEpRemoteError, "rank {} (pid {}) cannot be reached for an exchange of descriptors: {}", peer,
-           bootstrap_.pid(peer), std::strerror(errno));
+           bootstrap_.pid(peer), errno_text(errno));
     }
     if (!same_user(socket.get())) {
       fail(ucclEpRemoteError, "rank {} (pid {}) is another user's process than rank {}: ranks of one user share memory",
@@ -237,7 +236,7 @@ namespace {
 }  // namespace
 
 std::vector<Fd> exchange_fds(Bootstrap& bootstrap, int fd, const std::vector<int>& peers, Deadline deadline) {
-  Exchange exchange(bootstrap, fd, peers, deadline);
+  Exchange exchange(bootstrap, fd, peers, deadline.leaving_ms(settle_ms));
   Agreement agreement("exchange of descriptors");
   Door door;
   std::vector<Fd> result;
@@ -245,8 +244,7 @@ std::vector<Fd> exchange_fds(Bootstrap& bootstrap, int fd, const std::vector<int
   std::vector<Door> doors = bootstrap.allgather(door, deadline);
   bool all_open = std::all_of(doors.begin(), doors.end(), [](const Door& one) { return one.open == 1; });
   if (all_open) agreement.attempt([&] { result = exchange.run(doors); });
-  // A rank whose time ran out above still says why.
-  agreement.settle(bootstrap, Deadline::after_ms(deadline.remaining_ms() + settle_ms));
+  agreement.settle(bootstrap, deadline);
   if (!all_open) throw_shut(doors);
   return result;
 }

@@ -12,7 +12,6 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/node.hpp"
-#include "base/thread.hpp"
 #include "bootstrap/accept_filter.hpp"
 #include "bootstrap/handshake.hpp"
 #include "bootstrap/rounds.hpp"
@@ -24,7 +23,7 @@ namespace {
 using wire::FrameType;
 
 // How long the hub waits at its end for the others to take the last frames.
-constexpr int linger_ms = 1000;
+constexpr int linger_ms = 500;
 
 class HubLoop {
  public:

@@ -3,9 +3,9 @@
 // spreads the news of lost ranks. Rank 0 itself is connected to it like everybody else, through a socket pair.
 #pragma once
 #include <memory>
-#include <thread>
 
 #include "base/fd.hpp"
+#include "base/thread.hpp"
 #include "base/token.hpp"
 
 namespace ucclep {
@@ -20,7 +20,7 @@ class Hub {
   Hub& operator=(const Hub&) = delete;
 
  private:
-  std::thread thread_;
+  ServiceThread thread_;
 };
 
 }  // namespace ucclep

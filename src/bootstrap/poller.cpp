@@ -7,7 +7,6 @@
 
 #include <array>
 #include <cerrno>
-#include <cstring>
 
 #include "base/error.hpp"
 
@@ -16,7 +15,7 @@ namespace ucclep {
 Poller::Poller()
     : epoll_(Fd::process_private(epoll_create1(EPOLL_CLOEXEC))),
       wake_(Fd::process_private(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))) {
-  if (!epoll_ || !wake_) fail(ucclEpSystemError, "cannot create epoll and eventfd: {}", std::strerror(errno));
+  if (!epoll_ || !wake_) fail(ucclEpSystemError, "cannot create epoll and eventfd: {}", errno_text(errno));
   add(wake_.get());
 }
 
@@ -24,8 +23,7 @@ void Poller::control(int operation, int fd, bool writable) {
   epoll_event event{};
   event.events = EPOLLIN | (writable ? static_cast<uint32_t>(EPOLLOUT) : 0U);
   event.data.fd = fd;
-  if (epoll_ctl(epoll_.get(), operation, fd, &event) != 0)
-    fail(ucclEpSystemError, "epoll_ctl: {}", std::strerror(errno));
+  if (epoll_ctl(epoll_.get(), operation, fd, &event) != 0) fail(ucclEpSystemError, "epoll_ctl: {}", errno_text(errno));
 }
 
 void Poller::add(int fd, bool writable) {
@@ -41,7 +39,7 @@ void Poller::remove(int fd) noexcept {
 const std::vector<Poller::Event>& Poller::wait(int timeout_ms) {
   std::array<epoll_event, 64> ready;
   int count = epoll_wait(epoll_.get(), ready.data(), static_cast<int>(ready.size()), timeout_ms);
-  if (count < 0 && errno != EINTR) fail(ucclEpSystemError, "epoll_wait: {}", std::strerror(errno));
+  if (count < 0 && errno != EINTR) fail(ucclEpSystemError, "epoll_wait: {}", errno_text(errno));
   events_.clear();
   for (int i = 0; i < count; ++i) {
     const epoll_event& event = ready[static_cast<size_t>(i)];

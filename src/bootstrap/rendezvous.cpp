@@ -50,7 +50,7 @@ class Rendezvous {
   void admit(Fd socket, const wire::Greeting& greeting) {
     log::info("bootstrap", "rank {} of {} has come to the rendezvous", greeting.rank, greeting.nranks);
     roll_.arrive(greeting);
-    Deadline until = Deadline::after_ms(std::max(0, greeting.timeout_ms) + answer_grace_ms);
+    Deadline until = Deadline::after_ms(std::max<int64_t>(0, greeting.timeout_ms) + answer_grace_ms);
     if (!linger_ || until.at() > linger_->at()) linger_ = until;
     int number = socket.get();
     poller_.add(number);
@@ -148,8 +148,7 @@ IoStatus RendezvousVisit::ask(int socket, const wire::Greeting& greeting, wire::
   if (status != IoStatus::done) return status;
   if (!wait_readable(socket, deadline_)) send_all(socket, &wire::give_up_byte, 1, Deadline::after_ms(0));
   // Either the answer is there, or the rendezvous says now what is missing.
-  Deadline answer = Deadline::after_ms(std::max<int64_t>(deadline_.remaining_ms(), answer_grace_ms / 2));
-  status = receive_all(socket, verdict, sizeof(*verdict), answer);
+  status = receive_all(socket, verdict, sizeof(*verdict), deadline_.with_grace());
   if (status == IoStatus::again || (status == IoStatus::done && verdict->magic != wire::magic)) {
     fail(ucclEpTimeout, "the rendezvous at {} did not answer rank {} within {} ms", id_.address.text(), greeting.rank,
          deadline_.total_ms());

@@ -3,20 +3,20 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
-#include "base/thread.hpp"
 
 namespace ucclep {
 namespace {
 
 using wire::FrameType;
 
-// What the hub gets to answer a rank whose time is up, and to take a goodbye.
-constexpr int grace_ms = 1000;
+// What the hub gets to take a text that nobody waits for.
+constexpr int notification_ms = 1000;
 
 }  // namespace
 
@@ -26,7 +26,7 @@ Spoke::Spoke(Fd socket, int rank) : rank_(rank), socket_(std::move(socket)) {
 }
 
 Spoke::~Spoke() {
-  close();
+  close(Deadline::after_ms(Deadline::grace_ms));
 }
 
 std::string Spoke::round(wire::RoundKind kind, const std::string& part, Deadline deadline) {
@@ -40,8 +40,8 @@ std::string Spoke::round(wire::RoundKind kind, const std::string& part, Deadline
   if (!wait_for_result(lock, deadline)) {
     // The hub answers this with the end of the round for everybody, or that end is on its way already.
     lock.unlock();
-    auto waited = static_cast<uint32_t>(deadline.total_ms());
-    Deadline last = Deadline::after_ms(grace_ms);
+    const auto waited = static_cast<uint32_t>(std::min<int64_t>(deadline.total_ms(), UINT32_MAX));
+    const Deadline last = deadline.with_grace();
     send({.type = FrameType::give_up, .sequence = sequence, .detail = waited}, "", last);
     lock.lock();
     if (!wait_for_result(lock, last)) {
@@ -126,7 +126,7 @@ void Spoke::abort(const std::string& why) {
   if (!sent) shutdown(socket_.get(), SHUT_RDWR);
 }
 
-void Spoke::close() {
+void Spoke::close(Deadline until) {
   if (std::exchange(closed_, true)) return;
   bool aborted = false;
   {
@@ -136,14 +136,14 @@ void Spoke::close() {
   }
   // Who has aborted has said so, and is lost to the others.
   if (!aborted)
-    send({.type = FrameType::left, .detail = static_cast<uint32_t>(rank_)}, "", Deadline::after_ms(grace_ms));
+    send({.type = FrameType::left, .detail = static_cast<uint32_t>(rank_)}, "", until);
   {
     std::lock_guard lock(send_mutex_);  // an abort's frame has gone out whole
     shutdown(socket_.get(), SHUT_WR);
   }
   {
     std::unique_lock lock(mutex_);
-    changed_.wait_until(lock, Deadline::after_ms(grace_ms).at(), [this] { return hub_gone_; });
+    changed_.wait_until(lock, until.at(), [this] { return hub_gone_; });
     stopping_ = true;
   }
   poller_.wake();
@@ -174,7 +174,7 @@ void Spoke::send_notifications() {
     all.swap(to_notify_);
   }
   for (const auto& [rank, text] : all) {
-    send({.type = FrameType::notify, .detail = static_cast<uint32_t>(rank)}, text, Deadline::after_ms(grace_ms));
+    send({.type = FrameType::notify, .detail = static_cast<uint32_t>(rank)}, text, Deadline::after_ms(notification_ms));
   }
 }
 

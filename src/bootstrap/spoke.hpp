@@ -10,12 +10,12 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/deadline.hpp"
 #include "base/fd.hpp"
+#include "base/thread.hpp"
 #include "bootstrap/poller.hpp"
 #include "bootstrap/stream_io.hpp"
 #include "ucclep/ucclep.h"
@@ -41,7 +41,7 @@ class Spoke {
   void notify(int rank, std::string text);
   bool alive(int rank) const;
   void abort(const std::string& why);
-  void close();
+  void close(Deadline until);
 
  private:
   struct Result {
@@ -62,7 +62,7 @@ class Spoke {
   const int rank_;
   Fd socket_;
   Poller poller_;
-  std::thread thread_;
+  ServiceThread thread_;
   bool closed_ = false;
 
   std::mutex send_mutex_;  // one frame at a time

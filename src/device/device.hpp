@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "base/error.hpp"
 #include "base/fd.hpp"
 #include "device/nic_access.hpp"
 #include "ucclep/ucclep.h"
@@ -83,6 +84,9 @@ class StreamCapture {
   virtual std::unique_ptr<Graph> end_capture(ucclEpStream_t stream) = 0;
   // In a captured stream: each replay records the event, as if it were recorded outside of any graph.
   virtual void record_at_replay(ucclEpEvent_t event, ucclEpStream_t stream) = 0;
+  // Of a captured stream: expires with the capture and every graph that its operations have come into. A replay that is
+  // in flight then still ends.
+  virtual std::weak_ptr<const void> lifetime(ucclEpStream_t stream) = 0;
 };
 
 // Copies between host memory and the device's while kernels run, one after the other. For one thread. What has begun
@@ -100,7 +104,7 @@ class Device {
   virtual const DeviceTraits& traits() const = 0;
 
   // A fault that no kernel reported itself (a diagnosed deadlock, a failed launch): called once, from any thread.
-  virtual void on_fault(std::function<void(const std::string& message)> handler) = 0;
+  virtual void on_fault(std::function<void(const Error& fault)> handler) = 0;
 
   virtual void* alloc(size_t bytes) = 0;  // zeroed, 4096-byte aligned
   // The same, and any part of it can be offered to peers, in other processes where beyond_process is set.

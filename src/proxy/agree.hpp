@@ -4,8 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <new>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -35,18 +33,5 @@ std::vector<std::vector<std::byte>> agree(const Allgather& allgather, uint32_t r
 std::vector<std::vector<std::byte>> agree_with_each(const Exchange& exchange, uint32_t rank, uint32_t ranks,
                                                     const Error* error,
                                                     const std::vector<std::vector<std::byte>>& mine);
-
-// What a step says when it fails on this rank.
-template <class Step>
-std::optional<Error> attempt(Step&& step) {
-  try {
-    step();
-    return std::nullopt;
-  } catch (const Error& error) {
-    return error;
-  } catch (const std::bad_alloc&) {
-    return Error(ucclEpOutOfMemory, "there is not enough memory for the proxies of the group");
-  }
-}
 
 }  // namespace ucclep::proxy

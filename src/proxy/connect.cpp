@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "base/attempt.hpp"
 #include "proxy/ring_deal.hpp"
 #include "proxy/serializer.hpp"
 

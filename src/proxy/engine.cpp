@@ -7,12 +7,14 @@
 #include <thread>
 #include <utility>
 
+#include "base/attempt.hpp"
 #include "base/error.hpp"
 
 namespace ucclep::proxy {
 namespace {
 
 constexpr int64_t let_go_ms = 10'000;
+constexpr int64_t agree_ms = 500;  // of the time that a group has to stop
 
 }  // namespace
 
@@ -59,8 +61,8 @@ std::vector<Transfer> ProxyGroup::end() {
   return all;
 }
 
-void ProxyGroup::stop(int64_t timeout_ms, const Allgather& allgather) {
-  const Deadline deadline = Deadline::after_ms(timeout_ms);
+void ProxyGroup::stop(Deadline deadline, const Allgather& allgather) {
+  const Deadline work = deadline.leaving_ms(agree_ms);
   std::optional<Error> error;
   const auto attempt = [&](auto&& step) {
     try {
@@ -71,7 +73,7 @@ void ProxyGroup::stop(int64_t timeout_ms, const Allgather& allgather) {
   };
   attempt([&] {
     for (const auto& share : shares_) share->drain();
-    wait([](const GroupShare& share) { return share.drained(); }, deadline, "carry out all commands");
+    wait([](const GroupShare& share) { return share.drained(); }, work, "carry out all commands");
     for (const auto& share : shares_) {
       if (const auto fault = share->first_fault()) throw Error(fault->code, fault->message);
     }
@@ -85,7 +87,7 @@ void ProxyGroup::stop(int64_t timeout_ms, const Allgather& allgather) {
   }
   attempt([&] {
     quiesce();
-    wait([](const GroupShare& share) { return share.quiesced(); }, deadline, "end what was under way");
+    wait([](const GroupShare& share) { return share.quiesced(); }, work, "end what was under way");
   });
   agree(allgather, rank_, error ? &*error : nullptr);
 }

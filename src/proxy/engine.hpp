@@ -5,7 +5,7 @@
 //   Engine engine({.rank = 0, .cpus = {3, 5}, .nics = {{verbs, "mlx5_0"}, {verbs, "mlx5_1"}}, .faults = ...});
 //   auto group = engine.attach(spec, talk);        // all ranks
 //   ... kernels run ...
-//   group->stop(timeout_ms, allgather);           // all ranks; without it the group ends at once
+//   group->stop(deadline, allgather);             // all ranks; without it the group ends at once
 //
 // A thread owns rings, the connections of the destinations whose commands come by these rings, and all that comes from
 // these ranks: between a command and its post, and between an arrival and its word, lies no lock, no allocation and no
@@ -42,7 +42,7 @@ class ProxyGroup {
 
   // Carries out all commands that have been pushed, on all ranks, and ends. Throws on all ranks what went wrong on any:
   // its time was up, a command was wrong, a connection was lost.
-  void stop(int64_t timeout_ms, const Allgather& allgather);
+  void stop(Deadline deadline, const Allgather& allgather);
 
   // Call it before the group ends, when its peers end as well: from then on the group accepts nothing more, and a lost
   // connection is no fault.

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "base/log.hpp"
-#include "base/thread.hpp"
 
 namespace ucclep::proxy {
 namespace {
@@ -87,9 +86,7 @@ ThreadStatistics ProxyThread::statistics() const {
   ThreadStatistics sum{rounds_.get(), backoff_.yields(), backoff_.sleeps(), 0};
   clockid_t clock;
   timespec used{};
-  // std::thread gives no const handle.
-  if (pthread_getcpuclockid(const_cast<std::thread&>(thread_).native_handle(), &clock) == 0 &&
-      clock_gettime(clock, &used) == 0) {
+  if (thread_.handle() && pthread_getcpuclockid(*thread_.handle(), &clock) == 0 && clock_gettime(clock, &used) == 0) {
     sum.cpu_ns = static_cast<uint64_t>(used.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(used.tv_nsec);
   }
   return sum;

@@ -5,10 +5,10 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
-#include <thread>
 #include <vector>
 
 #include "base/deadline.hpp"
+#include "base/thread.hpp"
 #include "proxy/group_share.hpp"
 #include "proxy/idle_backoff.hpp"
 
@@ -41,7 +41,7 @@ class ProxyThread {
   std::vector<std::shared_ptr<GroupShare>> shares_;  // the thread's own
   IdleBackoff backoff_;
   Counter rounds_;
-  std::thread thread_;
+  ServiceThread thread_;
 };
 
 }  // namespace ucclep::proxy

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 
 #include "base/error.hpp"
 #include "base/fd.hpp"
@@ -22,7 +21,7 @@ namespace {
 constexpr size_t size_limit = size_t{16} << 20;  // a machine with 4096 CPUs takes 3 MiB
 
 [[noreturn]] void refuse_unreadable(const std::string& path) {
-  fail(ucclEpInvalidArgument, "cannot read the topology file {}: {}", path, std::strerror(errno));
+  fail(ucclEpInvalidArgument, "cannot read the topology file {}: {}", path, errno_text(errno));
 }
 
 std::string text_of(const std::string& path) {

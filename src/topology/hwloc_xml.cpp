@@ -6,7 +6,6 @@
 #include <hwloc/export.h>
 
 #include <cerrno>
-#include <cstring>
 #include <memory>
 
 #include "base/error.hpp"
@@ -63,7 +62,7 @@ const HwlocApi& hwloc() {
 }
 
 [[noreturn]] void refuse(const char* what) {
-  fail(ucclEpSystemError, "hwloc: cannot {}: {}", what, std::strerror(errno));
+  fail(ucclEpSystemError, "hwloc: cannot {}: {}", what, errno_text(errno));
 }
 
 }  // namespace

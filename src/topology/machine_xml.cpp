@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "base/error.hpp"
+#include "topology/words.hpp"
 
 namespace ucclep::topology {
 namespace {
@@ -177,7 +178,7 @@ class Reader {
       if (kind == os_device_verbs) verbs.push_back(child);
       if (kind == os_device_network) interfaces.emplace_back(child.attribute("name").value());
     }
-    const double gigabits = std::strtod(info_below(device, "UcclepGigabits").c_str(), nullptr);
+    const double gigabits = leading_number(info_below(device, "UcclepGigabits"));
     for (const pugi::xml_node nic : verbs) {
       machine_.nics.push_back({place, nic.attribute("name").value(), interfaces, true, any_port_active(nic), gigabits});
     }

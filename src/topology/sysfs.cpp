@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "topology/words.hpp"
+
 namespace ucclep::topology {
 namespace {
 
@@ -20,7 +22,7 @@ std::string line_of(const fs::path& file) {
 }
 
 double number_of(const fs::path& file) {
-  return std::strtod(line_of(file).c_str(), nullptr);
+  return leading_number(line_of(file));
 }
 
 std::vector<fs::path> entries(const fs::path& folder) {

@@ -2,6 +2,7 @@
 #include "topology/words.hpp"
 
 #include <algorithm>
+#include <charconv>
 
 namespace ucclep::topology {
 
@@ -24,6 +25,13 @@ std::string ranges(std::vector<int> numbers) {
     parts.push_back(std::move(part));
   }
   return join(parts, ",");
+}
+
+// Not strtod, which goes by the program's locale.
+double leading_number(const std::string& text) {
+  double number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
 }
 
 std::string plural(size_t count, const std::string& noun) {

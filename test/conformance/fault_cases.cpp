@@ -4,12 +4,15 @@
 #include <dirent.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <climits>
 #include <cstdlib>
+#include <fstream>
 #include <string>
 #include <thread>
 
@@ -176,6 +179,54 @@ TEST_CASE("abort from another thread ends an operation long before its time is u
       rank.board.wait(0, 2);
     });
   }
+}
+
+TEST_CASE("abort ends routing counts of a billion tokens", "[process]") {
+  run_ranks(1, [&](Rank& rank) {
+    constexpr int64_t tokens = int64_t{1} << 30;
+    Scenario scenario = any(Layout::ht_flat, 1);
+    Session at(rank, scenario);
+    // Never written: all of its pages are the one of zeroes.
+    void* const ids =
+        mmap(nullptr, tokens * sizeof(int32_t), PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    require(ids != MAP_FAILED, "no addresses for the ids");
+    ucclEpTensor_t topk_idx = UCCLEP_TENSOR_INIT;
+    topk_idx.data = ids;
+    topk_idx.dtype = ucclEpInt32;
+    topk_idx.ndim = 2;
+    topk_idx.sizes[0] = tokens;
+    topk_idx.sizes[1] = 1;
+    Tensor counts(at.comm, "tokens_per_expert", ucclEpInt32, {scenario.experts});
+    ucclEpRoutingCounts_t out = UCCLEP_ROUTING_COUNTS_INIT;
+    out.tokens_per_expert = counts.get();
+    ok(ucclEpGetRoutingCounts(at.group, &topk_idx, &out, at.stream), "ucclEpGetRoutingCounts");
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    const auto aborted = Clock::now();
+    ok(ucclEpCommAbort(at.comm), "ucclEpCommAbort");
+    answered(ucclEpStreamSynchronize(at.comm, at.stream), ucclEpAborted, at.comm, "ucclEpStreamSynchronize");
+    require(seconds_since(aborted) < 5, "it took " + std::to_string(seconds_since(aborted)) + " s");
+    munmap(ids, tokens * sizeof(int32_t));
+  });
+}
+
+TEST_CASE("a host without memory for the lanes of a kernel says so, instead of a timeout", "[process]") {
+  run_ranks(1, {.processes = true}, [&](Rank& rank) {
+    Scenario scenario = any(Layout::ht_flat, 1);
+    Session at(rank, scenario);
+    Exchange exchange(rank, at.comm, scenario);
+    size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    rlimit before{};
+    getrlimit(RLIMIT_AS, &before);
+    const rlimit little{pages * 4096 + (size_t{2} << 20), before.rlim_max};
+    setrlimit(RLIMIT_AS, &little);
+    const ucclEpResult_t updated = exchange.try_update(at.handle, at.stream);
+    const ucclEpResult_t result = updated != ucclEpSuccess ? updated : ucclEpStreamSynchronize(at.comm, at.stream);
+    setrlimit(RLIMIT_AS, &before);
+    answered(result, ucclEpOutOfMemory, at.comm, "ucclEpStreamSynchronize");
+    const std::string text = async_error(at.comm).text;
+    require(text.find("ulimit -v") != std::string::npos, text + " does not name the limit");
+  });
 }
 
 TEST_CASE("abort with nothing in flight refuses what comes later", "[process]") {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Graphs of the host device: arguments and order of the calls, and what may go while a graph lives or runs.
 #include <catch2/catch.hpp>
+#include <cstdlib>
+#include <map>
+#include <string>
 
 #include "conformance/exchange.hpp"
 #include "support/graph.hpp"
@@ -101,6 +104,70 @@ TEST_CASE("host graph: group and communicator go while a replay is in flight, th
     exchange.check_all();
     no_async_error(at.comm);
   });  // CommDestroy takes both graphs with it
+}
+
+// What a group takes by its alloc_fn.
+struct Taken {
+  std::map<void*, size_t> parts;
+  size_t bytes = 0;
+
+  static int alloc(void** ptr, size_t size, void* ctx) {
+    auto& self = *static_cast<Taken*>(ctx);
+    *ptr = std::calloc(1, size);
+    self.parts[*ptr] = size;
+    self.bytes += size;
+    return 0;
+  }
+  static int free(void* ptr, void* ctx) {
+    auto& self = *static_cast<Taken*>(ctx);
+    self.bytes -= self.parts.at(ptr);
+    self.parts.erase(ptr);
+    std::free(ptr);
+    return 0;
+  }
+};
+
+TEST_CASE("host graph: a handle's memory goes when both itself and all of its graphs are gone",
+          "[host][process][graph]") {
+  for (const Layout layout : {Layout::ht_flat, Layout::ll_expert_major}) {
+    const Scenario scenario = small(layout);
+    run_ranks(scenario.ranks, [&](Rank& rank) {
+      Comm comm(rank);
+      Stream stream(comm);
+      Taken taken;
+      ucclEpGroupConfig_t config = group_config({scenario});
+      config.alloc_fn = Taken::alloc, config.free_fn = Taken::free, config.alloc_ctx = &taken;
+      Group group = make_group(comm, config);
+      const size_t before = taken.bytes;
+      for (const bool graph_first : {true, false}) {
+        Exchange exchange(rank, comm, scenario);
+        Handle handle = make_handle(group, handle_config(scenario));
+        begin(comm, stream);
+        enqueue_all(exchange, handle, stream);
+        ucclEpGraph_t graph = end(comm, stream);
+        begin(comm, stream);
+        launch(comm, graph, stream);
+        const ucclEpGraph_t outer = end(comm, stream);  // has the operations of the other one
+        launch(comm, outer, stream);
+        stream.synchronize();
+        exchange.check_combine();
+        ok(ucclEpGraphDestroy(comm, graph), "ucclEpGraphDestroy");
+        if (graph_first) ok(ucclEpGraphDestroy(comm, outer), "ucclEpGraphDestroy");
+        require(taken.bytes > before, "the memory of a handle that lives was freed");
+        handle.reset();
+        if (!graph_first) {
+          require(taken.bytes > before, "the memory of a graph that lives was freed");
+          meet(rank, 1 + static_cast<int>(layout));
+          launch(comm, outer, stream);
+          stream.synchronize();
+          exchange.check_combine();
+          ok(ucclEpGraphDestroy(comm, outer), "ucclEpGraphDestroy");
+        }
+        require(taken.bytes == before, std::to_string(taken.bytes - before) + " bytes stay");
+      }
+      no_async_error(comm);
+    });
+  }
 }
 
 TEST_CASE("host graph: bad arguments and calls out of order", "[host][graph]") {

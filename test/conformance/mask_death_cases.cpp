@@ -7,10 +7,7 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
-#include <filesystem>
-#include <fstream>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <thread>
 
@@ -306,29 +303,6 @@ TEST_CASE("HT: who runs again has all that it reads, whoever is lost meanwhile",
 }
 
 // ---- Processes that stop, and go on when the others have masked them ----
-
-// The process of this rank's siblings that is stopped: /proc/<pid>/stat is "pid (name) state parent ..".
-pid_t stopped_sibling() {
-  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-    std::ifstream file(entry.path() / "stat");
-    std::string line;
-    if (!file || !std::getline(file, line)) continue;
-    std::istringstream rest(line.substr(line.rfind(')') + 1));
-    char state = 0;
-    pid_t parent = 0;
-    if (rest >> state >> parent && state == 'T' && parent == getppid()) return std::stoi(line);
-  }
-  return 0;
-}
-
-pid_t await_stopped() {
-  const auto begin = Clock::now();
-  for (;;) {
-    if (const pid_t pid = stopped_sibling(); pid != 0) return pid;
-    require(seconds_since(begin) < 30, "rank 3 has not stopped");
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-}
 
 // Rank 3 stops before a dispatch, or between a dispatch and its combine.
 void stops(const Scenario& scenario, Dies when) {

@@ -112,6 +112,21 @@ TEST_CASE("an environment variable that does not parse is named", "[process][red
   });
 }
 
+TEST_CASE("ranks whose devices lead to another shape of a group are refused", "[process]") {
+  run_ranks(2, {.processes = true}, [&](Rank& rank) {
+    if (rank.rank == 1) setenv("UCCLEP_HOST_MODE", "apart", 1);
+    ucclEpCommConfig_t config = comm_config(rank);
+    config.ranks_per_node = 1;
+    config.transport = "loopback";
+    Comm comm(rank, config);
+    const ucclEpGroupConfig_t shape = group_config({{.ranks = 2, .experts = 4}});
+    ucclEpGroup_t group = nullptr;
+    refused(ucclEpGroupCreate(&group, comm, &shape), ucclEpInvalidArgument, "ucclEpGroupCreate",
+            {"of a group's", "differs between ranks", "rank 1"});
+    require(group == nullptr, "the out-parameter was written");
+  });
+}
+
 TEST_CASE("bad ranks and counts of ranks", "[process]") {
   run_ranks(1, {.communicators = 2}, [&](Rank& rank) {
     ucclEpCommConfig_t config = comm_config(rank);

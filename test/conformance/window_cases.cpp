@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Windows of the user: memory that all ranks reach, under ids that are the same on all of them.
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <filesystem>
 #include <string>
 #include <thread>
 
+#include "conformance/exchange.hpp"
 #include "conformance/windows.hpp"
 #include "support/test_env.hpp"
 
@@ -51,6 +54,43 @@ TEST_CASE("windows: an id is used again, the same one on all ranks", "[process][
     deregister(comm, one);
     deregister(comm, again);
   });
+}
+
+// Processes, since threads of one need no descriptors.
+TEST_CASE("windows: 256 of them and 4096 allocations need few descriptors", "[process]") {
+  for (const bool networked : {false, true}) {
+    run_ranks(4, {.processes = true}, [&](Rank& rank) {
+      const rlimit usual{1024, 1024};
+      setrlimit(RLIMIT_NOFILE, &usual);
+      ucclEpCommConfig_t config = comm_config(rank);
+      if (networked) config.ranks_per_node = 2;
+      if (networked) config.transport = "loopback";
+      Comm comm(rank, config);
+      const Scenario scenario{.layout = Layout::ll_expert_major, .max_tokens = 4, .hidden = 32};
+      Group group = make_group(comm, group_config({scenario}));
+      std::vector<char*> allocations;
+      for (int i = 0; i < 4096; ++i) {
+        void* memory = nullptr;
+        ok(ucclEpMemAlloc(comm, &memory, 64), "ucclEpMemAlloc");
+        allocations.push_back(static_cast<char*>(memory));
+        require(*allocations.back() == 0, "new memory is not zeroed");
+        *allocations.back() = 1;
+      }
+      std::vector<ucclEpWindow_t> windows;
+      for (size_t i = 0; i < 256; ++i) windows.push_back(registered(comm, allocations[16 * i], 64));
+      const auto open = std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+      require(open < 200, std::to_string(open) + " descriptors are open");
+      Handle handle = make_handle(group, handle_config(scenario));
+      Stream stream(comm);
+      round_trip(rank, comm, handle, stream, scenario);
+      ucclEpWindow_t none = nullptr;
+      refused(ucclEpWindowRegister(comm, allocations[1], 8192, &none), ucclEpInvalidUsage, "ucclEpWindowRegister");
+      for (ucclEpWindow_t window : windows) deregister(comm, window);
+      refused(ucclEpWindowRegister(comm, allocations[1], 8192, &none), ucclEpNotSupported, "ucclEpWindowRegister",
+              {"one ucclEpMemAlloc"});
+      for (char* memory : allocations) ok(ucclEpMemFree(comm, memory), "ucclEpMemFree");
+    });
+  }
 }
 
 TEST_CASE("windows: as many as fit, and one more is refused", "[process][reduced]") {

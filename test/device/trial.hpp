@@ -15,7 +15,7 @@ class Trial {
   static constexpr size_t bytes = 1 << 20;
 
   explicit Trial(const HostDeviceConfig& config, int index = 0) : device_(open_host_device(index, config)) {
-    device_->on_fault([this](const std::string& message) { fault_.set_value(message); });
+    device_->on_fault([this](const Error& fault) { fault_.set_value(fault.what()); });
     args.words = static_cast<uint64_t*>(device_->alloc(bytes));
     args.out = static_cast<uint64_t*>(device_->alloc(bytes));
     args.data = static_cast<unsigned char*>(device_->alloc(bytes));

@@ -47,8 +47,8 @@ std::unique_ptr<Device> open_device(Gpu& gpu) {
   config.wave = wave;
   auto device = open_host_device(gpu.ordinal, config);
   gpu.faulted = false;
-  device->on_fault([&gpu](const std::string& message) {
-    std::fprintf(stderr, "double of GPU %d: %s\n", gpu.ordinal, message.c_str());  // a driver has only a code for it
+  device->on_fault([&gpu](const Error& fault) {
+    std::fprintf(stderr, "double of GPU %d: %s\n", gpu.ordinal, fault.what());  // a driver has only a code for it
     gpu.faulted = true;
   });
   return device;

@@ -390,7 +390,7 @@ TEST_CASE("gpu device: the communicator hears of what a driver says of a kernel 
   for (const DriverFacts* facts : both_drivers) {
     Machine machine(*facts);
     std::vector<std::string> heard;
-    machine.first().on_fault([&](const std::string& message) { heard.push_back(message); });
+    machine.first().on_fault([&](const Error& fault) { heard.emplace_back(fault.what()); });
     {
       const Setting failure("UCCLEP_DOUBLE_FAIL", "stream_query:719");
       is_refused(ucclEpUnhandledDeviceError, {"waiting for a stream: unspecified launch failure (code 719)"},

@@ -31,7 +31,7 @@ constexpr int copy_default = 4;  // hipMemcpyDefault
 struct Reference {
   pid_t owner;
   int fd;
-  size_t bytes;
+  size_t offset, bytes;
   auto operator<=>(const Reference&) const = default;
 };
 static_assert(sizeof(Reference) <= sizeof(IpcHandle));
@@ -63,7 +63,8 @@ void* map_memory_of(const Reference& reference) {
   const std::string path = "/proc/" + std::to_string(reference.owner) + "/fd/" + std::to_string(reference.fd);
   const Fd fd(open(path.c_str(), O_RDWR | O_CLOEXEC));
   expect(static_cast<bool>(fd), invalid_value);
-  void* base = mmap(nullptr, reference.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  void* base = mmap(nullptr, reference.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(),
+                    static_cast<off_t>(reference.offset));
   expect(base != MAP_FAILED, out_of_memory);
   return base;
 }
@@ -127,7 +128,8 @@ Code ipc_get(IpcHandle* handle, void* base) {
     const auto found = allocations.find(base);
     expect(found != allocations.end(), invalid_value);
     const size_t bytes = found->second.bytes;
-    const Reference reference{getpid(), current_gpu().device->offer(base, bytes, true)->fd(), bytes};
+    const auto offer = current_gpu().device->offer(base, bytes, true);
+    const Reference reference{getpid(), offer->fd(), offer->ticket().offset, bytes};
     std::memcpy(handle->bytes, &reference, sizeof reference);
   });
 }

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <mutex>
+#include <stdexcept>
 #include <thread>
 
 #include "base/error.hpp"
@@ -76,11 +77,34 @@ struct ThreadAllgather {
   size_t generation = 0;
 };
 
-std::unique_ptr<Bootstrap> join_by_callback(ThreadAllgather::Rank& me, int rank, int nranks) {
+using Allgather = int (*)(void* ctx, void* buf, size_t bytes);
+
+// And agrees on what went wrong in the allgather, as a communicator's creation does.
+std::unique_ptr<Bootstrap> join_by_callback(const ucclEpBootstrap_t& callback, int rank, int nranks,
+                                            int64_t timeout_ms = 20000) {
+  Deadline deadline = Deadline::after_ms(timeout_ms);
+  Agreement agreement("join");
+  auto bootstrap = Bootstrap::join(callback, rank, nranks, "lo", deadline, agreement);
+  agreement.settle(*bootstrap, deadline);
+  return bootstrap;
+}
+
+std::unique_ptr<Bootstrap> join_by_callback(ThreadAllgather::Rank& me, int rank, int nranks,
+                                            Allgather allgather = ThreadAllgather::call, int64_t timeout_ms = 20000) {
   ucclEpBootstrap_t callback{};
   callback.ctx = &me;
-  callback.allgather = ThreadAllgather::call;
-  return Bootstrap::join(callback, rank, nranks, "lo", Deadline::after_ms(20000));
+  callback.allgather = allgather;
+  return join_by_callback(callback, rank, nranks, timeout_ms);
+}
+
+// All ranks meet by it, except that those in `odd` have an allgather of their own.
+std::vector<Outcome> meet_with_odd_one(int nranks, int odd, Allgather allgather, int64_t timeout_ms = 20000) {
+  ThreadAllgather all(nranks);
+  return run_threads(nranks, [&](int rank) {
+    ThreadAllgather::Rank me{&all, static_cast<size_t>(rank), 0, {}};
+    join_by_callback(me, rank, nranks, rank == odd ? allgather : ThreadAllgather::call, timeout_ms);
+    return std::string("joined");
+  });
 }
 
 size_t open_descriptors() {
@@ -177,7 +201,7 @@ TEST_CASE("a callback that fails or mixes up the parts is an error with a messag
   callback.allgather = [](void*, void*, size_t) { return 3; };
   auto join_alone = [&](int rank, int nranks) {
     return run_threads(1, [&](int) {
-      Bootstrap::join(callback, rank, nranks, "lo", Deadline::after_ms(1000));
+      join_by_callback(callback, rank, nranks, 1000);
       return std::string("joined");
     });
   };
@@ -188,6 +212,47 @@ TEST_CASE("a callback that fails or mixes up the parts is an error with a messag
   check_all(join_alone(0, 0), ucclEpInvalidArgument, "nranks is 0");
   callback.allgather = nullptr;
   check_all(join_alone(0, 1), ucclEpInvalidArgument, "allgather is NULL");
+}
+
+TEST_CASE("every rank hears of a callback that fails on one of them, or throws") {
+  for (const int odd : {0, 2}) {
+    const std::string on_rank = " on rank " + std::to_string(odd);
+    const auto returned = meet_with_odd_one(3, odd, [](void* ctx, void* buf, size_t bytes) {
+      ThreadAllgather::call(ctx, buf, bytes);
+      return 5;
+    });
+    check_all(returned, ucclEpSystemError, "the caller's allgather returned 5" + on_rank);
+    const auto threw = meet_with_odd_one(3, odd, [](void* ctx, void* buf, size_t bytes) -> int {
+      ThreadAllgather::call(ctx, buf, bytes);
+      throw std::runtime_error("the store is gone");
+    });
+    check_all(threw, ucclEpSystemError, "the caller's allgather threw" + on_rank + ": the store is gone");
+  }
+}
+
+TEST_CASE("the time of the caller's allgather is the caller's, and who comes back late is named") {
+  const auto slow = meet_with_odd_one(
+      3, 1,
+      [](void* ctx, void* buf, size_t bytes) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(3000));
+        return ThreadAllgather::call(ctx, buf, bytes);
+      },
+      2000);
+  check_all(slow, ucclEpSuccess, "joined");
+  const auto late = meet_with_odd_one(
+      3, 1,
+      [](void* ctx, void* buf, size_t bytes) {
+        const int code = ThreadAllgather::call(ctx, buf, bytes);
+        std::this_thread::sleep_for(std::chrono::milliseconds(4000));
+        return code;
+      },
+      1500);
+  for (const int other : {0, 2}) {
+    CHECK(late[static_cast<size_t>(other)].code == ucclEpTimeout);
+    CHECK_THAT(late[static_cast<size_t>(other)].text, Contains("rank 1 did not come within 1500 ms"));
+  }
+  CHECK(late[1].code != ucclEpSuccess);
+  CHECK_THAT(late[1].text, Contains("the caller's allgather took") && Contains("on rank 1"));
 }
 
 TEST_CASE("a setting that differs on one rank is reported to all, and the bootstrap stays usable") {

@@ -52,7 +52,7 @@ class Rank {
   proxy::Engine& engine() { return *engine_; }
   proxy::ProxyGroup& group() { return *group_; }
   void attach();  // the constructor does not
-  void stop(int64_t timeout_ms = 20'000) { group_->stop(timeout_ms, allgather()); }
+  void stop(int64_t timeout_ms = 20'000) { group_->stop(Deadline::after_ms(timeout_ms), allgather()); }
   void end() { group_.reset(); }
   void end_engine() { group_.reset(), engine_.reset(); }
   void leave() { meeting_.leave(rank_); }  // as the others see it, it is gone

@@ -15,6 +15,8 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <mutex>
 #include <sstream>
 #include <stdexcept>
@@ -273,6 +275,20 @@ void run_processes(int count, const RunOptions& options, int call) {
   if (!in_time) FAIL("the ranks had to be killed after " << options.seconds << " s");
 }
 
+// /proc/<pid>/stat is "pid (name) state parent ..". 0: there is none.
+pid_t stopped_sibling() {
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    std::ifstream file(entry.path() / "stat");
+    std::string line;
+    if (!file || !std::getline(file, line)) continue;
+    std::istringstream rest(line.substr(line.rfind(')') + 1));
+    char state = 0;
+    pid_t parent = 0;
+    if (rest >> state >> parent && state == 'T' && parent == getppid()) return std::stoi(line);
+  }
+  return 0;
+}
+
 }  // namespace
 
 void Board::give_up() {
@@ -326,6 +342,14 @@ void run_ranks(int count, const RunOptions& options, const std::function<void(Ra
   for (int rank = 0; rank < count; ++rank) {
     if (shared->reports[rank].state == failed) FAIL_CHECK("rank " << rank << ": " << shared->reports[rank].text);
   }
+}
+
+pid_t await_stopped() {
+  for (const auto deadline = after(30); Clock::now() < deadline;) {
+    if (const pid_t pid = stopped_sibling(); pid != 0) return pid;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  throw Failure("no rank has stopped");
 }
 
 void note_comm(ucclEpComm_t comm) {

@@ -3,6 +3,8 @@
 // own executable: the child runs the same test case again and takes over at the same call of run_ranks, so that a body
 // may capture what its case has computed. A case must therefore do the same up to there in every run.
 #pragma once
+#include <sys/types.h>
+
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -59,6 +61,9 @@ bool is_rank_process();
 // communicators of the others are aborted, so that they do not sit out their time limits.
 void run_ranks(int count, const RunOptions& options, const std::function<void(Rank&)>& body);
 void run_ranks(int count, const std::function<void(Rank&)>& body);
+
+// In a rank that is a process: the one of its siblings that has stopped (SIGSTOP), as soon as one has.
+pid_t await_stopped();
 
 // For run_ranks to abort: what the wrappers of ep.hpp have created in this process.
 void note_comm(ucclEpComm_t comm);

@@ -2,6 +2,8 @@
 // What is read of sysfs, from one that the test writes.
 #include "topology/sysfs.hpp"
 
+#include <locale.h>
+
 #include <array>
 #include <catch2/catch.hpp>
 #include <cstdlib>
@@ -109,4 +111,26 @@ TEST_CASE("sysfs: a machine without one", "[topology]") {
   const Machine before = machine;
   add_what_sysfs_knows(machine, "/nonexistent");
   CHECK(machine == before);
+}
+
+TEST_CASE("sysfs: a number has its point in every locale of the program", "[topology]") {
+  const Sysfs sysfs;
+  sysfs.write("class/infiniband/nic0/ports/1/state", "4: ACTIVE");
+  sysfs.write("class/infiniband/nic0/ports/1/rate", "12.5 Gb/sec (5X SDR)");
+  const std::string german = sysfs.root() + "/de_DE.UTF-8";
+  if (std::system(("localedef -i de_DE -f UTF-8 " + german + " >/dev/null 2>&1").c_str()) != 0) {
+    WARN("this machine cannot make a German locale");
+    return;
+  }
+  setenv("LOCPATH", sysfs.root().c_str(), 1);
+  const locale_t with_comma = newlocale(LC_ALL_MASK, "de_DE.UTF-8", nullptr);
+  unsetenv("LOCPATH");
+  REQUIRE(with_comma != nullptr);
+  const locale_t before = uselocale(with_comma);
+  Machine machine = machine_with({}, {0});
+  machine.nics[0].gigabits = 0;
+  add_what_sysfs_knows(machine, sysfs.root());
+  uselocale(before);
+  freelocale(with_comma);
+  CHECK(machine.nics[0].gigabits == 12.5);
 }

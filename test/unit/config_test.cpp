@@ -115,6 +115,22 @@ TEST_CASE("a variable that does not parse is named") {
   }
 }
 
+TEST_CASE("a variable that another device would read is checked as well") {
+  for (const auto& [variable, value] : {std::pair{"UCCLEP_EARLY_START", "yes"},
+                                        {"UCCLEP_HOST_WAVE", "33"},
+                                        {"UCCLEP_HOST_SEED", "-1"},
+                                        {"UCCLEP_HOST_MODE", "residency=0"}}) {
+    const Environment environment(std::map<std::string, std::string>{{variable, value}});
+    try {
+      Config::from_environment();
+      FAIL(variable << " was accepted");
+    } catch (const Error& error) {
+      CHECK(error.code() == ucclEpInvalidArgument);
+      CHECK_THAT(error.what(), Contains(variable) && Contains(value));
+    }
+  }
+}
+
 TEST_CASE("the timeout is the environment's, then the group's, then the communicator's") {
   Config config;
   CHECK(resolve_timeout_ms(config, 0, 0) == 100000);

@@ -2,7 +2,9 @@
 #include "host/context/last_error.hpp"
 
 #include <catch2/catch.hpp>
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <thread>
 
 #include "host/boundary/guard.hpp"
@@ -34,10 +36,20 @@ TEST_CASE("The boundary turns every exception into a code and an error message",
   CHECK(last_error() == "ucclEpTest: rank 3 is late");
   CHECK(guarded("ucclEpTest", nullptr, [] { throw std::bad_alloc(); }) == ucclEpOutOfMemory);
   CHECK(last_error() == "ucclEpTest: out of memory on the host");
+  CHECK(guarded("ucclEpTest", nullptr, [] { std::string().resize(std::string::npos); }) == ucclEpOutOfMemory);
+  CHECK(last_error() == "ucclEpTest: a size is larger than any memory of the host");
+  const std::error_code no_space = make_error_code(std::errc::no_space_on_device);
+  CHECK(guarded("ucclEpTest", nullptr, [&] { throw std::system_error(no_space, "raw"); }) == ucclEpSystemError);
+  CHECK(last_error() == "ucclEpTest: a call of the operating system failed: " + no_space.message());
+  CHECK(guarded("ucclEpTest", nullptr, [&] { throw std::filesystem::filesystem_error("raw", "/a", no_space); }) ==
+        ucclEpSystemError);
+  CHECK(last_error() == "ucclEpTest: the file system refused /a: " + no_space.message());
+  const std::string unexpected =
+      "ucclEpTest: an unexpected exception inside the library, which UCCLEP_DEBUG=WARN describes";
   CHECK(guarded("ucclEpTest", nullptr, [] { throw std::out_of_range("index 9"); }) == ucclEpInternalError);
-  CHECK(last_error() == "ucclEpTest: index 9");
+  CHECK(last_error() == unexpected);
   CHECK(guarded("ucclEpTest", nullptr, [] { throw 7; }) == ucclEpInternalError);
-  CHECK(last_error() == "ucclEpTest: an exception of unknown type");
+  CHECK(last_error() == unexpected);
 }
 
 TEST_CASE("A call that succeeds leaves the last error as it was", "[api]") {

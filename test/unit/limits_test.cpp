@@ -2,20 +2,27 @@
 // What a process may lack: standard descriptors, readers of its pipes, room in files, threads. Each case runs in a
 // child, which says by its exit status that it has come to its end.
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <cerrno>
 #include <chrono>
+#include <climits>
 #include <cstdio>
 #include <functional>
 #include <string>
+#include <vector>
 
+#include "base/attempt.hpp"
+#include "base/deadline.hpp"
 #include "base/error.hpp"
 #include "base/fd.hpp"
 #include "base/log.hpp"
+#include "base/node.hpp"
 #include "base/sealed_memory.hpp"
 #include "base/thread.hpp"
 
@@ -137,4 +144,77 @@ TEST_CASE("a thread that cannot be started is an error that names the limit") {
                    std::string(error.what()).find("RLIMIT_NPROC, ulimit -u, is 1") != std::string::npos;
           }
         }) == 0);
+}
+
+TEST_CASE("a thread has the stack that the library needs, however small the program's are") {
+  pthread_attr_t usual, small;
+  pthread_getattr_default_np(&usual);
+  pthread_attr_init(&small);
+  pthread_attr_setstacksize(&small, 64 * 1024);
+  pthread_setattr_default_np(&small);
+  size_t bytes = 0;
+  start_service_thread("test", -1, [&bytes] {
+    pthread_attr_t own;
+    pthread_getattr_np(pthread_self(), &own);
+    pthread_attr_getstacksize(&own, &bytes);
+    pthread_attr_destroy(&own);
+  }).join();
+  pthread_setattr_default_np(&usual);
+  CHECK(bytes >= 1 << 20);
+}
+
+TEST_CASE("a file that the library writes is this user's alone, and no link to another one") {
+  const std::string name = "/tmp/ep-test-own-" + std::to_string(getpid()), link = name + "-link";
+  const mode_t before = umask(0);
+  CHECK(open_to_append(name));
+  umask(before);
+  struct stat facts{};
+  REQUIRE(stat(name.c_str(), &facts) == 0);
+  CHECK((facts.st_mode & 0777) == 0600);
+  REQUIRE(symlink(name.c_str(), link.c_str()) == 0);
+  CHECK(!open_to_append(link));
+  CHECK(why_not_opened(errno) == "it is a symbolic link, which is not followed");
+  unlink(link.c_str());
+  unlink(name.c_str());
+}
+
+TEST_CASE("memory beyond that of the machine is refused before it is touched") {
+  constexpr size_t petabyte = size_t{1} << 50;
+  try {
+    SealedMemory::create(petabyte);
+    FAIL("it was allocated");
+  } catch (const Error& error) {
+    CHECK(error.code() == ucclEpOutOfMemory);
+    CHECK_THAT(error.what(), Catch::Contains("1125899906842624 bytes: the machine has"));
+  }
+}
+
+TEST_CASE("an error of a limit names the limit and its value") {
+  CHECK(in_child([] {
+          limit(RLIMIT_NOFILE, 40);
+          std::vector<Fd> all;
+          while (all.emplace_back(open("/dev/null", O_RDONLY | O_CLOEXEC))) {
+          }
+          for (const auto& step : {std::function<void()>([] { SealedMemory::create(4096); }), {[] { this_node(); }}}) {
+            const auto failed = attempt(step);
+            if (!failed || failed->code() != ucclEpSystemError) return false;
+            if (std::string(failed->what()).find("open files (RLIMIT_NOFILE, ulimit -n, is 40)") == std::string::npos)
+              return false;
+          }
+          return true;
+        }) == 0);
+  CHECK_THAT(errno_text(ENOMEM), Catch::Contains("RLIMIT_AS, ulimit -v, is "));
+}
+
+TEST_CASE("a time limit of any length is a moment that does not wrap") {
+  for (const int64_t ms : {int64_t{INT_MAX}, INT64_MAX}) {
+    const Deadline deadline = Deadline::after_ms(ms);
+    CHECK(!deadline.expired());
+    CHECK(deadline.with_grace().at() > deadline.at());
+    CHECK(deadline.leaving_ms(500).remaining_ms() > int64_t{INT_MAX} / 2);
+    CHECK(deadline.poll_ms() == 1'000'000'000);
+  }
+  const Deadline short_one = Deadline::after_ms(400);
+  CHECK(short_one.leaving_ms(500).remaining_ms() >= 250);  // a quarter goes at most
+  CHECK(earlier(short_one, Deadline::after_ms(1000)).at() == short_one.at());
 }

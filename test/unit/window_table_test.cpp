@@ -18,7 +18,7 @@ struct Table {
     window->rank = 1;
     window->id = table.free_id();
     window->memory.of = {device->offer(peers, bytes, false), device->offer(data, bytes, false)};
-    table.write(*window, 60000);
+    table.write(*window, Deadline::after_ms(60000));
     return table.insert(std::move(window));
   }
   // "id:offset", or nothing.

@@ -60,7 +60,7 @@ class GpuDevice : public Device {
         nic_access_(driver, context_.ordinal(), context_.get()) {}
 
   const DeviceTraits& traits() const override { return traits_; }
-  void on_fault(std::function<void(const std::string&)> handler) override { on_fault_ = std::move(handler); }
+  void on_fault(std::function<void(const Error&)> handler) override { on_fault_ = std::move(handler); }
 
   void* alloc(size_t bytes) override {
     const Current current = enter();
@@ -247,7 +247,7 @@ class GpuDevice : public Device {
     try {
       return wait();
     } catch (const Error& error) {
-      if (on_fault_) on_fault_(error.what());
+      if (on_fault_) on_fault_(Error(ucclEpInternalError, error.what()));
       throw;
     }
   }
@@ -261,7 +261,7 @@ class GpuDevice : public Device {
   GpuNicAccess nic_access_;
   std::map<void*, std::unique_ptr<MappedAllocation>> shareable_;
   int node_of_host_memory_ = -1;
-  std::function<void(const std::string&)> on_fault_;
+  std::function<void(const Error&)> on_fault_;
 };
 
 }  // namespace

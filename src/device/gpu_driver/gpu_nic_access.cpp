@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 
+#include "base/error.hpp"
 #include "ucclep/device/layout/window.hpp"
 
 namespace ucclep::gpu {
@@ -66,7 +66,7 @@ DmaBuf GpuNicAccess::dma_buf(const void* data, size_t bytes) {
   }
   DmaBuf made{Fd(fd), offset};
   if (fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) {
-    fail(ucclEpSystemError, "fcntl of the dma-buf of GPU memory: {}", std::strerror(errno));
+    fail(ucclEpSystemError, "fcntl of the dma-buf of GPU memory: {}", errno_text(errno));
   }
   return made;
 }

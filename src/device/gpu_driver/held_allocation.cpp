@@ -4,7 +4,8 @@
 #include <fcntl.h>
 
 #include <cerrno>
-#include <cstring>
+
+#include "base/error.hpp"
 
 namespace ucclep::gpu {
 
@@ -20,7 +21,7 @@ Code HeldAllocation::to_descriptor(Fd& fd) const {
   if (code != success) return code;
   fd = Fd(exported);
   if (fcntl(exported, F_SETFD, FD_CLOEXEC) != 0) {
-    fail(ucclEpSystemError, "fcntl of the descriptor of GPU memory: {}", std::strerror(errno));
+    fail(ucclEpSystemError, "fcntl of the descriptor of GPU memory: {}", errno_text(errno));
   }
   return success;
 }

@@ -46,6 +46,9 @@ void begin_block(Block& block, Launch& launch, unsigned index, Worker& worker) {
   const unsigned size = launch.shape.block;
   reserve(block.lane_memory, size * sizeof(Lane));
   reserve(block.shared_memory, launch.shape.shared_bytes);
+  const unsigned warps = (size + wave - 1) / wave;
+  block.warps.resize(warps);
+  worker.stacks.reserve(size);
   block.launch = &launch;
   block.worker = &worker;
   block.index = index;
@@ -56,8 +59,6 @@ void begin_block(Block& block, Launch& launch, unsigned index, Worker& worker) {
   block.lockstep = launch.device->lockstep;
   block.deferred = launch.device->deferred;
   block.lanes = reinterpret_cast<Lane*>(block.lane_memory.data());
-  const unsigned warps = (size + wave - 1) / wave;
-  block.warps.resize(warps);
   block.runnable_warps = low_bits(warps);
   block.spinning_warps = 0;
   for (unsigned i = 0; i < warps; ++i) begin_warp(block, i, wave);
@@ -93,6 +94,7 @@ void end_block(Block& block) {
     }
     block.launch->identities->give_back(number_of(block, i), lane.fiber);
   }
+  block.worker->stacks.release(block.size);
   end_bulk(block);
 }
 

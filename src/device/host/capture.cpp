@@ -63,6 +63,10 @@ void Capture::add_step(Stream& stream, Operation& operation) {
   steps_.push_back({stream.branch, std::move(operation)});
 }
 
+void Capture::keep_lifetimes_of(const Graph& graph) {
+  lifetimes_.insert(lifetimes_.end(), graph.lifetimes.begin(), graph.lifetimes.end());
+}
+
 bool Capture::joined(const Stream& origin) const {
   for (size_t i = 0; i < work_.size(); ++i) {
     if (work_[i] > (i < origin.known.size() ? origin.known[i] : 0)) return false;
@@ -80,6 +84,7 @@ std::shared_ptr<Graph> Capture::end(Stream& origin) {
   capture->over_ = true;
   auto graph = std::make_shared<Graph>();
   graph->steps.swap(capture->steps_);
+  graph->lifetimes.swap(capture->lifetimes_);
   graph->branches = capture->branches_.size();
   if (!capture->joined(origin)) {
     fail(ucclEpInvalidUsage,

@@ -19,6 +19,8 @@ struct Graph {
   std::vector<Step> steps;
   size_t branches = 0;
   std::shared_ptr<Event> ended = std::make_shared<Event>();  // of the last replay: replays of a graph do not overlap
+  // Of the captures whose operations it has: its own, and those of graphs that were launched into it.
+  std::vector<std::shared_ptr<const void>> lifetimes;
 };
 
 class Capture {
@@ -28,6 +30,9 @@ class Capture {
   static std::shared_ptr<Graph> end(Stream& origin);
   // True: the operation is a step now. Refuses what would tie a capture to something outside of it.
   static bool take(const std::shared_ptr<Stream>& stream, Operation& operation);
+  // What the graph keeps too, whose operations were launched into this capture.
+  void keep_lifetimes_of(const Graph& graph);
+  std::weak_ptr<const void> lifetime() const { return lifetimes_.front(); }
 
  private:
   void add_branch(const std::shared_ptr<Stream>& stream);
@@ -35,6 +40,7 @@ class Capture {
   bool joined(const Stream& origin) const;
 
   bool over_ = false;
+  std::vector<std::shared_ptr<const void>> lifetimes_{std::make_shared<char>()};
   std::vector<Graph::Step> steps_;
   std::vector<std::weak_ptr<Stream>> branches_;
   Known work_;  // launches and copies of each branch

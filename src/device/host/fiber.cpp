@@ -4,6 +4,11 @@
 #include <pthread.h>
 
 namespace ucclep::executor {
+namespace {
+
+constexpr size_t stacks_of_chunk = 128;
+
+}  // namespace
 
 void describe_thread([[maybe_unused]] Fiber& fiber) {
   describe_identity(fiber);
@@ -17,13 +22,19 @@ void describe_thread([[maybe_unused]] Fiber& fiber) {
 #endif
 }
 
+void StackPool::reserve(size_t lanes) {
+  while (chunks_.size() * stacks_of_chunk < reserved_ + lanes) grow();
+  reserved_ += lanes;
+}
+
 void StackPool::grow() {
-  constexpr size_t stacks = 128;
-  Pages& chunk = chunks_.emplace_back(stacks * stack_bytes);
+  Pages chunk(stacks_of_chunk * stack_bytes);
   // A huge page would make every byte of all its stacks resident, where a lane touches the last few KiB of its own.
   madvise(chunk.data(), chunk.bytes(), MADV_NOHUGEPAGE);
-  free_.reserve(chunks_.size() * stacks);  // so that give() never allocates: a lane calls it
-  for (size_t i = stacks; i-- > 0;) free_.push_back(chunk.data() + i * stack_bytes);
+  chunks_.reserve(chunks_.size() + 1);
+  free_.reserve((chunks_.size() + 1) * stacks_of_chunk);  // so that give() never allocates: a lane calls it
+  for (size_t i = stacks_of_chunk; i-- > 0;) free_.push_back(chunk.data() + i * stack_bytes);
+  chunks_.push_back(std::move(chunk));
 }
 
 }  // namespace ucclep::executor

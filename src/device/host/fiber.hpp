@@ -161,11 +161,14 @@ inline void describe_identity([[maybe_unused]] Fiber& fiber) {
 #endif
 }
 
-// The stacks of one worker. They are kept for the next lanes: a warm stack costs nothing.
+// The stacks of one worker. They are kept for the next lanes: a warm stack costs nothing. There are as many as all
+// lanes of resident blocks may want, so that a lane never finds none.
 class StackPool {
  public:
+  void reserve(size_t lanes);  // Error: the process gets no memory for them
+  void release(size_t lanes) { reserved_ -= lanes; }
+
   char* take() {
-    if (free_.empty()) grow();
     char* stack = free_.back();
     free_.pop_back();
     return stack;
@@ -174,6 +177,7 @@ class StackPool {
 
  private:
   void grow();
+  size_t reserved_ = 0;
   std::vector<Pages> chunks_;
   std::vector<char*> free_;
 };

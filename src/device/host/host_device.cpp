@@ -114,12 +114,12 @@ class HostDevice : public Device, public StreamCapture {
     if (!machine_->pool.close(*state_)) {
       log::warn("device", "host device {}: a kernel still runs; its memory is not freed", traits_.index);
       for (auto& [data, memory] : memory_) memory.leak();
-      for (auto& [data, memory] : shareable_) static_cast<void>(memory.release());
+      shareable_.leak();
     }
   }
 
   const DeviceTraits& traits() const override { return traits_; }
-  void on_fault(std::function<void(const std::string&)> handler) override { state_->on_fault(std::move(handler)); }
+  void on_fault(std::function<void(const Error&)> handler) override { state_->on_fault(std::move(handler)); }
 
   void* alloc(size_t bytes) override {
     executor::DeviceMemory memory(bytes != 0 ? bytes : 1);
@@ -130,15 +130,12 @@ class HostDevice : public Device, public StreamCapture {
   }
   void* alloc_shareable(size_t bytes, bool beyond_process) override {
     if (!beyond_process) return alloc(bytes);
-    std::unique_ptr<SharedMemory> memory = share(bytes != 0 ? bytes : 1);
-    void* data = memory->data();
     std::lock_guard lock(mutex_);
-    shareable_.emplace(data, std::move(memory));
-    return data;
+    return shareable_.alloc(bytes != 0 ? bytes : 1);
   }
   void free(void* data) override {
     std::lock_guard lock(mutex_);
-    if (data != nullptr && memory_.erase(data) + shareable_.erase(data) == 0) {
+    if (data != nullptr && memory_.erase(data) == 0 && !shareable_.free(data)) {
       fail(ucclEpInvalidArgument, "{} was not allocated by host device {}", data, traits_.index);
     }
   }
@@ -147,6 +144,11 @@ class HostDevice : public Device, public StreamCapture {
   std::unique_ptr<SharedMemory> share(size_t bytes) override { return executor::create_shared_memory(bytes); }
   std::unique_ptr<SharedMemory> share_pinned(size_t bytes) override { return share(bytes); }
   std::unique_ptr<SharedMemory> offer(void* data, size_t bytes, bool beyond_process) override {
+    const bool splits = [&] {
+      std::lock_guard lock(mutex_);
+      return shareable_.splits(data, bytes);
+    }();
+    if (splits) executor::refuse_to_share(data, bytes);
     return executor::offer_memory(data, bytes, beyond_process);
   }
   std::unique_ptr<SharedMemory> map(const MemoryTicket& ticket, Fd fd) override {
@@ -184,6 +186,7 @@ class HostDevice : public Device, public StreamCapture {
   void record_at_replay(ucclEpEvent_t event, ucclEpStream_t stream) override {
     streams().record_at_replay(find(stream), streams().event(event));
   }
+  std::weak_ptr<const void> lifetime(ucclEpStream_t stream) override { return streams().lifetime(*find(stream)); }
 
   void poke(uint32_t* word, uint32_t value) override { std::atomic_ref(*word).store(value, std::memory_order_release); }
   void memcpy_async(void* dst, const void* src, size_t bytes, ucclEpStream_t stream) override {
@@ -242,23 +245,23 @@ class HostDevice : public Device, public StreamCapture {
   std::shared_ptr<Stream> default_stream_;
   std::mutex mutex_;
   std::unordered_map<void*, executor::DeviceMemory> memory_;
-  std::unordered_map<void*, std::unique_ptr<SharedMemory>> shareable_;
+  executor::SharedHeap shareable_;
 };
 
 }  // namespace
 
 namespace executor {
 
-void DeviceState::on_fault(std::function<void(const std::string&)> handler) {
+void DeviceState::on_fault(std::function<void(const Error&)> handler) {
   std::lock_guard lock(mutex_);
   handler_ = std::move(handler);
 }
 
-void DeviceState::report(const std::string& message) {
-  log::warn("device", "{}", message);
+void DeviceState::report(const Error& fault) {
+  log::warn("device", "{}", fault.what());
   std::lock_guard lock(mutex_);
   if (std::exchange(reported_, true) || handler_ == nullptr) return;
-  handler_(message);
+  handler_(fault);
 }
 
 }  // namespace executor

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <string>
 
+#include "base/error.hpp"
 #include "device/device.hpp"
 
 namespace ucclep::executor {
@@ -31,13 +32,13 @@ struct DeviceState {
   std::atomic<bool> closed = false;  // nothing of it runs any more
 
   // The first fault is told; those that follow are its consequences.
-  void report(const std::string& message);
-  void on_fault(std::function<void(const std::string&)> handler);
+  void report(const Error& fault);
+  void on_fault(std::function<void(const Error&)> handler);
 
  private:
   std::mutex mutex_;
   bool reported_ = false;
-  std::function<void(const std::string&)> handler_;
+  std::function<void(const Error&)> handler_;
 };
 
 struct Launch {

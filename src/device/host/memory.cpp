@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -11,6 +12,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/attempt.hpp"
 #include "base/error.hpp"
 #include "base/fd.hpp"
 #include "base/fork.hpp"
@@ -33,7 +35,7 @@ Mappings& mappings() {
 
 FileId id_of(int fd) {
   struct stat status;
-  if (fstat(fd, &status) != 0) fail(ucclEpSystemError, "fstat of window memory: {}", std::strerror(errno));
+  if (fstat(fd, &status) != 0) fail(ucclEpSystemError, "fstat of window memory: {}", errno_text(errno));
   return {status.st_dev, status.st_ino};
 }
 
@@ -52,6 +54,12 @@ std::shared_ptr<SealedMemory> mapping_of(FileId id, Make&& make) {
   return mapping;
 }
 
+std::shared_ptr<SealedMemory> create_mapping(size_t bytes) {
+  SealedMemory memory = SealedMemory::create(bytes);
+  const FileId id = id_of(memory.fd());
+  return mapping_of(id, [&] { return std::move(memory); });
+}
+
 // The mapping that holds the bytes; null: they are not in shared memory.
 std::shared_ptr<SealedMemory> mapping_around(const void* data, size_t bytes) {
   Mappings& all = mappings();
@@ -68,8 +76,8 @@ class Memfd : public SharedMemory {
   Memfd(std::shared_ptr<SealedMemory> mapping, uint64_t offset, uint64_t bytes)
       : mapping_(std::move(mapping)), offset_(offset), bytes_(bytes) {
     if (bytes == 0 || offset > mapping_->bytes() || bytes > mapping_->bytes() - offset) {
-      fail(ucclEpInvalidArgument, "window memory of {} bytes, of which {} are to be mapped from byte {} on",
-           mapping_->bytes(), bytes, offset);
+      fail(ucclEpInvalidArgument, "{} bytes from byte {} on are not within the {} bytes of its descriptor", bytes,
+           offset, mapping_->bytes());
     }
   }
   void* data() const override { return mapping_->data() + offset_; }
@@ -100,8 +108,10 @@ class PlainMemory : public SharedMemory {
 
 #if defined(UCCLEP_ASAN)
 DeviceMemory::DeviceMemory(size_t bytes) : data_(nullptr, {bytes}) {
+  refuse_more_than_the_machine_has(bytes);
   void* data = nullptr;
-  if (posix_memalign(&data, 4096, bytes) != 0) fail(ucclEpOutOfMemory, "{} bytes of device memory", bytes);
+  if (posix_memalign(&data, 4096, bytes) != 0)
+    fail(ucclEpOutOfMemory, "cannot allocate {} bytes of device memory", bytes);
   std::memset(data, 0, bytes);
   data_.reset(data);
 }
@@ -110,8 +120,10 @@ void DeviceMemory::Free::operator()(void* data) const {
 }
 #else
 DeviceMemory::DeviceMemory(size_t bytes) : data_(nullptr, {bytes}) {
+  refuse_more_than_the_machine_has(bytes);
   void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (data == MAP_FAILED) fail(ucclEpOutOfMemory, "{} bytes of device memory: {}", bytes, std::strerror(errno));
+  if (data == MAP_FAILED)
+    fail(ucclEpOutOfMemory, "cannot allocate {} bytes of device memory: {}", bytes, errno_text(errno));
   data_.reset(data);
 }
 void DeviceMemory::Free::operator()(void* data) const {
@@ -120,15 +132,67 @@ void DeviceMemory::Free::operator()(void* data) const {
 #endif
 
 std::unique_ptr<SharedMemory> create_shared_memory(size_t bytes) {
-  SealedMemory memory = SealedMemory::create(bytes);
-  const FileId id = id_of(memory.fd());
-  return std::make_unique<Memfd>(mapping_of(id, [&] { return std::move(memory); }), 0, bytes);
+  return std::make_unique<Memfd>(create_mapping(bytes), 0, bytes);
+}
+
+SharedHeap::Chunk::Chunk(std::shared_ptr<SealedMemory> made)
+    : memory(std::move(made)), parts(memory->data(), memory->bytes(), page_bytes) {}
+
+void* SharedHeap::alloc(size_t bytes) {
+  for (Chunk& chunk : chunks_) {
+    if (void* const part = chunk.parts.take(bytes)) return part;
+  }
+  return grow(bytes).parts.take(bytes);
+}
+
+// Each chunk is as large as all before it: a few of them hold any number of allocations. Where there is not so much
+// room one is made for this allocation alone.
+SharedHeap::Chunk& SharedHeap::grow(size_t bytes) {
+  size_t all = 0;
+  for (const Chunk& chunk : chunks_) all += chunk.memory->bytes();
+  const size_t own = (bytes + page_bytes - 1) / page_bytes * page_bytes;
+  const size_t usual = std::clamp(all, min_chunk, max_chunk);
+  if (own < usual) {
+    std::shared_ptr<SealedMemory> large;
+    if (!attempt([&] { large = create_mapping(usual); })) return chunks_.emplace_back(std::move(large));
+  }
+  return chunks_.emplace_back(create_mapping(own));
+}
+
+bool SharedHeap::free(void* part) {
+  const auto chunk = std::ranges::find_if(chunks_, [&](const Chunk& one) { return one.parts.owns(part); });
+  if (chunk == chunks_.end()) return false;
+  const size_t bytes = chunk->parts.bytes_from(part);
+  chunk->parts.give(part);
+  if (chunk->parts.empty()) {
+    chunks_.erase(chunk);
+  } else if (madvise(part, bytes, MADV_REMOVE) != 0) {  // what it held goes back to the kernel
+    std::memset(part, 0, bytes);
+  }
+  return true;
+}
+
+bool SharedHeap::splits(const void* data, size_t bytes) const {
+  return std::ranges::any_of(
+      chunks_, [&](const Chunk& one) { return one.memory->holds(data, 1) && one.parts.bytes_from(data) < bytes; });
+}
+
+void SharedHeap::leak() {
+  for (const Chunk& chunk : chunks_) new std::shared_ptr<SealedMemory>(chunk.memory);
 }
 
 std::unique_ptr<SharedMemory> map_shared_memory(const MemoryTicket& ticket, Fd fd) {
+  if (!fd) fail(ucclEpRemoteError, "it has sent no descriptor");
   const FileId id = id_of(fd.get());
   return std::make_unique<Memfd>(mapping_of(id, [&] { return SealedMemory::map(std::move(fd)); }), ticket.offset,
                                  ticket.bytes);
+}
+
+void refuse_to_share(const void* data, size_t bytes) {
+  fail(ucclEpNotSupported,
+       "the {} bytes at {} cannot be shared with other processes: on the host device that takes memory of one "
+       "ucclEpMemAlloc",
+       bytes, data);
 }
 
 std::unique_ptr<SharedMemory> offer_memory(void* data, size_t bytes, bool beyond_process) {
@@ -136,12 +200,7 @@ std::unique_ptr<SharedMemory> offer_memory(void* data, size_t bytes, bool beyond
     const auto offset = static_cast<uint64_t>(static_cast<char*>(data) - mapping->data());
     return std::make_unique<Memfd>(std::move(mapping), offset, bytes);
   }
-  if (beyond_process) {
-    fail(ucclEpNotSupported,
-         "the {} bytes at {} cannot be shared with other processes: on the host device that takes memory of one "
-         "ucclEpMemAlloc",
-         bytes, data);
-  }
+  if (beyond_process) refuse_to_share(data, bytes);
   return std::make_unique<PlainMemory>(data, bytes);
 }
 

@@ -6,7 +6,6 @@
 
 #include <cerrno>
 #include <cstddef>
-#include <cstring>
 #include <utility>
 
 #include "base/error.hpp"
@@ -21,7 +20,7 @@ class Pages {
     data_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (data_ == MAP_FAILED) {
       data_ = nullptr;
-      fail(ucclEpOutOfMemory, "mmap of {} bytes for the host device: {}", bytes_, std::strerror(errno));
+      fail(ucclEpOutOfMemory, "mmap of {} bytes for the host device: {}", bytes_, errno_text(errno));
     }
   }
   Pages(Pages&& other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 
-#include "base/thread.hpp"
 #include "device/host/clock.hpp"
 #include "device/host/sleep.hpp"
 #include "device/host/worker.hpp"
@@ -30,8 +30,7 @@ Pool::~Pool() {
 void Pool::stop() {
   stopping_ = true;
   wake_sleepers();
-  for (std::thread& thread : threads_) thread.join();
-  threads_.clear();
+  threads_.clear();  // joined
 }
 
 void Pool::submit(Launch& launch) {

@@ -6,9 +6,9 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <thread>
 #include <vector>
 
+#include "base/thread.hpp"
 #include "device/host/launch.hpp"
 #include "device/host/worker.hpp"
 
@@ -53,7 +53,7 @@ class Pool final : public BlockSource {
   std::deque<Launch*> pending_;  // launches with blocks that nobody took, in the order of their submission
   std::atomic<bool> stopping_ = false;
   std::vector<std::unique_ptr<Worker>> workers_;
-  std::vector<std::thread> threads_;
+  std::vector<ServiceThread> threads_;
 };
 
 }  // namespace ucclep::executor

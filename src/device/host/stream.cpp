@@ -102,16 +102,29 @@ bool StreamTable::is_captured(const Stream& stream) {
   return stream.capture != nullptr;
 }
 
+std::weak_ptr<const void> StreamTable::lifetime(const Stream& captured) {
+  Lock lock(mutex_);
+  if (captured.capture == nullptr) return {};
+  return captured.capture->lifetime();
+}
+
 // In a capture, whose graph replays all of it in order, the launch before is no concern of this one.
 void StreamTable::launch(const Graph& graph, const std::shared_ptr<Stream>& stream) {
   expect_whole(graph);
-  const bool captured = is_captured(*stream);
+  const bool captured = keep_lifetimes(*stream, graph);
   std::vector<std::shared_ptr<Stream>> branches{stream};
   while (branches.size() < graph.branches) branches.push_back(create_stream());
   if (!captured) wait(stream, graph.ended);
   for (const Graph::Step& step : graph.steps) enqueue(branches[step.branch], copy_of(step.operation));
   if (!captured) record(stream, graph.ended);
   for (size_t i = 1; i < branches.size(); ++i) destroy_stream(branches[i].get());
+}
+
+bool StreamTable::keep_lifetimes(const Stream& stream, const Graph& graph) {
+  Lock lock(mutex_);
+  if (stream.capture == nullptr) return false;
+  stream.capture->keep_lifetimes_of(graph);
+  return true;
 }
 
 void StreamTable::expect_whole(const Graph& graph) {

@@ -38,6 +38,7 @@ class StreamTable {
   void begin_capture(const std::shared_ptr<Stream>& stream);
   std::shared_ptr<Graph> end_capture(Stream& stream);
   bool is_captured(const Stream& stream);
+  std::weak_ptr<const void> lifetime(const Stream& captured);
   void launch(const Graph& graph, const std::shared_ptr<Stream>& stream);
   ucclEpResult_t synchronize(Stream& stream, int64_t timeout_ms);
   ucclEpResult_t synchronize(Event& event, int64_t timeout_ms);
@@ -53,6 +54,7 @@ class StreamTable {
   bool step(const std::shared_ptr<Stream>& stream, std::vector<std::shared_ptr<Stream>>& ready, Lock& lock);
   void finished(Launch& launch);
   void expect_whole(const Graph& graph);
+  bool keep_lifetimes(const Stream& stream, const Graph& graph);  // true: the stream is captured
   using Condition = std::function<bool()>;
   ucclEpResult_t await(const Condition& done, int64_t timeout_ms);
   bool all_submitted();

@@ -3,6 +3,7 @@
 
 #include <sched.h>
 
+#include "base/attempt.hpp"
 #include "device/host/clock.hpp"
 #include "device/host/sleep.hpp"
 
@@ -75,7 +76,7 @@ void Worker::fault(Block& block, const Complaint& what) {
   // Described first: once the launch has failed other workers drop its blocks and take those that were not resident.
   const std::string message = describe(block, what);
   if (block.launch->failed.exchange(true)) return;  // another block was first
-  block.launch->device->report(message);
+  block.launch->device->report({ucclEpInternalError, message});
 }
 
 void Worker::retire(size_t index) {
@@ -91,17 +92,16 @@ void Worker::retire(size_t index) {
 bool Worker::admit() {
   BlockSource::Ticket ticket;
   if (!pool_.take(ticket)) return false;
-  if (spare_.empty()) spare_.push_back(std::make_unique<Block>());
-  std::unique_ptr<Block> block = std::move(spare_.back());
-  spare_.pop_back();
-  try {
-    begin_block(*block, *ticket.launch, ticket.block, *this);
-  } catch (const Error& error) {
-    if (!ticket.launch->failed.exchange(true)) ticket.launch->device->report(error.what());
-    pool_.block_ended(*ticket.launch);
-    return true;
-  }
-  resident_.push_back(std::move(block));
+  const auto failed = attempt([&] {
+    if (spare_.empty()) spare_.push_back(std::make_unique<Block>());
+    for (auto* list : {&resident_, &spare_}) list->reserve(resident_.size() + spare_.size());  // retire must not fail
+    begin_block(*spare_.back(), *ticket.launch, ticket.block, *this);
+    resident_.push_back(std::move(spare_.back()));
+    spare_.pop_back();
+  });
+  if (!failed) return true;
+  if (!ticket.launch->failed.exchange(true)) ticket.launch->device->report(*failed);
+  pool_.block_ended(*ticket.launch);
   return true;
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstring>
+#include <mutex>
+#include <vector>
 
 #include "base/best_effort.hpp"
 #include "base/log.hpp"
@@ -13,6 +15,7 @@
 #include "host/boundary/text_out.hpp"
 #include "host/context/communicator.hpp"
 #include "host/context/open_device.hpp"
+#include "host/context/teardown.hpp"
 #include "host/group/group.hpp"
 #include "host/group/masks.hpp"
 #include "host/group/peer_loss.hpp"
@@ -64,8 +67,8 @@ void place_host_memory(ucclEpComm& comm) {
   }
 }
 
-void prepare_network(ucclEpComm& comm) {
-  const NetworkMemory memory = choose_network_memory(comm);
+void prepare_network(ucclEpComm& comm, Deadline deadline) {
+  const NetworkMemory memory = choose_network_memory(comm, deadline);
   comm.traits.nics_reach = comm.traits.nics_reach || memory.in_device();
   comm.network = std::make_unique<CommNetwork>(comm, memory);
 }
@@ -73,7 +76,7 @@ void prepare_network(ucclEpComm& comm) {
 void watch(ucclEpComm& comm) {
   FaultLog* faults = comm.faults.get();
   comm.device->on_fault(
-      [faults](const std::string& message) { faults->raise(ucclEpInternalError, "kernel", "device", -1, message); });
+      [faults](const Error& fault) { faults->raise(fault.code(), "kernel", "device", -1, fault.what()); });
   comm.bootstrap->on_peer_loss([&comm, faults](int rank, const std::string& message) {
     if (mask_dead(comm, rank, message)) return;
     faults->raise(ucclEpRemoteError, "communicator", "liveness", rank, message);
@@ -87,7 +90,7 @@ std::string sizes_text(const std::vector<int>& sizes) {
   return text;
 }
 
-// Everything of init but how the ranks find each other. join(socket_ifname, deadline) makes the Bootstrap.
+// Everything of init but how the ranks find each other. join(socket_ifname, deadline, agreement) makes the Bootstrap.
 template <class Join>
 ucclEpComm_t init(const char* function, const ucclEpCommConfig_t* given, int nranks, Join&& join) {
   check_magic(given, "config");  // fails alone and at once
@@ -100,7 +103,8 @@ ucclEpComm_t init(const char* function, const ucclEpCommConfig_t* given, int nra
     check_asked(asked);
     comm->configured_timeout_ms = asked.timeout_ms;
   });
-  comm->bootstrap = join(comm->config.socket_ifname, comm->deadline());
+  Deadline deadline = comm->deadline();
+  comm->bootstrap = join(comm->config.socket_ifname, deadline, agreement);
   log::set_rank(comm->rank());
   topology::RankFacts facts;
   agreement.attempt([&] {
@@ -113,7 +117,7 @@ ucclEpComm_t init(const char* function, const ucclEpCommConfig_t* given, int nra
     await_record(comm->errors->fatal, comm->abort_word + 2);
     await_record(comm->errors->data, comm->abort_word + 3);
     if (!comm->config.trace_file.empty()) {
-      comm->trace = std::make_unique<Trace>(comm->config.trace_file, comm->rank(), *comm->device);
+      comm->trace = std::make_unique<Trace>(comm->config.trace_file, comm->rank(), *comm->device, deadline);
     }
     comm->windows = std::make_unique<WindowTable>(*comm->device, static_cast<uint32_t>(comm->nranks()));
     facts = facts_of_this_rank(comm->config, asked, comm->device->traits());
@@ -125,12 +129,12 @@ ucclEpComm_t init(const char* function, const ucclEpCommConfig_t* given, int nra
     agreement.field("device", comm->device->traits().kind);
     agreement.field("wave size of the device", comm->device->traits().wave);
   }
-  agreement.settle(*comm->bootstrap, comm->deadline());
-  comm->topology = exchange_topology(*comm->bootstrap, facts, comm->config.nodes, comm->deadline());
+  agreement.settle(*comm->bootstrap, deadline);
+  comm->topology = exchange_topology(*comm->bootstrap, facts, comm->config.nodes, deadline);
   comm->faults = std::make_unique<FaultLog>(comm->errors, comm->rank(), [raw = comm.get()] { stop_kernels(*raw); });
   share_out_sms(*comm);
   place_host_memory(*comm);
-  if (comm->topology.plan.domains.size() > 1) prepare_network(*comm);
+  if (comm->topology.plan.domains.size() > 1) prepare_network(*comm, deadline);
   watch(*comm);
   watch_process_end();
   keep_errors_of(comm.get());
@@ -144,37 +148,54 @@ ucclEpComm_t init(const char* function, const ucclEpCommConfig_t* given, int nra
 constexpr const char* comm_went_on = "ucclEpCommDestroy went on";
 
 // Copies that the caller left in flight use memory that goes now, and unmapping waits for nothing.
-void drain_streams(ucclEpComm& comm) {
-  const Deadline deadline = comm.deadline();
+void drain_streams(ucclEpComm& comm, Deadline until) {
   std::vector<ucclEpStream_t> streams(comm.streams.begin(), comm.streams.end());
   streams.push_back(nullptr);
   for (ucclEpStream_t stream : streams) {
     best_effort("comm", comm_went_on, [&] {
-      if (!comm.device->is_capturing(stream)) comm.device->stream_synchronize(stream, deadline.remaining_ms());
+      if (comm.device->is_capturing(stream)) return;
+      if (comm.device->stream_synchronize(stream, until.remaining_ms()) == ucclEpSuccess) return;
+      comm.in_use = true;
+      log::warn("comm", "the work of a stream did not end: the memory of the communicator is not freed");
     });
   }
 }
 
+// Before the ranks meet: none frees memory that another one has mapped.
+void free_streams_and_windows(ucclEpComm& comm) {
+  Device& device = *comm.device;
+  comm.graphs.clear();
+  comm.windows->clear();
+  for (ucclEpStream_t stream : comm.streams) best_effort("comm", comm_went_on, [&] { device.stream_destroy(stream); });
+  for (ucclEpEvent_t event : comm.events) best_effort("comm", comm_went_on, [&] { device.event_destroy(event); });
+}
+
+// Reachable, which tells tools that look for leaks that it is meant.
+void keep_for_ever(ucclEpComm* comm) {
+  static std::mutex mutex;
+  static auto* const all = new std::vector<ucclEpComm*>;
+  const std::lock_guard lock(mutex);
+  all->push_back(comm);
+}
+
 void destroy(ucclEpComm* comm) {
-  while (!comm->groups.empty()) destroy_group(comm->groups.back());
+  const Deadline deadline = comm->deadline();
+  Teardown teardown(*comm, "ucclEpCommDestroy", deadline);
+  while (!comm->groups.empty()) destroy_group(comm->groups.back(), teardown);
   comm->network.reset();
-  drain_streams(*comm);
-  comm->graphs.clear();
-  Device& device = *comm->device;
-  comm->windows->clear();  // before the ranks meet: none frees memory that another one has mapped
-  for (ucclEpStream_t stream : comm->streams) best_effort("comm", comm_went_on, [&] { device.stream_destroy(stream); });
-  for (ucclEpEvent_t event : comm->events) best_effort("comm", comm_went_on, [&] { device.event_destroy(event); });
-  if (!comm->faults->fatal()) {
-    best_effort("comm", "ucclEpCommDestroy went on alone", [&] { comm->bootstrap->barrier_living(comm->deadline()); });
-  }
+  drain_streams(*comm, comm->faults->fatal() ? deadline.with_grace() : deadline);
+  if (!comm->in_use) free_streams_and_windows(*comm);
+  teardown.meets([&] { comm->bootstrap->barrier_living(deadline); });
   comm->bootstrap->on_peer_loss({});
   comm->bootstrap->on_notification({});
-  comm->bootstrap->close();
-  comm->device_memory.clear();
-  for (void* memory : comm->host_memory) best_effort("comm", comm_went_on, [&] { device.free_host(memory); });
+  comm->bootstrap->close(earlier(Deadline::after_ms(Deadline::grace_ms), deadline.with_grace()));
+  Device& device = *comm->device;
   device.on_fault({});
   comm->withdraw();
   forget_errors_of(comm);
+  if (comm->in_use) return keep_for_ever(comm);
+  comm->device_memory.clear();
+  for (void* memory : comm->host_memory) best_effort("comm", comm_went_on, [&] { device.free_host(memory); });
   delete comm;
 }
 
@@ -202,7 +223,7 @@ ucclEpResult_t ucclEpCommInitRank(ucclEpComm_t* comm, int nranks, ucclEpUniqueId
                                   const ucclEpCommConfig_t* config) {
   return guarded("ucclEpCommInitRank", nullptr, [&] {
     require(comm, "comm");
-    *comm = init("ucclEpCommInitRank", config, nranks, [&](const std::string& ifname, Deadline deadline) {
+    *comm = init("ucclEpCommInitRank", config, nranks, [&](const std::string& ifname, Deadline& deadline, Agreement&) {
       return Bootstrap::join(id, rank, nranks, ifname, deadline);
     });
   });
@@ -214,9 +235,10 @@ ucclEpResult_t ucclEpCommInitBootstrap(ucclEpComm_t* comm, int nranks, int rank,
     require(comm, "comm");
     const ucclEpBootstrap_t callback = read_struct(bootstrap, "bootstrap");
     if (callback.allgather == nullptr) fail(ucclEpInvalidArgument, "bootstrap.allgather is NULL");
-    *comm = init("ucclEpCommInitBootstrap", config, nranks, [&](const std::string& ifname, Deadline deadline) {
-      return Bootstrap::join(callback, rank, nranks, ifname, deadline);
-    });
+    *comm = init("ucclEpCommInitBootstrap", config, nranks,
+                 [&](const std::string& ifname, Deadline& deadline, Agreement& agreement) {
+                   return Bootstrap::join(callback, rank, nranks, ifname, deadline, agreement);
+                 });
   });
 }
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Graphs of the host device: a stream's calls, captured once and run again. What runs is what any device runs, so these
 // show without a GPU that no operation needs the host while it runs.
+#include "base/best_effort.hpp"
 #include "host/boundary/guard.hpp"
 #include "host/context/communicator.hpp"
+#include "host/group/handle.hpp"
 
 namespace ucclep {
 namespace {
@@ -68,5 +70,8 @@ ucclEpResult_t ucclEpGraphDestroy(ucclEpComm_t comm, ucclEpGraph_t graph) {
     stream_capture(*comm);
     checked_graph(*comm, graph);
     comm->graphs.erase(graph);
+    for (ucclEpGroup_t group : comm->groups) {
+      best_effort("graph", "memory of handles stays until the group goes", [&] { release_retired(*group); });
+    }
   });
 }

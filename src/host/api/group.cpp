@@ -169,6 +169,7 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
   group->serial = ++groups;
   group->device = {};
   std::shared_ptr<SharedMemory> own;
+  const Deadline deadline = comm.deadline();  // the group's own limit is of its operations, which wait for less
   Agreement agreement("ucclEpGroupCreate");
   ucclEpGroupConfig_t asked = UCCLEP_GROUP_CONFIG_INIT;
   agreement.attempt([&] {
@@ -195,14 +196,14 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
   agreement.field("bytes of a group's window", group->device.layout.bytes);
   agreement.field("bytes of a group's window of the network", group->device.layout.network_bytes);
   agreement.field("the hash of a group's shape", shape_hash(group->device.shape));
-  agreement.settle(*comm.bootstrap, comm.deadline());
+  agreement.settle(*comm.bootstrap, deadline);
   group->number = comm.next_object++;
-  group->windows = exchange_memory(comm, std::move(own), "ucclEpGroupCreate", group->device.layout.bytes);
+  group->windows = exchange_memory(comm, std::move(own), "ucclEpGroupCreate", deadline, group->device.layout.bytes);
   NetworkWindow of_network;
   if (comm.network) {
-    of_network = share_network_window(comm, comm.network->memory(), group->device.layout.network_bytes);
+    of_network = share_network_window(comm, comm.network->memory(), group->device.layout.network_bytes, deadline);
     group->network_windows =
-        exchange_memory(comm, of_network.memory, "ucclEpGroupCreate", group->device.layout.network_bytes);
+        exchange_memory(comm, of_network.memory, "ucclEpGroupCreate", deadline, group->device.layout.network_bytes);
   }
 
   Agreement resources("ucclEpGroupCreate");
@@ -213,13 +214,13 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
     }
     if (group->config.enable_mask != 0) group->mask_words = make_mask_words(*comm.device);
     const size_t bytes = WorkspaceLayout::of(group->shape()).bytes;
-    group->workspace = Workspace(*comm.device, group->config, bytes, workspace_image(*group));
+    group->workspace = Workspace(*comm.device, group->config, bytes, workspace_image(*group), deadline);
     group->last_operation = comm.device->marker_create();
     if (comm.trace) group->trace = std::make_unique<GroupTrace>(*comm.trace, *comm.device, group->shape());
     fill_device(*group);
   });
-  resources.settle(*comm.bootstrap, comm.deadline());
-  if (group->network) group->network->connect();
+  resources.settle(*comm.bootstrap, deadline);
+  if (group->network) group->network->connect(deadline);
   log::info("group", "{} experts, top-{}, B {} / {} (LL), windows {} bytes, of the network {}{}",
             group->config.num_experts, group->config.top_k, group->config.max_tokens_per_rank,
             group->config.ll_max_tokens_per_rank, group->device.layout.bytes, group->device.layout.network_bytes,
@@ -268,45 +269,44 @@ ucclEpGroupLimits_t limits_of(const ucclEpComm* comm, const ucclEpGroupConfig_t&
 constexpr const char* group_went_on = "ucclEpGroupDestroy went on";
 
 // Kernels in flight use the memory that goes now. They end: all their waits are bounded, and watch the abort word.
-void drain(ucclEpGroup& group) {
-  const ucclEpComm& comm = *group.comm;
+void drain(ucclEpGroup& group, Deadline deadline) {
+  ucclEpComm& comm = *group.comm;
+  const auto ends_by = [&](Deadline until) {
+    return comm.device->event_synchronize(group.last_operation, until.remaining_ms()) == ucclEpSuccess;
+  };
   best_effort("group", group_went_on, [&] {
-    const ucclEpResult_t drained = comm.device->event_synchronize(group.last_operation, comm.timeout_ms());
-    if (drained == ucclEpSuccess) return;
-    comm.faults->raise(drained, "ucclEpGroupDestroy", "drain", -1, "an operation of the group did not end in time");
-    comm.device->event_synchronize(group.last_operation, comm.timeout_ms());
+    if (ends_by(deadline)) return;
+    comm.faults->raise(ucclEpTimeout, "ucclEpGroupDestroy", "drain", -1,
+                       "an operation of the group did not end in time");
+    if (ends_by(deadline.with_grace())) return;
+    comm.in_use = true;
+    log::warn("group", "an operation still runs: the memory of the group and of its communicator is not freed");
   });
 }
 
 }  // namespace
 
-void destroy_group(ucclEpGroup_t group) {
+void destroy_group(ucclEpGroup_t group, Teardown& teardown) {
   group->withdraw();
   ucclEpComm& comm = *group->comm;
-  drain(*group);
-  if (!comm.faults->fatal()) {
-    best_effort("group", "ucclEpGroupDestroy went on alone", [&] {
-      if (group->network) group->network->stop(group->mask_words && has_masked(*group));
-    });
-    best_effort("group", "ucclEpGroupDestroy went on alone", [&] {
-      comm.bootstrap->barrier_living(comm.deadline());  // a peer may still read this rank's window until then
-    });
-  }
-  if (group->trace) {
-    std::vector<proxy::Transfer> transfers;
-    best_effort("group", "what went over the network is not in the trace", [&] {
-      if (group->network) transfers = group->network->end();
-    });
-    group->trace->write(transfers);
-  }
+  const Deadline deadline = teardown.deadline();
+  drain(*group, deadline);
+  teardown.meets([&] {
+    if (group->network) group->network->stop(group->mask_words && has_masked(*group), deadline);
+    comm.bootstrap->barrier_living(deadline);  // a peer may still read this rank's window until then
+  });
+  std::vector<proxy::Transfer> transfers;
+  best_effort("group", "what went over the network is not in the trace", [&] {
+    if (group->network) transfers = group->network->end();
+  });
+  if (group->trace) group->trace->write(transfers);
   while (!group->handles.empty()) destroy_handle(group->handles.back());
-  group->retired.clear();
-  group->handle_memories.clear();
   if (group->mask_words) comm.faults->unwatch(&group->mask_words->evicted);
   {
     const std::lock_guard lock(comm.groups_mutex);
     comm.groups.erase(std::find(comm.groups.begin(), comm.groups.end(), group));
   }
+  if (comm.in_use) return comm.kept.push_back(group);
   delete group;
 }
 
@@ -332,7 +332,8 @@ ucclEpResult_t ucclEpGroupCreate(ucclEpGroup_t* group, ucclEpComm_t comm, const 
 ucclEpResult_t ucclEpGroupDestroy(ucclEpGroup_t group) {
   return guarded_destroying("ucclEpGroupDestroy", group, [&] {
     refuse_destruction_in_capture(*group->comm);
-    destroy_group(group);
+    Teardown teardown(*group->comm, "ucclEpGroupDestroy", deadline_of(*group));
+    destroy_group(group, teardown);
   });
 }
 

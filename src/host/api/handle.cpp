@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/best_effort.hpp"
+#include "bootstrap/roll_call.hpp"
 #include "host/api/group.hpp"
 #include "host/boundary/guard.hpp"
 #include "host/boundary/structs.hpp"
@@ -141,7 +142,8 @@ ucclEpHandle_t create_handle(ucclEpGroup& group, const ucclEpHandleConfig_t& con
     handle->new_counts = counts;
     handle->routing = routing_in(group, d, counts);
   } else {
-    handle->memory = Workspace(*group.comm->device, group.config, d.offsets.bytes, std::vector<char>(d.offsets.zeroed));
+    handle->memory = Workspace(*group.comm->device, group.config, d.offsets.bytes, std::vector<char>(d.offsets.zeroed),
+                               deadline_of(group));
     d.memory = handle->memory.data();
     handle->routing = std::make_shared<KnownRouting>();
     handle->routing->counts = counts;
@@ -158,7 +160,8 @@ char* copies_for(const ucclEpHandle& handle) {
   if (group.copies.data() == nullptr) {
     refuse_in_capture(*group.comm);
     const CopyTables tables = CopyTables::of(group.shape());
-    group.copies = Workspace(*group.comm->device, group.config, tables.bytes, std::vector<char>(tables.zeroed));
+    group.copies = Workspace(*group.comm->device, group.config, tables.bytes, std::vector<char>(tables.zeroed),
+                             deadline_of(group));
   }
   return group.copies.data();
 }
@@ -178,20 +181,27 @@ bool try_read(const ucclEpHandle& handle, std::vector<int64_t>& counts) {
   return load(shared.sequence) == sequence;
 }
 
+// With masks the kernel may have to wait for one lost rank after the other.
+[[noreturn]] void fail_late(const ucclEpGroup& group, const Deadline& deadline) {
+  std::vector<int> masked;
+  for (uint32_t rank = 0; group.mask_words && rank < group.shape().ranks; ++rank) {
+    if (is_masked(group, rank)) masked.push_back(static_cast<int>(rank));
+  }
+  fail(ucclEpTimeout, "the last HandleUpdate was not complete after {} ms{}", deadline.total_ms(),
+       masked.empty() ? "" : "; masked so far: " + name_ranks(masked));
+}
+
 // Rows in all, then of each local expert.
 std::vector<int64_t> wait_counts(ucclEpHandle& handle) {
   const ucclEpGroup& group = *handle.group;
   const ucclEpComm& comm = *group.comm;
-  // With masks the ranks may be lost one after the other.
-  const int64_t waits = group.mask_words ? group.shape().ranks + 2 : 1;
-  const Deadline deadline = Deadline::after_ms(waits * comm.timeout_ms(group.config.timeout_ms));
+  const Deadline deadline = deadline_of(group);
   constexpr auto poll_interval = std::chrono::microseconds(50);
   std::vector<int64_t> counts;
   while (!try_read(handle, counts)) {
     comm.faults->throw_if_fatal();
-    if (deadline.expired()) {
-      fail(ucclEpTimeout, "the last HandleUpdate was not complete after {} ms", deadline.total_ms());
-    }
+    // The kernel's own deadline ends at about the same time: its record names who is missing.
+    if (deadline.with_grace().expired()) fail_late(group, deadline);
     std::this_thread::sleep_for(poll_interval);
   }
   if (counts.front() < 0) {

@@ -4,6 +4,7 @@
 
 #include "device/kernels/gpu_code.hpp"
 #include "host/boundary/guard.hpp"
+#include "host/boundary/structs.hpp"
 #include "host/boundary/text_out.hpp"
 #include "transport/transport.hpp"
 
@@ -32,7 +33,7 @@ ucclEpResult_t ucclEpGetBuildInfo(char* text, size_t* len) {
 }
 
 const char* ucclEpGetErrorString(ucclEpResult_t result) {
-  switch (result) {
+  switch (ucclep::number_of(result)) {
     case ucclEpSuccess:
       return "success";
     case ucclEpUnhandledDeviceError:

@@ -100,7 +100,7 @@ void renew_network(ucclEpGroup& group, const MaskArgs& args, ucclEpStream_t stre
   for (uint32_t rank = 0; rank < group.shape().ranks; ++rank) renewal.living.push_back(has_bit(args, rank));
   for (uint32_t kind = 0; kind < num_kinds; ++kind) renewal.first[kind] = args.next[kind] - 1;
   try {
-    group.network->renew(renewal);
+    group.network->renew(renewal, deadline);
   } catch (const Error& error) {  // the group has no network any more
     comm.faults->raise(error.code(), "ucclEpMaskClear", "network", -1, error.what());
     throw;
@@ -116,7 +116,7 @@ void clear(ucclEpGroup& group, ucclEpStream_t stream) {
   ucclEpComm& comm = *group.comm;
   checked_stream(comm, stream);
   refuse_in_capture(comm);
-  const Deadline deadline = comm.deadline();
+  const Deadline deadline = deadline_of(group);
   synchronize(group, stream, deadline);
   comm.device->memcpy_async(group.mask_words->ended, group.device.state->ended, sizeof group.mask_words->ended, stream);
   synchronize(group, stream, deadline);

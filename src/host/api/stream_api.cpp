@@ -8,8 +8,10 @@ namespace ucclep {
 namespace {
 
 // A kernel's own deadline and the host's wait for it end at about the same time: the kernel's record, which names the
-// peer, gets this much longer.
-constexpr int64_t record_grace_ms = 1000;
+// peer, gets the grace.
+int64_t longest_wait_ms(const ucclEpComm& comm) {
+  return comm.deadline().with_grace().remaining_ms();
+}
 
 void check_event(const ucclEpComm& comm, ucclEpEvent_t event, const char* name) {
   require(event, name);
@@ -124,9 +126,7 @@ ucclEpResult_t ucclEpStreamSynchronize(ucclEpComm_t comm, ucclEpStream_t stream)
     require(comm, "comm");
     checked_stream(*comm, stream);
     if (comm->device->is_capturing(stream)) fail(ucclEpInvalidUsage, "the stream is being captured into a graph");
-    ucclEpResult_t waited = comm->device->stream_synchronize(stream, comm->timeout_ms());
-    if (waited != ucclEpSuccess) waited = comm->device->stream_synchronize(stream, record_grace_ms);
-    check_wait(*comm, waited, "the stream");
+    check_wait(*comm, comm->device->stream_synchronize(stream, longest_wait_ms(*comm)), "the stream");
   });
 }
 
@@ -178,9 +178,7 @@ ucclEpResult_t ucclEpEventSynchronize(ucclEpComm_t comm, ucclEpEvent_t event) {
     check_event(*comm, event, "event");
     refuse_in_capture(*comm);
     check_recorded(*comm, event, "event");
-    ucclEpResult_t waited = comm->device->event_synchronize(event, comm->timeout_ms());
-    if (waited != ucclEpSuccess) waited = comm->device->event_synchronize(event, record_grace_ms);
-    check_wait(*comm, waited, "the event");
+    check_wait(*comm, comm->device->event_synchronize(event, longest_wait_ms(*comm)), "the event");
   });
 }
 

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/memory/window_table.hpp"
 
+#include <optional>
 #include <utility>
 
+#include "base/attempt.hpp"
 #include "base/best_effort.hpp"
 #include "base/log.hpp"
 #include "bootstrap/agreement.hpp"
 #include "host/boundary/guard.hpp"
 #include "host/boundary/structs.hpp"
 #include "host/context/communicator.hpp"
+#include "host/context/teardown.hpp"
 #include "host/group/group.hpp"
 #include "ucclep/device/layout/objects.hpp"
 
@@ -36,6 +39,7 @@ ucclEpWindow_t register_window(ucclEpComm& comm, void* ptr, size_t bytes) {
   window->rank = comm.rank();
   window->id = comm.windows->free_id();
   std::shared_ptr<SharedMemory> own;
+  const Deadline deadline = comm.deadline();
   Agreement agreement(call);
   agreement.field("the next window's id", window->id);
   agreement.attempt([&] {
@@ -49,40 +53,41 @@ ucclEpWindow_t register_window(ucclEpComm& comm, void* ptr, size_t bytes) {
     if (comm.network) comm.network->check_window(*own);
     window->allocation = allocation_around(comm, ptr);
   });
-  agreement.settle(*comm.bootstrap, comm.deadline());
-  window->memory = exchange_memory(comm, std::move(own), call);
+  agreement.settle(*comm.bootstrap, deadline);
+  window->memory = exchange_memory(comm, std::move(own), call, deadline);
 
   Agreement visible(call);
-  visible.attempt([&] { comm.windows->write(*window, comm.timeout_ms()); });
-  visible.settle(*comm.bootstrap, comm.deadline());
-  if (comm.network) comm.network->add_window(window->id, *window->memory.of[static_cast<size_t>(comm.rank())]);
+  visible.attempt([&] { comm.windows->write(*window, deadline); });
+  visible.settle(*comm.bootstrap, deadline);
+  if (comm.network)
+    comm.network->add_window(window->id, *window->memory.of[static_cast<size_t>(comm.rank())], deadline);
   log::info("window", "window {}: {} bytes at {}", window->id, bytes, ptr);
   return comm.windows->insert(std::move(window));
 }
 
 // Kernels in flight may use what goes now. They end: all their waits are bounded, and watch the abort word.
-void drain(const ucclEpComm& comm) {
+// False: one has not, and may still use it.
+bool drain(const ucclEpComm& comm, Deadline deadline) {
+  bool ended = true;
   for (ucclEpGroup_t group : comm.groups) {
     best_effort("window", "ucclEpWindowDeregister went on", [&] {
-      if (comm.device->event_synchronize(group->last_operation, comm.timeout_ms()) == ucclEpSuccess) return;
-      log::warn("window", "an operation did not end within {} ms", comm.timeout_ms());
+      ended = comm.device->event_synchronize(group->last_operation, deadline.remaining_ms()) == ucclEpSuccess && ended;
     });
   }
+  return ended;
 }
 
-// False: some rank is not there any more, and this one goes on alone.
-template <class Meeting>
-bool meets(const ucclEpComm& comm, Meeting&& meeting) {
-  if (comm.faults->fatal()) return false;
-  try {
-    meeting();
-    return true;
-  } catch (const Error& error) {
-    // The others speak of another window, or of something else: nobody deregisters anything.
-    if (error.code() == ucclEpInvalidArgument || error.code() == ucclEpInvalidUsage) throw;
-    log::warn("window", "ucclEpWindowDeregister went on alone: {}", error.what());
-    return false;
-  }
+// The others may speak of another window, or of something else: then nobody deregisters anything.
+void settle_on(const ucclEpComm& comm, Teardown& teardown, const ucclEpWindow& window) {
+  std::optional<Error> refusal;
+  teardown.meets([&] {
+    Agreement agreement("ucclEpWindowDeregister");
+    agreement.field("window (by id)", window.id);
+    refusal = attempt([&] { agreement.settle(*comm.bootstrap, teardown.deadline()); });
+    if (!refusal || refusal->code() == ucclEpInvalidArgument || refusal->code() == ucclEpInvalidUsage) return;
+    throw *std::exchange(refusal, std::nullopt);
+  });
+  if (refusal) throw *refusal;
 }
 
 void deregister_window(ucclEpComm& comm, ucclEpWindow_t window) {
@@ -90,17 +95,21 @@ void deregister_window(ucclEpComm& comm, ucclEpWindow_t window) {
     fail(ucclEpInvalidArgument, "window {} was not registered on this communicator, or not any more",
          static_cast<void*>(window));
   }
-  drain(comm);
-  if (comm.network && !comm.faults->fatal()) comm.network->settle();
-  Agreement agreement("ucclEpWindowDeregister");
-  agreement.field("window (by id)", window->id);
-  const bool together = meets(comm, [&] { agreement.settle(*comm.bootstrap, comm.deadline()); });
+  Teardown teardown(comm, "ucclEpWindowDeregister", comm.deadline());
+  const bool idle = drain(comm, teardown.deadline());
+  if (comm.network && !comm.faults->fatal()) comm.network->settle(teardown.deadline());
+  settle_on(comm, teardown, *window);
   if (comm.network) {
     best_effort("window", "NICs may still reach it", [&] { comm.network->remove_window(window->id); });
   }
-  comm.windows->take(window->id);
+  std::unique_ptr<ucclEpWindow> gone = comm.windows->take(window->id);
+  if (!idle) {
+    log::warn("window", "an operation still runs: the memory of window {} is not freed", gone->id);
+    comm.kept.push_back(gone.release());
+  }
+  gone.reset();
   // From here on the caller may free his memory: then nobody may have it mapped any more.
-  if (together) meets(comm, [&] { comm.bootstrap->barrier(comm.deadline()); });
+  teardown.meets([&] { comm.bootstrap->barrier(teardown.deadline()); });
 }
 
 void fill(const ucclEpWindow& window, ucclEpDeviceWindow& out) {

@@ -6,6 +6,7 @@
 //   write_struct(caller_info, info, "info");                             // as much as the caller knows of it
 #pragma once
 #include <cstddef>
+#include <cstring>
 #include <type_traits>
 
 #include "base/error.hpp"
@@ -76,6 +77,16 @@ void check_struct(const void* object, size_t known_bytes, const StructInfo& info
 void read_struct_fields(void* out, const void* object, size_t known_bytes);
 void write_struct_fields(void* out, const void* value, size_t known_bytes);
 }  // namespace detail
+
+// What a caller has put into a field of an enumeration: any int, also one that the enumeration does not have, which
+// must not be read as one of its values.
+template <class Enum>
+int number_of(const Enum& field) noexcept {
+  static_assert(std::is_enum_v<Enum> && sizeof(Enum) == sizeof(int));
+  int number;
+  std::memcpy(&number, &field, sizeof number);
+  return number;
+}
 
 // Only the mistakes for which a collective call fails alone and at once: a NULL that is not allowed, a wrong magic.
 // What read_struct refuses beyond that is a bad argument, which the other ranks are to hear of.

@@ -23,9 +23,9 @@ constexpr Dtype dtypes[] = {{"ucclEpNoDataType", 0}, {"ucclEpBfloat16", 2},     
                             {"ucclEpFloat8e8m0", 1}, {"ucclEpFloat4e2m1x2", 1}, {"ucclEpUint8", 1},
                             {"ucclEpInt32", 4},      {"ucclEpInt64", 8}};
 
-const Dtype* find_dtype(ucclEpDataType_t dtype) {
-  // A caller in C may have put any int there.
-  const int index = static_cast<int>(dtype);
+constexpr const char* unknown_dtype = "an unknown dtype";
+
+const Dtype* find_dtype(int index) {
   return index >= 0 && index < static_cast<int>(std::size(dtypes)) ? &dtypes[index] : nullptr;
 }
 
@@ -53,13 +53,13 @@ int64_t add(int64_t a, int64_t b, const char* name) {
 }  // namespace
 
 size_t dtype_bytes(ucclEpDataType_t dtype) noexcept {
-  const Dtype* found = find_dtype(dtype);
+  const Dtype* found = find_dtype(number_of(dtype));
   return found == nullptr ? 0 : found->bytes;
 }
 
 const char* dtype_name(ucclEpDataType_t dtype) noexcept {
-  const Dtype* found = find_dtype(dtype);
-  return found == nullptr ? "an unknown dtype" : found->name;
+  const Dtype* found = find_dtype(number_of(dtype));
+  return found == nullptr ? unknown_dtype : found->name;
 }
 
 TensorView required_tensor(const ucclEpTensor_t* tensor, const char* name) {
@@ -72,9 +72,11 @@ TensorView optional_tensor(const ucclEpTensor_t* tensor, const char* name) {
   view.name_ = name;
   if (tensor == nullptr) return view;
   const ucclEpTensor_t copy = read_struct(tensor, name);
-  if (dtype_bytes(copy.dtype) == 0) {
-    fail(ucclEpInvalidArgument, "{}.dtype is {} ({}), expected one of ucclEpDataType_t", name,
-         static_cast<int>(copy.dtype), dtype_name(copy.dtype));
+  const int dtype = number_of(copy.dtype);
+  const Dtype* const known = find_dtype(dtype);
+  if (known == nullptr || known->bytes == 0) {
+    fail(ucclEpInvalidArgument, "{}.dtype is {} ({}), expected one of ucclEpDataType_t", name, dtype,
+         known == nullptr ? unknown_dtype : known->name);
   }
   if (copy.ndim < 1 || copy.ndim > TensorView::max_dims) {
     fail(ucclEpInvalidArgument, "{}.ndim is {}, expected 1 to {}", name, copy.ndim, TensorView::max_dims);

@@ -51,6 +51,8 @@ struct ucclEpComm : ucclep::LiveObject {
   std::vector<ucclEpGroup_t> groups;
   std::mutex groups_mutex;  // of who changes `groups`, and of other threads that read it
   bool stopped = false;     // kernels were notified that everything is over; under groups_mutex
+  bool in_use = false;      // something did not end in time: what the device may still use is not freed any more
+  std::vector<void*> kept;  // groups and windows that are gone, but for their memory
   std::unique_ptr<ucclep::WindowTable> windows;
   std::map<void*, std::shared_ptr<ucclep::DeviceMemory>> device_memory;  // by address
   std::set<void*> host_memory;

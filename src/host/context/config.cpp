@@ -5,6 +5,7 @@
 
 #include "base/env.hpp"
 #include "base/log.hpp"
+#include "device/host/config.hpp"
 #include "ucclep/ucclep.h"
 
 namespace ucclep {
@@ -64,6 +65,9 @@ Config Config::from_environment() {
       asked_ring(env::choice_or_integer("UCCLEP_HT_RING", ring_choices, RingShape::min_chunks, RingShape::max_chunks));
   config.ht_relay_ring = asked_ring(
       env::choice_or_integer("UCCLEP_HT_RELAY_RING", ring_choices, RingShape::min_chunks, RingShape::max_chunks));
+  // What only one kind of device reads is checked for all of them.
+  static_cast<void>(env::flag("UCCLEP_EARLY_START"));
+  static_cast<void>(HostDeviceConfig::from_environment());
   return config;
 }
 

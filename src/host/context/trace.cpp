@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/context/trace.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -13,7 +12,6 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <limits>
 #include <memory>
 #include <thread>
@@ -55,9 +53,8 @@ json span(int rank, int64_t track, std::string name, double begin_us, double end
 }
 
 // The device's clock may be any: it is read between two looks at the host's, and of several tries the closest counts.
-int64_t device_to_host_ns(Device& device) {
+int64_t device_to_host_ns(Device& device, Deadline deadline) {
   constexpr int tries = 5;
-  constexpr int64_t timeout_ms = 10'000;
   const auto give_back = [](auto&& free) {
     best_effort("trace", "the memory for reading the device's clock was not freed", free);
   };
@@ -70,8 +67,9 @@ int64_t device_to_host_ns(Device& device) {
   for (int i = 0; i < tries; ++i) {
     const int64_t before = Trace::now_ns();
     device.launch(kernels::trace_clock, {}, &args, sizeof args, stream.get());
-    if (device.stream_synchronize(stream.get(), timeout_ms) != ucclEpSuccess) {
-      fail(ucclEpTimeout, "UCCLEP_TRACE: {} did not return its time within {} ms", device.traits().name, timeout_ms);
+    if (device.stream_synchronize(stream.get(), deadline.remaining_ms()) != ucclEpSuccess) {
+      fail(ucclEpTimeout, "UCCLEP_TRACE: {} did not return its time within {} ms", device.traits().name,
+           deadline.total_ms());
     }
     const int64_t after = Trace::now_ns();
     if (after - before >= closest) continue;
@@ -95,9 +93,8 @@ bool lock_soon(int fd) {
 }  // namespace
 
 TraceFile::TraceFile(std::string name) : name_(std::move(name)) {
-  // Not even for a reader of a pipe does anybody wait.
-  fd_ = Fd(::open(name_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644));
-  if (fd_.get() < 0) fail(ucclEpSystemError, "UCCLEP_TRACE: cannot open {}: {}", name_, std::strerror(errno));
+  fd_ = open_to_append(name_);
+  if (!fd_) fail(ucclEpSystemError, "UCCLEP_TRACE: cannot open {}: {}", name_, why_not_opened(errno));
 }
 
 void TraceFile::append(const std::vector<json>& events) noexcept {
@@ -118,7 +115,7 @@ void TraceFile::append(const std::vector<json>& events) noexcept {
       if (written < 0 && errno == EINTR) continue;
       if (written < 0) {
         failed_ = true;
-        log::warn("trace", "cannot write to {}: {}; the rest of the trace is lost", name_, std::strerror(errno));
+        log::warn("trace", "cannot write to {}: {}; the rest of the trace is lost", name_, errno_text(errno));
         break;
       }
       left.remove_prefix(static_cast<size_t>(written));
@@ -127,10 +124,10 @@ void TraceFile::append(const std::vector<json>& events) noexcept {
   });
 }
 
-Trace::Trace(const std::string& pattern, int rank, Device& device)
+Trace::Trace(const std::string& pattern, int rank, Device& device, Deadline deadline)
     : rank_(rank), file_(log::expand_file_name(pattern, rank)) {
   host_to_wall_ = ns_of<std::chrono::system_clock>() - now_ns();
-  device_to_wall_ = device_to_host_ns(device) + host_to_wall_;
+  device_to_wall_ = device_to_host_ns(device, deadline) + host_to_wall_;
   write({{{"ph", "M"}, {"pid", rank}, {"name", "process_name"}, {"args", {{"name", fmt::format("rank {}", rank)}}}},
          {{"ph", "M"}, {"pid", rank}, {"name", "process_sort_index"}, {"args", {{"sort_index", rank}}}},
          track_name(calls_track, "calls")});

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/deadline.hpp"
 #include "base/fd.hpp"
 #include "device/device.hpp"
 #include "proxy/transfer_log.hpp"
@@ -35,7 +36,7 @@ class TraceFile {
 // Of a communicator.
 class Trace {
  public:
-  Trace(const std::string& pattern, int rank, Device& device);
+  Trace(const std::string& pattern, int rank, Device& device, Deadline deadline);
   ~Trace();
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;

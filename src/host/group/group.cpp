@@ -16,15 +16,14 @@ uint64_t window_bytes(const ucclEpGroup& group) {
   return layout.bytes + layout.network_bytes + layout.channel_bytes;
 }
 
+Deadline deadline_of(const ucclEpGroup& group) {
+  return Deadline::after_ms(group.comm->timeout_ms(group.config.timeout_ms));
+}
+
 ucclEpGroup& usable(ucclEpGroup_t group) {
   require(group, "group");
   usable(group->comm);
   return *group;
-}
-
-void release_retired(ucclEpGroup& group) {
-  if (group.retired.empty() || group.captured) return;
-  if (group.comm->device->event_synchronize(group.last_operation, 0) == ucclEpSuccess) group.retired.clear();
 }
 
 }  // namespace ucclep

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/deadline.hpp"
 #include "device/device.hpp"
 #include "host/context/communicator.hpp"
 #include "host/memory/peer_memory.hpp"
@@ -42,7 +43,7 @@ struct ucclEpGroup : ucclep::LiveObject {
   ucclep::Workspace copies;                       // CopyTables, once a user's kernel may want them
   std::unique_ptr<ucclep::GroupNetwork> network;  // with several domains; ends before the workspace goes
   ucclEpEvent_t last_operation = nullptr;         // recorded after every launch of this group
-  bool captured = false;                          // a graph holds an operation: it may replay at any time
+  bool captured = false;                          // its last launch was
   std::shared_ptr<ucclep::MaskWords> mask_words;  // with enable_mask
   std::vector<ucclEpHandle_t> handles;
   struct Retired {
@@ -78,6 +79,9 @@ namespace ucclep {
 
 uint64_t window_bytes(const ucclEpGroup& group);
 
+// Of a call on the group.
+Deadline deadline_of(const ucclEpGroup& group);
+
 // A group whose communicator has no fatal record.
 ucclEpGroup& usable(ucclEpGroup_t group);
 
@@ -90,9 +94,9 @@ void launch(ucclEpGroup& group, const Kernel& kernel, const LaunchShape& shape, 
   // Nobody promises that a GPU runs two kernels at once that it has to keep resident; ranks that share one need that.
   const Kernel launched{kernel.name, kernel.meets && !group.comm->shares_device};
   device.launch(launched, shape, &args, sizeof args, stream);
-  if (!device.is_capturing(stream)) return device.event_record(group.last_operation, stream);
+  group.captured = device.is_capturing(stream);
+  if (!group.captured) return device.event_record(group.last_operation, stream);
   // What a GPU's graph replays later, nobody can ask for here.
-  group.captured = true;
   if (StreamCapture* capture = device.stream_capture()) capture->record_at_replay(group.last_operation, stream);
 }
 
@@ -106,8 +110,5 @@ void launch_repaired(ucclEpGroup& group, const Kernel& kernel, const Kernel& rep
   launch(group, repair, LaunchShape{1, shape.block, 0}, args, stream);
   launch(group, kernel, shape, args, stream);
 }
-
-// Frees what handles destroyed earlier left, if no operation is in flight.
-void release_retired(ucclEpGroup& group);
 
 }  // namespace ucclep

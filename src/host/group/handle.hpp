@@ -3,7 +3,9 @@
 #pragma once
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <optional>
+#include <vector>
 
 #include "host/group/group.hpp"
 #include "ucclep/device/layout/views.hpp"
@@ -39,6 +41,11 @@ struct KnownRouting {
   int64_t output_rows = 0;  // HT: of the output tensors
 
   std::optional<PendingReceive> pending;
+
+  // Operations of it were captured: the graphs in which they are, and whether one is a framework's, which may replay
+  // for as long as the group lives.
+  std::vector<std::weak_ptr<const void>> graphs;
+  bool in_unknown_graph = false;
 };
 
 }  // namespace ucclep
@@ -71,6 +78,12 @@ void begin_routing(ucclEpHandle& handle);
 
 // An HT update was enqueued, or captured.
 void note_call(ucclEpHandle& handle, bool captured);
+
+// After a launch for the handle: a graph that it came into keeps the handle's memory.
+void note_capture(ucclEpHandle& handle, ucclEpStream_t stream);
+
+// Frees what handles destroyed earlier left, if no operation is in flight.
+void release_retired(ucclEpGroup& group);
 
 // A handle whose communicator has no fatal record.
 ucclEpHandle& usable(ucclEpHandle_t handle);

@@ -32,6 +32,7 @@ void complete(ucclEpHandle& handle, ucclEpStream_t stream) {
          captured ? "capturing" : "not capturing");
   }
   pending->launch(stream);
+  note_capture(handle, stream);
   erase_pending(group, *pending);
   pending.reset();
 }

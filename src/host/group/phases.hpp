@@ -64,6 +64,7 @@ void launch_operation(ucclEpHandle& handle, Kind kind, Schedule schedule, const 
   if (schedule == Schedule::in_phases || schedule == Schedule::send_phase)
     launch(group, kernels.send, shape, args, stream);
   if (schedule == Schedule::in_phases || schedule == Schedule::receive_phase) receive(stream);
+  note_capture(handle, stream);
   note_operation(handle, kind);
   if (schedule == Schedule::whole_at_send) keep_receive_phase(handle, kind, [](ucclEpStream_t) {}, stream);
   if (schedule == Schedule::send_phase || schedule == Schedule::held_back)

@@ -4,7 +4,8 @@
 // driver.
 #pragma once
 #include <cstddef>
-#include <map>
+
+#include "base/parts.hpp"
 
 namespace ucclep {
 
@@ -22,12 +23,8 @@ class MemPool {
   static void free(void* part);
 
  private:
-  void* take(size_t bytes);
-  void give(std::map<char*, size_t>::iterator part);
-
   int device_;
-  std::map<char*, size_t> free_;  // by address; none begins where another one ends
-  std::map<char*, size_t> used_;
+  Parts parts_;
 };
 
 }  // namespace ucclep

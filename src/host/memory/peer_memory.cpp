@@ -25,18 +25,19 @@ std::shared_ptr<SharedMemory> reach(ucclEpComm& comm, int rank, uint64_t object,
 
 }  // namespace
 
-PeerMemory exchange_memory(ucclEpComm& comm, std::shared_ptr<SharedMemory> own, const char* call, uint64_t least) {
+PeerMemory exchange_memory(ucclEpComm& comm, std::shared_ptr<SharedMemory> own, const char* call, Deadline deadline,
+                           uint64_t least) {
   Bootstrap& bootstrap = *comm.bootstrap;
   const auto ranks = static_cast<size_t>(comm.nranks());
   const uint64_t object = comm.next_object++;
   PeerMemory memory;
   memory.published = publish({bootstrap.comm_id(), comm.rank(), object}, own);
-  const std::vector<MemoryTicket> tickets = bootstrap.allgather(own->ticket(), comm.deadline());  // all are published
+  const std::vector<MemoryTicket> tickets = bootstrap.allgather(own->ticket(), deadline);  // all are published
   for (const MemoryTicket& ticket : tickets) memory.bytes.push_back(ticket.bytes);
   std::vector<Fd> fds(ranks);
   const bool by_descriptor =
       std::any_of(tickets.begin(), tickets.end(), [](const MemoryTicket& ticket) { return ticket.has_descriptor(); });
-  if (by_descriptor) fds = exchange_fds(bootstrap, own->fd(), bootstrap.node_ranks(), comm.deadline());
+  if (by_descriptor) fds = exchange_fds(bootstrap, own->fd(), bootstrap.node_ranks(), deadline);
   Agreement agreement(call);
   agreement.attempt([&] {
     for (size_t r = 0; r < ranks; ++r) {
@@ -51,7 +52,7 @@ PeerMemory exchange_memory(ucclEpComm& comm, std::shared_ptr<SharedMemory> own, 
       memory.of.push_back(rank == comm.rank() ? own : reach(comm, rank, object, tickets[r], std::move(fds[r])));
     }
   });
-  agreement.settle(bootstrap, comm.deadline());
+  agreement.settle(bootstrap, deadline);
   return memory;
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/deadline.hpp"
 #include "bootstrap/shared_objects.hpp"
 #include "device/device.hpp"
 
@@ -22,6 +23,7 @@ struct PeerMemory {
 
 // Collective: threads of a process share the object, other processes map what its ticket describes. Fails on all ranks
 // or on none. call: the function of the API, for the message. least: bytes that each rank has to bring, as was agreed.
-PeerMemory exchange_memory(ucclEpComm& comm, std::shared_ptr<SharedMemory> own, const char* call, uint64_t least = 0);
+PeerMemory exchange_memory(ucclEpComm& comm, std::shared_ptr<SharedMemory> own, const char* call, Deadline deadline,
+                           uint64_t least = 0);
 
 }  // namespace ucclep

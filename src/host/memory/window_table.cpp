@@ -34,7 +34,7 @@ uint32_t WindowTable::free_id() const {
   return static_cast<uint32_t>(free - entries_.begin());
 }
 
-void WindowTable::write(const ucclEpWindow& window, int64_t timeout_ms) {
+void WindowTable::write(const ucclEpWindow& window, Deadline deadline) {
   std::vector<char*> begins;
   begins.reserve(window.memory.of.size());
   const std::vector<uint64_t>& sizes = window.memory.bytes;
@@ -47,8 +47,8 @@ void WindowTable::write(const ucclEpWindow& window, int64_t timeout_ms) {
   copy(static_cast<const void*>(addresses(window.id)), static_cast<const void*>(begins.data()),
        begins.size() * sizeof(char*));
   copy(this->sizes(window.id), sizes.data(), sizes.size() * sizeof(uint64_t));
-  if (device_.stream_synchronize(stream_, timeout_ms) != ucclEpSuccess) {
-    fail(ucclEpTimeout, "cannot write the addresses of a window within {} ms", timeout_ms);
+  if (device_.stream_synchronize(stream_, deadline.remaining_ms()) != ucclEpSuccess) {
+    fail(ucclEpTimeout, "cannot write the addresses of a window within {} ms", deadline.total_ms());
   }
 }
 

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/deadline.hpp"
 #include "host/context/device_memory.hpp"
 #include "host/context/live_objects.hpp"
 #include "host/memory/mem_pool.hpp"
@@ -46,7 +47,7 @@ class WindowTable {
   uint32_t free_id() const;  // the lowest one, so that ranks agree; max_windows when all are taken
 
   // Kernels that are launched from now on find the ranges.
-  void write(const ucclEpWindow& window, int64_t timeout_ms);
+  void write(const ucclEpWindow& window, Deadline deadline);
   ucclEpWindow_t insert(std::unique_ptr<ucclEpWindow> window);
   std::unique_ptr<ucclEpWindow> take(uint32_t id);
   bool has(const ucclEpWindow* window) const;

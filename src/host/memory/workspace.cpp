@@ -12,11 +12,11 @@ namespace ucclep {
 namespace {
 
 constexpr size_t workspace_alignment = 128;
-constexpr int64_t copy_timeout_ms = 60000;
 
 }  // namespace
 
-Workspace::Workspace(Device& device, const ucclEpGroupConfig_t& config, size_t bytes, const std::vector<char>& image)
+Workspace::Workspace(Device& device, const ucclEpGroupConfig_t& config, size_t bytes, const std::vector<char>& image,
+                     Deadline deadline)
     : device_(&device) {
   const size_t padded = bytes + workspace_alignment;  // a caller's allocator may align less
   if (config.alloc_fn != nullptr) {
@@ -33,8 +33,8 @@ Workspace::Workspace(Device& device, const ucclEpGroupConfig_t& config, size_t b
   data_ = reinterpret_cast<char*>(round_up(reinterpret_cast<uintptr_t>(allocated_), workspace_alignment));
   // Stream-ordered, since the memory may be a GPU's; waited for, since the image goes.
   device.memcpy_async(data_, image.data(), image.size(), nullptr);
-  if (device.stream_synchronize(nullptr, copy_timeout_ms) != ucclEpSuccess) {
-    fail(ucclEpTimeout, "the device's default stream did not end within {} ms", copy_timeout_ms);
+  if (device.stream_synchronize(nullptr, deadline.remaining_ms()) != ucclEpSuccess) {
+    fail(ucclEpTimeout, "the device's default stream did not end within {} ms", deadline.total_ms());
   }
 }
 

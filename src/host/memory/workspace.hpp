@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "base/deadline.hpp"
 #include "device/device.hpp"
 #include "ucclep/ucclep.h"
 
@@ -13,7 +14,8 @@ class Workspace {
  public:
   Workspace() = default;
   // 128-byte aligned; the first bytes of it are `image`, the rest is undefined.
-  Workspace(Device& device, const ucclEpGroupConfig_t& config, size_t bytes, const std::vector<char>& image);
+  Workspace(Device& device, const ucclEpGroupConfig_t& config, size_t bytes, const std::vector<char>& image,
+            Deadline deadline);
   Workspace(Workspace&& other) noexcept { swap(other); }
   Workspace& operator=(Workspace&& other) noexcept {
     Workspace old;

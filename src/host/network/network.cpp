@@ -7,6 +7,7 @@
 #include <ranges>
 #include <utility>
 
+#include "base/attempt.hpp"
 #include "base/best_effort.hpp"
 #include "host/context/communicator.hpp"
 #include "host/memory/window_table.hpp"
@@ -119,30 +120,30 @@ std::vector<std::byte> bytes_of(const std::string& text) {
 }
 
 // living: who is gone brings nothing.
-proxy::Allgather allgather_of(ucclEpComm& comm, bool living = false) {
-  return [&comm, living](std::span<const std::byte> mine) {
+proxy::Allgather allgather_of(ucclEpComm& comm, bool living, Deadline deadline) {
+  return [&comm, living, deadline](std::span<const std::byte> mine) {
     const std::string text(reinterpret_cast<const char*>(mine.data()), mine.size());
     std::vector<std::vector<std::byte>> all(static_cast<size_t>(comm.nranks()));
     if (living) {
-      for (const auto& [rank, one] : comm.bootstrap->collect_living(text, comm.deadline())) {
+      for (const auto& [rank, one] : comm.bootstrap->collect_living(text, deadline)) {
         all[static_cast<size_t>(rank)] = bytes_of(one);
       }
     } else {
-      std::ranges::transform(comm.bootstrap->collect(text, comm.deadline()), all.begin(), bytes_of);
+      std::ranges::transform(comm.bootstrap->collect(text, deadline), all.begin(), bytes_of);
     }
     return all;
   };
 }
 
-proxy::Exchange exchange_of(ucclEpComm& comm, bool living) {
-  return [&comm, living](const std::vector<std::vector<std::byte>>& mine) {
+proxy::Exchange exchange_of(ucclEpComm& comm, bool living, Deadline deadline) {
+  return [&comm, living, deadline](const std::vector<std::vector<std::byte>>& mine) {
     std::vector<std::string> texts;
     texts.reserve(mine.size());
     for (const std::vector<std::byte>& one : mine) {
       texts.emplace_back(reinterpret_cast<const char*>(one.data()), one.size());
     }
     std::vector<std::vector<std::byte>> all(mine.size());
-    std::ranges::transform(comm.bootstrap->exchange(texts, living, comm.deadline()), all.begin(), bytes_of);
+    std::ranges::transform(comm.bootstrap->exchange(texts, living, deadline), all.begin(), bytes_of);
     return all;
   };
 }
@@ -210,13 +211,13 @@ void CommNetwork::check_window(const SharedMemory& memory) const {
   }
 }
 
-void CommNetwork::add_window(uint32_t id, const SharedMemory& memory) {
-  for (GroupNetwork* group : groups_) group->add_window(id, memory);
+void CommNetwork::add_window(uint32_t id, const SharedMemory& memory, Deadline deadline) {
+  for (GroupNetwork* group : groups_) group->add_window(id, memory, deadline);
 }
 
-void CommNetwork::settle() const {
+void CommNetwork::settle(Deadline deadline) const {
   for (const GroupNetwork* group : groups_) {
-    best_effort("network", "cannot wait for the puts of kernels", [&] { group->settle(); });
+    best_effort("network", "cannot wait for the puts of kernels", [&] { group->settle(deadline); });
   }
 }
 
@@ -286,27 +287,28 @@ GroupNetwork::~GroupNetwork() {
   comm_.network->remove(*this);
 }
 
-void GroupNetwork::connect() {
-  proxies_ = comm_.network->engine().attach(spec_, {allgather_of(comm_, goes_on_), exchange_of(comm_, goes_on_)});
+void GroupNetwork::connect(Deadline deadline) {
+  proxies_ = comm_.network->engine().attach(
+      spec_, {allgather_of(comm_, goes_on_, deadline), exchange_of(comm_, goes_on_, deadline)});
   comm_.network->add(*this);
-  comm_.windows->for_each([this](uint32_t id, const SharedMemory& memory) { add_window(id, memory); });
+  comm_.windows->for_each([&](uint32_t id, const SharedMemory& memory) { add_window(id, memory, deadline); });
 }
 
-void GroupNetwork::add_window(uint32_t id, const SharedMemory& memory) {
-  const auto allgather = allgather_of(comm_, goes_on_);
+void GroupNetwork::add_window(uint32_t id, const SharedMemory& memory, Deadline deadline) {
+  const auto allgather = allgather_of(comm_, goes_on_, deadline);
   if (spec_.copies) {
-    const auto error = proxy::attempt([&] { proxies_->keep_window(id, memory.data(), memory.bytes()); });
+    const auto error = attempt([&] { proxies_->keep_window(id, memory.data(), memory.bytes()); });
     proxy::agree(allgather, spec_.shape.rank, error ? &*error : nullptr);
     return;
   }
   proxy::Serializer out;
-  auto error = proxy::attempt([&] {
+  auto error = attempt([&] {
     const NicRegion region = nic_region(*comm_.device, comm_.network->memory(), memory);
     for (const transport::Key& key : proxies_->offer_window(id, region.memory)) out.bytes(&key, sizeof key);
   });
   try {
     const auto offers = proxy::agree(allgather, spec_.shape.rank, error ? &*error : nullptr, out.data());
-    error = proxy::attempt([&] {
+    error = attempt([&] {
       std::vector<std::vector<transport::Key>> keys(offers.size());
       for (uint32_t rank = 0; rank < offers.size(); ++rank) {
         proxy::Deserializer in(offers[rank], rank);
@@ -322,22 +324,23 @@ void GroupNetwork::add_window(uint32_t id, const SharedMemory& memory) {
 }
 
 // With masks some of it may be for a rank that has lost this one, and will not say that it is there.
-void GroupNetwork::settle() const {
-  proxies_->settle(goes_on_ ? Deadline::after_ms(spec_.shape.timeout_ms) : comm_.deadline());
+void GroupNetwork::settle(Deadline deadline) const {
+  proxies_->settle(goes_on_ ? earlier(Deadline::after_ms(spec_.shape.timeout_ms), deadline) : deadline);
 }
 
-void GroupNetwork::stop(bool has_lost) {
+void GroupNetwork::stop(bool has_lost, Deadline deadline) {
   if (goes_on_) {
-    const auto all = comm_.bootstrap->allgather_living(has_lost, comm_.deadline());
+    const auto all = comm_.bootstrap->allgather_living(has_lost, deadline);
     if (std::ranges::any_of(all, [](const auto& one) { return one.second; })) return proxies_->quiesce();
   } else {
-    comm_.bootstrap->barrier(comm_.deadline());  // who has gone returns no credits: that would take the whole time
+    comm_.bootstrap->barrier(deadline);  // who has gone returns no credits: that would take the whole time
   }
-  proxies_->stop(comm_.timeout_ms(), allgather_of(comm_, goes_on_));
+  proxies_->stop(deadline, allgather_of(comm_, goes_on_, deadline));
 }
 
 std::vector<proxy::Transfer> GroupNetwork::end() {
   if (proxies_ != nullptr) {
+    proxies_->quiesce();  // peers end as well, and whoever went on alone may be the last
     const std::vector<proxy::Transfer> latest = proxies_->end();
     transfers_.insert(transfers_.end(), latest.begin(), latest.end());
   }
@@ -354,12 +357,12 @@ bool GroupNetwork::lose(int rank) {
   return lost_.insert(rank).second;
 }
 
-void GroupNetwork::renew(const Renewal& renewal) {
+void GroupNetwork::renew(const Renewal& renewal, Deadline deadline) {
   renewals_.fetch_add(1, std::memory_order_relaxed);
   comm_.network->remove(*this);  // its counts are kept
   // Nobody closes a connection before all have ceased to mind what they lose.
   proxies_->quiesce();
-  comm_.bootstrap->barrier_living(comm_.deadline());
+  comm_.bootstrap->barrier_living(deadline);
   transfers_ = end();
   proxies_.reset();
   {
@@ -378,7 +381,7 @@ void GroupNetwork::renew(const Renewal& renewal) {
   for (size_t rank = 0; rank < connections.size(); ++rank) {
     spec_.connections[rank] = renewal.living[rank] ? connections[rank] : std::vector<uint32_t>{};
   }
-  connect();
+  connect(deadline);
   renewals_.fetch_add(1, std::memory_order_relaxed);
 }
 

@@ -9,6 +9,7 @@
 #include <set>
 #include <vector>
 
+#include "base/deadline.hpp"
 #include "device/device.hpp"
 #include "host/network/network_memory.hpp"
 #include "proxy/engine.hpp"
@@ -39,9 +40,9 @@ class CommNetwork {
   void check_window(const SharedMemory& memory) const;
   // Collective, on all ranks or on none: a window of the user's, which NICs reach from now on for all groups, those
   // that come later included, or into which the proxies copy.
-  void add_window(uint32_t id, const SharedMemory& memory);
+  void add_window(uint32_t id, const SharedMemory& memory, Deadline deadline);
   // Collective in its first part: what kernels have put comes to lie where it should. Then nobody uses it any more.
-  void settle() const;
+  void settle(Deadline deadline) const;
   void remove_window(uint32_t id);
   // Any thread: of all groups, those that are gone included.
   ucclEpStats_t statistics() const;
@@ -78,13 +79,13 @@ class GroupNetwork {
   GroupNetwork& operator=(const GroupNetwork&) = delete;
 
   // Collective, on all ranks or on none: connections stand, and commands may come.
-  void connect();
+  void connect(Deadline deadline);
   // Collective: comes back when all that kernels have asked for has been done, everywhere. Among the living at once
   // where anybody has lost a rank, as writes to that may end only when their time is up.
-  void stop(bool has_lost);
+  void stop(bool has_lost, Deadline deadline);
   // Collective among the living, while nobody's kernels use it: empty rings, and connections that have carried nothing.
   // The view() has changed, of which kernels have a copy.
-  void renew(const Renewal& renewal);
+  void renew(const Renewal& renewal, Deadline deadline);
   // Any thread: names the connections that stand, on this rank as on all that live; none while they are made anew.
   std::optional<uint64_t> renewal() const;
   // Any thread: the connections to a rank are lost. False: they have been.
@@ -92,9 +93,9 @@ class GroupNetwork {
   // Nothing but its destructor may follow. What went over the network, if the communicator is traced.
   std::vector<proxy::Transfer> end();
 
-  void add_window(uint32_t id, const SharedMemory& memory);
+  void add_window(uint32_t id, const SharedMemory& memory, Deadline deadline);
   void remove_window(uint32_t id) { proxies_->forget_window(id); }
-  void settle() const;
+  void settle(Deadline deadline) const;
 
   const NetworkView& view() const { return view_; }
   void add_to(ucclEpStats_t& sum) const;

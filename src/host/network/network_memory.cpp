@@ -23,11 +23,11 @@ struct Verdict {
 };
 
 // Collective. reason: why this rank cannot; empty: it can. Error: some cannot, and some rank insists.
-Verdict ask_all(const ucclEpComm& comm, const std::string& reason) {
+Verdict ask_all(const ucclEpComm& comm, const std::string& reason, Deadline deadline) {
   const bool insists = comm.config.network_memory == Config::NetworkMemory::device;
   Verdict verdict;
   int insisting = -1;
-  const std::vector<std::string> all = comm.bootstrap->collect((insists ? "1" : "0") + reason, comm.deadline());
+  const std::vector<std::string> all = comm.bootstrap->collect((insists ? "1" : "0") + reason, deadline);
   for (int rank = comm.nranks() - 1; rank >= 0; --rank) {
     const std::string& said = all[static_cast<size_t>(rank)];
     if (said.starts_with('1')) insisting = rank;
@@ -130,27 +130,28 @@ std::string NetworkMemory::text() const {
                      flush == FlushRule::nothing ? "where writes of NICs need no flush" : "flushed by its driver");
 }
 
-NetworkMemory choose_network_memory(const ucclEpComm& comm) {
+NetworkMemory choose_network_memory(const ucclEpComm& comm, Deadline deadline) {
   std::string reason;
   NetworkMemory can = explore(comm, reason);
   if (can.in_device()) reason.clear();
-  const Verdict all = ask_all(comm, reason);
+  const Verdict all = ask_all(comm, reason, deadline);
   if (!all.good()) can = {};
   log::info("network", "NICs read and write {}{}", can.text(),
             all.good() ? "" : fmt::format(" only (rank {}: {})", all.rank, all.reason));
   return can;
 }
 
-NetworkWindow share_network_window(const ucclEpComm& comm, const NetworkMemory& memory, uint64_t bytes) {
+NetworkWindow share_network_window(const ucclEpComm& comm, const NetworkMemory& memory, uint64_t bytes,
+                                   Deadline deadline) {
   NetworkWindow window{memory, nullptr};
   const auto share = [&](auto&& allocate) {
     Agreement agreement("ucclEpGroupCreate");
     agreement.attempt([&] { window.memory = allocate(); });
-    agreement.settle(*comm.bootstrap, comm.deadline());
+    agreement.settle(*comm.bootstrap, deadline);
   };
   if (window.where.in_device()) {
     share([&] { return comm.device->share(bytes); });
-    const Verdict all = ask_all(comm, why_not(comm, window.where, *window.memory));
+    const Verdict all = ask_all(comm, why_not(comm, window.where, *window.memory), deadline);
     if (all.good()) return window;
     log::warn("network", "a group's window of {} bytes is in host memory (rank {}: {})", bytes, all.rank, all.reason);
     window = {};

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "base/deadline.hpp"
 #include "base/fd.hpp"
 #include "device/device.hpp"
 #include "proxy/connect.hpp"
@@ -32,7 +33,7 @@ struct NetworkMemory {
 
 // Collective, by the proxies' NICs. UCCLEP_NETWORK_MEMORY=device where that cannot be: Error(ucclEpNotSupported) on all
 // ranks, with the reason of the first that cannot.
-NetworkMemory choose_network_memory(const ucclEpComm& comm);
+NetworkMemory choose_network_memory(const ucclEpComm& comm, Deadline deadline);
 
 // Of a group, on this rank.
 struct NetworkWindow {
@@ -41,7 +42,8 @@ struct NetworkWindow {
 };
 // Collective. Where the communicator's windows lie, if NICs get hold of so much on all ranks; else in host memory.
 // Error, on all ranks: there is not so much memory, or, ucclEpNotSupported, UCCLEP_NETWORK_MEMORY=device.
-NetworkWindow share_network_window(const ucclEpComm& comm, const NetworkMemory& memory, uint64_t bytes);
+NetworkWindow share_network_window(const ucclEpComm& comm, const NetworkMemory& memory, uint64_t bytes,
+                                   Deadline deadline);
 
 // Memory as it is given to NICs, which have it when it is registered.
 struct NicRegion {

@@ -22,6 +22,7 @@ void update_ll(ucclEpHandle& handle, const RoutingInput& routing, const CounterV
   begin_routing(handle);
   const LlUpdateArgs args{group.device, handle.device, routing};
   launch(group, kernels::ll_update, plan_counting(group.comm->traits, group.config.num_sms), args, stream);
+  note_capture(handle, stream);
   note_update(handle, routing);
   handle.routing->pending_counters = counters;
 }
@@ -112,6 +113,7 @@ void update_ht(ucclEpHandle& handle, const RoutingInput& routing, CounterViews c
                          : group.mask_words           ? kernels::ht_update_masked
                                                       : kernels::ht_update;
   launch_repaired(group, kernel, kernels::ht_repair_update, plan.shape, args, stream);
+  note_capture(handle, stream);
   note_update(handle, routing);
   note_call(handle, captured);
   handle.routing->known_rows = -1;

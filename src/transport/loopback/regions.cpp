@@ -2,6 +2,7 @@
 #include "transport/loopback/regions.hpp"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -26,8 +27,13 @@ static_assert(sizeof(LoopbackKey) <= sizeof(Key));
 Fd duplicate(int fd) {
   Fd copy(fcntl(fd, F_DUPFD_CLOEXEC, 0));
   if (!copy)
-    fail(ucclEpSystemError, "loopback: cannot duplicate the descriptor {} of a region: {}", fd, std::strerror(errno));
+    fail(ucclEpSystemError, "loopback: cannot duplicate the descriptor {} of a region: {}", fd, errno_text(errno));
   return copy;
+}
+
+bool same_file(int a, int b) {
+  struct stat of_a{}, of_b{};
+  return fstat(a, &of_a) == 0 && fstat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
 }
 
 }  // namespace
@@ -49,7 +55,7 @@ uint32_t OwnRegions::add(const Memory& memory, Key* key) {
   const auto number = static_cast<uint32_t>(unused - regions_.begin());
   if (number == Segment::max_regions)
     fail(ucclEpOutOfMemory, "loopback: an endpoint has at most {} regions: deregister one first", number);
-  Fd fd = memory.fd >= 0 ? duplicate(memory.fd) : Fd();
+  std::shared_ptr<const Fd> fd = memory.fd >= 0 ? descriptor_of(memory.fd) : nullptr;
   if (unused == regions_.end()) regions_.emplace_back();
   Region& region = regions_[number];
   region.data = static_cast<char*>(memory.data);
@@ -58,7 +64,7 @@ uint32_t OwnRegions::add(const Memory& memory, Key* key) {
   region.used = true;
 
   RegionEntry& entry = segment_->region(number);
-  entry.fd = region.fd.get();
+  entry.fd = region.fd ? region.fd->get() : -1;
   entry.fd_offset = memory.fd_offset;
   entry.address = reinterpret_cast<uintptr_t>(memory.data);
   entry.bytes = memory.bytes;
@@ -67,6 +73,14 @@ uint32_t OwnRegions::add(const Memory& memory, Key* key) {
   *key = {};
   std::memcpy(key->bytes, &own, sizeof(own));
   return number;
+}
+
+// One for all regions of a file: there may be more regions than descriptors.
+std::shared_ptr<const Fd> OwnRegions::descriptor_of(int fd) const {
+  for (const Region& region : regions_) {
+    if (region.fd && same_file(region.fd->get(), fd)) return region.fd;
+  }
+  return std::make_shared<const Fd>(duplicate(fd));
 }
 
 void OwnRegions::remove(uint32_t region) {
@@ -121,7 +135,7 @@ PeerRegion::PeerRegion(std::shared_ptr<Segment> peer, const Key& key) : peer_(st
   const std::string path = fmt::format("/proc/{}/fd/{}", pid, entry_->fd);
   Fd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   if (!fd)
-    fail(ucclEpRemoteError, "loopback: cannot open the memory of process {}: {}: {}", pid, path, std::strerror(errno));
+    fail(ucclEpRemoteError, "loopback: cannot open the memory of process {}: {}: {}", pid, path, errno_text(errno));
   mapping_.emplace(SealedMemory::map(std::move(fd)));
   const uint64_t offset = entry_->fd_offset;
   // Still registered, so the descriptor was the region's when it was opened.

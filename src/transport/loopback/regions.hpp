@@ -29,10 +29,11 @@ class OwnRegions {
   struct Region {
     char* data = nullptr;
     uint64_t bytes = 0;
-    Fd fd;  // a number that stays while the key is valid
+    std::shared_ptr<const Fd> fd;  // a number that stays while the key is valid; null: none
     bool used = false;
   };
   void withdraw(uint32_t region);
+  std::shared_ptr<const Fd> descriptor_of(int fd) const;
 
   std::shared_ptr<Segment> segment_;
   std::vector<Region> regions_;

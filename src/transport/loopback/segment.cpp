@@ -52,7 +52,7 @@ SealedMemory open_in(const SegmentAddress& address) {
   Fd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   if (!fd) {
     fail(ucclEpRemoteError, "loopback: cannot open the endpoint of process {}: {}: {}", address.pid, path,
-         std::strerror(errno));
+         errno_text(errno));
   }
   return SealedMemory::map(std::move(fd));
 }

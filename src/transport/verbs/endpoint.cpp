@@ -68,7 +68,7 @@ VerbsEndpoint::VerbsEndpoint(const Library& library, Device device, const Config
 
 void VerbsEndpoint::open(const Config& config) {
   const auto check = [&](const auto& object, const char* what) {
-    if (object == nullptr) fail(ucclEpSystemError, "verbs {}: {}: {}", device_.name, what, std::strerror(errno));
+    if (object == nullptr) fail(ucclEpSystemError, "verbs {}: {}: {}", device_.name, what, errno_text(errno));
   };
   domain_ = Domain(library_.alloc_pd(device_.context.get()), {&library_});
   check(domain_, "cannot allocate a protection domain");
@@ -111,7 +111,7 @@ void VerbsEndpoint::open_connection(uint32_t peer) {
   QueuePair pair(library_.create_qp(domain_.get(), &attributes), {&library_});
   if (pair == nullptr) {
     fail(ucclEpSystemError, "verbs {}: cannot create a queue pair for peer {}: {}", device_.name, peer,
-         std::strerror(errno));
+         errno_text(errno));
   }
   traits_.max_inline = std::min(traits_.max_inline, attributes.cap.max_inline_data);
   by_number_.emplace_back(pair->qp_num, peer);

@@ -30,8 +30,7 @@ MemoryRegion Regions::register_with_domain(const Memory& memory) const {
           : library_.reg_mr(&domain_, memory.data, memory.bytes, base, access_),
       {&library_});
   if (region == nullptr) {
-    fail(ucclEpSystemError, "verbs: cannot register {} bytes at {}: {}", memory.bytes, memory.data,
-         std::strerror(errno));
+    fail(ucclEpSystemError, "verbs: cannot register {} bytes at {}: {}", memory.bytes, memory.data, errno_text(errno));
   }
   return region;
 }

@@ -21,6 +21,12 @@ UCCLEP_FN void add_index(const View& view, int64_t column) {
   }
 }
 
+// Warp verb: the communicator has ended. A lost peer of a group with masks is no reason to stop here.
+UCCLEP_FN bool is_over(const ucclEpDeviceGroup& group) {
+  const bool ended = lane_id() == 0 && load_relaxed<Scope::system>(group.abort_word) == 1;
+  return broadcast(ended ? 1u : 0u, 0) != 0;
+}
+
 // Block verb of a grid of one block: zeroes, then counts.
 UCCLEP_FN void count_routing(const RoutingCountsArgs& args) {
   const GroupShape& shape = args.group.shape;
@@ -30,7 +36,11 @@ UCCLEP_FN void count_routing(const RoutingCountsArgs& args) {
   for (uint32_t e = thread_id(); e < shape.experts; e += block_size()) store_index(args.tokens_per_expert, 0, e, 0);
   sync_block();
   int64_t bad = no_bad_id;
+  constexpr uint32_t tokens_per_check = 256;
+  uint32_t counted = 0;
   for (uint32_t token = warp_id(); token < tokens; token += block::warps()) {
+    // There may be any number of tokens: an abort does not wait for them.
+    if (counted++ % tokens_per_check == 0 && is_over(args.group)) break;
     if (args.is_token_in_rank.data) {
       for (uint32_t r = lane_id(); r < shape.ranks; r += wave_size) *args.is_token_in_rank.at(0, token, r) = 0;
       sync_warp();
