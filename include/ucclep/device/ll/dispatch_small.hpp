@@ -175,7 +175,7 @@ UCCLEP_FN void dispatch_small(const LlDispatchArgs& args) {
   const Jobs jobs = Jobs::of(sending_percent<Row>);
   if (counts_here()) {
     hide_total(args.counters);
-    if (thread_id() == 0) note_routing(memory_of(args), args.routing);
+    if (thread_id() == 0) note_dispatched(dispatch_of(args, op_state), args);
   }
   int64_t bad = no_bad_id;
   bool ok = (!jobs.count.mine() || publish_small(args, jobs.count, stage, &bad)) &&

@@ -118,7 +118,9 @@ struct HeaderTable {
     uint64_t value = 0;
     if (!receive_topk(op, source, value)) return false;
     HeaderFacts said{};
-    const bool differs = check_header(op, source, settings, value, said) == HeaderResult::differs;
+    const HeaderResult result = check_header(op, source, settings, value, said);
+    if (result == HeaderResult::lost) return false;
+    const bool differs = result == HeaderResult::differs;
     if (differs) said.form = refused;
     const bool follows = (broadcast(value, HeaderLayout::tokens) & HeaderLayout::has_topk) != 0;
     if (lane_id() == 0) {
@@ -169,8 +171,16 @@ struct HeaderTable {
         return ballot(late) == 0;
       });
       if (!ok) return false;
+      uint32_t largest = 0;
       UCCLEP_UNROLL
-      for (uint32_t j = 0; j < most; ++j) keep(shape, source, first + lane_id() + j * wave_size, value[j], end);
+      for (uint32_t j = 0; j < most; ++j) {
+        const uint32_t i = first + lane_id() + j * wave_size, larger = i < pairs ? larger_count(value[j]) : 0;
+        largest = largest < larger ? larger : largest;
+        keep(shape, source, i, value[j], end);
+      }
+      if (every_lane(largest <= shape.ll_tokens)) continue;
+      if (largest > shape.ll_tokens) report_count(op, source, largest, shape.ll_tokens);
+      return false;
     }
     return true;
   }

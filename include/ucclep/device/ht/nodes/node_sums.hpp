@@ -140,7 +140,7 @@ UCCLEP_FN bool sum_own_node(const Op& op, const HandleMemory& memory, const HtCo
   const bool any = terms.count != 0;
   if (any) {
     char* const to = own_sum(op);
-    if (args.weights_back) sum_weights(terms, memory.state()->top_k, weights_behind(to, args.row_bytes));
+    if (args.weights_back) sum_weights(terms, args.settings.top_k, weights_behind(to, args.row_bytes));
     ring.sum<Element>(terms, uniform(args.row_bytes),
                       [&](uint32_t offset, const Vector<Element>& sum) { store16(to + offset, sum.pack()); });
   }
