@@ -92,5 +92,36 @@ TEST_CASE("a header that counts more than a rank can have is refused, and its ra
   }
 }
 
+// Of HT between nodes READY counts the rows that a relay gets, as the sender's handle has them.
+void run_forged_ready(const Scenario& scenario) {
+  run_ranks(scenario.ranks, [&](Rank& rank) {
+    ucclEpCommConfig_t config = comm_config(rank);
+    config.ranks_per_node = 1;
+    config.transport = "loopback";
+    Session at(rank, config, scenario, 5000);
+    Exchange exchange(rank, at.comm, scenario);
+    exchange.update(at.handle, at.stream);
+    at.stream.synchronize();
+    ucclEpDeviceHandle handle{};
+    ok(ucclEpHandleGetDevice(at.handle, &handle), "ucclEpHandleGetDevice");
+    auto* const rows = reinterpret_cast<uint32_t*>(handle.view.memory + handle.view.offsets.rows_to_nodes);
+    for (int node = 0; rank.rank == forger && node < rank.count; ++node) rows[node] = 1000;
+    rank.board.add(0);
+    rank.board.wait(0, static_cast<uint32_t>(rank.count));
+    exchange.dispatch(at.handle, at.stream);
+    const ucclEpResult_t result = ucclEpStreamSynchronize(at.comm, at.stream);
+    if (rank.rank == forger) return;
+    require(result == ucclEpRemoteError && async_error(at.comm).peer == forger, async_error(at.comm).text);
+  });
+}
+
+TEST_CASE("a header from another node that counts more than a rank can have is refused", "[reduced]") {
+  for (Scenario scenario : in_all_layouts({.ranks = 3, .experts = 12})) {
+    if (scenario.ll()) continue;
+    scenario.nodes = {1, 1, 1};
+    run_forged_ready(scenario);
+  }
+}
+
 }  // namespace
 }  // namespace ucclep::test

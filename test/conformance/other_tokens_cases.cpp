@@ -150,6 +150,7 @@ TEST_CASE("other tokens than the host knows of: only what both have is accessed"
   for (Scenario scenario : in_all_layouts(base)) {
     for (const bool phases : {false, true}) run_other_routing(scenario, phases);
     scenario.masked = true;
+    scenario.nodes = {1, 1, 1, 1};  // with masks there are no sums of nodes
     run_other_routing(scenario, false);
   }
 }

@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "ucclep/device/layout/window.hpp"
 
 namespace ucclep {
 namespace {
@@ -32,7 +33,7 @@ const char* phase_name(Phase phase) {
   constexpr const char* names[] = {"none",    "routing",    "slot",     "header",   "settings", "rows",
                                    "weights", "staging",    "grid",     "capacity", "shape",    "tokens",
                                    "ring",    "handle_mem", "argument", "window",   "signal",   "barrier",
-                                   "mask",    "unrouted",   "placed",   "pending"};
+                                   "mask",    "unrouted",   "placed",   "pending",  "counts"};
   const auto i = static_cast<size_t>(phase);
   return i < std::size(names) ? names[i] : "unknown";
 }
@@ -131,6 +132,11 @@ std::string message(const ErrorRecord& r, int rank) {
                        r.peer, awaited(r.phase));
   }
   switch (r.phase) {
+    case Phase::counts:
+      return fmt::format("{} {}: rank {} counts {} rows, but {} is the most that {}", operation, r.epoch, rank,
+                         r.expected, r.got,
+                         r.got == max_rows ? "a rank can receive; the rows beyond are dropped"
+                                           : "a counter of int32 holds, and so it holds that: use int64 counters");
     case Phase::header:
       return fmt::format(
           "{} {}: a header of rank {} counts {} rows or tokens, expected at most {}: that rank's memory is corrupt, or "

@@ -227,8 +227,7 @@ UCCLEP_FN bool sum_tokens(const Op& op, const HandleMemory& memory, const HtComb
     const Op here = op.with(now.group);
     if (!partials_of<Wire>(here, memory_of(now), now, exposed, token, terms)) return false;
     if constexpr (Wire::network) {
-      if (!has_masks<Wire>(now.group) &&
-          !Wire::template sum_own_node<Element>(here, memory_of(now), now, token, ring, terms)) {
+      if (!has_masks<Wire>(now.group) && !Wire::template sum_own_node<Element>(here, now, token, ring, terms)) {
         return false;
       }
     }

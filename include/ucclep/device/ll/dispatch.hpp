@@ -226,7 +226,7 @@ UCCLEP_FN bool receive_by_headers(const Op& op, const LlDispatchArgs& args, cons
   if (counts) {
     const HeaderTable table = BlockTables::headers_of(stage, now);
     if (warp_id() == 0) {
-      place_small(memory_of(now), table, now.output.zones, now.counters, ready == HeaderResult::good);
+      place_small(same, memory_of(now), table, now.output.zones, now.counters, ready == HeaderResult::good);
     }
     note_counted<typename Forms::Wire>(same);
     if (!job.mine()) return true;

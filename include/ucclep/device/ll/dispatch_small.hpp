@@ -160,7 +160,7 @@ UCCLEP_FN bool receive_small(const OpState& op_state, const LlDispatchArgs& args
   if (ready == HeaderResult::lost) return false;
   const LlDispatchArgs& now = reload(args);
   if (counts && warp_id() == 0) {
-    place_small(memory_of(now), BlockTables::headers_of(stage, now), now.output.zones, now.counters,
+    place_small(op.with(now.group), memory_of(now), BlockTables::headers_of(stage, now), now.output.zones, now.counters,
                 ready == HeaderResult::good);
   }
   if (ready == HeaderResult::differs || !job.mine()) return true;  // then every rank ends without a row

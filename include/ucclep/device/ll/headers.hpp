@@ -198,8 +198,8 @@ struct HeaderTable {
 
 // Verb of one warp, after HeaderTable::receive with all counts: what place_rows does, of few ranks and without a
 // barrier. good: all ranks have the same settings.
-UCCLEP_FN void place_small(const HandleMemory& memory, const HeaderTable& table, Zones zones, const CounterViews& out,
-                           bool good) {
+UCCLEP_FN void place_small(const Op& op, const HandleMemory& memory, const HeaderTable& table, Zones zones,
+                           const CounterViews& out, bool good) {
   const GroupShape& shape = memory.shape;
   const WarpUniform ranks = shape.ranks, local = shape.local_experts();
   uint32_t copies = 0;
@@ -212,7 +212,8 @@ UCCLEP_FN void place_small(const HandleMemory& memory, const HeaderTable& table,
       count += from;
     }
     const uint32_t upto = copies + scan_add(count);
-    if (l < local) place_expert<false>(memory, table.counts(), zones, out, {l, upto - count, count, count});
+    const ExpertRows<uint32_t> of_expert{l, count, upto - count, count};
+    if (l < local) place_expert<false>(op, memory, table.counts(), zones, out, of_expert);
     copies = shfl(upto, wave_size - 1);
   }
   if (lane_id() == 0 && good && out.num_expert_offsets > local) store_index(out.expert_offsets, 0, local, copies);

@@ -132,8 +132,7 @@ UCCLEP_FN bool send_sums(const HtCombineArgs& args, const Op& op, const Stage& s
 // Warp verb: from the partial rows of a token that are of this node to the sums of all its nodes, ascending. Sums:
 // where those of other nodes are; wait: warp verb, for those that the active lanes name; row: one of them, then.
 template <class Element, class Sums>
-UCCLEP_FN bool sum_own_node(const Op& op, const HandleMemory& memory, const HtCombineArgs& args, uint32_t token,
-                            SumRing& ring, Terms& terms) {
+UCCLEP_FN bool sum_own_node(const Op& op, const HtCombineArgs& args, uint32_t token, SumRing& ring, Terms& terms) {
   const auto own_sum = [&](const Op& same) {
     return same.mine() + same.group.layout.own_sums_of(same.slot) + uint64_t{token} * args.partial_bytes;
   };
