@@ -13,6 +13,7 @@ from .communicator import Communicator, fields
 from .enums import ExpertIds, Layout, Mode
 from .library import check, lib
 from .stream import stream_pointer
+from .waiting import wait
 
 if TYPE_CHECKING:  # for annotations only: at run time nothing is imported back
     from .handle import Handle
@@ -46,7 +47,7 @@ class Group:
         self.comm = comm
         config = abi.GroupConfig(**shape)
         pointer = ctypes.c_void_p()
-        check(lib.ucclEpGroupCreate(ctypes.byref(pointer), comm.pointer, ctypes.byref(config)))
+        wait(lib.ucclEpGroupCreate, ctypes.byref(pointer), comm.pointer, ctypes.byref(config), stop=comm.abort)
         self.pointer = pointer.value
         #: What stands for it where only text is taken, as in graphs of torch.compile.
         self.name = str(next(_numbers))
@@ -105,13 +106,13 @@ class Group:
 
     def mask_clear(self, stream: Any = None) -> None:
         """[collective] Brings back all ranks whose process lived."""
-        check(lib.ucclEpMaskClear(self.pointer, stream_pointer(stream)))
+        wait(lib.ucclEpMaskClear, self.pointer, stream_pointer(stream), stop=self.comm.abort)
 
     def destroy(self) -> None:
         """[collective] Destroys its handles too."""
         pointer, self.pointer = self.pointer, None
         if pointer and self.comm.alive:
-            check(lib.ucclEpGroupDestroy(pointer))
+            wait(lib.ucclEpGroupDestroy, pointer, stop=self.comm.abort)
 
     def __enter__(self) -> Group:
         return self

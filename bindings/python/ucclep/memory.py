@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .enums import Device
 from .library import check, lib
+from .waiting import wait
 
 if TYPE_CHECKING:  # for annotations only: at run time nothing is imported back
     from .communicator import Communicator
@@ -49,14 +50,14 @@ class Window:
         self._comm = comm
         self._owner = owner  # the memory lives as long as the window
         window = ctypes.c_void_p()
-        check(lib.ucclEpWindowRegister(comm.pointer, pointer, nbytes, ctypes.byref(window)))
+        wait(lib.ucclEpWindowRegister, comm.pointer, pointer, nbytes, ctypes.byref(window), stop=comm.abort)
         self.pointer = window.value
         self.nbytes = nbytes
 
     def close(self) -> None:
         window, self.pointer = self.pointer, None
         if window and self._comm.alive:
-            check(lib.ucclEpWindowDeregister(self._comm.pointer, window))
+            wait(lib.ucclEpWindowDeregister, self._comm.pointer, window, stop=self._comm.abort)
         self._owner = None
 
     def __enter__(self) -> Window:

@@ -6,6 +6,7 @@ import ctypes
 from typing import TYPE_CHECKING, Any
 
 from .library import check, lib
+from .waiting import wait
 
 if TYPE_CHECKING:  # for annotations only: at run time nothing is imported back
     from .communicator import Communicator
@@ -51,7 +52,7 @@ class Stream:
 
     def synchronize(self) -> None:
         """Waits until all work on the stream has ended."""
-        check(lib.ucclEpStreamSynchronize(self._comm.pointer, self.pointer))
+        wait(lib.ucclEpStreamSynchronize, self._comm.pointer, self.pointer, stop=self._comm.abort)
 
     def wait_event(self, event: Any) -> None:
         """Later work on the stream waits for the event."""
@@ -85,7 +86,7 @@ class Event:
 
     def synchronize(self) -> None:
         """Waits until the event has happened."""
-        check(lib.ucclEpEventSynchronize(self._comm.pointer, self.pointer))
+        wait(lib.ucclEpEventSynchronize, self._comm.pointer, self.pointer, stop=self._comm.abort)
 
     def elapsed_ms(self, later: Event) -> float:
         """The milliseconds from this event to `later`, which have both happened."""
