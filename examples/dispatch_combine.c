@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Four processes send tokens to their experts (dispatch) and get the weighted sums back (combine). */
+#define _POSIX_C_SOURCE 200809L /* kill */
+#include <signal.h>
 #include <stdio.h>
 #include <sys/wait.h>
 #include <ucclep/ucclep.h>
@@ -8,7 +10,7 @@
 enum { R = 4, E = 8, L = E / R, K = 2, T = 16, H = 64 }; /* ranks, experts, per rank, top-k, tokens, row elements */
 
 #define CHECK(call) \
-  if ((call) != ucclEpSuccess) return fprintf(stderr, "%s: %s\n", #call, ucclEpGetLastError(NULL))
+  if ((call) != ucclEpSuccess) return fprintf(stderr, "%s: %s\n", #call, ucclEpGetLastError(NULL)), 1
 
 static int run(int rank, ucclEpUniqueId id) {
   ucclEpComm_t comm;
@@ -55,10 +57,17 @@ static int run(int rank, ucclEpUniqueId id) {
 
 int main(void) {
   ucclEpUniqueId id;
+  pid_t ranks[R], ended;
   int failed = 0, status;
   CHECK(ucclEpGetUniqueId(&id)); /* any process may call it; it has to live until all ranks have joined */
   for (int rank = 0; rank < R; rank++)
-    if (fork() == 0) return run(rank, id);
-  while (wait(&status) > 0) failed += status != 0;
+    if ((ranks[rank] = fork()) == 0) return run(rank, id);
+  while ((ended = wait(&status)) > 0) {
+    failed |= status != 0;
+    for (int rank = 0; rank < R; rank++) {
+      if (ranks[rank] == ended) ranks[rank] = 0;
+      if (failed && ranks[rank] > 0) kill(ranks[rank], SIGTERM); /* it would wait for the one that failed */
+    }
+  }
   return failed;
 }

@@ -7,11 +7,14 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <initializer_list>
+#include <utility>
+#include <vector>
 
 namespace example {
 
@@ -97,7 +100,20 @@ inline int compare(int rank, const float* got, const std::function<double(int)>&
   return report(rank, wrong, count);
 }
 
-// run(comm, rank, ranks) in a process for each rank, on GPUs the first ones. Returns how many failed. The arguments are
+// Waits for the processes of all ranks, and ends the others when one has failed: they would wait for it. 1: one has.
+inline int wait_for(std::vector<pid_t> ranks) {
+  int failed = 0, status = 0;
+  for (pid_t ended = wait(&status); ended > 0; ended = wait(&status)) {
+    failed |= status != 0;
+    for (pid_t& rank : ranks) {
+      if (rank == ended) rank = 0;
+      if (failed && rank > 0) kill(rank, SIGTERM);
+    }
+  }
+  return failed;
+}
+
+// run(comm, rank, ranks) in a process for each rank, on GPUs the first ones. Returns 1 if one failed. The arguments are
 // [RANKS (2)] [--share-gpus]: ranks that share a GPU run beside each other under NVIDIA's MPS, and without it take
 // turns.
 inline int run_ranks(int argc, char** argv, int (*run)(ucclEpComm_t, int, int)) {
@@ -113,8 +129,10 @@ inline int run_ranks(int argc, char** argv, int (*run)(ucclEpComm_t, int, int)) 
   }
   ucclEpUniqueId id;
   CHECK(ucclEpGetUniqueId(&id));
+  std::vector<pid_t> processes;
   for (int rank = 0; rank < ranks; ++rank) {
-    if (fork() != 0) continue;
+    processes.push_back(fork());
+    if (processes.back() != 0) continue;
     use_device(rank, ranks, share_gpus);
     ucclEpComm_t comm;
     CHECK(ucclEpCommInitRank(&comm, ranks, id, rank, nullptr));
@@ -122,9 +140,7 @@ inline int run_ranks(int argc, char** argv, int (*run)(ucclEpComm_t, int, int)) 
     CHECK(ucclEpCommDestroy(comm));  // with all that was made from it
     return failed;
   }
-  int failed = 0, status = 0;
-  while (wait(&status) > 0) failed += status != 0;
-  return failed;
+  return wait_for(std::move(processes));
 }
 
 }  // namespace example

@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// One line of what a tool prints. Flushed: whoever watches a long run sees each size when it is done.
+// One line of what a tool prints.
 #pragma once
 #include <fmt/format.h>
 
-#include <cstdio>
-#include <string>
 #include <utility>
+
+#include "../apps/standard_output.hpp"
 
 namespace ucclep::perf {
 
 template <class... Args>
 void line(fmt::format_string<Args...> format, Args&&... args) {
-  const std::string text = fmt::format(format, std::forward<Args>(args)...);
-  std::printf("%s\n", text.c_str());
-  std::fflush(stdout);
+  print(fmt::format(format, std::forward<Args>(args)...) + '\n');
 }
 
 }  // namespace ucclep::perf

@@ -159,7 +159,7 @@ void add_options(CLI::App& app, Options& o, Texts& texts) {
   app.add_option("-w,--warmup", o.warmup, "Iterations before those")->capture_default_str();
   app.add_option("-c,--check", o.check, "Check every n-th timed iteration and the last; 0 = none")
       ->capture_default_str();
-  app.add_option("-J,--json", o.json, "Write options, environment and all samples to this file");
+  app.add_option("-J,--json", o.json, json_help);
   app.add_option("--mode", o.mode, "ll (low latency) or ht (high throughput)")
       ->check(CLI::IsMember(names(modes)))
       ->capture_default_str();
@@ -195,7 +195,7 @@ void add_options(CLI::App& app, Options& o, Texts& texts) {
       ->check(CLI::IsMember(clocks))
       ->capture_default_str();
   app.add_flag("--corrupt", o.corrupt, "Flip a byte in every iteration: the run must fail (see below)");
-  app.add_option("--seed", o.seed, "Seed of routing and data")->capture_default_str();
+  app.add_option("--seed", o.seed, "Seed of routing and data")->check(CLI::NonNegativeNumber)->capture_default_str();
   app.add_option("--timeout-ms", o.timeout_ms, "Longest wait of the library (0 = its default)")->capture_default_str();
   app.add_option("--child", texts.child, "")->group("");  // fd:index, given by the process that started this one
 }
@@ -346,6 +346,13 @@ Options parse_options(int argc, char** argv, const std::string& tool, const std:
   add_options(app, options, texts);
   *done = !parse(app, argc, argv);
   if (*done) return options;
+  for (auto [name, value] : {std::pair{"-b", options.min_tokens},
+                             {"-e", options.max_tokens},
+                             {"-t", options.threads},
+                             {"-g", options.gpus}}) {
+    require_not_zero(app, name, static_cast<uint64_t>(value));
+  }
+  require_not_zero(app, "-f", static_cast<uint64_t>(options.factor), 2);
   if (!texts.late.empty()) parse_pair(texts.late, "--late", &options.late_rank, &options.late_us);
   if (!texts.child.empty()) parse_pair(texts.child, "--child", &options.child_fd, &options.child_index);
   options.layouts = parse_names(texts.layout, "--layout", known_layouts);

@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <sstream>
 #include <string>
 
+#include "../apps/standard_output.hpp"
 #include "options.hpp"
 
 namespace ucclep::perf {
@@ -14,12 +16,23 @@ inline void require(bool condition, const std::string& message) {
   if (!condition) throw UsageError(message);
 }
 
+// 0 stands for an option that is not given, and may not be given.
+inline void require_not_zero(const CLI::App& app, const char* option, uint64_t value, int least = 1) {
+  require(app.count(option) == 0 || value != 0, fmt::format("{} {}: expected at least {}", option, value, least));
+}
+
+inline const char* const json_help =
+    "Write options, environment and all samples to this file, or where it exists to FILE.1, FILE.2, and so on";
+
 // False: --help or --version was asked for, and is printed. Throws UsageError.
 inline bool parse(CLI::App& app, int argc, char** argv) {
+  hold_standard_descriptors();
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& request) {
-    app.exit(request);
+    std::ostringstream text;
+    app.exit(request, text, text);
+    print(text.str());
     return false;
   } catch (const CLI::ParseError& error) {
     throw UsageError(fmt::format("{} (see --help)", error.what()));

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "../standard_output.hpp"
 #include "base/error.hpp"
 #include "options.hpp"
 #include "topology/discover.hpp"
@@ -70,9 +71,7 @@ int main(int argc, char** argv) {
     const Plan plan = make_plan(ranks, options.node_sizes);
     if (!options.svg.empty()) write(options.svg, to_svg(ranks, plan));
     const std::string text = options.json ? to_json(ranks, plan) + "\n" : to_text(ranks, plan);
-    if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
-      fail(ucclEpSystemError, "standard output cannot be written: {}", std::strerror(errno));
-    }
+    print(text);
     return 0;
   } catch (const UsageError& error) {
     std::fprintf(stderr, "ucclep-topo: %s\n", error.what());

@@ -5,7 +5,9 @@
 
 #include <CLI/CLI.hpp>
 #include <climits>
+#include <sstream>
 
+#include "../standard_output.hpp"
 #include "base/env.hpp"
 #include "ucclep/ucclep.h"
 
@@ -77,10 +79,13 @@ Options parse_options(int argc, char** argv, bool* done) {
   app.set_version_flag("--version", version());
   add_options(app, o);
   *done = false;
+  hold_standard_descriptors();
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& request) {
-    app.exit(request);
+    std::ostringstream text;
+    app.exit(request, text, text);
+    print(text.str());
     *done = true;
     return o;
   } catch (const CLI::ParseError& error) {

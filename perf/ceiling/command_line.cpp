@@ -86,7 +86,7 @@ CeilingOptions parse_ceiling_options(int argc, char** argv, bool* done) {
   app.add_option("-g,--gpus", o.ranks, "Ranks, one per GPU (0 = all GPUs of the machine, on the host device 4)");
   app.add_option("-n,--iters", o.iterations, "Timed launches of each kernel")->capture_default_str();
   app.add_option("-w,--warmup", o.warmup, "Launches before those")->capture_default_str();
-  app.add_option("-J,--json", o.json, "Write options, environment and all samples to this file");
+  app.add_option("-J,--json", o.json, json_help);
   app.add_option("--ht-tokens", o.ht_tokens, "Tokens per rank in HT, or a list")
       ->capture_default_str()
       ->delimiter(',')
@@ -100,7 +100,7 @@ CeilingOptions parse_ceiling_options(int argc, char** argv, bool* done) {
   app.add_option("--topk", o.topk, "Experts of a token")->capture_default_str();
   app.add_option("--skew", o.skew, "Rank 0 is chosen so many times as often as the average rank; 0 = all alike")
       ->capture_default_str();
-  app.add_option("--seed", o.seed, "Seed of routing and data")->capture_default_str();
+  app.add_option("--seed", o.seed, "Seed of routing and data")->check(CLI::NonNegativeNumber)->capture_default_str();
   app.add_option("--sms", o.sms, "SMs of the HT kernels")->capture_default_str();
   app.add_option("--ll-sms", o.ll_sms, "SMs of the LL kernels (0 = all)")->capture_default_str();
   app.add_option("--rounds", o.rounds, "Rounds of LL in one launch")->capture_default_str();

@@ -83,11 +83,13 @@ FifoOptions parse_fifo_options(int argc, char** argv, bool* done) {
   app.add_option("--poll", o.poll, "Commands that the reader takes at a time")->capture_default_str();
   app.add_option("--capacity-log2", o.capacity_log2, "Slots of a ring, as a power of two (0 = the library's choice)");
   list("--cpus", o.cpus, "CPU of the reader, then those of threads that push (in the order of the machine's)");
-  app.add_option("-J,--json", o.json, "Write options, environment and all samples to this file");
+  app.add_option("-J,--json", o.json, json_help);
   app.add_option("--timeout-ms", o.timeout_ms, "Longest wait")->capture_default_str();
   app.add_flag("--corrupt", o.corrupt, "Flip a bit of a command before it is checked: the run must fail");
   *done = !parse(app, argc, argv);
   if (*done) return o;
+  require_not_zero(app, "-c", o.commands);
+  require_not_zero(app, "--rounds", static_cast<uint64_t>(o.rounds));
   check_fifo(o);
   return o;
 }

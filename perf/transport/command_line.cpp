@@ -35,7 +35,9 @@ Two processes of this machine; or on two machines: --listen PORT on one, and
 Exit code: 0 = nothing is wrong, 2 = bad command line, 1 = all else.)";
 
 void check_transport(const TransportOptions& o) {
-  for (uint64_t bytes : o.bytes) require(bytes <= 1 << 30, fmt::format("-b {}: expected at most 2^30", bytes));
+  for (uint64_t bytes : o.bytes) {
+    require(bytes >= 1 && bytes <= 1 << 30, fmt::format("-b {}: expected 1 to 2^30", bytes));
+  }
   for (int window : o.windows) {
     require(window >= 1 && window <= 4096, fmt::format("-W {}: expected 1 to 4096", window));
   }
@@ -91,12 +93,13 @@ TransportOptions parse_transport_options(int argc, char** argv, bool* done) {
   app.add_option("--listen", o.listen, "Wait for the other side at this port");
   app.add_option("--connect", o.connect, "Host and port of the other side");
   list("--cpus", o.cpus, "CPU of each side that sends, then of each other, the baseline's as well (any)");
-  app.add_option("-J,--json", o.json, "Write options, environment and all samples to this file");
+  app.add_option("-J,--json", o.json, json_help);
   app.add_option("--timeout-ms", o.timeout_ms, "Longest wait; the side that listens waits 60 times as long")
       ->capture_default_str();
   app.add_flag("--corrupt", o.corrupt, "Flip a bit of what arrived before it is compared: the run must fail");
   *done = !parse(app, argc, argv);
   if (*done) return o;
+  for (auto [name, value] : {std::pair{"-m", o.messages}, {"--slots", o.slots}}) require_not_zero(app, name, value);
   if (!as.empty()) {
     o.operations = read_wire_file(as);
     o.bytes.clear();

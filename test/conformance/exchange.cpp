@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "conformance/exchange.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <exception>
 
@@ -305,7 +306,11 @@ void Exchange::check_counters() {
 
 void Exchange::expect_row(const reference::Slot& slot) {
   if (slot.source == blank_) return expect_nothing_in(slot.row);
-  const Contents::Row row = contents_.received(slot.source, slot.token);
+  Contents::Row row = contents_.received(slot.source, slot.token);
+  const bool given = given_.empty() || slot.token < given_[static_cast<size_t>(slot.source)];
+  if (!given) {
+    for (auto* bytes : {&row.bytes, &row.scales}) std::fill(bytes->begin(), bytes->end(), uint8_t{0});
+  }
   tokens_out_->fill_row(slot.row, row.bytes.data());
   if (scales_out_) scales_out_->fill_row(slot.row, row.scales.data());
   const bool narrow = scenario_.src_info == ucclEpInt32;
@@ -313,15 +318,17 @@ void Exchange::expect_row(const reference::Slot& slot) {
   src_info_->set_integer(slot.row / last.back(), slot.row % last.back(),
                          narrow ? slot.token : int64_t{slot.source} << 32 | slot.token);
   if (scenario_.by_expert()) {
-    const float weight = reference::received_weight(contents_.world(), slot, rank_);
+    const float weight = given ? reference::received_weight(contents_.world(), slot, rank_) : 0.0f;
     if (weights_out_)
       std::memcpy(weights_out_->element(slot.row / last.back(), slot.row % last.back()), &weight, sizeof(weight));
     return;
   }
   const auto experts = reference::received_experts(contents_.world(), slot, rank_, scenario_.global_ids);
   for (size_t j = 0; j < experts.size(); ++j) idx_out_->set_integer(slot.row, static_cast<int64_t>(j), experts[j]);
-  if (weights_out_)
-    weights_out_->fill_row(slot.row, reference::received_weights(contents_.world(), slot, rank_).data());
+  if (!weights_out_) return;
+  std::vector<float> weights = reference::received_weights(contents_.world(), slot, rank_);
+  if (!given) std::fill(weights.begin(), weights.end(), 0.0f);
+  weights_out_->fill_row(slot.row, weights.data());
 }
 
 // A row between the zones of HT expert-major: zero, its weight too.

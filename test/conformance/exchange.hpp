@@ -4,6 +4,7 @@
 #pragma once
 #include <functional>
 #include <optional>
+#include <utility>
 
 #include "conformance/scenario.hpp"
 
@@ -40,6 +41,8 @@ class Exchange {
 
   // Of a masked rank nothing is expected from now on; sends: but its rows of this dispatch.
   void leave_out(int rank, bool sends = false);
+  // Rows of later tokens of each rank are expected to be zeros with weight 0.
+  void expect_zeros_past(std::vector<int64_t> tokens) { given_ = std::move(tokens); }
   // Of its rows not all came: they are expected to be zero rows.
   void expect_blank(int rank) { blank_ = rank; }
 
@@ -91,6 +94,7 @@ class Exchange {
   int64_t* total_host_ = nullptr;
   std::optional<ucclEpStream_t> last_stream_;
   int blank_ = -1;
+  std::vector<int64_t> given_;
   std::vector<int64_t> cumulative_before_, wait_before_, combine_wait_before_;
 };
 

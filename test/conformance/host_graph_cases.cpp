@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "conformance/exchange.hpp"
 #include "support/graph.hpp"
@@ -167,6 +168,47 @@ TEST_CASE("host graph: a handle's memory goes when both itself and all of its gr
       }
       no_async_error(comm);
     });
+  }
+}
+
+// Of one handle: the host's last Update is the eager one, the memory has what was replayed.
+void combine_after_replay(const Rank& rank, const Scenario& few, const Scenario& many) {
+  Session at(rank, many);
+  Exchange replayed(rank, at.comm, many), known(rank, at.comm, few);
+  const auto dispatch = [&](Exchange& exchange) {
+    if (!many.carried) exchange.update(at.handle, at.stream);
+    exchange.dispatch(at.handle, at.stream);
+  };
+  begin(at.comm, at.stream);
+  dispatch(replayed);
+  const ucclEpGraph_t graph = end(at.comm, at.stream);
+  dispatch(known);
+  launch(at.comm, graph, at.stream);
+  Tensor& result = known.combined();
+  replayed.combine_out.tokens = result.get();
+  replayed.combine(at.handle, at.stream);
+  at.stream.synchronize();
+  replayed.check_dispatch();
+  const std::vector<float> expected = replayed.contents().combined(rank.rank);
+  const int64_t tokens = few.tokens_of(rank.rank), hidden = many.combined_hidden();
+  for (int64_t i = 0; i < tokens * hidden; ++i) {
+    reference::store(many.combine_dtype, result.element(i / hidden, i % hidden), expected[static_cast<size_t>(i)]);
+  }
+  result.verify(rank.rank);
+  const ucclEpAsyncError_t error = async_error(at.comm);
+  require(error.code == ucclEpInvalidArgument && std::string(error.phase) == "tokens", error.text);
+  ok(ucclEpCommClearAsyncError(at.comm), "ucclEpCommClearAsyncError");
+  meet(rank, 1);
+  round_trip(rank, at.comm, at.handle, at.stream, many, 4);
+  no_async_error(at.comm);
+}
+
+TEST_CASE("host graph: a replay leaves other tokens than the host knows of", "[host][process][graph]") {
+  for (const Layout layout : all_layouts) {
+    const Scenario many = small(layout);
+    Scenario few = many;
+    few.tokens = {0, 2, 5, 3};
+    run_ranks(many.ranks, [&](Rank& rank) { combine_after_replay(rank, few, many); });
   }
 }
 

@@ -1,10 +1,17 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Usage: run_tool.sh clean|corrupt|usage TOOL ARGUMENT...
-# Runs a perf tool and checks its last line, its exit code and, when it has to fail, that it fails for the right reason.
+# Usage: run_tool.sh clean|corrupt TOOL ARGUMENT...
+#        run_tool.sh usage WORD TOOL ARGUMENT...
+# Runs a perf tool and checks its last line, its exit code and, when it has to fail, that it fails for the right reason. What is
+# wrong with a command line is said in one line, which has the word.
 set -uo pipefail
 expected=$1
 shift
+word=
+if [ "$expected" = usage ]; then
+  word=$1
+  shift
+fi
 
 output=$("$@" 2>&1)
 status=$?
@@ -28,6 +35,7 @@ case $expected in
     ;;
   usage)
     [ $status -eq 2 ] || bad "a bad command line did not end with 2"
+    [[ $last == *"$word"* ]] || bad "the last line does not have $word: $last"
     ;;
   *) bad "no such expectation: $expected" ;;
 esac

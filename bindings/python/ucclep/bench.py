@@ -18,7 +18,7 @@ import threading
 import time
 from typing import Any, Callable
 
-from . import Communicator, DataType, Device, Group, Handle, Layout, Memory, Mode, TensorView, unique_id, version
+from . import Communicator, DataType, Device, Group, Handle, Layout, Memory, Mode, TensorView, _tool, unique_id, version
 from .dlpack import contiguous_strides
 from .enums import ITEM_BYTES
 from .library import lib
@@ -150,9 +150,8 @@ class _Foreign:
 
 
 def run_rank(comm: Communicator, options: argparse.Namespace) -> dict:
-    modes = [Mode[name.upper()] for name in options.mode.split(",")]
     lines = []
-    for mode in modes:
+    for mode in options.mode:
         for tokens in options.ll_tokens if mode == Mode.LL else options.ht_tokens:
             lines += measure(comm, options, tokens, mode)
     return {"rank": comm.rank, "device": comm.info()["device_name"], "lines": lines,
@@ -214,30 +213,46 @@ def draw(path: str, lines: list[dict], title: str) -> None:
 
 
 def options_of(arguments: list[str]) -> argparse.Namespace:
-    def numbers(text: str) -> list[int]:
-        return [int(number) for number in text.split(",")]
+    def count(least: int) -> Callable[[str], int]:
+        def of(text: str) -> int:
+            if not text.strip().isdigit() or int(text) < least:
+                raise argparse.ArgumentTypeError(f"{text!r}: expected {least} or more")
+            return int(text)
+        return of
+
+    def counts(text: str) -> list[int]:
+        return [count(1)(number) for number in text.split(",")]
+
+    def modes(text: str) -> list[Mode]:
+        known = {"ll": Mode.LL, "ht": Mode.HT}
+        if unknown := [name for name in text.split(",") if name not in known]:
+            raise argparse.ArgumentTypeError(f"{unknown[0]!r}: expected ll, ht, or both as in ll,ht")
+        return [known[name] for name in text.split(",")]
 
     parser = argparse.ArgumentParser(prog="python -m ucclep.bench", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ranks", type=int, default=4, help="threads, without torch.distributed.run")
-    parser.add_argument("--mode", default="ll,ht")
-    parser.add_argument("--ll-tokens", type=numbers, default=[1, 8, 32, 128])
-    parser.add_argument("--ht-tokens", type=numbers, default=[128, 512])
-    parser.add_argument("--hidden", type=int, default=7168)
-    parser.add_argument("--experts", type=int, default=256)
-    parser.add_argument("--topk", type=int, default=8)
-    parser.add_argument("--warmup", type=int, default=2)
-    parser.add_argument("--iterations", type=int, default=10)
-    parser.add_argument("--json", help="a file for the results")
+    parser.add_argument("--ranks", type=count(1), default=4, help="threads, without torch.distributed.run (4)")
+    parser.add_argument("--mode", type=modes, default="ll,ht", help="ll, ht, or a list (ll,ht)")
+    parser.add_argument("--ll-tokens", type=counts, default="1,8,32,128", help="tokens of a rank in LL, a list (1,8,32,128)")
+    parser.add_argument("--ht-tokens", type=counts, default="128,512", help="tokens of a rank in HT, a list (128,512)")
+    parser.add_argument("--hidden", type=count(1), default=7168, help="elements of a row (7168)")
+    parser.add_argument("--experts", type=count(1), default=256, help="experts of all ranks (256)")
+    parser.add_argument("--topk", type=count(1), default=8, help="experts of a token (8)")
+    parser.add_argument("--warmup", type=count(0), default=2, help="turns that are not timed (2)")
+    parser.add_argument("--iterations", type=count(1), default=10, help="turns that are timed (10)")
+    parser.add_argument("--json", help="a file for the results, which is replaced")
     parser.add_argument("--plot", help="a picture for the results, .png or .svg (matplotlib)")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.topk > options.experts:
+        parser.error(f"argument --topk: {options.topk} is above --experts {options.experts}")
+    return options
 
 
-def main() -> None:
+def main() -> int:
     options = options_of(sys.argv[1:])
     results = run_processes(options) if "RANK" in os.environ else run_threads(options)
     if int(os.environ.get("RANK", 0)) != 0:
-        return
+        return 0
     lines = slowest(results)
     title = f"libucclep {version()}, {len(results)} ranks on {results[0]['device']}"
     print(f"{title}; hidden {options.hidden}, {options.experts} experts, top-{options.topk}, bf16")
@@ -252,7 +267,8 @@ def main() -> None:
             json.dump({"title": title, "lines": lines, "python_us_over_c": cost}, file, indent=1)
     if options.plot:
         draw(options.plot, lines, title)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    _tool.run("ucclep.bench", main)

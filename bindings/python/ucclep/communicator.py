@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 from contextlib import suppress
 from typing import Any, Callable, Sequence
 
@@ -15,6 +16,23 @@ from .library import check, lib, text_of
 from .memory import Memory, Window
 from .stream import Event, Stream, stream_pointer
 from .tensor import DEVICE, HOST, PLACE, WRITABLE, Facts, TensorView, is_pinned, tensor
+from .waiting import wait
+
+# Libraries that know which device a thread uses, and their function for it.
+_DRIVERS = (("libcuda.so.1", "cuCtxGetDevice"), ("libamdhip64.so.6", "hipGetDevice"))
+
+
+def _current_device() -> int | None:
+    """The device that this thread uses, if a driver that the process has opened knows one."""
+    for name, function in _DRIVERS:
+        try:
+            driver = ctypes.CDLL(name, os.RTLD_NOLOAD | os.RTLD_NOW)
+        except OSError:
+            continue
+        index = ctypes.c_int()
+        if driver[function](ctypes.byref(index)) == 0:
+            return index.value
+    return None
 
 
 def _config(device: Device | str | None = None, device_index: int | None = None, transport: str | None = None,
@@ -40,10 +58,17 @@ class Communicator(lifetime.LibraryObject):
     """
 
     def __init__(self, nranks: int, rank: int, unique_id: bytes, **settings: Any):
+        if settings.get("device_index") is None:  # another thread makes the call, whose own device is not meant
+            settings["device_index"] = _current_device()
         config = _config(**settings)
         pointer = ctypes.c_void_p()
         id_ = abi.UniqueId.from_buffer_copy(unique_id)
-        check(lib.ucclEpCommInitRank(ctypes.byref(pointer), nranks, id_, rank, ctypes.byref(config)))
+
+        def undo() -> None:
+            lib.ucclEpCommAbort(pointer)
+            lib.ucclEpCommDestroy(pointer)
+
+        wait(lib.ucclEpCommInitRank, ctypes.byref(pointer), nranks, id_, rank, ctypes.byref(config), undo=undo)
         self._adopt(pointer.value)
 
     def _adopt(self, pointer: int) -> None:
@@ -96,6 +121,8 @@ class Communicator(lifetime.LibraryObject):
         code = lib.ucclEpCommInitBootstrap(ctypes.byref(pointer), nranks, rank, ctypes.byref(bootstrap),
                                            ctypes.byref(config))
         if failure and code:
+            if not isinstance(failure[0], Exception):  # Ctrl-C
+                raise failure[0]
             raise error(code, lib.ucclEpGetLastError(None).decode()) from failure[0]
         check(code)
         comm = cls.__new__(cls)
@@ -165,7 +192,7 @@ class Communicator(lifetime.LibraryObject):
 
     def synchronize(self, stream: Any = None) -> None:
         """Waits until all work on the stream has ended; raises what was recorded if it failed."""
-        check(lib.ucclEpStreamSynchronize(self.pointer, stream_pointer(stream)))
+        wait(lib.ucclEpStreamSynchronize, self.pointer, stream_pointer(stream), stop=self.abort)
 
     def check(self, facts: Facts, name: str, output: bool) -> None:
         """Refuses memory that this communicator's device cannot access, or not write."""
@@ -188,7 +215,8 @@ class Communicator(lifetime.LibraryObject):
 
     def destroy(self) -> None:
         """[collective] Destroys all that was made from it too."""
-        check(lib.ucclEpCommDestroy(self.pointer))
+        pointer = self.pointer
+        wait(lib.ucclEpCommDestroy, pointer, stop=lambda: lib.ucclEpCommAbort(pointer))
         lifetime.discard(self)
         self._forget()
 

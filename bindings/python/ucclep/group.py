@@ -14,6 +14,7 @@ from .enums import ExpertIds, Layout, Mode
 from .library import check, lib
 from .lifetime import LibraryObject
 from .stream import stream_pointer
+from .waiting import wait
 
 if TYPE_CHECKING:  # for annotations only: at run time nothing is imported back
     from .handle import Handle
@@ -47,7 +48,7 @@ class Group(LibraryObject):
         self.comm = comm
         config = abi.GroupConfig(**shape)
         pointer = ctypes.c_void_p()
-        check(lib.ucclEpGroupCreate(ctypes.byref(pointer), comm.pointer, ctypes.byref(config)))
+        wait(lib.ucclEpGroupCreate, ctypes.byref(pointer), comm.pointer, ctypes.byref(config), stop=comm.abort)
         self._set_pointer(pointer.value, comm)
         #: What stands for it where only text is taken, as in graphs of torch.compile.
         self.name = str(next(_numbers))
@@ -102,11 +103,11 @@ class Group(LibraryObject):
 
     def mask_clear(self, stream: Any = None) -> None:
         """[collective] Brings back all ranks whose process lived."""
-        check(lib.ucclEpMaskClear(self.pointer, stream_pointer(stream)))
+        wait(lib.ucclEpMaskClear, self.pointer, stream_pointer(stream), stop=self.comm.abort)
 
     def destroy(self) -> None:
         """[collective] Destroys its handles too."""
-        check(lib.ucclEpGroupDestroy(self.pointer))
+        wait(lib.ucclEpGroupDestroy, self.pointer, stop=self.comm.abort)
         self._forget()
 
     def __enter__(self) -> Group:

@@ -13,6 +13,7 @@ from .library import check, lib
 from .lifetime import LibraryObject
 from .stream import stream_pointer
 from .tensor import PLACE, WRITABLE, Facts, describe, facts_of
+from .waiting import wait
 
 if TYPE_CHECKING:  # for annotations only: at run time nothing is imported back
     from .group import Group
@@ -102,7 +103,7 @@ class Handle(LibraryObject):
         """Waits for the counts of the last HT update: rows in all, and of each local expert."""
         total = ctypes.c_int64()
         per_expert = (ctypes.c_int64 * self.group.num_local_experts)()
-        check(lib.ucclEpHandleWaitCounts(self.pointer, byref(total), per_expert))
+        wait(lib.ucclEpHandleWaitCounts, self.pointer, byref(total), per_expert, stop=self.group.comm.abort)
         return total.value, list(per_expert)
 
     def dispatch(self, tokens: Any, out: Any, *, scales: Any = None, topk_weights: Any = None, topk_idx: Any = None,

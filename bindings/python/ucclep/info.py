@@ -2,10 +2,11 @@
 """python -m ucclep.info: the version, the device of this process, its topology, and which transports work here."""
 from __future__ import annotations
 
+import argparse
 import os
 import threading
 
-from . import Communicator, Error, Group, build_info, unique_id
+from . import Communicator, Error, Group, _tool, build_info, unique_id
 from .library import lib
 
 
@@ -63,19 +64,24 @@ def topology_lines(topology: dict) -> list[str]:
     return lines
 
 
-def main() -> None:
+def main() -> int:
+    argparse.ArgumentParser(prog="python -m ucclep.info", description=__doc__,
+                            epilog="Exit code: 0, or 1 where no device can be used.").parse_args()
     print(build_info().rstrip())
     print("library:", lib._name)
     for name, value in sorted(os.environ.items()):
         if name.startswith("UCCLEP_"):
             print(f"environment: {name}={value}")
+    code = 0
     try:
         print("\n".join(device_lines()))
     except Error as error:
         print("device: none,", error.message)
+        code = 1
     for name in transports():
         print(f"transport {name}: {try_transport(name)}")
+    return code
 
 
 if __name__ == "__main__":
-    main()
+    _tool.run("ucclep.info", main)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .enums import Device
 from .library import check, lib
 from .lifetime import LibraryObject
+from .waiting import wait
 
 if TYPE_CHECKING:  # for annotations only: at run time nothing is imported back
     from .communicator import Communicator
@@ -50,12 +51,12 @@ class Window(LibraryObject):
         self._comm = comm
         self._owner = owner  # the memory lives as long as the window
         window = ctypes.c_void_p()
-        check(lib.ucclEpWindowRegister(comm.pointer, pointer, nbytes, ctypes.byref(window)))
+        wait(lib.ucclEpWindowRegister, comm.pointer, pointer, nbytes, ctypes.byref(window), stop=comm.abort)
         self._set_pointer(window.value, comm)
         self.nbytes = nbytes
 
     def close(self) -> None:
-        check(lib.ucclEpWindowDeregister(self._comm.pointer, self.pointer))
+        wait(lib.ucclEpWindowDeregister, self._comm.pointer, self.pointer, stop=self._comm.abort)
         self._forget()
         self._owner = None
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .library import check, lib
 from .lifetime import LibraryObject
+from .waiting import wait
 
 if TYPE_CHECKING:  # for annotations only: at run time nothing is imported back
     from .communicator import Communicator
@@ -52,7 +53,7 @@ class Stream(LibraryObject):
 
     def synchronize(self) -> None:
         """Waits until all work on the stream has ended."""
-        check(lib.ucclEpStreamSynchronize(self._comm.pointer, self.pointer))
+        wait(lib.ucclEpStreamSynchronize, self._comm.pointer, self.pointer, stop=self._comm.abort)
 
     def wait_event(self, event: Any) -> None:
         """Later work on the stream waits for the event."""
@@ -86,7 +87,7 @@ class Event(LibraryObject):
 
     def synchronize(self) -> None:
         """Waits until the event has happened."""
-        check(lib.ucclEpEventSynchronize(self._comm.pointer, self.pointer))
+        wait(lib.ucclEpEventSynchronize, self._comm.pointer, self.pointer, stop=self._comm.abort)
 
     def elapsed_ms(self, later: Event) -> float:
         """The milliseconds from this event to `later`, which have both happened."""

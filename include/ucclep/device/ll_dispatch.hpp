@@ -299,7 +299,7 @@ UCCLEP_FN void send_meta(const Op& op, const SentDispatch& sent, Form form, uint
   const GroupShape& shape = op.group.shape;
   const MetaLayout layout = MetaLayout::of(shape.top_k);
   char* scratch = memory_of(sent).scratch_of_warp();
-  build_meta(shape, token, selection, weight_of(shape, sent.topk_weights, token, selection), scratch);
+  build_meta(shape, token, selection, weight_of(shape.top_k, sent.topk_weights, token, selection), scratch);
   sync_warp();
   if (form == Form::line) {
     const RowLines lines = RowLines::of(shape, sent.source.wire);

@@ -56,7 +56,10 @@ struct Announced {
     }
     facts = {static_cast<uint32_t>(said[0]), static_cast<uint32_t>(said[1]), static_cast<Form>(said[0] >> 32)};
     count = count_of(said[2], expert);
-    return true;
+    const uint32_t most = op.group.shape.ll_tokens;
+    if (facts.rows <= most && facts.tokens <= most && count <= most) return true;
+    report_count(op, source, facts.rows > most ? facts.rows : facts.tokens > most ? facts.tokens : count, most);
+    return false;
   }
 };
 

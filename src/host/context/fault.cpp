@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "ucclep/device/layout/window.hpp"
 
 namespace ucclep {
 namespace {
@@ -32,7 +33,7 @@ const char* phase_name(Phase phase) {
   constexpr const char* names[] = {"none",    "routing",    "slot",     "header",   "settings", "rows",
                                    "weights", "staging",    "grid",     "capacity", "shape",    "tokens",
                                    "ring",    "handle_mem", "argument", "window",   "signal",   "barrier",
-                                   "mask",    "unrouted",   "placed",   "pending"};
+                                   "mask",    "unrouted",   "placed",   "pending",  "counts"};
   const auto i = static_cast<size_t>(phase);
   return i < std::size(names) ? names[i] : "unknown";
 }
@@ -102,6 +103,23 @@ std::string channel_message(const ErrorRecord& r, int rank) {
   }
 }
 
+// The routing in a handle's memory is not the one that the call was made for.
+std::string tokens_message(const ErrorRecord& r, int rank) {
+  const char* operation = operation_name(r.operation).function;
+  if (r.field == Field::top_k) {
+    return fmt::format(
+        "{} {}: rank {} routed {} experts a token, its tensors have {}; only what both have was accessed", operation,
+        r.epoch, rank, r.expected, r.got);
+  }
+  if (r.operation == Operation::dispatch) {
+    return fmt::format("{} {}: rank {} routed {} tokens, its input tensor has {} rows; only what both have was read",
+                       operation, r.epoch, rank, r.expected, r.got);
+  }
+  return fmt::format(
+      "{} {}: rank {} dispatched {} tokens, its output tensor has {} rows; only what both have was written", operation,
+      r.epoch, rank, r.expected, r.got);
+}
+
 std::string message(const ErrorRecord& r, int rank) {
   const char* operation = operation_name(r.operation).function;
   if (r.phase == Phase::ring) {
@@ -114,6 +132,16 @@ std::string message(const ErrorRecord& r, int rank) {
                        r.peer, awaited(r.phase));
   }
   switch (r.phase) {
+    case Phase::counts:
+      return fmt::format("{} {}: rank {} counts {} rows, but {} is the most that {}", operation, r.epoch, rank,
+                         r.expected, r.got,
+                         r.got == max_rows ? "a rank can receive; the rows beyond are dropped"
+                                           : "a counter of int32 holds, and so it holds that: use int64 counters");
+    case Phase::header:
+      return fmt::format(
+          "{} {}: a header of rank {} counts {} rows or tokens, expected at most {}: that rank's memory is corrupt, or "
+          "something else writes to it",
+          operation, r.epoch, r.peer, r.got, r.expected);
     case Phase::mask:
       return fmt::format("{} {}: rank {} has masked rank {}, whose operations on the group have ended", operation,
                          r.epoch, r.peer, rank);
@@ -134,10 +162,7 @@ std::string message(const ErrorRecord& r, int rank) {
       return fmt::format("{} {}: the shape that a kernel of rank {} gave does not fit: {} is {}, expected {}",
                          operation, r.epoch, rank, field_name(r.field), r.got, r.expected);
     case Phase::tokens:
-      return fmt::format(
-          "{} {}: rank {} dispatched {} tokens, its output tensor has {} rows; only what both have was "
-          "written",
-          operation, r.epoch, rank, r.expected, r.got);
+      return tokens_message(r, rank);
     case Phase::unrouted:
       return fmt::format("{}: a kernel of rank {} began it on a handle that has {}", operation, rank,
                          r.operation == Operation::combine ? "dispatched nothing since its last ucclEpHandleUpdate"

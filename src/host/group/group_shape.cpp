@@ -30,6 +30,11 @@ void check_range(const char* field, int64_t value, int64_t min, int64_t max) {
 void check_window(const ucclEpGroupConfig_t& config, int nranks) {
   constexpr double max = 0x1p56, bytes_per_selection = 64;
   const double tokens = std::max(config.max_tokens_per_rank, config.ll_max_tokens_per_rank);
+  if (tokens * nranks > max_rows) {
+    fail(ucclEpInvalidArgument,
+         "max_tokens_per_rank {} and ll_max_tokens_per_rank {} on {} ranks: a rank can receive {} rows",
+         config.max_tokens_per_rank, config.ll_max_tokens_per_rank, nranks, max_rows);
+  }
   const double row = static_cast<double>(config.max_token_bytes) + bytes_per_selection * config.top_k;
   const double bytes = 4 * tokens * row * nranks * std::max(config.max_in_flight, default_in_flight);
   if (bytes > max) {

@@ -70,6 +70,14 @@ ZeroCopyOffer offer_of(const DispatchCall& call) {
   return call.out_scales.given() && !offer.scales.given() ? ZeroCopyOffer{} : offer;
 }
 
+// The routing that the memory holds may have tokens where the caller has none, and an empty tensor no address: their
+// zeros are read from the group's window instead, which is longer than any row.
+RowSource readable(RowSource source, char* window) {
+  source.tokens.data = source.scales.data = window;
+  source.scales.inner = source.scales.element = 0;
+  return source;
+}
+
 void launch_ht(const DispatchCall& call, const LaunchPlan& plan, ucclEpStream_t stream) {
   if (call.topk_idx.given()) {
     CounterViews counters = call.counters;
@@ -82,6 +90,8 @@ void launch_ht(const DispatchCall& call, const LaunchPlan& plan, ucclEpStream_t 
   args.settings = call.settings;
   args.source = call.source;
   args.topk_weights = call.topk_weights;
+  args.tokens = static_cast<uint32_t>(call.num_tokens);
+  if (args.tokens == 0) args.source = readable(args.source, args.group.mine);
   args.output = call.output;
   args.offer = offer_of(call);
   args.cumulative = call.counters.cumulative;

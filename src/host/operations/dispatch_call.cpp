@@ -123,6 +123,10 @@ void check_out_tokens(DispatchCall& call) {
   call.output.rows = static_cast<uint64_t>(rows);
   call.output.capacity = static_cast<uint64_t>(two ? rows : rows_kept(call.handle, rows));
   const int64_t known = call.handle.routing->known_rows;
+  if (!two && call.inputs.topk_idx == nullptr && known > int64_t{max_rows}) {
+    fail(ucclEpInvalidArgument,
+         "the routing gives this rank {} rows, expected at most {}: use less padding or fewer tokens", known, max_rows);
+  }
   if (!two && call.inputs.topk_idx == nullptr && rows_kept(call.handle, known) > rows) {
     fail(ucclEpInvalidArgument,
          "outputs.tokens.sizes[0] is {}, expected at least the {} rows that ucclEpHandleWaitCounts returned, or "

@@ -113,6 +113,7 @@ Duties::Duties(const fi_info& info)
       bind_regions((info.domain_attr->mr_mode & FI_MR_ENDPOINT) != 0),
       device_memory((info.caps & FI_HMEM) != 0),
       region_events((info.caps & FI_RMA_EVENT) != 0),
-      post_receives((info.mode & FI_RX_CQ_DATA) != 0) {}
+      post_receives((info.mode & FI_RX_CQ_DATA) != 0),
+      key_bytes(info.domain_attr->mr_key_size) {}
 
 }  // namespace ucclep::transport::ofi

@@ -16,6 +16,7 @@ Info choose(const Library& library, const std::string& provider, const Config& c
 // What the user of the domain has to do, by mr_mode and mode.
 struct Duties {
   bool virtual_addresses, provider_keys, bind_regions, device_memory, region_events, post_receives;
+  size_t key_bytes;  // of the keys that are not the provider's to choose
   explicit Duties(const fi_info& info);
 };
 

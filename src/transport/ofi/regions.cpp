@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/ofi/regions.hpp"
 
+#include <rdma/fi_errno.h>
 #include <sys/uio.h>
 
 #include <algorithm>
@@ -16,6 +17,16 @@ fi_hmem_iface interface_of(uint32_t kind) {
   return kind == UCCLEP_MEMORY_HIP ? FI_HMEM_ROCR : FI_HMEM_SYSTEM;
 }
 
+// A provider asks nobody who they are: who names a key may read and write its region. So nobody may guess one.
+uint64_t random_key(size_t bytes) {
+  const Token token = Token::random();
+  uint64_t key = 0;
+  std::memcpy(&key, token.bytes.data(), std::min(bytes, sizeof(key)));
+  return key;
+}
+
+constexpr int key_attempts = 16;  // where keys are short, a random one may be taken
+
 }  // namespace
 
 Owned<fid_mr> Regions::register_with_domain(const Memory& memory) {
@@ -29,11 +40,14 @@ Owned<fid_mr> Regions::register_with_domain(const Memory& memory) {
   attributes.mr_iov = &range;
   attributes.iov_count = 1;
   attributes.access = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
-  attributes.requested_key = duties_.provider_keys ? 0 : next_key_++;
   attributes.iface = interface_of(memory.kind);
   if (memory.kind == UCCLEP_MEMORY_CUDA) attributes.device.cuda = memory.device;
   fid_mr* made = nullptr;
-  int code = fi_mr_regattr(&domain_, &attributes, duties_.region_events ? FI_RMA_EVENT : 0, &made);
+  int code = -FI_ENOKEY;
+  for (int i = 0; i < key_attempts && code == -FI_ENOKEY; ++i) {
+    attributes.requested_key = duties_.provider_keys ? 0 : random_key(duties_.key_bytes);
+    code = fi_mr_regattr(&domain_, &attributes, duties_.region_events ? FI_RMA_EVENT : 0, &made);
+  }
   Owned<fid_mr> mr(made);
   if (code == 0 && duties_.bind_regions) code = fi_mr_bind(mr.get(), &endpoint_.fid, 0);
   if (code == 0 && duties_.bind_regions) code = fi_mr_enable(mr.get());

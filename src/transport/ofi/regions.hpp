@@ -45,7 +45,6 @@ class Regions {
   fid_ep& endpoint_;
   Token token_;
   std::vector<Region> regions_;
-  uint64_t next_key_ = 1;  // where keys are the user's to choose
 };
 
 }  // namespace ucclep::transport::ofi

@@ -212,26 +212,27 @@ UCCLEP_FN bool partials_of(const Op& op, const HandleMemory& memory, const HtCom
   return every_lane(ok);
 }
 
-// Verb of the summing warps of the grid.
+// Verb of the summing warps of the grid. The rows of a token that the output lacks (compare_tokens) are waited for as
+// well, since others wait until they are read.
 template <class Element, class Wire>
 UCCLEP_FN bool sum_tokens(const Op& op, const HandleMemory& memory, const HtCombineArgs& args,
                           const PeerTensors* exposed, const Stage& stage, SumRing& ring) {
+  if (block_id() == 0 && lane_id() == 0) compare_tokens(op, memory, args.output_rows, args.settings.top_k);
   const TokenPool pool = TokenPool::of(stage);
-  const WarpUniform tokens = memory.state()->tokens;
+  const WarpUniform tokens = routed_tokens(memory);
   for (WarpUniform token = pool.take(); token < tokens; token = pool.take()) {
     const HtCombineArgs& now = reload(args);
-    const uint32_t bytes = uniform(now.row_bytes);
+    const uint32_t bytes = token < now.output_rows ? uniform(now.row_bytes) : 0;
     Terms terms{reinterpret_cast<const char**>(stage.scratch()), 0, 0};
     const Op here = op.with(now.group);
     if (!partials_of<Wire>(here, memory_of(now), now, exposed, token, terms)) return false;
     if constexpr (Wire::network) {
-      if (!has_masks<Wire>(now.group) &&
-          !Wire::template sum_own_node<Element>(here, memory_of(now), now, token, ring, terms)) {
+      if (!has_masks<Wire>(now.group) && !Wire::template sum_own_node<Element>(here, now, token, ring, terms)) {
         return false;
       }
     }
-    if (now.weights_back) {
-      sum_weights(terms, memory.state()->top_k, reinterpret_cast<float*>(now.weights_out.at(0, token)));
+    if (now.weights_back && bytes != 0) {
+      sum_weights(terms, now.settings.top_k, reinterpret_cast<float*>(now.weights_out.at(0, token)));
     }
     ring.sum<Element>(terms, bytes,
                       [&](uint32_t offset, Vector<Element>& sum) { combining::store_result(now, sum, token, offset); });

@@ -202,7 +202,7 @@ UCCLEP_FN void count_rows(const Op& op, const HandleMemory& memory, const View& 
   for (uint32_t l = thread_id(); l < op.group.shape.local_experts(); l += block_size()) {
     uint32_t count = 0;
     for (uint32_t s = 0; s < op.ranks(); ++s) count += memory.counts_from(s)[l];
-    *reinterpret_cast<int32_t*>(cumulative.at(0, 0, l)) += static_cast<int32_t>(count);
+    add_count(op, cumulative, l, count);
   }
 }
 

@@ -4,6 +4,9 @@
 // rank that gets the row, into that rank's landing, in order of place: to those who pull with an epoch that says that
 // the row is staged, to the others as lines, which arrive by themselves.
 //
+// The routing may have more tokens than the caller's tensors (compare_tokens). The Update has announced their rows, and
+// others wait for them: they are zeros, with weight 0.
+//
 // clang-format off
 // | who releases                                   | who acquires                    | what is ordered              |
 // |------------------------------------------------|---------------------------------|------------------------------|
@@ -38,11 +41,32 @@ UCCLEP_FN bool pulls(const PeerTensors& peer) {
   return !peer.given;
 }
 
+// Lane k's weight of a token, of which the caller's tensors may have no row.
+UCCLEP_FN float given_weight(const HtDispatchArgs& args, uint32_t token, const Selection& selection) {
+  if (token >= args.tokens) return 0;
+  return weight_of(args.settings.top_k, args.topk_weights, token, selection);
+}
+
+// A RowSink to which the pieces of a row go, or zeros in their place.
+template <class Sink>
+struct OrZeros {
+  const Sink& sink;
+  bool zeros;
+
+  UCCLEP_FN void put(char* piece, uint64_t at, uint32_t bytes) const {
+    if (zeros) {
+      for (uint32_t b = lane_id() * 16; b < bytes; b += wave_size * 16) store16(piece + b, vec16{});
+      smem_to_bulk();
+    }
+    sink.put(piece, at, bytes);
+  }
+};
+
 // Warp verb: the meta line of a token to the ranks of the lanes with `to`, but for the epoch.
-UCCLEP_FN void send_meta(const Op& op, const View& topk_weights, Stage& stage, uint32_t token,
+UCCLEP_FN void send_meta(const Op& op, const HtDispatchArgs& args, Stage& stage, uint32_t token,
                          const Selection& selection, bool to) {
   const GroupShape& shape = op.group.shape;
-  build_meta(shape, token, selection, weight_of(shape, topk_weights, token, selection), stage.scratch());
+  build_meta(shape, token, selection, given_weight(args, token, selection), stage.scratch());
   char* meta = to ? meta_at(op, selection.rank, op.me(), selection.place) : stage.scratch();
   bulk_store(to, meta, stage.scratch(), MetaLayout::of(shape.top_k).body_bytes());
 }
@@ -68,10 +92,7 @@ UCCLEP_FN void publish_run(const Op& op, const HandleMemory& memory, const PeerT
 // Warp verb: ids, weights and source of an own row that stays here (FLAT).
 UCCLEP_FN void keep_own(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, uint32_t token,
                         const Selection& selection, uint64_t mine) {
-  ReceivedSelection s{selection.expert, 0.0f, selection.position};
-  if (s.expert >= 0 && args.topk_weights.data) {
-    s.weight = *reinterpret_cast<const float*>(args.topk_weights.at(0, token, lane_id()));
-  }
+  const ReceivedSelection s{selection.expert, given_weight(args, token, selection), selection.position};
   const uint32_t place = broadcast(selection.place, first_lane(mine));
   const Arrival arrival{op.me(), place, token};
   const Target target = place_row(op, args.output, arrival, s, memory.recv_base()[op.me()]);
@@ -89,10 +110,12 @@ UCCLEP_FN void send_row(const Op& op, const HandleMemory& memory, const HtDispat
   const bool direct = sends && !pulls(peer) && peer.holds(selection.place);
   typename Wire::RemoteRow remote(op, memory, args, token, selection);
   if (!staged && ballot(direct) == 0 && !remote.any()) return;  // nobody wants it
-  Row::fetch(stage, args.source, token);
+  const bool given = token < args.tokens;
+  const uint32_t row = given ? token : 0;  // there always is one
+  Row::fetch(stage, args.source, row);
   if (staged || remote.any()) {
     remote.write_places(op.group.shape, stage.scratch(), selection);
-    send_meta(op, args.topk_weights, stage, token, selection, sends && pulls(peer));
+    send_meta(op, args, stage, token, selection, sends && pulls(peer));
     remote.send_head(op.group.shape, stage.scratch());
   }
   if (phases == Phases::whole && args.output.zones == Zones::sources) {
@@ -106,14 +129,17 @@ UCCLEP_FN void send_row(const Op& op, const HandleMemory& memory, const HtDispat
     targets.scales = peer.scale(selection.place);
     targets.scale_step = peer.scales.step;
   }
-  Row::send(stage, args.source, token, remote.and_to(targets, stage.scratch()));
+  const auto& all = remote.and_to(targets, stage.scratch());
+  Row::send(stage, args.source, row, OrZeros<decltype(all)>{all, !given});
 }
 
 // Verb of the sending warps of the grid.
 template <class Row, class Wire, Phases phases>
 UCCLEP_FN bool send_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const PeerTensors* exposed,
                          bool pulled, const Worker& worker) {
-  const WarpUniform tokens = memory_of(args).state()->tokens;
+  const bool reports = worker.index == 0 && lane_id() == 0;
+  if (reports) compare_tokens(op, memory_of(args), args.tokens, args.settings.top_k);
+  const WarpUniform tokens = routed_tokens(memory_of(args));
   for (WarpUniform run = worker.index; run * run_tokens < tokens; run += worker.workers) {
     const uint32_t begin = run * run_tokens, all = tokens, end = all - begin < run_tokens ? all : begin + run_tokens;
     for (uint32_t token = begin; token < end; ++token) {
@@ -144,7 +170,7 @@ UCCLEP_FN void send_meta_lines(const Op& op, const HtDispatchArgs& args, const S
   for (uint32_t i = 0; i < run_tokens; ++i) {
     const uint32_t token = begin + i < tokens ? begin + i : begin;
     selections[i] = selection_of(memory_of(args), token);
-    weights[i] = weight_of(shape, args.topk_weights, token, selections[i]);
+    weights[i] = given_weight(args, token, selections[i]);
   }
   UCCLEP_UNROLL
   for (uint32_t i = 0; i < run_tokens; ++i) {
@@ -165,7 +191,7 @@ UCCLEP_FN void send_meta_lines(const Op& op, const HtDispatchArgs& args, const S
 // Verb of the meta warps of the grid. They need not wait for rows.
 UCCLEP_FN void send_metas(const HtDispatchArgs& args, const Op& op, const Stage& stage, const PeerTensors* exposed,
                           const Worker& worker) {
-  const WarpUniform tokens = memory_of(args).state()->tokens;
+  const WarpUniform tokens = routed_tokens(memory_of(args));
   for (WarpUniform run = worker.index; run * run_tokens < tokens; run += worker.workers) {
     const HtDispatchArgs& now = reload(args);
     send_meta_lines(op.with(now.group), now, stage, exposed, run * run_tokens, tokens);

@@ -151,6 +151,7 @@ struct HtDispatchArgs {
   Settings settings;
   RowSource source;
   View topk_weights;
+  uint32_t tokens;  // T, as the host has it: rows of these tensors
   DispatchOutput output;
   ZeroCopyOffer offer;  // of the output
   View cumulative;      // int32 [L], added to

@@ -36,7 +36,9 @@ enum class Phase : uint32_t {
   // of the channel between domains
   placed,
   // of operations in phases
-  pending
+  pending,
+  // of an Update, or of the caller's statistics
+  counts
 };
 
 // Fields of Settings, to name the one that differs between ranks or does not fit.

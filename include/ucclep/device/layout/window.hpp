@@ -87,8 +87,11 @@ constexpr uint32_t line_batch_quantised = 896;
 constexpr uint32_t max_header_ranks = 8, max_header_tokens = 64 * 32, max_header_experts = 2048;
 constexpr uint32_t max_topk_ids = 64, max_topk_tokens = 32;
 
-// More rows than any rank receives.
+// Rows that a rank can receive: they have numbers below it. What an HT Update counts beyond is dropped.
 constexpr uint32_t max_rows = 0xffffffffu;
+UCCLEP_HD constexpr uint32_t row_number(uint64_t row) {
+  return row < max_rows ? static_cast<uint32_t>(row) : max_rows;
+}
 
 // What every offset follows from. Equal on all ranks of the group.
 struct GroupShape {

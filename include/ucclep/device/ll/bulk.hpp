@@ -70,7 +70,7 @@ UCCLEP_FN void send_token(const Op& op, const LlDispatchArgs& args, Stage& stage
                           const Selection& selection, Out& unpublished) {
   const GroupShape& shape = op.group.shape;
   unpublished.write_places(args, stage.scratch(), selection);
-  build_meta(shape, token, selection, weight_of(shape, args.topk_weights, token, selection), stage.scratch());
+  build_meta(shape, token, selection, weight_of(shape.top_k, args.topk_weights, token, selection), stage.scratch());
   const BulkPlace to = unpublished.begin(op, args, selection);
   bulk_store(to.active, to.meta, stage.scratch(), MetaLayout::of(shape.top_k).body_bytes());
   unpublished.send_places(args, to, stage.scratch());

@@ -32,10 +32,10 @@ namespace UCCLEP_SIMT_NAMESPACE {
 namespace combining {
 
 // Lane k's weights of two selections of a token, as a packet carries them.
-UCCLEP_FN uint64_t weight_pair(const HandleMemory& memory, const CombineArgs& args, uint32_t token) {
+UCCLEP_FN uint64_t weight_pair(const CombineArgs& args, uint32_t token) {
   const uint32_t k = lane_id();
   float weight = 0;
-  if (k < memory.state()->top_k && token < args.output_rows) {
+  if (k < args.settings.top_k && token < args.output_rows) {
     weight = *reinterpret_cast<const float*>(args.topk_weights.at(0, token, k));
   }
   return pair_of(weight);
@@ -44,10 +44,10 @@ UCCLEP_FN uint64_t weight_pair(const HandleMemory& memory, const CombineArgs& ar
 // Grid verb (P7): weights that come with combine go to the far sides as packets of the same seq, two to a packet.
 template <class Wire>
 UCCLEP_FN void send_weights(const Op& op, const HandleMemory& memory, const CombineArgs& args) {
-  const uint32_t packets = weight_packets(op.group.shape), tokens = uniform(memory.state()->tokens);
+  const uint32_t packets = weight_packets(op.group.shape), tokens = routed_tokens(memory);
   for (uint32_t token = grid_warp(); token < tokens; token += grid_warps()) {
     const Selection selection = selection_of(memory, token);
-    const uint64_t pair = weight_pair(memory, args, token);
+    const uint64_t pair = weight_pair(args, token);
     for (uint64_t left = ballot(selection.sends() && !is_masked<Wire>(op.group, selection.rank)); left != 0;
          left &= left - 1) {
       const uint32_t lane = first_lane(left);
@@ -62,7 +62,7 @@ UCCLEP_FN void send_weights(const Op& op, const HandleMemory& memory, const Comb
 
 // Warp verb: copies of a row become terms. Lane i has copy i, if it is one.
 UCCLEP_FN void keep_terms(const CombineArgs& args, const RecvEntry& entry, bool is_one, Terms& terms) {
-  const bool present = is_one && entry.row < args.capacity;
+  const bool present = is_one && entry.row < args.capacity && entry.expert < args.group.shape.local_experts();
   const uint64_t mask = ballot(present);
   if (present) {
     const uint32_t at = count_lanes(mask & ((uint64_t{1} << lane_id()) - 1));
@@ -92,7 +92,7 @@ UCCLEP_FN bool gather_copies(const Op& op, const HandleMemory& memory, const Com
   if (i >= count) entry = RecvEntry{};
   const uint64_t pair = shfl(late, entry.k / 2);
   if (args.late_weights) entry.weight = float_of(static_cast<uint32_t>(entry.k % 2 ? pair >> 32 : pair));
-  keep_terms(args, entry, i < count, terms);
+  keep_terms(args, entry, i < count && i < shape.top_k, terms);
   return true;
 }
 

@@ -226,7 +226,7 @@ UCCLEP_FN bool receive_by_headers(const Op& op, const LlDispatchArgs& args, cons
   if (counts) {
     const HeaderTable table = BlockTables::headers_of(stage, now);
     if (warp_id() == 0) {
-      place_small(memory_of(now), table, now.output.zones, now.counters, ready == HeaderResult::good);
+      place_small(same, memory_of(now), table, now.output.zones, now.counters, ready == HeaderResult::good);
     }
     note_counted<typename Forms::Wire>(same);
     if (!job.mine()) return true;
@@ -378,10 +378,15 @@ UCCLEP_FN bool send_ahead(const LlDispatchArgs& args, Stage& stage) {
   return false;
 }
 
-// Verb of one thread.
+// Verbs of one thread.
 UCCLEP_FN void note_routing(const HandleMemory& memory, const RoutingInput& routing) {
   memory.state()->tokens = routing.tokens;
   memory.state()->top_k = routing.top_k;
+}
+UCCLEP_FN void note_dispatched(const Op& op, const LlDispatchArgs& args) {
+  const HandleMemory memory = memory_of(args);
+  if (args.routing.kept) compare_tokens(op, memory, args.routing.tokens, args.routing.top_k);
+  note_routing(memory, args.routing);
 }
 
 // The whole operation, or its send phase. Block verb of every block of the grid.
@@ -396,7 +401,7 @@ UCCLEP_FN void dispatch(const LlDispatchArgs& args) {
   if (has_masks<typename Forms::Wire>(reload(args).group) && !begins_to_send(op)) return;
   if (counts_here() && args.group.again == 0) {
     hide_total(args.counters);
-    if (thread_id() == 0) note_routing(memory_of(args), args.routing);
+    if (thread_id() == 0) note_dispatched(op, args);
   }
   const bool ok = exchange_rows<Row, Forms, phases>(op, op_state, args, stage);
   if constexpr (phases == Phases::send) {
@@ -420,12 +425,13 @@ UCCLEP_FN void complete_dispatch(const LlDispatchArgs& args) {
   ReceivePhase::of<Wire::masks>(now, Kind::dispatch, Operation::dispatch).template end<Wire>(ok);
 }
 
-// HandleUpdate: local, takes no sequence number. Keeps the checked ids; what follows from them the dispatch counts.
+// HandleUpdate: local, takes no sequence number. Keeps the checked ids; what follows from them the dispatch counts. A
+// dispatch of more tokens finds that they have none.
 UCCLEP_FN void update(const LlUpdateArgs& args) {
   const Op op{args.group, Kind::update, Operation::update, 0, 0};
   const HandleMemory memory{args.handle, args.group.shape};
   int64_t bad = no_bad_id;
-  for (uint32_t token = grid_warp(); token < args.routing.tokens; token += grid_warps()) {
+  for (uint32_t token = grid_warp(); token < args.handle.tokens; token += grid_warps()) {
     keep_selection(memory, args.routing, token, begin_selection(args.group.shape, args.routing, token, &bad));
   }
   report_bad_id(op, bad);

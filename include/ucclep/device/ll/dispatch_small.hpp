@@ -160,7 +160,7 @@ UCCLEP_FN bool receive_small(const OpState& op_state, const LlDispatchArgs& args
   if (ready == HeaderResult::lost) return false;
   const LlDispatchArgs& now = reload(args);
   if (counts && warp_id() == 0) {
-    place_small(memory_of(now), BlockTables::headers_of(stage, now), now.output.zones, now.counters,
+    place_small(op.with(now.group), memory_of(now), BlockTables::headers_of(stage, now), now.output.zones, now.counters,
                 ready == HeaderResult::good);
   }
   if (ready == HeaderResult::differs || !job.mine()) return true;  // then every rank ends without a row
@@ -175,7 +175,7 @@ UCCLEP_FN void dispatch_small(const LlDispatchArgs& args) {
   const Jobs jobs = Jobs::of(sending_percent<Row>);
   if (counts_here()) {
     hide_total(args.counters);
-    if (thread_id() == 0) note_routing(memory_of(args), args.routing);
+    if (thread_id() == 0) note_dispatched(dispatch_of(args, op_state), args);
   }
   int64_t bad = no_bad_id;
   bool ok = (!jobs.count.mine() || publish_small(args, jobs.count, stage, &bad)) &&

@@ -118,7 +118,9 @@ struct HeaderTable {
     uint64_t value = 0;
     if (!receive_topk(op, source, value)) return false;
     HeaderFacts said{};
-    const bool differs = check_header(op, source, settings, value, said) == HeaderResult::differs;
+    const HeaderResult result = check_header(op, source, settings, value, said);
+    if (result == HeaderResult::lost) return false;
+    const bool differs = result == HeaderResult::differs;
     if (differs) said.form = refused;
     const bool follows = (broadcast(value, HeaderLayout::tokens) & HeaderLayout::has_topk) != 0;
     if (lane_id() == 0) {
@@ -169,8 +171,16 @@ struct HeaderTable {
         return ballot(late) == 0;
       });
       if (!ok) return false;
+      uint32_t largest = 0;
       UCCLEP_UNROLL
-      for (uint32_t j = 0; j < most; ++j) keep(shape, source, first + lane_id() + j * wave_size, value[j], end);
+      for (uint32_t j = 0; j < most; ++j) {
+        const uint32_t i = first + lane_id() + j * wave_size, larger = i < pairs ? larger_count(value[j]) : 0;
+        largest = largest < larger ? larger : largest;
+        keep(shape, source, i, value[j], end);
+      }
+      if (every_lane(largest <= shape.ll_tokens)) continue;
+      if (largest > shape.ll_tokens) report_count(op, source, largest, shape.ll_tokens);
+      return false;
     }
     return true;
   }
@@ -188,8 +198,8 @@ struct HeaderTable {
 
 // Verb of one warp, after HeaderTable::receive with all counts: what place_rows does, of few ranks and without a
 // barrier. good: all ranks have the same settings.
-UCCLEP_FN void place_small(const HandleMemory& memory, const HeaderTable& table, Zones zones, const CounterViews& out,
-                           bool good) {
+UCCLEP_FN void place_small(const Op& op, const HandleMemory& memory, const HeaderTable& table, Zones zones,
+                           const CounterViews& out, bool good) {
   const GroupShape& shape = memory.shape;
   const WarpUniform ranks = shape.ranks, local = shape.local_experts();
   uint32_t copies = 0;
@@ -202,7 +212,8 @@ UCCLEP_FN void place_small(const HandleMemory& memory, const HeaderTable& table,
       count += from;
     }
     const uint32_t upto = copies + scan_add(count);
-    if (l < local) place_expert<false>(memory, table.counts(), zones, out, {l, upto - count, count, count});
+    const ExpertRows<uint32_t> of_expert{l, count, upto - count, count};
+    if (l < local) place_expert<false>(op, memory, table.counts(), zones, out, of_expert);
     copies = shfl(upto, wave_size - 1);
   }
   if (lane_id() == 0 && good && out.num_expert_offsets > local) store_index(out.expert_offsets, 0, local, copies);

@@ -66,6 +66,10 @@ struct Inbox {
       if (!is_absent(op.group, op.kind, op.seq, source)) {
         ok = wait_packet(op, Phase::header, source, counts_packet(op, source, expert), counts) && ok;
       }
+      if (larger_count(counts) > shape.ll_tokens) {
+        report_count(op, source, larger_count(counts), shape.ll_tokens);
+        ok = false;
+      }
       if (!bases) continue;
       bases[source * local + expert] = static_cast<uint32_t>(counts);
       if (expert + 1 < local) bases[source * local + expert + 1] = static_cast<uint32_t>(counts >> 32);
@@ -141,7 +145,10 @@ struct Inbox {
         before += count_lanes(all);
       }
     }
-    return true;
+    const uint32_t rows = facts[source].rows;
+    if (!tokens || before >= rows) return true;
+    if (lane_id() == 0) report_count(op, source, rows, before);
+    return false;
   }
 };
 

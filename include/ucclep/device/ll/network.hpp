@@ -280,10 +280,10 @@ class CombinePath<ByNetwork> {
   // Block verb: those of all tokens that have a row at `peer`.
   static UCCLEP_FN void store_weights(const Op& op, const HandleMemory& memory, const CombineArgs& args, uint32_t peer,
                                       Packet* to) {
-    const uint32_t packets = weight_packets(op.group.shape), tokens = uniform(memory.state()->tokens);
+    const uint32_t packets = weight_packets(op.group.shape), tokens = routed_tokens(memory);
     for (uint32_t token = warp_id(); token < tokens; token += block::warps()) {
       const Selection selection = selection_of(memory, token);
-      const uint64_t pair = weight_pair(memory, args, token);
+      const uint64_t pair = weight_pair(args, token);
       const uint64_t sends = ballot(selection.sends() && selection.rank == peer);
       if (sends == 0) continue;
       const uint32_t place = broadcast(selection.place, first_lane(sends));

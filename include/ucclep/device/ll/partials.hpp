@@ -203,17 +203,10 @@ UCCLEP_FN bool reduce_part(const Op& op, const HandleMemory& memory, const Combi
   return true;
 }
 
-// Verb of the blocks that receive: tokens that get a result. A device-initiated dispatch had as many as the
-// kernel said, which the host could not compare with the output.
+// Verb of the blocks that receive: tokens that get a result.
 UCCLEP_FN uint32_t tokens_out(const Op& op, const HandleMemory& memory, const CombineArgs& args, const ll::Job& job) {
+  if (job.block() == 0 && thread_id() == 0) compare_tokens(op, memory, args.output_rows, args.settings.top_k);
   const uint32_t tokens = memory.state()->tokens;
-  if (tokens == args.output_rows) return tokens;
-  if (job.block() == 0 && thread_id() == 0) {
-    ErrorRecord record = record_of(op, ucclEpInvalidArgument, Phase::tokens, -1);
-    record.expected = tokens;
-    record.got = args.output_rows;
-    report_data(op.group.errors, record);
-  }
   return tokens < args.output_rows ? tokens : args.output_rows;
 }
 

@@ -54,7 +54,10 @@ UCCLEP_FN bool rows_to_relay(const Op& op, const Settings& settings, uint32_t so
   const bool agrees = broadcast(value, HeaderLayout::settings_low) == settings.low() &&
                       broadcast(value, HeaderLayout::settings_high) == settings.high();
   rows = agrees ? static_cast<uint32_t>(broadcast(value, HeaderLayout::tokens) >> 32) : 0;
-  return true;
+  const uint32_t most = op.group.shape.ll_tokens;
+  if (rows <= most) return true;
+  if (lane_id() == 0) report_count(op, source, rows, most);
+  return false;
 }
 
 // Warp verb: a row that has come, to the ranks of this node that it is for; it is under way then.

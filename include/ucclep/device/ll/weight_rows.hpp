@@ -79,7 +79,7 @@ UCCLEP_FN bool sum_weights_of(const Op& op, const HandleMemory& memory, const Co
     const uint64_t pair = shfl(value, k / 2);
     sum.add(float_of(static_cast<uint32_t>(k % 2 != 0 ? pair >> 32 : pair)));
   }
-  if (k < memory.state()->top_k) *reinterpret_cast<float*>(args.weights_out.at(0, token, k)) = sum.sum;
+  if (k < args.settings.top_k) *reinterpret_cast<float*>(args.weights_out.at(0, token, k)) = sum.sum;
   return true;
 }
 

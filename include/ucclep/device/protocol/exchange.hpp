@@ -27,6 +27,38 @@ UCCLEP_FN void store_index(const View& view, int64_t row, int64_t column, int64_
   }
 }
 
+constexpr uint64_t int32_most = 0x7fffffff;
+
+// Lane verb: a counter of the caller's, as far as its type goes. False: it holds less than the value.
+UCCLEP_FN bool store_count(const View& view, int64_t row, int64_t column, uint64_t value) {
+  const bool fits = !view.data || view.element_bytes == 8 || value <= int32_most;
+  store_index(view, row, column, static_cast<int64_t>(fits ? value : int32_most));
+  return fits;
+}
+
+// Lane verb: what was counted is more than can be kept.
+UCCLEP_COLD_FN void report_excess(DeviceErrors* errors, Operation operation, uint64_t seq, uint64_t counted,
+                                  uint64_t most) {
+  ErrorRecord record{};
+  record.code = ucclEpOverflow;
+  record.operation = operation;
+  record.phase = Phase::counts;
+  record.peer = -1;
+  record.epoch = seq;
+  record.expected = counted;
+  record.got = most;
+  report_data(errors, record);
+}
+
+// Lane verb: adds to the caller's statistics, as far as their type goes.
+UCCLEP_FN void add_count(const Op& op, const View& cumulative, uint32_t expert, uint32_t count) {
+  auto* const at = reinterpret_cast<int32_t*>(cumulative.at(0, 0, expert));
+  const int64_t sum = int64_t{*at} + count;
+  const bool fits = sum <= static_cast<int64_t>(int32_most);
+  *at = static_cast<int32_t>(fits ? sum : static_cast<int64_t>(int32_most));
+  if (!fits) report_excess(op.group.errors, op.name, op.seq, static_cast<uint64_t>(sum), int32_most);
+}
+
 // Who shares out work by warps: the grid, or a block.
 struct WarpShare {
   uint32_t first, step;
@@ -81,7 +113,8 @@ UCCLEP_FN bool receive_headers(const Op& op, const HeaderWords& words, const Set
   return true;
 }
 
-// Block verb: base[r] = rows of sources below r, for r = 0..R. Returns the total.
+// Block verb: base[r] = rows of sources below r, for r = 0..R. Returns the total: sources have at most B rows each, and
+// a group's R * B are numbers of rows.
 UCCLEP_FN uint32_t scan_sources(const HandleMemory& memory, const HeaderWords& words, uint32_t* scratch) {
   const uint32_t ranks = memory.shape.ranks;
   uint32_t carry = 0;
@@ -97,9 +130,9 @@ UCCLEP_FN uint32_t scan_sources(const HandleMemory& memory, const HeaderWords& w
 }
 
 // Of an expert's rows in HT those that a dispatch may write. In FLAT a row serves an expert at most once.
-UCCLEP_FN uint32_t rows_kept(const GroupShape& shape, Zones zones, uint32_t offset, uint32_t rows) {
-  const uint32_t begin = zones == Zones::experts ? offset : 0;
-  const uint32_t room = begin < shape.recv_rows ? shape.recv_rows - begin : 0;
+UCCLEP_FN uint64_t rows_kept(const GroupShape& shape, Zones zones, uint64_t offset, uint64_t rows) {
+  const uint64_t begin = zones == Zones::experts ? offset : 0;
+  const uint64_t room = begin < shape.recv_rows ? shape.recv_rows - begin : 0;
   return rows < room ? rows : room;
 }
 
@@ -113,17 +146,31 @@ UCCLEP_FN void report_dropped(const Op& op, uint64_t rows, uint64_t capacity) {
 }
 
 // A local expert's rows: where its zone or slab begins among them all, how many all sources have, and with padding.
+template <class Number>
 struct ExpertRows {
-  uint32_t expert, offset, count, padded;
+  uint32_t expert, count;
+  Number offset, padded;
 };
 
-// Lane verb: where each source's rows for an expert begin, and the expert's counters. counts: [R][L].
+// What rows of all zones are counted by: in LL a slab holds R * B of them, in HT zones follow each other.
 template <bool to_handle>
-UCCLEP_FN void place_expert(const HandleMemory& memory, const uint32_t* counts, Zones zones, const CounterViews& out,
-                            const ExpertRows& rows) {
+struct RowsOf {
+  using Number = uint32_t;
+};
+template <>
+struct RowsOf<true> {
+  using Number = uint64_t;
+};
+
+// Lane verb: where each source's rows for an expert begin, and the expert's counters. counts: [R][L]. False: a counter
+// holds less than was counted.
+template <bool to_handle, class Number>
+UCCLEP_FN bool place_expert(const Op& op, const HandleMemory& memory, const uint32_t* counts, Zones zones,
+                            const CounterViews& out, const ExpertRows<Number>& rows) {
   const uint32_t local = memory.shape.local_experts(), ranks = memory.shape.ranks, l = rows.expert;
   constexpr uint32_t batch = 4;  // loads in flight: none goes ahead of a store that may be to the same place
-  uint32_t row = zones == Zones::experts ? rows.offset : 0;
+  Number row = zones == Zones::experts ? rows.offset : 0;
+  bool fits = true;
   for (uint32_t first = 0; first < ranks; first += batch) {
     uint32_t from[batch];
     UCCLEP_UNROLL
@@ -131,39 +178,54 @@ UCCLEP_FN void place_expert(const HandleMemory& memory, const uint32_t* counts, 
     UCCLEP_UNROLL
     for (uint32_t j = 0; j < batch; ++j) {
       if (first + j >= ranks) break;
-      memory.expert_base(first + j)[l] = row;
+      memory.expert_base(first + j)[l] = row_number(row);
       row += from[j];
       store_index(out.tokens_per_expert_rank, l, first + j, from[j]);
     }
   }
-  const uint32_t kept = to_handle ? rows_kept(memory.shape, zones, rows.offset, rows.padded) : rows.padded;
-  store_index(out.tokens_per_expert, 0, l, kept);
-  store_index(out.tokens_per_expert_unpadded, 0, l, rows.count);
-  store_index(out.expert_offsets, 0, l, rows.offset);
-  if (out.cumulative.data) *reinterpret_cast<int32_t*>(out.cumulative.at(0, 0, l)) += static_cast<int32_t>(rows.count);
-  if constexpr (to_handle) store_relaxed<Scope::system>(&out.host_counts->rows_of_experts()[l], int64_t{kept});
+  const Number kept = to_handle ? rows_kept(memory.shape, zones, rows.offset, rows.padded) : rows.padded;
+  const auto store = [&](const View& counter, Number value) {
+    if constexpr (to_handle) {
+      fits = store_count(counter, 0, l, value) && fits;
+    } else {
+      store_index(counter, 0, l, value);  // a slab has no more rows than memory
+    }
+  };
+  store(out.tokens_per_expert, kept);
+  store(out.tokens_per_expert_unpadded, rows.count);
+  store(out.expert_offsets, rows.offset);
+  if (out.cumulative.data) add_count(op, out.cumulative, l, rows.count);
+  if constexpr (to_handle) {
+    store_relaxed<Scope::system>(&out.host_counts->rows_of_experts()[l], static_cast<int64_t>(kept));
+  }
+  return fits;
 }
 
 // Block verb: the same for every local expert. Returns the rows of all zones.
 template <bool to_handle>
-UCCLEP_FN uint32_t scan_experts(const HandleMemory& memory, const HeaderWords& words, Zones zones,
-                                const CounterViews& out, uint32_t* scratch) {
+UCCLEP_FN auto scan_experts(const Op& op, const HandleMemory& memory, const HeaderWords& words, Zones zones,
+                            const CounterViews& out, uint32_t* scratch, bool& fits) {
+  using Number = typename RowsOf<to_handle>::Number;
   const WarpUniform local = memory.shape.local_experts(), ranks = memory.shape.ranks;
   const WarpUniform alignment = zones == Zones::experts ? memory.handle.expert_alignment : 1;
-  uint32_t carry = 0;
+  Number carry = 0;
   for (uint32_t first = 0; first < local; first += block_size()) {
     const uint32_t l = first + thread_id();
     uint32_t count = 0;
     if (l < local) {
       for (uint32_t s = 0; s < ranks; ++s) count += words.counts[s * local + l];
     }
-    const auto padded = static_cast<uint32_t>(round_up(count, alignment));
-    uint32_t total = 0;
-    const uint32_t offset = carry + block_scan_exclusive(padded, scratch, &total);
+    const auto padded = static_cast<Number>(round_up(count, alignment));
+    Number total = 0;
+    const Number offset = carry + block_scan_exclusive(padded, reinterpret_cast<Number*>(scratch), &total);
     carry += total;
-    if (l < local) place_expert<to_handle>(memory, words.counts, zones, out, {l, offset, count, padded});
+    if (l >= local) continue;
+    const ExpertRows<Number> rows{l, count, offset, padded};
+    fits = place_expert<to_handle>(op, memory, words.counts, zones, out, rows) && fits;
   }
-  if (thread_id() == 0 && out.num_expert_offsets > local) store_index(out.expert_offsets, 0, local, carry);
+  if (thread_id() == 0 && out.num_expert_offsets > local) {
+    fits = store_count(out.expert_offsets, 0, local, carry) && fits;
+  }
   return carry;
 }
 
@@ -213,14 +275,14 @@ UCCLEP_FN void count_source(const GroupShape& shape, Zones zones, const CounterV
 }
 
 // Verb of one thread: all rows of the output are counted, or ranks disagree.
-UCCLEP_FN void note_total(const HandleMemory& memory, const CounterViews& out, bool good, uint32_t rows) {
-  if (good) store_index(out.recv_total, 0, 0, rows);
-  memory.state()->rows = good ? rows : 0;
+UCCLEP_FN bool note_total(const HandleMemory& memory, const CounterViews& out, bool good, uint64_t rows) {
+  memory.state()->rows = good ? row_number(rows) : 0;
   memory.state()->updated = good ? memory.handle.stamp : 0;
+  return !good || store_count(out.recv_total, 0, 0, rows);
 }
 
 // Verb of one block, after receive_headers: the places of all rows in the output, and the counters. scratch:
-// block_scratch words of shared memory. to_handle: HT, whose handle keeps counts for the host.
+// block_scratch numbers in shared memory. to_handle: HT, whose handle keeps counts for the host.
 template <bool to_handle>
 UCCLEP_FN void place_rows(const Op& op, const HandleMemory& memory, const HeaderWords& words, Zones zones,
                           const CounterViews& out, uint32_t* scratch) {
@@ -230,14 +292,21 @@ UCCLEP_FN void place_rows(const Op& op, const HandleMemory& memory, const Header
     count_source(memory.shape, zones, out, s, words.rows[s], words.counts + s * memory.shape.local_experts());
   }
   good = every_thread(good);
-  uint32_t rows = 0;
+  typename RowsOf<to_handle>::Number rows = 0;
+  bool fits = true;
   if (good) {
     const uint32_t by_source = scan_sources(memory, words, scratch);
-    const uint32_t by_expert = scan_experts<to_handle>(memory, words, zones, out, scratch);
+    const auto by_expert = scan_experts<to_handle>(op, memory, words, zones, out, scratch, fits);
     rows = zones == Zones::sources ? by_source : by_expert;
   }
-  if (thread_id() == 0) note_total(memory, out, good, rows);
-  publish_to_host<to_handle>(memory, out, good ? int64_t{rows} : int64_t{-1});
+  if (thread_id() == 0) fits = note_total(memory, out, good, rows) && fits;
+  if constexpr (to_handle) {
+    const bool numbered = rows <= max_rows;
+    if (!fits || (thread_id() == 0 && !numbered)) {
+      report_excess(op.group.errors, op.name, op.seq, rows, numbered ? int32_most : max_rows);
+    }
+  }
+  publish_to_host<to_handle>(memory, out, good ? static_cast<int64_t>(rows) : int64_t{-1});
 }
 
 }  // namespace UCCLEP_SIMT_NAMESPACE

@@ -87,8 +87,37 @@ UCCLEP_FN void report_difference(const Op& op, uint32_t source, const Settings& 
   report_data(op.group.errors, record);
 }
 
+// Of a rank, the most tokens of an operation, and so the most rows for another rank or expert.
+UCCLEP_FN uint32_t most_rows(const GroupShape& shape, const Settings& settings) {
+  return settings.mode == UCCLEP_MODE_LL ? shape.ll_tokens : shape.ht_tokens;
+}
+
+// The larger of the two counts of a packet.
+UCCLEP_FN uint32_t larger_count(uint64_t counts) {
+  const auto first = static_cast<uint32_t>(counts), second = static_cast<uint32_t>(counts >> 32);
+  return first < second ? second : first;
+}
+
+// Lane verb: a header with a count that no rank can have. Its sender is broken, and so may be all that it stores.
+UCCLEP_COLD_FN void report_count(DeviceErrors* errors, uint32_t* abort_word, Waiter reader, uint64_t got,
+                                 uint64_t most) {
+  ErrorRecord record{};
+  record.code = ucclEpRemoteError;
+  record.operation = reader.name;
+  record.phase = Phase::header;
+  record.peer = static_cast<int32_t>(reader.peer);
+  record.epoch = reader.seq;
+  record.expected = most;
+  record.got = got;
+  report_fatal(errors, abort_word, record);
+}
+UCCLEP_FN void report_count(const Op& op, uint32_t source, uint64_t got, uint64_t most) {
+  report_count(op.group.errors, op.group.abort_word, {op.seq, 0, op.name, Phase::header, source}, got, most);
+}
+
 // Warp verb: the facts of a header whose fixed packets have come, lane i's the i-th, if its settings are this rank's.
 // A difference is a data record: the operation ends without writing a row, on every rank, since each sees it somewhere.
+// All else that reads these facts relies on their limits.
 UCCLEP_FN HeaderResult check_header(const Op& op, uint32_t source, const Settings& settings, uint64_t packet,
                                     HeaderFacts& facts) {
   const uint64_t low = broadcast(packet, HeaderLayout::settings_low),
@@ -99,7 +128,10 @@ UCCLEP_FN HeaderResult check_header(const Op& op, uint32_t source, const Setting
     return HeaderResult::differs;
   }
   facts = {static_cast<uint32_t>(rows), static_cast<uint32_t>(tokens), static_cast<Form>(rows >> 32)};
-  return HeaderResult::good;
+  const uint32_t most = most_rows(op.group.shape, settings);
+  if (facts.rows <= most && facts.tokens <= most && facts.form <= Form::placed) return HeaderResult::good;
+  if (lane_id() == 0) report_count(op, source, facts.tokens > most ? facts.tokens : rows, most);
+  return HeaderResult::lost;
 }
 
 // Warp verb: waits for the header of one source, compares the settings, and stores its counts, or words (if wanted),
@@ -118,15 +150,20 @@ UCCLEP_FN HeaderResult receive_header(const Op& op, uint32_t source, const Setti
   bool ok = true;
   if (lane_id() < HeaderLayout::counts) ok = wait_packet(op, Phase::header, source, header + lane_id(), value);
   if (!every_lane(ok)) return HeaderResult::lost;
-  if (check_header(op, source, settings, value, facts) == HeaderResult::differs) return HeaderResult::differs;
-  if (counts) {
-    for (uint32_t i = lane_id(); 2 * i < local; i += wave_size) {
-      ok = ok && wait_packet(op, Phase::header, source, header + HeaderLayout::counts + i, value);
-      counts[2 * i] = static_cast<uint32_t>(value);
-      if (2 * i + 1 < local) counts[2 * i + 1] = static_cast<uint32_t>(value >> 32);
-    }
+  const HeaderResult result = check_header(op, source, settings, value, facts);
+  if (result != HeaderResult::good || counts == nullptr) return result;
+  const uint32_t most = words != 0 ? ~0u : most_rows(op.group.shape, settings);
+  uint32_t largest = 0;
+  for (uint32_t i = lane_id(); 2 * i < local; i += wave_size) {
+    ok = ok && wait_packet(op, Phase::header, source, header + HeaderLayout::counts + i, value);
+    const uint32_t larger = larger_count(value);
+    largest = largest < larger ? larger : largest;
+    counts[2 * i] = static_cast<uint32_t>(value);
+    if (2 * i + 1 < local) counts[2 * i + 1] = static_cast<uint32_t>(value >> 32);
   }
-  return every_lane(ok) ? HeaderResult::good : HeaderResult::lost;
+  if (every_lane(ok && largest <= most)) return HeaderResult::good;
+  if (largest > most) report_count(op, source, largest, most);
+  return HeaderResult::lost;
 }
 
 // Grid verb: the first thing of an operation that needs no counts (P14's READY): I am here, with these settings.

@@ -90,6 +90,26 @@ UCCLEP_FN bool is_routed(const Op& op, const HandleMemory& memory, uint32_t upda
   return updated == memory.handle.stamp;
 }
 
+// Tokens that the routing has. The handle has room for no more, whatever its memory says.
+UCCLEP_FN WarpUniform routed_tokens(const HandleMemory& memory) {
+  const uint32_t tokens = memory.state()->tokens, most = memory.handle.tokens;
+  return tokens < most ? tokens : most;
+}
+
+// Verb of one thread: the caller's tensors have `tokens` rows of top_k entries. The routing may have others: a graph
+// may have replayed an Update of its own, the caller may have written to the memory, and the tokens of a
+// device-initiated operation are only known here. The operation goes on, and accesses what both have.
+UCCLEP_FN void compare_tokens(const Op& op, const HandleMemory& memory, uint32_t tokens, uint32_t top_k) {
+  const HandleState& state = *memory.state();
+  if (state.tokens == tokens && state.top_k == top_k) return;
+  ErrorRecord record = record_of(op, ucclEpInvalidArgument, Phase::tokens, -1);
+  const bool columns = state.tokens == tokens;
+  record.field = columns ? Field::top_k : Field::tokens;
+  record.expected = columns ? state.top_k : state.tokens;
+  record.got = columns ? top_k : tokens;
+  report_data(op.group.errors, record);
+}
+
 // What one lane knows of its selection k of a token. Lanes beyond K have none.
 struct Selection {
   int32_t expert;     // -1: none

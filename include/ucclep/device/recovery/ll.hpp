@@ -37,13 +37,19 @@ UCCLEP_FN bool lines_have_come(const Op& op, const char* lines, uint32_t bytes) 
   return true;
 }
 
+// Lane verb: a count of a header. Who receives rows refuses a header that counts more than a rank can have.
+UCCLEP_FN uint32_t within(const Op& op, uint64_t count) {
+  const uint32_t most = op.group.shape.ll_tokens;
+  return static_cast<uint32_t>(count) < most ? static_cast<uint32_t>(count) : most;
+}
+
 // Warp verb: a whole header of a dispatch.
 UCCLEP_FN bool header_has_come(const Op& op, uint32_t source) {
   const Packet* header = header_packets(op, op.me(), source);
   const uint32_t local = op.group.shape.local_experts();
   if (!have_come(op, header, HeaderLayout::packets(local))) return false;
   const auto form = static_cast<Form>(load_packet(header + HeaderLayout::rows).value >> 32);
-  const auto tokens = static_cast<uint32_t>(load_packet(header + HeaderLayout::tokens).value);
+  const uint32_t tokens = within(op, load_packet(header + HeaderLayout::tokens).value);
   const uint32_t bits = by_token(form) ? HeaderLayout::present_packets(tokens) : 0;
   return have_come(op, header + HeaderLayout::present(local), bits);
 }
@@ -77,9 +83,8 @@ UCCLEP_FN bool comes(const Op& op, const Packet* header, uint32_t token) {
 UCCLEP_FN bool rows_have_come(const Op& op, const WireShape& wire, uint32_t source) {
   const GroupShape& shape = op.group.shape;
   const Packet* header = header_packets(op, op.me(), source);
-  const uint64_t said = load_packet(header + HeaderLayout::rows).value;
-  const auto form = static_cast<Form>(said >> 32);
-  const auto tokens = static_cast<uint32_t>(load_packet(header + HeaderLayout::tokens).value);
+  const auto form = static_cast<Form>(load_packet(header + HeaderLayout::rows).value >> 32);
+  const uint32_t tokens = within(op, load_packet(header + HeaderLayout::tokens).value);
   bool all = true;
   if (form == Form::line) {
     const char* rows = op.mine() + op.group.layout.ll_lines_of(op.slot, source);
@@ -89,7 +94,7 @@ UCCLEP_FN bool rows_have_come(const Op& op, const WireShape& wire, uint32_t sour
     }
   } else {
     const bool placed = form == Form::placed;
-    const uint32_t end = placed ? tokens : static_cast<uint32_t>(said);
+    const uint32_t end = placed ? tokens : within(op, load_packet(header + HeaderLayout::rows).value);
     const MetaLayout meta = MetaLayout::of(shape.top_k);
     const char* metas = op.mine() + op.group.layout.ll_meta_of(op.slot, source);
     for (uint32_t index = lane_id(); index < end; index += wave_size) {
@@ -121,14 +126,13 @@ UCCLEP_FN void blank_row(const DispatchOutput& out, int64_t outer, int64_t inner
 UCCLEP_FN uint32_t count_from(const Op& op, uint32_t source, uint32_t expert) {
   if (is_absent(op.group, op.kind, op.seq, source)) return 0;
   const uint64_t pair = load_packet(header_packets(op, op.me(), source) + HeaderLayout::counts + expert / 2).value;
-  return static_cast<uint32_t>(expert % 2 != 0 ? pair >> 32 : pair);
+  return within(op, expert % 2 != 0 ? pair >> 32 : pair);
 }
 
 // Block verb: the rows of a source of which not all came. In slabs they are noted as its own, for user kernels.
 UCCLEP_FN void blank_rows(const Op& op, const HandleMemory& memory, const DispatchOutput& out, uint32_t source) {
   if (out.zones == Zones::sources) {
-    const auto rows =
-        static_cast<uint32_t>(load_packet(header_packets(op, op.me(), source) + HeaderLayout::rows).value);
+    const uint32_t rows = within(op, load_packet(header_packets(op, op.me(), source) + HeaderLayout::rows).value);
     for (uint32_t row = warp_id(); row < rows; row += block::warps()) blank_row(out, source, row);
     return;
   }

@@ -4,6 +4,7 @@
 #pragma once
 #include "ucclep/device/layout/objects.hpp"
 #include "ucclep/device/layout/views.hpp"
+#include "ucclep/device/layout/window.hpp"
 #include "ucclep/device/protocol/exchange.hpp"
 #include "ucclep/device/protocol/operation.hpp"
 #include "ucclep/device/protocol/routing.hpp"
@@ -28,8 +29,8 @@ UCCLEP_FN void keep_entries(const HandleMemory& memory, uint32_t source, uint32_
     if (other < local_expert) ++order;
   }
   if (target.active) {
-    memory.recv_entries(source, place)[order] = {static_cast<uint32_t>(target.inner), local_expert, s.weight,
-                                                 lane_id()};
+    const uint32_t row = row_number(static_cast<uint64_t>(target.inner));
+    memory.recv_entries(source, place)[order] = {row, local_expert, s.weight, lane_id()};
   }
   const uint32_t count = count_lanes(ballot(target.active));
   if (lane_id() == 0) memory.recv_count(source)[place] = count;

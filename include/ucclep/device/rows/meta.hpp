@@ -7,10 +7,9 @@
 
 namespace UCCLEP_SIMT_NAMESPACE {
 
-// Lane k's weight of a token; 0 where there is none.
-UCCLEP_FN float weight_of(const GroupShape& shape, const View& topk_weights, uint32_t token,
-                          const Selection& selection) {
-  if (lane_id() >= shape.top_k || selection.expert < 0 || !topk_weights.data) return 0;
+// Lane k's weight of a token; 0 where there is none. top_k: columns of topk_weights.
+UCCLEP_FN float weight_of(uint32_t top_k, const View& topk_weights, uint32_t token, const Selection& selection) {
+  if (lane_id() >= top_k || selection.expert < 0 || !topk_weights.data) return 0;
   return *reinterpret_cast<const float*>(topk_weights.at(0, token, lane_id()));
 }
 

@@ -13,7 +13,7 @@ namespace combining {
 
 // Warp verb: lane k's weight of a received row, in the order of the source's selections. 0: it has none here.
 UCCLEP_FN float weight_of_row(const HandleMemory& memory, const CombineArgs& args, uint32_t home, uint32_t place) {
-  const uint32_t k = lane_id(), top_k = uniform(memory.state()->top_k);
+  const uint32_t k = lane_id(), top_k = args.settings.top_k;
   if (args.zones == Zones::sources) {
     const uint64_t row = uint64_t{memory.recv_base()[home]} + place;
     if (k >= top_k || row >= args.capacity) return 0;

@@ -41,7 +41,7 @@ struct ForwardRow {
   template <class Sink>
   static UCCLEP_FN void send(Stage& stage, const RowSource& source, uint32_t token, const Sink& sink) {
     stage.drain(source.tokens.at(0, token), source.wire.token_bytes,
-                [&](const char* piece, uint64_t offset, uint32_t bytes) { sink.put(piece, offset, bytes); });
+                [&](char* piece, uint64_t offset, uint32_t bytes) { sink.put(piece, offset, bytes); });
     if (few_scales(source)) {
       smem_to_bulk();
       sink.put(stage.scales(), source.wire.token_bytes, padded(source));

@@ -206,7 +206,8 @@ UCCLEP_FN void note_copies(const DeviceOperation& open, const Row& row, uint32_t
     if (lowest != expert) return;
     if (k == 0) memory.recv_count(row.source)[place] = copies;
     if (mine == not_here) continue;
-    memory.recv_entries(row.source, place)[order] = {base(mine) + row.position(k), mine, row.weight(k), k};
+    const uint32_t number = row_number(uint64_t{base(mine)} + row.position(k));
+    memory.recv_entries(row.source, place)[order] = {number, mine, row.weight(k), k};
   }
 }
 

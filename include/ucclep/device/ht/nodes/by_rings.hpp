@@ -213,9 +213,9 @@ struct ByRings : AcrossNodes {
   // Sums stay where they land, until they are added up.
   static UCCLEP_FN bool stage_sums(const HtCombineArgs&, const Op&, Stage&, const Worker&) { return true; }
   template <class Element>
-  static UCCLEP_FN bool sum_own_node(const Op& op, const HandleMemory& memory, const HtCombineArgs& args,
-                                     uint32_t token, SumRing& ring, Terms& terms) {
-    return relay::sum_own_node<Element, ring::InRing>(op, memory, args, token, ring, terms);
+  static UCCLEP_FN bool sum_own_node(const Op& op, const HtCombineArgs& args, uint32_t token, SumRing& ring,
+                                     Terms& terms) {
+    return relay::sum_own_node<Element, ring::InRing>(op, args, token, ring, terms);
   }
   static UCCLEP_FN void sums_read(const HtCombineArgs& args, const Op& op, uint32_t token) {
     ring::sums_read(op.with(args.group), memory_of(args), token);

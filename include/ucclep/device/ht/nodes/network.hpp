@@ -229,9 +229,9 @@ struct AcrossNodes : ByNetwork {
         });
   }
   template <class Element>
-  static UCCLEP_FN bool sum_own_node(const Op& op, const HandleMemory& memory, const HtCombineArgs& args,
-                                     uint32_t token, SumRing& ring, Terms& terms) {
-    return relay::sum_own_node<Element, staged_sums::Sums>(op, memory, args, token, ring, terms);
+  static UCCLEP_FN bool sum_own_node(const Op& op, const HtCombineArgs& args, uint32_t token, SumRing& ring,
+                                     Terms& terms) {
+    return relay::sum_own_node<Element, staged_sums::Sums>(op, args, token, ring, terms);
   }
 };
 

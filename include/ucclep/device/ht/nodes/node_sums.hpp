@@ -132,15 +132,14 @@ UCCLEP_FN bool send_sums(const HtCombineArgs& args, const Op& op, const Stage& s
 // Warp verb: from the partial rows of a token that are of this node to the sums of all its nodes, ascending. Sums:
 // where those of other nodes are; wait: warp verb, for those that the active lanes name; row: one of them, then.
 template <class Element, class Sums>
-UCCLEP_FN bool sum_own_node(const Op& op, const HandleMemory& memory, const HtCombineArgs& args, uint32_t token,
-                            SumRing& ring, Terms& terms) {
+UCCLEP_FN bool sum_own_node(const Op& op, const HtCombineArgs& args, uint32_t token, SumRing& ring, Terms& terms) {
   const auto own_sum = [&](const Op& same) {
     return same.mine() + same.group.layout.own_sums_of(same.slot) + uint64_t{token} * args.partial_bytes;
   };
   const bool any = terms.count != 0;
   if (any) {
     char* const to = own_sum(op);
-    if (args.weights_back) sum_weights(terms, memory.state()->top_k, weights_behind(to, args.row_bytes));
+    if (args.weights_back) sum_weights(terms, args.settings.top_k, weights_behind(to, args.row_bytes));
     ring.sum<Element>(terms, uniform(args.row_bytes),
                       [&](uint32_t offset, const Vector<Element>& sum) { store16(to + offset, sum.pack()); });
   }

@@ -129,8 +129,7 @@ UCCLEP_FN void note_rows(const Op& op, const HandleMemory& memory, bool good) {
   for (uint32_t block = thread_id(); block < op.group.shape.nodes.blocks(); block += block_size()) {
     const uint32_t source = source_of<masks>(op, block);
     const bool any = good && source != NodeTable::no_rank;
-    memory.relayed()[block] =
-        any ? static_cast<uint32_t>(load_packet(header_packets(op, op.me(), source) + HeaderLayout::rows).value) : 0;
+    memory.relayed()[block] = any ? announced_by(op, source) : 0;
   }
 }
 

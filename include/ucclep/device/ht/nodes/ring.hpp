@@ -61,10 +61,14 @@ UCCLEP_FN uint8_t flags_of(const Op& op) {
   return lands_in_rings(op) ? between_nodes_flag | by_ring_flag : between_nodes_flag;
 }
 
-// Rows that a rank of another node sends to this relay: its READY says so.
-UCCLEP_FN uint32_t rows_of(const Op& op, uint32_t source) {
+// Rows that a rank of another node sends to this relay: its READY says so, and check_header has looked at it.
+UCCLEP_FN uint32_t announced_by(const Op& op, uint32_t source) {
   const Packet* header = header_packets(op, op.me(), source);
-  return uniform(static_cast<uint32_t>(load_packet(header + HeaderLayout::rows).value));
+  const auto rows = static_cast<uint32_t>(load_packet(header + HeaderLayout::rows).value);
+  return rows < op.group.shape.ht_tokens ? rows : op.group.shape.ht_tokens;
+}
+UCCLEP_FN uint32_t rows_of(const Op& op, uint32_t source) {
+  return uniform(announced_by(op, source));
 }
 
 }  // namespace relay
