@@ -44,11 +44,7 @@ quietly() {  # shows the output only of a command that fails
 }
 
 gpu_target() {  # a command or its description: the GPU for which it compiles, or nothing
-  case $1 in
-    *sm_90a* | *gpu-ptx*) echo sm_90a ;;
-    *gfx90a*) echo gfx90a ;;
-    *gfx942*) echo gfx942 ;;
-  esac
+  if [[ $1 =~ (sm_[0-9]+a?|gfx[0-9a-f]+) ]]; then echo "${BASH_REMATCH[1]}"; fi
 }
 in_words() {  # Ninja's description of a step
   local target

@@ -17,7 +17,7 @@ TEST_CASE("rows of 16 bytes, and of every multiple up to 160", "[process][reduce
   for (int64_t bytes = 16; bytes <= 160; bytes += 16) {
     Scenario scenario = small_rows();
     scenario.hidden = bytes / 2;
-    scenario.layout = all_layouts[bytes / 16 % 4];
+    scenario.layout = all_layouts[bytes / 16 % std::size(all_layouts)];
     scenarios.push_back(scenario);
   }
   run_all(scenarios);
@@ -30,7 +30,7 @@ TEST_CASE("rows around the sizes of copies", "[process]") {
     scenario.max_tokens = 3;
     scenario.ranks = 2;
     scenario.hidden = bytes / 2;
-    scenario.layout = all_layouts[scenarios.size() % 4];
+    scenario.layout = all_layouts[scenarios.size() % std::size(all_layouts)];
     scenarios.push_back(scenario);
   }
   run_all(scenarios);

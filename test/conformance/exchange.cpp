@@ -351,7 +351,7 @@ void Exchange::expect_nothing_in(int64_t row) {
 // A row that no token has come to: only its metadata says so.
 void Exchange::expect_unused(int64_t row) {
   if (scenario_.layout == Layout::ll_expert_major) return;
-  if (scenario_.layout == Layout::ht_expert_major) {
+  if (scenario_.by_expert()) {
     if (weights_out_) weights_out_->set_integer(0, row, 0);
     return;
   }

@@ -143,7 +143,7 @@ TEST_CASE("all experts are on other ranks than the token", "[process]") {
 TEST_CASE("every number of choices from 1 to 32", "[process]") {
   std::vector<Scenario> scenarios;
   for (int top_k = 1; top_k <= 32; top_k += reduced() ? 7 : 1) {
-    const Layout layout = all_layouts[top_k % 4];
+    const Layout layout = all_layouts[top_k % std::size(all_layouts)];
     scenarios.push_back({.layout = layout, .ranks = 2, .experts = 32, .top_k = top_k, .max_tokens = 5, .hidden = 16});
   }
   run_all(scenarios);
@@ -181,8 +181,11 @@ TEST_CASE("experts of a rank: one, and numbers that are no power of two", "[proc
 TEST_CASE("token counts around the widths of warps and blocks", "[process]") {
   std::vector<Scenario> scenarios;
   for (const int tokens : {1, 31, 32, 33, 63, 64, 65, 127, 129}) {
-    scenarios.push_back(
-        {.layout = all_layouts[scenarios.size() % 4], .ranks = 2, .experts = 4, .max_tokens = tokens, .hidden = 16});
+    scenarios.push_back({.layout = all_layouts[scenarios.size() % std::size(all_layouts)],
+                         .ranks = 2,
+                         .experts = 4,
+                         .max_tokens = tokens,
+                         .hidden = 16});
   }
   run_all(scenarios);
 }

@@ -76,8 +76,8 @@ struct Scenario {
   std::vector<int> nodes = {};  // ranks of each, of which sums are made; empty: as the environment has them
   bool masked = false;          // the group has enable_mask
 
-  bool ll() const { return layout == Layout::ll_expert_major || layout == Layout::ll_rank_major; }
-  bool by_expert() const { return layout == Layout::ll_expert_major || layout == Layout::ht_expert_major; }
+  bool ll() const { return reference::is_ll(layout); }
+  bool by_expert() const { return reference::is_by_expert(layout); }
   int64_t max_rows() const { return ll() && ll_max_tokens > 0 ? ll_max_tokens : max_tokens; }  // B
   int64_t tokens_of(int rank) const { return tokens.empty() ? max_rows() : tokens[static_cast<size_t>(rank)]; }
   int local_experts() const { return experts / ranks; }

@@ -89,8 +89,7 @@ World cleaned(World world) {
 }
 
 Placement placement(const World& world, const Shape& shape, int destination) {
-  const bool by_expert = shape.layout == Layout::ll_expert_major || shape.layout == Layout::ht_expert_major;
-  return by_expert ? expert_major(world, shape, destination) : by_source(world, shape, destination);
+  return is_by_expert(shape.layout) ? expert_major(world, shape, destination) : by_source(world, shape, destination);
 }
 
 Placement kept(Placement placement, int64_t rows) {
@@ -115,11 +114,12 @@ Counters counters(const World& world, const Shape& shape, int destination) {
   const Placement placed = placement(world, shape, destination);
   for (const Slot& slot : placed.slots) ++result.tokens_per_rank[static_cast<size_t>(slot.source)];
   result.recv_total = placed.total;
-  const int64_t alignment = shape.layout == Layout::ht_expert_major ? shape.alignment : 1;
+  const bool in_zones = !is_ll(shape.layout) && is_by_expert(shape.layout);
+  const int64_t alignment = in_zones ? shape.alignment : 1;
   result.expert_offsets.push_back(0);
   for (const int64_t count : result.tokens_per_expert_unpadded) {
     const int64_t begin = result.expert_offsets.back(), rows = rounded_up(count, alignment);
-    const int64_t before = shape.layout == Layout::ht_expert_major ? begin : 0;
+    const int64_t before = in_zones ? begin : 0;
     result.tokens_per_expert.push_back(std::clamp(shape.limit - before, int64_t{0}, rows));
     result.expert_offsets.push_back(begin + rows);
   }
@@ -198,8 +198,7 @@ std::vector<Sum> sum_tree(const CombineProblem& problem, int source, size_t colu
   const World& world = *problem.world;
   const auto tokens = static_cast<size_t>(world.rank[static_cast<size_t>(source)].tokens);
   // One node, and LL: the sum of all ranks needs no rounding of its own.
-  const bool ht = problem.shape.layout == Layout::ht_flat || problem.shape.layout == Layout::ht_expert_major;
-  std::vector<int> node_of = ht ? problem.node_of : std::vector<int>{};
+  std::vector<int> node_of = is_ll(problem.shape.layout) ? std::vector<int>{} : problem.node_of;
   node_of.resize(static_cast<size_t>(world.ranks));
   const int nodes = 1 + *std::max_element(node_of.begin(), node_of.end());
 

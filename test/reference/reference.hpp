@@ -37,6 +37,12 @@ World cleaned(World world);
 
 // From here on every world is a cleaned one.
 enum class Layout { ll_expert_major, ll_rank_major, ht_flat, ht_expert_major };
+constexpr bool is_ll(Layout layout) {
+  return layout == Layout::ll_expert_major || layout == Layout::ll_rank_major;
+}
+constexpr bool is_by_expert(Layout layout) {
+  return layout == Layout::ll_expert_major || layout == Layout::ht_expert_major;
+}
 
 struct Shape {
   Layout layout = Layout::ht_flat;

@@ -16,6 +16,7 @@
 #include "host/boundary/views.hpp"
 #include "host/group/masks.hpp"
 #include "host/group/phases.hpp"
+#include "host/operations/update.hpp"
 #include "ucclep/device/layout/handle.hpp"
 
 namespace ucclep {
@@ -155,7 +156,7 @@ ucclEpHandle_t create_handle(ucclEpGroup& group, const ucclEpHandleConfig_t& con
 
 // Where user kernels keep copies of rows: the first handle that wants it makes it, for all of the group.
 char* copies_for(const ucclEpHandle& handle) {
-  if (handle.low_latency() || handle.device.layout != UCCLEP_LAYOUT_EXPERT_MAJOR) return nullptr;
+  if (handle.low_latency() || zones_of(handle) == Zones::sources) return nullptr;
   ucclEpGroup& group = *handle.group;
   if (group.copies.data() == nullptr) {
     refuse_in_capture(*group.comm);

@@ -31,10 +31,6 @@ View rows_view_of(const TensorView& t) {
   return view;
 }
 
-bool is_float_row(ucclEpDataType_t dtype) {
-  return dtype == ucclEpBfloat16 || dtype == ucclEpFloat16 || dtype == ucclEpFloat32;
-}
-
 bool is_byte_row(ucclEpDataType_t dtype) {
   return dtype == ucclEpFloat8e4m3 || dtype == ucclEpFloat8e5m2 || dtype == ucclEpFloat4e2m1x2;
 }

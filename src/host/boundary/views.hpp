@@ -16,7 +16,6 @@ View rows_view_of(const TensorView& tensor);
 CounterViews counter_views(const ucclEpCounters_t* counters, const char* name, const GroupShape& shape);
 
 // Scales: any strides, any data type that `wire` can carry.
-bool is_float_row(ucclEpDataType_t dtype);
 bool is_byte_row(ucclEpDataType_t dtype);
 
 }  // namespace ucclep

@@ -14,6 +14,8 @@
 namespace ucclep {
 namespace {
 
+constexpr std::initializer_list<ucclEpDataType_t> summed_types = {ucclEpBfloat16, ucclEpFloat16, ucclEpFloat32};
+
 void check_state(const ucclEpHandle& handle) {
   if (!handle.routing->updated || !handle.routing->dispatched) {
     fail(ucclEpInvalidUsage,
@@ -25,7 +27,7 @@ void check_state(const ucclEpHandle& handle) {
 TensorView check_tokens(const ucclEpHandle& handle, const ucclEpTensor_t* tensor) {
   const GroupShape& shape = handle.group->shape();
   TensorView tokens = required_tensor(tensor, "inputs.tokens");
-  tokens.dtype({ucclEpBfloat16, ucclEpFloat16, ucclEpFloat32});
+  tokens.dtype(summed_types);
   const SizeRule hidden = at_least(1, "hidden");
   if (!handle.low_latency()) {
     tokens.shape({exactly(handle.routing->output_rows, "rows of the tensor that dispatch filled"), hidden});
@@ -191,7 +193,7 @@ TensorView check_rows(const CombineCall& call) {
   const ucclEpHandle& handle = call.handle;
   if (!call.device_initiated) return check_tokens(handle, call.inputs.tokens);
   TensorView output = required_tensor(call.outputs.tokens, "outputs.tokens");
-  output.dtype({ucclEpBfloat16, ucclEpFloat16, ucclEpFloat32}).shape({tokens_of(handle), at_least(1, "hidden")});
+  output.dtype(summed_types).shape({tokens_of(handle), at_least(1, "hidden")});
   return output;
 }
 

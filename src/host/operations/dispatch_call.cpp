@@ -209,7 +209,7 @@ void check_scales(DispatchCall& call) {
 }
 
 void check_weights_and_ids(DispatchCall& call) {
-  const bool by_expert = call.handle.device.layout == UCCLEP_LAYOUT_EXPERT_MAJOR;
+  const bool by_expert = zones_of(call.handle) != Zones::sources;
   LeadingDims lead = leading_dims(call);
   if (!lead.two) lead.inner = exactly(static_cast<int64_t>(call.output.rows), "rows of outputs.tokens");
   const SizeRule k = exactly(call.top_k, "top-k of the routing");

@@ -2,6 +2,9 @@
 // AMD CDNA (gfx90a, gfx942), waves of 64 lanes. Compiled by clang without any HIP header: only compiler builtins here.
 // Nothing of it has run on hardware yet. Included by arch.hpp; ../simt.hpp says what is ordered.
 #pragma once
+#if defined(__HIP_DEVICE_COMPILE__) && !defined(__GFX9__)
+#error "amdgcn.hpp is for AMD GPUs whose waves have 64 lanes (gfx9): another family needs a file of its own in arch/"
+#endif
 
 namespace UCCLEP_SIMT_NAMESPACE {
 
