@@ -195,7 +195,7 @@ void add_options(CLI::App& app, Options& o, Texts& texts) {
       ->check(CLI::IsMember(clocks))
       ->capture_default_str();
   app.add_flag("--corrupt", o.corrupt, "Flip a byte in every iteration: the run must fail (see below)");
-  app.add_option("--seed", o.seed, "Seed of routing and data")->check(CLI::NonNegativeNumber)->capture_default_str();
+  app.add_option("--seed", o.seed, "Seed of routing and data")->check(not_negative())->capture_default_str();
   app.add_option("--timeout-ms", o.timeout_ms, "Longest wait of the library (0 = its default)")->capture_default_str();
   app.add_option("--child", texts.child, "")->group("");  // fd:index, given by the process that started this one
 }

@@ -21,6 +21,11 @@ inline void require_not_zero(const CLI::App& app, const char* option, uint64_t v
   require(app.count(option) == 0 || value != 0, fmt::format("{} {}: expected at least {}", option, value, least));
 }
 
+// For options without a sign, of which CLI11 would make large numbers.
+inline CLI::Validator not_negative() {
+  return {[](std::string& text) { return text.front() == '-' ? text + ": expected 0 or more" : std::string(); }, ""};
+}
+
 inline const char* const json_help =
     "Write options, environment and all samples to this file, or where it exists to FILE.1, FILE.2, and so on";
 

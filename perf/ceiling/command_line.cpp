@@ -100,7 +100,7 @@ CeilingOptions parse_ceiling_options(int argc, char** argv, bool* done) {
   app.add_option("--topk", o.topk, "Experts of a token")->capture_default_str();
   app.add_option("--skew", o.skew, "Rank 0 is chosen so many times as often as the average rank; 0 = all alike")
       ->capture_default_str();
-  app.add_option("--seed", o.seed, "Seed of routing and data")->check(CLI::NonNegativeNumber)->capture_default_str();
+  app.add_option("--seed", o.seed, "Seed of routing and data")->check(not_negative())->capture_default_str();
   app.add_option("--sms", o.sms, "SMs of the HT kernels")->capture_default_str();
   app.add_option("--ll-sms", o.ll_sms, "SMs of the LL kernels (0 = all)")->capture_default_str();
   app.add_option("--rounds", o.rounds, "Rounds of LL in one launch")->capture_default_str();
