@@ -81,12 +81,14 @@ void look_after(const Plan& plan) {
   kill(stopped, plan.blow == Blow::stop ? SIGKILL : SIGCONT);
 }
 
-void require_lost(ucclEpResult_t result, ucclEpComm_t comm, int victim) {
+// A death is known at once. Of a rank that has stopped only its silence is: whoever waits for one that waits for it may
+// give up first, and names that one.
+void require_lost(ucclEpResult_t result, ucclEpComm_t comm, const Plan& plan) {
   const std::string text = async_error(comm).text;
+  const std::string lost = plan.blow == Blow::kill ? "rank " + std::to_string(plan.victim) : "rank ";
   require(result == ucclEpTimeout || result == ucclEpRemoteError,
           "the answer was " + std::to_string(result) + ": " + text);
-  require(text.find("rank " + std::to_string(victim)) != std::string::npos,
-          text + " does not name rank " + std::to_string(victim));
+  require(text.find(lost) != std::string::npos, text + " does not name " + lost);
 }
 
 void live_through(const Rank& rank, const Plan& plan) {
@@ -107,7 +109,7 @@ void live_through(const Rank& rank, const Plan& plan) {
   }
   const ucclEpResult_t result = run_rounds(*at, *exchange, is_victim);
   if (result == ucclEpSuccess) exchange->check_combine();
-  if (!is_victim && result != ucclEpSuccess) require_lost(result, at->comm, plan.victim);
+  if (!is_victim && result != ucclEpSuccess) require_lost(result, at->comm, plan);
   if (helper.joinable()) helper.join();
   require(plan.loses() || result == ucclEpSuccess, "a short pause ended the communicator");
   exchange.reset();
