@@ -216,9 +216,11 @@ class Communicator(lifetime.LibraryObject):
     def destroy(self) -> None:
         """[collective] Destroys all that was made from it too."""
         pointer = self.pointer
-        wait(lib.ucclEpCommDestroy, pointer, stop=lambda: lib.ucclEpCommAbort(pointer))
+        self._end_by(lib.ucclEpCommDestroy, pointer, stop=lambda: lib.ucclEpCommAbort(pointer))
+
+    def _forget(self) -> None:
         lifetime.discard(self)
-        self._forget()
+        super()._forget()
 
     def __enter__(self) -> Communicator:
         return self

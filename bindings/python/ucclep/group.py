@@ -107,8 +107,7 @@ class Group(LibraryObject):
 
     def destroy(self) -> None:
         """[collective] Destroys its handles too."""
-        wait(lib.ucclEpGroupDestroy, self.pointer, stop=self.comm.abort)
-        self._forget()
+        self._end_by(lib.ucclEpGroupDestroy, self.pointer, stop=self.comm.abort)
 
     def __enter__(self) -> Group:
         return self

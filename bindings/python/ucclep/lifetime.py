@@ -13,11 +13,12 @@ import os
 import sys
 import time
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Iterable
+from typing import TYPE_CHECKING, Any, Callable, Iterable
 from weakref import WeakSet
 
 from .errors import InvalidArgument
 from .library import lib
+from .waiting import wait
 
 if TYPE_CHECKING:  # for annotations only: at run time nothing is imported back
     from .communicator import Communicator
@@ -48,6 +49,15 @@ class LibraryObject(Unique):
         self.__dict__.pop("pointer", None)
         for part in list(self._parts):
             part._forget()
+
+    def _end_by(self, function: Callable[..., int], *arguments: Any, stop: Callable[[], None]) -> None:
+        """A call that destroys it: also one that goes on to its end after a signal has interrupted the wait for it."""
+        def end() -> int:
+            result = function(*arguments)
+            if result == 0:
+                self._forget()
+            return result
+        wait(end, stop=stop)
 
     @property
     def alive(self) -> bool:

@@ -56,8 +56,7 @@ class Window(LibraryObject):
         self.nbytes = nbytes
 
     def close(self) -> None:
-        wait(lib.ucclEpWindowDeregister, self._comm.pointer, self.pointer, stop=self._comm.abort)
-        self._forget()
+        self._end_by(lib.ucclEpWindowDeregister, self._comm.pointer, self.pointer, stop=self._comm.abort)
         self._owner = None
 
     def __enter__(self) -> Window:
