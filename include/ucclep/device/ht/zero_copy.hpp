@@ -75,7 +75,7 @@ struct Worker {
 // Lane verb: whether this rank exposes what it offers. That ends by the peers' consumed words, which stay behind an
 // older operation that is pending: beside one, rows go by staging.
 UCCLEP_FN bool exposes(const Op& op, const ZeroCopyOffer& offer) {
-  return offer.tokens.given() && last_read(op, op.seq - 1) == op.seq - 1;
+  return offer.tokens.given() && pending_slots(op) == 0;
 }
 
 // Verb of the workers: READY to every peer. words: OfferWords::count of them, memory of the warp's own.

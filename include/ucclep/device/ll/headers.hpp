@@ -171,18 +171,26 @@ struct HeaderTable {
         return ballot(late) == 0;
       });
       if (!ok) return false;
-      uint32_t largest = 0;
+      bool fits = true;
       UCCLEP_UNROLL
       for (uint32_t j = 0; j < most; ++j) {
-        const uint32_t i = first + lane_id() + j * wave_size, larger = i < pairs ? larger_count(value[j]) : 0;
-        largest = largest < larger ? larger : largest;
+        const uint32_t i = first + lane_id() + j * wave_size;
+        fits = fits && (i >= pairs || larger_count(value[j]) <= shape.ll_tokens);
         keep(shape, source, i, value[j], end);
       }
-      if (every_lane(largest <= shape.ll_tokens)) continue;
-      if (largest > shape.ll_tokens) report_count(op, source, largest, shape.ll_tokens);
+      if (every_lane(fits)) continue;
+      report_counts(op, source, rest, pairs);
       return false;
     }
     return true;
+  }
+  // Warp verb: one of the counts is more than a rank can have. Read again, so that nobody keeps them until here.
+  static UCCLEP_FN void report_counts(const Op& op, uint32_t source, const Packet* counts, uint32_t pairs) {
+    const uint32_t most = reload(op.group).shape.ll_tokens;
+    for (uint32_t i = lane_id(); i < pairs; i += wave_size) {
+      const uint32_t larger = larger_count(load_packet(counts + i).value);
+      if (larger > most) report_count(op, source, larger, most);
+    }
   }
   // Lane verb: one of those packets.
   UCCLEP_FN void keep(const GroupShape& shape, uint32_t source, uint32_t i, uint64_t value, uint32_t end) const {

@@ -60,14 +60,13 @@ UCCLEP_FN void write_command(const Fifo& fifo, uint32_t ring, uint64_t position,
 // The reader's position once it is `end` or beyond; 0 when the time is up or the abort word is set.
 UCCLEP_FN uint64_t await_position(const Fifo& fifo, uint32_t ring, uint64_t end) {
   Wait wait{};
-  bool late = false;
   // Without the pauses of wait_until: a load from host memory takes long enough.
   for (uint32_t polls = 0;; ++polls) {
     const uint64_t position = load_acquire<Scope::system>(fifo.positions + ring * fifo_stride);
     if (position >= end) return position;
     if (polls == 0) wait = begin_wait(fifo.timeout_ns, fifo.abort_word);
-    if (late || (polls % 64 == 63 && aborted(wait))) return 0;
-    if (polls % 64 == 63) late = timed_out(wait);
+    if (polls > polls_when_late || (polls % 64 == 63 && aborted(wait))) return 0;
+    if (polls % 64 == 63 && timed_out(wait)) polls = polls_when_late;
   }
 }
 

@@ -65,15 +65,17 @@ UCCLEP_COLD_FN bool slots_free_masked(const ucclEpDeviceGroup& group, Kind kind,
   const Wait wait = begin_wait(group.timeout_ns, &masks->leave);
   for (uint32_t p = thread_id(); p < group.shape.ranks; p += block_size()) {
     const auto* word = reinterpret_cast<const uint64_t*>(group.mine + group.layout.consumed_word(group.shape, kind, p));
-    bool late = false;
+    unsigned polls = 0;
     while (load_acquire<Scope::system>(word) < needed && !is_lost(masks, p) && !is_masked(masks, p)) {
       if constexpr (networked) {
         if (group.windows[p] == nullptr) network::look(network::Source::of(group, kind, needed, p));
       }
       pause();
       if (load_relaxed<Scope::system>(&masks->leave) == 1) return false;
-      if (late) store_relaxed<Scope::system>(&masks->of(p).lost, lost_bit | static_cast<uint32_t>(Phase::consumed));
-      late = timed_out(wait);
+      if (polls > polls_when_late)
+        store_relaxed<Scope::system>(&masks->of(p).lost, lost_bit | static_cast<uint32_t>(Phase::consumed));
+      if (timed_out(wait)) polls = polls_when_late;
+      ++polls;
     }
     if (is_masked(masks, p) || load_acquire<Scope::system>(word) >= needed) continue;
     evict<networked>(group, p);  // it looks in the repair

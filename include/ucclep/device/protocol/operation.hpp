@@ -88,9 +88,8 @@ constexpr unsigned polls_per_check = 32;  // of the clock and the abort word
 template <class Predicate>
 UCCLEP_FN bool wait_peer(const Op& op, Phase phase, uint32_t peer, Predicate&& arrived) {
   Wait wait{};
-  bool late = false;
   for (unsigned polls = 0; !arrived(); ++polls) {
-    if (late) {
+    if (polls > polls_when_late) {
       report_timeout(op, phase, peer, wait);
       return false;
     }
@@ -98,7 +97,7 @@ UCCLEP_FN bool wait_peer(const Op& op, Phase phase, uint32_t peer, Predicate&& a
     pause();
     if (polls % polls_per_check != polls_per_check - 1) continue;
     if (aborted(wait)) return false;
-    late = timed_out(wait);
+    if (timed_out(wait)) polls = polls_when_late;
   }
   return true;
 }
@@ -108,9 +107,8 @@ UCCLEP_FN bool wait_peer(const Op& op, Phase phase, uint32_t peer, Predicate&& a
 template <class Predicate>
 UCCLEP_FN bool wait_peer_warp(const Op& op, Phase phase, const uint32_t& peer, Predicate&& arrived) {
   Wait wait{};
-  uint32_t verdict = 0;
   for (unsigned polls = 0; !arrived(); ++polls) {
-    if (verdict != 0) {
+    if (polls > polls_when_late) {
       if (lane_id() == 0) report_timeout(op, phase, peer, wait);
       return false;
     }
@@ -118,9 +116,11 @@ UCCLEP_FN bool wait_peer_warp(const Op& op, Phase phase, const uint32_t& peer, P
     pause();
     if (polls % polls_per_check != polls_per_check - 1) continue;
     // Lane 0 decides for all: clocks differ from lane to lane.
+    uint32_t verdict = 0;
     if (lane_id() == 0) verdict = aborted(wait) ? 1 : timed_out(wait) ? 2 : 0;
     verdict = broadcast(verdict, 0);
     if (verdict == 1) return false;
+    if (verdict == 2) polls = polls_when_late;
   }
   return true;
 }

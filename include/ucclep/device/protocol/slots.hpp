@@ -92,14 +92,18 @@ UCCLEP_COLD_FN void publish_to_windows(char* const* windows, uint32_t ranks, uin
   }
 }
 
+// Lane verb: the slots of the kind of which only the send phase has ended, a bit for each.
+UCCLEP_FN uint32_t pending_slots(const Op& op) {
+  return load_relaxed<Scope::gpu>(&op.group.state->pending[static_cast<uint32_t>(op.kind)]);
+}
+
 // Lane verb: the last operation up to which this rank has finished reading all; `last` is the last that has ended, or
-// its send phase. Not more than N - 1 follow the oldest that is pending: each slot of the ring is one of these.
+// its send phase. Not more than N - 1 follow the oldest that is pending: each slot of the ring is one of these. Turned
+// so that the oldest of them comes first, with a bit behind them all, the lowest bit is the first that was not read.
 UCCLEP_FN uint64_t last_read(const Op& op, uint64_t last) {
-  const uint32_t pending = load_relaxed<Scope::gpu>(&op.group.state->pending[static_cast<uint32_t>(op.kind)]);
-  if (pending == 0) return last;
-  uint64_t seq = last - (op.group.shape.in_flight - 1);
-  while ((pending >> op.group.shape.slot_of(seq) & 1) == 0) seq += 1;
-  return seq - 1;
+  const uint32_t n = op.group.shape.in_flight, pending = pending_slots(op);
+  const uint32_t turned = (pending | pending << n) >> op.group.shape.slot_of(last + 1) | 1u << n;
+  return last - n + first_lane(turned);
 }
 
 // Verb of those threads: publishes to every peer whose window is mapped here up to which operation of the kind this

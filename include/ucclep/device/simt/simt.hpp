@@ -151,6 +151,9 @@ UCCLEP_FN Wait begin_wait(uint64_t limit_ns, const uint32_t* abort_word) {
   return {clock_ns(), limit_ns, abort_word};
 }
 
+// What a loop of polls counts on from once the time is up: the next one is its last.
+constexpr unsigned polls_when_late = 1u << 31;
+
 // Has the wait taken all of its time?
 UCCLEP_FN bool timed_out(const Wait& wait) {
   return clock_ns() - wait.start_ns >= wait.limit_ns;
@@ -165,10 +168,9 @@ UCCLEP_FN bool aborted(const Wait& wait) {
 // needs. It is asked at least once, also after the deadline: what has arrived counts.
 template <class Predicate>
 UCCLEP_FN bool wait_until(const Wait& wait, Predicate&& predicate) {
-  bool late = false;
   for (unsigned polls = 1; !predicate(); ++polls) {
-    if (late || (polls % 32 == 0 && aborted(wait))) return false;
-    if (polls % 32 == 0) late = timed_out(wait);
+    if (polls > polls_when_late || (polls % 32 == 0 && aborted(wait))) return false;
+    if (polls % 32 == 0 && timed_out(wait)) polls = polls_when_late;
     pause();
   }
   return true;
