@@ -33,6 +33,8 @@ void refused(ucclEpResult_t result, ucclEpResult_t expected, const char* call, c
                   std::to_string(expected));
   }
   require(!message.empty(), std::string(call) + " was refused without an error message");
+  const std::string name = std::string(call) + ": ";
+  require(!message.starts_with(name + name), std::string(call) + " names itself twice: " + message);
   for (const std::string& word : words) {
     require(message.find(word) != std::string::npos,
             std::string(call) + " was refused with \"" + message + "\", which does not contain \"" + word + "\"");
