@@ -181,7 +181,7 @@ TEST_CASE("abort from another thread ends an operation long before its time is u
   }
 }
 
-TEST_CASE("abort ends routing counts of a billion tokens", "[process]") {
+TEST_CASE("abort ends routing counts of a billion tokens", "[host][process]") {
   run_ranks(1, [&](Rank& rank) {
     constexpr int64_t tokens = int64_t{1} << 30;
     Scenario scenario = any(Layout::ht_flat, 1);
@@ -209,7 +209,7 @@ TEST_CASE("abort ends routing counts of a billion tokens", "[process]") {
   });
 }
 
-TEST_CASE("a host without memory for the lanes of a kernel says so, instead of a timeout", "[process]") {
+TEST_CASE("a host without memory for the lanes of a kernel says so, instead of a timeout", "[host][process]") {
   run_ranks(1, {.processes = true}, [&](Rank& rank) {
     Scenario scenario = any(Layout::ht_flat, 1);
     Session at(rank, scenario);

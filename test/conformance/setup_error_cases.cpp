@@ -112,7 +112,7 @@ TEST_CASE("an environment variable that does not parse is named", "[process][red
   });
 }
 
-TEST_CASE("ranks whose devices lead to another shape of a group are refused", "[process]") {
+TEST_CASE("ranks whose devices lead to another shape of a group are refused", "[host][process]") {
   run_ranks(2, {.processes = true}, [&](Rank& rank) {
     if (rank.rank == 1) setenv("UCCLEP_HOST_MODE", "apart", 1);
     ucclEpCommConfig_t config = comm_config(rank);

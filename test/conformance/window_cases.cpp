@@ -56,8 +56,8 @@ TEST_CASE("windows: an id is used again, the same one on all ranks", "[process][
   });
 }
 
-// Processes, since threads of one need no descriptors.
-TEST_CASE("windows: 256 of them and 4096 allocations need few descriptors", "[process]") {
+// Processes, since threads of one need no descriptors. The host reads and writes the memory.
+TEST_CASE("windows: 256 of them and 4096 allocations need few descriptors", "[host][process]") {
   for (const bool networked : {false, true}) {
     run_ranks(4, {.processes = true}, [&](Rank& rank) {
       const rlimit usual{1024, 1024};

@@ -273,7 +273,7 @@ TEST_CASE("a setting that differs on one rank is reported to all, and the bootst
     return message;
   });
   check_all(outcomes, ucclEpSuccess,
-            "4 ucclEpGroupCreate: top_k differs between ranks: rank 1 gave 4, ranks 0 and 2 gave 8");
+            "4 top_k differs between ranks: rank 1 gave 4, ranks 0 and 2 gave 8");
 }
 
 TEST_CASE("an error on one rank is every rank's error") {
@@ -287,7 +287,7 @@ TEST_CASE("an error on one rank is every rank's error") {
     agreement.settle(*bootstrap, Deadline::after_ms(10000));
     return std::string("agreed");
   });
-  check_all(outcomes, ucclEpInvalidArgument, "ucclEpCommInitRank: rank 2: UCCLEP_TIMEOUT_MS=abc");
+  check_all(outcomes, ucclEpInvalidArgument, "rank 2: UCCLEP_TIMEOUT_MS=abc");
 }
 
 TEST_CASE("ranks that make different calls get an error") {
