@@ -2,17 +2,19 @@
 // In a test that links this file, it stands in for src/device/kernels/gpu_code.cpp.
 #include "doubles/embedded_code.hpp"
 
+#include <iterator>
+
 #include "device/kernels/gpu_code.hpp"
 
 namespace ucclep {
 
-std::span<const GpuCode> gpu_code() {
+std::vector<GpuCode> gpu_code() {
   static const GpuCode table[] = {
       {"sm_90a", std::as_bytes(std::span(doubles::host_kernels<32>)), 1},
       {"gfx90a", {}, 1},  // not built
       {"gfx942", std::as_bytes(std::span(doubles::host_kernels<64>)), 1},
   };
-  return table;
+  return {std::begin(table), std::end(table)};
 }
 
 const char* gpu_code_summary() {

@@ -15,18 +15,12 @@ extern const uint64_t ucclep_code_gfx942_bytes;
 
 namespace ucclep {
 
-namespace {
-
-const GpuCode embedded[] = {
-    {"sm_90a", {ucclep_code_sm_90a, ucclep_code_sm_90a_bytes}, 8},
-    {"gfx90a", {ucclep_code_gfx90a, ucclep_code_gfx90a_bytes}, 1},
-    {"gfx942", {ucclep_code_gfx942, ucclep_code_gfx942_bytes}, 1},
-};
-
-}  // namespace
-
-std::span<const GpuCode> gpu_code() {
-  return embedded;
+std::vector<GpuCode> gpu_code() {
+  return {
+      {"sm_90a", {ucclep_code_sm_90a, ucclep_code_sm_90a_bytes}, 8},
+      {"gfx90a", {ucclep_code_gfx90a, ucclep_code_gfx90a_bytes}, 1},
+      {"gfx942", {ucclep_code_gfx942, ucclep_code_gfx942_bytes}, 1},
+  };
 }
 
 const char* gpu_code_summary() {

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <span>
+#include <vector>
 
 namespace ucclep {
 
@@ -12,8 +13,9 @@ struct GpuCode {
   unsigned line_lanes;              // P15: lanes whose 16-byte stores this code takes to arrive together
 };
 
-// One entry per target, also for those that were not built.
-std::span<const GpuCode> gpu_code();
+// One entry per target, also for those that were not built. Made at each call: a table of the process would keep the
+// code in programs that never ask for it.
+std::vector<GpuCode> gpu_code();
 
 // "sm_90a (nvcc 13.0) | gfx90a gfx942 (clang-19)", or "none: " and the reason.
 const char* gpu_code_summary();
