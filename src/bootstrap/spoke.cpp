@@ -135,8 +135,7 @@ void Spoke::close(Deadline until) {
     aborted = aborted_;
   }
   // Who has aborted has said so, and is lost to the others.
-  if (!aborted)
-    send({.type = FrameType::left, .detail = static_cast<uint32_t>(rank_)}, "", until);
+  if (!aborted) send({.type = FrameType::left, .detail = static_cast<uint32_t>(rank_)}, "", until);
   {
     std::lock_guard lock(send_mutex_);  // an abort's frame has gone out whole
     shutdown(socket_.get(), SHUT_WR);

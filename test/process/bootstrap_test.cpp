@@ -272,8 +272,7 @@ TEST_CASE("a setting that differs on one rank is reported to all, and the bootst
     bootstrap->barrier(Deadline::after_ms(10000));
     return message;
   });
-  check_all(outcomes, ucclEpSuccess,
-            "4 top_k differs between ranks: rank 1 gave 4, ranks 0 and 2 gave 8");
+  check_all(outcomes, ucclEpSuccess, "4 top_k differs between ranks: rank 1 gave 4, ranks 0 and 2 gave 8");
 }
 
 TEST_CASE("an error on one rank is every rank's error") {
