@@ -18,7 +18,7 @@ std::string value_of(__rlimit_resource resource) {
 }  // namespace
 
 std::string errno_text(int error) {
-  const std::string text = std::strerror(error);
+  std::string text = std::strerror(error);
   switch (error) {
     case EMFILE:
       return fmt::format("{}: the process has too many open files (RLIMIT_NOFILE, ulimit -n, is {})", text,

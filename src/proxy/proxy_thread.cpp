@@ -84,9 +84,10 @@ void ProxyThread::run(int cpu) {
 
 ThreadStatistics ProxyThread::statistics() const {
   ThreadStatistics sum{rounds_.get(), backoff_.yields(), backoff_.sleeps(), 0};
+  const auto thread = thread_.handle();
   clockid_t clock;
   timespec used{};
-  if (thread_.handle() && pthread_getcpuclockid(*thread_.handle(), &clock) == 0 && clock_gettime(clock, &used) == 0) {
+  if (thread && pthread_getcpuclockid(*thread, &clock) == 0 && clock_gettime(clock, &used) == 0) {
     sum.cpu_ns = static_cast<uint64_t>(used.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(used.tv_nsec);
   }
   return sum;

@@ -60,6 +60,7 @@ const char* ucclEpGetErrorString(ucclEpResult_t result) {
       return "out of memory";
     case ucclEpOverflow:
       return "overflow";
+    default:
+      return "unknown result code";
   }
-  return "unknown result code";
 }
