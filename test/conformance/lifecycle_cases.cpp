@@ -2,6 +2,7 @@
 // How objects are used together: one routing for many operations, several handles, groups, communicators and streams,
 // the caller's allocator, and what a group costs.
 #include <catch2/catch.hpp>
+#include <cstdlib>
 #include <string>
 
 #include "conformance/exchange.hpp"
@@ -37,6 +38,54 @@ TEST_CASE("one update serves several pairs of dispatch and combine", "[process][
       }
     });
   }
+}
+
+// Is told when the group frees memory, which no kernel may use any more then.
+struct FreedMemory {
+  ucclEpComm_t comm;
+  int parts = 0;
+  bool too_early = false;
+
+  static int alloc(void** ptr, size_t bytes, void*) {
+    *ptr = std::calloc(1, bytes);
+    return *ptr == nullptr ? 1 : 0;
+  }
+  static int free(void* ptr, void* ctx) {
+    auto& self = *static_cast<FreedMemory*>(ctx);
+    ++self.parts;
+    self.too_early = self.too_early || async_error(self.comm).code != ucclEpTimeout;
+    std::free(ptr);
+    return 0;
+  }
+};
+
+// Routing counts are no operation, so no event orders them: they end long before the Update, which waits for a rank
+// that does not come, and whose record says that it has ended.
+TEST_CASE("a group that is destroyed waits for its work on every stream", "[host][process]") {
+  Scenario scenario = short_lived(Layout::ht_flat);
+  scenario.ranks = 2;
+  run_ranks(2, [&](Rank& rank) {
+    Comm comm(rank);
+    Stream stream(comm), other(comm);
+    FreedMemory freed{comm};
+    ucclEpGroupConfig_t config = group_config({scenario});
+    config.timeout_ms = 1500;
+    config.alloc_fn = FreedMemory::alloc, config.free_fn = FreedMemory::free, config.alloc_ctx = &freed;
+    Group group = make_group(comm, config);
+    if (rank.rank == 0) {
+      Handle handle = make_handle(group, handle_config(scenario));
+      Exchange exchange(rank, comm, scenario);
+      exchange.update(handle, stream);
+      Tensor counts(comm, "tokens_per_expert", ucclEpInt32, {scenario.experts});
+      ucclEpRoutingCounts_t out = UCCLEP_ROUTING_COUNTS_INIT;
+      out.tokens_per_expert = counts.get();
+      ok(ucclEpGetRoutingCounts(group, exchange.topk_idx().get(), &out, other), "ucclEpGetRoutingCounts");
+      other.synchronize();
+      handle.reset();
+      group.reset();
+      require(freed.parts > 0 && !freed.too_early, "memory was freed while the Update used it");
+    }
+  });
 }
 
 TEST_CASE("counters of LL are written by the first dispatch after the update only", "[process]") {

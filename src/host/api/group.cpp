@@ -215,7 +215,6 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
     if (group->config.enable_mask != 0) group->mask_words = make_mask_words(*comm.device);
     const size_t bytes = WorkspaceLayout::of(group->shape()).bytes;
     group->workspace = Workspace(*comm.device, group->config, bytes, workspace_image(*group), deadline);
-    group->last_operation = comm.device->marker_create();
     if (comm.trace) group->trace = std::make_unique<GroupTrace>(*comm.trace, *comm.device, group->shape());
     fill_device(*group);
   });
@@ -271,9 +270,7 @@ constexpr const char* group_went_on = "ucclEpGroupDestroy went on";
 // Kernels in flight use the memory that goes now. They end: all their waits are bounded, and watch the abort word.
 void drain(ucclEpGroup& group, Deadline deadline) {
   ucclEpComm& comm = *group.comm;
-  const auto ends_by = [&](Deadline until) {
-    return comm.device->event_synchronize(group.last_operation, until.remaining_ms()) == ucclEpSuccess;
-  };
+  const auto ends_by = [&](Deadline until) { return group.work.wait(until) == ucclEpSuccess; };
   best_effort("group", group_went_on, [&] {
     if (ends_by(deadline)) return;
     comm.faults->raise(ucclEpTimeout, "ucclEpGroupDestroy", "drain", -1,

@@ -71,7 +71,7 @@ void update(ucclEpGroup& group, const int* mask, ucclEpStream_t stream) {
 
 void synchronize(const ucclEpGroup& group, ucclEpStream_t stream, const Deadline& deadline) {
   const ucclEpComm& comm = *group.comm;
-  ucclEpResult_t result = comm.device->event_synchronize(group.last_operation, deadline.remaining_ms());
+  ucclEpResult_t result = group.work.wait(deadline);
   if (result == ucclEpSuccess) result = comm.device->stream_synchronize(stream, deadline.remaining_ms());
   check_wait(comm, result, "the group's work");
 }

@@ -70,9 +70,8 @@ ucclEpWindow_t register_window(ucclEpComm& comm, void* ptr, size_t bytes) {
 bool drain(const ucclEpComm& comm, Deadline deadline) {
   bool ended = true;
   for (ucclEpGroup_t group : comm.groups) {
-    best_effort("window", "ucclEpWindowDeregister went on", [&] {
-      ended = comm.device->event_synchronize(group->last_operation, deadline.remaining_ms()) == ucclEpSuccess && ended;
-    });
+    best_effort("window", "ucclEpWindowDeregister went on",
+                [&] { ended = group->work.wait(deadline) == ucclEpSuccess && ended; });
   }
   return ended;
 }

@@ -1,13 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/group/group.hpp"
 
-#include "base/best_effort.hpp"
 #include "host/boundary/guard.hpp"
-
-ucclEpGroup::~ucclEpGroup() {
-  if (last_operation == nullptr) return;
-  ucclep::best_effort("group", "an event was not destroyed", [this] { comm->device->event_destroy(last_operation); });
-}
 
 namespace ucclep {
 

@@ -8,6 +8,7 @@
 #include "base/deadline.hpp"
 #include "device/device.hpp"
 #include "host/context/communicator.hpp"
+#include "host/group/work_in_flight.hpp"
 #include "host/memory/peer_memory.hpp"
 #include "host/memory/workspace.hpp"
 #include "host/network/network.hpp"
@@ -28,8 +29,7 @@ struct MaskWords {
 }  // namespace ucclep
 
 struct ucclEpGroup : ucclep::LiveObject {
-  explicit ucclEpGroup(ucclEpComm& made_from) : comm(&made_from) {}
-  ~ucclEpGroup();
+  explicit ucclEpGroup(ucclEpComm& made_from) : comm(&made_from), work(*made_from.device) {}
 
   ucclEpComm* const comm;
   uint64_t number = 0;         // of the communicator's objects: the same on all ranks
@@ -42,7 +42,7 @@ struct ucclEpGroup : ucclep::LiveObject {
   ucclep::Workspace workspace;                    // WorkspaceLayout
   ucclep::Workspace copies;                       // CopyTables, once a user's kernel may want them
   std::unique_ptr<ucclep::GroupNetwork> network;  // with several domains; ends before the workspace goes
-  ucclEpEvent_t last_operation = nullptr;         // recorded after every launch of this group
+  ucclep::WorkInFlight work;                      // every launch of this group
   bool captured = false;                          // its last launch was
   std::shared_ptr<ucclep::MaskWords> mask_words;  // with enable_mask
   std::vector<ucclEpHandle_t> handles;
@@ -93,11 +93,14 @@ void launch(ucclEpGroup& group, const Kernel& kernel, const LaunchShape& shape, 
   Device& device = *group.comm->device;
   // Nobody promises that a GPU runs two kernels at once that it has to keep resident; ranks that share one need that.
   const Kernel launched{kernel.name, kernel.meets && !group.comm->shares_device};
-  device.launch(launched, shape, &args, sizeof args, stream);
   group.captured = device.is_capturing(stream);
-  if (!group.captured) return device.event_record(group.last_operation, stream);
+  StreamCapture* const capture = group.captured ? device.stream_capture() : nullptr;
   // What a GPU's graph replays later, nobody can ask for here.
-  if (StreamCapture* capture = device.stream_capture()) capture->record_at_replay(group.last_operation, stream);
+  const bool asked_for = !group.captured || capture != nullptr;
+  const ucclEpEvent_t behind = asked_for ? group.work.event_of(stream, group.captured) : nullptr;
+  device.launch(launched, shape, &args, sizeof args, stream);
+  if (!asked_for) return;
+  capture != nullptr ? capture->record_at_replay(behind, stream) : device.event_record(behind, stream);
 }
 
 // An operation, or its receive phase. With masks it is repaired, and runs again if it has to (masks.hpp).

@@ -54,7 +54,7 @@ void note_capture(ucclEpHandle& handle, ucclEpStream_t stream) {
 }
 
 void release_retired(ucclEpGroup& group) {
-  if (group.retired.empty() || group.comm->device->event_synchronize(group.last_operation, 0) != ucclEpSuccess) return;
+  if (group.retired.empty() || group.work.wait(Deadline::after_ms(0)) != ucclEpSuccess) return;
   std::erase_if(group.retired, [](const ucclEpGroup::Retired& one) { return !in_graph(*one.routing); });
 }
 
