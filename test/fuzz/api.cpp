@@ -17,12 +17,13 @@ using namespace ucclep;
 
 namespace {
 
-constexpr size_t arena_bytes = size_t{16} << 20, max_calls = 64, max_comms = 3;
+// before: for strides of -1, which tensors may have.
+constexpr size_t before_arena = 64 << 10, arena_bytes = size_t{16} << 20, max_calls = 64, max_comms = 3;
 constexpr int max_size = 32;  // of a dimension: four of them, and strides, stay within the arena
 
 char* arena() {
-  static char* const bytes = static_cast<char*>(std::calloc(1, arena_bytes));
-  return bytes;
+  static char* const bytes = static_cast<char*>(std::calloc(1, before_arena + arena_bytes));
+  return bytes + before_arena;
 }
 
 // Structs with room behind them: a caller that says that his struct is larger has that memory.
