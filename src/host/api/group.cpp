@@ -187,6 +187,7 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
     const NodeShape nodes = node_shape(comm.topology.plan, asked.enable_mask != 0);
     group->config = checked_config(asked, comm.nranks(), comm.traits, nodes);
     group->device.shape = shape_on(comm, group->config, nodes);
+    check_launchable(comm.traits, group->device.shape);
     group->device.layout = WindowLayout::of(group->device.shape);
     if (agreement.failed()) return;
     own = comm.device->share(group->device.layout.bytes);
@@ -243,6 +244,7 @@ ucclEpGroupLimits_t limits_of(const ucclEpComm* comm, const ucclEpGroupConfig_t&
   const NodeShape nodes = comm ? node_shape(comm->topology.plan, asked.enable_mask != 0) : NodeShape{};
   const ucclEpGroupConfig_t config = checked_config(asked, nranks, traits, nodes);
   const GroupShape shape = comm ? shape_on(*comm, config, nodes) : shape_of(config, nranks, traits, nodes);
+  check_launchable(traits, shape);
   ucclEpGroupLimits_t limits = UCCLEP_GROUP_LIMITS_INIT;
   const WindowLayout layout = WindowLayout::of(shape);
   uint64_t on_device = WorkspaceLayout::of(shape).bytes + round_up(layout.bytes, traits.window_granularity);
@@ -260,7 +262,7 @@ ucclEpGroupLimits_t limits_of(const ucclEpComm* comm, const ucclEpGroupConfig_t&
   limits.max_experts = max_experts_of(traits, shape.ranks, nodes);
   limits.max_tokens_per_rank = max_tokens;
   limits.max_token_bytes = INT32_MAX / 2;
-  limits.max_ranks = max_ranks;
+  limits.max_ranks = max_ranks_of(traits);
   limits.epoch_bits = 64;
   return limits;
 }

@@ -68,6 +68,37 @@ LaunchShape plan_counting(const DeviceTraits& traits, int num_sms) {
   return {blocks(traits, num_sms), threads(traits), block_scan_bytes};
 }
 
+namespace {
+
+// What a block needs at least: the tables of either mode, and one warp's stage.
+uint64_t needed_shared_bytes(const GroupShape& shape) {
+  const uint64_t tables = std::max(uint64_t{BlockTableLayout::of(shape).bytes}, exposed_table_bytes(shape.ranks));
+  return tables + StageShape::bytes_per_warp(StageShape::piece_unit);
+}
+
+}  // namespace
+
+uint32_t max_ranks_of(const DeviceTraits& traits) {
+  const auto fits = [&](uint32_t ranks) {
+    GroupShape shape{};
+    shape.ranks = shape.experts = ranks;
+    shape.local = Divisor(1);
+    return needed_shared_bytes(shape) <= traits.shared_bytes;
+  };
+  const auto ranks = std::views::iota(1u, max_ranks + 1);
+  return static_cast<uint32_t>(std::ranges::partition_point(ranks, fits) - ranks.begin());
+}
+
+void check_launchable(const DeviceTraits& traits, const GroupShape& shape) {
+  const uint64_t needed = needed_shared_bytes(shape);
+  if (needed <= traits.shared_bytes) return;
+  fail(ucclEpNotSupported,
+       "{} ranks with {} experts and ll_max_tokens_per_rank {} need {} bytes of shared memory in a block, but {} has "
+       "{}: "
+       "use at most {} ranks, fewer experts, or fewer tokens in LL",
+       shape.ranks, shape.experts, shape.ll_tokens, needed, traits.name, traits.shared_bytes, max_ranks_of(traits));
+}
+
 uint32_t max_experts_of(const DeviceTraits& traits, uint32_t ranks, const NodeShape& nodes) {
   GroupShape shape{};
   shape.nodes = nodes;

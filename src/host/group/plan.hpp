@@ -20,6 +20,11 @@ LaunchPlan plan_rows(const DeviceTraits& traits, int num_sms, size_t tables = 0,
 // Kernels that count, and nothing else.
 LaunchShape plan_counting(const DeviceTraits& traits, int num_sms);
 
+// Ranks of a group whose tables fit into a block's shared memory.
+uint32_t max_ranks_of(const DeviceTraits& traits);
+// Whatever launches kernels of such a group later finds room: ucclEpNotSupported, with the limits, if not.
+void check_launchable(const DeviceTraits& traits, const GroupShape& shape);
+
 // HT's Update.
 struct RoutingPlan {
   LaunchShape shape;
