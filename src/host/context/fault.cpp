@@ -137,11 +137,13 @@ std::string message(const ErrorRecord& r, int rank) {
                          r.expected, r.got,
                          r.got == max_rows ? "a rank can receive; the rows beyond are dropped"
                                            : "a counter of int32 holds, and so it holds that: use int64 counters");
-    case Phase::header:
-      return fmt::format(
-          "{} {}: a header of rank {} counts {} rows or tokens, expected at most {}: that rank's memory is corrupt, or "
-          "something else writes to it",
-          operation, r.epoch, r.peer, r.got, r.expected);
+    case Phase::header: {
+      const std::string wrong = r.got >> 32 != 0
+                                    ? fmt::format("has the form {}, which does not exist", r.got >> 32)
+                                    : fmt::format("counts {} rows or tokens, expected at most {}", r.got, r.expected);
+      return fmt::format("{} {}: a header of rank {} {}: that rank's memory is corrupt, or something else writes to it",
+                         operation, r.epoch, r.peer, wrong);
+    }
     case Phase::mask:
       return fmt::format("{} {}: rank {} has masked rank {}, whose operations on the group have ended", operation,
                          r.epoch, r.peer, rank);

@@ -130,7 +130,9 @@ UCCLEP_FN HeaderResult check_header(const Op& op, uint32_t source, const Setting
   facts = {static_cast<uint32_t>(rows), static_cast<uint32_t>(tokens), static_cast<Form>(rows >> 32)};
   const uint32_t most = most_rows(op.group.shape, settings);
   if (facts.rows <= most && facts.tokens <= most && facts.form <= Form::placed) return HeaderResult::good;
-  if (lane_id() == 0) report_count(op, source, facts.tokens > most ? facts.tokens : rows, most);
+  // Of a form that there is not: all of the packet, in whose upper half it is.
+  const uint64_t wrong = facts.tokens > most ? facts.tokens : facts.rows > most ? facts.rows : rows;
+  if (lane_id() == 0) report_count(op, source, wrong, most);
   return HeaderResult::lost;
 }
 
