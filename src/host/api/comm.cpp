@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/best_effort.hpp"
+#include "base/fork.hpp"
 #include "base/log.hpp"
 #include "base/near_node.hpp"
 #include "bootstrap/agreement.hpp"
@@ -172,10 +173,13 @@ void free_streams_and_windows(ucclEpComm& comm) {
 
 // Reachable, which tells tools that look for leaks that it is meant.
 void keep_for_ever(ucclEpComm* comm) {
-  static std::mutex mutex;
-  static auto* const all = new std::vector<ucclEpComm*>;
-  const std::lock_guard lock(mutex);
-  all->push_back(comm);
+  struct KeptComms {
+    std::mutex mutex;
+    std::vector<ucclEpComm*> all;
+  };
+  constinit static PerProcess<KeptComms> kept;
+  const std::lock_guard lock(kept.get().mutex);
+  kept.get().all.push_back(comm);
 }
 
 void destroy(ucclEpComm* comm) {

@@ -32,7 +32,8 @@ void check_window(const ucclEpGroupConfig_t& config, int nranks) {
   const double tokens = std::max(config.max_tokens_per_rank, config.ll_max_tokens_per_rank);
   if (tokens * nranks > max_rows) {
     fail(ucclEpInvalidArgument,
-         "max_tokens_per_rank {} and ll_max_tokens_per_rank {} on {} ranks: a rank can receive {} rows",
+         "max_tokens_per_rank {} and ll_max_tokens_per_rank {} on {} ranks are more rows than a rank can receive, {}: "
+         "choose smaller limits",
          config.max_tokens_per_rank, config.ll_max_tokens_per_rank, nranks, max_rows);
   }
   const double row = static_cast<double>(config.max_token_bytes) + bytes_per_selection * config.top_k;
