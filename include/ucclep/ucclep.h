@@ -250,7 +250,7 @@ typedef struct {
   int64_t device_bytes, host_bytes;             /**< memory of the group on each rank */
   int64_t max_top_k, max_experts;               /**< the largest top_k and num_experts that a group can have */
   int64_t max_tokens_per_rank, max_token_bytes; /**< the largest of both modes, and the longest row */
-  int64_t max_ranks;                            /**< of a communicator */
+  int64_t max_ranks;                            /**< whose tables fit into this device; 4096 at most */
   int64_t epoch_bits;                           /**< operations are numbered by so many bits */
 } ucclEpGroupLimits_t;
 

@@ -155,7 +155,7 @@ UCCLEP_FN bool exchange_rows(const Op& op, const OpState& op_state, const Handle
 }
 
 // The whole operation, or its send phase: that stages all rows that are not sent, and relays. With rings it is always
-// the whole, as relays wait for those who pull, and runs also where other phases are pending.
+// the whole, as relays wait for those who pull.
 template <class Row, class Wire, Phases phases = Phases::whole>
 UCCLEP_FN void dispatch(const HtDispatchArgs& args) {
   const OpState op_state = OpState::load(args.group, Kind::dispatch);
