@@ -70,10 +70,22 @@ class Caller {
   void run() {
     make_comm();
     for (size_t i = 0; i < max_calls && !input_.empty(); ++i) one_call();
-    for (void* comm : comms_) ucclEpCommDestroy(static_cast<ucclEpComm_t>(comm));
+    for (void* comm : comms_) destroy(static_cast<ucclEpComm_t>(comm));
   }
 
  private:
+  // Nothing is left of an input: a stream that is being captured would keep its communicator.
+  void destroy(ucclEpComm_t comm) {
+    std::vector<void*> streams = streams_;
+    streams.push_back(nullptr);
+    for (ucclEpStream_t stream : streams) {
+      ucclEpGraph_t graph = nullptr;
+      if (ucclEpStreamEndCapture(comm, stream, &graph) == ucclEpSuccess) ucclEpGraphDestroy(comm, graph);
+    }
+    const ucclEpResult_t result = ucclEpCommDestroy(comm);
+    fuzz::require(result == ucclEpSuccess || result == ucclEpInvalidArgument, "a communicator can be destroyed");
+  }
+
   // Mostly the first of the choices.
   template <class T, size_t n>
   T pick(const T (&choices)[n]) {
