@@ -78,7 +78,8 @@ struct Gpu {
   std::set<DeviceOrdinal> peers;      // whose ordinary memory it may reach
 };
 int gpu_count();
-Gpu& current_gpu();  // of the calling thread's context
+Gpu& current_gpu();             // of the calling thread's context
+void follow_streams(Gpu& gpu);  // the caller comes after all that has ended on them
 
 constexpr int num_sms = 4;
 constexpr int shared_bytes = VENDOR(128, 64) * 1024;

@@ -93,6 +93,7 @@ Code mem_free(void* data) {
   return answer(__func__, [&] {
     expect(data != nullptr, invalid_value);
     expect_no_capture();
+    follow_streams(current_gpu());  // as a driver does, though this one does not wait for what still runs
     const std::lock_guard lock(mutex);
     current_gpu().device->free(data);
     if (const auto found = allocations.find(data); found != allocations.end()) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams and events: the host device's own. Calls need a current context, as a driver's do.
 #include <set>
+#include <utility>
 
 #include "doubles/capture.hpp"
 #include "doubles/exports.hpp"
@@ -10,6 +11,7 @@ namespace {
 
 std::mutex mutex;
 std::set<void*> untimed;
+std::set<std::pair<Gpu*, Stream>> streams;
 
 // After a kernel's fault every answer is that fault.
 Device& healthy_device() {
@@ -20,10 +22,19 @@ Device& healthy_device() {
 
 }  // namespace
 
+void follow_streams(Gpu& gpu) {
+  const std::lock_guard lock(mutex);
+  for (const auto& [owner, stream] : streams) {
+    if (owner == &gpu) gpu.device->stream_synchronize(stream, 0);
+  }
+}
+
 Code stream_create(Stream* stream, unsigned flags) {
   return answer(__func__, [&] {
     expect(flags == stream_non_blocking, invalid_value);
     *stream = static_cast<Stream>(healthy_device().stream_create());
+    const std::lock_guard lock(mutex);
+    streams.emplace(&current_gpu(), *stream);
     ++live_objects;
   });
 }
@@ -31,7 +42,9 @@ Code stream_create(Stream* stream, unsigned flags) {
 Code stream_destroy(Stream stream) {
   return answer(__func__, [&] {
     expect(stream != nullptr, invalid_handle);
+    const std::lock_guard lock(mutex);
     current_gpu().device->stream_destroy(stream);
+    streams.erase({&current_gpu(), stream});
     --live_objects;
   });
 }
