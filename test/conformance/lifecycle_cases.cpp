@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // How objects are used together: one routing for many operations, several handles, groups, communicators and streams,
 // the caller's allocator, and what a group costs.
+#include <malloc.h>
+
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <string>
@@ -42,12 +45,16 @@ TEST_CASE("one update serves several pairs of dispatch and combine", "[process][
 
 // Is told when the group frees memory, which no kernel may use any more then.
 struct FreedMemory {
-  ucclEpComm_t comm;
+  ucclEpComm_t comm = nullptr;
   int parts = 0;
   bool too_early = false;
+  char* last = nullptr;
+  size_t last_bytes = 0;
 
-  static int alloc(void** ptr, size_t bytes, void*) {
+  static int alloc(void** ptr, size_t bytes, void* ctx) {
     *ptr = std::calloc(1, bytes);
+    auto& self = *static_cast<FreedMemory*>(ctx);
+    self.last = static_cast<char*>(*ptr), self.last_bytes = bytes;
     return *ptr == nullptr ? 1 : 0;
   }
   static int free(void* ptr, void* ctx) {
@@ -86,6 +93,39 @@ TEST_CASE("a group that is destroyed waits for its work on every stream", "[host
       require(freed.parts > 0 && !freed.too_early, "memory was freed while the Update used it");
     }
   });
+}
+
+// The default stream waits in an Update, longer than the other group's limit, and with it the copy of zeros to a new
+// handle. What is freed meanwhile is not zero any more.
+TEST_CASE("a copy to a handle that could not be made uses no freed memory", "[host][process]") {
+  Scenario scenario = short_lived(Layout::ht_flat);
+  scenario.ranks = 2;
+  mallopt(M_PERTURB, 0x55);
+  run_ranks(2, [&](Rank& rank) {
+    FreedMemory freed;
+    {
+      Comm comm(rank);
+      freed.comm = comm;
+      ucclEpGroupConfig_t config = group_config({scenario});
+      config.timeout_ms = 1500;
+      Group waits = make_group(comm, config);
+      config.timeout_ms = 200;
+      config.alloc_fn = FreedMemory::alloc, config.free_fn = FreedMemory::free, config.alloc_ctx = &freed;
+      Group group = make_group(comm, config);
+      if (rank.rank != 0) return;
+      Handle handle = make_handle(waits, handle_config(scenario));
+      Exchange exchange(rank, comm, scenario);
+      ok(ucclEpHandleUpdate(handle, exchange.topk_idx().get(), nullptr, nullptr), "ucclEpHandleUpdate");
+      const ucclEpHandleConfig_t asked = handle_config(scenario);
+      ucclEpHandle_t refused = nullptr;
+      const ucclEpResult_t result = ucclEpHandleCreate(&refused, group, &asked);
+      require(result == ucclEpTimeout, ucclEpGetLastError(comm));
+      require(freed.parts == 0, "memory was freed while a copy to it waited");
+    }
+    require(std::all_of(freed.last, freed.last + freed.last_bytes, [](char byte) { return byte == 0; }),
+            "the copy read memory that was freed");
+  });
+  mallopt(M_PERTURB, 0);
 }
 
 TEST_CASE("counters of LL are written by the first dispatch after the update only", "[process]") {

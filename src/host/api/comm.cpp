@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstring>
-#include <mutex>
 #include <vector>
 
 #include "base/best_effort.hpp"
-#include "base/fork.hpp"
+#include "base/kept.hpp"
 #include "base/log.hpp"
 #include "base/near_node.hpp"
 #include "bootstrap/agreement.hpp"
@@ -171,17 +170,6 @@ void free_streams_and_windows(ucclEpComm& comm) {
   for (ucclEpEvent_t event : comm.events) best_effort("comm", comm_went_on, [&] { device.event_destroy(event); });
 }
 
-// Reachable, which tells tools that look for leaks that it is meant.
-void keep_for_ever(ucclEpComm* comm) {
-  struct KeptComms {
-    std::mutex mutex;
-    std::vector<ucclEpComm*> all;
-  };
-  constinit static PerProcess<KeptComms> kept;
-  const std::lock_guard lock(kept.get().mutex);
-  kept.get().all.push_back(comm);
-}
-
 void destroy(ucclEpComm* comm) {
   const Deadline deadline = comm->deadline();
   Teardown teardown(*comm, "ucclEpCommDestroy", deadline);
@@ -197,7 +185,7 @@ void destroy(ucclEpComm* comm) {
   device.on_fault({});
   comm->withdraw();
   forget_errors_of(comm);
-  if (comm->in_use) return keep_for_ever(comm);
+  if (comm->in_use) return keep_for_ever(std::shared_ptr<ucclEpComm>(comm));
   comm->device_memory.clear();
   for (void* memory : comm->host_memory) best_effort("comm", comm_went_on, [&] { device.free_host(memory); });
   delete comm;

@@ -20,6 +20,7 @@
 #include "base/best_effort.hpp"
 #include "base/deadline.hpp"
 #include "base/error.hpp"
+#include "base/kept.hpp"
 #include "base/log.hpp"
 #include "base/quiet_signals.hpp"
 #include "device/kernels/kernels.hpp"
@@ -68,6 +69,8 @@ int64_t device_to_host_ns(Device& device, Deadline deadline) {
     const int64_t before = Trace::now_ns();
     device.launch(kernels::trace_clock, {}, &args, sizeof args, stream.get());
     if (device.stream_synchronize(stream.get(), deadline.remaining_ms()) != ucclEpSuccess) {
+      keep_for_ever(now);  // the kernel may still write it
+      keep_for_ever(stream);
       fail(ucclEpTimeout, "UCCLEP_TRACE: {} did not return its time within {} ms", device.traits().name,
            deadline.total_ms());
     }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/kept.hpp"
 #include "host/context/communicator.hpp"
 #include "host/memory/window_table.hpp"
 
@@ -35,21 +37,24 @@ uint32_t WindowTable::free_id() const {
 }
 
 void WindowTable::write(const ucclEpWindow& window, Deadline deadline) {
-  std::vector<char*> begins;
-  begins.reserve(window.memory.of.size());
-  const std::vector<uint64_t>& sizes = window.memory.bytes;
-  for (const auto& memory : window.memory.of) {
-    begins.push_back(memory ? static_cast<char*>(memory->data()) : nullptr);
-  }
-  const auto copy = [this](const void* to, const void* from, size_t bytes) {
-    device_.memcpy_async(const_cast<void*>(to), from, bytes, stream_);
+  struct Row {
+    std::vector<char*> begins;
+    std::vector<uint64_t> bytes;
   };
-  copy(static_cast<const void*>(addresses(window.id)), static_cast<const void*>(begins.data()),
-       begins.size() * sizeof(char*));
-  copy(this->sizes(window.id), sizes.data(), sizes.size() * sizeof(uint64_t));
-  if (device_.stream_synchronize(stream_, deadline.remaining_ms()) != ucclEpSuccess) {
-    fail(ucclEpTimeout, "cannot write the addresses of a window within {} ms", deadline.total_ms());
+  const auto row = std::make_shared<Row>();
+  row->bytes = window.memory.bytes;
+  row->begins.reserve(window.memory.of.size());
+  for (const auto& memory : window.memory.of) {
+    row->begins.push_back(memory ? static_cast<char*>(memory->data()) : nullptr);
   }
+  const auto copy = [this](const void* to, const auto& from) {
+    device_.memcpy_async(const_cast<void*>(to), from.data(), from.size() * sizeof from[0], stream_);
+  };
+  copy(static_cast<const void*>(addresses(window.id)), row->begins);
+  copy(sizes(window.id), row->bytes);
+  if (device_.stream_synchronize(stream_, deadline.remaining_ms()) == ucclEpSuccess) return;
+  keep_for_ever(row);  // the copies may still read it
+  fail(ucclEpTimeout, "cannot write the addresses of a window within {} ms", deadline.total_ms());
 }
 
 ucclEpWindow_t WindowTable::insert(std::unique_ptr<ucclEpWindow> window) {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/memory/workspace.hpp"
 
+#include <memory>
 #include <utility>
 
 #include "base/best_effort.hpp"
 #include "base/error.hpp"
+#include "base/kept.hpp"
 #include "base/log.hpp"
 #include "ucclep/device/layout/window.hpp"
 
@@ -15,9 +17,7 @@ constexpr size_t workspace_alignment = 128;
 
 }  // namespace
 
-Workspace::Workspace(Device& device, const ucclEpGroupConfig_t& config, size_t bytes, const std::vector<char>& image,
-                     Deadline deadline)
-    : device_(&device) {
+Workspace::Workspace(Device& device, const ucclEpGroupConfig_t& config, size_t bytes) : device_(&device) {
   const size_t padded = bytes + workspace_alignment;  // a caller's allocator may align less
   if (config.alloc_fn != nullptr) {
     const int failed = config.alloc_fn(&allocated_, padded, config.alloc_ctx);
@@ -31,11 +31,19 @@ Workspace::Workspace(Device& device, const ucclEpGroupConfig_t& config, size_t b
     allocated_ = device.alloc(padded);
   }
   data_ = reinterpret_cast<char*>(round_up(reinterpret_cast<uintptr_t>(allocated_), workspace_alignment));
-  // Stream-ordered, since the memory may be a GPU's; waited for, since the image goes.
+}
+
+// The copy is ordered by a stream, since the memory may be a GPU's. Until it has ended it uses both.
+Workspace::Workspace(Device& device, const ucclEpGroupConfig_t& config, size_t bytes, std::vector<char> image,
+                     Deadline deadline)
+    : Workspace(device, config, bytes) {
   device.memcpy_async(data_, image.data(), image.size(), nullptr);
-  if (device.stream_synchronize(nullptr, deadline.remaining_ms()) != ucclEpSuccess) {
-    fail(ucclEpTimeout, "the device's default stream did not end within {} ms", deadline.total_ms());
-  }
+  if (device.stream_synchronize(nullptr, deadline.remaining_ms()) == ucclEpSuccess) return;
+  log::warn("group", "{} bytes are never freed: a copy to them waits on the device's default stream",
+            bytes + workspace_alignment);
+  keep_for_ever(std::make_shared<std::vector<char>>(std::move(image)));
+  allocated_ = nullptr;
+  fail(ucclEpTimeout, "the device's default stream did not end within {} ms", deadline.total_ms());
 }
 
 Workspace::~Workspace() {

@@ -14,7 +14,7 @@ class Workspace {
  public:
   Workspace() = default;
   // 128-byte aligned; the first bytes of it are `image`, the rest is undefined.
-  Workspace(Device& device, const ucclEpGroupConfig_t& config, size_t bytes, const std::vector<char>& image,
+  Workspace(Device& device, const ucclEpGroupConfig_t& config, size_t bytes, std::vector<char> image,
             Deadline deadline);
   Workspace(Workspace&& other) noexcept { swap(other); }
   Workspace& operator=(Workspace&& other) noexcept {
@@ -29,6 +29,8 @@ class Workspace {
   void swap(Workspace& other) noexcept;
 
  private:
+  Workspace(Device& device, const ucclEpGroupConfig_t& config, size_t bytes);
+
   Device* device_ = nullptr;
   int (*free_)(void*, void*) = nullptr;
   void* context_ = nullptr;
