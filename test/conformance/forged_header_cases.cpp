@@ -5,7 +5,9 @@
 #include <string>
 
 #include "conformance/exchange.hpp"
+#include "conformance/zero_copy.hpp"
 #include "support/test_env.hpp"
+#include "ucclep/device/ht/zero_copy.hpp"
 #include "ucclep/device/layout/objects.hpp"
 
 namespace ucclep::test {
@@ -124,6 +126,52 @@ TEST_CASE("a header from another node that counts more than a rank can have is r
     if (scenario.ll()) continue;
     scenario.nodes = {1, 1, 1};
     run_forged_ready(scenario);
+  }
+}
+
+constexpr uint32_t offer_packet(uint32_t word) {
+  return HeaderLayout::counts + word / 2;
+}
+const Forgery forged_offers[] = {
+    {"capacity", offer_packet(OfferWords::capacity), 0x00000000ffffffffu, uint64_t{many} << 32, ""},
+    {"window", offer_packet(OfferWords::tokens + OfferWords::window), 0xffffffff00000000u, 257, ""},
+    {"another window", offer_packet(OfferWords::tokens + OfferWords::window), 0xffffffff00000000u, 200, ""},
+    {"stride", offer_packet(OfferWords::tokens + OfferWords::stride), 0x00000000ffffffffu, uint64_t{many} << 32, ""},
+    {"offset", offer_packet(OfferWords::tokens + OfferWords::offset), 0x00000000ffffffffu, uint64_t{many} << 32, ""},
+    {"offset's upper half", offer_packet(OfferWords::tokens + OfferWords::offset + 1), 0xffffffff00000000u, many, ""},
+};
+
+// Of HT FLAT READY says where in which window the output lies, and peers write there.
+void run_forged_offer(const Scenario& scenario, const Forgery& forgery) {
+  run_ranks(scenario.ranks, [&](Rank& rank) {
+    Session at(rank, scenario, 5000);
+    Exchange exchange(rank, at.comm, scenario);
+    const Windows windows(rank, at.comm, exchange, [](int, Which) { return Exposed::whole; });
+    exchange.update(at.handle, at.stream);
+    exchange.dispatch(at.handle, at.stream);
+    at.stream.synchronize();
+    ucclEpDeviceGroup group{};
+    ok(ucclEpGroupGetDevice(at.group, &group), "ucclEpGroupGetDevice");
+    if (rank.rank == forger) {
+      for (int peer = 0; peer < rank.count; ++peer) {
+        if (peer != forger) forge(group, Kind::dispatch, 1, peer, forgery);
+      }
+      rank.board.post(0);
+      rank.board.wait(1, static_cast<uint32_t>(rank.count - 1), 60);
+      return;
+    }
+    rank.board.wait(0, 1);
+    exchange.dispatch(at.handle, at.stream);
+    require(ucclEpStreamSynchronize(at.comm, at.stream) == ucclEpRemoteError, forgery.what);
+    const ucclEpAsyncError_t error = async_error(at.comm);
+    require(error.peer == forger && std::string(error.phase) == "offer", error.text);
+    rank.board.add(1);
+  });
+}
+
+TEST_CASE("a tensor that a rank exposes beyond its window is refused, and the rank named", "[reduced][modes]") {
+  for (const Forgery& forgery : forged_offers) {
+    run_forged_offer({.layout = Layout::ht_flat, .ranks = 3, .experts = 12}, forgery);
   }
 }
 

@@ -148,6 +148,7 @@ void fill_device(ucclEpGroup& group) {
     await_record(group.mask_words->evicted, &d.masks->evicted_claim);
   }
   d.user_windows = group.comm->windows->addresses();
+  d.user_window_bytes = group.comm->windows->sizes(0);
   if (group.trace) d.trace = group.trace->entries();
   d.timeout_ns = static_cast<uint64_t>(timeout_ms(group)) * 1000000;
   d.reports_dropped = group.config.overflow == UCCLEP_OVERFLOW_ERROR ? 1 : 0;

@@ -33,7 +33,7 @@ const char* phase_name(Phase phase) {
   constexpr const char* names[] = {"none",    "routing",    "slot",     "header",   "settings", "rows",
                                    "weights", "staging",    "grid",     "capacity", "shape",    "tokens",
                                    "ring",    "handle_mem", "argument", "window",   "signal",   "barrier",
-                                   "mask",    "unrouted",   "placed",   "pending",  "counts"};
+                                   "mask",    "unrouted",   "placed",   "pending",  "counts",   "offer"};
   const auto i = static_cast<size_t>(phase);
   return i < std::size(names) ? names[i] : "unknown";
 }
@@ -144,6 +144,12 @@ std::string message(const ErrorRecord& r, int rank) {
       return fmt::format("{} {}: a header of rank {} {}: that rank's memory is corrupt, or something else writes to it",
                          operation, r.epoch, r.peer, wrong);
     }
+    case Phase::offer:
+      return fmt::format(
+          "{} {}: rank {} exposes a tensor that begins at byte {} of a window and goes beyond its {} bytes: that "
+          "rank's "
+          "memory is corrupt, or something else writes to it",
+          operation, r.epoch, r.peer, r.got, r.expected);
     case Phase::mask:
       return fmt::format("{} {}: rank {} has masked rank {}, whose operations on the group have ended", operation,
                          r.epoch, r.peer, rank);

@@ -12,6 +12,7 @@
 #include "host/context/live_objects.hpp"
 #include "host/memory/mem_pool.hpp"
 #include "host/memory/peer_memory.hpp"
+#include "ucclep/device/layout/window.hpp"
 #include "ucclep/ucclep.h"
 
 struct ucclEpWindow : ucclep::LiveObject {
@@ -26,8 +27,6 @@ struct ucclEpWindow : ucclep::LiveObject {
 };
 
 namespace ucclep {
-
-constexpr uint32_t max_windows = 256;  // of a communicator at a time
 
 struct WindowPlace {
   uint32_t id;

@@ -58,13 +58,40 @@ UCCLEP_FN PeerTensor peer_tensor(const Op& op, uint32_t owner, const uint32_t* w
   return {begin + offset, words[OfferWords::stride], words[OfferWords::step]};
 }
 
-// Warp verb: what READY's words say.
-UCCLEP_FN void read_exposed(const Op& op, uint32_t source, const uint32_t* words, PeerTensors& peer) {
+// Lane verb: whether the rows of an offered tensor lie in a window of its owner's. row_bytes: of a row that is dense.
+UCCLEP_FN bool lies_in_window(const Op& op, uint32_t owner, const uint32_t* words, uint32_t capacity,
+                              uint32_t row_bytes, uint32_t element) {
+  const uint32_t window = words[OfferWords::window];
+  if (window == 0 || capacity == 0) return true;
+  const uint64_t columns = (row_bytes + element - 1) / element;
+  const uint64_t rows = uint64_t{capacity - 1} * words[OfferWords::stride],
+                 row = columns == 0 ? 0 : (columns - 1) * words[OfferWords::step] + element;
+  const uint64_t offset = uint64_t{words[OfferWords::offset + 1]} << 32 | words[OfferWords::offset];
+  const uint64_t bytes =
+      window <= max_windows ? op.group.user_window_bytes[uint64_t{window - 1} * op.ranks() + owner] : 0;
+  // Rows that span 2^63 bytes or more lie in no window, and their sum would wrap.
+  if (rows < uint64_t{1} << 63 && offset <= bytes && rows + row <= bytes - offset) return true;
+  report_count(op.group.errors, op.group.abort_word, {op.seq, 0, op.name, Phase::offer, owner}, offset, bytes);
+  return false;
+}
+
+// Warp verb: what READY's words say. False: no peer could reach that.
+UCCLEP_FN bool read_exposed(const Op& op, uint32_t source, const Settings& settings, const uint32_t* words,
+                            PeerTensors& peer) {
   const bool given = words[OfferWords::tokens + OfferWords::window] != 0;
   if (given) fence_acq_rel<Scope::system>();
-  if (lane_id() != 0) return;
-  peer = {given, peer_tensor(op, source, words + OfferWords::tokens),
-          peer_tensor(op, source, words + OfferWords::scales), words[OfferWords::base], words[OfferWords::capacity]};
+  bool lies = true;
+  if (lane_id() == 0) {
+    const uint32_t *const tokens = words + OfferWords::tokens, *const scales = words + OfferWords::scales,
+                          capacity = words[OfferWords::capacity], element = element_bytes(settings.output_dtype);
+    lies = lies_in_window(op, source, tokens, capacity, settings.hidden * element, element) &&
+           lies_in_window(op, source, scales, capacity, settings.scale_bytes, element_bytes(settings.scale_dtype));
+    if (lies) {
+      peer = {given, peer_tensor(op, source, tokens), peer_tensor(op, source, scales), words[OfferWords::base],
+              capacity};
+    }
+  }
+  return every_lane(lies);
 }
 
 // One of the warps of the grid that do the same.
@@ -118,7 +145,7 @@ UCCLEP_FN HeaderResult receive_ready(const Op& op, const Settings& settings, con
     lost = result == HeaderResult::lost;
     differs = differs || result == HeaderResult::differs;
     sync_warp();
-    if (result == HeaderResult::good) read_exposed(op, source, words, exposed[source]);
+    if (result == HeaderResult::good) lost = !read_exposed(op, source, settings, words, exposed[source]);
     if (wait_ns.data && block_id() == 0 && lane_id() == 0) {
       *reinterpret_cast<int64_t*>(wait_ns.at(0, 0, source)) += static_cast<int64_t>(clock_ns() - start);
     }

@@ -120,6 +120,13 @@ UCCLEP_HD constexpr SettingsDifference difference(uint64_t my_low, uint64_t my_h
   return {};
 }
 
+// Of a tensor's element. dtype: a ucclEpDataType_t.
+UCCLEP_HD constexpr uint32_t element_bytes(uint32_t dtype) {
+  if (dtype == ucclEpInt64) return 8;
+  if (dtype == ucclEpFloat32 || dtype == ucclEpInt32) return 4;
+  return dtype == ucclEpBfloat16 || dtype == ucclEpFloat16 ? 2 : 1;
+}
+
 // A tensor as kernels see it: strides in bytes. `outer` is the expert slab or source rank where a layout has one, else
 // unused; `inner` the row; `element` the step inside a row. data NULL: not given.
 struct View {
@@ -143,7 +150,7 @@ struct HandleView {
 struct NetworkView;  // layout/network_view.hpp
 struct GroupMasks;   // layout/masks.hpp
 
-inline constexpr unsigned device_abi = 25;  // changes with any of the structs below
+inline constexpr unsigned device_abi = 26;  // changes with any of the structs below
 
 }  // namespace ucclep
 
@@ -166,12 +173,13 @@ struct ucclEpDeviceGroup {
   uint64_t timeout_ns = 0;         // of every wait
   // [id * ranks + peer], device memory: ranges of ucclEpWindowRegister as mapped here
   char* const* user_windows = nullptr;
-  ucclep::ChannelState* channel = nullptr;  // device memory
-  ucclep::NetworkView* network = nullptr;   // device memory; NULL: all ranks reach each other's windows
-  ucclep::TraceEntry* trace = nullptr;      // [num_kinds][trace_depth], host memory; NULL: nobody asks
-  ucclep::GroupMasks* masks = nullptr;      // device memory; NULL: a peer that misses its deadline is an error
-  uint32_t again = 0;                       // 1: the second run of an operation, in a group with masks
-  uint32_t reports_dropped = 0;             // 1: a dispatch of HT leaves a record of rows that do not fit
+  const uint64_t* user_window_bytes = nullptr;  // the same for their sizes; 0: there is no such window
+  ucclep::ChannelState* channel = nullptr;      // device memory
+  ucclep::NetworkView* network = nullptr;       // device memory; NULL: all ranks reach each other's windows
+  ucclep::TraceEntry* trace = nullptr;          // [num_kinds][trace_depth], host memory; NULL: nobody asks
+  ucclep::GroupMasks* masks = nullptr;          // device memory; NULL: a peer that misses its deadline is an error
+  uint32_t again = 0;                           // 1: the second run of an operation, in a group with masks
+  uint32_t reports_dropped = 0;                 // 1: a dispatch of HT leaves a record of rows that do not fit
 };
 
 // A handle, with its group, as a kernel is given it by value. Its fields are the library's.

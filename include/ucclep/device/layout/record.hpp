@@ -38,7 +38,9 @@ enum class Phase : uint32_t {
   // of operations in phases
   pending,
   // of an Update, or of the caller's statistics
-  counts
+  counts,
+  // of tensors that a rank exposes
+  offer
 };
 
 // Fields of Settings, to name the one that differs between ranks or does not fit.

@@ -61,6 +61,7 @@ constexpr uint32_t num_teams = 2;  // of the channel's barriers
 
 constexpr uint32_t max_top_k = 32;       // a token's selections fit the lanes of one warp
 constexpr uint32_t max_experts = 65535;  // expert ids travel as 16 bits; 0xffff is "none"
+constexpr uint32_t max_windows = 256;    // of ucclEpWindowRegister, of a communicator at a time
 constexpr uint32_t max_ranks = 4096;     // P8
 constexpr uint16_t no_expert = 0xffff;
 constexpr uint32_t no_place = 0xffffffffu;

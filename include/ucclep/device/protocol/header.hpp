@@ -104,7 +104,7 @@ UCCLEP_COLD_FN void report_count(DeviceErrors* errors, uint32_t* abort_word, Wai
   ErrorRecord record{};
   record.code = ucclEpRemoteError;
   record.operation = reader.name;
-  record.phase = Phase::header;
+  record.phase = reader.phase;
   record.peer = static_cast<int32_t>(reader.peer);
   record.epoch = reader.seq;
   record.expected = most;

@@ -32,10 +32,7 @@ struct RowShape {
   int pass = UCCLEP_PASS_FORWARD;                   // of an HT operation
 
   // Bytes of an element.
-  UCCLEP_HD constexpr uint32_t element_bytes() const {
-    if (dtype == ucclEpFloat32) return 4;
-    return dtype == ucclEpBfloat16 || dtype == ucclEpFloat16 ? 2 : 1;
-  }
+  UCCLEP_HD constexpr uint32_t element_bytes() const { return ucclep::element_bytes(dtype); }
   // Bytes of a row, without scales.
   UCCLEP_HD constexpr uint32_t token_bytes() const { return hidden * element_bytes(); }
   // Can combine sum such rows?
