@@ -55,6 +55,14 @@ def test_what_cannot_be_printed_is_a_failure(name, arguments, device):
     assert (code, errors) == (1, f"ucclep.{name}: standard output is closed")
 
 
+@pytest.mark.parametrize("name", ["info", "bench"])
+def test_a_library_that_is_not_there_is_a_sentence(name):
+    done = subprocess.run([sys.executable, "-m", f"ucclep.{name}"], capture_output=True, text=True, timeout=60,
+                          env={**os.environ, "UCCLEP_LIBRARY": "/nonexistent.so"})
+    assert done.returncode == 1
+    assert done.stderr.startswith("ucclep: error: libucclep.so cannot be loaded: ") and done.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize("name", ["bench", "info"])
 def test_help_and_no_device(name, device):
     done = subprocess.run([sys.executable, "-m", f"ucclep.{name}", "--help"], check=True, capture_output=True, text=True,

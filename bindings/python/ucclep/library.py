@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from pathlib import Path
 
 from . import abi
@@ -26,7 +27,10 @@ def _open() -> ctypes.CDLL:
             return ctypes.CDLL(path)
         except OSError as reason:
             reasons.append(str(reason))
-    raise ImportError("libucclep.so cannot be loaded: " + "; ".join(reasons))
+    missing = "libucclep.so cannot be loaded: " + "; ".join(reasons)
+    if sys.argv[:1] == ["-m"]:  # python -m ucclep.info, or another tool: whoever started it wants no traceback
+        sys.exit(f"ucclep: error: {missing}")
+    raise ImportError(missing)
 
 
 lib = _open()
