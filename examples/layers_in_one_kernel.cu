@@ -51,8 +51,11 @@ UCCLEP_FN bool to_the_experts(const Layers& args) {
 
 UCCLEP_FN bool back_home(const Layers& args) {
   const auto op = ucclep::ll::combine_begin(args.handle, args.shape);
-  for (unsigned row = ucclep::grid_warp(); row < args.local * args.slab; row += ucclep::grid_warps()) {
-    ucclep::ll::combine_send(ucclep::warp{}, op, row, args.rows + row * H);  // nothing, where no row has come
+  for (unsigned expert = 0; expert < args.local; ++expert) {
+    const unsigned begin = expert * args.slab, end = begin + ucclep::ll::combine_rows(op, expert);
+    for (unsigned row = begin + ucclep::grid_warp(); row < end; row += ucclep::grid_warps()) {
+      ucclep::ll::combine_send(ucclep::warp{}, op, row, args.rows + row * H);
+    }
   }
   ucclep::ll::combine_end(ucclep::block{}, op);
   for (unsigned first = ucclep::block_id() * M; first < T; first += ucclep::grid_size() * M) {

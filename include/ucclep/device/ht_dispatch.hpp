@@ -58,6 +58,7 @@
 #include "ucclep/device/protocol/routing.hpp"
 #include "ucclep/device/rows/meta.hpp"
 #include "ucclep/device/simt/simt.hpp"
+#include "ucclep/device/user/copies.hpp"
 #include "ucclep/device/user/ht.hpp"
 #include "ucclep/device/user/operation.hpp"
 #include "ucclep/device/user/receive.hpp"
@@ -205,18 +206,30 @@ struct Segment {
   }
 };
 
+// Lane verb: body(expert) for all local experts whose zones have some of rows [first, last), or may; for 0 in layouts
+// without zones. False: body has said so.
+template <class Body>
+UCCLEP_FN bool each_zone(const OpenDispatch& open, uint32_t first, uint32_t last, Body&& body) {
+  if (!open.by_expert()) return body(0);
+  const uint32_t* const begins = open.memory().expert_base(0);
+  const uint32_t experts = open.handle.group.shape.local_experts();
+  for (uint32_t expert = last_up_to(begins, experts, first); expert < experts && begins[expert] < last; ++expert) {
+    if (!body(expert)) return false;
+  }
+  return true;
+}
+
 // Lane verb: body(segment) for all that rows [first, last) consist of. False: body has said so.
 template <class Body>
 UCCLEP_FN bool each_segment(const OpenDispatch& open, uint32_t first, uint32_t last, Body&& body) {
   const GroupShape& shape = open.handle.group.shape;
-  const uint32_t experts = open.by_expert() ? shape.local_experts() : 1;
-  for (uint32_t expert = 0; expert < experts; ++expert) {
+  return each_zone(open, first, last, [&](uint32_t expert) {
     for (uint32_t source = 0; source < shape.ranks; ++source) {
       const Segment segment = Segment::of(open, source, expert, first, last);
       if (segment.begin != segment.end && !body(segment)) return false;
     }
-  }
-  return true;
+    return true;
+  });
 }
 
 // Lane verb: of the rows that were routed here, those that a group with a limit keeps.
@@ -225,9 +238,9 @@ UCCLEP_FN uint32_t rows_kept(const OpenDispatch& open) {
   return rows < most ? rows : most;
 }
 
-// Verb of members that are near: how many of them come from some source, and are no pads.
+// Verb of members that are near, for those of later calls: how many of them come from some source, and are no pads.
 template <class Coop>
-UCCLEP_FN uint32_t rows_here(const OpenDispatch& open) {
+UCCLEP_FN void count_awaited(const OpenDispatch& open) {
   const GroupShape& shape = open.handle.group.shape;
   const uint32_t kept = rows_kept(open), items = shape.ranks * (open.by_expert() ? shape.local_experts() : 1);
   uint32_t mine = 0;
@@ -235,7 +248,7 @@ UCCLEP_FN uint32_t rows_here(const OpenDispatch& open) {
     const Segment segment = Segment::of(open, i % shape.ranks, i / shape.ranks, 0, kept);
     mine += segment.end - segment.begin;
   }
-  return Near<Coop>::sum(mine);
+  store_relaxed<Scope::gpu>(&open.memory().state()->awaited, Near<Coop>::sum(mine));
 }
 
 // Lane verb: the place, among the rows of its source, of none of a segment's rows is below `lowest` or at `end`.
@@ -377,20 +390,21 @@ UCCLEP_FN bool take_rows(const OpenDispatch& open, const Op& op, const DispatchR
 template <class Coop>
 UCCLEP_FN void take_rest(const OpenDispatch& open, const DispatchRows& out, uint32_t first, uint32_t last) {
   const HandleMemory memory = open.memory();
-  const uint32_t kept = rows_kept(open), local = memory.shape.local_experts();
+  const uint32_t kept = rows_kept(open);
   const uint32_t from = first > kept ? first : kept, end = last < kept ? last : kept;
   if (!open.by_expert()) return mark_unused<Coop>(open, out, from, last);
   for (uint32_t row = from + Coop::rank(); out.topk_weights && row < last; row += Coop::size()) {
     out.topk_weights[row] = 0.0f;
   }
-  for (uint32_t expert = 0; expert < local; ++expert) {
+  each_zone(open, first, end, [&](uint32_t expert) {
     const uint32_t begin = memory.expert_base(0)[expert], source = memory.shape.ranks - 1;
     const uint32_t used = memory.expert_base(source)[expert] + memory.counts_from(source)[expert];
     const auto padded = static_cast<uint32_t>(begin + round_up(used - begin, memory.handle.expert_alignment));
     for (uint32_t row = (first > used ? first : used) + Coop::rank(); row < padded && row < end; row += Coop::size()) {
       zero_row(open, out, row);
     }
-  }
+    return true;
+  });
 }
 
 // Verb of members of a scope: for combine, how many rows have landed that no relay has counted.
@@ -429,10 +443,12 @@ template <class Coop>
 UCCLEP_FN bool dispatch_recv(Coop, const OpenDispatch& open, const DispatchRows& out, uint32_t first, uint32_t last) {
   const Op op = open.op();
   if (!may_receive<Coop>(open, op)) return false;
-  const HeaderResult result = agree<Coop>(open, op);
+  const HeaderResult result = agree<Coop>(open, op, [&] { return count_awaited<Coop>(open), true; });
   if (result == HeaderResult::lost) return false;
   const bool good = result == HeaderResult::good;
-  const uint32_t kept = rows_kept(open), end = last < kept ? last : kept, all = rows_here<Coop>(open);
+  if (!good) count_awaited<Coop>(open);
+  const uint32_t kept = rows_kept(open), end = last < kept ? last : kept;
+  const uint32_t all = load_relaxed<Scope::gpu>(&open.memory().state()->awaited);
   uint32_t received = 0;
   const bool ok = each_segment(open, first, end, [&](const Segment& at) {
     received += at.end - at.begin;

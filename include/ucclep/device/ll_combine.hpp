@@ -109,18 +109,26 @@ UCCLEP_FN OpenCombine combine_begin(const ucclEpDeviceHandle& handle, const RowS
   return {{handle, shape, settings, op.seq, op.slot, ok && state.updated != 0}};
 }
 
+// Lane verb: how many rows the dispatch put into a zone: the slab of a local expert (EXPERT_MAJOR), or the rows of a
+// source. combine_send of others sends nothing.
+UCCLEP_FN uint32_t combine_rows(const OpenCombine& open, uint32_t zone) {
+  const HandleMemory memory = open.memory();
+  const uint32_t last = memory.shape.ranks - 1;
+  if (!open.ok || zone >= (open.by_expert() ? memory.shape.local_experts() : memory.shape.ranks)) return 0;
+  return open.by_expert() ? memory.expert_base(last)[zone] + memory.counts_from(last)[zone] : memory.rows_from()[zone];
+}
+
 // Lane verb: whose row it is. Those of masked ranks, which may be zero rows, are nobody's.
 UCCLEP_FN Home home_of(const OpenCombine& open, uint32_t row_index) {
   const HandleMemory memory = open.memory();
   const uint32_t tokens = open.handle.view.tokens, ranks = memory.shape.ranks, slab = ranks * tokens;
   if (!open.by_expert()) {
     const uint32_t rank = row_index / tokens, place = row_index % tokens;
-    if (rank >= ranks || place >= memory.rows_from()[rank] || is_masked(open.handle.group, rank)) return {};
+    if (place >= combine_rows(open, rank) || is_masked(open.handle.group, rank)) return {};
     return {rank, place, 0, true};
   }
   const uint32_t expert = row_index / slab, row = row_index % slab;
-  if (expert >= memory.shape.local_experts()) return {};
-  if (row >= memory.expert_base(ranks - 1)[expert] + memory.counts_from(ranks - 1)[expert]) return {};
+  if (row >= combine_rows(open, expert)) return {};
   const uint32_t home = memory.row_homes(expert)[row];
   if (is_masked(open.handle.group, home / tokens)) return {};
   return {home / tokens, home % tokens, expert, true};

@@ -12,9 +12,9 @@
 // | dispatch_recv: the output          | the scope, after it            | the scope's sync         |
 // | dispatch_recv: what combine needs  | combine_send, the host's calls | the end of the operation |
 //
-// Which rows an expert has of a source stands in their metas: a scope reads those of all rows of the sources that its
-// rows come from. So many rows asked for by a block cost less than as many calls for a few.
-// Floor: as dispatch's (ll/lines.hpp).
+// The headers are read by the first call, and the metas of a source, in which stands which experts its rows are for, by
+// the first that asks for one of its rows (EXPERT_MAJOR): they note in the handle's memory what the others want to
+// know. Floor: as dispatch's (ll/lines.hpp).
 #pragma once
 #include "ucclep/device/arch/numeric.hpp"
 #include "ucclep/device/arch/types.hpp"
@@ -183,91 +183,141 @@ UCCLEP_FN uint32_t rows_of_zone(const OpenDispatch& open) {
   return open.by_expert() ? open.handle.group.shape.ranks * open.handle.view.tokens : open.handle.view.tokens;
 }
 
-// Lane verb: body(segment) for all that rows [first, last) of a zone consist of; rows: of the zone. False: a header did
-// not come, or body has said so.
-template <class Body>
-UCCLEP_FN bool each_segment(const OpenDispatch& open, const Op& op, uint32_t zone, uint32_t first, uint32_t last,
-                            uint32_t& rows, Body&& body) {
-  rows = 0;
-  const bool by_expert = open.by_expert();
-  for (uint32_t source = by_expert ? 0 : zone; source < (by_expert ? op.ranks() : zone + 1); ++source) {
+// What the headers have said, as the first call has kept it. Calls that came with it may still write the same.
+struct KeptCounts {
+  const HandleMemory memory;
+
+  UCCLEP_FN uint32_t base(uint32_t source, uint32_t expert) const { return word(memory.expert_base(source) + expert); }
+  UCCLEP_FN uint32_t count(uint32_t source, uint32_t expert) const { return word(memory.counts_from(source) + expert); }
+  UCCLEP_FN uint32_t rows(uint32_t source) const { return word(memory.rows_from() + source); }
+  UCCLEP_FN HeaderFacts facts(uint32_t source) const {
+    return {rows(source), word(memory.tokens_from() + source), static_cast<Form>(word(memory.forms_from() + source))};
+  }
+  // Of a slab, or of the rows of a source.
+  UCCLEP_FN uint32_t rows_of_zone(const OpenDispatch& open, uint32_t zone) const {
+    const uint32_t last = memory.shape.ranks - 1;
+    return open.by_expert() ? base(last, zone) + count(last, zone) : rows(zone);
+  }
+  // Of all zones.
+  UCCLEP_FN uint32_t all() const { return word(&memory.state()->rows); }
+
+ private:
+  static UCCLEP_FN uint32_t word(const uint32_t* at) { return load_relaxed<Scope::gpu>(at); }
+};
+
+// Verb of a whole scope, all groups of a warp together: keeps what the headers say, for the calls that follow and for
+// combine.
+template <class Coop>
+UCCLEP_FN bool keep_counts(const OpenDispatch& open, const Op& op) {
+  const HandleMemory memory = open.memory();
+  const KeptCounts kept{memory};
+  const uint32_t local = op.group.shape.local_experts(), ranks = op.ranks();
+  const auto keep = [](uint32_t* at, uint32_t value) { store_relaxed<Scope::gpu>(at, value); };
+  bool ok = true;
+  for (uint32_t expert = Coop::rank(); expert < local && ok; expert += Coop::size()) {
+    uint32_t base = 0;
+    for (uint32_t source = 0; source < ranks && ok; ++source) {
+      Announced said;
+      ok = said.read(op, source, expert);
+      keep(memory.expert_base(source) + expert, base);
+      keep(memory.counts_from(source) + expert, said.count);
+      base += said.count;
+    }
+  }
+  for (uint32_t source = Coop::rank(); source < ranks && ok; source += Coop::size()) {
     Announced said;
-    if (!said.read(op, source, by_expert ? zone : 0)) return false;
-    Segment segment{zone, source, rows, by_expert ? said.count : said.facts.rows, 0, 0, said.facts};
-    rows += segment.count;
+    ok = said.read(op, source, 0);
+    keep(memory.rows_from() + source, said.facts.rows);
+    keep(memory.tokens_from() + source, said.facts.tokens);
+    keep(memory.forms_from() + source, static_cast<uint32_t>(said.facts.form));
+  }
+  if (any_together<Coop>(!ok)) return false;
+  Coop::sync();
+  for (uint32_t rank = Coop::rank(); rank <= ranks; rank += Coop::size()) {
+    uint32_t before = 0;
+    for (uint32_t source = 0; source < rank; ++source) before += kept.rows(source);
+    keep(memory.recv_base() + rank, before);
+  }
+  uint32_t mine = 0;
+  for (uint32_t zone = Near<Coop>::rank(); zone < zones_of(open); zone += Near<Coop>::size()) {
+    mine += kept.rows_of_zone(open, zone);
+  }
+  keep(&memory.state()->rows, Near<Coop>::sum(mine));
+  return true;
+}
+
+// Lane verb: body(segment) for all that rows [first, last) of a zone consist of. False: body has said so.
+template <class Body>
+UCCLEP_FN bool each_segment(const OpenDispatch& open, uint32_t zone, uint32_t first, uint32_t last, Body&& body) {
+  const KeptCounts kept{open.memory()};
+  const bool by_expert = open.by_expert();
+  const uint32_t begin = by_expert ? 0 : zone, end = by_expert ? kept.memory.shape.ranks : zone + 1;
+  for (uint32_t source = begin; source < end; ++source) {
+    Segment segment{zone,
+                    source,
+                    by_expert ? kept.base(source, zone) : 0,
+                    by_expert ? kept.count(source, zone) : kept.rows(source),
+                    0,
+                    0,
+                    {}};
     segment.begin = first > segment.base ? first : segment.base;
-    segment.end = last < rows ? last : rows;
-    if (segment.begin < segment.end && !body(segment)) return false;
+    segment.end = last < segment.base + segment.count ? last : segment.base + segment.count;
+    if (segment.begin >= segment.end) continue;
+    segment.facts = kept.facts(source);
+    if (!body(segment)) return false;
   }
   return true;
 }
 
-// Verb of a whole scope, all groups of a warp together: how many rows there are here in all. In EXPERT_MAJOR a packet
-// counts those for two experts.
-template <class Coop>
-UCCLEP_FN bool rows_here(const OpenDispatch& open, const Op& op, uint32_t& all) {
-  constexpr uint32_t batch_packets = 4;
-  const uint32_t of_source = open.by_expert() ? (op.group.shape.local_experts() + 1) / 2 : 1;
-  const uint32_t items = op.ranks() * of_source, step = Near<Coop>::size();
-  uint32_t mine = 0;
-  bool ok = true;
-  for (uint32_t first = Near<Coop>::rank(); first < items && ok; first += batch_packets * step) {
-    Packet seen[batch_packets];
-    const auto packet = [&](uint32_t item) {
-      const Packet* const header = network::header_from(op, item / of_source);
-      return open.by_expert() ? counts_packet(header, item % of_source * 2) : header + HeaderLayout::rows;
-    };
-    const auto comes = [&](uint32_t item) {
-      return item < items && !is_absent(op.group, op.kind, op.seq, item / of_source);
-    };
-    UCCLEP_UNROLL
-    for (uint32_t i = 0; i < batch_packets; ++i) {
-      if (comes(first + i * step)) seen[i] = load_packet(packet(first + i * step));
-    }
-    UCCLEP_UNROLL
-    for (uint32_t i = 0; i < batch_packets; ++i) {
-      const uint32_t item = first + i * step;
-      if (!comes(item)) continue;
-      uint64_t said = seen[i].value;
-      if (seen[i].epoch != op.seq) {
-        ok = ok && wait_packet(op, Phase::header, item / of_source, packet(item), said);
-      }
-      mine += static_cast<uint32_t>(said) + (open.by_expert() ? static_cast<uint32_t>(said >> 32) : 0);
-    }
-  }
-  all = Near<Coop>::sum(mine);
-  return !Coop::any(!ok);
-}
+// Rows of a source as they lie here, in which find_rows looks for those of an expert.
+struct RowChunks {
+  uint64_t* noted;      // [chunk] the last dispatch of which they have been noted
+  uint32_t all, count;  // rows; chunks of them
+  bool tokens;          // by token
 
-// Verb of members of a scope: notes whose rows those of a segment are (EXPERT_MAJOR).
+  static UCCLEP_FN RowChunks of(const OpenDispatch& open, const Op& op, const Segment& at) {
+    const bool tokens = lies_by_token(op, at);
+    const uint32_t all = tokens ? at.facts.tokens : at.facts.rows;
+    return {open.memory().noted(at.source), all, static_cast<uint32_t>(ceil_div(all, HandleLayout::noted_rows)),
+            tokens};
+  }
+};
+
+// Verb of members of a scope: notes whose the rows of a segment's source are, in the slabs of all experts
+// (EXPERT_MAJOR). What other calls have noted is passed over, and blocks begin at different rows: those that come
+// together share them.
 template <class Coop>
 UCCLEP_FN bool find_rows(const OpenDispatch& open, const Op& op, const Segment& at) {
+  constexpr uint32_t unit = HandleLayout::noted_rows;
   const HandleMemory memory = open.memory();
-  const bool tokens = lies_by_token(op, at);
-  const uint32_t all = tokens ? at.facts.tokens : at.facts.rows, top_k = op.group.shape.top_k;
-  for (uint32_t i = Coop::rank(); i < all; i += Coop::size()) {
+  const KeptCounts kept{memory};
+  const RowChunks chunks = RowChunks::of(open, op, at);
+  for (uint32_t i = Coop::rank(); i < chunks.count * unit; i += Coop::size()) {
+    const uint32_t chunk = (i / unit + block_id()) % chunks.count, index = chunk * unit + i % unit;
+    if (index >= chunks.all || load_acquire<Scope::gpu>(chunks.noted + chunk) == op.seq) continue;
     bool comes = true;
-    uint32_t place = i;
-    if (tokens && !find_place(op, at.source, i, comes, place)) return false;
+    uint32_t place = index;
+    if (chunks.tokens && !find_place(op, at.source, index, comes, place)) return false;
     if (!comes) continue;
-    const LandedRow row(open, op, at.source, at.facts, i);
+    const LandedRow row(open, op, at.source, at.facts, index);
     if (!row.wait_meta()) return false;
-    for (uint32_t k = 0; k < top_k; ++k) {
-      if (row.local_expert(k) != at.zone) continue;
-      const uint32_t index = at.base + row.position(k);
-      if (index < at.begin || index >= at.end) continue;
-      memory.row_homes(at.zone)[index] = at.source * open.handle.view.tokens + place;
+    for (uint32_t k = 0; k < op.group.shape.top_k; ++k) {
+      const uint32_t expert = row.local_expert(k), position = row.position(k);
+      if (expert == not_here || position >= kept.count(at.source, expert)) continue;
+      store_relaxed<Scope::gpu>(memory.row_homes(expert) + kept.base(at.source, expert) + position,
+                                at.source * open.handle.view.tokens + place);
     }
   }
   return true;
 }
 
-// Lane verb: the first row of a source in the slab of a local expert. All headers that have rows are here.
-UCCLEP_FN uint32_t slab_base(const Op& op, uint32_t source, uint32_t expert) {
-  return rows_below(source, expert, [&](uint32_t below) {
-    if (is_absent(op.group, op.kind, op.seq, below)) return uint64_t{0};
-    return load_packet(counts_packet(network::header_from(op, below), expert)).value;
-  });
+// Verb of members of a scope, after a sync of it: find_rows has noted them.
+template <class Coop>
+UCCLEP_FN void note_found(const OpenDispatch& open, const Op& op, const Segment& at) {
+  const RowChunks chunks = RowChunks::of(open, op, at);
+  for (uint32_t i = Coop::rank(); i < chunks.count; i += Coop::size()) {
+    store_release<Scope::gpu>(chunks.noted + i, op.seq);
+  }
 }
 
 // Verb of members of a scope that are near: ids, weights, source and scales of a row at `index` of the output.
@@ -285,7 +335,7 @@ UCCLEP_FN bool take_rest(const OpenDispatch& open, const DispatchRows& out, cons
   if (out.src_info && Near<Coop>::rank() == 0) out.src_info[index] = int64_t{at.source} << 32 | row.token();
   if (open.by_expert()) {
     note_copies<Coop>(open, row, place, at.zone,
-                      [&](uint32_t expert) { return slab_base(row.op, row.source, expert); });
+                      [&](uint32_t expert) { return KeptCounts{open.memory()}.base(row.source, expert); });
   }
   for (uint32_t b = 8 * Near<Coop>::rank(); out.scales && b < scale_bytes; b += 8 * Near<Coop>::size()) {
     if (row.lines && !wait_lines(row.op, Phase::rows, at.source, row.scales, b, b + 8)) return false;
@@ -330,7 +380,8 @@ UCCLEP_FN bool take_rows(const OpenDispatch& open, const Op& op, const DispatchR
   const uint32_t count = parts.count, items = (at.end - at.begin) * count, tokens = open.handle.view.tokens;
   for (uint32_t item = Near<Coop>::index(); item < items; item += Near<Coop>::count()) {
     const uint32_t row = at.begin + item / count, part = item % count;
-    const uint32_t place = open.by_expert() ? open.memory().row_homes(at.zone)[row] % tokens : row;
+    const uint32_t place =
+        open.by_expert() ? load_relaxed<Scope::gpu>(open.memory().row_homes(at.zone) + row) % tokens : row;
     uint32_t where = place;
     if (lies_by_token(op, at) && !find_token(op, at.source, place, where)) return false;
     const LandedRow landed(open, op, at.source, at.facts, where);
@@ -343,47 +394,18 @@ UCCLEP_FN bool take_rows(const OpenDispatch& open, const Op& op, const DispatchR
   return true;
 }
 
-// Verb of members of the scope that ends the operation: what the headers said, for combine. Where ranks disagree:
-// that nothing has come.
-template <class Coop>
-UCCLEP_FN bool keep_counts(const OpenDispatch& open, const Op& op, uint32_t all, bool good) {
-  const HandleMemory memory = open.memory();
-  const uint32_t local = op.group.shape.local_experts(), ranks = op.ranks();
-  for (uint32_t expert = Coop::rank(); good && expert < local; expert += Coop::size()) {
-    uint32_t base = 0;
-    for (uint32_t source = 0; source < ranks; ++source) {
-      Announced said;
-      if (!said.read(op, source, expert)) return false;
-      memory.expert_base(source)[expert] = base;
-      memory.counts_from(source)[expert] = said.count;
-      base += said.count;
-    }
-  }
-  for (uint32_t rank = Coop::rank(); good && rank <= ranks; rank += Coop::size()) {
-    uint32_t before = 0;
-    Announced said{};
-    for (uint32_t source = 0; source <= rank && source < ranks; ++source) {
-      before += said.facts.rows;
-      if (!said.read(op, source, 0)) return false;
-    }
-    if (rank < ranks) memory.rows_from()[rank] = said.facts.rows;
-    memory.recv_base()[rank] = rank < ranks ? before : before + said.facts.rows;
-  }
-  if (Coop::rank() != 0) return true;
-  HandleState* const state = memory.state();
-  state->rows = all;
-  state->weighted = open.settings.weights_at_dispatch;
-  state->updated = good ? open.handle.view.stamp : 0;
-  return true;
-}
-
-// Verb of the scope: `rows` of `all` are there; ends the operation with the last.
+// Verb of the scope: `rows` of `all` are there; ends the operation with the last. good: ranks agree, and they have
+// come.
 template <class Coop>
 UCCLEP_FN bool count_rows_received(const OpenDispatch& open, const Op& op, uint32_t rows, uint32_t all, bool good) {
   Coop::sync();
   if (!Coop::any(Coop::rank() == 0 && count_received(open, Kind::dispatch, rows, all))) return true;
-  const bool ok = keep_counts<Coop>(open, op, all, good);
-  return ok && (Coop::rank() != 0 || end_received(open, op));
+  if (Coop::rank() != 0) return true;
+  HandleState* const state = open.memory().state();
+  state->weighted = open.settings.weights_at_dispatch;
+  state->updated = good ? open.handle.view.stamp : 0;
+  if (!good) state->rows = 0;
+  return end_received(open, op);
 }
 
 // Verb of the scope, after dispatch_end: waits until everybody has said what comes. rows: of the slab of a local expert
@@ -394,15 +416,12 @@ UCCLEP_FN bool dispatch_rows(Coop, const OpenDispatch& open, uint32_t zone, uint
   rows = 0;
   const Op op = open.op();
   if (!may_receive<Coop>(open, op)) return false;
-  const HeaderResult result = agree<Coop>(open, op);
-  if (result == HeaderResult::lost) return false;
-  uint32_t all = 0;
+  const HeaderResult result = agree<Coop>(open, op, [&] { return keep_counts<Coop>(open, op); });
+  if (result == HeaderResult::lost || !was_sound<Coop>(op)) return false;
+  const KeptCounts kept{open.memory()};
   const bool good = result == HeaderResult::good;
-  if (good && !rows_here<Coop>(open, op, all)) return false;
-  const bool found =
-      !good || zone >= zones_of(open) || each_segment(open, op, zone, 0, 0, rows, [](const Segment&) { return true; });
-  if (Coop::any(!found) || !was_sound<Coop>(op)) return false;
-  return count_rows_received<Coop>(open, op, 0, all, good) && good;
+  if (good && zone < zones_of(open)) rows = kept.rows_of_zone(open, zone);
+  return count_rows_received<Coop>(open, op, 0, good ? kept.all() : 0, good) && good;
 }
 
 // Verb of the scope, after dispatch_end: rows [first, last) of the output, counted over all its leading dimensions, to
@@ -414,17 +433,17 @@ template <class Coop>
 UCCLEP_FN bool dispatch_recv(Coop, const OpenDispatch& open, const DispatchRows& out, uint32_t first, uint32_t last) {
   const Op op = open.op();
   if (!may_receive<Coop>(open, op)) return false;
-  const HeaderResult result = agree<Coop>(open, op);
+  const HeaderResult result = agree<Coop>(open, op, [&] { return keep_counts<Coop>(open, op); });
   if (result == HeaderResult::lost) return false;
-  uint32_t all = 0, received = 0;
+  const KeptCounts kept{open.memory()};
   const bool good = result == HeaderResult::good;
-  if (good && !rows_here<Coop>(open, op, all)) return false;
+  uint32_t received = 0;
   const uint32_t zone_rows = rows_of_zone(open), most = zones_of(open) * zone_rows, end = last < most ? last : most;
   const auto each = [&](auto&& body) {
     for (uint32_t zone = first / zone_rows; good && zone * zone_rows < end; ++zone) {
       const uint32_t begin = zone * zone_rows, from = first > begin ? first - begin : 0;
-      uint32_t rows = 0;
-      if (!each_segment(open, op, zone, from, end - begin, rows, body)) return false;
+      if (!each_segment(open, zone, from, end - begin, body)) return false;
+      const uint32_t rows = kept.rows_of_zone(open, zone);
       const uint32_t unused = from > rows ? from : rows, rest = end - begin < zone_rows ? end - begin : zone_rows;
       if (!open.by_expert()) mark_unused<Coop>(open, out, begin + unused, begin + rest);
     }
@@ -433,12 +452,13 @@ UCCLEP_FN bool dispatch_recv(Coop, const OpenDispatch& open, const DispatchRows&
   bool ok = !open.by_expert() || each([&](const Segment& at) { return find_rows<Coop>(open, op, at); });
   if (Coop::any(!ok)) return false;
   Coop::sync();  // what one member has found, all have
+  if (open.by_expert()) each([&](const Segment& at) { return note_found<Coop>(open, op, at), true; });
   ok = each([&](const Segment& at) {
     received += at.end - at.begin;
     return take_rows<Coop>(open, op, out, at);
   });
   if (Coop::any(!ok) || !was_sound<Coop>(op)) return false;
-  return count_rows_received<Coop>(open, op, received, all, good) && good;
+  return count_rows_received<Coop>(open, op, received, good ? kept.all() : 0, good) && good;
 }
 
 }  // namespace ll

@@ -16,6 +16,7 @@
 #pragma once
 #include "ucclep/device/arch/types.hpp"
 #include "ucclep/device/layout/objects.hpp"
+#include "ucclep/device/layout/record.hpp"
 #include "ucclep/device/layout/trace.hpp"
 #include "ucclep/device/layout/views.hpp"
 #include "ucclep/device/layout/window.hpp"

@@ -45,6 +45,7 @@ struct HandleLayout {
   uint64_t runs_in;    // u32 [R][B / run_rows] partial rows of a run that a user's kernel has staged so far; HT
   uint64_t relayed;    // u32 [blocks] rows that the last dispatch relayed to this node; HT between nodes
   uint64_t sent_to;    // u32 [R] rows that a user's kernel has sent to a rank of another domain so far; LL
+  uint64_t noted;      // u64 [R][B / noted_rows] the last dispatch whose rows of a source row_homes has; LL
   uint64_t zeroed;     // bytes that begin as zero: the state and what is above
   uint64_t topk;       // i32 [B][K] expert or -1
   uint64_t
@@ -76,14 +77,15 @@ struct HandleLayout {
   uint64_t copies;     // const char* [R][B][K] copies of a received row that combine was given, experts ascending
   uint64_t bytes;
 
-  static constexpr uint32_t max_warps = 16, meta_scratch = 512;
+  static constexpr uint32_t max_warps = 16, meta_scratch = 512, noted_rows = 32;
+  static constexpr uint64_t state_bytes = 256;  // of HandleState, which comes first
 
   static UCCLEP_HD constexpr HandleLayout of(const GroupShape& s, uint64_t tokens, bool low_latency) {
     constexpr uint64_t unit = 128;
     const uint64_t columns = uint64_t{s.ranks} + s.experts + s.nodes.nodes;
     const uint64_t nodes = low_latency ? 0 : s.nodes.nodes, blocks = low_latency ? 0 : s.nodes.blocks();
     HandleLayout h{};
-    uint64_t at = unit;  // HandleState comes first
+    uint64_t at = round_up(state_bytes, unit);
     const auto take = [&at](uint64_t bytes) {
       const uint64_t offset = at;
       at = round_up(at + bytes, unit);
@@ -93,6 +95,7 @@ struct HandleLayout {
     h.runs_in = take(low_latency ? 0 : 4 * ceil_div(tokens, run_rows) * s.ranks);
     h.relayed = take(4 * blocks);
     h.sent_to = take(low_latency && s.networked != 0 ? 4ull * s.ranks : 0);
+    h.noted = take(low_latency ? 8 * ceil_div(tokens, noted_rows) * s.ranks : 0);
     h.zeroed = at;
     h.topk = take(4 * tokens * s.top_k);
     h.places = take(4 * tokens * s.top_k);
@@ -136,12 +139,14 @@ struct HandleState {
   uint32_t rows;                         // N, after the exchange
   uint32_t weighted;                     // 1: the last dispatch came with weights
   uint32_t capacity;                     // HT: of these N, how many the last dispatch had room for, or not_dispatched
+  uint32_t awaited;                      // HT: rows, without pads, that a user's kernel receives of the last dispatch
   uint64_t device_initiated[num_kinds];  // the last device-initiated operation of a kind
   uint64_t updates;                      // HT Updates that have ended
   uint64_t sent[num_kinds];              // the last operation of a kind whose send phase has ended here (send_only)
   uint64_t received[num_kinds];          // of the last that a user's kernel received: how much (user/receive.hpp)
+  uint64_t agreed[num_kinds];            // the last whose headers a user's kernel has read
 };
-static_assert(sizeof(HandleState) <= 128, "what follows begins there");
+static_assert(sizeof(HandleState) <= HandleLayout::state_bytes, "what follows begins there");
 
 // Memory of a group in which kernels of users keep the copies of a row until the last one is there: combines of HT in
 // EXPERT_MAJOR (ht_combine.hpp). Only one of a group is pending at a time. In LL the handle has room for them

@@ -21,9 +21,13 @@
 // |   the last (acq_rel, gpu)           |   (acq_rel, gpu)                     |   noted, before the end       |
 // | leave_to_receive: store_release     | end_received: load_acquire (gpu)     | all that the rank's blocks    |
 // |   (gpu), by the last block out      |   with masks all_sent, before waits  |   have sent before the end    |
+// | agree: store_release (gpu) of the   | agree of later calls:                | the headers, and what the     |
+// |   operation's number                |   load_acquire (gpu)                 |   first call has kept of them |
 // | a peer that masks this rank: fence  | was_sound: fence (system), then the  | what was read before what the |
 // |   (system) after the word           |   word                               |   peer writes there next      |
 #pragma once
+#include <type_traits>
+
 #include "ucclep/device/arch/types.hpp"
 #include "ucclep/device/layout/record.hpp"
 #include "ucclep/device/layout/trace.hpp"
@@ -40,6 +44,7 @@
 #include "ucclep/device/user/network.hpp"
 #include "ucclep/device/user/operation.hpp"
 #include "ucclep/device/user/row_in.hpp"
+#include "ucclep/device/user/row_out.hpp"
 
 namespace ucclep {
 
@@ -108,9 +113,23 @@ UCCLEP_FN bool was_sound(const Op& op) {
   return !Coop::any(was_evicted<true, Coop>(op.group));
 }
 
-// Verb of the scope: everybody's header is here, and says the same. Those from other domains are here whole then.
+// Verb of a whole scope, all groups of a warp together, for which it is the same: is it so for one of them?
 template <class Coop>
-UCCLEP_FN HeaderResult agree(const DeviceOperation& open, const Op& op) {
+UCCLEP_FN bool any_together(bool vote) {
+  if constexpr (whole_warps<Coop>) return Coop::any(vote);
+  return std::is_same_v<Coop, thread> ? vote : ballot(vote) != 0;
+}
+
+// Verb of the scope: everybody's header is here, and says the same. Those from other domains are here whole then. The
+// first call reads them, and note(), a verb of the scope, keeps what later calls want to know of them; false: it could
+// not. Calls that come together all do so, and keep the same, so that none waits for another.
+template <class Coop, class Note>
+UCCLEP_FN HeaderResult agree(const DeviceOperation& open, const Op& op, Note&& note) {
+  uint64_t* const agreed = &open.memory().state()->agreed[static_cast<uint32_t>(op.kind)];
+  if (any_together<Coop>(Coop::rank() == 0 && load_acquire<Scope::gpu>(agreed) == op.seq)) {
+    Coop::sync();  // what one has acquired, all have
+    return HeaderResult::good;
+  }
   bool lost = false, differs = false;
   for (uint32_t source = Coop::rank(); source < op.ranks() && !lost; source += Coop::size()) {
     if (is_absent(op.group, op.kind, op.seq, source)) continue;
@@ -124,7 +143,11 @@ UCCLEP_FN HeaderResult agree(const DeviceOperation& open, const Op& op) {
   }
   if (op.group.network != nullptr) Coop::sync();  // one has seen that a header is whole, and all read it
   if (Coop::any(lost)) return HeaderResult::lost;
-  return Coop::any(differs) ? HeaderResult::differs : HeaderResult::good;
+  if (Coop::any(differs)) return HeaderResult::differs;
+  if (any_together<Coop>(!note())) return HeaderResult::lost;
+  Coop::sync();
+  if (Coop::rank() == 0) store_release<Scope::gpu>(agreed, op.seq);
+  return HeaderResult::good;
 }
 
 // Lane verb: `rows` more of an operation are there, of `all`. True: they were the last, and the caller ends the
@@ -247,7 +270,7 @@ template <class Coop, class Open, class Sum>
 UCCLEP_FN bool receive_tokens(const Open& open, uint32_t first, uint32_t last, Sum&& sum) {
   const Op op = open.op();
   if (!may_receive<Coop>(open, op)) return false;
-  const HeaderResult result = agree<Coop>(open, op);
+  const HeaderResult result = agree<Coop>(open, op, [] { return true; });
   if (result == HeaderResult::lost) return false;
   const bool good = result == HeaderResult::good;
   const uint32_t all = open.memory().state()->tokens, end = last < all ? last : all;
