@@ -44,9 +44,6 @@ struct Announced {
 
   // Lane verb, which waits.
   UCCLEP_FN bool read(const Op& op, uint32_t source, uint32_t expert) {
-    facts = {};
-    count = 0;
-    if (is_absent(op.group, op.kind, op.seq, source)) return true;
     const Packet* const header = network::header_from(op, source);
     uint64_t said[3];
     if (!wait_packets(op, source,
@@ -217,17 +214,15 @@ UCCLEP_FN bool rows_here(const OpenDispatch& open, const Op& op, uint32_t& all) 
       const Packet* const header = network::header_from(op, item / of_source);
       return open.by_expert() ? counts_packet(header, item % of_source * 2) : header + HeaderLayout::rows;
     };
-    const auto comes = [&](uint32_t item) {
-      return item < items && !is_absent(op.group, op.kind, op.seq, item / of_source);
-    };
     UCCLEP_UNROLL
     for (uint32_t i = 0; i < batch_packets; ++i) {
-      if (comes(first + i * step)) seen[i] = load_packet(packet(first + i * step));
+      const uint32_t item = first + i * step;
+      if (item < items) seen[i] = SentBy(op, item / of_source).look(packet(item));
     }
     UCCLEP_UNROLL
     for (uint32_t i = 0; i < batch_packets; ++i) {
       const uint32_t item = first + i * step;
-      if (!comes(item)) continue;
+      if (item >= items) continue;
       uint64_t said = seen[i].value;
       if (seen[i].epoch != op.seq) {
         ok = ok && wait_packet(op, Phase::header, item / of_source, packet(item), said);
@@ -265,8 +260,7 @@ UCCLEP_FN bool find_rows(const OpenDispatch& open, const Op& op, const Segment& 
 // Lane verb: the first row of a source in the slab of a local expert. All headers that have rows are here.
 UCCLEP_FN uint32_t slab_base(const Op& op, uint32_t source, uint32_t expert) {
   return rows_below(source, expert, [&](uint32_t below) {
-    if (is_absent(op.group, op.kind, op.seq, below)) return uint64_t{0};
-    return load_packet(counts_packet(network::header_from(op, below), expert)).value;
+    return SentBy(op, below).value(counts_packet(network::header_from(op, below), expert));
   });
 }
 
