@@ -14,20 +14,6 @@ namespace {
 
 using namespace masked;
 
-// Not the last one: rows of those above it lie behind its own.
-constexpr int late = 1;
-
-void mask_late(auto& at) {
-  const int mask[ranks] = {1, 0, 1, 1};
-  ok(ucclEpMaskUpdate(at.group, mask, at.stream), "ucclEpMaskUpdate");
-  at.stream.synchronize();
-}
-
-std::vector<Kind> kinds_of(const Scenario& scenario) {
-  if (scenario.ll()) return {Kind::dispatch, Kind::combine};
-  return {Kind::update, Kind::dispatch, Kind::combine};
-}
-
 // More than the 2048 experts whose rows a block counts in shared memory, so that it looks into headers for each row.
 Scenario with_experts(Scenario scenario, int experts) {
   scenario.experts = experts;
@@ -43,11 +29,7 @@ void run_late(const Scenario& scenario) {
     meet(rank, 0);
     if (rank.rank != late) mask_late(at);
     meet(rank, 1);
-    if (rank.rank == late) {
-      for (const Kind kind : kinds_of(scenario)) {
-        for (const uint64_t seq : {2, 3}) store_late(device_group(at.group), kind, 1, seq, late);
-      }
-    }
+    if (rank.rank == late) store_late_rounds(at, scenario);
     meet(rank, 2);
     if (rank.rank != late) {
       round_without(rank, at, scenario, 2, {late});
@@ -143,6 +125,38 @@ TEST_CASE("late stores: a rank that is masked while it waits for a slot stores n
   evicted_in_wait(with_experts(lines(Layout::ll_expert_major), 8), Kind::dispatch);
   evicted_in_wait(with_experts(bulk(Layout::ll_rank_major), 8), Kind::dispatch);
   evicted_in_wait(with_experts(lines(Layout::ht_flat), 8), Kind::update);
+}
+
+// Rank 0 waits in its repair for rows of a rank whose header it has, and masks it then. Meanwhile that rank masks rank
+// 0, and may write over what rank 0 would go on with.
+TEST_CASE("late stores: a rank that has masked another leaves where that one has masked it meanwhile",
+          "[masks][host]") {
+  const Scenario scenario = with_experts(lines(Layout::ll_expert_major), 8);
+  run_ranks(ranks, [&](Rank& rank) {
+    Masked at(rank, scenario, 4000);
+    round_trip(rank, at.comm, at.handle, at.stream, scenario);
+    const ucclEpDeviceGroup group = device_group(at.group);
+    if (rank.rank == late) store_late(group, Kind::dispatch, 1, 2, late, false);
+    meet(rank, 0);
+    if (rank.rank != late) {
+      Exchange exchange(rank, at.comm, scenario, 2);
+      exchange.dispatch(at.handle, at.stream);
+      const uint64_t* const missed = &group.masks->missed[static_cast<uint32_t>(Kind::dispatch)];
+      while (rank.rank == 0 && __atomic_load_n(missed, __ATOMIC_ACQUIRE) != 2) std::this_thread::yield();
+      if (rank.rank == 0) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(200));  // the repair has begun: it waits for two seconds
+        __atomic_store_n(words_at(group, 0, group.layout.evicted_word(late)), uint64_t{1}, __ATOMIC_RELEASE);
+      }
+      at.stream.synchronize();
+      if (rank.rank != 0) require_record(at, {late});
+      if (rank.rank == 0) {
+        require(async_error(at.comm).code == ucclEpTimeout, "the wait is not on record");
+        ok(ucclEpCommClearAsyncError(at.comm), "ucclEpCommClearAsyncError");
+        has_heard(rank, at, exchange);
+      }
+    }
+    meet(rank, 1);
+  });
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "support/ep.hpp"
+#include "conformance/masked.hpp"
 #include "ucclep/device/layout/objects.hpp"
 
 namespace ucclep::test {
@@ -42,24 +42,46 @@ inline ucclEpDeviceGroup device_group(ucclEpGroup_t group) {
   return device;
 }
 
-// Stores them at all peers, with the epoch of the operation wherever one may be: a header with the settings of the
-// rank's operation `before`, which counts one row for each expert, and rows.
-inline void store_late(const ucclEpDeviceGroup& group, Kind kind, uint64_t before, uint64_t seq, int source) {
+// Stores a header at all peers, with the settings of the rank's operation `before` and the epoch of `seq`, which counts
+// one row for each expert; and rows, with that epoch wherever one may be.
+inline void store_late(const ucclEpDeviceGroup& group, Kind kind, uint64_t before, uint64_t seq, int source,
+                       bool with_rows = true) {
   constexpr uint64_t one_row = uint64_t{1} | uint64_t{1} << 32;
+  const WindowPart settings = parts_written_by(group, kind, before, source).front();
+  std::vector<WindowPart> parts = parts_written_by(group, kind, seq, source);
+  if (!with_rows) parts.resize(1);
   for (int peer = 0; peer < static_cast<int>(group.shape.ranks); ++peer) {
     if (peer == source) continue;
-    const WindowPart settings = parts_written_by(group, kind, before, source).front();
-    const std::vector<WindowPart> parts = parts_written_by(group, kind, seq, source);
     for (const WindowPart& part : parts) {
-      for (uint64_t at = part.begin; at < part.end; at += sizeof(Packet)) {
-        const bool header = part.begin == parts.front().begin, fixed = header && at - part.begin < 2 * sizeof(Packet);
-        const uint64_t value = fixed    ? *words_at(group, peer, settings.begin + at - part.begin)
-                               : header ? one_row
-                                        : seq;
-        __atomic_store_n(words_at(group, peer, at), value, __ATOMIC_RELAXED);
-        __atomic_store_n(words_at(group, peer, at + 8), seq, __ATOMIC_RELEASE);
+      for (uint64_t at = 0; at < part.end - part.begin; at += sizeof(Packet)) {
+        const bool header = part.begin == parts.front().begin, fixed = header && at < 2 * sizeof(Packet);
+        const uint64_t value = fixed ? *words_at(group, peer, settings.begin + at) : header ? one_row : seq;
+        __atomic_store_n(words_at(group, peer, part.begin + at), value, __ATOMIC_RELAXED);
+        __atomic_store_n(words_at(group, peer, part.begin + at + 8), seq, __ATOMIC_RELEASE);
       }
     }
+  }
+}
+
+// The rank that stores late: not the last one, so that rows of others lie behind its own.
+constexpr int late = 1;
+
+// Verb of the others.
+inline void mask_late(auto& at) {
+  const int mask[masked::ranks] = {1, 0, 1, 1};
+  ok(ucclEpMaskUpdate(at.group, mask, at.stream), "ucclEpMaskUpdate");
+  at.stream.synchronize();
+}
+
+inline std::vector<Kind> kinds_of(const Scenario& scenario) {
+  if (scenario.ll()) return {Kind::dispatch, Kind::combine};
+  return {Kind::update, Kind::dispatch, Kind::combine};
+}
+
+// When one operation of each kind has been: for two more, one for each slot.
+inline void store_late_rounds(auto& at, const Scenario& scenario) {
+  for (const Kind kind : kinds_of(scenario)) {
+    for (const uint64_t seq : {2, 3}) store_late(device_group(at.group), kind, 1, seq, late);
   }
 }
 
