@@ -32,6 +32,10 @@ TEST_CASE("race: shared memory handed to a bulk copy without a fence is reported
   is_reported("broken: no fence");
 }
 
+TEST_CASE("race: a bulk store into a slot whose reuse was acquired without a fence is reported", "[race]") {
+  is_reported("broken: no reuse fence");
+}
+
 TEST_CASE("broken: relaxed signal w32", "[.broken]") {
   test::exchange_rows("trial_relaxed_signal", 32, 2);
 }
@@ -59,6 +63,9 @@ TEST_CASE("broken: no wait_written", "[.broken]") {
 }
 TEST_CASE("broken: no fence", "[.broken]") {
   relay("trial_relay_without_fence");
+}
+TEST_CASE("broken: no reuse fence", "[.broken]") {
+  relay("trial_relay_without_reuse_fence");
 }
 
 }  // namespace

@@ -26,10 +26,10 @@ UCCLEP_FN unsigned grid_thread() {
   return block_id() * block_size() + thread_id();
 }
 
-enum class LeftOut { nothing, wait_loaded, wait_read, wait_written, fence };
+enum class LeftOut { nothing, wait_loaded, wait_read, wait_written, fence, reuse_fence };
 
-// One warp adds one to every byte of a row in shared memory, on its way from data to copy, and publishes it; the other
-// block checks the rows as they come.
+// One warp adds one to every byte of a row in shared memory, on its way from data to copy, where all rows use one slot,
+// and publishes it; the other block checks the rows as they come, and publishes that the slot is free.
 template <LeftOut left_out>
 UCCLEP_FN void relay(const TrialArgs& args) {
   auto* barrier = static_cast<BulkBarrier*>(shared_memory());
@@ -46,13 +46,17 @@ UCCLEP_FN void relay(const TrialArgs& args) {
     } else {
       smem_to_bulk();
     }
-    bulk_store(lane_id() == row % wave_size, args.copy + at, stage, args.bytes);
+    bulk_store(lane_id() == row % wave_size, args.copy, stage, args.bytes);
     if (left_out != LeftOut::wait_read) bulk_wait_read();
     for (uint32_t i = lane_id(); i < args.bytes; i += wave_size) stage[i] = 0;
     if (left_out != LeftOut::wait_written) bulk_wait_written();
     if (lane_id() == wave_size - 1) publish(&args.words[0], row + 1);
     if (lane_id() == 0) wait_for(&args.words[1], row + 1);
-    sync_warp();
+    if (left_out == LeftOut::reuse_fence) {
+      sync_warp();
+    } else {
+      acquire_then_bulk();
+    }
     if (left_out == LeftOut::wait_loaded) bulk_wait_loaded(barrier, row % 2);
   }
 }
@@ -66,7 +70,7 @@ UCCLEP_FN void check_relayed(const TrialArgs& args) {
     }
     sync_warp();
     for (uint32_t i = lane_id(); i < args.bytes; i += wave_size) {
-      wrong += args.copy[at + i] != static_cast<unsigned char>(args.data[at + i] + 1);
+      wrong += args.copy[i] != static_cast<unsigned char>(args.data[at + i] + 1);
     }
     sync_warp();
     if (lane_id() == 0) store_release<Scope::gpu>(&args.words[1], uint64_t{row} + 1);
@@ -233,6 +237,9 @@ UCCLEP_KERNEL(trial_relay_without_wait_written, TrialArgs) {
 }
 UCCLEP_KERNEL(trial_relay_without_fence, TrialArgs) {
   relay_and_check<LeftOut::fence>(args);
+}
+UCCLEP_KERNEL(trial_relay_without_reuse_fence, TrialArgs) {
+  relay_and_check<LeftOut::reuse_fence>(args);
 }
 
 // One warp asks about `rounds` tokens of rank 0 of one rank. data: its HeaderFacts, and from byte 64 on which tokens

@@ -93,6 +93,9 @@ fails OLD_CONSUMED 'invalid end state'
 fails DEAF "$wrong"
 fails TOLD_LATER "$wrong"
 fails IN_HASTE '(p=='
+fails RELIES_ON_ZEROS "$wrong"
+fails ONE_LOOK "$wrong"
+fails BOTH_GO_ON "$wrong"
 
 model=$models/detaching.pml
 holds "detaching, it breaks" safety -DBREAKS -DBOTH

@@ -51,7 +51,15 @@
 #else
 #define leaves_early false
 #endif
-/* And OLD_CONSUMED, P12: MaskClear sets the consumed words. */
+#ifdef RELIES_ON_ZEROS /* P13: who reads a header asks first whether its source is absent; else it trusts what the repair stored */
+#define counts(p) (mine(p).header[slot(q)] != 0)
+#define count_nothing(p, number) mine(p).header[slot(number)] = 0
+#else
+#define counts(p) (!is_absent(p) && has_header(p))
+#define count_nothing(p, number) skip
+#endif
+/* And OLD_CONSUMED, P12: MaskClear sets the consumed words; ONE_LOOK, P13: a sender looks again whether it was masked when it has
+ * waited for slots; BOTH_GO_ON, P13: a rank that has masked another looks whether that one has masked it meanwhile. */
 
 /* ---- State ---- */
 
@@ -69,7 +77,7 @@ typedef Rank {
   byte seq;
   Source from[RANKS];
   Mask mask[RANKS];
-  bool dead;
+  bool dead, gone; /* gone: it was told */
 }
 Rank rank[RANKS];
 byte largest, came, ready, living = RANKS;
@@ -84,9 +92,11 @@ byte largest, came, ready, living = RANKS;
 #define told_by(r, p) (rank[r].from[p].evicted && rank[r].mask[p].last == ALL)
 #define told_by_anybody(r) (told_by(r, 0) || told_by(r, 1) || told_by(r, RANKS - 1))
 /* The deadline of a wait for p has passed. LATE waits for others in vain only for rows that they, who go on without it, have
- * written over. */
-#define is_late(p) (!after && p == LATE)
+ * written over, or for slots of theirs. */
+#define is_late(p) (!after && (p == LATE || rank[p].gone))
 #define is_over(p) (is_late(p) || (!after && r == LATE && mine(p).evicted))
+#define has_no_slot(p) (is_late(p) || (!after && r == LATE && rank[p].mask[r].last != ALL))
+#define leave_if(masked) if :: masked -> rank[r].gone = true; done = OPS; goto clear :: else fi
 
 proctype member(byte r) {
   byte q, p, done;
@@ -97,17 +107,17 @@ begin:
   :: done == (after -> AFTER : OPS) -> break
   :: else ->
     atomic {
-      if
-      :: is_told(r) -> done = OPS; goto clear
-      :: else -> q = rank[r].seq + 1; leave = false; wrong = false
-      fi
+      leave_if(is_told(r));
+      q = rank[r].seq + 1;
+      leave = false;
+      wrong = false
     }
     /* Slots are free. Who is given up here is masked below. */
     for (p : 0 .. RANKS - 1) {
       if
       :: p == r || is_masked(p)
       :: p != r && (q <= N || mine(p).consumed >= q - N)
-      :: p != r && !is_masked(p) && is_late(p) ->
+      :: p != r && !is_masked(p) && has_no_slot(p) ->
         rank[r].mask[p].lost = true;
         leave = true;
         if
@@ -116,6 +126,9 @@ begin:
         fi
       fi
     }
+#ifndef ONE_LOOK
+    atomic { leave_if(is_told(r)) }
+#endif
     for (p : 0 .. RANKS - 1) {
       if
       :: p != r && !rank[p].dead ->
@@ -144,29 +157,42 @@ begin:
       if
       :: p != r && !is_masked(p) && rank[r].mask[p].lost ->
         atomic {
-          if
-          :: is_told(r) -> done = OPS; goto clear
-          :: else
-          fi;
-          assert(p == LATE || r == LATE); /* nobody else is masked */
+          leave_if(is_told(r));
+          assert(p == LATE || r == LATE || rank[p].gone); /* nobody else is masked */
           rank[r].mask[p].blank = has_header(p) && !has_come(p);
-          rank[r].mask[p].last = (has_header(p) -> q : q - 1)
+          rank[r].mask[p].last = (has_header(p) -> q : q - 1);
+          if
+          :: is_absent(p) -> count_nothing(p, q)
+          :: else
+          fi
         }
-        rank[p].from[r].evicted = true
+        there(p).evicted = true;
+#ifndef BOTH_GO_ON
+        atomic { leave_if(mine(p).evicted) }
+#endif
       :: else
       fi
     }
+    /* Where rows lie follows from all headers. */
     for (p : 0 .. RANKS - 1) {
+      if
+      :: p == r
+      :: else -> wrong = wrong || counts(p) != !is_absent(p)
+      fi;
       if
       :: p == r || is_absent(p) || (is_masked(p) && rank[r].mask[p].blank)
       :: else -> wrong = wrong || mine(p).row[slot(q)] != q || mine(p).after[slot(q)] != after
       fi
     }
     atomic {
-      if
-      :: is_told(r) -> done = OPS; goto clear
-      :: else -> assert(!wrong)
-      fi;
+      leave_if(is_told(r));
+      assert(!wrong);
+      for (p : 0 .. RANKS - 1) {
+        if
+        :: p != r && is_masked(p) -> count_nothing(p, q + 1)
+        :: else
+        fi
+      }
       rank[r].seq = q;
       done++
     }

@@ -21,6 +21,7 @@ struct InitiatedDispatchArgs {
   uint32_t tokens, said, seed;  // said: to dispatch_end
   bool wide_ids;                // int64
   uint32_t again;               // LL: so many of the tokens are sent once more
+  uint32_t* held;               // LL: becomes 1 before dispatch_end, which waits for 2; NULL: for nothing
 };
 
 struct InitiatedCombineArgs {

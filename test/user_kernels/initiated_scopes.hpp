@@ -30,6 +30,13 @@ struct Shares {
   }
 };
 
+// By one thread of the grid, before the block ends what it sends.
+UCCLEP_FN void hold(uint32_t* held) {
+  if (held == nullptr || block_id() != 0 || thread_id() != 0) return;
+  store_release<Scope::system>(held, 1u);
+  while (load_acquire<Scope::system>(held) != 2) pause();
+}
+
 template <class Coop>
 UCCLEP_FN ll::OpenDispatch send_tokens(const InitiatedDispatchArgs& args) {
   const auto op = ll::dispatch_begin(args.handle, args.shape);
@@ -47,6 +54,7 @@ UCCLEP_FN ll::OpenDispatch send_tokens(const InitiatedDispatchArgs& args) {
                         reinterpret_cast<const int32_t*>(args.experts.at(row)), weights);
     }
   }
+  hold(args.held);
   ll::dispatch_end(block{}, op, args.said);
   return op;
 }

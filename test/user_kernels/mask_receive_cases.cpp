@@ -6,6 +6,7 @@
 #include <string>
 #include <thread>
 
+#include "conformance/late_stores.hpp"
 #include "mask_scenarios.hpp"
 #include "receive_calls.hpp"
 
@@ -204,6 +205,67 @@ TEST_CASE("user kernels with masks receive: a rank that is masked after the Upda
                         receive(exchange, at, RoundParts::combine, "warp", 1);
                         exchange.check_combine();
                       });
+}
+
+// What a rank stores that was masked, for an operation of each slot.
+TEST_CASE("user kernels with masks receive: late stores of a rank that was masked", "[reduced][host][masked]") {
+  for (const Scenario& scenario : scenarios_of_kernels()) {
+    run_ranks(ranks, [&](Rank& rank) {
+      Masked at(rank, scenario, 20000);
+      round_trip(rank, at.comm, at.handle, at.stream, scenario);
+      meet(rank, 0);
+      if (rank.rank != late) mask_late(at);
+      meet(rank, 1);
+      if (rank.rank == late) store_late_rounds(at, scenario);
+      meet(rank, 2);
+      for (uint32_t seed = 2; rank.rank != late && seed < 4; ++seed) {
+        Exchange exchange(rank, at.comm, scenario, seed);
+        exchange.leave_out(late);
+        update(exchange, at);
+        receive(exchange, at, RoundParts::both, seed == 2 ? "warp" : "lanes4", seed);
+        exchange.check_dispatch();
+        exchange.check_combine();
+        no_async_error(at.comm);
+      }
+      meet(rank, 3);
+    });
+  }
+}
+
+// The last block has the header to send.
+TEST_CASE("user kernels with masks: a rank that is masked before dispatch_end sends no header",
+          "[reduced][host][masked]") {
+  Scenario scenario = lines(Layout::ll_expert_major);
+  scenario.carried = true;
+  run_ranks(ranks, [&](Rank& rank) {
+    Masked at(rank, scenario, 20000);
+    round_trip(rank, at.comm, at.handle, at.stream, scenario);
+    const ucclEpDeviceGroup group = device_group(at.group);
+    Exchange exchange(rank, at.comm, scenario, 2);
+    meet(rank, 0);
+    if (rank.rank == late) {
+      uint32_t held = 0;
+      InitiatedDispatchArgs args = dispatch_args(exchange, at.handle, 1);
+      args.held = &held;
+      launch_initiated(exchange, at.handle, "warp", args, at.stream);
+      while (__atomic_load_n(&held, __ATOMIC_ACQUIRE) != 1) std::this_thread::yield();
+      meet(rank, 1);
+      meet(rank, 2);
+      __atomic_store_n(&held, 2u, __ATOMIC_RELEASE);
+      complete_dispatch(exchange, at);
+      for (int peer = 0; peer < ranks; ++peer) {
+        const WindowPart header = parts_written_by(group, Kind::dispatch, 2, late).front();
+        if (peer != late) require(*words_at(group, peer, header.begin + 8) != 2, "it has sent a header");
+      }
+      has_heard(rank, at, exchange);
+    } else {
+      meet(rank, 1);
+      mask_late(at);
+      meet(rank, 2);
+      round_without(rank, at, scenario, 3, {late});
+    }
+    meet(rank, 3);
+  });
 }
 
 }  // namespace

@@ -372,6 +372,7 @@ UCCLEP_FN void push_headers(const Op& op, const SentDispatch& sent) {
 UCCLEP_FN bool dispatch_end(block, const OpenDispatch& open, uint32_t tokens) {
   if (!last_out(open)) return open.ok;
   const Op op = open.op();
+  if (!may_store(op)) return false;
   const uint32_t most = open.handle.view.tokens;  // dispatch_send has sent no more
   if (tokens > most) refuse(op, Field::tokens, most, tokens);
   const SentDispatch sent = sent_dispatch(open, tokens < most ? tokens : most);

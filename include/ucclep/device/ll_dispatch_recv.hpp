@@ -44,9 +44,6 @@ struct Announced {
 
   // Lane verb, which waits.
   UCCLEP_FN bool read(const Op& op, uint32_t source, uint32_t expert) {
-    facts = {};
-    count = 0;
-    if (is_absent(op.group, op.kind, op.seq, source)) return true;
     const Packet* const header = network::header_from(op, source);
     uint64_t said[3];
     if (!wait_packets(op, source,

@@ -24,33 +24,37 @@ struct PendingCopy {
   char* held;         // the data, once the source has been read
 };
 
-// The copies of one warp and who makes them. Three agents, since they know of different things: those that read what a
-// load brings, and that make stores, of what went through a fence between the lanes' own accesses and bulk copies; the
-// one that writes what a load brings, of what the lanes did before they issued the load. And different waits wait for
-// loads and for stores. No memory of the heap: whoever allocates is not whoever frees, for a sanitizer.
+// The copies of one warp and who makes them. Four agents, since they know of different things. Those that access global
+// memory know of what lanes have acquired before acquire_then_bulk: the one that reads what a load brings, and the one
+// that writes stores. The one that reads what a store takes knows of what went through smem_to_bulk. The one that
+// writes what a load brings knows of what the lanes did before they issued the load. And different waits wait for loads
+// and for stores. No memory of the heap: whoever allocates is not whoever frees, for a sanitizer.
 struct WarpBulk {
   static constexpr size_t max_copies = 4096 / sizeof(PendingCopy);
   static constexpr size_t max_held = size_t{1} << 20;
 
   Fiber load_reader;
   Fiber load_writer;
-  Fiber storer;
+  Fiber store_reader;
+  Fiber store_writer;
   Pages list{max_copies * sizeof(PendingCopy)};
   Pages hold{max_held};
   size_t count = 0;
   size_t held = 0;
   char issued = 0;   // tags: the lanes before the writer of loads,
   char loaded = 0;   // both of a load before the lanes that waited,
-  char read = 0;     // the storer's reads,
-  char written = 0;  // and its writes before them
+  char read = 0;     // the reads of stores,
+  char written = 0;  // and their writes before them
 
-  std::array<Fiber*, 3> agents() { return {&load_reader, &load_writer, &storer}; }
+  std::array<Fiber*, 4> agents() { return {&load_reader, &load_writer, &store_reader, &store_writer}; }
   PendingCopy* copies() { return reinterpret_cast<PendingCopy*>(list.data()); }
 };
 
 struct BulkState {
   std::vector<WarpBulk> warps;
-  char fenced = 0;  // tag: what the lanes of the block did, and loads that ended, before what all warps read next
+  // Tags, of all warps: what the lanes of the block did,
+  char handed = 0;    // and loads that ended, before what stores read next,
+  char acquired = 0;  // before what copies access next in global memory
 };
 
 BulkDeleter::BulkDeleter() = default;
@@ -101,7 +105,7 @@ void read_source(WarpBulk& bulk, PendingCopy& copy, Fiber& runs_now) {
   copy.held = bulk.hold.data() + bulk.held;
   bulk.held += copy.bytes;
   const bool is_store = copy.barrier == nullptr;
-  assume_identity(is_store ? bulk.storer : bulk.load_reader);
+  assume_identity(is_store ? bulk.store_reader : bulk.load_reader);
   note_read(copy.from, copy.bytes);
   copy_unseen(copy.held, copy.from, copy.bytes);
   if (is_store) order_before(&bulk.read);
@@ -111,7 +115,7 @@ void read_source(WarpBulk& bulk, PendingCopy& copy, Fiber& runs_now) {
 void write_destination(WarpBulk& bulk, PendingCopy& copy, Fiber& runs_now) {
   read_source(bulk, copy, runs_now);
   const bool is_store = copy.barrier == nullptr;
-  assume_identity(is_store ? bulk.storer : bulk.load_writer);
+  assume_identity(is_store ? bulk.store_writer : bulk.load_writer);
   copy_unseen(copy.to, copy.held, copy.bytes);
   note_write(copy.to, copy.bytes);
   if (is_store) order_before(&bulk.written);
@@ -145,13 +149,12 @@ void defer(Lane& me, const PendingCopy& copy) {
   // Some are done soon, others when they are waited for: both find mistakes.
   PendingCopy& pending = bulk.copies()[bulk.count++] = copy;
   pending.one_in = me.in->block->worker->random() % 2 == 0 ? 8 : 8192;
+  BulkState& state = *me.in->block->bulk;
   const bool is_store = copy.barrier == nullptr;
-  assume_identity(is_store ? bulk.storer : bulk.load_reader);
-  order_after(&me.in->block->bulk->fenced);
-  if (!is_store) {
-    assume_identity(bulk.load_writer);
-    order_after(&bulk.issued);
-  }
+  assume_identity(is_store ? bulk.store_writer : bulk.load_reader);
+  order_after(&state.acquired);
+  assume_identity(is_store ? bulk.store_reader : bulk.load_writer);
+  order_after(is_store ? &state.handed : &bulk.issued);
   assume_identity(me.fiber);
 }
 
@@ -218,8 +221,8 @@ void advance_bulk(Block& block) {
   }
 }
 
-void fence_bulk(Block& block) {
-  order_before(&block.bulk->fenced);
+void fence_bulk(Block& block, Verb verb) {
+  order_before(verb == Verb::acquire_then_bulk ? &block.bulk->acquired : &block.bulk->handed);
 }
 
 void finish_bulk(Lane& me) {
@@ -271,7 +274,7 @@ void bulk_wait_loaded(uint64_t* barrier, uint32_t phase) {
       for (Fiber* agent : {&bulk.load_reader, &bulk.load_writer}) {
         assume_identity(*agent);
         order_before(&bulk.loaded);
-        order_before(&warp.block->bulk->fenced);
+        order_before(&warp.block->bulk->handed);
       }
       assume_identity(me.fiber);
     }

@@ -196,7 +196,8 @@ void order_warp(Verb verb) {
   Warp& warp = *me.in;
   order_before(&warp);
   // A fence between the lanes' own accesses and bulk copies.
-  if (warp.block->deferred && (verb == Verb::smem_to_bulk || verb == Verb::acquire_then_bulk)) fence_bulk(*warp.block);
+  if (warp.block->deferred && (verb == Verb::smem_to_bulk || verb == Verb::acquire_then_bulk))
+    fence_bulk(*warp.block, verb);
   rendezvous(me, verb);
   order_after(&warp);
 }

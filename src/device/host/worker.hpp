@@ -74,7 +74,7 @@ void end_bulk(Block& block);  // what is still pending is forgotten
 // Deferred mode: each of the block's pending copies may take a step now.
 void advance_bulk(Block& block);
 // Deferred mode: bulk copies that the block issues from here on see what the lane did.
-void fence_bulk(Block& block);
+void fence_bulk(Block& block, Verb verb);
 // Called by the last lane of the warp: what is left is written; complains of what should have been waited for.
 void finish_bulk(Lane& me);
 // verbs.cpp: runs the block's lanes until none is runnable.

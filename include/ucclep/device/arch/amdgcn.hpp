@@ -214,6 +214,10 @@ UCCLEP_FN void fence_acq_rel() {
   }
 }
 
+UCCLEP_FN void fence_seq_cst() {
+  __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "");
+}
+
 // On gfx942: buffer_wbl2 sc0 sc1, s_waitcnt vmcnt(0), the store with sc0 sc1. The wait covers all lanes of the wave.
 UCCLEP_FN void publish(uint64_t* word, uint64_t value) {
   store_release<Scope::system>(word, value);

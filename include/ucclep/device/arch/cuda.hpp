@@ -242,6 +242,10 @@ UCCLEP_FN void fence_acq_rel() {
   }
 }
 
+UCCLEP_FN void fence_seq_cst() {
+  asm volatile("fence.sc.sys;" ::: "memory");
+}
+
 // Compiles to MEMBAR.ALL.SYS and the store. fence.acq_rel.sys before a relaxed store would also invalidate the L1
 // (CCTL.IVALL), and before a release store it would fence twice.
 UCCLEP_FN void publish(uint64_t* word, uint64_t value) {

@@ -172,17 +172,26 @@ UCCLEP_FN bool compare_exchange(T* word, T& expected, T desired) {
 #endif
 #endif
 
-template <Scope>
-UCCLEP_FN void fence_acq_rel() {
+namespace host_detail {
+inline void fence(std::memory_order order) {
 #if defined(UCCLEP_HOST_TSAN)
   // ThreadSanitizer does not know fences; it does know that read-modify-writes of one word are ordered.
   static constinit std::atomic<uint32_t> everybody{0};
-  everybody.fetch_add(1, std::memory_order_acq_rel);
+  everybody.fetch_add(1, order);
 #else
-  std::atomic_thread_fence(std::memory_order_acq_rel);
+  std::atomic_thread_fence(order);
 #endif
 }
+}  // namespace host_detail
 #undef UCCLEP_HOST_TSAN
+
+template <Scope>
+UCCLEP_FN void fence_acq_rel() {
+  host_detail::fence(std::memory_order_acq_rel);
+}
+UCCLEP_FN void fence_seq_cst() {
+  host_detail::fence(std::memory_order_seq_cst);
+}
 
 UCCLEP_FN void publish(uint64_t* word, uint64_t value) {
   store_release<Scope::system>(word, value);

@@ -242,7 +242,6 @@ UCCLEP_FN bool exchange_rows(const Op& op, const OpState& op_state, const Handle
   using Path = CombinePath<Wire>;
   const uint32_t updated = memory.state()->updated;  // it comes while the peers' words do
   if (!slots_free(op, op_state, typename Wire::Consumed{})) return false;
-  if constexpr (Forms::bulk) acquire_then_bulk();
   const bool routed = is_routed(op, memory, uniform(updated));
   if (!args.announced && !Path::begin(op, memory, args, routed)) return false;
   if (!routed) return true;

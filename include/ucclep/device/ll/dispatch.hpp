@@ -319,7 +319,6 @@ UCCLEP_FN bool send_rows(const Op& op, const OpState& op_state, const LlDispatch
     sets.require(0, args.routing.tokens, &bad);
   }
   if (!slots_free(op, op_state, typename Wire::Consumed{})) return false;
-  if constexpr (Forms::bulk) acquire_then_bulk();
   if (jobs.count.mine() && !send_headers<Wire>(op, args, jobs.count, sets, form, &bad)) return false;
   if (Forms::by_token && (!Forms::bulk || form == Form::line)) {
     if (metas.mine()) send_metas(op, args, metas, stage, sets, ahead, &bad);

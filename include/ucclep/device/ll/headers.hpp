@@ -155,7 +155,7 @@ struct HeaderTable {
     const uint32_t pairs = (shape.local_experts() + 1) / 2;
     const uint32_t end = pairs + HeaderLayout::present_packets(tokens);
     const Packet* const rest = header_packets(op, op.me(), source) + HeaderLayout::counts;
-    const bool absent = is_absent(op.group, op.kind, op.seq, source);  // it counts nothing
+    const SentBy sent(op, source);
     for (uint32_t first = counts ? 0 : pairs; first < end; first += most * wave_size) {
       uint64_t value[most] = {};
       const bool ok = wait_peer_warp(op, Phase::header, source, [&] {
@@ -163,8 +163,8 @@ struct HeaderTable {
         UCCLEP_UNROLL
         for (uint32_t j = 0; j < most; ++j) {
           const uint32_t i = first + lane_id() + j * wave_size;
-          if (i >= end || absent) continue;
-          const Packet seen = load_packet(rest + i);
+          if (i >= end) continue;
+          const Packet seen = sent.look(rest + i);
           value[j] = seen.value;
           late = late || seen.epoch != op.seq;
         }
@@ -188,7 +188,7 @@ struct HeaderTable {
   static UCCLEP_FN void report_counts(const Op& op, uint32_t source, const Packet* counts, uint32_t pairs) {
     const uint32_t most = reload(op.group).shape.ll_tokens;
     for (uint32_t i = lane_id(); i < pairs; i += wave_size) {
-      const uint32_t larger = larger_count(load_packet(counts + i).value);
+      const uint32_t larger = larger_count(SentBy(op, source).value(counts + i));
       if (larger > most) report_count(op, source, larger, most);
     }
   }

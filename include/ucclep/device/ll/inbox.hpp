@@ -63,9 +63,7 @@ struct Inbox {
     for (uint32_t i = block_size() - 1 - thread_id(); i < op.ranks() * pairs && slabs; i += block_size()) {
       const uint32_t source = i / pairs, expert = i % pairs * 2;
       uint64_t counts = 0;
-      if (!is_absent(op.group, op.kind, op.seq, source)) {
-        ok = wait_packet(op, Phase::header, source, counts_packet(op, source, expert), counts) && ok;
-      }
+      ok = wait_packet(op, Phase::header, source, counts_packet(op, source, expert), counts) && ok;
       if (larger_count(counts) > shape.ll_tokens) {
         report_count(op, source, larger_count(counts), shape.ll_tokens);
         ok = false;
@@ -98,7 +96,7 @@ struct Inbox {
     uint32_t before = 0, token = 0;
     for (uint32_t first = 0; first < packets; first += wave_size) {
       const uint32_t i = first + lane_id();
-      const uint64_t bits = i < packets ? load_packet(present_packet(op, source, i)).value : 0;
+      const uint64_t bits = i < packets ? SentBy(op, source).value(present_packet(op, source, i)) : 0;
       const uint32_t upto = before + scan_add(static_cast<uint32_t>(count_lanes(bits)));
       const uint64_t reached = ballot(place < upto);
       before = shfl(upto, wave_size - 1);
@@ -112,10 +110,10 @@ struct Inbox {
     return token;
   }
 
-  // Lane verb: rows_below. (The counts of masked ranks are zero, recovery/ll.hpp.)
+  // Lane verb: rows_below.
   UCCLEP_FN uint32_t slab_base(const Op& op, uint32_t source, uint32_t expert) const {
     if (bases) return bases[source * op.group.shape.local_experts() + expert];
-    return rows_below(source, expert, [&](uint32_t s) { return load_packet(counts_packet(op, s, expert)).value; });
+    return rows_below(source, expert, [&](uint32_t s) { return SentBy(op, s).value(counts_packet(op, s, expert)); });
   }
 
  private:

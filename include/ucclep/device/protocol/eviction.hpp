@@ -32,7 +32,8 @@ UCCLEP_FN bool is_evicted_by(const ucclEpDeviceGroup& group, uint32_t peer) {
 }
 
 // Lane verb: notifies the rank that this one masks it, before this one writes over what the other may yet read. One
-// that has died, or has no connection, reads nothing.
+// that has died, or has no connection, reads nothing. The other may do the same: each looks at its own word afterwards,
+// and one at least finds it.
 template <bool networked = true>
 UCCLEP_FN void evict(const ucclEpDeviceGroup& group, uint32_t rank) {
   if constexpr (networked) {
@@ -42,7 +43,7 @@ UCCLEP_FN void evict(const ucclEpDeviceGroup& group, uint32_t rank) {
     }
   }
   store_relaxed<Scope::system>(evicted_by(group, rank, static_cast<uint32_t>(group.rank)), uint64_t{1});
-  fence_acq_rel<Scope::system>();
+  fence_seq_cst();
 }
 
 // Verb of a scope's members: has an active peer masked this rank. Then everybody leaves, and the repair says so.
@@ -57,7 +58,9 @@ UCCLEP_FN bool was_evicted(const ucclEpDeviceGroup& group) {
 }
 
 // Verb of a block's threads, in the place of the waits of slots_free: false: this rank is out, or all is. Those who are
-// lost are not waited for, and nobody leaves for their sake: whoever does has sent all that others wait for.
+// lost are not waited for, and nobody leaves for their sake: whoever does has sent all that others wait for. A rank may
+// be masked while it waits, and others then read, in its second run, what it sent before into this slot: so it looks
+// for the word again before it stores.
 template <bool networked>
 UCCLEP_COLD_FN bool slots_free_masked(const ucclEpDeviceGroup& group, Kind kind, uint64_t needed) {
   if (was_evicted<networked>(group)) return false;
@@ -80,7 +83,7 @@ UCCLEP_COLD_FN bool slots_free_masked(const ucclEpDeviceGroup& group, Kind kind,
     if (is_masked(masks, p) || load_acquire<Scope::system>(word) >= needed) continue;
     evict<networked>(group, p);  // it looks in the repair
   }
-  return load_relaxed<Scope::system>(&masks->leave) != 1;
+  return !was_evicted<networked>(group) && load_relaxed<Scope::system>(&masks->leave) != 1;
 }
 
 }  // namespace UCCLEP_SIMT_NAMESPACE

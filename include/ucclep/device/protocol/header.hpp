@@ -65,13 +65,31 @@ struct HeaderFacts {
   Form form;
 };
 
-// Lane verb: one packet of a header, waited for.
-UCCLEP_FN bool wait_packet(const Op& op, Phase phase, uint32_t peer, const Packet* packet, uint64_t& value) {
-  return wait_peer(op, phase, peer, [&] {
-    const Packet seen = load_packet(packet);
-    value = seen.value;
-    return seen.epoch == op.seq;
-  });
+// Packets that a source stores here for an operation: all who receive read them by this. A source that is absent may
+// still store (P13), so nobody relies on what the memory holds: each of its packets is here, and is 0.
+struct SentBy {
+  const Op& op;
+  const uint32_t source;
+  const bool absent;
+
+  UCCLEP_FN SentBy(const Op& op, uint32_t source)
+      : op(op), source(source), absent(is_absent(op.group, op.kind, op.seq, source)) {}
+
+  // Lane verbs: the packet as it is now; its value, of one that has been waited for; and that, waited for.
+  UCCLEP_FN Packet look(const Packet* packet) const { return absent ? Packet{0, op.seq} : load_packet(packet); }
+  UCCLEP_FN uint64_t value(const Packet* packet) const { return look(packet).value; }
+  UCCLEP_FN bool wait(Phase phase, const Packet* packet, uint64_t& value) const {
+    return wait_peer(op, phase, source, [&] {
+      const Packet seen = look(packet);
+      value = seen.value;
+      return seen.epoch == op.seq;
+    });
+  }
+};
+
+// Lane verb: one of them.
+UCCLEP_FN bool wait_packet(const Op& op, Phase phase, uint32_t source, const Packet* packet, uint64_t& value) {
+  return SentBy(op, source).wait(phase, packet, value);
 }
 
 // What is known after reading a header.

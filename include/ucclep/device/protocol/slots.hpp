@@ -5,8 +5,8 @@
 // | who releases                       | who acquires                  | what is ordered                             |
 // |------------------------------------|-------------------------------|---------------------------------------------|
 // | slots_free of the reader's next    | slots_free, and of a warp:    | the reader's last read of a slot before     |
-// |   operation: publish of consumed   |   load_acquire (system)       |   the writer's next write into it           |
-// |   (system), after the end of the   |                               |                                             |
+// |   operation: publish of consumed   |   load_acquire (system), then |   the writer's next write into it, in bulk  |
+// |   (system), after the end of the   |   acquire_then_bulk           |   as well                                   |
 // |   launch that read it              |                               |                                             |
 // | end_exposing: publish of consumed  | end_exposing of the owner:    | the last access to an exposed tensor before |
 // |   (system), after the last block's |   load_acquire (system)       |   its owner goes on (ht/zero_copy.hpp)      |
@@ -146,9 +146,8 @@ UCCLEP_FN uint64_t consumed_needed(const Op& op) {
 // Block verb, before anything is sent: publishes that the operation before was read, and waits until every peer
 // has finished with the slot that this operation is going to use (P1). A peer cannot be two operations ahead of what it
 // was sent, as it has needed this rank's rows of the one between: so nobody waits for what is published only now. What
-// a peer read there before it said so is ordered before what this block writes there now; before bulk stores each
-// thread also has to acquire_then_bulk. False also after a fatal error: what the operation before left behind may be
-// half done.
+// a peer read there before it said so is ordered before what this block writes there now, also in bulk. False also
+// after a fatal error: what the operation before left behind may be half done.
 template <class Consumed = ConsumedWord>
 UCCLEP_FN bool slots_free(const Op& op, const OpState& op_state, Consumed consumed = {}) {
   const bool marks = block_id() == 0 && thread_id() == 0;
@@ -170,6 +169,7 @@ UCCLEP_FN bool slots_free(const Op& op, const OpState& op_state, Consumed consum
     }
   }
   ok = every_thread(ok);
+  acquire_then_bulk();
   if (marks) mark(op, Mark::slots_free);
   return ok;
 }
@@ -191,7 +191,7 @@ UCCLEP_FN bool slots_free_of_warp(const Op& op, const OpState& op_state) {
                    [&] { return load_acquire<Scope::system>(consumed_by(reload(op.group), op.kind, p)) >= needed; });
   }
   ok = every_lane(ok);
-  sync_warp();  // what a lane has acquired is ordered before what all of them store
+  acquire_then_bulk();  // what a lane has acquired is ordered before what all of them store
   return ok;
 }
 

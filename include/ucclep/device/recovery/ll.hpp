@@ -124,15 +124,16 @@ UCCLEP_FN void blank_row(const DispatchOutput& out, int64_t outer, int64_t inner
 
 // Lane verb: rows of a source for a local expert, as its header says.
 UCCLEP_FN uint32_t count_from(const Op& op, uint32_t source, uint32_t expert) {
-  if (is_absent(op.group, op.kind, op.seq, source)) return 0;
-  const uint64_t pair = load_packet(header_packets(op, op.me(), source) + HeaderLayout::counts + expert / 2).value;
+  const uint64_t pair =
+      SentBy(op, source).value(header_packets(op, op.me(), source) + HeaderLayout::counts + expert / 2);
   return within(op, expert % 2 != 0 ? pair >> 32 : pair);
 }
 
 // Block verb: the rows of a source of which not all came. In slabs they are noted as its own, for user kernels.
 UCCLEP_FN void blank_rows(const Op& op, const HandleMemory& memory, const DispatchOutput& out, uint32_t source) {
   if (out.zones == Zones::sources) {
-    const uint32_t rows = within(op, load_packet(header_packets(op, op.me(), source) + HeaderLayout::rows).value);
+    const Packet* const header = header_packets(op, op.me(), source);
+    const uint32_t rows = within(op, SentBy(op, source).value(header + HeaderLayout::rows));
     for (uint32_t row = warp_id(); row < rows; row += block::warps()) blank_row(out, source, row);
     return;
   }

@@ -23,13 +23,6 @@
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace recovery {
 
-// Lane verb: who looks up in the headers of a dispatch where rows begin (Inbox::slab_base) finds none of the rank.
-UCCLEP_FN void count_nothing(const ucclEpDeviceGroup& group, uint32_t rank, uint64_t seq) {
-  const uint64_t header = group.layout.header(group.shape, Kind::dispatch, group.shape.slot_of(seq), rank);
-  auto* packets = reinterpret_cast<Packet*>(group.mine + header) + HeaderLayout::counts;
-  for (uint32_t i = 0; 2 * i < group.shape.local_experts(); ++i) store_packet(packets + i, 0, 0);
-}
-
 // Lane verb. last: the last operation of the kind with rows of the rank; of other kinds there is none. What it stores
 // here from now on nobody reads.
 UCCLEP_FN void mask_rank(const ucclEpDeviceGroup& group, uint32_t rank, Kind kind, uint64_t last) {
@@ -38,9 +31,6 @@ UCCLEP_FN void mask_rank(const ucclEpDeviceGroup& group, uint32_t rank, Kind kin
     store_relaxed<Scope::gpu>(&mask.last[k], k == static_cast<uint32_t>(kind) ? last : 0);
   }
   evict(group, rank);
-  const uint64_t next = last_ended(group, Kind::dispatch) + 1;
-  if (kind != Kind::dispatch || next != last) count_nothing(group, rank, next);
-  count_nothing(group, rank, next + 1);
   store_relaxed<Scope::system>(&group.masks->announced[rank], uint32_t{1});
 }
 
@@ -141,6 +131,11 @@ UCCLEP_FN void remind_of_deaths(const ucclEpDeviceGroup& group) {
   }
 }
 
+// Lane verb: a peer has masked this rank, whose group is refused from now on.
+UCCLEP_FN void report_eviction(const Op& op, uint32_t peer) {
+  keep_first(op.group.masks->evicted, record_of(op, ucclEpRemoteError, Phase::mask, static_cast<int32_t>(peer)));
+}
+
 // What an operation does that has not ended.
 enum class Unfinished { runs_again, goes_on };
 
@@ -159,12 +154,9 @@ UCCLEP_FN bool repair(const Op& op, const HandleMemory& memory, Decide&& decide,
   bool again = !of_others && load_relaxed<Scope::gpu>(&masks.begun[kind]) == op.seq &&
                load_relaxed<Scope::system>(&masks.leave) != 1;
   again = every_thread(again);
-  const uint64_t dispatched = last_ended(group, Kind::dispatch);
-  const uint64_t next_dispatch = dispatched + (again && op.kind == Kind::dispatch ? 2 : 1);
   if (evicted) {
     for (uint32_t p = thread_id(); p < op.ranks(); p += block_size()) {
-      if (is_masked(group, p) || !is_evicted_by(group, p)) continue;
-      keep_first(masks.evicted, record_of(op, ucclEpRemoteError, Phase::mask, static_cast<int32_t>(p)));
+      if (!is_masked(group, p) && is_evicted_by(group, p)) report_eviction(op, p);
     }
     again = false;
   }
@@ -177,11 +169,9 @@ UCCLEP_FN bool repair(const Op& op, const HandleMemory& memory, Decide&& decide,
   }
   const GraceTimer timer{begin_wait(group.timeout_ns, group.abort_word),
                          load_relaxed<Scope::gpu>(&masks.missed[kind]) == op.seq};
+  bool both = false;
   for (uint32_t rank = warp_id(); rank < op.ranks() && !evicted; rank += block::warps()) {
-    if (is_masked(group, rank)) {
-      if (lane_id() == 0) count_nothing(group, rank, next_dispatch);
-      continue;
-    }
+    if (is_masked(group, rank)) continue;
     const uint64_t last = again ? decide(rank, timer) : 0;
     const uint32_t lost = broadcast(lane_id() == 0 ? lost_in(group, rank) : 0, 0);
     if (lost == 0) continue;
@@ -189,9 +179,14 @@ UCCLEP_FN bool repair(const Op& op, const HandleMemory& memory, Decide&& decide,
     if (lane_id() == 0) {
       report_lost(op, rank, lost);
       mask_rank(group, rank, op.kind, last);
+      // The rank has masked this one meanwhile, and may write over what the second run would read.
+      if (again && op.has_window(rank) && is_evicted_by(group, rank)) {
+        report_eviction(op, rank);
+        both = true;
+      }
     }
   }
-  sync_block();
+  again = every_thread(!both) && again;
   if (thread_id() == 0) {
     if (again && unfinished == Unfinished::runs_again) store_relaxed<Scope::gpu>(&masks.again[kind], op.seq);
     uint32_t expected = leave_now;

@@ -35,7 +35,9 @@
 //  store_release              | lane  | all earlier accesses of the lane before the store          | gpu / system
 //  fetch_add_acq_rel          | lane  | both                                                       | gpu / system
 //    compare_exchange         |       |                                                            |
-//  fence_acq_rel              | lane  | all earlier before all later accesses of the lane          | gpu / system
+//  fence_acq_rel              | lane  | all earlier before all later accesses of the lane, but no  | gpu / system
+//                             |       | store before a load                                        |
+//  fence_seq_cst              | lane  | all earlier before all later accesses of the lane          | system
 //  publish                    | lane  | all earlier accesses of the lane, and what it has seen by  | system
 //                             |       | sync_warp, sync_block or acquire, before the store         |
 //  load16, store16            | lane  | nothing; not atomic; cached                                | -

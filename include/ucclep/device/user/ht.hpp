@@ -224,13 +224,13 @@ struct ForwardRows {
 UCCLEP_COLD_FN bool relay_dispatch(DeviceOperation open, Op op, uint32_t wire_row_bytes) {
   const HandleMemory memory = open.memory();
   const HeaderResult ready = ready_of_all(open, op);
-  relay::note_rows<false>(op, memory, ready == HeaderResult::good);
+  relay::note_rows(op, memory, ready == HeaderResult::good);
   if (ready == HeaderResult::differs) return !relay::lands_in_rings(op) || every_thread(ring::free_all(op));
   if (ready != HeaderResult::good) return false;
   const DeviceRelay args{open.handle.group, open.handle.view,
                          static_cast<uint32_t>(relayed_row_bytes(memory.shape, wire_row_bytes))};
   return every_thread(
-      relay::relay_rows<false>(args, op, {grid_warp(), grid_warps()}, relay::rows_together(op), ForwardRows{}));
+      relay::relay_rows(args, op, {grid_warp(), grid_warps()}, relay::rows_together(op), ForwardRows{}));
 }
 
 // Warp verb: the sum of the rows that the lanes of the mask have, in their order, to `to`.

@@ -132,6 +132,11 @@ UCCLEP_FN bool last_out(const DeviceOperation& open) {
   return last_out(open, open.ok);
 }
 
+// Block verb, before the last block out stores more: no peer has masked this rank since the operation began (P13).
+UCCLEP_FN bool may_store(const Op& op) {
+  return op.group.masks == nullptr || every_thread(!was_evicted(op.group));
+}
+
 // Verb of the last block out: the operation is for its receive phase, or for who receives it in the kernel. With masks
 // it has begun only now, so that one that has not begun needs no repair.
 UCCLEP_FN void leave_to_receive(const DeviceOperation& open, Kind kind) {

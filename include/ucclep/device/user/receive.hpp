@@ -37,7 +37,6 @@
 #include "ucclep/device/protocol/operation.hpp"
 #include "ucclep/device/protocol/routing.hpp"
 #include "ucclep/device/protocol/slots.hpp"
-#include "ucclep/device/recovery/repair.hpp"
 #include "ucclep/device/rows/deliver.hpp"
 #include "ucclep/device/rows/meta.hpp"
 #include "ucclep/device/simt/simt.hpp"
@@ -72,14 +71,15 @@ namespace UCCLEP_SIMT_NAMESPACE {
 template <uint32_t count>
 UCCLEP_FN bool wait_packets(const Op& op, uint32_t source, const Packet* const (&at)[count],
                             uint64_t (&values)[count]) {
+  const SentBy sent(op, source);
   Packet seen[count];
   UCCLEP_UNROLL
-  for (uint32_t i = 0; i < count; ++i) seen[i] = load_packet(at[i]);
+  for (uint32_t i = 0; i < count; ++i) seen[i] = sent.look(at[i]);
   bool ok = true;
   UCCLEP_UNROLL
   for (uint32_t i = 0; i < count; ++i) {
     values[i] = seen[i].value;
-    if (seen[i].epoch != op.seq) ok = ok && wait_packet(op, Phase::header, source, at[i], values[i]);
+    if (seen[i].epoch != op.seq) ok = ok && sent.wait(Phase::header, at[i], values[i]);
   }
   return ok;
 }
@@ -166,21 +166,11 @@ UCCLEP_FN bool count_received(const DeviceOperation& open, Kind kind, uint32_t r
   return static_cast<uint32_t>(fetch_add_acq_rel<Scope::gpu>(word, uint64_t{rows})) + rows == all;
 }
 
-// Lane verb, at the end of a dispatch that no repair follows: who looks up in the headers of the next one where rows
-// begin finds none of masked ranks.
-UCCLEP_FN void count_no_masked(const Op& op) {
-  if (op.kind != Kind::dispatch || op.group.masks == nullptr) return;
-  for (uint32_t rank = 0; rank < op.ranks(); ++rank) {
-    if (is_masked(op.group, rank)) recovery::count_nothing(op.group, rank, op.seq + 1);
-  }
-}
-
 // Lane verb of the last: the operation has ended here. Peers hear of it when the next one begins, those of other
 // domains now. All blocks of this rank have begun it then: one that has not would begin the next one instead.
 UCCLEP_FN bool end_received(const DeviceOperation& open, const Op& op) {
   const bool networked = op.group.network != nullptr;
   if (!all_sent(open, op) || (networked && !network::all_in_alone(op))) return false;
-  count_no_masked(op);
   mark(op, Mark::end);
   set_ended(op.group, op.kind, op.seq);
   return !networked || network::send_consumed_alone(op);

@@ -200,11 +200,9 @@ struct ByRings : AcrossNodes {
                                [&](uint32_t place) { return ring::shape_of(op).position_of(place); });
   }
   static UCCLEP_FN bool relay_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const Worker& worker) {
-    return relay::relay_rows<false>(
-        args, op, worker, ring::shape_of(op).rows_per_chunk,
-        [&](const HtDispatchArgs& now, const Op& here, uint32_t block, uint32_t first, uint32_t end) {
-          return ring::relay_run<true>(now, here, stage, block, first, end);
-        });
+    return relay::relay_rows(args, op, worker, ring::shape_of(op).rows_per_chunk,
+                             [&](const HtDispatchArgs& now, const Op& here, uint32_t block, uint32_t first,
+                                 uint32_t end) { return ring::relay_run<true>(now, here, stage, block, first, end); });
   }
   static UCCLEP_FN bool pull_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const Worker& worker) {
     return ring::pull_rows<ByRings>(args, op, stage, worker);

@@ -206,11 +206,11 @@ struct AcrossNodes : ByNetwork {
 
   // ---- What a relay does, and what becomes of sums of nodes
   static UCCLEP_FN void note_rows(const Op& op, const HandleMemory& memory, bool good) {
-    relay::note_rows<false>(op, memory, good);
+    relay::note_rows(op, memory, good);
   }
   template <bool masked = false>
   static UCCLEP_FN bool relay_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const Worker& worker) {
-    return relay::relay_rows<masked>(
+    return relay::relay_rows(
         args, op, worker, relay::rows_together(op),
         [&](const HtDispatchArgs& now, const Op& here, uint32_t block, uint32_t first, uint32_t end) {
           if constexpr (masked) return relay::relay_run(here, memory_of(now), now, stage, block, first, end);
@@ -268,7 +268,7 @@ struct AcrossNodesMasked : AcrossNodes {
   }
   // Of a receive phase, in a group with masks.
   static UCCLEP_FN void note_rows_late(const Op& op, const HandleMemory& memory, bool good) {
-    relay::note_rows<true>(op, memory, good);
+    relay::note_rows(op, memory, good);
   }
   static UCCLEP_FN bool relay_rows_late(const HtDispatchArgs& args, const Op& op, Stage& stage, const Worker& worker) {
     return AcrossNodes::relay_rows<true>(args, op, stage, worker);

@@ -112,22 +112,11 @@ UCCLEP_FN bool push_run(const Op& op, const HandleMemory& memory, const HtDispat
 
 constexpr uint32_t batch_rows = StageShape::slots;  // whose meta lines are announced together
 
-// The rank whose rows a block has in this dispatch; NodeTable::no_rank: nobody's. masks: the group may have some.
-template <bool masks>
-UCCLEP_FN uint32_t source_of(const Op& op, uint32_t block) {
-  const uint32_t source = nodes_of(op).rank_of(block, op.me());
-  if constexpr (masks) {
-    if (source != NodeTable::no_rank && is_absent(op.group, op.kind, op.seq, source)) return NodeTable::no_rank;
-  }
-  return source;
-}
-
 // Block verb, for combine and later operations: how many rows each block has. None where ranks differ.
-template <bool masks>
 UCCLEP_FN void note_rows(const Op& op, const HandleMemory& memory, bool good) {
   if (block_id() != 0) return;
   for (uint32_t block = thread_id(); block < op.group.shape.nodes.blocks(); block += block_size()) {
-    const uint32_t source = source_of<masks>(op, block);
+    const uint32_t source = nodes_of(op).rank_of(block, op.me());
     const bool any = good && source != NodeTable::no_rank;
     memory.relayed()[block] = any ? announced_by(op, source) : 0;
   }
@@ -269,11 +258,11 @@ UCCLEP_FN bool in_runs(const Args& args, const Op& op, const Worker& worker, con
 }
 
 // Verb of the relaying warps of the grid: the rows of all blocks. run(args, op, block, first, end) as relay_run.
-template <bool masks, class Args, class Run>
+template <class Args, class Run>
 UCCLEP_FN bool relay_rows(const Args& args, const Op& op, const Worker& worker, const WarpUniform& together,
                           Run&& run) {
   const auto rows = [](const Args&, const Op& here, uint32_t block) {
-    const uint32_t source = source_of<masks>(here, block);
+    const uint32_t source = nodes_of(here).rank_of(block, here.me());
     return source == NodeTable::no_rank ? 0 : rows_of(here, source);
   };
   return in_runs(args, op, worker, op.group.shape.nodes.blocks(), together, rows, run);

@@ -64,7 +64,7 @@ UCCLEP_FN uint8_t flags_of(const Op& op) {
 // Rows that a rank of another node sends to this relay: its READY says so, and check_header has looked at it.
 UCCLEP_FN uint32_t announced_by(const Op& op, uint32_t source) {
   const Packet* header = header_packets(op, op.me(), source);
-  const auto rows = static_cast<uint32_t>(load_packet(header + HeaderLayout::rows).value);
+  const auto rows = static_cast<uint32_t>(SentBy(op, source).value(header + HeaderLayout::rows));
   return rows < op.group.shape.ht_tokens ? rows : op.group.shape.ht_tokens;
 }
 UCCLEP_FN uint32_t rows_of(const Op& op, uint32_t source) {
