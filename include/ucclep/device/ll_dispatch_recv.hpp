@@ -39,8 +39,8 @@ namespace ll {
 
 // What the header of a source says of the rows that come: in all, and for a local expert. Of one that is absent: none.
 struct Announced {
-  HeaderFacts facts;
-  uint32_t count;
+  HeaderFacts facts{};
+  uint32_t count = 0;
 
   // Lane verb, which waits.
   UCCLEP_FN bool read(const Op& op, uint32_t source, uint32_t expert) {
