@@ -2,6 +2,7 @@
 // Calls of the C API by one rank on the host device, in any order, on objects that live, that are gone, that are of
 // another kind, or that never were; with structs of wrong sizes and magics, and numbers of all sorts. What the caller
 // answers for is kept: memory of tensors is there. Each call ends with success, or with a code and an error message.
+#include <cstdio>
 #include <cstdlib>
 
 #include <array>
@@ -62,6 +63,16 @@ int take_back(void* ptr, void*) {
   std::free(ptr);
   return 0;
 }
+
+// How many calls there were, which the process prints as it ends.
+class CallCount {
+ public:
+  ~CallCount() { std::fprintf(stderr, "%llu calls of the C API\n", count_); }
+  void add() { ++count_; }
+
+ private:
+  unsigned long long count_ = 0;
+} calls;
 
 class Caller {
  public:
@@ -446,6 +457,7 @@ class Caller {
     }
   }
   void one_call() {
+    calls.add();
     const uint8_t which = input_.byte();
     switch (which % 8) {
       case 0:
