@@ -51,6 +51,7 @@ void begin_block(Block& block, Launch& launch, unsigned index, Worker& worker) {
   worker.stacks.reserve(size);
   block.launch = &launch;
   block.worker = &worker;
+  block.kernel_current = launch.code.current_slot();
   block.index = index;
   block.size = size;
   block.live = size;

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstring>
 
+#include "device/host/runtime.hpp"
 #include "device/host/schedule.hpp"
 
 #if defined(UCCLEP_TSAN)

@@ -11,10 +11,9 @@
 
 #include "base/error.hpp"
 #include "device/device.hpp"
+#include "ucclep/device/arch/host_executor.hpp"
 
 namespace ucclep::executor {
-
-using KernelFunction = void (*)(const void* args);
 
 struct Stream;
 class Identities;
@@ -42,8 +41,8 @@ struct DeviceState {
 };
 
 struct Launch {
-  std::string kernel;
-  KernelFunction function = nullptr;
+  std::string kernel;  // its name, which may outlive the program's
+  HostKernel code{};
   LaunchShape shape;
   std::unique_ptr<void, decltype(&std::free)> args{nullptr, &std::free};
   size_t arg_bytes = 0;
