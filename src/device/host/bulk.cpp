@@ -178,7 +178,7 @@ void begin_bulk(Block& block) {
     for (Fiber* agent : bulk.agents()) {
       create_identity(*agent);
       assume_identity(*agent);
-      order_after(block.launch->order);
+      order_after(&block.launch->begun);
       order_after(block.lanes);
     }
   }

@@ -48,8 +48,9 @@ struct Launch {
   size_t arg_bytes = 0;
   std::shared_ptr<DeviceState> device;
   std::shared_ptr<Stream> stream;
-  void* order =
-      nullptr;  // the stream's tag: what came before in the stream happens before the lanes, they before the rest
+  // Tags: what came before in the stream happens before the lanes, they before the rest.
+  char begun = 0;
+  void* order = nullptr;  // the stream's
 
   Identities* identities = nullptr;  // the stream's, for the lanes
 

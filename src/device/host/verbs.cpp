@@ -259,14 +259,10 @@ void poll(const void* address) {
 void lane_main(boost::context::detail::transfer_t from) {
   arrive_first(from);
   while (true) {
-    Lane& me = self();
-    Block& block = *me.in->block;
-    order_after(block.launch->order);
-    order_after(block.lanes);
-    order_after(me.fiber.stack);
+    const Launch& launch = *self().in->block->launch;
     bool thrown = false;
     try {
-      block.launch->code.function(block.launch->args.get());
+      launch.code.function(launch.args.get());
     } catch (...) {
       thrown = true;  // a fibre must not be left inside a handler: exceptions are counted per thread
     }
