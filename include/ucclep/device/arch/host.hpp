@@ -284,8 +284,8 @@ namespace UCCLEP_SIMT_NAMESPACE {
 // What UCCLEP_KERNEL(name, Args) defines as ucclep_name.
 template <class Args>
 struct HostKernelOf : executor::KernelRegistration {
-  HostKernelOf(const char* name, void (*function)(const void* args))
-      : executor::KernelRegistration(executor::HostKernel{UCCLEP_WAVE, name, sizeof(Args), function,
+  HostKernelOf(const char* its_name, void (*body)(const void* args))
+      : executor::KernelRegistration(executor::HostKernel{UCCLEP_WAVE, its_name, sizeof(Args), body,
                                                           &executor::current_slot, host_detail::under_tsan}) {}
 };
 
