@@ -6,7 +6,7 @@ PREFIX ?= /usr/local
 RELEASE ?= 0
 
 .PHONY: all perf check test test-sanitizers test-more test-long test-nodes soak test-python test-gpu test-roce fuzz mutants model lint format docs install \
-  bundle wheel clean
+  bundle wheel sanitized-library clean
 
 all:
 	@tools/deps.sh build
@@ -91,6 +91,11 @@ endif
 
 wheel:
 	@RELEASE=$(RELEASE) tools/wheel.sh
+
+# With a host device that tells ThreadSanitizer of its lanes: for programs that debug kernels of their own.
+sanitized-library:
+	@tools/deps.sh sanitized
+	@tools/sanitized_library.sh
 
 clean:
 	rm -rf build build-check build-tsan build-asan build-fuzz build-lint build-mutants build-docs dist

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the examples with kernels share: a process for each rank, tensors in memory that host and device can access, a
-// launch on either, and checks that end the process with an error message.
+// What the examples with kernels share: a process or a thread for each rank, tensors in memory that host and device can
+// access, a launch on either, and checks that end the process with an error message.
 #pragma once
 #include <sys/wait.h>
+#include <ucclep/host_launch.hpp>
 #include <ucclep/ucclep.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
@@ -13,6 +15,7 @@
 #include <cstring>
 #include <functional>
 #include <initializer_list>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -52,11 +55,14 @@ inline void use_device(int rank, int ranks, bool share_gpus) {
     ucclep_##kernel<<<blocks, threads>>>(args);     \
     CHECK(cudaGetLastError());                      \
   } while (false)
-#else  // the host device, whose launch our tests bring
+#else
 inline void use_device(int, int, bool) {}
-void launch(ucclEpComm_t comm, const char* kernel, unsigned blocks, unsigned threads, const void* args, size_t bytes);
+#if defined(UCCLEP_ON_CPU)
 #define LAUNCH(comm, kernel, blocks, threads, args) \
-  ::example::launch(comm, #kernel, blocks, threads, &(args), sizeof(args))
+  CHECK(ucclEpHostLaunch(comm, ucclep_##kernel, blocks, threads, 0, args, nullptr))
+#else  // AMD's compiler, which our tests ask for the kernels alone
+#define LAUNCH(comm, kernel, blocks, threads, args) CHECK(ucclEpNotSupported)
+#endif
 #endif
 
 // Zeroed.
@@ -114,31 +120,43 @@ inline int wait_for(std::vector<pid_t> ranks) {
 }
 
 // run(comm, rank, ranks) in a process for each rank, on GPUs the first ones. Returns 1 if one failed. The arguments are
-// [RANKS (2)] [--share-gpus]: ranks that share a GPU run beside each other under NVIDIA's MPS, and without it take
-// turns.
+// [RANKS (2)] [--share-gpus] [--threads]: ranks that share a GPU run beside each other under NVIDIA's MPS, and without
+// it take turns. With --threads ranks are threads of one process, as ThreadSanitizer wants them: it leaves forked ones
+// alone.
 inline int run_ranks(int argc, char** argv, int (*run)(ucclEpComm_t, int, int)) {
   int ranks = 2;
-  bool share_gpus = false;
+  bool share_gpus = false, threads = false;
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--share-gpus") == 0) {
       share_gpus = true;
+    } else if (std::strcmp(argv[i], "--threads") == 0) {
+      threads = true;
     } else if ((ranks = std::atoi(argv[i])) < 1) {
-      std::fprintf(stderr, "%s: expected [RANKS] [--share-gpus], not %s\n", argv[0], argv[i]);
+      std::fprintf(stderr, "%s: expected [RANKS] [--share-gpus] [--threads], not %s\n", argv[0], argv[i]);
       return 2;
     }
   }
   ucclEpUniqueId id;
   CHECK(ucclEpGetUniqueId(&id));
-  std::vector<pid_t> processes;
-  for (int rank = 0; rank < ranks; ++rank) {
-    processes.push_back(fork());
-    if (processes.back() != 0) continue;
+  const auto run_rank = [=](int rank) {
     use_device(rank, ranks, share_gpus);
     ucclEpComm_t comm;
     CHECK(ucclEpCommInitRank(&comm, ranks, id, rank, nullptr));
     const int failed = run(comm, rank, ranks);
     CHECK(ucclEpCommDestroy(comm));  // with all that was made from it
     return failed;
+  };
+  if (threads) {
+    std::atomic<int> failed = 0;
+    std::vector<std::thread> all;
+    for (int rank = 0; rank < ranks; ++rank) all.emplace_back([&, rank] { failed |= run_rank(rank); });
+    for (std::thread& thread : all) thread.join();
+    return failed;
+  }
+  std::vector<pid_t> processes;
+  for (int rank = 0; rank < ranks; ++rank) {
+    processes.push_back(fork());
+    if (processes.back() == 0) return run_rank(rank);
   }
   return wait_for(std::move(processes));
 }

@@ -42,9 +42,9 @@ def output(*command):
 def built_files(tree):
     """The shared library under its soname with the executables of apps/, perf/, test/ and examples/, and the plugins of perf/. Without the test
     doubles and what needs them: the library would find a double in the bundle instead of the machine's driver. Without the
-    baselines, which link what the library opens only where it is, the examples for the host device, each with a library
-    of its own, and the drivers of the fuzzer, which ask neither a GPU nor the machine."""
-    left_out = (["test", "doubles"], ["test", "bench"], ["test", "soft-roce"], ["test", "examples"], ["test", "fuzz"])
+    baselines, which link what the library opens only where it is, and the drivers of the fuzzer, which ask neither a GPU
+    nor the machine."""
+    left_out = (["test", "doubles"], ["test", "bench"], ["test", "soft-roce"], ["test", "fuzz"])
     files, plugins = {}, {}
     for target in json.loads(output("meson", "introspect", "--targets", tree)):
         path = target["filename"][0]

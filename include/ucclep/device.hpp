@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The device API: what a user's kernel can do with groups, handles and windows that the C API made. Header only; nvcc,
-// clang for amdgcn, and C++20 compilers for the host device. Everything is in namespace ucclep.
+// clang for amdgcn, and C++20 compilers for the CPU (ucclep/host_launch.hpp). Everything is in namespace ucclep.
 //
 // clang-format off
 // | page                        | what                                                                                 |

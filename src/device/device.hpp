@@ -14,6 +14,10 @@
 #include "device/nic_access.hpp"
 #include "ucclep/ucclep.h"
 
+namespace ucclep::executor {
+struct HostKernel;
+}
+
 namespace ucclep {
 
 struct DeviceTraits {
@@ -68,6 +72,7 @@ struct Kernel {
   const char* name;
   // Its blocks meet at a barrier: the device makes sure that all of them are resident, or refuses the launch.
   bool meets = true;
+  const executor::HostKernel* users = nullptr;  // a kernel of the user's, for the host device alone
 };
 
 // What was captured from a stream, to be run again and again. What is in flight when it goes still ends.

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Usage: package_test.sh exports|needed|pkg-config|cmake|headers|tools|mpi BUILD-TREE SOURCE-TREE
+# Usage: package_test.sh exports|needed|pkg-config|cmake|headers|kernels|tools|mpi BUILD-TREE SOURCE-TREE
 # Installs the build tree into a fresh folder and looks at the result the way a user would.
 set -euo pipefail
 what=$1 tree=$2 source=$3
@@ -46,6 +46,25 @@ case $what in
     fi
     grep -q 'ucclepConfig.cmake' "$work/log"
     ;;
+  kernels)  # a user's kernel runs on the CPU, for both wave sizes, under a debugger's flags and in other schedules
+    export UCCLEP_DEVICE=host
+    for compiler in g++ clang++-19; do
+      if ! command -v $compiler >/dev/null; then echo "$compiler is not installed"; continue; fi
+      for wave in 32 64; do
+        program=$work/kernel-$compiler-$wave
+        $compiler -std=c++20 -O0 -g "${strict[@]}" -I"$prefix/include" -DUCCLEP_WAVE=$wave -x c++ "$source/examples/fused_topk_dispatch.cu" \
+          -o "$program" -L"$prefix/lib" -lucclep -Wl,-rpath,"$prefix/lib"
+        export UCCLEP_HOST_WAVE=$wave
+        "$source/test/examples/kernel_example_test.sh" "$program" 2
+        for seed in 1 2; do
+          UCCLEP_HOST_MODE=lockstep,deferred UCCLEP_HOST_SEED=$seed "$source/test/examples/kernel_example_test.sh" "$program" 2
+        done
+      done
+      # Of the other wave: an error message, and no kernel.
+      ! UCCLEP_HOST_WAVE=32 "$program" 1 2>"$work/refused"
+      grep 'route_and_send was compiled for waves of 64 lanes (UCCLEP_WAVE), but the device host (wave 32)' "$work/refused"
+    done
+    ;;
   tools)  # they run where they were installed
     for tool in dispatch_perf combine_perf ceiling_perf fifo_perf ucclep-topo; do "$prefix/bin/$tool" --version; done
     ;;
@@ -56,6 +75,8 @@ case $what in
       c++ -std=c++20 "${strict[@]}" -fsyntax-only -x c++ "$header" -I"$prefix/include"
     done
     # The device API is C++ alone.
-    c++ -std=c++20 "${strict[@]}" -fsyntax-only -x c++ -I"$prefix/include" - <<<'#include <ucclep/device.hpp>'
+    for header in device.hpp host_launch.hpp; do
+      c++ -std=c++20 "${strict[@]}" -fsyntax-only -x c++ -I"$prefix/include" - <<<"#include <ucclep/$header>"
+    done
     ;;
 esac

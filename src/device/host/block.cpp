@@ -39,6 +39,18 @@ void begin_warp(Block& block, unsigned index, unsigned wave) {
   warp.result[0] = warp.result[1] = 0;
 }
 
+// What comes before the lanes. All of them begin here: one that began later would seem to know what others of its block
+// did before they ended.
+void order_lanes(Block& block) {
+  for (unsigned i = 0; i < block.size; ++i) {
+    assume_identity(block.lanes[i].fiber);
+    order_after(&block.launch->begun);
+    order_after(block.lanes);
+    order_after(block.lanes[i].fiber.stack);
+  }
+  assume_identity(block.worker->scheduler);
+}
+
 }  // namespace
 
 void begin_block(Block& block, Launch& launch, unsigned index, Worker& worker) {
@@ -51,6 +63,7 @@ void begin_block(Block& block, Launch& launch, unsigned index, Worker& worker) {
   worker.stacks.reserve(size);
   block.launch = &launch;
   block.worker = &worker;
+  block.kernel_current = launch.code.current_slot();
   block.index = index;
   block.size = size;
   block.live = size;
@@ -78,6 +91,7 @@ void begin_block(Block& block, Launch& launch, unsigned index, Worker& worker) {
     if (under_tsan) start_lane(lane);
   }
   order_before(block.lanes);  // this thread has mapped their memory, perhaps only now
+  if (under_tsan) order_lanes(block);
   begin_bulk(block);
 }
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstring>
 
+#include "device/host/runtime.hpp"
 #include "device/host/schedule.hpp"
 
 #if defined(UCCLEP_TSAN)
@@ -180,7 +181,7 @@ void begin_bulk(Block& block) {
     for (Fiber* agent : bulk.agents()) {
       create_identity(*agent);
       assume_identity(*agent);
-      order_after(block.launch->order);
+      order_after(&block.launch->begun);
       order_after(block.lanes);
     }
   }

@@ -198,16 +198,11 @@ class HostDevice : public Device, public StreamCapture {
     check(kernel, shape);
     auto launch = std::make_unique<Launch>();
     launch->kernel = kernel.name;
-    const executor::KernelRegistration* known = executor::find_kernel(traits_.wave, kernel.name);
-    if (known == nullptr) {
-      fail(ucclEpInternalError, "host device {} has no kernel {} for wave {}", traits_.index, kernel.name,
-           traits_.wave);
-    }
-    if (known->arg_bytes != arg_bytes) {
-      fail(ucclEpInternalError, "kernel {} takes {} bytes of arguments, not {}", kernel.name, known->arg_bytes,
+    launch->code = kernel.users != nullptr ? *kernel.users : own_kernel(kernel.name);
+    if (launch->code.arg_bytes != arg_bytes) {
+      fail(ucclEpInternalError, "kernel {} takes {} bytes of arguments, not {}", kernel.name, launch->code.arg_bytes,
            arg_bytes);
     }
-    launch->function = known->function;
     launch->shape = shape;
     launch->device = state_;
     executor::give_arguments(*launch, args, arg_bytes);
@@ -234,9 +229,24 @@ class HostDevice : public Device, public StreamCapture {
   void check(const Kernel& kernel, const LaunchShape& shape) const {
     constexpr unsigned max_threads = 1024;
     if (shape.grid == 0 || shape.block == 0 || shape.block > max_threads || shape.shared_bytes > traits_.shared_bytes) {
-      fail(ucclEpInvalidArgument, "kernel {}: a launch of {} blocks of {} threads with {} bytes of shared memory",
-           kernel.name, shape.grid, shape.block, shape.shared_bytes);
+      fail(
+          ucclEpInvalidArgument,
+          "kernel {}: a launch of {} blocks of {} threads with {} bytes of shared memory, expected at least 1 block, 1 "
+          "to {} threads and at most {} bytes",
+          kernel.name, shape.grid, shape.block, shape.shared_bytes, max_threads, traits_.shared_bytes);
     }
+    if (kernel.users != nullptr && state_->residency != 0 && shape.grid > state_->residency) {
+      fail(ucclEpInvalidArgument,
+           "kernel {}: {} blocks are not resident at once, host device {} has room for {} (UCCLEP_HOST_MODE)",
+           kernel.name, shape.grid, traits_.index, state_->residency);
+    }
+  }
+  const executor::HostKernel& own_kernel(const char* name) const {
+    const executor::HostKernel* known = executor::find_kernel(traits_.wave, name);
+    if (known == nullptr) {
+      fail(ucclEpInternalError, "host device {} has no kernel {} for wave {}", traits_.index, name, traits_.wave);
+    }
+    return *known;
   }
 
   const DeviceTraits traits_;

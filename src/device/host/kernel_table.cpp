@@ -15,8 +15,7 @@ namespace {
 constinit const KernelRegistration* registered = nullptr;
 }
 
-KernelRegistration::KernelRegistration(unsigned wave, const char* name, size_t arg_bytes, void (*function)(const void*))
-    : wave(wave), name(name), arg_bytes(arg_bytes), function(function), next(registered) {
+KernelRegistration::KernelRegistration(const HostKernel& kernel) : HostKernel(kernel), next(registered) {
   registered = this;
 }
 

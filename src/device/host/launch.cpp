@@ -18,7 +18,7 @@ void give_arguments(Launch& launch, const void* args, size_t bytes) {
 std::unique_ptr<Launch> copy_of(const Launch& launch) {
   auto copy = std::make_unique<Launch>();
   copy->kernel = launch.kernel;
-  copy->function = launch.function;
+  copy->code = launch.code;
   copy->shape = launch.shape;
   copy->device = launch.device;
   give_arguments(*copy, launch.args.get(), launch.arg_bytes);

@@ -11,10 +11,9 @@
 
 #include "base/error.hpp"
 #include "device/device.hpp"
+#include "ucclep/device/arch/host_executor.hpp"
 
 namespace ucclep::executor {
-
-using KernelFunction = void (*)(const void* args);
 
 struct Stream;
 class Identities;
@@ -42,15 +41,16 @@ struct DeviceState {
 };
 
 struct Launch {
-  std::string kernel;
-  KernelFunction function = nullptr;
+  std::string kernel;  // its name, which may outlive the program's
+  HostKernel code{};
   LaunchShape shape;
   std::unique_ptr<void, decltype(&std::free)> args{nullptr, &std::free};
   size_t arg_bytes = 0;
   std::shared_ptr<DeviceState> device;
   std::shared_ptr<Stream> stream;
-  void* order =
-      nullptr;  // the stream's tag: what came before in the stream happens before the lanes, they before the rest
+  // Tags: what came before in the stream happens before the lanes, they before the rest.
+  char begun = 0;
+  void* order = nullptr;  // the stream's
 
   Identities* identities = nullptr;  // the stream's, for the lanes
 

@@ -12,6 +12,12 @@ inline Lane& self() {
   return *static_cast<Lane*>(const_cast<LaneView*>(current));
 }
 
+// The lane that runs from here on, for the executor and for the program that has the kernel. NULL: the worker.
+inline void set_current(Lane* lane) {
+  current = lane;
+  if (lane != nullptr) *lane->in->block->kernel_current = lane;
+}
+
 inline uint64_t bit_of(const Lane& lane) {
   return uint64_t{1} << lane.lane;
 }
@@ -45,7 +51,7 @@ inline void start_lane(Lane& lane) {
 // `from` is the fibre that runs now; next == nullptr: the worker goes on.
 inline void switch_lane(Fiber& from, Worker& worker, Lane* next, bool ends = false) {
   if (next != nullptr && next->fiber.context == nullptr) start_lane(*next);
-  current = next;
+  set_current(next);
   switch_fiber(from, next != nullptr ? next->fiber : worker.scheduler, ends);
 }
 

@@ -2,11 +2,13 @@
 // Where workers with nothing to do sleep. One place for the process: a kernel that stores a word does not know who
 // waits.
 #pragma once
+#include <atomic>
 #include <cstdint>
 
-#include "ucclep/device/arch/host_executor.hpp"
-
 namespace ucclep::executor {
+
+extern constinit std::atomic<uint32_t> sleepers;  // not 0: somebody may sleep
+void wake_sleepers();
 
 // Announces a sleeper; the value is to be given to sleep_for. Between the two the caller looks for work once more.
 uint32_t announce_sleep();

@@ -71,6 +71,7 @@ struct Block {
   uint64_t events = 0;  // signs that the block gets on: lanes that end, copies, waits that are not the ones before
   std::vector<Warp> warps;
   Lane* lanes = nullptr;
+  const LaneView** kernel_current = nullptr;  // `current` of the kernel's program, on this thread
   Pages lane_memory;
   Pages shared_memory;
   std::unique_ptr<BulkState, BulkDeleter> bulk;  // deferred copies only

@@ -176,6 +176,7 @@ bool StreamTable::step(const std::shared_ptr<Stream>& stream, std::vector<std::s
       stream->busy = true;
       stream->identities.expect(size_t{operation.launch->shape.grid} * operation.launch->shape.block);
       operation.launch->identities = &stream->identities;
+      pass_on(&stream->order, &operation.launch->begun);
       pool_.submit(*operation.launch);
       return false;
     case Operation::Kind::copy: {

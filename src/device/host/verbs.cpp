@@ -3,11 +3,10 @@
 // the last one works out the result and goes on.
 #include <algorithm>
 
+#include "device/host/runtime.hpp"
 #include "device/host/schedule.hpp"
 
 namespace ucclep::executor {
-
-constinit thread_local const LaneView* current = nullptr;
 
 namespace {
 
@@ -155,7 +154,7 @@ void end_lane(Lane& me) {
   Lane* next = next_lane(warp);
   if (next != nullptr && next->fiber.context == nullptr) {
     adopt_stack(me.fiber, next->fiber);
-    current = next;
+    set_current(next);
     return;
   }
   // Nobody begins on the stack before this fibre has left it: the next thing is the switch.
@@ -261,14 +260,10 @@ void poll(const void* address) {
 void lane_main(boost::context::detail::transfer_t from) {
   arrive_first(from);
   while (true) {
-    Lane& me = self();
-    Block& block = *me.in->block;
-    order_after(block.launch->order);
-    order_after(block.lanes);
-    order_after(me.fiber.stack);
+    const Launch& launch = *self().in->block->launch;
     bool thrown = false;
     try {
-      block.launch->function(block.launch->args.get());
+      launch.code.function(launch.args.get());
     } catch (...) {
       thrown = true;  // a fibre must not be left inside a handler: exceptions are counted per thread
     }

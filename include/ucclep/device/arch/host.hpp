@@ -46,22 +46,30 @@ UCCLEP_FN void* shared_memory() {
 
 // --- warp and block ---
 UCCLEP_FN void sync_warp() {
-  executor::order_warp(executor::Verb::sync_warp);
+  executor::runtime->order_warp(executor::Verb::sync_warp);
 }
 UCCLEP_FN void sync_block() {
-  executor::sync_block(false);
+  executor::runtime->sync_block(false);
 }
 UCCLEP_FN bool sync_block_or(bool value) {
-  return executor::sync_block(value);
+  return executor::runtime->sync_block(value);
 }
 
 namespace host_detail {
+
+#if defined(__SANITIZE_THREAD__)
+constexpr bool under_tsan = true;
+#elif defined(__has_feature)
+constexpr bool under_tsan = __has_feature(thread_sanitizer);
+#else
+constexpr bool under_tsan = false;
+#endif
 
 template <class T>
 UCCLEP_FN T exchange_bits(executor::Verb verb, T value, unsigned argument) {
   static_assert(std::is_trivially_copyable_v<T> && (sizeof(T) == 4 || sizeof(T) == 8));
   using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
-  return std::bit_cast<T>(static_cast<Bits>(executor::exchange(verb, std::bit_cast<Bits>(value), argument)));
+  return std::bit_cast<T>(static_cast<Bits>(executor::runtime->exchange(verb, std::bit_cast<Bits>(value), argument)));
 }
 
 // The executor adds and compares 64-bit unsigned values. Sums of sign-extended values are right modulo 2^64; for order,
@@ -70,7 +78,7 @@ template <class T>
 UCCLEP_FN T exchange_integer(executor::Verb verb, T value, bool ordered) {
   static_assert(std::is_integral_v<T> && (sizeof(T) == 4 || sizeof(T) == 8));
   const uint64_t offset = ordered && std::is_signed_v<T> ? uint64_t{1} << 63 : 0;
-  return static_cast<T>(executor::exchange(verb, static_cast<uint64_t>(value) ^ offset, 0) ^ offset);
+  return static_cast<T>(executor::runtime->exchange(verb, static_cast<uint64_t>(value) ^ offset, 0) ^ offset);
 }
 
 }  // namespace host_detail
@@ -89,10 +97,10 @@ UCCLEP_FN T shfl_up(T value, unsigned delta) {
   return host_detail::exchange_bits(executor::Verb::shfl_up, value, delta);
 }
 UCCLEP_FN uint64_t ballot(bool value) {
-  return executor::exchange(executor::Verb::ballot, value, 0);
+  return executor::runtime->exchange(executor::Verb::ballot, value, 0);
 }
 UCCLEP_FN uint64_t match_any(uint32_t value) {
-  return executor::exchange(executor::Verb::match_any, value, 0);
+  return executor::runtime->exchange(executor::Verb::match_any, value, 0);
 }
 // Masks of lanes: the lowest lane of one that is not empty, and how many lanes.
 UCCLEP_FN unsigned first_lane(uint64_t mask) {
@@ -121,12 +129,12 @@ UCCLEP_FN T scan_add(T value) {
 // --- scoped words ---
 template <Scope, class T>
 UCCLEP_FN T load_relaxed(const T* word) {
-  executor::poll(word);
+  executor::runtime->poll(word);
   return std::atomic_ref<T>(*const_cast<T*>(word)).load(std::memory_order_relaxed);
 }
 template <Scope, class T>
 UCCLEP_FN T load_acquire(const T* word) {
-  executor::poll(word);
+  executor::runtime->poll(word);
   return std::atomic_ref<T>(*const_cast<T*>(word)).load(std::memory_order_acquire);
 }
 template <Scope, class T>
@@ -157,40 +165,30 @@ UCCLEP_FN T fetch_add_acq_rel(T* word, T value) {
 }
 template <Scope, class T>
 UCCLEP_FN bool compare_exchange(T* word, T& expected, T desired) {
-  executor::poll(word);  // a loop around it is a spin
+  executor::runtime->poll(word);  // a loop around it is a spin
   const bool done = std::atomic_ref<T>(*word).compare_exchange_strong(expected, desired, std::memory_order_acq_rel,
                                                                       std::memory_order_acquire);
   executor::note_store();
   return done;
 }
 
-#if defined(__SANITIZE_THREAD__)
-#define UCCLEP_HOST_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define UCCLEP_HOST_TSAN 1
-#endif
-#endif
-
 namespace host_detail {
-inline void fence(std::memory_order order) {
-#if defined(UCCLEP_HOST_TSAN)
-  // ThreadSanitizer does not know fences; it does know that read-modify-writes of one word are ordered.
-  static constinit std::atomic<uint32_t> everybody{0};
-  everybody.fetch_add(1, order);
-#else
-  std::atomic_thread_fence(order);
-#endif
+inline void fence(Scope scope, std::memory_order order) {
+  if constexpr (under_tsan) {
+    // ThreadSanitizer does not know fences; it does know that read-modify-writes of one word are ordered.
+    executor::runtime->fences[static_cast<unsigned>(scope)].fetch_add(1, order);
+  } else {
+    std::atomic_thread_fence(order);
+  }
 }
 }  // namespace host_detail
-#undef UCCLEP_HOST_TSAN
 
-template <Scope>
+template <Scope scope>
 UCCLEP_FN void fence_acq_rel() {
-  host_detail::fence(std::memory_order_acq_rel);
+  host_detail::fence(scope, std::memory_order_acq_rel);
 }
 UCCLEP_FN void fence_seq_cst() {
-  host_detail::fence(std::memory_order_seq_cst);
+  host_detail::fence(Scope::system, std::memory_order_seq_cst);
 }
 
 UCCLEP_FN void publish(uint64_t* word, uint64_t value) {
@@ -223,7 +221,7 @@ UCCLEP_FN void store_packet(Packet* to, uint64_t value, uint64_t epoch) {
 }
 UCCLEP_FN Packet load_packet(const Packet* from) {
   auto* packet = const_cast<Packet*>(from);
-  executor::poll(&packet->epoch);
+  executor::runtime->poll(&packet->epoch);
   const uint64_t epoch = std::atomic_ref<uint64_t>(packet->epoch).load(std::memory_order_acquire);
   return {std::atomic_ref<uint64_t>(packet->value).load(std::memory_order_relaxed), epoch};
 }
@@ -237,25 +235,25 @@ UCCLEP_FN void bulk_barrier_init(BulkBarrier* barrier) {
   barrier->state = 0;
 }
 UCCLEP_FN void bulk_load(void* shared, const void* global, uint32_t bytes, BulkBarrier* barrier) {
-  executor::bulk_load(shared, global, bytes, &barrier->state);
+  executor::runtime->bulk_load(shared, global, bytes, &barrier->state);
 }
 UCCLEP_FN void bulk_wait_loaded(BulkBarrier* barrier, uint32_t phase) {
-  executor::bulk_wait_loaded(&barrier->state, phase);
+  executor::runtime->bulk_wait_loaded(&barrier->state, phase);
 }
 UCCLEP_FN void bulk_store(bool active, void* global, const void* shared, uint32_t bytes) {
-  executor::bulk_store(active, global, shared, bytes);
+  executor::runtime->bulk_store(active, global, shared, bytes);
 }
 UCCLEP_FN void bulk_wait_read() {
-  executor::bulk_wait_read();
+  executor::runtime->bulk_wait_read();
 }
 UCCLEP_FN void bulk_wait_written() {
-  executor::bulk_wait_written();
+  executor::runtime->bulk_wait_written();
 }
 UCCLEP_FN void smem_to_bulk() {
-  executor::order_warp(executor::Verb::smem_to_bulk);
+  executor::runtime->order_warp(executor::Verb::smem_to_bulk);
 }
 UCCLEP_FN void acquire_then_bulk() {
-  executor::order_warp(executor::Verb::acquire_then_bulk);
+  executor::runtime->order_warp(executor::Verb::acquire_then_bulk);
 }
 
 // --- kernel arguments ---
@@ -269,7 +267,7 @@ UCCLEP_FN uint64_t clock_ns() {
   return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1));
 }
 UCCLEP_FN void pause() {
-  executor::pause();
+  executor::runtime->pause();
 }
 
 // --- fp16 ---
@@ -287,15 +285,29 @@ UCCLEP_FN void let_next_begin() {}
 
 #include "ucclep/device/arch/uniform.hpp"
 
+// Kernels are compiled for the CPU: ucclep/host_launch.hpp launches them.
+#define UCCLEP_ON_CPU 1
+
+namespace UCCLEP_SIMT_NAMESPACE {
+
+// What UCCLEP_KERNEL(name, Args) defines as ucclep_name.
+template <class Args>
+struct HostKernelOf : executor::KernelRegistration {
+  HostKernelOf(const char* its_name, void (*body)(const void* args))
+      : executor::KernelRegistration(executor::HostKernel{UCCLEP_WAVE, its_name, sizeof(Args), body,
+                                                          &executor::current_slot, host_detail::under_tsan}) {}
+};
+
+}  // namespace UCCLEP_SIMT_NAMESPACE
+
 // Defines a kernel: UCCLEP_KERNEL(name, ArgsType) { body that uses `args` }. Debuggers know it as ucclep_w32_name or
 // ucclep_w64_name.
 #define UCCLEP_HOST_JOIN_(wave, name) ucclep_w##wave##_##name
 #define UCCLEP_HOST_JOIN(wave, name) UCCLEP_HOST_JOIN_(wave, name)
 #define UCCLEP_HOST_KERNEL(name) UCCLEP_HOST_JOIN(UCCLEP_WAVE, name)
 
-#define UCCLEP_KERNEL(name, ArgsType)                                                           \
-  static void UCCLEP_HOST_KERNEL(name)(const ArgsType& args);                                   \
-  static const ::ucclep::executor::KernelRegistration name##_registration(                      \
-      UCCLEP_WAVE, #name, sizeof(ArgsType),                                                     \
-      [](const void* args) { UCCLEP_HOST_KERNEL(name)(*static_cast<const ArgsType*>(args)); }); \
+#define UCCLEP_KERNEL(name, ArgsType)                                                                  \
+  static void UCCLEP_HOST_KERNEL(name)(const ArgsType& args);                                          \
+  [[maybe_unused]] static const ::ucclep::HostKernelOf<ArgsType> ucclep_##name(                        \
+      #name, [](const void* args) { UCCLEP_HOST_KERNEL(name)(*static_cast<const ArgsType*>(args)); }); \
   static void UCCLEP_HOST_KERNEL(name)([[maybe_unused]] const ArgsType& args)
