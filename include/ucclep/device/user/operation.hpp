@@ -14,6 +14,7 @@
 #include "ucclep/device/layout/record.hpp"
 #include "ucclep/device/layout/window.hpp"
 #include "ucclep/device/protocol/by_network.hpp"
+#include "ucclep/device/protocol/eviction.hpp"
 #include "ucclep/device/protocol/operation.hpp"
 #include "ucclep/device/protocol/phases.hpp"
 #include "ucclep/device/protocol/routing.hpp"
