@@ -160,7 +160,8 @@ UCCLEP_FN HeaderResult receive_header(const Op& op, uint32_t source, const Setti
                                       uint32_t* counts, uint32_t words = 0) {
   const Packet* header = header_packets(op, op.me(), source);
   const uint32_t local = words != 0 ? words : op.group.shape.local_experts();
-  if (is_absent(op.group, op.kind, op.seq, source)) {
+  const SentBy sent(op, source);
+  if (sent.absent) {
     facts = {};
     for (uint32_t i = lane_id(); counts && i < local; i += wave_size) counts[i] = 0;
     return HeaderResult::good;
@@ -168,14 +169,14 @@ UCCLEP_FN HeaderResult receive_header(const Op& op, uint32_t source, const Setti
   // The fixed packets: lanes 0-3 read one each, all learn all four.
   uint64_t value = 0;
   bool ok = true;
-  if (lane_id() < HeaderLayout::counts) ok = wait_packet(op, Phase::header, source, header + lane_id(), value);
+  if (lane_id() < HeaderLayout::counts) ok = sent.wait(Phase::header, header + lane_id(), value);
   if (!every_lane(ok)) return HeaderResult::lost;
   const HeaderResult result = check_header(op, source, settings, value, facts);
   if (result != HeaderResult::good || counts == nullptr) return result;
   const uint32_t most = words != 0 ? ~0u : most_rows(op.group.shape, settings);
   uint32_t largest = 0;
   for (uint32_t i = lane_id(); 2 * i < local; i += wave_size) {
-    ok = ok && wait_packet(op, Phase::header, source, header + HeaderLayout::counts + i, value);
+    ok = ok && sent.wait(Phase::header, header + HeaderLayout::counts + i, value);
     const uint32_t larger = larger_count(value);
     largest = largest < larger ? larger : largest;
     counts[2 * i] = static_cast<uint32_t>(value);
