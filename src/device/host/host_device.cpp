@@ -102,6 +102,7 @@ class HostDevice : public Device, public StreamCapture {
     state_->residency = config.residency;
     state_->lockstep = config.lockstep;
     state_->deferred = config.deferred;
+    state_->torn = config.torn;
     state_->watchdog_ns = config.watchdog_ms * 1'000'000;
     default_stream_ = streams().create_stream();
     streams().add_user(1);

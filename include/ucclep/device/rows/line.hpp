@@ -39,7 +39,7 @@ struct LinePackets {
     UCCLEP_UNROLL
     for (uint32_t s = 0; s < steps; ++s) {
       if (!used(s)) continue;
-      store_packet(to + s * wave_size, part[s].value, ends() ? epoch : part[s].epoch);
+      store_line_part(to + s * wave_size, part[s].value, ends() ? epoch : part[s].epoch);
     }
   }
 
