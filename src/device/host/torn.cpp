@@ -21,7 +21,6 @@ void write_and_forget(Block& block, size_t index) {
   TornParts& torn = block.torn;
   write(torn.list()[index]);
   torn.list()[index] = torn.list()[--torn.count];
-  ++block.events;
   note_store();
 }
 
@@ -40,6 +39,7 @@ void reserve_torn(Block& block) {
 void advance_torn(Block& block) {
   constexpr int looks = 4;
   Worker& worker = *block.worker;
+  ++block.events;  // the worker must not sleep before all are seen
   for (int i = 0; i < looks && block.torn.count != 0; ++i) {
     const size_t index = worker.random() % block.torn.count;
     if (worker.random() % block.torn.list()[index].one_in == 0) write_and_forget(block, index);
@@ -50,7 +50,7 @@ void store_torn(uint64_t* to, uint64_t first, uint64_t second) {
   Lane& me = self();
   Block& block = *me.in->block;
   // Some are seen soon, others when much else is: both find mistakes.
-  const auto one_in = [&]() -> uint32_t { return block.worker->random() % 2 == 0 ? 1 : 64; };
+  const auto one_in = [&]() -> uint32_t { return block.worker->random() % 2 == 0 ? 1 : 512; };
   if (me.torn == 16) return keep(block, {to, {first, second}, 16, one_in()});
   keep(block, {to, {first, 0}, 8, one_in()});
   keep(block, {to + 1, {second, 0}, 8, one_in()});
