@@ -276,8 +276,9 @@ DeviceTraits host_device_traits(int index, const HostDeviceConfig& config) {
   traits.num_sms = config.residency != 0 ? config.residency : host_num_sms;
   traits.max_block = host_max_block;
   traits.shared_bytes = host_shared_bytes;
-  traits.line_bytes = sizeof(uint64_t) * 2;  // a packet: the epoch is released after the value
+  traits.line_bytes = sizeof(uint64_t) * 2;
   traits.line_payload = sizeof(uint64_t);
+  traits.whole_bytes = config.torn != 0 ? config.torn : traits.line_bytes;
   traits.nics_reach = !config.apart;
   return traits;
 }
