@@ -29,8 +29,9 @@ struct DeviceTraits {
   unsigned num_sms = 0;           // blocks of max_block threads that are resident at once
   unsigned max_block = 0;         // threads of a block that the library's kernels use at most
   size_t shared_bytes = 0;        // shared memory of one block
-  unsigned line_bytes = 0;        // P15: a store of this many bytes with an epoch in it arrives whole,
-  unsigned line_payload = 0;      // and carries this many bytes of data
+  unsigned line_bytes = 0;        // P15: the kernels' lines have an epoch in so many bytes
+  unsigned line_payload = 0;      // and carry this many bytes of data
+  unsigned whole_bytes = 0;       // of a store that arrive whole at a linked device; in a communicator, at all ranks
   size_t window_granularity = 1;  // window memory takes a multiple of it
   bool nics_reach = true;         // memory that is shared or offered, and not only share_pinned's. Of a GPU: the
                                   // communicator finds out (network_memory.hpp)

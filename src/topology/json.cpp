@@ -154,7 +154,8 @@ std::string pack(const RankFacts& facts) {
                      {"nics", facts.nics},
                      {"ranks_per_node", facts.ranks_per_node},
                      {"ranks_per_domain", facts.ranks_per_domain},
-                     {"proxy_threads", facts.proxy_threads}};
+                     {"proxy_threads", facts.proxy_threads},
+                     {"whole_bytes", facts.whole_bytes}};
   return dump(json);
 }
 
@@ -166,6 +167,7 @@ RankFacts parse_facts(const std::string& text) {
     facts.ranks_per_node = json.at("ranks_per_node");
     facts.ranks_per_domain = json.at("ranks_per_domain");
     facts.proxy_threads = json.at("proxy_threads");
+    facts.whole_bytes = json.at("whole_bytes");
     return facts;
   });
 }
@@ -183,7 +185,9 @@ std::string to_json(const std::vector<RankFacts>& ranks, const Plan& plan) {
     }
   }
   json["nodes"] = plan.nodes;
-  for (const Domain& domain : plan.domains) json["domains"].push_back({{"kind", domain.kind}, {"ranks", domain.ranks}});
+  for (const Domain& domain : plan.domains) {
+    json["domains"].push_back({{"kind", domain.kind}, {"ranks", domain.ranks}, {"whole_bytes", domain.whole_bytes}});
+  }
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     json["ranks"].push_back(rank_json(ranks[rank], plan.ranks[rank], machine_of_rank[rank]));
   }

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "base/error.hpp"
+#include "device/whole_stores.hpp"
 
 namespace ucclep::topology {
 namespace {
@@ -88,6 +90,26 @@ std::string kind_of(const std::vector<RankFacts>& ranks, const std::vector<int>&
   return all([&](const RankFacts& facts) { return linked(first, facts); }) ? gpu_of(first)->links.kind : "pcie";
 }
 
+bool on_one_gpu(const std::vector<RankFacts>& ranks, const std::vector<int>& members) {
+  const auto place = [&](int rank) {
+    const RankFacts& facts = facts_of(ranks, rank);
+    return std::pair(facts.node.boot_id, gpu_of(facts)->place.address);
+  };
+  return std::ranges::all_of(members, [&](int rank) { return place(rank) == place(members.front()); });
+}
+
+// Of the slowest way between two members, of which kind_of says the kind.
+unsigned whole_bytes_of(const std::vector<RankFacts>& ranks, const std::vector<int>& members, const std::string& kind) {
+  const bool linked = kind != "memory" && (kind != "pcie" || on_one_gpu(ranks, members));
+  const auto of_rank = [&](int rank) {
+    const Gpu* gpu = gpu_of(facts_of(ranks, rank));
+    if (gpu == nullptr) return facts_of(ranks, rank).whole_bytes;
+    const WholeStores stores = whole_stores_of(gpu->vendor);
+    return linked ? stores.linked : stores.over_pcie;
+  };
+  return of_rank(std::ranges::min(members, {}, of_rank));
+}
+
 // The fabric that all GPUs of a node belong to; empty if there is none.
 std::string fabric_of(const std::vector<RankFacts>& ranks, const std::vector<int>& node) {
   const Gpu* first = gpu_of(facts_of(ranks, node.front()));
@@ -160,7 +182,8 @@ std::vector<Domain> group_by_domain(const std::vector<RankFacts>& ranks, const s
   std::vector<Domain> domains;
   for (std::vector<int>& group : groups) {
     std::ranges::sort(group);
-    domains.push_back({kind_of(ranks, group), group});
+    const std::string kind = kind_of(ranks, group);
+    domains.push_back({kind, group, whole_bytes_of(ranks, group, kind)});
   }
   std::ranges::sort(domains, {}, [](const Domain& domain) { return domain.ranks.front(); });
   return domains;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a rank says of itself, and what a plan gives it. Plain data.
 #pragma once
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,6 +20,7 @@ struct RankFacts {
   int ranks_per_node = 0;         // as in ucclEpCommConfig_t; 0: as the machines are
   int ranks_per_domain = 0;       // the same
   int proxy_threads = 0;          // 0: two for each four cores that it has, at most four
+  unsigned whole_bytes = 16;      // of a store that arrive whole (P15), if the rank computes on the CPU
 };
 
 inline const RankFacts& facts_of(const std::vector<RankFacts>& ranks, int rank) {
@@ -46,6 +48,7 @@ struct RankPlan {
 struct Domain {
   std::string kind;  // the slowest way between two of them: "nvlink", "xgmi", "pcie", "memory"
   std::vector<int> ranks;
+  unsigned whole_bytes = 0;  // of a store that arrive whole between any two of them (P15)
 };
 
 // A kernel that was booted once. Virtual nodes and containers share one, and with it the NICs.
@@ -59,6 +62,8 @@ struct Plan {
   std::vector<std::vector<int>> nodes;  // their ranks
   std::vector<Domain> domains;
   std::vector<RankPlan> ranks;
+
+  unsigned whole_bytes() const { return std::ranges::min(domains, {}, &Domain::whole_bytes).whole_bytes; }
 };
 
 }  // namespace ucclep::topology

@@ -100,8 +100,10 @@ std::string to_text(const std::vector<RankFacts>& ranks, const Plan& plan) {
   }
   text += fmt::format("plan: {} on {}\n", plural(ranks.size(), "rank"), plural(plan.nodes.size(), "node"));
   for (size_t i = 0; i < plan.domains.size(); ++i) {
-    text += fmt::format("  domain {}: {} {} ({})\n", i, plan.domains[i].ranks.size() == 1 ? "rank" : "ranks",
-                        ranges(plan.domains[i].ranks), plan.domains[i].kind);
+    const Domain& domain = plan.domains[i];
+    text +=
+        fmt::format("  domain {}: {} {} ({}, stores of {} bytes arrive whole)\n", i,
+                    domain.ranks.size() == 1 ? "rank" : "ranks", ranges(domain.ranks), domain.kind, domain.whole_bytes);
   }
   text += fmt::format("{:>5} {:>5} {:>7} {:>4}  {:<12} {:<12} {}\n", "rank", "node", "domain", "GPU", "proxies on",
                       "path", "NICs");

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where ranks are and what joins them: what ucclEpCommGetInfo and ucclEpCommGetTopology say, virtual nodes and domains,
 // and the names of transports, NICs and topology files.
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
@@ -11,6 +13,7 @@
 
 #include "conformance/exchange.hpp"
 #include "support/test_env.hpp"
+#include "ucclep/device/layout/objects.hpp"
 
 namespace ucclep::test {
 namespace {
@@ -80,7 +83,9 @@ TEST_CASE("topology: JSON and info say where the ranks of one machine are", "[pr
     expect(topology["version"], 1, "the version");
     expect(topology["nodes"], Json::parse("[[0, 1, 2, 3]]"), "nodes");
     const std::string kind = kind_by_links(topology);
-    expect(topology["domains"], Json::parse(R"([{"kind": ")" + kind + R"(", "ranks": [0, 1, 2, 3]}])"), "domains");
+    require(topology["domains"].size() == 1, "the number of domains");
+    const Json& domain = topology["domains"][0];
+    require(domain["kind"] == kind && domain["ranks"] == Json::parse("[0, 1, 2, 3]"), "the domain");
     require(topology["ranks"].size() == 4, "the number of ranks");
     const Json& machine = topology["machines"][0];
     require(!machine["numa_nodes"].empty(), "a NUMA node");
@@ -95,6 +100,41 @@ TEST_CASE("topology: JSON and info say where the ranks of one machine are", "[pr
       require(kind == (info.device == UCCLEP_DEVICE_HIP ? "xgmi" : "nvlink"), "the doubles have links");
     }
     same_on_all(rank, topology);
+  });
+}
+
+// What is promised of that way.
+int64_t whole_bytes_by(const std::string& kind, int device) {
+  if (device == UCCLEP_DEVICE_HIP) return 8;
+  if (device == UCCLEP_DEVICE_CUDA) return kind == "pcie" ? 16 : 128;
+  const char* mode = std::getenv("UCCLEP_HOST_MODE");
+  const std::string modes = mode == nullptr ? "" : mode;
+  return modes.find("torn") != std::string::npos && modes.find("torn=16") == std::string::npos ? 8 : 16;
+}
+
+TEST_CASE("topology: groups know how much of a store arrives whole between all ranks",
+          "[process][reduced][driver][links]") {
+  run_ranks(4, [](Rank& rank) {
+    Comm comm(rank);
+    const Json topology = topology_of(comm);
+    const std::string kind = kind_by_links(topology);
+    const int64_t whole = whole_bytes_by(kind, info_of(comm).device);
+    int64_t least = INT64_MAX;
+    for (const Json& domain : topology["domains"]) least = std::min(least, domain["whole_bytes"].get<int64_t>());
+    expect(least, whole, "what arrives whole by " + kind);
+
+    const Scenario scenario{.ranks = 4};
+    const ucclEpGroupConfig_t config = group_config({scenario});
+    ucclEpGroupLimits_t limits = UCCLEP_GROUP_LIMITS_INIT;
+    ok(ucclEpGroupQuery(comm, &config, &limits), "ucclEpGroupQuery");
+    expect(limits.whole_bytes, whole, "whole_bytes of ucclEpGroupQuery");
+    ucclEpGroup_t group = nullptr;
+    ok(ucclEpGroupCreate(&group, comm, &config), "ucclEpGroupCreate");
+    ucclEpDeviceGroup device;
+    ok(ucclEpGroupGetDevice(group, &device), "ucclEpGroupGetDevice");
+    ok(ucclEpGroupDestroy(group), "ucclEpGroupDestroy");
+    expect(device.shape.whole_bytes, whole, "whole_bytes of the group");
+    require(device.shape.line_capacity == 0 || device.shape.line_bytes <= whole, "rows travel as lines in parts");
   });
 }
 

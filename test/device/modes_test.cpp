@@ -91,6 +91,34 @@ TEST_CASE("deferred: bulk copies that are waited for arrive", "[modes]") {
   }
 }
 
+// Words of lines that a reader took before they were there, over a few seeds.
+uint64_t torn_words(const char* kernel, unsigned wave, unsigned torn) {
+  uint64_t wrong = 0;
+  for (uint64_t seed = 1; seed <= test::seeds(); ++seed) {
+    Trial trial({.wave = wave, .workers = 2, .seed = seed, .torn = torn, .watchdog_ms = 30'000});
+    trial.args.rounds = 50;
+    CHECK(trial.complaint(kernel, {2, wave, 0}).empty());
+    wrong += trial.args.out[0];
+  }
+  return wrong;
+}
+
+TEST_CASE("torn: a reader that trusts one epoch for more than arrives whole gets old words", "[modes]") {
+  struct Trust {
+    const char* kernel;
+    unsigned least;  // bytes that have to arrive whole
+  };
+  for (unsigned wave : {32u, 64u}) {
+    for (const Trust& trust : {Trust{"trial_line", 128}, {"trial_epoch_a_part", 16}, {"trial_packets", 8}}) {
+      for (unsigned whole : {8u, 16u, 128u}) {
+        INFO(trust.kernel << " of wave " << wave << " where " << whole << " bytes arrive whole");
+        const uint64_t wrong = torn_words(trust.kernel, wave, whole == 128 ? 0 : whole);
+        CHECK((wrong > 0) == (whole < trust.least));
+      }
+    }
+  }
+}
+
 #if !defined(UCCLEP_TSAN)  // which reports these as races: race_test.cpp
 // Without the mode all seems well.
 TEST_CASE("deferred: only the mode shows that bulk_wait_written is missing", "[modes]") {

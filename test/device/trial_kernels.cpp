@@ -87,6 +87,47 @@ UCCLEP_FN void relay_and_check(const TrialArgs& args) {
   }
 }
 
+// What a reader of a 128-byte line trusts in: the epoch at its end, one in each 16 bytes, or packets.
+constexpr uint32_t trial_line_packets = 8;
+UCCLEP_FN uint64_t line_word(uint32_t round, uint32_t word) {
+  return uint64_t{round} << 32 | word;
+}
+struct OneEpochALine {
+  static UCCLEP_FN bool has_epoch(uint32_t part) { return part == trial_line_packets - 1; }
+  static UCCLEP_FN void store(Packet* to, uint64_t first, uint64_t second) { store_line_part(to, first, second); }
+};
+struct EpochAPart : OneEpochALine {
+  static UCCLEP_FN bool has_epoch(uint32_t) { return true; }
+};
+struct Packets : EpochAPart {
+  static UCCLEP_FN void store(Packet* to, uint64_t first, uint64_t second) { store_packet(to, first, second); }
+};
+
+// A lane of one block stores a line in order, again and again, and one of the other block reads it when it trusts it.
+template <class Trust>
+UCCLEP_FN void send_and_check(const TrialArgs& args) {
+  auto* const line = reinterpret_cast<Packet*>(args.data);
+  if (lane_id() != 0) return;
+  for (uint32_t round = 1; round <= args.rounds; ++round) {
+    if (block_id() == 0) {
+      for (uint32_t i = 0; i < trial_line_packets; ++i) {
+        Trust::store(line + i, line_word(round, 2 * i), Trust::has_epoch(i) ? round : line_word(round, 2 * i + 1));
+      }
+      wait_for(args.words, round);
+      continue;
+    }
+    for (uint32_t i = 0; i < trial_line_packets; ++i) {
+      while (Trust::has_epoch(i) && load_packet(line + i).epoch != round) pause();
+    }
+    for (uint32_t i = 0; i < trial_line_packets; ++i) {
+      const Packet seen = load_packet(line + i);
+      args.out[0] += seen.value != line_word(round, 2 * i);
+      args.out[0] += !Trust::has_epoch(i) && seen.epoch != line_word(round, 2 * i + 1);
+    }
+    store_release<Scope::gpu>(args.words, uint64_t{round});
+  }
+}
+
 }  // namespace UCCLEP_SIMT_NAMESPACE
 
 namespace ucclep {
@@ -206,6 +247,17 @@ UCCLEP_KERNEL(trial_waits_for_other_warp, TrialArgs) {
   if (lane_id() == 0) wait_for(&args.words[warp_id()], 1);
   sync_warp();
   if (lane_id() == 1 && warp_id() == 0) store_release<Scope::gpu>(&args.words[1], uint64_t{1});
+}
+
+// --- lines ---
+UCCLEP_KERNEL(trial_line, TrialArgs) {
+  send_and_check<OneEpochALine>(args);
+}
+UCCLEP_KERNEL(trial_epoch_a_part, TrialArgs) {
+  send_and_check<EpochAPart>(args);
+}
+UCCLEP_KERNEL(trial_packets, TrialArgs) {
+  send_and_check<Packets>(args);
 }
 
 // --- bulk copies ---

@@ -60,6 +60,7 @@ struct Attribute {
 };
 
 bool linked(DeviceOrdinal device, DeviceOrdinal peer) {
+  if (number("UCCLEP_DOUBLE_CHAINED", 0) != 0) return std::abs(device - peer) <= 1;
   const int size = number("UCCLEP_DOUBLE_LINKED", gpu_count());
   return device / size == peer / size;
 }

@@ -7,6 +7,7 @@
 // They obey the environment:
 //   UCCLEP_DOUBLE_DEVICES=4              how many GPUs there are
 //   UCCLEP_DOUBLE_LINKED=2               so many consecutive GPUs have links with each other (all of them)
+//   UCCLEP_DOUBLE_CHAINED=1              only neighbours have links
 //   UCCLEP_DOUBLE_VERSION=12080          of the driver
 //   UCCLEP_DOUBLE_ATTRIBUTE=number:value what device_attribute answers for a number; number@2:value: of GPU 2
 //   UCCLEP_DOUBLE_PEER_MEMORY=1          NICs reach memory of the GPUs by its addresses

@@ -34,6 +34,16 @@ TEST_CASE("links: GPUs that the driver says are linked make an island", "[links]
   }
 }
 
+TEST_CASE("links: GPUs that links join over others only make no island", "[links]") {
+  for (const gpu::DriverFacts* facts : both_drivers) {
+    INFO(facts->vendor);
+    const Setting chained("UCCLEP_DOUBLE_CHAINED", "1");
+    CHECK(islands_of(*facts) == std::vector<int>{0, 1, 2, 3});
+    const Setting devices("UCCLEP_DOUBLE_DEVICES", "2");
+    CHECK(islands_of(*facts) == std::vector<int>{0, 0});
+  }
+}
+
 TEST_CASE("links: an island is named by the address of its first GPU", "[links]") {
   for (const gpu::DriverFacts* facts : both_drivers) {
     const bool cuda = facts->kind == UCCLEP_DEVICE_CUDA;

@@ -29,7 +29,7 @@ def main():
     assert [gpu["pci"] for gpu in gpus] == [f"0000:{bus}:00.0" for bus in (10, 11, 12, 13)], gpus
     assert all(gpu["links"] == {"kind": "nvlink", "island": "0000:10:00.0", "fabric": ""} for gpu in gpus), gpus
     if len(one_vendor["machines"][0]["gpus"]) == 4:
-        assert one_vendor["domains"] == [{"kind": "nvlink", "ranks": [0, 1, 2, 3]}], one_vendor["domains"]
+        assert one_vendor["domains"] == [{"kind": "nvlink", "ranks": [0, 1, 2, 3], "whole_bytes": 128}], one_vendor["domains"]
 
     gpus = doubles_of(plan(UCCLEP_DOUBLE_LINKED="2")["machines"][0])
     assert [gpu["vendor"] for gpu in gpus] == ["NVIDIA"] * 4 + ["AMD"] * 4, gpus

@@ -28,10 +28,12 @@ TEST_CASE("what a rank says of itself survives its way to another rank", "[topol
   facts.ranks_per_node = 4;
   facts.ranks_per_domain = 2;
   facts.proxy_threads = 1;
+  facts.whole_bytes = 8;
   for (const RankFacts& one : {facts, RankFacts()}) {
     const RankFacts copy = parse_facts(pack(one));
-    CHECK(std::tie(copy.gpu, copy.nics, copy.ranks_per_node, copy.ranks_per_domain, copy.proxy_threads) ==
-          std::tie(one.gpu, one.nics, one.ranks_per_node, one.ranks_per_domain, one.proxy_threads));
+    CHECK(std::tie(copy.gpu, copy.nics, copy.ranks_per_node, copy.ranks_per_domain, copy.proxy_threads,
+                   copy.whole_bytes) ==
+          std::tie(one.gpu, one.nics, one.ranks_per_node, one.ranks_per_domain, one.proxy_threads, one.whole_bytes));
   }
   CHECK_THROWS_WITH(parse_facts("{}"), Catch::Matchers::Contains("cannot parse"));
 }
@@ -65,7 +67,7 @@ TEST_CASE("a plan as JSON", "[topology]") {
   CHECK(json["machines"][0]["gpus"][1]["links"]["kind"] == "nvlink");
   CHECK(json["machines"][0]["rails"] == nlohmann::json({"nic0", "nic1"}));
   CHECK(json["nodes"] == nlohmann::json({{0, 1}}));
-  CHECK(json["domains"][0] == nlohmann::json({{"kind", "nvlink"}, {"ranks", {0, 1}}}));
+  CHECK(json["domains"][0] == nlohmann::json({{"kind", "nvlink"}, {"ranks", {0, 1}}, {"whole_bytes", 128}}));
   REQUIRE(json["ranks"].size() == 2);
   CHECK(json["ranks"][1] == nlohmann::json::parse(R"({"machine": 0, "node": 0, "local_rank": 1, "domain": 0, "gpu": 1,
     "nics": [{"name": "nic1", "rail": 1, "path": "PCIe switch"}], "proxies": [{"cpu": 31, "nics": ["nic1"]}]})"));

@@ -55,6 +55,7 @@ TEST_CASE("plan: 8 H100 with 8 ConnectX-7", "[topology][build-tree]") {
   CHECK(summary(ranks, plan, 7) == "0 7 0: mlx5_11 | 99 98 97 96");
   REQUIRE(plan.domains.size() == 1);
   CHECK(plan.domains[0].kind == "nvlink");
+  CHECK(plan.domains[0].whole_bytes == 128);
   CHECK(plan.machines[0].rails ==
         Lists{"mlx5_0", "mlx5_3", "mlx5_4", "mlx5_5", "mlx5_6", "mlx5_9", "mlx5_10", "mlx5_11"});  // not eno3
   for (const RankPlan& rank : plan.ranks) CHECK(rank.nics[0].path == Path::pcie_switch);
@@ -95,6 +96,7 @@ TEST_CASE("plan: 8 MI300X with 8 Thor-2", "[topology][build-tree]") {
         Lists{"bnxt_re0", "bnxt_re1", "bnxt_re2", "bnxt_re3", "bnxt_re4", "bnxt_re5", "bnxt_re6", "bnxt_re7"});
   CHECK(summary(ranks, plan, 4) == "0 4 0: bnxt_re4 | 127 126 125 124");
   CHECK(plan.domains[0].kind == "xgmi");
+  CHECK(plan.domains[0].whole_bytes == 8);
 }
 
 TEST_CASE("plan: GPUs on PCIe only share the NIC of their socket", "[topology][build-tree]") {
@@ -105,7 +107,38 @@ TEST_CASE("plan: GPUs on PCIe only share the NIC of their socket", "[topology][b
   CHECK(summary(ranks, plan, 2) == "0 2 0: mlx5_1 | 63 62 61 60");
   CHECK(summary(ranks, plan, 3) == "0 3 0: mlx5_1 | 59 58 57 56");
   CHECK(plan.domains[0].kind == "pcie");
+  CHECK(plan.domains[0].whole_bytes == 16);
   CHECK(plan.ranks[0].nics[0].path == Path::numa_node);
+}
+
+TEST_CASE("plan: stores are as wide as the slowest way between two ranks keeps whole", "[topology][build-tree]") {
+  const auto all = ranks_on(saved_machine("h100-cx7"), 8);
+  REQUIRE(make_plan(all).whole_bytes() == 128);
+  const auto without_link = [&](size_t rank) {
+    Machine machine = *all[rank].machine;
+    machine.gpus[static_cast<size_t>(all[rank].gpu)].links = {};
+    auto ranks = all;
+    ranks[rank].machine = shared(machine);  // what one rank sees is no less true than what all others see
+    return ranks;
+  };
+  for (size_t rank = 0; rank < all.size(); ++rank) CHECK(make_plan(without_link(rank)).whole_bytes() == 16);
+
+  // Of several domains the slowest counts, for the ranks of all are in one group.
+  const Plan two = make_plan(all + ranks_on(saved_machine("pcie-only"), 4, "b"));
+  REQUIRE(two.domains.size() == 2);
+  CHECK(two.domains[0].whole_bytes == 128);
+  CHECK(two.domains[1].whole_bytes == 16);
+  CHECK(two.whole_bytes() == 16);
+
+  // Ranks of one GPU need no link.
+  auto one_gpu = ranks_on(saved_machine("pcie-only"), 4);
+  for (RankFacts& facts : one_gpu) facts.gpu = 2;
+  CHECK(make_plan(one_gpu).whole_bytes() == 128);
+
+  auto on_cpus = ranks_on(saved_machine("laptop"), 3);
+  CHECK(make_plan(on_cpus).whole_bytes() == 16);
+  on_cpus[1].whole_bytes = 8;
+  CHECK(make_plan(on_cpus).whole_bytes() == 8);
 }
 
 TEST_CASE("plan: a laptop has ranks on the CPU, and no NIC", "[topology][build-tree]") {

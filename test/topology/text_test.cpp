@@ -42,7 +42,7 @@ TEST_CASE("a plan as text", "[topology]") {
   near no NUMA node in particular
     -            NIC  veth0         10 Gb/s  no RDMA  not used
 plan: 2 ranks on 1 node
-  domain 0: ranks 0-1 (nvlink)
+  domain 0: ranks 0-1 (nvlink, stores of 128 bytes arrive whole)
  rank  node  domain  GPU  proxies on   path         NICs
     0     0       0    0  14-15        PCIe switch  nic0
     1     0       0    1  30-31        PCIe switch  nic1

@@ -22,6 +22,7 @@ DeviceTraits device_with(size_t shared_bytes, unsigned wave) {
   traits.shared_bytes = shared_bytes;
   traits.line_bytes = wave == 32 ? 128 : 16;
   traits.line_payload = wave == 32 ? 120 : 8;
+  traits.whole_bytes = traits.line_bytes;
   return traits;
 }
 
@@ -35,7 +36,6 @@ GroupShape shape_of(uint32_t ranks, uint32_t experts, uint32_t ll_tokens, const 
   shape.ht_tokens = 4096;
   shape.ll_tokens = ll_tokens;
   shape.line_bytes = traits.line_bytes;
-  shape.line_payload = traits.line_payload;
   shape.token_bytes = 14336;
   return shape;
 }

@@ -157,7 +157,6 @@ GroupShape two_nodes(uint32_t tokens) {
   shape.ht_tokens = tokens;
   shape.ll_tokens = 1;
   shape.line_bytes = 128;
-  shape.line_payload = 120;
   shape.token_bytes = 14336;
   shape.networked = 1;
   shape.nodes = {2, 8, 1};

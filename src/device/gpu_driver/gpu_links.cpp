@@ -2,6 +2,8 @@
 #include "device/gpu_driver/gpu_links.hpp"
 
 #include <algorithm>
+#include <numeric>
+#include <vector>
 
 namespace ucclep::gpu {
 namespace {
@@ -18,6 +20,32 @@ bool are_linked(const DriverApi& api, DeviceOrdinal a, DeviceOrdinal b) {
   }
   uint32_t type = 0, hops = 0;
   return api.link_type(a, b, &type, &hops) == success && type == xgmi;
+}
+
+using LinkTable = std::vector<std::vector<bool>>;  // [gpu][gpu]
+
+// For each GPU the least that links lead to, over others, too.
+std::vector<size_t> joined(const LinkTable& linked) {
+  std::vector<size_t> first(linked.size());
+  std::iota(first.begin(), first.end(), size_t{0});
+  for (size_t b = 0; b < first.size(); ++b) {
+    for (size_t a = 0; a < b; ++a) {
+      if (first[a] == first[b] || !linked[a][b]) continue;
+      const auto [least, other] = std::minmax(first[a], first[b]);
+      std::ranges::replace(first, size_t{other}, size_t{least});
+    }
+  }
+  return first;
+}
+
+// Do links join any two GPUs that can be reached from this one? Else some of their stores go by PCIe.
+bool is_island(const LinkTable& linked, const std::vector<size_t>& first, size_t gpu) {
+  for (size_t b = 0; b < first.size(); ++b) {
+    for (size_t a = 0; a < b; ++a) {
+      if (first[a] == first[gpu] && first[b] == first[gpu] && !linked[a][b]) return false;
+    }
+  }
+  return true;
 }
 
 std::string model_of(const Driver& driver, DeviceOrdinal device) {
@@ -46,14 +74,13 @@ std::vector<ShownGpu> shown_gpus(const Driver& driver) {
     driver.check(driver.api().device_get(&ordinal, index), "opening a device");
     gpus.push_back({place_of(driver, ordinal), model_of(driver, ordinal), index});
   }
+  LinkTable linked(gpus.size(), std::vector<bool>(gpus.size()));
   for (size_t b = 0; b < gpus.size(); ++b) {
-    for (size_t a = 0; a < b; ++a) {
-      if (gpus[a].island == gpus[b].island || !are_linked(driver.api(), ordinals[a], ordinals[b])) continue;
-      const auto [least, other] = std::minmax(gpus[a].island, gpus[b].island);
-      for (ShownGpu& gpu : gpus) {
-        if (gpu.island == other) gpu.island = least;
-      }
-    }
+    for (size_t a = 0; a < b; ++a) linked[a][b] = are_linked(driver.api(), ordinals[a], ordinals[b]);
+  }
+  const std::vector<size_t> first = joined(linked);
+  for (size_t i = 0; i < gpus.size(); ++i) {
+    if (is_island(linked, first, i)) gpus[i].island = static_cast<int>(first[i]);
   }
   return gpus;
 }

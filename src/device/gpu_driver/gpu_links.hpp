@@ -12,7 +12,7 @@ namespace ucclep::gpu {
 struct ShownGpu {
   uint64_t place = 0;  // as in DeviceTraits
   std::string model;
-  int island = 0;  // the least index among all GPUs that links join with this one, itself included
+  int island = 0;  // the least index among the GPUs of which links join any two, this one included
 };
 
 uint64_t place_of(const Driver& driver, DeviceOrdinal device);

@@ -4,6 +4,7 @@
 #include "device/gpu_driver/gpu_links.hpp"
 #include "device/gpu_driver/kernel_code.hpp"
 #include "device/gpu_driver/shared_memory.hpp"
+#include "device/whole_stores.hpp"
 
 namespace ucclep::gpu {
 
@@ -62,6 +63,7 @@ DeviceTraits gpu_device_traits(const Driver& driver, int index) {
   traits.shared_bytes = ask(attribute.shared_bytes_per_block);
   traits.line_bytes = 16 * line_lanes(driver, traits.name);
   traits.line_payload = traits.line_bytes - 8;
+  traits.whole_bytes = whole_stores_of(driver.facts().maker).linked;
   if (ask(attribute.cooperative_launch) == 0) fail(ucclEpNotSupported, "{} has no cooperative launch", traits.name);
   if (ask(attribute.virtual_memory) == 0) fail(ucclEpNotSupported, "{} has no virtual memory functions", traits.name);
   traits.window_granularity = window_granularity(driver, ordinal);

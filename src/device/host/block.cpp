@@ -84,6 +84,7 @@ void begin_block(Block& block, Launch& launch, unsigned index, Worker& worker) {
     lane.block_size = size;
     lane.grid_size = launch.shape.grid;
     lane.shared = block.shared_memory.data();
+    lane.torn = launch.device->torn;
     lane.in = &block.warps[lane.warp];
     launch.identities->lend(number_of(block, i), lane.fiber);
     // Else a lane begins when another first switches to it. ThreadSanitizer must not take the memory that costs for
@@ -93,6 +94,7 @@ void begin_block(Block& block, Launch& launch, unsigned index, Worker& worker) {
   order_before(block.lanes);  // this thread has mapped their memory, perhaps only now
   if (under_tsan) order_lanes(block);
   begin_bulk(block);
+  if (launch.device->torn != 0) reserve_torn(block);
 }
 
 void end_block(Block& block) {
@@ -110,6 +112,7 @@ void end_block(Block& block) {
   }
   block.worker->stacks.release(block.size);
   end_bulk(block);
+  block.torn.count = 0;
 }
 
 }  // namespace ucclep::executor

@@ -33,8 +33,11 @@ void parse_mode(HostDeviceConfig& config) {
       config.deferred = true;
     } else if (mode == "apart") {
       config.apart = true;
+    } else if (mode == "torn" || mode == "torn=16") {
+      config.torn = mode == "torn" ? 8 : 16;
     } else {
-      fail(ucclEpInvalidArgument, "UCCLEP_HOST_MODE: \"{}\" is not residency=N, lockstep, deferred or apart", mode);
+      fail(ucclEpInvalidArgument,
+           "UCCLEP_HOST_MODE: \"{}\" is not residency=N, lockstep, deferred, apart, torn or torn=16", mode);
     }
   }
 }

@@ -10,6 +10,8 @@
 //   lockstep                   a diverged warp runs one side until it reconverges at a warp or block verb, or ends
 //   deferred                   bulk copies read and write some time between their issue and the wait that needs them
 //   apart                      NICs do not reach the user's windows, and copies of a queue take their time
+//   torn, torn=16              only 8 bytes of a store arrive whole, or 16: the parts of a line become visible in any
+//   order
 // UCCLEP_HOST_WATCHDOG_MS=n    a launch that does nothing but spin for so long is ended and reported; 0: never, since
 //                              the library's kernels bound their waits themselves (default 0, with lockstep 10000)
 #pragma once
@@ -25,6 +27,7 @@ struct HostDeviceConfig {
   bool lockstep = false;
   bool deferred = false;
   bool apart = false;
+  unsigned torn = 0;  // bytes of a store that arrive whole, 8 or 16; 0: a line does
   int64_t watchdog_ms = 0;
 
   static HostDeviceConfig from_environment();

@@ -102,6 +102,7 @@ class HostDevice : public Device, public StreamCapture {
     state_->residency = config.residency;
     state_->lockstep = config.lockstep;
     state_->deferred = config.deferred;
+    state_->torn = config.torn;
     state_->watchdog_ns = config.watchdog_ms * 1'000'000;
     default_stream_ = streams().create_stream();
     streams().add_user(1);
@@ -285,8 +286,9 @@ DeviceTraits host_device_traits(int index, const HostDeviceConfig& config) {
   traits.num_sms = config.residency != 0 ? config.residency : host_num_sms;
   traits.max_block = host_max_block;
   traits.shared_bytes = host_shared_bytes;
-  traits.line_bytes = sizeof(uint64_t) * 2;  // a packet: the epoch is released after the value
+  traits.line_bytes = sizeof(uint64_t) * 2;
   traits.line_payload = sizeof(uint64_t);
+  traits.whole_bytes = config.torn != 0 ? config.torn : traits.line_bytes;
   traits.nics_reach = !config.apart;
   return traits;
 }

@@ -25,6 +25,7 @@ struct DeviceState {
   unsigned residency = 0;  // blocks resident at once; 0: all
   bool lockstep = false;
   bool deferred = false;
+  unsigned torn = 0;        // as in HostDeviceConfig
   int64_t watchdog_ns = 0;  // 0: off
 
   unsigned resident = 0;             // guarded by the pool

@@ -21,6 +21,8 @@ constinit const Runtime own_runtime{
     .bulk_store = bulk_store,
     .bulk_wait_read = bulk_wait_read,
     .bulk_wait_written = bulk_wait_written,
+    .store_torn = store_torn,
+    .flush_torn = flush_torn,
     .sleepers = &sleepers,
     .wake_sleepers = wake_sleepers,
     .fences = fences,

@@ -22,4 +22,8 @@ void bulk_store(bool active, void* global, const void* shared, uint32_t bytes);
 void bulk_wait_read();
 void bulk_wait_written();
 
+// torn.cpp
+void store_torn(uint64_t* to, uint64_t first, uint64_t second);
+void flush_torn();
+
 }  // namespace ucclep::executor

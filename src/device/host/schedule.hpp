@@ -69,6 +69,8 @@ inline void give_way(Lane& me) {
   Block& block = *me.in->block;
   if (block.deferred) [[unlikely]]
     advance_bulk(block);
+  if (block.torn.count != 0) [[unlikely]]
+    advance_torn(block);
   constexpr size_t reserve = 1024;
   if (static_cast<char*>(__builtin_frame_address(0)) < me.fiber.stack + reserve) [[unlikely]]
     complain({.trouble = Trouble::stack});

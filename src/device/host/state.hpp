@@ -23,6 +23,19 @@ struct BulkDeleter {
   void operator()(BulkState* state) const;
 };
 
+// A part of a line that a lane has stored, and nobody sees yet.
+struct TornPart {
+  uint64_t* to;
+  uint64_t words[2];
+  uint32_t bytes;   // 8, or 16: both words
+  uint32_t one_in;  // how often it becomes visible when it may
+};
+struct TornParts {
+  Pages memory;
+  size_t count = 0;
+  TornPart* list() { return reinterpret_cast<TornPart*>(memory.data()); }
+};
+
 struct Lane : LaneView {
   Fiber fiber;
   Warp* in = nullptr;
@@ -75,6 +88,7 @@ struct Block {
   Pages lane_memory;
   Pages shared_memory;
   std::unique_ptr<BulkState, BulkDeleter> bulk;  // deferred copies only
+  TornParts torn;                                // torn mode only
 };
 
 // Why a block cannot go on. Put into words on the worker's own stack.

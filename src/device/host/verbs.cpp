@@ -146,6 +146,7 @@ void end_lane(Lane& me) {
   order_before(block.lanes);
   order_before(me.fiber.stack);
   if ((warp.ended | bit_of(me)) == warp.all) finish_bulk(me);
+  if (block.live == 1) flush_torn();
   warp.runnable &= ~bit_of(me);
   warp.ended |= bit_of(me);
   release_held(warp);

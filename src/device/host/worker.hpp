@@ -77,6 +77,10 @@ void advance_bulk(Block& block);
 void fence_bulk(Block& block, Verb verb);
 // Called by the last lane of the warp: what is left is written; complains of what should have been waited for.
 void finish_bulk(Lane& me);
+// torn.cpp. Parts of lines in torn mode: each becomes visible some time after its store, by itself.
+void reserve_torn(Block& block);
+// Some of them become visible now.
+void advance_torn(Block& block);
 // verbs.cpp: runs the block's lanes until none is runnable.
 void run_lanes(Block& block);
 // The fibre of a lane.

@@ -45,7 +45,6 @@ void check_asked(const ucclEpCommConfig_t& asked) {
 
 // Ranks that share a GPU share its SMs: a kernel waits for kernels of the others, so all must be resident at once.
 void share_out_sms(ucclEpComm& comm) {
-  comm.traits = comm.device->traits();
   const auto sharers = static_cast<unsigned>(comm.topology.sharers_of_gpu(comm.rank()).size());
   if (sharers == 1) return;
   comm.shares_device = true;
@@ -132,6 +131,8 @@ ucclEpComm_t init(const char* function, const ucclEpCommConfig_t* given, int nra
   agreement.settle(*comm->bootstrap, deadline);
   comm->topology = exchange_topology(*comm->bootstrap, facts, comm->config.nodes, deadline);
   comm->faults = std::make_unique<FaultLog>(comm->errors, comm->rank(), [raw = comm.get()] { stop_kernels(*raw); });
+  comm->traits = comm->device->traits();
+  comm->traits.whole_bytes = comm->topology.plan.whole_bytes();
   share_out_sms(*comm);
   place_host_memory(*comm);
   if (comm->topology.plan.domains.size() > 1) prepare_network(*comm, deadline);

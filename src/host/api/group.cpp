@@ -107,6 +107,13 @@ std::string shape_hash(const GroupShape& shape) {
   return text;
 }
 
+// In which form few rows of LL travel, and why.
+std::string form_text(const GroupShape& shape) {
+  return fmt::format(
+      "stores of {} bytes arrive whole between all ranks: {}", shape.whole_bytes,
+      shape.line_capacity != 0 ? fmt::format("LL has lines of {} bytes", shape.line_bytes) : "LL has no lines");
+}
+
 int timeout_ms(const ucclEpGroup& group) {
   return group.comm->timeout_ms(group.config.timeout_ms);
 }
@@ -197,6 +204,7 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
   // Ranks whose versions, devices or networks lead to other places in a window would write where nobody looks.
   agreement.field("bytes of a group's window", group->device.layout.bytes);
   agreement.field("bytes of a group's window of the network", group->device.layout.network_bytes);
+  agreement.field("bytes of a store that arrive whole", group->device.shape.whole_bytes);
   agreement.field("the hash of a group's shape", shape_hash(group->device.shape));
   agreement.settle(*comm.bootstrap, deadline);
   group->number = comm.next_object++;
@@ -222,10 +230,10 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
   });
   resources.settle(*comm.bootstrap, deadline);
   if (group->network) group->network->connect(deadline);
-  log::info("group", "{} experts, top-{}, B {} / {} (LL), windows {} bytes, of the network {}{}",
+  log::info("group", "{} experts, top-{}, B {} / {} (LL), {}, windows {} bytes, of the network {}{}",
             group->config.num_experts, group->config.top_k, group->config.max_tokens_per_rank,
-            group->config.ll_max_tokens_per_rank, group->device.layout.bytes, group->device.layout.network_bytes,
-            comm.network ? " in " + of_network.where.text() : "");
+            group->config.ll_max_tokens_per_rank, form_text(group->shape()), group->device.layout.bytes,
+            group->device.layout.network_bytes, comm.network ? " in " + of_network.where.text() : "");
   if (group->mask_words) comm.faults->watch(&group->mask_words->evicted);
   group->enlist(ObjectKind::group, &comm);
   const std::lock_guard lock(comm.groups_mutex);
@@ -265,6 +273,7 @@ ucclEpGroupLimits_t limits_of(const ucclEpComm* comm, const ucclEpGroupConfig_t&
   limits.max_token_bytes = INT32_MAX / 2;
   limits.max_ranks = max_ranks_of(traits);
   limits.epoch_bits = 64;
+  limits.whole_bytes = shape.whole_bytes;
   return limits;
 }
 

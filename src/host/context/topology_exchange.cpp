@@ -162,6 +162,7 @@ RankFacts facts_of_this_rank(const Config& config, const ucclEpCommConfig_t& ask
   facts.ranks_per_node = asked.ranks_per_node;
   facts.ranks_per_domain = asked.ranks_per_domain;
   facts.proxy_threads = asked.proxy_threads;
+  facts.whole_bytes = traits.whole_bytes;
   facts.machine = std::make_shared<const Machine>(std::move(machine));
   return facts;
 }

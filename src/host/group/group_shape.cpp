@@ -92,8 +92,9 @@ GroupShape shape_of(const ucclEpGroupConfig_t& config, int nranks, const DeviceT
   }
   const bool pooled = shape.recv_rows < uint64_t{shape.ranks} * shape.ht_tokens;
   shape.pool_rows = pooled ? shape.recv_rows : 0;
-  shape.line_bytes = traits.line_bytes;
-  shape.line_payload = traits.line_payload;
+  shape.whole_bytes = traits.whole_bytes;
+  const bool lines_whole = shape.whole_bytes >= traits.line_bytes;
+  shape.line_bytes = lines_whole ? traits.line_bytes : unsigned{sizeof(Packet)};
   shape.signals = static_cast<uint32_t>(config.num_signals);
   shape.token_bytes = round_up(static_cast<uint64_t>(config.max_token_bytes), 16);
   shape.nodes = nodes;
@@ -101,7 +102,7 @@ GroupShape shape_of(const ucclEpGroupConfig_t& config, int nranks, const DeviceT
   shape.masked = static_cast<uint32_t>(config.enable_mask);
   shape.stages_puts = shape.networked != 0 && !traits.nics_reach ? 1 : 0;
   shape.relay_stages = shape.stages_puts != 0 && shape.masked == 0 && nodes.most > 1 ? 1 : 0;
-  if (shape.networked != 0) {
+  if (shape.networked != 0 || !lines_whole) {
     shape.ll_bulk_tokens = shape.ll_tokens;
     return shape;
   }

@@ -10,7 +10,7 @@ namespace UCCLEP_SIMT_NAMESPACE {
 
 constexpr unsigned wave_size = 64;
 
-// No promise is known about neighbouring lanes' stores arriving together: only the 16 bytes of a lane do.
+// No promise is known about stores wider than 8 bytes (docs/protocol.md, P15), so groups use no lines of rows here.
 constexpr unsigned line_lanes = 1;
 
 // ---- Identity. Blocks and grids have one dimension.
@@ -244,13 +244,18 @@ UCCLEP_FN void store16_stream(void* data, vec16 value) {
   __builtin_nontemporal_store(__builtin_bit_cast(native16, value), static_cast<native16*>(data));
 }
 
-// Volatile is one dwordx4 access that goes past the caches (sc0 sc1 on gfx942); a store also waits for its completion.
+// The memory model knows atomic accesses of up to 8 bytes, and no order between the halves of a wider one. So the epoch
+// is released after the value, and acquired before it: once for all lanes of a wave that store together.
 UCCLEP_FN void store_packet(Packet* packet, uint64_t value, uint64_t epoch) {
-  *(volatile global16*)packet = __builtin_bit_cast(native16, Packet{value, epoch});
+  store_relaxed<Scope::system>(&packet->value, value);
+  store_release<Scope::system>(&packet->epoch, epoch);
 }
 UCCLEP_FN Packet load_packet(const Packet* packet) {
-  const native16 loaded = *(const volatile global16*)packet;
-  return __builtin_bit_cast(Packet, loaded);
+  const uint64_t epoch = load_acquire<Scope::system>(&packet->epoch);
+  return {load_relaxed<Scope::system>(&packet->value), epoch};
+}
+UCCLEP_FN void store_line_part(Packet* to, uint64_t first, uint64_t second) {
+  store_packet(to, first, second);
 }
 
 // ---- Bulk copies: addresses and sizes are multiples of 16 bytes. The wave copies, 16 bytes a lane.

@@ -8,7 +8,7 @@ namespace UCCLEP_SIMT_NAMESPACE {
 
 constexpr unsigned wave_size = 32;
 
-// Lanes whose 16-byte stores to one 128-byte line, issued by one instruction, arrive at a peer together.
+// Lanes whose 16-byte stores to one 128-byte line, issued by one instruction, arrive at a peer together: by NVLink.
 constexpr unsigned line_lanes = 8;
 
 constexpr unsigned all_lanes = 0xffffffffu;
@@ -288,6 +288,11 @@ UCCLEP_FN Packet load_packet(const Packet* packet) {
                : "l"(packet)
                : "memory");
   return loaded;
+}
+
+// The lanes of a line store their parts by one instruction.
+UCCLEP_FN void store_line_part(Packet* to, uint64_t first, uint64_t second) {
+  store_packet(to, first, second);
 }
 
 // ---- Bulk copies: addresses and sizes are multiples of 16 bytes. They run in the async proxy; an mbarrier counts the

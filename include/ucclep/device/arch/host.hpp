@@ -19,7 +19,7 @@
 namespace UCCLEP_SIMT_NAMESPACE {
 
 constexpr unsigned wave_size = UCCLEP_WAVE;
-constexpr unsigned line_lanes = 1;  // only the two words of one packet arrive together
+constexpr unsigned line_lanes = 1;
 
 // --- identity ---
 UCCLEP_FN unsigned thread_id() {
@@ -79,6 +79,12 @@ UCCLEP_FN T exchange_integer(executor::Verb verb, T value, bool ordered) {
   static_assert(std::is_integral_v<T> && (sizeof(T) == 4 || sizeof(T) == 8));
   const uint64_t offset = ordered && std::is_signed_v<T> ? uint64_t{1} << 63 : 0;
   return static_cast<T>(executor::runtime->exchange(verb, static_cast<uint64_t>(value) ^ offset, 0) ^ offset);
+}
+
+// What is released is visible: lines of the block, too.
+UCCLEP_FN void before_release() {
+  if (executor::current->torn != 0) [[unlikely]]
+    executor::runtime->flush_torn();
 }
 
 }  // namespace host_detail
@@ -144,6 +150,7 @@ UCCLEP_FN void store_relaxed(T* word, T value) {
 }
 template <Scope, class T>
 UCCLEP_FN void store_release(T* word, T value) {
+  host_detail::before_release();
   std::atomic_ref<T>(*word).store(value, std::memory_order_release);
   executor::note_store();
 }
@@ -159,12 +166,14 @@ UCCLEP_FN void set_bits(uint32_t* word, uint32_t bits) {
 }
 template <Scope, class T>
 UCCLEP_FN T fetch_add_acq_rel(T* word, T value) {
+  host_detail::before_release();
   const T before = std::atomic_ref<T>(*word).fetch_add(value, std::memory_order_acq_rel);
   executor::note_store();
   return before;
 }
 template <Scope, class T>
 UCCLEP_FN bool compare_exchange(T* word, T& expected, T desired) {
+  host_detail::before_release();
   executor::runtime->poll(word);  // a loop around it is a spin
   const bool done = std::atomic_ref<T>(*word).compare_exchange_strong(expected, desired, std::memory_order_acq_rel,
                                                                       std::memory_order_acquire);
@@ -174,6 +183,7 @@ UCCLEP_FN bool compare_exchange(T* word, T& expected, T desired) {
 
 namespace host_detail {
 inline void fence(Scope scope, std::memory_order order) {
+  before_release();
   if constexpr (under_tsan) {
     // ThreadSanitizer does not know fences; it does know that read-modify-writes of one word are ordered.
     executor::runtime->fences[static_cast<unsigned>(scope)].fetch_add(1, order);
@@ -214,6 +224,7 @@ UCCLEP_FN void store16_stream(void* to, vec16 value) {
   store16(to, value);
 }
 
+// Sound where 8 bytes arrive whole: the epoch is released after the value, and acquired before it.
 UCCLEP_FN void store_packet(Packet* to, uint64_t value, uint64_t epoch) {
   std::atomic_ref<uint64_t>(to->value).store(value, std::memory_order_relaxed);
   std::atomic_ref<uint64_t>(to->epoch).store(epoch, std::memory_order_release);
@@ -224,6 +235,13 @@ UCCLEP_FN Packet load_packet(const Packet* from) {
   executor::runtime->poll(&packet->epoch);
   const uint64_t epoch = std::atomic_ref<uint64_t>(packet->epoch).load(std::memory_order_acquire);
   return {std::atomic_ref<uint64_t>(packet->value).load(std::memory_order_relaxed), epoch};
+}
+
+// Whole, unless torn mode is on: then each part that is has its own moment, and no order but that of a later release.
+UCCLEP_FN void store_line_part(Packet* to, uint64_t first, uint64_t second) {
+  if (executor::current->torn != 0) [[unlikely]]
+    return executor::runtime->store_torn(&to->value, first, second);
+  store_packet(to, first, second);
 }
 
 // --- bulk copies ---

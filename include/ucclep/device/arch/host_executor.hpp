@@ -17,6 +17,7 @@ namespace ucclep::executor {
 
 struct LaneView {
   uint32_t thread, lane, warp, block, block_size, grid_size;
+  uint32_t torn;  // torn mode: bytes of a store that arrive whole; else 0
   void* shared;
 };
 
@@ -70,6 +71,11 @@ struct Runtime {
   void (*bulk_store)(bool active, void* global, const void* shared, uint32_t bytes);
   void (*bulk_wait_read)();
   void (*bulk_wait_written)();
+
+  // Torn mode. Part of a line, which becomes visible later, in parts of its own; and the end of that: all that lanes of
+  // the block have stored so is visible.
+  void (*store_torn)(uint64_t* to, uint64_t first, uint64_t second);
+  void (*flush_torn)();
 
   // Workers whose lanes all spin sleep for a moment; a store that others may wait for ends that early. A sleeper that
   // is missed here wakes by itself after a fraction of a millisecond.

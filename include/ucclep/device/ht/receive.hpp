@@ -97,9 +97,13 @@ UCCLEP_FN bool take_metas(const Op& op, const HandleMemory& memory, const Dispat
   const MetaLayout layout = MetaLayout::of(shape.top_k);
   const uint32_t base = memory.recv_base()[source], lines = lines_of(shape, layout.body_bytes());
   const char* landed = op.mine() + op.group.layout.ht_lines_of(op.slot, source) + first * meta_line_bytes(shape);
-  const uint32_t bytes = lines * line_payload;  // of a row
-  bulk_wait_read();                             // this warp may have sent from the slot
-  if (!line_load(op, Phase::staging, source, stage.slot(0), landed, uint64_t{end - first} * bytes)) return false;
+  const uint32_t bytes = lines * shape.line_payload();  // of a row
+  bulk_wait_read();                                     // this warp may have sent from the slot
+  const bool come = with_meta_lines(shape, [&]([[maybe_unused]] auto lines_of_group) {
+    return line_load<decltype(lines_of_group)>(op, Phase::staging, source, stage.slot(0), landed,
+                                               uint64_t{end - first} * bytes);
+  });
+  if (!come) return false;
   for (uint32_t i = lane_id(); i < (end - first) * out.top_k; i += wave_size) {
     const uint32_t at = i / out.top_k, k = i % out.top_k;
     const uint64_t row = uint64_t{base} + first + at;

@@ -2,7 +2,7 @@
 // The sending side of an HT dispatch. A row is read once. Ranks that exposed their output, and this rank itself in
 // FLAT, get it where it belongs; for the others it is staged once, and each of them pulls it. Its meta goes to every
 // rank that gets the row, into that rank's landing, in order of place: to those who pull with an epoch that says that
-// the row is staged, to the others as lines, which arrive by themselves.
+// the row is staged, to the others as lines, or packets where lines do not arrive whole (P15).
 //
 // The routing may have more tokens than the caller's tensors (compare_tokens). The Update has announced their rows, and
 // others wait for them: they are zeros, with weight 0.
@@ -182,7 +182,9 @@ UCCLEP_FN void send_meta_lines(const Op& op, const HtDispatchArgs& args, const S
     char* lines = to ? meta_lines_at(op, selection.rank, op.me(), selection.place) : nullptr;
     for (uint64_t left = ballot(to); left != 0; left &= left - 1) {
       auto* there = reinterpret_cast<char*>(broadcast(reinterpret_cast<uint64_t>(lines), first_lane(left)));
-      line_store(there, stage.scratch(), MetaLayout::of(shape.top_k).body_bytes(), op.seq);
+      with_meta_lines(shape, [&]([[maybe_unused]] auto lines_of_group) {
+        line_store<decltype(lines_of_group)>(there, stage.scratch(), MetaLayout::of(shape.top_k).body_bytes(), op.seq);
+      });
     }
     sync_warp();  // all lanes have read the scratch
   }

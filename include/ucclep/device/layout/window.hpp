@@ -104,9 +104,11 @@ struct GroupShape {
   // Where that is less than all ranks can send: rows of the one pool in which a rank stages partial rows of HT for all
   // homes. 0: each home has rows of its own.
   uint32_t pool_rows;
-  uint32_t line_bytes, line_payload;  // P15: a device's widest store that arrives whole, and the data in it
-  uint64_t token_bytes;               // the largest row on the wire, scales included, a multiple of 16
-  uint64_t line_capacity;             // bytes of LINE landing per source: what fits travels as LINE, the rest as BULK
+  // P15: bytes of a store that arrive whole between all ranks; and bytes of a line. That is the device's line where it
+  // arrives whole, else a packet, and no row travels as LINE.
+  uint32_t whole_bytes, line_bytes;
+  uint64_t token_bytes;     // the largest row on the wire, scales included, a multiple of 16
+  uint64_t line_capacity;   // bytes of LINE landing per source: what fits travels as LINE, the rest as BULK
   uint32_t ll_bulk_tokens;  // rows of the BULK landing per source: B of LL, or 0 where all that can come fits as LINE
   uint32_t signals;         // of the channel, for kernels of users
   uint32_t masked;          // 1: a peer that misses its deadline is masked
@@ -121,6 +123,7 @@ struct GroupShape {
   UCCLEP_HD constexpr uint32_t local_experts() const { return local.value; }
   UCCLEP_HD constexpr uint32_t rank_of(uint32_t expert) const { return local.quotient(expert); }
   UCCLEP_HD constexpr uint32_t slot_of(uint64_t seq) const { return static_cast<uint32_t>(seq) & (in_flight - 1); }
+  UCCLEP_HD constexpr uint32_t line_payload() const { return line_bytes - 8; }
   UCCLEP_HD constexpr bool lines_only() const { return ll_bulk_tokens == 0; }  // rows of LL
   // Where these come from few ranks, a warp finds its row in its source's header (ll/headers.hpp), which carries the
   // top-k ids of a small batch (ll/topk_header.hpp).
@@ -151,7 +154,7 @@ struct MetaLayout {
 
 // Lines that carry `bytes` of data (LINE form).
 UCCLEP_HD constexpr uint64_t lines_of(const GroupShape& shape, uint64_t bytes) {
-  return ceil_div(bytes, shape.line_payload);
+  return ceil_div(bytes, shape.line_payload());
 }
 
 // The meta of a row as lines.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The LINE form (protocol P15): rows as lines that carry their own epoch, so that no fence and no flag is needed. LINE
-// is NCCL's LL128 with the width that the target's stores keep whole; BULK is its Simple protocol. A line has 128
-// bytes, written by 8 neighbouring lanes of a warp, on NVIDIA, and 16 bytes elsewhere. Its last 8 bytes are the epoch.
+// is NCCL's LL128; BULK is its Simple protocol. A line has 128 bytes, written by 8 neighbouring lanes of a warp, on
+// NVIDIA, and 16 bytes elsewhere. Its last 8 bytes are the epoch. Rows travel so in groups whose stores of a line
+// arrive whole.
 #pragma once
 #include "ucclep/device/arch/types.hpp"
 #include "ucclep/device/layout/record.hpp"
@@ -39,7 +40,7 @@ struct LinePackets {
     UCCLEP_UNROLL
     for (uint32_t s = 0; s < steps; ++s) {
       if (!used(s)) continue;
-      store_packet(to + s * wave_size, part[s].value, ends() ? epoch : part[s].epoch);
+      store_line_part(to + s * wave_size, part[s].value, ends() ? epoch : part[s].epoch);
     }
   }
 
@@ -155,24 +156,46 @@ UCCLEP_FN uint32_t batch_length(uint32_t bytes, uint32_t index) {
   return left < line_batch_bytes ? left : line_batch_bytes;
 }
 
+// What line_store and line_load take for a line: one of the device, in groups where it arrives whole.
+struct WholeLines {
+  static constexpr uint32_t lanes = line_lanes, payload = line_payload;
+  static UCCLEP_FN void store(Packet* to, uint64_t first, uint64_t second) { store_line_part(to, first, second); }
+};
+// Or a packet, which arrives whole by any link.
+struct PacketLines {
+  static constexpr uint32_t lanes = 1, payload = 8;
+  static UCCLEP_FN void store(Packet* to, uint64_t value, uint64_t epoch) { store_packet(to, value, epoch); }
+};
+
+// Runs something with the kind of lines that the metas of HT have.
+template <class Run>
+UCCLEP_FN auto with_meta_lines(const GroupShape& shape, Run&& run) {
+  if constexpr (line_lanes > 1) {
+    if (shape.line_bytes == line_bytes) return run(WholeLines{});
+  }
+  return run(PacketLines{});
+}
+
 // Warp verb: `bytes` (a multiple of 8) from shared memory to lines. What is left of the last line is zero.
+template <class Lines = WholeLines>
 UCCLEP_FN void line_store(char* lines, const char* smem, uint64_t bytes, uint64_t epoch) {
-  const auto packets = static_cast<uint32_t>(ceil_div(bytes, line_payload)) * line_lanes;
+  const auto packets = static_cast<uint32_t>(ceil_div(bytes, Lines::payload)) * Lines::lanes;
   UCCLEP_KEEP_LOOP
   for (uint32_t i = lane_id(); i < packets; i += wave_size) {
-    const uint32_t part = i % line_lanes;
-    const uint64_t offset = uint64_t{i / line_lanes} * line_payload + part * 16;
+    const uint32_t part = i % Lines::lanes;
+    const uint64_t offset = uint64_t{i / Lines::lanes} * Lines::payload + part * 16;
     const auto* data = reinterpret_cast<const uint64_t*>(smem + offset);
     const uint64_t low = offset < bytes ? data[0] : 0;
-    const bool last = part == line_lanes - 1;
+    const bool last = part == Lines::lanes - 1;
     const uint64_t high = last ? epoch : offset + 8 < bytes ? data[1] : 0;
-    store_packet(reinterpret_cast<Packet*>(lines) + i, low, high);
+    Lines::store(reinterpret_cast<Packet*>(lines) + i, low, high);
   }
 }
 
 // Warp verb: waits for the lines and puts their data into shared memory, for all lanes to read.
+template <class Lines = WholeLines>
 UCCLEP_FN bool line_load(const Op& op, Phase phase, uint32_t peer, char* smem, const char* lines, uint64_t bytes) {
-  const auto packets = static_cast<uint32_t>(ceil_div(bytes, line_payload)) * line_lanes;
+  const auto packets = static_cast<uint32_t>(ceil_div(bytes, Lines::payload)) * Lines::lanes;
   const uint32_t steps = static_cast<uint32_t>(ceil_div(packets, wave_size));
   UCCLEP_KEEP_LOOP
   for (uint32_t step = 0; step < steps; ++step) {
@@ -182,15 +205,15 @@ UCCLEP_FN bool line_load(const Op& op, Phase phase, uint32_t peer, char* smem, c
     // The whole warp looks again until every line of the step has its epoch: a line's lanes must have read it together.
     const bool ok = wait_peer_warp(op, phase, peer, [&] {
       if (used) seen = load_packet(reinterpret_cast<const Packet*>(lines) + i);
-      return ballot(used && ends_line(i) && seen.epoch != op.seq) == 0;
+      return ballot(used && i % Lines::lanes == Lines::lanes - 1 && seen.epoch != op.seq) == 0;
     });
     if (!ok) return false;
     if (used) {
-      const uint32_t part = i % line_lanes;
-      const uint64_t offset = uint64_t{i / line_lanes} * line_payload + part * 16;
+      const uint32_t part = i % Lines::lanes;
+      const uint64_t offset = uint64_t{i / Lines::lanes} * Lines::payload + part * 16;
       auto* data = reinterpret_cast<uint64_t*>(smem + offset);
       if (offset < bytes) data[0] = seen.value;
-      if (part != line_lanes - 1 && offset + 8 < bytes) data[1] = seen.epoch;
+      if (part != Lines::lanes - 1 && offset + 8 < bytes) data[1] = seen.epoch;
     }
   }
   sync_warp();

@@ -43,6 +43,8 @@
 //  load16, store16            | lane  | nothing; not atomic; cached                                | -
 //  load16_stream, store16_... | lane  | the same, without keeping the line in caches               | -
 //  store_packet, load_packet  | lane  | value and epoch arrive together; nothing else is ordered   | system
+//  store_line_part            | lane  | nothing; line_lanes of them, by one instruction, arrive     | system
+//                             |       | together in groups whose lines arrive whole (P15)          |
 //  bulk_barrier_init          | lane  | made visible to the block and to copies by sync_block      | block
 //  bulk_load                  | warp  | earlier accesses of its lanes to smem before the copy      | -
 //  bulk_wait_loaded           | warp  | the copy before all later accesses of its lanes            | block

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/group/group_shape.hpp"
+
+#include <catch2/catch.hpp>
+
+#include "ucclep/device/arch/types.hpp"
+
+namespace ucclep {
+namespace {
+
+GroupShape shape_where(unsigned whole_bytes, unsigned line_bytes) {
+  DeviceTraits traits{};
+  traits.num_sms = 132;
+  traits.max_block = 512;
+  traits.shared_bytes = 227 * 1024;
+  traits.line_bytes = line_bytes;
+  traits.line_payload = line_bytes - 8;
+  traits.whole_bytes = whole_bytes;
+  ucclEpGroupConfig_t config = UCCLEP_GROUP_CONFIG_INIT;
+  config.num_experts = 16;
+  config.top_k = 4;
+  config.max_tokens_per_rank = 1;
+  config.max_token_bytes = 1024;
+  return shape_of(checked_config(config, 4, traits, NodeShape{}), 4, traits, NodeShape{});
+}
+
+TEST_CASE("group: rows of LL travel as lines only where a store of a line arrives whole") {
+  for (const unsigned line : {16u, 128u}) {
+    for (const unsigned whole : {8u, 16u, 128u}) {
+      INFO("lines of " << line << " bytes, of which " << whole << " arrive whole");
+      const GroupShape shape = shape_where(whole, line);
+      CHECK(shape.whole_bytes == whole);
+      CHECK(shape.line_bytes == (whole < line ? sizeof(Packet) : line));
+      CHECK(shape.lines_only() == (whole >= line));
+      CHECK((shape.line_capacity != 0) == (whole >= line));
+      CHECK(shape.ll_bulk_tokens == (whole < line ? shape.ll_tokens : 0));
+    }
+  }
+}
+
+TEST_CASE("group: metas of HT have room as the lines that they are sent in") {
+  const GroupShape wide = shape_where(128, 128), narrow = shape_where(16, 128);
+  const uint64_t body = MetaLayout::of(4).body_bytes();
+  CHECK(meta_line_bytes(wide) == (body + 119) / 120 * 128);
+  CHECK(meta_line_bytes(narrow) == 2 * body);
+  for (const GroupShape& shape : {wide, narrow}) {
+    const WindowLayout at = WindowLayout::of(shape);
+    CHECK(at.ht_source >= at.ht_lines + meta_line_bytes(shape) * shape.ht_tokens);
+  }
+}
+
+}  // namespace
+}  // namespace ucclep
