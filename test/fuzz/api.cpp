@@ -64,15 +64,10 @@ int take_back(void* ptr, void*) {
   return 0;
 }
 
-// How many calls there were, which the process prints as it ends.
-class CallCount {
- public:
-  ~CallCount() { std::fprintf(stderr, "%llu calls of the C API\n", count_); }
-  void add() { ++count_; }
-
- private:
-  unsigned long long count_ = 0;
-} calls;
+struct CallCount {  // printed as the process ends
+  unsigned long long calls = 0;
+  ~CallCount() { std::fprintf(stderr, "%llu calls of the C API\n", calls); }
+} count;
 
 class Caller {
  public:
@@ -457,7 +452,7 @@ class Caller {
     }
   }
   void one_call() {
-    calls.add();
+    ++count.calls;
     const uint8_t which = input_.byte();
     switch (which % 8) {
       case 0:
