@@ -252,6 +252,7 @@ typedef struct {
   int64_t max_tokens_per_rank, max_token_bytes; /**< the largest of both modes, and the longest row */
   int64_t max_ranks;                            /**< whose tables fit into this device; 4096 at most */
   int64_t epoch_bits;                           /**< operations are numbered by so many bits */
+  int64_t tokens_per_round;                     /**< of HT, on a rank; an operation has one round */
   /** The largest store that arrives whole between all ranks of a domain: 128 bytes between NVIDIA GPUs joined by
    * NVLink, 16 by PCIe, 8 between AMD GPUs. With 128, LL operations with few rows take less time */
   int64_t whole_bytes;

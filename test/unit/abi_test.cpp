@@ -101,7 +101,7 @@ PIN(ucclEpGroupConfig_t, num_signals, 80, int);
 PIN(ucclEpGroupConfig_t, max_in_flight, 84, int);
 PIN(ucclEpGroupConfig_t, nranks, 88, int);
 
-PIN_STRUCT(ucclEpGroupLimits_t, 80);
+PIN_STRUCT(ucclEpGroupLimits_t, 88);
 PIN(ucclEpGroupLimits_t, device_bytes, 8, int64_t);
 PIN(ucclEpGroupLimits_t, host_bytes, 16, int64_t);
 PIN(ucclEpGroupLimits_t, max_top_k, 24, int64_t);
@@ -110,7 +110,8 @@ PIN(ucclEpGroupLimits_t, max_tokens_per_rank, 40, int64_t);
 PIN(ucclEpGroupLimits_t, max_token_bytes, 48, int64_t);
 PIN(ucclEpGroupLimits_t, max_ranks, 56, int64_t);
 PIN(ucclEpGroupLimits_t, epoch_bits, 64, int64_t);
-PIN(ucclEpGroupLimits_t, whole_bytes, 72, int64_t);
+PIN(ucclEpGroupLimits_t, tokens_per_round, 72, int64_t);
+PIN(ucclEpGroupLimits_t, whole_bytes, 80, int64_t);
 
 PIN_STRUCT(ucclEpHandleConfig_t, 32);
 PIN(ucclEpHandleConfig_t, mode, 8, int);

@@ -89,7 +89,7 @@ class GroupLimits(Struct):
     MAGIC = 0x55450008
     _fields_ = [(name, c_int64) for name in
                 ("device_bytes", "host_bytes", "max_top_k", "max_experts", "max_tokens_per_rank", "max_token_bytes",
-                 "max_ranks", "epoch_bits", "whole_bytes")]
+                 "max_ranks", "epoch_bits", "tokens_per_round", "whole_bytes")]
 
 
 class HandleConfig(Struct):

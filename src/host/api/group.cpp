@@ -273,6 +273,7 @@ ucclEpGroupLimits_t limits_of(const ucclEpComm* comm, const ucclEpGroupConfig_t&
   limits.max_token_bytes = INT32_MAX / 2;
   limits.max_ranks = max_ranks_of(traits);
   limits.epoch_bits = 64;
+  limits.tokens_per_round = config.max_tokens_per_rank;
   limits.whole_bytes = shape.whole_bytes;
   return limits;
 }

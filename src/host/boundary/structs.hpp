@@ -42,7 +42,7 @@ template <>
 inline constexpr StructInfo struct_info<ucclEpGroupConfig_t>{"UCCLEP_GROUP_CONFIG_INIT", UCCLEP_GROUP_CONFIG_MAGIC, 96,
                                                              NullStruct::means_init};
 template <>
-inline constexpr StructInfo struct_info<ucclEpGroupLimits_t>{"UCCLEP_GROUP_LIMITS_INIT", UCCLEP_GROUP_LIMITS_MAGIC, 80};
+inline constexpr StructInfo struct_info<ucclEpGroupLimits_t>{"UCCLEP_GROUP_LIMITS_INIT", UCCLEP_GROUP_LIMITS_MAGIC, 72};
 template <>
 inline constexpr StructInfo struct_info<ucclEpHandleConfig_t>{"UCCLEP_HANDLE_CONFIG_INIT", UCCLEP_HANDLE_CONFIG_MAGIC,
                                                               32, NullStruct::means_init};
