@@ -3,9 +3,9 @@
 // access, a launch on either, and checks that end the process with an error message.
 #pragma once
 #include <sys/wait.h>
-#include <ucclep/host_launch.hpp>
 #include <ucclep/ucclep.h>
 #include <unistd.h>
+#include <ucclep/host_launch.hpp>
 
 #include <atomic>
 #include <cmath>
