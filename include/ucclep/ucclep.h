@@ -44,6 +44,11 @@
  * Streams. Operations of one group execute in call order; on different streams the caller orders them by events. NULL
  * is the device's default stream. Descriptors, configs and index structs are copied during the call; the memory of
  * tensors stays untouched by the caller until the operation (with send_only: its ucclEpComplete) has finished.
+ * Operations of different groups may run at the same time, and beside other kernels, and ranks may order them
+ * differently: an operation makes progress with any number of free SMs, from one on. Of G groups this needs that the
+ * num_sms of any G - 1 of them, with the SMs that other kernels hold, are together fewer than the SMs of the device: so
+ * it holds for two groups with num_sms 0. Else operations may wait for each other until they end with ucclEpTimeout.
+ * HT across domains in a group with rings (UCCLEP_HT_RING) needs all of its SMs at once.
  *
  * Threads. Communicators are independent. One communicator, with all that was made from it, is used by one thread at a
  * time, except for ucclEpCommAbort, ucclEpCommGetAsyncError, ucclEpCommGetStats and ucclEpGetLastError, which may also
@@ -230,8 +235,10 @@ typedef struct {
   int ll_max_tokens_per_rank;       /**< B in LL; 0 = max_tokens_per_rank */
   int64_t max_token_bytes;          /**< required: the largest row, scales included, of dispatch and of combine */
   int64_t max_recv_tokens_per_rank; /**< rows that HT keeps of those received, with duplicates and padding; 0 = all */
-  int num_sms;                      /**< SMs that the library's kernels may use */
-  int timeout_ms;                   /**< of a wait; 0 = the communicator's */
+  /** SMs that a kernel of the library may use; 0 = all but a sixteenth, at least one, which stay free for operations of
+   * another group. See "Streams" */
+  int num_sms;
+  int timeout_ms; /**< of a wait; 0 = the communicator's */
   /** 1: a peer that times out is masked, and the others continue without it. Limits: at most one send_only operation of
    * a kind is in flight; HT across domains uses more memory and does not pre-reduce per node */
   int enable_mask;

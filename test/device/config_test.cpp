@@ -41,6 +41,7 @@ TEST_CASE("host device: variables that do not parse are named", "[config]") {
   is_refused("UCCLEP_HOST_MODE", "residency");
   is_refused("UCCLEP_HOST_MODE", "residency=0");
   is_refused("UCCLEP_HOST_MODE", "residency=4x");
+  is_refused("UCCLEP_HOST_MODE", "sms=0");
   is_refused("UCCLEP_HOST_MODE", "lockstep,warp");
   is_refused("UCCLEP_HOST_MODE", "torn=32");
 }
@@ -49,13 +50,14 @@ TEST_CASE("host device: variables are read", "[config]") {
   const Variable wave("UCCLEP_HOST_WAVE", "64");
   const Variable workers("UCCLEP_HOST_WORKERS", "3");
   const Variable seed("UCCLEP_HOST_SEED", "17");
-  const Variable mode("UCCLEP_HOST_MODE", "residency=4,lockstep,deferred,apart,torn");
+  const Variable mode("UCCLEP_HOST_MODE", "residency=4,sms=9,lockstep,deferred,apart,torn");
   const Variable watchdog("UCCLEP_HOST_WATCHDOG_MS", "250");
   const auto config = HostDeviceConfig::from_environment();
   CHECK(config.wave == 64);
   CHECK(config.workers == 3);
   CHECK(config.seed == 17);
   CHECK(config.residency == 4);
+  CHECK(config.sms == 9);
   CHECK(config.lockstep);
   CHECK(config.deferred);
   CHECK(config.apart);

@@ -56,10 +56,15 @@ void launch_on_gpu(int device_index, const std::string& kernel, const void* args
   check(driver_function<int (*)(void**, void*, const char*)>("cuModuleGetFunction")(&function, module_on(device_index),
                                                                                     symbol.c_str()),
         symbol.c_str());
+  constexpr int max_dynamic_shared = 8;  // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+  const auto shared = static_cast<unsigned>(grid.shared_bytes);
+  check(driver_function<int (*)(void*, int, int)>("cuFuncSetAttribute")(function, max_dynamic_shared,
+                                                                        static_cast<int>(shared)),
+        "cuFuncSetAttribute");
   void* parameters[] = {const_cast<void*>(args)};
   using Launch =
       int (*)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**, void**);
-  check(driver_function<Launch>("cuLaunchKernel")(function, grid.blocks, 1, 1, grid.threads, 1, 1, 0, stream,
+  check(driver_function<Launch>("cuLaunchKernel")(function, grid.blocks, 1, 1, grid.threads, 1, 1, shared, stream,
                                                   parameters, nullptr),
         "cuLaunchKernel");
 }
@@ -73,7 +78,12 @@ void launch_user(ucclEpHandle_t handle, const std::string& kernel, const void* a
     launch_on_gpu(device.traits().index, kernel, args, stream, grid);
     return;
   }
-  device.launch({kernel.c_str(), false}, {grid.blocks, grid.threads, 0}, args, bytes, stream);
+  device.launch({kernel.c_str(), false}, {grid.blocks, grid.threads, grid.shared_bytes}, args, bytes, stream);
+}
+
+UserRoom user_room(ucclEpHandle_t handle) {
+  const ucclEpComm& comm = *handle->group->comm;
+  return {comm.traits.num_sms, comm.traits.shared_bytes, comm.shares_device, comm.traits.kind == UCCLEP_DEVICE_HOST};
 }
 
 }  // namespace ucclep::test

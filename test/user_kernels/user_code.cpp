@@ -3,3 +3,4 @@
 #include "channel_kernels.cpp"
 #include "initiated_kernels.cpp"
 #include "initiated_more_kernels.cpp"
+#include "room_kernels.cpp"

@@ -66,7 +66,7 @@ struct OpenCombine : DeviceOperation {
 // Block verb of every block: READY to all. To peers of other domains it says how many partial rows will come.
 UCCLEP_FN bool send_ready_to_all(const Op& op, const Settings& settings, const HandleMemory& memory) {
   if (op.group.network == nullptr) {
-    ready_out(op, settings);
+    ready_out(op, settings, grid_warp(), grid_warps());
     return true;
   }
   bool ok = true;

@@ -13,20 +13,24 @@ namespace {
 
 constexpr int64_t lockstep_watchdog_ms = 10'000;
 
-unsigned parse_residency(std::string_view text, const std::string& mode) {
-  unsigned blocks = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), blocks);
-  if (error != std::errc() || end != text.data() + text.size() || blocks == 0) {
-    fail(ucclEpInvalidArgument, "UCCLEP_HOST_MODE={}: residency wants a number of blocks, at least 1", mode);
+unsigned parse_count(std::string_view name, const std::string& mode, std::string_view of) {
+  const std::string_view text = std::string_view(mode).substr(name.size());
+  unsigned count = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+  if (error != std::errc() || end != text.data() + text.size() || count == 0) {
+    fail(ucclEpInvalidArgument, "UCCLEP_HOST_MODE={}: {} wants a number of {}, at least 1", mode,
+         name.substr(0, name.size() - 1), of);
   }
-  return blocks;
+  return count;
 }
 
 void parse_mode(HostDeviceConfig& config) {
-  constexpr std::string_view residency = "residency=";
+  constexpr std::string_view residency = "residency=", sms = "sms=";
   for (const std::string& mode : env::name_list("UCCLEP_HOST_MODE").value_or(std::vector<std::string>())) {
     if (mode.starts_with(residency)) {
-      config.residency = parse_residency(std::string_view(mode).substr(residency.size()), mode);
+      config.residency = parse_count(residency, mode, "blocks");
+    } else if (mode.starts_with(sms)) {
+      config.sms = parse_count(sms, mode, "SMs");
     } else if (mode == "lockstep") {
       config.lockstep = true;
     } else if (mode == "deferred") {
@@ -37,7 +41,7 @@ void parse_mode(HostDeviceConfig& config) {
       config.torn = mode == "torn" ? 8 : 16;
     } else {
       fail(ucclEpInvalidArgument,
-           "UCCLEP_HOST_MODE: \"{}\" is not residency=N, lockstep, deferred, apart, torn or torn=16", mode);
+           "UCCLEP_HOST_MODE: \"{}\" is not residency=N, sms=N, lockstep, deferred, apart, torn or torn=16", mode);
     }
   }
 }

@@ -7,6 +7,9 @@
 //                              replays exactly, as far as its launches were queued before all devices were waited for
 // UCCLEP_HOST_MODE=a,b,c       what a GPU does and a CPU would hide:
 //   residency=n                at most n blocks of a device are resident, in index order; the rest queue
+//   sms=n                      the device has n SMs (default: as many as may be resident). With residency=m below n it
+//   is
+//                              one on which another kernel holds the others
 //   lockstep                   a diverged warp runs one side until it reconverges at a warp or block verb, or ends
 //   deferred                   bulk copies read and write some time between their issue and the wait that needs them
 //   apart                      NICs do not reach the user's windows, and copies of a queue take their time
@@ -24,6 +27,7 @@ struct HostDeviceConfig {
   unsigned workers = 0;  // 0: one per core, 1 with a seed
   uint64_t seed = 0;
   unsigned residency = 0;  // 0: all blocks
+  unsigned sms = 0;        // 0: as many as may be resident
   bool lockstep = false;
   bool deferred = false;
   bool apart = false;

@@ -283,7 +283,7 @@ DeviceTraits host_device_traits(int index, const HostDeviceConfig& config) {
   traits.kind = UCCLEP_DEVICE_HOST;
   traits.index = index;
   traits.wave = config.wave;
-  traits.num_sms = config.residency != 0 ? config.residency : host_num_sms;
+  traits.num_sms = config.sms != 0 ? config.sms : config.residency != 0 ? config.residency : host_num_sms;
   traits.max_block = host_max_block;
   traits.shared_bytes = host_shared_bytes;
   traits.line_bytes = sizeof(uint64_t) * 2;

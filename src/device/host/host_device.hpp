@@ -9,7 +9,8 @@
 
 namespace ucclep {
 
-constexpr unsigned host_num_sms = 4;      // blocks that suffice to keep a few cores busy; each is some hundred fibres
+// Default launches have four blocks (plan.cpp): that keeps a few cores busy, each is some hundred fibres.
+constexpr unsigned host_num_sms = 5;
 constexpr unsigned host_max_block = 512;  // as on GPUs; launches of tests may go up to 1024
 constexpr size_t host_shared_bytes = 192 * 1024;
 

@@ -19,8 +19,12 @@ constexpr uint32_t host_piece_bytes = 7680, gpu_piece_bytes = 3840;
 constexpr unsigned enough_warps = 8;  // before pieces are made smaller
 constexpr size_t block_scan_bytes = 1024;
 
+// By default some SMs stay free: an operation of another group finds one there while this one waits for peers, which
+// may be waiting in that other operation.
 unsigned blocks(const DeviceTraits& traits, int asked) {
-  return asked > 0 ? std::min(static_cast<unsigned>(asked), traits.num_sms) : traits.num_sms;
+  if (asked > 0) return std::min(static_cast<unsigned>(asked), traits.num_sms);
+  const unsigned reserve = traits.num_sms > 1 ? std::max(1u, traits.num_sms / 16) : 0;
+  return traits.num_sms - reserve;
 }
 
 unsigned threads(const DeviceTraits& traits) {

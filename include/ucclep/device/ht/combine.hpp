@@ -9,8 +9,10 @@
 // Floor: partial rows from peers * row bytes / link bandwidth, plus READY's way, the first run's, and one sum.
 //
 // Runs are staged for all homes in turn, by place, and sums take tokens in order: what was staged first is wanted
-// first. A sum waits for copy warps only, and a copy warp for nobody. In FLAT a partial row is a row of the caller's:
-// of this rank it is read where it is, and of a rank that has exposed its tensor too; such a rank stages nothing.
+// first. A sum waits for copy warps only, and a copy warp for nobody, and takes its shares by turns
+// (protocol/turns.hpp): so all are staged by the blocks that are resident. In FLAT a partial row is a row of the
+// caller's: of this rank it is read where it is, and of a rank that has exposed its tensor too; such a rank stages
+// nothing.
 //
 // clang-format off
 // | who releases                                   | who acquires                    | what is ordered              |
@@ -165,6 +167,26 @@ UCCLEP_FN void stage_runs(const Op& op, const HandleMemory& memory, const HtComb
   }
 }
 
+// Verb of a block's warps: those that stage take their shares by turns.
+template <class Element, class Wire>
+UCCLEP_FN void stage_turns(const Op& op, const HandleMemory& memory, const HtCombineArgs& args, Stage& stage,
+                           SumRing& ring, const WarpRole& copy) {
+  if (!copy.has_me()) return;
+  in_turns(op, Turn::rows, copy, [&](const Worker& worker) {
+    stage_runs<Element, Wire>(op, memory, args, stage, ring, worker);
+    return true;
+  });
+}
+
+// Verb of the summing warps, of a relay: sums for homes elsewhere, likewise.
+template <class Element, class Wire>
+UCCLEP_FN bool relay_turns(const Op& op, const HtCombineArgs& args, const Stage& stage, SumRing& ring,
+                           const WarpRole& reduce) {
+  return in_turns(op, Turn::relays, reduce, [&](const Worker& worker) {
+    return Wire::template send_sums<Element>(reload(args), op, stage, ring, worker);
+  });
+}
+
 // Warp verb: the partial rows of one token that are terms of their own, ranks ascending, once they are there: where
 // they were exposed, where they are staged, or where they landed.
 template <class Wire>
@@ -257,11 +279,11 @@ UCCLEP_FN bool exchange_partials(const Op& op, const OpState& op_state, const Ha
   sync_block();
   SumRing ring(stage);
   const CombineWarpRoles roles = CombineWarpRoles::of(!exposes(op, args.offer), args.zones != Zones::sources);
-  if (roles.copy.has_me()) stage_runs<Element, Wire>(op, memory, args, stage, ring, roles.copy.me());
+  stage_turns<Element, Wire>(op, memory, args, stage, ring, roles.copy);
   const HtCombineArgs& now = reload(args);
   bool ok = true;
   if constexpr (Wire::network) {
-    if (roles.reduce.has_me()) ok = Wire::template send_sums<Element>(now, op, stage, ring, roles.reduce.me());
+    if (roles.reduce.has_me()) ok = relay_turns<Element, Wire>(op, now, stage, ring, roles.reduce);
     if (roles.copy.has_me() && ok) ok = Wire::stage_sums(reload(args), op, stage, roles.copy.me());
   }
   if (roles.reduce.has_me() && ok) {
@@ -294,12 +316,10 @@ UCCLEP_FN bool send_partials(const Op& op, const OpState& op_state, const Handle
   SumRing ring(stage);
   const CombineWarpRoles all{{0, block::warps()}, {0, 0}};
   const CombineWarpRoles roles = Wire::network ? CombineWarpRoles::of(true, args.zones != Zones::sources) : all;
-  if (roles.copy.has_me()) stage_runs<Element, Wire>(op, memory, args, stage, ring, roles.copy.me());
+  stage_turns<Element, Wire>(op, memory, args, stage, ring, roles.copy);
   bool ok = true;
   if constexpr (Wire::network) {
-    if (roles.reduce.has_me()) {
-      ok = Wire::template send_sums<Element>(reload(args), op, stage, ring, roles.reduce.me());
-    }
+    if (roles.reduce.has_me()) ok = relay_turns<Element, Wire>(op, args, stage, ring, roles.reduce);
     if (roles.copy.has_me() && ok) ok = Wire::stage_sums(reload(args), op, stage, roles.copy.me());
   }
   return every_thread(ok);

@@ -3,13 +3,13 @@
 // final place before anything moves. A row crosses each link once, and is written once at the far side: by its sender,
 // where the receiver has exposed its output, else by the receiver, which pulls it from the sender's staging.
 //
-//   update:    slots free -> route G -> headers out -> headers in -> positions -> end
+//   update:    slots free -> route -> headers out -> headers in -> positions -> end
 //   dispatch:  slots free -> READY out -> READY in -> metas out | rows out | rows or metas in -> end
-// Floor of dispatch: rows from peers * row bytes / link bandwidth, plus READY's way. No barrier between ranks; one
-// between blocks, in the update.
+// Floor of dispatch: rows from peers * row bytes / link bandwidth, plus READY's way. No barrier between ranks, nor
+// between blocks.
 //
 // The warps of a block are divided: they send, receive, or handle metas, and none of them waits for another. Who sends
-// waits for nobody, and a receiver for senders only.
+// waits for nobody but READY, and a receiver for senders only. What is sent is taken by turns (protocol/turns.hpp).
 #pragma once
 #include "ucclep/device/ht/receive.hpp"
 #include "ucclep/device/ht/routing.hpp"
@@ -42,7 +42,7 @@ UCCLEP_FN bool take_counts(const Op& op, const HtUpdateArgs& args) {
     memory.state()->top_k = args.routing.top_k;
     memory.state()->capacity = not_dispatched;
   }
-  if (!Wire::headers_in(op, block_id(), View{})) return false;
+  if (!Wire::headers_in(op, true, View{})) return false;
   const bool complete =
       receive_headers(op.with(args.group), HeaderWords::of(memory), args.settings, View{}, {warp_id(), block::warps()});
   if (!every_thread(complete)) return false;
@@ -55,7 +55,7 @@ UCCLEP_FN bool take_counts(const Op& op, const HtUpdateArgs& args) {
 
 template <class Wire>
 UCCLEP_FN bool exchange_counts(const Op& op, const OpState& op_state, const HtUpdateArgs& args) {
-  if (block_id() == 0) announce_update(memory_of(args), args.counters);
+  if (sums_counts()) announce_update(memory_of(args), args.counters);
   const bool free = slots_free(op, op_state, typename Wire::Consumed{});
   if (!has_masks<Wire>(args.group) && !free) return false;
   bool sent = true;
@@ -71,7 +71,7 @@ UCCLEP_FN bool exchange_counts(const Op& op, const OpState& op_state, const HtUp
     sent = sent && Wire::header_stored(same, peer, 0, HeaderLayout::packets(local));
   });
   if (Wire::network && !every_thread(sent)) return false;
-  return free && routed && (block_id() != 0 || take_counts<Wire>(op, reload(args)));
+  return free && routed && (!sums_counts() || take_counts<Wire>(op, reload(args)));
 }
 
 template <class Wire>
@@ -118,14 +118,23 @@ UCCLEP_FN bool move_rows(const Op& op, const HandleMemory& memory, const HtDispa
   constexpr bool pulls_later = phases == Phases::send;
   const WarpRoles roles =
       WarpRoles::of(own_exposed || pulls_later, peers_exposed || Wire::network);  // relays are meta warps
-  if (!Wire::network && roles.meta.has_me() && peers_exposed)
-    send_metas(reload(args), op, stage, exposed, roles.meta.me());
+  if (!Wire::network && roles.meta.has_me() && peers_exposed) {
+    in_turns(op, Turn::metas, roles.meta, [&](const Worker& worker) {
+      send_metas(reload(args), op, stage, exposed, worker);
+      return true;
+    });
+  }
   bool ok = true;
   if (roles.copy.has_me()) {
-    ok = send_rows<Row, Wire, phases>(reload(args), op, stage, exposed, pulled, roles.copy.me());
+    ok = in_turns(op, Turn::rows, roles.copy, [&](const Worker& worker) {
+      return send_rows<Row, Wire, phases>(reload(args), op, stage, exposed, pulled, worker);
+    });
   }
   if constexpr (Wire::network) {
-    if (roles.meta.has_me() && ok) ok = Wire::relay_rows(reload(args), op, stage, roles.meta.me());
+    if (roles.meta.has_me() && ok) {
+      ok = in_turns(op, Turn::relays, roles.meta,
+                    [&](const Worker& worker) { return Wire::relay_rows(reload(args), op, stage, worker); });
+    }
   }
   if constexpr (phases == Phases::whole) {
     if (roles.meta.has_me() && own_exposed) ok = receive_metas(reload(args), op, stage, roles.meta.me());
@@ -194,10 +203,15 @@ UCCLEP_FN void complete_dispatch(const HtDispatchArgs& args) {
     if (ready != HeaderResult::good) return ready == HeaderResult::differs;
     fill_rest<Wire>(here, memory_of(now), now);
     if (masked) blank_absent(here, memory_of(now), now.output);
-    const Worker worker{grid_warp(), grid_warps()};
+    const WarpRole all{0, block::warps()};
     bool ok = true;
-    if constexpr (Wire::network) ok = !masked || Wire::relay_rows_late(reload(args), here, stage, worker);
-    return every_thread(ok && pull_rows<Wire, Phases::receive>(reload(args), here, stage, worker));
+    if constexpr (Wire::network) {
+      if (masked) {
+        ok = in_turns(here, Turn::relays, all,
+                      [&](const Worker& worker) { return Wire::relay_rows_late(reload(args), here, stage, worker); });
+      }
+    }
+    return every_thread(ok && pull_rows<Wire, Phases::receive>(reload(args), here, stage, all.me()));
   };
   const bool ok = phase.may_read() && receive();
   const HtDispatchArgs& now = reload(args);

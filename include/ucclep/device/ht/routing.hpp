@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scan of P5, by the whole grid, as HT's Update does it. A block has neighbouring tokens, and counts them by their
-// sets; counts of lower blocks are added after one barrier of the grid. The first block has no tokens where there are
-// others: it waits for the peers' headers meanwhile.
+// The scan of P5, as HT's Update does it. A block has neighbouring tokens, counts them by their sets, leaves the counts
+// for blocks of higher index, and adds those of lower ones. The last block has no tokens where there are others: it
+// adds all of them up, and waits for the peers' headers. So no block waits for one that is resident after it.
 //
 // clang-format off
 // | who releases                         | who acquires                         | what is ordered                      |
 // |--------------------------------------|--------------------------------------|--------------------------------------|
-// | sync_grid                            | sync_grid                            | every block's counts before anybody  |
-// |                                      |                                      |   sums them up                       |
+// | leave_counts: store_release (gpu) of | wait_for_counts: load_acquire (gpu)  | a block's counts before those who    |
+// |   the chunk's word                   |                                      |   sum them up                        |
 // clang-format on
 #pragma once
+#include "ucclep/device/arch/types.hpp"
 #include "ucclep/device/layout/arguments.hpp"
 #include "ucclep/device/layout/views.hpp"
 #include "ucclep/device/layout/window.hpp"
 #include "ucclep/device/protocol/operation.hpp"
 #include "ucclep/device/protocol/routing.hpp"
 #include "ucclep/device/protocol/token_sets.hpp"
+#include "ucclep/device/simt/simt.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ht {
@@ -46,21 +48,22 @@ struct ScanTables {
 // Which of the grid's blocks have tokens, and which tokens. At most one block per chunk_tokens, since each leaves its
 // counts in the handle.
 struct ScanShares {
-  uint32_t first;             // block
   uint32_t of_block, blocks;  // tokens; blocks that have any
 
   static UCCLEP_HD ScanShares of(uint32_t tokens, uint32_t grid) {
-    const uint32_t first = grid > 1 ? 1 : 0;
-    auto share = static_cast<uint32_t>(ceil_div(tokens, grid - first));
+    auto share = static_cast<uint32_t>(ceil_div(tokens, grid > 1 ? grid - 1 : 1));
     if (share < chunk_tokens) share = chunk_tokens;
-    return {first, share, static_cast<uint32_t>(ceil_div(tokens, share))};
+    return {share, static_cast<uint32_t>(ceil_div(tokens, share))};
   }
-  // Of this block, among those that route; past them all for one that does not.
-  UCCLEP_FN uint32_t index() const { return block_id() - first; }
-  UCCLEP_FN bool mine() const { return index() < blocks; }
-  UCCLEP_FN uint32_t begin() const { return index() * of_block; }
+  UCCLEP_FN bool mine() const { return block_id() < blocks; }
+  UCCLEP_FN uint32_t begin() const { return block_id() * of_block; }
   UCCLEP_FN uint32_t end(uint32_t tokens) const { return tokens - begin() < of_block ? tokens : begin() + of_block; }
 };
+
+// The block that adds all counts up and exchanges them.
+UCCLEP_FN bool sums_counts() {
+  return block_id() == grid_size() - 1;
+}
 
 // Block verb: what of tokens [begin, end) goes to each rank, expert and node. Wire: ht/send.hpp.
 template <class Wire>
@@ -76,58 +79,63 @@ UCCLEP_FN void count_tokens(const HtUpdateArgs& args, HtSets& sets, const WarpUn
   }
 }
 
+// What a chunk's word is when it holds the counts of this launch.
+UCCLEP_FN uint64_t counted_tag(const Op& op) {
+  return 2 * op.seq + op.group.again;
+}
+
 // Block verb: the counts of a routing block, for the others. Every thread has made those that it leaves.
-UCCLEP_FN void leave_counts(const HtUpdateArgs& args, uint32_t index) {
+UCCLEP_FN void leave_counts(const Op& op, const HtUpdateArgs& args) {
   const HtUpdateArgs& now = reload(args);
   const uint32_t* counts = ScanTables::of(now.group.shape).counts;
-  uint32_t* chunk = memory_of(now).chunk(index);
+  const HandleMemory memory = memory_of(now);
+  uint32_t* chunk = memory.chunk(block_id());
   for (uint32_t c = thread_id(); c < ScanTables::columns(now.group.shape); c += block_size()) chunk[c] = counts[c];
+  sync_block();
+  if (thread_id() == 0) store_release<Scope::gpu>(memory.counted() + block_id(), counted_tag(op));
 }
 
-// Which of the routing blocks sends the header to a peer, and so needs the totals for it.
-UCCLEP_FN bool sends_header(const Op& op, const ScanShares& shares, uint32_t peer) {
-  const uint32_t i = peer >= op.me() ? peer - op.me() : peer + op.ranks() - op.me();
-  return i % (grid_size() - shares.first) == shares.index();
+// Block verb: waits for the counts of the first `blocks` blocks.
+UCCLEP_FN bool wait_for_counts(const Op& op, const HandleMemory& memory, uint32_t blocks, const uint32_t* abort_word) {
+  const Wait wait = begin_wait_for_blocks(op, abort_word);
+  const uint64_t tag = counted_tag(op);
+  bool ok = true;
+  for (uint32_t i = thread_id(); i < blocks && ok; i += block_size()) {
+    ok = wait_until(wait, [&] { return load_acquire<Scope::gpu>(memory.counted() + i) == tag; });
+    if (!ok) report_blocks(op, wait);
+  }
+  return every_thread(ok);
 }
 
-// Block verb, after the grid's barrier: what lower blocks have, and the totals for the peers of this block.
+// Block verb, after that: what lower blocks have, and in the last one the totals.
 template <class Wire>
-UCCLEP_FN void add_blocks(const Op& op, const HtUpdateArgs& args, const ScanShares& shares) {
+UCCLEP_FN void add_blocks(const HtUpdateArgs& args, uint32_t blocks) {
   constexpr uint32_t batch = 8;  // loads in flight
   const HandleMemory memory = memory_of(args);
   const GroupShape& shape = memory.shape;
   uint32_t* counts = ScanTables::of(shape).counts;
   for (uint32_t c = thread_id(); c < ScanTables::columns(shape); c += block_size()) {
     uint32_t before = 0, total = 0;
-    for (uint32_t first = 0; first < shares.blocks; first += batch) {
+    for (uint32_t first = 0; first < blocks; first += batch) {
       uint32_t of_blocks[batch];
       UCCLEP_UNROLL
-      for (uint32_t j = 0; j < batch; ++j) of_blocks[j] = first + j < shares.blocks ? memory.chunk(first + j)[c] : 0;
+      for (uint32_t j = 0; j < batch; ++j) of_blocks[j] = first + j < blocks ? memory.chunk(first + j)[c] : 0;
       UCCLEP_UNROLL
       for (uint32_t j = 0; j < batch; ++j) {
         total += of_blocks[j];
-        if (first + j < shares.index()) before += of_blocks[j];
+        if (first + j < block_id()) before += of_blocks[j];
       }
     }
     counts[c] = before;
+    if (!sums_counts()) continue;
     if constexpr (Wire::network) {
       if (c >= shape.ranks + shape.experts) {
-        if (shares.index() == 0) memory.rows_to_nodes()[c - shape.ranks - shape.experts] = total;
+        memory.rows_to_nodes()[c - shape.ranks - shape.experts] = total;
         continue;
       }
     }
-    const bool is_rank = c < shape.ranks;
-    if (!sends_header(op, shares, is_rank ? c : shape.rank_of(c - shape.ranks))) continue;
-    (is_rank ? memory.rows_to()[c] : memory.counts_to()[c - shape.ranks]) = total;
-  }
-}
-
-// Block verb of the routing blocks.
-template <class Header>
-UCCLEP_FN void send_headers(const Op& op, const ScanShares& shares, Header&& header) {
-  const uint32_t senders = grid_size() - shares.first;
-  for (uint32_t i = warp_id() * senders + shares.index(); i < op.ranks(); i += block::warps() * senders) {
-    header(op.rotated(i));
+    if (c >= shape.ranks + shape.experts) continue;
+    (c < shape.ranks ? memory.rows_to()[c] : memory.counts_to()[c - shape.ranks]) = total;
   }
 }
 
@@ -192,8 +200,8 @@ UCCLEP_FN void place_tokens(const HtUpdateArgs& args, HtSets& sets, const WarpUn
   }
 }
 
-// Grid verb: routes all tokens of this rank. header(peer) sends the header, and is called by a warp as soon as rows_to
-// and counts_to hold what is for that peer. selection_of is for the next launch.
+// Grid verb: routes all tokens of this rank. header(peer) sends the header, and is called by a warp of the last block
+// when rows_to and counts_to hold what is for that peer. selection_of is for the next launch.
 template <class Wire, class Header>
 UCCLEP_FN bool route(const Op& op, const HtUpdateArgs& args, Header&& header) {
   const ScanShares shares = ScanShares::of(args.routing.tokens, grid_size());
@@ -202,14 +210,16 @@ UCCLEP_FN bool route(const Op& op, const HtUpdateArgs& args, Header&& header) {
   HtSets sets{args, ScanTables::of(args.group.shape).sets, args.routing.set_tokens};
   int64_t bad = no_bad_id;
   count_tokens<Wire>(args, sets, begin, end, &bad);
-  if (mine) leave_counts(args, shares.index());
-  if (!sync_grid(op, Wire::barrier_abort(op))) return false;
-  if (block_id() < shares.first) return true;
-  const HtUpdateArgs& now = reload(args);
-  add_blocks<Wire>(op.with(now.group), now, shares);
+  if (mine) leave_counts(op, args);
+  if (!mine && !sums_counts()) return true;
+  const uint32_t before = sums_counts() ? shares.blocks : block_id();
+  if (!wait_for_counts(op, memory_of(args), before, Wire::barrier_abort(op))) return false;
+  add_blocks<Wire>(reload(args), before);
   sync_block();
-  send_headers(op, shares, header);
-  place_tokens<Wire>(reload(args), sets, begin, end, &bad);
+  if (sums_counts()) {
+    for (uint32_t i = warp_id(); i < op.ranks(); i += block::warps()) header(op.rotated(i));
+  }
+  if (mine) place_tokens<Wire>(reload(args), sets, begin, end, &bad);
   report_bad_id(op, bad);
   return true;
 }

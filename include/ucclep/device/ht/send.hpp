@@ -224,8 +224,8 @@ struct OneNode {
   // Where the one for a peer is put together; and a warp verb, when the warp has done so.
   static UCCLEP_FN Packet* header_for(const Op& op, uint32_t peer) { return header_packets(op, peer, op.me()); }
   static UCCLEP_FN bool header_stored(const Op&, uint32_t, uint32_t, uint32_t) { return true; }
-  // Block verb: before they are read. by: the block that has the time for it.
-  static UCCLEP_FN bool headers_in(const Op&, uint32_t, const View&) { return true; }
+  // Block verb: before they are read. by: this block has the time for it, and none that waits for them comes first.
+  static UCCLEP_FN bool headers_in(const Op&, bool, const View&) { return true; }
   // Rows that READY announces to a peer.
   static UCCLEP_FN uint32_t announced(const Op&, const HandleMemory&, uint32_t) { return 0; }
 
@@ -264,7 +264,7 @@ struct OneNodeMasked : OneNode {
   static constexpr bool masks = true;
   using Consumed = ConsumedMasked;
   // A rank whose headers did not leave would wait in its repair for others who wait in theirs. No block leaves before
-  // the barrier, so nothing need end the wait for it.
+  // its counts are there, so nothing need end the wait for them.
   static UCCLEP_FN const uint32_t* barrier_abort(const Op& op) { return &op.group.masks->never; }
   static UCCLEP_FN bool reaches(const Op& op, uint32_t rank) { return !is_masked(op.group, rank); }
   static UCCLEP_FN bool is_term(const Op& op, uint32_t rank) { return !is_masked(op.group, rank); }

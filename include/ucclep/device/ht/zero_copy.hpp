@@ -25,6 +25,7 @@
 #include "ucclep/device/protocol/operation.hpp"
 #include "ucclep/device/protocol/routing.hpp"
 #include "ucclep/device/protocol/slots.hpp"
+#include "ucclep/device/protocol/turns.hpp"
 #include "ucclep/device/rows/stage.hpp"
 
 namespace ucclep {
@@ -165,7 +166,8 @@ UCCLEP_FN void clear_exposed(const Op& op, PeerTensors* exposed) {
   sync_block();
 }
 
-// Block verb, the first of an operation whose counts are known: what every rank exposes, in shared memory. lost: this
+// Block verb, the first of an operation whose counts are known: what every rank exposes, in shared memory. The first
+// block sends READY, since it is resident before any that waits for that of others. lost: this
 // rank gives up; differs: ranks differ, or did in the update, and every rank ends without a row.
 template <class Wire>
 UCCLEP_FN HeaderResult exchange_ready(const Op& op, const OpState& op_state, const HandleMemory& memory,
@@ -173,12 +175,13 @@ UCCLEP_FN HeaderResult exchange_ready(const Op& op, const OpState& op_state, con
                                       const Stage& stage) {
   if (!slots_free(op, op_state, typename Wire::Consumed{})) return HeaderResult::lost;
   auto* words = reinterpret_cast<uint32_t*>(stage.scratch());
-  const bool sent = send_ready<Wire>(op, memory, settings, offer, words, {grid_warp(), grid_warps()});
+  const Worker sender{block_id() == 0 ? warp_id() : op.ranks(), block::warps()};
+  const bool sent = send_ready<Wire>(op, memory, settings, offer, words, sender);
   if (Wire::network && !every_thread(sent)) return HeaderResult::lost;
   if (has_masks<Wire>(op.group)) {
     clear_exposed(op, exposed_of(stage));
   } else {
-    if (!Wire::headers_in(op, 0, wait_ns)) return HeaderResult::lost;
+    if (!Wire::headers_in(op, block_id() == 0, wait_ns)) return HeaderResult::lost;
     const HeaderResult ready = receive_ready(op, settings, wait_ns, exposed_of(stage), words);
     if (ready != HeaderResult::good) return ready;
   }
@@ -190,7 +193,7 @@ UCCLEP_FN HeaderResult exchange_ready(const Op& op, const OpState& op_state, con
 template <class Wire>
 UCCLEP_FN HeaderResult ready_before(const Op& op, const HandleMemory& memory, const Settings& settings,
                                     const View& wait_ns, const Stage& stage) {
-  if (has_masks<Wire>(op.group) && !Wire::headers_in(op, 0, wait_ns)) return HeaderResult::lost;
+  if (has_masks<Wire>(op.group) && !Wire::headers_in(op, block_id() == 0, wait_ns)) return HeaderResult::lost;
   auto* words = reinterpret_cast<uint32_t*>(stage.scratch());
   const HeaderResult ready = receive_ready(op, settings, wait_ns, exposed_of(stage), words);
   if (ready != HeaderResult::good) return ready;
@@ -203,8 +206,19 @@ struct WarpRole {
 
   UCCLEP_FN bool has_me() const { return warp_id() >= first && warp_id() - first < warps; }
   // Neighbours are on different SMs, so that little work uses them all.
-  UCCLEP_FN Worker me() const { return {(warp_id() - first) * grid_size() + block_id(), warps * grid_size()}; }
+  UCCLEP_FN Worker me() const { return in(block_id()); }
+  // This warp, as if of another block.
+  UCCLEP_FN Worker in(uint32_t block) const { return {(warp_id() - first) * grid_size() + block, warps * grid_size()}; }
 };
+
+// Verb of a warp of a role: what others wait for, by turns. send(worker): a share; false: nothing more can be sent.
+template <class Send>
+UCCLEP_FN bool in_turns(const Op& op, Turn what, const WarpRole& role, Send&& send) {
+  for (WarpUniform turn = take_turn(op, what); turn < grid_size(); turn = take_turn(op, what)) {
+    if (!send(role.in(turn))) return false;
+  }
+  return true;
+}
 
 // In FLAT this rank's own rows never leave: it is as if it had exposed the tensors to itself.
 UCCLEP_FN PeerTensors own_tensors(const HandleMemory& memory, const View& tokens, const View& scales, uint64_t capacity,

@@ -24,6 +24,11 @@ struct EndedWord {
   }
 };
 
+// What blocks take by turns (protocol/turns.hpp): to send rows, to send metas, to pass on or add up what others sent,
+// to copy headers that came by the network.
+enum class Turn : uint32_t { rows, metas, relays, headers };
+constexpr uint32_t num_turns = 4;
+
 // The group's words in device memory. Every block reads the kind's word at entry.
 struct GroupState {
   uint64_t ended[num_kinds];  // EndedWord of each kind
@@ -31,6 +36,7 @@ struct GroupState {
   GridBarrier barrier;
   uint32_t pending[num_kinds];  // a bit for each slot whose operation has been sent, and not received yet
                                 // (protocol/phases.hpp)
+  uint32_t turns[num_turns][HandleLayout::max_warps];  // that the blocks of the running launch have taken
 };
 
 // Signals to a peer: that no lane has stored there yet, and that some lane has (channel.hpp).

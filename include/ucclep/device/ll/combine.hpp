@@ -41,11 +41,12 @@ UCCLEP_FN uint64_t weight_pair(const CombineArgs& args, uint32_t token) {
   return pair_of(weight);
 }
 
-// Grid verb (P7): weights that come with combine go to the far sides as packets of the same seq, two to a packet.
+// Verb of the job's blocks (P7): weights that come with combine go to the far sides as packets of the same seq, two to
+// a packet.
 template <class Wire>
-UCCLEP_FN void send_weights(const Op& op, const HandleMemory& memory, const CombineArgs& args) {
+UCCLEP_FN void send_weights(const Op& op, const HandleMemory& memory, const CombineArgs& args, const ll::Job& job) {
   const uint32_t packets = weight_packets(op.group.shape), tokens = routed_tokens(memory);
-  for (uint32_t token = grid_warp(); token < tokens; token += grid_warps()) {
+  for (uint32_t token = job.warp(); token < tokens; token += job.warps()) {
     const Selection selection = selection_of(memory, token);
     const uint64_t pair = weight_pair(args, token);
     for (uint64_t left = ballot(selection.sends() && !is_masked<Wire>(op.group, selection.rank)); left != 0;
@@ -206,9 +207,9 @@ class CombinePath<ll::ByWindows> {
  public:
   explicit UCCLEP_FN CombinePath(Stage& stage) : stage_(stage) {}
 
-  // Grid verb: READY to everybody. updated: the dispatch before delivered rows.
-  static UCCLEP_FN bool begin(const Op& op, const HandleMemory&, const CombineArgs& args, bool) {
-    ready_out(op, args.settings);
+  // Verb of the job's blocks: READY to everybody. updated: the dispatch before delivered rows.
+  static UCCLEP_FN bool begin(const Op& op, const HandleMemory&, const CombineArgs& args, const ll::Job& job, bool) {
+    ready_out(op, args.settings, job.warp(), job.warps());
     return true;
   }
   // Verb of the blocks that send.
@@ -221,8 +222,8 @@ class CombinePath<ll::ByWindows> {
   UCCLEP_FN bool reduce(const Op& op, const HandleMemory& memory, const CombineArgs& args, const ll::Job& job) {
     return reduce_ll_tokens<Element, Forms>(op, memory, args, job, stage_);
   }
-  // Ranks differ, and none of the rows that were announced will be sent.
-  static UCCLEP_FN void give_up(const Op&, const HandleMemory&, const CombineArgs&) {}
+  // Verb of the blocks that send: ranks differ, and none of the rows that were announced will be sent.
+  static UCCLEP_FN void give_up(const Op&, const HandleMemory&, const CombineArgs&, const ll::Job&) {}
 
  private:
   Stage& stage_;
@@ -233,39 +234,61 @@ class CombinePath<ll::ByWindowsOfAll> : public CombinePath<ll::ByWindows> {
   using CombinePath<ll::ByWindows>::CombinePath;
 };
 
-// Grid verb: the whole exchange. send(): all partial rows out; reduce(): the results, when everybody is known to take
-// part.
+// Who does what in a combine. Blocks wait for what blocks before them send: READY, then rows. With late weights READY
+// first, then weights, when everybody is known to mean to send them, then rows, which need them: in a small grid by one
+// block, one after the other.
+struct CombineJobs {
+  ll::Job ready, weights, send, receive;
+
+  static UCCLEP_FN CombineJobs of(const CombineArgs& args, Phases phases) {
+    const bool late = args.late_weights && !args.announced, apart = ll::jobs_are_apart();
+    const uint32_t few = late && apart ? ll::few_blocks() : 0, movers = grid_size() - 2 * few;
+    uint32_t send = phases == Phases::send ? movers : movers * ll_combine_sends / 100;
+    if (send == 0 || (!apart && (late || phases != Phases::send))) send = 1;
+    const uint32_t before = few != 0 ? few : send, alone = grid_size() == 1 ? 1 : 0;
+    return {{0, before}, {few, late ? before : 0}, {2 * few, send}, {2 * few + send - alone, movers - send + alone}};
+  }
+  // The first of the blocks that wait for READY before rows leave.
+  UCCLEP_FN uint32_t first_waiting() const { return weights.blocks != 0 ? weights.first : send.first; }
+};
+
+// Block verb: READY of everybody; in BULK form between domains `by` fetches it.
+template <class Wire>
+UCCLEP_FN HeaderResult all_ready(const Op& op, const CombineArgs& args, uint32_t by) {
+  if (!Wire::headers_in(op, block_id() == by, args.wait_ns)) return HeaderResult::lost;
+  return ready_in(op, args.settings, args.wait_ns);
+}
+
+// Grid verb: the whole exchange. send(): this block's partial rows out; reduce(): its results.
 template <class Forms, Phases phases, class Send, class Reduce>
 UCCLEP_FN bool exchange_rows(const Op& op, const OpState& op_state, const HandleMemory& memory, const CombineArgs& args,
-                             Send&& send, Reduce&& reduce) {
+                             const CombineJobs& jobs, Send&& send, Reduce&& reduce) {
   using Wire = typename Forms::Wire;
   using Path = CombinePath<Wire>;
   const uint32_t updated = memory.state()->updated;  // it comes while the peers' words do
   if (!slots_free(op, op_state, typename Wire::Consumed{})) return false;
   const bool routed = is_routed(op, memory, uniform(updated));
-  if (!args.announced && !Path::begin(op, memory, args, routed)) return false;
+  if (!args.announced && jobs.ready.mine() && !Path::begin(op, memory, args, jobs.ready, routed)) return false;
   if (!routed) return true;
   // Normally rows fly while the headers do. Where this rank is going to wait for weights it first makes sure that
   // everybody means to send them.
-  HeaderResult ready = HeaderResult::good;
   if (args.late_weights) {
-    if (!Wire::headers_in(op, grid_size() - 1, args.wait_ns)) return false;
-    ready = ready_in(op, args.settings, args.wait_ns);
-    if (ready == HeaderResult::differs) Path::give_up(op, memory, args);
-    if (ready != HeaderResult::good) return ready == HeaderResult::differs;
-    if (!args.announced) send_weights<Wire>(op, memory, args);
+    if (!jobs.weights.mine() && !jobs.send.mine() && !jobs.receive.mine()) return true;
+    const HeaderResult ready = all_ready<Wire>(op, args, jobs.first_waiting());
+    if (ready == HeaderResult::differs && jobs.send.mine()) Path::give_up(op, memory, args, jobs.send);
+    if (ready != HeaderResult::good) return ready == HeaderResult::differs;  // every rank ends without a row
+    if (jobs.weights.mine()) send_weights<Wire>(op, memory, args, jobs.weights);
   }
-  if (args.weights_back) send_weight_rows<Wire>(op, memory, args);
+  if (args.weights_back && jobs.send.mine()) send_weight_rows<Wire>(op, memory, args, jobs.send);
   if (!every_thread(send())) return false;
-  if constexpr (phases == Phases::send) return true;
+  if (phases == Phases::send || !jobs.receive.mine()) return true;
   const CombineArgs& now = reload(args);
   const Op here = op.with(now.group);
   if (!now.late_weights) {
-    if (!Wire::headers_in(here, grid_size() - 1, now.wait_ns)) return false;
-    ready = ready_in(here, now.settings, now.wait_ns);
+    const HeaderResult ready = all_ready<Wire>(here, now, jobs.receive.first);
+    if (ready != HeaderResult::good) return ready == HeaderResult::differs;
   }
-  if (ready != HeaderResult::good) return ready == HeaderResult::differs;  // every rank ends without a row
-  return reduce() && (!args.weights_back || sum_weight_rows<Wire>(op, memory, args));
+  return reduce() && (!args.weights_back || sum_weight_rows<Wire>(op, memory, args, jobs.receive));
 }
 
 // In a group with masks, before all else of a combine with late weights (CombineArgs::announced): READY and they leave,
@@ -278,7 +301,8 @@ UCCLEP_FN void announce_weights(const CombineArgs& args) {
   const HandleMemory memory{args.handle, args.group.shape};
   if (!slots_free(op, op_state, typename Wire::Consumed{})) return;
   const bool routed = memory.state()->updated == memory.handle.stamp;
-  if (CombinePath<Wire>::begin(op, memory, args, routed) && routed) send_weights<Wire>(op, memory, args);
+  const ll::Job all = ll::Jobs::of_one().send;
+  if (CombinePath<Wire>::begin(op, memory, args, all, routed) && routed) send_weights<Wire>(op, memory, args, all);
 }
 
 // The whole operation, or its send phase.
@@ -289,14 +313,12 @@ UCCLEP_FN void combine_ll(const CombineArgs& args) {
   const Op op = next_operation(args.group, Kind::combine, Operation::combine, op_state);
   if (has_masks<typename Forms::Wire>(args.group) && !begins_to_send(op)) return;
   const HandleMemory memory{args.handle, args.group.shape};
-  const ll::Jobs jobs = phases == Phases::send ? ll::Jobs::of_one() : ll::Jobs::of(ll_combine_sends, false);
+  const CombineJobs jobs = CombineJobs::of(args, phases);
   CombinePath<typename Forms::Wire> path(stage);
   const bool sends = jobs.send.mine() && args.group.again == 0;  // the second run sends no rows again
   const auto send = [&] { return !sends || path.template send<Element, Forms>(op, memory, args, jobs.send); };
-  const auto reduce = [&] {
-    return !jobs.receive.mine() || path.template reduce<Element, Forms>(op, memory, args, jobs.receive);
-  };
-  const bool ok = exchange_rows<Forms, phases>(op, op_state, memory, args, send, reduce);
+  const auto reduce = [&] { return path.template reduce<Element, Forms>(op, memory, args, jobs.receive); };
+  const bool ok = exchange_rows<Forms, phases>(op, op_state, memory, args, jobs, send, reduce);
   if constexpr (phases == Phases::send) {
     end_send_phase_of<typename Forms::Wire>(op, memory, ok);
   } else {
@@ -316,11 +338,11 @@ UCCLEP_FN void complete_combine(const CombineArgs& args) {
   CombinePath<Wire> path(stage);
   const auto receive = [&] {
     if (memory.state()->updated != memory.handle.stamp) return true;  // nothing was sent
-    if (!Wire::headers_in(op, grid_size() - 1, args.wait_ns)) return false;
-    const HeaderResult ready = ready_in(op, args.settings, args.wait_ns);
+    const HeaderResult ready = all_ready<Wire>(op, args, 0);
     if (ready != HeaderResult::good) return ready == HeaderResult::differs;
-    return path.template reduce<Element, Forms>(op, memory, args, ll::Jobs::of_one().receive) &&
-           (!args.weights_back || sum_weight_rows<Wire>(op, memory, args));
+    const ll::Job all = ll::Jobs::of_one().receive;
+    return path.template reduce<Element, Forms>(op, memory, args, all) &&
+           (!args.weights_back || sum_weight_rows<Wire>(op, memory, args, all));
   };
   phase.end<Wire>(phase.may_read() && receive());
 }

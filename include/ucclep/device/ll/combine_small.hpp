@@ -216,10 +216,11 @@ UCCLEP_FN bool send_small(const OpState& op_state, const CombineArgs& args, cons
   return true;
 }
 
-// Verb of the warps that receive, the last of which have least to do: READY to everybody.
+// Verb of the warps that receive: READY to everybody, by those of the first block, as all others wait for it.
 UCCLEP_FN bool send_ready(const Op& op, const CombineArgs& args, const ll::Job& job, SlotsOfWarp slots) {
+  if (job.block() != 0) return true;
   UCCLEP_KEEP_LOOP
-  for (WarpUniform i = job.warps() - 1 - job.warp(); i < op.ranks(); i += job.warps()) {
+  for (WarpUniform i = block::warps() - 1 - warp_id(); i < op.ranks(); i += block::warps()) {
     const CombineArgs& now = reload(args);
     const Op same = op.with(now.group);
     if (!slots.wait(same)) return false;

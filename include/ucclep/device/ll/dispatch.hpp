@@ -2,7 +2,7 @@
 // LL dispatch: for decode, where latency counts. A row leaves as soon as it is read, once per destination rank, into
 // the landing slot of its source, so nothing is negotiated; the receiver expands it to its experts.
 //
-// Steps of one rank, all blocks taking part, without a barrier between them:
+// Steps of one rank, without a barrier between its blocks (who does what: ll/jobs.hpp):
 //   slots free -> headers, metas and rows out -> headers in (-> relay) -> expand what has arrived -> end
 //
 // | a row travels as         | its data              | made visible by                                          |
@@ -34,6 +34,7 @@
 #include "ucclep/device/protocol/phases.hpp"
 #include "ucclep/device/protocol/routing.hpp"
 #include "ucclep/device/protocol/slots.hpp"
+#include "ucclep/device/protocol/turns.hpp"
 #include "ucclep/device/rows/line.hpp"
 #include "ucclep/device/rows/quantise.hpp"
 #include "ucclep/device/rows/stage.hpp"
@@ -59,11 +60,6 @@ UCCLEP_FN void mark_unused_rows(const Op& op, const LlDispatchArgs& args, const 
     mark_unused(args.output, source, BlockTables::of(stage, args).inbox.facts[source].rows, args.output.top_k,
                 {job.block(), job.blocks});
   }
-}
-
-// The block that counts what arrives: the last, which has no token to send unless there are many.
-UCCLEP_FN bool counts_here() {
-  return block_id() == grid_size() - 1;
 }
 
 // With masks the first of two runs may have counted.
@@ -212,8 +208,9 @@ UCCLEP_FN bool expand_by_headers(const Op& op, const LlDispatchArgs& args, const
 
 // Counting, then receiving, where rows are found by headers: each if it is for this block to do.
 template <class Row, class Forms>
-UCCLEP_FN bool receive_by_headers(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage) {
-  const bool counts = counts_here() && !is_counted<typename Forms::Wire>(op);
+UCCLEP_FN bool receive_by_headers(const Op& op, const LlDispatchArgs& args, const Job& job, bool counts_here,
+                                  Stage& stage) {
+  const bool counts = counts_here && !is_counted<typename Forms::Wire>(op);
   if (!counts && !job.mine()) return true;
   if (counts) begin_counting(op, args);
   const PartsByToken work = PartsByToken::of(parts_here<Row, Forms>(args, job), args, job.warps());
@@ -240,12 +237,12 @@ UCCLEP_FN bool receive_by_headers(const Op& op, const LlDispatchArgs& args, cons
 // Verb of the blocks that receive, and of the block that counts what arrives, after headers_in: from everybody's
 // headers to the rows in the output.
 template <class Row, class Forms>
-UCCLEP_FN bool receive_rows(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage) {
+UCCLEP_FN bool receive_rows(const Op& op, const LlDispatchArgs& args, const Job& job, bool counts_here, Stage& stage) {
   if constexpr (!Forms::bulk) {
-    return receive_by_headers<Row, Forms>(op, args, job, stage);
+    return receive_by_headers<Row, Forms>(op, args, job, counts_here, stage);
   } else {
     using Wire = typename Forms::Wire;
-    if (counts_here() && !is_counted<Wire>(op) && !count_by_tables<Wire>(op, args, stage)) return false;
+    if (counts_here && !is_counted<Wire>(op) && !count_by_tables<Wire>(op, args, stage)) return false;
     if (!job.mine()) return true;
     const LlDispatchArgs& now = reload(args);
     return receive_by_tables<Row, Forms>(op.with(now.group), now, job, stage);
@@ -258,7 +255,7 @@ constexpr uint32_t sending_percent = 22;
 template <>
 inline constexpr uint32_t sending_percent<Quantise> = 40;
 
-// Verb of the blocks that count: the header for every peer. The last blocks begin: they get tokens last.
+// Verb of the blocks that count: the header for every peer. The last blocks begin: they get metas last.
 template <class Wire>
 UCCLEP_FN bool send_headers(const Op& op, const LlDispatchArgs& args, const Job& job, LlSets& sets, Form form,
                             int64_t* bad) {
@@ -302,63 +299,108 @@ UCCLEP_FN bool send_lines(const LlDispatchArgs& args, const Job& job, Stage& sta
   return true;
 }
 
-// The warps that send.
-template <class Row, class Forms>
+// Who does what in a whole dispatch, or in its send phase. In BULK form, and in phases, all blocks do all.
+template <class Row>
+UCCLEP_FN Jobs jobs_of(const LlDispatchArgs& args, Form form, Phases phases, bool network) {
+  const bool apart = phases == Phases::whole && form == Form::line;
+  Jobs jobs = apart ? Jobs::of(sending_percent<Row>) : Jobs::of_one();
+  if (network) jobs.send = jobs.send.head(network_blocks);
+  if (TokenSetShape::of(args.group.shape).tokens == 0) {  // the sets lie in the handle: one block has them
+    jobs.count = jobs.count.head(1);
+    if (form == Form::bulk) jobs.send = jobs.count;
+  }
+  return jobs;
+}
+template <class Forms>
+UCCLEP_FN Form form_here(const LlDispatchArgs& args) {
+  if constexpr (!Forms::by_token) return Form::bulk;
+  if constexpr (!Forms::bulk) return Form::line;
+  return form_of(args.group.shape, args.source.wire, args.routing.tokens);
+}
+
+// Do blocks take what they send by turns: each waits for what others send when it has sent its own. Who waits after a
+// send phase relays.
+template <class Forms>
+UCCLEP_FN bool sends_by_turns(Form form, Phases phases) {
+  return Forms::bulk && form == Form::bulk && (phases == Phases::whole || Forms::Wire::network);
+}
+
+// What one of the blocks sends, when the slots are free. sender: has begun, if its batches are read ahead.
+template <class Row, class Forms, class Sender>
+UCCLEP_FN bool send_share(const Op& op, const LlDispatchArgs& args, Stage& stage, const Jobs& jobs, Form form,
+                          LlSets& sets, Sender& sender, MetaAhead& ahead, int64_t* bad) {
+  using Wire = typename Forms::Wire;
+  if (jobs.count.mine() && !send_headers<Wire>(op, args, jobs.count, sets, form, bad)) return false;
+  if (Forms::by_token && (!Forms::bulk || form == Form::line)) {
+    const Job metas = meta_job(jobs.count, op.ranks(), args.routing.tokens);
+    if (metas.mine()) send_metas(op, args, metas, stage, sets, ahead, bad);
+    if (warps_alone<Forms> || !jobs.send.mine()) return true;
+    if (Forms::bulk) sender.begin();
+    sender.send(op);
+  } else if constexpr (Forms::bulk) {
+    if (jobs.send.mine())
+      send_tokens<typename Row::Bulk, typename BulkPath<Wire>::Out>(op, args, jobs.send, stage, sets, bad);
+  }
+  return true;
+}
+
+// All that this block sends.
+template <class Row, class Forms, Phases phases>
 UCCLEP_FN bool send_rows(const Op& op, const OpState& op_state, const LlDispatchArgs& args, Stage& stage,
                          const Jobs& jobs, Form form) {
   using Wire = typename Forms::Wire;
-  LlSets sets = sets_in(BlockTables::of(stage, args).sets, args);
+  const BlockTables tables = BlockTables::of(stage, args);
+  LlSets sets = sets_in(tables.sets, args);
   int64_t bad = no_bad_id;
+  const bool by_turns = sends_by_turns<Forms>(form, phases);
+  WarpUniform turn = by_turns ? take_turn_of_block(op, Turn::rows, tables.scratch) : block_id();
   LineSender<typename Row::Lines, max_sent<Row, Forms>> sender(args, jobs.send, stage, &bad);
-  const bool sends_lines = Forms::by_token && !warps_alone<Forms> && form == Form::line && jobs.send.mine();
-  if (!Forms::bulk && sends_lines) sender.begin();
-  const Job metas = meta_job(jobs.count, op.ranks(), args.routing.tokens);
+  if (!Forms::bulk && !warps_alone<Forms> && jobs.send.mine()) sender.begin();
   MetaAhead ahead;
-  if (jobs.count.mine()) {  // needs no peer
+  if (jobs.count.as(turn).mine()) {  // needs no peer
+    const Job metas = meta_job(jobs.count, op.ranks(), args.routing.tokens);
     if (Forms::by_token && metas.mine()) ahead.read(args, metas.warp());
     sets.require(0, args.routing.tokens, &bad);
   }
   if (!slots_free(op, op_state, typename Wire::Consumed{})) return false;
-  if (jobs.count.mine() && !send_headers<Wire>(op, args, jobs.count, sets, form, &bad)) return false;
-  if (Forms::by_token && (!Forms::bulk || form == Form::line)) {
-    if (metas.mine()) send_metas(op, args, metas, stage, sets, ahead, &bad);
-    if (Forms::bulk && sends_lines) sender.begin();
-    if (sends_lines) sender.send(op);
-  } else if constexpr (Forms::bulk) {
-    if (jobs.send.mine())
-      send_tokens<typename Row::Bulk, typename BulkPath<Wire>::Out>(op, args, jobs.send, stage, sets, &bad);
+  while (turn < grid_size()) {
+    if (!send_share<Row, Forms>(op, args, stage, jobs.as(turn), form, sets, sender, ahead, &bad)) return false;
+    if (!by_turns) break;
+    turn = take_turn_of_block(op, Turn::rows, BlockTables::of(stage, reload(args)).scratch);
   }
   report_bad_id(op, bad);
   return true;
 }
 
+// Rows of others that this block passes on, by turns.
+template <class Wire>
+UCCLEP_FN bool relay_rows(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage) {
+  for (;;) {
+    const LlDispatchArgs& now = reload(args);
+    const WarpUniform turn = take_turn_of_block(op, Turn::relays, BlockTables::of(stage, now).scratch);
+    if (turn >= grid_size()) return true;
+    if (!BulkPath<Wire>::relay_rows(op.with(now.group), now, job.as(turn), stage)) return false;
+  }
+}
+
 // The whole exchange; the second run only receives: all rows have left in the first.
 template <class Row, class Forms, Phases phases>
-UCCLEP_FN bool exchange_rows(const Op& op, const OpState& op_state, const LlDispatchArgs& args, Stage& stage) {
-  const Form form = !Forms::by_token ? Form::bulk
-                    : Forms::bulk    ? form_of(args.group.shape, args.source.wire, args.routing.tokens)
-                                     : Form::line;
-  Jobs jobs = phases == Phases::whole && form == Form::line ? Jobs::of(sending_percent<Row>) : Jobs::of_one();
-  if constexpr (Forms::Wire::network) jobs.send = jobs.send.head(network_blocks);
-  if (TokenSetShape::of(op.group.shape).tokens == 0) {  // the sets lie in the handle: one block has them
-    jobs.count = {grid_size() - 1, 1};
-    if (form == Form::bulk) jobs.send = jobs.count;
-  }
-  if (args.group.again == 0 && !send_rows<Row, Forms>(op, op_state, args, stage, jobs, form)) return false;
+UCCLEP_FN bool exchange_rows(const Op& op, const OpState& op_state, const LlDispatchArgs& args, Stage& stage,
+                             const Jobs& jobs, Form form) {
+  using Wire = typename Forms::Wire;
+  if (args.group.again == 0 && !send_rows<Row, Forms, phases>(op, op_state, args, stage, jobs, form)) return false;
   bool relays = false;
-  if constexpr (Forms::Wire::network) relays = reload(args).settings.node_copies != 0;
+  if constexpr (Wire::network) relays = reload(args).settings.node_copies != 0;
   if (phases == Phases::send && !relays) return true;
-  if (!jobs.receive.mine() && !counts_here()) return true;
+  if (!jobs.receive.mine() && !jobs.counts_here()) return true;
   const LlDispatchArgs& sent = reload(args);
-  if (!Forms::Wire::headers_in(op.with(sent.group), grid_size() - 1, sent.counters.wait_ns)) return false;
-  if constexpr (Forms::Wire::network) {
-    const LlDispatchArgs& now = reload(args);
-    if (relays && !BulkPath<typename Forms::Wire>::relay_rows(op.with(now.group), now, jobs.receive, stage))
-      return false;
+  if constexpr (Wire::network) {
+    if (!Wire::headers_in(op.with(sent.group), comes_first(op, Turn::headers), sent.counters.wait_ns)) return false;
+    if (relays && !relay_rows<Wire>(op, reload(args), jobs.receive, stage)) return false;
   }
   if constexpr (phases == Phases::send) return true;
   const LlDispatchArgs& now = reload(args);
-  return receive_rows<Row, Forms>(op.with(now.group), now, jobs.receive, stage);
+  return receive_rows<Row, Forms>(op.with(now.group), now, jobs.receive, jobs.counts_here(), stage);
 }
 
 // Block verb, in a group without masks: what its warps send. False: the block has ended, as most have nothing else to
@@ -398,11 +440,13 @@ UCCLEP_FN void dispatch(const LlDispatchArgs& args) {
   const OpState op_state = OpState::load(args.group, Kind::dispatch);
   const Op op = dispatch_of(args, op_state);
   if (has_masks<typename Forms::Wire>(reload(args).group) && !begins_to_send(op)) return;
-  if (counts_here() && args.group.again == 0) {
+  const Form form = form_here<Forms>(args);
+  const Jobs jobs = jobs_of<Row>(args, form, phases, Forms::Wire::network);
+  if (jobs.counts_here() && args.group.again == 0) {
     hide_total(args.counters);
     if (thread_id() == 0) note_dispatched(op, args);
   }
-  const bool ok = exchange_rows<Row, Forms, phases>(op, op_state, args, stage);
+  const bool ok = exchange_rows<Row, Forms, phases>(op, op_state, args, stage, jobs, form);
   if constexpr (phases == Phases::send) {
     end_send_phase_of<typename Forms::Wire>(op, memory_of(args), ok);
   } else {
@@ -417,9 +461,10 @@ UCCLEP_FN void complete_dispatch(const LlDispatchArgs& args) {
   Stage stage(args.piece_bytes);
   const ReceivePhase phase = ReceivePhase::of<Wire::masks>(args, Kind::dispatch, Operation::dispatch);
   if (!phase.any) return;
-  if (counts_here() && args.group.again == 0) hide_total(args.counters);
-  const bool ok = phase.may_read() && Wire::headers_in(phase.op, grid_size() - 1, args.counters.wait_ns) &&
-                  receive_rows<Row, Forms>(phase.op, args, Jobs::of_one().receive, stage);
+  const Jobs jobs = Jobs::of_one();
+  if (jobs.counts_here() && args.group.again == 0) hide_total(args.counters);
+  const bool ok = phase.may_read() && Wire::headers_in(phase.op, block_id() == 0, args.counters.wait_ns) &&
+                  receive_rows<Row, Forms>(phase.op, args, jobs.receive, jobs.counts_here(), stage);
   const LlDispatchArgs& now = reload(args);
   ReceivePhase::of<Wire::masks>(now, Kind::dispatch, Operation::dispatch).template end<Wire>(ok);
 }

@@ -143,17 +143,16 @@ UCCLEP_FN bool expand_small(const Op& op, const LlDispatchArgs& args, const Job&
   return true;
 }
 
-// Verb of the blocks that receive, and of the one that counts. ok: so far, of every thread.
+// Verb of the blocks that receive, and of the one that counts, if this is it. ok: so far, of every thread.
 template <class Row>
 UCCLEP_FN bool receive_small(const OpState& op_state, const LlDispatchArgs& args, const Job& job, Stage& stage,
-                             bool ok) {
+                             bool counts, bool ok) {
   const Op op = dispatch_of(args, op_state);
   const PartsByToken work{RowParts::of_size(args.output.wire.batches, 1), args.output.wire.batches + 1, op.ranks(),
                           true};
   BatchIn<Row> first(op, args, work, job.warp());
   if (op_state.abort != 0) ok = false;  // what the operation before left behind may be half done
   if (every_lane(ok)) publish_read(op, op_state);
-  const bool counts = counts_here();
   if (counts) begin_counting(op, args);
   const HeaderResult ready =
       BlockTables::headers_of(stage, args).receive<true>(op, args.settings, {counts, true}, args.counters.wait_ns, ok);
@@ -173,7 +172,7 @@ UCCLEP_FN void dispatch_small(const LlDispatchArgs& args) {
   const OpState op_state = load_op_state(args.group, Kind::dispatch);
   Stage stage(args.piece_bytes, false);
   const Jobs jobs = Jobs::of(sending_percent<Row>);
-  if (counts_here()) {
+  if (jobs.counts_here()) {
     hide_total(args.counters);
     if (thread_id() == 0) note_dispatched(dispatch_of(args, op_state), args);
   }
@@ -182,7 +181,9 @@ UCCLEP_FN void dispatch_small(const LlDispatchArgs& args) {
             (!jobs.send.mine() || send_lines<Row>(args, jobs.send, stage, &bad));
   const Op op = dispatch_of(args, op_state);
   report_bad_id(op, bad);
-  if (jobs.receive.mine() || counts_here()) ok = receive_small<Row>(op_state, args, jobs.receive, stage, ok);
+  if (jobs.receive.mine() || jobs.counts_here()) {
+    ok = receive_small<Row>(op_state, args, jobs.receive, stage, jobs.counts_here(), ok);
+  }
   LinesOnly::Wire::end(op, ok);
 }
 

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who does what in an LL operation. Sending fills the links from few SMs and then waits for them, receiving waits for
 // the links anyway: so some blocks send while others receive what has arrived, and neither waits for the other.
+//
+// Blocks become resident in the order of their indices, and perhaps one at a time. So blocks that others wait for come
+// first: those that send rows, those that send headers, those that receive. Where each block does everything, it takes
+// what it sends by turns (protocol/turns.hpp).
 #pragma once
 #include "ucclep/device/arch/types.hpp"
 #include "ucclep/device/layout/objects.hpp"
@@ -24,6 +28,8 @@ struct Job {
   // So many of them, and those behind these: all where there are no more.
   UCCLEP_FN Job head(uint32_t count) const { return {first, blocks < count ? uint32_t{blocks} : count}; }
   UCCLEP_FN Job rest(uint32_t count) const { return blocks > count ? Job{first + count, blocks - count} : *this; }
+  // The same, as a block of that index sees it. Numbers wrap.
+  UCCLEP_FN Job as(uint32_t block) const { return {first + block_id() - block, blocks}; }
 };
 
 // Blocks that put rows together for the network. They fill a NIC, or a bus to the host, and the chunks that are first
@@ -45,8 +51,8 @@ struct ByWindows {
   }
   // Block verb, when this block has stored those of a dispatch: for rotated(first), rotated(first + step) and so on.
   static UCCLEP_FN bool counts_stored(const Op&, const HandleMemory&, bool, uint32_t, uint32_t) { return true; }
-  // Block verb: before headers are read. by: the block that has the time for it.
-  static UCCLEP_FN bool headers_in(const Op&, uint32_t, const View&) { return true; }
+  // Block verb: before headers are read. by: this block has the time for it, and none that waits for them comes first.
+  static UCCLEP_FN bool headers_in(const Op&, bool, const View&) { return true; }
   // Lane verb: a part of a partial row in BULK form; word: its epoch.
   static UCCLEP_FN bool wait_part(const Op& op, uint32_t rank, uint32_t, const char* word) {
     return wait_word(op, Phase::rows, rank, word);
@@ -83,9 +89,13 @@ struct LinesMasked : LinesOnly {
 template <class Forms>
 constexpr bool warps_alone = !Forms::bulk && !Forms::Wire::masks;
 
-// A small grid does everything one after the other, with all its blocks.
+// In a small grid one block sends and counts.
 UCCLEP_FN bool jobs_are_apart() {
   return grid_size() >= 4;
+}
+// Blocks for what is little work.
+UCCLEP_FN uint32_t few_blocks() {
+  return 1 + grid_size() / 16;
 }
 struct Jobs {
   Job send, receive, count;
@@ -97,12 +107,16 @@ struct Jobs {
   }
   // percent: of the blocks that do not count, that send. counts: there is something to count.
   static UCCLEP_FN Jobs of(uint32_t percent, bool counts = true) {
-    if (!jobs_are_apart()) return of_one();
-    const uint32_t count = counts ? 1 + grid_size() / 16 : 0, movers = grid_size() - count,
-                   share = movers * percent / 100;
+    const uint32_t grid = grid_size();
+    if (!jobs_are_apart()) return {{0, 1}, grid == 1 ? Job{0, 1} : Job{1, grid - 1}, {0, 1}};
+    const uint32_t count = counts ? few_blocks() : 0, movers = grid - count, share = movers * percent / 100;
     const uint32_t send = share == 0 ? 1 : share;
-    return {{0, send}, {send, movers - send}, {movers, count}};
+    return {{0, send}, {send + count, movers - send}, {send, count}};
   }
+  // The same, as a block of that index sees it.
+  UCCLEP_FN Jobs as(uint32_t block) const { return {send.as(block), receive.as(block), count.as(block)}; }
+  // The block that counts what arrives, the last of those that count: its own headers have left when it waits.
+  UCCLEP_FN bool counts_here() const { return block_id() == count.first + count.blocks - 1; }
 };
 
 }  // namespace ll

@@ -191,9 +191,10 @@ class CombinePath<ByNetwork> {
 
   // Weights that come with combine go with READY, by place, and so do those of the backward pass: whether all ranks
   // mean to send them shows when they are there.
-  static UCCLEP_FN bool begin(const Op& op, const HandleMemory& memory, const CombineArgs& args, bool updated) {
+  static UCCLEP_FN bool begin(const Op& op, const HandleMemory& memory, const CombineArgs& args, const ll::Job& job,
+                              bool updated) {
     if (op.group.again != 0) return true;  // in the first run
-    for (uint32_t i = block_id(); i < op.ranks(); i += grid_size()) {
+    for (uint32_t i = job.block(); i < op.ranks(); i += job.blocks) {
       const uint32_t peer = op.rotated(i);
       if (is_masked(op.group, peer)) continue;
       const bool remote = !op.has_window(peer), weights = remote && updated && args.late_weights,
@@ -240,9 +241,9 @@ class CombinePath<ByNetwork> {
     return true;
   }
 
-  static UCCLEP_FN void give_up(const Op& op, const HandleMemory& memory, const CombineArgs& args) {
+  static UCCLEP_FN void give_up(const Op& op, const HandleMemory& memory, const CombineArgs& args, const ll::Job& job) {
     if (op.group.again != 0) return;
-    for (uint32_t home = grid_warp(); home < op.ranks(); home += grid_warps()) {
+    for (uint32_t home = job.warp(); home < op.ranks(); home += job.warps()) {
       if (op.has_window(home) || is_masked(op.group, home)) continue;
       if (!network::push_as_they_are(op, home, memory.rows_from()[home], args.row_bytes)) return;
     }

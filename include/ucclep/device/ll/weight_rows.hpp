@@ -7,6 +7,7 @@
 #include "ucclep/device/layout/arguments.hpp"
 #include "ucclep/device/layout/record.hpp"
 #include "ucclep/device/layout/window.hpp"
+#include "ucclep/device/ll/jobs.hpp"
 #include "ucclep/device/protocol/header.hpp"
 #include "ucclep/device/protocol/operation.hpp"
 #include "ucclep/device/protocol/routing.hpp"
@@ -34,15 +35,15 @@ UCCLEP_FN void store_weight_row(const Op& op, const HandleMemory& memory, const 
   if (lane_id() < packets) store_packet(to + uint64_t{place} * packets + lane_id(), pair, op.seq);
 }
 
-// Grid verb: to all homes whose windows are mapped here. To others they went with READY.
+// Verb of the job's blocks: to all homes whose windows are mapped here. To others they went with READY.
 template <class Wire>
-UCCLEP_FN void send_weight_rows(const Op& op, const HandleMemory& memory, const CombineArgs& args) {
+UCCLEP_FN void send_weight_rows(const Op& op, const HandleMemory& memory, const CombineArgs& args, const ll::Job& job) {
   for (uint32_t i = 0; i < op.ranks(); ++i) {
     const uint32_t home = op.rotated(i), rows = memory.rows_from()[home];
     if (Wire::network && !op.has_window(home)) continue;
     if (is_masked<Wire>(op.group, home)) continue;
     auto* to = reinterpret_cast<Packet*>(op.window(home) + op.group.layout.ll_weights_of(op.slot, op.me()));
-    for (uint32_t place = grid_warp(); place < rows; place += grid_warps()) {
+    for (uint32_t place = job.warp(); place < rows; place += job.warps()) {
       store_weight_row(op, memory, args, home, place, to);
     }
   }
@@ -83,11 +84,11 @@ UCCLEP_FN bool sum_weights_of(const Op& op, const HandleMemory& memory, const Co
   return true;
 }
 
-// Grid verb.
+// Verb of the job's blocks.
 template <class Wire>
-UCCLEP_FN bool sum_weight_rows(const Op& op, const HandleMemory& memory, const CombineArgs& args) {
+UCCLEP_FN bool sum_weight_rows(const Op& op, const HandleMemory& memory, const CombineArgs& args, const ll::Job& job) {
   const uint32_t tokens = memory.state()->tokens;
-  for (uint32_t token = grid_warp(); token < tokens && token < args.output_rows; token += grid_warps()) {
+  for (uint32_t token = job.warp(); token < tokens && token < args.output_rows; token += job.warps()) {
     if (!sum_weights_of<Wire>(op, memory, args, token)) return false;
   }
   return true;

@@ -227,10 +227,10 @@ struct ByNetwork {
     return nodes.relay(op.me(), node) == peer ? memory.rows_to_nodes()[node] : 0;
   }
 
-  // One block copies all headers, and all others wait for their packets, as for those of peers. wait_ns: gets the
-  // time, where given.
-  static UCCLEP_FN bool headers_in(const Op& op, uint32_t by, const View& wait_ns) {
-    if (block_id() != by) return true;
+  // One block copies all headers, and all others wait for their packets, as for those of peers: so none of these
+  // comes before it. wait_ns: gets the time, where given.
+  static UCCLEP_FN bool headers_in(const Op& op, bool by, const View& wait_ns) {
+    if (!by) return true;
     bool ok = true;
     for (uint32_t i = warp_id(); i < op.ranks() && ok; i += block::warps()) {
       const uint32_t source = op.rotated(i);
@@ -254,8 +254,10 @@ struct ByNetwork {
                                : network::mine(op) + op.group.layout.in_back_of(op.group.shape, op.slot, rank);
   }
 
-  // Block verb: all of the operation has come, from all that are not masked: nobody reads the slots of others.
+  // Block verb: all of the operation has come, from all that are not masked: nobody reads the slots of others. The last
+  // block waits for it: peers may have sent all but what waits for this rank's other blocks.
   static UCCLEP_FN bool all_in(const Op& op) {
+    if (block_id() != grid_size() - 1) return true;
     bool ok = true;
     for (uint32_t source = thread_id(); source < op.ranks(); source += block_size()) {
       if (!op.has_window(source) && !is_masked(op.group, source)) ok = network::wait_all(op, source) && ok;

@@ -187,9 +187,10 @@ UCCLEP_FN HeaderResult receive_header(const Op& op, uint32_t source, const Setti
   return HeaderResult::lost;
 }
 
-// Grid verb: the first thing of an operation that needs no counts (P14's READY): I am here, with these settings.
-UCCLEP_FN void ready_out(const Op& op, const Settings& settings) {
-  for (uint32_t i = grid_warp(); i < op.ranks(); i += grid_warps()) {
+// Verb of `step` warps: the first thing of an operation that needs no counts (P14's READY): I am here, with these
+// settings. first: which of them this is.
+UCCLEP_FN void ready_out(const Op& op, const Settings& settings, uint32_t first, uint32_t step) {
+  for (uint32_t i = first; i < op.ranks(); i += step) {
     if (is_masked(op.group, op.rotated(i))) continue;
     send_header(op, op.rotated(i), settings, 0, Form::bulk, 0, nullptr);
   }

@@ -17,6 +17,8 @@
 // clang-format on
 #pragma once
 #include "ucclep/device/arch/types.hpp"
+#include "ucclep/device/layout/handle.hpp"
+#include "ucclep/device/layout/masks.hpp"
 #include "ucclep/device/layout/objects.hpp"
 #include "ucclep/device/layout/record.hpp"
 #include "ucclep/device/layout/trace.hpp"
@@ -152,7 +154,9 @@ template <class Consumed = ConsumedWord>
 UCCLEP_FN bool slots_free(const Op& op, const OpState& op_state, Consumed consumed = {}) {
   const bool marks = block_id() == 0 && thread_id() == 0;
   if (marks) mark(op, Mark::begin);
-  if (publishes_consumed() && op_state.abort == 0 && op_state.last() != 0) publish_consumed(op, op_state.last());
+  // Also where all leave since a rank is lost: a block may be resident only then, and the second run publishes nothing.
+  const bool sound = op_state.abort == 0 || op_state.abort == leave_now;
+  if (publishes_consumed() && sound && op_state.last() != 0) publish_consumed(op, op_state.last());
   const uint64_t needed = consumed_needed(op);
   bool ok = op_state.abort == 0;
   bool waits = needed != 0;
@@ -206,6 +210,8 @@ UCCLEP_FN bool leave(GroupState* state, bool ok, bool ordered) {
   const uint64_t out = before + mine;
   if (static_cast<uint32_t>(out) != grid_size()) return false;
   store_relaxed<Scope::gpu>(&state->exited, uint64_t{0});
+  UCCLEP_KEEP_LOOP
+  for (uint32_t i = 0; i < num_turns * HandleLayout::max_warps; ++i) store_relaxed<Scope::gpu>(state->turns[0] + i, 0u);
   return out < gave_up;
 }
 

@@ -142,7 +142,7 @@ UCCLEP_FN uint32_t sum_bytes(const DeviceRelay& relay) {
 
 // Block verb of every block: what everybody's READY says. Block 0 copies those from other nodes.
 UCCLEP_FN HeaderResult ready_of_all(const DeviceOperation& open, const Op& op) {
-  if (!AcrossNodes::headers_in(op, 0, View{})) return HeaderResult::lost;
+  if (!AcrossNodes::headers_in(op, block_id() == 0, View{})) return HeaderResult::lost;
   return ready_in(op, open.settings, View{});
 }
 
