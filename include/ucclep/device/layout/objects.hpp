@@ -156,7 +156,7 @@ struct HandleView {
 struct NetworkView;  // layout/network_view.hpp
 struct GroupMasks;   // layout/masks.hpp
 
-inline constexpr unsigned device_abi = 26;  // changes with any of the structs below
+inline constexpr unsigned device_abi = 27;  // changes with any of the structs below
 
 }  // namespace ucclep
 
