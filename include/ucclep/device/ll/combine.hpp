@@ -252,11 +252,12 @@ struct CombineJobs {
   UCCLEP_FN uint32_t first_waiting() const { return weights.blocks != 0 ? weights.first : send.first; }
 };
 
-// Block verb: READY of everybody; in BULK form between domains `by` fetches it.
+// Block verb: READY of everybody; `by` says how long it waits, and in BULK form between domains fetches it.
 template <class Wire>
 UCCLEP_FN HeaderResult all_ready(const Op& op, const CombineArgs& args, uint32_t by) {
-  if (!Wire::headers_in(op, block_id() == by, args.wait_ns)) return HeaderResult::lost;
-  return ready_in(op, args.settings, args.wait_ns);
+  const View wait_ns = block_id() == by ? args.wait_ns : View{};
+  if (!Wire::headers_in(op, block_id() == by, wait_ns)) return HeaderResult::lost;
+  return ready_in(op, args.settings, wait_ns);
 }
 
 // Grid verb: the whole exchange. send(): this block's partial rows out; reduce(): its results.

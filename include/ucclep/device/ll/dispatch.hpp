@@ -372,6 +372,11 @@ UCCLEP_FN bool send_rows(const Op& op, const OpState& op_state, const LlDispatch
   return true;
 }
 
+// Where a block adds the time for which it waits for headers: the one that counts does so.
+UCCLEP_FN View waits_of(const Jobs& jobs, const LlDispatchArgs& args) {
+  return jobs.counts_here() ? args.counters.wait_ns : View{};
+}
+
 // Rows of others that this block passes on, by turns.
 template <class Wire>
 UCCLEP_FN bool relay_rows(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage) {
@@ -395,7 +400,7 @@ UCCLEP_FN bool exchange_rows(const Op& op, const OpState& op_state, const LlDisp
   if (!jobs.receive.mine() && !jobs.counts_here()) return true;
   const LlDispatchArgs& sent = reload(args);
   if constexpr (Wire::network) {
-    if (!Wire::headers_in(op.with(sent.group), comes_first(op, Turn::headers), sent.counters.wait_ns)) return false;
+    if (!Wire::headers_in(op.with(sent.group), comes_first(op, Turn::headers), waits_of(jobs, sent))) return false;
     if (relays && !relay_rows<Wire>(op, reload(args), jobs.receive, stage)) return false;
   }
   if constexpr (phases == Phases::send) return true;
@@ -463,7 +468,7 @@ UCCLEP_FN void complete_dispatch(const LlDispatchArgs& args) {
   if (!phase.any) return;
   const Jobs jobs = Jobs::of_one();
   if (jobs.counts_here() && args.group.again == 0) hide_total(args.counters);
-  const bool ok = phase.may_read() && Wire::headers_in(phase.op, block_id() == 0, args.counters.wait_ns) &&
+  const bool ok = phase.may_read() && Wire::headers_in(phase.op, block_id() == 0, waits_of(jobs, args)) &&
                   receive_rows<Row, Forms>(phase.op, args, jobs.receive, jobs.counts_here(), stage);
   const LlDispatchArgs& now = reload(args);
   ReceivePhase::of<Wire::masks>(now, Kind::dispatch, Operation::dispatch).template end<Wire>(ok);

@@ -197,7 +197,7 @@ UCCLEP_FN void ready_out(const Op& op, const Settings& settings, uint32_t first,
 }
 
 // Block verb: every block reads every rank's header itself, so all blocks decide alike without a barrier between them.
-// all: in shared memory, gets what each of them says; or NULL.
+// wait_ns: gets the time, of a block that is given it. all: in shared memory, gets what each of them says; or NULL.
 UCCLEP_FN HeaderResult ready_in(const Op& op, const Settings& settings, const View& wait_ns,
                                 HeaderFacts* all = nullptr) {
   bool lost = false, differs = false;
@@ -210,7 +210,7 @@ UCCLEP_FN HeaderResult ready_in(const Op& op, const Settings& settings, const Vi
     lost = result == HeaderResult::lost;
     differs = differs || result == HeaderResult::differs;
     if (all && lane_id() == 0) all[source] = facts;
-    if (wait_ns.data && block_id() == grid_size() - 1 && lane_id() == 0) {
+    if (wait_ns.data && lane_id() == 0) {
       *reinterpret_cast<int64_t*>(wait_ns.at(0, 0, source)) += static_cast<int64_t>(clock_ns() - start);
     }
   }
