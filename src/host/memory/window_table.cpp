@@ -48,7 +48,8 @@ void WindowTable::write(const ucclEpWindow& window, Deadline deadline) {
     row->begins.push_back(memory ? static_cast<char*>(memory->data()) : nullptr);
   }
   const auto copy = [this](const void* to, const auto& from) {
-    device_.memcpy_async(const_cast<void*>(to), from.data(), from.size() * sizeof from[0], stream_);
+    device_.memcpy_async(const_cast<void*>(to), static_cast<const void*>(from.data()), from.size() * sizeof from[0],
+                         stream_);
   };
   copy(static_cast<const void*>(addresses(window.id)), row->begins);
   copy(sizes(window.id), row->bytes);

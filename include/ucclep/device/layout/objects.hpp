@@ -27,7 +27,7 @@ struct EndedWord {
 // What blocks take by turns (protocol/turns.hpp): to send rows, to send metas, to pass on or add up what others sent,
 // to copy headers that came by the network.
 enum class Turn : uint32_t { rows, metas, relays, headers };
-constexpr uint32_t num_turns = 4;
+constexpr uint32_t num_turns = 4;  // of Turn
 
 // The group's words in device memory. Every block reads the kind's word at entry.
 struct GroupState {
