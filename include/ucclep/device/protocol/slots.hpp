@@ -211,7 +211,9 @@ UCCLEP_FN bool leave(GroupState* state, bool ok, bool ordered) {
   if (static_cast<uint32_t>(out) != grid_size()) return false;
   store_relaxed<Scope::gpu>(&state->exited, uint64_t{0});
   UCCLEP_KEEP_LOOP
-  for (uint32_t i = 0; i < num_turns * HandleLayout::max_warps; ++i) store_relaxed<Scope::gpu>(state->turns[0] + i, 0u);
+  for (uint32_t i = 0; i < num_turns * HandleLayout::max_warps; ++i) {
+    store_relaxed<Scope::gpu>(&state->turns[i / HandleLayout::max_warps][i % HandleLayout::max_warps], 0u);
+  }
   return out < gave_up;
 }
 
