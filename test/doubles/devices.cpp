@@ -214,6 +214,7 @@ Code primary_context_release(DeviceOrdinal device) {
     Gpu& gpu = doubles::gpu(device);
     expect(gpu.retained > 0, invalid_context);
     if (--gpu.retained == 0) {
+      gpu.streams.clear();
       gpu.device.reset();
       gpu.peers.clear();
     }

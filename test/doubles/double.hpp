@@ -77,6 +77,7 @@ struct Gpu {
   std::unique_ptr<Device> device;     // the host device that does its work
   std::atomic<bool> faulted = false;  // a kernel was diagnosed: all later work fails
   std::set<DeviceOrdinal> peers;      // whose ordinary memory it may reach
+  std::set<Stream> streams;           // of its context, which takes them with it
 };
 int gpu_count();
 Gpu& current_gpu();             // of the calling thread's context

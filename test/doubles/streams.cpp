@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams and events: the host device's own. Calls need a current context, as a driver's do.
 #include <set>
-#include <utility>
 
 #include "doubles/capture.hpp"
 #include "doubles/exports.hpp"
@@ -11,7 +10,6 @@ namespace {
 
 std::mutex mutex;
 std::set<void*> untimed;
-std::set<std::pair<Gpu*, Stream>> streams;
 
 // After a kernel's fault every answer is that fault.
 Device& healthy_device() {
@@ -24,9 +22,7 @@ Device& healthy_device() {
 
 void follow_streams(Gpu& gpu) {
   const std::lock_guard lock(mutex);
-  for (const auto& [owner, stream] : streams) {
-    if (owner == &gpu) gpu.device->stream_synchronize(stream, 0);
-  }
+  for (const Stream stream : gpu.streams) gpu.device->stream_synchronize(stream, 0);
 }
 
 Code stream_create(Stream* stream, unsigned flags) {
@@ -34,7 +30,7 @@ Code stream_create(Stream* stream, unsigned flags) {
     expect(flags == stream_non_blocking, invalid_value);
     *stream = static_cast<Stream>(healthy_device().stream_create());
     const std::lock_guard lock(mutex);
-    streams.emplace(&current_gpu(), *stream);
+    current_gpu().streams.insert(*stream);
     ++live_objects;
   });
 }
@@ -44,7 +40,7 @@ Code stream_destroy(Stream stream) {
     expect(stream != nullptr, invalid_handle);
     const std::lock_guard lock(mutex);
     current_gpu().device->stream_destroy(stream);
-    streams.erase({&current_gpu(), stream});
+    current_gpu().streams.erase(stream);
     --live_objects;
   });
 }
