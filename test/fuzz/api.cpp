@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "arena.hpp"
 #include "target.hpp"
 #include "ucclep/device/layout/objects.hpp"
 #include "ucclep/ucclep.h"
@@ -18,14 +19,8 @@ using namespace ucclep;
 
 namespace {
 
-// before: for strides of -1, which tensors may have.
-constexpr size_t before_arena = 64 << 10, arena_bytes = size_t{16} << 20, max_calls = 64, max_comms = 3;
+constexpr size_t max_calls = 64, max_comms = 3;
 constexpr int max_size = 32;  // of a dimension: four of them, and strides, stay within the arena
-
-char* arena() {
-  static char* const bytes = static_cast<char*>(std::calloc(1, before_arena + arena_bytes));
-  return bytes + before_arena;
-}
 
 // Structs with room behind them: a caller that says that his struct is larger has that memory.
 class Structs {
@@ -107,7 +102,7 @@ class Caller {
     if (byte < 180 && !of_kind.empty()) return static_cast<Object>(of_kind.back());
     if (byte < 200 && !all_.empty()) return static_cast<Object>(all_[input_.byte() % all_.size()]);
     if (byte < 235 && !of_kind.empty()) return static_cast<Object>(of_kind[input_.byte() % of_kind.size()]);
-    void* const others[] = {nullptr, reinterpret_cast<void*>(1), reinterpret_cast<void*>(0x1234), arena(),
+    void* const others[] = {nullptr, reinterpret_cast<void*>(1), reinterpret_cast<void*>(0x1234), fuzz::arena(),
                             reinterpret_cast<void*>(~uintptr_t{0})};
     return static_cast<Object>(others[byte % std::size(others)]);
   }
@@ -156,7 +151,7 @@ class Caller {
       if (rarely()) t.sizes[d] = static_cast<int64_t>(input_.byte() % (max_size + 2)) - 1;
       if (rarely()) t.strides[d] = static_cast<int64_t>(input_.byte() % 66) - 1;
     }
-    t.data = rarely() ? nullptr : arena() + 4096 * (input_.byte() % 64) + (rarely() ? 4 : 0);
+    t.data = rarely() ? nullptr : fuzz::arena() + 4096 * (input_.byte() % 64) + (rarely() ? 4 : 0);
     return struct_of(t);
   }
   const ucclEpTensor_t* maybe(ucclEpDataType_t dtype, std::vector<int64_t> sizes) {
@@ -217,7 +212,7 @@ class Caller {
     all.expert_offsets = maybe(ucclEpInt32, {5});
     all.tokens_per_rank = maybe(ucclEpInt64, {1});
     all.recv_total = maybe(ucclEpInt32, {1});
-    all.recv_total_host = rarely() ? reinterpret_cast<int64_t*>(arena()) : nullptr;
+    all.recv_total_host = rarely() ? reinterpret_cast<int64_t*>(fuzz::arena()) : nullptr;
     all.tokens_per_expert_unpadded = maybe(ucclEpInt32, {4});
     all.tokens_per_expert_rank = maybe(ucclEpInt32, {4, 1});
     return struct_of(all);
@@ -381,10 +376,10 @@ class Caller {
       case 3:
         return check(ucclEpMemFreeHost(comm(), memory()));
       case 4:
-        return check(ucclEpMemcpy(comm(), rarely() ? nullptr : arena(), arena() + 8192, input_.byte(), stream()));
+        return check(ucclEpMemcpy(comm(), rarely() ? nullptr : fuzz::arena(), fuzz::arena(), input_.byte(), stream()));
       case 5:
         return make<ucclEpWindow_t>(windows_, [&](ucclEpWindow_t* out) {
-          return ucclEpWindowRegister(comm(), rarely() ? nullptr : arena() + 4096 * input_.byte(), bytes(), out);
+          return ucclEpWindowRegister(comm(), rarely() ? nullptr : fuzz::arena() + 4096 * input_.byte(), bytes(), out);
         });
       case 6:
         return check(ucclEpWindowDeregister(comm(), window()));
@@ -409,7 +404,7 @@ class Caller {
       case 2:
         return routing_counts();
       case 3:
-        return check(ucclEpMaskQuery(group(), rarely() ? nullptr : reinterpret_cast<int*>(arena()), stream()));
+        return check(ucclEpMaskQuery(group(), rarely() ? nullptr : reinterpret_cast<int*>(fuzz::arena()), stream()));
       case 4:
         return check(ucclEpMaskUpdate(group(), rarely() ? nullptr : masks, stream()));
       case 5:
