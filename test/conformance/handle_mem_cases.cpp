@@ -58,6 +58,23 @@ TEST_CASE("handle_mem: the backward pass has a handle of its own on the saved me
   }
 }
 
+// Groups number their operations alike, and memory goes from one to the other as it is.
+TEST_CASE("handle_mem: memory that a handle of another group has filled", "[process][reduced][modes]") {
+  for (Scenario scenario : in_all_layouts({.top_k = 3, .max_tokens = 70, .rule = uniform(10), .seed = 17})) {
+    run_ranks(scenario.ranks, [&](Rank& rank) {
+      Comm comm(rank);
+      Stream stream(comm);
+      Group groups[] = {make_group(comm, group_config({scenario})), make_group(comm, group_config({scenario}))};
+      const Tensor memory = memory_for(comm, groups[0], scenario);
+      for (uint64_t step = 0; step < 4; ++step) {
+        Handle handle = handle_on(groups[step % 2], scenario, memory);
+        round_trip(rank, comm, handle, stream, scenario, scenario.seed + step);
+      }
+      no_async_error(comm);
+    });
+  }
+}
+
 TEST_CASE("handle_mem: counts of HT can be waited for again", "[process]") {
   Scenario scenario = kept;
   scenario.layout = Layout::ht_flat;

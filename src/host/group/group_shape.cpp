@@ -116,7 +116,7 @@ GroupShape shape_of(const ucclEpGroupConfig_t& config, int nranks, const DeviceT
 WorkspaceLayout WorkspaceLayout::of(const GroupShape& shape) {
   constexpr uint64_t unit = 128;
   WorkspaceLayout at{};
-  at.windows = round_up(sizeof(GroupState), unit);
+  at.windows = round_up(GroupState::bytes(shape), unit);
   at.channel = round_up(at.windows + sizeof(char*) * shape.ranks * (1 + shape.networked), unit);
   at.masks = round_up(at.channel + ChannelState::bytes(shape), unit);
   at.network = at.masks + (shape.masked != 0 ? GroupMasks::bytes(shape.ranks) : 0);

@@ -7,7 +7,7 @@
 // | who releases                         | who acquires                         | what is ordered                      |
 // |--------------------------------------|--------------------------------------|--------------------------------------|
 // | leave_counts: store_release (gpu) of | wait_for_counts: load_acquire (gpu)  | a block's counts before those who    |
-// |   the chunk's word                   |                                      |   sum them up                        |
+// |   its word                           |                                      |   sum them up                        |
 // clang-format on
 #pragma once
 #include "ucclep/device/arch/types.hpp"
@@ -79,7 +79,7 @@ UCCLEP_FN void count_tokens(const HtUpdateArgs& args, HtSets& sets, const WarpUn
   }
 }
 
-// What a chunk's word is when it holds the counts of this launch.
+// What a block's word is when the handle holds its counts of this launch.
 UCCLEP_FN uint64_t counted_tag(const Op& op) {
   return 2 * op.seq + op.group.again;
 }
@@ -88,20 +88,19 @@ UCCLEP_FN uint64_t counted_tag(const Op& op) {
 UCCLEP_FN void leave_counts(const Op& op, const HtUpdateArgs& args) {
   const HtUpdateArgs& now = reload(args);
   const uint32_t* counts = ScanTables::of(now.group.shape).counts;
-  const HandleMemory memory = memory_of(now);
-  uint32_t* chunk = memory.chunk(block_id());
+  uint32_t* chunk = memory_of(now).chunk(block_id());
   for (uint32_t c = thread_id(); c < ScanTables::columns(now.group.shape); c += block_size()) chunk[c] = counts[c];
   sync_block();
-  if (thread_id() == 0) store_release<Scope::gpu>(memory.counted() + block_id(), counted_tag(op));
+  if (thread_id() == 0) store_release<Scope::gpu>(now.group.state->counted() + block_id(), counted_tag(op));
 }
 
 // Block verb: waits for the counts of the first `blocks` blocks.
-UCCLEP_FN bool wait_for_counts(const Op& op, const HandleMemory& memory, uint32_t blocks, const uint32_t* abort_word) {
+UCCLEP_FN bool wait_for_counts(const Op& op, uint32_t blocks, const uint32_t* abort_word) {
   const Wait wait = begin_wait_for_blocks(op, abort_word);
   const uint64_t tag = counted_tag(op);
   bool ok = true;
   for (uint32_t i = thread_id(); i < blocks && ok; i += block_size()) {
-    ok = wait_until(wait, [&] { return load_acquire<Scope::gpu>(memory.counted() + i) == tag; });
+    ok = wait_until(wait, [&] { return load_acquire<Scope::gpu>(op.group.state->counted() + i) == tag; });
     if (!ok) report_blocks(op, wait);
   }
   return every_thread(ok);
@@ -213,7 +212,7 @@ UCCLEP_FN bool route(const Op& op, const HtUpdateArgs& args, Header&& header) {
   if (mine) leave_counts(op, args);
   if (!mine && !sums_counts()) return true;
   const uint32_t before = sums_counts() ? shares.blocks : block_id();
-  if (!wait_for_counts(op, memory_of(args), before, Wire::barrier_abort(op))) return false;
+  if (!wait_for_counts(op, before, Wire::barrier_abort(op))) return false;
   add_blocks<Wire>(reload(args), before);
   sync_block();
   if (sums_counts()) {

@@ -46,7 +46,6 @@ struct HandleLayout {
   uint64_t relayed;    // u32 [blocks] rows that the last dispatch relayed to this node; HT between nodes
   uint64_t sent_to;    // u32 [R] rows that a user's kernel has sent to a rank of another domain so far; LL
   uint64_t noted;      // u64 [R][B / noted_rows] the last dispatch whose rows of a source row_homes has; LL
-  uint64_t counted;    // u64 [C] the Update whose counts a chunk holds (ht/routing.hpp); HT
   uint64_t zeroed;     // bytes that begin as zero: the state and what is above
   uint64_t topk;       // i32 [B][K] expert or -1
   uint64_t
@@ -97,7 +96,6 @@ struct HandleLayout {
     h.relayed = take(4 * blocks);
     h.sent_to = take(low_latency && s.networked != 0 ? 4ull * s.ranks : 0);
     h.noted = take(low_latency ? 8 * ceil_div(tokens, noted_rows) * s.ranks : 0);
-    h.counted = take(low_latency ? 0 : 8 * ceil_div(tokens, chunk_tokens));
     h.zeroed = at;
     h.topk = take(4 * tokens * s.top_k);
     h.places = take(4 * tokens * s.top_k);

@@ -29,7 +29,9 @@ struct EndedWord {
 enum class Turn : uint32_t { rows, metas, relays, headers };
 constexpr uint32_t num_turns = 4;  // of Turn
 
-// The group's words in device memory. Every block reads the kind's word at entry.
+// The group's words in device memory. Every block reads the kind's word at entry. Behind them: u64 [blocks that may
+// route tokens], the HT Update whose counts a block has left (ht/routing.hpp). They are the group's, because memory of
+// a handle may come from a handle of another group, whose Updates have the same numbers.
 struct GroupState {
   uint64_t ended[num_kinds];  // EndedWord of each kind
   uint64_t exited;  // blocks of the running launch that have ended, and of these, from bit 32 on, those that gave up
@@ -37,6 +39,11 @@ struct GroupState {
   uint32_t pending[num_kinds];  // a bit for each slot whose operation has been sent, and not received yet
                                 // (protocol/phases.hpp)
   uint32_t turns[num_turns][HandleLayout::max_warps];  // that the blocks of the running launch have taken
+
+  static UCCLEP_HD constexpr uint64_t bytes(const GroupShape& shape) {
+    return sizeof(GroupState) + 8 * ceil_div(shape.ht_tokens, chunk_tokens);
+  }
+  UCCLEP_HD uint64_t* counted() { return reinterpret_cast<uint64_t*>(this + 1); }
 };
 
 // Signals to a peer: that no lane has stored there yet, and that some lane has (channel.hpp).
@@ -156,7 +163,7 @@ struct HandleView {
 struct NetworkView;  // layout/network_view.hpp
 struct GroupMasks;   // layout/masks.hpp
 
-inline constexpr unsigned device_abi = 27;  // changes with any of the structs below
+inline constexpr unsigned device_abi = 28;  // changes with any of the structs below
 
 }  // namespace ucclep
 

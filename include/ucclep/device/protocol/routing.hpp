@@ -59,7 +59,6 @@ struct HandleMemory {
   }
   UCCLEP_FN uint32_t* token_sets() const { return at<uint32_t>(handle.offsets.token_sets); }
   // Columns 0..R-1: ranks; R..R+E-1: experts; then nodes.
-  UCCLEP_FN uint64_t* counted() const { return at<uint64_t>(handle.offsets.counted); }
   UCCLEP_FN uint32_t* chunk(uint32_t index) const {
     return at<uint32_t>(handle.offsets.chunks) + uint64_t{index} * (shape.ranks + shape.experts + shape.nodes.nodes);
   }
