@@ -42,12 +42,7 @@ class Milestones {
 };
 
 void await_total_of_minus_one(const Exchange& exchange) {
-  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  while (exchange.total_on_host() != -1) {
-    require(std::chrono::steady_clock::now() < limit,
-            "recv_total_host did not become -1 in a replay: it is " + std::to_string(exchange.total_on_host()));
-    std::this_thread::yield();
-  }
+  wait_until("-1 in recv_total_host", [&] { return exchange.total_on_host() == -1; });
 }
 
 int64_t waited_total(ucclEpHandle_t handle) {

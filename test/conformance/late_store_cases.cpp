@@ -21,22 +21,9 @@ Scenario with_experts(Scenario scenario, int experts) {
   return scenario;
 }
 
-// Two operations of each kind follow, one for each slot, in which it has a whole header and rows.
 void run_late(const Scenario& scenario) {
-  run_ranks(ranks, [&](Rank& rank) {
-    Masked at(rank, scenario, 20000);
-    round_trip(rank, at.comm, at.handle, at.stream, scenario);
-    meet(rank, 0);
-    if (rank.rank != late) mask_late(at);
-    meet(rank, 1);
-    if (rank.rank == late) store_late_rounds(at, scenario);
-    meet(rank, 2);
-    if (rank.rank != late) {
-      round_without(rank, at, scenario, 2, {late});
-      round_without(rank, at, scenario, 3, {late});
-    }
-    meet(rank, 3);
-  });
+  run_beside_late(scenario,
+                  [&](Rank& rank, Masked& at, uint32_t seed) { round_without(rank, at, scenario, seed, {late}); });
 }
 
 TEST_CASE("late stores: nobody reads what a masked rank stores for later operations", "[reduced][masks][host][modes]") {
@@ -100,7 +87,7 @@ void evicted_in_wait(const Scenario& scenario, Kind kind) {
       if (kind == Kind::update) exchange.update(at.handle, at.stream);
       if (kind == Kind::dispatch) exchange.dispatch(at.handle, at.stream);
       const uint64_t* const begun = &group.masks->begun[static_cast<uint32_t>(kind)];
-      while (__atomic_load_n(begun, __ATOMIC_ACQUIRE) != 3) std::this_thread::yield();
+      wait_until("the operation to begin", [&] { return __atomic_load_n(begun, __ATOMIC_ACQUIRE) == 3; });
       std::this_thread::sleep_for(std::chrono::milliseconds(100));  // it has looked for the word, and waits
       meet(rank, 1);
       meet(rank, 2);
@@ -142,8 +129,8 @@ TEST_CASE("late stores: a rank that has masked another leaves where that one has
       Exchange exchange(rank, at.comm, scenario, 2);
       exchange.dispatch(at.handle, at.stream);
       const uint64_t* const missed = &group.masks->missed[static_cast<uint32_t>(Kind::dispatch)];
-      while (rank.rank == 0 && __atomic_load_n(missed, __ATOMIC_ACQUIRE) != 2) std::this_thread::yield();
       if (rank.rank == 0) {
+        wait_until("a missed deadline", [&] { return __atomic_load_n(missed, __ATOMIC_ACQUIRE) == 2; });
         std::this_thread::sleep_for(std::chrono::milliseconds(200));  // the repair has begun: it waits for two seconds
         __atomic_store_n(words_at(group, 0, group.layout.evicted_word(late)), uint64_t{1}, __ATOMIC_RELEASE);
       }

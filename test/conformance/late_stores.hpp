@@ -85,6 +85,23 @@ inline void store_late_rounds(auto& at, const Scenario& scenario) {
   }
 }
 
+// After one operation of each kind a rank is masked, and stores late for the next one of each slot. The others then run
+// round(rank, at, seed) for each of these.
+template <class Round>
+void run_beside_late(const Scenario& scenario, Round&& round) {
+  run_ranks(masked::ranks, [&](Rank& rank) {
+    masked::Masked at(rank, scenario, 20000);
+    round_trip(rank, at.comm, at.handle, at.stream, scenario);
+    masked::meet(rank, 0);
+    if (rank.rank != late) mask_late(at);
+    masked::meet(rank, 1);
+    if (rank.rank == late) store_late_rounds(at, scenario);
+    masked::meet(rank, 2);
+    for (uint32_t seed = 2; rank.rank != late && seed < 4; ++seed) round(rank, at, seed);
+    masked::meet(rank, 3);
+  });
+}
+
 // What is there now.
 inline std::string stored_by(const ucclEpDeviceGroup& group, Kind kind, uint64_t seq, int source, int peer) {
   std::string bytes;

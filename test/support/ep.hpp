@@ -2,9 +2,11 @@
 // The C API for tests: objects that destroy themselves, results that become Failure, and tensors that are compared
 // byte for byte with what they should hold, the bytes that nobody may touch included.
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "support/ranks.hpp"
@@ -14,6 +16,16 @@ namespace ucclep::test {
 
 // Throws Failure unless the condition holds.
 void require(bool condition, const std::string& what);
+
+// Returns when condition() holds. After half a minute the rank fails: it has waited for `what`.
+template <class Condition>
+void wait_until(const std::string& what, Condition&& condition) {
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (!condition()) {
+    require(std::chrono::steady_clock::now() < limit, "waited 30 s for " + what);
+    std::this_thread::yield();
+  }
+}
 // The call must have succeeded; the failure carries the library's error message.
 void ok(ucclEpResult_t result, const char* call);
 // The call must have answered `expected`, and its message must contain all the words.

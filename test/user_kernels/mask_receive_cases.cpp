@@ -207,27 +207,16 @@ TEST_CASE("user kernels with masks receive: a rank that is masked after the Upda
                       });
 }
 
-// What a rank stores that was masked, for an operation of each slot.
 TEST_CASE("user kernels with masks receive: late stores of a rank that was masked", "[reduced][host][masked]") {
   for (const Scenario& scenario : scenarios_of_kernels()) {
-    run_ranks(ranks, [&](Rank& rank) {
-      Masked at(rank, scenario, 20000);
-      round_trip(rank, at.comm, at.handle, at.stream, scenario);
-      meet(rank, 0);
-      if (rank.rank != late) mask_late(at);
-      meet(rank, 1);
-      if (rank.rank == late) store_late_rounds(at, scenario);
-      meet(rank, 2);
-      for (uint32_t seed = 2; rank.rank != late && seed < 4; ++seed) {
-        Exchange exchange(rank, at.comm, scenario, seed);
-        exchange.leave_out(late);
-        update(exchange, at);
-        receive(exchange, at, RoundParts::both, seed == 2 ? "warp" : "lanes4", seed);
-        exchange.check_dispatch();
-        exchange.check_combine();
-        no_async_error(at.comm);
-      }
-      meet(rank, 3);
+    run_beside_late(scenario, [&](Rank& rank, Masked& at, uint32_t seed) {
+      Exchange exchange(rank, at.comm, scenario, seed);
+      exchange.leave_out(late);
+      update(exchange, at);
+      receive(exchange, at, RoundParts::both, seed == 2 ? "warp" : "lanes4", seed);
+      exchange.check_dispatch();
+      exchange.check_combine();
+      no_async_error(at.comm);
     });
   }
 }
@@ -248,7 +237,7 @@ TEST_CASE("user kernels with masks: a rank that is masked before dispatch_end se
       InitiatedDispatchArgs args = dispatch_args(exchange, at.handle, 1);
       args.held = &held;
       launch_initiated(exchange, at.handle, "warp", args, at.stream);
-      while (__atomic_load_n(&held, __ATOMIC_ACQUIRE) != 1) std::this_thread::yield();
+      wait_until("the kernel to hold", [&] { return __atomic_load_n(&held, __ATOMIC_ACQUIRE) == 1; });
       meet(rank, 1);
       meet(rank, 2);
       __atomic_store_n(&held, 2u, __ATOMIC_RELEASE);

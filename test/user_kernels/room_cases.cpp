@@ -31,7 +31,7 @@ class Held {
     args_ = {static_cast<uint64_t*>(words), static_cast<uint64_t*>(words) + 1};
     const UserGrid grid{sms, 128, user_room(handle).shared_bytes};  // no other block fits beside one of these
     launch_user(handle, "room_hold", &args_, sizeof args_, stream_, grid);
-    while (__atomic_load_n(args_.running, __ATOMIC_RELAXED) < sms) std::this_thread::yield();
+    wait_until("the kernel to hold its SMs", [&] { return __atomic_load_n(args_.running, __ATOMIC_RELAXED) >= sms; });
   }
   Held(const Held&) = delete;
   Held& operator=(const Held&) = delete;
