@@ -7,14 +7,12 @@
 //                              replays exactly, as far as its launches were queued before all devices were waited for
 // UCCLEP_HOST_MODE=a,b,c       what a GPU does and a CPU would hide:
 //   residency=n                at most n blocks of a device are resident, in index order; the rest queue
-//   sms=n                      the device has n SMs (default: as many as may be resident). With residency=m below n it
-//   is
-//                              one on which another kernel holds the others
+//   sms=n                      the device has n SMs (default: as many as may be resident). With fewer resident blocks
+//                              another kernel holds the other SMs
 //   lockstep                   a diverged warp runs one side until it reconverges at a warp or block verb, or ends
 //   deferred                   bulk copies read and write some time between their issue and the wait that needs them
 //   apart                      NICs do not reach the user's windows, and copies of a queue take their time
-//   torn, torn=16              only 8 bytes of a store arrive whole, or 16: the parts of a line become visible in any
-//   order
+//   torn, torn=16              only 8 bytes of a store arrive whole, or 16: parts of a line become visible in any order
 // UCCLEP_HOST_WATCHDOG_MS=n    a launch that does nothing but spin for so long is ended and reported; 0: never, since
 //                              the library's kernels bound their waits themselves (default 0, with lockstep 10000)
 #pragma once

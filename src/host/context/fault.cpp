@@ -147,8 +147,7 @@ std::string message(const ErrorRecord& r, int rank) {
     case Phase::offer:
       return fmt::format(
           "{} {}: rank {} exposes a tensor that begins at byte {} of a window and goes beyond its {} bytes: that "
-          "rank's "
-          "memory is corrupt, or something else writes to it",
+          "rank's memory is corrupt, or something else writes to it",
           operation, r.epoch, r.peer, r.got, r.expected);
     case Phase::mask:
       return fmt::format("{} {}: rank {} has masked rank {}, whose operations on the group have ended", operation,

@@ -98,8 +98,7 @@ void check_launchable(const DeviceTraits& traits, const GroupShape& shape) {
   if (needed <= traits.shared_bytes) return;
   fail(ucclEpNotSupported,
        "{} ranks with {} experts and ll_max_tokens_per_rank {} need {} bytes of shared memory in a block, but {} has "
-       "{}: "
-       "use at most {} ranks, fewer experts, or fewer tokens in LL",
+       "{}: use at most {} ranks, fewer experts, or fewer tokens in LL",
        shape.ranks, shape.experts, shape.ll_tokens, needed, traits.name, traits.shared_bytes, max_ranks_of(traits));
 }
 

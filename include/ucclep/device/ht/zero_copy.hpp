@@ -167,8 +167,8 @@ UCCLEP_FN void clear_exposed(const Op& op, PeerTensors* exposed) {
 }
 
 // Block verb, the first of an operation whose counts are known: what every rank exposes, in shared memory. The first
-// block sends READY, since it is resident before any that waits for that of others. lost: this
-// rank gives up; differs: ranks differ, or did in the update, and every rank ends without a row.
+// block sends READY: no block that waits for other ranks is resident before it. lost: this rank gives up; differs:
+// ranks differ, or did in the update, and every rank ends without a row.
 template <class Wire>
 UCCLEP_FN HeaderResult exchange_ready(const Op& op, const OpState& op_state, const HandleMemory& memory,
                                       const Settings& settings, const ZeroCopyOffer& offer, const View& wait_ns,

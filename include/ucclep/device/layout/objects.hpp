@@ -186,7 +186,7 @@ struct ucclEpDeviceGroup {
   uint64_t timeout_ns = 0;         // of every wait
   // [id * ranks + peer], device memory: ranges of ucclEpWindowRegister as mapped here
   char* const* user_windows = nullptr;
-  const uint64_t* user_window_bytes = nullptr;  // the same for their sizes; 0: there is no such window
+  const uint64_t* user_window_bytes = nullptr;  // the same for their sizes; 0: no window has had the id
   ucclep::ChannelState* channel = nullptr;      // device memory
   ucclep::NetworkView* network = nullptr;       // device memory; NULL: all ranks reach each other's windows
   ucclep::TraceEntry* trace = nullptr;          // [num_kinds][trace_depth], host memory; NULL: nobody asks

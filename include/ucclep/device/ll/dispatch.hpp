@@ -318,8 +318,8 @@ UCCLEP_FN Form form_here(const LlDispatchArgs& args) {
   return form_of(args.group.shape, args.source.wire, args.routing.tokens);
 }
 
-// Do blocks take what they send by turns: each waits for what others send when it has sent its own. Who waits after a
-// send phase relays.
+// Do blocks take by turns what they send? They do where each of them waits for other ranks after it has sent: in BULK
+// form, and in a send phase where it relays.
 template <class Forms>
 UCCLEP_FN bool sends_by_turns(Form form, Phases phases) {
   return Forms::bulk && form == Form::bulk && (phases == Phases::whole || Forms::Wire::network);

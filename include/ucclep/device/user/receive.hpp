@@ -113,7 +113,7 @@ UCCLEP_FN bool was_sound(const Op& op) {
   return !Coop::any(was_evicted<true, Coop>(op.group));
 }
 
-// Verb of a whole scope, all groups of a warp together, for which it is the same: is it so for one of them?
+// Verb of a whole scope, with lanes<N> of all groups of the warp: has any member voted true? All get the same answer.
 template <class Coop>
 UCCLEP_FN bool any_together(bool vote) {
   if constexpr (whole_warps<Coop>) return Coop::any(vote);
