@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Counters that the host waits for, capacities, the caller's allocator, and what a group costs.
 #include <sys/stat.h>
-#include <chrono>
 
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <map>
