@@ -92,7 +92,7 @@ endif
 wheel:
 	@RELEASE=$(RELEASE) tools/wheel.sh
 
-# With a host device that tells ThreadSanitizer of its lanes: for programs that debug kernels of their own.
+# The host device reports its lanes to ThreadSanitizer here: for programs that debug kernels of their own.
 sanitized-library:
 	@tools/deps.sh sanitized
 	@tools/sanitized_library.sh
