@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks that are threads of this process."""
+import random
+import socket
 import threading
 
 import pytest
@@ -12,6 +14,20 @@ def need_gpus(device, count):
         there = pytest.importorskip("torch").cuda.device_count()
         if there < count:
             pytest.skip(f"{count} ranks need as many GPUs, {there} are here")
+
+
+def free_port():
+    """A port for a listener that starts later. Below the range from which the system chooses ports (32768 and up), so that no
+    connection made in between takes it."""
+    for _ in range(100):
+        port = random.randrange(20000, 32000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
+    pytest.fail("100 ports between 20000 and 32000 are in use")
 
 
 def run_threads(count, function):

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """How communicators are made, what they say, and how they end."""
 import os
-import socket
 import subprocess
 import sys
 import threading
 
 import numpy as np
 import pytest
-from ranks import need_gpus, run_mpi, run_threads
+from ranks import free_port, need_gpus, run_mpi, run_threads
 
 import ucclep
 
@@ -168,12 +167,10 @@ with ucclep.Communicator.from_env(device="host") as comm, ucclep.Communicator.fr
 
 def test_from_env(tmp_path):
     pytest.importorskip("torch")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = str(free_port())
     ranks = [subprocess.Popen([sys.executable, "-c", FROM_ENV], stdout=subprocess.PIPE, text=True,
                               env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
-                                   "MASTER_PORT": str(port)}) for rank in range(2)]
+                                   "MASTER_PORT": port}) for rank in range(2)]
     assert [rank.communicate(timeout=250)[0].strip() for rank in ranks] == ["0", "2"]
 
 
