@@ -13,7 +13,7 @@
 #include "base/log.hpp"
 #include "bootstrap/unique_id.hpp"
 #include "bootstrap/wire.hpp"
-#include "crowd.hpp"
+#include "init/crowd.hpp"
 #include "ranks.hpp"
 
 using namespace ucclep;
@@ -37,8 +37,10 @@ std::string meet_crowd(int nranks, int pace_us) {
     const ucclEpUniqueId id = local_rendezvous();
     RankProcess crowd(1, [&](int) {
       set_files_limit(20000);
-      const CrowdCounts counts = run_crowd(id, nranks, pace_us, 90000);
-      return fmt::format("{} joined{}", counts.joined, counts.joined == nranks - 1 ? "" : ", " + counts.text);
+      perf::Crowd ranks(id, nranks);
+      ranks.join(pace_us, Deadline::after_ms(90000));
+      const perf::CrowdCounts& counts = ranks.counts();
+      return fmt::format("{} joined{}", counts.finished, counts.finished == nranks - 1 ? "" : ", " + counts.text);
     });
     std::unique_ptr<Bootstrap> bootstrap;  // stays until the others have read what its hub sends
     const Outcome own = run_body(
