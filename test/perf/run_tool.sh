@@ -24,13 +24,13 @@ bad() {
 case $expected in
   clean)
     [ $status -eq 0 ] || bad "a clean run failed"
-    [[ $last =~ ^verified\ [1-9][0-9]*\ (rows|commands|messages),\ 0\ wrong$ ]] || bad "the last line is: $last"
+    [[ $last =~ ^verified\ [1-9][0-9]*\ (rows|commands|messages|results),\ 0\ wrong$ ]] || bad "the last line is: $last"
     ;;
   corrupt)
     [ $status -eq 1 ] || bad "a corrupted run did not end with 1"
-    [[ $last =~ ^verified\ [1-9][0-9]*\ (rows|commands|messages),\ [1-9][0-9]*\ wrong$ ]] || bad "the last line is: $last"
+    [[ $last =~ ^verified\ [1-9][0-9]*\ (rows|commands|messages|results),\ [1-9][0-9]*\ wrong$ ]] || bad "the last line is: $last"
     # Sizes, then the columns of the table; the last of them is #wrong.
-    grep -Eq '^ +[0-9]+ +[0-9]+ +[0-9]+ +[a-z0-9]+ .* [1-9][0-9]*$' <<<"$output" || bad "no #wrong in the table"
+    grep -Eq '^ +[0-9]+ +([0-9]+ +[0-9]+ +)?[a-z0-9]+ .* [1-9][0-9]*$' <<<"$output" || bad "no #wrong in the table"
     grep -q '^# Out of bounds values : [1-9][0-9]* FAILED$' <<<"$output" || bad "the closing lines do not say FAILED"
     ;;
   usage)
