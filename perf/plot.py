@@ -3,8 +3,8 @@
 """Usage: perf/plot.py [--out FOLDER] FILE...
 
 Draws the JSON files of the perf tools as PNG and SVG, one picture for each operation and type: times over sizes, and at the size
-that peers.json knows as bars beside the peers. Only results of the machine and the shape of peers.json stand beside them. Needs
-matplotlib.
+that peers.json knows as bars beside the peers. Only results of the machine and the shape of peers.json stand beside them. Of init_perf
+it draws times and bytes over the number of ranks. Needs matplotlib.
 """
 import argparse
 import collections
@@ -30,7 +30,7 @@ def load_runs(paths):
             content = json.load(file)
         for run in content if isinstance(content, list) else [content]:
             if "tool" not in run or run["tool"] == "ceiling_perf":
-                raise SystemExit(f"plot.py: {path} is no file of dispatch_perf or combine_perf")
+                raise SystemExit(f"plot.py: {path} is no file of dispatch_perf, combine_perf or init_perf")
             yield os.path.basename(path), run
 
 
@@ -136,6 +136,42 @@ def draw(key, lines, known, comparable, out):
     return name
 
 
+INIT_TIMES = (("init_ms", "init", "#0b6fa4"), ("group_create_ms", "group", "#c0392b"))
+INIT_BYTES = (("group_create_received_bytes", "received", "#0b6fa4"), ("group_create_sent_bytes", "sent", "#c0392b"))
+
+
+def draw_against_ranks(axes, rows, series, unit):
+    """Real ranks are lines, simulated ones dashed."""
+    for field, label, colour in series:
+        for name, style, marker in (("real", "-", "o"), ("simulated", "--", "s")):
+            of_name = [row for row in rows if row["name"] == name]
+            ranks = [row["ranks"] for row in of_name]
+            axes.plot(ranks, [row[field]["p50"] for row in of_name], style, color=colour, marker=marker, markersize=3,
+                      label=f"{label}, {name} ranks")
+            axes.fill_between(ranks, [row[field]["min"] for row in of_name], [row[field]["max"] for row in of_name], color=colour, alpha=0.15)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter("{x:g}")
+    axes.set_xlabel("ranks")
+    axes.set_ylabel(f"{unit}, median (band: min to max)")
+    axes.grid(True, alpha=0.2)
+    axes.legend(fontsize=7)
+
+
+def draw_init(run, out):
+    figure, axes = plt.subplots(1, 2, figsize=(12, 4.5))
+    draw_against_ranks(axes[0], run["results"], INIT_TIMES, "ms, first call to last return")
+    draw_against_ranks(axes[1], run["results"], INIT_BYTES, "bytes of a rank in the rounds of ucclEpGroupCreate")
+    here = run["environment"]
+    figure.suptitle(f"ucclEpCommInitRank and ucclEpGroupCreate, each rank a node\n{here['cores']} cores, commit {here['commit']}", fontsize=9)
+    figure.tight_layout()
+    for kind in ("png", "svg"):
+        figure.savefig(os.path.join(out, f"init.{kind}"), dpi=120, metadata={"Date": None} if kind == "svg" else None)
+    plt.close(figure)
+    return "init"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     here = os.path.dirname(os.path.abspath(__file__))
@@ -146,7 +182,11 @@ def main():
         known = json.load(file)
     plt.rcParams.update({"svg.hashsalt": "ucclep", "svg.fonttype": "none", "font.size": 8})
     os.makedirs(arguments.out, exist_ok=True)
-    for (key, comparable), lines in sorted(collect(load_runs(arguments.files)).items()):
+    runs = list(load_runs(arguments.files))
+    for _, run in runs:
+        if run["tool"] == "init_perf":
+            print(draw_init(run, arguments.out))
+    for (key, comparable), lines in sorted(collect(named for named in runs if named[1]["tool"] != "init_perf").items()):
         print(draw(key, lines, known, comparable, arguments.out))
 
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Usage: plot_test.py PLOT_PY
 
-Draws two small results: one of the machine that the peers were measured on, one of another.
+Draws two small results, one of the machine that the peers were measured on and one of another; and what ranks need to meet.
 """
 import json
 import os
@@ -25,6 +25,13 @@ def run_of(device, tokens):
             "results": [{"tokens": t, "series": series} for t in tokens]}
 
 
+def init_run():
+    fields = ("init_ms", "group_create_ms", "group_create_sent_bytes", "group_create_received_bytes")
+    results = [{"name": name, "ranks": ranks, **{field: {"p50": 2.0 * ranks, "min": ranks, "max": 3.0 * ranks} for field in fields}}
+               for name in ("real", "simulated") for ranks in (2, 4)]
+    return {"tool": "init_perf", "environment": {"cores": 2, "commit": "none"}, "results": results}
+
+
 def main(plot):
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "run.json")
@@ -39,6 +46,12 @@ def main(plot):
             alone = file.read()
         expect("DeepEP" in beside and "libucclep flat, 24 SMs" in beside, "peers and libucclep are not in one picture")
         expect("DeepEP" not in alone and "libucclep flat, 24 SMs" in alone, "a host device stands beside the peers")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(init_run(), file)
+        subprocess.run([sys.executable, plot, "--out", folder, path], check=True)
+        with open(os.path.join(folder, "init.svg"), encoding="utf-8") as file:
+            drawn = file.read()
+        expect("init, real ranks" in drawn and "received, simulated ranks" in drawn, "a curve of init_perf is missing")
         with open(path, "w", encoding="utf-8") as file:
             json.dump({"tool": "ceiling_perf"}, file)
         refused = subprocess.run([sys.executable, plot, "--out", folder, path], check=False, stderr=subprocess.PIPE, text=True)
