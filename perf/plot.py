@@ -162,7 +162,7 @@ def draw_against_ranks(axes, rows, series, unit):
 def draw_init(run, out):
     figure, axes = plt.subplots(1, 2, figsize=(12, 4.5))
     draw_against_ranks(axes[0], run["results"], INIT_TIMES, "ms, first call to last return")
-    draw_against_ranks(axes[1], run["results"], INIT_BYTES, "bytes of a rank in the rounds of ucclEpGroupCreate")
+    draw_against_ranks(axes[1], run["results"], INIT_BYTES, "bytes of a rank in a group's rounds")
     here = run["environment"]
     figure.suptitle(f"ucclEpCommInitRank and ucclEpGroupCreate, each rank a node\n{here['cores']} cores, commit {here['commit']}", fontsize=9)
     figure.tight_layout()
