@@ -2,6 +2,7 @@
 // What a proxy thread has sent to each peer and received from it, by operation: for UCCLEP_TRACE. One thread writes; it
 // is read when that thread has left the group.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
