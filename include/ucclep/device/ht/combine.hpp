@@ -170,9 +170,9 @@ UCCLEP_FN void stage_runs(const Op& op, const HandleMemory& memory, const HtComb
 // Verb of a block's warps: those that stage take their shares by turns.
 template <class Element, class Wire>
 UCCLEP_FN void stage_turns(const Op& op, const HandleMemory& memory, const HtCombineArgs& args, Stage& stage,
-                           SumRing& ring, const WarpRole& copy) {
+                           SumRing& ring, const WarpRole& copy, uint64_t turn) {
   if (!copy.has_me()) return;
-  in_turns(op, Turn::rows, copy, [&](const Worker& worker) {
+  in_turns(op, Turn::rows, copy, turn, [&](const Worker& worker) {
     stage_runs<Element, Wire>(op, memory, args, stage, ring, worker);
     return true;
   });
@@ -266,6 +266,7 @@ UCCLEP_FN bool sum_tokens(const Op& op, const HandleMemory& memory, const HtComb
 template <class Element, class Wire>
 UCCLEP_FN bool exchange_partials(const Op& op, const OpState& op_state, const HandleMemory& memory,
                                  const HtCombineArgs& args, Stage& stage) {
+  const uint64_t turn = begin_turn(op, Turn::rows);  // it comes while READY does
   const HeaderResult ready = exchange_ready<Wire>(op, op_state, memory, args.settings, args.offer, args.wait_ns, stage);
   if (ready != HeaderResult::good) {
     if constexpr (Wire::network) Wire::give_up(op, memory, ready, args.partial_bytes);
@@ -279,7 +280,7 @@ UCCLEP_FN bool exchange_partials(const Op& op, const OpState& op_state, const Ha
   sync_block();
   SumRing ring(stage);
   const CombineWarpRoles roles = CombineWarpRoles::of(!exposes(op, args.offer), args.zones != Zones::sources);
-  stage_turns<Element, Wire>(op, memory, args, stage, ring, roles.copy);
+  stage_turns<Element, Wire>(op, memory, args, stage, ring, roles.copy, turn);
   const HtCombineArgs& now = reload(args);
   bool ok = true;
   if constexpr (Wire::network) {
@@ -308,6 +309,7 @@ UCCLEP_FN void combine(const HtCombineArgs& args) {
 template <class Element, class Wire>
 UCCLEP_FN bool send_partials(const Op& op, const OpState& op_state, const HandleMemory& memory,
                              const HtCombineArgs& args, Stage& stage) {
+  const uint64_t turn = begin_turn(op, Turn::rows);
   const HeaderResult ready = exchange_ready<Wire>(op, op_state, memory, args.settings, args.offer, args.wait_ns, stage);
   if (ready != HeaderResult::good) {
     if constexpr (Wire::network) Wire::give_up(op, memory, ready, args.partial_bytes);
@@ -316,7 +318,7 @@ UCCLEP_FN bool send_partials(const Op& op, const OpState& op_state, const Handle
   SumRing ring(stage);
   const CombineWarpRoles all{{0, block::warps()}, {0, 0}};
   const CombineWarpRoles roles = Wire::network ? CombineWarpRoles::of(true, args.zones != Zones::sources) : all;
-  stage_turns<Element, Wire>(op, memory, args, stage, ring, roles.copy);
+  stage_turns<Element, Wire>(op, memory, args, stage, ring, roles.copy, turn);
   bool ok = true;
   if constexpr (Wire::network) {
     if (roles.reduce.has_me()) ok = relay_turns<Element, Wire>(op, args, stage, ring, roles.reduce);

@@ -103,7 +103,7 @@ struct WarpRoles {
 // Block verb: what every rank has exposed, and who does what here.
 template <class Row, class Wire, Phases phases>
 UCCLEP_FN bool move_rows(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage,
-                         PeerTensors* exposed) {
+                         PeerTensors* exposed, uint64_t turn) {
   const DispatchOutput& out = args.output;
   if (phases == Phases::whole && thread_id() == 0 && out.zones == Zones::sources) {
     exposed[op.me()] = own_tensors(memory, out.tokens, out.scales, out.capacity, op.me());
@@ -126,7 +126,7 @@ UCCLEP_FN bool move_rows(const Op& op, const HandleMemory& memory, const HtDispa
   }
   bool ok = true;
   if (roles.copy.has_me()) {
-    ok = in_turns(op, Turn::rows, roles.copy, [&](const Worker& worker) {
+    ok = in_turns(op, Turn::rows, roles.copy, turn, [&](const Worker& worker) {
       return send_rows<Row, Wire, phases>(reload(args), op, stage, exposed, pulled, worker);
     });
   }
@@ -150,6 +150,7 @@ UCCLEP_FN bool move_rows(const Op& op, const HandleMemory& memory, const HtDispa
 template <class Row, class Wire, Phases phases>
 UCCLEP_FN bool exchange_rows(const Op& op, const OpState& op_state, const HandleMemory& memory,
                              const HtDispatchArgs& args, Stage& stage) {
+  const uint64_t turn = begin_turn(op, Turn::rows);  // it comes while READY does
   const HeaderResult ready = exchange_ready<Wire>(op, op_state, memory, args.settings, args.offer, args.wait_ns, stage);
   if constexpr (Wire::network) Wire::note_rows(op, memory, ready == HeaderResult::good);
   if (ready != HeaderResult::good) {
@@ -160,7 +161,7 @@ UCCLEP_FN bool exchange_rows(const Op& op, const OpState& op_state, const Handle
   }
   if constexpr (phases == Phases::whole) fill_rest<Wire>(op, memory, args);
   const HtDispatchArgs& now = reload(args);
-  return move_rows<Row, Wire, phases>(op.with(now.group), memory_of(now), now, stage, exposed_of(stage));
+  return move_rows<Row, Wire, phases>(op.with(now.group), memory_of(now), now, stage, exposed_of(stage), turn);
 }
 
 // The whole operation, or its send phase: that stages all rows that are not sent, and relays. With rings it is always

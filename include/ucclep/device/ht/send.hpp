@@ -151,7 +151,6 @@ UCCLEP_FN bool send_rows(const HtDispatchArgs& args, const Op& op, Stage& stage,
     publish_run<Wire>(op.with(now.group), memory_of(now), exposed, begin, end);
     if (!Wire::push_run(op, reload(args), begin, end)) return false;
   }
-  bulk_wait_written();
   return true;
 }
 

@@ -211,13 +211,22 @@ struct WarpRole {
   UCCLEP_FN Worker in(uint32_t block) const { return {(warp_id() - first) * grid_size() + block, warps * grid_size()}; }
 };
 
-// Verb of a warp of a role: what others wait for, by turns. send(worker): a share; false: nothing more can be sent.
+// Verb of a warp of a role: what others wait for, by turns. first: from begin_turn. send(worker): a share; false:
+// nothing more can be sent. Bulk stores of shares are written when it returns. Each warp looks before its share whether
+// one will be left, so that where all blocks are resident it does not wait for that afterwards.
+template <class Send>
+UCCLEP_FN bool in_turns(const Op& op, Turn what, const WarpRole& role, uint64_t first, Send&& send) {
+  const uint64_t seen = look_at_turns(op);
+  for (WarpUniform turn = turn_in(first, what); turn < grid_size(); turn = turn_in(begin_turn(op, what), what)) {
+    if (!send(role.in(turn))) return false;
+    if (turn_in(seen, what) >= grid_size()) break;
+  }
+  bulk_wait_written();
+  return true;
+}
 template <class Send>
 UCCLEP_FN bool in_turns(const Op& op, Turn what, const WarpRole& role, Send&& send) {
-  for (WarpUniform turn = take_turn(op, what); turn < grid_size(); turn = take_turn(op, what)) {
-    if (!send(role.in(turn))) return false;
-  }
-  return true;
+  return in_turns(op, what, role, begin_turn(op, what), send);
 }
 
 // In FLAT this rank's own rows never leave: it is as if it had exposed the tensors to itself.

@@ -27,7 +27,19 @@ struct EndedWord {
 // What blocks take by turns (protocol/turns.hpp): to send rows, to send metas, to pass on or add up what others sent,
 // to copy headers that came by the network.
 enum class Turn : uint32_t { rows, metas, relays, headers };
-constexpr uint32_t num_turns = 4;  // of Turn
+
+// The turns that warps of one index have taken in the running launch: 16 bits of each Turn. A grid takes at most one
+// for each of its blocks, and each block one more, in vain. On a line of its own, as the warps of all blocks begin with
+// theirs at once.
+struct alignas(128) TurnWord {
+  static constexpr uint32_t bits = 16, max_blocks = 1u << (bits - 1);
+  uint64_t taken;
+
+  static UCCLEP_HD constexpr uint64_t one(Turn what) { return uint64_t{1} << bits * static_cast<uint32_t>(what); }
+  static UCCLEP_HD constexpr uint32_t of(uint64_t taken, Turn what) {
+    return static_cast<uint16_t>(taken >> bits * static_cast<uint32_t>(what));
+  }
+};
 
 // The group's words in device memory. Every block reads the kind's word at entry. Behind them: u64 [blocks that may
 // route tokens], the HT Update whose counts a block has left (ht/routing.hpp). They are the group's, because memory of
@@ -38,7 +50,7 @@ struct GroupState {
   GridBarrier barrier;
   uint32_t pending[num_kinds];  // a bit for each slot whose operation has been sent, and not received yet
                                 // (protocol/phases.hpp)
-  uint32_t turns[num_turns][HandleLayout::max_warps];  // that the blocks of the running launch have taken
+  TurnWord turns[HandleLayout::max_warps];
 
   static UCCLEP_HD constexpr uint64_t bytes(const GroupShape& shape) {
     return sizeof(GroupState) + 8 * ceil_div(shape.ht_tokens, chunk_tokens);
@@ -163,7 +175,7 @@ struct HandleView {
 struct NetworkView;  // layout/network_view.hpp
 struct GroupMasks;   // layout/masks.hpp
 
-inline constexpr unsigned device_abi = 28;  // changes with any of the structs below
+inline constexpr unsigned device_abi = 29;  // changes with any of the structs below
 
 }  // namespace ucclep
 

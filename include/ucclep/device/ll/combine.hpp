@@ -267,7 +267,7 @@ UCCLEP_FN bool exchange_rows(const Op& op, const OpState& op_state, const Handle
   using Wire = typename Forms::Wire;
   using Path = CombinePath<Wire>;
   const uint32_t updated = memory.state()->updated;  // it comes while the peers' words do
-  if (!slots_free(op, op_state, typename Wire::Consumed{})) return false;
+  if (!slots_free<Forms::bulk>(op, op_state, typename Wire::Consumed{})) return false;
   const bool routed = is_routed(op, memory, uniform(updated));
   if (!args.announced && jobs.ready.mine() && !Path::begin(op, memory, args, jobs.ready, routed)) return false;
   if (!routed) return true;

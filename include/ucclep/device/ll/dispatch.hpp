@@ -362,7 +362,7 @@ UCCLEP_FN bool send_rows(const Op& op, const OpState& op_state, const LlDispatch
     if (Forms::by_token && metas.mine()) ahead.read(args, metas.warp());
     sets.require(0, args.routing.tokens, &bad);
   }
-  if (!slots_free(op, op_state, typename Wire::Consumed{})) return false;
+  if (!slots_free<Forms::bulk>(op, op_state, typename Wire::Consumed{})) return false;
   while (turn < grid_size()) {
     if (!send_share<Row, Forms>(op, args, stage, jobs.as(turn), form, sets, sender, ahead, &bad)) return false;
     if (!by_turns) break;

@@ -5,9 +5,9 @@
 // | who releases                       | who acquires                  | what is ordered                             |
 // |------------------------------------|-------------------------------|---------------------------------------------|
 // | slots_free of the reader's next    | slots_free, and of a warp:    | the reader's last read of a slot before     |
-// |   operation: publish of consumed   |   load_acquire (system), then |   the writer's next write into it, in bulk  |
-// |   (system), after the end of the   |   acquire_then_bulk           |   as well                                   |
-// |   launch that read it              |                               |                                             |
+// |   operation: publish of consumed   |   load_acquire (system); where|   the writer's next write into it, in bulk  |
+// |   (system), after the end of the   |   it stores in bulk also      |   as well                                   |
+// |   launch that read it              |   acquire_then_bulk           |                                             |
 // | end_exposing: publish of consumed  | end_exposing of the owner:    | the last access to an exposed tensor before |
 // |   (system), after the last block's |   load_acquire (system)       |   its owner goes on (ht/zero_copy.hpp)      |
 // |   ticket (fetch_add_acq_rel, gpu)  |                               |                                             |
@@ -148,9 +148,9 @@ UCCLEP_FN uint64_t consumed_needed(const Op& op) {
 // Block verb, before anything is sent: publishes that the operation before was read, and waits until every peer
 // has finished with the slot that this operation is going to use (P1). A peer cannot be two operations ahead of what it
 // was sent, as it has needed this rank's rows of the one between: so nobody waits for what is published only now. What
-// a peer read there before it said so is ordered before what this block writes there now, also in bulk. False also
-// after a fatal error: what the operation before left behind may be half done.
-template <class Consumed = ConsumedWord>
+// a peer read there before it said so is ordered before what this block writes there now; bulk: also before what it
+// writes in bulk. False also after a fatal error: what the operation before left behind may be half done.
+template <bool bulk = true, class Consumed = ConsumedWord>
 UCCLEP_FN bool slots_free(const Op& op, const OpState& op_state, Consumed consumed = {}) {
   const bool marks = block_id() == 0 && thread_id() == 0;
   if (marks) mark(op, Mark::begin);
@@ -173,7 +173,7 @@ UCCLEP_FN bool slots_free(const Op& op, const OpState& op_state, Consumed consum
     }
   }
   ok = every_thread(ok);
-  acquire_then_bulk();
+  if constexpr (bulk) acquire_then_bulk();
   if (marks) mark(op, Mark::slots_free);
   return ok;
 }
@@ -185,7 +185,7 @@ UCCLEP_FN void publish_read(const Op& op, const OpState& op_state) {
   if (op_state.last() != 0) publish_consumed(op, op_state.last(), {lane_id(), wave_size});
 }
 
-// Warp verb: slots_free for a warp alone, in a group without masks. It publishes nothing.
+// Warp verb: slots_free for a warp alone that stores lines, in a group without masks. It publishes nothing.
 UCCLEP_FN bool slots_free_of_warp(const Op& op, const OpState& op_state) {
   const uint64_t needed = consumed_needed(op);
   bool ok = op_state.abort == 0;
@@ -195,7 +195,7 @@ UCCLEP_FN bool slots_free_of_warp(const Op& op, const OpState& op_state) {
                    [&] { return load_acquire<Scope::system>(consumed_by(reload(op.group), op.kind, p)) >= needed; });
   }
   ok = every_lane(ok);
-  acquire_then_bulk();  // what a lane has acquired is ordered before what all of them store
+  sync_warp();  // what a lane has acquired is ordered before what all of them store
   return ok;
 }
 
@@ -210,10 +210,8 @@ UCCLEP_FN bool leave(GroupState* state, bool ok, bool ordered) {
   const uint64_t out = before + mine;
   if (static_cast<uint32_t>(out) != grid_size()) return false;
   store_relaxed<Scope::gpu>(&state->exited, uint64_t{0});
-  UCCLEP_KEEP_LOOP
-  for (uint32_t i = 0; i < num_turns * HandleLayout::max_warps; ++i) {
-    store_relaxed<Scope::gpu>(&state->turns[i / HandleLayout::max_warps][i % HandleLayout::max_warps], 0u);
-  }
+  UCCLEP_UNROLL
+  for (TurnWord& turn : state->turns) store_relaxed<Scope::gpu>(&turn.taken, uint64_t{0});
   return out < gave_up;
 }
 
