@@ -235,7 +235,7 @@ typedef struct {
   int ll_max_tokens_per_rank;       /**< B in LL; 0 = max_tokens_per_rank */
   int64_t max_token_bytes;          /**< required: the largest row, scales included, of dispatch and of combine */
   int64_t max_recv_tokens_per_rank; /**< rows that HT keeps of those received, with duplicates and padding; 0 = all */
-  /** SMs that a kernel of the library may use; 0 = all but a sixteenth, at least one, which stay free for operations of
+  /** SMs that a kernel of the library may use; 0 = all but one in 32, at least one, which stay free for operations of
    * another group. See "Streams" */
   int num_sms;
   int timeout_ms; /**< of a wait; 0 = the communicator's */

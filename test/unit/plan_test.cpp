@@ -72,13 +72,13 @@ TEST_CASE("plan: what a group may have can be launched") {
   }
 }
 
-TEST_CASE("plan: by default a sixteenth of the SMs stays free") {
+TEST_CASE("plan: by default a 32nd of the SMs stays free") {
   DeviceTraits traits = device_with(227 * 1024, 32);
   const auto grid = [&](unsigned sms, int asked) {
     traits.num_sms = sms;
     return plan_counting(traits, asked).grid;
   };
-  CHECK(grid(132, 0) == 124);
+  CHECK(grid(132, 0) == 128);
   CHECK(grid(15, 0) == 14);
   CHECK(grid(2, 0) == 1);
   CHECK(grid(1, 0) == 1);  // there is nothing to leave

@@ -7,6 +7,7 @@
 #include "base/error.hpp"
 #include "ucclep/device/ht/routing.hpp"
 #include "ucclep/device/layout/arguments.hpp"
+#include "ucclep/device/layout/objects.hpp"
 
 namespace ucclep {
 namespace {
@@ -22,9 +23,10 @@ constexpr size_t block_scan_bytes = 1024;
 // By default some SMs stay free: an operation of another group finds one there while this one waits for peers, which
 // may be waiting in that other operation.
 unsigned blocks(const DeviceTraits& traits, int asked) {
-  if (asked > 0) return std::min(static_cast<unsigned>(asked), traits.num_sms);
-  const unsigned reserve = traits.num_sms > 1 ? std::max(1u, traits.num_sms / 16) : 0;
-  return traits.num_sms - reserve;
+  const unsigned most = std::min(traits.num_sms, TurnWord::max_blocks);
+  if (asked > 0) return std::min(static_cast<unsigned>(asked), most);
+  const unsigned reserve = most > 1 ? std::max(1u, most / 32) : 0;
+  return most - reserve;
 }
 
 unsigned threads(const DeviceTraits& traits) {
