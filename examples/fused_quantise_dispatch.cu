@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Quantisation fused with dispatch: a warp makes fp8 of a token, with a scale for each 128 elements, and sends it at
 // once.
-//   nvcc -std=c++20 -arch=sm_90a -fmad=false --expt-relaxed-constexpr fused_quantise_dispatch.cu -lucclep
+//   nvcc -std=c++20 -arch=sm_90a fused_quantise_dispatch.cu -lucclep
 #include <ucclep/device.hpp>
 
 #include "example.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A router fused with its dispatch: the warp that has found a token's best experts sends the token to them at once.
-//   nvcc -std=c++20 -arch=sm_90a -fmad=false --expt-relaxed-constexpr fused_topk_dispatch.cu -lucclep
-#include <ucclep/device.hpp>
+//   nvcc -std=c++20 -arch=sm_90a fused_topk_dispatch.cu -lucclep
+#include <ucclep/device/ll_dispatch.hpp>
 
 #include "example.hpp"
 
@@ -20,7 +20,7 @@ UCCLEP_FN void top_k(const float* scores, int32_t (&experts)[K], float (&weights
   for (int k = 0; k < K; ++k) {
     uint64_t best = 0;
     for (unsigned e = ucclep::lane_id(); e < E; e += ucclep::wave_size) {
-      const uint64_t key = uint64_t{ucclep::float_bits(scores[e])} << 32 | (E - e);  // equal scores: the lower expert
+      const uint64_t key = uint64_t{__builtin_bit_cast(uint32_t, scores[e])} << 32 | (E - e);  // equal scores: the lower expert
       if (key < below && key > best) best = key;
     }
     below = ucclep::reduce_max(best);

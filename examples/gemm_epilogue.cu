@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The last GEMM of the experts with combine's send phase as its epilogue: a row goes home when it is done, while others
 // are still computed. (A real one would compute tiles with tensor cores; the epilogue is the same for each row.)
-//   nvcc -std=c++20 -arch=sm_90a -fmad=false --expt-relaxed-constexpr -c gemm_epilogue.cu
+//   nvcc -std=c++20 -arch=sm_90a -c gemm_epilogue.cu
 #include "gemm_epilogue.hpp"
 
 #include <ucclep/device.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The backward pass of a MoE layer in HT: the kernel that computes the gradients of the experts' inputs sends each row
 // home as it is done, from a few rows of scratch. There is no tensor of gradients by expert.
-//   nvcc -std=c++20 -arch=sm_90a -fmad=false --expt-relaxed-constexpr gradient_epilogue.cu -lucclep
+//   nvcc -std=c++20 -arch=sm_90a gradient_epilogue.cu -lucclep
 #include <ucclep/device.hpp>
 
 #include "example.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Four MoE layers in one launch: tokens leave, tiles of rows are computed when they are there, results go home.
-//   nvcc -std=c++20 -arch=sm_90a -fmad=false --expt-relaxed-constexpr layers_in_one_kernel.cu -lucclep
+//   nvcc -std=c++20 -arch=sm_90a layers_in_one_kernel.cu -lucclep
 #include <ucclep/device.hpp>
 
 #include "example.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A ring all-gather by put and signal alone: each rank passes on to the next one what it got from the one before. On
 // the host device also between domains, as with UCCLEP_NODES=2,2.
-//   nvcc -std=c++20 -arch=sm_90a -fmad=false --expt-relaxed-constexpr ring_all_gather.cu -lucclep
+//   nvcc -std=c++20 -arch=sm_90a ring_all_gather.cu -lucclep
 #include <ucclep/device.hpp>
 
 #include <vector>

@@ -16,8 +16,9 @@
 // | device/layout/objects.hpp   | what ucclEpGroupGetDevice, ucclEpHandleGetDevice and ucclEpWindowGetDevice fill      |
 // clang-format on
 //
-// Kernels are compiled without contraction of products and sums (nvcc: -fmad=false, clang: -ffp-contract=off), so that
-// sums have the same bits on every target.
+// No flag is needed but C++20. The library's sums round each product and each sum (add_rounded), so they have the same
+// bits on every target; only options that flush subnormal numbers to zero (nvcc: -ftz=true, --use_fast_math) change
+// quantised rows.
 //
 // The files of device/ itself are for users. Its folders hold what those files and the library's own kernels stand on,
 // lowest first: arch, simt, layout, network, protocol, rows, ll and ht, ht/nodes, recovery, user.

@@ -24,6 +24,7 @@
 #include "ucclep/device/layout/window.hpp"
 #include "ucclep/device/ll/inbox.hpp"
 #include "ucclep/device/ll/lines.hpp"
+#include "ucclep/device/ll/row_lines.hpp"
 #include "ucclep/device/ll_dispatch.hpp"
 #include "ucclep/device/protocol/header.hpp"
 #include "ucclep/device/protocol/operation.hpp"

@@ -341,6 +341,16 @@ UCCLEP_FN void pause() {
   __builtin_amdgcn_s_sleep(1);
 }
 
+// ---- fp32: each result is rounded, and no product becomes part of a sum, whatever the compiler is allowed.
+UCCLEP_FN float add_rounded(float a, float b) {
+#pragma clang fp contract(off)
+  return a + b;
+}
+UCCLEP_FN float multiply_rounded(float a, float b) {
+#pragma clang fp contract(off)
+  return a * b;
+}
+
 // ---- fp16, as in arch/numeric.hpp: kernels begin with rounding to nearest even, and with subnormal numbers of fp16.
 UCCLEP_FN uint32_t to_fp16_pair(float low, float high) {
   return __builtin_bit_cast(uint16_t, static_cast<_Float16>(low)) |

@@ -392,6 +392,18 @@ UCCLEP_FN float widen_fp16(uint16_t value) {
   return wide;
 }
 
+// ---- fp32: each result is rounded, and no product becomes part of a sum, whatever the compiler is allowed.
+UCCLEP_FN float add_rounded(float a, float b) {
+  float sum;
+  asm("add.rn.f32 %0, %1, %2;" : "=f"(sum) : "f"(a), "f"(b));
+  return sum;
+}
+UCCLEP_FN float multiply_rounded(float a, float b) {
+  float product;
+  asm("mul.rn.f32 %0, %1, %2;" : "=f"(product) : "f"(a), "f"(b));
+  return product;
+}
+
 // ---- fp8. As to_e4m3 of arch/numeric.hpp, two at a time; the instruction alone would lose the sign of a NaN.
 UCCLEP_FN uint32_t to_e4m3_pair(float low, float high) {
   uint16_t both;

@@ -299,6 +299,24 @@ UCCLEP_FN float widen_fp16(uint16_t value) {
 // ---- Launches of one stream begin one after the other.
 UCCLEP_FN void let_next_begin() {}
 
+// ---- fp32: each result is rounded, and no product becomes part of a sum, whatever the compiler is allowed.
+UCCLEP_FN float add_rounded(float a, float b) {
+#if defined(__clang__)
+#pragma clang fp contract(off)
+  return a + b;
+#else
+  return __builtin_assoc_barrier(a + b);
+#endif
+}
+UCCLEP_FN float multiply_rounded(float a, float b) {
+#if defined(__clang__)
+#pragma clang fp contract(off)
+  return a * b;
+#else
+  return __builtin_assoc_barrier(a * b);
+#endif
+}
+
 }  // namespace UCCLEP_SIMT_NAMESPACE
 
 #include "ucclep/device/arch/uniform.hpp"

@@ -2,6 +2,7 @@
 // What the host passes to kernels by value, and what host and kernels compute from it.
 #pragma once
 #include <cstdint>
+#include "ucclep/device/arch/qualifiers.hpp"
 
 #include "ucclep/device/layout/handle.hpp"
 #include "ucclep/device/layout/objects.hpp"
@@ -45,7 +46,7 @@ struct BlockTableLayout {
   static constexpr uint32_t max_tokens = 8192, max_bases = 2048;
   static_assert(max_header_experts <= max_bases);  // those tables hold what headers say, too
 
-  static constexpr BlockTableLayout of(const GroupShape& shape) {
+  static UCCLEP_HD constexpr BlockTableLayout of(const GroupShape& shape) {
     const uint64_t tokens = round_up(shape.ll_tokens, 64) * shape.ranks;
     BlockTableLayout at{};
     at.facts = static_cast<uint32_t>(TokenSetShape::of(shape).bytes(shape));

@@ -52,18 +52,18 @@ struct Arrivals {
   uint32_t ranks, in_flight;
 
   // All of them, one behind the other.
-  static constexpr Arrivals in(uint64_t* words, uint32_t ranks, uint32_t in_flight) {
+  static UCCLEP_HD constexpr Arrivals in(uint64_t* words, uint32_t ranks, uint32_t in_flight) {
     uint64_t* const consumed = words + progress_words(ranks, in_flight);
     uint64_t* const evicted = consumed + consumed_words(ranks);
     return {words, consumed, evicted, evicted + ranks, ranks, in_flight};
   }
-  static constexpr uint64_t words(uint32_t ranks, uint32_t in_flight) {
+  static UCCLEP_HD constexpr uint64_t words(uint32_t ranks, uint32_t in_flight) {
     return progress_words(ranks, in_flight) + consumed_words(ranks) + 2 * uint64_t{ranks};
   }
-  static constexpr uint64_t progress_words(uint32_t ranks, uint32_t in_flight) {
+  static UCCLEP_HD constexpr uint64_t progress_words(uint32_t ranks, uint32_t in_flight) {
     return uint64_t{num_kinds} * in_flight * ranks;
   }
-  static constexpr uint64_t consumed_words(uint32_t ranks) { return uint64_t{num_kinds} * ranks; }
+  static UCCLEP_HD constexpr uint64_t consumed_words(uint32_t ranks) { return uint64_t{num_kinds} * ranks; }
   UCCLEP_HD constexpr uint64_t* progress_of(Kind kind, uint64_t seq, uint32_t source) const {
     return progress + (static_cast<uint64_t>(kind) * in_flight + seq % in_flight) * ranks + source;
   }

@@ -69,7 +69,7 @@ struct Field {
   static constexpr unsigned shift = from, bits = wide, end = from + wide;
   static constexpr uint64_t largest = (uint64_t{1} << bits) - 1;
   static UCCLEP_HD constexpr uint64_t put(uint64_t value) { return value << shift; }
-  static constexpr uint64_t get(uint64_t of_half) { return of_half >> shift & largest; }
+  static UCCLEP_HD constexpr uint64_t get(uint64_t of_half) { return of_half >> shift & largest; }
 };
 
 // Half 0.
@@ -94,7 +94,7 @@ static_assert(Destination::largest == max_ranks - 1);
 }  // namespace command_field
 
 // Whether every field has room for its value: true of whatever a group that was not refused can ask for.
-constexpr bool fits(const CommandFields& c) {
+UCCLEP_HD constexpr bool fits(const CommandFields& c) {
   namespace f = command_field;
   return c.destination <= f::Destination::largest && c.kind <= f::Kind::largest && c.row <= f::Row::largest &&
          c.rows <= f::Rows::largest && c.bytes % f::unit_bytes == 0 && c.bytes / f::unit_bytes <= f::Units::largest;
@@ -112,30 +112,34 @@ class Command {
         high_(command_field::Row::put(c.row) | command_field::Rows::put(c.rows) |
               command_field::Units::put(c.bytes / command_field::unit_bytes)) {}
 
-  constexpr uint32_t epoch() const { return static_cast<uint32_t>(command_field::Epoch::get(low_)); }
-  constexpr uint16_t destination() const { return static_cast<uint16_t>(command_field::Destination::get(low_)); }
-  constexpr uint8_t kind() const { return static_cast<uint8_t>(command_field::Kind::get(low_)); }
-  constexpr uint8_t flags() const { return static_cast<uint8_t>(command_field::Flags::get(low_)); }
-  constexpr CommandOp operation() const { return static_cast<CommandOp>(command_field::Operation::get(low_)); }
-  constexpr uint32_t row() const { return static_cast<uint32_t>(command_field::Row::get(high_)); }
-  constexpr uint16_t rows() const { return static_cast<uint16_t>(command_field::Rows::get(high_)); }
-  constexpr uint32_t bytes() const {
+  UCCLEP_HD constexpr uint32_t epoch() const { return static_cast<uint32_t>(command_field::Epoch::get(low_)); }
+  UCCLEP_HD constexpr uint16_t destination() const {
+    return static_cast<uint16_t>(command_field::Destination::get(low_));
+  }
+  UCCLEP_HD constexpr uint8_t kind() const { return static_cast<uint8_t>(command_field::Kind::get(low_)); }
+  UCCLEP_HD constexpr uint8_t flags() const { return static_cast<uint8_t>(command_field::Flags::get(low_)); }
+  UCCLEP_HD constexpr CommandOp operation() const {
+    return static_cast<CommandOp>(command_field::Operation::get(low_));
+  }
+  UCCLEP_HD constexpr uint32_t row() const { return static_cast<uint32_t>(command_field::Row::get(high_)); }
+  UCCLEP_HD constexpr uint16_t rows() const { return static_cast<uint16_t>(command_field::Rows::get(high_)); }
+  UCCLEP_HD constexpr uint32_t bytes() const {
     return static_cast<uint32_t>(command_field::Units::get(high_)) * command_field::unit_bytes;
   }
-  constexpr CommandFields fields() const {
+  UCCLEP_HD constexpr CommandFields fields() const {
     return {epoch(), row(), bytes(), destination(), rows(), operation(), kind(), flags()};
   }
 
   // As it lies in a slot on a lap of this parity, and back. What comes back from a slot of another lap, in either half,
   // is no command.
   UCCLEP_HD constexpr Packet in_slot(uint64_t parity) const { return {low_ | parity, high_ | parity}; }
-  static constexpr Command of_slot(const Packet& slot, uint64_t parity) {
+  static UCCLEP_HD constexpr Command of_slot(const Packet& slot, uint64_t parity) {
     Command c;
     c.low_ = slot.value ^ parity;
     c.high_ = slot.epoch ^ parity;
     return c;
   }
-  constexpr bool is_whole() const { return (low_ | high_) >> command_field::parity_shift == 0; }
+  UCCLEP_HD constexpr bool is_whole() const { return (low_ | high_) >> command_field::parity_shift == 0; }
 
   friend constexpr bool operator==(const Command&, const Command&) = default;
 

@@ -6,6 +6,7 @@
 // combine of HT have one launch more, their send phase (protocol/phases.hpp), which waits for no peer's rows; what may
 // run again is the receive phase.
 #pragma once
+#include "ucclep/device/arch/qualifiers.hpp"
 #include "ucclep/device/layout/record.hpp"
 #include "ucclep/device/layout/window.hpp"
 
@@ -21,7 +22,7 @@ struct RankMask {
   uint32_t unused;
 };
 constexpr uint32_t lost_bit = 0x80000000u, gone_bit = 0x40000000u;
-constexpr Phase phase_lost_in(uint32_t lost) {
+UCCLEP_HD constexpr Phase phase_lost_in(uint32_t lost) {
   return static_cast<Phase>(lost & ~(lost_bit | gone_bit));
 }
 constexpr uint32_t leave_now = 2;  // somebody is lost: all leave, and the operation is repaired

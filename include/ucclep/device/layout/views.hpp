@@ -2,6 +2,7 @@
 // Tensors of the caller as kernels see them: what a dispatch reads and writes, and the counters.
 #pragma once
 #include <cstdint>
+#include "ucclep/device/arch/qualifiers.hpp"
 #include "ucclep/device/layout/objects.hpp"
 #include "ucclep/device/layout/window.hpp"
 #include "ucclep/device/simt/divisor.hpp"
@@ -60,13 +61,13 @@ struct WireShape {
     return left < batch_bytes ? left : batch_bytes;
   }
   UCCLEP_HD constexpr uint32_t scale_bytes() const { return scale_count * scale_element_bytes; }
-  static constexpr WireShape of(uint32_t token_bytes, uint32_t scale_count, uint32_t scale_element_bytes) {
+  static UCCLEP_HD constexpr WireShape of(uint32_t token_bytes, uint32_t scale_count, uint32_t scale_element_bytes) {
     const auto scales = static_cast<uint32_t>(round_up(uint64_t{scale_count} * scale_element_bytes, 16));
     const uint32_t batches = (token_bytes + line_batch_bytes - 1) / line_batch_bytes;
     return {token_bytes, scale_count, scale_element_bytes, token_bytes + scales, line_batch_bytes, 0, batches};
   }
   // The same for rows that are quantised on their way; group_scale_bytes: of 128 elements.
-  constexpr WireShape quantised(uint32_t group_scale_bytes) const {
+  UCCLEP_HD constexpr WireShape quantised(uint32_t group_scale_bytes) const {
     WireShape shape = *this;
     shape.batch_bytes = line_batch_quantised;
     shape.batch_scale_bytes = line_batch_quantised / 128 * group_scale_bytes;

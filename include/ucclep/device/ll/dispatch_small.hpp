@@ -17,6 +17,7 @@
 #include "ucclep/device/ll/inbox.hpp"
 #include "ucclep/device/ll/jobs.hpp"
 #include "ucclep/device/ll/lines.hpp"
+#include "ucclep/device/ll/row_lines.hpp"
 #include "ucclep/device/ll/tables.hpp"
 #include "ucclep/device/ll/topk_header.hpp"
 #include "ucclep/device/protocol/header.hpp"

@@ -7,6 +7,7 @@
 #include "ucclep/device/layout/handle.hpp"
 #include "ucclep/device/layout/views.hpp"
 #include "ucclep/device/layout/window.hpp"
+#include "ucclep/device/ll/jobs.hpp"
 #include "ucclep/device/protocol/header.hpp"
 #include "ucclep/device/protocol/operation.hpp"
 #include "ucclep/device/protocol/routing.hpp"
@@ -66,6 +67,29 @@ UCCLEP_FN void keep_selection(const HandleMemory& memory, const RoutingInput& in
   if (input.topk_idx.data != reinterpret_cast<const char*>(ids)) ids[i] = s.expert;
   memory.at<uint32_t>(memory.handle.offsets.places)[i] = s.place;
   memory.at<uint32_t>(memory.handle.offsets.positions)[i] = s.position;
+}
+
+// Verb of the blocks that count: the positions of every row; put(op, args, token, selection), a warp verb, sends them.
+// ahead: has been read for the warp's first token, and reads the next when all of one has been used.
+template <class Args, class Ahead, class Put>
+UCCLEP_FN void place_tokens(const Op& op, const Args& args, const Job& job, TokenSets<Args>& sets, Ahead& ahead,
+                            int64_t* bad, Put&& put) {
+  const WarpUniform tokens = args.routing.tokens;
+  for (WarpUniform begin = 0; begin + job.block() < tokens; begin += job.warps()) {
+    const Args& here = reload(args);
+    const WarpUniform token = begin + job.warp();
+    Selection selection = select(here.group.shape, ahead.value(here.routing), bad);
+    for (WarpUniform first = 0; first < tokens; first += sets.capacity) {
+      sets.require(first, tokens, bad);
+      if (token < tokens) sets.add_before(token, selection);
+    }
+    if (token >= tokens) continue;
+    const Args& now = reload(args);
+    put(op.with(now.group), now, token, selection);
+    ahead.read(reload(args), token + job.warps());
+    keep_selection(memory_of(now), now.routing, token, selection);
+    sync_warp();  // all lanes have read the scratch
+  }
 }
 
 // Lane verb: the counts of two experts after this round, and before it what earlier rounds have left in the handle.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a kernel asks of the masks of its group (layout/masks.hpp, protocol P12, P13), and how it notes a lost peer.
 #pragma once
+#include "ucclep/device/arch/qualifiers.hpp"
 #include "ucclep/device/layout/masks.hpp"
 #include "ucclep/device/layout/objects.hpp"
 #include "ucclep/device/layout/record.hpp"
@@ -59,7 +60,7 @@ UCCLEP_FN void lose(GroupMasks* masks, uint32_t rank) {
   leave_all(masks);
 }
 
-constexpr uint32_t kind_of(Operation operation) {
+UCCLEP_HD constexpr uint32_t kind_of(Operation operation) {
   return static_cast<uint32_t>(operation) - 1;
 }
 static_assert(kind_of(Operation::dispatch) == static_cast<uint32_t>(Kind::dispatch) &&

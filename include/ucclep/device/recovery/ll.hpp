@@ -16,6 +16,7 @@
 #include "ucclep/device/ll/jobs.hpp"
 #include "ucclep/device/ll/lines.hpp"
 #include "ucclep/device/ll/partials.hpp"
+#include "ucclep/device/ll/row_lines.hpp"
 #include "ucclep/device/ll/weight_rows.hpp"
 #include "ucclep/device/protocol/header.hpp"
 #include "ucclep/device/protocol/operation.hpp"

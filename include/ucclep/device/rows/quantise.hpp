@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // bf16 in, e4m3 out with one scale per 128 elements (UCCLEP_QUANT_FP8_128), on the way to the wire.
 #pragma once
+#include "ucclep/device/arch/numeric.hpp"
 #include "ucclep/device/layout/views.hpp"
 #include "ucclep/device/rows/stage.hpp"
 

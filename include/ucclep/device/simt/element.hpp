@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// 16 bytes of a row as fp32 numbers, for the sums of combine. Multiplication and addition are separate instructions,
-// each rounded: kernels are compiled without contraction (-fmad=false, -ffp-contract=off). A NaN stays one; sign and
-// payload are the target's, as with any arithmetic.
+// 16 bytes of a row as fp32 numbers, for the sums of combine. A product is rounded before it is added (add_rounded,
+// multiply_rounded), whatever flags a kernel is compiled with. A NaN stays one; sign and payload are the target's, as
+// with any arithmetic.
 #pragma once
 #include <cstdint>
 
@@ -62,11 +62,11 @@ struct Vector {
   }
   UCCLEP_FN void add(const Vector& other) {
     UCCLEP_UNROLL
-    for (uint32_t i = 0; i < size; ++i) x[i] = x[i] + other.x[i];
+    for (uint32_t i = 0; i < size; ++i) x[i] = add_rounded(x[i], other.x[i]);
   }
   UCCLEP_FN void scale(float factor) {
     UCCLEP_UNROLL
-    for (uint32_t i = 0; i < size; ++i) x[i] = x[i] * factor;
+    for (uint32_t i = 0; i < size; ++i) x[i] = multiply_rounded(x[i], factor);
   }
 };
 
@@ -79,11 +79,11 @@ struct Vector<Fp32> {
   UCCLEP_FN vec16 pack() const { return {float_bits(x[0]), float_bits(x[1]), float_bits(x[2]), float_bits(x[3])}; }
   UCCLEP_FN void add(const Vector& other) {
     UCCLEP_UNROLL
-    for (uint32_t i = 0; i < size; ++i) x[i] = x[i] + other.x[i];
+    for (uint32_t i = 0; i < size; ++i) x[i] = add_rounded(x[i], other.x[i]);
   }
   UCCLEP_FN void scale(float factor) {
     UCCLEP_UNROLL
-    for (uint32_t i = 0; i < size; ++i) x[i] = x[i] * factor;
+    for (uint32_t i = 0; i < size; ++i) x[i] = multiply_rounded(x[i], factor);
   }
 };
 
