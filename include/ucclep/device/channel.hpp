@@ -384,6 +384,7 @@ UCCLEP_FN bool all_of(bool ok) {
 
 // Copies bytes of this rank's range of the window src into that of the peer of the window dst. The peer may be this
 // rank.
+// Registers: 44 (sm_90a), 32 (gfx942).
 template <class Coop>
 UCCLEP_FN void put(Coop, const ucclEpDeviceGroup& group, int peer, const ucclEpDeviceWindow& dst, uint64_t dst_offset,
                    const ucclEpDeviceWindow& src, uint64_t src_offset, uint64_t bytes) {
@@ -393,6 +394,7 @@ UCCLEP_FN void put(Coop, const ucclEpDeviceGroup& group, int peer, const ucclEpD
 
 // Notifies the peer, which may be this rank, by one count of the signal `id` (0 .. num_signals - 1): all that the scope
 // did before has been done.
+// Registers: 47 (sm_90a), 20 (gfx942).
 template <class Coop>
 UCCLEP_FN void signal(Coop, const ucclEpDeviceGroup& group, int peer, int id) {
   Coop::sync();
@@ -409,6 +411,7 @@ UCCLEP_FN void signal(Coop, const ucclEpDeviceGroup& group, int peer, int id) {
 }
 
 // put, then signal; neither where the other cannot be.
+// Registers: 58 (sm_90a), 34 (gfx942).
 template <class Coop>
 UCCLEP_FN void put_signal(Coop coop, const ucclEpDeviceGroup& group, int peer, const ucclEpDeviceWindow& dst,
                           uint64_t dst_offset, const ucclEpDeviceWindow& src, uint64_t src_offset, uint64_t bytes,
@@ -420,6 +423,7 @@ UCCLEP_FN void put_signal(Coop coop, const ucclEpDeviceGroup& group, int peer, c
 }
 
 // Waits until this rank's count of the signal is so large, by whomever.
+// Registers: 38 (sm_90a), 16 (gfx942).
 template <class Coop>
 UCCLEP_FN bool wait_signal(Coop, const ucclEpDeviceGroup& group, int id, uint64_t at_least) {
   bool ok = channel::exists<Coop>(group, Field::signal, id, group.shape.signals);
@@ -429,6 +433,7 @@ UCCLEP_FN bool wait_signal(Coop, const ucclEpDeviceGroup& group, int id, uint64_
 
 // The sources of this scope's puts may be written again, their bytes are there. False: the group has failed, or with
 // masks this wait has lost a peer to which some had been put.
+// Registers: 30 (sm_90a), 20 (gfx942).
 template <class Coop>
 UCCLEP_FN bool flush(Coop, const ucclEpDeviceGroup& group) {
   fence_acq_rel<Scope::system>();
@@ -442,6 +447,7 @@ UCCLEP_FN bool flush(Coop, const ucclEpDeviceGroup& group) {
 
 // One scope of every rank of the team calls it, and for each team one at a time. Groups of lanes<N> come as one, their
 // warp.
+// Registers: 45 (sm_90a), 30 (gfx942).
 template <class Coop>
 UCCLEP_FN bool barrier(Coop, const ucclEpDeviceGroup& group, Team team) {
   uint64_t* last = &group.channel->barriers[team];

@@ -83,6 +83,7 @@ UCCLEP_FN bool send_ready_to_all(const Op& op, const Settings& settings, const H
 
 // Block verb of every block: the handle's group begins a combine of what the handle's last dispatch received, which was
 // complete before. shape: {hidden, dtype, 0, K}.
+// Registers: 78 (sm_90a), 45 (gfx942).
 UCCLEP_FN OpenCombine combine_begin(const ucclEpDeviceHandle& handle, const RowShape& shape) {
   OpState op_state = OpState::load(handle.group, Kind::combine);
   const Op op = begin_next(handle, Kind::combine, Operation::combine, op_state);
@@ -190,6 +191,7 @@ UCCLEP_FN void send_partial(const OpenCombine& open, const Home& home, const Cop
 // the GPU, unchanged until the combine has ended; where no other copy of it is on this rank (so in RANK_MAJOR) in
 // any memory that the scope can read, and only until the call returns.
 // lanes<N>: all groups of a warp call it together.
+// Registers: 76 and 128 bytes of stack (sm_90a), 56 (gfx942).
 template <class Coop>
 UCCLEP_FN void combine_send(Coop, const OpenCombine& open, uint32_t row_index, const void* row) {
   if (!open.ok) return;
@@ -201,6 +203,7 @@ UCCLEP_FN void combine_send(Coop, const OpenCombine& open, uint32_t row_index, c
 }
 
 // Verb of every block, after its last send. False: the operation has failed.
+// Registers: 78 (sm_90a), 45 (gfx942).
 UCCLEP_FN bool combine_end(block, const OpenCombine& open) {
   if (!last_out(open)) return open.ok;
   leave_to_receive(open, Kind::combine);
@@ -322,6 +325,7 @@ UCCLEP_FN bool sum_tokens(const OpenCombine& open, const Op& op, const CombineRo
 // most the group's timeout. Every token is asked for exactly once, by any scope, in any order and block; tokens past
 // the last that was dispatched have no result. lanes<N>: all groups of a warp call it together, with first = last where
 // there is nothing to do. False: the operation has failed, or ranks disagree and there are no results.
+// Registers: 102 and 528 bytes of stack (sm_90a), 69 and 536 bytes of stack (gfx942).
 template <class Coop>
 UCCLEP_FN bool combine_recv(Coop, const OpenCombine& open, const CombineRows& out, uint32_t first, uint32_t last) {
   return receive_tokens<Coop>(open, first, last, [&](const Op& op, uint32_t begin, uint32_t end) {
