@@ -54,14 +54,15 @@ class ExpertChooser {
   // Repeated draws are rejected. When that gets hopeless, because nearly all experts are taken, the first free ones
   // are, so that the time is bounded.
   void draw(Random& random, Range range, int32_t* out, int count) const {
-    int chosen = 0;
-    const auto take = [&](int32_t expert) {
+    const auto taken_with = [out](int chosen, int32_t expert) {
       if (std::find(out, out + chosen, expert) == out + chosen) out[chosen++] = expert;
+      return chosen;
     };
+    int chosen = 0;
     for (int attempt = 0; chosen < count && attempt < 16 * shape_.topk; ++attempt) {
-      take(range.begin + static_cast<int32_t>(random.uniform() * (range.end - range.begin)));
+      chosen = taken_with(chosen, range.begin + static_cast<int32_t>(random.uniform() * (range.end - range.begin)));
     }
-    for (int32_t expert = range.begin; chosen < count; ++expert) take(expert);
+    for (int32_t expert = range.begin; chosen < count; ++expert) chosen = taken_with(chosen, expert);
   }
 
   const Shape& shape_;
