@@ -158,6 +158,69 @@ UCCLEP_FN char* partial_at(const Op& op, const Home& home, uint32_t bytes, bool 
                : window.back_rows_of(op.slot, op.me()) + uint64_t{home.place} * bytes);
 }
 
+// The copies of a row as terms of its partial row: lane i of a warp has copy i.
+struct CopiesOfLanes {
+  using Group = combining::GroupOf<2>;
+  static constexpr bool weighted = true;
+  const char* row;
+  float factor;
+  uint32_t copies, row_bytes;
+
+  static UCCLEP_FN CopiesOfLanes of(const Copies& copies, uint32_t row_bytes) {
+    CopiesOfLanes terms{copies.one, 1.0f, copies.count, row_bytes};
+    if (lane_id() < copies.count) terms.factor = copies.entries[lane_id()].weight;
+    if (copies.count > 1 && lane_id() < copies.count) terms.row = copies.rows[lane_id()];
+    return terms;
+  }
+  UCCLEP_FN uint32_t count() const { return copies; }
+  UCCLEP_FN float weight(uint32_t i) const { return broadcast(factor, i); }
+  UCCLEP_FN void look(Group& group, uint32_t index, uint32_t first) const {
+    UCCLEP_UNROLL
+    for (uint32_t i = 0; i < Group::most; ++i) {
+      if (first + i >= copies) break;
+      const uint64_t from = broadcast(reinterpret_cast<uint64_t>(row), first + i);
+      group.term[i].read(reinterpret_cast<const char*>(from) + index * line_batch_bytes,
+                         batch_length(row_bytes, index));
+    }
+  }
+  UCCLEP_FN bool wait(const Group&, uint32_t, uint32_t) const { return true; }
+};
+
+// Verb of a scope of warps, which take neighbouring batches of the partial row: put(index, batch).
+template <class Element, class Coop, class Put>
+UCCLEP_FN void each_batch(const Copies& copies, uint32_t row_bytes, Put&& put) {
+  const uint32_t all = line_batches(row_bytes), of_warp = static_cast<uint32_t>(ceil_div(all, Near<Coop>::count()));
+  const uint32_t begin = Near<Coop>::index() * of_warp, end = begin + of_warp < all ? begin + of_warp : all;
+  if (begin >= end) return;
+  if (copies.rows == nullptr) {
+    combining::copy_batches<LinesOnly>(copies.one, row_bytes, {begin, end}, put);
+  } else {
+    combining::sum_batches<Element>(
+        CopiesOfLanes::of(copies, row_bytes), {begin, end},
+        [&](uint32_t index, const combining::BatchSum<Element>& sum) { put(index, sum.rounded()); });
+  }
+}
+
+// Verb of the scope: the partial row to its lines, or to where it lies in BULK form.
+template <class Element, class Coop>
+UCCLEP_FN void put_partial(const Op& op, const Copies& copies, uint32_t bytes, bool line, char* to) {
+  if constexpr (whole_warps<Coop>) {
+    each_batch<Element, Coop>(copies, bytes, [&](uint32_t index, const LineBatch& batch) {
+      const uint32_t length = batch_length(bytes, index);
+      if (line) {
+        batch.send(to + index * LineBatch::lines * line_bytes, length, op.seq);
+      } else {
+        batch.write(to + index * line_batch_bytes, length);
+      }
+    });
+  } else {
+    const auto each = [&](auto&& store) { store(to); };
+    const auto word = [&](uint32_t at) { return sum_word<Element>(copies, at); };
+    if (line) put_lines<Coop>(bytes, op.seq, each, word);
+    if (!line) put_bytes<Coop>(bytes, each, word);
+  }
+}
+
 // Verb of the scope: the partial row home.
 template <class Element, class Coop>
 UCCLEP_FN void send_partial(const OpenCombine& open, const Home& home, const Copies& copies, bool sends) {
@@ -165,14 +228,11 @@ UCCLEP_FN void send_partial(const OpenCombine& open, const Home& home, const Cop
   const uint32_t bytes = open.shape.token_bytes(), rows = open.memory().rows_from()[home.rank];
   const bool line = combining::form_of(op.group.shape, bytes, rows) == Form::line;
   char* const to = partial_at(op, home, bytes, line);
-  const auto each = [&](auto&& store) { store(to); };
-  const auto word = [&](uint32_t at) { return sum_word<Element>(copies, at); };
-  if (sends && line) put_lines<Coop>(bytes, op.seq, each, word);
-  if (sends && !line) put_bytes<Coop>(bytes, each, word);
+  if (sends) put_partial<Element, Coop>(op, copies, bytes, line, to);
   Coop::sync();
   if (!sends) return;
   if (line) {
-    end_lines<Coop>(bytes, op.seq, each);
+    end_lines<Coop>(bytes, op.seq, [&](auto&& store) { store(to); });
     return;
   }
   if (network::is_remote(op, home.rank)) {

@@ -163,8 +163,8 @@ struct HeaderTable {
         UCCLEP_UNROLL
         for (uint32_t j = 0; j < most; ++j) {
           const uint32_t i = first + lane_id() + j * wave_size;
-          if (i >= end) continue;
-          const Packet seen = sent.look(rest + i);
+          if (i >= end || sent.absent) continue;  // of one that is absent they are 0
+          const Packet seen = load_packet(rest + i);
           value[j] = seen.value;
           late = late || seen.epoch != op.seq;
         }
