@@ -24,9 +24,9 @@ Endpoint::Endpoint(const Options& options, Team& team, bool combines)
       shape_(options.shape()),
       combines_(combines),
       capacity_(options.sizes().back()),
-      corrupted_(!options.corrupt ? Corrupted::nothing
-                 : combines       ? Corrupted::combine_input
-                                  : Corrupted::dispatch_input),
+      corrupted_(!options.corrupt                     ? Corrupted::nothing
+                 : combines && !shape_.returns_tokens ? Corrupted::combine_input
+                                                      : Corrupted::dispatch_input),
       info_(UCCLEP_COMM_INFO_INIT),
       limits_(UCCLEP_GROUP_LIMITS_INIT) {
   try {
@@ -118,7 +118,8 @@ bool Endpoint::group_copies_by_node(const ucclEpGroupConfig_t& config) const {
 void Endpoint::create_tensors() {
   memory_ = std::make_unique<DeviceMemory>(comm_, stream_, on_host());
   tensors_ = std::make_unique<Tensors>(*memory_, shape_, capacity_, combines_);
-  if (timing().aligned) spare_ = std::make_unique<Tensors>(*memory_, shape_, capacity_, combines_);
+  const bool needs_spare = timing().aligned || shape_.returns_tokens;
+  if (needs_spare) spare_ = std::make_unique<Tensors>(*memory_, shape_, capacity_, combines_);
   if (!on_host()) scratch_ = memory_->allocate(2 * scratch_half_bytes);
   if (options_.graph) graph_api_ = open_graph_api(info_.device, info_.device_index);
 }
@@ -153,8 +154,15 @@ void Endpoint::prepare() {
   routing_ = make_routing(shape_, size_tokens_, iteration_);
   zones_ = expected_zones(shape_, routing_, team_.rank(), capacity_);
   fill_inputs();
-  if (spare_) fill_routing(*spare_);
-  if (combines_) fill_combine_input();
+  if (spare_ && !shape_.returns_tokens) fill_routing(*spare_);
+  if (combines_ && !shape_.returns_tokens) fill_combine_input();
+}
+
+void Endpoint::prepare_both() {
+  std::swap(tensors_, spare_);
+  prepare();
+  std::swap(tensors_, spare_);
+  prepare();
 }
 
 // XOR of the byte with sign and exponent, so that no rounding hides it.
@@ -260,7 +268,7 @@ void Endpoint::begin_series() {
 
 void Endpoint::capture(const std::function<void()>& operation) {
   graph_ = std::make_unique<Graph>(graph_api_, stream_, operation);
-  if (!spare_) return;
+  if (!timing().aligned) return;
   std::swap(tensors_, spare_);
   spare_graph_ = std::make_unique<Graph>(graph_api_, stream_, operation);
   std::swap(tensors_, spare_);
@@ -273,9 +281,9 @@ void Endpoint::empty_caches() {
         comm_);
 }
 
-Sample Endpoint::timed(const std::function<void()>& operation) {
+Sample Endpoint::timed(const std::function<void()>& operation, bool captures) {
   using Clock = std::chrono::steady_clock;
-  if (options_.graph && !graph_) capture(operation);
+  if (options_.graph && captures && !graph_) capture(operation);
   empty_caches();
   team_.barrier();
   if (team_.rank() == options_.late_rank) std::this_thread::sleep_for(std::chrono::microseconds(options_.late_us));
@@ -284,7 +292,7 @@ Sample Endpoint::timed(const std::function<void()>& operation) {
   // when they have met, if the host does not stand between the two.
   if (spare_graph_) {
     spare_graph_->launch();
-  } else if (spare_) {
+  } else if (timing().aligned) {
     std::swap(tensors_, spare_);
     operation();
     std::swap(tensors_, spare_);
@@ -327,7 +335,7 @@ void Endpoint::dispatch() {
   outputs.src_info = &tensors_->out_source;
   if (shape_.scales() > 0) outputs.scales = &tensors_->out_scales;
   if (shape_.scales() > 0 && !shape_.quant) inputs.scales = &tensors_->scales;
-  if (!shape_.per_expert()) outputs.topk_idx = &tensors_->out_idx;
+  if (tensors_->out_idx.data != nullptr) outputs.topk_idx = &tensors_->out_idx;
   if (shape_.mode == UCCLEP_MODE_LL) {  // update and dispatch in one call
     inputs.topk_idx = &tensors_->topk_idx;
     outputs.counters = &counts;
@@ -338,7 +346,8 @@ void Endpoint::dispatch() {
 void Endpoint::combine() {
   ucclEpCombineInputs_t inputs = UCCLEP_COMBINE_INPUTS_INIT;
   ucclEpCombineOutputs_t outputs = UCCLEP_COMBINE_OUTPUTS_INIT;
-  inputs.tokens = &tensors_->combine_in;  // LL EXPERT_MAJOR: dispatch has taken the weights
+  // LL EXPERT_MAJOR: dispatch has taken the weights.
+  inputs.tokens = shape_.returns_tokens ? &tensors_->out_tokens : &tensors_->combine_in;
   outputs.tokens = &tensors_->combine_out;
   check(ucclEpCombine(handle_, &inputs, &outputs, nullptr, stream_), "ucclEpCombine", comm_);
 }
@@ -358,8 +367,12 @@ Tally Endpoint::check_dispatch() {
 }
 
 Tally Endpoint::check_combine() {
+  return check_combine(shape_);
+}
+
+Tally Endpoint::check_combine(const Shape& shape) {
   const Reader reader = [this](const void* device, size_t bytes) { return memory_->read(device, bytes); };
-  return verify_combine(shape_, routing_, iteration_, team_.rank(), node_of_rank_, tensors_->combine_out.data, reader);
+  return verify_combine(shape, routing_, iteration_, team_.rank(), node_of_rank_, tensors_->combine_out.data, reader);
 }
 
 }  // namespace ucclep::perf

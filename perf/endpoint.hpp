@@ -38,6 +38,15 @@ class Endpoint {
   bool on_host() const { return info_.device == UCCLEP_DEVICE_HOST; }
   Timing timing() const;
   Team& team() { return team_; }
+  ucclEpComm_t comm() const { return comm_; }
+  ucclEpStream_t stream() const { return stream_; }
+  ucclEpHandle_t handle() const { return handle_; }
+  DeviceMemory& memory() { return *memory_; }
+  // Of the operation that runs: an aligned measurement exchanges the two.
+  const Tensors& tensors() const { return *tensors_; }
+  const Tensors& spare() const { return *spare_; }
+  const Routing& routing() const { return routing_; }
+  int capacity() const { return capacity_; }  // the most tokens that a size has
 
   // Makes room for the next `iterations` iterations of this size. With --windows it is collective.
   void begin_size(int tokens, int iterations);
@@ -45,17 +54,21 @@ class Endpoint {
   void begin_series();
   // Routing and data of the next iteration; the tensors hold what earlier iterations left.
   void prepare();
+  // The same, and the spare tensors get an iteration of their own, the one before.
+  void prepare_both();
   // To the end of the stream.
   void run(const std::function<void()>& operation);
-  // Runs it on all ranks to the end of the stream, from a barrier or from inside an untimed run of it. With --graph it
-  // is captured at the first time of a series and replayed.
-  Sample timed(const std::function<void()>& operation);
+  // Runs it on all ranks to the end of the stream, from a barrier or from inside an untimed run of it. captures: with
+  // --graph it is captured at the first time of a series and replayed.
+  Sample timed(const std::function<void()>& operation, bool captures = true);
   // In LL the dispatch carries the routing, and there is nothing to update.
   void update();
   void dispatch();
   void combine();
   Tally check_dispatch();
   Tally check_combine();
+  // Of what another shape makes of this iteration's rows and routing.
+  Tally check_combine(const Shape& shape);
   Traffic traffic() const { return count_traffic(shape_, routing_); }
   Crossing crossing(const std::vector<Part>& parts) const {
     return count_crossing(shape_, routing_, parts, node_of_rank_);
@@ -105,7 +118,7 @@ class Endpoint {
   std::vector<int> node_of_rank_;
 
   // The spare is what the untimed operation of an aligned measurement uses: no cache is warm for the timed one, and
-  // nothing but the timed one can write what is checked.
+  // nothing but the timed one can write what is checked. Rounds of one launch take their inputs from both in turn.
   std::unique_ptr<Tensors> tensors_, spare_;
   std::unique_ptr<Windows> windows_;
   std::byte* scratch_ = nullptr;  // of a GPU, larger than its caches

@@ -92,8 +92,9 @@ CombineReference::CombineReference(const Shape& shape, const Routing& routing, u
 }
 
 void CombineReference::add_output(int source, int token, int part, float weight, bool first, std::vector<float>& sum) {
-  fill_row(shape_.combine_dtype(), row_key(shape_, iteration_, Kind::expert_output, source, token, part), bytes_.data(),
-           bytes_.size());
+  const uint64_t key = shape_.returns_tokens ? row_key(shape_, iteration_, Kind::tokens, source, token)
+                                             : row_key(shape_, iteration_, Kind::expert_output, source, token, part);
+  fill_row(shape_.combine_dtype(), key, bytes_.data(), bytes_.size());
   decode_row(shape_.combine_dtype(), bytes_.data(), values_.size(), values_.data());
   for (size_t i = 0; i < sum.size(); ++i) {
     const float product = weight * values_[i];

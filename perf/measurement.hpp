@@ -33,6 +33,7 @@ struct Wire {
 struct Series {
   std::string name;
   size_t row_bytes = 0;  // of all parts, 0: it moves none
+  int rounds = 1;        // that a timed operation consists of; times are those of one
   std::vector<Part> parts;
   std::vector<Sample> samples;  // of each timed iteration; after merging, of the slowest rank
   Traffic traffic;              // of all timed iterations and all ranks

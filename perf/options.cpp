@@ -27,6 +27,7 @@ const std::map<std::string, int> devices = {{"auto", UCCLEP_DEVICE_AUTO},
                                             {"cuda", UCCLEP_DEVICE_CUDA},
                                             {"hip", UCCLEP_DEVICE_HIP}};
 
+constexpr int most_rounds = 1 << 16;
 const std::vector<std::string> clocks = {"auto", "clock", "events"};
 
 template <class Map>
@@ -36,7 +37,7 @@ std::vector<std::string> names(const Map& map) {
   return result;
 }
 
-const char* const footer = R"(Times are those of the slowest rank of each iteration. Every iteration has fresh
+const char* const calls_footer = R"(Times are those of the slowest rank of each iteration. Every iteration has fresh
 routing and data. In LL a dispatch carries its routing; in HT an update exchanges
 the counts of rows before, alone or inside the time as the table's titles say.
   --time events  by events on the rank's stream. The operation is enqueued twice, and
@@ -73,7 +74,36 @@ the operation carries it, so that what arrives is as wrong as if the wire had
 damaged it: of rank 0's first token (dispatch_perf), or of the row that this
 token's first expert returns (combine_perf). Such a run has to report #wrong.
 
-Ranks: --procs P starts P processes of T x G threads, each thread one rank;
+)";
+
+const char* const rounds_footer = R"(A user's kernel runs rounds of dispatch and combine by the device API, all in one
+launch: tokens leave, rows are received for the experts, which send them back as they
+are, and results are received. Lines of a size:
+  library        ucclEpDispatch and ucclEpCombine of the same rows, as many times: captured
+                 into one graph, on the host device as plain calls
+  counted        rows are received and sent back as dispatch_rows and combine_rows count
+                 them (HT: as ucclEpHandleUpdate does)
+  all            every row for which the output has room is asked for and sent
+  bare           LL, bf16, ranks that reach each other's memory: each row once to a peer
+                 as lines that carry their epoch, and back, summed there; no protocol
+A name goes on with the scope that sends and receives, and with blocks x threads. A time
+is that of a launch over its rounds, of the slowest rank; the median of the launches
+counts, which take turns with those of the other lines. The ratio is that to the
+library's time. On a GPU each launch stands behind another one that is not timed, in
+which the ranks meet.
+
+Rounds alternate between two sets of tokens, in LL of routing, too. What the last round
+received and got back is compared in every bit: #wrong counts rows that differ, are
+missing, or too many. Exit code: 0 = rows were verified and none is wrong, 2 = bad
+command line, 1 = all else. --corrupt flips one byte of rank 0's first token after its
+expected value is fixed: such a run has to report #wrong.
+
+All blocks have to be resident at once: --blocks has at most the rank's SMs. On the host
+device the defaults are small: 2 ranks, 8 tokens, 512 elements, top-4 of 32 experts.
+
+)";
+
+const char* const ranks_footer = R"(Ranks: --procs P starts P processes of T x G threads, each thread one rank;
 without it the ranks are threads of this process. Started by mpirun or srun,
 each process is one rank; that needs the plugin ucclep_perf_mpi.so beside this
 program, which is built where the build finds MPI. This program links no MPI.
@@ -142,6 +172,7 @@ struct Texts {
   bool sweep = false;
 };
 
+// Of all tools.
 void add_options(CLI::App& app, Options& o, Texts& texts) {
   app.option_defaults()->take_last();  // as getopt: what is given later wins
   const std::map<std::string, int> units = {{"K", 1 << 10}, {"M", 1 << 20}};
@@ -164,29 +195,41 @@ void add_options(CLI::App& app, Options& o, Texts& texts) {
       ->check(CLI::IsMember(names(modes)))
       ->capture_default_str();
   app.add_option("--layout", texts.layout,
-                 "expert_major, rank_major (ll) or flat (ht), or a list of them (ll: expert_major, ht: flat)");
+                 o.rounds > 0 ? "expert_major or flat (ht), or a list of them (ll: expert_major, ht: flat)"
+                              : "expert_major, rank_major (ll) or flat (ht), or a list of them (ll: expert_major, ht: "
+                                "flat)");
   app.add_option("--hidden", o.hidden, "Elements of a row")->capture_default_str();
   app.add_option("--experts", o.experts, "Experts of all ranks")->capture_default_str();
   app.add_option("--topk", o.topk, "Experts of a token")->capture_default_str();
   app.add_option("--dtype", texts.dtype,
-                 "bf16, fp16, fp32, or fp8 (e4m3 with fp32 scales per 128; combine is then bf16), or a list of them")
+                 o.rounds > 0 ? "bf16, fp16 or fp32, or a list of them"
+                              : "bf16, fp16, fp32, or fp8 (e4m3 with fp32 scales per 128; combine is then bf16), or a "
+                                "list of them")
       ->capture_default_str();
-  app.add_flag("--quant", o.quant, "With bf16: dispatch sends fp8 and makes the scales, combine stays bf16");
   app.add_option("--skew", o.skew, "Rank 0 is chosen so many times as often as the average rank; 0 = all alike")
       ->capture_default_str();
-  app.add_option("--late", texts.late, "r:us, rank r enters every iteration us microseconds late");
   app.add_option("--device", o.device, "auto, host, cuda or hip; of GPUs each rank takes one, in order")
       ->check(CLI::IsMember(names(devices)))
       ->capture_default_str();
   app.add_flag("--share-gpus", o.share_gpus,
                "More ranks than GPUs: rank r takes GPU r modulo their number; with --procs (see below)");
+  app.add_option("--sms", texts.sms, "Most SMs that an operation may use, or a list (0 = the library's choice)")
+      ->capture_default_str();
+  app.add_flag("--sweep", texts.sweep, "Sizes in powers of two: 1 to 8192 tokens per rank in HT, to 1024 in LL");
+  app.add_flag("--corrupt", o.corrupt, "Flip a byte in every iteration: the run must fail (see below)");
+  app.add_option("--seed", o.seed, "Seed of routing and data")->check(not_negative())->capture_default_str();
+  app.add_option("--timeout-ms", o.timeout_ms, "Longest wait of the library (0 = its default)")->capture_default_str();
+  app.add_option("--child", texts.child, "")->group("");  // fd:index, given by the process that started this one
+}
+
+// Of operations that the host calls.
+void add_options_of_calls(CLI::App& app, Options& o, Texts& texts) {
+  app.add_flag("--quant", o.quant, "With bf16: dispatch sends fp8 and makes the scales, combine stays bf16");
+  app.add_option("--late", texts.late, "r:us, rank r enters every iteration us microseconds late");
   app.add_option("--nodes", o.nodes, "Divide the ranks into so many virtual nodes (0: as they are); see below")
       ->capture_default_str();
   app.add_option("--transport", o.transport,
                  "What crosses nodes, as UCCLEP_TRANSPORT (with --nodes loopback, else the library's choice)");
-  app.add_option("--sms", texts.sms, "Most SMs that an operation may use, or a list (0 = the library's choice)")
-      ->capture_default_str();
-  app.add_flag("--sweep", texts.sweep, "Sizes in powers of two: 1 to 8192 tokens per rank in HT, to 1024 in LL");
   app.add_flag("--graph", o.graph, "Capture each operation once, and time replays of the graph (GPUs)");
   app.add_flag("--windows", o.windows, "Register dispatch's outputs and combine's input as windows");
   app.add_option("--ceiling", o.ceiling,
@@ -194,10 +237,23 @@ void add_options(CLI::App& app, Options& o, Texts& texts) {
   app.add_option("--time", o.time, "events, clock or auto: events on a GPU, clock on the host device")
       ->check(CLI::IsMember(clocks))
       ->capture_default_str();
-  app.add_flag("--corrupt", o.corrupt, "Flip a byte in every iteration: the run must fail (see below)");
-  app.add_option("--seed", o.seed, "Seed of routing and data")->check(not_negative())->capture_default_str();
-  app.add_option("--timeout-ms", o.timeout_ms, "Longest wait of the library (0 = its default)")->capture_default_str();
-  app.add_option("--child", texts.child, "")->group("");  // fd:index, given by the process that started this one
+}
+
+// Of kernels that run rounds.
+void add_options_of_rounds(CLI::App& app, Options& o) {
+  const auto list = [&](const char* name, std::vector<std::string>& values, const char* text) {
+    app.add_option(name, values, text)
+        ->delimiter(',')
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+        ->check(CLI::IsMember(values))
+        ->capture_default_str();
+  };
+  app.add_option("--rounds", o.rounds, "Rounds of dispatch and combine in one launch (200; on the host device 10)");
+  list("--form", o.forms, "How rows are received and sent back: counted, all, or a list (see below)");
+  list("--scope", o.scopes, "What sends and receives: block, warp, or a list");
+  app.add_option("--blocks", o.blocks, "Blocks of a kernel (0 = as the library's; on the host device 2)")
+      ->capture_default_str();
+  app.add_option("--block-threads", o.block_threads, "Threads of a block (as the library's)");
 }
 
 void set_defaults(Options& o) {
@@ -216,6 +272,20 @@ void set_defaults(Options& o) {
   if (o.gpus == 0) o.gpus = alone ? 8 : 1;
   if (o.threads == 0) o.threads = 1;
   if (o.nodes > 1 && o.transport.empty()) o.transport = "loopback";
+}
+
+// The host device is there to test the kernels.
+void set_host_defaults(const CLI::App& app, Options& o) {
+  const bool host = gpu_count(o.device) == 0;
+  const auto set = [&](const char* name, int& value, int small) {
+    if (host && app.count(name) == 0) value = small;
+  };
+  set("--hidden", o.hidden, 512);
+  set("--experts", o.experts, 32);
+  set("--topk", o.topk, 4);
+  set("--rounds", o.rounds, 10);
+  if (app.count("-b") == 0 && app.count("-e") == 0) set("-b", o.min_tokens, 8);
+  if (o.processes == 0 && o.threads == 0 && launcher_ranks() == 0) set("-g", o.gpus, 2);
 }
 
 void set_sweep(Options& o) {
@@ -241,6 +311,17 @@ void check_gpus(const Options& o) {
                   counted(o.ranks_per_process(), "rank"), counted(here, "GPU"), o.ranks()));
 }
 
+void check_rounds(const Options& o) {
+  require(o.rounds >= 1 && o.rounds <= most_rounds,
+          fmt::format("--rounds {}: expected 1 to {}", o.rounds, most_rounds));
+  require(o.dtype != "fp8", "--dtype fp8: experts send back what they received, and combine takes no fp8");
+  require(o.layout != "rank_major", "--layout rank_major: expected expert_major, or flat in --mode ht");
+  require(!o.forms.empty() && !o.scopes.empty(), "--form and --scope: expected at least one value");
+  constexpr int most = 512, warp = 32;
+  require(o.block_threads >= 0 && o.block_threads <= most && o.block_threads % warp == 0,
+          fmt::format("--block-threads {}: expected a multiple of {} up to {}", o.block_threads, warp, most));
+}
+
 void check_options(const Options& o) {
   for (auto [name, value, min] : {std::tuple{"-b", o.min_tokens, 1},
                                   {"-g", o.gpus, 1},
@@ -255,6 +336,7 @@ void check_options(const Options& o) {
                                   {"--topk", o.topk, 1},
                                   {"--nodes", o.nodes, 0},
                                   {"--sms", o.sms, 0},
+                                  {"--blocks", o.blocks, 0},
                                   {"--timeout-ms", o.timeout_ms, 0}}) {
     require(value >= min, fmt::format("{} {}: expected at least {}", name, value, min));
   }
@@ -328,6 +410,7 @@ Shape Options::shape() const {
   shape.quant = quant;
   shape.skew = skew;
   shape.seed = seed;
+  shape.returns_tokens = rounds > 0;
   return shape;
 }
 
@@ -335,15 +418,19 @@ int Options::api_device() const {
   return devices.at(device);
 }
 
-Options parse_options(int argc, char** argv, const std::string& tool, const std::string& description, bool* done) {
+Options parse_options(int argc, char** argv, const std::string& tool, const std::string& description, bool* done,
+                      Timed timed) {
   Options options;
   options.tool = tool;
   options.arguments.assign(argv + 1, argv + argc);
   Texts texts;
   CLI::App app(description, tool);
-  app.footer(footer);
+  const bool rounds = timed == Timed::rounds;
+  app.footer(std::string(rounds ? rounds_footer : calls_footer) + ranks_footer);
   app.set_version_flag("--version", std::string(version));
+  if (rounds) options.rounds = 200, options.iterations = 7;
   add_options(app, options, texts);
+  rounds ? add_options_of_rounds(app, options) : add_options_of_calls(app, options, texts);
   *done = !parse(app, argc, argv);
   if (*done) return options;
   for (auto [name, value] : {std::pair{"-b", options.min_tokens},
@@ -353,6 +440,10 @@ Options parse_options(int argc, char** argv, const std::string& tool, const std:
     require_not_zero(app, name, static_cast<uint64_t>(value));
   }
   require_not_zero(app, "-f", static_cast<uint64_t>(options.factor), 2);
+  if (rounds) {
+    require_not_zero(app, "--block-threads", static_cast<uint64_t>(options.block_threads), 32);
+    set_host_defaults(app, options);
+  }
   if (!texts.late.empty()) parse_pair(texts.late, "--late", &options.late_rank, &options.late_us);
   if (!texts.child.empty()) parse_pair(texts.child, "--child", &options.child_fd, &options.child_index);
   options.layouts = parse_names(texts.layout, "--layout", known_layouts);
@@ -361,7 +452,11 @@ Options parse_options(int argc, char** argv, const std::string& tool, const std:
   require(!options.dtypes.empty() && !options.sms_choices.empty(), "--dtype and --sms: expected at least one value");
   if (texts.sweep) set_sweep(options);
   set_defaults(options);
-  for (const Options& run : options.runs()) check_options(run);
+  options.graph = options.graph || (rounds && options.gpus_here > 0);
+  for (const Options& run : options.runs()) {
+    check_options(run);
+    if (rounds) check_rounds(run);
+  }
   return options;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line of dispatch_perf and combine_perf, in the manner of nccl-tests.
+// The command line of dispatch_perf, combine_perf and device_perf, in the manner of nccl-tests.
 #pragma once
 #include <cstdint>
 #include <stdexcept>
@@ -57,6 +57,11 @@ struct Options {
   bool corrupt = false;
   int timeout_ms = 0;
 
+  // Of device_perf.
+  int rounds = 0;  // in one launch; 0: of the other tools
+  std::vector<std::string> forms = {"counted", "all"}, scopes = {"block", "warp"};
+  int blocks = 0, block_threads = 0;  // of its kernels; 0 = as the library's
+
   // Lists; a run has one of each in the fields above.
   std::vector<std::string> layouts, dtypes;
   std::vector<int> sms_choices;
@@ -78,8 +83,11 @@ struct Options {
   int api_device() const;
 };
 
+enum class Timed { calls, rounds };  // of the C API, or of the device API in one launch
+
 // Parses, fills in the defaults that depend on other options, and checks what fits together. Throws UsageError.
 // --help and --version print and leave `done` set.
-Options parse_options(int argc, char** argv, const std::string& tool, const std::string& description, bool* done);
+Options parse_options(int argc, char** argv, const std::string& tool, const std::string& description, bool* done,
+                      Timed timed = Timed::calls);
 
 }  // namespace ucclep::perf

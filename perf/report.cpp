@@ -53,7 +53,11 @@ double Report::ceiling_us(const Series& series, int tokens) const {
   return sum;
 }
 
-std::string Report::figures(const Series& series, int tokens) const {
+double Report::yardstick_us(const Series& series, const SizeResult& result) const {
+  return options_.rounds > 0 ? times(result.series.front()).p50 : ceiling_us(series, result.tokens);
+}
+
+std::string Report::figures(const Series& series, const SizeResult& result) const {
   const Statistics time = times(series);
   std::string text = fmt::format(" {:>10.1f} {:>10.1f}", time.p50, time.p99);
   if (series.row_bytes == 0) {
@@ -62,8 +66,8 @@ std::string Report::figures(const Series& series, int tokens) const {
     const Bandwidths rate = bandwidths(series, options_.ranks(), time.p50);
     text += fmt::format(" {:>7.3f} {:>7.3f} {:>7.3f}", rate.wire, rate.logical, rate.selection);
   }
-  const double ceiling = ceiling_us(series, tokens);
-  if (ceiling_) text += ceiling > 0 ? fmt::format(" {:>6.3f}", time.p50 / ceiling) : fmt::format(" {:>6}", "-");
+  const double yardstick = yardstick_us(series, result);
+  if (has_ratio()) text += yardstick > 0 ? fmt::format(" {:>6.3f}", time.p50 / yardstick) : fmt::format(" {:>6}", "-");
   return text + fmt::format(" {:>6}", series.tally.verified > 0 ? std::to_string(series.tally.wrong) : "N/A");
 }
 
@@ -94,7 +98,8 @@ void Report::header() const {
        ranks_in_words(o), o.min_tokens, o.max_tokens,
        o.step > 0 ? fmt::format("{} (increment)", o.step) : fmt::format("{} (factor)", o.factor), o.warmup,
        o.iterations, o.check, o.seed);
-  if (o.graph) line("# Operations are captured once, and replayed as graphs");
+  if (o.rounds > 0) line("# Times of a round: {} in one launch; ratio: to the library's time", o.rounds);
+  if (o.graph && o.rounds == 0) line("# Operations are captured once, and replayed as graphs");
   if (o.windows) line("# Outputs of dispatch and inputs of combine lie in registered windows");
   if (!o.ceiling.empty()) line("# ratio: to the times in {}", o.ceiling);
   line("# mode {} layout {} hidden {} experts {} topk {} type {}{} skew {} sms {}", o.mode, o.layout, o.hidden,
@@ -133,7 +138,7 @@ void Report::header() const {
     const std::string text =
         fmt::format("# {:>8} {:>7} {:>7} {:>5}  {:<23} {:>10} {:>10} {:>7} {:>7} {:>7}{} {:>6}", cells[0], cells[1],
                     cells[2], cells[3], cells[4], cells[5], cells[6], cells[7], cells[8], cells[9],
-                    ceiling_ ? fmt::format(" {:>6}", cells[10]) : "", cells[11]);
+                    has_ratio() ? fmt::format(" {:>6}", cells[10]) : "", cells[11]);
     line("{}", text.substr(0, text.find_last_not_of(' ') + 1));
   };
   titles({"tokens", "row", "count", "type", "operation", "time p50", "p99", "wire", "logical", "select", "ratio",
@@ -145,7 +150,7 @@ void Report::row(const SizeResult& result) {
   const Shape shape = options_.shape();
   for (const Series& series : result.series) {
     line("  {:>8} {:>7} {:>7.0f} {:>5}  {:<23}{}", result.tokens, shape.wire_row_bytes(), mean_rows(shape, series),
-         options_.dtype, series.name, figures(series, result.tokens));
+         options_.dtype, series.name, figures(series, result));
     tally_ += series.tally;
   }
   for (const Series& series : result.series) wire(series);
@@ -166,9 +171,11 @@ Json Report::close() {
   line("# Out of bounds values : {} {}", tally_.wrong, good ? "OK" : "FAILED");
   line("# Avg wire bandwidth   : {:.4g}", count > 0 ? wire / count : 0.0);
   line("#\n# Collective test concluded: {}", options_.tool);
-  const auto ceiling = [this](const Series& series, int tokens) { return ceiling_us(series, tokens); };
+  const auto yardstick = [this](const Series& series, const SizeResult& result) {
+    return yardstick_us(series, result);
+  };
   return run_json(
-      {options_, environment_, ranks_, memory_, timing_, start_time_, results_, tally_, node_of_rank(), ceiling});
+      {options_, environment_, ranks_, memory_, timing_, start_time_, results_, tally_, node_of_rank(), yardstick});
 }
 
 }  // namespace ucclep::perf

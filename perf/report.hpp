@@ -37,8 +37,12 @@ class Report {
  private:
   double time_of(const Sample& sample) const { return timing_.events ? sample.device_us : sample.host_us; }
   Statistics times(const Series& series) const;
-  double ceiling_us(const Series& series, int tokens) const;    // 0: not known
-  std::string figures(const Series& series, int tokens) const;  // the columns of the times and what follows them
+  double ceiling_us(const Series& series, int tokens) const;  // 0: not known
+  // What the ratio column relates a time to: the library's of the same size, or the ceiling.
+  double yardstick_us(const Series& series, const SizeResult& result) const;
+  bool has_ratio() const { return ceiling_ || options_.rounds > 0; }
+  // The columns of the times and what follows them.
+  std::string figures(const Series& series, const SizeResult& result) const;
   std::vector<int> node_of_rank() const;
   void wire(const Series& series) const;
   const Options& options_;

@@ -7,39 +7,47 @@ namespace ucclep::perf {
 namespace {
 
 Json options_json(const Options& o) {
-  return {{"ranks", o.ranks()},
-          {"processes", o.mpi_ranks > 0 ? o.mpi_ranks : std::max(o.processes, 1)},
-          {"threads", o.threads},
-          {"gpus", o.gpus},
-          {"mpi", o.mpi_ranks > 0},
-          {"min_tokens", o.min_tokens},
-          {"max_tokens", o.max_tokens},
-          {"step", o.step},
-          {"factor", o.factor},
-          {"iterations", o.iterations},
-          {"warmup", o.warmup},
-          {"check", o.check},
-          {"mode", o.mode},
-          {"layout", o.layout},
-          {"hidden", o.hidden},
-          {"experts", o.experts},
-          {"topk", o.topk},
-          {"dtype", o.dtype},
-          {"quant", o.quant},
-          {"skew", o.skew},
-          {"late", o.late_rank < 0 ? Json() : Json{{"rank", o.late_rank}, {"us", o.late_us}}},
-          {"device", o.device},
-          {"share_gpus", o.share_gpus},
-          {"nodes", o.nodes},
-          {"transport", o.transport},
-          {"time", o.time},
-          {"sms", o.sms},
-          {"graph", o.graph},
-          {"windows", o.windows},
-          {"ceiling", o.ceiling},
-          {"corrupt", o.corrupt},
-          {"seed", o.seed},
-          {"timeout_ms", o.timeout_ms}};
+  Json json = {{"ranks", o.ranks()},
+               {"processes", o.mpi_ranks > 0 ? o.mpi_ranks : std::max(o.processes, 1)},
+               {"threads", o.threads},
+               {"gpus", o.gpus},
+               {"mpi", o.mpi_ranks > 0},
+               {"min_tokens", o.min_tokens},
+               {"max_tokens", o.max_tokens},
+               {"step", o.step},
+               {"factor", o.factor},
+               {"iterations", o.iterations},
+               {"warmup", o.warmup},
+               {"check", o.check},
+               {"mode", o.mode},
+               {"layout", o.layout},
+               {"hidden", o.hidden},
+               {"experts", o.experts},
+               {"topk", o.topk},
+               {"dtype", o.dtype},
+               {"quant", o.quant},
+               {"skew", o.skew},
+               {"late", o.late_rank < 0 ? Json() : Json{{"rank", o.late_rank}, {"us", o.late_us}}},
+               {"device", o.device},
+               {"share_gpus", o.share_gpus},
+               {"nodes", o.nodes},
+               {"transport", o.transport},
+               {"time", o.time},
+               {"sms", o.sms},
+               {"graph", o.graph},
+               {"windows", o.windows},
+               {"ceiling", o.ceiling},
+               {"corrupt", o.corrupt},
+               {"seed", o.seed},
+               {"timeout_ms", o.timeout_ms}};
+  if (o.rounds > 0) {
+    json.update({{"rounds", o.rounds},
+                 {"forms", o.forms},
+                 {"scopes", o.scopes},
+                 {"blocks", o.blocks},
+                 {"block_threads", o.block_threads}});
+  }
+  return json;
 }
 
 Json times_json(const std::vector<Sample>& samples, double Sample::* time) {
@@ -48,9 +56,10 @@ Json times_json(const std::vector<Sample>& samples, double Sample::* time) {
   return statistics_json(values);
 }
 
-Json series_json(const Series& series, int tokens, const JsonInput& input) {
+Json series_json(const Series& series, const SizeResult& result, const JsonInput& input) {
   const int ranks = input.options.ranks();
   Json json = {{"name", series.name},
+               {"rounds", series.rounds},
                {"row_bytes", series.row_bytes},
                {"rows_of_all_ranks_and_iterations",
                 {{"wire", series.traffic.remote},
@@ -73,9 +82,10 @@ Json series_json(const Series& series, int tokens, const JsonInput& input) {
                            {"must_cross_rows", f.must_cross_rows},
                            {"messages_allowed", f.messages_allowed}};
   }
-  if (const double ceiling = input.ceiling_us(series, tokens); ceiling > 0) {
-    json["ceiling_us"] = ceiling;
-    json["ratio_to_ceiling"] = json[json["time"].get<std::string>()]["p50"].get<double>() / ceiling;
+  if (const double yardstick = input.yardstick_us(series, result); yardstick > 0) {
+    const std::string what = input.options.rounds > 0 ? "library" : "ceiling";
+    json[what + "_us"] = yardstick;
+    json["ratio_to_" + what] = json[json["time"].get<std::string>()]["p50"].get<double>() / yardstick;
   }
   json["verified"] = series.tally.verified;
   json["wrong"] = series.tally.wrong;
@@ -109,7 +119,7 @@ Json run_json(const JsonInput& input) {
   json["results"] = Json::array();
   for (const SizeResult& result : input.results) {
     Json row = {{"tokens", result.tokens}, {"series", Json::array()}};
-    for (const Series& series : result.series) row["series"].push_back(series_json(series, result.tokens, input));
+    for (const Series& series : result.series) row["series"].push_back(series_json(series, result, input));
     json["results"].push_back(row);
   }
   json["verified"] = input.tally.verified;

@@ -19,7 +19,8 @@ struct JsonInput {
   const std::vector<SizeResult>& results;
   const Tally& tally;
   std::vector<int> node_of_rank;
-  std::function<double(const Series&, int tokens)> ceiling_us;  // 0: not known
+  // What a time is related to, the library's or the ceiling; 0: not known.
+  std::function<double(const Series&, const SizeResult&)> yardstick_us;
 };
 
 Json run_json(const JsonInput& input);

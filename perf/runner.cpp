@@ -30,38 +30,56 @@ RankInfo describe_rank(const Endpoint& endpoint) {
   return info;
 }
 
-Series measure_series(Endpoint& endpoint, const Plan& plan) {
-  const Options& o = endpoint.options();
+Series begin_series(const Plan& plan) {
   Series series;
   series.name = plan.name;
   series.parts = plan.parts;
+  series.rounds = plan.rounds;
   for (const Part& part : plan.parts) series.row_bytes += part.row_bytes;
-  endpoint.begin_series();
-  for (int i = -o.warmup; i < o.iterations; ++i) {
-    endpoint.prepare();
-    if (plan.before) endpoint.run(plan.before);
-    const Wire before = endpoint.wire();
-    const Sample sample = endpoint.timed(plan.operation);
-    const Wire after = endpoint.wire();
-    if (i < 0) continue;
-    series.samples.push_back(sample);
-    series.traffic += endpoint.traffic();
-    // An aligned measurement has run the operation twice.
-    const uint64_t runs = endpoint.timing().aligned ? 2 : 1;
-    series.wire.bytes += (after.bytes - before.bytes) / runs;
-    series.wire.messages += (after.messages - before.messages) / runs;
-    series.wire.rows += endpoint.crossing(plan.parts);
-    const bool last = i + 1 == o.iterations;
-    if (o.check > 0 && (last || (i + 1) % o.check == 0)) series.tally += plan.check();
-  }
   return series;
+}
+
+Sample of_a_round(Sample sample, int rounds) {
+  sample.host_us /= rounds;
+  sample.device_us /= rounds;
+  sample.call_ns /= rounds;
+  return sample;
+}
+
+// Iteration i of a series; those before 0 warm up.
+void measure_once(Endpoint& endpoint, const Plan& plan, int i, Series& series) {
+  const Options& o = endpoint.options();
+  o.rounds > 0 ? endpoint.prepare_both() : endpoint.prepare();
+  if (plan.before) endpoint.run(plan.before);
+  const Wire before = endpoint.wire();
+  const Sample sample = of_a_round(endpoint.timed(plan.operation, plan.captures), plan.rounds);
+  const Wire after = endpoint.wire();
+  if (i < 0) return;
+  series.samples.push_back(sample);
+  series.traffic += endpoint.traffic();
+  // An aligned measurement has run the operation twice.
+  const uint64_t runs = (endpoint.timing().aligned ? 2u : 1u) * static_cast<uint64_t>(plan.rounds);
+  series.wire.bytes += (after.bytes - before.bytes) / runs;
+  series.wire.messages += (after.messages - before.messages) / runs;
+  series.wire.rows += endpoint.crossing(plan.parts);
+  const bool last = i + 1 == o.iterations;
+  if (o.check > 0 && (last || (i + 1) % o.check == 0)) series.tally += plan.check();
 }
 
 SizeResult measure_size(Endpoint& endpoint, const std::vector<Plan>& plans, int tokens) {
   const Options& o = endpoint.options();
-  endpoint.begin_size(tokens, static_cast<int>(plans.size()) * (o.warmup + o.iterations));
+  const int iterations = static_cast<int>(plans.size()) * (o.warmup + o.iterations);
+  endpoint.begin_size(tokens, o.rounds > 0 ? 2 * iterations : iterations);
   SizeResult result{tokens, {}};
-  for (const Plan& plan : plans) result.series.push_back(measure_series(endpoint, plan));
+  for (const Plan& plan : plans) result.series.push_back(begin_series(plan));
+  // One series after the other, or in turns: then each turn captures anew.
+  const int turns = o.rounds > 0 ? o.warmup + o.iterations : 1, of_a_turn = (o.warmup + o.iterations) / turns;
+  for (int turn = 0; turn < turns; ++turn) {
+    for (size_t s = 0; s < plans.size(); ++s) {
+      endpoint.begin_series();
+      for (int i = 0; i < of_a_turn; ++i) measure_once(endpoint, plans[s], turn + i - o.warmup, result.series[s]);
+    }
+  }
   return result;
 }
 
@@ -164,7 +182,7 @@ bool run_here(const Options& options, const Tool& tool) {
 int run_tool(int argc, char** argv, const Tool& tool) {
   try {
     bool done = false;
-    const Options options = parse_options(argc, argv, tool.name, tool.description, &done);
+    const Options options = parse_options(argc, argv, tool.name, tool.description, &done, tool.timed);
     return done || run_here(options, tool) ? 0 : 1;
   } catch (const UsageError& error) {
     std::fprintf(stderr, "%s: %s\n", tool.name.c_str(), error.what());

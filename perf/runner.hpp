@@ -17,6 +17,8 @@ struct Plan {
   std::function<void()> before;     // untimed, may be empty
   std::function<void()> operation;  // timed
   std::function<Tally()> check;     // all ranks call it
+  int rounds = 1;                   // that the operation consists of
+  bool captures = true;             // with --graph
 };
 
 struct Tool {
@@ -24,6 +26,7 @@ struct Tool {
   std::string description;
   bool combines;
   std::function<std::vector<Plan>(Endpoint&)> plan;  // the series of a row of the table
+  Timed timed = Timed::calls;                        // rounds: the series take turns, and times relate to the first
 };
 
 // main() of a tool: 0 = rows were verified and none is wrong, 1 = anything else, 2 = a bad command line.

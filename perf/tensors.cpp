@@ -38,10 +38,11 @@ void Tensors::allocate_rows(int64_t rows) {
   const int entries = shape_.per_expert() ? 1 : shape_.topk;
   out_tokens.data = memory_.allocate(rows * shape_.row_bytes());
   if (shape_.scales() > 0) out_scales.data = memory_.allocate(rows * shape_.scales() * sizeof(float));
-  if (!shape_.per_expert()) out_idx.data = memory_.allocate(rows * entries * sizeof(int64_t));
+  // Kernels have int32 there, so rounds do without.
+  if (!shape_.per_expert() && !shape_.returns_tokens) out_idx.data = memory_.allocate(rows * entries * sizeof(int64_t));
   out_weights.data = memory_.allocate(rows * entries * sizeof(float));
   out_source.data = memory_.allocate(rows * sizeof(int64_t));
-  if (combines_) combine_in.data = memory_.allocate(rows * shape_.combine_row_bytes());
+  if (combines_ && !shape_.returns_tokens) combine_in.data = memory_.allocate(rows * shape_.combine_row_bytes());
 }
 
 void Tensors::describe_inputs(int64_t n) {

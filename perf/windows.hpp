@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensors that peers may reach, for --windows.
 #pragma once
+#include <cstddef>
 #include <vector>
 
 #include "ucclep/ucclep.h"
@@ -15,6 +16,9 @@ class Windows {
   ~Windows();
   Windows(const Windows&) = delete;
   Windows& operator=(const Windows&) = delete;
+
+  // In the order of the tensors.
+  ucclEpWindow_t operator[](size_t i) const { return windows_[i]; }
 
  private:
   ucclEpComm_t comm_;

@@ -22,6 +22,7 @@ struct Shape {
   bool quant = false;  // bf16 is dispatched as fp8 with fp32 scales
   double skew = 0;     // rank 0 is chosen so many times as often as the average rank; 0 = uniform
   uint64_t seed = 1;
+  bool returns_tokens = false;  // experts return the rows that they receive; else what the seed says
 
   int local_experts() const { return experts / ranks; }
   int rank_of(int expert) const { return expert / local_experts(); }

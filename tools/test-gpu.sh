@@ -352,7 +352,22 @@ perf_program() {
     done
     under_mps=no
   done
+  if [ "$vendor" = cuda ]; then rounds_of_kernels; fi
   end_program
+}
+# Rounds by the device API, beside the library's: kernels of users.
+rounds_of_kernels() {
+  local path ranks shape=(-w 1 -n 5 --timeout-ms 30000 --device "$vendor")
+  path=$(executable device_perf) || { add_failure device_perf "not in $folder"; return 0; }
+  tool_run "device_perf LL" 1 "$path" -g 1 -b 32 "${shape[@]}"
+  tool_run "device_perf HT" 1 "$path" --mode ht -g 1 -b 1024 --rounds 50 "${shape[@]}"
+  under_mps=yes
+  for ranks in 2 4 8; do
+    shares_by_mps $ranks || continue
+    tool_run "device_perf LL, $ranks ranks" $ranks "$path" --procs $ranks --share-gpus -b 8 "${shape[@]}"
+    tool_run "device_perf HT, $ranks ranks" $ranks "$path" --mode ht --procs $ranks --share-gpus -b 256 --rounds 50 "${shape[@]}"
+  done
+  under_mps=no
 }
 
 find_sanitizer() {

@@ -152,6 +152,7 @@ CeilingCopyArgs CopyRun::args(int rank, int launch, uint64_t epoch) const {
   args.inputs = static_cast<uint32_t>(inputs_);
   args.first_input = static_cast<uint32_t>(launch % inputs_);
   args.input_stride = input_rows() * input_row_bytes();
+  args.landings = static_cast<uint32_t>(line_launches * case_.rounds);
   args.first_landing = static_cast<uint32_t>(launch % line_launches * case_.rounds);
   args.landing_stride = landing_bytes();
   args.input = memory.input.data();

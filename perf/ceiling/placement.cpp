@@ -55,8 +55,11 @@ uint64_t Placement::remote_rows() const {
 }
 
 Placement place_routing(const Shape& shape, int tokens) {
-  const Routing routing = make_routing(shape, tokens, 1);
-  return place(shape.ranks, tokens, [&](int source, int token, int rank) {
+  return place_routing(shape, make_routing(shape, tokens, 1));
+}
+
+Placement place_routing(const Shape& shape, const Routing& routing) {
+  return place(shape.ranks, routing.tokens(), [&](int source, int token, int rank) {
     const int32_t* experts = routing.experts(source, token);
     return std::any_of(experts, experts + shape.topk, [&](int32_t expert) { return shape.rank_of(expert) == rank; });
   });

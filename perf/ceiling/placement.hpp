@@ -24,7 +24,8 @@ struct Placement {
   uint64_t remote_rows() const;
 };
 
-// One row per (token, rank) of the routing.
+// One row per (token, rank) of a routing, or of the first.
+Placement place_routing(const Shape& shape, const Routing& routing);
 Placement place_routing(const Shape& shape, int tokens);
 // The same, with a copy for each expert, as in EXPERT_MAJOR.
 Placement place_copies(const Shape& shape, int tokens);

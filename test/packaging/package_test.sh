@@ -66,7 +66,7 @@ case $what in
     done
     ;;
   tools)  # they run where they were installed
-    for tool in dispatch_perf combine_perf ceiling_perf fifo_perf transport_perf init_perf ucclep-topo; do "$prefix/bin/$tool" --version; done
+    for tool in dispatch_perf combine_perf ceiling_perf fifo_perf transport_perf init_perf device_perf ucclep-topo; do "$prefix/bin/$tool" --version; done
     ;;
   mpi) "$source/test/perf/mpi_test.sh" "$tree" "$prefix/bin" ;;  # so does the plugin
   headers)  # each C header stands alone, in C99 and in C++

@@ -46,10 +46,10 @@ std::string describe(const std::vector<Zone>& zones) {
 }
 
 // The expert's output for a token, as floats.
-std::vector<float> output(const Shape& shape, uint64_t iteration, int source, int token, int part) {
+std::vector<float> output(const Shape& shape, uint64_t iteration, int source, int token, int part,
+                          Kind kind = Kind::expert_output) {
   std::vector<std::byte> bytes(shape.combine_row_bytes());
-  fill_row(shape.combine_dtype(), row_key(shape, iteration, Kind::expert_output, source, token, part), bytes.data(),
-           bytes.size());
+  fill_row(shape.combine_dtype(), row_key(shape, iteration, kind, source, token, part), bytes.data(), bytes.size());
   std::vector<float> values(shape.hidden);
   decode_row(shape.combine_dtype(), bytes.data(), values.size(), values.data());
   return values;
@@ -190,6 +190,15 @@ TEST_CASE("the combine reference multiplies, adds and rounds in the documented o
     const Shape shape = shape_of(2, 4, 2, UCCLEP_MODE_HT, UCCLEP_LAYOUT_EXPERT_MAJOR);
     const auto y0 = output(shape, iteration, 0, 1, 0), y1 = output(shape, iteration, 0, 1, 1);
     compare(shape, 0, 1, [&](int i) { return rounded(y0[i] + y1[i]); });
+  }
+  SECTION("experts that return what they received") {
+    Shape shape = shape_of(2, 4, 2, UCCLEP_MODE_LL, UCCLEP_LAYOUT_EXPERT_MAJOR);
+    shape.returns_tokens = true;
+    const auto x = output(shape, iteration, 1, 0, 0, Kind::tokens);
+    compare(shape, 1, 0, [&](int i) { return rounded(0.6f * x[i] + 0.35f * x[i]); });
+    shape.layout = UCCLEP_LAYOUT_FLAT;
+    const auto two_ranks = output(shape, iteration, 1, 1, 0, Kind::tokens);
+    compare(shape, 1, 1, [&](int i) { return 2 * two_ranks[i]; });
   }
   SECTION("a row per rank: plain sum of the ranks' rows") {
     const Shape shape = shape_of(2, 4, 2, UCCLEP_MODE_HT, UCCLEP_LAYOUT_FLAT);

@@ -6,6 +6,7 @@ Runs a perf tool with -J and looks for what readers of the JSON file and of the 
 """
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,8 @@ SERIES = {
     ("dispatch_perf", "ht"): ["update", "dispatch", "update+dispatch"],
     ("combine_perf", "ll"): ["dispatch+combine", "combine"],
     ("combine_perf", "ht"): ["update+dispatch+combine", "combine"],
+    ("device_perf", "ll"): ["library calls", "counted warp 2x128", "bare 2x128"],
+    ("device_perf", "ht"): ["library calls", "counted warp 2x128"],
 }
 
 
@@ -47,11 +50,22 @@ def check_series(series, iterations, nodes):
     expect(("bandwidth_gb_s" in series) == (name != "update"), f"{name}: bandwidths {series.get('bandwidth_gb_s')}")
 
 
+def check_rounds(run, all_series):
+    """Times are those of a round, and related to the library's."""
+    library = all_series[0]["host_us"]["p50"]
+    for series in all_series:
+        name, time = series["name"], series["host_us"]["p50"]
+        expect(series["rounds"] == run["options"]["rounds"] > 1, f"{name} has {series['rounds']} rounds")
+        expect(abs(series["ratio_to_library"] - time / library) < 1e-9, f"{name}: a ratio of {series['ratio_to_library']}")
+
+
 def check_table(lines, tokens, wanted):
     """A line for each operation, that fits a terminal."""
     rows = [line for line in lines if line.startswith("  ")]
-    expect([(row.split()[0], row.split()[4]) for row in rows] == [(str(tokens), name) for name in wanted], f"the table has {rows}")
     titles = next(line for line in lines if line.split()[:2] == ["#", "tokens"])
+    begin, end = titles.index("operation"), titles.index("time p50")
+    names = [(row.split()[0], re.sub(r" [ \d.]*$", "", row[begin:end])) for row in rows]
+    expect(names == [(str(tokens), name) for name in wanted], f"the table has {rows}")
     for line in [titles, *rows]:
         expect(len(line) <= 120, f"a line of {len(line)} columns: {line}")
         expect(len(line) == len(titles), f"titles and figures do not stand below each other: {line}")
@@ -70,6 +84,8 @@ def main(command):
     for series in row["series"]:
         check_series(series, options["iterations"], options["nodes"])
         expect(series["time"] == ("device_us" if options["time"] == "events" else "host_us"), "the wrong clock counts")
+    if run["tool"] == "device_perf":
+        check_rounds(run, row["series"])
     expect(run["aligned_by_untimed_operation"] == (options["time"] == "events"), "aligned_by_untimed_operation is wrong")
     expect(f" sms {options['sms'] or 'auto'}\n" in table, "the table's header does not name the SMs")
     check_table(table.splitlines(), row["tokens"], wanted)

@@ -11,17 +11,17 @@ using namespace ucclep::perf;
 
 namespace {
 
-Options parse(std::vector<std::string> arguments) {
+Options parse(std::vector<std::string> arguments, Timed timed = Timed::calls) {
   arguments.insert(arguments.begin(), "dispatch_perf");
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
   bool done = false;
-  return parse_options(static_cast<int>(argv.size()), argv.data(), "dispatch_perf", "", &done);
+  return parse_options(static_cast<int>(argv.size()), argv.data(), "dispatch_perf", "", &done, timed);
 }
 
-std::string usage_error(const std::vector<std::string>& arguments) {
+std::string usage_error(const std::vector<std::string>& arguments, Timed timed = Timed::calls) {
   try {
-    parse(arguments);
+    parse(arguments, timed);
   } catch (const UsageError& error) {
     return error.what();
   }
@@ -126,6 +126,36 @@ TEST_CASE("perf tools: a bad command line names the option", "[perf][options]") 
   CHECK(usage_error({"-g", "4", "--skew", "5"}).find("--skew 5") != std::string::npos);
   CHECK(usage_error({"--graph", "--device", "host"}).find("--graph") != std::string::npos);
   CHECK(usage_error({"-n", "0"}).find("-n 0") != std::string::npos);
+}
+
+TEST_CASE("perf tools: rounds have options and defaults of their own", "[perf][options]") {
+  const Options host = parse({"--device", "host"}, Timed::rounds);
+  CHECK(host.rounds == 10);
+  CHECK(host.ranks() == 2);
+  CHECK(host.sizes() == std::vector<int>{8});
+  CHECK(host.iterations == 7);
+  CHECK(host.forms == std::vector<std::string>{"counted", "all"});
+  CHECK(!host.graph);
+  CHECK(host.shape().returns_tokens);
+  const Options asked = parse({"--device", "host", "--rounds", "3", "--form", "all", "--scope", "warp", "-e", "64",
+                               "--hidden", "1024", "--procs", "4"},
+                              Timed::rounds);
+  CHECK(asked.rounds == 3);
+  CHECK(asked.forms == std::vector<std::string>{"all"});
+  CHECK(asked.scopes == std::vector<std::string>{"warp"});
+  CHECK(asked.sizes() == std::vector<int>{64});
+  CHECK(asked.hidden == 1024);
+  CHECK(asked.ranks() == 4);
+  CHECK(!parse({}).shape().returns_tokens);
+  CHECK(usage_error({"--rounds", "0"}, Timed::rounds).find("--rounds 0") != std::string::npos);
+  CHECK(usage_error({"--rounds", "-1"}, Timed::rounds).find("--rounds -1") != std::string::npos);
+  CHECK(usage_error({"--blocks", "-1"}, Timed::rounds).find("--blocks -1") != std::string::npos);
+  CHECK(usage_error({"--block-threads", "544"}, Timed::rounds).find("--block-threads 544") != std::string::npos);
+  CHECK(usage_error({"--block-threads", "-32"}, Timed::rounds).find("--block-threads -32") != std::string::npos);
+  CHECK(usage_error({"--layout", "rank_major"}, Timed::rounds).find("--layout rank_major") != std::string::npos);
+  CHECK(usage_error({"--dtype", "fp8"}, Timed::rounds).find("--dtype fp8") != std::string::npos);
+  CHECK(usage_error({"--graph"}, Timed::rounds).find("--graph") != std::string::npos);
+  CHECK(usage_error({"--rounds", "3"}).find("--rounds") != std::string::npos);
 }
 
 TEST_CASE("perf tools: ranks share GPUs when they are told to", "[perf][options]") {

@@ -62,8 +62,9 @@ expect "cases that passed, or are said not to have run" 4 $((passed + $(sed -n '
 
 stub dispatch_perf 'echo "verified 5 rows, 0 wrong"'
 stub combine_perf 'echo "verified 5 rows, 1 wrong"; exit 1'
+cp "$bundle/dispatch_perf" "$bundle/device_perf"
 run --only perf
-expect "perf tools" "3 passed, 3 failed" "$last"
+expect "perf tools" "5 passed, 3 failed" "$last"
 
 stub combine_perf 'sleep 100'
 run --only perf --seconds 1
@@ -141,9 +142,10 @@ expect "as many GPUs as ranks: no MPS" "is right, pipe none, processes 1;is wron
 stub gpu_device_test 'echo "gpu cuda: CUDA 0 (stub)"'
 stub dispatch_perf 'echo "$*, pipe ${CUDA_MPS_PIPE_DIRECTORY:-none}" | sed "s|pipe /.*|pipe yes|" >>"$(dirname "$0")/notes"; echo "verified 5 rows, 0 wrong"'
 cp "$bundle/dispatch_perf" "$bundle/combine_perf"
+cp "$bundle/dispatch_perf" "$bundle/device_perf"
 run --only perf
-expect "perf tools among 1 rank, and among 2, 4 and 8 of each mode" "18 passed, 0 failed" "$last"
-expect "those that share a GPU" 12 "$(grep -c -- '--procs [248] --share-gpus .*, pipe yes$' "$bundle/notes")"
+expect "perf tools among 1 rank, and among 2, 4 and 8 of each mode" "26 passed, 0 failed" "$last"
+expect "those that share a GPU" 18 "$(grep -c -- '--procs [248] --share-gpus .*, pipe yes$' "$bundle/notes")"
 expect "a start and an end" "$started;quit" "$(grep -E '^(start|get_server|quit)' "$bundle/notes" | paste -sd ";")"
 PATH=$plain_path
 

@@ -32,7 +32,7 @@ struct CeilingFlagArgs {
 constexpr uint32_t ceiling_group_bytes = 128 + sizeof(float);
 
 // Rows of `row_bytes`, as they arrive (a multiple of 16; of ceiling_group_bytes if they are cast). Round r uses epoch +
-// r, the landing at first_landing + r, and the input at (first_input + r) % inputs.
+// r, the landing at (first_landing + r) % landings, and the input at (first_input + r) % inputs.
 struct CeilingCopyArgs {
   uint32_t ranks, rank;
   uint32_t tokens;    // of this rank
@@ -40,7 +40,7 @@ struct CeilingCopyArgs {
   uint32_t row_bytes;
   uint32_t rounds;
   uint32_t inputs, first_input;
-  uint32_t first_landing;
+  uint32_t landings, first_landing;
   uint64_t input_stride;                      // bytes from one input to the next, here and at the peers
   uint64_t landing_stride;                    // the same of landings
   const unsigned char* input;                 // rows of this rank

@@ -88,7 +88,7 @@ struct LineRound {
         shape(a.row_bytes),
         epoch(a.epoch + round),
         input(a.input + (a.first_input + round) % a.inputs * a.input_stride),
-        landing((a.first_landing + round) * a.landing_stride),
+        landing((a.first_landing + round) % a.landings * a.landing_stride),
         wait(begin_wait(a.limit.ns, a.limit.abort_word)) {}
 
   UCCLEP_FN Packet* packet_at(uint32_t rank, size_t row, const LinePart& part) const {
