@@ -46,7 +46,7 @@ def dispatch(handle, ops, x, rows, experts, weights, received, good, first_exper
     tl.store(good + program, ok)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["round_number"])
 def combine(handle, group, ops, received, result, good, tokens, zones, zone_rows, ranks, round_number,
             H: tl.constexpr, K: tl.constexpr, DTYPE: tl.constexpr):
     """Sends the experts' rows home, sums what comes back, and meets the other ranks by a signal."""

@@ -26,6 +26,13 @@ def check_names(kind, found, source):
     print(f"{kind}: {len(declared)} functions")
 
 
+def check_loads(kind, text):
+    """No load may go by the non-coherent path: it may return what a line held before a peer wrote it."""
+    loads = re.findall(r"^\s*(ld\.global\S*\.nc\S*) ", text, re.MULTILINE)
+    if loads:
+        sys.exit(f"{kind} has {len(loads)} loads by the non-coherent path")
+
+
 def tools_of(clang):
     """LLVM's tools beside the clang."""
     folder = Path(run(clang, "-print-prog-name=llvm-link").strip()).parent
@@ -45,6 +52,7 @@ def check_bitcode(work, library, source, clang, ptxas=None):
     text = (work / "linked.ptx").read_text()
     if re.search(r"^\s*\.extern", text, re.MULTILINE) or ".entry exchange" not in text:
         sys.exit("the linked kernel is not whole: " + "; ".join(re.findall(r"^\s*\.(?:extern|visible) .*$", text, re.MULTILINE)))
+    check_loads("the linked kernel", text)
     if ptxas is None:
         print("the kernel is linked; there is no ptxas to assemble it")
         return
@@ -58,6 +66,7 @@ def check_ptx(work, library, source, nvcc):
     foreign = re.findall(r"^\.extern .*$", text, re.MULTILINE)
     if foreign:
         sys.exit(f"PTX needs {foreign}")
+    check_loads("PTX", text)
     folder = Path(nvcc).resolve().parent
     run(folder / "ptxas", *ASSEMBLE, "-c", "-o", work / "library.cubin", library)
     run(nvcc, "-std=c++20", "-arch=sm_90", "-rdc=true", "-cubin", f"-I{source}/include", "-o", work / "kernel.cubin", source / "test/device_library/kernel.cu")

@@ -32,6 +32,8 @@ def compiled(kernel, constants, options):
     ptx, called = made.asm["ptx"], set(re.findall(r'symbol = "(ucclep_\w+)"', made.asm["ttir"]))
     if re.search(r"^\s*\.extern \.func", ptx, re.MULTILINE) or not made.asm["cubin"] or not called:
         sys.exit(f"{kernel.fn.__name__} is not whole")
+    if re.search(r"ld\.global\S*\.nc", ptx):
+        sys.exit(f"{kernel.fn.__name__} has loads by the non-coherent path")
     return called
 
 
