@@ -15,9 +15,6 @@
  *
  * A result of 0 means false: the operation or the group has failed, and ucclEpCommGetAsyncError says why. Functions
  * that cannot fail give 1.
- *
- * Sums of combine have the bits of the library's own only if products and sums are not contracted: in Triton launch
- * with enable_fp_fusion=False.
  */
 #ifndef UCCLEP_DEVICE_LIBRARY_H_
 #define UCCLEP_DEVICE_LIBRARY_H_

@@ -31,11 +31,9 @@ _TYPES = {"u64": core.uint64, "u32": core.uint32, "i32": core.int32}
 
 
 def launch_options() -> dict[str, Any]:
-    """What a kernel that calls these functions is launched with, besides its arguments: the library, sums with the bits of the
-    library's own, no load ahead of the call that fetches a row, and a launch that fails where programs would have to wait for
-    room on the GPU."""
-    return {"extern_libs": {"libucclep_device": library_file()}, "enable_fp_fusion": False, "num_stages": 1,
-            "launch_cooperative_grid": True}
+    """What a kernel that calls these functions is launched with, besides its arguments: the library, no load ahead of the call
+    that fetches a row, and a launch that fails where programs would have to wait for room on the GPU."""
+    return {"extern_libs": {"libucclep_device": library_file()}, "num_stages": 1, "launch_cooperative_grid": True}
 
 
 def _function(symbol: str, parameters: str) -> Any:
