@@ -6,7 +6,7 @@ PREFIX ?= /usr/local
 RELEASE ?= 0
 
 .PHONY: all perf check test test-sanitizers test-more test-long test-nodes soak test-python test-gpu test-roce fuzz mutants model lint format docs install \
-  bundle wheel sanitized-library clean
+  bundle wheel sanitized-library device-library clean
 
 all:
 	@tools/deps.sh build
@@ -96,6 +96,16 @@ wheel:
 sanitized-library:
 	@tools/deps.sh sanitized
 	@tools/sanitized_library.sh
+
+# libucclep_device.bc, and with nvcc libucclep_device.ptx: the device API for kernels in Triton and CuPy.
+device-library:
+	@tools/deps.sh device-library
+	@tools/build.sh build device-library
+	@mkdir -p build/device-library
+	@for kind in bc ptx; do \
+	  file=build/src/device/library/libucclep_device.$$kind; \
+	  if [ -f $$file ]; then cp -p $$file build/device-library/ && echo build/device-library/libucclep_device.$$kind; fi; \
+	done
 
 clean:
 	rm -rf build build-check build-tsan build-asan build-fuzz build-lint build-mutants build-docs dist

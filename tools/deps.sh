@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Usage: tools/deps.sh build|check|test|sanitized|roce|model|lint|format|mutants|docs|bundle|plot|python
+# Usage: tools/deps.sh build|check|test|sanitized|device-library|roce|model|lint|format|mutants|docs|bundle|plot|python
 # Installs the Debian packages that the task needs and the machine lacks, and says how far it is (V=1: all that apt-get prints).
 # Says nothing, and needs no network, when nothing is missing.
 set -euo pipefail
@@ -12,6 +12,7 @@ declare -A lists=(
   [check]="${build[*]} strace clang-format-19 git python3-numpy python3-pytest"
   [test]="${build[*]} clang-19 lld-19 llvm-19 libclang-rt-19-dev cmake make libopenmpi-dev openmpi-bin iproute2 spin strace clang-format-19 git patchelf"
   [sanitized]="${build[*]} clang-19 lld-19 llvm-19 libclang-rt-19-dev"
+  [device-library]="${build[*]} clang-19"
   [roce]="${build[*]} qemu-system-x86 busybox-static kmod iproute2 ibverbs-providers perftest"
   [model]="gcc libc6-dev spin"
   [lint]="${build[*]} clang-format-19 clang-tidy-19 git doxygen patch"
@@ -22,7 +23,7 @@ declare -A lists=(
   [plot]="python3 python3-matplotlib"
   [python]="${build[*]} patchelf python3-venv python3-pip python3-numpy python3-torch python3-pytest"
 )
-task=${1:?usage: tools/deps.sh build|check|test|sanitized|roce|model|lint|format|mutants|docs|bundle|plot|python}
+task=${1:?usage: tools/deps.sh build|check|test|sanitized|device-library|roce|model|lint|format|mutants|docs|bundle|plot|python}
 wanted=${lists[$task]:?deps.sh: no such task: $task}
 
 if ! command -v dpkg-query >/dev/null; then

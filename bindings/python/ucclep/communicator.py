@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any, Callable, Sequence
 
 from . import abi, lifetime, rendezvous
+from .device_object import Slots
 from .enums import Device
 from .errors import InvalidUsage, error
 from .graph import Graph
@@ -76,6 +77,7 @@ class Communicator(lifetime.LibraryObject):
         info = self.info()
         self.rank, self.nranks, self.device = info["rank"], info["nranks"], Device(info["device"])
         self.foreign = HOST if self.device != Device.HOST else DEVICE
+        self.device_slots = Slots(self)
         lifetime.add(self)
 
     @classmethod

@@ -10,9 +10,9 @@ from weakref import WeakValueDictionary
 
 from . import abi
 from .communicator import Communicator, fields
+from .device_object import DeviceGroup, OnDevice, Slots
 from .enums import ExpertIds, Layout, Mode
 from .library import check, lib
-from .lifetime import LibraryObject
 from .stream import stream_pointer
 from .waiting import wait
 
@@ -37,12 +37,14 @@ def named(name: str) -> Group:
     return _named[name]
 
 
-class Group(LibraryObject):
+class Group(OnDevice):
     """One MoE shape with the memory that it needs; serves LL and HT, any number of handles, and many layers.
 
     Made and destroyed by every rank, in the same order. `shape` has the fields of ucclEpGroupConfig_t: num_experts,
     top_k, max_tokens_per_rank and max_token_bytes are required.
     """
+
+    _device_object = DeviceGroup, lib.ucclEpGroupGetDevice
 
     def __init__(self, comm: Communicator, **shape: int):
         self.comm = comm
@@ -55,15 +57,22 @@ class Group(LibraryObject):
         _named[self.name] = self
         self.num_experts = config.num_experts
         self.num_local_experts = config.num_experts // comm.nranks
-        # Handles that were collected: in whichever thread that happened, the group's own thread destroys them.
-        self.dropped: deque[int] = deque()
+        # Handles that were collected, with their device_address: in whichever thread that happened, the group's own
+        # thread destroys them.
+        self.dropped: deque[tuple[int, int | None]] = deque()
+
+    def _device_slots(self) -> Slots:
+        return self.comm.device_slots
 
     def handle(self, layout: Layout, mode: Mode = Mode.AUTO, *, expert_alignment: int = 0,
                expert_ids: ExpertIds = ExpertIds.LOCAL, memory: Any = None) -> Handle:
         """A routing decision on this group; `memory` is a uint8 tensor of handle_mem_size() bytes, or None."""
         from .handle import Handle
         while self.alive and self.dropped:
-            check(lib.ucclEpHandleDestroy(self.dropped.popleft()))
+            pointer, address = self.dropped.popleft()
+            check(lib.ucclEpHandleDestroy(pointer))
+            if address is not None:
+                self.comm.device_slots.free.append(address)
         config = abi.HandleConfig(mode=mode, layout=layout, expert_alignment=expert_alignment, expert_ids=expert_ids)
         return Handle(self, config, memory)
 

@@ -8,9 +8,9 @@ from ctypes import addressof, byref
 from typing import TYPE_CHECKING, Any, Mapping
 
 from . import abi
+from .device_object import DeviceHandle, OnDevice, Slots
 from .enums import Quant
 from .library import check, lib
-from .lifetime import LibraryObject
 from .stream import stream_pointer
 from .tensor import PLACE, WRITABLE, Facts, describe, facts_of
 from .waiting import wait
@@ -36,12 +36,14 @@ _COMBINE_IN = ("tokens", "scales", "topk_weights", "bias", "bias2")
 _COMBINE_OUT = ("tokens", "topk_weights", "wait_ns")
 
 
-class Handle(LibraryObject):
+class Handle(OnDevice):
     """One routing decision of a group: made by Group.handle(). Shapes are those of include/ucclep/ucclep.h.
 
     Operations are enqueued on `stream` and return at once: tensors stay alive and untouched until they have ended.
     `counters` maps names of COUNTERS to int32 or int64 tensors; recv_total_host is an address.
     """
+
+    _device_object = DeviceHandle, lib.ucclEpHandleGetDevice
 
     def __init__(self, group: Group, config: abi.HandleConfig, memory: Any):
         self.group = group
@@ -140,14 +142,17 @@ class Handle(LibraryObject):
         """The receive phase of a send_only operation; with none pending it does nothing."""
         check(lib.ucclEpComplete(self.pointer, stream_pointer(stream)))
 
+    def _device_slots(self) -> Slots:
+        return self._comm.device_slots
+
     def destroy(self) -> None:
-        """Allowed with operations in flight."""
+        """Allowed with operations in flight, but not with kernels of yours that use its device_address."""
         check(lib.ucclEpHandleDestroy(self.pointer))
         self._forget()
 
     def __del__(self) -> None:
         if self.alive:
-            self.group.dropped.append(self.pointer)
+            self.group.dropped.append((self.pointer, self._device_address))
 
     def __enter__(self) -> Handle:
         return self

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any
 
+from .device_object import DeviceWindow, OnDevice, Slots
 from .enums import Device
 from .library import check, lib
 from .lifetime import LibraryObject
@@ -44,8 +45,10 @@ class Memory(LibraryObject):
             self.free()
 
 
-class Window(LibraryObject):
+class Window(OnDevice):
     """Registered memory: tensors inside it are used in place. Made and closed by every rank, in the same order."""
+
+    _device_object = DeviceWindow, lib.ucclEpWindowGetDevice
 
     def __init__(self, comm: Communicator, pointer: int, nbytes: int, owner: Any = None):
         self._comm = comm
@@ -54,6 +57,9 @@ class Window(LibraryObject):
         wait(lib.ucclEpWindowRegister, comm.pointer, pointer, nbytes, ctypes.byref(window), stop=comm.abort)
         self._set_pointer(window.value, comm)
         self.nbytes = nbytes
+
+    def _device_slots(self) -> Slots:
+        return self._comm.device_slots
 
     def close(self) -> None:
         self._end_by(lib.ucclEpWindowDeregister, self._comm.pointer, self.pointer, stop=self._comm.abort)

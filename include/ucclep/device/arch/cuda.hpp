@@ -4,6 +4,10 @@
 // ordered.
 #pragma once
 
+#if defined(UCCLEP_CLANG_CUDA)
+#include "ucclep/device/arch/clang_cuda.hpp"
+#endif
+
 namespace UCCLEP_SIMT_NAMESPACE {
 
 constexpr unsigned wave_size = 32;
