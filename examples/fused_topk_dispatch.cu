@@ -20,7 +20,8 @@ UCCLEP_FN void top_k(const float* scores, int32_t (&experts)[K], float (&weights
   for (int k = 0; k < K; ++k) {
     uint64_t best = 0;
     for (unsigned e = ucclep::lane_id(); e < E; e += ucclep::wave_size) {
-      const uint64_t key = uint64_t{__builtin_bit_cast(uint32_t, scores[e])} << 32 | (E - e);  // equal scores: the lower expert
+      const uint64_t key =
+          uint64_t{__builtin_bit_cast(uint32_t, scores[e])} << 32 | (E - e);  // equal scores: the lower expert
       if (key < below && key > best) best = key;
     }
     below = ucclep::reduce_max(best);
