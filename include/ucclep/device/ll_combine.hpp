@@ -256,6 +256,7 @@ template <class Coop>
 UCCLEP_FN void combine_send(Coop, const OpenCombine& open, uint32_t row_index, const void* row) {
   if (!open.ok) return;
   const Home home = home_of(open, row_index);
+  if ((whole_warps<Coop> || Coop::size() == 1) && !home.valid) return;  // of lanes<N> other groups may have rows
   const Copies copies = copies_of(open, home, row);
   const bool sends = all_here<Coop>(home, copies);
   with_element(open.shape.dtype,

@@ -30,6 +30,7 @@
 #include "ucclep/device/protocol/operation.hpp"
 #include "ucclep/device/protocol/routing.hpp"
 #include "ucclep/device/rows/line.hpp"
+#include "ucclep/device/rows/meta.hpp"
 #include "ucclep/device/simt/simt.hpp"
 #include "ucclep/device/user/receive.hpp"
 #include "ucclep/device/user/row_in.hpp"
@@ -162,6 +163,55 @@ struct LandedRow {
   }
 };
 
+// A row's selections as a warp has read them at once: lane k has selection k.
+struct RowSelections {
+  ReceivedSelection selection;  // expert -1: none
+  uint32_t local, token;        // the local expert, or not_here; of the row
+};
+
+// The meta of a row in the registers of a warp: lane i has word i, and the word a wave further on, of 8 bytes.
+class MetaOfWarp {
+ public:
+  // Warp verb: waits for the meta, in BULK form with it for the row, and reads it.
+  UCCLEP_FN bool read(const LandedRow& row) {
+    const uint32_t bytes = row.layout().body_bytes();
+    bool ok = lane_id() != 0 || row.lines || row.wait_meta();
+    for (uint32_t at = lane_id() * line_payload; row.lines && ok && at < bytes; at += wave_size * line_payload) {
+      ok = wait_lines(row.op, Phase::rows, row.source, row.meta, at, at + 1);
+    }
+    if (!every_lane(ok)) return false;
+    sync_warp();  // what one lane has acquired, all have
+    UCCLEP_UNROLL
+    for (uint32_t i = 0; i < 2; ++i) {
+      const uint32_t at = 8 * (lane_id() + i * wave_size);
+      words_[i] = at < bytes ? row.word(row.meta, at) : 0;
+    }
+    return true;
+  }
+  // Warp verb, after that.
+  UCCLEP_FN RowSelections selections(const LandedRow& row, uint32_t top_k) const {
+    const MetaLayout layout = row.layout();
+    const uint32_t k = lane_id() < top_k ? lane_id() : 0, expert_at = layout.experts + 2 * k;
+    const auto id = static_cast<uint16_t>(word(expert_at / 4 * 4) >> 8 * (expert_at % 4));
+    ReceivedSelection s{id == no_expert || lane_id() >= top_k ? -1 : id, float_of(word(layout.weights + 4 * k)),
+                        word(layout.positions + 4 * k)};
+    const uint32_t token = word(0);
+    if (row.said != nullptr) s.position = row.said_word(1 + k);
+    uint32_t local = 0;
+    return {s, is_mine(row.op, s, local) ? local : not_here, token};
+  }
+
+ private:
+  // Warp verb: 4 bytes, of each lane at an offset of its own.
+  UCCLEP_FN uint32_t word(uint32_t at) const {
+    const uint32_t i = at / 8;
+    const uint64_t near = shfl(words_[0], i % wave_size), far = shfl(words_[1], i % wave_size);
+    return static_cast<uint32_t>((i < wave_size ? near : far) >> 8 * (at % 8));
+  }
+
+  uint64_t words_[2];
+};
+
 // Rows of the output that come from one source: rows [begin, end) of a zone, the slab of an expert or the rows of a
 // source, whose first of this source is `base`, of which there are `count`.
 struct Segment {
@@ -268,78 +318,190 @@ UCCLEP_FN bool each_segment(const OpenDispatch& open, uint32_t zone, uint32_t fi
 }
 
 // Rows of a source as they lie here, in which find_rows looks for those of an expert.
-struct RowChunks {
-  uint64_t* noted;      // [chunk] the last dispatch of which they have been noted
-  uint32_t all, count;  // rows; chunks of them
-  bool tokens;          // by token
+struct LandedRows {
+  uint64_t* noted;  // [row] the last dispatch of which it has been noted, or is_taken of it
+  uint32_t all;
+  bool tokens;  // by token
 
-  static UCCLEP_FN RowChunks of(const OpenDispatch& open, const Op& op, const Segment& at) {
+  static UCCLEP_FN LandedRows of(const OpenDispatch& open, const Op& op, const Segment& at) {
     const bool tokens = lies_by_token(op, at);
-    const uint32_t all = tokens ? at.facts.tokens : at.facts.rows;
-    return {open.memory().noted(at.source), all, static_cast<uint32_t>(ceil_div(all, HandleLayout::noted_rows)),
-            tokens};
+    return {open.memory().noted(at.source), tokens ? at.facts.tokens : at.facts.rows, tokens};
   }
+  // What stands there while a warp notes the row.
+  static UCCLEP_FN uint64_t is_taken(const Op& op) { return op.seq | uint64_t{1} << 63; }
+  // Lane verbs: does nobody note the row yet; and is it for this warp to note.
+  UCCLEP_FN bool is_free(const Op& op, uint32_t index) const {
+    return is_free(op, load_relaxed<Scope::gpu>(noted + index));
+  }
+  UCCLEP_FN bool take(const Op& op, uint32_t index) const {
+    uint64_t seen = load_relaxed<Scope::gpu>(noted + index);
+    return is_free(op, seen) && compare_exchange<Scope::gpu>(noted + index, seen, is_taken(op));
+  }
+
+ private:
+  static UCCLEP_FN bool is_free(const Op& op, uint64_t seen) { return seen != op.seq && seen != is_taken(op); }
 };
 
-// Verb of members of a scope: notes whose the rows of a segment's source are, in the slabs of all experts
-// (EXPERT_MAJOR). What other calls have noted is passed over, and blocks begin at different rows: those that come
-// together share them.
-template <class Coop>
-UCCLEP_FN bool find_rows(const OpenDispatch& open, const Op& op, const Segment& at) {
-  constexpr uint32_t unit = HandleLayout::noted_rows;
+// Lane verb: a selection of a row at `place` of its source stands in the slab of its expert.
+UCCLEP_FN void note_home(const OpenDispatch& open, const Segment& at, uint32_t place, uint32_t local_expert,
+                         uint32_t position) {
   const HandleMemory memory = open.memory();
   const KeptCounts kept{memory};
-  const RowChunks chunks = RowChunks::of(open, op, at);
-  for (uint32_t i = Coop::rank(); i < chunks.count * unit; i += Coop::size()) {
-    const uint32_t chunk = (i / unit + block_id()) % chunks.count, index = chunk * unit + i % unit;
-    if (index >= chunks.all || load_acquire<Scope::gpu>(chunks.noted + chunk) == op.seq) continue;
-    bool comes = true;
-    uint32_t place = index;
-    if (chunks.tokens && !find_place(op, at.source, index, comes, place)) return false;
-    if (!comes) continue;
-    const LandedRow row(open, op, at.source, at.facts, index);
-    if (!row.wait_meta()) return false;
-    for (uint32_t k = 0; k < op.group.shape.top_k; ++k) {
-      const uint32_t expert = row.local_expert(k), position = row.position(k);
-      if (expert == not_here || position >= kept.count(at.source, expert)) continue;
-      store_relaxed<Scope::gpu>(memory.row_homes(expert) + kept.base(at.source, expert) + position,
-                                at.source * open.handle.view.tokens + place);
+  if (local_expert == not_here || position >= kept.count(at.source, local_expert)) return;
+  store_relaxed<Scope::gpu>(memory.row_homes(local_expert) + kept.base(at.source, local_expert) + position,
+                            at.source * open.handle.view.tokens + place);
+}
+
+// Lane verb: does the row at `index` come, and at which place of its source.
+UCCLEP_FN bool comes_as(const Op& op, const Segment& at, const LandedRows& rows, uint32_t index, bool& comes,
+                        uint32_t& place) {
+  comes = true, place = index;
+  return !rows.tokens || find_place(op, at.source, index, comes, place);
+}
+
+// Warp verb: the same for all selections of the row at `index`, if it comes.
+UCCLEP_FN bool note_homes_of(const OpenDispatch& open, const Op& op, const Segment& at, const LandedRows& rows,
+                             uint32_t index) {
+  bool comes = true;
+  uint32_t place = 0;
+  if (!every_lane(comes_as(op, at, rows, index, comes, place))) return false;
+  if (!comes) return true;
+  const LandedRow row(open, op, at.source, at.facts, index);
+  MetaOfWarp meta;
+  if (!meta.read(row)) return false;
+  const RowSelections selected = meta.selections(row, open.shape.top_k);
+  note_home(open, at, place, selected.local, selected.selection.position);
+  return true;
+}
+
+// Verb of a warp of several: takes rows that nobody notes yet, and notes them. Each warp begins at another row.
+template <class Coop>
+UCCLEP_FN bool note_free_rows(const OpenDispatch& open, const Op& op, const Segment& at, const LandedRows& rows) {
+  const uint32_t first = warp_id() * grid_size() + block_id();
+  for (uint32_t base = Near<Coop>::index() * wave_size; base < rows.all; base += Near<Coop>::count() * wave_size) {
+    const uint32_t index = (first + base + lane_id()) % rows.all;
+    for (;;) {
+      const uint64_t left = ballot(base + lane_id() < rows.all && rows.is_free(op, index));
+      if (left == 0) break;
+      const uint32_t mine = broadcast(index, first_lane(left));
+      if (broadcast(lane_id() == 0 && rows.take(op, mine) ? 1u : 0u, 0) == 0) continue;
+      if (!note_homes_of(open, op, at, rows, mine)) return false;
+      sync_warp();
+      if (lane_id() == 0) store_release<Scope::gpu>(rows.noted + mine, op.seq);
     }
   }
   return true;
 }
 
-// Verb of members of a scope, after a sync of it: find_rows has noted them.
+// Verb of members of a scope: notes whose the rows of a segment's source are, in the slabs of all experts
+// (EXPERT_MAJOR). What other calls have noted is passed over, and blocks begin at different rows: those that come
+// together share them. Warps take a row each, and wait for those that others have taken: all of them run.
+template <class Coop>
+UCCLEP_FN bool find_rows(const OpenDispatch& open, const Op& op, const Segment& at) {
+  const LandedRows rows = LandedRows::of(open, op, at);
+  if constexpr (whole_warps<Coop>) {
+    if (!note_free_rows<Coop>(open, op, at, rows)) return false;
+    const Wait wait = begin_wait_for_blocks(op, op.group.abort_word);
+    for (uint32_t i = Coop::rank(); i < rows.all; i += Coop::size()) {
+      if (wait_until(wait, [&] { return load_acquire<Scope::gpu>(rows.noted + i) == op.seq; })) continue;
+      report_blocks(op, wait);
+      return false;
+    }
+  } else {
+    for (uint32_t i = Coop::rank(); i < rows.all; i += Coop::size()) {
+      const uint32_t index = (i + block_id()) % rows.all;
+      bool comes = true;
+      uint32_t place = 0;
+      if (load_acquire<Scope::gpu>(rows.noted + index) == op.seq) continue;
+      if (!comes_as(op, at, rows, index, comes, place)) return false;
+      if (!comes) continue;
+      const LandedRow row(open, op, at.source, at.facts, index);
+      if (!row.wait_meta()) return false;
+      for (uint32_t k = 0; k < open.shape.top_k; ++k) note_home(open, at, place, row.local_expert(k), row.position(k));
+    }
+  }
+  return true;
+}
+
+// Verb of members of a scope, after a sync of it: find_rows has noted them. (Warps have said so already.)
 template <class Coop>
 UCCLEP_FN void note_found(const OpenDispatch& open, const Op& op, const Segment& at) {
-  const RowChunks chunks = RowChunks::of(open, op, at);
-  for (uint32_t i = Coop::rank(); i < chunks.count; i += Coop::size()) {
-    store_release<Scope::gpu>(chunks.noted + i, op.seq);
+  const LandedRows rows = LandedRows::of(open, op, at);
+  for (uint32_t i = Coop::rank(); !whole_warps<Coop> && i < rows.all; i += Coop::size()) {
+    store_release<Scope::gpu>(rows.noted + i, op.seq);
   }
 }
 
-// Verb of members of a scope that are near: ids, weights, source and scales of a row at `index` of the output.
+// Warp verb: what combine needs to know of a row of EXPERT_MAJOR (note_copies), from a warp's selections.
+UCCLEP_FN void note_copies_of(const OpenDispatch& open, const RowSelections& row, uint32_t source, uint32_t place,
+                              uint32_t zone) {
+  const HandleMemory memory = open.memory();
+  const uint64_t copies = ballot(row.local != not_here);
+  uint32_t order = 0, lowest = not_here;
+  for (uint64_t left = copies; left != 0; left &= left - 1) {
+    const uint32_t other = broadcast(row.local, first_lane(left));
+    if (other < row.local) order += 1;
+    if (other < lowest) lowest = other;
+  }
+  if (lowest != zone) return;
+  if (lane_id() == 0) memory.recv_count(source)[place] = static_cast<uint32_t>(count_lanes(copies));
+  if (row.local == not_here) return;
+  const uint64_t number = uint64_t{KeptCounts{memory}.base(source, row.local)} + row.selection.position;
+  memory.recv_entries(source, place)[order] = {row_number(number), row.local, row.selection.weight, lane_id()};
+}
+
+// Warp verb: ids, weights and source of a row at `index` of the output, and what combine needs.
+UCCLEP_FN bool take_selections(const OpenDispatch& open, const DispatchRows& out, const LandedRow& row,
+                               const Segment& at, uint32_t place, uint32_t index) {
+  MetaOfWarp meta;
+  if (!meta.read(row)) return false;
+  const RowSelections selected = meta.selections(row, open.shape.top_k);
+  if (!open.by_expert()) {
+    if (lane_id() < open.shape.top_k) store_topk(open, out, index, lane_id(), selected.selection);
+  } else {
+    if (out.topk_weights && selected.local == at.zone) out.topk_weights[index] = selected.selection.weight;
+    note_copies_of(open, selected, at.source, place, at.zone);
+  }
+  if (out.src_info && lane_id() == 0) out.src_info[index] = int64_t{at.source} << 32 | selected.token;
+  return true;
+}
+
+// Verb of members of less than a warp: the same.
 template <class Coop>
-UCCLEP_FN bool take_rest(const OpenDispatch& open, const DispatchRows& out, const LandedRow& row, const Segment& at,
-                         uint32_t place, uint32_t index) {
-  const uint32_t top_k = open.shape.top_k, scale_bytes = open.shape.scale_bytes;
-  for (uint32_t k = Near<Coop>::rank(); k < top_k; k += Near<Coop>::size()) {
+UCCLEP_FN bool take_selections_alone(const OpenDispatch& open, const DispatchRows& out, const LandedRow& row,
+                                     const Segment& at, uint32_t place, uint32_t index) {
+  if (!row.wait_meta()) return false;
+  for (uint32_t k = Coop::rank(); k < open.shape.top_k; k += Coop::size()) {
     if (!open.by_expert()) {
       store_topk(open, out, index, k, {row.expert(k), row.weight(k), 0});
     } else if (out.topk_weights && row.local_expert(k) == at.zone) {
       out.topk_weights[index] = row.weight(k);
     }
   }
-  if (out.src_info && Near<Coop>::rank() == 0) out.src_info[index] = int64_t{at.source} << 32 | row.token();
+  if (out.src_info && Coop::rank() == 0) out.src_info[index] = int64_t{at.source} << 32 | row.token();
   if (open.by_expert()) {
     note_copies<Coop>(open, row, place, at.zone,
                       [&](uint32_t expert) { return KeptCounts{open.memory()}.base(row.source, expert); });
   }
-  for (uint32_t b = 8 * Near<Coop>::rank(); out.scales && b < scale_bytes; b += 8 * Near<Coop>::size()) {
-    if (row.lines && !wait_lines(row.op, Phase::rows, at.source, row.scales, b, b + 8)) return false;
-    store_scale_word(row_at(out.scales, index, scale_bytes), b, scale_bytes, row.word(row.scales, b));
-  }
   return true;
+}
+
+// Verb of members of a scope that are near: all of a row but its tokens.
+template <class Coop>
+UCCLEP_FN bool take_rest(const OpenDispatch& open, const DispatchRows& out, const LandedRow& row, const Segment& at,
+                         uint32_t place, uint32_t index) {
+  bool ok = true;
+  if constexpr (whole_warps<Coop>) {
+    ok = take_selections(open, out, row, at, place, index);
+  } else {
+    ok = take_selections_alone<Coop>(open, out, row, at, place, index);
+  }
+  const uint32_t scale_bytes = open.shape.scale_bytes;
+  for (uint32_t b = 8 * Near<Coop>::rank(); ok && out.scales && b < scale_bytes; b += 8 * Near<Coop>::size()) {
+    ok = !row.lines || wait_lines(row.op, Phase::rows, at.source, row.scales, b, b + 8);
+    if (ok) store_scale_word(row_at(out.scales, index, scale_bytes), b, scale_bytes, row.word(row.scales, b));
+  }
+  return ok;
 }
 
 constexpr uint32_t received_batches = 4;  // of a row in LINE form that a warp has under way
@@ -384,7 +546,7 @@ UCCLEP_FN bool take_rows(const OpenDispatch& open, const Op& op, const DispatchR
     if (lies_by_token(op, at) && !find_token(op, at.source, place, where)) return false;
     const LandedRow landed(open, op, at.source, at.facts, where);
     const uint32_t index = at.zone * rows_of_zone(open) + row;
-    if ((part == 0 || !landed.lines) && !landed.wait_meta()) return false;
+    if (part != 0 && !landed.lines && !landed.wait_meta()) return false;  // else with the rest
     if (part == 0 && !take_rest<Coop>(open, out, landed, at, place, index)) return false;
     char* const to = row_at(out.tokens, index, open.wire.token_bytes);
     if (out.tokens && !take_tokens<Coop>(open, landed, parts, part, to)) return false;

@@ -45,7 +45,7 @@ struct HandleLayout {
   uint64_t runs_in;    // u32 [R][B / run_rows] partial rows of a run that a user's kernel has staged so far; HT
   uint64_t relayed;    // u32 [blocks] rows that the last dispatch relayed to this node; HT between nodes
   uint64_t sent_to;    // u32 [R] rows that a user's kernel has sent to a rank of another domain so far; LL
-  uint64_t noted;      // u64 [R][B / noted_rows] the last dispatch whose rows of a source row_homes has; LL
+  uint64_t noted;      // u64 [R][B] the last dispatch whose row of a source row_homes has; LL
   uint64_t zeroed;     // bytes that begin as zero: the state and what is above
   uint64_t topk;       // i32 [B][K] expert or -1
   uint64_t
@@ -77,7 +77,7 @@ struct HandleLayout {
   uint64_t copies;     // const char* [R][B][K] copies of a received row that combine was given, experts ascending
   uint64_t bytes;
 
-  static constexpr uint32_t max_warps = 16, meta_scratch = 512, noted_rows = 32;
+  static constexpr uint32_t max_warps = 16, meta_scratch = 512;
   static constexpr uint64_t state_bytes = 256;  // of HandleState, which comes first
 
   static UCCLEP_HD constexpr HandleLayout of(const GroupShape& s, uint64_t tokens, bool low_latency) {
@@ -95,7 +95,7 @@ struct HandleLayout {
     h.runs_in = take(low_latency ? 0 : 4 * ceil_div(tokens, run_rows) * s.ranks);
     h.relayed = take(4 * blocks);
     h.sent_to = take(low_latency && s.networked != 0 ? 4ull * s.ranks : 0);
-    h.noted = take(low_latency ? 8 * ceil_div(tokens, noted_rows) * s.ranks : 0);
+    h.noted = take(low_latency ? 8 * tokens * s.ranks : 0);
     h.zeroed = at;
     h.topk = take(4 * tokens * s.top_k);
     h.places = take(4 * tokens * s.top_k);

@@ -42,7 +42,7 @@ struct HandleMemory {
     return at<uint32_t>(handle.offsets.row_homes) + uint64_t{local_expert} * shape.ranks * handle.tokens;
   }
   UCCLEP_FN uint64_t* noted(uint32_t source) const {
-    return at<uint64_t>(handle.offsets.noted) + source * ceil_div(handle.tokens, HandleLayout::noted_rows);
+    return at<uint64_t>(handle.offsets.noted) + uint64_t{source} * handle.tokens;
   }
   UCCLEP_FN uint32_t* copies_in(uint32_t source) const {
     return at<uint32_t>(handle.offsets.copies_in) + uint64_t{source} * handle.tokens;
