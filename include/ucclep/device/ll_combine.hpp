@@ -251,7 +251,7 @@ UCCLEP_FN void send_partial(const OpenCombine& open, const Home& home, const Cop
 // the GPU, unchanged until the combine has ended; where no other copy of it is on this rank (so in RANK_MAJOR) in
 // any memory that the scope can read, and only until the call returns.
 // lanes<N>: all groups of a warp call it together.
-// Registers: 76 and 128 bytes of stack (sm_90a), 56 (gfx942).
+// Registers: 108 (sm_90a), 56 (gfx942).
 template <class Coop>
 UCCLEP_FN void combine_send(Coop, const OpenCombine& open, uint32_t row_index, const void* row) {
   if (!open.ok) return;

@@ -590,7 +590,7 @@ UCCLEP_FN bool dispatch_rows(Coop, const OpenDispatch& open, uint32_t zone, uint
 // EXPERT_MAJOR, and say so in RANK_MAJOR. Every row that holds something is asked for exactly once, by any scope, in
 // any order and block. lanes<N>: all groups of a warp call it together, with first = last where there is nothing to do.
 // False: the operation has failed, or ranks disagree and nothing comes.
-// Registers: 124 (sm_90a), 109 and 40 bytes of stack (gfx942).
+// Registers: 126 (sm_90a), 122 (gfx942).
 template <class Coop>
 UCCLEP_FN bool dispatch_recv(Coop, const OpenDispatch& open, const DispatchRows& out, uint32_t first, uint32_t last) {
   const Op op = open.op();
