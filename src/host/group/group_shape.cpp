@@ -126,6 +126,8 @@ WorkspaceLayout WorkspaceLayout::of(const GroupShape& shape) {
     at.tables = at.network + sizeof(NetworkView);
     at.bytes = at.tables + NetworkTables::of(shape).bytes;
   }
+  at.zeros = round_up(at.bytes, unit);
+  at.bytes = at.zeros + shape.token_bytes;
   return at;
 }
 

@@ -23,6 +23,7 @@ struct WorkspaceLayout {
   uint64_t masks;    // GroupMasks, with enable_mask
   uint64_t network;  // NetworkView, where the group has one, behind which come
   uint64_t tables;   // NetworkTables
+  uint64_t zeros;    // a row that nobody writes
   uint64_t bytes;
 
   static WorkspaceLayout of(const GroupShape& shape);

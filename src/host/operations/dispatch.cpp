@@ -3,6 +3,8 @@
 #include "device/kernels/kernels.hpp"
 #include "host/boundary/guard.hpp"
 #include "host/group/expose.hpp"
+#include "host/group/group.hpp"
+#include "host/group/group_shape.hpp"
 #include "host/group/plan.hpp"
 #include "host/operations/dispatch_call.hpp"
 #include "ucclep/device/layout/arguments.hpp"
@@ -71,9 +73,9 @@ ZeroCopyOffer offer_of(const DispatchCall& call) {
 }
 
 // The routing that the memory holds may have tokens where the caller has none, and an empty tensor no address: their
-// zeros are read from the group's window instead, which is longer than any row.
-RowSource readable(RowSource source, char* window) {
-  source.tokens.data = source.scales.data = window;
+// zeros are read from the group's own memory.
+RowSource readable(RowSource source, char* zeros) {
+  source.tokens.data = source.scales.data = zeros;
   source.scales.inner = source.scales.element = 0;
   return source;
 }
@@ -91,7 +93,10 @@ void launch_ht(const DispatchCall& call, const LaunchPlan& plan, ucclEpStream_t 
   args.source = call.source;
   args.topk_weights = call.topk_weights;
   args.tokens = static_cast<uint32_t>(call.num_tokens);
-  if (args.tokens == 0) args.source = readable(args.source, args.group.mine);
+  if (args.tokens == 0) {
+    const auto& group = *call.handle.group;
+    args.source = readable(args.source, group.workspace.data() + WorkspaceLayout::of(group.shape()).zeros);
+  }
   args.output = call.output;
   args.offer = offer_of(call);
   args.cumulative = call.counters.cumulative;
