@@ -374,10 +374,11 @@ UCCLEP_FN bool note_homes_of(const OpenDispatch& open, const Op& op, const Segme
   return true;
 }
 
-// Verb of a warp of several: takes rows that nobody notes yet, and notes them. Each warp begins at another row.
+// Verb of a warp of several: takes rows that nobody notes yet, and notes them. All warps of a scope count from the same
+// row, so that each row is one warp's; each scope counts from another.
 template <class Coop>
 UCCLEP_FN bool note_free_rows(const OpenDispatch& open, const Op& op, const Segment& at, const LandedRows& rows) {
-  const uint32_t first = warp_id() * grid_size() + block_id();
+  const uint32_t first = (Near<Coop>::count() > 1 ? 0 : warp_id() * grid_size()) + block_id();
   for (uint32_t base = Near<Coop>::index() * wave_size; base < rows.all; base += Near<Coop>::count() * wave_size) {
     const uint32_t index = (first + base + lane_id()) % rows.all;
     for (;;) {

@@ -300,21 +300,16 @@ UCCLEP_FN float widen_fp16(uint16_t value) {
 UCCLEP_FN void let_next_begin() {}
 
 // ---- fp32: each result is rounded, and no product becomes part of a sum, whatever the compiler is allowed.
-UCCLEP_FN float add_rounded(float a, float b) {
 #if defined(__clang__)
-#pragma clang fp contract(off)
-  return a + b;
+#define UCCLEP_ROUNDED(value) __arithmetic_fence(value)
 #else
-  return __builtin_assoc_barrier(a + b);
+#define UCCLEP_ROUNDED(value) __builtin_assoc_barrier(value)
 #endif
+UCCLEP_FN float add_rounded(float a, float b) {
+  return UCCLEP_ROUNDED(a + b);
 }
 UCCLEP_FN float multiply_rounded(float a, float b) {
-#if defined(__clang__)
-#pragma clang fp contract(off)
-  return a * b;
-#else
-  return __builtin_assoc_barrier(a * b);
-#endif
+  return UCCLEP_ROUNDED(a * b);
 }
 
 }  // namespace UCCLEP_SIMT_NAMESPACE
