@@ -300,16 +300,22 @@ UCCLEP_FN float widen_fp16(uint16_t value) {
 UCCLEP_FN void let_next_begin() {}
 
 // ---- fp32: each result is rounded, and no product becomes part of a sum, whatever the compiler is allowed.
-#if defined(__clang__)
-#define UCCLEP_ROUNDED(value) __arithmetic_fence(value)
+UCCLEP_FN float rounded(float value) {
+#if !defined(__clang__)
+  return __builtin_assoc_barrier(value);
+#elif defined(__x86_64__)
+  asm("" : "+x"(value));  // clang's pragma yields to -ffp-contract=fast
+  return value;
 #else
-#define UCCLEP_ROUNDED(value) __builtin_assoc_barrier(value)
+  asm("" : "+w"(value));
+  return value;
 #endif
+}
 UCCLEP_FN float add_rounded(float a, float b) {
-  return UCCLEP_ROUNDED(a + b);
+  return rounded(a + b);
 }
 UCCLEP_FN float multiply_rounded(float a, float b) {
-  return UCCLEP_ROUNDED(a * b);
+  return rounded(a * b);
 }
 
 }  // namespace UCCLEP_SIMT_NAMESPACE
