@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstring>
 #include <map>
+#include <utility>
 
 #include "api.hpp"
 
@@ -48,10 +49,7 @@ std::string abnormal_end(int status) {
 
 }  // namespace
 
-bool run_processes(const Options& options, SharedMemoryTeam& team) {
-  std::map<pid_t, int> running;  // index of each
-  for (int i = 0; i < options.processes; ++i) running[start(options, team.fd(), i)] = i;
-  bool good = true;
+void wait_for_processes(std::map<pid_t, int> running, const std::function<void(pid_t, int, int)>& ended) {
   while (!running.empty()) {
     int status = 0;
     const pid_t pid = waitpid(-1, &status, 0);
@@ -59,17 +57,27 @@ bool run_processes(const Options& options, SharedMemoryTeam& team) {
     if (pid < 0) throw PerfError(fmt::format("waitpid: {}", std::strerror(errno)));
     const auto found = running.find(pid);
     if (found == running.end()) continue;
-    const int first_rank = found->second * options.ranks_per_process();
+    const int index = found->second;
     running.erase(found);
-    if (status == 0) continue;
+    ended(pid, index, status);
+  }
+}
+
+bool run_processes(const Options& options, SharedMemoryTeam& team) {
+  std::map<pid_t, int> running;  // index of each
+  for (int i = 0; i < options.processes; ++i) running[start(options, team.fd(), i)] = i;
+  bool good = true;
+  wait_for_processes(std::move(running), [&](pid_t pid, int index, int status) {
+    if (status == 0) return;
     good = false;
     if (const std::string end = abnormal_end(status); !end.empty()) {
-      const int last_rank = first_rank + options.ranks_per_process() - 1;
+      const int first_rank = index * options.ranks_per_process(),
+                last_rank = first_rank + options.ranks_per_process() - 1;
       const std::string ranks = first_rank == last_rank ? fmt::format("rank {}", first_rank)
                                                         : fmt::format("ranks {} to {}", first_rank, last_rank);
       team.fail(fmt::format("{}: process {} ({}) {}", options.tool, pid, ranks, end));
     }
-  }
+  });
   return good;
 }
 

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -11,6 +10,9 @@
 #include <cstring>
 #include <exception>
 #include <map>
+#include <utility>
+
+#include "processes.hpp"
 
 namespace ucclep::perf {
 namespace {
@@ -41,16 +43,9 @@ void run_in_children(int count, const std::function<void(Team&)>& body) {
   std::map<pid_t, int> running;  // rank of each
   for (int rank = 0; rank < count && team.failure().empty(); ++rank) running[start(team, rank, body)] = rank;
   running.erase(-1);
-  while (!running.empty()) {
-    int status = 0;
-    const pid_t pid = waitpid(-1, &status, 0);
-    if (pid < 0 && errno == EINTR) continue;
-    if (pid < 0) throw PerfError(fmt::format("waitpid: {}", std::strerror(errno)));
-    const auto found = running.find(pid);
-    if (found == running.end()) continue;
-    if (status != 0) team.fail(fmt::format("process {} ended with wait status {}", found->second, status));
-    running.erase(found);
-  }
+  wait_for_processes(std::move(running), [&](pid_t, int rank, int status) {
+    if (status != 0) team.fail(fmt::format("process {} ended with wait status {}", rank, status));
+  });
   if (!team.failure().empty()) throw PerfError(team.failure());
 }
 
