@@ -5,7 +5,8 @@
 Checks what the GPU compilers said about every kernel, on every target that was built: no spills and no stack
 beyond what the table grants a kernel on AMD, at most so many registers and so much static shared memory as it says, and no
 kernel missing of those that PROGRAM prints. What the table says is for all kernels, but for those in its "kernels".
-PTX must hold no non-coherent load: it may return what a cache line held before a peer wrote it.
+PTX must hold no non-coherent load: it may return what a cache line held before a peer wrote it. And no product that is part
+of a sum: results would have other bits than on targets that round it.
 Prints a table; exits 77 when no GPU code was built.
 
 Scalar registers that clang parks in lanes of vector registers on AMD are spills, too, though they stay out of memory.
@@ -103,6 +104,12 @@ def non_coherent_loads(ptx):
             yield f"PTX line {number} is a non-coherent load: {line.strip()}"
 
 
+def fused_sums(ptx):
+    for number, line in enumerate(ptx, 1):
+        if re.search(r"\bfma\.\w+\.(?:\w+\.)*f(?:16|32|64)", line):
+            yield f"PTX line {number} adds a product that is not rounded: {line.strip()}"
+
+
 def show(reports):
     print(f"{'kernel':<32} {'target':<8} {'registers':>9} {'spills':>6} {'stack':>6} {'shared':>7}")
     for name in sorted({name for kernels in reports.values() for name in kernels}):
@@ -136,7 +143,8 @@ def main():
     expected = set(subprocess.run([options.kernels], stdout=subprocess.PIPE, text=True, check=True).stdout.split())
     found = list(problems(reports, table, expected))
     for path in options.ptx:
-        found += non_coherent_loads(read_lines(path))
+        lines = read_lines(path)
+        found += [*non_coherent_loads(lines), *fused_sums(lines)]
     for message in found:
         print(f"WRONG: {message}")
     return 1 if found or not expected else 0

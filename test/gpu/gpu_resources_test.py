@@ -3,7 +3,7 @@
 """Tests of gpu_resources.py: each thing that it forbids must be found."""
 import unittest
 
-from gpu_resources import Kernel, non_coherent_loads, parse, problems
+from gpu_resources import Kernel, fused_sums, non_coherent_loads, parse, problems
 
 PTXAS = """ptxas info    : 0 bytes gmem
 ptxas info    : Compiling entry function 'ucclep_fat' for 'sm_90a'
@@ -68,6 +68,11 @@ class Ptx(unittest.TestCase):
                "ldu.global.b32 %r1, [%rd1];"]
         good = ["ld.global.L1::no_allocate.v4.b32 {%r1, %r2, %r3, %r4}, [%rd1];", "call.uni ld_nc;", "ld.param.u64 %rd, [nc];"]
         self.assertEqual(len(list(non_coherent_loads(bad + good))), len(bad))
+
+    def test_fused_sums(self):
+        bad = ["\tfma.rn.f32 %f1, %f2, %f3, %f4;", "fma.rn.ftz.f32 %f1, %f2, %f3, %f4;", "fma.rn.f64 %fd1, %fd2, %fd3, %fd4;"]
+        good = ["mul.rn.f32 %f1, %f2, %f3;", "add.rn.f32 %f1, %f2, %f3;", "mad.lo.s32 %r1, %r2, %r3, %r4;"]
+        self.assertEqual(len(list(fused_sums(bad + good))), len(bad))
 
 
 if __name__ == "__main__":
