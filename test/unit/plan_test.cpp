@@ -85,6 +85,8 @@ TEST_CASE("plan: by default a 32nd of the SMs stays free") {
   CHECK(grid(132, 132) == 132);
   CHECK(grid(132, 24) == 24);
   CHECK(grid(132, 133) == 132);
+  CHECK(grid(4 * TurnWord::max_blocks, 0) <= TurnWord::max_blocks);  // turns are counted in 16 bits
+  CHECK(grid(4 * TurnWord::max_blocks, 2 * TurnWord::max_blocks) == TurnWord::max_blocks);
 }
 
 }  // namespace
