@@ -17,8 +17,10 @@
 // clang-format on
 //
 // No flag is needed but C++20. The library's sums round each product and each sum (add_rounded), so they have the same
-// bits on every target; only options that flush subnormal numbers to zero (nvcc: -ftz=true, --use_fast_math) change
-// quantised rows.
+// bits on every target. Leave out options that change arithmetic itself: nvcc's --use_fast_math, which flushes
+// subnormal numbers and divides approximately, and clang's -ffp-contract=fast for AMD GPUs.
+//
+// "Registers" in the comment of a call: of each thread, in a kernel that begins the operation and makes this call.
 //
 // The files of device/ itself are for users. Its folders hold what those files and the library's own kernels stand on,
 // lowest first: arch, simt, layout, network, protocol, rows, ll and ht, ht/nodes, recovery, user.
