@@ -11,10 +11,12 @@
 // | the peers' rows, metas and headers | dispatch_recv                  | as in CompleteDispatch   |
 // | dispatch_recv: the output          | the scope, after it            | the scope's sync         |
 // | dispatch_recv: what combine needs  | combine_send, the host's calls | the end of the operation |
+// | who notes a row: whose it is       | find_rows of all other scopes  | its word: store_release, |
+// |                                    |                                |   load_acquire (gpu)     |
 //
-// The headers are read by the first call, and the metas of a source, in which stands which experts its rows are for, by
-// the first that asks for one of its rows (EXPERT_MAJOR): they note in the handle's memory what the others want to
-// know. Floor: as dispatch's (ll/lines.hpp).
+// The headers are read by the first call. The metas of a source, in which stands which experts its rows are for, are
+// read by those that ask for one of its rows (EXPERT_MAJOR): warps share them out, and note in the handle's memory what
+// the others want to know. Floor: as dispatch's (ll/lines.hpp).
 #pragma once
 #include "ucclep/device/arch/numeric.hpp"
 #include "ucclep/device/arch/types.hpp"
@@ -30,7 +32,6 @@
 #include "ucclep/device/protocol/operation.hpp"
 #include "ucclep/device/protocol/routing.hpp"
 #include "ucclep/device/rows/line.hpp"
-#include "ucclep/device/rows/meta.hpp"
 #include "ucclep/device/simt/simt.hpp"
 #include "ucclep/device/user/receive.hpp"
 #include "ucclep/device/user/row_in.hpp"
@@ -163,55 +164,6 @@ struct LandedRow {
   }
 };
 
-// A row's selections as a warp has read them at once: lane k has selection k.
-struct RowSelections {
-  ReceivedSelection selection;  // expert -1: none
-  uint32_t local, token;        // the local expert, or not_here; of the row
-};
-
-// The meta of a row in the registers of a warp: lane i has word i, and the word a wave further on, of 8 bytes.
-class MetaOfWarp {
- public:
-  // Warp verb: waits for the meta, in BULK form with it for the row, and reads it.
-  UCCLEP_FN bool read(const LandedRow& row) {
-    const uint32_t bytes = row.layout().body_bytes();
-    bool ok = lane_id() != 0 || row.lines || row.wait_meta();
-    for (uint32_t at = lane_id() * line_payload; row.lines && ok && at < bytes; at += wave_size * line_payload) {
-      ok = wait_lines(row.op, Phase::rows, row.source, row.meta, at, at + 1);
-    }
-    if (!every_lane(ok)) return false;
-    sync_warp();  // what one lane has acquired, all have
-    UCCLEP_UNROLL
-    for (uint32_t i = 0; i < 2; ++i) {
-      const uint32_t at = 8 * (lane_id() + i * wave_size);
-      words_[i] = at < bytes ? row.word(row.meta, at) : 0;
-    }
-    return true;
-  }
-  // Warp verb, after that.
-  UCCLEP_FN RowSelections selections(const LandedRow& row, uint32_t top_k) const {
-    const MetaLayout layout = row.layout();
-    const uint32_t k = lane_id() < top_k ? lane_id() : 0, expert_at = layout.experts + 2 * k;
-    const auto id = static_cast<uint16_t>(word(expert_at / 4 * 4) >> 8 * (expert_at % 4));
-    ReceivedSelection s{id == no_expert || lane_id() >= top_k ? -1 : id, float_of(word(layout.weights + 4 * k)),
-                        word(layout.positions + 4 * k)};
-    const uint32_t token = word(0);
-    if (row.said != nullptr) s.position = row.said_word(1 + k);
-    uint32_t local = 0;
-    return {s, is_mine(row.op, s, local) ? local : not_here, token};
-  }
-
- private:
-  // Warp verb: 4 bytes, of each lane at an offset of its own.
-  UCCLEP_FN uint32_t word(uint32_t at) const {
-    const uint32_t i = at / 8;
-    const uint64_t near = shfl(words_[0], i % wave_size), far = shfl(words_[1], i % wave_size);
-    return static_cast<uint32_t>((i < wave_size ? near : far) >> 8 * (at % 8));
-  }
-
-  uint64_t words_[2];
-};
-
 // Rows of the output that come from one source: rows [begin, end) of a zone, the slab of an expert or the rows of a
 // source, whose first of this source is `base`, of which there are `count`.
 struct Segment {
@@ -319,7 +271,7 @@ UCCLEP_FN bool each_segment(const OpenDispatch& open, uint32_t zone, uint32_t fi
 
 // Rows of a source as they lie here, in which find_rows looks for those of an expert.
 struct LandedRows {
-  uint64_t* noted;  // [row] the last dispatch of which it has been noted, or is_taken of it
+  uint64_t* noted;  // [row] the last dispatch of which it has been noted, or the mark of one in which a warp notes it
   uint32_t all;
   bool tokens;  // by token
 
@@ -327,19 +279,18 @@ struct LandedRows {
     const bool tokens = lies_by_token(op, at);
     return {open.memory().noted(at.source), tokens ? at.facts.tokens : at.facts.rows, tokens};
   }
-  // What stands there while a warp notes the row.
-  static UCCLEP_FN uint64_t is_taken(const Op& op) { return op.seq | uint64_t{1} << 63; }
   // Lane verbs: does nobody note the row yet; and is it for this warp to note.
   UCCLEP_FN bool is_free(const Op& op, uint32_t index) const {
     return is_free(op, load_relaxed<Scope::gpu>(noted + index));
   }
   UCCLEP_FN bool take(const Op& op, uint32_t index) const {
     uint64_t seen = load_relaxed<Scope::gpu>(noted + index);
-    return is_free(op, seen) && compare_exchange<Scope::gpu>(noted + index, seen, is_taken(op));
+    return is_free(op, seen) && compare_exchange<Scope::gpu>(noted + index, seen, mark_of(op));
   }
 
  private:
-  static UCCLEP_FN bool is_free(const Op& op, uint64_t seen) { return seen != op.seq && seen != is_taken(op); }
+  static UCCLEP_FN uint64_t mark_of(const Op& op) { return op.seq | uint64_t{1} << 63; }
+  static UCCLEP_FN bool is_free(const Op& op, uint64_t seen) { return seen != op.seq && seen != mark_of(op); }
 };
 
 // Lane verb: a selection of a row at `place` of its source stands in the slab of its expert.
@@ -352,25 +303,19 @@ UCCLEP_FN void note_home(const OpenDispatch& open, const Segment& at, uint32_t p
                             at.source * open.handle.view.tokens + place);
 }
 
-// Lane verb: does the row at `index` come, and at which place of its source.
-UCCLEP_FN bool comes_as(const Op& op, const Segment& at, const LandedRows& rows, uint32_t index, bool& comes,
-                        uint32_t& place) {
-  comes = true, place = index;
-  return !rows.tokens || find_place(op, at.source, index, comes, place);
-}
-
-// Warp verb: the same for all selections of the row at `index`, if it comes.
-UCCLEP_FN bool note_homes_of(const OpenDispatch& open, const Op& op, const Segment& at, const LandedRows& rows,
-                             uint32_t index) {
+// Verb of members that are near, each for every step-th selection from its first: the row at `index`, if it comes,
+// stands in the slabs of its experts.
+UCCLEP_FN bool note_row_at(const OpenDispatch& open, const Op& op, const Segment& at, const LandedRows& rows,
+                           uint32_t index, uint32_t first, uint32_t step) {
   bool comes = true;
-  uint32_t place = 0;
-  if (!every_lane(comes_as(op, at, rows, index, comes, place))) return false;
+  uint32_t place = index;
+  if (rows.tokens && !find_place(op, at.source, index, comes, place)) return false;
   if (!comes) return true;
   const LandedRow row(open, op, at.source, at.facts, index);
-  MetaOfWarp meta;
-  if (!meta.read(row)) return false;
-  const RowSelections selected = meta.selections(row, open.shape.top_k);
-  note_home(open, at, place, selected.local, selected.selection.position);
+  if (!row.wait_meta()) return false;
+  for (uint32_t k = first; k < open.shape.top_k; k += step) {
+    note_home(open, at, place, row.local_expert(k), row.position(k));
+  }
   return true;
 }
 
@@ -386,8 +331,8 @@ UCCLEP_FN bool note_free_rows(const OpenDispatch& open, const Op& op, const Segm
       if (left == 0) break;
       const uint32_t mine = broadcast(index, first_lane(left));
       if (broadcast(lane_id() == 0 && rows.take(op, mine) ? 1u : 0u, 0) == 0) continue;
-      if (!note_homes_of(open, op, at, rows, mine)) return false;
-      sync_warp();
+      if (!every_lane(note_row_at(open, op, at, rows, mine, lane_id(), wave_size))) return false;
+      sync_warp();  // what all lanes have noted is released
       if (lane_id() == 0) store_release<Scope::gpu>(rows.noted + mine, op.seq);
     }
   }
@@ -411,14 +356,8 @@ UCCLEP_FN bool find_rows(const OpenDispatch& open, const Op& op, const Segment& 
   } else {
     for (uint32_t i = Coop::rank(); i < rows.all; i += Coop::size()) {
       const uint32_t index = (i + block_id()) % rows.all;
-      bool comes = true;
-      uint32_t place = 0;
       if (load_acquire<Scope::gpu>(rows.noted + index) == op.seq) continue;
-      if (!comes_as(op, at, rows, index, comes, place)) return false;
-      if (!comes) continue;
-      const LandedRow row(open, op, at.source, at.facts, index);
-      if (!row.wait_meta()) return false;
-      for (uint32_t k = 0; k < open.shape.top_k; ++k) note_home(open, at, place, row.local_expert(k), row.position(k));
+      if (!note_row_at(open, op, at, rows, index, 0, 1)) return false;
     }
   }
   return true;
@@ -433,76 +372,28 @@ UCCLEP_FN void note_found(const OpenDispatch& open, const Op& op, const Segment&
   }
 }
 
-// Warp verb: what combine needs to know of a row of EXPERT_MAJOR (note_copies), from a warp's selections.
-UCCLEP_FN void note_copies_of(const OpenDispatch& open, const RowSelections& row, uint32_t source, uint32_t place,
-                              uint32_t zone) {
-  const HandleMemory memory = open.memory();
-  const uint64_t copies = ballot(row.local != not_here);
-  uint32_t order = 0, lowest = not_here;
-  for (uint64_t left = copies; left != 0; left &= left - 1) {
-    const uint32_t other = broadcast(row.local, first_lane(left));
-    if (other < row.local) order += 1;
-    if (other < lowest) lowest = other;
-  }
-  if (lowest != zone) return;
-  if (lane_id() == 0) memory.recv_count(source)[place] = static_cast<uint32_t>(count_lanes(copies));
-  if (row.local == not_here) return;
-  const uint64_t number = uint64_t{KeptCounts{memory}.base(source, row.local)} + row.selection.position;
-  memory.recv_entries(source, place)[order] = {row_number(number), row.local, row.selection.weight, lane_id()};
-}
-
-// Warp verb: ids, weights and source of a row at `index` of the output, and what combine needs.
-UCCLEP_FN bool take_selections(const OpenDispatch& open, const DispatchRows& out, const LandedRow& row,
-                               const Segment& at, uint32_t place, uint32_t index) {
-  MetaOfWarp meta;
-  if (!meta.read(row)) return false;
-  const RowSelections selected = meta.selections(row, open.shape.top_k);
-  if (!open.by_expert()) {
-    if (lane_id() < open.shape.top_k) store_topk(open, out, index, lane_id(), selected.selection);
-  } else {
-    if (out.topk_weights && selected.local == at.zone) out.topk_weights[index] = selected.selection.weight;
-    note_copies_of(open, selected, at.source, place, at.zone);
-  }
-  if (out.src_info && lane_id() == 0) out.src_info[index] = int64_t{at.source} << 32 | selected.token;
-  return true;
-}
-
-// Verb of members of less than a warp: the same.
+// Verb of members of a scope that are near: ids, weights, source and scales of a row at `index` of the output.
 template <class Coop>
-UCCLEP_FN bool take_selections_alone(const OpenDispatch& open, const DispatchRows& out, const LandedRow& row,
-                                     const Segment& at, uint32_t place, uint32_t index) {
-  if (!row.wait_meta()) return false;
-  for (uint32_t k = Coop::rank(); k < open.shape.top_k; k += Coop::size()) {
+UCCLEP_FN bool take_rest(const OpenDispatch& open, const DispatchRows& out, const LandedRow& row, const Segment& at,
+                         uint32_t place, uint32_t index) {
+  const uint32_t top_k = open.shape.top_k, scale_bytes = open.shape.scale_bytes;
+  for (uint32_t k = Near<Coop>::rank(); k < top_k; k += Near<Coop>::size()) {
     if (!open.by_expert()) {
       store_topk(open, out, index, k, {row.expert(k), row.weight(k), 0});
     } else if (out.topk_weights && row.local_expert(k) == at.zone) {
       out.topk_weights[index] = row.weight(k);
     }
   }
-  if (out.src_info && Coop::rank() == 0) out.src_info[index] = int64_t{at.source} << 32 | row.token();
+  if (out.src_info && Near<Coop>::rank() == 0) out.src_info[index] = int64_t{at.source} << 32 | row.token();
   if (open.by_expert()) {
     note_copies<Coop>(open, row, place, at.zone,
                       [&](uint32_t expert) { return KeptCounts{open.memory()}.base(row.source, expert); });
   }
+  for (uint32_t b = 8 * Near<Coop>::rank(); out.scales && b < scale_bytes; b += 8 * Near<Coop>::size()) {
+    if (row.lines && !wait_lines(row.op, Phase::rows, at.source, row.scales, b, b + 8)) return false;
+    store_scale_word(row_at(out.scales, index, scale_bytes), b, scale_bytes, row.word(row.scales, b));
+  }
   return true;
-}
-
-// Verb of members of a scope that are near: all of a row but its tokens.
-template <class Coop>
-UCCLEP_FN bool take_rest(const OpenDispatch& open, const DispatchRows& out, const LandedRow& row, const Segment& at,
-                         uint32_t place, uint32_t index) {
-  bool ok = true;
-  if constexpr (whole_warps<Coop>) {
-    ok = take_selections(open, out, row, at, place, index);
-  } else {
-    ok = take_selections_alone<Coop>(open, out, row, at, place, index);
-  }
-  const uint32_t scale_bytes = open.shape.scale_bytes;
-  for (uint32_t b = 8 * Near<Coop>::rank(); ok && out.scales && b < scale_bytes; b += 8 * Near<Coop>::size()) {
-    ok = !row.lines || wait_lines(row.op, Phase::rows, at.source, row.scales, b, b + 8);
-    if (ok) store_scale_word(row_at(out.scales, index, scale_bytes), b, scale_bytes, row.word(row.scales, b));
-  }
-  return ok;
 }
 
 constexpr uint32_t received_batches = 4;  // of a row in LINE form that a warp has under way
@@ -547,7 +438,7 @@ UCCLEP_FN bool take_rows(const OpenDispatch& open, const Op& op, const DispatchR
     if (lies_by_token(op, at) && !find_token(op, at.source, place, where)) return false;
     const LandedRow landed(open, op, at.source, at.facts, where);
     const uint32_t index = at.zone * rows_of_zone(open) + row;
-    if (part != 0 && !landed.lines && !landed.wait_meta()) return false;  // else with the rest
+    if ((part == 0 || !landed.lines) && !landed.wait_meta()) return false;
     if (part == 0 && !take_rest<Coop>(open, out, landed, at, place, index)) return false;
     char* const to = row_at(out.tokens, index, open.wire.token_bytes);
     if (out.tokens && !take_tokens<Coop>(open, landed, parts, part, to)) return false;
@@ -591,7 +482,7 @@ UCCLEP_FN bool dispatch_rows(Coop, const OpenDispatch& open, uint32_t zone, uint
 // EXPERT_MAJOR, and say so in RANK_MAJOR. Every row that holds something is asked for exactly once, by any scope, in
 // any order and block. lanes<N>: all groups of a warp call it together, with first = last where there is nothing to do.
 // False: the operation has failed, or ranks disagree and nothing comes.
-// Registers: 126 (sm_90a), 122 (gfx942).
+// Registers: 126 (sm_90a), 120 (gfx942).
 template <class Coop>
 UCCLEP_FN bool dispatch_recv(Coop, const OpenDispatch& open, const DispatchRows& out, uint32_t first, uint32_t last) {
   const Op op = open.op();

@@ -199,6 +199,36 @@ UCCLEP_FN void mark_unused(const DeviceOperation& open, const DispatchRows& out,
 // Of a selection whose expert is another rank's, instead of a local expert.
 constexpr uint32_t not_here = 0xffffffffu;
 
+// The copies of a row for local experts: how many there are, the lowest expert, and how many are for lower experts than
+// one of them.
+struct CopyOrder {
+  uint32_t copies = 0, lowest = not_here, below = 0;
+
+  UCCLEP_FN void count(uint32_t other, uint32_t mine) {
+    copies += 1;
+    if (other < mine) below += 1;
+    if (other < lowest) lowest = other;
+  }
+  // Lane verb: looks at all selections of the row.
+  template <class Row>
+  static UCCLEP_FN CopyOrder among(const Row& row, uint32_t top_k, uint32_t mine) {
+    CopyOrder order;
+    for (uint32_t k = 0; k < top_k; ++k) {
+      const uint32_t other = row.local_expert(k);
+      if (other != not_here) order.count(other, mine);
+    }
+    return order;
+  }
+  // Warp verb: each lane has looked at one.
+  static UCCLEP_FN CopyOrder among_lanes(uint32_t mine) {
+    CopyOrder order;
+    for (uint64_t left = ballot(mine != not_here); left != 0; left &= left - 1) {
+      order.count(broadcast(mine, first_lane(left)), mine);
+    }
+    return order;
+  }
+};
+
 // Verb of members that are near: what combine needs to know of a row of EXPERT_MAJOR, its copies by expert. Noted with
 // the copy for the lowest of its local experts; expert: of this copy. row: its source, and local_expert(k), position(k)
 // and weight(k) of its selections. base(expert): the first row of the source in the zone or slab of that expert.
@@ -206,21 +236,21 @@ template <class Coop, class Row, class Base>
 UCCLEP_FN void note_copies(const DeviceOperation& open, const Row& row, uint32_t place, uint32_t expert, Base&& base) {
   const HandleMemory memory = open.memory();
   const uint32_t top_k = open.shape.top_k;
-  for (uint32_t k = Near<Coop>::rank(); k < top_k; k += Near<Coop>::size()) {
-    const uint32_t mine = row.local_expert(k);
-    uint32_t copies = 0, order = 0, lowest = not_here;
-    for (uint32_t j = 0; j < top_k; ++j) {
-      const uint32_t other = row.local_expert(j);
-      if (other == not_here) continue;
-      copies += 1;
-      if (other < mine) order += 1;
-      if (other < lowest) lowest = other;
-    }
-    if (lowest != expert) return;
-    if (k == 0) memory.recv_count(row.source)[place] = copies;
-    if (mine == not_here) continue;
+  const auto note = [&](uint32_t k, uint32_t mine, const CopyOrder& order) {
+    if (order.lowest != expert) return;
+    if (k == 0) memory.recv_count(row.source)[place] = order.copies;
+    if (mine == not_here) return;
     const uint32_t number = row_number(uint64_t{base(mine)} + row.position(k));
-    memory.recv_entries(row.source, place)[order] = {number, mine, row.weight(k), k};
+    memory.recv_entries(row.source, place)[order.below] = {number, mine, row.weight(k), k};
+  };
+  if constexpr (whole_warps<Coop>) {
+    const uint32_t mine = lane_id() < top_k ? row.local_expert(lane_id()) : not_here;
+    note(lane_id(), mine, CopyOrder::among_lanes(mine));
+  } else {
+    for (uint32_t k = Coop::rank(); k < top_k; k += Coop::size()) {
+      const uint32_t mine = row.local_expert(k);
+      note(k, mine, CopyOrder::among(row, top_k, mine));
+    }
   }
 }
 
