@@ -45,15 +45,6 @@
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ll {
 
-// A dispatch that is pending, as every thread of the grid holds it.
-struct OpenDispatch : DeviceOperation {
-  WireShape wire;  // how rows lie on the wire
-  Form form;       // in which of the wire forms
-
-  // What it is in records and traces.
-  UCCLEP_FN Op op() const { return of(Kind::dispatch, Operation::dispatch); }
-};
-
 // What all ranks must agree on.
 UCCLEP_FN Settings dispatch_settings(const ucclEpDeviceHandle& handle, const RowShape& shape) {
   Settings s;

@@ -12,9 +12,11 @@
 #include "ucclep/device/layout/masks.hpp"
 #include "ucclep/device/layout/objects.hpp"
 #include "ucclep/device/layout/record.hpp"
+#include "ucclep/device/layout/views.hpp"
 #include "ucclep/device/layout/window.hpp"
 #include "ucclep/device/protocol/by_network.hpp"
 #include "ucclep/device/protocol/eviction.hpp"
+#include "ucclep/device/protocol/header.hpp"
 #include "ucclep/device/protocol/operation.hpp"
 #include "ucclep/device/protocol/phases.hpp"
 #include "ucclep/device/protocol/routing.hpp"
@@ -59,6 +61,19 @@ struct DeviceOperation {
   UCCLEP_FN HandleMemory memory() const { return {handle.view, handle.group.shape}; }
   UCCLEP_FN bool by_expert() const { return handle.view.layout == UCCLEP_LAYOUT_EXPERT_MAJOR; }
 };
+
+namespace ll {
+
+// A dispatch of LL that is pending.
+struct OpenDispatch : DeviceOperation {
+  WireShape wire;  // how rows lie on the wire
+  Form form;       // in which of the wire forms
+
+  // What it is in records and traces.
+  UCCLEP_FN Op op() const { return of(Kind::dispatch, Operation::dispatch); }
+};
+
+}  // namespace ll
 
 // All threads of some blocks: the first record stays.
 UCCLEP_FN void refuse(const Op& op, Field field, uint64_t expected, uint64_t got) {
