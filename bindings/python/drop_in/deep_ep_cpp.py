@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where DeepEP's native part lies; some programs import these from it."""
-from deep_ep.config import Config
-from deep_ep.events import EventHandle
-
-__all__ = ["Config", "EventHandle"]
+"""Where DeepEP 1 has its native part; some programs import these from it."""
+from deep_ep._C import *  # noqa: F403
+from deep_ep._C import __all__  # noqa: F401

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """deep_ep.Buffer, normal mode."""
+import gc
+
 import pytest
-import ucclep
 
 torch = pytest.importorskip("torch")
 deep_ep = pytest.importorskip("deep_ep")
@@ -60,13 +61,15 @@ def test_c2_to_c6_dispatch_and_combine(buffers, nranks, with_topk, asynchronous)
                 expert_alignment=8, **more, **how)
             wait(event)
             assert counts == [-(-n // 8) * 8 for n in moe.tokens_per_expert(r)]
-            assert handle.recv_tokens_per_rank.tolist() == [len(tokens) for _, tokens in moe.sources(r)]
+            counts_by_rank = torch.tensor([len(tokens) for _, tokens in moe.sources(r)])
+            assert torch.equal(handle[0][:, r].cpu(), counts_by_rank.cumsum(0).int()) and torch.equal(handle[4], in_rank)
+            assert torch.equal(handle[1][:, 0], per_rank)
             if isinstance(sent[r], tuple):
                 for part in range(2):
                     assert torch.equal(got[part].cpu(), moe.received(r, [pair[part] for pair in sent]))
             else:
                 assert torch.equal(got.cpu(), moe.received(r, sent))
-            assert handle.src_info.tolist() == torch.cat([tokens for _, tokens in moe.sources(r)]).tolist()
+            assert handle[3].tolist() == torch.cat([tokens for _, tokens in moe.sources(r)]).tolist()
             if with_topk:
                 assert torch.equal(got_ids.cpu(), moe.received_ids(r))
                 assert torch.equal(got_weights.cpu(), moe.received_weights(r))
@@ -139,7 +142,7 @@ def test_c8_results_repeat_bit_for_bit(buffers):
             combined, _, _ = buffer.combine(got * 3, handle)
             results.append([got, ids, weights, combined])
         assert all(torch.equal(a, b) for result in results[1:] for a, b in zip(result, results[0]))
-        assert len(buffer._groups.all()) == 2  # the shape's, and that of the layout
+        assert len(buffer._groups.all()) == 1
     buffers(4, rank_main)
 
 
@@ -148,14 +151,14 @@ def test_what_cannot_be_done_raises(buffers):
 
     def rank_main(buffer):
         x, ids, _ = place(moe, buffer)
-        many = ids.new_zeros((ROOM + 1, TOP_K))
+        many = ids.new_zeros((ROOM + 1, TOP_K)) - 1
         counts = ids.new_zeros(EXPERTS)
         with pytest.raises(ValueError, match="enlarge num_nvl_bytes"):
             buffer.dispatch(x.new_zeros((ROOM + 1, HIDDEN)), topk_idx=many, num_tokens_per_expert=counts)
         with pytest.raises(NotImplementedError, match="NVFP4"):
             buffer.dispatch((x, x, x), topk_idx=ids, num_tokens_per_expert=counts)
-        with pytest.raises(NotImplementedError, match="get_dispatch_layout"):
-            buffer.dispatch(x, num_tokens_per_expert=counts, is_token_in_rank=ids.new_zeros((len(x), 2), dtype=torch.bool))
+        with pytest.raises(ValueError, match="needs topk_idx, or is_token_in_rank, or a handle"):
+            buffer.dispatch(x, num_tokens_per_expert=counts)
         with pytest.raises(ValueError, match="even"):
             Buffer.set_num_sms(3)
         with pytest.raises(RuntimeError, match="async_finish"):
@@ -179,19 +182,117 @@ def test_hints_make_room():
 
 
 def test_c6_weights_come_back(buffers):
-    """Each token's weights, from the ranks that have its experts; a library without the backward pass says so."""
+    """Each token's weights, from the ranks that have its experts, with a bias and without one."""
     moe = Moe(4, TOKENS, HIDDEN, EXPERTS, TOP_K, masked=0.05)
 
     def rank_main(buffer):
         r = buffer.rank
         got, _, weights, _, handle, _ = dispatched(buffer, moe)
-        with pytest.raises(NotImplementedError, match="bias or topk_weights"):
-            buffer.combine(got, handle, topk_weights=weights, bias=moe.x[r].to(got.device))
-        try:
-            combined, combined_weights, _ = buffer.combine(got, handle, topk_weights=weights)
-        except ucclep.NotSupported as refused:
-            assert "backward" in refused.message
-            return
+        sums = moe.x[r].float() * moe.ranks_of_tokens(r)[:, None]
+        for bias in (None, moe.x[r], (moe.x[r], moe.x[r])):
+            added = 0 if bias is None else 1 if torch.is_tensor(bias) else 2
+            there = tuple(b.to(got.device) for b in bias) if isinstance(bias, tuple) else bias
+            there = bias.to(got.device) if torch.is_tensor(bias) else there
+            combined, combined_weights, _ = buffer.combine(got, handle, topk_weights=weights, bias=there)
+            assert difference(combined.cpu(), sums + added * moe.x[r].float()) < 5e-6
+            assert torch.equal(combined_weights.cpu(), torch.where(moe.ids[r] >= 0, moe.weights[r], 0.0))
+    buffers(4, rank_main)
+
+
+@pytest.mark.parametrize("worst", [0, 2 * TOKENS])
+def test_where_tokens_go_is_the_callers(buffers, worst):
+    """Without topk_idx a mask says it; with both, it leaves ranks out."""
+    moe = Moe(2, TOKENS, HIDDEN, EXPERTS, TOP_K, masked=0.3)
+
+    def rank_main(buffer):
+        r = buffer.rank
+        x, ids, weights = place(moe, buffer)
+        per_rank, _, per_expert, in_rank, _ = buffer.get_dispatch_layout(ids, EXPERTS)
+        how = dict(num_tokens_per_rank=per_rank, num_tokens_per_expert=per_expert, num_worst_tokens=worst)
+        expected = moe.received(r, moe.x)
+        got, got_ids, _, counts, handle, _ = buffer.dispatch(x, is_token_in_rank=in_rank.clone(), **how)
+        assert got_ids is None and torch.equal(got[:len(expected)].cpu(), expected)
+        assert counts == ([] if worst else moe.tokens_per_expert(r))
+        combined, _, _ = buffer.combine(got, handle)
         assert difference(combined.cpu(), moe.x[r].float() * moe.ranks_of_tokens(r)[:, None]) < 5e-6
-        assert torch.equal(combined_weights.cpu(), torch.where(moe.ids[r] >= 0, moe.weights[r], 0.0))
+
+        kept = in_rank.clone()
+        kept[::2, 1] = False
+        got, got_ids, _, _, handle, _ = buffer.dispatch(x, is_token_in_rank=kept, topk_idx=ids, topk_weights=weights, **how)
+        sent = torch.cat([moe.x[source][tokens[tokens % 2 == 1] if r else tokens] for source, tokens in moe.sources(r)])
+        assert torch.equal(got[:len(sent)].cpu(), sent) and (got_ids[len(sent):] == -1).all()
+        combined, _, _ = buffer.combine(got, handle)
+        assert difference(combined.cpu(), moe.x[r].float() * kept.cpu().sum(1, keepdim=True)) < 5e-6
+        if not x.is_cuda:
+            with pytest.raises(ValueError, match=r"is_token_in_rank\[0, 0\] is True, but topk_idx\[0\] has no expert of rank 0"):
+                buffer.dispatch(x, is_token_in_rank=torch.ones_like(in_rank), topk_idx=torch.full_like(ids, -1), **how)
+    buffers(2, rank_main)
+
+
+class Layer(torch.autograd.Function):
+    """Programs save the tensors of a handle, and use them in the backward pass."""
+
+    @staticmethod
+    def forward(ctx, x, buffer, moe):
+        ids, weights = moe.ids[buffer.rank].to(x.device), moe.weights[buffer.rank].to(x.device)
+        _, _, per_expert, in_rank, _ = buffer.get_dispatch_layout(ids, EXPERTS)
+        got, _, _, _, handle, _ = buffer.dispatch(x, is_token_in_rank=in_rank, num_tokens_per_expert=per_expert, topk_idx=ids,
+                                                  topk_weights=weights)
+        ctx.buffer = buffer
+        ctx.save_for_backward(*handle)
+        return got
+
+    @staticmethod
+    def backward(ctx, gradient):
+        combined, _, _ = ctx.buffer.combine(gradient.contiguous(), ctx.saved_tensors)
+        return combined, None, None
+
+
+def test_handles_are_saved_for_backward(buffers):
+    moe = Moe(2, TOKENS, HIDDEN, EXPERTS, TOP_K)
+
+    def rank_main(buffer):
+        x = place(moe, buffer)[0].float().requires_grad_()
+        rows = Layer.apply(x, buffer, moe)
+        gc.collect()
+        assert torch.equal(rows.detach().cpu(), moe.received(buffer.rank, moe.x).float())
+        torch.autograd.backward(rows, torch.ones_like(rows))  # not by sum(), whose gradient has no memory of its own
+        assert torch.equal(x.grad.cpu(), torch.ones_like(x).cpu() * moe.ranks_of_tokens(buffer.rank)[:, None])
+    buffers(2, rank_main, num_nvl_bytes=2 * 4 * HIDDEN * ROOM)
+
+
+def test_what_is_no_handle(buffers):
+    moe = Moe(1, TOKENS, HIDDEN, EXPERTS, TOP_K)
+
+    def rank_main(buffer):
+        got, *_, handle, _ = dispatched(buffer, moe)
+        copies = tuple(tensor.clone() for tensor in handle)
+        buffer.combine(got, copies)  # the original is there
+        del handle
+        gc.collect()
+        for wrong, error, words in ((copies, ValueError, "a copy whose original is gone"), ((), TypeError, "handle is a tuple"),
+                                    (None, TypeError, "handle is a NoneType")):
+            with pytest.raises(error, match=words):
+                buffer.combine(got, wrong)
+    buffers(1, rank_main)
+
+
+def test_handles_between_nodes(buffers, monkeypatch):
+    """They have DeepEP's positions there, too."""
+    monkeypatch.setenv("UCCLEP_NODES", "2,2")
+    moe = Moe(4, TOKENS, HIDDEN, EXPERTS, TOP_K)
+
+    def rank_main(buffer):
+        r = buffer.rank
+        x, ids, _ = place(moe, buffer)
+        per_rank, per_node, per_expert, in_rank, _ = buffer.get_dispatch_layout(ids, EXPERTS)
+        assert per_node.tolist() == [in_rank[:, ranks].any(1).sum() for ranks in ([0, 1], [2, 3])]
+        got, *_, handle, _ = buffer.dispatch(x, num_tokens_per_rank=per_rank, num_tokens_per_rdma_rank=per_node,
+                                             is_token_in_rank=in_rank, num_tokens_per_expert=per_expert, topk_idx=ids)
+        prefix = torch.tensor([len(tokens) for _, tokens in moe.sources(r)]).cumsum(0)
+        assert len(handle) == 10 and handle[-4].tolist() == prefix.tolist() and handle[-6].tolist() == prefix[[1, 3]].tolist()
+        meta = handle[-3].clone().view(torch.int64).flatten()
+        assert meta.tolist() == [source << 32 | t for source, tokens in moe.sources(r) for t in tokens.tolist()]
+        combined, _, _ = buffer.combine(got, handle)
+        assert difference(combined.cpu(), moe.x[r].float() * moe.ranks_of_tokens(r)[:, None]) < 5e-5
     buffers(4, rank_main)

@@ -15,7 +15,7 @@ REQUIRED = inspect.Parameter.empty
 BUFFER = {
     "__init__": {"group": None, "num_nvl_bytes": 0, "num_rdma_bytes": 0, "low_latency_mode": False,
                  "num_qps_per_rank": 24, "allow_nvlink_for_low_latency_mode": True, "allow_mnnvl": False,
-                 "explicitly_destroy": False, "enable_shrink": False, "comm": None},
+                 "explicitly_destroy": False, "enable_shrink": False, "comm": None, "use_fabric": False},
     "set_num_sms": {"new_num_sms": REQUIRED}, "is_sm90_compiled": {}, "destroy": {}, "capture": {}, "get_comm_stream": {},
     "get_dispatch_config": {"num_ranks": REQUIRED}, "get_combine_config": {"num_ranks": REQUIRED},
     "get_low_latency_rdma_size_hint": dict.fromkeys(
@@ -58,29 +58,63 @@ ELASTIC = {
     "get_buffer_size_hint": {"group": REQUIRED, **HINTS},
     "get_theoretical_num_sms": {"num_experts": REQUIRED, "num_topk": REQUIRED},
     "get_theoretical_num_qps": {"num_sms": REQUIRED},
-    "barrier": {"use_comm_stream": True, "with_cpu_sync": False},
+    "barrier": {"use_comm_stream": True, "with_cpu_sync": False, "sequential": True},
     "capture": {}, "get_comm_stream": {}, "get_physical_domain_size": {}, "get_logical_domain_size": {}, "destroy": {},
 }
+EP_ASYNC = {name: default for name, default in ELASTIC_ASYNC.items() if name != "previous_event_before_epilogue"}
+EP = {
+    "__init__": {"group": REQUIRED, "num_bytes": None, "num_max_tokens_per_rank": 0, "hidden": 0, "num_topk": 0,
+                 "use_fp8_dispatch": False, "lb_allocation_plan_or_num_bytes": 0, "deterministic": False,
+                 "allow_hybrid_mode": True, "allow_multiple_reduction": True, "prefer_overlap_with_compute": True,
+                 "sl_idx": None, "num_allocated_qps": 0, "num_cpu_timeout_secs": 300, "num_gpu_timeout_secs": 100,
+                 "explicitly_destroy": False, "comm": None},
+    "dispatch": {**{name: default for name, default in ELASTIC["dispatch"].items() if name != "previous_event_before_epilogue"},
+                 "do_handle_copy": False, "defer_epilogue": False},
+    "combine": {"x": REQUIRED, "handle": REQUIRED, "topk_weights": None, "bias": None, "num_sms": 0, "num_qps": 0, **EP_ASYNC,
+                "defer_epilogue": False},
+    "get_theoretical_num_sms": {"num_experts": REQUIRED, "num_topk": REQUIRED, "num_scaleout_topk": 0, "rdma_gbs": 0,
+                                "nvlink_gbs": 0, "sm_read_gbs": 0, "sm_write_gbs": 0},
+    "barrier": {"wait_comm_stream": True, "with_cpu_sync": False, "sequential": True, "context_idx": None},
+    **{name: ELASTIC[name] for name in ("get_buffer_size_hint", "get_theoretical_num_qps", "capture", "get_comm_stream",
+                                        "get_physical_domain_size", "get_logical_domain_size", "destroy")},
+    "print_memory_usage": {},
+}
+CLASSES = {deep_ep.Buffer: BUFFER, deep_ep.ElasticBuffer: ELASTIC, deep_ep.EPBuffer: EP}
+RANKS = ["num_scaleout_ranks", "num_scaleup_ranks", "scaleout_rank_idx", "scaleup_rank_idx", "num_rdma_ranks", "num_nvlink_ranks"]
 EP_HANDLE = ["do_expand", "num_experts", "expert_alignment", "num_max_tokens_per_rank", "num_sms", "topk_idx", "num_recv_tokens",
              "num_expanded_tokens", "num_recv_tokens_per_expert_list", "psum_num_recv_tokens_per_scaleup_rank",
              "psum_num_recv_tokens_per_expert", "num_unaligned_recv_tokens_per_expert", "recv_src_metadata",
              "dst_buffer_slot_idx", "token_metadata_at_forward", "channel_linked_list"]
 # What there is by name alone: a call says why.
-OUTSIDE = ["engram_write", "engram_fetch", "pp_set_config", "pp_send", "pp_recv", "create_agrs_session", "destroy_agrs_session",
-           "agrs_new_session", "all_gather"]
+OUTSIDE = ["engram_write", "engram_fetch", "get_engram_storage_size_hint", "pp_set_config", "pp_send", "pp_recv",
+           "get_pp_buffer_size_hint", "create_agrs_session", "destroy_agrs_session", "agrs_new_session", "all_gather",
+           "get_agrs_num_max_session_bytes", "get_agrs_buffer_size_hint"]
+EP_OUTSIDE = ["lb_get_theoretical_num_sms", "lb_prefetch_weights", "lb_reduce_grads"]
+OTHERS = ["EngramBuffer", "BucketBuffer", "BucketSession", "PPBuffer", "BufferAllocator"]
 STATIC = {"get_buffer_size_hint", "set_num_sms", "is_sm90_compiled", "capture", "get_dispatch_config", "get_combine_config",
           "get_low_latency_rdma_size_hint"}
 
 
-@pytest.mark.parametrize("cls, name", [*((deep_ep.Buffer, name) for name in BUFFER),
-                                       *((deep_ep.ElasticBuffer, name) for name in ELASTIC)])
+@pytest.mark.parametrize("cls, name", [(cls, name) for cls, members in CLASSES.items() for name in members])
 def test_members(cls, name):
     """Names of arguments, their order and their defaults."""
-    expected = (BUFFER if cls is deep_ep.Buffer else ELASTIC)[name]
     parameters = inspect.signature(getattr(cls, name)).parameters.values()
     named = {p.name: p.default for p in parameters if p.name != "self" and p.kind is not p.VAR_KEYWORD}
-    assert list(named.items()) == list(expected.items())
-    assert isinstance(vars(cls)[name], staticmethod) == (name in STATIC)
+    assert list(named.items()) == list(CLASSES[cls][name].items())
+    assert isinstance(inspect.getattr_static(cls, name), staticmethod) == (name in STATIC)
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_every_public_member_says_what_it_is(cls):
+    public = [name for name in dir(cls) if not name.startswith("_") and name != "num_sms"]
+    assert [name for name in public if not inspect.getdoc(getattr(cls, name))] == []
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_arguments_of_forks_raise_by_name(cls):
+    for name in ("dispatch", "combine", "__init__"):
+        with pytest.raises(TypeError, match="no_such_argument"):
+            getattr(cls, name)(object.__new__(cls), no_such_argument=1)
 
 
 def test_config_and_events():
@@ -100,27 +134,74 @@ def test_config_and_events():
     assert isinstance(deep_ep.Buffer.capture(), deep_ep.EventOverlap)
 
 
+def test_events_call_a_hook_and_are_released():
+    event = deep_ep.EventOverlap(deep_ep.EventHandle(), (1,))
+    calls = []
+    event.register_hook_after_wait(lambda: calls.append("hook") or "result")
+    with pytest.raises(RuntimeError, match="a hook is registered already"):
+        event.register_hook_after_wait(print)
+    assert event.current_stream_wait() == "result" and event.wait() is None and calls == ["hook"]
+    event.register_hook_after_wait(lambda: calls.append("again"))
+    with event(release_handle=True) as same:
+        assert same is event
+    assert calls == ["hook", "again"] and event.event is event.extra_tensors is None
+    with event:
+        pass  # nothing to wait for
+    with pytest.raises(RuntimeError, match="there is no event"):
+        event.current_stream_wait()
+
+
 def elastic(mpi):
     return deep_ep.ElasticBuffer(None, num_max_tokens_per_rank=8, hidden=64, comm=mpi, explicitly_destroy=True)
 
 
-def test_elastic_handles_have(buffers):
+def ep(mpi):
+    return deep_ep.EPBuffer(None, num_max_tokens_per_rank=8, hidden=64, comm=mpi, explicitly_destroy=True)
+
+
+@pytest.mark.parametrize("make", [elastic, ep])
+def test_elastic_handles_have(buffers, make):
     def rank_main(buffer):
+        assert [getattr(buffer, name) for name in RANKS] == [1, 2, 0, buffer.rank_idx, 1, 2]
         x = torch.ones(2, 64, dtype=torch.bfloat16, device=buffer._streams.device)
         ids = torch.tensor([[0, 1], [2, 3]], device=x.device)
         *_, handle, _ = buffer.dispatch(x, ids, num_experts=4)
         missing = [name for name in EP_HANDLE if not hasattr(handle, name)]
         assert not missing
-        assert [name for name in EP_HANDLE if getattr(handle, name) is None] == ["num_expanded_tokens", *EP_HANDLE[-3:]]
-    buffers(2, rank_main, make=elastic)
+        assert [name for name in EP_HANDLE if getattr(handle, name) is None] == ["num_expanded_tokens", *EP_HANDLE[-2:]]
+    buffers(2, rank_main, make=make)
 
 
-def test_what_elastic_buffers_refuse(buffers):
+def test_an_epilogue_that_is_deferred(buffers):
     def rank_main(buffer):
-        for name in OUTSIDE:
+        x = torch.ones(2, 64, dtype=torch.bfloat16, device=buffer._streams.device)
+        ids = torch.tensor([[0, 1], [2, 3]], device=x.device)
+        later = dict(defer_epilogue=True, async_with_compute_stream=True)
+        got, got_ids, got_weights, handle = buffer.dispatch(x, ids, num_experts=4, **later).current_stream_wait()
+        assert got_ids.tolist() == [[0, 1]] * 2 and got_weights is None
+        combined, weights = buffer.combine(got, handle, **later).wait()
+        assert torch.equal(combined, x) and weights is None
+        with pytest.raises(ValueError, match="needs async_with_compute_stream=True"):
+            buffer.combine(got, handle, defer_epilogue=True)
+    buffers(2, rank_main, make=ep)
+
+
+@pytest.mark.parametrize("make, names", [(elastic, OUTSIDE), (ep, EP_OUTSIDE)])
+def test_what_elastic_buffers_refuse(buffers, make, names):
+    def rank_main(buffer):
+        for name in names:
             with pytest.raises(NotImplementedError, match=f"{name}: libucclep moves rows between tokens and experts"):
                 getattr(buffer, name)(1, key=2)
-    buffers(1, rank_main, make=elastic)
+        if make is ep:
+            with pytest.raises(NotImplementedError, match="lb_allocation_plan_or_num_bytes"):
+                deep_ep.EPBuffer(None, lb_allocation_plan_or_num_bytes=1)
+    buffers(1, rank_main, make=make)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_classes_that_are_there_by_name(name):
+    with pytest.raises(NotImplementedError, match=f"{name}: libucclep moves rows between tokens and experts; it has no"):
+        getattr(deep_ep, name)(1, key=2)
 
 
 # What is refused, by whom, and the reason that the caller reads.
@@ -136,10 +217,8 @@ REFUSED = {
     "no counts": (ValueError, "num_tokens_per_expert of get_dispatch_layout",
                   lambda b, x, ids, w, h: b.dispatch(x, topk_idx=ids)),
     "handle and topk_idx": (ValueError, "not both", lambda b, x, ids, w, h: b.dispatch(x, handle=h, topk_idx=ids)),
-    "a mask of the caller's": (NotImplementedError, "is_token_in_rank that get_dispatch_layout returned",
-                               lambda b, x, ids, w, h: b.dispatch(x, num_tokens_per_expert=ids.new_zeros(4),
-                                                                  is_token_in_rank=ids.new_zeros((2, 1)).bool())),
-    "bias and weights": (NotImplementedError, "bias or topk_weights", lambda b, x, ids, w, h: b.combine(x, h, w, bias=x)),
+    "nowhere to go": (ValueError, "needs topk_idx, or is_token_in_rank, or a handle",
+                      lambda b, x, ids, w, h: b.dispatch(x, num_tokens_per_expert=ids.new_zeros(4))),
     "odd SMs": (ValueError, "expected an even one", lambda b, x, ids, w, h: b.set_num_sms(21)),
     "an argument that there is not": (TypeError, "has no argument no_such",
                                       lambda b, x, ids, w, h: b.low_latency_combine(x, ids, w, None, no_such=1)),
@@ -185,12 +264,50 @@ def test_attributes(buffers):
     assert deep_ep.Buffer.num_sms == 20
 
 
-def test_names_at_their_paths():
-    for path, names in {"deep_ep": ["Buffer", "Config", "ElasticBuffer", "EPHandle", "EventHandle", "EventOverlap", "topk_idx_t", "utils"],
-                        "deep_ep.utils": ["EventHandle", "EventOverlap"], "deep_ep_cpp": ["EventHandle", "Config"]}.items():
-        module = importlib.import_module(path)
-        assert all(hasattr(module, name) for name in names)
-    assert deep_ep.topk_idx_t == torch.int64
+NAMES = {
+    "deep_ep": ["Buffer", "BucketBuffer", "BufferBase", "Config", "ElasticBuffer", "EPBuffer", "EPHandle", "EventHandle",
+                "EventOverlap", "comm", "destroy_all_managed_nccl_comm", "get_logical_domain_size", "get_num_allocation_alignment",
+                "get_num_rdma_alignment", "get_num_tma_alignment", "get_physical_domain_size", "topk_idx_t", "utils"],
+    "deep_ep.buffer": ["Buffer", "EventOverlap"],
+    "deep_ep.buffers.allocator": ["BufferAllocator"], "deep_ep.buffers.base": ["BufferBase"],
+    "deep_ep.buffers.bucket": ["BucketBuffer", "BucketSession"], "deep_ep.buffers.elastic": ["ElasticBuffer", "EPHandle"],
+    "deep_ep.buffers.engram": ["EngramBuffer"], "deep_ep.buffers.ep": ["EPBuffer", "EPHandle"],
+    "deep_ep.buffers.legacy": ["Buffer"], "deep_ep.buffers.pp": ["PPBuffer"],
+    "deep_ep.comm": ["NCCLCommHandle", "barrier", "get_comm_stream", "get_nccl_comm_handle", "get_physical_domain_size"],
+    "deep_ep.utils": ["EventHandle", "EventOverlap"], "deep_ep.utils.event": ["EventHandle", "EventOverlap"],
+    "deep_ep.utils.comm": ["get_nccl_comm_handle"],
+    "deep_ep.utils.envs": ["EnvOverride", "check_fast_rdma_atomic_support", "check_nvlink_connections",
+                           "check_torch_deterministic", "dist_print", "get_global_seed", "get_local_seed",
+                           "get_logical_domain_size", "get_nvlink_gbs", "get_physical_domain_size", "get_rdma_gbs",
+                           "get_sm_read_gbs", "get_sm_write_gbs", "init_dist", "init_seed"],
+    "deep_ep.utils.gate": ["get_unbalanced_scores"],
+    "deep_ep.utils.math": ["align", "calc_diff", "ceil_div", "count_bytes", "create_grouped_scores", "hash_tensor", "hash_tensors",
+                           "inplace_unique", "per_token_cast_back", "per_token_cast_to_fp8", "safe_div"],
+    "deep_ep.utils.refs": ["combine", "dispatch", "generate_pre_combine_data", "ordered_accumulate"],
+    "deep_ep.utils.semantic": ["value_or", "weak_lru"],
+    "deep_ep.utils.testing": ["bench", "bench_kineto", "empty_suppress", "flush_l2_cache", "parse_num_bytes",
+                              "suppress_stdout_stderr"],
+    "deep_ep._C": ["Config", "EventHandle", "get_elastic_buffer_alignment", "get_low_latency_rdma_size_hint",
+                   "is_sm90_compiled", "topk_idx_t"],
+    "deep_ep_cpp": ["EventHandle", "Config", "topk_idx_t"],
+}
+
+
+@pytest.mark.parametrize("path", NAMES)
+def test_names_at_their_paths(path):
+    module = importlib.import_module(path)
+    assert [name for name in NAMES[path] if not hasattr(module, name)] == []
+    assert not hasattr(module, "topk_idx_t") or module.topk_idx_t == torch.int64
+
+
+def test_functions_of_any_buffer(buffers):
+    def rank_main(buffer):
+        deep_ep.comm.barrier(buffer)
+        assert deep_ep.get_logical_domain_size(buffer) == deep_ep.get_physical_domain_size(buffer) == (1, 2)
+        assert deep_ep.comm.get_comm_stream(buffer) is buffer.get_comm_stream()
+        with pytest.raises(NotImplementedError, match="libucclep uses no NCCL"):
+            deep_ep.comm.get_nccl_comm_handle(None)
+    buffers(2, rank_main, make=ep)
 
 
 def test_a_deep_ep_of_the_user_is_found_first(tmp_path):

@@ -7,11 +7,13 @@ status other than 0, gives up instead: its peers hear of it at once. A forked ch
 """
 from __future__ import annotations
 
+import _thread
 import atexit
 import ctypes
 import os
 import sys
 import time
+from contextlib import suppress
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Callable, Iterable
 from weakref import WeakSet
@@ -82,6 +84,23 @@ def retire(thing: Any) -> None:
         for method, value in vars(kind).items():
             if isinstance(value, FunctionType) and not method.startswith("_"):
                 setattr(thing, method, refuse)
+
+
+def release(comm: Communicator, *kept: Any) -> None:
+    """Destroys a communicator whose owner is gone, in the background: this waits for the other ranks to do so too.
+
+    `kept` lives until then. What cannot be released now ends with the process.
+    """
+    if not comm.alive:
+        return
+    pointer = comm.pointer
+
+    def destroy(_until: tuple) -> None:
+        lib.ucclEpCommDestroy(pointer)
+
+    with suppress(RuntimeError):  # there is no thread any more, as at the end of the interpreter
+        _thread.start_new_thread(destroy, (kept,))  # not by threading, whose locks a collection of garbage may interrupt
+        comm._forget()
 
 
 _live: dict[Communicator, None] = {}  # in the order in which they were made

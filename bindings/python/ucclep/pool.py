@@ -40,5 +40,10 @@ class HandlePool(Unique):
         """Whether lease() would allocate nothing."""
         return bool(self._pool(group, layout, mode, settings))
 
+    def forget(self, group: Group) -> None:
+        """The group's handles end with it."""
+        for key in [key for key in self._free if key[0] is group]:
+            del self._free[key]
+
     def _pool(self, group: Group, layout: Layout, mode: Mode, settings: dict) -> list:
         return self._free.setdefault((group, layout, mode, *sorted(settings.items())), [])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Callable
 
 import torch
-from ucclep.lifetime import Unique
 
 
 class EventHandle:
@@ -25,40 +24,49 @@ class EventHandle:
             self.event.synchronize()
 
 
-class HostEvent(Unique):
-    """An event of the host device. It keeps the operation's tensors, and has the last word when it has happened."""
-
-    def __init__(self, native: Any, pool: list, tensors: tuple, finish: Callable[[], None] | None):
-        self.native = native
-        self._pool = pool
-        self._tensors = tensors
-        self._finish = finish
-
-    def synchronize(self) -> None:
-        self.native.synchronize()
-        finish, self._finish, self._tensors = self._finish, None, ()
-        if finish is not None:
-            finish()
-
-    def __del__(self) -> None:
-        self._pool.append(self.native)
-
-
 class EventOverlap:
     """An event, and tensors that live until it has happened. `with` waits for it at the end of the block."""
 
     def __init__(self, event: EventHandle | None = None, extra_tensors: tuple | None = None):
         self.event = event
         self.extra_tensors = extra_tensors
+        self.hook_after_wait: Callable[[], Any] | None = None
+        self._release = False
 
-    def current_stream_wait(self) -> None:
+    def current_stream_wait(self, release_handle: bool = False) -> Any:
+        """Waits, and calls the hook that was registered, if there is one: its result is returned.
+
+        With `release_handle` the event and the tensors that it keeps are dropped.
+        """
         if self.event is None:
-            raise RuntimeError("there is no event to wait for: the call was made without async_finish")
+            raise RuntimeError("there is no event to wait for: the call was made without async_finish, or the event was "
+                               "released")
         self.event.current_stream_wait()
+        hook, self.hook_after_wait = self.hook_after_wait, None
+        result = None if hook is None else hook()
+        if release_handle:
+            self.event = self.extra_tensors = None
+        return result
+
+    def wait(self) -> Any:
+        """current_stream_wait()."""
+        return self.current_stream_wait()
+
+    def register_hook_after_wait(self, hook_after_wait: Callable[[], Any]) -> None:
+        """The next current_stream_wait() calls it, once."""
+        if self.hook_after_wait is not None:
+            raise RuntimeError("a hook is registered already: current_stream_wait() calls it, then another can be registered")
+        self.hook_after_wait = hook_after_wait
+
+    def __call__(self, release_handle: bool = False) -> EventOverlap:
+        """Itself, for a `with` block that drops the event at its end: `with event(release_handle=True)`."""
+        self._release = release_handle
+        return self
 
     def __enter__(self) -> EventOverlap:
         return self
 
     def __exit__(self, *_: Any) -> None:
+        release, self._release = self._release, False
         if self.event is not None:
-            self.event.current_stream_wait()
+            self.current_stream_wait(release)

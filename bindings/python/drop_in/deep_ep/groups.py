@@ -7,23 +7,45 @@ from typing import Any, Callable
 import ucclep
 from ucclep.pool import HandlePool, Lease
 
+#: Shapes that have a group at a time: of more, that which was used longest ago is destroyed.
+SHAPES = 8
+
 
 class Groups:
+    """Every rank makes the same calls in the same order, so all of them destroy the same group at the same call."""
+
     def __init__(self, comm: ucclep.Communicator, capturing: Callable[[], bool]):
         self.comm = comm
         self._capturing = capturing
-        self._groups: dict = {}
+        self._groups: dict = {}  # by shape, in the order of their last use
+        self._in_graphs: set = set()  # their groups live as long as the communicator, for a graph may run at any time
         self._handles = HandlePool()
+        #: Called with a group before that is destroyed.
+        self.before_destroy: list[Callable[[ucclep.Group], None]] = []
 
     def get(self, call: str, **shape: int) -> ucclep.Group:
-        """[collective, at the first call of a shape] `call` names the caller's function."""
+        """[collective, when the shape has no group] `call` names the caller's function."""
         key = tuple(sorted(shape.items()))
-        if key not in self._groups:
+        group = self._groups.pop(key, None)
+        if group is None:
             if self._capturing():
                 raise RuntimeError(f"{call} meets this shape for the first time while a graph is being captured, and has "
                                    f"to allocate: call {call} once with the same shapes before the capture ({shape})")
-            self._groups[key] = ucclep.Group(self.comm, **shape)
-        return self._groups[key]
+            self._make_room()
+            group = ucclep.Group(self.comm, **shape)
+        self._groups[key] = group
+        if self._capturing():
+            self._in_graphs.add(key)
+        return group
+
+    def _make_room(self) -> None:
+        others = [key for key in self._groups if key not in self._in_graphs]
+        for key in others[:max(0, len(others) - SHAPES + 1)]:
+            group = self._groups.pop(key)
+            self._handles.forget(group)
+            for call in self.before_destroy:
+                call(group)
+            group.destroy()
 
     def lease(self, call: str, group: ucclep.Group, layout: ucclep.Layout, mode: ucclep.Mode, **settings: int) -> Lease:
         """A handle that nobody uses, or a new one."""

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The normal mode: what Buffer and ElasticBuffer have in common over HT handles."""
+"""The normal mode: what the buffers have in common over HT handles."""
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Callable, NamedTuple, Union
 
 import torch
 import ucclep
 from ucclep import Layout, Mode
 from ucclep.pool import Lease
 
-from .groups import Groups
+from .groups import SHAPES, Groups
 from .rows import Rows
 
 
@@ -18,7 +18,6 @@ class Routing:
 
     def __init__(self, lease: Lease, group: ucclep.Group, num_tokens: int, top_k: int, device: torch.device):
         self.lease = lease
-        self.core = lease.handle
         self.group = group
         self.num_tokens = num_tokens
         self.top_k = top_k
@@ -27,11 +26,20 @@ class Routing:
         self.recv_tokens_per_expert = torch.empty(experts, dtype=torch.int32, device=device)
         self.rows = 0  # of the tensors that dispatch makes: those received, or the caller's bound
 
+    @property
+    def core(self) -> ucclep.Handle:
+        handle = self.lease.handle
+        if not handle.alive and self.group.comm.alive:
+            raise RuntimeError(f"the handle's shape was freed, for {SHAPES} others were used since its last use: use fewer "
+                               "shapes, or use handles sooner")
+        return handle
+
 
 class HighThroughput:
-    def __init__(self, comm: ucclep.Communicator, groups: Groups):
+    def __init__(self, comm: ucclep.Communicator, groups: Groups, streams: Any):
         self.comm = comm
         self._groups = groups
+        self._streams = streams
 
     def room(self, call: str, row_bytes: int, num_tokens: int, num_bytes: int, argument: str) -> int:
         """For how many tokens of a rank so many bytes are enough; `argument` is what the caller may enlarge."""
@@ -65,20 +73,48 @@ class HighThroughput:
         return received
 
     def combine(self, routing: Routing, x: torch.Tensor, topk_weights: torch.Tensor | None, bias: Any, num_sms: int,
-                stream: Any) -> tuple:
-        """Sums rows per token; with weights, of a backward pass, sums of those too."""
+                stream: Any, exact: bool = False) -> Combined:
+        """Sums rows per token, and weights, where there are some. With `exact` a sum is rounded to the dtype of x once."""
         bias, bias2 = bias if isinstance(bias, tuple) else (bias, None)
-        out = x.new_empty((routing.num_tokens, x.shape[-1]))
-        if topk_weights is None:
-            routing.core.combine(x, out, bias=bias, bias2=bias2, num_sms=num_sms, stream=stream)
-            return out, None
-        if bias is not None:
-            raise NotImplementedError("combine takes bias or topk_weights: weights are summed in a backward pass, which "
-                                      "has no bias")
-        weights = topk_weights.new_empty((routing.num_tokens, routing.top_k))
-        routing.core.combine(x, out, topk_weights=topk_weights, out_topk_weights=weights, backward=True, num_sms=num_sms,
-                             stream=stream)
-        return out, weights
+        out = sums = x.new_empty((routing.num_tokens, x.shape[-1]))
+        held: list = [x, topk_weights, bias, bias2, out]
+        if exact:
+            with self._streams.on_comm_stream():
+                x, bias, bias2, sums = (t if t is None else t.float() for t in (x, bias, bias2, out))
+        how = {"num_sms": num_sms, "stream": stream}
+        weights = None if topk_weights is None else topk_weights.new_empty((routing.num_tokens, routing.top_k))
+        if weights is None or bias is not None:
+            routing.core.combine(x, sums, bias=bias, bias2=bias2, **how)
+        if weights is not None:
+            rows, row_sums = x, sums
+            if bias is not None:  # which a backward pass does not have: weights travel again, with rows of 16 bytes
+                rows, row_sums = (x.new_empty((count, 16 // x.element_size())) for count in (len(x), routing.num_tokens))
+            routing.core.combine(rows, row_sums, topk_weights=topk_weights, out_topk_weights=weights, backward=True, **how)
+            held += [weights, rows, row_sums]
+        return Combined(out, weights, (*held, x, bias, bias2, sums), (lambda: out.copy_(sums)) if exact else None)
+
+    def share(self, words: torch.Tensor, stream: Any) -> tuple:
+        """([R, n]: row r is what rank r has for this rank in its words [R, n] int32, and the tensors of the operation)."""
+        ranks, count = words.shape
+        width = aligned(count, 4)
+        group = self._groups.get("share", num_experts=ranks, top_k=1, max_tokens_per_rank=ranks, max_token_bytes=4 * width)
+        lease = self._groups.lease("share", group, Layout.EXPERT_MAJOR, Mode.LL)
+        with self._streams.on_comm_stream():
+            rows = words.new_zeros((ranks, width))
+            rows[:, :count] = words
+            received = rows.new_empty((1, ranks * ranks, width))
+            ids = torch.arange(ranks, device=words.device)[:, None]
+            lease.handle.dispatch(rows.view(torch.float32), received.view(torch.float32), topk_idx=ids, stream=stream)
+        return received[0, :ranks, :count], (rows, received, ids)
+
+
+class Combined(NamedTuple):
+    """Results of a combine, the tensors that it uses, and what is called at its end."""
+
+    tokens: torch.Tensor
+    weights: Union[torch.Tensor, None]
+    held: tuple
+    finish: Union[Callable, None]
 
 
 def aligned(count: int, alignment: int) -> int:

@@ -9,8 +9,9 @@ import ucclep
 from ucclep import Layout, Mode, Quant
 from ucclep.lifetime import Unique
 
+from .data_errors import check_ids
 from .events import EventOverlap
-from .groups import Groups
+from .groups import SHAPES, Groups
 from .rows import FP8, fp8_view
 
 LIVE_RESULTS = 2
@@ -25,6 +26,17 @@ class Slot(Unique):
         self.core = core
         self.uses = 0
         self.combine_buffer: torch.Tensor | None = None
+        #: Ids of the dispatch, where they lie on the CPU.
+        self.ids: torch.Tensor | None = None
+        #: The receive phase of the operation in flight. It holds the tensors that it writes, whether or not the caller does.
+        self.pending: Callable[[], None] | None = None
+        self.kind = ""  # of that operation
+
+    def receive(self) -> None:
+        """The receive phase, where one is pending."""
+        receive, self.pending = self.pending, None
+        if receive is not None:
+            receive()
 
 
 class LowLatencyHandle(Unique, tuple):
@@ -40,21 +52,54 @@ class LowLatencyHandle(Unique, tuple):
 
     def live_slot(self) -> Slot:
         if self.use != self.slot.uses:
-            raise RuntimeError(f"the handle is too old: at most {LIVE_RESULTS} results of low_latency_dispatch are alive")
+            raise RuntimeError(f"the handle is too old: at most {LIVE_RESULTS} results of low_latency_dispatch are alive, of at "
+                               f"most {SHAPES} shapes")
         return self.slot
 
 
+class SizeHint(int):
+    """Bytes, and the shape for which they are enough: with it a buffer can allocate before its first call."""
+
+    shape: dict
+
+
+def shape_of(max_tokens: int, hidden: int, num_experts: int, top_k: int) -> dict:
+    """A group for up to a multiple of 8 experts a token: most models then have one shape."""
+    return dict(num_experts=num_experts, top_k=min(-(-top_k // 8) * 8, num_experts), max_tokens_per_rank=1,
+                ll_max_tokens_per_rank=max_tokens, max_token_bytes=2 * hidden)
+
+
+def size_hint(max_tokens: int, hidden: int, num_ranks: int, num_experts: int) -> SizeHint:
+    shape = shape_of(max_tokens, hidden, num_experts, 8)
+    hint = SizeHint(ucclep.limits(None, nranks=num_ranks, **shape)["device_bytes"])
+    hint.shape = shape
+    return hint
+
+
 class LowLatency:
-    def __init__(self, comm: ucclep.Communicator, groups: Groups, streams: Any, enable_mask: bool):
+    def __init__(self, comm: ucclep.Communicator, groups: Groups, streams: Any, enable_mask: bool, room: int):
         self._comm = comm
         self._groups = groups
         self._streams = streams
         self._masks = {"enable_mask": 1, "timeout_ms": MASK_AFTER_MS} if enable_mask else {}
         self._slots: dict = {}
+        groups.before_destroy.append(self._forget)
+        if enable_mask and isinstance(room, SizeHint):  # so that a rank may be masked that never dispatches
+            self._group(room.shape)
+
+    def _group(self, shape: dict) -> ucclep.Group:
+        group = self._groups.get("low_latency_dispatch", **shape, **self._masks)
+        self._slots.setdefault(group, [])
+        return group
+
+    def _forget(self, group: ucclep.Group) -> None:
+        for slot in self._slots.pop(group, ()):
+            slot.receive()
+            slot.uses += 1
 
     def _next_slot(self, group: ucclep.Group) -> Slot:
-        slots = self._slots.setdefault(group, [])
-        if len(slots) < LIVE_RESULTS:
+        slots = self._slots[group]
+        if not slots:
             slots.extend(Slot(group.handle(Layout.EXPERT_MAJOR, Mode.LL)) for _ in range(LIVE_RESULTS))
         slot = min(slots, key=lambda slot: slot.uses)
         slot.uses += 1
@@ -64,14 +109,16 @@ class LowLatency:
                  cumulative: torch.Tensor | None, wait_ns: torch.Tensor | None, use_fp8: bool, round_scale: bool,
                  use_ue8m0: bool, async_finish: bool, return_recv_hook: bool) -> tuple:
         hidden = x.shape[1]
+        if async_finish and return_recv_hook:
+            raise ValueError("either async_finish or return_recv_hook")
         if use_ue8m0 and not round_scale:
             raise ValueError("use_ue8m0 needs round_scale: the scales are powers of two")
-        group = self._groups.get("low_latency_dispatch", num_experts=num_experts, top_k=topk_idx.shape[1],
-                                 max_tokens_per_rank=1, ll_max_tokens_per_rank=max_tokens, max_token_bytes=2 * hidden,
-                                 **self._masks)
+        check_ids("low_latency_dispatch", topk_idx, num_experts)
+        group = self._group(shape_of(max_tokens, hidden, num_experts, topk_idx.shape[1]))
         experts, ranks = group.num_local_experts, self._comm.nranks
         capacity = ranks * max_tokens
         slot = self._next_slot(group)
+        slot.ids = None if topk_idx.is_cuda else topk_idx.clone()
         rows = x.new_empty((experts, capacity, hidden), dtype=FP8 if use_fp8 else x.dtype)
         scales = self._scales(x, experts, capacity, use_ue8m0) if use_fp8 else None
         counts = x.new_empty(experts, dtype=torch.int32)
@@ -84,7 +131,7 @@ class LowLatency:
             torch.add(begins * 2 ** 32, counts_by_rank, out=layout_range)
 
         event, hook = self._run(
-            slot, async_finish, return_recv_hook,
+            "dispatch", slot, async_finish, return_recv_hook,
             (x, topk_idx, rows, scales, counts, counts_by_rank, layout_range, src_info, cumulative, wait_ns), find_ranges,
             lambda stream: slot.core.dispatch(
                 x, fp8_view(rows) if use_fp8 else rows, topk_idx=topk_idx, out_scales=scales, src_info=src_info,
@@ -104,41 +151,60 @@ class LowLatency:
 
     def combine(self, x: torch.Tensor, topk_idx: torch.Tensor, topk_weights: torch.Tensor, handle: Any, zero_copy: bool,
                 async_finish: bool, return_recv_hook: bool, out: torch.Tensor | None, wait_ns: torch.Tensor | None) -> tuple:
-        slot = handle.live_slot()
+        slot = self._slot_of(handle)
+        if async_finish and return_recv_hook:
+            raise ValueError("either async_finish or return_recv_hook")
+        if slot.ids is not None and not torch.equal(slot.ids, topk_idx):
+            raise ValueError("low_latency_combine: topk_idx differs from that of the dispatch, expected the same: rows return "
+                             "as they were sent")
         if zero_copy:
             x = self.combine_buffer(handle)
         if out is None:
             out = x.new_empty((topk_idx.shape[0], x.shape[-1]))
         event, hook = self._run(
-            slot, async_finish, return_recv_hook, (x, topk_weights, out, wait_ns), None,
+            "combine", slot, async_finish, return_recv_hook, (x, topk_weights, out, wait_ns), None,
             lambda stream: slot.core.combine(x, out, topk_weights=topk_weights, wait_ns=wait_ns,
                                              send_only=return_recv_hook, stream=stream))
         return out, event, hook
 
+    @staticmethod
+    def _slot_of(handle: Any) -> Slot:
+        if not isinstance(handle, LowLatencyHandle):
+            raise TypeError(f"handle is a {type(handle).__name__}, expected what low_latency_dispatch returned")
+        return handle.live_slot()
+
     def combine_buffer(self, handle: Any) -> torch.Tensor:
-        slot = handle.live_slot()
+        slot = self._slot_of(handle)
         src_info, _, _, hidden, _ = handle
         shape = (*src_info.shape, hidden)
         if slot.combine_buffer is None or slot.combine_buffer.shape != shape:
             slot.combine_buffer = src_info.new_empty(shape, dtype=torch.bfloat16)
         return slot.combine_buffer
 
-    def _run(self, slot: Slot, async_finish: bool, return_recv_hook: bool, tensors: tuple, finish: Callable | None,
-             start: Callable[[Any], None]) -> tuple:
+    def _run(self, kind: str, slot: Slot, async_finish: bool, return_recv_hook: bool, tensors: tuple,
+             finish: Callable | None, start: Callable[[Any], None]) -> tuple:
         """Starts an operation; (event, hook)."""
+        # What the caller has not received is received when its handle, or with masks its place, is needed.
+        slot.receive()
+        for other in self._slots[slot.core.group] if self._masks else ():
+            if other.kind == kind:
+                other.receive()
         if not return_recv_hook:
             with self._streams.operation(None, False) as stream:
                 start(stream)
             return self._streams.finished(async_finish, tensors, finish), None
-        if async_finish:
-            raise ValueError("either async_finish or return_recv_hook")
         # Both phases run on the caller's stream: what it does in between runs while rows are under way.
         start(self._streams.here())
 
-        def hook(_held: tuple = tensors) -> None:
+        def receive(_held: tuple = tensors) -> None:
             slot.core.complete(self._streams.here())
             self._streams.finished_here(finish)
 
+        def hook() -> None:
+            if slot.pending is receive:
+                slot.receive()
+
+        slot.pending, slot.kind = receive, kind
         return EventOverlap(), hook
 
     # ---- masks: 1 is masked here, and active in the library ----
@@ -146,7 +212,9 @@ class LowLatency:
     def mask_update(self, rank: int, mask: bool) -> None:
         groups = self._mask_groups()
         if not groups:
-            raise RuntimeError("masks belong to the groups of low_latency_dispatch, and it was not called yet")
+            raise RuntimeError("masks belong to what the first low_latency_dispatch allocates, and it was not called yet: to "
+                               "allocate at once, make the Buffer with the num_rdma_bytes that "
+                               "get_low_latency_rdma_size_hint returned")
         if not 0 <= rank < self._comm.nranks:
             raise ValueError(f"rank_to_mask is {rank}, expected a rank of {self._comm.nranks}")
         for group in groups:

@@ -47,6 +47,23 @@ class Rows(NamedTuple):
             scales = self.scales.new_empty((count, self.scales.shape[-1]))
         return Rows(self.tokens.new_empty((count, self.hidden)), scales)
 
+    def with_words(self, words: torch.Tensor) -> Rows:
+        """The same rows as bytes, whose last scales are the words [T, n] int32: a dispatch takes them along."""
+        tokens = self.tokens.view(torch.uint8) if self.scales is None else self.tokens
+        scales = words if self.scales is None else torch.cat([self.scales, words.view(self.scales.dtype)], 1)
+        return Rows(tokens, scales)
+
+    def words(self, plain: Rows) -> torch.Tensor:
+        """[N, n] int32: what with_words() of rows such as `plain` added."""
+        width = 0 if plain.scales is None else plain.scales.shape[1]
+        return self.scales[:, width:].contiguous().view(torch.int32)
+
+    def like(self, plain: Rows) -> Rows:
+        """The rows themselves, as those of which with_words() was called."""
+        if plain.scales is None:
+            return Rows(self.tokens.view(plain.tokens.dtype))
+        return Rows(self.tokens, self.scales[:, :plain.scales.shape[1]])
+
     def result(self) -> Any:
         """As it was given: x, or (x, scales)."""
         return self.tokens if self.scales is None else tuple(self)

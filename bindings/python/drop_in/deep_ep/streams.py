@@ -2,13 +2,15 @@
 """On which stream operations run, and how they are ordered with the caller's work: on a GPU, and on the host device."""
 from __future__ import annotations
 
+from collections import deque
 from contextlib import contextmanager, nullcontext
 from typing import Any, Callable, Iterator
 
 import torch
 import ucclep
 
-from .events import EventHandle, EventOverlap, HostEvent
+from .data_errors import DataErrors
+from .events import EventHandle, EventOverlap
 
 
 def handle_of(event: EventOverlap | EventHandle | None) -> EventHandle | None:
@@ -23,6 +25,7 @@ class GpuStreams:
         self.comm_stream = torch.cuda.Stream()
         self._allocated_on_comm_stream = False
         self.device = torch.device("cuda", torch.cuda.current_device())
+        self.errors = DataErrors(comm)
 
     @staticmethod
     def capturing() -> bool:
@@ -30,6 +33,7 @@ class GpuStreams:
 
     @contextmanager
     def operation(self, previous_event: Any, allocate_on_comm_stream: bool, also: Any = None) -> Iterator[int]:
+        self.errors.warn_once()
         self._allocated_on_comm_stream = allocate_on_comm_stream
         compute = torch.cuda.current_stream()
         event = handle_of(previous_event)
@@ -65,11 +69,13 @@ class GpuStreams:
         return EventOverlap(EventHandle(event), tensors)
 
     def on_comm_stream(self) -> Any:
-        """For kernels of torch's that an operation waits for."""
+        """For kernels of torch's that are ordered with operations. What they make belongs to the stream of operations."""
+        self._allocated_on_comm_stream = True
         return torch.cuda.stream(self.comm_stream)
 
     def here(self) -> int:
         """The stream of a call whose receive phase the caller starts."""
+        self.errors.warn_once()
         return torch.cuda.current_stream().cuda_stream
 
     def finished_here(self, finish: Callable[[], None] | None) -> None:
@@ -77,14 +83,34 @@ class GpuStreams:
             finish()
 
 
+class HostEvent:
+    """The end of an operation of the host device. It keeps the operation's tensors, and `finish` is called when it comes."""
+
+    def __init__(self, streams: HostStreams, native: Any, tensors: tuple, finish: Callable[[], None] | None):
+        self._streams = streams
+        self.native = native
+        self.tensors = tensors
+        self.finish = finish
+
+    def synchronize(self) -> None:
+        self._streams.wait_for(self)
+
+
 class HostStreams:
-    """Work of a CPU tensor has ended when its call returns, so only our own operations are asynchronous."""
+    """Work of a CPU tensor has ended when its call returns, so only our own operations are asynchronous.
+
+    Operations whose end nobody has waited for are kept, with their tensors, whatever the caller drops. Waiting for one is
+    waiting for all before it.
+    """
 
     device = torch.device("cpu")
+    MOST_KEPT = 16
 
     def __init__(self, comm: ucclep.Communicator):
         self.comm_stream = comm.stream()
         self._comm = comm
+        self.errors = DataErrors(comm)
+        self._running: deque[HostEvent] = deque()
         self._free_events: list = []
 
     @staticmethod
@@ -98,12 +124,29 @@ class HostStreams:
         yield self.comm_stream
 
     def finished(self, asynchronous: bool, tensors: tuple, finish: Callable[[], None] | None = None) -> EventOverlap:
-        if not asynchronous:
-            self.finished_here(finish)
-            return EventOverlap()
         native = self._free_events.pop() if self._free_events else self._comm.event()
         native.record(self.comm_stream)
-        return EventOverlap(EventHandle(HostEvent(native, self._free_events, tensors, finish)), tensors)
+        event = HostEvent(self, native, tensors, finish)
+        self._running.append(event)
+        if not asynchronous:
+            self.wait_for(event)
+            return EventOverlap()
+        if len(self._running) > self.MOST_KEPT:
+            self.wait_for(self._running[0])
+        return EventOverlap(EventHandle(event), tensors)
+
+    def wait_for(self, event: HostEvent) -> None:
+        if event not in self._running:
+            return
+        event.native.synchronize()
+        ended = None
+        while ended is not event:
+            ended = self._running.popleft()
+            if ended.finish is not None:
+                ended.finish()
+            self._free_events.append(ended.native)
+            ended.tensors = ()
+        self.errors.raise_found()
 
     def on_comm_stream(self) -> Any:
         return nullcontext()
@@ -112,9 +155,7 @@ class HostStreams:
         return self.comm_stream
 
     def finished_here(self, finish: Callable[[], None] | None) -> None:
-        self.comm_stream.synchronize()
-        if finish is not None:
-            finish()
+        self.finished(False, (), finish)
 
 
 def streams_of(comm: ucclep.Communicator) -> GpuStreams | HostStreams:

@@ -8,7 +8,8 @@ import torch
 
 from ..group import Group, named
 from .operator import operator
-from .routing import Routed, routed_of, ticket_of
+from .routing import Routed
+from .ticket import holder_of, ticket_of
 
 
 def _stream(tensor: torch.Tensor) -> int | None:
@@ -35,7 +36,7 @@ def _fake_dispatch_gradient(grad_rows, grad_row_weights, ticket, num_tokens, top
           _fake_dispatch_gradient)
 def dispatch_gradient(grad_rows: torch.Tensor, grad_row_weights: torch.Tensor, ticket: torch.Tensor, num_tokens: int,
                       top_k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    routed = routed_of(ticket)
+    routed: Routed = holder_of(ticket)
     grad_rows, grad_row_weights = grad_rows.contiguous(), grad_row_weights.contiguous()
     grad_x = grad_rows.new_empty((num_tokens, grad_rows.shape[1]))
     grad_weights = grad_row_weights.new_empty((num_tokens, top_k))
@@ -90,7 +91,7 @@ def _fake_combine_gradient(grad_y, ticket, num_rows) -> torch.Tensor:
 
 @operator("(Tensor grad_y, Tensor ticket, SymInt num_rows) -> Tensor", _fake_combine_gradient)
 def combine_gradient(grad_y: torch.Tensor, ticket: torch.Tensor, num_rows: int) -> torch.Tensor:
-    routed = routed_of(ticket)
+    routed: Routed = holder_of(ticket)
     grad_y = grad_y.contiguous()
     grad_rows = _rows_like(grad_y, routed, num_rows, grad_y.shape[1])
     routed.handle.dispatch(grad_y, grad_rows, backward=True, stream=_stream(grad_y))
@@ -115,7 +116,7 @@ def _fake_combine(rows, ticket, num_tokens) -> torch.Tensor:
 
 @operator("(Tensor rows, Tensor ticket, SymInt num_tokens) -> Tensor", _fake_combine, _keep_of_combine, _combine_backward)
 def _combine(rows: torch.Tensor, ticket: torch.Tensor, num_tokens: int) -> torch.Tensor:
-    routed = routed_of(ticket)
+    routed: Routed = holder_of(ticket)
     rows = rows.contiguous()
     y = rows.new_empty((num_tokens, rows.shape[1]))
     routed.handle.combine(rows, y, stream=_stream(rows))

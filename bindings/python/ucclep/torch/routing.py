@@ -2,20 +2,15 @@
 """Where the tokens of a dispatch went, and how a graph of torch's hands that on: as a tensor."""
 from __future__ import annotations
 
-import itertools
-import struct
-from weakref import WeakValueDictionary
-
 import torch
 
 from ..enums import Layout, Mode
 from ..group import Group
 from ..handle import Handle
 from ..pool import HandlePool
+from .ticket import holder_of
 
 _handles = HandlePool()
-_numbers = itertools.count(1)
-_alive: WeakValueDictionary[int, Routed] = WeakValueDictionary()
 
 
 class Routed:
@@ -37,25 +32,6 @@ class Routed:
         return self._lease.handle
 
 
-class _Ticket(bytearray):
-    """The memory of a ticket's tensor: it holds what the number in it stands for."""
-
-    routed: Routed
-
-
-def ticket_of(routed: Routed) -> torch.Tensor:
-    """A tensor that stands for `routed`, and keeps it as long as anything shares the tensor's memory."""
-    number = next(_numbers)
-    _alive[number] = routed
-    ticket = _Ticket(struct.pack("=q", number))
-    ticket.routed = routed
-    return torch.frombuffer(ticket, dtype=torch.int64)
-
-
-def routed_of(ticket: torch.Tensor) -> Routed:
-    return _alive[int(ticket)]
-
-
 class Routing:
     """Where the tokens of a dispatch went."""
 
@@ -70,5 +46,5 @@ class Routing:
     @property
     def tokens_per_expert(self) -> list[int]:
         """`counts` as a list. With `max_rows` this waits for the device; inside of torch.compile take `counts`."""
-        known = routed_of(self.ticket).tokens_per_expert
+        known = holder_of(self.ticket).tokens_per_expert
         return self.counts.tolist() if known is None else known

@@ -5,35 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import ucclep
 from ucclep import Layout
-from ucclep.lifetime import Unique, retire
 
+from .._C import is_sm90_compiled
 from ..config import Config
-from ..connect import connect
+from ..data_errors import check_ids
 from ..events import EventHandle, EventOverlap
-from ..groups import Groups
-from ..high_throughput import HighThroughput, aligned
-from ..low_latency import LowLatency
+from ..handles import DispatchHandle, node_counts, routing_of
+from ..high_throughput import aligned
+from ..low_latency import LowLatency, size_hint
+from ..routes import layout_of, only_to, rank_ids
 from ..rows import Rows
-from ..streams import streams_of
-
+from .base import BufferBase
 
 #: What forks of DeepEP give to combine so that it follows a GEMM that still runs.
 SINGLE_BATCH_OVERLAP = {"overlap", "packed_recv_count", "comp_signal", "block_m", "threshold", "num_sms", "src_signals",
                         "src_signal_expect_value"}
 
 
-class DispatchHandle:
-    """What combine and cached dispatches need of a dispatch. Programs hand it on and do not look inside."""
-
-    def __init__(self, routing: Any, src_info: torch.Tensor):
-        self.routing = routing
-        self.src_info = src_info  # [rows] the token's number on its source rank
-        self.recv_tokens_per_rank = routing.recv_tokens_per_rank  # [R], rows lie in this order
-
-
-class Buffer(Unique):
+class Buffer(BufferBase):
     """Communication of one set of ranks. All of them make it, call its functions in the same order, and destroy it."""
 
     num_sms: int = 20
@@ -41,28 +31,22 @@ class Buffer(Unique):
     def __init__(self, group: Any = None, num_nvl_bytes: int = 0, num_rdma_bytes: int = 0,
                  low_latency_mode: bool = False, num_qps_per_rank: int = 24,
                  allow_nvlink_for_low_latency_mode: bool = True, allow_mnnvl: bool = False,
-                 explicitly_destroy: bool = False, enable_shrink: bool = False, comm: Any = None) -> None:
+                 explicitly_destroy: bool = False, enable_shrink: bool = False, comm: Any = None,
+                 use_fabric: bool = False) -> None:
         """`group` is of torch.distributed, `comm` of mpi4py; one of them is given.
 
         `num_nvl_bytes` says how many tokens a call of normal mode may have: ranks x row bytes x tokens. The library
-        itself chooses connections and ways, so num_qps_per_rank, allow_nvlink_for_low_latency_mode and allow_mnnvl
-        are hints without effect.
+        itself chooses connections and ways, so num_qps_per_rank, allow_nvlink_for_low_latency_mode, allow_mnnvl and
+        use_fabric are hints without effect. With `enable_shrink` and the num_rdma_bytes that
+        get_low_latency_rdma_size_hint returned, ranks that fail before their first call can be masked.
         """
-        self._comm = connect(group, comm)
-        self.group = group if group is not None else comm
+        super().__init__(group, comm, explicitly_destroy=explicitly_destroy)
         self.rank, self.group_size = self._comm.rank, self._comm.nranks
         self.num_nvl_bytes, self.num_rdma_bytes = num_nvl_bytes, num_rdma_bytes
         self.low_latency_mode = low_latency_mode
-        self.explicitly_destroy, self.enable_shrink = explicitly_destroy, enable_shrink
-        self._streams = streams_of(self._comm)
-        self._groups = Groups(self._comm, self._streams.capturing)
-        self._normal = HighThroughput(self._comm, self._groups)
-        self._low_latency = LowLatency(self._comm, self._groups, self._streams, enable_shrink)
-
-    def destroy(self) -> None:
-        """[collective] Frees everything. Without it, that happens at the end of the process."""
-        self._comm.destroy()
-        retire(self)
+        self.enable_shrink = enable_shrink
+        self._nodes: list = self._comm.topology()["nodes"]
+        self._low_latency = LowLatency(self._comm, self._groups, self._streams, enable_shrink, num_rdma_bytes)
 
     @staticmethod
     def set_num_sms(new_num_sms: int) -> None:
@@ -73,16 +57,13 @@ class Buffer(Unique):
 
     @staticmethod
     def is_sm90_compiled() -> bool:
-        return "sm_90" in ucclep.build_info()
+        """Whether the library has code for GPUs of compute capability 9.0."""
+        return is_sm90_compiled()
 
     @staticmethod
     def capture() -> EventOverlap:
         """An event of the current stream."""
         return EventOverlap(EventHandle())
-
-    def get_comm_stream(self) -> Any:
-        """The torch stream on which operations run; on the host device a ucclep.Stream."""
-        return self._streams.comm_stream
 
     def get_local_buffer_tensor(self, dtype: torch.dtype, size: Any = None, offset: int = 0,
                                 use_rdma_buffer: bool = False) -> torch.Tensor:
@@ -94,47 +75,37 @@ class Buffer(Unique):
 
     @staticmethod
     def get_dispatch_config(num_ranks: int) -> Config:
+        """For any number of ranks: the library plans the rest itself."""
         return Config(Buffer.num_sms)
 
     @staticmethod
     def get_combine_config(num_ranks: int) -> Config:
+        """For any number of ranks: the library plans the rest itself."""
         return Config(Buffer.num_sms)
 
     @staticmethod
     def get_low_latency_rdma_size_hint(num_max_dispatch_tokens_per_rank: int, hidden: int, num_ranks: int,
                                        num_experts: int) -> int:
         """num_rdma_bytes: what a group of this shape takes on each rank."""
-        shape = dict(num_experts=num_experts, top_k=min(8, num_experts), max_tokens_per_rank=1,
-                     ll_max_tokens_per_rank=num_max_dispatch_tokens_per_rank, max_token_bytes=2 * hidden)
-        return ucclep.limits(None, nranks=num_ranks, **shape)["device_bytes"]
+        return size_hint(num_max_dispatch_tokens_per_rank, hidden, num_ranks, num_experts)
 
     # ---- normal mode ----
 
     def get_dispatch_layout(self, topk_idx: torch.Tensor, num_experts: int, previous_event: EventOverlap | None = None,
                             async_finish: bool = False, allocate_on_comm_stream: bool = False) -> tuple:
-        """(tokens for each rank, for each node or None where there is one, for each expert, is_token_in_rank, event)."""
-        tokens, top_k = topk_idx.shape
-        nodes = self._comm.info()["num_nodes"]
-        group = self._groups.get("get_dispatch_layout", num_experts=num_experts, top_k=top_k, max_tokens_per_rank=1,
-                                 max_token_bytes=16)
-        with self._streams.operation(previous_event, allocate_on_comm_stream) as stream:
-            per_rank = topk_idx.new_empty(self.group_size, dtype=torch.int32)
-            per_expert = topk_idx.new_empty(num_experts, dtype=torch.int32)
-            in_rank = topk_idx.new_empty((tokens, self.group_size), dtype=torch.bool)
-            per_node = topk_idx.new_empty(nodes, dtype=torch.int32) if nodes > 1 else None
-            group.routing_counts(topk_idx, tokens_per_rank=per_rank, tokens_per_expert=per_expert,
-                                 is_token_in_rank=in_rank, stream=stream)
+        """(tokens for each rank, for each node or None where there is one, for each expert, is_token_in_rank, event).
+
+        Local: other ranks need not call it.
+        """
+        check_ids("get_dispatch_layout", topk_idx, num_experts)
+        with self._streams.operation(previous_event, allocate_on_comm_stream), self._streams.on_comm_stream():
+            per_rank, per_expert, in_rank = layout_of(topk_idx, num_experts, self.group_size)
+            per_node = node_counts(in_rank, self._nodes) if len(self._nodes) > 1 else None
         in_rank.topk_idx = topk_idx  # for a dispatch to which no topk_idx is given
-
-        def count_nodes() -> None:
-            for i, ranks in enumerate(self._comm.topology()["nodes"]):
-                per_node[i] = in_rank[:, ranks].any(1).sum()
-
-        event = self._streams.finished(async_finish, (topk_idx, per_rank, per_expert, in_rank, per_node),
-                                       count_nodes if nodes > 1 else None)
+        event = self._streams.finished(async_finish, (topk_idx, per_rank, per_expert, in_rank, per_node))
         return per_rank, per_node, per_expert, in_rank, event
 
-    def dispatch(self, x: Any, handle: DispatchHandle | None = None, num_tokens_per_rank: torch.Tensor | None = None,
+    def dispatch(self, x: Any, handle: tuple | None = None, num_tokens_per_rank: torch.Tensor | None = None,
                  num_tokens_per_rdma_rank: torch.Tensor | None = None, is_token_in_rank: torch.Tensor | None = None,
                  num_tokens_per_expert: torch.Tensor | None = None, topk_idx: torch.Tensor | None = None,
                  topk_weights: torch.Tensor | None = None, expert_alignment: int = 1, num_worst_tokens: int = 0,
@@ -143,51 +114,77 @@ class Buffer(Unique):
         """(rows, topk_idx, topk_weights, tokens of each local expert, handle, event); x is rows or (rows, scales).
 
         Rows lie by source rank, then by token. With `handle` the routing of an earlier dispatch is used again. With
-        `num_worst_tokens` the CPU does not wait: there are so many rows, of which the last have topk_idx -1.
+        `num_worst_tokens` the CPU does not wait: there are so many rows, of which the last have topk_idx -1. Without
+        `topk_idx`, `is_token_in_rank` says where a token goes. With both, a token goes to its experts' ranks, less those
+        that `is_token_in_rank` leaves out.
         """
         rows = Rows.of(x)
         num_sms = self._num_sms(config)
         if handle is not None:
             if topk_idx is not None or topk_weights is not None:
                 raise ValueError("dispatch takes handle, or topk_idx and topk_weights, not both")
+            routing = routing_of(handle)
             with self._streams.operation(previous_event, allocate_on_comm_stream) as stream:
-                received = self._normal.dispatch(handle.routing, rows, num_sms, stream)
+                received = self._normal.dispatch(routing, rows, num_sms, stream)
             event = self._streams.finished(async_finish, (*rows, *received))
             return received.result(), None, None, None, None, event
         if num_tokens_per_expert is None:
             raise ValueError("dispatch needs num_tokens_per_expert of get_dispatch_layout, or a handle")
-        ids = topk_idx if topk_idx is not None else getattr(is_token_in_rank, "topk_idx", None)
-        if ids is None:
-            raise NotImplementedError("dispatch without topk_idx needs the is_token_in_rank that get_dispatch_layout returned")
-        room = self._normal.room("dispatch", rows.bytes_per_row, ids.shape[0], self.num_nvl_bytes, "num_nvl_bytes")
-        group = self._normal.group("dispatch", num_tokens_per_expert.shape[0], ids.shape[1], rows.bytes_per_row, room)
+        if topk_idx is None and is_token_in_rank is None:
+            raise ValueError("dispatch needs topk_idx, or is_token_in_rank, or a handle")
         with self._streams.operation(previous_event, allocate_on_comm_stream) as stream:
-            routing = self._normal.update("dispatch", group, ids, Layout.FLAT, 1, stream)
-            routing.rows, per_expert = num_worst_tokens, []
-            if not num_worst_tokens:
-                routing.rows, counts = routing.core.wait_counts()
-                per_expert = [aligned(count, expert_alignment) for count in counts]
+            routing, per_expert, ids, in_rank = self._route(rows, topk_idx, is_token_in_rank, num_tokens_per_expert,
+                                                            num_worst_tokens, stream)
+            with self._streams.on_comm_stream():
+                made = DispatchHandle(routing, in_rank, num_tokens_per_rank, num_tokens_per_rdma_rank, self._nodes, self.rank)
             recv_ids = None if topk_idx is None else ids.new_empty((routing.rows, routing.top_k))
             recv_weights = None if topk_weights is None else topk_weights.new_empty((routing.rows, routing.top_k))
-            src_info = ids.new_empty(routing.rows, dtype=torch.int32)
-            received = self._normal.dispatch(routing, rows, num_sms, stream, topk_weights=topk_weights, src_info=src_info,
-                                             out_topk_idx=recv_ids, out_topk_weights=recv_weights)
-        event = self._streams.finished(async_finish, (*rows, ids, topk_weights, *received, recv_ids, recv_weights, src_info,
-                                                      routing.recv_tokens_per_rank, routing.recv_tokens_per_expert))
-        return received.result(), recv_ids, recv_weights, per_expert, DispatchHandle(routing, src_info), event
+            received = self._normal.dispatch(routing, rows, num_sms, stream, topk_weights=topk_weights,
+                                             src_info=made.src_info, out_topk_idx=recv_ids, out_topk_weights=recv_weights)
+        tensors = made.tensors()
+        event = self._streams.finished(
+            async_finish, (*rows, ids, topk_weights, *received, recv_ids, recv_weights, made.src_info, *tensors[:-1],
+                           routing.recv_tokens_per_rank, routing.recv_tokens_per_expert), made.finish)
+        counts = [] if num_worst_tokens else [aligned(count, expert_alignment) for count in per_expert]
+        return received.result(), recv_ids, recv_weights, counts, tensors, event
 
-    def combine(self, x: torch.Tensor, handle: DispatchHandle, topk_weights: torch.Tensor | None = None,
+    def _route(self, rows: Rows, topk_idx: torch.Tensor | None, in_rank: torch.Tensor | None, per_expert: torch.Tensor,
+               worst: int, stream: Any) -> tuple:
+        """(routing, rows of each local expert, the ids that it took, [T, R] where tokens go)."""
+        num_experts, ranks = per_expert.shape[0], self.group_size
+        ids = getattr(in_rank, "topk_idx", None) if topk_idx is None else topk_idx
+        of_ranks = ids is None
+        with self._streams.on_comm_stream():
+            if of_ranks:
+                ids = rank_ids(in_rank)
+            else:
+                check_ids("dispatch", ids, num_experts)
+                if in_rank is None:
+                    in_rank = layout_of(ids, num_experts, ranks)[2]
+                elif getattr(in_rank, "topk_idx", None) is not ids:
+                    ids, in_rank = only_to(ids, in_rank, num_experts)
+        room = self._normal.room("dispatch", rows.bytes_per_row, ids.shape[0], self.num_nvl_bytes, "num_nvl_bytes")
+        group = self._normal.group("dispatch", ranks if of_ranks else num_experts, ids.shape[1], rows.bytes_per_row, room)
+        routing = self._normal.update("dispatch", group, ids, Layout.FLAT, 1, stream)
+        routing.rows, counts = (worst, []) if worst else routing.core.wait_counts()
+        if of_ranks and not worst:
+            shared, held = self._normal.share(per_expert.to(torch.int32).view(ranks, -1), stream)
+            self._streams.finished(False, held)
+            counts = shared.sum(0).tolist()
+        return routing, counts, ids, in_rank
+
+    def combine(self, x: torch.Tensor, handle: tuple, topk_weights: torch.Tensor | None = None,
                 bias: Any = None, config: Config | None = None, previous_event: EventOverlap | None = None,
                 async_finish: bool = False, allocate_on_comm_stream: bool = False) -> tuple:
         """(sums of each token's rows, sums of weights or None, event). Weights do not multiply anything."""
+        routing = routing_of(handle)
         with self._streams.operation(previous_event, allocate_on_comm_stream) as stream:
-            out, weights = self._normal.combine(handle.routing, x, topk_weights, bias, self._num_sms(config), stream)
-        biases = bias if isinstance(bias, tuple) else (bias,)
-        return out, weights, self._streams.finished(async_finish, (x, topk_weights, *biases, out, weights))
+            done = self._normal.combine(routing, x, topk_weights, bias, self._num_sms(config), stream)
+        return done.tokens, done.weights, self._streams.finished(async_finish, done.held, done.finish)
 
     def _num_sms(self, config: Config | None) -> int:
         """On the host device the library chooses."""
-        if self._comm.device == ucclep.Device.HOST:
+        if self._on_host:
             return 0
         return config.num_sms if config is not None else Buffer.num_sms
 

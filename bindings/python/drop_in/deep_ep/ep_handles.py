@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""EPHandle: what combine and cached dispatches of an EPBuffer or an ElasticBuffer need of a dispatch."""
+from __future__ import annotations
+
+import torch
+
+from .high_throughput import Routing, aligned
+from .routes import layout_of
+
+
+class EPHandle:
+    """What combine and cached dispatches need of a dispatch, and its counts.
+
+    num_recv_tokens is None with do_expand, num_expanded_tokens without it. Prefix sums, num_unaligned_recv_tokens_per_expert
+    and recv_src_metadata are there when the dispatch has ended.
+    """
+
+    token_metadata_at_forward = channel_linked_list = None
+
+    def __init__(self, routing: Routing, do_expand: bool, expert_alignment: int, num_max_tokens_per_rank: int, num_sms: int,
+                 topk_idx: torch.Tensor, counts: list):
+        self.routing = routing
+        self.do_expand = do_expand
+        self.num_experts = routing.group.num_experts
+        self.expert_alignment = expert_alignment
+        self.num_max_tokens_per_rank = num_max_tokens_per_rank
+        self.num_sms = num_sms
+        self.topk_idx = topk_idx
+        self.num_recv_tokens = None if do_expand else routing.rows
+        self.num_expanded_tokens = routing.rows if do_expand else None
+        self.num_recv_tokens_per_expert_list = [aligned(count, expert_alignment) for count in counts]
+        self.num_unaligned_recv_tokens_per_expert = routing.recv_tokens_per_expert
+        self.psum_num_recv_tokens_per_scaleup_rank = torch.empty_like(routing.recv_tokens_per_rank)
+        self.psum_num_recv_tokens_per_expert = torch.empty_like(routing.recv_tokens_per_expert)
+        self._src_info = torch.empty(0)  # of each row, source rank << 32 | token; -1 where there is none
+        self._row_ids: torch.Tensor | None = None  # with do_expand, topk_idx of each row's token
+        self._metadata: torch.Tensor | None = None
+
+    def finish(self, src_info: torch.Tensor, row_ids: torch.Tensor | None) -> None:
+        """Fills in what is computed from the counts of the device."""
+        self._src_info, self._row_ids = src_info, row_ids
+        # A token counts once for its rank, however many experts have it.
+        seen = self._seen(self._global_tokens()).view(-1, self.num_max_tokens_per_rank)
+        torch.cumsum(seen.sum(1, dtype=torch.int32), 0, dtype=torch.int32, out=self.psum_num_recv_tokens_per_scaleup_rank)
+        counts = self.num_unaligned_recv_tokens_per_expert
+        ends = self._zone_ends()
+        self.psum_num_recv_tokens_per_expert.copy_(ends - self._padded(counts) + counts if self.do_expand else ends)
+
+    def _padded(self, counts: torch.Tensor) -> torch.Tensor:
+        return torch.div(counts + self.expert_alignment - 1, self.expert_alignment, rounding_mode="floor") * self.expert_alignment
+
+    def _zone_ends(self) -> torch.Tensor:
+        return torch.cumsum(self._padded(self.num_unaligned_recv_tokens_per_expert), 0, dtype=torch.int32)
+
+    def _global_tokens(self) -> torch.Tensor:
+        """Of each row, source rank x num_max_tokens_per_rank + token; behind the last where there is no row."""
+        most = self.num_max_tokens_per_rank
+        token = (self._src_info >> 32) * most + (self._src_info & 0xffffffff)
+        return torch.where(self._src_info >= 0, token, self.routing.group.comm.nranks * most)
+
+    def _seen(self, tokens: torch.Tensor) -> torch.Tensor:
+        """1 for each global token that is among them."""
+        count = self.routing.group.comm.nranks * self.num_max_tokens_per_rank
+        return torch.zeros(count + 1, dtype=torch.int32, device=tokens.device).index_fill_(0, tokens, 1)[:-1]
+
+    @property
+    def recv_src_metadata(self) -> torch.Tensor:
+        """[N, 2 + K] int32 of each received token: source rank x num_max_tokens_per_rank + token, its place among the received
+        tokens, and with do_expand the rows of its K selections. -1 is nothing; what follows the last token is -1."""
+        if self._metadata is None:
+            self._metadata = self._find_metadata()
+        return self._metadata
+
+    def _find_metadata(self) -> torch.Tensor:
+        tokens, rows = self._global_tokens(), self.routing.rows
+        row = torch.arange(rows, dtype=torch.int32, device=tokens.device)
+        made = torch.full((rows + 1, 2 + self.routing.top_k), -1, dtype=torch.int32, device=tokens.device)
+        used = self._src_info >= 0
+        place = row.long()
+        if self.do_expand:
+            place = (torch.cumsum(self._seen(tokens), 0) - 1)[tokens.clamp(max=len(self._seen(tokens)) - 1)]
+        place = torch.where(used, place, rows)
+        made[place, 0] = tokens.int()
+        made[place, 1] = place.int()
+        if self.do_expand:
+            assert self._row_ids is not None
+            expert = torch.bucketize(row, self._zone_ends(), right=True)
+            first = self.routing.group.comm.rank * self.routing.group.num_local_experts
+            k = (self._row_ids == (expert + first)[:, None]).int().argmax(1)
+            made[place, 2 + k] = row
+        return made[:rows]
+
+    @property
+    def dst_buffer_slot_idx(self) -> torch.Tensor:
+        """[T, K] int32: which of this rank's rows for the selection's rank the token is, plus rank x num_max_tokens_per_rank."""
+        ranks, rank = self.routing.group.comm.nranks, self.routing.group.comm.rank
+        places = layout_of(self.topk_idx, self.num_experts, ranks)[2].cumsum(0) - 1 + rank * self.num_max_tokens_per_rank
+        owners = torch.div(self.topk_idx.long().clamp(min=0), self.num_experts // ranks, rounding_mode="floor")
+        return torch.where(self.topk_idx >= 0, places.gather(1, owners), -1).int()

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where tokens go, computed by torch on the tensors' device, without other ranks."""
+from __future__ import annotations
+
+import torch
+
+
+def layout_of(topk_idx: torch.Tensor, num_experts: int, ranks: int) -> tuple:
+    """(tokens for each rank, selections of each expert, [T, R] whether a token goes to a rank)."""
+    if num_experts % ranks:
+        raise ValueError(f"num_experts is {num_experts}, expected a multiple of {ranks} ranks")
+    ids = topk_idx.to(torch.int64)
+    # What counts as -1 goes to a column behind the last.
+    ids = torch.where((ids >= 0) & (ids < num_experts), ids, num_experts)
+    chosen = torch.zeros((ids.shape[0], num_experts + 1), dtype=torch.bool, device=ids.device).scatter_(1, ids, True)
+    chosen = chosen[:, :num_experts]
+    in_rank = chosen.reshape(len(ids), ranks, num_experts // ranks).any(2)
+    return in_rank.sum(0).to(torch.int32), chosen.sum(0).to(torch.int32), in_rank
+
+
+def rank_ids(in_rank: torch.Tensor) -> torch.Tensor:
+    """[T, R] int64: the ranks to which a token goes, as ids of R experts, one of each rank."""
+    ranks = torch.arange(in_rank.shape[1], device=in_rank.device)
+    return torch.where(in_rank.to(torch.bool), ranks, -1)
+
+
+def only_to(topk_idx: torch.Tensor, in_rank: torch.Tensor, num_experts: int) -> tuple:
+    """(ids without those of ranks to which a token does not go, [T, R] where that leads)."""
+    ids = topk_idx.to(torch.int64)
+    owners = torch.div(ids.clamp(0, num_experts - 1), num_experts // in_rank.shape[1], rounding_mode="floor")
+    allowed = in_rank.to(torch.bool).gather(1, owners)
+    kept = torch.where(allowed, ids, -1).to(topk_idx.dtype)
+    leads = layout_of(kept, num_experts, in_rank.shape[1])[2]
+    if not in_rank.is_cuda and not torch.equal(leads, in_rank.to(torch.bool)):
+        token, rank = (leads != in_rank).nonzero()[0].tolist()
+        raise ValueError(f"dispatch: is_token_in_rank[{token}, {rank}] is True, but topk_idx[{token}] has no expert of rank "
+                         f"{rank}: leave out topk_idx, or this rank")
+    return kept, leads

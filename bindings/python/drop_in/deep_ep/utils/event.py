@@ -1,0 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Events, where DeepEP has them."""
+from ..events import EventHandle, EventOverlap
+
+__all__ = ["EventHandle", "EventOverlap"]
