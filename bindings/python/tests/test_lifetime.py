@@ -94,22 +94,24 @@ def test_objects_are_neither_copied_nor_pickled(ranks):
     ranks(1, rank_main)
 
 
-def test_every_method_of_a_destroyed_buffer_raises(buffers):
+@pytest.mark.parametrize("kind", ["Buffer", "ElasticBuffer", "EPBuffer"])
+def test_every_method_of_a_destroyed_buffer_raises(buffers, kind):
     deep_ep = pytest.importorskip("deep_ep")
+    cls = getattr(deep_ep, kind)
 
     def rank_main(buffer):
         for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
             with pytest.raises(TypeError, match="cannot be copied"):
                 duplicate(buffer)
         buffer.destroy()
-        methods = [name for name, value in vars(deep_ep.Buffer).items()
-                   if inspect.isfunction(value) and not name.startswith("_")]
-        assert "dispatch" in methods and "clean_low_latency_buffer" in methods
+        methods = [name for name in dir(cls) if not name.startswith("_") and
+                   inspect.isfunction(inspect.getattr_static(cls, name))]
+        assert {"dispatch", "combine", "destroy", "get_comm_stream"} < set(methods)
         for name in methods:
-            with pytest.raises(ucclep.InvalidArgument, match=f"the Buffer {GONE}"):
+            with pytest.raises(ucclep.InvalidArgument, match=f"the {kind} {GONE}"):
                 getattr(buffer, name)()
         buffer.destroy = lambda: None  # for the fixture
-    buffers(2, rank_main)
+    buffers(2, rank_main, make=lambda mpi: cls(None, comm=mpi))
 
 
 # ---- processes ----
