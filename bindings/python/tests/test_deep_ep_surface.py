@@ -79,7 +79,30 @@ EP = {
                                         "get_physical_domain_size", "get_logical_domain_size", "destroy")},
     "print_memory_usage": {},
 }
-CLASSES = {deep_ep.Buffer: BUFFER, deep_ep.ElasticBuffer: ELASTIC, deep_ep.EPBuffer: EP}
+ROUTES = ["topk_idx", "topk_weights", "num_of_experts", "probs", "routing_map"]
+HYBRID = {
+    "__init__": {
+        **dict.fromkeys(["group", "hidden_dim", "max_num_of_tokens_per_rank", "num_local_experts"], REQUIRED), "use_fp8": False,
+        **dict.fromkeys(["num_sms_dispatch_api", "num_sms_combine_api", "num_sms_preprocessing_api", "num_blocks_permute",
+                         "num_blocks_unpermute"]),
+        "load_cached_kernels": False, "use_shared_buffer": True, "enable_custom_allgather": True,
+        "num_of_hybrid_ep_ranks_per_nvlink_domain": None, "use_mnnvl": None, "comm": None},
+    "dispatch": {"hidden": REQUIRED, "scaling_factor": None, **dict.fromkeys(ROUTES), "num_dispatched_tokens_tensor": None,
+                 "num_dispatched_tokens": None, "handle": None},
+    "combine": {"hidden": REQUIRED, "probs": None, "handle": None},
+    "dispatch_with_permute": {
+        "hidden": REQUIRED, "topk_idx": None, "topk_weights": None, "num_of_experts_per_rank": None, "num_of_experts": None,
+        "use_fp8": None, "routing_map": None, "probs": None, "scaling_factor": None, "num_permuted_tokens": None,
+        "pad_multiple": None, "handle": None, "non_blocking": False, "fuse_permute_dispatch": False,
+        "num_dispatched_tokens": None, "use_host_meta": None},
+    "combine_with_unpermute": {"hidden": REQUIRED, "probs": None, "handle": None, "pad_multiple": None,
+                               "num_dispatched_tokens": None, "fuse_unpermute_combine": False},
+    "update_template_config": {
+        **dict.fromkeys(["hidden_dim", "num_of_tokens_per_rank", "num_local_experts", "pad_multiple", "use_fp8"]),
+        "fuse_permute_dispatch": False, "max_num_of_tokens_per_rank": None},
+    "empty_jit_cache": {}, "destroy": {},
+}
+CLASSES = {deep_ep.Buffer: BUFFER, deep_ep.ElasticBuffer: ELASTIC, deep_ep.EPBuffer: EP, deep_ep.HybridEPBuffer: HYBRID}
 RANKS = ["num_scaleout_ranks", "num_scaleup_ranks", "scaleout_rank_idx", "scaleup_rank_idx", "num_rdma_ranks", "num_nvlink_ranks"]
 EP_HANDLE = ["do_expand", "num_experts", "expert_alignment", "num_max_tokens_per_rank", "num_sms", "topk_idx", "num_recv_tokens",
              "num_expanded_tokens", "num_recv_tokens_per_expert_list", "psum_num_recv_tokens_per_scaleup_rank",
@@ -247,12 +270,6 @@ def test_what_buffers_refuse(buffers):
     buffers(1, rank_main)
 
 
-def test_hybrid_ep_is_not_there():
-    """Megatron-LM asks for it by import, and goes on without it."""
-    with pytest.raises(ImportError):
-        from deep_ep import HybridEPBuffer  # noqa: F401
-
-
 def test_attributes(buffers):
     def rank_main(buffer):
         assert (buffer.rank, buffer.group_size) == (buffer.group.Get_rank(), 2)
@@ -266,14 +283,15 @@ def test_attributes(buffers):
 
 NAMES = {
     "deep_ep": ["Buffer", "BucketBuffer", "BufferBase", "Config", "ElasticBuffer", "EPBuffer", "EPHandle", "EventHandle",
-                "EventOverlap", "comm", "destroy_all_managed_nccl_comm", "get_logical_domain_size", "get_num_allocation_alignment",
-                "get_num_rdma_alignment", "get_num_tma_alignment", "get_physical_domain_size", "topk_idx_t", "utils"],
+                "EventOverlap", "HybridEPBuffer", "comm", "destroy_all_managed_nccl_comm", "get_logical_domain_size",
+                "get_num_allocation_alignment", "get_num_rdma_alignment", "get_num_tma_alignment", "get_physical_domain_size", "topk_idx_t", "utils"],
     "deep_ep.buffer": ["Buffer", "EventOverlap"],
     "deep_ep.buffers.allocator": ["BufferAllocator"], "deep_ep.buffers.base": ["BufferBase"],
     "deep_ep.buffers.bucket": ["BucketBuffer", "BucketSession"], "deep_ep.buffers.elastic": ["ElasticBuffer", "EPHandle"],
     "deep_ep.buffers.engram": ["EngramBuffer"], "deep_ep.buffers.ep": ["EPBuffer", "EPHandle"],
     "deep_ep.buffers.legacy": ["Buffer"], "deep_ep.buffers.pp": ["PPBuffer"],
     "deep_ep.comm": ["NCCLCommHandle", "barrier", "get_comm_stream", "get_nccl_comm_handle", "get_physical_domain_size"],
+    "deep_ep.hybrid_ep_buffer": ["HybridEPBuffer", "indices_to_map"],
     "deep_ep.utils": ["EventHandle", "EventOverlap"], "deep_ep.utils.event": ["EventHandle", "EventOverlap"],
     "deep_ep.utils.comm": ["get_nccl_comm_handle"],
     "deep_ep.utils.envs": ["EnvOverride", "check_fast_rdma_atomic_support", "check_nvlink_connections",
@@ -281,8 +299,8 @@ NAMES = {
                            "get_logical_domain_size", "get_nvlink_gbs", "get_physical_domain_size", "get_rdma_gbs",
                            "get_sm_read_gbs", "get_sm_write_gbs", "init_dist", "init_seed"],
     "deep_ep.utils.gate": ["get_unbalanced_scores"],
-    "deep_ep.utils.math": ["align", "calc_diff", "ceil_div", "count_bytes", "create_grouped_scores", "hash_tensor", "hash_tensors",
-                           "inplace_unique", "per_token_cast_back", "per_token_cast_to_fp8", "safe_div"],
+    "deep_ep.utils.math": ["align", "calc_diff", "ceil_div", "count_bytes", "create_grouped_scores", "hash_tensor",
+                           "hash_tensors", "inplace_unique", "per_token_cast_back", "per_token_cast_to_fp8", "safe_div"],
     "deep_ep.utils.refs": ["combine", "dispatch", "generate_pre_combine_data", "ordered_accumulate"],
     "deep_ep.utils.semantic": ["value_or", "weak_lru"],
     "deep_ep.utils.testing": ["bench", "bench_kineto", "empty_suppress", "flush_l2_cache", "parse_num_bytes",

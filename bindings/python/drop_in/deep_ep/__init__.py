@@ -16,11 +16,12 @@ from .comm import destroy_all_managed_nccl_comm, get_logical_domain_size, get_ph
 from .config import Config
 from .ep_handles import EPHandle
 from .events import EventHandle, EventOverlap
+from .hybrid_ep_buffer import HybridEPBuffer
 
 __version__ = ucclep.version()
 __all__ = [
     "BucketBuffer", "BucketSession", "Buffer", "BufferAllocator", "BufferBase", "Config", "EPBuffer", "EPHandle",
-    "ElasticBuffer", "EngramBuffer", "EventHandle", "EventOverlap", "PPBuffer", "comm", "destroy_all_managed_nccl_comm",
-    "get_logical_domain_size", "get_num_allocation_alignment", "get_num_rdma_alignment", "get_num_tma_alignment",
-    "get_physical_domain_size", "topk_idx_t", "utils",
+    "ElasticBuffer", "EngramBuffer", "EventHandle", "EventOverlap", "HybridEPBuffer", "PPBuffer", "comm",
+    "destroy_all_managed_nccl_comm", "get_logical_domain_size", "get_num_allocation_alignment", "get_num_rdma_alignment",
+    "get_num_tma_alignment", "get_physical_domain_size", "topk_idx_t", "utils",
 ]

@@ -72,23 +72,41 @@ class EPHandle:
         return self._metadata
 
     def _find_metadata(self) -> torch.Tensor:
-        tokens, rows = self._global_tokens(), self.routing.rows
-        row = torch.arange(rows, dtype=torch.int32, device=tokens.device)
-        made = torch.full((rows + 1, 2 + self.routing.top_k), -1, dtype=torch.int32, device=tokens.device)
-        used = self._src_info >= 0
-        place = row.long()
-        if self.do_expand:
-            place = (torch.cumsum(self._seen(tokens), 0) - 1)[tokens.clamp(max=len(self._seen(tokens)) - 1)]
-        place = torch.where(used, place, rows)
-        made[place, 0] = tokens.int()
+        rows, place = self.routing.rows, self._places()
+        made = torch.full((rows + 1, 2 + self.routing.top_k), -1, dtype=torch.int32, device=place.device)
+        made[place, 0] = self._global_tokens().int()
         made[place, 1] = place.int()
-        if self.do_expand:
-            assert self._row_ids is not None
-            expert = torch.bucketize(row, self._zone_ends(), right=True)
+        if self._row_ids is not None:
+            row, expert = self._experts()
             first = self.routing.group.comm.rank * self.routing.group.num_local_experts
             k = (self._row_ids == (expert + first)[:, None]).int().argmax(1)
             made[place, 2 + k] = row
         return made[:rows]
+
+    def _places(self) -> torch.Tensor:
+        """Of each row, the place of its token among the received ones; behind the last where there is no row."""
+        tokens, rows = self._global_tokens(), self.routing.rows
+        if not self.do_expand:
+            return torch.where(self._src_info >= 0, torch.arange(rows, device=tokens.device), rows)
+        places = torch.cumsum(self._seen(tokens), 0) - 1
+        return torch.where(self._src_info >= 0, places[tokens.clamp(max=len(places) - 1)], rows)
+
+    def _experts(self) -> tuple:
+        """(row numbers, the local expert of each row), with do_expand."""
+        row = torch.arange(self.routing.rows, dtype=torch.int32, device=self._src_info.device)
+        return row, torch.bucketize(row, self._zone_ends(), right=True)
+
+    def padded_counts(self) -> torch.Tensor:
+        """[L] int64: rows of each local expert, with their padding, as far as there is room for them."""
+        ends = self._zone_ends().long().clamp(max=self.routing.rows)
+        return torch.diff(ends, prepend=ends.new_zeros(1))
+
+    def expert_map(self) -> torch.Tensor:
+        """[N, L]: which local experts a received token has. What follows the last token is False."""
+        rows, place = self.routing.rows, self._places()
+        made = torch.zeros((rows + 1, self.routing.group.num_local_experts + 1), dtype=torch.bool, device=place.device)
+        made[place, self._experts()[1]] = True
+        return made[:rows, :-1]
 
     @property
     def dst_buffer_slot_idx(self) -> torch.Tensor:

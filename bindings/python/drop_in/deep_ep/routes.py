@@ -18,10 +18,21 @@ def layout_of(topk_idx: torch.Tensor, num_experts: int, ranks: int) -> tuple:
     return in_rank.sum(0).to(torch.int32), chosen.sum(0).to(torch.int32), in_rank
 
 
-def rank_ids(in_rank: torch.Tensor) -> torch.Tensor:
-    """[T, R] int64: the ranks to which a token goes, as ids of R experts, one of each rank."""
-    ranks = torch.arange(in_rank.shape[1], device=in_rank.device)
-    return torch.where(in_rank.to(torch.bool), ranks, -1)
+#: Experts that a token may have: the library's limit.
+MOST_CHOICES = 32
+
+
+def ids_of(chosen: torch.Tensor, call: str, may_wait: bool) -> torch.Tensor:
+    """[T, K] int64: the columns that are True in a row, ascending, then -1. K is 32, or the number of columns."""
+    columns = chosen.shape[1]
+    chosen = chosen.to(torch.bool)
+    if columns > MOST_CHOICES and len(chosen) and (may_wait or not chosen.is_cuda):
+        most = int(chosen.sum(1).max())
+        if most > MOST_CHOICES:
+            raise ValueError(f"{call}: a token has {most} destinations, expected at most {MOST_CHOICES}")
+    numbers = torch.arange(columns, device=chosen.device)
+    ids = torch.where(chosen, numbers, columns).sort(1).values[:, :MOST_CHOICES]
+    return torch.where(ids < columns, ids, -1)
 
 
 def only_to(topk_idx: torch.Tensor, in_rank: torch.Tensor, num_experts: int) -> tuple:

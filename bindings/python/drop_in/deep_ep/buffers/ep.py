@@ -22,20 +22,24 @@ class Call(NamedTuple):
     """What a dispatch is about, and when it runs."""
 
     num_experts: Union[int, None]
-    tokens: Union[int, None]
-    alignment: Union[int, None]
-    num_sms: int
-    expand: bool
-    cpu_sync: Union[bool, None]
-    columns: bool
-    copy_ids: bool
-    previous: tuple
-    asynchronous: bool
-    on_comm_stream: bool
+    tokens: Union[int, None] = None
+    alignment: Union[int, None] = None
+    num_sms: int = 0
+    expand: bool = False
+    cpu_sync: Union[bool, None] = None
+    columns: bool = False
+    copy_ids: bool = False
+    previous: tuple = (None, None)
+    asynchronous: bool = False
+    on_comm_stream: bool = False
+    rows: Union[int, None] = None  # of the tensors that are made; None: as many as come, or can come
+    with_ids: bool = True  # whether rows of experts carry their token's ids, for recv_src_metadata
 
 
 class ExpertBuffer(BufferBase):
-    """What EPBuffer and ElasticBuffer have in common."""
+    """What the buffers have in common whose dispatch has one layout by ranks, and one by experts."""
+
+    _group_settings: dict = {}
 
     def _open(self, num_bytes: int | None, num_max_tokens_per_rank: int, hidden: int, deterministic: bool,
               allow_hybrid_mode: bool, allow_multiple_reduction: bool, prefer_overlap_with_compute: bool,
@@ -50,7 +54,7 @@ class ExpertBuffer(BufferBase):
         self.num_scaleout_ranks, self.num_scaleup_ranks = self.get_logical_domain_size()
         self.scaleout_rank_idx, self.scaleup_rank_idx = divmod(self.rank_idx, self.num_scaleup_ranks)
         self.num_rdma_ranks, self.num_nvlink_ranks = self.get_physical_domain_size()
-        self._timeout_ms = 1000 * timeout_s
+        self._group_settings = {"timeout_ms": 1000 * timeout_s}
 
     @staticmethod
     def capture() -> EventHandle:
@@ -113,7 +117,7 @@ class ExpertBuffer(BufferBase):
             shape = (routing.rows,) if call.expand else (routing.rows, routing.top_k)
             recv_weights = None if topk_weights is None else topk_weights.new_empty(shape)
             # Rows of experts do not carry the token's ids: with a new routing they travel as scales.
-            with_ids = call.expand and not cached
+            with_ids = call.expand and call.with_ids and not cached
             with self._streams.on_comm_stream():
                 src_info = None if cached else torch.full((routing.rows,), -1, dtype=torch.int64,
                                                           device=handle.topk_idx.device)
@@ -134,20 +138,20 @@ class ExpertBuffer(BufferBase):
              routing.recv_tokens_per_rank, routing.recv_tokens_per_expert), None if cached else finish)
         return got.result(), recv_ids, recv_weights, handle, event
 
-    def _row_bytes(self, rows: Rows, top_k: int, expand: bool) -> int:
+    def _row_bytes(self, rows: Rows, top_k: int, with_ids: bool) -> int:
         """Of the largest row that is sent either way."""
-        carried = aligned(rows.bytes_per_row + 4 * top_k, 16) if expand else rows.bytes_per_row
+        carried = aligned(rows.bytes_per_row + 4 * top_k, 16) if with_ids else rows.bytes_per_row
         return carried if self.allow_multiple_reduction else max(carried, 4 * rows.hidden)
 
     def _route(self, call: Call, rows: Rows, topk_idx: torch.Tensor, stream: Any) -> EPHandle:
         tokens, top_k = topk_idx.shape
-        row_bytes = self._row_bytes(rows, top_k, call.expand)
+        row_bytes = self._row_bytes(rows, top_k, call.expand and call.with_ids)
         check_ids("dispatch", topk_idx, call.num_experts)
         most = call.tokens or self.num_max_tokens_per_rank
         room = most or self._normal.room("dispatch", rows.bytes_per_row, tokens, self.num_bytes, "num_bytes")
         if tokens > room:
             raise ValueError(f"dispatch: {tokens} tokens, num_max_tokens_per_rank is {room}: enlarge num_max_tokens_per_rank")
-        group = self._normal.group("dispatch", call.num_experts, top_k, row_bytes, room, timeout_ms=self._timeout_ms)
+        group = self._normal.group("dispatch", call.num_experts, top_k, row_bytes, room, **self._group_settings)
         layout = Layout.EXPERT_MAJOR if call.expand else Layout.FLAT
         alignment = call.alignment or 1
         routing: Routing = self._normal.update("dispatch", group, topk_idx, layout, alignment, stream)
@@ -159,6 +163,8 @@ class ExpertBuffer(BufferBase):
             routing.rows = aligned(most + experts * (alignment - 1), alignment)
         else:
             routing.rows = self.num_ranks * room
+        if call.rows is not None:
+            routing.rows = call.rows
         return EPHandle(routing, call.expand, alignment, room, call.num_sms,
                         topk_idx.clone() if call.copy_ids else topk_idx, counts)
 

@@ -14,7 +14,7 @@ from ..events import EventHandle, EventOverlap
 from ..handles import DispatchHandle, node_counts, routing_of
 from ..high_throughput import aligned
 from ..low_latency import LowLatency, size_hint
-from ..routes import layout_of, only_to, rank_ids
+from ..routes import ids_of, layout_of, only_to
 from ..rows import Rows
 from .base import BufferBase
 
@@ -156,7 +156,7 @@ class Buffer(BufferBase):
         of_ranks = ids is None
         with self._streams.on_comm_stream():
             if of_ranks:
-                ids = rank_ids(in_rank)
+                ids = ids_of(in_rank, "dispatch", not worst)
             else:
                 check_ids("dispatch", ids, num_experts)
                 if in_rank is None:
