@@ -4,6 +4,7 @@ import importlib
 import inspect
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -334,3 +335,15 @@ def test_a_deep_ep_of_the_user_is_found_first(tmp_path):
     found = subprocess.run([sys.executable, "-c", "import deep_ep; print(deep_ep.mine)"], capture_output=True, text=True,
                            env={"PYTHONPATH": str(tmp_path)})
     assert found.stdout.strip() == "True", found.stderr
+
+
+def test_the_package_is_typed():
+    """Every argument of every public function has a type."""
+    assert (Path(deep_ep.__file__).parent / "py.typed").is_file()
+    functions = [getattr(cls, name) for cls in CLASSES for name in dir(cls) if not name.startswith("_")]
+    modules = [importlib.import_module(path) for path in NAMES]
+    functions += [getattr(module, name) for module, names in zip(modules, NAMES.values()) for name in names]
+    untyped = [f"{function.__module__}.{function.__qualname__} {p.name}"
+               for function in functions if inspect.isfunction(function) and function.__module__.startswith("deep_ep")
+               for p in inspect.signature(function).parameters.values() if p.annotation is p.empty and p.name != "self"]
+    assert untyped == []

@@ -122,7 +122,7 @@ class HybridEPBuffer(ExpertBuffer):
     def combine(self, hidden: torch.Tensor, probs: torch.Tensor | None = None, handle: tuple | None = None) -> tuple:
         """(sums [T, H], sums of probs [T, E] or None) of rows for each rank."""
         core = _core(handle, "combine", False)
-        if probs is None:
+        if probs is None or handle is None:
             return self._summed(core, hidden, None)
         local = self.config.num_of_experts_per_rank
         mine = probs[:, self.local_rank * local:(self.local_rank + 1) * local]

@@ -2,7 +2,7 @@
 """Rows of tokens: plain, or fp8 with scales."""
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple
 
 import torch
 import ucclep
@@ -13,7 +13,7 @@ FP8 = getattr(torch, "float8_e4m3fn", torch.uint8)
 
 class Rows(NamedTuple):
     tokens: torch.Tensor
-    scales: Union[torch.Tensor, None] = None
+    scales: Any = None  # a tensor, or None
 
     @staticmethod
     def of(x: Any) -> Rows:

@@ -36,13 +36,13 @@ class GpuStreams:
         self.errors.warn_once()
         self._allocated_on_comm_stream = allocate_on_comm_stream
         compute = torch.cuda.current_stream()
-        event = handle_of(previous_event)
+        event, later = handle_of(previous_event), handle_of(also)
         if event is not None:
             self.comm_stream.wait_event(event.event)
         if event is None or not allocate_on_comm_stream:
             self.comm_stream.wait_stream(compute)  # whose work may still use memory that is allocated now
-        if also is not None:
-            self.comm_stream.wait_event(handle_of(also).event)
+        if later is not None:
+            self.comm_stream.wait_event(later.event)
         if allocate_on_comm_stream:
             with torch.cuda.stream(self.comm_stream):
                 yield self.comm_stream.cuda_stream

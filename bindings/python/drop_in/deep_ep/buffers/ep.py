@@ -100,62 +100,62 @@ class ExpertBuffer(BufferBase):
     def _dispatch(self, call: Call, x: Any, topk_idx: torch.Tensor | None, topk_weights: torch.Tensor | None,
                   cumulative: torch.Tensor | None, handle: EPHandle | None) -> tuple:
         rows = Rows.of(x)
-        cached = handle is not None
-        if cached and (topk_idx is not None or call.cpu_sync):
+        if handle is not None and (topk_idx is not None or call.cpu_sync):
             raise ValueError("with a handle topk_idx is the handle's, and there is nothing to wait for")
-        if cached and handle.do_expand != call.expand:
+        if handle is not None and handle.do_expand != call.expand:
             raise ValueError(f"the handle's do_expand is {handle.do_expand}, the call's {call.expand}")
-        if not cached and (topk_idx is None or call.num_experts is None):
+        if handle is None and (topk_idx is None or call.num_experts is None):
             raise ValueError("dispatch needs topk_idx and num_experts, or a handle")
         num_sms = 0 if self._on_host else call.num_sms
         previous, also = call.previous
         with self._streams.operation(previous, call.on_comm_stream, also) as stream:
-            if not cached:
-                handle = self._route(call, rows, topk_idx, stream)
-            routing = handle.routing
-            recv_ids = None if call.expand else handle.topk_idx.new_empty((routing.rows, routing.top_k))
+            used = self._route(call, call.num_experts or 0, rows, topk_idx, stream) if handle is None else handle
+            routing = used.routing
+            recv_ids = None if call.expand else used.topk_idx.new_empty((routing.rows, routing.top_k))
             shape = (routing.rows,) if call.expand else (routing.rows, routing.top_k)
             recv_weights = None if topk_weights is None else topk_weights.new_empty(shape)
             # Rows of experts do not carry the token's ids: with a new routing they travel as scales.
-            with_ids = call.expand and call.with_ids and not cached
+            with_ids = call.expand and call.with_ids and handle is None
             with self._streams.on_comm_stream():
-                src_info = None if cached else torch.full((routing.rows,), -1, dtype=torch.int64,
-                                                          device=handle.topk_idx.device)
-                sent = rows.with_words(handle.topk_idx.int()) if with_ids else rows
-                received = got = self._normal.dispatch(
+                src_info = None
+                if handle is None:
+                    src_info = torch.full((routing.rows,), -1, dtype=torch.int64, device=used.topk_idx.device)
+                sent = rows.with_words(used.topk_idx.int()) if with_ids else rows
+                received = self._normal.dispatch(
                     routing, sent, num_sms, stream, call.columns, topk_weights=topk_weights, src_info=src_info,
                     out_topk_idx=recv_ids, out_topk_weights=recv_weights, cumulative_tokens_per_expert=cumulative)
-            if with_ids:
-                got = received.like(rows)
+            got = received.like(rows) if with_ids else received
 
         def finish() -> None:
-            handle.finish(src_info, received.words(rows) if with_ids else None)
+            if src_info is not None:
+                used.finish(src_info, received.words(rows) if with_ids else None)
 
         event = self._streams.finished(
             call.asynchronous,
             (*rows, *sent, topk_idx, topk_weights, *received, recv_ids, recv_weights, src_info,
-             handle.psum_num_recv_tokens_per_scaleup_rank, handle.psum_num_recv_tokens_per_expert,
-             routing.recv_tokens_per_rank, routing.recv_tokens_per_expert), None if cached else finish)
-        return got.result(), recv_ids, recv_weights, handle, event
+             used.psum_num_recv_tokens_per_scaleup_rank, used.psum_num_recv_tokens_per_expert,
+             routing.recv_tokens_per_rank, routing.recv_tokens_per_expert), finish)
+        return got.result(), recv_ids, recv_weights, used, event
 
     def _row_bytes(self, rows: Rows, top_k: int, with_ids: bool) -> int:
         """Of the largest row that is sent either way."""
         carried = aligned(rows.bytes_per_row + 4 * top_k, 16) if with_ids else rows.bytes_per_row
         return carried if self.allow_multiple_reduction else max(carried, 4 * rows.hidden)
 
-    def _route(self, call: Call, rows: Rows, topk_idx: torch.Tensor, stream: Any) -> EPHandle:
+    def _route(self, call: Call, num_experts: int, rows: Rows, topk_idx: Any, stream: Any) -> EPHandle:
         tokens, top_k = topk_idx.shape
         row_bytes = self._row_bytes(rows, top_k, call.expand and call.with_ids)
-        check_ids("dispatch", topk_idx, call.num_experts)
+        check_ids("dispatch", topk_idx, num_experts)
         most = call.tokens or self.num_max_tokens_per_rank
         room = most or self._normal.room("dispatch", rows.bytes_per_row, tokens, self.num_bytes, "num_bytes")
         if tokens > room:
             raise ValueError(f"dispatch: {tokens} tokens, num_max_tokens_per_rank is {room}: enlarge num_max_tokens_per_rank")
-        group = self._normal.group("dispatch", call.num_experts, top_k, row_bytes, room, **self._group_settings)
+        group = self._normal.group("dispatch", num_experts, top_k, row_bytes, room, **self._group_settings)
         layout = Layout.EXPERT_MAJOR if call.expand else Layout.FLAT
         alignment = call.alignment or 1
         routing: Routing = self._normal.update("dispatch", group, topk_idx, layout, alignment, stream)
-        experts, counts = group.num_local_experts, []
+        experts = group.num_local_experts
+        counts: list = []
         if call.cpu_sync is not False:
             routing.rows, counts = routing.core.wait_counts()
         elif call.expand:

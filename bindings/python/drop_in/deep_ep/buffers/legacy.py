@@ -152,7 +152,7 @@ class Buffer(BufferBase):
                worst: int, stream: Any) -> tuple:
         """(routing, rows of each local expert, the ids that it took, [T, R] where tokens go)."""
         num_experts, ranks = per_expert.shape[0], self.group_size
-        ids = getattr(in_rank, "topk_idx", None) if topk_idx is None else topk_idx
+        ids: Any = getattr(in_rank, "topk_idx", None) if topk_idx is None else topk_idx
         of_ranks = ids is None
         with self._streams.on_comm_stream():
             if of_ranks:

@@ -72,7 +72,7 @@ def bench_kineto(fn: Callable[[], Any], kernel_names: str | tuple, num_tests: in
     for name in names:
         found = [event for event in profiler.key_averages() if name in event.key]
         calls = sum(event.count for event in found)
-        spent = sum(getattr(event, "device_time_total", None) or getattr(event, "cuda_time_total", 0) for event in found)
+        spent = sum(float(getattr(event, "device_time_total", 0) or getattr(event, "cuda_time_total", 0)) for event in found)
         seconds.append(spent / calls / 1e6 if calls else whole)
     return tuple(seconds) if isinstance(kernel_names, tuple) else seconds[0]
 
