@@ -33,7 +33,7 @@ class EPHandle:
         self.psum_num_recv_tokens_per_scaleup_rank = torch.empty_like(routing.recv_tokens_per_rank)
         self.psum_num_recv_tokens_per_expert = torch.empty_like(routing.recv_tokens_per_expert)
         self._src_info = torch.empty(0)  # of each row, source rank << 32 | token; -1 where there is none
-        self._row_ids: torch.Tensor | None = None  # with do_expand, topk_idx of each row's token
+        self._row_ids: torch.Tensor | None = None  # with do_expand, topk_idx of each row's token, int32 by bits
         self._metadata: torch.Tensor | None = None
 
     def finish(self, src_info: torch.Tensor, row_ids: torch.Tensor | None) -> None:
@@ -79,7 +79,8 @@ class EPHandle:
         if self._row_ids is not None:
             row, expert = self._experts()
             first = self.routing.group.comm.rank * self.routing.group.num_local_experts
-            k = (self._row_ids == (expert + first)[:, None]).int().argmax(1)
+            ids = self._row_ids.contiguous().view(torch.int32)
+            k = (ids == (expert + first)[:, None]).int().argmax(1)
             made[place, 2 + k] = row
         return made[:rows]
 

@@ -94,13 +94,13 @@ class HighThroughput:
         return Combined(out, weights, (*held, x, bias, bias2, sums), (lambda: out.copy_(sums)) if exact else None)
 
     def share(self, words: torch.Tensor, stream: Any) -> tuple:
-        """([R, n]: row r is what rank r has for this rank in its words [R, n] int32, and the tensors of the operation)."""
+        """([R, n] int32: row r is what rank r has for this rank in its words [R, n], and the tensors of the operation)."""
         ranks, count = words.shape
         width = aligned(count, 4)
         group = self._groups.get("share", num_experts=ranks, top_k=1, max_tokens_per_rank=ranks, max_token_bytes=4 * width)
         lease = self._groups.lease("share", group, Layout.EXPERT_MAJOR, Mode.LL)
         with self._streams.on_comm_stream():
-            rows = words.new_zeros((ranks, width))
+            rows = torch.zeros((ranks, width), dtype=torch.int32, device=words.device)
             rows[:, :count] = words
             received = rows.new_empty((1, ranks * ranks, width))
             ids = torch.arange(ranks, device=words.device)[:, None]

@@ -30,9 +30,9 @@ def ids_of(chosen: torch.Tensor, call: str, may_wait: bool) -> torch.Tensor:
         most = int(chosen.sum(1).max())
         if most > MOST_CHOICES:
             raise ValueError(f"{call}: a token has {most} destinations, expected at most {MOST_CHOICES}")
-    numbers = torch.arange(columns, device=chosen.device)
-    ids = torch.where(chosen, numbers, columns).sort(1).values[:, :MOST_CHOICES]
-    return torch.where(ids < columns, ids, -1)
+    keys = torch.where(chosen, torch.arange(columns, 0, -1, dtype=torch.int32, device=chosen.device), 0)
+    keys = keys.topk(min(columns, MOST_CHOICES), 1).values.long()
+    return torch.where(keys > 0, columns - keys, -1)
 
 
 def only_to(topk_idx: torch.Tensor, in_rank: torch.Tensor, num_experts: int) -> tuple:

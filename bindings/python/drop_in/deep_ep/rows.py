@@ -39,13 +39,16 @@ class Rows(NamedTuple):
 
     def empty_like(self, count: int, columns: bool) -> Rows:
         """Room for `count` such rows. With `columns` scales are column-major, and columns begin at multiples of 16 bytes."""
-        scales = None
-        if self.scales is not None and columns:
-            step = 16 // self.scales.element_size()
-            scales = self.scales.new_empty((self.scales.shape[-1], -(-count // step) * step)).t()[:count]
-        elif self.scales is not None:
-            scales = self.scales.new_empty((count, self.scales.shape[-1]))
-        return Rows(self.tokens.new_empty((count, self.hidden)), scales)
+        return Rows(self.tokens.new_empty((count, self.hidden)), self._scales_for(count, columns))
+
+    def _scales_for(self, count: int, columns: bool) -> torch.Tensor | None:
+        if self.scales is None:
+            return None
+        width = self.scales.shape[-1]
+        if not columns:
+            return self.scales.new_empty((count, width))
+        step = 16 // self.scales.element_size()
+        return self.scales.new_empty((width, -(-count // step) * step)).t()[:count]
 
     def with_words(self, words: torch.Tensor) -> Rows:
         """The same rows as bytes, whose last scales are the words [T, n] int32: a dispatch takes them along."""
@@ -54,15 +57,12 @@ class Rows(NamedTuple):
         return Rows(tokens, scales)
 
     def words(self, plain: Rows) -> torch.Tensor:
-        """[N, n] int32: what with_words() of rows such as `plain` added."""
-        width = 0 if plain.scales is None else plain.scales.shape[1]
-        return self.scales[:, width:].contiguous().view(torch.int32)
+        """What with_words() of rows such as `plain` added: int32 by bits, of the scales' type."""
+        return self.scales[:, 0 if plain.scales is None else plain.scales.shape[1]:]
 
-    def like(self, plain: Rows) -> Rows:
-        """The rows themselves, as those of which with_words() was called."""
-        if plain.scales is None:
-            return Rows(self.tokens.view(plain.tokens.dtype))
-        return Rows(self.tokens, self.scales[:, :plain.scales.shape[1]])
+    def like(self, plain: Rows, columns: bool) -> Rows:
+        """The rows as those of which with_words() was called. Their scales are new: they are to be copied."""
+        return Rows(self.tokens.view(plain.tokens.dtype), plain._scales_for(len(self.tokens), columns))
 
     def result(self) -> Any:
         """As it was given: x, or (x, scales)."""

@@ -124,15 +124,17 @@ class ExpertBuffer(BufferBase):
                 received = self._normal.dispatch(
                     routing, sent, num_sms, stream, call.columns, topk_weights=topk_weights, src_info=src_info,
                     out_topk_idx=recv_ids, out_topk_weights=recv_weights, cumulative_tokens_per_expert=cumulative)
-            got = received.like(rows) if with_ids else received
+            got = received.like(rows, call.columns) if with_ids else received
 
         def finish() -> None:
             if src_info is not None:
                 used.finish(src_info, received.words(rows) if with_ids else None)
+            if with_ids and got.scales is not None:
+                got.scales.copy_(received.scales[:, :got.scales.shape[1]])
 
         event = self._streams.finished(
             call.asynchronous,
-            (*rows, *sent, topk_idx, topk_weights, *received, recv_ids, recv_weights, src_info,
+            (*rows, *sent, topk_idx, topk_weights, *received, *got, used.topk_idx, recv_ids, recv_weights, src_info,
              used.psum_num_recv_tokens_per_scaleup_rank, used.psum_num_recv_tokens_per_expert,
              routing.recv_tokens_per_rank, routing.recv_tokens_per_expert), finish)
         return got.result(), recv_ids, recv_weights, used, event
@@ -165,8 +167,10 @@ class ExpertBuffer(BufferBase):
             routing.rows = self.num_ranks * room
         if call.rows is not None:
             routing.rows = call.rows
-        return EPHandle(routing, call.expand, alignment, room, call.num_sms,
-                        topk_idx.clone() if call.copy_ids else topk_idx, counts)
+        if call.copy_ids:
+            with self._streams.on_comm_stream():
+                topk_idx = topk_idx.clone()
+        return EPHandle(routing, call.expand, alignment, room, call.num_sms, topk_idx, counts)
 
     def _combine(self, x: torch.Tensor, handle: EPHandle, topk_weights: torch.Tensor | None, bias: Any, num_sms: int,
                  previous: tuple, asynchronous: bool, on_comm_stream: bool) -> tuple:

@@ -168,7 +168,7 @@ class Buffer(BufferBase):
         routing = self._normal.update("dispatch", group, ids, Layout.FLAT, 1, stream)
         routing.rows, counts = (worst, []) if worst else routing.core.wait_counts()
         if of_ranks and not worst:
-            shared, held = self._normal.share(per_expert.to(torch.int32).view(ranks, -1), stream)
+            shared, held = self._normal.share(per_expert.view(ranks, -1), stream)
             self._streams.finished(False, held)
             counts = shared.sum(0).tolist()
         return routing, counts, ids, in_rank
