@@ -105,6 +105,9 @@ def test_benchmarks_time_calls(capfd):
     assert 0 < least <= average <= most and len(calls) == 5
     times = testing.bench_kineto(lambda: None, ("dispatch", "combine"), num_tests=2)
     assert len(times) == 2 and testing.bench_kineto(lambda: None, "dispatch", num_tests=2) > 0
+    sends, receives = testing.bench_kineto(lambda: None, "dispatch", num_tests=2, num_kernels_per_period=2)
+    assert sends == receives > 0
+    assert testing._averages([1.0, 10.0, 3.0, 30.0], 2, 0.0) == [2.0, 20.0] and testing._averages([1.0, 3.0], 1, 0.0) == 2.0
     with testing.suppress_stdout_stderr():
         os.write(1, b"hidden")
     with testing.empty_suppress():

@@ -52,15 +52,28 @@ def bench_kineto(fn: Callable[[], Any], kernel_names: str | tuple, num_tests: in
                  num_kernels_per_period: int = 1, barrier: Callable[[], Any] | None = None) -> Any:
     """Average seconds of the kernels whose names contain `kernel_names`, by torch's profiler.
 
-    Our kernels have names of their own, so a name that no kernel has stands for the call as a whole.
+    With num_kernels_per_period = n a list for each name: of every nth such kernel, from the first, the second .. on. Our
+    kernels have names of their own, so a name that no kernel has stands for the call as a whole.
     """
     names = kernel_names if isinstance(kernel_names, tuple) else (kernel_names,)
-    if num_kernels_per_period != 1:
-        raise NotImplementedError(f"num_kernels_per_period is {num_kernels_per_period}: kernels are averaged, give 1")
     whole, _, _ = bench(fn, 2, num_tests, barrier, flush_l2)
-    if not torch.cuda.is_available():
-        return (whole,) * len(names) if isinstance(kernel_names, tuple) else whole
-    silent = suppress_stdout_stderr if suppress_kineto_output else empty_suppress
+    kernels: list = []
+    if torch.cuda.is_available():
+        kernels = _profiled(fn, num_tests, suppress_kineto_output, trace_path, flush_l2)
+    found = [_averages([seconds for key, seconds in kernels if name in key], num_kernels_per_period, whole) for name in names]
+    return tuple(found) if isinstance(kernel_names, tuple) else found[0]
+
+
+def _averages(seconds: list, period: int, whole: float) -> Any:
+    if len(seconds) < period:
+        seconds = [whole / period] * period
+    averages = [mean(seconds[i::period]) for i in range(period)]
+    return averages if period > 1 else averages[0]
+
+
+def _profiled(fn: Callable[[], Any], num_tests: int, quiet: bool, trace_path: str | None, flush_l2: bool) -> list:
+    """[(name, seconds)] of kernels, in the order in which they began."""
+    silent = suppress_stdout_stderr if quiet else empty_suppress
     with silent(), torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
         for _ in range(num_tests):
             flush_l2_cache(flush_l2)
@@ -68,13 +81,8 @@ def bench_kineto(fn: Callable[[], Any], kernel_names: str | tuple, num_tests: in
         torch.cuda.synchronize()
     if trace_path is not None:
         profiler.export_chrome_trace(trace_path)
-    seconds = []
-    for name in names:
-        found = [event for event in profiler.key_averages() if name in event.key]
-        calls = sum(event.count for event in found)
-        spent = sum(float(getattr(event, "device_time_total", 0) or getattr(event, "cuda_time_total", 0)) for event in found)
-        seconds.append(spent / calls / 1e6 if calls else whole)
-    return tuple(seconds) if isinstance(kernel_names, tuple) else seconds[0]
+    begun = sorted(profiler.events(), key=lambda event: event.time_range.start)
+    return [(event.name, event.time_range.elapsed_us() / 1e6) for event in begun]
 
 
 class empty_suppress:  # noqa: N801
