@@ -7,7 +7,7 @@ import ucclep
 
 torch = pytest.importorskip("torch")
 deep_ep = pytest.importorskip("deep_ep")
-from moe import EXPERTS, HIDDEN, TOKENS, TOP_K, Moe, place  # noqa: E402
+from moe import EXPERTS, HIDDEN, TOKENS, TOP_K, Moe, difference, place  # noqa: E402
 
 WRONG = [([0, 4], r"topk_idx\[1, 1\] is 4, expected -1 or an expert of 0..3"), ([0, 2 ** 32], r"\[1, 1\] is 4294967296"),
          ([-5, 0], r"topk_idx\[1, 0\] is -5"), ([3, 3], r"topk_idx\[1\] has expert 3 twice")]
@@ -52,10 +52,29 @@ def test_ids_of_combine_are_those_of_the_dispatch(buffers):
         got, _, handle, _, _ = buffer.low_latency_dispatch(x, ids, TOKENS, EXPERTS, use_fp8=False)
         with pytest.raises(ValueError, match="topk_idx differs from that of the dispatch"):
             buffer.low_latency_combine(got, ids.flip(1), weights, handle)
-        buffer.low_latency_combine(got, ids, weights, handle)
         with pytest.raises(TypeError, match="handle is a tuple, expected what low_latency_dispatch returned"):
             buffer.low_latency_combine(got, ids, weights, tuple(handle))
     buffers(1, rank_main)
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_ids_that_combine_leaves_out(buffers, in_place):
+    """A program may take selections away after the dispatch: their rows do not count."""
+    moe = Moe(2, TOKENS, HIDDEN, EXPERTS, TOP_K, uneven=False)
+
+    def rank_main(buffer):
+        x, ids, weights = place(moe, buffer)
+        ids = ids.clone()
+        got, _, handle, _, _ = buffer.low_latency_dispatch(x, ids, TOKENS, EXPERTS, use_fp8=False)
+        whole, _, _ = buffer.low_latency_combine(got, ids, weights, handle)
+        fewer = ids if in_place else ids.clone()
+        fewer[::2, 1] = -1
+        some, _, _ = buffer.low_latency_combine(got, fewer, weights, handle)
+        kept = torch.where(fewer >= 0, weights, 0.0)
+        for combined, counted in ((whole, weights), (some, kept)):
+            assert difference(combined.cpu(), (x.float() * counted.sum(1, keepdim=True)).cpu()) < 1e-5
+        assert torch.equal(some[1::2], whole[1::2]) and not torch.equal(some[::2], whole[::2])
+    buffers(2, rank_main, low_latency_mode=True)
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])

@@ -56,6 +56,10 @@ def check_metadata(moe, rank, handle):
     lines = [[source * TOKENS + token, i, *rows] for i, ((source, token), rows) in enumerate(expected.items())]
     meta = handle.recv_src_metadata
     assert meta.dtype == torch.int32 and meta[:len(lines)].tolist() == lines and (meta[len(lines):] == -1).all()
+    assert not handle.num_recv_tokens_per_expert_list or len(meta) == len(lines)
+    handle.recv_src_metadata = meta[:1]
+    assert len(handle.recv_src_metadata) == min(1, len(meta))
+    handle.recv_src_metadata = meta
 
     owners = torch.where(moe.ids[rank] >= 0, moe.ids[rank] // moe.local, -1)
     places = [moe.in_rank(rank, peer).cumsum(0) - 1 + rank * TOKENS for peer in range(moe.nranks)]

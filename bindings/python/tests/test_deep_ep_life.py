@@ -10,7 +10,7 @@ import ucclep
 
 torch = pytest.importorskip("torch")
 deep_ep = pytest.importorskip("deep_ep")
-from moe import EXPERTS, HIDDEN, ROOM, TOKENS, TOP_K, Moe, place  # noqa: E402
+from moe import EXPERTS, HIDDEN, ROOM, TOKENS, TOP_K, Moe, difference, place  # noqa: E402
 from ranks import need_gpus, run_mpi  # noqa: E402
 
 
@@ -177,6 +177,54 @@ def test_a_bounded_number_of_shapes_has_memory(buffers):
         got, *_, handle, _ = buffer.dispatch(x, **how)  # is made again
         assert torch.equal(buffer.combine(got, handle)[0], 2 * x)
     buffers(2, rank_main, low_latency_mode=True)
+
+
+@pytest.mark.more  # eight ranks, of which each that fails is waited for
+def test_ranks_fail_one_after_the_other(buffers, monkeypatch):
+    """At their first dispatch, combine and clean_low_latency_buffer, as in DeepEP's test of shrinking."""
+    monkeypatch.delenv("UCCLEP_TIMEOUT_MS", raising=False)
+    monkeypatch.setattr(deep_ep.low_latency, "MASK_AFTER_MS", 3000)
+    ranks, fails = 8, {"dispatch": 1, "combine": 3, "clean": 5}
+    moe = Moe(ranks, TOKENS, HIDDEN, EXPERTS, TOP_K, uneven=False)
+    meet = threading.Barrier(ranks)
+    hint = deep_ep.Buffer.get_low_latency_rdma_size_hint(TOKENS, HIDDEN, ranks, EXPERTS)
+
+    def rank_main(buffer):
+        (x, ids, weights), gone = place(moe, buffer), set()
+        status = torch.zeros(ranks, dtype=torch.int32, device=x.device)
+
+        def alive(api):
+            gone.add(fails[api])
+            return buffer.rank not in gone
+
+        def check_masks():
+            buffer.low_latency_query_mask_buffer(status)
+            assert set(status.nonzero()[:, 0].tolist()) == gone
+
+        def rounds():
+            for turn in range(2):
+                if not alive("dispatch"):
+                    return
+                got, counts, handle, _, hook = buffer.low_latency_dispatch(x, ids, TOKENS, EXPERTS, use_fp8=False,
+                                                                           return_recv_hook=True)
+                hook()
+                check_masks()
+                sent = [(moe.ids[source] == buffer.rank * moe.local).any(1).sum().item() for source in range(ranks)]
+                assert counts[0].item() == sum(n for source, n in enumerate(sent) if source not in gone)
+                if not alive("combine"):
+                    return
+                combined, _, _ = buffer.low_latency_combine(got, ids, weights, handle)
+                check_masks()
+                lost = torch.stack([moe.ids[buffer.rank] // moe.local == rank for rank in gone]).any(0)
+                left = torch.where(lost, 0.0, moe.weights[buffer.rank])
+                assert difference(combined.cpu(), moe.x[buffer.rank].float() * left.sum(1, keepdim=True)) < 1e-5
+                if not alive("clean"):
+                    return
+                buffer.clean_low_latency_buffer(TOKENS, HIDDEN, EXPERTS)
+                check_masks()
+        rounds()
+        meet.wait(100)
+    buffers(ranks, rank_main, low_latency_mode=True, enable_shrink=True, num_rdma_bytes=hint)
 
 
 @pytest.mark.parametrize("known", [True, False])  # by the others, who find out otherwise

@@ -45,6 +45,9 @@ def test_fp8_comes_back():
     doubled = ep_math.per_token_cast_back(values, powers)
     ones = ep_math.per_token_cast_back(values, torch.ones(7, 2))
     assert torch.equal(doubled[:, :128], ones[:, :128]) and torch.equal(doubled[:, 128:], 2 * ones[:, 128:])
+    wide = ep_math.per_token_cast_to_fp8(torch.randn(4, 512))[0]
+    folded = torch.tensor([[127 * 0x1010101 + row] for row in range(4)], dtype=torch.int32).view(1, 4)  # of four rows
+    assert torch.equal(ep_math.per_token_cast_back(wide, folded), ep_math.per_token_cast_back(wide, folded.view(4, 1)))
 
 
 def test_arithmetic():

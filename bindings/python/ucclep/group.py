@@ -57,6 +57,7 @@ class Group(OnDevice):
         _named[self.name] = self
         self.num_experts = config.num_experts
         self.num_local_experts = config.num_experts // comm.nranks
+        self.ll_max_tokens = config.ll_max_tokens_per_rank or config.max_tokens_per_rank
         # Handles that were collected, with their device_address: in whichever thread that happened, the group's own
         # thread destroys them.
         self.dropped: deque[tuple[int, int | None]] = deque()

@@ -66,10 +66,17 @@ class EPHandle:
     @property
     def recv_src_metadata(self) -> torch.Tensor:
         """[N, 2 + K] int32 of each received token: source rank x num_max_tokens_per_rank + token, its place among the received
-        tokens, and with do_expand the rows of its K selections. -1 is nothing; what follows the last token is -1."""
+        tokens, and with do_expand the rows of its K selections. -1 is nothing. Where the CPU did not wait for the counts, lines
+        of -1 follow the last token. It may be set: programs cut it then."""
         if self._metadata is None:
             self._metadata = self._find_metadata()
+            if self.num_recv_tokens_per_expert_list:
+                self._metadata = self._metadata[:int(self.psum_num_recv_tokens_per_scaleup_rank[-1])]
         return self._metadata
+
+    @recv_src_metadata.setter
+    def recv_src_metadata(self, metadata: torch.Tensor) -> None:
+        self._metadata = metadata
 
     def _find_metadata(self) -> torch.Tensor:
         rows, place = self.routing.rows, self._places()

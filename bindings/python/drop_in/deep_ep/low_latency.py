@@ -19,6 +19,29 @@ LIVE_RESULTS = 2
 MASK_AFTER_MS = 20000
 
 
+class Ids:
+    """The ids of a dispatch. Programs give them to combine again, and may have taken some away: those rows do not count."""
+
+    def __init__(self, topk_idx: torch.Tensor):
+        self._given = topk_idx
+        self._version = self._version_of(topk_idx)
+        self._copy = None if topk_idx.is_cuda else topk_idx.clone()
+
+    @staticmethod
+    def _version_of(tensor: torch.Tensor) -> int | None:
+        return None if tensor.is_inference() else tensor._version
+
+    def weights(self, topk_idx: torch.Tensor, topk_weights: torch.Tensor) -> torch.Tensor:
+        """The weights of a combine with these ids."""
+        if topk_idx is self._given and self._version_of(topk_idx) == self._version:
+            return topk_weights
+        if self._copy is not None and (topk_idx.shape != self._copy.shape or
+                                       ((topk_idx != self._copy) & (topk_idx >= 0)).any()):
+            raise ValueError("low_latency_combine: topk_idx differs from that of the dispatch, expected the same, or -1 for what "
+                             "does not count: rows return as they were sent")
+        return torch.where(topk_idx >= 0, topk_weights, torch.zeros_like(topk_weights))
+
+
 class Slot(Unique):
     """An LL handle that is used again after the other slots of its group."""
 
@@ -26,8 +49,7 @@ class Slot(Unique):
         self.core = core
         self.uses = 0
         self.combine_buffer: torch.Tensor | None = None
-        #: Ids of the dispatch, where they lie on the CPU.
-        self.ids: torch.Tensor | None = None
+        self.ids: Ids | None = None  # of the dispatch
         #: The receive phase of the operation in flight. It holds the tensors that it writes, whether or not the caller does.
         self.pending: Callable[[], None] | None = None
         self.kind = ""  # of that operation
@@ -92,6 +114,16 @@ class LowLatency:
         self._slots.setdefault(group, [])
         return group
 
+    def meet(self) -> None:
+        """[collective] With masks, ranks that do not come here are masked: each sends the others a header, and no row."""
+        for group in self._mask_groups() if self._masks else ():
+            rows = torch.empty((group.num_local_experts, self._comm.nranks * group.ll_max_tokens, 8), dtype=torch.bfloat16,
+                               device=self._streams.device)
+            ids = torch.empty((0, 1), dtype=torch.int64, device=rows.device)
+            lease = self._groups.lease("clean_low_latency_buffer", group, Layout.EXPERT_MAJOR, Mode.LL)
+            self._run("dispatch", Slot(lease.handle), False, False, (rows, ids), None,
+                      lambda stream: lease.handle.dispatch(rows[0, :0], rows, topk_idx=ids, stream=stream))
+
     def _forget(self, group: ucclep.Group) -> None:
         for slot in self._slots.pop(group, ()):
             slot.receive()
@@ -118,7 +150,7 @@ class LowLatency:
         experts, ranks = group.num_local_experts, self._comm.nranks
         capacity = ranks * max_tokens
         slot = self._next_slot(group)
-        slot.ids = None if topk_idx.is_cuda else topk_idx.clone()
+        slot.ids = Ids(topk_idx)
         rows = x.new_empty((experts, capacity, hidden), dtype=FP8 if use_fp8 else x.dtype)
         scales = self._scales(x, experts, capacity, use_ue8m0) if use_fp8 else None
         counts = x.new_empty(experts, dtype=torch.int32)
@@ -154,9 +186,8 @@ class LowLatency:
         slot = self._slot_of(handle)
         if async_finish and return_recv_hook:
             raise ValueError("either async_finish or return_recv_hook")
-        if slot.ids is not None and not torch.equal(slot.ids, topk_idx):
-            raise ValueError("low_latency_combine: topk_idx differs from that of the dispatch, expected the same: rows return "
-                             "as they were sent")
+        if slot.ids is not None:
+            topk_weights = slot.ids.weights(topk_idx, topk_weights)
         if zero_copy:
             x = self.combine_buffer(handle)
         if out is None:

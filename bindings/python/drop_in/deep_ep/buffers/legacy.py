@@ -227,7 +227,8 @@ class Buffer(BufferBase):
         return self._low_latency.combine_buffer(handle)
 
     def clean_low_latency_buffer(self, num_max_dispatch_tokens_per_rank: int, hidden: int, num_experts: int) -> None:
-        """Nothing to do: counters only grow, and modes share no memory."""
+        """[collective with enable_shrink] Ranks that do not come are masked. There is nothing to clean: counters only grow."""
+        self._low_latency.meet()
 
     def low_latency_update_mask_buffer(self, rank_to_mask: int, mask: bool = False) -> None:
         """Masks a rank. mask=False for a masked one raises: low_latency_clean_mask_buffer brings ranks back."""

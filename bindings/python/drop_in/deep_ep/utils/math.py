@@ -72,7 +72,7 @@ def per_token_cast_to_fp8(x: torch.Tensor) -> tuple:
 def per_token_cast_back(x_fp8: torch.Tensor, x_scales: torch.Tensor) -> torch.Tensor:
     """bf16 of what per_token_cast_to_fp8 returned; int32 scales are four exponents each."""
     if x_scales.dtype == torch.int32:
-        exponents = torch.stack([x_scales >> shift & 255 for shift in (0, 8, 16, 24)], -1).flatten(1)
+        exponents = torch.stack([x_scales >> shift & 255 for shift in (0, 8, 16, 24)], -1).reshape(x_fp8.shape[0], -1)
         x_scales = torch.exp2(exponents[:, :ceil_div(x_fp8.shape[1], GROUP)] - 127.0)
     groups = _groups(_from_e4m3(x_fp8)) * x_scales.float().reshape(x_fp8.shape[0], -1, 1)
     return groups.flatten(1)[:, :x_fp8.shape[1]].to(torch.bfloat16).contiguous()
