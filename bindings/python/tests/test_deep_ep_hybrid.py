@@ -140,6 +140,7 @@ def test_more_tokens_than_at_first_take_more_room(buffers):
                 hidden=x[:count], routing_map=routing_map[:count], probs=probs[:count])
             assert buffer.config.max_num_of_tokens_per_rank == (8 if count <= 8 and not buffer.grown else 512)
             buffer.grown |= count == TOKENS
+            assert buffer.configurer.buffer_config is buffer.config
             sums, sum_probs = buffer.combine_with_unpermute(hidden=got, probs=got_probs, handle=handle)
             assert difference(sums, x[:count].float() * TOP_K) < 1e-5 and torch.equal(sum_probs, probs[:count])
 

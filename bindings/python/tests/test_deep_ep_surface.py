@@ -285,7 +285,8 @@ def test_attributes(buffers):
 NAMES = {
     "deep_ep": ["Buffer", "BucketBuffer", "BufferBase", "Config", "ElasticBuffer", "EPBuffer", "EPHandle", "EventHandle",
                 "EventOverlap", "HybridEPBuffer", "comm", "destroy_all_managed_nccl_comm", "get_logical_domain_size",
-                "get_num_allocation_alignment", "get_num_rdma_alignment", "get_num_tma_alignment", "get_physical_domain_size", "topk_idx_t", "utils"],
+                "get_num_allocation_alignment", "get_num_rdma_alignment", "get_num_tma_alignment",
+                "get_physical_domain_size", "topk_idx_t", "utils"],
     "deep_ep.buffer": ["Buffer", "EventOverlap"],
     "deep_ep.buffers.allocator": ["BufferAllocator"], "deep_ep.buffers.base": ["BufferBase"],
     "deep_ep.buffers.bucket": ["BucketBuffer", "BucketSession"], "deep_ep.buffers.elastic": ["ElasticBuffer", "EPHandle"],

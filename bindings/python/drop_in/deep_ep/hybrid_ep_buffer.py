@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -75,6 +76,7 @@ class HybridEPBuffer(ExpertBuffer):
         self.use_fp8 = use_fp8
         self._sms = num_sms_dispatch_api or 0, num_sms_combine_api or 0
         self.config = HybridEPConfig(hidden_dim, max_num_of_tokens_per_rank, num_local_experts, size, self.num_of_nodes)
+        self.configurer = SimpleNamespace(buffer_config=self.config)  # where newer programs look for it
 
     def empty_jit_cache(self) -> None:
         """Nothing to do: kernels are not compiled at run time."""
