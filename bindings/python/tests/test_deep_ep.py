@@ -201,7 +201,7 @@ def test_c6_weights_come_back(buffers):
 
 @pytest.mark.parametrize("worst", [0, 2 * TOKENS])
 def test_where_tokens_go_is_the_callers(buffers, worst):
-    """Without topk_idx a mask says it; with both, it leaves ranks out."""
+    """Without topk_idx the mask has all destinations; with both, it removes ranks."""
     moe = Moe(2, TOKENS, HIDDEN, EXPERTS, TOP_K, masked=0.3)
 
     def rank_main(buffer):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""deep_ep.HybridEPBuffer, with dense maps of experts as Megatron-LM gives them, and with ids."""
+"""deep_ep.HybridEPBuffer, with dense maps of experts as Megatron-LM passes them, and with ids."""
 import gc
 
 import pytest
@@ -111,7 +111,7 @@ def test_rows_for_each_rank(buffers, monkeypatch, nodes):
 
 
 def test_rows_beyond_the_callers_bound_are_left_out(buffers):
-    """The last experts' rows are, and the handle tells."""
+    """Rows of the last experts are dropped, and the handle has a flag for it."""
     moe = Moe(2, TOKENS, HIDDEN, EXPERTS, TOP_K)
 
     def rank_main(buffer):

@@ -24,7 +24,7 @@ def is_sm90_compiled() -> bool:
 
 
 def get_num_allocation_alignment() -> int:
-    """Memory of a GPU is allocated in multiples of so many bytes."""
+    """The number of bytes of which allocations of GPU memory are multiples."""
     return 2 << 20
 
 
@@ -32,10 +32,10 @@ get_elastic_buffer_alignment = get_num_allocation_alignment
 
 
 def get_num_rdma_alignment() -> int:
-    """Rows begin at multiples of so many bytes."""
+    """The number of bytes at whose multiples rows begin."""
     return 16
 
 
 def get_num_tma_alignment() -> int:
-    """Column-major scales begin at multiples of so many bytes."""
+    """The number of bytes at whose multiples columns of scales begin."""
     return 16

@@ -39,7 +39,7 @@ class NCCLCommHandle:
     """libucclep has no communicator of NCCL: raises NotImplementedError."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        raise NotImplementedError("NCCLCommHandle: libucclep uses no NCCL; give buffers the process group itself")
+        raise NotImplementedError("NCCLCommHandle: libucclep uses no NCCL; pass the process group itself to buffers")
 
 
 def get_nccl_comm_handle(group: Any, force_new_comm: bool = False) -> NCCLCommHandle:

@@ -21,7 +21,7 @@ class DataErrors:
         record = self._comm.async_error()
         found = error(record["code"], record["text"]) if record else None
         if not isinstance(found, (InvalidArgument, Overflow)):
-            return None  # nothing, a masked peer, or the end of the communicator, of which every call tells
+            return None  # no record, a masked peer, or a fatal record, which every call raises
         self._comm.clear_async_error()
         self.count += 1
         return found

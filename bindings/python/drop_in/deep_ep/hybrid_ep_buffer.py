@@ -63,13 +63,13 @@ class HybridEPBuffer(ExpertBuffer):
                  use_mnnvl: bool | None = None, comm: Any = None) -> None:
         """`max_num_of_tokens_per_rank` may grow: a call with more tokens takes more memory, on all ranks alike.
 
-        num_sms_dispatch_api and num_sms_combine_api say how many SMs an operation has. The others are hints without effect.
+        num_sms_dispatch_api and num_sms_combine_api limit the SMs of an operation. The others are hints without effect.
         `comm`, of mpi4py, may stand for `group`.
         """
         super().__init__(group, comm)
         self.rank, self.group_size = self._comm.rank, self._comm.nranks
         self._open(None, max_num_of_tokens_per_rank, hidden_dim, True, True, True, True, 0, 0)
-        self._group_settings = {"overflow": OverflowRows.DROP}  # the handle has a flag
+        self._group_settings = {"overflow": OverflowRows.DROP}  # the handle has a flag for it
         size = self.num_nvlink_ranks
         self.num_of_hybrid_ep_ranks_per_nvlink_domain = size
         self.num_of_nodes, (self.node_rank, self.local_rank) = self.group_size // size, divmod(self.rank, size)
@@ -141,8 +141,8 @@ class HybridEPBuffer(ExpertBuffer):
         """(rows, probs [N] or None, scales or None, rows of each local expert, handle): a row for each token and expert.
 
         Rows lie by local expert, then by source rank, then by token; an expert's are padded with zero rows to
-        `pad_multiple`, a power of two. With `non_blocking` the CPU does not wait: there are `num_permuted_tokens` rows, what
-        goes beyond is left out, which handle[8] tells, and the counts are on the device.
+        `pad_multiple`, a power of two. With `non_blocking` the CPU does not wait: the tensors have `num_permuted_tokens`
+        rows, rows beyond are dropped, handle[8] is 1 then, and the counts are on the device.
         """
         if use_host_meta is not None:
             non_blocking = not use_host_meta

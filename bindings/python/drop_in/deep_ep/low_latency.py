@@ -20,7 +20,7 @@ MASK_AFTER_MS = 20000
 
 
 class Ids:
-    """The ids of a dispatch. Programs give them to combine again, and may have taken some away: those rows do not count."""
+    """The ids of a dispatch. A combine takes them again; rows whose ids a program has set to -1 in between do not count."""
 
     def __init__(self, topk_idx: torch.Tensor):
         self._given = topk_idx

@@ -22,7 +22,7 @@ class ElasticBuffer(ExpertBuffer):
                  prefer_overlap_with_compute: bool = True, sl_idx: int = 3, num_allocated_qps: int = 0,
                  num_cpu_timeout_secs: int = 300, num_gpu_timeout_secs: int = 100, explicitly_destroy: bool = False,
                  comm: Any = None) -> None:
-        """`num_max_tokens_per_rank`, or else `num_bytes`, says how many tokens a call may have.
+        """`num_max_tokens_per_rank`, or else `num_bytes`, limits the tokens of a call.
 
         Without `allow_multiple_reduction` a sum is rounded once: where it would be rounded more often, rows return as fp32.
         Results are always deterministic. num_cpu_bytes, allow_hybrid_mode, sl_idx and num_allocated_qps are hints without
@@ -33,7 +33,7 @@ class ElasticBuffer(ExpertBuffer):
                    prefer_overlap_with_compute, num_allocated_qps, num_gpu_timeout_secs)
 
     def get_theoretical_num_sms(self, num_experts: int, num_topk: int) -> int:
-        """SMs that an operation gets when 0 is given."""
+        """SMs of an operation whose num_sms is 0."""
         return self._num_sms()
 
     def barrier(self, use_comm_stream: bool = True, with_cpu_sync: bool = False, sequential: bool = True) -> None:

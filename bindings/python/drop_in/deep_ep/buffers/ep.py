@@ -190,21 +190,21 @@ class EPBuffer(ExpertBuffer):
                  prefer_overlap_with_compute: bool = True, sl_idx: int | None = None, num_allocated_qps: int = 0,
                  num_cpu_timeout_secs: int = 300, num_gpu_timeout_secs: int = 100, explicitly_destroy: bool = False,
                  comm: Any = None) -> None:
-        """`num_max_tokens_per_rank`, or else `num_bytes`, says how many tokens a call may have.
+        """`num_max_tokens_per_rank`, or else `num_bytes`, limits the tokens of a call.
 
         Without `allow_multiple_reduction` a sum is rounded once: where it would be rounded more often, rows return as fp32.
         Results are always deterministic. allow_hybrid_mode, sl_idx and num_allocated_qps are hints without effect. `comm`,
         of mpi4py, may stand for `group`.
         """
         if lb_allocation_plan_or_num_bytes:
-            raise NotImplementedError("lb_allocation_plan_or_num_bytes: copies of experts are not moved by deep_ep, give 0")
+            raise NotImplementedError("lb_allocation_plan_or_num_bytes: deep_ep does not move copies of experts, set it to 0")
         super().__init__(group, comm, 1000 * num_cpu_timeout_secs, explicitly_destroy)
         self._open(num_bytes, num_max_tokens_per_rank, hidden, deterministic, allow_hybrid_mode, allow_multiple_reduction,
                    prefer_overlap_with_compute, num_allocated_qps, num_gpu_timeout_secs)
 
     def get_theoretical_num_sms(self, num_experts: int, num_topk: int, num_scaleout_topk: int = 0, rdma_gbs: float = 0,
                                 nvlink_gbs: float = 0, sm_read_gbs: float = 0, sm_write_gbs: float = 0) -> int:
-        """SMs that an operation gets when 0 is given."""
+        """SMs of an operation whose num_sms is 0."""
         return self._num_sms()
 
     def barrier(self, wait_comm_stream: bool = True, with_cpu_sync: bool = False, sequential: bool = True,

@@ -101,7 +101,7 @@ class Buffer(BufferBase):
         with self._streams.operation(previous_event, allocate_on_comm_stream), self._streams.on_comm_stream():
             per_rank, per_expert, in_rank = layout_of(topk_idx, num_experts, self.group_size)
             per_node = node_counts(in_rank, self._nodes) if len(self._nodes) > 1 else None
-        in_rank.topk_idx = topk_idx  # for a dispatch to which no topk_idx is given
+        in_rank.topk_idx = topk_idx  # for a dispatch without topk_idx
         event = self._streams.finished(async_finish, (topk_idx, per_rank, per_expert, in_rank, per_node))
         return per_rank, per_node, per_expert, in_rank, event
 
@@ -114,9 +114,9 @@ class Buffer(BufferBase):
         """(rows, topk_idx, topk_weights, tokens of each local expert, handle, event); x is rows or (rows, scales).
 
         Rows lie by source rank, then by token. With `handle` the routing of an earlier dispatch is used again. With
-        `num_worst_tokens` the CPU does not wait: there are so many rows, of which the last have topk_idx -1. Without
-        `topk_idx`, `is_token_in_rank` says where a token goes. With both, a token goes to its experts' ranks, less those
-        that `is_token_in_rank` leaves out.
+        `num_worst_tokens` the CPU does not wait: the tensors have that number of rows, and unused rows have topk_idx -1.
+        Without `topk_idx` a token goes to the ranks of `is_token_in_rank`. With both, it goes to those ranks of its experts
+        that are in `is_token_in_rank`.
         """
         rows = Rows.of(x)
         num_sms = self._num_sms(config)

@@ -56,7 +56,7 @@ def get_local_seed() -> int:
 
 
 def get_global_seed() -> int:
-    """What init_seed was given."""
+    """The argument of init_seed."""
     return _seeds["global"]
 
 
@@ -70,7 +70,7 @@ def dist_print(s: str = "", once_in_node: bool = False) -> None:
 def init_dist(local_rank: int, num_local_ranks: int, seed: int = 0) -> tuple:
     """(rank, ranks, group) by MASTER_ADDR, MASTER_PORT, and as DeepEP's tests have them, WORLD_SIZE nodes of which this is RANK.
 
-    As there, tensors are bf16 then and on the rank's GPU, where nothing else is given; without a GPU, on the CPU.
+    As there, new tensors are bf16 and lie on the rank's GPU by default; without a GPU, on the CPU.
     """
     global _local_rank
     _local_rank = local_rank
