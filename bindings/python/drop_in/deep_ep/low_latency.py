@@ -225,7 +225,7 @@ class LowLatency:
                 start(stream)
             return self._streams.finished(async_finish, tensors, finish), None
         # Both phases run on the caller's stream: what it does in between runs while rows are under way.
-        start(self._streams.here())
+        start(self._streams.begin_here())
 
         def receive(_held: tuple = tensors) -> None:
             slot.core.complete(self._streams.here())

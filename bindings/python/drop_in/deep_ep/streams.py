@@ -75,8 +75,12 @@ class GpuStreams:
 
     def here(self) -> int:
         """The stream of a call whose receive phase the caller starts."""
-        self.errors.warn_once()
         return torch.cuda.current_stream().cuda_stream
+
+    def begin_here(self) -> int:
+        """The same, for the first of its phases."""
+        self.errors.warn_once()
+        return self.here()
 
     def finished_here(self, finish: Callable[[], None] | None) -> None:
         if finish is not None:
@@ -153,6 +157,8 @@ class HostStreams:
 
     def here(self) -> Any:
         return self.comm_stream
+
+    begin_here = here
 
     def finished_here(self, finish: Callable[[], None] | None) -> None:
         self.finished(False, (), finish)
