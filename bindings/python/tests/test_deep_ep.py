@@ -16,12 +16,15 @@ def test_c1_layout(buffers, nranks):
 
     def rank_main(buffer):
         r = buffer.rank
-        _, ids, _ = place(moe, buffer)
-        per_rank, per_node, per_expert, in_rank, event = buffer.get_dispatch_layout(ids, EXPERTS)
+        x, ids, _ = place(moe, buffer)
         expected = torch.stack([moe.in_rank(r, rank) for rank in range(nranks)], 1)
-        assert torch.equal(in_rank.cpu(), expected)
-        assert per_rank.tolist() == expected.sum(0).tolist() and per_node is None and event.event is None
-        assert per_expert.tolist() == [(moe.ids[r] == e).sum().item() for e in range(EXPERTS)]
+        for turn in range(2):  # by torch alone, and by the library, when the shape is there
+            per_rank, per_node, per_expert, in_rank, event = buffer.get_dispatch_layout(ids, EXPERTS)
+            assert torch.equal(in_rank.cpu(), expected)
+            assert per_rank.tolist() == expected.sum(0).tolist() and per_node is None and event.event is None
+            assert per_expert.tolist() == [(moe.ids[r] == e).sum().item() for e in range(EXPERTS)]
+            assert (buffer._groups.with_experts(EXPERTS) is not None) == (turn == 1)
+            buffer.dispatch(x, is_token_in_rank=in_rank, num_tokens_per_expert=per_expert, topk_idx=ids)
     buffers(nranks, rank_main)
 
 

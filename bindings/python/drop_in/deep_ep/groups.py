@@ -54,5 +54,9 @@ class Groups:
                                f"{call} that often before it, and keep the results")
         return self._handles.lease(group, layout, mode, **settings)
 
+    def with_experts(self, num_experts: int) -> ucclep.Group | None:
+        """A group of this many experts, if there is one: for what is local, and the same for all of them."""
+        return next((group for group in self._groups.values() if group.num_experts == num_experts), None)
+
     def all(self) -> list[Any]:
         return list(self._groups.values())

@@ -98,11 +98,23 @@ class Buffer(BufferBase):
         Local: other ranks need not call it.
         """
         check_ids("get_dispatch_layout", topk_idx, num_experts)
-        with self._streams.operation(previous_event, allocate_on_comm_stream), self._streams.on_comm_stream():
-            per_rank, per_expert, in_rank = layout_of(topk_idx, num_experts, self.group_size)
-            per_node = node_counts(in_rank, self._nodes) if len(self._nodes) > 1 else None
+        with self._streams.operation(previous_event, allocate_on_comm_stream) as stream, self._streams.on_comm_stream():
+            group = self._groups.with_experts(num_experts)
+            if group is None:
+                per_rank, per_expert, in_rank = layout_of(topk_idx, num_experts, self.group_size)
+            else:
+                per_rank, per_expert = (topk_idx.new_empty(n, dtype=torch.int32) for n in (self.group_size, num_experts))
+                in_rank = topk_idx.new_empty((len(topk_idx), self.group_size), dtype=torch.bool)
+                group.routing_counts(topk_idx, tokens_per_rank=per_rank, tokens_per_expert=per_expert,
+                                     is_token_in_rank=in_rank, stream=stream)
+
+        def count_nodes() -> None:
+            per_node.copy_(node_counts(in_rank, self._nodes))
+
+        per_node: Any = per_rank.new_empty(len(self._nodes)) if len(self._nodes) > 1 else None
         in_rank.topk_idx = topk_idx  # for a dispatch without topk_idx
-        event = self._streams.finished(async_finish, (topk_idx, per_rank, per_expert, in_rank, per_node))
+        event = self._streams.finished(async_finish, (topk_idx, per_rank, per_expert, in_rank, per_node),
+                                       None if per_node is None else count_nodes)
         return per_rank, per_node, per_expert, in_rank, event
 
     def dispatch(self, x: Any, handle: tuple | None = None, num_tokens_per_rank: torch.Tensor | None = None,
