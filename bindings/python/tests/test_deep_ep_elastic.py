@@ -176,6 +176,28 @@ def test_one_rounding(buffers, monkeypatch, nodes, expand):
     buffers(4, rank_main, make=elastic, allow_multiple_reduction=False)
 
 
+def test_bounds_of_calls_share_memory(buffers):
+    """Programs bound a call by their batch, which changes all the time."""
+    moe = Moe(2, 4, HIDDEN, EXPERTS, TOP_K)
+
+    def rank_main(buffer):
+        x, ids, weights = place(moe, buffer)
+        for most in (4, 8, 16, 20, TOKENS):
+            for sync in (True, False):
+                got, got_ids, _, handle, _ = buffer.dispatch(x, ids, weights, num_experts=EXPERTS, num_max_tokens_per_rank=most,
+                                                             do_cpu_sync=sync)
+                count = len(moe.received(buffer.rank, moe.x))
+                assert len(got) == (count if sync else 2 * most) and (got_ids[count:] == -1).all()
+                tokens = [source * most + token for source, line in moe.sources(buffer.rank) for token in line.tolist()]
+                assert handle.recv_src_metadata[:count, 0].tolist() == tokens
+                combined, _, _ = buffer.combine(got, handle)
+                assert difference(combined.cpu(), moe.x[buffer.rank].float() * moe.ranks_of_tokens(buffer.rank)[:, None]) < 1e-5
+        assert len(buffer._groups.all()) == 1
+        with pytest.raises(ValueError, match="3 tokens, num_max_tokens_per_rank is 2"):
+            buffer.dispatch(x[:3], ids[:3], weights[:3], num_experts=EXPERTS, num_max_tokens_per_rank=2)
+    buffers(2, rank_main, make=elastic)
+
+
 @pytest.mark.parametrize("masked, loaded", [(1.0, False), (0.0, True)])
 def test_c17_unbalanced(buffers, masked, loaded):
     """No token at all, and all tokens for the experts of one rank."""

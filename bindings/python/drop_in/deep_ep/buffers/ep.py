@@ -152,7 +152,9 @@ class ExpertBuffer(BufferBase):
         room = most or self._normal.room("dispatch", rows.bytes_per_row, tokens, self.num_bytes, "num_bytes")
         if tokens > room:
             raise ValueError(f"dispatch: {tokens} tokens, num_max_tokens_per_rank is {room}: enlarge num_max_tokens_per_rank")
-        group = self._normal.group("dispatch", num_experts, top_k, row_bytes, room, **self._group_settings)
+        # One group serves calls of any smaller bound: programs round it up to their batch.
+        group = self._normal.group("dispatch", num_experts, top_k, row_bytes, max(room, self.num_max_tokens_per_rank),
+                                   **self._group_settings)
         layout = Layout.EXPERT_MAJOR if call.expand else Layout.FLAT
         alignment = call.alignment or 1
         routing: Routing = self._normal.update("dispatch", group, topk_idx, layout, alignment, stream)
