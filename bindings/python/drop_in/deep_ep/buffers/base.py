@@ -27,7 +27,8 @@ class BufferBase(Unique):
         self._streams = streams_of(self._comm)
         self._groups = Groups(self._comm, self._streams.capturing)
         self._normal = HighThroughput(self._comm, self._groups, self._streams)
-        self._when_dropped = weakref.finalize(self, release, self._comm, self._streams)
+        # Both hold tensors of operations that may still run.
+        self._when_dropped = weakref.finalize(self, release, self._comm, self._streams, self._groups)
         self._when_dropped.atexit = False  # communicators that are left at exit end together
 
     def destroy(self) -> None:
