@@ -5,7 +5,7 @@
 PREFIX ?= /usr/local
 RELEASE ?= 0
 
-.PHONY: all perf check test test-sanitizers test-more test-long test-nodes soak test-python test-gpu test-roce fuzz mutants model lint format docs install \
+.PHONY: all perf check test test-sanitizers test-more test-long test-nodes soak test-python test-clients test-gpu test-roce fuzz mutants model lint format docs install \
   bundle wheel sanitized-library device-library clean
 
 all:
@@ -40,6 +40,10 @@ soak:
 
 test-python:
 	@tools/test-python.sh
+
+# Code of vLLM, SGLang, Megatron-LM and torchtitan over deep_ep; CLIENTS_SKIP="vllm sglang" leaves some out.
+test-clients:
+	@tools/test-clients.sh
 
 test-gpu:
 	@tools/deps.sh test
