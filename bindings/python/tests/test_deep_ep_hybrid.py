@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """deep_ep.HybridEPBuffer, with dense maps of experts as Megatron-LM passes them, and with ids."""
 import gc
+from contextlib import nullcontext
 
 import pytest
 
 torch = pytest.importorskip("torch")
 deep_ep = pytest.importorskip("deep_ep")
+import ucclep  # noqa: E402
 from deep_ep.hybrid_ep_buffer import HybridEPBuffer, indices_to_map  # noqa: E402
+from deep_ep.routes import first_choices  # noqa: E402
 from moe import EXPERTS, HIDDEN, NRANKS, TOKENS, TOP_K, Moe, difference, from_fp8, place, to_fp8  # noqa: E402
 from test_deep_ep_elastic import expanded, up  # noqa: E402
 
@@ -186,4 +189,25 @@ def test_what_cannot_be_done_raises(buffers):
                 buffer.dispatch_with_permute(**how)
         with pytest.raises(ValueError, match="combine_with_unpermute needs the handle of a dispatch"):
             buffer.combine_with_unpermute(hidden=x)
+    buffers(1, rank_main, make=hybrid)
+
+
+@pytest.mark.parametrize("most", [32, 40])
+def test_more_choices_than_there_may_be_leave_a_record(buffers, most):
+    """A call that does not wait for the GPU cannot raise: the device says so."""
+    chosen = torch.zeros(2, 40, dtype=torch.bool)
+    chosen[:, :most] = True
+    ids = first_choices(chosen)
+    assert ids.tolist() == [[*range(31), 31 if most == 32 else 30]] * 2
+
+    def rank_main(buffer):
+        if buffer._streams.device.type != "cpu":
+            pytest.skip("a later call reads the record")
+        group = buffer._normal.group("dispatch", 40, 32, 2 * HIDDEN, 8)
+        twice = pytest.raises(ucclep.InvalidArgument, match="the id 30, which is out of range .* or twice in its row")
+        with nullcontext() if most == 32 else twice:
+            with buffer._streams.operation(None, False) as stream:
+                routing = buffer._normal.update("dispatch", group, ids, ucclep.Layout.FLAT, 1, stream)
+            buffer._streams.finished(False, (ids, routing.recv_tokens_per_rank, routing.recv_tokens_per_expert))
+        assert buffer.num_data_errors == (most > 32)
     buffers(1, rank_main, make=hybrid)

@@ -23,16 +23,27 @@ MOST_CHOICES = 32
 
 
 def ids_of(chosen: torch.Tensor, call: str, may_wait: bool) -> torch.Tensor:
-    """[T, K] int64: the columns that are True in a row, ascending, then -1. K is 32, or the number of columns."""
-    columns = chosen.shape[1]
+    """first_choices(), where more choices raise if the CPU knows or may wait for the GPU to know."""
     chosen = chosen.to(torch.bool)
-    if columns > MOST_CHOICES and len(chosen) and (may_wait or not chosen.is_cuda):
+    if chosen.shape[1] > MOST_CHOICES and len(chosen) and (may_wait or not chosen.is_cuda):
         most = int(chosen.sum(1).max())
         if most > MOST_CHOICES:
             raise ValueError(f"{call}: a token has {most} destinations, expected at most {MOST_CHOICES}")
+    return first_choices(chosen)
+
+
+def first_choices(chosen: torch.Tensor) -> torch.Tensor:
+    """[T, K] int64: the columns that are True in a row, ascending, then -1. K is 32, or the number of columns.
+
+    Of a row with more than 32 the last id is there twice: the library's kernels leave a record of that.
+    """
+    columns = chosen.shape[1]
     keys = torch.where(chosen, torch.arange(columns, 0, -1, dtype=torch.int32, device=chosen.device), 0)
     keys = keys.topk(min(columns, MOST_CHOICES), 1).values.long()
-    return torch.where(keys > 0, columns - keys, -1)
+    ids = torch.where(keys > 0, columns - keys, -1)
+    if columns > MOST_CHOICES:
+        ids[:, -1] = torch.where(chosen.sum(1) > MOST_CHOICES, ids[:, -2], ids[:, -1])
+    return ids
 
 
 def only_to(topk_idx: torch.Tensor, in_rank: torch.Tensor, num_experts: int) -> tuple:
