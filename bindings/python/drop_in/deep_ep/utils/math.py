@@ -13,8 +13,8 @@ GROUP = 128  # elements that share a scale
 
 def calc_diff(x: torch.Tensor, y: torch.Tensor) -> float:
     """How different two tensors are: 0 where they are equal."""
-    x, y = x.double() + 1, y.double() + 1
-    return 1 - (2 * (x * y).sum() / (x.square() + y.square()).sum()).item()
+    one, other = (tensor.double().add(1).flatten() for tensor in (x, y))  # 1 more, so that zeros have a size
+    return ((one - other).square().sum() / (one.dot(one) + other.dot(other))).item()
 
 
 def safe_div(a: float, b: float) -> float:
