@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <thread>
 
@@ -25,8 +26,9 @@ RankInfo describe_rank(const Endpoint& endpoint) {
   info.node = endpoint.info().node;
   info.domain_size = endpoint.info().domain_size;
   gethostname(info.host, sizeof info.host - 1);
-  std::snprintf(info.transport, sizeof info.transport, "%s", endpoint.info().transport);
-  std::snprintf(info.device, sizeof info.device, "%s", endpoint.info().device_name);
+  const auto copy = []<size_t n>(char(&to)[n], const char(&from)[n]) { std::memcpy(to, from, n); };
+  copy(info.transport, endpoint.info().transport);
+  copy(info.device, endpoint.info().device_name);
   return info;
 }
 
@@ -95,8 +97,21 @@ struct Outcome {
   Json runs = Json::array();
 };
 
-void run_once(const Options& options, const Tool& tool, Team& team, Outcome& outcome) {
-  Endpoint endpoint(options, team, tool.combines);
+// Reports a failure of `work` to the team. The caller's objects are alive then: an Endpoint aborts its communicator
+// when it is destroyed, and the errors of other ranks that follow come second.
+template <class Work>
+void report_failure(const Options& options, Team& team, Work work) {
+  try {
+    work();
+  } catch (const TeamFailed&) {  // the rank that failed has said why
+    throw;
+  } catch (const std::exception& error) {
+    team.fail(fmt::format("{}: rank {}: {}", options.tool, team.rank(), error.what()));
+    throw TeamFailed(error.what());
+  }
+}
+
+void measure(Endpoint& endpoint, const Tool& tool, Team& team, Outcome& outcome) {
   const std::vector<RankInfo> ranks = team.gather(describe_rank(endpoint));
   const std::vector<Plan> plans = tool.plan(endpoint);
   std::unique_ptr<Report> report;
@@ -104,7 +119,7 @@ void run_once(const Options& options, const Tool& tool, Team& team, Outcome& out
     report = make_report(endpoint, ranks);
     report->header();
   }
-  for (int tokens : options.sizes()) {
+  for (int tokens : endpoint.options().sizes()) {
     SizeResult result = measure_size(endpoint, plans, tokens);
     for (const Series& series : result.series) {
       if (series.tally.wrong == 0) continue;
@@ -116,6 +131,11 @@ void run_once(const Options& options, const Tool& tool, Team& team, Outcome& out
     if (report) report->row(result);
   }
   if (report) outcome.runs.push_back(report->close());
+}
+
+void run_once(const Options& options, const Tool& tool, Team& team, Outcome& outcome) {
+  Endpoint endpoint(options, team, tool.combines);
+  report_failure(options, team, [&] { measure(endpoint, tool, team, outcome); });
 }
 
 // One rank's work from beginning to end. True if all rows of all ranks were right.
@@ -132,15 +152,14 @@ bool run_rank(const Options& options, const Tool& tool, Team& team) {
   return outcome.tally.wrong == 0 && outcome.tally.verified > 0;
 }
 
-// As run_rank, with every failure told to the team.
+// As run_rank, with every failure reported to the team.
 bool run_member(const Options& options, const Tool& tool, Team& team) {
+  bool good = false;
   try {
-    return run_rank(options, tool, team);
-  } catch (const TeamFailed&) {  // the rank that failed has said why
-  } catch (const std::exception& error) {
-    team.fail(fmt::format("{}: rank {}: {}", options.tool, team.rank(), error.what()));
+    report_failure(options, team, [&] { good = run_rank(options, tool, team); });
+  } catch (const TeamFailed&) {
   }
-  return false;
+  return good;
 }
 
 bool run_threads(const Options& options, const Tool& tool, SharedMemoryTeam& team, int first_rank) {
