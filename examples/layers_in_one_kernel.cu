@@ -13,7 +13,6 @@ struct Layers {
   float *tokens, *rows;  // [T, H], in place; [local, slab, H]
   const int32_t* experts;
   const float* weights;
-  ucclep::GridBarrier* barrier;
   unsigned local, slab;  // experts of this rank, rows of a slab
 };
 
@@ -21,52 +20,40 @@ UCCLEP_HD constexpr float factor(unsigned expert) {
   return 1 + static_cast<float>(expert) / E;
 }
 
-// Block verb, between two operations: all blocks have come here, and all that they did is done.
-UCCLEP_FN bool all_blocks(const Layers& args) {
-  const auto wait = ucclep::begin_wait(args.handle.group.timeout_ns, args.handle.group.abort_word);
-  return ucclep::grid_sync(args.barrier, wait);
-}
-
-UCCLEP_FN bool to_the_experts(const Layers& args) {
-  const auto op = ucclep::ll::dispatch_begin(args.handle, args.shape);
+// One layer. Rows go back as soon as a block has computed them, so no block waits for all others before the end.
+UCCLEP_FN bool layer(const Layers& args) {
+  const ucclep::TopkRouting<int32_t> routing{args.experts, args.weights, T};
+  const auto there = ucclep::ll::dispatch_begin(args.handle, args.shape, routing);
+  const auto back = ucclep::ll::combine_begin(args.handle, args.shape, there);
   for (unsigned token = ucclep::grid_warp(); token < T; token += ucclep::grid_warps()) {
-    ucclep::ll::dispatch_send(ucclep::warp{}, op, token, args.tokens + token * H, nullptr, args.experts + token * K,
-                              args.weights + token * K);
+    ucclep::ll::dispatch_send(ucclep::warp{}, there, token, args.tokens + token * H, nullptr);
   }
-  ucclep::ll::dispatch_end(ucclep::block{}, op, T);
+  ucclep::ll::dispatch_end(ucclep::block{}, there);
   for (unsigned expert = 0; expert < args.local; ++expert) {
     unsigned rows;
-    if (!ucclep::ll::dispatch_rows(ucclep::block{}, op, expert, rows)) return false;
+    if (!ucclep::ll::dispatch_rows(ucclep::block{}, there, expert, rows)) return false;
     const unsigned begin = expert * args.slab, end = begin + rows;
     for (unsigned first = begin + ucclep::block_id() * M; first < end; first += ucclep::grid_size() * M) {
       const unsigned last = first + M < end ? first + M : end;
-      if (!ucclep::ll::dispatch_recv(ucclep::block{}, op, {args.rows}, first, last)) return false;
+      if (!ucclep::ll::dispatch_recv(ucclep::block{}, there, {args.rows}, first, last)) return false;
       for (unsigned i = first * H + ucclep::thread_id(); i < last * H; i += ucclep::block_size()) {
         args.rows[i] *= factor(args.handle.group.rank * args.local + expert);
       }
+      for (unsigned row = first; row < last; ++row) {
+        ucclep::ll::combine_send(ucclep::block{}, back, row, args.rows + row * H);
+      }
     }
   }
-  return all_blocks(args);
-}
-
-UCCLEP_FN bool back_home(const Layers& args) {
-  const auto op = ucclep::ll::combine_begin(args.handle, args.shape);
-  for (unsigned expert = 0; expert < args.local; ++expert) {
-    const unsigned begin = expert * args.slab, end = begin + ucclep::ll::combine_rows(op, expert);
-    for (unsigned row = begin + ucclep::grid_warp(); row < end; row += ucclep::grid_warps()) {
-      ucclep::ll::combine_send(ucclep::warp{}, op, row, args.rows + row * H);
-    }
-  }
-  ucclep::ll::combine_end(ucclep::block{}, op);
+  ucclep::ll::combine_end(ucclep::block{}, back);
   for (unsigned first = ucclep::block_id() * M; first < T; first += ucclep::grid_size() * M) {
-    if (!ucclep::ll::combine_recv(ucclep::block{}, op, {args.tokens}, first, first + M)) return false;
+    if (!ucclep::ll::combine_recv(ucclep::block{}, back, {args.tokens}, first, first + M)) return false;
   }
-  return all_blocks(args);
+  return ucclep::await_end(ucclep::block{}, back, ucclep::Kind::combine);  // all results: the next layer's tokens
 }
 
 UCCLEP_KERNEL(all_layers, Layers) {
-  for (int layer = 0; layer < layers; ++layer) {
-    if (!to_the_experts(args) || !back_home(args)) return;
+  for (int i = 0; i < layers; ++i) {
+    if (!layer(args)) return;
   }
 }
 
@@ -76,7 +63,7 @@ int run(ucclEpComm_t comm, int rank, int ranks) {
   shape.num_experts = E, shape.top_k = K, shape.max_tokens_per_rank = T, shape.max_token_bytes = H * sizeof(float);
   ucclEpHandle_t handle = example::make_handle(comm, shape);
   const ucclEpTensor_t tokens = make_tensor(comm, ucclEpFloat32, {T, H}), ids = make_tensor(comm, ucclEpInt32, {T, K}),
-                       weights = make_tensor(comm, ucclEpFloat32, {T, K}), words = make_tensor(comm, ucclEpInt32, {2}),
+                       weights = make_tensor(comm, ucclEpFloat32, {T, K}),
                        rows = make_tensor(comm, ucclEpFloat32, {E / ranks, ranks * T, H});
   const auto chosen = [rank](int token, int k) { return (rank * 3 + token * 5 + k * k * 7 + k) % E; };
   const auto first = [rank](int i) { return static_cast<float>(rank + i % 251 + 1); };
@@ -85,7 +72,7 @@ int run(ucclEpComm_t comm, int rank, int ranks) {
   Layers args{};
   args.shape = {H, ucclEpFloat32}, args.shape.top_k = K, args.local = E / ranks, args.slab = ranks * T;
   args.tokens = data<float>(tokens), args.rows = data<float>(rows), args.experts = data<int32_t>(ids);
-  args.weights = data<float>(weights), args.barrier = data<ucclep::GridBarrier>(words);
+  args.weights = data<float>(weights);
   CHECK(ucclEpHandleGetDevice(handle, &args.handle));
   LAUNCH(comm, all_layers, 8, 256, args);
   CHECK(ucclEpStreamSynchronize(comm, nullptr));

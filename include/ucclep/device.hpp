@@ -8,10 +8,12 @@
 // | device/channel.hpp          | put, put_signal, signal, wait_signal, flush, barrier                                 |
 // | device/ll_dispatch.hpp      | ll::dispatch_begin, dispatch_send, dispatch_end                                      |
 // | device/ll_dispatch_recv.hpp | ll::dispatch_rows, dispatch_recv                                                     |
-// | device/ll_combine.hpp       | ll::combine_begin, combine_send, combine_end, combine_recv                           |
+// | device/ll_combine.hpp       | ll::combine_begin, combine_send, combine_end                                         |
+// | device/ll_combine_recv.hpp  | ll::combine_recv                                                                     |
 // | device/ht_dispatch.hpp      | ht::dispatch_begin, dispatch_send, dispatch_end, dispatch_recv                       |
 // | device/ht_combine.hpp       | ht::combine_begin, combine_send, combine_end, combine_recv                           |
-// | device/user/operation.hpp   | RowShape, which each *_begin takes                                                   |
+// | device/user/operation.hpp   | RowShape, which each *_begin takes; await_end                                        |
+// | device/user/routing.hpp     | TopkRouting: a routing that is known when the dispatch begins                        |
 // | device/simt/simt.hpp        | scopes (thread, lanes<N>, warp, block) and the verbs that all kernels are written in |
 // | device/layout/objects.hpp   | what ucclEpGroupGetDevice, ucclEpHandleGetDevice and ucclEpWindowGetDevice fill      |
 // clang-format on
@@ -30,6 +32,7 @@
 #include "ucclep/device/ht_dispatch.hpp"
 #include "ucclep/device/layout/objects.hpp"
 #include "ucclep/device/ll_combine.hpp"
+#include "ucclep/device/ll_combine_recv.hpp"
 #include "ucclep/device/ll_dispatch.hpp"
 #include "ucclep/device/ll_dispatch_recv.hpp"
 #include "ucclep/device/simt/simt.hpp"

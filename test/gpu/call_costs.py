@@ -13,7 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 import gpu_resources
 
-PAGES = {"ll_dispatch": "ll_", "ll_dispatch_recv": "ll_", "ll_combine": "ll_", "ht_dispatch": "ht_", "ht_combine": "ht_", "channel": ""}
+PAGES = {"ll_dispatch": "ll_", "ll_dispatch_recv": "ll_", "ll_combine": "ll_", "ll_combine_recv": "ll_", "ht_dispatch": "ht_", "ht_combine": "ht_", "channel": ""}
 LINE = re.compile(r"^// Registers: (.*)\.\n", re.M)
 COST = re.compile(r"(\d+)(?: and (\d+) bytes of stack)? \((\w+)\)")
 

@@ -68,6 +68,9 @@ InitiatedDispatchArgs dispatch_args(Exchange& exchange, ucclEpHandle_t handle, u
   args.weights = rows_of(in.topk_weights);
   args.tokens = args.said = static_cast<uint32_t>(in.tokens->sizes[0]);
   args.seed = seed;
+  const int64_t ids = int64_t{args.shape.top_k} * 8;
+  const bool dense = args.experts.stride == ids && (args.weights.data == nullptr || 2 * args.weights.stride == ids);
+  args.known = seed % 2 == 0 && scenario.ll() && args.wide_ids && dense;
   return args;
 }
 

@@ -20,6 +20,7 @@ struct InitiatedDispatchArgs {
   Rows rows, scales, experts, weights;
   uint32_t tokens, said, seed;  // said: to dispatch_end
   bool wide_ids;                // int64
+  bool known = false;           // LL, int64: the routing is there when the dispatch begins
   uint32_t again;               // LL: so many of the tokens are sent once more
   uint32_t* held;               // LL: becomes 1 before dispatch_end, which waits for 2; NULL: for nothing
 };
@@ -45,7 +46,8 @@ struct ReceiveCombineArgs {
   uint32_t tokens, tile;
 };
 
-enum class RoundParts { dispatch, combine, both };
+// beside: both, the combine begun before rows come.
+enum class RoundParts { dispatch, combine, both, beside };
 
 struct RoundArgs {
   RoundParts parts;

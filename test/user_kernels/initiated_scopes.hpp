@@ -11,6 +11,7 @@ using test::ReceiveCombineArgs;
 using test::ReceiveDispatchArgs;
 using test::RoundArgs;
 using test::RoundParts;
+using test::Rows;
 
 // Shares out every i below count, each to one scope of the grid, in another order for every seed. All scopes of a block
 // take equally many turns; one that has nothing to do in its turn gets `count`. (No lambdas: used by several kernels
@@ -132,6 +133,66 @@ UCCLEP_FN void receive_zones(const ll::OpenDispatch& op, const ReceiveDispatchAr
   }
 }
 
+// Which scopes are tried with a routing that is known: one of whole warps, and one of less.
+template <class Coop>
+constexpr bool tries_known = false;
+template <>
+inline constexpr bool tries_known<block> = true;
+template <>
+inline constexpr bool tries_known<lanes<4>> = true;
+
+template <class Coop>
+UCCLEP_FN void send_known(const ll::RoutedDispatch<int64_t>& op, const InitiatedDispatchArgs& args) {
+  const Shares<Coop> shares(args.tokens, args.seed);
+  for (uint32_t turn = 0; turn < shares.turns(); ++turn) {
+    const uint32_t i = shares.item(turn), row = i < args.tokens ? i : 0;
+    ll::dispatch_send(Coop{}, op, i < args.tokens ? i : ~0u, args.rows.at(row), args.scales.at(row));
+  }
+  hold(args.held);
+  ll::dispatch_end(block{}, op);
+}
+UCCLEP_FN ll::RoutedDispatch<int64_t> begin_known(const InitiatedDispatchArgs& args) {
+  const TopkRouting<int64_t> routing{reinterpret_cast<const int64_t*>(args.experts.data),
+                                     reinterpret_cast<const float*>(args.weights.data), args.said};
+  return ll::dispatch_begin(args.handle, args.shape, routing);
+}
+
+// Rows go back as they are received.
+template <class Coop>
+UCCLEP_FN void receive_and_send(const ll::OpenDispatch& there, const ll::OpenCombine& back, const RoundArgs& args) {
+  const ReceiveDispatchArgs& in = args.dispatch;
+  const Rows& out = args.combine.send.rows;
+  const Tiles<Coop> tiles(in.rows, in.tile, in.send.seed);
+  for (uint32_t turn = 0; turn < tiles.turns(); ++turn) {
+    const uint32_t first = tiles.first(turn), last = tiles.last(turn);
+    dispatch_recv(Coop{}, there, in.out, first, last);
+    for (uint32_t i = 0; i < in.tile; ++i) {  // all groups of a warp
+      const bool any = first + i < last;
+      combine_send(Coop{}, back, any ? first + i : ~0u, out.at(any ? first + i : 0));
+    }
+  }
+}
+
+// A dispatch that knows its routing, and beside it the combine of its rows. No barrier of the grid comes between two.
+template <class Coop>
+UCCLEP_FN void known_round(const RoundArgs& args) {
+  const InitiatedCombineArgs& of_combine = args.combine.send;
+  const auto there = begin_known(args.dispatch.send);
+  if (args.parts == RoundParts::beside) {
+    const auto back = ll::combine_begin(of_combine.handle, of_combine.shape, there);
+    send_known<Coop>(there, args.dispatch.send);
+    receive_zones<Coop>(there, args.dispatch);
+    receive_and_send<Coop>(there, back, args);
+    ll::combine_end(block{}, back);
+    receive_tokens<Coop>(back, args.combine);
+    await_end(block{}, back, Kind::combine);
+    return;
+  }
+  send_known<Coop>(there, args.dispatch.send);
+  if (args.receives) receive_zones<Coop>(there, args.dispatch);
+  if (args.receives) receive_rows<Coop>(there, args.dispatch);
+}
+
 // Between two operations of a kernel.
 UCCLEP_FN bool goes_on(const RoundArgs& args) {
   const ucclEpDeviceGroup& group = args.dispatch.send.handle.group;
@@ -140,7 +201,12 @@ UCCLEP_FN bool goes_on(const RoundArgs& args) {
 
 template <class Coop>
 UCCLEP_FN void whole_round(const RoundArgs& args) {
-  if (args.parts != RoundParts::combine) {
+  const bool dispatches = args.parts != RoundParts::combine, known = tries_known<Coop> && args.dispatch.send.known;
+  if constexpr (tries_known<Coop>) {
+    if (dispatches && known) known_round<Coop>(args);
+  }
+  if (args.parts == RoundParts::beside) return;
+  if (dispatches && !known) {
     const auto op = send_tokens<Coop>(args.dispatch.send);
     if (args.receives) receive_zones<Coop>(op, args.dispatch);
     if (args.receives) receive_rows<Coop>(op, args.dispatch);

@@ -106,7 +106,7 @@ TEST_CASE("user kernels between domains: a token that is sent twice", "[process]
                 [](Rank& rank, Session& at, const Scenario& scenario) {
                   const auto again = [&](uint32_t tokens) {
                     Exchange exchange(rank, at.comm, scenario);
-                    InitiatedDispatchArgs args = dispatch_args(exchange, at.handle, 0);
+                    InitiatedDispatchArgs args = dispatch_args(exchange, at.handle, 1);
                     args.again = tokens;
                     initiate_dispatch(exchange, at.handle, "block", args, at.stream, {.blocks = 1, .threads = 64});
                     at.stream.synchronize();

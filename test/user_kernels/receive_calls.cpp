@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <thread>
+#include <vector>
 
 namespace ucclep::test {
 namespace {
@@ -58,7 +59,9 @@ void receive_round(const Rank& rank, const Place& at, Exchange& exchange, const 
   Words words(exchange, at.comm);
   RoundArgs args{RoundParts::both, received_dispatch(exchange, at.handle, seed, words),
                  received_combine(exchange, at.handle, seed), static_cast<GridBarrier*>(words.barrier.get()->data)};
+  args.dispatch.send.known = received.known;
   if (!received.one_kernel) args.parts = RoundParts::dispatch;
+  if (received.one_kernel && received.known) args.parts = RoundParts::beside;
   if (received.late) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   if (received.dispatch) {
     launch_round(exchange, at.handle, scope, args, at.stream);
@@ -100,7 +103,12 @@ void receive_rounds(const Rank& rank, const Place& at, const Scenario& scenario)
   uint32_t seed = 0;
   for (const std::string& scope : scopes_of_run()) {
     constexpr Received apart[] = {{}, {.dispatch = false}, {.combine = false}};
-    for (const Received& received : {Received{.one_kernel = true}, apart[seed / 2 % 3]}) {
+    std::vector<Received> ways{{.one_kernel = true}, apart[seed / 2 % 3]};
+    const bool knows = scope == "lanes4" || scope == "block";  // of the kernels (initiated_scopes.hpp)
+    if (knows && scenario.ll() && scenario.idx == ucclEpInt64) {
+      ways.push_back({.one_kernel = true, .known = true});
+    }
+    for (const Received& received : ways) {
       try {
         receive_routing(rank, at, scenario, scope, ++seed, received);
       } catch (const Failure& failure) {

@@ -35,9 +35,10 @@ ReceiveCombineArgs received_combine(Exchange& exchange, ucclEpHandle_t handle, u
 void receive_dispatch(Exchange& exchange, const Place& at, const std::string& scope, uint32_t seed);
 
 // Which operations of a round kernels receive; the others are the host's calls. one_kernel: both in the same. late: the
-// others wait when this rank begins.
+// others wait when this rank begins. known: in LL, the routing is there when the dispatch begins; then, in one kernel,
+// the combine is begun beside it.
 struct Received {
-  bool dispatch = true, combine = true, one_kernel = false, late = false;
+  bool dispatch = true, combine = true, one_kernel = false, late = false, known = false;
 };
 
 // Dispatch and combine, checked.

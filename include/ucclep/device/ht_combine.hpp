@@ -75,7 +75,7 @@ struct OpenCombine : DeviceOperation {
 
 // Block verb of every block: the handle's group begins a combine of what the handle's last dispatch received, which was
 // complete before. shape: {hidden, dtype, 0, K}, with its pass.
-// Registers: 72 (sm_90a), 41 (gfx942).
+// Registers: 72 (sm_90a), 39 (gfx942).
 UCCLEP_FN OpenCombine combine_begin(const ucclEpDeviceHandle& handle, const RowShape& shape) {
   Begun begun = begin(handle, shape, Kind::combine, Operation::combine);
   const HandleMemory memory = begun.memory(handle);
@@ -154,7 +154,7 @@ UCCLEP_FN char* staging_of(const OpenCombine& open, const Home& home, uint32_t i
 // the row; one where it put nothing sends nothing, and so do pads. row: in EXPERT_MAJOR in memory of the GPU, unchanged
 // until the combine has ended; in FLAT in any memory that the scope can read, and only until the call returns.
 // lanes<N>: all groups of a warp call it together.
-// Registers: 72 and 64 bytes of stack (sm_90a), 43 (gfx942).
+// Registers: 72 and 64 bytes of stack (sm_90a), 49 (gfx942).
 template <class Coop>
 UCCLEP_FN void combine_send(Coop, const OpenCombine& open, uint32_t row_index, const void* row) {
   if (!open.ok) return;
@@ -193,12 +193,12 @@ UCCLEP_FN void send_dropped(const OpenCombine& open) {
 }
 
 // Verb of every block, after its last send. False: the operation has failed.
-// Registers: 84 (sm_90a), 50 (gfx942).
+// Registers: 88 (sm_90a), 50 (gfx942).
 UCCLEP_FN bool combine_end(block, const OpenCombine& open) {
   const Op op = open.op();
   if (open.ok) send_dropped(open);
   const bool ok = open.ok && (!relays(op) || relay_combine(open, op));
-  if (!last_out(open, ok)) return ok;
+  if (!last_out(open, Kind::combine, ok)) return ok;
   leave_to_receive(open, Kind::combine);
   return true;
 }
@@ -299,10 +299,11 @@ UCCLEP_FN bool receive_token(const OpenCombine& open, const Op& op, const Combin
 // most the group's timeout. Every token is asked for exactly once, by any scope, in any order and block; tokens past
 // the last that was routed have no result. lanes<N>: all groups of a warp call it together, with first = last where
 // there is nothing to do. False: the operation has failed, or ranks disagree and there are no results.
-// Registers: 74 and 920 bytes of stack (sm_90a), 61 and 664 bytes of stack (gfx942).
+// Registers: 78 and 952 bytes of stack (sm_90a), 59 and 664 bytes of stack (gfx942).
 template <class Coop>
 UCCLEP_FN bool combine_recv(Coop, const OpenCombine& open, const CombineRows& out, uint32_t first, uint32_t last) {
-  return receive_tokens<Coop>(open, first, last, [&](const Op& op, uint32_t begin, uint32_t end) {
+  const Op op = open.op();
+  return receive_tokens<Coop>(open, op, first, last, true, [&](uint32_t begin, uint32_t end) {
     for (uint32_t token = begin + Near<Coop>::index(); token < end; token += Near<Coop>::count()) {
       if (!receive_token<Coop>(open, op, out, token)) return false;
     }

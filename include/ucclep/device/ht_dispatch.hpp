@@ -78,7 +78,7 @@ struct OpenDispatch : DeviceOperation {
 
 // Block verb of every block: the handle's group begins a dispatch of what the last ucclEpHandleUpdate has routed. Waits
 // until peers have finished with the slots; at most the group's timeout.
-// Registers: 72 (sm_90a), 41 (gfx942).
+// Registers: 72 (sm_90a), 39 (gfx942).
 UCCLEP_FN OpenDispatch dispatch_begin(const ucclEpDeviceHandle& handle, const RowShape& shape) {
   const Begun begun = begin(handle, shape, Kind::dispatch, Operation::dispatch);
   Settings settings = routed_settings(begun.memory(handle), shape);
@@ -134,7 +134,7 @@ UCCLEP_FN void put_remote(const OpenDispatch& open, const RemoteRows& remote, co
 // Verb of the scope: one token. row: `hidden` elements, 16-byte aligned, in any memory that the scope can read, as are
 // scales (scale_bytes of them; NULL where that is 0) and weights (K of the token, NULL where rows have none). lanes<N>:
 // all groups of a warp call it together; token >= the routing's tokens sends nothing.
-// Registers: 72 (sm_90a), 62 and 80 bytes of stack (gfx942).
+// Registers: 72 (sm_90a), 56 and 80 bytes of stack (gfx942).
 template <class Coop>
 UCCLEP_FN void dispatch_send(Coop, const OpenDispatch& open, uint32_t token, const void* row, const void* scales,
                              const float* weights = nullptr) {
@@ -172,11 +172,11 @@ UCCLEP_FN void dispatch_send(Coop, const OpenDispatch& open, uint32_t token, con
 
 // Verb of every block, after its last send. tokens: T, sent as 0 .. T - 1; a data record says so where the routing has
 // another number of them. False: the operation has failed.
-// Registers: 96 (sm_90a), 51 (gfx942).
+// Registers: 94 (sm_90a), 51 (gfx942).
 UCCLEP_FN bool dispatch_end(block, const OpenDispatch& open, uint32_t tokens) {
   const Op op = open.op();
   const bool ok = open.ok && (!relays(op) || relay_dispatch(open, op, open.wire.row_bytes));
-  if (!last_out(open, ok)) return ok;
+  if (!last_out(open, Kind::dispatch, ok)) return ok;
   HandleState* const state = open.memory().state();
   if (tokens != state->tokens) refuse(op, Field::tokens, state->tokens, tokens);
   leave_to_receive(open, Kind::dispatch);
@@ -312,7 +312,7 @@ struct StagedRow {
 
 // Verb of members that are near: a row to its place in the output.
 template <class Coop>
-UCCLEP_FN void take_row(const StagedRow& row, const DispatchRows& out, uint32_t index, uint32_t expert, float weight) {
+UCCLEP_FN void take_row(const StagedRow& row, const DispatchRows& out, uint32_t index, float weight) {
   const OpenDispatch& open = row.open;
   const uint32_t scale_bytes = open.shape.scale_bytes, bytes = open.wire.token_bytes;
   const char* const from = row.row();
@@ -324,7 +324,7 @@ UCCLEP_FN void take_row(const StagedRow& row, const DispatchRows& out, uint32_t 
   if (Near<Coop>::rank() == 0 && out.src_info) out.src_info[index] = int64_t{row.source} << 32 | meta_token(row.meta);
   if (open.by_expert()) {
     if (Near<Coop>::rank() == 0 && out.topk_weights) out.topk_weights[index] = weight;
-    note_copies<Coop>(open, row, row.place, expert,
+    note_copies<Coop>(open, row, row.place,
                       [&](uint32_t other) { return open.memory().expert_base(row.source)[other]; });
     return;
   }
@@ -373,7 +373,7 @@ UCCLEP_FN bool take_rows(const OpenDispatch& open, const Op& op, const DispatchR
     }
     if (looks == 1) {
       if (!ok) return false;
-      if (index != no_place) take_row<Coop>(StagedRow(open, op, at.source, first), out, index, at.expert, weight);
+      if (index != no_place) take_row<Coop>(StagedRow(open, op, at.source, first), out, index, weight);
       continue;
     }
     if constexpr (whole_warps<Coop>) {
@@ -381,7 +381,7 @@ UCCLEP_FN bool take_rows(const OpenDispatch& open, const Op& op, const DispatchR
       sync_warp();  // what one lane has acquired, all have
       for (uint64_t left = ballot(index != no_place); left != 0; left &= left - 1) {
         const uint32_t lane = first_lane(left);
-        take_row<Coop>(StagedRow(open, op, at.source, first + lane), out, broadcast(index, lane), at.expert,
+        take_row<Coop>(StagedRow(open, op, at.source, first + lane), out, broadcast(index, lane),
                        broadcast(weight, lane));
       }
     }
@@ -442,7 +442,7 @@ UCCLEP_FN bool end_dispatch(const OpenDispatch& open, const Op& op) {
 // row that is no pad is asked for exactly once, by any scope, in any order and block. lanes<N>: all groups of a warp
 // call it together, with first = last where there is nothing to do. False: the operation has failed, or ranks disagree
 // and nothing comes.
-// Registers: 86 (sm_90a), 61 (gfx942).
+// Registers: 90 and 32 bytes of stack (sm_90a), 57 (gfx942).
 template <class Coop>
 UCCLEP_FN bool dispatch_recv(Coop, const OpenDispatch& open, const DispatchRows& out, uint32_t first, uint32_t last) {
   const Op op = open.op();

@@ -40,6 +40,7 @@
 #include "ucclep/device/rows/meta.hpp"
 #include "ucclep/device/user/network.hpp"
 #include "ucclep/device/user/operation.hpp"
+#include "ucclep/device/user/routing.hpp"
 #include "ucclep/device/user/row_out.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
@@ -61,7 +62,7 @@ UCCLEP_FN Settings dispatch_settings(const ucclEpDeviceHandle& handle, const Row
 
 // Block verb of every block: the handle's group begins a dispatch. Waits until peers have finished with the slots; at
 // most the group's timeout.
-// Registers: 72 (sm_90a), 39 (gfx942).
+// Registers: 72 (sm_90a), 37 (gfx942).
 UCCLEP_FN OpenDispatch dispatch_begin(const ucclEpDeviceHandle& handle, const RowShape& shape) {
   OpState op_state = OpState::load(handle.group, Kind::dispatch);
   const Op op = begin_next(handle, Kind::dispatch, Operation::dispatch, op_state);
@@ -73,52 +74,36 @@ UCCLEP_FN OpenDispatch dispatch_begin(const ucclEpDeviceHandle& handle, const Ro
   return {{handle, shape, dispatch_settings(handle, shape), op.seq, op.slot, ok}, wire, form};
 }
 
-// The experts of one token, where the caller has them.
+// Block verb of every block: the same with a routing that is known already. Headers and metas leave ahead of the rows,
+// from all blocks, where rows travel as lines; else with the last row, since there a meta says that its row is whole.
+// More than B tokens: the first B count, and a data record says so.
 template <class Index>
-struct TopkIds {
-  const Index* ids;
-  const GroupShape& shape;
-
-  // Expert k, or -1: out of range, or there twice.
-  UCCLEP_FN int32_t expert(uint32_t k) const {
-    const auto id = static_cast<int64_t>(ids[k]);
-    if (id < 0 || id >= shape.experts) return -1;
-    for (uint32_t j = 0; j < k; ++j) {
-      if (static_cast<int64_t>(ids[j]) == id) return -1;
-    }
-    return static_cast<int32_t>(id);
+UCCLEP_FN RoutedDispatch<Index> dispatch_begin(const ucclEpDeviceHandle& handle, const RowShape& shape,
+                                               const TopkRouting<Index>& routing) {
+  RoutedDispatch<Index> open{dispatch_begin(handle, shape), routing};
+  const uint32_t most = handle.view.tokens;
+  if (routing.tokens > most) refuse(open.op(), Field::tokens, most, routing.tokens);
+  if (open.routing.tokens > most) open.routing.tokens = most;
+  open.announced = handle.group.network == nullptr && open.form == Form::line;
+  if (open.ok && open.announced) {
+    in_group_of(open.op(), [=](const Op& op) {
+      announce(open, op);
+      return true;
+    });
   }
-  // An id that counts as -1 but is another, or no_bad_id.
-  UCCLEP_FN int64_t bad() const {
-    for (uint32_t k = 0; k < shape.top_k; ++k) {
-      if (static_cast<int64_t>(ids[k]) != expert(k)) return static_cast<int64_t>(ids[k]);
-    }
-    return no_bad_id;
-  }
-  UCCLEP_FN uint32_t rank(uint32_t k) const { return shape.rank_of(static_cast<uint32_t>(expert(k))); }
-  // A bit for each k that is the first with an expert of its rank.
-  UCCLEP_FN uint32_t ranks() const {
-    uint32_t first = 0;
-    for (uint32_t k = 0; k < shape.top_k; ++k) {
-      bool seen = expert(k) < 0;
-      for (uint32_t j = 0; j < k && !seen; ++j) seen = expert(j) >= 0 && rank(j) == rank(k);
-      if (!seen) first |= 1u << k;
-    }
-    return first;
-  }
-};
+  return open;
+}
 
 // Verb of the scope: the routing of a token, for dispatch_end and for combine.
-template <class Coop, class Index>
-UCCLEP_FN void keep_topk(const OpenDispatch& open, uint32_t token, const TopkIds<Index>& topk, const float* weights) {
+template <class Coop, class TopkOfToken>
+UCCLEP_FN void keep_topk(const OpenDispatch& open, uint32_t token, const TopkOfToken& topk, const float* weights) {
   const HandleMemory memory = open.memory();
-  const uint32_t top_k = memory.shape.top_k;
-  auto* ids = memory.at<int32_t>(memory.handle.offsets.topk) + uint64_t{token} * top_k;
-  auto* kept = memory.at<float>(memory.handle.offsets.weights) + uint64_t{token} * top_k;
-  for (uint32_t k = Coop::rank(); k < top_k; k += Coop::size()) {
-    ids[k] = topk.expert(k);
+  auto* ids = memory.at<int32_t>(memory.handle.offsets.topk) + uint64_t{token} * memory.shape.top_k;
+  auto* kept = memory.at<float>(memory.handle.offsets.weights) + uint64_t{token} * memory.shape.top_k;
+  topk.template each<Coop>([&](uint32_t k, int32_t expert) {
+    ids[k] = expert;
     kept[k] = weights != nullptr ? weights[k] : 0.0f;
-  }
+  });
 }
 
 // A row on its way to ranks of other domains, a bit of `ranks` for each. They leave when they are sent: they lie there
@@ -127,11 +112,12 @@ struct RemoteRow {
   const OpenDispatch& open;
   uint32_t token, ranks;
 
-  template <class Index>
-  static UCCLEP_FN RemoteRow of(const OpenDispatch& open, uint32_t token, const TopkIds<Index>& topk, uint32_t ranks) {
+  template <class TopkOfToken>
+  static UCCLEP_FN RemoteRow of(const OpenDispatch& open, uint32_t token, const TopkOfToken& topk, uint32_t ranks) {
     const Op op = open.op();
     uint32_t remote = 0;
-    for (uint32_t left = op.group.network != nullptr ? ranks : 0; left != 0; left &= left - 1) {
+    UCCLEP_KEEP_LOOP
+    for (uint32_t left = op.networked() ? ranks : 0; left != 0; left &= left - 1) {
       const uint32_t k = first_lane(left);
       if (!op.has_window(topk.rank(k))) remote |= 1u << k;
     }
@@ -200,19 +186,13 @@ UCCLEP_FN void send_remote(const RemoteRow& remote, const float* weights, Word&&
   if (Coop::rank() == 0) remote.push();
 }
 
-// Verb of the scope: one token. row: `hidden` elements, 16-byte aligned, in any memory that the scope can read, as are
-// scales (scale_bytes of them; NULL where that is 0), experts (K ids, int32 or int64) and weights (K, or NULL where
-// rows have none). lanes<N>: all groups of a warp call it together; token >= the tokens of dispatch_end sends nothing.
-// Registers: 72 (sm_90a), 60 (gfx942).
+// Verb of the scope: a token to the landings of all ranks that get it. sends: there is one.
 template <class Coop, class Index>
-UCCLEP_FN void dispatch_send(Coop, const OpenDispatch& open, uint32_t token, const void* row, const void* scales,
-                             const Index* experts, const float* weights) {
-  if (!open.ok) return;
-  const Op op = open.op();
+UCCLEP_FN void send_token(const OpenDispatch& open, const Op& op, uint32_t token, const void* row, const void* scales,
+                          const Index* experts, const float* weights, bool sends) {
   const GroupShape& shape = op.group.shape;
   const WindowLayout& window = op.group.layout;
-  const bool sends = token < open.handle.view.tokens;
-  const TopkIds<Index> topk{experts, shape};
+  const Topk<Coop, Index> topk{experts, shape, sends};
   const uint32_t all_ranks = sends ? topk.ranks() : 0;
   const RemoteRow remote = RemoteRow::of(open, token, topk, all_ranks);
   const uint32_t ranks = all_ranks & ~remote.ranks;
@@ -226,13 +206,14 @@ UCCLEP_FN void dispatch_send(Coop, const OpenDispatch& open, uint32_t token, con
   // To offset `at` of every landing where the row goes.
   const auto to = [&](uint64_t at) {
     return [&, at](auto&& store) {
+      UCCLEP_KEEP_LOOP
       for (uint32_t left = ranks; left != 0; left &= left - 1) {
         store(op.window(topk.rank(first_lane(left))) + at);
       }
     };
   };
-  if (sends) keep_topk<Coop>(open, token, topk, weights);
-  if (open.form == Form::line) {
+  if (sends && !open.announced) keep_topk<Coop>(open, token, topk, weights);
+  if (!op.may.bulk || open.form == Form::line) {
     const RowLines lines = RowLines::of(shape, open.wire);
     const uint64_t begin = window.ll_lines_of(op.slot, op.me()) + uint64_t{token} * lines.all() * line_bytes;
     const uint64_t tokens_at = begin + uint64_t{lines.meta} * line_bytes;
@@ -240,6 +221,10 @@ UCCLEP_FN void dispatch_send(Coop, const OpenDispatch& open, uint32_t token, con
     if (ranks != 0) {
       put_lines<Coop>(token_bytes, op.seq, to(tokens_at), row_word);
       put_lines<Coop>(scale_bytes, op.seq, to(scales_at), word_of_scales);
+    }
+    if constexpr (whole_warps<Coop>) {
+      if (sends) topk.template report<Coop>(op);
+      return;
     }
     Coop::sync();
     if (ranks != 0) {
@@ -252,10 +237,36 @@ UCCLEP_FN void dispatch_send(Coop, const OpenDispatch& open, uint32_t token, con
       put_bytes<Coop>(token_bytes, to(begin), row_word);
       put_bytes<Coop>(open.wire.row_bytes - token_bytes, to(begin + token_bytes), word_of_scales);
     }
-    if (op.group.network != nullptr) send_remote<Coop>(remote, weights, row_word, word_of_scales);
+    if (op.networked()) send_remote<Coop>(remote, weights, row_word, word_of_scales);
     Coop::sync();
   }
-  if (sends && Coop::rank() == 0) report_bad_id(op, topk.bad());
+  if (sends) topk.template report<Coop>(op);
+}
+
+// Verb of the scope: one token. row: `hidden` elements, 16-byte aligned, in any memory that the scope can read, as are
+// scales (scale_bytes of them; NULL where that is 0), experts (K ids, int32 or int64) and weights (K, or NULL where
+// rows have none). lanes<N>: all groups of a warp call it together; token >= the tokens of dispatch_end sends nothing.
+// Registers: 80 and 400 bytes of stack (sm_90a), 69 (gfx942).
+template <class Coop, class Index>
+UCCLEP_FN void dispatch_send(Coop, const OpenDispatch& open, uint32_t token, const void* row, const void* scales,
+                             const Index* experts, const float* weights) {
+  if (!open.ok) return;
+  const bool sends = token < open.handle.view.tokens;
+  in_group_of(open.op(), [=](const Op& op) {
+    send_token<Coop>(open, op, token, row, scales, experts, weights, sends);
+    return true;
+  });
+}
+
+// The same of a dispatch that knew the routing when it began.
+template <class Coop, class Index>
+UCCLEP_FN void dispatch_send(Coop coop, const RoutedDispatch<Index>& open, uint32_t token, const void* row,
+                             const void* scales) {
+  const bool sends = token < open.routing.tokens;
+  const uint64_t first = sends ? uint64_t{token} * open.shape.top_k : 0;
+  const float* const weights = open.routing.topk_weights;
+  dispatch_send(coop, static_cast<const OpenDispatch&>(open), sends ? token : ~0u, row, scales,
+                open.routing.topk_idx + first, weights != nullptr ? weights + first : nullptr);
 }
 
 // What the last block needs of a dispatch to count it, under the names that ll/routing.hpp and ll/lines.hpp know.
@@ -287,37 +298,9 @@ UCCLEP_FN SentDispatch sent_dispatch(const OpenDispatch& open, uint32_t tokens) 
   return {open.handle.group, handle, {ids, tokens, Divisor(top_k), 0}, open.settings, weights, {open.wire}};
 }
 
-// Warp verb: the meta of a token to all ranks that get its row.
-UCCLEP_FN void send_meta(const Op& op, const SentDispatch& sent, Form form, uint32_t token,
-                         const Selection& selection) {
-  const GroupShape& shape = op.group.shape;
-  const MetaLayout layout = MetaLayout::of(shape.top_k);
-  char* scratch = memory_of(sent).scratch_of_warp();
-  build_meta(shape, token, selection, weight_of(shape.top_k, sent.topk_weights, token, selection), scratch);
-  sync_warp();
-  if (form == Form::line) {
-    const RowLines lines = RowLines::of(shape, sent.source.wire);
-    put_lines<warp>(
-        layout.body_bytes(), op.seq, [&](auto&& store) { lines_of_token(op, lines, token, selection).each(store); },
-        [&](uint32_t at) { return *reinterpret_cast<const uint64_t*>(scratch + at); });
-    return;
-  }
-  const bool sends = selection.sends() && op.has_window(selection.rank);
-  char* meta = op.window(sends ? selection.rank : op.me()) + op.group.layout.ll_meta_of(op.slot, op.me()) +
-               uint64_t{token} * layout.bytes;
-  Addresses{sends, meta}.each([&](char* to) {
-    put_bytes<warp>(
-        layout.body_bytes(), [&](auto&& store) { store(to); },
-        [&](uint32_t at) { return *reinterpret_cast<const uint64_t*>(scratch + at); });
-  });
-  sync_warp();
-  if (sends) publish(reinterpret_cast<uint64_t*>(meta + layout.epoch), op.seq);
-}
-static_assert(MetaLayout::of(max_top_k).bytes <= HandleLayout::meta_scratch);
-
 // Where the header for a peer is put together.
 UCCLEP_FN Packet* header_to(const Op& op, uint32_t peer) {
-  return op.group.network != nullptr ? ByNetwork::header_for(op, peer) : header_packets(op, peer, op.me());
+  return op.networked() ? ByNetwork::header_for(op, peer) : header_packets(op, peer, op.me());
 }
 
 // Warp verb, before the token's places are kept: behind the headers for other domains, what counting found out.
@@ -350,7 +333,7 @@ UCCLEP_FN void push_headers(const Op& op, const SentDispatch& sent) {
   sync_block();
   bool again = false;
   for (uint32_t peer = thread_id(); peer < op.ranks(); peer += block_size()) {
-    if (op.has_window(peer) || is_masked(op.group, peer)) continue;
+    if (op.has_window(peer) || is_masked(op, peer)) continue;
     uint32_t& taken = memory.sent_to()[peer];
     const uint32_t rows = taken < most ? taken : most, counted = memory.rows_to()[peer];
     again = again || taken > most;
@@ -363,10 +346,14 @@ UCCLEP_FN void push_headers(const Op& op, const SentDispatch& sent) {
 
 // Verb of every block, after its last send: the last block out counts what was sent and says so to the peers. tokens:
 // T, sent as 0 .. T - 1; of more than B the first B count, and a data record says so. False: the operation has failed.
-// Registers: 90 (sm_90a), 62 (gfx942).
+// Registers: 93 (sm_90a), 60 (gfx942).
 UCCLEP_FN bool dispatch_end(block, const OpenDispatch& open, uint32_t tokens) {
-  if (!last_out(open)) return open.ok;
+  if (!last_out(open, Kind::dispatch)) return open.ok;
   const Op op = open.op();
+  if (open.announced) {
+    leave_to_receive(open, Kind::dispatch);
+    return true;
+  }
   if (!may_store(op)) return false;
   const uint32_t most = open.handle.view.tokens;  // dispatch_send has sent no more
   if (tokens > most) refuse(op, Field::tokens, most, tokens);
@@ -376,24 +363,29 @@ UCCLEP_FN bool dispatch_end(block, const OpenDispatch& open, uint32_t tokens) {
   int64_t bad = no_bad_id;  // dispatch_send has reported them
   for (uint32_t i = 0; i < op.ranks(); ++i) {
     const uint32_t peer = op.rotated(i);
-    if (is_masked(op.group, peer)) continue;
+    if (is_masked(op, peer)) continue;
     send_routed_header(op, sent, sets, peer, header_to(op, peer), open.form, &bad,
-                       [](const auto&) { return 0u; });  // they go to each rank, as they are not counted yet
+                       // Rows go to each rank, as they are not counted yet: no peer relays any.
+                       [&](const auto&) { return op.has_window(peer) ? HeaderLayout::has_index >> 32 : 0; });
   }
   IdAhead ahead;
   ahead.read(sent, warp_id());
   place_tokens(op, sent, {block_id(), 1}, sets, ahead, &bad,
                [&](const Op& same, const SentDispatch& now, uint32_t token, const Selection& selection) {
-                 send_meta(same, now, open.form, token, selection);
-                 if (same.group.network != nullptr) send_places(same, now, token, selection);
+                 const float weight = weight_of(now.routing.top_k, now.topk_weights, token, selection);
+                 send_meta(same, open, token, selection, weight);
+                 send_index(same, token, selection);
+                 if (same.networked()) send_places(same, now, token, selection);
                });
-  if (op.group.network != nullptr) push_headers(op, sent);
-  if (thread_id() == 0) {
-    memory.state()->tokens = sent.routing.tokens;
-    memory.state()->top_k = sent.routing.top_k;
-  }
+  if (op.networked()) push_headers(op, sent);
+  if (thread_id() == 0) note_routing(memory, sent.routing.tokens, sent.routing.top_k);
   leave_to_receive(open, Kind::dispatch);
   return true;
+}
+// Of a dispatch that knew the routing when it began.
+template <class Index>
+UCCLEP_FN bool dispatch_end(block scope, const RoutedDispatch<Index>& open) {
+  return dispatch_end(scope, open, open.routing.tokens);
 }
 
 }  // namespace ll

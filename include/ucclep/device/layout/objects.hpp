@@ -46,7 +46,8 @@ struct alignas(128) TurnWord {
 // a handle may come from a handle of another group, whose Updates have the same numbers.
 struct GroupState {
   uint64_t ended[num_kinds];  // EndedWord of each kind
-  uint64_t exited;  // blocks of the running launch that have ended, and of these, from bit 32 on, those that gave up
+  // Of each kind, blocks that have ended the operation under way, and of these, from bit 32 on, those that gave up.
+  uint64_t exited[num_kinds];
   GridBarrier barrier;
   uint32_t pending[num_kinds];  // a bit for each slot whose operation has been sent, and not received yet
                                 // (protocol/phases.hpp)
@@ -175,7 +176,7 @@ struct HandleView {
 struct NetworkView;  // layout/network_view.hpp
 struct GroupMasks;   // layout/masks.hpp
 
-inline constexpr unsigned device_abi = 29;  // changes with any of the structs below
+inline constexpr unsigned device_abi = 30;  // changes with any of the structs below
 
 }  // namespace ucclep
 

@@ -242,6 +242,8 @@ struct HeaderLayout {
   static constexpr uint32_t rows = 2;    // rows for the receiver | form of the rows << 32
   static constexpr uint32_t tokens = 3;  // T of the sender | rows that it has for the receiver to relay (LL) << 32
   static constexpr uint64_t has_topk = uint64_t{1} << 63;  // there, within a domain: top-k ids follow
+  // There, within a domain: a user's kernel has sent an index of its rows (user/routing.hpp).
+  static constexpr uint64_t has_index = uint64_t{1} << 62;
   static constexpr uint32_t counts = 4;  // two u32 per packet: the sender's rows for each local expert of the receiver
   static UCCLEP_HD constexpr uint32_t packets(uint32_t counts_or_words) { return counts + (counts_or_words + 1) / 2; }
   static constexpr uint32_t min_packets = 10;  // what an exposing rank says in HT's READY, instead of counts
@@ -268,13 +270,13 @@ struct HeaderLayout {
 
 struct WindowLayout {
   uint64_t consumed, evicted;
-  uint64_t headers, header_bytes;                                  // one header
-  uint64_t ll, ll_slot, ll_source, ll_rows, ll_lines, ll_weights;  // offsets inside a source's part
-  uint64_t ht, ht_slot, ht_meta, ht_source, ht_lines;              // offsets inside a slot; inside a source's part
-  uint64_t back, back_slot, back_rows;                             // back_rows: bytes of a source's
-  uint64_t back_epochs, back_words;                                // offset inside a slot; bytes of a source's
-  uint64_t back_places, back_lines;                                // offsets inside those
-  uint64_t own_sums, sums_rows;                                    // sums_rows: bytes of a node's, of a block's
+  uint64_t headers, header_bytes;                                            // one header
+  uint64_t ll, ll_slot, ll_source, ll_rows, ll_lines, ll_weights, ll_index;  // offsets inside a source's part
+  uint64_t ht, ht_slot, ht_meta, ht_source, ht_lines;  // offsets inside a slot; inside a source's part
+  uint64_t back, back_slot, back_rows;                 // back_rows: bytes of a source's
+  uint64_t back_epochs, back_words;                    // offset inside a slot; bytes of a source's
+  uint64_t back_places, back_lines;                    // offsets inside those
+  uint64_t own_sums, sums_rows;                        // sums_rows: bytes of a node's, of a block's
   uint64_t relay_words, relay_places, relay_words_of_member;
   uint64_t relay_staged, relay_staged_rows;  // relay_staged_rows: bytes of a block's; 0: there are none
   uint64_t staged_sums, staged_sums_words, staged_sums_of_node;  // words: offset in a node's; bytes of that, or 0
@@ -319,7 +321,8 @@ struct WindowLayout {
     w.ll_rows = round_up(meta * s.ll_bulk_tokens, unit);
     w.ll_lines = round_up(w.ll_rows + s.token_bytes * s.ll_bulk_tokens, unit);
     w.ll_weights = w.ll_lines + s.line_capacity;
-    w.ll_source = round_up(w.ll_weights + 16 * weight_packets * s.ll_tokens, unit);
+    w.ll_index = round_up(w.ll_weights + 16 * weight_packets * s.ll_tokens, unit);
+    w.ll_source = round_up(w.ll_index + 16ull * s.local_experts() * s.ll_tokens, unit);
     w.ll_slot = w.ll_source * s.ranks;
 
     w.ht = round_up(w.ll + w.ll_slot * s.in_flight, page);
@@ -408,6 +411,9 @@ struct WindowLayout {
   }
   UCCLEP_HD constexpr uint64_t ll_weights_of(uint32_t slot, uint32_t source) const {
     return ll_meta_of(slot, source) + ll_weights;
+  }
+  UCCLEP_HD constexpr uint64_t ll_index_of(uint32_t slot, uint32_t source) const {
+    return ll_meta_of(slot, source) + ll_index;
   }
 
   // HT staging of the window's owner, by token; and the metas that `source` put here, by place, in two forms.

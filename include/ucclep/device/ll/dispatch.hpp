@@ -424,15 +424,11 @@ UCCLEP_FN bool send_ahead(const LlDispatchArgs& args, Stage& stage) {
   return false;
 }
 
-// Verbs of one thread.
-UCCLEP_FN void note_routing(const HandleMemory& memory, const RoutingInput& routing) {
-  memory.state()->tokens = routing.tokens;
-  memory.state()->top_k = routing.top_k;
-}
+// Verb of one thread.
 UCCLEP_FN void note_dispatched(const Op& op, const LlDispatchArgs& args) {
   const HandleMemory memory = memory_of(args);
   if (args.routing.kept) compare_tokens(op, memory, args.routing.tokens, args.routing.top_k);
-  note_routing(memory, args.routing);
+  note_routing(memory, args.routing.tokens, args.routing.top_k);
 }
 
 // The whole operation, or its send phase. Block verb of every block of the grid.
@@ -485,7 +481,7 @@ UCCLEP_FN void update(const LlUpdateArgs& args) {
   }
   report_bad_id(op, bad);
   if (block_id() != 0 || thread_id() != 0) return;
-  note_routing(memory, args.routing);
+  note_routing(memory, args.routing.tokens, args.routing.top_k);
   memory.state()->updated = args.handle.stamp;
 }
 

@@ -73,6 +73,8 @@ struct Partials {
   uint64_t line_mask;  // bit i: term i is in LINE form, and not waited for yet
   uint32_t count;
 
+  UCCLEP_FN const char* row(uint32_t i) const { return rows[i]; }
+  UCCLEP_FN uint32_t rank(uint32_t i) const { return ranks[i]; }
   UCCLEP_FN bool in_lines(uint32_t i) const { return (line_mask >> i & 1) != 0; }
   UCCLEP_FN const char* lines(uint32_t i, uint32_t batch) const {
     return rows[i] + batch * LineBatch::lines * line_bytes;
@@ -126,12 +128,12 @@ UCCLEP_FN bool gather_partials(const Op& op, const HandleMemory& memory, const C
 }
 
 // They, as terms of the result.
-template <class Forms, class TermsTogether = TermGroup<Forms>>
+template <class Forms, class TermsTogether = TermGroup<Forms>, class Rows = Partials>
 struct PartialTerms {
   using Group = TermsTogether;
   static constexpr bool weighted = false;
   const Op& op;
-  const Partials& partials;
+  const Rows& partials;
   uint32_t row_bytes;
 
   UCCLEP_FN uint32_t count() const { return partials.count; }
@@ -145,7 +147,7 @@ struct PartialTerms {
       if (in_lines(first + i)) {
         group.term[i].peek(partials.lines(first + i, index), bytes);
       } else {
-        group.term[i].read(partials.rows[first + i] + index * line_batch_bytes, bytes);
+        group.term[i].read(partials.row(first + i) + index * line_batch_bytes, bytes);
       }
     }
   }
@@ -153,7 +155,7 @@ struct PartialTerms {
   UCCLEP_FN bool wait(Group& group, uint32_t index, uint32_t first) const {
     uint32_t late = first;
     const auto here = [&] { return all_here(group, index, first, late); };
-    return here() || wait_peer_warp(op, Phase::rows, partials.ranks[late], here);
+    return here() || wait_peer_warp(op, Phase::rows, partials.rank(late), here);
   }
   // One look. late: the first that was.
   UCCLEP_FN bool all_here(Group& group, uint32_t index, uint32_t first, uint32_t& late) const {

@@ -17,22 +17,35 @@ UCCLEP_FN uint32_t rotated(const ucclEpDeviceGroup& group, uint32_t i) {
   return rank < ranks ? rank : rank - ranks;
 }
 
+// What an operation may meet, as far as the compiler knows where it reads this: kernels of users serve every group.
+struct MayMeet {
+  bool network = true, masks = true, bulk = true;
+};
+
 struct Op {
   const ucclEpDeviceGroup& group;
   Kind kind;
   Operation name;
   uint64_t seq;
   WarpUniform slot;  // of the rings: seq modulo in_flight
+  MayMeet may = {};
 
   UCCLEP_FN uint32_t ranks() const { return group.shape.ranks; }
   UCCLEP_FN uint32_t me() const { return static_cast<uint32_t>(group.rank); }
   UCCLEP_FN char* window(uint32_t rank) const { return group.windows[rank]; }
   UCCLEP_FN char* mine() const { return group.mine; }
-  UCCLEP_FN bool has_window(uint32_t rank) const { return group.windows[rank] != nullptr; }  // else: by the network
+  UCCLEP_FN bool networked() const { return may.network && group.network != nullptr; }
+  UCCLEP_FN bool masked() const { return may.masks && group.masks != nullptr; }
+  // Else only the network reaches the rank.
+  UCCLEP_FN bool has_window(uint32_t rank) const { return !may.network || group.windows[rank] != nullptr; }
   UCCLEP_FN uint32_t rotated(uint32_t i) const { return ucclep::rotated(group, i); }
   // The same operation with arguments from reload.
-  UCCLEP_FN Op with(const ucclEpDeviceGroup& same) const { return {same, kind, name, seq, slot}; }
+  UCCLEP_FN Op with(const ucclEpDeviceGroup& same) const { return {same, kind, name, seq, slot, may}; }
 };
+
+UCCLEP_FN bool is_masked(const Op& op, uint32_t rank) {
+  return op.may.masks && is_masked(op.group, rank);
+}
 
 // Warps of the whole grid share out work by index. Neighbours are on different SMs, so that little work uses them all.
 UCCLEP_FN uint32_t grid_warp() {

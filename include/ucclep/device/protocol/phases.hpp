@@ -39,7 +39,7 @@ namespace UCCLEP_SIMT_NAMESPACE {
 // so that the receive phase can run again.
 UCCLEP_FN void leave_pending(const Op& op, const HandleMemory& memory, bool ok) {
   ok = all_done(ok);
-  if (thread_id() != 0 || !leave(op.group.state, ok, true)) return;
+  if (thread_id() != 0 || !leave(op.group, op.kind, ok, true)) return;
   const auto kind = static_cast<uint32_t>(op.kind);
   memory.state()->device_initiated[kind] = op.seq;
   store_relaxed<Scope::gpu>(&op.group.masks->pending[kind], op.seq);
@@ -115,11 +115,10 @@ struct ReceivePhase {
     if (!ok) bulk_wait_written();  // a warp that gave up may have stores under way
     sync_block();
     const auto kind = static_cast<uint32_t>(op.kind);
-    GroupState* const state = op.group.state;
     bool out = false;
     if (thread_id() == 0) {
-      out = leave(state, ok, true);
-      uint32_t* const pending = &state->pending[kind];
+      out = leave(op.group, op.kind, ok, true);
+      uint32_t* const pending = &op.group.state->pending[kind];
       if (out) mark(op, Mark::end);
       if (out) store_relaxed<Scope::gpu>(pending, load_relaxed<Scope::gpu>(pending) & ~(1u << op.slot));
     }

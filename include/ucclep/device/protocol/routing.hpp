@@ -93,6 +93,12 @@ UCCLEP_FN bool is_routed(const Op& op, const HandleMemory& memory, uint32_t upda
   return updated == memory.handle.stamp;
 }
 
+// Verb of one thread: the routing has so many tokens.
+UCCLEP_FN void note_routing(const HandleMemory& memory, uint32_t tokens, uint32_t top_k) {
+  memory.state()->tokens = tokens;
+  memory.state()->top_k = top_k;
+}
+
 // Tokens that the routing has. The handle has room for no more, whatever its memory says.
 UCCLEP_FN WarpUniform routed_tokens(const HandleMemory& memory) {
   const uint32_t tokens = memory.state()->tokens, most = memory.handle.tokens;

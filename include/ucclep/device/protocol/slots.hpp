@@ -199,17 +199,19 @@ UCCLEP_FN bool slots_free_of_warp(const Op& op, const OpState& op_state) {
   return ok;
 }
 
-// Verb of one thread of every block, after the block's last access: true in the last block out if none gave up. Blocks
-// and those that gave up are counted in one word. ordered: what all blocks did is ordered before what follows here;
-// otherwise the end of the launch does that for the next.
-UCCLEP_FN bool leave(GroupState* state, bool ok, bool ordered) {
+// Verb of one thread of every block, after the block's last access for an operation: true in the last block out if none
+// gave up. Blocks and those that gave up are counted in one word of the kind. ordered: what all blocks did is ordered
+// before what follows here; otherwise the end of the launch does that for the next.
+UCCLEP_FN bool leave(const ucclEpDeviceGroup& group, Kind kind, bool ok, bool ordered) {
   constexpr uint64_t gave_up = uint64_t{1} << 32;
+  GroupState* const state = group.state;
+  uint64_t* const exited = &state->exited[static_cast<uint32_t>(kind)];
   const uint64_t mine = ok ? 1 : 1 + gave_up;
-  const uint64_t before = ordered ? fetch_add_acq_rel<Scope::gpu>(&state->exited, mine)
-                                  : fetch_add_relaxed<Scope::gpu>(&state->exited, mine);
+  const uint64_t before =
+      ordered ? fetch_add_acq_rel<Scope::gpu>(exited, mine) : fetch_add_relaxed<Scope::gpu>(exited, mine);
   const uint64_t out = before + mine;
   if (static_cast<uint32_t>(out) != grid_size()) return false;
-  store_relaxed<Scope::gpu>(&state->exited, uint64_t{0});
+  store_relaxed<Scope::gpu>(exited, uint64_t{0});
   UCCLEP_UNROLL
   for (TurnWord& turn : state->turns) store_relaxed<Scope::gpu>(&turn.taken, uint64_t{0});
   return out < gave_up;
@@ -228,7 +230,7 @@ UCCLEP_FN bool end_operation(const Op& op, bool ok, bool ordered = false) {
   ok = all_done(ok);
   bool last = false;
   if (thread_id() == 0) {
-    last = leave(op.group.state, ok, ordered);
+    last = leave(op.group, op.kind, ok, ordered);
     if (last) {
       mark(op, Mark::end);
       set_ended(op.group, op.kind, op.seq);

@@ -87,6 +87,18 @@ class LineBatch : public LinePackets {
     }
   }
 
+  // Warp verb: the same of word(offset), a warp verb: all lanes call it for each of their words.
+  template <class Word>
+  UCCLEP_FN void fill_together(uint32_t bytes, Word&& word) {
+    uint64_t words[steps][2];
+    UCCLEP_UNROLL
+    for (uint32_t s = 0; s < steps; ++s) {
+      UCCLEP_UNROLL
+      for (uint32_t i = 0; i < 2; ++i) words[s][i] = s * step_bytes < bytes ? word(offset(s) + 8 * i) : 0;
+    }
+    fill(bytes, [&](uint32_t s, uint32_t i) { return words[s][i]; });
+  }
+
   // Warp verb: from memory.
   UCCLEP_FN void read(const char* row, uint32_t bytes) {
     const char* from = row + line_offset(lane_id());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The meta line of a row (MetaLayout): written by the source, read where the row arrives.
 #pragma once
+#include "ucclep/device/arch/numeric.hpp"
 #include "ucclep/device/layout/objects.hpp"
 #include "ucclep/device/layout/window.hpp"
 #include "ucclep/device/protocol/routing.hpp"
@@ -28,6 +29,31 @@ UCCLEP_FN void build_meta(const GroupShape& shape, uint32_t token, const Selecti
     reinterpret_cast<uint16_t*>(meta + layout.experts)[k] = valid ? static_cast<uint16_t>(selection.expert) : no_expert;
   }
   smem_to_bulk();
+}
+
+// Warp verb: 8 bytes of the same body at an offset of each lane's own, of selections and weights that lanes have.
+UCCLEP_FN uint64_t meta_word_of_lanes(const GroupShape& shape, uint32_t token, const Selection& selection, float weight,
+                                      uint32_t offset) {
+  const MetaLayout layout = MetaLayout::of(shape.top_k);
+  const uint32_t weight_bits = selection.expert >= 0 ? float_bits(weight) : 0;
+  const uint32_t expert = lane_id() >= shape.top_k ? 0
+                          : selection.expert >= 0  ? static_cast<uint16_t>(selection.expert)
+                                                   : no_expert;
+  uint32_t halves[2];
+  UCCLEP_UNROLL
+  for (uint32_t i = 0; i < 2; ++i) {
+    const uint32_t at = offset + 4 * i, pair = (at - layout.experts) / 2;
+    const uint32_t of_weight = shfl(weight_bits, (at - layout.weights) / 4 % wave_size);
+    const uint32_t of_position = shfl(selection.position, (at - layout.positions) / 4 % wave_size);
+    const uint32_t low = shfl(expert, pair % wave_size), high = shfl(expert, (pair + 1) % wave_size);
+    halves[i] = at == 0                 ? token
+                : at < layout.weights   ? 0
+                : at < layout.positions ? of_weight
+                : at < layout.experts   ? of_position
+                : pair < shape.top_k    ? low | (pair + 1 < shape.top_k ? high << 16 : 0)
+                                        : 0;
+  }
+  return halves[0] | uint64_t{halves[1]} << 32;
 }
 
 // Lane verb: 8 bytes of the same body, for those who have no warp to build it. weights: K of the token, or NULL.

@@ -7,6 +7,7 @@
 // |----------------------------|-----------------------------|---------------------------------|
 // | all_here: where a copy is  | the all_here of the last    | the row's ticket (acq_rel, gpu) |
 #pragma once
+#include "ucclep/device/arch/numeric.hpp"
 #include "ucclep/device/arch/types.hpp"
 #include "ucclep/device/layout/handle.hpp"
 #include "ucclep/device/layout/objects.hpp"
@@ -23,6 +24,14 @@ struct Home {
   uint32_t expert;  // local, whose copy it is; in EXPERT_MAJOR
   bool valid;       // false: dispatch put nothing there
 };
+
+// Lane verb: an entry of a received row. Others who receive a copy of the row may write the same.
+UCCLEP_FN RecvEntry load_entry(const RecvEntry* entry) {
+  const auto* const words = reinterpret_cast<const uint64_t*>(entry);
+  const uint64_t low = load_relaxed<Scope::gpu>(words), high = load_relaxed<Scope::gpu>(words + 1);
+  return {static_cast<uint32_t>(low), static_cast<uint32_t>(low >> 32), float_of(static_cast<uint32_t>(high)),
+          static_cast<uint32_t>(high >> 32)};
+}
 
 // What a partial row is made of.
 struct Copies {
@@ -50,20 +59,24 @@ UCCLEP_FN uint64_t sum_word(const Copies& copies, uint32_t at) {
   TermSum<Element> sum;
   for (uint32_t i = 0; i < copies.count; ++i) {
     auto term = sum.unpack(copies.word(i, at));
-    if (copies.weighted) term.scale(copies.entries[i].weight);
+    if (copies.weighted) term.scale(load_entry(copies.entries + i).weight);
     sum.add(term);
   }
   return sum.packed();
 }
 
-// Lane verb of the scope's first: leaves its copy for the scope that sends the last. True: that is this one.
-UCCLEP_FN bool leave_copy(const Home& home, const Copies& copies) {
-  for (uint32_t i = 0; i < copies.count; ++i) {
-    if (copies.entries[i].expert == home.expert) copies.rows[i] = copies.one;
-  }
+// Lane verb of the scope's first, whose copy has been left: is it the last?
+UCCLEP_FN bool is_last(const Copies& copies) {
   if (fetch_add_acq_rel<Scope::gpu>(copies.in, uint32_t{1}) + 1 != copies.count) return false;
   store_relaxed<Scope::gpu>(copies.in, uint32_t{0});  // for the next combine
   return true;
+}
+// The same of one that leaves it for the scope that sends the last.
+UCCLEP_FN bool leave_copy(const Home& home, const Copies& copies) {
+  for (uint32_t i = 0; i < copies.count; ++i) {
+    if (load_entry(copies.entries + i).expert == home.expert) copies.rows[i] = copies.one;
+  }
+  return is_last(copies);
 }
 
 // Verb of the scope, once for each copy: are all here now, for this scope to add up?

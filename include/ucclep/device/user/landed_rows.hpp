@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a user's kernel that receives a dispatch of LL knows of its rows: how many there are (KeptCounts), where each
-// has landed (LandedRow), and, in EXPERT_MAJOR, which of them an expert's are (find_rows). The first call of an
-// operation reads the headers for all others. Each row's meta is read by one warp, which notes whose it is.
+// What a user's kernel that receives a dispatch of LL knows of its rows: where each has landed (LandedRow), and, in
+// EXPERT_MAJOR, which of them an expert's are. A source that has sent an index of them says so (user/routing.hpp). Of
+// others each row's meta is read by one warp, which notes whose it is (find_rows).
 //
 // clang-format off
 // | who writes                          | who reads                   | ordered by                                  |
 // |-------------------------------------|-----------------------------|---------------------------------------------|
-// | keep_counts: what the headers say   | KeptCounts of all scopes    | agree: store_release, load_acquire (gpu)    |
 // | note_row_at: whose a row is         | find_rows of all scopes     | the row's word: the same, after sync_warp   |
 // clang-format on
 #pragma once
@@ -22,44 +21,25 @@
 #include "ucclep/device/protocol/routing.hpp"
 #include "ucclep/device/rows/line.hpp"
 #include "ucclep/device/simt/simt.hpp"
+#include "ucclep/device/user/kept_counts.hpp"
 #include "ucclep/device/user/network.hpp"
 #include "ucclep/device/user/operation.hpp"
 #include "ucclep/device/user/receive.hpp"
+#include "ucclep/device/user/routing.hpp"
 #include "ucclep/device/user/row_in.hpp"
 #include "ucclep/device/user/row_out.hpp"
+#include "ucclep/device/user/waits.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ll {
 
-// What the header of a source says of the rows that come: in all, and for a local expert. Of one that is absent: none.
-struct Announced {
-  HeaderFacts facts{};
-  uint32_t count = 0;
-
-  // Lane verb, which waits.
-  UCCLEP_FN bool read(const Op& op, uint32_t source, uint32_t expert) {
-    const Packet* const header = network::header_from(op, source);
-    uint64_t said[3];
-    if (!wait_packets(op, source,
-                      {header + HeaderLayout::rows, header + HeaderLayout::tokens, counts_packet(header, expert)},
-                      said)) {
-      return false;
-    }
-    facts = {static_cast<uint32_t>(said[0]), static_cast<uint32_t>(said[1]), static_cast<Form>(said[0] >> 32)};
-    count = count_of(said[2], expert);
-    const uint32_t most = op.group.shape.ll_tokens;
-    if (facts.rows <= most && facts.tokens <= most && count <= most) return true;
-    report_count(op, source, facts.rows > most ? facts.rows : facts.tokens > most ? facts.tokens : count, most);
-    return false;
-  }
-};
-
 // Lane verb: does a token of `source` come, and as which of its rows.
 UCCLEP_FN bool find_place(const Op& op, uint32_t source, uint32_t token, bool& comes, uint32_t& place) {
   place = 0;
+  UCCLEP_KEEP_LOOP
   for (uint32_t i = 0; i <= token / 64; ++i) {
     uint64_t bits = 0;
-    if (!wait_packet(op, Phase::header, source, present_packet(op, source, i), bits)) return false;
+    if (!await_packet(op, Phase::header, source, present_packet(op, source, i), bits)) return false;
     comes = (bits >> token % 64 & 1) != 0;
     if (i == token / 64) bits &= (uint64_t{1} << token % 64) - 1;
     place += static_cast<uint32_t>(count_lanes(bits));
@@ -70,7 +50,7 @@ UCCLEP_FN bool find_place(const Op& op, uint32_t source, uint32_t token, bool& c
 UCCLEP_FN bool find_token(const Op& op, uint32_t source, uint32_t place, uint32_t& token) {
   for (uint32_t i = 0;; ++i) {
     uint64_t bits = 0;
-    if (!wait_packet(op, Phase::header, source, present_packet(op, source, i), bits)) return false;
+    if (!await_packet(op, Phase::header, source, present_packet(op, source, i), bits)) return false;
     const auto here = static_cast<uint32_t>(count_lanes(bits));
     if (place >= here) {
       place -= here;
@@ -93,7 +73,10 @@ struct LandedRow {
   const Packet* said = nullptr;  // of the place; NULL: the meta has the positions
 
   UCCLEP_FN LandedRow(const OpenDispatch& open, const Op& op, uint32_t source, const HeaderFacts& facts, uint32_t index)
-      : op(op), source(source), lines(facts.form == Form::line), remote(network::is_remote(op, source)) {
+      : op(op),
+        source(source),
+        lines(!op.may.bulk || facts.form == Form::line),
+        remote(network::is_remote(op, source)) {
     const WindowLayout& window = op.group.layout;
     if (remote) {
       land_remote(open, facts, index);
@@ -129,7 +112,7 @@ struct LandedRow {
   UCCLEP_FN bool wait_meta() const {
     if (remote) return network::wait_row(op, source, arrived);
     if (lines) return wait_lines(op, Phase::rows, source, meta, 0, layout().body_bytes());
-    return wait_word(op, Phase::rows, source, meta + layout().epoch);
+    return await_word(op, Phase::rows, source, meta + layout().epoch);
   }
   // Lane verb: 8 bytes of a part that is there.
   UCCLEP_FN uint64_t word(const char* part, uint32_t at) const {
@@ -160,102 +143,67 @@ struct LandedRow {
 struct Segment {
   uint32_t zone, source, base, count, begin, end;
   HeaderFacts facts;
+  bool indexed;  // its source has sent an index
+
+  // Verb of whole warps: as another lane knows it.
+  UCCLEP_FN Segment of_lane(uint32_t lane) const {
+    return {zone,
+            broadcast(source, lane),
+            broadcast(base, lane),
+            broadcast(count, lane),
+            broadcast(begin, lane),
+            broadcast(end, lane),
+            {broadcast(facts.rows, lane), broadcast(facts.tokens, lane),
+             static_cast<Form>(broadcast(static_cast<uint32_t>(facts.form), lane))},
+            broadcast(indexed ? 1u : 0u, lane) != 0};
+  }
 };
 
 // Do its rows lie by token? From another domain they never do.
 UCCLEP_FN bool lies_by_token(const Op& op, const Segment& at) {
-  return by_token(at.facts.form) && !network::is_remote(op, at.source);
+  return (!op.may.bulk || by_token(at.facts.form)) && !network::is_remote(op, at.source);
 }
 
-UCCLEP_FN uint32_t zones_of(const OpenDispatch& open) {
-  return open.by_expert() ? open.handle.group.shape.local_experts() : open.handle.group.shape.ranks;
-}
-UCCLEP_FN uint32_t rows_of_zone(const OpenDispatch& open) {
-  return open.by_expert() ? open.handle.group.shape.ranks * open.handle.view.tokens : open.handle.view.tokens;
-}
-
-// What the headers have said, as the first call has kept it. Calls that came with it may still write the same.
-struct KeptCounts {
-  const HandleMemory memory;
-
-  UCCLEP_FN uint32_t base(uint32_t source, uint32_t expert) const { return word(memory.expert_base(source) + expert); }
-  UCCLEP_FN uint32_t count(uint32_t source, uint32_t expert) const { return word(memory.counts_from(source) + expert); }
-  UCCLEP_FN uint32_t rows(uint32_t source) const { return word(memory.rows_from() + source); }
-  UCCLEP_FN HeaderFacts facts(uint32_t source) const {
-    return {rows(source), word(memory.tokens_from() + source), static_cast<Form>(word(memory.forms_from() + source))};
-  }
-  // Of a slab, or of the rows of a source.
-  UCCLEP_FN uint32_t rows_of_zone(const OpenDispatch& open, uint32_t zone) const {
-    const uint32_t last = memory.shape.ranks - 1;
-    return open.by_expert() ? base(last, zone) + count(last, zone) : rows(zone);
-  }
-  // Of all zones.
-  UCCLEP_FN uint32_t all() const { return word(&memory.state()->rows); }
-
- private:
-  static UCCLEP_FN uint32_t word(const uint32_t* at) { return load_relaxed<Scope::gpu>(at); }
-};
-
-// Verb of a whole scope, all groups of a warp together: keeps what the headers say, for the calls that follow and for
-// combine.
-template <class Coop>
-UCCLEP_FN bool keep_counts(const OpenDispatch& open, const Op& op) {
-  const HandleMemory memory = open.memory();
-  const KeptCounts kept{memory};
-  const uint32_t local = op.group.shape.local_experts(), ranks = op.ranks();
-  const auto keep = [](uint32_t* at, uint32_t value) { store_relaxed<Scope::gpu>(at, value); };
-  bool ok = true;
-  for (uint32_t expert = Coop::rank(); expert < local && ok; expert += Coop::size()) {
-    uint32_t base = 0;
-    for (uint32_t source = 0; source < ranks && ok; ++source) {
-      Announced said;
-      ok = said.read(op, source, expert);
-      keep(memory.expert_base(source) + expert, base);
-      keep(memory.counts_from(source) + expert, said.count);
-      base += said.count;
-    }
-  }
-  for (uint32_t source = Coop::rank(); source < ranks && ok; source += Coop::size()) {
-    Announced said;
-    ok = said.read(op, source, 0);
-    keep(memory.rows_from() + source, said.facts.rows);
-    keep(memory.tokens_from() + source, said.facts.tokens);
-    keep(memory.forms_from() + source, static_cast<uint32_t>(said.facts.form));
-  }
-  if (any_together<Coop>(!ok)) return false;
-  Coop::sync();
-  for (uint32_t rank = Coop::rank(); rank <= ranks; rank += Coop::size()) {
-    uint32_t before = 0;
-    for (uint32_t source = 0; source < rank; ++source) before += kept.rows(source);
-    keep(memory.recv_base() + rank, before);
-  }
-  uint32_t mine = 0;
-  for (uint32_t zone = Near<Coop>::rank(); zone < zones_of(open); zone += Near<Coop>::size()) {
-    mine += kept.rows_of_zone(open, zone);
-  }
-  keep(&memory.state()->rows, Near<Coop>::sum(mine));
-  return true;
-}
-
-// Lane verb: body(segment) for all that rows [first, last) of a zone consist of. False: body has said so.
-template <class Body>
-UCCLEP_FN bool each_segment(const OpenDispatch& open, uint32_t zone, uint32_t first, uint32_t last, Body&& body) {
+// Lane verb: rows [first, last) of a zone that come from a source.
+UCCLEP_FN Segment segment_of(const OpenDispatch& open, uint32_t zone, uint32_t source, uint32_t first, uint32_t last) {
   const KeptCounts kept{open.memory()};
   const bool by_expert = open.by_expert();
-  const uint32_t begin = by_expert ? 0 : zone, end = by_expert ? kept.memory.shape.ranks : zone + 1;
-  for (uint32_t source = begin; source < end; ++source) {
-    Segment segment{zone,
-                    source,
-                    by_expert ? kept.base(source, zone) : 0,
-                    by_expert ? kept.count(source, zone) : kept.rows(source),
-                    0,
-                    0,
-                    {}};
-    segment.begin = first > segment.base ? first : segment.base;
-    segment.end = last < segment.base + segment.count ? last : segment.base + segment.count;
-    if (segment.begin >= segment.end) continue;
-    segment.facts = kept.facts(source);
-    if (!body(segment)) return false;
+  Segment segment{zone,
+                  source,
+                  by_expert ? kept.base(source, zone) : 0,
+                  by_expert ? kept.count(source, zone) : kept.rows(source),
+                  0,
+                  0,
+                  kept.facts(source),
+                  kept.indexed(source)};
+  segment.begin = first > segment.base ? first : segment.base;
+  segment.end = last < segment.base + segment.count ? last : segment.base + segment.count;
+  return segment;
+}
+
+// Verb of members of a scope: body(segment) for all that rows [first, last) of a zone consist of. False: body has said
+// so. Lanes of a warp look at the sources together.
+template <class Coop, class Body>
+UCCLEP_FN bool each_segment(const OpenDispatch& open, uint32_t zone, uint32_t first, uint32_t last, Body&& body) {
+  const uint32_t begin = open.by_expert() ? 0 : zone, end = open.by_expert() ? open.handle.group.shape.ranks : zone + 1;
+  if constexpr (whole_warps<Coop>) {
+    UCCLEP_KEEP_LOOP
+    for (uint32_t from = begin; from < end; from += wave_size) {
+      Segment mine{};
+      if (from + lane_id() < end) mine = segment_of(open, zone, from + lane_id(), first, last);
+      UCCLEP_KEEP_LOOP
+      for (uint64_t left = ballot(mine.begin < mine.end); left != 0; left &= left - 1) {
+        Segment segment = mine.of_lane(first_lane(left));
+        segment.zone = zone;
+        if (!body(segment)) return false;
+      }
+    }
+  } else {
+    UCCLEP_KEEP_LOOP
+    for (uint32_t source = begin; source < end; ++source) {
+      const Segment segment = segment_of(open, zone, source, first, last);
+      if (segment.begin < segment.end && !body(segment)) return false;
+    }
   }
   return true;
 }
@@ -315,6 +263,7 @@ UCCLEP_FN bool note_row_at(const OpenDispatch& open, const Op& op, const Segment
 template <class Coop>
 UCCLEP_FN bool note_free_rows(const OpenDispatch& open, const Op& op, const Segment& at, const LandedRows& rows) {
   const uint32_t first = (Near<Coop>::count() > 1 ? 0 : warp_id() * grid_size()) + block_id();
+  UCCLEP_KEEP_LOOP
   for (uint32_t base = Near<Coop>::index() * wave_size; base < rows.all; base += Near<Coop>::count() * wave_size) {
     const uint32_t index = (first + base + lane_id()) % rows.all;
     for (;;) {
@@ -334,17 +283,20 @@ UCCLEP_FN bool note_free_rows(const OpenDispatch& open, const Op& op, const Segm
 // (EXPERT_MAJOR). What other calls have noted is passed over, and blocks begin at different rows: those that come
 // together share them. Warps take a row each, and wait for those that others have taken: all of them run.
 template <class Coop>
-UCCLEP_FN bool find_rows(const OpenDispatch& open, const Op& op, const Segment& at) {
+UCCLEP_COLD_FN bool find_rows(const OpenDispatch open, const Op op, const Segment at) {
+  if (at.indexed) return true;
   const LandedRows rows = LandedRows::of(open, op, at);
   if constexpr (whole_warps<Coop>) {
     if (!note_free_rows<Coop>(open, op, at, rows)) return false;
     const Wait wait = begin_wait_for_blocks(op, op.group.abort_word);
+    UCCLEP_KEEP_LOOP
     for (uint32_t i = Coop::rank(); i < rows.all; i += Coop::size()) {
       if (wait_until(wait, [&] { return load_acquire<Scope::gpu>(rows.noted + i) == op.seq; })) continue;
       report_blocks(op, wait);
       return false;
     }
   } else {
+    UCCLEP_KEEP_LOOP
     for (uint32_t i = Coop::rank(); i < rows.all; i += Coop::size()) {
       const uint32_t index = (i + block_id()) % rows.all;
       if (load_acquire<Scope::gpu>(rows.noted + index) == op.seq) continue;
@@ -354,13 +306,38 @@ UCCLEP_FN bool find_rows(const OpenDispatch& open, const Op& op, const Segment& 
   return true;
 }
 
-// Verb of members of a scope, after a sync of it: find_rows has noted them. (Warps have said so already.)
+// Where a row of the output is: which of its source's rows, and where that lies.
+struct FoundRow {
+  uint32_t place, where;
+};
+
+// Verb of members that are near: of an indexed source its entry says so. Keeps it for combine.
+UCCLEP_FN bool find_row(const OpenDispatch& open, const Op& op, const Segment& at, uint32_t row, FoundRow& found) {
+  const uint32_t tokens = open.handle.view.tokens;
+  if (open.by_expert() && at.indexed) {
+    uint64_t entry = 0;
+    const Packet* const packet = index_packet(op, op.me(), at.source, at.zone, row - at.base);
+    if (!await_packet(op, Phase::rows, at.source, packet, entry)) return false;
+    found = {static_cast<uint32_t>(entry >> 32), static_cast<uint32_t>(entry)};
+    if (found.place >= at.facts.rows || found.where >= at.facts.tokens) {
+      report_count(op, at.source, found.place, at.facts.rows);
+      return false;
+    }
+    store_relaxed<Scope::gpu>(open.memory().row_homes(at.zone) + row, at.source * tokens + found.place);
+    return true;
+  }
+  found.place = open.by_expert() ? load_relaxed<Scope::gpu>(open.memory().row_homes(at.zone) + row) % tokens : row;
+  found.where = found.place;
+  return !lies_by_token(op, at) || find_token(op, at.source, found.place, found.where);
+}
+
+// Verb of less than a warp, after a sync of it: find_rows has noted them.
 template <class Coop>
 UCCLEP_FN void note_found(const OpenDispatch& open, const Op& op, const Segment& at) {
+  if (at.indexed) return;
   const LandedRows rows = LandedRows::of(open, op, at);
-  for (uint32_t i = Coop::rank(); !whole_warps<Coop> && i < rows.all; i += Coop::size()) {
-    store_release<Scope::gpu>(rows.noted + i, op.seq);
-  }
+  UCCLEP_KEEP_LOOP
+  for (uint32_t i = Coop::rank(); i < rows.all; i += Coop::size()) store_release<Scope::gpu>(rows.noted + i, op.seq);
 }
 
 }  // namespace ll

@@ -25,7 +25,7 @@ namespace network {
 
 // Does only the network reach the rank?
 UCCLEP_FN bool is_remote(const Op& op, uint32_t rank) {
-  return op.group.network != nullptr && !op.has_window(rank);
+  return op.networked() && !op.has_window(rank);
 }
 
 // Of an operation, what its commands need, in few words.
@@ -91,15 +91,14 @@ UCCLEP_FN bool header_came(const Op& op, uint32_t source) {
 
 // Where partial rows of LL land that a rank has sent.
 UCCLEP_FN const char* landed_back(const Op& op, uint32_t rank) {
-  return op.group.network != nullptr ? ByNetwork::landed_back(op, rank)
-                                     : op.mine() + op.group.layout.back_rows_of(op.slot, rank);
+  return op.networked() ? ByNetwork::landed_back(op, rank) : op.mine() + op.group.layout.back_rows_of(op.slot, rank);
 }
 
 // Lane verbs of who ends an operation that a kernel has received: all of its rows have come; and peers of other
 // domains hear that it has been read.
 UCCLEP_FN bool all_in_alone(const Op& op) {
   for (uint32_t source = 0; source < op.ranks(); ++source) {
-    if (is_remote(op, source) && !is_masked(op.group, source) && !wait_all(op, source)) return false;
+    if (is_remote(op, source) && !is_masked(op, source) && !wait_all(op, source)) return false;
   }
   return true;
 }
@@ -109,7 +108,7 @@ UCCLEP_FN bool send_consumed_alone(const Op& op) {
   CommandFields command;
   command.operation = CommandOp::consumed;
   for (uint32_t peer = 0; peer < op.ranks(); ++peer) {
-    if (is_remote(op, peer) && !is_masked(op.group, peer) && !push_alone(sending, peer, command)) return false;
+    if (is_remote(op, peer) && !is_masked(op, peer) && !push_alone(sending, peer, command)) return false;
   }
   return true;
 }

@@ -21,6 +21,7 @@
 #include "ucclep/device/protocol/phases.hpp"
 #include "ucclep/device/protocol/routing.hpp"
 #include "ucclep/device/protocol/slots.hpp"
+#include "ucclep/device/simt/simt.hpp"
 
 namespace ucclep {
 
@@ -62,12 +63,30 @@ struct DeviceOperation {
   UCCLEP_FN bool by_expert() const { return handle.view.layout == UCCLEP_LAYOUT_EXPERT_MAJOR; }
 };
 
+// Most operations are of a group whose ranks all reach each other's memory, without masks. A call has their code where
+// it stands; what serves the others as well is one function for the whole kernel, of the same text: where the first
+// stands, the compiler knows what does not apply. body: a lambda that copies what it needs, since what a function has
+// the address of is no longer held in registers.
+template <class Body>
+UCCLEP_COLD_FN auto in_any_group(const Op op, const Body body) {
+  return body(op);
+}
+// body(op), with what does not apply left out where it does not.
+template <class Body>
+UCCLEP_FN auto in_group_of(const Op& op, const Body& body) {
+  if (op.group.network == nullptr && op.group.masks == nullptr && op.group.shape.lines_only()) {
+    return body(Op{op.group, op.kind, op.name, op.seq, op.slot, MayMeet{false, false, false}});
+  }
+  return in_any_group(op, body);
+}
+
 namespace ll {
 
 // A dispatch of LL that is pending.
 struct OpenDispatch : DeviceOperation {
-  WireShape wire;  // how rows lie on the wire
-  Form form;       // in which of the wire forms
+  WireShape wire;          // how rows lie on the wire
+  Form form;               // in which of the wire forms
+  bool announced = false;  // what follows from the routing has left with begin
 
   // What it is in records and traces.
   UCCLEP_FN Op op() const { return of(Kind::dispatch, Operation::dispatch); }
@@ -111,12 +130,14 @@ UCCLEP_FN bool fits(const Op& op, const ucclEpDeviceHandle& handle, const RowSha
 
 // Block verb, in a group with masks: has the handle a pending operation, or the group one of this kind, that a kernel
 // could not receive. ucclEpComplete receives it, and nothing begins before.
-UCCLEP_FN bool still_pending(const Op& op, const ucclEpDeviceHandle& handle) {
+// beside: one of another kind may be under way.
+UCCLEP_FN bool still_pending(const Op& op, const ucclEpDeviceHandle& handle, bool beside) {
   GroupMasks* const masks = op.group.masks;
   if (masks == nullptr) return false;
   const HandleState* const state = HandleMemory{handle.view, handle.group.shape}.state();
   bool pending = load_relaxed<Scope::gpu>(&masks->begun[static_cast<uint32_t>(op.kind)]) == op.seq;
   for (uint32_t kind = 0; kind < num_kinds; ++kind) {
+    if (beside && kind != static_cast<uint32_t>(op.kind)) continue;
     const uint64_t last = last_ended(op.group, static_cast<Kind>(kind));
     pending = pending || load_relaxed<Scope::gpu>(&state->device_initiated[kind]) == last + 1;
   }
@@ -124,33 +145,49 @@ UCCLEP_FN bool still_pending(const Op& op, const ucclEpDeviceHandle& handle) {
 }
 
 // Block verb of every block: the operation that begins, or one with the number 0.
-UCCLEP_FN Op begin_next(const ucclEpDeviceHandle& handle, Kind kind, Operation name, const OpState& op_state) {
+UCCLEP_FN Op begin_next(const ucclEpDeviceHandle& handle, Kind kind, Operation name, const OpState& op_state,
+                        bool beside = false) {
   const Op op = next_operation(handle.group, kind, name, op_state);
-  if (still_pending(op, handle)) return {handle.group, kind, name, 0, 0};
+  if (still_pending(op, handle, beside)) return {handle.group, kind, name, 0, 0};
   return op;
 }
 
 // Block verb, before anything is sent: slots_free, in a group of any kind.
 UCCLEP_FN bool slots_free_in_any_group(const Op& op, const OpState& op_state) {
-  if (op.group.network != nullptr) return slots_free(op, op_state, ByNetwork::Consumed{});
+  if (op.networked()) return slots_free(op, op_state, ByNetwork::Consumed{});
   return slots_free(op, op_state, ConsumedMasked{});
 }
 
-// Block verb, last thing of the launch: true in the last block out, which sees all that the others wrote, if none of
-// them has failed. ok: this one has not.
-UCCLEP_FN bool last_out(const DeviceOperation& open, bool ok) {
+// Block verb, last thing of what a block sends: true in the last block out, which sees all that the others wrote, if
+// none of them has failed. Operations of two kinds may be under way. ok: this block has not failed.
+UCCLEP_FN bool last_out(const DeviceOperation& open, Kind kind, bool ok) {
   if (open.seq == 0) return false;  // some blocks may not come, and the next launch counts from 0
   sync_block();
-  return sync_block_or(thread_id() == 0 && leave(open.handle.group.state, ok, true));
+  return sync_block_or(thread_id() == 0 && leave(open.handle.group, kind, ok, true));
 }
 // The same where nothing can have failed since the operation began.
-UCCLEP_FN bool last_out(const DeviceOperation& open) {
-  return last_out(open, open.ok);
+UCCLEP_FN bool last_out(const DeviceOperation& open, Kind kind) {
+  return last_out(open, kind, open.ok);
 }
 
 // Block verb, before the last block out stores more: no peer has masked this rank since the operation began (P13).
 UCCLEP_FN bool may_store(const Op& op) {
   return op.group.masks == nullptr || every_thread(!was_evicted(op.group));
+}
+
+// Block verb: waits until an operation that the grid receives has ended here: what its calls have read and written, in
+// all blocks, is ordered before what follows, and the next of its kind may begin. Of a combine that was begun beside
+// its dispatch: both. No barrier of the grid is needed then. False: it has failed, or has not ended in time.
+UCCLEP_FN bool await_end(block, const DeviceOperation& open, Kind kind) {
+  bool ok = open.ok;
+  if (ok && thread_id() == 0) {
+    const Op op = open.of(kind, kind == Kind::combine ? Operation::combine : Operation::dispatch);
+    const uint64_t* const ended = &op.group.state->ended[static_cast<uint32_t>(kind)];
+    const Wait wait = begin_wait_for_blocks(op.group);
+    ok = wait_until(wait, [&] { return EndedWord::seq(load_acquire<Scope::gpu>(ended)) >= op.seq; });
+    if (!ok && op.group.masks == nullptr) report_blocks(op, wait);
+  }
+  return every_thread(ok);
 }
 
 // Verb of the last block out: the operation is for its receive phase, or for who receives it in the kernel. With masks

@@ -21,14 +21,16 @@
 // |   the last (acq_rel, gpu)           |   (acq_rel, gpu)                     |   noted, before the end       |
 // | leave_to_receive: store_release     | end_received: load_acquire (gpu)     | all that the rank's blocks    |
 // |   (gpu), by the last block out      |   with masks all_sent, before waits  |   have sent before the end    |
-// | agree: store_release (gpu) of the   | agree of later calls:                | the headers, and what the     |
-// |   operation's number                |   load_acquire (gpu)                 |   first call has kept of them |
+// | HeadersRead::end: store_release     | by_now and await of other calls:     | the headers, and what the     |
+// |   of the operation's number         |   load_acquire (gpu)                 |   first call has kept of them |
 // | a peer that masks this rank: fence  | was_sound: fence (system), then the  | what was read before what the |
 // |   (system) after the word           |   word                               |   peer writes there next      |
 #pragma once
 #include <type_traits>
 
 #include "ucclep/device/arch/types.hpp"
+#include "ucclep/device/layout/handle.hpp"
+#include "ucclep/device/layout/objects.hpp"
 #include "ucclep/device/layout/record.hpp"
 #include "ucclep/device/layout/trace.hpp"
 #include "ucclep/device/layout/window.hpp"
@@ -44,6 +46,7 @@
 #include "ucclep/device/user/operation.hpp"
 #include "ucclep/device/user/row_in.hpp"
 #include "ucclep/device/user/row_out.hpp"
+#include "ucclep/device/user/waits.hpp"
 
 namespace ucclep {
 
@@ -67,21 +70,11 @@ struct CombineRows {
 
 namespace UCCLEP_SIMT_NAMESPACE {
 
-// Lane verb: some packets of the header of a source, which are looked at together; what is late is waited for.
-template <uint32_t count>
-UCCLEP_FN bool wait_packets(const Op& op, uint32_t source, const Packet* const (&at)[count],
-                            uint64_t (&values)[count]) {
-  const SentBy sent(op, source);
-  Packet seen[count];
-  UCCLEP_UNROLL
-  for (uint32_t i = 0; i < count; ++i) seen[i] = sent.look(at[i]);
-  bool ok = true;
-  UCCLEP_UNROLL
-  for (uint32_t i = 0; i < count; ++i) {
-    values[i] = seen[i].value;
-    if (seen[i].epoch != op.seq) ok = ok && sent.wait(Phase::header, at[i], values[i]);
-  }
-  return ok;
+// Verb of a whole scope, with lanes<N> of all groups of the warp: has any member voted true? All get the same answer.
+template <class Coop>
+UCCLEP_FN bool any_together(bool vote) {
+  if constexpr (whole_warps<Coop>) return Coop::any(vote);
+  return std::is_same_v<Coop, thread> ? vote : ballot(vote) != 0;
 }
 
 // Lane verb: all blocks of this rank have sent what they had.
@@ -96,57 +89,124 @@ UCCLEP_FN bool all_sent(const DeviceOperation& open, const Op& op) {
 // Verb of the scope: may it receive. With masks when all that this rank sends has left (P12): who waits for a peer may
 // give up, and others wait for these rows. And nobody waits for the own rank, which cannot be lost.
 template <class Coop>
-UCCLEP_FN bool may_receive(const DeviceOperation& open, const Op& op) {
-  if (!open.ok || op.group.masks == nullptr) return open.ok;
+UCCLEP_COLD_FN bool may_receive_masked(const DeviceOperation& open, const Op& op) {
   const bool sent = Coop::rank() != 0 || all_sent(open, op);
   Coop::sync();
   return !Coop::any(!sent);
+}
+template <class Coop>
+UCCLEP_FN bool may_receive(const DeviceOperation& open, const Op& op) {
+  return open.ok && (!op.masked() || may_receive_masked<Coop>(open, op));
 }
 
 // Verb of the scope, after all that it has read: nobody wrote over it meanwhile. A peer that has masked this rank says
 // so first (P12), and may.
 template <class Coop>
-UCCLEP_FN bool was_sound(const Op& op) {
-  if (op.group.masks == nullptr) return true;
+UCCLEP_COLD_FN bool was_sound_masked(const ucclEpDeviceGroup& group) {
   Coop::sync();
   fence_acq_rel<Scope::system>();
-  return !Coop::any(was_evicted<true, Coop>(op.group));
+  return !Coop::any(was_evicted<true, Coop>(group));
+}
+template <class Coop>
+UCCLEP_FN bool was_sound(const Op& op) {
+  return !op.masked() || was_sound_masked<Coop>(op.group);
 }
 
-// Verb of a whole scope, with lanes<N> of all groups of the warp: has any member voted true? All get the same answer.
+// Verb of the scope: all of everybody's settings are here, and are this rank's.
 template <class Coop>
-UCCLEP_FN bool any_together(bool vote) {
-  if constexpr (whole_warps<Coop>) return Coop::any(vote);
-  return std::is_same_v<Coop, thread> ? vote : ballot(vote) != 0;
+UCCLEP_FN HeaderResult compare_settings(const DeviceOperation& open, const Op& op) {
+  bool lost = false, differs = false;
+  for (uint32_t source = Coop::rank(); source < op.ranks() && !lost; source += Coop::size()) {
+    if (op.masked() && is_absent(op.group, op.kind, op.seq, source)) continue;
+    const Packet* const header = network::header_from(op, source);
+    uint64_t low = 0, high = 0;
+    lost = !await_packet(op, Phase::header, source, header + HeaderLayout::settings_low, low) ||
+           !await_packet(op, Phase::header, source, header + HeaderLayout::settings_high, high);
+    if (lost || (low == open.settings.low() && high == open.settings.high())) continue;
+    report_difference(op, source, open.settings, low, high);
+    differs = true;
+  }
+  if (Coop::any(lost)) return HeaderResult::lost;
+  return Coop::any(differs) ? HeaderResult::differs : HeaderResult::good;
 }
+
+// Verb of the scope: those of other domains are here, whole.
+template <class Coop>
+UCCLEP_FN bool headers_came(const Op& op) {
+  bool lost = false;
+  for (uint32_t source = Coop::rank(); source < op.ranks() && !lost; source += Coop::size()) {
+    if (!op.masked() || !is_absent(op.group, op.kind, op.seq, source)) lost = !network::header_came(op, source);
+  }
+  Coop::sync();  // one has seen that a header is whole, and all read it
+  return !Coop::any(lost);
+}
+
+// Who of a rank reads the headers of an operation, and what came of it.
+struct HeadersRead {
+  const Op& op;
+  uint64_t* const word;  // the last operation whose headers have been read; or the mark of one in which a scope reads
+                         // them, or in which ranks differ
+
+  UCCLEP_FN HeadersRead(const DeviceOperation& open, const Op& op)
+      : op(op), word(&open.memory().state()->agreed[static_cast<uint32_t>(op.kind)]) {}
+
+  // Verbs of the scope. Has a call done so before?
+  template <class Coop>
+  UCCLEP_FN bool by_now() const {
+    const bool read = any_together<Coop>(Coop::rank() == 0 && load_acquire<Scope::gpu>(word) == op.seq);
+    if (read) Coop::sync();  // what one has acquired, all have
+    return read;
+  }
+  // Is it for this scope to do?
+  template <class Coop>
+  UCCLEP_FN bool is_mine() const {
+    bool mine = false;
+    if (Coop::rank() == 0) {
+      uint64_t seen = load_relaxed<Scope::gpu>(word);
+      mine = number_of(seen) != op.seq && compare_exchange<Scope::gpu>(word, seen, op.seq | under_way);
+    }
+    return Coop::any(mine);
+  }
+  // Otherwise: what has come of it.
+  template <class Coop>
+  UCCLEP_FN HeaderResult await() const {
+    bool lost = false, differs = false;
+    if (Coop::rank() == 0) {
+      const Wait wait = begin_wait_for_blocks(op, op.group.abort_word);
+      uint64_t seen = 0;
+      lost = !wait_until(wait, [&] { return ((seen = load_acquire<Scope::gpu>(word)) & under_way) == 0; });
+      if (lost) report_blocks(op, wait);
+      differs = (seen & difference) != 0;
+    }
+    Coop::sync();  // what one has acquired, all have
+    if (Coop::any(lost)) return HeaderResult::lost;
+    return Coop::any(differs) ? HeaderResult::differs : HeaderResult::good;
+  }
+  // Later calls go by that. Where a peer was lost those that wait leave as this one does.
+  template <class Coop>
+  UCCLEP_FN void end(HeaderResult result) const {
+    Coop::sync();
+    if (Coop::rank() != 0 || result == HeaderResult::lost) return;
+    store_release<Scope::gpu>(word, op.seq | (result == HeaderResult::differs ? difference : 0));
+  }
+
+ private:
+  static constexpr uint64_t under_way = uint64_t{1} << 63, difference = uint64_t{1} << 62;
+  static UCCLEP_FN uint64_t number_of(uint64_t seen) { return seen & ~(under_way | difference); }
+};
 
 // Verb of the scope: everybody's header is here, and says the same. Those from other domains are here whole then. The
 // first call reads them, and note(), a verb of the scope, keeps what later calls want to know of them; false: it could
 // not. Calls that come together all do so, and keep the same, so that none waits for another.
 template <class Coop, class Note>
-UCCLEP_FN HeaderResult agree(const DeviceOperation& open, const Op& op, Note&& note) {
-  uint64_t* const agreed = &open.memory().state()->agreed[static_cast<uint32_t>(op.kind)];
-  if (any_together<Coop>(Coop::rank() == 0 && load_acquire<Scope::gpu>(agreed) == op.seq)) {
-    Coop::sync();  // what one has acquired, all have
-    return HeaderResult::good;
-  }
-  bool lost = false, differs = false;
-  for (uint32_t source = Coop::rank(); source < op.ranks() && !lost; source += Coop::size()) {
-    if (is_absent(op.group, op.kind, op.seq, source)) continue;
-    const Packet* const header = network::header_from(op, source);
-    uint64_t said[2];
-    lost = !network::header_came(op, source) ||
-           !wait_packets(op, source, {header + HeaderLayout::settings_low, header + HeaderLayout::settings_high}, said);
-    if (lost || (said[0] == open.settings.low() && said[1] == open.settings.high())) continue;
-    report_difference(op, source, open.settings, said[0], said[1]);
-    differs = true;
-  }
-  if (op.group.network != nullptr) Coop::sync();  // one has seen that a header is whole, and all read it
-  if (Coop::any(lost)) return HeaderResult::lost;
-  if (Coop::any(differs)) return HeaderResult::differs;
+UCCLEP_FN HeaderResult agree(const DeviceOperation& open, const Op& op, const Note& note) {
+  const HeadersRead read(open, op);
+  if (read.template by_now<Coop>()) return HeaderResult::good;
+  if (op.networked() && !headers_came<Coop>(op)) return HeaderResult::lost;
+  const HeaderResult result = compare_settings<Coop>(open, op);
+  if (result != HeaderResult::good) return result;
   if (any_together<Coop>(!note())) return HeaderResult::lost;
-  Coop::sync();
-  if (Coop::rank() == 0) store_release<Scope::gpu>(agreed, op.seq);
+  read.template end<Coop>(HeaderResult::good);
   return HeaderResult::good;
 }
 
@@ -169,9 +229,10 @@ UCCLEP_FN bool count_received(const DeviceOperation& open, Kind kind, uint32_t r
 // Lane verb of the last: the operation has ended here. Peers hear of it when the next one begins, those of other
 // domains now. All blocks of this rank have begun it then: one that has not would begin the next one instead.
 UCCLEP_FN bool end_received(const DeviceOperation& open, const Op& op) {
-  const bool networked = op.group.network != nullptr;
+  const bool networked = op.networked();
   if (!all_sent(open, op) || (networked && !network::all_in_alone(op))) return false;
   mark(op, Mark::end);
+  fence_acq_rel<Scope::gpu>();  // for await_end
   set_ended(op.group, op.kind, op.seq);
   return !networked || network::send_consumed_alone(op);
 }
@@ -199,15 +260,13 @@ UCCLEP_FN void mark_unused(const DeviceOperation& open, const DispatchRows& out,
 // Of a selection whose expert is another rank's, instead of a local expert.
 constexpr uint32_t not_here = 0xffffffffu;
 
-// The copies of a row for local experts: how many there are, the lowest expert, and how many are for lower experts than
-// one of them.
+// The copies of a row for local experts: how many there are, and how many are for lower experts than one of them.
 struct CopyOrder {
-  uint32_t copies = 0, lowest = not_here, below = 0;
+  uint32_t copies = 0, below = 0;
 
   UCCLEP_FN void count(uint32_t other, uint32_t mine) {
     copies += 1;
     if (other < mine) below += 1;
-    if (other < lowest) lowest = other;
   }
   // Lane verb: looks at all selections of the row.
   template <class Row>
@@ -222,6 +281,7 @@ struct CopyOrder {
   // Warp verb: each lane has looked at one.
   static UCCLEP_FN CopyOrder among_lanes(uint32_t mine) {
     CopyOrder order;
+    UCCLEP_KEEP_LOOP
     for (uint64_t left = ballot(mine != not_here); left != 0; left &= left - 1) {
       order.count(broadcast(mine, first_lane(left)), mine);
     }
@@ -229,19 +289,30 @@ struct CopyOrder {
   }
 };
 
-// Verb of members that are near: what combine needs to know of a row of EXPERT_MAJOR, its copies by expert. Noted with
-// the copy for the lowest of its local experts; expert: of this copy. row: its source, and local_expert(k), position(k)
-// and weight(k) of its selections. base(expert): the first row of the source in the zone or slab of that expert.
-template <class Coop, class Row, class Base>
-UCCLEP_FN void note_copies(const DeviceOperation& open, const Row& row, uint32_t place, uint32_t expert, Base&& base) {
+// Lane verb: what combine needs to know of selection k of a row of EXPERT_MAJOR, by the order of experts. All who
+// receive a copy of the row keep the same.
+UCCLEP_FN void keep_copy(const DeviceOperation& open, uint32_t source, uint32_t place, uint32_t k,
+                         const CopyOrder& order, const RecvEntry& entry) {
   const HandleMemory memory = open.memory();
+  if (k == 0) store_relaxed<Scope::gpu>(memory.recv_count(source) + place, order.copies);
+  if (entry.expert == not_here) return;
+  auto* const to = reinterpret_cast<uint64_t*>(memory.recv_entries(source, place) + order.below);
+  store_relaxed<Scope::gpu>(to, entry.row | uint64_t{entry.expert} << 32);
+  store_relaxed<Scope::gpu>(to + 1, float_bits(entry.weight) | uint64_t{entry.k} << 32);
+}
+
+// Verb of members that are near: the same of all selections. row: its source, and local_expert(k), position(k) and
+// weight(k) of its selections. base(expert): the first row of the source in the zone or slab of that expert.
+template <class Coop, class Row, class Base>
+UCCLEP_FN void note_copies(const DeviceOperation& open, const Row& row, uint32_t place, Base&& base) {
   const uint32_t top_k = open.shape.top_k;
   const auto note = [&](uint32_t k, uint32_t mine, const CopyOrder& order) {
-    if (order.lowest != expert) return;
-    if (k == 0) memory.recv_count(row.source)[place] = order.copies;
-    if (mine == not_here) return;
-    const uint32_t number = row_number(uint64_t{base(mine)} + row.position(k));
-    memory.recv_entries(row.source, place)[order.below] = {number, mine, row.weight(k), k};
+    RecvEntry entry{0, mine, 0.0f, k};
+    if (mine != not_here) {
+      entry.row = row_number(uint64_t{base(mine)} + row.position(k));
+      entry.weight = row.weight(k);
+    }
+    keep_copy(open, row.source, place, k, order, entry);
   };
   if constexpr (whole_warps<Coop>) {
     const uint32_t mine = lane_id() < top_k ? row.local_expert(lane_id()) : not_here;
@@ -284,18 +355,17 @@ UCCLEP_FN char* row_at(void* rows, uint32_t row, uint32_t bytes) {
   return static_cast<char*>(rows) + uint64_t{row} * bytes;
 }
 
-// Verb of the scope: a combine_recv, whose results of tokens [first, last) sum(op, first, last) makes, a verb of the
-// members that says whether all terms came.
+// Verb of the scope: a combine_recv, whose results of tokens [first, last) sum(first, last) makes, a verb of the
+// members that says whether all terms came. routed: there are any.
 template <class Coop, class Open, class Sum>
-UCCLEP_FN bool receive_tokens(const Open& open, uint32_t first, uint32_t last, Sum&& sum) {
-  const Op op = open.op();
+UCCLEP_FN bool receive_tokens(const Open& open, const Op& op, uint32_t first, uint32_t last, bool routed, Sum&& sum) {
   if (!may_receive<Coop>(open, op)) return false;
   const HeaderResult result = agree<Coop>(open, op, [] { return true; });
   if (result == HeaderResult::lost) return false;
-  const bool good = result == HeaderResult::good;
+  const bool good = routed && result == HeaderResult::good;
   const uint32_t all = open.memory().state()->tokens, end = last < all ? last : all;
   const uint32_t tokens = first < end ? end - first : 0;
-  const bool ok = !good || sum(op, end - tokens, end);
+  const bool ok = !good || sum(end - tokens, end);
   if (Coop::any(!ok) || !was_sound<Coop>(op)) return false;
   Coop::sync();
   const bool ended = Coop::rank() != 0 || !count_received(open, Kind::combine, tokens, all) || end_received(open, op);

@@ -15,23 +15,9 @@
 #include "ucclep/device/rows/line.hpp"
 #include "ucclep/device/simt/simt.hpp"
 #include "ucclep/device/user/row_out.hpp"
+#include "ucclep/device/user/waits.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
-
-// Of a scope, those who read together without a sync of the scope: a warp of a block, or all of a smaller scope.
-template <class Coop>
-struct Near {
-  static UCCLEP_FN uint32_t rank() { return whole_warps<Coop> ? lane_id() : Coop::rank(); }
-  static UCCLEP_FN uint32_t size() { return whole_warps<Coop> ? wave_size : Coop::size(); }
-  // Which of the scope's this one is, and how many there are.
-  static UCCLEP_FN uint32_t index() { return whole_warps<Coop> ? Coop::rank() / wave_size : 0; }
-  static UCCLEP_FN uint32_t count() { return whole_warps<Coop> ? Coop::size() / wave_size : 1; }
-  // The sum of all members' values.
-  static UCCLEP_FN uint32_t sum(uint32_t value) {
-    for (uint32_t mask = 1; mask < size(); mask *= 2) value += shfl_xor(value, mask);
-    return value;
-  }
-};
 
 // Lane verb: 8 bytes at offset `at` of what lines carry, which are there.
 UCCLEP_FN uint64_t line_word(const char* lines, uint32_t at) {
@@ -42,8 +28,9 @@ UCCLEP_FN uint64_t line_word(const char* lines, uint32_t at) {
 
 // Lane verb: waits until the lines that carry bytes [begin, end) are there. False: they did not come.
 UCCLEP_FN bool wait_lines(const Op& op, Phase phase, uint32_t peer, const char* lines, uint32_t begin, uint32_t end) {
+  UCCLEP_KEEP_LOOP
   for (uint32_t line = begin / line_payload; line * line_payload < end; ++line) {
-    if (!wait_word(op, phase, peer, lines + line * line_bytes + line_payload)) return false;
+    if (!await_word(op, phase, peer, lines + line * line_bytes + line_payload)) return false;
   }
   return true;
 }

@@ -16,6 +16,7 @@
 #include "ucclep/device/arch/types.hpp"
 #include "ucclep/device/layout/window.hpp"
 #include "ucclep/device/rows/line.hpp"
+#include "ucclep/device/simt/simt.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 
@@ -27,12 +28,29 @@ inline constexpr bool whole_warps<warp> = true;
 template <>
 inline constexpr bool whole_warps<block> = true;
 
+// Of a scope, those who read or write together without a sync of the scope: a warp of a block, or all of a smaller
+// scope.
+template <class Coop>
+struct Near {
+  static UCCLEP_FN uint32_t rank() { return whole_warps<Coop> ? lane_id() : Coop::rank(); }
+  static UCCLEP_FN uint32_t size() { return whole_warps<Coop> ? wave_size : Coop::size(); }
+  // Which of the scope's this one is, and how many there are.
+  static UCCLEP_FN uint32_t index() { return whole_warps<Coop> ? Coop::rank() / wave_size : 0; }
+  static UCCLEP_FN uint32_t count() { return whole_warps<Coop> ? Coop::size() / wave_size : 1; }
+  // The sum of all members' values.
+  static UCCLEP_FN uint32_t sum(uint32_t value) {
+    for (uint32_t mask = 1; mask < size(); mask *= 2) value += shfl_xor(value, mask);
+    return value;
+  }
+};
+
 constexpr uint32_t batch_puts = 4;  // batches or vectors that are read before the first of them is stored
 
 template <class Coop, class Each, class Word>
 UCCLEP_FN void put_lines(uint32_t bytes, uint64_t epoch, Each&& each, Word&& word) {
   if constexpr (whole_warps<Coop>) {
     const uint32_t all = line_batches(bytes), step = Coop::size() / wave_size;
+    UCCLEP_KEEP_LOOP
     for (uint32_t first = Coop::rank() / wave_size; first < all; first += batch_puts * step) {
       LineBatch batch[batch_puts] = {};
       for (uint32_t i = 0; i < batch_puts; ++i) {
@@ -50,6 +68,7 @@ UCCLEP_FN void put_lines(uint32_t bytes, uint64_t epoch, Each&& each, Word&& wor
       }
     }
   } else {
+    UCCLEP_KEEP_LOOP
     for (uint32_t at = 8 * Coop::rank(); at < bytes; at += 8 * Coop::size()) {
       const uint64_t value = word(at);
       const uint32_t to = at / line_payload * line_bytes + at % line_payload;
@@ -88,11 +107,13 @@ UCCLEP_FN uint64_t scale_word(const char* scales, uint32_t at, uint32_t all) {
   return word;
 }
 
-// bytes: a multiple of 16.
+// bytes: a multiple of 16. All members call each() together, also those that have nothing left.
 template <class Coop, class Each, class Word>
 UCCLEP_FN void put_bytes(uint32_t bytes, Each&& each, Word&& word) {
   const uint32_t step = 16 * Coop::size();
-  for (uint32_t first = 16 * Coop::rank(); first < bytes; first += batch_puts * step) {
+  UCCLEP_KEEP_LOOP
+  for (uint32_t begin = 0; begin < bytes; begin += batch_puts * step) {
+    const uint32_t first = begin + 16 * Coop::rank();
     vec16 values[batch_puts] = {};
     for (uint32_t i = 0; i < batch_puts; ++i) {
       const uint32_t at = first + i * step;
@@ -103,7 +124,9 @@ UCCLEP_FN void put_bytes(uint32_t bytes, Each&& each, Word&& word) {
     }
     for (uint32_t i = 0; i < batch_puts; ++i) {
       const uint32_t at = first + i * step;
-      if (at < bytes) each([&](char* row) { store16(row + at, values[i]); });
+      each([&](char* row) {
+        if (at < bytes) store16(row + at, values[i]);
+      });
     }
   }
 }
