@@ -22,30 +22,6 @@ UCCLEP_FN void keep_count(const RoundsArgs& args, const ZoneShares<Coop>& shares
   if (shares.index == 0 && Coop::rank() == 0) args.counts[zone] = rows;
 }
 
-// Verb of every block: tokens leave, and rows of the experts are received.
-template <class Coop>
-UCCLEP_FN void dispatch_ll(const RoundsArgs& args, const RoundInput& input) {
-  const uint32_t bytes = args.shape.token_bytes(), top_k = args.shape.top_k;
-  const auto op = ll::dispatch_begin(args.handle, args.shape);
-  for (uint32_t token = Scopes<Coop>::mine(); token < args.tokens; token += Scopes<Coop>::count()) {
-    ll::dispatch_send(Coop{}, op, token, input.tokens + size_t{token} * bytes, nullptr,
-                      input.experts + size_t{token} * top_k, input.weights + size_t{token} * top_k);
-  }
-  ll::dispatch_end(block{}, op, args.tokens);
-  const ZoneShares<Coop> shares(args.zones);
-  for (uint32_t zone = shares.first; zone < args.zones; zone += shares.step) {
-    uint32_t rows = args.zone_rows;
-    if (args.counted) {
-      ll::dispatch_rows(Coop{}, op, zone, rows);
-      keep_count(args, shares, zone, rows);
-    }
-    const RowRange part = shares.part(rows);
-    if (part.first == part.last) continue;
-    const uint32_t base = zone * args.zone_rows;
-    ll::dispatch_recv(Coop{}, op, args.rows, base + part.first, base + part.last);
-  }
-}
-
 // Verb of the scope: rows of the output go back as they are.
 template <class Coop, class Open>
 UCCLEP_FN void send_back(const RoundsArgs& args, const Open& op, uint32_t first, uint32_t last) {
@@ -63,19 +39,31 @@ UCCLEP_FN void receive_results(const RoundsArgs& args, const Open& op) {
   if (part.first < part.last) combine_recv(Coop{}, op, CombineRows{args.results}, part.first, part.last);
 }
 
-// Verb of every block: rows go back, and results are received.
+// Verb of every block: tokens leave; rows of the experts are received, and go back; results are received. Who received
+// a row sends it back, so nothing but the operations themselves is waited for. False: the group has failed.
 template <class Coop>
-UCCLEP_FN void combine_ll(const RoundsArgs& args) {
-  const auto op = ll::combine_begin(args.handle, args.shape);
+UCCLEP_FN bool round_ll(const RoundsArgs& args, const RoundInput& input) {
+  const uint32_t bytes = args.shape.token_bytes();
+  const TopkRouting<int64_t> routing{input.experts, input.weights, args.tokens};
+  const auto there = ll::dispatch_begin(args.handle, args.shape, routing);
+  const auto back = ll::combine_begin(args.handle, args.shape, there);
+  for (uint32_t token = Scopes<Coop>::mine(); token < args.tokens; token += Scopes<Coop>::count()) {
+    ll::dispatch_send(Coop{}, there, token, input.tokens + size_t{token} * bytes, nullptr);
+  }
+  ll::dispatch_end(block{}, there);
   const ZoneShares<Coop> shares(args.zones);
   for (uint32_t zone = shares.first; zone < args.zones; zone += shares.step) {
-    const uint32_t count = ll::combine_rows(op, zone);
-    if (!args.counted) keep_count(args, shares, zone, count);
-    const RowRange part = shares.part(args.counted ? count : args.zone_rows);
+    uint32_t rows = 0;
+    ll::dispatch_rows(Coop{}, there, zone, rows);
+    keep_count(args, shares, zone, rows);
+    const RowRange part = shares.part(args.counted ? rows : args.zone_rows);
+    if (part.first == part.last) continue;
     const uint32_t base = zone * args.zone_rows;
-    send_back<Coop>(args, op, base + part.first, base + part.last);
+    ll::dispatch_recv(Coop{}, there, args.rows, base + part.first, base + part.last);
+    send_back<Coop>(args, back, base + part.first, base + part.last);
   }
-  receive_results<Coop>(args, op);
+  receive_results<Coop>(args, back);
+  return await_end(block{}, back, Kind::combine);
 }
 
 // Rows that the routing has for this rank, or that the output has room for.
@@ -113,10 +101,7 @@ UCCLEP_FN void combine_ht(const RoundsArgs& args) {
 template <class Coop>
 UCCLEP_FN void rounds_ll(const RoundsArgs& args) {
   for (uint32_t round = 0; round < args.rounds; ++round) {
-    dispatch_ll<Coop>(args, input_of(args, round));
-    if (!all_blocks(args)) return;
-    combine_ll<Coop>(args);
-    if (!all_blocks(args)) return;
+    if (!round_ll<Coop>(args, input_of(args, round))) return;
   }
 }
 
