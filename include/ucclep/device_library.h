@@ -27,7 +27,7 @@
  * they are the objects that the functions below take by address. In Python: device_address of Group, Handle, Window. */
 
 /** The field `abi` of each, which changes whenever their layout or what lies behind them does. */
-#define UCCLEP_DEVICE_ABI 29u
+#define UCCLEP_DEVICE_ABI 30u
 /** @{ The field `magic` of each. */
 #define UCCLEP_DEVICE_GROUP_MAGIC 0x55450012u
 #define UCCLEP_DEVICE_HANDLE_MAGIC 0x55450013u
@@ -40,7 +40,7 @@ typedef struct {
   unsigned magic;    /**< UCCLEP_DEVICE_GROUP_MAGIC */
   unsigned abi;      /**< UCCLEP_DEVICE_ABI */
   int rank;          /**< this rank */
-  uint64_t rest[89]; /**< the library's */
+  uint64_t rest[90]; /**< the library's */
 } ucclEpDeviceGroupLayout_t;
 
 /** ucclEpDeviceHandle. */
@@ -69,7 +69,7 @@ typedef struct {
 
 /** Bytes that a pending operation takes for each block, 8-byte aligned, in memory of the device: block b of the grid
  *  gives `op` as the begin of an array plus b times this number. They are written by *_begin_block. */
-#define UCCLEP_DEVICE_OPERATION_BYTES 256
+#define UCCLEP_DEVICE_OPERATION_BYTES 320
 
 /* ---- The channel of a group (ucclep/device/channel.hpp). group, dst, src: addresses of objects ---- */
 

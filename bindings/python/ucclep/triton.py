@@ -22,7 +22,7 @@ from triton.language import constexpr, core
 from .device_object import library_file
 
 #: Bytes that a pending operation takes for each program: UCCLEP_DEVICE_OPERATION_BYTES.
-OPERATION_BYTES = constexpr(256)
+OPERATION_BYTES = constexpr(320)
 
 #: How many arguments each function takes, by its name here.
 FUNCTIONS: dict[str, int] = {}
