@@ -325,10 +325,13 @@ UCCLEP_FN void bulk_wait_written() {
 
 // The same arguments, or a part of them, at an address that the compiler knows nothing of: it reads their fields again
 // where they are needed from here on. Known to be constant, a hundred fields would be loaded at entry, or before a
-// loop, and kept in scalar registers, of which there are not that many.
+// loop, and kept in scalar registers, of which there are not that many. In a large kernel of a user the address itself
+// may lie in vector registers; all lanes have the same.
 template <class T>
 UCCLEP_FN const T& reload(const T& arguments) {
-  const auto* address = (const __attribute__((address_space(4))) T*)&arguments;
+  const auto bits = (uint64_t)&arguments;
+  const uint64_t low = uniform(static_cast<uint32_t>(bits)), high = uniform(static_cast<uint32_t>(bits >> 32));
+  const auto* address = (const __attribute__((address_space(4))) T*)(low | high << 32);
   asm volatile("" : "+s"(address));
   return *(const T*)address;
 }

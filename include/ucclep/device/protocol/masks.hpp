@@ -31,9 +31,11 @@ UCCLEP_FN bool is_masked(const ucclEpDeviceGroup& group, uint32_t rank) {
 }
 
 // Has operation `seq` no rows of the rank, and no header.
-UCCLEP_FN bool is_absent(const ucclEpDeviceGroup& group, Kind kind, uint64_t seq, uint32_t rank) {
-  GroupMasks* const masks = reload(group).masks;
+UCCLEP_FN bool is_absent(GroupMasks* masks, Kind kind, uint64_t seq, uint32_t rank) {
   return masks != nullptr && load_relaxed<Scope::gpu>(&masks->of(rank).last[static_cast<uint32_t>(kind)]) < seq;
+}
+UCCLEP_FN bool is_absent(const ucclEpDeviceGroup& group, Kind kind, uint64_t seq, uint32_t rank) {
+  return is_absent(reload(group).masks, kind, seq, rank);
 }
 
 // Are its rows of the dispatch zero rows, which the repair has written.

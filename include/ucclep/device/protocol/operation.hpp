@@ -44,7 +44,7 @@ struct Op {
 };
 
 UCCLEP_FN bool is_masked(const Op& op, uint32_t rank) {
-  return op.may.masks && is_masked(op.group, rank);
+  return op.may.masks && is_masked(op.group.masks, rank);
 }
 
 // Warps of the whole grid share out work by index. Neighbours are on different SMs, so that little work uses them all.

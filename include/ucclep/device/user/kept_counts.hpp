@@ -179,7 +179,9 @@ struct CountReader {
   UCCLEP_FN bool keep_source(PacketsAhead& fixed, At&& at, bool& differs) const {
     if (fixed.first >= fixed.count) return true;
     const uint32_t source = fixed.first / HeaderLayout::counts;
-    if (op.masked() && is_absent(op.group, op.kind, op.seq, source)) return keep_facts(source, 0, 0, Form::bulk, false);
+    if (op.masked() && is_absent(op.group.masks, op.kind, op.seq, source)) {
+      return keep_facts(source, 0, 0, Form::bulk, false);
+    }
     uint64_t said[HeaderLayout::counts] = {};
     if (!fixed.take(op, at, [&](uint32_t i, uint64_t value) { said[i % HeaderLayout::counts] = value; })) return false;
     const uint64_t low = said[HeaderLayout::settings_low], high = said[HeaderLayout::settings_high];

@@ -117,7 +117,7 @@ template <class Coop>
 UCCLEP_FN HeaderResult compare_settings(const DeviceOperation& open, const Op& op) {
   bool lost = false, differs = false;
   for (uint32_t source = Coop::rank(); source < op.ranks() && !lost; source += Coop::size()) {
-    if (op.masked() && is_absent(op.group, op.kind, op.seq, source)) continue;
+    if (op.masked() && is_absent(op.group.masks, op.kind, op.seq, source)) continue;
     const Packet* const header = network::header_from(op, source);
     uint64_t low = 0, high = 0;
     lost = !await_packet(op, Phase::header, source, header + HeaderLayout::settings_low, low) ||
@@ -135,7 +135,7 @@ template <class Coop>
 UCCLEP_FN bool headers_came(const Op& op) {
   bool lost = false;
   for (uint32_t source = Coop::rank(); source < op.ranks() && !lost; source += Coop::size()) {
-    if (!op.masked() || !is_absent(op.group, op.kind, op.seq, source)) lost = !network::header_came(op, source);
+    if (!op.masked() || !is_absent(op.group.masks, op.kind, op.seq, source)) lost = !network::header_came(op, source);
   }
   Coop::sync();  // one has seen that a header is whole, and all read it
   return !Coop::any(lost);
