@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The meta line of a row (MetaLayout): written by the source, read where the row arrives.
 #pragma once
-#include "ucclep/device/arch/numeric.hpp"
 #include "ucclep/device/layout/objects.hpp"
 #include "ucclep/device/layout/window.hpp"
 #include "ucclep/device/protocol/routing.hpp"
@@ -35,7 +34,7 @@ UCCLEP_FN void build_meta(const GroupShape& shape, uint32_t token, const Selecti
 UCCLEP_FN uint64_t meta_word_of_lanes(const GroupShape& shape, uint32_t token, const Selection& selection, float weight,
                                       uint32_t offset) {
   const MetaLayout layout = MetaLayout::of(shape.top_k);
-  const uint32_t weight_bits = selection.expert >= 0 ? float_bits(weight) : 0;
+  const uint32_t weight_bits = selection.expert >= 0 ? __builtin_bit_cast(uint32_t, weight) : 0;
   const uint32_t expert = lane_id() >= shape.top_k ? 0
                           : selection.expert >= 0  ? static_cast<uint16_t>(selection.expert)
                                                    : no_expert;

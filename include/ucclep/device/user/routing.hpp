@@ -20,7 +20,6 @@
 #include "ucclep/device/layout/record.hpp"
 #include "ucclep/device/layout/views.hpp"
 #include "ucclep/device/layout/window.hpp"
-#include "ucclep/device/ll/inbox.hpp"
 #include "ucclep/device/ll/routing.hpp"
 #include "ucclep/device/ll/row_lines.hpp"
 #include "ucclep/device/protocol/header.hpp"
