@@ -32,7 +32,7 @@ class DeviceObject(ctypes.Structure):
 
 class DeviceGroup(DeviceObject):
     MAGIC = 0x55450012
-    _fields_ = [("rank", c_int), ("rest", c_uint64 * 89)]
+    _fields_ = [("rank", c_int), ("rest", c_uint64 * 90)]
 
 
 class DeviceHandle(DeviceObject):
@@ -53,7 +53,7 @@ class DeviceWindow(DeviceObject):
 class Slots:
     """Memory of a communicator's device for these objects: they are small, and an allocation takes at least 2 MiB of a GPU."""
 
-    BYTES, COUNT = 1024, 256
+    BYTES, COUNT = 2048, 256
     assert max(map(ctypes.sizeof, (DeviceGroup, DeviceHandle, DeviceWindow))) <= BYTES
 
     def __init__(self, comm: Communicator):
