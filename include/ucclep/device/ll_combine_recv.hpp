@@ -93,7 +93,9 @@ struct PartialsOfLanes {
   // What has no epochs inside is there as far as the parts [begin, end).
   UCCLEP_FN bool wait_parts(const OpenCombine& open, const Op& op, uint32_t begin, uint32_t end) const {
     const bool waits = lane_id() < count && !in_lines(lane_id());
-    return every_lane(!waits || wait_partial(open, op, of_rank, place, begin, end));
+    const bool ok = !waits || wait_partial(open, op, of_rank, place, begin, end);
+    sync_warp();  // what a lane has acquired is ordered before what all of them read
+    return every_lane(ok);
   }
 };
 
