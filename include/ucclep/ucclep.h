@@ -249,6 +249,9 @@ typedef struct {
   int num_signals;                                      /**< for user kernels */
   int max_in_flight; /**< operations of a kind in flight, up to 8, rounded up to a power of two; 0 = 2 */
   int nranks;        /**< for ucclEpGroupQuery without a communicator only */
+  /** Bound of the memory that peers write for this group, on each rank; 0 = about 512 MiB for HT, beside what LL needs.
+   * UCCLEP_WINDOW_BYTES wins. HT operations with more tokens than it has room for run in rounds */
+  int64_t window_bytes;
 } ucclEpGroupConfig_t;
 
 /** What a group needs, in bytes, and what it allows. */
@@ -259,7 +262,7 @@ typedef struct {
   int64_t max_tokens_per_rank, max_token_bytes; /**< the largest of both modes, and the longest row */
   int64_t max_ranks;                            /**< whose tables fit into this device; 4096 at most */
   int64_t epoch_bits;                           /**< operations are numbered by so many bits */
-  int64_t tokens_per_round;                     /**< of HT, on a rank; an operation has one round */
+  int64_t tokens_per_round; /**< of HT, on a rank: at most max_tokens_per_rank, fewer where window_bytes says so */
   /** The largest store that arrives whole between all ranks of a domain: 128 bytes between NVIDIA GPUs joined by
    * NVLink, 16 by PCIe, 8 between AMD GPUs. With 128, LL operations with few rows take less time */
   int64_t whole_bytes;
@@ -274,6 +277,8 @@ typedef struct {
   int expert_alignment; /**< HT EXPERT_MAJOR: zones are padded to it; a power of two; 0 = 1 */
   int expert_ids;       /**< UCCLEP_EXPERT_IDS_* */
   const ucclEpTensor_t* handle_mem; /**< uint8 [ucclEpHandleMemSize], with what an earlier handle left there, or NULL */
+  int tile_rows, waves;             /**< 0: later versions have more */
+  int64_t max_tokens; /**< of an HT operation; 0 = max_tokens_per_rank. ucclEpHandleMemSize grows with it */
 } ucclEpHandleConfig_t;
 
 /**
@@ -300,7 +305,7 @@ typedef struct {
   const ucclEpTensor_t* is_token_in_rank;  /**< [T, R] uint8 */
 } ucclEpRoutingCounts_t;
 
-/** What a rank sends: T from 0 to B, free to differ between ranks; H, dtypes and K are the same on all ranks. */
+/** What a rank sends: T from 0 to B of LL or the handle's max_tokens, free to differ between ranks; H, dtypes and K are the same on all ranks. */
 typedef struct {
   unsigned size, magic;
   const ucclEpTensor_t* tokens;       /**< required: [T, H] bf16, fp16, fp32, or bytes (fp8, fp4) with scales */

@@ -123,7 +123,8 @@ ucclEpGroupConfig_t group_config(const std::vector<Scenario>& scenarios) {
   for (const Scenario& scenario : scenarios) {
     config.num_experts = scenario.experts;
     config.top_k = std::max(config.top_k, scenario.top_k);
-    config.max_tokens_per_rank = std::max(config.max_tokens_per_rank, scenario.max_tokens);
+    config.max_tokens_per_rank =
+        std::max(config.max_tokens_per_rank, scenario.round > 0 ? scenario.round : scenario.max_tokens);
     config.ll_max_tokens_per_rank = std::max(config.ll_max_tokens_per_rank, scenario.ll_max_tokens);
     config.max_recv_tokens_per_rank = scenario.max_recv;
     config.overflow = scenario.overflow;
@@ -143,6 +144,7 @@ ucclEpHandleConfig_t handle_config(const Scenario& scenario) {
                                                              : UCCLEP_LAYOUT_FLAT;
   config.expert_alignment = scenario.alignment > 1 ? static_cast<int>(scenario.alignment) : 0;
   config.expert_ids = scenario.global_ids ? UCCLEP_EXPERT_IDS_GLOBAL : UCCLEP_EXPERT_IDS_LOCAL;
+  if (scenario.round > 0 && !scenario.ll()) config.max_tokens = scenario.max_tokens;
   return config;
 }
 

@@ -198,7 +198,7 @@ template <class Coop>
 UCCLEP_FN HeaderResult dispatched(const OpenCombine& open, const MayMeet& may) {
   if (!open.beside || !open.ok) return HeaderResult::good;
   const Op now = open.dispatch.op();
-  const Op op{now.group, now.kind, now.name, now.seq, now.slot, may};
+  const Op op{now.group, now.kind, now.name, now.seq, now.slot, WarpUniform{0}, may};
   const bool sent = Coop::rank() != 0 || all_sent(open.dispatch, op);
   Coop::sync();
   return Coop::any(!sent) ? HeaderResult::lost : what_comes<Coop>(open.dispatch, op);

@@ -37,7 +37,8 @@ void agree_on(Agreement& agreement, const ucclEpGroupConfig_t& config) {
       .field("enable_mask", config.enable_mask)
       .field("overflow", config.overflow)
       .field("num_signals", config.num_signals)
-      .field("max_in_flight", config.max_in_flight);
+      .field("max_in_flight", config.max_in_flight)
+      .field("window_bytes", config.window_bytes);
 }
 
 bool has_blocks_of_two_warps(const ucclEpComm& comm, const ucclEpGroupConfig_t& checked, const GroupShape& shape) {
@@ -171,6 +172,11 @@ proxy::FaultSink faults_of(ucclEpGroup& group) {
   };
 }
 
+ucclEpGroupConfig_t with_environment(ucclEpGroupConfig_t config, const Config& environment) {
+  config.window_bytes = environment.window_bytes.value_or(config.window_bytes);
+  return config;
+}
+
 ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
   static std::atomic<uint64_t> groups = 0;
   auto group = std::make_unique<ucclEpGroup>(comm);
@@ -184,7 +190,7 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
     refuse_in_capture(comm);
     check_reach(comm);
   });
-  agreement.attempt([&] { asked = read_struct(given, "config"); });
+  agreement.attempt([&] { asked = with_environment(read_struct(given, "config"), comm.config); });
   agree_on(agreement, asked);
   // Who waits less than the others would mask a rank that only waits longer.
   agreement.field("timeout_ms with enable_mask", asked.enable_mask != 0 ? comm.timeout_ms(asked.timeout_ms) : 0);
@@ -196,6 +202,7 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
     group->config = checked_config(asked, comm.nranks(), comm.traits, nodes);
     group->device.shape = shape_on(comm, group->config, nodes);
     check_launchable(comm.traits, group->device.shape);
+    check_window_bytes(group->config, group->device.shape);
     group->device.layout = WindowLayout::of(group->device.shape);
     if (agreement.failed()) return;
     own = comm.device->share(group->device.layout.bytes);
@@ -247,13 +254,15 @@ ucclEpGroupLimits_t limits_of(const ucclEpComm* comm, const ucclEpGroupConfig_t&
   if (!comm && (nranks < 1 || nranks > static_cast<int>(max_ranks))) {
     fail(ucclEpInvalidArgument, "config.nranks is {}, expected 1 to {} when comm is NULL", nranks, max_ranks);
   }
-  const DeviceTraits traits = comm ? comm->traits
-                                   : expected_traits(Config::from_environment().device.value_or(UCCLEP_DEVICE_AUTO),
-                                                     UCCLEP_DEVICE_INDEX_CURRENT);
+  const Config environment = comm ? comm->config : Config::from_environment();
+  const DeviceTraits traits =
+      comm ? comm->traits
+           : expected_traits(environment.device.value_or(UCCLEP_DEVICE_AUTO), UCCLEP_DEVICE_INDEX_CURRENT);
   const NodeShape nodes = comm ? node_shape(comm->topology.plan, asked.enable_mask != 0) : NodeShape{};
-  const ucclEpGroupConfig_t config = checked_config(asked, nranks, traits, nodes);
+  const ucclEpGroupConfig_t config = checked_config(with_environment(asked, environment), nranks, traits, nodes);
   const GroupShape shape = comm ? shape_on(*comm, config, nodes) : shape_of(config, nranks, traits, nodes);
   check_launchable(traits, shape);
+  check_window_bytes(config, shape);
   ucclEpGroupLimits_t limits = UCCLEP_GROUP_LIMITS_INIT;
   const WindowLayout layout = WindowLayout::of(shape);
   uint64_t on_device = WorkspaceLayout::of(shape).bytes + round_up(layout.bytes, traits.window_granularity);
@@ -273,7 +282,7 @@ ucclEpGroupLimits_t limits_of(const ucclEpComm* comm, const ucclEpGroupConfig_t&
   limits.max_token_bytes = INT32_MAX / 2;
   limits.max_ranks = max_ranks_of(traits);
   limits.epoch_bits = 64;
-  limits.tokens_per_round = config.max_tokens_per_rank;
+  limits.tokens_per_round = shape.ht_tokens;
   limits.whole_bytes = shape.whole_bytes;
   return limits;
 }

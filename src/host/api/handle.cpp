@@ -48,6 +48,26 @@ void check_config(const ucclEpHandleConfig_t& config) {
     fail(ucclEpInvalidArgument, "config.expert_alignment is {}, expected a power of two up to {}, or 0", alignment,
          max);
   }
+  if (config.tile_rows != 0 || config.waves != 0) {
+    fail(ucclEpNotSupported, "config.{} is {}, but this version has neither tiles nor waves: leave it 0",
+         config.tile_rows != 0 ? "tile_rows" : "waves", config.tile_rows != 0 ? config.tile_rows : config.waves);
+  }
+}
+
+// Tokens of an operation, at most.
+uint32_t max_tokens_of(const ucclEpGroup& group, int mode, int64_t asked) {
+  const GroupShape& shape = group.shape();
+  const int64_t usual = group.tokens_of_mode(mode);
+  int64_t most = int64_t{max_rounds} * shape.ht_tokens;
+  most = std::min({most, int64_t{INT32_MAX / 2}, int64_t{max_rows / shape.ranks}});
+  if (mode == UCCLEP_MODE_LL || !has_rounds(shape)) most = usual;
+  if (asked < 0 || asked > most) {
+    fail(ucclEpInvalidArgument, "config.max_tokens is {}, expected 0 to {}{}", asked, most,
+         mode == UCCLEP_MODE_LL    ? ", the group's maximum of LL tokens"
+         : !has_rounds(shape) ? ", the group's max_tokens_per_rank: its operations have one round"
+                                   : "");
+  }
+  return static_cast<uint32_t>(asked == 0 ? usual : asked);
 }
 
 void check_layout(int mode, const ucclEpHandleConfig_t& config) {
@@ -67,7 +87,8 @@ void check_layout(int mode, const ucclEpHandleConfig_t& config) {
 uint32_t stamp_of(const ucclEpGroup& group, const HandleView& view) {
   uint64_t hash = group.serial;
   for (const uint64_t setting :
-       {uint64_t(view.mode), uint64_t(view.layout), uint64_t(view.expert_ids), uint64_t{view.expert_alignment}}) {
+       {uint64_t(view.mode), uint64_t(view.layout), uint64_t(view.expert_ids), uint64_t{view.expert_alignment},
+        uint64_t{view.tokens}}) {
     hash = (hash ^ setting) * 0x9e3779b97f4a7c15u;
     hash ^= hash >> 32;
   }
@@ -84,7 +105,8 @@ HandleView settings_of(const ucclEpGroup& group, const ucclEpHandleConfig_t& con
   d.layout = config.layout;
   d.expert_ids = config.expert_ids;
   d.expert_alignment = static_cast<uint32_t>(std::max(1, config.expert_alignment));
-  d.tokens = static_cast<uint32_t>(group.tokens_of_mode(mode));
+  d.tokens = max_tokens_of(group, mode, config.max_tokens);
+  d.rounds = mode == UCCLEP_MODE_LL ? 1 : rounds_of(group.shape(), d.tokens);
   d.offsets = HandleLayout::of(group.shape(), d.tokens, mode == UCCLEP_MODE_LL);
   d.stamp = stamp_of(group, d);
   return d;

@@ -49,6 +49,7 @@ Config Config::from_environment() {
   if (auto sizes = env::integer_list("UCCLEP_NODES", 1, INT_MAX)) config.nodes.assign(sizes->begin(), sizes->end());
   config.socket_ifname = env::text("UCCLEP_SOCKET_IFNAME").value_or("");
   if (auto ms = env::integer("UCCLEP_TIMEOUT_MS", 1, INT_MAX)) config.timeout_ms = static_cast<int>(*ms);
+  config.window_bytes = env::integer("UCCLEP_WINDOW_BYTES", 1, INT64_MAX);
   config.topo_file = env::text("UCCLEP_TOPO_FILE").value_or("");
   config.network_memory = static_cast<Config::NetworkMemory>(
       env::choice("UCCLEP_NETWORK_MEMORY", {{"auto", static_cast<int>(Config::NetworkMemory::automatic)},

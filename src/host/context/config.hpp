@@ -18,6 +18,7 @@ struct Config {
   std::vector<int> nodes;                    // UCCLEP_NODES=3,5: sizes of virtual nodes; empty: discover
   std::string socket_ifname;                 // UCCLEP_SOCKET_IFNAME, see bootstrap/address.hpp; empty: choose
   std::optional<int> timeout_ms;             // UCCLEP_TIMEOUT_MS
+  std::optional<int64_t> window_bytes;       // UCCLEP_WINDOW_BYTES, of each group
   std::string topo_file;                     // UCCLEP_TOPO_FILE; empty: discover
   std::string trace_file;                    // UCCLEP_TRACE, a pattern with %r and %p; empty: no trace
   LlCopies ll_copies = LlCopies::automatic;  // UCCLEP_LL_COPIES=auto|rank|node

@@ -60,7 +60,8 @@ struct ucclEpGroup : ucclep::LiveObject {
     std::shared_ptr<ucclep::KnownRouting> routing;
   };
   std::vector<HandleMemory> handle_memories;
-  // Operations as they were called, and those of which only the send phase was, oldest first (P2).
+  // Rounds of operations as they were called, as many as each may have; and those operations of which only the send
+  // phase was, oldest first (P2). number: of the first round.
   struct PendingOperation {
     ucclep::Kind kind;
     uint64_t number;

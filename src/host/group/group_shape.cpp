@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <ranges>
 
 #include "base/error.hpp"
 #include "host/group/plan.hpp"
@@ -13,7 +14,7 @@
 namespace ucclep {
 namespace {
 
-constexpr int default_in_flight = 2, max_in_flight = 8, max_signals = 65536;
+constexpr int default_in_flight = 2, max_signals = 65536;
 
 // P15: operations whose rows fit here per source travel as LINE. Where a line is all but full of data it spares a fence
 // and a flag for 7 % more bytes (docs/tuning.md), so all that decoding sends; elsewhere a line costs twice its bytes,
@@ -64,6 +65,7 @@ ucclEpGroupConfig_t checked_config(const ucclEpGroupConfig_t& given, int nranks,
   check_range("max_recv_tokens_per_rank", config.max_recv_tokens_per_rank, 0, INT64_MAX);
   check_range("timeout_ms", config.timeout_ms, 0, INT32_MAX);
   check_range("enable_mask", config.enable_mask, 0, 1);
+  check_range("window_bytes", config.window_bytes, 0, INT64_MAX);
   check_range("overflow", config.overflow, UCCLEP_OVERFLOW_ERROR, UCCLEP_OVERFLOW_DROP);
   check_range("num_signals", config.num_signals, 0, max_signals);
   if (config.max_in_flight != 0) check_range("max_in_flight", config.max_in_flight, default_in_flight, max_in_flight);
@@ -77,7 +79,35 @@ ucclEpGroupConfig_t checked_config(const ucclEpGroupConfig_t& given, int nranks,
   return config;
 }
 
-GroupShape shape_of(const ucclEpGroupConfig_t& config, int nranks, const DeviceTraits& traits, const NodeShape& nodes) {
+namespace {
+
+// Rounds begin at multiples of it, where not all tokens fit into one.
+constexpr uint32_t round_unit = 32;
+constexpr uint64_t usual_window_bytes = 512ull << 20;  // of HT (docs/tuning.md)
+
+GroupShape with_round(GroupShape shape, uint32_t tokens) {
+  shape.ht_tokens = tokens;
+  shape.pool_rows = shape.recv_rows < uint64_t{shape.ranks} * tokens ? shape.recv_rows : 0;
+  return shape;
+}
+
+uint64_t bytes_of_windows(const GroupShape& shape) {
+  const WindowLayout layout = WindowLayout::of(shape);
+  return layout.bytes + layout.network_bytes;
+}
+
+// The most tokens of a round, of at most the shape's, with which windows have no more bytes.
+uint32_t tokens_of_round(const GroupShape& shape, uint64_t bytes) {
+  const uint32_t all = shape.ht_tokens;
+  const auto fits = [&](uint32_t tokens) { return bytes_of_windows(with_round(shape, tokens)) <= bytes; };
+  if (fits(all)) return all;
+  const auto units = std::views::iota(1u, all / round_unit + 1);
+  const auto larger = std::ranges::partition_point(units, [&](uint32_t n) { return fits(n * round_unit); });
+  return std::max(std::min(all, round_unit), static_cast<uint32_t>(larger - units.begin()) * round_unit);
+}
+
+GroupShape whole_shape(const ucclEpGroupConfig_t& config, int nranks, const DeviceTraits& traits,
+                       const NodeShape& nodes) {
   GroupShape shape{};
   shape.ranks = static_cast<uint32_t>(nranks);
   shape.experts = static_cast<uint32_t>(config.num_experts);
@@ -90,8 +120,6 @@ GroupShape shape_of(const ucclEpGroupConfig_t& config, int nranks, const DeviceT
   if (config.max_recv_tokens_per_rank != 0) {
     shape.recv_rows = static_cast<uint32_t>(std::min(config.max_recv_tokens_per_rank, int64_t{max_rows}));
   }
-  const bool pooled = shape.recv_rows < uint64_t{shape.ranks} * shape.ht_tokens;
-  shape.pool_rows = pooled ? shape.recv_rows : 0;
   shape.whole_bytes = traits.whole_bytes;
   const bool lines_whole = shape.whole_bytes >= traits.line_bytes;
   shape.line_bytes = lines_whole ? traits.line_bytes : unsigned{sizeof(Packet)};
@@ -113,10 +141,29 @@ GroupShape shape_of(const ucclEpGroupConfig_t& config, int nranks, const DeviceT
   return shape;
 }
 
+}  // namespace
+
+GroupShape shape_of(const ucclEpGroupConfig_t& config, int nranks, const DeviceTraits& traits, const NodeShape& nodes) {
+  const GroupShape shape = whole_shape(config, nranks, traits, nodes);
+  if (!has_rounds(shape)) return with_round(shape, shape.ht_tokens);
+  const uint64_t asked = static_cast<uint64_t>(config.window_bytes),
+                 bytes = asked != 0 ? asked : bytes_of_windows(with_round(shape, 1)) + usual_window_bytes;
+  return with_round(shape, tokens_of_round(shape, bytes));
+}
+
+void check_window_bytes(const ucclEpGroupConfig_t& config, const GroupShape& shape) {
+  const uint64_t needed = bytes_of_windows(shape);
+  if (config.window_bytes == 0 || needed <= static_cast<uint64_t>(config.window_bytes)) return;
+  fail(ucclEpInvalidArgument,
+       "config.window_bytes (UCCLEP_WINDOW_BYTES) is {}, but the group needs {}, with {} tokens of each rank in HT and "
+       "{} in LL: raise it, or lower ll_max_tokens_per_rank or max_in_flight",
+       config.window_bytes, needed, shape.ht_tokens, shape.ll_tokens);
+}
+
 WorkspaceLayout WorkspaceLayout::of(const GroupShape& shape) {
   constexpr uint64_t unit = 128;
   WorkspaceLayout at{};
-  at.windows = round_up(GroupState::bytes(shape), unit);
+  at.windows = round_up(GroupState::bytes(), unit);
   at.channel = round_up(at.windows + sizeof(char*) * shape.ranks * (1 + shape.networked), unit);
   at.masks = round_up(at.channel + ChannelState::bytes(shape), unit);
   at.network = at.masks + (shape.masked != 0 ? GroupMasks::bytes(shape.ranks) : 0);

@@ -14,7 +14,11 @@ constexpr int64_t max_tokens = INT32_MAX / 2;  // per rank, in either mode
 ucclEpGroupConfig_t checked_config(const ucclEpGroupConfig_t& config, int nranks, const DeviceTraits& traits,
                                    const NodeShape& nodes);
 
+// A round of HT has as many tokens as window_bytes has room for.
 GroupShape shape_of(const ucclEpGroupConfig_t& checked, int nranks, const DeviceTraits& traits, const NodeShape& nodes);
+
+// Error(ucclEpInvalidArgument): the windows of the group are larger than asked for.
+void check_window_bytes(const ucclEpGroupConfig_t& checked, const GroupShape& shape);
 
 // A group's own device memory, without handles: GroupState, and then
 struct WorkspaceLayout {

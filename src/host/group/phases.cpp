@@ -57,11 +57,12 @@ void check_in_flight(const ucclEpHandle& handle, Kind kind) {
          "ucclEpComplete first",
          name_of(kind));
   }
-  const uint64_t since = group.called[static_cast<uint32_t>(kind)] - oldest->number;
-  if (since + 1 < group.shape().in_flight) return;
+  const uint64_t since = group.called[static_cast<uint32_t>(kind)] - oldest->number + 1;
+  if (since + handle.device.rounds <= group.shape().in_flight) return;
   fail(ucclEpInvalidUsage,
-       "a {} with send_only is pending, the {} of max_in_flight are in flight with it: complete it before the next one",
-       name_of(kind), group.shape().in_flight);
+       "a {} with send_only is pending: of {} slots (max_in_flight) {} are in use since then, and this one may need {} "
+       "(max_tokens of the handle / tokens_per_round): complete it before the next one",
+       name_of(kind), group.shape().in_flight, since, handle.device.rounds);
 }
 
 Schedule schedule_of(const ucclEpHandle& handle, Kind kind, int send_only, bool device_initiated) {
@@ -81,12 +82,12 @@ const Kernel& repair_of(const ucclEpHandle& handle, Kind kind) {
 }
 
 void note_operation(ucclEpHandle& handle, Kind kind) {
-  ++handle.group->called[static_cast<uint32_t>(kind)];
+  handle.group->called[static_cast<uint32_t>(kind)] += handle.device.rounds;
 }
 
 void keep_receive_phase(ucclEpHandle& handle, Kind kind, PendingReceive::Launch launch, ucclEpStream_t stream) {
   ucclEpGroup& group = *handle.group;
-  const uint64_t number = group.called[static_cast<uint32_t>(kind)];
+  const uint64_t number = group.called[static_cast<uint32_t>(kind)] - handle.device.rounds + 1;
   handle.routing->pending = PendingReceive{kind, number, group.comm->device->is_capturing(stream), std::move(launch)};
   group.pending_operations.push_back({kind, number});
 }

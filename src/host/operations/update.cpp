@@ -54,7 +54,7 @@ TensorView checked_topk_idx(const ucclEpTensor_t* tensor, const char* name, int6
                             const GroupShape& shape) {
   TensorView t = required_tensor(tensor, name);
   t.dtype({ucclEpInt64, ucclEpInt32})
-      .shape({at_most(max_tokens, "B, the group's maximum of tokens for the handle's mode"),
+      .shape({at_most(max_tokens, "the handle's max_tokens, which is B of its mode where its config has none"),
               SizeRule{1, shape.top_k, "1 to the group's top_k"}})
       .adjacent_elements();
   return t;
@@ -104,7 +104,9 @@ void update_ht(ucclEpHandle& handle, const RoutingInput& routing, CounterViews c
   counters.host_counts = handle.routing->counts.get();
   counters.host_call = captured ? 0 : handle.routing->updates_called + 1;
   announce_total(counters);
-  const Settings settings = handle_settings(handle, static_cast<int>(routing.top_k.value));
+  Settings settings = handle_settings(handle, static_cast<int>(routing.top_k.value));
+  settings.hidden = handle.device.tokens;
+  settings.scale_bytes = Settings::no_row;
   const int sms = num_sms > 0 ? num_sms : group.config.num_sms;
   const RoutingPlan plan = plan_routing(group.comm->traits, group.shape(), sms, routing.tokens);
   HtUpdateArgs args{group.device, handle.device, routing, settings, zones_of(handle), counters};

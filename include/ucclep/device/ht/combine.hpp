@@ -60,25 +60,37 @@ struct CombineWarpRoles {
   }
 };
 
-// The tokens of a block, which its reduce warps take one by one, in order: every grid_size()-th of the rank's. Who
-// waits for a row keeps none of the others from the next token.
+// Tokens that the reduce warps take one by one, in order. Of rounds that peers wait for a share, by turns; of the others
+// every grid_size()-th of the rank's, whichever warp of the block is free: who waits for a row keeps none of the others
+// from the next token.
 struct TokenPool {
-  uint32_t* taken;  // in the block's shared memory
-  WarpUniform first, step;
+  uint32_t* taken;  // in the block's shared memory; of a share: NULL
+  WarpUniform first, step, end;
+  WarpUniform mine{0};  // tokens of a share so far
 
   // Before the table of exposed tensors: an address that is known anyway takes no register of its own.
-  static UCCLEP_FN TokenPool of(const Stage& stage) {
-    return {reinterpret_cast<uint32_t*>(stage.beyond()), block_id(), grid_size()};
+  static UCCLEP_FN uint32_t* word(const Stage& stage) { return reinterpret_cast<uint32_t*>(stage.beyond()); }
+  static UCCLEP_FN TokenPool of_block(const Stage& stage, uint32_t begin, uint32_t end) {
+    return {word(stage), begin + block_id(), grid_size(), end};
+  }
+  static UCCLEP_FN TokenPool of_share(const TokenRange& tokens, const Worker& worker) {
+    return {nullptr, tokens.begin + worker.index, worker.workers, tokens.end};
   }
   // Block verb. Others may take after the next sync_block.
-  UCCLEP_FN void fill() const {
-    if (thread_id() == 0) *taken = 0;
+  static UCCLEP_FN void fill(const Stage& stage) {
+    if (thread_id() == 0) *word(stage) = 0;
   }
-  // Warp verb: the next token; at or past their number when none is left.
-  UCCLEP_FN uint32_t take() const {
+  // Warp verb: the next token; at or past the end when none is left.
+  UCCLEP_FN uint32_t take() {
     uint32_t index = 0;
-    if (lane_id() == 0) index = fetch_add_relaxed<Scope::gpu>(taken, 1u);
-    return first + broadcast(index, 0) * step;
+    if (taken != nullptr) {
+      if (lane_id() == 0) index = fetch_add_relaxed<Scope::gpu>(taken, 1u);
+      index = broadcast(index, 0);
+    } else {
+      index = mine;
+      mine += 1;
+    }
+    return first + index * step;
   }
 };
 
@@ -120,21 +132,22 @@ UCCLEP_FN void stage_partial(const HandleMemory& memory, const HtCombineArgs& ar
                     [&](uint32_t offset, const Vector<Element>& sum) { store16_stream(to + offset, sum.pack()); });
 }
 
-// Warp verb: a run of partial rows for one home, and the word that says so.
+// Warp verb: a run of partial rows for one home, and the word that says so. places: of the round.
 template <class Element, class Wire>
 UCCLEP_FN void stage_run(const Op& op, const HtCombineArgs& args, Stage& stage, SumRing& ring, uint32_t home,
-                         uint32_t rows, uint32_t run) {
+                         const PlaceRange& places, uint32_t run) {
   const bool pooled = op.group.shape.pool_rows != 0;
   const WindowLayout& window = op.group.layout;
   char* to = op.mine() + (pooled ? window.pool_of(op.slot) : window.back_rows_of(op.slot, home));
-  const uint32_t begin = run * run_rows;
+  const uint32_t first = places.begin, rows = places.end - first, begin = run * run_rows;
   const uint32_t end = begin + run_rows < rows ? begin + run_rows : rows;
-  for (uint32_t place = begin; place < end; ++place) {
+  for (uint32_t at = begin; at < end; ++at) {
     const HtCombineArgs& now = reload(args);
-    uint32_t index = place;
+    const uint32_t place = first + at;
+    uint32_t index = at;
     if (pooled) {
       index = uniform(pool_row(memory_of(now), now, home, place));
-      if (lane_id() == 0) Wire::pool_places(op, home)[place] = index;
+      if (lane_id() == 0) Wire::pool_places(op, home)[at] = index;
       if (index == no_place) continue;
     }
     char* const row = to + uint64_t{index} * now.partial_bytes;
@@ -145,16 +158,18 @@ UCCLEP_FN void stage_run(const Op& op, const HtCombineArgs& args, Stage& stage, 
   if (lane_id() == 0) publish(Wire::run_words(op, home) + run, op.seq);
 }
 
-// Verb of the staging warps of the grid.
+// Verb of the staging warps of the grid, of a round.
 template <class Element, class Wire>
-UCCLEP_FN void stage_runs(const Op& op, const HandleMemory& memory, const HtCombineArgs& args, Stage& stage,
-                          SumRing& ring, const Worker& worker) {
+UCCLEP_FN bool stage_runs(const Op& op, const HtCombineArgs& args, Stage& stage, SumRing& ring,
+                          const WarpUniform& rounds, const Worker& worker) {
+  if (op.round != 0 && !slot_free(op)) return false;
   const uint32_t skipped = args.zones == Zones::sources ? 1 : 0;  // this rank's own rows
   const WarpUniform homes = op.ranks() - skipped;
-  if (homes == 0) return;
+  if (homes == 0) return true;
   uint32_t most = 0;
   for (uint32_t r = 0; r < op.ranks(); ++r) {
-    const uint32_t rows = uniform(memory.rows_from()[r]);
+    const PlaceRange places = came_in_round(op, memory_of(args), r, rounds);
+    const uint32_t rows = uniform(places.end - places.begin);
     most = rows > most ? rows : most;
   }
   const WarpUniform items = (most + run_rows - 1) / run_rows * homes;
@@ -162,20 +177,12 @@ UCCLEP_FN void stage_runs(const Op& op, const HandleMemory& memory, const HtComb
     const HtCombineArgs& now = reload(args);
     const uint32_t home = op.rotated(item % homes + skipped), run = item / homes;
     if (Wire::masks && is_masked(now.group, home)) continue;  // of its rows there may be none
-    const uint32_t rows = uniform(memory_of(now).rows_from()[home]);
-    if (run * run_rows < rows) stage_run<Element, Wire>(op.with(now.group), now, stage, ring, home, rows, run);
+    const PlaceRange here = came_in_round(op, memory_of(now), home, rounds), places{uniform(here.begin), uniform(here.end)};
+    if (run * run_rows < places.end - places.begin) {
+      stage_run<Element, Wire>(op.with(now.group), now, stage, ring, home, places, run);
+    }
   }
-}
-
-// Verb of a block's warps: those that stage take their shares by turns.
-template <class Element, class Wire>
-UCCLEP_FN void stage_turns(const Op& op, const HandleMemory& memory, const HtCombineArgs& args, Stage& stage,
-                           SumRing& ring, const WarpRole& copy, uint64_t turn) {
-  if (!copy.has_me()) return;
-  in_turns(op, Turn::rows, copy, turn, [&](const Worker& worker) {
-    stage_runs<Element, Wire>(op, memory, args, stage, ring, worker);
-    return true;
-  });
+  return true;
 }
 
 // Verb of the summing warps, of a relay: sums for homes elsewhere, likewise.
@@ -214,8 +221,9 @@ UCCLEP_FN bool partials_of(const Op& op, const HandleMemory& memory, const HtCom
       if constexpr (lands) ok = Wire::partial_in(op, args.partial_bytes, rank, place, row);
     } else {
       const uint64_t words = window.back_epochs_of(op.slot, rank);
-      ok = wait_word(op, Phase::rows, rank, op.mine() + words + 8 * uint64_t{place / run_rows});
-      row = staged_partial(op, args.partial_bytes, {rank, op.me(), place}, window.back_places_of(op.slot, rank));
+      const uint32_t at = place - sent_before(op, memory, rank);
+      ok = wait_word(op, Phase::rows, rank, op.mine() + words + 8 * uint64_t{at / run_rows});
+      row = staged_partial(op, args.partial_bytes, {rank, op.me(), at}, window.back_places_of(op.slot, rank));
     }
     terms.rows[order] = row;
     if (args.weights_back) {
@@ -234,19 +242,23 @@ UCCLEP_FN bool partials_of(const Op& op, const HandleMemory& memory, const HtCom
   return every_lane(ok);
 }
 
-// Verb of the summing warps of the grid. The rows of a token that the output lacks (compare_tokens) are waited for as
-// well, since others wait until they are read.
+// In which round a token is, of this one and later ones.
+template <class Wire>
+UCCLEP_FN Op round_of_token(const Op& op, const HtCombineArgs& args, uint32_t token) {
+  if (Wire::rounds(memory_of(args)) == 1) return op;
+  return op.in_round(token / op.group.shape.ht_tokens);
+}
+
+// Verb of the summing warps of the grid: tokens of the round, or of later ones as well. The rows of a token that the
+// output lacks (compare_tokens) are waited for as well, since others wait until they are read.
 template <class Element, class Wire>
-UCCLEP_FN bool sum_tokens(const Op& op, const HandleMemory& memory, const HtCombineArgs& args,
-                          const PeerTensors* exposed, const Stage& stage, SumRing& ring) {
-  if (block_id() == 0 && lane_id() == 0) compare_tokens(op, memory, args.output_rows, args.settings.top_k);
-  const TokenPool pool = TokenPool::of(stage);
-  const WarpUniform tokens = routed_tokens(memory);
-  for (WarpUniform token = pool.take(); token < tokens; token = pool.take()) {
+UCCLEP_FN bool sum_tokens(const Op& op, const HtCombineArgs& args, const PeerTensors* exposed, const Stage& stage,
+                          SumRing& ring, TokenPool& pool) {
+  for (WarpUniform token = pool.take(); token < pool.end; token = pool.take()) {
     const HtCombineArgs& now = reload(args);
     const uint32_t bytes = token < now.output_rows ? uniform(now.row_bytes) : 0;
     Terms terms{reinterpret_cast<const char**>(stage.scratch()), 0, 0};
-    const Op here = op.with(now.group);
+    const Op here = round_of_token<Wire>(op.with(now.group), now, token);
     if (!partials_of<Wire>(here, memory_of(now), now, exposed, token, terms)) return false;
     if constexpr (Wire::network) {
       if (!has_masks<Wire>(now.group) && !Wire::template sum_own_node<Element>(here, now, token, ring, terms)) {
@@ -263,34 +275,89 @@ UCCLEP_FN bool sum_tokens(const Op& op, const HandleMemory& memory, const HtComb
   return true;
 }
 
+// What a warp does of a combine, round by round.
 template <class Element, class Wire>
+struct PartialMover {
+  const HtCombineArgs& args;
+  Stage& stage;
+  SumRing& ring;
+  const PeerTensors* exposed;
+  CombineWarpRoles roles;
+  WarpUniform rounds;
+  Shares rows, arrivals;
+  bool rest_summed = false;
+
+  UCCLEP_FN bool send(const Op& op) {
+    bool ok = true;
+    if (roles.copy.has_me()) {
+      ok = in_turns(op, roles.copy, rows, [&](const Worker& worker) {
+        return stage_runs<Element, Wire>(op, reload(args), stage, ring, rounds, worker);
+      });
+    }
+    if constexpr (Wire::network) {
+      if (roles.reduce.has_me()) ok = relay_turns<Element, Wire>(op, reload(args), stage, ring, roles.reduce);
+      if (roles.copy.has_me() && ok) ok = Wire::stage_sums(reload(args), op, stage, roles.copy.me());
+    }
+    return ok;
+  }
+
+  // Rounds that nobody waits for are one pool.
+  UCCLEP_FN bool receive(const Op& op) {
+    if (!roles.reduce.has_me() || rest_summed) return true;
+    rest_summed = !is_awaited(op, rounds);
+    return receive_shares(op, roles.reduce, rounds, arrivals, [&](const Worker& worker) {
+      const HtCombineArgs& now = reload(args);
+      const uint32_t tokens = routed_tokens(memory_of(now));
+      const TokenRange range = TokenRange::of(op, tokens);
+      TokenPool pool = rest_summed ? TokenPool::of_block(stage, range.begin, tokens)
+                                   : TokenPool::of_share(range, worker);
+      return sum_tokens<Element, Wire>(op, now, exposed, stage, ring, pool);
+    });
+  }
+};
+
+// Block verb, when READY is in. turn: of rows, from begin_turn.
+template <class Element, class Wire, Phases phases>
+UCCLEP_FN bool move_partials(const Op& op, const HandleMemory& memory, const HtCombineArgs& args, Stage& stage,
+                             uint32_t turn) {
+  PeerTensors* exposed = exposed_of(stage);
+  const bool stays = phases != Phases::send && args.zones == Zones::sources && !args.device_initiated;
+  if (thread_id() == 0 && stays) exposed[op.me()] = own_tensors(memory, args.tokens, View{}, args.capacity, op.me());
+  TokenPool::fill(stage);
+  sync_block();
+  SumRing ring(stage);
+  if (phases != Phases::send && block_id() == 0 && thread_id() == 0) {
+    compare_tokens(op, memory, args.output_rows, args.settings.top_k);
+  }
+  const SentRounds sent = SentRounds::of(op, Wire::rounds(memory), phases);
+  const bool stages = sent.first < sent.end && !exposes(op, args.offer);
+  CombineWarpRoles roles = CombineWarpRoles::of(stages, args.zones != Zones::sources);
+  if (phases == Phases::send && !Wire::network) roles = {{0, block::warps()}, {0, 0}};
+  PartialMover<Element, Wire> mover{args,
+                                    stage,
+                                    ring,
+                                    exposed,
+                                    roles,
+                                    sent.all,
+                                    shares_sent(Turn::rows, sent, turn),
+                                    shares_received(op, sent)};
+  const bool ok = in_rounds(
+      op, sent, phases != Phases::send, [&](const Op& round) { return mover.send(round); },
+      [&](const Op& round) { return mover.receive(round); });
+  return every_thread(ok);
+}
+
+// Block verb.
+template <class Element, class Wire, Phases phases>
 UCCLEP_FN bool exchange_partials(const Op& op, const OpState& op_state, const HandleMemory& memory,
                                  const HtCombineArgs& args, Stage& stage) {
-  const uint64_t turn = begin_turn(op, Turn::rows);  // it comes while READY does
+  const uint32_t turn = begin_turn(op, Turn::rows);  // it comes while READY does
   const HeaderResult ready = exchange_ready<Wire>(op, op_state, memory, args.settings, args.offer, args.wait_ns, stage);
   if (ready != HeaderResult::good) {
     if constexpr (Wire::network) Wire::give_up(op, memory, ready, args.partial_bytes);
     return ready == HeaderResult::differs;
   }
-  PeerTensors* exposed = exposed_of(stage);
-  if (thread_id() == 0 && args.zones == Zones::sources) {
-    exposed[op.me()] = own_tensors(memory, args.tokens, View{}, args.capacity, op.me());
-  }
-  TokenPool::of(stage).fill();
-  sync_block();
-  SumRing ring(stage);
-  const CombineWarpRoles roles = CombineWarpRoles::of(!exposes(op, args.offer), args.zones != Zones::sources);
-  stage_turns<Element, Wire>(op, memory, args, stage, ring, roles.copy, turn);
-  const HtCombineArgs& now = reload(args);
-  bool ok = true;
-  if constexpr (Wire::network) {
-    if (roles.reduce.has_me()) ok = relay_turns<Element, Wire>(op, now, stage, ring, roles.reduce);
-    if (roles.copy.has_me() && ok) ok = Wire::stage_sums(reload(args), op, stage, roles.copy.me());
-  }
-  if (roles.reduce.has_me() && ok) {
-    ok = sum_tokens<Element, Wire>(op.with(now.group), memory_of(now), now, exposed, stage, ring);
-  }
-  return every_thread(ok);
+  return move_partials<Element, Wire, phases>(op, memory, args, stage, turn);
 }
 
 template <class Element, class Wire>
@@ -299,34 +366,14 @@ UCCLEP_FN void combine(const HtCombineArgs& args) {
   Stage stage(args.piece_bytes);
   const Op op = next_operation(args.group, Kind::combine, Operation::combine, op_state);
   const HandleMemory memory{args.handle, args.group.shape};
-  const bool ok = exchange_partials<Element, Wire>(op, op_state, memory, args, stage);
+  const bool ok = exchange_partials<Element, Wire, Phases::whole>(op, op_state, memory, args, stage);
   const HtCombineArgs& now = reload(args);
-  Wire::end(op.with(now.group), ok, exposes(op.with(now.group), now.offer));
+  const Op last = op.with(now.group).in_round(Wire::rounds(memory_of(now)) - 1);
+  Wire::end(last, ok, exposes(last, now.offer));
 }
 
-// Block verb: the send phase stages what others pull, as a relay adds up what goes to other nodes, and stages what
-// comes from there.
-template <class Element, class Wire>
-UCCLEP_FN bool send_partials(const Op& op, const OpState& op_state, const HandleMemory& memory,
-                             const HtCombineArgs& args, Stage& stage) {
-  const uint64_t turn = begin_turn(op, Turn::rows);
-  const HeaderResult ready = exchange_ready<Wire>(op, op_state, memory, args.settings, args.offer, args.wait_ns, stage);
-  if (ready != HeaderResult::good) {
-    if constexpr (Wire::network) Wire::give_up(op, memory, ready, args.partial_bytes);
-    return ready == HeaderResult::differs;
-  }
-  SumRing ring(stage);
-  const CombineWarpRoles all{{0, block::warps()}, {0, 0}};
-  const CombineWarpRoles roles = Wire::network ? CombineWarpRoles::of(true, args.zones != Zones::sources) : all;
-  stage_turns<Element, Wire>(op, memory, args, stage, ring, roles.copy, turn);
-  bool ok = true;
-  if constexpr (Wire::network) {
-    if (roles.reduce.has_me()) ok = relay_turns<Element, Wire>(op, args, stage, ring, roles.reduce);
-    if (roles.copy.has_me() && ok) ok = Wire::stage_sums(reload(args), op, stage, roles.copy.me());
-  }
-  return every_thread(ok);
-}
-
+// The send phase stages what others pull, as far as there are slots; a relay adds up what goes to other nodes, and
+// stages what comes from there.
 template <class Element, class Wire>
 UCCLEP_FN void send_combine(const HtCombineArgs& args) {
   const OpState op_state = OpState::load(args.group, Kind::combine);
@@ -334,9 +381,9 @@ UCCLEP_FN void send_combine(const HtCombineArgs& args) {
   const Op op = next_operation(args.group, Kind::combine, Operation::combine, op_state);
   if (has_masks<Wire>(args.group) && !begins_to_send(op)) return;
   const HandleMemory memory{args.handle, args.group.shape};
-  const bool ok = send_partials<Element, Wire>(op, op_state, memory, args, stage);
+  const bool ok = exchange_partials<Element, Wire, Phases::send>(op, op_state, memory, args, stage);
   const HtCombineArgs& now = reload(args);
-  end_send_phase_of<Wire>(op.with(now.group), memory_of(now), ok);
+  end_send_phase_of<Wire>(op.with(now.group), memory_of(now), ok, Wire::rounds(memory_of(now)));
 }
 
 // The receive phase, also of a device-initiated combine (ht_combine.hpp), which has staged this rank's
@@ -351,16 +398,9 @@ UCCLEP_FN void complete_combine(const HtCombineArgs& args) {
   const auto receive = [&] {
     const HeaderResult ready = ready_before<Wire>(op, memory, args.settings, args.wait_ns, stage);
     if (ready != HeaderResult::good) return ready == HeaderResult::differs;
-    PeerTensors* exposed = exposed_of(stage);
-    if (thread_id() == 0 && args.zones == Zones::sources && !args.device_initiated) {
-      exposed[op.me()] = own_tensors(memory, args.tokens, View{}, args.capacity, op.me());
-    }
-    TokenPool::of(stage).fill();
-    sync_block();
-    SumRing ring(stage);
-    return sum_tokens<Element, Wire>(op, memory, args, exposed, stage, ring);
+    return move_partials<Element, Wire, Phases::receive>(op, memory, args, stage, begin_turn(op, Turn::rows));
   };
-  phase.end<Wire>(phase.may_read() && receive());
+  phase.end<Wire>(phase.may_read() && receive(), Wire::rounds(memory));
 }
 
 }  // namespace ht

@@ -33,6 +33,22 @@
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ht {
 
+// Verb of one block, when all headers are here: how many rounds the largest T needs. A handle has few, and so its
+// number few bits.
+UCCLEP_FN void count_rounds(const HandleMemory& memory) {
+  uint32_t last = 0;  // round that has tokens of a source
+  for (uint32_t s = thread_id(); s < memory.shape.ranks; s += block_size()) {
+    const uint32_t of_source = rounds_of(memory.shape, memory.tokens_from()[s]) - 1;
+    last = last < of_source ? of_source : last;
+  }
+  uint32_t bit = 1, most = 0;
+  while (bit < memory.handle.rounds) bit *= 2;
+  for (bit /= 2; bit != 0; bit /= 2) {
+    if (sync_block_or(last >= most + bit)) most += bit;
+  }
+  if (thread_id() == 0) memory.state()->rounds = most + 1;
+}
+
 // Verb of one block, for the launches that follow: everybody's counts, and what comes of them.
 template <class Wire>
 UCCLEP_FN bool take_counts(const Op& op, const HtUpdateArgs& args) {
@@ -48,6 +64,7 @@ UCCLEP_FN bool take_counts(const Op& op, const HtUpdateArgs& args) {
   if (!every_thread(complete)) return false;
   const HtUpdateArgs& now = reload(args);
   if (thread_id() == 0) mark(op.with(now.group), Mark::headers_in);
+  count_rounds(memory_of(now));
   place_rows<true>(op.with(now.group), memory_of(now), HeaderWords::of(memory_of(now)), now.zones, now.counters,
                    static_cast<uint32_t*>(shared_memory()));
   return true;
@@ -98,12 +115,62 @@ struct WarpRoles {
     const uint32_t left = own_exposed ? 0 : movers > copiers ? movers - copiers : movers;
     return {{0, metas}, {warps - movers, copiers}, {warps - left, left}};
   }
+  // Of a launch that has nothing to send.
+  static UCCLEP_FN WarpRoles all_fetch() { return {{0, 0}, {0, 0}, {0, block::warps()}}; }
 };
 
-// Block verb: what every rank has exposed, and who does what here.
+// What a warp does of a dispatch, round by round.
+template <class Row, class Wire, Phases phases>
+struct RowMover {
+  const HtDispatchArgs& args;
+  Stage& stage;
+  PeerTensors* exposed;
+  WarpRoles roles;
+  bool pulled, lines_leave, own_exposed;  // by some rank here; to some rank; this rank exposes its output
+  WarpUniform rounds;
+  Shares metas, rows, arrivals;
+
+  UCCLEP_FN bool send(const Op& op) {
+    bool ok = true;
+    if (!Wire::network && roles.meta.has_me() && lines_leave) {
+      ok = in_turns(op, roles.meta, metas, [&](const Worker& worker) {
+        return send_metas(reload(args), op, stage, exposed, worker);
+      });
+    }
+    if (roles.copy.has_me() && ok) {
+      constexpr Phases sends = phases == Phases::whole ? Phases::whole : Phases::send;
+      ok = in_turns(op, roles.copy, rows, [&](const Worker& worker) {
+        return send_rows<Row, Wire, sends>(reload(args), op, stage, exposed, pulled, rounds, worker);
+      });
+    }
+    if constexpr (Wire::network) {
+      if (roles.meta.has_me() && ok) {
+        ok = in_turns(op, Turn::relays, roles.meta,
+                      [&](const Worker& worker) { return Wire::relay_rows(reload(args), op, stage, worker); });
+      }
+    }
+    return ok;
+  }
+
+  UCCLEP_FN bool take(const Op& op, const Worker& worker) {
+    if (phases == Phases::whole && own_exposed) return receive_metas(reload(args), op, stage, rounds, worker);
+    if constexpr (Wire::rings) {
+      return Wire::pull_rows(reload(args), op, stage, worker);
+    } else {
+      return pull_rows<Wire, phases>(reload(args), op, stage, rounds, worker);
+    }
+  }
+  UCCLEP_FN bool receive(const Op& op) {
+    const WarpRole role = phases == Phases::whole && own_exposed ? roles.meta : roles.fetch;
+    if (!role.has_me()) return true;
+    return receive_shares(op, role, rounds, arrivals, [&](const Worker& worker) { return take(op, worker); });
+  }
+};
+
+// Block verb: what every rank has exposed, and who does what here. turn: of rows, from begin_turn.
 template <class Row, class Wire, Phases phases>
 UCCLEP_FN bool move_rows(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage,
-                         PeerTensors* exposed, uint64_t turn) {
+                         PeerTensors* exposed, uint32_t turn) {
   const DispatchOutput& out = args.output;
   if (phases == Phases::whole && thread_id() == 0 && out.zones == Zones::sources) {
     exposed[op.me()] = own_tensors(memory, out.tokens, out.scales, out.capacity, op.me());
@@ -115,42 +182,34 @@ UCCLEP_FN bool move_rows(const Op& op, const HandleMemory& memory, const HtDispa
     peers_exposed = peers_exposed || (r != op.me() && !pulls(exposed[r]));
   }
   const bool own_exposed = exposes(op, args.offer);
-  constexpr bool pulls_later = phases == Phases::send;
-  const WarpRoles roles =
-      WarpRoles::of(own_exposed || pulls_later, peers_exposed || Wire::network);  // relays are meta warps
-  if (!Wire::network && roles.meta.has_me() && peers_exposed) {
-    in_turns(op, Turn::metas, roles.meta, [&](const Worker& worker) {
-      send_metas(reload(args), op, stage, exposed, worker);
-      return true;
-    });
-  }
-  bool ok = true;
-  if (roles.copy.has_me()) {
-    ok = in_turns(op, Turn::rows, roles.copy, turn, [&](const Worker& worker) {
-      return send_rows<Row, Wire, phases>(reload(args), op, stage, exposed, pulled, worker);
-    });
-  }
-  if constexpr (Wire::network) {
-    if (roles.meta.has_me() && ok) {
-      ok = in_turns(op, Turn::relays, roles.meta,
-                    [&](const Worker& worker) { return Wire::relay_rows(reload(args), op, stage, worker); });
-    }
-  }
-  if constexpr (phases == Phases::whole) {
-    if (roles.meta.has_me() && own_exposed) ok = receive_metas(reload(args), op, stage, roles.meta.me());
-    if constexpr (Wire::rings) {
-      if (roles.fetch.has_me() && ok) ok = Wire::pull_rows(reload(args), op, stage, roles.fetch.me());
-    } else {
-      if (roles.fetch.has_me() && ok) ok = pull_rows<Wire, phases>(reload(args), op, stage, roles.fetch.me());
-    }
-  }
+  constexpr bool receives = phases != Phases::send;
+  const SentRounds sent = SentRounds::of(op, Wire::rounds(memory), phases);
+  const bool sends = phases != Phases::receive || sent.first < sent.end;
+  // relays are meta warps
+  const WarpRoles roles = !sends ? WarpRoles::all_fetch()
+                                 : WarpRoles::of(own_exposed || !receives, peers_exposed || Wire::network);
+  RowMover<Row, Wire, phases> mover{args,
+                                    stage,
+                                    exposed,
+                                    roles,
+                                    pulled,
+                                    peers_exposed,
+                                    own_exposed,
+                                    sent.all,
+                                    shares_sent(Turn::metas, sent, 0),
+                                    shares_sent(Turn::rows, sent, turn),
+                                    shares_received(op, sent)};
+  if (roles.meta.has_me() && peers_exposed) mover.metas.next = begin_turn(op, Turn::metas);
+  const bool ok = in_rounds(
+      op, sent, receives, [&](const Op& round) { return mover.send(round); },
+      [&](const Op& round) { return mover.receive(round); });
   return every_thread(ok);
 }
 
 template <class Row, class Wire, Phases phases>
 UCCLEP_FN bool exchange_rows(const Op& op, const OpState& op_state, const HandleMemory& memory,
                              const HtDispatchArgs& args, Stage& stage) {
-  const uint64_t turn = begin_turn(op, Turn::rows);  // it comes while READY does
+  const uint32_t turn = begin_turn(op, Turn::rows);  // it comes while READY does
   const HeaderResult ready = exchange_ready<Wire>(op, op_state, memory, args.settings, args.offer, args.wait_ns, stage);
   if constexpr (Wire::network) Wire::note_rows(op, memory, ready == HeaderResult::good);
   if (ready != HeaderResult::good) {
@@ -177,16 +236,18 @@ UCCLEP_FN void dispatch(const HtDispatchArgs& args) {
   const HandleMemory memory{args.handle, args.group.shape};
   const bool ok = exchange_rows<Row, Wire, phases>(op, op_state, memory, args, stage);
   const HtDispatchArgs& now = reload(args);
+  const uint32_t rounds = Wire::rounds(memory_of(now));
   if constexpr (phases == Phases::send) {
-    end_send_phase_of<Wire>(op.with(now.group), memory_of(now), ok);
+    end_send_phase_of<Wire>(op.with(now.group), memory_of(now), ok, rounds);
   } else {
-    Wire::end(op.with(now.group), ok, exposes(op.with(now.group), now.offer));
+    const Op last = op.with(now.group).in_round(rounds - 1);
+    Wire::end(last, ok, exposes(last, now.offer));
   }
 }
 
-// The receive phase, also of a device-initiated dispatch (ht_dispatch.hpp): pulls what was staged. Where
-// none is pending: nothing.
-template <class Wire>
+// The receive phase, also of a device-initiated dispatch (ht_dispatch.hpp): sends the rounds for which the send phase
+// had no slots, and pulls what was staged. Where none is pending: nothing.
+template <class Row, class Wire>
 UCCLEP_FN void complete_dispatch(const HtDispatchArgs& args) {
   Stage stage(args.piece_bytes);
   const ReceivePhase phase = ReceivePhase::of<Wire::masks>(args, Kind::dispatch, Operation::dispatch);
@@ -204,19 +265,23 @@ UCCLEP_FN void complete_dispatch(const HtDispatchArgs& args) {
     if (ready != HeaderResult::good) return ready == HeaderResult::differs;
     fill_rest<Wire>(here, memory_of(now), now);
     if (masked) blank_absent(here, memory_of(now), now.output);
-    const WarpRole all{0, block::warps()};
-    bool ok = true;
     if constexpr (Wire::network) {
+      const WarpRole all{0, block::warps()};
+      bool ok = true;
       if (masked) {
         ok = in_turns(here, Turn::relays, all,
                       [&](const Worker& worker) { return Wire::relay_rows_late(reload(args), here, stage, worker); });
       }
+      return every_thread(ok && pull_rows<Wire, Phases::receive>(reload(args), here, stage, 1, all.me()));
+    } else {
+      const uint32_t turn = begin_turn(here, Turn::rows);
+      return move_rows<Row, Wire, Phases::receive>(here, memory_of(now), now, stage, exposed_of(stage), turn);
     }
-    return every_thread(ok && pull_rows<Wire, Phases::receive>(reload(args), here, stage, all.me()));
   };
   const bool ok = phase.may_read() && receive();
   const HtDispatchArgs& now = reload(args);
-  ReceivePhase::of<Wire::masks>(now, Kind::dispatch, Operation::dispatch).template end<Wire>(ok);
+  ReceivePhase::of<Wire::masks>(now, Kind::dispatch, Operation::dispatch)
+      .template end<Wire>(ok, Wire::rounds(memory_of(now)));
 }
 
 }  // namespace ht

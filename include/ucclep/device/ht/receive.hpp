@@ -23,16 +23,17 @@
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ht {
 
-UCCLEP_FN const char* landed_meta(const Op& op, uint32_t source, uint32_t place) {
+// at: place among those of the round.
+UCCLEP_FN const char* landed_meta(const Op& op, uint32_t source, uint32_t at) {
   return op.mine() + op.group.layout.ht_meta_of(op.slot, source) +
-         uint64_t{place} * MetaLayout::of(op.group.shape.top_k).bytes;
+         uint64_t{at} * MetaLayout::of(op.group.shape.top_k).bytes;
 }
 
-// Warp verb: one row, once it is staged.
+// Warp verb: one row, once it is staged. at: as above.
 template <class Wire>
 UCCLEP_FN bool pull_row(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage,
-                        uint32_t source, uint32_t place) {
-  const char* meta = landed_meta(op, source, place);
+                        uint32_t source, uint32_t place, uint32_t at) {
+  const char* meta = landed_meta(op, source, at);
   bool ok = true;
   if (lane_id() == 0) ok = wait_word(op, Phase::staging, source, meta + MetaLayout::of(op.group.shape.top_k).epoch);
   if (!every_lane(ok)) return false;
@@ -54,35 +55,40 @@ UCCLEP_FN bool pull_row(const Op& op, const HandleMemory& memory, const HtDispat
   return true;
 }
 
-// Sources whose rows this rank takes in, and how many rows the largest has. In FLAT its own stay where they are, but
-// for those of a send phase.
+// Sources whose rows this rank takes in, and how many rows the largest has in the round. In FLAT its own stay where
+// they are, but for those of a send phase.
 struct Sources {
   uint32_t first, count, most;
 
-  static UCCLEP_FN Sources of(const Op& op, const HandleMemory& memory, bool own_stay) {
+  static UCCLEP_FN Sources of(const Op& op, const HandleMemory& memory, uint32_t rounds, bool own_stay) {
     Sources s{own_stay ? 1u : 0u, 0, 0};
     s.count = op.ranks() - s.first;
     for (uint32_t i = s.first; i < op.ranks(); ++i) {
-      const uint32_t rows = uniform(memory.rows_from()[op.rotated(i)]);
+      const PlaceRange places = places_in_round(op, memory, rounds, op.rotated(i));
+      const uint32_t rows = uniform(places.end - places.begin);
       s.most = rows > s.most ? rows : s.most;
     }
     return s;
   }
 };
 
-// Verb of the pulling warps of the grid: low places first, since those are staged first, of all sources in turn.
+// Verb of the pulling warps of the grid, of a round: low places first, since those are staged first, of all sources in
+// turn.
 template <class Wire, Phases phases>
-UCCLEP_FN bool pull_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const Worker& worker) {
+UCCLEP_FN bool pull_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const WarpUniform& rounds,
+                         const Worker& worker) {
   const bool own_stay = phases == Phases::whole && args.output.zones == Zones::sources;
-  const Sources sources = Sources::of(op, memory_of(args), own_stay);
+  if (!places_come(op, memory_of(args), rounds, worker.index == 0)) return false;
+  const Sources sources = Sources::of(op, memory_of(args), rounds, own_stay);
   const WarpUniform first = sources.first, count = sources.count, items = sources.most * sources.count;
   for (WarpUniform item = worker.index; item < items; item += worker.workers) {
     const HtDispatchArgs& now = reload(args);
     const Op here = op.with(now.group);
-    const uint32_t source = here.rotated(item % count + first), place = item / count;
+    const uint32_t source = here.rotated(item % count + first), at = item / count;
     if (Wire::masks && is_absent(now.group, here.kind, here.seq, source)) continue;
-    if (place >= uniform(memory_of(now).rows_from()[source])) continue;
-    if (!pull_row<Wire>(here, memory_of(now), now, stage, source, place)) return false;
+    const PlaceRange places = places_in_round(here, memory_of(now), rounds, source);
+    if (at >= uniform(places.end - places.begin)) continue;
+    if (!pull_row<Wire>(here, memory_of(now), now, stage, source, uniform(places.begin) + at, at)) return false;
   }
   bulk_wait_written();
   return true;
@@ -90,23 +96,24 @@ UCCLEP_FN bool pull_rows(const HtDispatchArgs& args, const Op& op, Stage& stage,
 
 constexpr uint32_t meta_rows = 8;  // whose metas a warp takes at a time
 
-// Warp verb: ids, weights and sources of rows [first, end) of one source that come by themselves (FLAT).
+// Warp verb: ids, weights and sources of rows of one source that come by themselves (FLAT). first: of its places in the
+// round; [begin, end) of these.
 UCCLEP_FN bool take_metas(const Op& op, const HandleMemory& memory, const DispatchOutput& out, const Stage& stage,
-                          uint32_t source, uint32_t first, uint32_t end) {
+                          uint32_t source, uint32_t first, uint32_t begin, uint32_t end) {
   const GroupShape& shape = op.group.shape;
   const MetaLayout layout = MetaLayout::of(shape.top_k);
-  const uint32_t base = memory.recv_base()[source], lines = lines_of(shape, layout.body_bytes());
-  const char* landed = op.mine() + op.group.layout.ht_lines_of(op.slot, source) + first * meta_line_bytes(shape);
+  const uint32_t base = memory.recv_base()[source] + first, lines = lines_of(shape, layout.body_bytes());
+  const char* landed = op.mine() + op.group.layout.ht_lines_of(op.slot, source) + begin * meta_line_bytes(shape);
   const uint32_t bytes = lines * shape.line_payload();  // of a row
   bulk_wait_read();                                     // this warp may have sent from the slot
   const bool come = with_meta_lines(shape, [&]([[maybe_unused]] auto lines_of_group) {
     return line_load<decltype(lines_of_group)>(op, Phase::staging, source, stage.slot(0), landed,
-                                               uint64_t{end - first} * bytes);
+                                               uint64_t{end - begin} * bytes);
   });
   if (!come) return false;
-  for (uint32_t i = lane_id(); i < (end - first) * out.top_k; i += wave_size) {
+  for (uint32_t i = lane_id(); i < (end - begin) * out.top_k; i += wave_size) {
     const uint32_t at = i / out.top_k, k = i % out.top_k;
-    const uint64_t row = uint64_t{base} + first + at;
+    const uint64_t row = uint64_t{base} + begin + at;
     if (row >= out.capacity) continue;
     const char* meta = stage.slot(0) + at * bytes;
     ReceivedSelection s;
@@ -121,17 +128,21 @@ UCCLEP_FN bool take_metas(const Op& op, const HandleMemory& memory, const Dispat
 static_assert(meta_rows * (MetaLayout::of(max_top_k).bytes + line_payload) <=
               StageShape::piece_unit * StageShape::slots);
 
-// Verb of the meta warps of the grid.
-UCCLEP_FN bool receive_metas(const HtDispatchArgs& args, const Op& op, const Stage& stage, const Worker& worker) {
-  const Sources sources = Sources::of(op, memory_of(args), true);
+// Verb of the meta warps of the grid, of a round.
+UCCLEP_FN bool receive_metas(const HtDispatchArgs& args, const Op& op, const Stage& stage, const WarpUniform& rounds,
+                             const Worker& worker) {
+  if (!places_come(op, memory_of(args), rounds, worker.index == 0)) return false;
+  const Sources sources = Sources::of(op, memory_of(args), rounds, true);
   const WarpUniform count = sources.count, items = (sources.most + meta_rows - 1) / meta_rows * sources.count;
   for (WarpUniform item = worker.index; item < items; item += worker.workers) {
     const HtDispatchArgs& now = reload(args);
     const Op here = op.with(now.group);
-    const uint32_t source = here.rotated(item % count + 1), first = item / count * meta_rows;
-    const uint32_t rows = uniform(memory_of(now).rows_from()[source]);
-    const uint32_t end = rows < first + meta_rows ? rows : first + meta_rows;
-    if (first < rows && !take_metas(here, memory_of(now), now.output, stage, source, first, end)) return false;
+    const uint32_t source = here.rotated(item % count + 1), begin = item / count * meta_rows;
+    const PlaceRange places = places_in_round(here, memory_of(now), rounds, source);
+    const uint32_t first = uniform(places.begin), rows = uniform(places.end) - first;
+    const uint32_t end = rows < begin + meta_rows ? rows : begin + meta_rows;
+    if (begin >= rows) continue;
+    if (!take_metas(here, memory_of(now), now.output, stage, source, first, begin, end)) return false;
   }
   return true;
 }

@@ -51,7 +51,8 @@ struct ScanShares {
   uint32_t of_block, blocks;  // tokens; blocks that have any
 
   static UCCLEP_HD ScanShares of(uint32_t tokens, uint32_t grid) {
-    auto share = static_cast<uint32_t>(ceil_div(tokens, grid > 1 ? grid - 1 : 1));
+    const uint32_t others = grid > 1 ? grid - 1 : 1, most = others < max_routing_blocks ? others : max_routing_blocks;
+    auto share = static_cast<uint32_t>(ceil_div(tokens, most));
     if (share < chunk_tokens) share = chunk_tokens;
     return {share, static_cast<uint32_t>(ceil_div(tokens, share))};
   }
@@ -106,6 +107,28 @@ UCCLEP_FN bool wait_for_counts(const Op& op, uint32_t blocks, const uint32_t* ab
   return every_thread(ok);
 }
 
+// Lane verb: `total` rows go to the rank, in rounds that have tokens of this one. Rounds behind them send nothing.
+UCCLEP_FN void note_all_sent(const HandleMemory& memory, uint32_t tokens, uint32_t rank, uint32_t total) {
+  for (uint32_t r = rounds_of(memory.shape, tokens); r < memory.handle.rounds; ++r) {
+    memory.sent_before(r)[rank] = total;
+  }
+}
+
+// Verb of a block's threads, while it has the sets of tokens [first, end): what goes to each rank before a round that
+// begins among them.
+template <class Wire>
+UCCLEP_FN void note_sent_before(const HtUpdateArgs& args, const HtSets& sets, uint32_t first) {
+  const HandleMemory memory = memory_of(args);
+  if (memory.handle.rounds == 1) return;
+  const uint32_t of_round = memory.shape.ht_tokens;
+  const uint32_t* const counts = ScanTables::of(memory.shape).counts;
+  for (uint32_t r = first == 0 ? 1 : (first - 1) / of_round + 1; r * of_round < sets.end; ++r) {
+    for (uint32_t c = thread_id(); c < memory.shape.ranks; c += block_size()) {
+      memory.sent_before(r)[c] = counts[c] + Wire::count_before(sets, c, r * of_round);
+    }
+  }
+}
+
 // Block verb, after that: what lower blocks have, and in the last one the totals.
 template <class Wire>
 UCCLEP_FN void add_blocks(const HtUpdateArgs& args, uint32_t blocks) {
@@ -134,6 +157,7 @@ UCCLEP_FN void add_blocks(const HtUpdateArgs& args, uint32_t blocks) {
       }
     }
     if (c >= shape.ranks + shape.experts) continue;
+    if (c < shape.ranks) note_all_sent(memory, args.routing.tokens, c, total);
     (c < shape.ranks ? memory.rows_to()[c] : memory.counts_to()[c - shape.ranks]) = total;
   }
 }
@@ -185,6 +209,7 @@ UCCLEP_FN void place_tokens(const HtUpdateArgs& args, HtSets& sets, const WarpUn
   const WarpUniform step = wave_size / args.group.shape.top_k;
   for (WarpUniform first = begin; first < end; first += sets.capacity) {
     sets.require(first, end, bad);
+    note_sent_before<Wire>(reload(args), sets, first);
     for (WarpUniform token = first + warp_id() * step; token < sets.end; token += block::warps() * step) {
       place_selections<Wire>(reload(args), sets, token, sets.end, bad);
     }

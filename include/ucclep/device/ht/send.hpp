@@ -62,12 +62,20 @@ struct OrZeros {
   }
 };
 
+// Lane verb: where a row of the round lies among those to its rank.
+UCCLEP_FN uint32_t place_in_round(const Op& op, const HandleMemory& memory, uint32_t rank, uint32_t place) {
+  return place - sent_before(op, memory, rank);
+}
+
 // Warp verb: the meta line of a token to the ranks of the lanes with `to`, but for the epoch.
 UCCLEP_FN void send_meta(const Op& op, const HtDispatchArgs& args, Stage& stage, uint32_t token,
                          const Selection& selection, bool to) {
   const GroupShape& shape = op.group.shape;
   build_meta(shape, token, selection, given_weight(args, token, selection), stage.scratch());
-  char* meta = to ? meta_at(op, selection.rank, op.me(), selection.place) : stage.scratch();
+  char* meta = stage.scratch();
+  if (to) {
+    meta = meta_at(op, selection.rank, op.me(), place_in_round(op, memory_of(args), selection.rank, selection.place));
+  }
   bulk_store(to, meta, stage.scratch(), MetaLayout::of(shape.top_k).body_bytes());
 }
 
@@ -83,7 +91,7 @@ UCCLEP_FN void publish_run(const Op& op, const HandleMemory& memory, const PeerT
     const auto expert = static_cast<uint32_t>(memory.at<int32_t>(memory.handle.offsets.topk)[i]);
     const uint32_t rank = op.group.shape.rank_of(expert);
     if (!Wire::reaches(op, rank) || !pulls(exposed[rank])) continue;
-    char* meta = meta_at(op, rank, op.me(), place);
+    char* meta = meta_at(op, rank, op.me(), place_in_round(op, memory, rank, place));
     publish(reinterpret_cast<uint64_t*>(meta + MetaLayout::of(top_k).epoch), op.seq);
   }
   sync_warp();
@@ -97,6 +105,12 @@ UCCLEP_FN void keep_own(const Op& op, const HandleMemory& memory, const HtDispat
   const Arrival arrival{op.me(), place, token};
   const Target target = place_row(op, args.output, arrival, s, memory.recv_base()[op.me()]);
   note_placed(op, memory, args.output, arrival, s, target);
+}
+
+// Where a row lies that its source has staged, in the source's window.
+UCCLEP_FN uint64_t staged_at(const Op& op, uint32_t token, uint32_t row_bytes) {
+  const uint32_t at = token - op.round * op.group.shape.ht_tokens;
+  return op.group.layout.ht_rows_of(op.slot) + uint64_t{at} * row_bytes;
 }
 
 // Warp verb: one own row to all that want it. A send phase writes nothing of the output: the own rows are staged, too.
@@ -122,7 +136,7 @@ UCCLEP_FN void send_row(const Op& op, const HandleMemory& memory, const HtDispat
     const uint64_t mine = ballot(sends && selection.rank == op.me());
     if (mine != 0) keep_own(op, memory, args, token, selection, mine);
   }
-  char* staging = op.mine() + op.group.layout.ht_rows_of(op.slot) + uint64_t{token} * args.source.wire.row_bytes;
+  char* staging = op.mine() + staged_at(op, token, args.source.wire.row_bytes);
   RowTargets targets{args.source.wire, staged ? staging : nullptr, direct, stage.scratch(), stage.scratch(), 0};
   if (direct) {
     targets.tokens = peer.token(selection.place);
@@ -133,15 +147,25 @@ UCCLEP_FN void send_row(const Op& op, const HandleMemory& memory, const HtDispat
   Row::send(stage, args.source, row, OrZeros<decltype(all)>{all, !given});
 }
 
-// Verb of the sending warps of the grid.
+// Warp verb: the first of a round's senders says which places come in it.
+UCCLEP_FN bool begin_to_send(const Op& op, const HandleMemory& memory, uint32_t rounds, bool waits, bool first) {
+  if (op.round == 0) return true;
+  if ((waits || first) && !slot_free(op)) return false;
+  if (first) send_places(op, memory, rounds);
+  return true;
+}
+
+// Verb of the sending warps of the grid, of a round.
 template <class Row, class Wire, Phases phases>
 UCCLEP_FN bool send_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const PeerTensors* exposed,
-                         bool pulled, const Worker& worker) {
-  const bool reports = worker.index == 0 && lane_id() == 0;
-  if (reports) compare_tokens(op, memory_of(args), args.tokens, args.settings.top_k);
-  const WarpUniform tokens = routed_tokens(memory_of(args));
-  for (WarpUniform run = worker.index; run * run_tokens < tokens; run += worker.workers) {
-    const uint32_t begin = run * run_tokens, all = tokens, end = all - begin < run_tokens ? all : begin + run_tokens;
+                         bool pulled, uint32_t rounds, const Worker& worker) {
+  const bool first = worker.index == 0;
+  if (first && lane_id() == 0) compare_tokens(op, memory_of(args), args.tokens, args.settings.top_k);
+  if (!begin_to_send(op, memory_of(args), rounds, pulled, first)) return false;
+  const TokenRange tokens = TokenRange::of(op, routed_tokens(memory_of(args)));
+  for (WarpUniform next = tokens.begin + worker.index * run_tokens; next < tokens.end;
+       next += worker.workers * run_tokens) {
+    const uint32_t begin = next, all = tokens.end, end = all - begin < run_tokens ? all : begin + run_tokens;
     for (uint32_t token = begin; token < end; ++token) {
       const HtDispatchArgs& now = reload(args);
       send_row<Row, Wire, phases>(op.with(now.group), memory_of(now), now, stage, exposed, token);
@@ -155,8 +179,8 @@ UCCLEP_FN bool send_rows(const HtDispatchArgs& args, const Op& op, Stage& stage,
 }
 
 // Where the lines of a meta land.
-UCCLEP_FN char* meta_lines_at(const Op& op, uint32_t receiver, uint32_t source, uint32_t place) {
-  return op.window(receiver) + op.group.layout.ht_lines_of(op.slot, source) + place * meta_line_bytes(op.group.shape);
+UCCLEP_FN char* meta_lines_at(const Op& op, uint32_t receiver, uint32_t source, uint32_t at) {
+  return op.window(receiver) + op.group.layout.ht_lines_of(op.slot, source) + at * meta_line_bytes(op.group.shape);
 }
 
 // Warp verb: the metas of up to run_tokens tokens to ranks that do not pull. What they are made of is read at once.
@@ -178,7 +202,11 @@ UCCLEP_FN void send_meta_lines(const Op& op, const HtDispatchArgs& args, const S
         begin + i < tokens && selection.sends() && selection.rank != op.me() && !pulls(exposed[selection.rank]);
     if (ballot(to) == 0) continue;
     build_meta(shape, begin + i, selection, weights[i], stage.scratch());
-    char* lines = to ? meta_lines_at(op, selection.rank, op.me(), selection.place) : nullptr;
+    char* lines = nullptr;
+    if (to) {
+      const uint32_t at = place_in_round(op, memory_of(args), selection.rank, selection.place);
+      lines = meta_lines_at(op, selection.rank, op.me(), at);
+    }
     for (uint64_t left = ballot(to); left != 0; left &= left - 1) {
       auto* there = reinterpret_cast<char*>(broadcast(reinterpret_cast<uint64_t>(lines), first_lane(left)));
       with_meta_lines(shape, [&]([[maybe_unused]] auto lines_of_group) {
@@ -189,14 +217,17 @@ UCCLEP_FN void send_meta_lines(const Op& op, const HtDispatchArgs& args, const S
   }
 }
 
-// Verb of the meta warps of the grid. They need not wait for rows.
-UCCLEP_FN void send_metas(const HtDispatchArgs& args, const Op& op, const Stage& stage, const PeerTensors* exposed,
+// Verb of the meta warps of the grid, of a round. They need not wait for rows.
+UCCLEP_FN bool send_metas(const HtDispatchArgs& args, const Op& op, const Stage& stage, const PeerTensors* exposed,
                           const Worker& worker) {
-  const WarpUniform tokens = routed_tokens(memory_of(args));
-  for (WarpUniform run = worker.index; run * run_tokens < tokens; run += worker.workers) {
+  if (op.round != 0 && !slot_free(op)) return false;
+  const TokenRange tokens = TokenRange::of(op, routed_tokens(memory_of(args)));
+  for (WarpUniform next = tokens.begin + worker.index * run_tokens; next < tokens.end;
+       next += worker.workers * run_tokens) {
     const HtDispatchArgs& now = reload(args);
-    send_meta_lines(op.with(now.group), now, stage, exposed, run * run_tokens, tokens);
+    send_meta_lines(op.with(now.group), now, stage, exposed, next, tokens.end);
   }
+  return true;
 }
 
 // What operations of HT do where all ranks reach each other's windows, without and with masks. The other way, for ranks
@@ -206,6 +237,8 @@ struct OneNode {
   static constexpr bool network = false;
   static constexpr bool masks = false;  // true: in a group with masks, of those who are not lost
   static constexpr bool rings = false;  // true: rows from other nodes land in rings
+  // Of the running operation.
+  static UCCLEP_FN uint32_t rounds(const HandleMemory& memory) { return routed_rounds(memory); }
   using Consumed = ConsumedWord;
 
   // ---- Update
@@ -246,7 +279,7 @@ struct OneNode {
 
   // Where a row lies that is pulled.
   static UCCLEP_FN const char* staged_row(const Op& op, const WireShape& wire, uint32_t source, const char* meta) {
-    return op.window(source) + op.group.layout.ht_rows_of(op.slot) + uint64_t{meta_token(meta)} * wire.row_bytes;
+    return op.window(source) + staged_at(op, meta_token(meta), wire.row_bytes);
   }
   // At which a run of partial rows for a home is announced.
   static UCCLEP_FN uint64_t* run_words(const Op& op, uint32_t home) {

@@ -15,6 +15,7 @@
 // clang-format on
 #pragma once
 #include "ucclep/device/arch/types.hpp"
+#include "ucclep/device/ht/rounds.hpp"
 #include "ucclep/device/layout/objects.hpp"
 #include "ucclep/device/layout/record.hpp"
 #include "ucclep/device/layout/trace.hpp"
@@ -36,8 +37,12 @@ struct OfferWords {
   // Of a tensor. window: its id + 1; 0: not exposed, as where the rank has no header. The offset has two words.
   static constexpr uint32_t window = 0, stride = 1, step = 2, offset = 3;
   static constexpr uint32_t count = 12;
+  // Places that come in the first round (ht/rounds.hpp), the first and the one behind the last. In a packet of their
+  // own, which later rounds in the slot write over: blocks that begin late read the others alone.
+  static constexpr uint32_t first_place = 12, end_place = 13, count_sent = 14;
 };
-static_assert(HeaderLayout::packets(OfferWords::count) <= HeaderLayout::min_packets);
+static_assert(HeaderLayout::packets(OfferWords::count_sent) <= HeaderLayout::min_packets);
+static_assert(HeaderLayout::packets(OfferWords::first_place) == HeaderLayout::round);
 
 }  // namespace ucclep
 
@@ -73,7 +78,7 @@ UCCLEP_FN bool lies_in_window(const Op& op, uint32_t owner, const uint32_t* word
       window <= max_windows ? op.group.user_window_bytes[uint64_t{window - 1} * op.ranks() + owner] : 0;
   // Rows that span 2^63 bytes or more lie in no window, and their sum would wrap.
   if (rows < uint64_t{1} << 63 && offset <= bytes && rows + row <= bytes - offset) return true;
-  report_count(op.group.errors, op.group.abort_word, {op.seq, 0, op.name, Phase::offer, owner}, offset, bytes);
+  report_count(op.group.errors, op.group.abort_word, Waiter::of(op, Phase::offer, owner, 0), offset, bytes);
   return false;
 }
 
@@ -107,7 +112,7 @@ UCCLEP_FN bool exposes(const Op& op, const ZeroCopyOffer& offer) {
   return offer.tokens.given() && pending_slots(op) == 0;
 }
 
-// Verb of the workers: READY to every peer. words: OfferWords::count of them, memory of the warp's own.
+// Verb of the workers: READY to every peer. words: OfferWords::count_sent of them, memory of the warp's own.
 template <class Wire>
 UCCLEP_FN bool send_ready(const Op& op, const HandleMemory& memory, const Settings& settings,
                           const ZeroCopyOffer& offer, uint32_t* words, const Worker& worker) {
@@ -120,12 +125,15 @@ UCCLEP_FN bool send_ready(const Op& op, const HandleMemory& memory, const Settin
       words[OfferWords::capacity] = offer.capacity;
       offer_tensor(words + OfferWords::tokens, exposed ? offer.tokens : ExposedTensor{});
       offer_tensor(words + OfferWords::scales, exposed ? offer.scales : ExposedTensor{});
+      const PlaceRange sent = sent_in_round(op, memory, peer, routed_rounds(memory));
+      words[OfferWords::first_place] = sent.begin;
+      words[OfferWords::end_place] = sent.end;
     }
     sync_warp();
     if (exposed) fence_acq_rel<Scope::system>();
     const uint32_t rows = Wire::announced(op, memory, peer);
-    store_header(op, Wire::header_for(op, peer), settings, rows, Form::bulk, 0, words, OfferWords::count);
-    ok = Wire::header_stored(op, peer, rows, HeaderLayout::packets(OfferWords::count));
+    store_header(op, Wire::header_for(op, peer), settings, rows, Form::bulk, 0, words, OfferWords::count_sent);
+    ok = Wire::header_stored(op, peer, rows, HeaderLayout::packets(OfferWords::count_sent));
   }
   return ok;
 }
@@ -173,7 +181,10 @@ template <class Wire>
 UCCLEP_FN HeaderResult exchange_ready(const Op& op, const OpState& op_state, const HandleMemory& memory,
                                       const Settings& settings, const ZeroCopyOffer& offer, const View& wait_ns,
                                       const Stage& stage) {
-  if (!slots_free(op, op_state, typename Wire::Consumed{})) return HeaderResult::lost;
+  // A later round waits for what is published here, and no block is resident before the first.
+  const bool publishes = routed_rounds(memory) > 1 ? block_id() == 0 : publishes_consumed();
+  if (!slots_free(op, op_state, typename Wire::Consumed{}, publishes)) return HeaderResult::lost;
+  if (block_id() == 0 && thread_id() == 0) note_read(op, op.seq - 1);
   auto* words = reinterpret_cast<uint32_t*>(stage.scratch());
   const Worker sender{block_id() == 0 ? warp_id() : op.ranks(), block::warps()};
   const bool sent = send_ready<Wire>(op, memory, settings, offer, words, sender);
@@ -211,22 +222,62 @@ struct WarpRole {
   UCCLEP_FN Worker in(uint32_t block) const { return {(warp_id() - first) * grid_size() + block, warps * grid_size()}; }
 };
 
-// Verb of a warp of a role: what others wait for, by turns. first: from begin_turn. send(worker): a share; false:
-// nothing more can be sent. Bulk stores of shares are written when it returns. Each warp looks before its share whether
-// one will be left, so that where all blocks are resident it does not wait for that afterwards.
-template <class Send>
-UCCLEP_FN bool in_turns(const Op& op, Turn what, const WarpRole& role, uint64_t first, Send&& send) {
-  const uint64_t seen = look_at_turns(op);
-  for (WarpUniform turn = turn_in(first, what); turn < grid_size(); turn = turn_in(begin_turn(op, what), what)) {
-    if (!send(role.in(turn))) return false;
-    if (turn_in(seen, what) >= grid_size()) break;
+// What a warp takes by turns: shares of so many rounds, from `first` on. next: from begin_turn; a turn of a later round
+// is kept for it.
+struct Shares {
+  Turn what;
+  WarpUniform first, rounds;
+  uint32_t next;
+
+  // Warp verb: body(block): the warp's shares of a round, each as if of that block. Each warp looks before a share
+  // whether one will be left, so that where all blocks are resident it does not wait for that afterwards.
+  template <class Body>
+  UCCLEP_FN bool each(const Op& op, Body&& body) {
+    const WarpUniform begin = (op.round - first) * grid_size(), all = rounds * grid_size();
+    const uint32_t seen = look_at_turns(op, what);
+    for (WarpUniform turn = turn_in(next); turn < begin + grid_size(); turn = turn_in(next)) {
+      if (!body(turn - begin)) return false;
+      next = turn_in(seen) >= all ? no_turn : begin_turn(op, what);
+    }
+    return true;
   }
-  bulk_wait_written();
-  return true;
+};
+
+// Of a launch: what it sends, and awaited rounds that it receives.
+UCCLEP_FN Shares shares_sent(Turn what, const SentRounds& sent, uint32_t next) {
+  return {what, sent.first, sent.end - sent.first, next};
 }
+UCCLEP_FN Shares shares_received(const Op& op, const SentRounds& sent) {
+  const uint32_t slots = op.group.shape.in_flight;
+  const bool some = sent.all > slots;
+  return {Turn::arrivals, 0, some ? sent.all - slots : 0, some ? begin_turn(op, Turn::arrivals) : no_turn};
+}
+
+// Verb of a warp of a role: what others wait for, by turns. send(worker): a share; false: nothing more can be sent. Bulk
+// stores of shares are written when it returns.
+template <class Send>
+UCCLEP_FN bool in_turns(const Op& op, const WarpRole& role, Shares& shares, Send&& send) {
+  const bool ok = shares.each(op, [&](uint32_t block) { return send(role.in(block)); });
+  if (ok) bulk_wait_written();
+  return ok;
+}
+// The same of an operation in one round.
 template <class Send>
 UCCLEP_FN bool in_turns(const Op& op, Turn what, const WarpRole& role, Send&& send) {
-  return in_turns(op, what, role, begin_turn(op, what), send);
+  Shares shares{what, 0, 1, begin_turn(op, what)};
+  return in_turns(op, role, shares, send);
+}
+
+// Verb of a warp of a role that receives: a round of an operation. An awaited one is received by turns, and then
+// counted; of others each warp has its own share. receive(worker): a share.
+template <class Receive>
+UCCLEP_FN bool receive_shares(const Op& op, const WarpRole& role, uint32_t rounds, Shares& shares, Receive&& receive) {
+  const bool awaited = is_awaited(op, rounds);
+  if (awaited && !slot_read(op)) return false;
+  if (!awaited) shares = {shares.what, op.round, 0, block_id()};  // no later one is
+  return shares.each(op, [&](uint32_t block) {
+    return receive(role.in(block)) && (!awaited || share_read(op, role.warps * grid_size()));
+  });
 }
 
 // In FLAT this rank's own rows never leave: it is as if it had exposed the tensors to itself.
@@ -286,9 +337,10 @@ struct RowTargets {
   }
 };
 
-UCCLEP_FN char* meta_at(const Op& op, uint32_t receiver, uint32_t source, uint32_t place) {
+// at: place among those of the round.
+UCCLEP_FN char* meta_at(const Op& op, uint32_t receiver, uint32_t source, uint32_t at) {
   return op.window(receiver) + op.group.layout.ht_meta_of(op.slot, source) +
-         uint64_t{place} * MetaLayout::of(op.group.shape.top_k).bytes;
+         uint64_t{at} * MetaLayout::of(op.group.shape.top_k).bytes;
 }
 
 }  // namespace ht

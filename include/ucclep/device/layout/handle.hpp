@@ -39,7 +39,7 @@ struct TokenSetShape {
   UCCLEP_HD constexpr uint64_t bytes(const GroupShape& shape) const { return bytes_of(shape, tokens); }
 };
 
-// A handle's device memory. B is that of the handle's mode, C its chunks.
+// A handle's device memory. B is what an operation has at most, C its chunks.
 struct HandleLayout {
   uint64_t copies_in;  // u32 [R][B] how many of `copies` there are so far; LL
   uint64_t runs_in;    // u32 [R][B / run_rows] partial rows of a run that a user's kernel has staged so far; HT
@@ -63,6 +63,8 @@ struct HandleLayout {
   uint64_t recv_count;     // u32 [R][B] entries of a received row
   uint64_t recv_entries;   // RecvEntry [R][B][K]
   uint64_t token_sets;     // u32 [R + E][B / 32]; HT: only where blocks cannot hold them (TokenSetShape)
+  uint64_t sent_before;    // u32 [rounds][R] rows for a rank of rounds below one; HT, as the next
+  uint64_t come_before;    // u32 [rounds][R] the same of rows from a rank, as the last dispatch has found them
   uint64_t rows_to_nodes;  // u32 [nodes] HT between nodes, and LL where it sends a row to a node once
   // HT between nodes:
   uint64_t node_places;    // u32 [B][K] place among the rows to that node; no_place but for the token's first selection
@@ -113,6 +115,9 @@ struct HandleLayout {
     h.recv_entries = take(sizeof(RecvEntry) * s.ranks * tokens * s.top_k);
     const bool in_handle = low_latency || TokenSetShape::of(s).tokens == 0;
     h.token_sets = take(in_handle ? TokenSetShape::bytes_of(s, round_up(tokens, 64)) : 0);
+    const uint64_t rounds = low_latency ? 0 : rounds_of(s, tokens);
+    h.sent_before = take(4 * rounds * s.ranks);
+    h.come_before = take(4 * rounds * s.ranks);
     h.node_places = take(nodes == 0 ? 0 : 4 * tokens * s.top_k);
     h.rows_to_nodes = take(4 * (low_latency ? uint64_t{s.node_copies} * s.nodes.nodes : nodes));
     h.relay_counts = take(4 * tokens * blocks);
@@ -139,6 +144,7 @@ struct HandleState {
   uint32_t rows;                         // N, after the exchange
   uint32_t weighted;                     // 1: the last dispatch came with weights
   uint32_t capacity;                     // HT: of these N, how many the last dispatch had room for, or not_dispatched
+  uint32_t rounds;                       // HT: of an operation, as the largest T of all ranks needs
   uint32_t awaited;                      // HT: rows, without pads, that a user's kernel receives of the last dispatch
   uint64_t device_initiated[num_kinds];  // the last device-initiated operation of a kind
   uint64_t updates;                      // HT Updates that have ended

@@ -25,20 +25,17 @@ struct EndedWord {
 };
 
 // What blocks take by turns (protocol/turns.hpp): to send rows, to send metas, to pass on or add up what others sent,
-// to copy headers that came by the network.
-enum class Turn : uint32_t { rows, metas, relays, headers };
+// to copy headers that came by the network, to take in a round that peers wait for.
+enum class Turn : uint32_t { rows, metas, relays, headers, arrivals };
+constexpr uint32_t num_turns = 5;
 
-// The turns that warps of one index have taken in the running launch: 16 bits of each Turn. A grid takes at most one
-// for each of its blocks, and each block one more, in vain. On a line of its own, as the warps of all blocks begin with
-// theirs at once.
+// The turns that warps of one index have taken in the running launch. Each round of an operation has one for each block
+// of the grid, and each block takes one more, in vain. On a line of its own, as the warps of all blocks begin with theirs
+// at once.
 struct alignas(128) TurnWord {
-  static constexpr uint32_t bits = 16, max_blocks = 1u << (bits - 1);
-  uint64_t taken;
-
-  static UCCLEP_HD constexpr uint64_t one(Turn what) { return uint64_t{1} << bits * static_cast<uint32_t>(what); }
-  static UCCLEP_HD constexpr uint32_t of(uint64_t taken, Turn what) {
-    return static_cast<uint16_t>(taken >> bits * static_cast<uint32_t>(what));
-  }
+  static constexpr uint32_t max_blocks = 1u << 15;
+  static_assert(uint64_t{max_rounds} * max_blocks < 1u << 31, "turns of all rounds, and those in vain, have 32 bits");
+  uint32_t taken[num_turns];
 };
 
 // The group's words in device memory. Every block reads the kind's word at entry. Behind them: u64 [blocks that may
@@ -51,10 +48,18 @@ struct GroupState {
   GridBarrier barrier;
   uint32_t pending[num_kinds];  // a bit for each slot whose operation has been sent, and not received yet
                                 // (protocol/phases.hpp)
+  // An operation in rounds takes a number for each (Op::seq). Records and traces count operations: `skipped` is by how
+  // many numbers the operations that have ended took more than one; `sent_as` has those of pending operations, by slot.
+  uint64_t skipped[num_kinds];
+  uint64_t sent_as[num_kinds][max_in_flight];
+  // Of operations in rounds (ht/rounds.hpp): the last number of the kind that this rank has read, and shares of later
+  // ones, by slot.
+  uint64_t read[num_kinds];
+  uint32_t shares_read[max_in_flight];
   TurnWord turns[HandleLayout::max_warps];
 
-  static UCCLEP_HD constexpr uint64_t bytes(const GroupShape& shape) {
-    return sizeof(GroupState) + 8 * ceil_div(shape.ht_tokens, chunk_tokens);
+  static UCCLEP_HD constexpr uint64_t bytes() {
+    return sizeof(GroupState) + 8 * max_routing_blocks;
   }
   UCCLEP_HD uint64_t* counted() { return reinterpret_cast<uint64_t*>(this + 1); }
 };
@@ -90,8 +95,8 @@ enum Team : uint32_t { domain = 0, world = 1 };
 
 // What all ranks of one operation must agree on. It travels in every header, so a difference is named, field and rank.
 struct Settings {
-  uint32_t hidden = 0;       // elements of a row
-  uint32_t scale_bytes = 0;  // per row
+  uint32_t hidden = 0;       // elements of a row; of an HT Update, the most tokens of an operation
+  uint32_t scale_bytes = 0;  // per row; of an HT Update no_row
   uint32_t top_k = 0;
   uint32_t mode = 0, layout = 0;
   uint32_t dtype = 0, output_dtype = 0, scale_dtype = 0;
@@ -99,6 +104,8 @@ struct Settings {
   uint32_t alignment_log2 = 0;
   uint32_t weights_at_dispatch = 0, weights_at_combine = 0;
   uint32_t node_copies = 0;  // of an LL dispatch: a row goes to a node once. Rows of user kernels go to each rank
+
+  static constexpr uint32_t no_row = 0xffffffffu;
 
   UCCLEP_HD constexpr uint64_t low() const { return uint64_t{hidden} | uint64_t{scale_bytes} << 32; }
   UCCLEP_HD constexpr uint64_t high() const {
@@ -140,7 +147,7 @@ UCCLEP_HD constexpr SettingsDifference difference(uint64_t my_low, uint64_t my_h
     if (mine != theirs) return {f.field, mine, theirs};
   }
   if (static_cast<uint32_t>(my_low) != static_cast<uint32_t>(low)) {
-    return {Field::hidden, static_cast<uint32_t>(my_low), static_cast<uint32_t>(low)};
+    return {low >> 32 == Settings::no_row ? Field::max_tokens : Field::hidden, static_cast<uint32_t>(my_low), static_cast<uint32_t>(low)};
   }
   if (my_low != low) return {Field::scale_bytes, static_cast<uint32_t>(my_low >> 32), static_cast<uint32_t>(low >> 32)};
   return {};
@@ -167,7 +174,8 @@ struct View {
 // A handle as kernels see it.
 struct HandleView {
   int mode, layout, expert_ids;
-  uint32_t expert_alignment, tokens;  // tokens: B of the handle's mode
+  uint32_t expert_alignment, tokens;  // tokens: of an operation, at most
+  uint32_t rounds;                    // of an operation of HT, at most
   uint32_t stamp;                     // HandleState::updated of its routings
   char* memory;                       // HandleState first
   HandleLayout offsets;

@@ -61,6 +61,7 @@ enum class Field : uint32_t {
   weights_at_dispatch,
   weights_at_combine,
   node_copies,
+  max_tokens,
   // of a user's kernel
   tokens,
   threads,

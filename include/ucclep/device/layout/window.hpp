@@ -63,11 +63,14 @@ constexpr uint32_t max_top_k = 32;       // a token's selections fit the lanes o
 constexpr uint32_t max_experts = 65535;  // expert ids travel as 16 bits; 0xffff is "none"
 constexpr uint32_t max_windows = 256;    // of ucclEpWindowRegister, of a communicator at a time
 constexpr uint32_t max_ranks = 4096;     // P8
+constexpr uint32_t max_in_flight = 8;    // slots of a ring
+constexpr uint32_t max_rounds = 65535;   // of an operation of HT
 constexpr uint16_t no_expert = 0xffff;
 constexpr uint32_t no_place = 0xffffffffu;
 
 // An HT block routes no fewer tokens: the handle has counts for that many blocks.
 constexpr uint32_t chunk_tokens = 32;
+constexpr uint32_t max_routing_blocks = 1024;
 
 UCCLEP_HD constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
   return (value + unit - 1) / unit * unit;
@@ -99,7 +102,7 @@ struct GroupShape {
   uint32_t ranks, experts;
   Divisor local;                  // experts / ranks
   uint32_t top_k, in_flight;      // in_flight: a power of two
-  uint32_t ht_tokens, ll_tokens;  // B of each mode
+  uint32_t ht_tokens, ll_tokens;  // of each rank in a slot: of a round of HT; B of LL
   uint32_t recv_rows;             // what lies at or past it in an HT dispatch's output is dropped; max_rows: nothing
   // Where that is less than all ranks can send: rows of the one pool in which a rank stages partial rows of HT for all
   // homes. 0: each home has rows of its own.
@@ -132,6 +135,16 @@ struct GroupShape {
   }
   UCCLEP_HD constexpr bool sends_topk() const { return rows_by_headers() && masked == 0; }
 };
+
+// May operations of HT have more than one round.
+UCCLEP_HD constexpr bool has_rounds(const GroupShape& shape) {
+  return shape.networked == 0 && shape.masked == 0;
+}
+
+// Rounds of an operation of HT in which no rank has more tokens; one at least.
+UCCLEP_HD constexpr uint32_t rounds_of(const GroupShape& shape, uint64_t tokens) {
+  return tokens <= shape.ht_tokens ? 1 : static_cast<uint32_t>(ceil_div(tokens, shape.ht_tokens));
+}
 
 // The meta line of a row (P4), written by its source, the same for all destinations:
 // {u32 source token, u32 0} {f32 weight [K]} {u32 position among the source's rows of that expert [K]} {u16 expert [K]}
@@ -246,7 +259,9 @@ struct HeaderLayout {
   static constexpr uint64_t has_index = uint64_t{1} << 62;
   static constexpr uint32_t counts = 4;  // two u32 per packet: the sender's rows for each local expert of the receiver
   static UCCLEP_HD constexpr uint32_t packets(uint32_t counts_or_words) { return counts + (counts_or_words + 1) / 2; }
-  static constexpr uint32_t min_packets = 10;  // what an exposing rank says in HT's READY, instead of counts
+  static constexpr uint32_t min_packets = 11;  // what a rank says in HT's READY, instead of counts
+  // There, and of a later round alone: which places come in the round, the first and the one behind the last.
+  static constexpr uint32_t round = min_packets - 1;
   // Behind the counts, of LL rows in LINE form: which of the sender's tokens come, a bit for each.
   static UCCLEP_HD constexpr uint32_t present(uint32_t local_experts) { return packets(local_experts); }
   static UCCLEP_HD constexpr uint32_t present_packets(uint32_t tokens) { return (tokens + 63) / 64; }

@@ -71,7 +71,7 @@ UCCLEP_FN bool push_to(const Op& op, bool active, uint32_t ring, uint32_t peer, 
   const uint64_t waiting = ballot(active);
   if (waiting != 0 && lane_id() == first_lane(waiting) && load_relaxed<Scope::system>(op.group.abort_word) == 0) {
     const uint64_t began = clock_ns() - op.group.timeout_ns;
-    report_timeout(op.group.errors, op.group.abort_word, {op.seq, began, op.name, Phase::ring, peer});
+    report_timeout(op.group.errors, op.group.abort_word, Waiter::of(op, Phase::ring, peer, began));
   }
   return false;
 }
@@ -177,6 +177,7 @@ struct ByNetwork {
   static constexpr bool network = true;
   static constexpr bool masks = true;
   static constexpr bool rings = false;  // true: rows of HT from other nodes land in rings
+  static UCCLEP_FN uint32_t rounds(const HandleMemory&) { return 1; }  // of HT
 
   // Lane verb. A rank without a window has its word there, too: what lanes have seen.
   struct Consumed {

@@ -105,8 +105,10 @@ UCCLEP_FN void report_difference(const Op& op, uint32_t source, const Settings& 
   report_data(op.group.errors, record);
 }
 
-// Of a rank, the most tokens of an operation, and so the most rows for another rank or expert.
+// Of a rank, the most tokens of what a header announces, and so the most rows for another rank or expert. READY of HT
+// announces rows to relay.
 UCCLEP_FN uint32_t most_rows(const GroupShape& shape, const Settings& settings) {
+  if (settings.scale_bytes == Settings::no_row) return settings.hidden;
   return settings.mode == UCCLEP_MODE_LL ? shape.ll_tokens : shape.ht_tokens;
 }
 
@@ -124,13 +126,13 @@ UCCLEP_COLD_FN void report_count(DeviceErrors* errors, uint32_t* abort_word, Wai
   record.operation = reader.name;
   record.phase = reader.phase;
   record.peer = static_cast<int32_t>(reader.peer);
-  record.epoch = reader.seq;
+  record.epoch = number_of(reader.state, static_cast<Kind>(kind_of(reader.name)), reader.slot);
   record.expected = most;
   record.got = got;
   report_fatal(errors, abort_word, record);
 }
 UCCLEP_FN void report_count(const Op& op, uint32_t source, uint64_t got, uint64_t most) {
-  report_count(op.group.errors, op.group.abort_word, {op.seq, 0, op.name, Phase::header, source}, got, most);
+  report_count(op.group.errors, op.group.abort_word, Waiter::of(op, Phase::header, source, 0), got, most);
 }
 
 // Warp verb: the facts of a header whose fixed packets have come, lane i's the i-th, if its settings are this rank's.

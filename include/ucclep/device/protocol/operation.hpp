@@ -26,8 +26,9 @@ struct Op {
   const ucclEpDeviceGroup& group;
   Kind kind;
   Operation name;
-  uint64_t seq;
-  WarpUniform slot;  // of the rings: seq modulo in_flight
+  uint64_t seq;          // of HT: of its round; rounds take one number after the other
+  WarpUniform slot;      // of the rings: seq modulo in_flight
+  WarpUniform round{0};  // of HT
   MayMeet may = {};
 
   UCCLEP_FN uint32_t ranks() const { return group.shape.ranks; }
@@ -40,8 +41,25 @@ struct Op {
   UCCLEP_FN bool has_window(uint32_t rank) const { return !may.network || group.windows[rank] != nullptr; }
   UCCLEP_FN uint32_t rotated(uint32_t i) const { return ucclep::rotated(group, i); }
   // The same operation with arguments from reload.
-  UCCLEP_FN Op with(const ucclEpDeviceGroup& same) const { return {same, kind, name, seq, slot, may}; }
+  UCCLEP_FN Op with(const ucclEpDeviceGroup& same) const { return {same, kind, name, seq, slot, round, may}; }
+  // A round of the same operation.
+  UCCLEP_FN Op in_round(uint32_t index) const {
+    const uint64_t number = seq - round + index;
+    return {group, kind, name, number, group.shape.slot_of(number), index, may};
+  }
 };
+
+// Lane verb: the number of an operation that has not ended, among those of its kind; state: of its group.
+UCCLEP_FN uint64_t number_of(GroupState* state, Kind kind, uint32_t slot) {
+  const auto k = static_cast<uint32_t>(kind);
+  const bool pending = (load_relaxed<Scope::gpu>(&state->pending[k]) >> slot & 1) != 0;
+  if (pending) return load_relaxed<Scope::gpu>(&state->sent_as[k][slot]);
+  return EndedWord::seq(load_relaxed<Scope::gpu>(&state->ended[k])) + 1 -
+         load_relaxed<Scope::gpu>(&state->skipped[k]);
+}
+UCCLEP_FN uint64_t number_of(const Op& op) {
+  return number_of(op.group.state, op.kind, op.slot);
+}
 
 UCCLEP_FN bool is_masked(const Op& op, uint32_t rank) {
   return op.may.masks && is_masked(op.group.masks, rank);
@@ -65,16 +83,22 @@ UCCLEP_FN ErrorRecord record_of(const Op& op, ucclEpResult_t code, Phase phase, 
   record.operation = op.name;
   record.phase = phase;
   record.peer = peer;
-  record.epoch = op.seq;
+  record.epoch = number_of(op);
   return record;
 }
 
 // Whose wait it was, in few words.
 struct Waiter {
   uint64_t seq, start_ns;
+  GroupState* state;
+  uint32_t slot;
   Operation name;
   Phase phase;
   uint32_t peer;
+
+  static UCCLEP_FN Waiter of(const Op& op, Phase phase, uint32_t peer, uint64_t start_ns) {
+    return {op.seq, start_ns, op.group.state, op.slot, op.name, phase, peer};
+  }
 };
 
 // The peer is lost, or the communicator.
@@ -85,13 +109,13 @@ UCCLEP_COLD_FN void report_timeout(DeviceErrors* errors, uint32_t* abort_word, W
   record.operation = waiter.name;
   record.phase = waiter.phase;
   record.peer = static_cast<int32_t>(waiter.peer);
-  record.epoch = waiter.seq;
+  record.epoch = number_of(waiter.state, static_cast<Kind>(kind_of(waiter.name)), waiter.slot);
   record.waited_ns = clock_ns() - waiter.start_ns;
   report_fatal(errors, abort_word, record);
 }
 
 UCCLEP_FN void report_timeout(const Op& op, Phase phase, uint32_t peer, const Wait& wait) {
-  report_timeout(op.group.errors, op.group.abort_word, {op.seq, wait.start_ns, op.name, phase, peer});
+  report_timeout(op.group.errors, op.group.abort_word, Waiter::of(op, phase, peer, wait.start_ns));
 }
 
 constexpr unsigned polls_per_check = 32;  // of the clock and the abort word
@@ -181,17 +205,17 @@ UCCLEP_FN bool sync_grid(const Op& op, const uint32_t* abort_word) {
   return false;
 }
 
-// Verb of one thread. entries: of the operation's kind.
-UCCLEP_COLD_FN void note_mark(TraceEntry* entries, uint64_t seq, Mark mark) {
-  TraceEntry& entry = entries[seq % trace_depth];
-  if (mark == Mark::begin) store_relaxed<Scope::system>(&entry.seq, seq);
+// Verb of one thread. entries: of the operation's kind; number: number_of.
+UCCLEP_COLD_FN void note_mark(TraceEntry* entries, uint64_t number, Mark mark) {
+  TraceEntry& entry = entries[number % trace_depth];
+  if (mark == Mark::begin) store_relaxed<Scope::system>(&entry.seq, number);
   store_relaxed<Scope::system>(&entry.ns[static_cast<uint32_t>(mark)], clock_ns());
 }
 
 // Verb of one thread of a block.
 UCCLEP_FN void mark(const Op& op, Mark what) {
   TraceEntry* const entries = op.group.trace;
-  if (entries != nullptr) note_mark(entries + static_cast<uint32_t>(op.kind) * trace_depth, op.seq, what);
+  if (entries != nullptr) note_mark(entries + static_cast<uint32_t>(op.kind) * trace_depth, number_of(op), what);
 }
 
 }  // namespace UCCLEP_SIMT_NAMESPACE

@@ -56,22 +56,36 @@ UCCLEP_FN bool begins_to_send(const Op& op) {
   return false;
 }
 
-// Block verb, last thing of any other.
-UCCLEP_FN void end_send_phase(const Op& op, const HandleMemory& memory, bool ok) {
-  if (!end_operation(op, ok, true) || thread_id() != 0) return;
+// Lane verb: the slots of an operation, a bit for each. Of one in more rounds than there are slots: all.
+UCCLEP_FN uint32_t slots_of(const Op& op, uint32_t rounds) {
+  const uint32_t n = op.group.shape.in_flight, bits = (1u << (rounds < n ? rounds : n)) - 1;
+  const uint32_t turned = bits << op.slot;
+  return (turned | turned >> n) & ((1u << n) - 1);
+}
+
+// Block verb, last thing of any other. op: in its first round.
+UCCLEP_FN void end_send_phase(const Op& op, const HandleMemory& memory, bool ok, uint32_t rounds) {
+  if (!end_operation(op.in_round(rounds - 1), ok, true) || thread_id() != 0) return;
   const auto kind = static_cast<uint32_t>(op.kind);
-  uint32_t* const pending = &op.group.state->pending[kind];
-  store_relaxed<Scope::gpu>(pending, load_relaxed<Scope::gpu>(pending) | 1u << op.slot);
+  GroupState* const state = op.group.state;
+  const uint32_t slots = slots_of(op, rounds);
+  for (uint32_t slot = 0; slot < op.group.shape.in_flight; ++slot) {
+    if ((slots >> slot & 1) == 0) continue;
+    store_relaxed<Scope::gpu>(&state->sent_as[kind][slot],
+                              last_ended(op.group, op.kind) - load_relaxed<Scope::gpu>(&state->skipped[kind]));
+  }
+  uint32_t* const pending = &state->pending[kind];
+  store_relaxed<Scope::gpu>(pending, load_relaxed<Scope::gpu>(pending) | slots);
   store_relaxed<Scope::gpu>(&memory.state()->sent[kind], op.seq);
 }
 
 // Block verb: the one or the other. Wire::masks: the group may have some.
 template <class Wire>
-UCCLEP_FN void end_send_phase_of(const Op& op, const HandleMemory& memory, bool ok) {
+UCCLEP_FN void end_send_phase_of(const Op& op, const HandleMemory& memory, bool ok, uint32_t rounds = 1) {
   if (has_masks<Wire>(op.group)) {
     leave_pending(op, memory, ok);
   } else {
-    end_send_phase(op, memory, ok);
+    end_send_phase(op, memory, ok, rounds);
   }
 }
 
@@ -101,10 +115,10 @@ struct ReceivePhase {
     return every_thread(word == 0 || (op.group.again != 0 && word == leave_now));
   }
 
-  // Block verb, last thing of the phase. Consumed words have no gaps: where an older operation is pending, its end
-  // publishes.
+  // Block verb, last thing of the phase of an operation in so many rounds. Consumed words have no gaps: where an older
+  // operation is pending, its end publishes.
   template <class Wire>
-  UCCLEP_FN void end(bool ok) const {
+  UCCLEP_FN void end(bool ok, uint32_t rounds = 1) const {
     ok = every_thread(ok);
     if constexpr (Wire::network) ok = ok && Wire::all_in(op);
     if (device_initiated) {  // until now the group has taken no other operation of the kind
@@ -120,7 +134,7 @@ struct ReceivePhase {
       out = leave(op.group, op.kind, ok, true);
       uint32_t* const pending = &op.group.state->pending[kind];
       if (out) mark(op, Mark::end);
-      if (out) store_relaxed<Scope::gpu>(pending, load_relaxed<Scope::gpu>(pending) & ~(1u << op.slot));
+      if (out) store_relaxed<Scope::gpu>(pending, load_relaxed<Scope::gpu>(pending) & ~slots_of(op, rounds));
     }
     if (!sync_block_or(out)) return;
     const uint64_t last = last_ended(op.group, op.kind);

@@ -65,6 +65,12 @@ struct HandleMemory {
   UCCLEP_FN uint32_t* node_places(uint32_t token) const {
     return at<uint32_t>(handle.offsets.node_places) + uint64_t{token} * shape.top_k;
   }
+  UCCLEP_FN uint32_t* sent_before(uint32_t round) const {
+    return at<uint32_t>(handle.offsets.sent_before) + uint64_t{round} * shape.ranks;
+  }
+  UCCLEP_FN uint32_t* come_before(uint32_t round) const {
+    return at<uint32_t>(handle.offsets.come_before) + uint64_t{round} * shape.ranks;
+  }
   UCCLEP_FN uint32_t* rows_to_nodes() const { return at<uint32_t>(handle.offsets.rows_to_nodes); }
   UCCLEP_FN uint32_t* relayed() const { return at<uint32_t>(handle.offsets.relayed); }
   UCCLEP_FN uint32_t* relay_counts(uint32_t block) const {
@@ -103,6 +109,15 @@ UCCLEP_FN void note_routing(const HandleMemory& memory, uint32_t tokens, uint32_
 UCCLEP_FN WarpUniform routed_tokens(const HandleMemory& memory) {
   const uint32_t tokens = memory.state()->tokens, most = memory.handle.tokens;
   return tokens < most ? tokens : most;
+}
+
+// Rounds of an operation by the routing; one where ranks have disagreed on it. The handle has room for no more, whatever
+// its memory says.
+UCCLEP_FN uint32_t routed_rounds(const HandleMemory& memory) {
+  const HandleState& state = *memory.state();
+  const uint32_t rounds = state.rounds, most = memory.handle.rounds;
+  if (most == 1 || rounds == 0 || state.updated != memory.handle.stamp) return 1;
+  return uniform(rounds < most ? rounds : most);
 }
 
 // Verb of one thread: the caller's tensors have `tokens` rows of top_k entries. The routing may have others: a graph

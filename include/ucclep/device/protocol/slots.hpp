@@ -42,6 +42,13 @@ UCCLEP_FN uint64_t last_ended(const ucclEpDeviceGroup& group, Kind kind) {
 UCCLEP_FN void set_ended(const ucclEpDeviceGroup& group, Kind kind, uint64_t seq) {
   store_relaxed<Scope::gpu>(&group.state->ended[static_cast<uint32_t>(kind)], EndedWord::of(seq));
 }
+// The same of an operation, whose last number it is.
+UCCLEP_FN void end_at(const ucclEpDeviceGroup& group, Kind kind, uint64_t seq) {
+  uint64_t* const skipped = &group.state->skipped[static_cast<uint32_t>(kind)];
+  const uint64_t more = seq - last_ended(group, kind) - 1;
+  if (more != 0) store_relaxed<Scope::gpu>(skipped, load_relaxed<Scope::gpu>(skipped) + more);
+  set_ended(group, kind, seq);
+}
 
 // What every block asks for first, all at once: one latency of the memory, not three. Words never go back, so what was
 // enough early still is.
@@ -151,12 +158,12 @@ UCCLEP_FN uint64_t consumed_needed(const Op& op) {
 // a peer read there before it said so is ordered before what this block writes there now; bulk: also before what it
 // writes in bulk. False also after a fatal error: what the operation before left behind may be half done.
 template <bool bulk = true, class Consumed = ConsumedWord>
-UCCLEP_FN bool slots_free(const Op& op, const OpState& op_state, Consumed consumed = {}) {
+UCCLEP_FN bool slots_free(const Op& op, const OpState& op_state, Consumed consumed, bool publishes) {
   const bool marks = block_id() == 0 && thread_id() == 0;
   if (marks) mark(op, Mark::begin);
   // Also where all leave since a rank is lost: a block may be resident only then, and the second run publishes nothing.
   const bool sound = op_state.abort == 0 || op_state.abort == leave_now;
-  if (publishes_consumed() && sound && op_state.last() != 0) publish_consumed(op, op_state.last());
+  if (publishes && sound && op_state.last() != 0) publish_consumed(op, op_state.last());
   const uint64_t needed = consumed_needed(op);
   bool ok = op_state.abort == 0;
   bool waits = needed != 0;
@@ -176,6 +183,10 @@ UCCLEP_FN bool slots_free(const Op& op, const OpState& op_state, Consumed consum
   if constexpr (bulk) acquire_then_bulk();
   if (marks) mark(op, Mark::slots_free);
   return ok;
+}
+template <bool bulk = true, class Consumed = ConsumedWord>
+UCCLEP_FN bool slots_free(const Op& op, const OpState& op_state, Consumed consumed = {}) {
+  return slots_free<bulk>(op, op_state, consumed, publishes_consumed());
 }
 
 // Warp verb, where warps ask for themselves, as below: one, which likely has nothing else to do, publishes that
@@ -213,7 +224,10 @@ UCCLEP_FN bool leave(const ucclEpDeviceGroup& group, Kind kind, bool ok, bool or
   if (static_cast<uint32_t>(out) != grid_size()) return false;
   store_relaxed<Scope::gpu>(exited, uint64_t{0});
   UCCLEP_UNROLL
-  for (TurnWord& turn : state->turns) store_relaxed<Scope::gpu>(&turn.taken, uint64_t{0});
+  for (TurnWord& turns : state->turns) {
+    UCCLEP_UNROLL
+    for (uint32_t& taken : turns.taken) store_relaxed<Scope::gpu>(&taken, 0u);
+  }
   return out < gave_up;
 }
 
@@ -224,8 +238,8 @@ UCCLEP_FN bool all_done(bool ok) {
   return every_thread(ok);
 }
 
-// Block verb, last thing of an operation: the last block out advances the sequence, and gets true; ordered as above.
-// After a fatal error nothing moves: the communicator is dead.
+// Block verb, last thing of an operation, in its last round: the last block out advances the sequence, and gets true;
+// ordered as above. After a fatal error nothing moves: the communicator is dead.
 UCCLEP_FN bool end_operation(const Op& op, bool ok, bool ordered = false) {
   ok = all_done(ok);
   bool last = false;
@@ -233,7 +247,7 @@ UCCLEP_FN bool end_operation(const Op& op, bool ok, bool ordered = false) {
     last = leave(op.group, op.kind, ok, ordered);
     if (last) {
       mark(op, Mark::end);
-      set_ended(op.group, op.kind, op.seq);
+      end_at(op.group, op.kind, op.seq);
     }
   }
   return ordered && sync_block_or(last);
@@ -246,10 +260,14 @@ UCCLEP_FN void end_share(const Op& op, bool ok) {
   uint64_t* const word = &op.group.state->ended[static_cast<uint32_t>(op.kind)];
   const uint64_t share = EndedWord::share(block_id(), grid_size());
   let_next_begin();
-  if (op.group.trace == nullptr) {
+  TraceEntry* const entries = op.group.trace;
+  if (entries == nullptr) {
     fetch_add_relaxed<Scope::gpu>(word, share);
-  } else if (EndedWord::seq(fetch_add_relaxed<Scope::gpu>(word, share) + share) == op.seq) {
-    mark(op, Mark::end);
+    return;
+  }
+  const uint64_t number = number_of(op);  // as long as the operation has not ended
+  if (EndedWord::seq(fetch_add_relaxed<Scope::gpu>(word, share) + share) == op.seq) {
+    note_mark(entries + static_cast<uint32_t>(op.kind) * trace_depth, number, Mark::end);
   }
 }
 

@@ -10,28 +10,27 @@
 
 namespace UCCLEP_SIMT_NAMESPACE {
 
-// Lane verb: a turn of the warps of that index.
-UCCLEP_FN uint64_t take_turn_of(const Op& op, Turn what, uint32_t warp) {
-  return fetch_add_relaxed<Scope::gpu>(&op.group.state->turns[warp].taken, TurnWord::one(what));
+UCCLEP_FN uint32_t* turns_of(const Op& op, Turn what, uint32_t warp) {
+  return &op.group.state->turns[warp].taken[static_cast<uint32_t>(what)];
 }
 
 // Warp verbs. Each warp of a block has turns of its own, so that neighbouring shares are on different SMs. What they
-// return is in lane 0 alone, and nobody has waited for it: turns that have been taken, and of begin_turn before its
-// own.
-UCCLEP_FN uint64_t begin_turn(const Op& op, Turn what) {
-  return lane_id() == 0 ? take_turn_of(op, what, warp_id()) : 0;
+// return is in lane 0 alone, and nobody has waited for it: the turns that were taken, of begin_turn before its own.
+UCCLEP_FN uint32_t begin_turn(const Op& op, Turn what) {
+  return lane_id() == 0 ? fetch_add_relaxed<Scope::gpu>(turns_of(op, what, warp_id()), 1u) : 0;
 }
-UCCLEP_FN uint64_t look_at_turns(const Op& op) {
-  return lane_id() == 0 ? load_relaxed<Scope::gpu>(&op.group.state->turns[warp_id()].taken) : 0;
+UCCLEP_FN uint32_t look_at_turns(const Op& op, Turn what) {
+  return lane_id() == 0 ? load_relaxed<Scope::gpu>(turns_of(op, what, warp_id())) : 0;
 }
-// Of these: the block whose share it is. None of the grid: no share is left.
-UCCLEP_FN uint32_t turn_in(uint64_t taken, Turn what) {
-  return broadcast(TurnWord::of(taken, what), 0);
+constexpr uint32_t no_turn = 0xffffffffu;
+// Of these: the block whose share it is, of all rounds one after the other. None of the grid: no share is left.
+UCCLEP_FN uint32_t turn_in(uint32_t taken) {
+  return broadcast(taken, 0);
 }
 
 // Block verb: the same for a block. shared: a word in its shared memory.
 UCCLEP_FN uint32_t take_turn_of_block(const Op& op, Turn what, uint32_t* shared) {
-  if (thread_id() == 0) *shared = TurnWord::of(take_turn_of(op, what, 0), what);
+  if (thread_id() == 0) *shared = fetch_add_relaxed<Scope::gpu>(turns_of(op, what, 0), 1u);
   sync_block();
   const uint32_t turn = *shared;
   sync_block();
@@ -40,7 +39,7 @@ UCCLEP_FN uint32_t take_turn_of_block(const Op& op, Turn what, uint32_t* shared)
 
 // Block verb: true in the first block of the grid that comes here.
 UCCLEP_FN bool comes_first(const Op& op, Turn what) {
-  return sync_block_or(thread_id() == 0 && TurnWord::of(take_turn_of(op, what, 0), what) == 0);
+  return sync_block_or(thread_id() == 0 && fetch_add_relaxed<Scope::gpu>(turns_of(op, what, 0), 1u) == 0);
 }
 
 }  // namespace UCCLEP_SIMT_NAMESPACE

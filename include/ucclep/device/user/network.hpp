@@ -33,12 +33,15 @@ struct Sending {
   NetworkView* network;
   DeviceErrors* errors;
   uint32_t* abort_word;
+  GroupState* state;
   uint64_t seq;
   Kind kind;
   Operation name;
+  uint32_t slot;
 
   static UCCLEP_FN Sending of(const Op& op) {
-    return {op.group.network, op.group.errors, op.group.abort_word, op.seq, op.kind, op.name};
+    const ucclEpDeviceGroup& group = op.group;
+    return {group.network, group.errors, group.abort_word, group.state, op.seq, op.kind, op.name, op.slot};
   }
 };
 
@@ -52,7 +55,8 @@ UCCLEP_COLD_FN bool push_alone(Sending of, uint32_t peer, CommandFields command)
   const bool control = command.operation == CommandOp::consumed;
   if (push_below_mark(fifo, control ? control_ring(fifo, peer) : bulk_ring(fifo, peer), command)) return true;
   if (load_relaxed<Scope::system>(of.abort_word) == 0) {
-    report_timeout(of.errors, of.abort_word, {of.seq, clock_ns() - fifo.timeout_ns, of.name, Phase::ring, peer});
+    const uint64_t began = clock_ns() - fifo.timeout_ns;
+    report_timeout(of.errors, of.abort_word, {of.seq, began, of.state, of.slot, of.name, Phase::ring, peer});
   }
   return false;
 }

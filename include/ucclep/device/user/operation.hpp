@@ -75,7 +75,7 @@ UCCLEP_COLD_FN auto in_any_group(const Op op, const Body body) {
 template <class Body>
 UCCLEP_FN auto in_group_of(const Op& op, const Body& body) {
   if (op.group.network == nullptr && op.group.masks == nullptr && op.group.shape.lines_only()) {
-    return body(Op{op.group, op.kind, op.name, op.seq, op.slot, MayMeet{false, false, false}});
+    return body(Op{op.group, op.kind, op.name, op.seq, op.slot, op.round, MayMeet{false, false, false}});
   }
   return in_any_group(op, body);
 }

@@ -52,7 +52,7 @@ UCCLEP_FN uint32_t* next_places(const Op& op) {
 template <class Wire>
 UCCLEP_FN bool pull_one(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage,
                         uint32_t source, uint32_t place) {
-  if (!pull_row<Wire>(op, memory, args, stage, source, place)) return false;
+  if (!pull_row<Wire>(op, memory, args, stage, source, place, place)) return false;
   if (op.has_window(source)) return true;
   sync_warp();
   if (lane_id() == 0) {
