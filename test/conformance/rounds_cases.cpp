@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // HT operations with more tokens than a slot has room for: they run in rounds, and nobody sees it.
 #include <catch2/catch.hpp>
+#include <deque>
 
-#include "conformance/exchange.hpp"
+#include "conformance/turns.hpp"
+#include "conformance/zero_copy.hpp"
 #include "support/test_env.hpp"
 
 namespace ucclep::test {
@@ -31,6 +33,260 @@ const Scenario many{.ranks = 4,
 
 TEST_CASE("C90 an HT operation with more tokens than a round has runs in rounds", "[process][reduced][modes]") {
   run_each(in_ht(many), round_trip, 2);
+}
+
+TEST_CASE("C91 rounds: gradients and those of weights", "[process][reduced][nodes]") {
+  run_each(in_ht(many), there_and_back);
+}
+
+TEST_CASE("C92 rounds: types, scales, quantised rows, strides and limits", "[process]") {
+  Scenario bytes = many;
+  bytes.dtype = ucclEpFloat8e4m3;
+  bytes.scales = Scales{.width = 4};
+  bytes.combine_dtype = ucclEpFloat32;
+  bytes.strided = true;
+  Scenario quantised = many;
+  quantised.hidden = 256;
+  quantised.scales = Scales{};
+  quantised.quant = UCCLEP_QUANT_FP8_128;
+  quantised.carried = true;
+  // The partial rows of all homes share a pool, and what lies beyond the limit is dropped.
+  Scenario limited = many;
+  limited.max_recv = 31;
+  limited.overflow = UCCLEP_OVERFLOW_DROP;
+  Scenario even = many;  // the last round is full
+  even.tokens = {27, 9, 18, 36};
+  for (const Scenario& scenario : {bytes, quantised, limited, even}) run_each(in_ht(scenario), round_trip);
+}
+
+// On a group with so many slots.
+void run_with_slots(const Scenario& scenario, int slots) {
+  run_ranks(scenario.ranks, [&](Rank& rank) {
+    Comm comm(rank);
+    Stream stream(comm);
+    ucclEpGroupConfig_t config = group_config({scenario});
+    config.max_in_flight = slots;
+    Group group = make_group(comm, config);
+    Handle handle = make_handle(group, handle_config(scenario));
+    there_and_back(rank, comm, handle, stream, scenario, scenario.seed);
+    no_async_error(comm);
+  });
+}
+
+TEST_CASE("C93 rounds: more slots than two, more than rounds, and rounds of one token", "[process][reduced]") {
+  for (const int slots : {4, 8}) {
+    for (const Scenario& scenario : in_ht(many)) run_with_slots(scenario, slots);
+  }
+  Scenario single = many;
+  single.round = 1;
+  single.max_tokens = 7;
+  single.tokens = {7, 0, 2, 6};
+  for (const Scenario& scenario : in_ht(single)) run_with_slots(scenario, 2);
+}
+
+// ---- Tensors in windows
+
+void run_in_windows(const Scenario& scenario, const Share& share) {
+  run_ranks(scenario.ranks, [&](Rank& rank) {
+    Session at(rank, scenario);
+    for (uint64_t seed = 0; seed < 2; ++seed) {
+      Exchange exchange(rank, at.comm, scenario, scenario.seed + seed);
+      const Windows windows(rank, at.comm, exchange, share);
+      exchange.update(at.handle, at.stream);
+      exchange.dispatch(at.handle, at.stream);
+      at.stream.synchronize();
+      exchange.check_dispatch();
+      exchange.combine(at.handle, at.stream);
+      at.stream.synchronize();
+      exchange.check_combine();
+    }
+    no_async_error(at.comm);
+  });
+}
+
+TEST_CASE("C94 rounds: tensors in windows, of all ranks and of some", "[process][reduced][modes]") {
+  run_in_windows(many, [](int, Which) { return Exposed::whole; });
+  for (const int mask : {0x1, 0x6, 0xb}) {
+    run_in_windows(many, [mask](int rank, Which) { return (mask >> rank & 1) != 0 ? Exposed::whole : Exposed::no; });
+  }
+  run_in_windows(many, [](int rank, Which which) { return (rank + which) % 2 != 0 ? Exposed::whole : Exposed::no; });
+}
+
+// ---- Phases
+
+void complete(ucclEpHandle_t handle, ucclEpStream_t stream) {
+  ok(ucclEpComplete(handle, stream), "ucclEpComplete");
+}
+
+// phases: of this rank's operations.
+void trip_in_phases(const Rank& rank, Session& at, const Scenario& scenario, uint64_t seed, bool phases) {
+  Exchange exchange(rank, at.comm, scenario, seed);
+  exchange.dispatch_config.send_only = exchange.combine_config.send_only = phases ? 1 : 0;
+  exchange.update(at.handle, at.stream);
+  exchange.dispatch(at.handle, at.stream);
+  if (phases) {
+    at.stream.synchronize();
+    exchange.check_untouched();
+  }
+  complete(at.handle, at.stream);
+  at.stream.synchronize();
+  exchange.check_dispatch();
+  exchange.combine(at.handle, at.stream);
+  complete(at.handle, at.stream);
+  at.stream.synchronize();
+  exchange.check_combine();
+}
+
+TEST_CASE("C95 rounds: operations in phases, on all ranks and on some", "[phases][process][reduced][modes]") {
+  for (Scenario scenario : in_ht(many)) {
+    for (const bool all : {true, false}) {
+      run_ranks(scenario.ranks, [&](Rank& rank) {
+        Session at(rank, scenario);
+        for (uint64_t seed = 0; seed < 2; ++seed) {
+          trip_in_phases(rank, at, scenario, 40 + seed, all || rank.rank % 2 == 0);
+          round_trip(rank, at.comm, at.handle, at.stream, scenario, 50 + seed);
+        }
+        no_async_error(at.comm);
+      });
+    }
+  }
+}
+
+TEST_CASE("C96 rounds: quantised rows in phases", "[phases][process]") {
+  Scenario scenario = many;
+  scenario.hidden = 256;
+  scenario.scales = Scales{};
+  scenario.quant = UCCLEP_QUANT_FP8_128;
+  run_ranks(scenario.ranks, [&](Rank& rank) {
+    Session at(rank, scenario);
+    trip_in_phases(rank, at, scenario, 60, true);
+    no_async_error(at.comm);
+  });
+}
+
+TEST_CASE("C97 rounds: a pending operation leaves slots for as many rounds as it has", "[phases][process]") {
+  Scenario scenario = many;
+  scenario.round = 31;  // two rounds
+  run_ranks(scenario.ranks, [&](Rank& rank) {
+    Comm comm(rank);
+    Stream stream(comm);
+    ucclEpGroupConfig_t config = group_config({scenario});
+    config.max_in_flight = 4;
+    Group group = make_group(comm, config);
+    std::deque<Handle> handles;
+    std::deque<Exchange> exchanges;
+    for (uint64_t i = 0; i < 3; ++i) {
+      handles.push_back(make_handle(group, handle_config(scenario)));
+      exchanges.emplace_back(rank, comm, scenario, 70 + i);
+      exchanges.back().dispatch_config.send_only = 1;
+      exchanges.back().update(handles.back(), stream);
+    }
+    exchanges[0].dispatch(handles[0], stream);
+    exchanges[1].dispatch(handles[1], stream);
+    refused(exchanges[2].try_dispatch(handles[2], stream), ucclEpInvalidUsage, "ucclEpDispatch",
+            {"max_in_flight", "tokens_per_round"});
+    complete(handles[1], stream);
+    complete(handles[0], stream);
+    exchanges[2].dispatch(handles[2], stream);
+    complete(handles[2], stream);
+    stream.synchronize();
+    for (Exchange& exchange : exchanges) exchange.check_dispatch();
+    no_async_error(comm);
+  });
+}
+
+// ---- Operations in a row
+
+TEST_CASE("C98 rounds: in a row with operations of one round, of both modes", "[process][reduced][modes]") {
+  Scenario large = in_ht(many)[1], small = many, decoded = many;
+  small.max_tokens = small.round;
+  small.tokens = {9, 3, 0, 1};
+  decoded.layout = Layout::ll_expert_major;
+  decoded.max_tokens = decoded.round;
+  decoded.tokens = {2, 9, 4, 0};
+  large.fixed_capacity = small.fixed_capacity = 600;
+  run_ranks(many.ranks, [&](Rank& rank) {
+    Comm comm(rank);
+    Stream stream(comm);
+    Group group = make_group(comm, group_config({large, small, decoded}));
+    std::deque<Turn> turns;
+    for (const Scenario& scenario : {large, decoded, small, large, small, decoded}) {
+      turns.emplace_back(rank, comm, group, scenario);
+    }
+    for (uint64_t seed = 0; seed < 3; ++seed) take(turns, 100 + seed, stream);
+    no_async_error(comm);
+  });
+}
+
+TEST_CASE("C99 rounds: an operation has one number, however many rounds", "[process]") {
+  Scenario scenario = many;
+  scenario.slack = -1;  // a row too few: a record
+  run_ranks(scenario.ranks, [&](Rank& rank) {
+    Session at(rank, scenario);
+    for (uint64_t number = 1; number <= 3; ++number) {
+      Exchange exchange(rank, at.comm, scenario, number);
+      exchange.update(at.handle, at.stream);
+      exchange.dispatch_config.send_only = number == 2 ? 1 : 0;
+      exchange.dispatch(at.handle, at.stream);
+      complete(at.handle, at.stream);
+      at.stream.synchronize();
+      const ucclEpAsyncError_t error = async_error(at.comm);
+      require(error.code == ucclEpOverflow && error.epoch == number,
+              "dispatch " + std::to_string(number) + " left the record: " + error.text);
+      ok(ucclEpCommClearAsyncError(at.comm), "ucclEpCommClearAsyncError");
+    }
+  });
+}
+
+// ---- What is refused
+
+TEST_CASE("C100 a handle's max_tokens bounds its operations, and is the same on all ranks", "[process]") {
+  const Scenario scenario = many;
+  run_ranks(scenario.ranks, [&](Rank& rank) {
+    Comm comm(rank);
+    Stream stream(comm);
+    Group group = make_group(comm, group_config({scenario}));
+    ucclEpHandleConfig_t config = handle_config(scenario);
+    const auto is_refused = [&](ucclEpResult_t code, const std::vector<std::string>& words) {
+      ucclEpHandle_t handle = nullptr;
+      refused(ucclEpHandleCreate(&handle, group, &config), code, "ucclEpHandleCreate", words);
+      config = handle_config(scenario);
+    };
+    config.max_tokens = -1;
+    is_refused(ucclEpInvalidArgument, {"config.max_tokens is -1"});
+    config.max_tokens = int64_t{1} << 40;
+    is_refused(ucclEpInvalidArgument, {"config.max_tokens"});
+    config.mode = UCCLEP_MODE_LL;
+    config.layout = UCCLEP_LAYOUT_RANK_MAJOR;
+    is_refused(ucclEpInvalidArgument, {"config.max_tokens is 61", "LL"});
+    config.tile_rows = 128;
+    is_refused(ucclEpNotSupported, {"config.tile_rows is 128"});
+    config.waves = 2;
+    is_refused(ucclEpNotSupported, {"config.waves is 2"});
+
+    config.max_tokens = 60;
+    Handle less = make_handle(group, config);
+    Exchange exchange(rank, comm, scenario);
+    if (scenario.tokens_of(rank.rank) > 60) {
+      refused(exchange.try_update(less, stream), ucclEpInvalidArgument, "ucclEpHandleUpdate", {"max_tokens"});
+    }
+
+    Scenario few = scenario;
+    few.tokens = {9, 0, 20, 54};
+    config.max_tokens = rank.rank == 2 ? 60 : 61;
+    Handle differs = make_handle(group, config);
+    Exchange other(rank, comm, few);
+    other.update(differs, stream);
+    other.dispatch(differs, stream);
+    stream.synchronize();
+    other.check_untouched();
+    const ucclEpAsyncError_t error = async_error(comm);
+    require(error.code == ucclEpInvalidArgument && std::string(error.text).find("max_tokens") != std::string::npos,
+            std::string("the record is: ") + error.text);
+    ok(ucclEpCommClearAsyncError(comm), "ucclEpCommClearAsyncError");
+    Handle handle = make_handle(group, handle_config(scenario));
+    round_trip(rank, comm, handle, stream, scenario);
+  });
 }
 
 }  // namespace
