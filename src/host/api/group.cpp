@@ -41,16 +41,11 @@ void agree_on(Agreement& agreement, const ucclEpGroupConfig_t& config) {
       .field("window_bytes", config.window_bytes);
 }
 
-bool has_blocks_of_two_warps(const ucclEpComm& comm, const ucclEpGroupConfig_t& checked, const GroupShape& shape) {
-  const LaunchPlan plan = plan_rows(comm.traits, checked.num_sms, exposed_table_bytes(shape.ranks), Moves::bulk);
-  return plan.shape.block >= 2 * comm.traits.wave;
-}
-
 // Rings of HT. A block has to relay while it pulls.
-uint32_t ring_on(const ucclEpComm& comm, const ucclEpGroupConfig_t& checked, const GroupShape& shape) {
+uint32_t ring_on(const ucclEpComm& comm, const GroupShape& shape) {
   const AskedRing& asked = comm.config.ht_ring;
   uint32_t chunks = ring_chunks(asked, shape);
-  if (chunks != 0 && !has_blocks_of_two_warps(comm, checked, shape)) {
+  if (chunks != 0 && !has_blocks_of_two_warps(comm.traits, shape.ranks)) {
     if (asked.chunks != AskedRing::automatic) {
       fail(ucclEpNotSupported,
            "UCCLEP_HT_RING={} needs blocks of two warps, and {} has shared memory for one, with tables of {} ranks",
@@ -90,7 +85,7 @@ GroupShape shape_on(const ucclEpComm& comm, const ucclEpGroupConfig_t& checked, 
   }
   shape.node_copies = copies_by_node(comm.config.ll_copies, copies) ? 1 : 0;
   const CopyTimes times = copy_times(copies);
-  shape.ring = ring_on(comm, checked, shape);
+  shape.ring = ring_on(comm, shape);
   shape.relay_ring = relay_ring_on(comm, shape);
   log::info("group",
             "LL dispatch sends a row once to each {} (UCCLEP_LL_COPIES={}; predicted: to each rank {:.0f} us, "

@@ -14,6 +14,7 @@
 #include "host/boundary/structs.hpp"
 #include "host/boundary/tensor.hpp"
 #include "host/boundary/views.hpp"
+#include "host/group/group_shape.hpp"
 #include "host/group/masks.hpp"
 #include "host/group/phases.hpp"
 #include "host/operations/update.hpp"
@@ -60,11 +61,11 @@ uint32_t max_tokens_of(const ucclEpGroup& group, int mode, int64_t asked) {
   const int64_t usual = group.tokens_of_mode(mode);
   int64_t most = int64_t{max_rounds} * shape.ht_tokens;
   most = std::min({most, int64_t{INT32_MAX / 2}, int64_t{max_rows / shape.ranks}});
-  if (mode == UCCLEP_MODE_LL || !has_rounds(shape)) most = usual;
+  if (mode == UCCLEP_MODE_LL || !has_rounds(shape, group.comm->traits)) most = usual;
   if (asked < 0 || asked > most) {
     fail(ucclEpInvalidArgument, "config.max_tokens is {}, expected 0 to {}{}", asked, most,
          mode == UCCLEP_MODE_LL    ? ", the group's maximum of LL tokens"
-         : !has_rounds(shape) ? ", the group's max_tokens_per_rank: its operations have one round"
+         : !has_rounds(shape, group.comm->traits) ? ", the group's max_tokens_per_rank: its operations have one round"
                                    : "");
   }
   return static_cast<uint32_t>(asked == 0 ? usual : asked);

@@ -56,6 +56,7 @@ const char* field_name(Field field) {
                                    "topk_weights given with combine",
                                    "one copy of a row for a node (UCCLEP_LL_COPIES; never of a user's kernel)",
                                    "max_tokens",
+                                   "tokens of a round",
                                    "tokens",
                                    "threads of a block",
                                    "peer",
@@ -167,6 +168,12 @@ std::string message(const ErrorRecord& r, int rank) {
           "allow; the rest was dropped",
           operation, r.epoch, rank, r.expected, r.got);
     case Phase::shape:
+      if (r.field == Field::round_tokens) {
+        return fmt::format(
+            "{} {}: a rank has {} tokens, but operations of user kernels have one round of at most {} "
+            "(tokens_per_round): raise window_bytes and max_tokens_per_rank, or use fewer tokens",
+            operation, r.epoch, r.got, r.expected);
+      }
       return fmt::format("{} {}: the shape that a kernel of rank {} gave does not fit: {} is {}, expected {}",
                          operation, r.epoch, rank, field_name(r.field), r.got, r.expected);
     case Phase::tokens:

@@ -58,6 +58,11 @@ LaunchPlan plan_rows(const DeviceTraits& traits, int num_sms, size_t tables, Mov
   return plan;
 }
 
+bool has_blocks_of_two_warps(const DeviceTraits& traits, uint32_t ranks) {
+  const uint64_t needed = exposed_table_bytes(ranks) + 2 * StageShape::bytes_per_warp(StageShape::piece_unit);
+  return traits.max_block >= 2 * traits.wave && traits.shared_bytes >= needed;
+}
+
 RoutingPlan plan_routing(const DeviceTraits& traits, const GroupShape& shape, int num_sms, uint32_t tokens) {
   constexpr uint32_t unit = 32;
   RoutingPlan plan;

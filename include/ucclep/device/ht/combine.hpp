@@ -60,37 +60,23 @@ struct CombineWarpRoles {
   }
 };
 
-// Tokens that the reduce warps take one by one, in order. Of rounds that peers wait for a share, by turns; of the others
-// every grid_size()-th of the rank's, whichever warp of the block is free: who waits for a row keeps none of the others
-// from the next token.
+// The tokens that reduce warps take one by one, in order: every grid_size()-th of the rank's, whichever warp of the
+// block is free; where peers wait for a round, those of all blocks, as not all may be resident. Who waits for a row keeps
+// none of the others from the next token.
 struct TokenPool {
-  uint32_t* taken;  // in the block's shared memory; of a share: NULL
-  WarpUniform first, step, end;
-  WarpUniform mine{0};  // tokens of a share so far
-
   // Before the table of exposed tensors: an address that is known anyway takes no register of its own.
-  static UCCLEP_FN uint32_t* word(const Stage& stage) { return reinterpret_cast<uint32_t*>(stage.beyond()); }
-  static UCCLEP_FN TokenPool of_block(const Stage& stage, uint32_t begin, uint32_t end) {
-    return {word(stage), begin + block_id(), grid_size(), end};
-  }
-  static UCCLEP_FN TokenPool of_share(const TokenRange& tokens, const Worker& worker) {
-    return {nullptr, tokens.begin + worker.index, worker.workers, tokens.end};
-  }
+  static UCCLEP_FN uint32_t* of_block(const Stage& stage) { return reinterpret_cast<uint32_t*>(stage.beyond()); }
   // Block verb. Others may take after the next sync_block.
   static UCCLEP_FN void fill(const Stage& stage) {
-    if (thread_id() == 0) *word(stage) = 0;
+    if (thread_id() == 0) *of_block(stage) = 0;
   }
-  // Warp verb: the next token; at or past the end when none is left.
-  UCCLEP_FN uint32_t take() {
+  // Warp verb: the next token; at or past their number when none is left.
+  static UCCLEP_FN uint32_t take(const Op& op, const Stage& stage, bool of_all) {
+    uint32_t* const taken = of_all ? turns_of(op, Turn::arrivals, 0) : of_block(stage);
     uint32_t index = 0;
-    if (taken != nullptr) {
-      if (lane_id() == 0) index = fetch_add_relaxed<Scope::gpu>(taken, 1u);
-      index = broadcast(index, 0);
-    } else {
-      index = mine;
-      mine += 1;
-    }
-    return first + index * step;
+    if (lane_id() == 0) index = fetch_add_relaxed<Scope::gpu>(taken, 1u);
+    index = broadcast(index, 0);
+    return of_all ? index : block_id() + index * grid_size();
   }
 };
 
@@ -132,14 +118,12 @@ UCCLEP_FN void stage_partial(const HandleMemory& memory, const HtCombineArgs& ar
                     [&](uint32_t offset, const Vector<Element>& sum) { store16_stream(to + offset, sum.pack()); });
 }
 
-// Warp verb: a run of partial rows for one home, and the word that says so. places: of the round.
+// Warp verb: a run of partial rows for one home, and the word that says so. first, rows: its places in the round.
 template <class Element, class Wire>
 UCCLEP_FN void stage_run(const Op& op, const HtCombineArgs& args, Stage& stage, SumRing& ring, uint32_t home,
-                         const PlaceRange& places, uint32_t run) {
+                         uint32_t first, uint32_t rows, uint32_t run) {
   const bool pooled = op.group.shape.pool_rows != 0;
-  const WindowLayout& window = op.group.layout;
-  char* to = op.mine() + (pooled ? window.pool_of(op.slot) : window.back_rows_of(op.slot, home));
-  const uint32_t first = places.begin, rows = places.end - first, begin = run * run_rows;
+  const uint32_t begin = run * run_rows;
   const uint32_t end = begin + run_rows < rows ? begin + run_rows : rows;
   for (uint32_t at = begin; at < end; ++at) {
     const HtCombineArgs& now = reload(args);
@@ -150,7 +134,9 @@ UCCLEP_FN void stage_run(const Op& op, const HtCombineArgs& args, Stage& stage, 
       if (lane_id() == 0) Wire::pool_places(op, home)[at] = index;
       if (index == no_place) continue;
     }
-    char* const row = to + uint64_t{index} * now.partial_bytes;
+    const WindowLayout& window = now.group.layout;
+    const uint64_t rows_at = pooled ? window.pool_of(op.slot) : window.back_rows_of(op.slot, home);
+    char* const row = now.group.mine + rows_at + uint64_t{index} * now.partial_bytes;
     stage_partial<Element>(memory_of(now), now, stage, ring, row, home, place);
     if (now.weights_back) stage_weights(memory_of(now), now, row, home, place);
   }
@@ -158,17 +144,16 @@ UCCLEP_FN void stage_run(const Op& op, const HtCombineArgs& args, Stage& stage, 
   if (lane_id() == 0) publish(Wire::run_words(op, home) + run, op.seq);
 }
 
-// Verb of the staging warps of the grid, of a round.
-template <class Element, class Wire>
-UCCLEP_FN bool stage_runs(const Op& op, const HtCombineArgs& args, Stage& stage, SumRing& ring,
-                          const WarpUniform& rounds, const Worker& worker) {
+// Verb of the staging warps of the grid, of a round. masks: the group may have some.
+template <class Element, class Wire, bool masks>
+UCCLEP_FN bool stage_runs(const Op& op, const HtCombineArgs& args, Stage& stage, SumRing& ring, const Worker& worker) {
   if (op.round != 0 && !slot_free(op)) return false;
   const uint32_t skipped = args.zones == Zones::sources ? 1 : 0;  // this rank's own rows
   const WarpUniform homes = op.ranks() - skipped;
   if (homes == 0) return true;
   uint32_t most = 0;
   for (uint32_t r = 0; r < op.ranks(); ++r) {
-    const PlaceRange places = came_in_round(op, memory_of(args), r, rounds);
+    const PlaceRange places = came_in_round(op, memory_of(args), r);
     const uint32_t rows = uniform(places.end - places.begin);
     most = rows > most ? rows : most;
   }
@@ -176,11 +161,10 @@ UCCLEP_FN bool stage_runs(const Op& op, const HtCombineArgs& args, Stage& stage,
   for (WarpUniform item = worker.index; item < items; item += worker.workers) {
     const HtCombineArgs& now = reload(args);
     const uint32_t home = op.rotated(item % homes + skipped), run = item / homes;
-    if (Wire::masks && is_masked(now.group, home)) continue;  // of its rows there may be none
-    const PlaceRange here = came_in_round(op, memory_of(now), home, rounds), places{uniform(here.begin), uniform(here.end)};
-    if (run * run_rows < places.end - places.begin) {
-      stage_run<Element, Wire>(op.with(now.group), now, stage, ring, home, places, run);
-    }
+    if (masks && is_masked(now.group, home)) continue;  // of its rows there may be none
+    const PlaceRange places = came_in_round(op, memory_of(now), home);
+    const uint32_t first = uniform(places.begin), rows = uniform(places.end) - first;
+    if (run * run_rows < rows) stage_run<Element, Wire>(op.with(now.group), now, stage, ring, home, first, rows, run);
   }
   return true;
 }
@@ -242,77 +226,89 @@ UCCLEP_FN bool partials_of(const Op& op, const HandleMemory& memory, const HtCom
   return every_lane(ok);
 }
 
-// In which round a token is, of this one and later ones.
-template <class Wire>
-UCCLEP_FN Op round_of_token(const Op& op, const HtCombineArgs& args, uint32_t token) {
-  if (Wire::rounds(memory_of(args)) == 1) return op;
-  return op.in_round(token / op.group.shape.ht_tokens);
-}
-
-// Verb of the summing warps of the grid: tokens of the round, or of later ones as well. The rows of a token that the
-// output lacks (compare_tokens) are waited for as well, since others wait until they are read.
+// Warp verb. The rows of a token that the output lacks (compare_tokens) are waited for as well, since others wait until
+// they are read.
 template <class Element, class Wire>
-UCCLEP_FN bool sum_tokens(const Op& op, const HtCombineArgs& args, const PeerTensors* exposed, const Stage& stage,
-                          SumRing& ring, TokenPool& pool) {
-  for (WarpUniform token = pool.take(); token < pool.end; token = pool.take()) {
-    const HtCombineArgs& now = reload(args);
-    const uint32_t bytes = token < now.output_rows ? uniform(now.row_bytes) : 0;
-    Terms terms{reinterpret_cast<const char**>(stage.scratch()), 0, 0};
-    const Op here = round_of_token<Wire>(op.with(now.group), now, token);
-    if (!partials_of<Wire>(here, memory_of(now), now, exposed, token, terms)) return false;
-    if constexpr (Wire::network) {
-      if (!has_masks<Wire>(now.group) && !Wire::template sum_own_node<Element>(here, now, token, ring, terms)) {
-        return false;
-      }
+UCCLEP_FN bool sum_token(const Op& op, const HtCombineArgs& args, const PeerTensors* exposed, const Stage& stage,
+                         SumRing& ring, const WarpUniform& token) {
+  const uint32_t bytes = token < args.output_rows ? uniform(args.row_bytes) : 0;
+  Terms terms{reinterpret_cast<const char**>(stage.scratch()), 0, 0};
+  if (!partials_of<Wire>(op, memory_of(args), args, exposed, token, terms)) return false;
+  if constexpr (Wire::network) {
+    if (!has_masks<Wire>(args.group) && !Wire::template sum_own_node<Element>(op, args, token, ring, terms)) {
+      return false;
     }
-    if (now.weights_back && bytes != 0) {
-      sum_weights(terms, now.settings.top_k, reinterpret_cast<float*>(now.weights_out.at(0, token)));
-    }
-    ring.sum<Element>(terms, bytes,
-                      [&](uint32_t offset, Vector<Element>& sum) { combining::store_result(now, sum, token, offset); });
-    if constexpr (Wire::rings) Wire::sums_read(reload(args), op, token);
   }
+  if (args.weights_back && bytes != 0) {
+    sum_weights(terms, args.settings.top_k, reinterpret_cast<float*>(args.weights_out.at(0, token)));
+  }
+  ring.sum<Element>(terms, bytes,
+                    [&](uint32_t offset, Vector<Element>& sum) { combining::store_result(args, sum, token, offset); });
+  if constexpr (Wire::rings) Wire::sums_read(reload(args), op, token);
   return true;
 }
 
-// What a warp does of a combine, round by round.
-template <class Element, class Wire>
+// What a warp does of a combine. What is known anyway is asked for anew: it would take registers.
+template <class Element, class Wire, Phases phases>
 struct PartialMover {
   const HtCombineArgs& args;
   Stage& stage;
   SumRing& ring;
   const PeerTensors* exposed;
-  CombineWarpRoles roles;
-  WarpUniform rounds;
-  Shares rows, arrivals;
-  bool rest_summed = false;
+  bool stages;
 
-  UCCLEP_FN bool send(const Op& op) {
+  UCCLEP_FN uint32_t rounds() const { return Wire::rounds(memory_of(reload(args))); }
+  UCCLEP_FN bool has_awaited(const Op& op) const { return rounds() > op.group.shape.in_flight; }
+  UCCLEP_FN CombineWarpRoles roles() const {
+    if (phases == Phases::send && !Wire::network) return {{0, block::warps()}, {0, 0}};
+    return CombineWarpRoles::of(stages, reload(args).zones != Zones::sources);
+  }
+
+  UCCLEP_FN bool send(const Op& op, const SentRounds& sent, uint32_t turn) {
+    constexpr bool later = phases == Phases::receive;  // the rounds that a send phase has left, of groups without masks
+    if constexpr (Wire::network && later) return true;
     bool ok = true;
-    if (roles.copy.has_me()) {
-      ok = in_turns(op, roles.copy, rows, [&](const Worker& worker) {
-        return stage_runs<Element, Wire>(op, reload(args), stage, ring, rounds, worker);
+    if (roles().copy.has_me()) {
+      ok = in_turns(op, Turn::rows, roles().copy, sent, turn, [&](const Op& round, const Worker& worker) {
+        return stage_runs<Element, Wire, Wire::masks && !later>(round, reload(args), stage, ring, worker);
       });
     }
-    if constexpr (Wire::network) {
-      if (roles.reduce.has_me()) ok = relay_turns<Element, Wire>(op, reload(args), stage, ring, roles.reduce);
-      if (roles.copy.has_me() && ok) ok = Wire::stage_sums(reload(args), op, stage, roles.copy.me());
+    if constexpr (Wire::network && !later) {
+      if (roles().reduce.has_me()) ok = relay_turns<Element, Wire>(op, reload(args), stage, ring, roles().reduce);
+      if (roles().copy.has_me() && ok) ok = Wire::stage_sums(reload(args), op, stage, roles().copy.me());
     }
     return ok;
   }
 
-  // Rounds that nobody waits for are one pool.
-  UCCLEP_FN bool receive(const Op& op) {
-    if (!roles.reduce.has_me() || rest_summed) return true;
-    rest_summed = !is_awaited(op, rounds);
-    return receive_shares(op, roles.reduce, rounds, arrivals, [&](const Worker& worker) {
+  UCCLEP_FN Op round_of(const Op& op, uint32_t token) const {
+    const HtCombineArgs& now = reload(args);
+    return op.with(now.group).in_round(Wire::network ? 0 : token / now.group.shape.ht_tokens);
+  }
+  // A token of a round has been summed. Rounds in which this rank has no token are read as well.
+  UCCLEP_FN bool note_summed(const Op& op) const {
+    const HandleMemory memory = memory_of(reload(args));
+    const uint32_t tokens = routed_tokens(memory), last = rounds_of(memory.shape, tokens) - 1;
+    if (!is_awaited(op, rounds())) return true;
+    const TokenRange range = TokenRange::of(op, tokens);
+    const uint64_t seq = op.round == last ? last_awaited(op, rounds()) : op.seq;
+    return part_read(op, memory, range.end - range.begin, seq);
+  }
+
+  UCCLEP_FN bool sum_tokens(const Op& op) const {
+    for (;;) {
       const HtCombineArgs& now = reload(args);
-      const uint32_t tokens = routed_tokens(memory_of(now));
-      const TokenRange range = TokenRange::of(op, tokens);
-      TokenPool pool = rest_summed ? TokenPool::of_block(stage, range.begin, tokens)
-                                   : TokenPool::of_share(range, worker);
-      return sum_tokens<Element, Wire>(op, now, exposed, stage, ring, pool);
-    });
+      const WarpUniform token = TokenPool::take(op, stage, has_awaited(op));
+      if (token >= routed_tokens(memory_of(now))) return true;
+      if (!sum_token<Element, Wire>(round_of(op, token), now, exposed, stage, ring, token)) return false;
+      if (has_awaited(op) && !note_summed(round_of(op, token))) return false;
+    }
+  }
+
+  // The order of ht/rounds.hpp: where rounds are awaited no warp sends and sums (has_rounds of the host). turn: of rows,
+  // from begin_turn.
+  UCCLEP_FN bool move(const Op& op, const SentRounds& sent, uint32_t turn) {
+    if (!send(op, sent, turn)) return false;
+    return phases == Phases::send || !roles().reduce.has_me() || sum_tokens(op);
   }
 };
 
@@ -329,22 +325,15 @@ UCCLEP_FN bool move_partials(const Op& op, const HandleMemory& memory, const HtC
   if (phases != Phases::send && block_id() == 0 && thread_id() == 0) {
     compare_tokens(op, memory, args.output_rows, args.settings.top_k);
   }
-  const SentRounds sent = SentRounds::of(op, Wire::rounds(memory), phases);
+  const SentRounds sent = SentRounds::of(op.group.shape, Wire::rounds(memory), phases);
   const bool stages = sent.first < sent.end && !exposes(op, args.offer);
-  CombineWarpRoles roles = CombineWarpRoles::of(stages, args.zones != Zones::sources);
-  if (phases == Phases::send && !Wire::network) roles = {{0, block::warps()}, {0, 0}};
-  PartialMover<Element, Wire> mover{args,
-                                    stage,
-                                    ring,
-                                    exposed,
-                                    roles,
-                                    sent.all,
-                                    shares_sent(Turn::rows, sent, turn),
-                                    shares_received(op, sent)};
-  const bool ok = in_rounds(
-      op, sent, phases != Phases::send, [&](const Op& round) { return mover.send(round); },
-      [&](const Op& round) { return mover.receive(round); });
-  return every_thread(ok);
+  PartialMover<Element, Wire, phases> mover{args, stage, ring, exposed, stages};
+  bool ok = true;
+  if (phases != Phases::send && routed_tokens(memory) == 0 && mover.has_awaited(op) && block_id() == 0 &&
+      warp_id() == 0) {
+    ok = publish_round(op, last_awaited(op, sent.all));
+  }
+  return every_thread(ok && mover.move(op, sent, turn));
 }
 
 // Block verb.

@@ -47,6 +47,11 @@ UCCLEP_FN void count_rounds(const HandleMemory& memory) {
     if (sync_block_or(last >= most + bit)) most += bit;
   }
   if (thread_id() == 0) memory.state()->rounds = most + 1;
+  for (uint32_t r = thread_id(); r < memory.handle.rounds; r += block_size()) memory.parts_read()[r] = 0;
+  for (uint32_t s = thread_id(); s < memory.shape.ranks; s += block_size()) {
+    memory.come_before(0)[s] = 0;
+    memory.come_before(most + 1)[s] = memory.rows_from()[s];
+  }
 }
 
 // Verb of one block, for the launches that follow: everybody's counts, and what comes of them.
@@ -119,7 +124,7 @@ struct WarpRoles {
   static UCCLEP_FN WarpRoles all_fetch() { return {{0, 0}, {0, 0}, {0, block::warps()}}; }
 };
 
-// What a warp does of a dispatch, round by round.
+// What a warp does of a dispatch, round by round. What is known anyway is asked for anew: it would take registers.
 template <class Row, class Wire, Phases phases>
 struct RowMover {
   const HtDispatchArgs& args;
@@ -127,21 +132,27 @@ struct RowMover {
   PeerTensors* exposed;
   WarpRoles roles;
   bool pulled, lines_leave, own_exposed;  // by some rank here; to some rank; this rank exposes its output
-  WarpUniform rounds;
-  Shares metas, rows, arrivals;
+
+  UCCLEP_FN uint32_t rounds() const { return Wire::rounds(memory_of(reload(args))); }
+  UCCLEP_FN uint32_t* next(Turn what) const { return stage.turns() + static_cast<uint32_t>(what); }
+  UCCLEP_FN Shares shares(Turn what) const {
+    const SentRounds sent = SentRounds::of(reload(args).group.shape, rounds(), phases);
+    return {what, sent.first, sent.end - sent.first, next(what)};
+  }
 
   UCCLEP_FN bool send(const Op& op) {
     bool ok = true;
     if (!Wire::network && roles.meta.has_me() && lines_leave) {
-      ok = in_turns(op, roles.meta, metas, [&](const Worker& worker) {
-        return send_metas(reload(args), op, stage, exposed, worker);
+      ok = shares(Turn::metas).each(op, [&](uint32_t block) {
+        return send_metas(reload(args), op, stage, exposed, roles.meta.in(block));
       });
     }
     if (roles.copy.has_me() && ok) {
       constexpr Phases sends = phases == Phases::whole ? Phases::whole : Phases::send;
-      ok = in_turns(op, roles.copy, rows, [&](const Worker& worker) {
-        return send_rows<Row, Wire, sends>(reload(args), op, stage, exposed, pulled, rounds, worker);
+      ok = shares(Turn::rows).each(op, [&](uint32_t block) {
+        return send_rows<Row, Wire, sends>(reload(args), op, stage, exposed, pulled, roles.copy.in(block));
       });
+      if (ok) bulk_wait_written();
     }
     if constexpr (Wire::network) {
       if (roles.meta.has_me() && ok) {
@@ -153,17 +164,39 @@ struct RowMover {
   }
 
   UCCLEP_FN bool take(const Op& op, const Worker& worker) {
-    if (phases == Phases::whole && own_exposed) return receive_metas(reload(args), op, stage, rounds, worker);
+    if (phases == Phases::whole && own_exposed) return receive_metas<Wire>(reload(args), op, stage, worker);
     if constexpr (Wire::rings) {
       return Wire::pull_rows(reload(args), op, stage, worker);
     } else {
-      return pull_rows<Wire, phases>(reload(args), op, stage, rounds, worker);
+      return pull_rows<Wire, phases>(reload(args), op, stage, worker);
     }
   }
+  // An awaited round is received by turns, and then counted; of others each warp has its own share.
   UCCLEP_FN bool receive(const Op& op) {
     const WarpRole role = phases == Phases::whole && own_exposed ? roles.meta : roles.fetch;
     if (!role.has_me()) return true;
-    return receive_shares(op, role, rounds, arrivals, [&](const Worker& worker) { return take(op, worker); });
+    const uint32_t all = rounds();
+    const bool awaited = is_awaited(op, all);
+    const Shares arrivals{Turn::arrivals, awaited ? 0 : uint32_t{op.round},
+                          awaited ? all - op.group.shape.in_flight : 0, next(Turn::arrivals)};
+    if (!awaited) arrivals.keep(block_id());  // no later one is
+    return arrivals.each(op, [&](uint32_t block) {
+      if (!take(op, role.in(block))) return false;
+      return !awaited || part_read(op, memory_of(reload(args)), role.warps * grid_size(), op.seq);
+    });
+  }
+
+  // In the order of ht/rounds.hpp.
+  UCCLEP_FN bool move(const Op& op) {
+    constexpr bool receives = phases != Phases::send;
+    const WarpUniform slots = op.group.shape.in_flight;
+    const SentRounds sent = SentRounds::of(op.group.shape, rounds(), phases);
+    const WarpUniform sends = sent.end, end = receives ? sent.all + slots : sent.end;
+    for (WarpUniform r = sent.first; r < end; r += 1) {
+      if (receives && r >= slots && !receive(op.in_round(r - slots))) return false;
+      if (r < sends && !send(op.in_round(r))) return false;
+    }
+    return true;
   }
 };
 
@@ -183,27 +216,16 @@ UCCLEP_FN bool move_rows(const Op& op, const HandleMemory& memory, const HtDispa
   }
   const bool own_exposed = exposes(op, args.offer);
   constexpr bool receives = phases != Phases::send;
-  const SentRounds sent = SentRounds::of(op, Wire::rounds(memory), phases);
+  const SentRounds sent = SentRounds::of(op.group.shape, Wire::rounds(memory), phases);
   const bool sends = phases != Phases::receive || sent.first < sent.end;
   // relays are meta warps
   const WarpRoles roles = !sends ? WarpRoles::all_fetch()
                                  : WarpRoles::of(own_exposed || !receives, peers_exposed || Wire::network);
-  RowMover<Row, Wire, phases> mover{args,
-                                    stage,
-                                    exposed,
-                                    roles,
-                                    pulled,
-                                    peers_exposed,
-                                    own_exposed,
-                                    sent.all,
-                                    shares_sent(Turn::metas, sent, 0),
-                                    shares_sent(Turn::rows, sent, turn),
-                                    shares_received(op, sent)};
-  if (roles.meta.has_me() && peers_exposed) mover.metas.next = begin_turn(op, Turn::metas);
-  const bool ok = in_rounds(
-      op, sent, receives, [&](const Op& round) { return mover.send(round); },
-      [&](const Op& round) { return mover.receive(round); });
-  return every_thread(ok);
+  RowMover<Row, Wire, phases> mover{args, stage, exposed, roles, pulled, peers_exposed, own_exposed};
+  mover.shares(Turn::rows).keep(turn);
+  if (roles.meta.has_me() && peers_exposed) mover.shares(Turn::metas).keep(begin_turn(op, Turn::metas));
+  if (sent.all > op.group.shape.in_flight) mover.shares(Turn::arrivals).keep(begin_turn(op, Turn::arrivals));
+  return every_thread(mover.move(op));
 }
 
 template <class Row, class Wire, Phases phases>
@@ -272,7 +294,7 @@ UCCLEP_FN void complete_dispatch(const HtDispatchArgs& args) {
         ok = in_turns(here, Turn::relays, all,
                       [&](const Worker& worker) { return Wire::relay_rows_late(reload(args), here, stage, worker); });
       }
-      return every_thread(ok && pull_rows<Wire, Phases::receive>(reload(args), here, stage, 1, all.me()));
+      return every_thread(ok && pull_rows<Wire, Phases::receive>(reload(args), here, stage, all.me()));
     } else {
       const uint32_t turn = begin_turn(here, Turn::rows);
       return move_rows<Row, Wire, Phases::receive>(here, memory_of(now), now, stage, exposed_of(stage), turn);

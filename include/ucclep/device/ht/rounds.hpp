@@ -13,12 +13,12 @@
 // clang-format off
 // | who releases                             | who acquires                     | what is ordered                     |
 // |------------------------------------------|----------------------------------|-------------------------------------|
-// | share_read: fetch_add_acq_rel (gpu) of   | the last one's                   | all reads of a round before its     |
-// |   the shares of a round                  |                                  |   number is published               |
-// | the last one: publish of consumed        | slot_free of peers, as in        | these before the next writes into   |
+// | part_read: fetch_add_acq_rel (gpu) of    | the last one's                   | all reads of a round before its     |
+// |   the parts of a round                   |                                  |   number is published               |
+// | publish_round: publish of consumed       | slot_free of peers, as in        | these before the next writes into   |
 // |   (system)                               |   protocol/slots.hpp             |   the slot                          |
-// | the last one: store_release of `read`    | slot_read, share_read of a later | publishes of consumed words, one    |
-// |   (gpu)                                  |   round: load_acquire            |   after the other                   |
+// | the same: store_release of `read` (gpu)  | publish_round of the next round: | publishes of consumed words, one    |
+// |                                          |   load_acquire                   |   after the other                   |
 // | send_places: store_packet                | places_come: load_packet         | nothing but the packet              |
 // clang-format on
 #pragma once
@@ -31,6 +31,7 @@
 #include "ucclep/device/protocol/phases.hpp"
 #include "ucclep/device/protocol/routing.hpp"
 #include "ucclep/device/protocol/slots.hpp"
+#include "ucclep/device/protocol/turns.hpp"
 #include "ucclep/device/simt/simt.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
@@ -52,26 +53,23 @@ struct TokenRange {
   }
 };
 
-// Lane verb: the places of a round among the rows for a rank.
+// Lane verb: rows for a rank of earlier rounds.
 UCCLEP_FN uint32_t sent_before(const Op& op, const HandleMemory& memory, uint32_t rank) {
   return op.round == 0 ? 0 : memory.sent_before(op.round)[rank];
 }
-UCCLEP_FN PlaceRange sent_in_round(const Op& op, const HandleMemory& memory, uint32_t rank, uint32_t rounds) {
-  const uint32_t next = op.round + 1;
-  return {sent_before(op, memory, rank), next < rounds ? memory.sent_before(next)[rank] : memory.rows_to()[rank]};
+// Lane verbs: the places of a round among the rows for a rank; and from one, after the dispatch that brought them.
+UCCLEP_FN PlaceRange sent_in_round(const Op& op, const HandleMemory& memory, uint32_t rank) {
+  return {memory.sent_before(op.round)[rank], memory.sent_before(op.round + 1)[rank]};
 }
-// The same of rows from a rank, after the dispatch that brought them.
-UCCLEP_FN PlaceRange came_in_round(const Op& op, const HandleMemory& memory, uint32_t rank, uint32_t rounds) {
-  const uint32_t next = op.round + 1;
-  return {op.round == 0 ? 0 : memory.come_before(op.round)[rank],
-          next < rounds ? memory.come_before(next)[rank] : memory.rows_from()[rank]};
+UCCLEP_FN PlaceRange came_in_round(const Op& op, const HandleMemory& memory, uint32_t rank) {
+  return {memory.come_before(op.round)[rank], memory.come_before(op.round + 1)[rank]};
 }
 
 // Warp verb, of a later round of a dispatch: to each rank which of its places come. Of the first READY has it.
-UCCLEP_FN void send_places(const Op& op, const HandleMemory& memory, uint32_t rounds) {
+UCCLEP_FN void send_places(const Op& op, const HandleMemory& memory) {
   for (uint32_t i = lane_id(); i < op.ranks(); i += wave_size) {
     const uint32_t peer = op.rotated(i);
-    const PlaceRange sent = sent_in_round(op, memory, peer, rounds);
+    const PlaceRange sent = sent_in_round(op, memory, peer);
     store_packet(header_packets(op, peer, op.me()) + HeaderLayout::round, sent.begin | uint64_t{sent.end} << 32,
                  op.seq);
   }
@@ -101,11 +99,40 @@ UCCLEP_FN PlaceRange places_in_round(const Op& op, const HandleMemory& memory, u
   return {static_cast<uint32_t>(value), static_cast<uint32_t>(value >> 32)};
 }
 
+// What the waits of rounds need, in few words: they are calls, since few operations have several rounds.
+struct RoundWait {
+  const uint64_t* consumed;  // [ranks], by which rank
+  GroupState* state;
+  DeviceErrors* errors;
+  uint32_t* abort_word;
+  uint64_t timeout_ns, seq;
+  uint32_t ranks, slots, slot;
+  Kind kind;
+  Operation name;
+
+  static UCCLEP_FN RoundWait of(const Op& op) {
+    const ucclEpDeviceGroup& group = reload(op.group);
+    return {consumed_by(group, op.kind, 0), group.state,       group.errors,          group.abort_word, group.timeout_ns,
+            op.seq,                         group.shape.ranks, group.shape.in_flight, op.slot,          op.kind,
+            op.name};
+  }
+};
+
 // Warp verb, before it writes what belongs to a later round: all ranks have read what lay in its slot.
-UCCLEP_FN bool slot_free(const Op& op) {
-  const bool free = slots_free_of_warp(op, OpState{});
+UCCLEP_COLD_FN bool wait_slot(RoundWait of) {
+  bool ok = true;
+  for (uint32_t p = lane_id(); p < of.ranks && ok; p += wave_size) {
+    const Wait wait = begin_wait(of.timeout_ns, of.abort_word);
+    ok = wait_until(wait, [&] { return load_acquire<Scope::system>(of.consumed + p) + of.slots >= of.seq; });
+    if (ok || aborted(wait)) continue;
+    report_timeout(of.errors, of.abort_word, {of.seq, wait.start_ns, of.state, of.slot, of.name, Phase::consumed, p});
+  }
+  ok = every_lane(ok);
   acquire_then_bulk();
-  return free;
+  return ok;
+}
+UCCLEP_FN bool slot_free(const Op& op) {
+  return wait_slot(RoundWait::of(op));
 }
 
 // Does some later round wait until this one is read.
@@ -118,45 +145,52 @@ UCCLEP_FN void note_read(const Op& op, uint64_t seq) {
   store_release<Scope::gpu>(&op.group.state->read[static_cast<uint32_t>(op.kind)], seq);
 }
 
-// Lane verb: waits until this rank has read round `seq` of the running operation, and has published that.
-UCCLEP_FN bool wait_read(const Op& op, uint64_t seq) {
-  const Wait wait = begin_wait_for_blocks(op, op.group.abort_word);
-  const uint64_t* const read = &op.group.state->read[static_cast<uint32_t>(op.kind)];
-  const bool ok = wait_until(wait, [&] { return load_acquire<Scope::gpu>(read) >= seq; });
-  if (!ok) report_blocks(op, wait);
-  return ok;
+// The number of the last such round, where there is one.
+UCCLEP_FN uint64_t last_awaited(const Op& op, uint32_t rounds) {
+  return op.seq - op.round + rounds - op.group.shape.in_flight - 1;
 }
 
-// Warp verb, before a share of an awaited round is read: shares of the round before in its slot are all counted.
-UCCLEP_FN bool slot_read(const Op& op) {
-  const uint32_t slots = op.group.shape.in_flight;
-  return every_lane(op.round < slots || lane_id() != 0 || wait_read(op, op.seq - slots));
-}
-
-// Warp verb: a share of an awaited round has been read, of so many. The last one publishes that, after those of all
-// earlier rounds.
-UCCLEP_FN bool share_read(const Op& op, uint32_t shares) {
-  GroupState* const state = op.group.state;
-  uint32_t* const count = &state->shares_read[op.slot];
-  sync_warp();
-  uint32_t last = 0;
+// Warp verb: publishes that this rank has read all up to a number, which is that of the round, or of a later one of
+// which it reads nothing. Rounds are published in order. word: of this rank in the windows.
+UCCLEP_COLD_FN bool publish_in_order(RoundWait of, char* const* windows, uint64_t word, uint64_t seq) {
+  uint64_t* const read = &of.state->read[static_cast<uint32_t>(of.kind)];
   bool ok = true;
   if (lane_id() == 0) {
-    last = fetch_add_acq_rel<Scope::gpu>(count, 1u) + 1 == shares ? 1 : 0;
-    if (last != 0) {
-      store_relaxed<Scope::gpu>(count, 0u);
-      ok = wait_read(op, op.seq - 1);
+    const Wait wait = begin_wait(2 * of.timeout_ns + block_patience_ns, of.abort_word);
+    ok = wait_until(wait, [&] { return load_acquire<Scope::gpu>(read) >= of.seq - 1; });
+    if (!ok && !aborted(wait)) {
+      ErrorRecord record{};
+      record.code = ucclEpInternalError;
+      record.operation = of.name;
+      record.phase = Phase::grid;
+      record.peer = -1;
+      record.epoch = number_of(of.state, of.kind, of.slot);
+      report_fatal(of.errors, of.abort_word, record);
     }
   }
-  if (broadcast(last, 0) == 0) return true;
   if (!every_lane(ok)) return false;
   sync_warp();
-  const ucclEpDeviceGroup& group = op.group;
-  publish_to_windows(group.windows, group.shape.ranks, group.layout.consumed_word(group.shape, op.kind, op.me()),
-                     op.seq, {lane_id(), wave_size});
+  publish_to_windows(windows, of.ranks, word, seq, {lane_id(), wave_size});
   sync_warp();
-  if (lane_id() == 0) note_read(op, op.seq);
+  if (lane_id() == 0) store_release<Scope::gpu>(read, seq);
   return true;
+}
+UCCLEP_FN bool publish_round(const Op& op, uint64_t seq) {
+  const ucclEpDeviceGroup& group = reload(op.group);
+  return publish_in_order(RoundWait::of(op), group.windows, group.layout.consumed_word(group.shape, op.kind, op.me()),
+                          seq);
+}
+
+// Warp verb: one part of an awaited round has been read, of so many. The last one publishes that, as above.
+UCCLEP_FN bool part_read(const Op& op, const HandleMemory& memory, uint32_t parts, uint64_t seq) {
+  uint32_t* const count = memory.parts_read() + op.round;
+  sync_warp();
+  uint32_t last = 0;
+  if (lane_id() == 0 && fetch_add_acq_rel<Scope::gpu>(count, 1u) + 1 == parts) {
+    store_relaxed<Scope::gpu>(count, 0u);
+    last = 1;
+  }
+  return broadcast(last, 0) == 0 || publish_round(op, seq);
 }
 
 // Rounds of an operation, and those that a launch sends: a send phase those for which there are slots, a receive phase
@@ -164,22 +198,38 @@ UCCLEP_FN bool share_read(const Op& op, uint32_t shares) {
 struct SentRounds {
   uint32_t all, first, end;
 
-  static UCCLEP_FN SentRounds of(const Op& op, uint32_t all, Phases phases) {
-    const uint32_t slots = op.group.shape.in_flight, early = all < slots ? all : slots;
+  static UCCLEP_FN SentRounds of(const GroupShape& shape, uint32_t all, Phases phases) {
+    const uint32_t slots = shape.in_flight, early = all < slots ? all : slots;
     return {all, phases == Phases::receive ? early : 0, phases == Phases::send ? early : all};
   }
 };
 
-// Verb of a warp: rounds in the order above. send(op), receive(op): a round; receives: or else nothing is received.
-template <class Send, class Receive>
-UCCLEP_FN bool in_rounds(const Op& op, const SentRounds& sent, bool receives, Send&& send, Receive&& receive) {
-  const WarpUniform slots = op.group.shape.in_flight, sends = sent.end, end = receives ? sent.all + slots : sent.end;
-  for (WarpUniform r = sent.first; r < end; r += 1) {
-    if (receives && r >= slots && !receive(op.in_round(r - slots))) return false;
-    if (r < sends && !send(op.in_round(r))) return false;
+// What a warp takes by turns: shares of so many rounds, from `first` on. next: a word of the warp's shared memory, where
+// it keeps the turn that it has taken and not used yet.
+struct Shares {
+  Turn what;
+  uint32_t first, rounds;
+  uint32_t* next;
+
+  // Warp verbs.
+  UCCLEP_FN void keep(uint32_t turn) const {
+    if (lane_id() == 0) *next = turn;
   }
-  return true;
-}
+  UCCLEP_FN uint32_t kept() const { return turn_in(lane_id() == 0 ? *next : 0); }
+
+  // Warp verb: body(block): the warp's shares of a round, each as if of that block. Each warp looks before a share
+  // whether one will be left, so that where all blocks are resident it does not wait for that afterwards.
+  template <class Body>
+  UCCLEP_FN bool each(const Op& op, Body&& body) const {
+    const WarpUniform begin = (op.round - first) * grid_size();
+    const uint32_t seen = look_at_turns(op, what);
+    for (WarpUniform turn = kept(); turn < begin + grid_size(); turn = kept()) {
+      if (!body(turn - begin)) return false;
+      keep(turn_in(seen) >= rounds * grid_size() ? no_turn : begin_turn(op, what));
+    }
+    return true;
+  }
+};
 
 }  // namespace ht
 }  // namespace UCCLEP_SIMT_NAMESPACE

@@ -109,7 +109,8 @@ UCCLEP_FN bool wait_for_counts(const Op& op, uint32_t blocks, const uint32_t* ab
 
 // Lane verb: `total` rows go to the rank, in rounds that have tokens of this one. Rounds behind them send nothing.
 UCCLEP_FN void note_all_sent(const HandleMemory& memory, uint32_t tokens, uint32_t rank, uint32_t total) {
-  for (uint32_t r = rounds_of(memory.shape, tokens); r < memory.handle.rounds; ++r) {
+  memory.sent_before(0)[rank] = 0;
+  for (uint32_t r = rounds_of(memory.shape, tokens); r <= memory.handle.rounds; ++r) {
     memory.sent_before(r)[rank] = total;
   }
 }

@@ -148,20 +148,20 @@ UCCLEP_FN void send_row(const Op& op, const HandleMemory& memory, const HtDispat
 }
 
 // Warp verb: the first of a round's senders says which places come in it.
-UCCLEP_FN bool begin_to_send(const Op& op, const HandleMemory& memory, uint32_t rounds, bool waits, bool first) {
+UCCLEP_FN bool begin_to_send(const Op& op, const HandleMemory& memory, bool waits, bool first) {
   if (op.round == 0) return true;
   if ((waits || first) && !slot_free(op)) return false;
-  if (first) send_places(op, memory, rounds);
+  if (first) send_places(op, memory);
   return true;
 }
 
 // Verb of the sending warps of the grid, of a round.
 template <class Row, class Wire, Phases phases>
 UCCLEP_FN bool send_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const PeerTensors* exposed,
-                         bool pulled, uint32_t rounds, const Worker& worker) {
+                         bool pulled, const Worker& worker) {
   const bool first = worker.index == 0;
   if (first && lane_id() == 0) compare_tokens(op, memory_of(args), args.tokens, args.settings.top_k);
-  if (!begin_to_send(op, memory_of(args), rounds, pulled, first)) return false;
+  if (!begin_to_send(op, memory_of(args), pulled, first)) return false;
   const TokenRange tokens = TokenRange::of(op, routed_tokens(memory_of(args)));
   for (WarpUniform next = tokens.begin + worker.index * run_tokens; next < tokens.end;
        next += worker.workers * run_tokens) {

@@ -125,7 +125,7 @@ UCCLEP_FN bool send_ready(const Op& op, const HandleMemory& memory, const Settin
       words[OfferWords::capacity] = offer.capacity;
       offer_tensor(words + OfferWords::tokens, exposed ? offer.tokens : ExposedTensor{});
       offer_tensor(words + OfferWords::scales, exposed ? offer.scales : ExposedTensor{});
-      const PlaceRange sent = sent_in_round(op, memory, peer, routed_rounds(memory));
+      const PlaceRange sent = sent_in_round(op, memory, peer);
       words[OfferWords::first_place] = sent.begin;
       words[OfferWords::end_place] = sent.end;
     }
@@ -222,62 +222,26 @@ struct WarpRole {
   UCCLEP_FN Worker in(uint32_t block) const { return {(warp_id() - first) * grid_size() + block, warps * grid_size()}; }
 };
 
-// What a warp takes by turns: shares of so many rounds, from `first` on. next: from begin_turn; a turn of a later round
-// is kept for it.
-struct Shares {
-  Turn what;
-  WarpUniform first, rounds;
-  uint32_t next;
-
-  // Warp verb: body(block): the warp's shares of a round, each as if of that block. Each warp looks before a share
-  // whether one will be left, so that where all blocks are resident it does not wait for that afterwards.
-  template <class Body>
-  UCCLEP_FN bool each(const Op& op, Body&& body) {
-    const WarpUniform begin = (op.round - first) * grid_size(), all = rounds * grid_size();
-    const uint32_t seen = look_at_turns(op, what);
-    for (WarpUniform turn = turn_in(next); turn < begin + grid_size(); turn = turn_in(next)) {
-      if (!body(turn - begin)) return false;
-      next = turn_in(seen) >= all ? no_turn : begin_turn(op, what);
-    }
-    return true;
-  }
-};
-
-// Of a launch: what it sends, and awaited rounds that it receives.
-UCCLEP_FN Shares shares_sent(Turn what, const SentRounds& sent, uint32_t next) {
-  return {what, sent.first, sent.end - sent.first, next};
-}
-UCCLEP_FN Shares shares_received(const Op& op, const SentRounds& sent) {
-  const uint32_t slots = op.group.shape.in_flight;
-  const bool some = sent.all > slots;
-  return {Turn::arrivals, 0, some ? sent.all - slots : 0, some ? begin_turn(op, Turn::arrivals) : no_turn};
-}
-
-// Verb of a warp of a role: what others wait for, by turns. send(worker): a share; false: nothing more can be sent. Bulk
-// stores of shares are written when it returns.
+// Verb of a warp of a role: what others wait for, by turns, round by round. first: from begin_turn. send(op, worker): a
+// share of a round; false: nothing more can be sent. Bulk stores of shares are written when it returns. Each warp looks
+// before its share whether one will be left, so that where all blocks are resident it does not wait for that afterwards.
 template <class Send>
-UCCLEP_FN bool in_turns(const Op& op, const WarpRole& role, Shares& shares, Send&& send) {
-  const bool ok = shares.each(op, [&](uint32_t block) { return send(role.in(block)); });
-  if (ok) bulk_wait_written();
-  return ok;
+UCCLEP_FN bool in_turns(const Op& op, Turn what, const WarpRole& role, const SentRounds& sent, uint32_t first,
+                        Send&& send) {
+  const WarpUniform all = (sent.end - sent.first) * grid_size(), round = sent.first;
+  const uint32_t seen = look_at_turns(op, what);
+  for (WarpUniform turn = turn_in(first); turn < all; turn = turn_in(begin_turn(op, what))) {
+    if (!send(op.in_round(round + turn / grid_size()), role.in(turn % grid_size()))) return false;
+    if (turn_in(seen) >= all) break;
+  }
+  bulk_wait_written();
+  return true;
 }
 // The same of an operation in one round.
 template <class Send>
 UCCLEP_FN bool in_turns(const Op& op, Turn what, const WarpRole& role, Send&& send) {
-  Shares shares{what, 0, 1, begin_turn(op, what)};
-  return in_turns(op, role, shares, send);
-}
-
-// Verb of a warp of a role that receives: a round of an operation. An awaited one is received by turns, and then
-// counted; of others each warp has its own share. receive(worker): a share.
-template <class Receive>
-UCCLEP_FN bool receive_shares(const Op& op, const WarpRole& role, uint32_t rounds, Shares& shares, Receive&& receive) {
-  const bool awaited = is_awaited(op, rounds);
-  if (awaited && !slot_read(op)) return false;
-  if (!awaited) shares = {shares.what, op.round, 0, block_id()};  // no later one is
-  return shares.each(op, [&](uint32_t block) {
-    return receive(role.in(block)) && (!awaited || share_read(op, role.warps * grid_size()));
-  });
+  return in_turns(op, what, role, {1, 0, 1}, begin_turn(op, what),
+                  [&](const Op&, const Worker& worker) { return send(worker); });
 }
 
 // In FLAT this rank's own rows never leave: it is as if it had exposed the tensors to itself.

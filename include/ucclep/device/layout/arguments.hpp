@@ -18,10 +18,12 @@ struct StageShape {
   static constexpr uint32_t slots = 4;
   static constexpr uint32_t scratch_bytes = 512;  // a meta line, or pointers and weights of up to 32 rows
   static constexpr uint32_t scales_bytes = 512;   // of a row that is quantised
-  static constexpr uint32_t barriers = 16;
+  static constexpr uint32_t barriers = 8;
   static constexpr uint32_t barrier_bytes = 8 * barriers;
+  static constexpr uint32_t turn_bytes = 64;  // of HT (ht/zero_copy.hpp)
   static UCCLEP_HD constexpr uint64_t bytes_per_warp(uint32_t piece_bytes) {
-    return round_up(uint64_t{slots} * piece_bytes + scratch_bytes + scales_bytes + barrier_bytes, 128);
+    return round_up(uint64_t{slots} * piece_bytes + scratch_bytes + scales_bytes + barrier_bytes + turn_bytes,
+                    128);
   }
 };
 

@@ -63,8 +63,9 @@ struct HandleLayout {
   uint64_t recv_count;     // u32 [R][B] entries of a received row
   uint64_t recv_entries;   // RecvEntry [R][B][K]
   uint64_t token_sets;     // u32 [R + E][B / 32]; HT: only where blocks cannot hold them (TokenSetShape)
-  uint64_t sent_before;    // u32 [rounds][R] rows for a rank of rounds below one; HT, as the next
-  uint64_t come_before;    // u32 [rounds][R] the same of rows from a rank, as the last dispatch has found them
+  uint64_t sent_before;    // u32 [rounds + 1][R] rows for a rank of rounds below one; HT, as the next
+  uint64_t come_before;    // u32 [rounds + 1][R] the same of rows from a rank, as the last dispatch has found them
+  uint64_t parts_read;     // u32 [rounds] of a round of the running operation what has been read, else 0; HT
   uint64_t rows_to_nodes;  // u32 [nodes] HT between nodes, and LL where it sends a row to a node once
   // HT between nodes:
   uint64_t node_places;    // u32 [B][K] place among the rows to that node; no_place but for the token's first selection
@@ -116,8 +117,9 @@ struct HandleLayout {
     const bool in_handle = low_latency || TokenSetShape::of(s).tokens == 0;
     h.token_sets = take(in_handle ? TokenSetShape::bytes_of(s, round_up(tokens, 64)) : 0);
     const uint64_t rounds = low_latency ? 0 : rounds_of(s, tokens);
-    h.sent_before = take(4 * rounds * s.ranks);
-    h.come_before = take(4 * rounds * s.ranks);
+    h.sent_before = take(4 * (rounds + 1) * s.ranks);
+    h.come_before = take(4 * (rounds + 1) * s.ranks);
+    h.parts_read = take(4 * rounds);
     h.node_places = take(nodes == 0 ? 0 : 4 * tokens * s.top_k);
     h.rows_to_nodes = take(4 * (low_latency ? uint64_t{s.node_copies} * s.nodes.nodes : nodes));
     h.relay_counts = take(4 * tokens * blocks);

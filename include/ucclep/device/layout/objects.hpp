@@ -25,8 +25,8 @@ struct EndedWord {
 };
 
 // What blocks take by turns (protocol/turns.hpp): to send rows, to send metas, to pass on or add up what others sent,
-// to copy headers that came by the network, to take in a round that peers wait for.
-enum class Turn : uint32_t { rows, metas, relays, headers, arrivals };
+// to take in a round that peers wait for, to copy headers that came by the network.
+enum class Turn : uint32_t { rows, metas, relays, arrivals, headers };
 constexpr uint32_t num_turns = 5;
 
 // The turns that warps of one index have taken in the running launch. Each round of an operation has one for each block
@@ -52,10 +52,7 @@ struct GroupState {
   // many numbers the operations that have ended took more than one; `sent_as` has those of pending operations, by slot.
   uint64_t skipped[num_kinds];
   uint64_t sent_as[num_kinds][max_in_flight];
-  // Of operations in rounds (ht/rounds.hpp): the last number of the kind that this rank has read, and shares of later
-  // ones, by slot.
-  uint64_t read[num_kinds];
-  uint32_t shares_read[max_in_flight];
+  uint64_t read[num_kinds];  // of operations in rounds: the last that this rank has read (ht/rounds.hpp)
   TurnWord turns[HandleLayout::max_warps];
 
   static UCCLEP_HD constexpr uint64_t bytes() {

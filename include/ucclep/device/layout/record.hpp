@@ -62,6 +62,7 @@ enum class Field : uint32_t {
   weights_at_combine,
   node_copies,
   max_tokens,
+  round_tokens,
   // of a user's kernel
   tokens,
   threads,

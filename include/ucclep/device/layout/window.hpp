@@ -136,11 +136,6 @@ struct GroupShape {
   UCCLEP_HD constexpr bool sends_topk() const { return rows_by_headers() && masked == 0; }
 };
 
-// May operations of HT have more than one round.
-UCCLEP_HD constexpr bool has_rounds(const GroupShape& shape) {
-  return shape.networked == 0 && shape.masked == 0;
-}
-
 // Rounds of an operation of HT in which no rank has more tokens; one at least.
 UCCLEP_HD constexpr uint32_t rounds_of(const GroupShape& shape, uint64_t tokens) {
   return tokens <= shape.ht_tokens ? 1 : static_cast<uint32_t>(ceil_div(tokens, shape.ht_tokens));

@@ -71,6 +71,7 @@ struct HandleMemory {
   UCCLEP_FN uint32_t* come_before(uint32_t round) const {
     return at<uint32_t>(handle.offsets.come_before) + uint64_t{round} * shape.ranks;
   }
+  UCCLEP_FN uint32_t* parts_read() const { return at<uint32_t>(handle.offsets.parts_read); }
   UCCLEP_FN uint32_t* rows_to_nodes() const { return at<uint32_t>(handle.offsets.rows_to_nodes); }
   UCCLEP_FN uint32_t* relayed() const { return at<uint32_t>(handle.offsets.relayed); }
   UCCLEP_FN uint32_t* relay_counts(uint32_t block) const {

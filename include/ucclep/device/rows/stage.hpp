@@ -27,6 +27,10 @@ class Stage {
   UCCLEP_FN BulkBarrier* barrier(uint32_t i) const {
     return reinterpret_cast<BulkBarrier*>(scales() + StageShape::scales_bytes) + i;
   }
+  // Words that lane 0 alone reads and writes.
+  UCCLEP_FN uint32_t* turns() const {
+    return reinterpret_cast<uint32_t*>(scales() + StageShape::scales_bytes + StageShape::barrier_bytes);
+  }
   // What follows the stages of a block's warps.
   UCCLEP_FN char* beyond() const {
     return static_cast<char*>(shared_memory()) + StageShape::bytes_per_warp(piece_) * block::warps();

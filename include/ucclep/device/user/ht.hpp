@@ -356,6 +356,15 @@ struct Begun {
   }
 };
 
+// Tokens of the rank that has most.
+UCCLEP_FN uint32_t most_tokens(const HandleMemory& memory) {
+  uint32_t most = 0;
+  for (uint32_t s = 0; s < memory.shape.ranks; ++s) {
+    most = memory.tokens_from()[s] > most ? memory.tokens_from()[s] : most;
+  }
+  return most;
+}
+
 // Block verb of every block. Where ranks disagreed in the Update no rank has a routing, and none begins an operation;
 // nor a combine of what was not dispatched.
 UCCLEP_FN Begun begin(const ucclEpDeviceHandle& handle, const RowShape& shape, Kind kind, Operation name) {
@@ -366,6 +375,11 @@ UCCLEP_FN Begun begin(const ucclEpDeviceHandle& handle, const RowShape& shape, K
   const bool ready = state.updated == handle.view.stamp && (kind != Kind::combine || state.capacity != not_dispatched);
   if (ok && !ready) {
     if (thread_id() == 0) report_data(op.group.errors, record_of(op, ucclEpInvalidArgument, Phase::unrouted, -1));
+    ok = false;
+  }
+  const HandleMemory memory{handle.view, handle.group.shape};
+  if (ok && routed_rounds(memory) > 1) {
+    refuse(op, Field::round_tokens, handle.group.shape.ht_tokens, most_tokens(memory));
     ok = false;
   }
   return {op, ok && slots_free_in_any_group(op, op_state)};
