@@ -305,7 +305,8 @@ typedef struct {
   const ucclEpTensor_t* is_token_in_rank;  /**< [T, R] uint8 */
 } ucclEpRoutingCounts_t;
 
-/** What a rank sends: T from 0 to B of LL or the handle's max_tokens, free to differ between ranks; H, dtypes and K are the same on all ranks. */
+/** What a rank sends: T from 0 to B of LL or the handle's max_tokens, free to differ between ranks; H, dtypes and K are
+ * the same on all ranks. */
 typedef struct {
   unsigned size, magic;
   const ucclEpTensor_t* tokens;       /**< required: [T, H] bf16, fp16, fp32, or bytes (fp8, fp4) with scales */

@@ -86,8 +86,10 @@ void replay(const Rank& rank, Session& at, Exchange& exchange, const Graph& grap
   if (!exchange.scenario().ll()) is_expected_total(exchange, rank, waited_total(at.handle));
 }
 
-void capture_and_replay(Layout layout, int replays, bool warm, bool phases = false) {
-  const Scenario scenario = scenario_of(layout);
+// round: tokens of one; 0: all are in one.
+void capture_and_replay(Layout layout, int replays, bool warm, bool phases = false, int round = 0) {
+  Scenario scenario = scenario_of(layout);
+  scenario.round = round;
   run_ranks(scenario.ranks, {.seconds = 200}, [&](Rank& rank) {
     constexpr int before_capture = 3, after_capture = 4;
     Session at(rank, scenario);
@@ -133,6 +135,12 @@ TEST_CASE("graph: HT update, dispatch and combine, replayed, FLAT", "[driver][pr
 }
 TEST_CASE("graph: HT update, dispatch and combine, replayed, EXPERT_MAJOR", "[driver][process][graph]") {
   capture_and_replay(Layout::ht_expert_major, replays(), true);
+}
+TEST_CASE("graph: HT in rounds, whole and in phases, replayed", "[driver][process][graph]") {
+  for (const bool phases : {false, true}) {
+    capture_and_replay(Layout::ht_flat, replays(), true, phases, 3);
+    capture_and_replay(Layout::ht_expert_major, replays(), false, phases, 3);
+  }
 }
 TEST_CASE("graph: LL dispatch that routes, and combine, replayed, EXPERT_MAJOR", "[driver][process][graph]") {
   capture_and_replay(Layout::ll_expert_major, replays(), true);

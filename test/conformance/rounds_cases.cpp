@@ -5,6 +5,7 @@
 
 #include "conformance/turns.hpp"
 #include "conformance/zero_copy.hpp"
+#include "support/environment.hpp"
 #include "support/test_env.hpp"
 
 namespace ucclep::test {
@@ -287,6 +288,70 @@ TEST_CASE("C100 a handle's max_tokens bounds its operations, and is the same on 
     Handle handle = make_handle(group, handle_config(scenario));
     round_trip(rank, comm, handle, stream, scenario);
   });
+}
+
+// ---- window_bytes
+
+ucclEpGroupLimits_t queried(ucclEpComm_t comm, const ucclEpGroupConfig_t& config) {
+  ucclEpGroupLimits_t limits = UCCLEP_GROUP_LIMITS_INIT;
+  ok(ucclEpGroupQuery(comm, &config, &limits), "ucclEpGroupQuery");
+  return limits;
+}
+
+// The least window of a group, as the refusal of a smaller one says.
+int64_t least_window(ucclEpComm_t comm, ucclEpGroupConfig_t config) {
+  config.window_bytes = 1;
+  ucclEpGroupLimits_t limits = UCCLEP_GROUP_LIMITS_INIT;
+  refused(ucclEpGroupQuery(comm, &config, &limits), ucclEpInvalidArgument, "ucclEpGroupQuery",
+          {"config.window_bytes (UCCLEP_WINDOW_BYTES) is 1", "the group needs "});
+  const std::string text = ucclEpGetLastError(nullptr), words = "the group needs ";
+  return std::stoll(text.substr(text.find(words) + words.size()));
+}
+
+TEST_CASE("C101 window_bytes bounds a group's windows, and says how many tokens a round has", "[process][reduced]") {
+  Scenario scenario = in_ht(many)[1];
+  scenario.max_tokens = 200;
+  scenario.ll_max_tokens = 1;
+  scenario.round = 0;
+  scenario.tokens = {200, 130, 0, 64};
+  scenario.hidden = 512;
+  run_ranks(scenario.ranks, [&](Rank& rank) {
+    Comm comm(rank);
+    Stream stream(comm);
+    ucclEpGroupConfig_t config = group_config({scenario});
+    require(queried(comm, config).tokens_per_round == 200, "all tokens fit, and there is more than one round");
+    const int64_t all = queried(comm, config).device_bytes;
+    config.window_bytes = least_window(comm, config);
+    const ucclEpGroupLimits_t limits = queried(comm, config);
+    require(limits.tokens_per_round == 32, "the least window has no round of 32 tokens");
+    require(limits.device_bytes < all / 2, "fewer tokens in a round take no less memory");
+    {
+      Group group = make_group(comm, config);
+      Handle handle = make_handle(group, handle_config(scenario));
+      there_and_back(rank, comm, handle, stream, scenario, scenario.seed);
+    }
+    config.window_bytes += 1024 * 1024;
+    const int64_t tokens = queried(comm, config).tokens_per_round;
+    require(tokens > 32 && tokens < 200, "a round of " + std::to_string(tokens) + " tokens");
+    ucclEpGroup_t group = nullptr;
+    if (rank.rank == 1) config.window_bytes -= 1;
+    refused(ucclEpGroupCreate(&group, comm, &config), ucclEpInvalidArgument, "ucclEpGroupCreate", {"window_bytes"});
+    no_async_error(comm);
+  });
+}
+
+TEST_CASE("C102 UCCLEP_WINDOW_BYTES wins over the group's") {
+  Scenario scenario = many;
+  scenario.max_tokens = 200;
+  scenario.ll_max_tokens = 1;
+  ucclEpGroupConfig_t config = group_config({scenario});
+  config.max_tokens_per_rank = 200;
+  config.nranks = scenario.ranks;
+  config.window_bytes = int64_t{1} << 40;
+  if (test_gpus() > 0) return skip_case("asks for the host device");
+  REQUIRE(queried(nullptr, config).tokens_per_round == 200);
+  const Environment environment("UCCLEP_WINDOW_BYTES", std::to_string(least_window(nullptr, config)));
+  CHECK(queried(nullptr, config).tokens_per_round == 32);
 }
 
 }  // namespace

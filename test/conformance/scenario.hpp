@@ -43,7 +43,7 @@ struct Scenario {
   int top_k = 2;
   int max_tokens = 8;
   int ll_max_tokens = 0;
-  int round = 0;  // HT: the group's max_tokens_per_rank; 0: max_tokens, which is then the handle's
+  int round = 0;                     // HT: the group's max_tokens_per_rank; 0: max_tokens, which is then the handle's
   std::vector<int64_t> tokens = {};  // of each rank; empty: all that are allowed
   int64_t hidden = 64;               // storage elements
   ucclEpDataType_t dtype = ucclEpBfloat16;

@@ -35,6 +35,7 @@ TEST_CASE("every variable of the environment reaches the configuration") {
                            {"UCCLEP_NODES", "3,5"},
                            {"UCCLEP_SOCKET_IFNAME", "eth"},
                            {"UCCLEP_TIMEOUT_MS", "1234"},
+                           {"UCCLEP_WINDOW_BYTES", "536870912"},
                            {"UCCLEP_TOPO_FILE", "topo.json"},
                            {"UCCLEP_NETWORK_MEMORY", "device"},
                            {"UCCLEP_TRACE", "trace.%r.json"},
@@ -47,6 +48,7 @@ TEST_CASE("every variable of the environment reaches the configuration") {
   CHECK(config.nodes == std::vector<int>{3, 5});
   CHECK(config.socket_ifname == "eth");
   CHECK(config.timeout_ms == 1234);
+  CHECK(config.window_bytes == 536870912);
   CHECK(config.topo_file == "topo.json");
   CHECK(config.network_memory == Config::NetworkMemory::device);
   CHECK(config.trace_file == "trace.%r.json");
@@ -95,10 +97,10 @@ TEST_CASE("rings of HT are there by a rule, or not, or of so many chunks") {
 }
 
 TEST_CASE("a variable that does not parse is named") {
-  std::map<std::string, std::string> bad{{"UCCLEP_DEVICE", "gpu"},    {"UCCLEP_NICS", "a,,b"},
-                                         {"UCCLEP_NODES", "3,0"},     {"UCCLEP_TIMEOUT_MS", "abc"},
-                                         {"UCCLEP_DEBUG", "LOUD"},    {"UCCLEP_NETWORK_MEMORY", "gpu"},
-                                         {"UCCLEP_LL_COPIES", "both"}};
+  std::map<std::string, std::string> bad{{"UCCLEP_DEVICE", "gpu"},     {"UCCLEP_NICS", "a,,b"},
+                                         {"UCCLEP_NODES", "3,0"},      {"UCCLEP_TIMEOUT_MS", "abc"},
+                                         {"UCCLEP_DEBUG", "LOUD"},     {"UCCLEP_NETWORK_MEMORY", "gpu"},
+                                         {"UCCLEP_LL_COPIES", "both"}, {"UCCLEP_WINDOW_BYTES", "0"}};
   for (const auto& [name, value] : bad) {
     Environment environment(std::map<std::string, std::string>{{name, value}});
     try {

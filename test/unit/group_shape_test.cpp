@@ -8,14 +8,20 @@
 namespace ucclep {
 namespace {
 
-GroupShape shape_where(unsigned whole_bytes, unsigned line_bytes) {
+DeviceTraits traits_where(unsigned whole_bytes, unsigned line_bytes) {
   DeviceTraits traits{};
   traits.num_sms = 132;
+  traits.wave = 32;
   traits.max_block = 512;
   traits.shared_bytes = 227 * 1024;
   traits.line_bytes = line_bytes;
   traits.line_payload = line_bytes - 8;
   traits.whole_bytes = whole_bytes;
+  return traits;
+}
+
+GroupShape shape_where(unsigned whole_bytes, unsigned line_bytes) {
+  const DeviceTraits traits = traits_where(whole_bytes, line_bytes);
   ucclEpGroupConfig_t config = UCCLEP_GROUP_CONFIG_INIT;
   config.num_experts = 16;
   config.top_k = 4;
@@ -47,6 +53,41 @@ TEST_CASE("group: metas of HT have room as the lines that they are sent in") {
     const WindowLayout at = WindowLayout::of(shape);
     CHECK(at.ht_source >= at.ht_lines + meta_line_bytes(shape) * shape.ht_tokens);
   }
+}
+
+// A training group of 8 ranks, with the fewest tokens in LL.
+GroupShape large_shape(int64_t window_bytes, int max_tokens = 8192) {
+  const DeviceTraits traits = traits_where(128, 128);
+  ucclEpGroupConfig_t config = UCCLEP_GROUP_CONFIG_INIT;
+  config.num_experts = 256;
+  config.top_k = 8;
+  config.max_tokens_per_rank = max_tokens;
+  config.ll_max_tokens_per_rank = 1;
+  config.max_token_bytes = 2 * 7168;
+  config.window_bytes = window_bytes;
+  return shape_of(checked_config(config, 8, traits, NodeShape{}), 8, traits, NodeShape{});
+}
+
+TEST_CASE("group: a round of HT has as many tokens as window_bytes has room for, at most max_tokens_per_rank") {
+  constexpr int64_t mib = 1 << 20;
+  for (const int64_t bytes : {64 * mib, 512 * mib, 1024 * mib}) {
+    const GroupShape shape = large_shape(bytes);
+    CHECK(WindowLayout::of(shape).bytes <= static_cast<uint64_t>(bytes));
+    CHECK(shape.ht_tokens < 8192);
+    CHECK(shape.ht_tokens % 32 == 0);
+    GroupShape more = shape;
+    more.ht_tokens += 32;
+    CHECK(WindowLayout::of(more).bytes > static_cast<uint64_t>(bytes));
+  }
+  CHECK(large_shape(8192 * mib).ht_tokens == 8192);
+  CHECK(large_shape(1).ht_tokens == 32);  // the least; the call is refused
+  CHECK(large_shape(1, 9).ht_tokens == 9);
+}
+
+TEST_CASE("group: by itself a group of 8 ranks with 8192 tokens takes less than 700 MiB for HT") {
+  const GroupShape shape = large_shape(0);
+  CHECK(shape.ht_tokens >= 2048);
+  CHECK(WindowLayout::of(shape).bytes <= 700ull << 20);
 }
 
 }  // namespace

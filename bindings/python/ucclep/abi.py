@@ -82,7 +82,7 @@ class GroupConfig(Struct):
                 ("ll_max_tokens_per_rank", c_int), ("max_token_bytes", c_int64), ("max_recv_tokens_per_rank", c_int64),
                 ("num_sms", c_int), ("timeout_ms", c_int), ("enable_mask", c_int), ("overflow", c_int),
                 ("alloc_fn", Alloc), ("free_fn", Free), ("alloc_ctx", c_void_p), ("num_signals", c_int),
-                ("max_in_flight", c_int), ("nranks", c_int)]
+                ("max_in_flight", c_int), ("nranks", c_int), ("window_bytes", c_int64)]
 
 
 class GroupLimits(Struct):
@@ -95,7 +95,7 @@ class GroupLimits(Struct):
 class HandleConfig(Struct):
     MAGIC = 0x55450009
     _fields_ = [("mode", c_int), ("layout", c_int), ("expert_alignment", c_int), ("expert_ids", c_int),
-                *_pointers("handle_mem")]
+                *_pointers("handle_mem"), ("tile_rows", c_int), ("waves", c_int), ("max_tokens", c_int64)]
 
 
 class Counters(Struct):

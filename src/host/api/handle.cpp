@@ -64,9 +64,9 @@ uint32_t max_tokens_of(const ucclEpGroup& group, int mode, int64_t asked) {
   if (mode == UCCLEP_MODE_LL || !has_rounds(shape, group.comm->traits)) most = usual;
   if (asked < 0 || asked > most) {
     fail(ucclEpInvalidArgument, "config.max_tokens is {}, expected 0 to {}{}", asked, most,
-         mode == UCCLEP_MODE_LL    ? ", the group's maximum of LL tokens"
+         mode == UCCLEP_MODE_LL                   ? ", the group's maximum of LL tokens"
          : !has_rounds(shape, group.comm->traits) ? ", the group's max_tokens_per_rank: its operations have one round"
-                                   : "");
+                                                  : "");
   }
   return static_cast<uint32_t>(asked == 0 ? usual : asked);
 }
@@ -87,9 +87,8 @@ void check_layout(int mode, const ucclEpHandleConfig_t& config) {
 // Which handles may continue with a routing that memory holds: those of the group with these settings. Never 0.
 uint32_t stamp_of(const ucclEpGroup& group, const HandleView& view) {
   uint64_t hash = group.serial;
-  for (const uint64_t setting :
-       {uint64_t(view.mode), uint64_t(view.layout), uint64_t(view.expert_ids), uint64_t{view.expert_alignment},
-        uint64_t{view.tokens}}) {
+  for (const uint64_t setting : {uint64_t(view.mode), uint64_t(view.layout), uint64_t(view.expert_ids),
+                                 uint64_t{view.expert_alignment}, uint64_t{view.tokens}}) {
     hash = (hash ^ setting) * 0x9e3779b97f4a7c15u;
     hash ^= hash >> 32;
   }

@@ -23,6 +23,7 @@
 #pragma once
 #include "ucclep/device/arch/types.hpp"
 #include "ucclep/device/ht/pool.hpp"
+#include "ucclep/device/ht/rounds.hpp"
 #include "ucclep/device/ht/weight_rows.hpp"
 #include "ucclep/device/ht/zero_copy.hpp"
 #include "ucclep/device/layout/arguments.hpp"
@@ -61,8 +62,8 @@ struct CombineWarpRoles {
 };
 
 // The tokens that reduce warps take one by one, in order: every grid_size()-th of the rank's, whichever warp of the
-// block is free; where peers wait for a round, those of all blocks, as not all may be resident. Who waits for a row keeps
-// none of the others from the next token.
+// block is free; where peers wait for a round, those of all blocks, as not all may be resident. Who waits for a row
+// keeps none of the others from the next token.
 struct TokenPool {
   // Before the table of exposed tensors: an address that is known anyway takes no register of its own.
   static UCCLEP_FN uint32_t* of_block(const Stage& stage) { return reinterpret_cast<uint32_t*>(stage.beyond()); }
@@ -270,7 +271,7 @@ struct PartialMover {
     bool ok = true;
     if (roles().copy.has_me()) {
       ok = in_turns(op, Turn::rows, roles().copy, sent, turn, [&](const Op& round, const Worker& worker) {
-        return stage_runs<Element, Wire, Wire::masks && !later>(round, reload(args), stage, ring, worker);
+        return stage_runs < Element, Wire, Wire::masks && !later > (round, reload(args), stage, ring, worker);
       });
     }
     if constexpr (Wire::network && !later) {
@@ -304,8 +305,8 @@ struct PartialMover {
     }
   }
 
-  // The order of ht/rounds.hpp: where rounds are awaited no warp sends and sums (has_rounds of the host). turn: of rows,
-  // from begin_turn.
+  // The order of ht/rounds.hpp: where rounds are awaited no warp sends and sums (has_rounds of the host). turn: of
+  // rows, from begin_turn.
   UCCLEP_FN bool move(const Op& op, const SentRounds& sent, uint32_t turn) {
     if (!send(op, sent, turn)) return false;
     return phases == Phases::send || !roles().reduce.has_me() || sum_tokens(op);

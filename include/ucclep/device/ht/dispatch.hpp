@@ -12,6 +12,7 @@
 // waits for nobody but READY, and a receiver for senders only. What is sent is taken by turns (protocol/turns.hpp).
 #pragma once
 #include "ucclep/device/ht/receive.hpp"
+#include "ucclep/device/ht/rounds.hpp"
 #include "ucclep/device/ht/routing.hpp"
 #include "ucclep/device/ht/send.hpp"
 #include "ucclep/device/ht/zero_copy.hpp"
@@ -219,8 +220,8 @@ UCCLEP_FN bool move_rows(const Op& op, const HandleMemory& memory, const HtDispa
   const SentRounds sent = SentRounds::of(op.group.shape, Wire::rounds(memory), phases);
   const bool sends = phases != Phases::receive || sent.first < sent.end;
   // relays are meta warps
-  const WarpRoles roles = !sends ? WarpRoles::all_fetch()
-                                 : WarpRoles::of(own_exposed || !receives, peers_exposed || Wire::network);
+  const WarpRoles roles =
+      !sends ? WarpRoles::all_fetch() : WarpRoles::of(own_exposed || !receives, peers_exposed || Wire::network);
   RowMover<Row, Wire, phases> mover{args, stage, exposed, roles, pulled, peers_exposed, own_exposed};
   mover.shares(Turn::rows).keep(turn);
   if (roles.meta.has_me() && peers_exposed) mover.shares(Turn::metas).keep(begin_turn(op, Turn::metas));

@@ -4,6 +4,7 @@
 // metas come in. The rest, pads and unused rows, is filled in by everybody first.
 #pragma once
 #include "ucclep/device/arch/types.hpp"
+#include "ucclep/device/ht/rounds.hpp"
 #include "ucclep/device/ht/zero_copy.hpp"
 #include "ucclep/device/layout/arguments.hpp"
 #include "ucclep/device/layout/handle.hpp"

@@ -28,7 +28,6 @@
 #include "ucclep/device/layout/window.hpp"
 #include "ucclep/device/protocol/header.hpp"
 #include "ucclep/device/protocol/operation.hpp"
-#include "ucclep/device/protocol/phases.hpp"
 #include "ucclep/device/protocol/routing.hpp"
 #include "ucclep/device/protocol/slots.hpp"
 #include "ucclep/device/protocol/turns.hpp"
@@ -112,8 +111,16 @@ struct RoundWait {
 
   static UCCLEP_FN RoundWait of(const Op& op) {
     const ucclEpDeviceGroup& group = reload(op.group);
-    return {consumed_by(group, op.kind, 0), group.state,       group.errors,          group.abort_word, group.timeout_ns,
-            op.seq,                         group.shape.ranks, group.shape.in_flight, op.slot,          op.kind,
+    return {consumed_by(group, op.kind, 0),
+            group.state,
+            group.errors,
+            group.abort_word,
+            group.timeout_ns,
+            op.seq,
+            group.shape.ranks,
+            group.shape.in_flight,
+            op.slot,
+            op.kind,
             op.name};
   }
 };
@@ -204,8 +211,8 @@ struct SentRounds {
   }
 };
 
-// What a warp takes by turns: shares of so many rounds, from `first` on. next: a word of the warp's shared memory, where
-// it keeps the turn that it has taken and not used yet.
+// What a warp takes by turns: shares of so many rounds, from `first` on. next: a word of the warp's shared memory,
+// where it keeps the turn that it has taken and not used yet.
 struct Shares {
   Turn what;
   uint32_t first, rounds;

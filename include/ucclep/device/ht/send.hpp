@@ -15,6 +15,7 @@
 // clang-format on
 #pragma once
 #include "ucclep/device/arch/types.hpp"
+#include "ucclep/device/ht/rounds.hpp"
 #include "ucclep/device/ht/zero_copy.hpp"
 #include "ucclep/device/layout/arguments.hpp"
 #include "ucclep/device/layout/objects.hpp"

@@ -224,7 +224,8 @@ struct WarpRole {
 
 // Verb of a warp of a role: what others wait for, by turns, round by round. first: from begin_turn. send(op, worker): a
 // share of a round; false: nothing more can be sent. Bulk stores of shares are written when it returns. Each warp looks
-// before its share whether one will be left, so that where all blocks are resident it does not wait for that afterwards.
+// before its share whether one will be left, so that where all blocks are resident it does not wait for that
+// afterwards.
 template <class Send>
 UCCLEP_FN bool in_turns(const Op& op, Turn what, const WarpRole& role, const SentRounds& sent, uint32_t first,
                         Send&& send) {

@@ -22,8 +22,7 @@ struct StageShape {
   static constexpr uint32_t barrier_bytes = 8 * barriers;
   static constexpr uint32_t turn_bytes = 64;  // of HT (ht/zero_copy.hpp)
   static UCCLEP_HD constexpr uint64_t bytes_per_warp(uint32_t piece_bytes) {
-    return round_up(uint64_t{slots} * piece_bytes + scratch_bytes + scales_bytes + barrier_bytes + turn_bytes,
-                    128);
+    return round_up(uint64_t{slots} * piece_bytes + scratch_bytes + scales_bytes + barrier_bytes + turn_bytes, 128);
   }
 };
 

@@ -30,8 +30,8 @@ enum class Turn : uint32_t { rows, metas, relays, arrivals, headers };
 constexpr uint32_t num_turns = 5;
 
 // The turns that warps of one index have taken in the running launch. Each round of an operation has one for each block
-// of the grid, and each block takes one more, in vain. On a line of its own, as the warps of all blocks begin with theirs
-// at once.
+// of the grid, and each block takes one more, in vain. On a line of its own, as the warps of all blocks begin with
+// theirs at once.
 struct alignas(128) TurnWord {
   static constexpr uint32_t max_blocks = 1u << 15;
   static_assert(uint64_t{max_rounds} * max_blocks < 1u << 31, "turns of all rounds, and those in vain, have 32 bits");
@@ -55,11 +55,12 @@ struct GroupState {
   uint64_t read[num_kinds];  // of operations in rounds: the last that this rank has read (ht/rounds.hpp)
   TurnWord turns[HandleLayout::max_warps];
 
-  static UCCLEP_HD constexpr uint64_t bytes() {
-    return sizeof(GroupState) + 8 * max_routing_blocks;
-  }
+  static UCCLEP_HD constexpr uint64_t bytes() { return sizeof(GroupState) + 8 * max_routing_blocks; }
   UCCLEP_HD uint64_t* counted() { return reinterpret_cast<uint64_t*>(this + 1); }
 };
+
+// Of an operation, what a kernel does (protocol/phases.hpp).
+enum class Phases { whole, send, receive };
 
 // Signals to a peer: that no lane has stored there yet, and that some lane has (channel.hpp).
 struct SignalCount {
@@ -144,7 +145,8 @@ UCCLEP_HD constexpr SettingsDifference difference(uint64_t my_low, uint64_t my_h
     if (mine != theirs) return {f.field, mine, theirs};
   }
   if (static_cast<uint32_t>(my_low) != static_cast<uint32_t>(low)) {
-    return {low >> 32 == Settings::no_row ? Field::max_tokens : Field::hidden, static_cast<uint32_t>(my_low), static_cast<uint32_t>(low)};
+    return {low >> 32 == Settings::no_row ? Field::max_tokens : Field::hidden, static_cast<uint32_t>(my_low),
+            static_cast<uint32_t>(low)};
   }
   if (my_low != low) return {Field::scale_bytes, static_cast<uint32_t>(my_low >> 32), static_cast<uint32_t>(low >> 32)};
   return {};

@@ -54,8 +54,7 @@ UCCLEP_FN uint64_t number_of(GroupState* state, Kind kind, uint32_t slot) {
   const auto k = static_cast<uint32_t>(kind);
   const bool pending = (load_relaxed<Scope::gpu>(&state->pending[k]) >> slot & 1) != 0;
   if (pending) return load_relaxed<Scope::gpu>(&state->sent_as[k][slot]);
-  return EndedWord::seq(load_relaxed<Scope::gpu>(&state->ended[k])) + 1 -
-         load_relaxed<Scope::gpu>(&state->skipped[k]);
+  return EndedWord::seq(load_relaxed<Scope::gpu>(&state->ended[k])) + 1 - load_relaxed<Scope::gpu>(&state->skipped[k]);
 }
 UCCLEP_FN uint64_t number_of(const Op& op) {
   return number_of(op.group.state, op.kind, op.slot);

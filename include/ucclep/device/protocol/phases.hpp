@@ -26,13 +26,6 @@
 #include "ucclep/device/protocol/routing.hpp"
 #include "ucclep/device/protocol/slots.hpp"
 
-namespace ucclep {
-
-// Of an operation, what a kernel does.
-enum class Phases { whole, send, receive };
-
-}  // namespace ucclep
-
 namespace UCCLEP_SIMT_NAMESPACE {
 
 // Block verb, last thing of a send phase in a group with masks: the operation is pending, as a user's kernel leaves it,

@@ -112,8 +112,8 @@ UCCLEP_FN WarpUniform routed_tokens(const HandleMemory& memory) {
   return tokens < most ? tokens : most;
 }
 
-// Rounds of an operation by the routing; one where ranks have disagreed on it. The handle has room for no more, whatever
-// its memory says.
+// Rounds of an operation by the routing; one where ranks have disagreed on it. The handle has room for no more,
+// whatever its memory says.
 UCCLEP_FN uint32_t routed_rounds(const HandleMemory& memory) {
   const HandleState& state = *memory.state();
   const uint32_t rounds = state.rounds, most = memory.handle.rounds;

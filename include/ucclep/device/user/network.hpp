@@ -15,6 +15,7 @@
 #include "ucclep/device/arch/types.hpp"
 #include "ucclep/device/layout/command.hpp"
 #include "ucclep/device/layout/network_view.hpp"
+#include "ucclep/device/layout/objects.hpp"
 #include "ucclep/device/layout/record.hpp"
 #include "ucclep/device/protocol/by_network.hpp"
 #include "ucclep/device/protocol/operation.hpp"
