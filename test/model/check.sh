@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Usage: check.sh [short|broken]
-# Has spin search the models of the protocol (slots.pml, masks.pml, detaching.pml, rings.pml) to their end, in several sizes, and their broken variants, in each
+# Has spin search the models of the protocol (slots.pml, masks.pml, detaching.pml, rounds.pml, rings.pml) to their end, in several sizes, and their broken variants, in each
 # of which spin has to find what is wrong. short: one size of each, and its first variant; broken: the other variants.
 # Exit status 77: there is no spin.
 set -uo pipefail
@@ -107,6 +107,21 @@ fails HASTY "$wrong"
 fails KEEPS_SENDING "$wrong"
 fails MUTE 'invalid end state'
 fails OLD_CONNECTIONS 'invalid end state' -DBOTH
+
+model=$models/rounds.pml
+holds "rounds, a block at a time" safety
+if [ $part = all ]; then
+  holds "rounds, two blocks at a time" safety -DRESIDENT=2 -DROUNDS=3
+  holds "rounds, warps apart" safety -DAPART
+  holds "rounds, of one rank" safety -DAPART -DRESIDENT=2 -DRANKS=1
+  holds "rounds, three ranks" safety -DRANKS=3 -DBLOCKS=1 -DROUNDS=3
+  holds "rounds, three slots" safety -DN=3 -DROUNDS=5
+fi
+fails NO_CREDIT 'invalid end state'
+fails FIRST_PART_PUBLISHES 'invalid end state'
+fails ANY_ORDER 'consumed[r]<=' -DRANKS=1 -DAPART -DRESIDENT=2
+fails OWN_SHARES 'invalid end state'
+fails SENDS_FIRST 'invalid end state'
 
 model=$models/rings.pml
 holds "rings of two chunks" safety

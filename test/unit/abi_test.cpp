@@ -83,7 +83,7 @@ PIN(ucclEpStats_t, credit_stalls, 48, uint64_t);
 PIN(ucclEpStats_t, nic_stalls, 56, uint64_t);
 PIN(ucclEpStats_t, reorder_depth_max, 64, uint64_t);
 
-PIN_STRUCT(ucclEpGroupConfig_t, 96);  // ends in 4 bytes of padding: the next field has to start at 96
+PIN_STRUCT(ucclEpGroupConfig_t, 104);
 PIN(ucclEpGroupConfig_t, num_experts, 8, int);
 PIN(ucclEpGroupConfig_t, top_k, 12, int);
 PIN(ucclEpGroupConfig_t, max_tokens_per_rank, 16, int);
@@ -99,7 +99,8 @@ PIN(ucclEpGroupConfig_t, free_fn, 64, FreeFn);
 PIN(ucclEpGroupConfig_t, alloc_ctx, 72, void*);
 PIN(ucclEpGroupConfig_t, num_signals, 80, int);
 PIN(ucclEpGroupConfig_t, max_in_flight, 84, int);
-PIN(ucclEpGroupConfig_t, nranks, 88, int);
+PIN(ucclEpGroupConfig_t, nranks, 88, int);  // and padding up to where the first released form ended
+PIN(ucclEpGroupConfig_t, window_bytes, 96, int64_t);
 
 PIN_STRUCT(ucclEpGroupLimits_t, 88);
 PIN(ucclEpGroupLimits_t, device_bytes, 8, int64_t);
@@ -113,12 +114,15 @@ PIN(ucclEpGroupLimits_t, epoch_bits, 64, int64_t);
 PIN(ucclEpGroupLimits_t, tokens_per_round, 72, int64_t);
 PIN(ucclEpGroupLimits_t, whole_bytes, 80, int64_t);
 
-PIN_STRUCT(ucclEpHandleConfig_t, 32);
+PIN_STRUCT(ucclEpHandleConfig_t, 48);
 PIN(ucclEpHandleConfig_t, mode, 8, int);
 PIN(ucclEpHandleConfig_t, layout, 12, int);
 PIN(ucclEpHandleConfig_t, expert_alignment, 16, int);
 PIN(ucclEpHandleConfig_t, expert_ids, 20, int);
 PIN(ucclEpHandleConfig_t, handle_mem, 24, Tensor);
+PIN(ucclEpHandleConfig_t, tile_rows, 32, int);
+PIN(ucclEpHandleConfig_t, waves, 36, int);
+PIN(ucclEpHandleConfig_t, max_tokens, 40, int64_t);
 
 PIN_STRUCT(ucclEpCounters_t, 64);
 PIN(ucclEpCounters_t, tokens_per_expert, 8, Tensor);

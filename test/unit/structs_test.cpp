@@ -63,9 +63,9 @@ TEST_CASE("C50 the first released sizes stay", "[structs]") {
   check_first_form<ucclEpCommInfo_t>();
   check_first_form<ucclEpAsyncError_t>();
   check_first_form<ucclEpStats_t>();
-  check_first_form<ucclEpGroupConfig_t>();
+  check_first_form<ucclEpGroupConfig_t>(96);
   check_first_form<ucclEpGroupLimits_t>(72);
-  check_first_form<ucclEpHandleConfig_t>();
+  check_first_form<ucclEpHandleConfig_t>(32);
   check_first_form<ucclEpCounters_t>();
   check_first_form<ucclEpRoutingCounts_t>();
   check_first_form<ucclEpDispatchInputs_t>();

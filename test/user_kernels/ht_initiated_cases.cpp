@@ -136,6 +136,24 @@ TEST_CASE("user kernels in HT: what does not fit is named, and the group stays u
   });
 }
 
+TEST_CASE("user kernels in HT: more tokens than a round are refused with the limit", "[process][reduced]") {
+  const Scenario scenario{.layout = Layout::ht_flat, .max_tokens = 9, .round = 4};
+  Scenario few = scenario;
+  few.tokens = {4, 0, 3, 1};
+  run_ranks(scenario.ranks, [&](Rank& rank) {
+    Session at(rank, scenario);
+    Exchange exchange(rank, at.comm, scenario);
+    exchange.update(at.handle, at.stream);
+    launch_initiated(exchange, at.handle, "warp", dispatch_args(exchange, at.handle, 1), at.stream);
+    at.stream.synchronize();
+    left_record(at, "shape", "a rank has 9 tokens, but operations of user kernels have one round of at most 4");
+    exchange.check_untouched();
+    round_trip(rank, at.comm, at.handle, at.stream, scenario, 2);
+    routed_round(rank, at, few, "warp", 3, {});
+    no_async_error(at.comm);
+  });
+}
+
 TEST_CASE("user kernels in HT: a combine of what was not dispatched is named", "[process][nodes][reduced]") {
   const Scenario scenario{.layout = Layout::ht_flat, .max_tokens = 4};
   run_ranks(scenario.ranks, [&](Rank& rank) {
