@@ -36,7 +36,7 @@ TEST_CASE("C90 an HT operation with more tokens than a round has runs in rounds"
   run_each(in_ht(many), round_trip, 2);
 }
 
-TEST_CASE("C91 rounds: gradients and those of weights", "[process][reduced][nodes]") {
+TEST_CASE("C91 rounds: gradients and those of weights", "[process][reduced]") {
   run_each(in_ht(many), there_and_back);
 }
 
