@@ -166,32 +166,46 @@ TEST_CASE("C96 rounds: quantised rows in phases", "[phases][process]") {
 }
 
 TEST_CASE("C97 rounds: a pending operation leaves slots for as many rounds as it has", "[phases][process]") {
-  Scenario scenario = many;
-  scenario.round = 31;  // two rounds
-  run_ranks(scenario.ranks, [&](Rank& rank) {
+  Scenario two = many, one = many;
+  two.round = one.round = one.max_tokens = 31;  // tokens of a round
+  one.tokens = {5, 31, 0, 9};
+  run_ranks(many.ranks, [&](Rank& rank) {
     Comm comm(rank);
     Stream stream(comm);
-    ucclEpGroupConfig_t config = group_config({scenario});
+    ucclEpGroupConfig_t config = group_config({two, one});
     config.max_in_flight = 4;
     Group group = make_group(comm, config);
     std::deque<Handle> handles;
     std::deque<Exchange> exchanges;
-    for (uint64_t i = 0; i < 3; ++i) {
+    for (const Scenario& scenario : {two, one, two}) {
       handles.push_back(make_handle(group, handle_config(scenario)));
-      exchanges.emplace_back(rank, comm, scenario, 70 + i);
+      exchanges.emplace_back(rank, comm, scenario, 70 + handles.size());
       exchanges.back().dispatch_config.send_only = 1;
       exchanges.back().update(handles.back(), stream);
     }
-    exchanges[0].dispatch(handles[0], stream);
-    exchanges[1].dispatch(handles[1], stream);
-    refused(exchanges[2].try_dispatch(handles[2], stream), ucclEpInvalidUsage, "ucclEpDispatch",
-            {"max_in_flight", "tokens_per_round"});
-    complete(handles[1], stream);
-    complete(handles[0], stream);
-    exchanges[2].dispatch(handles[2], stream);
-    complete(handles[2], stream);
-    stream.synchronize();
-    for (Exchange& exchange : exchanges) exchange.check_dispatch();
+    const auto begin = [&](size_t i) { exchanges[i].dispatch(handles[i], stream); };
+    const auto is_refused = [&](size_t i) {
+      refused(exchanges[i].try_dispatch(handles[i], stream), ucclEpInvalidUsage, "ucclEpDispatch",
+              {"max_in_flight", "tokens_per_round"});
+    };
+    const auto end = [&](size_t i, uint64_t data) {
+      complete(handles[i], stream);
+      stream.synchronize();
+      exchanges[i].check_dispatch();
+      exchanges[i].refresh(data);
+    };
+    begin(0);
+    begin(1);
+    is_refused(2);  // three slots are in use, and it may need two
+    end(1, 80);
+    end(0, 81);
+    begin(2);
+    begin(0);
+    is_refused(1);
+    end(2, 82);
+    end(0, 83);
+    begin(1);
+    end(1, 84);
     no_async_error(comm);
   });
 }
@@ -265,6 +279,12 @@ TEST_CASE("C100 a handle's max_tokens bounds its operations, and is the same on 
     config.waves = 2;
     is_refused(ucclEpNotSupported, {"config.waves is 2"});
 
+    size_t few = 0, most = 0;
+    ok(ucclEpHandleMemSize(group, &config, &most), "ucclEpHandleMemSize");
+    config.max_tokens = 0;
+    ok(ucclEpHandleMemSize(group, &config, &few), "ucclEpHandleMemSize");
+    require(most > few, "routing memory does not grow with max_tokens");
+
     config.max_tokens = 60;
     Handle less = make_handle(group, config);
     Exchange exchange(rank, comm, scenario);
@@ -272,11 +292,11 @@ TEST_CASE("C100 a handle's max_tokens bounds its operations, and is the same on 
       refused(exchange.try_update(less, stream), ucclEpInvalidArgument, "ucclEpHandleUpdate", {"max_tokens"});
     }
 
-    Scenario few = scenario;
-    few.tokens = {9, 0, 20, 54};
+    Scenario fewer = scenario;
+    fewer.tokens = {9, 0, 20, 54};
     config.max_tokens = rank.rank == 2 ? 60 : 61;
     Handle differs = make_handle(group, config);
-    Exchange other(rank, comm, few);
+    Exchange other(rank, comm, fewer);
     other.update(differs, stream);
     other.dispatch(differs, stream);
     stream.synchronize();
@@ -288,6 +308,27 @@ TEST_CASE("C100 a handle's max_tokens bounds its operations, and is the same on 
     Handle handle = make_handle(group, handle_config(scenario));
     round_trip(rank, comm, handle, stream, scenario);
   });
+}
+
+TEST_CASE("C103 with masks an HT operation has one round, and more tokens are refused", "[process]") {
+  Scenario scenario = many;
+  scenario.masked = true;
+  run_ranks(scenario.ranks, [&](Rank& rank) {
+    Comm comm(rank);
+    Group group = make_group(comm, group_config({scenario}));
+    const ucclEpHandleConfig_t config = handle_config(scenario);
+    ucclEpHandle_t handle = nullptr;
+    refused(ucclEpHandleCreate(&handle, group, &config), ucclEpNotSupported, "ucclEpHandleCreate",
+            {"config.max_tokens is 61", "which is 9", "enable_mask"});
+  });
+}
+
+TEST_CASE("C104 a hundred thousand tokens in one call", "[process][slow]") {
+  Scenario scenario{.layout = Layout::ht_flat, .ranks = 2, .experts = 4, .top_k = 2, .max_tokens = 100000};
+  scenario.round = 2048;
+  scenario.tokens = {100000, 70001};
+  scenario.hidden = 8;
+  run(scenario);
 }
 
 // ---- window_bytes

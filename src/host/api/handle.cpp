@@ -59,14 +59,16 @@ void check_config(const ucclEpHandleConfig_t& config) {
 uint32_t max_tokens_of(const ucclEpGroup& group, int mode, int64_t asked) {
   const GroupShape& shape = group.shape();
   const int64_t usual = group.tokens_of_mode(mode);
-  int64_t most = int64_t{max_rounds} * shape.ht_tokens;
-  most = std::min({most, int64_t{INT32_MAX / 2}, int64_t{max_rows / shape.ranks}});
-  if (mode == UCCLEP_MODE_LL || !has_rounds(shape, group.comm->traits)) most = usual;
+  if (mode == UCCLEP_MODE_HT && asked > usual && !has_rounds(shape, group.comm->traits)) {
+    fail(ucclEpNotSupported,
+         "config.max_tokens is {}, more than max_tokens_per_rank, which is {}: operations of groups {} have one round",
+         asked, usual, shape.masked != 0 ? "with enable_mask" : "between domains, or of very many ranks,");
+  }
+  const int64_t rounds = int64_t{max_rounds} * shape.ht_tokens, rows = max_rows / shape.ranks;
+  const int64_t most = mode == UCCLEP_MODE_LL ? usual : std::min({rounds, rows, max_tokens});
   if (asked < 0 || asked > most) {
     fail(ucclEpInvalidArgument, "config.max_tokens is {}, expected 0 to {}{}", asked, most,
-         mode == UCCLEP_MODE_LL                   ? ", the group's maximum of LL tokens"
-         : !has_rounds(shape, group.comm->traits) ? ", the group's max_tokens_per_rank: its operations have one round"
-                                                  : "");
+         mode == UCCLEP_MODE_LL ? ", the group's maximum of LL tokens" : "");
   }
   return static_cast<uint32_t>(asked == 0 ? usual : asked);
 }
