@@ -132,7 +132,7 @@ struct RowMover {
   Stage& stage;
   PeerTensors* exposed;
   WarpRoles roles;
-  bool pulled, lines_leave, own_exposed;  // by some rank here; to some rank; this rank exposes its output
+  WarpUniform pulled, lines_leave, own_exposed;  // 1: by some rank here; to some rank; this rank exposes its output
 
   UCCLEP_FN uint32_t rounds() const { return Wire::rounds(memory_of(reload(args))); }
   UCCLEP_FN uint32_t* next(Turn what) const { return stage.turns() + static_cast<uint32_t>(what); }
@@ -143,7 +143,7 @@ struct RowMover {
 
   UCCLEP_FN bool send(const Op& op) {
     bool ok = true;
-    if (!Wire::network && roles.meta.has_me() && lines_leave) {
+    if (!Wire::network && roles.meta.has_me() && lines_leave != 0) {
       ok = shares(Turn::metas).each(op, [&](uint32_t block) {
         return send_metas(reload(args), op, stage, exposed, roles.meta.in(block));
       });
@@ -151,7 +151,7 @@ struct RowMover {
     if (roles.copy.has_me() && ok) {
       constexpr Phases sends = phases == Phases::whole ? Phases::whole : Phases::send;
       ok = shares(Turn::rows).each(op, [&](uint32_t block) {
-        return send_rows<Row, Wire, sends>(reload(args), op, stage, exposed, pulled, roles.copy.in(block));
+        return send_rows<Row, Wire, sends>(reload(args), op, stage, exposed, pulled != 0, roles.copy.in(block));
       });
       if (ok) bulk_wait_written();
     }
@@ -165,7 +165,7 @@ struct RowMover {
   }
 
   UCCLEP_FN bool take(const Op& op, const Worker& worker) {
-    if (phases == Phases::whole && own_exposed) return receive_metas<Wire>(reload(args), op, stage, worker);
+    if (phases == Phases::whole && own_exposed != 0) return receive_metas<Wire>(reload(args), op, stage, worker);
     if constexpr (Wire::rings) {
       return Wire::pull_rows(reload(args), op, stage, worker);
     } else {
@@ -174,7 +174,7 @@ struct RowMover {
   }
   // An awaited round is received by turns, and then counted; of others each warp has its own share.
   UCCLEP_FN bool receive(const Op& op) {
-    const WarpRole role = phases == Phases::whole && own_exposed ? roles.meta : roles.fetch;
+    const WarpRole role = phases == Phases::whole && own_exposed != 0 ? roles.meta : roles.fetch;
     if (!role.has_me()) return true;
     const uint32_t all = rounds();
     const bool awaited = is_awaited(op, all);
@@ -190,9 +190,10 @@ struct RowMover {
   // In the order of ht/rounds.hpp.
   UCCLEP_FN bool move(const Op& op) {
     constexpr bool receives = phases != Phases::send;
+    if constexpr (Wire::network) return send(op) && (!receives || receive(op));  // one round
     const WarpUniform slots = op.group.shape.in_flight;
     const SentRounds sent = SentRounds::of(op.group.shape, rounds(), phases);
-    const WarpUniform sends = sent.end, end = receives ? sent.all + slots : sent.end;
+    const WarpUniform sends = sent.end, end = receives ? sent.all + slots : uint32_t{sends};
     for (WarpUniform r = sent.first; r < end; r += 1) {
       if (receives && r >= slots && !receive(op.in_round(r - slots))) return false;
       if (r < sends && !send(op.in_round(r))) return false;
@@ -222,7 +223,8 @@ UCCLEP_FN bool move_rows(const Op& op, const HandleMemory& memory, const HtDispa
   // relays are meta warps
   const WarpRoles roles =
       !sends ? WarpRoles::all_fetch() : WarpRoles::of(own_exposed || !receives, peers_exposed || Wire::network);
-  RowMover<Row, Wire, phases> mover{args, stage, exposed, roles, pulled, peers_exposed, own_exposed};
+  RowMover<Row, Wire, phases> mover{
+      args, stage, exposed, roles, pulled ? 1u : 0u, peers_exposed ? 1u : 0u, own_exposed ? 1u : 0u};
   mover.shares(Turn::rows).keep(turn);
   if (roles.meta.has_me() && peers_exposed) mover.shares(Turn::metas).keep(begin_turn(op, Turn::metas));
   if (sent.all > op.group.shape.in_flight) mover.shares(Turn::arrivals).keep(begin_turn(op, Turn::arrivals));

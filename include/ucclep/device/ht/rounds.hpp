@@ -203,11 +203,11 @@ UCCLEP_FN bool part_read(const Op& op, const HandleMemory& memory, uint32_t part
 // Rounds of an operation, and those that a launch sends: a send phase those for which there are slots, a receive phase
 // the others.
 struct SentRounds {
-  uint32_t all, first, end;
+  WarpUniform all, first, end;
 
   static UCCLEP_FN SentRounds of(const GroupShape& shape, uint32_t all, Phases phases) {
     const uint32_t slots = shape.in_flight, early = all < slots ? all : slots;
-    return {all, phases == Phases::receive ? early : 0, phases == Phases::send ? early : all};
+    return {all, phases == Phases::receive ? early : 0u, phases == Phases::send ? early : all};
   }
 };
 

@@ -213,7 +213,7 @@ UCCLEP_FN HeaderResult ready_before(const Op& op, const HandleMemory& memory, co
 
 // The warps of every block that do the same: a run of them.
 struct WarpRole {
-  uint32_t first, warps;
+  WarpUniform first, warps;
 
   UCCLEP_FN bool has_me() const { return warp_id() >= first && warp_id() - first < warps; }
   // Neighbours are on different SMs, so that little work uses them all.
