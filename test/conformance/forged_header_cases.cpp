@@ -129,6 +129,33 @@ TEST_CASE("a header from another node that counts more than a rank can have is r
   }
 }
 
+// Of HT in rounds a packet of each round says which places come in it.
+void run_forged_places(const Scenario& scenario) {
+  run_ranks(scenario.ranks, [&](Rank& rank) {
+    Session at(rank, scenario, 5000);
+    Exchange exchange(rank, at.comm, scenario);
+    exchange.update(at.handle, at.stream);
+    at.stream.synchronize();
+    ucclEpDeviceHandle handle{};
+    ok(ucclEpHandleGetDevice(at.handle, &handle), "ucclEpHandleGetDevice");
+    auto* const before = reinterpret_cast<uint32_t*>(handle.view.memory + handle.view.offsets.sent_before);
+    const uint32_t behind_last = handle.view.rounds * static_cast<uint32_t>(rank.count);
+    for (int peer = 0; rank.rank == forger && peer < rank.count; ++peer) ++before[behind_last + peer];
+    rank.board.add(0);
+    rank.board.wait(0, static_cast<uint32_t>(rank.count));
+    ucclEpResult_t result = exchange.try_dispatch(at.handle, at.stream);
+    if (result == ucclEpSuccess) result = ucclEpStreamSynchronize(at.comm, at.stream);
+    if (rank.rank == forger) return;
+    require(result == ucclEpRemoteError && async_error(at.comm).peer == forger, async_error(at.comm).text);
+  });
+}
+
+TEST_CASE("a round that announces more places than a rank has rows for is refused", "[reduced]") {
+  for (Scenario scenario : in_all_layouts({.ranks = 3, .experts = 12, .max_tokens = 8, .round = 3})) {
+    if (!scenario.ll()) run_forged_places(scenario);
+  }
+}
+
 constexpr uint32_t offer_packet(uint32_t word) {
   return HeaderLayout::counts + word / 2;
 }
