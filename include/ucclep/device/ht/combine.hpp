@@ -9,10 +9,10 @@
 // Floor: partial rows from peers * row bytes / link bandwidth, plus READY's way, the first run's, and one sum.
 //
 // Runs are staged for all homes in turn, by place, and sums take tokens in order: what was staged first is wanted
-// first. A sum waits for copy warps only, and a copy warp for nobody, and takes its shares by turns
-// (protocol/turns.hpp): so all are staged by the blocks that are resident. In FLAT a partial row is a row of the
-// caller's: of this rank it is read where it is, and of a rank that has exposed its tensor too; such a rank stages
-// nothing.
+// first. A sum waits for copy warps only, and a copy warp for nobody but, in later rounds, those who read its slot
+// (ht/rounds.hpp); it takes its shares by turns (protocol/turns.hpp): so all are staged by the blocks that are
+// resident. In FLAT a partial row is a row of the caller's: of this rank it is read where it is, and of a rank that has
+// exposed its tensor too; such a rank stages nothing.
 //
 // clang-format off
 // | who releases                                   | who acquires                    | what is ordered              |
@@ -267,11 +267,12 @@ struct PartialMover {
 
   UCCLEP_FN bool send(const Op& op, const SentRounds& sent, uint32_t turn) {
     constexpr bool later = phases == Phases::receive;  // the rounds that a send phase has left, of groups without masks
+    constexpr bool masks = Wire::masks && !later;
     if constexpr (Wire::network && later) return true;
     bool ok = true;
     if (roles().copy.has_me()) {
       ok = in_turns(op, Turn::rows, roles().copy, sent, turn, [&](const Op& round, const Worker& worker) {
-        return stage_runs < Element, Wire, Wire::masks && !later > (round, reload(args), stage, ring, worker);
+        return stage_runs<Element, Wire, masks>(round, reload(args), stage, ring, worker);
       });
     }
     if constexpr (Wire::network && !later) {

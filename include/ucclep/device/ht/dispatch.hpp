@@ -9,7 +9,8 @@
 // between blocks.
 //
 // The warps of a block are divided: they send, receive, or handle metas, and none of them waits for another. Who sends
-// waits for nobody but READY, and a receiver for senders only. What is sent is taken by turns (protocol/turns.hpp).
+// waits for nobody but READY, and in later rounds for those who read its slot (ht/rounds.hpp); a receiver for senders
+// only. What is sent is taken by turns (protocol/turns.hpp).
 #pragma once
 #include "ucclep/device/ht/receive.hpp"
 #include "ucclep/device/ht/rounds.hpp"
@@ -248,7 +249,8 @@ UCCLEP_FN bool exchange_rows(const Op& op, const OpState& op_state, const Handle
   return move_rows<Row, Wire, phases>(op.with(now.group), memory_of(now), now, stage, exposed_of(stage), turn);
 }
 
-// The whole operation, or its send phase: that stages all rows that are not sent, and relays. With rings it is always
+// The whole operation, or its send phase: that stages what is not sent, of as many rounds as there are slots, and
+// relays. With rings it is always
 // the whole, as relays wait for those who pull.
 template <class Row, class Wire, Phases phases = Phases::whole>
 UCCLEP_FN void dispatch(const HtDispatchArgs& args) {

@@ -42,6 +42,8 @@
 //   channel         [rank][message]       what waits to be sent, signals that came, and puts that are copied (layout/message.hpp)
 // clang-format on
 //
+// B is here that of LL, and in HT the tokens of a round (ht/rounds.hpp), which has a number and so a slot of its own.
+//
 // Epoch positions of packets, lines and words never hold anything else, whatever the rows of earlier operations were:
 // an old value is smaller than the epoch that is waited for, never equal (P4).
 #pragma once
