@@ -73,6 +73,7 @@ void Endpoint::create_group() {
   config.num_experts = shape_.experts;
   config.top_k = shape_.topk;
   config.max_tokens_per_rank = capacity_;
+  if (shape_.mode == UCCLEP_MODE_HT) config.ll_max_tokens_per_rank = 1;  // the memory of the group is HT's
   config.num_sms = options_.sms;
   config.max_token_bytes =
       static_cast<int64_t>(std::max({shape_.wire_row_bytes(), shape_.input_row_bytes(), shape_.combine_row_bytes()}));
