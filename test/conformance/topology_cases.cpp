@@ -138,13 +138,20 @@ TEST_CASE("topology: groups know how much of a store arrives whole between all r
   });
 }
 
-// Nobody asks for virtual nodes here; two_namespaces.sh has two.
-TEST_CASE("topology: network namespaces are nodes of their own", "[nodes]") {
+// Nobody asks for virtual nodes here; two_machines.sh has two machines. Without a name the ranks choose what crosses.
+TEST_CASE("topology: machines are nodes of their own, and ranks choose what crosses", "[nodes][machines]") {
   run_ranks(4, [](Rank& rank) {
+    const bool two = std::getenv("UCCLEP_TEST_SECOND_MACHINE") != nullptr;
     ucclEpCommConfig_t config = comm_config(rank);
     config.ranks_per_node = 0;
+    config.transport = nullptr;
     Comm comm(rank, config);
-    expect(info_of(comm).num_nodes, std::getenv("UCCLEP_TEST_SECOND_NAMESPACE") == nullptr ? 1 : 2, "num_nodes");
+    const ucclEpCommInfo_t info = info_of(comm);
+    expect(info.num_nodes, two ? 2 : 1, "num_nodes");
+    if (!two) return;
+    const char* const named = std::getenv("UCCLEP_TRANSPORT");
+    expect(std::string(info.transport), std::string(named != nullptr ? named : "ofi:tcp"), "transport");
+    const Group group = make_group(comm, group_config({Scenario{.ranks = 4}}));
   });
 }
 

@@ -186,17 +186,23 @@ pid_t start_child(int fd, int call, int rank, int count) {
   return pid;
 }
 
-// Where a run has two network namespaces: ranks of odd nodes are in the second one.
-void enter_namespace(int rank) {
-  const char* path = std::getenv("UCCLEP_TEST_SECOND_NAMESPACE");
-  const std::vector<int> nodes = nodes_of_environment(rank + 1);
-  if (path == nullptr || nodes.empty() || nodes.back() % 2 == 0) return;
-  const int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0 || setns(fd, CLONE_NEWNET) != 0) {
-    std::fprintf(stderr, "rank %d: no way into the network namespace %s: %s\n", rank, path, std::strerror(errno));
+void enter(int rank, const std::string& path, int kind) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0 || setns(fd, kind) != 0) {
+    std::fprintf(stderr, "rank %d: cannot enter the namespace %s: %s\n", rank, path.c_str(), std::strerror(errno));
     std::_Exit(3);
   }
   close(fd);
+}
+
+// Where a run has a second machine, a process in namespaces of its own: ranks of odd nodes are on it.
+void enter_machine(int rank) {
+  const char* process = std::getenv("UCCLEP_TEST_SECOND_MACHINE");
+  const std::vector<int> nodes = nodes_of_environment(rank + 1);
+  if (process == nullptr || nodes.empty() || nodes.back() % 2 == 0) return;
+  const std::string folder = std::string("/proc/") + process + "/ns/";
+  enter(rank, folder + "net", CLONE_NEWNET);
+  enter(rank, folder + "mnt", CLONE_NEWNS);
 }
 
 // In a child: runs the body if this is the call that the child was started for, and does not return then.
@@ -204,7 +210,7 @@ void run_as_child(const char* request, int call, const std::function<void(Rank&)
   int wanted = -1, rank = -1, count = 0;
   std::istringstream(request) >> wanted >> rank >> count;
   if (call != wanted) return;
-  enter_namespace(rank);
+  enter_machine(rank);
   void* memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, shared_fd, 0);
   if (memory == MAP_FAILED) std::_Exit(3);
   auto& shared = *static_cast<Shared*>(memory);

@@ -130,6 +130,7 @@ ucclEpComm_t init(const char* function, const ucclEpCommConfig_t* given, int nra
   }
   agreement.settle(*comm->bootstrap, deadline);
   comm->topology = exchange_topology(*comm->bootstrap, facts, comm->config.nodes, deadline);
+  comm->transport = agreed_transport(*comm->bootstrap, comm->topology, comm->transport, facts, deadline);
   comm->faults = std::make_unique<FaultLog>(comm->errors, comm->rank(), [raw = comm.get()] { stop_kernels(*raw); });
   comm->traits = comm->device->traits();
   comm->traits.whole_bytes = comm->topology.plan.whole_bytes();
@@ -285,8 +286,7 @@ ucclEpResult_t ucclEpCommGetInfo(ucclEpComm_t comm, ucclEpCommInfo_t* info) {
     const auto copy = [](char* to, size_t space, const std::string& from) {
       std::strncpy(to, from.c_str(), space - 1);
     };
-    copy(facts.transport, sizeof facts.transport,
-         domains.size() == 1 ? "shared memory" : topology.transport(comm->transport));
+    copy(facts.transport, sizeof facts.transport, domains.size() == 1 ? "shared memory" : comm->transport);
     copy(facts.nics, sizeof facts.nics, topology.nic_names(comm->rank()));
     copy(facts.node_name, sizeof facts.node_name, comm->bootstrap->host_name(comm->rank()));
     copy(facts.device_name, sizeof facts.device_name, traits.name);

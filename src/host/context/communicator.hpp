@@ -35,7 +35,7 @@ struct ucclEpComm : ucclep::LiveObject {
 
   ucclep::Config config;
   int configured_timeout_ms = 0;  // of ucclEpCommConfig_t; 0: not given
-  std::string transport;          // asked for by name; empty: choose
+  std::string transport;          // what crosses domains; empty: there is one domain
   std::unique_ptr<ucclep::Bootstrap> bootstrap;
   ucclep::ExchangedTopology topology;
   std::unique_ptr<ucclep::Device> device;

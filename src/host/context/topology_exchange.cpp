@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/context/topology_exchange.hpp"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include "base/log.hpp"
 #include "base/node.hpp"
 #include "bootstrap/bootstrap.hpp"
+#include "host/context/transport_choice.hpp"
 #include "topology/discover.hpp"
 #include "topology/driver_gpus.hpp"
 #include "topology/json.hpp"
@@ -137,11 +139,6 @@ std::string ExchangedTopology::nic_names(int rank) const {
   return topology::join(names, ",");
 }
 
-std::string ExchangedTopology::transport(const std::string& asked) const {
-  if (plan.domains.size() == 1) return {};
-  return asked.empty() && plan.machines.size() == 1 ? "loopback" : asked;
-}
-
 std::string asked_transport(const Config& config, const ucclEpCommConfig_t& asked) {
   const bool from_environment = !config.transport.empty();
   if (!from_environment && asked.transport == nullptr) return {};
@@ -179,6 +176,33 @@ ExchangedTopology exchange_topology(Bootstrap& bootstrap, const RankFacts& own, 
   }
   topology.plan = topology::make_plan(topology.ranks, node_sizes);
   return topology;
+}
+
+std::string agreed_transport(Bootstrap& bootstrap, const ExchangedTopology& topology, const std::string& asked,
+                             const RankFacts& own, Deadline deadline) {
+  if (topology.plan.domains.size() == 1) return {};
+  if (!asked.empty()) return asked;
+  if (topology.plan.machines.size() == 1) return "loopback";
+  const std::vector<transport::Offer> mine = transport::offers(own.nics.empty() ? "" : own.nics.front());
+  std::vector<RankOffers> ranks;
+  for (const std::string& text : bootstrap.collect(pack(mine), deadline)) {
+    ranks.push_back({bootstrap.host_name(static_cast<int>(ranks.size())), parse_offers(text)});
+  }
+  const TransportChoice choice = choose_transport(ranks);
+  if (choice.chosen.transport.empty()) {
+    fail(ucclEpNotSupported,
+         "no transport serves all ranks, which are on {} machines: not {}; set UCCLEP_TRANSPORT ({})",
+         topology.plan.machines.size(), choice.passed_over, transport::built_in_transports());
+  }
+  const std::string text =
+      fmt::format("{} serves the ranks of {} machines ({}){}", choice.chosen.transport, topology.plan.machines.size(),
+                  choice.chosen.network, choice.passed_over.empty() ? "" : ", passed over: " + choice.passed_over);
+  if (choice.chosen.transport == "ofi:tcp" && bootstrap.rank() == 0) {
+    log::warn("transport", "{}; TCP is slow, UCCLEP_TRANSPORT names another transport", text);
+  } else {
+    log::info("transport", "{}", text);
+  }
+  return choice.chosen.transport;
 }
 
 }  // namespace ucclep

@@ -23,10 +23,13 @@ struct ExchangedTopology {
   std::vector<int> sharers_of_gpu(int rank) const;  // the ranks of the GPU that this rank uses, itself included
   int numa_node_of_gpu(int rank) const;             // as the kernel counts; -1: it has no GPU, or none is the nearest
   std::string nic_names(int rank) const;            // "mlx5_0,mlx5_1"
-  // The name of the transport: the one asked for, else the one that serves where no rank is on another machine. Empty:
-  // no rank needs a transport.
-  std::string transport(const std::string& asked) const;
 };
+
+// Collective: the name of the transport. The one asked for; where no rank is on another machine loopback; else the
+// fastest that serves all ranks, and one log line says which, and why not another. Empty: no rank needs a transport.
+// Error(ucclEpNotSupported), on all ranks: none serves them.
+std::string agreed_transport(Bootstrap& bootstrap, const ExchangedTopology& topology, const std::string& asked,
+                             const topology::RankFacts& own, Deadline deadline);
 
 // The name of the transport that is asked for, empty for none. Error(ucclEpInvalidArgument) names what exists.
 std::string asked_transport(const Config& config, const ucclEpCommConfig_t& asked);

@@ -66,7 +66,7 @@ std::string why_not(const ucclEpComm& comm, const NetworkMemory& where, const Sh
                                                  .timeout_ms = static_cast<uint32_t>(comm.timeout_ms()),
                                                  .memory = UCCLEP_MEMORY_HOST | kind});
       if ((endpoint->traits().memory & kind) == 0) {
-        return fmt::format("the transport {} does not accept it", comm.topology.transport(comm.transport));
+        return fmt::format("the transport {} does not accept it", comm.transport);
       }
       transport::Key key{};
       endpoint->deregister_region(endpoint->register_region(region.memory, &key));
@@ -182,7 +182,7 @@ std::function<void()> flush_of(Device& device, const NetworkMemory& where) {
 std::vector<proxy::NicConfig> nics_of(const ucclEpComm& comm) {
   const ExchangedTopology& topology = comm.topology;
   const topology::RankPlan& own = topology.of(comm.rank());
-  const std::shared_ptr<transport::Transport> transport = transport::make_transport(topology.transport(comm.transport));
+  const std::shared_ptr<transport::Transport> transport = transport::make_transport(comm.transport);
   if (!transport->takes_nics() || own.nics.empty()) return {{transport, ""}};
   const topology::Machine& machine = *topology.ranks[static_cast<size_t>(comm.rank())].machine;
   std::vector<proxy::NicConfig> nics;

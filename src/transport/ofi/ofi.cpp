@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "base/error.hpp"
 #include "transport/ofi/endpoint.hpp"
 #include "transport/ofi/library.hpp"
 #include "transport/ofi/provider.hpp"
@@ -24,6 +25,13 @@ class Ofi : public Transport {
 };
 
 }  // namespace
+
+std::string ofi_network(const std::string& provider) {
+  if (!ofi::has(ofi::Library::get(), provider)) {
+    fail(ucclEpNotSupported, "ofi: libfabric has no provider {} here that writes with immediate data", provider);
+  }
+  return "libfabric's " + provider;
+}
 
 std::unique_ptr<Transport> make_ofi(const std::string& provider) {
   return std::make_unique<Ofi>(provider);

@@ -10,4 +10,7 @@ namespace ucclep::transport {
 
 std::unique_ptr<Transport> make_ofi(const std::string& provider);
 
+// "libfabric's PROVIDER". Throws Error: there is no libfabric, or it has no such provider here.
+std::string ofi_network(const std::string& provider);
+
 }  // namespace ucclep::transport

@@ -107,6 +107,10 @@ Info choose(const Library& library, const std::string& provider, const Config& c
   return Info(library.dupinfo(same != nullptr ? same : chosen), {&library});
 }
 
+bool has(const Library& library, const std::string& provider) {
+  return ask(library, provider, 0) != nullptr;
+}
+
 Duties::Duties(const fi_info& info)
     : virtual_addresses((info.domain_attr->mr_mode & FI_MR_VIRT_ADDR) != 0),
       provider_keys((info.domain_attr->mr_mode & FI_MR_PROV_KEY) != 0),

@@ -13,6 +13,9 @@ namespace ucclep::transport::ofi {
 // machine. Throws Error: no such provider here (with what there is), no such NIC (likewise).
 Info choose(const Library& library, const std::string& provider, const Config& config);
 
+// Is there such a provider, with all that an endpoint asks for?
+bool has(const Library& library, const std::string& provider);
+
 // What the user of the domain has to do, by mr_mode and mode.
 struct Duties {
   bool virtual_addresses, provider_keys, bind_regions, device_memory, region_events, post_receives;

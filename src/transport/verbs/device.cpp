@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/verbs/device.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -75,6 +77,7 @@ bool choose_gid(const Library& library, Device& device) {
       best = rank;
       device.gid = entry.gid;
       device.gid_index = static_cast<uint8_t>(index);
+      device.gid_type = entry.gid_type;
     }
   }
   return best > 0;
@@ -125,6 +128,19 @@ Device open_device(const Library& library, const std::string& name) {
   }
   if (!found) fail(ucclEpNotSupported, "verbs: this machine has no NIC that libibverbs knows");
   fail(ucclEpNotSupported, "verbs: {} has no active InfiniBand or RoCE port with an address", list.names());
+}
+
+std::string network_of(const Library& library, const Device& device) {
+  if (device.ethernet()) {
+    if (device.gid_type == IBV_GID_TYPE_ROCE_V1) return "RoCE v1";
+    if (maps_ipv4(device.gid)) return "RoCE v2 by IPv4";
+    return is_link_local(device.gid) ? "RoCE v2 by link-local addresses" : "RoCE v2 by IPv6";
+  }
+  ibv_gid_entry entry{};
+  if (library.query_gid_ex(device.context.get(), device.port, 0, &entry, 0, sizeof(entry)) != 0) return "InfiniBand";
+  std::string subnet;
+  for (const uint8_t byte : std::span(entry.gid.raw).first(8)) subnet += fmt::format("{:02x}", byte);
+  return "InfiniBand, subnet " + subnet;
 }
 
 Grant grant(const Device& device, const Config& config) {

@@ -17,6 +17,7 @@ struct Device {
   ibv_port_attr port_attributes{};
   ibv_gid gid{};
   uint8_t gid_index = 0;
+  uint32_t gid_type = 0;  // IBV_GID_TYPE_*, of Ethernet
   const NicFamily* family = nullptr;
 
   bool ethernet() const { return port_attributes.link_layer == IBV_LINK_LAYER_ETHERNET; }
@@ -25,6 +26,9 @@ struct Device {
 // name: empty for the first device with an active port. Throws Error: no such NIC (with those that are there), none of
 // its ports is active, no NIC at all.
 Device open_device(const Library& library, const std::string& name);
+
+// What its port speaks: those of two machines reach each other where it is the same.
+std::string network_of(const Library& library, const Device& device);
 
 // How much of what config asks for the device bears.
 struct Grant {

@@ -24,6 +24,11 @@ class Verbs : public Transport {
 
 }  // namespace
 
+std::string verbs_network(const std::string& device) {
+  const verbs::Library& library = verbs::Library::get();
+  return network_of(library, verbs::open_device(library, device));
+}
+
 std::unique_ptr<Transport> make_verbs(const std::string& device) {
   return std::make_unique<Verbs>(device);
 }
