@@ -6,7 +6,7 @@ PREFIX ?= /usr/local
 RELEASE ?= 0
 
 .PHONY: all perf check test test-sanitizers test-more test-long test-nodes soak test-python test-clients test-gpu test-roce fuzz mutants model lint format docs install \
-  bundle wheel sanitized-library device-library clean
+  bundle wheel deb sanitized-library device-library clean
 
 all:
 	@tools/deps.sh build
@@ -95,6 +95,12 @@ endif
 
 wheel:
 	@RELEASE=$(RELEASE) tools/wheel.sh
+
+deb: export AMD_TARGETS = all
+deb:
+	@tools/deps.sh deb
+	@tools/build.sh build library tools
+	@tools/deb.sh
 
 # The host device reports its lanes to ThreadSanitizer here: for programs that debug kernels of their own.
 sanitized-library:

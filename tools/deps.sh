@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Usage: tools/deps.sh build|check|test|sanitized|device-library|roce|model|lint|format|mutants|docs|bundle|plot|python
+# Usage: tools/deps.sh build|check|test|sanitized|device-library|roce|model|lint|format|mutants|docs|bundle|deb|plot|python
 # Installs the Debian packages that the task needs and the machine lacks, and says how far it is (V=1: all that apt-get prints).
 # Says nothing, and needs no network, when nothing is missing.
 set -euo pipefail
@@ -20,10 +20,11 @@ declare -A lists=(
   [mutants]="${build[*]} clang-19 lld-19 llvm-19 git patch"
   [docs]="doxygen"
   [bundle]="${build[*]} patchelf"
+  [deb]="${build[*]} debhelper dh-python dpkg-dev help2man lintian python3 man-db"
   [plot]="python3 python3-matplotlib"
   [python]="${build[*]} patchelf python3-venv python3-pip python3-numpy python3-torch python3-pytest"
 )
-task=${1:?usage: tools/deps.sh build|check|test|sanitized|device-library|roce|model|lint|format|mutants|docs|bundle|plot|python}
+task=${1:?usage: tools/deps.sh build|check|test|sanitized|device-library|roce|model|lint|format|mutants|docs|bundle|deb|plot|python}
 wanted=${lists[$task]:?deps.sh: no such task: $task}
 
 if ! command -v dpkg-query >/dev/null; then
