@@ -26,7 +26,7 @@ before=("$(option prefix)" "$(option libdir)")
 trap 'configure "${before[@]}" >/dev/null' EXIT
 configure /usr "lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)" >/dev/null
 meson install -C build --no-rebuild --quiet --tags runtime,devel,bin,python-runtime --destdir "$source/stage" >/dev/null
-
+rm -rf "$source"/stage/usr/lib/python3*/dist-packages/ucclep/include  # libucclep-dev has it
 version=$(meson introspect --projectinfo build | python3 -c 'import json, sys; print(json.load(sys.stdin)["version"])')
 seconds=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
 cat >"$source/debian/changelog" <<END

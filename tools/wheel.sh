@@ -25,4 +25,7 @@ rm -f "$folder"/ucclep*.whl
 pip_wheel() { "$environment/bin/pip" wheel --quiet --no-build-isolation --no-deps --wheel-dir "$folder" "$@"; }
 pip_wheel --config-settings=builddir=build .
 pip_wheel ./bindings/python/drop_in
-for wheel in "$folder"/ucclep*.whl; do echo "$wheel"; done
+for wheel in "$folder"/ucclep*.whl; do
+  tools/repack_wheel.py "$wheel" LICENSE
+  echo "$wheel"
+done
