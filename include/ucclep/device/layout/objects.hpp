@@ -27,7 +27,7 @@ struct EndedWord {
 // What blocks take by turns (protocol/turns.hpp): to send rows, to send metas, to pass on or add up what others sent,
 // to take in a round that peers wait for, to copy headers that came by the network.
 enum class Turn : uint32_t { rows, metas, relays, arrivals, headers };
-constexpr uint32_t num_turns = 5;
+constexpr uint32_t num_turns = 5;  // kinds of turns
 
 // The turns that warps of one index have taken in the running launch. Each round of an operation has one for each block
 // of the grid, and each block takes one more, in vain. On a line of its own, as the warps of all blocks begin with
