@@ -6,7 +6,8 @@
 # (support/ranks.cpp). Needs no root, but a kernel that lets users make namespaces; exit code 77 where there is none.
 set -euo pipefail
 if [ "${1:-}" != --inside ]; then
-  unshare --map-root-user --net --mount mount -t sysfs none /sys 2>/dev/null || { echo "skipped: users may not make network namespaces here"; exit 77; }
+  unshare --map-root-user --net --mount sh -c 'mount -t sysfs none /sys && mount --bind /dev/null /proc/sys/kernel/random/boot_id' 2>/dev/null ||
+    { echo "skipped: users may not make namespaces, or mounts in them, here"; exit 77; }
   exec unshare --map-root-user --net --mount "$0" --inside "$@"
 fi
 shift
