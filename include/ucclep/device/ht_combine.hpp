@@ -75,7 +75,7 @@ struct OpenCombine : DeviceOperation {
 
 // Block verb of every block: the handle's group begins a combine of what the handle's last dispatch received, which was
 // complete before. shape: {hidden, dtype, 0, K}, with its pass.
-// Registers: 72 (sm_90a), 39 (gfx942).
+// Registers: 70 (sm_90a), 41 (gfx942).
 UCCLEP_FN OpenCombine combine_begin(const ucclEpDeviceHandle& handle, const RowShape& shape) {
   Begun begun = begin(handle, shape, Kind::combine, Operation::combine);
   const HandleMemory memory = begun.memory(handle);
@@ -154,7 +154,7 @@ UCCLEP_FN char* staging_of(const OpenCombine& open, const Home& home, uint32_t i
 // the row; one where it put nothing sends nothing, and so do pads. row: in EXPERT_MAJOR in memory of the GPU, unchanged
 // until the combine has ended; in FLAT in any memory that the scope can read, and only until the call returns.
 // lanes<N>: all groups of a warp call it together.
-// Registers: 72 and 64 bytes of stack (sm_90a), 49 (gfx942).
+// Registers: 70 and 64 bytes of stack (sm_90a), 49 (gfx942).
 template <class Coop>
 UCCLEP_FN void combine_send(Coop, const OpenCombine& open, uint32_t row_index, const void* row) {
   if (!open.ok) return;
@@ -299,7 +299,7 @@ UCCLEP_FN bool receive_token(const OpenCombine& open, const Op& op, const Combin
 // most the group's timeout. Every token is asked for exactly once, by any scope, in any order and block; tokens past
 // the last that was routed have no result. lanes<N>: all groups of a warp call it together, with first = last where
 // there is nothing to do. False: the operation has failed, or ranks disagree and there are no results.
-// Registers: 78 and 952 bytes of stack (sm_90a), 59 and 664 bytes of stack (gfx942).
+// Registers: 72 and 960 bytes of stack (sm_90a), 61 and 664 bytes of stack (gfx942).
 template <class Coop>
 UCCLEP_FN bool combine_recv(Coop, const OpenCombine& open, const CombineRows& out, uint32_t first, uint32_t last) {
   const Op op = open.op();

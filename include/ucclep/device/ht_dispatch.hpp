@@ -78,7 +78,7 @@ struct OpenDispatch : DeviceOperation {
 
 // Block verb of every block: the handle's group begins a dispatch of what the last ucclEpHandleUpdate has routed. Waits
 // until peers have finished with the slots; at most the group's timeout.
-// Registers: 72 (sm_90a), 39 (gfx942).
+// Registers: 72 (sm_90a), 41 (gfx942).
 UCCLEP_FN OpenDispatch dispatch_begin(const ucclEpDeviceHandle& handle, const RowShape& shape) {
   const Begun begun = begin(handle, shape, Kind::dispatch, Operation::dispatch);
   Settings settings = routed_settings(begun.memory(handle), shape);
@@ -134,7 +134,7 @@ UCCLEP_FN void put_remote(const OpenDispatch& open, const RemoteRows& remote, co
 // Verb of the scope: one token. row: `hidden` elements, 16-byte aligned, in any memory that the scope can read, as are
 // scales (scale_bytes of them; NULL where that is 0) and weights (K of the token, NULL where rows have none). lanes<N>:
 // all groups of a warp call it together; token >= the routing's tokens sends nothing.
-// Registers: 72 (sm_90a), 56 and 80 bytes of stack (gfx942).
+// Registers: 72 (sm_90a), 58 and 80 bytes of stack (gfx942).
 template <class Coop>
 UCCLEP_FN void dispatch_send(Coop, const OpenDispatch& open, uint32_t token, const void* row, const void* scales,
                              const float* weights = nullptr) {
@@ -442,7 +442,7 @@ UCCLEP_FN bool end_dispatch(const OpenDispatch& open, const Op& op) {
 // row that is no pad is asked for exactly once, by any scope, in any order and block. lanes<N>: all groups of a warp
 // call it together, with first = last where there is nothing to do. False: the operation has failed, or ranks disagree
 // and nothing comes.
-// Registers: 90 and 32 bytes of stack (sm_90a), 57 (gfx942).
+// Registers: 86 and 40 bytes of stack (sm_90a), 61 (gfx942).
 template <class Coop>
 UCCLEP_FN bool dispatch_recv(Coop, const OpenDispatch& open, const DispatchRows& out, uint32_t first, uint32_t last) {
   const Op op = open.op();

@@ -62,7 +62,7 @@ UCCLEP_FN Settings dispatch_settings(const ucclEpDeviceHandle& handle, const Row
 
 // Block verb of every block: the handle's group begins a dispatch. Waits until peers have finished with the slots; at
 // most the group's timeout.
-// Registers: 72 (sm_90a), 37 (gfx942).
+// Registers: 76 (sm_90a), 39 (gfx942).
 UCCLEP_FN OpenDispatch dispatch_begin(const ucclEpDeviceHandle& handle, const RowShape& shape) {
   OpState op_state = OpState::load(handle.group, Kind::dispatch);
   const Op op = begin_next(handle, Kind::dispatch, Operation::dispatch, op_state);
@@ -246,7 +246,7 @@ UCCLEP_FN void send_token(const OpenDispatch& open, const Op& op, uint32_t token
 // Verb of the scope: one token. row: `hidden` elements, 16-byte aligned, in any memory that the scope can read, as are
 // scales (scale_bytes of them; NULL where that is 0), experts (K ids, int32 or int64) and weights (K, or NULL where
 // rows have none). lanes<N>: all groups of a warp call it together; token >= the tokens of dispatch_end sends nothing.
-// Registers: 80 and 400 bytes of stack (sm_90a), 69 (gfx942).
+// Registers: 80 and 400 bytes of stack (sm_90a), 60 (gfx942).
 template <class Coop, class Index>
 UCCLEP_FN void dispatch_send(Coop, const OpenDispatch& open, uint32_t token, const void* row, const void* scales,
                              const Index* experts, const float* weights) {
