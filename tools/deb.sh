@@ -13,7 +13,7 @@ cp -R packaging/debian "$source/debian"
 
 option() { meson introspect --buildoptions build | python3 -c 'import json, sys; print(next(o["value"] for o in json.load(sys.stdin) if o["name"] == sys.argv[1]))' "$1"; }
 configure() {  # prefix, libdir
-  meson configure build -Dpython=enabled -Dprefix="$1" -Dlibdir="$2" >/dev/null
+  meson configure build -Dprefix="$1" -Dlibdir="$2" >/dev/null
   tools/build.sh build library tools
 }
 summary() {
@@ -25,7 +25,7 @@ summary() {
 before=("$(option prefix)" "$(option libdir)")
 trap 'configure "${before[@]}" >/dev/null' EXIT
 configure /usr "lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)" >/dev/null
-meson install -C build --no-rebuild --quiet --tags runtime,devel,bin,python-runtime --destdir "$source/stage" >/dev/null
+meson install -C build --no-rebuild --quiet --tags runtime,devel,bin,python-runtime --destdir "$source/stage" >"$folder/log" 2>&1 || { cat "$folder/log" >&2; exit 1; }
 rm -rf "$source"/stage/usr/lib/python3*/dist-packages/ucclep/include  # libucclep-dev has it
 version=$(meson introspect --projectinfo build | python3 -c 'import json, sys; print(json.load(sys.stdin)["version"])')
 seconds=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
