@@ -60,7 +60,7 @@ std::unique_ptr<Transport> make_transport(const std::string& name);
 // What this machine has to reach other machines with.
 struct Offer {
   std::string transport;  // as make_transport takes it
-  std::string network;    // "RoCE v2 by IPv4": ports of two machines reach each other where it is the same
+  std::string network;    // "RoCE v2 by IPv4": two machines with the same are taken to reach each other
   std::string lack;       // where network is empty: what is missing
 };
 // Fastest first, and the same transports on every machine. nic: the NIC that verbs is to use; empty: any. It opens

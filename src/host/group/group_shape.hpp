@@ -14,8 +14,8 @@ constexpr int64_t max_tokens = INT32_MAX / 2;  // per rank, in either mode
 ucclEpGroupConfig_t checked_config(const ucclEpGroupConfig_t& config, int nranks, const DeviceTraits& traits,
                                    const NodeShape& nodes);
 
-// May operations of HT have several rounds. With masks an operation may run again, and between nodes rows are relayed:
-// both in one round. And a block has to send while it sums.
+// True if operations of HT may have several rounds. They have one with masks, since an operation may run again, and
+// between nodes, where rows are relayed. A block of several rounds sends while it sums, which needs two warps.
 bool has_rounds(const GroupShape& shape, const DeviceTraits& traits);
 
 // A round of HT has as many tokens as window_bytes has room for.

@@ -17,7 +17,7 @@ enum class Moves { bulk, lines };
 // Kernels that move rows. tables: bytes of shared memory that a block needs besides its stages.
 LaunchPlan plan_rows(const DeviceTraits& traits, int num_sms, size_t tables = 0, Moves moves = Moves::bulk);
 
-// Have blocks that move rows of HT so many at least, in a group of so many ranks.
+// True if a block that moves rows of HT in a group of so many ranks can have two warps.
 bool has_blocks_of_two_warps(const DeviceTraits& traits, uint32_t ranks);
 
 // Kernels that count, and nothing else.

@@ -27,7 +27,7 @@ struct Device {
 // its ports is active, no NIC at all.
 Device open_device(const Library& library, const std::string& name);
 
-// What its port speaks: those of two machines reach each other where it is the same.
+// What its port speaks; ports that speak the same are taken to reach each other.
 std::string network_of(const Library& library, const Device& device);
 
 // How much of what config asks for the device bears.

@@ -61,9 +61,9 @@ struct CombineWarpRoles {
   }
 };
 
-// The tokens that reduce warps take one by one, in order: every grid_size()-th of the rank's, whichever warp of the
-// block is free; where peers wait for a round, those of all blocks, as not all may be resident. Who waits for a row
-// keeps none of the others from the next token.
+// The tokens that reduce warps take one by one, in order: every grid_size()-th of the rank's goes to the next free warp
+// of the block. Where peers wait for a round, the pool has the tokens of all blocks, as not all may be resident. A warp
+// that waits for a row does not keep other warps from the next token.
 struct TokenPool {
   // Before the table of exposed tensors: an address that is known anyway takes no register of its own.
   static UCCLEP_FN uint32_t* of_block(const Stage& stage) { return reinterpret_cast<uint32_t*>(stage.beyond()); }

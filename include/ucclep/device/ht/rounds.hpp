@@ -56,7 +56,7 @@ struct TokenRange {
 UCCLEP_FN uint32_t sent_before(const Op& op, const HandleMemory& memory, uint32_t rank) {
   return op.round == 0 ? 0 : memory.sent_before(op.round)[rank];
 }
-// Lane verbs: the places of a round among the rows for a rank; and from one, after the dispatch that brought them.
+// Lane verbs: the places that a round has among the rows to a rank; and, after the dispatch, among those from a rank.
 UCCLEP_FN PlaceRange sent_in_round(const Op& op, const HandleMemory& memory, uint32_t rank) {
   return {memory.sent_before(op.round)[rank], memory.sent_before(op.round + 1)[rank]};
 }
