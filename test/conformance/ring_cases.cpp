@@ -150,40 +150,6 @@ TEST_CASE("rings: a connection that breaks while a ring is full ends operations 
   run_broken_while_full(RingsOf::group);
 }
 
-// Of GPUs the network's window may be the host's.
-TEST_CASE("rings: ucclEpGroupQuery says the smaller windows, and they are what it says", "[rings][reduced][host]") {
-  if (ranks_are_processes()) return skip_case("what a rank is told is compared here");
-  const Nodes nodes{2, 2};
-  Scenario scenario = to_the_other_node(nodes);
-  scenario.max_tokens = 256;
-  ucclEpGroupConfig_t config = of_short_chunks(scenario);
-  config.ll_max_tokens_per_rank = 1;
-  const Environment of_relays = relay_ring_asked("off");
-  const GroupBytes all = bytes_with(ring_variable, "off", nodes, config),
-                   rings = bytes_with(ring_variable, "2", nodes, config, true);
-  // In each of two slots, rows of one other node, perhaps twice, and sums of two nodes, of 256 tokens less two chunks.
-  const double landings = rings.staged ? 4 : 3;
-  CHECK(all.said - rings.said == Approx(landings * 2 * (256 - 2 * 4) * 65536).epsilon(0.02));
-  CHECK(rings.windows == Approx(rings.said).epsilon(0.05));
-}
-
-// In two slots, 16384 rows of one other node and sums of two, of 64 KiB, are 6 GiB.
-TEST_CASE("rings: by themselves they are there only where all would take too much room", "[rings][host]") {
-  if (ranks_are_processes()) return skip_case("what a rank is told is compared here");
-  const Nodes nodes{1, 1};
-  ucclEpGroupConfig_t config = of_short_chunks({.layout = Layout::ht_flat, .ranks = 2, .experts = 2, .top_k = 1});
-  config.ll_max_tokens_per_rank = 1;
-  config.max_tokens_per_rank = 1024;
-  const auto said = [&](const char* ring) { return bytes_with(ring_variable, ring, nodes, config).said; };
-  CHECK(said("auto") == said("off"));
-  config.max_tokens_per_rank = 16384;
-  const double all = said("off"), chosen = said("auto"), few = said("2");
-  constexpr double gib = 1 << 30;
-  CHECK(all - chosen > 4 * gib);
-  CHECK(all - chosen < 4.2 * gib);
-  CHECK(all - few > 5.9 * gib);
-}
-
 // ---- What all ranks must agree on, and what is refused ----
 
 TEST_CASE("rings: the settings of one rank differ: refused on all, no row written, and the group works on",

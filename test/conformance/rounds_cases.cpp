@@ -32,15 +32,15 @@ const Scenario many{.ranks = 4,
                     .biases = 1,
                     .rule = uniform(10)};
 
-TEST_CASE("C90 an HT operation with more tokens than a round has runs in rounds", "[process][reduced][modes]") {
+TEST_CASE("C90 an HT operation with more tokens than a round has runs in rounds", "[process][reduced][modes][nodes]") {
   run_each(in_ht(many), round_trip, 2);
 }
 
-TEST_CASE("C91 rounds: gradients and those of weights", "[process][reduced]") {
+TEST_CASE("C91 rounds: gradients and those of weights", "[process][reduced][nodes]") {
   run_each(in_ht(many), there_and_back);
 }
 
-TEST_CASE("C92 rounds: types, scales, quantised rows, strides and limits", "[process]") {
+TEST_CASE("C92 rounds: types, scales, quantised rows, strides and limits", "[process][nodes]") {
   Scenario bytes = many;
   bytes.dtype = ucclEpFloat8e4m3;
   bytes.scales = Scales{.width = 4};
@@ -74,7 +74,7 @@ void run_with_slots(const Scenario& scenario, int slots) {
   });
 }
 
-TEST_CASE("C93 rounds: more slots than two, more than rounds, and rounds of one token", "[process][reduced]") {
+TEST_CASE("C93 rounds: more slots than two, more than rounds, and rounds of one token", "[process][reduced][nodes]") {
   for (const int slots : {4, 8}) {
     for (const Scenario& scenario : in_ht(many)) run_with_slots(scenario, slots);
   }
@@ -138,7 +138,7 @@ void trip_in_phases(const Rank& rank, Session& at, const Scenario& scenario, uin
   exchange.check_combine();
 }
 
-TEST_CASE("C95 rounds: operations in phases, on all ranks and on some", "[phases][process][reduced][modes]") {
+TEST_CASE("C95 rounds: operations in phases, on all ranks and on some", "[phases][process][reduced][modes][nodes]") {
   for (Scenario scenario : in_ht(many)) {
     for (const bool all : {true, false}) {
       run_ranks(scenario.ranks, [&](Rank& rank) {
@@ -153,7 +153,7 @@ TEST_CASE("C95 rounds: operations in phases, on all ranks and on some", "[phases
   }
 }
 
-TEST_CASE("C96 rounds: quantised rows in phases", "[phases][process]") {
+TEST_CASE("C96 rounds: quantised rows in phases", "[phases][process][nodes]") {
   Scenario scenario = many;
   scenario.hidden = 256;
   scenario.scales = Scales{};
@@ -212,7 +212,7 @@ TEST_CASE("C97 rounds: a pending operation leaves slots for as many rounds as it
 
 // ---- Operations in a row
 
-TEST_CASE("C98 rounds: in a row with operations of one round, of both modes", "[process][reduced][modes]") {
+TEST_CASE("C98 rounds: in a row with operations of one round, of both modes", "[process][reduced][modes][nodes]") {
   Scenario large = in_ht(many)[1], small = many, decoded = many;
   small.max_tokens = small.round;
   small.tokens = {9, 3, 0, 1};
@@ -255,7 +255,7 @@ TEST_CASE("C99 rounds: an operation has one number, however many rounds", "[proc
 
 // ---- What is refused
 
-TEST_CASE("C100 a handle's max_tokens bounds its operations, and is the same on all ranks", "[process]") {
+TEST_CASE("C100 a handle's max_tokens bounds its operations, and is the same on all ranks", "[process][nodes]") {
   const Scenario scenario = many;
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Comm comm(rank);
@@ -349,7 +349,8 @@ int64_t least_window(ucclEpComm_t comm, ucclEpGroupConfig_t config) {
   return std::stoll(text.substr(text.find(words) + words.size()));
 }
 
-TEST_CASE("C101 window_bytes bounds a group's windows, and says how many tokens a round has", "[process][reduced]") {
+TEST_CASE("C101 window_bytes bounds a group's windows, and says how many tokens a round has",
+          "[process][reduced][nodes]") {
   Scenario scenario = in_ht(many)[1];
   scenario.max_tokens = 200;
   scenario.ll_max_tokens = 1;

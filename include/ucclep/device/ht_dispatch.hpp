@@ -417,7 +417,7 @@ UCCLEP_FN void note_landed(const OpenDispatch& open, const Op& op) {
   for (uint32_t source = Coop::rank(); source < op.ranks(); source += Coop::size()) {
     if (!lands_alone(op, source)) continue;
     const bool absent = is_absent(op.group, op.kind, op.seq, source);
-    memory.relayed()[relay::own_block(op, source)] = absent ? 0 : memory.rows_from()[source];
+    memory.relayed(0)[relay::own_block(op, source)] = absent ? 0 : memory.rows_from()[source];
   }
 }
 

@@ -44,14 +44,11 @@ void agree_on(Agreement& agreement, const ucclEpGroupConfig_t& config) {
 // Rings of HT. A block has to relay while it pulls.
 uint32_t ring_on(const ucclEpComm& comm, const GroupShape& shape) {
   const AskedRing& asked = comm.config.ht_ring;
-  uint32_t chunks = ring_chunks(asked, shape);
+  const uint32_t chunks = ring_chunks(asked, shape);
   if (chunks != 0 && !has_blocks_of_two_warps(comm.traits, shape.ranks)) {
-    if (asked.chunks != AskedRing::automatic) {
-      fail(ucclEpNotSupported,
-           "UCCLEP_HT_RING={} needs blocks of two warps, and {} has shared memory for one, with tables of {} ranks",
-           asked.text(), comm.traits.name, shape.ranks);
-    }
-    chunks = 0;
+    fail(ucclEpNotSupported,
+         "UCCLEP_HT_RING={} needs blocks of two warps, and {} has shared memory for one, with tables of {} ranks",
+         asked.text(), comm.traits.name, shape.ranks);
   }
   GroupShape chosen = shape;
   chosen.ring = chunks;
@@ -77,7 +74,8 @@ uint32_t relay_ring_on(const ucclEpComm& comm, const GroupShape& shape) {
 
 // As WindowLayout and kernels want it, of a communicator whose ranks may be in several domains.
 GroupShape shape_on(const ucclEpComm& comm, const ucclEpGroupConfig_t& checked, const NodeShape& nodes) {
-  GroupShape shape = shape_of(checked, comm.nranks(), comm.traits, nodes);
+  const bool rings = nodes.nodes > 0 && (comm.config.ht_ring.any() || comm.config.ht_relay_ring.any());
+  GroupShape shape = shape_of(checked, comm.nranks(), comm.traits, nodes, rings);
   if (shape.networked == 0 || shape.masked != 0) return shape;
   CopyShape copies{shape.experts, shape.top_k, shape.ll_tokens, network_row_bytes(shape, shape.token_bytes), {}};
   for (const topology::Domain& domain : comm.topology.plan.domains) {

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/context/ht_ring.hpp"
 
-#include <algorithm>
-#include <ranges>
-
 namespace ucclep {
 namespace {
 
@@ -24,21 +21,12 @@ uint64_t landing_bytes(const GroupShape& shape) {
 }
 
 uint32_t ring_chunks(const AskedRing& asked, const GroupShape& shape) {
-  if (shape.networked == 0 || shape.masked != 0 || asked.chunks == AskedRing::off) return 0;
-  const uint64_t all = landing_with(shape, 0);
-  uint32_t chunks = asked.chunks;
-  if (chunks == AskedRing::automatic) {
-    if (all <= max_landing_bytes) return 0;
-    const auto larger = std::views::iota(RingShape::min_chunks + 1, RingShape::max_chunks + 1);
-    const auto fits = [&](uint32_t some) { return landing_with(shape, some) <= max_landing_bytes; };
-    chunks = RingShape::min_chunks + static_cast<uint32_t>(std::ranges::partition_point(larger, fits) - larger.begin());
-  }
-  return landing_with(shape, chunks) < all ? chunks : 0;
+  if (shape.networked == 0 || shape.masked != 0 || !asked.any()) return 0;
+  return landing_with(shape, asked.chunks) < landing_with(shape, 0) ? asked.chunks : 0;
 }
 
 uint32_t relay_ring_chunks(const AskedRing& asked, const GroupShape& shape) {
-  if (shape.relay_stages == 0 || shape.ring != 0 || asked.chunks == AskedRing::off) return 0;
-  return asked.chunks == AskedRing::automatic ? usual_relay_ring : asked.chunks;
+  return shape.relay_stages == 0 || shape.ring != 0 || !asked.any() ? 0 : asked.chunks;
 }
 
 }  // namespace ucclep

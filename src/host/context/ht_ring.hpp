@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// In how much room rows of HT land that come from other nodes, and sums that come back: a group has room for all that
-// may come, or rings of chunks where that would be too much (ucclep/device/ht/nodes/ring.hpp).
+// In how much room rows of HT land that come from other nodes, and sums that come back: a group has room for all of a
+// round, or rings of chunks where these are asked for (ucclep/device/ht/nodes/ring.hpp).
 #pragma once
 #include <cstdint>
 #include <string>
@@ -14,11 +14,9 @@ struct AskedRing {
   static constexpr uint32_t automatic = 0xffffffff, off = 0;
   uint32_t chunks = automatic;
 
+  bool any() const { return chunks != automatic && chunks != off; }
   std::string text() const;
 };
-
-// Above it a group has rings by itself, as large as it allows.
-constexpr uint64_t max_landing_bytes = uint64_t{2} << 30;
 
 // Of a rank, in a group of that shape, with its rings if it has them.
 uint64_t landing_bytes(const GroupShape& shape);
@@ -26,9 +24,7 @@ uint64_t landing_bytes(const GroupShape& shape);
 // GroupShape::ring of a group that has none yet. 0: none, also where they would take as much room as all that may come.
 uint32_t ring_chunks(const AskedRing& asked, const GroupShape& shape);
 
-// GroupShape::relay_ring. Its reader empties it as it fills, so few chunks do: 4 MiB, unless rows are long or very
-// many.
-constexpr uint32_t usual_relay_ring = 16;
+// GroupShape::relay_ring. Its reader empties it as it fills, so few chunks do.
 uint32_t relay_ring_chunks(const AskedRing& asked, const GroupShape& shape);
 
 }  // namespace ucclep

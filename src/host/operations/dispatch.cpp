@@ -27,7 +27,7 @@ OperationKernels kernels_of(const DispatchCall& call, bool small) {
   if (!call.handle.low_latency()) {
     if (call.shape().ring != 0) return {pick(ht_dispatch_rings), pick(ht_dispatch_rings), pick(ht_dispatch_rings)};
     if (!networked) return {pick(ht_dispatch), pick(ht_send_dispatch), pick(ht_complete_dispatch)};
-    return {pick(ht_dispatch_network), pick(ht_send_dispatch_network), ht_complete_dispatch_network};
+    return {pick(ht_dispatch_network), pick(ht_send_dispatch_network), pick(ht_complete_dispatch_network)};
   }
   if (networked) return {pick(ll_dispatch_network), pick(ll_send_dispatch_network), ll_complete_dispatch_network};
   const ByQuant& whole = small                      ? ll_dispatch_small

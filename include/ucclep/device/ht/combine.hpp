@@ -148,7 +148,7 @@ UCCLEP_FN void stage_run(const Op& op, const HtCombineArgs& args, Stage& stage, 
 // Verb of the staging warps of the grid, of a round. masks: the group may have some.
 template <class Element, class Wire, bool masks>
 UCCLEP_FN bool stage_runs(const Op& op, const HtCombineArgs& args, Stage& stage, SumRing& ring, const Worker& worker) {
-  if (op.round != 0 && !slot_free(op)) return false;
+  if (op.round != 0 && !Wire::slot_free(op)) return false;
   const uint32_t skipped = args.zones == Zones::sources ? 1 : 0;  // this rank's own rows
   const WarpUniform homes = op.ranks() - skipped;
   if (homes == 0) return true;
@@ -168,15 +168,6 @@ UCCLEP_FN bool stage_runs(const Op& op, const HtCombineArgs& args, Stage& stage,
     if (run * run_rows < rows) stage_run<Element, Wire>(op.with(now.group), now, stage, ring, home, first, rows, run);
   }
   return true;
-}
-
-// Verb of the summing warps, of a relay: sums for homes elsewhere, likewise.
-template <class Element, class Wire>
-UCCLEP_FN bool relay_turns(const Op& op, const HtCombineArgs& args, const Stage& stage, SumRing& ring,
-                           const WarpRole& reduce) {
-  return in_turns(op, Turn::relays, reduce, [&](const Worker& worker) {
-    return Wire::template send_sums<Element>(reload(args), op, stage, ring, worker);
-  });
 }
 
 // Warp verb: the partial rows of one token that are terms of their own, ranks ascending, once they are there: where
@@ -268,49 +259,82 @@ struct PartialMover {
   UCCLEP_FN bool send(const Op& op, const SentRounds& sent, uint32_t turn) {
     constexpr bool later = phases == Phases::receive;  // the rounds that a send phase has left, of groups without masks
     constexpr bool masks = Wire::masks && !later;
-    if constexpr (Wire::network && later) return true;
-    bool ok = true;
-    if (roles().copy.has_me()) {
-      ok = in_turns(op, Turn::rows, roles().copy, sent, turn, [&](const Op& round, const Worker& worker) {
-        return stage_runs<Element, Wire, masks>(round, reload(args), stage, ring, worker);
-      });
+    if (!roles().copy.has_me()) return true;
+    return in_turns(op, Turn::rows, roles().copy, sent, turn, [&](const Op& round, const Worker& worker) {
+      return stage_runs<Element, Wire, masks>(round, reload(args), stage, ring, worker);
+    });
+  }
+  UCCLEP_FN bool stage_sums(const Op& op) const {
+    if constexpr (Wire::network && phases != Phases::receive) {
+      if (roles().copy.has_me()) return Wire::stage_sums(reload(args), op, stage, roles().copy.me());
     }
-    if constexpr (Wire::network && !later) {
-      if (roles().reduce.has_me()) ok = relay_turns<Element, Wire>(op, reload(args), stage, ring, roles().reduce);
-      if (roles().copy.has_me() && ok) ok = Wire::stage_sums(reload(args), op, stage, roles().copy.me());
-    }
-    return ok;
+    return true;
   }
 
   UCCLEP_FN Op round_of(const Op& op, uint32_t token) const {
     const HtCombineArgs& now = reload(args);
-    return op.with(now.group).in_round(Wire::network ? 0 : token / now.group.shape.ht_tokens);
+    return op.with(now.group).in_round(token / now.group.shape.ht_tokens);
   }
-  // A token of a round has been summed. Rounds in which this rank has no token are read as well.
+  // Of an awaited round: its tokens, and shares of relays. Of the first there is one at least.
+  UCCLEP_FN uint32_t parts(const Op& op) const {
+    const uint32_t tokens = routed_tokens(memory_of(reload(args)));
+    if (Wire::network) return tokens_in_round(op, tokens) + roles().reduce.warps * grid_size();
+    return op.round == 0 && tokens == 0 ? 1 : tokens_in_round(op, tokens);
+  }
   UCCLEP_FN bool note_summed(const Op& op) const {
-    const HandleMemory memory = memory_of(reload(args));
-    const uint32_t tokens = routed_tokens(memory), last = rounds_of(memory.shape, tokens) - 1;
     if (!is_awaited(op, rounds())) return true;
-    const TokenRange range = TokenRange::of(op, tokens);
-    const uint64_t seq = op.round == last ? last_awaited(op, rounds()) : op.seq;
-    return part_read(op, memory, range.end - range.begin, seq);
+    return part_read<Wire>(op, memory_of(reload(args)), rounds(), [&](const Op& round) { return parts(round); });
   }
 
-  UCCLEP_FN bool sum_tokens(const Op& op) const {
-    for (;;) {
-      const HtCombineArgs& now = reload(args);
-      const WarpUniform token = TokenPool::take(op, stage, has_awaited(op));
-      if (token >= routed_tokens(memory_of(now))) return true;
-      if (!sum_token<Element, Wire>(round_of(op, token), now, exposed, stage, ring, token)) return false;
-      if (has_awaited(op) && !note_summed(round_of(op, token))) return false;
+  // next: the token that the warp has taken, and sums if it is one below `end`.
+  UCCLEP_FN bool sum_tokens(const Op& op, const WarpUniform& end, WarpUniform& next) const {
+    for (; next < end; next = TokenPool::take(op, stage, has_awaited(op))) {
+      if (!sum_token<Element, Wire>(round_of(op, next), reload(args), exposed, stage, ring, next)) return false;
+      if (has_awaited(op) && !note_summed(round_of(op, next))) return false;
     }
+    return true;
+  }
+
+  // A relay's part of a round: its sums for homes elsewhere, by turns, unless the send phase has sent them.
+  UCCLEP_FN bool relay(const Op& op, const SentRounds& sent, const Shares& shares) const {
+    const bool sends = op.round >= sent.first;
+    return shares.each(op, [&](uint32_t block) {
+      const HtCombineArgs& now = reload(args);
+      const Worker worker = roles().reduce.in(block);
+      if (sends && !Wire::template send_sums<Element>(now, op.with(now.group), stage, ring, worker)) return false;
+      return phases == Phases::send || note_summed(op);
+    });
+  }
+
+  // Of the warps that sum, and relay: tokens of a round are summed before a round is relayed that waits for it.
+  UCCLEP_FN bool relay_and_sum(const Op& op, const SentRounds& sent) const {
+    constexpr bool sums = phases != Phases::send;
+    const WarpUniform slots = op.group.shape.in_flight;
+    WarpUniform next = sums ? TokenPool::take(op, stage, has_awaited(op)) : 0;
+    const WarpUniform all = sums ? routed_tokens(memory_of(reload(args))) : WarpUniform(0);
+    if constexpr (Wire::network) {
+      const WarpUniform first = sums && has_awaited(op) ? 0u : uint32_t{sent.first};
+      const Shares shares{Turn::relays, first, sent.end - first, stage.turns() + static_cast<uint32_t>(Turn::relays)};
+      if (first < sent.end) shares.keep(begin_turn(op, Turn::relays));
+      for (WarpUniform r = first; r < sent.end; r += 1) {
+        if (sums && r >= slots) {
+          const WarpUniform before = (r - slots + 1) * op.group.shape.ht_tokens;
+          if (!sum_tokens(op, before < all ? before : all, next)) return false;
+        }
+        if (!relay(op.in_round(r), sent, shares)) return false;
+      }
+      bulk_wait_written();
+      if (!stage_sums(op)) return false;
+    }
+    return !sums || sum_tokens(op, all, next);
   }
 
   // The order of ht/rounds.hpp: where rounds are awaited no warp sends and sums (has_rounds of the host). turn: of
   // rows, from begin_turn.
   UCCLEP_FN bool move(const Op& op, const SentRounds& sent, uint32_t turn) {
     if (!send(op, sent, turn)) return false;
-    return phases == Phases::send || !roles().reduce.has_me() || sum_tokens(op);
+    if (phases == Phases::send && !Wire::network) return true;
+    return roles().reduce.has_me() ? relay_and_sum(op, sent) : stage_sums(op);
   }
 };
 
@@ -331,24 +355,24 @@ UCCLEP_FN bool move_partials(const Op& op, const HandleMemory& memory, const HtC
   const bool stages = sent.first < sent.end && !exposes(op, args.offer);
   PartialMover<Element, Wire, phases> mover{args, stage, ring, exposed, stages};
   bool ok = true;
-  if (phases != Phases::send && routed_tokens(memory) == 0 && mover.has_awaited(op) && block_id() == 0 &&
-      warp_id() == 0) {
-    ok = publish_round(op, last_awaited(op, sent.all));
+  if (!Wire::network && phases != Phases::send && routed_tokens(memory) == 0 && block_id() == 0 && warp_id() == 0) {
+    ok = mover.note_summed(op);
   }
   return every_thread(ok && mover.move(op, sent, turn));
 }
 
 // Block verb.
 template <class Element, class Wire, Phases phases>
-UCCLEP_FN bool exchange_partials(const Op& op, const OpState& op_state, const HandleMemory& memory,
-                                 const HtCombineArgs& args, Stage& stage) {
+UCCLEP_FN HeaderResult exchange_partials(const Op& op, const OpState& op_state, const HandleMemory& memory,
+                                         const HtCombineArgs& args, Stage& stage) {
   const uint32_t turn = begin_turn(op, Turn::rows);  // it comes while READY does
   const HeaderResult ready = exchange_ready<Wire>(op, op_state, memory, args.settings, args.offer, args.wait_ns, stage);
   if (ready != HeaderResult::good) {
     if constexpr (Wire::network) Wire::give_up(op, memory, ready, args.partial_bytes);
-    return ready == HeaderResult::differs;
+    return ready;
   }
-  return move_partials<Element, Wire, phases>(op, memory, args, stage, turn);
+  const bool ok = move_partials<Element, Wire, phases>(op, memory, args, stage, turn);
+  return ok ? HeaderResult::good : HeaderResult::lost;
 }
 
 template <class Element, class Wire>
@@ -357,10 +381,11 @@ UCCLEP_FN void combine(const HtCombineArgs& args) {
   Stage stage(args.piece_bytes);
   const Op op = next_operation(args.group, Kind::combine, Operation::combine, op_state);
   const HandleMemory memory{args.handle, args.group.shape};
-  const bool ok = exchange_partials<Element, Wire, Phases::whole>(op, op_state, memory, args, stage);
+  const HeaderResult result = exchange_partials<Element, Wire, Phases::whole>(op, op_state, memory, args, stage);
   const HtCombineArgs& now = reload(args);
-  const Op last = op.with(now.group).in_round(Wire::rounds(memory_of(now)) - 1);
-  Wire::end(last, ok, exposes(last, now.offer));
+  const uint32_t rounds = rounds_moved<Wire>(memory_of(now), result);
+  const Op last = op.with(now.group).in_round(rounds - 1);
+  Wire::end(last, result != HeaderResult::lost, exposes(last, now.offer), rounds);
 }
 
 // The send phase stages what others pull, as far as there are slots; a relay adds up what goes to other nodes, and
@@ -372,9 +397,10 @@ UCCLEP_FN void send_combine(const HtCombineArgs& args) {
   const Op op = next_operation(args.group, Kind::combine, Operation::combine, op_state);
   if (has_masks<Wire>(args.group) && !begins_to_send(op)) return;
   const HandleMemory memory{args.handle, args.group.shape};
-  const bool ok = exchange_partials<Element, Wire, Phases::send>(op, op_state, memory, args, stage);
+  const HeaderResult result = exchange_partials<Element, Wire, Phases::send>(op, op_state, memory, args, stage);
   const HtCombineArgs& now = reload(args);
-  end_send_phase_of<Wire>(op.with(now.group), memory_of(now), ok, Wire::rounds(memory_of(now)));
+  const uint32_t rounds = rounds_moved<Wire>(memory_of(now), result);
+  end_send_phase_of<Wire>(op.with(now.group), memory_of(now), result != HeaderResult::lost, rounds);
 }
 
 // The receive phase, also of a device-initiated combine (ht_combine.hpp), which has staged this rank's
@@ -388,10 +414,13 @@ UCCLEP_FN void complete_combine(const HtCombineArgs& args) {
   const HandleMemory memory{args.handle, args.group.shape};
   const auto receive = [&] {
     const HeaderResult ready = ready_before<Wire>(op, memory, args.settings, args.wait_ns, stage);
-    if (ready != HeaderResult::good) return ready == HeaderResult::differs;
-    return move_partials<Element, Wire, Phases::receive>(op, memory, args, stage, begin_turn(op, Turn::rows));
+    if (ready != HeaderResult::good) return ready;
+    const uint32_t turn = begin_turn(op, Turn::rows);
+    const bool ok = move_partials<Element, Wire, Phases::receive>(op, memory, args, stage, turn);
+    return ok ? HeaderResult::good : HeaderResult::lost;
   };
-  phase.end<Wire>(phase.may_read() && receive(), Wire::rounds(memory));
+  const HeaderResult result = phase.may_read() ? receive() : HeaderResult::lost;
+  phase.end<Wire>(result != HeaderResult::lost, rounds_moved<Wire>(memory, result));
 }
 
 }  // namespace ht

@@ -9,8 +9,8 @@
 // between blocks.
 //
 // The warps of a block are divided: they send, receive, or handle metas, and none of them waits for another. Who sends
-// waits for nobody but READY, and in later rounds for those who read its slot (ht/rounds.hpp); a receiver for senders
-// only. What is sent is taken by turns (protocol/turns.hpp).
+// waits for nobody but READY, and in later rounds for those who read its slot (ht/rounds.hpp); a relay for senders, a
+// receiver for both. What is sent is taken by turns (protocol/turns.hpp).
 #pragma once
 #include "ucclep/device/ht/receive.hpp"
 #include "ucclep/device/ht/rounds.hpp"
@@ -137,9 +137,23 @@ struct RowMover {
 
   UCCLEP_FN uint32_t rounds() const { return Wire::rounds(memory_of(reload(args))); }
   UCCLEP_FN uint32_t* next(Turn what) const { return stage.turns() + static_cast<uint32_t>(what); }
+  UCCLEP_FN SentRounds sent() const { return SentRounds::of(reload(args).group.shape, rounds(), phases); }
   UCCLEP_FN Shares shares(Turn what) const {
-    const SentRounds sent = SentRounds::of(reload(args).group.shape, rounds(), phases);
-    return {what, sent.first, sent.end - sent.first, next(what)};
+    const SentRounds some = sent();
+    return {what, some.first, some.end - some.first, next(what)};
+  }
+  // Of an awaited round: shares of warps that read it in this launch.
+  UCCLEP_FN uint32_t parts(const Op& op) const {
+    const uint32_t relays = Wire::network && op.round >= sent().first ? uint32_t{roles.meta.warps} : 0;
+    return (receivers().warps + relays) * grid_size();
+  }
+  // A share of a round has been read.
+  UCCLEP_FN bool note_read(const Op& op) const {
+    if (phases == Phases::send || !is_awaited(op, rounds())) return true;
+    return part_read<Wire>(op, memory_of(reload(args)), rounds(), [&](const Op& round) { return parts(round); });
+  }
+  UCCLEP_FN const WarpRole& receivers() const {
+    return phases == Phases::whole && own_exposed != 0 ? roles.meta : roles.fetch;
   }
 
   UCCLEP_FN bool send(const Op& op) {
@@ -158,8 +172,9 @@ struct RowMover {
     }
     if constexpr (Wire::network) {
       if (roles.meta.has_me() && ok) {
-        ok = in_turns(op, Turn::relays, roles.meta,
-                      [&](const Worker& worker) { return Wire::relay_rows(reload(args), op, stage, worker); });
+        ok = shares(Turn::relays).each(op, [&](uint32_t block) {
+          return Wire::relay_rows(reload(args), op, stage, roles.meta.in(block)) && note_read(op);
+        });
       }
     }
     return ok;
@@ -175,27 +190,23 @@ struct RowMover {
   }
   // An awaited round is received by turns, and then counted; of others each warp has its own share.
   UCCLEP_FN bool receive(const Op& op) {
-    const WarpRole role = phases == Phases::whole && own_exposed != 0 ? roles.meta : roles.fetch;
+    const WarpRole& role = receivers();
     if (!role.has_me()) return true;
     const uint32_t all = rounds();
     const bool awaited = is_awaited(op, all);
     const Shares arrivals{Turn::arrivals, awaited ? 0 : uint32_t{op.round},
                           awaited ? all - op.group.shape.in_flight : 0, next(Turn::arrivals)};
     if (!awaited) arrivals.keep(block_id());  // no later one is
-    return arrivals.each(op, [&](uint32_t block) {
-      if (!take(op, role.in(block))) return false;
-      return !awaited || part_read(op, memory_of(reload(args)), role.warps * grid_size(), op.seq);
-    });
+    return arrivals.each(op, [&](uint32_t block) { return take(op, role.in(block)) && note_read(op); });
   }
 
   // In the order of ht/rounds.hpp.
   UCCLEP_FN bool move(const Op& op) {
     constexpr bool receives = phases != Phases::send;
-    if constexpr (Wire::network) return send(op) && (!receives || receive(op));  // one round
     const WarpUniform slots = op.group.shape.in_flight;
-    const SentRounds sent = SentRounds::of(op.group.shape, rounds(), phases);
-    const WarpUniform sends = sent.end, end = receives ? sent.all + slots : uint32_t{sends};
-    for (WarpUniform r = sent.first; r < end; r += 1) {
+    const SentRounds some = sent();
+    const WarpUniform sends = some.end, end = receives ? some.all + slots : uint32_t{sends};
+    for (WarpUniform r = some.first; r < end; r += 1) {
       if (receives && r >= slots && !receive(op.in_round(r - slots))) return false;
       if (r < sends && !send(op.in_round(r))) return false;
     }
@@ -228,13 +239,14 @@ UCCLEP_FN bool move_rows(const Op& op, const HandleMemory& memory, const HtDispa
       args, stage, exposed, roles, pulled ? 1u : 0u, peers_exposed ? 1u : 0u, own_exposed ? 1u : 0u};
   mover.shares(Turn::rows).keep(turn);
   if (roles.meta.has_me() && peers_exposed) mover.shares(Turn::metas).keep(begin_turn(op, Turn::metas));
+  if (Wire::network && roles.meta.has_me()) mover.shares(Turn::relays).keep(begin_turn(op, Turn::relays));
   if (sent.all > op.group.shape.in_flight) mover.shares(Turn::arrivals).keep(begin_turn(op, Turn::arrivals));
   return every_thread(mover.move(op));
 }
 
 template <class Row, class Wire, Phases phases>
-UCCLEP_FN bool exchange_rows(const Op& op, const OpState& op_state, const HandleMemory& memory,
-                             const HtDispatchArgs& args, Stage& stage) {
+UCCLEP_FN HeaderResult exchange_rows(const Op& op, const OpState& op_state, const HandleMemory& memory,
+                                     const HtDispatchArgs& args, Stage& stage) {
   const uint32_t turn = begin_turn(op, Turn::rows);  // it comes while READY does
   const HeaderResult ready = exchange_ready<Wire>(op, op_state, memory, args.settings, args.offer, args.wait_ns, stage);
   if constexpr (Wire::network) Wire::note_rows(op, memory, ready == HeaderResult::good);
@@ -242,16 +254,16 @@ UCCLEP_FN bool exchange_rows(const Op& op, const OpState& op_state, const Handle
     if constexpr (Wire::network) {
       Wire::give_up(op, memory, ready, relayed_row_bytes(op.group.shape, args.source.wire.row_bytes));
     }
-    return ready == HeaderResult::differs;
+    return ready;
   }
   if constexpr (phases == Phases::whole) fill_rest<Wire>(op, memory, args);
   const HtDispatchArgs& now = reload(args);
-  return move_rows<Row, Wire, phases>(op.with(now.group), memory_of(now), now, stage, exposed_of(stage), turn);
+  const bool ok = move_rows<Row, Wire, phases>(op.with(now.group), memory_of(now), now, stage, exposed_of(stage), turn);
+  return ok ? HeaderResult::good : HeaderResult::lost;
 }
 
 // The whole operation, or its send phase: that stages what is not sent, of as many rounds as there are slots, and
-// relays. With rings it is always
-// the whole, as relays wait for those who pull.
+// relays. With rings it is always the whole, as relays wait for those who pull.
 template <class Row, class Wire, Phases phases = Phases::whole>
 UCCLEP_FN void dispatch(const HtDispatchArgs& args) {
   const OpState op_state = OpState::load(args.group, Kind::dispatch);
@@ -261,14 +273,15 @@ UCCLEP_FN void dispatch(const HtDispatchArgs& args) {
     if (has_masks<Wire>(args.group) && !begins_to_send(op)) return;
   }
   const HandleMemory memory{args.handle, args.group.shape};
-  const bool ok = exchange_rows<Row, Wire, phases>(op, op_state, memory, args, stage);
+  const HeaderResult result = exchange_rows<Row, Wire, phases>(op, op_state, memory, args, stage);
+  const bool ok = result != HeaderResult::lost;
   const HtDispatchArgs& now = reload(args);
-  const uint32_t rounds = Wire::rounds(memory_of(now));
+  const uint32_t rounds = rounds_moved<Wire>(memory_of(now), result);
   if constexpr (phases == Phases::send) {
     end_send_phase_of<Wire>(op.with(now.group), memory_of(now), ok, rounds);
   } else {
     const Op last = op.with(now.group).in_round(rounds - 1);
-    Wire::end(last, ok, exposes(last, now.offer));
+    Wire::end(last, ok, exposes(last, now.offer), rounds);
   }
 }
 
@@ -289,26 +302,23 @@ UCCLEP_FN void complete_dispatch(const HtDispatchArgs& args) {
     if constexpr (Wire::network) {
       if (masked) Wire::note_rows_late(here, memory_of(now), ready == HeaderResult::good);
     }
-    if (ready != HeaderResult::good) return ready == HeaderResult::differs;
+    if (ready != HeaderResult::good) return ready;
     fill_rest<Wire>(here, memory_of(now), now);
     if (masked) blank_absent(here, memory_of(now), now.output);
     if constexpr (Wire::network) {
-      const WarpRole all{0, block::warps()};
-      bool ok = true;
-      if (masked) {
-        ok = in_turns(here, Turn::relays, all,
-                      [&](const Worker& worker) { return Wire::relay_rows_late(reload(args), here, stage, worker); });
+      const auto relay = [&](const Worker& worker) { return Wire::relay_rows_late(reload(args), here, stage, worker); };
+      if (masked && !every_thread(in_turns(here, Turn::relays, WarpRole{0, block::warps()}, relay))) {
+        return HeaderResult::lost;
       }
-      return every_thread(ok && pull_rows<Wire, Phases::receive>(reload(args), here, stage, all.me()));
-    } else {
-      const uint32_t turn = begin_turn(here, Turn::rows);
-      return move_rows<Row, Wire, Phases::receive>(here, memory_of(now), now, stage, exposed_of(stage), turn);
     }
+    const uint32_t turn = begin_turn(here, Turn::rows);
+    const bool ok = move_rows<Row, Wire, Phases::receive>(here, memory_of(now), now, stage, exposed_of(stage), turn);
+    return ok ? HeaderResult::good : HeaderResult::lost;
   };
-  const bool ok = phase.may_read() && receive();
+  const HeaderResult result = phase.may_read() ? receive() : HeaderResult::lost;
   const HtDispatchArgs& now = reload(args);
   ReceivePhase::of<Wire::masks>(now, Kind::dispatch, Operation::dispatch)
-      .template end<Wire>(ok, Wire::rounds(memory_of(now)));
+      .template end<Wire>(result != HeaderResult::lost, rounds_moved<Wire>(memory_of(now), result));
 }
 
 }  // namespace ht

@@ -79,7 +79,7 @@ template <class Wire, Phases phases>
 UCCLEP_FN bool pull_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const Worker& worker) {
   const bool own_stay = phases == Phases::whole && args.output.zones == Zones::sources;
   const WarpUniform rounds = Wire::rounds(memory_of(args));
-  if (!places_come(op, memory_of(args), rounds, worker.index == 0)) return false;
+  if (!Wire::places_come(op, memory_of(args), rounds, worker.index == 0)) return false;
   const Sources sources = Sources::of(op, memory_of(args), rounds, own_stay);
   const WarpUniform first = sources.first, count = sources.count, items = sources.most * sources.count;
   for (WarpUniform item = worker.index; item < items; item += worker.workers) {
@@ -133,7 +133,7 @@ static_assert(meta_rows * (MetaLayout::of(max_top_k).bytes + line_payload) <=
 template <class Wire>
 UCCLEP_FN bool receive_metas(const HtDispatchArgs& args, const Op& op, const Stage& stage, const Worker& worker) {
   const WarpUniform rounds = Wire::rounds(memory_of(args));
-  if (!places_come(op, memory_of(args), rounds, worker.index == 0)) return false;
+  if (!Wire::places_come(op, memory_of(args), rounds, worker.index == 0)) return false;
   const Sources sources = Sources::of(op, memory_of(args), rounds, true);
   const WarpUniform count = sources.count, items = (sources.most + meta_rows - 1) / meta_rows * sources.count;
   for (WarpUniform item = worker.index; item < items; item += worker.workers) {

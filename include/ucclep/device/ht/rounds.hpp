@@ -13,12 +13,11 @@
 // clang-format off
 // | who releases                             | who acquires                     | what is ordered                     |
 // |------------------------------------------|----------------------------------|-------------------------------------|
-// | part_read: fetch_add_acq_rel (gpu) of    | the last one's                   | all reads of a round before its     |
-// |   the parts of a round                   |                                  |   number is published               |
+// | part_read: fetch_add_acq_rel (gpu) of    | the last one's                   | all reads of a round, and the       |
+// |   the parts of a round                   |                                  |   publish of the one before, before |
+// |                                          |                                  |   its number is published           |
 // | publish_round: publish of consumed       | slot_free of peers, as in        | these before the next writes into   |
-// |   (system)                               |   protocol/slots.hpp             |   the slot                          |
-// | the same: store_release of `read` (gpu)  | publish_round of the next round: | publishes of consumed words, one    |
-// |                                          |   load_acquire                   |   after the other                   |
+// |   (system), or `consumed` to the proxy   |   protocol/slots.hpp             |   the slot                          |
 // | send_places: store_packet                | places_come: load_packet         | nothing but the packet              |
 // clang-format on
 #pragma once
@@ -52,11 +51,17 @@ struct TokenRange {
   }
 };
 
+UCCLEP_FN uint32_t tokens_in_round(const Op& op, uint32_t tokens) {
+  const TokenRange range = TokenRange::of(op, tokens);
+  return range.end - range.begin;
+}
+
 // Lane verb: rows for a rank of earlier rounds.
 UCCLEP_FN uint32_t sent_before(const Op& op, const HandleMemory& memory, uint32_t rank) {
   return op.round == 0 ? 0 : memory.sent_before(op.round)[rank];
 }
-// Lane verbs: the places that a round has among the rows to a rank; and, after the dispatch, among those from a rank.
+// Lane verbs: the places that a round has among the rows to a rank, or behind the ranks to a node; and, after the
+// dispatch, among those from a rank.
 UCCLEP_FN PlaceRange sent_in_round(const Op& op, const HandleMemory& memory, uint32_t rank) {
   return {memory.sent_before(op.round)[rank], memory.sent_before(op.round + 1)[rank]};
 }
@@ -65,12 +70,13 @@ UCCLEP_FN PlaceRange came_in_round(const Op& op, const HandleMemory& memory, uin
 }
 
 // Warp verb, of a later round of a dispatch: to each rank which of its places come. Of the first READY has it.
-UCCLEP_FN void send_places(const Op& op, const HandleMemory& memory) {
+// header_for(peer): where its header is put together.
+template <class HeaderFor>
+UCCLEP_FN void send_places(const Op& op, const HandleMemory& memory, HeaderFor&& header_for) {
   for (uint32_t i = lane_id(); i < op.ranks(); i += wave_size) {
     const uint32_t peer = op.rotated(i);
     const PlaceRange sent = sent_in_round(op, memory, peer);
-    store_packet(header_packets(op, peer, op.me()) + HeaderLayout::round, sent.begin | uint64_t{sent.end} << 32,
-                 op.seq);
+    store_packet(header_for(peer) + HeaderLayout::round, sent.begin | uint64_t{sent.end} << 32, op.seq);
   }
   sync_warp();
 }
@@ -96,6 +102,14 @@ UCCLEP_FN PlaceRange places_in_round(const Op& op, const HandleMemory& memory, u
   if (rounds == 1) return {0, memory.rows_from()[source]};
   const uint64_t value = SentBy(op, source).value(header_packets(op, op.me(), source) + HeaderLayout::round);
   return {static_cast<uint32_t>(value), static_cast<uint32_t>(value >> 32)};
+}
+
+// Lane verb: where a row of the round lies among those to its rank; and to its node.
+UCCLEP_FN uint32_t place_in_round(const Op& op, const HandleMemory& memory, uint32_t rank, uint32_t place) {
+  return place - sent_before(op, memory, rank);
+}
+UCCLEP_FN uint32_t node_place_in_round(const Op& op, const HandleMemory& memory, uint32_t node, uint32_t place) {
+  return place - sent_before(op, memory, op.ranks() + node);
 }
 
 // What the waits of rounds need, in few words: they are calls, since few operations have several rounds.
@@ -147,57 +161,38 @@ UCCLEP_FN bool is_awaited(const Op& op, uint32_t rounds) {
   return op.round + op.group.shape.in_flight < rounds;
 }
 
-// Verb of one thread, after the publish.
-UCCLEP_FN void note_read(const Op& op, uint64_t seq) {
-  store_release<Scope::gpu>(&op.group.state->read[static_cast<uint32_t>(op.kind)], seq);
+// Warp verb: publishes that this rank has read all up to a round.
+UCCLEP_FN void publish_to_peers(const Op& op) {
+  const ucclEpDeviceGroup& group = reload(op.group);
+  publish_to_windows(group.windows, group.shape.ranks, group.layout.consumed_word(group.shape, op.kind, op.me()),
+                     op.seq, {lane_id(), wave_size});
+  sync_warp();
 }
 
-// The number of the last such round, where there is one.
-UCCLEP_FN uint64_t last_awaited(const Op& op, uint32_t rounds) {
-  return op.seq - op.round + rounds - op.group.shape.in_flight - 1;
-}
-
-// Warp verb: publishes that this rank has read all up to a number, which is that of the round, or of a later one of
-// which it reads nothing. Rounds are published in order. word: of this rank in the windows.
-UCCLEP_COLD_FN bool publish_in_order(RoundWait of, char* const* windows, uint64_t word, uint64_t seq) {
-  uint64_t* const read = &of.state->read[static_cast<uint32_t>(of.kind)];
-  bool ok = true;
-  if (lane_id() == 0) {
-    const Wait wait = begin_wait(2 * of.timeout_ns + block_patience_ns, of.abort_word);
-    ok = wait_until(wait, [&] { return load_acquire<Scope::gpu>(read) >= of.seq - 1; });
-    if (!ok && !aborted(wait)) {
-      ErrorRecord record{};
-      record.code = ucclEpInternalError;
-      record.operation = of.name;
-      record.phase = Phase::grid;
-      record.peer = -1;
-      record.epoch = number_of(of.state, of.kind, of.slot);
-      report_fatal(of.errors, of.abort_word, record);
+// Warp verb: one part of an awaited round has been read, of parts(op). Who reads the last one publishes the round. It
+// is a part of the next one that this round is published: so they are in order, and nobody waits for it.
+template <class Wire, class Parts>
+UCCLEP_FN bool part_read(const Op& op, const HandleMemory& memory, uint32_t rounds, Parts&& parts) {
+  for (WarpUniform r = op.round; r + op.group.shape.in_flight < rounds; r += 1) {
+    const Op at = op.in_round(r);
+    uint32_t* const count = memory.parts_read() + r;
+    const uint32_t all = parts(at) + (r == 0 ? 0 : 1);
+    sync_warp();
+    uint32_t last = 0;
+    if (lane_id() == 0 && fetch_add_acq_rel<Scope::gpu>(count, 1u) + 1 == all) {
+      store_relaxed<Scope::gpu>(count, 0u);
+      last = 1;
     }
+    if (broadcast(last, 0) == 0) return true;
+    if (!Wire::publish_round(at)) return false;
   }
-  if (!every_lane(ok)) return false;
-  sync_warp();
-  publish_to_windows(windows, of.ranks, word, seq, {lane_id(), wave_size});
-  sync_warp();
-  if (lane_id() == 0) store_release<Scope::gpu>(read, seq);
   return true;
 }
-UCCLEP_FN bool publish_round(const Op& op, uint64_t seq) {
-  const ucclEpDeviceGroup& group = reload(op.group);
-  return publish_in_order(RoundWait::of(op), group.windows, group.layout.consumed_word(group.shape, op.kind, op.me()),
-                          seq);
-}
 
-// Warp verb: one part of an awaited round has been read, of so many. The last one publishes that, as above.
-UCCLEP_FN bool part_read(const Op& op, const HandleMemory& memory, uint32_t parts, uint64_t seq) {
-  uint32_t* const count = memory.parts_read() + op.round;
-  sync_warp();
-  uint32_t last = 0;
-  if (lane_id() == 0 && fetch_add_acq_rel<Scope::gpu>(count, 1u) + 1 == parts) {
-    store_relaxed<Scope::gpu>(count, 0u);
-    last = 1;
-  }
-  return broadcast(last, 0) == 0 || publish_round(op, seq);
+// Rounds that an operation has taken, and so numbers: where ranks differ, all end in the first one.
+template <class Wire>
+UCCLEP_FN uint32_t rounds_moved(const HandleMemory& memory, HeaderResult result) {
+  return result == HeaderResult::good ? Wire::rounds(memory) : 1;
 }
 
 // Rounds of an operation, and those that a launch sends: a send phase those for which there are slots, a receive phase

@@ -107,16 +107,17 @@ UCCLEP_FN bool wait_for_counts(const Op& op, uint32_t blocks, const uint32_t* ab
   return every_thread(ok);
 }
 
-// Lane verb: `total` rows go to the rank, in rounds that have tokens of this one. Rounds behind them send nothing.
-UCCLEP_FN void note_all_sent(const HandleMemory& memory, uint32_t tokens, uint32_t rank, uint32_t total) {
-  memory.sent_before(0)[rank] = 0;
+// Lane verb: `total` rows go to the rank, or node, in rounds that have tokens of this one. Rounds behind them send
+// nothing.
+UCCLEP_FN void note_all_sent(const HandleMemory& memory, uint32_t tokens, uint32_t to, uint32_t total) {
+  memory.sent_before(0)[to] = 0;
   for (uint32_t r = rounds_of(memory.shape, tokens); r <= memory.handle.rounds; ++r) {
-    memory.sent_before(r)[rank] = total;
+    memory.sent_before(r)[to] = total;
   }
 }
 
-// Verb of a block's threads, while it has the sets of tokens [first, end): what goes to each rank before a round that
-// begins among them.
+// Verb of a block's threads, while it has the sets of tokens [first, end): what goes to each rank and node before a
+// round that begins among them.
 template <class Wire>
 UCCLEP_FN void note_sent_before(const HtUpdateArgs& args, const HtSets& sets, uint32_t first) {
   const HandleMemory memory = memory_of(args);
@@ -124,8 +125,10 @@ UCCLEP_FN void note_sent_before(const HtUpdateArgs& args, const HtSets& sets, ui
   const uint32_t of_round = memory.shape.ht_tokens;
   const uint32_t* const counts = ScanTables::of(memory.shape).counts;
   for (uint32_t r = first == 0 ? 1 : (first - 1) / of_round + 1; r * of_round < sets.end; ++r) {
-    for (uint32_t c = thread_id(); c < memory.shape.ranks; c += block_size()) {
-      memory.sent_before(r)[c] = counts[c] + Wire::count_before(sets, c, r * of_round);
+    const uint32_t all = memory.shape.ranks + (Wire::network ? memory.shape.nodes.nodes : 0);
+    for (uint32_t to = thread_id(); to < all; to += block_size()) {
+      const uint32_t column = to < memory.shape.ranks ? to : to + memory.shape.experts;
+      memory.sent_before(r)[to] = counts[column] + Wire::count_before(sets, column, r * of_round);
     }
   }
 }
@@ -154,6 +157,7 @@ UCCLEP_FN void add_blocks(const HtUpdateArgs& args, uint32_t blocks) {
     if constexpr (Wire::network) {
       if (c >= shape.ranks + shape.experts) {
         memory.rows_to_nodes()[c - shape.ranks - shape.experts] = total;
+        note_all_sent(memory, args.routing.tokens, c - shape.experts, total);
         continue;
       }
     }

@@ -63,11 +63,6 @@ struct OrZeros {
   }
 };
 
-// Lane verb: where a row of the round lies among those to its rank.
-UCCLEP_FN uint32_t place_in_round(const Op& op, const HandleMemory& memory, uint32_t rank, uint32_t place) {
-  return place - sent_before(op, memory, rank);
-}
-
 // Warp verb: the meta line of a token to the ranks of the lanes with `to`, but for the epoch.
 UCCLEP_FN void send_meta(const Op& op, const HtDispatchArgs& args, Stage& stage, uint32_t token,
                          const Selection& selection, bool to) {
@@ -129,7 +124,7 @@ UCCLEP_FN void send_row(const Op& op, const HandleMemory& memory, const HtDispat
   const uint32_t row = given ? token : 0;  // there always is one
   Row::fetch(stage, args.source, row);
   if (staged || remote.any()) {
-    remote.write_places(op.group.shape, stage.scratch(), selection);
+    remote.write_places(op, memory, stage.scratch(), selection);
     send_meta(op, args, stage, token, selection, sends && pulls(peer));
     remote.send_head(op.group.shape, stage.scratch());
   }
@@ -149,11 +144,11 @@ UCCLEP_FN void send_row(const Op& op, const HandleMemory& memory, const HtDispat
 }
 
 // Warp verb: the first of a round's senders says which places come in it.
+template <class Wire>
 UCCLEP_FN bool begin_to_send(const Op& op, const HandleMemory& memory, bool waits, bool first) {
   if (op.round == 0) return true;
-  if ((waits || first) && !slot_free(op)) return false;
-  if (first) send_places(op, memory);
-  return true;
+  if ((waits || first) && !Wire::slot_free(op)) return false;
+  return !first || Wire::send_places(op, memory);
 }
 
 // Verb of the sending warps of the grid, of a round.
@@ -162,7 +157,7 @@ UCCLEP_FN bool send_rows(const HtDispatchArgs& args, const Op& op, Stage& stage,
                          bool pulled, const Worker& worker) {
   const bool first = worker.index == 0;
   if (first && lane_id() == 0) compare_tokens(op, memory_of(args), args.tokens, args.settings.top_k);
-  if (!begin_to_send(op, memory_of(args), pulled, first)) return false;
+  if (!begin_to_send<Wire>(op, memory_of(args), pulled, first)) return false;
   const TokenRange tokens = TokenRange::of(op, routed_tokens(memory_of(args)));
   for (WarpUniform next = tokens.begin + worker.index * run_tokens; next < tokens.end;
        next += worker.workers * run_tokens) {
@@ -241,6 +236,19 @@ struct OneNode {
   // Of the running operation.
   static UCCLEP_FN uint32_t rounds(const HandleMemory& memory) { return routed_rounds(memory); }
   using Consumed = ConsumedWord;
+  // Of later rounds (ht/rounds.hpp).
+  static UCCLEP_FN bool slot_free(const Op& op) { return ht::slot_free(op); }
+  static UCCLEP_FN bool send_places(const Op& op, const HandleMemory& memory) {
+    ht::send_places(op, memory, [&](uint32_t peer) { return header_for(op, peer); });
+    return true;
+  }
+  static UCCLEP_FN bool places_come(const Op& op, const HandleMemory& memory, uint32_t rounds, bool keeps) {
+    return ht::places_come(op, memory, rounds, keeps);
+  }
+  static UCCLEP_FN bool publish_round(const Op& op) {
+    publish_to_peers(op);
+    return true;
+  }
 
   // ---- Update
   // Lane verb: tokens before `token` that have a row for the column.
@@ -266,13 +274,14 @@ struct OneNode {
   static UCCLEP_FN bool reaches(const Op&, uint32_t) { return true; }  // the other's window
   // Is a partial row of the rank a term of its own at home.
   static UCCLEP_FN bool is_term(const Op&, uint32_t) { return true; }
-  static UCCLEP_FN void end(const Op& op, bool ok, bool exposed) { end_exposing(op, ok, exposed); }
+  // Block verb. op: in the last of so many rounds.
+  static UCCLEP_FN void end(const Op& op, bool ok, bool exposed, uint32_t) { end_exposing(op, ok, exposed); }
 
   // Where else a row goes: nowhere.
   struct RemoteRow {
     UCCLEP_FN RemoteRow(const Op&, const HandleMemory&, const HtDispatchArgs&, uint32_t, const Selection&) {}
     UCCLEP_FN bool any() const { return false; }
-    UCCLEP_FN void write_places(const GroupShape&, char*, const Selection&) const {}
+    UCCLEP_FN void write_places(const Op&, const HandleMemory&, char*, const Selection&) const {}
     UCCLEP_FN void send_head(const GroupShape&, const char*) {}
     UCCLEP_FN const RowTargets& and_to(const RowTargets& targets, char*) const { return targets; }
   };

@@ -184,7 +184,6 @@ UCCLEP_FN HeaderResult exchange_ready(const Op& op, const OpState& op_state, con
   // A later round waits for what is published here, and no block is resident before the first.
   const bool publishes = routed_rounds(memory) > 1 ? block_id() == 0 : publishes_consumed();
   if (!slots_free(op, op_state, typename Wire::Consumed{}, publishes)) return HeaderResult::lost;
-  if (block_id() == 0 && thread_id() == 0) note_read(op, op.seq - 1);
   auto* words = reinterpret_cast<uint32_t*>(stage.scratch());
   const Worker sender{block_id() == 0 ? warp_id() : op.ranks(), block::warps()};
   const bool sent = send_ready<Wire>(op, memory, settings, offer, words, sender);

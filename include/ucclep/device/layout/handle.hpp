@@ -43,7 +43,7 @@ struct TokenSetShape {
 struct HandleLayout {
   uint64_t copies_in;  // u32 [R][B] how many of `copies` there are so far; LL
   uint64_t runs_in;    // u32 [R][B / run_rows] partial rows of a run that a user's kernel has staged so far; HT
-  uint64_t relayed;    // u32 [blocks] rows that the last dispatch relayed to this node; HT between nodes
+  uint64_t relayed;    // u32 [rounds][blocks] rows that the last dispatch relayed to this node; HT between nodes
   uint64_t sent_to;    // u32 [R] rows that a user's kernel has sent to a rank of another domain so far; LL
   uint64_t noted;      // u64 [R][B] the last dispatch whose row of a source row_homes has; LL
   uint64_t zeroed;     // bytes that begin as zero: the state and what is above
@@ -63,15 +63,15 @@ struct HandleLayout {
   uint64_t recv_count;     // u32 [R][B] entries of a received row
   uint64_t recv_entries;   // RecvEntry [R][B][K]
   uint64_t token_sets;     // u32 [R + E][B / 32]; HT: only where blocks cannot hold them (TokenSetShape)
-  uint64_t sent_before;    // u32 [rounds + 1][R] rows for a rank of rounds below one; HT, as the next
+  uint64_t sent_before;    // u32 [rounds + 1][R + nodes] rows for a rank, or node, of rounds below one; HT, as the next
   uint64_t come_before;    // u32 [rounds + 1][R] the same of rows from a rank, as the last dispatch has found them
   uint64_t parts_read;     // u32 [rounds] of a round of the running operation what has been read, else 0; HT
   uint64_t rows_to_nodes;  // u32 [nodes] HT between nodes, and LL where it sends a row to a node once
   // HT between nodes:
   uint64_t node_places;    // u32 [B][K] place among the rows to that node; no_place but for the token's first selection
                            // of another node
-  uint64_t relay_counts;   // u32 [blocks][B] entries of a row that was relayed, ranks ascending
-  uint64_t relay_entries;  // RelayEntry [blocks][B][K]
+  uint64_t relay_counts;   // u32 [blocks][relay_rows] entries of a row that was relayed, ranks ascending
+  uint64_t relay_entries;  // RelayEntry [blocks][relay_rows][K]
   // For device-initiated operations (user/operation.hpp):
   uint64_t metas;  // [max_warps][meta_scratch] in which a warp puts together what it sends
   // LL, for the same:
@@ -83,10 +83,16 @@ struct HandleLayout {
   static constexpr uint32_t max_warps = 16, meta_scratch = 512;
   static constexpr uint64_t state_bytes = 256;  // of HandleState, which comes first
 
+  // Rows of a block at a relay, those of each round from a place of its own on.
+  static UCCLEP_HD constexpr uint64_t relay_rows(const GroupShape& s, uint64_t tokens, uint32_t rounds) {
+    return rounds == 1 ? tokens : uint64_t{rounds} * s.ht_tokens;
+  }
+
   static UCCLEP_HD constexpr HandleLayout of(const GroupShape& s, uint64_t tokens, bool low_latency) {
     constexpr uint64_t unit = 128;
     const uint64_t columns = uint64_t{s.ranks} + s.experts + s.nodes.nodes;
     const uint64_t nodes = low_latency ? 0 : s.nodes.nodes, blocks = low_latency ? 0 : s.nodes.blocks();
+    const uint32_t rounds = low_latency ? 0 : rounds_of(s, tokens);
     HandleLayout h{};
     uint64_t at = round_up(state_bytes, unit);
     const auto take = [&at](uint64_t bytes) {
@@ -96,7 +102,7 @@ struct HandleLayout {
     };
     h.copies_in = take(low_latency ? 4 * tokens * s.ranks : 0);
     h.runs_in = take(low_latency ? 0 : 4 * ceil_div(tokens, run_rows) * s.ranks);
-    h.relayed = take(4 * blocks);
+    h.relayed = take(4 * blocks * rounds);
     h.sent_to = take(low_latency && s.networked != 0 ? 4ull * s.ranks : 0);
     h.noted = take(low_latency ? 8 * tokens * s.ranks : 0);
     h.zeroed = at;
@@ -116,14 +122,14 @@ struct HandleLayout {
     h.recv_entries = take(sizeof(RecvEntry) * s.ranks * tokens * s.top_k);
     const bool in_handle = low_latency || TokenSetShape::of(s).tokens == 0;
     h.token_sets = take(in_handle ? TokenSetShape::bytes_of(s, round_up(tokens, 64)) : 0);
-    const uint64_t rounds = low_latency ? 0 : rounds_of(s, tokens);
-    h.sent_before = take(4 * (rounds + 1) * s.ranks);
-    h.come_before = take(4 * (rounds + 1) * s.ranks);
-    h.parts_read = take(4 * rounds);
+    h.sent_before = take(4 * (rounds + 1) * (s.ranks + nodes));
+    h.come_before = take(4 * (uint64_t{rounds} + 1) * s.ranks);
+    h.parts_read = take(4 * uint64_t{rounds});
     h.node_places = take(nodes == 0 ? 0 : 4 * tokens * s.top_k);
     h.rows_to_nodes = take(4 * (low_latency ? uint64_t{s.node_copies} * s.nodes.nodes : nodes));
-    h.relay_counts = take(4 * tokens * blocks);
-    h.relay_entries = take(sizeof(RelayEntry) * tokens * s.top_k * blocks);
+    const uint64_t relayed = relay_rows(s, tokens, rounds) * blocks;
+    h.relay_counts = take(4 * relayed);
+    h.relay_entries = take(sizeof(RelayEntry) * s.top_k * relayed);
     h.metas = take(uint64_t{max_warps} * meta_scratch);
     if (low_latency) {
       h.weights = take(4 * tokens * s.top_k);

@@ -52,7 +52,6 @@ struct GroupState {
   // many numbers the operations that have ended took more than one; `sent_as` has those of pending operations, by slot.
   uint64_t skipped[num_kinds];
   uint64_t sent_as[num_kinds][max_in_flight];
-  uint64_t read[num_kinds];  // of operations in rounds: the last that this rank has read (ht/rounds.hpp)
   TurnWord turns[HandleLayout::max_warps];
 
   static UCCLEP_HD constexpr uint64_t bytes() { return sizeof(GroupState) + 8 * max_routing_blocks; }

@@ -256,9 +256,10 @@ struct HeaderLayout {
   static constexpr uint64_t has_index = uint64_t{1} << 62;
   static constexpr uint32_t counts = 4;  // two u32 per packet: the sender's rows for each local expert of the receiver
   static UCCLEP_HD constexpr uint32_t packets(uint32_t counts_or_words) { return counts + (counts_or_words + 1) / 2; }
-  static constexpr uint32_t min_packets = 11;  // what a rank says in HT's READY, instead of counts
-  // There, and of a later round alone: which places come in the round, the first and the one behind the last.
-  static constexpr uint32_t round = min_packets - 1;
+  static constexpr uint32_t min_packets = 12;  // what a rank says in HT's READY, instead of counts
+  // There, and of a later round alone: which places come in the round, the first and the one behind the last. And of a
+  // later round on the network: rows for the receiver to relay.
+  static constexpr uint32_t round = min_packets - 2, relayed = min_packets - 1;
   // Behind the counts, of LL rows in LINE form: which of the sender's tokens come, a bit for each.
   static UCCLEP_HD constexpr uint32_t present(uint32_t local_experts) { return packets(local_experts); }
   static UCCLEP_HD constexpr uint32_t present_packets(uint32_t tokens) { return (tokens + 63) / 64; }

@@ -257,7 +257,8 @@ struct ByNetwork {
 
   // Block verb: all of the operation has come, from all that are not masked: nobody reads the slots of others. The last
   // block waits for it: peers may have sent all but what waits for this rank's other blocks.
-  static UCCLEP_FN bool all_in(const Op& op) {
+  // rounds: of HT (AcrossNodes).
+  static UCCLEP_FN bool all_in(const Op& op, [[maybe_unused]] uint32_t rounds = 1) {
     if (block_id() != grid_size() - 1) return true;
     bool ok = true;
     for (uint32_t source = thread_id(); source < op.ranks(); source += block_size()) {

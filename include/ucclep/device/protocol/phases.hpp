@@ -113,7 +113,7 @@ struct ReceivePhase {
   template <class Wire>
   UCCLEP_FN void end(bool ok, uint32_t rounds = 1) const {
     ok = every_thread(ok);
-    if constexpr (Wire::network) ok = ok && Wire::all_in(op);
+    if constexpr (Wire::network) ok = ok && Wire::all_in(op, rounds);
     if (device_initiated) {  // until now the group has taken no other operation of the kind
       const bool last = end_operation(op, ok, Wire::network);
       if constexpr (Wire::network) publish_read<Wire>(last);

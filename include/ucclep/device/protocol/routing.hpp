@@ -65,20 +65,26 @@ struct HandleMemory {
   UCCLEP_FN uint32_t* node_places(uint32_t token) const {
     return at<uint32_t>(handle.offsets.node_places) + uint64_t{token} * shape.top_k;
   }
+  // Of ranks, and behind them of nodes.
   UCCLEP_FN uint32_t* sent_before(uint32_t round) const {
-    return at<uint32_t>(handle.offsets.sent_before) + uint64_t{round} * shape.ranks;
+    return at<uint32_t>(handle.offsets.sent_before) + uint64_t{round} * (shape.ranks + shape.nodes.nodes);
   }
   UCCLEP_FN uint32_t* come_before(uint32_t round) const {
     return at<uint32_t>(handle.offsets.come_before) + uint64_t{round} * shape.ranks;
   }
   UCCLEP_FN uint32_t* parts_read() const { return at<uint32_t>(handle.offsets.parts_read); }
   UCCLEP_FN uint32_t* rows_to_nodes() const { return at<uint32_t>(handle.offsets.rows_to_nodes); }
-  UCCLEP_FN uint32_t* relayed() const { return at<uint32_t>(handle.offsets.relayed); }
-  UCCLEP_FN uint32_t* relay_counts(uint32_t block) const {
-    return at<uint32_t>(handle.offsets.relay_counts) + uint64_t{block} * handle.tokens;
+  UCCLEP_FN uint32_t* relayed(uint32_t round) const {
+    return at<uint32_t>(handle.offsets.relayed) + uint64_t{round} * shape.nodes.blocks();
   }
-  UCCLEP_FN RelayEntry* relay_entries(uint32_t block, uint32_t place) const {
-    return at<RelayEntry>(handle.offsets.relay_entries) + (uint64_t{block} * handle.tokens + place) * shape.top_k;
+  // Of the row at a place of a block, in a round.
+  UCCLEP_FN uint64_t relay_row(uint32_t round, uint32_t block, uint32_t place) const {
+    const uint64_t rows = HandleLayout::relay_rows(shape, handle.tokens, handle.rounds);
+    return block * rows + uint64_t{round} * shape.ht_tokens + place;
+  }
+  UCCLEP_FN uint32_t& relay_count(uint64_t row) const { return at<uint32_t>(handle.offsets.relay_counts)[row]; }
+  UCCLEP_FN RelayEntry* relay_entries(uint64_t row) const {
+    return at<RelayEntry>(handle.offsets.relay_entries) + row * shape.top_k;
   }
 };
 

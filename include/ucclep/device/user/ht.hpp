@@ -275,10 +275,10 @@ UCCLEP_COLD_FN bool relay_combine(DeviceOperation open, Op op) {
   const HeaderResult ready = ready_of_all(open, op);
   bool ok = ready != HeaderResult::lost;
   if (ready == HeaderResult::good) {
-    const uint32_t blocks = memory.shape.nodes.blocks(), items = relay::max_sums(memory) * blocks;
+    const uint32_t blocks = memory.shape.nodes.blocks(), items = relay::max_sums(memory, 0) * blocks;
     for (uint32_t item = grid_warp(); item < items && ok; item += grid_warps()) {
       const uint32_t block = item % blocks, place = item / blocks;
-      if (place < uniform(memory.relayed()[block])) ok = send_sum(open, op, block, place);
+      if (place < uniform(memory.relayed(0)[block])) ok = send_sum(open, op, block, place);
     }
     const DeviceRelay args{open.handle.group, open.handle.view, open.shape.token_bytes()};
     ok = ok && staged_sums::stage_sums(args, op, {grid_warp(), grid_warps()}, StageSums{});

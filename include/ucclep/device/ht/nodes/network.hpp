@@ -13,6 +13,7 @@
 #include "ucclep/device/ht/nodes/node_sums.hpp"
 #include "ucclep/device/ht/nodes/relay.hpp"
 #include "ucclep/device/ht/nodes/ring.hpp"
+#include "ucclep/device/ht/rounds.hpp"
 #include "ucclep/device/ht/send.hpp"
 #include "ucclep/device/ht/zero_copy.hpp"
 #include "ucclep/device/layout/arguments.hpp"
@@ -21,6 +22,7 @@
 #include "ucclep/device/layout/objects.hpp"
 #include "ucclep/device/layout/record.hpp"
 #include "ucclep/device/layout/views.hpp"
+#include "ucclep/device/layout/window.hpp"
 #include "ucclep/device/protocol/by_network.hpp"
 #include "ucclep/device/protocol/header.hpp"
 #include "ucclep/device/protocol/operation.hpp"
@@ -134,9 +136,43 @@ UCCLEP_FN bool stage_sums(const Args& args, const Op& op, const Worker& worker, 
 
 }  // namespace staged_sums
 
+// ---- What the waits of later rounds are between nodes (ht/rounds.hpp).
+
+// Warp verb.
+UCCLEP_COLD_FN bool wait_slot_by_network(Op op) {
+  bool ok = true;
+  for (uint32_t p = lane_id(); p < op.ranks() && ok; p += wave_size) {
+    ok = wait_peer(op, Phase::consumed, p,
+                   [&] { return ByNetwork::Consumed{}(op, p) + op.group.shape.in_flight >= op.seq; });
+  }
+  ok = every_lane(ok);
+  acquire_then_bulk();
+  return ok;
+}
+
+// Warp verb: all of the round has come and been read. Peers in other nodes learn it from their proxies.
+UCCLEP_COLD_FN bool publish_round_by_network(Op op) {
+  bool ok = true;
+  for (uint32_t source = lane_id(); source < op.ranks() && ok; source += wave_size) {
+    if (!op.has_window(source)) ok = network::wait_all(op, source);
+  }
+  if (!every_lane(ok)) return false;
+  sync_warp();
+  publish_to_peers(op);
+  for (uint32_t first = 0; first < op.ranks() && ok; first += wave_size) {
+    const uint32_t peer = first + lane_id();
+    const bool remote = peer < op.ranks() && !op.has_window(peer);
+    CommandFields command;
+    command.operation = CommandOp::consumed;
+    ok = network::push_to(op, remote, control_ring(op.group.network->fifo, peer), peer, command);
+  }
+  return ok;
+}
+
 // What OneNode has (ht/send.hpp), and what only network kernels ask for.
 struct AcrossNodes : ByNetwork {
   static constexpr bool masks = false;
+  static UCCLEP_FN uint32_t rounds(const HandleMemory& memory) { return routed_rounds(memory); }
 
   // ---- Update
 
@@ -159,16 +195,18 @@ struct AcrossNodes : ByNetwork {
   static UCCLEP_FN bool header_stored(const Op& op, uint32_t peer, uint32_t rows, uint32_t packets) {
     return op.has_window(peer) || network::push_header(op, lane_id() == 0, peer, rows, packets, relay::flags_of(op));
   }
-  // A source announces to its relays the rows for their nodes, a relay to homes the sums of its node.
+  // Of the round: a source announces to its relays the rows for their nodes, a relay to homes the sums of its node.
   static UCCLEP_FN uint32_t announced(const Op& op, const HandleMemory& memory, uint32_t peer) {
     const NodeTable nodes = relay::nodes_of(op);
     if (op.has_window(peer) || memory.state()->updated != memory.handle.stamp) return 0;
     if (op.kind == Kind::dispatch) {
       const uint32_t node = nodes.node_of(peer);
-      return nodes.relay(op.me(), node) == peer ? memory.rows_to_nodes()[node] : 0;
+      if (nodes.relay(op.me(), node) != peer) return 0;
+      const PlaceRange sent = sent_in_round(op, memory, op.ranks() + node);
+      return sent.end - sent.begin;
     }
     const uint32_t node = relay::own_node(op);
-    return nodes.relay(peer, node) == op.me() ? memory.relayed()[nodes.block_of(peer, node)] : 0;
+    return nodes.relay(peer, node) == op.me() ? memory.relayed(op.round)[nodes.block_of(peer, node)] : 0;
   }
   // Grid verb, where the operation ends without a row. row_bytes: of what was announced.
   static UCCLEP_FN void give_up(const Op& op, const HandleMemory& memory, HeaderResult ready, uint64_t row_bytes) {
@@ -183,11 +221,70 @@ struct AcrossNodes : ByNetwork {
     }
   }
 
+  // ---- Later rounds. Each has a header for every rank of other nodes: of a dispatch with the places that come, of a
+  // combine without a byte. Proxies learn by it how many rows there are.
+
+  static UCCLEP_FN bool slot_free(const Op& op) { return wait_slot_by_network(op); }
+  static UCCLEP_FN bool send_places(const Op& op, const HandleMemory& memory) {
+    ht::send_places(op, memory, [&](uint32_t peer) { return header_for(op, peer); });
+    return push_round(op, memory, HeaderLayout::min_packets);
+  }
+  // Warp verb: what is announced to ranks of other nodes. packets: of the header.
+  static UCCLEP_FN bool push_round(const Op& op, const HandleMemory& memory, uint32_t packets) {
+    bool ok = true;
+    for (uint32_t first = 0; first < op.ranks() && ok; first += wave_size) {
+      const uint32_t i = first + lane_id(), peer = op.rotated(i < op.ranks() ? i : 0);
+      const bool remote = i < op.ranks() && !op.has_window(peer);
+      const uint32_t rows = remote ? announced(op, memory, peer) : 0;
+      if (remote && packets != 0) store_packet(header_for(op, peer) + HeaderLayout::relayed, rows, op.seq);
+      ok = network::push_header(op, remote, peer, rows, packets, relay::flags_of(op));
+    }
+    return ok;
+  }
+  // Warp verb: headers of a later round from other nodes. Who needs them copies them to where those of peers land, as
+  // others may do at the same time.
+  static UCCLEP_FN bool round_in(const Op& op) {
+    if (op.round == 0) return true;
+    const WindowLayout& layout = op.group.layout;
+    bool ok = true;
+    for (uint32_t source = lane_id(); source < op.ranks() && ok; source += wave_size) {
+      if (op.has_window(source)) continue;
+      ok = network::wait_header(op, source);
+      if (!ok) break;
+      const auto* const from = reinterpret_cast<const Packet*>(
+          network::mine(op) + layout.in_header(op.group.shape, op.kind, op.slot, source));
+      Packet* const to = header_packets(op, op.me(), source);
+      for (uint32_t i = HeaderLayout::round; i <= HeaderLayout::relayed; ++i) {
+        store_packet(to + i, load_packet(from + i).value, op.seq);
+      }
+    }
+    ok = every_lane(ok);
+    sync_warp();
+    return ok;
+  }
+  static UCCLEP_FN bool places_come(const Op& op, const HandleMemory& memory, uint32_t rounds, bool keeps) {
+    return (rounds == 1 || round_in(op)) && ht::places_come(op, memory, rounds, keeps);
+  }
+  static UCCLEP_FN bool publish_round(const Op& op) { return publish_round_by_network(op); }
+
   // ---- Dispatch and combine
 
   static UCCLEP_FN bool reaches(const Op& op, uint32_t rank) { return op.has_window(rank); }
   static UCCLEP_FN bool is_term(const Op& op, uint32_t rank) { return op.has_window(rank); }
-  static UCCLEP_FN void end(const Op& op, bool ok, bool) { ByNetwork::end(op, ok); }
+  // Those of the last rounds, of which nobody has waited for all.
+  static UCCLEP_FN bool all_in(const Op& op, uint32_t rounds) {
+    const uint32_t slots = op.group.shape.in_flight;
+    bool ok = true;
+    for (uint32_t r = rounds > slots ? rounds - slots : 0; r < rounds; ++r)
+      ok = ByNetwork::all_in(op.in_round(r)) && ok;
+    return ok;
+  }
+  // What has been read of the last of several rounds peers do not know when the next operation begins.
+  static UCCLEP_FN void end(const Op& op, bool ok, bool, uint32_t rounds) {
+    if (!end_operation(op, every_thread(ok) && all_in(op, rounds), true)) return;
+    if (rounds > 1) publish_consumed(op, op.seq);
+    send_consumed(op, op.seq);
+  }
 
   using RemoteRow = relay::RemoteRow<false>;
   static UCCLEP_FN bool push_run(const Op& op, const HtDispatchArgs& args, uint32_t begin, uint32_t end) {
@@ -210,6 +307,13 @@ struct AcrossNodes : ByNetwork {
   }
   template <bool masked = false>
   static UCCLEP_FN bool relay_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const Worker& worker) {
+    if (op.round != 0) {
+      if (!slot_free(op) || !round_in(op)) return false;
+      const uint32_t blocks = op.group.shape.nodes.blocks();
+      for (uint32_t block = lane_id(); worker.index == 0 && block < blocks; block += wave_size) {
+        relay::note_rows(op, memory_of(args), block);
+      }
+    }
     return relay::relay_rows(
         args, op, worker, relay::rows_together(op),
         [&](const HtDispatchArgs& now, const Op& here, uint32_t block, uint32_t first, uint32_t end) {
@@ -217,9 +321,15 @@ struct AcrossNodes : ByNetwork {
           return ring::relay_run<false>(now, here, stage, block, first, end);
         });
   }
+  // Warp verb: the first of a later round's warps says how many sums come in it.
+  static UCCLEP_FN bool begin_sums(const HtCombineArgs& args, const Op& op, const Worker& worker) {
+    if (op.round == 0) return true;
+    return slot_free(op) && (worker.index != 0 || push_round(op, memory_of(args), 0));
+  }
   template <class Element>
   static UCCLEP_FN bool send_sums(const HtCombineArgs& args, const Op& op, const Stage& stage, SumRing& ring,
                                   const Worker& worker) {
+    if (!begin_sums(args, op, worker)) return false;
     return relay::send_sums<Element, false>(args, op, stage, ring, worker);
   }
   static UCCLEP_FN bool stage_sums(const HtCombineArgs& args, const Op& op, Stage& stage, const Worker& worker) {
@@ -286,7 +396,7 @@ struct AcrossNodesMasked : AcrossNodes {
   template <class Element>
   static UCCLEP_FN bool send_sums(const HtCombineArgs& args, const Op& op, const Stage& stage, SumRing& ring,
                                   const Worker& worker) {
-    return relay::send_sums<Element, true>(args, op, stage, ring, worker);
+    return begin_sums(args, op, worker) && relay::send_sums<Element, true>(args, op, stage, ring, worker);
   }
 };
 

@@ -14,6 +14,7 @@
 #pragma once
 #include "ucclep/device/ht/nodes/ring.hpp"
 #include "ucclep/device/ht/pool.hpp"
+#include "ucclep/device/ht/rounds.hpp"
 #include "ucclep/device/ht/weight_rows.hpp"
 #include "ucclep/device/ht/zero_copy.hpp"
 #include "ucclep/device/layout/arguments.hpp"
@@ -51,10 +52,11 @@ UCCLEP_FN bool staged_term(const Op& op, const HandleMemory& memory, uint32_t pa
                            uint32_t place, uint32_t i, const char*& row) {
   row = nullptr;
   const bool alone = op.group.masks != nullptr;  // a relay of its own rows
-  if (i >= (alone ? 1 : memory.relay_counts(block)[place])) return true;
+  const uint64_t at_relay = memory.relay_row(op.round, block, place);
+  if (i >= (alone ? 1 : memory.relay_count(at_relay))) return true;
   const WindowLayout& window = op.group.layout;
   const NodeTable nodes = nodes_of(op);
-  const RelayEntry entry = alone ? RelayEntry{op.me(), place} : memory.relay_entries(block, place)[i];
+  const RelayEntry entry = alone ? RelayEntry{op.me(), place} : memory.relay_entries(at_relay)[i];
   const uint64_t words = window.relay_words_of(op.group.shape, op.slot, block, nodes.index_of(entry.rank));
   const bool ok = wait_word(op, Phase::rows, entry.rank, op.mine() + words + 8 * uint64_t{entry.place / run_rows});
   const Staged at{entry.rank, nodes.rank_of(block, op.me()), entry.place};
@@ -79,11 +81,11 @@ UCCLEP_FN bool staged_terms(const Op& op, const HandleMemory& memory, const HtCo
   return every_lane(ok);
 }
 
-// Sums of the home that gets most of them from here.
-UCCLEP_FN uint32_t max_sums(const HandleMemory& memory) {
+// Sums of a round for the home that gets most of them from here.
+UCCLEP_FN uint32_t max_sums(const HandleMemory& memory, uint32_t round) {
   uint32_t most = 0;
   for (uint32_t block = 0; block < memory.shape.nodes.blocks(); ++block) {
-    const uint32_t rows = uniform(memory.relayed()[block]);
+    const uint32_t rows = uniform(memory.relayed(round)[block]);
     most = rows > most ? rows : most;
   }
   return most;
@@ -104,12 +106,12 @@ UCCLEP_FN const char* sum_in(const Op& op, uint32_t partial_bytes, uint32_t node
 template <class Element, bool masks>
 UCCLEP_FN bool send_sums(const HtCombineArgs& args, const Op& op, const Stage& stage, SumRing& ring,
                          const Worker& worker) {
-  const WarpUniform blocks = op.group.shape.nodes.blocks(), items = max_sums(memory_of(args)) * blocks;
+  const WarpUniform blocks = op.group.shape.nodes.blocks(), items = max_sums(memory_of(args), op.round) * blocks;
   for (WarpUniform item = worker.index; item < items; item += worker.workers) {
     const HtCombineArgs& now = reload(args);
     const Op here = op.with(now.group);
     const uint32_t block = item % blocks, place = item / blocks;
-    if (place >= uniform(memory_of(now).relayed()[block])) continue;
+    if (place >= uniform(memory_of(now).relayed(op.round)[block])) continue;
     if constexpr (masks) {
       if (is_masked(now.group, nodes_of(here).rank_of(block, here.me()))) continue;
     }
@@ -134,7 +136,8 @@ UCCLEP_FN bool send_sums(const HtCombineArgs& args, const Op& op, const Stage& s
 template <class Element, class Sums>
 UCCLEP_FN bool sum_own_node(const Op& op, const HtCombineArgs& args, uint32_t token, SumRing& ring, Terms& terms) {
   const auto own_sum = [&](const Op& same) {
-    return same.mine() + same.group.layout.own_sums_of(same.slot) + uint64_t{token} * args.partial_bytes;
+    const uint32_t at = token - same.round * same.group.shape.ht_tokens;
+    return same.mine() + same.group.layout.own_sums_of(same.slot) + uint64_t{at} * args.partial_bytes;
   };
   const bool any = terms.count != 0;
   if (any) {
@@ -148,11 +151,12 @@ UCCLEP_FN bool sum_own_node(const Op& op, const HtCombineArgs& args, uint32_t to
   const HandleMemory routed = memory_of(now);
   const NodeTable nodes = nodes_of(same);
   const Selection selection = selection_of(routed, token);
-  const uint32_t place = lane_id() < routed.shape.top_k ? routed.node_places(token)[lane_id()] : no_place;
+  uint32_t place = lane_id() < routed.shape.top_k ? routed.node_places(token)[lane_id()] : no_place;
   const bool remote = place != no_place;
   const uint64_t here = ballot(selection.sends() && same.has_window(selection.rank));
   const bool leads = any && lane_id() == first_lane(here), has_term = remote || leads;
   const uint32_t of = remote ? nodes.node_of(selection.rank) : own_node(same);
+  if (remote) place = node_place_in_round(same, routed, of, place);
   const uint64_t mask = ballot(has_term);
   uint32_t order = 0;
   for (uint64_t left = mask; left != 0; left &= left - 1) {

@@ -17,6 +17,7 @@
 #pragma once
 #include "ucclep/device/arch/types.hpp"
 #include "ucclep/device/ht/nodes/ring.hpp"
+#include "ucclep/device/ht/rounds.hpp"
 #include "ucclep/device/ht/zero_copy.hpp"
 #include "ucclep/device/layout/arguments.hpp"
 #include "ucclep/device/layout/command.hpp"
@@ -53,14 +54,18 @@ class RemoteRow {
     active_ = place != no_place;
     if constexpr (masks) active_ = active_ && !is_masked(op.group, selection.rank);
     if (!active_) return;
-    row_ = network::mine(op) + op.group.layout.relay_out_for(shape, op.slot, nodes_of(op).node_of(selection.rank)) +
-           place * relayed_row_bytes(shape, args.source.wire.row_bytes);
+    const uint32_t node = nodes_of(op).node_of(selection.rank);
+    row_ = network::mine(op) + op.group.layout.relay_out_for(shape, op.slot, node) +
+           node_place_in_round(op, memory, node, place) * relayed_row_bytes(shape, args.source.wire.row_bytes);
   }
   UCCLEP_FN bool any() const { return ballot(active_) != 0; }
 
   // Warp verbs. What follows the body of the meta line, before that is built; and then all of it.
-  UCCLEP_FN void write_places(const GroupShape& shape, char* scratch, const Selection& selection) const {
-    network::write_places(shape, scratch, selection.place);
+  UCCLEP_FN void write_places(const Op& op, const HandleMemory& memory, char* scratch,
+                              const Selection& selection) const {
+    uint32_t place = no_place;
+    if (selection.sends()) place = place_in_round(op, memory, selection.rank, selection.place);
+    network::write_places(op.group.shape, scratch, place);
   }
   UCCLEP_FN void send_head(const GroupShape& shape, const char* scratch) {
     bulk_store(active_, active_ ? row_ : const_cast<char*>(scratch), scratch, relayed_head_bytes(shape));
@@ -100,10 +105,9 @@ UCCLEP_FN bool push_run(const Op& op, const HandleMemory& memory, const HtDispat
     bool active = place != no_place;
     if constexpr (masks) active = active && !is_masked(op.group, selection.rank);
     if (ballot(active) == 0) continue;
-    const uint32_t to = active ? nodes.relay(op.me(), nodes.node_of(selection.rank)) : 0;
-    if (!network::push_rows(op, active, to, place, 1, row_bytes, flags(op.with(reload(args).group)))) {
-      return false;
-    }
+    const uint32_t node = active ? nodes.node_of(selection.rank) : 0, to = active ? nodes.relay(op.me(), node) : 0;
+    const uint32_t at = active ? node_place_in_round(op, memory, node, place) : 0;
+    if (!network::push_rows(op, active, to, at, 1, row_bytes, flags(op.with(reload(args).group)))) return false;
   }
   return true;
 }
@@ -112,14 +116,18 @@ UCCLEP_FN bool push_run(const Op& op, const HandleMemory& memory, const HtDispat
 
 constexpr uint32_t batch_rows = StageShape::slots;  // whose meta lines are announced together
 
-// Block verb, for combine and later operations: how many rows each block has. None where ranks differ.
+// Lane verb, for combine and later operations: how many rows a block has in the round.
+UCCLEP_FN void note_rows(const Op& op, const HandleMemory& memory, uint32_t block) {
+  const uint32_t source = nodes_of(op).rank_of(block, op.me());
+  memory.relayed(op.round)[block] = source != NodeTable::no_rank ? announced_by(op, source) : 0;
+}
+// Block verb: the same of all blocks in the first round. Where ranks differ there are none in any.
 UCCLEP_FN void note_rows(const Op& op, const HandleMemory& memory, bool good) {
   if (block_id() != 0) return;
-  for (uint32_t block = thread_id(); block < op.group.shape.nodes.blocks(); block += block_size()) {
-    const uint32_t source = nodes_of(op).rank_of(block, op.me());
-    const bool any = good && source != NodeTable::no_rank;
-    memory.relayed()[block] = any ? announced_by(op, source) : 0;
-  }
+  const uint32_t blocks = op.group.shape.nodes.blocks();
+  for (uint32_t block = thread_id(); good && block < blocks; block += block_size()) note_rows(op, memory, block);
+  for (uint32_t i = thread_id(); !good && i < memory.handle.rounds * blocks; i += block_size())
+    memory.relayed(0)[i] = 0;
 }
 
 // Warp verb: for combine, where the partial rows of a row will lie, ranks ascending. With masks it is this rank alone
@@ -132,8 +140,9 @@ UCCLEP_FN void keep_addressees(const Op& op, const HandleMemory& memory, uint32_
   for (uint64_t left = mask; left != 0; left &= left - 1) {
     if (broadcast(to.rank, first_lane(left)) < to.rank) ++order;
   }
-  if (to.mine) memory.relay_entries(block, place)[order] = {to.rank, to.place};
-  if (lane_id() == 0) memory.relay_counts(block)[place] = count_lanes(mask);
+  const uint64_t row = memory.relay_row(op.round, block, place);
+  if (to.mine) memory.relay_entries(row)[order] = {to.rank, to.place};
+  if (lane_id() == 0) memory.relay_count(row) = count_lanes(mask);
 }
 
 // Rows of a block on their way to the ranks that they are for.
@@ -311,10 +320,11 @@ UCCLEP_FN bool is_read(const Op& op, const HandleMemory& memory, uint32_t block,
   const uint64_t relayed = RingTag::of_chunk(op.seq, ring.chunk_of(place));
   if (load_acquire<Scope::gpu>(relayed_word(op, ring, block, place)) != relayed) return false;
   if (op.group.shape.ring == 0) return true;  // it lies where there is room for all
-  const uint32_t count = memory.relay_counts(block)[place];
+  const uint64_t row = memory.relay_row(op.round, block, place);
+  const uint32_t count = memory.relay_count(row);
   UCCLEP_KEEP_LOOP
   for (uint32_t i = 0; i < count; ++i) {
-    const RelayEntry to = memory.relay_entries(block, place)[i];
+    const RelayEntry to = memory.relay_entries(row)[i];
     const uint64_t pulled = load_acquire<Scope::system>(pulled_word(op, op.me(), block, to.rank, to.place));
     if (RingTag::places_in(pulled, op.seq) <= to.place) return false;
   }

@@ -61,10 +61,12 @@ UCCLEP_FN uint8_t flags_of(const Op& op) {
   return lands_in_rings(op) ? between_nodes_flag | by_ring_flag : between_nodes_flag;
 }
 
-// Rows that a rank of another node sends to this relay: its READY says so, and check_header has looked at it.
+// Rows that a rank of another node sends to this relay in a round: its READY says so, which check_header has looked at,
+// or the header of the round.
 UCCLEP_FN uint32_t announced_by(const Op& op, uint32_t source) {
   const Packet* header = header_packets(op, op.me(), source);
-  const auto rows = static_cast<uint32_t>(SentBy(op, source).value(header + HeaderLayout::rows));
+  const uint32_t packet = op.round == 0 ? HeaderLayout::rows : HeaderLayout::relayed;
+  const auto rows = static_cast<uint32_t>(SentBy(op, source).value(header + packet));
   return rows < op.group.shape.ht_tokens ? rows : op.group.shape.ht_tokens;
 }
 UCCLEP_FN uint32_t rows_of(const Op& op, uint32_t source) {
