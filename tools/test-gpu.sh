@@ -7,7 +7,7 @@
 #   --shard I/N   every N-th case, from the I-th on (1..N)
 #   --seconds S   no work is begun after S seconds; what was not run is said, and the exit status is 1
 #   --only NAMES  of the programs: gpu_device, litmus, conformance, conformance-processes, network, network-processes, nodes-of-2,
-#                 nodes-of-1, nodes-of-2-net, nodes-of-1-net, network-faults, network-copies, network-rings, graphs,
+#                 nodes-of-1, nodes-of-2-net, nodes-of-1-net, network-faults, network-copies, network-rounds, graphs,
 #                 graphs-processes, stress, stress-processes, user-kernels, user-kernels-processes, examples, perf, memcheck, racecheck
 #   UCCLEP_TEST_ITERATIONS=N in the environment: of stress and litmus, 10000 by default; of stress among processes a 20th of it
 #                 where four of them take turns on fewer GPUs
@@ -15,7 +15,7 @@
 #   --json FILE   date, GPUs, commit, counts, seconds and values of each program, and how many ranks a GPU ran at most
 # Where there are fewer GPUs than ranks, and nvidia-cuda-mps-control is on the PATH, ranks that are processes run beside each other
 # on a GPU: this script starts an MPS daemon of its own, with folders of its own, for the programs named *-processes, network-copies
-# and network-rings on fewer than 4 GPUs, and for the examples and the perf tools among 2, 4 and 8 ranks on fewer than 8; and it
+# and network-rounds on fewer than 4 GPUs, and for the examples and the perf tools among 2, 4 and 8 ranks on fewer than 8; and it
 # stops it afterwards. Cases that kill ranks are left out of those programs, as a rank that dies may take the others' contexts along;
 # their twins among threads (conformance, network, user-kernels) run them without MPS. Without MPS processes take turns on a GPU.
 set -uo pipefail
@@ -415,7 +415,7 @@ if [ "$vendor" = cuda ]; then catch_program user-kernels user_kernels_test "$cas
 process_program conformance-processes conformance_test "[process]$cases_of_all~[network]"
 process_program network-processes conformance_test "[network][process]$cases_of_all"
 process_program network-copies network_test "[copies][reduced]$cases_of_all"
-process_program network-rings network_test "[rings][reduced]$cases_of_all"
+process_program network-rounds network_test "[rounds][reduced]$cases_of_all"
 process_program graphs-processes graph_test "[process]$cases_of_all"
 # Its four ranks, where they take turns: a switch for each wait.
 iterations=$UCCLEP_TEST_ITERATIONS

@@ -48,7 +48,6 @@
  * differently: an operation makes progress with any number of free SMs, from one on. Of G groups this needs that the
  * num_sms of any G - 1 of them, with the SMs that other kernels hold, are together fewer than the SMs of the device: so
  * it holds for two groups with num_sms 0. Else operations may wait for each other until they end with ucclEpTimeout.
- * HT across domains in a group with rings (UCCLEP_HT_RING) needs all of its SMs at once.
  *
  * Threads. Communicators are independent. One communicator, with all that was made from it, is used by one thread at a
  * time, except for ucclEpCommAbort, ucclEpCommGetAsyncError, ucclEpCommGetStats and ucclEpGetLastError, which may also
@@ -363,10 +362,8 @@ typedef struct {
 /** Of one call; the same on all ranks but for num_sms. */
 typedef struct {
   unsigned size, magic;
-  int send_only; /**< 1: start the transfer only; ucclEpComplete finishes it. HT in a group with rings (UCCLEP_HT_RING)
-                      transfers all at once, and writes the outputs, before ucclEpComplete, which is called all the same
-                  */
-  int quant;     /**< UCCLEP_QUANT_* */
+  int send_only;   /**< 1: start the transfer only; ucclEpComplete finishes it */
+  int quant;       /**< UCCLEP_QUANT_* */
   int round_scale; /**< 1: scales are powers of two */
   int pass;        /**< UCCLEP_PASS_* */
   int num_sms;     /**< of every kernel that the call launches together; 0 = the group's */
@@ -565,8 +562,7 @@ ucclEpResult_t ucclEpCompleteCombine(ucclEpHandle_t handle, const ucclEpCombineI
 
 /** [local] Fills what a kernel is given; out has its size and magic set, here and below. */
 ucclEpResult_t ucclEpGroupGetDevice(ucclEpGroup_t group, ucclEpDeviceGroup* out);
-/** [local] As ucclEpGroupGetDevice, for a handle. The first one of HT EXPERT_MAJOR allocates, for all of its group.
- *  ucclEpNotSupported for HT in a group with rings (UCCLEP_HT_RING). */
+/** [local] As ucclEpGroupGetDevice, for a handle. The first one of HT EXPERT_MAJOR allocates, for all of its group. */
 ucclEpResult_t ucclEpHandleGetDevice(ucclEpHandle_t handle, ucclEpDeviceHandle* out);
 /** [local] As ucclEpGroupGetDevice, for a window. */
 ucclEpResult_t ucclEpWindowGetDevice(ucclEpWindow_t window, ucclEpDeviceWindow* out);

@@ -98,13 +98,7 @@ const char* ChunkGather::header(Kind kind, uint64_t seq, const Command& command,
 }
 
 void ChunkGather::close_if_whole(Kind kind, uint64_t seq, uint32_t chunk, Command* whole) {
-  const Slot& slot = slots_[index(kind, seq)];
-  if (!is_whole(kind, seq, chunk)) return;
-  if (slot.places->ring.chunks != 0 && !slot.places->ring.has_room(chunk, slot.freed)) {
-    ++held_;
-    return;
-  }
-  *whole = leave(kind, seq, chunk);
+  if (is_whole(kind, seq, chunk)) *whole = leave(kind, seq, chunk);
 }
 
 uint32_t ChunkGather::rows_of(const Slot& slot, uint32_t chunk) const {

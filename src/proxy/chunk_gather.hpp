@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows become messages: what has been put for one destination, in any order, until chunks are whole. It merges what
-// lanes put by the row into one write for each chunk, and finds commands that cannot be right. Chunks for a ring are
-// held back until it has room.
+// lanes put by the row into one write for each chunk, and finds commands that cannot be right.
 #pragma once
 #include <cstdint>
 #include <utility>
@@ -21,24 +20,9 @@ class ChunkGather {
   // A put or a header. Null, or why it cannot be right. `whole`: the put of the one chunk that has become whole by it,
   // else CommandOp::none.
   const char* accept(const Command& command, Command* whole);
-  // Of the ring of an operation so many chunks are free, as the last of a slot has it. send(put) for each chunk that
-  // was held back for its place. Nothing where the word is of another operation, or old.
-  template <class Send>
-  void free(const Freed& freed, uint32_t value, Send&& send) {
-    Slot& slot = slots_[index(freed.kind, freed.slot)];
-    const uint32_t chunks = Freed::chunks(value, slot.seq, in_flight_);
-    if (slot.seq == 0 || slot.places->ring.chunks == 0 || chunks <= slot.freed) return;
-    const uint32_t before = slot.freed + slot.places->ring.chunks, all = slot.places->chunks();
-    slot.freed = chunks;
-    for (uint32_t chunk = before; chunk < all && slot.places->ring.has_room(chunk, chunks); ++chunk) {
-      if (is_whole(freed.kind, slot.seq, chunk)) send(leave(freed.kind, slot.seq, chunk));
-    }
-  }
   // Of an epoch that a command of this kind names, near those that came before.
   uint64_t seq_of(Kind kind, uint32_t epoch) const;
-  // Chunks that are whole and were held back since this was asked last.
-  uint32_t reset_held() { return std::exchange(held_, 0); }
-  // Rows that wait: their chunks are not whole, or are held back.
+  // Rows that wait: their chunks are not whole.
   uint64_t rows_waiting() const { return waiting_; }
 
  private:
@@ -50,7 +34,6 @@ class ChunkGather {
     uint32_t end = 0;                    // one past the last row that has been put
     uint32_t row_bytes = 0;              // 0: none has been put
     uint32_t gone = 0;                   // chunks
-    uint32_t freed = 0;                  // of its ring
     uint16_t destination = 0;
     uint8_t flags = 0;
   };
@@ -73,7 +56,6 @@ class ChunkGather {
   std::vector<uint16_t> counts_;  // rows put, by chunk
   uint64_t first_count_[num_kinds] = {};
   uint64_t waiting_ = 0;
-  uint32_t held_ = 0;
 };
 
 }  // namespace ucclep::proxy

@@ -13,18 +13,16 @@ struct CreditShape {
   uint32_t return_every = 16;  // a credit message for so many of them
   uint32_t in_flight = 2;      // operations of each kind
   uint32_t messages = 0;       // of the channel that are under way, at most: each may be answered by a control message
-  uint32_t freed = 0;          // words of freed chunks that are under way, at most (RingShape), of an operation
 
   // Half of the values tell old from new.
   constexpr bool is_sound() const {
     return window > 0 && window <= imm_values / 2 && return_every > 0 && return_every <= window;
   }
   // Control messages of one peer that may lie there unread: it can return only what it was sent, and its operations get
-  // on only by what it is sent, as messages of the channel do; and it parts once. It frees only chunks that it was
-  // sent: words of that, of the operation in each slot and of the one before it there. So they need no credit of their
-  // own, just these entries.
+  // on only by what it is sent, as messages of the channel do; and it parts once. So they need no
+  // credit of their own, just these entries.
   constexpr uint32_t control_entries() const {
-    return window / return_every + 1 + num_kinds * (in_flight + 1) + messages + 1 + 2 * in_flight * freed;
+    return window / return_every + 1 + num_kinds * (in_flight + 1) + messages + 1;
   }
   // Receive entries for one peer.
   constexpr uint32_t entries() const { return window + control_entries(); }

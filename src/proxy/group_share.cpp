@@ -97,7 +97,6 @@ void GroupShare::carry_out(const Command& command) {
                      : c.operation == CommandOp::channel_put ? "put of the channel"
                      : c.operation == CommandOp::signal      ? "signal of the channel"
                      : c.operation == CommandOp::detach      ? "detaching"
-                     : c.operation == CommandOp::freed       ? "freeing"
                                                              : "unknown";
   report(
       {ucclEpInternalError, kind_name(kind), c.destination,
@@ -115,8 +114,6 @@ const char* GroupShare::what_is_wrong(const Command& command) {
       return sender_.accept(peer, command);
     case CommandOp::consumed:
       return receiver_.consume(peer, command);
-    case CommandOp::freed:
-      return receiver_.free(peer, command);
     case CommandOp::channel_put:
     case CommandOp::signal:
       return sender_.accept_message(peer, command);

@@ -33,10 +33,9 @@ enum class ImmKind : uint8_t {
 static_assert(static_cast<uint32_t>(ImmKind::header_update) == num_kinds);
 
 // `consumed` of each kind, how many data messages a receiver has dealt with, how many of the channel lie there without
-// a gap, and 1 from a rank that has masked the receiver of the word: the last word that it sends. Behind these, how
-// much of a ring has been freed: of dispatch and combine, for each slot.
-enum class Word : uint8_t { consumed_update, consumed_dispatch, consumed_combine, credit, placed, detached, freed };
-constexpr uint32_t words_without_rings = num_kinds + 3;
+// a gap, and 1 from a rank that has masked the receiver of the word: the last word that it sends.
+enum class Word : uint8_t { consumed_update, consumed_dispatch, consumed_combine, credit, placed, detached };
+constexpr uint32_t num_words = num_kinds + 3;
 
 // A number of an operation for each kind.
 using KindNumbers = std::array<uint64_t, num_kinds>;
@@ -46,7 +45,6 @@ constexpr uint32_t imm_epochs = 1u << imm_epoch_bits, imm_values = 1u << imm_val
 constexpr uint32_t max_chunks = imm_values - 1;  // a header's value counts them
 // Epochs that can be under way, and those that can be mistaken for them, are 2N apart (P4).
 constexpr uint32_t max_in_flight = imm_epochs / 4;
-constexpr uint32_t num_words = words_without_rings + 2 * max_in_flight;
 static_assert(num_words <= imm_epochs);
 
 struct Immediate {
@@ -93,33 +91,5 @@ constexpr bool brings_bytes(const Immediate& imm) {
 constexpr Word consumed_word(Kind kind) {
   return static_cast<Word>(kind);
 }
-
-// How many chunks of a ring have been freed in an operation. Their count is cumulative, and says of which operation it
-// is: it is the rest modulo so many of a number that goes on from operation to operation of a slot. So what comes late
-// is known, if it is not 4N operations old.
-struct Freed {
-  static constexpr uint32_t of_operation = RingShape::max_chunks + 1;
-
-  Kind kind;
-  uint32_t slot;
-
-  static constexpr uint64_t value(uint64_t seq, uint32_t in_flight, uint32_t chunks) {
-    return seq / in_flight * of_operation + chunks;
-  }
-  // Of a value as it comes: none where it is of another operation than seq.
-  static constexpr uint32_t chunks(uint32_t value, uint64_t seq, uint32_t in_flight) {
-    return value / of_operation == seq / in_flight % (imm_values / of_operation) ? value % of_operation : 0;
-  }
-  constexpr Word word() const {
-    const uint32_t first = words_without_rings + (kind == Kind::combine ? max_in_flight : 0);
-    return static_cast<Word>(first + slot);
-  }
-  // Of a word from words_without_rings on.
-  static constexpr Freed of_word(uint32_t word) {
-    const uint32_t index = word - words_without_rings;
-    return {index < max_in_flight ? Kind::dispatch : Kind::combine, index % max_in_flight};
-  }
-};
-static_assert(imm_values % Freed::of_operation == 0);
 
 }  // namespace ucclep::proxy

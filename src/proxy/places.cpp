@@ -25,15 +25,6 @@ void check_area(const char* kind, const char* what, const Area& area, uint64_t b
   }
 }
 
-// A word of freed chunks names so many.
-void check_ring(const char* name, const KindPlaces& kind) {
-  if (kind.ring.rows_per_chunk == kind.rows_per_chunk && kind.chunks() <= RingShape::max_chunks) return;
-  fail(ucclEpInvalidArgument,
-       "{}: a ring has chunks of {} rows, but {} chunks of the operation have {}: expected the same number of rows and "
-       "at most {} chunks",
-       name, kind.ring.rows_per_chunk, kind.chunks(), kind.rows_per_chunk, RingShape::max_chunks);
-}
-
 uint32_t blocks_of(const std::vector<uint32_t>& block, uint32_t ranks) {
   return block.empty() ? ranks : 1 + *std::ranges::max_element(block);
 }
@@ -63,10 +54,9 @@ void check_places(const Places& places, uint32_t ranks, uint32_t in_flight, std:
                           .places = kind.rows,
                           .rows_per_command = std::min(kind.rows_per_chunk, kind.rows),
                           .bytes_per_command = std::max<uint64_t>(kind.chunk_bytes(), kind.header_bytes)});
-    if (kind.ring.chunks != 0) check_ring(name, kind);
-    const uint64_t rows = uint64_t{kind.rows} * kind.row_bytes, landing = uint64_t{kind.positions()} * kind.row_bytes;
+    const uint64_t rows = uint64_t{kind.rows} * kind.row_bytes;
     check_area(name, "rows to send", kind.rows_from, rows, blocks_of(kind.from_block, ranks), in_flight, window_bytes);
-    check_area(name, "rows that land", kind.rows_to, landing, blocks_of(kind.to_block, ranks), in_flight, window_bytes);
+    check_area(name, "rows that land", kind.rows_to, rows, blocks_of(kind.to_block, ranks), in_flight, window_bytes);
     check_area(name, "headers to send", kind.header_from, kind.header_bytes, ranks, in_flight, window_bytes);
     check_area(name, "headers that land", kind.header_to, kind.header_bytes, ranks, in_flight, window_bytes);
   }

@@ -29,7 +29,6 @@ struct KindPlaces {
   // By destination: the block from which rows for it are sent, and the one in its window where they land. Empty: the
   // destination's, and this rank's.
   std::vector<uint32_t> from_block = {}, to_block = {};
-  RingShape ring = {};          // in which they land; without chunks: every row has a place of its own
   uint32_t rows = 0;            // most between two ranks
   uint32_t row_bytes = 0;       // most
   uint32_t rows_per_chunk = 1;  // a chunk is one message
@@ -44,30 +43,20 @@ struct KindPlaces {
   uint64_t to(uint32_t slot, uint32_t destination, uint32_t self) const {
     return rows_to.at(slot, to_block.empty() ? self : to_block[destination]);
   }
-  // Of those that land.
-  uint32_t positions() const { return ring.chunks == 0 ? rows : ring.rows(); }
-  uint32_t position_of(uint32_t row) const { return ring.chunks == 0 ? row : ring.position_of(row); }
 };
 
 struct Places {
-  // Rows from rank to rank, and behind these rows from node to node, and those that land in rings. An operation has
-  // one sort of rows.
-  KindPlaces kinds[3 * num_kinds];
+  // Rows from rank to rank, and behind these rows from node to node. An operation has one sort of rows.
+  KindPlaces kinds[2 * num_kinds];
 
   const KindPlaces& operator[](Kind kind) const { return kinds[static_cast<uint32_t>(kind)]; }
   KindPlaces& between_nodes(Kind kind) { return kinds[num_kinds + static_cast<uint32_t>(kind)]; }
-  KindPlaces& by_rings(Kind kind) { return kinds[2 * num_kinds + static_cast<uint32_t>(kind)]; }
-  const KindPlaces& by_rings(Kind kind) const { return kinds[2 * num_kinds + static_cast<uint32_t>(kind)]; }
   // command: of a kind that exists.
   const KindPlaces& of(const Command& command) const {
-    const bool by_ring = (command.flags() & by_ring_flag) != 0, nodes = (command.flags() & between_nodes_flag) != 0;
-    return kinds[command.kind() + (by_ring ? 2 * num_kinds : nodes ? num_kinds : 0)];
+    return kinds[command.kind() + ((command.flags() & between_nodes_flag) != 0 ? num_kinds : 0)];
   }
-  bool has_rings() const { return by_rings(Kind::dispatch).ring.chunks != 0; }
   // Most in an operation of the kind, of any sort.
-  uint32_t chunks(uint32_t kind) const {
-    return std::max({kinds[kind].chunks(), kinds[num_kinds + kind].chunks(), kinds[2 * num_kinds + kind].chunks()});
-  }
+  uint32_t chunks(uint32_t kind) const { return std::max(kinds[kind].chunks(), kinds[num_kinds + kind].chunks()); }
 };
 
 const char* kind_name(Kind kind);

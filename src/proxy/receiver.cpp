@@ -34,7 +34,6 @@ Receiver::Receiver(const GroupShape& shape, const Arrivals& words, ConsumedHere&
       table_({.ranks = shape.ranks, .in_flight = shape.in_flight, .chunks = max_chunks_of(shape.places)}),
       number_of_(shape.ranks, no_connection),
       returns_(peers.size(), CreditReturn(shape.credits)),
-      freed_(shape.places.has_rings() ? peers.size() * (num_words - words_without_rings) : 0),
       messages_(peers.size()) {
   for (const PeerConnections& peer : peers) {
     number_of_[peer.rank] = static_cast<uint32_t>(ranks_.size());
@@ -110,9 +109,6 @@ void Receiver::move_word(uint32_t peer, const Immediate& imm) {
     if (sender_.placed(peer, imm.value)) store(shape_.channel.words.placed + ranks_[peer], sender_.placed_at(peer));
     return;
   }
-  if (imm.epoch >= words_without_rings && imm.epoch < num_words && shape_.places.has_rings()) {
-    return sender_.freed(peer, Freed::of_word(imm.epoch), imm.value);
-  }
   if (imm.epoch == static_cast<uint32_t>(Word::detached)) {
     sender_.lose(peer);  // it accepts nothing more, and returns nothing
     return store(words_.evicted + ranks_[peer], 1);
@@ -136,31 +132,6 @@ const char* Receiver::consume(uint32_t peer, const Command& command) {
   }
   if (sender_.discards(peer)) counts_.dropped.add(1);
   sender_.send_word(peer, consumed_word(static_cast<Kind>(command.kind())), seq);
-  return nullptr;
-}
-
-// One word reports several chunks. It is sent in time: a peer without room has sent as many chunks since the last word
-// as a ring holds, and all of them have been freed.
-const char* Receiver::free(uint32_t peer, const Command& command) {
-  if (command.kind() >= num_kinds) return "the kind of operation does not exist";
-  const auto kind = static_cast<Kind>(command.kind());
-  const KindPlaces& places = shape_.places.of(command);
-  if (places.ring.chunks == 0) return "the group has no ring for it";
-  if (command.row() > places.chunks()) return "it frees more chunks than an operation has";
-  const uint64_t consumed = consumed_.of[command.kind()].load(std::memory_order_relaxed);
-  const auto ahead = static_cast<int32_t>(command.epoch() - static_cast<uint32_t>(consumed));
-  const auto in_flight = static_cast<int32_t>(shape_.in_flight);
-  if (ahead > in_flight || ahead <= -in_flight) return "no operation in flight has its number";
-  if (ahead <= 0) return nullptr;  // another ring was faster to say that it has been read, and all of it has come
-  const uint64_t seq = consumed + static_cast<uint64_t>(ahead);
-  const Freed freed{kind, static_cast<uint32_t>(seq % shape_.in_flight)};
-  const auto word = static_cast<uint32_t>(freed.word());
-  uint64_t& sent = freed_[size_t{peer} * (num_words - words_without_rings) + word - words_without_rings];
-  const uint64_t now = Freed::value(seq, shape_.in_flight, command.row());
-  const uint64_t before = std::max(sent, Freed::value(seq, shape_.in_flight, 0));
-  if (now < before + places.ring.credit_batch()) return nullptr;
-  sent = now;
-  sender_.send_word(peer, freed.word(), now);
   return nullptr;
 }
 

@@ -33,8 +33,6 @@ class Receiver {
   void arrive(uint32_t immediate);
   // Sends the kernels' CommandOp::consumed to the peer. Returns null, or why the command cannot be right.
   const char* consume(uint32_t peer, const Command& command);
-  // Does the same with the kernels' CommandOp::freed.
-  const char* free(uint32_t peer, const Command& command);
   // Returns all credits, also those that are not due yet: a peer that is about to end waits for all of its own.
   void return_credits();
   // The bytes of a put lie where they belong.
@@ -67,7 +65,6 @@ class Receiver {
   ArrivalTable table_;
   std::vector<uint32_t> ranks_, number_of_;  // of peers; by rank
   std::vector<CreditReturn> returns_;
-  std::vector<uint64_t> freed_;  // [peer][word from words_without_rings on]: the value that was sent last
   std::vector<MessagesIn> messages_;
   std::vector<Touched> touched_;  // since the last publish
 };

@@ -43,8 +43,7 @@ Sender::Sender(const GroupShape& shape, std::vector<Port>& ports, std::vector<Pe
       counts_(counts),
       log_(log),
       staging_(staging),
-      queue_(static_cast<uint32_t>(peers.size()), static_cast<uint32_t>(peers.size()) * max_waiting(shape)),
-      words_(shape.places.has_rings() ? num_words : words_without_rings) {
+      queue_(static_cast<uint32_t>(peers.size()), static_cast<uint32_t>(peers.size()) * max_waiting(shape)) {
   peers_.reserve(peers.size());
   active_.reserve(peers.size());
   for (size_t i = 0; i < peers.size(); ++i) peers_.emplace_back(shape);
@@ -66,7 +65,6 @@ const char* Sender::accept(uint32_t number, const Command& command) {
   Command whole;
   if (const char* wrong = peer.gather.accept(command, &whole)) return wrong;
   if (command.operation() == CommandOp::put) counts_.puts.add(1);
-  counts_.credit_stalls.add(peer.gather.reset_held());
   // The header first, which says what to expect.
   const bool fits = (!is_header(command) || enqueue(number, command)) &&
                     (whole.operation() == CommandOp::none || enqueue(number, whole));
@@ -123,13 +121,6 @@ void Sender::send_word(uint32_t number, Word word, uint64_t value) {
 
 void Sender::credit_returned(uint32_t number, uint32_t value) {
   peers_[number].credits.returned(value);
-}
-
-// There is room in the list for all chunks of all operations.
-void Sender::freed(uint32_t number, const Freed& freed, uint32_t value) {
-  Peer& peer = peers_[number];
-  if (peer.discards() || freed.slot >= shape_.in_flight) return;
-  peer.gather.free(freed, value, [&](const Command& put) { enqueue(number, put); });
 }
 
 bool Sender::consumed(uint32_t number, Kind kind, uint32_t value) {
@@ -235,7 +226,7 @@ bool Sender::advance(uint32_t number) {
 bool Sender::chain_words(uint32_t number) {
   Peer& peer = peers_[number];
   Connection& connection = peer_connections_[number].connections.front();
-  for (uint32_t word = 0; word < words_; ++word) {
+  for (uint32_t word = 0; word < num_words; ++word) {
     if (peer.sent[word] == peer.pending[word]) continue;
     if (!has_room(connection, 0)) return false;
     peer.sent[word] = peer.pending[word];
@@ -347,14 +338,13 @@ void Sender::chain_rows(uint32_t number, Connection& connection, const Command& 
   const Area& from = header ? places.header_from : places.rows_from;
   const Area& to = header ? places.header_to : places.rows_to;
   const uint64_t row_bytes = header ? 0 : command.bytes() / command.rows();
-  const uint64_t within = row_bytes * command.row(), landing = row_bytes * places.position_of(command.row());
+  const uint64_t within = row_bytes * command.row();
   operation.local_region = ports_[connection.port].regions[from.window];
   operation.remote_region = connection.regions[to.window];
   const uint32_t rank = peer_connections_[number].rank;
   operation.local_offset = header ? from.at(slot, rank) : places.from(slot, rank) + within;
-  operation.remote_offset = header ? to.at(slot, shape_.rank) : places.to(slot, rank, shape_.rank) + landing;
+  operation.remote_offset = header ? to.at(slot, shape_.rank) : places.to(slot, rank, shape_.rank) + within;
   operation.bytes = command.bytes();
-  if (!header && places.ring.chunks != 0) operation.flags |= UCCLEP_OPERATION_REUSED;
   counts_.bytes.add(command.bytes());
 }
 

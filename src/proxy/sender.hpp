@@ -45,7 +45,6 @@ class Sender {
   void send_word(uint32_t peer, Word word, uint64_t value);
   // What came from the peer.
   void credit_returned(uint32_t peer, uint32_t value);
-  void freed(uint32_t peer, const Freed& freed, uint32_t value);
   bool consumed(uint32_t peer, Kind kind, uint32_t value);  // true: the word grew
   uint64_t consumed_by(uint32_t peer, Kind kind) const;
   bool placed(uint32_t peer, uint32_t value) { return peers_[peer].messages.placed(value); }  // likewise
@@ -128,7 +127,6 @@ class Sender {
   Staging* staging_;
   std::vector<Peer> peers_;
   SendQueue queue_;
-  const uint32_t words_;          // that there are in such a group
   std::vector<uint32_t> active_;  // peers that have something to send
   uint32_t turn_ = 0;
 };

@@ -136,7 +136,7 @@ TEST_CASE("graph: HT update, dispatch and combine, replayed, FLAT", "[driver][pr
 TEST_CASE("graph: HT update, dispatch and combine, replayed, EXPERT_MAJOR", "[driver][process][graph]") {
   capture_and_replay(Layout::ht_expert_major, replays(), true);
 }
-TEST_CASE("graph: HT in rounds, whole and in phases, replayed", "[driver][process][graph]") {
+TEST_CASE("graph: HT in rounds, whole and in phases, replayed", "[driver][process][graph][nodes]") {
   for (const bool phases : {false, true}) {
     capture_and_replay(Layout::ht_flat, replays(), true, phases, 3);
     capture_and_replay(Layout::ht_expert_major, replays(), false, phases, 3);

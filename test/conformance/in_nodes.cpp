@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "conformance/in_nodes.hpp"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <cstdlib>
@@ -53,6 +54,7 @@ void run_in_nodes(const Nodes& nodes, const std::string& transport, const std::v
         scenario.ranks = rank.count;
         scenario.nodes = nodes;
         scenario.num_sms = how.num_sms;
+        scenario.round = std::min(how.tokens_per_round, scenario.max_tokens);
         try {
           const Group group = make_group(comm, config_of(scenario, how));
           const Handle handle = make_handle(group, handle_config(scenario));

@@ -18,6 +18,7 @@ struct InNodes {
   bool gradients = false;     // they follow the last routing
   int rounds = 3;             // routings on a handle: all slots are used again
   int num_sms = 0;            // 0: all, or what a seed says
+  int tokens_per_round = 0;   // of HT; 0: operations have one round
 };
 
 // Blocks of a group's kernels, or of a call's: seldom all (0), since more lanes take longer on few cores.

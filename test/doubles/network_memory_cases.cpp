@@ -194,23 +194,23 @@ TEST_CASE("network memory: a group whose window NICs do not get hold of has it i
   }
 }
 
-// Shared memory for one warp: it sends, relays and pulls in turn. So it has no rings, which are freed while rows are
-// pulled.
-TEST_CASE("network memory: HT in blocks of one warp, and no rings for them", "[memory]") {
+// Shared memory for one warp: it sends, relays and pulls in turn. So operations have one round.
+TEST_CASE("network memory: HT in blocks of one warp, and one round for them", "[memory]") {
   const Setting shared_memory("UCCLEP_DOUBLE_ATTRIBUTE", "97:24576");
   SECTION("rows with room for all") {
     const Platform platform;
     exchange_rows({2, 2}, "loopback", 2, 2, {Layout::ht_flat, Layout::ht_expert_major});
   }
-  SECTION("rings that are asked for") {
-    const Setting asked("UCCLEP_HT_RING", "2");
+  SECTION("more tokens than a round has") {
     run_ranks(4, [](Rank& rank) {
       Comm comm(rank, in_nodes_of(rank, 2, "loopback"));
       ucclEpGroupConfig_t config = group_config({Scenario{.layout = Layout::ht_flat}});
-      config.max_tokens_per_rank = 8192;  // more than a ring holds
-      ucclEpGroup_t group = nullptr;
-      refused(ucclEpGroupCreate(&group, comm, &config), ucclEpNotSupported, "ucclEpGroupCreate",
-              {"UCCLEP_HT_RING=2", "blocks of two warps", "4 ranks"});
+      const Group group = make_group(comm, config);
+      ucclEpHandleConfig_t many = handle_config(Scenario{.layout = Layout::ht_flat});
+      many.max_tokens = config.max_tokens_per_rank + 1;
+      ucclEpHandle_t handle = nullptr;
+      refused(ucclEpHandleCreate(&handle, group, &many), ucclEpNotSupported, "ucclEpHandleCreate",
+              {"config.max_tokens is", "one round"});
     });
   }
 }

@@ -16,10 +16,10 @@ namespace {
 
 // Not those whose values are names of files.
 const std::set<std::string, std::less<>> variables = {
-    "UCCLEP_DEVICE",        "UCCLEP_TRANSPORT",  "UCCLEP_NICS",         "UCCLEP_NODES",
-    "UCCLEP_SOCKET_IFNAME", "UCCLEP_TIMEOUT_MS", "UCCLEP_DEBUG",        "UCCLEP_HOST_WAVE",
-    "UCCLEP_HOST_SEED",     "UCCLEP_HOST_MODE",  "UCCLEP_HOST_WORKERS", "UCCLEP_HOST_WATCHDOG_MS",
-    "UCCLEP_LL_COPIES",     "UCCLEP_HT_RING"};
+    "UCCLEP_DEVICE",        "UCCLEP_TRANSPORT",   "UCCLEP_NICS",         "UCCLEP_NODES",
+    "UCCLEP_SOCKET_IFNAME", "UCCLEP_TIMEOUT_MS",  "UCCLEP_DEBUG",        "UCCLEP_HOST_WAVE",
+    "UCCLEP_HOST_SEED",     "UCCLEP_HOST_MODE",   "UCCLEP_HOST_WORKERS", "UCCLEP_HOST_WATCHDOG_MS",
+    "UCCLEP_LL_COPIES",     "UCCLEP_WINDOW_BYTES"};
 
 topology::Machine machine() {
   topology::Machine one;

@@ -3,7 +3,8 @@
  * Operations of HT that run in rounds: rule P1 and "Blocks" of docs/protocol.md. Each rank has BLOCKS blocks, of which
  * RESIDENT at most run at a time, in order of index. A block sends and receives in the order S 0 .. S N-1, R 0, S N,
  * R 1, ..; or, with APART, one warp of it sends and another one receives. What is sent, and received of rounds that
- * peers wait for, is taken by turns. Checked are
+ * peers wait for, is taken by turns. With RELAYS rows are relayed before they are received, by turns, too: whoever has
+ * sent of a round then relays of it. Checked are
  *   - that a share of a round reads no rows but those of that round (assert), and consumed words never go back (assert),
  *   - that all operations end, however few blocks are resident (no invalid end state).
  *
@@ -44,15 +45,25 @@
 #else
 #define slot_free(n) all_consumed(n)
 #endif
-#ifdef FIRST_PART_PUBLISHES /* P1: a round is published when all of it has been read */
-#define PARTS 1
+#ifdef ANY_ORDER /* rounds are published in order: that the one before has been is a part of each */
+#define before(i) 0
 #else
-#define PARTS BLOCKS
+#define before(i) ((i) == 0 -> 0 : 1)
 #endif
-#ifdef ANY_ORDER /* rounds are published in order */
-#define is_next(n) true
+#ifdef FIRST_PART_PUBLISHES /* P1: a round is published when all of it has been read */
+#define all_parts(i) 1
 #else
-#define is_next(n) (rank[r].read + 1 == (n))
+#define all_parts(i) (BLOCKS + RELAY_PARTS + before(i))
+#endif
+#if defined(RELAYS) && !defined(RELAYS_UNCOUNTED) /* P1: and when all of it has been relayed */
+#define RELAY_PARTS BLOCKS
+#else
+#define RELAY_PARTS 0
+#endif
+#ifdef RELAYS
+#define relayed_row(n, source, share) rank[r].slot[(n) % N].relayed[(source) * BLOCKS + (share)]
+#else
+#define relayed_row(n, source, share) rank[r].slot[(n) % N].row[(source) * BLOCKS + (share)]
 #endif
 #ifdef OWN_SHARES /* Blocks: what others wait for is received by those that are resident */
 #define awaited(i) false
@@ -70,13 +81,15 @@
 #endif
 
 typedef Slot {
-  byte row[RANKS * BLOCKS] /* by source and share */
+  byte row[RANKS * BLOCKS]; /* by source and share */
+#ifdef RELAYS
+  byte relayed[RANKS * BLOCKS]
+#endif
 };
 typedef Rank {
   Slot slot[N];          /* where others write */
   byte consumed[RANKS];  /* as this rank knows them */
-  byte read;             /* the last round that it has published */
-  byte sent, received;   /* turns that its blocks have taken in this operation */
+  byte sent, relayed, received; /* turns that its blocks have taken in this operation */
   byte parts[ROUNDS];    /* of a round that have been read */
   byte op;               /* that runs */
   byte ended[BLOCKS];    /* warps of a block */
@@ -99,11 +112,7 @@ inline publish(n) {
       assert(rank[p].consumed[r] <= (n));
       rank[p].consumed[r] = (n)
     }
-    p = 0;
-    if
-    :: rank[r].read < (n) -> rank[r].read = (n)
-    :: else
-    fi
+    p = 0
   }
 }
 
@@ -121,28 +130,47 @@ inline receive(i, share) {
   p = 0;
   do
   :: p < RANKS ->
-    rank[r].slot[number % N].row[p * BLOCKS + (share)] == number;          /* its epoch is there */
-    assert(rank[r].slot[number % N].row[p * BLOCKS + (share)] == number);  /* and so are its rows, some time later */
+    relayed_row(number, p, share) == number;          /* its epoch is there */
+    assert(relayed_row(number, p, share) == number);  /* and so are its rows, some time later */
+    p++
+  :: else -> break
+  od;
+  p = 0
+}
+inline relay(i, share) {
+  number = first_of(op) + (i);
+  p = 0;
+  do
+  :: p < RANKS ->
+    rank[r].slot[number % N].row[p * BLOCKS + (share)] == number;
+    relayed_row(number, p, share) = number;
+    assert(rank[r].slot[number % N].row[p * BLOCKS + (share)] == number); /* it looks who else gets the row */
     p++
   :: else -> break
   od;
   p = 0
 }
 inline count(i) {
-  d_step {
-    rank[r].parts[i]++;
-    last = rank[r].parts[i] == PARTS
-  }
-  if
-  :: last ->
-    is_next(number);
-    publish(number)
-  :: else
-  fi
+  part = (i);
+  do
+  :: part < rounds_of(op) && awaited(part) ->
+    d_step {
+      rank[r].parts[part]++;
+      last = rank[r].parts[part] == all_parts(part)
+    }
+    if
+    :: last ->
+      publish(first_of(op) + part);
+      part = (before(1) == 0 -> rounds_of(op) : part + 1)
+    :: else -> break
+    fi
+  :: else -> break
+  od;
+  part = 0
 }
 
 proctype Warp(byte r, b; bool sends, receives) {
-  byte op = 0, i, number, p, send_turn, receive_turn;
+  byte op = 0, i, number, p, part, send_turn, relay_turn, receive_turn;
   bool last;
   do
   :: op < OPS ->
@@ -151,7 +179,9 @@ proctype Warp(byte r, b; bool sends, receives) {
       if
       :: sends ->
         send_turn = rank[r].sent;
-        rank[r].sent++
+        rank[r].sent++;
+        relay_turn = rank[r].relayed;
+        rank[r].relayed++
       :: else
       fi;
       if
@@ -189,7 +219,19 @@ proctype Warp(byte r, b; bool sends, receives) {
             rank[r].sent++
           }
         :: else -> break
+        od;
+#ifdef RELAYS
+        do
+        :: relay_turn < (i + 1) * BLOCKS ->
+          relay(i, relay_turn % BLOCKS);
+          count(i);
+          d_step {
+            relay_turn = rank[r].relayed;
+            rank[r].relayed++
+          }
+        :: else -> break
         od
+#endif
       :: else
       fi;
       i++
@@ -208,6 +250,7 @@ proctype Warp(byte r, b; bool sends, receives) {
           for (p : 0 .. ROUNDS - 1) { rank[r].parts[p] = 0 }
           p = 0;
           rank[r].sent = 0;
+          rank[r].relayed = 0;
           rank[r].received = 0;
           for (p : 0 .. BLOCKS - 1) { rank[r].ended[p] = 0 }
           p = 0;

@@ -175,53 +175,6 @@ TEST_CASE("engine: commands go on through many laps of a small ring", "[engine]"
   CHECK(result.groups[0].commands > 32 * 8);
 }
 
-// Rows of whole chunks, which land in a ring.
-void send_by_ring(Rank& me, uint32_t peer) {
-  me.fill(kind, peer);
-  CommandFields fields;
-  fields.epoch = static_cast<uint32_t>(me.seq(kind));
-  fields.destination = static_cast<uint16_t>(peer);
-  fields.kind = static_cast<uint8_t>(kind);
-  fields.flags = by_ring_flag;
-  fields.operation = CommandOp::put;
-  const uint32_t all = me.rows_to(kind, me.rank(), peer);
-  for (; fields.row < all; fields.row += fields.rows) {
-    fields.rows = static_cast<uint16_t>(std::min(all - fields.row, me.shape().rows_per_chunk));
-    fields.bytes = fields.rows * me.row_bytes(kind);
-    me.push(peer, fields);
-  }
-  fields.operation = CommandOp::header;
-  fields.rows = 0;
-  fields.bytes = me.shape().header_bytes;
-  me.push(peer, fields);
-}
-
-TEST_CASE("engine: of chunks that land in a ring a transport hears that others will land there, of nothing else",
-          "[engine]") {
-  TeamShape shape;
-  NicWatch watch;
-  shape.change = [&](uint32_t rank, proxy::EngineConfig& config, proxy::GroupSpec& spec) {
-    proxy::KindPlaces& ring = spec.shape.places.by_rings(kind);
-    ring = spec.shape.places[kind];
-    ring.ring.rows_per_chunk = ring.rows_per_chunk;
-    ring.ring.chunks = ring.chunks();
-    with_nic(0, watch)(rank, config, spec);
-  };
-  uint64_t chunks = 0;
-  const TeamResult result = run_team(shape, [&](Rank& me) {
-    for (uint32_t i = 0; i < 10; ++i) {
-      me.begin(kind);
-      i % 2 == 0 ? me.send(kind, 1 - me.rank()) : send_by_ring(me, 1 - me.rank());
-      if (me.rank() == 0 && i % 2 != 0) chunks += ceil_div(me.rows_to(kind, 0, 1), shape.rows_per_chunk);
-      me.receive(kind, 1 - me.rank());
-      me.consume(kind);
-    }
-  });
-  CHECK(chunks > 0);
-  CHECK(watch.reused == chunks);
-  CHECK(result.groups[0].chunks > chunks);
-}
-
 TEST_CASE("engine: where a NIC has few receives, all ranks send less at once", "[engine]") {
   TeamShape shape;
   shape.ranks = 3;

@@ -11,9 +11,9 @@
 namespace ucclep::test {
 
 struct NicWatch {
-  std::atomic<bool> held{false};                           // nothing is polled
-  std::atomic<int64_t> bytes{0}, max_bytes{0};             // in flight
-  std::atomic<uint64_t> messages{0}, reused{0}, posts{0};  // reused: of the messages, with that flag
+  std::atomic<bool> held{false};                // nothing is polled
+  std::atomic<int64_t> bytes{0}, max_bytes{0};  // in flight
+  std::atomic<uint64_t> messages{0}, posts{0};
   std::atomic<uint32_t> endpoints{0};
   std::function<void(transport::Traits&)> limit = {};
   std::function<void()> in_poll = {};  // by the thread that polls
@@ -45,7 +45,6 @@ class WatchedEndpoint : public transport::Endpoint {
     ++watch_.posts;
     for (const transport::Operation& operation : operations.first(accepted)) {
       ++watch_.messages;
-      if ((operation.flags & UCCLEP_OPERATION_REUSED) != 0) ++watch_.reused;
       const int64_t now = watch_.bytes += static_cast<int64_t>(operation.bytes);
       int64_t max = watch_.max_bytes;
       while (now > max && !watch_.max_bytes.compare_exchange_weak(max, now)) {

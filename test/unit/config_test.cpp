@@ -39,8 +39,7 @@ TEST_CASE("every variable of the environment reaches the configuration") {
                            {"UCCLEP_TOPO_FILE", "topo.json"},
                            {"UCCLEP_NETWORK_MEMORY", "device"},
                            {"UCCLEP_TRACE", "trace.%r.json"},
-                           {"UCCLEP_LL_COPIES", "node"},
-                           {"UCCLEP_HT_RING", "12"}});
+                           {"UCCLEP_LL_COPIES", "node"}});
   Config config = Config::from_environment();
   CHECK(config.device == UCCLEP_DEVICE_HOST);
   CHECK(config.transport == "efa");
@@ -53,11 +52,15 @@ TEST_CASE("every variable of the environment reaches the configuration") {
   CHECK(config.network_memory == Config::NetworkMemory::device);
   CHECK(config.trace_file == "trace.%r.json");
   CHECK(config.ll_copies == LlCopies::node);
-  CHECK(config.ht_ring.chunks == 12);
 }
 
 TEST_CASE("a removed variable that is set gives one line with its successor") {
   REQUIRE_FALSE(removed_variables().empty());
+  for (const char* ring : {"UCCLEP_HT_RING", "UCCLEP_HT_RELAY_RING"}) {
+    const auto one = std::ranges::find(removed_variables(), std::string(ring), &RemovedVariable::name);
+    REQUIRE(one != removed_variables().end());
+    CHECK_THAT(one->successor, Contains("UCCLEP_WINDOW_BYTES"));
+  }
   for (const RemovedVariable& variable : removed_variables()) {
     std::string path = "/tmp/ucclep-removed-XXXXXX";
     const int file = mkstemp(path.data());
@@ -75,24 +78,6 @@ TEST_CASE("a removed variable that is set gives one line with its successor") {
     CHECK_THAT(text, Contains(std::string(variable.name) + " is set") && Contains(variable.successor));
     CHECK(std::count(text.begin(), text.end(), '\n') == 1);
     unlink(path.c_str());
-  }
-}
-
-TEST_CASE("rings of HT are there by a rule, or not, or of so many chunks") {
-  const std::map<std::string, uint32_t> meanings{
-      {"auto", AskedRing::automatic}, {"", AskedRing::automatic}, {"OFF", AskedRing::off}, {"2", 2}, {"1023", 1023}};
-  for (const auto& [value, chunks] : meanings) {
-    const Environment environment(
-        std::map<std::string, std::string>{{"UCCLEP_HT_RING", value}, {"UCCLEP_HT_RELAY_RING", "7"}});
-    CHECK(Config::from_environment().ht_ring.chunks == chunks);
-    CHECK(Config::from_environment().ht_relay_ring.chunks == 7);
-  }
-  for (const char* value : {"0", "1", "1024", "-2", "2 ", "on"}) {
-    for (const char* variable : {"UCCLEP_HT_RING", "UCCLEP_HT_RELAY_RING"}) {
-      const Environment environment(std::map<std::string, std::string>{{variable, value}});
-      CHECK_THROWS_WITH(Config::from_environment(),
-                        Contains(variable) && Contains("expected auto, off, or an integer from 2 to 1023"));
-    }
   }
 }
 

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "ucclep/device/arch/types.hpp"
+#include "ucclep/device/layout/nodes.hpp"
 
 namespace ucclep {
 namespace {
@@ -56,7 +57,7 @@ TEST_CASE("group: metas of HT have room as the lines that they are sent in") {
 }
 
 // A training group of 8 ranks, with the fewest tokens in LL.
-GroupShape large_shape(int64_t window_bytes, int max_tokens = 8192) {
+GroupShape large_shape(int64_t window_bytes, int max_tokens = 8192, const NodeShape& nodes = {}) {
   const DeviceTraits traits = traits_where(128, 128);
   ucclEpGroupConfig_t config = UCCLEP_GROUP_CONFIG_INIT;
   config.num_experts = 256;
@@ -65,7 +66,7 @@ GroupShape large_shape(int64_t window_bytes, int max_tokens = 8192) {
   config.ll_max_tokens_per_rank = 1;
   config.max_token_bytes = 2 * 7168;
   config.window_bytes = window_bytes;
-  return shape_of(checked_config(config, 8, traits, NodeShape{}), 8, traits, NodeShape{});
+  return shape_of(checked_config(config, 8, traits, nodes), 8, traits, nodes);
 }
 
 TEST_CASE("group: a round of HT has as many tokens as window_bytes has room for, at most max_tokens_per_rank") {
@@ -88,6 +89,27 @@ TEST_CASE("group: by itself a group of 8 ranks with 8192 tokens takes less than 
   const GroupShape shape = large_shape(0);
   CHECK(shape.ht_tokens >= 1920);
   CHECK(WindowLayout::of(shape).bytes <= 700ull << 20);
+}
+
+TEST_CASE("group: between nodes window_bytes counts what NICs read and write, too") {
+  constexpr uint64_t bytes = 512 << 20;
+  const GroupShape shape = large_shape(bytes, 8192, {2, 4, 1});
+  GroupShape more = shape;
+  more.ht_tokens += 32;
+  const auto all = [](const GroupShape& one) {
+    return WindowLayout::of(one).bytes + WindowLayout::of(one).network_bytes;
+  };
+  CHECK(shape.ht_tokens % 32 == 0);
+  CHECK(all(shape) <= bytes);
+  CHECK(all(more) > bytes);
+}
+
+TEST_CASE("group: chunks of the network have 64 to 256 KiB, and are no more than may be") {
+  CHECK(rows_of_chunk(64, 14784, 4095) == 5);
+  CHECK(rows_of_chunk(512, 14784, 4095) == 8);  // a 64th of them
+  CHECK(rows_of_chunk(4096, 14784, 4095) == 18);
+  CHECK(rows_of_chunk(4095, 1 << 20, 4095) == 1);
+  CHECK(rows_of_chunk(4096, 1 << 20, 4095) == 2);
 }
 
 }  // namespace

@@ -136,7 +136,7 @@ TEST_CASE("user kernels in HT: what does not fit is named, and the group stays u
   });
 }
 
-TEST_CASE("user kernels in HT: more tokens than a round are refused with the limit", "[process][reduced]") {
+TEST_CASE("user kernels in HT: more tokens than a round are refused with the limit", "[process][nodes][reduced]") {
   const Scenario scenario{.layout = Layout::ht_flat, .max_tokens = 9, .round = 4};
   Scenario few = scenario;
   few.tokens = {4, 0, 3, 1};

@@ -162,9 +162,8 @@ TEST_CASE("user kernels in HT between domains: rows of many chunks", "[process][
                 });
 }
 
-// Five of these rows are a chunk, or one, and two chunks a ring, if NICs do not reach the device.
-TEST_CASE("user kernels in HT between domains: rows that relays take from a ring", "[process][reduced][host][apart]") {
-  const Environment asked("UCCLEP_HT_RELAY_RING", "2");
+// Five of these rows are a chunk, or one.
+TEST_CASE("user kernels in HT between domains: long rows that relays stage", "[process][reduced][host][apart]") {
   for (const Scenario& rows : {Scenario{.experts = 8, .top_k = 4, .max_tokens = 32, .hidden = 7168},
                                Scenario{.experts = 4, .top_k = 2, .max_tokens = 8, .hidden = 32768}}) {
     run_ht_across({2, 2}, reordering(6), rows, [](Rank& rank, Session& at, const Scenario& scenario) {

@@ -17,7 +17,7 @@ from .lifetime import LibraryObject
 if TYPE_CHECKING:  # for annotations only: at run time nothing is imported back
     from .communicator import Communicator
 
-ABI = 31  # UCCLEP_DEVICE_ABI
+ABI = 32  # UCCLEP_DEVICE_ABI
 
 
 class DeviceObject(ctypes.Structure):
@@ -32,7 +32,7 @@ class DeviceObject(ctypes.Structure):
 
 class DeviceGroup(DeviceObject):
     MAGIC = 0x55450012
-    _fields_ = [("rank", c_int), ("rest", c_uint64 * 90)]
+    _fields_ = [("rank", c_int), ("rest", c_uint64 * 77)]
 
 
 class DeviceHandle(DeviceObject):

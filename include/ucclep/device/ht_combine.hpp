@@ -12,8 +12,7 @@
 // one domain, and with masks, there is no wait but combine_begin's: for slots that peers still read, and in
 // EXPERT_MAJOR for the other blocks of the grid. Else, between domains, combine_end waits in every block, at most the
 // group's timeout, for combine_begin of all ranks and for the sends of those of its domain, of which it adds up what
-// goes to homes elsewhere; and where sums land in rings for the sends of all ranks, since it stages these
-// (user/ht.hpp). So no rank's sends may wait for what another rank does after its combine_end.
+// goes to homes elsewhere (user/ht.hpp). So no rank's sends may wait for what another rank does after its combine_end.
 //
 // clang-format off
 // | who writes                                  | who reads                             | ordered by                          |

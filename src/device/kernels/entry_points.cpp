@@ -3,7 +3,6 @@
 #include "device/kernels/trace_clock.hpp"
 #include "ucclep/device/ht/combine.hpp"
 #include "ucclep/device/ht/dispatch.hpp"
-#include "ucclep/device/ht/nodes/by_rings.hpp"
 #include "ucclep/device/ht/nodes/network.hpp"
 #include "ucclep/device/ll/combine_small.hpp"
 #include "ucclep/device/ll/dispatch_small.hpp"
@@ -15,9 +14,9 @@
 
 namespace UCCLEP_SIMT_NAMESPACE {
 
-#define KERNEL(name, Args, blocks, ...) \
-  UCCLEP_KERNEL(name, Args) {           \
-    __VA_ARGS__(args);                  \
+#define KERNEL(name, Args, ...) \
+  UCCLEP_KERNEL(name, Args) {   \
+    __VA_ARGS__(args);          \
   }
 #include "device/kernels/kernels.def"
 

@@ -18,15 +18,12 @@ struct ByQuant {
   constexpr const Kernel& of(bool quantised) const { return quantised ? quantising : forwarding; }
 };
 
-// What the table says of a kernel's blocks.
-inline constexpr bool meet = true, apart = false;
-
-#define KERNEL(name, Args, blocks, ...) inline constexpr Kernel name{#name, blocks};
-#define KERNEL_BY_TYPE(before, after, Args, blocks, ...) \
-  inline constexpr ByType before##after{                 \
-      {#before "_bf16" #after, blocks}, {#before "_fp16" #after, blocks}, {#before "_fp32" #after, blocks}};
-#define KERNEL_BY_QUANT(before, after, Args, blocks, ...) \
-  inline constexpr ByQuant before##after{{#before #after, blocks}, {#before "_fp8" #after, blocks}};
+#define KERNEL(name, ...) inline constexpr Kernel name{#name, false};
+#define KERNEL_BY_TYPE(before, after, ...) \
+  inline constexpr ByType before##after{   \
+      {#before "_bf16" #after, false}, {#before "_fp16" #after, false}, {#before "_fp32" #after, false}};
+#define KERNEL_BY_QUANT(before, after, ...) \
+  inline constexpr ByQuant before##after{{#before #after, false}, {#before "_fp8" #after, false}};
 #include "device/kernels/kernels.def"
 
 // Without the prefix that they have in GPU code.

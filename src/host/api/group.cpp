@@ -41,41 +41,9 @@ void agree_on(Agreement& agreement, const ucclEpGroupConfig_t& config) {
       .field("window_bytes", config.window_bytes);
 }
 
-// Rings of HT. A block has to relay while it pulls.
-uint32_t ring_on(const ucclEpComm& comm, const GroupShape& shape) {
-  const AskedRing& asked = comm.config.ht_ring;
-  const uint32_t chunks = ring_chunks(asked, shape);
-  if (chunks != 0 && !has_blocks_of_two_warps(comm.traits, shape.ranks)) {
-    fail(ucclEpNotSupported,
-         "UCCLEP_HT_RING={} needs blocks of two warps, and {} has shared memory for one, with tables of {} ranks",
-         asked.text(), comm.traits.name, shape.ranks);
-  }
-  GroupShape chosen = shape;
-  chosen.ring = chunks;
-  log::info("group", "HT's rows from other nodes land in {} (UCCLEP_HT_RING={}): {} bytes, room for all takes {}",
-            chunks != 0 ? fmt::format("rings of {} chunks", chunks) : "room for all of them", asked.text(),
-            landing_bytes(chosen), landing_bytes(shape));
-  return chunks;
-}
-
-// Of relays that stage rows in their device's memory, and homes that stage sums.
-uint32_t relay_ring_on(const ucclEpComm& comm, const GroupShape& shape) {
-  const AskedRing& asked = comm.config.ht_relay_ring;
-  GroupShape chosen = shape;
-  chosen.relay_ring = relay_ring_chunks(asked, shape);
-  if (shape.relay_stages != 0) {
-    log::info(
-        "group", "relays of HT stage rows in their devices' memory from {} (UCCLEP_HT_RELAY_RING={}): {} bytes",
-        chosen.relay_ring != 0 ? fmt::format("rings of {} chunks", ring_of_rows(chosen).chunks) : "where they land",
-        asked.text(), landing_bytes(chosen));
-  }
-  return chosen.relay_ring;
-}
-
 // As WindowLayout and kernels want it, of a communicator whose ranks may be in several domains.
 GroupShape shape_on(const ucclEpComm& comm, const ucclEpGroupConfig_t& checked, const NodeShape& nodes) {
-  const bool rings = nodes.nodes > 0 && (comm.config.ht_ring.any() || comm.config.ht_relay_ring.any());
-  GroupShape shape = shape_of(checked, comm.nranks(), comm.traits, nodes, rings);
+  GroupShape shape = shape_of(checked, comm.nranks(), comm.traits, nodes);
   if (shape.networked == 0 || shape.masked != 0) return shape;
   CopyShape copies{shape.experts, shape.top_k, shape.ll_tokens, network_row_bytes(shape, shape.token_bytes), {}};
   for (const topology::Domain& domain : comm.topology.plan.domains) {
@@ -83,8 +51,6 @@ GroupShape shape_on(const ucclEpComm& comm, const ucclEpGroupConfig_t& checked, 
   }
   shape.node_copies = copies_by_node(comm.config.ll_copies, copies) ? 1 : 0;
   const CopyTimes times = copy_times(copies);
-  shape.ring = ring_on(comm, shape);
-  shape.relay_ring = relay_ring_on(comm, shape);
   log::info("group",
             "LL dispatch sends a row once to each {} (UCCLEP_LL_COPIES={}; predicted: to each rank {:.0f} us, "
             "to each node {:.0f} us)",
@@ -188,8 +154,6 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
   // Who waits less than the others would mask a rank that only waits longer.
   agreement.field("timeout_ms with enable_mask", asked.enable_mask != 0 ? comm.timeout_ms(asked.timeout_ms) : 0);
   agreement.field("UCCLEP_LL_COPIES", copies_name(comm.config.ll_copies));
-  agreement.field("UCCLEP_HT_RING", comm.config.ht_ring.text());
-  agreement.field("UCCLEP_HT_RELAY_RING", comm.config.ht_relay_ring.text());
   agreement.attempt([&] {
     const NodeShape nodes = node_shape(comm.topology.plan, asked.enable_mask != 0);
     group->config = checked_config(asked, comm.nranks(), comm.traits, nodes);
@@ -200,7 +164,6 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
     if (agreement.failed()) return;
     own = comm.device->share(group->device.layout.bytes);
   });
-  agreement.field("the chunks of HT's rings", group->device.shape.ring);
   // Ranks whose versions, devices or networks lead to other places in a window would write where nobody looks.
   agreement.field("bytes of a group's window", group->device.layout.bytes);
   agreement.field("bytes of a group's window of the network", group->device.layout.network_bytes);

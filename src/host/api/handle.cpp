@@ -62,7 +62,7 @@ uint32_t max_tokens_of(const ucclEpGroup& group, int mode, int64_t asked) {
   if (mode == UCCLEP_MODE_HT && asked > usual && !has_rounds(shape, group.comm->traits)) {
     fail(ucclEpNotSupported,
          "config.max_tokens is {}, more than max_tokens_per_rank, which is {}: operations of groups {} have one round",
-         asked, usual, shape.masked != 0 ? "with enable_mask" : "between domains, or of very many ranks,");
+         asked, usual, shape.masked != 0 ? "with enable_mask" : "of very many ranks");
   }
   const int64_t rounds = int64_t{max_rounds} * shape.ht_tokens, rows = max_rows / shape.ranks;
   const int64_t most = mode == UCCLEP_MODE_LL ? usual : std::min({rounds, rows, max_tokens});
@@ -293,7 +293,6 @@ ucclEpResult_t ucclEpHandleGetDevice(ucclEpHandle_t handle, ucclEpDeviceHandle* 
     if (h.memory.data() == nullptr) {
       fail(ucclEpNotSupported, "the handle is on config.handle_mem: user kernels take one with memory of its own");
     }
-    refuse_rings(h);
     check_device_struct(out);
     char* const copies = copies_for(h);
     out->group = h.group->device;

@@ -11,11 +11,13 @@
 namespace ucclep {
 namespace {
 
-constexpr std::initializer_list<std::pair<const char*, int64_t>> ring_choices{{"auto", AskedRing::automatic},
-                                                                              {"off", AskedRing::off}};
+constexpr const char* use_window_bytes =
+    "set UCCLEP_WINDOW_BYTES instead: HT operations that need more room run in rounds";
 
 constexpr RemovedVariable removed[] = {
     {"UCCLEP_ZERO_COPY_WITH_MASK", "leave it 0: with enable_mask no peer writes to a tensor of the caller"},
+    {"UCCLEP_HT_RING", use_window_bytes},
+    {"UCCLEP_HT_RELAY_RING", use_window_bytes},
 };
 
 void warn_of_removed_variables() {
@@ -24,10 +26,6 @@ void warn_of_removed_variables() {
       log::warn("config", "{} is set, but this version does not read it: {}", variable.name, variable.successor);
     }
   }
-}
-
-AskedRing asked_ring(std::optional<int64_t> chunks) {
-  return {chunks ? static_cast<uint32_t>(*chunks) : AskedRing::automatic};
 }
 
 }  // namespace
@@ -62,10 +60,6 @@ Config Config::from_environment() {
                                                            {"node", static_cast<int>(LlCopies::node)}})) {
     config.ll_copies = static_cast<LlCopies>(*copies);
   }
-  config.ht_ring =
-      asked_ring(env::choice_or_integer("UCCLEP_HT_RING", ring_choices, RingShape::min_chunks, RingShape::max_chunks));
-  config.ht_relay_ring = asked_ring(
-      env::choice_or_integer("UCCLEP_HT_RELAY_RING", ring_choices, RingShape::min_chunks, RingShape::max_chunks));
   // What only one kind of device reads is checked for all of them.
   static_cast<void>(env::flag("UCCLEP_EARLY_START"));
   static_cast<void>(HostDeviceConfig::from_environment());

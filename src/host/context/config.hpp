@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "host/context/ht_ring.hpp"
 #include "host/context/ll_copies.hpp"
 
 namespace ucclep {
@@ -22,8 +21,6 @@ struct Config {
   std::string topo_file;                     // UCCLEP_TOPO_FILE; empty: discover
   std::string trace_file;                    // UCCLEP_TRACE, a pattern with %r and %p; empty: no trace
   LlCopies ll_copies = LlCopies::automatic;  // UCCLEP_LL_COPIES=auto|rank|node
-  AskedRing ht_ring;                         // UCCLEP_HT_RING=auto|off|CHUNKS
-  AskedRing ht_relay_ring;                   // UCCLEP_HT_RELAY_RING=auto|off|CHUNKS
   enum class NetworkMemory { automatic, device, host };
   NetworkMemory network_memory = NetworkMemory::automatic;  // UCCLEP_NETWORK_MEMORY=auto|device|host
 

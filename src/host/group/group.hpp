@@ -92,14 +92,12 @@ void launch(ucclEpGroup& group, const Kernel& kernel, const LaunchShape& shape, 
             ucclEpStream_t stream) {
   static_assert(std::is_trivially_copyable_v<Args>);
   Device& device = *group.comm->device;
-  // Nobody promises that a GPU runs two kernels at once that it has to keep resident; ranks that share one need that.
-  const Kernel launched{kernel.name, kernel.meets && !group.comm->shares_device};
   group.captured = device.is_capturing(stream);
   StreamCapture* const capture = group.captured ? device.stream_capture() : nullptr;
   // What a GPU's graph replays later, nobody can ask for here.
   const bool asked_for = !group.captured || capture != nullptr;
   const ucclEpEvent_t behind = asked_for ? group.work.event_of(stream, group.captured) : nullptr;
-  device.launch(launched, shape, &args, sizeof args, stream);
+  device.launch(kernel, shape, &args, sizeof args, stream);
   if (!asked_for) return;
   capture != nullptr ? capture->record_at_replay(behind, stream) : device.event_record(behind, stream);
 }

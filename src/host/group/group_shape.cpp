@@ -144,13 +144,12 @@ GroupShape whole_shape(const ucclEpGroupConfig_t& config, int nranks, const Devi
 }  // namespace
 
 bool has_rounds(const GroupShape& shape, const DeviceTraits& traits) {
-  return shape.masked == 0 && !lands_by_ring(shape) && has_blocks_of_two_warps(traits, shape.ranks);
+  return shape.masked == 0 && has_blocks_of_two_warps(traits, shape.ranks);
 }
 
-GroupShape shape_of(const ucclEpGroupConfig_t& config, int nranks, const DeviceTraits& traits, const NodeShape& nodes,
-                    bool rings) {
+GroupShape shape_of(const ucclEpGroupConfig_t& config, int nranks, const DeviceTraits& traits, const NodeShape& nodes) {
   const GroupShape shape = whole_shape(config, nranks, traits, nodes);
-  if (rings || !has_rounds(shape, traits)) return with_round(shape, shape.ht_tokens);
+  if (!has_rounds(shape, traits)) return with_round(shape, shape.ht_tokens);
   const uint64_t asked = static_cast<uint64_t>(config.window_bytes),
                  bytes = asked != 0 ? asked : bytes_of_windows(with_round(shape, 1)) + usual_window_bytes;
   return with_round(shape, tokens_of_round(shape, bytes));

@@ -14,13 +14,12 @@ constexpr int64_t max_tokens = INT32_MAX / 2;  // per rank, in either mode
 ucclEpGroupConfig_t checked_config(const ucclEpGroupConfig_t& config, int nranks, const DeviceTraits& traits,
                                    const NodeShape& nodes);
 
-// True if operations of HT may have several rounds. They have one with masks, since an operation may run again, and
-// with rings. A block of several rounds sends while it sums, which needs two warps.
+// True if operations of HT may have several rounds. They have one with masks, since an operation may run again. A block
+// of several rounds sends while it sums, which needs two warps.
 bool has_rounds(const GroupShape& shape, const DeviceTraits& traits);
 
-// A round of HT has as many tokens as window_bytes has room for; where rings are asked for, all.
-GroupShape shape_of(const ucclEpGroupConfig_t& checked, int nranks, const DeviceTraits& traits, const NodeShape& nodes,
-                    bool rings = false);
+// A round of HT has as many tokens as window_bytes has room for.
+GroupShape shape_of(const ucclEpGroupConfig_t& checked, int nranks, const DeviceTraits& traits, const NodeShape& nodes);
 
 // Error(ucclEpInvalidArgument): the windows of the group are larger than asked for.
 void check_window_bytes(const ucclEpGroupConfig_t& checked, const GroupShape& shape);

@@ -58,13 +58,6 @@ void release_retired(ucclEpGroup& group) {
   std::erase_if(group.retired, [](const ucclEpGroup::Retired& one) { return !in_graph(*one.routing); });
 }
 
-void refuse_rings(const ucclEpHandle& handle) {
-  if (handle.low_latency() || handle.group->shape().ring == 0) return;
-  fail(ucclEpNotSupported,
-       "this group receives HT rows in rings of {} chunks, which user kernels cannot read: set UCCLEP_HT_RING=off",
-       handle.group->shape().ring);
-}
-
 ucclEpHandle& usable(ucclEpHandle_t handle) {
   require(handle, "handle");
   check_not_evicted(usable(handle->group));

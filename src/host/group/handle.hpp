@@ -87,7 +87,5 @@ void release_retired(ucclEpGroup& group);
 
 // A handle whose communicator has no fatal record.
 ucclEpHandle& usable(ucclEpHandle_t handle);
-// Error(ucclEpNotSupported) for HT in a group with rings: of what concerns user kernels.
-void refuse_rings(const ucclEpHandle& handle);
 
 }  // namespace ucclep

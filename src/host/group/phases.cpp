@@ -65,14 +65,10 @@ void check_in_flight(const ucclEpHandle& handle, Kind kind) {
        name_of(kind), group.shape().in_flight, since, handle.device.rounds);
 }
 
-Schedule schedule_of(const ucclEpHandle& handle, Kind kind, int send_only, bool device_initiated) {
-  const ucclEpGroup& group = *handle.group;
+Schedule schedule_of(const ucclEpHandle& handle, int send_only, bool device_initiated) {
   if (device_initiated) return Schedule::receive_phase;
-  // Relays of rings wait for those who pull.
-  const bool by_rings = group.shape().ring != 0 && !handle.low_latency() && kind == Kind::dispatch;
-  if (by_rings) return send_only != 0 ? Schedule::whole_at_send : Schedule::whole;
   if (send_only != 0) return Schedule::send_phase;
-  return group.mask_words && !handle.low_latency() ? Schedule::in_phases : Schedule::whole;
+  return handle.group->mask_words && !handle.low_latency() ? Schedule::in_phases : Schedule::whole;
 }
 
 const Kernel& repair_of(const ucclEpHandle& handle, Kind kind) {

@@ -17,10 +17,9 @@ void check_nothing_pending(const ucclEpHandle& handle);
 // How an operation goes. in_phases: by the kernels of phases, one after the other: in HT where the group has masks,
 // with which a receive phase may run again, and a send phase not. held_back: whole, as the receive phase: what has to
 // be repaired before rows leave is not begun by the send phase. receive_phase: of a device-initiated operation.
-// whole_at_send: whole, by the call of the send phase, after which the receive phase has nothing to do.
-enum class Schedule { whole, in_phases, send_phase, held_back, receive_phase, whole_at_send };
+enum class Schedule { whole, in_phases, send_phase, held_back, receive_phase };
 
-Schedule schedule_of(const ucclEpHandle& handle, Kind kind, int send_only, bool device_initiated);
+Schedule schedule_of(const ucclEpHandle& handle, int send_only, bool device_initiated);
 
 // What repairs an operation (masks.hpp).
 const Kernel& repair_of(const ucclEpHandle& handle, Kind kind);
@@ -59,14 +58,12 @@ void launch_operation(ucclEpHandle& handle, Kind kind, Schedule schedule, const 
   const auto receive = [&group, &repair, kernel = later, shape, args](ucclEpStream_t on) {
     launch_all(group, kernel, repair, shape, args, on);
   };
-  if (schedule == Schedule::whole || schedule == Schedule::whole_at_send)
-    launch_all(group, kernels.whole, repair, shape, args, stream);
+  if (schedule == Schedule::whole) launch_all(group, kernels.whole, repair, shape, args, stream);
   if (schedule == Schedule::in_phases || schedule == Schedule::send_phase)
     launch(group, kernels.send, shape, args, stream);
   if (schedule == Schedule::in_phases || schedule == Schedule::receive_phase) receive(stream);
   note_capture(handle, stream);
   note_operation(handle, kind);
-  if (schedule == Schedule::whole_at_send) keep_receive_phase(handle, kind, [](ucclEpStream_t) {}, stream);
   if (schedule == Schedule::send_phase || schedule == Schedule::held_back)
     keep_receive_phase(handle, kind, receive, stream);
 }

@@ -17,20 +17,6 @@
 namespace ucclep {
 namespace {
 
-// Between two nodes, in rows that have places of their own, and in those of rings.
-uint32_t placed_rows(const GroupShape& shape, Kind kind) {
-  if (kind == Kind::combine) return lands_by_ring(shape) ? 0 : shape.ht_tokens;
-  if (!lands_by_ring(shape)) return relayed_rows(shape);
-  return shape.node_copies != 0 ? shape.ll_tokens : 0;
-}
-void add_ring(proxy::Places& places, const GroupShape& shape, Kind kind, const RingShape& rows) {
-  proxy::KindPlaces& ring = places.by_rings(kind);
-  ring = places.between_nodes(kind);
-  ring.rows = shape.ht_tokens;
-  ring.ring = rows;
-  ring.rows_per_chunk = rows.rows_per_chunk;
-}
-
 // Where rows for nodes are sent from and land, and sums of HT, by node and block (ucclep/device/nodes.hpp).
 void add_relays(proxy::Places& places, const GroupShape& shape, const WindowLayout& w, const NodeTable& nodes,
                 uint32_t self) {
@@ -41,11 +27,11 @@ void add_relays(proxy::Places& places, const GroupShape& shape, const WindowLayo
   proxy::KindPlaces& dispatch = places.between_nodes(Kind::dispatch);
   dispatch.row_bytes = static_cast<uint32_t>(relayed_row_bytes(shape, shape.token_bytes));
   dispatch.rows_from = area(w.relay_out, w.relay_rows, count);
-  dispatch.rows_to = area(w.relay_in, w.relay_landing, blocks);
+  dispatch.rows_to = area(w.relay_in, w.relay_rows, blocks);
   proxy::KindPlaces& combine = places.between_nodes(Kind::combine);
   combine.row_bytes = static_cast<uint32_t>(shape.token_bytes) + weight_row_bytes(shape);
   combine.rows_from = area(w.sums_out, w.sums_rows, blocks);
-  combine.rows_to = area(w.sums_in, w.sums_landing, count);
+  combine.rows_to = area(w.sums_in, w.sums_rows, count);
   for (uint32_t peer = 0; peer < shape.ranks; ++peer) {
     dispatch.from_block.push_back(nodes.node_of(peer));
     dispatch.to_block.push_back(nodes.block_of(self, nodes.node_of(peer)));
@@ -73,19 +59,15 @@ proxy::Places places_of(const GroupShape& shape, const WindowLayout& w, const No
     to.header_to = {0, w.in_header(shape, kind, 0, 0), slot_bytes, w.header_bytes};
     to.header_bytes = static_cast<uint32_t>(w.header_bytes);
     if (kind == Kind::update) continue;  // which has no rows
-    to.rows = i < num_kinds ? shape.ll_tokens : placed_rows(shape, kind);
+    to.rows = i < num_kinds ? shape.ll_tokens : kind == Kind::dispatch ? relayed_rows(shape) : shape.ht_tokens;
     to.rows_per_chunk = rows_of_chunk(to.rows, to.row_bytes, proxy::max_chunks);
-  }
-  if (lands_by_ring(shape)) {
-    add_ring(places, shape, Kind::dispatch, ring_of_rows(shape));
-    add_ring(places, shape, Kind::combine, ring_of_sums(shape));
   }
   return places;
 }
 
 // A ring of each sort for each thread, and room for what all warps of an operation, and the threads of the block that
-// ends it, push at once, and relays in kernels of users, of which one at a time frees chunks of a peer; and for all
-// messages of the channel that may be under way, which wait for no room.
+// ends it, push at once, and relays in kernels of users; and for all messages of the channel that may be under way,
+// which wait for no room.
 proxy::RingsShape rings_of(const GroupShape& shape, const DeviceTraits& traits, size_t threads) {
   const auto log2 = static_cast<uint32_t>(std::bit_width(threads - 1));
   const unsigned warps = traits.num_sms * (traits.max_block / traits.wave);
@@ -260,11 +242,6 @@ GroupNetwork::GroupNetwork(ucclEpComm& comm, const GroupShape& shape, const Wind
   spec_.shape.channel = channel_of(shape, layout, *channel_, of_channel);
   spec_.shape.credits.in_flight = shape.in_flight;
   spec_.shape.credits.messages = channel_window;
-  for (const Kind kind : {Kind::dispatch, Kind::combine}) {
-    const RingShape& ring = spec_.shape.places.by_rings(kind).ring;
-    view_.rings[static_cast<uint32_t>(kind)] = ring;
-    spec_.shape.credits.freed += ring.words_under_way();
-  }
   spec_.shape.timeout_ms = static_cast<uint32_t>(timeout_ms);
   spec_.shape.traced = comm.trace != nullptr;
   spec_.rings = &rings_;

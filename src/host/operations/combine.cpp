@@ -115,7 +115,7 @@ struct CombineCall {
   bool backward() const { return config.pass == UCCLEP_PASS_BACKWARD; }
   // With masks, rows with weights of this combine leave when a repair has said whose weights have come.
   Schedule schedule() const {
-    const Schedule schedule = schedule_of(handle, Kind::combine, config.send_only, device_initiated);
+    const Schedule schedule = schedule_of(handle, config.send_only, device_initiated);
     const bool late_weights = inputs.topk_weights != nullptr && config.pass == UCCLEP_PASS_FORWARD;
     const bool held_back = schedule == Schedule::send_phase && handle.group->mask_words && late_weights;
     return held_back && handle.low_latency() ? Schedule::held_back : schedule;
@@ -134,7 +134,6 @@ OperationKernels kernels_of(const CombineCall& call, ucclEpDataType_t dtype, boo
   const GroupShape& shape = call.handle.group->shape();
   const bool networked = shape.networked != 0;
   if (!call.handle.low_latency()) {
-    if (shape.ring != 0) return of(ht_combine_rings, ht_send_combine_rings, ht_complete_combine_rings);
     if (networked) return of(ht_combine_network, ht_send_combine_network, ht_complete_combine_network);
     return of(ht_combine, ht_send_combine, ht_complete_combine);
   }
@@ -250,10 +249,7 @@ void combine(const CombineCall& call, ucclEpStream_t stream) {
   ucclEpGroup& group = *handle.group;
   checked_stream(*group.comm, stream);
   check_operation(handle, Kind::combine, call.config.send_only, call.config.pass, call.config.num_sms);
-  if (call.device_initiated) {
-    refuse_rings(handle);
-    check_device_initiated(call);
-  }
+  if (call.device_initiated) check_device_initiated(call);
   check_state(handle);
   if (call.inputs.scales != nullptr)
     fail(ucclEpNotSupported,

@@ -25,7 +25,6 @@ OperationKernels kernels_of(const DispatchCall& call, bool small) {
   const auto pick = [&](const ByQuant& family) -> const Kernel& { return family.of(call.quantised()); };
   const bool networked = call.shape().networked != 0;
   if (!call.handle.low_latency()) {
-    if (call.shape().ring != 0) return {pick(ht_dispatch_rings), pick(ht_dispatch_rings), pick(ht_dispatch_rings)};
     if (!networked) return {pick(ht_dispatch), pick(ht_send_dispatch), pick(ht_complete_dispatch)};
     return {pick(ht_dispatch_network), pick(ht_send_dispatch_network), pick(ht_complete_dispatch_network)};
   }
@@ -134,7 +133,6 @@ void dispatch(ucclEpHandle& handle, const ucclEpDispatchInputs_t* inputs, const 
 
 void complete_dispatch(ucclEpHandle& handle, const ucclEpDispatchOutputs_t* outputs,
                        const ucclEpDispatchConfig_t* config, ucclEpStream_t stream) {
-  refuse_rings(handle);
   DispatchCall call{handle, UCCLEP_DISPATCH_INPUTS_INIT, read_struct(outputs, "outputs"), read_struct(config, "config"),
                     true};
   checked_stream(*handle.group->comm, stream);

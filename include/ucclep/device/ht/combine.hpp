@@ -5,7 +5,7 @@
 //
 //   slots free -> READY out -> READY in -> runs of partial rows staged | per token: wait for its rows, pull and add,
 //   write -> end
-// Between nodes warps that have staged rows may have sums of other nodes to stage (ht/nodes/network.hpp).
+// Between nodes the warps that add up do so for homes elsewhere first (ht/nodes/node_sums.hpp).
 // Floor: partial rows from peers * row bytes / link bandwidth, plus READY's way, the first run's, and one sum.
 //
 // Runs are staged for all homes in turn, by place, and sums take tokens in order: what was staged first is wanted
@@ -236,7 +236,6 @@ UCCLEP_FN bool sum_token(const Op& op, const HtCombineArgs& args, const PeerTens
   }
   ring.sum<Element>(terms, bytes,
                     [&](uint32_t offset, Vector<Element>& sum) { combining::store_result(args, sum, token, offset); });
-  if constexpr (Wire::rings) Wire::sums_read(reload(args), op, token);
   return true;
 }
 
@@ -263,12 +262,6 @@ struct PartialMover {
     return in_turns(op, Turn::rows, roles().copy, sent, turn, [&](const Op& round, const Worker& worker) {
       return stage_runs<Element, Wire, masks>(round, reload(args), stage, ring, worker);
     });
-  }
-  UCCLEP_FN bool stage_sums(const Op& op) const {
-    if constexpr (Wire::network && phases != Phases::receive) {
-      if (roles().copy.has_me()) return Wire::stage_sums(reload(args), op, stage, roles().copy.me());
-    }
-    return true;
   }
 
   UCCLEP_FN Op round_of(const Op& op, uint32_t token) const {
@@ -324,7 +317,6 @@ struct PartialMover {
         if (!relay(op.in_round(r), sent, shares)) return false;
       }
       bulk_wait_written();
-      if (!stage_sums(op)) return false;
     }
     return !sums || sum_tokens(op, all, next);
   }
@@ -334,7 +326,7 @@ struct PartialMover {
   UCCLEP_FN bool move(const Op& op, const SentRounds& sent, uint32_t turn) {
     if (!send(op, sent, turn)) return false;
     if (phases == Phases::send && !Wire::network) return true;
-    return roles().reduce.has_me() ? relay_and_sum(op, sent) : stage_sums(op);
+    return !roles().reduce.has_me() || relay_and_sum(op, sent);
   }
 };
 
@@ -388,8 +380,7 @@ UCCLEP_FN void combine(const HtCombineArgs& args) {
   Wire::end(last, result != HeaderResult::lost, exposes(last, now.offer), rounds);
 }
 
-// The send phase stages what others pull, as far as there are slots; a relay adds up what goes to other nodes, and
-// stages what comes from there.
+// The send phase stages what others pull, as far as there are slots; a relay adds up what goes to other nodes.
 template <class Element, class Wire>
 UCCLEP_FN void send_combine(const HtCombineArgs& args) {
   const OpState op_state = OpState::load(args.group, Kind::combine);

@@ -182,11 +182,7 @@ struct RowMover {
 
   UCCLEP_FN bool take(const Op& op, const Worker& worker) {
     if (phases == Phases::whole && own_exposed != 0) return receive_metas<Wire>(reload(args), op, stage, worker);
-    if constexpr (Wire::rings) {
-      return Wire::pull_rows(reload(args), op, stage, worker);
-    } else {
-      return pull_rows<Wire, phases>(reload(args), op, stage, worker);
-    }
+    return pull_rows<Wire, phases>(reload(args), op, stage, worker);
   }
   // An awaited round is received by turns, and then counted; of others each warp has its own share.
   UCCLEP_FN bool receive(const Op& op) {
@@ -263,7 +259,7 @@ UCCLEP_FN HeaderResult exchange_rows(const Op& op, const OpState& op_state, cons
 }
 
 // The whole operation, or its send phase: that stages what is not sent, of as many rounds as there are slots, and
-// relays. With rings it is always the whole, as relays wait for those who pull.
+// relays.
 template <class Row, class Wire, Phases phases = Phases::whole>
 UCCLEP_FN void dispatch(const HtDispatchArgs& args) {
   const OpState op_state = OpState::load(args.group, Kind::dispatch);

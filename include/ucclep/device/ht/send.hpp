@@ -232,7 +232,6 @@ UCCLEP_FN bool send_metas(const HtDispatchArgs& args, const Op& op, const Stage&
 struct OneNode {
   static constexpr bool network = false;
   static constexpr bool masks = false;  // true: in a group with masks, of those who are not lost
-  static constexpr bool rings = false;  // true: rows from other nodes land in rings
   // Of the running operation.
   static UCCLEP_FN uint32_t rounds(const HandleMemory& memory) { return routed_rounds(memory); }
   using Consumed = ConsumedWord;

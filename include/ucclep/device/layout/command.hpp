@@ -38,15 +38,10 @@ enum class CommandOp : uint8_t {
   // This rank has masked the destination: no other field counts. Nothing that was put for it leaves from then on. Once
   // what had left is out of the NIC's hands the destination is notified, and Arrivals::detached says so here.
   detach = 6,
-  // Of the rows that the destination sends here by a ring, in an operation of the kind: the first `row` chunks have
-  // been read, and others may land where they lie.
-  freed = 7,
 };
 
 // Of a put, and of the header of such an operation: its rows go from node to node (HT), not from rank to rank.
 constexpr uint8_t between_nodes_flag = 1;
-// Of such: they land in a ring (RingShape).
-constexpr uint8_t by_ring_flag = 2;
 
 struct CommandFields {
   uint32_t epoch = 0;

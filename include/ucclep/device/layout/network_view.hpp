@@ -18,9 +18,8 @@ namespace ucclep {
 struct NetworkView {
   Fifo fifo;
   Arrivals arrivals;                       // by the proxy threads
-  uint32_t rows_per_chunk[3 * num_kinds];  // rows that arrive together; behind those from rank to rank, from node to
-                                           // node (between_nodes_flag), and by rings (by_ring_flag)
-  RingShape rings[num_kinds];              // of a group that has them
+  uint32_t rows_per_chunk[2 * num_kinds];  // rows that arrive together; behind those from rank to rank, from node to
+                                           // node (between_nodes_flag)
   ChannelWords channel;                    // by the proxy threads
   char* channel_window;                    // this rank's, in host memory
 };

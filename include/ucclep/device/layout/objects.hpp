@@ -182,7 +182,7 @@ struct HandleView {
 struct NetworkView;  // layout/network_view.hpp
 struct GroupMasks;   // layout/masks.hpp
 
-inline constexpr unsigned device_abi = 31;  // changes with any of the structs below
+inline constexpr unsigned device_abi = 32;  // changes with any of the structs below
 
 }  // namespace ucclep
 

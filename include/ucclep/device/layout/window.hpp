@@ -21,10 +21,6 @@
 //                                         the pool
 //   relay staged    [slot][block]         HT between nodes, where the network's window is in host memory and ranks have a
 //                                         relay in common: rows that have landed there, as there
-//   staged sums     [slot][other node]    then, where sums of nodes land in a ring first: rows[B] of these, and a 64-bit
-//                                         word for each: the last seq in which it has come here
-//   rings           [slot][block] [node]  where rows at relays, or sums, land in rings (ht/nodes/ring.hpp): what of them has
-//                                         been read
 //   signals         [signal][rank]        one 64-bit word: how often the rank has signalled; then its last barriers
 //
 // A networked group has a second window a rank, which NICs read and write: in a GPU's memory if they reach that, else in
@@ -35,8 +31,7 @@
 //   relay           [slot][node] [block]  rows for a node, of HT, and of LL where it sends such: where they are sent
 //                                         from and where its relay takes them in, from where in HT its node's ranks
 //                                         read them; in HT sums of a node for a home, where its relay sends them from
-//                                         and, by [node], where they land. In a group with rings these land in rings;
-//                                         rows and sums that are staged do so in any group
+//                                         and, by [node], where they land
 // Of it peers read what is at a relay. Headers that come by the network are copied to where those of peers land
 // (protocol/by_network.hpp). What the proxies read and write themselves lies in a third one, in host memory in any case:
 //   channel         [rank][message]       what waits to be sent, signals that came, and puts that are copied (layout/message.hpp)
@@ -120,9 +115,7 @@ struct GroupShape {
   uint32_t networked;       // 1: some ranks are reached by the network only; nothing travels as LINE then
   uint32_t stages_puts;     // 1: NICs do not reach the user's windows, and puts go by host memory (layout/message.hpp)
   uint32_t node_copies;     // 1: a row of an LL dispatch goes to a node once, not to each of its ranks (ll/relay.hpp)
-  uint32_t ring;            // chunks of the rings in which HT's rows from node to node land; 0: all have room
   uint32_t relay_stages;    // 1: relays of HT stage rows in their GPU's memory (ht/nodes/relay.hpp)
-  uint32_t relay_ring;      // then, of a group without rings: chunks of the rings in which rows and sums land; 0: none
   NodeShape nodes;          // of a networked group
 
   UCCLEP_HD constexpr uint32_t local_experts() const { return local.value; }
@@ -232,20 +225,6 @@ struct BackLayout {
   }
 };
 
-// How rows of HT at a relay land where they do so in a ring, and sums at home.
-UCCLEP_HD constexpr RingShape ring_of_rows(const GroupShape& s) {
-  return RingShape::of(s.ht_tokens, relayed_row_bytes(s, s.token_bytes), s.ring != 0 ? s.ring : s.relay_ring);
-}
-UCCLEP_HD constexpr bool lands_by_ring(const GroupShape& s) {
-  return s.ring != 0 || s.relay_ring != 0;
-}
-UCCLEP_HD constexpr uint32_t rows_staged_at_relay(const GroupShape& s) {
-  return s.ring == 0 ? s.ht_tokens : ring_of_rows(s).rows();
-}
-UCCLEP_HD constexpr RingShape ring_of_sums(const GroupShape& s) {
-  return RingShape::of(s.ht_tokens, s.token_bytes + weight_row_bytes(s), s.ring != 0 ? s.ring : s.relay_ring);
-}
-
 // Packets of a header, in order.
 struct HeaderLayout {
   static constexpr uint32_t settings_low = 0, settings_high = 1;
@@ -292,9 +271,6 @@ struct WindowLayout {
   uint64_t own_sums, sums_rows;                        // sums_rows: bytes of a node's, of a block's
   uint64_t relay_words, relay_places, relay_words_of_member;
   uint64_t relay_staged, relay_staged_rows;  // relay_staged_rows: bytes of a block's; 0: there are none
-  uint64_t staged_sums, staged_sums_words, staged_sums_of_node;  // words: offset in a node's; bytes of that, or 0
-  uint64_t rings;
-  RingWords ring;  // offsets from there on
   uint64_t signals;
   uint64_t bytes;
 
@@ -304,8 +280,7 @@ struct WindowLayout {
   uint64_t out_back, in_back, net_back_of_rank;
   uint64_t relay_out, relay_in, relay_rows;  // relay_rows: as sums_rows
   uint64_t sums_out, sums_in;
-  uint64_t relay_landing, sums_landing;  // bytes of a block's, of a node's: as those, or a ring
-  uint64_t network_bytes;                // 0: there is none
+  uint64_t network_bytes;  // 0: there is none
 
   // Of the channel's.
   uint64_t messages, signal_messages;
@@ -314,11 +289,6 @@ struct WindowLayout {
 
   static UCCLEP_HD constexpr uint64_t block_of(const GroupShape& s, uint32_t slot, uint32_t rank) {
     return uint64_t{slot} * s.ranks + rank;
-  }
-  // Rows of LL for nodes, which lie in the same places, have no ring.
-  static UCCLEP_HD constexpr uint64_t relay_ring_bytes(const GroupShape& s, uint64_t unit) {
-    const uint32_t of_ring = ring_of_rows(s).rows(), of_ll = s.node_copies != 0 ? s.ll_tokens : 0;
-    return round_up(relayed_row_bytes(s, s.token_bytes) * (of_ring > of_ll ? of_ring : of_ll), unit);
   }
   static UCCLEP_HD constexpr WindowLayout of(const GroupShape& s) {
     constexpr uint64_t page = 4096, unit = 128;
@@ -360,16 +330,8 @@ struct WindowLayout {
     w.relay_words_of_member = round_up(w.relay_places + pool_place_bytes(s), unit);
     w.relay_words = w.own_sums + s.networked * w.sums_rows * s.in_flight;
     w.relay_staged = round_up(w.relay_words + w.relay_words_of_member * s.nodes.most * blocks_in, unit);
-    w.relay_staged_rows =
-        s.relay_stages * round_up(relayed_row_bytes(s, s.token_bytes) * rows_staged_at_relay(s), unit);
-    w.staged_sums = w.relay_staged + w.relay_staged_rows * blocks_in;
-    w.staged_sums_words = w.sums_rows;
-    w.staged_sums_of_node = s.relay_ring == 0 ? 0 : w.staged_sums_words + round_up(8ull * s.ht_tokens, unit);
-    const uint64_t others = s.nodes.nodes == 0 ? 0 : s.nodes.nodes - 1;
-    w.rings = w.staged_sums + w.staged_sums_of_node * s.in_flight * others;
-    const RingShape read_there = s.ring != 0 ? ring_of_sums(s) : RingShape{};  // sums that are not staged
-    if (lands_by_ring(s)) w.ring = RingWords::of(s.in_flight, s.ranks, s.nodes, ring_of_rows(s), read_there);
-    w.signals = round_up(w.rings + w.ring.bytes, page);
+    w.relay_staged_rows = s.relay_stages * round_up(relayed_row_bytes(s, s.token_bytes) * s.ht_tokens, unit);
+    w.signals = round_up(w.relay_staged + w.relay_staged_rows * blocks_in, page);
     w.bytes = round_up(w.signals + 8ull * (s.signals + num_teams) * s.ranks, page);
     if (s.networked == 0) return w;
 
@@ -384,13 +346,10 @@ struct WindowLayout {
     w.out_back = round_up(w.in_rows + w.net_rows_of_rank * blocks, page);
     w.in_back = w.out_back + w.net_back_of_rank * blocks;
     w.relay_out = round_up(w.in_back + w.net_back_of_rank * blocks, page);
-    w.relay_landing = lands_by_ring(s) ? relay_ring_bytes(s, unit) : w.relay_rows;
-    w.sums_landing =
-        lands_by_ring(s) ? round_up((s.token_bytes + weight_row_bytes(s)) * ring_of_sums(s).rows(), unit) : w.sums_rows;
     w.relay_in = w.relay_out + w.relay_rows * nodes;
-    w.sums_out = w.relay_in + w.relay_landing * blocks_in;
+    w.sums_out = w.relay_in + w.relay_rows * blocks_in;
     w.sums_in = w.sums_out + w.sums_rows * blocks_in;
-    w.network_bytes = round_up(w.sums_in + w.sums_landing * nodes, page);
+    w.network_bytes = round_up(w.sums_in + w.sums_rows * nodes, page);
     w.messages = 0;
     w.signal_messages = w.messages + sizeof(Message) * channel_window * s.ranks;
     w.staged_out = round_up(w.signal_messages + sizeof(SignalMessage) * channel_window * s.ranks, page);
@@ -481,13 +440,13 @@ struct WindowLayout {
     return relay_out + relay_rows * (uint64_t{slot} * s.nodes.nodes + node);
   }
   UCCLEP_HD constexpr uint64_t relay_in_of(const GroupShape& s, uint32_t slot, uint32_t block) const {
-    return relay_in + relay_landing * (uint64_t{slot} * s.nodes.blocks() + block);
+    return relay_in + relay_rows * (uint64_t{slot} * s.nodes.blocks() + block);
   }
   UCCLEP_HD constexpr uint64_t sums_out_for(const GroupShape& s, uint32_t slot, uint32_t block) const {
     return sums_out + sums_rows * (uint64_t{slot} * s.nodes.blocks() + block);
   }
   UCCLEP_HD constexpr uint64_t sums_in_of(const GroupShape& s, uint32_t slot, uint32_t node) const {
-    return sums_in + sums_landing * (uint64_t{slot} * s.nodes.nodes + node);
+    return sums_in + sums_rows * (uint64_t{slot} * s.nodes.nodes + node);
   }
   // In the channel's window: this rank's message of that number to `rank`, and the signal of that number that `rank`
   // has sent.
@@ -498,7 +457,7 @@ struct WindowLayout {
     return signal_messages + sizeof(SignalMessage) * (uint64_t{rank} * channel_window + number % channel_window);
   }
   // In the first window: sums of the own node, by token; what members of the node say of their partial rows; and rows
-  // that a relay has staged, and sums that home has.
+  // that a relay has staged.
   UCCLEP_HD constexpr uint64_t own_sums_of(uint32_t slot) const { return own_sums + sums_rows * slot; }
   UCCLEP_HD constexpr uint64_t relay_words_of(const GroupShape& s, uint32_t slot, uint32_t block,
                                               uint32_t member) const {
@@ -507,10 +466,6 @@ struct WindowLayout {
   }
   UCCLEP_HD constexpr uint64_t relay_staged_of(const GroupShape& s, uint32_t slot, uint32_t block) const {
     return relay_staged + relay_staged_rows * (uint64_t{slot} * s.nodes.blocks() + block);
-  }
-  UCCLEP_HD constexpr uint64_t staged_sums_from(const GroupShape& s, uint32_t slot, uint32_t node, uint32_t own) const {
-    const uint32_t other = node < own ? node : node - 1;
-    return staged_sums + staged_sums_of_node * (uint64_t{slot} * (s.nodes.nodes - 1) + other);
   }
 };
 

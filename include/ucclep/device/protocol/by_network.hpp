@@ -100,7 +100,7 @@ UCCLEP_FN bool push_header(const Op& op, bool active, uint32_t peer, uint32_t ro
 }
 
 UCCLEP_FN uint32_t rows_per_chunk(const Op& op, uint8_t flags) {
-  const uint32_t sort = (flags & by_ring_flag) != 0 ? 2 * num_kinds : (flags & between_nodes_flag) != 0 ? num_kinds : 0;
+  const uint32_t sort = (flags & between_nodes_flag) != 0 ? num_kinds : 0;
   return op.group.network->rows_per_chunk[sort + static_cast<uint32_t>(op.kind)];
 }
 
@@ -126,17 +126,6 @@ UCCLEP_FN bool wait_progress(const Op& op, Phase phase, uint32_t rank, Enough&& 
     look(source);
     return false;
   });
-}
-
-// The row is here; or else the lane has looked whether more has come. For waits in which there is more to do.
-UCCLEP_FN bool row_is_here(const Op& op, uint32_t source, uint32_t place, uint8_t flags) {
-  const Source from = Source::of(op.group, op.kind, op.seq, source);
-  const uint64_t word = load_acquire<Scope::gpu>(from.seen().progress_of(op.kind, op.seq, source));
-  const Progress progress = Progress::of_word(word);
-  const uint32_t chunk = place / rows_per_chunk(op, flags);
-  if (progress.seq == op.seq && (progress.complete || progress.below > chunk)) return true;
-  look(from);
-  return false;
 }
 
 UCCLEP_FN bool wait_header(const Op& op, uint32_t source) {
@@ -176,7 +165,6 @@ UCCLEP_FN void copy_header(const Op& op, uint32_t source) {
 struct ByNetwork {
   static constexpr bool network = true;
   static constexpr bool masks = true;
-  static constexpr bool rings = false;  // true: rows of HT from other nodes land in rings
   static UCCLEP_FN uint32_t rounds(const HandleMemory&) { return 1; }  // of HT
 
   // Lane verb. A rank without a window has its word there, too: what lanes have seen.

@@ -24,8 +24,11 @@ UCCLEP_FN NodeTable nodes_of(const ucclEpDeviceGroup& group) {
           shape.nodes, shape.turns};
 }
 
+UCCLEP_FN NodeTable nodes_of(const Op& op) {
+  return nodes_of(op.group);
+}
 UCCLEP_FN uint32_t own_node(const Op& op) {
-  return nodes_of(op.group).node_of(op.me());
+  return nodes_of(op).node_of(op.me());
 }
 
 // Lane verb: tokens of a TokenSets that go to a node, all of them before `token`: the union of the sets of its ranks.

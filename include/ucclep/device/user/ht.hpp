@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What device-initiated operations of HT do between domains. A row that other nodes want goes to each of them
 // once, by whoever sends it (RemoteRows). At the end of a dispatch every block relays what other nodes have sent to
-// this one (relay_dispatch), at the end of a combine it adds up what goes to homes elsewhere and stages what comes from
-// there (relay_combine); so these wait for the sends of other ranks, and for nothing that somebody receives. Home adds
-// up its own node and then the nodes (NodeSums).
+// this one (relay_dispatch), at the end of a combine it adds up what goes to homes elsewhere (relay_combine); so these
+// wait for the sends of other ranks, and for nothing that somebody receives. Home adds up its own node and then the
+// nodes (NodeSums).
 //
 // With masks every rank is a node of its own, and nobody relays for another: a rank takes the rows of a dispatch where
 // they have landed, and who sends a partial row puts it out for its home. The ends of both wait for nobody.
@@ -21,8 +21,6 @@
 // | combine_send: a partial row, its run's word | relay_combine of the home's relay here  | publish of the run's word,     |
 // |   at the home's relay                       |                                         |   wait_word                    |
 // | relay_combine: a sum                        | its NIC; at home NodeSums               | order_before_push; wait_row    |
-// | relay_combine: a sum that it stages         | NodeSums                                | sync_warp, publish of its      |
-// |                                             |                                         |   word; wait_word              |
 // | relay_dispatch: what combine needs to know  | combine_begin, the host's calls         | the end of the operation       |
 // clang-format on
 //
@@ -30,7 +28,6 @@
 #pragma once
 #include "ucclep/device/ht/nodes/network.hpp"
 #include "ucclep/device/ht/nodes/relay.hpp"
-#include "ucclep/device/ht/nodes/ring.hpp"
 #include "ucclep/device/ht/send.hpp"
 #include "ucclep/device/ht/zero_copy.hpp"
 #include "ucclep/device/layout/command.hpp"
@@ -119,7 +116,7 @@ struct RemoteRows {
     for (uint32_t k = Coop::rank(); k < memory.shape.top_k; k += Coop::size()) {
       if (place(k) == no_place) continue;
       const uint32_t peer = relay::nodes_of(op).relay(op.me(), node(k));
-      if (!network::push_row_alone(op, peer, place(k), row_bytes, relay::flags_of(op))) return;
+      if (!network::push_row_alone(op, peer, place(k), row_bytes, between_nodes_flag)) return;
     }
   }
 };
@@ -135,9 +132,6 @@ struct DeviceRelay {
 // For loops over rows (simt/simt.hpp).
 UCCLEP_FN const DeviceRelay& reload(const DeviceRelay& relay) {
   return relay;  // it lies in no kernel's arguments
-}
-UCCLEP_FN uint32_t sum_bytes(const DeviceRelay& relay) {
-  return relay.row_bytes;
 }
 
 // Block verb of every block: what everybody's READY says. Block 0 copies those from other nodes.
@@ -169,8 +163,7 @@ struct Landing {
   uint32_t block, row_bytes;
 
   UCCLEP_FN const char* row(uint32_t place) const {
-    const uint32_t position = relay::lands_in_rings(op) ? ring::shape_of(op).position_of(place) : place;
-    return network::mine(op) + op.group.layout.relay_in_of(shape, op.slot, block) + uint64_t{position} * row_bytes;
+    return network::mine(op) + op.group.layout.relay_in_of(shape, op.slot, block) + uint64_t{place} * row_bytes;
   }
   // Warp verb: a row into this device's memory, where the relays of the group stage rows. Returns what its meta line
   // says of where it lies.
@@ -189,7 +182,7 @@ struct ForwardRows {
     const HandleMemory memory = memory_of(relay);
     const uint64_t epoch = MetaLayout::of(memory.shape.top_k).epoch;
     const uint32_t source = relay::nodes_of(op).rank_of(block, op.me());
-    if (!landed(op, memory, block, end - 1)) return false;
+    if (!landed(op, source, end - 1)) return false;
     const Landing from{op, memory.shape, block, relay.row_bytes};
     for (uint32_t place = first; place < end; ++place) {
       const relay::Addressee to = relay::Addressee::of(op, from.row(place));
@@ -203,17 +196,12 @@ struct ForwardRows {
       publish(reinterpret_cast<uint64_t*>(meta_at(op, to.rank, source, to.place) + epoch), op.seq);
     }
     sync_warp();
-    if (relay::lands_in_rings(op)) ring::rows_relayed(op, block, first, end);
     return true;
   }
 
  private:
   // Warp verb: waits for a row.
-  static UCCLEP_FN bool landed(const Op& op, const HandleMemory& memory, uint32_t block, uint32_t place) {
-    const uint32_t source = relay::nodes_of(op).rank_of(block, op.me());
-    if (relay::lands_in_rings(op)) {
-      return ring::wait_landed(op, source, place, [&](const Op& now) { return ring::free_rows(now, memory, block); });
-    }
+  static UCCLEP_FN bool landed(const Op& op, uint32_t source, uint32_t place) {
     const bool here = every_lane(lane_id() != 0 || network::wait_row(op, source, place, between_nodes_flag));
     sync_warp();
     return here;
@@ -225,12 +213,10 @@ UCCLEP_COLD_FN bool relay_dispatch(DeviceOperation open, Op op, uint32_t wire_ro
   const HandleMemory memory = open.memory();
   const HeaderResult ready = ready_of_all(open, op);
   relay::note_rows(op, memory, ready == HeaderResult::good);
-  if (ready == HeaderResult::differs) return !relay::lands_in_rings(op) || every_thread(ring::free_all(op));
-  if (ready != HeaderResult::good) return false;
+  if (ready != HeaderResult::good) return ready == HeaderResult::differs;
   const DeviceRelay args{open.handle.group, open.handle.view,
                          static_cast<uint32_t>(relayed_row_bytes(memory.shape, wire_row_bytes))};
-  return every_thread(
-      relay::relay_rows(args, op, {grid_warp(), grid_warps()}, relay::rows_together(op), ForwardRows{}));
+  return every_thread(relay::relay_rows(args, op, {grid_warp(), grid_warps()}, ForwardRows{}));
 }
 
 // Warp verb: the sum of the rows that the lanes of the mask have, in their order, to `to`.
@@ -259,15 +245,8 @@ UCCLEP_FN bool send_sum(const DeviceOperation& open, const Op& op, uint32_t bloc
   with_element(open.shape.dtype, [&](auto element) { store_sum<decltype(element)>(mask, row, to, bytes); });
   const uint32_t home = relay::nodes_of(op).rank_of(block, op.me());
   sync_warp();
-  return every_lane(lane_id() != 0 || network::push_row_alone(op, home, place, bytes, relay::flags_of(op)));
+  return every_lane(lane_id() != 0 || network::push_row_alone(op, home, place, bytes, between_nodes_flag));
 }
-
-// Warp verb: sums that come from a node, as staged_sums::stage_sum_run.
-struct StageSums {
-  UCCLEP_FN bool operator()(const DeviceRelay& relay, const Op& op, uint32_t node, uint32_t first, uint32_t end) const {
-    return staged_sums::stage_sum_run(relay, op, node, first, end, copy_vectors<warp>, sync_warp);
-  }
-};
 
 // Block verb of every block, after its last send of a combine. False: it has failed.
 UCCLEP_COLD_FN bool relay_combine(DeviceOperation open, Op op) {
@@ -280,8 +259,6 @@ UCCLEP_COLD_FN bool relay_combine(DeviceOperation open, Op op) {
       const uint32_t block = item % blocks, place = item / blocks;
       if (place < uniform(memory.relayed(0)[block])) ok = send_sum(open, op, block, place);
     }
-    const DeviceRelay args{open.handle.group, open.handle.view, open.shape.token_bytes()};
-    ok = ok && staged_sums::stage_sums(args, op, {grid_warp(), grid_warps()}, StageSums{});
   } else {
     AcrossNodes::give_up(op, memory, ready, open.shape.token_bytes());
   }
@@ -303,8 +280,8 @@ struct NodeSums {
       const uint32_t place = remote.place(k);
       if (place == no_place) continue;
       const uint32_t node = remote.node(k);
-      if (!staged_sums::Sums::wait_alone(op, node, place)) return false;
-      insert(node, staged_sums::Sums::row(op, open.shape.token_bytes(), node, place));
+      if (!relay::wait_sum(op, node, place)) return false;
+      insert(node, relay::sum_in(op, open.shape.token_bytes(), node, place));
       if (node < relay::own_node(op)) ++before;
     }
     return true;

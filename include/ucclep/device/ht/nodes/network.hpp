@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // HT between ranks of which some are reached by the network only. A row crosses it once for each node that wants it
-// (ht/nodes/relay.hpp), and a sum comes back from each node (ht/nodes/node_sums.hpp). A relay has room for all rows of
-// all ranks whose relay it is, and where they land first in a ring it empties that itself (ht/nodes/relay.hpp): only
-// proxies wait for space while an operation runs.
+// (ht/nodes/relay.hpp), and a sum comes back from each node (ht/nodes/node_sums.hpp). A relay has room for the rows
+// that a round has of all ranks whose relay it is, and a home for its sums.
 //
 // A relay waits for what comes from the network; who pulls or adds for relays and for senders, who wait for neither.
 // Rows at a relay are written over when all ranks of its node have reported to the source that they are done (P1).
@@ -12,7 +11,6 @@
 #include "ucclep/device/arch/types.hpp"
 #include "ucclep/device/ht/nodes/node_sums.hpp"
 #include "ucclep/device/ht/nodes/relay.hpp"
-#include "ucclep/device/ht/nodes/ring.hpp"
 #include "ucclep/device/ht/rounds.hpp"
 #include "ucclep/device/ht/send.hpp"
 #include "ucclep/device/ht/zero_copy.hpp"
@@ -26,6 +24,7 @@
 #include "ucclep/device/protocol/by_network.hpp"
 #include "ucclep/device/protocol/header.hpp"
 #include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/relayed_row.hpp"
 #include "ucclep/device/protocol/routing.hpp"
 #include "ucclep/device/protocol/token_sets.hpp"
 #include "ucclep/device/rows/stage.hpp"
@@ -33,108 +32,6 @@
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ht {
-namespace staged_sums {
-
-// Sums of nodes in groups whose windows lie in host memory (GroupShape::relay_stages): they land at home in a ring of
-// few chunks, like rows at a relay (ht/nodes/relay.hpp), and home stages them in its GPU's memory, where there is room
-// for all of them. So the bus carries a sum once, in order, what NICs write stays in a cache of the host, and whoever
-// adds up may ask for sums in any order.
-//
-// Warps that stage sums wait for nothing but sums, in order of place; these wait for copy warps alone. So no ring of
-// two chunks or more is a deadlock (ht/nodes/ring.hpp), whoever waits for what is staged.
-//
-// clang-format off
-// | who releases                                   | who acquires                    | what is ordered              |
-// |------------------------------------------------|---------------------------------|------------------------------|
-// | stage_sum_run: publish of a sum's word, after  | wait_word, then                 | the sum before it is added   |
-// |   bulk_wait_written, or sync_warp              |   acquire_then_bulk             |                              |
-// | the same                                       | free_chunks: load_acquire (gpu) | the read where it landed     |
-// clang-format on
-//
-// Floor: sums from other nodes * row bytes / bus bandwidth, beside the network's.
-
-// What is staged of another node.
-UCCLEP_FN char* sums_from(const Op& op, uint32_t node) {
-  return op.mine() + op.group.layout.staged_sums_from(op.group.shape, op.slot, node, relay::own_node(op));
-}
-UCCLEP_FN uint64_t* word_of(const Op& op, uint32_t node, uint32_t place) {
-  return reinterpret_cast<uint64_t*>(sums_from(op, node) + op.group.layout.staged_sums_words) + place;
-}
-
-// Where sums of nodes are added from, for relay::sum_own_node: where they were staged, or in a group that stages
-// none where they have landed, with room for all of them.
-struct Sums {
-  // Lane verb.
-  static UCCLEP_FN bool wait_alone(const Op& op, uint32_t node, uint32_t place) {
-    const uint32_t from = relay::nodes_of(op).relay(op.me(), node);
-    if (!relay::lands_in_rings(op)) return network::wait_row(op, from, place, between_nodes_flag);
-    return wait_word(op, Phase::rows, from, reinterpret_cast<const char*>(word_of(op, node, place)));
-  }
-  static UCCLEP_FN bool wait(const Op& op, const HandleMemory&, bool active, uint32_t node, uint32_t place) {
-    return !active || wait_alone(op, node, place);
-  }
-  static UCCLEP_FN const char* row(const Op& op, uint32_t partial_bytes, uint32_t node, uint32_t place) {
-    if (!relay::lands_in_rings(op)) return relay::sum_in(op, partial_bytes, node, place);
-    return sums_from(op, node) + uint64_t{place} * partial_bytes;
-  }
-};
-
-UCCLEP_FN uint32_t sum_bytes(const HtCombineArgs& args) {
-  return args.partial_bytes;
-}
-
-// Warp verb: sums [first, end) of a node, at most batch_rows, once they have landed. copy(to, from, bytes): warp
-// verb; written(): after it a publish of any lane covers what was copied.
-template <class Args, class Copy, class Written>
-UCCLEP_FN bool stage_sum_run(const Args& args, const Op& op, const WarpUniform& node, const WarpUniform& first,
-                             const WarpUniform& end, Copy&& copy, Written&& written) {
-  const auto free = [&](const Op& now) {
-    const auto is_staged = [&](uint32_t place) {
-      return load_acquire<Scope::gpu>(word_of(now, node, place)) == now.seq;
-    };
-    return ring::free_sums(now, memory_of(args), node, is_staged);
-  };
-  if (!ring::wait_landed(op, relay::nodes_of(op).relay(op.me(), node), end - 1, free)) return false;
-  acquire_then_bulk();
-  for (WarpUniform place = first; place < end; place += 1) {
-    const Args& now = reload(args);
-    const Op here = op.with(now.group);
-    const uint32_t bytes = uniform(sum_bytes(now)), at = place;
-    copy(sums_from(here, node) + uint64_t{at} * bytes,
-         relay::sum_in(here, bytes, node, ring::shape_of(here).position_of(at)), bytes);
-  }
-  written();
-  const uint32_t place = first + lane_id();
-  if (place < end) publish(word_of(op, node, place), op.seq);
-  sync_warp();
-  return true;
-}
-
-// The same through shared memory.
-UCCLEP_FN bool stage_sum_run_bulk(const HtCombineArgs& args, const Op& op, Stage& stage, const WarpUniform& node,
-                                  const WarpUniform& first, const WarpUniform& end) {
-  const auto copy = [&](char* to, const char* from, uint32_t bytes) {
-    stage.fetch(from, bytes);
-    stage.drain(from, bytes, [&](const char* piece, uint64_t at, uint32_t count) {
-      bulk_store(lane_id() == 0, to + at, piece, count);
-    });
-  };
-  return stage_sum_run(args, op, node, first, end, copy, [] { bulk_wait_written(); });
-}
-
-// Verb of the staging warps of the grid: other nodes in turn, low places first, as they come. Nothing in a group that
-// stages none. run(args, op, node, first, end) as stage_sum_run.
-template <class Args, class Run>
-UCCLEP_FN bool stage_sums(const Args& args, const Op& op, const Worker& worker, Run&& run) {
-  if (!relay::lands_in_rings(op)) return true;
-  const uint32_t nodes = op.group.shape.nodes.nodes;
-  const auto rows_of = [](const Args& now, const Op& here, uint32_t node) {
-    return node == relay::own_node(here) ? 0 : uniform(memory_of(now).rows_to_nodes()[node]);
-  };
-  return relay::in_runs(args, op, worker, nodes, relay::rows_together(op), rows_of, run);
-}
-
-}  // namespace staged_sums
 
 // ---- What the waits of later rounds are between nodes (ht/rounds.hpp).
 
@@ -193,7 +90,7 @@ struct AcrossNodes : ByNetwork {
   // ---- Headers
 
   static UCCLEP_FN bool header_stored(const Op& op, uint32_t peer, uint32_t rows, uint32_t packets) {
-    return op.has_window(peer) || network::push_header(op, lane_id() == 0, peer, rows, packets, relay::flags_of(op));
+    return op.has_window(peer) || network::push_header(op, lane_id() == 0, peer, rows, packets, between_nodes_flag);
   }
   // Of the round: a source announces to its relays the rows for their nodes, a relay to homes the sums of its node.
   static UCCLEP_FN uint32_t announced(const Op& op, const HandleMemory& memory, uint32_t peer) {
@@ -210,14 +107,10 @@ struct AcrossNodes : ByNetwork {
   }
   // Grid verb, where the operation ends without a row. row_bytes: of what was announced.
   static UCCLEP_FN void give_up(const Op& op, const HandleMemory& memory, HeaderResult ready, uint64_t row_bytes) {
-    if (ready != HeaderResult::differs || (relay::lands_in_rings(op) && !ring::free_all(op))) return;
-    push_announced(op, memory, row_bytes);
-  }
-  // Grid verb: as it is.
-  static UCCLEP_FN void push_announced(const Op& op, const HandleMemory& memory, uint64_t row_bytes) {
+    if (ready != HeaderResult::differs) return;
     for (uint32_t peer = grid_warp(); peer < op.ranks(); peer += grid_warps()) {
       const uint32_t rows = uniform(announced(op, memory, peer)), bytes = static_cast<uint32_t>(row_bytes);
-      if (!network::push_as_they_are(op, peer, rows, bytes, relay::flags_of(op))) return;
+      if (!network::push_as_they_are(op, peer, rows, bytes, between_nodes_flag)) return;
     }
   }
 
@@ -237,7 +130,7 @@ struct AcrossNodes : ByNetwork {
       const bool remote = i < op.ranks() && !op.has_window(peer);
       const uint32_t rows = remote ? announced(op, memory, peer) : 0;
       if (remote && packets != 0) store_packet(header_for(op, peer) + HeaderLayout::relayed, rows, op.seq);
-      ok = network::push_header(op, remote, peer, rows, packets, relay::flags_of(op));
+      ok = network::push_header(op, remote, peer, rows, packets, between_nodes_flag);
     }
     return ok;
   }
@@ -288,7 +181,7 @@ struct AcrossNodes : ByNetwork {
 
   using RemoteRow = relay::RemoteRow<false>;
   static UCCLEP_FN bool push_run(const Op& op, const HtDispatchArgs& args, uint32_t begin, uint32_t end) {
-    return relay::push_run<false>(op.with(args.group), memory_of(args), args, begin, end, relay::flags_of);
+    return relay::push_run<false>(op.with(args.group), memory_of(args), args, begin, end);
   }
   static UCCLEP_FN const char* staged_row(const Op& op, const WireShape& wire, uint32_t source, const char* meta) {
     return op.has_window(source) ? OneNode::staged_row(op, wire, source, meta)
@@ -305,7 +198,6 @@ struct AcrossNodes : ByNetwork {
   static UCCLEP_FN void note_rows(const Op& op, const HandleMemory& memory, bool good) {
     relay::note_rows(op, memory, good);
   }
-  template <bool masked = false>
   static UCCLEP_FN bool relay_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const Worker& worker) {
     if (op.round != 0) {
       if (!slot_free(op) || !round_in(op)) return false;
@@ -315,10 +207,8 @@ struct AcrossNodes : ByNetwork {
       }
     }
     return relay::relay_rows(
-        args, op, worker, relay::rows_together(op),
-        [&](const HtDispatchArgs& now, const Op& here, uint32_t block, uint32_t first, uint32_t end) {
-          if constexpr (masked) return relay::relay_run(here, memory_of(now), now, stage, block, first, end);
-          return ring::relay_run<false>(now, here, stage, block, first, end);
+        args, op, worker, [&](const HtDispatchArgs& now, const Op& here, uint32_t block, uint32_t first, uint32_t end) {
+          return relay::relay_run(here, memory_of(now), now, stage, block, first, end);
         });
   }
   // Warp verb: the first of a later round's warps says how many sums come in it.
@@ -332,16 +222,10 @@ struct AcrossNodes : ByNetwork {
     if (!begin_sums(args, op, worker)) return false;
     return relay::send_sums<Element, false>(args, op, stage, ring, worker);
   }
-  static UCCLEP_FN bool stage_sums(const HtCombineArgs& args, const Op& op, Stage& stage, const Worker& worker) {
-    return staged_sums::stage_sums(
-        args, op, worker, [&](const HtCombineArgs& now, const Op& here, uint32_t node, uint32_t first, uint32_t end) {
-          return staged_sums::stage_sum_run_bulk(now, here, stage, node, first, end);
-        });
-  }
   template <class Element>
   static UCCLEP_FN bool sum_own_node(const Op& op, const HtCombineArgs& args, uint32_t token, SumRing& ring,
                                      Terms& terms) {
-    return relay::sum_own_node<Element, staged_sums::Sums>(op, args, token, ring, terms);
+    return relay::sum_own_node<Element>(op, args, token, ring, terms);
   }
 };
 
@@ -367,7 +251,7 @@ struct AcrossNodesMasked : AcrossNodes {
   }
   using RemoteRow = relay::RemoteRow<true>;
   static UCCLEP_FN bool push_run(const Op& op, const HtDispatchArgs& args, uint32_t begin, uint32_t end) {
-    return relay::push_run<true>(op.with(args.group), memory_of(args), args, begin, end, relay::flags_of);
+    return relay::push_run<true>(op.with(args.group), memory_of(args), args, begin, end);
   }
 
   static UCCLEP_FN void note_rows(const Op& op, const HandleMemory& memory, bool good) {
@@ -381,7 +265,7 @@ struct AcrossNodesMasked : AcrossNodes {
     relay::note_rows(op, memory, good);
   }
   static UCCLEP_FN bool relay_rows_late(const HtDispatchArgs& args, const Op& op, Stage& stage, const Worker& worker) {
-    return AcrossNodes::relay_rows<true>(args, op, stage, worker);
+    return AcrossNodes::relay_rows(args, op, stage, worker);
   }
 
   static UCCLEP_FN bool is_term(const Op& op, uint32_t rank) {

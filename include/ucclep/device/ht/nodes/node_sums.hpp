@@ -12,17 +12,19 @@
 // | the warp that stored a sum: order_before_push  | the proxy, and at home wait_row | the sum                      |
 // clang-format on
 #pragma once
-#include "ucclep/device/ht/nodes/ring.hpp"
 #include "ucclep/device/ht/pool.hpp"
 #include "ucclep/device/ht/rounds.hpp"
 #include "ucclep/device/ht/weight_rows.hpp"
 #include "ucclep/device/ht/zero_copy.hpp"
 #include "ucclep/device/layout/arguments.hpp"
+#include "ucclep/device/layout/command.hpp"
 #include "ucclep/device/layout/handle.hpp"
 #include "ucclep/device/layout/nodes.hpp"
 #include "ucclep/device/layout/record.hpp"
 #include "ucclep/device/layout/window.hpp"
+#include "ucclep/device/protocol/by_network.hpp"
 #include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/relayed_row.hpp"
 #include "ucclep/device/protocol/routing.hpp"
 #include "ucclep/device/rows/stage.hpp"
 #include "ucclep/device/rows/sum_ring.hpp"
@@ -31,6 +33,9 @@
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ht {
 namespace relay {
+
+using network::nodes_of;
+using network::own_node;
 
 // At a home's relay, the words that announce this rank's partial rows, and the rows of the pool that those take.
 UCCLEP_FN char* words_at(const Op& op, uint32_t home) {
@@ -102,6 +107,11 @@ UCCLEP_FN const char* sum_in(const Op& op, uint32_t partial_bytes, uint32_t node
          uint64_t{place} * partial_bytes;
 }
 
+// Lane verb: until it has.
+UCCLEP_FN bool wait_sum(const Op& op, uint32_t node, uint32_t place) {
+  return network::wait_row(op, nodes_of(op).relay(op.me(), node), place, between_nodes_flag);
+}
+
 // Verb of the summing warps of the grid: blocks in turn, low places first. masks: the group may have some.
 template <class Element, bool masks>
 UCCLEP_FN bool send_sums(const HtCombineArgs& args, const Op& op, const Stage& stage, SumRing& ring,
@@ -124,16 +134,14 @@ UCCLEP_FN bool send_sums(const HtCombineArgs& args, const Op& op, const Stage& s
     const HtCombineArgs& then = reload(args);
     const Op same = op.with(then.group);
     const uint32_t home = nodes_of(same).rank_of(item % blocks, same.me());
-    if (!network::push_rows(same, lane_id() == 0, home, item / blocks, 1, then.partial_bytes, flags_of(same))) {
-      return false;
-    }
+    const uint32_t at = item / blocks;
+    if (!network::push_rows(same, lane_id() == 0, home, at, 1, then.partial_bytes, between_nodes_flag)) return false;
   }
   return true;
 }
 
-// Warp verb: from the partial rows of a token that are of this node to the sums of all its nodes, ascending. Sums:
-// where those of other nodes are; wait: warp verb, for those that the active lanes name; row: one of them, then.
-template <class Element, class Sums>
+// Warp verb: from the partial rows of a token that are of this node to the sums of all its nodes, ascending.
+template <class Element>
 UCCLEP_FN bool sum_own_node(const Op& op, const HtCombineArgs& args, uint32_t token, SumRing& ring, Terms& terms) {
   const auto own_sum = [&](const Op& same) {
     const uint32_t at = token - same.round * same.group.shape.ht_tokens;
@@ -162,8 +170,8 @@ UCCLEP_FN bool sum_own_node(const Op& op, const HtCombineArgs& args, uint32_t to
   for (uint64_t left = mask; left != 0; left &= left - 1) {
     if (broadcast(of, first_lane(left)) < of) ++order;
   }
-  const bool ok = Sums::wait(same, routed, remote, of, place);
-  if (remote) terms.rows[order] = Sums::row(same, now.partial_bytes, of, place);
+  const bool ok = !remote || wait_sum(same, of, place);
+  if (remote) terms.rows[order] = sum_in(same, now.partial_bytes, of, place);
   if (leads) terms.rows[order] = own_sum(same);
   if (has_term && now.weights_back) weights_of(terms)[order] = weights_behind(terms.rows[order], now.row_bytes);
   terms = {terms.rows, count_lanes(mask), 0};

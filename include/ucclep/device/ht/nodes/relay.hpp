@@ -16,7 +16,6 @@
 // clang-format on
 #pragma once
 #include "ucclep/device/arch/types.hpp"
-#include "ucclep/device/ht/nodes/ring.hpp"
 #include "ucclep/device/ht/rounds.hpp"
 #include "ucclep/device/ht/zero_copy.hpp"
 #include "ucclep/device/layout/arguments.hpp"
@@ -34,6 +33,24 @@
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ht {
 namespace relay {
+
+using network::Addressee;
+using network::nodes_of;
+using network::own_node;
+
+// The block of a rank whose relay in this node is this rank.
+UCCLEP_FN uint32_t own_block(const Op& op, uint32_t rank) {
+  return nodes_of(op).block_of(rank, own_node(op));
+}
+
+// Rows that a rank of another node sends to this relay in a round: its READY says so, which check_header has looked at,
+// or the header of the round.
+UCCLEP_FN uint32_t announced_by(const Op& op, uint32_t source) {
+  const Packet* header = header_packets(op, op.me(), source);
+  const uint32_t packet = op.round == 0 ? HeaderLayout::rows : HeaderLayout::relayed;
+  const auto rows = static_cast<uint32_t>(SentBy(op, source).value(header + packet));
+  return rows < op.group.shape.ht_tokens ? rows : op.group.shape.ht_tokens;
+}
 
 // Which of a meta line's words says where the row lies at the relay. Elsewhere it is 0.
 constexpr uint32_t place_word = 1;
@@ -91,11 +108,10 @@ class RemoteRow {
 };
 static_assert(MetaLayout::of(max_top_k).bytes + 4 * max_top_k <= StageShape::scratch_bytes);
 
-// Warp verb: rows of tokens [begin, end) have been put together. masks: the group may have some. flags(op): of the
-// rows.
-template <bool masks, class Flags>
+// Warp verb: rows of tokens [begin, end) have been put together. masks: the group may have some.
+template <bool masks>
 UCCLEP_FN bool push_run(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, uint32_t begin,
-                        uint32_t end, Flags&& flags) {
+                        uint32_t end) {
   const GroupShape& shape = op.group.shape;
   const NodeTable nodes = nodes_of(op);
   const auto row_bytes = static_cast<uint32_t>(relayed_row_bytes(shape, args.source.wire.row_bytes));
@@ -107,7 +123,7 @@ UCCLEP_FN bool push_run(const Op& op, const HandleMemory& memory, const HtDispat
     if (ballot(active) == 0) continue;
     const uint32_t node = active ? nodes.node_of(selection.rank) : 0, to = active ? nodes.relay(op.me(), node) : 0;
     const uint32_t at = active ? node_place_in_round(op, memory, node, place) : 0;
-    if (!network::push_rows(op, active, to, at, 1, row_bytes, flags(op.with(reload(args).group)))) return false;
+    if (!network::push_rows(op, active, to, at, 1, row_bytes, between_nodes_flag)) return false;
   }
   return true;
 }
@@ -181,32 +197,28 @@ struct Forwarder {
 };
 
 // Warp verb: rows [first, end) of a block, which have come, to the ranks that they are for; they are staged.
-// position(place): where the row lies.
-template <class Position>
 UCCLEP_FN void stage_rows(const Op& op, const HtDispatchArgs& args, Stage& stage, const WarpUniform& block,
-                          const WarpUniform& first, const WarpUniform& end, Position&& position) {
+                          const WarpUniform& first, const WarpUniform& end) {
   for (WarpUniform place = first; place < end; place += 1) {
     const HtDispatchArgs& now = reload(args);
     const Op here = op.with(now.group);
     const GroupShape& shape = now.group.shape;
     const WindowLayout& layout = now.group.layout;
     const auto bytes = static_cast<uint32_t>(relayed_row_bytes(shape, now.output.wire.row_bytes));
-    const uint64_t landed = uint64_t{position(place)} * bytes,
-                   staged = shape.ring == 0 ? uint64_t{place} * bytes : landed;  // room for all, or as there
+    const uint64_t offset = uint64_t{place} * bytes;
     const HandleMemory memory = memory_of(now);
     const Forwarder forwarder{here, memory, block, nodes_of(here).rank_of(block, here.me())};
-    forwarder.stage_row(stage, place, network::mine(here) + layout.relay_in_of(shape, here.slot, block) + landed, bytes,
-                        here.mine() + layout.relay_staged_of(shape, here.slot, block) + staged);
+    forwarder.stage_row(stage, place, network::mine(here) + layout.relay_in_of(shape, here.slot, block) + offset, bytes,
+                        here.mine() + layout.relay_staged_of(shape, here.slot, block) + offset);
   }
 }
 
 // The same of at most batch_rows rows, which stay where they are, unless the relays of the group stage them.
-template <class Position>
 UCCLEP_FN void forward_rows(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage,
-                            uint32_t block, uint32_t first, uint32_t end, Position&& position) {
+                            uint32_t block, uint32_t first, uint32_t end) {
   const GroupShape& shape = op.group.shape;
   acquire_then_bulk();
-  if (shape.relay_stages != 0) return stage_rows(op, args, stage, block, first, end, position);
+  if (shape.relay_stages != 0) return stage_rows(op, args, stage, block, first, end);
   const Forwarder forwarder{op, memory, block, nodes_of(op).rank_of(block, op.me())};
   const uint64_t row_bytes = relayed_row_bytes(shape, args.output.wire.row_bytes);
   const char* const landed = network::mine(op) + op.group.layout.relay_in_of(shape, op.slot, block);
@@ -216,7 +228,7 @@ UCCLEP_FN void forward_rows(const Op& op, const HandleMemory& memory, const HtDi
   for (uint32_t i = 0; i < batch_rows; ++i) {
     const uint32_t place = first + i;
     if (place >= end) break;
-    epochs[i] = forwarder.meta_of(place, landed + position(place) * row_bytes, stage.slot(i));
+    epochs[i] = forwarder.meta_of(place, landed + place * row_bytes, stage.slot(i));
   }
   bulk_wait_written();
   UCCLEP_UNROLL
@@ -231,58 +243,39 @@ UCCLEP_FN bool relay_run(const Op& op, const HandleMemory& memory, const HtDispa
                          uint32_t block, uint32_t first, uint32_t end) {
   const uint32_t source = nodes_of(op).rank_of(block, op.me());
   if (!every_lane(lane_id() != 0 || network::wait_row(op, source, end - 1, between_nodes_flag))) return false;
-  forward_rows(op, memory, args, stage, block, first, end, [](uint32_t place) { return place; });
+  forward_rows(op, memory, args, stage, block, first, end);
   return true;
 }
 
-// So many rows come together: a run ends with them. Where they land in rings these are a chunk's, since the next one
-// may come only when one before has been read.
-UCCLEP_FN uint32_t rows_together(const Op& op) {
-  return lands_in_rings(op) ? ring_of(op).rows_per_chunk : batch_rows;
-}
-
-// Verb of warps of the grid: what comes in `streams` of them, in turn, low places first, as it comes. rows(args, op,
-// stream): how many. run(args, op, stream, first, end): rows of one stream, at most batch_rows.
-template <class Args, class Rows, class Run>
-UCCLEP_FN bool in_runs(const Args& args, const Op& op, const Worker& worker, const WarpUniform& streams,
-                       const WarpUniform& together, Rows&& rows, Run&& run) {
+// Verb of the relaying warps of the grid: the rows of all blocks, in turn, low places first, as they come.
+// run(args, op, block, first, end): as relay_run.
+template <class Args, class Run>
+UCCLEP_FN bool relay_rows(const Args& args, const Op& op, const Worker& worker, Run&& run) {
+  const auto rows_of = [](const Op& here, uint32_t block) {
+    const uint32_t source = nodes_of(here).rank_of(block, here.me());
+    return source == NodeTable::no_rank ? 0 : uniform(announced_by(here, source));
+  };
+  const WarpUniform blocks = op.group.shape.nodes.blocks();
   uint32_t most = 0;
-  for (uint32_t stream = 0; stream < streams; ++stream) {
-    const uint32_t of_stream = rows(args, op, stream);
-    most = of_stream > most ? of_stream : most;
+  for (uint32_t block = 0; block < blocks; ++block) {
+    const uint32_t of_block = rows_of(op, block);
+    most = of_block > most ? of_block : most;
   }
-  const WarpUniform runs = (together + batch_rows - 1) / batch_rows;
-  const WarpUniform items = (most + together - 1) / together * runs * streams;
+  const WarpUniform items = (most + batch_rows - 1) / batch_rows * blocks;
   for (WarpUniform item = worker.index; item < items; item += worker.workers) {
     const Args& now = reload(args);
     const Op here = op.with(now.group);
-    const uint32_t stream = item % streams, turn = item / streams, all = rows(now, here, stream);
-    const uint32_t within = turn % runs * batch_rows, first = turn / runs * together + within;
+    const uint32_t block = item % blocks, first = item / blocks * batch_rows, all = rows_of(here, block);
     if (first >= all) continue;
-    const uint32_t left = together - within, count = left < batch_rows ? left : batch_rows;
-    const uint32_t end = all < first + count ? all : first + count;
-    if (!run(now, here, stream, first, end)) return false;
+    if (!run(now, here, block, first, all - first < batch_rows ? all : first + batch_rows)) return false;
   }
   return true;
-}
-
-// Verb of the relaying warps of the grid: the rows of all blocks. run(args, op, block, first, end) as relay_run.
-template <class Args, class Run>
-UCCLEP_FN bool relay_rows(const Args& args, const Op& op, const Worker& worker, const WarpUniform& together,
-                          Run&& run) {
-  const auto rows = [](const Args&, const Op& here, uint32_t block) {
-    const uint32_t source = nodes_of(here).rank_of(block, here.me());
-    return source == NodeTable::no_rank ? 0 : rows_of(here, source);
-  };
-  return in_runs(args, op, worker, op.group.shape.nodes.blocks(), together, rows, run);
 }
 
 // ---- The ranks of its node
 
-// A row that came from another node: where its relay has it. position(place): as above.
-template <class Position>
-UCCLEP_FN const char* row_at_relay(const Op& op, const WireShape& wire, uint32_t source, const char* meta,
-                                   Position&& position) {
+// A row that came from another node: where its relay has it.
+UCCLEP_FN const char* row_at_relay(const Op& op, const WireShape& wire, uint32_t source, const char* meta) {
   const GroupShape& shape = op.group.shape;
   const NodeTable nodes = nodes_of(op);
   const uint32_t node = own_node(op), at = nodes.relay(source, node), block = nodes.block_of(source, node);
@@ -290,83 +283,9 @@ UCCLEP_FN const char* row_at_relay(const Op& op, const WireShape& wire, uint32_t
   const char* const rows = (where & staged_flag) != 0
                                ? op.window(at) + op.group.layout.relay_staged_of(shape, op.slot, block)
                                : network::window(op, at) + op.group.layout.relay_in_of(shape, op.slot, block);
-  return rows + position(where & ~staged_flag) * relayed_row_bytes(shape, wire.row_bytes) + relayed_head_bytes(shape);
-}
-UCCLEP_FN const char* row_at_relay(const Op& op, const WireShape& wire, uint32_t source, const char* meta) {
-  return row_at_relay(op, wire, source, meta, [](uint32_t place) { return place; });
+  return rows + (where & ~staged_flag) * relayed_row_bytes(shape, wire.row_bytes) + relayed_head_bytes(shape);
 }
 
 }  // namespace relay
-
-namespace ring {
-
-// Relays whose rows land in rings (ht/nodes/ring.hpp). They announce rows to the ranks of their node as they come.
-// A chunk is free when all that it is for have pulled its rows; or, where the relay stages rows in room for all of
-// them, when it has staged these, and then nobody has to wait for a rank to pull.
-
-UCCLEP_FN uint64_t* relayed_word(const Op& op, const RingShape& ring, uint32_t block, uint32_t place) {
-  const WindowLayout& layout = op.group.layout;
-  return word_at(op, op.me(), layout.ring.relayed_of(op.group.shape.nodes, ring, op.slot, block, place));
-}
-// at: the relay.
-UCCLEP_FN uint64_t* pulled_word(const Op& op, uint32_t at, uint32_t block, uint32_t puller, uint32_t place) {
-  const uint32_t member = relay::nodes_of(op).index_of(puller);
-  return word_at(op, at, op.group.layout.ring.pulled_of(op.group.shape.nodes, op.slot, block, member, place));
-}
-
-// Lane verb: nobody will read a row of a block any more where it has landed.
-UCCLEP_FN bool is_read(const Op& op, const HandleMemory& memory, uint32_t block, uint32_t place) {
-  const RingShape ring = shape_of(op);
-  const uint64_t relayed = RingTag::of_chunk(op.seq, ring.chunk_of(place));
-  if (load_acquire<Scope::gpu>(relayed_word(op, ring, block, place)) != relayed) return false;
-  if (op.group.shape.ring == 0) return true;  // it lies where there is room for all
-  const uint64_t row = memory.relay_row(op.round, block, place);
-  const uint32_t count = memory.relay_count(row);
-  UCCLEP_KEEP_LOOP
-  for (uint32_t i = 0; i < count; ++i) {
-    const RelayEntry to = memory.relay_entries(row)[i];
-    const uint64_t pulled = load_acquire<Scope::system>(pulled_word(op, op.me(), block, to.rank, to.place));
-    if (RingTag::places_in(pulled, op.seq) <= to.place) return false;
-  }
-  return true;
-}
-
-// Warp verb.
-UCCLEP_FN bool free_rows(const Op& op, const HandleMemory& memory, const WarpUniform& block) {
-  const WarpUniform source = relay::nodes_of(op).rank_of(block, op.me());
-  FreedChunks* const state = freed_at(op, op.group.layout.ring.freed_of_block(op.group.shape.nodes, op.slot, block));
-  return free_chunks(op, state, source, relay::rows_of(op, source),
-                     [&](uint32_t place) { return is_read(op, memory, block, place); });
-}
-
-// Warp verb: the ranks of the node have been notified of rows [first, end) of a block, which are fewer than lanes.
-UCCLEP_FN void rows_relayed(const Op& op, uint32_t block, uint32_t first, uint32_t end) {
-  const uint32_t place = first + lane_id();
-  if (place < end) {
-    const RingShape ring = shape_of(op);
-    store_release<Scope::gpu>(relayed_word(op, ring, block, place), RingTag::of_chunk(op.seq, ring.chunk_of(place)));
-  }
-  sync_warp();
-}
-
-// Warp verb: rows [first, end) of a block, at most batch_rows. always: they land in a ring, else perhaps.
-template <bool always>
-UCCLEP_FN bool relay_run(const HtDispatchArgs& args, const Op& op, Stage& stage, const WarpUniform& block,
-                         const WarpUniform& first, const WarpUniform& end) {
-  const auto by_ring = [](const Op& now) { return always || relay::lands_in_rings(now); };
-  const auto free = [&](const Op& now) {
-    return !by_ring(now) || free_rows(now, {args.handle, now.group.shape}, block);
-  };
-  if (!wait_landed(op, relay::nodes_of(op).rank_of(block, op.me()), end - 1, free)) return false;
-  const HtDispatchArgs& now = reload(args);
-  const Op here = op.with(now.group);
-  relay::forward_rows(here, memory_of(now), now, stage, block, first, end,
-                      [&](uint32_t place) { return by_ring(here) ? shape_of(here).position_of(place) : place; });
-  const Op same = op.with(reload(args).group);
-  if (by_ring(same)) rows_relayed(same, block, first, end);
-  return true;
-}
-
-}  // namespace ring
 }  // namespace ht
 }  // namespace UCCLEP_SIMT_NAMESPACE
