@@ -39,7 +39,7 @@
 #include <ucclep/ucclep.h>
 
 /** Of the structs and meanings of this header; any change raises it. */
-#define UCCLEP_TRANSPORT_ABI 2
+#define UCCLEP_TRANSPORT_ABI 3
 /** The one symbol of a plugin, of type ucclEpTransportEntry_t. */
 #define UCCLEP_TRANSPORT_ENTRY "ucclEpTransportPlugin"
 
@@ -84,10 +84,8 @@ typedef struct {
 enum { UCCLEP_OPERATION_NONE = 0, UCCLEP_OPERATION_WRITE = 1, UCCLEP_OPERATION_READ = 2 };
 /** Flags of operations. */
 enum {
-  UCCLEP_OPERATION_IMM = 1,    /**< a write: `imm` is handed to the receiver */
-  UCCLEP_OPERATION_INLINE = 2, /**< a write of at most max_inline bytes of host memory: the CPU may hand them over */
-  UCCLEP_OPERATION_REUSED = 4  /**< a write to where the next ones land soon, too: a CPU that copies may leave it in its
-                                    caches. A hint, of no effect on results */
+  UCCLEP_OPERATION_IMM = 1,   /**< a write: `imm` is handed to the receiver */
+  UCCLEP_OPERATION_INLINE = 2 /**< a write of at most max_inline bytes of host memory: the CPU may hand them over */
 };
 
 /** One operation of a chain that post begins. */
@@ -145,7 +143,6 @@ typedef struct {
 typedef struct {
   char text[256]; /**< an error message, ended by NUL */
 } ucclEpTransportError_t;
-typedef ucclEpTransportError_t ucclEpTransportSentence_t; /**< its old name, until ABI 3 */
 
 typedef struct ucclEpTransportEndpoint* ucclEpTransportEndpoint_t; /**< the plugin's own */
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies as a NIC does: to memory, past the caches of the core that copies; but into the caches of the host, where what
-// it writes is still there from the last time. On an H200's host one thread copies twice as much past the caches of
-// what a GPU wrote as memcpy does, and the GPU reads the copy sooner (perf/results/h200-host-copies.json); into a ring
-// of chunks memcpy is faster (docs/tuning.md). Other processors than x86 copy as memcpy does.
+// Copies as a NIC does: to memory, past the caches of the core that copies. On an H200's host one thread copies twice
+// as much past the caches of what a GPU wrote as memcpy does, and the GPU reads the copy sooner
+// (perf/results/h200-host-copies.json). Other processors than x86 copy as memcpy does.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -34,9 +33,8 @@ inline void copy_lines_past_caches(char* to, const char* from, size_t lines) noe
 }
 #endif
 
-// reused: what lies at `to` is in the caches from the last time.
-inline void nic_copy(char* to, const char* from, size_t bytes, bool reused) noexcept {
-  if (reused || bytes < min_past_caches) {
+inline void nic_copy(char* to, const char* from, size_t bytes) noexcept {
+  if (bytes < min_past_caches) {
     std::memcpy(to, from, bytes);
     return;
   }

@@ -152,8 +152,7 @@ PeerRegion::Outcome PeerRegion::copy(const Operation& operation, char* local) co
   if (there) {
     char* remote = data_ + operation.remote_offset;
     const bool write = operation.kind == UCCLEP_OPERATION_WRITE;
-    const bool reused = (operation.flags & UCCLEP_OPERATION_REUSED) != 0;
-    nic_copy(write ? remote : local, write ? local : remote, operation.bytes, reused);
+    nic_copy(write ? remote : local, write ? local : remote, operation.bytes);
   }
   entry_->users.fetch_sub(1);
   return there ? Outcome::done : Outcome::gone;

@@ -133,7 +133,9 @@ std::unique_ptr<Transport> load_plugin(const std::string& name, const std::strin
   if (plugin == nullptr)
     fail(ucclEpNotSupported, "transport plugin {}: it returned no functions for this machine", file);
   if (plugin->abi != UCCLEP_TRANSPORT_ABI || plugin->size != sizeof(*plugin)) {
-    fail(ucclEpInvalidArgument, "{} was built for version {} of the transport ABI ({} bytes), this library has {} ({})",
+    fail(ucclEpInvalidArgument,
+         "{} was built for version {} of the transport ABI ({} bytes), this library has {} ({}): build it with this "
+         "version's ucclep/transport.h (docs/porting.md)",
          file, plugin->abi, plugin->size, UCCLEP_TRANSPORT_ABI, sizeof(*plugin));
   }
   if (plugin->name == nullptr) fail(ucclEpInvalidArgument, "transport plugin {}: `name` is NULL", file);

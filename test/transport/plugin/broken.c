@@ -19,7 +19,7 @@ const ucclEpTransportPlugin_t* ucclEpTransportPlugin(void) {
   plugin.name = "broken";
   plugin.open = open_nothing;
 #if defined(BROKEN_ABI)
-  plugin.abi += 1;
+  plugin.abi -= 1; /* built with the header of the version before */
 #elif defined(BROKEN_NULL)
   return NULL;
 #endif
