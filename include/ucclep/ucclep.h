@@ -248,8 +248,8 @@ typedef struct {
   int num_signals;                                      /**< for user kernels */
   int max_in_flight; /**< operations of a kind in flight, up to 8, rounded up to a power of two; 0 = 2 */
   int nranks;        /**< for ucclEpGroupQuery without a communicator only */
-  /** Bound of the memory that peers write for this group, on each rank; 0 = about 512 MiB for HT, beside what LL needs.
-   * UCCLEP_WINDOW_BYTES wins. HT operations with more tokens than it has room for run in rounds */
+  /** Bound of the memory that peers and NICs write for this group, on each rank; 0 = about 512 MiB for HT, beside what
+   * LL needs. UCCLEP_WINDOW_BYTES wins. HT operations with more tokens than it has room for run in rounds */
   int64_t window_bytes;
 } ucclEpGroupConfig_t;
 

@@ -38,6 +38,7 @@
 #include "ucclep/device/protocol/phases.hpp"
 #include "ucclep/device/protocol/routing.hpp"
 #include "ucclep/device/protocol/slots.hpp"
+#include "ucclep/device/protocol/turns.hpp"
 #include "ucclep/device/rows/reduce.hpp"
 #include "ucclep/device/rows/stage.hpp"
 #include "ucclep/device/rows/sum_ring.hpp"
@@ -268,57 +269,78 @@ struct PartialMover {
     const HtCombineArgs& now = reload(args);
     return op.with(now.group).in_round(token / now.group.shape.ht_tokens);
   }
-  // Of an awaited round: its tokens, and shares of relays. Of the first there is one at least.
-  UCCLEP_FN uint32_t parts(const Op& op) const {
-    const uint32_t tokens = routed_tokens(memory_of(reload(args)));
-    if (Wire::network) return tokens_in_round(op, tokens) + roles().reduce.warps * grid_size();
-    return op.round == 0 && tokens == 0 ? 1 : tokens_in_round(op, tokens);
-  }
+  // A token of a round has been summed, or a share of a relay's. Without either there is one part, in the first round.
   UCCLEP_FN bool note_summed(const Op& op) const {
     if (!is_awaited(op, rounds())) return true;
-    return part_read<Wire>(op, memory_of(reload(args)), rounds(), [&](const Op& round) { return parts(round); });
+    const HandleMemory memory = memory_of(reload(args));
+    const uint32_t tokens = routed_tokens(memory), shares = Wire::network ? roles().reduce.warps * grid_size() : 0;
+    const RoundParts parts{tokens == 0 && shares == 0 ? 1 : tokens, shares, 0, 0};
+    return Wire::part_read(op, memory.parts_read(), rounds(), parts);
   }
-
-  // next: the token that the warp has taken, and sums if it is one below `end`.
-  UCCLEP_FN bool sum_tokens(const Op& op, const WarpUniform& end, WarpUniform& next) const {
-    for (; next < end; next = TokenPool::take(op, stage, has_awaited(op))) {
-      if (!sum_token<Element, Wire>(round_of(op, next), reload(args), exposed, stage, ring, next)) return false;
-      if (has_awaited(op) && !note_summed(round_of(op, next))) return false;
-    }
-    return true;
-  }
-
-  // A relay's part of a round: its sums for homes elsewhere, by turns, unless the send phase has sent them.
-  UCCLEP_FN bool relay(const Op& op, const SentRounds& sent, const Shares& shares) const {
-    const bool sends = op.round >= sent.first;
-    return shares.each(op, [&](uint32_t block) {
+  UCCLEP_FN bool sum_tokens(const Op& op) const {
+    for (;;) {
       const HtCombineArgs& now = reload(args);
-      const Worker worker = roles().reduce.in(block);
-      if (sends && !Wire::template send_sums<Element>(now, op.with(now.group), stage, ring, worker)) return false;
-      return phases == Phases::send || note_summed(op);
-    });
+      const WarpUniform token = TokenPool::take(op, stage, has_awaited(op));
+      if (token >= routed_tokens(memory_of(now))) return true;
+      if (!sum_token<Element, Wire>(round_of(op, token), now, exposed, stage, ring, token)) return false;
+      if (has_awaited(op) && !note_summed(round_of(op, token))) return false;
+    }
   }
 
-  // Of the warps that sum, and relay: tokens of a round are summed before a round is relayed that waits for it.
-  UCCLEP_FN bool relay_and_sum(const Op& op, const SentRounds& sent) const {
-    constexpr bool sums = phases != Phases::send;
-    const WarpUniform slots = op.group.shape.in_flight;
-    WarpUniform next = sums ? TokenPool::take(op, stage, has_awaited(op)) : 0;
-    const WarpUniform all = sums ? routed_tokens(memory_of(reload(args))) : WarpUniform(0);
-    if constexpr (Wire::network) {
-      const WarpUniform first = sums && has_awaited(op) ? 0u : uint32_t{sent.first};
-      const Shares shares{Turn::relays, first, sent.end - first, stage.turns() + static_cast<uint32_t>(Turn::relays)};
-      if (first < sent.end) shares.keep(begin_turn(op, Turn::relays));
-      for (WarpUniform r = first; r < sent.end; r += 1) {
-        if (sums && r >= slots) {
-          const WarpUniform before = (r - slots + 1) * op.group.shape.ht_tokens;
-          if (!sum_tokens(op, before < all ? before : all, next)) return false;
-        }
-        if (!relay(op.in_round(r), sent, shares)) return false;
-      }
-      bulk_wait_written();
+  // What a warp that relays has taken and not used yet, in words of its shared memory.
+  UCCLEP_FN WarpUniform kept(Turn what) const {
+    return turn_in(lane_id() == 0 ? stage.turns()[static_cast<uint32_t>(what)] : 0);
+  }
+  UCCLEP_FN void keep(Turn what, uint32_t taken) const {
+    if (lane_id() == 0) stage.turns()[static_cast<uint32_t>(what)] = taken;
+  }
+  UCCLEP_FN void take_token(const Op& op) const { keep(Turn::arrivals, TokenPool::take(op, stage, has_awaited(op))); }
+
+  // Tokens of so many rounds.
+  UCCLEP_FN bool sum_rounds(const Op& op, const WarpUniform& rounds) const {
+    for (;; take_token(op)) {
+      const HtCombineArgs& now = reload(args);
+      const WarpUniform token = kept(Turn::arrivals);
+      if (token >= routed_tokens(memory_of(now)) || token / now.group.shape.ht_tokens >= rounds) return true;
+      if (!sum_token<Element, Wire>(round_of(op, token), now, exposed, stage, ring, token)) return false;
+      if (has_awaited(op) && !note_summed(round_of(op, token))) return false;
     }
-    return !sums || sum_tokens(op, all, next);
+  }
+
+  // Of a relay: the rounds in which it has shares in this launch. Those that the send phase has sent are awaited all
+  // the same.
+  UCCLEP_FN SentRounds relayed(const Op& op) const {
+    SentRounds some = SentRounds::of(reload(args).group.shape, rounds(), phases);
+    if (phases == Phases::receive && has_awaited(op)) some.first = 0;
+    return some;
+  }
+  // A share of a round: sums for homes elsewhere.
+  UCCLEP_FN bool relay_share(const Op& op, uint32_t block) const {
+    const HtCombineArgs& now = reload(args);
+    const bool sent = phases == Phases::receive && op.round < now.group.shape.in_flight;
+    const Worker worker = roles().reduce.in(block);
+    if (!sent && !Wire::template send_sums<Element>(now, op.with(now.group), stage, ring, worker)) return false;
+    return phases == Phases::send || note_summed(op);
+  }
+
+  // Of the warps that sum, and relay. Tokens of a round are summed before a round is relayed that waits for it. Each
+  // warp looks before a share whether one will be left, as in in_turns.
+  UCCLEP_FN bool relay_and_sum(const Op& op) const {
+    constexpr bool sums = phases != Phases::send;
+    constexpr Turn seen = Turn::headers;  // a word that is free
+    if (sums) take_token(op);
+    keep(Turn::relays, begin_turn(op, Turn::relays));
+    for (;;) {
+      const SentRounds some = relayed(op);
+      const WarpUniform turn = kept(Turn::relays), all = (some.end - some.first) * grid_size();
+      const uint32_t slots = reload(args).group.shape.in_flight, round = some.first + turn / grid_size();
+      const uint32_t summed = turn >= all ? max_rounds : round < slots ? 0 : round - slots + 1;
+      if (sums && !sum_rounds(op, summed)) return false;
+      if (turn >= all) return true;
+      keep(seen, look_at_turns(op, Turn::relays));
+      if (!relay_share(op.in_round(round), turn % grid_size())) return false;
+      keep(Turn::relays, kept(seen) >= all ? no_turn : begin_turn(op, Turn::relays));
+    }
   }
 
   // The order of ht/rounds.hpp: where rounds are awaited no warp sends and sums (has_rounds of the host). turn: of
@@ -326,7 +348,12 @@ struct PartialMover {
   UCCLEP_FN bool move(const Op& op, const SentRounds& sent, uint32_t turn) {
     if (!send(op, sent, turn)) return false;
     if (phases == Phases::send && !Wire::network) return true;
-    return !roles().reduce.has_me() || relay_and_sum(op, sent);
+    if (!roles().reduce.has_me()) return true;
+    if constexpr (Wire::network) {
+      return relay_and_sum(op);
+    } else {
+      return sum_tokens(op);
+    }
   }
 };
 

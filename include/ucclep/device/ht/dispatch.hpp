@@ -132,48 +132,55 @@ struct RowMover {
   const HtDispatchArgs& args;
   Stage& stage;
   PeerTensors* exposed;
-  WarpRoles roles;
+  WarpRoles of_exposed;                          // as tensors are exposed
   WarpUniform pulled, lines_leave, own_exposed;  // 1: by some rank here; to some rank; this rank exposes its output
 
+  // Between nodes nobody does.
+  UCCLEP_FN bool exposes_own() const { return !Wire::network && phases == Phases::whole && own_exposed != 0; }
   UCCLEP_FN uint32_t rounds() const { return Wire::rounds(memory_of(reload(args))); }
+  // Between nodes they are asked for anew, too. Relays are meta warps.
+  UCCLEP_FN WarpRoles roles() const {
+    if constexpr (Wire::network) {
+      if (sent().first >= sent().end) return WarpRoles::all_fetch();
+      return WarpRoles::of(phases == Phases::send, true);
+    } else {
+      return of_exposed;
+    }
+  }
   UCCLEP_FN uint32_t* next(Turn what) const { return stage.turns() + static_cast<uint32_t>(what); }
   UCCLEP_FN SentRounds sent() const { return SentRounds::of(reload(args).group.shape, rounds(), phases); }
   UCCLEP_FN Shares shares(Turn what) const {
     const SentRounds some = sent();
     return {what, some.first, some.end - some.first, next(what)};
   }
-  // Of an awaited round: shares of warps that read it in this launch.
-  UCCLEP_FN uint32_t parts(const Op& op) const {
-    const uint32_t relays = Wire::network && op.round >= sent().first ? uint32_t{roles.meta.warps} : 0;
-    return (receivers().warps + relays) * grid_size();
-  }
-  // A share of a round has been read.
+  // A share of a round has been read: by receivers, or in a round that this launch sends by relays.
   UCCLEP_FN bool note_read(const Op& op) const {
     if (phases == Phases::send || !is_awaited(op, rounds())) return true;
-    return part_read<Wire>(op, memory_of(reload(args)), rounds(), [&](const Op& round) { return parts(round); });
+    const uint32_t relays = Wire::network ? uint32_t{roles().meta.warps} : 0;
+    const RoundParts parts{0, receivers().warps * grid_size(), sent().first, relays * grid_size()};
+    return Wire::part_read(op, memory_of(reload(args)).parts_read(), rounds(), parts);
   }
-  UCCLEP_FN const WarpRole& receivers() const {
-    return phases == Phases::whole && own_exposed != 0 ? roles.meta : roles.fetch;
-  }
+  UCCLEP_FN WarpRole receivers() const { return exposes_own() ? roles().meta : roles().fetch; }
 
   UCCLEP_FN bool send(const Op& op) {
     bool ok = true;
-    if (!Wire::network && roles.meta.has_me() && lines_leave != 0) {
+    if (!Wire::network && roles().meta.has_me() && lines_leave != 0) {
       ok = shares(Turn::metas).each(op, [&](uint32_t block) {
-        return send_metas(reload(args), op, stage, exposed, roles.meta.in(block));
+        return send_metas(reload(args), op, stage, exposed, roles().meta.in(block));
       });
     }
-    if (roles.copy.has_me() && ok) {
+    if (roles().copy.has_me() && ok) {
       constexpr Phases sends = phases == Phases::whole ? Phases::whole : Phases::send;
       ok = shares(Turn::rows).each(op, [&](uint32_t block) {
-        return send_rows<Row, Wire, sends>(reload(args), op, stage, exposed, pulled != 0, roles.copy.in(block));
+        return send_rows<Row, Wire, sends>(reload(args), op, stage, exposed, Wire::network || pulled != 0,
+                                           roles().copy.in(block));
       });
       if (ok) bulk_wait_written();
     }
     if constexpr (Wire::network) {
-      if (roles.meta.has_me() && ok) {
+      if (roles().meta.has_me() && ok) {
         ok = shares(Turn::relays).each(op, [&](uint32_t block) {
-          return Wire::relay_rows(reload(args), op, stage, roles.meta.in(block)) && note_read(op);
+          return Wire::relay_rows(reload(args), op, stage, roles().meta.in(block)) && note_read(op);
         });
       }
     }
@@ -181,12 +188,12 @@ struct RowMover {
   }
 
   UCCLEP_FN bool take(const Op& op, const Worker& worker) {
-    if (phases == Phases::whole && own_exposed != 0) return receive_metas<Wire>(reload(args), op, stage, worker);
+    if (exposes_own()) return receive_metas<Wire>(reload(args), op, stage, worker);
     return pull_rows<Wire, phases>(reload(args), op, stage, worker);
   }
   // An awaited round is received by turns, and then counted; of others each warp has its own share.
   UCCLEP_FN bool receive(const Op& op) {
-    const WarpRole& role = receivers();
+    const WarpRole role = receivers();
     if (!role.has_me()) return true;
     const uint32_t all = rounds();
     const bool awaited = is_awaited(op, all);
@@ -199,12 +206,11 @@ struct RowMover {
   // In the order of ht/rounds.hpp.
   UCCLEP_FN bool move(const Op& op) {
     constexpr bool receives = phases != Phases::send;
-    const WarpUniform slots = op.group.shape.in_flight;
-    const SentRounds some = sent();
-    const WarpUniform sends = some.end, end = receives ? some.all + slots : uint32_t{sends};
-    for (WarpUniform r = some.first; r < end; r += 1) {
+    for (WarpUniform r = sent().first; r < (receives ? sent().all + op.group.shape.in_flight : uint32_t{sent().end});
+         r += 1) {
+      const uint32_t slots = reload(args).group.shape.in_flight;
       if (receives && r >= slots && !receive(op.in_round(r - slots))) return false;
-      if (r < sends && !send(op.in_round(r))) return false;
+      if (r < sent().end && !send(op.in_round(r))) return false;
     }
     return true;
   }
@@ -228,14 +234,12 @@ UCCLEP_FN bool move_rows(const Op& op, const HandleMemory& memory, const HtDispa
   constexpr bool receives = phases != Phases::send;
   const SentRounds sent = SentRounds::of(op.group.shape, Wire::rounds(memory), phases);
   const bool sends = phases != Phases::receive || sent.first < sent.end;
-  // relays are meta warps
-  const WarpRoles roles =
-      !sends ? WarpRoles::all_fetch() : WarpRoles::of(own_exposed || !receives, peers_exposed || Wire::network);
+  const WarpRoles roles = sends ? WarpRoles::of(own_exposed || !receives, peers_exposed) : WarpRoles::all_fetch();
   RowMover<Row, Wire, phases> mover{
       args, stage, exposed, roles, pulled ? 1u : 0u, peers_exposed ? 1u : 0u, own_exposed ? 1u : 0u};
   mover.shares(Turn::rows).keep(turn);
-  if (roles.meta.has_me() && peers_exposed) mover.shares(Turn::metas).keep(begin_turn(op, Turn::metas));
-  if (Wire::network && roles.meta.has_me()) mover.shares(Turn::relays).keep(begin_turn(op, Turn::relays));
+  if (mover.roles().meta.has_me() && peers_exposed) mover.shares(Turn::metas).keep(begin_turn(op, Turn::metas));
+  if (Wire::network && mover.roles().meta.has_me()) mover.shares(Turn::relays).keep(begin_turn(op, Turn::relays));
   if (sent.all > op.group.shape.in_flight) mover.shares(Turn::arrivals).keep(begin_turn(op, Turn::arrivals));
   return every_thread(mover.move(op));
 }
@@ -281,6 +285,33 @@ UCCLEP_FN void dispatch(const HtDispatchArgs& args) {
   }
 }
 
+// Block verb, of the receive phase.
+template <class Row, class Wire>
+UCCLEP_FN HeaderResult receive_rows(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args,
+                                    Stage& stage) {
+  const HeaderResult ready = ready_before<Wire>(op, memory, args.settings, args.wait_ns, stage);
+  const HtDispatchArgs& now = reload(args);
+  const Op here = op.with(now.group);
+  const bool masked = has_masks<Wire>(now.group);
+  if constexpr (Wire::network) {
+    if (masked) Wire::note_rows_late(here, memory_of(now), ready == HeaderResult::good);
+  }
+  if (ready != HeaderResult::good) return ready;
+  fill_rest<Wire>(here, memory_of(now), now);
+  if (masked) blank_absent(here, memory_of(now), now.output);
+  if constexpr (Wire::network) {
+    bool ok = true;
+    if (masked) {
+      ok = in_turns(here, Turn::relays, WarpRole{0, block::warps()},
+                    [&](const Worker& worker) { return Wire::relay_rows_late(reload(args), here, stage, worker); });
+    }
+    if (!every_thread(ok)) return HeaderResult::lost;
+  }
+  const uint32_t turn = begin_turn(here, Turn::rows);
+  const bool ok = move_rows<Row, Wire, Phases::receive>(here, memory_of(now), now, stage, exposed_of(stage), turn);
+  return ok ? HeaderResult::good : HeaderResult::lost;
+}
+
 // The receive phase, also of a device-initiated dispatch (ht_dispatch.hpp): sends the rounds for which the send phase
 // had no slots, and pulls what was staged. Where none is pending: nothing.
 template <class Row, class Wire>
@@ -288,30 +319,8 @@ UCCLEP_FN void complete_dispatch(const HtDispatchArgs& args) {
   Stage stage(args.piece_bytes);
   const ReceivePhase phase = ReceivePhase::of<Wire::masks>(args, Kind::dispatch, Operation::dispatch);
   if (!phase.any) return;
-  const Op& op = phase.op;
-  const HandleMemory memory{args.handle, args.group.shape};
-  const auto receive = [&] {
-    const HeaderResult ready = ready_before<Wire>(op, memory, args.settings, args.wait_ns, stage);
-    const HtDispatchArgs& now = reload(args);
-    const Op here = op.with(now.group);
-    const bool masked = has_masks<Wire>(now.group);
-    if constexpr (Wire::network) {
-      if (masked) Wire::note_rows_late(here, memory_of(now), ready == HeaderResult::good);
-    }
-    if (ready != HeaderResult::good) return ready;
-    fill_rest<Wire>(here, memory_of(now), now);
-    if (masked) blank_absent(here, memory_of(now), now.output);
-    if constexpr (Wire::network) {
-      const auto relay = [&](const Worker& worker) { return Wire::relay_rows_late(reload(args), here, stage, worker); };
-      if (masked && !every_thread(in_turns(here, Turn::relays, WarpRole{0, block::warps()}, relay))) {
-        return HeaderResult::lost;
-      }
-    }
-    const uint32_t turn = begin_turn(here, Turn::rows);
-    const bool ok = move_rows<Row, Wire, Phases::receive>(here, memory_of(now), now, stage, exposed_of(stage), turn);
-    return ok ? HeaderResult::good : HeaderResult::lost;
-  };
-  const HeaderResult result = phase.may_read() ? receive() : HeaderResult::lost;
+  HeaderResult result = HeaderResult::lost;
+  if (phase.may_read()) result = receive_rows<Row, Wire>(phase.op, memory_of(args), args, stage);
   const HtDispatchArgs& now = reload(args);
   ReceivePhase::of<Wire::masks>(now, Kind::dispatch, Operation::dispatch)
       .template end<Wire>(result != HeaderResult::lost, rounds_moved<Wire>(memory_of(now), result));

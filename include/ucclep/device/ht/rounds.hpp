@@ -169,18 +169,26 @@ UCCLEP_FN void publish_to_peers(const Op& op) {
   sync_warp();
 }
 
-// Warp verb: one part of an awaited round has been read, of parts(op). Who reads the last one publishes the round. It
-// is a part of the next one that this round is published: so they are in order, and nobody waits for it.
-template <class Wire, class Parts>
-UCCLEP_FN bool part_read(const Op& op, const HandleMemory& memory, uint32_t rounds, Parts&& parts) {
+// How many parts an awaited round has: its tokens, so many shares, and from round `first` on so many more.
+struct RoundParts {
+  uint32_t tokens, shares, first, more;
+
+  UCCLEP_FN uint32_t of(const Op& op) const {
+    return tokens_in_round(op, tokens) + shares + (op.round >= first ? more : 0);
+  }
+};
+
+// Warp verb: one part of an awaited round has been read. Who reads the last one publishes the round. It is a part of
+// the next one that this round is published: so they are in order, and nobody waits for it. counts: of the handle.
+template <class Wire>
+UCCLEP_FN bool part_read(const Op& op, uint32_t* counts, uint32_t rounds, const RoundParts& parts) {
   for (WarpUniform r = op.round; r + op.group.shape.in_flight < rounds; r += 1) {
     const Op at = op.in_round(r);
-    uint32_t* const count = memory.parts_read() + r;
-    const uint32_t all = parts(at) + (r == 0 ? 0 : 1);
+    const uint32_t all = parts.of(at) + (r == 0 ? 0 : 1);
     sync_warp();
     uint32_t last = 0;
-    if (lane_id() == 0 && fetch_add_acq_rel<Scope::gpu>(count, 1u) + 1 == all) {
-      store_relaxed<Scope::gpu>(count, 0u);
+    if (lane_id() == 0 && fetch_add_acq_rel<Scope::gpu>(counts + r, 1u) + 1 == all) {
+      store_relaxed<Scope::gpu>(counts + r, 0u);
       last = 1;
     }
     if (broadcast(last, 0) == 0) return true;

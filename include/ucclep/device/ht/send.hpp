@@ -248,6 +248,10 @@ struct OneNode {
     publish_to_peers(op);
     return true;
   }
+  // By a call, since few operations have several rounds.
+  static UCCLEP_COLD_FN bool part_read(Op op, uint32_t* counts, uint32_t rounds, RoundParts parts) {
+    return ht::part_read<OneNode>(op, counts, rounds, parts);
+  }
 
   // ---- Update
   // Lane verb: tokens before `token` that have a row for the column.

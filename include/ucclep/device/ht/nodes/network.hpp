@@ -114,8 +114,8 @@ struct AcrossNodes : ByNetwork {
     }
   }
 
-  // ---- Later rounds. Each has a header for every rank of other nodes: of a dispatch with the places that come, of a
-  // combine without a byte. Proxies learn by it how many rows there are.
+  // ---- Later rounds. Each has a header for every rank of other nodes: of a
+  // dispatch with the places that come, of a combine without a byte. Proxies learn by it how many rows there are.
 
   static UCCLEP_FN bool slot_free(const Op& op) { return wait_slot_by_network(op); }
   static UCCLEP_FN bool send_places(const Op& op, const HandleMemory& memory) {
@@ -159,6 +159,9 @@ struct AcrossNodes : ByNetwork {
     return (rounds == 1 || round_in(op)) && ht::places_come(op, memory, rounds, keeps);
   }
   static UCCLEP_FN bool publish_round(const Op& op) { return publish_round_by_network(op); }
+  static UCCLEP_FN bool part_read(const Op& op, uint32_t* counts, uint32_t rounds, const RoundParts& parts) {
+    return ht::part_read<AcrossNodes>(op, counts, rounds, parts);
+  }
 
   // ---- Dispatch and combine
 
@@ -198,14 +201,15 @@ struct AcrossNodes : ByNetwork {
   static UCCLEP_FN void note_rows(const Op& op, const HandleMemory& memory, bool good) {
     relay::note_rows(op, memory, good);
   }
+  // notes: this warp does so for combine.
+  static UCCLEP_FN bool begin_to_relay(const Op& op, const HandleMemory& memory, bool notes) {
+    if (!slot_free(op) || !round_in(op)) return false;
+    const uint32_t blocks = op.group.shape.nodes.blocks();
+    for (uint32_t block = lane_id(); notes && block < blocks; block += wave_size) relay::note_rows(op, memory, block);
+    return true;
+  }
   static UCCLEP_FN bool relay_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const Worker& worker) {
-    if (op.round != 0) {
-      if (!slot_free(op) || !round_in(op)) return false;
-      const uint32_t blocks = op.group.shape.nodes.blocks();
-      for (uint32_t block = lane_id(); worker.index == 0 && block < blocks; block += wave_size) {
-        relay::note_rows(op, memory_of(args), block);
-      }
-    }
+    if (op.round != 0 && !begin_to_relay(op, memory_of(args), worker.index == 0)) return false;
     return relay::relay_rows(
         args, op, worker, [&](const HtDispatchArgs& now, const Op& here, uint32_t block, uint32_t first, uint32_t end) {
           return relay::relay_run(here, memory_of(now), now, stage, block, first, end);
