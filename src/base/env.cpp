@@ -76,21 +76,6 @@ std::optional<int> choice(const char* variable, std::initializer_list<std::pair<
   refuse(variable, *value, "one of " + names);
 }
 
-std::optional<int64_t> choice_or_integer(const char* variable,
-                                         std::initializer_list<std::pair<const char*, int64_t>> choices, int64_t min,
-                                         int64_t max) {
-  auto value = text(variable);
-  if (!value) return std::nullopt;
-  std::string names;
-  for (const auto& [name, meaning] : choices) {
-    if (same_name(name, *value)) return meaning;
-    names += std::string(name) + ", ";
-  }
-  auto number = parse_integer(*value, min, max);
-  if (!number) refuse(variable, *value, fmt::format("{}or an integer from {} to {}", names, min, max));
-  return number;
-}
-
 std::optional<std::vector<int64_t>> integer_list(const char* variable, int64_t min, int64_t max) {
   auto value = text(variable);
   if (!value) return std::nullopt;

@@ -19,10 +19,6 @@ std::optional<int64_t> integer(const char* variable, int64_t min, int64_t max);
 std::optional<bool> flag(const char* variable);
 // One of the names, whatever its case.
 std::optional<int> choice(const char* variable, std::initializer_list<std::pair<const char*, int>> choices);
-// One of the names, or an integer in [min, max].
-std::optional<int64_t> choice_or_integer(const char* variable,
-                                         std::initializer_list<std::pair<const char*, int64_t>> choices, int64_t min,
-                                         int64_t max);
 // "3,5": at least one integer, each in [min, max].
 std::optional<std::vector<int64_t>> integer_list(const char* variable, int64_t min, int64_t max);
 // "mlx5_0,mlx5_1": no empty entries, no blanks; nullopt is what does not parse.

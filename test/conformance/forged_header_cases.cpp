@@ -109,8 +109,11 @@ void run_forged_ready(const Scenario& scenario) {
     at.stream.synchronize();
     ucclEpDeviceHandle handle{};
     ok(ucclEpHandleGetDevice(at.handle, &handle), "ucclEpHandleGetDevice");
-    auto* const rows = reinterpret_cast<uint32_t*>(handle.view.memory + handle.view.offsets.rows_to_nodes);
-    for (int node = 0; rank.rank == forger && node < rank.count; ++node) rows[node] = 1000;
+    const auto ranks = static_cast<uint32_t>(rank.count), nodes = ranks;
+    // Behind the first round, of the nodes, which stand behind the ranks.
+    uint32_t* const rows =
+        reinterpret_cast<uint32_t*>(handle.view.memory + handle.view.offsets.sent_before) + (ranks + nodes) + ranks;
+    for (uint32_t node = 0; rank.rank == forger && node < nodes; ++node) rows[node] = 1000;
     rank.board.add(0);
     rank.board.wait(0, static_cast<uint32_t>(rank.count));
     // The forger's own proxies may have given up before this rank calls.
