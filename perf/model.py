@@ -3,7 +3,8 @@
 """What bounds dispatch and combine across nodes, by T = alpha + messages x cost + bytes / B for the NIC of a GPU.
 
 Without a choice all NICs and both modes. --check compares the formula with published times, of which a few were used to fit alpha,
-cost and B (perf/published.py has the times and their sources).
+cost and B (perf/published.py has the times and their sources). --memory prints what a rank's group takes, as ucclEpGroupQuery of
+the library says (UCCLEP_LIBRARY, else the one of build/), and what crosses the network for it.
 """
 import argparse
 import collections
@@ -199,6 +200,48 @@ def predictions(args, constants):
                            "us": sum(terms.values()), "floor_us": traffic.bytes / LINE_RATE, "bound": max(terms, key=terms.get)}
 
 
+# ---- Memory ----
+
+MIB = 1 << 20
+REPOSITORY = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def group_limits():
+    """ucclEpGroupQuery, by the Python package."""
+    sys.path.insert(0, os.path.join(REPOSITORY, "bindings/python"))
+    os.environ.setdefault("UCCLEP_LIBRARY", os.path.join(REPOSITORY, "build/src/libucclep.so.0"))
+    try:
+        from ucclep.group import limits
+    except ImportError as error:
+        sys.exit(f"model.py: {error}: run make, or name the library in UCCLEP_LIBRARY")
+    return limits
+
+
+def memory_rows(args):
+    """A rank has an expert at least. In HT a rank sends to the relays of its rail, and each round has a header for each of these."""
+    limits = group_limits()
+    for mode in args.mode:
+        tokens = args.tokens or (128 if mode == "ll" else 4096)
+        for ranks in args.ranks:
+            shape = Shape(tokens, args.hidden, max(args.experts, ranks), args.topk, ranks, args.ranks_per_node)
+            os.environ["UCCLEP_NODES"] = ",".join([str(shape.per_node)] * (ranks // shape.per_node))
+            facts = {"mode": mode, "ranks": ranks, "tokens": tokens, "experts": shape.experts}
+            try:
+                group = limits(None, nranks=ranks, num_experts=shape.experts, top_k=shape.topk, max_token_bytes=2 * shape.hidden,
+                               max_tokens_per_rank=tokens if mode == "ht" else 1, ll_max_tokens_per_rank=tokens if mode == "ll" else 1,
+                               window_bytes=args.window_mib * MIB if mode == "ht" else 0)
+            except RuntimeError as error:  # the library's
+                yield facts | {"refused": str(error)}
+                continue
+            round_tokens = group["tokens_per_round"] if mode == "ht" else tokens
+            rounds = -(-tokens // round_tokens)
+            for operation in ("dispatch", "combine"):
+                chunk = (args.chunk_kib or (32 if mode == "ll" else 256)) * KIB
+                traffic = our_traffic(shape._replace(tokens=min(tokens, round_tokens)), mode, operation, args.dtype, args.copies, chunk)
+                yield facts | {"operation": operation, "bytes": group["device_bytes"] + group["host_bytes"],
+                               "tokens_per_round": round_tokens, "rounds": rounds, "messages": rounds * traffic.messages}
+
+
 # ---- The command line ----
 
 def numbers(text):
@@ -212,7 +255,7 @@ def parse(arguments):
     parser = argparse.ArgumentParser(prog="model.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nic", choices=NICS, action="append", help="a NIC, several times for several: " + "; ".join(f"{k}: {v}" for k, v in NICS.items()))
     parser.add_argument("--mode", choices=("ll", "ht"), action="append")
-    parser.add_argument("--ranks", type=numbers, default=[16, 32, 64], metavar="N[,N...]", help="default 16,32,64")
+    parser.add_argument("--ranks", type=numbers, metavar="N[,N...]", help="default 16,32,64")
     parser.add_argument("--ranks-per-node", type=int, default=8, metavar="N", help="default 8")
     parser.add_argument("--tokens", type=int, metavar="N", help="of a rank, default 128 in LL, 4096 in HT")
     parser.add_argument("--hidden", type=int, default=7168, metavar="N", help="elements of a token, default 7168")
@@ -221,10 +264,13 @@ def parse(arguments):
     parser.add_argument("--dtype", choices=("bf16", "fp8"), default="bf16", help="of dispatch; fp8 has a scale for 128 elements")
     parser.add_argument("--copies", choices=("rank", "node"), default="rank", help="of a row in LL dispatch: one for each rank, or for each node")
     parser.add_argument("--chunk-kib", type=int, metavar="N", help="largest message, default 32 in LL, 256 in HT")
+    parser.add_argument("--memory", action="store_true", help="memory and messages of a rank; default ranks 64,256,1024,4096")
+    parser.add_argument("--window-mib", type=int, default=0, metavar="N", help="with --memory: window_bytes of HT in MiB (0: the library's choice)")
     parser.add_argument("--check", action="store_true", help="the model beside published times")
     parser.add_argument("--json", action="store_true", help="JSON, not a table")
     args = parser.parse_args(arguments)
     args.nic, args.mode = args.nic or list(NICS), args.mode or ["ll", "ht"]
+    args.ranks = args.ranks or ([64, 256, 1024, 4096] if args.memory else [16, 32, 64])
     for name in ("ranks_per_node", "tokens", "hidden", "experts", "topk", "chunk_kib"):
         value = getattr(args, name)
         if value is not None and value < 1:
@@ -234,7 +280,7 @@ def parse(arguments):
     for ranks in args.ranks:
         if ranks % args.ranks_per_node or ranks <= args.ranks_per_node:
             parser.error(f"--ranks {ranks}: it has to be two nodes or more of {args.ranks_per_node} ranks")
-        if args.experts % ranks:
+        if args.experts % ranks and not (args.memory and ranks > args.experts):
             parser.error(f"--ranks {ranks}: {args.experts} experts cannot be shared out evenly")
     return args
 
@@ -254,6 +300,18 @@ def print_constants(constants):
 
 def main(arguments):
     args = parse(arguments)
+    if args.memory:
+        rows = list(memory_rows(args))
+        if args.json:
+            print(json.dumps({"memory": rows}, indent=1))
+        else:
+            table(["mode", "operation", "ranks", "tokens", "experts", "MiB", "tokens a round", "rounds", "messages"],
+                  [[r["mode"], r["operation"], str(r["ranks"]), str(r["tokens"]), str(r["experts"]), f"{r['bytes'] / MIB:.0f}",
+                    str(r["tokens_per_round"]), str(r["rounds"]), f"{r['messages']:.0f}"] for r in rows if "refused" not in r])
+            for row in rows:
+                if "refused" in row:
+                    print(f"{row['mode']}, {row['ranks']} ranks: {row['refused']}")
+        return
     constants, used = fit()
     result = {"line_rate_gigabytes": LINE_RATE / 1e3, "ring_trip_us": ring_trip(),
               "constants": [{"nic": nic, "mode": mode, **c._asdict()} for (nic, mode), c in constants.items()]}

@@ -491,7 +491,7 @@ void ucclEpMemPoolFree(void* ptr, size_t bytes, int device, ucclEpStream_t strea
 /* ---- Group ---- */
 
 /** [local] The memory and the limits of such a group; allocates nothing. Real use is within 5 % of it. comm may be
- * NULL: an estimate for config->nranks. */
+ * NULL: an estimate for config->nranks ranks of one domain, or of domains of the sizes in UCCLEP_NODES. */
 ucclEpResult_t ucclEpGroupQuery(ucclEpComm_t comm, const ucclEpGroupConfig_t* config, ucclEpGroupLimits_t* limits);
 /** [collective] Allocates all that operations of one MoE shape need; they themselves allocate nothing. One group serves
  *  LL and HT, any number of handles and many layers. Beyond a limit of ucclEpGroupQuery: ucclEpInvalidArgument. */

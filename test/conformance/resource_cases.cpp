@@ -356,17 +356,38 @@ TEST_CASE("ucclEpGroupQuery without a communicator", "[process][reduced][driver]
   });
 }
 
+ucclEpGroupLimits_t limits_of(ucclEpComm_t comm, const ucclEpGroupConfig_t& config) {
+  ucclEpGroupLimits_t limits = UCCLEP_GROUP_LIMITS_INIT;
+  ok(ucclEpGroupQuery(comm, &config, &limits), "ucclEpGroupQuery");
+  return limits;
+}
+
+TEST_CASE("ucclEpGroupQuery without a communicator takes the domains of UCCLEP_NODES", "[nodes]") {
+  const Environment nodes("UCCLEP_NODES", "2,2"), device("UCCLEP_DEVICE", "host");
+  run_ranks(4, [&](Rank& rank) {
+    const Scenario scenario{.layout = Layout::ht_flat, .ranks = 4, .max_tokens = 512, .hidden = 4096};
+    ucclEpGroupConfig_t config = group_config({scenario});
+    config.nranks = 4;
+    ucclEpCommConfig_t in_nodes = comm_config(rank);
+    in_nodes.transport = "loopback";
+    Comm comm(rank, in_nodes);
+    const ucclEpGroupLimits_t dry = limits_of(nullptr, config), real = limits_of(comm, config);
+    require(dry.tokens_per_round == real.tokens_per_round, "tokens_per_round is not that of a communicator");
+    const auto all = [](const ucclEpGroupLimits_t& l) { return static_cast<double>(l.device_bytes + l.host_bytes); };
+    require(all(dry) > 0.95 * all(real) && all(dry) < 1.05 * all(real),
+            "the dry estimate is " + std::to_string(all(dry)) + ", of a communicator " + std::to_string(all(real)));
+    config.nranks = 8;
+    ucclEpGroupLimits_t limits = UCCLEP_GROUP_LIMITS_INIT;
+    refused(ucclEpGroupQuery(nullptr, &config, &limits), ucclEpInvalidArgument, "ucclEpGroupQuery",
+            {"the sizes of UCCLEP_NODES add up to 4 ranks, but config.nranks is 8"});
+  });
+}
+
 // The config with one more than its limit is refused on creation, by an error message that names the limit.
 void is_beyond(ucclEpComm_t comm, ucclEpGroupConfig_t config, const char* field, int64_t most) {
   ucclEpGroup_t group = nullptr;
   refused(ucclEpGroupCreate(&group, comm, &config), ucclEpInvalidArgument, "ucclEpGroupCreate",
           {field, "expected 1 to " + std::to_string(most)});
-}
-
-ucclEpGroupLimits_t limits_of(ucclEpComm_t comm, const ucclEpGroupConfig_t& config) {
-  ucclEpGroupLimits_t limits = UCCLEP_GROUP_LIMITS_INIT;
-  ok(ucclEpGroupQuery(comm, &config, &limits), "ucclEpGroupQuery");
-  return limits;
 }
 
 TEST_CASE("as many experts as ucclEpGroupQuery says are routed in every layout, and not one more a rank",

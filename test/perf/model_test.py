@@ -55,6 +55,17 @@ def check_predictions(model):
     expect(by_node[0]["bytes"] < by_rank[0]["bytes"] and by_node[1]["bytes"] == by_rank[1]["bytes"], "only dispatch has fewer rows with a copy a node")
 
 
+def check_memory(model):
+    """What a group takes is the library's to say, which may not be built."""
+    os.environ["UCCLEP_DEVICE"] = "host"
+    rows = answer(model, "--memory", "--ranks", "16,64,4096", "--tokens", "512", "--window-mib", "512")["memory"]
+    expect([r["ranks"] for r in rows] == 2 * [16, 16, 64, 64, 4096], f"{rows}")
+    expect(all(("refused" in r) == (r["ranks"] == 4096) for r in rows), f"{rows}")
+    ht = [r for r in rows if r["mode"] == "ht" and "refused" not in r]
+    expect(all(r["rounds"] == -(-512 // r["tokens_per_round"]) and 0 < r["bytes"] < 600 << 20 for r in ht), f"{ht}")
+    expect(ht[0]["rounds"] < ht[2]["rounds"] and ht[0]["messages"] < ht[2]["messages"], f"{ht}")
+
+
 def check_errors(result):
     for constants in result["constants"]:
         expect(constants["alpha"] > 0 and constants["cost"] > 0 and 0 < constants["bandwidth"] <= 50e3, f"not of this world: {constants}")
@@ -83,6 +94,7 @@ def main(model, tuning):
     import model as module  # noqa: E402
     check_counts(module)
     check_predictions(model)
+    check_memory(model)
     checked = answer(model, "--check")
     check_errors(checked)
     check_documentation(tuning, answer(model)["predictions"], checked["errors"])

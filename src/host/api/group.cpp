@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <numeric>
 #include <type_traits>
 
 #include "base/best_effort.hpp"
@@ -204,6 +205,19 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
   return group.release();
 }
 
+// Without a communicator: domains of the sizes in UCCLEP_NODES, or one.
+NodeShape assumed_nodes(const std::vector<int>& sizes, int nranks, bool apart) {
+  if (sizes.size() < 2) return {};
+  const auto sum = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+  if (sum != nranks) {
+    fail(ucclEpInvalidArgument, "the sizes of UCCLEP_NODES add up to {} ranks, but config.nranks is {}", sum, nranks);
+  }
+  return node_shape(sizes, apart);
+}
+
+// Of a rank that no communicator has placed: every proxy thread that there may be.
+constexpr size_t assumed_proxies = 4;
+
 ucclEpGroupLimits_t limits_of(const ucclEpComm* comm, const ucclEpGroupConfig_t& asked) {
   if (comm) check_reach(*comm);
   const int nranks = comm ? comm->nranks() : asked.nranks;
@@ -214,7 +228,9 @@ ucclEpGroupLimits_t limits_of(const ucclEpComm* comm, const ucclEpGroupConfig_t&
   const DeviceTraits traits =
       comm ? comm->traits
            : expected_traits(environment.device.value_or(UCCLEP_DEVICE_AUTO), UCCLEP_DEVICE_INDEX_CURRENT);
-  const NodeShape nodes = comm ? node_shape(comm->topology.plan, asked.enable_mask != 0) : NodeShape{};
+  const bool apart = asked.enable_mask != 0;
+  const NodeShape nodes =
+      comm ? node_shape(comm->topology.plan, apart) : assumed_nodes(environment.nodes, nranks, apart);
   const ucclEpGroupConfig_t config = checked_config(with_environment(asked, environment), nranks, traits, nodes);
   const GroupShape shape = comm ? shape_on(*comm, config, nodes) : shape_of(config, nranks, traits, nodes);
   check_launchable(traits, shape);
@@ -223,8 +239,9 @@ ucclEpGroupLimits_t limits_of(const ucclEpComm* comm, const ucclEpGroupConfig_t&
   const WindowLayout layout = WindowLayout::of(shape);
   uint64_t on_device = WorkspaceLayout::of(shape).bytes + round_up(layout.bytes, traits.window_granularity);
   if (shape.networked != 0) {
-    const size_t threads = comm->topology.of(comm->rank()).proxies.size();
-    const bool gpu = traits.kind != UCCLEP_DEVICE_HOST, in_device = comm->network->memory().in_device();
+    const size_t threads = comm ? comm->topology.of(comm->rank()).proxies.size() : assumed_proxies;
+    const bool gpu = traits.kind != UCCLEP_DEVICE_HOST,
+               in_device = comm ? comm->network->memory().in_device() : gpu && traits.nics_reach;
     uint64_t on_host = network_host_bytes(shape, traits, threads);
     (gpu ? on_host : on_device) += layout.channel_bytes;
     (gpu && !in_device ? on_host : on_device) +=

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <iterator>
-#include <ranges>
+#include <numeric>
 #include <utility>
 
 #include "base/attempt.hpp"
@@ -376,13 +376,17 @@ void GroupNetwork::add_to(ucclEpStats_t& sum) const {
   add(sum, part);
 }
 
+NodeShape node_shape(const std::vector<int>& sizes, bool apart) {
+  if (sizes.size() < 2) return {};
+  if (apart) return {static_cast<uint32_t>(std::accumulate(sizes.begin(), sizes.end(), 0)), 1, 1};
+  const auto [min, max] = std::ranges::minmax(sizes);
+  return {static_cast<uint32_t>(sizes.size()), static_cast<uint32_t>(max), static_cast<uint32_t>(ceil_div(max, min))};
+}
+
 NodeShape node_shape(const topology::Plan& plan, bool apart) {
-  if (plan.domains.size() == 1) return {};
-  if (apart) return {static_cast<uint32_t>(plan.ranks.size()), 1, 1};
-  const auto [min, max] =
-      std::ranges::minmax(plan.domains | std::views::transform([](const auto& domain) { return domain.ranks.size(); }));
-  return {static_cast<uint32_t>(plan.domains.size()), static_cast<uint32_t>(max),
-          static_cast<uint32_t>(ceil_div(max, min))};
+  std::vector<int> sizes;
+  for (const topology::Domain& domain : plan.domains) sizes.push_back(static_cast<int>(domain.ranks.size()));
+  return node_shape(sizes, apart);
 }
 
 std::vector<uint32_t> node_words(const topology::Plan& plan, bool apart) {

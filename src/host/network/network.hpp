@@ -126,6 +126,7 @@ class GroupNetwork {
 // The nodes of HT are the plan's domains: what reaches each other's windows. None where there is one domain.
 // apart, as for groups with masks: each rank is one of its own, whose loss takes no rows of others along.
 NodeShape node_shape(const topology::Plan& plan, bool apart);
+NodeShape node_shape(const std::vector<int>& sizes, bool apart);  // of domains
 // What a NodeTable is a view of.
 std::vector<uint32_t> node_words(const topology::Plan& plan, bool apart);
 
