@@ -6,6 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 deep_ep = pytest.importorskip("deep_ep")
+import ucclep  # noqa: E402
 from deep_ep import Buffer, Config, EventOverlap  # noqa: E402
 from deep_ep.utils import EventHandle  # noqa: E402
 from moe import EXPERTS, HIDDEN, NRANKS, ROOM, TOKENS, TOP_K, Moe, difference, from_fp8, place, to_fp8  # noqa: E402
@@ -154,10 +155,10 @@ def test_what_cannot_be_done_raises(buffers):
 
     def rank_main(buffer):
         x, ids, _ = place(moe, buffer)
-        many = ids.new_zeros((ROOM + 1, TOP_K)) - 1
+        many = ids.new_zeros((32769, TOP_K)) - 1
         counts = ids.new_zeros(EXPERTS)
-        with pytest.raises(ValueError, match="enlarge num_nvl_bytes"):
-            buffer.dispatch(x.new_zeros((ROOM + 1, HIDDEN)), topk_idx=many, num_tokens_per_expert=counts)
+        with pytest.raises(ValueError, match="32769 tokens, a call may have 32768"):
+            buffer.dispatch(x.new_zeros((32769, HIDDEN)), topk_idx=many, num_tokens_per_expert=counts)
         with pytest.raises(NotImplementedError, match="NVFP4"):
             buffer.dispatch((x, x, x), topk_idx=ids, num_tokens_per_expert=counts)
         with pytest.raises(ValueError, match="needs topk_idx, or is_token_in_rank, or a handle"):
@@ -173,10 +174,32 @@ def test_what_cannot_be_done_raises(buffers):
     buffers(2, rank_main)
 
 
+def test_a_call_may_have_more_tokens_than_num_nvl_bytes_holds(buffers, monkeypatch):
+    tokens, hidden, ranks = 700, 1024, 2
+    monkeypatch.setattr("deep_ep.high_throughput.MIN_WINDOW_BYTES", 0)
+    moe = Moe(ranks, tokens, hidden, EXPERTS, TOP_K, uneven=False)
+
+    def rank_main(buffer):
+        x, ids, weights = place(moe, buffer)
+        _, _, per_expert, in_rank, _ = buffer.get_dispatch_layout(ids, EXPERTS)
+        got, _, got_weights, _, handle, _ = buffer.dispatch(x, topk_idx=ids, topk_weights=weights, is_token_in_rank=in_rank,
+                                                            num_tokens_per_expert=per_expert)
+        shape = dict(num_experts=EXPERTS, top_k=TOP_K, max_tokens_per_rank=32768, ll_max_tokens_per_rank=1,
+                     max_token_bytes=2 * hidden, window_bytes=buffer.num_nvl_bytes)
+        assert ucclep.group.limits(buffer._comm, **shape)["tokens_per_round"] < tokens / 2
+        assert torch.equal(got.cpu(), moe.received(buffer.rank, moe.x))
+        assert torch.equal(got_weights.cpu(), moe.received_weights(buffer.rank))
+        combined, sums, _ = buffer.combine(got, handle, topk_weights=got_weights)
+        copies = moe.ranks_of_tokens(buffer.rank)[:, None]
+        assert torch.equal(combined.cpu(), moe.x[buffer.rank] * copies)
+        assert difference(sums.cpu(), moe.weights[buffer.rank]) < 1e-6
+    buffers(ranks, rank_main, num_nvl_bytes=4 << 20)
+
+
 def test_hints_make_room():
     config = Buffer.get_dispatch_config(8)
     assert isinstance(config, Config) and config.num_sms == Buffer.num_sms
-    assert config.get_nvl_buffer_size_hint(2 * 7168, 8) == 8 * 2 * 7168 * 8192
+    assert config.get_nvl_buffer_size_hint(2 * 7168, 8) == 10 * 8 * 256 * 2 * 7168
     assert config.get_rdma_buffer_size_hint(2 * 7168, 16) == 0
     assert Buffer.get_low_latency_rdma_size_hint(num_max_dispatch_tokens_per_rank=128, hidden=7168, num_ranks=8,
                                                  num_experts=288) > 2 * 128 * 8 * 7168

@@ -147,7 +147,7 @@ def test_config_and_events():
     config = deep_ep.Config(24, 8, 512, 16, 128)
     assert [getattr(config, name) for name in names] == [24, 8, 512, 16, 128]
     assert list(inspect.signature(deep_ep.Config).parameters) == names
-    assert config.get_nvl_buffer_size_hint(hidden_bytes=1024, num_ranks=4) == 4 * 1024 * 8192
+    assert config.get_nvl_buffer_size_hint(hidden_bytes=1024, num_ranks=4) == 12 * 4 * 512 * 1024
     assert config.get_rdma_buffer_size_hint(hidden_bytes=1024, num_ranks=4) == 0
     for ranks in (2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 144, 160):
         assert deep_ep.Buffer.get_dispatch_config(ranks).num_sms == deep_ep.Buffer.num_sms

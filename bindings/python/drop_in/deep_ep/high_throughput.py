@@ -13,6 +13,12 @@ from .groups import SHAPES, Groups
 from .rows import Rows
 
 
+#: Tokens of a rank in a call of a Buffer, at most. A routing takes memory for all of them.
+MAX_TOKENS = 32768
+#: Bytes that a group is given at least: every shape has rounds of some tokens in them.
+MIN_WINDOW_BYTES = 64 << 20
+
+
 class Routing:
     """Where the tokens of a dispatch went: what combine and later dispatches need of it."""
 
@@ -53,6 +59,13 @@ class HighThroughput:
     def group(self, call: str, num_experts: int, top_k: int, row_bytes: int, room: int, **more: int) -> ucclep.Group:
         return self._groups.get(call, num_experts=num_experts, top_k=top_k, max_tokens_per_rank=room,
                                 ll_max_tokens_per_rank=1, max_token_bytes=row_bytes, **more)
+
+    def bounded_group(self, call: str, num_experts: int, ids_shape: Any, row_bytes: int, num_bytes: int) -> ucclep.Group:
+        """With so many bytes that peers write; calls with more tokens than they hold run in rounds."""
+        tokens, top_k = ids_shape
+        if tokens > MAX_TOKENS:
+            raise ValueError(f"{call}: {tokens} tokens, a call may have {MAX_TOKENS}: divide it")
+        return self.group(call, num_experts, top_k, row_bytes, MAX_TOKENS, window_bytes=max(num_bytes, MIN_WINDOW_BYTES))
 
     def update(self, call: str, group: ucclep.Group, topk_idx: torch.Tensor, layout: Layout, alignment: int,
                stream: Any) -> Routing:

@@ -35,9 +35,9 @@ class Buffer(BufferBase):
                  use_fabric: bool = False) -> None:
         """`group` is of torch.distributed, `comm` of mpi4py; one of them is given.
 
-        `num_nvl_bytes` says how many tokens a call of normal mode may have: ranks x row bytes x tokens. The library
-        itself chooses connections and ways, so num_qps_per_rank, allow_nvlink_for_low_latency_mode, allow_mnnvl and
-        use_fabric are hints without effect. With `enable_shrink` and the num_rdma_bytes that
+        `num_nvl_bytes` bounds the memory that peers write in normal mode; calls with more tokens than it holds run in
+        rounds. The library itself chooses connections and ways, so num_qps_per_rank,
+        allow_nvlink_for_low_latency_mode, allow_mnnvl and use_fabric are hints without effect. With `enable_shrink` and the num_rdma_bytes that
         get_low_latency_rdma_size_hint returned, ranks that fail before their first call can be masked.
         """
         super().__init__(group, comm, explicitly_destroy=explicitly_destroy)
@@ -175,8 +175,8 @@ class Buffer(BufferBase):
                     in_rank = layout_of(ids, num_experts, ranks)[2]
                 elif getattr(in_rank, "topk_idx", None) is not ids:
                     ids, in_rank = only_to(ids, in_rank, num_experts)
-        room = self._normal.room("dispatch", rows.bytes_per_row, ids.shape[0], self.num_nvl_bytes, "num_nvl_bytes")
-        group = self._normal.group("dispatch", ranks if of_ranks else num_experts, ids.shape[1], rows.bytes_per_row, room)
+        group = self._normal.bounded_group("dispatch", ranks if of_ranks else num_experts, ids.shape, rows.bytes_per_row,
+                                           self.num_nvl_bytes)
         routing = self._normal.update("dispatch", group, ids, Layout.FLAT, 1, stream)
         routing.rows, counts = (worst, []) if worst else routing.core.wait_counts()
         if of_ranks and not worst:
