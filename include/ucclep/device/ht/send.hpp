@@ -270,6 +270,7 @@ struct OneNode {
   static UCCLEP_FN bool header_stored(const Op&, uint32_t, uint32_t, uint32_t) { return true; }
   // Block verb: before they are read. by: this block has the time for it, and none that waits for them comes first.
   static UCCLEP_FN bool headers_in(const Op&, bool, const View&) { return true; }
+  static UCCLEP_FN bool ready_in(const Op&, bool, const View&) { return true; }  // the same of READY
   // Rows that READY announces to a peer.
   static UCCLEP_FN uint32_t announced(const Op&, const HandleMemory&, uint32_t) { return 0; }
 

@@ -191,7 +191,7 @@ UCCLEP_FN HeaderResult exchange_ready(const Op& op, const OpState& op_state, con
   if (has_masks<Wire>(op.group)) {
     clear_exposed(op, exposed_of(stage));
   } else {
-    if (!Wire::headers_in(op, block_id() == 0, wait_ns)) return HeaderResult::lost;
+    if (!Wire::ready_in(op, block_id() == 0, wait_ns)) return HeaderResult::lost;
     const HeaderResult ready = receive_ready(op, settings, wait_ns, exposed_of(stage), words);
     if (ready != HeaderResult::good) return ready;
   }
@@ -203,7 +203,7 @@ UCCLEP_FN HeaderResult exchange_ready(const Op& op, const OpState& op_state, con
 template <class Wire>
 UCCLEP_FN HeaderResult ready_before(const Op& op, const HandleMemory& memory, const Settings& settings,
                                     const View& wait_ns, const Stage& stage) {
-  if (has_masks<Wire>(op.group) && !Wire::headers_in(op, block_id() == 0, wait_ns)) return HeaderResult::lost;
+  if (has_masks<Wire>(op.group) && !Wire::ready_in(op, block_id() == 0, wait_ns)) return HeaderResult::lost;
   auto* words = reinterpret_cast<uint32_t*>(stage.scratch());
   const HeaderResult ready = receive_ready(op, settings, wait_ns, exposed_of(stage), words);
   if (ready != HeaderResult::good) return ready;

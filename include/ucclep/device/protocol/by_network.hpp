@@ -142,13 +142,14 @@ UCCLEP_FN bool wait_all(const Op& op, uint32_t source) {
   return wait_progress(op, Phase::rows, source, [](const Progress& progress) { return progress.complete; });
 }
 
-// Warp verb, when it is here: a header to where those of peers land. All of its packets have the epoch.
-UCCLEP_FN void copy_header(const Op& op, uint32_t source) {
+// Warp verb, when it is here: a header to where those of peers land. All of its packets have the epoch. packets: that
+// it has at most.
+UCCLEP_FN void copy_header(const Op& op, uint32_t source, uint32_t packets = ~0u) {
   const WindowLayout& layout = op.group.layout;
   const auto* from =
       reinterpret_cast<const Packet*>(mine(op) + layout.in_header(op.group.shape, op.kind, op.slot, source));
   Packet* const to = header_packets(op, op.me(), source);
-  const auto most = static_cast<uint32_t>(layout.header_bytes / sizeof(Packet));
+  const auto room = static_cast<uint32_t>(layout.header_bytes / sizeof(Packet)), most = packets < room ? packets : room;
   bool more = true;
   for (uint32_t first = 0; more; first += wave_size) {
     const uint32_t i = first + lane_id();
@@ -217,8 +218,8 @@ struct ByNetwork {
   }
 
   // One block copies all headers, and all others wait for their packets, as for those of peers: so none of these
-  // comes before it. wait_ns: gets the time, where given.
-  static UCCLEP_FN bool headers_in(const Op& op, bool by, const View& wait_ns) {
+  // comes before it. wait_ns: gets the time, where given. packets: that headers have at most.
+  static UCCLEP_FN bool headers_in(const Op& op, bool by, const View& wait_ns, uint32_t packets = ~0u) {
     if (!by) return true;
     bool ok = true;
     for (uint32_t i = warp_id(); i < op.ranks() && ok; i += block::warps()) {
@@ -227,7 +228,7 @@ struct ByNetwork {
       const uint64_t start = wait_ns.data ? clock_ns() : 0;
       ok = every_lane(lane_id() != 0 || network::wait_header(op, source));
       sync_warp();
-      if (ok) network::copy_header(op, source);
+      if (ok) network::copy_header(op, source, packets);
       if (!wait_ns.data || lane_id() != 0) continue;
       *reinterpret_cast<int64_t*>(wait_ns.at(0, 0, source)) += static_cast<int64_t>(clock_ns() - start);
     }

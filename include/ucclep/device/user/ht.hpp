@@ -136,7 +136,7 @@ UCCLEP_FN const DeviceRelay& reload(const DeviceRelay& relay) {
 
 // Block verb of every block: what everybody's READY says. Block 0 copies those from other nodes.
 UCCLEP_FN HeaderResult ready_of_all(const DeviceOperation& open, const Op& op) {
-  if (!AcrossNodes::headers_in(op, block_id() == 0, View{})) return HeaderResult::lost;
+  if (!AcrossNodes::ready_in(op, block_id() == 0, View{})) return HeaderResult::lost;
   return ready_in(op, open.settings, View{});
 }
 

@@ -92,6 +92,10 @@ struct AcrossNodes : ByNetwork {
   static UCCLEP_FN bool header_stored(const Op& op, uint32_t peer, uint32_t rows, uint32_t packets) {
     return op.has_window(peer) || network::push_header(op, lane_id() == 0, peer, rows, packets, between_nodes_flag);
   }
+  // Not the packet behind: later rounds in the slot have one there, for which nobody waits in the first.
+  static UCCLEP_FN bool ready_in(const Op& op, bool by, const View& wait_ns) {
+    return headers_in(op, by, wait_ns, HeaderLayout::relayed);
+  }
   // Of the round: a source announces to its relays the rows for their nodes, a relay to homes the sums of its node.
   static UCCLEP_FN uint32_t announced(const Op& op, const HandleMemory& memory, uint32_t peer) {
     const NodeTable nodes = relay::nodes_of(op);
